@@ -1,0 +1,98 @@
+//! The backend object: its target and tactics.
+
+use crate::device::Cpu;
+use crate::{cost, fast};
+use kiln_backend::{Backend, BackendError, Device, MemoryRules, Region, Tactic, Target};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Evaluates node by node on the oracle.
+pub(crate) const ORACLE: &str = "oracle";
+
+/// Runs blocked, threaded paths where there are some, the oracle elsewhere.
+pub(crate) const FAST: &str = "fast";
+
+/// How contexts behave; for tests and debugging.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Fill memory with NaN bytes before every reuse, so that reading what was never written shows.
+    pub poison: bool,
+}
+
+/// The CPU reference backend.
+#[derive(Clone, Debug, Default)]
+pub struct Reference {
+    options: Options,
+}
+
+impl Reference {
+    /// With the options that the environment asks for: `KILN_POISON=1` poisons reused memory.
+    pub fn new() -> Reference {
+        let poison = std::env::var_os("KILN_POISON").is_some_and(|v| v == "1");
+        Reference { options: Options { poison } }
+    }
+
+    /// With these options.
+    pub fn with_options(options: Options) -> Reference {
+        Reference { options }
+    }
+
+    /// The only target: this machine's processor.
+    pub fn target() -> Target {
+        Target {
+            backend: "reference".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            arch: std::env::consts::ARCH.into(),
+            device: "cpu".into(),
+            driver: String::new(),
+            features: Vec::new(),
+            numbers: BTreeMap::new(),
+            memory: MemoryRules { alignment: 64, max_binding: u64::MAX, in_place: true, total: 0 },
+        }
+    }
+}
+
+impl Backend for Reference {
+    fn name(&self) -> &str {
+        "reference"
+    }
+
+    fn targets(&self) -> Result<Vec<Target>, BackendError> {
+        Ok(vec![Reference::target()])
+    }
+
+    fn tactics(&self, region: &Region, _target: &Target) -> Result<Vec<Tactic>, BackendError> {
+        let mut tactics = Vec::new();
+        if region.graph.nodes().any(|(_, n)| fast::covers(n)) {
+            tactics.push(cost::tactic(FAST, &region.graph));
+        }
+        tactics.push(cost::tactic(ORACLE, &region.graph));
+        Ok(tactics)
+    }
+
+    fn compile(&self, _: &Region, tactic: &Tactic, _: &Target) -> Result<Vec<u8>, BackendError> {
+        check_tactic(&tactic.name)?;
+        Ok(Vec::new())
+    }
+
+    fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
+        let own = Reference::target();
+        if target.backend != own.backend || target.arch != own.arch {
+            return Err(BackendError::Incompatible(format!(
+                "this is {} on {}, the target is {} on {}",
+                own.backend, own.arch, target.backend, target.arch
+            )));
+        }
+        Ok(Arc::new(Cpu::new(self.options)))
+    }
+}
+
+/// Refuses a tactic that this build does not have.
+pub(crate) fn check_tactic(name: &str) -> Result<(), BackendError> {
+    match name {
+        ORACLE | FAST => Ok(()),
+        other => Err(BackendError::Incompatible(format!(
+            "the reference backend has no tactic \"{other}\"; build the plan again"
+        ))),
+    }
+}

@@ -1,0 +1,197 @@
+//! Memory of values: buffers that go back to their context's pool when the last holder drops them.
+
+use crate::backend::Options;
+use bytemuck::{Pod, Zeroable};
+use kiln_backend::BackendError;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// The unit of storage: one cache line.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// Free buffers of one context, by capacity in lines.
+#[derive(Debug)]
+pub struct Pool {
+    free: Mutex<Free>,
+    allocations: AtomicU64,
+    poison: bool,
+    sizes: Mutex<Sizes>,
+}
+
+/// What the buffers of earlier runs had.
+#[derive(Debug, Default)]
+struct Sizes {
+    /// The operation that takes buffers now.
+    operation: u32,
+    /// Lines of the largest buffer by operation and purpose.
+    lines: HashMap<(u32, String), usize>,
+}
+
+#[derive(Default)]
+struct Free {
+    by_size: BTreeMap<usize, Vec<Vec<Line>>>,
+    lines: usize,
+}
+
+impl std::fmt::Debug for Free {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes free", self.lines * 64)
+    }
+}
+
+/// More free memory than this is given back to the system when a new size is wanted.
+const KEEP_LINES: usize = (256 << 20) / 64;
+
+/// An error where the system can't give so many bytes: asked before work begins that would end the process for want of
+/// memory.
+pub fn afford(bytes: u64, what: &str) -> Result<(), BackendError> {
+    let none = || BackendError::OutOfMemory { what: what.to_owned(), bytes };
+    let bytes = usize::try_from(bytes).map_err(|_| none())?;
+    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| none())
+}
+
+/// A buffer of a pool.
+pub struct Buf {
+    lines: Vec<Line>,
+    len: usize,
+    home: Weak<Pool>,
+}
+
+impl Pool {
+    /// An empty pool.
+    pub fn new(options: &Options) -> Arc<Pool> {
+        Arc::new(Pool {
+            free: Mutex::default(),
+            allocations: AtomicU64::new(0),
+            poison: options.poison,
+            sizes: Mutex::default(),
+        })
+    }
+
+    /// Begins an operation, by its node's number. Its buffers get at least the capacity that those for the same
+    /// purpose had before: once the greatest shapes have run, all smaller ones find the buffers that they want.
+    pub fn begin(&self, operation: u32) {
+        self.sizes.lock().unwrap_or_else(PoisonError::into_inner).operation = operation;
+    }
+
+    /// Lines that the operation's buffer for this purpose had at most.
+    fn remembered(&self, what: &str) -> usize {
+        let sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        sizes.lines.get(&(sizes.operation, what.to_owned())).copied().unwrap_or(0)
+    }
+
+    /// Notes the lines of a buffer that was taken.
+    fn remember(&self, what: &str, lines: usize) {
+        let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (sizes.operation, what.to_owned());
+        let most = sizes.lines.entry(key).or_insert(0);
+        *most = lines.max(*most);
+    }
+
+    /// How many buffers were taken from the system so far.
+    pub fn allocations(&self) -> u64 {
+        self.allocations.load(Ordering::Relaxed)
+    }
+
+    /// A buffer of `len` bytes whose contents are unspecified.
+    pub fn take(self: &Arc<Pool>, len: usize, what: &str) -> Result<Buf, BackendError> {
+        let want = len.div_ceil(64).max(self.remembered(what));
+        let reused = self.reuse(want);
+        let mut lines = match reused {
+            Some(lines) => lines,
+            None => self.allocate(want, len, what)?,
+        };
+        self.remember(what, want);
+        if self.poison {
+            lines.fill(Line([0xff; 64]));
+        }
+        Ok(Buf { lines, len, home: Arc::downgrade(self) })
+    }
+
+    /// The smallest free buffer that fits.
+    fn reuse(&self, want: usize) -> Option<Vec<Line>> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let (&size, _) = free.by_size.range(want..).find(|(_, v)| !v.is_empty())?;
+        let lines = free.by_size.get_mut(&size)?.pop()?;
+        free.lines -= size;
+        Some(lines)
+    }
+
+    fn allocate(&self, want: usize, len: usize, what: &str) -> Result<Vec<Line>, BackendError> {
+        {
+            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            if free.lines > KEEP_LINES {
+                *free = Free::default();
+            }
+        }
+        let mut lines = Vec::new();
+        lines
+            .try_reserve_exact(want)
+            .map_err(|_| BackendError::OutOfMemory { what: what.to_owned(), bytes: len as u64 })?;
+        lines.resize(want, Line([0; 64]));
+        self.allocations.fetch_add(1, Ordering::Relaxed);
+        Ok(lines)
+    }
+
+    fn give_back(&self, lines: Vec<Line>) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        free.lines += lines.len();
+        free.by_size.entry(lines.len()).or_default().push(lines);
+    }
+}
+
+impl Buf {
+    /// Is more than half of its memory unused?
+    pub fn is_wasteful(&self) -> bool {
+        self.len.div_ceil(64) < self.lines.len() / 2
+    }
+
+    /// The bytes, to write.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let len = self.len;
+        bytemuck::cast_slice_mut(&mut self.lines).get_mut(..len).unwrap_or_default()
+    }
+}
+
+impl AsRef<[u8]> for Buf {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.lines).get(..self.len).unwrap_or_default()
+    }
+}
+
+impl Drop for Buf {
+    fn drop(&mut self) {
+        if let Some(pool) = self.home.upgrade().filter(|_| !self.lines.is_empty()) {
+            pool.give_back(std::mem::take(&mut self.lines));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_buffer_is_used_again_and_poisoned() {
+        let pool = Pool::new(&Options { poison: true });
+        let mut a = pool.take(100, "a").unwrap();
+        a.bytes_mut().fill(7);
+        drop(a);
+        let b = pool.take(90, "b").unwrap();
+        assert_eq!(pool.allocations(), 1);
+        assert_eq!(b.as_ref(), [0xff; 90]);
+        let _c = pool.take(90, "c").unwrap();
+        assert_eq!(pool.allocations(), 2);
+    }
+
+    #[test]
+    fn more_than_there_is_gives_an_error() {
+        assert!(matches!(afford(1 << 62, "x"), Err(BackendError::OutOfMemory { .. })));
+        afford(1 << 20, "x").unwrap();
+        let pool = Pool::new(&Options::default());
+        assert!(matches!(pool.take(usize::MAX - 64, "x"), Err(BackendError::OutOfMemory { .. })));
+    }
+}

@@ -1,0 +1,186 @@
+//! A run.
+
+use crate::buffer::Pool;
+use crate::device::Loaded;
+use crate::kernel::{Operation, RunCx};
+use crate::value::Val;
+use kiln_backend::{BackendError, Context, Counters, Program, Shapes, Step, StepTime};
+use kiln_ir::{Tensor, ValueId};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Runs on the calling thread; fast paths use the shared thread pool.
+pub(crate) struct CpuContext {
+    loaded: Arc<Loaded>,
+    pool: Arc<Pool>,
+    values: Vec<Option<Val>>,
+    outputs: Option<Vec<Tensor>>,
+    observable: bool,
+    times: Vec<StepTime>,
+    runs: u64,
+}
+
+impl CpuContext {
+    pub(crate) fn new(loaded: Arc<Loaded>) -> CpuContext {
+        let pool = Pool::new(&loaded.options);
+        let values = vec![None; loaded.weights.len()];
+        CpuContext { loaded, pool, values, outputs: None, observable: false, times: Vec::new(), runs: 0 }
+    }
+
+    /// Places inputs and weights.
+    fn place(&mut self, inputs: &[Tensor], shapes: &Shapes) -> Result<(), BackendError> {
+        let graph = &self.loaded.program.graph;
+        if inputs.len() != graph.inputs.len() {
+            return Err(BackendError::InvalidArgument(format!(
+                "the program has {} inputs, {} were given",
+                graph.inputs.len(),
+                inputs.len()
+            )));
+        }
+        self.values.clone_from(&self.loaded.weights);
+        for (&v, t) in graph.inputs.iter().zip(inputs) {
+            let name = &graph.value(v).name;
+            let wanted = &shapes.fact(v).ty;
+            if t.dtype() != wanted.dtype || wanted.static_dims().as_deref() != Some(t.shape()) {
+                return Err(BackendError::InvalidArgument(format!(
+                    "input \"{name}\" is {}, the shapes were made for {wanted}",
+                    t.ty()
+                )));
+            }
+            self.values[v.0 as usize] = Some(Val::Shared(t.clone()));
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, index: usize, shapes: &Shapes) -> Result<(), BackendError> {
+        let loaded = self.loaded.clone();
+        let graph = &loaded.program.graph;
+        let cx = RunCx { graph, shapes, pool: &self.pool };
+        for op in loaded.schedule.steps.get(index).into_iter().flatten() {
+            let args = fetch(&mut self.values, op, self.observable);
+            self.pool.begin(op.node.0);
+            let outs = op.run(&cx, args)?;
+            for ((&v, &unused), out) in op.outputs.iter().zip(&op.unused).zip(outs) {
+                check_shape(graph, v, &out, shapes)?;
+                if !unused || self.observable {
+                    self.values[v.0 as usize] = Some(out);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<Vec<Tensor>, BackendError> {
+        let program = self.loaded.program.clone();
+        self.place(inputs, shapes)?;
+        let mut shapes = shapes.clone();
+        let mut sharpened = false;
+        for (i, step) in program.steps.iter().enumerate() {
+            let start = Instant::now();
+            if sharpened || !shapes.ready(&program, step) {
+                sharpened = true;
+                self.sharpen(Arc::make_mut(&mut shapes), &program, step)?;
+            }
+            self.step(i, &shapes)?;
+            if sharpened {
+                self.record_shapes(Arc::make_mut(&mut shapes), &program, step);
+            }
+            self.times.push(StepTime { step: i, ns: start.elapsed().as_nanos() as f64 });
+        }
+        program.graph.outputs.iter().map(|&v| self.value(v)?.output()).collect()
+    }
+
+    /// Infers the step again from what earlier steps gave.
+    fn sharpen(&self, shapes: &mut Shapes, program: &Program, step: &Step) -> Result<(), BackendError> {
+        for v in shapes.unknown_host_ports(program, step) {
+            if let Some(x) = &self.values[v.0 as usize] {
+                shapes.set_content(v, x.tensor()?);
+            }
+        }
+        shapes.update(program, step)
+    }
+
+    fn record_shapes(&self, shapes: &mut Shapes, program: &Program, step: &Step) {
+        for v in step.nodes.iter().filter_map(|&n| program.graph.get(n)).flat_map(|n| &n.outputs) {
+            if let Some(x) = self.values[v.0 as usize].as_ref().filter(|_| shapes.shape(*v).is_none()) {
+                shapes.set_shape(*v, x.shape());
+            }
+        }
+    }
+
+    fn value(&self, v: ValueId) -> Result<&Val, BackendError> {
+        let missing = || BackendError::Internal(format!("value {v:?} was never computed"));
+        self.values.get(v.0 as usize).and_then(Option::as_ref).ok_or_else(missing)
+    }
+}
+
+/// The operation's arguments; moved out of the table at their last use, so that their memory can be reused.
+fn fetch(values: &mut [Option<Val>], op: &Operation, keep: bool) -> Vec<Option<Val>> {
+    let mut get = |v: &Option<ValueId>, last: bool| {
+        let slot = &mut values[v.as_ref()?.0 as usize];
+        if last && !keep { slot.take() } else { slot.clone() }
+    };
+    op.inputs.iter().zip(&op.last).map(|(v, &last)| get(v, last)).collect()
+}
+
+fn check_shape(graph: &kiln_ir::Graph, v: ValueId, out: &Val, shapes: &Shapes) -> Result<(), BackendError> {
+    match shapes.shape(v) {
+        Some(wanted) if wanted != out.shape() => Err(BackendError::InvalidArgument(format!(
+            "\"{}\" came out as {:?}; the shapes of the run say {wanted:?}",
+            graph.value(v).name,
+            out.shape()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+impl Context for CpuContext {
+    fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
+        self.outputs = None;
+        self.times.clear();
+        let result = self.run(inputs, shapes);
+        if !self.observable || result.is_err() {
+            self.values.fill(None);
+        }
+        self.outputs = Some(result?);
+        self.runs += 1;
+        Ok(())
+    }
+
+    fn outputs(&mut self) -> Result<Vec<Tensor>, BackendError> {
+        let none = || BackendError::InvalidArgument("no run was enqueued, or it failed".into());
+        self.outputs.take().ok_or_else(none)
+    }
+
+    fn observe(&mut self, value: ValueId) -> Result<Tensor, BackendError> {
+        let graph = &self.loaded.program.graph;
+        if value.0 as usize >= self.values.len() {
+            return Err(BackendError::InvalidArgument(format!("{value:?} is no value of the program")));
+        }
+        if !self.loaded.schedule.border.contains(&value) {
+            return Err(BackendError::Unsupported(format!(
+                "\"{}\" lies inside a kernel",
+                graph.value(value).name
+            )));
+        }
+        match &self.values[value.0 as usize] {
+            Some(v) => v.tensor(),
+            None => Err(BackendError::Unsupported(format!(
+                "\"{}\" was not kept; call set_observable(true) before the run",
+                graph.value(value).name
+            ))),
+        }
+    }
+
+    fn set_observable(&mut self, on: bool) {
+        self.observable = on;
+    }
+
+    fn step_times(&mut self) -> Result<Vec<StepTime>, BackendError> {
+        Ok(self.times.clone())
+    }
+
+    fn counters(&self) -> Counters {
+        Counters { runs: self.runs, allocations: self.pool.allocations(), ..Counters::default() }
+    }
+}

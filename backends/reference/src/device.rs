@@ -1,0 +1,78 @@
+//! The device and what is loaded on it.
+
+use crate::backend::{Options, check_tactic};
+use crate::buffer::afford;
+use crate::context::CpuContext;
+use crate::kernel::Schedule;
+use crate::value::Val;
+use kiln_backend::{BackendError, Context, Device, Executable, MemoryPlan, Program, Step, TimeRequest};
+use kiln_ir::Bytes;
+use std::sync::Arc;
+
+/// The processor.
+pub(crate) struct Cpu {
+    options: Options,
+}
+
+impl Cpu {
+    pub(crate) fn new(options: Options) -> Cpu {
+        Cpu { options }
+    }
+}
+
+/// A program with its schedule and weights.
+pub(crate) struct Loaded {
+    pub(crate) program: Arc<Program>,
+    pub(crate) schedule: Schedule,
+    /// By value id.
+    pub(crate) weights: Vec<Option<Val>>,
+    pub(crate) options: Options,
+}
+
+/// What contexts are made from.
+struct CpuExecutable(Arc<Loaded>);
+
+impl Device for Cpu {
+    fn time(&self, request: &TimeRequest<'_>) -> Result<Vec<f64>, BackendError> {
+        let graph = request.graph.clone();
+        let step = Step {
+            name: graph.name.clone(),
+            nodes: graph.order().to_vec(),
+            tactic: request.tactic.clone(),
+            blob: Bytes::from(request.blob.to_vec()),
+        };
+        let program = Arc::new(Program { graph, steps: vec![step], memory: MemoryPlan::default() });
+        let shapes = Arc::new(program.shapes(request.inputs)?);
+        let mut context = self.load(program)?.context()?;
+        let mut samples = Vec::new();
+        // The first run warms the caches and the buffer pool.
+        for i in 0..=request.samples {
+            context.enqueue(request.inputs, &shapes)?;
+            context.outputs()?;
+            if i > 0 {
+                samples.push(context.step_times()?.iter().map(|t| t.ns).sum());
+            }
+        }
+        Ok(samples)
+    }
+
+    fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
+        for step in &program.steps {
+            check_tactic(&step.tactic.name)?;
+        }
+        let schedule = Schedule::new(&program)?;
+        let mut weights = vec![None; program.graph.value_ids().count()];
+        for (v, t) in program.weights() {
+            weights[v.0 as usize] = Some(Val::Shared(t.clone()));
+        }
+        let options = self.options;
+        Ok(Arc::new(CpuExecutable(Arc::new(Loaded { program, schedule, weights, options }))))
+    }
+}
+
+impl Executable for CpuExecutable {
+    fn context(&self) -> Result<Box<dyn Context>, BackendError> {
+        afford(self.0.program.memory.arena, "the activations of a context")?;
+        Ok(Box::new(CpuContext::new(self.0.clone())))
+    }
+}

@@ -1,0 +1,269 @@
+//! Blocked, threaded matrix product in f32.
+
+use super::micro::{Micro, TILE};
+use crate::buffer::{Buf, Pool};
+use kiln_backend::BackendError;
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Depth of a block: sums of so many products are made in registers, blocks are added one after the other.
+const KC: usize = 256;
+/// Columns of a block, whose panel stays in the second-level cache.
+const NC: usize = 512;
+
+/// The left matrix, m × k, by strides.
+#[derive(Clone, Copy)]
+pub struct Left<'a> {
+    /// The elements.
+    pub data: &'a [f32],
+    /// Elements from row to row.
+    pub row: usize,
+    /// Elements from column to column.
+    pub col: usize,
+}
+
+/// The right matrix, k × n, given by panels.
+pub trait Right: Sync {
+    /// Fills `out[(p − k.start)·nr + (j − cols.start)]` with element (p, j) for all of `k` and `cols` (at most `nr`
+    /// columns), and the columns that lack with zeros.
+    fn pack(&self, k: Range<usize>, cols: Range<usize>, nr: usize, out: &mut [f32]);
+}
+
+/// A right matrix by strides.
+#[derive(Clone, Copy)]
+pub struct Strided<'a> {
+    /// The elements.
+    pub data: &'a [f32],
+    /// Elements from row to row.
+    pub row: usize,
+    /// Elements from column to column.
+    pub col: usize,
+}
+
+impl Right for Strided<'_> {
+    fn pack(&self, k: Range<usize>, cols: Range<usize>, nr: usize, out: &mut [f32]) {
+        let n = cols.len();
+        for (p, line) in k.clone().zip(out.chunks_exact_mut(nr)) {
+            let (now, rest) = line.split_at_mut(n);
+            let start = p * self.row + cols.start * self.col;
+            if self.col == 1 {
+                now.copy_from_slice(&self.data[start..start + n]);
+            } else {
+                now.iter_mut().enumerate().for_each(|(j, x)| *x = self.data[start + j * self.col]);
+            }
+            rest.fill(0.0);
+        }
+    }
+}
+
+/// Sizes of a product.
+#[derive(Clone, Copy)]
+pub struct Size {
+    /// Rows.
+    pub m: usize,
+    /// Columns.
+    pub n: usize,
+    /// Products in a sum.
+    pub k: usize,
+}
+
+/// c = a·b + bias of each row; c is m × n, row-major and dense.
+pub fn gemm(
+    s: Size,
+    a: Left<'_>,
+    b: &dyn Right,
+    bias: Option<&[f32]>,
+    c: &mut [f32],
+    pool: &Arc<Pool>,
+) -> Result<(), BackendError> {
+    if s.m == 0 || s.n == 0 {
+        return Ok(());
+    }
+    if s.k == 0 {
+        c.chunks_exact_mut(s.n).enumerate().for_each(|(i, row)| row.fill(bias.map_or(0.0, |b| b[i])));
+        return Ok(());
+    }
+    let micro = Micro::best();
+    let packed = pack_left(s, a, micro.mr, pool)?;
+    let job = Job { s, a: floats(&packed), b, bias, micro };
+    let split = Split::of(s, micro, rayon::current_num_threads());
+    let mut memory = scratch(pool, split.floats(), "scratch of a product")?;
+    if s.m.div_ceil(micro.mr) >= split.threads || s.n < 2 * micro.nr {
+        job.rows(c, floats_mut(&mut memory));
+    } else {
+        job.columns(c, &split, floats_mut(&mut memory));
+    }
+    Ok(())
+}
+
+/// How a product of few rows is divided.
+struct Split {
+    threads: usize,
+    /// Columns of a part.
+    width: usize,
+    /// Columns of all parts.
+    columns: usize,
+    /// Rows of a panel.
+    depth: usize,
+    /// Rows of a part of c at most: with more the rows are divided.
+    rows: usize,
+    /// Elements of the panel that all threads share where the rows are divided.
+    shared: usize,
+}
+
+impl Split {
+    fn of(s: Size, micro: Micro, threads: usize) -> Split {
+        let width = s.n.div_ceil(4 * threads).next_multiple_of(micro.nr).min(NC);
+        let depth = KC.min(s.k);
+        Split {
+            threads,
+            width,
+            columns: s.n.next_multiple_of(width),
+            depth,
+            rows: threads * micro.mr,
+            shared: depth * NC.min(s.n.next_multiple_of(micro.nr)),
+        }
+    }
+
+    /// The scratch memory wanted, the same for any number of rows, so that another one never wants more: a panel for
+    /// each thread and a copy of c, or the shared panel. Where the rows are divided, c is no smaller than the copy.
+    fn floats(&self) -> usize {
+        (self.rows * self.columns + self.threads * self.width * self.depth).max(self.shared)
+    }
+}
+
+struct Job<'a> {
+    s: Size,
+    /// Packed in strips of `mr` rows.
+    a: &'a [f32],
+    b: &'a dyn Right,
+    bias: Option<&'a [f32]>,
+    micro: Micro,
+}
+
+impl Job<'_> {
+    /// Threads share each panel of b and divide the rows among them.
+    fn rows(&self, c: &mut [f32], memory: &mut [f32]) {
+        let Micro { mr, nr, .. } = self.micro;
+        let Size { n, k, .. } = self.s;
+        for j0 in (0..n).step_by(NC) {
+            let cols = j0..n.min(j0 + NC);
+            for p0 in (0..k).step_by(KC) {
+                let depth = p0..k.min(p0 + KC);
+                let strips = memory.par_chunks_mut(depth.len() * nr).take(cols.len().div_ceil(nr));
+                strips.enumerate().for_each(|(s, out)| self.pack(&depth, &cols, s, out));
+                let panel = &*memory;
+                c.par_chunks_mut(mr * n).enumerate().for_each(|(i, c)| {
+                    self.strip(i, c, n, cols.start, &depth, cols.len(), panel);
+                });
+            }
+        }
+    }
+
+    /// For few rows: threads divide the columns among them, into parts that are copied together in the end.
+    fn columns(&self, c: &mut [f32], split: &Split, memory: &mut [f32]) {
+        let Size { m, n, .. } = self.s;
+        let (copies, panels) = memory.split_at_mut(m * split.columns);
+        let cols = |part: usize| part * split.width..n.min((part + 1) * split.width);
+        let parts: Vec<(usize, &mut [f32])> = copies.chunks_mut(m * split.width).enumerate().collect();
+        let shares = deal(parts, split.threads);
+        let panels = panels.chunks_mut((split.width * split.depth).max(1));
+        let work: Vec<_> = shares.into_iter().zip(panels).collect();
+        work.into_par_iter().for_each(|(share, panel)| {
+            share.into_iter().for_each(|(part, out)| self.part(&cols(part), out, panel));
+        });
+        for (part, out) in copies.chunks(m * split.width).enumerate() {
+            let cols = cols(part);
+            let rows = out.chunks_exact(cols.len());
+            c.chunks_exact_mut(n).zip(rows).for_each(|(c, row)| c[cols.clone()].copy_from_slice(row));
+        }
+    }
+
+    /// All rows of some columns.
+    fn part(&self, cols: &Range<usize>, out: &mut [f32], panel: &mut [f32]) {
+        let Micro { mr, nr, .. } = self.micro;
+        let Size { m, k, .. } = self.s;
+        for p0 in (0..k).step_by(KC) {
+            let depth = p0..k.min(p0 + KC);
+            let strips = panel.chunks_mut(depth.len() * nr).take(cols.len().div_ceil(nr));
+            strips.enumerate().for_each(|(s, out)| self.pack(&depth, cols, s, out));
+            let c = out[..m * cols.len()].chunks_mut(mr * cols.len()).enumerate();
+            c.for_each(|(i, c)| self.strip(i, c, cols.len(), 0, &depth, cols.len(), panel));
+        }
+    }
+
+    fn pack(&self, depth: &Range<usize>, cols: &Range<usize>, strip: usize, out: &mut [f32]) {
+        let nr = self.micro.nr;
+        let j = cols.start + strip * nr;
+        self.b.pack(depth.clone(), j..cols.end.min(j + nr), nr, out);
+    }
+
+    /// Rows of strip `i` by the panel of `width` columns, which begin at column `at` of `c`, whose rows have `stride`.
+    #[allow(clippy::too_many_arguments, reason = "the innermost border, called for every panel")]
+    fn strip(
+        &self,
+        i: usize,
+        c: &mut [f32],
+        stride: usize,
+        at: usize,
+        depth: &Range<usize>,
+        width: usize,
+        panel: &[f32],
+    ) {
+        let Micro { mr, nr, .. } = self.micro;
+        let a = &self.a[(i * self.s.k + depth.start) * mr..(i * self.s.k + depth.end) * mr];
+        let mut tile = [0f32; TILE];
+        for (s, b) in panel.chunks_exact(depth.len() * nr).take(width.div_ceil(nr)).enumerate() {
+            self.micro.run(a, b, &mut tile);
+            let cols = nr.min(width - s * nr);
+            for (r, row) in c.chunks_mut(stride).enumerate() {
+                let out = &mut row[at + s * nr..at + s * nr + cols];
+                let tile = &tile[r * nr..r * nr + cols];
+                if depth.start == 0 {
+                    let bias = self.bias.map_or(0.0, |b| b[i * mr + r]);
+                    out.iter_mut().zip(tile).for_each(|(o, t)| *o = t + bias);
+                } else {
+                    out.iter_mut().zip(tile).for_each(|(o, t)| *o += t);
+                }
+            }
+        }
+    }
+}
+
+/// Strips of `mr` rows, column by column; the last strip is filled up with zeros.
+fn pack_left(s: Size, a: Left<'_>, mr: usize, pool: &Arc<Pool>) -> Result<Buf, BackendError> {
+    let mut packed = scratch(pool, s.m.next_multiple_of(mr) * s.k, "packed rows of a product")?;
+    floats_mut(&mut packed).par_chunks_mut(mr * s.k).enumerate().for_each(|(i, out)| {
+        let rows = mr.min(s.m - i * mr);
+        for (p, line) in out.chunks_exact_mut(mr).enumerate() {
+            let start = i * mr * a.row + p * a.col;
+            line.iter_mut().take(rows).enumerate().for_each(|(r, x)| *x = a.data[start + r * a.row]);
+            line[rows..].fill(0.0);
+        }
+    });
+    Ok(packed)
+}
+
+/// Items dealt to so many hands in turn.
+fn deal<T>(items: Vec<T>, hands: usize) -> Vec<Vec<T>> {
+    let mut out: Vec<Vec<T>> = (0..hands.max(1)).map(|_| Vec::new()).collect();
+    let many = out.len();
+    items.into_iter().enumerate().for_each(|(i, x)| out[i % many].push(x));
+    out
+}
+
+/// Memory for `n` floats of unspecified contents.
+pub fn scratch(pool: &Arc<Pool>, n: usize, what: &str) -> Result<Buf, BackendError> {
+    pool.take(n.saturating_mul(4), what)
+}
+
+/// A buffer as floats.
+pub fn floats(b: &Buf) -> &[f32] {
+    bytemuck::try_cast_slice(b.as_ref()).unwrap_or_default()
+}
+
+/// A buffer as floats, to write.
+pub fn floats_mut(b: &mut Buf) -> &mut [f32] {
+    bytemuck::try_cast_slice_mut(b.bytes_mut()).unwrap_or_default()
+}

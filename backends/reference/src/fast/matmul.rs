@@ -1,0 +1,66 @@
+//! `matmul` of floats.
+
+use super::NodeCx;
+use super::gemm::{Left, Size, Strided, gemm};
+use kiln_backend::BackendError;
+use kiln_ir::ops::util::broadcast_strides;
+
+/// One operand: its batch dimensions and the strides of its matrix.
+struct Operand {
+    batch: Vec<usize>,
+    rows: usize,
+    cols: usize,
+    row: usize,
+    col: usize,
+}
+
+fn operand(shape: &[usize], trans: bool, left: bool) -> Option<Operand> {
+    match *shape {
+        [] => None,
+        [n] if left => Some(Operand { batch: vec![], rows: 1, cols: n, row: n, col: 1 }),
+        [n] => Some(Operand { batch: vec![], rows: n, cols: 1, row: 1, col: n }),
+        [ref batch @ .., r, c] => {
+            let batch = batch.to_vec();
+            Some(match trans {
+                false => Operand { batch, rows: r, cols: c, row: c, col: 1 },
+                true => Operand { batch, rows: c, cols: r, row: 1, col: c },
+            })
+        }
+    }
+}
+
+pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
+    let attrs = cx.node.op.attrs();
+    let (ta, tb) = (attrs.bool("trans_a").unwrap_or(false), attrs.bool("trans_b").unwrap_or(false));
+    let (Some(a), Some(b)) = (cx.floats(0), cx.floats(1)) else { return Ok(false) };
+    let (sa, sb) = (cx.shape(0).to_vec(), cx.shape(1).to_vec());
+    let (Some(l), Some(r)) = (operand(&sa, ta, true), operand(&sb, tb, false)) else { return Ok(false) };
+    let s = Size { m: l.rows, n: r.cols, k: l.cols };
+    let vectors = usize::from(sa.len() == 1) + usize::from(sb.len() == 1);
+    let Some(out) = cx.out_shape(0) else { return Ok(false) };
+    let batch = out[..(out.len() + vectors).saturating_sub(2).min(out.len())].to_vec();
+    let pool = cx.pool.clone();
+    let single = r.batch.iter().product::<usize>() == 1 && !ta && sa.len() > 1;
+    let done = cx.write_floats(0, &out, |c| {
+        if single {
+            // One right matrix for all: the rows of the batch are rows of one product.
+            let s = Size { m: a.len().checked_div(s.k).unwrap_or(c.len() / s.n.max(1)), ..s };
+            let left = Left { data: &a, row: l.row, col: l.col };
+            return gemm(s, left, &Strided { data: &b, row: r.row, col: r.col }, None, c, &pool);
+        }
+        let (ba, bb) = (broadcast_strides(&l.batch, &batch), broadcast_strides(&r.batch, &batch));
+        let mut matrices = c.chunks_exact_mut((s.m * s.n).max(1));
+        let mut result = Ok(());
+        kiln_ir::ops::util::for_each_index(&batch, |at| {
+            let offset = |strides: &[usize]| kiln_ir::ops::util::offset(at, strides);
+            let (oa, ob) = (offset(&ba) * s.m * s.k, offset(&bb) * s.k * s.n);
+            let left = Left { data: &a[oa..], row: l.row, col: l.col };
+            let right = Strided { data: &b[ob..], row: r.row, col: r.col };
+            if let (Some(c), Ok(())) = (matrices.next(), &result) {
+                result = gemm(s, left, &right, None, c, &pool);
+            }
+        });
+        result
+    })?;
+    Ok(done)
+}

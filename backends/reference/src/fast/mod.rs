@@ -1,0 +1,193 @@
+//! The fast tactic: blocked and threaded paths for the operators that take the time.
+//!
+//! A path answers false where it does not cover a case; the oracle then runs the node.
+
+mod conv;
+mod gemm;
+mod matmul;
+mod micro;
+mod moves;
+pub(crate) mod pointwise;
+mod pool;
+mod rows;
+
+use crate::buffer::Pool;
+use crate::kernel::RunCx;
+use crate::value::{Out, Val};
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use kiln_backend::BackendError;
+use kiln_ir::{DType, Fact, Node, Tensor};
+use std::sync::Arc;
+
+pub(crate) type Path = fn(&mut NodeCx<'_>) -> Result<bool, BackendError>;
+
+/// The paths by operator.
+const PATHS: &[(&str, Path)] = &[
+    ("conv", conv::run),
+    ("matmul", matmul::run),
+    ("pool", pool::run),
+    ("softmax", rows::softmax),
+    ("log_softmax", rows::softmax),
+    ("layer_norm", rows::layer_norm),
+    ("rms_norm", rows::layer_norm),
+    ("batch_norm", rows::batch_norm),
+    ("reduce", rows::reduce),
+    ("reshape", moves::reshape),
+    ("squeeze", moves::reshape),
+    ("unsqueeze", moves::reshape),
+    ("transpose", moves::transpose),
+    ("expand", moves::expand),
+    ("slice", moves::slice),
+    ("concat", moves::concat),
+    ("gather", moves::gather),
+];
+
+/// The path of an operator.
+pub(crate) fn path(op: &str) -> Option<Path> {
+    PATHS.iter().find(|(name, _)| *name == op).map(|(_, p)| *p)
+}
+
+/// Runs a node by its path; `None` where the path does not cover the case.
+pub(crate) fn run(
+    path: Path,
+    node: &Node,
+    args: &mut Vec<Option<Val>>,
+    cx: &RunCx<'_>,
+) -> Result<Option<Vec<Val>>, BackendError> {
+    let mut n = NodeCx { node, args, pool: cx.pool, run: cx, outs: Vec::new() };
+    let done = path(&mut n)?;
+    Ok(done.then_some(n.outs))
+}
+
+/// What a path sees.
+pub(crate) struct NodeCx<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) args: &'a mut Vec<Option<Val>>,
+    pub(crate) pool: &'a Arc<Pool>,
+    run: &'a RunCx<'a>,
+    outs: Vec<Val>,
+}
+
+impl<'a> NodeCx<'a> {
+    /// Is the optional input there?
+    pub(crate) fn has(&self, i: usize) -> bool {
+        self.args.get(i).is_some_and(Option::is_some)
+    }
+
+    /// The shape of an input; empty if it is absent.
+    pub(crate) fn shape(&self, i: usize) -> &[usize] {
+        self.args.get(i).and_then(Option::as_ref).map(Val::shape).unwrap_or_default()
+    }
+
+    /// The elements of an f32, f16 or bf16 input. The value is kept alive by the result, not by the arguments.
+    pub(crate) fn floats(&self, i: usize) -> Option<Floats> {
+        let v = self.args.get(i)?.as_ref()?;
+        matches!(v.dtype(), DType::F32 | DType::F16 | DType::BF16).then(|| Floats::of(v.clone()))
+    }
+
+    /// The integers of an input, as host ports hold them.
+    pub(crate) fn ints(&self, i: usize) -> Option<Vec<i64>> {
+        Some(self.args.get(i)?.as_ref()?.tensor().ok()?.to_i64())
+    }
+
+    /// The shape of an output.
+    pub(crate) fn out_shape(&self, i: usize) -> Option<Vec<usize>> {
+        let v = *self.node.outputs.get(i)?;
+        self.run.shapes.shape(v).or_else(|| self.infer(i))
+    }
+
+    /// The element type of an output.
+    pub(crate) fn out_dtype(&self, i: usize) -> Option<DType> {
+        Some(self.run.graph.ty(*self.node.outputs.get(i)?).dtype)
+    }
+
+    fn infer(&self, i: usize) -> Option<Vec<usize>> {
+        let fact = |t: Tensor| Fact::constant(t);
+        let facts: Option<Vec<_>> = self
+            .args
+            .iter()
+            .map(|v| v.as_ref().map(|v| v.tensor().ok().map(fact)).map_or(Some(None), |f| f.map(Some)))
+            .collect();
+        let outs = self.node.op.infer(&facts?, &self.node.name).ok()?;
+        outs.get(i)?.ty.static_dims()
+    }
+
+    /// Adds a finished output.
+    pub(crate) fn push(&mut self, v: Val) {
+        self.outs.push(v);
+    }
+
+    /// Makes the next output of floats: `f` writes f32, which are rounded to the output's type. False if its type is
+    /// no float type that is covered.
+    pub(crate) fn write_floats(
+        &mut self,
+        i: usize,
+        shape: &[usize],
+        f: impl FnOnce(&mut [f32]) -> Result<(), BackendError>,
+    ) -> Result<bool, BackendError> {
+        let Some(dtype) = self.out_dtype(i) else { return Ok(false) };
+        let name = &self.node.name;
+        match dtype {
+            DType::F32 => {
+                let mut out = Out::new(self.pool, dtype, shape, name)?;
+                f(out.elems_mut())?;
+                self.outs.push(out.done());
+            }
+            DType::F16 | DType::BF16 => {
+                let mut wide = Out::new(self.pool, DType::F32, shape, name)?;
+                f(wide.elems_mut())?;
+                let mut out = Out::new(self.pool, dtype, shape, name)?;
+                match dtype {
+                    DType::F16 => out.elems_mut::<f16>().convert_from_f32_slice(wide.elems_mut()),
+                    _ => out.elems_mut::<bf16>().convert_from_f32_slice(wide.elems_mut()),
+                }
+                self.outs.push(out.done());
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// The elements of a float tensor as f32.
+pub(crate) struct Floats {
+    /// Holds the memory where no conversion was needed.
+    val: Val,
+    wide: Option<Vec<f32>>,
+}
+
+impl Floats {
+    fn of(val: Val) -> Floats {
+        let wide = match val.dtype() {
+            DType::F32 if val.view::<f32>().is_some() => None,
+            _ => Some(widen(&val)),
+        };
+        Floats { val, wide }
+    }
+}
+
+impl std::ops::Deref for Floats {
+    type Target = [f32];
+    fn deref(&self) -> &[f32] {
+        match &self.wide {
+            Some(v) => v,
+            None => self.val.view().unwrap_or_default(),
+        }
+    }
+}
+
+/// A converted copy; also of f32 whose memory is not aligned.
+fn widen(v: &Val) -> Vec<f32> {
+    let b = v.bytes();
+    match v.dtype() {
+        DType::F16 => b.as_chunks().0.iter().map(|c| f16::from_le_bytes(*c).to_f32()).collect(),
+        DType::BF16 => b.as_chunks().0.iter().map(|c| bf16::from_le_bytes(*c).to_f32()).collect(),
+        _ => b.as_chunks().0.iter().map(|c| f32::from_le_bytes(*c)).collect(),
+    }
+}
+
+/// Is there a path for a node?
+pub(crate) fn covers(node: &Node) -> bool {
+    path(node.op.name()).is_some() || node.op.is_pointwise()
+}

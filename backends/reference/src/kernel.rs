@@ -1,0 +1,170 @@
+//! What a program's steps come to: operations in order, with the last use of every value.
+
+use crate::backend::FAST;
+use crate::buffer::{Pool, afford};
+use crate::fast;
+use crate::value::Val;
+use kiln_backend::{BackendError, Program, Shapes, Step};
+use kiln_ir::expr::Expr;
+use kiln_ir::{Graph, Node, NodeId, Tensor, ValueId};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Operations of all steps.
+pub(crate) struct Schedule {
+    /// For each step of the program, its operations.
+    pub(crate) steps: Vec<Vec<Operation>>,
+    /// Values that lie between steps and can be observed.
+    pub(crate) border: HashSet<ValueId>,
+}
+
+/// One thing to do.
+pub(crate) struct Operation {
+    /// The node; of a group of nodes, the last.
+    pub(crate) node: NodeId,
+    /// How it runs.
+    work: Work,
+    /// Values read.
+    pub(crate) inputs: Vec<Option<ValueId>>,
+    /// For each input, is this its last use?
+    pub(crate) last: Vec<bool>,
+    /// Values defined.
+    pub(crate) outputs: Vec<ValueId>,
+    /// For each output, does nobody read it?
+    pub(crate) unused: Vec<bool>,
+}
+
+/// How an operation runs.
+enum Work {
+    /// By the reference implementation.
+    Oracle,
+    /// By a fast path, where it covers the case.
+    Path(fast::Path),
+    /// As part of a group of pointwise nodes.
+    Fused(Box<Expr>),
+}
+
+/// What an operation runs with.
+pub(crate) struct RunCx<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) shapes: &'a Shapes,
+    pub(crate) pool: &'a Arc<Pool>,
+}
+
+impl Schedule {
+    /// Takes a program apart; an error where its steps name nodes that do not exist.
+    pub(crate) fn new(program: &Program) -> Result<Schedule, BackendError> {
+        let mut steps = Vec::with_capacity(program.steps.len());
+        let uses = program.graph.uses();
+        for step in &program.steps {
+            steps.push(operations(&program.graph, step, &uses)?);
+        }
+        mark_last_uses(&program.graph, &mut steps);
+        Ok(Schedule { border: border(program), steps })
+    }
+}
+
+type Uses = HashMap<ValueId, Vec<(NodeId, usize)>>;
+
+fn operations(graph: &Graph, step: &Step, uses: &Uses) -> Result<Vec<Operation>, BackendError> {
+    let fast = step.tactic.name == FAST;
+    let (mut groups, inside) =
+        if fast { fast::pointwise::plan(graph, &step.nodes, uses) } else { Default::default() };
+    let mut operations = Vec::with_capacity(step.nodes.len());
+    for &id in step.nodes.iter().filter(|n| !inside.contains(n)) {
+        let node = node(graph, id)?;
+        operations.push(match groups.remove(&id) {
+            Some(f) => Operation::fused(f, node),
+            None => Operation::single(id, node, fast),
+        });
+    }
+    Ok(operations)
+}
+
+pub(crate) fn node(graph: &Graph, id: NodeId) -> Result<&Node, BackendError> {
+    graph.get(id).ok_or_else(|| BackendError::InvalidArgument(format!("{id:?} is no node of the program")))
+}
+
+impl Operation {
+    fn single(id: NodeId, node: &Node, fast: bool) -> Operation {
+        let path = fast::path(node.op.name()).filter(|_| fast);
+        Operation {
+            node: id,
+            work: path.map_or(Work::Oracle, Work::Path),
+            inputs: node.inputs.clone(),
+            last: vec![false; node.inputs.len()],
+            outputs: node.outputs.clone(),
+            unused: vec![false; node.outputs.len()],
+        }
+    }
+
+    fn fused(f: fast::pointwise::Fused, node: &Node) -> Operation {
+        Operation {
+            node: f.root,
+            work: Work::Fused(Box::new(f.expr)),
+            last: vec![false; f.inputs.len()],
+            inputs: f.inputs.into_iter().map(Some).collect(),
+            outputs: node.outputs.clone(),
+            unused: vec![false; node.outputs.len()],
+        }
+    }
+
+    /// Runs it. Errors name the layer.
+    pub(crate) fn run(&self, cx: &RunCx<'_>, mut args: Vec<Option<Val>>) -> Result<Vec<Val>, BackendError> {
+        let node = node(cx.graph, self.node)?;
+        match &self.work {
+            Work::Fused(expr) => return Ok(vec![fast::pointwise::run(expr, node, args, cx)?]),
+            Work::Path(path) => {
+                if let Some(outs) = fast::run(*path, node, &mut args, cx)? {
+                    return Ok(outs);
+                }
+            }
+            Work::Oracle => {}
+        }
+        // The oracle holds elements as 64-bit numbers.
+        for &v in &node.outputs {
+            let elements = cx.shapes.fact(v).ty.static_volume().unwrap_or(0) as u64;
+            afford(elements.saturating_mul(8), &node.name)?;
+        }
+        oracle(node, &args)
+    }
+}
+
+/// Evaluates a node with its reference implementation.
+fn oracle(node: &Node, args: &[Option<Val>]) -> Result<Vec<Val>, BackendError> {
+    let ins: Vec<Option<Tensor>> =
+        args.iter().map(|v| v.as_ref().map(Val::tensor).transpose()).collect::<Result<_, _>>()?;
+    Ok(node.eval(&ins)?.into_iter().map(Val::Shared).collect())
+}
+
+/// Values that a step gives to another step or to the caller.
+fn border(program: &Program) -> HashSet<ValueId> {
+    let mut step_of: HashMap<NodeId, usize> = HashMap::new();
+    for (i, step) in program.steps.iter().enumerate() {
+        step_of.extend(step.nodes.iter().map(|&n| (n, i)));
+    }
+    let mut border: HashSet<ValueId> = program.graph.outputs.iter().copied().collect();
+    for (id, node) in program.graph.nodes() {
+        for &v in node.inputs.iter().flatten() {
+            let from = program.graph.producer(v).map(|(p, _)| step_of.get(&p));
+            if from.is_none_or(|from| from != step_of.get(&id)) {
+                border.insert(v);
+            }
+        }
+    }
+    border
+}
+
+fn mark_last_uses(graph: &Graph, steps: &mut [Vec<Operation>]) {
+    let mut later: HashSet<ValueId> = graph.outputs.iter().copied().collect();
+    for op in steps.iter_mut().flatten().rev() {
+        for (v, unused) in op.outputs.iter().zip(&mut op.unused) {
+            *unused = !later.contains(v);
+        }
+        for (v, last) in op.inputs.iter().zip(&mut op.last).rev() {
+            if let Some(v) = v {
+                *last = later.insert(*v);
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The fast tactic against the oracle.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests stop at the first surprise")]
+
+mod common;
+
+use common::{assert_close, run, single};
+use kiln_ir::op::Tolerance;
+use kiln_ir::problem::Rng;
+use kiln_ir::{Attrs, DType, Op, Tensor};
+
+fn tolerance(t: Tolerance, outs: &[Tensor]) -> f64 {
+    let eps = match outs.first().map(Tensor::dtype) {
+        Some(DType::F16) => 1e-3,
+        Some(DType::BF16) => 8e-3,
+        Some(DType::F32) => 1.2e-7,
+        _ => return 0.0,
+    };
+    match t {
+        Tolerance::Exact => 0.0,
+        Tolerance::Elementwise => 4.0 * eps,
+        _ => 40.0 * eps,
+    }
+}
+
+/// Every problem of every operator, whether it has a fast path or not.
+#[test]
+fn all_problems_agree_with_the_oracle() {
+    for def in kiln_ir::ops::all() {
+        if def.traits.random {
+            continue;
+        }
+        for p in (def.problems)(&mut Rng::new(11)) {
+            let what = format!("{} ({})", def.name, p.label);
+            let (g, inputs) = single(&p.op, &p.inputs);
+            let wanted = run(&g, "oracle", &inputs, false).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let found = run(&g, "fast", &inputs, false).unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_close(&what, &found, &wanted, tolerance(def.tolerance, &wanted));
+        }
+    }
+}
+
+/// Products of sizes around those of tiles and blocks.
+#[test]
+fn products_of_odd_sizes() {
+    let mut rng = Rng::new(3);
+    for (m, k, n) in [(1, 1, 1), (13, 257, 33), (3, 300, 1030), (70, 512, 5), (1, 700, 513), (25, 3, 600)] {
+        for (ta, tb) in [(false, false), (true, false), (false, true), (true, true)] {
+            let a = rng.tensor(DType::F32, &if ta { [k, m] } else { [m, k] });
+            let b = rng.tensor(DType::F32, &if tb { [n, k] } else { [k, n] });
+            let op = Op::new("matmul", Attrs::new().with("trans_a", ta).with("trans_b", tb)).unwrap();
+            let (g, inputs) = single(&op, &[Some(a), Some(b)]);
+            let (x, y) =
+                (run(&g, "fast", &inputs, false).unwrap(), run(&g, "oracle", &inputs, false).unwrap());
+            assert_close(&format!("{m}×{k}×{n} {ta} {tb}"), &x, &y, 1e-6);
+        }
+    }
+}
+
+/// Random convolutions: groups, depthwise, strides, pads, dilations, one to three dimensions.
+#[test]
+fn random_convolutions() {
+    let mut rng = Rng::new(5);
+    for i in 0..120 {
+        let rank = rng.int(1, 3) as usize;
+        let groups = rng.pick(&[1usize, 1, 2, 3, 6]).unwrap();
+        let (c, m) = (groups * rng.int(1, 3) as usize, groups * rng.int(1, 4) as usize);
+        let ints = |rng: &mut Rng, lo, hi, n: usize| (0..n).map(|_| rng.int(lo, hi)).collect::<Vec<i64>>();
+        let kernel = ints(&mut rng, 1, 3, rank);
+        let dilations = ints(&mut rng, 1, 2, rank);
+        let size = ints(&mut rng, 5, 9, rank);
+        let attrs = Attrs::new()
+            .with("groups", groups as i64)
+            .with("strides", ints(&mut rng, 1, 3, rank))
+            .with("pads", ints(&mut rng, 0, 2, 2 * rank))
+            .with("dilations", dilations);
+        let dims = |a: usize, b: usize, s: &[i64]| {
+            [a, b].into_iter().chain(s.iter().map(|&d| d as usize)).collect::<Vec<_>>()
+        };
+        let x = rng.tensor(DType::F32, &dims(rng.clone().int(1, 2) as usize, c, &size));
+        let w = rng.tensor(DType::F32, &dims(m, c / groups, &kernel));
+        let bias = (i % 2 == 0).then(|| rng.tensor(DType::F32, &[m]));
+        let op = Op::new("conv", attrs).unwrap();
+        let (g, inputs) = single(&op, &[Some(x), Some(w), bias]);
+        let (f, o) = (run(&g, "fast", &inputs, false).unwrap(), run(&g, "oracle", &inputs, false).unwrap());
+        assert_close(&format!("{op:?}"), &f, &o, 1e-6);
+    }
+}
+
+/// A chain with broadcasts, a shared value, integers and a choice, as one step and as many, against the oracle.
+#[test]
+fn chains_of_pointwise_layers() {
+    let mut rng = Rng::new(9);
+    let mut n = kiln_ir::Network::new("chain");
+    let ty = |t: DType, d: &[i64]| kiln_ir::TensorType::new(t, d.iter().copied());
+    let x = n.add_input("x", ty(DType::F32, &[2, 300, 7])).unwrap();
+    let b = n.add_input("b", ty(DType::F32, &[300, 1])).unwrap();
+    let k = n.add_input("k", ty(DType::I32, &[7])).unwrap();
+    let mut add = |op: &str, attrs: Attrs, i: &[kiln_ir::TensorId]| {
+        let ins: Vec<_> = i.iter().copied().map(Some).collect();
+        n.add_layer("", op, attrs, &ins).unwrap()[0]
+    };
+    let plain = Attrs::new;
+    let h = add("add", plain(), &[x, b]);
+    let s = add("sigmoid", plain(), &[h]);
+    let g = add("mul", plain(), &[h, s]);
+    let narrow = add("cast", plain().with("to", DType::F16), &[g]);
+    let wide = add("cast", plain().with("to", DType::F32), &[narrow]);
+    let two = add("mul", plain(), &[k, k]);
+    let i = add("cast", plain().with("to", DType::I32), &[x]);
+    let c = add("less", plain(), &[i, two]);
+    let e = add("exp", plain(), &[b]);
+    let t = add("tanh", plain(), &[wide]);
+    let y = add("select", plain(), &[c, t, e]);
+    let z = add("mod", plain(), &[i, two]);
+    n.mark_output(y, "y").unwrap();
+    n.mark_output(z, "z").unwrap();
+    let g = n.lower().unwrap();
+    let inputs = vec![
+        rng.tensor(DType::F32, &[2, 300, 7]),
+        rng.tensor(DType::F32, &[300, 1]),
+        rng.tensor(DType::I32, &[7]),
+    ];
+    let wanted = run(&g, "oracle", &inputs, false).unwrap();
+    for whole in [true, false] {
+        assert_close("chain", &run(&g, "fast", &inputs, whole).unwrap(), &wanted, 2e-6);
+    }
+}

@@ -1,0 +1,116 @@
+//! Finding adapters, and describing them as targets.
+
+use kiln_backend::{BackendError, MemoryRules, Target};
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+/// Features that kernels know, with their names in targets.
+const FEATURES: [(wgpu::Features, &str); 4] = [
+    (wgpu::Features::SHADER_F16, "f16"),
+    (wgpu::Features::SHADER_INT64, "i64"),
+    (wgpu::Features::SUBGROUP, "subgroup"),
+    (wgpu::Features::TIMESTAMP_QUERY, "timestamps"),
+];
+
+/// Alignment of bindings: the greatest that WebGPU lets a device want.
+pub const ALIGNMENT: u64 = 256;
+
+/// The result of a future that needs no executor, as all of wgpu's on native devices.
+pub fn wait<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut cx = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(x) = future.as_mut().poll(&mut cx) {
+            return x;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// All adapters that can run compute shaders, real devices before software, with their targets.
+pub fn probe() -> Result<Vec<(wgpu::Adapter, Target)>, BackendError> {
+    let mut desc = wgpu::InstanceDescriptor::new_without_display_handle();
+    desc.backends = wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12;
+    let instance = wgpu::Instance::new(desc);
+    let adapters = wait(instance.enumerate_adapters(wgpu::Backends::all()));
+    let mut refused = Vec::new();
+    let mut found = Vec::new();
+    for a in adapters {
+        match refusal(&a) {
+            Some(reason) => refused.push(format!("{}: {reason}", a.get_info().name)),
+            None => {
+                let t = target(&a);
+                found.push((a, t));
+            }
+        }
+    }
+    found.sort_by_key(|(a, _)| rank(a.get_info().device_type));
+    if found.is_empty() {
+        let why =
+            if refused.is_empty() { "no Vulkan, Metal or DX12 driver".into() } else { refused.join("; ") };
+        return Err(BackendError::Unsupported(format!(
+            "no usable graphics adapter ({why}); a software one comes with mesa-vulkan-drivers"
+        )));
+    }
+    Ok(found)
+}
+
+fn rank(t: wgpu::DeviceType) -> u32 {
+    match t {
+        wgpu::DeviceType::DiscreteGpu => 0,
+        wgpu::DeviceType::IntegratedGpu => 1,
+        wgpu::DeviceType::VirtualGpu => 2,
+        wgpu::DeviceType::Other => 3,
+        wgpu::DeviceType::Cpu => 4,
+    }
+}
+
+fn refusal(a: &wgpu::Adapter) -> Option<String> {
+    let caps = a.get_downlevel_capabilities();
+    if !caps.flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS) {
+        return Some("no compute shaders".into());
+    }
+    let l = a.limits();
+    if l.max_storage_buffers_per_shader_stage < 8 {
+        return Some(format!("{} storage buffers a shader, wants 8", l.max_storage_buffers_per_shader_stage));
+    }
+    None
+}
+
+/// Features to ask a device for.
+pub fn features(a: &wgpu::Adapter) -> wgpu::Features {
+    let known = FEATURES.iter().fold(wgpu::Features::empty(), |acc, (f, _)| acc | *f);
+    a.features() & known
+}
+
+fn target(a: &wgpu::Adapter) -> Target {
+    let (info, limits, has) = (a.get_info(), a.limits(), a.features());
+    let mut features: Vec<String> =
+        FEATURES.iter().filter(|(f, _)| has.contains(*f)).map(|(_, n)| (*n).to_owned()).collect();
+    if info.device_type == wgpu::DeviceType::Cpu {
+        features.push("software".into());
+    }
+    features.sort();
+    let numbers = BTreeMap::from([
+        ("shared_memory".to_owned(), u64::from(limits.max_compute_workgroup_storage_size)),
+        ("workgroup_threads".to_owned(), u64::from(limits.max_compute_invocations_per_workgroup)),
+        ("storage_buffers".to_owned(), u64::from(limits.max_storage_buffers_per_shader_stage)),
+        ("max_buffer".to_owned(), limits.max_buffer_size),
+    ]);
+    Target {
+        backend: "wgpu".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        arch: info.backend.to_str().into(),
+        device: info.name,
+        driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
+        features,
+        numbers,
+        memory: MemoryRules {
+            alignment: ALIGNMENT,
+            max_binding: limits.max_storage_buffer_binding_size,
+            in_place: true,
+            total: 0,
+        },
+    }
+}

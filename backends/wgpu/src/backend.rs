@@ -1,0 +1,86 @@
+//! The backend object.
+
+use crate::adapter::probe;
+use crate::exec::WgpuDevice;
+use crate::gpu::Gpu;
+use crate::kernels::{Kernel, all};
+use crate::site::{Site, unsupported};
+use crate::wgsl::module;
+use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target};
+use std::sync::Arc;
+
+/// The WGSL backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wgpu;
+
+impl Wgpu {
+    /// The backend; devices are looked for when they are asked for.
+    pub fn new() -> Result<Wgpu, BackendError> {
+        Ok(Wgpu)
+    }
+}
+
+impl Backend for Wgpu {
+    fn name(&self) -> &str {
+        "wgpu"
+    }
+
+    fn targets(&self) -> Result<Vec<Target>, BackendError> {
+        Ok(probe()?.into_iter().map(|(_, t)| t).collect())
+    }
+
+    fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
+        let site = Site::of(&region.graph, target)?;
+        site.check_types()?;
+        let mut found = Vec::new();
+        let mut why = Vec::new();
+        for k in site.kernels() {
+            match (k.tactics)(&site).and_then(|t| checked(k, &site, t)) {
+                Ok(t) => found.extend(t),
+                Err(BackendError::Unsupported(reason)) => why.push(format!("{}: {reason}", k.name)),
+                Err(e) => return Err(e),
+            }
+        }
+        match (found.is_empty(), why.is_empty()) {
+            (false, _) => Ok(found),
+            (true, false) => unsupported(why.join("; ")),
+            _ => unsupported(format!("no kernel for {}", region.label())),
+        }
+    }
+
+    fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
+        let site = Site::of(&region.graph, target)?;
+        let kernel = find(&tactic.name, &site)?;
+        Ok(module(&site, &(kernel.source)(&site, tactic)?)?.into_bytes())
+    }
+
+    fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
+        let found = probe()?.into_iter().find(|(_, t)| t.fingerprint() == target.fingerprint());
+        let (adapter, own) = found.ok_or_else(|| {
+            BackendError::Incompatible(format!(
+                "no adapter here is the target {} ({})",
+                target.device, target.arch
+            ))
+        })?;
+        Ok(Arc::new(WgpuDevice::new(Gpu::open(&adapter, own)?)))
+    }
+}
+
+/// The kernel of a tactic's name.
+pub fn find(name: &str, site: &Site<'_>) -> Result<&'static Kernel, BackendError> {
+    let of_name = all().find(|k| k.name == name && site.kernels().any(|s| std::ptr::eq(s, *k)));
+    of_name.ok_or_else(|| {
+        BackendError::Incompatible(format!(
+            "this backend has no tactic \"{name}\" for the region; build the plan again"
+        ))
+    })
+}
+
+/// Tactics whose text can be written, with the hash of it.
+fn checked(k: &Kernel, site: &Site<'_>, mut tactics: Vec<Tactic>) -> Result<Vec<Tactic>, BackendError> {
+    for t in &mut tactics {
+        let text = module(site, &(k.source)(site, t)?)?;
+        t.source_hash = blake3::hash(text.as_bytes()).to_hex()[..16].to_owned();
+    }
+    Ok(tactics)
+}

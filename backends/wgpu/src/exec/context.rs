@@ -1,0 +1,373 @@
+//! A run.
+
+use super::device::Loaded;
+use super::memory::{Memory, Range, write};
+use super::plan::{Dispatch, Planner, bytes_of};
+use super::record::{BindGroups, Stamps, bind, collect, encode, encode_copies, read_ranges};
+use kiln_backend::{BackendError, Context, Counters, Shapes, StepTime};
+use kiln_ir::{Tensor, ValueId};
+use std::sync::Arc;
+
+/// Runs a program on the queue of its device.
+pub struct WgpuContext {
+    loaded: Arc<Loaded>,
+    memory: Memory,
+    groups: BindGroups,
+    /// The dispatches of the last run with its inputs' shapes, if it needed no host in between.
+    last: Option<Prepared>,
+    outputs: Option<Pending>,
+    shapes: Option<Arc<Shapes>>,
+    stamps: Option<Stamps>,
+    timing: bool,
+    poison: Option<wgpu::Buffer>,
+    pipelines: u64,
+    counters: Counters,
+}
+
+struct Prepared {
+    key: Vec<Key>,
+    dispatches: Vec<Dispatch>,
+    groups: Vec<wgpu::BindGroup>,
+}
+
+/// What the dispatches of a run depend on: each input's shape, and the contents of shape inputs.
+#[derive(PartialEq)]
+struct Key(Vec<usize>, Option<Tensor>);
+
+enum Pending {
+    Copied(Vec<(ValueId, usize)>),
+    Taken(Vec<Tensor>),
+}
+
+impl WgpuContext {
+    pub fn new(loaded: Arc<Loaded>) -> Result<WgpuContext, BackendError> {
+        let memory = Memory::new(&loaded.gpu, &loaded.program)?;
+        let poison = std::env::var_os("KILN_POISON").is_some_and(|v| v == "1");
+        let poison = poison.then(|| poison_buffer(&loaded)).transpose()?;
+        let pipelines = loaded.gpu.compilations();
+        Ok(WgpuContext {
+            loaded,
+            memory,
+            groups: BindGroups::default(),
+            last: None,
+            outputs: None,
+            shapes: None,
+            stamps: None,
+            timing: false,
+            poison,
+            pipelines,
+            counters: Counters::default(),
+        })
+    }
+
+    pub fn set_timing(&mut self, on: bool) {
+        self.timing = on;
+    }
+
+    /// Runs the last dispatches again, without transfers, and waits.
+    pub fn repeat(&mut self) -> Result<(), BackendError> {
+        let mut encoder = self.encoder();
+        if let Some(p) = &self.last {
+            encode(&self.loaded, &mut encoder, &p.dispatches, &p.groups, self.stamps.as_ref());
+        }
+        self.submit(encoder, true)?;
+        self.loaded.gpu.finish()
+    }
+
+    fn encoder(&self) -> wgpu::CommandEncoder {
+        self.loaded.gpu.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default())
+    }
+
+    fn submit(&self, mut encoder: wgpu::CommandEncoder, last: bool) -> Result<(), BackendError> {
+        if let Some(s) = self.stamps.as_ref().filter(|_| last) {
+            s.resolve(&mut encoder);
+        }
+        self.loaded.gpu.queue.submit([encoder.finish()]);
+        self.loaded.gpu.check()
+    }
+
+    fn upload(&mut self, inputs: &[Tensor], shapes: &Shapes) -> Result<(), BackendError> {
+        let loaded = self.loaded.clone();
+        let graph = &loaded.program.graph;
+        if inputs.len() != graph.inputs.len() {
+            return Err(BackendError::InvalidArgument(format!(
+                "the program has {} inputs, {} were given",
+                graph.inputs.len(),
+                inputs.len()
+            )));
+        }
+        for (i, (&v, t)) in graph.inputs.iter().zip(inputs).enumerate() {
+            let wanted = &shapes.fact(v).ty;
+            if t.dtype() != wanted.dtype || wanted.static_dims().as_deref() != Some(t.shape()) {
+                return Err(BackendError::InvalidArgument(format!(
+                    "input \"{}\" is {}, the shapes were made for {wanted}",
+                    graph.value(v).name,
+                    t.ty()
+                )));
+            }
+            let to = self.memory.input(&loaded.gpu, i, t.bytes().len() as u64)?;
+            write(&loaded.gpu, &to.buffer, 0, t.bytes())?;
+        }
+        Ok(())
+    }
+
+    fn poison(&self) -> Result<(), BackendError> {
+        let Some(from) = &self.poison else { return Ok(()) };
+        let mut encoder = self.encoder();
+        for b in self.memory.stale() {
+            let mut at = 0;
+            while at < b.size() {
+                let n = from.size().min(b.size() - at);
+                encoder.copy_buffer_to_buffer(from, 0, b, at, n);
+                at += n;
+            }
+        }
+        self.submit(encoder, false)
+    }
+
+    fn key(&self, inputs: &[Tensor]) -> Vec<Key> {
+        let content = |i: usize, t: &Tensor| self.loaded.shape_inputs.contains(&i).then(|| t.clone());
+        inputs.iter().enumerate().map(|(i, t)| Key(t.shape().to_vec(), content(i, t))).collect()
+    }
+
+    /// Plans and records all steps, stopping where the host has to know something from the device.
+    fn run_steps(&mut self, shapes: &mut Shapes, key: Vec<Key>) -> Result<(), BackendError> {
+        let loaded = self.loaded.clone();
+        let program = &loaded.program;
+        let mut waiting = Vec::new();
+        let mut stopped = false;
+        for (i, step) in program.steps.iter().enumerate() {
+            shapes.update(program, step)?;
+            let unknown = shapes.unknown_host_ports(program, step);
+            if !unknown.is_empty() {
+                self.flush(&mut waiting)?;
+                self.fetch_contents(shapes, &unknown)?;
+                shapes.update(program, step)?;
+                stopped = true;
+            }
+            if loaded.steps[i].data_dependent || loaded.steps[i].assertion.is_some() {
+                waiting.extend(self.plan(shapes, i, true)?);
+                self.flush(&mut waiting)?;
+                self.fetch_sizes(shapes, i)?;
+                stopped = true;
+            }
+            stopped |= loaded.steps[i].random;
+            waiting.extend(self.plan(shapes, i, false)?);
+        }
+        let groups = bind(&loaded, &mut self.memory, &mut self.groups, &waiting)?;
+        let stamps = self.stamps.as_ref();
+        let mut encoder = self.encoder();
+        encode(&loaded, &mut encoder, &waiting, &groups, stamps);
+        self.take_outputs(encoder, shapes)?;
+        self.last = (!stopped).then_some(Prepared { key, dispatches: waiting, groups });
+        Ok(())
+    }
+
+    fn plan(&mut self, shapes: &Shapes, step: usize, counts: bool) -> Result<Vec<Dispatch>, BackendError> {
+        Planner { loaded: &self.loaded, memory: &mut self.memory, shapes }.step(step, counts)
+    }
+
+    fn place(&mut self, shapes: &Shapes, v: ValueId) -> Result<(Range, usize), BackendError> {
+        let bytes = bytes_of(&self.loaded, shapes, v)? as usize;
+        let r = Planner { loaded: &self.loaded, memory: &mut self.memory, shapes }.place(v)?;
+        Ok((r, bytes))
+    }
+
+    fn flush(&mut self, waiting: &mut Vec<Dispatch>) -> Result<(), BackendError> {
+        let groups = bind(&self.loaded, &mut self.memory, &mut self.groups, waiting)?;
+        let mut encoder = self.encoder();
+        encode(&self.loaded, &mut encoder, waiting, &groups, self.stamps.as_ref());
+        waiting.clear();
+        self.submit(encoder, false)
+    }
+
+    fn fetch(&mut self, shapes: &Shapes, v: ValueId) -> Result<Tensor, BackendError> {
+        let from = self.place(shapes, v)?;
+        let loaded = self.loaded.clone();
+        let bytes = read_ranges(&loaded.gpu, &mut self.memory, &[from])?.pop().unwrap_or_default();
+        let ty = &shapes.fact(v).ty;
+        tensor(ty, bytes)
+    }
+
+    fn fetch_contents(&mut self, shapes: &mut Shapes, values: &[ValueId]) -> Result<(), BackendError> {
+        self.counters.host_syncs += 1;
+        for &v in values {
+            let t = self.fetch(shapes, v)?;
+            shapes.set_content(v, t);
+        }
+        Ok(())
+    }
+
+    /// Reads the sizes that a data-dependent step counted: of its unknown dimensions, output by output.
+    fn fetch_sizes(&mut self, shapes: &mut Shapes, step: usize) -> Result<(), BackendError> {
+        self.counters.host_syncs += 1;
+        let loaded = self.loaded.clone();
+        let from = self.memory.sizes(&loaded.gpu)?;
+        let bytes = read_ranges(&loaded.gpu, &mut self.memory, &[(from, 64)])?.pop().unwrap_or_default();
+        let mut sizes = bytes.as_chunks::<4>().0.iter().map(|c| u32::from_le_bytes(*c) as usize);
+        if let Some(message) = &loaded.steps[step].assertion {
+            return match sizes.next() {
+                Some(0) => Ok(()),
+                _ => Err(BackendError::Execution {
+                    layer: loaded.program.steps[step].name.clone(),
+                    message: format!("assertion failed: {message}"),
+                }),
+            };
+        }
+        let mut known: Vec<(kiln_ir::Dim, usize)> = Vec::new();
+        for &v in &loaded.steps[step].results {
+            let dims = shapes.fact(v).ty.dims.clone();
+            let mut shape = Vec::new();
+            for d in dims {
+                let n = match (d.as_const(), known.iter().find(|(k, _)| *k == d)) {
+                    (Some(n), _) => n as usize,
+                    (_, Some((_, n))) => *n,
+                    _ => {
+                        let n = sizes.next().ok_or_else(|| BackendError::Internal("too few sizes".into()))?;
+                        known.push((d, n));
+                        n
+                    }
+                };
+                shape.push(n);
+            }
+            shapes.set_shape(v, &shape);
+        }
+        Ok(())
+    }
+
+    /// Records the copies of the outputs and submits.
+    fn take_outputs(
+        &mut self,
+        mut encoder: wgpu::CommandEncoder,
+        shapes: &Shapes,
+    ) -> Result<(), BackendError> {
+        let loaded = self.loaded.clone();
+        let mut from = Vec::new();
+        let mut pending = Vec::new();
+        for &v in &loaded.program.graph.outputs {
+            let (r, n) = self.place(shapes, v)?;
+            from.push((r, n));
+            pending.push((v, n));
+        }
+        encode_copies(&loaded.gpu, &mut self.memory, &mut encoder, &from)?;
+        self.submit(encoder, true)?;
+        self.outputs = Some(Pending::Copied(pending));
+        Ok(())
+    }
+}
+
+fn tensor(ty: &kiln_ir::TensorType, bytes: Vec<u8>) -> Result<Tensor, BackendError> {
+    let shape = ty.static_dims().unwrap_or_default();
+    Tensor::from_bytes(ty.dtype, &shape, bytes)
+        .ok_or_else(|| BackendError::Internal(format!("too few bytes for {ty} came back")))
+}
+
+fn poison_buffer(loaded: &Loaded) -> Result<wgpu::Buffer, BackendError> {
+    const SIZE: usize = 1 << 20;
+    let usage = wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+    let b = loaded.gpu.buffer("poison", SIZE as u64, usage)?;
+    write(&loaded.gpu, &b, 0, &vec![0xff; SIZE])?;
+    Ok(b)
+}
+
+impl Context for WgpuContext {
+    fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
+        if let Some(Pending::Copied(_)) = self.outputs {
+            self.loaded.gpu.finish()?;
+        }
+        self.outputs = None;
+        self.upload(inputs, shapes)?;
+        self.poison()?;
+        if self.timing && self.stamps.is_none() {
+            self.stamps = Some(Stamps::new(&self.loaded.gpu, self.loaded.steps.len())?);
+        }
+        let key = self.key(inputs);
+        let loaded = self.loaded.clone();
+        if let Some(p) = self.last.take().filter(|p| p.key == key) {
+            let mut encoder = self.encoder();
+            encode(&loaded, &mut encoder, &p.dispatches, &p.groups, self.stamps.as_ref());
+            self.take_outputs(encoder, shapes)?;
+            self.last = Some(p);
+            self.shapes = Some(shapes.clone());
+        } else {
+            let mut known = (**shapes).clone();
+            self.run_steps(&mut known, key)?;
+            self.shapes = Some(Arc::new(known));
+        }
+        self.counters.runs += 1;
+        Ok(())
+    }
+
+    fn outputs(&mut self) -> Result<Vec<Tensor>, BackendError> {
+        let nothing = || BackendError::InvalidArgument("no run to take outputs of; enqueue first".into());
+        let shapes = self.shapes.clone().ok_or_else(nothing)?;
+        match self.outputs.take().ok_or_else(nothing)? {
+            Pending::Taken(t) => {
+                self.outputs = Some(Pending::Taken(t.clone()));
+                Ok(t)
+            }
+            Pending::Copied(list) => {
+                let loaded = self.loaded.clone();
+                let lengths: Vec<usize> = list.iter().map(|(_, n)| *n).collect();
+                let bytes = collect(&loaded.gpu, &mut self.memory, &lengths)?;
+                let out = list.iter().zip(bytes).map(|((v, _), b)| tensor(&shapes.fact(*v).ty, b));
+                let out: Vec<Tensor> = out.collect::<Result<_, _>>()?;
+                self.outputs = Some(Pending::Taken(out.clone()));
+                Ok(out)
+            }
+        }
+    }
+
+    fn observe(&mut self, value: ValueId) -> Result<Tensor, BackendError> {
+        let shapes = self
+            .shapes
+            .clone()
+            .ok_or_else(|| BackendError::InvalidArgument("no run to observe; enqueue first".into()))?;
+        let loaded = self.loaded.clone();
+        let graph = &loaded.program.graph;
+        if graph.value_ids().all(|v| v != value) {
+            return Err(BackendError::InvalidArgument(format!("{value:?} is no value of the program")));
+        }
+        let stored = loaded.steps.iter().any(|s| s.stored.iter().any(|(v, _)| *v == value));
+        let given = graph.inputs.contains(&value) || graph.weight(value).is_some();
+        if !stored && !given {
+            return Err(BackendError::Unsupported(format!(
+                "\"{}\" lives inside a kernel",
+                graph.value(value).name
+            )));
+        }
+        // The read-back buffer may still hold outputs of the run.
+        self.outputs()?;
+        self.fetch(&shapes, value)
+    }
+
+    fn set_observable(&mut self, on: bool) {
+        if self.memory.separate != on {
+            self.memory.separate = on;
+            self.last = None;
+        }
+    }
+
+    fn step_times(&mut self) -> Result<Vec<StepTime>, BackendError> {
+        self.timing = true;
+        let loaded = self.loaded.clone();
+        if matches!(self.outputs, Some(Pending::Copied(_))) {
+            self.outputs()?;
+        }
+        match &self.stamps {
+            Some(s) => s.read(&loaded.gpu, &mut self.memory),
+            None if loaded.gpu.timestamps => Ok(Vec::new()),
+            None => Err(BackendError::Unsupported(format!("{} has no timestamps", loaded.gpu.target.device))),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        let made = self.loaded.gpu.compilations() - self.pipelines;
+        Counters {
+            allocations: self.memory.allocations,
+            compilations: made,
+            pipelines: made,
+            ..self.counters
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The device object and loaded programs.
+
+use super::context::WgpuContext;
+use super::kernel::StepKernel;
+use super::memory::Weights;
+use crate::gpu::Gpu;
+use kiln_backend::{BackendError, Context, Device, Executable, Program, TimeRequest};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// An open device.
+pub struct WgpuDevice {
+    gpu: Arc<Gpu>,
+}
+
+impl WgpuDevice {
+    pub fn new(gpu: Arc<Gpu>) -> WgpuDevice {
+        WgpuDevice { gpu }
+    }
+
+    fn load_program(&self, program: Arc<Program>) -> Result<Loaded, BackendError> {
+        let steps = program
+            .steps
+            .iter()
+            .map(|s| StepKernel::load(&self.gpu, &program, s))
+            .collect::<Result<_, _>>()?;
+        let weights = Weights::upload(&self.gpu, &program)?;
+        let shape_inputs = program.shape_inputs();
+        Ok(Loaded { gpu: self.gpu.clone(), program, steps, weights, shape_inputs })
+    }
+}
+
+/// A loaded program.
+pub struct Loaded {
+    pub gpu: Arc<Gpu>,
+    pub program: Arc<Program>,
+    pub steps: Vec<StepKernel>,
+    pub weights: Weights,
+    pub shape_inputs: Vec<usize>,
+}
+
+struct WgpuExecutable(Arc<Loaded>);
+
+impl Executable for WgpuExecutable {
+    fn context(&self) -> Result<Box<dyn Context>, BackendError> {
+        Ok(Box::new(WgpuContext::new(self.0.clone())?))
+    }
+}
+
+impl Device for WgpuDevice {
+    fn time(&self, request: &TimeRequest<'_>) -> Result<Vec<f64>, BackendError> {
+        let program =
+            Program::single_step(request.graph.clone(), request.tactic.clone(), request.blob.to_vec());
+        let shapes = Arc::new(program.shapes(request.inputs)?);
+        let mut cx = WgpuContext::new(Arc::new(self.load_program(Arc::new(program))?))?;
+        // A software device's timestamps do not tell the time of one dispatch.
+        let stamps = self.gpu.timestamps && !self.gpu.target.has("software");
+        cx.set_timing(stamps);
+        cx.enqueue(request.inputs, &shapes)?;
+        cx.outputs()?;
+        let mut samples = Vec::new();
+        for _ in 0..request.samples {
+            let start = Instant::now();
+            cx.repeat()?;
+            let wall = start.elapsed().as_secs_f64() * 1e9;
+            samples.push(if stamps { cx.step_times()?.iter().map(|t| t.ns).sum() } else { wall });
+        }
+        Ok(samples)
+    }
+
+    fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
+        Ok(Arc::new(WgpuExecutable(Arc::new(self.load_program(program)?))))
+    }
+}

@@ -1,0 +1,10 @@
+//! Running programs: loading, memory, recording, reading back.
+
+mod context;
+mod device;
+mod kernel;
+mod memory;
+mod plan;
+mod record;
+
+pub use device::WgpuDevice;

@@ -1,0 +1,224 @@
+//! From a step and the shapes of a run to dispatches.
+
+use super::device::Loaded;
+use super::memory::{Memory, Range};
+use crate::kernels::{Grid, Launch, word};
+use crate::site::Cx;
+use crate::wgsl::{MAP_THREADS, Slot};
+use kiln_backend::{BackendError, Shapes};
+use kiln_ir::ValueId;
+
+/// One dispatch with all that it needs.
+pub struct Dispatch {
+    pub step: usize,
+    /// Number among the dispatches of its step, for the cache of bind groups.
+    pub number: usize,
+    pub entry: usize,
+    pub groups: (u32, u32),
+    /// Argument words, `args[0]` first.
+    pub args: Vec<u32>,
+    /// What is bound, in order, the arguments left out.
+    pub ranges: Vec<Range>,
+}
+
+/// Most workgroups in one dimension of a dispatch.
+const FOLD: u64 = 65_535;
+
+/// Splits a number of workgroups into two dimensions.
+pub fn fold(groups: u64) -> Result<(u32, u32), BackendError> {
+    let x = groups.min(FOLD);
+    let y = groups.div_ceil(x.max(1));
+    if y > FOLD {
+        return Err(BackendError::Unsupported(format!("a dispatch of {groups} workgroups")));
+    }
+    Ok((x as u32, y as u32))
+}
+
+/// Bytes of a value in this run.
+pub fn bytes_of(loaded: &Loaded, shapes: &Shapes, v: ValueId) -> Result<u64, BackendError> {
+    let ty = &shapes.fact(v).ty;
+    let n = ty.static_volume().and_then(|n| ty.dtype.bytes_for(n as u64));
+    n.ok_or_else(|| {
+        let name = &loaded.program.graph.value(v).name;
+        BackendError::Internal(format!("the size of \"{name}\" ({ty}) is not known"))
+    })
+}
+
+/// Plans the dispatches of one step.
+pub struct Planner<'a> {
+    pub loaded: &'a Loaded,
+    pub memory: &'a mut Memory,
+    pub shapes: &'a Shapes,
+}
+
+impl Planner<'_> {
+    /// Where a value lies.
+    pub fn place(&mut self, v: ValueId) -> Result<Range, BackendError> {
+        let bytes = bytes_of(self.loaded, self.shapes, v)?;
+        let l = self.loaded;
+        self.memory.place(&l.gpu, &l.program, &l.weights, v, bytes)
+    }
+
+    /// The dispatches of a step; `counts` picks those before or after sizes are read.
+    pub fn step(&mut self, index: usize, counts: bool) -> Result<Vec<Dispatch>, BackendError> {
+        let Some(k) = self.loaded.steps.get(index) else { return Ok(Vec::new()) };
+        let mut outputs = Vec::new();
+        for &(v, _) in &k.stored {
+            // The sizes of data-dependent outputs are not known when they are counted.
+            outputs.push(if counts && self.shapes.shape(v).is_none() { None } else { Some(self.place(v)?) });
+        }
+        let mut inputs = Vec::new();
+        for v in &k.inputs {
+            let on_device = v.filter(|&v| self.shapes.shape(v).is_some());
+            inputs.push(on_device.map(|v| self.place(v)).transpose()?);
+        }
+        let aliased = (0..inputs.len())
+            .flat_map(|i| (0..outputs.len()).map(move |j| (i, j)))
+            .filter(|&(i, j)| match (&inputs[i], &outputs[j]) {
+                (Some(a), Some(b)) => a.same_start(b),
+                _ => false,
+            })
+            .collect();
+        let cx = Cx {
+            op: k.anchor.and_then(|n| self.loaded.program.graph.get(n)).map(|n| &n.op),
+            inputs: k.inputs.iter().map(|v| v.map(|v| self.shapes.fact(v))).collect(),
+            outputs: k.results.iter().map(|&v| self.shapes.fact(v)).collect(),
+            fused: k.fused,
+            aliased,
+        };
+        let launches = (k.kernel.launch)(&cx)?;
+        let mut out = Vec::new();
+        for (number, launch) in launches.into_iter().enumerate().filter(|(_, l)| l.counts == counts) {
+            out.extend(self.dispatch(index, number, launch, &inputs, &outputs)?);
+        }
+        Ok(out)
+    }
+
+    fn dispatch(
+        &mut self,
+        step: usize,
+        number: usize,
+        launch: Launch,
+        inputs: &[Option<Range>],
+        outputs: &[Option<Range>],
+    ) -> Result<Option<Dispatch>, BackendError> {
+        let k = &self.loaded.steps[step];
+        let lost = || BackendError::Internal(format!("{}: a launch names what is not there", k.kernel.name));
+        let (count, groups) = match launch.grid {
+            Grid::Threads(n) => (n, n.div_ceil(MAP_THREADS)),
+            Grid::Groups(n) => (n, n),
+            Grid::Output => {
+                let j = k.maps.get(launch.entry).copied().flatten().ok_or_else(lost)?;
+                let &(v, _) = k.stored.get(j).ok_or_else(lost)?;
+                let n = self.shapes.fact(v).ty.static_volume().ok_or_else(lost)? as u64;
+                (n, n.div_ceil(k.lanes(j)).div_ceil(MAP_THREADS))
+            }
+        };
+        if groups == 0 {
+            return Ok(None);
+        }
+        let mut args = vec![word(count as usize)?, 0];
+        args.extend(&launch.words);
+        args[1] = args.len() as u32;
+        args.extend(self.extra_words(step)?);
+        let mut ranges = Vec::new();
+        for slot in k.slots.iter().skip(1) {
+            let gpu = &self.loaded.gpu;
+            ranges.push(match *slot {
+                Slot::Args => continue,
+                Slot::Input(i) => {
+                    let i = launch.swap.filter(|s| s.0 == i).map_or(i, |s| s.1);
+                    inputs.get(i).cloned().flatten().ok_or_else(lost)?
+                }
+                Slot::Extra(e) => {
+                    let v = *k.extras.get(e).ok_or_else(lost)?;
+                    self.place(v)?
+                }
+                Slot::Output(j) => match outputs.get(j).cloned().flatten() {
+                    Some(r) => r,
+                    // While sizes are counted nothing is written there.
+                    None => self.memory.sizes(gpu)?,
+                },
+                Slot::Scratch => self.memory.scratch(gpu, launch.scratch.max(16))?,
+                Slot::Sizes => self.memory.sizes(gpu)?,
+            });
+        }
+        let limit = self.loaded.gpu.target.memory.max_binding;
+        if let Some(r) = ranges.iter().find(|r| r.size > limit) {
+            let name = &self.loaded.program.steps[step].name;
+            return Err(BackendError::Unsupported(format!(
+                "\"{name}\" needs a tensor of {} bytes, one binding spans {limit} at most",
+                r.size
+            )));
+        }
+        Ok(Some(Dispatch { step, number, entry: launch.entry, groups: fold(groups)?, args, ranges }))
+    }
+
+    /// The shape of the fused expression's output and the strides of its extras.
+    fn extra_words(&self, step: usize) -> Result<Vec<u32>, BackendError> {
+        let k = &self.loaded.steps[step];
+        let Some(&(out, _)) = k.stored.first().filter(|_| !k.extras.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let shape = |v| {
+            let s = self.shapes.shape(v);
+            s.ok_or_else(|| BackendError::Internal("a shape that is not known".into()))
+        };
+        let dims = shape(out)?;
+        let strides = k.extras.iter().map(|&v| {
+            let own = shape(v)?;
+            if own.len() > dims.len() {
+                return Err(BackendError::Internal("an extra of greater rank than the output".into()));
+            }
+            Ok(kiln_ir::ops::util::broadcast_strides(&own, &dims))
+        });
+        let strides = strides.collect::<Result<Vec<_>, _>>()?;
+        let (dims, strides) = join(&dims, &strides);
+        if dims.len() <= 1 && strides.iter().all(|s| s.first().is_none_or(|&s| s == 1)) {
+            return Ok(vec![0]);
+        }
+        let mut words = vec![word(dims.len())?];
+        words.extend(crate::kernels::words(dims)?);
+        for s in strides {
+            words.extend(crate::kernels::words(s)?);
+        }
+        Ok(words)
+    }
+}
+
+/// Joins neighbouring dimensions that all strides walk as one, and drops those of size 1.
+fn join(dims: &[usize], strides: &[Vec<usize>]) -> (Vec<usize>, Vec<Vec<usize>>) {
+    let mut out_dims: Vec<usize> = Vec::new();
+    let mut out: Vec<Vec<usize>> = vec![Vec::new(); strides.len()];
+    for (d, &n) in dims.iter().enumerate().filter(|(_, n)| **n != 1) {
+        let fits =
+            !out_dims.is_empty() && out.iter().zip(strides).all(|(o, s)| o.last() == Some(&(s[d] * n)));
+        if fits {
+            if let Some(last) = out_dims.last_mut() {
+                *last *= n;
+            }
+            out.iter_mut().for_each(|o| o.truncate(o.len() - 1));
+        } else {
+            out_dims.push(n);
+        }
+        out.iter_mut().zip(strides).for_each(|(o, s)| o.push(s[d]));
+    }
+    (out_dims, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dimensions_join_where_all_strides_allow_it() {
+        let (d, s) = join(&[2, 3, 4], &[vec![12, 4, 1], vec![0, 4, 1]]);
+        assert_eq!((d, s), (vec![2, 12], vec![vec![12, 1], vec![0, 1]]));
+    }
+
+    #[test]
+    fn many_groups_fold_into_two_dimensions() {
+        assert_eq!(fold(65_536), Ok((65_535, 2)));
+        assert!(fold(u64::from(u32::MAX) * 4).is_err());
+    }
+}

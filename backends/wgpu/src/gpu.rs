@@ -1,0 +1,189 @@
+//! An open wgpu device, its errors collected instead of panicking, its pipelines cached by text.
+
+use crate::adapter::{features, wait};
+use kiln_backend::{BackendError, Target};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A device with its queue.
+pub struct Gpu {
+    pub device: wgpu::Device,
+    pub queue: wgpu::Queue,
+    pub target: Target,
+    pub timestamps: bool,
+    errors: Arc<Errors>,
+    modules: Mutex<HashMap<blake3::Hash, Arc<Module>>>,
+    compilations: AtomicU64,
+}
+
+/// What went wrong since somebody asked.
+#[derive(Default)]
+struct Errors {
+    first: Mutex<Option<BackendError>>,
+    lost: Mutex<Option<String>>,
+}
+
+/// The pipelines of one kernel text.
+pub struct Module {
+    pub layout: wgpu::BindGroupLayout,
+    pub pipelines: Vec<wgpu::ComputePipeline>,
+}
+
+fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Errors {
+    fn report(&self, e: wgpu::Error) {
+        lock(&self.first).get_or_insert(match e {
+            wgpu::Error::OutOfMemory { .. } => {
+                BackendError::OutOfMemory { what: "a buffer of the device".into(), bytes: 0 }
+            }
+            wgpu::Error::Validation { description, .. } => BackendError::Internal(description),
+            wgpu::Error::Internal { description, .. } => BackendError::Internal(description),
+        });
+    }
+}
+
+impl Gpu {
+    /// Opens an adapter with all features that kernels use and its full limits.
+    pub fn open(adapter: &wgpu::Adapter, target: Target) -> Result<Arc<Gpu>, BackendError> {
+        let want = features(adapter);
+        let (device, queue) = wait(adapter.request_device(&wgpu::DeviceDescriptor {
+            label: Some("kiln"),
+            required_features: want,
+            required_limits: adapter.limits(),
+            ..Default::default()
+        }))
+        .map_err(|e| BackendError::DeviceLost(format!("{}: {e}", target.device)))?;
+        let errors = Arc::new(Errors::default());
+        let sink = errors.clone();
+        device.on_uncaptured_error(Arc::new(move |e| sink.report(e)));
+        let sink = errors.clone();
+        device.set_device_lost_callback(move |reason, message| {
+            *lock(&sink.lost) = Some(format!("{reason:?}: {message}"));
+        });
+        Ok(Arc::new(Gpu {
+            device,
+            queue,
+            timestamps: want.contains(wgpu::Features::TIMESTAMP_QUERY),
+            target,
+            errors,
+            modules: Mutex::default(),
+            compilations: AtomicU64::new(0),
+        }))
+    }
+
+    /// The error that happened since the last call, if any.
+    pub fn check(&self) -> Result<(), BackendError> {
+        if let Some(lost) = lock(&self.errors.lost).clone() {
+            return Err(BackendError::DeviceLost(lost));
+        }
+        lock(&self.errors.first).take().map_or(Ok(()), Err)
+    }
+
+    /// A buffer; its size is rounded up to whole words, and never 0.
+    pub fn buffer(
+        &self,
+        what: &str,
+        size: u64,
+        usage: wgpu::BufferUsages,
+    ) -> Result<wgpu::Buffer, BackendError> {
+        let size = size.max(16).next_multiple_of(16);
+        if size > self.device.limits().max_buffer_size {
+            return Err(BackendError::OutOfMemory { what: what.to_owned(), bytes: size });
+        }
+        let b = self.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some(what),
+            size,
+            usage,
+            mapped_at_creation: false,
+        });
+        self.check().map_err(|e| match e {
+            BackendError::OutOfMemory { .. } => {
+                BackendError::OutOfMemory { what: what.to_owned(), bytes: size }
+            }
+            e => e,
+        })?;
+        Ok(b)
+    }
+
+    /// Waits until the device has done all that was submitted.
+    pub fn finish(&self) -> Result<(), BackendError> {
+        self.device
+            .poll(wgpu::PollType::wait_indefinitely())
+            .map_err(|e| BackendError::DeviceLost(e.to_string()))?;
+        self.check()
+    }
+
+    /// The pipelines of a kernel, made once for every text.
+    pub fn module(&self, text: &str) -> Result<Arc<Module>, BackendError> {
+        let hash = blake3::hash(text.as_bytes());
+        if let Some(m) = lock(&self.modules).get(&hash) {
+            return Ok(m.clone());
+        }
+        let module = Arc::new(self.make(text)?);
+        lock(&self.modules).insert(hash, module.clone());
+        Ok(module)
+    }
+
+    /// How many pipelines were made so far.
+    pub fn compilations(&self) -> u64 {
+        self.compilations.load(Ordering::Relaxed)
+    }
+
+    fn make(&self, text: &str) -> Result<Module, BackendError> {
+        let head = crate::wgsl::Head::parse(text)
+            .ok_or_else(|| BackendError::Incompatible("the blob is no kernel of this backend".into()))?;
+        let bad = |e: BackendError| match e {
+            BackendError::Internal(m) => BackendError::Internal(format!("{m}\n{text}")),
+            e => e,
+        };
+        let shader = self.device.create_shader_module(wgpu::ShaderModuleDescriptor {
+            label: None,
+            source: wgpu::ShaderSource::Wgsl(text.into()),
+        });
+        self.check().map_err(bad)?;
+        let entries: Vec<_> = (0..head.bindings).map(layout_entry).collect();
+        let layout = self
+            .device
+            .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries });
+        let pipeline_layout = self.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+            label: None,
+            bind_group_layouts: &[Some(&layout)],
+            immediate_size: 0,
+        });
+        let pipelines = head.entries.iter().map(|name| {
+            self.compilations.fetch_add(1, Ordering::Relaxed);
+            self.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+                label: Some(name),
+                layout: Some(&pipeline_layout),
+                module: &shader,
+                entry_point: Some(name),
+                compilation_options: wgpu::PipelineCompilationOptions {
+                    zero_initialize_workgroup_memory: false,
+                    ..Default::default()
+                },
+                cache: None,
+            })
+        });
+        let pipelines = pipelines.collect();
+        self.check().map_err(bad)?;
+        Ok(Module { layout, pipelines })
+    }
+}
+
+/// Binding 0 holds arguments and is only read; all others are tensors.
+fn layout_entry(i: u32) -> wgpu::BindGroupLayoutEntry {
+    wgpu::BindGroupLayoutEntry {
+        binding: i,
+        visibility: wgpu::ShaderStages::COMPUTE,
+        ty: wgpu::BindingType::Buffer {
+            ty: wgpu::BufferBindingType::Storage { read_only: i == 0 },
+            has_dynamic_offset: false,
+            min_binding_size: None,
+        },
+        count: None,
+    }
+}

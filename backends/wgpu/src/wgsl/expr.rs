@@ -1,0 +1,217 @@
+//! Scalar expressions as WGSL statements.
+
+use super::types::{narrow, register};
+use kiln_backend::BackendError;
+use kiln_ir::expr::{BinOp, CmpOp, Expr, Inst, Reg, Scalar, UnOp, compute_type};
+use kiln_ir::{DType, dtype::Kind};
+use std::fmt::Write;
+
+/// Statements that define `r0`, `r1`, … from inputs `a0`, `a1`, …; the result is `r<expr.result>`.
+pub fn print(e: &Expr) -> Result<String, BackendError> {
+    let mut out = String::new();
+    for (i, inst) in e.insts.iter().enumerate() {
+        let value = value(e, inst)?;
+        let _ = writeln!(out, "    let r{i}: {} = {value};", register(inst.ty));
+    }
+    Ok(out)
+}
+
+/// A float constant by its bits: WGSL refuses infinities and NaN in constant expressions.
+pub fn float(x: f64) -> String {
+    format!("cf({:#010x}u)", (x as f32).to_bits())
+}
+
+/// An integer or bool constant of a type.
+pub fn int(x: i64, ty: DType) -> String {
+    match compute_type(ty) {
+        DType::Bool => (x != 0).to_string(),
+        DType::I64 => format!("ci64({:#x}u, {:#x}u)", (x >> 32) as u32, x as u32),
+        _ => format!("bitcast<i32>({:#x}u)", x as u32),
+    }
+}
+
+fn value(e: &Expr, inst: &Inst) -> Result<String, BackendError> {
+    let ty = |r: Reg| e.insts.get(usize::from(r)).map_or(DType::F32, |i| i.ty);
+    Ok(match inst.op {
+        Scalar::Input(i) => format!("a{i}"),
+        Scalar::Float(x) => narrow(inst.ty, &float(x)),
+        Scalar::Int(x) => narrow(inst.ty, &int(x, inst.ty)),
+        Scalar::Un(op, a) => {
+            let v = unary(op, &format!("r{a}"), ty(a))?;
+            if inst.ty.kind() == Kind::Bool { v } else { narrow(inst.ty, &v) }
+        }
+        Scalar::Bin(op, a, b) => {
+            let v = binary(op, &format!("r{a}"), &format!("r{b}"), inst.ty)?;
+            if inst.ty.kind() == Kind::Bool { v } else { narrow(inst.ty, &v) }
+        }
+        Scalar::Cmp(op, a, b) => compare(op, &format!("r{a}"), &format!("r{b}"), ty(a)),
+        Scalar::Select(c, a, b) => format!("select(r{b}, r{a}, {})", truth(&format!("r{c}"), ty(c))),
+        Scalar::Cast(a) => cast(&format!("r{a}"), ty(a), inst.ty),
+    })
+}
+
+fn truth(x: &str, t: DType) -> String {
+    cast(x, t, DType::Bool)
+}
+
+/// Conversion of a register value between any two types.
+pub fn cast(x: &str, from: DType, to: DType) -> String {
+    let (f, t) = (compute_type(from), compute_type(to));
+    let wide = match (f, t) {
+        _ if f == t => x.to_owned(),
+        (DType::Bool, DType::F32) => format!("select(0.0, 1.0, {x})"),
+        (DType::Bool, DType::I64) => format!("select(0li, 1li, {x})"),
+        (DType::Bool, _) => format!("select(0, 1, {x})"),
+        (DType::F32, DType::Bool) => format!("fnonzero({x})"),
+        (DType::I64, DType::Bool) => format!("({x} != 0li)"),
+        (_, DType::Bool) => format!("({x} != 0)"),
+        (DType::F32, DType::I64) => format!("f_to_i64({x})"),
+        (DType::F32, _) => format!("f_to_i32({x})"),
+        (_, DType::F32) => format!("f32({x})"),
+        (_, DType::I64) => format!("i64({x})"),
+        _ => format!("i32({x})"),
+    };
+    if from == to || to == t { wide } else { narrow(to, &wide) }
+}
+
+fn no<T>(what: &str, t: DType) -> Result<T, BackendError> {
+    Err(BackendError::Unsupported(format!("{what} of {t} in an expression")))
+}
+
+fn unary(op: UnOp, x: &str, t: DType) -> Result<String, BackendError> {
+    match (op, t.kind()) {
+        (UnOp::Not, _) => Ok(format!("(!{})", truth(x, t))),
+        (UnOp::BitNot, Kind::Bool) => Ok(format!("(!{x})")),
+        (UnOp::BitNot, Kind::Int) => Ok(format!("(~{x})")),
+        (UnOp::IsNan | UnOp::IsInf, Kind::Int | Kind::Bool) => Ok("false".into()),
+        (_, Kind::Float) => unary_f(op, x, t),
+        (_, Kind::Int) => Ok(unary_i(op, x, t)),
+        _ => no(op.name(), t),
+    }
+}
+
+fn unary_i(op: UnOp, x: &str, t: DType) -> String {
+    let tag = tag(t);
+    match op {
+        UnOp::Neg => format!("({} - {x})", int(0, t)),
+        UnOp::Abs => format!("{tag}_abs({x})"),
+        UnOp::Sign => format!("{tag}_sign({x})"),
+        UnOp::Recip => format!("{tag}_div({}, {x})", int(1, t)),
+        _ => x.to_owned(),
+    }
+}
+
+fn unary_f(op: UnOp, x: &str, t: DType) -> Result<String, BackendError> {
+    let f = match op {
+        UnOp::Neg => return Ok(format!("(-{x})")),
+        UnOp::Recip => return Ok(format!("(1.0 / {x})")),
+        UnOp::Abs => "abs",
+        UnOp::Sign => "fsign",
+        UnOp::Floor => "floor",
+        UnOp::Ceil => "ceil",
+        UnOp::Round => "round",
+        UnOp::Trunc => "trunc",
+        UnOp::Sqrt => "fsqrt",
+        UnOp::Exp => "kexp",
+        UnOp::Log => "klog",
+        UnOp::Log1p => "klog1p",
+        UnOp::Sin => "ksin",
+        UnOp::Cos => "kcos",
+        UnOp::Tan => "ktan",
+        UnOp::Asin => "kasin",
+        UnOp::Acos => "kacos",
+        UnOp::Atan => "katan",
+        UnOp::Sinh => "ksinh",
+        UnOp::Cosh => "kcosh",
+        UnOp::Tanh => "ktanh",
+        UnOp::Asinh => "kasinh",
+        UnOp::Acosh => "kacosh",
+        UnOp::Atanh => "katanh",
+        UnOp::Erf => "kerf",
+        UnOp::IsNan => "is_nan",
+        UnOp::IsInf => "is_inf",
+        UnOp::Not | UnOp::BitNot => return no(op.name(), t),
+    };
+    Ok(format!("{f}({x})"))
+}
+
+fn tag(t: DType) -> &'static str {
+    if t == DType::I64 { "l" } else { "i" }
+}
+
+fn binary(op: BinOp, a: &str, b: &str, t: DType) -> Result<String, BackendError> {
+    match t.kind() {
+        Kind::Float => binary_f(op, a, b, t),
+        Kind::Int => Ok(binary_i(op, a, b, t)),
+        Kind::Bool => match op {
+            BinOp::And | BinOp::BitAnd | BinOp::Min | BinOp::Mul => Ok(format!("({a} && {b})")),
+            BinOp::Or | BinOp::BitOr | BinOp::Max | BinOp::Add => Ok(format!("({a} || {b})")),
+            BinOp::Xor | BinOp::BitXor => Ok(format!("({a} != {b})")),
+            _ => no(op.name(), t),
+        },
+    }
+}
+
+fn binary_f(op: BinOp, a: &str, b: &str, t: DType) -> Result<String, BackendError> {
+    Ok(match op {
+        BinOp::Add => format!("({a} + {b})"),
+        BinOp::Sub => format!("({a} - {b})"),
+        BinOp::Mul => format!("({a} * {b})"),
+        BinOp::Div => format!("({a} / {b})"),
+        BinOp::FloorDiv => format!("ffloordiv({a}, {b})"),
+        BinOp::Mod => format!("fmodulo({a}, {b})"),
+        BinOp::Rem => format!("ffmod({a}, {b})"),
+        BinOp::Pow => format!("fpow({a}, {b})"),
+        BinOp::Min => format!("fmin({a}, {b})"),
+        BinOp::Max => format!("fmax({a}, {b})"),
+        _ => return no(op.name(), t),
+    })
+}
+
+fn binary_i(op: BinOp, a: &str, b: &str, t: DType) -> String {
+    let tag = tag(t);
+    let f = match op {
+        BinOp::Add => return format!("({a} + {b})"),
+        BinOp::Sub => return format!("({a} - {b})"),
+        BinOp::Mul => return format!("({a} * {b})"),
+        BinOp::And | BinOp::BitAnd => return format!("({a} & {b})"),
+        BinOp::Or | BinOp::BitOr => return format!("({a} | {b})"),
+        BinOp::Xor | BinOp::BitXor => return format!("({a} ^ {b})"),
+        BinOp::Shl => return format!("{tag}_shl({a}, {b}, {})", int(t.bits().into(), t)),
+        BinOp::Shr => return format!("{tag}_shr({a}, {b}, {})", int(t.bits().into(), t)),
+        BinOp::Div => "div",
+        BinOp::FloorDiv => "floordiv",
+        BinOp::Mod => "mod",
+        BinOp::Rem => "rem",
+        BinOp::Pow => "pow",
+        BinOp::Min => "min",
+        BinOp::Max => "max",
+    };
+    format!("{tag}_{f}({a}, {b})")
+}
+
+fn compare(op: CmpOp, a: &str, b: &str, t: DType) -> String {
+    match (t.kind(), op) {
+        (Kind::Float, CmpOp::Eq) => format!("feq({a}, {b})"),
+        (Kind::Float, CmpOp::Ne) => format!("(!feq({a}, {b}))"),
+        (Kind::Float, CmpOp::Lt) => format!("flt({a}, {b})"),
+        (Kind::Float, CmpOp::Le) => format!("fle({a}, {b})"),
+        (Kind::Float, CmpOp::Gt) => format!("flt({b}, {a})"),
+        (Kind::Float, CmpOp::Ge) => format!("fle({b}, {a})"),
+        (Kind::Bool, CmpOp::Lt) => format!("(!{a} && {b})"),
+        (Kind::Bool, CmpOp::Le) => format!("(!{a} || {b})"),
+        (Kind::Bool, CmpOp::Gt) => format!("({a} && !{b})"),
+        (Kind::Bool, CmpOp::Ge) => format!("({a} || !{b})"),
+        (_, op) => {
+            let sign = match op {
+                CmpOp::Eq => "==",
+                CmpOp::Ne => "!=",
+                CmpOp::Lt => "<",
+                CmpOp::Le => "<=",
+                CmpOp::Gt => ">",
+                CmpOp::Ge => ">=",
+            };
+            format!("({a} {sign} {b})")
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! How element types are stored in WGSL buffers, and what they are in registers.
+
+use kiln_ir::DType;
+use kiln_ir::expr::compute_type;
+
+/// The type of a value in registers.
+pub fn register(t: DType) -> &'static str {
+    match compute_type(t) {
+        DType::F32 => "f32",
+        DType::Bool => "bool",
+        DType::I64 => "i64",
+        _ => "i32",
+    }
+}
+
+/// Zero in registers.
+pub fn zero(t: DType) -> &'static str {
+    match compute_type(t) {
+        DType::F32 => "0.0",
+        DType::Bool => "false",
+        DType::I64 => "0li",
+        _ => "0",
+    }
+}
+
+/// How many elements share a stored word; 1 for types with array elements of their own.
+pub fn lanes(t: DType) -> u32 {
+    if t.bits() < 32 { 32 / t.bits() } else { 1 }
+}
+
+/// The element type of the buffer.
+pub fn cell(t: DType) -> &'static str {
+    match t {
+        DType::F32 => "f32",
+        DType::I32 => "i32",
+        DType::I64 => "i64",
+        _ => "u32",
+    }
+}
+
+/// A word's lane as a register value; `w` is the word, `lane` the lane's number.
+pub fn decode(t: DType, w: &str, lane: &str) -> String {
+    let bits = t.bits();
+    let field = format!("extractBits({w}, {lane} * {bits}u, {bits}u)");
+    match t {
+        DType::F16 => format!("f16_to_f32({field})"),
+        DType::BF16 => format!("bf16_to_f32({field})"),
+        DType::F8E4M3 => format!("f8e4m3_to_f32({field})"),
+        DType::I8 | DType::I4 => format!("extractBits(bitcast<i32>({w}), {lane} * {bits}u, {bits}u)"),
+        DType::Bool => format!("({field} != 0u)"),
+        _ => format!("i32({field})"),
+    }
+}
+
+/// A register value as the bits of a lane.
+pub fn encode(t: DType, v: &str) -> String {
+    match t {
+        DType::F16 => format!("f32_to_f16({v})"),
+        DType::BF16 => format!("f32_to_bf16({v})"),
+        DType::F8E4M3 => format!("f32_to_f8e4m3({v})"),
+        DType::Bool => format!("select(0u, 1u, {v})"),
+        _ => format!("(bitcast<u32>({v}) & {}u)", (1u64 << t.bits()) - 1),
+    }
+}
+
+/// A register value rounded or wrapped to a type, still in registers.
+pub fn narrow(t: DType, v: &str) -> String {
+    match t {
+        DType::F16 => format!("round_f16({v})"),
+        DType::BF16 => format!("round_bf16({v})"),
+        DType::F8E4M3 => format!("round_f8e4m3({v})"),
+        DType::I8 => format!("(({v} << 24u) >> 24u)"),
+        DType::I4 => format!("(({v} << 28u) >> 28u)"),
+        DType::U8 => format!("({v} & 255)"),
+        _ => v.to_owned(),
+    }
+}
+
+/// `fn <name>(at: u32) -> value`, which loads from a buffer.
+pub fn loader(name: &str, buffer: &str, t: DType, atomic: bool) -> String {
+    let r = register(t);
+    let n = lanes(t);
+    if n == 1 {
+        return format!("fn {name}(at: u32) -> {r} {{ return {buffer}[at]; }}\n");
+    }
+    let word =
+        if atomic { format!("atomicLoad(&{buffer}[at / {n}u])") } else { format!("{buffer}[at / {n}u]") };
+    let value = decode(t, "w", &format!("(at % {n}u)"));
+    format!("fn {name}(at: u32) -> {r} {{ let w = {word}; return {value}; }}\n")
+}
+
+/// `fn <name>(at: u32) -> i32`: what a loader gives as the nearest number of 32 bits and its sign.
+pub fn near(name: &str, load: &str, t: Option<DType>) -> String {
+    let v = format!("{load}(at)");
+    let value = match t.map_or(DType::I32, compute_type) {
+        DType::I64 => format!("i32(clamp({v}, -2147483647li, 2147483647li))"),
+        DType::F32 => format!("f_to_i32({v})"),
+        DType::Bool => format!("select(0, 1, {v})"),
+        _ => v,
+    };
+    format!("fn {name}(at: u32) -> i32 {{ return {value}; }}\n")
+}
+
+/// `fn <name>(at: u32, v: value)`, which stores one element; packed lanes by atomics, so that threads may share
+/// words.
+pub fn storer(name: &str, buffer: &str, t: DType) -> String {
+    let r = register(t);
+    let n = lanes(t);
+    if n == 1 {
+        return format!("fn {name}(at: u32, v: {r}) {{ {buffer}[at] = v; }}\n");
+    }
+    let bits = encode(t, "v");
+    let mask = (1u64 << t.bits()) - 1;
+    format!(
+        "fn {name}(at: u32, v: {r}) {{\n    let s = (at % {n}u) * {}u;\n    let bits = {bits} << s;\n    \
+         atomicAnd(&{buffer}[at / {n}u], ~({mask}u << s));\n    atomicOr(&{buffer}[at / {n}u], bits);\n}}\n",
+        t.bits()
+    )
+}

@@ -1,0 +1,116 @@
+//! Latencies of many runs.
+
+use kiln::{ExecutionContext, RuntimeError, Tensor};
+use std::time::{Duration, Instant};
+
+/// When to stop.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Runs before anything counts.
+    pub warm_up: Duration,
+    /// Least number of runs.
+    pub iterations: usize,
+    /// Least time of all runs.
+    pub duration: Duration,
+}
+
+/// Times of all counted runs, in nanoseconds.
+#[derive(Clone, Debug, Default)]
+pub struct Times {
+    /// From the call of enqueue until the outputs are there.
+    pub latency: Vec<f64>,
+    /// Of the call of enqueue alone.
+    pub enqueue: Vec<f64>,
+    /// Of all counted runs together.
+    pub wall: f64,
+}
+
+/// Runs until both limits are reached, the warm-up before.
+pub fn measure(
+    context: &mut ExecutionContext,
+    inputs: &[(String, Tensor)],
+    limits: &Limits,
+    mut tick: impl FnMut(usize),
+) -> Result<(Times, kiln::runtime::RunCounters), RuntimeError> {
+    for (name, tensor) in inputs {
+        context.set_input(name, tensor.clone())?;
+    }
+    let start = Instant::now();
+    loop {
+        once(context)?;
+        if start.elapsed() >= limits.warm_up {
+            break;
+        }
+    }
+    let warm = context.counters();
+    let mut times = Times::default();
+    let start = Instant::now();
+    while times.latency.len() < limits.iterations.max(1) || start.elapsed() < limits.duration {
+        let (enqueue, latency) = once(context)?;
+        times.enqueue.push(enqueue);
+        times.latency.push(latency);
+        tick(times.latency.len());
+    }
+    times.wall = start.elapsed().as_nanos() as f64;
+    Ok((times, warm))
+}
+
+fn once(context: &mut ExecutionContext) -> Result<(f64, f64), RuntimeError> {
+    let start = Instant::now();
+    context.enqueue()?;
+    let enqueue = start.elapsed().as_nanos() as f64;
+    context.outputs()?;
+    Ok((enqueue, start.elapsed().as_nanos() as f64))
+}
+
+/// Least, mean, percentiles and greatest of some samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// The least.
+    pub min: f64,
+    /// The mean.
+    pub mean: f64,
+    /// Half of the samples are at most this.
+    pub p50: f64,
+    /// 90 % of them are.
+    pub p90: f64,
+    /// 95 % of them are.
+    pub p95: f64,
+    /// 99 % of them are.
+    pub p99: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Stats {
+    /// Of samples in any order, percentiles by nearest rank; `None` of none.
+    pub fn of(samples: &[f64]) -> Option<Stats> {
+        let mut s = samples.to_vec();
+        s.sort_by(f64::total_cmp);
+        let (min, max) = (*s.first()?, *s.last()?);
+        let at = |percent: usize| {
+            let rank = (s.len() * percent).div_ceil(100).max(1);
+            s.get(rank - 1).copied().unwrap_or(max)
+        };
+        let mean = s.iter().sum::<f64>() / s.len() as f64;
+        Some(Stats { min, mean, p50: at(50), p90: at(90), p95: at(95), p99: at(99), max })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_nearest_ranks() {
+        let s: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        let s = Stats::of(&s).unwrap();
+        assert_eq!(
+            (s.min, s.mean, s.p50, s.p90, s.p95, s.p99, s.max),
+            (1.0, 50.5, 50.0, 90.0, 95.0, 99.0, 100.0)
+        );
+        let one = Stats::of(&[3.0]).unwrap();
+        assert_eq!((one.p50, one.p99), (3.0, 3.0));
+        assert_eq!(Stats::of(&[]), None);
+    }
+}

@@ -1,0 +1,180 @@
+//! `kiln bench`: latency percentiles, throughput, time by layer, and what happened after warm-up.
+
+use crate::bench::{Limits, Stats, measure};
+use crate::cmd::build::report_json;
+use crate::failure::Failure;
+use crate::given::InputOptions;
+use crate::options::ModelOptions;
+use crate::print::{Printer, dims, time};
+use crate::progress::Bar;
+use crate::subject::{self, Subject};
+use kiln::ExecutionContext;
+use kiln::runtime::RunCounters;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Runs in which layers are timed.
+const PROFILED: usize = 10;
+
+/// Measure latency and throughput
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// An engine that `kiln build` wrote, or an ONNX model
+    #[arg(value_name = "MODEL_OR_ENGINE")]
+    subject: PathBuf,
+    /// Milliseconds of runs before anything counts
+    #[arg(long, value_name = "MS", default_value_t = 200)]
+    warm_up: u64,
+    /// Runs at least
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    iterations: usize,
+    /// Seconds at least
+    #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds)]
+    duration: f64,
+    /// Show the time of each layer
+    #[arg(long)]
+    profile: bool,
+    #[command(flatten)]
+    inputs: InputOptions,
+    #[command(flatten)]
+    model: ModelOptions,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let s: f64 = text.parse().map_err(|_| "wanted seconds".to_owned())?;
+    if (0.0..=1e6).contains(&s) { Ok(s) } else { Err("wanted 0 to 1000000 seconds".into()) }
+}
+
+/// Time of one layer over several runs.
+struct LayerStats {
+    name: String,
+    tactic: String,
+    stats: Stats,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
+    let mut inputs = args.inputs.clone();
+    inputs.random_inputs.get_or_insert(0);
+    let s = subject::open(&args.subject, &args.model, &inputs, out)?;
+    let mut context = s.engine.create_context()?;
+    let limits = Limits {
+        warm_up: Duration::from_millis(args.warm_up),
+        iterations: args.iterations,
+        duration: Duration::from_secs_f64(args.duration),
+    };
+    let mut bar = Bar::default();
+    let (times, warm) = measure(&mut context, &s.inputs, &limits, |n| bar.set("runs", n, n))?;
+    drop(bar);
+    let after = context.counters();
+    let (layers, device) = profile(&mut context)?;
+    let runs = times.latency.len();
+    let throughput = runs as f64 / (times.wall / 1e9);
+    let rows = [
+        ("latency", Stats::of(&times.latency)),
+        ("enqueue (host)", Stats::of(&times.enqueue)),
+        ("layers (device)", Stats::of(&device)),
+    ];
+    let key = ["latency_ns", "enqueue_ns", "device_ns"];
+    let mut value = json!({
+        "engine": s.engine.name(),
+        "backend": s.engine.backend(),
+        "device": s.engine.target().device,
+        "inputs": s.inputs.iter().map(|(n, t)| json!({"name": n, "shape": t.shape()})).collect::<Vec<_>>(),
+        "runs": runs,
+        "throughput_per_s": throughput,
+        "after_warm_up": grown_json(&warm, &after),
+        "layers": layers.iter().map(layer_json).collect::<Vec<_>>(),
+        "build": s.report.as_ref().map(report_json),
+    });
+    for (k, (_, stats)) in key.iter().zip(&rows) {
+        value[*k] = stats.map_or(Value::Null, stats_json);
+    }
+    out.value(&value);
+    print(&s, runs, throughput, &rows, out);
+    let grown: Vec<String> = grown(&warm, &after).iter().map(|(n, x)| format!("{n} {x}")).collect();
+    out.line(format!("after warm-up: {}", grown.join(", ")));
+    if args.profile {
+        print_layers(&layers, out);
+    }
+    Ok(())
+}
+
+fn print(s: &Subject, runs: usize, throughput: f64, rows: &[(&str, Option<Stats>)], out: &Printer) {
+    out.line(format!("{} on {} ({})", s.engine.name(), s.engine.backend(), s.engine.target().device));
+    let shapes: Vec<String> = s.inputs.iter().map(|(n, t)| format!("{n}:{}", dims(t.shape()))).collect();
+    out.line(format!("inputs {}; {runs} runs, {throughput:.2} runs/s", shapes.join(", ")));
+    let row = |(name, stats): &(&str, Option<Stats>)| {
+        let s = (*stats)?;
+        let mut row = vec![(*name).to_owned()];
+        row.extend([s.min, s.mean, s.p50, s.p90, s.p95, s.p99, s.max].map(time));
+        Some(row)
+    };
+    out.table(&["", "min", "mean", "p50", "p90", "p95", "p99", "max"], rows.iter().filter_map(row).collect());
+}
+
+fn print_layers(layers: &[LayerStats], out: &Printer) {
+    if layers.is_empty() {
+        return out.note("the backend cannot time layers on this device");
+    }
+    let total: f64 = layers.iter().map(|l| l.stats.mean).sum();
+    let row = |l: &LayerStats| {
+        let share = 100.0 * l.stats.mean / total.max(f64::MIN_POSITIVE);
+        vec![l.name.clone(), l.tactic.clone(), time(l.stats.mean), time(l.stats.p50), format!("{share:.1} %")]
+    };
+    out.table(&["layer", "tactic", "mean", "median", "share"], layers.iter().map(row).collect());
+}
+
+/// Times of the layers in a few further runs, and of all layers together in each. Empty where the device cannot tell.
+fn profile(context: &mut ExecutionContext) -> Result<(Vec<LayerStats>, Vec<f64>), Failure> {
+    let mut samples: Vec<(String, String, Vec<f64>)> = Vec::new();
+    let mut sums = Vec::new();
+    // The first run is not timed on every backend: asking for times turns them on.
+    for i in 0..=PROFILED {
+        context.enqueue()?;
+        context.outputs()?;
+        let Ok(times) = context.layer_times() else { return Ok((Vec::new(), Vec::new())) };
+        if i == 0 {
+            continue;
+        }
+        sums.push(times.iter().map(|t| t.ns).sum());
+        samples.resize_with(samples.len().max(times.len()), Default::default);
+        for (sample, t) in samples.iter_mut().zip(times) {
+            (sample.0, sample.1) = (t.name, t.tactic);
+            sample.2.push(t.ns);
+        }
+    }
+    let layer = |(name, tactic, ns): (String, String, Vec<f64>)| {
+        Some(LayerStats { name, tactic, stats: Stats::of(&ns)? })
+    };
+    let layers: Vec<LayerStats> = samples.into_iter().filter_map(layer).collect();
+    let sums = if layers.is_empty() { Vec::new() } else { sums };
+    Ok((layers, sums))
+}
+
+/// What a context did between two moments; all but runs should be 0 after warm-up.
+fn grown(before: &RunCounters, after: &RunCounters) -> [(&'static str, u64); 6] {
+    let (a, b) = (&before.backend, &after.backend);
+    [
+        ("runs", b.runs - a.runs.min(b.runs)),
+        ("allocations", b.allocations - a.allocations.min(b.allocations)),
+        ("compilations", b.compilations - a.compilations.min(b.compilations)),
+        ("pipelines", b.pipelines - a.pipelines.min(b.pipelines)),
+        ("host syncs", b.host_syncs - a.host_syncs.min(b.host_syncs)),
+        ("shape inferences", after.shape_inferences - before.shape_inferences.min(after.shape_inferences)),
+    ]
+}
+
+fn grown_json(before: &RunCounters, after: &RunCounters) -> Value {
+    grown(before, after).into_iter().map(|(n, x)| (n.replace(' ', "_"), json!(x))).collect()
+}
+
+fn stats_json(s: Stats) -> Value {
+    let Stats { min, mean, p50, p90, p95, p99, max } = s;
+    json!({"min": min, "mean": mean, "p50": p50, "p90": p90, "p95": p95, "p99": p99, "max": max})
+}
+
+fn layer_json(l: &LayerStats) -> Value {
+    json!({"name": l.name, "tactic": l.tactic, "mean_ns": l.stats.mean, "median_ns": l.stats.p50})
+}

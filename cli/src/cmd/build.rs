@@ -1,0 +1,124 @@
+//! `kiln build`: a model into an engine file.
+
+use crate::failure::Failure;
+use crate::options::ModelOptions;
+use crate::print::{Printer, bytes, time};
+use crate::subject::{self, session_for};
+use clap::ValueEnum;
+use kiln::{BuildReport, Built, Source, Verbosity};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Build an engine from an ONNX model
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The ONNX model
+    #[arg(value_name = "MODEL.onnx")]
+    model: PathBuf,
+    /// Where the engine goes
+    #[arg(short, long, value_name = "E.kiln")]
+    output: PathBuf,
+    /// How much the engine tells of its layers
+    #[arg(long, value_enum, default_value_t = Tells::Detailed)]
+    verbosity: Tells,
+    /// Keep the network in the engine, so that it can be built again for another device
+    #[arg(long)]
+    portable: bool,
+    /// Print all layers with their kernels
+    #[arg(long)]
+    layers: bool,
+    #[command(flatten)]
+    model_options: ModelOptions,
+}
+
+/// How much an engine tells of its layers.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Tells {
+    /// Nothing: layers are numbers
+    None,
+    /// Names of layers
+    Names,
+    /// Names, operators, tactics, types, shapes and memory
+    Detailed,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
+    let model = &args.model_options;
+    let session = session_for(model, [model.backend.backend.as_deref(), model.backend.fallback.as_deref()]);
+    let mut options = model.build();
+    options.portable = args.portable;
+    options.verbosity = match args.verbosity {
+        Tells::None => Verbosity::None,
+        Tells::Names => Verbosity::Names,
+        Tells::Detailed => Verbosity::Detailed,
+    };
+    let Built { plan, report } = subject::build(Source::Model(&args.model), &options, &session, out)?;
+    subject::tell(&report, out);
+    plan.write_file(&args.output)?;
+    let size = std::fs::metadata(&args.output)
+        .map_err(|source| Failure::File { path: args.output.clone(), source })?
+        .len();
+    let mut value = report_json(&report);
+    value["engine"] = json!(args.output.display().to_string());
+    value["bytes"] = json!(size);
+    value["context_memory"] = json!(plan.header.context_memory);
+    out.value(&value);
+    let name = &plan.header.name;
+    out.line(format!(
+        "built \"{name}\" for {} ({}): {} layers, {} tactics timed, {} of activations",
+        report.backend,
+        report.target.device,
+        report.steps.len(),
+        report.timed,
+        bytes(plan.header.context_memory),
+    ));
+    out.line(format!("wrote {} ({})", args.output.display(), bytes(size)));
+    print_kernels(&report, args.layers, out);
+    Ok(())
+}
+
+/// Which kernels run: a line for each tactic, or for each layer.
+pub fn print_kernels(report: &BuildReport, layers: bool, out: &Printer) {
+    if layers {
+        let head = ["#", "layer", "operators", "runs on", "tactic", "time", "candidates"];
+        let row = |(i, s): (usize, &kiln::builder::StepReport)| {
+            vec![
+                i.to_string(),
+                s.name.clone(),
+                s.ops.clone(),
+                report.backend.clone(),
+                s.tactic.clone(),
+                s.ns.map_or_else(String::new, time),
+                s.candidates.to_string(),
+            ]
+        };
+        return out.table(&head, report.steps.iter().enumerate().map(row).collect());
+    }
+    let mut count: BTreeMap<&str, usize> = BTreeMap::new();
+    report.steps.iter().for_each(|s| *count.entry(&s.tactic).or_default() += 1);
+    let row = |(tactic, n): (&str, usize)| vec![report.backend.clone(), tactic.to_owned(), n.to_string()];
+    out.table(&["runs on", "tactic", "layers"], count.into_iter().map(row).collect());
+}
+
+/// The report for programs.
+pub fn report_json(r: &BuildReport) -> Value {
+    let step = |s: &kiln::builder::StepReport| {
+        json!({
+            "name": s.name, "operators": s.ops, "backend": r.backend, "tactic": s.tactic,
+            "ns": s.ns, "candidates": s.candidates, "cache_key": s.key,
+        })
+    };
+    json!({
+        "backend": r.backend,
+        "device": r.target.device,
+        "arch": r.target.arch,
+        "fell_back": r.fell_back.as_ref().map(|(b, why)| json!({"from": b, "reason": why})),
+        "layers": r.steps.iter().map(step).collect::<Vec<_>>(),
+        "passes": r.passes.iter().map(|p| json!({"pass": p.pass, "changes": p.changes})).collect::<Vec<_>>(),
+        "tactics_timed": r.timed,
+        "assumed_shapes": r.assumed.iter().map(|(n, s)| json!({"input": n, "shape": s})).collect::<Vec<_>>(),
+        "notes": r.notes,
+    })
+}

@@ -1,0 +1,183 @@
+//! `kiln inspect`: what an engine file says of itself.
+
+use crate::cmd::backends::target_json;
+use crate::failure::Failure;
+use crate::options::PluginOptions;
+use crate::print::{Printer, bytes};
+use crate::session::Session;
+use kiln::runtime::{Layer, RecipeReport};
+use kiln::{IoMode, IoTensor, Plan, PlanHeader, Profile, Verbosity, verify_recipes};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Show an engine: target, compatibility, inputs and outputs, profiles, memory, layers
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The engine
+    #[arg(value_name = "E.kiln")]
+    engine: PathBuf,
+    /// Show all layers with their tactics
+    #[arg(long)]
+    layers: bool,
+    /// Recompute every derived weight from its recipe and compare all bytes; exit code 1 if one differs
+    #[arg(long)]
+    verify_recipes: bool,
+    #[command(flatten)]
+    plugins: PluginOptions,
+}
+
+/// Whether a device here can run the engine.
+struct Verdict {
+    device: String,
+    refusal: Option<String>,
+    warnings: Vec<String>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
+    let plan = Plan::open(&args.engine)?;
+    let h = &plan.header;
+    let session = Session::with(&args.plugins, [h.target.backend.as_str()]);
+    let verdicts = verdicts(h, &session);
+    let recipes = args.verify_recipes.then(|| verify_recipes(&plan.program)).transpose()?;
+    let weights: u64 = plan.program.weights().map(|(_, t)| t.bytes().len() as u64).sum();
+    out.value(&value(&plan, weights, &verdicts, recipes.as_ref(), args.layers));
+    header(h, weights, &plan, out);
+    out.table(&["", "name", "type", "dimensions", "shape input"], h.io.iter().map(io_row).collect());
+    let profiles = h.profiles.iter().enumerate().flat_map(|(i, p)| profile_rows(i, p)).collect();
+    out.table(&["profile", "input", "of", "min", "opt", "max"], profiles);
+    let row = |v: &Verdict| {
+        let answer = v.refusal.clone().unwrap_or_else(|| "runs here".into());
+        vec![v.device.clone(), answer, v.warnings.join("; ")]
+    };
+    out.table(&["device", "compatibility", "warnings"], verdicts.iter().map(row).collect());
+    if args.layers && !out.json() {
+        out.raw(&plan.layers.to_text());
+    }
+    match recipes {
+        Some(report) => report_recipes(&report, out),
+        None => Ok(()),
+    }
+}
+
+fn header(h: &PlanHeader, weights: u64, plan: &Plan, out: &Printer) {
+    let t = &h.target;
+    let told = match h.verbosity {
+        Verbosity::None => "nothing of its layers",
+        Verbosity::Names => "names of layers",
+        Verbosity::Detailed => "all of its layers",
+    };
+    let rows = [
+        ("network", h.name.clone()),
+        ("backend", format!("{} {}", t.backend, t.version)),
+        ("built for", format!("{} ({})", t.device, t.arch)),
+        ("features", t.features.join(" ")),
+        ("layers", plan.program.steps.len().to_string()),
+        ("weights", bytes(weights)),
+        ("activations of a context", bytes(h.context_memory)),
+        ("refittable", if h.refittable { "yes" } else { "no" }.into()),
+        ("portable", if plan.network.is_some() { "yes" } else { "no" }.into()),
+        ("tells", told.into()),
+    ];
+    out.table(&["engine", ""], rows.into_iter().map(|(k, v)| vec![k.to_owned(), v]).collect());
+}
+
+fn verdicts(h: &PlanHeader, session: &Session) -> Vec<Verdict> {
+    let name = &h.target.backend;
+    let missing =
+        |why: String| vec![Verdict { device: name.clone(), refusal: Some(why), warnings: Vec::new() }];
+    let backend = match session.backends.get(name) {
+        Ok(b) => b,
+        Err(e) => return missing(e.to_string()),
+    };
+    match backend.targets() {
+        Err(e) => missing(e.to_string()),
+        Ok(t) if t.is_empty() => missing("the backend has no device here".into()),
+        Ok(targets) => targets
+            .iter()
+            .map(|t| {
+                let c = h.check_compatibility(t);
+                Verdict { device: t.device.clone(), refusal: c.refusal, warnings: c.warnings }
+            })
+            .collect(),
+    }
+}
+
+fn io_row(t: &IoTensor) -> Vec<String> {
+    let mode = if t.mode == IoMode::Input { "input" } else { "output" };
+    let shape = if t.is_shape_input { "yes" } else { "" };
+    vec![mode.into(), t.name.clone(), t.dtype.to_string(), format!("[{}]", t.dims_text()), shape.into()]
+}
+
+fn profile_rows(i: usize, p: &Profile) -> Vec<Vec<String>> {
+    let of = |what: &'static str| {
+        move |(n, r): (&String, &kiln::runtime::Range)| {
+            let text = |v: &[i64]| format!("{v:?}");
+            vec![i.to_string(), n.clone(), what.to_owned(), text(&r.min), text(&r.opt), text(&r.max)]
+        }
+    };
+    p.shapes.iter().map(of("shape")).chain(p.values.iter().map(of("values"))).collect()
+}
+
+fn report_recipes(r: &RecipeReport, out: &Printer) -> Result<(), Failure> {
+    let RecipeReport { same, different, unknown } = r;
+    let fault = |name: &String, why: &str| vec![name.clone(), why.to_owned()];
+    let rows = different.iter().map(|n| fault(n, "is not what its recipe makes"));
+    let rows = rows.chain(unknown.iter().map(|n| fault(n, "the engine does not keep its sources")));
+    out.table(&["derived weight", "fault"], rows.collect());
+    let bad = different.len() + unknown.len();
+    if bad > 0 {
+        return Err(Failure::Mismatch(format!(
+            "{bad} of {} derived weights are not what their recipes make, or cannot be made again",
+            bad + same
+        )));
+    }
+    out.line(format!("recipes: all {same} derived weights are what their recipes make, byte for byte"));
+    Ok(())
+}
+
+fn value(
+    plan: &Plan,
+    weights: u64,
+    verdicts: &[Verdict],
+    recipes: Option<&RecipeReport>,
+    layers: bool,
+) -> Value {
+    let h = &plan.header;
+    let io = |t: &IoTensor| {
+        json!({
+            "name": t.name, "mode": if t.mode == IoMode::Input { "input" } else { "output" },
+            "type": t.dtype.name(), "dims": t.dims_or_minus_one(), "shape": t.dims_text(),
+            "shape_input": t.is_shape_input,
+        })
+    };
+    let range = |r: &kiln::runtime::Range| json!({"min": r.min, "opt": r.opt, "max": r.max});
+    let profile = |p: &Profile| {
+        let map = |m: &std::collections::BTreeMap<String, kiln::runtime::Range>| -> Value {
+            m.iter().map(|(n, r)| (n.clone(), range(r))).collect()
+        };
+        json!({"shapes": map(&p.shapes), "values": map(&p.values)})
+    };
+    let mut v = json!({
+        "name": h.name,
+        "target": target_json(&h.target),
+        "io": h.io.iter().map(io).collect::<Vec<_>>(),
+        "profiles": h.profiles.iter().map(profile).collect::<Vec<_>>(),
+        "refittable": h.refittable,
+        "portable": plan.network.is_some(),
+        "weights_bytes": weights,
+        "context_memory": h.context_memory,
+        "layer_count": plan.program.steps.len(),
+        "layer_names": plan.layers.layers.iter().map(Layer::name).collect::<Vec<_>>(),
+        "compatibility": verdicts.iter().map(|v| json!({
+            "device": v.device, "runs": v.refusal.is_none(), "refusal": v.refusal, "warnings": v.warnings,
+        })).collect::<Vec<_>>(),
+    });
+    if layers {
+        v["layers"] = serde_json::to_value(&plan.layers).unwrap_or(Value::Null);
+    }
+    if let Some(r) = recipes {
+        v["recipes"] = json!({"same": r.same, "different": r.different, "unknown": r.unknown});
+    }
+    v
+}

@@ -1,0 +1,9 @@
+//! The commands, one a file.
+
+pub mod backends;
+pub mod bench;
+pub mod build;
+pub mod cache;
+pub mod compare;
+pub mod inspect;
+pub mod run;

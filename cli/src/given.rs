@@ -1,0 +1,147 @@
+//! Inputs that the user gives: archives, single arrays, random ones.
+
+use crate::arrays::{self, ArrayPath, array_path};
+use crate::failure::Failure;
+use crate::print::Printer;
+use clap::Args;
+use kiln::ir::Elems;
+use kiln::ir::problem::Rng;
+use kiln::{IoMode, IoTensor, Profile, ShapeRequest, Tensor};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Greatest number of elements of a random input.
+const MAX_RANDOM: usize = 1 << 30;
+
+/// One input from a file.
+#[derive(Clone, Debug)]
+pub struct InputFile {
+    /// The input.
+    pub name: String,
+    /// Where its elements are.
+    pub from: ArrayPath,
+}
+
+fn input_file(text: &str) -> Result<InputFile, String> {
+    let (name, path) = text.split_once('=').ok_or("wanted NAME=FILE.npy or NAME=FILE.npz:ARRAY")?;
+    Ok(InputFile { name: name.to_owned(), from: array_path(path)? })
+}
+
+/// Where inputs come from.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Inputs")]
+pub struct InputOptions {
+    /// An archive with an array for each input, by the input's name
+    #[arg(long, value_name = "FILE.npz")]
+    pub inputs: Option<PathBuf>,
+    /// One input from a file; goes before --inputs [repeatable]
+    #[arg(long = "input", value_name = "NAME=FILE.npy|FILE.npz:ARRAY", value_parser = input_file)]
+    pub input: Vec<InputFile>,
+    /// Random elements, the same for the same seed, for inputs that are not given: floats in [-1, 1), integers 0 or 1
+    #[arg(long, value_name = "SEED")]
+    pub random_inputs: Option<u64>,
+}
+
+/// Inputs by name.
+pub type Given = BTreeMap<String, Tensor>;
+
+impl InputOptions {
+    /// Reads all files. Arrays of an archive that are no inputs are named in a note and not used.
+    pub fn read(&self, io: &[IoTensor], out: &Printer) -> Result<Given, Failure> {
+        let is_input = |name: &str| io.iter().any(|t| t.mode == IoMode::Input && t.name == name);
+        let mut given = Given::new();
+        if let Some(path) = &self.inputs {
+            let mut unused = Vec::new();
+            for (name, array) in arrays::read_archive(path)? {
+                if is_input(&name) {
+                    given.insert(name.clone(), arrays::tensor(&name, array)?);
+                } else {
+                    unused.push(name);
+                }
+            }
+            if !unused.is_empty() {
+                out.note(format!("{}: no inputs are named {}; not used", path.display(), unused.join(", ")));
+            }
+        }
+        for file in &self.input {
+            if !is_input(&file.name) {
+                let known: Vec<&str> = inputs(io).map(|t| t.name.as_str()).collect();
+                return Err(Failure::Input(format!(
+                    "--input: there is no input \"{}\"; there is {}",
+                    file.name,
+                    known.join(", ")
+                )));
+            }
+            given.insert(file.name.clone(), arrays::tensor(&file.name, file.from.read()?)?);
+        }
+        Ok(given)
+    }
+
+    /// Adds random tensors for what is missing, or refuses; in the order of the engine's inputs.
+    pub fn complete(
+        &self,
+        given: Given,
+        io: &[IoTensor],
+        profile: &Profile,
+    ) -> Result<Vec<(String, Tensor)>, Failure> {
+        let missing: Vec<String> = inputs(io)
+            .filter(|t| !given.contains_key(&t.name))
+            .map(|t| format!("\"{}\" ({})", t.name, t.ty()))
+            .collect();
+        if !missing.is_empty() && self.random_inputs.is_none() {
+            return Err(Failure::Input(format!(
+                "no data for {}: give --inputs FILE.npz, --input NAME=FILE, or --random-inputs SEED",
+                missing.join(", ")
+            )));
+        }
+        let mut rng = Rng::new(self.random_inputs.unwrap_or_default());
+        let mut all = Vec::new();
+        for t in inputs(io) {
+            // Every input draws its own seed, so that giving one does not change the others.
+            let mut own = Rng::new(rng.bits());
+            let tensor = match given.get(&t.name) {
+                Some(x) => x.clone(),
+                None => random(t, profile, &mut own)?,
+            };
+            all.push((t.name.clone(), tensor));
+        }
+        Ok(all)
+    }
+}
+
+/// Asks for exactly the shapes (and of shape inputs, values) of what is given, where nothing else was asked for.
+pub fn ask_for_given(request: &mut ShapeRequest, given: &Given, io: &[IoTensor]) {
+    for t in inputs(io) {
+        let Some(x) = given.get(&t.name) else { continue };
+        if !request.has(&t.name) {
+            request.fixed(&t.name, &x.shape().iter().map(|&d| d as i64).collect::<Vec<_>>());
+        }
+        if t.is_shape_input && x.dtype().is_int() && !request.has_values(&t.name) {
+            let v = x.to_i64();
+            request.min_values(&t.name, &v).opt_values(&t.name, &v).max_values(&t.name, &v);
+        }
+    }
+}
+
+fn inputs(io: &[IoTensor]) -> impl Iterator<Item = &IoTensor> {
+    io.iter().filter(|t| t.mode == IoMode::Input)
+}
+
+fn random(t: &IoTensor, profile: &Profile, rng: &mut Rng) -> Result<Tensor, Failure> {
+    let fail = |why: &str| Failure::Input(format!("no random data for \"{}\" ({}): {why}", t.name, t.ty()));
+    let dims = match profile.shapes.get(&t.name) {
+        Some(r) => r.opt.clone(),
+        None => t.dims_or_minus_one(),
+    };
+    let shape: Option<Vec<usize>> = dims.iter().map(|&d| usize::try_from(d).ok()).collect();
+    let shape = shape.ok_or_else(|| fail("its shape is not known; give --shapes"))?;
+    let n = kiln::ir::tensor::volume(&shape)
+        .filter(|&n| n <= MAX_RANDOM)
+        .ok_or_else(|| fail("it is too large"))?;
+    let elems = match profile.values.get(&t.name) {
+        Some(r) => Elems::I(r.opt.clone()),
+        None if t.dtype.is_float() => Elems::F((0..n).map(|_| rng.float(-1.0, 1.0)).collect()),
+        None => Elems::I((0..n).map(|_| rng.int(0, 1)).collect()),
+    };
+    Tensor::from_elems(t.dtype, &shape, &elems).ok_or_else(|| fail("its values do not fit its shape"))
+}

@@ -1,0 +1,88 @@
+//! The `kiln` command: builds, runs, measures, inspects and compares engines.
+//!
+//! Exit codes: 0 for success, 1 for bad input or a mismatch, 2 for wrong usage.
+
+mod arrays;
+mod bench;
+mod cmd;
+mod diff;
+mod failure;
+mod given;
+mod options;
+mod print;
+mod progress;
+mod session;
+mod subject;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kiln",
+    version,
+    about = "Compiles neural networks into engines and runs them",
+    propagate_version = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Say more of what is done, on stderr: -v notes, -vv details
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Print JSON for programs instead of tables for people
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Build(cmd::build::Args),
+    Run(cmd::run::Args),
+    Bench(cmd::bench::Args),
+    Inspect(cmd::inspect::Args),
+    Compare(cmd::compare::Args),
+    Backends(cmd::backends::Args),
+    Cache(cmd::cache::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log(cli.verbose);
+    let out = print::Printer::new(cli.json);
+    let result = match &cli.command {
+        Command::Build(args) => cmd::build::run(args, &out),
+        Command::Run(args) => cmd::run::run(args, &out),
+        Command::Bench(args) => cmd::bench::run(args, &out),
+        Command::Inspect(args) => cmd::inspect::run(args, &out),
+        Command::Compare(args) => cmd::compare::run(args, &out),
+        Command::Backends(args) => cmd::backends::run(args, &out),
+        Command::Cache(args) => cmd::cache::run(args, &out),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            failure::report(&e);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Warnings and worse go to stderr, more with `-v`.
+fn log(verbose: u8) {
+    let level = match verbose {
+        0 => tracing::Level::WARN,
+        1 => tracing::Level::INFO,
+        _ => tracing::Level::DEBUG,
+    };
+    let done = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .without_time()
+        .with_target(false)
+        .try_init();
+    // A second subscriber cannot be: this is the only call.
+    drop(done);
+}

@@ -1,0 +1,235 @@
+//! Options that several commands share.
+
+use clap::{Args, ValueEnum};
+use kiln::builder::Constraints;
+use kiln::{BuildConfig, BuildOptions, DType, ShapeRequest, Verbosity};
+use std::path::PathBuf;
+
+/// A name with dimensions or values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The input.
+    pub name: String,
+    /// Dimensions, or elements.
+    pub numbers: Vec<i64>,
+}
+
+/// Reads `name:1x3x224x224`; nothing after the colon, or `scalar`, is a scalar.
+pub fn named(text: &str) -> Result<Named, String> {
+    let (name, list) = text.rsplit_once(':').ok_or("wanted NAME:1x3x224x224")?;
+    let numbers = match list {
+        "" | "scalar" => Ok(Vec::new()),
+        list => {
+            list.split('x').map(|n| n.parse::<i64>().map_err(|_| format!("\"{n}\" is no integer"))).collect()
+        }
+    };
+    Ok(Named { name: name.to_owned(), numbers: numbers? })
+}
+
+/// Which plug-ins are used.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Plug-ins")]
+pub struct PluginOptions {
+    /// A plug-in library, or a folder of them, that is looked at first [repeatable]
+    #[arg(long = "plugin", value_name = "PATH")]
+    pub plugin: Vec<PathBuf>,
+    /// Which plug-ins may be loaded
+    #[arg(long, value_enum, default_value_t = PluginLevel::Any)]
+    pub plugins: PluginLevel,
+}
+
+/// Which plug-ins may be loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PluginLevel {
+    /// None: only what is linked in
+    Off,
+    /// Those with a manifest that has their hash
+    Manifest,
+    /// Any that only its owner may write
+    Any,
+}
+
+/// Where a model is to run.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Backend")]
+pub struct BackendOptions {
+    /// The backend to build for; default: the best one with hardware here, else "reference"
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<String>,
+    /// Which of the backend's devices, as `kiln backends` numbers them
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub device: usize,
+    /// The backend that takes over the whole network if the first refuses a layer; reported loudly
+    #[arg(long, value_name = "NAME")]
+    pub fallback: Option<String>,
+    /// Any refusal of a layer is an error: allows no --fallback
+    #[arg(long, conflicts_with = "fallback")]
+    pub strict: bool,
+}
+
+/// Element types that layers may run in.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Types")]
+pub struct TypeOptions {
+    /// Layers of f32 may run in f16
+    #[arg(long, conflicts_with = "strongly_typed")]
+    pub fp16: bool,
+    /// Layers of f32 may run in bf16
+    #[arg(long, conflicts_with = "strongly_typed")]
+    pub bf16: bool,
+    /// Only casts and Q/DQ of the network change types
+    #[arg(long)]
+    pub strongly_typed: bool,
+}
+
+/// Shapes of dynamic inputs. What is left out of min, opt and max is taken from the others.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Shapes")]
+pub struct ShapeOptions {
+    /// The only shapes of inputs: name:1x3x224x224,…
+    #[arg(long, value_name = "NAME:DIMS", value_delimiter = ',', value_parser = named)]
+    pub shapes: Vec<Named>,
+    /// Least shapes of inputs
+    #[arg(long, value_name = "NAME:DIMS", value_delimiter = ',', value_parser = named)]
+    pub min_shapes: Vec<Named>,
+    /// Usual shapes of inputs, which kernels are chosen for
+    #[arg(long, value_name = "NAME:DIMS", value_delimiter = ',', value_parser = named)]
+    pub opt_shapes: Vec<Named>,
+    /// Greatest shapes of inputs, which memory is planned for
+    #[arg(long, value_name = "NAME:DIMS", value_delimiter = ',', value_parser = named)]
+    pub max_shapes: Vec<Named>,
+    /// Least elements of shape inputs: name:1x2x3,…
+    #[arg(long, value_name = "NAME:VALUES", value_delimiter = ',', value_parser = named, allow_hyphen_values = true)]
+    pub min_values: Vec<Named>,
+    /// Usual elements of shape inputs
+    #[arg(long, value_name = "NAME:VALUES", value_delimiter = ',', value_parser = named, allow_hyphen_values = true)]
+    pub opt_values: Vec<Named>,
+    /// Greatest elements of shape inputs
+    #[arg(long, value_name = "NAME:VALUES", value_delimiter = ',', value_parser = named, allow_hyphen_values = true)]
+    pub max_values: Vec<Named>,
+}
+
+/// A method of [`ShapeRequest`] that sets one thing of one input.
+type Setter = for<'a> fn(&'a mut ShapeRequest, &str, &[i64]) -> &'a mut ShapeRequest;
+
+impl ShapeOptions {
+    /// What they ask for.
+    pub fn request(&self) -> ShapeRequest {
+        let mut r = ShapeRequest::default();
+        let mut put = |all: &[Named], set: Setter| {
+            for n in all {
+                set(&mut r, &n.name, &n.numbers);
+            }
+        };
+        put(&self.shapes, ShapeRequest::fixed);
+        put(&self.min_shapes, ShapeRequest::min);
+        put(&self.opt_shapes, ShapeRequest::opt);
+        put(&self.max_shapes, ShapeRequest::max);
+        put(&self.min_values, ShapeRequest::min_values);
+        put(&self.opt_values, ShapeRequest::opt_values);
+        put(&self.max_values, ShapeRequest::max_values);
+        r
+    }
+}
+
+/// How kernels are chosen.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Optimization")]
+pub struct TuneOptions {
+    /// A file of measured times: read before the build, added to after it
+    #[arg(long, value_name = "FILE")]
+    pub timing_cache: Option<PathBuf>,
+    /// Time nothing: fail where the timing cache has no answer
+    #[arg(long, requires = "timing_cache")]
+    pub locked: bool,
+    /// Do not compute constant layers at build time
+    #[arg(long)]
+    pub no_fold: bool,
+    /// Do not fuse layers into larger kernels
+    #[arg(long)]
+    pub no_fuse: bool,
+}
+
+/// All that says how a model is built.
+#[derive(Clone, Debug, Args)]
+pub struct ModelOptions {
+    #[command(flatten)]
+    pub backend: BackendOptions,
+    #[command(flatten)]
+    pub shapes: ShapeOptions,
+    #[command(flatten)]
+    pub types: TypeOptions,
+    #[command(flatten)]
+    pub tune: TuneOptions,
+    #[command(flatten)]
+    pub plugins: PluginOptions,
+}
+
+impl ModelOptions {
+    /// The façade's options.
+    pub fn build(&self) -> BuildOptions {
+        let reduced = [(self.types.fp16, DType::F16), (self.types.bf16, DType::BF16)];
+        let config = BuildConfig {
+            reduced: reduced.into_iter().filter(|r| r.0).map(|r| r.1).collect(),
+            strong_types: self.types.strongly_typed,
+            constraints: Constraints::None,
+            fold: !self.tune.no_fold,
+            fuse: !self.tune.no_fuse,
+            locked: self.tune.locked,
+            ..BuildConfig::default()
+        };
+        BuildOptions {
+            backend: self.backend.backend.clone(),
+            fallback: self.backend.fallback.clone(),
+            device: self.backend.device,
+            config,
+            shapes: self.shapes.request(),
+            timing_cache: self.tune.timing_cache.clone(),
+            verbosity: Verbosity::Detailed,
+            portable: false,
+        }
+    }
+
+    /// The first option given that says how to build, which an engine cannot obey.
+    pub fn building(&self) -> Option<&'static str> {
+        let (b, t) = (&self.backend, &self.tune);
+        let set = [
+            (b.device != 0, "--device"),
+            (b.fallback.is_some(), "--fallback"),
+            (self.types.fp16, "--fp16"),
+            (self.types.bf16, "--bf16"),
+            (self.types.strongly_typed, "--strongly-typed"),
+            (t.timing_cache.is_some(), "--timing-cache"),
+            (t.no_fold, "--no-fold"),
+            (t.no_fuse, "--no-fuse"),
+        ];
+        set.into_iter().find(|s| s.0).map(|s| s.1)
+    }
+}
+
+/// How closely results have to agree: |found − wanted| ≤ atol + rtol·|wanted|; integers: |found − wanted| ≤ atol.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Tolerance")]
+pub struct ToleranceOptions {
+    /// Relative tolerance
+    #[arg(long, value_name = "X", default_value_t = 1e-3)]
+    pub rtol: f64,
+    /// Absolute tolerance
+    #[arg(long, value_name = "X", default_value_t = 1e-5)]
+    pub atol: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_read() {
+        let ok = |s: &str| named(s).map(|n| (n.name, n.numbers));
+        assert_eq!(ok("a:1x3"), Ok(("a".into(), vec![1, 3])));
+        assert_eq!(ok("model/x:0:5"), Ok(("model/x:0".into(), vec![5])));
+        assert_eq!(ok("s:-1x6"), Ok(("s".into(), vec![-1, 6])));
+        assert_eq!(ok("s:"), Ok(("s".into(), vec![])));
+        assert!(named("1x3").is_err() && named("a:1xb").is_err());
+    }
+}

@@ -1,0 +1,43 @@
+//! The backends that a command uses, looked for no earlier and no further than it needs them.
+
+use crate::options::{PluginLevel, PluginOptions};
+use kiln::runtime::plugin::{Level, Policy, Search};
+use kiln::{Backends, DiscoverOptions, Found, REFERENCE};
+
+/// Backends and where they came from.
+#[derive(Debug)]
+pub struct Session {
+    /// Ready to use.
+    pub backends: Backends,
+    /// What came of each library.
+    pub found: Vec<Found>,
+}
+
+impl Session {
+    /// All backends.
+    pub fn all(options: &PluginOptions) -> Session {
+        let level = match options.plugins {
+            PluginLevel::Off => Level::Off,
+            PluginLevel::Manifest => Level::Manifest,
+            PluginLevel::Any => Level::Any,
+        };
+        let search = Search::from_env().with(options.plugin.iter().cloned());
+        let policy = Policy { level, ..Policy::default() };
+        let (backends, found) = kiln::backends(&DiscoverOptions { search, policy });
+        Session { backends, found }
+    }
+
+    /// The backends of these names, and perhaps others. No library is opened if only the linked one is asked for.
+    pub fn with<'a>(options: &PluginOptions, names: impl IntoIterator<Item = &'a str>) -> Session {
+        if names.into_iter().any(|n| n != REFERENCE) {
+            return Session::all(options);
+        }
+        let (backends, found) = kiln::backends(&DiscoverOptions::linked());
+        Session { backends, found }
+    }
+
+    /// Why libraries were refused, one a line: told when a backend is missing.
+    pub fn refusals(&self) -> Vec<String> {
+        self.found.iter().filter_map(|f| f.outcome.as_ref().err()).map(|e| e.to_string()).collect()
+    }
+}

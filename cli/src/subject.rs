@@ -1,0 +1,145 @@
+//! What a command runs: an engine from a file, or a model that is built first.
+
+use crate::failure::Failure;
+use crate::given::{InputOptions, ask_for_given};
+use crate::options::ModelOptions;
+use crate::print::{Printer, dims};
+use crate::progress::Bar;
+use crate::session::Session;
+use kiln::runtime::graph_io;
+use kiln::{BuildOptions, BuildReport, Built, Engine, PlanHeader, Source, Tensor};
+use std::io::Read;
+use std::path::Path;
+
+/// An engine with the inputs to run it with.
+#[derive(Debug)]
+pub struct Subject {
+    /// Ready to run.
+    pub engine: Engine,
+    /// How it was built, if it was built now.
+    pub report: Option<BuildReport>,
+    /// All inputs in order.
+    pub inputs: Vec<(String, Tensor)>,
+}
+
+/// Does the file begin as a plan does?
+pub fn is_plan(path: &Path) -> Result<bool, Failure> {
+    let fail = |source| Failure::File { path: path.to_owned(), source };
+    let mut start = Vec::new();
+    let file = std::fs::File::open(path).map_err(fail)?;
+    file.take(8).read_to_end(&mut start).map_err(fail)?;
+    Ok(start == b"KILNPLAN")
+}
+
+/// Loads or builds, and reads or makes the inputs.
+pub fn open(
+    path: &Path,
+    model: &ModelOptions,
+    inputs: &InputOptions,
+    out: &Printer,
+) -> Result<Subject, Failure> {
+    if is_plan(path)? { open_plan(path, model, inputs, out) } else { open_model(path, model, inputs, out) }
+}
+
+fn open_plan(
+    path: &Path,
+    model: &ModelOptions,
+    inputs: &InputOptions,
+    out: &Printer,
+) -> Result<Subject, Failure> {
+    if let Some(option) = model.building() {
+        return Err(Failure::Input(format!(
+            "{option} says how to build, and {} is built: give it to `kiln build`",
+            path.display()
+        )));
+    }
+    let backend = PlanHeader::peek(path)?.target.backend;
+    if let Some(asked) = model.backend.backend.as_ref().filter(|b| **b != backend) {
+        return Err(Failure::Input(format!(
+            "{} was built for the backend \"{backend}\", not \"{asked}\": build the model for it",
+            path.display()
+        )));
+    }
+    let session = Session::with(&model.plugins, [backend.as_str()]);
+    let engine = kiln::load(path, &session.backends).inspect_err(|_| tell_refusals(&session, out))?;
+    let given = inputs.read(engine.io_tensors(), out)?;
+    let mut request = model.shapes.request();
+    ask_for_given(&mut request, &given, engine.io_tensors());
+    let built = engine.profiles().first();
+    let usual = |name: &str, axis: usize| {
+        built.and_then(|p| p.shapes.get(name)).and_then(|r| r.opt.get(axis)).copied().unwrap_or(1)
+    };
+    let mut profile = request.profile(engine.io_tensors(), &usual)?.profile;
+    for (name, values) in built.iter().flat_map(|p| &p.values) {
+        profile.values.entry(name.clone()).or_insert_with(|| values.clone());
+    }
+    let inputs = inputs.complete(given, engine.io_tensors(), &profile)?;
+    Ok(Subject { engine, report: None, inputs })
+}
+
+fn open_model(
+    path: &Path,
+    model: &ModelOptions,
+    inputs: &InputOptions,
+    out: &Printer,
+) -> Result<Subject, Failure> {
+    let (graph, notes) = Source::Model(path).graph()?;
+    let io = graph_io(&graph);
+    let given = inputs.read(&io, out)?;
+    let mut options = model.build();
+    let asked = &model.backend;
+    ask_for_given(&mut options.shapes, &given, &io);
+    let profile = options.shapes.profile(&io, &|_, _| 1)?.profile;
+    let inputs = inputs.complete(given, &io, &profile)?;
+    let session = session_for(model, [asked.backend.as_deref(), asked.fallback.as_deref()]);
+    let mut built = build(graph.into(), &options, &session, out)?;
+    built.report.notes.extend(notes);
+    tell(&built.report, out);
+    let backend = session.backends.get(&built.report.backend)?;
+    let engine = Engine::from_plan(built.plan, backend)?;
+    Ok(Subject { engine, report: Some(built.report), inputs })
+}
+
+/// The backends for a build: all, unless those that are asked for are linked in.
+pub fn session_for(model: &ModelOptions, names: [Option<&str>; 2]) -> Session {
+    match names {
+        [None, _] => Session::all(&model.plugins),
+        [Some(first), other] => Session::with(&model.plugins, [Some(first), other].into_iter().flatten()),
+    }
+}
+
+/// Builds, with a progress bar.
+pub fn build(
+    source: Source<'_>,
+    options: &BuildOptions,
+    session: &Session,
+    out: &Printer,
+) -> Result<Built, Failure> {
+    let mut bar = Bar::default();
+    let built = kiln::build_with_progress(source, options, &session.backends, &mut |phase, done, total| {
+        bar.set(phase, done, total);
+        true
+    });
+    drop(bar);
+    Ok(built.inspect_err(|_| tell_refusals(session, out))?)
+}
+
+/// Says once what was assumed or left to another backend.
+pub fn tell(report: &BuildReport, out: &Printer) {
+    if !report.assumed.is_empty() {
+        let all: Vec<String> = report.assumed.iter().map(|(n, s)| format!("{n}:{}", dims(s))).collect();
+        out.note(format!(
+            "dynamic dimensions that were not given are taken as 1 ({}); give --shapes, or --min-shapes, --opt-shapes \
+             and --max-shapes",
+            all.join(", ")
+        ));
+    }
+    report.notes.iter().for_each(|n| out.note(n));
+    if let Some((backend, reason)) = &report.fell_back {
+        out.note(format!("{backend} REFUSED THE NETWORK, ALL OF IT RUNS ON {}: {reason}", report.backend));
+    }
+}
+
+fn tell_refusals(session: &Session, out: &Printer) {
+    session.refusals().iter().for_each(|r| out.note(format!("plug-in not used: {r}")));
+}

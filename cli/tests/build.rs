@@ -1,0 +1,126 @@
+//! `kiln build`, `inspect` and `cache`.
+
+mod common;
+
+use common::{Folder, digits, kiln, lenet, ok};
+
+#[test]
+fn equal_builds_have_equal_bytes_cold_warm_and_locked() {
+    let f = Folder::new();
+    let cache = f.name("times.jsonl");
+    let plain = std::fs::read(lenet(&f, &[])).unwrap();
+    let cold = std::fs::read(lenet(&f, &["--timing-cache", &cache])).unwrap();
+    let times = std::fs::read(&cache).unwrap();
+    let warm = std::fs::read(lenet(&f, &["--timing-cache", &cache])).unwrap();
+    let locked = std::fs::read(lenet(&f, &["--timing-cache", &cache, "--locked"])).unwrap();
+    assert!(cold == warm && warm == locked, "the engine differs between cold, warm and locked builds");
+    assert_eq!(std::fs::read(&cache).unwrap(), times, "a warm build changed the cache");
+    assert_eq!(&plain[..8], b"KILNPLAN");
+}
+
+#[test]
+fn the_report_says_which_kernel_runs_where() {
+    let f = Folder::new();
+    let (model, engine) = (digits("lenet_a.onnx"), f.name("e.kiln"));
+    let r = ok(&["build", &model, "-o", &engine, "--backend", "reference", "--no-fuse", "--json"]);
+    assert_eq!(r.stderr.matches("taken as 1").count(), 1, "{}", r.stderr);
+    assert!(r.stderr.contains("input:1x1x28x28"), "{}", r.stderr);
+    let j = r.json();
+    let layers = j["layers"].as_array().unwrap();
+    // 2 convolutions, 3 ReLUs, 2 pools, 1 reshape, 2 products with a sum each.
+    assert_eq!(layers.len(), 12);
+    assert!(layers.iter().all(|l| l["backend"] == "reference" && l["tactic"].is_string()));
+    assert_eq!(j["bytes"].as_u64().unwrap(), std::fs::metadata(&engine).unwrap().len());
+    let fused = ok(&["build", &model, "-o", &engine, "--backend", "reference", "--json"]).json();
+    assert!(fused["layers"].as_array().unwrap().len() < 12);
+}
+
+#[test]
+fn inspect_tells_inputs_profiles_compatibility_and_layers() {
+    let f = Folder::new();
+    let engine = lenet(&f, &[]);
+    let j = ok(&["inspect", &engine, "--layers", "--verify-recipes", "--json"]).json();
+    assert_eq!(j["io"][0]["dims"], serde_json::json!([-1, 1, 28, 28]));
+    assert_eq!(j["io"][1]["name"], "logits");
+    assert_eq!(j["profiles"][0]["shapes"]["input"]["max"], serde_json::json!([16, 1, 28, 28]));
+    assert_eq!(j["profiles"][0]["shapes"]["input"]["opt"], serde_json::json!([16, 1, 28, 28]));
+    assert_eq!(j["compatibility"][0]["runs"], true);
+    assert_eq!(j["target"]["backend"], "reference");
+    assert!(j["layers"]["Layers"][0]["TacticName"].is_string());
+    assert_eq!(j["recipes"]["different"], serde_json::json!([]));
+    let text = ok(&["inspect", &engine]).stdout;
+    for wanted in ["logits", "[batch,1,28,28]", "runs here", "16, 1, 28, 28"] {
+        assert!(text.contains(wanted), "{wanted} is not in {text}");
+    }
+}
+
+#[test]
+fn recipes_of_folded_batch_norms_hold() {
+    let f = Folder::new();
+    let (model, engine) = (digits("lenet_a_bn.onnx"), f.name("bn.kiln"));
+    ok(&["build", &model, "-o", &engine, "--backend", "reference"]);
+    let j = ok(&["inspect", &engine, "--verify-recipes", "--json"]).json();
+    // Weight and bias of two convolutions at the least.
+    assert!(j["recipes"]["same"].as_u64().unwrap() >= 4, "{}", j["recipes"]);
+}
+
+#[test]
+fn verbosity_hides_layers() {
+    let f = Folder::new();
+    let names = |v: &str| {
+        let engine = lenet(&f, &["--verbosity", v]);
+        ok(&["inspect", &engine, "--json"]).json()["layer_names"][0].as_str().unwrap().to_owned()
+    };
+    assert_eq!(names("none"), "0");
+    assert!(names("names").contains("/conv1/Conv"));
+}
+
+#[test]
+fn a_damaged_engine_is_refused_with_its_cause() {
+    let f = Folder::new();
+    let engine = lenet(&f, &[]);
+    let mut bytes = std::fs::read(&engine).unwrap();
+    let at = bytes.len() / 2;
+    bytes.truncate(at);
+    std::fs::write(&engine, &bytes).unwrap();
+    let r = kiln(&["inspect", &engine]);
+    assert_eq!(r.code, 1);
+    assert!(r.stderr.contains("cut off"), "{}", r.stderr);
+}
+
+const CACHE_A: &str = concat!(
+    "{\"kiln_timing_cache\":1}\n",
+    "{\"key\":\"k1\",\"region\":\"matmul\",\"target\":\"t\",\"device\":\"d\",\"driver\":\"v\",\"candidates\":",
+    "{\"slow\":{\"source_hash\":\"\",\"samples\":[30.0,31.0,32.0]},\"fast\":{\"source_hash\":\"\",\"samples\":[10.0,11.0,12.0]}}}\n",
+);
+const CACHE_B: &str = concat!(
+    "{\"kiln_timing_cache\":1}\n",
+    "{\"key\":\"k2\",\"region\":\"conv\",\"target\":\"t\",\"device\":\"d\",\"driver\":\"v\",\"candidates\":",
+    "{\"only\":{\"source_hash\":\"\",\"samples\":[5.0]}}}\n",
+);
+
+#[test]
+fn caches_are_shown_merged_in_any_order_and_exported() {
+    let f = Folder::new();
+    let (a, b, ab, ba) = (f.name("a"), f.name("b"), f.name("ab"), f.name("ba"));
+    std::fs::write(&a, CACHE_A).unwrap();
+    std::fs::write(&b, CACHE_B).unwrap();
+    ok(&["cache", "merge", &a, &b, "-o", &ab]);
+    ok(&["cache", "merge", &b, &a, "-o", &ba]);
+    assert_eq!(std::fs::read(&ab).unwrap(), std::fs::read(&ba).unwrap());
+    let shown = ok(&["cache", "show", &ab]).stdout;
+    assert!(shown.find("fast").unwrap() < shown.find("slow").unwrap(), "{shown}");
+    let lines: Vec<serde_json::Value> = ok(&["cache", "export", &ab])
+        .stdout
+        .lines()
+        .map(|l| serde_json::from_str(l).expect("each line is JSON"))
+        .collect();
+    assert_eq!(lines.len(), 3);
+    assert_eq!(
+        (&lines[0]["tactic"], &lines[0]["rank"], &lines[0]["median_ns"]),
+        (&"fast".into(), &0.into(), &11.0.into())
+    );
+    std::fs::write(&a, "no cache").unwrap();
+    let r = kiln(&["cache", "show", &a]);
+    assert!(r.code == 1 && r.stderr.contains("is no timing cache"), "{}", r.stderr);
+}

@@ -1,0 +1,238 @@
+//! `kiln run`, `bench`, `compare` and `backends`.
+
+mod common;
+
+use common::{Folder, digits, kiln, lenet, ok};
+use kiln_npz::{Array, Compression, NpyType, read_npz, write_npz};
+use std::collections::BTreeMap;
+
+/// The first `n` test images, labels and the logits that onnxruntime gave for them, as three archives.
+fn first(f: &Folder, n: u64) -> (String, String, String) {
+    let cut = |file: &str, array: &str, to: &str, name: &str| {
+        let all = read_npz(digits(file)).expect("test data");
+        let a = &all[array];
+        let bytes = (a.data.len() as u64 / a.shape[0] * n) as usize;
+        let shape = [&[n], &a.shape[1..]].concat();
+        let part = Array::new(a.dtype, shape, a.data[..bytes].to_vec()).expect("as many bytes as the shape");
+        let path = f.name(to);
+        write_npz(&path, &BTreeMap::from([(name.to_owned(), part)]), Compression::Stored)
+            .expect("the folder is writable");
+        path
+    };
+    (
+        cut("digits_test.npz", "images", "in.npz", "input"),
+        cut("digits_test.npz", "labels", "labels.npz", "labels"),
+        cut("logits_lenet_a.npz", "logits", "wanted.npz", "logits"),
+    )
+}
+
+#[test]
+fn an_engine_gives_the_logits_of_another_runtime_and_the_labels() {
+    let f = Folder::new();
+    let engine = lenet(&f, &[]);
+    let (inputs, labels, wanted) = first(&f, 4);
+    let out = f.name("out.npz");
+    let labels = format!("{labels}:labels");
+    let r = ok(&[
+        "run",
+        &engine,
+        "--inputs",
+        &inputs,
+        "--expect",
+        &wanted,
+        "--accuracy",
+        &labels,
+        "--save-outputs",
+        &out,
+        "--json",
+    ]);
+    let j = r.json();
+    assert_eq!(j["outputs"][0]["shape"], serde_json::json!([4, 10]));
+    assert_eq!(j["expected"][0]["agrees"], true);
+    assert_eq!(j["accuracy"]["correct"], 4);
+    let saved = read_npz(&out).unwrap();
+    let wanted = read_npz(&wanted).unwrap()["logits"].to_f32().unwrap();
+    let found = saved["logits"].to_f32().unwrap();
+    assert!(found.iter().zip(&wanted).all(|(a, b)| (a - b).abs() < 1e-3), "{found:?}");
+}
+
+#[test]
+fn a_model_takes_its_shapes_from_the_inputs_and_selects_arrays() {
+    let f = Folder::new();
+    let (inputs, _, wanted) = first(&f, 2);
+    let input = format!("input={inputs}:input");
+    let r = ok(&[
+        "run",
+        &digits("lenet_a.onnx"),
+        "--backend",
+        "reference",
+        "--input",
+        &input,
+        "--expect",
+        &wanted,
+    ]);
+    assert!(r.stdout.contains("2x10") && r.stdout.contains("agrees"), "{}", r.stdout);
+    assert!(!r.stderr.contains("taken as 1"), "{}", r.stderr);
+}
+
+#[test]
+fn outputs_that_differ_exit_with_1() {
+    let f = Folder::new();
+    let engine = lenet(&f, &[]);
+    let (inputs, _, wanted) = first(&f, 2);
+    let mut arrays = read_npz(&wanted).unwrap();
+    let logits = arrays.get_mut("logits").unwrap();
+    let mut v = logits.to_f32().unwrap();
+    v[3] += 1.0;
+    *logits = Array::from_f32(&[2, 10], &v).unwrap();
+    write_npz(&wanted, &arrays, Compression::Stored).unwrap();
+    let args = ["run", &engine, "--inputs", &inputs, "--expect", &wanted];
+    let r = kiln(&args);
+    assert_eq!(r.code, 1);
+    assert!(r.stderr.contains("1 of 1 outputs are not as expected"), "{}", r.stderr);
+    assert!(r.stdout.contains("element 3 is"), "{}", r.stdout);
+    ok(&[&args[..], &["--atol", "2"]].concat());
+}
+
+#[test]
+fn missing_and_wrong_inputs_are_explained() {
+    let f = Folder::new();
+    let engine = lenet(&f, &[]);
+    let fails = |args: &[&str], wanted: &str| {
+        let r = kiln(&[&["run", engine.as_str()], args].concat());
+        assert_eq!(r.code, 1, "{args:?}");
+        assert!(r.stderr.contains(wanted), "{args:?}: {}", r.stderr);
+        assert!(r.stdout.is_empty(), "{}", r.stdout);
+    };
+    fails(&[], "no data for \"input\" (f32[batch,1,28,28])");
+    fails(&["--input", "image=x.npy"], "there is no input \"image\"; there is input");
+    fails(&["--input", "input=absent.npy"], "No such file");
+    fails(&["--random-inputs", "1", "--shapes", "input:17x1x28x28"], "outside profile 0");
+    fails(&["--random-inputs", "1", "--shapes", "x:1"], "it has input");
+    fails(&["--random-inputs", "1", "--fp16"], "--fp16 says how to build");
+    fails(&["--random-inputs", "1", "--backend", "wgpu"], "built for the backend \"reference\"");
+    let double = f.name("f8.npz");
+    let array = Array::new(NpyType::F64, vec![1], vec![0; 8]).unwrap();
+    write_npz(&double, &BTreeMap::from([("input".to_owned(), array)]), Compression::Stored).unwrap();
+    fails(&["--inputs", &double], "array \"input\" has element type f8");
+}
+
+#[test]
+fn random_inputs_depend_on_the_seed_only() {
+    let f = Folder::new();
+    let engine = lenet(&f, &[]);
+    let run = |seed: &str| {
+        let r = ok(&["run", &engine, "--random-inputs", seed, "--shapes", "input:1x1x28x28", "--json"]);
+        r.json()["outputs"].clone()
+    };
+    assert_eq!(run("5"), run("5"));
+    assert_ne!(run("5"), run("6"));
+}
+
+#[test]
+fn usage_errors_exit_with_2_and_help_with_0() {
+    let model = digits("lenet_a.onnx");
+    for args in [
+        &["build"][..],
+        &["nothing"],
+        &["run", &model, "--shapes", "input=1x2"],
+        &["build", &model, "-o", "x", "--strict", "--fallback", "reference"],
+        &["build", &model, "-o", "x", "--locked"],
+        &["build", &model, "-o", "x", "--fp16", "--strongly-typed"],
+        &["compare", &model, "--backends", "reference"],
+        &["run", &model, "--input", "input=archive.npz"],
+    ] {
+        let r = kiln(args);
+        assert_eq!(r.code, 2, "{args:?}: {}", r.stderr);
+        assert!(r.stderr.contains("--help"), "{args:?}: {}", r.stderr);
+    }
+    for command in ["build", "run", "bench", "inspect", "compare", "backends", "cache"] {
+        assert!(ok(&["help", command]).stdout.contains("Usage: kiln"));
+    }
+}
+
+#[test]
+fn bad_models_and_backends_exit_with_1_and_name_the_cause() {
+    let f = Folder::new();
+    let text = f.name("model.onnx");
+    std::fs::write(&text, "this is no model, only text that is long enough to be read as one").unwrap();
+    let r = kiln(&["build", &text, "-o", &f.name("x.kiln"), "--backend", "reference"]);
+    assert_eq!(r.code, 1);
+    assert!(r.stderr.contains("cannot import") && r.stderr.contains("not an ONNX file"), "{}", r.stderr);
+    let r = kiln(&[
+        "build",
+        &digits("lenet_a.onnx"),
+        "-o",
+        &f.name("x.kiln"),
+        "--backend",
+        "tpu",
+        "--plugins",
+        "off",
+    ]);
+    assert_eq!(r.code, 1);
+    assert!(r.stderr.contains("there is no backend \"tpu\" here, only reference"), "{}", r.stderr);
+    assert!(!f.path("x.kiln").exists());
+}
+
+#[test]
+fn bench_counts_and_orders_its_percentiles() {
+    let f = Folder::new();
+    let engine = lenet(&f, &[]);
+    let j = ok(&[
+        "bench",
+        &engine,
+        "--warm-up",
+        "1",
+        "--iterations",
+        "3",
+        "--duration",
+        "0",
+        "--shapes",
+        "input:1x1x28x28",
+        "--json",
+    ])
+    .json();
+    assert_eq!((&j["runs"], &j["after_warm_up"]["runs"]), (&3.into(), &3.into()));
+    for counter in ["allocations", "compilations", "pipelines", "host_syncs", "shape_inferences"] {
+        assert_eq!(j["after_warm_up"][counter], 0, "{counter}");
+    }
+    let p = |k: &str| j["latency_ns"][k].as_f64().unwrap();
+    assert!(p("min") > 0.0 && p("p50") <= p("p90") && p("p90") <= p("p99") && p("p99") <= p("max"));
+    assert!(!j["layers"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn the_reference_agrees_with_itself_layer_by_layer() {
+    let model = digits("lenet_a.onnx");
+    let j = ok(&[
+        "compare",
+        &model,
+        "--backends",
+        "reference,reference",
+        "--per-layer",
+        "--random-inputs",
+        "1",
+        "--json",
+    ])
+    .json();
+    assert_eq!(j["agrees"], true);
+    assert_eq!(j["layers"].as_array().unwrap().len(), 12);
+    assert_eq!(j["not_observed"], serde_json::json!([]));
+}
+
+#[test]
+fn backends_lists_the_reference_and_refusals() {
+    let f = Folder::new();
+    let fake = f.name("libkiln_backend_fake.so");
+    std::fs::write(&fake, "no library").unwrap();
+    let j = ok(&["backends", "--plugin", &fake, "--json"]).json();
+    let names: Vec<&str> =
+        j["backends"].as_array().unwrap().iter().filter_map(|b| b["name"].as_str()).collect();
+    assert!(names.contains(&"reference"), "{names:?}");
+    let plugins = j["plugins"].as_array().unwrap();
+    let found =
+        plugins.iter().find(|p| p["path"].as_str().unwrap().ends_with("libkiln_backend_fake.so")).unwrap();
+    assert!(found["refused"].is_string(), "{found}");
+    let off = ok(&["backends", "--plugins", "off"]).stdout;
+    assert!(off.contains("linked in") && !off.contains("fake"), "{off}");
+}

@@ -1,0 +1,218 @@
+//! The interface "kiln.backend/1".
+
+use crate::{kiln_bytes, kiln_error, kiln_payload, kiln_sink, kiln_tensor, kiln_tensor_sink};
+
+/// A backend: proposes tactics, compiles them, opens devices.
+pub struct kiln_backend {
+    _opaque: [u8; 0],
+}
+
+/// An open device.
+pub struct kiln_device {
+    _opaque: [u8; 0],
+}
+
+/// A loaded program: kernels and weights, immutable, shared by its contexts.
+pub struct kiln_executable {
+    _opaque: [u8; 0],
+}
+
+/// One run in flight at a time.
+pub struct kiln_context {
+    _opaque: [u8; 0],
+}
+
+/// What to time.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kiln_time_request {
+    /// Size of this structure as the host knows it, in bytes.
+    pub struct_size: u32,
+    /// How many samples.
+    pub samples: u32,
+    /// The graph of the region, its shapes concrete: a Graph.
+    pub graph: kiln_payload,
+    /// A Tactic.
+    pub tactic: kiln_bytes,
+    /// What `backend_compile` gave for it.
+    pub blob: kiln_bytes,
+    /// Inputs in the order of the region's.
+    pub inputs: *const kiln_tensor,
+    /// How many.
+    pub input_count: u64,
+}
+
+/// One run.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kiln_run {
+    /// Size of this structure as the host knows it, in bytes.
+    pub struct_size: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Inputs in the order of the program's. May be retained.
+    pub inputs: *const kiln_tensor,
+    /// How many.
+    pub input_count: u64,
+    /// Element type and dimensions of every value of the program, by its id, with the elements where the host knows
+    /// them: those of host ports whose contents do not depend on the device are always there. A dimension that only
+    /// the device knows is -1.
+    pub values: *const kiln_tensor,
+    /// How many.
+    pub value_count: u64,
+    /// A number that stands for these `values` and `shapes`: whenever this executable is run with it again, they are
+    /// the same.
+    pub shapes_id: u64,
+    /// The same as `values` with everything that is known of unknown dimensions: a Shapes.
+    pub shapes: kiln_payload,
+}
+
+/// What a context has done since it was made.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct kiln_counters {
+    /// Size of this structure as the host knows it, in bytes; the backend fills in no more.
+    pub struct_size: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Finished runs.
+    pub runs: u64,
+    /// Buffers allocated on the device.
+    pub allocations: u64,
+    /// Kernels compiled.
+    pub compilations: u64,
+    /// Pipelines, graphs or similar objects made.
+    pub pipelines: u64,
+    /// Times that the host had to wait inside a run for a size or a content.
+    pub host_syncs: u64,
+}
+
+/// A backend's functions. Those that return `i32` return a status and record an error where it is not `KILN_OK`.
+/// Objects are destroyed in the reverse order of their making; destroying null does nothing.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kiln_backend_v1 {
+    /// Size of this structure as the library knows it, in bytes.
+    pub struct_size: u32,
+    /// Zero.
+    pub reserved: u32,
+
+    /// Required. Makes the backend. `[any-thread]`
+    pub backend_create:
+        Option<unsafe extern "C" fn(out: *mut *mut kiln_backend, err: *mut kiln_error) -> i32>,
+    /// Required. `[any-thread]`
+    pub backend_destroy: Option<unsafe extern "C" fn(backend: *mut kiln_backend)>,
+    /// Required. Writes the devices that it can open, best first: an array of Target. May be empty. `[any-thread]`
+    pub backend_targets: Option<
+        unsafe extern "C" fn(backend: *mut kiln_backend, out: *mut kiln_sink, err: *mut kiln_error) -> i32,
+    >,
+    /// Required. Writes the ways to run a Region on a Target: an array of Tactic; or refuses the region with
+    /// `KILN_UNSUPPORTED` and the reason. `[any-thread]`
+    pub backend_tactics: Option<
+        unsafe extern "C" fn(
+            backend: *mut kiln_backend,
+            region: *const kiln_payload,
+            target: kiln_bytes,
+            out: *mut kiln_sink,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
+    /// Required. Writes the blob that `device_load` needs to run a Region by a Tactic; nothing where nothing is to be
+    /// stored. Deterministic. `[any-thread]`
+    pub backend_compile: Option<
+        unsafe extern "C" fn(
+            backend: *mut kiln_backend,
+            region: *const kiln_payload,
+            tactic: kiln_bytes,
+            target: kiln_bytes,
+            out: *mut kiln_sink,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
+    /// Required. Opens the device of a Target. `[any-thread]`
+    pub backend_open: Option<
+        unsafe extern "C" fn(
+            backend: *mut kiln_backend,
+            target: kiln_bytes,
+            out: *mut *mut kiln_device,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
+
+    /// Required. `[any-thread]`
+    pub device_destroy: Option<unsafe extern "C" fn(device: *mut kiln_device)>,
+    /// Required. Runs a region several times and writes the time of each run in nanoseconds, without transfers: an
+    /// array of floats. `[any-thread]`
+    pub device_time: Option<
+        unsafe extern "C" fn(
+            device: *mut kiln_device,
+            request: *const kiln_time_request,
+            out: *mut kiln_sink,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
+    /// Required. Uploads the weights of a Program and makes its kernels ready. Tensors may be retained, blobs not.
+    /// `[any-thread]`
+    pub device_load: Option<
+        unsafe extern "C" fn(
+            device: *mut kiln_device,
+            program: *const kiln_payload,
+            out: *mut *mut kiln_executable,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
+
+    /// Required. `[any-thread]`
+    pub executable_destroy: Option<unsafe extern "C" fn(executable: *mut kiln_executable)>,
+    /// Required. Makes a context with an arena of its own. `[any-thread]`
+    pub executable_context: Option<
+        unsafe extern "C" fn(
+            executable: *mut kiln_executable,
+            out: *mut *mut kiln_context,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
+
+    /// Required. `[serial-per-object]`
+    pub context_destroy: Option<unsafe extern "C" fn(context: *mut kiln_context)>,
+    /// Required. Starts a run and does not wait for the device, unless sizes are needed that only the device knows.
+    /// `[serial-per-object]`
+    pub context_enqueue: Option<
+        unsafe extern "C" fn(context: *mut kiln_context, run: *const kiln_run, err: *mut kiln_error) -> i32,
+    >,
+    /// Required. Waits for the run and writes its outputs in the order of the program's. `[serial-per-object]`
+    pub context_outputs: Option<
+        unsafe extern "C" fn(
+            context: *mut kiln_context,
+            out: *mut kiln_tensor_sink,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
+    /// Optional: absent means `KILN_UNSUPPORTED`. Writes the value of this id of the last run, if it lies at the border
+    /// of a step. `[serial-per-object]`
+    pub context_observe: Option<
+        unsafe extern "C" fn(
+            context: *mut kiln_context,
+            value: u32,
+            out: *mut kiln_tensor_sink,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
+    /// Optional. 1: keeps all values at the borders of steps until they are observed, from the next run on; 0: does
+    /// not. `[serial-per-object]`
+    pub context_set_observable: Option<unsafe extern "C" fn(context: *mut kiln_context, on: u32)>,
+
+    /// Optional, since 1.1: absent means `KILN_UNSUPPORTED`. Writes the times of the steps of the last run: an array of
+    /// StepTime; enables timing for the following runs. `[serial-per-object]`
+    pub context_step_times: Option<
+        unsafe extern "C" fn(context: *mut kiln_context, out: *mut kiln_sink, err: *mut kiln_error) -> i32,
+    >,
+    /// Optional, since 1.1: absent means that the host counts runs itself. Fills in the counters. `[serial-per-object]`
+    pub context_counters: Option<
+        unsafe extern "C" fn(
+            context: *mut kiln_context,
+            out: *mut kiln_counters,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
+}

@@ -1,0 +1,101 @@
+//! The four objects of a backend.
+
+use crate::{BackendError, Program, Region, Shapes, Tactic, Target};
+use kiln_ir::{Graph, Tensor, ValueId};
+use std::sync::Arc;
+
+/// A backend: proposes tactics, compiles them, opens devices. Callable from any thread.
+pub trait Backend: Send + Sync {
+    /// Its name: "reference", "wgpu", "cuda".
+    fn name(&self) -> &str;
+
+    /// The devices that it can open, best first. Empty with a reason where there is none.
+    fn targets(&self) -> Result<Vec<Target>, BackendError>;
+
+    /// The ways to run a region, or a refusal with its reason. A region of a single node is refused only where the
+    /// backend lacks the operator or type; a refused larger region is split.
+    fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError>;
+
+    /// The blob that [`Device::load`] needs to run the region by this tactic; empty where nothing is to be stored.
+    /// Deterministic.
+    fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError>;
+
+    /// Opens a device.
+    fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError>;
+}
+
+/// What to time.
+#[derive(Debug)]
+pub struct TimeRequest<'a> {
+    /// The region, its shapes concrete.
+    pub graph: &'a Graph,
+    /// The tactic.
+    pub tactic: &'a Tactic,
+    /// Its blob.
+    pub blob: &'a [u8],
+    /// Inputs in the order of the region's, at the shapes to time.
+    pub inputs: &'a [Tensor],
+    /// How many samples.
+    pub samples: u32,
+}
+
+/// An open device.
+pub trait Device: Send + Sync {
+    /// Runs a region several times and gives the time of each run in nanoseconds, without transfers.
+    fn time(&self, request: &TimeRequest<'_>) -> Result<Vec<f64>, BackendError>;
+
+    /// Uploads weights and makes the kernels ready.
+    fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError>;
+}
+
+/// A loaded program: kernels and weights, immutable, shared by all contexts.
+pub trait Executable: Send + Sync {
+    /// A context with an arena of its own.
+    fn context(&self) -> Result<Box<dyn Context>, BackendError>;
+}
+
+/// One run in flight at a time.
+pub trait Context: Send {
+    /// Starts a run: inputs in the order of the program's, `shapes` for exactly these (from [`Program::shapes`]).
+    /// Does not wait for the device, unless sizes are needed that only the device knows.
+    fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError>;
+
+    /// Waits for the run and gives its outputs in the order of the program's.
+    fn outputs(&mut self) -> Result<Vec<Tensor>, BackendError>;
+
+    /// A value of the last run that lies at a step's border. `Unsupported` for values inside kernels.
+    fn observe(&mut self, value: ValueId) -> Result<Tensor, BackendError>;
+
+    /// Keeps all border values until they are observed (memory is not reused), from the next run on.
+    fn set_observable(&mut self, on: bool);
+
+    /// Time of each step of the last run, where the device can tell; enables timing for the following runs.
+    fn step_times(&mut self) -> Result<Vec<StepTime>, BackendError>;
+
+    /// What this context has done so far.
+    fn counters(&self) -> Counters;
+}
+
+/// Time of one step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepTime {
+    /// Index of the step.
+    pub step: usize,
+    /// Nanoseconds on the device.
+    pub ns: f64,
+}
+
+/// What a context has done since it was made. After warm-up only `runs` may grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Finished runs.
+    pub runs: u64,
+    /// Buffers allocated on the device.
+    pub allocations: u64,
+    /// Kernels compiled.
+    pub compilations: u64,
+    /// Pipelines, graphs or similar objects made.
+    pub pipelines: u64,
+    /// Times that the host had to wait inside a run for a size or a content.
+    pub host_syncs: u64,
+}

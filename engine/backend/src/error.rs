@@ -1,0 +1,60 @@
+//! What can go wrong in a backend.
+
+use thiserror::Error;
+
+/// An error of a backend. The codes are those of the C ABI.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// The backend can't do this; the reason feeds the report of what runs where.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// An argument breaks the contract.
+    #[error("invalid argument: {0}")]
+    InvalidArgument(String),
+    /// Memory could not be had.
+    #[error("out of memory: {what} wants {bytes} bytes")]
+    OutOfMemory {
+        /// What the memory was for.
+        what: String,
+        /// How much was asked for.
+        bytes: u64,
+    },
+    /// The device is gone; the executable and its contexts are unusable.
+    #[error("device lost: {0}")]
+    DeviceLost(String),
+    /// A payload or blob was made for something else.
+    #[error("incompatible: {0}")]
+    Incompatible(String),
+    /// A file or library could not be read.
+    #[error("i/o: {0}")]
+    Io(String),
+    /// The caller asked to stop.
+    #[error("cancelled")]
+    Cancelled,
+    /// The backend panicked; the object it happened in is unusable.
+    #[error("the backend panicked: {0}")]
+    Panicked(String),
+    /// The contents of a tensor are illegal for a layer (an assertion that failed, a negative size).
+    #[error("layer \"{layer}\": {message}")]
+    Execution {
+        /// The layer.
+        layer: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// A defect of the backend.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl From<kiln_ir::IrError> for BackendError {
+    fn from(e: kiln_ir::IrError) -> Self {
+        match e {
+            kiln_ir::IrError::Layer { layer, source, .. } => {
+                BackendError::Execution { layer, message: source.to_string() }
+            }
+            other => BackendError::InvalidArgument(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The contract between Kiln's engine and its backends, and the SDK for writing one.
+//!
+//! A backend implements [`Backend`], [`Device`], [`Executable`] and [`Context`]. Linked-in backends are used as they
+//! are; shared libraries export the same through the C ABI of `kiln-abi`.
+
+mod codes;
+pub mod compare;
+mod contract;
+mod error;
+mod program;
+mod region;
+mod resolve;
+pub mod sdk;
+mod tactic;
+mod target;
+mod unplanned;
+pub mod view;
+pub mod wire;
+
+pub use contract::{Backend, Context, Counters, Device, Executable, StepTime, TimeRequest};
+pub use error::BackendError;
+pub use program::{MemoryPlan, Place, Program, Step, shape_inputs};
+pub use region::Region;
+pub use resolve::Shapes;
+pub use tactic::Tactic;
+pub use target::{MemoryRules, Target};

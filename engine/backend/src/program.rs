@@ -1,0 +1,132 @@
+//! Programs: what a plan runs.
+
+use crate::BackendError;
+use crate::region::Region;
+use crate::resolve::Shapes;
+use crate::tactic::Tactic;
+use kiln_ir::{Bytes, Fact, Graph, NodeId, Source, Tensor, ValueId};
+use std::collections::HashSet;
+
+/// The executable form of a network: its graph, cut into steps of one kernel each, and where its values lie.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Values and nodes after all passes. Weights are `Source::Weight` values.
+    pub graph: Graph,
+    /// Steps in execution order; together they cover every node of the graph once.
+    pub steps: Vec<Step>,
+    /// Where values lie, planned for the largest shapes of each profile.
+    pub memory: MemoryPlan,
+}
+
+/// One kernel of a program.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Names of the layers it runs, joined with " + ".
+    pub name: String,
+    /// Its nodes, in execution order.
+    pub nodes: Vec<NodeId>,
+    /// The chosen tactic.
+    pub tactic: Tactic,
+    /// What the backend compiled for it. Steps of equal regions share it.
+    pub blob: Bytes,
+}
+
+/// Where the values of a program lie.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MemoryPlan {
+    /// For each value of the graph, by [`ValueId`].
+    pub places: Vec<Place>,
+    /// Size of the arena in bytes.
+    pub arena: u64,
+    /// Offset of the scratch memory in the arena; as large as the greatest workspace.
+    pub scratch: u64,
+}
+
+/// Where a value lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Nowhere: nobody reads it, or it lives inside a kernel.
+    None,
+    /// Input of the network, by position.
+    Input(u32),
+    /// A weight; see [`Program::graph`].
+    Weight,
+    /// In the arena, from `offset` on, `size` bytes at most.
+    Arena {
+        /// In bytes.
+        offset: u64,
+        /// In bytes, at the largest shapes.
+        size: u64,
+    },
+    /// Allocated when its size is known: no bound is known before.
+    Dynamic,
+}
+
+impl Program {
+    /// A program of one step for each node, all of this tactic and without blobs or a memory plan: for backends that
+    /// need neither, and for tests.
+    pub fn step_per_node(graph: Graph, tactic: &Tactic) -> Program {
+        let steps = graph
+            .nodes()
+            .map(|(id, n)| Step {
+                name: n.name.clone(),
+                nodes: vec![id],
+                tactic: tactic.clone(),
+                blob: Bytes::from(Vec::new()),
+            })
+            .collect();
+        Program { graph, steps, memory: MemoryPlan::default() }
+    }
+
+    /// The region of a step.
+    pub fn region(&self, step: &Step) -> Result<Region, BackendError> {
+        Ok(Region::extract(&self.graph, &step.nodes)?)
+    }
+
+    /// Positions of the inputs whose contents the host needs before enqueue.
+    pub fn shape_inputs(&self) -> Vec<usize> {
+        shape_inputs(&self.graph)
+    }
+
+    /// Facts of all values for inputs of these shapes and, where they are shape inputs, these contents.
+    pub fn shapes(&self, inputs: &[Tensor]) -> Result<Shapes, BackendError> {
+        let host = self.shape_inputs();
+        let facts: Vec<Fact> = inputs
+            .iter()
+            .enumerate()
+            .map(|(i, t)| if host.contains(&i) { Fact::constant(t.clone()) } else { Fact::of(t.ty()) })
+            .collect();
+        Ok(Shapes::new(self.graph.infer_from(&facts)?))
+    }
+
+    /// The weights that a layer or the caller reads: the value and its elements. Sources of derived weights, kept for
+    /// refit, are none of a device's business.
+    pub fn weights(&self) -> impl Iterator<Item = (ValueId, &Tensor)> {
+        let g = &self.graph;
+        let read: HashSet<ValueId> =
+            g.nodes().flat_map(|(_, n)| n.inputs.iter().flatten()).chain(&g.outputs).copied().collect();
+        g.value_ids().filter(move |v| read.contains(v)).filter_map(|v| match &g.value(v).source {
+            Source::Weight(w) => Some((v, &w.tensor)),
+            _ => None,
+        })
+    }
+}
+
+/// Positions of the inputs of a graph whose contents the host needs before enqueue (shape inputs): those that host
+/// ports read, directly or through layers that compute shapes.
+pub fn shape_inputs(g: &Graph) -> Vec<usize> {
+    let mut needed: HashSet<ValueId> = HashSet::new();
+    for (_, n) in g.nodes().rev() {
+        // Of what `shape` and `size` read only the dimensions matter.
+        let wanted = n.outputs.iter().any(|v| needed.contains(v)) && !(n.op.is("shape") || n.op.is("size"));
+        for (i, v) in n.inputs.iter().enumerate() {
+            if let Some(v) = v.filter(|_| wanted || n.op.port(i).is_some_and(|p| p.host)) {
+                // What a shape is made of is needed only where it is small enough to be followed.
+                if g.ty(v).static_volume().is_some_and(|n| n <= kiln_ir::infer::MAX_CONTENT) {
+                    needed.insert(v);
+                }
+            }
+        }
+    }
+    (0..g.inputs.len()).filter(|&i| needed.contains(&g.inputs[i])).collect()
+}

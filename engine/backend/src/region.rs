@@ -1,0 +1,108 @@
+//! Regions: the pieces of a graph that one kernel runs.
+
+use kiln_ir::{Graph, NodeId, Op, Source, ValueId};
+use std::collections::{HashMap, HashSet};
+
+/// A connected set of nodes, cut out of its graph, with the values at its border.
+#[derive(Clone, Debug)]
+pub struct Region {
+    /// The nodes as a graph of their own, in canonical form: values are `v0…`, nodes `n0…`. Constants that feed host
+    /// ports (shapes, axes) stay inside; all other values from outside, weights included, are inputs.
+    pub graph: Graph,
+    /// For each input of `graph`, the value outside.
+    pub inputs: Vec<ValueId>,
+    /// For each output of `graph`, the value outside.
+    pub outputs: Vec<ValueId>,
+}
+
+impl Region {
+    /// Cuts these nodes (in execution order) out of `g`. Outputs are the values that something outside reads, or
+    /// that `g` gives out.
+    pub fn extract(g: &Graph, nodes: &[NodeId]) -> Result<Region, kiln_ir::IrError> {
+        let inside: HashSet<NodeId> = nodes.iter().copied().collect();
+        let mut cut = Cut { from: g, graph: Graph::new(""), map: HashMap::new(), inputs: Vec::new() };
+        for (k, &id) in nodes.iter().enumerate() {
+            cut.node(k, id)?;
+        }
+        let mut outputs = Vec::new();
+        for &id in nodes {
+            let defined = g.get(id).map(|n| n.outputs.clone()).unwrap_or_default();
+            outputs.extend(defined.into_iter().filter(|&v| read_outside(g, v, &inside)));
+        }
+        let Cut { mut graph, map, inputs, .. } = cut;
+        graph.outputs = outputs.iter().filter_map(|v| map.get(v).copied()).collect();
+        Ok(Region { graph, inputs, outputs })
+    }
+
+    /// The only operator of a region of one node.
+    pub fn single(&self) -> Option<&Op> {
+        let mut nodes = self.graph.nodes();
+        let (_, first) = nodes.next()?;
+        nodes.next().is_none().then_some(&first.op)
+    }
+
+    /// Names of the operators joined with " + ".
+    pub fn label(&self) -> String {
+        self.graph.nodes().map(|(_, n)| n.op.name()).collect::<Vec<_>>().join(" + ")
+    }
+}
+
+struct Cut<'a> {
+    from: &'a Graph,
+    graph: Graph,
+    map: HashMap<ValueId, ValueId>,
+    inputs: Vec<ValueId>,
+}
+
+impl Cut<'_> {
+    fn node(&mut self, k: usize, id: NodeId) -> Result<(), kiln_ir::IrError> {
+        let Some(node) = self.from.get(id) else {
+            return Err(kiln_ir::IrError::Structure(format!("{id:?} is no node of this graph")));
+        };
+        let inputs: Vec<Option<ValueId>> =
+            node.inputs.iter().enumerate().map(|(i, v)| v.map(|v| self.input(&node.op, i, v))).collect();
+        let name = format!("n{k}");
+        let outs = match &node.regions[..] {
+            [] => self.graph.add_node(&name, node.op.clone(), &inputs)?,
+            regions => {
+                let inputs: Vec<ValueId> = inputs.into_iter().flatten().collect();
+                self.graph.add_control(&name, node.op.clone(), &inputs, regions.to_vec(), &[])?
+            }
+        };
+        for (&outer, inner) in node.outputs.iter().zip(outs) {
+            // Names depend on position only, so that equal regions have equal bytes.
+            let name = format!("v{}", inner.0);
+            let def = self.graph.value_mut(inner);
+            def.name = name;
+            self.map.insert(outer, inner);
+        }
+        Ok(())
+    }
+
+    fn input(&mut self, op: &Op, i: usize, v: ValueId) -> ValueId {
+        if let Some(&inner) = self.map.get(&v) {
+            return inner;
+        }
+        let def = self.from.value(v);
+        let name = format!("v{}", self.graph.value_ids().count());
+        let inner = match &def.source {
+            Source::Weight(w) if op.port(i).is_some_and(|p| p.host) => {
+                self.graph.add_constant(&name, w.tensor.clone())
+            }
+            _ => {
+                let mut fact = def.fact.clone();
+                if matches!(def.source, Source::Weight(_)) {
+                    fact.value = None;
+                }
+                self.inputs.push(v);
+                self.graph.add_input(&name, fact)
+            }
+        };
+        self.map.insert(v, inner);
+        inner
+    }
+}
+
+fn read_outside(g: &Graph, v: ValueId, inside: &HashSet<NodeId>) -> bool {
+    g.outputs.contains(&v) || g.nodes().any(|(id, n)| !inside.contains(&id) && n.inputs.contains(&Some(v)))
+}

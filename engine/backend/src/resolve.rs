@@ -1,0 +1,83 @@
+//! Shapes of one run: facts of all values, sharpened as data-dependent sizes become known.
+
+use crate::BackendError;
+use crate::program::{Program, Step};
+use kiln_ir::{Fact, Tensor, ValueId};
+
+/// Facts of all values of a program for one run.
+#[derive(Clone, Debug)]
+pub struct Shapes {
+    facts: Vec<Fact>,
+    changed: Vec<bool>,
+}
+
+impl Shapes {
+    /// Facts by [`ValueId`].
+    pub fn new(facts: Vec<Fact>) -> Shapes {
+        let changed = vec![false; facts.len()];
+        Shapes { facts, changed }
+    }
+
+    /// What is known of a value now.
+    pub fn fact(&self, v: ValueId) -> &Fact {
+        &self.facts[v.0 as usize]
+    }
+
+    /// The shape of a value, if all its dimensions are known now.
+    pub fn shape(&self, v: ValueId) -> Option<Vec<usize>> {
+        self.fact(v).ty.static_dims()
+    }
+
+    /// Are all shapes of a step known, and the contents of its host ports?
+    pub fn ready(&self, program: &Program, step: &Step) -> bool {
+        self.unknown_host_ports(program, step).is_empty()
+            && step.nodes.iter().filter_map(|&n| program.graph.get(n)).all(|n| {
+                let ins = n.inputs.iter().flatten();
+                ins.chain(&n.outputs).all(|&v| self.shape(v).is_some())
+            })
+    }
+
+    /// Values that feed host ports of a step and whose contents are not known: they must be read back and given to
+    /// [`Shapes::set_content`] before the step can be launched.
+    pub fn unknown_host_ports(&self, program: &Program, step: &Step) -> Vec<ValueId> {
+        let mut out = Vec::new();
+        for node in step.nodes.iter().filter_map(|&n| program.graph.get(n)) {
+            for (i, v) in node.inputs.iter().enumerate() {
+                let host = node.op.port(i).is_some_and(|p| p.host);
+                if let Some(v) = v.filter(|&v| host && self.fact(v).as_const().is_none()) {
+                    out.push(v);
+                }
+            }
+        }
+        out
+    }
+
+    /// Records the real shape of a data-dependent value.
+    pub fn set_shape(&mut self, v: ValueId, shape: &[usize]) {
+        let fact = &mut self.facts[v.0 as usize];
+        fact.ty.dims = shape.iter().map(|&d| (d as i64).into()).collect();
+        self.changed[v.0 as usize] = true;
+    }
+
+    /// Records contents that were read back.
+    pub fn set_content(&mut self, v: ValueId, t: Tensor) {
+        self.facts[v.0 as usize] = Fact::constant(t);
+        self.changed[v.0 as usize] = true;
+    }
+
+    /// Infers the nodes of a step again if anything that they read has become better known. Call before launching
+    /// each step.
+    pub fn update(&mut self, program: &Program, step: &Step) -> Result<(), BackendError> {
+        for node in step.nodes.iter().filter_map(|&n| program.graph.get(n)) {
+            if !node.inputs.iter().flatten().any(|v| self.changed[v.0 as usize]) {
+                continue;
+            }
+            let ins: Vec<_> = node.inputs.iter().map(|v| v.map(|v| self.fact(v).clone())).collect();
+            for (v, f) in node.outputs.iter().zip(node.infer(&ins)?) {
+                self.facts[v.0 as usize] = f;
+                self.changed[v.0 as usize] = true;
+            }
+        }
+        Ok(())
+    }
+}

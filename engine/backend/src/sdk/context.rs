@@ -1,0 +1,197 @@
+//! Slots of executables and contexts.
+
+use super::handle::{Handle, give};
+use super::{host, import};
+use crate::view;
+use crate::wire::step_times_to_cbor;
+use crate::{BackendError, Context, Executable, Program, Shapes};
+use kiln_abi::*;
+use kiln_ir::ValueId;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// How many shapes an executable remembers.
+const SHAPES_KEPT: usize = 64;
+
+/// An executable, with the shapes that it was lately run with.
+pub(super) struct Loaded {
+    executable: Arc<dyn Executable>,
+    run: Arc<RunShapes>,
+}
+
+struct RunShapes {
+    program: Arc<Program>,
+    kept: Mutex<VecDeque<(u64, Arc<Shapes>)>>,
+}
+
+impl Loaded {
+    pub(super) fn new(executable: Arc<dyn Executable>, program: Arc<Program>) -> Loaded {
+        Loaded { executable, run: Arc::new(RunShapes { program, kept: Mutex::default() }) }
+    }
+}
+
+impl RunShapes {
+    /// The shapes of a run: those that came under the same number, or the payload's.
+    ///
+    /// # Safety
+    /// The run is valid for the present call.
+    unsafe fn of(&self, run: &kiln_run) -> Result<Arc<Shapes>, BackendError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, shapes)) = kept.iter().find(|(id, _)| *id == run.shapes_id) {
+            return Ok(shapes.clone());
+        }
+        // SAFETY: as this function's contract says.
+        let payload = unsafe { import::payload(&run.shapes) }?;
+        let shapes = Arc::new(Shapes::from_cbor(payload.cbor, &self.program)?);
+        if kept.len() == SHAPES_KEPT {
+            kept.pop_front();
+        }
+        kept.push_back((run.shapes_id, shapes.clone()));
+        Ok(shapes)
+    }
+}
+
+struct Running {
+    context: Mutex<Box<dyn Context>>,
+    run: Arc<RunShapes>,
+}
+
+impl Running {
+    /// The context, unless another thread is using it.
+    fn lock(&self) -> Result<MutexGuard<'_, Box<dyn Context>>, BackendError> {
+        match self.context.try_lock() {
+            Ok(context) => Ok(context),
+            // The handle's own mark tells about panics.
+            Err(TryLockError::Poisoned(p)) => Ok(p.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                Err(BackendError::InvalidArgument("another thread is using this context".into()))
+            }
+        }
+    }
+}
+
+type ExecutableHandle = Handle<Loaded>;
+type ContextHandle = Handle<Running>;
+
+pub(super) unsafe extern "C" fn executable_destroy(executable: *mut kiln_executable) {
+    // SAFETY: the host destroys what `load` made, once.
+    unsafe { ExecutableHandle::destroy(executable) }
+}
+
+pub(super) unsafe extern "C" fn create(
+    executable: *mut kiln_executable,
+    out: *mut *mut kiln_context,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: the host passes what `load` made and a place for a pointer.
+    unsafe {
+        ExecutableHandle::slot(executable, err, |e| {
+            let context = Mutex::new(e.executable.context()?);
+            give(out, || Handle::make(Running { context, run: e.run.clone() }))
+        })
+    }
+}
+
+pub(super) unsafe extern "C" fn destroy(context: *mut kiln_context) {
+    // SAFETY: the host destroys what `create` made, once.
+    unsafe { ContextHandle::destroy(context) }
+}
+
+pub(super) unsafe extern "C" fn enqueue(
+    context: *mut kiln_context,
+    run: *const kiln_run,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: the host passes what `create` made and views of the present call.
+    unsafe {
+        ContextHandle::slot(context, err, |c| {
+            let run = view::sized(run, "the run")?;
+            let inputs = import::tensors(run.inputs, run.input_count)?;
+            let shapes = c.run.of(&run)?;
+            c.lock()?.enqueue(&inputs, &shapes)
+        })
+    }
+}
+
+pub(super) unsafe extern "C" fn outputs(
+    context: *mut kiln_context,
+    out: *mut kiln_tensor_sink,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: the host passes what `create` made and sinks of the present call.
+    unsafe {
+        ContextHandle::slot(context, err, |c| {
+            c.lock()?.outputs()?.iter().try_for_each(|t| host::write_tensor(out, t))
+        })
+    }
+}
+
+pub(super) unsafe extern "C" fn observe(
+    context: *mut kiln_context,
+    value: u32,
+    out: *mut kiln_tensor_sink,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: the host passes what `create` made and sinks of the present call.
+    unsafe {
+        ContextHandle::slot(context, err, |c| {
+            let values = c.run.program.graph.value_ids().count();
+            if value as usize >= values {
+                return Err(BackendError::InvalidArgument(format!("value {value} of {values}")));
+            }
+            host::write_tensor(out, &c.lock()?.observe(ValueId(value))?)
+        })
+    }
+}
+
+pub(super) unsafe extern "C" fn set_observable(context: *mut kiln_context, on: u32) {
+    // SAFETY: the host passes what `create` made.
+    let done = unsafe {
+        ContextHandle::call(context, |c| {
+            c.lock()?.set_observable(on != 0);
+            Ok(())
+        })
+    };
+    if let Err(e) = done {
+        host::log(KILN_LOG_WARN, &format!("set_observable: {e}"));
+    }
+}
+
+pub(super) unsafe extern "C" fn step_times(
+    context: *mut kiln_context,
+    out: *mut kiln_sink,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: the host passes what `create` made and sinks of the present call.
+    unsafe {
+        ContextHandle::slot(context, err, |c| {
+            host::write(out, &step_times_to_cbor(&c.lock()?.step_times()?)?)
+        })
+    }
+}
+
+pub(super) unsafe extern "C" fn counters(
+    context: *mut kiln_context,
+    out: *mut kiln_counters,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: the host passes what `create` made and a structure of `struct_size` bytes.
+    unsafe {
+        ContextHandle::slot(context, err, |c| {
+            let size = view::sized(out.cast_const(), "the place for the counters")?.struct_size;
+            let n = c.lock()?.counters();
+            let full = kiln_counters {
+                struct_size: size,
+                reserved: 0,
+                runs: n.runs,
+                allocations: n.allocations,
+                compilations: n.compilations,
+                pipelines: n.pipelines,
+                host_syncs: n.host_syncs,
+            };
+            let len = (size as usize).min(size_of::<kiln_counters>());
+            std::ptr::copy_nonoverlapping((&raw const full).cast::<u8>(), out.cast::<u8>(), len);
+            Ok(())
+        })
+    }
+}

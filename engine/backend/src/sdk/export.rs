@@ -1,0 +1,113 @@
+//! The descriptor and the functions that it names.
+
+use super::{Constructor, backend, context, host, panics};
+use crate::{BackendError, view};
+use kiln_abi::*;
+use std::ffi::c_void;
+use std::sync::OnceLock;
+
+/// How panics behave in this library.
+pub const FLAGS: u32 = if cfg!(panic = "unwind") { KILN_FLAG_PANIC_UNWIND } else { KILN_FLAG_PANIC_ABORT };
+
+static CONSTRUCTOR: OnceLock<Constructor> = OnceLock::new();
+
+static TABLE: kiln_backend_v1 = kiln_backend_v1 {
+    struct_size: size_of::<kiln_backend_v1>() as u32,
+    reserved: 0,
+    backend_create: Some(backend::create),
+    backend_destroy: Some(backend::destroy),
+    backend_targets: Some(backend::targets),
+    backend_tactics: Some(backend::tactics),
+    backend_compile: Some(backend::compile),
+    backend_open: Some(backend::open),
+    device_destroy: Some(backend::device_destroy),
+    device_time: Some(backend::time),
+    device_load: Some(backend::load),
+    executable_destroy: Some(context::executable_destroy),
+    executable_context: Some(context::create),
+    context_destroy: Some(context::destroy),
+    context_enqueue: Some(context::enqueue),
+    context_outputs: Some(context::outputs),
+    context_observe: Some(context::observe),
+    context_set_observable: Some(context::set_observable),
+    context_step_times: Some(context::step_times),
+    context_counters: Some(context::counters),
+};
+
+/// The constant that `export_backend!` exports.
+pub const fn descriptor(
+    name: &'static str,
+    vendor: &'static str,
+    version: &'static str,
+    flags: u32,
+    init: unsafe extern "C" fn(*const kiln_host, *mut kiln_error) -> i32,
+) -> kiln_descriptor {
+    kiln_descriptor {
+        magic: KILN_MAGIC,
+        struct_size: size_of::<kiln_descriptor>() as u32,
+        abi_major: KILN_ABI_MAJOR,
+        abi_minor: KILN_ABI_MINOR,
+        min_host_minor: 0,
+        kinds: KILN_KIND_BACKEND,
+        flags,
+        name: kiln_str::new(name),
+        vendor: kiln_str::new(vendor),
+        version: kiln_str::new(version),
+        build_id: kiln_str::new(version),
+        target: kiln_str::new(TARGET),
+        init: Some(init),
+        deinit: Some(deinit),
+        get_interface: Some(get_interface),
+    }
+}
+
+/// The `init` of a library: remembers the host and the constructor, and forwards panics to the host's log.
+///
+/// # Safety
+/// `host` is null or a table of the host that stays valid until `deinit` returns; `err` is null or an error sink of it.
+pub unsafe fn init(
+    host: *const kiln_host,
+    err: *mut kiln_error,
+    name: &'static str,
+    constructor: Constructor,
+) -> i32 {
+    // SAFETY: as this function's contract says.
+    if let Err(code) = unsafe { host::remember(host, name) } {
+        return code;
+    }
+    panics::guard(err, || {
+        CONSTRUCTOR
+            .set(constructor)
+            .map_err(|_| BackendError::InvalidArgument("init is called a second time".into()))?;
+        panics::install_hook();
+        Ok(())
+    })
+}
+
+/// The `deinit` of a library: panics are no longer forwarded, and nothing is logged any more.
+///
+/// # Safety
+/// Called once, after `init` has returned.
+pub unsafe extern "C" fn deinit() {
+    host::forget();
+}
+
+/// The `get_interface` of a library.
+///
+/// # Safety
+/// `id` is a view of text.
+pub unsafe extern "C" fn get_interface(id: kiln_str) -> *const c_void {
+    // SAFETY: as this function's contract says.
+    match unsafe { view::bytes(id.ptr.cast(), id.len) } {
+        Ok(id) if id == KILN_BACKEND_V1.as_bytes() => (&raw const TABLE).cast(),
+        _ => std::ptr::null(),
+    }
+}
+
+/// The backend that the constructor makes.
+pub fn create_with() -> Result<Box<dyn crate::Backend>, BackendError> {
+    match CONSTRUCTOR.get() {
+        Some(make) => make(),
+        None => Err(BackendError::InvalidArgument("init has not been called".into())),
+    }
+}

@@ -1,0 +1,50 @@
+//! Tactics: the ways to run a region.
+
+use std::collections::BTreeMap;
+
+/// One way to run a region, named with its parameters, never by index.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tactic {
+    /// Family and variant: "matmul.tiled".
+    pub name: String,
+    /// Parameters: tile sizes, stages. Sorted by name.
+    pub params: BTreeMap<String, i64>,
+    /// Scratch memory in bytes that the step wants while it runs, at the region's maximal shapes.
+    pub workspace: u64,
+    /// Does it give the same bits every time?
+    pub deterministic: bool,
+    /// Hash of the kernel source, so that a changed kernel is timed again.
+    pub source_hash: String,
+    /// Expected time in nanoseconds at the region's optimal shapes, if the backend has a model; the engine times the
+    /// most promising ones only.
+    pub estimate_ns: Option<f64>,
+}
+
+impl Tactic {
+    /// A deterministic tactic without parameters, scratch or estimate.
+    pub fn plain(name: &str) -> Tactic {
+        Tactic {
+            name: name.to_owned(),
+            params: BTreeMap::new(),
+            workspace: 0,
+            deterministic: true,
+            source_hash: String::new(),
+            estimate_ns: None,
+        }
+    }
+
+    /// With a parameter; for building in a chain.
+    pub fn with(mut self, name: &str, value: i64) -> Tactic {
+        self.params.insert(name.to_owned(), value);
+        self
+    }
+
+    /// Name and parameters as text: "matmul.tiled(m=64,n=64)".
+    pub fn id(&self) -> String {
+        if self.params.is_empty() {
+            return self.name.clone();
+        }
+        let params: Vec<String> = self.params.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        format!("{}({})", self.name, params.join(","))
+    }
+}

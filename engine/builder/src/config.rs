@@ -1,0 +1,64 @@
+//! What the user may set about a build.
+
+use kiln_ir::DType;
+use kiln_runtime::Profile;
+
+/// How strictly per-layer types bind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Constraints {
+    /// Honoured only where they are fastest.
+    #[default]
+    None,
+    /// Honoured unless there is no implementation; then a warning.
+    Prefer,
+    /// Honoured, or the build fails.
+    Obey,
+}
+
+/// Settings of a build.
+#[derive(Clone, Debug)]
+pub struct BuildConfig {
+    /// Float types that layers of f32 may run in instead, in the order of preference. Empty: only f32.
+    pub reduced: Vec<DType>,
+    /// Only casts and Q/DQ of the network change types; `reduced` and per-layer types are refused.
+    pub strong_types: bool,
+    /// How strictly per-layer types bind.
+    pub constraints: Constraints,
+    /// Fold constants.
+    pub fold: bool,
+    /// Constants larger than this, in bytes, are not made by folding.
+    pub fold_limit: u64,
+    /// Fuse layers into larger kernels.
+    pub fuse: bool,
+    /// Fail where the timing cache lacks an answer instead of timing.
+    pub locked: bool,
+    /// Candidates timed for a region at most.
+    pub max_tactics: usize,
+    /// A candidate whose estimate is this many times the best one is not timed.
+    pub estimate_limit: f64,
+    /// Samples taken of each candidate.
+    pub samples: u32,
+    /// Ranges of input shapes. Empty: the network's own shapes, which must be static.
+    pub profiles: Vec<Profile>,
+    /// Keep the sources of derived weights, so that they can be recomputed and refitted.
+    pub refit: bool,
+}
+
+impl Default for BuildConfig {
+    fn default() -> Self {
+        BuildConfig {
+            reduced: Vec::new(),
+            strong_types: false,
+            constraints: Constraints::None,
+            fold: true,
+            fold_limit: 64 << 20,
+            fuse: true,
+            locked: false,
+            max_tactics: 6,
+            estimate_limit: 8.0,
+            samples: 5,
+            profiles: Vec::new(),
+            refit: true,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What can go wrong in a build.
+
+use kiln_backend::BackendError;
+use kiln_ir::IrError;
+use thiserror::Error;
+
+/// An error of a build.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The network is wrong.
+    #[error(transparent)]
+    Network(#[from] IrError),
+    /// A pass broke the graph: a defect of Kiln.
+    #[error("pass {pass} left a broken graph: {source}")]
+    Pass {
+        /// The pass.
+        pass: &'static str,
+        /// What the verifier found.
+        #[source]
+        source: IrError,
+    },
+    /// No tactic of the backend runs a layer.
+    #[error("backend {backend} can't run layer \"{layer}\" ({op}) with inputs {inputs}: {reasons}")]
+    NoTactic {
+        /// The backend.
+        backend: String,
+        /// The layer.
+        layer: String,
+        /// Its operator.
+        op: String,
+        /// Types of its inputs.
+        inputs: String,
+        /// Why each tactic was refused.
+        reasons: String,
+    },
+    /// A profile is missing or does not fit the network.
+    #[error("{0}")]
+    Profile(String),
+    /// The backend failed.
+    #[error("backend {backend}: {source}")]
+    Backend {
+        /// The backend.
+        backend: String,
+        /// Its error.
+        #[source]
+        source: BackendError,
+    },
+    /// A locked build needs a timing that the cache lacks.
+    #[error(
+        "the timing cache has no entry for layer \"{layer}\" ({key}), and the build is locked to it; build once without --locked"
+    )]
+    CacheMiss {
+        /// The layer.
+        layer: String,
+        /// The key.
+        key: String,
+    },
+    /// The timing cache could not be read or written.
+    #[error("timing cache {path}: {message}")]
+    Cache {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// A constraint on types can't be met.
+    #[error("layer \"{layer}\": {message}")]
+    Precision {
+        /// The layer.
+        layer: String,
+        /// What is wanted and why it can't be.
+        message: String,
+    },
+    /// The progress callback asked to stop.
+    #[error("cancelled")]
+    Cancelled,
+}

@@ -1,0 +1,15 @@
+//! Networks into plans: passes, regions, tactics, timing cache, memory plan.
+
+mod build;
+pub mod cache;
+mod config;
+mod error;
+mod memory;
+pub mod passes;
+mod points;
+mod regions;
+mod tuner;
+
+pub use build::{Builder, Built, Progress, StepReport};
+pub use config::{BuildConfig, Constraints};
+pub use error::BuildError;

@@ -1,0 +1,192 @@
+//! The memory plan: offsets of values in the arena, by lifetimes, for the largest shapes of all profiles.
+
+use kiln_backend::{MemoryPlan, MemoryRules, Place};
+use kiln_ir::{Dim, Fact, Graph, NodeId, Source, ValueId};
+use std::collections::HashMap;
+
+/// A step as the planner sees it.
+#[derive(Clone, Debug)]
+pub struct StepUse {
+    /// Its nodes.
+    pub nodes: Vec<NodeId>,
+    /// Scratch memory it wants, in bytes.
+    pub workspace: u64,
+}
+
+/// A value with its lifetime: indices of the steps that define it and that read it last.
+struct Live {
+    values: Vec<ValueId>,
+    size: u64,
+    from: usize,
+    to: usize,
+}
+
+/// Plans the memory of a program. `points` are the facts of all values at the ends of every profile.
+pub fn plan(g: &Graph, steps: &[StepUse], points: &[Vec<Fact>], rules: &MemoryRules) -> MemoryPlan {
+    let mut places = vec![Place::None; g.value_ids().count()];
+    for (i, v) in g.inputs.iter().enumerate() {
+        places[v.0 as usize] = Place::Input(i as u32);
+    }
+    for v in g.value_ids() {
+        if matches!(g.value(v).source, Source::Weight(_)) {
+            places[v.0 as usize] = Place::Weight;
+        }
+    }
+    let lives = lifetimes(g, steps, points, rules, &mut places);
+    let arena = assign(lives, rules.alignment.max(1), &mut places);
+    let scratch = round_up(arena, rules.alignment.max(1));
+    let workspace = steps.iter().map(|s| s.workspace).max().unwrap_or(0);
+    MemoryPlan { places, arena: scratch + workspace, scratch }
+}
+
+/// Lifetimes of the values at the borders of steps. Values without a bound get [`Place::Dynamic`].
+fn lifetimes(
+    g: &Graph,
+    steps: &[StepUse],
+    points: &[Vec<Fact>],
+    rules: &MemoryRules,
+    places: &mut [Place],
+) -> Vec<Live> {
+    let borders = Borders::of(g, steps);
+    let mut lives: Vec<Live> = Vec::new();
+    let mut group: HashMap<ValueId, usize> = HashMap::new();
+    for (s, step) in steps.iter().enumerate() {
+        for v in borders.defined(g, step, s) {
+            let Some(size) = size_of(v, points) else {
+                places[v.0 as usize] = Place::Dynamic;
+                continue;
+            };
+            let to = borders.last.get(&v).copied().unwrap_or(s);
+            let heir = shareable(g, step, s, v, &borders, rules).and_then(|x| group.get(&x).copied());
+            match heir.filter(|&l| lives[l].size == size && lives[l].to == s) {
+                Some(l) => {
+                    lives[l].values.push(v);
+                    lives[l].to = to;
+                    group.insert(v, l);
+                }
+                None => {
+                    group.insert(v, lives.len());
+                    lives.push(Live { values: vec![v], size, from: s, to });
+                }
+            }
+        }
+    }
+    lives
+}
+
+/// Which values cross the borders of steps, and when they are read last.
+struct Borders {
+    step_of: HashMap<NodeId, usize>,
+    last: HashMap<ValueId, usize>,
+}
+
+impl Borders {
+    fn of(g: &Graph, steps: &[StepUse]) -> Borders {
+        let step_of: HashMap<NodeId, usize> =
+            steps.iter().enumerate().flat_map(|(s, st)| st.nodes.iter().map(move |&n| (n, s))).collect();
+        let mut last = HashMap::new();
+        for (id, node) in g.nodes() {
+            let s = step_of.get(&id).copied().unwrap_or(0);
+            for v in node.inputs.iter().flatten() {
+                let own = g.producer(*v).and_then(|(p, _)| step_of.get(&p)) == Some(&s);
+                if !own {
+                    let at = last.entry(*v).or_insert(s);
+                    *at = s.max(*at);
+                }
+            }
+        }
+        for v in &g.outputs {
+            last.insert(*v, steps.len());
+        }
+        Borders { step_of, last }
+    }
+
+    /// Values that a step defines for others, and those of its outputs that nobody reads but that it writes anyway.
+    fn defined(&self, g: &Graph, step: &StepUse, s: usize) -> Vec<ValueId> {
+        let uses_inside =
+            |v: &ValueId| step.nodes.iter().filter_map(|&n| g.get(n)).any(|n| n.inputs.contains(&Some(*v)));
+        step.nodes
+            .iter()
+            .filter_map(|&n| g.get(n))
+            .flat_map(|n| n.outputs.iter().copied())
+            .filter(|v| self.last.contains_key(v) || !uses_inside(v))
+            .filter(|v| g.producer(*v).and_then(|(p, _)| self.step_of.get(&p)) == Some(&s))
+            .collect()
+    }
+}
+
+/// The input in whose memory an output of a step may lie: the one that it must alias, or, for copies without change
+/// and pointwise kernels, one of the same shape and width that dies here.
+fn shareable(
+    g: &Graph,
+    step: &StepUse,
+    s: usize,
+    v: ValueId,
+    b: &Borders,
+    rules: &MemoryRules,
+) -> Option<ValueId> {
+    let (_, producer) = g.producer(v)?;
+    if let Some(&(i, _)) =
+        producer.op.def().traits.must_alias.iter().find(|(_, o)| producer.outputs.get(*o) == Some(&v))
+    {
+        return producer.inputs.get(i).copied().flatten();
+    }
+    let nodes: Vec<_> = step.nodes.iter().filter_map(|&n| g.get(n)).collect();
+    let dies = |x: &ValueId| b.last.get(x) == Some(&s) && g.producer(*x).is_some();
+    if let [only] = nodes[..]
+        && matches!(only.op.name(), "reshape" | "squeeze" | "unsqueeze" | "identity")
+    {
+        return only.inputs[0].filter(dies);
+    }
+    if !rules.in_place || !nodes.iter().all(|n| n.op.is_pointwise()) {
+        return None;
+    }
+    let ty = g.ty(v);
+    let fits = |x: &ValueId| g.ty(*x).dims == ty.dims && g.ty(*x).dtype.bits() == ty.dtype.bits();
+    nodes.iter().flat_map(|n| n.inputs.iter().flatten().copied()).find(|x| dies(x) && fits(x))
+}
+
+/// Bytes of a value at its largest; `None` if no bound is known.
+fn size_of(v: ValueId, points: &[Vec<Fact>]) -> Option<u64> {
+    points.iter().map(|facts| bytes(&facts[v.0 as usize])).try_fold(0, |a, b| Some(a.max(b?)))
+}
+
+fn bytes(f: &Fact) -> Option<u64> {
+    let mut n: u64 = 1;
+    for d in &f.ty.dims {
+        let bound = d.upper_bound().as_ref().and_then(Dim::as_const)?;
+        n = n.checked_mul(u64::try_from(bound).ok()?)?;
+    }
+    // Whole words, so that packed types can be written by word.
+    Some(f.ty.dtype.bytes_for(n)?.checked_add(3)? / 4 * 4)
+}
+
+/// Greatest first, each at the lowest offset that is free over its whole life. Returns the bytes used.
+fn assign(mut lives: Vec<Live>, alignment: u64, places: &mut [Place]) -> u64 {
+    lives.sort_by_key(|l| (std::cmp::Reverse(l.size), l.from, l.values[0]));
+    let mut placed: Vec<(u64, u64, usize, usize)> = Vec::new();
+    let mut end = 0;
+    for l in lives {
+        let mut busy: Vec<(u64, u64)> = placed
+            .iter()
+            .filter(|(_, _, from, to)| *from <= l.to && l.from <= *to)
+            .map(|&(offset, size, ..)| (offset, size))
+            .collect();
+        busy.sort_unstable();
+        let mut offset = 0;
+        for (o, s) in busy {
+            if offset + l.size <= o {
+                break;
+            }
+            offset = offset.max(round_up(o + s, alignment));
+        }
+        placed.push((offset, l.size, l.from, l.to));
+        end = end.max(offset + l.size);
+        l.values.iter().for_each(|v| places[v.0 as usize] = Place::Arena { offset, size: l.size });
+    }
+    end
+}
+
+fn round_up(x: u64, to: u64) -> u64 {
+    x.div_ceil(to) * to
+}

@@ -1,0 +1,160 @@
+//! Rewrites inference batch normalization: into the weights of the convolution before it, else into one multiply and
+//! one add. The new weights are written as layers over the old ones, which the constant folder then evaluates, so
+//! that they carry their recipe.
+
+use super::Pass;
+use crate::{BuildConfig, BuildError};
+use kiln_ir::{Attr, Attrs, DType, Graph, IrError, NodeId, Op, Tensor, ValueId};
+
+/// The pass.
+pub const PASS: Pass = Pass { name: "fold-batch-norm", run };
+
+fn run(g: &mut Graph, config: &BuildConfig) -> Result<usize, BuildError> {
+    if !config.fold {
+        return Ok(0);
+    }
+    let mut changes = 0;
+    for id in g.order().to_vec() {
+        let Some(norm) = Norm::read(g, id) else { continue };
+        norm.rewrite(g, id)?;
+        changes += 1;
+    }
+    Ok(changes + g.remove_dead())
+}
+
+/// A batch normalization with constant parameters.
+struct Norm {
+    name: String,
+    x: ValueId,
+    y: ValueId,
+    /// scale, bias, mean, variance; each [C].
+    params: [ValueId; 4],
+    epsilon: f64,
+    dtype: DType,
+    rank: usize,
+}
+
+impl Norm {
+    fn read(g: &Graph, id: NodeId) -> Option<Norm> {
+        let node = g.get(id).filter(|n| n.op.is("batch_norm") && n.outputs.len() == 1)?;
+        let ins: Vec<ValueId> = node.inputs.iter().copied().collect::<Option<_>>()?;
+        let [x, scale, bias, mean, var] = ins[..] else { return None };
+        let params = [scale, bias, mean, var];
+        let dtype = g.ty(x).dtype;
+        if !params.iter().all(|&v| g.weight(v).is_some() && g.ty(v).dtype == dtype) {
+            return None;
+        }
+        Some(Norm {
+            name: node.name.clone(),
+            x,
+            y: node.outputs[0],
+            params,
+            epsilon: node.op.attrs().float("epsilon").ok()?,
+            dtype,
+            rank: g.ty(x).rank(),
+        })
+    }
+
+    fn rewrite(self, g: &mut Graph, id: NodeId) -> Result<(), IrError> {
+        let at = g.order().iter().position(|&n| n == id).unwrap_or(0);
+        let mut w = Writer { g, at, stem: self.name.clone(), dtype: self.dtype, count: 0 };
+        let [scale, bias, mean, var] = self.params;
+        let eps = w.scalar(self.epsilon)?;
+        let shifted = w.op("add", Attrs::new(), &[var, eps])?;
+        let dev = w.op("sqrt", Attrs::new(), &[shifted])?;
+        let factor = w.op("div", Attrs::new(), &[scale, dev])?;
+        let y = match self.conv(w.g) {
+            Some(conv) => {
+                let centred = match conv.bias {
+                    Some(b) => w.op("sub", Attrs::new(), &[b, mean])?,
+                    None => w.op("neg", Attrs::new(), &[mean])?,
+                };
+                let scaled = w.op("mul", Attrs::new(), &[centred, factor])?;
+                let new_bias = w.op("add", Attrs::new(), &[scaled, bias])?;
+                let per_output = w.column(factor, w.g.ty(conv.weights).rank(), 0)?;
+                let new_weights = w.op("mul", Attrs::new(), &[conv.weights, per_output])?;
+                w.op("conv", conv.attrs, &[conv.x, new_weights, new_bias])?
+            }
+            None => {
+                let drop = w.op("mul", Attrs::new(), &[mean, factor])?;
+                let shift = w.op("sub", Attrs::new(), &[bias, drop])?;
+                let (f, s) = (w.column(factor, self.rank, 1)?, w.column(shift, self.rank, 1)?);
+                let scaled = w.op("mul", Attrs::new(), &[self.x, f])?;
+                w.op("add", Attrs::new(), &[scaled, s])?
+            }
+        };
+        let fact = g.value(self.y).fact.clone();
+        g.value_mut(y).fact = fact;
+        g.replace_uses(self.y, y);
+        g.remove_node(id);
+        let name = std::mem::take(&mut g.value_mut(self.y).name);
+        g.value_mut(y).name = name;
+        Ok(())
+    }
+
+    /// The convolution before it, if its weights are constant and nobody else reads its result.
+    fn conv(&self, g: &Graph) -> Option<Conv> {
+        let (_, node) = g.producer(self.x).filter(|(_, n)| n.op.is("conv"))?;
+        let readers = g.uses().get(&self.x).map_or(0, Vec::len);
+        let weights = node.inputs.get(1).copied().flatten().filter(|&v| g.weight(v).is_some())?;
+        let bias = node.inputs.get(2).copied().flatten();
+        let fits = readers == 1
+            && !g.outputs.contains(&self.x)
+            && g.ty(weights).dtype == self.dtype
+            && bias.is_none_or(|b| g.weight(b).is_some());
+        fits.then(|| Conv {
+            x: node.inputs[0].unwrap_or(self.x),
+            weights,
+            bias,
+            attrs: node.op.attrs().clone(),
+        })
+    }
+}
+
+struct Conv {
+    x: ValueId,
+    weights: ValueId,
+    bias: Option<ValueId>,
+    attrs: Attrs,
+}
+
+/// Adds nodes before a position.
+struct Writer<'a> {
+    g: &'a mut Graph,
+    at: usize,
+    stem: String,
+    dtype: DType,
+    count: usize,
+}
+
+impl Writer<'_> {
+    fn name(&mut self, what: &str) -> String {
+        self.count += 1;
+        format!("{}.{what}{}", self.stem, self.count)
+    }
+
+    fn op(&mut self, op: &str, attrs: Attrs, inputs: &[ValueId]) -> Result<ValueId, IrError> {
+        let name = self.name(op);
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        let out = self.g.insert_node(self.at, &name, Op::new(op, attrs)?, &inputs)?;
+        self.at += 1;
+        out.first().copied().ok_or_else(|| IrError::Structure(format!("{op} has no output")))
+    }
+
+    fn scalar(&mut self, x: f64) -> Result<ValueId, IrError> {
+        let t = Tensor::from_elems(self.dtype, &[], &kiln_ir::Elems::F(vec![x]));
+        let t = t.ok_or_else(|| IrError::Structure("a scalar could not be made".into()))?;
+        let name = self.name("constant");
+        Ok(self.g.add_constant(&name, t))
+    }
+
+    /// A [C] vector as a tensor of `rank` dimensions with C at `axis`.
+    fn column(&mut self, v: ValueId, rank: usize, axis: usize) -> Result<ValueId, IrError> {
+        let shape: Vec<i64> = (0..rank).map(|i| if i == axis { -1 } else { 1 }).collect();
+        let t = Tensor::i64(&[rank], &shape)
+            .ok_or_else(|| IrError::Structure("a shape could not be made".into()))?;
+        let name = self.name("shape");
+        let shape = self.g.add_constant(&name, t);
+        self.op("reshape", Attrs::new().with("allow_zero", Attr::Bool(false)), &[v, shape])
+    }
+}

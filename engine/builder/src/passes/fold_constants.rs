@@ -1,0 +1,137 @@
+//! Evaluates layers whose inputs are all constants, on the oracle's scalar path, and records the recipe of what was
+//! made from named weights.
+
+use super::Pass;
+use crate::{BuildConfig, BuildError};
+use kiln_ir::{Graph, IrError, Node, NodeId, Recipe, Source, Tensor, ValueId, Weight};
+use std::sync::Arc;
+
+/// The pass.
+pub const PASS: Pass = Pass { name: "fold-constants", run };
+
+/// What has more elements than it is made of is not stored if it has more bytes than this: it is made faster than read.
+const GROWN: u64 = 1 << 20;
+
+fn run(g: &mut Graph, config: &BuildConfig) -> Result<usize, BuildError> {
+    if !config.fold {
+        return Ok(0);
+    }
+    let mut changes = 0;
+    for id in g.order().to_vec() {
+        let Some(node) = g.get(id) else { continue };
+        if !foldable(g, node, config.fold_limit) {
+            continue;
+        }
+        let weights = fold(g, node)?;
+        replace(g, id, weights);
+        changes += 1;
+    }
+    Ok(changes)
+}
+
+fn foldable(g: &Graph, node: &Node, limit: u64) -> bool {
+    let t = node.op.def().traits;
+    let given: usize =
+        node.inputs.iter().flatten().filter_map(|v| g.weight(*v)).map(|w| w.tensor.len()).sum();
+    let small = |v: &ValueId| {
+        let ty = g.ty(*v);
+        let size = ty.static_volume().and_then(|n| Some((n, ty.dtype.bytes_for(n as u64)?)));
+        t.data_dependent || size.is_some_and(|(n, b)| b <= limit && (n <= given || b <= GROWN))
+    };
+    !(t.random || t.side_effect)
+        && node.regions.is_empty()
+        && t.must_alias.is_empty()
+        && node.inputs.iter().flatten().all(|v| g.weight(*v).is_some())
+        && node.outputs.iter().all(small)
+}
+
+fn fold(g: &Graph, node: &Node) -> Result<Vec<Weight>, BuildError> {
+    let inputs: Vec<Option<Tensor>> =
+        node.inputs.iter().map(|v| v.and_then(|v| g.weight(v)).map(|w| w.tensor.clone())).collect();
+    let outs = node.op.eval(&inputs).map_err(|e| IrError::layer(&node.name, node.op.name(), e))?;
+    outs.into_iter()
+        .enumerate()
+        .map(|(i, tensor)| Ok(Weight { tensor, name: None, recipe: recipe(g, node, i)?.map(Arc::new) }))
+        .collect()
+}
+
+/// The computation of output `i` from named weights; `None` if no named weight is behind it.
+fn recipe(g: &Graph, node: &Node, i: usize) -> Result<Option<Recipe>, IrError> {
+    let named = |v: &ValueId| g.weight(*v).is_some_and(|w| w.name.is_some() || w.recipe.is_some());
+    if !node.inputs.iter().flatten().any(named) {
+        return Ok(None);
+    }
+    let mut r = Recipe { graph: Graph::new("recipe"), sources: Vec::new() };
+    let mut inputs = Vec::new();
+    for v in &node.inputs {
+        inputs.push(match v {
+            Some(v) => Some(include(&mut r, g, *v)?),
+            None => None,
+        });
+    }
+    let name = format!("n{}", r.graph.order().len());
+    let outs = r.graph.add_node(&name, node.op.clone(), &inputs)?;
+    r.graph.outputs = vec![outs[i]];
+    Ok(Some(r))
+}
+
+/// The value of the recipe's graph that stands for a constant of `g`.
+fn include(r: &mut Recipe, g: &Graph, v: ValueId) -> Result<ValueId, IrError> {
+    let Some(w) = g.weight(v) else { return Err(IrError::UnknownTensor(g.value(v).name.clone())) };
+    match (&w.name, &w.recipe) {
+        (Some(name), _) => Ok(source(r, name, w)),
+        (None, Some(inner)) => splice(r, inner),
+        (None, None) => {
+            let name = format!("c{}", r.graph.value_ids().count());
+            Ok(r.graph.add_constant(&name, w.tensor.clone()))
+        }
+    }
+}
+
+fn source(r: &mut Recipe, name: &Arc<str>, w: &Weight) -> ValueId {
+    if let Some(i) = r.sources.iter().position(|s| s == name) {
+        return r.graph.inputs[i];
+    }
+    r.sources.push(name.clone());
+    r.graph.add_input(name, kiln_ir::Fact::of(w.tensor.ty()))
+}
+
+/// Copies an inner recipe in, sharing sources; returns the value of its result.
+fn splice(r: &mut Recipe, inner: &Recipe) -> Result<ValueId, IrError> {
+    let mut map = std::collections::HashMap::new();
+    for (&v, name) in inner.graph.inputs.iter().zip(&inner.sources) {
+        let at = match r.sources.iter().position(|s| s == name) {
+            Some(i) => r.graph.inputs[i],
+            None => {
+                r.sources.push(name.clone());
+                r.graph.add_input(name, inner.graph.value(v).fact.clone())
+            }
+        };
+        map.insert(v, at);
+    }
+    for v in inner.graph.value_ids() {
+        if let Source::Weight(w) = &inner.graph.value(v).source {
+            let name = format!("c{}", r.graph.value_ids().count());
+            map.insert(v, r.graph.add_constant(&name, w.tensor.clone()));
+        }
+    }
+    for (_, n) in inner.graph.nodes() {
+        let ins: Vec<_> = n.inputs.iter().map(|v| v.and_then(|v| map.get(&v).copied())).collect();
+        let name = format!("n{}", r.graph.order().len());
+        let outs = r.graph.add_node(&name, n.op.clone(), &ins)?;
+        map.extend(n.outputs.iter().copied().zip(outs));
+    }
+    let result = inner.graph.outputs.first().and_then(|v| map.get(v)).copied();
+    result.ok_or_else(|| IrError::Structure("a recipe has no result".into()))
+}
+
+/// Puts constants in the place of a node's outputs.
+fn replace(g: &mut Graph, id: NodeId, weights: Vec<Weight>) {
+    let Some(outputs) = g.get(id).map(|n| n.outputs.clone()) else { return };
+    g.remove_node(id);
+    for (v, w) in outputs.into_iter().zip(weights) {
+        let def = g.value_mut(v);
+        def.fact = kiln_ir::Fact::constant(w.tensor.clone());
+        def.source = Source::Weight(w);
+    }
+}

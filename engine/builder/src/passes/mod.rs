@@ -1,0 +1,58 @@
+//! Passes over the graph, one file each, in the order of [`PASSES`].
+
+mod canonicalize;
+mod fold_batch_norm;
+mod fold_constants;
+mod precision;
+mod simplify_shapes;
+
+use crate::{BuildConfig, BuildError};
+use kiln_ir::Graph;
+
+/// A pass: its name, and what it does to a graph. Returns how many changes it made.
+#[derive(Clone, Copy)]
+pub struct Pass {
+    /// For reports and errors.
+    pub name: &'static str,
+    /// Changes the graph.
+    pub run: fn(&mut Graph, &BuildConfig) -> Result<usize, BuildError>,
+}
+
+/// All passes in order.
+pub const PASSES: &[Pass] = &[
+    canonicalize::PASS,
+    fold_constants::PASS,
+    simplify_shapes::PASS,
+    precision::PASS,
+    fold_batch_norm::PASS,
+    fold_constants::PASS,
+    canonicalize::PASS,
+];
+
+/// What one pass did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassReport {
+    /// The pass.
+    pub pass: &'static str,
+    /// Changes it made.
+    pub changes: usize,
+}
+
+/// Runs all passes, the verifier after each in debug builds.
+pub fn run_all(g: &mut Graph, config: &BuildConfig) -> Result<Vec<PassReport>, BuildError> {
+    let mut reports = Vec::new();
+    for pass in PASSES {
+        let changes = (pass.run)(g, config)?;
+        if cfg!(debug_assertions) {
+            g.verify().map_err(|source| BuildError::Pass { pass: pass.name, source })?;
+        }
+        tracing::debug!(pass = pass.name, changes, "pass");
+        reports.push(PassReport { pass: pass.name, changes });
+    }
+    Ok(reports)
+}
+
+/// The pass of this name, for tests of one pass.
+pub fn find(name: &str) -> Option<Pass> {
+    PASSES.iter().copied().find(|p| p.name == name)
+}

@@ -1,0 +1,167 @@
+//! Weakly typed precision: runs f32 layers in a permitted narrower type, or in the type that the user set on them.
+//!
+//! Casts go on the inputs and outputs of each layer that changes; neighbouring pairs cancel. Inputs and outputs of
+//! the network keep their types. Layers that are known to overflow or to lose too much (see [`KEEP_F32`]) stay.
+
+use super::Pass;
+use crate::{BuildConfig, BuildError, Constraints};
+use kiln_ir::{Attrs, DType, Graph, IrError, Node, NodeId, Op, ValueId};
+
+/// The pass.
+pub const PASS: Pass = Pass { name: "precision", run };
+
+/// Operators that are kept in f32 unless the user asks otherwise: their results grow with the number of elements or
+/// feed on coordinates.
+const KEEP_F32: &[&str] = &[
+    "range",
+    "resize",
+    "grid_sample",
+    "affine_grid",
+    "roi_align",
+    "nms",
+    "cumulative",
+    "dft",
+    "stft",
+    "det",
+    "quantize",
+    "dequantize",
+    "nll_loss",
+    "mel_weight_matrix",
+    "window",
+    "pow",
+    "reduce",
+    "random",
+    "deform_conv",
+    "cast",
+    "tfidf",
+];
+
+fn run(g: &mut Graph, config: &BuildConfig) -> Result<usize, BuildError> {
+    let asked = g.nodes().find(|(_, n)| n.meta.precision.is_some()).map(|(_, n)| n.name.clone());
+    if config.strong_types {
+        return match (asked, config.reduced.is_empty()) {
+            (Some(layer), _) => Err(BuildError::Precision {
+                layer,
+                message: "has a precision, but the network is strongly typed; insert a cast instead".into(),
+            }),
+            (_, false) => Err(BuildError::Precision {
+                layer: g.name.clone(),
+                message: "is strongly typed; reduced precision must come from casts in the network".into(),
+            }),
+            _ => Ok(0),
+        };
+    }
+    if asked.is_none() && config.reduced.is_empty() {
+        return Ok(0);
+    }
+    let mut changes = 0;
+    for id in g.order().to_vec() {
+        let Some(node) = g.get(id) else { continue };
+        if let Some(to) = wanted(node, config)
+            && narrow(g, id, to, config)?
+        {
+            changes += 1;
+        }
+    }
+    cancel_casts(g)?;
+    Ok(changes + g.remove_dead())
+}
+
+/// The type that a layer should run in, if not f32.
+fn wanted(node: &Node, config: &BuildConfig) -> Option<DType> {
+    let allowed = |t: DType| config.reduced.contains(&t);
+    match node.meta.precision {
+        Some(DType::F32) => None,
+        Some(t) if t.is_float() && (allowed(t) || config.constraints == Constraints::Obey) => Some(t),
+        _ if KEEP_F32.contains(&node.op.name()) => None,
+        _ => config.reduced.first().copied(),
+    }
+}
+
+/// Rewrites one layer to run in `to`. Leaves it as it is, and returns false, if its schema does not take that type.
+fn narrow(g: &mut Graph, id: NodeId, to: DType, config: &BuildConfig) -> Result<bool, BuildError> {
+    let Some(node) = g.get(id).cloned() else { return Ok(false) };
+    let is_f32 = |g: &Graph, v: ValueId| g.ty(v).dtype == DType::F32;
+    let touched =
+        node.inputs.iter().enumerate().any(|(i, v)| v.is_some_and(|v| is_f32(g, v) && !host(&node, i)));
+    if !touched || !takes(g, &node, to) {
+        return if config.constraints == Constraints::Obey && node.meta.precision == Some(to) {
+            let message = format!("must run in {to}, but {} has no such form", node.op.name());
+            Err(BuildError::Precision { layer: node.name, message })
+        } else {
+            Ok(false)
+        };
+    }
+    let mut at = g.order().iter().position(|&n| n == id).unwrap_or(0);
+    let mut inputs = node.inputs.clone();
+    for (i, v) in inputs.iter_mut().enumerate() {
+        if let Some(x) = v.filter(|&x| is_f32(g, x) && !host(&node, i)) {
+            *v = Some(cast(g, at, &format!("{}.in{i}", node.name), x, to)?);
+            at += 1;
+        }
+    }
+    let outs = g.insert_node(at, &format!("{}.{to}", node.name), node.op.clone(), &inputs)?;
+    let new_id = outs.first().and_then(|&v| Some(g.producer(v)?.0));
+    for (k, (&old, new)) in node.outputs.iter().zip(outs).enumerate() {
+        let back = g.ty(old).dtype;
+        let mut value = new;
+        if g.ty(new).dtype != back {
+            at += 1;
+            value = cast(g, at, &format!("{}.out{k}", node.name), new, back)?;
+        }
+        g.replace_uses(old, value);
+        let name = std::mem::take(&mut g.value_mut(old).name);
+        g.value_mut(value).name = name;
+    }
+    g.remove_node(id);
+    if let Some(n) = new_id.and_then(|n| g.get_mut(n)) {
+        n.meta = node.meta;
+    }
+    Ok(true)
+}
+
+fn host(node: &Node, i: usize) -> bool {
+    node.op.port(i).is_some_and(|p| p.host)
+}
+
+/// Does the operator accept `to` in the place of f32 everywhere?
+fn takes(g: &Graph, node: &Node, to: DType) -> bool {
+    let facts: Vec<_> = node
+        .inputs
+        .iter()
+        .enumerate()
+        .map(|(i, v)| {
+            v.map(|v| {
+                let mut f = g.value(v).fact.clone();
+                if f.ty.dtype == DType::F32 && !host(node, i) {
+                    f.ty.dtype = to;
+                    f.value = None;
+                }
+                f
+            })
+        })
+        .collect();
+    node.op.infer(&facts, &node.name).is_ok()
+}
+
+fn cast(g: &mut Graph, at: usize, name: &str, x: ValueId, to: DType) -> Result<ValueId, IrError> {
+    let op = Op::new("cast", Attrs::new().with("to", to))?;
+    let out = g.insert_node(at, name, op, &[Some(x)])?;
+    out.first().copied().ok_or_else(|| IrError::Structure("a cast has no output".into()))
+}
+
+/// Removes casts to f32 and back, which neighbours that both changed leave between them.
+fn cancel_casts(g: &mut Graph) -> Result<(), IrError> {
+    for id in g.order().to_vec() {
+        let Some(node) = g.get(id).filter(|n| n.op.is("cast")) else { continue };
+        let Some(x) = node.inputs[0] else { continue };
+        let Some((_, before)) = g.producer(x).filter(|(_, n)| n.op.is("cast")) else { continue };
+        let (Some(source), y) = (before.inputs[0], node.outputs[0]) else { continue };
+        let widened = g.ty(x).dtype == DType::F32 && g.ty(source).dtype.is_float();
+        if widened && g.ty(source).dtype == g.ty(y).dtype && !g.outputs.contains(&y) {
+            g.replace_uses(y, source);
+            g.remove_node(id);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,42 @@
+//! Puts constants in the place of values whose contents inference knows: shapes of static tensors, sizes, axes.
+
+use super::Pass;
+use crate::{BuildConfig, BuildError};
+use kiln_ir::{Graph, Source, ValueId};
+
+/// The pass.
+pub const PASS: Pass = Pass { name: "simplify-shapes", run };
+
+fn run(g: &mut Graph, config: &BuildConfig) -> Result<usize, BuildError> {
+    if !config.fold {
+        return Ok(0);
+    }
+    g.refresh()?;
+    let mut changes = 0;
+    for id in g.order().to_vec() {
+        let Some(node) = g.get(id) else { continue };
+        let known = |v: &ValueId| g.value(*v).fact.as_const().is_some();
+        if node.op.def().traits.side_effect || !node.outputs.iter().all(known) {
+            continue;
+        }
+        // A weight behind it keeps its recipe: folding is the constant folder's business.
+        if node
+            .inputs
+            .iter()
+            .flatten()
+            .any(|v| g.weight(*v).is_some_and(|w| w.name.is_some() || w.recipe.is_some()))
+        {
+            continue;
+        }
+        let outputs = node.outputs.clone();
+        g.remove_node(id);
+        for v in outputs {
+            let def = g.value_mut(v);
+            if let Some(t) = def.fact.as_const().cloned() {
+                def.source = Source::Weight(kiln_ir::Weight { tensor: t, name: None, recipe: None });
+            }
+        }
+        changes += 1;
+    }
+    Ok(changes + g.remove_dead())
+}

@@ -1,0 +1,225 @@
+//! Choosing a tactic for a region: from the timing cache, or by timing the candidates on the device.
+//!
+//! The choice is always made from stored samples, so that a warm build chooses as the cold one did.
+
+use crate::cache::{Candidate, Entry, TimingCache, describe, key};
+use crate::{BuildConfig, BuildError};
+use kiln_backend::{Backend, Device, Region, Tactic, Target, TimeRequest};
+use kiln_ir::{DType, Elems, Fact, Graph, Tensor, problem::Rng};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A candidate is out once its median is this many times the best.
+const ELIMINATE: f64 = 1.5;
+
+/// What chooses tactics during one build.
+pub struct Tuner<'a> {
+    /// Proposes, compiles and times.
+    pub backend: &'a dyn Backend,
+    /// What the plan is for.
+    pub target: &'a Target,
+    /// Settings.
+    pub config: &'a BuildConfig,
+    /// Known times; new ones are added.
+    pub cache: &'a mut TimingCache,
+    /// Opened at the first timing.
+    pub device: &'a mut Option<Arc<dyn Device>>,
+    /// Candidates timed so far.
+    pub timed: usize,
+}
+
+/// A choice and why.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The tactic.
+    pub tactic: Tactic,
+    /// Its median time in nanoseconds, if it was ever timed.
+    pub ns: Option<f64>,
+    /// Key of the entry in the timing cache, if the choice came from there.
+    pub key: Option<String>,
+    /// How many candidates there were.
+    pub candidates: usize,
+}
+
+impl Tuner<'_> {
+    /// Chooses for a region. `layer` names it in errors; `facts` are those of its inputs at the usual shapes.
+    pub fn choose(&mut self, layer: &str, region: &Region, facts: &[Fact]) -> Result<Choice, BuildError> {
+        let concrete = concretize(&region.graph, facts)?;
+        let candidates = self.candidates(layer, region, &concrete)?;
+        if let [only] = &candidates[..] {
+            return Ok(Choice { tactic: only.clone(), ns: None, key: None, candidates: 1 });
+        }
+        let text = describe(&concrete);
+        let key = key(&text, self.target, &self.flags());
+        if !self.known(&key, &candidates) {
+            if self.config.locked {
+                return Err(BuildError::CacheMiss { layer: layer.into(), key });
+            }
+            self.measure(&key, text, region, &concrete, &candidates)?;
+        }
+        Ok(self.pick(key, candidates))
+    }
+
+    /// Settings that change what may be chosen from.
+    fn flags(&self) -> String {
+        format!("max_tactics={} estimate_limit={}", self.config.max_tactics, self.config.estimate_limit)
+    }
+
+    /// The backend's tactics, the most promising at the usual shapes first, as many as may be timed.
+    fn candidates(&self, layer: &str, region: &Region, concrete: &Graph) -> Result<Vec<Tactic>, BuildError> {
+        let refused = |reasons: String| {
+            let g = &region.graph;
+            let inputs: Vec<String> = g.inputs.iter().map(|&v| g.ty(v).to_string()).collect();
+            BuildError::NoTactic {
+                backend: self.backend.name().to_owned(),
+                layer: layer.to_owned(),
+                op: region.label(),
+                inputs: inputs.join(", "),
+                reasons,
+            }
+        };
+        let mut all = self.backend.tactics(region, self.target).map_err(|e| refused(e.to_string()))?;
+        if all.is_empty() {
+            return Err(refused("it proposes no tactic and gives no reason".into()));
+        }
+        let usual = Region { graph: concrete.clone(), ..region.clone() };
+        let estimates = self.backend.tactics(&usual, self.target).unwrap_or_default();
+        for t in &mut all {
+            t.estimate_ns = estimates.iter().find(|e| e.id() == t.id()).and_then(|e| e.estimate_ns);
+        }
+        let cost = |t: &Tactic| t.estimate_ns.unwrap_or(f64::INFINITY);
+        all.sort_by(|a, b| cost(a).total_cmp(&cost(b)).then_with(|| a.id().cmp(&b.id())));
+        let hopeless = all.first().map_or(f64::INFINITY, |best| cost(best) * self.config.estimate_limit);
+        all.retain(|t| t.estimate_ns.is_none_or(|e| e <= hopeless));
+        all.truncate(self.config.max_tactics.max(1));
+        Ok(all)
+    }
+
+    fn known(&self, key: &str, candidates: &[Tactic]) -> bool {
+        let Some(entry) = self.cache.get(key) else { return false };
+        candidates
+            .iter()
+            .all(|t| entry.candidates.get(&t.id()).is_some_and(|c| c.source_hash == t.source_hash))
+    }
+
+    /// Times all candidates round-robin, dropping the slow ones between rounds.
+    fn measure(
+        &mut self,
+        key: &str,
+        region_text: String,
+        region: &Region,
+        concrete: &Graph,
+        candidates: &[Tactic],
+    ) -> Result<(), BuildError> {
+        let inputs = random_inputs(concrete)?;
+        let wrap = |source| BuildError::Backend { backend: self.backend.name().to_owned(), source };
+        let mut blobs = Vec::new();
+        for t in candidates {
+            blobs.push(self.backend.compile(region, t, self.target).map_err(wrap)?);
+        }
+        let device = match &mut *self.device {
+            Some(d) => d.clone(),
+            none => none.insert(self.backend.open(self.target).map_err(wrap)?).clone(),
+        };
+        let mut samples: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
+        let mut alive: Vec<usize> = (0..candidates.len()).collect();
+        for round in 0..=self.config.samples {
+            for &i in &alive {
+                let request = TimeRequest {
+                    graph: concrete,
+                    tactic: &candidates[i],
+                    blob: &blobs[i],
+                    inputs: &inputs,
+                    samples: 1,
+                };
+                let t = device.time(&request).map_err(wrap)?;
+                // The first round warms up.
+                if round > 0 {
+                    samples[i].extend(t);
+                }
+            }
+            let median =
+                |i: &usize| Candidate { source_hash: String::new(), samples: samples[*i].clone() }.median();
+            let best = alive.iter().map(median).fold(f64::INFINITY, f64::min);
+            if round > 1 && best.is_finite() {
+                alive.retain(|i| median(i) <= best * ELIMINATE);
+            }
+        }
+        self.timed += candidates.len();
+        let times = candidates
+            .iter()
+            .zip(samples)
+            .map(|(t, samples)| (t.id(), Candidate { source_hash: t.source_hash.clone(), samples }));
+        let entry = Entry {
+            region: region_text,
+            target: self.target.fingerprint(),
+            device: self.target.device.clone(),
+            driver: self.target.driver.clone(),
+            candidates: times.collect::<BTreeMap<_, _>>(),
+        };
+        self.cache.insert(key, entry);
+        Ok(())
+    }
+
+    /// The candidate of the least median; of equal ones the first by name.
+    fn pick(&self, key: String, candidates: Vec<Tactic>) -> Choice {
+        let count = candidates.len();
+        let time = |t: &Tactic| {
+            self.cache
+                .get(&key)
+                .and_then(|e| e.candidates.get(&t.id()))
+                .map_or(f64::INFINITY, Candidate::median)
+        };
+        let best = candidates
+            .into_iter()
+            .min_by(|a, b| time(a).total_cmp(&time(b)).then_with(|| a.id().cmp(&b.id())));
+        let tactic = best.unwrap_or_else(|| Tactic::plain("none"));
+        let ns = Some(time(&tactic)).filter(|t| t.is_finite());
+        Choice { tactic, ns, key: Some(key), candidates: count }
+    }
+}
+
+/// The region with the types that its inputs have at the usual shapes.
+pub fn concretize(region: &Graph, facts: &[Fact]) -> Result<Graph, BuildError> {
+    let mut g = region.clone();
+    for (v, f) in region.inputs.iter().zip(facts) {
+        // Contents matter only where a host port reads them.
+        let host = region.nodes().any(|(_, n)| {
+            n.inputs.iter().enumerate().any(|(i, x)| *x == Some(*v) && n.op.port(i).is_some_and(|p| p.host))
+        });
+        g.value_mut(*v).fact = if host { f.clone() } else { Fact::of(f.ty.clone()) };
+    }
+    g.refresh()?;
+    Ok(g)
+}
+
+/// Random inputs: floats away from zero, integers that are small enough to be indices.
+fn random_inputs(g: &Graph) -> Result<Vec<Tensor>, BuildError> {
+    let mut rng = Rng::new(1);
+    let mut out = Vec::new();
+    for &v in &g.inputs {
+        let def = g.value(v);
+        if let Some(t) = def.fact.as_const() {
+            out.push(t.clone());
+            continue;
+        }
+        let dims: Option<Vec<usize>> =
+            def.fact.ty.dims.iter().map(|d| usize::try_from(d.upper_bound()?.as_const()?).ok()).collect();
+        let Some(shape) = dims else {
+            return Err(BuildError::Network(kiln_ir::IrError::Structure(format!(
+                "the shape {} of \"{}\" is not known for timing",
+                def.fact.ty, def.name
+            ))));
+        };
+        let t = match def.fact.ty.dtype {
+            t @ (DType::I32 | DType::I64) => {
+                let n = shape.iter().product();
+                Tensor::from_elems(t, &shape, &Elems::I((0..n).map(|_| rng.int(0, 1)).collect()))
+                    .unwrap_or_else(|| rng.tensor(t, &shape))
+            }
+            t => rng.tensor(t, &shape),
+        };
+        out.push(t);
+    }
+    Ok(out)
+}

@@ -1,0 +1,124 @@
+//! Small networks through the builder and the reference backend, against the oracle on the unoptimized graph.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use kiln_backend::Backend;
+use kiln_builder::{BuildConfig, Builder};
+use kiln_ir::problem::Rng;
+use kiln_ir::{Attrs, DType, Graph, Network, Tensor, TensorType};
+use kiln_runtime::plan::Plan;
+use std::sync::Arc;
+
+fn build(network: &Network, config: BuildConfig) -> kiln_builder::Built {
+    let backend: Arc<dyn Backend> = Arc::new(kiln_reference::Reference::new());
+    let target = backend.targets().unwrap().remove(0);
+    let mut b = Builder::new(backend, target);
+    b.config = config;
+    b.build(network).unwrap()
+}
+
+/// Runs what was built after a trip through a plan file, whose reader verifies it.
+fn run(built: kiln_builder::Built, inputs: &[Tensor]) -> Vec<Tensor> {
+    let backend = kiln_reference::Reference::new();
+    let target = backend.targets().unwrap().remove(0);
+    let device = backend.open(&target).unwrap();
+    let plan = Plan::new(built.program, Vec::new(), target);
+    let plan = Plan::read(plan.write().unwrap()).unwrap();
+    assert!(kiln_runtime::verify_recipes(&plan.program).unwrap().different.is_empty());
+    let program = Arc::new(plan.program);
+    let shapes = Arc::new(program.shapes(inputs).unwrap());
+    let mut context = device.load(program).unwrap().context().unwrap();
+    context.enqueue(inputs, &shapes).unwrap();
+    context.outputs().unwrap()
+}
+
+fn close(a: &Tensor, b: &Tensor) {
+    assert_eq!((a.dtype(), a.shape()), (b.dtype(), b.shape()));
+    for (x, y) in a.to_f64().iter().zip(b.to_f64()) {
+        assert!((x - y).abs() <= 1e-5 * y.abs().max(1.0), "{x} {y}");
+    }
+}
+
+fn check(network: &Network, inputs: &[Tensor]) -> kiln_builder::Built {
+    let expected = network.lower().unwrap().eval(inputs).unwrap();
+    for config in [BuildConfig::default(), BuildConfig { fold: false, fuse: false, ..BuildConfig::default() }]
+    {
+        let outs = run(build(network, config), inputs);
+        assert_eq!(outs.len(), expected.len());
+        outs.iter().zip(&expected).for_each(|(a, b)| close(a, b));
+    }
+    build(network, BuildConfig::default())
+}
+
+fn layer(n: &mut Network, op: &str, attrs: Attrs, inputs: &[kiln_ir::TensorId]) -> kiln_ir::TensorId {
+    let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+    n.add_layer("", op, attrs, &inputs).unwrap()[0]
+}
+
+fn op_count(g: &Graph, op: &str) -> usize {
+    g.nodes().filter(|(_, n)| n.op.is(op)).count()
+}
+
+#[test]
+fn a_pointwise_chain_becomes_one_step() {
+    let mut n = Network::new("chain");
+    let mut rng = Rng::new(1);
+    let x = n.add_input("x", TensorType::new(DType::F32, [4, 6])).unwrap();
+    let w = n.add_weights(Some("w"), rng.tensor(DType::F32, &[6, 5])).unwrap();
+    let b = n.add_weights(Some("b"), rng.tensor(DType::F32, &[5])).unwrap();
+    let y = layer(&mut n, "matmul", Attrs::new(), &[x, w]);
+    let y = layer(&mut n, "add", Attrs::new(), &[y, b]);
+    let y = layer(&mut n, "tanh", Attrs::new(), &[y]);
+    let y = layer(&mut n, "exp", Attrs::new(), &[y]);
+    n.mark_output(y, "y").unwrap();
+    let built = check(&n, &[rng.tensor(DType::F32, &[4, 6])]);
+    assert_eq!(built.steps.len(), 1, "{:?}", built.steps);
+}
+
+#[test]
+fn constants_fold_and_keep_their_recipe() {
+    let mut n = Network::new("fold");
+    let mut rng = Rng::new(2);
+    let x = n.add_input("x", TensorType::new(DType::F32, [3])).unwrap();
+    let w = n.add_weights(Some("w"), rng.tensor(DType::F32, &[3])).unwrap();
+    let e = layer(&mut n, "exp", Attrs::new(), &[w]);
+    let e = layer(&mut n, "neg", Attrs::new(), &[e]);
+    let y = layer(&mut n, "mul", Attrs::new(), &[x, e]);
+    n.mark_output(y, "y").unwrap();
+    let built = check(&n, &[rng.tensor(DType::F32, &[3])]);
+    let g = &built.program.graph;
+    assert_eq!((op_count(g, "exp"), op_count(g, "mul")), (0, 1));
+    let derived: Vec<_> =
+        g.value_ids().filter_map(|v| g.weight(v)).filter_map(|w| Some((w, w.recipe.as_ref()?))).collect();
+    let (w, recipe) = derived.last().copied().unwrap();
+    assert_eq!(recipe.sources, ["w".into()]);
+    let mut rng = Rng::new(2);
+    let again = recipe.graph.eval(&[rng.tensor(DType::F32, &[3])]).unwrap();
+    assert_eq!(again[0], w.tensor);
+}
+
+#[test]
+fn the_same_network_gives_the_same_program() {
+    let mut n = Network::new("twice");
+    let x = n.add_input("x", TensorType::new(DType::F32, [8, 8])).unwrap();
+    let a = layer(&mut n, "exp", Attrs::new(), &[x]);
+    let b = layer(&mut n, "sin", Attrs::new(), &[x]);
+    let y = layer(&mut n, "matmul", Attrs::new(), &[a, b]);
+    n.mark_output(y, "y").unwrap();
+    let text = |b: kiln_builder::Built| format!("{:?}", b.program);
+    assert_eq!(text(build(&n, BuildConfig::default())), text(build(&n, BuildConfig::default())));
+}
+
+#[test]
+fn dynamic_inputs_need_a_range() {
+    let mut n = Network::new("dynamic");
+    let x = n
+        .add_input("x", TensorType { dtype: DType::F32, dims: vec![kiln_ir::Dim::host("n"), 4.into()] })
+        .unwrap();
+    let y = layer(&mut n, "exp", Attrs::new(), &[x]);
+    n.mark_output(y, "y").unwrap();
+    let backend: Arc<dyn Backend> = Arc::new(kiln_reference::Reference::new());
+    let target = backend.targets().unwrap().remove(0);
+    let e = Builder::new(backend, target).build(&n).unwrap_err();
+    assert!(e.to_string().contains("\"x\""), "{e}");
+}

@@ -1,0 +1,36 @@
+//! What is certain of a dimension's sign.
+
+use super::{Atom, Dim, DimOp, Origin};
+
+impl Dim {
+    /// Is it certainly at least 0, whatever the values of its symbols? An element of a shape input may be negative;
+    /// a difference counts as uncertain.
+    pub fn is_nonnegative(&self) -> bool {
+        self.terms().iter().all(|t| t.coef > 0 && t.atoms.iter().all(nonnegative))
+    }
+}
+
+fn nonnegative(a: &Atom) -> bool {
+    match a {
+        Atom::Sym(s) => !matches!(s.origin, Origin::Content),
+        Atom::Op(DimOp::Max, a, b) => a.is_nonnegative() || b.is_nonnegative(),
+        Atom::Op(DimOp::Mod, _, divisor) => divisor.is_nonnegative(),
+        Atom::Op(DimOp::Min | DimOp::FloorDiv | DimOp::CeilDiv, a, b) => {
+            a.is_nonnegative() && b.is_nonnegative()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signs_are_known_or_not() {
+        let (n, c) = (Dim::host("n"), Dim::content("c"));
+        assert!((n.clone() * 2.into() + 1.into()).is_nonnegative() && Dim::new(0).is_nonnegative());
+        assert!(c.max_with(&Dim::new(0)).is_nonnegative());
+        assert!(!Dim::new(-1).is_nonnegative() && !(n.clone() - 1.into()).is_nonnegative());
+        assert!(!c.is_nonnegative() && !n.min_with(&c).is_nonnegative());
+    }
+}

@@ -1,0 +1,134 @@
+//! What can be wrong with an operator, a network or a graph.
+
+use crate::dtype::DType;
+use thiserror::Error;
+
+/// What an operator finds wrong with its inputs or attributes. Says what was found and what was wanted; the layer's
+/// name is added by [`IrError::Layer`].
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum OpError {
+    /// Wrong number of inputs.
+    #[error("has {found} inputs, wants {wanted}")]
+    Arity {
+        /// Inputs given.
+        found: usize,
+        /// Inputs allowed, in words.
+        wanted: String,
+    },
+    /// A required input is absent.
+    #[error("input {input} (\"{name}\") is missing")]
+    MissingInput {
+        /// Position of the input.
+        input: usize,
+        /// Its name in the schema.
+        name: String,
+    },
+    /// An input has a type that the operator does not take.
+    #[error("input {input} is {found}, wants {wanted}; insert a cast")]
+    DType {
+        /// Position of the input.
+        input: usize,
+        /// Its element type.
+        found: DType,
+        /// The types allowed, in words.
+        wanted: String,
+    },
+    /// A shape is not what the operator wants.
+    #[error("input {input} has shape [{found}], wants {wanted}")]
+    Shape {
+        /// Position of the input.
+        input: usize,
+        /// Its shape as text.
+        found: String,
+        /// What was wanted, in words.
+        wanted: String,
+    },
+    /// Two shapes do not go together.
+    #[error("shapes [{a}] and [{b}] do not fit: {wanted}")]
+    Mismatch {
+        /// One shape.
+        a: String,
+        /// The other.
+        b: String,
+        /// The rule they break.
+        wanted: String,
+    },
+    /// An attribute is missing, of another type, or out of range.
+    #[error("attribute \"{name}\" is {found}, wants {wanted}")]
+    Attr {
+        /// The attribute.
+        name: String,
+        /// What it is.
+        found: String,
+        /// What it should be.
+        wanted: String,
+    },
+    /// A value that must be known when the network is built (or before enqueue) is not.
+    #[error("the value of input {input} (\"{name}\") must be {wanted}")]
+    NeedsValue {
+        /// Position of the input.
+        input: usize,
+        /// Its name in the schema.
+        name: String,
+        /// For example "known at build time".
+        wanted: String,
+    },
+    /// The contents of an input are not allowed (an index out of range, a negative size).
+    #[error("{0}")]
+    Value(String),
+    /// Legal, but not implemented for this combination.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// A tensor would be larger than the address space or the limit in force.
+    #[error("needs a tensor of {0}, more than can be allocated")]
+    TooLarge(String),
+}
+
+/// What can be wrong with a network or a graph.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum IrError {
+    /// A layer refuses its inputs or attributes.
+    #[error("layer \"{layer}\" ({op}): {source}")]
+    Layer {
+        /// The layer's name.
+        layer: String,
+        /// Its operator.
+        op: String,
+        /// What is wrong.
+        #[source]
+        source: OpError,
+    },
+    /// No such operator.
+    #[error("there is no operator \"{0}\"")]
+    UnknownOp(String),
+    /// The structure of the network is wrong.
+    #[error("{0}")]
+    Structure(String),
+    /// A value of another network, or none at all.
+    #[error("\"{0}\" is no tensor of this network")]
+    UnknownTensor(String),
+    /// A name is used twice.
+    #[error("the name \"{0}\" is used twice; names of inputs, outputs and layers are unique")]
+    DuplicateName(String),
+    /// A rule of network definitions is broken.
+    #[error(transparent)]
+    Network(#[from] crate::network::NetworkError),
+    /// Text that does not parse.
+    #[error("line {line}: {message}")]
+    Parse {
+        /// 1-based.
+        line: usize,
+        /// What was found and wanted.
+        message: String,
+    },
+    /// A stored payload that does not decode.
+    #[error("payload: {0}")]
+    Payload(String),
+}
+
+impl IrError {
+    /// Puts the layer's name around an operator's complaint.
+    pub fn layer(layer: &str, op: &str, source: OpError) -> IrError {
+        IrError::Layer { layer: layer.to_owned(), op: op.to_owned(), source }
+    }
+}

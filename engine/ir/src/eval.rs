@@ -1,0 +1,112 @@
+//! Running one operator on the oracle.
+
+use crate::attr::Attrs;
+use crate::dtype::DType;
+use crate::error::OpError;
+use crate::infer::{Fact, InferCx, Value};
+use crate::op::Op;
+use crate::tensor::{Elems, Tensor, volume};
+use crate::ty::TensorType;
+
+/// The most bytes that the oracle will allocate for one tensor.
+pub const MAX_BYTES: u64 = 1 << 36;
+
+/// What an operator's reference implementation sees.
+pub struct EvalCx<'a> {
+    /// The operator with its attributes.
+    pub op: &'a Op,
+    inputs: &'a [Option<Tensor>],
+    outputs: &'a [TensorType],
+}
+
+impl<'a> EvalCx<'a> {
+    /// The attributes.
+    pub fn attrs(&self) -> &'a Attrs {
+        self.op.attrs()
+    }
+
+    /// How many inputs were given, absent ones included.
+    pub fn len(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// None at all?
+    pub fn is_empty(&self) -> bool {
+        self.inputs.is_empty()
+    }
+
+    /// An input, if present.
+    pub fn get(&self, i: usize) -> Option<&'a Tensor> {
+        self.inputs.get(i)?.as_ref()
+    }
+
+    /// An input that must be present.
+    pub fn input(&self, i: usize) -> Result<&'a Tensor, OpError> {
+        self.get(i).ok_or_else(|| OpError::MissingInput {
+            input: i,
+            name: self.op.port(i).map_or(String::new(), |p| p.name.into()),
+        })
+    }
+
+    /// The type that inference gave an output. Dimensions that depend on data are symbols still.
+    pub fn out_ty(&self, i: usize) -> Result<&'a TensorType, OpError> {
+        self.outputs.get(i).ok_or_else(|| OpError::Value(format!("output {i} does not exist")))
+    }
+
+    /// The element type of an output.
+    pub fn out_dtype(&self, i: usize) -> Result<DType, OpError> {
+        Ok(self.out_ty(i)?.dtype)
+    }
+
+    /// The shape of an output that does not depend on data, checked against [`MAX_BYTES`].
+    pub fn out_shape(&self, i: usize) -> Result<Vec<usize>, OpError> {
+        let ty = self.out_ty(i)?;
+        let too_large = || OpError::TooLarge(ty.to_string());
+        let shape = ty.static_dims().ok_or_else(|| OpError::Value(format!("the shape {ty} is not known")))?;
+        let bytes = volume(&shape).and_then(|n| ty.dtype.bytes_for(n as u64)).ok_or_else(too_large)?;
+        if bytes > MAX_BYTES { Err(too_large()) } else { Ok(shape) }
+    }
+
+    /// An output tensor from widened elements.
+    pub fn make(&self, i: usize, shape: &[usize], elems: Elems) -> Result<Tensor, OpError> {
+        let dtype = self.out_dtype(i)?;
+        Tensor::from_elems(dtype, shape, &elems)
+            .ok_or_else(|| OpError::Value(format!("wrong number of elements for {dtype}{shape:?}")))
+    }
+}
+
+impl Op {
+    /// Facts of the outputs from facts of the inputs. `scope` is the layer's name. Contents of small integer results
+    /// are computed where all inputs are constants.
+    pub fn infer(&self, inputs: &[Option<Fact>], scope: &str) -> Result<Vec<Fact>, OpError> {
+        self.check_arity(&inputs.iter().map(Option::is_some).collect::<Vec<_>>())?;
+        let mut facts = (self.def().infer)(&mut InferCx::new(self, inputs, scope))?;
+        if facts.iter().any(|f| f.value.is_none()) && self.worth_folding(inputs, &facts) {
+            let tensors: Vec<_> =
+                inputs.iter().map(|f| f.as_ref().and_then(Fact::as_const).cloned()).collect();
+            let types: Vec<_> = facts.iter().map(|f| f.ty.clone()).collect();
+            let outs = (self.def().eval)(&EvalCx { op: self, inputs: &tensors, outputs: &types })?;
+            for (f, t) in facts.iter_mut().zip(outs) {
+                f.value = Some(Value::Const(t));
+            }
+        }
+        Ok(facts)
+    }
+
+    fn worth_folding(&self, inputs: &[Option<Fact>], outputs: &[Fact]) -> bool {
+        let small = |ty: &TensorType| ty.static_volume().is_some_and(|n| n <= crate::infer::MAX_CONTENT);
+        let t = self.def().traits;
+        !(t.random || t.side_effect || t.data_dependent)
+            && inputs.iter().flatten().all(|f| f.as_const().is_some() && small(&f.ty))
+            && outputs.iter().all(|f| small(&f.ty))
+    }
+
+    /// Runs the oracle: infers the output types from the inputs and their contents, then evaluates.
+    pub fn eval(&self, inputs: &[Option<Tensor>]) -> Result<Vec<Tensor>, OpError> {
+        let facts: Vec<_> = inputs.iter().map(|t| t.clone().map(Fact::constant)).collect();
+        self.check_arity(&facts.iter().map(Option::is_some).collect::<Vec<_>>())?;
+        let types: Vec<_> =
+            (self.def().infer)(&mut InferCx::new(self, &facts, ""))?.into_iter().map(|f| f.ty).collect();
+        (self.def().eval)(&EvalCx { op: self, inputs, outputs: &types })
+    }
+}

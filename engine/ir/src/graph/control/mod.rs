@@ -1,0 +1,194 @@
+//! Nodes with regions: how the inputs and outputs of `loop` and `if` are laid out.
+
+mod eval;
+pub(crate) mod infer;
+mod refresh;
+#[cfg(test)]
+mod tests;
+
+use super::{Graph, Meta, Node, NodeId, Source, ValueId};
+use crate::attr::Attrs;
+use crate::error::{IrError, OpError};
+use crate::infer::Fact;
+use crate::op::Op;
+use std::ops::Range;
+
+/// What a loop gives out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LoopOutputKind {
+    /// The value of a recurrence after the last trip.
+    LastValue,
+    /// The values of all trips along a new axis, first trip first.
+    Concatenate,
+    /// The values of all trips along a new axis, last trip first.
+    Reverse,
+}
+
+impl LoopOutputKind {
+    /// The name in the attribute `out_kinds`.
+    pub fn name(self) -> &'static str {
+        match self {
+            LoopOutputKind::LastValue => "last",
+            LoopOutputKind::Concatenate => "concat",
+            LoopOutputKind::Reverse => "reverse",
+        }
+    }
+}
+
+/// One output of a loop.
+#[derive(Clone, Debug)]
+pub(crate) struct LoopOut {
+    pub(crate) kind: LoopOutputKind,
+    /// Which carried value, or which body output after the carried ones.
+    pub(crate) index: usize,
+    pub(crate) axis: usize,
+    /// Has it a length input?
+    pub(crate) length: bool,
+}
+
+/// The layout of a `loop`, read from its attributes.
+#[derive(Clone, Debug)]
+pub(crate) struct LoopShape {
+    pub(crate) count: bool,
+    pub(crate) condition: bool,
+    pub(crate) carried: usize,
+    /// Axis, and whether the order is reversed, of each iterated tensor.
+    pub(crate) iterated: Vec<(usize, bool)>,
+    pub(crate) body_captures: usize,
+    pub(crate) outs: Vec<LoopOut>,
+}
+
+fn bad(name: &str, found: impl ToString, wanted: &str) -> OpError {
+    OpError::Attr { name: name.into(), found: found.to_string(), wanted: wanted.into() }
+}
+
+fn natural(attrs: &Attrs, name: &str) -> Result<usize, OpError> {
+    let n = attrs.int(name)?;
+    usize::try_from(n).map_err(|_| bad(name, n, "0 or more"))
+}
+
+fn naturals(attrs: &Attrs, name: &str, len: usize) -> Result<Vec<usize>, OpError> {
+    let v = attrs.ints(name)?;
+    if v.len() != len {
+        return Err(bad(name, format!("{} numbers", v.len()), &format!("{len}")));
+    }
+    v.iter().map(|&n| usize::try_from(n).map_err(|_| bad(name, n, "0 or more"))).collect()
+}
+
+impl LoopShape {
+    pub(crate) fn of(attrs: &Attrs) -> Result<LoopShape, OpError> {
+        let iters = attrs.ints("iter_axes")?.len();
+        let axes = naturals(attrs, "iter_axes", iters)?;
+        let reverse = naturals(attrs, "iter_reverse", iters)?;
+        let kinds = match attrs.get("out_kinds") {
+            Some(crate::attr::Attr::Strs(v)) => v.as_slice(),
+            _ => &[],
+        };
+        let index = naturals(attrs, "out_index", kinds.len())?;
+        let out_axes = naturals(attrs, "out_axes", kinds.len())?;
+        let length = naturals(attrs, "out_length", kinds.len())?;
+        let outs = kinds.iter().enumerate().map(|(i, k)| {
+            let kind = match k.as_str() {
+                "last" => LoopOutputKind::LastValue,
+                "concat" => LoopOutputKind::Concatenate,
+                "reverse" => LoopOutputKind::Reverse,
+                other => return Err(bad("out_kinds", format!("\"{other}\""), "last, concat or reverse")),
+            };
+            Ok(LoopOut { kind, index: index[i], axis: out_axes[i], length: length[i] != 0 })
+        });
+        let outs = outs.collect::<Result<Vec<_>, OpError>>()?;
+        if let Some(o) = outs.iter().find(|o| o.kind == LoopOutputKind::LastValue && o.length) {
+            return Err(bad("out_length", format!("1 for output {}", o.index), "0 where the kind is last"));
+        }
+        Ok(LoopShape {
+            count: attrs.bool("count")?,
+            condition: attrs.bool("while")?,
+            carried: natural(attrs, "carried")?,
+            iterated: axes.into_iter().zip(reverse.into_iter().map(|r| r != 0)).collect(),
+            body_captures: natural(attrs, "body_captures")?,
+            outs,
+        })
+    }
+
+    /// Positions of the initial values among the node's inputs.
+    pub(crate) fn initials(&self) -> Range<usize> {
+        let start = usize::from(self.count);
+        start..start + self.carried
+    }
+
+    /// Positions of the iterated tensors.
+    pub(crate) fn iterables(&self) -> Range<usize> {
+        let start = self.initials().end;
+        start..start + self.iterated.len()
+    }
+
+    /// Positions of the lengths, in the order of the outputs that have one.
+    pub(crate) fn lengths(&self) -> Range<usize> {
+        let start = self.iterables().end;
+        start..start + self.outs.iter().filter(|o| o.length).count()
+    }
+
+    /// Positions of the values that the body captures.
+    pub(crate) fn captures(&self) -> Range<usize> {
+        let start = self.lengths().end;
+        start..start.saturating_add(self.body_captures)
+    }
+
+    /// How many values the body gives after the carried ones.
+    pub(crate) fn scans(&self) -> usize {
+        let scans = self.outs.iter().filter(|o| o.kind != LoopOutputKind::LastValue);
+        scans.map(|o| o.index.saturating_add(1)).max().unwrap_or(0)
+    }
+}
+
+/// Positions of what the two regions of an `if` with `inputs` inputs capture.
+pub(crate) fn branch_captures(attrs: &Attrs, inputs: usize) -> Result<[Range<usize>; 2], OpError> {
+    let split = natural(attrs, "then_captures")?.saturating_add(1);
+    if split > inputs {
+        return Err(bad("then_captures", split - 1, &format!("at most {}", inputs.saturating_sub(1))));
+    }
+    Ok([1..split, split..inputs])
+}
+
+impl Node {
+    /// Facts of the outputs from facts of the inputs, through the regions where there are some.
+    pub fn infer(&self, inputs: &[Option<Fact>]) -> Result<Vec<Fact>, IrError> {
+        match self.op.name() {
+            "loop" | "if" => infer::infer(&self.name, &self.op, &self.regions, inputs).map(|i| i.outputs),
+            op => self.op.infer(inputs, &self.name).map_err(|e| IrError::layer(&self.name, op, e)),
+        }
+    }
+}
+
+impl Graph {
+    /// Adds a `loop` or an `if` at the end of the order, its outputs named by `names` (unique in this graph) and
+    /// inferred through the regions.
+    pub fn add_control(
+        &mut self,
+        name: &str,
+        op: Op,
+        inputs: &[ValueId],
+        regions: Vec<Graph>,
+        names: &[String],
+    ) -> Result<Vec<ValueId>, IrError> {
+        let facts: Vec<Option<Fact>> = inputs.iter().map(|&v| Some(self.value(v).fact.clone())).collect();
+        let out = infer::infer(name, &op, &regions, &facts)?.outputs;
+        let id = NodeId(self.nodes.len() as u32);
+        let named = |i: usize| names.get(i).cloned().unwrap_or_else(|| format!("{name}.{i}"));
+        let outputs: Vec<ValueId> = out
+            .into_iter()
+            .enumerate()
+            .map(|(i, fact)| self.add_value(&named(i), fact, Source::Node(id, i)))
+            .collect();
+        self.nodes.push(Some(Node {
+            name: name.to_owned(),
+            op,
+            inputs: inputs.iter().copied().map(Some).collect(),
+            outputs: outputs.clone(),
+            regions,
+            meta: Meta::default(),
+        }));
+        self.order.push(id);
+        Ok(outputs)
+    }
+}

@@ -1,0 +1,25 @@
+//! Keeping regions in step with the graph around them.
+
+use super::super::Graph;
+use super::infer;
+use crate::error::IrError;
+use crate::infer::Fact;
+
+impl Graph {
+    /// Gives the inputs of every region the facts that follow from facts of all values of this graph, and infers the
+    /// regions again.
+    pub(crate) fn refresh_regions(&mut self, facts: &[Fact]) -> Result<(), IrError> {
+        for node in self.nodes.iter_mut().flatten().filter(|n| !n.regions.is_empty()) {
+            let ins: Vec<Option<Fact>> =
+                node.inputs.iter().map(|v| v.map(|v| facts[v.0 as usize].clone())).collect();
+            let inferred = infer::infer(&node.name, &node.op, &node.regions, &ins)?;
+            for (region, inputs) in node.regions.iter_mut().zip(inferred.regions) {
+                for (v, fact) in region.inputs.clone().into_iter().zip(inputs) {
+                    region.value_mut(v).fact = fact;
+                }
+                region.refresh()?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,33 @@
+//! Dtypes, dimensions, operators, networks and graphs of Kiln.
+//!
+//! [`op::OpDef`] is the heart: one static record per operator with schema, shape and type rule, reference
+//! implementation and test problems. Everything else (importers, passes, backends, tests) reads these records.
+
+pub mod attr;
+pub mod dim;
+pub mod dtype;
+pub mod error;
+pub mod eval;
+pub mod expr;
+pub mod float;
+pub mod graph;
+pub mod infer;
+pub mod network;
+pub mod op;
+pub mod ops;
+pub mod problem;
+pub mod tensor;
+pub mod text;
+pub mod ty;
+pub mod wire;
+
+pub use attr::{Attr, Attrs};
+pub use dim::{Bindings, Dim, DimKind};
+pub use dtype::DType;
+pub use error::{IrError, OpError};
+pub use graph::{Graph, Node, NodeId, Recipe, Source, ValueId, Weight};
+pub use infer::{Fact, Value};
+pub use network::{Network, TensorId};
+pub use op::{Op, OpDef};
+pub use tensor::{Bytes, Elems, Tensor};
+pub use ty::TensorType;

@@ -1,0 +1,110 @@
+//! Loops and conditionals, written as boundary layers: what is inside follows from the flow of data.
+
+mod branch;
+mod build;
+mod check;
+mod rules;
+mod scope;
+#[cfg(test)]
+mod tests_if;
+#[cfg(test)]
+mod tests_loop;
+
+pub use branch::{Condition, IfInput, IfOutput};
+pub use rules::{LoopIterator, LoopOutput, Recurrence, TripLimit};
+pub(super) use scope::Scopes;
+
+use super::LayerId;
+
+/// A loop of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LoopId(pub(super) u32);
+
+/// A conditional of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct IfId(pub(super) u32);
+
+/// What ends a loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TripLimitKind {
+    /// A number of trips, known before the loop starts; a negative one means none.
+    Count,
+    /// A condition, asked before every trip.
+    While,
+}
+
+impl TripLimitKind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            TripLimitKind::Count => "count",
+            TripLimitKind::While => "while",
+        }
+    }
+}
+
+/// A loop or a conditional, by its number in the network.
+pub(super) type ConstructId = u32;
+
+/// What the network keeps of a loop or a conditional.
+#[derive(Clone, Debug)]
+pub(super) struct Construct {
+    pub(super) name: String,
+    pub(super) conditional: bool,
+    /// Its boundary layers, in the order in which they were added.
+    pub(super) layers: Vec<LayerId>,
+}
+
+impl Construct {
+    /// The words for it in messages.
+    pub(super) fn label(&self) -> String {
+        format!("{} \"{}\"", if self.conditional { "conditional" } else { "loop" }, self.name)
+    }
+}
+
+/// A layer at the boundary of a loop or conditional.
+#[derive(Clone, Debug)]
+pub enum Boundary {
+    /// Ends the loop.
+    TripLimit(TripLimit),
+    /// Elements of a tensor, one a trip.
+    Iterator(LoopIterator),
+    /// A value carried from trip to trip.
+    Recurrence(Recurrence),
+    /// A result of the loop.
+    LoopOutput(LoopOutput),
+    /// What decides.
+    Condition(Condition),
+    /// A value that only the branches use.
+    IfInput(IfInput),
+    /// A result of the branch that was taken.
+    IfOutput(IfOutput),
+}
+
+impl Boundary {
+    pub(super) fn construct(&self) -> ConstructId {
+        match self {
+            Boundary::TripLimit(b) => b.of.0,
+            Boundary::Iterator(b) => b.of.0,
+            Boundary::Recurrence(b) => b.of.0,
+            Boundary::LoopOutput(b) => b.of.0,
+            Boundary::Condition(b) => b.of.0,
+            Boundary::IfInput(b) => b.of.0,
+            Boundary::IfOutput(b) => b.of.0,
+        }
+    }
+
+    /// Do its outputs lie inside of the construct?
+    pub(super) fn opens(&self) -> bool {
+        matches!(self, Boundary::Iterator(_) | Boundary::Recurrence(_) | Boundary::IfInput(_))
+    }
+
+    /// Do its outputs lie outside, its inputs inside?
+    pub(super) fn closes(&self) -> bool {
+        matches!(self, Boundary::LoopOutput(_) | Boundary::IfOutput(_))
+    }
+
+    /// Is this input the only one that may depend on the layer's own output?
+    pub(super) fn is_back_edge(&self, input: usize) -> bool {
+        matches!(self, Boundary::Recurrence(_)) && input == 1
+    }
+}

@@ -1,0 +1,373 @@
+//! Tensors of a network: inputs, constants, outputs, their names and marks.
+
+use super::error::NetworkError;
+use super::{LayerId, Network, check_name};
+use crate::attr::Attrs;
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::error::IrError;
+use crate::graph::Weight;
+use crate::infer::Fact;
+use crate::tensor::Tensor;
+use crate::ty::TensorType;
+use std::sync::Arc;
+
+/// A tensor of a [`Network`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TensorId(pub(super) u32);
+
+/// The name of the leading dimension in networks with an implicit batch.
+pub(super) const BATCH: &str = "batch";
+
+/// What the network keeps of a tensor.
+#[derive(Clone, Debug)]
+pub(super) struct TensorData {
+    pub(super) name: String,
+    pub(super) fact: Fact,
+    /// The type without the implicit batch.
+    pub(super) shown: TensorType,
+    pub(super) source: TensorSource,
+    /// The type that an output of the network must have, if it was set.
+    pub(super) boundary_type: Option<DType>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum TensorSource {
+    Input,
+    Weight(Weight),
+    Layer(LayerId),
+    Removed,
+}
+
+impl Network {
+    /// Adds an input. Unknown dimensions are [`crate::Dim::host`] symbols: equal names are equal at run time.
+    pub fn add_input(&mut self, name: &str, ty: TensorType) -> Result<TensorId, IrError> {
+        check_name(name)?;
+        let ty = self.with_batch(name, ty)?;
+        self.free(name)?;
+        let id = self.push_tensor(name.to_owned(), input_fact(name, ty), TensorSource::Input);
+        self.inputs.push(id);
+        Ok(id)
+    }
+
+    fn with_batch(&self, name: &str, mut ty: TensorType) -> Result<TensorType, IrError> {
+        if self.implicit_batch {
+            if ty.static_dims().is_none() {
+                let why = "has an unknown dimension, which is refused".into();
+                return Err(NetworkError::ImplicitBatch { what: name.into(), why }.into());
+            }
+            ty.dims.insert(0, Dim::host(BATCH));
+        }
+        Ok(ty)
+    }
+
+    /// Adds a constant; a name makes it refittable.
+    pub fn add_weights(&mut self, name: Option<&str>, tensor: Tensor) -> Result<TensorId, IrError> {
+        let label = match name {
+            Some(n) => {
+                check_name(n)?;
+                n.to_owned()
+            }
+            None => self.unique_tensor_name("constant"),
+        };
+        self.free(&label)?;
+        let tensor = self.batched(tensor);
+        let fact = Fact::constant(tensor.clone());
+        let weight = Weight { tensor, name: name.map(Arc::from), recipe: None };
+        Ok(self.push_tensor(label, fact, TensorSource::Weight(weight)))
+    }
+
+    /// A constant with a leading 1 where the batch is implicit.
+    pub(super) fn batched(&self, tensor: Tensor) -> Tensor {
+        if !self.implicit_batch {
+            return tensor;
+        }
+        let shape: Vec<usize> = std::iter::once(1).chain(tensor.shape().iter().copied()).collect();
+        tensor.reshaped(&shape).unwrap_or(tensor)
+    }
+
+    pub(super) fn push_tensor(&mut self, name: String, fact: Fact, source: TensorSource) -> TensorId {
+        let id = TensorId(self.tensors.len() as u32);
+        self.by_name.insert(name.clone(), id);
+        let shown = self.shown(&fact.ty);
+        self.tensors.push(TensorData { name, fact, shown, source, boundary_type: None });
+        id
+    }
+
+    fn shown(&self, ty: &TensorType) -> TensorType {
+        let lead = usize::from(self.implicit_batch).min(ty.rank());
+        TensorType { dtype: ty.dtype, dims: ty.dims[lead..].to_vec() }
+    }
+
+    pub(super) fn set_fact(&mut self, t: TensorId, fact: Fact) {
+        let shown = self.shown(&fact.ty);
+        let data = &mut self.tensors[t.0 as usize];
+        (data.fact, data.shown) = (fact, shown);
+    }
+
+    pub(super) fn tensor(&self, t: TensorId) -> &TensorData {
+        &self.tensors[t.0 as usize]
+    }
+
+    /// Refuses ids of another network.
+    pub(super) fn known(&self, t: TensorId) -> Result<(), IrError> {
+        match self.tensors.get(t.0 as usize).map(|d| &d.source) {
+            None | Some(TensorSource::Removed) => Err(IrError::UnknownTensor(format!("{t:?}"))),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// The layer that makes a tensor.
+    pub(super) fn producer(&self, t: TensorId) -> Option<LayerId> {
+        match self.tensor(t).source {
+            TensorSource::Layer(l) => Some(l),
+            _ => None,
+        }
+    }
+
+    /// What is known of a tensor: type, dimensions, and contents where they are followed. The implicit batch, if
+    /// there is one, is dimension 0.
+    pub fn fact(&self, tensor: TensorId) -> &Fact {
+        &self.tensor(tensor).fact
+    }
+
+    /// A tensor's type, the implicit batch left out.
+    pub fn ty(&self, tensor: TensorId) -> &TensorType {
+        &self.tensor(tensor).shown
+    }
+
+    /// A tensor's name.
+    pub fn tensor_name(&self, tensor: TensorId) -> &str {
+        &self.tensor(tensor).name
+    }
+
+    /// The tensor of this name.
+    pub fn find(&self, name: &str) -> Option<TensorId> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The constant that a tensor is, if it is one that [`Network::add_weights`] made.
+    pub fn weights(&self, tensor: TensorId) -> Option<&Weight> {
+        match &self.tensor(tensor).source {
+            TensorSource::Weight(w) => Some(w),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_weights(&self, name: &str) -> bool {
+        self.find(name).and_then(|t| self.weights(t)).is_some_and(|w| w.name.is_some())
+    }
+
+    /// The inputs, in order.
+    pub fn inputs(&self) -> &[TensorId] {
+        &self.inputs
+    }
+
+    /// The outputs, in order.
+    pub fn outputs(&self) -> &[TensorId] {
+        &self.outputs
+    }
+
+    /// Gives dimensions of an input a name (`None`: it keeps the number or name that it has). Dimensions of equal
+    /// names are equal at run time; everything that depends on the input is inferred again.
+    pub fn set_dimension_name(&mut self, input: TensorId, axis: usize, name: &str) -> Result<(), IrError> {
+        self.known(input)?;
+        check_name(name)?;
+        let mut fact = self.fact(input).clone();
+        let lead = usize::from(self.implicit_batch);
+        let rank = fact.ty.rank() - lead.min(fact.ty.rank());
+        let data = self.tensor(input);
+        let unknown = fact.ty.dims.get(axis + lead).is_some_and(|d| d.as_const().is_none());
+        if axis >= rank || !unknown || !matches!(data.source, TensorSource::Input) {
+            let what = format!("unknown dimension {axis} of an input \"{}\"", data.name);
+            return Err(NetworkError::NoSuch(what).into());
+        }
+        fact.ty.dims[axis + lead] = Dim::host(name);
+        self.replace_input(input, fact)
+    }
+
+    /// Makes an input the same for all entries of an implicit batch, or not.
+    pub fn set_broadcast_across_batch(&mut self, input: TensorId, broadcast: bool) -> Result<(), IrError> {
+        self.known(input)?;
+        let data = self.tensor(input);
+        if !self.implicit_batch || !matches!(data.source, TensorSource::Input) {
+            return Err(
+                NetworkError::NoSuch(format!("input \"{}\" with an implicit batch", data.name)).into()
+            );
+        }
+        let mut fact = data.fact.clone();
+        if let Some(d) = fact.ty.dims.first_mut() {
+            *d = if broadcast { 1.into() } else { Dim::host(BATCH) };
+        }
+        self.replace_input(input, fact)
+    }
+
+    /// Makes a tensor an output of the network under this name (empty: the name that it has). It is renamed, or, where
+    /// it has to keep its name (a constant, an output already), an identity layer is added. Inputs and tensors inside
+    /// of loops and conditionals are refused.
+    pub fn mark_output(&mut self, tensor: TensorId, name: &str) -> Result<(), IrError> {
+        self.known(tensor)?;
+        let data = self.tensor(tensor);
+        if matches!(data.source, TensorSource::Input) {
+            return Err(NetworkError::InputAsOutput(data.name.clone()).into());
+        }
+        self.mark_any_output(tensor, name)
+    }
+
+    /// As [`Network::mark_output`], but an input may be an output too, as in ONNX.
+    pub fn mark_any_output(&mut self, tensor: TensorId, name: &str) -> Result<(), IrError> {
+        self.known(tensor)?;
+        let name = if name.is_empty() { self.tensor(tensor).name.clone() } else { name.to_owned() };
+        check_name(&name)?;
+        if self.outputs.iter().any(|&t| self.tensor(t).name == name) {
+            return Err(IrError::DuplicateName(name));
+        }
+        self.check_exterior(tensor)?;
+        let tensor = self.output_tensor(tensor, &name)?;
+        self.outputs.push(tensor);
+        Ok(())
+    }
+
+    fn output_tensor(&mut self, tensor: TensorId, name: &str) -> Result<TensorId, IrError> {
+        let made = self.producer(tensor);
+        if self.tensor(tensor).name == name {
+            return Ok(tensor);
+        }
+        // A tensor may take the name of the layer that makes it, but of no other.
+        let own = made.is_some_and(|l| self.layer_data(l).name == name);
+        if self.by_name.contains_key(name) || (self.layer_names.contains_key(name) && !own) {
+            return Err(IrError::DuplicateName(name.to_owned()));
+        }
+        if made.is_some() && !self.outputs.contains(&tensor) {
+            self.rename_tensor(tensor, name);
+            return Ok(tensor);
+        }
+        let made = self.add_layer(name, "identity", Attrs::new(), &[Some(tensor)])?;
+        made.first().copied().ok_or_else(|| IrError::UnknownTensor(name.to_owned()))
+    }
+
+    /// Takes an output back.
+    pub fn unmark_output(&mut self, tensor: TensorId) -> Result<(), IrError> {
+        self.known(tensor)?;
+        let at = self.outputs.iter().position(|&t| t == tensor);
+        let at = at.ok_or_else(|| NetworkError::NotMarked(self.tensor(tensor).name.clone()))?;
+        self.outputs.remove(at);
+        Ok(())
+    }
+
+    /// Asks that a tensor can be watched at run time.
+    pub fn mark_debug(&mut self, tensor: TensorId) -> Result<(), IrError> {
+        self.known(tensor)?;
+        if !self.debug.contains(&tensor) {
+            self.debug.push(tensor);
+        }
+        Ok(())
+    }
+
+    /// Takes [`Network::mark_debug`] back; tells whether the tensor was marked.
+    pub fn unmark_debug(&mut self, tensor: TensorId) -> bool {
+        let before = self.debug.len();
+        self.debug.retain(|&t| t != tensor);
+        self.debug.len() < before
+    }
+
+    /// The tensors to be watched.
+    pub fn debug_tensors(&self) -> &[TensorId] {
+        &self.debug
+    }
+
+    /// Removes an input or a constant that nothing reads.
+    pub fn remove_tensor(&mut self, tensor: TensorId) -> Result<(), IrError> {
+        self.known(tensor)?;
+        let in_use = |user: String| NetworkError::InUse { tensor: self.tensor(tensor).name.clone(), user };
+        let reader = self.layers.iter().find(|d| d.inputs.contains(&Some(tensor)));
+        let user = match (self.producer(tensor), reader) {
+            (Some(l), _) => Some(format!("layer \"{}\"", self.layer_data(l).name)),
+            (_, Some(d)) => Some(format!("layer \"{}\"", d.name)),
+            _ if self.outputs.contains(&tensor) => Some("the list of outputs".into()),
+            _ => None,
+        };
+        if let Some(user) = user {
+            return Err(in_use(user).into());
+        }
+        self.inputs.retain(|&t| t != tensor);
+        self.debug.retain(|&t| t != tensor);
+        let data = &mut self.tensors[tensor.0 as usize];
+        data.source = TensorSource::Removed;
+        self.by_name.remove(&data.name);
+        Ok(())
+    }
+
+    /// Gives a tensor another name, which must be free.
+    pub fn set_tensor_name(&mut self, tensor: TensorId, name: &str) -> Result<(), IrError> {
+        self.known(tensor)?;
+        check_name(name)?;
+        if self.tensor(tensor).name != name {
+            self.free(name)?;
+            self.rename_tensor(tensor, name);
+        }
+        Ok(())
+    }
+
+    pub(super) fn rename_tensor(&mut self, tensor: TensorId, name: &str) {
+        let old = std::mem::replace(&mut self.tensors[tensor.0 as usize].name, name.to_owned());
+        self.by_name.remove(&old);
+        self.by_name.insert(name.to_owned(), tensor);
+    }
+
+    /// Sets the type of an input, or the type that an output of the network has at the boundary: a cast is added
+    /// where it differs. Other tensors have the type that their layer gives them.
+    pub fn set_tensor_type(&mut self, tensor: TensorId, dtype: DType) -> Result<(), IrError> {
+        self.known(tensor)?;
+        let data = self.tensor(tensor);
+        if matches!(data.source, TensorSource::Input) {
+            let ty = data.fact.ty.with_dtype(dtype);
+            return self.replace_input(tensor, input_fact(&data.name.clone(), ty));
+        }
+        if self.outputs.contains(&tensor) {
+            self.weakly_typed(&data.name.clone())?;
+            self.tensors[tensor.0 as usize].boundary_type = Some(dtype);
+            return Ok(());
+        }
+        if data.fact.ty.dtype == dtype {
+            return Ok(());
+        }
+        let (tensor, found) = (data.name.clone(), data.fact.ty.dtype.to_string());
+        Err(NetworkError::TensorType { tensor, found, wanted: dtype.to_string() }.into())
+    }
+
+    /// Is this the name of an input, a constant, a layer or another tensor?
+    pub fn is_taken(&self, name: &str) -> bool {
+        self.layer_names.contains_key(name) || self.by_name.contains_key(name)
+    }
+
+    pub(super) fn free(&self, name: &str) -> Result<(), IrError> {
+        if self.is_taken(name) { Err(IrError::DuplicateName(name.to_owned())) } else { Ok(()) }
+    }
+
+    /// `name`, or `name.2`, `name.3`… if a tensor has it already.
+    pub(super) fn unique_tensor_name(&self, name: &str) -> String {
+        unique(name, |n| self.by_name.contains_key(n))
+    }
+}
+
+/// `name`, or `name.2`, `name.3`… if it is taken.
+pub(super) fn unique(name: &str, taken: impl Fn(&str) -> bool) -> String {
+    if !taken(name) {
+        return name.to_owned();
+    }
+    (2..).map(|i| format!("{name}.{i}")).find(|n| !taken(n)).unwrap_or_default()
+}
+
+/// The fact of a network input: the elements of a small integer tensor of static shape are symbols, so that it can
+/// serve as a shape input.
+pub(super) fn input_fact(name: &str, ty: TensorType) -> Fact {
+    let small = ty.rank() <= 1 && ty.dtype.is_int() && ty.static_volume().is_some_and(|n| n <= 64);
+    match ty.static_volume() {
+        Some(n) if small => {
+            let dims = (0..n).map(|i| Dim::content(format!("{name}[{i}]"))).collect();
+            Fact::contents(ty, dims)
+        }
+        _ => Fact::of(ty),
+    }
+}

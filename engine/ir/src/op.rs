@@ -1,0 +1,262 @@
+//! Operators: their schemas, and operators with attributes set.
+
+use crate::attr::{Attr, Attrs};
+use crate::dtype::DType;
+use crate::error::{IrError, OpError};
+use crate::eval::EvalCx;
+use crate::expr::Expr;
+use crate::infer::{Fact, InferCx};
+use crate::problem::{Problem, Rng};
+use crate::tensor::Tensor;
+use std::fmt;
+
+/// The schema of an operator, with its type and shape rule and its reference implementation.
+///
+/// One static record per operator, in the file of its family; [`crate::ops`] lists the families.
+pub struct OpDef {
+    /// Stable name, snake case.
+    pub name: &'static str,
+    /// What it computes, for the documentation: formula, shapes, dtypes.
+    pub doc: &'static str,
+    /// Inputs in order. Only the last may be variadic.
+    pub inputs: &'static [Port],
+    /// Names of the outputs. An operator always has all of them.
+    pub outputs: &'static [&'static str],
+    /// Attributes in any order.
+    pub attrs: &'static [AttrDef],
+    /// Output facts from input facts.
+    pub infer: fn(&mut InferCx<'_>) -> Result<Vec<Fact>, OpError>,
+    /// The oracle: outputs from inputs, obviously right, on a scalar fixed-order path.
+    pub eval: fn(&EvalCx<'_>) -> Result<Vec<Tensor>, OpError>,
+    /// For pointwise operators, the scalar expression from inputs (of these dtypes) to the output.
+    pub expr: Option<fn(&Attrs, &[DType]) -> Result<Expr, OpError>>,
+    /// What passes and backends may assume.
+    pub traits: Traits,
+    /// How closely a backend must agree with the oracle.
+    pub tolerance: Tolerance,
+    /// Test problems: shapes, dtypes and edge cases worth checking on every backend.
+    pub problems: fn(&mut Rng) -> Vec<Problem>,
+}
+
+/// One input of a schema.
+#[derive(Clone, Copy, Debug)]
+pub struct Port {
+    /// The name in documentation and messages.
+    pub name: &'static str,
+    /// May it be absent or repeated?
+    pub arity: Arity,
+    /// Is its content needed on the host before the operator can be launched (a shape, an axis, a size)?
+    pub host: bool,
+}
+
+/// How often an input may be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arity {
+    /// Exactly once.
+    One,
+    /// At most once.
+    Optional,
+    /// Any number of times, at least once; last input only.
+    Variadic,
+}
+
+/// A required input.
+pub const fn input(name: &'static str) -> Port {
+    Port { name, arity: Arity::One, host: false }
+}
+/// An input that may be absent.
+pub const fn optional(name: &'static str) -> Port {
+    Port { name, arity: Arity::Optional, host: false }
+}
+/// A last input that may be repeated.
+pub const fn variadic(name: &'static str) -> Port {
+    Port { name, arity: Arity::Variadic, host: false }
+}
+
+impl Port {
+    /// The same port, its content needed on the host.
+    pub const fn on_host(self) -> Port {
+        Port { host: true, ..self }
+    }
+}
+
+/// One attribute of a schema.
+#[derive(Clone, Copy)]
+pub struct AttrDef {
+    /// Its name.
+    pub name: &'static str,
+    /// Its default, which also gives its kind.
+    pub default: fn() -> Attr,
+    /// Must it be given?
+    pub required: bool,
+    /// The values that it may have, if it is a string out of a closed list.
+    pub choices: &'static [&'static str],
+}
+
+/// An attribute with a default.
+pub const fn attr(name: &'static str, default: fn() -> Attr) -> AttrDef {
+    AttrDef { name, default, required: false, choices: &[] }
+}
+/// An attribute that must be given; `like` gives its kind.
+pub const fn required(name: &'static str, like: fn() -> Attr) -> AttrDef {
+    AttrDef { name, default: like, required: true, choices: &[] }
+}
+/// A string attribute out of a closed list; the first is the default.
+pub const fn choice(name: &'static str, default: fn() -> Attr, choices: &'static [&'static str]) -> AttrDef {
+    AttrDef { name, default, required: false, choices }
+}
+
+/// What passes and backends may assume of an operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits {
+    /// The sizes of its outputs depend on the contents of its inputs, which only the device knows.
+    pub data_dependent: bool,
+    /// Two runs give different results (random numbers): never folded, never merged.
+    pub random: bool,
+    /// It must stay even if nobody reads its outputs (assertions, in-place updates).
+    pub side_effect: bool,
+    /// Pairs (input, output) that must be the same memory.
+    pub must_alias: &'static [(usize, usize)],
+}
+
+impl Traits {
+    /// A pure function whose output sizes follow from input sizes and host-known contents.
+    pub const PURE: Traits =
+        Traits { data_dependent: false, random: false, side_effect: false, must_alias: &[] };
+    /// Pure, with output sizes that depend on data.
+    pub const DATA_DEPENDENT: Traits = Traits { data_dependent: true, ..Traits::PURE };
+}
+
+/// How closely a backend must agree with the oracle; the bounds themselves are in the test suite's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tolerance {
+    /// Bit for bit.
+    Exact,
+    /// A few units in the last place.
+    Elementwise,
+    /// Transcendental functions.
+    Transcendental,
+    /// A sum of this many products at most grows the bound: |err| ≤ c·k·eps·Σ|aᵢbᵢ|.
+    Reduction,
+    /// Long chains (recurrences, transforms, attention).
+    Chain,
+}
+
+/// An operator with its attributes set and checked against its schema.
+#[derive(Clone)]
+pub struct Op {
+    def: &'static OpDef,
+    attrs: Attrs,
+}
+
+impl Op {
+    /// Looks the operator up, fills in defaults and checks kinds; unknown attributes are refused.
+    pub fn new(name: &str, attrs: Attrs) -> Result<Op, IrError> {
+        let def = crate::ops::find(name).ok_or_else(|| IrError::UnknownOp(name.to_owned()))?;
+        Op::from_def(def, attrs).map_err(|e| IrError::layer("", name, e))
+    }
+
+    /// Fills in defaults and checks kinds.
+    pub fn from_def(def: &'static OpDef, mut attrs: Attrs) -> Result<Op, OpError> {
+        for d in def.attrs {
+            let like = (d.default)();
+            match attrs.get(d.name) {
+                None if d.required => attrs.int(d.name).map(drop).map_err(|_| OpError::Attr {
+                    name: d.name.into(),
+                    found: "missing".into(),
+                    wanted: like.kind().into(),
+                })?,
+                None => attrs.set(d.name, like),
+                Some(a) => check_attr(d, &like, a)?,
+            }
+        }
+        if let Some((name, _)) = attrs.iter().find(|(k, _)| !def.attrs.iter().any(|d| d.name == *k)) {
+            return Err(OpError::Attr {
+                name: name.into(),
+                found: "given".into(),
+                wanted: "absent: no such attribute".into(),
+            });
+        }
+        Ok(Op { def, attrs })
+    }
+
+    /// The schema.
+    pub fn def(&self) -> &'static OpDef {
+        self.def
+    }
+
+    /// The operator's name.
+    pub fn name(&self) -> &'static str {
+        self.def.name
+    }
+
+    /// The attributes, defaults included.
+    pub fn attrs(&self) -> &Attrs {
+        &self.attrs
+    }
+
+    /// Is it this operator?
+    pub fn is(&self, name: &str) -> bool {
+        self.def.name == name
+    }
+
+    /// Is it pointwise, with a scalar expression?
+    pub fn is_pointwise(&self) -> bool {
+        self.def.expr.is_some()
+    }
+
+    /// The port that the input at this position belongs to.
+    pub fn port(&self, input: usize) -> Option<&'static Port> {
+        let last = self.def.inputs.last().filter(|p| p.arity == Arity::Variadic);
+        self.def.inputs.get(input).or(last)
+    }
+
+    /// Checks the number of inputs and that required ones are present.
+    pub fn check_arity(&self, present: &[bool]) -> Result<(), OpError> {
+        let ports = self.def.inputs;
+        let variadic = ports.last().is_some_and(|p| p.arity == Arity::Variadic);
+        if present.len() > ports.len() && !variadic {
+            return Err(OpError::Arity { found: present.len(), wanted: format!("at most {}", ports.len()) });
+        }
+        for (i, p) in ports.iter().enumerate() {
+            if p.arity != Arity::Optional && !present.get(i).copied().unwrap_or(false) {
+                return Err(OpError::MissingInput { input: i, name: p.name.into() });
+            }
+        }
+        if variadic && let Some(i) = present.iter().position(|p| !p).filter(|&i| i >= ports.len()) {
+            return Err(OpError::MissingInput { input: i, name: ports[ports.len() - 1].name.into() });
+        }
+        Ok(())
+    }
+}
+
+fn check_attr(d: &AttrDef, like: &Attr, a: &Attr) -> Result<(), OpError> {
+    let wrong = |found: String, wanted: String| OpError::Attr { name: d.name.into(), found, wanted };
+    if !a.same_kind(like) {
+        return Err(wrong(a.kind().into(), like.kind().into()));
+    }
+    match a {
+        Attr::Str(s) if !d.choices.is_empty() && !d.choices.contains(&s.as_str()) => {
+            Err(wrong(format!("\"{s}\""), format!("one of {}", d.choices.join(", "))))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl PartialEq for Op {
+    fn eq(&self, o: &Op) -> bool {
+        self.def.name == o.def.name && self.attrs == o.attrs
+    }
+}
+
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.def.name, self.attrs)
+    }
+}
+
+impl fmt::Debug for OpDef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OpDef({})", self.name)
+    }
+}

@@ -1,0 +1,197 @@
+//! `dft`: discrete Fourier transforms.
+
+use super::util::{PLAIN, REAL, REALS, for_each_group, host_scalar, is_real, mask_of};
+use crate::attr::{Attr, Attrs};
+use crate::dim::Dim;
+use crate::error::OpError;
+use crate::eval::EvalCx;
+use crate::infer::{Fact, InferCx};
+use crate::op::{OpDef, Tolerance, attr, input, optional};
+use crate::problem::{Problem, Rng, made};
+use crate::tensor::{Elems, Tensor};
+use crate::ty::TensorType;
+use std::f64::consts::PI;
+
+/// The operators of this family.
+pub const OPS: &[OpDef] = &[OpDef {
+    name: "dft",
+    doc: "y[k] = Σₙ x[n]·e^(−2πi·kn/N) along `axis` (default −2; not the last), or with `inverse` 1/N·Σₙ x[n]·e^(2πi·kn/N). \
+          The last dimension of x is 1 (real) or 2 (real and imaginary part), that of y is 2. N is `length`, or the \
+          dimension of x; x is cut or padded with zeros at its end to N. `onesided`, for real x: only k = 0..=⌊N/2⌋.",
+    inputs: &[input("x"), optional("length").on_host(), optional("axis").on_host()],
+    attrs: &[attr("inverse", || Attr::Bool(false)), attr("onesided", || Attr::Bool(false))],
+    infer,
+    eval,
+    tolerance: Tolerance::Chain,
+    problems,
+    ..PLAIN
+}];
+
+/// Checks that the last dimension is 1 or 2, and 1 for a onesided transform.
+pub(super) fn check_parts(cx: &InferCx<'_>, onesided: bool) -> Result<(), OpError> {
+    let last = |d: &[Dim]| d.last().and_then(Dim::as_const);
+    cx.check_shape(0, |d| last(d).is_none_or(|n| n == 1 || n == 2), "a last dimension of 1 or 2")?;
+    let real = |d: &[Dim]| !onesided || last(d) != Some(2);
+    cx.check_shape(0, real, "a last dimension of 1 (real numbers), as `onesided` is set")
+}
+
+/// How many frequencies come out of a transform of length `n`.
+pub(super) fn bins(n: &Dim, onesided: bool) -> Dim {
+    if onesided { n.floor_div(&2.into()) + 1.into() } else { n.clone() }
+}
+
+fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
+    let dtype = cx.check_dtype(0, is_real, REAL)?;
+    let onesided = cx.attrs.bool("onesided")?;
+    cx.check_shape(0, |d| d.len() >= 2, "at least 2 dimensions")?;
+    check_parts(cx, onesided)?;
+    let mut dims = cx.dims(0)?.to_vec();
+    let rank = dims.len();
+    dims[rank - 1] = Dim::new(2);
+    let length = host_scalar(cx, 1, "length", None)?;
+    match host_scalar(cx, 2, "axis", None)?.map(|d| d.as_const()) {
+        // Which axis changes is not known, so that any may.
+        Some(None) => {
+            let bound = |d: &Dim| length.as_ref().map_or(d.clone(), |n| d.max_with(n));
+            for (i, d) in dims[..rank - 1].iter_mut().enumerate() {
+                *d = cx.fresh_from(2, &format!("d{i}"), Some(bound(d)));
+            }
+        }
+        axis => {
+            let axis = axis_of(axis.flatten().unwrap_or(-2), rank)?;
+            let n = length.unwrap_or(dims[axis].clone());
+            if n.as_const().is_some_and(|n| n < 1) {
+                return Err(OpError::Value(format!("a transform of length {n}; wants 1 or more")));
+            }
+            dims[axis] = bins(&n, onesided);
+        }
+    }
+    Ok(vec![Fact::of(TensorType { dtype, dims })])
+}
+
+fn axis_of(a: i64, rank: usize) -> Result<usize, OpError> {
+    let r = rank as i64;
+    match if a < 0 { a.saturating_add(r) } else { a } {
+        k if (0..r - 1).contains(&k) => Ok(k as usize),
+        _ => Err(OpError::Value(format!("axis {a}; wants one in -{r}..={} that is not the last", r - 2))),
+    }
+}
+
+/// The first `bins` coefficients of the transform of length `n` of a signal, which is cut or padded to it.
+pub(super) fn transform(signal: &[(f64, f64)], n: usize, bins: usize, inverse: bool) -> Vec<(f64, f64)> {
+    let sign = if inverse { 1.0 } else { -1.0 };
+    let scale = if inverse { 1.0 / n as f64 } else { 1.0 };
+    let coefficient = |k: usize| {
+        let (mut re, mut im) = (0.0, 0.0);
+        for (t, &(x, y)) in signal.iter().take(n).enumerate() {
+            // The product modulo n keeps the angle exact for long signals.
+            let angle = sign * 2.0 * PI * ((k as u128 * t as u128) % n as u128) as f64 / n as f64;
+            let (c, s) = (libm::cos(angle), libm::sin(angle));
+            re += x * c - y * s;
+            im += x * s + y * c;
+        }
+        (re * scale, im * scale)
+    };
+    (0..bins).map(coefficient).collect()
+}
+
+/// Complex numbers from elements of which each has one part or two.
+pub(super) fn complex(v: &[f64], parts: usize) -> Vec<(f64, f64)> {
+    v.chunks_exact(parts.max(1)).map(|c| (c[0], c.get(1).copied().unwrap_or(0.0))).collect()
+}
+
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
+    let x = cx.input(0)?;
+    let (rank, shape) = (x.shape().len(), cx.out_shape(0)?);
+    let axis = axis_of(cx.get(2).and_then(Tensor::scalar_i64).unwrap_or(-2), rank)?;
+    let parts = x.shape()[rank - 1];
+    let length = cx.get(1).and_then(Tensor::scalar_i64).and_then(|n| usize::try_from(n).ok());
+    let n = length.unwrap_or(x.shape()[axis]);
+    let inverse = cx.attrs().bool("inverse")?;
+    let signal = complex(&x.to_f64(), parts);
+    let mask = mask_of(axis, rank - 1);
+    let mut results = Vec::new();
+    for_each_group(&x.shape()[..rank - 1], &mask, |at| {
+        let line: Vec<_> = at.iter().map(|&i| signal[i]).collect();
+        results.push(transform(&line, n, shape[axis], inverse));
+    });
+    let mut y = vec![0.0; shape.iter().product()];
+    let mut results = results.into_iter();
+    for_each_group(&shape[..rank - 1], &mask, |at| {
+        for (&i, (re, im)) in at.iter().zip(results.next().unwrap_or_default()) {
+            y[2 * i] = re;
+            y[2 * i + 1] = im;
+        }
+    });
+    Ok(vec![cx.make(0, &shape, Elems::F(y))?])
+}
+
+fn problems(rng: &mut Rng) -> Vec<Problem> {
+    let cases: &[(&str, &[usize], Option<i64>, Option<i64>, bool, bool)] = &[
+        ("real", &[2, 7, 1], None, None, false, false),
+        ("complex, first axis", &[9, 3, 2], None, Some(0), false, false),
+        ("inverse", &[2, 3, 8, 2], None, Some(-3), true, false),
+        ("onesided, padded", &[3, 5, 1], Some(12), Some(1), false, true),
+        ("cut", &[2, 11, 2], Some(4), None, false, false),
+        ("onesided, odd", &[13, 1], None, Some(0), false, true),
+        ("empty batch", &[0, 5, 1], None, None, false, false),
+        ("larger", &[2, 257, 1], None, Some(1), false, false),
+    ];
+    let mut out = Vec::new();
+    for &(label, shape, length, axis, inverse, onesided) in cases {
+        for t in REALS {
+            let attrs = Attrs::new().with("inverse", inverse).with("onesided", onesided);
+            let scalar = |v: i64| made(Tensor::i64(&[], &[v]));
+            let ins = [Some(rng.tensor(t, shape)), length.map(scalar), axis.map(scalar)];
+            out.extend(Problem::of(&format!("{label} {t}"), "dft", attrs, ins));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType;
+    use crate::ops::testing::{assert_near, f32s, infer, ints, run, run_all};
+
+    #[test]
+    fn four_points_by_hand() {
+        let x = f32s(&[1, 4, 1], &[1.0, 2.0, 3.0, 4.0]);
+        let y = [10.0, 0.0, -2.0, 2.0, -2.0, 0.0, -2.0, -2.0];
+        assert_near(&run("dft", Attrs::new(), std::slice::from_ref(&x)), &[1, 4, 2], &y, 1e-6);
+        let half = run("dft", Attrs::new().with("onesided", true), &[x]);
+        assert_near(&half, &[1, 3, 2], &y[..6], 1e-6);
+        let back = run("dft", Attrs::new().with("inverse", true), &[f32s(&[1, 4, 2], &y)]);
+        assert_near(&back, &[1, 4, 2], &[1.0, 0.0, 2.0, 0.0, 3.0, 0.0, 4.0, 0.0], 1e-6);
+    }
+
+    #[test]
+    fn lengths_cut_and_pad_along_any_axis() {
+        let scalar = |v: i64| ints(DType::I64, &[], &[v]);
+        let x = f32s(&[3, 2, 1], &[1.0, 5.0, 2.0, 6.0, 9.0, 9.0]);
+        let cut = run("dft", Attrs::new(), &[x.clone(), scalar(2), scalar(0)]);
+        assert_near(&cut, &[2, 2, 2], &[3.0, 0.0, 11.0, 0.0, -1.0, 0.0, -1.0, 0.0], 1e-6);
+        let y = run_all("dft", Attrs::new(), &[Some(x), Some(scalar(4)), None]).unwrap();
+        assert_eq!(y[0].shape(), [3, 4, 2]);
+        // 1 + 5·(−i) for k = 1.
+        assert!((y[0].to_f64()[2] - 1.0).abs() < 1e-6 && (y[0].to_f64()[3] + 5.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn shapes_follow_symbols_and_misfits_are_named() {
+        let s = Dim::host("s");
+        let out =
+            infer("dft", Attrs::new().with("onesided", true), &[(DType::F32, vec![s.clone(), 1.into()])]);
+        assert_eq!(out.unwrap()[0].ty.dims, [s.floor_div(&2.into()) + 1.into(), 2.into()]);
+        let unknown =
+            [(DType::F32, vec![2.into(), 3.into(), 1.into()]), (DType::I64, vec![]), (DType::I64, vec![])];
+        assert_eq!(infer("dft", Attrs::new(), &unknown).unwrap()[0].ty.rank(), 3);
+        let complex =
+            infer("dft", Attrs::new().with("onesided", true), &[(DType::F32, vec![4.into(), 2.into()])]);
+        assert!(complex.unwrap_err().to_string().contains("onesided"));
+        let op = crate::Op::new("dft", Attrs::new()).unwrap();
+        let axis = op.eval(&[Some(f32s(&[2, 1], &[0.0; 2])), None, Some(ints(DType::I64, &[], &[1]))]);
+        assert!(axis.unwrap_err().to_string().contains("axis 1"));
+    }
+}

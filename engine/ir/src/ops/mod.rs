@@ -1,0 +1,172 @@
+//! The operators, one file per family. A family lists its operators; this file lists the families.
+
+pub mod activation;
+pub mod argreduce;
+pub mod attention;
+pub mod batch_norm;
+pub mod binary;
+pub mod cast;
+pub mod clip;
+pub mod col2im;
+pub mod concat;
+pub mod control;
+pub mod conv;
+pub mod conv_transpose;
+pub mod deform_conv;
+pub mod det;
+pub mod dft;
+pub mod einsum;
+pub mod expand;
+pub mod gather;
+pub mod gather_each;
+pub mod generate;
+pub mod grid_sample;
+pub mod kv_cache;
+pub mod layer_norm;
+pub mod lrn;
+pub mod matmul;
+pub mod max_unpool;
+pub mod mel;
+pub mod moves;
+pub mod nll_loss;
+pub mod nms;
+pub mod order;
+pub mod pad;
+pub mod plugin;
+pub mod pointwise;
+pub mod pool;
+pub mod quantize;
+pub mod ragged_softmax;
+pub mod rearrange;
+pub mod reduce;
+pub mod resize;
+pub mod rnn;
+pub mod roi_align;
+pub mod rotary;
+pub mod sampling;
+pub mod scatter;
+pub mod select;
+pub mod select_by;
+pub mod shape;
+pub mod slice;
+pub mod softmax;
+pub mod squeeze;
+pub mod stft;
+#[cfg(test)]
+pub mod testing;
+pub mod tfidf;
+pub mod transpose;
+pub mod unary;
+pub mod util;
+pub mod window;
+pub mod window_fn;
+
+use crate::op::OpDef;
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+/// Every family's operators.
+#[rustfmt::skip]
+pub const FAMILIES: &[&[OpDef]] = &[
+    argreduce::OPS,
+    squeeze::OPS,
+    slice::OPS,
+    expand::OPS,
+    concat::OPS,
+    transpose::OPS,
+    clip::OPS,
+    activation::OPS,
+    attention::OPS,
+    batch_norm::OPS,
+    binary::OPS,
+    det::OPS,
+    dft::OPS,
+    einsum::OPS,
+    gather::OPS,
+    gather_each::OPS,
+    generate::OPS,
+    kv_cache::OPS,
+    col2im::OPS,
+    control::OPS,
+    conv::OPS,
+    conv_transpose::OPS,
+    deform_conv::OPS,
+    grid_sample::OPS,
+    resize::OPS,
+    roi_align::OPS,
+    layer_norm::OPS,
+    lrn::OPS,
+    cast::OPS,
+    matmul::OPS,
+    mel::OPS,
+    max_unpool::OPS,
+    plugin::OPS,
+    pool::OPS,
+    nll_loss::OPS,
+    nms::OPS,
+    order::OPS,
+    pad::OPS,
+    quantize::OPS,
+    ragged_softmax::OPS,
+    rearrange::OPS,
+    reduce::OPS,
+    rnn::OPS,
+    rotary::OPS,
+    scatter::OPS,
+    select::OPS,
+    select_by::OPS,
+    shape::OPS,
+    softmax::OPS,
+    stft::OPS,
+    tfidf::OPS,
+    unary::OPS,
+    window_fn::OPS,
+];
+
+/// All operators, family by family.
+pub fn all() -> impl Iterator<Item = &'static OpDef> {
+    FAMILIES.iter().flat_map(|f| f.iter())
+}
+
+/// The operator of this name.
+pub fn find(name: &str) -> Option<&'static OpDef> {
+    static MAP: OnceLock<HashMap<&'static str, &'static OpDef>> = OnceLock::new();
+    MAP.get_or_init(|| all().map(|d| (d.name, d)).collect()).get(name).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_and_documented() {
+        let mut seen = HashSet::new();
+        for d in super::all() {
+            assert!(seen.insert(d.name), "{} is defined twice", d.name);
+            assert!(!d.doc.is_empty(), "{} has no documentation", d.name);
+        }
+    }
+
+    /// Every problem must run on the oracle and agree with inference in type and shape.
+    #[test]
+    fn problems_run_on_the_oracle() {
+        for d in super::all() {
+            let mut rng = crate::problem::Rng::new(7);
+            for p in (d.problems)(&mut rng) {
+                let out = p.op.eval(&p.inputs).unwrap_or_else(|e| panic!("{} ({}): {e}", d.name, p.label));
+                assert_eq!(out.len(), d.outputs.len().max(out.len().min(d.outputs.len())), "{}", d.name);
+                let facts: Vec<_> =
+                    p.inputs.iter().map(|t| t.as_ref().map(|t| crate::Fact::of(t.ty()))).collect();
+                if let Ok(facts) = p.op.infer(&facts, "t") {
+                    for (f, t) in facts.iter().zip(&out) {
+                        assert_eq!(f.ty.dtype, t.dtype(), "{} ({})", d.name, p.label);
+                        assert_eq!(f.ty.rank(), t.shape().len(), "{} ({})", d.name, p.label);
+                        for (a, &b) in f.ty.dims.iter().zip(t.shape()) {
+                            assert!(a.as_const().is_none_or(|a| a == b as i64), "{} ({})", d.name, p.label);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! `select`: one of two tensors, element by element.
+
+use super::pointwise;
+use super::util::{PLAIN, broadcast_strides, for_each_index, offset};
+use crate::attr::Attrs;
+use crate::dim::Dim;
+use crate::dtype::DType;
+use crate::error::OpError;
+use crate::expr::{Builder, Expr};
+use crate::infer::{Fact, InferCx};
+use crate::op::{Op, OpDef, input};
+use crate::problem::{Problem, Rng};
+
+/// The operators of this family.
+pub const OPS: &[OpDef] = &[OpDef {
+    name: "select",
+    doc: "a where cond is true, b elsewhere; all three broadcast. cond is bool, a and b are of one type.",
+    inputs: &[input("cond"), input("a"), input("b")],
+    infer,
+    eval: pointwise::eval,
+    expr: Some(expr),
+    problems,
+    ..PLAIN
+}];
+
+fn expr(_: &Attrs, t: &[DType]) -> Result<Expr, OpError> {
+    super::unary::check(0, t, &[DType::Bool])?;
+    if t[1] != t[2] {
+        return Err(OpError::DType { input: 2, found: t[2], wanted: format!("{}, as input 1 is", t[1]) });
+    }
+    let mut b = Builder::new(t);
+    let (c, x, y) = (b.load(0), b.load(1), b.load(2));
+    let r = b.select(c, x, y);
+    Ok(b.finish(r, t[1]))
+}
+
+fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
+    let mut out = pointwise::infer(cx)?;
+    if let Some(v) = follow(cx, &out[0]) {
+        out[0] = Fact::contents(out[0].ty.clone(), v);
+    }
+    Ok(out)
+}
+
+/// The contents of the result where the condition is a constant and both branches are followed.
+fn follow(cx: &InferCx<'_>, out: &Fact) -> Option<Vec<Dim>> {
+    matches!(out.ty.dtype, DType::I32 | DType::I64).then_some(())?;
+    let (cond, a, b) = (cx.ints(0)?, cx.contents(1)?, cx.contents(2)?);
+    let shape = out.ty.static_dims()?;
+    let strides = (0..3)
+        .map(|i| Some(broadcast_strides(&cx.fact(i)?.ty.static_dims()?, &shape)))
+        .collect::<Option<Vec<_>>>()?;
+    out.ty.static_volume().filter(|&n| n <= crate::infer::MAX_CONTENT)?;
+    let mut v = Vec::new();
+    for_each_index(&shape, |at| {
+        let i = |k: usize| offset(at, &strides[k]);
+        v.push(if cond[i(0)] != 0 { a[i(1)].clone() } else { b[i(2)].clone() });
+    });
+    Some(v)
+}
+
+fn problems(rng: &mut Rng) -> Vec<Problem> {
+    let mut out = Vec::new();
+    let Ok(op) = Op::new("select", Attrs::new()) else { return out };
+    let shapes: &[(&str, [&[usize]; 3])] = &[
+        ("odd sizes", [&[3, 7, 5], &[3, 7, 5], &[3, 7, 5]]),
+        ("scalars", [&[], &[], &[]]),
+        ("empty", [&[0, 3], &[0, 3], &[1]]),
+        ("broadcast condition", [&[7, 1], &[2, 1, 5], &[5]]),
+        ("scalar branch", [&[4, 3], &[], &[3]]),
+    ];
+    for t in DType::ALL {
+        for (label, [c, a, b]) in shapes {
+            let ins = [rng.tensor(DType::Bool, c), rng.tensor(t, a), rng.tensor(t, b)];
+            out.push(Problem::new(&format!("{label} {t}"), op.clone(), ins));
+        }
+        if t.is_float() {
+            let ins = [rng.tensor(DType::Bool, &[19]), rng.edge_floats(t, 19), rng.tensor(t, &[19])];
+            out.push(Problem::new(&format!("special values {t}"), op.clone(), ins));
+        }
+    }
+    let big = rng.i64s(&[2], &[1 << 40, i64::MIN]);
+    let ins = [rng.tensor(DType::Bool, &[3, 1]), big, rng.i64s(&[], &[7])];
+    out.push(Problem::new("beyond 32 bits", op, ins));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{self, assert_near, f32s, ints, run};
+    use super::*;
+    use crate::ty::TensorType;
+
+    #[test]
+    fn chooses_and_broadcasts() {
+        let c = ints(DType::Bool, &[2, 1], &[1, 0]);
+        let y = run("select", Attrs::new(), &[c, f32s(&[2], &[1.0, f64::NAN]), f32s(&[], &[9.0])]);
+        assert_near(&y, &[2, 2], &[1.0, f64::NAN, 9.0, 9.0], 0.0);
+    }
+
+    #[test]
+    fn follows_contents_under_a_constant_condition() {
+        let dims = |d: Vec<Dim>| Some(Fact::contents(TensorType::new(DType::I64, [2]), d));
+        let n = Dim::host("n");
+        let c = Some(Fact::constant(ints(DType::Bool, &[2], &[0, 1])));
+        let (a, b) = (dims(vec![n.clone(), n.clone()]), dims(vec![7.into(), 8.into()]));
+        let out = Op::new("select", Attrs::new()).unwrap().infer(&[c, a, b], "t").unwrap();
+        assert_eq!(out[0].as_dims(), Some(vec![7.into(), n]));
+    }
+
+    #[test]
+    fn types_must_agree() {
+        let t = |d| (d, vec![Dim::new(2)]);
+        assert!(
+            testing::infer("select", Attrs::new(), &[t(DType::I32), t(DType::F32), t(DType::F32)]).is_err()
+        );
+        assert!(
+            testing::infer("select", Attrs::new(), &[t(DType::Bool), t(DType::F32), t(DType::F16)]).is_err()
+        );
+    }
+}

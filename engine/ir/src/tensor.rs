@@ -1,0 +1,273 @@
+//! Host tensors: weights, constants, inputs and outputs of the oracle.
+
+use crate::dim::Dim;
+use crate::dtype::{DType, Kind};
+use crate::error::OpError;
+use crate::float;
+use crate::ty::TensorType;
+use half::{bf16, f16};
+use std::fmt;
+use std::sync::Arc;
+
+/// Shared bytes: owned, or a window of something mapped.
+#[derive(Clone)]
+pub struct Bytes {
+    owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    start: usize,
+    len: usize,
+}
+
+impl Bytes {
+    /// A window of `owner`; `None` if it does not lie inside.
+    pub fn window(owner: Arc<dyn AsRef<[u8]> + Send + Sync>, start: usize, len: usize) -> Option<Bytes> {
+        let whole = (*owner).as_ref().len();
+        (start.checked_add(len)? <= whole).then_some(Bytes { owner, start, len })
+    }
+
+    /// A part of it that shares the memory; `None` if it does not lie inside.
+    pub fn slice(&self, start: usize, len: usize) -> Option<Bytes> {
+        let inside = start.checked_add(len)? <= self.len;
+        inside.then(|| Bytes { owner: self.owner.clone(), start: self.start + start, len })
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        (*self.owner).as_ref().get(self.start..self.start + self.len).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len)
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(v: Vec<u8>) -> Bytes {
+        let len = v.len();
+        Bytes { owner: Arc::new(v), start: 0, len }
+    }
+}
+
+/// A dense, row-major tensor in host memory, little-endian. Cloning shares the bytes.
+#[derive(Clone)]
+pub struct Tensor {
+    dtype: DType,
+    shape: Vec<usize>,
+    bytes: Bytes,
+}
+
+/// The elements of a tensor, widened: all floats as `f64`, all integers and truth values as `i64`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Elems {
+    /// Floats.
+    F(Vec<f64>),
+    /// Integers and truth values.
+    I(Vec<i64>),
+}
+
+impl Tensor {
+    /// From little-endian bytes; `None` if their number is not that of the shape.
+    pub fn from_bytes(dtype: DType, shape: &[usize], bytes: impl Into<Bytes>) -> Option<Tensor> {
+        let bytes = bytes.into();
+        let n = volume(shape)?;
+        (dtype.bytes_for(n as u64)? == bytes.len as u64).then(|| Tensor {
+            dtype,
+            shape: shape.to_vec(),
+            bytes,
+        })
+    }
+
+    /// From floats, rounded to nearest even once (integers: truncated and saturated). Panics never: too few or too
+    /// many elements give `None`.
+    pub fn from_elems(dtype: DType, shape: &[usize], elems: &Elems) -> Option<Tensor> {
+        let bytes = match elems {
+            Elems::F(v) => encode_f(dtype, v),
+            Elems::I(v) => encode_i(dtype, v),
+        };
+        Tensor::from_bytes(dtype, shape, bytes)
+    }
+
+    /// An f32 tensor.
+    pub fn f32(shape: &[usize], v: &[f32]) -> Option<Tensor> {
+        Tensor::from_bytes(DType::F32, shape, bytemuck::cast_slice(v).to_vec())
+    }
+
+    /// An i64 tensor.
+    pub fn i64(shape: &[usize], v: &[i64]) -> Option<Tensor> {
+        Tensor::from_bytes(DType::I64, shape, bytemuck::cast_slice(v).to_vec())
+    }
+
+    /// All zero bytes; an error where that many can't be had.
+    pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Tensor, OpError> {
+        let too_large = || OpError::TooLarge(format!("{dtype}{shape:?}"));
+        let n = volume(shape).and_then(|n| dtype.bytes_for(n as u64)).ok_or_else(too_large)?;
+        let n = usize::try_from(n).map_err(|_| too_large())?;
+        let mut v = Vec::new();
+        v.try_reserve_exact(n).map_err(|_| too_large())?;
+        v.resize(n, 0);
+        Tensor::from_bytes(dtype, shape, v).ok_or_else(too_large)
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Dimensions, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Has it no elements?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its static type.
+    pub fn ty(&self) -> TensorType {
+        TensorType::new(self.dtype, self.shape.iter().map(|&d| Dim::new(d as i64)))
+    }
+
+    /// The little-endian bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.as_slice()
+    }
+
+    /// The shared storage.
+    pub fn shared_bytes(&self) -> Bytes {
+        self.bytes.clone()
+    }
+
+    /// The same elements in another shape of the same volume.
+    pub fn reshaped(&self, shape: &[usize]) -> Option<Tensor> {
+        (volume(shape)? == self.len()).then(|| Tensor { shape: shape.to_vec(), ..self.clone() })
+    }
+
+    /// A typed view without copying; `None` where the element size or the alignment does not fit.
+    pub fn view<T: bytemuck::Pod>(&self) -> Option<&[T]> {
+        (size_of::<T>() as u32 * 8 == self.dtype.bits()).then_some(())?;
+        bytemuck::try_cast_slice(self.bytes()).ok()
+    }
+
+    /// All elements, widened.
+    pub fn elems(&self) -> Elems {
+        match self.dtype.kind() {
+            Kind::Float => Elems::F(self.to_f64()),
+            _ => Elems::I(self.to_i64()),
+        }
+    }
+
+    /// All elements as `f64` (integers converted).
+    pub fn to_f64(&self) -> Vec<f64> {
+        let b = self.bytes();
+        match self.dtype {
+            DType::F32 => chunks(b, |c: [u8; 4]| f32::from_le_bytes(c).into()),
+            DType::F16 => chunks(b, |c: [u8; 2]| f16::from_le_bytes(c).into()),
+            DType::BF16 => chunks(b, |c: [u8; 2]| bf16::from_le_bytes(c).into()),
+            DType::F8E4M3 => b.iter().map(|&c| float::f8e4m3_to_f64(c)).collect(),
+            _ => self.to_i64().into_iter().map(|x| x as f64).collect(),
+        }
+    }
+
+    /// All elements as `i64` (floats truncated toward zero and saturated, NaN to 0).
+    pub fn to_i64(&self) -> Vec<i64> {
+        let b = self.bytes();
+        match self.dtype {
+            DType::I64 => chunks(b, i64::from_le_bytes),
+            DType::I32 => chunks(b, |c: [u8; 4]| i32::from_le_bytes(c).into()),
+            DType::I8 => b.iter().map(|&c| (c as i8).into()).collect(),
+            DType::U8 => b.iter().map(|&c| c.into()).collect(),
+            DType::Bool => b.iter().map(|&c| (c != 0).into()).collect(),
+            DType::I4 => {
+                (0..self.len()).map(|i| (((b[i / 2] >> (i % 2 * 4)) << 4) as i8 >> 4).into()).collect()
+            }
+            _ => self.to_f64().into_iter().map(|x| x as i64).collect(),
+        }
+    }
+
+    /// The single element of a tensor of volume one, as `i64`.
+    pub fn scalar_i64(&self) -> Option<i64> {
+        (self.len() == 1).then(|| self.to_i64()[0])
+    }
+
+    /// The single element of a tensor of volume one, as `f64`.
+    pub fn scalar_f64(&self) -> Option<f64> {
+        (self.len() == 1).then(|| self.to_f64()[0])
+    }
+}
+
+/// Product of the dimensions, `None` on overflow.
+pub fn volume(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |a, &d| a.checked_mul(d))
+}
+
+fn chunks<const N: usize, T>(b: &[u8], f: impl Fn([u8; N]) -> T) -> Vec<T> {
+    b.as_chunks::<N>().0.iter().map(|c| f(*c)).collect()
+}
+
+fn encode_f(dtype: DType, v: &[f64]) -> Vec<u8> {
+    match dtype {
+        DType::F32 => v.iter().flat_map(|&x| (x as f32).to_le_bytes()).collect(),
+        DType::F16 => v.iter().flat_map(|&x| float::f16_bits(x).to_le_bytes()).collect(),
+        DType::BF16 => v.iter().flat_map(|&x| float::bf16_bits(x).to_le_bytes()).collect(),
+        DType::F8E4M3 => v.iter().map(|&x| float::f8e4m3_bits(x)).collect(),
+        DType::Bool => v.iter().map(|&x| u8::from(x != 0.0)).collect(),
+        _ => encode_i(dtype, &v.iter().map(|&x| x as i64).collect::<Vec<_>>()),
+    }
+}
+
+/// Integers wrap to the width of the type, as a C cast does.
+fn encode_i(dtype: DType, v: &[i64]) -> Vec<u8> {
+    match dtype {
+        DType::I64 => v.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        DType::I32 => v.iter().flat_map(|&x| (x as i32).to_le_bytes()).collect(),
+        DType::I8 | DType::U8 => v.iter().map(|&x| x as u8).collect(),
+        DType::Bool => v.iter().map(|&x| u8::from(x != 0)).collect(),
+        DType::I4 => {
+            v.chunks(2).map(|c| (c[0] & 15) as u8 | ((c.get(1).unwrap_or(&0) & 15) << 4) as u8).collect()
+        }
+        _ => encode_f(dtype, &v.iter().map(|&x| x as f64).collect::<Vec<_>>()),
+    }
+}
+
+impl PartialEq for Tensor {
+    /// Same type, shape and bytes.
+    fn eq(&self, o: &Tensor) -> bool {
+        self.dtype == o.dtype && self.shape == o.shape && self.bytes() == o.bytes()
+    }
+}
+
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?}", self.dtype, self.shape)?;
+        if self.len() <= 16 { write!(f, " {:?}", self.elems()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_survive_storage() {
+        for t in DType::ALL {
+            let v = Elems::I(vec![0, 1, 1, 0, 1]);
+            let x = Tensor::from_elems(t, &[5], &v).unwrap();
+            assert_eq!(x.to_i64(), [0, 1, 1, 0, 1], "{t}");
+        }
+        let x = Tensor::from_elems(DType::I4, &[3], &Elems::I(vec![-8, 7, -1])).unwrap();
+        assert_eq!((x.to_i64(), x.bytes().len()), (vec![-8, 7, -1], 2));
+    }
+
+    #[test]
+    fn a_wrong_number_of_bytes_is_refused() {
+        assert!(Tensor::from_bytes(DType::F32, &[2], vec![0; 7]).is_none());
+        assert!(Tensor::zeros(DType::F32, &[usize::MAX, 2]).is_err());
+    }
+}

@@ -1,0 +1,76 @@
+//! Tensor types: element type and dimensions.
+
+use crate::dim::{Dim, DimKind};
+use crate::dtype::DType;
+use std::fmt;
+
+/// The most dimensions a tensor may have in a network written with the API, as in TensorRT. Graphs hold any rank.
+pub const MAX_DIMS: usize = 8;
+
+/// Element type and dimensions of a tensor.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct TensorType {
+    /// Type of the elements.
+    pub dtype: DType,
+    /// Outermost first. Empty for a scalar.
+    pub dims: Vec<Dim>,
+}
+
+impl TensorType {
+    /// A type from its parts.
+    pub fn new(dtype: DType, dims: impl IntoIterator<Item = impl Into<Dim>>) -> TensorType {
+        TensorType { dtype, dims: dims.into_iter().map(Into::into).collect() }
+    }
+
+    /// A rank-0 type.
+    pub fn scalar(dtype: DType) -> TensorType {
+        TensorType { dtype, dims: Vec::new() }
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.dims.len()
+    }
+
+    /// Product of the dimensions.
+    pub fn volume(&self) -> Dim {
+        self.dims.iter().cloned().product()
+    }
+
+    /// The dimensions as numbers, if all are static and none is negative.
+    pub fn static_dims(&self) -> Option<Vec<usize>> {
+        self.dims.iter().map(|d| d.as_const().and_then(|n| usize::try_from(n).ok())).collect()
+    }
+
+    /// Number of elements, if static and not overflowing.
+    pub fn static_volume(&self) -> Option<usize> {
+        self.static_dims()?.into_iter().try_fold(1usize, usize::checked_mul)
+    }
+
+    /// The least known of the dimensions' kinds.
+    pub fn kind(&self) -> DimKind {
+        self.dims.iter().map(Dim::kind).max().unwrap_or(DimKind::Static)
+    }
+
+    /// The same dimensions with another element type.
+    pub fn with_dtype(&self, dtype: DType) -> TensorType {
+        TensorType { dtype, dims: self.dims.clone() }
+    }
+}
+
+/// Dimensions separated by commas, as messages and text print them.
+pub fn dims_text(dims: &[Dim]) -> String {
+    dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(",")
+}
+
+impl fmt::Display for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", self.dtype, dims_text(&self.dims))
+    }
+}
+
+impl fmt::Debug for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,87 @@
+//! The backends that are at hand: the linked reference, and plug-ins.
+
+use crate::Error;
+use kiln_reference::Reference;
+use kiln_runtime::Backends;
+use kiln_runtime::plugin::{Found, Level, PluginError, Policy, Search, discover, load};
+use std::sync::Arc;
+
+/// Name of the backend that is linked in.
+pub const REFERENCE: &str = "reference";
+
+/// Backends in the order of preference where none is asked for; others come after, the reference last.
+const PREFERRED: [&str; 2] = ["cuda", "wgpu"];
+
+/// Where plug-ins are looked for, and which are allowed.
+#[derive(Clone, Debug)]
+pub struct DiscoverOptions {
+    /// The places.
+    pub search: Search,
+    /// What is allowed.
+    pub policy: Policy,
+}
+
+impl Default for DiscoverOptions {
+    /// The search path of this process and the usual policy.
+    fn default() -> Self {
+        DiscoverOptions { search: Search::from_env(), policy: Policy::default() }
+    }
+}
+
+impl DiscoverOptions {
+    /// Looks for no plug-in at all.
+    pub fn linked() -> DiscoverOptions {
+        let policy = Policy { level: Level::Off, ..Policy::default() };
+        DiscoverOptions { search: Search::default(), policy }
+    }
+}
+
+/// The linked reference backend and every plug-in found, ready to use; and what came of each library.
+pub fn backends(options: &DiscoverOptions) -> (Backends, Vec<Found>) {
+    let mut all = Backends::new();
+    if let Err(e) = all.register(Arc::new(Reference::new())) {
+        tracing::error!("{e}");
+    }
+    if options.policy.level == Level::Off {
+        return (all, Vec::new());
+    }
+    let mut found = discover(&options.search, &options.policy);
+    for f in &mut found {
+        if let Err(e) = register(&mut all, f, &options.policy) {
+            f.outcome = Err(e);
+        }
+    }
+    (all, found)
+}
+
+fn register(all: &mut Backends, found: &Found, policy: &Policy) -> Result<(), PluginError> {
+    let Ok(info) = &found.outcome else { return Ok(()) };
+    let backend = load(&info.path, policy)?.backend()?;
+    all.register(Arc::new(backend)).map_err(|_| PluginError::Shadowed {
+        path: info.path.clone(),
+        name: info.name.clone(),
+        by: std::env::current_exe().unwrap_or_default(),
+    })
+}
+
+/// The name of the best backend that has a device: those with hardware come first, the reference before software
+/// drivers of graphics interfaces.
+pub fn best(backends: &Backends) -> Result<String, Error> {
+    let mut names: Vec<&str> = backends.names().collect();
+    let rank = |n: &str| match PREFERRED.iter().position(|p| *p == n) {
+        Some(i) => i,
+        None if n == REFERENCE => usize::MAX,
+        None => PREFERRED.len(),
+    };
+    names.sort_by_key(|n| (rank(n), n.to_string()));
+    let mut reasons = Vec::new();
+    for name in names {
+        match backends.get(name)?.targets() {
+            Ok(t) if t.first().is_some_and(|t| !t.has("software")) => return Ok(name.to_owned()),
+            Ok(t) if t.is_empty() => reasons.push(format!("{name}: no device")),
+            Ok(_) => reasons.push(format!("{name}: a software driver only; ask for it by name")),
+            Err(e) => reasons.push(format!("{name}: {e}")),
+        }
+    }
+    Err(Error::NoBackend { reasons: reasons.join("; ") })
+}

@@ -1,0 +1,236 @@
+//! From a model or network to a plan.
+
+use crate::{Error, ShapeRequest, best};
+use kiln_backend::{Backend, Target};
+use kiln_builder::cache::TimingCache;
+use kiln_builder::passes::PassReport;
+use kiln_builder::{BuildConfig, BuildError, Builder, Progress, StepReport};
+use kiln_ir::{Graph, Network};
+use kiln_onnx::ImportOptions;
+use kiln_runtime::plan::{Plan, Verbosity};
+use kiln_runtime::{Backends, graph_io};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What is built.
+#[derive(Clone, Debug)]
+pub enum Source<'a> {
+    /// An ONNX file.
+    Model(&'a Path),
+    /// A network.
+    Network(&'a Network),
+    /// A lowered network.
+    Graph(Graph),
+}
+
+impl<'a> From<&'a Path> for Source<'a> {
+    fn from(path: &'a Path) -> Self {
+        Source::Model(path)
+    }
+}
+
+impl<'a> From<&'a Network> for Source<'a> {
+    fn from(network: &'a Network) -> Self {
+        Source::Network(network)
+    }
+}
+
+impl From<Graph> for Source<'_> {
+    fn from(graph: Graph) -> Self {
+        Source::Graph(graph)
+    }
+}
+
+impl Source<'_> {
+    /// The graph, and what the importer wants to be known.
+    pub fn graph(self) -> Result<(Graph, Vec<String>), Error> {
+        match self {
+            Source::Graph(g) => Ok((g, Vec::new())),
+            Source::Network(n) => Ok((n.lower()?, Vec::new())),
+            Source::Model(path) => {
+                let fail = |e| Error::Import { path: path.to_owned(), source: Box::new(e) };
+                let done = kiln_onnx::parse_file(path, &ImportOptions::default()).map_err(fail)?;
+                Ok((done.network.lower()?, done.report.notes))
+            }
+        }
+    }
+}
+
+/// How something is built.
+#[derive(Clone, Debug, Default)]
+pub struct BuildOptions {
+    /// The backend; `None` takes the best one that has a device.
+    pub backend: Option<String>,
+    /// The backend that takes over the whole network if the first refuses a layer.
+    pub fallback: Option<String>,
+    /// Which of the backend's devices, best first.
+    pub device: usize,
+    /// Settings of the builder. Its profiles, if there are any, go before `shapes`.
+    pub config: BuildConfig,
+    /// Shapes of dynamic inputs; dimensions that nobody gives are 1.
+    pub shapes: ShapeRequest,
+    /// A file of times: read before the build, added to after it unless the build is locked.
+    pub timing_cache: Option<PathBuf>,
+    /// How much the plan tells of its layers.
+    pub verbosity: Verbosity,
+    /// Keep the network in the plan, so that it can be built again for another device.
+    pub portable: bool,
+}
+
+/// What was built, and how.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// The plan.
+    pub plan: Plan,
+    /// How it came about.
+    pub report: BuildReport,
+}
+
+/// How a plan came about.
+#[derive(Clone, Debug)]
+pub struct BuildReport {
+    /// The backend that every layer runs on.
+    pub backend: String,
+    /// The device that it was built for.
+    pub target: Target,
+    /// The backend that refused, and why, if this is a fallback.
+    pub fell_back: Option<(String, String)>,
+    /// Steps in execution order, with their kernels.
+    pub steps: Vec<StepReport>,
+    /// What each pass did.
+    pub passes: Vec<PassReport>,
+    /// Candidates that were timed; 0 for a warm build.
+    pub timed: usize,
+    /// Inputs with dimensions that nobody gave, with the shape that they got.
+    pub assumed: Vec<(String, Vec<i64>)>,
+    /// What the importer wants to be known.
+    pub notes: Vec<String>,
+}
+
+/// Builds a plan.
+pub fn build<'a>(
+    source: impl Into<Source<'a>>,
+    options: &BuildOptions,
+    backends: &Backends,
+) -> Result<Built, Error> {
+    build_with_progress(source, options, backends, &mut |_, _, _| true)
+}
+
+/// Builds a plan; `progress` is told how far it is and may cancel.
+pub fn build_with_progress<'a>(
+    source: impl Into<Source<'a>>,
+    options: &BuildOptions,
+    backends: &Backends,
+    progress: Progress<'_>,
+) -> Result<Built, Error> {
+    let (graph, notes) = source.into().graph()?;
+    let name = match &options.backend {
+        Some(name) => name.clone(),
+        None => best(backends)?,
+    };
+    let first = build_on(&name, &graph, options, backends, progress);
+    let mut built = match (first, &options.fallback) {
+        (Err(e), Some(other)) if refused(&e) && *other != name => {
+            let reason = chain(&e);
+            tracing::warn!("{name} refuses the network, all of it runs on {other}: {reason}");
+            let mut built = build_on(other, &graph, options, backends, progress)?;
+            built.report.fell_back = Some((name, reason));
+            built
+        }
+        (result, _) => result?,
+    };
+    built.report.notes = notes;
+    Ok(built)
+}
+
+/// Is it that the backend lacks a kernel, or a device?
+fn refused(e: &Error) -> bool {
+    matches!(e, Error::Devices { .. } | Error::Build { source: BuildError::NoTactic { .. }, .. })
+}
+
+fn chain(e: &dyn std::error::Error) -> String {
+    let mut text = e.to_string();
+    let mut next = e.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}
+
+fn build_on(
+    name: &str,
+    graph: &Graph,
+    options: &BuildOptions,
+    backends: &Backends,
+    progress: Progress<'_>,
+) -> Result<Built, Error> {
+    let backend = backends.get(name).map_err(|_| Error::UnknownBackend {
+        name: name.to_owned(),
+        known: backends.names().collect::<Vec<_>>().join(", "),
+    })?;
+    let target = pick(backend.as_ref(), options.device)?;
+    let mut config = options.config.clone();
+    let mut assumed = Vec::new();
+    if config.profiles.is_empty() {
+        let io = graph_io(graph);
+        let varies = io.iter().any(|t| t.is_shape_input || t.ty().static_dims().is_none());
+        let shaped = options.shapes.profile(&io, &|_, _| 1)?;
+        if varies || !options.shapes.is_empty() {
+            shaped.profile.check(&io)?;
+            config.profiles = vec![shaped.profile];
+            assumed = shaped.assumed;
+        }
+    }
+    let profiles = config.profiles.clone();
+    let built = run_builder(backend, &target, graph.clone(), config, options, progress)?;
+    let mut plan = Plan::new(built.program, profiles, target.clone()).with_verbosity(options.verbosity);
+    if options.portable {
+        plan = plan.with_network(graph.clone());
+    }
+    let report = BuildReport {
+        backend: name.to_owned(),
+        target,
+        fell_back: None,
+        steps: built.steps,
+        passes: built.passes,
+        timed: built.timed,
+        assumed,
+        notes: Vec::new(),
+    };
+    Ok(Built { plan, report })
+}
+
+fn pick(backend: &dyn Backend, device: usize) -> Result<Target, Error> {
+    let name = || backend.name().to_owned();
+    let targets = backend.targets().map_err(|source| Error::Devices { backend: name(), source })?;
+    let count = targets.len();
+    let found = targets.into_iter().nth(device);
+    found.ok_or_else(|| Error::NoDevice { backend: name(), wanted: device, count })
+}
+
+/// Runs the builder with the timing cache of the options. Times that were taken are kept even if the build fails.
+fn run_builder(
+    backend: Arc<dyn Backend>,
+    target: &Target,
+    graph: Graph,
+    config: BuildConfig,
+    options: &BuildOptions,
+    progress: Progress<'_>,
+) -> Result<kiln_builder::Built, Error> {
+    let (network, name, locked) = (graph.name.clone(), backend.name().to_owned(), config.locked);
+    let mut builder = Builder::new(backend, target.clone());
+    builder.config = config;
+    if let Some(path) = &options.timing_cache {
+        builder.cache = TimingCache::load(path).map_err(Error::Cache)?;
+    }
+    let known = builder.cache.clone();
+    let result = builder.build_graph(graph, progress);
+    if let Some(path) =
+        options.timing_cache.as_ref().filter(|p| !locked && (builder.cache != known || !p.exists()))
+    {
+        builder.cache.save(path).map_err(Error::Cache)?;
+    }
+    result.map_err(|source| Error::Build { network, backend: name, source })
+}

@@ -1,0 +1,93 @@
+//! What can go wrong in the façade.
+
+use kiln_backend::BackendError;
+use kiln_builder::BuildError;
+use kiln_ir::IrError;
+use kiln_onnx::OnnxError;
+use kiln_runtime::RuntimeError;
+use kiln_runtime::plan::PlanError;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// An error of importing, building or loading.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The model was refused.
+    #[error("cannot import {}", path.display())]
+    Import {
+        /// The model's file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<OnnxError>,
+    },
+    /// The network is wrong.
+    #[error(transparent)]
+    Network(#[from] IrError),
+    /// The build failed.
+    #[error("cannot build \"{network}\" for {backend}")]
+    Build {
+        /// The network's name.
+        network: String,
+        /// The backend.
+        backend: String,
+        /// Why.
+        #[source]
+        source: BuildError,
+    },
+    /// The timing cache could not be read or written.
+    #[error(transparent)]
+    Cache(BuildError),
+    /// Shapes do not fit the network.
+    #[error("input \"{name}\": {message}")]
+    Shape {
+        /// The input.
+        name: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// No backend has a device.
+    #[error("no backend has a device here: {reasons}")]
+    NoBackend {
+        /// What each one said.
+        reasons: String,
+    },
+    /// There is no such backend.
+    #[error(
+        "there is no backend \"{name}\" here, only {known}; put its library on the plug-in path: see `kiln backends`"
+    )]
+    UnknownBackend {
+        /// The name asked for.
+        name: String,
+        /// Those that are here.
+        known: String,
+    },
+    /// A backend cannot say what devices it has.
+    #[error("the backend \"{backend}\" finds no device")]
+    Devices {
+        /// The backend.
+        backend: String,
+        /// Why.
+        #[source]
+        source: BackendError,
+    },
+    /// A backend has no device of this number.
+    #[error(
+        "the backend \"{backend}\" has no device {wanted}; it has {count}, counted from 0: see `kiln backends`"
+    )]
+    NoDevice {
+        /// The backend.
+        backend: String,
+        /// The number asked for.
+        wanted: usize,
+        /// How many it has.
+        count: usize,
+    },
+    /// The plan file is broken.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The runtime refused.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+}

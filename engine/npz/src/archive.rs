@@ -1,0 +1,93 @@
+//! Archives: zip files whose entries are arrays.
+
+use std::collections::BTreeMap;
+use std::io::{Cursor, Read, Seek, Write};
+use std::path::Path;
+
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
+
+use crate::npy::{read_from, write_npy};
+use crate::{Array, NpzError};
+
+/// How the entries of a written archive are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// As they are, like `numpy.savez`.
+    Stored,
+    /// Deflated, like `numpy.savez_compressed`.
+    Deflated,
+}
+
+/// The most that deflate can make of one byte.
+const DEFLATE_RATIO: u64 = 1032;
+
+/// Reads all arrays of an archive file by name (the entry's without `.npy`).
+pub fn read_npz(path: impl AsRef<Path>) -> Result<BTreeMap<String, Array>, NpzError> {
+    let path = path.as_ref();
+    let io = |source| NpzError::Io { path: path.to_owned(), source };
+    let file = std::fs::File::open(path).map_err(io)?;
+    let length = file.metadata().map_err(io)?.len();
+    read_archive(std::io::BufReader::new(file), length)
+}
+
+/// Reads all arrays of an archive in memory.
+pub fn read_npz_bytes(bytes: &[u8]) -> Result<BTreeMap<String, Array>, NpzError> {
+    read_archive(Cursor::new(bytes), bytes.len() as u64)
+}
+
+fn read_archive(file: impl Read + Seek, length: u64) -> Result<BTreeMap<String, Array>, NpzError> {
+    let mut archive = ZipArchive::new(file).map_err(|error| NpzError::Archive(error.to_string()))?;
+    let mut arrays = BTreeMap::new();
+    let mut left = length;
+    for index in 0..archive.len() {
+        let mut entry = archive.by_index(index).map_err(|error| NpzError::Archive(error.to_string()))?;
+        let entry_name = entry.name().map_err(|error| NpzError::Archive(error.to_string()))?.into_owned();
+        let fail = |source| NpzError::Entry { name: entry_name.clone(), source: Box::new(source) };
+        let refuse = |reason: &str| fail(NpzError::Archive(reason.into()));
+        let name = entry_name.strip_suffix(".npy").ok_or_else(|| refuse("its name does not end in .npy"))?;
+        let packed = entry.compressed_size();
+        left = left.checked_sub(packed).ok_or_else(|| refuse("the entries together exceed the file"))?;
+        let array = read_from(&mut entry, packed.saturating_mul(DEFLATE_RATIO)).map_err(fail)?;
+        if arrays.insert(name.to_owned(), array).is_some() {
+            return Err(refuse("the name occurs twice"));
+        }
+    }
+    Ok(arrays)
+}
+
+/// Writes an archive file. Equal arrays give equal bytes: entries are sorted and bear no time.
+pub fn write_npz(
+    path: impl AsRef<Path>,
+    arrays: &BTreeMap<String, Array>,
+    compression: Compression,
+) -> Result<(), NpzError> {
+    let bytes = write_npz_bytes(arrays, compression)?;
+    let path = path.as_ref();
+    std::fs::write(path, bytes).map_err(|source| NpzError::Io { path: path.to_owned(), source })
+}
+
+/// The bytes of an archive.
+pub fn write_npz_bytes(
+    arrays: &BTreeMap<String, Array>,
+    compression: Compression,
+) -> Result<Vec<u8>, NpzError> {
+    let method = match compression {
+        Compression::Stored => CompressionMethod::Stored,
+        Compression::Deflated => CompressionMethod::Deflated,
+    };
+    let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, array) in arrays {
+        let fail = |source| NpzError::Entry { name: name.clone(), source: Box::new(source) };
+        let bytes = write_npy(array).map_err(fail)?;
+        let options = SimpleFileOptions::default()
+            .compression_method(method)
+            .last_modified_time(zip::DateTime::default())
+            .large_file(u32::try_from(bytes.len()).is_err());
+        let written = writer.start_file(format!("{name}.npy"), options).map_err(|error| error.to_string());
+        let written = written.and_then(|()| writer.write_all(&bytes).map_err(|error| error.to_string()));
+        written.map_err(|reason| fail(NpzError::Archive(reason)))?;
+    }
+    let finished = writer.finish().map_err(|error| NpzError::Archive(error.to_string()))?;
+    Ok(finished.into_inner())
+}

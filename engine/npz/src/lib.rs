@@ -1,0 +1,16 @@
+//! NumPy arrays (`.npy`) and archives of them (`.npz`), read strictly and written deterministically.
+//!
+//! An [`Array`] holds its elements as little-endian bytes in C order, whatever the order in the file was. Headers are
+//! checked before anything is allocated: an array takes at most what the file holds, a compressed one at most the 1,032
+//! times that deflate can reach.
+
+mod archive;
+mod array;
+mod error;
+mod header;
+mod npy;
+
+pub use archive::{Compression, read_npz, read_npz_bytes, write_npz, write_npz_bytes};
+pub use array::{Array, NpyType};
+pub use error::NpzError;
+pub use npy::{read_npy, write_npy};

@@ -1,0 +1,45 @@
+//! Attributes of the node at hand, as the types that IR attributes want.
+
+use kiln_ir::DType;
+
+use super::cx::Cx;
+use super::dtype::dtype_of_number;
+use super::refusal::Refusal;
+
+impl<'a> Cx<'a> {
+    /// An integer with its default.
+    pub(crate) fn int(&self, name: &str, default: i64) -> Result<i64, Refusal> {
+        Ok(self.node.attr_or(name, default)?)
+    }
+
+    /// A float with its default.
+    pub(crate) fn float(&self, name: &str, default: f32) -> Result<f64, Refusal> {
+        Ok(f64::from(self.node.attr_or(name, default)?))
+    }
+
+    /// An integer that is a truth value, with its default. Any number but 0 is true.
+    pub(crate) fn flag(&self, name: &str, default: bool) -> Result<bool, Refusal> {
+        Ok(self.node.attr_or(name, i64::from(default))? != 0)
+    }
+
+    /// A string with its default.
+    pub(crate) fn text(&self, name: &str, default: &'a str) -> Result<&'a str, Refusal> {
+        Ok(self.node.attr_or(name, default)?)
+    }
+
+    /// A list of integers, if it is there.
+    pub(crate) fn ints(&self, name: &str) -> Result<Option<Vec<i64>>, Refusal> {
+        Ok(self.node.attr::<&[i64]>(name)?.map(<[i64]>::to_vec))
+    }
+
+    /// A list of floats, empty if it is not there.
+    pub(crate) fn floats(&self, name: &str) -> Result<Vec<f64>, Refusal> {
+        let list = self.node.attr::<&[f32]>(name)?.unwrap_or_default();
+        Ok(list.iter().map(|x| f64::from(*x)).collect())
+    }
+
+    /// An element type, if it is there.
+    pub(crate) fn dtype_attr(&self, name: &str) -> Result<Option<DType>, Refusal> {
+        self.node.attr::<i64>(name)?.map(dtype_of_number).transpose()
+    }
+}

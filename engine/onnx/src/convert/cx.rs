@@ -1,0 +1,160 @@
+//! What a handler sees of the node that it converts.
+
+use kiln_ir::{DType, Dim, Fact, Tensor, TensorId, TensorType};
+
+use super::importer::Importer;
+use super::refusal::{Refusal, unsupported};
+use crate::error::NodeFault;
+use crate::model::{Graph, Node};
+use crate::tensor::TensorData;
+
+/// The outputs of a node, in order; trailing ones that nobody asked for may be left out.
+pub(crate) type Outs = Result<Vec<TensorId>, Refusal>;
+
+/// The conversion of one node.
+pub(crate) struct Cx<'a> {
+    pub(super) importer: &'a mut Importer,
+    pub(super) node: &'a Node,
+    inputs: Vec<Option<TensorId>>,
+    /// How many layers the node has so far.
+    pub(super) layers: usize,
+}
+
+impl<'a> Cx<'a> {
+    pub(super) fn new(importer: &'a mut Importer, node: &'a Node, inputs: Vec<Option<TensorId>>) -> Self {
+        Self { importer, node, inputs, layers: 0 }
+    }
+
+    /// The node itself.
+    pub(crate) fn node(&self) -> &'a Node {
+        self.node
+    }
+
+    /// The version of the operator set that the node is written against.
+    pub(crate) fn version(&self) -> i64 {
+        self.node.opset
+    }
+
+    /// How many outputs the node names, absent ones in between included.
+    pub(crate) fn output_count(&self) -> usize {
+        self.node.outputs.len()
+    }
+
+    /// Is this output asked for?
+    pub(crate) fn wants(&self, output: usize) -> bool {
+        self.node.output(output).is_some()
+    }
+
+    /// How many inputs the node names, absent ones in between included.
+    pub(crate) fn input_count(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// An input, if it is present.
+    pub(crate) fn opt(&self, i: usize) -> Option<TensorId> {
+        self.inputs.get(i).copied().flatten()
+    }
+
+    /// An input that has to be present.
+    pub(crate) fn input(&self, i: usize) -> Result<TensorId, Refusal> {
+        let missing = NodeFault::MissingInput { input: "required", index: i };
+        self.opt(i).ok_or_else(|| self.node.error(missing).into())
+    }
+
+    /// All inputs, which all have to be present.
+    pub(crate) fn inputs(&self) -> Result<Vec<TensorId>, Refusal> {
+        (0..self.inputs.len().max(1)).map(|i| self.input(i)).collect()
+    }
+
+    /// All inputs as they are.
+    pub(crate) fn all(&self) -> Vec<Option<TensorId>> {
+        self.inputs.clone()
+    }
+
+    /// What is known of a tensor.
+    pub(crate) fn fact(&self, t: TensorId) -> &Fact {
+        self.importer.net.fact(t)
+    }
+
+    /// A tensor's type.
+    pub(crate) fn ty(&self, t: TensorId) -> &TensorType {
+        self.importer.net.ty(t)
+    }
+
+    /// A tensor's element type.
+    pub(crate) fn dtype(&self, t: TensorId) -> DType {
+        self.ty(t).dtype
+    }
+
+    /// A tensor's rank.
+    pub(crate) fn rank(&self, t: TensorId) -> usize {
+        self.ty(t).rank()
+    }
+
+    /// A tensor's dimension.
+    pub(crate) fn dim(&self, t: TensorId, axis: usize) -> Option<Dim> {
+        self.ty(t).dims.get(axis).cloned()
+    }
+
+    /// The contents of a tensor, if they are known now.
+    pub(crate) fn value(&self, t: TensorId) -> Option<&Tensor> {
+        self.fact(t).as_const()
+    }
+
+    /// The contents of an integer tensor, if they are known now.
+    pub(crate) fn ints_of(&self, t: TensorId) -> Option<Vec<i64>> {
+        self.value(t).map(Tensor::to_i64)
+    }
+
+    /// The contents of an integer input that have to be known now.
+    pub(crate) fn need_ints(&self, i: usize, what: &str) -> Result<Vec<i64>, Refusal> {
+        match self.ints_of(self.input(i)?) {
+            Some(values) => Ok(values),
+            None => unsupported(format!("input {i} ({what}) that is not constant")),
+        }
+    }
+
+    /// The single number of an optional input that has to be known now, if it is present.
+    pub(crate) fn scalar_input(&self, i: usize, what: &str) -> Result<Option<f64>, Refusal> {
+        let Some(t) = self.opt(i) else { return Ok(None) };
+        match self.value(t).and_then(Tensor::scalar_f64) {
+            Some(value) => Ok(Some(value)),
+            None => unsupported(format!("input {i} ({what}) that is not a constant of one element")),
+        }
+    }
+
+    /// An axis counted from the end if negative.
+    pub(crate) fn axis(&self, axis: i64, rank: usize) -> Result<usize, Refusal> {
+        let r = rank as i64;
+        if (-r..r).contains(&axis) {
+            return Ok(axis.rem_euclid(r) as usize);
+        }
+        Err(self.bad_attr("axis", &format!("is {axis}: wanted -{rank} to {rank} exclusive")))
+    }
+
+    /// The error for an attribute of this node whose value does not make sense.
+    pub(crate) fn bad_attr(&self, attribute: &str, reason: &str) -> Refusal {
+        let fault = NodeFault::BadAttribute { attribute: attribute.into(), reason: reason.into() };
+        self.node.error(fault).into()
+    }
+
+    /// Converts a branch in place; its outputs.
+    pub(crate) fn inline(&mut self, graph: &Graph) -> Outs {
+        self.importer.inline(graph)
+    }
+
+    /// A constant of the node as a named weight.
+    pub(crate) fn weight(&mut self, name: &str, data: &TensorData) -> Result<TensorId, Refusal> {
+        self.importer.weight(name, data)
+    }
+
+    /// A tensor of an attribute.
+    pub(crate) fn tensor(&mut self, data: &TensorData) -> Result<Tensor, Refusal> {
+        self.importer.tensor(data)
+    }
+
+    /// Tells the user of a decision, once.
+    pub(crate) fn note(&mut self, text: String) {
+        self.importer.report.note(text);
+    }
+}

@@ -1,0 +1,185 @@
+//! The state of an import and its walk over graphs.
+
+use std::collections::{HashMap, HashSet};
+
+use kiln_ir::{Network, Tensor, TensorId};
+
+use super::cx::{Cx, Outs};
+use super::dtype;
+use super::options::{ImportOptions, Imported, Report};
+use super::refusal::{Refusal, RefusedNode, RefusedNodes, unsupported};
+use crate::error::OnnxError;
+use crate::model::{Graph, Node};
+use crate::ops;
+use crate::tensor::TensorData;
+
+/// What names mean in one graph. `None` stands for a value whose node was refused.
+type Scope = HashMap<String, Option<TensorId>>;
+
+pub(crate) struct Importer {
+    pub(super) net: Network,
+    pub(super) report: Report,
+    /// Names that belong to inputs, outputs and weights of the main graph, so that layers keep off them.
+    pub(super) reserved: HashSet<String>,
+    /// Small constants that handlers made, to be used again.
+    pub(super) small: HashMap<(kiln_ir::DType, Vec<usize>, Vec<u8>), TensorId>,
+    /// The graph being converted last, those around it before.
+    scopes: Vec<Scope>,
+    refused: Vec<RefusedNode>,
+}
+
+impl Importer {
+    pub(super) fn new(graph: &Graph, options: &ImportOptions) -> Result<Self, OnnxError> {
+        let ends = graph.inputs.iter().chain(&graph.outputs).map(|info| info.name.clone());
+        let constants = graph.nodes.iter().filter(|n| n.op == "Constant").flat_map(|n| n.outputs.clone());
+        let mut importer = Self {
+            net: Network::new(&graph.name),
+            report: Report::default(),
+            reserved: ends.chain(constants).chain(graph.initializers.keys().cloned()).collect(),
+            small: HashMap::new(),
+            scopes: vec![Scope::new()],
+            refused: Vec::new(),
+        };
+        importer.inputs(graph, options)?;
+        Ok(importer)
+    }
+
+    /// Gives a name its meaning in the innermost graph.
+    pub(super) fn define(&mut self, name: &str, value: Option<TensorId>) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.insert(name.to_owned(), value);
+        }
+    }
+
+    /// The meaning of a name: `None` if it has none, `Some(None)` if its node was refused.
+    pub(super) fn lookup(&self, name: &str) -> Option<Option<TensorId>> {
+        self.scopes.iter().rev().find_map(|scope| scope.get(name)).copied()
+    }
+
+    /// Adds the initializers of a graph. One that cannot be a weight is refused like a node.
+    pub(super) fn weights(&mut self, graph: &Graph) {
+        for (name, data) in &graph.initializers {
+            let made = self.weight(name, data);
+            self.settle_weight(name, made);
+        }
+        for name in graph.sparse_initializers.keys() {
+            self.settle_weight(name, unsupported("a sparse initializer"));
+        }
+    }
+
+    fn settle_weight(&mut self, name: &str, made: Result<TensorId, Refusal>) {
+        if let Err(reason) = made {
+            self.define(name, None);
+            self.refused.push(RefusedNode {
+                node: name.to_owned(),
+                op: "initializer".into(),
+                domain: String::new(),
+                opset: 0,
+                reason,
+            });
+            return;
+        }
+        self.define(name, made.ok());
+    }
+
+    /// A weight of this name, which makes it refittable; a name that is taken gets a number.
+    pub(super) fn weight(&mut self, name: &str, data: &TensorData) -> Result<TensorId, Refusal> {
+        let tensor = self.tensor(data)?;
+        self.named_weight(name, tensor)
+    }
+
+    /// A tensor of the model, with a note if its type changes.
+    pub(super) fn tensor(&mut self, data: &TensorData) -> Result<Tensor, Refusal> {
+        let (tensor, converted) = dtype::tensor(data)?;
+        if converted {
+            self.report.note(format!("constants of type {} are taken as {}", data.dtype, tensor.dtype()));
+        }
+        Ok(tensor)
+    }
+
+    pub(super) fn named_weight(&mut self, name: &str, tensor: Tensor) -> Result<TensorId, Refusal> {
+        self.report.weights += 1;
+        let mut free = name.to_owned();
+        let mut n = 1;
+        while self.net.is_taken(&free) {
+            n += 1;
+            free = format!("{name}.{n}");
+        }
+        Ok(self.net.add_weights(Some(&free), tensor)?)
+    }
+
+    /// Converts every node of a graph. Nodes that read from refused ones are passed over.
+    pub(super) fn nodes(&mut self, graph: &Graph) {
+        for node in &graph.nodes {
+            let reads: Vec<_> = node.reads().map(|name| self.lookup(name)).collect();
+            if reads.iter().any(|r| matches!(r, Some(None))) {
+                // Unknown because of a refusal that is on the list; an operator without handler is news still.
+                if ops::find(&node.domain, &node.op).is_none() {
+                    self.refused.push(RefusedNode::new(node, Refusal::UnknownOperator));
+                }
+                self.define_outputs(node, &[]);
+                continue;
+            }
+            match self.node(node) {
+                Ok(outputs) => self.define_outputs(node, &outputs),
+                Err(reason) => {
+                    if !matches!(reason, Refusal::Branch) {
+                        self.refused.push(RefusedNode::new(node, reason));
+                    }
+                    self.define_outputs(node, &[]);
+                }
+            }
+        }
+    }
+
+    fn node(&mut self, node: &Node) -> Outs {
+        let handler = ops::find(&node.domain, &node.op).ok_or(Refusal::UnknownOperator)?;
+        let inputs = node
+            .inputs
+            .iter()
+            .map(|name| if name.is_empty() { None } else { self.lookup(name).flatten() })
+            .collect();
+        let outputs = handler(&mut Cx::new(self, node, inputs))?;
+        if let Some(i) = (outputs.len()..node.outputs.len()).find(|&i| node.output(i).is_some()) {
+            return unsupported(format!("output {i} of this operator"));
+        }
+        *self.report.nodes.entry(node.op.clone()).or_default() += 1;
+        Ok(outputs)
+    }
+
+    fn define_outputs(&mut self, node: &Node, made: &[TensorId]) {
+        for (i, name) in node.outputs.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+            self.define(name, made.get(i).copied());
+        }
+    }
+
+    /// Converts the nodes of a graph without inputs in place, as an `If` of known condition wants; its outputs.
+    pub(super) fn inline(&mut self, graph: &Graph) -> Outs {
+        let before = self.refused.len();
+        self.scopes.push(Scope::new());
+        self.weights(graph);
+        self.nodes(graph);
+        let outputs: Option<Vec<_>> =
+            graph.outputs.iter().map(|info| self.lookup(&info.name).flatten()).collect();
+        self.scopes.pop();
+        match outputs {
+            Some(outputs) => Ok(outputs),
+            None if self.refused.len() > before => Err(Refusal::Branch),
+            None => unsupported("its branch has undefined outputs"),
+        }
+    }
+
+    /// Marks the outputs, or gives the list of everything refused.
+    pub(super) fn finish(mut self, graph: &Graph) -> Result<Imported, OnnxError> {
+        if !self.refused.is_empty() {
+            return Err(OnnxError::Refused(RefusedNodes(self.refused)));
+        }
+        for info in &graph.outputs {
+            let bad = |reason: String| OnnxError::BadOutput { output: info.name.clone(), reason };
+            let value = self.lookup(&info.name).flatten();
+            let value = value.ok_or_else(|| bad("is not defined by the graph".into()))?;
+            self.net.mark_any_output(value, &info.name).map_err(|e| bad(e.to_string()))?;
+        }
+        Ok(Imported { network: self.net, report: self.report })
+    }
+}

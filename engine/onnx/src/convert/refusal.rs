@@ -1,0 +1,87 @@
+//! Why a node could not be converted, and the list of all such nodes of a model.
+
+use std::fmt;
+
+use kiln_ir::IrError;
+
+use crate::error::OnnxError;
+use crate::model::Node;
+
+/// Why one node could not be converted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No handler knows the operator.
+    #[error("no conversion is known for this operator")]
+    UnknownOperator,
+    /// Nodes in its branch were refused, and are listed.
+    #[error("its branch holds nodes that cannot be converted")]
+    Branch,
+    /// Legal ONNX that is not converted.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// The network refuses the layer.
+    #[error("{0}")]
+    Network(#[from] IrError),
+    /// The node contradicts its own schema.
+    #[error("{0}")]
+    Model(Box<OnnxError>),
+}
+
+impl From<OnnxError> for Refusal {
+    fn from(error: OnnxError) -> Self {
+        Refusal::Model(Box::new(error))
+    }
+}
+
+/// A refusal in words, for what is legal but not converted.
+pub(crate) fn unsupported<T>(reason: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal::Unsupported(reason.into()))
+}
+
+/// A node that could not be converted.
+#[derive(Debug)]
+pub struct RefusedNode {
+    /// Its name, or for a nameless node its operator and first output.
+    pub node: String,
+    /// The operator.
+    pub op: String,
+    /// The operator's domain; "" is the standard one.
+    pub domain: String,
+    /// The version of the operator set that the node is written against.
+    pub opset: i64,
+    /// What is wrong.
+    pub reason: Refusal,
+}
+
+impl RefusedNode {
+    /// The entry for a node.
+    pub(crate) fn new(node: &Node, reason: Refusal) -> Self {
+        Self {
+            node: node.label(),
+            op: node.op.clone(),
+            domain: node.domain.clone(),
+            opset: node.opset,
+            reason,
+        }
+    }
+}
+
+impl fmt::Display for RefusedNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { node, op, domain, opset, reason } = self;
+        let dot = if domain.is_empty() { "" } else { "." };
+        write!(f, "node '{node}' ({domain}{dot}{op}, version {opset}): {reason}")
+    }
+}
+
+/// Every node of a model that could not be converted, nodes behind them left out.
+#[derive(Debug)]
+pub struct RefusedNodes(pub Vec<RefusedNode>);
+
+impl fmt::Display for RefusedNodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of the model's nodes cannot be converted:", self.0.len())?;
+        self.0.iter().try_for_each(|node| write!(f, "\n  {node}"))
+    }
+}

@@ -1,0 +1,46 @@
+//! Faults of data that lies outside the model file.
+
+/// Why external data is refused. Data has to lie in the folder of the model or below it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExternalFault {
+    /// The model came from memory, without a folder.
+    #[error("cannot be found: the model was read from memory; give the folder that it lies in")]
+    NoFolder,
+    /// No location is given.
+    #[error("is refused: the tensor gives no location")]
+    NoLocation,
+    /// An absolute path.
+    #[error("is refused: the path is absolute; it has to be relative to the model's folder")]
+    Absolute,
+    /// A path with `..` in it.
+    #[error("is refused: the path leaves the model's folder by '..'")]
+    Parent,
+    /// A symbolic link to elsewhere.
+    #[error("is refused: a symbolic link leads out of the model's folder; copy the file there")]
+    Escapes,
+    /// A folder, a pipe, a device.
+    #[error("is refused: it is not a regular file")]
+    NotAFile,
+    /// Offset or length is no number.
+    #[error("is refused: its {key} is '{found}': wanted a number of bytes")]
+    BadNumber {
+        /// `offset` or `length`.
+        key: &'static str,
+        /// What is given.
+        found: String,
+    },
+    /// Offset and length reach past the end.
+    #[error("is too short: wanted {length} bytes from {offset}, the file has {size}")]
+    PastEnd {
+        /// Where the data begins.
+        offset: u64,
+        /// How much there is.
+        length: u64,
+        /// The size of the file.
+        size: u64,
+    },
+    /// It cannot be opened.
+    #[error("cannot be read: {0}")]
+    Io(std::io::Error),
+}

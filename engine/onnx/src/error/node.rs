@@ -1,0 +1,112 @@
+//! Faults of one node.
+
+/// What is wrong with a node.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeFault {
+    /// It has no operator.
+    #[error("has no op_type")]
+    NoOperator,
+    /// Its operator set is not imported.
+    #[error("operator set '{domain}' is not imported by the {by}")]
+    NoOpset {
+        /// The operator set.
+        domain: String,
+        /// `model`, or the function the node is part of.
+        by: String,
+    },
+    /// Two attributes of one name.
+    #[error("attribute '{0}' is given twice")]
+    DuplicateAttribute(String),
+    /// An attribute without a name.
+    #[error("attribute {0} has no name")]
+    UnnamedAttribute(usize),
+    /// A required attribute that is not there.
+    #[error("attribute '{attribute}' is missing: wanted {wanted}")]
+    MissingAttribute {
+        /// Its name.
+        attribute: String,
+        /// Its type.
+        wanted: &'static str,
+    },
+    /// An attribute of another type.
+    #[error("attribute '{attribute}' is {found}: wanted {wanted}")]
+    AttributeType {
+        /// Its name.
+        attribute: String,
+        /// The type it has.
+        found: &'static str,
+        /// The type wanted.
+        wanted: &'static str,
+    },
+    /// An attribute whose value cannot be read.
+    #[error("attribute '{attribute}' {reason}")]
+    BadAttribute {
+        /// Its name.
+        attribute: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A reference to an attribute of the function, outside any function or undeclared.
+    #[error("attribute '{attribute}' refers to '{target}', which is no attribute of {function}")]
+    UnknownReference {
+        /// The attribute.
+        attribute: String,
+        /// What it refers to.
+        target: String,
+        /// The function, or `a function: the node is part of none`.
+        function: String,
+    },
+    /// A required input that is not there.
+    #[error("input {index} ({input}) is missing")]
+    MissingInput {
+        /// The name of the input in the operator's documentation.
+        input: &'static str,
+        /// Its position.
+        index: usize,
+    },
+    /// A required output that is not there.
+    #[error("output {index} ({output}) is missing")]
+    MissingOutput {
+        /// The name of the output in the operator's documentation.
+        output: &'static str,
+        /// Its position.
+        index: usize,
+    },
+    /// A call with more arguments than the function has.
+    #[error("gives {found} {what} to function '{function}', which has {wanted}")]
+    CallArity {
+        /// The function.
+        function: String,
+        /// `inputs` or `outputs`.
+        what: &'static str,
+        /// How many the call gives.
+        found: usize,
+        /// How many the function has.
+        wanted: usize,
+    },
+    /// A function that does not define its own output.
+    #[error("function '{function}' does not define its output '{output}'")]
+    FunctionOutput {
+        /// The function.
+        function: String,
+        /// The output.
+        output: String,
+    },
+    /// A function body that reads a name which is none of its inputs or values.
+    #[error("function '{function}' reads '{input}', which it does not define")]
+    FunctionInput {
+        /// The function.
+        function: String,
+        /// The name.
+        input: String,
+    },
+    /// Two definitions of one name in a function.
+    #[error("function '{function}' defines '{name}' twice")]
+    FunctionDuplicate {
+        /// The function.
+        function: String,
+        /// The name.
+        name: String,
+    },
+}

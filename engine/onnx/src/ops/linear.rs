@@ -1,0 +1,46 @@
+//! Matrix products and what is built on them.
+
+use kiln_ir::{Attrs, TensorId};
+
+use super::Handler;
+use crate::convert::{Cx, Outs, Refusal};
+
+/// The operators of this family.
+pub(super) const OPS: &[(&str, Handler)] = &[
+    ("Det", |cx| {
+        let x = cx.input(0)?;
+        Ok(vec![cx.un("det", x)?])
+    }),
+    ("Einsum", einsum),
+    ("Gemm", gemm),
+    ("MatMul", |cx| {
+        let (a, b) = (cx.input(0)?, cx.input(1)?);
+        Ok(vec![cx.bin("matmul", a, b)?])
+    }),
+];
+
+fn einsum(cx: &mut Cx<'_>) -> Outs {
+    let equation = cx.node().require_attr::<&str>("equation")?;
+    let inputs = cx.all();
+    Ok(vec![cx.layer("einsum", Attrs::new().with("equation", equation), &inputs)?])
+}
+
+/// alpha·A·B + beta·C, with factors of 1 left out.
+fn gemm(cx: &mut Cx<'_>) -> Outs {
+    let attrs =
+        Attrs::new().with("trans_a", cx.flag("transA", false)?).with("trans_b", cx.flag("transB", false)?);
+    let (alpha, beta) = (cx.float("alpha", 1.0)?, cx.float("beta", 1.0)?);
+    let product = cx.layer("matmul", attrs, &[cx.opt(0), cx.opt(1)])?;
+    let product = scaled(cx, product, alpha)?;
+    match cx.opt(2) {
+        Some(c) if beta != 0.0 => {
+            let c = scaled(cx, c, beta)?;
+            Ok(vec![cx.bin("add", product, c)?])
+        }
+        _ => Ok(vec![product]),
+    }
+}
+
+fn scaled(cx: &mut Cx<'_>, x: TensorId, factor: f64) -> Result<TensorId, Refusal> {
+    if factor == 1.0 { Ok(x) } else { cx.bin_num("mul", x, factor) }
+}

@@ -1,0 +1,64 @@
+//! Comparisons, truth values, choice and changes of element type.
+
+use kiln_ir::{Attrs, DType};
+
+use super::Handler;
+use super::arith::two;
+use crate::convert::{Cx, Outs, dtype_of_number, unsupported};
+use crate::model::Attribute;
+
+/// The operators of this family.
+pub(super) const OPS: &[(&str, Handler)] = &[
+    ("And", |cx| two(cx, "and")),
+    ("Cast", cast),
+    ("CastLike", cast_like),
+    ("Equal", |cx| two(cx, "equal")),
+    ("Greater", |cx| two(cx, "greater")),
+    ("GreaterOrEqual", |cx| two(cx, "greater_equal")),
+    ("Less", |cx| two(cx, "less")),
+    ("LessOrEqual", |cx| two(cx, "less_equal")),
+    ("Not", |cx| {
+        let x = cx.input(0)?;
+        Ok(vec![cx.un("not", x)?])
+    }),
+    ("Or", |cx| two(cx, "or")),
+    ("Where", |cx| {
+        let (cond, a, b) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+        Ok(vec![cx.layer("select", Attrs::new(), &[Some(cond), Some(a), Some(b)])?])
+    }),
+    ("Xor", |cx| two(cx, "xor")),
+];
+
+/// Names that versions before 6 give element types.
+const NAMES: &[(&str, DType)] = &[
+    ("FLOAT", DType::F32),
+    ("FLOAT16", DType::F16),
+    ("INT8", DType::I8),
+    ("UINT8", DType::U8),
+    ("INT32", DType::I32),
+    ("INT64", DType::I64),
+    ("BOOL", DType::Bool),
+];
+
+fn cast(cx: &mut Cx<'_>) -> Outs {
+    let to = match cx.node().attributes.get("to") {
+        Some(Attribute::String(_)) => {
+            let name = cx.text("to", "")?;
+            match NAMES.iter().find(|(known, _)| *known == name) {
+                Some((_, dtype)) => *dtype,
+                None => return unsupported(format!("element type {name}")),
+            }
+        }
+        _ => dtype_of_number(cx.node().require_attr::<i64>("to")?)?,
+    };
+    // Values outside f8e4m3 saturate; without that they would become NaN.
+    if to == DType::F8E4M3 && !cx.flag("saturate", true)? {
+        return unsupported("a cast to FLOAT8E4M3FN without saturation");
+    }
+    Ok(vec![cx.layer("cast", Attrs::new().with("to", to), &[cx.opt(0)])?])
+}
+
+fn cast_like(cx: &mut Cx<'_>) -> Outs {
+    let to = cx.dtype(cx.input(1)?);
+    Ok(vec![cx.layer("cast", Attrs::new().with("to", to), &[cx.opt(0)])?])
+}

@@ -1,0 +1,117 @@
+//! Operators that change the shape or the order of elements.
+
+use kiln_ir::{Attrs, TensorId};
+
+use super::Handler;
+use crate::convert::{Cx, Outs, Refusal, unsupported};
+
+/// The operators of this family.
+pub(super) const OPS: &[(&str, Handler)] = &[
+    ("CenterCropPad", center_crop_pad),
+    ("Concat", concat),
+    ("DepthToSpace", depth_to_space),
+    ("Expand", |cx| {
+        let (x, shape) = (cx.input(0)?, cx.input(1)?);
+        Ok(vec![cx.bin("expand", x, shape)?])
+    }),
+    ("Flatten", flatten),
+    ("Reshape", reshape),
+    ("SpaceToDepth", space_to_depth),
+    ("Squeeze", squeeze),
+    ("Tile", tile),
+    ("Transpose", transpose),
+    ("Unsqueeze", unsqueeze),
+];
+
+/// The list that versions below `from` have as an attribute and later ones as input `i`.
+pub(super) fn list(cx: &mut Cx<'_>, name: &str, i: usize, from: i64) -> Result<Option<TensorId>, Refusal> {
+    if cx.version() >= from {
+        return Ok(cx.opt(i));
+    }
+    cx.ints(name)?.map(|values| cx.i64s(&values)).transpose()
+}
+
+fn concat(cx: &mut Cx<'_>) -> Outs {
+    let axis = if cx.version() < 4 { cx.int("axis", 1)? } else { cx.node().require_attr("axis")? };
+    let parts: Vec<_> = cx.inputs()?.into_iter().map(Some).collect();
+    Ok(vec![cx.layer("concat", Attrs::new().with("axis", axis), &parts)?])
+}
+
+fn flatten(cx: &mut Cx<'_>) -> Outs {
+    let x = cx.input(0)?;
+    let rank = cx.rank(x);
+    let axis = cx.int("axis", 1)?;
+    let axis = if axis == rank as i64 { rank } else { cx.axis(axis, rank)? };
+    Ok(vec![cx.flatten(x, axis)?])
+}
+
+fn reshape(cx: &mut Cx<'_>) -> Outs {
+    let shape = list(cx, "shape", 1, 5)?;
+    let Some(shape) = shape else { return unsupported("a reshape without a shape") };
+    let attrs = Attrs::new().with("allow_zero", cx.flag("allowzero", false)?);
+    Ok(vec![cx.layer("reshape", attrs, &[cx.opt(0), Some(shape)])?])
+}
+
+/// Without axes every dimension of 1 goes, so that all dimensions have to be known.
+fn squeeze(cx: &mut Cx<'_>) -> Outs {
+    let x = cx.input(0)?;
+    if let Some(axes) = list(cx, "axes", 1, 13)? {
+        return Ok(vec![cx.bin("squeeze", x, axes)?]);
+    }
+    let dims = cx.ty(x).dims.clone();
+    if let Some(open) = dims.iter().find(|d| d.as_const().is_none()) {
+        return unsupported(format!(
+            "no axes for an input with the unknown dimension {open}; export the model with axes, or fix the shape"
+        ));
+    }
+    let axes: Vec<i64> = (0..dims.len() as i64).zip(&dims).filter(|(_, d)| d.is(1)).map(|(i, _)| i).collect();
+    Ok(vec![cx.squeeze(x, &axes)?])
+}
+
+fn unsqueeze(cx: &mut Cx<'_>) -> Outs {
+    let x = cx.input(0)?;
+    match list(cx, "axes", 1, 13)? {
+        Some(axes) => Ok(vec![cx.bin("unsqueeze", x, axes)?]),
+        None => Err(cx.bad_attr("axes", "is missing")),
+    }
+}
+
+/// Before version 6 the inputs are how often, and along which one axis.
+fn tile(cx: &mut Cx<'_>) -> Outs {
+    let (x, mut repeats) = (cx.input(0)?, cx.input(1)?);
+    if cx.version() < 6 {
+        let tiles = cx.need_ints(1, "tiles")?;
+        let axis = cx.need_ints(2, "axis")?;
+        let (&[tiles], &[axis]) = (&tiles[..], &axis[..]) else {
+            return unsupported("tiles or axis of more than one element");
+        };
+        let rank = cx.rank(x);
+        let axis = cx.axis(axis, rank)?;
+        let all: Vec<i64> = (0..rank).map(|i| if i == axis { tiles } else { 1 }).collect();
+        repeats = cx.i64s(&all)?;
+    }
+    Ok(vec![cx.bin("tile", x, repeats)?])
+}
+
+fn transpose(cx: &mut Cx<'_>) -> Outs {
+    let x = cx.input(0)?;
+    let perm = cx.ints("perm")?.unwrap_or_else(|| (0..cx.rank(x) as i64).rev().collect());
+    Ok(vec![cx.transpose(x, perm)?])
+}
+
+fn depth_to_space(cx: &mut Cx<'_>) -> Outs {
+    let attrs = Attrs::new()
+        .with("block", cx.node().require_attr::<i64>("blocksize")?)
+        .with("mode", cx.text("mode", "DCR")?);
+    Ok(vec![cx.layer("depth_to_space", attrs, &[cx.opt(0)])?])
+}
+
+fn space_to_depth(cx: &mut Cx<'_>) -> Outs {
+    let attrs = Attrs::new().with("block", cx.node().require_attr::<i64>("blocksize")?);
+    Ok(vec![cx.layer("space_to_depth", attrs, &[cx.opt(0)])?])
+}
+
+fn center_crop_pad(cx: &mut Cx<'_>) -> Outs {
+    let attrs = Attrs::new().with("axes", cx.ints("axes")?.unwrap_or_default());
+    Ok(vec![cx.layer("center_crop_pad", attrs, &[cx.opt(0), cx.opt(1)])?])
+}

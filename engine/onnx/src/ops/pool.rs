@@ -1,0 +1,46 @@
+//! Pooling with windows.
+
+use kiln_ir::Attrs;
+
+use super::Handler;
+use super::conv::steps;
+use crate::convert::{Cx, Outs, Refusal};
+
+/// The operators of this family.
+pub(super) const OPS: &[(&str, Handler)] =
+    &[("AveragePool", average_pool), ("LpPool", lp_pool), ("MaxPool", max_pool), ("MaxUnpool", max_unpool)];
+
+fn window(cx: &Cx<'_>) -> Result<Attrs, Refusal> {
+    let kernel = cx.node().require_attr::<&[i64]>("kernel_shape")?;
+    Ok(steps(cx)?.with("kernel", kernel).with("ceil_mode", cx.flag("ceil_mode", false)?))
+}
+
+fn average_pool(cx: &mut Cx<'_>) -> Outs {
+    let attrs =
+        window(cx)?.with("op", "average").with("count_include_pad", cx.flag("count_include_pad", false)?);
+    Ok(vec![cx.layer("pool", attrs, &[cx.opt(0)])?])
+}
+
+/// `p` was a float in version 1.
+fn lp_pool(cx: &mut Cx<'_>) -> Outs {
+    let p = if cx.version() < 2 { cx.float("p", 2.0)? as i64 } else { cx.int("p", 2)? };
+    let attrs = window(cx)?.with("op", "lp").with("p", p);
+    Ok(vec![cx.layer("pool", attrs, &[cx.opt(0)])?])
+}
+
+fn max_pool(cx: &mut Cx<'_>) -> Outs {
+    let attrs = window(cx)?;
+    if !cx.wants(1) {
+        return Ok(vec![cx.layer("pool", attrs.with("op", "max"), &[cx.opt(0)])?]);
+    }
+    let attrs = attrs.with("storage_order", cx.int("storage_order", 0)?);
+    cx.layers("max_pool_indices", attrs, &[cx.opt(0)])
+}
+
+fn max_unpool(cx: &mut Cx<'_>) -> Outs {
+    let mut attrs = Attrs::new().with("kernel", cx.node().require_attr::<&[i64]>("kernel_shape")?);
+    for name in ["strides", "pads"] {
+        attrs.set(name, cx.ints(name)?.unwrap_or_default());
+    }
+    Ok(vec![cx.layer("max_unpool", attrs, &[cx.opt(0), cx.opt(1), cx.opt(2)])?])
+}

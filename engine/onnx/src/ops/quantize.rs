@@ -1,0 +1,121 @@
+//! Quantization and its inverse, per tensor, per axis and in blocks.
+
+use kiln_ir::{Attrs, DType, TensorId};
+
+use super::Handler;
+use super::reduce::over;
+use crate::convert::{Cx, Outs, Refusal, unsupported};
+
+/// The operators of this family.
+pub(super) const OPS: &[(&str, Handler)] = &[
+    ("DequantizeLinear", dequantize),
+    ("DynamicQuantizeLinear", dynamic_quantize),
+    ("QuantizeLinear", quantize),
+    ("com.microsoft.DequantizeLinear", dequantize),
+    ("com.microsoft.QuantizeLinear", quantize),
+];
+
+/// A tensor with its scale and zero point in shapes that broadcast.
+struct Scaled {
+    x: TensorId,
+    scale: TensorId,
+    zero: Option<TensorId>,
+    /// The shape to return to, if blocks split an axis.
+    whole: Option<TensorId>,
+}
+
+fn scaled(cx: &mut Cx<'_>) -> Result<Scaled, Refusal> {
+    let (x, scale, zero) = (cx.input(0)?, cx.input(1)?, cx.opt(2));
+    let block = cx.int("block_size", 0)?;
+    let rank = cx.rank(x);
+    if block != 0 {
+        return blocked(cx, (x, scale, zero), block);
+    }
+    if cx.rank(scale) == 0 || rank == 0 {
+        return Ok(Scaled { x, scale, zero, whole: None });
+    }
+    let axis = cx.int("axis", 1)?;
+    // A scale for the whole tensor may be [1], and then the axis means nothing.
+    let axis = if cx.ty(scale).volume().is(1) { 0 } else { cx.axis(axis, rank)? };
+    let scale = cx.along(scale, axis, rank)?;
+    let zero = zero.map(|zero| cx.along(zero, axis, rank)).transpose()?;
+    Ok(Scaled { x, scale, zero, whole: None })
+}
+
+/// Splits the axis into blocks by one more dimension.
+fn blocked(
+    cx: &mut Cx<'_>,
+    (x, scale, zero): (TensorId, TensorId, Option<TensorId>),
+    block: i64,
+) -> Result<Scaled, Refusal> {
+    let rank = cx.rank(x);
+    let axis = cx.int("axis", 1)?;
+    let axis = cx.axis(axis, rank)?;
+    let size = cx.dim(x, axis).and_then(|d| d.as_const());
+    if block < 1 || size.is_some_and(|size| size % block != 0) {
+        return unsupported(format!("blocks of {block} along an axis that they do not divide"));
+    }
+    if cx.rank(scale) != rank {
+        return Err(
+            cx.bad_attr("block_size", &format!("is {block}: wanted 0 unless scales have {rank} dimensions"))
+        );
+    }
+    let whole = cx.shape(x)?;
+    let (outer, blocks) = (cx.dims(x, 0..axis)?, cx.dims(scale, axis..axis + 1)?);
+    let (size, inner) = (cx.i64s(&[block])?, cx.dims(x, axis + 1..rank)?);
+    let parts = [outer, blocks, size, inner];
+    let split = cx.join(&parts)?;
+    let x = cx.reshape_to(x, split)?;
+    let place = [axis as i64 + 1];
+    let scale = cx.unsqueeze(scale, &place)?;
+    let zero = zero.map(|zero| cx.unsqueeze(zero, &place)).transpose()?;
+    Ok(Scaled { x, scale, zero, whole: Some(whole) })
+}
+
+fn whole(cx: &mut Cx<'_>, y: TensorId, whole: Option<TensorId>) -> Outs {
+    Ok(vec![match whole {
+        Some(shape) => cx.reshape_to(y, shape)?,
+        None => y,
+    }])
+}
+
+/// The type is that of the zero point, else the attribute's, else u8.
+fn quantize(cx: &mut Cx<'_>) -> Outs {
+    let given = cx.dtype_attr("output_dtype")?;
+    let to = cx.opt(2).map(|zero| cx.dtype(zero)).or(given).unwrap_or(DType::U8);
+    if to == DType::F8E4M3 && !cx.flag("saturate", true)? {
+        return unsupported("quantization to FLOAT8E4M3FN without saturation");
+    }
+    let Scaled { mut x, scale, zero, whole: shape } = scaled(cx)?;
+    if !cx.dtype(x).is_float() {
+        x = cx.cast(x, DType::F32)?;
+    }
+    let y = cx.layer("quantize", Attrs::new().with("to", to), &[Some(x), Some(scale), zero])?;
+    whole(cx, y, shape)
+}
+
+/// The type is the attribute's, else that of the scale.
+fn dequantize(cx: &mut Cx<'_>) -> Outs {
+    let Scaled { x, scale, zero, whole: shape } = scaled(cx)?;
+    let to = cx.dtype_attr("output_dtype")?.unwrap_or(cx.dtype(scale));
+    let y = cx.layer("dequantize", Attrs::new().with("to", to), &[Some(x), Some(scale), zero])?;
+    whole(cx, y, shape)
+}
+
+/// The range of the tensor, widened to hold 0, on 0..255.
+fn dynamic_quantize(cx: &mut Cx<'_>) -> Outs {
+    let x = cx.input(0)?;
+    let all: Vec<i64> = (0..cx.rank(x) as i64).collect();
+    let (low, high) = (over(cx, "min", x, &all)?, over(cx, "max", x, &all)?);
+    let (low, high) = (cx.as_scalar(low)?, cx.as_scalar(high)?);
+    let (low, high) = (cx.bin_num("min", low, 0.0)?, cx.bin_num("max", high, 0.0)?);
+    let width = cx.bin("sub", high, low)?;
+    let scale = cx.bin_num("div", width, 255.0)?;
+    let below = cx.un("neg", low)?;
+    let exact = cx.bin("div", below, scale)?;
+    let clipped = cx.layer("clip", Attrs::new().with("min", 0.0).with("max", 255.0), &[Some(exact)])?;
+    let rounded = cx.un("round", clipped)?;
+    let zero = cx.cast(rounded, DType::U8)?;
+    let y = cx.layer("quantize", Attrs::new().with("to", DType::U8), &[Some(x), Some(scale), Some(zero)])?;
+    Ok(vec![y, scale, zero])
+}

@@ -1,0 +1,42 @@
+//! Recurrent networks.
+
+use kiln_ir::Attrs;
+
+use super::Handler;
+use crate::convert::{Cx, Outs, Refusal};
+
+/// The operators of this family.
+pub(super) const OPS: &[(&str, Handler)] = &[
+    ("GRU", |cx| {
+        let attrs = attrs(cx)?.with("linear_before_reset", cx.flag("linear_before_reset", false)?);
+        recurrent(cx, "gru", attrs)
+    }),
+    ("LSTM", |cx| {
+        let attrs = attrs(cx)?.with("input_forget", cx.flag("input_forget", false)?);
+        recurrent(cx, "lstm", attrs)
+    }),
+    ("RNN", |cx| {
+        let attrs = attrs(cx)?;
+        recurrent(cx, "rnn", attrs)
+    }),
+];
+
+/// What the three have in common. Without `hidden_size` the recurrence weights give it.
+fn attrs(cx: &Cx<'_>) -> Result<Attrs, Refusal> {
+    let from_weights = cx.dim(cx.input(2)?, 2).and_then(|d| d.as_const()).unwrap_or(0);
+    let activations = cx.node().attr::<Vec<&str>>("activations")?.unwrap_or_default();
+    let activations: Vec<String> = activations.into_iter().map(str::to_owned).collect();
+    Ok(Attrs::new()
+        .with("direction", cx.text("direction", "forward")?)
+        .with("activations", activations)
+        .with("alpha", cx.floats("activation_alpha")?)
+        .with("beta", cx.floats("activation_beta")?)
+        .with("clip", cx.float("clip", 0.0)?)
+        .with("hidden", cx.int("hidden_size", from_weights)?)
+        .with("layout", cx.int("layout", 0)?))
+}
+
+fn recurrent(cx: &mut Cx<'_>, op: &str, attrs: Attrs) -> Outs {
+    let inputs = cx.all();
+    cx.layers(op, attrs, &inputs)
+}

@@ -1,0 +1,68 @@
+//! Reductions over axes, and pooling over all of space.
+
+use kiln_ir::{Attrs, TensorId};
+
+use super::Handler;
+use super::movement::list;
+use crate::convert::{Cx, Outs, Refusal};
+
+/// The operators of this family.
+pub(super) const OPS: &[(&str, Handler)] = &[
+    ("GlobalAveragePool", |cx| global(cx, "mean")),
+    ("GlobalLpPool", global_lp),
+    ("GlobalMaxPool", |cx| global(cx, "max")),
+    ("ReduceL1", |cx| reduce(cx, "l1", 18)),
+    ("ReduceL2", |cx| reduce(cx, "l2", 18)),
+    ("ReduceLogSum", |cx| reduce(cx, "log_sum", 18)),
+    ("ReduceLogSumExp", |cx| reduce(cx, "log_sum_exp", 18)),
+    ("ReduceMax", |cx| reduce(cx, "max", 18)),
+    ("ReduceMean", |cx| reduce(cx, "mean", 18)),
+    ("ReduceMin", |cx| reduce(cx, "min", 18)),
+    ("ReduceProd", |cx| reduce(cx, "prod", 18)),
+    ("ReduceSum", |cx| reduce(cx, "sum", 13)),
+    ("ReduceSumSquare", |cx| reduce(cx, "sum_square", 18)),
+];
+
+/// Axes are an attribute before version `from`, then an input.
+fn reduce(cx: &mut Cx<'_>, op: &str, from: i64) -> Outs {
+    let axes = list(cx, "axes", 1, from)?;
+    let attrs = Attrs::new()
+        .with("op", op)
+        .with("keep_dims", cx.flag("keepdims", true)?)
+        .with("noop_with_empty_axes", cx.flag("noop_with_empty_axes", false)?);
+    Ok(vec![cx.layer("reduce", attrs, &[cx.opt(0), axes])?])
+}
+
+/// A reduction over constant axes that keeps them as 1.
+pub(super) fn over(cx: &mut Cx<'_>, op: &str, x: TensorId, axes: &[i64]) -> Result<TensorId, Refusal> {
+    let axes = cx.i64s(axes)?;
+    cx.layer("reduce", Attrs::new().with("op", op).with("keep_dims", true), &[Some(x), Some(axes)])
+}
+
+/// The axes behind batch and channel.
+pub(super) fn spatial(cx: &Cx<'_>, x: TensorId) -> Vec<i64> {
+    (2..cx.rank(x) as i64).collect()
+}
+
+fn global(cx: &mut Cx<'_>, op: &str) -> Outs {
+    let x = cx.input(0)?;
+    let axes = spatial(cx, x);
+    if axes.is_empty() {
+        return Ok(vec![cx.identity(x)?]);
+    }
+    Ok(vec![over(cx, op, x, &axes)?])
+}
+
+/// `p` was a float in version 1.
+fn global_lp(cx: &mut Cx<'_>) -> Outs {
+    let p = if cx.version() < 2 { cx.float("p", 2.0)? } else { cx.int("p", 2)? as f64 };
+    if p == 1.0 || p == 2.0 {
+        return global(cx, if p == 1.0 { "l1" } else { "l2" });
+    }
+    let x = cx.input(0)?;
+    let axes = spatial(cx, x);
+    let size = cx.un("abs", x)?;
+    let power = cx.bin_num("pow", size, p)?;
+    let sum = over(cx, "sum", power, &axes)?;
+    Ok(vec![cx.bin_num("pow", sum, 1.0 / p)?])
+}

@@ -1,0 +1,31 @@
+//! Writing by index.
+
+use kiln_ir::Attrs;
+
+use super::Handler;
+use crate::convert::{Cx, Outs};
+
+/// The operators of this family.
+pub(super) const OPS: &[(&str, Handler)] = &[
+    ("Scatter", scatter_elements),
+    ("ScatterElements", scatter_elements),
+    ("ScatterND", scatter_nd),
+    ("TensorScatter", tensor_scatter),
+];
+
+fn scatter_elements(cx: &mut Cx<'_>) -> Outs {
+    let attrs =
+        Attrs::new().with("axis", cx.int("axis", 0)?).with("reduction", cx.text("reduction", "none")?);
+    Ok(vec![cx.layer("scatter_elements", attrs, &[cx.opt(0), cx.opt(1), cx.opt(2)])?])
+}
+
+fn scatter_nd(cx: &mut Cx<'_>) -> Outs {
+    let attrs = Attrs::new().with("reduction", cx.text("reduction", "none")?);
+    Ok(vec![cx.layer("scatter_nd", attrs, &[cx.opt(0), cx.opt(1), cx.opt(2)])?])
+}
+
+/// The update of a key/value cache.
+fn tensor_scatter(cx: &mut Cx<'_>) -> Outs {
+    let attrs = Attrs::new().with("axis", cx.int("axis", -2)?).with("mode", cx.text("mode", "linear")?);
+    Ok(vec![cx.layer("kv_cache_update", attrs, &[cx.opt(0), cx.opt(1), cx.opt(2)])?])
+}

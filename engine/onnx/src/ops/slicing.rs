@@ -1,0 +1,98 @@
+//! Cutting tensors up, and padding them.
+
+use kiln_ir::{Attrs, TensorId};
+
+use super::Handler;
+use super::movement::list;
+use crate::convert::{Cx, Outs, Refusal};
+
+/// The operators of this family.
+pub(super) const OPS: &[(&str, Handler)] = &[("Pad", pad), ("Slice", slice), ("Split", split)];
+
+/// Bounds are attributes before version 10.
+fn slice(cx: &mut Cx<'_>) -> Outs {
+    let x = cx.input(0)?;
+    let starts = list(cx, "starts", 1, 10)?;
+    let ends = list(cx, "ends", 2, 10)?;
+    let axes = list(cx, "axes", 3, 10)?;
+    let steps = if cx.version() < 10 { None } else { cx.opt(4) };
+    Ok(vec![cx.layer("slice", Attrs::new(), &[Some(x), starts, ends, axes, steps])?])
+}
+
+/// Pads and value are attributes before version 11; the attribute was called `paddings` in version 1.
+fn pad(cx: &mut Cx<'_>) -> Outs {
+    let x = cx.input(0)?;
+    let attrs = Attrs::new().with("mode", cx.text("mode", "constant")?);
+    if cx.version() >= 11 {
+        return Ok(vec![cx.layer("pad", attrs, &[Some(x), cx.opt(1), cx.opt(2), cx.opt(3)])?]);
+    }
+    let name = if cx.version() < 2 { "paddings" } else { "pads" };
+    let pads = cx.node().require_attr::<&[i64]>(name)?;
+    let pads = cx.i64s(pads)?;
+    let value = cx.float("value", 0.0)?;
+    let value = cx.num_like(x, value)?;
+    Ok(vec![cx.layer("pad", attrs, &[Some(x), Some(pads), Some(value)])?])
+}
+
+/// One slice an output. Sizes are an attribute before version 13, then an input; without any the parts are equal, and
+/// the last one smaller if they cannot be.
+fn split(cx: &mut Cx<'_>) -> Outs {
+    let x = cx.input(0)?;
+    let axis = cx.int("axis", 0)?;
+    let axis = cx.axis(axis, cx.rank(x))?;
+    let parts = cx.output_count();
+    let own = cx.int("num_outputs", parts as i64)?;
+    if own != parts as i64 {
+        let found = format!("is {own}: wanted the number of outputs, {parts}");
+        return Err(cx.bad_attr("num_outputs", &found));
+    }
+    let sizes = if cx.ints("split")?.is_some() { list(cx, "split", 1, 13)? } else { cx.opt(1) };
+    let bounds = match sizes {
+        Some(sizes) => bounds_of_sizes(cx, sizes, parts)?,
+        None => equal_bounds(cx, x, axis, parts)?,
+    };
+    let pairs = bounds.iter().zip(bounds.iter().skip(1));
+    pairs.map(|(start, end)| cx.slice_to(x, axis as i64, *start, *end)).collect()
+}
+
+/// Where each part begins and the last one ends, as 1-D tensors of one element.
+fn bounds_of_sizes(cx: &mut Cx<'_>, sizes: TensorId, parts: usize) -> Result<Vec<TensorId>, Refusal> {
+    if let Some(sizes) = cx.ints_of(sizes) {
+        let mut end = 0i64;
+        let ends = sizes.iter().map(|size| {
+            end = end.saturating_add(*size);
+            end
+        });
+        let bounds: Vec<i64> = std::iter::once(0).chain(ends).collect();
+        return bounds.into_iter().map(|b| cx.i64s(&[b])).collect();
+    }
+    let mut bounds = vec![cx.i64s(&[0])?];
+    let mut end = None;
+    for i in 0..parts as i64 {
+        let size = cx.slice(sizes, 0, i, i + 1)?;
+        let next = match end {
+            Some(end) => cx.bin("add", end, size)?,
+            None => size,
+        };
+        bounds.push(next);
+        end = Some(next);
+    }
+    Ok(bounds)
+}
+
+fn equal_bounds(cx: &mut Cx<'_>, x: TensorId, axis: usize, parts: usize) -> Result<Vec<TensorId>, Refusal> {
+    let n = parts.max(1) as i64;
+    if let Some(size) = cx.dim(x, axis).and_then(|d| d.as_const()) {
+        let chunk = size / n + i64::from(size % n != 0);
+        return (0..=n).map(|i| cx.i64s(&[chunk.saturating_mul(i).min(size)])).collect();
+    }
+    let size = cx.dims(x, axis..axis + 1)?;
+    let (up, count) = (cx.i64s(&[n - 1])?, cx.i64s(&[n])?);
+    let padded = cx.bin("add", size, up)?;
+    let chunk = cx.bin("floor_div", padded, count)?;
+    let bound = |i| {
+        let i = cx.i64s(&[i])?;
+        cx.bin("mul", chunk, i)
+    };
+    (0..=n).map(bound).collect()
+}

@@ -1,0 +1,261 @@
+//! Execution contexts: one run at a time, inputs and outputs by name.
+
+use crate::engine::{Loaded, Shared, unknown};
+use crate::inspect::LayerTable;
+use crate::profile::{Given, select};
+use crate::shapes::{check_shape, check_symbols};
+use crate::{IoTensor, RuntimeError};
+use kiln_backend::{Context, Counters, Shapes};
+use kiln_ir::{Source, Tensor, TensorType};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Runs an engine. Made by [`crate::Engine::create_context`]; may move between threads.
+pub struct ExecutionContext {
+    engine: Arc<Shared>,
+    loaded: Arc<Loaded>,
+    context: Box<dyn Context>,
+    slots: Vec<Slot>,
+    profile: Option<usize>,
+    observable: bool,
+    counters: RunCounters,
+    in_flight: bool,
+}
+
+/// What was set of one input.
+#[derive(Clone, Default)]
+struct Slot {
+    shape: Option<Vec<usize>>,
+    tensor: Option<Tensor>,
+}
+
+/// What a context has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunCounters {
+    /// Times that shapes were inferred because no run of the engine had the same input shapes.
+    pub shape_inferences: u64,
+    /// Times that they were known.
+    pub shape_hits: u64,
+    /// Times that new weights were taken over after a refit.
+    pub reloads: u64,
+    /// What the backend's context did, since the last reload.
+    pub backend: Counters,
+}
+
+/// Time of one step of the last run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerTime {
+    /// Names of its layers, joined with " + "; its number where the engine tells no names.
+    pub name: String,
+    /// The tactic with its parameters.
+    pub tactic: String,
+    /// Nanoseconds on the device.
+    pub ns: f64,
+}
+
+impl ExecutionContext {
+    pub(crate) fn new(engine: Arc<Shared>) -> Result<ExecutionContext, RuntimeError> {
+        let loaded = engine.current();
+        let context = loaded.executable.context().map_err(|e| engine.backend_error(e))?;
+        Ok(ExecutionContext {
+            slots: vec![Slot::default(); engine.inputs],
+            engine,
+            loaded,
+            context,
+            profile: None,
+            observable: false,
+            counters: RunCounters::default(),
+            in_flight: false,
+        })
+    }
+
+    /// Runs once: all inputs by name in any order, outputs by name in the engine's order. Inputs set before are
+    /// forgotten.
+    pub fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
+        self.clear_inputs();
+        let mut seen = HashSet::new();
+        for (name, tensor) in inputs {
+            if !seen.insert(*name) {
+                return Err(RuntimeError::DuplicateInput { name: (*name).to_owned() });
+            }
+            self.set_input(name, tensor.clone())?;
+        }
+        self.enqueue()?;
+        self.outputs()
+    }
+
+    /// Forgets all inputs and shapes.
+    pub fn clear_inputs(&mut self) {
+        self.slots.fill(Slot::default());
+    }
+
+    /// Sets an input; it stays set for the following runs.
+    pub fn set_input(&mut self, name: &str, tensor: Tensor) -> Result<(), RuntimeError> {
+        let i = self.engine.input(name)?;
+        let io = &self.engine.io[i];
+        if tensor.dtype() != io.dtype {
+            return Err(RuntimeError::DType {
+                name: name.to_owned(),
+                found: tensor.dtype(),
+                wanted: io.dtype,
+            });
+        }
+        check_shape(io, tensor.shape())?;
+        self.slots[i] = Slot { shape: Some(tensor.shape().to_vec()), tensor: Some(tensor) };
+        Ok(())
+    }
+
+    /// Sets the shape of an input, to ask for output shapes before there is data. Data of another shape is forgotten.
+    pub fn set_input_shape(&mut self, name: &str, shape: &[usize]) -> Result<(), RuntimeError> {
+        let i = self.engine.input(name)?;
+        check_shape(&self.engine.io[i], shape)?;
+        let slot = &mut self.slots[i];
+        slot.tensor.take_if(|t| t.shape() != shape);
+        slot.shape = Some(shape.to_vec());
+        Ok(())
+    }
+
+    /// Runs only within this profile from now on; `None` (the default) takes whichever fits.
+    pub fn set_profile(&mut self, profile: Option<usize>) -> Result<(), RuntimeError> {
+        let count = self.engine.profiles.len();
+        if let Some(p) = profile.filter(|&p| p >= count) {
+            return Err(RuntimeError::Profile(format!("there is no profile {p}; the engine has {count}")));
+        }
+        self.profile = profile;
+        Ok(())
+    }
+
+    /// Inputs of which the shape (or, of shape inputs, the elements) must still be set.
+    pub fn underspecified(&self) -> Vec<&str> {
+        let open = |(t, s): &(&IoTensor, &Slot)| {
+            let fixed = t.ty().static_dims().is_some();
+            if t.is_shape_input { s.tensor.is_none() } else { s.shape.is_none() && !fixed }
+        };
+        let pairs = self.engine.input_tensors().iter().zip(&self.slots);
+        pairs.filter(open).map(|(t, _)| t.name.as_str()).collect()
+    }
+
+    /// Types of the outputs for the shapes set so far. Dimensions that only the run determines are symbols; their
+    /// [`kiln_ir::Dim::upper_bound`] is the most that they can be.
+    pub fn infer_shapes(&mut self) -> Result<Vec<(String, TensorType)>, RuntimeError> {
+        let shapes = self.shapes()?;
+        let outs = &self.loaded.program.graph.outputs;
+        let named = self.engine.output_tensors().iter().zip(outs);
+        Ok(named.map(|(t, &v)| (t.name.clone(), shapes.fact(v).ty.clone())).collect())
+    }
+
+    /// Starts a run with the inputs set. Everything about them is checked before anything runs.
+    pub fn enqueue(&mut self) -> Result<(), RuntimeError> {
+        self.follow_refit()?;
+        let missing = |(t, s): (&IoTensor, &Slot)| {
+            s.tensor.clone().ok_or_else(|| RuntimeError::MissingInput {
+                name: t.name.clone(),
+                wanted: t.ty().to_string(),
+            })
+        };
+        let inputs: Vec<Tensor> =
+            self.engine.input_tensors().iter().zip(&self.slots).map(missing).collect::<Result<_, _>>()?;
+        let shapes = self.shapes()?;
+        self.in_flight = false;
+        self.context.enqueue(&inputs, &shapes).map_err(|e| self.engine.backend_error(e))?;
+        self.in_flight = true;
+        Ok(())
+    }
+
+    /// Waits for the run and gives its outputs, once.
+    pub fn outputs(&mut self) -> Result<Vec<(String, Tensor)>, RuntimeError> {
+        if !std::mem::take(&mut self.in_flight) {
+            return Err(RuntimeError::State(
+                "there is no run whose outputs were not taken; call enqueue".into(),
+            ));
+        }
+        let outs = self.context.outputs().map_err(|e| self.engine.backend_error(e))?;
+        Ok(self.engine.output_tensors().iter().map(|t| t.name.clone()).zip(outs).collect())
+    }
+
+    /// Keeps values between layers so that [`ExecutionContext::observe`] can read them, from the next run on.
+    pub fn set_observable(&mut self, on: bool) {
+        self.observable = on;
+        self.context.set_observable(on);
+    }
+
+    /// A tensor of the last run by name: an input, weight, output or value between layers.
+    pub fn observe(&mut self, name: &str) -> Result<Tensor, RuntimeError> {
+        let graph = &self.loaded.program.graph;
+        let v = graph.find(name).ok_or_else(|| unknown(&self.engine.io, "tensor", name))?;
+        if let Source::Weight(w) = &graph.value(v).source {
+            return Ok(w.tensor.clone());
+        }
+        let input = graph.inputs.iter().position(|&i| i == v).and_then(|i| self.slots.get(i));
+        if let Some(t) = input.and_then(|s| s.tensor.clone()) {
+            return Ok(t);
+        }
+        self.context.observe(v).map_err(|e| self.engine.backend_error(e))
+    }
+
+    /// Times of the steps of the last run; asks the backend to take times from then on.
+    pub fn layer_times(&mut self) -> Result<Vec<LayerTime>, RuntimeError> {
+        let times = self.context.step_times().map_err(|e| self.engine.backend_error(e))?;
+        let steps = &self.loaded.program.steps;
+        let named = times.into_iter().filter_map(|t| Some((steps.get(t.step)?, t.ns)));
+        Ok(named.map(|(s, ns)| LayerTime { name: s.name.clone(), tactic: s.tactic.id(), ns }).collect())
+    }
+
+    /// The layers at the shapes set, as far as the engine tells them.
+    pub fn inspector(&mut self) -> Result<LayerTable, RuntimeError> {
+        let shapes = self.shapes()?;
+        let verbosity = self.engine.told.verbosity;
+        Ok(LayerTable::with_shapes(&self.loaded.program, verbosity, Some(&shapes)))
+    }
+
+    /// What this context has done.
+    pub fn counters(&self) -> RunCounters {
+        RunCounters { backend: self.context.counters(), ..self.counters }
+    }
+
+    /// Takes over new weights, between runs.
+    fn follow_refit(&mut self) -> Result<(), RuntimeError> {
+        let current = self.engine.current();
+        if Arc::ptr_eq(&current, &self.loaded) {
+            return Ok(());
+        }
+        let mut context = current.executable.context().map_err(|e| self.engine.backend_error(e))?;
+        context.set_observable(self.observable);
+        self.context = context;
+        self.loaded = current;
+        self.in_flight = false;
+        self.counters.reloads += 1;
+        Ok(())
+    }
+
+    /// Shapes for the inputs set, after all checks.
+    fn shapes(&mut self) -> Result<Arc<Shapes>, RuntimeError> {
+        let io = self.engine.input_tensors();
+        let given: Vec<Given> =
+            io.iter().zip(&self.slots).map(|(t, s)| given(t, s)).collect::<Result<_, _>>()?;
+        check_symbols(io, &given)?;
+        match self.profile {
+            Some(p) => self.engine.profiles.get(p).map_or(Ok(()), |x| x.admits(p, io, &given))?,
+            None if self.engine.profiles.is_empty() => {}
+            None => select(&self.engine.profiles, io, &given).map(drop)?,
+        }
+        let (shapes, inferred) = self.loaded.shapes.get(&self.loaded.program, io, &given)?;
+        let count =
+            if inferred { &mut self.counters.shape_inferences } else { &mut self.counters.shape_hits };
+        *count += 1;
+        Ok(shapes)
+    }
+}
+
+fn given(t: &IoTensor, s: &Slot) -> Result<Given, RuntimeError> {
+    let missing = || RuntimeError::MissingInput { name: t.name.clone(), wanted: t.ty().to_string() };
+    let shape = s.shape.clone().or_else(|| t.ty().static_dims()).ok_or_else(missing)?;
+    let content = if t.is_shape_input { Some(s.tensor.clone().ok_or_else(missing)?) } else { None };
+    Ok(Given { shape, content })
+}
+
+impl std::fmt::Debug for ExecutionContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ExecutionContext({:?}, {:?})", self.loaded.program.graph.name, self.counters())
+    }
+}

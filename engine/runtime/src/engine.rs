@@ -1,0 +1,248 @@
+//! Engines: a program on a device, shared by all its contexts.
+
+use crate::RuntimeError;
+use crate::backends::Backends;
+use crate::context::ExecutionContext;
+use crate::inspect::LayerTable;
+use crate::io::{IoMode, IoTensor, io_tensors};
+use crate::plan::{Plan, PlanHeader, Verbosity};
+use crate::profile::Profile;
+use crate::shapes::ShapeCache;
+use kiln_backend::{Backend, BackendError, Device, Executable, Place, Program, Target};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// A program loaded on a device. Cloning shares it; any thread may make contexts.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What contexts hold of an engine.
+pub(crate) struct Shared {
+    pub(crate) backend: String,
+    pub(crate) target: Target,
+    pub(crate) device: Arc<dyn Device>,
+    /// Inputs, then outputs.
+    pub(crate) io: Vec<IoTensor>,
+    /// How many of `io` are inputs.
+    pub(crate) inputs: usize,
+    pub(crate) profiles: Vec<Profile>,
+    pub(crate) told: Told,
+    /// Held while a refit makes new weights, so that two do not lose each other's.
+    pub(crate) refitting: Mutex<()>,
+    /// What runs now; a refit puts another in its place.
+    current: RwLock<Arc<Loaded>>,
+}
+
+/// What an engine tells of itself.
+pub(crate) struct Told {
+    pub(crate) layers: LayerTable,
+    pub(crate) verbosity: Verbosity,
+    pub(crate) refittable: bool,
+}
+
+/// One state of the weights on the device.
+pub(crate) struct Loaded {
+    pub(crate) program: Arc<Program>,
+    pub(crate) executable: Arc<dyn Executable>,
+    pub(crate) shapes: ShapeCache,
+}
+
+impl Engine {
+    /// Loads a program on the backend's best device. `profiles` may be empty if all input shapes are fixed, or if the
+    /// program plans no arena.
+    pub fn from_program(
+        program: Program,
+        profiles: Vec<Profile>,
+        backend: Arc<dyn Backend>,
+    ) -> Result<Engine, RuntimeError> {
+        let targets = backend.targets().map_err(|e| backend_error(backend.name(), e))?;
+        let none = || BackendError::Unsupported("no device".into());
+        let target = targets.into_iter().next().ok_or_else(|| backend_error(backend.name(), none()))?;
+        Engine::on_target(program, profiles, backend.as_ref(), target)
+    }
+
+    /// Loads a plan on the first of the backend's devices that it runs on. What differs from the device that it was
+    /// built for is logged as warnings.
+    pub fn from_plan(plan: Plan, backend: Arc<dyn Backend>) -> Result<Engine, RuntimeError> {
+        let Plan { header, program, layers, network: _ } = plan;
+        let targets = backend.targets().map_err(|e| backend_error(backend.name(), e))?;
+        let mut refusal = format!("the backend \"{}\" has no device", backend.name());
+        for target in targets {
+            let c = header.check_compatibility(&target);
+            match c.refusal {
+                Some(reason) => refusal = reason,
+                None => {
+                    c.warnings.iter().for_each(|w| tracing::warn!("plan \"{}\": {w}", header.name));
+                    let told = Told { layers, verbosity: header.verbosity, refittable: header.refittable };
+                    return Engine::build(program, header.profiles, backend.as_ref(), target, told);
+                }
+            }
+        }
+        Err(RuntimeError::Incompatible(refusal))
+    }
+
+    /// Maps a plan file and loads it on the backend that it names.
+    pub fn load(path: &Path, backends: &Backends) -> Result<Engine, RuntimeError> {
+        let header = PlanHeader::peek(path)?;
+        let backend = backends.get(&header.target.backend)?;
+        Engine::from_plan(Plan::open(path)?, backend)
+    }
+
+    /// Loads a program on one of the backend's devices.
+    pub fn on_target(
+        program: Program,
+        profiles: Vec<Profile>,
+        backend: &dyn Backend,
+        target: Target,
+    ) -> Result<Engine, RuntimeError> {
+        let verbosity = Verbosity::Detailed;
+        let told = Told { layers: LayerTable::of(&program, verbosity), verbosity, refittable: true };
+        Engine::build(program, profiles, backend, target, told)
+    }
+
+    fn build(
+        program: Program,
+        mut profiles: Vec<Profile>,
+        backend: &dyn Backend,
+        target: Target,
+        told: Told,
+    ) -> Result<Engine, RuntimeError> {
+        let io = io_tensors(&program);
+        if profiles.is_empty() {
+            profiles.extend(Profile::fixed(&io));
+        }
+        let planned = program.memory.places.iter().any(|p| matches!(p, Place::Arena { .. }));
+        if profiles.is_empty() && planned {
+            return Err(RuntimeError::Profile(
+                "the network has dynamic inputs; the engine wants at least one profile".into(),
+            ));
+        }
+        profiles.iter().try_for_each(|p| p.check(&io))?;
+        let name = backend.name().to_owned();
+        let device = backend.open(&target).map_err(|e| backend_error(&name, e))?;
+        let current = RwLock::new(load(&name, device.as_ref(), program)?);
+        let inputs = io.iter().filter(|t| t.mode == IoMode::Input).count();
+        let shared = Shared {
+            backend: name,
+            target,
+            device,
+            io,
+            inputs,
+            profiles,
+            told,
+            refitting: Mutex::new(()),
+            current,
+        };
+        Ok(Engine { shared: Arc::new(shared) })
+    }
+
+    /// A context with memory of its own. Contexts of one engine may run at the same time, each on one thread.
+    pub fn create_context(&self) -> Result<ExecutionContext, RuntimeError> {
+        ExecutionContext::new(self.shared.clone())
+    }
+
+    /// The network's name.
+    pub fn name(&self) -> String {
+        self.program().graph.name.clone()
+    }
+
+    /// Inputs in order, then outputs in order.
+    pub fn io_tensors(&self) -> &[IoTensor] {
+        &self.shared.io
+    }
+
+    /// The input or output of this name (the input, if both have it).
+    pub fn io_tensor(&self, name: &str) -> Result<&IoTensor, RuntimeError> {
+        let found = self.shared.io.iter().find(|t| t.name == name);
+        found.ok_or_else(|| unknown(&self.shared.io, "tensor", name))
+    }
+
+    /// Its optimization profiles.
+    pub fn profiles(&self) -> &[Profile] {
+        &self.shared.profiles
+    }
+
+    /// The name of the backend that runs it.
+    pub fn backend(&self) -> &str {
+        &self.shared.backend
+    }
+
+    /// The device that it runs on.
+    pub fn target(&self) -> &Target {
+        &self.shared.target
+    }
+
+    /// Its layers, as far as it tells them.
+    pub fn inspector(&self) -> &LayerTable {
+        &self.shared.told.layers
+    }
+
+    /// The program with the weights in use now.
+    pub fn program(&self) -> Arc<Program> {
+        self.shared.current().program.clone()
+    }
+
+    /// Bytes of activations that one context wants, as planned.
+    pub fn context_memory(&self) -> u64 {
+        self.program().memory.arena
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Engine({:?} on {})", self.name(), self.shared.target.device)
+    }
+}
+
+impl Shared {
+    /// What runs now.
+    pub(crate) fn current(&self) -> Arc<Loaded> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Loads another program of the same inputs and outputs and lets the next runs use it; running ones finish with
+    /// the old. Nothing changes if loading fails.
+    pub(crate) fn swap(&self, program: Program) -> Result<(), RuntimeError> {
+        let new = load(&self.backend, self.device.as_ref(), program)?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(())
+    }
+
+    /// Inputs in order.
+    pub(crate) fn input_tensors(&self) -> &[IoTensor] {
+        self.io.get(..self.inputs).unwrap_or_default()
+    }
+
+    /// Outputs in order.
+    pub(crate) fn output_tensors(&self) -> &[IoTensor] {
+        self.io.get(self.inputs..).unwrap_or_default()
+    }
+
+    /// Position of an input.
+    pub(crate) fn input(&self, name: &str) -> Result<usize, RuntimeError> {
+        let ins = self.input_tensors();
+        ins.iter().position(|t| t.name == name).ok_or_else(|| unknown(ins, "input", name))
+    }
+
+    pub(crate) fn backend_error(&self, e: BackendError) -> RuntimeError {
+        backend_error(&self.backend, e)
+    }
+}
+
+fn load(backend: &str, device: &dyn Device, program: Program) -> Result<Arc<Loaded>, RuntimeError> {
+    let program = Arc::new(program);
+    let executable = device.load(program.clone()).map_err(|e| backend_error(backend, e))?;
+    Ok(Arc::new(Loaded { program, executable, shapes: ShapeCache::default() }))
+}
+
+pub(crate) fn backend_error(backend: &str, source: BackendError) -> RuntimeError {
+    RuntimeError::Backend { backend: backend.to_owned(), source }
+}
+
+pub(crate) fn unknown(io: &[IoTensor], mode: &'static str, name: &str) -> RuntimeError {
+    let names: Vec<&str> = io.iter().map(|t| t.name.as_str()).collect();
+    let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    RuntimeError::UnknownTensor { name: name.to_owned(), mode, known }
+}

@@ -1,0 +1,155 @@
+//! What can go wrong when an engine is loaded or run.
+
+use crate::plan::PlanError;
+use kiln_backend::BackendError;
+use kiln_ir::{DType, IrError};
+use thiserror::Error;
+
+/// An error of the runtime. Those about a tensor name it, say what was found and what was wanted.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RuntimeError {
+    /// No tensor has this name.
+    #[error("the engine has no {mode} \"{name}\"; it has {known}")]
+    UnknownTensor {
+        /// The name asked for.
+        name: String,
+        /// "input", "output" or "tensor".
+        mode: &'static str,
+        /// The names that exist.
+        known: String,
+    },
+    /// An input was not given.
+    #[error("input \"{name}\" is missing; it wants {wanted}")]
+    MissingInput {
+        /// The input.
+        name: String,
+        /// Its type.
+        wanted: String,
+    },
+    /// An input was given twice.
+    #[error("input \"{name}\" is given twice")]
+    DuplicateInput {
+        /// The input.
+        name: String,
+    },
+    /// An input has the wrong element type.
+    #[error(
+        "input \"{name}\" is {found}, wants {wanted}; convert it, or build the engine for {found} inputs"
+    )]
+    DType {
+        /// The input.
+        name: String,
+        /// Its element type.
+        found: DType,
+        /// The engine's.
+        wanted: DType,
+    },
+    /// An input has the wrong number of dimensions.
+    #[error("input \"{name}\" has shape {found:?}, wants {wanted_rank} dimensions: [{wanted}]")]
+    Rank {
+        /// The input.
+        name: String,
+        /// Its shape.
+        found: Vec<usize>,
+        /// How many dimensions it wants.
+        wanted_rank: usize,
+        /// Its dimensions as text.
+        wanted: String,
+    },
+    /// A fixed dimension differs.
+    #[error("input \"{name}\" has shape {found:?}: dimension {axis} must be {wanted}")]
+    Dim {
+        /// The input.
+        name: String,
+        /// Its shape.
+        found: Vec<usize>,
+        /// The dimension that differs.
+        axis: usize,
+        /// What it must be.
+        wanted: String,
+    },
+    /// One symbol would have two values.
+    #[error(
+        "dimension \"{symbol}\" is {a} in input \"{a_name}\" and {b} in input \"{b_name}\"; it must be the same in both"
+    )]
+    Symbol {
+        /// The symbol.
+        symbol: String,
+        /// An input.
+        a_name: String,
+        /// Its value there.
+        a: i64,
+        /// Another input (or the same, at another dimension).
+        b_name: String,
+        /// Its value there.
+        b: i64,
+    },
+    /// An input's shape lies outside the optimization profile.
+    #[error(
+        "input \"{name}\" has {what} {found:?}, outside profile {profile}: min {min:?}, max {max:?}; build the engine \
+         with a profile that covers it"
+    )]
+    OutsideProfile {
+        /// The input.
+        name: String,
+        /// "shape" or "values".
+        what: &'static str,
+        /// What it has.
+        found: Vec<i64>,
+        /// The profile.
+        profile: usize,
+        /// Its least.
+        min: Vec<i64>,
+        /// Its greatest.
+        max: Vec<i64>,
+    },
+    /// No optimization profile holds the inputs.
+    #[error("none of the {count} profiles covers the inputs; the nearest: {nearest}")]
+    NoProfile {
+        /// How many profiles the engine has.
+        count: usize,
+        /// Why the last one tried does not.
+        nearest: String,
+    },
+    /// An optimization profile is illegal.
+    #[error("optimization profile: {0}")]
+    Profile(String),
+    /// Outputs were asked for before a run.
+    #[error("{0}")]
+    State(String),
+    /// A plan wants a backend that is not there.
+    #[error(
+        "the plan wants the backend \"{name}\"; there is {known}. Link it in, or put its library on the plug-in path"
+    )]
+    NoBackend {
+        /// The backend.
+        name: String,
+        /// Those registered.
+        known: String,
+    },
+    /// A backend of this name exists already.
+    #[error("two backends are named \"{0}\"")]
+    DuplicateBackend(String),
+    /// The plan does not run on this device.
+    #[error("the plan does not run here: {0}")]
+    Incompatible(String),
+    /// A weight can't be set.
+    #[error("refit: {0}")]
+    Refit(String),
+    /// The plan file is broken.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The backend failed.
+    #[error("backend \"{backend}\": {source}")]
+    Backend {
+        /// Its name.
+        backend: String,
+        /// What it said.
+        #[source]
+        source: BackendError,
+    },
+    /// Shapes do not go together, found before anything ran.
+    #[error(transparent)]
+    Ir(#[from] IrError),
+}

@@ -1,0 +1,225 @@
+//! Whole plans: writing and reading.
+
+use super::header::{PlanHeader, Requirement, Verbosity};
+use super::layout::{self, ENTRY, Entry, HEAD, Head, Kind};
+use super::parts::Parts;
+use super::weights::Store;
+use super::{PlanError, blobs, verify, weights};
+use crate::inspect::LayerTable;
+use crate::io::io_tensors;
+use crate::profile::Profile;
+use kiln_backend::wire::BlobList;
+use kiln_backend::{Program, Target};
+use kiln_ir::wire::WeightList;
+use kiln_ir::{Bytes, Graph};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A built network with all that is needed to run it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What it says about itself.
+    pub header: PlanHeader,
+    /// What runs.
+    pub program: Program,
+    /// The layers, as far as the plan tells them.
+    pub layers: LayerTable,
+    /// The network before passes, so that the builder can build it again for another device.
+    pub network: Option<Graph>,
+}
+
+impl Plan {
+    /// A plan of a program, with layers told by name.
+    pub fn new(program: Program, profiles: Vec<Profile>, target: Target) -> Plan {
+        let weight_is_named = |g: &Graph| {
+            g.value_ids().any(|v| g.weight(v).is_some_and(|w| w.name.is_some() || w.recipe.is_some()))
+        };
+        let header = PlanHeader {
+            name: program.graph.name.clone(),
+            target,
+            io: io_tensors(&program),
+            profiles,
+            plugins: Vec::new(),
+            verbosity: Verbosity::default(),
+            refittable: weight_is_named(&program.graph),
+            context_memory: program.memory.arena,
+        };
+        let layers = LayerTable::of(&program, header.verbosity);
+        Plan { header, program, layers, network: None }
+    }
+
+    /// The same plan that tells this much of its layers.
+    pub fn with_verbosity(mut self, verbosity: Verbosity) -> Plan {
+        self.header.verbosity = verbosity;
+        self.layers = LayerTable::of(&self.program, verbosity);
+        self
+    }
+
+    /// The same plan that keeps the network before passes.
+    pub fn with_network(mut self, network: Graph) -> Plan {
+        self.network = Some(network);
+        self
+    }
+
+    /// The same plan that needs these plug-in libraries.
+    pub fn with_plugins(mut self, mut plugins: Vec<Requirement>) -> Plan {
+        plugins.sort();
+        plugins.dedup();
+        self.header.plugins = plugins;
+        self
+    }
+
+    /// The file's bytes. Equal plans give equal bytes.
+    pub fn write(&self) -> Result<Vec<u8>, PlanError> {
+        Ok(self.parts()?.to_vec())
+    }
+
+    /// Writes the file: beside its place first, then moved there, so that nobody sees half a plan.
+    pub fn write_file(&self, path: &Path) -> Result<(), PlanError> {
+        let parts = self.parts()?;
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.tmp", std::process::id()));
+        let beside = path.with_file_name(name);
+        let write = || {
+            let mut f = File::create(&beside)?;
+            parts.write_to(&mut f)?;
+            f.flush()?;
+            f.sync_all()?;
+            std::fs::rename(&beside, path)
+        };
+        write().map_err(|e| {
+            // The first error is the one to report; a leftover does no harm.
+            drop(std::fs::remove_file(&beside));
+            io_error(path, e)
+        })
+    }
+
+    fn parts(&self) -> Result<Parts, PlanError> {
+        let (mut weights, mut kernels) = (WeightList::default(), BlobList::default());
+        let program =
+            self.program.to_cbor(&mut weights, &mut kernels).map_err(|e| payload(Kind::Program, e))?;
+        let network = match &self.network {
+            Some(g) => Some(g.to_cbor(&mut weights).map_err(|e| payload(Kind::Network, e))?),
+            None => None,
+        };
+        let (table, data) = weights::write(&weights);
+        let mut sections = vec![
+            (Kind::Header, one(self.header.to_cbor()?)),
+            (Kind::Program, one(program)),
+            (Kind::Blobs, blobs::write(&kernels)),
+            (Kind::WeightTable, table),
+            (Kind::Layers, one(self.layers.to_json().into_bytes())),
+        ];
+        sections.extend(network.map(|n| (Kind::Network, one(n))));
+        sections.push((Kind::Weights, data));
+        Ok(layout::assemble(sections))
+    }
+
+    /// Reads a plan and verifies its program. Weights share the memory of `bytes`.
+    pub fn read(bytes: impl Into<Bytes>) -> Result<Plan, PlanError> {
+        let file = Image { bytes: bytes.into() };
+        let (_, entries) = layout::parse(file.bytes.as_slice())?;
+        let header = PlanHeader::from_cbor(file.section(&entries, Kind::Header)?.as_slice())?;
+        let kernels = blobs::read(&file.section(&entries, Kind::Blobs)?)?;
+        let table = file.section(&entries, Kind::WeightTable)?;
+        let store = Store::new(table, file.unchecked(&entries, Kind::Weights)?)?;
+        let program = file.section(&entries, Kind::Program)?;
+        let program = Program::from_cbor(program.as_slice(), &store, &kernels)
+            .map_err(|e| payload(Kind::Program, e))?;
+        verify(&program, &header.target.memory)?;
+        if io_tensors(&program) != header.io {
+            return Err(PlanError::Program("its inputs and outputs are not those of the header".into()));
+        }
+        let layers = file.section(&entries, Kind::Layers)?;
+        let layers = LayerTable::from_json(layers.as_slice()).map_err(|e| payload(Kind::Layers, e))?;
+        let network = match entries.iter().any(|e| e.kind == Kind::Network) {
+            true => {
+                let n = file.section(&entries, Kind::Network)?;
+                Some(Graph::from_cbor(n.as_slice(), &store).map_err(|e| payload(Kind::Network, e))?)
+            }
+            false => None,
+        };
+        Ok(Plan { header, program, layers, network })
+    }
+
+    /// Maps a file and reads it; weights stay in the file until they are used. The file must not be changed while the
+    /// plan or an engine made from it lives: replace it as [`Plan::write_file`] does, by moving another there.
+    pub fn open(path: &Path) -> Result<Plan, PlanError> {
+        let file = File::open(path).map_err(|e| io_error(path, e))?;
+        if file.metadata().map_err(|e| io_error(path, e))?.len() == 0 {
+            return Err(PlanError::Magic { found: "nothing".into() });
+        }
+        // SAFETY: the map is read only, and its contract that nobody changes the file meanwhile is passed on above.
+        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| io_error(path, e))?;
+        let len = map.len();
+        let bytes = Bytes::window(Arc::new(map), 0, len);
+        Plan::read(bytes.ok_or_else(|| PlanError::Layout("the map has another size than the file".into()))?)
+    }
+}
+
+impl PlanHeader {
+    /// Reads the header of a file and nothing else.
+    pub fn peek(path: &Path) -> Result<PlanHeader, PlanError> {
+        let fail = |e| io_error(path, e);
+        let mut file = File::open(path).map_err(fail)?;
+        let size = file.metadata().map_err(fail)?.len();
+        let mut start = Vec::new();
+        (&mut file).take(HEAD as u64).read_to_end(&mut start).map_err(fail)?;
+        let head = Head::parse(&start)?;
+        if head.size != size {
+            return Err(PlanError::Truncated { what: "the file".into(), wanted: head.size, found: size });
+        }
+        (&mut file).take((ENTRY * head.sections) as u64).read_to_end(&mut start).map_err(fail)?;
+        let table = head.table(&start)?;
+        let entry = find(&table.entries, Kind::Header)?;
+        let mut section = Vec::new();
+        file.seek(SeekFrom::Start(entry.start as u64)).map_err(fail)?;
+        file.take(entry.len as u64).read_to_end(&mut section).map_err(fail)?;
+        entry.check(&section)?;
+        PlanHeader::from_cbor(&section)
+    }
+}
+
+/// A file in memory.
+struct Image {
+    bytes: Bytes,
+}
+
+impl Image {
+    fn unchecked(&self, entries: &[Entry], kind: Kind) -> Result<Bytes, PlanError> {
+        let e = find(entries, kind)?;
+        let cut = || PlanError::Truncated {
+            what: format!("the {} section", kind.name()),
+            wanted: (e.start + e.len) as u64,
+            found: self.bytes.as_slice().len() as u64,
+        };
+        self.bytes.slice(e.start, e.len).ok_or_else(cut)
+    }
+
+    /// A section whose hash is right.
+    fn section(&self, entries: &[Entry], kind: Kind) -> Result<Bytes, PlanError> {
+        let data = self.unchecked(entries, kind)?;
+        find(entries, kind)?.check(data.as_slice())?;
+        Ok(data)
+    }
+}
+
+fn find(entries: &[Entry], kind: Kind) -> Result<&Entry, PlanError> {
+    entries.iter().find(|e| e.kind == kind).ok_or(PlanError::MissingSection(kind.name()))
+}
+
+fn one(bytes: Vec<u8>) -> Parts {
+    let mut p = Parts::default();
+    p.push(bytes);
+    p
+}
+
+fn payload(kind: Kind, e: impl std::fmt::Display) -> PlanError {
+    PlanError::Payload { section: kind.name(), message: e.to_string() }
+}
+
+fn io_error(path: &Path, e: std::io::Error) -> PlanError {
+    PlanError::Io { path: path.display().to_string(), message: e.to_string() }
+}

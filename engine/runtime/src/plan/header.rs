@@ -1,0 +1,60 @@
+//! What a plan says about itself, readable without loading it.
+
+use crate::io::{IoMode, IoTensor};
+use crate::profile::Profile;
+use kiln_backend::Target;
+
+/// How much of its layers a plan tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Verbosity {
+    /// Nothing: layers are numbers.
+    None = 0,
+    /// Names of layers.
+    #[default]
+    Names = 1,
+    /// Names, operators, tactics, types, shapes and memory.
+    Detailed = 2,
+}
+
+/// A backend or plug-in library that a plan needs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Requirement {
+    /// Its name.
+    pub name: String,
+    /// The version that the plan was built with.
+    pub version: String,
+}
+
+/// What a plan says about itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanHeader {
+    /// The network's name.
+    pub name: String,
+    /// The device that it was built for.
+    pub target: Target,
+    /// Inputs, then outputs.
+    pub io: Vec<IoTensor>,
+    /// The shapes that it was built for.
+    pub profiles: Vec<Profile>,
+    /// Plug-in libraries that its layers come from, by name.
+    pub plugins: Vec<Requirement>,
+    /// How much of its layers it tells.
+    pub verbosity: Verbosity,
+    /// May named weights be replaced?
+    pub refittable: bool,
+    /// Bytes of activations that one context wants.
+    pub context_memory: u64,
+}
+
+impl PlanHeader {
+    /// Inputs in order.
+    pub fn inputs(&self) -> impl Iterator<Item = &IoTensor> {
+        self.io.iter().filter(|t| t.mode == IoMode::Input)
+    }
+
+    /// Outputs in order.
+    pub fn outputs(&self) -> impl Iterator<Item = &IoTensor> {
+        self.io.iter().filter(|t| t.mode == IoMode::Output)
+    }
+}

@@ -1,0 +1,96 @@
+//! Weights of a plan: their table, and bytes that are checked chunk by chunk when they are taken.
+
+use super::PlanError;
+use super::layout::{ALIGN, hash_at, u64_at};
+use super::parts::Parts;
+use kiln_ir::wire::{WeightList, WeightSource};
+use kiln_ir::{Bytes, IrError};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes hashed together.
+pub(super) const CHUNK: usize = 1 << 20;
+
+/// The weight table and the weights of a list.
+pub(super) fn write(list: &WeightList) -> (Parts, Parts) {
+    let mut table = Vec::new();
+    let mut data = Parts::default();
+    table.extend((list.tensors().len() as u64).to_le_bytes());
+    for t in list.tensors() {
+        data.align(ALIGN);
+        table.extend(data.len().to_le_bytes());
+        table.extend((t.bytes().len() as u64).to_le_bytes());
+        data.push(t.shared_bytes());
+    }
+    data.chunk_hashes(CHUNK).iter().for_each(|h| table.extend(h));
+    let mut parts = Parts::default();
+    parts.push(table);
+    (parts, data)
+}
+
+/// The weights of a file.
+pub(super) struct Store {
+    table: Bytes,
+    count: u64,
+    data: Bytes,
+    checked: Vec<AtomicBool>,
+}
+
+impl Store {
+    /// Checks the table's size against the number of weights and chunks, and that all weights lie in the data. Reads
+    /// nothing of the data.
+    pub(super) fn new(table: Bytes, data: Bytes) -> Result<Store, PlanError> {
+        let bad = |m: String| PlanError::Layout(format!("weight table: {m}"));
+        let (t, size) = (table.as_slice(), data.as_slice().len());
+        let count = u64_at(t, 0);
+        let chunks = size.div_ceil(CHUNK);
+        let wanted = count.checked_mul(16).and_then(|n| n.checked_add(8 + 32 * chunks as u64));
+        if t.len() < 8 || wanted != Some(t.len() as u64) {
+            return Err(bad(format!("{} bytes for {count} weights and {chunks} chunks", t.len())));
+        }
+        let store =
+            Store { count, data, checked: (0..chunks).map(|_| AtomicBool::new(false)).collect(), table };
+        for i in 0..count {
+            let (start, len) = store.entry(i);
+            if start % ALIGN != 0 || start.checked_add(len).is_none_or(|end| end > size as u64) {
+                return Err(bad(format!("weight {i} is {len} bytes at {start}, of {size}")));
+            }
+        }
+        Ok(store)
+    }
+
+    fn entry(&self, i: u64) -> (u64, u64) {
+        let at = 8 + 16 * i as usize;
+        (u64_at(self.table.as_slice(), at), u64_at(self.table.as_slice(), at + 8))
+    }
+
+    /// Checks the chunks that hold these bytes, each once.
+    fn check(&self, start: usize, len: usize) -> Result<(), PlanError> {
+        if len == 0 {
+            return Ok(());
+        }
+        let hashes = 8 + 16 * self.count as usize;
+        for i in start / CHUNK..=(start + len - 1) / CHUNK {
+            let Some(done) = self.checked.get(i).filter(|c| !c.load(Ordering::Acquire)) else { continue };
+            let data = self.data.as_slice();
+            let chunk = data.get(i * CHUNK..data.len().min((i + 1) * CHUNK)).unwrap_or_default();
+            if *blake3::hash(chunk).as_bytes() != hash_at(self.table.as_slice(), hashes + 32 * i) {
+                return Err(PlanError::Hash { what: format!("chunk {i} of the weights") });
+            }
+            done.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+impl WeightSource for Store {
+    fn get(&self, index: u64) -> Result<Bytes, IrError> {
+        let refuse = |m: String| IrError::Payload(m);
+        if index >= self.count {
+            return Err(refuse(format!("weight {index} does not exist; the plan has {}", self.count)));
+        }
+        let (start, len) = self.entry(index);
+        let (start, len) = (start as usize, len as usize);
+        self.check(start, len).map_err(|e| refuse(e.to_string()))?;
+        self.data.slice(start, len).ok_or_else(|| refuse(format!("weight {index} lies outside the plan")))
+    }
+}

@@ -1,0 +1,233 @@
+//! Executables and contexts of a library as the engine sees them.
+
+use super::call;
+use super::loaded::DeviceObject;
+use super::objects::Object;
+use super::outgoing::{Payload, Tensors};
+use ::kiln_backend::wire::{self, BlobList, TensorViews};
+use ::kiln_backend::{BackendError, Context, Counters, Executable, Program, Shapes, StepTime};
+use kiln_abi::*;
+use kiln_ir::{Tensor, ValueId};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+type ExecutableObject = Object<kiln_executable, Arc<DeviceObject>>;
+
+/// How many shapes are kept in the form that crosses.
+const SHAPES_KEPT: usize = 64;
+
+/// A program of a library.
+pub(super) struct LoadedExecutable {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    object: ExecutableObject,
+    program: Arc<Program>,
+    /// The program's values in the order of the payload.
+    values: Vec<ValueId>,
+    /// The number of each of the program's values in the payload.
+    numbers: Vec<Option<ValueId>>,
+    shapes: Mutex<Vec<Arc<Crossing>>>,
+}
+
+impl LoadedExecutable {
+    /// `numbers` are the payload's numbers of the program's values.
+    pub(super) fn new(
+        object: ExecutableObject,
+        program: Arc<Program>,
+        numbers: &[Option<ValueId>],
+    ) -> LoadedExecutable {
+        let mut values: Vec<(ValueId, ValueId)> = numbers
+            .iter()
+            .enumerate()
+            .filter_map(|(old, new)| Some(((*new)?, ValueId(old as u32))))
+            .collect();
+        values.sort();
+        let values = values.into_iter().map(|(_, old)| old).collect();
+        let numbers = numbers.to_vec();
+        LoadedExecutable {
+            inner: Arc::new(Inner { object, program, values, numbers, shapes: Mutex::default() }),
+        }
+    }
+}
+
+impl Executable for LoadedExecutable {
+    fn context(&self) -> Result<Box<dyn Context>, BackendError> {
+        let lib = self.inner.object.library();
+        let f = lib.slot(lib.table.executable_context, "executable_context")?;
+        // SAFETY: the object is alive; place and sink live for the call.
+        let ptr = call::object(|out, err| unsafe { f(self.inner.object.ptr(), out, err) })?;
+        let object = Object::new(ptr, lib.table.context_destroy, lib.clone(), self.inner.clone());
+        Ok(Box::new(LoadedContext { object, inner: self.inner.clone(), runs: 0 }))
+    }
+}
+
+/// Shapes in the form that crosses, under a number of their own.
+struct Crossing {
+    shapes: Arc<Shapes>,
+    id: u64,
+    payload: Payload,
+    values: Vec<kiln_tensor>,
+    _dims: Vec<Vec<i64>>,
+}
+
+// SAFETY: the views point into `shapes` and `_dims`, which are not changed while they live.
+unsafe impl Send for Crossing {}
+// SAFETY: as above.
+unsafe impl Sync for Crossing {}
+
+impl Crossing {
+    fn new(shapes: &Arc<Shapes>, program: &Program, values: &[ValueId]) -> Result<Crossing, BackendError> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let cbor = shapes.to_cbor(program, values)?;
+        let dims: Vec<Vec<i64>> = values
+            .iter()
+            .map(|&v| {
+                shapes
+                    .fact(v)
+                    .ty
+                    .dims
+                    .iter()
+                    .map(|d| d.as_const().filter(|n| *n >= 0).unwrap_or(-1))
+                    .collect()
+            })
+            .collect();
+        let views = values.iter().zip(&dims).map(|(&v, dims)| {
+            let fact = shapes.fact(v);
+            let bytes = fact.as_const().map(Tensor::bytes);
+            kiln_tensor {
+                dtype: fact.ty.dtype.code().into(),
+                ndim: dims.len() as u32,
+                dims: dims.as_ptr(),
+                data: bytes.map_or(std::ptr::null(), |b| b.as_ptr().cast()),
+                len: bytes.map_or(0, |b| b.len() as u64),
+                owner: std::ptr::null_mut(),
+            }
+        });
+        Ok(Crossing {
+            shapes: shapes.clone(),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            payload: Payload::new(cbor, &TensorViews::default(), BlobList::default()),
+            values: views.collect(),
+            _dims: dims,
+        })
+    }
+}
+
+impl Inner {
+    /// The form of these shapes that crosses: made once while they are among the last used.
+    fn crossing(&self, shapes: &Arc<Shapes>) -> Result<Arc<Crossing>, BackendError> {
+        let mut kept = self.shapes.lock().unwrap_or_else(PoisonError::into_inner);
+        match kept.iter().position(|c| Arc::ptr_eq(&c.shapes, shapes)) {
+            Some(at) => kept[..=at].rotate_right(1),
+            None => {
+                let new = Arc::new(Crossing::new(shapes, &self.program, &self.values)?);
+                kept.truncate(SHAPES_KEPT - 1);
+                kept.insert(0, new);
+            }
+        }
+        Ok(kept[0].clone())
+    }
+}
+
+struct LoadedContext {
+    object: Object<kiln_context, Arc<Inner>>,
+    inner: Arc<Inner>,
+    runs: u64,
+}
+
+impl Context for LoadedContext {
+    fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.context_enqueue, "context_enqueue")?;
+        let (inputs, crossing) = (Tensors::new(inputs), self.inner.crossing(shapes)?);
+        let run = kiln_run {
+            struct_size: size_of::<kiln_run>() as u32,
+            reserved: 0,
+            inputs: inputs.as_ptr(),
+            input_count: inputs.len(),
+            values: crossing.values.as_ptr(),
+            value_count: crossing.values.len() as u64,
+            shapes_id: crossing.id,
+            shapes: crossing.payload.view(),
+        };
+        // SAFETY: the object is alive and used by this thread alone; views and sink live for the call.
+        call::status(|err| unsafe { f(self.object.ptr(), &run, err) })
+    }
+
+    fn outputs(&mut self) -> Result<Vec<Tensor>, BackendError> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.context_outputs, "context_outputs")?;
+        let count = self.inner.program.graph.outputs.len();
+        // SAFETY: the object is alive and used by this thread alone; the sinks live for the call.
+        let outputs = call::tensors(count, |out, err| unsafe { f(self.object.ptr(), out, err) })?;
+        self.check_types(&outputs)?;
+        self.runs += 1;
+        Ok(outputs)
+    }
+
+    fn observe(&mut self, value: ValueId) -> Result<Tensor, BackendError> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.context_observe, "observe")?;
+        let number = self.inner.numbers.get(value.0 as usize).copied().flatten();
+        let number = number
+            .ok_or_else(|| BackendError::InvalidArgument(format!("{value:?} is no value of the program")))?;
+        // SAFETY: the object is alive and used by this thread alone; the sinks live for the call.
+        let mut one = call::tensors(1, |out, err| unsafe { f(self.object.ptr(), number.0, out, err) })?;
+        one.pop().ok_or_else(|| BackendError::Internal("no tensor".into()))
+    }
+
+    fn set_observable(&mut self, on: bool) {
+        let lib = self.object.library();
+        if let Ok(f) = lib.slot(lib.table.context_set_observable, "set_observable") {
+            // SAFETY: the object is alive and used by this thread alone.
+            unsafe { f(self.object.ptr(), on.into()) }
+        }
+    }
+
+    fn step_times(&mut self) -> Result<Vec<StepTime>, BackendError> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.context_step_times, "step_times")?;
+        // SAFETY: the object is alive and used by this thread alone; the sinks live for the call.
+        let bytes = call::bytes(|out, err| unsafe { f(self.object.ptr(), out, err) })?;
+        wire::step_times_from_cbor(&bytes)
+    }
+
+    fn counters(&self) -> Counters {
+        self.read_counters().unwrap_or(Counters { runs: self.runs, ..Counters::default() })
+    }
+}
+
+impl LoadedContext {
+    /// Refuses outputs of other element types or ranks than the program's.
+    fn check_types(&self, outputs: &[Tensor]) -> Result<(), BackendError> {
+        let graph = &self.inner.program.graph;
+        for (i, (t, &v)) in outputs.iter().zip(&graph.outputs).enumerate() {
+            let wanted = graph.ty(v);
+            if t.dtype() != wanted.dtype || t.shape().len() != wanted.rank() {
+                let name = &graph.value(v).name;
+                let found = t.ty();
+                return Err(BackendError::Internal(format!(
+                    "output {i} (\"{name}\") is {found}, wanted {wanted}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn read_counters(&self) -> Option<Counters> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.context_counters, "counters").ok()?;
+        let mut c = kiln_counters { struct_size: size_of::<kiln_counters>() as u32, ..Default::default() };
+        // SAFETY: the object is alive; `&self` of a context that is not `Sync` is used by one thread at a time.
+        call::status(|err| unsafe { f(self.object.ptr(), &mut c, err) }).ok()?;
+        Some(Counters {
+            runs: c.runs,
+            allocations: c.allocations,
+            compilations: c.compilations,
+            pipelines: c.pipelines,
+            host_syncs: c.host_syncs,
+        })
+    }
+}

@@ -1,0 +1,161 @@
+//! One library: opened, checked, started, and kept.
+
+use super::handshake::{self, Checked};
+use super::{Level, LoadedBackend, PluginError, Policy, call, exit, host, manifest, trust};
+use ::kiln_backend::BackendError;
+use kiln_abi::*;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A library that is loaded and started.
+pub struct Plugin {
+    info: PluginInfo,
+    descriptor: kiln_descriptor,
+    alive: AtomicBool,
+}
+
+/// What a library says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginInfo {
+    /// Its real path.
+    pub path: PathBuf,
+    /// Name of the plug-in.
+    pub name: String,
+    /// Who made it; may be empty.
+    pub vendor: String,
+    /// Its own version.
+    pub version: String,
+    /// What tells its builds apart; may be empty.
+    pub build_id: String,
+    /// Version of the ABI that it was built with.
+    pub abi: (u32, u32),
+    /// What it offers: `KILN_KIND_` bits.
+    pub kinds: u32,
+    /// `KILN_FLAG_` bits.
+    pub flags: u32,
+}
+
+/// Libraries that were started, or refused to, by their real path: neither is asked again.
+static KNOWN: Mutex<Option<HashMap<PathBuf, Result<Arc<Plugin>, BackendError>>>> = Mutex::new(None);
+
+/// Opens a library, checks it and starts it; one that is loaded already is given again. It stays mapped until the process
+/// ends.
+pub fn load(path: &Path, policy: &Policy) -> Result<Arc<Plugin>, PluginError> {
+    if policy.level == Level::Off {
+        return Err(PluginError::Disabled { path: path.to_owned() });
+    }
+    let path = trust::check(path)?;
+    manifest::check(&path, policy.level)?;
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = known.get_or_insert_default();
+    if let Some(outcome) = known.get(&path) {
+        return outcome.clone().map_err(|source| PluginError::Init { path, source });
+    }
+    let checked = open(&path, policy)?;
+    let outcome = start(&path, checked);
+    known.insert(path.clone(), outcome.clone());
+    outcome.map_err(|source| PluginError::Init { path, source })
+}
+
+/// Opens a library, for good, and checks its descriptor.
+fn open(path: &Path, policy: &Policy) -> Result<Checked, PluginError> {
+    // SAFETY: opening runs the library's constructors; the caller trusts the library, whose file and folder only its
+    // owner may write.
+    let library =
+        unsafe { open_now(path) }.map_err(|source| PluginError::Open { path: path.to_owned(), source })?;
+    // SAFETY: the symbol is a constant, whose address is what is asked for here.
+    let symbol = unsafe { library.get::<*const kiln_descriptor>(KILN_DESCRIPTOR_SYMBOL) };
+    let descriptor =
+        symbol.map(|s| *s).map_err(|source| PluginError::NoDescriptor { path: path.into(), source });
+    // Never closed: threads, thread-local destructors and static destructors of the library may outlive any of its users.
+    std::mem::forget(library);
+    // SAFETY: the library is mapped for good.
+    unsafe { handshake::check(descriptor?, path, policy) }
+}
+
+/// Binds all symbols now, for this library alone.
+#[cfg(unix)]
+unsafe fn open_now(path: &Path) -> Result<libloading::Library, libloading::Error> {
+    use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+    // SAFETY: as the caller says.
+    unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map(Into::into)
+}
+
+/// Looks for further libraries in the library's own folder and that of the system only.
+#[cfg(windows)]
+unsafe fn open_now(path: &Path) -> Result<libloading::Library, libloading::Error> {
+    use libloading::os::windows::{LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR, LOAD_LIBRARY_SEARCH_SYSTEM32, Library};
+    let flags = LOAD_LIBRARY_SEARCH_DLL_LOAD_DIR | LOAD_LIBRARY_SEARCH_SYSTEM32;
+    // SAFETY: as the caller says.
+    unsafe { Library::load_with_flags(path, flags) }.map(Into::into)
+}
+
+fn start(path: &Path, c: Checked) -> Result<Arc<Plugin>, BackendError> {
+    let init = c.table.init.ok_or_else(|| BackendError::Internal("no init".into()))?;
+    // SAFETY: the descriptor passed the checks; the host's table is constant.
+    call::status(|err| unsafe { init(host::table(), err) })?;
+    let info = PluginInfo {
+        path: path.to_owned(),
+        name: c.name,
+        vendor: c.vendor,
+        version: c.version,
+        build_id: c.build_id,
+        abi: (c.table.abi_major, c.table.abi_minor),
+        kinds: c.table.kinds,
+        flags: c.table.flags,
+    };
+    tracing::debug!(path = %path.display(), name = info.name, version = info.version, "plug-in started");
+    let plugin = Arc::new(Plugin { info, descriptor: c.table, alive: AtomicBool::new(true) });
+    exit::started(plugin.clone());
+    Ok(plugin)
+}
+
+impl Plugin {
+    /// What it says of itself.
+    pub fn info(&self) -> &PluginInfo {
+        &self.info
+    }
+
+    /// Makes the backend that it offers.
+    pub fn backend(self: &Arc<Plugin>) -> Result<LoadedBackend, PluginError> {
+        let table = self.backend_table()?;
+        LoadedBackend::new(self.clone(), table)
+            .map_err(|source| PluginError::Init { path: self.info.path.clone(), source })
+    }
+
+    /// The functions of the backend that it offers, the required ones all there.
+    pub(super) fn backend_table(&self) -> Result<kiln_backend_v1, PluginError> {
+        let get = self.descriptor.get_interface.filter(|_| self.info.kinds & KILN_KIND_BACKEND != 0);
+        let Some(get) = get else {
+            let (path, found) = (self.info.path.clone(), self.info.kinds);
+            return Err(PluginError::Kind { path, found, wanted: "backend" });
+        };
+        // SAFETY: the library is started; the view is constant.
+        let table = unsafe { get(kiln_str::new(KILN_BACKEND_V1)) };
+        // SAFETY: the library is mapped for good and gave this as the interface.
+        unsafe { handshake::backend_table(table.cast(), &self.info.path) }
+    }
+
+    /// May it still be called?
+    pub(super) fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+
+    /// Ends it, when the process ends.
+    pub(super) fn end(&self) {
+        if self.alive.swap(false, Ordering::AcqRel)
+            && let Some(deinit) = self.descriptor.deinit
+        {
+            // SAFETY: the library was started and is ended once.
+            unsafe { deinit() }
+        }
+    }
+}
+
+impl std::fmt::Debug for Plugin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Plugin").field(&self.info).finish()
+    }
+}

@@ -1,0 +1,28 @@
+//! Plug-ins: shared libraries that speak the C ABI of `kiln-abi`.
+//!
+//! [`load`] opens one library and shakes hands with it; [`discover`] tries every library in the search path; [`find`]
+//! loads the first backend of a name. A loaded library stays mapped until the process ends, and its `deinit` runs then.
+
+mod call;
+mod discover;
+mod error;
+mod executable;
+mod exit;
+mod handshake;
+mod host;
+mod library;
+mod loaded;
+mod manifest;
+mod objects;
+mod outgoing;
+mod policy;
+mod search;
+mod trust;
+
+pub use discover::{Found, discover, find};
+pub use error::PluginError;
+pub use host::with_cancellation;
+pub use library::{Plugin, PluginInfo, load};
+pub use loaded::LoadedBackend;
+pub use policy::{Level, Policy};
+pub use search::{Origin, Search};

@@ -1,0 +1,102 @@
+//! Where libraries are looked for.
+
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The file name of the library of a backend.
+pub(super) fn file_name(name: &str) -> String {
+    format!("{DLL_PREFIX}kiln_backend_{name}{DLL_SUFFIX}")
+}
+
+/// The name of the backend whose library would have this file name.
+pub(super) fn backend_name(file: &str) -> Option<&str> {
+    file.strip_prefix(DLL_PREFIX)?.strip_prefix("kiln_backend_")?.strip_suffix(DLL_SUFFIX)
+}
+
+/// How a library was found, in the order of precedence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// Its path was given.
+    Explicit,
+    /// `KILN_PLUGIN_PATH`.
+    Environment,
+    /// The user's data directory.
+    User,
+    /// Beside the executable, or in a directory of the system.
+    System,
+}
+
+/// Where to look for libraries.
+#[derive(Clone, Debug, Default)]
+pub struct Search {
+    /// Libraries, or directories of them, that the caller names. They come first.
+    pub explicit: Vec<PathBuf>,
+    /// The value of `KILN_PLUGIN_PATH`: absolute paths of libraries or directories.
+    pub environment: Option<OsString>,
+    /// The user's directory for plug-ins.
+    pub user: Option<PathBuf>,
+    /// Directories of the system.
+    pub system: Vec<PathBuf>,
+}
+
+impl Search {
+    /// The places of this process. What its environment says is ignored where it runs with more rights than its caller
+    /// (`AT_SECURE`).
+    pub fn from_env() -> Search {
+        let mut search = Search { system: system(), ..Search::default() };
+        if !secure() {
+            let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share"));
+            let data = std::env::var_os("XDG_DATA_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
+            search.environment = std::env::var_os("KILN_PLUGIN_PATH");
+            search.user =
+                data.or_else(home).filter(|p| p.is_absolute()).map(|p| p.join("kiln").join("plugins"));
+        }
+        search
+    }
+
+    /// The same with further libraries or directories that come first.
+    pub fn with(mut self, explicit: impl IntoIterator<Item = PathBuf>) -> Search {
+        self.explicit.extend(explicit);
+        self
+    }
+
+    /// All places in the order of precedence.
+    pub(super) fn places(&self) -> Vec<(Origin, PathBuf)> {
+        let environment = self.environment.iter().flat_map(std::env::split_paths);
+        let environment = environment.filter(|p| !p.as_os_str().is_empty());
+        let explicit = self.explicit.iter().cloned().map(|p| (Origin::Explicit, p));
+        explicit
+            .chain(environment.map(|p| (Origin::Environment, p)))
+            .chain(self.user.iter().cloned().map(|p| (Origin::User, p)))
+            .chain(self.system.iter().cloned().map(|p| (Origin::System, p)))
+            .collect()
+    }
+}
+
+fn system() -> Vec<PathBuf> {
+    let exe = std::env::current_exe().ok().and_then(|p| p.canonicalize().ok());
+    let beside = exe.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let lib = beside.as_deref().and_then(Path::parent).map(|p| p.join("lib").join("kiln"));
+    let fixed = ["/usr/local/lib/kiln", "/usr/lib/kiln"].map(PathBuf::from);
+    let mut all: Vec<PathBuf> = beside.into_iter().chain(lib).chain(fixed).collect();
+    all.dedup();
+    all
+}
+
+#[cfg(target_os = "linux")]
+fn secure() -> bool {
+    // SAFETY: reads a word that the kernel passed to the process.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
+fn secure() -> bool {
+    // SAFETY: these functions read ids of the process.
+    unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
+}
+
+#[cfg(not(unix))]
+fn secure() -> bool {
+    false
+}

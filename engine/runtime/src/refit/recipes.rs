@@ -1,0 +1,60 @@
+//! Derived weights: made again from their sources, on the oracle.
+
+use super::{held, refused, weights};
+use crate::RuntimeError;
+use kiln_backend::Program;
+use kiln_ir::{Recipe, Tensor};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What [`verify_recipes`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecipeReport {
+    /// Derived weights that came out bit for bit as stored.
+    pub same: usize,
+    /// Derived weights that came out otherwise.
+    pub different: Vec<String>,
+    /// Derived weights of which the program lacks a source.
+    pub unknown: Vec<String>,
+}
+
+/// Makes every derived weight of a program again and compares all bytes.
+pub fn verify_recipes(program: &Program) -> Result<RecipeReport, RuntimeError> {
+    let sources = held(program);
+    let mut report = RecipeReport::default();
+    for (v, w) in weights(program) {
+        let Some(recipe) = &w.recipe else { continue };
+        let name = program.graph.value(v).name.clone();
+        if recipe.sources.iter().any(|s| !sources.contains_key(s)) {
+            report.unknown.push(name);
+        } else if evaluate(recipe, &sources, &name)? == w.tensor {
+            report.same += 1;
+        } else {
+            report.different.push(name);
+        }
+    }
+    Ok(report)
+}
+
+/// The result of a recipe.
+pub(super) fn evaluate(
+    recipe: &Recipe,
+    sources: &BTreeMap<Arc<str>, Tensor>,
+    name: &str,
+) -> Result<Tensor, RuntimeError> {
+    let fail = |m: &str| refused(format!("derived weight \"{name}\": {m}"));
+    let mut inputs = Vec::with_capacity(recipe.sources.len());
+    for (s, &v) in recipe.sources.iter().zip(&recipe.graph.inputs) {
+        let t = sources.get(s).ok_or_else(|| fail(&format!("its source \"{s}\" is not known")))?;
+        let wanted = recipe.graph.ty(v);
+        if &t.ty() != wanted {
+            return Err(fail(&format!("its source \"{s}\" is {}, wants {wanted}", t.ty())));
+        }
+        inputs.push(t.clone());
+    }
+    let mut outs = recipe.graph.eval(&inputs)?;
+    match outs.len() {
+        1 => Ok(outs.swap_remove(0)),
+        n => Err(fail(&format!("its recipe has {n} results, wants one"))),
+    }
+}

@@ -1,0 +1,54 @@
+//! Weights that decided the structure of the engine and can't be replaced.
+
+use super::weights;
+use kiln_backend::Program;
+use kiln_ir::{ValueId, Weight};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// The names of weights that can't be replaced, with the reason: those that shapes and other host-side numbers are made
+/// of, and those that neither a layer nor a recipe reads any more, because the builder folded them away.
+pub(super) fn fixed(p: &Program) -> BTreeMap<Arc<str>, String> {
+    let host = host_values(p);
+    let mut out = BTreeMap::new();
+    let mut used: HashSet<Arc<str>> = HashSet::new();
+    let read: HashSet<ValueId> = p.graph.uses().into_keys().chain(p.graph.outputs.iter().copied()).collect();
+    for (v, w) in weights(p) {
+        for name in names(w) {
+            if host.contains(&v) {
+                out.insert(name.clone(), "shapes or other numbers of the engine are made of it".to_owned());
+            }
+            let own = w.name.as_ref() == Some(name);
+            if !own || read.contains(&v) {
+                used.insert(name.clone());
+            }
+        }
+    }
+    for (_, w) in weights(p) {
+        if let Some(name) = w.name.as_ref().filter(|n| !used.contains(*n)) {
+            let reason = "no layer reads it: the builder folded it into the structure, or dropped it";
+            out.entry(name.clone()).or_insert_with(|| reason.to_owned());
+        }
+    }
+    out
+}
+
+/// Its own name and those of its sources.
+fn names(w: &Weight) -> impl Iterator<Item = &Arc<str>> {
+    w.name.iter().chain(w.recipe.iter().flat_map(|r| &r.sources))
+}
+
+/// Values that host ports read, directly or through small computations.
+fn host_values(p: &Program) -> HashSet<ValueId> {
+    let g = &p.graph;
+    let mut needed: HashSet<ValueId> = HashSet::new();
+    for (_, n) in g.nodes().rev() {
+        let wanted = n.outputs.iter().any(|v| needed.contains(v)) && !(n.op.is("shape") || n.op.is("size"));
+        for (i, v) in n.inputs.iter().enumerate() {
+            if let Some(v) = v.filter(|_| wanted || n.op.port(i).is_some_and(|p| p.host)) {
+                needed.insert(v);
+            }
+        }
+    }
+    needed
+}

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Builds Kiln, builds an engine from a trained LeNet, and runs it on 500 scans of handwritten digits: on the reference
+# backend, and on wgpu where it finds a device. Needs Rust; everything else is in the repository.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+data=tests/data/digits
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cargo build --release --quiet -p kiln-cli
+# The wgpu backend is a plug-in: the command finds it beside itself.
+cargo build --release --quiet -p kiln-backend-wgpu || echo "demo: the wgpu backend does not build here"
+kiln=${CARGO_TARGET_DIR:-target}/release/kiln
+
+"$kiln" backends
+
+# demo BACKEND: an engine for it, what the engine says of itself, and its accuracy.
+demo() {
+    echo
+    echo "== $1"
+    "$kiln" build "$data/lenet_a.onnx" -o "$work/$1.kiln" --backend "$1" --timing-cache "$work/times.jsonl" \
+        --min-shapes input:1x1x28x28 --opt-shapes input:100x1x28x28 --max-shapes input:500x1x28x28
+    "$kiln" run "$work/$1.kiln" --input input="$data/digits_test.npz:images" --accuracy "$data/digits_test.npz:labels"
+}
+
+demo reference
+if "$kiln" backends | grep -q '│ wgpu *┆ [0-9]'; then
+    demo wgpu || echo "demo: wgpu does not run this model"
+else
+    echo "demo: wgpu is not here, or finds no device"
+fi

@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Installs what Kiln's tests need on a Debian machine that has Rust: system packages, the ONNX test suite, NVRTC.
+# Does nothing, quickly, where all is there. The downloads go into .cache/ of this repository.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+ONNX_VERSION=1.19.1
+NVRTC_VERSION=13.0.88
+SUITE=.cache/onnx-suite-$ONNX_VERSION
+NVRTC=.cache/nvrtc
+
+fail() { echo "setup: $*" >&2; exit 1; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; return; fi
+    command -v sudo >/dev/null || fail "not root and no sudo: install by hand: ${missing[*]}"
+    sudo "$@"
+}
+
+# have COMMAND-OR-FILE: whether a program is on the path, or a file or library is there.
+have() {
+    case $1 in
+        lib*.so*) [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p) == *"$1"* ]] ;;
+        /*) compgen -G "$1" >/dev/null ;;
+        *) command -v "$1" >/dev/null ;;
+    esac
+}
+
+system_packages() {
+    missing=()
+    have gcc || missing+=(gcc libc6-dev)
+    have g++ || missing+=(g++)
+    have unzip || missing+=(unzip)
+    have /usr/include/cbor.h || missing+=(libcbor-dev)
+    have libvulkan.so.1 || missing+=(libvulkan1)
+    have vulkaninfo || missing+=(vulkan-tools)
+    have '/usr/share/vulkan/icd.d/lvp_icd*.json' || missing+=(mesa-vulkan-drivers)
+    python3 -m pip --version >/dev/null 2>&1 || missing+=(python3 python3-pip)
+    [ ${#missing[@]} = 0 ] && return 0
+    command -v apt-get >/dev/null || fail "no apt-get: install by hand: ${missing[*]}"
+    echo "setup: installing ${missing[*]}"
+    as_root apt-get update -qq || fail "apt-get update failed"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
+        >/dev/null || fail "apt-get could not install ${missing[*]}"
+}
+
+# fetch_wheel REQUIREMENT PATTERN TARGET STRIP: unpacks the files of a wheel that match, without their first STRIP folders.
+fetch_wheel() {
+    local requirement=$1 pattern=$2 target=$3 strip=$4 work from
+    mkdir -p .cache
+    work=$(mktemp -d .cache/wheel.XXXXXX)
+    echo "setup: fetching $requirement"
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+        --dest "$work" "$requirement" || { rm -rf "$work"; fail "pip could not download $requirement"; }
+    unzip -q "$work"/*.whl "$pattern" -d "$work/files" || { rm -rf "$work"; fail "$requirement has no $pattern"; }
+    from=$work/files/$strip
+    rm -rf "$target"
+    mv "$from" "$target"
+    rm -rf "$work"
+}
+
+onnx_suite() {
+    [ -f "$SUITE/node/test_abs/model.onnx" ] ||
+        fetch_wheel "onnx==$ONNX_VERSION" 'onnx/backend/test/data/*' "$SUITE" onnx/backend/test/data
+    local folder
+    for folder in node simple pytorch-converted pytorch-operator; do
+        [ -d "$SUITE/$folder" ] || fail "$SUITE/$folder is missing; delete $SUITE and run again"
+    done
+}
+
+nvrtc() {
+    [ -f "$NVRTC/libnvrtc.so.13" ] ||
+        fetch_wheel "nvidia-cuda-nvrtc==$NVRTC_VERSION" '*/lib/libnvrtc*.so*' "$NVRTC" nvidia/cu13/lib
+    rm -f "$NVRTC"/*.alt.so*
+    compgen -G "$NVRTC/libnvrtc-builtins.so.13*" >/dev/null ||
+        fail "$NVRTC/libnvrtc-builtins.so.13 is missing; delete $NVRTC and run again"
+}
+
+vulkan() {
+    local summary
+    summary=$(vulkaninfo --summary 2>/dev/null) || fail "vulkaninfo --summary fails; run it to see why"
+    [[ $summary == *llvmpipe* ]] || fail "vulkaninfo --summary lists no llvmpipe device; is mesa-vulkan-drivers installed?"
+}
+
+[ -x "$(command -v cargo)" ] || fail "cargo is missing: install Rust 1.95 or later first"
+system_packages
+onnx_suite
+case $(uname -m) in
+    x86_64 | aarch64) nvrtc ;;
+    *) echo "setup: no NVRTC for $(uname -m); CUDA kernels are not compiled in tests" ;;
+esac
+vulkan
+echo "setup: ready"

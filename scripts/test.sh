@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Installs what the tests need (scripts/setup.sh), then runs all checks and tests of the workspace, in the order in which
+# they fail fastest.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+bash scripts/setup.sh
+
+# setup.sh made sure of a Vulkan driver: tests of the wgpu backend must run, not skip.
+export KILN_REQUIRE_WGPU=1
+# Memory that nothing has been written to holds NaN, so that reading it shows.
+export KILN_POISON=1
+
+step() { echo "== $*"; "$@"; }
+
+# Packages whose library is a backend or plug-in that tests load at run time.
+shared_libraries() {
+    cargo metadata --no-deps --format-version 1 |
+        python3 -c '
+import json, sys
+for package in json.load(sys.stdin)["packages"]:
+    if any("cdylib" in target["crate_types"] for target in package["targets"]):
+        print(package["name"])'
+}
+
+step cargo fmt --all --check
+step cargo xtask header --check
+step cargo xtask proto --check
+step cargo clippy --workspace --all-targets --quiet -- -D warnings
+for package in $(shared_libraries); do
+    step cargo build --quiet --package "$package"
+done
+if command -v cargo-nextest >/dev/null; then
+    step cargo test --workspace --doc --quiet
+    step cargo nextest run --workspace --status-level fail
+else
+    step cargo test --workspace --quiet
+fi

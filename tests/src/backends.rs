@@ -1,0 +1,47 @@
+//! The backends that tests run on.
+
+use kiln_backend::Backend;
+use kiln_runtime::plugin::{Policy, load};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The linked-in reference backend.
+pub fn reference() -> Arc<dyn Backend> {
+    Arc::new(kiln_reference::Reference::new())
+}
+
+/// The wgpu backend, loaded as the shared library that lies beside the test's executable, where there is an adapter.
+///
+/// `None` with a clear line where the library was not built or no adapter is found; an error where
+/// `KILN_REQUIRE_WGPU=1` says that both must be there.
+pub fn wgpu() -> Result<Option<Arc<dyn Backend>>, String> {
+    match open() {
+        Ok(b) => Ok(Some(b)),
+        Err(why) if std::env::var_os("KILN_REQUIRE_WGPU").is_some() => Err(why),
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            Ok(None)
+        }
+    }
+}
+
+/// All backends that run on this machine, the reference backend first.
+pub fn all() -> Result<Vec<Arc<dyn Backend>>, String> {
+    Ok([Some(reference()), wgpu()?].into_iter().flatten().collect())
+}
+
+fn open() -> Result<Arc<dyn Backend>, String> {
+    let path = library("wgpu")?;
+    let plugin = load(&path, &Policy::default()).map_err(|e| e.chain())?;
+    let backend = plugin.backend().map_err(|e| e.to_string())?;
+    let targets = backend.targets().map_err(|e| e.to_string())?;
+    if targets.is_empty() { Err("the wgpu backend finds no adapter".into()) } else { Ok(Arc::new(backend)) }
+}
+
+/// The shared library of a backend in the folder that cargo builds into.
+fn library(name: &str) -> Result<PathBuf, String> {
+    let exe = std::env::current_exe().map_err(|e| e.to_string())?;
+    let file = format!("libkiln_backend_{name}{}", std::env::consts::DLL_SUFFIX);
+    let found = exe.ancestors().skip(1).take(3).map(|d| d.join(&file)).find(|p| p.is_file());
+    found.ok_or_else(|| format!("{file} is not built: run cargo build -p kiln-backend-{name}"))
+}

@@ -1,0 +1,9 @@
+//! Tests that cross Kiln's crates, and what they share.
+
+pub mod backends;
+pub mod bless;
+pub mod models;
+pub mod mutants;
+pub mod op_suite;
+pub mod random;
+pub mod suite;

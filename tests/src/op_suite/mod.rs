@@ -1,0 +1,20 @@
+//! The op suite: every operator's problems on every backend and by every tactic, against the oracle.
+//!
+//! A problem runs through the contract of backends as a program whose memory is poisoned and watched (see [`guard`]).
+//! What a backend refuses must be on its list of refusals (see [`refusals`]), and nothing else may be.
+
+#[cfg(test)]
+mod faulty;
+mod guard;
+mod matrix;
+mod problems;
+mod random;
+mod refusals;
+mod run;
+mod table;
+
+pub use matrix::matrix;
+pub use problems::{UNTESTED, dtype_of, problems};
+pub use refusals::{Refusal, listed};
+pub use run::{Mode, Subject};
+pub use table::{Row, Table};

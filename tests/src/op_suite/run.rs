@@ -1,0 +1,154 @@
+//! One problem on one backend.
+
+use super::guard::Guarded;
+use super::table::Table;
+use super::{dtype_of, problems, random};
+use kiln_backend::compare::{Latitude, check};
+use kiln_backend::{Backend, BackendError, Context, Device, Region, Shapes, Tactic, Target};
+use kiln_ir::Tensor;
+use kiln_ir::problem::Problem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// What the suite does with a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Runs it by every tactic, and compares.
+    Test,
+    /// Asks for tactics and compiles them; no device is opened.
+    Support,
+}
+
+impl Mode {
+    /// `KILN_OP_SUITE=test` (default) or `support`.
+    pub fn of_environment() -> Result<Mode, String> {
+        match std::env::var("KILN_OP_SUITE").as_deref() {
+            Err(_) | Ok("" | "test") => Ok(Mode::Test),
+            Ok("support") => Ok(Mode::Support),
+            Ok(other) => Err(format!("KILN_OP_SUITE is \"{other}\", wants test or support")),
+        }
+    }
+}
+
+/// A backend under test.
+pub struct Subject {
+    backend: Arc<dyn Backend>,
+    target: Target,
+    device: Option<Arc<dyn Device>>,
+    latitude: Latitude,
+}
+
+/// Why a problem did not pass.
+enum Trouble {
+    Refused(String),
+    Failed(String),
+}
+
+impl From<BackendError> for Trouble {
+    fn from(e: BackendError) -> Trouble {
+        match e {
+            BackendError::Unsupported(why) => Trouble::Refused(why),
+            e => Trouble::Failed(e.to_string()),
+        }
+    }
+}
+
+impl Subject {
+    /// The backend's first target.
+    pub fn new(backend: Arc<dyn Backend>, mode: Mode, latitude: Latitude) -> Result<Subject, BackendError> {
+        let first = backend.targets()?.into_iter().next();
+        let target = first.ok_or_else(|| BackendError::Unsupported("no device".into()))?;
+        let device = (mode == Mode::Test).then(|| backend.open(&target)).transpose()?;
+        Ok(Subject { backend, target, device, latitude })
+    }
+
+    /// The same without these features of the device; nothing can be run then.
+    pub fn without(mut self, features: &[&str]) -> Subject {
+        self.device = None;
+        self.target.features.retain(|f| !features.contains(&f.as_str()));
+        self
+    }
+
+    /// One line on what the problems run on.
+    pub fn describe(&self) -> String {
+        let Target { device, driver, features, .. } = &self.target;
+        format!("{device} {driver}; features: {}", features.join(" "))
+    }
+
+    /// All problems of the operators that `pick` names (all where it is `None`).
+    pub fn run_all(&self, pick: Option<&str>) -> Table {
+        let mut table = Table::default();
+        let picked = |name: &str| pick.is_none_or(|p| p.split(',').any(|o| o == name));
+        for p in problems().iter().filter(|p| picked(p.op.name())) {
+            let row = table.row(p.op.name(), dtype_of(p));
+            let outcome = catch_unwind(AssertUnwindSafe(|| self.problem(p)));
+            match outcome.unwrap_or_else(|_| Err(Trouble::Failed("panicked".into()))) {
+                Ok(()) => row.passed += 1,
+                Err(Trouble::Refused(why)) => row.refused.push(why),
+                Err(Trouble::Failed(why)) => row.failed.push(format!("{}: {why}", p.label)),
+            }
+        }
+        table
+    }
+
+    /// A problem by every tactic.
+    fn problem(&self, p: &Problem) -> Result<(), Trouble> {
+        let mut guarded = Guarded::new(p, &self.target.memory)?;
+        let region = guarded.program.region(&guarded.program.steps[Guarded::STEP])?;
+        let tactics = self.backend.tactics(&region, &self.target)?;
+        if tactics.is_empty() {
+            return Err(Trouble::Failed("neither a tactic nor a refusal".into()));
+        }
+        if self.device.is_some() {
+            guarded.program.choose(&*self.backend, &self.target)?;
+        }
+        for t in tactics {
+            let name = t.id();
+            self.tactic(p, &mut guarded, &region, t).map_err(|e| match e {
+                Trouble::Failed(why) => Trouble::Failed(format!("by {name}: {why}")),
+                refused => refused,
+            })?;
+        }
+        Ok(())
+    }
+
+    fn tactic(&self, p: &Problem, g: &mut Guarded, region: &Region, tactic: Tactic) -> Result<(), Trouble> {
+        let blob = self.backend.compile(region, &tactic, &self.target)?;
+        if blob != self.backend.compile(region, &tactic, &self.target)? {
+            return Err(Trouble::Failed("compiles to another blob each time".into()));
+        }
+        let Some(device) = &self.device else { return Ok(()) };
+        let repeats = tactic.deterministic && !p.op.def().traits.random;
+        g.program.steps[Guarded::STEP].blob = blob.into();
+        g.program.steps[Guarded::STEP].tactic = tactic;
+        let program = Arc::new(g.program.clone());
+        let shapes = Arc::new(program.shapes(&g.inputs)?);
+        let mut cx = device.load(program)?.context()?;
+        let first = self.once(p, g, &mut *cx, &shapes)?;
+        let second = self.once(p, g, &mut *cx, &shapes).map_err(|e| match e {
+            Trouble::Failed(why) | Trouble::Refused(why) => Trouble::Failed(format!("second run: {why}")),
+        })?;
+        let same = first.iter().zip(&second).all(|(a, b)| a.bytes() == b.bytes());
+        if repeats && !same {
+            return Err(Trouble::Failed("is deterministic, but the second run gave other bits".into()));
+        }
+        Ok(())
+    }
+
+    fn once(
+        &self,
+        p: &Problem,
+        g: &Guarded,
+        cx: &mut dyn Context,
+        shapes: &Arc<Shapes>,
+    ) -> Result<Vec<Tensor>, Trouble> {
+        cx.enqueue(&g.inputs, shapes)?;
+        let found = g.take(cx.outputs()?).map_err(Trouble::Failed)?;
+        match p.op.is("random") {
+            true => random::check(p, &found),
+            false => check(&p.op, &p.inputs, &found, self.latitude),
+        }
+        .map_err(Trouble::Failed)?;
+        Ok(found)
+    }
+}

@@ -1,0 +1,109 @@
+//! Equal networks and equal timing caches give equal plan files, and a cache that has every answer is not added to.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use kiln_builder::cache::TimingCache;
+use kiln_builder::{BuildConfig, BuildError, Builder, Built};
+use kiln_ir::Network;
+use kiln_onnx::{ImportOptions, parse_file};
+use kiln_reference::Reference;
+use kiln_runtime::Profile;
+use kiln_runtime::plan::Plan;
+use kiln_tests::backends::reference;
+use kiln_tests::models::data;
+
+struct Case {
+    network: Network,
+    profile: Profile,
+}
+
+fn case(path: &str, inputs: &[&str], shapes: [&[i64]; 3]) -> Case {
+    let network = parse_file(data(path), &ImportOptions::default()).unwrap().network;
+    let mut profile = Profile::new();
+    for name in inputs {
+        profile.set_shape(name, shapes[0], shapes[1], shapes[2]).unwrap();
+    }
+    Case { network, profile }
+}
+
+fn cases() -> Vec<Case> {
+    let images: [&[i64]; 3] = [&[1, 1, 28, 28], &[1, 1, 28, 28], &[4, 1, 28, 28]];
+    vec![
+        case("digits/lenet_a.onnx", &["input"], images),
+        case("digits/lenet_a_bn.onnx", &["input"], images),
+        case("nlp/bert_tiny.onnx", &["input_ids", "attention_mask"], [&[1, 1], &[1, 8], &[2, 32]]),
+    ]
+}
+
+/// A builder that starts from this cache.
+fn builder(case: &Case, cache: TimingCache, locked: bool) -> Builder {
+    let mut b = Builder::new(reference(), Reference::target());
+    b.config = BuildConfig {
+        profiles: vec![case.profile.clone()],
+        samples: 2,
+        locked,
+        estimate_limit: f64::INFINITY,
+        ..Default::default()
+    };
+    b.cache = cache;
+    b
+}
+
+fn file(case: &Case, built: Built) -> Vec<u8> {
+    Plan::new(built.program, vec![case.profile.clone()], Reference::target()).write().unwrap()
+}
+
+#[test]
+fn warm_builds_time_nothing_and_give_the_bytes_of_the_cold_one() {
+    for case in cases() {
+        let mut cold = builder(&case, TimingCache::new(), false);
+        let built = cold.build(&case.network).unwrap();
+        assert!(built.timed > 0, "there is nothing to time");
+        let bytes = file(&case, built);
+        let stored = cold.cache.to_text();
+        for locked in [false, true] {
+            let mut warm = builder(&case, TimingCache::from_text(&stored).unwrap(), locked);
+            let built = warm.build(&case.network).unwrap();
+            assert_eq!(built.timed, 0);
+            assert!(file(&case, built) == bytes, "{}: the plans differ", case.network.name());
+            assert_eq!(warm.cache.to_text(), stored, "a warm build leaves the cache as it was");
+        }
+    }
+}
+
+#[test]
+fn locked_builds_fail_on_the_first_miss() {
+    for case in cases() {
+        let mut locked = builder(&case, TimingCache::new(), true);
+        let e = locked.build(&case.network).unwrap_err();
+        let BuildError::CacheMiss { layer, key } = &e else { panic!("{e}") };
+        assert!(!layer.is_empty() && !key.is_empty());
+        assert!(locked.cache.is_empty(), "a locked build adds nothing");
+    }
+}
+
+#[test]
+fn caches_of_several_builds_merge_in_any_order() {
+    let cases = cases();
+    let caches: Vec<TimingCache> = [0, 0, 1]
+        .iter()
+        .map(|&i| {
+            let mut b = builder(&cases[i], TimingCache::new(), false);
+            b.build(&cases[i].network).unwrap();
+            b.cache
+        })
+        .collect();
+    let merged = |order: [usize; 3]| {
+        let mut all = TimingCache::new();
+        order.iter().for_each(|&i| all.merge(&caches[i]));
+        all.to_text()
+    };
+    let one = merged([0, 1, 2]);
+    for order in [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        assert_eq!(merged(order), one);
+    }
+    for case in &cases[..2] {
+        let mut b = builder(case, TimingCache::from_text(&one).unwrap(), true);
+        assert_eq!(b.build(&case.network).unwrap().timed, 0);
+    }
+}

@@ -1,0 +1,206 @@
+//! Models that mean harm, from file to run: a typed error or a right result, in little memory and time.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use kiln_builder::{BuildConfig, Builder};
+use kiln_ir::{Attrs, DType, Dim, Network, Tensor, TensorId, TensorType};
+use kiln_onnx::proto::*;
+use kiln_onnx::{ImportOptions, Model, ModelFile};
+use kiln_reference::Reference;
+use kiln_runtime::{Engine, Profile};
+use kiln_tests::backends::reference;
+use std::time::{Duration, Instant};
+
+/// Builds, loads and runs with inputs of ones; the error as text.
+fn whole_chain(network: &Network, inputs: &[(&str, Tensor)]) -> Result<Vec<Tensor>, String> {
+    let start = Instant::now();
+    let mut b = Builder::new(reference(), Reference::target());
+    b.config = BuildConfig { max_tactics: 1, ..BuildConfig::default() };
+    let outcome = b.build(network).map_err(|e| e.to_string()).and_then(|built| {
+        let e = Engine::from_program(built.program, Vec::new(), reference()).map_err(|e| e.to_string())?;
+        let mut context = e.create_context().map_err(|e| e.to_string())?;
+        let outs = context.run(inputs).map_err(|e| e.to_string())?;
+        Ok(outs.into_iter().map(|(_, t)| t).collect())
+    });
+    assert!(start.elapsed() < Duration::from_secs(5), "slow");
+    bounded();
+    outcome
+}
+
+/// This process has never used more than half a gigabyte.
+fn bounded() {
+    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return };
+    let Some(line) = status.lines().find(|l| l.starts_with("VmHWM")) else { return };
+    let kb: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(kb < 512 << 10, "{kb} kB were used");
+}
+
+fn input(n: &mut Network, name: &str, dims: &[i64]) -> TensorId {
+    n.add_input(name, TensorType::new(DType::F32, dims.iter().map(|&d| Dim::new(d)))).unwrap()
+}
+
+fn add(n: &mut Network, op: &str, attrs: Attrs, ins: &[TensorId]) -> Result<TensorId, kiln_ir::IrError> {
+    let ins: Vec<_> = ins.iter().copied().map(Some).collect();
+    Ok(n.add_layer("", op, attrs, &ins)?[0])
+}
+
+fn ints(n: &mut Network, v: &[i64]) -> TensorId {
+    n.add_weights(None, Tensor::i64(&[v.len()], v).unwrap()).unwrap()
+}
+
+/// A network of one layer over a constant of one element and a shape.
+fn blow_up(op: &str, shape: &[i64]) -> Result<Vec<Tensor>, String> {
+    let mut n = Network::new("blow up");
+    let one = n.add_weights(Some("one"), Tensor::f32(&[1], &[1.0]).unwrap()).unwrap();
+    let shape = ints(&mut n, shape);
+    let big = add(&mut n, op, Attrs::new(), &[one, shape]).map_err(|e| e.to_string())?;
+    let y = add(&mut n, "neg", Attrs::new(), &[big]).map_err(|e| e.to_string())?;
+    n.mark_output(y, "y").unwrap();
+    whole_chain(&n, &[])
+}
+
+#[test]
+fn huge_and_overflowing_shapes_are_refused() {
+    for shape in
+        [&[1i64 << 46][..], &[1 << 40, 1 << 40], &[i64::MAX, i64::MAX, 2], &[1 << 21, 1 << 21, 1 << 21, 2]]
+    {
+        let e = blow_up("expand", shape).unwrap_err();
+        assert!(!e.is_empty(), "{shape:?}");
+    }
+    assert!(blow_up("tile", &[i64::MAX]).is_err());
+    assert!(blow_up("expand", &[-3]).is_err());
+}
+
+#[test]
+fn huge_inputs_are_refused() {
+    for dims in [&[1i64 << 40, 1 << 30][..], &[i64::MAX], &[1 << 62, 4]] {
+        let mut n = Network::new("huge");
+        let x = input(&mut n, "x", dims);
+        let outcome = add(&mut n, "exp", Attrs::new(), &[x]).map_err(|e| e.to_string()).and_then(|y| {
+            n.mark_output(y, "y").map_err(|e| e.to_string())?;
+            whole_chain(&n, &[("x", Tensor::f32(&[1], &[1.0]).unwrap())])
+        });
+        assert!(outcome.is_err(), "{dims:?}");
+    }
+}
+
+#[test]
+fn huge_profiles_are_refused_or_built_without_their_memory() {
+    let mut n = Network::new("dynamic");
+    let ty = TensorType { dtype: DType::F32, dims: vec![Dim::host("a"), Dim::host("b")] };
+    let x = n.add_input("x", ty).unwrap();
+    let y = add(&mut n, "matmul", Attrs::new(), &[x, x])
+        .or_else(|_| add(&mut n, "exp", Attrs::new(), &[x]))
+        .unwrap();
+    n.mark_output(y, "y").unwrap();
+    for max in [[1i64 << 40, 1 << 40], [i64::MAX, i64::MAX]] {
+        let mut p = Profile::new();
+        p.set_shape("x", &[1, 1], &[2, 2], &max).unwrap();
+        let mut b = Builder::new(reference(), Reference::target());
+        b.config = BuildConfig { profiles: vec![p], max_tactics: 1, ..BuildConfig::default() };
+        let start = Instant::now();
+        let outcome = b.build(&n);
+        assert!(start.elapsed() < Duration::from_secs(5));
+        if let Ok(built) = outcome {
+            kiln_runtime::plan::verify(&built.program, &Reference::target().memory).unwrap();
+        }
+    }
+    bounded();
+}
+
+#[test]
+fn empty_tensors_run() {
+    for op in ["exp", "softmax", "transpose", "identity"] {
+        let mut n = Network::new("empty");
+        let x = input(&mut n, "x", &[0, 3]);
+        let attrs = if op == "transpose" { Attrs::new().with("perm", vec![1i64, 0]) } else { Attrs::new() };
+        let y = add(&mut n, op, attrs, &[x]).unwrap();
+        n.mark_output(y, "y").unwrap();
+        let outs = whole_chain(&n, &[("x", Tensor::f32(&[0, 3], &[]).unwrap())]).unwrap();
+        assert!(outs[0].is_empty(), "{op}");
+    }
+    let mut n = Network::new("empty product");
+    let (a, b) = (input(&mut n, "a", &[2, 0]), input(&mut n, "b", &[0, 3]));
+    let y = add(&mut n, "matmul", Attrs::new(), &[a, b]).unwrap();
+    n.mark_output(y, "y").unwrap();
+    let empty = |s: &[usize]| Tensor::f32(s, &[]).unwrap();
+    let outs = whole_chain(&n, &[("a", empty(&[2, 0])), ("b", empty(&[0, 3]))]).unwrap();
+    assert_eq!(outs[0], Tensor::f32(&[2, 3], &[0.0; 6]).unwrap());
+}
+
+#[test]
+fn nan_weights_travel_through() {
+    let mut n = Network::new("nan");
+    let x = input(&mut n, "x", &[1, 2]);
+    let nan = n.add_weights(Some("w"), Tensor::f32(&[2, 2], &[f32::NAN, 1.0, 2.0, 3.0]).unwrap()).unwrap();
+    let w = add(&mut n, "abs", Attrs::new(), &[nan]).unwrap();
+    let y = add(&mut n, "matmul", Attrs::new(), &[x, w]).unwrap();
+    let top = add(&mut n, "argmax", Attrs::new().with("axis", 1i64), &[y]).unwrap();
+    n.mark_output(y, "y").unwrap();
+    n.mark_output(top, "top").unwrap();
+    let outs = whole_chain(&n, &[("x", Tensor::f32(&[1, 2], &[1.0, 1.0]).unwrap())]).unwrap();
+    let y = outs[0].to_f64();
+    assert!(y[0].is_nan() && y[1] == 4.0, "{y:?}");
+}
+
+fn node(op: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
+    let names = |v: &[&str]| v.iter().map(|s| (*s).to_owned()).collect();
+    NodeProto { op_type: op.into(), input: names(inputs), output: names(outputs), ..Default::default() }
+}
+
+fn import(nodes: Vec<NodeProto>, initializer: Vec<TensorProto>, output: &str) -> Result<Network, String> {
+    let info = |name: &str| ValueInfoProto { name: name.into(), ..Default::default() };
+    let graph = GraphProto {
+        name: "g".into(),
+        node: nodes,
+        initializer,
+        output: vec![info(output)],
+        ..Default::default()
+    };
+    let opset = OperatorSetIdProto { domain: String::new(), version: 17 };
+    let model =
+        ModelProto { ir_version: 8, opset_import: vec![opset], graph: Some(graph), ..Default::default() };
+    let start = Instant::now();
+    let done = Model::check(&ModelFile::from_proto(model))
+        .and_then(|m| kiln_onnx::import(&m, &ImportOptions::default()))
+        .map(|done| done.network)
+        .map_err(|e| e.to_string());
+    assert!(start.elapsed() < Duration::from_secs(5), "slow");
+    bounded();
+    done
+}
+
+fn shape(name: &str, v: &[i64]) -> TensorProto {
+    let data_type = tensor_proto::DataType::Int64 as i32;
+    TensorProto {
+        name: name.into(),
+        data_type,
+        dims: vec![v.len() as i64],
+        int64_data: v.to_vec(),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn models_that_grow_without_bound_are_refused() {
+    let outcome =
+        import(vec![node("ConstantOfShape", &["s"], &["y"])], vec![shape("s", &[1 << 40, 1 << 40])], "y")
+            .and_then(|n| whole_chain(&n, &[]));
+    assert!(outcome.is_err());
+    // Each layer doubles its input: 2^60 elements.
+    let mut nodes = vec![node("ConstantOfShape", &["s"], &["v0"])];
+    for i in 0..60 {
+        nodes.push(node("Tile", &[&format!("v{i}"), "two"], &[&format!("v{}", i + 1)]));
+    }
+    let outcome =
+        import(nodes, vec![shape("s", &[1]), shape("two", &[2])], "v60").and_then(|n| whole_chain(&n, &[]));
+    assert!(outcome.is_err());
+}
+
+#[test]
+fn cycles_are_refused() {
+    let nodes =
+        vec![node("Add", &["a", "b"], &["c"]), node("Neg", &["c"], &["b"]), node("Abs", &["b"], &["a"])];
+    let e = import(nodes, vec![], "c").unwrap_err();
+    assert!(e.contains("cycle"), "{e}");
+}

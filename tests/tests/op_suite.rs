@@ -1,0 +1,68 @@
+//! The op suite: one test for each backend, and the support matrix of the documentation.
+//!
+//! `KILN_OPS=add,conv` picks operators. `KILN_OP_SUITE=support` only asks what the backends offer. `KILN_POISON=1`
+//! also poisons what lies outside the arena (scratch memory, values of unknown size). `KILN_BLESS=1` writes
+//! `docs/support.md`.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+use kiln_backend::Backend;
+use kiln_backend::compare::Latitude;
+use kiln_ir::DType;
+use kiln_reference::{Options, Reference};
+use kiln_tests::backends::wgpu;
+use kiln_tests::op_suite::{Mode, Subject, listed, matrix};
+use std::sync::Arc;
+
+/// The backends of the support matrix.
+const BACKENDS: &[&str] = &["reference", "wgpu"];
+
+#[test]
+fn reference_backend() {
+    let backend = Arc::new(Reference::with_options(Options { poison: true }));
+    run("reference", backend, Latitude::default());
+}
+
+#[test]
+fn wgpu_backend() {
+    wgpu().unwrap().into_iter().for_each(|b| run("wgpu", b, Latitude { flush: true }));
+}
+
+/// Integers of 64 bits are refused where the device has none, never cut off.
+#[test]
+fn wgpu_without_optional_features_refuses() {
+    let Some(backend) = wgpu().unwrap() else { return };
+    let subject = Subject::new(backend, Mode::Support, Latitude::default()).unwrap();
+    let table = subject.without(&["i64", "f16", "subgroup", "timestamps"]).run_all(None);
+    let (passed, refused, failed) = table.totals();
+    assert!(passed > 0 && refused > 0 && failed == 0, "{table}");
+    for (op, dtype, row) in table.rows().filter(|(_, t, _)| *t == DType::I64) {
+        assert_eq!(row.passed, 0, "{op} {dtype}");
+        assert!(row.refused.iter().all(|why| why.contains("64-bit")), "{op}: {:?}", row.refused);
+    }
+}
+
+fn run(name: &str, backend: Arc<dyn Backend>, latitude: Latitude) {
+    let mode = Mode::of_environment().unwrap();
+    let pick = std::env::var("KILN_OPS").ok();
+    let subject = Subject::new(backend, mode, latitude).unwrap();
+    let table = subject.run_all(pick.as_deref());
+    let (passed, refused, failed) = table.totals();
+    println!("{name}: {}\n{table}", subject.describe());
+    let (expected, found) = (listed(name).unwrap(), table.refusals());
+    let surprises: Vec<String> = found.difference(&expected).map(|r| r.to_string()).collect();
+    let stale: Vec<String> = expected.difference(&found).map(|r| r.to_string()).collect();
+    println!("{name}: {passed} problems pass, {refused} are refused, {failed} fail");
+    assert!(passed > 0, "nothing ran");
+    assert_eq!(failed, 0, "problems that do not agree with the oracle");
+    let list = format!("tests/ops/expected-refusals/{name}.txt");
+    assert!(surprises.is_empty(), "refusals that are not in {list}:\n{}", surprises.join("\n"));
+    let whole = mode == Mode::Test && pick.is_none();
+    assert!(!whole || stale.is_empty(), "{list} lists what is not refused any more:\n{}", stale.join("\n"));
+}
+
+#[test]
+fn support_matrix() {
+    let text = matrix(BACKENDS).unwrap();
+    kiln_tests::bless::check("docs/support.md", &text).unwrap();
+}
