@@ -2,6 +2,7 @@
 
 pub mod backends;
 pub mod bless;
+pub mod filetests;
 pub mod models;
 pub mod mutants;
 pub mod op_suite;

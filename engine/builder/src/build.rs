@@ -2,7 +2,7 @@
 
 use crate::cache::TimingCache;
 use crate::memory::{self, StepUse};
-use crate::passes::{self, PassReport};
+use crate::passes::{self, PassCx, PassReport};
 use crate::points::Points;
 use crate::tuner::Tuner;
 use crate::{BuildConfig, BuildError, regions};
@@ -73,7 +73,8 @@ impl Builder {
 
     /// Builds a graph, reporting progress.
     pub fn build_graph(&mut self, mut g: Graph, progress: Progress<'_>) -> Result<Built, BuildError> {
-        let passes = passes::run_all(&mut g, &self.config)?;
+        let cx = PassCx { config: &self.config, backend: self.backend.as_ref(), target: &self.target };
+        let passes = passes::run_all(&mut g, &cx)?;
         let points = Points::of(&g, &self.config)?;
         let regions = regions::form(&g, self.backend.as_ref(), &self.target, self.config.fuse);
         let (steps, reports, timed) = self.choose_all(&g, regions, &points.opt, progress)?;

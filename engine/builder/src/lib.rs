@@ -7,9 +7,10 @@ mod error;
 mod memory;
 pub mod passes;
 mod points;
-mod regions;
+pub mod regions;
 mod tuner;
 
 pub use build::{Builder, Built, Progress, StepReport};
 pub use config::{BuildConfig, Constraints};
 pub use error::BuildError;
+pub use passes::PassCx;

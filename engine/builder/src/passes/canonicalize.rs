@@ -1,13 +1,13 @@
 //! Removes layers that do nothing and code that nobody reads.
 
-use super::Pass;
-use crate::{BuildConfig, BuildError};
+use super::{Pass, PassCx};
+use crate::BuildError;
 use kiln_ir::{Graph, Node, ValueId};
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "canonicalize", run };
 
-fn run(g: &mut Graph, _: &BuildConfig) -> Result<usize, BuildError> {
+fn run(g: &mut Graph, _: &PassCx<'_>) -> Result<usize, BuildError> {
     let mut changes = 0;
     for id in g.order().to_vec() {
         let Some(node) = g.get(id) else { continue };

@@ -2,15 +2,15 @@
 //! one add. The new weights are written as layers over the old ones, which the constant folder then evaluates, so
 //! that they carry their recipe.
 
-use super::Pass;
-use crate::{BuildConfig, BuildError};
+use super::{Pass, PassCx};
+use crate::BuildError;
 use kiln_ir::{Attr, Attrs, DType, Graph, IrError, NodeId, Op, Tensor, ValueId};
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "fold-batch-norm", run };
 
-fn run(g: &mut Graph, config: &BuildConfig) -> Result<usize, BuildError> {
-    if !config.fold {
+fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
+    if !cx.config.fold {
         return Ok(0);
     }
     let mut changes = 0;

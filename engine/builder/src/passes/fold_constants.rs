@@ -1,8 +1,8 @@
 //! Evaluates layers whose inputs are all constants, on the oracle's scalar path, and records the recipe of what was
 //! made from named weights.
 
-use super::Pass;
-use crate::{BuildConfig, BuildError};
+use super::{Pass, PassCx};
+use crate::BuildError;
 use kiln_ir::{Graph, IrError, Node, NodeId, Recipe, Source, Tensor, ValueId, Weight};
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ pub const PASS: Pass = Pass { name: "fold-constants", run };
 /// What has more elements than it is made of is not stored if it has more bytes than this: it is made faster than read.
 const GROWN: u64 = 1 << 20;
 
-fn run(g: &mut Graph, config: &BuildConfig) -> Result<usize, BuildError> {
-    if !config.fold {
+fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
+    if !cx.config.fold {
         return Ok(0);
     }
     let mut changes = 0;
     for id in g.order().to_vec() {
         let Some(node) = g.get(id) else { continue };
-        if !foldable(g, node, config.fold_limit) {
+        if !foldable(g, node, cx.config.fold_limit) {
             continue;
         }
         let weights = fold(g, node)?;

@@ -7,7 +7,19 @@ mod precision;
 mod simplify_shapes;
 
 use crate::{BuildConfig, BuildError};
+use kiln_backend::{Backend, Target};
 use kiln_ir::Graph;
+
+/// What passes know beside the graph.
+#[derive(Clone, Copy)]
+pub struct PassCx<'a> {
+    /// Settings of the build.
+    pub config: &'a BuildConfig,
+    /// Who will run the graph; asked whether it runs what a pass wants to make.
+    pub backend: &'a dyn Backend,
+    /// What it will run on.
+    pub target: &'a Target,
+}
 
 /// A pass: its name, and what it does to a graph. Returns how many changes it made.
 #[derive(Clone, Copy)]
@@ -15,7 +27,7 @@ pub struct Pass {
     /// For reports and errors.
     pub name: &'static str,
     /// Changes the graph.
-    pub run: fn(&mut Graph, &BuildConfig) -> Result<usize, BuildError>,
+    pub run: fn(&mut Graph, &PassCx<'_>) -> Result<usize, BuildError>,
 }
 
 /// All passes in order.
@@ -39,10 +51,10 @@ pub struct PassReport {
 }
 
 /// Runs all passes, the verifier after each in debug builds.
-pub fn run_all(g: &mut Graph, config: &BuildConfig) -> Result<Vec<PassReport>, BuildError> {
+pub fn run_all(g: &mut Graph, cx: &PassCx<'_>) -> Result<Vec<PassReport>, BuildError> {
     let mut reports = Vec::new();
     for pass in PASSES {
-        let changes = (pass.run)(g, config)?;
+        let changes = (pass.run)(g, cx)?;
         if cfg!(debug_assertions) {
             g.verify().map_err(|source| BuildError::Pass { pass: pass.name, source })?;
         }

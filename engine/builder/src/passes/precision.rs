@@ -3,7 +3,7 @@
 //! Casts go on the inputs and outputs of each layer that changes; neighbouring pairs cancel. Inputs and outputs of
 //! the network keep their types. Layers that are known to overflow or to lose too much (see [`KEEP_F32`]) stay.
 
-use super::Pass;
+use super::{Pass, PassCx};
 use crate::{BuildConfig, BuildError, Constraints};
 use kiln_ir::{Attrs, DType, Graph, IrError, Node, NodeId, Op, ValueId};
 
@@ -36,7 +36,8 @@ const KEEP_F32: &[&str] = &[
     "tfidf",
 ];
 
-fn run(g: &mut Graph, config: &BuildConfig) -> Result<usize, BuildError> {
+fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
+    let config = cx.config;
     let asked = g.nodes().find(|(_, n)| n.meta.precision.is_some()).map(|(_, n)| n.name.clone());
     if config.strong_types {
         return match (asked, config.reduced.is_empty()) {

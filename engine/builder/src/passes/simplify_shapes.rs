@@ -1,14 +1,14 @@
 //! Puts constants in the place of values whose contents inference knows: shapes of static tensors, sizes, axes.
 
-use super::Pass;
-use crate::{BuildConfig, BuildError};
+use super::{Pass, PassCx};
+use crate::BuildError;
 use kiln_ir::{Graph, Source, ValueId};
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "simplify-shapes", run };
 
-fn run(g: &mut Graph, config: &BuildConfig) -> Result<usize, BuildError> {
-    if !config.fold {
+fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
+    if !cx.config.fold {
         return Ok(0);
     }
     g.refresh()?;
