@@ -31,7 +31,7 @@ for package in $(shared_libraries); do
 done
 if command -v cargo-nextest >/dev/null; then
     step cargo test --workspace --doc --quiet
-    step cargo nextest run --workspace --status-level fail
+    step cargo nextest run --workspace --status-level fail --no-fail-fast
 else
     step cargo test --workspace --quiet
 fi

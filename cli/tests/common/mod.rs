@@ -63,6 +63,7 @@ impl Folder {
 }
 
 /// Builds LeNet A for the reference backend and up to 16 images.
+#[allow(dead_code, reason = "not every test file builds an engine")]
 pub fn lenet(folder: &Folder, more: &[&str]) -> String {
     let (model, engine) = (digits("lenet_a.onnx"), folder.name("lenet.kiln"));
     let mut args = vec!["build", &model, "-o", &engine, "--backend", "reference"];

@@ -1,0 +1,79 @@
+//! Two backends under one command: a fallback is loud or forbidden, and a difference is an exit code.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+mod common;
+
+use common::{Folder, digits, kiln, ok};
+use std::path::Path;
+use std::process::Command;
+
+/// The backend in C99, which takes matrix products and additions only.
+fn toy(folder: &Folder) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let library = folder.name("libkiln_backend_toy.so");
+    let sources = ["backend.c", "kernels.c", "payload.c"];
+    let compiled = Command::new("cc")
+        .args(["-std=c99", "-O1", "-shared", "-fPIC", "-o", &library, "-I"])
+        .arg(root.join("plugins/include"))
+        .args(sources.map(|f| root.join("plugins/examples/toy_backend").join(f)))
+        .arg("-lcbor")
+        .output()
+        .expect("cc starts; run scripts/setup.sh");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    library
+}
+
+#[test]
+fn a_fallback_is_reported_with_its_reason() {
+    let f = Folder::new();
+    let (library, model, engine) = (toy(&f), digits("lenet_a.onnx"), f.name("e.kiln"));
+    let args =
+        ["build", &model, "-o", &engine, "--plugin", &library, "--backend", "toy", "--fallback", "reference"];
+    let j = ok(&[&args[..], &["--json"]].concat()).json();
+    assert_eq!((&j["backend"], &j["fell_back"]["from"]), (&"reference".into(), &"toy".into()));
+    assert!(j["fell_back"]["reason"].as_str().unwrap().contains("conv"), "{}", j["fell_back"]);
+    let told = ok(&args);
+    let told = told.stdout + &told.stderr;
+    assert!(told.contains("toy refuses the network"), "{told}");
+}
+
+#[test]
+fn without_a_fallback_a_refusal_is_an_error() {
+    let f = Folder::new();
+    let (library, model, engine) = (toy(&f), digits("lenet_a.onnx"), f.name("e.kiln"));
+    let args = ["build", &model, "-o", &engine, "--plugin", &library, "--backend", "toy"];
+    for more in [&[][..], &["--strict"]] {
+        let r = kiln(&[&args[..], more].concat());
+        assert_eq!(r.code, 1, "{}", r.stdout);
+        assert!(r.stderr.contains("conv") && r.stderr.contains("toy"), "{}", r.stderr);
+        assert!(!Path::new(&engine).exists());
+    }
+    let both = kiln(&[&args[..], &["--strict", "--fallback", "reference"]].concat());
+    assert_eq!(both.code, 2, "{}", both.stderr);
+}
+
+/// Is the wgpu backend beside the command? The tests that need it run where it is, and must where the environment says so.
+fn has_wgpu() -> bool {
+    let j = ok(&["backends", "--json"]).json();
+    let has = j["backends"].as_array().unwrap().iter().any(|b| b["name"] == "wgpu");
+    assert!(has || std::env::var_os("KILN_REQUIRE_WGPU").is_none(), "wgpu is missing: {j}");
+    has
+}
+
+#[test]
+fn backends_agree_within_the_tolerance_and_differ_beyond_it() {
+    if !has_wgpu() {
+        return;
+    }
+    let model = digits("lenet_a.onnx");
+    let args =
+        ["compare", &model, "--backends", "reference,wgpu", "--per-layer", "--random-inputs", "1", "--json"];
+    let j = ok(&args).json();
+    assert_eq!((&j["agrees"], &j["first_layer_that_differs"]), (&true.into(), &serde_json::Value::Null));
+    let exact = kiln(&[&args[..], &["--rtol", "0", "--atol", "0"]].concat());
+    assert_eq!(exact.code, 1, "{}{}", exact.stdout, exact.stderr);
+    let j = exact.json();
+    assert_eq!(j["agrees"], false);
+    let first = j["first_layer_that_differs"]["layer"].as_str().unwrap();
+    assert!(exact.stderr.contains(first), "{}", exact.stderr);
+}
