@@ -72,6 +72,7 @@ impl Graph {
         self.outputs = self.outputs.iter().map(|&v| n.of(v, "an output")).collect::<Result<_, _>>()?;
         self.order = (0..nodes.len() as u32).map(NodeId).collect();
         self.values = values;
+        self.names.rebuild(&self.values);
         self.nodes = nodes;
         Ok(n.new)
     }

@@ -4,7 +4,7 @@ use super::{Graph, Meta, Node, NodeId, Source, ValueId};
 use crate::error::IrError;
 use crate::infer::Fact;
 use crate::op::Op;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 impl Graph {
     /// Adds a node before position `at` of the order; see [`Graph::add_node`].
@@ -40,14 +40,6 @@ impl Graph {
         Ok(outputs)
     }
 
-    /// `name`, or `name.2`, `name.3`… if a value has it already.
-    pub fn unique_name(&self, name: &str) -> String {
-        if self.find(name).is_none() {
-            return name.to_owned();
-        }
-        (2..).map(|i| format!("{name}.{i}")).find(|n| self.find(n).is_none()).unwrap_or_default()
-    }
-
     /// Readers of every value: `(node, input position)`.
     pub fn uses(&self) -> HashMap<ValueId, Vec<(NodeId, usize)>> {
         let mut uses: HashMap<ValueId, Vec<(NodeId, usize)>> = HashMap::new();
@@ -75,26 +67,31 @@ impl Graph {
 
     /// Removes a node; its outputs become dead. Nothing may read them any more.
     pub fn remove_node(&mut self, n: NodeId) {
-        if let Some(node) = self.nodes.get_mut(n.0 as usize).and_then(Option::take) {
-            for v in node.outputs {
+        self.remove_nodes(&HashSet::from([n]));
+    }
+
+    fn remove_nodes(&mut self, gone: &HashSet<NodeId>) {
+        for n in gone {
+            let node = self.nodes.get_mut(n.0 as usize).and_then(Option::take);
+            for v in node.map_or(Vec::new(), |n| n.outputs) {
                 self.value_mut(v).source = Source::Dead;
             }
         }
-        self.order.retain(|&m| m != n);
+        self.order.retain(|n| !gone.contains(n));
     }
 
     /// Removes nodes whose outputs nobody reads, unless they have side effects. Returns how many.
     pub fn remove_dead(&mut self) -> usize {
-        let mut live: std::collections::HashSet<ValueId> = self.outputs.iter().copied().collect();
-        let mut dead = Vec::new();
+        let mut live: HashSet<ValueId> = self.outputs.iter().copied().collect();
+        let mut dead = HashSet::new();
         for (id, node) in self.nodes().rev() {
             if node.op.def().traits.side_effect || node.outputs.iter().any(|v| live.contains(v)) {
                 live.extend(node.inputs.iter().flatten());
             } else {
-                dead.push(id);
+                dead.insert(id);
             }
         }
-        dead.iter().for_each(|&n| self.remove_node(n));
+        self.remove_nodes(&dead);
         dead.len()
     }
 
@@ -125,7 +122,8 @@ impl Graph {
             }
         }
         if order.len() < self.order.len() {
-            let stuck = self.nodes().find(|(n, _)| !order.contains(n)).map_or("", |(_, n)| &n.name);
+            let done: HashSet<NodeId> = order.into_iter().collect();
+            let stuck = self.nodes().find(|(n, _)| !done.contains(n)).map_or("", |(_, n)| &n.name);
             return Err(IrError::Structure(format!("layer \"{stuck}\" is on a cycle, or reads one")));
         }
         self.order = order;

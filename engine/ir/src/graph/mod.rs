@@ -4,6 +4,7 @@ mod compact;
 pub(crate) mod control;
 mod edit;
 mod infer;
+pub(crate) mod names;
 mod verify;
 
 pub(crate) use compact::Numbering;
@@ -30,6 +31,7 @@ pub struct Graph {
     /// The name of the network, or of what a region does.
     pub name: String,
     pub(crate) values: Vec<ValueDef>,
+    names: names::Names,
     pub(crate) nodes: Vec<Option<Node>>,
     /// Execution order of the nodes that exist.
     pub(crate) order: Vec<NodeId>,
@@ -124,6 +126,7 @@ impl Graph {
 
     /// A value's definition, to change.
     pub fn value_mut(&mut self, v: ValueId) -> &mut ValueDef {
+        self.names.touch(v);
         &mut self.values[v.0 as usize]
     }
 
@@ -173,11 +176,6 @@ impl Graph {
         }
     }
 
-    /// The value of this name.
-    pub fn find(&self, name: &str) -> Option<ValueId> {
-        self.values.iter().position(|v| v.name == name).map(|i| ValueId(i as u32))
-    }
-
     /// Adds an input.
     pub fn add_input(&mut self, name: &str, fact: Fact) -> ValueId {
         let v = self.add_value(name, fact, Source::Input);
@@ -198,6 +196,7 @@ impl Graph {
 
     pub(crate) fn add_value(&mut self, name: &str, fact: Fact, source: Source) -> ValueId {
         self.values.push(ValueDef { name: name.to_owned(), fact, source });
+        self.names.added(&self.values);
         ValueId(self.values.len() as u32 - 1)
     }
 

@@ -47,8 +47,20 @@ impl Network {
             data.outputs.push(self.push_tensor(name, fact, TensorSource::Layer(id)));
         }
         self.layer_names.insert(data.name.clone(), id);
+        let inputs = data.inputs.clone();
         self.layers.push(data);
+        self.relink(id, &[], &inputs);
         Ok(id)
+    }
+
+    /// Keeps the lists of readers right when the inputs of a layer change.
+    fn relink(&mut self, id: LayerId, old: &[Option<TensorId>], new: &[Option<TensorId>]) {
+        for t in old.iter().flatten() {
+            self.tensors[t.0 as usize].readers.remove(&id);
+        }
+        for t in new.iter().flatten() {
+            self.tensors[t.0 as usize].readers.insert(id);
+        }
     }
 
     fn expand(&self, data: &LayerData) -> Result<Graph, IrError> {
@@ -116,8 +128,12 @@ impl Network {
     fn check_input(&self, id: LayerId, index: usize, tensor: TensorId) -> Result<(), IrError> {
         self.known(tensor)?;
         let data = self.try_layer(id)?;
-        let count = data.def.max_inputs();
-        if index >= count.min(data.inputs.len().saturating_add(8)) {
+        // Layers of any number of inputs keep the number that they were added with.
+        let count = match data.def.max_inputs() {
+            usize::MAX => data.inputs.len(),
+            n => n,
+        };
+        if index >= count {
             let (layer, kind) = (data.name.clone(), data.def.kind().to_owned());
             return Err(NetworkError::NoInput { layer, kind, index, count }.into());
         }
@@ -131,6 +147,10 @@ impl Network {
 
     /// Does a tensor depend on a layer other than through a back edge?
     fn depends(&self, tensor: TensorId, on: LayerId) -> bool {
+        let outputs = &self.layer_data(on).outputs;
+        if !outputs.contains(&tensor) && outputs.iter().all(|&t| self.tensor(t).readers.is_empty()) {
+            return false;
+        }
         let (mut stack, mut seen) = (vec![tensor], HashSet::new());
         while let Some(t) = stack.pop() {
             let Some(l) = self.producer(t) else { continue };
@@ -165,15 +185,21 @@ impl Network {
     }
 
     fn readers(&self, of: &[TensorId]) -> BTreeSet<LayerId> {
-        let reads = |d: &LayerData| d.inputs.iter().flatten().any(|t| of.contains(t));
-        self.layer_ids().filter(|&l| reads(self.layer_data(l))).collect()
+        of.iter().flat_map(|&t| &self.tensor(t).readers).copied().collect()
     }
 
     fn with_undo(&mut self, id: LayerId, change: impl FnOnce(&mut LayerData)) -> Result<(), IrError> {
         self.try_layer(id)?;
         let before = self.snapshot(id);
+        let old = before.1.inputs.clone();
         change(self.layer_data_mut(id));
-        self.propagate(BTreeSet::from([id]), vec![before])
+        let new = self.layer_data(id).inputs.clone();
+        self.relink(id, &old, &new);
+        let done = self.propagate(BTreeSet::from([id]), vec![before]);
+        if done.is_err() {
+            self.relink(id, &new, &old);
+        }
+        done
     }
 
     fn snapshot(&self, id: LayerId) -> (LayerId, LayerData, Vec<Fact>) {

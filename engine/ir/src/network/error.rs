@@ -71,6 +71,17 @@ pub enum NetworkError {
     /// A tensor is no output.
     #[error("\"{0}\" is not marked as an output of the network")]
     NotMarked(String),
+    /// A tensor is made an output for shapes that the host does not know before a run.
+    #[error(
+        "\"{tensor}\" ({found}) can't be an output for shapes: wants integers of at most one dimension that follow from \
+         the shapes of inputs"
+    )]
+    NotForShapes {
+        /// The tensor.
+        tensor: String,
+        /// Its type.
+        found: String,
+    },
     /// A tensor that something reads or writes is removed.
     #[error("\"{tensor}\" can't be removed: {user} uses it")]
     InUse {

@@ -75,6 +75,7 @@ pub struct Network {
     inputs: Vec<TensorId>,
     outputs: Vec<TensorId>,
     debug: Vec<TensorId>,
+    shape_outputs: Vec<TensorId>,
     constructs: Vec<Construct>,
 }
 
@@ -92,6 +93,7 @@ impl Network {
             inputs: Vec::new(),
             outputs: Vec::new(),
             debug: Vec::new(),
+            shape_outputs: Vec::new(),
             constructs: Vec::new(),
         }
     }

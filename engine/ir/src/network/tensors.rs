@@ -3,13 +3,15 @@
 use super::error::NetworkError;
 use super::{LayerId, Network, check_name};
 use crate::attr::Attrs;
-use crate::dim::Dim;
+use crate::dim::{Dim, DimKind};
 use crate::dtype::DType;
 use crate::error::IrError;
 use crate::graph::Weight;
+use crate::graph::names::first_free;
 use crate::infer::Fact;
 use crate::tensor::Tensor;
 use crate::ty::TensorType;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A tensor of a [`Network`].
@@ -29,6 +31,8 @@ pub(super) struct TensorData {
     pub(super) source: TensorSource,
     /// The type that an output of the network must have, if it was set.
     pub(super) boundary_type: Option<DType>,
+    /// The layers that read it.
+    pub(super) readers: BTreeSet<LayerId>,
 }
 
 #[derive(Clone, Debug)]
@@ -90,7 +94,8 @@ impl Network {
         let id = TensorId(self.tensors.len() as u32);
         self.by_name.insert(name.clone(), id);
         let shown = self.shown(&fact.ty);
-        self.tensors.push(TensorData { name, fact, shown, source, boundary_type: None });
+        let readers = BTreeSet::new();
+        self.tensors.push(TensorData { name, fact, shown, source, boundary_type: None, readers });
         id
     }
 
@@ -186,6 +191,22 @@ impl Network {
         self.replace_input(input, fact)
     }
 
+    /// Gives an input other dimensions, the implicit batch left out; everything that depends on it is inferred again.
+    pub fn set_dimensions(&mut self, input: TensorId, dims: impl Into<Vec<Dim>>) -> Result<(), IrError> {
+        self.known(input)?;
+        let data = self.tensor(input);
+        if !matches!(data.source, TensorSource::Input) {
+            return Err(NetworkError::NoSuch(format!("input \"{}\"", data.name)).into());
+        }
+        let (name, dtype) = (data.name.clone(), data.fact.ty.dtype);
+        let lead = data.fact.ty.dims.first().cloned().filter(|_| self.implicit_batch);
+        let mut ty = self.with_batch(&name, TensorType { dtype, dims: dims.into() })?;
+        if let (Some(lead), Some(d)) = (lead, ty.dims.first_mut()) {
+            *d = lead;
+        }
+        self.replace_input(input, input_fact(&name, ty))
+    }
+
     /// Makes an input the same for all entries of an implicit batch, or not.
     pub fn set_broadcast_across_batch(&mut self, input: TensorId, broadcast: bool) -> Result<(), IrError> {
         self.known(input)?;
@@ -255,6 +276,48 @@ impl Network {
         Ok(())
     }
 
+    /// Makes a tensor an output whose elements the host knows before a run: they follow from the shapes of the inputs
+    /// and the contents of shape inputs. At most one dimension, an integer type; refused if something needs the device.
+    /// It is an output of the graph too, behind those that [`Network::mark_output`] made.
+    pub fn mark_output_for_shapes(&mut self, tensor: TensorId) -> Result<(), IrError> {
+        self.known(tensor)?;
+        let data = self.tensor(tensor);
+        if matches!(data.source, TensorSource::Input) {
+            return Err(NetworkError::InputAsOutput(data.name.clone()).into());
+        }
+        if self.shape_outputs.contains(&tensor) {
+            return Err(IrError::DuplicateName(data.name.clone()));
+        }
+        self.check_exterior(tensor)?;
+        let fact = &data.fact;
+        let on_host = |d: &Dim| d.kind() <= DimKind::Host;
+        let small = data.shown.rank() <= 1 && fact.ty.dtype.is_int();
+        if !small || !fact.as_dims().is_some_and(|v| v.iter().all(on_host)) {
+            let (tensor, found) = (data.name.clone(), data.shown.to_string());
+            return Err(NetworkError::NotForShapes { tensor, found }.into());
+        }
+        self.shape_outputs.push(tensor);
+        Ok(())
+    }
+
+    /// Takes [`Network::mark_output_for_shapes`] back; tells whether the tensor was marked.
+    pub fn unmark_output_for_shapes(&mut self, tensor: TensorId) -> bool {
+        let before = self.shape_outputs.len();
+        self.shape_outputs.retain(|&t| t != tensor);
+        self.shape_outputs.len() < before
+    }
+
+    /// The outputs whose elements the host knows before a run.
+    pub fn outputs_for_shapes(&self) -> &[TensorId] {
+        &self.shape_outputs
+    }
+
+    /// All outputs that the graph gives: those for shapes that are no others come last.
+    pub(super) fn all_outputs(&self) -> impl Iterator<Item = TensorId> + '_ {
+        let more = self.shape_outputs.iter().filter(|t| !self.outputs.contains(t));
+        self.outputs.iter().chain(more).copied()
+    }
+
     /// Asks that a tensor can be watched at run time.
     pub fn mark_debug(&mut self, tensor: TensorId) -> Result<(), IrError> {
         self.known(tensor)?;
@@ -280,12 +343,11 @@ impl Network {
     pub fn remove_tensor(&mut self, tensor: TensorId) -> Result<(), IrError> {
         self.known(tensor)?;
         let in_use = |user: String| NetworkError::InUse { tensor: self.tensor(tensor).name.clone(), user };
-        let reader = self.layers.iter().find(|d| d.inputs.contains(&Some(tensor)));
-        let user = match (self.producer(tensor), reader) {
-            (Some(l), _) => Some(format!("layer \"{}\"", self.layer_data(l).name)),
-            (_, Some(d)) => Some(format!("layer \"{}\"", d.name)),
-            _ if self.outputs.contains(&tensor) => Some("the list of outputs".into()),
-            _ => None,
+        let layer = self.producer(tensor).or_else(|| self.tensor(tensor).readers.first().copied());
+        let user = match layer {
+            Some(l) => Some(format!("layer \"{}\"", self.layer_data(l).name)),
+            None if self.all_outputs().any(|t| t == tensor) => Some("the list of outputs".into()),
+            None => None,
         };
         if let Some(user) = user {
             return Err(in_use(user).into());
@@ -356,7 +418,7 @@ pub(super) fn unique(name: &str, taken: impl Fn(&str) -> bool) -> String {
     if !taken(name) {
         return name.to_owned();
     }
-    (2..).map(|i| format!("{name}.{i}")).find(|n| !taken(n)).unwrap_or_default()
+    format!("{name}.{}", first_free(|i| taken(&format!("{name}.{i}"))))
 }
 
 /// The fact of a network input: the elements of a small integer tensor of static shape are symbols, so that it can

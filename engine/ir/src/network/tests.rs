@@ -208,6 +208,70 @@ fn equal_dimension_names_are_equal_dimensions() {
 }
 
 #[test]
+fn new_dimensions_of_an_input_reach_everything() {
+    let mut net = Network::new("n");
+    let x = input(&mut net, "x", DType::F32, &[2, 3]);
+    let w = input(&mut net, "w", DType::F32, &[1, 3]);
+    let y = sum(&mut net, x, w);
+    net.set_dimensions(x, [Dim::host("n"), 3.into()]).unwrap();
+    assert_eq!(net.ty(y).to_string(), "f32[n,3]");
+    refused(net.set_dimensions(x, [Dim::new(2), 4.into()]), "layer \"elementwise\"");
+    assert_eq!((net.ty(x).to_string(), net.ty(y).to_string()), ("f32[n,3]".into(), "f32[n,3]".into()));
+    refused(net.set_dimensions(y, [Dim::new(2)]), "no input \"elementwise\"");
+}
+
+#[test]
+fn outputs_for_shapes_are_integers_that_the_host_knows() {
+    let mut net = Network::new("n");
+    let x = net.add_input("x", TensorType::new(DType::F32, [Dim::host("n"), 3.into()])).unwrap();
+    let shape = net.add_shape(x).unwrap().output(0).unwrap();
+    net.mark_output_for_shapes(shape).unwrap();
+    assert_eq!(net.outputs_for_shapes(), [shape]);
+    refused(net.mark_output_for_shapes(shape), "used twice");
+    refused(net.mark_output_for_shapes(x), "\"x\" is an input of the network");
+    let y = net.add_unary(x, UnaryOp::Neg).unwrap().output(0).unwrap();
+    refused(net.mark_output_for_shapes(y), "\"unary\" (f32[n,3]) can't be an output for shapes");
+    let found = net.add_non_zero(x).unwrap().output(0).unwrap();
+    let counted = net.add_shape(found).unwrap().output(0).unwrap();
+    refused(net.mark_output_for_shapes(counted), "can't be an output for shapes");
+    net.mark_output(y, "y").unwrap();
+    let out = run(&net, &[f32s(&[2, 3], &[0.0; 6])]);
+    assert_eq!(out[1], ints(DType::I64, &[2], &[2, 3]));
+    assert!(net.unmark_output_for_shapes(shape) && !net.unmark_output_for_shapes(shape));
+    assert_eq!(net.lower().unwrap().outputs.len(), 1);
+}
+
+#[test]
+fn layers_keep_their_number_of_inputs() {
+    let mut net = Network::new("n");
+    let x = input(&mut net, "x", DType::F32, &[2]);
+    let c = net.add_concatenation(&[x, x]).unwrap().id();
+    net.set_input(c, 1, x).unwrap();
+    refused(net.set_input(c, 2, x), "takes 2 inputs, none with index 2");
+    let e = net.add_einsum(&[x], "i->i").unwrap().id();
+    refused(net.set_input(e, 1, x), "takes 1 inputs, none with index 1");
+}
+
+#[test]
+fn a_hundred_thousand_layers_are_written_changed_and_lowered_quickly() {
+    let start = std::time::Instant::now();
+    let mut net = Network::new("long");
+    let x = input(&mut net, "x", DType::F32, &[2]);
+    let mut y = x;
+    for _ in 0..100_000 {
+        let l = net.add_unary(y, UnaryOp::Neg).unwrap().set_operation(UnaryOp::Abs).unwrap();
+        y = l.output(0).unwrap();
+    }
+    assert_eq!(net.tensor_name(y), "unary.100000");
+    net.set_dimensions(x, [Dim::new(3)]).unwrap();
+    assert_eq!(net.ty(y).to_string(), "f32[3]");
+    net.mark_output(y, "y").unwrap();
+    assert_eq!(net.lower().unwrap().nodes().count(), 100_000);
+    // A search of all names or all layers for each takes many minutes.
+    assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
+}
+
+#[test]
 fn ids_of_other_networks_are_refused() {
     let mut a = Network::new("a");
     let x = input(&mut a, "x", DType::F32, &[2]);

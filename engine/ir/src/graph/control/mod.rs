@@ -158,6 +158,14 @@ impl Node {
             op => self.op.infer(inputs, &self.name).map_err(|e| IrError::layer(&self.name, op, e)),
         }
     }
+
+    /// Facts of the inputs of each region from facts of the node's inputs; none for nodes without regions.
+    pub fn region_facts(&self, inputs: &[Option<Fact>]) -> Result<Vec<Vec<Fact>>, IrError> {
+        match self.op.name() {
+            "loop" | "if" => infer::infer(&self.name, &self.op, &self.regions, inputs).map(|i| i.regions),
+            _ => Ok(Vec::new()),
+        }
+    }
 }
 
 impl Graph {

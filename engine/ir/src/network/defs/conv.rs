@@ -222,8 +222,9 @@ impl<const T: bool> Conv<T> {
     fn groups_of(&self, b: &Body<'_>, channels: i64, kernel: &[i64]) -> i64 {
         let each = if T { self.maps } else { channels };
         let computed = b.opt(1).and_then(|w| b.dims(w).get(1).and_then(|d| d.as_const()));
-        let taps: i64 = kernel.iter().product();
+        let taps = kernel.iter().try_fold(1i64, |a, &k| a.checked_mul(k));
         let given = self.weights.as_ref().and_then(|t| {
+            let taps = taps?;
             let all = self.maps.checked_mul(channels)?.checked_mul(taps)?;
             (t.len() as i64).checked_mul(each)?.checked_div(all)
         });
@@ -239,7 +240,8 @@ impl<const T: bool> Conv<T> {
         let mut window = Window { mode: PaddingMode::ExplicitRoundDown, ..self.window.clone() };
         if self.window.mode.is_same() {
             let stride = list("stride", &window.stride, spatial, 1, 1)?;
-            let total = |i: usize| (1 + dilation[i] * (kernel[i] - 1) - stride[i]).max(0);
+            let reach = |i: usize| dilation[i].saturating_mul(kernel[i] - 1).saturating_add(1);
+            let total = |i: usize| reach(i).saturating_sub(stride[i]).max(0);
             let (less, more): (Vec<_>, Vec<_>) =
                 (0..spatial).map(|i| (total(i) / 2, total(i) - total(i) / 2)).unzip();
             let upper = self.window.mode == PaddingMode::SameUpper;

@@ -76,6 +76,9 @@ impl Pooling {
         if !(2..=3).contains(&spatial) {
             return Err(b.bad_shape(0, "two or three spatial dimensions behind batch and channels"));
         }
+        if self.kind == PoolingKind::MaxAverageBlend {
+            b.floats(0)?;
+        }
         if !(0.0..=1.0).contains(&self.blend) {
             return Err(bad("blend_factor", self.blend, "in 0 to 1"));
         }

@@ -43,13 +43,16 @@ pub(super) struct Window {
     pub(super) mode: PaddingMode,
 }
 
-/// The list, or as many times `default` if it is empty; every number at least `least`.
+/// No stride, padding, window or dilation is larger.
+const MAX: i64 = 1 << 31;
+
+/// The list, or as many times `default` if it is empty; every number at least `least` and at most 2^31.
 pub(super) fn list(name: &str, v: &[i64], n: usize, default: i64, least: i64) -> Result<Vec<i64>, OpError> {
     if v.is_empty() {
         return Ok(vec![default; n]);
     }
-    if v.len() != n || v.iter().any(|&x| x < least) {
-        return Err(bad(name, format!("{v:?}"), &format!("{n} numbers of {least} or more")));
+    if v.len() != n || v.iter().any(|x| !(least..=MAX).contains(x)) {
+        return Err(bad(name, format!("{v:?}"), &format!("{n} numbers of {least} or more, 2^31 at most")));
     }
     Ok(v.to_vec())
 }

@@ -28,6 +28,18 @@ pub struct IfOutput {
     pub(in crate::network) known: Option<i64>,
 }
 
+macro_rules! conditional {
+    ($($kind:ty),*) => {$(
+        impl $kind {
+            /// The conditional that it belongs to.
+            pub fn of(&self) -> IfId {
+                self.of
+            }
+        }
+    )*};
+}
+conditional!(Condition, IfInput, IfOutput);
+
 impl LayerDef for Condition {
     fn kind(&self) -> &'static str {
         "condition"

@@ -50,20 +50,28 @@ macro_rules! getters {
 }
 getters! {
     TripLimit {
+        /// The loop that it belongs to.
+        of: LoopId,
         /// Count or while.
         kind: TripLimitKind,
     }
     LoopIterator {
+        /// The loop that it belongs to.
+        of: LoopId,
         /// The axis.
         axis: usize,
         /// Is the last element the first?
         reverse: bool,
     }
     Recurrence {
+        /// The loop that it belongs to.
+        of: LoopId,
         /// The axes whose length a trip may change.
         varying: Vec<usize>,
     }
     LoopOutput {
+        /// The loop that it belongs to.
+        of: LoopId,
         /// What it gives.
         kind: LoopOutputKind,
         /// Where the new axis is.

@@ -4,7 +4,7 @@
 //! loop's outputs, and inside of a conditional if it depends on one of its inputs likewise. A construct lies inside of
 //! all that the inputs of its boundary layers lie in.
 
-use super::{Boundary, ConstructId};
+use super::{Boundary, ConstructId, LoopId};
 use crate::error::IrError;
 use crate::network::{LayerId, Network, NetworkError, TensorId};
 use std::collections::BTreeSet;
@@ -121,6 +121,13 @@ impl Scopes {
 }
 
 impl Network {
+    /// Does a tensor lie inside of a loop, as far as the layers added so far tell?
+    pub fn is_inside(&self, tensor: TensorId, of: LoopId) -> Result<bool, IrError> {
+        self.known(tensor)?;
+        self.loop_layers(of)?;
+        Ok(Scopes::of(self).is_inside(tensor, of.0))
+    }
+
     /// Refuses a tensor inside of a loop or conditional.
     pub(in crate::network) fn check_exterior(&self, t: TensorId) -> Result<(), IrError> {
         if self.constructs.is_empty() {

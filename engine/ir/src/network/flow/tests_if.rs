@@ -40,7 +40,7 @@ fn places(g: &Graph) -> [Vec<String>; 3] {
 }
 
 #[test]
-fn the_example_of_the_seed() {
+fn c13_a_constant_condition_is_cast_from_an_integer() {
     for (constant_condition, want) in [(true, [11.0, 22.0]), (false, [-9.0, -18.0])] {
         let mut net = Network::new("simple");
         let x = input(&mut net, "x", DType::F32, &[2]);
@@ -75,7 +75,7 @@ fn diagram(which: char) -> (Graph, Network) {
 }
 
 #[test]
-fn inputs_decide_what_is_lazy() {
+fn c05_c06_c07_c08_inputs_decide_what_is_lazy() {
     let none: [&str; 0] = [];
     let (a, net) = diagram('A');
     assert_eq!(places(&a), [none.to_vec(), vec!["T1", "T2", "T3"], none.to_vec()]);
@@ -88,7 +88,7 @@ fn inputs_decide_what_is_lazy() {
 }
 
 #[test]
-fn what_is_not_taken_is_not_computed() {
+fn c05_what_is_not_taken_is_not_computed() {
     // The false branch fails if it runs.
     let (mut net, c) = on_input();
     let flag = input(&mut net, "flag", DType::Bool, &[]);
@@ -103,7 +103,7 @@ fn what_is_not_taken_is_not_computed() {
 }
 
 #[test]
-fn one_input_may_feed_both_branches_and_outputs_are_many() {
+fn c03_c04_one_input_may_feed_both_branches_and_outputs_are_many() {
     let (mut net, c) = on_input();
     let x = input(&mut net, "x", DType::F32, &[1]);
     let n = input(&mut net, "n", DType::I32, &[2]);
@@ -121,7 +121,7 @@ fn one_input_may_feed_both_branches_and_outputs_are_many() {
 }
 
 #[test]
-fn shapes_may_differ_ranks_only_under_a_known_condition() {
+fn c03_c12_shapes_may_differ_ranks_only_under_a_known_condition() {
     let (mut net, c) = on_input();
     let x = input(&mut net, "x", DType::F32, &[2]);
     let y = input(&mut net, "y", DType::F32, &[3]);
@@ -147,7 +147,7 @@ fn shapes_may_differ_ranks_only_under_a_known_condition() {
 }
 
 #[test]
-fn a_loop_may_hold_a_conditional() {
+fn c09_c11_c13_a_loop_may_hold_a_conditional() {
     // The sum of the even elements.
     let mut net = Network::new("sum_even");
     let items = net.add_input("items", ty(DType::I32, &[5])).unwrap();
@@ -179,7 +179,7 @@ fn a_loop_may_hold_a_conditional() {
 }
 
 #[test]
-fn a_branch_may_hold_a_loop_and_a_conditional() {
+fn c09_a_branch_may_hold_a_loop_and_a_conditional() {
     let (mut net, c) = on_input();
     let second = input(&mut net, "second", DType::Bool, &[]);
     let x = input(&mut net, "x", DType::F32, &[]);
@@ -220,7 +220,7 @@ fn broken(f: impl FnOnce(&mut Network, IfId, TensorId) -> Result<(), IrError>) -
 }
 
 #[test]
-fn a_conditional_has_one_condition_and_an_output() {
+fn c01_c02_a_conditional_has_one_condition_and_an_output() {
     refused(broken(|_, _, _| Ok(())), "conditional \"if.0\" has no output");
     let mut net = Network::new("none");
     let c = net.add_if_conditional().unwrap();
@@ -236,12 +236,14 @@ fn a_conditional_has_one_condition_and_an_output() {
     let c = net.add_if_conditional().unwrap();
     let x = input(&mut net, "x", DType::F32, &[]);
     refused(net.set_condition(c, x), "is f32, wants bool");
+    let i = net.add_if_input(c, x).unwrap();
+    assert_eq!(i.params().unwrap().of(), c);
     let v = input(&mut net, "v", DType::Bool, &[1]);
     refused(net.set_condition(c, v), "wants no dimensions");
 }
 
 #[test]
-fn branches_share_no_layers() {
+fn c10_branches_share_no_layers() {
     let both = |net: &mut Network, c, x| {
         let x = inside(net, c, x);
         let shared = unary(net, x, UnaryOp::Neg, "shared");
@@ -252,7 +254,7 @@ fn branches_share_no_layers() {
 }
 
 #[test]
-fn results_leave_through_outputs_only() {
+fn c11_results_leave_through_outputs_only() {
     let (mut net, c) = on_input();
     let x = input(&mut net, "x", DType::F32, &[2]);
     let lazy = inside(&mut net, c, x);
@@ -268,11 +270,37 @@ fn results_leave_through_outputs_only() {
 }
 
 #[test]
-fn a_condition_may_not_follow_from_its_own_result() {
+fn c02_a_condition_may_not_follow_from_its_own_result() {
     let mut net = Network::new("own");
     let c = net.add_if_conditional().unwrap();
     let x = input(&mut net, "x", DType::Bool, &[]);
     let out = net.add_if_output(c, x, x).unwrap().output(0).unwrap();
     net.set_condition(c, out).unwrap();
     refused(net.lower(), "conditional \"if.0\" depends on its own output");
+}
+
+#[test]
+fn c07_without_inputs_a_conditional_is_a_select() {
+    let (mut net, c) = on_input();
+    let x = input(&mut net, "x", DType::F32, &[2]);
+    let (t, f) = (unary(&mut net, x, UnaryOp::Neg, "t"), unary(&mut net, x, UnaryOp::Abs, "f"));
+    let out = net.add_if_output(c, t, f).unwrap().output(0).unwrap();
+    net.mark_output(out, "out").unwrap();
+    let none: [&str; 0] = [];
+    assert_eq!(places(&net.lower().unwrap()), [vec!["t", "f"], none.to_vec(), none.to_vec()]);
+    let x = f32s(&[2], &[-1.0, 2.0]);
+    assert_eq!(run(&net, &[truth(true), x.clone()]), [f32s(&[2], &[1.0, -2.0])]);
+    assert_eq!(run(&net, &[truth(false), x]), [f32s(&[2], &[1.0, 2.0])]);
+}
+
+#[test]
+fn c10_an_edge_from_branch_to_branch_is_refused() {
+    let across = |net: &mut Network, c, x| {
+        let x = inside(net, c, x);
+        let t = unary(net, x, UnaryOp::Neg, "t");
+        let f = unary(net, x, UnaryOp::Exp, "f");
+        let mixed = op2(net, f, t, ElementwiseOp::Sum);
+        net.add_if_output(c, t, mixed).map(drop)
+    };
+    refused(broken(across), "layer \"t\" belongs to both branches of conditional \"if.0\"");
 }

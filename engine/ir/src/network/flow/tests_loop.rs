@@ -57,7 +57,7 @@ fn regions(g: &Graph) -> Vec<&Graph> {
 }
 
 #[test]
-fn the_sum_of_the_seed_counts_up() {
+fn l04_a_counted_sum_counts_up() {
     // for (i = j; trips; i += k)
     let (mut net, l) = counted(4);
     let j = input(&mut net, "j", DType::I32, &[]);
@@ -77,7 +77,7 @@ fn the_sum_of_the_seed_counts_up() {
 }
 
 #[test]
-fn no_trips_leave_the_initial_value() {
+fn l09_no_trips_leave_the_initial_value() {
     for trips in [0, -3] {
         let (mut net, l) = counted(trips);
         let x = input(&mut net, "x", DType::F32, &[1]);
@@ -91,7 +91,7 @@ fn no_trips_leave_the_initial_value() {
 }
 
 #[test]
-fn iterators_cut_along_any_axis_in_either_direction() {
+fn l07_l08_l10_iterators_cut_along_any_axis_in_either_direction() {
     // Axis of the iterator, reversed, trips, axis of the output, what comes out.
     let cases: &[(usize, bool, i64, usize, &[usize], &[f64])] = &[
         (0, false, 2, 0, &[2, 3], &[2.0, 3.0, 5.0, 4.0, 6.0, 8.0]),
@@ -111,7 +111,7 @@ fn iterators_cut_along_any_axis_in_either_direction() {
 }
 
 #[test]
-fn longer_outputs_are_padded_behind_what_was_computed() {
+fn l11_l12_longer_outputs_are_padded_behind_what_was_computed() {
     for (kind, want) in [(CONCAT, [2.0, 4.0, 0.0]), (LoopOutputKind::Reverse, [4.0, 2.0, 0.0])] {
         let (mut net, l) = counted(2);
         let x = input(&mut net, "x", DType::F32, &[2]);
@@ -145,7 +145,7 @@ fn doubling(trips: Option<i64>) -> Network {
 }
 
 #[test]
-fn the_first_limit_ends_a_loop() {
+fn l06_the_first_limit_ends_a_loop() {
     let cases: &[(Option<i64>, f64, &[f64])] = &[
         (None, 96.0, &[3.0, 6.0, 12.0, 24.0, 48.0]),
         (Some(2), 12.0, &[3.0, 6.0]),
@@ -161,7 +161,7 @@ fn the_first_limit_ends_a_loop() {
 }
 
 #[test]
-fn a_condition_is_a_region_of_what_it_needs() {
+fn l05_a_condition_is_a_region_of_what_it_needs() {
     let g = doubling(Some(2)).lower().unwrap();
     let r = regions(&g);
     let ops = |g: &Graph| g.nodes().map(|(_, n)| n.op.name()).collect::<Vec<_>>();
@@ -169,7 +169,7 @@ fn a_condition_is_a_region_of_what_it_needs() {
 }
 
 #[test]
-fn loops_nest_by_the_flow_of_data() {
+fn l16_loops_nest_by_the_flow_of_data() {
     // y[i] = Σ_j x[i][j]·x[i][j], the inner loop over an iterator of the outer one; the square of a constant stays out.
     let (mut net, outer) = counted(2);
     let x = input(&mut net, "x", DType::F32, &[2, 3]);
@@ -199,7 +199,7 @@ fn loops_nest_by_the_flow_of_data() {
 }
 
 #[test]
-fn dimensions_may_vary_where_they_are_allowed_to() {
+fn l18_dimensions_may_vary_where_they_are_allowed_to() {
     let build = |vary: bool| {
         let (mut net, l) = counted(3);
         let x = input(&mut net, "x", DType::F32, &[1]);
@@ -218,7 +218,7 @@ fn dimensions_may_vary_where_they_are_allowed_to() {
 }
 
 #[test]
-fn a_loop_without_outputs_vanishes() {
+fn l15_a_loop_without_outputs_vanishes() {
     let (mut net, l) = counted(2);
     let x = input(&mut net, "x", DType::F32, &[2]);
     let e = iterator(&mut net, l, x, 0, false);
@@ -229,7 +229,7 @@ fn a_loop_without_outputs_vanishes() {
 }
 
 #[test]
-fn a_length_makes_a_last_value_a_concatenation() {
+fn l13_a_length_makes_a_last_value_a_concatenation() {
     let (mut net, l) = counted(2);
     let x = input(&mut net, "x", DType::F32, &[]);
     let (rec, r) = recurrence(&mut net, l, x);
@@ -241,7 +241,7 @@ fn a_length_makes_a_last_value_a_concatenation() {
 }
 
 #[test]
-fn loops_and_layers_have_names() {
+fn l01_loops_and_layers_have_names() {
     let (mut net, l) = counted(1);
     net.set_loop_name(l, "decoder").unwrap();
     assert_eq!((net.loop_name(l).unwrap(), net.loop_layers(l).unwrap().len()), ("decoder", 1));
@@ -250,6 +250,17 @@ fn loops_and_layers_have_names() {
     refused(net.lower(), "has no trip limit");
     let n = net.add_if_conditional().unwrap();
     refused(net.set_loop_name(LoopId(n.0), "x"), "no loop number 2");
+    // Every boundary layer knows its loop.
+    let x = input(&mut net, "x", DType::F32, &[2]);
+    let i = net.add_iterator(l, x, 0, false).unwrap();
+    assert_eq!((i.params().unwrap().of(), i.id()), (l, *net.loop_layers(l).unwrap().last().unwrap()));
+    let (rec, r) = recurrence(&mut net, l, x);
+    assert_eq!(net.layer_of::<Recurrence>(rec).unwrap().params().unwrap().of(), l);
+    let o = net.add_loop_output(l, r, LAST, 0).unwrap();
+    assert_eq!(o.params().unwrap().of(), l);
+    let limit = net.loop_layers(l).unwrap()[0];
+    assert_eq!(net.layer_of::<TripLimit>(limit).unwrap().params().unwrap().of(), l);
+    assert_eq!((net.is_inside(r, l).unwrap(), net.is_inside(x, l).unwrap()), (true, false));
 }
 
 /// Builds a loop around x[2] in which `f` breaks a rule; the error of lowering, if adding went well.
@@ -271,7 +282,7 @@ fn broken(
 use crate::IrError;
 
 #[test]
-fn limits_are_scalars_from_outside_one_of_each_kind() {
+fn l03_l04_limits_are_scalars_from_outside_one_of_each_kind() {
     refused(broken(None, |_, _, _| Ok(())), "loop \"loop.0\" has no trip limit");
     let again = |net: &mut Network, l, _| {
         let n = int(net, DType::I32, 2);
@@ -300,7 +311,7 @@ fn limits_are_scalars_from_outside_one_of_each_kind() {
 }
 
 #[test]
-fn a_condition_depends_on_recurrences_only() {
+fn l05_a_condition_depends_on_recurrences_only() {
     let of_iterator = |net: &mut Network, l, _| {
         let flags = input(net, "flags", DType::Bool, &[2]);
         let e = iterator(net, l, flags, 0, false);
@@ -324,10 +335,24 @@ fn a_condition_depends_on_recurrences_only() {
         net.add_trip_limit(l, asked, TripLimitKind::While).map(drop)
     };
     refused(broken(Some(2), of_inner_loop), "(loop_output); it may use recurrences only");
+    // A recurrence of a loop inside is no recurrence of this one.
+    let of_another = |net: &mut Network, l, x| {
+        let (rec, r) = recurrence(net, l, x);
+        net.set_input(rec, 1, r)?;
+        let inner = net.add_loop()?;
+        let n = int(net, DType::I32, 2);
+        net.add_trip_limit(inner, n, TripLimitKind::Count)?;
+        let e = iterator(net, inner, r, 0, false);
+        let (inner_rec, s) = recurrence(net, inner, e);
+        net.set_input(inner_rec, 1, s)?;
+        let asked = op2(net, s, s, ElementwiseOp::Less);
+        net.add_trip_limit(l, asked, TripLimitKind::While).map(drop)
+    };
+    refused(broken(Some(2), of_another), "each uses values from inside of the other");
 }
 
 #[test]
-fn iterators_stay_within_their_tensor() {
+fn l07_l08_iterators_stay_within_their_tensor() {
     let forward = |net: &mut Network, l, x| {
         let e = iterator(net, l, x, 0, false);
         output(net, l, e, CONCAT, 0, 3);
@@ -353,7 +378,7 @@ fn iterators_stay_within_their_tensor() {
 }
 
 #[test]
-fn a_dynamic_iterator_is_checked_when_it_runs() {
+fn l07_l11_a_dynamic_iterator_is_checked_when_it_runs() {
     let mut net = Network::new("dynamic");
     let l = net.add_loop().unwrap();
     let n = input(&mut net, "n", DType::I32, &[]);
@@ -370,7 +395,7 @@ fn a_dynamic_iterator_is_checked_when_it_runs() {
 }
 
 #[test]
-fn recurrences_have_two_inputs_of_one_type() {
+fn l14_recurrences_have_two_inputs_of_one_type() {
     let unset = |net: &mut Network, l, x| net.add_recurrence(l, x).map(drop);
     refused(broken(Some(1), unset), "input 1 (the next value) of \"recurrence\" was never set");
     let other = |net: &mut Network, l, x| {
@@ -394,7 +419,7 @@ fn recurrences_have_two_inputs_of_one_type() {
 }
 
 #[test]
-fn only_the_second_input_of_a_recurrence_is_a_back_edge() {
+fn l14_only_the_second_input_of_a_recurrence_is_a_back_edge() {
     let cycle = |net: &mut Network, l, x| {
         let (rec, r) = recurrence(net, l, x);
         let a = net.add_unary(r, UnaryOp::Neg)?.output(0)?;
@@ -415,7 +440,7 @@ fn only_the_second_input_of_a_recurrence_is_a_back_edge() {
 }
 
 #[test]
-fn outputs_give_what_they_may() {
+fn l09_l10_l11_l13_outputs_give_what_they_may() {
     let not_a_recurrence = |net: &mut Network, l, x| {
         let e = iterator(net, l, x, 0, false);
         net.add_loop_output(l, e, LAST, 0).map(drop)
@@ -467,7 +492,7 @@ fn outputs_give_what_they_may() {
 }
 
 #[test]
-fn nothing_leaves_a_loop_but_through_an_output() {
+fn l02_nothing_leaves_a_loop_but_through_an_output() {
     let (mut net, l) = counted(2);
     let x = input(&mut net, "x", DType::F32, &[2]);
     let e = iterator(&mut net, l, x, 0, false);
@@ -477,7 +502,7 @@ fn nothing_leaves_a_loop_but_through_an_output() {
 }
 
 #[test]
-fn loops_that_overlap_are_refused() {
+fn l16_loops_that_overlap_are_refused() {
     // A layer that mixes two loops side by side.
     let (mut net, a) = counted(2);
     let b = net.add_loop().unwrap();
@@ -502,7 +527,7 @@ fn loops_that_overlap_are_refused() {
 }
 
 #[test]
-fn every_type_may_go_through_a_loop() {
+fn l17_every_type_may_go_through_a_loop() {
     for t in [DType::F32, DType::F16, DType::BF16, DType::I32, DType::I64, DType::I8] {
         let (mut net, l) = counted(3);
         let x = input(&mut net, "x", t, &[]);
@@ -512,5 +537,54 @@ fn every_type_may_go_through_a_loop() {
         let y = net.add_loop_output(l, r, LAST, 0).unwrap().output(0).unwrap();
         net.mark_output(y, "y").unwrap();
         assert_eq!(run(&net, &[ints(t, &[], &[2])])[0].to_i64(), [16]);
+    }
+}
+
+#[test]
+fn l20_an_lstm_of_a_loop_is_the_operator() {
+    // Two steps, batch 1, two inputs, two units; gates i, o, f, c as the operator packs them.
+    let numbers = |n: usize, by: f64| (0..n).map(|i| ((i * 7 % 11) as f64 - 5.0) * by).collect::<Vec<_>>();
+    let (x, w, r) = (f32s(&[2, 1, 2], &numbers(4, 0.3)), numbers(16, 0.1), numbers(16, 0.07));
+    let mut net = Network::new("lstm");
+    let xs = net.add_input("x", x.ty()).unwrap();
+    let (wt, rt) = (constant(&mut net, f32s(&[8, 2], &w)), constant(&mut net, f32s(&[8, 2], &r)));
+    let zero = constant(&mut net, f32s(&[1, 2], &[0.0; 2]));
+    let l = net.add_loop().unwrap();
+    let two = int(&mut net, DType::I32, 2);
+    net.add_trip_limit(l, two, TripLimitKind::Count).unwrap();
+    let step = iterator(&mut net, l, xs, 0, false);
+    let ((hr, h), (cr, c)) = (recurrence(&mut net, l, zero), recurrence(&mut net, l, zero));
+    let times = |net: &mut Network, a, b| {
+        net.add_matrix_multiply(a, MatrixOp::None, b, MatrixOp::Transpose).unwrap().output(0).unwrap()
+    };
+    let (a, b) = (times(&mut net, step, wt), times(&mut net, h, rt));
+    let gates = add(&mut net, a, b);
+    let gate = |net: &mut Network, k: i64, f: ActivationKind| {
+        let part = net.add_slice(gates, &[0, 2 * k], &[1, 2], &[1, 1]).unwrap().output(0).unwrap();
+        net.add_activation(part, f).unwrap().output(0).unwrap()
+    };
+    let (sig, tanh) = (ActivationKind::Sigmoid, ActivationKind::Tanh);
+    let (i, o) = (gate(&mut net, 0, sig), gate(&mut net, 1, sig));
+    let (f, g) = (gate(&mut net, 2, sig), gate(&mut net, 3, tanh));
+    let (kept, new) = (op2(&mut net, f, c, ElementwiseOp::Prod), op2(&mut net, i, g, ElementwiseOp::Prod));
+    let next_c = add(&mut net, kept, new);
+    let squashed = net.add_activation(next_c, tanh).unwrap().output(0).unwrap();
+    let next_h = op2(&mut net, o, squashed, ElementwiseOp::Prod);
+    net.set_input(hr, 1, next_h).unwrap();
+    net.set_input(cr, 1, next_c).unwrap();
+    let y = output(&mut net, l, next_h, CONCAT, 0, 2);
+    net.mark_output(y, "y").unwrap();
+    let by_loop = run(&net, &[x.clone()]).swap_remove(0);
+
+    let mut net = Network::new("operator");
+    let xs = net.add_input("x", x.ty()).unwrap();
+    let (w, r) = (constant(&mut net, f32s(&[1, 8, 2], &w)), constant(&mut net, f32s(&[1, 8, 2], &r)));
+    let attrs = crate::Attrs::new().with("hidden", 2i64);
+    let y = net.add_layer("lstm", "lstm", attrs, &[Some(xs), Some(w), Some(r)]).unwrap()[0];
+    net.mark_output(y, "y").unwrap();
+    let by_operator = run(&net, &[x]).swap_remove(0);
+    assert_eq!((by_loop.len(), by_operator.len()), (4, 4));
+    for (a, b) in by_loop.to_f64().iter().zip(by_operator.to_f64()) {
+        assert!((a - b).abs() < 1e-6 && *a != 0.0, "{a} and {b}");
     }
 }

@@ -29,7 +29,7 @@ impl Network {
         let units = l.plan.order(self, &l.scopes, &Scope::top())?;
         l.units(&units, &Scope::top())?;
         let mut frame = l.frames.pop().ok_or_else(lost)?;
-        for &t in &self.outputs {
+        for t in self.all_outputs() {
             let v = frame.output(self, t)?;
             frame.graph.outputs.push(v);
         }

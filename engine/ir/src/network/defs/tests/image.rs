@@ -100,6 +100,9 @@ fn convolutions_refuse_what_they_can_not_do() {
     refused(net.add_convolution_nd(x, 1, &[1, 1], ones(1), Weights::None), "a constant number of channels");
     let bad = conv(grid(&[1, 1, 3, 3]), 1, &[2, 2], ones(4), |l| l.set_pre_padding(&[-1, 0]));
     refused(bad, "2 numbers of 0 or more");
+    let huge = [1i64 << 31; 3];
+    let far = conv(grid(&[1, 1, 1, 2, 2]), 1, &huge, ones(1), |l| Ok(l));
+    refused(far, "1 numbers, wants as many as");
 }
 
 #[test]
@@ -164,6 +167,11 @@ fn poolings_and_blends() {
     refused(pool(PoolingKind::Max, |l| l.set_window_size_nd(&[2])), "2 numbers of 1 or more");
     let x = ints(DType::I32, &[1, 1, 2, 2], &[1; 4]);
     refused(through(&[x], |n, x| n.add_pooling_nd(x[0], PoolingKind::Max, &[2, 2])?.output(0)), "is i32");
+    let x = ints(DType::I8, &[1, 1, 2, 2], &[1; 4]);
+    let blend =
+        through(&[x], |n, x| n.add_pooling_nd(x[0], PoolingKind::MaxAverageBlend, &[2, 2])?.output(0));
+    refused(blend, "is i8, wants a float type");
+    refused(pool(PoolingKind::Max, |l| l.set_window_size_nd(&[i64::MAX, 2])), "2^31 at most");
 }
 
 #[test]
