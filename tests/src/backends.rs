@@ -15,9 +15,18 @@ pub fn reference() -> Arc<dyn Backend> {
 /// `None` with a clear line where the library was not built or no adapter is found; an error where
 /// `KILN_REQUIRE_WGPU=1` says that both must be there.
 pub fn wgpu() -> Result<Option<Arc<dyn Backend>>, String> {
-    match open() {
+    optional("wgpu", "KILN_REQUIRE_WGPU")
+}
+
+/// The CUDA backend, likewise, where there is a device; `KILN_REQUIRE_CUDA=1` says that there must be one.
+pub fn cuda() -> Result<Option<Arc<dyn Backend>>, String> {
+    optional("cuda", "KILN_REQUIRE_CUDA")
+}
+
+fn optional(name: &str, required: &str) -> Result<Option<Arc<dyn Backend>>, String> {
+    match open(name) {
         Ok(b) => Ok(Some(b)),
-        Err(why) if std::env::var_os("KILN_REQUIRE_WGPU").is_some() => Err(why),
+        Err(why) if std::env::var_os(required).is_some() => Err(why),
         Err(why) => {
             eprintln!("skipped: {why}");
             Ok(None)
@@ -27,15 +36,19 @@ pub fn wgpu() -> Result<Option<Arc<dyn Backend>>, String> {
 
 /// All backends that run on this machine, the reference backend first.
 pub fn all() -> Result<Vec<Arc<dyn Backend>>, String> {
-    Ok([Some(reference()), wgpu()?].into_iter().flatten().collect())
+    Ok([Some(reference()), wgpu()?, cuda()?].into_iter().flatten().collect())
 }
 
-fn open() -> Result<Arc<dyn Backend>, String> {
-    let path = library("wgpu")?;
+fn open(name: &str) -> Result<Arc<dyn Backend>, String> {
+    let path = library(name)?;
     let plugin = load(&path, &Policy::default()).map_err(|e| e.chain())?;
     let backend = plugin.backend().map_err(|e| e.to_string())?;
     let targets = backend.targets().map_err(|e| e.to_string())?;
-    if targets.is_empty() { Err("the wgpu backend finds no adapter".into()) } else { Ok(Arc::new(backend)) }
+    if targets.is_empty() {
+        Err(format!("the {name} backend finds no device"))
+    } else {
+        Ok(Arc::new(backend))
+    }
 }
 
 /// The shared library of a backend in the folder that cargo builds into.

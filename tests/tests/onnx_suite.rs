@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 use kiln_backend::Backend;
-use kiln_tests::backends::{reference, wgpu};
+use kiln_tests::backends::{cuda, reference, wgpu};
 use kiln_tests::suite::{self, Setting, run_case};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -77,4 +77,14 @@ fn wgpu_with_folding() {
 #[test]
 fn wgpu_without_folding() {
     wgpu().unwrap().into_iter().for_each(|b| check("wgpu", b, false));
+}
+
+#[test]
+fn cuda_with_folding() {
+    cuda().unwrap().into_iter().for_each(|b| check("cuda", b, true));
+}
+
+#[test]
+fn cuda_without_folding() {
+    cuda().unwrap().into_iter().for_each(|b| check("cuda", b, false));
 }

@@ -10,7 +10,7 @@ use kiln_backend::Backend;
 use kiln_backend::compare::Latitude;
 use kiln_ir::DType;
 use kiln_reference::{Options, Reference};
-use kiln_tests::backends::wgpu;
+use kiln_tests::backends::{cuda, wgpu};
 use kiln_tests::op_suite::{Mode, Subject, listed, matrix};
 use std::sync::Arc;
 
@@ -26,6 +26,11 @@ fn reference_backend() {
 #[test]
 fn wgpu_backend() {
     wgpu().unwrap().into_iter().for_each(|b| run("wgpu", b, Latitude { flush: true }));
+}
+
+#[test]
+fn cuda_backend() {
+    cuda().unwrap().into_iter().for_each(|b| run("cuda", b, Latitude::default()));
 }
 
 /// Integers of 64 bits are refused where the device has none, never cut off.

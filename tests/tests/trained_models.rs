@@ -6,7 +6,7 @@ use kiln_backend::Backend;
 use kiln_builder::BuildConfig;
 use kiln_ir::{DType, Tensor};
 use kiln_runtime::Engine;
-use kiln_tests::backends::{reference, wgpu};
+use kiln_tests::backends::{cuda, reference, wgpu};
 use kiln_tests::models::{archive, argmax, difference, engine, rows};
 use std::sync::Arc;
 
@@ -147,6 +147,32 @@ fn nlp_on_wgpu() {
 #[test]
 fn charrnn_on_wgpu() {
     for b in wgpu().unwrap().iter() {
+        charrnn(b, "h128", 1, 128);
+        charrnn(b, "h96x2", 2, 96);
+    }
+}
+
+#[test]
+fn digits_on_cuda() {
+    cuda().unwrap().iter().for_each(digits);
+}
+
+#[test]
+fn digits_in_f16_on_cuda() {
+    cuda().unwrap().iter().for_each(digits_f16);
+}
+
+#[test]
+fn nlp_on_cuda() {
+    for b in cuda().unwrap().iter() {
+        nlp(b, "bert_tiny", 1e-4);
+        nlp(b, "bert_tiny_fp16", 2e-2);
+    }
+}
+
+#[test]
+fn charrnn_on_cuda() {
+    for b in cuda().unwrap().iter() {
         charrnn(b, "h128", 1, 128);
         charrnn(b, "h96x2", 2, 96);
     }

@@ -1,0 +1,103 @@
+//! The backend object.
+
+use crate::blob::Head;
+use crate::dialect::CUDA;
+use crate::driver::devices;
+use crate::exec::CudaDevice;
+use crate::frame::source;
+use crate::{compile, target};
+use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target};
+use kiln_families::Kernel;
+use kiln_families::site::{Site, unsupported};
+use std::sync::Arc;
+
+/// The CUDA backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cuda;
+
+/// Names a known GPU to build for instead of those that are here.
+const TARGET: &str = "KILN_CUDA_TARGET";
+
+impl Cuda {
+    /// The backend; driver and compiler are looked for when they are needed.
+    pub fn new() -> Result<Cuda, BackendError> {
+        Ok(Cuda)
+    }
+}
+
+impl Backend for Cuda {
+    fn name(&self) -> &str {
+        "cuda"
+    }
+
+    fn targets(&self) -> Result<Vec<Target>, BackendError> {
+        if let Some(name) = std::env::var_os(TARGET).filter(|n| !n.is_empty()) {
+            return Ok(vec![target::known(&name.to_string_lossy())?]);
+        }
+        Ok(target::found()?.into_iter().map(|(_, t)| t).collect())
+    }
+
+    fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
+        let site = Site::of(&region.graph, target, &CUDA)?;
+        let mut found = Vec::new();
+        let mut why = Vec::new();
+        for k in site.kernels() {
+            match (k.tactics)(&site).and_then(|t| hashed(k, &site, t)) {
+                Ok(t) => found.extend(t),
+                Err(BackendError::Unsupported(reason)) => why.push(format!("{}: {reason}", k.name)),
+                Err(e) => return Err(e),
+            }
+        }
+        match (found.is_empty(), why.is_empty()) {
+            (false, _) => Ok(found),
+            (true, false) => unsupported(why.join("; ")),
+            _ => unsupported(format!("no kernel for {}", region.label())),
+        }
+    }
+
+    fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
+        let site = Site::of(&region.graph, target, &CUDA)?;
+        let kernel = find(&tactic.name, &site)?;
+        let source = source(&site, &(kernel.source)(&site, tactic)?)?;
+        let cubin = compile::cubin(&source.text, &target.arch)?;
+        Ok(source.head.blob(&cubin))
+    }
+
+    fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
+        let found = target::found()?.into_iter().find(|(_, t)| t.fingerprint() == target.fingerprint());
+        let here = found.and_then(|(ordinal, own)| Some((devices().ok()?.into_iter().nth(ordinal)?, own)));
+        let (device, own) = here.ok_or_else(|| {
+            BackendError::Incompatible(format!(
+                "no device here is the target {} ({})",
+                target.device, target.arch
+            ))
+        })?;
+        Ok(Arc::new(CudaDevice::new(device.open()?, own)?))
+    }
+}
+
+/// The kernel of a tactic's name.
+pub fn find(name: &str, site: &Site<'_>) -> Result<&'static Kernel, BackendError> {
+    site.kernels().find(|k| k.name == name).ok_or_else(|| {
+        BackendError::Incompatible(format!(
+            "this backend has no tactic \"{name}\" for the region; build the plan again"
+        ))
+    })
+}
+
+/// Tactics whose source can be written, with the hash of it.
+fn hashed(k: &Kernel, site: &Site<'_>, mut tactics: Vec<Tactic>) -> Result<Vec<Tactic>, BackendError> {
+    for t in &mut tactics {
+        let text = source(site, &(k.source)(site, t)?)?.text;
+        t.source_hash = blake3::hash(text.as_bytes()).to_hex()[..16].to_owned();
+    }
+    Ok(tactics)
+}
+
+/// The source of a region by a tactic, and its head: for tools and tests.
+pub fn written(region: &Region, tactic: &Tactic, target: &Target) -> Result<(String, Head), BackendError> {
+    let site = Site::of(&region.graph, target, &CUDA)?;
+    let kernel = find(&tactic.name, &site)?;
+    let source = source(&site, &(kernel.source)(&site, tactic)?)?;
+    Ok((source.text, source.head))
+}

@@ -1,0 +1,56 @@
+//! The generic kernels' templates in CUDA C++.
+
+use kiln_families::Dialect;
+use kiln_ir::DType;
+
+macro_rules! generic {
+    ($($name:literal),*) => {
+        fn text(family: &str) -> &'static str {
+            match family {
+                $($name => include_str!(concat!("../../../kernels/generic/", $name, ".cuh")),)*
+                _ => "",
+            }
+        }
+    };
+}
+
+generic!(
+    "attention",
+    "deform",
+    "einsum",
+    "matmul",
+    "moves",
+    "recurrent",
+    "reduce",
+    "rows",
+    "sample",
+    "select",
+    "sequence",
+    "spectrum",
+    "text",
+    "window"
+);
+
+/// CUDA C++.
+pub static CUDA: Dialect =
+    Dialect { text, function, decode, own: crate::kernels::FAMILIES, loop_limit: usize::MAX };
+
+fn function(name: &str, arguments: &[(&str, &str)], result: &str, value: &str) -> String {
+    let list: Vec<String> = arguments.iter().map(|(n, t)| format!("{t} {n}")).collect();
+    format!("DEV {result} {name}({}) const {{ return {value}; }}\n", list.join(", "))
+}
+
+fn decode(t: DType, word: &str, lane: &str) -> String {
+    let bits = t.bits();
+    let field = format!("({word} >> ({lane} * {bits}u))");
+    match t {
+        DType::F16 => format!("f16_to_f32(u16({field}))"),
+        DType::BF16 => format!("bf16_to_f32(u16({field}))"),
+        DType::F8E4M3 => format!("f8e4m3_to_f32(u8({field}))"),
+        DType::I8 => format!("i32(i8({field}))"),
+        DType::U8 => format!("i32(u8({field}))"),
+        DType::I4 => format!("(i32({field} << 28u) >> 28)"),
+        DType::Bool => format!("(u8({field}) != 0)"),
+        _ => format!("i32({field})"),
+    }
+}

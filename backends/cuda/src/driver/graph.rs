@@ -1,0 +1,86 @@
+//! Graphs: a run's launches as one.
+
+use super::library::{DriverError, Handle};
+use super::module::Launch;
+use super::stream::Stream;
+use std::sync::Arc;
+
+/// An executable graph.
+pub struct Graph {
+    stream: Arc<Stream>,
+    exec: Handle,
+}
+
+// SAFETY: executable graphs may be used from any thread, by one at a time.
+unsafe impl Send for Graph {}
+
+/// A recorded graph that is destroyed when it goes.
+struct Recorded<'a>(&'a Stream, Handle);
+
+impl Drop for Recorded<'_> {
+    fn drop(&mut self) {
+        // SAFETY: recorded by the driver, destroyed once.
+        unsafe { (self.0.gpu.api.graph_destroy)(self.1) };
+    }
+}
+
+fn record<'a>(stream: &'a Stream, launches: &[Launch]) -> Result<Recorded<'a>, DriverError> {
+    const THREAD_LOCAL: i32 = 1;
+    let api = stream.gpu.api;
+    // SAFETY: the stream is alive and not yet capturing: contexts are used by one thread at a time.
+    let code = unsafe { (api.stream_begin_capture)(stream.handle, THREAD_LOCAL) };
+    api.check("cuStreamBeginCapture", code)?;
+    let ran = launches.iter().try_for_each(|l| l.run(stream));
+    let mut graph = std::ptr::null_mut();
+    // SAFETY: the capture was begun above; it is ended whether the launches were taken or not.
+    let code = unsafe { (api.stream_end_capture)(stream.handle, &mut graph) };
+    let recorded = Recorded(stream, graph);
+    ran?;
+    api.check("cuStreamEndCapture", code)?;
+    Ok(recorded)
+}
+
+impl Graph {
+    /// The launches, in order.
+    pub fn new(stream: &Arc<Stream>, launches: &[Launch]) -> Result<Graph, DriverError> {
+        let recorded = record(stream, launches)?;
+        let api = stream.gpu.api;
+        let mut exec = std::ptr::null_mut();
+        // SAFETY: the graph was recorded above, the place for the handle is valid.
+        let code = unsafe { (api.graph_instantiate)(&mut exec, recorded.1, 0) };
+        api.check("cuGraphInstantiate", code)?;
+        Ok(Graph { stream: stream.clone(), exec })
+    }
+
+    /// Other parameters and grids for the same kernels in the same order; false if the kernels differ.
+    pub fn update(&mut self, launches: &[Launch]) -> Result<bool, DriverError> {
+        /// `CUgraphExecUpdateResultInfo`: a code and two nodes.
+        #[repr(C)]
+        struct Info {
+            result: i32,
+            nodes: [Handle; 2],
+        }
+        let recorded = record(&self.stream, launches)?;
+        let mut info = Info { result: 0, nodes: [std::ptr::null_mut(); 2] };
+        // SAFETY: both graphs are alive, `info` has the layout of the driver's header.
+        let code =
+            unsafe { (self.stream.gpu.api.exec_update)(self.exec, recorded.1, (&raw mut info).cast()) };
+        Ok(code == 0)
+    }
+
+    /// Puts it into its stream.
+    pub fn run(&self) -> Result<(), DriverError> {
+        let api = self.stream.gpu.api;
+        // SAFETY: both handles are alive.
+        api.check("cuGraphLaunch", unsafe { (api.graph_launch)(self.exec, self.stream.handle) })
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        if self.stream.gpu.bind().is_ok() {
+            // SAFETY: instantiated in `new`, destroyed once; the driver keeps it until a launch in flight is done.
+            unsafe { (self.stream.gpu.api.exec_destroy)(self.exec) };
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The driver's library and the entry points that are used.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+/// What stands between this process and a CUDA device.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum DriverError {
+    /// The driver is not installed.
+    #[error(
+        "no NVIDIA driver: {library} can't be loaded ({reason}); install the NVIDIA driver, version 525 or later"
+    )]
+    Missing {
+        /// The file that was looked for.
+        library: &'static str,
+        /// What the loader says.
+        reason: String,
+    },
+    /// The driver is too old.
+    #[error("the NVIDIA driver lacks {symbol}; install version 525 or later")]
+    TooOld {
+        /// The function that it has not.
+        symbol: &'static str,
+    },
+    /// A call failed.
+    #[error("{call} failed: {name} ({message})")]
+    Call {
+        /// The function.
+        call: &'static str,
+        /// The code's number.
+        code: c_int,
+        /// The code's name.
+        name: String,
+        /// The driver's words.
+        message: String,
+    },
+}
+
+/// Opaque handles of the driver.
+pub type Handle = *mut c_void;
+/// An address on the device.
+pub type DevicePtr = u64;
+
+#[cfg(windows)]
+const LIBRARY: &str = "nvcuda.dll";
+#[cfg(not(windows))]
+const LIBRARY: &str = "libcuda.so.1";
+
+macro_rules! api {
+    ($($call:ident = $symbol:literal ($($t:ty),*);)*) => {
+        /// The driver's functions, as its header declares them; all give a result code.
+        pub struct Api {
+            $(pub $call: unsafe extern "C" fn($($t),*) -> c_int,)*
+        }
+
+        impl Api {
+            fn find(library: &libloading::Library) -> Result<Api, DriverError> {
+                Ok(Api {
+                    $($call: {
+                        // SAFETY: the driver's header gives the symbol this type.
+                        let found = unsafe { library.get(concat!($symbol, "\0").as_bytes()) };
+                        *found.map_err(|_| DriverError::TooOld { symbol: $symbol })?
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+api! {
+    init = "cuInit" (c_uint);
+    driver_version = "cuDriverGetVersion" (*mut c_int);
+    error_name = "cuGetErrorName" (c_int, *mut *const c_char);
+    error_string = "cuGetErrorString" (c_int, *mut *const c_char);
+    device_count = "cuDeviceGetCount" (*mut c_int);
+    device_get = "cuDeviceGet" (*mut c_int, c_int);
+    device_name = "cuDeviceGetName" (*mut c_char, c_int, c_int);
+    device_attribute = "cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
+    device_memory = "cuDeviceTotalMem_v2" (*mut usize, c_int);
+    primary_retain = "cuDevicePrimaryCtxRetain" (*mut Handle, c_int);
+    primary_release = "cuDevicePrimaryCtxRelease_v2" (c_int);
+    set_current = "cuCtxSetCurrent" (Handle);
+    stream_create = "cuStreamCreate" (*mut Handle, c_uint);
+    stream_destroy = "cuStreamDestroy_v2" (Handle);
+    stream_synchronize = "cuStreamSynchronize" (Handle);
+    stream_begin_capture = "cuStreamBeginCapture_v2" (Handle, c_int);
+    stream_end_capture = "cuStreamEndCapture" (Handle, *mut Handle);
+    event_create = "cuEventCreate" (*mut Handle, c_uint);
+    event_destroy = "cuEventDestroy_v2" (Handle);
+    event_record = "cuEventRecord" (Handle, Handle);
+    event_synchronize = "cuEventSynchronize" (Handle);
+    event_elapsed = "cuEventElapsedTime" (*mut f32, Handle, Handle);
+    module_load = "cuModuleLoadData" (*mut Handle, *const c_void);
+    module_unload = "cuModuleUnload" (Handle);
+    module_function = "cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
+    function_attribute = "cuFuncGetAttribute" (*mut c_int, c_int, Handle);
+    function_set_attribute = "cuFuncSetAttribute" (Handle, c_int, c_int);
+    launch = "cuLaunchKernel" (
+        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
+    );
+    mem_alloc = "cuMemAlloc_v2" (*mut DevicePtr, usize);
+    mem_free = "cuMemFree_v2" (DevicePtr);
+    mem_alloc_async = "cuMemAllocAsync" (*mut DevicePtr, usize, Handle);
+    mem_free_async = "cuMemFreeAsync" (DevicePtr, Handle);
+    default_pool = "cuDeviceGetDefaultMemPool" (*mut Handle, c_int);
+    pool_set_attribute = "cuMemPoolSetAttribute" (Handle, c_int, *mut c_void);
+    host_alloc = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
+    host_free = "cuMemFreeHost" (*mut c_void);
+    copy_in = "cuMemcpyHtoDAsync_v2" (DevicePtr, *const c_void, usize, Handle);
+    copy_out = "cuMemcpyDtoHAsync_v2" (*mut c_void, DevicePtr, usize, Handle);
+    fill = "cuMemsetD8Async" (DevicePtr, u8, usize, Handle);
+    graph_instantiate = "cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);
+    graph_destroy = "cuGraphDestroy" (Handle);
+    exec_destroy = "cuGraphExecDestroy" (Handle);
+    exec_update = "cuGraphExecUpdate_v2" (Handle, Handle, *mut c_void);
+    graph_launch = "cuGraphLaunch" (Handle, Handle);
+}
+
+/// Result code: out of memory.
+pub const OUT_OF_MEMORY: c_int = 2;
+
+impl Api {
+    /// The driver, loaded and initialized once for the process.
+    pub fn get() -> Result<&'static Api, DriverError> {
+        static API: OnceLock<Result<Api, DriverError>> = OnceLock::new();
+        API.get_or_init(Api::load).as_ref().map_err(Clone::clone)
+    }
+
+    fn load() -> Result<Api, DriverError> {
+        // SAFETY: the driver's library may be loaded into any process.
+        let library = unsafe { libloading::Library::new(LIBRARY) }
+            .map_err(|e| DriverError::Missing { library: LIBRARY, reason: e.to_string() })?;
+        let api = Api::find(&library)?;
+        // The functions stay valid for the life of the process.
+        std::mem::forget(library);
+        // SAFETY: no flags are defined.
+        let code = unsafe { (api.init)(0) };
+        api.check("cuInit", code)?;
+        Ok(api)
+    }
+
+    /// The error of a result code.
+    pub fn check(&self, call: &'static str, code: c_int) -> Result<(), DriverError> {
+        if code == 0 {
+            return Ok(());
+        }
+        let text = |f: unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int| {
+            let mut at: *const c_char = std::ptr::null();
+            // SAFETY: the place for the pointer is valid.
+            let known = unsafe { f(code, &mut at) } == 0 && !at.is_null();
+            if !known {
+                return code.to_string();
+            }
+            // SAFETY: the driver gives static text that ends with a zero.
+            unsafe { std::ffi::CStr::from_ptr(at) }.to_string_lossy().into_owned()
+        };
+        Err(DriverError::Call { call, code, name: text(self.error_name), message: text(self.error_string) })
+    }
+}

@@ -1,0 +1,150 @@
+//! Memory of the device, and of the host where the device reaches it.
+
+use super::library::{DevicePtr, DriverError};
+use super::stream::Stream;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// Memory of the device, given back in the order of its stream.
+pub struct Buffer {
+    stream: Arc<Stream>,
+    address: DevicePtr,
+    size: u64,
+}
+
+/// Sizes are rounded up to this, so that kernels may touch whole words and no buffer is empty.
+const GRAIN: u64 = 256;
+
+impl Buffer {
+    /// At least `size` bytes, aligned to 256.
+    pub fn new(stream: &Arc<Stream>, size: u64) -> Result<Buffer, DriverError> {
+        let gpu = &stream.gpu;
+        gpu.bind()?;
+        let size = size.max(1).saturating_add(GRAIN - 1) / GRAIN * GRAIN;
+        let mut address = 0;
+        let n = usize::try_from(size).unwrap_or(usize::MAX);
+        if gpu.pools {
+            // SAFETY: the place for the address is valid, the stream is alive.
+            let code = unsafe { (gpu.api.mem_alloc_async)(&mut address, n, stream.handle) };
+            gpu.api.check("cuMemAllocAsync", code)?;
+        } else {
+            // SAFETY: the place for the address is valid.
+            gpu.api.check("cuMemAlloc", unsafe { (gpu.api.mem_alloc)(&mut address, n) })?;
+        }
+        Ok(Buffer { stream: stream.clone(), address, size })
+    }
+
+    /// Its first byte.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its length in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Sets every byte.
+    pub fn fill(&self, byte: u8, stream: &Stream) -> Result<(), DriverError> {
+        let api = stream.gpu.api;
+        // SAFETY: the range is the whole buffer.
+        let code = unsafe { (api.fill)(self.address, byte, self.size as usize, stream.handle) };
+        api.check("cuMemsetD8Async", code)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let gpu = &self.stream.gpu;
+        if gpu.bind().is_err() {
+            return;
+        }
+        // SAFETY: allocated in `new`, freed once, behind all work of the only stream that uses it.
+        unsafe {
+            if gpu.pools {
+                (gpu.api.mem_free_async)(self.address, self.stream.handle);
+            } else {
+                (gpu.api.stream_synchronize)(self.stream.handle);
+                (gpu.api.mem_free)(self.address);
+            }
+        }
+    }
+}
+
+/// Page-locked memory of the host, through which transfers go.
+pub struct Pinned {
+    stream: Arc<Stream>,
+    start: *mut u8,
+    size: usize,
+}
+
+// SAFETY: plain memory with one owner.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    /// At least `size` bytes.
+    pub fn new(stream: &Arc<Stream>, size: usize) -> Result<Pinned, DriverError> {
+        stream.gpu.bind()?;
+        let size = size.max(4096);
+        let mut start: *mut c_void = std::ptr::null_mut();
+        let api = stream.gpu.api;
+        // SAFETY: the place for the address is valid.
+        api.check("cuMemHostAlloc", unsafe { (api.host_alloc)(&mut start, size, 0) })?;
+        Ok(Pinned { stream: stream.clone(), start: start.cast(), size })
+    }
+
+    /// Its length in bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Copies bytes to `at` and on to the device. The range may be written again once the stream has passed.
+    pub fn send(&mut self, at: usize, bytes: &[u8], to: u64) -> Result<(), DriverError> {
+        let (Some(_), false) = (self.size.checked_sub(at).filter(|n| *n >= bytes.len()), bytes.is_empty())
+        else {
+            return Ok(());
+        };
+        let api = self.stream.gpu.api;
+        // SAFETY: `at + len` lies within the memory (checked above); the caller passes an address of the device with
+        // room for the bytes.
+        let code = unsafe {
+            let from = self.start.add(at);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), from, bytes.len());
+            (api.copy_in)(to, from.cast(), bytes.len(), self.stream.handle)
+        };
+        api.check("cuMemcpyHtoDAsync", code)
+    }
+
+    /// Starts copying from the device to `at`.
+    pub fn fetch(&mut self, at: usize, from: u64, n: usize) -> Result<(), DriverError> {
+        if n == 0 || self.size.checked_sub(at).is_none_or(|room| room < n) {
+            return Ok(());
+        }
+        let api = self.stream.gpu.api;
+        // SAFETY: `at + n` lies within the memory (checked above).
+        let code = unsafe { (api.copy_out)(self.start.add(at).cast(), from, n, self.stream.handle) };
+        api.check("cuMemcpyDtoHAsync", code)
+    }
+
+    /// What lies at `at`; the transfers to it are done.
+    pub fn bytes(&self, at: usize, n: usize) -> &[u8] {
+        if self.size.checked_sub(at).is_none_or(|room| room < n) {
+            return &[];
+        }
+        // SAFETY: `at + n` lies within the memory, which the driver gave zeroed or a transfer has written.
+        unsafe { std::slice::from_raw_parts(self.start.add(at), n) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let gpu = &self.stream.gpu;
+        if gpu.bind().is_ok() {
+            // SAFETY: allocated in `new`, freed once, when no transfer is under way.
+            unsafe {
+                (gpu.api.stream_synchronize)(self.stream.handle);
+                (gpu.api.host_free)(self.start.cast());
+            }
+        }
+    }
+}

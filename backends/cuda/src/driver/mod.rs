@@ -1,0 +1,37 @@
+//! The driver: devices, streams, events, memory, modules, graphs. All `unsafe` of running lies here.
+
+mod device;
+mod graph;
+mod library;
+mod memory;
+mod module;
+mod stream;
+
+pub use device::{Attribute, Gpu, devices};
+pub use graph::Graph;
+pub use library::{Api, DriverError};
+pub use memory::{Buffer, Pinned};
+pub use module::{Function, Launch, Module};
+pub use stream::{Event, Stream};
+
+use kiln_backend::BackendError;
+
+impl From<DriverError> for BackendError {
+    fn from(e: DriverError) -> BackendError {
+        match &e {
+            DriverError::Missing { .. } | DriverError::TooOld { .. } => {
+                BackendError::Unsupported(e.to_string())
+            }
+            DriverError::Call { code: library::OUT_OF_MEMORY, call, .. } => {
+                BackendError::OutOfMemory { what: (*call).to_owned(), bytes: 0 }
+            }
+            // Codes that leave the context unusable: launch failures, illegal addresses, hardware errors.
+            DriverError::Call {
+                code: 4 | 46 | 214 | 219 | 220 | 226 | 700..=702 | 709 | 710 | 713..=719,
+                ..
+            } => BackendError::DeviceLost(e.to_string()),
+            DriverError::Call { code: 200 | 209 | 222, .. } => BackendError::Incompatible(e.to_string()),
+            DriverError::Call { .. } => BackendError::Internal(e.to_string()),
+        }
+    }
+}

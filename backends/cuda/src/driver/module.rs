@@ -1,0 +1,130 @@
+//! Modules of kernels, and launches.
+
+use super::device::Gpu;
+use super::library::{DriverError, Handle};
+use super::stream::Stream;
+use std::ffi::{CString, c_int, c_void};
+use std::sync::Arc;
+
+/// Loaded kernels.
+pub struct Module {
+    gpu: Arc<Gpu>,
+    handle: Handle,
+    functions: Vec<Function>,
+}
+
+// SAFETY: the driver's modules may be used from any thread.
+unsafe impl Send for Module {}
+// SAFETY: as above; nothing is changed after loading.
+unsafe impl Sync for Module {}
+
+/// One kernel; valid as long as its module.
+#[derive(Clone, Copy)]
+pub struct Function {
+    handle: Handle,
+    /// Threads of a block.
+    pub threads: u32,
+}
+
+// SAFETY: a name of the driver's, usable from any thread.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+/// One launch: blocks of the function's threads in one dimension, one parameter by value.
+#[derive(Clone)]
+pub struct Launch {
+    pub function: Function,
+    pub blocks: u32,
+    /// Dynamic shared memory in bytes.
+    pub shared: u32,
+    /// The parameter, as the kernel's structure lays it out.
+    pub parameter: Vec<u8>,
+}
+
+impl Module {
+    /// Loads a cubin and its entry points, given by name and threads of a block.
+    pub fn load(gpu: &Arc<Gpu>, cubin: &[u8], entries: &[(String, u32)]) -> Result<Module, DriverError> {
+        gpu.bind()?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a cubin is an ELF file, whose headers tell its length; blobs are trusted input like the plan.
+        let code = unsafe { (gpu.api.module_load)(&mut handle, cubin.as_ptr().cast()) };
+        gpu.api.check("cuModuleLoadData", code)?;
+        let mut module = Module { gpu: gpu.clone(), handle, functions: Vec::new() };
+        for (name, threads) in entries {
+            let name = CString::new(name.as_str()).unwrap_or_default();
+            let mut f = std::ptr::null_mut();
+            // SAFETY: the module is loaded, the name ends with a zero.
+            let code = unsafe { (gpu.api.module_function)(&mut f, handle, name.as_ptr()) };
+            gpu.api.check("cuModuleGetFunction", code)?;
+            module.functions.push(Function { handle: f, threads: *threads });
+        }
+        Ok(module)
+    }
+
+    /// Its entry points in order.
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
+    }
+
+    /// Registers of a thread and bytes of local memory (spills) of an entry point.
+    pub fn resources(&self, entry: usize) -> Result<(u32, u32), DriverError> {
+        const LOCAL_BYTES: c_int = 3;
+        const REGISTERS: c_int = 4;
+        let Some(f) = self.functions.get(entry) else { return Ok((0, 0)) };
+        let of = |what| {
+            let mut n = 0;
+            // SAFETY: the function is alive as the module is.
+            let code = unsafe { (self.gpu.api.function_attribute)(&mut n, what, f.handle) };
+            self.gpu.api.check("cuFuncGetAttribute", code)?;
+            Ok(u32::try_from(n).unwrap_or(0))
+        };
+        Ok((of(REGISTERS)?, of(LOCAL_BYTES)?))
+    }
+
+    /// Lets an entry point use this much dynamic shared memory.
+    pub fn allow_shared(&self, entry: usize, bytes: u32) -> Result<(), DriverError> {
+        const MAX_DYNAMIC_SHARED: c_int = 8;
+        let Some(f) = self.functions.get(entry) else { return Ok(()) };
+        let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        // SAFETY: the function is alive as the module is.
+        let code = unsafe { (self.gpu.api.function_set_attribute)(f.handle, MAX_DYNAMIC_SHARED, bytes) };
+        self.gpu.api.check("cuFuncSetAttribute", code)
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_ok() {
+            // SAFETY: loaded in `load`, unloaded once; executables outlive their contexts' work.
+            unsafe { (self.gpu.api.module_unload)(self.handle) };
+        }
+    }
+}
+
+impl Launch {
+    /// Puts it into the stream. The parameter is copied by the driver before this returns.
+    pub fn run(&self, stream: &Stream) -> Result<(), DriverError> {
+        let api = stream.gpu.api;
+        let mut parameters = [self.parameter.as_ptr().cast_mut().cast::<c_void>()];
+        let Function { handle, threads } = self.function;
+        // SAFETY: the kernel takes one structure by value, which `parameter` holds in full (the blob's head tells its
+        // layout, checked when it was made); addresses in it are those of live buffers of this context.
+        let code = unsafe {
+            (api.launch)(
+                handle,
+                self.blocks,
+                1,
+                1,
+                threads,
+                1,
+                1,
+                self.shared,
+                stream.handle,
+                parameters.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        api.check("cuLaunchKernel", code)
+    }
+}

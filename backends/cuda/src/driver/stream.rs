@@ -1,0 +1,102 @@
+//! Streams and events.
+
+use super::device::Gpu;
+use super::library::{DriverError, Handle};
+use std::sync::Arc;
+
+/// A queue of work.
+pub struct Stream {
+    pub gpu: Arc<Gpu>,
+    pub(super) handle: Handle,
+}
+
+// SAFETY: the driver's streams may be used from any thread.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// A stream that does not wait for the default one.
+    pub fn new(gpu: &Arc<Gpu>) -> Result<Arc<Stream>, DriverError> {
+        const NON_BLOCKING: u32 = 1;
+        gpu.bind()?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the place for the handle is valid and the context is current.
+        gpu.api.check("cuStreamCreate", unsafe { (gpu.api.stream_create)(&mut handle, NON_BLOCKING) })?;
+        Ok(Arc::new(Stream { gpu: gpu.clone(), handle }))
+    }
+
+    /// Waits until all work is done.
+    pub fn synchronize(&self) -> Result<(), DriverError> {
+        // SAFETY: the handle lives as long as this object.
+        self.gpu.api.check("cuStreamSynchronize", unsafe { (self.gpu.api.stream_synchronize)(self.handle) })
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_ok() {
+            // SAFETY: made in `new`, destroyed once; work in flight is finished before the memory goes back.
+            unsafe {
+                (self.gpu.api.stream_synchronize)(self.handle);
+                (self.gpu.api.stream_destroy)(self.handle);
+            }
+        }
+    }
+}
+
+/// A mark in a stream.
+pub struct Event {
+    gpu: Arc<Gpu>,
+    handle: Handle,
+}
+
+// SAFETY: the driver's events may be used from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// An event; `timed` ones tell the time between two.
+    pub fn new(gpu: &Arc<Gpu>, timed: bool) -> Result<Event, DriverError> {
+        const DISABLE_TIMING: u32 = 2;
+        gpu.bind()?;
+        let mut handle = std::ptr::null_mut();
+        let flags = if timed { 0 } else { DISABLE_TIMING };
+        // SAFETY: the place for the handle is valid and the context is current.
+        gpu.api.check("cuEventCreate", unsafe { (gpu.api.event_create)(&mut handle, flags) })?;
+        Ok(Event { gpu: gpu.clone(), handle })
+    }
+
+    /// Sets the mark behind all work of the stream so far.
+    pub fn record(&self, stream: &Stream) -> Result<(), DriverError> {
+        // SAFETY: both handles are alive.
+        self.gpu
+            .api
+            .check("cuEventRecord", unsafe { (self.gpu.api.event_record)(self.handle, stream.handle) })
+    }
+
+    /// Waits until the mark is reached.
+    pub fn wait(&self) -> Result<(), DriverError> {
+        // SAFETY: the handle is alive.
+        self.gpu.api.check("cuEventSynchronize", unsafe { (self.gpu.api.event_synchronize)(self.handle) })
+    }
+
+    /// Nanoseconds from this mark to a later one; both are reached.
+    pub fn until(&self, later: &Event) -> Result<f64, DriverError> {
+        let mut ms = 0.0f32;
+        // SAFETY: both handles are alive, the place for the number is valid.
+        let code = unsafe { (self.gpu.api.event_elapsed)(&mut ms, self.handle, later.handle) };
+        self.gpu.api.check("cuEventElapsedTime", code)?;
+        Ok(f64::from(ms) * 1e6)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_ok() {
+            // SAFETY: made in `new`, destroyed once.
+            unsafe { (self.gpu.api.event_destroy)(self.handle) };
+        }
+    }
+}

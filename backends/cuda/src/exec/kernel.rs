@@ -1,0 +1,110 @@
+//! One step, ready to be launched.
+
+use crate::backend::find;
+use crate::blob::Head;
+use crate::dialect::CUDA;
+use crate::driver::{Gpu, Module};
+use kiln_backend::{BackendError, Program, Step, Target};
+use kiln_families::expression::{Slot, slots};
+use kiln_families::site::Site;
+use kiln_families::{Entry, Kernel};
+use kiln_ir::{DType, NodeId, ValueId};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Modules by the hash of their blob: steps of equal regions share one.
+#[derive(Default)]
+pub struct Modules(Mutex<HashMap<blake3::Hash, Arc<Module>>>);
+
+impl Modules {
+    fn get(&self, gpu: &Arc<Gpu>, blob: &[u8]) -> Result<(Arc<Module>, Head), BackendError> {
+        let (head, cubin) = Head::parse(blob)?;
+        let hash = blake3::hash(blob);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(m) = known.get(&hash) {
+            return Ok((m.clone(), head));
+        }
+        let module = Arc::new(Module::load(gpu, cubin, &head.entries)?);
+        known.insert(hash, module.clone());
+        Ok((module, head))
+    }
+}
+
+/// A step with its module, its values named as in the program.
+pub struct StepKernel {
+    pub kernel: &'static Kernel,
+    pub module: Arc<Module>,
+    pub slots: Vec<Slot>,
+    /// For each entry point, the output that it maps.
+    pub maps: Vec<Option<usize>>,
+    /// The anchor, its inputs and outputs.
+    pub anchor: Option<NodeId>,
+    pub inputs: Vec<Option<ValueId>>,
+    pub results: Vec<ValueId>,
+    /// Values that the expression reads beside the anchor's result.
+    pub extras: Vec<ValueId>,
+    /// Values that are stored, with their types.
+    pub stored: Vec<(ValueId, DType)>,
+    /// Do pointwise operators follow the anchor?
+    pub fused: bool,
+    /// Does it give other results at each run?
+    pub random: bool,
+    /// What an assertion says when it fails.
+    pub assertion: Option<String>,
+    /// Are the sizes of outputs known to the device only?
+    pub data_dependent: bool,
+}
+
+impl StepKernel {
+    pub fn load(
+        gpu: &Arc<Gpu>,
+        modules: &Modules,
+        target: &Target,
+        program: &Program,
+        step: &Step,
+    ) -> Result<StepKernel, BackendError> {
+        let region = program.region(step)?;
+        let site = Site::of(&region.graph, target, &CUDA)?;
+        let kernel = find(&step.tactic.name, &site)?;
+        let body = (kernel.source)(&site, &step.tactic)?;
+        let (module, head) = modules.get(gpu, step.blob.as_slice()).map_err(|e| match e {
+            BackendError::Incompatible(why) => {
+                BackendError::Incompatible(format!("step \"{}\": {why}", step.name))
+            }
+            e => e,
+        })?;
+        let slots = slots(&site, &body);
+        if head.entries.len() != body.entries.len() || head.bindings as usize != slots.len() {
+            return Err(BackendError::Incompatible(format!(
+                "step \"{}\": its blob is of another version of \"{}\"; build the plan again",
+                step.name, kernel.name
+            )));
+        }
+        let anchor = site.anchor.and_then(|(k, _)| step.nodes.get(k).copied());
+        let node = anchor.and_then(|n| program.graph.get(n));
+        let results: Vec<ValueId> = node.map(|n| n.outputs.clone()).unwrap_or_default();
+        let stored = if site.fused.is_some() { region.outputs.clone() } else { results.clone() };
+        let outer = |inner: &ValueId| {
+            let at = region.graph.inputs.iter().position(|v| v == inner);
+            at.and_then(|i| region.inputs.get(i).copied())
+        };
+        let extras: Option<Vec<ValueId>> = site.extras.iter().map(outer).collect();
+        Ok(StepKernel {
+            kernel,
+            module,
+            slots,
+            maps: body.entries.iter().map(|e| if let Entry::Map(j) = e { Some(*j) } else { None }).collect(),
+            anchor,
+            inputs: node.map(|n| n.inputs.clone()).unwrap_or_default(),
+            results,
+            extras: extras.ok_or_else(|| BackendError::Internal("an extra that is no input".into()))?,
+            stored: stored.into_iter().map(|v| (v, program.graph.ty(v).dtype)).collect(),
+            fused: site.fused.is_some(),
+            random: node.is_some_and(|n| n.op.def().traits.random),
+            assertion: node
+                .filter(|n| n.op.is("assertion"))
+                .map(|n| n.op.attrs().str("message").unwrap_or_default().to_owned()),
+            data_dependent: node.is_some_and(|n| n.op.def().traits.data_dependent),
+        })
+    }
+}

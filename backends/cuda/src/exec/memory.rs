@@ -1,0 +1,214 @@
+//! Buffers of a context, and where values lie in them.
+
+use crate::driver::{Buffer, Pinned, Stream};
+use kiln_backend::{BackendError, Place, Program};
+use kiln_ir::ValueId;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Weights go up in pieces of this size.
+const PIECE: usize = 32 << 20;
+
+/// A range of device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    pub address: u64,
+    pub size: u64,
+}
+
+/// Names the memory that could not be had.
+pub fn naming<T>(
+    what: &str,
+    bytes: u64,
+    r: Result<T, crate::driver::DriverError>,
+) -> Result<T, BackendError> {
+    r.map_err(|e| match BackendError::from(e) {
+        BackendError::OutOfMemory { .. } => BackendError::OutOfMemory { what: what.to_owned(), bytes },
+        e => e,
+    })
+}
+
+/// The weights of a program on the device, in one buffer.
+pub struct Weights {
+    at: HashMap<ValueId, Range>,
+    _buffer: Option<Buffer>,
+}
+
+impl Weights {
+    pub fn upload(stream: &Arc<Stream>, program: &Program, alignment: u64) -> Result<Weights, BackendError> {
+        let mut total = 0u64;
+        let mut parts = Vec::new();
+        for (v, t) in program.weights() {
+            parts.push((v, t, total));
+            total += (t.bytes().len() as u64).max(1).next_multiple_of(alignment);
+        }
+        if parts.is_empty() {
+            return Ok(Weights { at: HashMap::new(), _buffer: None });
+        }
+        let buffer = naming("weights", total, Buffer::new(stream, total))?;
+        let mut staging =
+            naming("staging memory", PIECE as u64, Pinned::new(stream, PIECE.min(total as usize)))?;
+        let mut at = HashMap::new();
+        for (v, t, offset) in parts {
+            let address = buffer.address() + offset;
+            for (k, piece) in t.bytes().chunks(staging.size()).enumerate() {
+                stream.synchronize()?;
+                staging.send(0, piece, address + (k * staging.size()) as u64)?;
+            }
+            at.insert(v, Range { address, size: t.bytes().len() as u64 });
+        }
+        stream.synchronize()?;
+        Ok(Weights { at, _buffer: Some(buffer) })
+    }
+}
+
+/// The buffers of one context. All grow and never shrink.
+pub struct Memory {
+    stream: Arc<Stream>,
+    arena: Option<Buffer>,
+    inputs: Vec<Option<Buffer>>,
+    own: HashMap<ValueId, Buffer>,
+    scratch: Option<Buffer>,
+    sizes: Option<Buffer>,
+    staging: Option<Pinned>,
+    readback: Option<Pinned>,
+    /// Buffers that larger ones have replaced, which launches of the present run may still name.
+    retired: Vec<Buffer>,
+    /// Every value computed by a node has a buffer of its own.
+    pub separate: bool,
+    pub allocations: u64,
+}
+
+impl Memory {
+    pub fn new(stream: &Arc<Stream>, program: &Program) -> Result<Memory, BackendError> {
+        let mut m = Memory {
+            stream: stream.clone(),
+            arena: None,
+            inputs: Vec::new(),
+            own: HashMap::new(),
+            scratch: None,
+            sizes: None,
+            staging: None,
+            readback: None,
+            retired: Vec::new(),
+            separate: false,
+            allocations: 0,
+        };
+        m.inputs.resize_with(program.graph.inputs.len(), || None);
+        if program.memory.arena > 0 {
+            let bytes = program.memory.arena;
+            m.arena = Some(naming("the arena", bytes, Buffer::new(stream, bytes))?);
+            m.allocations += 1;
+        }
+        Ok(m)
+    }
+
+    fn grow(&mut self, what: &str, old: Option<Buffer>, size: u64) -> Result<Buffer, BackendError> {
+        match old {
+            Some(b) if b.size() >= size => return Ok(b),
+            old => self.retired.extend(old),
+        }
+        self.allocations += 1;
+        naming(what, size, Buffer::new(&self.stream, size))
+    }
+
+    /// The memory of an input, of at least `size` bytes.
+    pub fn input(&mut self, i: usize, size: u64) -> Result<Range, BackendError> {
+        let Some(slot) = self.inputs.get_mut(i) else {
+            return Err(BackendError::Internal(format!("no input {i}")));
+        };
+        let old = slot.take();
+        let b = self.grow("an input", old, size)?;
+        let r = Range { address: b.address(), size };
+        self.inputs[i] = Some(b);
+        Ok(r)
+    }
+
+    pub fn scratch(&mut self, size: u64) -> Result<Range, BackendError> {
+        let old = self.scratch.take();
+        let b = self.grow("scratch memory", old, size)?;
+        let r = Range { address: b.address(), size };
+        self.scratch = Some(b);
+        Ok(r)
+    }
+
+    /// Where kernels tell sizes: 16 words.
+    pub fn sizes(&mut self) -> Result<Range, BackendError> {
+        let old = self.sizes.take();
+        let b = self.grow("sizes", old, 64)?;
+        let r = Range { address: b.address(), size: 64 };
+        self.sizes = Some(b);
+        Ok(r)
+    }
+
+    /// Page-locked memory for what goes up; the last transfer from it is done.
+    pub fn staging(&mut self, size: usize) -> Result<&mut Pinned, BackendError> {
+        Self::pinned(&self.stream, &mut self.staging, &mut self.allocations, size)
+    }
+
+    /// Page-locked memory for what comes back.
+    pub fn readback(&mut self, size: usize) -> Result<&mut Pinned, BackendError> {
+        Self::pinned(&self.stream, &mut self.readback, &mut self.allocations, size)
+    }
+
+    fn pinned<'a>(
+        stream: &Arc<Stream>,
+        slot: &'a mut Option<Pinned>,
+        count: &mut u64,
+        size: usize,
+    ) -> Result<&'a mut Pinned, BackendError> {
+        if slot.as_ref().is_none_or(|p| p.size() < size) {
+            *slot = None;
+            *count += 1;
+            *slot = Some(naming("page-locked memory", size as u64, Pinned::new(stream, size))?);
+        }
+        slot.as_mut().ok_or_else(|| BackendError::Internal("no page-locked memory".into()))
+    }
+
+    /// Where a value of `bytes` bytes lies. Values without a planned place get a buffer of their own.
+    pub fn place(
+        &mut self,
+        program: &Program,
+        weights: &Weights,
+        v: ValueId,
+        bytes: u64,
+    ) -> Result<Range, BackendError> {
+        if let Some(r) = weights.at.get(&v) {
+            return Ok(*r);
+        }
+        if let Some(i) = program.graph.inputs.iter().position(|&i| i == v) {
+            return self.input(i, bytes);
+        }
+        let planned = program.memory.places.get(v.0 as usize);
+        if let (Some(&Place::Arena { offset, size }), Some(arena), false) =
+            (planned, &self.arena, self.separate)
+        {
+            let end = offset.checked_add(size).filter(|end| *end <= arena.size());
+            if bytes > size || end.is_none() {
+                return Err(BackendError::InvalidArgument(format!(
+                    "\"{}\" has {bytes} bytes, {size} were planned; the shapes are outside the profile",
+                    program.graph.value(v).name
+                )));
+            }
+            return Ok(Range { address: arena.address() + offset, size: bytes });
+        }
+        let old = self.own.remove(&v);
+        let b = self.grow("a tensor", old, bytes)?;
+        let r = Range { address: b.address(), size: bytes };
+        self.own.insert(v, b);
+        Ok(r)
+    }
+
+    /// Gives back what the last run alone could name; it is done.
+    pub fn settle(&mut self) {
+        self.retired.clear();
+    }
+
+    /// Overwrites what nothing may read any more.
+    pub fn poison(&self) -> Result<(), BackendError> {
+        for b in self.arena.iter().chain(self.own.values()).chain(&self.scratch) {
+            b.fill(0xff, &self.stream)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! From a step and the shapes of a run to launches.
+
+use super::device::Loaded;
+use super::memory::{Memory, Range};
+use crate::dialect::CUDA;
+use crate::driver::Launch;
+use crate::frame::{MAP_THREADS, PARAMETER_HEAD, WORDS, lanes};
+use kiln_backend::{BackendError, Shapes};
+use kiln_families::expression::{Slot, extra_words};
+use kiln_families::site::Cx;
+use kiln_families::{Grid, word};
+use kiln_ir::ValueId;
+
+/// A launch, its step, and the words that found no room in its parameter.
+pub struct Planned {
+    pub step: usize,
+    pub launch: Launch,
+    pub further: Vec<u32>,
+}
+
+/// Bytes of a value in this run.
+pub fn bytes_of(loaded: &Loaded, shapes: &Shapes, v: ValueId) -> Result<u64, BackendError> {
+    let ty = &shapes.fact(v).ty;
+    let n = ty.static_volume().and_then(|n| ty.dtype.bytes_for(n as u64));
+    n.ok_or_else(|| {
+        let name = &loaded.program.graph.value(v).name;
+        BackendError::Internal(format!("the size of \"{name}\" ({ty}) is not known"))
+    })
+}
+
+/// Plans the launches of one step.
+pub struct Planner<'a> {
+    pub loaded: &'a Loaded,
+    pub memory: &'a mut Memory,
+    pub shapes: &'a Shapes,
+}
+
+impl Planner<'_> {
+    /// Where a value lies.
+    pub fn place(&mut self, v: ValueId) -> Result<Range, BackendError> {
+        let bytes = bytes_of(self.loaded, self.shapes, v)?;
+        self.memory.place(&self.loaded.program, &self.loaded.weights, v, bytes)
+    }
+
+    /// The launches of a step; `counts` picks those before or after sizes are read.
+    pub fn step(&mut self, index: usize, counts: bool) -> Result<Vec<Planned>, BackendError> {
+        let Some(k) = self.loaded.steps.get(index) else { return Ok(Vec::new()) };
+        let mut outputs = Vec::new();
+        for &(v, _) in &k.stored {
+            // The sizes of data-dependent outputs are not known when they are counted.
+            outputs.push(if counts && self.shapes.shape(v).is_none() { None } else { Some(self.place(v)?) });
+        }
+        let mut inputs = Vec::new();
+        for v in &k.inputs {
+            let on_device = v.filter(|&v| self.shapes.shape(v).is_some());
+            inputs.push(on_device.map(|v| self.place(v)).transpose()?);
+        }
+        let aliased = (0..inputs.len())
+            .flat_map(|i| (0..outputs.len()).map(move |j| (i, j)))
+            .filter(|&(i, j)| match (&inputs[i], &outputs[j]) {
+                (Some(a), Some(b)) => a.address == b.address,
+                _ => false,
+            })
+            .collect();
+        let cx = Cx {
+            op: k.anchor.and_then(|n| self.loaded.program.graph.get(n)).map(|n| &n.op),
+            inputs: k.inputs.iter().map(|v| v.map(|v| self.shapes.fact(v))).collect(),
+            outputs: k.results.iter().map(|&v| self.shapes.fact(v)).collect(),
+            fused: k.fused,
+            aliased,
+            dialect: &CUDA,
+        };
+        let mut out = Vec::new();
+        for launch in (k.kernel.launch)(&cx)?.into_iter().filter(|l| l.counts == counts) {
+            out.extend(self.launch(index, launch, &inputs, &outputs)?);
+        }
+        Ok(out)
+    }
+
+    fn launch(
+        &mut self,
+        step: usize,
+        launch: kiln_families::Launch,
+        inputs: &[Option<Range>],
+        outputs: &[Option<Range>],
+    ) -> Result<Option<Planned>, BackendError> {
+        let k = &self.loaded.steps[step];
+        let lost = || BackendError::Internal(format!("{}: a launch names what is not there", k.kernel.name));
+        let per_block = u64::from(MAP_THREADS);
+        // Threads or blocks, elements, blocks.
+        let (count, extent, blocks) = match launch.grid {
+            Grid::Threads(n) => (n, n, n.div_ceil(per_block)),
+            Grid::Groups(n) => (n, n, n),
+            Grid::Output => {
+                let j = k.maps.get(launch.entry).copied().flatten().ok_or_else(lost)?;
+                let &(v, t) = k.stored.get(j).ok_or_else(lost)?;
+                let n = self.shapes.fact(v).ty.static_volume().ok_or_else(lost)? as u64;
+                let threads = n.div_ceil(u64::from(lanes(t)));
+                (threads, n, threads.div_ceil(per_block))
+            }
+        };
+        if blocks == 0 {
+            return Ok(None);
+        }
+        let blocks = u32::try_from(blocks).ok().filter(|b| *b <= i32::MAX as u32);
+        let blocks = blocks.ok_or_else(|| {
+            let name = &self.loaded.program.steps[step].name;
+            BackendError::Unsupported(format!("\"{name}\" has {extent} elements, a launch spans fewer"))
+        })?;
+        let mut words = launch.words;
+        let extras_at = words.len();
+        words.extend(self.extra_words(step)?);
+        let further = words.split_off(words.len().min(WORDS));
+        words.resize(WORDS, 0);
+        let mut parameter = Vec::with_capacity(PARAMETER_HEAD + WORDS * 4 + k.slots.len() * 8);
+        for n in [word(count as usize)?, word(extras_at)?, word(extent as usize)?, 0, 0, 0] {
+            parameter.extend(n.to_le_bytes());
+        }
+        words.iter().for_each(|w| parameter.extend(w.to_le_bytes()));
+        for slot in &k.slots {
+            let range = match *slot {
+                Slot::Input(i) => {
+                    let i = launch.swap.filter(|s| s.0 == i).map_or(i, |s| s.1);
+                    inputs.get(i).copied().flatten().ok_or_else(lost)?
+                }
+                Slot::Extra(e) => {
+                    let v = *k.extras.get(e).ok_or_else(lost)?;
+                    self.place(v)?
+                }
+                Slot::Output(j) => match outputs.get(j).copied().flatten() {
+                    Some(r) => r,
+                    // While sizes are counted nothing is written there.
+                    None => self.memory.sizes()?,
+                },
+                Slot::Scratch => self.memory.scratch(launch.scratch.max(16))?,
+                Slot::Sizes => self.memory.sizes()?,
+            };
+            parameter.extend(range.address.to_le_bytes());
+        }
+        let function = *k.module.functions().get(launch.entry).ok_or_else(lost)?;
+        Ok(Some(Planned { step, launch: Launch { function, blocks, shared: 0, parameter }, further }))
+    }
+
+    /// The words of the fused expression's operands.
+    fn extra_words(&self, step: usize) -> Result<Vec<u32>, BackendError> {
+        let k = &self.loaded.steps[step];
+        let Some(&(out, _)) = k.stored.first().filter(|_| !k.extras.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let shape = |v| {
+            let s = self.shapes.shape(v);
+            s.ok_or_else(|| BackendError::Internal("a shape that is not known".into()))
+        };
+        let extras = k.extras.iter().map(|&v| shape(v)).collect::<Result<Vec<_>, _>>()?;
+        extra_words(&shape(out)?, &extras)
+    }
+}

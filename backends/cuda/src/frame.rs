@@ -1,0 +1,250 @@
+//! Writing a kernel's source: its parameter, loads and stores of every tensor, the fused expression, entry points.
+//!
+//! A module is one structure `K`, passed to every entry point by value: argument words, then the addresses of all
+//! bindings. All functions of the module are its members, so that they may stand in any order.
+
+use crate::blob::Head;
+use crate::dialect::CUDA;
+use kiln_backend::BackendError;
+use kiln_families::expression::{Slot, slots};
+use kiln_families::scalar::{self, register};
+use kiln_families::site::{Site, unsupported};
+use kiln_families::{Body, Entry};
+use kiln_ir::DType;
+use std::fmt::Write;
+
+const PRELUDE: [&str; 3] = [
+    include_str!("../../../kernels/prelude/types.cuh"),
+    include_str!("../../../kernels/prelude/storage.cuh"),
+    include_str!("../../../kernels/prelude/math.cuh"),
+];
+const INTEGER: &str = include_str!("../../../kernels/prelude/integer.cuh");
+
+/// Threads of a block that maps elements.
+pub const MAP_THREADS: u32 = 256;
+
+/// Argument words that travel in the parameter; further ones lie in memory.
+pub const WORDS: usize = 48;
+
+/// Bytes of the parameter before the words: blocks or threads, word of the extras, elements, a spare, the address of
+/// further words.
+pub const PARAMETER_HEAD: usize = 24;
+
+/// A source with what the host has to know about it.
+pub struct Source {
+    pub text: String,
+    pub head: Head,
+}
+
+/// How many elements one thread of a map makes: those that share a byte.
+pub fn lanes(t: DType) -> u32 {
+    if t.bits() < 8 { 8 / t.bits() } else { 1 }
+}
+
+/// The type of an element in memory.
+fn cell(t: DType) -> &'static str {
+    match t {
+        DType::F32 => "f32",
+        DType::I32 => "i32",
+        DType::I64 => "i64",
+        DType::F16 | DType::BF16 => "u16",
+        DType::I8 => "i8",
+        _ => "u8",
+    }
+}
+
+fn load(t: DType, buffer: &str, at: &str) -> String {
+    let cell = format!("{buffer}[{at}]");
+    match t {
+        DType::F16 => format!("f16_to_f32({cell})"),
+        DType::BF16 => format!("bf16_to_f32({cell})"),
+        DType::F8E4M3 => format!("f8e4m3_to_f32({cell})"),
+        DType::Bool => format!("({cell} != 0)"),
+        DType::I4 => format!("i4_at({buffer}, {at})"),
+        DType::I8 | DType::U8 => format!("i32({cell})"),
+        _ => cell,
+    }
+}
+
+fn store(t: DType, buffer: &str, at: &str, v: &str) -> String {
+    match t {
+        DType::F16 => format!("{buffer}[{at}] = f32_to_f16({v});"),
+        DType::BF16 => format!("{buffer}[{at}] = f32_to_bf16({v});"),
+        DType::F8E4M3 => format!("{buffer}[{at}] = f32_to_f8e4m3({v});"),
+        DType::Bool => format!("{buffer}[{at}] = u8({v});"),
+        DType::I4 => format!("put_i4({buffer}, {at}, {v});"),
+        DType::I8 => format!("{buffer}[{at}] = i8({v});"),
+        DType::U8 => format!("{buffer}[{at}] = u8({v});"),
+        _ => format!("{buffer}[{at}] = {v};"),
+    }
+}
+
+/// The whole source.
+pub fn source(site: &Site<'_>, body: &Body) -> Result<Source, BackendError> {
+    let slots = slots(site, body);
+    let mut fields = format!(
+        "    u32 grid_n;\n    u32 extras_at;\n    u32 extent;\n    u32 spare;\n    const u32* more_words;\n    u32 words[{WORDS}];\n"
+    );
+    let mut code = format!(
+        "DEV u32 m(u32 k) const {{ return k < {WORDS}u ? words[k] : more_words[k - {WORDS}u]; }}\n\
+         DEV i32 mi(u32 k) const {{ return i32(m(k)); }}\nDEV f32 mf(u32 k) const {{ return cf(m(k)); }}\n"
+    );
+    for slot in &slots {
+        binding(site, *slot, &mut fields, &mut code);
+        if let Slot::Input(k) = *slot
+            && body.code.contains(&format!("near{k}("))
+        {
+            let value = scalar::near(&format!("x{k}"), site.dtype(k));
+            code += &site.function(&format!("near{k}"), &[("at", "u32")], "i32", &value);
+        }
+    }
+    code += &finish(site)?;
+    for (j, t) in site.stored().into_iter().enumerate().filter(|_| site.anchor.is_some()) {
+        let value = if site.fused.is_some() { "finish(at, v)" } else { "v" };
+        let r = register(site.out_dtype(j));
+        let put = store(t, &format!("by{j}"), "at", value);
+        let _ = writeln!(code, "DEV void emit{j}(u32 at, {r} v) const {{ {put} }}");
+    }
+    code += &body.code;
+    let mut names = Vec::new();
+    for (k, e) in body.entries.iter().enumerate() {
+        match e {
+            Entry::Free(name) => names.push((*name).to_owned()),
+            Entry::Map(j) => {
+                names.push(format!("main{k}"));
+                code += &map_entry(site, k, *j)?;
+            }
+        }
+    }
+    let (shared, members, threads) = headings(&code)?;
+    let mut text = PRELUDE.concat();
+    text += &INTEGER.replace("TAG", "i").replace("INT", "i32");
+    text += &INTEGER.replace("TAG", "l").replace("INT", "i64");
+    text += &shared;
+    let lanes = threads.iter().find(|(_, groups, _)| *groups).map_or(MAP_THREADS, |t| t.2);
+    let _ = writeln!(text, "struct K {{\n{fields}    static constexpr u32 LANES = {lanes}u;");
+    text += &members;
+    text += "};\n";
+    let mut entries = Vec::new();
+    for name in names {
+        let n = threads.iter().find(|t| t.0 == name).map(|t| t.2);
+        let n = n.ok_or_else(|| BackendError::Internal(format!("no entry point \"{name}\" in the text")))?;
+        let _ = writeln!(
+            text,
+            "extern \"C\" __global__ void __launch_bounds__({n}) {name}(const __grid_constant__ K k) {{ k.{name}(); }}"
+        );
+        entries.push((name, n));
+    }
+    Ok(Source { text, head: Head { arch: site.target.arch.clone(), bindings: slots.len() as u32, entries } })
+}
+
+/// Replaces the headings of entry points, and moves shared memory out of the structure: `THREADS name {` gives `t`, the
+/// number of the thread, and ends those beyond the grid; `GROUPS name threads {` gives `group` and `l`, the thread in its
+/// group. Returns shared memory, members, and entry points with whether they are groups and their threads.
+fn headings(code: &str) -> Result<(String, String, Vec<(String, bool, u32)>), BackendError> {
+    let (mut shared, mut members, mut found) = (String::new(), String::new(), Vec::new());
+    for line in code.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["THREADS", name, "{"] => {
+                let _ = writeln!(
+                    members,
+                    "DEV void {name}() const {{\n    const u32 t = blockIdx.x * {MAP_THREADS}u + threadIdx.x;\n    \
+                     if (t >= grid_n) {{ return; }}"
+                );
+                found.push((name.to_owned(), false, MAP_THREADS));
+            }
+            ["GROUPS", name, threads, "{"] => {
+                let n = threads
+                    .parse()
+                    .map_err(|_| BackendError::Internal(format!("a group of {threads} threads")))?;
+                let _ = writeln!(
+                    members,
+                    "DEV void {name}() const {{\n    const u32 group = blockIdx.x;\n    const u32 l = threadIdx.x;"
+                );
+                found.push((name.to_owned(), true, n));
+            }
+            ["__shared__", ..] => {
+                shared += line;
+                shared.push('\n');
+            }
+            _ => {
+                members += line;
+                members.push('\n');
+            }
+        }
+    }
+    Ok((shared, members, found))
+}
+
+fn binding(site: &Site<'_>, slot: Slot, fields: &mut String, code: &mut String) {
+    let (name, loader, t, constant) = match slot {
+        Slot::Input(k) => (format!("bx{k}"), format!("x{k}"), site.dtype(k), "const "),
+        Slot::Extra(k) => {
+            let t = site.extras.get(k).map(|&v| site.graph.ty(v).dtype);
+            (format!("be{k}"), format!("e{k}"), t, "const ")
+        }
+        Slot::Output(j) => (format!("by{j}"), format!("ry{j}"), site.stored().get(j).copied(), ""),
+        Slot::Scratch => return fields.push_str("    u32* scratch;\n"),
+        Slot::Sizes => return fields.push_str("    u32* sizes;\n"),
+    };
+    let t = t.unwrap_or(DType::F32);
+    let _ = writeln!(fields, "    {constant}{}* {name};", cell(t));
+    *code += &(CUDA.function)(&loader, &[("at", "u32")], register(t), &load(t, &name, "at"));
+}
+
+/// `finish(at, v)`, or without `v` if there is no anchor: the fused expression at one element.
+fn finish(site: &Site<'_>) -> Result<String, BackendError> {
+    let Some(e) = &site.fused else { return Ok(String::new()) };
+    let first = usize::from(site.anchor.is_some());
+    let mut s = format!("DEV {} finish(u32 at", register(e.result_type()));
+    if first == 1 {
+        let _ = write!(s, ", {} v", register(site.out_dtype(0)));
+    }
+    s.push_str(") const {\n");
+    if !site.extras.is_empty() {
+        s.push_str("    const u32 base = extras_at;\n    const u32 rank = m(base);\n    u32 rest = at;\n");
+        for k in 0..site.extras.len() {
+            let _ = writeln!(s, "    u32 o{k} = rank == 0u ? at : 0u;");
+        }
+        s.push_str("    for (u32 d = rank; d > 0u; d--) {\n        const u32 n = m(base + d);\n");
+        s.push_str("        const u32 c = rest % n;\n        rest = rest / n;\n");
+        for k in 0..site.extras.len() {
+            let _ = writeln!(s, "        o{k} += c * m(base + rank * {}u + d);", k + 1);
+        }
+        s.push_str("    }\n");
+    }
+    if first == 1 {
+        let _ = writeln!(s, "    let a0 = {};", scalar::narrow(site.out_dtype(0), "v"));
+    }
+    for k in 0..site.extras.len() {
+        let _ = writeln!(s, "    let a{} = e{k}(o{k});", k + first);
+    }
+    s += &scalar::print(e)?;
+    let _ = writeln!(s, "    return r{};\n}}", e.result);
+    Ok(s)
+}
+
+/// One thread makes the elements that share a byte.
+fn map_entry(site: &Site<'_>, k: usize, j: usize) -> Result<String, BackendError> {
+    let Some(&t) = site.stored().get(j) else { return unsupported("an output that is not stored") };
+    let value = match (&site.fused, site.anchor) {
+        (Some(_), None) => "finish(at)".to_owned(),
+        (Some(_), Some(_)) => format!("finish(at, compute{j}(at))"),
+        _ => format!("compute{j}(at)"),
+    };
+    let n = lanes(t);
+    if n == 1 {
+        return Ok(format!(
+            "THREADS main{k} {{\n    const u32 at = t;\n    {}\n}}\n",
+            store(t, &format!("by{j}"), "at", &value)
+        ));
+    }
+    let bits = t.bits();
+    Ok(format!(
+        "THREADS main{k} {{\n    u32 all = 0u;\n    for (u32 k = 0u; k < {n}u; k++) {{\n        const u32 at = t * {n}u + \
+         k;\n        if (at < extent) {{\n            all |= (u32({value}) & {}u) << (k * {bits}u);\n        }}\n    }}\n    \
+         by{j}[t] = u8(all);\n}}\n",
+        (1u32 << bits) - 1
+    ))
+}

@@ -1,0 +1,6 @@
+//! Kernels that only this backend has, preferred over the generic ones.
+
+use kiln_families::Kernel;
+
+/// All of them, by family.
+pub const FAMILIES: &[&[Kernel]] = &[];

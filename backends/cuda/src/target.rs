@@ -1,0 +1,151 @@
+//! Devices as targets: those that the driver finds, and those that are known by name.
+
+use crate::driver::{Attribute, DriverError, devices};
+use kiln_backend::{BackendError, MemoryRules, Target};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+const KNOWN: &str = include_str!("devices.toml");
+
+/// Alignment of tensors: what the driver gives, and enough for every vector load.
+const ALIGNMENT: u64 = 256;
+
+/// A device by its numbers.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Numbers {
+    device: String,
+    arch: String,
+    sm_count: u64,
+    /// MHz.
+    clock: u64,
+    /// GB/s.
+    bandwidth: u64,
+    /// MiB.
+    memory: u64,
+    /// KiB of one block.
+    shared: u64,
+    /// KiB.
+    l2: u64,
+}
+
+impl Numbers {
+    fn target(self, driver: String) -> Target {
+        let mut features = vec!["f16", "i64", "timestamps", "bf16", "tf32"];
+        if capability(&self.arch) >= 89 {
+            features.push("f8");
+        }
+        features.sort_unstable();
+        let numbers = BTreeMap::from([
+            ("bandwidth_gbs".to_owned(), self.bandwidth),
+            ("clock_mhz".to_owned(), self.clock),
+            ("l2_bytes".to_owned(), self.l2 << 10),
+            ("shared_memory".to_owned(), self.shared << 10),
+            ("sm_count".to_owned(), self.sm_count),
+            ("workgroup_threads".to_owned(), 1024),
+        ]);
+        Target {
+            backend: "cuda".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            arch: self.arch,
+            device: self.device,
+            driver,
+            features: features.into_iter().map(str::to_owned).collect(),
+            numbers,
+            memory: MemoryRules {
+                alignment: ALIGNMENT,
+                max_binding: u64::MAX,
+                in_place: true,
+                total: self.memory << 20,
+            },
+        }
+    }
+}
+
+/// The compute capability of an architecture: 90 of "sm_90a"; 0 if it is none.
+pub fn capability(arch: &str) -> u32 {
+    let digits: String =
+        arch.strip_prefix("sm_").unwrap_or("").chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(0)
+}
+
+/// The architecture that kernels are compiled for: Hopper's with its own instructions.
+fn architecture(major: u64, minor: u64) -> String {
+    let own = if (major, minor) == (9, 0) { "a" } else { "" };
+    format!("sm_{}{own}", major * 10 + minor)
+}
+
+/// Targets of all devices here, by ordinal. Devices before sm_80 are left out.
+pub fn found() -> Result<Vec<(usize, Target)>, BackendError> {
+    let mut out = Vec::new();
+    for (ordinal, d) in devices()?.into_iter().enumerate() {
+        let one = || -> Result<Target, DriverError> {
+            let a = |what| d.attribute(what);
+            let version = d.driver_version()?;
+            let numbers = Numbers {
+                device: d.name()?,
+                arch: architecture(a(Attribute::Major)?, a(Attribute::Minor)?),
+                sm_count: a(Attribute::Multiprocessors)?,
+                clock: a(Attribute::ClockKhz)? / 1000,
+                // Two transfers a clock.
+                bandwidth: a(Attribute::MemoryClockKhz)? * 2 * (a(Attribute::MemoryBusBits)? / 8) / 1_000_000,
+                memory: d.memory()? >> 20,
+                shared: a(Attribute::SharedMemoryBlock)? >> 10,
+                l2: a(Attribute::L2Bytes)? >> 10,
+            };
+            Ok(numbers.target(format!("CUDA {}.{}", version / 1000, version % 1000 / 10)))
+        };
+        let t = one()?;
+        if capability(&t.arch) >= 80 {
+            out.push((ordinal, t));
+        }
+    }
+    if out.is_empty() {
+        return Err(BackendError::Unsupported("the NVIDIA driver finds no device of sm_80 or later".into()));
+    }
+    Ok(out)
+}
+
+/// Names of the devices that are known without a driver, sorted.
+pub fn names() -> Result<Vec<String>, BackendError> {
+    Ok(table()?.into_keys().collect())
+}
+
+/// The target of a known device.
+pub fn known(name: &str) -> Result<Target, BackendError> {
+    let mut all = table()?;
+    match all.remove(name) {
+        Some(n) => Ok(n.target(String::new())),
+        None => Err(BackendError::InvalidArgument(format!(
+            "no GPU called \"{name}\" is known; there are {}",
+            all.into_keys().collect::<Vec<_>>().join(", ")
+        ))),
+    }
+}
+
+fn table() -> Result<BTreeMap<String, Numbers>, BackendError> {
+    toml::from_str(KNOWN).map_err(|e| BackendError::Internal(format!("devices.toml: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn known_devices_have_an_architecture_that_kernels_are_for() {
+        for n in names().unwrap() {
+            let t = known(&n).unwrap();
+            assert!(capability(&t.arch) >= 80, "{n}: {}", t.arch);
+            assert_eq!(t.has("f8"), capability(&t.arch) >= 89, "{n}");
+            assert!(t.memory.total > 16 << 30, "{n}");
+        }
+        assert!(matches!(known("voodoo2"), Err(BackendError::InvalidArgument(m)) if m.contains("h200")));
+    }
+
+    #[test]
+    fn architectures_are_named_as_the_compiler_does() {
+        assert_eq!((architecture(9, 0), architecture(8, 6)), ("sm_90a".into(), "sm_86".into()));
+        assert_eq!((capability("sm_90a"), capability("sm_120"), capability("gfx9")), (90, 120, 0));
+    }
+}

@@ -1,0 +1,104 @@
+//! Kernels of every operator compile by NVRTC. Needs no device.
+//!
+//! By default one problem of each operator and tactic, for sm_90a, and some of them for sm_80; `KILN_KERNELS=all` takes
+//! every problem for both. Without NVRTC the tests are skipped, unless `KILN_REQUIRE_NVRTC=1`.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+use kiln_backend::{Backend, BackendError, Program, Target};
+use kiln_backend_cuda::compile::{Nvrtc, cubin, explain};
+use kiln_backend_cuda::{Cuda, Head, target, written};
+use kiln_ir::problem::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Is NVRTC there? Looks into the folder of scripts/setup.sh, too.
+fn nvrtc() -> bool {
+    static SET: Once = Once::new();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache/nvrtc");
+    SET.call_once(|| {
+        if std::env::var_os("KILN_NVRTC").is_none() && folder.is_dir() {
+            // SAFETY: before this test's threads read the environment.
+            unsafe { std::env::set_var("KILN_NVRTC", &folder) };
+        }
+    });
+    match Nvrtc::get() {
+        Ok(_) => true,
+        Err(e) if std::env::var_os("KILN_REQUIRE_NVRTC").is_some_and(|v| v == "1") => panic!("{e}"),
+        Err(e) => {
+            println!("skipped: {e}");
+            false
+        }
+    }
+}
+
+/// Sources with what they are for, each once.
+fn sources(target: &Target, all: bool) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for def in kiln_ir::ops::all() {
+        for p in (def.problems)(&mut Rng::new(3)) {
+            let Ok((program, _)) = Program::single(&p.op, &p.inputs) else { continue };
+            let region = program.region(&program.steps[0]).unwrap();
+            let tactics = match Cuda.tactics(&region, target) {
+                Ok(t) => t,
+                Err(BackendError::Unsupported(_)) => continue,
+                Err(e) => panic!("{} ({}): {e}", def.name, p.label),
+            };
+            for t in tactics {
+                if all || seen.insert((def.name, t.id())) {
+                    let (text, _) = written(&region, &t, target).unwrap();
+                    found.entry(text).or_insert_with(|| format!("{} ({}) by {}", def.name, p.label, t.id()));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Compiles on all cores; what fails, with the compiler's words.
+fn compile(sources: &BTreeMap<String, String>, arch: &str) -> Vec<String> {
+    let list: Vec<_> = sources.iter().collect();
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|s| {
+        let work = || {
+            let mut failed = Vec::new();
+            while let Some((text, what)) = list.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if let Err(e) = cubin(text, arch) {
+                    let log = e.to_string();
+                    let error =
+                        log.lines().filter(|l| l.contains("error")).take(3).collect::<Vec<_>>().join("\n");
+                    failed.push(format!("{what} for {arch}: {error}"));
+                }
+            }
+            failed
+        };
+        let running: Vec<_> = (0..threads).map(|_| s.spawn(work)).collect();
+        running.into_iter().flat_map(|t| t.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn kernels_of_every_operator_compile() {
+    if !nvrtc() {
+        return;
+    }
+    let all = std::env::var_os("KILN_KERNELS").is_some_and(|v| v == "all");
+    for (name, share) in [("h200", 1), ("a100", if all { 1 } else { 4 })] {
+        let target = target::known(name).unwrap();
+        let mut sources = sources(&target, all);
+        assert!(sources.len() > 100, "only {} sources", sources.len());
+        let mut k = 0;
+        sources.retain(|_, _| {
+            k += 1;
+            k % share == 0
+        });
+        let start = std::time::Instant::now();
+        let failed = compile(&sources, &target.arch);
+        println!("{} kernels for {} in {:.1?}", sources.len(), target.arch, start.elapsed());
+        assert!(failed.is_empty(), "{} of {} fail:\n{}", failed.len(), sources.len(), failed.join("\n"));
+    }
+}

@@ -1,0 +1,36 @@
+//! What differs between the languages that kernels are written in.
+
+use crate::{FAMILIES, Kernel};
+use kiln_ir::DType;
+use std::fmt;
+
+/// A language for kernels, and the templates written in it.
+///
+/// Expressions are written so that they mean the same in WGSL and in C++ under a small prelude: `select(no, yes, test)`,
+/// `bitcast<f32>(x)`, conversions `i32(x)`, constants `0.0f` and `i64(0)`, `let` for names. The prelude of each language
+/// gives the functions that [`crate::scalar`] calls.
+pub struct Dialect {
+    /// The templates of a family; empty if it has none.
+    pub text: fn(family: &str) -> &'static str,
+    /// A function: name, arguments with their types, type of the result, the expression that it returns.
+    pub function: fn(&str, &[(&str, &str)], &str, &str) -> String,
+    /// The lane of a word as a value of this type: word, number of the lane.
+    pub decode: fn(DType, &str, &str) -> String,
+    /// Kernels that only this backend has; they are preferred.
+    pub own: &'static [&'static [Kernel]],
+    /// Iterations of all loops of one thread in one launch at most.
+    pub loop_limit: usize,
+}
+
+impl Dialect {
+    /// All kernels, the preferred ones of an operator first.
+    pub fn kernels(&self) -> impl Iterator<Item = &'static Kernel> + use<> {
+        self.own.iter().chain(FAMILIES).flat_map(|f| f.iter())
+    }
+}
+
+impl fmt::Debug for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialect").field("own", &self.own.len()).finish_non_exhaustive()
+    }
+}

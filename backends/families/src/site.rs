@@ -1,0 +1,249 @@
+//! A region as kernels see it: an anchor, and the pointwise expression around it.
+
+use crate::{Dialect, Kernel};
+use kiln_backend::{BackendError, Target};
+use kiln_ir::expr::{Builder, Expr};
+use kiln_ir::{DType, Fact, Graph, Node, Op, Source, ValueId};
+use std::collections::HashMap;
+
+/// A region, analysed.
+pub struct Site<'a> {
+    /// The operator that is no pointwise one, with its position among the nodes.
+    pub anchor: Option<(usize, &'a Node)>,
+    /// From the anchor's result (if there is one) and the extras to the region's output; `None` where the anchor
+    /// stands alone.
+    pub fused: Option<Expr>,
+    /// Inputs of the region that the expression reads, after the anchor's result.
+    pub extras: Vec<ValueId>,
+    /// Types of all values.
+    pub graph: &'a Graph,
+    /// Who will run it.
+    pub target: &'a Target,
+    /// The language to write it in.
+    pub dialect: &'static Dialect,
+}
+
+/// A refusal.
+pub fn unsupported<T>(why: impl Into<String>) -> Result<T, BackendError> {
+    Err(BackendError::Unsupported(why.into()))
+}
+
+impl<'a> Site<'a> {
+    /// Analyses a region; refuses what no kernel can run.
+    pub fn of(
+        graph: &'a Graph,
+        target: &'a Target,
+        dialect: &'static Dialect,
+    ) -> Result<Site<'a>, BackendError> {
+        let mut anchors = graph.nodes().enumerate().filter(|(_, (_, n))| !n.op.is_pointwise());
+        let anchor = anchors.next().map(|(k, (_, n))| (k, n));
+        if let Some((_, (_, other))) = anchors.next() {
+            return unsupported(format!(
+                "two operators of one kernel that are not pointwise: {}",
+                other.op.name()
+            ));
+        }
+        if graph.nodes().any(|(_, n)| !n.regions.is_empty()) {
+            return unsupported("control flow inside a kernel");
+        }
+        let mut site = Site { anchor, fused: None, extras: Vec::new(), graph, target, dialect };
+        if graph.nodes().count() > usize::from(anchor.is_some()) {
+            site.fuse()?;
+        }
+        Ok(site)
+    }
+
+    /// Builds the expression.
+    fn fuse(&mut self) -> Result<(), BackendError> {
+        let &[output] = &self.graph.outputs[..] else {
+            return unsupported(format!(
+                "{} outputs of a fused region, 1 is possible",
+                self.graph.outputs.len()
+            ));
+        };
+        let first = match self.anchor {
+            Some((_, n)) => {
+                let &[y] = &n.outputs[..] else { return unsupported("fusion behind several outputs") };
+                if self.graph.ty(y).dims != self.graph.ty(output).dims {
+                    return unsupported("a result that changes its shape after the anchor");
+                }
+                Some(y)
+            }
+            None => None,
+        };
+        let position = self.anchor.map_or(0, |(k, _)| k);
+        let mut values: Vec<ValueId> = first.into_iter().collect();
+        for (k, (_, n)) in self.graph.nodes().enumerate() {
+            if k < position && first.is_some() {
+                return unsupported("pointwise operators before the anchor");
+            }
+            for &v in n.inputs.iter().flatten().filter(|_| n.op.is_pointwise()) {
+                let outside = matches!(self.graph.value(v).source, Source::Input | Source::Weight(_));
+                if outside && !values.contains(&v) {
+                    if !self.graph.inputs.contains(&v) {
+                        return unsupported("a constant that feeds a host port and a pointwise operator");
+                    }
+                    values.push(v);
+                }
+            }
+        }
+        let types: Vec<DType> = values.iter().map(|&v| self.graph.ty(v).dtype).collect();
+        let mut b = Builder::new(&types);
+        let mut regs: HashMap<ValueId, u16> =
+            values.iter().enumerate().map(|(i, &v)| (v, b.input(i))).collect();
+        for (_, n) in self.graph.nodes().filter(|(_, n)| n.op.is_pointwise()) {
+            let reg = self.inline(&mut b, n, &regs)?;
+            regs.insert(n.outputs[0], reg);
+        }
+        let Some(&result) = regs.get(&output) else { return unsupported("an output that is no result") };
+        self.fused = Some(b.finish(result, self.graph.ty(output).dtype));
+        self.extras = values.split_off(usize::from(first.is_some()));
+        Ok(())
+    }
+
+    fn inline(&self, b: &mut Builder, n: &Node, regs: &HashMap<ValueId, u16>) -> Result<u16, BackendError> {
+        let given: Vec<ValueId> = n.inputs.iter().map_while(|v| *v).collect();
+        let types: Vec<DType> = given.iter().map(|&v| self.graph.ty(v).dtype).collect();
+        let Some(expr) = n.op.def().expr else { return unsupported("an anchor in the expression") };
+        let expr = expr(n.op.attrs(), &types).map_err(|e| BackendError::InvalidArgument(e.to_string()))?;
+        let args: Option<Vec<u16>> = given.iter().map(|v| regs.get(v).copied()).collect();
+        match args {
+            Some(args) => Ok(b.inline(&expr, &args)),
+            None => unsupported("an expression that reads another output of the anchor"),
+        }
+    }
+
+    /// The anchor's operator; refuses regions without one.
+    pub fn op(&self) -> Result<&'a Op, BackendError> {
+        self.anchor.map_or_else(|| unsupported("a region without an anchor"), |(_, n)| Ok(&n.op))
+    }
+
+    /// The name of the generic kernel of the anchor's operator, which those of a single tactic are called by.
+    pub fn kernel_name(&self) -> &'static str {
+        let Ok(op) = self.op() else { return "" };
+        let generic = crate::FAMILIES.iter().flat_map(|f| f.iter()).find(|k| k.ops.contains(&op.name()));
+        generic.map_or("", |k| k.name)
+    }
+
+    /// The element type of an input of the anchor, if present.
+    pub fn dtype(&self, i: usize) -> Option<DType> {
+        Some(self.graph.ty((*self.anchor?.1.inputs.get(i)?)?).dtype)
+    }
+
+    /// The element type of the anchor's first input.
+    pub fn first_dtype(&self) -> DType {
+        self.dtype(0).unwrap_or(DType::F32)
+    }
+
+    /// The rank of an input of the anchor, if present.
+    pub fn rank(&self, i: usize) -> Option<usize> {
+        Some(self.graph.ty((*self.anchor?.1.inputs.get(i)?)?).rank())
+    }
+
+    /// The element type of an output of the anchor.
+    pub fn out_dtype(&self, j: usize) -> DType {
+        self.anchor.and_then(|(_, n)| n.outputs.get(j)).map_or(DType::F32, |&v| self.graph.ty(v).dtype)
+    }
+
+    /// Inputs of the anchor that are present and lie on the device.
+    pub fn device_inputs(&self) -> Vec<usize> {
+        let Some((_, n)) = self.anchor else { return Vec::new() };
+        let present = n.inputs.iter().enumerate().filter(|(_, v)| v.is_some());
+        present.map(|(i, _)| i).filter(|&i| !n.op.port(i).is_some_and(|p| p.host)).collect()
+    }
+
+    /// Types of the stored outputs: of the region if it is fused, of the anchor else.
+    pub fn stored(&self) -> Vec<DType> {
+        match (&self.fused, self.anchor) {
+            (Some(e), _) => vec![e.result_type()],
+            (None, Some((_, n))) => n.outputs.iter().map(|&v| self.graph.ty(v).dtype).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The kernels that may run it.
+    pub fn kernels(&self) -> impl Iterator<Item = &'static Kernel> + '_ {
+        self.dialect.kernels().filter(|k| match self.anchor {
+            None => k.ops.is_empty(),
+            Some((_, n)) => k.ops.contains(&n.op.name()) && (k.epilogue || self.fused.is_none()),
+        })
+    }
+
+    /// The templates of a family in the backend's language.
+    pub fn text(&self, family: &str) -> &'static str {
+        (self.dialect.text)(family)
+    }
+
+    /// A function that gives an expression.
+    pub fn function(&self, name: &str, arguments: &[(&str, &str)], result: &str, value: &str) -> String {
+        (self.dialect.function)(name, arguments, result, value)
+    }
+}
+
+/// What a kernel knows when it is launched: the anchor with all shapes as numbers.
+pub struct Cx<'a> {
+    /// The anchor's operator; `None` in a region without one.
+    pub op: Option<&'a Op>,
+    /// Facts of the anchor's inputs.
+    pub inputs: Vec<Option<&'a Fact>>,
+    /// Facts of the anchor's outputs.
+    pub outputs: Vec<&'a Fact>,
+    /// Do pointwise operators follow in the kernel?
+    pub fused: bool,
+    /// Does output j share its memory with input i? By (i, j).
+    pub aliased: Vec<(usize, usize)>,
+    /// The language that the kernel is written in.
+    pub dialect: &'static Dialect,
+}
+
+impl Cx<'_> {
+    /// The operator.
+    pub fn op(&self) -> Result<&Op, BackendError> {
+        self.op.ok_or_else(|| BackendError::Internal("no anchor".into()))
+    }
+
+    fn numbers(f: Option<&Fact>, what: &str, i: usize) -> Result<Vec<usize>, BackendError> {
+        f.and_then(|f| f.ty.static_dims())
+            .ok_or_else(|| BackendError::Internal(format!("the shape of {what} {i} is not known at launch")))
+    }
+
+    /// The shape of an input.
+    pub fn shape(&self, i: usize) -> Result<Vec<usize>, BackendError> {
+        Self::numbers(self.inputs.get(i).copied().flatten(), "input", i)
+    }
+
+    /// The shape of an output.
+    pub fn out_shape(&self, j: usize) -> Result<Vec<usize>, BackendError> {
+        Self::numbers(self.outputs.get(j).copied(), "output", j)
+    }
+
+    /// Is the input there?
+    pub fn has(&self, i: usize) -> bool {
+        self.inputs.get(i).is_some_and(Option::is_some)
+    }
+
+    /// Contents of a host input, if it is there.
+    pub fn ints(&self, i: usize) -> Result<Option<Vec<i64>>, BackendError> {
+        match self.inputs.get(i).copied().flatten() {
+            None => Ok(None),
+            Some(f) => Ok(Some(self.content(f, i)?.to_i64())),
+        }
+    }
+
+    /// Contents of a host input of floats, if it is there.
+    pub fn floats(&self, i: usize) -> Result<Option<Vec<f64>>, BackendError> {
+        match self.inputs.get(i).copied().flatten() {
+            None => Ok(None),
+            Some(f) => Ok(Some(self.content(f, i)?.to_f64())),
+        }
+    }
+
+    fn content<'f>(&self, f: &'f Fact, i: usize) -> Result<&'f kiln_ir::Tensor, BackendError> {
+        f.as_const().ok_or_else(|| BackendError::Internal(format!("input {i} is not known on the host")))
+    }
+}
+
+/// An operator's complaint as a backend's error.
+pub fn op_error(e: kiln_ir::OpError) -> BackendError {
+    BackendError::InvalidArgument(e.to_string())
+}

@@ -1,0 +1,224 @@
+//! Sliding windows: convolution, its transpose, pooling.
+
+use crate::scalar::{float, int};
+use crate::scalar::{register, zero};
+use crate::site::{Cx, Site, op_error, unsupported};
+use crate::template::{fill, sections};
+use crate::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
+use kiln_backend::{BackendError, Tactic};
+use kiln_ir::ops::pool::PoolOp;
+use kiln_ir::ops::util::strides;
+use kiln_ir::ops::window::{Axis, dims, known};
+use kiln_ir::ops::{col2im, conv, conv_transpose, max_unpool, pool};
+use kiln_ir::{DType, Dim};
+
+type LaunchFn = fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>;
+type SourceFn = fn(&Site<'_>, &Tactic) -> Result<Body, BackendError>;
+
+const fn kernel(
+    name: &'static str,
+    ops: &'static [&'static str],
+    source: SourceFn,
+    launch: LaunchFn,
+) -> Kernel {
+    Kernel { name, ops, epilogue: true, tactics: |site| plain(site.kernel_name()), source, launch }
+}
+
+pub const KERNELS: &[Kernel] = &[
+    Kernel {
+        name: "conv.tiled",
+        ops: &["conv"],
+        epilogue: true,
+        tactics: tiled_tactics,
+        source: |site, _| Ok(Body { entries: vec![Entry::Free("tiled")], ..sums(site, "conv_tiled") }),
+        launch: conv_tiled,
+    },
+    Kernel {
+        name: "conv.direct",
+        ops: &["conv"],
+        epilogue: true,
+        tactics: |_| plain("conv.direct"),
+        source: |site, _| Ok(sums(site, "conv")),
+        launch: |cx| Ok(vec![Launch::map(0, conv_words(cx)?.0)]),
+    },
+    kernel("conv_transpose", &["conv_transpose"], |s, _| Ok(sums(s, "conv_transpose")), transposed),
+    kernel("col2im", &["col2im"], |s, _| Ok(sums(s, "col2im")), col2im_launch),
+    kernel("pool", &["pool"], pool_source, pool_launch),
+    kernel("max_pool_indices", &["max_pool_indices"], indices_source, indices_launch),
+    Kernel { epilogue: false, ..kernel("max_unpool", &["max_unpool"], unpool_source, unpool) },
+];
+
+fn text(site: &Site<'_>, names: &[&str], pairs: &[(&str, &str)]) -> String {
+    fill(&(shared(site).to_owned() + &sections(site.text("window"), names)), pairs)
+}
+
+/// The functions that read the words of [`axis_words`].
+pub fn shared(site: &Site<'_>) -> &'static str {
+    site.text("window").split_once("// ---- ").map_or("", |p| p.0)
+}
+
+/// Kernels that sum products.
+fn sums(site: &Site<'_>, name: &str) -> Body {
+    let t = site.out_dtype(0);
+    let bias = if site.dtype(2).is_some() && name != "col2im" { "x2(ch)" } else { zero(t) };
+    Body::map(text(site, &[name], &[("ACC", register(t)), ("ZERO", zero(t)), ("BIAS", bias)]))
+}
+
+fn tiled_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
+    if !site.out_dtype(0).is_float() {
+        return unsupported("tiles of integers");
+    }
+    if site.target.numbers.get("workgroup_threads").is_none_or(|&n| n < 256) {
+        return unsupported("workgroups of fewer than 256 threads");
+    }
+    // A group of few output channels leaves most of a tile empty.
+    let few = site.anchor.and_then(|(_, n)| {
+        let w = site.graph.ty((*n.inputs.get(1)?)?).dims.first()?.as_const()?;
+        Some(w / n.op.attrs().int("groups").ok()?.max(1) < 8)
+    });
+    if few == Some(true) {
+        unsupported("tiles for fewer than 8 channels of a group")
+    } else {
+        plain("conv.tiled")
+    }
+}
+
+/// Words of the windows, fewer than three led by windows of one element.
+pub fn axis_words(axes: &[Axis<Dim>]) -> Result<Vec<u32>, BackendError> {
+    let axes = known(axes).map_err(op_error)?;
+    let mut w = Vec::new();
+    let fit = |v: i64| {
+        i32::try_from(v)
+            .map(|v| v as u32)
+            .map_err(|_| BackendError::Unsupported(format!("a window of size {v}")))
+    };
+    for _ in axes.len()..3 {
+        w.extend([1, 1, 1, 1, 1, 0, 0]);
+    }
+    for a in axes {
+        for v in [a.input, a.output, a.kernel, a.stride, a.dilation, a.begin, a.end] {
+            w.push(fit(v)?);
+        }
+    }
+    Ok(w)
+}
+
+fn groups(cx: &Cx<'_>) -> Result<usize, BackendError> {
+    Ok(cx.op()?.attrs().int("groups").map_err(op_error)?.max(1) as usize)
+}
+
+/// Words of a convolution, and the number of tiles.
+fn conv_words(cx: &Cx<'_>) -> Result<(Vec<u32>, u64), BackendError> {
+    let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
+    let axes = conv::geometry(cx.op()?.attrs(), &dims(&x), &dims(&k)).map_err(op_error)?;
+    let g = groups(cx)?;
+    let rows = k[0] / g;
+    let mut w = axis_words(&axes)?;
+    w.extend(words([x[1], k[0], k[1], rows])?);
+    let columns: usize = y[2..].iter().product();
+    Ok((w, (rows.div_ceil(64) * columns.div_ceil(64) * x[0] * g) as u64))
+}
+
+fn conv_tiled(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (w, tiles) = conv_words(cx)?;
+    Ok(vec![Launch::map(0, w).on(Grid::Groups(tiles))])
+}
+
+fn transposed(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
+    let axes = conv_transpose::geometry(cx.op()?.attrs(), &dims(&x), &dims(&k)).map_err(op_error)?;
+    let mut w = axis_words(&axes)?;
+    w.extend(words([x[1], y[1], k[1], x[1] / groups(cx)?])?);
+    Ok(vec![Launch::map(0, w)])
+}
+
+fn col2im_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let y = cx.out_shape(0)?;
+    let block: Vec<Dim> = cx.ints(2)?.unwrap_or_default().into_iter().map(Dim::new).collect();
+    if block.len() > 3 {
+        return unsupported(format!("{} spatial dimensions", block.len()));
+    }
+    let axes = col2im::geometry(cx.op()?.attrs(), &dims(&y[2..]), &block).map_err(op_error)?;
+    Ok(vec![Launch::map(0, axis_words(&axes)?)])
+}
+
+/// The value of a window without elements.
+fn least(t: DType) -> String {
+    match t.int_range() {
+        Some((lo, _)) => int(lo, t),
+        None => float(f64::NEG_INFINITY),
+    }
+}
+
+fn pool_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    let t = site.out_dtype(0);
+    let a = site.op()?.attrs();
+    let include = a.bool("count_include_pad").map_err(op_error)?;
+    let p = float(a.int("p").map_err(op_error)? as f64);
+    let (start, step, last) = match PoolOp::of(a) {
+        PoolOp::Max => {
+            let step = match t {
+                DType::I64 => "l_max(acc, v)",
+                _ if t.is_float() => "kmax(acc, v)",
+                _ => "max(acc, v)",
+            };
+            (least(t), step.to_owned(), "acc".to_owned())
+        }
+        PoolOp::Average => {
+            let n = if include {
+                "padded_taps(0u, o.x) * padded_taps(1u, o.y) * padded_taps(2u, o.z)"
+            } else {
+                "count"
+            };
+            ("0.0f".into(), "acc + v".into(), format!("select(acc / f32({n}), 0.0f, {n} == 0)"))
+        }
+        PoolOp::Lp => ("0.0f".into(), format!("acc + kpow(abs(v), {p})"), format!("kpow(acc, 1.0f / {p})")),
+    };
+    let pairs = [("ACC", register(t)), ("START", &*start), ("STEP", &*step), ("LAST", &*last)];
+    Ok(Body::map(text(site, &["padded", "pool"], &pairs)))
+}
+
+fn pool_words(cx: &Cx<'_>) -> Result<Vec<u32>, BackendError> {
+    axis_words(&pool::geometry(cx.op()?.attrs(), &dims(&cx.shape(0)?)).map_err(op_error)?)
+}
+
+fn pool_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    Ok(vec![Launch::map(0, pool_words(cx)?)])
+}
+
+fn indices_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    let t = site.out_dtype(0);
+    let columns = site.op()?.attrs().int("storage_order").map_err(op_error)? == 1;
+    let better = if t.is_float() { "!is_nan(b) && (is_nan(a) || a > b)" } else { "a > b" };
+    let order = if columns { "by_columns" } else { "by_rows" };
+    let pairs = [("ACC", register(t)), ("START", &*least(t)), ("BETTER", better), ("ORDER", order)];
+    let mut body = Body::map(text(site, &["max_pool_indices"], &pairs));
+    body.entries.push(Entry::Map(1));
+    Ok(body)
+}
+
+fn indices_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let w = pool_words(cx)?;
+    Ok(vec![Launch::map(0, w.clone()), Launch::map(1, w)])
+}
+
+fn unpool_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    let t = site.out_dtype(0);
+    let code = text(site, &["max_unpool"], &[("ACC", register(t)), ("ZERO", zero(t))]);
+    Ok(Body { code, entries: vec![Entry::Map(0), Entry::Free("unpool")], ..Body::default() })
+}
+
+/// Threads own planes of x, so that the last of equal indices wins as long as none points into another plane.
+fn unpool(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
+    let axes =
+        known(&max_unpool::geometry(cx.op()?.attrs(), &dims(&x)).map_err(op_error)?).map_err(op_error)?;
+    let pooled: Vec<usize> = x[..2].iter().copied().chain(axes.iter().map(|a| a.input as usize)).collect();
+    let mut w = vec![word(x.len())?];
+    w.extend(words(strides(&pooled))?);
+    w.extend(words(pooled)?);
+    w.extend(words(y.iter().copied())?);
+    w.extend(words(strides(&y))?);
+    w.push(word(x[2..].iter().product())?);
+    Ok(vec![Launch::map(0, Vec::new()), Launch::map(1, w).on(Grid::Threads((x[0] * x[1]) as u64))])
+}

@@ -1,0 +1,50 @@
+// Scalar functions of expressions. NaN goes through min and max; comparisons are those of IEEE 754.
+DEV f32 kmin(f32 a, f32 b) { return is_nan(a) || is_nan(b) ? cf(0x7fc00000u) : fminf(a, b); }
+DEV f32 kmax(f32 a, f32 b) { return is_nan(a) || is_nan(b) ? cf(0x7fc00000u) : fmaxf(a, b); }
+DEV bool feq(f32 a, f32 b) { return a == b; }
+DEV bool flt(f32 a, f32 b) { return a < b; }
+DEV bool fle(f32 a, f32 b) { return a <= b; }
+DEV bool fnonzero(f32 x) { return (__float_as_uint(x) & 0x7fffffffu) != 0u; }
+DEV f32 fsign(f32 x) { return is_nan(x) || !fnonzero(x) ? x : copysignf(1.0f, x); }
+DEV f32 nearest(f32 x) { return rintf(x); }
+DEV f32 fract(f32 x) { return x - floorf(x); }
+
+// Toward zero, saturating; NaN gives 0.
+DEV i32 f_to_i32(f32 x) { return is_nan(x) ? 0 : __float2int_rz(x); }
+DEV i64 f_to_i64(f32 x) { return is_nan(x) ? 0 : __float2ll_rz(x); }
+
+DEV f32 ksqrt(f32 x) { return sqrtf(x); }
+DEV f32 kexp(f32 x) { return expf(x); }
+DEV f32 kexpm1(f32 x) { return expm1f(x); }
+DEV f32 klog(f32 x) { return logf(x); }
+DEV f32 klog1p(f32 x) { return log1pf(x); }
+DEV f32 ksin(f32 x) { return sinf(x); }
+DEV f32 kcos(f32 x) { return cosf(x); }
+DEV f32 ktan(f32 x) { return tanf(x); }
+DEV f32 kasin(f32 x) { return asinf(x); }
+DEV f32 kacos(f32 x) { return acosf(x); }
+DEV f32 katan(f32 x) { return atanf(x); }
+DEV f32 ksinh(f32 x) { return sinhf(x); }
+DEV f32 kcosh(f32 x) { return coshf(x); }
+DEV f32 ktanh(f32 x) { return tanhf(x); }
+DEV f32 kasinh(f32 x) { return asinhf(x); }
+DEV f32 kacosh(f32 x) { return acoshf(x); }
+DEV f32 katanh(f32 x) { return atanhf(x); }
+DEV f32 kerf(f32 x) { return erff(x); }
+DEV f32 kpow(f32 x, f32 y) { return powf(x, y); }
+DEV f32 ffmod(f32 a, f32 b) { return fmodf(a, b); }
+
+DEV f32 fmodulo(f32 a, f32 b) {
+    const f32 r = fmodf(a, b);
+    return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
+}
+
+DEV f32 ffloordiv(f32 a, f32 b) {
+    const f32 q = a / b;
+    if (is_nan(q) || is_inf(q) || is_nan(b) || is_inf(b) || b == 0.0f || fabsf(q) > 8388608.0f) {
+        return floorf(q);
+    }
+    const f32 r = fmodf(a, b);
+    const f32 n = rintf((a - r) / b);
+    return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? n - 1.0f : n;
+}

@@ -1,0 +1,93 @@
+// Narrow element types: bits in memory to values in registers and back. Rounding is to nearest even.
+DEV f32 f16_to_f32(u16 h) {
+    f32 x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+    return x;
+}
+
+DEV u16 f32_to_f16(f32 x) {
+    u16 h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return h;
+}
+
+DEV f32 bf16_to_f32(u16 h) { return __uint_as_float(u32(h) << 16); }
+
+DEV u16 f32_to_bf16(f32 x) {
+    u16 h;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return h;
+}
+
+#if __CUDA_ARCH__ >= 890
+DEV f32 f8e4m3_to_f32(u8 b) {
+    u32 pair;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(u16(b)));
+    return f16_to_f32(u16(pair));
+}
+
+// Saturates to 448.
+DEV u8 f32_to_f8e4m3(f32 x) {
+    u16 pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(x));
+    return u8(pair);
+}
+#else
+DEV f32 f8e4m3_to_f32(u8 b) {
+    const u32 h = b;
+    const u32 sign = (h & 0x80u) << 24;
+    const u32 e = (h >> 3) & 15u;
+    const u32 m = h & 7u;
+    if ((h & 0x7fu) == 0x7fu) {
+        return cf(sign | 0x7fc00000u);
+    }
+    if (e == 0u) {
+        return cf(sign | __float_as_uint(f32(m) * 0.001953125f));
+    }
+    return cf(sign | ((e + 120u) << 23) | (m << 20));
+}
+
+// x / 2^n to the nearest integer; 0 < n < 32.
+DEV u32 shift_round(u32 x, u32 n) {
+    const u32 q = x >> n;
+    const u32 rest = x & ((1u << n) - 1u);
+    const u32 half = 1u << (n - 1u);
+    return q + u32(rest > half || (rest == half && (q & 1u) == 1u));
+}
+
+// Saturates to 448.
+DEV u8 f32_to_f8e4m3(f32 x) {
+    const u32 b = __float_as_uint(x);
+    const u32 sign = (b >> 24) & 0x80u;
+    const u32 a = b & 0x7fffffffu;
+    if (a > 0x7f800000u) {
+        return u8(sign | 0x7fu);
+    }
+    if (a >= 0x43e00000u) {
+        return u8(sign | 0x7eu);
+    }
+    if (a < 0x3a000000u) {
+        return u8(sign);
+    }
+    if (a < 0x3c800000u) {
+        return u8(sign | shift_round((a & 0x7fffffu) | 0x800000u, 141u - (a >> 23)));
+    }
+    const u32 odd = (a >> 20) & 1u;
+    return u8(sign | ::min((a + 0x7ffffu + odd - 0x3c000000u) >> 20, 0x7eu));
+}
+#endif
+
+DEV f32 round_f16(f32 x) { return f16_to_f32(f32_to_f16(x)); }
+DEV f32 round_bf16(f32 x) { return bf16_to_f32(f32_to_bf16(x)); }
+DEV f32 round_f8e4m3(f32 x) { return f8e4m3_to_f32(f32_to_f8e4m3(x)); }
+
+// Two 4-bit integers lie in a byte, the first in the low half.
+DEV i32 i4_at(const u8* p, u32 at) { return i32(u32(p[at / 2u]) << (28u - (at % 2u) * 4u)) >> 28; }
+
+// Threads may share bytes, hence words are changed as a whole. Buffers start at multiples of 4 bytes and end so, too.
+DEV void put_i4(u8* p, u32 at, i32 v) {
+    u32* word = reinterpret_cast<u32*>(p) + at / 8u;
+    const u32 s = (at % 8u) * 4u;
+    atomicAnd(word, ~(15u << s));
+    atomicOr(word, (u32(v) & 15u) << s);
+}
