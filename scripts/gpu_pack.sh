@@ -31,7 +31,7 @@ find "$PACK" -maxdepth 1 -type f -exec strip --strip-debug {} +
 cp -r tests/data "$PACK/tests/data"
 cp -r tests/onnx/. "$PACK/tests/onnx"
 cp -r tests/ops/. "$PACK/tests/ops"
-tar -cf - .cache/onnx-suite-* | tar -xf - -C "$PACK"
+tar -czf "$PACK/onnx-suite.tar.gz" .cache/onnx-suite-*
 if [ -n "${KILN_KERNEL_CACHE:-}" ] && [ -d "$KILN_KERNEL_CACHE" ]; then
     cp -r "$KILN_KERNEL_CACHE" "$PACK/kernels"
 fi
