@@ -7,7 +7,7 @@
 
 use kiln_backend::{Backend, BackendError, Program, Target};
 use kiln_backend_cuda::compile::{Nvrtc, cubin, explain};
-use kiln_backend_cuda::{Cuda, Head, target, written};
+use kiln_backend_cuda::{Cuda, target, written};
 use kiln_ir::problem::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -100,5 +100,23 @@ fn kernels_of_every_operator_compile() {
         let failed = compile(&sources, &target.arch);
         println!("{} kernels for {} in {:.1?}", sources.len(), target.arch, start.elapsed());
         assert!(failed.is_empty(), "{} of {} fail:\n{}", failed.len(), sources.len(), failed.join("\n"));
+    }
+}
+
+/// The compiler's words on what a kernel takes, for tactics that keep sums in registers.
+#[test]
+fn tiled_kernels_do_not_spill() {
+    if !nvrtc() {
+        return;
+    }
+    let target = target::known("h200").unwrap();
+    let tiled: Vec<_> =
+        sources(&target, false).into_iter().filter(|(_, what)| what.contains(".tiled")).collect();
+    assert!(!tiled.is_empty());
+    for (text, what) in tiled {
+        let log = explain(&text, &target.arch).unwrap().log;
+        let spills: Vec<&str> = log.lines().filter(|l| l.contains("spill")).collect();
+        assert!(!spills.is_empty(), "{what}: {log}");
+        assert!(spills.iter().all(|l| l.contains(" 0 bytes spill stores")), "{what}: {spills:?}");
     }
 }
