@@ -1,11 +1,12 @@
-//! Cuts a graph into regions: pointwise chains, and one anchor with the pointwise layers that follow it.
+//! Cuts a graph into regions: one anchor with the pointwise layers behind it, or pointwise layers alone.
 //!
-//! The backend is asked whether it runs a grown region as one kernel; what it refuses stays apart. Nothing here is
-//! needed for correctness: a region of one node always exists.
+//! Every region has one value that is read outside, which all its layers work for; so no two regions wait for each
+//! other. The backend is asked whether it runs a grown region as one kernel; what it refuses is cut smaller. Nothing
+//! here is needed for correctness: a region of one node always exists.
 
 use kiln_backend::{Backend, Region, Target};
 use kiln_ir::{Graph, Node, NodeId, ValueId};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Nodes of one region grow no further than this.
 const MAX_NODES: usize = 24;
@@ -30,15 +31,31 @@ const ANCHORS: &[&str] = &[
 
 /// Regions in execution order; together they cover every node once.
 pub fn form(g: &Graph, backend: &dyn Backend, target: &Target, fuse: bool) -> Vec<Vec<NodeId>> {
-    let mut former = Former { g, backend, target, uses: g.uses(), of: HashMap::new(), regions: Vec::new() };
-    for (id, node) in g.nodes() {
-        let home = if fuse && node.op.is_pointwise() { former.join(id, node) } else { None };
-        match home {
-            Some(r) => former.regions[r].push(id),
-            None => former.regions.push(vec![id]),
+    let mut former = Former::new(g, backend, target);
+    if fuse {
+        let anchor = |n: &Node| ANCHORS.contains(&n.op.name());
+        let anchors: Vec<NodeId> = g.nodes().rev().filter(|(_, n)| anchor(n)).map(|(id, _)| id).collect();
+        // The last anchor has the first choice: what it adds up is done when it runs.
+        for &a in &anchors {
+            let members = former.behind(a);
+            former.settle(members);
         }
-        let r = home.unwrap_or(former.regions.len() - 1);
-        former.of.insert(id, r);
+        for &a in &anchors {
+            former.take_in(a);
+        }
+        let pointwise: Vec<NodeId> =
+            g.nodes().rev().filter(|(_, n)| n.op.is_pointwise()).map(|(id, _)| id).collect();
+        for id in pointwise {
+            if !former.of.contains_key(&id) {
+                former.settle(vec![id]);
+                former.take_in(id);
+            }
+        }
+    }
+    for &id in g.order() {
+        if !former.of.contains_key(&id) {
+            former.settle(vec![id]);
+        }
     }
     schedule(g, former.regions, &former.of)
 }
@@ -48,68 +65,137 @@ struct Former<'a> {
     backend: &'a dyn Backend,
     target: &'a Target,
     uses: HashMap<ValueId, Vec<(NodeId, usize)>>,
+    /// Where nodes stand in the order of execution.
+    rank: HashMap<NodeId, usize>,
     of: HashMap<NodeId, usize>,
+    /// The anchor first, the others in the order of execution.
     regions: Vec<Vec<NodeId>>,
 }
 
-impl Former<'_> {
-    /// The region that a pointwise node may be appended to.
-    fn join(&self, id: NodeId, node: &Node) -> Option<usize> {
-        let mut candidates: Vec<usize> = node
-            .inputs
-            .iter()
-            .flatten()
-            .filter(|v| self.only_read_here(**v, id))
-            .filter_map(|v| self.of.get(&self.g.producer(*v)?.0).copied())
-            .collect();
-        candidates.sort_unstable();
-        candidates.dedup();
-        // The latest region first: an anchor just before is the best home.
-        candidates.into_iter().rev().find(|&r| self.may_join(r, id, node))
+impl<'a> Former<'a> {
+    fn new(g: &'a Graph, backend: &'a dyn Backend, target: &'a Target) -> Former<'a> {
+        let rank = g.order().iter().enumerate().map(|(i, &n)| (n, i)).collect();
+        Former { g, backend, target, uses: g.uses(), rank, of: HashMap::new(), regions: Vec::new() }
     }
 
-    /// Is this node the only reader, so that the value need not be stored?
-    fn only_read_here(&self, v: ValueId, id: NodeId) -> bool {
-        !self.g.outputs.contains(&v) && self.uses.get(&v).is_some_and(|u| u.iter().all(|(n, _)| *n == id))
+    fn settle(&mut self, members: Vec<NodeId>) {
+        self.of.extend(members.iter().map(|&n| (n, self.regions.len())));
+        self.regions.push(members);
     }
 
-    fn may_join(&self, r: usize, id: NodeId, node: &Node) -> bool {
-        let members = &self.regions[r];
-        let Some(head) = members.first().and_then(|&n| self.g.get(n)) else { return false };
-        if members.len() >= MAX_NODES || !(head.op.is_pointwise() || ANCHORS.contains(&head.op.name())) {
-            return false;
+    fn readers(&self, v: ValueId) -> impl Iterator<Item = NodeId> + '_ {
+        self.uses.get(&v).into_iter().flatten().map(|(n, _)| *n)
+    }
+
+    fn outputs(&self, id: NodeId) -> &'a [ValueId] {
+        self.g.get(id).map_or(&[], |n| &n.outputs)
+    }
+
+    /// May a node be computed where the elements of `like` are, in a region that is still to be made?
+    fn joins(&self, id: NodeId, like: ValueId) -> bool {
+        let fits = |n: &Node| {
+            n.op.is_pointwise() && matches!(n.outputs[..], [y] if self.g.ty(y).dims == self.g.ty(like).dims)
+        };
+        !self.of.contains_key(&id) && self.g.get(id).is_some_and(fits)
+    }
+
+    /// The largest region of an anchor and pointwise layers behind it that the backend runs.
+    fn behind(&self, anchor: NodeId) -> Vec<NodeId> {
+        let mut closed = Vec::new();
+        let mut members = vec![anchor];
+        if let Some(&y) = self.outputs(anchor).first() {
+            let mut next: BTreeSet<(usize, NodeId)> = self.candidates(anchor, y).collect();
+            while let Some((_, id)) = next.pop_first()
+                && members.len() < MAX_NODES
+            {
+                members.push(id);
+                match self.exits(&members, y) {
+                    Exits::One => closed.push(members.len()),
+                    Exits::More => {}
+                    Exits::Never => break,
+                }
+                next.extend(self.candidates(id, y));
+            }
         }
-        let last_shape =
-            members.last().and_then(|&n| Some(self.g.ty(*self.g.get(n)?.outputs.first()?).dims.clone()));
-        let same_shape = last_shape.as_ref() == node.outputs.first().map(|&v| &self.g.ty(v).dims);
-        if !same_shape || self.would_cycle(r, node) {
-            return false;
+        for n in closed.into_iter().rev() {
+            members.truncate(n);
+            if self.accepted(&members) {
+                return members;
+            }
         }
-        let grown: Vec<NodeId> = members.iter().copied().chain([id]).collect();
-        Region::extract(self.g, &grown).is_ok_and(|region| {
+        vec![anchor]
+    }
+
+    fn candidates(&self, id: NodeId, like: ValueId) -> impl Iterator<Item = (usize, NodeId)> + '_ {
+        let readers = self.outputs(id).iter().flat_map(move |&v| self.readers(v));
+        readers.filter(move |&n| self.joins(n, like)).filter_map(|n| Some((*self.rank.get(&n)?, n)))
+    }
+
+    /// How many values of these nodes are read outside, and whether those could become one.
+    fn exits(&self, members: &[NodeId], like: ValueId) -> Exits {
+        let (mut open, mut fixed) = (0, 0);
+        for v in members.iter().flat_map(|&n| self.outputs(n)) {
+            let mut outside = self.readers(*v).filter(|n| !members.contains(n)).peekable();
+            let output = self.g.outputs.contains(v);
+            open += usize::from(output || outside.peek().is_some());
+            fixed += usize::from(output || outside.any(|n| !self.joins(n, like)));
+        }
+        match (open, fixed) {
+            (1, _) => Exits::One,
+            (_, 0 | 1) => Exits::More,
+            _ => Exits::Never,
+        }
+    }
+
+    /// Takes pointwise layers into the region of a node that only work for it.
+    fn take_in(&mut self, id: NodeId) {
+        let Some(&r) = self.of.get(&id) else { return };
+        let mut members = self.regions[r].clone();
+        let Some(&like) = members.last().and_then(|&n| self.outputs(n).first()) else { return };
+        let head = members.first().copied();
+        let anchored = head.and_then(|h| self.g.get(h)).is_some_and(|n| !n.op.is_pointwise());
+        let mut refused = HashSet::new();
+        while members.len() < MAX_NODES {
+            let read = members.iter().filter_map(|&n| self.g.get(n)).flat_map(|n| n.inputs.iter().flatten());
+            let works_here = |v: &ValueId| {
+                !self.g.outputs.contains(v)
+                    && self.readers(*v).all(|n| members.contains(&n) && !(anchored && Some(n) == head))
+            };
+            let found = read
+                .filter(|v| works_here(v))
+                .filter_map(|v| Some(self.g.producer(*v)?.0))
+                .find(|&p| !members.contains(&p) && !refused.contains(&p) && self.joins(p, like));
+            let Some(p) = found else { break };
+            let mut grown = members.clone();
+            grown.push(p);
+            let from = usize::from(anchored);
+            grown[from..].sort_by_key(|n| self.rank.get(n).copied());
+            if self.accepted(&grown) {
+                self.of.insert(p, r);
+                members = grown;
+            } else {
+                refused.insert(p);
+            }
+        }
+        self.regions[r] = members;
+    }
+
+    fn accepted(&self, members: &[NodeId]) -> bool {
+        Region::extract(self.g, members).is_ok_and(|region| {
             region.outputs.len() == 1
                 && self.backend.tactics(&region, self.target).is_ok_and(|t| !t.is_empty())
         })
     }
+}
 
-    /// Does an input of the node come from outside the region and yet depend on it?
-    fn would_cycle(&self, r: usize, node: &Node) -> bool {
-        let outside = |v: &ValueId| self.g.producer(*v).filter(|(p, _)| self.of.get(p) != Some(&r));
-        let mut stack: Vec<&Node> =
-            node.inputs.iter().flatten().filter_map(outside).map(|(_, n)| n).collect();
-        let mut seen = HashSet::new();
-        while let Some(n) = stack.pop() {
-            for (p, above) in n.inputs.iter().flatten().filter_map(|v| self.g.producer(*v)) {
-                if self.of.get(&p) == Some(&r) {
-                    return true;
-                }
-                if seen.insert(p) {
-                    stack.push(above);
-                }
-            }
-        }
-        false
-    }
+/// Values that a set of nodes gives to others.
+enum Exits {
+    /// One: it can be a region.
+    One,
+    /// Several, all but one of which later members may read alone.
+    More,
+    /// Several that are read elsewhere.
+    Never,
 }
 
 /// Orders regions so that each comes after those it reads, keeping the order of their first nodes where possible.

@@ -19,7 +19,7 @@ mod numeric;
 mod run;
 
 pub use case::{Case, Settings, parse};
-pub use numeric::same_results;
+pub use numeric::{near, same_results};
 pub use run::run;
 
 use crate::bless::check;

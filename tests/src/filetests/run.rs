@@ -4,8 +4,8 @@ use super::{Case, same_results};
 use crate::backends::{reference, wgpu};
 use kiln_backend::{Backend, Target};
 use kiln_builder::{PassCx, passes, regions};
-use kiln_ir::Graph;
-use std::collections::HashMap;
+use kiln_ir::{Graph, Source, ValueId};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The text that comes out; `None` where the backend that the case asks for is not here.
@@ -20,17 +20,29 @@ pub fn run(case: &Case) -> Result<Option<String>, String> {
         if name == "regions" {
             cut = regions_text(&g, &cx)?;
         } else {
-            let pass = passes::find(name).ok_or_else(|| format!("there is no pass `{name}`"))?;
-            if let Err(e) = (pass.run)(&mut g, &cx) {
+            let done = passes::run_one(name, &mut g, &cx);
+            if let Err(e) = done.ok_or_else(|| format!("there is no pass `{name}`"))? {
                 return Ok(Some(format!("error: {e}")));
             }
             g.verify().map_err(|e| format!("after {name}: {e}"))?;
         }
     }
     same_results(&before, &g, &case.settings)?;
-    let text = g.to_text();
-    let body = if text == before.to_text() { "unchanged".to_owned() } else { text.trim_end().to_owned() };
+    let text = text(&g);
+    let body = if text == self::text(&before) { "unchanged".to_owned() } else { text.trim_end().to_owned() };
     Ok(Some(body + &cut))
+}
+
+/// The graph as text, without constants that nobody reads.
+fn text(g: &Graph) -> String {
+    let mut g = g.clone();
+    let read: HashSet<ValueId> = g.uses().into_keys().chain(g.outputs.clone()).collect();
+    for v in g.value_ids().filter(|v| !read.contains(v)) {
+        if g.weight(v).is_some() {
+            g.value_mut(v).source = Source::Dead;
+        }
+    }
+    g.to_text()
 }
 
 type Asked = (Arc<dyn Backend>, Target);

@@ -61,14 +61,17 @@ fn log_row(x: &[f32], y: &mut [f32]) {
     y.iter_mut().zip(x).for_each(|(y, &x)| *y = (f64::from(x - top) - log) as f32);
 }
 
-/// Scale or bias of a normalization, if it has one element for each of a row; ones or zeros if absent.
+/// Scale or bias of a normalization, if it has one element for each of a row, whatever dimensions of 1 come before;
+/// ones or zeros if absent.
 fn along(cx: &NodeCx<'_>, i: usize, row: &[usize], fill: f32) -> Option<Vec<f32>> {
     let n = row.iter().product();
     if !cx.has(i) {
         return Some(vec![fill; n]);
     }
     let v = cx.floats(i)?;
-    (cx.shape(i) == row).then(|| v.to_vec())
+    let own = cx.shape(i);
+    let lead = own.len().checked_sub(row.len())?;
+    (own[..lead].iter().all(|&d| d == 1) && own[lead..] == *row).then(|| v.to_vec())
 }
 
 pub fn layer_norm(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {

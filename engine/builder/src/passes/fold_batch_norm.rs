@@ -2,9 +2,10 @@
 //! one add. The new weights are written as layers over the old ones, which the constant folder then evaluates, so
 //! that they carry their recipe.
 
+use super::writer::Writer;
 use super::{Pass, PassCx};
 use crate::BuildError;
-use kiln_ir::{Attr, Attrs, DType, Graph, IrError, NodeId, Op, Tensor, ValueId};
+use kiln_ir::{Attrs, DType, Graph, IrError, NodeId, ValueId};
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "fold-batch-norm", run };
@@ -24,9 +25,7 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
 
 /// A batch normalization with constant parameters.
 struct Norm {
-    name: String,
     x: ValueId,
-    y: ValueId,
     /// scale, bias, mean, variance; each [C].
     params: [ValueId; 4],
     epsilon: f64,
@@ -44,22 +43,13 @@ impl Norm {
         if !params.iter().all(|&v| g.weight(v).is_some() && g.ty(v).dtype == dtype) {
             return None;
         }
-        Some(Norm {
-            name: node.name.clone(),
-            x,
-            y: node.outputs[0],
-            params,
-            epsilon: node.op.attrs().float("epsilon").ok()?,
-            dtype,
-            rank: g.ty(x).rank(),
-        })
+        Some(Norm { x, params, epsilon: node.op.attrs().float("epsilon").ok()?, dtype, rank: g.ty(x).rank() })
     }
 
     fn rewrite(self, g: &mut Graph, id: NodeId) -> Result<(), IrError> {
-        let at = g.order().iter().position(|&n| n == id).unwrap_or(0);
-        let mut w = Writer { g, at, stem: self.name.clone(), dtype: self.dtype, count: 0 };
+        let mut w = Writer::before(g, id);
         let [scale, bias, mean, var] = self.params;
-        let eps = w.scalar(self.epsilon)?;
+        let eps = w.scalar(self.epsilon, self.dtype)?;
         let shifted = w.op("add", Attrs::new(), &[var, eps])?;
         let dev = w.op("sqrt", Attrs::new(), &[shifted])?;
         let factor = w.op("div", Attrs::new(), &[scale, dev])?;
@@ -83,12 +73,7 @@ impl Norm {
                 w.op("add", Attrs::new(), &[scaled, s])?
             }
         };
-        let fact = g.value(self.y).fact.clone();
-        g.value_mut(y).fact = fact;
-        g.replace_uses(self.y, y);
-        g.remove_node(id);
-        let name = std::mem::take(&mut g.value_mut(self.y).name);
-        g.value_mut(y).name = name;
+        w.replace(id, y);
         Ok(())
     }
 
@@ -116,45 +101,4 @@ struct Conv {
     weights: ValueId,
     bias: Option<ValueId>,
     attrs: Attrs,
-}
-
-/// Adds nodes before a position.
-struct Writer<'a> {
-    g: &'a mut Graph,
-    at: usize,
-    stem: String,
-    dtype: DType,
-    count: usize,
-}
-
-impl Writer<'_> {
-    fn name(&mut self, what: &str) -> String {
-        self.count += 1;
-        format!("{}.{what}{}", self.stem, self.count)
-    }
-
-    fn op(&mut self, op: &str, attrs: Attrs, inputs: &[ValueId]) -> Result<ValueId, IrError> {
-        let name = self.name(op);
-        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
-        let out = self.g.insert_node(self.at, &name, Op::new(op, attrs)?, &inputs)?;
-        self.at += 1;
-        out.first().copied().ok_or_else(|| IrError::Structure(format!("{op} has no output")))
-    }
-
-    fn scalar(&mut self, x: f64) -> Result<ValueId, IrError> {
-        let t = Tensor::from_elems(self.dtype, &[], &kiln_ir::Elems::F(vec![x]));
-        let t = t.ok_or_else(|| IrError::Structure("a scalar could not be made".into()))?;
-        let name = self.name("constant");
-        Ok(self.g.add_constant(&name, t))
-    }
-
-    /// A [C] vector as a tensor of `rank` dimensions with C at `axis`.
-    fn column(&mut self, v: ValueId, rank: usize, axis: usize) -> Result<ValueId, IrError> {
-        let shape: Vec<i64> = (0..rank).map(|i| if i == axis { -1 } else { 1 }).collect();
-        let t = Tensor::i64(&[rank], &shape)
-            .ok_or_else(|| IrError::Structure("a shape could not be made".into()))?;
-        let name = self.name("shape");
-        let shape = self.g.add_constant(&name, t);
-        self.op("reshape", Attrs::new().with("allow_zero", Attr::Bool(false)), &[v, shape])
-    }
 }

@@ -3,8 +3,10 @@
 mod canonicalize;
 mod fold_batch_norm;
 mod fold_constants;
+pub mod patterns;
 mod precision;
 mod simplify_shapes;
+mod writer;
 
 use crate::{BuildConfig, BuildError};
 use kiln_backend::{Backend, Target};
@@ -35,6 +37,7 @@ pub const PASSES: &[Pass] = &[
     canonicalize::PASS,
     fold_constants::PASS,
     simplify_shapes::PASS,
+    patterns::PASS,
     precision::PASS,
     fold_batch_norm::PASS,
     fold_constants::PASS,
@@ -64,7 +67,11 @@ pub fn run_all(g: &mut Graph, cx: &PassCx<'_>) -> Result<Vec<PassReport>, BuildE
     Ok(reports)
 }
 
-/// The pass of this name, for tests of one pass.
-pub fn find(name: &str) -> Option<Pass> {
-    PASSES.iter().copied().find(|p| p.name == name)
+/// Runs the pass, or applies the pattern, of this name; for tests of one. `None` if there is none.
+pub fn run_one(name: &str, g: &mut Graph, cx: &PassCx<'_>) -> Option<Result<usize, BuildError>> {
+    let pass = PASSES.iter().find(|p| p.name == name).map(|p| (p.run)(g, cx));
+    pass.or_else(|| {
+        let pattern = patterns::PATTERNS.iter().find(|p| p.name == name)?;
+        Some(patterns::apply_all(pattern, g, cx))
+    })
 }

@@ -80,25 +80,42 @@ impl Dim {
 
     /// The greater of two.
     pub fn max_with(&self, o: &Dim) -> Dim {
-        match (self.as_const(), o.as_const()) {
-            (Some(a), Some(b)) => Dim::new(a.max(b)),
-            _ if self == o => self.clone(),
-            _ => {
-                let (a, b) = if self <= o { (self, o) } else { (o, self) };
-                Dim::op(DimOp::Max, a.clone(), b.clone())
-            }
-        }
+        self.extreme(o, DimOp::Max, DimOp::Min, i64::max)
     }
 
     /// The lesser of two.
     pub fn min_with(&self, o: &Dim) -> Dim {
-        match (self.as_const(), o.as_const()) {
-            (Some(a), Some(b)) => Dim::new(a.min(b)),
-            _ if self == o => self.clone(),
-            _ => {
-                let (a, b) = if self <= o { (self, o) } else { (o, self) };
-                Dim::op(DimOp::Min, a.clone(), b.clone())
+        self.extreme(o, DimOp::Min, DimOp::Max, i64::min)
+    }
+
+    /// `op` of two, by the laws of lattices: a ∨ a = a, a ∨ (a ∨ b) = a ∨ b, a ∨ (a ∧ b) = a, and their duals.
+    fn extreme(&self, o: &Dim, op: DimOp, dual: DimOp, of: fn(i64, i64) -> i64) -> Dim {
+        if let (Some(a), Some(b)) = (self.as_const(), o.as_const()) {
+            return Dim::new(of(a, b));
+        }
+        if self == o {
+            return self.clone();
+        }
+        for (a, b) in [(self, o), (o, self)] {
+            match b.operation() {
+                Some((inner, x, y)) if inner == op && (x == a || y == a) => return b.clone(),
+                Some((inner, x, y)) if inner == dual && (x == a || y == a) => return a.clone(),
+                _ => {}
             }
+        }
+        let (a, b) = if self <= o { (self, o) } else { (o, self) };
+        Dim::op(op, a.clone(), b.clone())
+    }
+
+    /// The operation and its operands, if it is nothing but one.
+    fn operation(&self) -> Option<(DimOp, &Dim, &Dim)> {
+        let Repr::Poly(terms) = &self.0 else { return None };
+        match terms.as_slice() {
+            [Term { atoms, coef: 1 }] => match atoms.as_slice() {
+                [Atom::Op(op, a, b)] => Some((*op, a, b)),
+                _ => None,
+            },
+            _ => None,
         }
     }
 
@@ -183,6 +200,22 @@ mod tests {
         );
         assert_eq!(b.clone() - b.clone(), 0.into());
         assert_eq!((b.clone() + 1.into()).floor_div(&2.into()).as_const(), None);
+    }
+
+    #[test]
+    fn extremes_absorb() {
+        let (s, n) = (Dim::host("s"), Dim::new(128));
+        let low = s.min_with(&n);
+        assert_eq!((s.max_with(&low), low.max_with(&s), n.max_with(&low)), (s.clone(), s.clone(), n.clone()));
+        let high = s.max_with(&n);
+        assert_eq!(
+            (s.min_with(&high), s.max_with(&high), high.max_with(&n)),
+            (s.clone(), high.clone(), high)
+        );
+        // Another operand is no reason.
+        let other = Dim::host("t").min_with(&n);
+        assert_ne!(s.max_with(&other), s);
+        assert_ne!(s.max_with(&(low + 1.into())), s);
     }
 
     #[test]

@@ -1,0 +1,107 @@
+//! Layer and root mean square normalization out of means, squares and roots.
+
+use super::pat::{Found, Pat, Pat::*};
+use super::view::View;
+use super::{Rule, Writer};
+use kiln_ir::{Attrs, Graph, IrError, NodeId, ValueId};
+
+/// What a root mean square is taken of: `x` itself, or `x` less its mean.
+const CENTRED: Pat = Op("sub", &[Any("x"), Reduce("mean", &Any("x"))]);
+const SUM: Pat = Op("add", &[SQUARES, Scalar("eps")]);
+const SQUARES: Pat =
+    Reduce("mean", &Or(&[Op("pow", &[Any("d"), Number(2.0)]), Op("mul", &[Any("d"), Any("d")])]));
+/// √(mean of squares + eps).
+const DEVIATION: Pat = Or(&[Op("sqrt", &[SUM]), Op("pow", &[SUM, Number(0.5)])]);
+/// Its inverse.
+const INVERSE: Pat =
+    Or(&[Op("recip", &[DEVIATION]), Op("div", &[Number(1.0), DEVIATION]), Op("pow", &[SUM, Number(-0.5)])]);
+const NORMAL: Pat = Or(&[Op("div", &[Any("d"), DEVIATION]), Op("mul", &[INVERSE, Any("d")])]);
+/// Scaled after or before `d` is divided.
+const SCALED: Pat =
+    Or(&[Op("mul", &[NORMAL, Any("scale")]), Op("mul", &[Op("mul", &[INVERSE, Any("scale")]), Any("d")])]);
+const FORMS: &[Pat] = &[Op("add", &[SCALED, Any("bias")]), Op("add", &[NORMAL, Any("bias")]), SCALED, NORMAL];
+
+/// x·s + (bias − mean·s), s = scale/√(variance + eps), as some exporters write batch statistics.
+const AFFINE: Pat = Op(
+    "add",
+    &[
+        Op("mul", &[STRETCH, Any("x")]),
+        Op("sub", &[Any("bias"), Op("mul", &[STRETCH, Reduce("mean", &Any("x"))])]),
+    ],
+);
+const STRETCH: Pat = As("s", &Op("mul", &[INVERSE, Any("scale")]));
+
+pub struct LayerNorm {
+    op: &'static str,
+    x: ValueId,
+    axis: usize,
+    epsilon: f64,
+    scale: Option<ValueId>,
+    bias: Option<ValueId>,
+    inside: Vec<NodeId>,
+}
+
+impl Rule for LayerNorm {
+    const NAME: &'static str = "layer-norm";
+
+    fn find(view: &View<'_>, root: NodeId) -> Option<LayerNorm> {
+        let forms = FORMS.iter().chain([&AFFINE]);
+        forms.filter_map(|p| p.at_node(view, root)).find_map(|found| read(view, found))
+    }
+
+    fn inside(&self) -> &[NodeId] {
+        &self.inside
+    }
+
+    fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
+        let attrs = Attrs::new().with("axis", self.axis as i64).with("epsilon", self.epsilon);
+        let mut inputs = vec![Some(self.x), self.scale];
+        inputs.extend(self.bias.map(Some));
+        while inputs.last() == Some(&None) {
+            inputs.pop();
+        }
+        let y = w.node(self.op, attrs, &inputs)?;
+        Ok(w.replace(root, y))
+    }
+}
+
+fn read(view: &View<'_>, mut found: Found) -> Option<LayerNorm> {
+    let d = found.value("d")?;
+    let centre = CENTRED.at(view, d);
+    let x = match &centre {
+        Some(c) => c.value("x")?,
+        None => d,
+    };
+    let layer = centre.is_some();
+    if found.value("x").is_some_and(|other| !layer || other != x) {
+        return None;
+    }
+    let axes = found.axes.clone()?;
+    if let Some(c) = centre {
+        if c.axes.as_ref() != Some(&axes) {
+            return None;
+        }
+        found.inside.extend(c.inside);
+    }
+    let rank = view.g.ty(x).rank();
+    let axis = *axes.first()?;
+    let last_ones = axes.iter().copied().eq(axis..rank);
+    let epsilon = found.number("eps").filter(|e| e.is_finite() && *e >= 0.0)?;
+    let (scale, bias) = (found.value("scale"), found.value("bias"));
+    let fit = |v: Option<ValueId>| v.is_none_or(|v| fits(view.g, v, x, axis));
+    if !last_ones || !fit(scale) || !fit(bias) || (bias.is_some() && !layer) {
+        return None;
+    }
+    found.inside.sort_unstable();
+    found.inside.dedup();
+    let op = if layer { "layer_norm" } else { "rms_norm" };
+    Some(LayerNorm { op, x, axis, epsilon, scale, bias, inside: found.inside })
+}
+
+/// Is it one row of what is normalized, perhaps with dimensions of 1 before it?
+fn fits(g: &Graph, v: ValueId, x: ValueId, axis: usize) -> bool {
+    let (own, x) = (g.ty(v), g.ty(x));
+    let row = &x.dims[axis..];
+    let Some(lead) = own.rank().checked_sub(row.len()) else { return false };
+    own.rank() <= x.rank() && own.dims[..lead].iter().all(|d| d.is(1)) && own.dims[lead..] == *row
+}

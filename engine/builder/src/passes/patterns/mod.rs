@@ -1,0 +1,185 @@
+//! Rewrites of several layers into fewer, one idea a file.
+//!
+//! A pattern finds sites and applies them one at a time, so that a search may take or leave each. A site is looked at
+//! again when it is applied: one that other rewrites have changed is left alone. Rewrites keep names and types of the
+//! graph's outputs, and what is read from outside a site stays.
+
+mod attention;
+mod attention_heads;
+mod fold_scale;
+mod gelu;
+mod layer_norm;
+mod matmul_flags;
+mod parallel_matmul;
+mod pat;
+mod reshapes;
+mod softmax;
+mod transposes;
+mod view;
+
+use super::{Pass, PassCx, writer::Writer};
+use crate::BuildError;
+use kiln_backend::Region;
+use kiln_ir::{Graph, IrError, NodeId, ValueId};
+use std::collections::HashSet;
+use view::View;
+
+/// Where a pattern applies: the node whose result the rewrite replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The last of its nodes.
+    pub root: NodeId,
+}
+
+/// A kind of rewrite.
+#[derive(Clone, Copy)]
+pub struct Pattern {
+    /// For reports, tests and errors.
+    pub name: &'static str,
+    /// Where it applies, in the order of roots.
+    pub find: fn(&Graph) -> Vec<Site>,
+    /// Rewrites one site; false, and nothing changed, where it does not apply (any more).
+    pub apply: fn(&mut Graph, Site) -> Result<bool, IrError>,
+    /// Does it write layers over weights, which the constant folder must evaluate?
+    pub weights: bool,
+    /// Is it always worth it? Others are alternatives for the search.
+    pub always: bool,
+}
+
+/// A pattern as code: what it found at a node, and how that is rewritten.
+trait Rule: Sized {
+    /// Its name.
+    const NAME: &'static str;
+    /// See [`Pattern::weights`].
+    const WEIGHTS: bool = false;
+    /// See [`Pattern::always`].
+    const ALWAYS: bool = true;
+
+    /// Does it apply with this node as the last?
+    fn find(view: &View<'_>, root: NodeId) -> Option<Self>;
+
+    /// The nodes that the rewrite replaces, whose inner results nobody else may read. Only the root by default.
+    fn inside(&self) -> &[NodeId] {
+        &[]
+    }
+
+    /// Writes the new layers and puts the result in the place of that of `root`; false if that is impossible.
+    fn write(self, w: Writer<'_>, root: NodeId) -> Result<bool, IrError>;
+}
+
+const fn pattern<R: Rule>() -> Pattern {
+    Pattern { name: R::NAME, find: find_all::<R>, apply: apply::<R>, weights: R::WEIGHTS, always: R::ALWAYS }
+}
+
+/// All patterns, in the order in which they are tried: moves first, as others look through fewer then.
+pub const PATTERNS: &[Pattern] = &[
+    pattern::<transposes::Transposes>(),
+    pattern::<reshapes::Reshapes>(),
+    pattern::<gelu::Gelu>(),
+    pattern::<layer_norm::LayerNorm>(),
+    pattern::<softmax::Softmax>(),
+    pattern::<matmul_flags::MatmulFlags>(),
+    pattern::<attention::Attention>(),
+    pattern::<attention_heads::AttentionHeads>(),
+    pattern::<fold_scale::FoldScale>(),
+    pattern::<parallel_matmul::ParallelMatmul>(),
+];
+
+/// The pass that applies all patterns that are always worth it.
+pub const PASS: Pass = Pass { name: "patterns", run };
+
+fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
+    if !cx.config.fuse {
+        return Ok(0);
+    }
+    let mut changes = 0;
+    for p in PATTERNS.iter().filter(|p| p.always && (cx.config.fold || !p.weights)) {
+        changes += apply_all(p, g, cx)?;
+    }
+    Ok(changes)
+}
+
+/// Applies a pattern wherever it applies and the backend runs what it makes, again while it finds new sites. The last
+/// sites go first, so that the largest of several that overlap is taken.
+pub fn apply_all(p: &Pattern, g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
+    let mut changes = 0;
+    loop {
+        let mut applied = 0;
+        for site in (p.find)(g).into_iter().rev() {
+            applied += usize::from(try_site(p, g, site, cx)?);
+        }
+        changes += applied;
+        if applied == 0 {
+            return Ok(changes);
+        }
+    }
+}
+
+/// Applies one site unless the backend refuses a layer that it makes; then the graph stays as it is.
+pub fn try_site(p: &Pattern, g: &mut Graph, site: Site, cx: &PassCx<'_>) -> Result<bool, BuildError> {
+    let mut changed = g.clone();
+    let before = changed.value_ids().count();
+    if !(p.apply)(&mut changed, site)? {
+        return Ok(false);
+    }
+    // Results that the constant folder will make.
+    let mut folded = HashSet::new();
+    for (id, node) in changed.nodes() {
+        let constant = |v: &ValueId| changed.weight(*v).is_some() || folded.contains(v);
+        let new = node.outputs.iter().all(|v| v.0 as usize >= before);
+        if new && node.inputs.iter().flatten().all(constant) {
+            if !node.outputs.iter().all(|&v| bytes(&changed, v).is_some_and(|n| n <= cx.config.fold_limit)) {
+                return Ok(false);
+            }
+            folded.extend(node.outputs.iter().copied());
+        } else if new && !node.op.is_pointwise() && !accepted(&changed, id, cx)? {
+            return Ok(false);
+        }
+    }
+    *g = changed;
+    Ok(true)
+}
+
+fn bytes(g: &Graph, v: ValueId) -> Option<u64> {
+    let ty = g.ty(v);
+    ty.dtype.bytes_for(ty.static_volume()? as u64)
+}
+
+/// Does the backend run this layer?
+fn accepted(g: &Graph, id: NodeId, cx: &PassCx<'_>) -> Result<bool, BuildError> {
+    let region = Region::extract(g, &[id])?;
+    Ok(cx.backend.tactics(&region, cx.target).is_ok_and(|t| !t.is_empty()))
+}
+
+fn find_all<R: Rule>(g: &Graph) -> Vec<Site> {
+    let view = View::new(g);
+    let roots = g.order().iter().copied();
+    roots.filter(|&root| found::<R>(&view, root).is_some()).map(|root| Site { root }).collect()
+}
+
+fn found<R: Rule>(view: &View<'_>, root: NodeId) -> Option<R> {
+    R::find(view, root).filter(|r| match r.inside() {
+        [] => view.closed(&[root], root),
+        inside => view.closed(inside, root),
+    })
+}
+
+fn apply<R: Rule>(g: &mut Graph, site: Site) -> Result<bool, IrError> {
+    let Some(rule) = found::<R>(&View::new(g), site.root) else { return Ok(false) };
+    let inside = rule.inside();
+    let replaced = |id: &NodeId| *id == site.root || inside.contains(id);
+    let names: Vec<String> = g.nodes().filter(|(id, _)| replaced(id)).map(|(_, n)| n.name.clone()).collect();
+    let before = g.value_ids().count();
+    let Some(place) = g.get(site.root).and_then(|n| n.outputs.first().copied()) else { return Ok(false) };
+    let name = g.value(place).name.clone();
+    if !rule.write(Writer::before(g, site.root), site.root)? {
+        return Ok(false);
+    }
+    if let Some(id) = g.find(&name).filter(|v| v.0 as usize >= before).and_then(|v| Some(g.producer(v)?.0))
+        && let Some(node) = g.get_mut(id)
+    {
+        node.name = names.join(" + ");
+    }
+    g.remove_dead();
+    Ok(true)
+}

@@ -1,0 +1,96 @@
+//! Products of one input with several constant matrices (queries, keys and values): one product with all of them, and
+//! a slice for each.
+
+use super::view::{View, input};
+use super::{Rule, Writer};
+use kiln_ir::{Attr, Attrs, Graph, IrError, Node, NodeId, ValueId};
+
+pub struct ParallelMatmul {
+    x: ValueId,
+    trans: bool,
+    /// The products in the order of the graph.
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Copy)]
+struct Part {
+    id: NodeId,
+    y: ValueId,
+    weights: ValueId,
+    width: i64,
+}
+
+impl Rule for ParallelMatmul {
+    const NAME: &'static str = "parallel-matmul";
+    const WEIGHTS: bool = true;
+    // The slices cost more than the product saves where nobody reads them in place.
+    const ALWAYS: bool = false;
+
+    /// The root is the first of the products.
+    fn find(view: &View<'_>, root: NodeId) -> Option<ParallelMatmul> {
+        let first = view.g.get(root)?;
+        let x = input(first, 0).filter(|_| first.op.is("matmul"))?;
+        let trans = first.op.attrs().bool("trans_b").ok()?;
+        let mut ids: Vec<NodeId> = view.readers(x).iter().filter(|(_, i)| *i == 0).map(|(n, _)| *n).collect();
+        ids.sort_by_key(|id| view.g.order().iter().position(|n| n == id));
+        let own = part(view.g, root, first)?;
+        let precision = first.meta.precision;
+        let parts: Vec<Part> = ids
+            .iter()
+            .filter_map(|&id| Some((id, view.g.get(id)?)))
+            .filter(|(_, n)| n.op == first.op && n.meta.precision == precision)
+            .filter_map(|(id, n)| part(view.g, id, n))
+            .filter(|p| same_type(view.g, p.weights, own.weights))
+            .collect();
+        let fits = parts.len() > 1 && parts.first().is_some_and(|p| p.id == root) && view.g.ty(x).rank() >= 2;
+        fits.then_some(ParallelMatmul { x, trans, parts })
+    }
+
+    fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
+        let axis = i64::from(!self.trans);
+        let weights: Vec<ValueId> = self.parts.iter().map(|p| p.weights).collect();
+        let all = w.op("concat", Attrs::new().with("axis", axis), &weights)?;
+        let product = w.op("matmul", Attrs::new().with("trans_b", Attr::Bool(self.trans)), &[self.x, all])?;
+        let last = w.g.ty(product).rank() as i64 - 1;
+        let mut at = 0;
+        let mut slices = Vec::new();
+        for p in &self.parts {
+            let bounds = [w.ints(&[at])?, w.ints(&[at + p.width])?, w.ints(&[last])?];
+            slices.push(w.op("slice", Attrs::new(), &[product, bounds[0], bounds[1], bounds[2]])?);
+            at += p.width;
+        }
+        let rest: Vec<(Part, ValueId)> = self.parts.iter().copied().zip(slices).collect();
+        for (p, slice) in rest.iter().filter(|(p, _)| p.id != root) {
+            w.stand_in(p.id, p.y, *slice);
+        }
+        match rest.first() {
+            Some((_, slice)) => Ok(w.replace(root, *slice)),
+            None => Ok(false),
+        }
+    }
+}
+
+impl Writer<'_> {
+    /// Puts a new value in the place of a node's only output.
+    fn stand_in(&mut self, node: NodeId, y: ValueId, new: ValueId) {
+        self.g.replace_uses(y, new);
+        self.g.remove_node(node);
+        let name = std::mem::take(&mut self.g.value_mut(y).name);
+        self.g.value_mut(new).name = name;
+    }
+}
+
+/// A product with a constant matrix on the right.
+fn part(g: &Graph, id: NodeId, n: &Node) -> Option<Part> {
+    let attrs = n.op.attrs();
+    let weights = input(n, 1).filter(|&v| g.weight(v).is_some())?;
+    let dims = g.ty(weights).static_dims().filter(|d| d.len() == 2)?;
+    let width = if attrs.bool("trans_b").ok()? { dims[0] } else { dims[1] };
+    let plain = n.op.is("matmul") && !attrs.bool("trans_a").ok()? && g.ty(weights).dtype.is_float();
+    let (y, width) = (*n.outputs.first()?, i64::try_from(width).ok()?);
+    (plain && width > 0).then_some(Part { id, y, weights, width })
+}
+
+fn same_type(g: &Graph, a: ValueId, b: ValueId) -> bool {
+    g.ty(a).dtype == g.ty(b).dtype
+}

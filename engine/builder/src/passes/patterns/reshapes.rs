@@ -1,0 +1,42 @@
+//! Chains of `reshape`, `squeeze`, `unsqueeze` and `identity`-like moves of all elements in their order: one reshape.
+
+use super::view::{View, input};
+use super::{Rule, Writer};
+use kiln_ir::{Dim, IrError, NodeId, ValueId};
+
+const MOVES: &[&str] = &["reshape", "squeeze", "unsqueeze"];
+
+pub struct Reshapes {
+    x: ValueId,
+    /// What the result is, −1 for the only dimension that is no number.
+    shape: Option<Vec<i64>>,
+}
+
+impl Rule for Reshapes {
+    const NAME: &'static str = "reshapes";
+
+    fn find(view: &View<'_>, root: NodeId) -> Option<Reshapes> {
+        let is_move = |op: &str| MOVES.contains(&op);
+        let last = view.g.get(root).filter(|n| is_move(n.op.name()))?;
+        let (_, before) = view.g.producer(input(last, 0)?).filter(|(_, n)| is_move(n.op.name()))?;
+        let (x, y) = (input(before, 0)?, *last.outputs.first()?);
+        if view.dims(x) == view.dims(y) {
+            return Some(Reshapes { x, shape: None });
+        }
+        Some(Reshapes { x, shape: Some(target(view.dims(y))?) })
+    }
+
+    fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
+        let y = match &self.shape {
+            None => self.x,
+            Some(shape) => w.reshape(self.x, shape)?,
+        };
+        Ok(w.replace(root, y))
+    }
+}
+
+/// Dimensions as the contents of a shape, if at most one is no number and none is 0.
+fn target(dims: &[Dim]) -> Option<Vec<i64>> {
+    let shape: Vec<i64> = dims.iter().map(|d| d.as_const().unwrap_or(-1)).collect();
+    (shape.iter().filter(|&&n| n < 0).count() <= 1 && !shape.contains(&0)).then_some(shape)
+}

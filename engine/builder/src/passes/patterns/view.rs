@@ -1,0 +1,108 @@
+//! A graph with its readers, as patterns look at it.
+
+use kiln_ir::{Dim, Graph, Node, NodeId, ValueId};
+use std::collections::HashMap;
+
+/// A graph and who reads what.
+pub struct View<'g> {
+    /// The graph.
+    pub g: &'g Graph,
+    uses: HashMap<ValueId, Vec<(NodeId, usize)>>,
+}
+
+impl<'g> View<'g> {
+    /// Counts readers.
+    pub fn new(g: &'g Graph) -> View<'g> {
+        View { g, uses: g.uses() }
+    }
+
+    /// Readers of a value: `(node, input position)`.
+    pub fn readers(&self, v: ValueId) -> &[(NodeId, usize)] {
+        self.uses.get(&v).map_or(&[], Vec::as_slice)
+    }
+
+    /// Is the value read once, and no output of the graph?
+    pub fn read_once(&self, v: ValueId) -> bool {
+        self.readers(v).len() == 1 && !self.g.outputs.contains(&v)
+    }
+
+    /// Are results of these nodes, but those of `root`, read by these nodes alone? And has the user asked for the same
+    /// precision of all?
+    pub fn closed(&self, nodes: &[NodeId], root: NodeId) -> bool {
+        let inside = |v: &ValueId| {
+            !self.g.outputs.contains(v) && self.readers(*v).iter().all(|(n, _)| nodes.contains(n))
+        };
+        let Some(meta) = self.g.get(root).map(|n| &n.meta) else { return false };
+        nodes.iter().filter_map(|&n| Some((n, self.g.get(n)?))).all(|(id, n)| {
+            (id == root || n.outputs.iter().all(inside))
+                && n.meta.precision == meta.precision
+                && n.meta.output_types.iter().all(Option::is_none)
+        })
+    }
+
+    /// The float in a constant of one element.
+    pub fn scalar(&self, v: ValueId) -> Option<f64> {
+        let t = &self.g.weight(v)?.tensor;
+        (t.len() == 1 && t.dtype().is_float()).then(|| t.scalar_f64()).flatten()
+    }
+
+    /// The integers of a constant.
+    pub fn ints(&self, v: ValueId) -> Option<Vec<i64>> {
+        let t = self.g.value(v).fact.as_const()?;
+        (!t.dtype().is_float()).then(|| t.to_i64())
+    }
+
+    /// The producer of a value, if it is this operator.
+    pub fn made_by(&self, v: ValueId, op: &str) -> Option<(NodeId, &'g Node)> {
+        self.g.producer(v).filter(|(_, n)| n.op.is(op))
+    }
+
+    /// The dimensions of a value.
+    pub fn dims(&self, v: ValueId) -> &'g [Dim] {
+        &self.g.ty(v).dims
+    }
+
+    /// The order of axes of a `transpose`, from 0 on.
+    pub fn perm(&self, node: &Node) -> Option<Vec<usize>> {
+        let rank = self.g.ty(input(node, 0)?).rank();
+        let given = node.op.attrs().ints("perm").ok()?;
+        if given.is_empty() {
+            return Some((0..rank).rev().collect());
+        }
+        let wrap = |&p: &i64| usize::try_from(if p < 0 { p + rank as i64 } else { p }).ok();
+        given.iter().map(wrap).collect::<Option<Vec<_>>>().filter(|p| p.iter().all(|&a| a < rank))
+    }
+
+    /// The axes of a `reduce` of this kind that keeps dimensions, from 0 on, sorted.
+    pub fn reduced(&self, node: &Node, kind: &str) -> Option<Vec<usize>> {
+        let attrs = node.op.attrs();
+        if attrs.str("op").ok()? != kind || !attrs.bool("keep_dims").ok()? {
+            return None;
+        }
+        let axes = match node.inputs.get(1).copied().flatten() {
+            Some(v) => Some(self.ints(v)?),
+            None => None,
+        };
+        let rank = self.g.ty(input(node, 0)?).rank();
+        let mask = kiln_ir::ops::reduce::mask(attrs, axes.as_deref(), rank).ok()?;
+        Some((0..rank).filter(|&i| mask[i]).collect())
+    }
+}
+
+/// An input of a node that is present.
+pub fn input(node: &Node, i: usize) -> Option<ValueId> {
+    node.inputs.get(i).copied().flatten()
+}
+
+/// Layers over constants are looked through so far.
+const DEPTH: usize = 64;
+
+/// Is it a constant, or will the constant folder make it one?
+pub fn constant(g: &Graph, v: ValueId) -> bool {
+    fn at(g: &Graph, v: ValueId, depth: usize) -> bool {
+        let made =
+            || g.producer(v).is_some_and(|(_, n)| n.inputs.iter().flatten().all(|&v| at(g, v, depth - 1)));
+        g.weight(v).is_some() || (depth > 0 && made())
+    }
+    at(g, v, DEPTH)
+}

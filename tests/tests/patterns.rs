@@ -1,0 +1,271 @@
+//! Patterns on random graphs that almost match: the oracle finds the same before and after.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use kiln_builder::{BuildConfig, PassCx, passes};
+use kiln_ir::problem::Rng;
+use kiln_ir::{Attrs, DType, Elems, Fact, Graph, Op, Tensor, TensorType, ValueId};
+use kiln_reference::Reference;
+use kiln_tests::filetests::near;
+
+/// A graph in the making, with data for its inputs.
+struct Maker {
+    g: Graph,
+    rng: Rng,
+    inputs: Vec<Tensor>,
+}
+
+impl Maker {
+    fn new(seed: u64) -> Maker {
+        Maker { g: Graph::new("random"), rng: Rng::new(seed), inputs: Vec::new() }
+    }
+
+    /// True once in `n` times.
+    fn rarely(&mut self, n: i64) -> bool {
+        self.rng.int(1, n) == 1
+    }
+
+    fn input(&mut self, shape: &[usize]) -> ValueId {
+        let name = format!("x{}", self.inputs.len());
+        let t = self.rng.tensor(DType::F32, shape);
+        let dims = shape.iter().map(|&d| kiln_ir::Dim::new(d as i64));
+        self.inputs.push(t);
+        self.g.add_input(&name, Fact::of(TensorType::new(DType::F32, dims)))
+    }
+
+    fn constant(&mut self, t: Tensor) -> ValueId {
+        let name = format!("c{}", self.g.value_ids().count());
+        self.g.add_constant(&name, t)
+    }
+
+    fn random(&mut self, shape: &[usize]) -> ValueId {
+        let t = self.rng.tensor(DType::F32, shape);
+        self.constant(t)
+    }
+
+    fn scalar(&mut self, x: f32) -> ValueId {
+        self.constant(Tensor::f32(&[], &[x]).unwrap())
+    }
+
+    fn add(&mut self, op: &str, attrs: Attrs, inputs: &[ValueId]) -> ValueId {
+        let name = format!("n{}", self.g.order().len());
+        let y = self.g.add(&name, Op::new(op, attrs).unwrap(), inputs).unwrap();
+        // Now and then somebody else reads what lies inside.
+        if self.rarely(40) {
+            self.g.outputs.push(y);
+        }
+        y
+    }
+
+    fn op(&mut self, op: &str, inputs: &[ValueId]) -> ValueId {
+        let swapped = matches!(op, "add" | "mul") && self.rarely(2);
+        match inputs {
+            [a, b] if swapped => self.add(op, Attrs::new(), &[*b, *a]),
+            _ => self.add(op, Attrs::new(), inputs),
+        }
+    }
+
+    fn reduce(&mut self, op: &str, x: ValueId, axes: &[i64]) -> ValueId {
+        let axes = self.constant(Tensor::i64(&[axes.len()], axes).unwrap());
+        self.add("reduce", Attrs::new().with("op", op), &[x, axes])
+    }
+
+    fn shape(&self, v: ValueId) -> Vec<usize> {
+        self.g.ty(v).static_dims().unwrap()
+    }
+
+    /// The last axes of a tensor; rarely other ones.
+    fn axes(&mut self, rank: usize) -> Vec<i64> {
+        let n = self.rng.int(1, 2.min(rank as i64));
+        let axes: Vec<i64> = (0..n).map(|i| -1 - i).collect();
+        if self.rarely(6) { vec![self.rng.int(0, rank as i64 - 1)] } else { axes }
+    }
+
+    /// A row of the last axes; rarely another shape that broadcasts.
+    fn row(&mut self, shape: &[usize], axes: usize) -> ValueId {
+        let row = &shape[shape.len() - axes..];
+        match self.rng.int(0, 9) {
+            0 => self.random(&[]),
+            1 => self.random(shape),
+            2 => self.random(&[&vec![1; shape.len() - axes][..], row].concat()),
+            3 => self.random(&[&shape[shape.len() - axes..shape.len() - 1], &[1]].concat()),
+            _ => self.random(row),
+        }
+    }
+
+    /// A normalization, with or without mean, scale and bias.
+    fn norm(&mut self) -> ValueId {
+        let rank = self.rng.int(2, 4) as usize;
+        let shape: Vec<usize> = (0..rank).map(|_| self.rng.int(1, 4) as usize).collect();
+        let x = self.input(&shape);
+        let axes = self.axes(rank);
+        let mean_axes = if self.rarely(12) { self.axes(rank) } else { axes.clone() };
+        let d = match self.rng.int(0, 2) {
+            0 => x,
+            _ => {
+                let m = self.reduce("mean", x, &mean_axes);
+                self.op("sub", &[x, m])
+            }
+        };
+        let squares = match self.rng.int(0, 7) {
+            0 => self.op("mul", &[d, x]),
+            1..4 => self.op("mul", &[d, d]),
+            n => {
+                let power = self.scalar(if n == 4 { 4.0 } else { 2.0 });
+                self.op("pow", &[d, power])
+            }
+        };
+        let kind = if self.rarely(10) { "sum" } else { "mean" };
+        let v = self.reduce(kind, squares, &axes);
+        let eps = self.scalar(0.01);
+        let e = self.op("add", &[v, eps]);
+        let r = self.op("sqrt", &[e]);
+        let (scaled, plus) = (self.rarely(2), self.rarely(2));
+        let scale = self.row(&shape, axes.len().min(rank));
+        let mut y = match self.rng.int(0, 2) {
+            0 => self.op("div", &[d, r]),
+            1 if scaled => {
+                let i = self.op("recip", &[r]);
+                let i = self.op("mul", &[i, scale]);
+                self.op("mul", &[d, i])
+            }
+            _ => {
+                let i = self.op("recip", &[r]);
+                self.op("mul", &[d, i])
+            }
+        };
+        if scaled {
+            y = self.op("mul", &[y, scale]);
+        }
+        if plus {
+            let b = self.row(&shape, axes.len().min(rank));
+            y = self.op("add", &[y, b]);
+        }
+        y
+    }
+
+    fn softmax(&mut self, x: ValueId) -> ValueId {
+        let rank = self.shape(x).len() as i64;
+        let axis = if self.rarely(8) { self.rng.int(0, rank - 1) } else { -1 };
+        if self.rarely(2) {
+            return self.add("softmax", Attrs::new().with("axis", axis), &[x]);
+        }
+        let m = self.reduce("max", x, &[axis]);
+        let d = self.op("sub", &[x, m]);
+        let e = self.op("exp", &[d]);
+        let of = if self.rarely(10) { x } else { e };
+        let s = self.reduce("sum", of, &[axis]);
+        self.op("div", &[e, s])
+    }
+
+    fn scaled(&mut self, x: ValueId, rank: usize) -> ValueId {
+        let by = match self.rng.int(0, 9) {
+            0 => self.random(&vec![1; rank]),
+            1 => self.random(&self.shape(x)[rank - 1..]),
+            _ => self.scalar(0.5),
+        };
+        if self.rarely(3) { self.op("div", &[x, by]) } else { self.op("mul", &[x, by]) }
+    }
+
+    fn maybe_scaled(&mut self, x: ValueId) -> ValueId {
+        let rank = self.shape(x).len();
+        if self.rarely(3) { self.scaled(x, rank) } else { x }
+    }
+
+    /// Dimensions of a mask: those of the scores, some of them 1, some of the first left out.
+    fn mask_shape(&mut self, scores: &[usize]) -> Vec<usize> {
+        let from = self.rng.int(0, scores.len() as i64 - 1) as usize;
+        let mut out: Vec<usize> = scores[from..].to_vec();
+        let last = out.len() - 1;
+        for (i, d) in out.iter_mut().enumerate() {
+            if self.rng.int(1, if i == last { 8 } else { 2 }) == 1 {
+                *d = 1;
+            }
+        }
+        out
+    }
+
+    fn attention(&mut self) -> ValueId {
+        let [b, h, s, t, d] = [0; 5].map(|_| self.rng.int(1, 3) as usize);
+        let lead = if self.rarely(2) { vec![b] } else { vec![b, h] };
+        let kv_lead: Vec<usize> = lead.iter().map(|&n| if self.rng.int(1, 8) == 1 { 1 } else { n }).collect();
+        let rank = lead.len() + 2;
+        let q = self.input(&[&lead[..], &[s, d]].concat());
+        let v = self.input(&[&kv_lead[..], &[t, 2]].concat());
+        let trans = self.rarely(2);
+        let mut k = match trans {
+            true => self.input(&[&kv_lead[..], &[t, d]].concat()),
+            false => self.input(&[&kv_lead[..], &[d, t]].concat()),
+        };
+        if !trans && self.rarely(2) {
+            let x = self.input(&[&kv_lead[..], &[t, d]].concat());
+            let x = self.maybe_scaled(x);
+            let mut perm: Vec<i64> = (0..rank as i64).collect();
+            perm.swap(rank - 2, rank - 1);
+            k = self.add("transpose", Attrs::new().with("perm", perm), &[x]);
+        }
+        let (q, k) = (self.maybe_scaled(q), self.maybe_scaled(k));
+        let p = self.add("matmul", Attrs::new().with("trans_b", trans), &[q, k]);
+        let mut scores = self.maybe_scaled(p);
+        let shape = self.shape(scores);
+        let mask = self.mask_shape(&shape);
+        match self.rng.int(0, 3) {
+            0 => {
+                let m = self.input(&mask);
+                scores = self.op("add", &[scores, m]);
+            }
+            1 => {
+                let n = mask.iter().product();
+                let bits = Elems::I((0..n).map(|_| self.rng.int(0, 2).min(1)).collect());
+                let m = self.constant(Tensor::from_elems(DType::Bool, &mask, &bits).unwrap());
+                let low = [f32::NEG_INFINITY, f32::MIN, -1e4];
+                let low = self.rng.pick(&low).unwrap();
+                let low = self.scalar(low);
+                let order = if self.rarely(2) { [m, low, scores] } else { [m, scores, low] };
+                scores = self.op("select", &order);
+            }
+            _ => {}
+        }
+        let w = self.softmax(scores);
+        self.op("matmul", &[w, v])
+    }
+}
+
+/// Rewrites a graph; how many rewrites there were.
+fn check(mut m: Maker, y: ValueId) -> usize {
+    if !m.g.outputs.contains(&y) {
+        m.g.outputs.push(y);
+    }
+    let (backend, config, target) = (Reference::new(), BuildConfig::default(), Reference::target());
+    let cx = PassCx { config: &config, backend: &backend, target: &target };
+    let mut after = m.g.clone();
+    let changes = passes::run_one("patterns", &mut after, &cx).unwrap().unwrap();
+    after.verify().unwrap();
+    let (a, b) = (m.g.eval(&m.inputs).unwrap(), after.eval(&m.inputs).unwrap());
+    for (a, b) in a.iter().zip(&b) {
+        near(a, b, 2e-5).unwrap_or_else(|e| panic!("{e}\n{}{}", m.g.to_text(), after.to_text()));
+    }
+    changes
+}
+
+fn run(make: fn(&mut Maker) -> ValueId, seeds: u64) -> (usize, usize) {
+    let (mut changed, mut kept) = (0, 0);
+    for seed in 0..seeds {
+        let mut m = Maker::new(seed);
+        let y = make(&mut m);
+        if check(m, y) > 0 { changed += 1 } else { kept += 1 }
+    }
+    (changed, kept)
+}
+
+#[test]
+fn normalizations() {
+    let (changed, kept) = run(Maker::norm, 600);
+    assert!(changed > 100 && kept > 100, "{changed} rewritten, {kept} kept");
+}
+
+#[test]
+fn attentions() {
+    let (changed, kept) = run(Maker::attention, 600);
+    assert!(changed > 100 && kept > 50, "{changed} rewritten, {kept} kept");
+}
