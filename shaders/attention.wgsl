@@ -58,27 +58,54 @@ THREADS scores {
     scratch[t] = bitcast<u32>(capped(product(b, h, i, j) + bias(b, h, i, j)));
 }
 
-// One thread a row of scores.
-THREADS weigh {
-    let n = m(4u);
-    var top = cf(0xff800000u);
-    for (var j = 0u; j < n; j++) {
-        top = fmax(top, bitcast<f32>(scratch[t * n + j]));
+// One workgroup a row of scores.
+var<workgroup> shared_values: array<f32, 64>;
+
+fn greatest_of_all(l: u32, v: f32) -> f32 {
+    shared_values[l] = v;
+    workgroupBarrier();
+    var r = shared_values[0];
+    for (var k = 1u; k < 64u; k++) {
+        r = fmax(r, shared_values[k]);
     }
+    workgroupBarrier();
+    return r;
+}
+
+fn sum_of_all(l: u32, v: f32) -> f32 {
+    shared_values[l] = v;
+    workgroupBarrier();
+    var r = 0.0;
+    for (var k = 0u; k < 64u; k++) {
+        r += shared_values[k];
+    }
+    workgroupBarrier();
+    return r;
+}
+
+GROUPS weigh 64 {
+    let n = m(4u);
+    let row = group * n;
+    var top = cf(0xff800000u);
+    for (var j = l; j < n; j += 64u) {
+        top = fmax(top, bitcast<f32>(scratch[row + j]));
+    }
+    top = greatest_of_all(l, top);
     let none = is_inf(top) && top < 0.0;
     var sum = 0.0;
-    for (var j = 0u; j < n; j++) {
-        let e = kexp(bitcast<f32>(scratch[t * n + j]) - top);
-        scratch[t * n + j] = bitcast<u32>(e);
+    for (var j = l; j < n; j += 64u) {
+        let e = kexp(bitcast<f32>(scratch[row + j]) - top);
+        scratch[row + j] = bitcast<u32>(e);
         sum += e;
     }
-    for (var j = 0u; j < n; j++) {
-        let w = bitcast<f32>(scratch[t * n + j]) / sum;
-        scratch[t * n + j] = select(bitcast<u32>(w), 0x7fc00000u, none);
+    sum = sum_of_all(l, sum);
+    for (var j = l; j < n; j += 64u) {
+        let w = bitcast<f32>(scratch[row + j]) / sum;
+        scratch[row + j] = select(bitcast<u32>(w), 0x7fc00000u, none);
     }
 }
 
-// One thread a component of the result.
+// One thread a component of the result, summed over keys lo() .. hi(); sums so far lie behind the scores.
 THREADS mix {
     let d = t % m(6u);
     let i = t / m(6u) % m(3u);
@@ -86,11 +113,19 @@ THREADS mix {
     let b = t / m(6u) / m(3u) / m(1u);
     let row = ((b * m(1u) + h) * m(3u) + i) * m(4u);
     let kv = h * m(2u) / m(1u);
+    let sums = m(0u) * m(1u) * m(3u) * m(4u);
     var sum = 0.0;
-    for (var j = 0u; j < m(4u); j++) {
+    if (lo() > 0u) {
+        sum = bitcast<f32>(scratch[sums + t]);
+    }
+    for (var j = lo(); j < hi(); j++) {
         sum += bitcast<f32>(scratch[row + j]) * value(b, kv, j, d);
     }
-    emit0(place(b, h, i, d, m(1u), m(3u), m(6u)), sum);
+    if (hi() < m(4u)) {
+        scratch[sums + t] = bitcast<u32>(sum);
+    } else {
+        emit0(place(b, h, i, d, m(1u), m(3u), m(6u)), sum);
+    }
 }
 
 // One thread a component of the keys, past and new.

@@ -33,22 +33,26 @@ fn tap_value(plane: u32, slot: u32, o: vec3<i32>, k: vec3<i32>, flat: u32) -> f3
     return sum;
 }
 
-fn compute0(at: u32) -> f32 {
+// Sums over taps lo() .. hi() of all channels of a group, the taps of a channel in a row.
+fn total(at: u32) -> f32 {
     let flat = at % out_volume();
     let o = unflatten(flat, w_out(1u), w_out(2u));
     let ch = (at / out_volume()) % m(22u);
     let image = at / out_volume() / m(22u);
     let first = ch / m(24u) * m(23u);
-    var sum = BIAS;
-    for (var c = 0u; c < m(23u); c++) {
-        let from_channel = first + c;
+    var sum = resume(at, BIAS);
+    var tap = tap_of(lo());
+    for (var q = lo(); q < hi(); q++) {
+        let from_channel = first + tap.channel;
         let group = image * m(25u) + from_channel / m(26u);
-        for (var tap = 0u; tap < taps(); tap++) {
-            let k = unflatten(tap, w_kernel(1u), w_kernel(2u));
-            let slot = group * taps() + tap;
-            let v = tap_value((image * m(21u) + from_channel) * in_volume(), slot, o, k, flat);
-            sum += v * MASK * x1((ch * m(23u) + c) * taps() + tap);
-        }
+        let slot = group * taps() + q % taps();
+        let v = tap_value((image * m(21u) + from_channel) * in_volume(), slot, o, tap.k, flat);
+        sum += v * MASK * x1(ch * m(23u) * taps() + q);
+        tap = next_tap(tap);
     }
     return sum;
+}
+
+fn compute0(at: u32) -> f32 {
+    return total(at);
 }

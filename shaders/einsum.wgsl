@@ -1,10 +1,9 @@
 // ---- einsum
-// Words: rank of the result, dimensions, strides of every input; the same for what is summed; its volume.
-fn compute0(at: u32) -> ACC {
+// Words: rank of the result, dimensions, strides of every input; the same for what is summed. A launch sums over lo() .. hi().
+fn total(at: u32) -> ACC {
     let rank = m(0u);
     let inner = 1u + rank * (1u + INPUTSu);
     let depth = m(inner);
-    let volume = m(inner + 1u + depth * (1u + INPUTSu));
     var start: array<u32, INPUTS>;
     var rest = at;
     for (var d = rank; d > 0u; d--) {
@@ -15,8 +14,8 @@ fn compute0(at: u32) -> ACC {
             start[k] += c * m(rank * (k + 1u) + d);
         }
     }
-    var sum = ZERO;
-    for (var i = 0u; i < volume; i++) {
+    var sum = resume(at, ZERO);
+    for (var i = lo(); i < hi(); i++) {
         var src = start;
         rest = i;
         for (var d = depth; d > 0u; d--) {
@@ -30,4 +29,8 @@ fn compute0(at: u32) -> ACC {
         sum += PRODUCT;
     }
     return sum;
+}
+
+fn compute0(at: u32) -> ACC {
+    return total(at);
 }

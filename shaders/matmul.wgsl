@@ -1,5 +1,5 @@
 // Words: m, n, k, row and column strides of A, row and column strides of B, rank of the batch, its dimensions,
-// strides of A, strides of B. ACC is the type of the sum, ZERO its zero.
+// strides of A, strides of B. ACC is the type of the sum, ZERO its zero. A launch sums over lo() .. hi() of k.
 
 fn batch_offset(batch: u32, which: u32) -> u32 {
     let rank = m(7u);
@@ -14,16 +14,15 @@ fn batch_offset(batch: u32, which: u32) -> u32 {
 }
 
 // ---- naive
-
-fn compute0(at: u32) -> ACC {
+fn total(at: u32) -> ACC {
     let n = m(1u);
     let j = at % n;
     let i = (at / n) % m(0u);
     let batch = at / n / m(0u);
-    var pa = batch_offset(batch, 1u) + i * m(3u);
-    var pb = batch_offset(batch, 2u) + j * m(6u);
-    var sum = ZERO;
-    for (var k = 0u; k < m(2u); k++) {
+    var pa = batch_offset(batch, 1u) + i * m(3u) + lo() * m(4u);
+    var pb = batch_offset(batch, 2u) + j * m(6u) + lo() * m(5u);
+    var sum = resume(at, ZERO);
+    for (var k = lo(); k < hi(); k++) {
         sum += x0(pa) * x1(pb);
         pa += m(4u);
         pb += m(5u);
@@ -31,68 +30,145 @@ fn compute0(at: u32) -> ACC {
     return sum;
 }
 
-// ---- tiled
+fn compute0(at: u32) -> ACC {
+    return total(at);
+}
 
-var<workgroup> tile_a: array<f32, 1088>;
-var<workgroup> tile_b: array<f32, 1088>;
+// ---- sums
+// The sum that element (i, j) has before this launch.
+fn begin(batch: u32, i: u32, j: u32) -> ACC {
+    if (lo() == 0u || i >= m(0u) || j >= m(1u)) {
+        return ZERO;
+    }
+    return resume((batch * m(0u) + i) * m(1u) + j, ZERO);
+}
 
-@compute @workgroup_size(256)
-fn tiled(ENTRY_ARGS) {
-    let group = w.y * g.x + w.x;
-    if (group >= args[0]) {
+fn finish_sum(batch: u32, i: u32, j: u32, v: ACC) {
+    if (i >= m(0u) || j >= m(1u)) {
         return;
     }
+    let at = (batch * m(0u) + i) * m(1u) + j;
+    if (hi() < m(2u)) {
+        keep(at, v);
+    } else {
+        emit0(at, v);
+    }
+}
+
+// ---- block
+THREADS block {
+    let rows = m(0u);
+    let cols = m(1u);
+    let across = (cols + BLOCK_N - 1u) / BLOCK_N;
+    let down = (rows + BLOCK_M - 1u) / BLOCK_M;
+    let j0 = (t % across) * BLOCK_N;
+    let i0 = ((t / across) % down) * BLOCK_M;
+    let batch = t / across / down;
+    let base_a = batch_offset(batch, 1u);
+    let base_b = batch_offset(batch, 2u);
+    ROWS
+    COLUMNS
+    SUMS
+    for (var k = lo(); k < hi(); k += DEPTH) {
+        LOADS
+        PRODUCTS
+    }
+    STORES
+}
+
+// ---- offsets
+fn row_of(i: u32, base: u32) -> u32 {
+    return base + i * m(3u);
+}
+
+fn column_of(j: u32, base: u32) -> u32 {
+    return base + j * m(6u);
+}
+
+// ---- elements
+fn left(row: u32, k: u32) -> ACC {
+    return x0(row + k * m(4u));
+}
+
+fn right(column: u32, k: u32) -> ACC {
+    return x1(column + k * m(5u));
+}
+
+// ---- packed
+// Four elements of a row of A from k on as the bytes of a word, zeros behind the last one. Word PACKED tells whether rows
+// of A (1) and columns of B (2) lie in whole words.
+fn left(row: u32, k: u32) -> u32 {
+    if ((packed() & 1u) != 0u) {
+        return w0((row + k) / 4u);
+    }
+    var w = 0u;
+    for (var q = 0u; q < 4u && k + q < m(2u); q++) {
+        w |= (bitcast<u32>(x0(row + (k + q) * m(4u))) & 255u) << (q * 8u);
+    }
+    return w;
+}
+
+fn right(column: u32, k: u32) -> u32 {
+    if ((packed() & 2u) != 0u) {
+        return w1((column + k) / 4u);
+    }
+    var w = 0u;
+    for (var q = 0u; q < 4u && k + q < m(2u); q++) {
+        w |= (bitcast<u32>(x1(column + (k + q) * m(5u))) & 255u) << (q * 8u);
+    }
+    return w;
+}
+
+fn packed() -> u32 {
+    return m(8u + m(7u) * 3u);
+}
+
+// ---- tiled
+var<workgroup> tile_a: array<vec4<f32>, SIZE_A>;
+var<workgroup> tile_b: array<vec4<f32>, SIZE_B>;
+
+// Element e of a tile of A; neighbouring threads read neighbouring elements of a row.
+fn load_a(e: u32, k0: u32, i0: u32, base: u32, rows: u32, depth: u32) {
+    let k = k0 + e % TILE_K;
+    let r = e / TILE_K;
+    var v = 0.0;
+    if (k < depth && i0 + r < rows) {
+        v = x0(base + (i0 + r) * m(3u) + k * m(4u));
+    }
+    tile_a[(e % TILE_K) * ROW_A + r / 4u][r % 4u] = v;
+}
+
+fn load_b(e: u32, k0: u32, j0: u32, base: u32, cols: u32, depth: u32) {
+    let k = k0 + e / TILE_N;
+    let c = e % TILE_N;
+    var v = 0.0;
+    if (k < depth && j0 + c < cols) {
+        v = x1(base + k * m(5u) + (j0 + c) * m(6u));
+    }
+    tile_b[(e / TILE_N) * ROW_B + c / 4u][c % 4u] = v;
+}
+
+GROUPS tiled THREAD_COUNT {
     let rows = m(0u);
     let cols = m(1u);
     let depth = m(2u);
-    let across = (cols + 63u) / 64u;
-    let down = (rows + 63u) / 64u;
-    let j0 = (group % across) * 64u;
-    let i0 = ((group / across) % down) * 64u;
+    let across = (cols + TILE_N - 1u) / TILE_N;
+    let down = (rows + TILE_M - 1u) / TILE_M;
+    let j0 = (group % across) * TILE_N;
+    let i0 = ((group / across) % down) * TILE_M;
     let batch = group / across / down;
-    let pa = batch_offset(batch, 1u);
-    let pb = batch_offset(batch, 2u);
-    let ti = l / 16u;
-    let tj = l % 16u;
-    var sum: array<vec4<f32>, 4>;
-    for (var k0 = 0u; k0 < depth; k0 += 16u) {
-        for (var q = 0u; q < 4u; q++) {
-            let e = q * 256u + l;
-            // Neighbouring threads read neighbouring elements of a row.
-            let ka = k0 + e % 16u;
-            let ia = i0 + e / 16u;
-            var va = 0.0;
-            if (ka < depth && ia < rows) {
-                va = x0(pa + ia * m(3u) + ka * m(4u));
-            }
-            tile_a[(e % 16u) * 68u + e / 16u] = va;
-            let kb = k0 + e / 64u;
-            let jb = j0 + e % 64u;
-            var vb = 0.0;
-            if (kb < depth && jb < cols) {
-                vb = x1(pb + kb * m(5u) + jb * m(6u));
-            }
-            tile_b[(e / 64u) * 68u + e % 64u] = vb;
-        }
+    let base_a = batch_offset(batch, 1u);
+    let base_b = batch_offset(batch, 2u);
+    let ti = l / ACROSS;
+    let tj = l % ACROSS;
+    let i = i0 + ti * THREAD_M;
+    let j = j0 + tj * THREAD_N;
+    SUMS
+    for (var k0 = lo(); k0 < hi(); k0 += TILE_K) {
+        LOADS
         workgroupBarrier();
-        for (var k = 0u; k < 16u; k++) {
-            let b = k * 68u + tj * 4u;
-            let vb = vec4<f32>(tile_b[b], tile_b[b + 1u], tile_b[b + 2u], tile_b[b + 3u]);
-            let a = k * 68u + ti * 4u;
-            sum[0] += tile_a[a] * vb;
-            sum[1] += tile_a[a + 1u] * vb;
-            sum[2] += tile_a[a + 2u] * vb;
-            sum[3] += tile_a[a + 3u] * vb;
-        }
+        PRODUCTS
         workgroupBarrier();
     }
-    for (var di = 0u; di < 4u; di++) {
-        for (var dj = 0u; dj < 4u; dj++) {
-            let i = i0 + ti * 4u + di;
-            let j = j0 + tj * 4u + dj;
-            if (i < rows && j < cols) {
-                emit0((batch * rows + i) * cols + j, sum[di][dj]);
-            }
-        }
-    }
+    STORES
 }

@@ -191,10 +191,12 @@ THREADS scatter {
     }
     let step = m(3u + rank + m(1u));
     let stride = m(3u + rank * 2u + m(1u));
-    for (var k = 0u; k < m(3u); k++) {
+    for (var k = lo(); k < hi(); k++) {
         let src = from_index + k * step;
         let i = wrap(x1(src), m(2u));
-        if (i >= 0) {
+        if (i < 0) {
+            fault();
+        } else {
             let dst = to + u32(i) * stride;
             let old = ry0(dst);
             let new_value = x2(src);
@@ -207,7 +209,7 @@ THREADS scatter {
 // One thread an element of a slice. Words: tuples, length of a tuple, elements of a slice, sizes, strides.
 THREADS scatter {
     let depth = m(1u);
-    for (var k = 0u; k < m(0u); k++) {
+    for (var k = lo(); k < hi(); k++) {
         var dst = t;
         var inside = true;
         for (var d = 0u; d < depth; d++) {
@@ -215,7 +217,9 @@ THREADS scatter {
             inside = inside && i >= 0;
             dst += u32(max(i, 0)) * m(3u + depth + d);
         }
-        if (inside) {
+        if (!inside) {
+            fault();
+        } else {
             let old = ry0(dst);
             let new_value = x2(k * m(2u) + t);
             emit0(dst, COMBINE);

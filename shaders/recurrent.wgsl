@@ -1,6 +1,6 @@
 // Recurrences: one workgroup runs one sequence in one direction, step by step. Words: 0 steps, 1 directions, 2 batch,
-// 3 input size, 4 hidden size, 5 batch first, 6 backward, 7 clip, 8 first step of this launch, 9 its end. GATES is the number of gates. Scratch of a sequence:
-// old state, new state, cell, reset state.
+// 3 input size, 4 hidden size, 5 batch first, 6 backward, 7 clip. GATES is the number of gates. A launch makes steps
+// lo() .. hi(). Scratch of a sequence: old state, new state, cell, reset state.
 
 fn of_input(d: u32, gate: u32, j: u32, x: u32) -> f32 {
     let row = (d * GATESu + gate) * m(4u) + j;
@@ -42,71 +42,157 @@ fn activate(d: u32, k: u32, value: f32) -> f32 {
     }
 }
 
-GROUPS recur 64 {
+// Where a sequence and one of its steps lie.
+struct Place {
+    d: u32,
+    b: u32,
+    old_h: u32,
+    new_h: u32,
+    cell: u32,
+    reset: u32,
+    row: u32,
+    x: u32,
+    y: u32,
+    runs: bool,
+}
+
+fn place(group: u32, k: u32) -> Place {
     let dirs = m(1u);
     let hidden = m(4u);
-    let d = group % dirs;
+    let steps = m(0u);
+    var p: Place;
+    p.d = group % dirs;
     let b = group / dirs;
-    let old_h = group * hidden * 4u;
-    let new_h = old_h + hidden;
-    let cell = new_h + hidden;
-    let reset = cell + hidden;
-    let row = select(d * m(2u) + b, b * dirs + d, m(5u) == 1u) * hidden;
-    if (m(8u) == 0u) {
+    p.b = b;
+    p.old_h = group * hidden * 4u;
+    p.new_h = p.old_h + hidden;
+    p.cell = p.new_h + hidden;
+    p.reset = p.cell + hidden;
+    p.row = select(p.d * m(2u) + b, b * dirs + p.d, m(5u) == 1u) * hidden;
+    let len = LEN;
+    p.runs = k < len;
+    let backward = p.d == 1u || m(6u) == 1u;
+    let t = select(k, len - 1u - k, backward && p.runs);
+    p.x = select(t * m(2u) + b, b * steps + t, m(5u) == 1u) * m(3u);
+    p.y = select((t * dirs + p.d) * m(2u) + b, (b * steps + t) * dirs + p.d, m(5u) == 1u) * hidden;
+    return p;
+}
+
+// Element j of the state before the first step.
+fn start(p: Place, j: u32) {
+    let b = p.b;
+    let row = p.row;
+    scratch[p.old_h + j] = bitcast<u32>(H0);
+    scratch[p.cell + j] = bitcast<u32>(C0);
+}
+
+// What element j of a step needs of all others: the state that a gate has reset.
+fn reset_state(p: Place, j: u32) {
+    let d = p.d;
+    let x = p.x;
+    let old_h = p.old_h;
+    let reset = p.reset;
+    FIRST
+}
+
+// Element j of the new state.
+fn step(p: Place, j: u32) {
+    if (!p.runs) {
+        emit0(p.y + j, 0.0);
+        return;
+    }
+    let d = p.d;
+    let x = p.x;
+    let old_h = p.old_h;
+    let cell = p.cell;
+    let reset = p.reset;
+    let h = bitcast<f32>(scratch[old_h + j]);
+    var next = h;
+    CELL
+    scratch[p.new_h + j] = bitcast<u32>(next);
+    emit0(p.y + j, next);
+}
+
+fn accept(p: Place, j: u32) {
+    if (p.runs) {
+        scratch[p.old_h + j] = scratch[p.new_h + j];
+    }
+}
+
+fn finish_state(p: Place, j: u32) {
+    let row = p.row;
+    let cell = p.cell;
+    emit1(row + j, bitcast<f32>(scratch[p.old_h + j]));
+    LAST
+}
+
+// Steps of a launch, one workgroup a sequence.
+GROUPS recur 64 {
+    let hidden = m(4u);
+    if (lo() == 0u) {
         for (var j = l; j < hidden; j += 64u) {
-            scratch[old_h + j] = bitcast<u32>(H0);
-            scratch[cell + j] = bitcast<u32>(C0);
+            start(place(group, 0u), j);
         }
     }
     storageBarrier();
-    let steps = m(0u);
-    let len = LEN;
-    let backward = d == 1u || m(6u) == 1u;
-    for (var k = m(8u); k < m(9u); k++) {
-        let runs = k < len;
-        let t = select(k, len - 1u - k, backward && runs);
-        let x = select(t * m(2u) + b, b * steps + t, m(5u) == 1u) * m(3u);
-        let y = select((t * dirs + d) * m(2u) + b, (b * steps + t) * dirs + d, m(5u) == 1u) * hidden;
-        FIRST
+    for (var k = lo(); k < hi(); k++) {
+        let p = place(group, k);
+        FIRST_LOOP
         for (var j = l; j < hidden; j += 64u) {
-            if (runs) {
-                let h = bitcast<f32>(scratch[old_h + j]);
-                var next = h;
-                CELL
-                scratch[new_h + j] = bitcast<u32>(next);
-                emit0(y + j, next);
-            } else {
-                emit0(y + j, 0.0);
-            }
+            step(p, j);
         }
         storageBarrier();
         for (var j = l; j < hidden; j += 64u) {
-            if (runs) {
-                scratch[old_h + j] = scratch[new_h + j];
-            }
+            accept(p, j);
         }
         storageBarrier();
     }
-    if (m(9u) < steps) {
+    if (hi() < m(0u)) {
         return;
     }
     for (var j = l; j < hidden; j += 64u) {
-        emit1(row + j, bitcast<f32>(scratch[old_h + j]));
-        LAST
+        finish_state(place(group, 0u), j);
     }
+}
+
+// The same of step lo() for states too wide for one workgroup, a launch for each part, a thread for each element.
+THREADS wide_start {
+    start(place(t / m(4u), 0u), t % m(4u));
+}
+
+THREADS wide_reset {
+    let p = place(t / m(4u), lo());
+    if (p.runs) {
+        reset_state(p, t % m(4u));
+    }
+}
+
+THREADS wide_step {
+    step(place(t / m(4u), lo()), t % m(4u));
+}
+
+THREADS wide_accept {
+    accept(place(t / m(4u), lo()), t % m(4u));
+}
+
+THREADS wide_finish {
+    finish_state(place(t / m(4u), 0u), t % m(4u));
 }
 
 // ---- rnn
 next = activate(d, 0u, gate(d, 0u, j, x, old_h));
 
-// ---- gru_first
+// ---- gru_loop
 for (var j = l; j < hidden; j += 64u) {
-    if (runs) {
-        let r = activate(d, 0u, gate(d, 1u, j, x, old_h));
-        scratch[reset + j] = bitcast<u32>(RESET);
+    if (p.runs) {
+        reset_state(p, j);
     }
 }
 storageBarrier();
+
+// ---- gru_first
+let r = activate(d, 0u, gate(d, 1u, j, x, old_h));
+scratch[reset + j] = bitcast<u32>(RESET);
 
 // ---- gru
 let z = activate(d, 0u, gate(d, 0u, j, x, old_h));

@@ -1,174 +1,26 @@
 // Operators on rows: lines along one axis. A row's elements are `inner` apart.
 
-// ---- tree
-const LANES: u32 = 64u;
-var<workgroup> shared_values: array<f32, 64>;
-
-fn tree_sum(l: u32, v: f32) -> f32 {
-    shared_values[l] = v;
-    workgroupBarrier();
-    for (var s = 32u; s > 0u; s = s / 2u) {
-        if (l < s) {
-            shared_values[l] = shared_values[l] + shared_values[l + s];
-        }
-        workgroupBarrier();
-    }
-    let r = shared_values[0];
-    workgroupBarrier();
-    return r;
-}
-
-fn tree_max(l: u32, v: f32) -> f32 {
-    shared_values[l] = v;
-    workgroupBarrier();
-    for (var s = 32u; s > 0u; s = s / 2u) {
-        if (l < s) {
-            shared_values[l] = fmax(shared_values[l], shared_values[l + s]);
-        }
-        workgroupBarrier();
-    }
-    let r = shared_values[0];
-    workgroupBarrier();
-    return r;
-}
-
-// ---- softmax
-// Words: elements of a row, inner.
-GROUPS rows 64 {
-    let n = m(0u);
-    let inner = m(1u);
-    let base = group / inner * n * inner + group % inner;
-    var top = cf(0xff800000u);
-    for (var i = l; i < n; i += 64u) {
-        top = fmax(top, x0(base + i * inner));
-    }
-    top = tree_max(l, top);
-    var sum = 0.0;
-    for (var i = l; i < n; i += 64u) {
-        sum += kexp(x0(base + i * inner) - top);
-    }
-    sum = tree_sum(l, sum);
-    for (var i = l; i < n; i += 64u) {
-        let at = base + i * inner;
-        emit0(at, RESULT);
-    }
-}
-
 // ---- hardmax
-// Words: elements of a row, inner.
-THREADS rows {
-    let n = m(0u);
+// The first launches find the greatest element of each row, the last one tells which it is. Words: elements of a row,
+// inner.
+fn total(row: u32) -> i32 {
     let inner = m(1u);
-    let base = t / inner * n * inner + t % inner;
-    var best = 0u;
-    for (var i = 1u; i < n; i++) {
-        let b = x0(base + best * inner);
+    let base = row / inner * m(0u) * inner + row % inner;
+    var best = resume(row, 0);
+    for (var i = lo(); i < hi(); i++) {
+        let b = x0(base + u32(best) * inner);
         let x = x0(base + i * inner);
         if (!is_nan(b) && (is_nan(x) || x > b)) {
-            best = i;
+            best = i32(i);
         }
     }
-    for (var i = 0u; i < n; i++) {
-        emit0(base + i * inner, select(0.0, 1.0, i == best));
-    }
+    return best;
 }
 
-// ---- lp_norm
-// Words: elements of a row, inner.
-GROUPS rows 64 {
-    let n = m(0u);
+fn compute0(at: u32) -> f32 {
     let inner = m(1u);
-    let base = group / inner * n * inner + group % inner;
-    var sum = 0.0;
-    for (var i = l; i < n; i += 64u) {
-        let v = x0(base + i * inner);
-        sum += TERM;
-    }
-    let norm = NORM(tree_sum(l, sum));
-    for (var i = l; i < n; i += 64u) {
-        emit0(base + i * inner, x0(base + i * inner) / norm);
-    }
-}
-
-// ---- spread
-// Words from `from_word` on: rank, dimensions, strides of scale, strides of bias.
-fn spread(from_word: u32, which: u32, index: u32) -> u32 {
-    let rank = m(from_word);
-    var rest = index;
-    var at = 0u;
-    for (var d = rank; d > 0u; d--) {
-        let n = m(from_word + d);
-        at += (rest % n) * m(from_word + rank * which + d);
-        rest = rest / n;
-    }
-    return at;
-}
-
-// ---- layer_norm
-// Words: elements of a row, epsilon, then those of `spread`.
-GROUPS rows 64 {
-    let n = m(0u);
-    let base = group * n;
-    var sum = 0.0;
-    for (var i = l; i < n; i += 64u) {
-        sum += x0(base + i);
-    }
-    let mean = tree_sum(l, sum) / f32(n);
-    var squares = 0.0;
-    for (var i = l; i < n; i += 64u) {
-        let d = x0(base + i) - mean;
-        squares += d * d;
-    }
-    let inverse = 1.0 / sqrt(tree_sum(l, squares) / f32(n) + mf(1u));
-    for (var i = l; i < n; i += 64u) {
-        let at = base + i;
-        var y = (x0(at) - mean) * inverse;
-        AFFINE
-        emit0(at, y);
-    }
-    STATISTICS
-}
-
-// ---- rms_norm
-// Words: elements of a row, epsilon, then those of `spread`.
-GROUPS rows 64 {
-    let n = m(0u);
-    let base = group * n;
-    var sum = 0.0;
-    for (var i = l; i < n; i += 64u) {
-        let v = x0(base + i);
-        sum += v * v;
-    }
-    let norm = sqrt(tree_sum(l, sum) / f32(n) + mf(1u));
-    for (var i = l; i < n; i += 64u) {
-        let at = base + i;
-        var y = x0(at) / norm;
-        AFFINE
-        emit0(at, y);
-    }
-}
-
-// ---- group_norm
-// Words: elements of a group, epsilon, elements of a channel, channels.
-GROUPS rows 64 {
-    let n = m(0u);
-    let base = group * n;
-    var sum = 0.0;
-    for (var i = l; i < n; i += 64u) {
-        sum += x0(base + i);
-    }
-    let mean = tree_sum(l, sum) / f32(n);
-    var squares = 0.0;
-    for (var i = l; i < n; i += 64u) {
-        let d = x0(base + i) - mean;
-        squares += d * d;
-    }
-    let norm = sqrt(tree_sum(l, squares) / f32(n) + mf(1u));
-    for (var i = l; i < n; i += 64u) {
-        let at = base + i;
-        let c = (at / m(2u)) % m(3u);
-        emit0(at, (x0(at) - mean) / norm * x1(c) + x2(c));
-    }
+    let row = at / (m(0u) * inner) * inner + at % inner;
+    return select(0.0, 1.0, i32(at / inner % m(0u)) == kept(row));
 }
 
 // ---- batch_norm
@@ -180,34 +32,41 @@ fn compute0(at: u32) -> f32 {
 
 // ---- lrn
 // Words: elements of a channel, channels, before, after, alpha / size, beta, bias.
-fn compute0(at: u32) -> f32 {
+fn total(at: u32) -> f32 {
     let inner = m(0u);
     let c = (at / inner) % m(1u);
     let first = c - min(c, m(2u));
     let last = min(c + min(m(3u), m(1u)), m(1u) - 1u);
-    var sum = 0.0;
-    for (var k = first; k <= last; k++) {
+    var sum = resume(at, 0.0);
+    for (var k = first + lo(); k <= min(last, first + hi() - 1u); k++) {
         let v = x0(at + k * inner - c * inner);
         sum += v * v;
     }
-    return x0(at) / fpow(mf(6u) + mf(4u) * sum, mf(5u));
+    return sum;
+}
+
+fn compute0(at: u32) -> f32 {
+    return x0(at) / fpow(mf(6u) + mf(4u) * total(at), mf(5u));
 }
 
 // ---- argreduce
 // Words: elements of a row, inner.
-fn compute0(at: u32) -> i64 {
-    let n = m(0u);
+fn total(at: u32) -> i32 {
     let inner = m(1u);
-    let base = at / inner * n * inner + at % inner;
-    var best = 0u;
-    for (var k = 1u; k < n; k++) {
-        let a = x0(base + best * inner);
+    let base = at / inner * m(0u) * inner + at % inner;
+    var best = resume(at, 0);
+    for (var k = lo(); k < hi(); k++) {
+        let a = x0(base + u32(best) * inner);
         let b = x0(base + k * inner);
         if (REPLACES) {
-            best = k;
+            best = i32(k);
         }
     }
-    return i64(i32(best));
+    return best;
+}
+
+fn compute0(at: u32) -> i64 {
+    return i64(total(at));
 }
 
 // ---- cumulative
@@ -216,20 +75,23 @@ THREADS rows {
     let n = m(0u);
     let inner = m(1u);
     let base = t / inner * n * inner + t % inner;
-    var acc = START;
-    for (var k = 0u; k < n; k++) {
+    var acc = resume(t, START);
+    for (var k = lo(); k < hi(); k++) {
         let at = base + PLACE * inner;
         let next = acc STEP x0(at);
         emit0(at, STORED);
         acc = next;
     }
+    if (hi() < n) {
+        keep(t, acc);
+    }
 }
 
 // ---- topk
-// One thread an element: its rank in its row. Words: elements of a row, inner, k.
+// One thread an element: its rank in its row. Words: elements of a row, width of a sorted row, inner, k.
 THREADS rows {
     let n = m(0u);
-    let inner = m(1u);
+    let inner = m(2u);
     let i = (t / inner) % n;
     let outer = t / inner / n;
     let base = outer * n * inner + t % inner;
@@ -237,74 +99,89 @@ THREADS rows {
     var rank = 0u;
     for (var j = 0u; j < n; j++) {
         let u = x0(base + j * inner);
-        if (before(u, v) || (j < i && !before(v, u))) {
+        if (precedes(u, v) || (j < i && !precedes(v, u))) {
             rank++;
         }
     }
-    if (rank < m(2u)) {
-        let to = (outer * m(2u) + rank) * inner + t % inner;
+    if (rank < m(3u)) {
+        let to = (outer * m(3u) + rank) * inner + t % inner;
         emit0(to, v);
         emit1(to, i64(i32(i)));
     }
 }
 
-// ---- ragged_softmax
-// Words: elements of a row.
-GROUPS rows 64 {
-    let n = m(0u);
-    let base = group * n;
-    let bound = u32(clamp(i32(clamp(x1(group), LOW, HIGH)), 0, i32(n)));
-    var top = cf(0xff800000u);
-    for (var i = l; i < bound; i += 64u) {
-        top = fmax(top, x0(base + i));
-    }
-    top = tree_max(l, top);
-    var sum = 0.0;
-    for (var i = l; i < bound; i += 64u) {
-        sum += kexp(x0(base + i) - top);
-    }
-    sum = tree_sum(l, sum);
-    for (var i = l; i < n; i += 64u) {
-        emit0(base + i, select(0.0, kexp(x0(base + i) - top) / sum, i < bound));
-    }
+// ---- topk_sorted
+fn element_at(row: u32, i: u32) -> u32 {
+    let inner = m(2u);
+    return (row / inner * m(0u) + i) * inner + row % inner;
+}
+
+fn before(row: u32, a: u32, b: u32) -> bool {
+    return precedes(x0(element_at(row, a)), x0(element_at(row, b)));
+}
+
+// One thread an element of the result.
+THREADS take {
+    let inner = m(2u);
+    let row = t / (m(3u) * inner) * inner + t % inner;
+    let i = scratch[row * m(1u) + t / inner % m(3u)];
+    emit0(t, x0(element_at(row, i)));
+    emit1(t, i64(i32(i)));
 }
 
 // ---- det
+// One workgroup a matrix; a launch eliminates columns lo() .. hi(). Scratch: the matrices, then the determinants so far.
 // Words: rows.
-THREADS determinants {
+fn cell(group: u32, i: u32, j: u32) -> u32 {
+    return (group * m(0u) + i) * m(0u) + j;
+}
+
+GROUPS determinants 64 {
     let n = m(0u);
-    let base = t * n * n;
-    for (var i = 0u; i < n * n; i++) {
-        scratch[base + i] = bitcast<u32>(x0(base + i));
+    if (lo() == 0u) {
+        for (var i = l; i < n * n; i += 64u) {
+            scratch[group * n * n + i] = bitcast<u32>(x0(group * n * n + i));
+        }
     }
+    storageBarrier();
+    let kept_at = args[0] * n * n + group;
     var det = 1.0;
-    for (var k = 0u; k < n; k++) {
+    if (lo() > 0u) {
+        det = bitcast<f32>(scratch[kept_at]);
+    }
+    for (var k = lo(); k < hi(); k++) {
+        // All threads look for the same pivot.
         var pivot = k;
         for (var i = k + 1u; i < n; i++) {
-            if (abs(bitcast<f32>(scratch[base + i * n + k])) > abs(bitcast<f32>(scratch[base + pivot * n + k]))) {
+            if (abs(bitcast<f32>(scratch[cell(group, i, k)])) > abs(bitcast<f32>(scratch[cell(group, pivot, k)]))) {
                 pivot = i;
             }
         }
+        storageBarrier();
         if (pivot != k) {
-            for (var j = 0u; j < n; j++) {
-                let v = scratch[base + k * n + j];
-                scratch[base + k * n + j] = scratch[base + pivot * n + j];
-                scratch[base + pivot * n + j] = v;
+            for (var j = l; j < n; j += 64u) {
+                let v = scratch[cell(group, k, j)];
+                scratch[cell(group, k, j)] = scratch[cell(group, pivot, j)];
+                scratch[cell(group, pivot, j)] = v;
             }
             det = -det;
         }
-        let p = bitcast<f32>(scratch[base + k * n + k]);
+        storageBarrier();
+        let p = bitcast<f32>(scratch[cell(group, k, k)]);
         det = det * p;
-        if (p == 0.0) {
-            continue;
-        }
-        for (var i = k + 1u; i < n; i++) {
-            let f = bitcast<f32>(scratch[base + i * n + k]) / p;
+        for (var i = k + 1u + l; i < n && p != 0.0; i += 64u) {
+            let f = bitcast<f32>(scratch[cell(group, i, k)]) / p;
             for (var j = k; j < n; j++) {
-                let v = bitcast<f32>(scratch[base + i * n + j]) - f * bitcast<f32>(scratch[base + k * n + j]);
-                scratch[base + i * n + j] = bitcast<u32>(v);
+                let v = bitcast<f32>(scratch[cell(group, i, j)]) - f * bitcast<f32>(scratch[cell(group, k, j)]);
+                scratch[cell(group, i, j)] = bitcast<u32>(v);
             }
         }
+        storageBarrier();
     }
-    emit0(t, det);
+    if (l == 0u && hi() < n) {
+        scratch[kept_at] = bitcast<u32>(det);
+    }
+    if (l == 0u && hi() >= n) {
+        emit0(group, det);
+    }
 }

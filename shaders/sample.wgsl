@@ -4,14 +4,10 @@
 // Words: rank, then for each dimension: size of the result, of x, stride of x, most taps, where its table starts. A
 // table has for every index of the result so many (index, weight); index 0xffffffff says that it lies outside.
 // Word 1 is the value outside.
-fn compute0(at: u32) -> REG {
+fn total(at: u32) -> f32 {
     let rank = m(0u);
-    var combinations = 1u;
-    for (var d = 0u; d < rank; d++) {
-        combinations *= m(2u + d * 5u + 3u);
-    }
-    var sum = 0.0;
-    for (var k = 0u; k < combinations; k++) {
+    var sum = resume(at, 0.0);
+    for (var k = lo(); k < hi(); k++) {
         var rest = at;
         var which = k;
         var src = 0u;
@@ -24,17 +20,35 @@ fn compute0(at: u32) -> REG {
             rest = rest / n;
             let tap = m(base + 4u) + (o * taps + which % taps) * 2u;
             which = which / taps;
-            let i = m(tap);
-            if (i == 0xffffffffu) {
-                return OUTSIDE;
-            }
-            src += i * m(base + 2u);
+            src += m(tap) * m(base + 2u);
             weight *= mf(tap + 1u);
         }
         if (weight != 0.0) {
             sum += weight * f32(x0(src));
         }
     }
+    return sum;
+}
+
+// Does element `at` lie outside of x? The first tap of some dimension says so.
+fn outside(at: u32) -> bool {
+    var rest = at;
+    for (var d = m(0u); d > 0u; d--) {
+        let base = 2u + (d - 1u) * 5u;
+        let o = rest % m(base);
+        rest = rest / m(base);
+        if (m(m(base + 4u) + o * m(base + 3u) * 2u) == 0xffffffffu) {
+            return true;
+        }
+    }
+    return false;
+}
+
+fn compute0(at: u32) -> REG {
+    if (outside(at)) {
+        return OUTSIDE;
+    }
+    let sum = total(at);
     return RESULT;
 }
 
@@ -224,7 +238,8 @@ fn around(v: f32, size: u32) -> Around {
     return Around(low, low + 1, x - f32(low));
 }
 
-fn compute0(at: u32) -> f32 {
+// Goes over samples lo() .. hi() of a bin.
+fn total(at: u32) -> f32 {
     let ox = at % m(5u);
     let oy = at / m(5u) % m(4u);
     let c = at / m(5u) / m(4u) % m(1u);
@@ -237,27 +252,30 @@ fn compute0(at: u32) -> f32 {
     let columns = bins(x1(region * 4u), x1(region * 4u + 2u), m(5u));
     let plane = (u32(image) * m(1u) + c) * m(2u) * m(3u);
     let width = mi(3u);
-    var sum = 0.0;
-    var most = cf(0xff800000u);
-    for (var i = 0; i < rows.samples; i++) {
-        let v = around(sample_at(rows, oy, i), m(2u));
-        for (var j = 0; j < columns.samples; j++) {
-            let h = around(sample_at(columns, ox, j), m(3u));
-            if (v.low < 0 || h.low < 0) {
-                most = max(most, 0.0);
-                continue;
-            }
+    let count = max(rows.samples, 0) * max(columns.samples, 0);
+    var acc = resume(at, START);
+    for (var k = i32(lo()); k < min(count, i32(hi())); k++) {
+        let v = around(sample_at(rows, oy, k / columns.samples), m(2u));
+        let h = around(sample_at(columns, ox, k % columns.samples), m(3u));
+        var sum = 0.0;
+        var most = 0.0;
+        if (v.low >= 0 && h.low >= 0) {
             let a = (1.0 - v.part) * (1.0 - h.part) * x0(plane + u32(v.low * width + h.low));
             let b = (1.0 - v.part) * h.part * x0(plane + u32(v.low * width + h.high));
             let e = v.part * (1.0 - h.part) * x0(plane + u32(v.high * width + h.low));
             let f = v.part * h.part * x0(plane + u32(v.high * width + h.high));
-            sum += a + b + e + f;
-            most = max(most, max(max(a, b), max(e, f)));
+            sum = a + b + e + f;
+            most = max(max(a, b), max(e, f));
         }
+        acc = STEP;
     }
-    let count = rows.samples * columns.samples;
-    if (count <= 0) {
-        return 0.0;
+    // The last launch ends beyond all samples.
+    if (hi() < MOST_SAMPLES) {
+        return acc;
     }
-    return MODE;
+    return select(MODE, 0.0, count <= 0);
+}
+
+fn compute0(at: u32) -> f32 {
+    return total(at);
 }

@@ -2,19 +2,28 @@
 // size, then a map writes the result.
 
 // ---- list
-// Lists the positions where `keep` holds. One workgroup; thread l looks at the l-th part of 64. Words: how many.
+// Lists the numbers i < n for which `keep(i)` holds, in three launches: threads count in runs of hi() numbers, one
+// workgroup adds the counts up, threads write. Scratch has the list at `list_at()`, the counts at `counts_at()`; lo() is n.
 var<workgroup> starts: array<u32, 64>;
 
-GROUPS list 64 {
-    let n = m(0u);
-    let part = (n + 63u) / 64u;
-    let first = min(l * part, n);
-    let last = min(first + part, n);
+THREADS count_runs {
     var found = 0u;
-    for (var i = first; i < last; i++) {
+    for (var i = t * hi(); i < min((t + 1u) * hi(), lo()); i++) {
         if (keep(i)) {
             found++;
         }
+    }
+    scratch[counts_at() + t] = found;
+}
+
+GROUPS add_up 64 {
+    let runs = (lo() + hi() - 1u) / max(hi(), 1u);
+    let part = (runs + 63u) / 64u;
+    let first = min(l * part, runs);
+    let last = min(first + part, runs);
+    var found = 0u;
+    for (var i = first; i < last; i++) {
+        found += scratch[counts_at() + i];
     }
     starts[l] = found;
     workgroupBarrier();
@@ -27,14 +36,32 @@ GROUPS list 64 {
         total += starts[k];
     }
     for (var i = first; i < last; i++) {
+        let own = scratch[counts_at() + i];
+        scratch[counts_at() + i] = at;
+        at += own;
+    }
+    if (l == 0u) {
+        sizes[0] = total;
+    }
+}
+
+THREADS write_list {
+    var at = list_at() + scratch[counts_at() + t];
+    for (var i = t * hi(); i < min((t + 1u) * hi(), lo()); i++) {
         if (keep(i)) {
             scratch[at] = i;
             at++;
         }
     }
-    if (l == 0u) {
-        sizes[0] = total;
-    }
+}
+
+// ---- list_first
+fn list_at() -> u32 {
+    return 0u;
+}
+
+fn counts_at() -> u32 {
+    return lo();
 }
 
 // ---- nonzero
@@ -54,14 +81,16 @@ fn compute0(at: u32) -> REG {
 }
 
 // ---- unique
-// Scratch: first occurrence of each different slice, number of each slice, order, rank; n words each. Words: slices,
-// elements after the axis, slices of the outer dimensions.
+// Slices are sorted; where one differs from that before it, a new one of the different slices starts. Words: slices, width
+// of the sorted list, elements after the axis, slices of the outer dimensions, different slices (once known). Scratch: the
+// sorted list; places in it where different slices start; for every slice, which of them it is; where each of them comes in
+// the result; which comes at each place; counts of `list`.
 fn element_at(slice: u32, k: u32) -> u32 {
-    return (k / m(1u) * m(0u) + slice) * m(1u) + k % m(1u);
+    return (k / m(2u) * m(0u) + slice) * m(2u) + k % m(2u);
 }
 
 fn equal_slices(a: u32, b: u32) -> bool {
-    for (var k = 0u; k < m(1u) * m(2u); k++) {
+    for (var k = 0u; k < m(2u) * m(3u); k++) {
         if (!same(x0(element_at(a, k)), x0(element_at(b, k)))) {
             return false;
         }
@@ -69,81 +98,122 @@ fn equal_slices(a: u32, b: u32) -> bool {
     return true;
 }
 
-fn slice_before(a: u32, b: u32) -> bool {
-    for (var k = 0u; k < m(1u) * m(2u); k++) {
+fn before(row: u32, a: u32, b: u32) -> bool {
+    for (var k = 0u; k < m(2u) * m(3u); k++) {
         let u = x0(element_at(a, k));
         let v = x0(element_at(b, k));
-        if (before(u, v)) {
+        if (less(u, v)) {
             return true;
         }
-        if (before(v, u)) {
+        if (less(v, u)) {
             return false;
         }
     }
     return false;
 }
 
-THREADS distinct {
-    let n = m(0u);
-    var found = 0u;
-    for (var i = 0u; i < n; i++) {
-        var k = 0u;
-        while (k < found && !equal_slices(scratch[k], i)) {
-            k++;
-        }
-        if (k == found) {
-            scratch[k] = i;
-            found++;
-        }
-        scratch[n + i] = k;
-    }
-    for (var i = 0u; i < found; i++) {
-        var k = i;
-        SORT
-        scratch[n * 2u + k] = i;
-    }
-    for (var r = 0u; r < found; r++) {
-        scratch[n * 3u + scratch[n * 2u + r]] = r;
-    }
-    sizes[0] = found;
+fn list_at() -> u32 {
+    return m(1u);
 }
 
-// ---- sort
-        while (k > 0u && slice_before(scratch[i], scratch[scratch[n * 2u + k - 1u]])) {
-            scratch[n * 2u + k] = scratch[n * 2u + k - 1u];
-            k--;
+fn which_at() -> u32 {
+    return m(1u) + m(0u);
+}
+
+fn place_at() -> u32 {
+    return m(1u) + m(0u) * 2u;
+}
+
+fn order_at() -> u32 {
+    return m(1u) + m(0u) * 3u;
+}
+
+fn counts_at() -> u32 {
+    return m(1u) + m(0u) * 4u;
+}
+
+fn keep(i: u32) -> bool {
+    return i == 0u || !equal_slices(scratch[i - 1u], scratch[i]);
+}
+
+// The first of equal slices, which is where they start in the sorted list.
+fn first_of(which: u32) -> u32 {
+    return scratch[scratch[list_at() + which]];
+}
+
+// Which of the different slices each one is: the last that starts at its place or before.
+THREADS tell_which {
+    var low = 0u;
+    var high = sizes[0];
+    while (high - low > 1u) {
+        let middle = (low + high) / 2u;
+        if (scratch[list_at() + middle] <= t) {
+            low = middle;
+        } else {
+            high = middle;
         }
+    }
+    scratch[which_at() + scratch[t]] = low;
+}
+
+// ---- unique_sorted
+// Different slices come in their order.
+THREADS arrange {
+    scratch[place_at() + t] = t;
+    scratch[order_at() + t] = t;
+}
+
+// ---- unique_found
+// Different slices come in the order of their first ones: how many of these lie before each slice is counted in runs.
+THREADS count_firsts {
+    var found = 0u;
+    for (var i = t * hi(); i < min((t + 1u) * hi(), lo()); i++) {
+        if (first_of(scratch[which_at() + i]) == i) {
+            found++;
+        }
+    }
+    scratch[counts_at() + t] = found;
+}
+
+THREADS arrange {
+    var place = scratch[counts_at() + t];
+    for (var i = t * hi(); i < min((t + 1u) * hi(), lo()); i++) {
+        let which = scratch[which_at() + i];
+        if (first_of(which) == i) {
+            scratch[place_at() + which] = place;
+            scratch[order_at() + place] = which;
+            place++;
+        }
+    }
+}
 
 // ---- unique_maps
 fn compute0(at: u32) -> REG {
-    let n = m(0u);
-    let count = m(3u);
-    let r = at / m(1u) % count;
-    let slice = scratch[scratch[n * 2u + r]];
-    return x0((at / m(1u) / count * n + slice) * m(1u) + at % m(1u));
+    let count = m(4u);
+    let slice = first_of(scratch[order_at() + at / m(2u) % count]);
+    return x0((at / m(2u) / count * m(0u) + slice) * m(2u) + at % m(2u));
 }
 
 fn compute1(at: u32) -> i64 {
-    return i64(i32(scratch[scratch[m(0u) * 2u + at]]));
+    return i64(i32(first_of(scratch[order_at() + at])));
 }
 
 fn compute2(at: u32) -> i64 {
-    return i64(i32(scratch[m(0u) * 3u + scratch[m(0u) + at]]));
+    return i64(i32(scratch[place_at() + scratch[which_at() + at]]));
 }
 
 fn compute3(at: u32) -> i64 {
-    let n = m(0u);
-    let k = scratch[n * 2u + at];
-    var count = 0;
-    for (var i = 0u; i < n; i++) {
-        count += select(0, 1, scratch[n + i] == k);
+    let which = scratch[order_at() + at];
+    var end = m(0u);
+    if (which + 1u < m(4u)) {
+        end = scratch[list_at() + which + 1u];
     }
-    return i64(count);
+    return i64(i32(end - scratch[list_at() + which]));
 }
 
 // ---- nms
-// Words: 0 batch, 1 classes, 2 boxes, 3 most picks of a class, 4 limit of candidates, 5 threshold of overlap, 6 that of
-// scores. Scratch: picks of each class of each batch entry, counts, starts.
+// Words: 0 boxes, 1 width of a sorted list, 2 batch, 3 classes, 4 most picks of a class, 5 threshold of overlap, 6 that of
+// scores. Scratch: for each class of each batch entry its candidates by their scores, then picks, then counts, starts.
 struct Rect {
     low: vec2<f32>,
     high: vec2<f32>,
@@ -166,75 +236,116 @@ fn overlap(p: Rect, q: Rect) -> bool {
     return both / (a + b - both) > mf(5u);
 }
 
-THREADS pick {
-    let n = m(2u);
-    let most = m(3u);
-    var picked = 0u;
-    var score = 0.0;
-    var last = 0u;
-    for (var taken = 0u; taken < m(4u) && picked < most; taken++) {
-        // The next candidate in the order of scores, then of numbers.
-        var best = n;
-        var best_score = 0.0;
-        for (var i = 0u; i < n; i++) {
-            let s = x1(t * n + i);
-            let later = taken == 0u || s < score || (s == score && i > last);
-            if (!is_nan(s) && SCORE && later && (best == n || s > best_score)) {
-                best = i;
-                best_score = s;
-            }
-        }
-        if (best == n) {
-            break;
-        }
-        score = best_score;
-        last = best;
-        let r = rect(BOX);
-        var free = true;
-        for (var k = 0u; k < picked; k++) {
-            let other = scratch[t * most + k];
-            free = free && !overlap(rect(OTHER), r);
-        }
-        if (free) {
-            scratch[t * most + picked] = best;
-            picked++;
-        }
-    }
-    scratch[m(0u) * m(1u) * most + t] = picked;
+fn candidate(row: u32, i: u32) -> bool {
+    let s = x1(row * m(0u) + i);
+    return !is_nan(s) && SCORE;
 }
 
+// Greater scores first, what is no candidate last.
+fn before(row: u32, a: u32, b: u32) -> bool {
+    let is_a = candidate(row, a);
+    let is_b = candidate(row, b);
+    if (!is_a || !is_b) {
+        return is_a && !is_b;
+    }
+    return x1(row * m(0u) + a) > x1(row * m(0u) + b);
+}
+
+fn rect_of(t: u32, i: u32) -> Rect {
+    let n = m(0u);
+    return rect(BOX);
+}
+
+fn picks_at(row: u32) -> u32 {
+    return m(2u) * m(3u) * m(1u) + row * m(4u);
+}
+
+fn counts_of(row: u32) -> u32 {
+    return m(2u) * m(3u) * (m(1u) + m(4u)) + row;
+}
+
+fn start_of(row: u32) -> u32 {
+    return m(2u) * m(3u) * (m(1u) + m(4u) + 1u) + row;
+}
+
+var<workgroup> open: u32;
+var<workgroup> covered: atomic<u32>;
+
+// One workgroup a class; a launch looks at candidates lo() .. hi().
+GROUPS pick 64 {
+    let n = m(0u);
+    let most = m(4u);
+    var picked = 0u;
+    if (lo() > 0u) {
+        picked = scratch[counts_of(group)];
+    }
+    for (var k = lo(); k < hi(); k++) {
+        let best = scratch[group * m(1u) + k];
+        if (l == 0u) {
+            open = select(0u, 1u, picked < most && best < n && candidate(group, min(best, n - 1u)));
+            atomicStore(&covered, 0u);
+        }
+        if (workgroupUniformLoad(&open) == 0u) {
+            break;
+        }
+        let r = rect_of(group, best);
+        for (var p = l; p < picked; p += 64u) {
+            if (overlap(rect_of(group, scratch[picks_at(group) + p]), r)) {
+                atomicStore(&covered, 1u);
+            }
+        }
+        workgroupBarrier();
+        let free = atomicLoad(&covered) == 0u;
+        if (free && l == 0u) {
+            scratch[picks_at(group) + picked] = best;
+        }
+        picked += select(0u, 1u, free);
+        storageBarrier();
+        workgroupBarrier();
+    }
+    if (l == 0u) {
+        scratch[counts_of(group)] = picked;
+    }
+}
+
+// Adds up the counts of classes lo() .. hi().
 THREADS count {
-    let classes = m(0u) * m(1u);
-    let counts = classes * m(3u);
     var total = 0u;
-    for (var k = 0u; k < classes; k++) {
-        scratch[counts + classes + k] = total;
-        total += scratch[counts + k];
+    if (lo() > 0u) {
+        total = scratch[start_of(lo() - 1u)] + scratch[counts_of(lo() - 1u)];
+    }
+    for (var k = lo(); k < hi(); k++) {
+        scratch[start_of(k)] = total;
+        total += scratch[counts_of(k)];
     }
     sizes[0] = total;
 }
 
 fn compute0(at: u32) -> i64 {
-    let classes = m(0u) * m(1u);
-    let begins = classes * m(3u) + classes;
     let row = at / 3u;
-    var k = classes - 1u;
-    while (k > 0u && scratch[begins + k] > row) {
-        k--;
+    // The last class that starts at this row or before.
+    var low = 0u;
+    var high = m(2u) * m(3u);
+    while (high - low > 1u) {
+        let middle = (low + high) / 2u;
+        if (scratch[start_of(middle)] <= row) {
+            low = middle;
+        } else {
+            high = middle;
+        }
     }
     switch (at % 3u) {
-        case 0u: { return i64(i32(k / m(1u))); }
-        case 1u: { return i64(i32(k % m(1u))); }
-        default: { return i64(i32(scratch[k * m(3u) + row - scratch[begins + k]])); }
+        case 0u: { return i64(i32(low / m(3u))); }
+        case 1u: { return i64(i32(low % m(3u))); }
+        default: { return i64(i32(scratch[picks_at(low) + row - scratch[start_of(low)]])); }
     }
 }
 
 // ---- assertion
-// Words: how many. Tells how many are false.
+// Tells how many of elements lo() .. hi() are false, beside those before.
 GROUPS list 64 {
-    let n = m(0u);
     var found = 0u;
-    for (var i = l; i < n; i += 64u) {
+    for (var i = lo() + l; i < hi(); i += 64u) {
         if (!x0(i)) {
             found++;
         }
@@ -243,6 +354,9 @@ GROUPS list 64 {
     workgroupBarrier();
     if (l == 0u) {
         var total = 0u;
+        if (lo() > 0u) {
+            total = sizes[0];
+        }
         for (var k = 0u; k < 64u; k++) {
             total += starts[k];
         }

@@ -27,12 +27,20 @@ fn compute0(at: u32) -> f32 {
 
 // ---- nll_all
 
-fn compute0(at: u32) -> f32 {
+var<workgroup> shared_values: array<vec2<f32>, 64>;
+
+// One workgroup sums targets lo() .. hi(). Scratch: sum, its lost digits and weights of every thread so far.
+GROUPS all 64 {
     // Kahan's summation: the sum is as long as the batch.
     var sum = 0.0;
     var rest = 0.0;
     var weights = 0.0;
-    for (var t = 0u; t < m(2u); t++) {
+    if (lo() > 0u) {
+        sum = bitcast<f32>(scratch[l * 3u]);
+        rest = bitcast<f32>(scratch[l * 3u + 1u]);
+        weights = bitcast<f32>(scratch[l * 3u + 2u]);
+    }
+    for (var t = lo() + l; t < hi(); t += 64u) {
         let y = loss(t) - rest;
         let s = sum + y;
         rest = (s - sum) - y;
@@ -42,7 +50,23 @@ fn compute0(at: u32) -> f32 {
             weights += weight_of(c);
         }
     }
-    return ALL;
+    if (hi() < m(2u)) {
+        scratch[l * 3u] = bitcast<u32>(sum);
+        scratch[l * 3u + 1u] = bitcast<u32>(rest);
+        scratch[l * 3u + 2u] = bitcast<u32>(weights);
+        return;
+    }
+    shared_values[l] = vec2<f32>(sum - rest, weights);
+    workgroupBarrier();
+    if (l == 0u) {
+        var both = vec2<f32>(0.0, 0.0);
+        for (var k = 0u; k < 64u; k++) {
+            both += shared_values[k];
+        }
+        sum = both.x;
+        weights = both.y;
+        emit0(0u, ALL);
+    }
 }
 
 // ---- rotary

@@ -34,43 +34,54 @@ fn mul_mod(k: u32, t: u32, n: u32) -> u32 {
 
 // ---- dft
 // Words: length, elements of the axis in x that count, in x, in the result, inner elements (pairs), parts of x.
-fn compute0(at: u32) -> f32 {
+fn total(at: u32) -> f32 {
     let n = m(0u);
     let inner = m(4u);
     let pair = at / 2u;
     let low = pair % inner;
     let k = pair / inner % m(3u);
     let outer = pair / inner / m(3u);
-    var sum = vec2<f32>(0.0, 0.0);
-    for (var t = 0u; t < m(1u); t++) {
+    let imaginary = at % 2u == 1u;
+    var sum = resume(at, 0.0);
+    for (var t = lo(); t < hi(); t++) {
         let src = ((outer * m(2u) + t) * inner + low) * m(5u);
         var u = unit(mul_mod(k, t, n), n);
         u.y = u.y * SIGN;
         let a = x0(src);
         let b = select(0.0, x0(src + m(5u) - 1u), m(5u) == 2u);
-        sum += vec2<f32>(a * u.x - b * u.y, a * u.y + b * u.x);
+        sum += select(a * u.x - b * u.y, a * u.y + b * u.x, imaginary);
     }
-    let r = select(sum.x, sum.y, at % 2u == 1u);
+    return sum;
+}
+
+fn compute0(at: u32) -> f32 {
+    let n = m(0u);
+    let r = total(at);
     return SCALED;
 }
 
 // ---- stft
 // Words: length, elements of a frame that count, of the signal, bins, frames, parts, step, elements of the window.
-fn compute0(at: u32) -> f32 {
+fn total(at: u32) -> f32 {
     let n = m(0u);
     let k = at / 2u % m(3u);
     let frame = at / 2u / m(3u) % m(4u);
     let image = at / 2u / m(3u) / m(4u);
-    var sum = vec2<f32>(0.0, 0.0);
+    let imaginary = at % 2u == 1u;
+    var sum = resume(at, 0.0);
     let begin = frame * m(6u);
-    for (var t = 0u; t < m(1u) && begin + t < m(2u); t++) {
+    for (var t = lo(); t < hi() && begin + t < m(2u); t++) {
         let src = (image * m(2u) + begin + t) * m(5u);
         var u = unit(mul_mod(k, t, n), n);
         u.y = -u.y;
         u = u * WINDOW;
         let a = x0(src);
         let b = select(0.0, x0(src + m(5u) - 1u), m(5u) == 2u);
-        sum += vec2<f32>(a * u.x - b * u.y, a * u.y + b * u.x);
+        sum += select(a * u.x - b * u.y, a * u.y + b * u.x, imaginary);
     }
-    return select(sum.x, sum.y, at % 2u == 1u);
+    return sum;
+}
+
+fn compute0(at: u32) -> f32 {
+    return total(at);
 }

@@ -1,6 +1,7 @@
 // Sliding windows over up to three spatial dimensions; fewer are led by dimensions of 1. Words 7d..7d+6 for dimension
 // d: input, output, kernel, stride, dilation, padding before, padding after. For the transposed ones `input` is the
-// result and `output` the operand. Others follow from word 21 on. ACC is the type of sums.
+// result and `output` the operand. Others follow from word 21 on. ACC is the type of sums. A
+// launch goes over taps lo() .. hi() of all channels, the taps of a channel in a row.
 
 fn w_in(d: u32) -> i32 {
     return mi(d * 7u);
@@ -52,160 +53,292 @@ fn taps() -> u32 {
     return u32(w_kernel(0u) * w_kernel(1u) * w_kernel(2u));
 }
 
+// A tap of a kernel, and the number of all of them that go before it.
+struct Tap {
+    k: vec3<i32>,
+    channel: u32,
+}
+
+fn tap_of(q: u32) -> Tap {
+    return Tap(unflatten(q % taps(), w_kernel(1u), w_kernel(2u)), q / taps());
+}
+
+// The tap after this one; behind the last one comes the first of the next channel.
+fn next_tap(t: Tap) -> Tap {
+    var n = t;
+    n.k.z++;
+    if (n.k.z == w_kernel(2u)) {
+        n.k.z = 0;
+        n.k.y++;
+        if (n.k.y == w_kernel(1u)) {
+            n.k.y = 0;
+            n.k.x++;
+            if (n.k.x == w_kernel(0u)) {
+                n.k.x = 0;
+                n.channel++;
+            }
+        }
+    }
+    return n;
+}
+
+// The element of x under a tap of the window at o, counted from the start of the first channel; -1 outside.
+fn under(o: vec3<i32>, t: Tap) -> i32 {
+    let z = w_at(0u, o.x, t.k.x);
+    let y = w_at(1u, o.y, t.k.y);
+    let x = w_at(2u, o.z, t.k.z);
+    if (inside(z, w_in(0u)) && inside(y, w_in(1u)) && inside(x, w_in(2u))) {
+        return ((i32(t.channel) * w_in(0u) + z) * w_in(1u) + y) * w_in(2u) + x;
+    }
+    return -1;
+}
+
+// The element of the operand that reaches p through a tap, counted likewise; -1 if none does.
+fn reaching(p: vec3<i32>, t: Tap) -> i32 {
+    let z = w_from(0u, p.x, t.k.x);
+    let y = w_from(1u, p.y, t.k.y);
+    let x = w_from(2u, p.z, t.k.z);
+    if (z >= 0 && y >= 0 && x >= 0) {
+        return ((i32(t.channel) * w_out(0u) + z) * w_out(1u) + y) * w_out(2u) + x;
+    }
+    return -1;
+}
+
 // ---- conv
 // Words: channels, output channels, channels of a group, output channels of a group.
-fn compute0(at: u32) -> ACC {
+fn total(at: u32) -> ACC {
     let o = unflatten(at % out_volume(), w_out(1u), w_out(2u));
     let ch = (at / out_volume()) % m(22u);
     let image = at / out_volume() / m(22u);
     let depth = m(23u);
-    var sum = BIAS;
-    for (var c = 0u; c < depth; c++) {
-        let plane = (image * m(21u) + ch / m(24u) * depth + c) * in_volume();
-        let weights = (ch * depth + c) * taps();
-        var tap = 0u;
-        for (var kz = 0; kz < w_kernel(0u); kz++) {
-            let z = w_at(0u, o.x, kz);
-            for (var ky = 0; ky < w_kernel(1u); ky++) {
-                let y = w_at(1u, o.y, ky);
-                for (var kx = 0; kx < w_kernel(2u); kx++) {
-                    let x = w_at(2u, o.z, kx);
-                    if (inside(z, w_in(0u)) && inside(y, w_in(1u)) && inside(x, w_in(2u))) {
-                        sum += x0(plane + u32((z * w_in(1u) + y) * w_in(2u) + x)) * x1(weights + tap);
-                    }
-                    tap++;
-                }
-            }
+    let first = (image * m(21u) + ch / m(24u) * depth) * in_volume();
+    let weights = ch * depth * taps();
+    var sum = resume(at, BIAS);
+    var tap = tap_of(lo());
+    for (var q = lo(); q < hi(); q++) {
+        let i = under(o, tap);
+        if (i >= 0) {
+            sum += x0(first + u32(i)) * x1(weights + q);
         }
+        tap = next_tap(tap);
     }
     return sum;
 }
 
-// ---- conv_tiled
-// The product of the weights of a group [rows, K] and the elements under all windows [K, windows].
-var<workgroup> tile_a: array<f32, 1088>;
-var<workgroup> tile_b: array<f32, 1088>;
+fn compute0(at: u32) -> ACC {
+    return total(at);
+}
 
-GROUPS tiled 256 {
+// ---- conv_product
+// A convolution as the product of the weights of a group [rows, K] and the elements under all windows [K, windows];
+// `batch` counts groups, then images.
+fn depth() -> u32 {
+    return m(23u) * taps();
+}
+
+fn group_of(batch: u32) -> u32 {
+    return batch % (m(22u) / m(24u));
+}
+
+fn image_of(batch: u32) -> u32 {
+    return batch / (m(22u) / m(24u));
+}
+
+// Where the weights and the elements of a group start.
+fn weights_of(batch: u32) -> u32 {
+    return group_of(batch) * m(24u) * depth();
+}
+
+fn elements_of(batch: u32) -> u32 {
+    return (image_of(batch) * m(21u) + group_of(batch) * m(23u)) * in_volume();
+}
+
+fn window_at(j: u32) -> vec3<i32> {
+    return unflatten(j, w_out(1u), w_out(2u));
+}
+
+fn begin(batch: u32, i: u32, j: u32) -> ACC {
+    if (i >= m(24u) || j >= out_volume()) {
+        return ZERO;
+    }
+    let ch = group_of(batch) * m(24u) + i;
+    return resume((image_of(batch) * m(22u) + ch) * out_volume() + j, BIAS);
+}
+
+fn finish_sum(batch: u32, i: u32, j: u32, v: ACC) {
+    if (i >= m(24u) || j >= out_volume()) {
+        return;
+    }
+    let at = (image_of(batch) * m(22u) + group_of(batch) * m(24u) + i) * out_volume() + j;
+    if (hi() < depth()) {
+        keep(at, v);
+    } else {
+        emit0(at, v);
+    }
+}
+
+// ---- conv_block
+THREADS block {
     let rows = m(24u);
     let cols = out_volume();
-    let depth = m(23u) * taps();
-    let across = (cols + 63u) / 64u;
-    let down = (rows + 63u) / 64u;
-    let j0 = (group % across) * 64u;
-    let i0 = ((group / across) % down) * 64u;
-    let plane = group / across / down;
-    let groups = m(22u) / rows;
-    let part = plane % groups;
-    let image = plane / groups;
-    let first = (image * m(21u) + part * m(23u)) * in_volume();
-    let weights = part * rows * depth;
-    let ti = l / 16u;
-    let tj = l % 16u;
-    // The column that this thread loads is always the same one.
-    let jb = j0 + l % 64u;
-    let o = unflatten(min(jb, cols - 1u), w_out(1u), w_out(2u));
-    var sum: array<vec4<f32>, 4>;
-    for (var k0 = 0u; k0 < depth; k0 += 16u) {
-        for (var q = 0u; q < 4u; q++) {
-            let e = q * 256u + l;
-            let ka = k0 + e % 16u;
-            let ia = i0 + e / 16u;
-            var va = 0.0;
-            if (ka < depth && ia < rows) {
-                va = x1(weights + ia * depth + ka);
-            }
-            tile_a[(e % 16u) * 68u + e / 16u] = va;
-            let kb = k0 + e / 64u;
-            var vb = 0.0;
-            if (kb < depth && jb < cols) {
-                let k = unflatten(kb % taps(), w_kernel(1u), w_kernel(2u));
-                let z = w_at(0u, o.x, k.x);
-                let y = w_at(1u, o.y, k.y);
-                let x = w_at(2u, o.z, k.z);
-                if (inside(z, w_in(0u)) && inside(y, w_in(1u)) && inside(x, w_in(2u))) {
-                    vb = x0(first + kb / taps() * in_volume() + u32((z * w_in(1u) + y) * w_in(2u) + x));
-                }
-            }
-            tile_b[(e / 64u) * 68u + e % 64u] = vb;
+    let across = (cols + BLOCK_N - 1u) / BLOCK_N;
+    let down = (rows + BLOCK_M - 1u) / BLOCK_M;
+    let j0 = (t % across) * BLOCK_N;
+    let i0 = ((t / across) % down) * BLOCK_M;
+    let batch = t / across / down;
+    let base_a = weights_of(batch);
+    let base_b = elements_of(batch);
+    ROWS
+    COLUMNS
+    SUMS
+    var tap = tap_of(lo());
+    for (var k = lo(); k < hi(); k += DEPTH) {
+        PREPARE
+        LOADS
+        PRODUCTS
+        STEP
+    }
+    STORES
+}
+
+// ---- conv_elements
+fn row_of(i: u32, base: u32) -> u32 {
+    return base + i * depth();
+}
+
+fn left(row: u32, k: u32) -> ACC {
+    return x1(row + k);
+}
+
+fn element(first: u32, o: vec3<i32>, tap: Tap) -> ACC {
+    let i = under(o, tap);
+    if (i < 0) {
+        return ZERO;
+    }
+    return x0(first + u32(i));
+}
+
+// ---- conv_packed
+// Four weights from k on as the bytes of a word, zeros behind the last one; word 25 tells whether rows lie in words.
+fn left_packed(row: u32, k: u32) -> u32 {
+    if (m(25u) != 0u) {
+        return w1((row + k) / 4u);
+    }
+    var w = 0u;
+    for (var q = 0u; q < 4u && k + q < depth(); q++) {
+        w |= (bitcast<u32>(x1(row + k + q)) & 255u) << (q * 8u);
+    }
+    return w;
+}
+
+// Four elements under a window as the bytes of a word.
+fn right_packed(first: u32, o: vec3<i32>, taps4: array<Tap, 4>, k: u32) -> u32 {
+    var w = 0u;
+    for (var q = 0u; q < 4u && k + q < depth(); q++) {
+        w |= (bitcast<u32>(element(first, o, taps4[q])) & 255u) << (q * 8u);
+    }
+    return w;
+}
+
+// ---- conv_tiled
+var<workgroup> tile_a: array<vec4<f32>, SIZE_A>;
+var<workgroup> tile_b: array<vec4<f32>, SIZE_B>;
+
+fn load_a(e: u32, k0: u32, i0: u32, base: u32, rows: u32, depth: u32) {
+    let k = k0 + e % TILE_K;
+    let r = e / TILE_K;
+    var v = 0.0;
+    if (k < depth && i0 + r < rows) {
+        v = x1(base + (i0 + r) * depth + k);
+    }
+    tile_a[(e % TILE_K) * ROW_A + r / 4u][r % 4u] = v;
+}
+
+fn load_b(e: u32, k0: u32, j0: u32, base: u32, cols: u32, depth: u32) {
+    let k = k0 + e / TILE_N;
+    let c = e % TILE_N;
+    var v = 0.0;
+    if (k < depth && j0 + c < cols) {
+        let i = under(window_at(j0 + c), tap_of(k));
+        if (i >= 0) {
+            v = x0(base + u32(i));
         }
+    }
+    tile_b[(e / TILE_N) * ROW_B + c / 4u][c % 4u] = v;
+}
+
+GROUPS tiled THREAD_COUNT {
+    let rows = m(24u);
+    let cols = out_volume();
+    let depth = depth();
+    let across = (cols + TILE_N - 1u) / TILE_N;
+    let down = (rows + TILE_M - 1u) / TILE_M;
+    let j0 = (group % across) * TILE_N;
+    let i0 = ((group / across) % down) * TILE_M;
+    let batch = group / across / down;
+    let base_a = weights_of(batch);
+    let base_b = elements_of(batch);
+    let ti = l / ACROSS;
+    let tj = l % ACROSS;
+    let i = i0 + ti * THREAD_M;
+    let j = j0 + tj * THREAD_N;
+    SUMS
+    for (var k0 = lo(); k0 < hi(); k0 += TILE_K) {
+        LOADS
         workgroupBarrier();
-        for (var k = 0u; k < 16u; k++) {
-            let b = k * 68u + tj * 4u;
-            let vb = vec4<f32>(tile_b[b], tile_b[b + 1u], tile_b[b + 2u], tile_b[b + 3u]);
-            let a = k * 68u + ti * 4u;
-            sum[0] += tile_a[a] * vb;
-            sum[1] += tile_a[a + 1u] * vb;
-            sum[2] += tile_a[a + 2u] * vb;
-            sum[3] += tile_a[a + 3u] * vb;
-        }
+        PRODUCTS
         workgroupBarrier();
     }
-    for (var di = 0u; di < 4u; di++) {
-        for (var dj = 0u; dj < 4u; dj++) {
-            let i = i0 + ti * 4u + di;
-            let j = j0 + tj * 4u + dj;
-            if (i < rows && j < cols) {
-                let ch = part * rows + i;
-                emit0((image * m(22u) + ch) * cols + j, sum[di][dj] + BIAS);
-            }
-        }
-    }
+    STORES
 }
 
 // ---- conv_transpose
 // Words: channels, output channels, output channels of a group, channels of a group.
-fn compute0(at: u32) -> ACC {
+fn total(at: u32) -> ACC {
     let volume = in_volume();
     let p = unflatten(at % volume, w_in(1u), w_in(2u));
     let ch = (at / volume) % m(22u);
     let image = at / volume / m(22u);
-    let depth = m(23u);
-    let part = ch / depth;
-    var sum = BIAS;
-    for (var c = part * m(24u); c < (part + 1u) * m(24u); c++) {
-        let plane = (image * m(21u) + c) * out_volume();
-        let weights = (c * depth + ch % depth) * taps();
-        var tap = 0u;
-        for (var kz = 0; kz < w_kernel(0u); kz++) {
-            let z = w_from(0u, p.x, kz);
-            for (var ky = 0; ky < w_kernel(1u); ky++) {
-                let y = w_from(1u, p.y, ky);
-                for (var kx = 0; kx < w_kernel(2u); kx++) {
-                    let x = w_from(2u, p.z, kx);
-                    if (z >= 0 && y >= 0 && x >= 0) {
-                        sum += x0(plane + u32((z * w_out(1u) + y) * w_out(2u) + x)) * x1(weights + tap);
-                    }
-                    tap++;
-                }
-            }
+    let per_group = m(23u);
+    let first = ch / per_group * m(24u);
+    let plane = (image * m(21u) + first) * out_volume();
+    var sum = resume(at, BIAS);
+    var tap = tap_of(lo());
+    for (var q = lo(); q < hi(); q++) {
+        let i = reaching(p, tap);
+        if (i >= 0) {
+            let weight = ((first + tap.channel) * per_group + ch % per_group) * taps() + q % taps();
+            sum += x0(plane + u32(i)) * x1(weight);
         }
+        tap = next_tap(tap);
     }
     return sum;
 }
 
+fn compute0(at: u32) -> ACC {
+    return total(at);
+}
+
 // ---- col2im
 // `input` is the image; x is [N, C, taps, windows].
-fn compute0(at: u32) -> ACC {
+fn total(at: u32) -> ACC {
     let volume = in_volume();
     let p = unflatten(at % volume, w_in(1u), w_in(2u));
     let plane = at / volume * taps();
-    var sum = ZERO;
-    var tap = 0u;
-    for (var kz = 0; kz < w_kernel(0u); kz++) {
-        let z = w_from(0u, p.x, kz);
-        for (var ky = 0; ky < w_kernel(1u); ky++) {
-            let y = w_from(1u, p.y, ky);
-            for (var kx = 0; kx < w_kernel(2u); kx++) {
-                let x = w_from(2u, p.z, kx);
-                if (z >= 0 && y >= 0 && x >= 0) {
-                    sum += x0((plane + tap) * out_volume() + u32((z * w_out(1u) + y) * w_out(2u) + x));
-                }
-                tap++;
-            }
+    var sum = resume(at, ZERO);
+    var tap = tap_of(lo());
+    for (var q = lo(); q < hi(); q++) {
+        let i = reaching(p, tap);
+        if (i >= 0) {
+            sum += x0((plane + q) * out_volume() + u32(i));
         }
+        tap = next_tap(tap);
     }
     return sum;
+}
+
+fn compute0(at: u32) -> ACC {
+    return total(at);
 }
 
 // ---- padded
@@ -216,68 +349,66 @@ fn padded_taps(d: u32, o: i32) -> i32 {
     return min(max((room + step - 1) / step, 0), w_kernel(d));
 }
 
+// Taps of window o on elements.
+fn real_taps(d: u32, o: i32) -> i32 {
+    let step = mi(d * 7u + 4u);
+    let start = w_at(d, o, 0);
+    let before = min(max((step - 1 - start) / step, 0), w_kernel(d));
+    let until = min(max((w_in(d) - start + step - 1) / step, 0), w_kernel(d));
+    return max(until - before, 0);
+}
+
 // ---- pool
-fn compute0(at: u32) -> ACC {
+fn total(at: u32) -> ACC {
     let o = unflatten(at % out_volume(), w_out(1u), w_out(2u));
     let plane = at / out_volume() * in_volume();
-    var acc = START;
-    var count = 0;
-    for (var kz = 0; kz < w_kernel(0u); kz++) {
-        let z = w_at(0u, o.x, kz);
-        if (!inside(z, w_in(0u))) {
-            continue;
+    var acc = resume(at, START);
+    var tap = tap_of(lo());
+    for (var q = lo(); q < hi(); q++) {
+        let i = under(o, tap);
+        if (i >= 0) {
+            let v = x0(plane + u32(i));
+            acc = STEP;
         }
-        for (var ky = 0; ky < w_kernel(1u); ky++) {
-            let y = w_at(1u, o.y, ky);
-            if (!inside(y, w_in(1u))) {
-                continue;
-            }
-            for (var kx = 0; kx < w_kernel(2u); kx++) {
-                let x = w_at(2u, o.z, kx);
-                if (!inside(x, w_in(2u))) {
-                    continue;
-                }
-                let v = x0(plane + u32((z * w_in(1u) + y) * w_in(2u) + x));
-                acc = STEP;
-                count++;
-            }
-        }
+        tap = next_tap(tap);
     }
+    return acc;
+}
+
+fn compute0(at: u32) -> ACC {
+    let o = unflatten(at % out_volume(), w_out(1u), w_out(2u));
+    let count = real_taps(0u, o.x) * real_taps(1u, o.y) * real_taps(2u, o.z);
+    let acc = total(at);
     return LAST;
 }
 
 // ---- max_pool_indices
 // The position of the greatest element in its plane, first of equals; -1 without elements.
-fn greatest(at: u32) -> i32 {
+fn total(at: u32) -> i32 {
     let o = unflatten(at % out_volume(), w_out(1u), w_out(2u));
     let plane = at / out_volume() * in_volume();
-    var best = -1;
-    for (var kz = 0; kz < w_kernel(0u); kz++) {
-        let z = w_at(0u, o.x, kz);
-        for (var ky = 0; ky < w_kernel(1u); ky++) {
-            let y = w_at(1u, o.y, ky);
-            for (var kx = 0; kx < w_kernel(2u); kx++) {
-                let x = w_at(2u, o.z, kx);
-                if (inside(z, w_in(0u)) && inside(y, w_in(1u)) && inside(x, w_in(2u))) {
-                    let p = (z * w_in(1u) + y) * w_in(2u) + x;
-                    if (best < 0) {
-                        best = p;
-                    } else {
-                        let a = x0(plane + u32(p));
-                        let b = x0(plane + u32(best));
-                        if (BETTER) {
-                            best = p;
-                        }
-                    }
+    var best = resume(at, -1);
+    var tap = tap_of(lo());
+    for (var q = lo(); q < hi(); q++) {
+        let p = under(o, tap);
+        if (p >= 0) {
+            if (best < 0) {
+                best = p;
+            } else {
+                let a = x0(plane + u32(p));
+                let b = x0(plane + u32(best));
+                if (BETTER) {
+                    best = p;
                 }
             }
         }
+        tap = next_tap(tap);
     }
     return best;
 }
 
 fn compute0(at: u32) -> ACC {
-    let best = greatest(at);
+    let best = total(at);
     if (best < 0) {
         return START;
     }
@@ -285,7 +416,7 @@ fn compute0(at: u32) -> ACC {
 }
 
 fn compute1(at: u32) -> i64 {
-    let best = greatest(at);
+    let best = total(at);
     if (best < 0) {
         return -1li;
     }
@@ -305,7 +436,7 @@ fn compute0(at: u32) -> ACC {
 THREADS unpool {
     let rank = m(0u);
     let volume = m(1u + rank * 4u);
-    for (var k = 0u; k < volume; k++) {
+    for (var k = lo(); k < hi(); k++) {
         let src = t * volume + k;
         let index = x1(src);
         var ok = index >= 0li && index <= 2147483647li;

@@ -12,6 +12,8 @@ pub struct Gpu {
     pub queue: wgpu::Queue,
     pub target: Target,
     pub timestamps: bool,
+    /// Iterations that all loops of one thread may make in one launch.
+    pub rounds: usize,
     errors: Arc<Errors>,
     modules: Mutex<HashMap<blake3::Hash, Arc<Module>>>,
     compilations: AtomicU64,
@@ -68,6 +70,7 @@ impl Gpu {
             device,
             queue,
             timestamps: want.contains(wgpu::Features::TIMESTAMP_QUERY),
+            rounds: rounds(&target),
             target,
             errors,
             modules: Mutex::default(),
@@ -172,6 +175,13 @@ impl Gpu {
         self.check().map_err(bad)?;
         Ok(Module { layout, pipelines })
     }
+}
+
+/// llvmpipe ends loops, without a word, after 65,535 iterations of all loops of one thread; elsewhere one launch should
+/// not take so long that the driver takes the device away. `KILN_WGPU_ROUNDS` sets it, so that tests need no large tensors.
+fn rounds(target: &Target) -> usize {
+    let given = std::env::var("KILN_WGPU_ROUNDS").ok().and_then(|v| v.parse().ok());
+    given.unwrap_or(if target.has("software") { 50_000 } else { 1 << 22 }).max(1)
 }
 
 /// Binding 0 holds arguments and is only read; all others are tensors.

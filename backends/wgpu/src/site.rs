@@ -1,7 +1,7 @@
 //! A region as kernels see it: an anchor, and the pointwise expression around it.
 
 use crate::kernels::Kernel;
-use kiln_backend::{BackendError, Target};
+use kiln_backend::{BackendError, Tactic, Target};
 use kiln_ir::expr::{Builder, Expr};
 use kiln_ir::{DType, Fact, Graph, Node, Op, Source, ValueId};
 use std::collections::HashMap;
@@ -121,6 +121,19 @@ impl<'a> Site<'a> {
         Some(self.graph.ty((*self.anchor?.1.inputs.get(i)?)?).dtype)
     }
 
+    /// An input of the anchor, if present.
+    pub fn input(&self, i: usize) -> Option<ValueId> {
+        self.anchor?.1.inputs.get(i).copied().flatten()
+    }
+
+    /// A stored output: of the region if it is fused, of the anchor else.
+    pub fn stored_value(&self, j: usize) -> Option<ValueId> {
+        if self.fused.is_some() {
+            return self.graph.outputs.get(j).copied();
+        }
+        self.anchor?.1.outputs.get(j).copied()
+    }
+
     /// The element type of the anchor's first input.
     pub fn first_dtype(&self) -> DType {
         self.dtype(0).unwrap_or(DType::F32)
@@ -180,6 +193,8 @@ impl<'a> Site<'a> {
 pub struct Cx<'a> {
     /// The anchor's operator; `None` in a region without one.
     pub op: Option<&'a Op>,
+    /// How it runs.
+    pub tactic: &'a Tactic,
     /// Facts of the anchor's inputs.
     pub inputs: Vec<Option<&'a Fact>>,
     /// Facts of the anchor's outputs.
@@ -188,6 +203,10 @@ pub struct Cx<'a> {
     pub fused: bool,
     /// Does output j share its memory with input i? By (i, j).
     pub aliased: Vec<(usize, usize)>,
+    /// Iterations that all loops of one thread may make in one launch.
+    pub rounds: usize,
+    /// Elements of output 0 that one thread of a map makes.
+    pub lanes: usize,
 }
 
 impl Cx<'_> {

@@ -163,6 +163,16 @@ impl WgpuContext {
         Ok(())
     }
 
+    /// Where steps tell of their faults, with its bytes, if any of them may.
+    fn faults(&mut self) -> Result<Option<(Range, usize)>, BackendError> {
+        let loaded = self.loaded.clone();
+        let steps = &loaded.steps;
+        if steps.iter().all(|s| s.faults.is_none()) {
+            return Ok(None);
+        }
+        Ok(Some((self.memory.faults(&loaded.gpu, steps.len())?, steps.len() * 4)))
+    }
+
     fn plan(&mut self, shapes: &Shapes, step: usize, counts: bool) -> Result<Vec<Dispatch>, BackendError> {
         Planner { loaded: &self.loaded, memory: &mut self.memory, shapes }.step(step, counts)
     }
@@ -249,6 +259,9 @@ impl WgpuContext {
             from.push((r, n));
             pending.push((v, n));
         }
+        if let Some(faults) = self.faults()? {
+            from.push(faults);
+        }
         encode_copies(&loaded.gpu, &mut self.memory, &mut encoder, &from)?;
         self.submit(encoder, true)?;
         self.outputs = Some(Pending::Copied(pending));
@@ -260,6 +273,18 @@ fn tensor(ty: &kiln_ir::TensorType, bytes: Vec<u8>) -> Result<Tensor, BackendErr
     let shape = ty.static_dims().unwrap_or_default();
     Tensor::from_bytes(ty.dtype, &shape, bytes)
         .ok_or_else(|| BackendError::Internal(format!("too few bytes for {ty} came back")))
+}
+
+/// The error of the first step that told of a fault.
+fn check_faults(loaded: &Loaded, words: &[u8]) -> Result<(), BackendError> {
+    let steps = loaded.steps.iter().zip(&loaded.program.steps);
+    let found = steps.zip(words.as_chunks::<4>().0).find(|(_, w)| **w != [0; 4]);
+    found.map_or(Ok(()), |((step, planned), _)| {
+        Err(BackendError::Execution {
+            layer: planned.name.clone(),
+            message: step.faults.unwrap_or("a fault").to_owned(),
+        })
+    })
 }
 
 fn poison_buffer(loaded: &Loaded) -> Result<wgpu::Buffer, BackendError> {
@@ -278,6 +303,11 @@ impl Context for WgpuContext {
         self.outputs = None;
         self.upload(inputs, shapes)?;
         self.poison()?;
+        if let Some((r, _)) = self.faults()? {
+            let mut encoder = self.encoder();
+            encoder.clear_buffer(&r.buffer, 0, None);
+            self.submit(encoder, false)?;
+        }
         if self.timing && self.stamps.is_none() {
             self.stamps = Some(Stamps::new(&self.loaded.gpu, self.loaded.steps.len())?);
         }
@@ -308,8 +338,12 @@ impl Context for WgpuContext {
             }
             Pending::Copied(list) => {
                 let loaded = self.loaded.clone();
-                let lengths: Vec<usize> = list.iter().map(|(_, n)| *n).collect();
-                let bytes = collect(&loaded.gpu, &mut self.memory, &lengths)?;
+                let faults = self.faults()?.map(|(_, n)| n);
+                let lengths: Vec<usize> = list.iter().map(|(_, n)| *n).chain(faults).collect();
+                let mut bytes = collect(&loaded.gpu, &mut self.memory, &lengths)?;
+                if faults.is_some() {
+                    check_faults(&loaded, &bytes.pop().unwrap_or_default())?;
+                }
                 let out = list.iter().zip(bytes).map(|((v, _), b)| tensor(&shapes.fact(*v).ty, b));
                 let out: Vec<Tensor> = out.collect::<Result<_, _>>()?;
                 self.outputs = Some(Pending::Taken(out.clone()));

@@ -28,6 +28,8 @@ pub struct StepKernel {
     pub fused: bool,
     /// Does it give other results at each run?
     pub random: bool,
+    /// What its faults mean.
+    pub faults: Option<&'static str>,
     /// What an assertion says when it fails.
     pub assertion: Option<String>,
     /// Are the sizes of outputs known to the device only?
@@ -72,11 +74,23 @@ impl StepKernel {
             stored: stored.into_iter().map(|v| (v, program.graph.ty(v).dtype)).collect(),
             fused: site.fused.is_some(),
             random: node.is_some_and(|n| n.op.def().traits.random),
+            faults: body.faults,
             assertion: node
                 .filter(|n| n.op.is("assertion"))
                 .map(|n| n.op.attrs().str("message").unwrap_or_default().to_owned()),
             data_dependent: node.is_some_and(|n| n.op.def().traits.data_dependent),
         })
+    }
+
+    /// How many pieces the tensor of a slot is bound in.
+    pub fn pieces(&self, slot: Slot) -> usize {
+        let same = |s: &&Slot| match (slot, **s) {
+            (Slot::Input(a, _), Slot::Input(b, _))
+            | (Slot::Extra(a, _), Slot::Extra(b, _))
+            | (Slot::Output(a, _), Slot::Output(b, _)) => a == b,
+            (a, b) => a == b,
+        };
+        self.slots.iter().filter(same).count()
     }
 
     /// Elements of an output that one thread of a map makes.

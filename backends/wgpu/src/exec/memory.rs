@@ -48,6 +48,17 @@ impl Range {
         Range { buffer: g.buffer.clone(), id: g.id, offset: 0, size: g.buffer.size() }
     }
 
+    /// The first bytes of it, in whole words of 16 bytes.
+    fn cut(self, bytes: u64) -> Range {
+        Range { size: bytes.max(16).next_multiple_of(16).min(self.size), ..self }
+    }
+
+    /// Piece `p` of a tensor that is bound in pieces of `bytes` bytes. One that a smaller tensor does not have is its end.
+    pub fn piece(self, p: u64, bytes: u64) -> Range {
+        let from = (p * bytes).min(self.size.saturating_sub(16) / bytes * bytes);
+        Range { offset: self.offset + from, size: (self.size - from).min(bytes), ..self }
+    }
+
     /// Do both start at the same byte of the same buffer?
     pub fn same_start(&self, o: &Range) -> bool {
         (self.id, self.offset) == (o.id, o.offset)
@@ -113,6 +124,7 @@ pub struct Memory {
     pub args: Option<Growing>,
     pub scratch: Option<Growing>,
     pub sizes: Option<Growing>,
+    faults: Option<Growing>,
     pub readback: Option<Growing>,
     /// Every value computed by a node has a buffer of its own.
     pub separate: bool,
@@ -128,6 +140,7 @@ impl Memory {
             args: None,
             scratch: None,
             sizes: None,
+            faults: None,
             readback: None,
             separate: false,
             allocations: 0,
@@ -165,7 +178,7 @@ impl Memory {
     /// The buffer of an input, of at least `size` bytes.
     pub fn input(&mut self, gpu: &Gpu, i: usize, size: u64) -> Result<Range, BackendError> {
         let slot = self.inputs.get_mut(i).ok_or_else(|| BackendError::Internal(format!("no input {i}")))?;
-        Self::grow(gpu, slot, &mut self.allocations, "an input", size, TENSOR)
+        Ok(Self::grow(gpu, slot, &mut self.allocations, "an input", size, TENSOR)?.cut(size))
     }
 
     pub fn args(&mut self, gpu: &Gpu, size: u64) -> Result<Range, BackendError> {
@@ -173,11 +186,18 @@ impl Memory {
     }
 
     pub fn scratch(&mut self, gpu: &Gpu, size: u64) -> Result<Range, BackendError> {
-        Self::grow(gpu, &mut self.scratch, &mut self.allocations, "scratch memory", size, TENSOR)
+        let whole = Self::grow(gpu, &mut self.scratch, &mut self.allocations, "scratch memory", size, TENSOR)?;
+        Ok(whole.cut(size))
     }
 
     pub fn sizes(&mut self, gpu: &Gpu) -> Result<Range, BackendError> {
         Self::grow(gpu, &mut self.sizes, &mut self.allocations, "sizes", 64, TENSOR)
+    }
+
+    /// A word for every step.
+    pub fn faults(&mut self, gpu: &Gpu, steps: usize) -> Result<Range, BackendError> {
+        let size = steps as u64 * 4;
+        Self::grow(gpu, &mut self.faults, &mut self.allocations, "faults", size, TENSOR)
     }
 
     pub fn readback(&mut self, gpu: &Gpu, size: u64) -> Result<Range, BackendError> {
@@ -211,11 +231,11 @@ impl Memory {
                 )));
             }
             let end = arena.buffer.size();
-            let size = size.max(16).next_multiple_of(16).min(end.saturating_sub(offset));
+            let size = bytes.max(16).next_multiple_of(16).min(end.saturating_sub(offset));
             return Ok(Range { buffer: arena.buffer.clone(), id: arena.id, offset, size });
         }
         let mut slot = self.own.remove(&v);
-        let r = Self::grow(gpu, &mut slot, &mut self.allocations, "a tensor", bytes, TENSOR);
+        let r = Self::grow(gpu, &mut slot, &mut self.allocations, "a tensor", bytes, TENSOR).map(|r| r.cut(bytes));
         self.own.extend(slot.map(|g| (v, g)));
         r
     }

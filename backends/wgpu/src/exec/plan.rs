@@ -1,10 +1,12 @@
 //! From a step and the shapes of a run to dispatches.
 
 use super::device::Loaded;
+use super::kernel::StepKernel;
 use super::memory::{Memory, Range};
 use crate::kernels::{Grid, Launch, word};
 use crate::site::Cx;
-use crate::wgsl::{MAP_THREADS, Slot};
+use crate::wgsl::array::piece_bytes;
+use crate::wgsl::{HEADER_WORDS, MAP_THREADS, Slot};
 use kiln_backend::{BackendError, Shapes};
 use kiln_ir::ValueId;
 
@@ -30,6 +32,10 @@ pub fn fold(groups: u64) -> Result<(u32, u32), BackendError> {
     let y = groups.div_ceil(x.max(1));
     if y > FOLD {
         return Err(BackendError::Unsupported(format!("a dispatch of {groups} workgroups")));
+    }
+    // Threads are counted in 32 bits, those of the last row beyond the grid too.
+    if x * y * MAP_THREADS > 1 << 32 {
+        return Err(BackendError::Unsupported(format!("a dispatch of {groups} workgroups of {MAP_THREADS}")));
     }
     Ok((x as u32, y as u32))
 }
@@ -81,10 +87,13 @@ impl Planner<'_> {
             .collect();
         let cx = Cx {
             op: k.anchor.and_then(|n| self.loaded.program.graph.get(n)).map(|n| &n.op),
+            tactic: &self.loaded.program.steps[index].tactic,
             inputs: k.inputs.iter().map(|v| v.map(|v| self.shapes.fact(v))).collect(),
             outputs: k.results.iter().map(|&v| self.shapes.fact(v)).collect(),
             fused: k.fused,
             aliased,
+            rounds: self.loaded.gpu.rounds,
+            lanes: k.lanes(0) as usize,
         };
         let launches = (k.kernel.launch)(&cx)?;
         let mut out = Vec::new();
@@ -94,6 +103,7 @@ impl Planner<'_> {
         Ok(out)
     }
 
+    /// Makes a dispatch of a launch, unless it is empty.
     fn dispatch(
         &mut self,
         step: usize,
@@ -117,33 +127,38 @@ impl Planner<'_> {
         if groups == 0 {
             return Ok(None);
         }
-        let mut args = vec![word(count as usize)?, 0];
+        let extra = word(HEADER_WORDS + launch.words.len())?;
+        let mut args = vec![word(count as usize)?, extra, launch.span.0, launch.span.1, word(step)?];
         args.extend(&launch.words);
-        args[1] = args.len() as u32;
         args.extend(self.extra_words(step)?);
+        let limit = self.loaded.gpu.target.memory.max_binding;
+        // Pieces but the last of a tensor in several bindings are full; a tensor in one is bound as a whole.
+        let piece = |k: &StepKernel, slot: &Slot, p: usize, r: Range| {
+            if k.pieces(*slot) == 1 { r } else { r.piece(p as u64, piece_bytes(limit)) }
+        };
         let mut ranges = Vec::new();
         for slot in k.slots.iter().skip(1) {
             let gpu = &self.loaded.gpu;
             ranges.push(match *slot {
                 Slot::Args => continue,
-                Slot::Input(i) => {
+                Slot::Input(i, p) => {
                     let i = launch.swap.filter(|s| s.0 == i).map_or(i, |s| s.1);
-                    inputs.get(i).cloned().flatten().ok_or_else(lost)?
+                    piece(k, slot, p, inputs.get(i).cloned().flatten().ok_or_else(lost)?)
                 }
-                Slot::Extra(e) => {
+                Slot::Extra(e, p) => {
                     let v = *k.extras.get(e).ok_or_else(lost)?;
-                    self.place(v)?
+                    piece(k, slot, p, self.place(v)?)
                 }
-                Slot::Output(j) => match outputs.get(j).cloned().flatten() {
-                    Some(r) => r,
+                Slot::Output(j, p) => match outputs.get(j).cloned().flatten() {
+                    Some(r) => piece(k, slot, p, r),
                     // While sizes are counted nothing is written there.
                     None => self.memory.sizes(gpu)?,
                 },
                 Slot::Scratch => self.memory.scratch(gpu, launch.scratch.max(16))?,
                 Slot::Sizes => self.memory.sizes(gpu)?,
+                Slot::Faults => self.memory.faults(gpu, self.loaded.steps.len())?,
             });
         }
-        let limit = self.loaded.gpu.target.memory.max_binding;
         if let Some(r) = ranges.iter().find(|r| r.size > limit) {
             let name = &self.loaded.program.steps[step].name;
             return Err(BackendError::Unsupported(format!(

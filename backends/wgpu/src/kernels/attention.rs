@@ -1,8 +1,9 @@
 //! Attention: scores, softmax and weighted sum, one pass each, with the weights in scratch memory.
 
+use super::long::repeated;
 use super::template::{fill, sections};
 use super::{Body, Entry, Grid, Kernel, Launch, plain, words};
-use crate::site::{Cx, Site, op_error};
+use crate::site::{Cx, Site, op_error, unsupported};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ir::ops::util::broadcast_strides;
@@ -94,9 +95,33 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let count = |shape: &[usize]| shape.iter().map(|&d| d as u64).product::<u64>();
     let rows = (batch * heads * queries) as u64;
     let scores = count(&qk);
-    let grids = [scores, rows, rows * v_size as u64, count(&keys), count(&values), scores];
-    let launches = grids.into_iter().enumerate();
-    Ok(launches
-        .map(|(k, n)| Launch::map(k, w.clone()).on(Grid::Threads(n)).scratch((scores * 4).max(4)))
-        .collect())
+    // Loops that are not split: over a head for each score, three over the keys of a row.
+    let longest = size.max(total.div_ceil(64) * 3 + 128);
+    if longest > cx.rounds {
+        return unsupported(format!(
+            "attention over {total} keys with heads of {size}: loops of {longest} iterations, {} are possible",
+            cx.rounds
+        ));
+    }
+    let threads = Grid::Threads;
+    let grids = [
+        threads(scores),
+        Grid::Groups(rows),
+        threads(rows * v_size as u64),
+        threads(count(&keys)),
+        threads(count(&values)),
+        threads(scores),
+    ];
+    let mut out = Vec::new();
+    for (k, grid) in grids.into_iter().enumerate() {
+        let launch = Launch::map(k, w.clone()).on(grid).scratch((scores * 4).max(4));
+        if k == 2 {
+            out.extend(repeated(cx, &launch, (total, 1), rows * v_size as u64 * 4)?);
+        } else {
+            out.push(launch);
+        }
+    }
+    // All bind the scratch memory at its largest.
+    let bytes = out.iter().map(|l| l.scratch).max().unwrap_or(0);
+    Ok(out.into_iter().map(|l| l.scratch(bytes)).collect())
 }

@@ -1,10 +1,12 @@
 //! Convolution whose taps are moved by data.
 
+use super::long::{continued, summing};
 use super::template::{fill, section};
 use super::window::{axis_words, shared};
-use super::{Body, Kernel, Launch, plain, words};
+use super::{Body, Entry, Kernel, Launch, plain, words};
 use crate::site::{Cx, Site, op_error};
 use kiln_backend::{BackendError, Tactic};
+use kiln_ir::DType;
 use kiln_ir::ops::{conv, window};
 
 const TEXT: &str = include_str!("../../../../shaders/deform.wgsl");
@@ -22,7 +24,8 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let bias = if site.dtype(3).is_some() { "x3(ch)" } else { "0.0" };
     let mask = if site.dtype(4).is_some() { "x4(slot * out_volume() + flat)" } else { "1.0" };
     let text = shared().to_owned() + section(TEXT, "deform_conv");
-    Ok(Body::map(fill(&text, &[("BIAS", bias), ("MASK", mask)])))
+    let code = fill(&text, &[("BIAS", bias), ("MASK", mask)]) + &summing(DType::F32);
+    Ok(Body { code, entries: vec![Entry::Map(0), Entry::Partial("partial")], scratch: true, ..Body::default() })
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -33,5 +36,6 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let mut w = axis_words(&axes)?;
     let per_group = x[1].div_ceil(moved).max(1);
     w.extend(words([x[1], k[0], k[1], (k[0] / groups).max(1), moved, per_group, x.len() - 2])?);
-    Ok(vec![Launch::map(0, w)])
+    // A tap takes loops over the dimensions, and over the corners of a cell and their dimensions.
+    continued(cx, w, k[1..].iter().product(), 1 + 3 + 8 * 4)
 }

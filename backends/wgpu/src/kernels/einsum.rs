@@ -1,10 +1,12 @@
 //! Sums of products under labels, and Fourier transforms.
 
+use super::long::{continued, summing};
 use super::template::{fill, sections};
-use super::{Body, Kernel, Launch, plain, word, words};
+use super::{Body, Entry, Kernel, Launch, plain, word, words};
 use crate::site::{Cx, Site, op_error};
 use crate::wgsl::types::{register, zero};
 use kiln_backend::{BackendError, Tactic};
+use kiln_ir::DType;
 use kiln_ir::ops::einsum::walk;
 
 const TEXT: &str = include_str!("../../../../shaders/einsum.wgsl");
@@ -41,7 +43,7 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         ("ZERO", zero(t)),
         ("PRODUCT", &*product.join(" * ")),
     ];
-    Ok(Body::map(fill(&sections(TEXT, &["einsum"]), &pairs)))
+    Ok(long_map(fill(&sections(TEXT, &["einsum"]), &pairs), t))
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -56,15 +58,27 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     w.push(word(plan.inner.len())?);
     w.extend(words(plan.inner.iter().copied())?);
     w.extend(words(plan.within.into_iter().flatten())?);
-    w.push(word(plan.inner.iter().product())?);
-    Ok(vec![Launch::map(0, w)])
+    // An index takes a loop over dimensions, and that one over inputs.
+    let cost = 1 + plan.inner.len() * (1 + shapes.len());
+    continued(cx, w, plan.inner.iter().product(), cost)
 }
 
 fn dft_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let inverse = site.op()?.attrs().bool("inverse").map_err(op_error)?;
     let (sign, scaled) = if inverse { ("1.0", "r / f32(n)") } else { ("-1.0", "r") };
     let code = fill(&sections(SPECTRUM, &["fourier", "dft"]), &[("SIGN", sign), ("SCALED", scaled)]);
-    Ok(Body::map(code))
+    Ok(long_map(code, DType::F32))
+}
+
+/// A map that continues from launch to launch, keeping numbers of type `t`.
+fn long_map(code: String, t: DType) -> Body {
+    let entries = vec![Entry::Map(0), Entry::Partial("partial")];
+    Body { code: code + &summing(t), entries, scratch: true, ..Body::default() }
+}
+
+/// Iterations for an element of a transform of length `n`: products of large numbers modulo n take a loop.
+fn turn(n: usize) -> usize {
+    if n <= 1 << 16 { 1 } else { 33 }
 }
 
 fn dft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -75,12 +89,13 @@ fn dft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let n = one(cx.ints(1)?).map_or(x[axis], |n| n.max(0) as usize);
     let last = x.len() - 1;
     let inner = x[axis + 1..last].iter().product();
-    Ok(vec![Launch::map(0, words([n, n.min(x[axis]), x[axis], y[axis], inner, x[last]])?)])
+    let counted = n.min(x[axis]);
+    continued(cx, words([n, counted, x[axis], y[axis], inner, x[last]])?, counted, turn(n))
 }
 
 fn stft_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let window = if site.dtype(2).is_some() { "select(0.0, x2(t), t < m(7u))" } else { "1.0" };
-    Ok(Body::map(fill(&sections(SPECTRUM, &["fourier", "stft"]), &[("WINDOW", window)])))
+    Ok(long_map(fill(&sections(SPECTRUM, &["fourier", "stft"]), &[("WINDOW", window)]), DType::F32))
 }
 
 fn stft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -89,5 +104,5 @@ fn stft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let step = one(cx.ints(1)?).unwrap_or(1);
     let window = if cx.has(2) { cx.shape(2)?[0] } else { 0 };
     let n = one(cx.ints(3)?).unwrap_or(if cx.has(2) { window } else { x[1] });
-    Ok(vec![Launch::map(0, words([n, n, x[1], y[2], y[1], x[2], step, window])?)])
+    continued(cx, words([n, n, x[1], y[2], y[1], x[2], step, window])?, n, turn(n))
 }

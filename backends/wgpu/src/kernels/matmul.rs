@@ -1,9 +1,13 @@
-//! Matrix products: a naive kernel for every type, a tiled one for floats.
+//! Matrix products: tiles of workgroup memory, blocks of registers, packed products of bytes, and one thread an element.
 
-use super::{Body, Entry, Grid, Kernel, Launch, plain, words};
+use super::long::{continued, summing};
+use super::template::{fill, sections};
+use super::tile::{Unrolled, block_body, block_of, block_tactics, launches, tile_body, tile_of, tile_tactics};
+use super::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
 use crate::site::{Cx, Site, op_error, unsupported};
-use crate::wgsl::{ENTRY_ARGS, types};
+use crate::wgsl::types;
 use kiln_backend::{BackendError, Tactic};
+use kiln_ir::DType;
 use kiln_ir::ops::util::broadcast_strides;
 
 const TEXT: &str = include_str!("../../../../shaders/matmul.wgsl");
@@ -13,54 +17,110 @@ pub const KERNELS: &[Kernel] = &[
         name: "matmul.tiled",
         ops: &["matmul"],
         epilogue: true,
-        tactics: tiled_tactics,
-        source: |site, _| tiled_source(site),
+        tactics: |site| tile_tactics(site, "matmul.tiled"),
+        source: tiled_source,
         launch: tiled_launch,
+    },
+    Kernel {
+        name: "matmul.dot",
+        ops: &["matmul"],
+        epilogue: true,
+        tactics: |site| bytes(site).map(|_| block_tactics("matmul.dot")),
+        source: dot_source,
+        launch: |cx| block_launch(cx, 4, 6),
+    },
+    Kernel {
+        name: "matmul.block",
+        ops: &["matmul"],
+        epilogue: true,
+        tactics: |_| Ok(block_tactics("matmul.block")),
+        source: block_source,
+        launch: |cx| block_launch(cx, 1, 1),
     },
     Kernel {
         name: "matmul.naive",
         ops: &["matmul"],
         epilogue: true,
         tactics: |_| plain("matmul.naive"),
-        source: |site, _| Ok(Body::map(part(site, "// ---- naive", Some("// ---- tiled")))),
-        launch: |cx| Ok(vec![Launch::map(0, geometry(cx)?.words)]),
+        source: naive_source,
+        launch: |cx| {
+            let g = geometry(cx)?;
+            continued(cx, g.words, g.k, 1)
+        },
     },
 ];
 
-fn part(site: &Site<'_>, from: &str, to: Option<&str>) -> String {
-    let (shared, rest) = TEXT.split_once("// ---- naive").unwrap_or((TEXT, ""));
-    let body = if from == "// ---- naive" { rest } else { rest.split_once(from).map_or("", |p| p.1) };
-    let body = to.and_then(|to| body.split_once(to)).map_or(body, |p| p.0);
+/// These sections under what all share.
+fn text(names: &[&str]) -> String {
+    TEXT.split_once("// ---- ").map_or("", |p| p.0).to_owned() + &sections(TEXT, names)
+}
+
+fn naive_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let t = site.out_dtype(0);
-    (shared.to_owned() + body)
-        .replace("ENTRY_ARGS", ENTRY_ARGS)
-        .replace("ACC", types::register(t))
-        .replace("ZERO", types::zero(t))
+    let code = fill(&text(&["naive"]), &[("ACC", types::register(t)), ("ZERO", types::zero(t))]);
+    let entries = vec![Entry::Map(0), Entry::Partial("partial")];
+    Ok(Body { code: code + &summing(t), entries, scratch: true, ..Body::default() })
 }
 
-fn tiled_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
-    if !site.out_dtype(0).is_float() {
-        return unsupported("tiles of integers");
-    }
-    if site.target.numbers.get("workgroup_threads").is_none_or(|&n| n < 256) {
-        return unsupported("workgroups of fewer than 256 threads");
-    }
-    plain("matmul.tiled")
+fn tiled_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
+    Ok(tile_body(site, &text(&["sums", "tiled"]), tile_of(t)?, &[]))
 }
 
-fn tiled_source(site: &Site<'_>) -> Result<Body, BackendError> {
-    let code = part(site, "// ---- tiled", None);
-    Ok(Body { code, entries: vec![Entry::Free("tiled")], ..Body::default() })
+fn block_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
+    let text = text(&["sums", "offsets", "elements", "block"]);
+    Ok(block_body(site, &text, block_of(t)?, &elements("LEFT * RIGHT"), &[("DEPTH", "1u")]))
+}
+
+/// Operands loaded by `left` and `right`.
+fn elements(product: &'static str) -> Unrolled {
+    Unrolled { left: "left(ROW, k)", right: "right(COLUMN, k)", product }
+}
+
+/// Types of two operands of bytes.
+pub fn bytes(site: &Site<'_>) -> Result<(DType, DType), BackendError> {
+    match (site.dtype(0), site.dtype(1)) {
+        (Some(a @ (DType::I8 | DType::U8)), Some(b @ (DType::I8 | DType::U8))) => Ok((a, b)),
+        _ => unsupported("packed products of other types than i8 and u8"),
+    }
+}
+
+/// The product of four packed pairs, LEFT and RIGHT. A u8 beside an i8 is moved down by 128, which is added again.
+pub fn dot(a: DType, b: DType) -> &'static str {
+    let (a, b) = (a == DType::I8, b == DType::I8);
+    match (a, b) {
+        (true, true) => "dot4I8Packed(LEFT, RIGHT)",
+        (false, false) => "bitcast<i32>(dot4U8Packed(LEFT, RIGHT))",
+        (false, true) => "dot4I8Packed(LEFT ^ 0x80808080u, RIGHT) + 128 * dot4I8Packed(0x01010101u, RIGHT)",
+        (true, false) => "dot4I8Packed(LEFT, RIGHT ^ 0x80808080u) + 128 * dot4I8Packed(LEFT, 0x01010101u)",
+    }
+}
+
+fn dot_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
+    let (a, b) = bytes(site)?;
+    let text = text(&["sums", "offsets", "packed", "block"]);
+    Ok(block_body(site, &text, block_of(t)?, &elements(dot(a, b)), &[("DEPTH", "4u")]))
 }
 
 struct Geometry {
     words: Vec<u32>,
-    groups: u64,
+    m: usize,
+    n: usize,
+    k: usize,
+    batch: usize,
 }
 
 fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let g = geometry(cx)?;
-    Ok(vec![Launch::map(0, g.words).on(Grid::Groups(g.groups))])
+    let (g, t) = (geometry(cx)?, tile_of(cx.tactic)?);
+    let groups = t.groups(g.m, g.n, g.batch);
+    launches(cx, Launch::map(0, g.words).on(Grid::Groups(groups)), g.k, (t.k, 1))
+}
+
+fn block_launch(cx: &Cx<'_>, step: usize, cost: usize) -> Result<Vec<Launch>, BackendError> {
+    let (g, (m, n)) = (geometry(cx)?, block_of(cx.tactic)?);
+    let threads = g.m.div_ceil(m) as u64 * g.n.div_ceil(n) as u64 * g.batch as u64;
+    // Packing bytes takes a loop for every row and column.
+    let cost = if step > 1 { cost * (m + n) } else { cost };
+    launches(cx, Launch::map(0, g.words).on(Grid::Threads(threads)), g.k, (step, cost))
 }
 
 fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {
@@ -79,8 +139,10 @@ fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {
     w.extend(words(batch.iter().copied())?);
     w.extend(words(scaled(ba, m * k))?);
     w.extend(words(scaled(bb, k * n))?);
-    let tiles = m.div_ceil(64) * n.div_ceil(64) * batch.iter().product::<usize>();
-    Ok(Geometry { words: w, groups: tiles as u64 })
+    // Lines along k that lie in whole words, for packed products.
+    let whole = |along: usize, across: usize| along == 1 && across % 4 == 0 && k % 4 == 0;
+    w.push(word(usize::from(whole(ca.1, ra.1)) + 2 * usize::from(whole(rb.1, cb.1)))?);
+    Ok(Geometry { words: w, m, n, k, batch: batch.iter().product() })
 }
 
 /// Rows and columns of an operand as (size, stride), and its batch dimensions. A vector is a row on the left and a

@@ -2,11 +2,14 @@
 
 mod affine;
 mod attention;
+mod conv;
 mod deform;
 mod einsum;
 mod host;
+mod long;
 mod matmul;
 mod moves;
+mod norm;
 mod pointwise;
 mod recurrent;
 mod reduce;
@@ -15,8 +18,10 @@ mod sample;
 mod scatter;
 mod select;
 mod sequence;
+mod sort;
 mod template;
 mod text;
+mod tile;
 mod window;
 
 use crate::site::{Cx, Site};
@@ -41,8 +46,8 @@ pub struct Kernel {
 /// The part of a kernel's text that its family writes.
 ///
 /// The frame gives it for each bound input i: `x<i>(at) -> value`, and `near<i>(at) -> i32`, the nearest number of 32
-/// bits; for output j: `emit<j>(at, value)`, `ry<j>(at)`; arguments `m(k)`; `scratch` and `sizes` (arrays of u32) where
-/// asked for.
+/// bits, and `w<i>(at)`, a word of packed elements; for output j: `emit<j>(at, value)`, `ry<j>(at)`; arguments `m(k)`; `scratch` and `sizes` (arrays of u32) where
+/// asked for; `lo()` and `hi()`, the span of the launch.
 #[derive(Default)]
 pub struct Body {
     /// Functions.
@@ -55,6 +60,8 @@ pub struct Body {
     pub scratch: bool,
     /// Does it tell sizes to the host?
     pub sizes: bool,
+    /// Does it find errors, and call `fault()` for them? What the error says.
+    pub faults: Option<&'static str>,
 }
 
 /// One entry point.
@@ -63,6 +70,8 @@ pub enum Entry {
     Map(usize),
     /// A function of this name in the text.
     Free(&'static str),
+    /// The same, writing no outputs.
+    Partial(&'static str),
 }
 
 /// One dispatch.
@@ -76,6 +85,8 @@ pub struct Launch {
     pub grid: Grid,
     /// Binds another input in the place of one: (place, input).
     pub swap: Option<(usize, usize)>,
+    /// What `lo()` and `hi()` give: mostly the rounds of a loop that this launch makes.
+    pub span: (u32, u32),
     /// Scratch memory in bytes.
     pub scratch: u64,
     /// Runs before the sizes of data-dependent outputs are read.
@@ -96,12 +107,17 @@ pub enum Grid {
 impl Launch {
     /// Entry `entry`, which is a map.
     pub fn map(entry: usize, words: Vec<u32>) -> Launch {
-        Launch { entry, words, grid: Grid::Output, swap: None, scratch: 0, counts: false }
+        Launch { entry, words, grid: Grid::Output, swap: None, span: (0, 0), scratch: 0, counts: false }
     }
 
     /// Another grid.
     pub fn on(self, grid: Grid) -> Launch {
         Launch { grid, ..self }
+    }
+
+    /// With another span.
+    pub fn span(self, lo: usize, hi: usize) -> Result<Launch, BackendError> {
+        Ok(Launch { span: (word(lo)?, word(hi)?), ..self })
     }
 
     /// With scratch memory.
@@ -123,11 +139,13 @@ pub const FAMILIES: &[&[Kernel]] = &[
     pointwise::KERNELS,
     affine::KERNELS,
     attention::KERNELS,
+    conv::KERNELS,
     deform::KERNELS,
     einsum::KERNELS,
     host::KERNELS,
     matmul::KERNELS,
     moves::KERNELS,
+    norm::KERNELS,
     recurrent::KERNELS,
     reduce::KERNELS,
     rows::KERNELS,

@@ -2,7 +2,7 @@
 
 use super::template::{fill, section};
 use super::{Body, Entry, Grid, Kernel, Launch, plain, words};
-use crate::site::{Cx, Site, op_error};
+use crate::site::{Cx, Site, op_error, unsupported};
 use crate::wgsl::expr::float;
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::ops::rnn::activations;
@@ -48,10 +48,10 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         let _ = writeln!(cases, "        case {i}u: {{ return {}; }}", activation(name, a, b));
     }
     let flag = |name: &str| op.attrs().bool(name).unwrap_or(false);
-    let (gates, first) = match op.name() {
-        "lstm" => ("4u", ""),
-        "gru" => ("3u", section(TEXT, "gru_first")),
-        _ => ("1u", ""),
+    let (gates, first, first_loop) = match op.name() {
+        "lstm" => ("4u", "", ""),
+        "gru" => ("3u", section(TEXT, "gru_first"), section(TEXT, "gru_loop")),
+        _ => ("1u", "", ""),
     };
     let (reset, recurrent) = if flag("linear_before_reset") {
         ("r", "bitcast<f32>(scratch[reset + j]) * of_state(d, 2u, j, old_h)")
@@ -64,7 +64,7 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         "activate(d, 0u, gate(d, 2u, j, x, old_h) + peep(d, 2u, j) * c)"
     };
     let text = TEXT.split_once("// ---- ").map_or("", |p| p.0);
-    let parts = [("FIRST", first), ("CELL", section(TEXT, op.name())), ("CASES", &*cases)];
+    let parts = [("FIRST_LOOP", first_loop), ("FIRST", first), ("CELL", section(TEXT, op.name())), ("CASES", &*cases)];
     let words = [
         ("GATESu", gates),
         ("ACTIVATIONSu", &*format!("{}u", all.len() / dirs)),
@@ -81,11 +81,9 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         ("LAST", if op.is("lstm") { "emit2(row + j, bitcast<f32>(scratch[cell + j]));" } else { "" }),
     ];
     let code = fill(&fill(text, &parts), &words);
-    Ok(Body { code, entries: vec![Entry::Free("recur")], scratch: true, ..Body::default() })
+    let entries = ["recur", "wide_start", "wide_reset", "wide_step", "wide_accept", "wide_finish"];
+    Ok(Body { code, entries: entries.map(Entry::Free).into(), scratch: true, ..Body::default() })
 }
-
-/// Iterations of all loops of one thread in one launch at most: llvmpipe ends loops, without a word, after 65,535.
-const MAX_ITERATIONS: usize = 50_000;
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let a = cx.op()?.attrs();
@@ -97,15 +95,37 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let mut w = words([steps, dirs, batch, x[2], hidden, usize::from(first), usize::from(backward)])?;
     w.push((a.float("clip").map_err(op_error)? as f32).to_bits());
     let groups = (dirs * batch) as u64;
-    // Gates, rows of a thread, elements of a product.
-    let iterations = 4 * hidden.div_ceil(64) * (x[2] + hidden + 2);
-    let chunk = (MAX_ITERATIONS / iterations.max(1)).max(1);
+    let scratch = groups * hidden as u64 * 16;
+    // Gates, and elements of their products.
+    let element = 4 * (x[2] + hidden + 2);
+    let rows = hidden.div_ceil(64);
+    // What comes before the first step and behind the last one.
+    let around = 2 * rows + 8;
+    if (element + 3) * rows + around > cx.rounds {
+        return wide(cx, w, steps, element, groups * hidden as u64, scratch);
+    }
+    let launch = Launch::map(0, w).on(Grid::Groups(groups)).scratch(scratch);
+    let chunk = ((cx.rounds - around) / ((element + 3) * rows).max(1)).max(1);
     let starts = (0..steps.max(1)).step_by(chunk);
-    starts
-        .map(|from| {
-            let bounds = words([from, (from + chunk).min(steps)])?;
-            let launch = Launch::map(0, [w.clone(), bounds].concat());
-            Ok(launch.on(Grid::Groups(groups)).scratch(groups * hidden as u64 * 16))
-        })
-        .collect()
+    starts.map(|from| launch.clone().span(from, (from + chunk).min(steps))).collect()
+}
+
+/// Launches for each part of each step.
+fn wide(
+    cx: &Cx<'_>,
+    w: Vec<u32>,
+    steps: usize,
+    element: usize,
+    threads: u64,
+    scratch: u64,
+) -> Result<Vec<Launch>, BackendError> {
+    let op = cx.op()?;
+    if element > cx.rounds {
+        return unsupported(format!("{} with loops of {element} iterations, {} are possible", op.name(), cx.rounds));
+    }
+    let parts: &[usize] = if op.is("gru") { &[2, 3, 4] } else { &[3, 4] };
+    let of_step = |k: usize| parts.iter().map(move |&entry| (entry, k));
+    let all = std::iter::once((1, 0)).chain((0..steps).flat_map(of_step)).chain([(5, steps)]);
+    let launch = |(entry, k)| Launch::map(entry, w.clone()).on(Grid::Threads(threads)).scratch(scratch).span(k, k + 1);
+    all.map(launch).collect()
 }

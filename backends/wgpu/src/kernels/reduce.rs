@@ -1,5 +1,6 @@
 //! Reductions: one thread a result, or one workgroup a result.
 
+use super::long::{continued, repeated, spans, state, summing};
 use super::template::{fill, section};
 use super::{Body, Entry, Grid, Kernel, Launch, affine::coalesce, plain, word, words};
 use crate::site::{Cx, Site, op_error, unsupported};
@@ -19,7 +20,7 @@ pub const KERNELS: &[Kernel] = &[
         epilogue: true,
         tactics: group_tactics,
         source: |site, _| source(site, "group"),
-        launch: |cx| launch(cx, true),
+        launch: grouped,
     },
     Kernel {
         name: "reduce.serial",
@@ -27,7 +28,7 @@ pub const KERNELS: &[Kernel] = &[
         epilogue: true,
         tactics: |_| plain("reduce.serial"),
         source: |site, _| source(site, "serial"),
-        launch: |cx| launch(cx, false),
+        launch: serial,
     },
 ];
 
@@ -122,46 +123,92 @@ fn source(site: &Site<'_>, variant: &str) -> Result<Body, BackendError> {
     let t = site.out_dtype(0);
     let op = reduce_op(site)?;
     let w = of(op, t, site.target.has("i64"));
-    let shift = if op == ReduceOp::LogSumExp { section(TEXT, "shift") } else { "" };
-    let infinite = result("top", DType::F32, t);
+    let shifted = op == ReduceOp::LogSumExp;
     let shared = TEXT.split_once("// ---- serial").map_or("", |p| p.0);
-    let text = (shared.to_owned() + section(TEXT, variant)).replace("SHIFT", shift);
-    let code = fill(
-        &text.replace("INFINITE", &infinite),
-        &[
-            ("REG", register(t)),
-            ("ACC", register(w.acc)),
-            ("START", &w.start),
-            ("STEP", &w.step),
-            ("MERGE", &w.merge),
-            ("LAST", &w.last),
-        ],
-    );
-    let entry = if variant == "group" { Entry::Free("rows") } else { Entry::Map(0) };
-    Ok(Body { code, entries: vec![entry], inputs: Some(vec![0]), ..Body::default() })
+    let shift = match (variant, shifted) {
+        ("group", _) => "",
+        (_, true) => section(TEXT, "shift"),
+        _ => section(TEXT, "no_shift"),
+    };
+    let text = shared.to_owned() + shift + section(TEXT, variant);
+    let infinite = if shifted { format!("if (is_nan(top) || is_inf(top)) {{ return {}; }}", result("top", DType::F32, t)) } else { String::new() };
+    let pairs = [
+        ("INFINITE", &*infinite),
+        ("REG", register(t)),
+        ("ACC", register(w.acc)),
+        ("START", &w.start),
+        ("STEP", &w.step),
+        ("MERGE", &w.merge),
+        ("LAST", &w.last),
+    ];
+    let code = fill(&text, &pairs);
+    let (code, entries) = if variant == "group" {
+        (state(w.acc) + &code, ["rows", "part", "join"].map(Entry::Free).into())
+    } else {
+        let mut entries = vec![Entry::Map(0), Entry::Partial("partial")];
+        entries.extend(shifted.then_some(Entry::Partial("greatest")));
+        (summing(w.acc) + &code, entries)
+    };
+    Ok(Body { code, entries, inputs: Some(vec![0]), scratch: true, ..Body::default() })
 }
 
-fn launch(cx: &Cx<'_>, group: bool) -> Result<Vec<Launch>, BackendError> {
+/// The words of a reduction, its results, the elements of each, and the iterations that one of them takes.
+fn geometry(cx: &Cx<'_>) -> Result<(Vec<u32>, usize, usize, usize), BackendError> {
     let x = cx.shape(0)?;
     let mask = mask(cx.op()?.attrs(), cx.ints(1)?.as_deref(), x.len()).map_err(op_error)?;
     let own = strides(&x);
     let mut w = Vec::new();
-    let mut results = 1;
+    let (mut results, mut elements, mut cost) = (1, 1, 1);
     for reduced in [false, true] {
         let axes: Vec<usize> = (0..x.len()).filter(|&i| mask[i] == reduced).collect();
         let dims: Vec<usize> = axes.iter().map(|&i| x[i]).collect();
         let by: Vec<i64> = axes.iter().map(|&i| own[i] as i64).collect();
         let count: usize = dims.iter().product();
         let (dims, by) = coalesce(&dims, &by);
+        cost = 1 + dims.len();
         w.push(word(dims.len())?);
         w.extend(words(dims)?);
         w.extend(by.iter().map(|&s| s as u32));
         if reduced {
             w.push(word(count)?);
+            elements = count;
         } else {
             results = count;
         }
     }
-    let launch = Launch::map(0, w);
-    Ok(vec![if group { launch.on(Grid::Groups(results as u64)) } else { launch }])
+    Ok((w, results, elements, cost))
+}
+
+fn serial(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (mut w, results, n, cost) = geometry(cx)?;
+    if ReduceOp::of(cx.op()?.attrs()).map_err(op_error)? != ReduceOp::LogSumExp {
+        return continued(cx, w, n, cost);
+    }
+    // Sums first, then what they are shifted by.
+    w.push(word(results * 2)?);
+    let bytes = results as u64 * 12;
+    let greatest = Launch::map(2, w.clone()).on(Grid::Threads(results as u64)).scratch(bytes);
+    let mut out = repeated(cx, &greatest, (n, cost), 0)?;
+    out.extend(continued(cx, w, n, cost)?.into_iter().map(|l| l.scratch(bytes)));
+    Ok(out)
+}
+
+/// Elements of a part of a result at most.
+const PART: usize = 64 * 4096;
+
+fn grouped(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (w, results, n, cost) = geometry(cx)?;
+    // The tree takes a few iterations too.
+    let lane = (cx.rounds.saturating_sub(16) / cost).clamp(1, PART / 64);
+    let parts = n.div_ceil(lane * 64);
+    if parts <= 1 {
+        return Ok(vec![Launch::map(0, w).on(Grid::Groups(results as u64))]);
+    }
+    spans(cx, parts.div_ceil(64), 1)?.get(1).map_or(Ok(()), |_| {
+        unsupported(format!("a reduction of {n} elements in {parts} parts"))
+    })?;
+    let all = (results * parts) as u64;
+    let part = Launch::map(1, w.clone()).on(Grid::Groups(all)).scratch(all * 8);
+    let join = Launch::map(2, w).on(Grid::Groups(results as u64)).scratch(all * 8);
+    Ok(vec![part.span(lane * 64, parts)?, join.span(lane * 64, parts)?])
 }

@@ -1,13 +1,13 @@
-//! Operators on rows: softmax, norms, scans, orders.
+//! Operators on rows: greatest elements, scans, orders, determinants.
 
+use super::long::{continued, repeated, state, summing};
 use super::template::{fill, sections};
-use super::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
+use super::{Body, Entry, Grid, Kernel, Launch, plain, sort, word, words};
 use crate::site::{Cx, Site, op_error};
 use crate::wgsl::types::register;
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ir::infer::normalize_axis;
-use kiln_ir::ops::util::broadcast_strides;
 
 const TEXT: &str = include_str!("../../../../shaders/rows.wgsl");
 
@@ -24,29 +24,12 @@ const fn kernel(
 }
 
 pub const KERNELS: &[Kernel] = &[
-    kernel(
-        "softmax",
-        &["softmax"],
-        |_, _| free(&["tree", "softmax"], &[("RESULT", "kexp(x0(at) - top) / sum")]),
-        |cx| lines(cx, Lines::Groups),
-    ),
-    kernel(
-        "log_softmax",
-        &["log_softmax"],
-        |_, _| free(&["tree", "softmax"], &[("RESULT", "(x0(at) - top) - klog(sum)")]),
-        |cx| lines(cx, Lines::Groups),
-    ),
-    kernel("hardmax", &["hardmax"], |_, _| free(&["hardmax"], &[]), |cx| lines(cx, Lines::Threads)),
-    kernel("lp_norm", &["lp_norm"], lp_source, |cx| lines(cx, Lines::Groups)),
-    kernel("layer_norm", &["layer_norm"], |s, _| layer_source(s, "layer_norm"), layer),
-    kernel("rms_norm", &["rms_norm"], |s, _| layer_source(s, "rms_norm"), layer),
-    kernel("group_norm", &["group_norm"], |_, _| free(&["tree", "group_norm"], &[]), group),
+    kernel("hardmax", &["hardmax"], |_, _| Ok(long_map("hardmax", &[], DType::I32)), hardmax),
     kernel("batch_norm", &["batch_norm"], |_, _| map("batch_norm", &[]), batch),
-    kernel("lrn", &["lrn"], |_, _| map("lrn", &[]), lrn),
-    kernel("argreduce", &["argmax", "argmin"], arg_source, |cx| lines(cx, Lines::Map)),
+    kernel("lrn", &["lrn"], |_, _| Ok(long_map("lrn", &[], DType::F32)), lrn),
+    kernel("argreduce", &["argmax", "argmin"], arg_source, arg),
     kernel("cumulative", &["cumulative"], cumulative_source, cumulative),
     kernel("topk", &["topk"], topk_source, topk),
-    kernel("ragged_softmax", &["ragged_softmax"], ragged_source, ragged),
     kernel("det", &["det"], det_source, det),
 ];
 
@@ -59,61 +42,34 @@ fn map(name: &str, pairs: &[(&str, &str)]) -> Result<Body, BackendError> {
     Ok(Body::map(fill(&sections(TEXT, &[name]), pairs)))
 }
 
-/// What works on a line.
-enum Lines {
-    Groups,
-    Threads,
-    Map,
+/// A map that continues from launch to launch, keeping a number of type `t`.
+fn long_map(name: &str, pairs: &[(&str, &str)], t: DType) -> Body {
+    let code = summing(t) + &fill(&sections(TEXT, &[name]), pairs);
+    let entries = vec![Entry::Map(0), Entry::Partial("partial")];
+    Body { code, entries, scratch: true, ..Body::default() }
 }
 
-/// Lines along the attribute "axis": elements of a line, and of what lies inside the axis.
-fn lines(cx: &Cx<'_>, by: Lines) -> Result<Vec<Launch>, BackendError> {
+/// Lines along an axis: the words (elements of a line, and of what lies inside the axis), and the number of lines.
+fn along(x: &[usize], axis: usize) -> Result<(Vec<u32>, usize), BackendError> {
+    let lines = x.iter().product::<usize>().checked_div(x[axis]).unwrap_or(0);
+    Ok((words([x[axis], x[axis + 1..].iter().product()])?, lines))
+}
+
+fn hardmax(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let x = cx.shape(0)?;
     let axis = super::moves::axis(cx, x.len())?;
-    along(&x, axis, by)
+    let (w, lines) = along(&x, axis)?;
+    let bytes = lines as u64 * 4;
+    let find = Launch::map(1, w.clone()).on(Grid::Threads(lines as u64)).scratch(bytes);
+    let mut out = repeated(cx, &find, (x[axis], 1), 0)?;
+    out.push(Launch::map(0, w).scratch(bytes));
+    Ok(out)
 }
 
-fn along(x: &[usize], axis: usize, by: Lines) -> Result<Vec<Launch>, BackendError> {
-    let total: usize = x.iter().product();
-    let count = total.checked_div(x[axis]).unwrap_or(0) as u64;
-    let launch = Launch::map(0, words([x[axis], x[axis + 1..].iter().product()])?);
-    Ok(vec![match by {
-        Lines::Groups => launch.on(Grid::Groups(count)),
-        Lines::Threads => launch.on(Grid::Threads(count)),
-        Lines::Map => launch,
-    }])
-}
-
-fn lp_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let square = site.op()?.attrs().int("p").map_err(op_error)? == 2;
-    let (term, norm) = if square { ("v * v", "sqrt") } else { ("abs(v)", "f32") };
-    free(&["tree", "lp_norm"], &[("TERM", term), ("NORM", norm)])
-}
-
-fn layer_source(site: &Site<'_>, name: &str) -> Result<Body, BackendError> {
-    let scale = if site.dtype(1).is_some() { "y = y * x1(spread(2u, 1u, at)); " } else { "" };
-    let bias = if site.dtype(2).is_some() { "y = y + x2(spread(2u, 2u, at));" } else { "" };
-    let several = site.stored().len() > 1;
-    let statistics = if several { "if (l == 0u) { emit1(group, mean); emit2(group, inverse); }" } else { "" };
-    free(&["tree", "spread", name], &[("AFFINE", &format!("{scale}{bias}")), ("STATISTICS", statistics)])
-}
-
-fn layer(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+fn arg(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let x = cx.shape(0)?;
     let axis = super::moves::axis(cx, x.len())?;
-    let n: usize = x[axis..].iter().product();
-    let count: usize = x[..axis].iter().product();
-    let mut w = vec![word(n)?, epsilon(cx)?, word(x.len())?];
-    w.extend(words(x.iter().copied())?);
-    for i in [1, 2] {
-        let by = if cx.has(i) { broadcast_strides(&cx.shape(i)?, &x) } else { vec![0; x.len()] };
-        w.extend(words(by)?);
-    }
-    Ok(vec![Launch::map(0, w).on(Grid::Groups(count as u64))])
-}
-
-fn epsilon(cx: &Cx<'_>) -> Result<u32, BackendError> {
-    attr(cx, "epsilon")
+    continued(cx, along(&x, axis)?.0, x[axis], 1)
 }
 
 /// A float attribute as a word.
@@ -121,23 +77,10 @@ fn attr(cx: &Cx<'_>, name: &str) -> Result<u32, BackendError> {
     Ok((cx.op()?.attrs().float(name).map_err(op_error)? as f32).to_bits())
 }
 
-fn group(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let x = cx.shape(0)?;
-    let inner: usize = x[2..].iter().product();
-    let groups = match cx.op()?.attrs().int("groups").map_err(op_error)? {
-        0 => x[1],
-        n => n as usize,
-    };
-    let n = x[1].checked_div(groups).unwrap_or(0) * inner;
-    let count = if n == 0 { 0 } else { x[0] * groups };
-    let w = vec![word(n)?, epsilon(cx)?, word(inner)?, word(x[1])?];
-    Ok(vec![Launch::map(0, w).on(Grid::Groups(count as u64))])
-}
-
 fn batch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let x = cx.shape(0)?;
     let inner = x.iter().skip(2).product();
-    Ok(vec![Launch::map(0, vec![word(inner)?, word(x.get(1).copied().unwrap_or(1))?, epsilon(cx)?])])
+    Ok(vec![Launch::map(0, vec![word(inner)?, word(x.get(1).copied().unwrap_or(1))?, attr(cx, "epsilon")?])])
 }
 
 fn lrn(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -147,7 +90,7 @@ fn lrn(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let alpha = a.float("alpha").map_err(op_error)? / size as f64;
     let mut w = words([x[2..].iter().product(), x[1], ((size - 1) / 2) as usize, (size / 2) as usize])?;
     w.extend([(alpha as f32).to_bits(), attr(cx, "beta")?, attr(cx, "bias")?]);
-    Ok(vec![Launch::map(0, w)])
+    continued(cx, w, x[1].min(size as usize), 1)
 }
 
 fn arg_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -161,7 +104,7 @@ fn arg_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     };
     let last = op.attrs().bool("select_last").map_err(op_error)?;
     let replaces = if last { "!better(a, b)" } else { "better(b, a)" };
-    let mut body = map("argreduce", &[("REPLACES", replaces)])?;
+    let mut body = long_map("argreduce", &[("REPLACES", replaces)], DType::I32);
     let r = register(t);
     body.code = format!("fn better(a: {r}, b: {r}) -> bool {{ return {better}; }}\n") + &body.code;
     Ok(body)
@@ -174,7 +117,7 @@ fn cumulative_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> 
     let exclusive = a.bool("exclusive").map_err(op_error)?;
     let r = register(site.out_dtype(0));
     let start = format!("{r}({})", u8::from(prod));
-    free(
+    let mut body = free(
         &["cumulative"],
         &[
             ("START", &start),
@@ -182,13 +125,18 @@ fn cumulative_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> 
             ("PLACE", if reverse { "(n - 1u - k)" } else { "k" }),
             ("STORED", if exclusive { "acc" } else { "next" }),
         ],
-    )
+    )?;
+    body.code = state(site.out_dtype(0)) + &body.code;
+    body.scratch = true;
+    Ok(body)
 }
 
 fn cumulative(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let x = cx.shape(0)?;
     let axis = cx.ints(1)?.and_then(|v| v.first().copied()).unwrap_or(0);
-    along(&x, normalize_axis(axis, x.len(), "axis").map_err(op_error)?, Lines::Threads)
+    let axis = normalize_axis(axis, x.len(), "axis").map_err(op_error)?;
+    let (w, lines) = along(&x, axis)?;
+    repeated(cx, &Launch::map(0, w).on(Grid::Threads(lines as u64)), (x[axis], 1), lines as u64 * 8)
 }
 
 fn topk_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -200,32 +148,30 @@ fn topk_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         (true, false) => "a > b",
         (false, false) => "a < b",
     };
-    let mut body = free(&["topk"], &[])?;
     let r = register(t);
-    body.code = format!("fn before(a: {r}, b: {r}) -> bool {{ return {before}; }}\n") + &body.code;
-    Ok(body)
+    let order = format!("fn precedes(a: {r}, b: {r}) -> bool {{ return {before}; }}\n");
+    let text = sort::text().to_owned() + &sections(TEXT, &["topk", "topk_sorted"]);
+    let entries = sort::ENTRIES.into_iter().chain([Entry::Free("rows"), Entry::Free("take")]).collect();
+    Ok(Body { code: order + &fill(&text, &[]), entries, scratch: true, ..Body::default() })
 }
+
+/// Rows of more elements are sorted.
+const RANKED: usize = 4096;
 
 fn topk(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (x, out) = (cx.shape(0)?, cx.out_shape(0)?);
     let axis = super::moves::axis(cx, x.len())?;
-    let n: usize = x.iter().product();
-    let w = words([x[axis], x[axis + 1..].iter().product(), out[axis]])?;
-    Ok(vec![Launch::map(0, w).on(Grid::Threads(n as u64))])
-}
-
-fn ragged_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let (low, high) = match site.dtype(1) {
-        Some(DType::I64) => ("0li", "2147483647li"),
-        _ => ("0", "2147483647"),
-    };
-    free(&["tree", "ragged_softmax"], &[("LOW", low), ("HIGH", high)])
-}
-
-fn ragged(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let x = cx.shape(0)?;
-    let Some((&n, lead)) = x.split_last() else { return Ok(Vec::new()) };
-    Ok(vec![Launch::map(0, vec![word(n)?]).on(Grid::Groups(lead.iter().product::<usize>() as u64))])
+    let (n, count) = (x[axis], x.iter().product::<usize>());
+    let w = words([n, sort::width(n), x[axis + 1..].iter().product(), out[axis]])?;
+    if n <= RANKED.min(cx.rounds) {
+        return Ok(vec![Launch::map(2, w).on(Grid::Threads(count as u64))]);
+    }
+    let rows = count / n;
+    let mut all = sort::launches(&w, rows, n)?;
+    let taken = out.iter().product::<usize>() as u64;
+    all.push(Launch::map(3, w).on(Grid::Threads(taken)));
+    let bytes = (rows * sort::width(n)) as u64 * 4;
+    Ok(all.into_iter().map(|l| l.scratch(bytes)).collect())
 }
 
 fn det_source(_: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -236,7 +182,10 @@ fn det_source(_: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
 fn det(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let x = cx.shape(0)?;
     let count: usize = cx.out_shape(0)?.iter().product();
-    let bytes = x.iter().product::<usize>() as u64 * 4;
-    let n = word(x.last().copied().unwrap_or(0))?;
-    Ok(vec![Launch::map(0, vec![n]).on(Grid::Threads(count as u64)).scratch(bytes)])
+    let n = x.last().copied().unwrap_or(0);
+    let bytes = (x.iter().product::<usize>() + count) as u64 * 4;
+    let launch = Launch::map(0, vec![word(n)?]).on(Grid::Groups(count as u64)).scratch(bytes);
+    // A column takes a search, a swap, and the rows of a thread; the copy before the first one takes less.
+    let cost = n + n / 64 + 2 + n.div_ceil(64) * (n + 1);
+    repeated(cx, &launch, (n, cost * 2), 0)
 }

@@ -1,9 +1,10 @@
 //! Operators whose output sizes depend on data. A first pass lists what is kept in scratch memory and tells how much
 //! it is; the rest runs when the host knows.
 
+use super::long::repeated;
 use super::template::{fill, section, sections};
-use super::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
-use crate::site::{Cx, Site, op_error};
+use super::{Body, Entry, Grid, Kernel, Launch, plain, sort, word, words};
+use crate::site::{Cx, Site, op_error, unsupported};
 use crate::wgsl::types::register;
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
@@ -32,10 +33,36 @@ pub const KERNELS: &[Kernel] = &[
     kernel("assertion", &["assertion"], assertion_source, assertion),
 ];
 
-/// A first pass, which lists, and these entries after it.
-fn body(code: String, first: &[&'static str], maps: usize) -> Body {
-    let entries = first.iter().map(|n| Entry::Free(n)).chain((0..maps).map(Entry::Map)).collect();
+/// A body whose free entries run before the sizes are known, and whose maps run after that.
+fn body(code: String, first: Vec<Entry>, maps: usize) -> Body {
+    let entries = first.into_iter().chain((0..maps).map(Entry::Map)).collect();
     Body { code, entries, scratch: true, sizes: true, ..Body::default() }
+}
+
+/// The entries of `list`.
+const LIST: [Entry; 3] = [Entry::Partial("count_runs"), Entry::Partial("add_up"), Entry::Partial("write_list")];
+
+/// Numbers in a run of `n`.
+fn run(cx: &Cx<'_>, n: usize) -> usize {
+    // So that one workgroup can add up the counts.
+    256.max(n >> 20).min(cx.rounds)
+}
+
+/// Launches of the entries of `list`, from number `entry` on, over `n` numbers that take `cost` iterations each.
+fn list(cx: &Cx<'_>, entry: usize, w: &[u32], n: usize, cost: usize) -> Result<Vec<Launch>, BackendError> {
+    let each = (run(cx, n) / cost).max(1);
+    let runs = n.div_ceil(each);
+    if each * cost > cx.rounds || runs.div_ceil(64) * 2 + 64 > cx.rounds {
+        return unsupported(format!("{} over {n} elements of {cost} iterations", cx.op()?.name()));
+    }
+    let grids = [Grid::Threads(runs as u64), Grid::Groups(1), Grid::Threads(runs as u64)];
+    let one = |(k, grid)| Launch::map(entry + k, w.to_vec()).on(grid).span(n, each);
+    grids.into_iter().enumerate().map(one).collect()
+}
+
+/// Words of scratch memory for the counts of `list`.
+fn counts(cx: &Cx<'_>, n: usize, cost: usize) -> usize {
+    n.div_ceil((run(cx, n) / cost).max(1))
 }
 
 /// Launches before and after the sizes are known; the latter only once all shapes are.
@@ -61,7 +88,7 @@ fn nonzero_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         _ => "x0(i) != 0",
     };
     let keep = format!("fn keep(i: u32) -> bool {{ return {test}; }}\n");
-    Ok(body(keep + &fill(&sections(TEXT, &["list", "nonzero"]), &[]), &["list"], 1))
+    Ok(body(keep + &fill(&sections(TEXT, &["list", "list_first", "nonzero"]), &[]), LIST.into(), 1))
 }
 
 fn nonzero(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -70,20 +97,20 @@ fn nonzero(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         x = vec![1];
     }
     let n: usize = x.iter().product();
-    let list = Launch::map(0, vec![word(n)?]).on(Grid::Groups(1));
+    let first = list(cx, 0, &[], n, 1)?;
     let maps = || {
         let mut w = words([cx.out_shape(0)?[1], x.len()])?;
         w.extend(words(strides(&x))?);
         w.extend(words(x.iter().copied())?);
-        Ok(vec![Launch::map(1, w)])
+        Ok(vec![Launch::map(3, w)])
     };
-    phases(cx, vec![list], maps, n as u64 * 4)
+    phases(cx, first, maps, (n + counts(cx, n, 1)) as u64 * 4)
 }
 
 fn compress_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let keep = "fn keep(i: u32) -> bool { return x1(i); }\n".to_owned();
     let pairs = [("REG", register(site.out_dtype(0)))];
-    Ok(body(keep + &fill(&sections(TEXT, &["list", "compress"]), &pairs), &["list"], 1))
+    Ok(body(keep + &fill(&sections(TEXT, &["list", "list_first", "compress"]), &pairs), LIST.into(), 1))
 }
 
 /// The slices of x: how many along the axis, elements after it and before it.
@@ -100,13 +127,13 @@ fn slices(cx: &Cx<'_>) -> Result<[usize; 3], BackendError> {
 fn compress(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let [n, inner, outer] = slices(cx)?;
     let n = n.min(cx.shape(1)?.iter().product());
-    let list = Launch::map(0, vec![word(n)?]).on(Grid::Groups(1));
+    let first = list(cx, 0, &[], n, 1)?;
     let maps = || {
         let [whole, ..] = slices(cx)?;
         let kept = cx.out_shape(0)?.iter().product::<usize>().checked_div(inner * outer).unwrap_or(0);
-        Ok(vec![Launch::map(1, words([inner, kept, whole])?)])
+        Ok(vec![Launch::map(3, words([inner, kept, whole])?)])
     };
-    phases(cx, vec![list], maps, n as u64 * 4)
+    phases(cx, first, maps, (n + counts(cx, n, 1)) as u64 * 4)
 }
 
 fn unique_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -118,25 +145,47 @@ fn unique_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         _ => ("a == b", "a < b"),
     };
     let order = format!(
-        "fn same(a: {r}, b: {r}) -> bool {{ return {same}; }}\nfn before(a: {r}, b: {r}) -> bool {{ return {before}; }}\n"
+        "fn same(a: {r}, b: {r}) -> bool {{ return {same}; }}\nfn less(a: {r}, b: {r}) -> bool {{ return {before}; }}\n"
     );
     let sorted = site.op()?.attrs().bool("sorted").map_err(op_error)?;
-    let sort = if sorted { section(TEXT, "sort") } else { "" };
-    let text = sections(TEXT, &["unique", "unique_maps"]);
-    Ok(body(order + &fill(&text, &[("REG", r), ("SORT", sort)]), &["distinct"], 4))
+    let mut entries: Vec<Entry> = sort::ENTRIES.into_iter().chain(LIST).collect();
+    entries.extend([Entry::Partial("tell_which"), Entry::Partial("arrange")]);
+    entries.extend((!sorted).then_some(Entry::Partial("count_firsts")));
+    let arranged = if sorted { "unique_sorted" } else { "unique_found" };
+    let text = sections(TEXT, &["list", "unique", arranged, "unique_maps"]) + sort::text();
+    Ok(body(order + &fill(&text, &[("REG", r)]), entries, 4))
 }
 
 fn unique(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let [n, inner, outer] = slices(cx)?;
-    let w = words([n, inner, outer])?;
-    let list = Launch::map(0, w.clone()).on(Grid::Threads(1));
+    let sorted = cx.op()?.attrs().bool("sorted").map_err(op_error)?;
+    let w = words([n, sort::width(n), inner, outer])?;
+    let cost = inner * outer + 1;
+    if 2 * cost > cx.rounds {
+        return unsupported(format!("slices of {} elements, {} are possible", cost - 1, cx.rounds / 2));
+    }
+    let on = |entry, threads: usize| Launch::map(entry, w.clone()).on(Grid::Threads(threads as u64));
+    let mut first = sort::launches(&w, 1, n)?;
+    let listed = list(cx, 2, &w, n, cost)?;
+    let spans = listed.first().map_or((0, 1), |l| l.span);
+    first.extend(listed.iter().cloned());
+    first.push(on(5, n));
+    if sorted {
+        first.push(on(6, n));
+    } else {
+        // The counts of first ones are added up like those of the list, and are as many.
+        let again = listed.iter().map(|l| Launch { entry: [7, 3, 6][l.entry - 2], ..l.clone() });
+        first.extend(again.map(|l| Launch { span: spans, ..l }));
+    }
     let maps = || {
         let count = cx.out_shape(1)?.iter().product();
-        let mut w = w;
+        let mut w = w.clone();
         w.push(word(count)?);
-        Ok((1..5).map(|entry| Launch::map(entry, w.clone())).collect())
+        let from = if sorted { 7 } else { 8 };
+        Ok((from..from + 4).map(|entry| Launch::map(entry, w.clone())).collect())
     };
-    phases(cx, vec![list], maps, n as u64 * 16)
+    let scratch = sort::width(n) + 4 * n + counts(cx, n, cost);
+    phases(cx, first, maps, scratch as u64 * 4)
 }
 
 fn nms_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -147,19 +196,20 @@ fn nms_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     };
     let place = |i: &str| {
         if site.rank(0) == Some(4) {
-            format!("((t / m(1u) * n + {i}) * m(1u) + t % m(1u)) * 4u")
+            format!("((t / m(3u) * n + {i}) * m(3u) + t % m(3u)) * 4u")
         } else {
-            format!("(t / m(1u) * n + {i}) * 4u")
+            format!("(t / m(3u) * n + {i}) * 4u")
         }
     };
     let least = site.anchor.is_some_and(|(_, n)| n.inputs.get(4).is_some_and(Option::is_some));
     let pairs = [
         ("CORNERS", corners),
-        ("BOX", &place("best")),
-        ("OTHER", &place("other")),
+        ("BOX", &place("i")),
         ("SCORE", if least { "s > mf(6u)" } else { "true" }),
     ];
-    Ok(body(fill(section(TEXT, "nms"), &pairs), &["pick", "count"], 1))
+    let entries = sort::ENTRIES.into_iter().chain([Entry::Partial("pick"), Entry::Partial("count")]);
+    let text = section(TEXT, "nms").to_owned() + sort::text();
+    Ok(body(fill(&text, &pairs), entries.collect(), 1))
 }
 
 fn nms(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -169,15 +219,18 @@ fn nms(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let most = cx.ints(2)?.and_then(|v| v.first().copied()).unwrap_or(0).clamp(0, count as i64) as usize;
     let topk = cx.op()?.attrs().int("topk_limit").map_err(op_error)?;
     let limit = if topk > 0 { (topk as usize).min(count) } else { count };
-    let mut w = words([batch, classes, count, most, limit])?;
+    let rows = batch * classes;
+    let width = sort::width(count);
+    let mut w = words([count, width, batch, classes, most])?;
     w.push((one(cx.floats(3)?).unwrap_or(0.0) as f32).to_bits());
     w.push((one(cx.floats(4)?).unwrap_or(0.0) as f32).to_bits());
-    let all = (batch * classes) as u64;
-    let first = vec![
-        Launch::map(0, w.clone()).on(Grid::Threads(all)),
-        Launch::map(1, w.clone()).on(Grid::Threads(1)),
-    ];
-    phases(cx, first, || Ok(vec![Launch::map(2, w)]), all * (most as u64 + 2) * 4)
+    let mut first = sort::launches(&w, rows, count)?;
+    let pick = Launch::map(2, w.clone()).on(Grid::Groups(rows as u64));
+    first.extend(repeated(cx, &pick, (limit, 1 + most.div_ceil(64)), 0)?);
+    let add = Launch::map(3, w.clone()).on(Grid::Threads(1));
+    first.extend(repeated(cx, &add, (rows, 1), 0)?);
+    let scratch = rows * (width + most + 2);
+    phases(cx, first, || Ok(vec![Launch::map(4, w)]), scratch as u64 * 4)
 }
 
 fn assertion_source(_: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -188,6 +241,9 @@ fn assertion_source(_: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
 /// Counts what is false; the context reads the count and makes the error.
 fn assertion(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let n: usize = cx.shape(0)?.iter().product();
-    let launch = Launch::map(0, vec![word(n)?]).on(Grid::Groups(1));
-    Ok(vec![Launch { counts: true, ..launch }])
+    let launch = Launch { counts: true, ..Launch::map(0, Vec::new()).on(Grid::Groups(1)) };
+    // Rounds of 64 elements; the last one of a launch adds up 64 threads.
+    let all = repeated(cx, &launch, (n.div_ceil(64), 2), 0)?;
+    let elements = |k: u32| (k as usize * 64).min(n) as u32;
+    Ok(all.into_iter().map(|l| Launch { span: (elements(l.span.0), elements(l.span.1)), ..l }).collect())
 }

@@ -1,5 +1,6 @@
 //! Losses, rotary embedding and cache updates.
 
+use super::long::repeated;
 use super::template::{fill, sections};
 use super::{Body, Entry, Grid, Kernel, Launch, plain, words};
 use crate::site::{Cx, Site, op_error};
@@ -43,7 +44,11 @@ fn loss_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         "sum" => ("nll_all", "sum"),
         _ => ("nll_all", "select(sum / weights, cf(0x7fc00000u), weights == 0.0)"),
     };
-    Ok(Body::map(fill(&sections(TEXT, &["nll_loss", part]), &[("WEIGHT", weight), ("ALL", all)])))
+    let code = fill(&sections(TEXT, &["nll_loss", part]), &[("WEIGHT", weight), ("ALL", all)]);
+    if part == "nll_each" {
+        return Ok(Body::map(code));
+    }
+    Ok(Body { code, entries: vec![Entry::Free("all")], scratch: true, ..Body::default() })
 }
 
 fn loss(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -54,7 +59,20 @@ fn loss(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     // A target beyond 32 bits is no class, whether ignored or not.
     let ignored = attrs.int("ignore_index").map_err(op_error)?;
     w.push(ignored.clamp(-i64::from(i32::MAX), i64::from(i32::MAX)) as i32 as u32);
-    Ok(vec![Launch::map(0, w)])
+    if attrs.str("reduction").map_err(op_error)? == "none" {
+        return Ok(vec![Launch::map(0, w)]);
+    }
+    let count: usize = target.iter().product();
+    let launch = Launch::map(0, w).on(Grid::Groups(1));
+    // Rounds of 64 targets; the last launch sums up 64 threads.
+    let all = repeated(cx, &launch, (count.div_ceil(64) + 64, 1), 64 * 12)?;
+    let targets = |n: u32| (n as usize * 64).min(count) as u32;
+    let cut = all.into_iter().map(|l| Launch { span: (targets(l.span.0), targets(l.span.1)), ..l });
+    let mut out: Vec<Launch> = cut.filter(|l| l.span.0 < l.span.1).collect();
+    if out.is_empty() {
+        out.push(launch.scratch(16));
+    }
+    Ok(out)
 }
 
 fn rotary_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {

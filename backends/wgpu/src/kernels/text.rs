@@ -1,11 +1,13 @@
 //! Counts of n-grams.
 
+use super::long::{continued, summing};
 use super::template::{fill, section};
-use super::{Body, Kernel, Launch, plain, word, words};
-use crate::site::{Cx, Site, op_error};
+use super::{Body, Entry, Kernel, Launch, plain, word, words};
+use crate::site::{Cx, Site, op_error, unsupported};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ir::ops::tfidf::counted;
+use std::collections::BTreeMap;
 
 const TEXT: &str = include_str!("../../../../shaders/text.wgsl");
 
@@ -23,7 +25,8 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         "idf" => "select(0.0, weight, found > 0u)",
         _ => "weight * f32(found)",
     };
-    Ok(Body::map(fill(section(TEXT, "tfidf"), &[("SAME", same), ("RESULT", result)])))
+    let code = fill(section(TEXT, "tfidf"), &[("SAME", same), ("RESULT", result)]) + &summing(DType::I32);
+    Ok(Body { code, entries: vec![Entry::Map(0), Entry::Partial("partial")], scratch: true, ..Body::default() })
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -32,6 +35,10 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let skips = a.int("max_skip").map_err(op_error)?.clamp(0, 1 << 30);
     let grams = counted(a).map_err(op_error)?;
     let weights = a.floats("weights").map_err(op_error)?;
+    let (each, once) = cost(&grams, last(&x), skips as usize);
+    if once * cx.lanes > cx.rounds / 2 {
+        return unsupported(format!("a loop of {once} iterations over n-grams, {} are possible", cx.rounds / 2));
+    }
     let mut w =
         words([last(&x), last(&out), skips as usize, grams.len(), usize::from(!weights.is_empty()), 0])?;
     for (items, slot) in grams {
@@ -40,5 +47,21 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     }
     w[5] = word(w.len())?;
     w.extend(weights.iter().map(|&x| (x as f32).to_bits()));
-    Ok(vec![Launch::map(0, w)])
+    // Half of a launch may be spent on looking at all n-grams.
+    continued(cx, w, last(&x), each * 2)
 }
+
+/// Iterations of one output: for each place of a row, and for each launch.
+fn cost(grams: &[(&[i64], usize)], len: usize, skips: usize) -> (usize, usize) {
+    let mut of_slot: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    for (items, slot) in grams {
+        let n = items.len();
+        let distances = if n == 1 { 1 } else { (skips + 1).min(len / (n - 1).max(1) + 1) };
+        let (each, once) = of_slot.entry(*slot).or_default();
+        *each += distances * (1 + n);
+        *once += distances;
+    }
+    let most = of_slot.values().fold((1, 0), |a, b| (a.0.max(b.0), a.1.max(b.1)));
+    (most.0, most.1 + grams.len())
+}
+

@@ -1,5 +1,6 @@
 //! Sliding windows: convolution, its transpose, pooling.
 
+use super::long::{continued, repeated, summing};
 use super::template::{fill, sections};
 use super::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
 use crate::site::{Cx, Site, op_error, unsupported};
@@ -9,7 +10,7 @@ use kiln_backend::{BackendError, Tactic};
 use kiln_ir::ops::pool::PoolOp;
 use kiln_ir::ops::util::strides;
 use kiln_ir::ops::window::{Axis, dims, known};
-use kiln_ir::ops::{col2im, conv, conv_transpose, max_unpool, pool};
+use kiln_ir::ops::{col2im, conv_transpose, max_unpool, pool};
 use kiln_ir::{DType, Dim};
 
 const TEXT: &str = include_str!("../../../../shaders/window.wgsl");
@@ -27,22 +28,6 @@ const fn kernel(
 }
 
 pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        name: "conv.tiled",
-        ops: &["conv"],
-        epilogue: true,
-        tactics: tiled_tactics,
-        source: |site, _| Ok(Body { entries: vec![Entry::Free("tiled")], ..sums(site, "conv_tiled") }),
-        launch: conv_tiled,
-    },
-    Kernel {
-        name: "conv.direct",
-        ops: &["conv"],
-        epilogue: true,
-        tactics: |_| plain("conv.direct"),
-        source: |site, _| Ok(sums(site, "conv")),
-        launch: |cx| Ok(vec![Launch::map(0, conv_words(cx)?.0)]),
-    },
     kernel("conv_transpose", &["conv_transpose"], |s, _| Ok(sums(s, "conv_transpose")), transposed),
     kernel("col2im", &["col2im"], |s, _| Ok(sums(s, "col2im")), col2im_launch),
     kernel("pool", &["pool"], pool_source, pool_launch),
@@ -50,8 +35,9 @@ pub const KERNELS: &[Kernel] = &[
     Kernel { epilogue: false, ..kernel("max_unpool", &["max_unpool"], unpool_source, unpool) },
 ];
 
-fn text(names: &[&str], pairs: &[(&str, &str)]) -> String {
-    fill(&(shared().to_owned() + &sections(TEXT, names)), pairs)
+/// These sections under what all share.
+pub fn text(names: &[&str]) -> String {
+    shared().to_owned() + &sections(TEXT, names)
 }
 
 /// The functions that read the words of [`axis_words`].
@@ -60,29 +46,22 @@ pub fn shared() -> &'static str {
 }
 
 /// Kernels that sum products.
-fn sums(site: &Site<'_>, name: &str) -> Body {
+pub fn sums(site: &Site<'_>, name: &str) -> Body {
     let t = site.out_dtype(0);
     let bias = if site.dtype(2).is_some() && name != "col2im" { "x2(ch)" } else { zero(t) };
-    Body::map(text(&[name], &[("ACC", register(t)), ("ZERO", zero(t)), ("BIAS", bias)]))
+    let pairs = [("ACC", register(t)), ("ZERO", zero(t)), ("BIAS", bias)];
+    long_map(fill(&text(&[name]), &pairs), t)
 }
 
-fn tiled_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
-    if !site.out_dtype(0).is_float() {
-        return unsupported("tiles of integers");
-    }
-    if site.target.numbers.get("workgroup_threads").is_none_or(|&n| n < 256) {
-        return unsupported("workgroups of fewer than 256 threads");
-    }
-    // A group of few output channels leaves most of a tile empty.
-    let few = site.anchor.and_then(|(_, n)| {
-        let w = site.graph.ty((*n.inputs.get(1)?)?).dims.first()?.as_const()?;
-        Some(w / n.op.attrs().int("groups").ok()?.max(1) < 8)
-    });
-    if few == Some(true) {
-        unsupported("tiles for fewer than 8 channels of a group")
-    } else {
-        plain("conv.tiled")
-    }
+/// A map that continues from launch to launch, with a sum of type `t`.
+fn long_map(code: String, t: DType) -> Body {
+    let entries = vec![Entry::Map(0), Entry::Partial("partial")];
+    Body { code: code + &summing(t), entries, scratch: true, ..Body::default() }
+}
+
+/// Taps of a window of all spatial dimensions.
+fn taps(kernel: &[usize]) -> usize {
+    kernel.iter().product()
 }
 
 /// Words of the windows, fewer than three led by windows of one element.
@@ -105,33 +84,13 @@ pub fn axis_words(axes: &[Axis<Dim>]) -> Result<Vec<u32>, BackendError> {
     Ok(w)
 }
 
-fn groups(cx: &Cx<'_>) -> Result<usize, BackendError> {
-    Ok(cx.op()?.attrs().int("groups").map_err(op_error)?.max(1) as usize)
-}
-
-/// Words of a convolution, and the number of tiles.
-fn conv_words(cx: &Cx<'_>) -> Result<(Vec<u32>, u64), BackendError> {
-    let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
-    let axes = conv::geometry(cx.op()?.attrs(), &dims(&x), &dims(&k)).map_err(op_error)?;
-    let g = groups(cx)?;
-    let rows = k[0] / g;
-    let mut w = axis_words(&axes)?;
-    w.extend(words([x[1], k[0], k[1], rows])?);
-    let columns: usize = y[2..].iter().product();
-    Ok((w, (rows.div_ceil(64) * columns.div_ceil(64) * x[0] * g) as u64))
-}
-
-fn conv_tiled(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let (w, tiles) = conv_words(cx)?;
-    Ok(vec![Launch::map(0, w).on(Grid::Groups(tiles))])
-}
-
 fn transposed(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
     let axes = conv_transpose::geometry(cx.op()?.attrs(), &dims(&x), &dims(&k)).map_err(op_error)?;
+    let groups = cx.op()?.attrs().int("groups").map_err(op_error)?.max(1) as usize;
     let mut w = axis_words(&axes)?;
-    w.extend(words([x[1], y[1], k[1], x[1] / groups(cx)?])?);
-    Ok(vec![Launch::map(0, w)])
+    w.extend(words([x[1], y[1], k[1], x[1] / groups])?);
+    continued(cx, w, x[1] / groups * taps(&k[2..]), 1)
 }
 
 fn col2im_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -141,7 +100,12 @@ fn col2im_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         return unsupported(format!("{} spatial dimensions", block.len()));
     }
     let axes = col2im::geometry(cx.op()?.attrs(), &dims(&y[2..]), &block).map_err(op_error)?;
-    Ok(vec![Launch::map(0, axis_words(&axes)?)])
+    continued(cx, axis_words(&axes)?, kernel_taps(&axes)?, 1)
+}
+
+/// Taps of windows.
+fn kernel_taps(axes: &[Axis<Dim>]) -> Result<usize, BackendError> {
+    Ok(known(axes).map_err(op_error)?.iter().map(|a| a.kernel.max(0) as usize).product())
 }
 
 /// The value of a window without elements.
@@ -177,15 +141,16 @@ fn pool_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         PoolOp::Lp => ("0.0".into(), format!("acc + fpow(abs(v), {p})"), format!("fpow(acc, 1.0 / {p})")),
     };
     let pairs = [("ACC", register(t)), ("START", &*start), ("STEP", &*step), ("LAST", &*last)];
-    Ok(Body::map(text(&["padded", "pool"], &pairs)))
+    Ok(long_map(fill(&text(&["padded", "pool"]), &pairs), t))
 }
 
-fn pool_words(cx: &Cx<'_>) -> Result<Vec<u32>, BackendError> {
-    axis_words(&pool::geometry(cx.op()?.attrs(), &dims(&cx.shape(0)?)).map_err(op_error)?)
+fn pool_axes(cx: &Cx<'_>) -> Result<Vec<Axis<Dim>>, BackendError> {
+    pool::geometry(cx.op()?.attrs(), &dims(&cx.shape(0)?)).map_err(op_error)
 }
 
 fn pool_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    Ok(vec![Launch::map(0, pool_words(cx)?)])
+    let axes = pool_axes(cx)?;
+    continued(cx, axis_words(&axes)?, kernel_taps(&axes)?, 1)
 }
 
 fn indices_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -194,19 +159,23 @@ fn indices_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let better = if t.is_float() { "!is_nan(b) && (is_nan(a) || a > b)" } else { "a > b" };
     let order = if columns { "by_columns" } else { "by_rows" };
     let pairs = [("ACC", register(t)), ("START", &*least(t)), ("BETTER", better), ("ORDER", order)];
-    let mut body = Body::map(text(&["max_pool_indices"], &pairs));
+    let mut body = long_map(fill(&text(&["max_pool_indices"]), &pairs), DType::I32);
     body.entries.push(Entry::Map(1));
     Ok(body)
 }
 
 fn indices_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let w = pool_words(cx)?;
-    Ok(vec![Launch::map(0, w.clone()), Launch::map(1, w)])
+    let axes = pool_axes(cx)?;
+    let mut out = continued(cx, axis_words(&axes)?, kernel_taps(&axes)?, 1)?;
+    // The last launch of the first output reads what is kept, and so does that of the second.
+    let second = out.last().map(|l| Launch { entry: 2, ..l.clone() });
+    out.extend(second);
+    Ok(out)
 }
 
 fn unpool_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let t = site.out_dtype(0);
-    let code = text(&["max_unpool"], &[("ACC", register(t)), ("ZERO", zero(t))]);
+    let code = fill(&text(&["max_unpool"]), &[("ACC", register(t)), ("ZERO", zero(t))]);
     Ok(Body { code, entries: vec![Entry::Map(0), Entry::Free("unpool")], ..Body::default() })
 }
 
@@ -221,6 +190,10 @@ fn unpool(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     w.extend(words(pooled)?);
     w.extend(words(y.iter().copied())?);
     w.extend(words(strides(&y))?);
-    w.push(word(x[2..].iter().product())?);
-    Ok(vec![Launch::map(0, Vec::new()), Launch::map(1, w).on(Grid::Threads((x[0] * x[1]) as u64))])
+    let volume = x[2..].iter().product();
+    w.push(word(volume)?);
+    let launch = Launch::map(1, w).on(Grid::Threads((x[0] * x[1]) as u64));
+    let mut out = vec![Launch::map(0, Vec::new())];
+    out.extend(repeated(cx, &launch, (volume, 1 + x.len()), 0)?);
+    Ok(out)
 }

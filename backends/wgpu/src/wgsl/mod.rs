@@ -1,5 +1,6 @@
 //! Writing a kernel's module: bindings, loads and stores of every tensor, the fused expression, entry points.
 
+pub mod array;
 pub mod expr;
 mod library;
 pub mod types;
@@ -7,25 +8,28 @@ pub mod types;
 use crate::kernels::{Body, Entry};
 use crate::site::{Site, unsupported};
 use kiln_backend::BackendError;
-use kiln_ir::DType;
+use array::Array;
+use kiln_ir::{DType, ValueId};
 use std::fmt::Write;
-use types::{encode, lanes, loader, register, storer};
+use types::{encode, lanes, register, storer};
 
 /// What one binding of a kernel holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
     /// The argument words.
     Args,
-    /// An input of the anchor, by position.
-    Input(usize),
-    /// A further input of the region, by position among the extras.
-    Extra(usize),
-    /// A stored output.
-    Output(usize),
+    /// An input of the anchor, by position, and which piece of it.
+    Input(usize, usize),
+    /// A further input of the region, by position among the extras, and which piece of it.
+    Extra(usize, usize),
+    /// A stored output, and which piece of it.
+    Output(usize, usize),
     /// Scratch memory.
     Scratch,
     /// Sizes for the host.
     Sizes,
+    /// A word for each step, set by what the host answers with an error.
+    Faults,
 }
 
 /// What the first line of a module tells: how many bindings it has, and its entry points.
@@ -47,14 +51,42 @@ impl Head {
 pub fn slots(site: &Site<'_>, body: &Body) -> Vec<Slot> {
     let inputs = body.inputs.clone().unwrap_or_else(|| site.device_inputs());
     let mut out = vec![Slot::Args];
-    if site.anchor.is_some() {
-        out.extend(inputs.into_iter().map(Slot::Input));
+    let mut add = |v: Option<ValueId>, slot: &dyn Fn(usize) -> Slot| {
+        out.extend((0..pieces(site, v)).map(slot));
+    };
+    for k in inputs.into_iter().filter(|_| site.anchor.is_some()) {
+        add(site.input(k), &|p| Slot::Input(k, p));
     }
-    out.extend((0..site.extras.len()).map(Slot::Extra));
-    out.extend((0..site.stored().len()).map(Slot::Output));
+    for (k, &v) in site.extras.iter().enumerate() {
+        add(Some(v), &|p| Slot::Extra(k, p));
+    }
+    for j in 0..site.stored().len() {
+        add(site.stored_value(j), &|p| Slot::Output(j, p));
+    }
     out.extend(body.scratch.then_some(Slot::Scratch));
     out.extend(body.sizes.then_some(Slot::Sizes));
+    out.extend(body.faults.map(|_| Slot::Faults));
     out
+}
+
+/// Bindings that a value takes: several if it is known to be larger than what one spans.
+fn pieces(site: &Site<'_>, v: Option<ValueId>) -> usize {
+    let ty = v.map(|v| site.graph.ty(v));
+    let bytes = ty.and_then(|t| t.dtype.bytes_for(t.static_volume()? as u64)).unwrap_or(0);
+    bytes.div_ceil(array::piece_bytes(site.target.memory.max_binding)).clamp(1, 1 << 16) as usize
+}
+
+/// The array of a bound value.
+fn array(site: &Site<'_>, name: String, v: Option<ValueId>, t: DType, atomic: bool) -> Array {
+    let cell_bytes = if t.bits() > 32 { 8 } else { 4 };
+    let cells = array::piece_bytes(site.target.memory.max_binding) / cell_bytes;
+    Array { name, cell: types::cell(t), pieces: pieces(site, v), shift: cells.ilog2(), atomic: atomic && lanes(t) > 1 }
+}
+
+/// The array of output `j`.
+fn out_array(site: &Site<'_>, j: usize, free: bool) -> Array {
+    let t = site.stored().get(j).copied().unwrap_or(DType::F32);
+    array(site, format!("by{j}"), site.stored_value(j), t, free)
 }
 
 /// The whole text.
@@ -68,15 +100,18 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
     let mut text = String::new();
     for (i, slot) in slots.iter().enumerate() {
         text.push_str(&binding(site, i, *slot, free));
-        if let Slot::Input(k) = *slot
-            && body.code.contains(&format!("near{k}("))
-        {
-            text.push_str(&types::near(&format!("near{k}"), &format!("x{k}"), site.dtype(k)));
+        if let Slot::Input(k, 0) = *slot {
+            if body.code.contains(&format!("near{k}(")) {
+                text.push_str(&types::near(&format!("near{k}"), &format!("x{k}"), site.dtype(k)));
+            }
+            if body.code.contains(&format!("w{k}(")) {
+                let t = site.dtype(k).unwrap_or(DType::F32);
+                let word = array(site, format!("bx{k}"), site.input(k), t, false).get("at");
+                let _ = writeln!(text, "fn w{k}(at: u32) -> u32 {{ return {word}; }}");
+            }
         }
     }
-    text.push_str("fn m(k: u32) -> u32 { return args[k + 2u]; }\n");
-    text.push_str("fn mi(k: u32) -> i32 { return bitcast<i32>(args[k + 2u]); }\n");
-    text.push_str("fn mf(k: u32) -> f32 { return bitcast<f32>(args[k + 2u]); }\n");
+    text.push_str(HEADER);
     let result = if site.fused.is_some() { finish(site)? } else { String::new() };
     text.push_str(&result);
     if free {
@@ -88,7 +123,7 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
     let mut names = Vec::new();
     for (k, e) in body.entries.iter().enumerate() {
         match e {
-            Entry::Free(name) => names.push((*name).to_owned()),
+            Entry::Free(name) | Entry::Partial(name) => names.push((*name).to_owned()),
             Entry::Map(j) => {
                 names.push(format!("main{k}"));
                 text.push_str(&map_entry(site, k, *j, free)?);
@@ -104,26 +139,28 @@ fn binding(site: &Site<'_>, i: usize, slot: Slot, free: bool) -> String {
         format!("@group(0) @binding({i}) var<storage, {access}> {name}: array<{ty}>;\n")
     };
     let rw = "read_write";
+    // Behind the last piece comes the function that loads an element.
+    let tensor = |a: Array, p: usize, name: String, t: DType| {
+        let loads = if p + 1 == a.pieces { types::loader(&name, &a, t) } else { String::new() };
+        a.declare(i, p) + &loads
+    };
     match slot {
         Slot::Args => var("read", "args", "u32"),
         Slot::Scratch => var(rw, "scratch", "u32"),
         Slot::Sizes => var(rw, "sizes", "u32"),
-        Slot::Input(k) => {
+        Slot::Faults => var(rw, "faults", "atomic<u32>") + "fn fault() { atomicOr(&faults[args[4]], 1u); }\n",
+        Slot::Input(k, p) => {
             let t = site.dtype(k).unwrap_or(DType::F32);
-            let b = format!("bx{k}");
-            var(rw, &b, types::cell(t)) + &loader(&format!("x{k}"), &b, t, false)
+            tensor(array(site, format!("bx{k}"), site.input(k), t, false), p, format!("x{k}"), t)
         }
-        Slot::Extra(k) => {
-            let t = site.extras.get(k).map_or(DType::F32, |&v| site.graph.ty(v).dtype);
-            let b = format!("be{k}");
-            var(rw, &b, types::cell(t)) + &loader(&format!("e{k}"), &b, t, false)
+        Slot::Extra(k, p) => {
+            let v = site.extras.get(k).copied();
+            let t = v.map_or(DType::F32, |v| site.graph.ty(v).dtype);
+            tensor(array(site, format!("be{k}"), v, t, false), p, format!("e{k}"), t)
         }
-        Slot::Output(j) => {
+        Slot::Output(j, p) => {
             let t = site.stored().get(j).copied().unwrap_or(DType::F32);
-            let b = format!("by{j}");
-            let atomic = free && lanes(t) > 1;
-            let cell = if atomic { "atomic<u32>" } else { types::cell(t) };
-            var(rw, &b, cell) + &loader(&format!("ry{j}"), &b, t, atomic)
+            tensor(out_array(site, j, free), p, format!("ry{j}"), t)
         }
     }
 }
@@ -163,10 +200,22 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
 
 /// `fn emit<j>(at: u32, v: value)`: finishes one element and stores it.
 fn emit(site: &Site<'_>, j: usize, t: DType) -> String {
-    let store = storer(&format!("put{j}"), &format!("by{j}"), t);
+    let store = storer(&format!("put{j}"), &out_array(site, j, true), t);
     let value = if site.fused.is_some() { "finish(at, v)" } else { "v" };
     store + &format!("fn emit{j}(at: u32, v: {}) {{ put{j}(at, {value}); }}\n", register(site.out_dtype(j)))
 }
+
+/// Words before those of a kernel: the size of the grid, where the words of the fused expression start, the span of this
+/// launch, the number of the step.
+pub const HEADER_WORDS: usize = 5;
+
+/// Access to the argument words.
+const HEADER: &str = "fn m(k: u32) -> u32 { return args[k + 5u]; }
+fn mi(k: u32) -> i32 { return bitcast<i32>(args[k + 5u]); }
+fn mf(k: u32) -> f32 { return bitcast<f32>(args[k + 5u]); }
+fn lo() -> u32 { return args[2]; }
+fn hi() -> u32 { return args[3]; }
+";
 
 /// Threads of a map's workgroup.
 pub const MAP_THREADS: u64 = 64;
@@ -187,15 +236,16 @@ fn map_entry(site: &Site<'_>, k: usize, j: usize, free: bool) -> Result<String, 
     s.push_str("    let t = (w.y * g.x + w.x) * 64u + l;\n    let count = args[0];\n");
     let n = lanes(t);
     if n == 1 {
-        let _ = writeln!(s, "    let at = t;\n    if (at < count) {{ by{j}[at] = {value}; }}\n}}");
+        let store = out_array(site, j, free).set("at", &value);
+        let _ = writeln!(s, "    let at = t;\n    if (at < count) {{ {store} }}\n}}");
         return Ok(s);
     }
-    let store = if free { format!("atomicStore(&by{j}[t], word)") } else { format!("by{j}[t] = word") };
+    let store = out_array(site, j, free).set("t", "word");
     let _ = writeln!(
         s,
         "    if (t * {n}u >= count) {{ return; }}\n    var word = 0u;\n    for (var k = 0u; k < {n}u; k++) {{\n        \
          let at = t * {n}u + k;\n        if (at < count) {{\n            let v = {value};\n            word |= {} << (k * {}u);\n        \
-         }}\n    }}\n    {store};\n}}",
+         }}\n    }}\n    {store}\n}}",
         encode(t, "v"),
         t.bits()
     );

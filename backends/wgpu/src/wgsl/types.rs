@@ -1,5 +1,6 @@
 //! How element types are stored in WGSL buffers, and what they are in registers.
 
+use super::array::Array;
 use kiln_ir::DType;
 use kiln_ir::expr::compute_type;
 
@@ -76,15 +77,14 @@ pub fn narrow(t: DType, v: &str) -> String {
     }
 }
 
-/// `fn <name>(at: u32) -> value`, which loads from a buffer.
-pub fn loader(name: &str, buffer: &str, t: DType, atomic: bool) -> String {
+/// `fn <name>(at: u32) -> value`, which loads from an array.
+pub fn loader(name: &str, from: &Array, t: DType) -> String {
     let r = register(t);
     let n = lanes(t);
     if n == 1 {
-        return format!("fn {name}(at: u32) -> {r} {{ return {buffer}[at]; }}\n");
+        return format!("fn {name}(at: u32) -> {r} {{ return {}; }}\n", from.get("at"));
     }
-    let word =
-        if atomic { format!("atomicLoad(&{buffer}[at / {n}u])") } else { format!("{buffer}[at / {n}u]") };
+    let word = from.get(&format!("at / {n}u"));
     let value = decode(t, "w", &format!("(at % {n}u)"));
     format!("fn {name}(at: u32) -> {r} {{ let w = {word}; return {value}; }}\n")
 }
@@ -103,17 +103,19 @@ pub fn near(name: &str, load: &str, t: Option<DType>) -> String {
 
 /// `fn <name>(at: u32, v: value)`, which stores one element; packed lanes by atomics, so that threads may share
 /// words.
-pub fn storer(name: &str, buffer: &str, t: DType) -> String {
+pub fn storer(name: &str, to: &Array, t: DType) -> String {
     let r = register(t);
     let n = lanes(t);
     if n == 1 {
-        return format!("fn {name}(at: u32, v: {r}) {{ {buffer}[at] = v; }}\n");
+        return format!("fn {name}(at: u32, v: {r}) {{ {} }}\n", to.set("at", "v"));
     }
     let bits = encode(t, "v");
     let mask = (1u64 << t.bits()) - 1;
+    let word = format!("at / {n}u");
     format!(
-        "fn {name}(at: u32, v: {r}) {{\n    let s = (at % {n}u) * {}u;\n    let bits = {bits} << s;\n    \
-         atomicAnd(&{buffer}[at / {n}u], ~({mask}u << s));\n    atomicOr(&{buffer}[at / {n}u], bits);\n}}\n",
-        t.bits()
+        "fn {name}(at: u32, v: {r}) {{\n    let s = (at % {n}u) * {}u;\n    let bits = {bits} << s;\n    {}\n    {}\n}}\n",
+        t.bits(),
+        to.combine("and", &word, &format!("~({mask}u << s)")),
+        to.combine("or", &word, "bits")
     )
 }

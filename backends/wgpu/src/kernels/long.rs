@@ -1,0 +1,77 @@
+//! Loops that are too long for one launch: several launches, each of which goes on where the one before it ended.
+//!
+//! A driver may end loops, without a word, after some number of iterations: llvmpipe does after 65,535 of all loops of
+//! one thread together. [`Cx::rounds`](crate::site::Cx::rounds) bounds what a thread may do in one launch.
+
+use super::{Grid, Launch, word};
+use crate::site::{Cx, unsupported};
+use crate::wgsl::types::register;
+use kiln_backend::BackendError;
+use kiln_ir::DType;
+
+/// The most launches of one loop.
+const MAX_LAUNCHES: usize = 1 << 16;
+
+/// Spans of `trips` rounds of `cost` iterations each; the last one ends at `trips`. There is always one.
+pub fn spans(cx: &Cx<'_>, trips: usize, cost: usize) -> Result<Vec<(u32, u32)>, BackendError> {
+    let each = cx.rounds / cost.max(1);
+    if each == 0 || trips.div_ceil(each) > MAX_LAUNCHES {
+        let op = cx.op.map_or("a region", |o| o.name());
+        return unsupported(format!(
+            "{op}: a loop of {trips} rounds of {cost} iterations; one launch can do {} iterations, there can be \
+             {MAX_LAUNCHES} launches",
+            cx.rounds
+        ));
+    }
+    let starts = (0..trips.max(1)).step_by(each);
+    starts.map(|from| Ok((word(from)?, word((from + each).min(trips))?))).collect()
+}
+
+/// Launches of the map of output 0 (entry 0) over spans; those before the last are of entry 1, which keeps what
+/// [`summing`] says in scratch memory.
+pub fn continued(cx: &Cx<'_>, words: Vec<u32>, trips: usize, cost: usize) -> Result<Vec<Launch>, BackendError> {
+    let elements: usize = cx.out_shape(0)?.iter().product();
+    let mut spans = spans(cx, trips, cost.saturating_mul(cx.lanes))?;
+    let last = spans.pop().unwrap_or_default();
+    let bytes = if spans.is_empty() { 0 } else { elements as u64 * 8 };
+    let launch = Launch::map(1, words.clone()).on(Grid::Threads(elements as u64)).scratch(bytes);
+    let mut out: Vec<Launch> = spans.into_iter().map(|span| Launch { span, ..launch.clone() }).collect();
+    out.push(Launch { span: last, ..Launch::map(0, words).scratch(bytes) });
+    Ok(out)
+}
+
+/// Launches of a free entry over spans, with `state` bytes kept between them if there are several.
+pub fn repeated(
+    cx: &Cx<'_>,
+    launch: &Launch,
+    (trips, cost): (usize, usize),
+    state: u64,
+) -> Result<Vec<Launch>, BackendError> {
+    let spans = spans(cx, trips, cost)?;
+    let bytes = if spans.len() > 1 { launch.scratch + state } else { launch.scratch };
+    Ok(spans.into_iter().map(|span| Launch { span, scratch: bytes, ..launch.clone() }).collect())
+}
+
+/// `keep(at, v)`, `kept(at)`: numbers of type `t` in scratch memory, number `at` of them; `resume(at, start)`: what is
+/// kept by the launch before this one, if there is one.
+pub fn state(t: DType) -> String {
+    let r = register(t);
+    let (store, load) = match r {
+        "f32" | "i32" => ("scratch[at] = bitcast<u32>(v);", format!("bitcast<{r}>(scratch[at])")),
+        "i64" => (
+            "scratch[at * 2u] = bitcast<u32>(i32(v)); scratch[at * 2u + 1u] = bitcast<u32>(i32(v >> 32u));",
+            "ci64(scratch[at * 2u + 1u], scratch[at * 2u])".to_owned(),
+        ),
+        _ => ("scratch[at] = select(0u, 1u, v);", "(scratch[at] != 0u)".to_owned()),
+    };
+    format!(
+        "fn keep(at: u32, v: {r}) {{ {store} }}\nfn kept(at: u32) -> {r} {{ return {load}; }}\nfn resume(at: u32, start: \
+         {r}) -> {r} {{\n    if (lo() == 0u) {{ return start; }}\n    return kept(at);\n}}\n"
+    )
+}
+
+/// The entry `partial`, which keeps `total(at)`, a number of type `t` that starts from `resume(at, ..)`.
+pub fn summing(t: DType) -> String {
+    state(t) + &super::template::fill("THREADS partial {\n    keep(t, total(t));\n}\n", &[])
+}
+

@@ -1,0 +1,187 @@
+//! Products of matrices in blocks of registers and tiles of workgroup memory: sizes as data, loops unrolled as text.
+
+use super::Body;
+use super::long::state;
+use super::template::fill;
+use super::{Entry, Launch, long};
+use crate::site::{Cx, Site, unsupported};
+use crate::wgsl::types::{register, zero};
+use kiln_backend::{BackendError, Tactic};
+use std::fmt::Write;
+
+/// A block of the result that one thread computes from global memory: rows and columns.
+pub const BLOCKS: &[(usize, usize)] = &[(4, 4), (8, 4)];
+
+/// A tile that one workgroup computes through its own memory, and the block of each of its threads.
+#[derive(Clone, Copy)]
+pub struct Tile {
+    /// Rows and columns of the tile.
+    pub m: usize,
+    pub n: usize,
+    /// How deep it is loaded at once.
+    pub k: usize,
+    /// Rows and columns of a thread, multiples of 4.
+    pub tm: usize,
+    pub tn: usize,
+}
+
+/// Tiles, the most useful first.
+pub const TILES: &[Tile] =
+    &[Tile { m: 64, n: 64, k: 16, tm: 4, tn: 4 }, Tile { m: 32, n: 32, k: 16, tm: 4, tn: 4 }];
+
+impl Tile {
+    /// Threads of the workgroup.
+    pub fn threads(&self) -> usize {
+        self.m / self.tm * (self.n / self.tn)
+    }
+
+    /// Workgroups for so many results.
+    pub fn groups(&self, rows: usize, cols: usize, batch: usize) -> u64 {
+        rows.div_ceil(self.m) as u64 * cols.div_ceil(self.n) as u64 * batch as u64
+    }
+}
+
+fn param(t: &Tactic, name: &str) -> usize {
+    t.params.get(name).map_or(0, |&v| v.max(0) as usize)
+}
+
+/// The tile that a tactic names.
+pub fn tile_of(t: &Tactic) -> Result<Tile, BackendError> {
+    let same = |x: &&Tile| (x.m, x.n, x.k) == (param(t, "m"), param(t, "n"), param(t, "k"));
+    TILES.iter().find(same).copied().map_or_else(|| unsupported(format!("{}: no such tile", t.id())), Ok)
+}
+
+/// The block that a tactic names.
+pub fn block_of(t: &Tactic) -> Result<(usize, usize), BackendError> {
+    let wanted = (param(t, "m"), param(t, "n"));
+    BLOCKS.iter().find(|b| **b == wanted).copied().map_or_else(|| unsupported(format!("{}: no such block", t.id())), Ok)
+}
+
+/// A tactic for every block.
+pub fn block_tactics(name: &str) -> Vec<Tactic> {
+    let one = |&(m, n): &(usize, usize)| Tactic::plain(name).with("m", m as i64).with("n", n as i64);
+    BLOCKS.iter().map(one).collect()
+}
+
+/// A tactic for every tile that the device has room for; floats only.
+pub fn tile_tactics(site: &Site<'_>, name: &str) -> Result<Vec<Tactic>, BackendError> {
+    if !site.out_dtype(0).is_float() {
+        return unsupported("tiles of integers");
+    }
+    let threads = site.target.numbers.get("workgroup_threads").copied().unwrap_or(0);
+    let fits = TILES.iter().filter(|t| t.threads() as u64 <= threads);
+    let named = |t: &Tile| {
+        let tactic = Tactic::plain(name).with("m", t.m as i64).with("n", t.n as i64);
+        tactic.with("k", t.k as i64)
+    };
+    let found: Vec<Tactic> = fits.map(named).collect();
+    if found.is_empty() { unsupported(format!("workgroups of {threads} threads")) } else { Ok(found) }
+}
+
+/// Every pair of a row and a column of a block.
+fn cells(m: usize, n: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..m).flat_map(move |r| (0..n).map(move |c| (r, c)))
+}
+
+fn lines(of: impl Iterator<Item = String>) -> String {
+    of.fold(String::new(), |mut s, l| {
+        let _ = writeln!(s, "    {l}");
+        s
+    })
+}
+
+/// What is written for every row, column and pair of a block.
+pub struct Unrolled {
+    /// What is loaded of a row, ROW.
+    pub left: &'static str,
+    /// What is loaded of a column, COLUMN.
+    pub right: &'static str,
+    /// What a pair of them, LEFT and RIGHT, adds.
+    pub product: &'static str,
+}
+
+/// A body of blocks: `text` has the entry `block` and the functions `row_of`, `column_of`, `begin` and `finish_sum`; the
+/// words ROWS, COLUMNS, SUMS, LOADS, PRODUCTS and STORES stand for what is unrolled.
+pub fn block_body(
+    site: &Site<'_>,
+    text: &str,
+    (m, n): (usize, usize),
+    of: &Unrolled,
+    more: &[(&str, &str)],
+) -> Body {
+    let t = site.out_dtype(0);
+    let rows = lines((0..m).map(|r| format!("let a{r} = row_of(min(i0 + {r}u, rows - 1u), base_a);")));
+    let columns = lines((0..n).map(|c| format!("let b{c} = column_of(min(j0 + {c}u, cols - 1u), base_b);")));
+    let sums = lines(cells(m, n).map(|(r, c)| format!("var s{r}_{c} = begin(batch, i0 + {r}u, j0 + {c}u);")));
+    let loads = lines((0..m).map(|r| format!("let va{r} = {};", of.left.replace("ROW", &format!("a{r}")))))
+        + &lines((0..n).map(|c| format!("let vb{c} = {};", of.right.replace("COLUMN", &format!("b{c}")))));
+    let products = lines(cells(m, n).map(|(r, c)| {
+        let p = of.product.replace("LEFT", &format!("va{r}")).replace("RIGHT", &format!("vb{c}"));
+        format!("s{r}_{c} += {p};")
+    }));
+    let stores = lines(cells(m, n).map(|(r, c)| format!("finish_sum(batch, i0 + {r}u, j0 + {c}u, s{r}_{c});")));
+    let (bm, bn) = (format!("{m}u"), format!("{n}u"));
+    let mut pairs = vec![("ACC", register(t)), ("ZERO", zero(t)), ("BLOCK_M", &*bm), ("BLOCK_N", &*bn)];
+    pairs.extend([("ROWS", &*rows), ("COLUMNS", &*columns), ("SUMS", &*sums)]);
+    pairs.extend([("LOADS", &*loads), ("PRODUCTS", &*products), ("STORES", &*stores)]);
+    pairs.extend(more);
+    Body { code: state(t) + &fill(text, &pairs), entries: vec![Entry::Free("block")], scratch: true, ..Body::default() }
+}
+
+/// A body of tiles: `text` has the entry `tiled` and functions `left(row, k)`, `right(k, column)`.
+pub fn tile_body(site: &Site<'_>, text: &str, t: Tile, more: &[(&str, &str)]) -> Body {
+    let threads = t.threads();
+    let (va, vb) = (t.m / 4 + 1, t.n / 4 + 1);
+    let loads = lines((0..(t.m * t.k).div_ceil(threads)).map(|q| {
+        let e = format!("{}u + l", q * threads);
+        format!("load_a({e}, k0, i0, base_a, rows, depth);")
+    })) + &lines((0..(t.n * t.k).div_ceil(threads)).map(|q| format!("load_b({}u + l, k0, j0, base_b, cols, depth);", q * threads)));
+    let sums = lines((0..t.tm).flat_map(|r| {
+        (0..t.tn / 4).map(move |c| {
+            let at = |x: usize| format!("begin(batch, i + {r}u, j + {}u)", c * 4 + x);
+            format!("var s{r}_{c} = vec4<f32>({}, {}, {}, {});", at(0), at(1), at(2), at(3))
+        })
+    }));
+    let mut products = String::new();
+    for k in 0..t.k {
+        for r in 0..t.tm / 4 {
+            let _ = writeln!(products, "    let a{k}_{r} = tile_a[{}u + ti * {}u];", k * va + r, t.tm / 4);
+        }
+        for c in 0..t.tn / 4 {
+            let _ = writeln!(products, "    let b{k}_{c} = tile_b[{}u + tj * {}u];", k * vb + c, t.tn / 4);
+        }
+        for (r, c) in cells(t.tm, t.tn / 4) {
+            let x = ["x", "y", "z", "w"][r % 4];
+            let _ = writeln!(products, "    s{r}_{c} += a{k}_{}.{x} * b{k}_{c};", r / 4);
+        }
+    }
+    let stores = lines(cells(t.tm, t.tn).map(|(r, c)| {
+        let x = ["x", "y", "z", "w"][c % 4];
+        format!("finish_sum(batch, i + {r}u, j + {c}u, s{r}_{}.{x});", c / 4)
+    }));
+    let number = |n: usize| format!("{n}u");
+    let (m, n, k, across) = (number(t.m), number(t.n), number(t.k), number(t.n / t.tn));
+    let (tm, tn, size_a, size_b) = (number(t.tm), number(t.tn), (va * t.k).to_string(), (vb * t.k).to_string());
+    let (row_a, row_b, threads) = (number(va), number(vb), threads.to_string());
+    let mut pairs = vec![("ACC", "f32"), ("ZERO", "0.0"), ("TILE_M", &*m), ("TILE_N", &*n), ("TILE_K", &*k)];
+    pairs.extend([("ACROSS", &*across), ("THREAD_M", &*tm), ("THREAD_N", &*tn)]);
+    pairs.extend([("SIZE_A", &*size_a), ("SIZE_B", &*size_b), ("ROW_A", &*row_a), ("ROW_B", &*row_b)]);
+    pairs.extend([("SUMS", &*sums), ("LOADS", &*loads), ("PRODUCTS", &*products), ("STORES", &*stores)]);
+    pairs.extend(more);
+    let text = text.replace("GROUPS tiled THREAD_COUNT {", &format!("GROUPS tiled {threads} {{"));
+    let code = state(site.out_dtype(0)) + &fill(&text, &pairs);
+    Body { code, entries: vec![Entry::Free("tiled")], scratch: true, ..Body::default() }
+}
+
+/// Launches over the depth of the product, of `cost` iterations for each `step` of it.
+pub fn launches(
+    cx: &Cx<'_>,
+    launch: Launch,
+    depth: usize,
+    (step, cost): (usize, usize),
+) -> Result<Vec<Launch>, BackendError> {
+    let results: usize = cx.out_shape(0)?.iter().product();
+    let all = long::repeated(cx, &launch, (depth.div_ceil(step), cost), results as u64 * 8)?;
+    let scaled = |n: u32| (n as usize * step).min(depth) as u32;
+    Ok(all.into_iter().map(|l| Launch { span: (scaled(l.span.0), scaled(l.span.1)), ..l }).collect())
+}
