@@ -186,7 +186,8 @@ impl Memory {
     }
 
     pub fn scratch(&mut self, gpu: &Gpu, size: u64) -> Result<Range, BackendError> {
-        let whole = Self::grow(gpu, &mut self.scratch, &mut self.allocations, "scratch memory", size, TENSOR)?;
+        let whole =
+            Self::grow(gpu, &mut self.scratch, &mut self.allocations, "scratch memory", size, TENSOR)?;
         Ok(whole.cut(size))
     }
 
@@ -235,7 +236,8 @@ impl Memory {
             return Ok(Range { buffer: arena.buffer.clone(), id: arena.id, offset, size });
         }
         let mut slot = self.own.remove(&v);
-        let r = Self::grow(gpu, &mut slot, &mut self.allocations, "a tensor", bytes, TENSOR).map(|r| r.cut(bytes));
+        let r = Self::grow(gpu, &mut slot, &mut self.allocations, "a tensor", bytes, TENSOR)
+            .map(|r| r.cut(bytes));
         self.own.extend(slot.map(|g| (v, g)));
         r
     }

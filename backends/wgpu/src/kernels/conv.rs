@@ -2,7 +2,9 @@
 
 use super::long::continued;
 use super::matmul::{bytes, dot};
-use super::tile::{Unrolled, block_body, block_of, block_tactics, launches, tile_body, tile_of, tile_tactics};
+use super::tile::{
+    Unrolled, block_body, block_of, block_tactics, launches, tile_body, tile_of, tile_tactics,
+};
 use super::window::{axis_words, sums, text};
 use super::{Body, Grid, Kernel, Launch, plain, word, words};
 use crate::site::{Cx, Site, op_error, unsupported};
@@ -83,7 +85,7 @@ fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {
 fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (g, t) = (geometry(cx)?, tile_of(cx.tactic)?);
     let groups = t.groups(g.rows, g.cols, g.batch);
-    launches(cx, Launch::map(0, g.words).on(Grid::Groups(groups)), g.depth, (t.k, 1))
+    launches(cx, Launch::map(0, g.words).on(Grid::Groups(groups)), g.depth, (t.k, t.cost()))
 }
 
 fn block_launch(cx: &Cx<'_>, step: usize) -> Result<Vec<Launch>, BackendError> {
@@ -111,14 +113,16 @@ const COLUMN: &str = "fn column_of(j: u32, base: u32) -> vec3<i32> { return wind
 fn block_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
     let text = text(&["conv_product", "conv_elements", "conv_block"]) + COLUMN;
     let more = [("BIAS", bias(site)), ("DEPTH", "1u"), ("PREPARE", ""), ("STEP", "tap = next_tap(tap);")];
-    let unrolled = Unrolled { left: "left(ROW, k)", right: "element(base_b, COLUMN, tap)", product: "LEFT * RIGHT" };
+    let unrolled =
+        Unrolled { left: "left(ROW, k)", right: "element(base_b, COLUMN, tap)", product: "LEFT * RIGHT" };
     Ok(block_body(site, &text, block_of(t)?, &unrolled, &more))
 }
 
 fn dot_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
     let (x, w) = bytes(site)?;
     let text = text(&["conv_product", "conv_elements", "conv_packed", "conv_block"]) + COLUMN;
-    let more = [("BIAS", bias(site)), ("DEPTH", "4u"), ("PREPARE", FOUR_TAPS), ("STEP", "tap = next_tap(d);")];
+    let more =
+        [("BIAS", bias(site)), ("DEPTH", "4u"), ("PREPARE", FOUR_TAPS), ("STEP", "tap = next_tap(d);")];
     let unrolled = Unrolled {
         left: "left_packed(ROW, k)",
         right: "right_packed(base_b, COLUMN, array<Tap, 4>(tap, b, c, d), k)",

@@ -25,7 +25,12 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let mask = if site.dtype(4).is_some() { "x4(slot * out_volume() + flat)" } else { "1.0" };
     let text = shared().to_owned() + section(TEXT, "deform_conv");
     let code = fill(&text, &[("BIAS", bias), ("MASK", mask)]) + &summing(DType::F32);
-    Ok(Body { code, entries: vec![Entry::Map(0), Entry::Partial("partial")], scratch: true, ..Body::default() })
+    Ok(Body {
+        code,
+        entries: vec![Entry::Map(0), Entry::Partial("partial")],
+        scratch: true,
+        ..Body::default()
+    })
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

@@ -29,7 +29,12 @@ pub fn spans(cx: &Cx<'_>, trips: usize, cost: usize) -> Result<Vec<(u32, u32)>, 
 
 /// Launches of the map of output 0 (entry 0) over spans; those before the last are of entry 1, which keeps what
 /// [`summing`] says in scratch memory.
-pub fn continued(cx: &Cx<'_>, words: Vec<u32>, trips: usize, cost: usize) -> Result<Vec<Launch>, BackendError> {
+pub fn continued(
+    cx: &Cx<'_>,
+    words: Vec<u32>,
+    trips: usize,
+    cost: usize,
+) -> Result<Vec<Launch>, BackendError> {
     let elements: usize = cx.out_shape(0)?.iter().product();
     let mut spans = spans(cx, trips, cost.saturating_mul(cx.lanes))?;
     let last = spans.pop().unwrap_or_default();
@@ -74,4 +79,3 @@ pub fn state(t: DType) -> String {
 pub fn summing(t: DType) -> String {
     state(t) + &super::template::fill("THREADS partial {\n    keep(t, total(t));\n}\n", &[])
 }
-

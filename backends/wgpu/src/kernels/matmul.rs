@@ -2,7 +2,9 @@
 
 use super::long::{continued, summing};
 use super::template::{fill, sections};
-use super::tile::{Unrolled, block_body, block_of, block_tactics, launches, tile_body, tile_of, tile_tactics};
+use super::tile::{
+    Unrolled, block_body, block_of, block_tactics, launches, tile_body, tile_of, tile_tactics,
+};
 use super::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
 use crate::site::{Cx, Site, op_error, unsupported};
 use crate::wgsl::types;
@@ -112,7 +114,7 @@ struct Geometry {
 fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (g, t) = (geometry(cx)?, tile_of(cx.tactic)?);
     let groups = t.groups(g.m, g.n, g.batch);
-    launches(cx, Launch::map(0, g.words).on(Grid::Groups(groups)), g.k, (t.k, 1))
+    launches(cx, Launch::map(0, g.words).on(Grid::Groups(groups)), g.k, (t.k, t.cost()))
 }
 
 fn block_launch(cx: &Cx<'_>, step: usize, cost: usize) -> Result<Vec<Launch>, BackendError> {

@@ -99,7 +99,13 @@ const PART: usize = 64 * 4096;
 
 /// Launches for `rows` rows of `n` elements; `cost` counts the iterations that an element takes in the functions of its
 /// result.
-fn launches(cx: &Cx<'_>, w: Vec<u32>, rows: usize, n: usize, cost: usize) -> Result<Vec<Launch>, BackendError> {
+fn launches(
+    cx: &Cx<'_>,
+    w: Vec<u32>,
+    rows: usize,
+    n: usize,
+    cost: usize,
+) -> Result<Vec<Launch>, BackendError> {
     // Three loops over the elements, and two trees.
     let trees = 32;
     if n.div_ceil(64) * (3 + cost) + trees <= cx.rounds {
@@ -143,8 +149,7 @@ fn layer_source(site: &Site<'_>, row: &Row) -> Result<Body, BackendError> {
     let scale = if site.dtype(1).is_some() { "y = y * x1(spread(3u, 1u, at)); " } else { "" };
     let bias = if site.dtype(2).is_some() { "y = y + x2(spread(3u, 2u, at));" } else { "" };
     let several = site.stored().len() > 1;
-    let statistics =
-        if several { "emit1(row, a); emit2(row, 1.0 / sqrt(b / f32(n) + mf(2u)));" } else { "" };
+    let statistics = if several { "emit1(row, a); emit2(row, 1.0 / sqrt(b / f32(n) + mf(2u)));" } else { "" };
     text(row, &["spread"], &[("AFFINE", &format!("{scale}{bias}")), ("STATISTICS", statistics)])
 }
 

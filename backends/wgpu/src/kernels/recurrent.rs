@@ -64,7 +64,12 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         "activate(d, 0u, gate(d, 2u, j, x, old_h) + peep(d, 2u, j) * c)"
     };
     let text = TEXT.split_once("// ---- ").map_or("", |p| p.0);
-    let parts = [("FIRST_LOOP", first_loop), ("FIRST", first), ("CELL", section(TEXT, op.name())), ("CASES", &*cases)];
+    let parts = [
+        ("FIRST_LOOP", first_loop),
+        ("FIRST", first),
+        ("CELL", section(TEXT, op.name())),
+        ("CASES", &*cases),
+    ];
     let words = [
         ("GATESu", gates),
         ("ACTIVATIONSu", &*format!("{}u", all.len() / dirs)),
@@ -121,11 +126,16 @@ fn wide(
 ) -> Result<Vec<Launch>, BackendError> {
     let op = cx.op()?;
     if element > cx.rounds {
-        return unsupported(format!("{} with loops of {element} iterations, {} are possible", op.name(), cx.rounds));
+        return unsupported(format!(
+            "{} with loops of {element} iterations, {} are possible",
+            op.name(),
+            cx.rounds
+        ));
     }
     let parts: &[usize] = if op.is("gru") { &[2, 3, 4] } else { &[3, 4] };
     let of_step = |k: usize| parts.iter().map(move |&entry| (entry, k));
     let all = std::iter::once((1, 0)).chain((0..steps).flat_map(of_step)).chain([(5, steps)]);
-    let launch = |(entry, k)| Launch::map(entry, w.clone()).on(Grid::Threads(threads)).scratch(scratch).span(k, k + 1);
+    let launch =
+        |(entry, k)| Launch::map(entry, w.clone()).on(Grid::Threads(threads)).scratch(scratch).span(k, k + 1);
     all.map(launch).collect()
 }

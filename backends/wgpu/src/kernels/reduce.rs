@@ -131,7 +131,11 @@ fn source(site: &Site<'_>, variant: &str) -> Result<Body, BackendError> {
         _ => section(TEXT, "no_shift"),
     };
     let text = shared.to_owned() + shift + section(TEXT, variant);
-    let infinite = if shifted { format!("if (is_nan(top) || is_inf(top)) {{ return {}; }}", result("top", DType::F32, t)) } else { String::new() };
+    let infinite = if shifted {
+        format!("if (is_nan(top) || is_inf(top)) {{ return {}; }}", result("top", DType::F32, t))
+    } else {
+        String::new()
+    };
     let pairs = [
         ("INFINITE", &*infinite),
         ("REG", register(t)),
@@ -204,9 +208,9 @@ fn grouped(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     if parts <= 1 {
         return Ok(vec![Launch::map(0, w).on(Grid::Groups(results as u64))]);
     }
-    spans(cx, parts.div_ceil(64), 1)?.get(1).map_or(Ok(()), |_| {
-        unsupported(format!("a reduction of {n} elements in {parts} parts"))
-    })?;
+    spans(cx, parts.div_ceil(64), 1)?
+        .get(1)
+        .map_or(Ok(()), |_| unsupported(format!("a reduction of {n} elements in {parts} parts")))?;
     let all = (results * parts) as u64;
     let part = Launch::map(1, w.clone()).on(Grid::Groups(all)).scratch(all * 8);
     let join = Launch::map(2, w).on(Grid::Groups(results as u64)).scratch(all * 8);

@@ -40,7 +40,8 @@ fn body(code: String, first: Vec<Entry>, maps: usize) -> Body {
 }
 
 /// The entries of `list`.
-const LIST: [Entry; 3] = [Entry::Partial("count_runs"), Entry::Partial("add_up"), Entry::Partial("write_list")];
+const LIST: [Entry; 3] =
+    [Entry::Partial("count_runs"), Entry::Partial("add_up"), Entry::Partial("write_list")];
 
 /// Numbers in a run of `n`.
 fn run(cx: &Cx<'_>, n: usize) -> usize {
@@ -202,11 +203,8 @@ fn nms_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         }
     };
     let least = site.anchor.is_some_and(|(_, n)| n.inputs.get(4).is_some_and(Option::is_some));
-    let pairs = [
-        ("CORNERS", corners),
-        ("BOX", &place("i")),
-        ("SCORE", if least { "s > mf(6u)" } else { "true" }),
-    ];
+    let pairs =
+        [("CORNERS", corners), ("BOX", &place("i")), ("SCORE", if least { "s > mf(6u)" } else { "true" })];
     let entries = sort::ENTRIES.into_iter().chain([Entry::Partial("pick"), Entry::Partial("count")]);
     let text = section(TEXT, "nms").to_owned() + sort::text();
     Ok(body(fill(&text, &pairs), entries.collect(), 1))

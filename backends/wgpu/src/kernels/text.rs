@@ -26,7 +26,12 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         _ => "weight * f32(found)",
     };
     let code = fill(section(TEXT, "tfidf"), &[("SAME", same), ("RESULT", result)]) + &summing(DType::I32);
-    Ok(Body { code, entries: vec![Entry::Map(0), Entry::Partial("partial")], scratch: true, ..Body::default() })
+    Ok(Body {
+        code,
+        entries: vec![Entry::Map(0), Entry::Partial("partial")],
+        scratch: true,
+        ..Body::default()
+    })
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -37,7 +42,10 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let weights = a.floats("weights").map_err(op_error)?;
     let (each, once) = cost(&grams, last(&x), skips as usize);
     if once * cx.lanes > cx.rounds / 2 {
-        return unsupported(format!("a loop of {once} iterations over n-grams, {} are possible", cx.rounds / 2));
+        return unsupported(format!(
+            "a loop of {once} iterations over n-grams, {} are possible",
+            cx.rounds / 2
+        ));
     }
     let mut w =
         words([last(&x), last(&out), skips as usize, grams.len(), usize::from(!weights.is_empty()), 0])?;
@@ -64,4 +72,3 @@ fn cost(grams: &[(&[i64], usize)], len: usize, skips: usize) -> (usize, usize) {
     let most = of_slot.values().fold((1, 0), |a, b| (a.0.max(b.0), a.1.max(b.1)));
     (most.0, most.1 + grams.len())
 }
-

@@ -35,6 +35,11 @@ impl Tile {
         self.m / self.tm * (self.n / self.tn)
     }
 
+    /// Iterations for each depth of the tile.
+    pub fn cost(&self) -> usize {
+        1 + self.k / UNROLLED
+    }
+
     /// Workgroups for so many results.
     pub fn groups(&self, rows: usize, cols: usize, batch: usize) -> u64 {
         rows.div_ceil(self.m) as u64 * cols.div_ceil(self.n) as u64 * batch as u64
@@ -54,7 +59,11 @@ pub fn tile_of(t: &Tactic) -> Result<Tile, BackendError> {
 /// The block that a tactic names.
 pub fn block_of(t: &Tactic) -> Result<(usize, usize), BackendError> {
     let wanted = (param(t, "m"), param(t, "n"));
-    BLOCKS.iter().find(|b| **b == wanted).copied().map_or_else(|| unsupported(format!("{}: no such block", t.id())), Ok)
+    BLOCKS
+        .iter()
+        .find(|b| **b == wanted)
+        .copied()
+        .map_or_else(|| unsupported(format!("{}: no such block", t.id())), Ok)
 }
 
 /// A tactic for every block.
@@ -112,21 +121,49 @@ pub fn block_body(
     let t = site.out_dtype(0);
     let rows = lines((0..m).map(|r| format!("let a{r} = row_of(min(i0 + {r}u, rows - 1u), base_a);")));
     let columns = lines((0..n).map(|c| format!("let b{c} = column_of(min(j0 + {c}u, cols - 1u), base_b);")));
-    let sums = lines(cells(m, n).map(|(r, c)| format!("var s{r}_{c} = begin(batch, i0 + {r}u, j0 + {c}u);")));
+    let sums = begin_all(m, n, "i0", "j0")
+        + &lines(cells(m, n).map(|(r, c)| format!("var s{r}_{c} = sums[{}];", r * n + c)));
     let loads = lines((0..m).map(|r| format!("let va{r} = {};", of.left.replace("ROW", &format!("a{r}")))))
         + &lines((0..n).map(|c| format!("let vb{c} = {};", of.right.replace("COLUMN", &format!("b{c}")))));
     let products = lines(cells(m, n).map(|(r, c)| {
         let p = of.product.replace("LEFT", &format!("va{r}")).replace("RIGHT", &format!("vb{c}"));
         format!("s{r}_{c} += {p};")
     }));
-    let stores = lines(cells(m, n).map(|(r, c)| format!("finish_sum(batch, i0 + {r}u, j0 + {c}u, s{r}_{c});")));
+    let stores = lines(cells(m, n).map(|(r, c)| format!("sums[{}] = s{r}_{c};", r * n + c)))
+        + &finish_all(m, n, "i0", "j0");
     let (bm, bn) = (format!("{m}u"), format!("{n}u"));
-    let mut pairs = vec![("ACC", register(t)), ("ZERO", zero(t)), ("BLOCK_M", &*bm), ("BLOCK_N", &*bn)];
-    pairs.extend([("ROWS", &*rows), ("COLUMNS", &*columns), ("SUMS", &*sums)]);
+    let mut pairs = vec![("ROWS", &*rows), ("COLUMNS", &*columns), ("SUMS", &*sums)];
     pairs.extend([("LOADS", &*loads), ("PRODUCTS", &*products), ("STORES", &*stores)]);
+    pairs.extend([("ACC", register(t)), ("ZERO", zero(t)), ("BLOCK_M", &*bm), ("BLOCK_N", &*bn)]);
     pairs.extend(more);
-    Body { code: state(t) + &fill(text, &pairs), entries: vec![Entry::Free("block")], scratch: true, ..Body::default() }
+    Body {
+        code: state(t) + &fill(text, &pairs),
+        entries: vec![Entry::Free("block")],
+        scratch: true,
+        ..Body::default()
+    }
 }
+
+/// Fills `sums` with what the elements of a block have before this launch. A loop, so that the text stays small.
+fn begin_all(m: usize, n: usize, i: &str, j: &str) -> String {
+    format!(
+        "    var sums: array<ACC, {0}>;\n    for (var q = 0u; q < {0}u; q++) {{\n        sums[q] = begin(batch, {i} + q / \
+         {n}u, {j} + q % {n}u);\n    }}\n",
+        m * n
+    )
+}
+
+/// Stores `sums`.
+fn finish_all(m: usize, n: usize, i: &str, j: &str) -> String {
+    format!(
+        "    for (var q = 0u; q < {}u; q++) {{\n        finish_sum(batch, {i} + q / {n}u, {j} + q % {n}u, sums[q]);\n    \
+         }}\n",
+        m * n
+    )
+}
+
+/// Rounds of the innermost loop of a tile that are written out; a divisor of its depth.
+const UNROLLED: usize = 4;
 
 /// A body of tiles: `text` has the entry `tiled` and functions `left(row, k)`, `right(k, column)`.
 pub fn tile_body(site: &Site<'_>, text: &str, t: Tile, more: &[(&str, &str)]) -> Body {
@@ -135,38 +172,51 @@ pub fn tile_body(site: &Site<'_>, text: &str, t: Tile, more: &[(&str, &str)]) ->
     let loads = lines((0..(t.m * t.k).div_ceil(threads)).map(|q| {
         let e = format!("{}u + l", q * threads);
         format!("load_a({e}, k0, i0, base_a, rows, depth);")
-    })) + &lines((0..(t.n * t.k).div_ceil(threads)).map(|q| format!("load_b({}u + l, k0, j0, base_b, cols, depth);", q * threads)));
-    let sums = lines((0..t.tm).flat_map(|r| {
-        (0..t.tn / 4).map(move |c| {
-            let at = |x: usize| format!("begin(batch, i + {r}u, j + {}u)", c * 4 + x);
+    })) + &lines(
+        (0..(t.n * t.k).div_ceil(threads))
+            .map(|q| format!("load_b({}u + l, k0, j0, base_b, cols, depth);", q * threads)),
+    );
+    let sums = begin_all(t.tm, t.tn, "i", "j")
+        + &lines(cells(t.tm, t.tn / 4).map(|(r, c)| {
+            let at = |x: usize| format!("sums[{}]", r * t.tn + c * 4 + x);
             format!("var s{r}_{c} = vec4<f32>({}, {}, {}, {});", at(0), at(1), at(2), at(3))
-        })
-    }));
-    let mut products = String::new();
-    for k in 0..t.k {
+        }));
+    let mut products = format!("for (var k = 0u; k < {}u; k += {UNROLLED}u) {{\n", t.k);
+    for k in 0..UNROLLED {
         for r in 0..t.tm / 4 {
-            let _ = writeln!(products, "    let a{k}_{r} = tile_a[{}u + ti * {}u];", k * va + r, t.tm / 4);
+            let _ = writeln!(
+                products,
+                "    let a{k}_{r} = tile_a[(k + {k}u) * {va}u + {r}u + ti * {}u];",
+                t.tm / 4
+            );
         }
         for c in 0..t.tn / 4 {
-            let _ = writeln!(products, "    let b{k}_{c} = tile_b[{}u + tj * {}u];", k * vb + c, t.tn / 4);
+            let _ = writeln!(
+                products,
+                "    let b{k}_{c} = tile_b[(k + {k}u) * {vb}u + {c}u + tj * {}u];",
+                t.tn / 4
+            );
         }
         for (r, c) in cells(t.tm, t.tn / 4) {
             let x = ["x", "y", "z", "w"][r % 4];
             let _ = writeln!(products, "    s{r}_{c} += a{k}_{}.{x} * b{k}_{c};", r / 4);
         }
     }
+    products.push_str("}\n");
     let stores = lines(cells(t.tm, t.tn).map(|(r, c)| {
         let x = ["x", "y", "z", "w"][c % 4];
-        format!("finish_sum(batch, i + {r}u, j + {c}u, s{r}_{}.{x});", c / 4)
-    }));
+        format!("sums[{}] = s{r}_{}.{x};", r * t.tn + c, c / 4)
+    })) + &finish_all(t.tm, t.tn, "i", "j");
     let number = |n: usize| format!("{n}u");
     let (m, n, k, across) = (number(t.m), number(t.n), number(t.k), number(t.n / t.tn));
-    let (tm, tn, size_a, size_b) = (number(t.tm), number(t.tn), (va * t.k).to_string(), (vb * t.k).to_string());
+    let (tm, tn, size_a, size_b) =
+        (number(t.tm), number(t.tn), (va * t.k).to_string(), (vb * t.k).to_string());
     let (row_a, row_b, threads) = (number(va), number(vb), threads.to_string());
-    let mut pairs = vec![("ACC", "f32"), ("ZERO", "0.0"), ("TILE_M", &*m), ("TILE_N", &*n), ("TILE_K", &*k)];
+    let mut pairs =
+        vec![("SUMS", &*sums), ("LOADS", &*loads), ("PRODUCTS", &*products), ("STORES", &*stores)];
+    pairs.extend([("ACC", "f32"), ("ZERO", "0.0"), ("TILE_M", &*m), ("TILE_N", &*n), ("TILE_K", &*k)]);
     pairs.extend([("ACROSS", &*across), ("THREAD_M", &*tm), ("THREAD_N", &*tn)]);
     pairs.extend([("SIZE_A", &*size_a), ("SIZE_B", &*size_b), ("ROW_A", &*row_a), ("ROW_B", &*row_b)]);
-    pairs.extend([("SUMS", &*sums), ("LOADS", &*loads), ("PRODUCTS", &*products), ("STORES", &*stores)]);
     pairs.extend(more);
     let text = text.replace("GROUPS tiled THREAD_COUNT {", &format!("GROUPS tiled {threads} {{"));
     let code = state(site.out_dtype(0)) + &fill(&text, &pairs);

@@ -37,7 +37,11 @@ impl Array {
     fn choosers(&self) -> String {
         let mut out = String::new();
         let mut chooser = |what: &str, value: &str, result: &str, body: &dyn Fn(&str) -> String| {
-            let _ = writeln!(out, "fn {}_{what}(i: u32{value}){result} {{\n    switch (i >> {}u) {{", self.name, self.shift);
+            let _ = writeln!(
+                out,
+                "fn {}_{what}(i: u32{value}){result} {{\n    switch (i >> {}u) {{",
+                self.name, self.shift
+            );
             for p in 0..self.pieces {
                 let case = if p + 1 == self.pieces { "default".into() } else { format!("case {p}u") };
                 let cell = format!("{}[i & {}u]", self.piece(p), (1u64 << self.shift) - 1);

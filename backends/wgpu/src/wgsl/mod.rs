@@ -7,8 +7,8 @@ pub mod types;
 
 use crate::kernels::{Body, Entry};
 use crate::site::{Site, unsupported};
-use kiln_backend::BackendError;
 use array::Array;
+use kiln_backend::BackendError;
 use kiln_ir::{DType, ValueId};
 use std::fmt::Write;
 use types::{encode, lanes, register, storer};
@@ -80,7 +80,13 @@ fn pieces(site: &Site<'_>, v: Option<ValueId>) -> usize {
 fn array(site: &Site<'_>, name: String, v: Option<ValueId>, t: DType, atomic: bool) -> Array {
     let cell_bytes = if t.bits() > 32 { 8 } else { 4 };
     let cells = array::piece_bytes(site.target.memory.max_binding) / cell_bytes;
-    Array { name, cell: types::cell(t), pieces: pieces(site, v), shift: cells.ilog2(), atomic: atomic && lanes(t) > 1 }
+    Array {
+        name,
+        cell: types::cell(t),
+        pieces: pieces(site, v),
+        shift: cells.ilog2(),
+        atomic: atomic && lanes(t) > 1,
+    }
 }
 
 /// The array of output `j`.
