@@ -41,6 +41,7 @@ fn total(at: u32) -> f32 {
     let image = at / out_volume() / m(22u);
     let first = ch / m(24u) * m(23u);
     var sum = resume(at, BIAS);
+    let kernel = kernel_size();
     var tap = tap_of(lo());
     for (var q = lo(); q < hi(); q++) {
         let from_channel = first + tap.channel;
@@ -48,7 +49,7 @@ fn total(at: u32) -> f32 {
         let slot = group * taps() + q % taps();
         let v = tap_value((image * m(21u) + from_channel) * in_volume(), slot, o, tap.k, flat);
         sum += v * MASK * x1(ch * m(23u) * taps() + q);
-        tap = next_tap(tap);
+        tap = next_tap(tap, kernel);
     }
     return sum;
 }

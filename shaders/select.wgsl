@@ -212,8 +212,9 @@ fn compute3(at: u32) -> i64 {
 }
 
 // ---- nms
-// Words: 0 boxes, 1 width of a sorted list, 2 batch, 3 classes, 4 most picks of a class, 5 threshold of overlap, 6 that of
-// scores. Scratch: for each class of each batch entry its candidates by their scores, then picks, then counts, starts.
+// Words: 0 and 1 as `sort` wants them, 2 batch, 3 classes, 4 most picks of a class, 5 threshold of overlap, 6 that of
+// scores, 7 boxes, 8 words of sorted lists, 9 are picks sorted? Scratch: sorted lists, first of the candidates of each class
+// of each batch entry, later of the picks of each batch entry; then picks, counts and starts of each class.
 struct Rect {
     low: vec2<f32>,
     high: vec2<f32>,
@@ -237,35 +238,61 @@ fn overlap(p: Rect, q: Rect) -> bool {
 }
 
 fn candidate(row: u32, i: u32) -> bool {
-    let s = x1(row * m(0u) + i);
+    let s = x1(row * m(7u) + i);
     return !is_nan(s) && SCORE;
+}
+
+// The class that pick k of a batch entry is of, and its score.
+fn class_of(entry: u32, k: u32) -> u32 {
+    return entry * m(3u) + k / m(4u);
+}
+
+fn pick_of(entry: u32, k: u32) -> u32 {
+    return scratch[picks_at(class_of(entry, k)) + k % m(4u)];
+}
+
+fn is_pick(entry: u32, k: u32) -> bool {
+    return k % m(4u) < scratch[counts_of(class_of(entry, k))];
+}
+
+fn pick_before(entry: u32, a: u32, b: u32) -> bool {
+    let is_a = is_pick(entry, a);
+    let is_b = is_pick(entry, b);
+    if (!is_a || !is_b) {
+        return is_a && !is_b;
+    }
+    let first = x1(class_of(entry, a) * m(7u) + pick_of(entry, a));
+    return first > x1(class_of(entry, b) * m(7u) + pick_of(entry, b));
 }
 
 // Greater scores first, what is no candidate last.
 fn before(row: u32, a: u32, b: u32) -> bool {
+    if (m(9u) != 0u) {
+        return pick_before(row, a, b);
+    }
     let is_a = candidate(row, a);
     let is_b = candidate(row, b);
     if (!is_a || !is_b) {
         return is_a && !is_b;
     }
-    return x1(row * m(0u) + a) > x1(row * m(0u) + b);
+    return x1(row * m(7u) + a) > x1(row * m(7u) + b);
 }
 
 fn rect_of(t: u32, i: u32) -> Rect {
-    let n = m(0u);
+    let n = m(7u);
     return rect(BOX);
 }
 
 fn picks_at(row: u32) -> u32 {
-    return m(2u) * m(3u) * m(1u) + row * m(4u);
+    return m(8u) + row * m(4u);
 }
 
 fn counts_of(row: u32) -> u32 {
-    return m(2u) * m(3u) * (m(1u) + m(4u)) + row;
+    return m(8u) + m(2u) * m(3u) * m(4u) + row;
 }
 
 fn start_of(row: u32) -> u32 {
-    return m(2u) * m(3u) * (m(1u) + m(4u) + 1u) + row;
+    return m(8u) + m(2u) * m(3u) * (m(4u) + 1u) + row;
 }
 
 var<workgroup> open: u32;
@@ -273,7 +300,7 @@ var<workgroup> covered: atomic<u32>;
 
 // One workgroup a class; a launch looks at candidates lo() .. hi().
 GROUPS pick 64 {
-    let n = m(0u);
+    let n = m(7u);
     let most = m(4u);
     var picked = 0u;
     if (lo() > 0u) {
@@ -334,10 +361,15 @@ fn compute0(at: u32) -> i64 {
             high = middle;
         }
     }
+    let entry = low / m(3u);
+    var k = low % m(3u) * m(4u) + row - scratch[start_of(low)];
+    if (m(9u) != 0u) {
+        k = scratch[entry * m(1u) + row - scratch[start_of(entry * m(3u))]];
+    }
     switch (at % 3u) {
-        case 0u: { return i64(i32(low / m(3u))); }
-        case 1u: { return i64(i32(low % m(3u))); }
-        default: { return i64(i32(scratch[picks_at(low) + row - scratch[start_of(low)]])); }
+        case 0u: { return i64(i32(entry)); }
+        case 1u: { return i64(i32(k / m(4u))); }
+        default: { return i64(i32(pick_of(entry, k))); }
     }
 }
 

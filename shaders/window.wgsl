@@ -63,17 +63,17 @@ fn tap_of(q: u32) -> Tap {
     return Tap(unflatten(q % taps(), w_kernel(1u), w_kernel(2u)), q / taps());
 }
 
-// The tap after this one; behind the last one comes the first of the next channel.
-fn next_tap(t: Tap) -> Tap {
+// The tap after this one of kernels of this size; behind the last one comes the first of the next channel.
+fn next_tap(t: Tap, kernel: vec3<i32>) -> Tap {
     var n = t;
     n.k.z++;
-    if (n.k.z == w_kernel(2u)) {
+    if (n.k.z == kernel.z) {
         n.k.z = 0;
         n.k.y++;
-        if (n.k.y == w_kernel(1u)) {
+        if (n.k.y == kernel.y) {
             n.k.y = 0;
             n.k.x++;
-            if (n.k.x == w_kernel(0u)) {
+            if (n.k.x == kernel.x) {
                 n.k.x = 0;
                 n.channel++;
             }
@@ -82,13 +82,28 @@ fn next_tap(t: Tap) -> Tap {
     return n;
 }
 
-// The element of x under a tap of the window at o, counted from the start of the first channel; -1 outside.
-fn under(o: vec3<i32>, t: Tap) -> i32 {
-    let z = w_at(0u, o.x, t.k.x);
-    let y = w_at(1u, o.y, t.k.y);
-    let x = w_at(2u, o.z, t.k.z);
-    if (inside(z, w_in(0u)) && inside(y, w_in(1u)) && inside(x, w_in(2u))) {
-        return ((i32(t.channel) * w_in(0u) + z) * w_in(1u) + y) * w_in(2u) + x;
+// What is the same for all windows, read once before a loop.
+fn kernel_size() -> vec3<i32> {
+    return vec3<i32>(w_kernel(0u), w_kernel(1u), w_kernel(2u));
+}
+
+fn in_size() -> vec3<i32> {
+    return vec3<i32>(w_in(0u), w_in(1u), w_in(2u));
+}
+
+fn dilation() -> vec3<i32> {
+    return vec3<i32>(mi(4u), mi(11u), mi(18u));
+}
+
+// The position of the first tap of window o.
+fn window_start(o: vec3<i32>) -> vec3<i32> {
+    return vec3<i32>(w_at(0u, o.x, 0), w_at(1u, o.y, 0), w_at(2u, o.z, 0));
+}
+
+// The element of x at a position of a channel, counted from the start of the first channel; -1 outside.
+fn under(p: vec3<i32>, channel: u32, size: vec3<i32>) -> i32 {
+    if (p.x >= 0 && p.y >= 0 && p.z >= 0 && p.x < size.x && p.y < size.y && p.z < size.z) {
+        return ((i32(channel) * size.x + p.x) * size.y + p.y) * size.z + p.z;
     }
     return -1;
 }
@@ -113,14 +128,18 @@ fn total(at: u32) -> ACC {
     let depth = m(23u);
     let first = (image * m(21u) + ch / m(24u) * depth) * in_volume();
     let weights = ch * depth * taps();
+    let start = window_start(o);
+    let size = in_size();
+    let step = dilation();
+    let kernel = kernel_size();
     var sum = resume(at, BIAS);
     var tap = tap_of(lo());
     for (var q = lo(); q < hi(); q++) {
-        let i = under(o, tap);
+        let i = under(start + tap.k * step, tap.channel, size);
         if (i >= 0) {
             sum += x0(first + u32(i)) * x1(weights + q);
         }
-        tap = next_tap(tap);
+        tap = next_tap(tap, kernel);
     }
     return sum;
 }
@@ -153,8 +172,9 @@ fn elements_of(batch: u32) -> u32 {
     return (image_of(batch) * m(21u) + group_of(batch) * m(23u)) * in_volume();
 }
 
+// Where window j starts.
 fn window_at(j: u32) -> vec3<i32> {
-    return unflatten(j, w_out(1u), w_out(2u));
+    return window_start(unflatten(j, w_out(1u), w_out(2u)));
 }
 
 fn begin(batch: u32, i: u32, j: u32) -> ACC {
@@ -191,6 +211,9 @@ THREADS block {
     ROWS
     COLUMNS
     SUMS
+    let size = in_size();
+    let step = dilation();
+    let kernel = kernel_size();
     var tap = tap_of(lo());
     for (var k = lo(); k < hi(); k += DEPTH) {
         PREPARE
@@ -210,8 +233,8 @@ fn left(row: u32, k: u32) -> ACC {
     return x1(row + k);
 }
 
-fn element(first: u32, o: vec3<i32>, tap: Tap) -> ACC {
-    let i = under(o, tap);
+fn element(first: u32, p: vec3<i32>, channel: u32, size: vec3<i32>) -> ACC {
+    let i = under(p, channel, size);
     if (i < 0) {
         return ZERO;
     }
@@ -231,13 +254,12 @@ fn left_packed(row: u32, k: u32) -> u32 {
     return w;
 }
 
-// Four elements under a window as the bytes of a word.
-fn right_packed(first: u32, o: vec3<i32>, taps4: array<Tap, 4>, k: u32) -> u32 {
-    var w = 0u;
-    for (var q = 0u; q < 4u && k + q < depth(); q++) {
-        w |= (bitcast<u32>(element(first, o, taps4[q])) & 255u) << (q * 8u);
+// A packed element, or none behind the last tap.
+fn byte_of(first: u32, p: vec3<i32>, channel: u32, size: vec3<i32>, k: u32) -> u32 {
+    if (k >= depth()) {
+        return 0u;
     }
-    return w;
+    return bitcast<u32>(element(first, p, channel, size)) & 255u;
 }
 
 // ---- conv_tiled
@@ -254,17 +276,22 @@ fn load_a(e: u32, k0: u32, i0: u32, base: u32, rows: u32, depth: u32) {
     tile_a[(e % TILE_K) * ROW_A + r / 4u][r % 4u] = v;
 }
 
-fn load_b(e: u32, k0: u32, j0: u32, base: u32, cols: u32, depth: u32) {
-    let k = k0 + e / TILE_N;
+// Where the windows of the columns start, and how far from that the taps of the tile are; the last number is the channel.
+var<workgroup> column_starts: array<vec3<i32>, TILE_N>;
+var<workgroup> tap_steps: array<vec4<i32>, TILE_K>;
+
+fn load_b(e: u32, k0: u32, j0: u32, base: u32, cols: u32, depth: u32, size: vec3<i32>) {
+    let k = e / TILE_N;
     let c = e % TILE_N;
     var v = 0.0;
-    if (k < depth && j0 + c < cols) {
-        let i = under(window_at(j0 + c), tap_of(k));
+    if (k0 + k < depth && j0 + c < cols) {
+        let s = tap_steps[k];
+        let i = under(column_starts[c] + s.xyz, u32(s.w), size);
         if (i >= 0) {
             v = x0(base + u32(i));
         }
     }
-    tile_b[(e / TILE_N) * ROW_B + c / 4u][c % 4u] = v;
+    tile_b[k * ROW_B + c / 4u][c % 4u] = v;
 }
 
 GROUPS tiled THREAD_COUNT {
@@ -282,8 +309,17 @@ GROUPS tiled THREAD_COUNT {
     let tj = l % ACROSS;
     let i = i0 + ti * THREAD_M;
     let j = j0 + tj * THREAD_N;
+    let size = in_size();
+    for (var c = l; c < TILE_N; c += THREAD_COUNT) {
+        column_starts[c] = window_at(min(j0 + c, cols - 1u));
+    }
     SUMS
     for (var k0 = lo(); k0 < hi(); k0 += TILE_K) {
+        if (l < TILE_K) {
+            let tap = tap_of(k0 + l);
+            tap_steps[l] = vec4<i32>(tap.k * dilation(), i32(tap.channel));
+        }
+        workgroupBarrier();
         LOADS
         workgroupBarrier();
         PRODUCTS
@@ -302,6 +338,7 @@ fn total(at: u32) -> ACC {
     let per_group = m(23u);
     let first = ch / per_group * m(24u);
     let plane = (image * m(21u) + first) * out_volume();
+    let kernel = kernel_size();
     var sum = resume(at, BIAS);
     var tap = tap_of(lo());
     for (var q = lo(); q < hi(); q++) {
@@ -310,7 +347,7 @@ fn total(at: u32) -> ACC {
             let weight = ((first + tap.channel) * per_group + ch % per_group) * taps() + q % taps();
             sum += x0(plane + u32(i)) * x1(weight);
         }
-        tap = next_tap(tap);
+        tap = next_tap(tap, kernel);
     }
     return sum;
 }
@@ -325,6 +362,7 @@ fn total(at: u32) -> ACC {
     let volume = in_volume();
     let p = unflatten(at % volume, w_in(1u), w_in(2u));
     let plane = at / volume * taps();
+    let kernel = kernel_size();
     var sum = resume(at, ZERO);
     var tap = tap_of(lo());
     for (var q = lo(); q < hi(); q++) {
@@ -332,7 +370,7 @@ fn total(at: u32) -> ACC {
         if (i >= 0) {
             sum += x0((plane + q) * out_volume() + u32(i));
         }
-        tap = next_tap(tap);
+        tap = next_tap(tap, kernel);
     }
     return sum;
 }
@@ -362,15 +400,19 @@ fn real_taps(d: u32, o: i32) -> i32 {
 fn total(at: u32) -> ACC {
     let o = unflatten(at % out_volume(), w_out(1u), w_out(2u));
     let plane = at / out_volume() * in_volume();
+    let start = window_start(o);
+    let size = in_size();
+    let step = dilation();
+    let kernel = kernel_size();
     var acc = resume(at, START);
     var tap = tap_of(lo());
     for (var q = lo(); q < hi(); q++) {
-        let i = under(o, tap);
+        let i = under(start + tap.k * step, tap.channel, size);
         if (i >= 0) {
             let v = x0(plane + u32(i));
             acc = STEP;
         }
-        tap = next_tap(tap);
+        tap = next_tap(tap, kernel);
     }
     return acc;
 }
@@ -387,10 +429,14 @@ fn compute0(at: u32) -> ACC {
 fn total(at: u32) -> i32 {
     let o = unflatten(at % out_volume(), w_out(1u), w_out(2u));
     let plane = at / out_volume() * in_volume();
+    let start = window_start(o);
+    let size = in_size();
+    let step = dilation();
+    let kernel = kernel_size();
     var best = resume(at, -1);
     var tap = tap_of(lo());
     for (var q = lo(); q < hi(); q++) {
-        let p = under(o, tap);
+        let p = under(start + tap.k * step, tap.channel, size);
         if (p >= 0) {
             if (best < 0) {
                 best = p;
@@ -402,7 +448,7 @@ fn total(at: u32) -> i32 {
                 }
             }
         }
-        tap = next_tap(tap);
+        tap = next_tap(tap, kernel);
     }
     return best;
 }

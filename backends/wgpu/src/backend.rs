@@ -42,7 +42,13 @@ impl Backend for Wgpu {
             }
         }
         match (found.is_empty(), why.is_empty()) {
-            (false, _) => Ok(found),
+            (false, _) => {
+                // A software device has no memory of its own for a workgroup, and switches threads at every barrier.
+                if target.has("software") {
+                    found.sort_by_key(|t: &Tactic| t.name.ends_with(".tiled"));
+                }
+                Ok(found)
+            }
             (true, false) => unsupported(why.join("; ")),
             _ => unsupported(format!("no kernel for {}", region.label())),
         }

@@ -91,8 +91,8 @@ fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
 fn block_launch(cx: &Cx<'_>, step: usize) -> Result<Vec<Launch>, BackendError> {
     let (g, (m, n)) = (geometry(cx)?, block_of(cx.tactic)?);
     let threads = g.rows.div_ceil(m) as u64 * g.cols.div_ceil(n) as u64 * g.batch as u64;
-    // Packing bytes takes a loop for every row and column.
-    let cost = if step > 1 { 1 + step * (m + n + 1) } else { 1 };
+    // Packing weights takes a loop for every row.
+    let cost = if step > 1 { 1 + step * m } else { 1 };
     launches(cx, Launch::map(0, g.words).on(Grid::Threads(threads)), g.depth, (step, cost))
 }
 
@@ -101,31 +101,49 @@ fn bias(site: &Site<'_>) -> &'static str {
 }
 
 fn tiled_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
-    Ok(tile_body(site, &text(&["conv_product", "conv_tiled"]), tile_of(t)?, &[("BIAS", bias(site))]))
+    Ok(tile_body(
+        site,
+        &text(&["conv_product", "conv_tiled"]),
+        tile_of(t)?,
+        ", size",
+        &[("BIAS", bias(site))],
+    ))
 }
 
 /// The taps after the first of four.
-const FOUR_TAPS: &str = "let b = next_tap(tap); let c = next_tap(b); let d = next_tap(c);";
+const FOUR_TAPS: &str =
+    "let b = next_tap(tap, kernel); let c = next_tap(b, kernel); let d = next_tap(c, kernel);";
 
 /// What a column of a block is: a window.
 const COLUMN: &str = "fn column_of(j: u32, base: u32) -> vec3<i32> { return window_at(j); }\n";
 
 fn block_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
     let text = text(&["conv_product", "conv_elements", "conv_block"]) + COLUMN;
-    let more = [("BIAS", bias(site)), ("DEPTH", "1u"), ("PREPARE", ""), ("STEP", "tap = next_tap(tap);")];
-    let unrolled =
-        Unrolled { left: "left(ROW, k)", right: "element(base_b, COLUMN, tap)", product: "LEFT * RIGHT" };
+    let more =
+        [("BIAS", bias(site)), ("DEPTH", "1u"), ("PREPARE", ""), ("STEP", "tap = next_tap(tap, kernel);")];
+    let unrolled = Unrolled {
+        left: "left(ROW, k)",
+        right: "element(base_b, COLUMN + tap.k * step, tap.channel, size)",
+        product: "LEFT * RIGHT",
+    };
     Ok(block_body(site, &text, block_of(t)?, &unrolled, &more))
 }
 
 fn dot_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
     let (x, w) = bytes(site)?;
     let text = text(&["conv_product", "conv_elements", "conv_packed", "conv_block"]) + COLUMN;
-    let more =
-        [("BIAS", bias(site)), ("DEPTH", "4u"), ("PREPARE", FOUR_TAPS), ("STEP", "tap = next_tap(d);")];
+    let more = [
+        ("BIAS", bias(site)),
+        ("DEPTH", "4u"),
+        ("PREPARE", FOUR_TAPS),
+        ("STEP", "tap = next_tap(d, kernel);"),
+    ];
     let unrolled = Unrolled {
         left: "left_packed(ROW, k)",
-        right: "right_packed(base_b, COLUMN, array<Tap, 4>(tap, b, c, d), k)",
+        right: "byte_of(base_b, COLUMN + tap.k * step, tap.channel, size, k) \
+                | (byte_of(base_b, COLUMN + b.k * step, b.channel, size, k + 1u) << 8u) \
+                | (byte_of(base_b, COLUMN + c.k * step, c.channel, size, k + 2u) << 16u) \
+                | (byte_of(base_b, COLUMN + d.k * step, d.channel, size, k + 3u) << 24u)",
         product: dot(w, x),
     };
     Ok(block_body(site, &text, block_of(t)?, &unrolled, &more))

@@ -65,7 +65,7 @@ fn naive_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
 }
 
 fn tiled_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
-    Ok(tile_body(site, &text(&["sums", "tiled"]), tile_of(t)?, &[]))
+    Ok(tile_body(site, &text(&["sums", "tiled"]), tile_of(t)?, "", &[]))
 }
 
 fn block_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {

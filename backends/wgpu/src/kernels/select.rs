@@ -218,16 +218,25 @@ fn nms(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let topk = cx.op()?.attrs().int("topk_limit").map_err(op_error)?;
     let limit = if topk > 0 { (topk as usize).min(count) } else { count };
     let rows = batch * classes;
-    let width = sort::width(count);
-    let mut w = words([count, width, batch, classes, most])?;
+    let sorted = cx.op()?.attrs().bool("by_score").map_err(op_error)?;
+    let of_entry = if sorted { classes * most } else { 0 };
+    let lists = (rows * sort::width(count)).max(batch * sort::width(of_entry));
+    let mut w = words([count, sort::width(count), batch, classes, most])?;
     w.push((one(cx.floats(3)?).unwrap_or(0.0) as f32).to_bits());
     w.push((one(cx.floats(4)?).unwrap_or(0.0) as f32).to_bits());
+    w.extend(words([count, lists, 0])?);
     let mut first = sort::launches(&w, rows, count)?;
     let pick = Launch::map(2, w.clone()).on(Grid::Groups(rows as u64));
+    // A candidate takes a round, and those of a thread over the picks.
     first.extend(repeated(cx, &pick, (limit, 1 + most.div_ceil(64)), 0)?);
     let add = Launch::map(3, w.clone()).on(Grid::Threads(1));
     first.extend(repeated(cx, &add, (rows, 1), 0)?);
-    let scratch = rows * (width + most + 2);
+    if sorted {
+        w[..2].copy_from_slice(&words([of_entry, sort::width(of_entry)])?);
+        w[9] = 1;
+        first.extend(sort::launches(&w, batch, of_entry)?);
+    }
+    let scratch = lists + rows * (most + 2);
     phases(cx, first, || Ok(vec![Launch::map(4, w)]), scratch as u64 * 4)
 }
 

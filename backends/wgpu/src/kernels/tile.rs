@@ -165,8 +165,9 @@ fn finish_all(m: usize, n: usize, i: &str, j: &str) -> String {
 /// Rounds of the innermost loop of a tile that are written out; a divisor of its depth.
 const UNROLLED: usize = 4;
 
-/// A body of tiles: `text` has the entry `tiled` and functions `left(row, k)`, `right(k, column)`.
-pub fn tile_body(site: &Site<'_>, text: &str, t: Tile, more: &[(&str, &str)]) -> Body {
+/// A body of tiles: `text` has the entry `tiled` and functions `load_a`, `load_b` (which takes `args` too), `begin` and
+/// `finish_sum`.
+pub fn tile_body(site: &Site<'_>, text: &str, t: Tile, args: &str, more: &[(&str, &str)]) -> Body {
     let threads = t.threads();
     let (va, vb) = (t.m / 4 + 1, t.n / 4 + 1);
     let loads = lines((0..(t.m * t.k).div_ceil(threads)).map(|q| {
@@ -174,7 +175,7 @@ pub fn tile_body(site: &Site<'_>, text: &str, t: Tile, more: &[(&str, &str)]) ->
         format!("load_a({e}, k0, i0, base_a, rows, depth);")
     })) + &lines(
         (0..(t.n * t.k).div_ceil(threads))
-            .map(|q| format!("load_b({}u + l, k0, j0, base_b, cols, depth);", q * threads)),
+            .map(|q| format!("load_b({}u + l, k0, j0, base_b, cols, depth{args});", q * threads)),
     );
     let sums = begin_all(t.tm, t.tn, "i", "j")
         + &lines(cells(t.tm, t.tn / 4).map(|(r, c)| {
@@ -211,14 +212,14 @@ pub fn tile_body(site: &Site<'_>, text: &str, t: Tile, more: &[(&str, &str)]) ->
     let (m, n, k, across) = (number(t.m), number(t.n), number(t.k), number(t.n / t.tn));
     let (tm, tn, size_a, size_b) =
         (number(t.tm), number(t.tn), (va * t.k).to_string(), (vb * t.k).to_string());
-    let (row_a, row_b, threads) = (number(va), number(vb), threads.to_string());
+    let (row_a, row_b, threads) = (number(va), number(vb), number(threads));
     let mut pairs =
         vec![("SUMS", &*sums), ("LOADS", &*loads), ("PRODUCTS", &*products), ("STORES", &*stores)];
     pairs.extend([("ACC", "f32"), ("ZERO", "0.0"), ("TILE_M", &*m), ("TILE_N", &*n), ("TILE_K", &*k)]);
     pairs.extend([("ACROSS", &*across), ("THREAD_M", &*tm), ("THREAD_N", &*tn)]);
     pairs.extend([("SIZE_A", &*size_a), ("SIZE_B", &*size_b), ("ROW_A", &*row_a), ("ROW_B", &*row_b)]);
     pairs.extend(more);
-    let text = text.replace("GROUPS tiled THREAD_COUNT {", &format!("GROUPS tiled {threads} {{"));
+    let text = text.replace("THREAD_COUNT", &threads);
     let code = state(site.out_dtype(0)) + &fill(&text, &pairs);
     Body { code, entries: vec![Entry::Free("tiled")], scratch: true, ..Body::default() }
 }
