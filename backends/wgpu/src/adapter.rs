@@ -28,12 +28,42 @@ pub fn wait<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// All adapters that can run compute shaders, real devices before software, with their targets.
-pub fn probe() -> Result<Vec<(wgpu::Adapter, Target)>, BackendError> {
+/// Vulkan, Metal and DX12, whichever the system has; without a window system where that can be left out.
+fn instance() -> wgpu::Instance {
+    #[cfg(target_os = "linux")]
+    if let Some(i) = headless() {
+        return i;
+    }
     let mut desc = wgpu::InstanceDescriptor::new_without_display_handle();
     desc.backends = wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12;
-    let instance = wgpu::Instance::new(desc);
-    let adapters = wait(instance.enumerate_adapters(wgpu::Backends::all()));
+    wgpu::Instance::new(desc)
+}
+
+/// A Vulkan instance that has not asked for Wayland: if one has, Mesa's layer that orders devices looks for a compositor,
+/// and complains on stderr where there is none.
+#[cfg(target_os = "linux")]
+fn headless() -> Option<wgpu::Instance> {
+    use wgpu::hal::{InstanceDescriptor, vulkan};
+    let desc = InstanceDescriptor {
+        name: "kiln",
+        flags: wgpu::InstanceFlags::default(),
+        memory_budget_thresholds: wgpu::MemoryBudgetThresholds::default(),
+        backend_options: wgpu::BackendOptions::default(),
+        telemetry: None,
+        display: None,
+    };
+    let without_wayland: Box<vulkan::CreateInstanceCallback<'_>> =
+        Box::new(|a| a.extensions.retain(|e| *e != c"VK_KHR_wayland_surface"));
+    // SAFETY: the one extension taken away serves surfaces of Wayland only. No surface is made of this instance, and wgpu
+    // looks for the extension before it makes one.
+    let raw = unsafe { vulkan::Instance::init_with_callback(&desc, Some(without_wayland)) }.ok()?;
+    // SAFETY: the instance was made by wgpu, and nothing else holds it.
+    Some(unsafe { wgpu::Instance::from_hal::<vulkan::Api>(raw) })
+}
+
+/// All adapters that can run compute shaders, real devices before software, with their targets.
+pub fn probe() -> Result<Vec<(wgpu::Adapter, Target)>, BackendError> {
+    let adapters = wait(instance().enumerate_adapters(wgpu::Backends::all()));
     let mut refused = Vec::new();
     let mut found = Vec::new();
     for a in adapters {

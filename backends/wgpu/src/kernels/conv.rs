@@ -92,7 +92,7 @@ fn block_launch(cx: &Cx<'_>, step: usize) -> Result<Vec<Launch>, BackendError> {
     let (g, (m, n)) = (geometry(cx)?, block_of(cx.tactic)?);
     let threads = g.rows.div_ceil(m) as u64 * g.cols.div_ceil(n) as u64 * g.batch as u64;
     // Packing weights takes a loop for every row.
-    let cost = if step > 1 { 1 + step * m } else { 1 };
+    let cost = if step > 1 { 1 + (step + 1) * m } else { 1 };
     launches(cx, Launch::map(0, g.words).on(Grid::Threads(threads)), g.depth, (step, cost))
 }
 

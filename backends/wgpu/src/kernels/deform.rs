@@ -42,5 +42,5 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let per_group = x[1].div_ceil(moved).max(1);
     w.extend(words([x[1], k[0], k[1], (k[0] / groups).max(1), moved, per_group, x.len() - 2])?);
     // A tap takes loops over the dimensions, and over the corners of a cell and their dimensions.
-    continued(cx, w, k[1..].iter().product(), 1 + 3 + 8 * 4)
+    continued(cx, w, k[1..].iter().product(), 1 + 4 + 1 + 8 * 5)
 }

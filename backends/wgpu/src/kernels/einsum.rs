@@ -58,8 +58,8 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     w.push(word(plan.inner.len())?);
     w.extend(words(plan.inner.iter().copied())?);
     w.extend(words(plan.within.into_iter().flatten())?);
-    // An index takes a loop over dimensions, and that one over inputs.
-    let cost = 1 + plan.inner.len() * (1 + shapes.len());
+    // A round, and a loop over dimensions with one over inputs in it.
+    let cost = 2 + plan.inner.len() * (2 + shapes.len());
     continued(cx, w, plan.inner.iter().product(), cost)
 }
 
@@ -78,7 +78,7 @@ fn long_map(code: String, t: DType) -> Body {
 
 /// Iterations for an element of a transform of length `n`: products of large numbers modulo n take a loop.
 fn turn(n: usize) -> usize {
-    if n <= 1 << 16 { 1 } else { 33 }
+    if n <= 1 << 16 { 1 } else { 34 }
 }
 
 fn dft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

@@ -1,7 +1,7 @@
 //! Loops that are too long for one launch: several launches, each of which goes on where the one before it ended.
 //!
 //! A driver may end loops, without a word, after some number of iterations: llvmpipe does after 65,535 of all loops of
-//! one thread together. [`Cx::rounds`](crate::site::Cx::rounds) bounds what a thread may do in one launch.
+//! one thread together, and counts for every loop one more than it has rounds. [`Cx::rounds`](crate::site::Cx::rounds) bounds what a thread may do in one launch.
 
 use super::{Grid, Launch, word};
 use crate::site::{Cx, unsupported};

@@ -164,7 +164,7 @@ fn layer(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         let by = if cx.has(i) { broadcast_strides(&cx.shape(i)?, &x) } else { vec![0; x.len()] };
         w.extend(words(by)?);
     }
-    launches(cx, w, count, n, 2 * x.len())
+    launches(cx, w, count, n, 2 * (x.len() + 1))
 }
 
 /// The attribute "epsilon" as a word.

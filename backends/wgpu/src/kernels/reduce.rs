@@ -169,7 +169,8 @@ fn geometry(cx: &Cx<'_>) -> Result<(Vec<u32>, usize, usize, usize), BackendError
         let by: Vec<i64> = axes.iter().map(|&i| own[i] as i64).collect();
         let count: usize = dims.iter().product();
         let (dims, by) = coalesce(&dims, &by);
-        cost = 1 + dims.len();
+        // A round, and a loop over the dimensions.
+        cost = 2 + dims.len();
         w.push(word(dims.len())?);
         w.extend(words(dims)?);
         w.extend(by.iter().map(|&s| s as u32));

@@ -83,7 +83,7 @@ fn resize(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         }
     }
     head.extend(tables);
-    continued(cx, head, combinations, 1 + x.len())
+    continued(cx, head, combinations, 2 + x.len())
 }
 
 fn grid_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {

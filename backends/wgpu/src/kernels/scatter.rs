@@ -90,5 +90,5 @@ fn nd(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let mut w = words([tuples, depth, slice])?;
     w.extend(words(x[..depth].iter().copied())?);
     w.extend(words(strides(&x)[..depth].iter().copied())?);
-    with_copy(cx, w, if tuples == 0 { 0 } else { slice }, (tuples, 1 + depth))
+    with_copy(cx, w, if tuples == 0 { 0 } else { slice }, (tuples, 2 + depth))
 }

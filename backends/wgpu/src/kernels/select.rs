@@ -161,9 +161,9 @@ fn unique(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let [n, inner, outer] = slices(cx)?;
     let sorted = cx.op()?.attrs().bool("sorted").map_err(op_error)?;
     let w = words([n, sort::width(n), inner, outer])?;
-    let cost = inner * outer + 1;
+    let cost = inner * outer + 2;
     if 2 * cost > cx.rounds {
-        return unsupported(format!("slices of {} elements, {} are possible", cost - 1, cx.rounds / 2));
+        return unsupported(format!("slices of {} elements, {} are possible", cost - 2, cx.rounds / 2));
     }
     let on = |entry, threads: usize| Launch::map(entry, w.clone()).on(Grid::Threads(threads as u64));
     let mut first = sort::launches(&w, 1, n)?;
@@ -228,7 +228,7 @@ fn nms(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let mut first = sort::launches(&w, rows, count)?;
     let pick = Launch::map(2, w.clone()).on(Grid::Groups(rows as u64));
     // A candidate takes a round, and those of a thread over the picks.
-    first.extend(repeated(cx, &pick, (limit, 1 + most.div_ceil(64)), 0)?);
+    first.extend(repeated(cx, &pick, (limit, 2 + most.div_ceil(64)), 0)?);
     let add = Launch::map(3, w.clone()).on(Grid::Threads(1));
     first.extend(repeated(cx, &add, (rows, 1), 0)?);
     if sorted {

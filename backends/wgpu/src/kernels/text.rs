@@ -66,8 +66,8 @@ fn cost(grams: &[(&[i64], usize)], len: usize, skips: usize) -> (usize, usize) {
         let n = items.len();
         let distances = if n == 1 { 1 } else { (skips + 1).min(len / (n - 1).max(1) + 1) };
         let (each, once) = of_slot.entry(*slot).or_default();
-        *each += distances * (1 + n);
-        *once += distances;
+        *each += distances * (2 + n);
+        *once += distances * 2;
     }
     let most = of_slot.values().fold((1, 0), |a, b| (a.0.max(b.0), a.1.max(b.1)));
     (most.0, most.1 + grams.len())

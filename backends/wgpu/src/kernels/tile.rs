@@ -37,7 +37,7 @@ impl Tile {
 
     /// Iterations for each depth of the tile.
     pub fn cost(&self) -> usize {
-        1 + self.k / UNROLLED
+        2 + self.k / UNROLLED
     }
 
     /// Workgroups for so many results.

@@ -194,6 +194,6 @@ fn unpool(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     w.push(word(volume)?);
     let launch = Launch::map(1, w).on(Grid::Threads((x[0] * x[1]) as u64));
     let mut out = vec![Launch::map(0, Vec::new())];
-    out.extend(repeated(cx, &launch, (volume, 1 + x.len()), 0)?);
+    out.extend(repeated(cx, &launch, (volume, 2 + x.len()), 0)?);
     Ok(out)
 }
