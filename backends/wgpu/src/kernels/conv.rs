@@ -78,7 +78,7 @@ fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {
     let depth = k[1..].iter().product::<usize>();
     let mut w = axis_words(&axes)?;
     w.extend(words([x[1], k[0], k[1], rows])?);
-    w.push(word(usize::from(depth % 4 == 0))?);
+    w.push(word(usize::from(depth.is_multiple_of(4)))?);
     Ok(Geometry { words: w, rows, cols: y[2..].iter().product(), batch: x[0] * groups, depth })
 }
 

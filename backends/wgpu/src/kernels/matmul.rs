@@ -142,7 +142,7 @@ fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {
     w.extend(words(scaled(ba, m * k))?);
     w.extend(words(scaled(bb, k * n))?);
     // Lines along k that lie in whole words, for packed products.
-    let whole = |along: usize, across: usize| along == 1 && across % 4 == 0 && k % 4 == 0;
+    let whole = |along: usize, across: usize| along == 1 && across.is_multiple_of(4) && k.is_multiple_of(4);
     w.push(word(usize::from(whole(ca.1, ra.1)) + 2 * usize::from(whole(rb.1, cb.1)))?);
     Ok(Geometry { words: w, m, n, k, batch: batch.iter().product() })
 }
