@@ -15,6 +15,8 @@ pub struct Site<'a> {
     pub fused: Option<Expr>,
     /// Inputs of the region that the expression reads, after the anchor's result.
     pub extras: Vec<ValueId>,
+    /// For each of them, the value whose shape tells how its elements are read: itself, or a view of it.
+    pub lies: Vec<ValueId>,
     /// Types of all values.
     pub graph: &'a Graph,
     /// Who will run it.
@@ -28,7 +30,8 @@ pub fn unsupported<T>(why: impl Into<String>) -> Result<T, BackendError> {
 impl<'a> Site<'a> {
     /// Analyses a region; refuses what no kernel can run.
     pub fn of(graph: &'a Graph, target: &'a Target) -> Result<Site<'a>, BackendError> {
-        let mut anchors = graph.nodes().enumerate().filter(|(_, (_, n))| !n.op.is_pointwise());
+        let own = |n: &Node| n.op.is_pointwise() || is_view(graph, n) || is_on_host(graph, n);
+        let mut anchors = graph.nodes().enumerate().filter(|(_, (_, n))| !own(n));
         let anchor = anchors.next().map(|(k, (_, n))| (k, n));
         if let Some((_, (_, other))) = anchors.next() {
             return unsupported(format!(
@@ -39,7 +42,7 @@ impl<'a> Site<'a> {
         if graph.nodes().any(|(_, n)| !n.regions.is_empty()) {
             return unsupported("control flow inside a kernel");
         }
-        let mut site = Site { anchor, fused: None, extras: Vec::new(), graph, target };
+        let mut site = Site { anchor, fused: None, extras: Vec::new(), lies: Vec::new(), graph, target };
         if graph.nodes().count() > usize::from(anchor.is_some()) {
             site.fuse()?;
         }
@@ -66,18 +69,30 @@ impl<'a> Site<'a> {
         };
         let position = self.anchor.map_or(0, |(k, _)| k);
         let mut values: Vec<ValueId> = first.into_iter().collect();
-        for (k, (_, n)) in self.graph.nodes().enumerate() {
+        let mut extras = Vec::new();
+        for (k, (_, n)) in self.graph.nodes().enumerate().filter(|(_, (_, n))| n.op.is_pointwise()) {
             if k < position && first.is_some() {
                 return unsupported("pointwise operators before the anchor");
             }
-            for &v in n.inputs.iter().flatten().filter(|_| n.op.is_pointwise()) {
-                let outside = matches!(self.graph.value(v).source, Source::Input | Source::Weight(_));
-                if outside && !values.contains(&v) {
-                    if !self.graph.inputs.contains(&v) {
-                        return unsupported("a constant that feeds a host port and a pointwise operator");
-                    }
-                    values.push(v);
+            for &v in n.inputs.iter().flatten() {
+                if values.contains(&v) {
+                    continue;
                 }
+                let view = self.graph.producer(v).filter(|(_, n)| is_view(self.graph, n));
+                let base = view.map_or(Some(v), |(_, n)| n.inputs.first().copied().flatten());
+                let outside =
+                    |v: &ValueId| matches!(self.graph.value(*v).source, Source::Input | Source::Weight(_));
+                let Some(base) = base.filter(outside) else {
+                    if view.is_some() {
+                        return unsupported("a view of what the kernel itself computes");
+                    }
+                    continue;
+                };
+                if !self.graph.inputs.contains(&base) {
+                    return unsupported("a constant that feeds a host port and a pointwise operator");
+                }
+                values.push(v);
+                extras.push(base);
             }
         }
         let types: Vec<DType> = values.iter().map(|&v| self.graph.ty(v).dtype).collect();
@@ -90,7 +105,8 @@ impl<'a> Site<'a> {
         }
         let Some(&result) = regs.get(&output) else { return unsupported("an output that is no result") };
         self.fused = Some(b.finish(result, self.graph.ty(output).dtype));
-        self.extras = values.split_off(usize::from(first.is_some()));
+        self.lies = values.split_off(usize::from(first.is_some()));
+        self.extras = extras;
         Ok(())
     }
 
@@ -187,6 +203,46 @@ impl<'a> Site<'a> {
         }
         Ok(())
     }
+}
+
+/// Does it only tell how its input's elements are read, by pointwise operators of the region alone? Those of a view lie
+/// as in its input, from the first one on.
+fn is_view(graph: &Graph, n: &Node) -> bool {
+    let &[y] = &n.outputs[..] else { return false };
+    let mut readers = graph.nodes().filter(|(_, r)| r.inputs.contains(&Some(y))).peekable();
+    let inner = !graph.outputs.contains(&y) && readers.peek().is_some();
+    let as_they_lie = match n.op.name() {
+        "reshape" | "squeeze" | "unsqueeze" => true,
+        "slice" => is_prefix(graph, n),
+        _ => false,
+    };
+    inner && as_they_lie && readers.all(|(_, r)| r.op.is_pointwise())
+}
+
+/// Does a slice give the first elements of its input?
+fn is_prefix(graph: &Graph, n: &Node) -> bool {
+    let ints = |i: usize| {
+        let v = n.inputs.get(i).copied().flatten();
+        v.map(|v| graph.value(v).fact.as_const().map(kiln_ir::Tensor::to_i64))
+    };
+    let all = |list: &Option<Option<Vec<i64>>>, x: i64| match list {
+        None => x == 1,
+        Some(known) => known.as_ref().is_some_and(|v| v.iter().all(|&a| a == x)),
+    };
+    // Along the first axis only.
+    all(&ints(1), 0) && all(&ints(4), 1) && ints(3).flatten().is_some_and(|axes| axes == [0])
+}
+
+/// Is it a result that the host knows and alone reads?
+fn is_on_host(graph: &Graph, n: &Node) -> bool {
+    let &[y] = &n.outputs[..] else { return false };
+    let reads = |r: &Node| {
+        let at = |(i, v): (usize, &Option<ValueId>)| *v == Some(y) && !r.op.port(i).is_some_and(|p| p.host);
+        r.inputs.iter().enumerate().any(at)
+    };
+    matches!(n.op.name(), "shape" | "size")
+        && !graph.outputs.contains(&y)
+        && !graph.nodes().any(|(_, r)| reads(r))
 }
 
 /// What a kernel knows when it is launched: the anchor with all shapes as numbers.

@@ -1,11 +1,12 @@
-//! Cuts a graph into regions: one anchor with the pointwise layers behind it, or pointwise layers alone.
+//! Cuts a graph into regions: one anchor with the pointwise layers behind it, or pointwise layers alone, and layers that
+//! only say how something else that these read lies in memory.
 //!
 //! Every region has one value that is read outside, which all its layers work for; so no two regions wait for each
 //! other. The backend is asked whether it runs a grown region as one kernel; what it refuses is cut smaller. Nothing
 //! here is needed for correctness: a region of one node always exists.
 
 use kiln_backend::{Backend, Region, Target};
-use kiln_ir::{Graph, Node, NodeId, ValueId};
+use kiln_ir::{DimKind, Graph, Node, NodeId, ValueId};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Nodes of one region grow no further than this.
@@ -28,6 +29,12 @@ const ANCHORS: &[&str] = &[
     "concat",
     "resize",
 ];
+
+/// Operators that give elements of their input as they lie, so that a pointwise layer may read the input instead.
+const VIEWS: &[&str] = &["reshape", "squeeze", "unsqueeze", "slice"];
+
+/// Operators whose results the host knows, so that they need no kernel where only the host reads them.
+const ON_HOST: &[&str] = &["shape", "size"];
 
 /// Regions in execution order; together they cover every node once.
 pub fn form(g: &Graph, backend: &dyn Backend, target: &Target, fuse: bool) -> Vec<Vec<NodeId>> {
@@ -147,29 +154,17 @@ impl<'a> Former<'a> {
         }
     }
 
-    /// Takes pointwise layers into the region of a node that only work for it.
+    /// Takes layers into the region of a node that only work for it.
     fn take_in(&mut self, id: NodeId) {
         let Some(&r) = self.of.get(&id) else { return };
         let mut members = self.regions[r].clone();
-        let Some(&like) = members.last().and_then(|&n| self.outputs(n).first()) else { return };
-        let head = members.first().copied();
-        let anchored = head.and_then(|h| self.g.get(h)).is_some_and(|n| !n.op.is_pointwise());
         let mut refused = HashSet::new();
-        while members.len() < MAX_NODES {
-            let read = members.iter().filter_map(|&n| self.g.get(n)).flat_map(|n| n.inputs.iter().flatten());
-            let works_here = |v: &ValueId| {
-                !self.g.outputs.contains(v)
-                    && self.readers(*v).all(|n| members.contains(&n) && !(anchored && Some(n) == head))
-            };
-            let found = read
-                .filter(|v| works_here(v))
-                .filter_map(|v| Some(self.g.producer(*v)?.0))
-                .find(|&p| !members.contains(&p) && !refused.contains(&p) && self.joins(p, like));
-            let Some(p) = found else { break };
+        while members.len() < MAX_NODES
+            && let Some(p) = self.servant(&members, &refused)
+        {
             let mut grown = members.clone();
             grown.push(p);
-            let from = usize::from(anchored);
-            grown[from..].sort_by_key(|n| self.rank.get(n).copied());
+            grown.sort_by_key(|&n| (self.turn(n, id), self.rank.get(&n).copied()));
             if self.accepted(&grown) {
                 self.of.insert(p, r);
                 members = grown;
@@ -178,6 +173,46 @@ impl<'a> Former<'a> {
             }
         }
         self.regions[r] = members;
+    }
+
+    /// When a layer of a region comes: numbers for the host first, then the anchor, if `head` is one, then the others.
+    fn turn(&self, n: NodeId, head: NodeId) -> u8 {
+        match self.g.get(n).map(|n| &n.op) {
+            Some(op) if ON_HOST.contains(&op.name()) => 0,
+            Some(op) if n == head && !op.is_pointwise() => 1,
+            _ => 2,
+        }
+    }
+
+    /// A layer that only works for the pointwise ones of a region, or tells its other layers numbers on the host.
+    fn servant(&self, members: &[NodeId], refused: &HashSet<NodeId>) -> Option<NodeId> {
+        let like = *self.outputs(*members.last()?).first()?;
+        let read = members.iter().filter_map(|&n| self.g.get(n)).flat_map(|n| n.inputs.iter().flatten());
+        let found =
+            read.filter(|v| !self.g.outputs.contains(v)).filter_map(|&v| Some((v, self.g.producer(v)?)));
+        let serves = |&(v, (id, n)): &(ValueId, (NodeId, &Node))| {
+            let new = !members.contains(&id) && !refused.contains(&id) && !self.of.contains_key(&id);
+            let readers = || self.uses.get(&v).into_iter().flatten();
+            let at_pointwise = || {
+                let pointwise = |r: &NodeId| self.g.get(*r).is_some_and(|n| n.op.is_pointwise());
+                readers().all(|(r, _)| members.contains(r) && pointwise(r))
+            };
+            let at_host = || {
+                let host = |r: &NodeId, i| self.g.get(*r).and_then(|n| n.op.port(i)).is_some_and(|p| p.host);
+                readers().all(|(r, i)| members.contains(r) && host(r, *i))
+            };
+            let from_outside = || {
+                let inner = |v: &ValueId| self.g.producer(*v).is_some_and(|(p, _)| members.contains(&p));
+                !n.inputs.iter().flatten().any(inner)
+            };
+            let known = || self.g.ty(v).dims.iter().all(|d| d.kind() <= DimKind::Host);
+            new && match n.op.name() {
+                op if VIEWS.contains(&op) => known() && at_pointwise(),
+                op if ON_HOST.contains(&op) => from_outside() && at_host(),
+                _ => self.joins(id, like) && at_pointwise(),
+            }
+        };
+        found.into_iter().find(serves).map(|(_, (id, _))| id)
     }
 
     fn accepted(&self, members: &[NodeId]) -> bool {

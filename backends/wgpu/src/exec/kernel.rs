@@ -22,6 +22,8 @@ pub struct StepKernel {
     pub results: Vec<ValueId>,
     /// Values that the expression reads beside the anchor's result.
     pub extras: Vec<ValueId>,
+    /// For each of them, the value whose shape tells how it is read.
+    pub lies: Vec<ValueId>,
     /// Values that are stored, with their types.
     pub stored: Vec<(ValueId, DType)>,
     /// Do pointwise operators follow the anchor?
@@ -55,6 +57,16 @@ impl StepKernel {
             at.and_then(|i| region.inputs.get(i).copied())
         };
         let extras: Option<Vec<ValueId>> = site.extras.iter().map(outer).collect();
+        let inside = |inner: &ValueId| {
+            let found = region
+                .graph
+                .nodes()
+                .enumerate()
+                .find_map(|(k, (_, n))| Some((k, n.outputs.iter().position(|v| v == inner)?)));
+            let (k, output) = found?;
+            program.graph.get(*step.nodes.get(k)?)?.outputs.get(output).copied()
+        };
+        let lies: Option<Vec<ValueId>> = site.lies.iter().map(|v| outer(v).or_else(|| inside(v))).collect();
         let slots = slots(&site, &body);
         if module.pipelines.len() != body.entries.len() {
             return Err(BackendError::Incompatible(format!(
@@ -71,6 +83,7 @@ impl StepKernel {
             inputs: node.map(|n| n.inputs.clone()).unwrap_or_default(),
             results,
             extras: extras.ok_or_else(|| BackendError::Internal("an extra that is no input".into()))?,
+            lies: lies.ok_or_else(|| BackendError::Internal("a view that is no value".into()))?,
             stored: stored.into_iter().map(|v| (v, program.graph.ty(v).dtype)).collect(),
             fused: site.fused.is_some(),
             random: node.is_some_and(|n| n.op.def().traits.random),

@@ -180,7 +180,7 @@ impl Planner<'_> {
             s.ok_or_else(|| BackendError::Internal("a shape that is not known".into()))
         };
         let dims = shape(out)?;
-        let strides = k.extras.iter().map(|&v| {
+        let strides = k.lies.iter().map(|&v| {
             let own = shape(v)?;
             if own.len() > dims.len() {
                 return Err(BackendError::Internal("an extra of greater rank than the output".into()));

@@ -1,0 +1,52 @@
+//! How many kernels a run of a trained model launches: the steps of its program.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use kiln_backend::Backend;
+use kiln_builder::BuildConfig;
+use kiln_tests::backends::{reference, wgpu};
+use kiln_tests::models::{Shapes, engine};
+use std::sync::Arc;
+
+const IMAGES: Shapes<'_> = &[("input", [&[1, 1, 28, 28], &[8, 1, 28, 28], &[16, 1, 28, 28]])];
+const TOKENS: Shapes<'_> =
+    &[("input_ids", [&[1, 1], &[4, 65], &[16, 128]]), ("attention_mask", [&[1, 1], &[4, 65], &[16, 128]])];
+
+/// A model, its shapes and the most steps that it may have.
+const MODELS: &[(&str, Shapes<'_>, usize)] = &[
+    ("digits/lenet_a.onnx", IMAGES, 7),
+    ("digits/lenet_a_bn.onnx", IMAGES, 7),
+    ("nlp/bert_tiny.onnx", TOKENS, 24),
+];
+
+/// The steps of each model, one text a model; the error has those that are too many.
+fn counts(backend: &Arc<dyn Backend>) -> Result<String, String> {
+    let (mut all, mut wrong) = (String::new(), String::new());
+    for (path, shapes, most) in MODELS {
+        let config = BuildConfig { max_tactics: 1, ..BuildConfig::default() };
+        let program = engine(path, backend, shapes, config)?.program();
+        let ops = |n| Some(program.graph.get(n)?.op.name());
+        let mut text = format!("{path} on {}: {} steps\n", backend.name(), program.steps.len());
+        for s in &program.steps {
+            let ops: Vec<&str> = s.nodes.iter().filter_map(|&n| ops(n)).collect();
+            text += &format!("  {} [{}]\n", ops.join(" + "), s.name);
+        }
+        if program.steps.len() > *most {
+            wrong += &format!("{most} wanted of {text}");
+        }
+        all += &text;
+    }
+    if wrong.is_empty() { Ok(all) } else { Err(wrong) }
+}
+
+#[test]
+fn on_reference() {
+    println!("{}", counts(&reference()).unwrap_or_else(|e| panic!("{e}")));
+}
+
+#[test]
+fn on_wgpu() {
+    for b in wgpu().unwrap().iter() {
+        println!("{}", counts(b).unwrap_or_else(|e| panic!("{e}")));
+    }
+}
