@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what Kiln's tests need on a Debian machine that has Rust: system packages, the ONNX test suite, NVRTC.
+# Installs what Kiln's tests need on a Debian machine that has Rust: system packages, the ONNX test suite, whole networks
+# with ONNX Runtime's answers, NVRTC.
 # Does nothing, quickly, where all is there. The downloads go into .cache/ of this repository.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -8,6 +9,8 @@ ONNX_VERSION=1.19.1
 NVRTC_VERSION=13.0.88
 SUITE=.cache/onnx-suite-$ONNX_VERSION
 NVRTC=.cache/nvrtc
+PEER=.cache/peer
+NETWORKS=.cache/topologies
 
 fail() { echo "setup: $*" >&2; exit 1; }
 
@@ -63,7 +66,7 @@ onnx_suite() {
     [ -f "$SUITE/node/test_abs/model.onnx" ] ||
         fetch_wheel "onnx==$ONNX_VERSION" 'onnx/backend/test/data/*' "$SUITE" onnx/backend/test/data
     local folder
-    for folder in node simple pytorch-converted pytorch-operator; do
+    for folder in node simple light pytorch-converted pytorch-operator; do
         [ -d "$SUITE/$folder" ] || fail "$SUITE/$folder is missing; delete $SUITE and run again"
     done
 }
@@ -76,6 +79,24 @@ nvrtc() {
         fail "$NVRTC/libnvrtc-builtins.so.13 is missing; delete $NVRTC and run again"
 }
 
+# Whole networks with ONNX Runtime's answers, made anew when what makes them changes. About 1.4 GB.
+topologies() {
+    local from=tests/topologies made
+    made=$(cat "$from/requirements.txt" "$from/make.py" | sha256sum)
+    [ "$(cat "$NETWORKS/made" 2>/dev/null)" = "$made" ] && return 0
+    if ! cmp -s "$from/requirements.txt" "$PEER/requirements.txt"; then
+        echo "setup: fetching ONNX Runtime"
+        rm -rf "$PEER"
+        python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps \
+            --only-binary :all: --target "$PEER" -r "$from/requirements.txt" || fail "pip could not install ONNX Runtime"
+        cp "$from/requirements.txt" "$PEER/requirements.txt"
+    fi
+    echo "setup: making networks with weights"
+    rm -rf "$NETWORKS"
+    PYTHONPATH=$PEER python3 "$from/make.py" "$SUITE/light" "$NETWORKS" || fail "$from/make.py failed"
+    echo "$made" >"$NETWORKS/made"
+}
+
 vulkan() {
     local summary
     summary=$(vulkaninfo --summary 2>/dev/null) || fail "vulkaninfo --summary fails; run it to see why"
@@ -85,6 +106,7 @@ vulkan() {
 [ -x "$(command -v cargo)" ] || fail "cargo is missing: install Rust 1.95 or later first"
 system_packages
 onnx_suite
+topologies
 case $(uname -m) in
     x86_64 | aarch64) nvrtc ;;
     *) echo "setup: no NVRTC for $(uname -m); CUDA kernels are not compiled in tests" ;;

@@ -8,3 +8,4 @@ pub mod mutants;
 pub mod op_suite;
 pub mod random;
 pub mod suite;
+pub mod topologies;

@@ -29,7 +29,8 @@ pub fn archive(path: &str) -> Outcome<BTreeMap<String, Tensor>> {
     arrays.into_iter().map(|(name, a)| Ok((name, tensor(&a)?))).collect()
 }
 
-fn tensor(a: &Array) -> Outcome<Tensor> {
+/// An array of a file as a tensor.
+pub(crate) fn tensor(a: &Array) -> Outcome<Tensor> {
     let shape: Vec<usize> = a.shape.iter().map(|&d| d as usize).collect();
     let dtype = match a.dtype {
         NpyType::F32 => DType::F32,

@@ -29,7 +29,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kiln-cli", &["kiln", "kiln-npz"]),
 ];
 
-fn workspace() -> BTreeMap<String, BTreeSet<String>> {
+/// The dependencies of each crate within the workspace; those of its examples and tests too where `dev` says so.
+fn workspace(dev: impl Fn(&str) -> bool) -> BTreeMap<String, BTreeSet<String>> {
     let out = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -41,7 +42,7 @@ fn workspace() -> BTreeMap<String, BTreeSet<String>> {
     let deps = |p: &serde_json::Value| {
         let all = p["dependencies"].as_array().cloned().unwrap_or_default();
         all.iter()
-            .filter(|d| d["kind"].is_null())
+            .filter(|d| d["kind"].is_null() || d["kind"] == "dev" && p["name"].as_str().is_some_and(&dev))
             .filter_map(|d| d["name"].as_str())
             .filter(|n| names.contains(n))
             .map(str::to_owned)
@@ -52,7 +53,7 @@ fn workspace() -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn dependencies_point_one_way() {
-    let found = workspace();
+    let found = workspace(|_| false);
     for (name, allowed) in ALLOWED {
         let deps = found.get(*name).unwrap_or_else(|| panic!("{name} is no crate of the workspace"));
         let extra: Vec<_> = deps.iter().filter(|d| !allowed.contains(&d.as_str())).collect();
@@ -60,22 +61,25 @@ fn dependencies_point_one_way() {
     }
 }
 
-#[test]
-fn a_runtime_only_program_links_neither_importer_nor_builder() {
-    let found = workspace();
-    let mut reach: BTreeSet<String> = BTreeSet::from(["kiln-runtime".to_owned()]);
+/// All crates of the workspace that a crate links.
+fn reach(found: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::from([from.to_owned()]);
     loop {
-        let next: BTreeSet<String> = reach
-            .iter()
-            .flat_map(|c| found.get(c).cloned().unwrap_or_default())
-            .chain(reach.clone())
-            .collect();
-        if next == reach {
-            break;
+        let next: BTreeSet<String> =
+            all.iter().flat_map(|c| found.get(c).cloned().unwrap_or_default()).chain(all.clone()).collect();
+        if next == all {
+            return all;
         }
-        reach = next;
+        all = next;
     }
-    for banned in ["kiln-onnx", "kiln-builder", "kiln-backend-wgpu"] {
-        assert!(!reach.contains(banned), "kiln-runtime reaches {banned}");
+}
+
+/// The example `run_engine` of `kiln-runtime` may use its dev-dependencies too.
+#[test]
+fn a_program_that_only_runs_engines_links_neither_importer_nor_builder() {
+    let linked = reach(&workspace(|name| name == "kiln-runtime"), "kiln-runtime");
+    assert!(linked.contains("kiln-reference"), "the example has a backend: {linked:?}");
+    for banned in ["kiln-onnx", "kiln-builder", "kiln-backend-wgpu", "kiln"] {
+        assert!(!linked.contains(banned), "run_engine reaches {banned}: {linked:?}");
     }
 }

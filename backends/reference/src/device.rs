@@ -6,7 +6,7 @@ use crate::context::CpuContext;
 use crate::kernel::Schedule;
 use crate::value::Val;
 use kiln_backend::{BackendError, Context, Device, Executable, MemoryPlan, Program, Step, TimeRequest};
-use kiln_ir::Bytes;
+use kiln_ir::{Bytes, Tensor};
 use std::sync::Arc;
 
 /// The processor.
@@ -63,10 +63,20 @@ impl Device for Cpu {
         let schedule = Schedule::new(&program)?;
         let mut weights = vec![None; program.graph.value_ids().count()];
         for (v, t) in program.weights() {
-            weights[v.0 as usize] = Some(Val::Shared(t.clone()));
+            weights[v.0 as usize] = Some(Val::Shared(aligned(t)));
         }
         let options = self.options;
         Ok(Arc::new(CpuExecutable(Arc::new(Loaded { program, schedule, weights, options }))))
+    }
+}
+
+/// The tensor, or a copy where its elements are not aligned, as in a mapped model file: the fast paths would copy it in
+/// every run.
+fn aligned(t: &Tensor) -> Tensor {
+    let size = (t.dtype().bits() / 8).max(1) as usize;
+    match t.bytes().as_ptr() as usize % size {
+        0 => t.clone(),
+        _ => Tensor::from_bytes(t.dtype(), t.shape(), t.bytes().to_vec()).unwrap_or_else(|| t.clone()),
     }
 }
 

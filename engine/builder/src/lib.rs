@@ -4,6 +4,7 @@ mod build;
 pub mod cache;
 mod config;
 mod error;
+mod inputs;
 mod memory;
 pub mod passes;
 mod points;

@@ -5,7 +5,7 @@
 use crate::cache::{Candidate, Entry, TimingCache, describe, key};
 use crate::{BuildConfig, BuildError};
 use kiln_backend::{Backend, Device, Region, Tactic, Target, TimeRequest};
-use kiln_ir::{DType, Elems, Fact, Graph, Tensor, problem::Rng};
+use kiln_ir::{Fact, Graph, Tensor, problem::Rng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -193,7 +193,7 @@ pub fn concretize(region: &Graph, facts: &[Fact]) -> Result<Graph, BuildError> {
     Ok(g)
 }
 
-/// Random inputs: floats away from zero, integers that are small enough to be indices.
+/// Random inputs.
 fn random_inputs(g: &Graph) -> Result<Vec<Tensor>, BuildError> {
     let mut rng = Rng::new(1);
     let mut out = Vec::new();
@@ -211,14 +211,12 @@ fn random_inputs(g: &Graph) -> Result<Vec<Tensor>, BuildError> {
                 def.fact.ty, def.name
             ))));
         };
-        let t = match def.fact.ty.dtype {
-            t @ (DType::I32 | DType::I64) => {
-                let n = shape.iter().product();
-                Tensor::from_elems(t, &shape, &Elems::I((0..n).map(|_| rng.int(0, 1)).collect()))
-                    .unwrap_or_else(|| rng.tensor(t, &shape))
-            }
-            t => rng.tensor(t, &shape),
-        };
+        let t = crate::inputs::random(&mut rng, def.fact.ty.dtype, &shape).ok_or_else(|| {
+            BuildError::Network(kiln_ir::IrError::Structure(format!(
+                "there is no memory to time \"{}\" ({}) with",
+                def.name, def.fact.ty
+            )))
+        })?;
         out.push(t);
     }
     Ok(out)

@@ -1,4 +1,4 @@
-//! `matmul` of floats.
+//! `matmul`: of floats here, of integers in [`super::integer`].
 
 use super::NodeCx;
 use super::gemm::{Left, Size, Strided, gemm};
@@ -6,15 +6,16 @@ use kiln_backend::BackendError;
 use kiln_ir::ops::util::broadcast_strides;
 
 /// One operand: its batch dimensions and the strides of its matrix.
-struct Operand {
-    batch: Vec<usize>,
-    rows: usize,
-    cols: usize,
-    row: usize,
-    col: usize,
+pub struct Operand {
+    pub batch: Vec<usize>,
+    pub rows: usize,
+    pub cols: usize,
+    pub row: usize,
+    pub col: usize,
 }
 
-fn operand(shape: &[usize], trans: bool, left: bool) -> Option<Operand> {
+/// How an operand of this shape is read; `None` for a scalar.
+pub fn operand(shape: &[usize], trans: bool, left: bool) -> Option<Operand> {
     match *shape {
         [] => None,
         [n] if left => Some(Operand { batch: vec![], rows: 1, cols: n, row: n, col: 1 }),
@@ -32,7 +33,7 @@ fn operand(shape: &[usize], trans: bool, left: bool) -> Option<Operand> {
 pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let attrs = cx.node.op.attrs();
     let (ta, tb) = (attrs.bool("trans_a").unwrap_or(false), attrs.bool("trans_b").unwrap_or(false));
-    let (Some(a), Some(b)) = (cx.floats(0), cx.floats(1)) else { return Ok(false) };
+    let (Some(a), Some(b)) = (cx.floats(0), cx.floats(1)) else { return super::integer::run(cx) };
     let (sa, sb) = (cx.shape(0).to_vec(), cx.shape(1).to_vec());
     let (Some(l), Some(r)) = (operand(&sa, ta, true), operand(&sb, tb, false)) else { return Ok(false) };
     let s = Size { m: l.rows, n: r.cols, k: l.cols };

@@ -2,8 +2,10 @@
 //!
 //! A path answers false where it does not cover a case; the oracle then runs the node.
 
+mod attention;
 mod conv;
 mod gemm;
+mod integer;
 mod matmul;
 mod micro;
 mod moves;
@@ -24,6 +26,7 @@ pub(crate) type Path = fn(&mut NodeCx<'_>) -> Result<bool, BackendError>;
 
 /// The paths by operator.
 const PATHS: &[(&str, Path)] = &[
+    ("attention", attention::run),
     ("conv", conv::run),
     ("matmul", matmul::run),
     ("pool", pool::run),

@@ -48,7 +48,8 @@ pub fn softmax(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     })
 }
 
-fn row(x: &[f32], y: &mut [f32]) {
+/// The softmax of one row.
+pub fn row(x: &[f32], y: &mut [f32]) {
     let top = greatest(x);
     y.iter_mut().zip(x).for_each(|(y, &x)| *y = exp(x - top));
     let scale = (1.0 / sum(y, f64::from)) as f32;

@@ -9,7 +9,7 @@ use crate::expr::{Expr, Num};
 use crate::infer::{Fact, InferCx, MAX_CONTENT, broadcast_all, differ};
 use crate::op::Op;
 use crate::problem::{Problem, Rng};
-use crate::tensor::{Elems, Tensor};
+use crate::tensor::{Elems, Tensor, volume};
 use crate::ty::{TensorType, dims_text};
 
 /// The rule of every pointwise operator: shapes broadcast, the expression gives the type.
@@ -82,7 +82,8 @@ fn expr_of(f: Option<ExprFn>, attrs: &crate::Attrs, types: &[DType]) -> Result<E
     f.ok_or_else(|| OpError::Unsupported("no scalar expression".into()))?(attrs, types)
 }
 
-/// The oracle of every pointwise operator: the expression, element by element.
+/// The oracle of every pointwise operator: the expression, element by element. Holds no more than the result and some
+/// elements in between, as the weights of whole networks are folded by it.
 pub fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     let ins =
         (0..given(cx.len(), |i| cx.get(i).is_some())).map(|i| cx.input(i)).collect::<Result<Vec<_>, _>>()?;
@@ -90,27 +91,126 @@ pub fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     let expr = expr_of(cx.op.def().expr, cx.attrs(), &types)?;
     let shape = cx.out_shape(0)?;
     let strides: Vec<_> = ins.iter().map(|t| broadcast_strides(t.shape(), &shape)).collect();
-    let elems: Vec<_> = ins.iter().map(|t| t.elems()).collect();
+    let (outer, inner, strides) = collapse(&shape, &strides);
+    let columns: Vec<_> = ins.iter().map(|t| Column::of(t)).collect();
+    let mut out = Writer::new(cx.out_dtype(0)?, &shape)?;
     let mut scratch = Vec::new();
     let mut args = vec![Num::I(0); ins.len()];
-    let mut out = Vec::new();
-    for_each_index(&shape, |at| {
-        for (k, e) in elems.iter().enumerate() {
-            let i = offset(at, &strides[k]);
-            args[k] = match e {
-                Elems::F(v) => Num::F(v[i]),
-                Elems::I(v) => Num::I(v[i]),
-            };
+    for_each_index(&outer, |at| {
+        for i in 0..inner {
+            for ((arg, c), s) in args.iter_mut().zip(&columns).zip(&strides) {
+                *arg = c.at(offset(at, &s[..outer.len()]) + i * s[outer.len()]);
+            }
+            out.push(expr.eval(&args, &mut scratch));
         }
-        out.push(expr.eval(&args, &mut scratch));
     });
-    let is_float = expr.result_type().is_float();
-    let elems = if is_float {
-        Elems::F(out.into_iter().map(|x| if let Num::F(x) = x { x } else { f64::NAN }).collect())
-    } else {
-        Elems::I(out.into_iter().map(|x| if let Num::I(x) = x { x } else { 0 }).collect())
-    };
-    Ok(vec![cx.make(0, &shape, elems)?])
+    Ok(vec![out.finish(&shape)?])
+}
+
+/// The shape with axes joined that lie together in all operands: outer dimensions, the innermost one, and the strides of
+/// every operand along them.
+fn collapse(shape: &[usize], strides: &[Vec<usize>]) -> (Vec<usize>, usize, Vec<Vec<usize>>) {
+    let mut dims: Vec<usize> = Vec::new();
+    let mut joined: Vec<Vec<usize>> = vec![Vec::new(); strides.len()];
+    for (axis, &n) in shape.iter().enumerate().filter(|(_, n)| **n != 1) {
+        let mut pairs = strides.iter().zip(&joined);
+        let together = pairs.all(|(s, j)| j.last() == Some(&(s[axis] * n)));
+        match dims.last_mut().filter(|_| together) {
+            Some(last) => {
+                *last *= n;
+                joined.iter_mut().for_each(|j| j.truncate(j.len().saturating_sub(1)));
+            }
+            None => dims.push(n),
+        }
+        joined.iter_mut().zip(strides).for_each(|(j, s)| j.push(s[axis]));
+    }
+    match dims.pop() {
+        Some(inner) => (dims, inner, joined),
+        None => (dims, 1, vec![vec![0]; strides.len()]),
+    }
+}
+
+/// The elements of an operand, f32 where they lie.
+enum Column<'a> {
+    F32(&'a [[u8; 4]]),
+    Wide(Elems),
+}
+
+impl Column<'_> {
+    fn of(t: &Tensor) -> Column<'_> {
+        match t.dtype() {
+            DType::F32 => Column::F32(t.bytes().as_chunks().0),
+            _ => Column::Wide(t.elems()),
+        }
+    }
+
+    #[inline]
+    fn at(&self, i: usize) -> Num {
+        match self {
+            Column::F32(v) => Num::F(f32::from_le_bytes(v[i]).into()),
+            Column::Wide(Elems::F(v)) => Num::F(v[i]),
+            Column::Wide(Elems::I(v)) => Num::I(v[i]),
+        }
+    }
+}
+
+/// Writes elements in order, so many at a time as bytes: an even number, so that halves of bytes fit.
+struct Writer {
+    dtype: DType,
+    some: Elems,
+    bytes: Vec<u8>,
+}
+
+const SOME: usize = 1 << 12;
+
+impl Writer {
+    fn new(dtype: DType, shape: &[usize]) -> Result<Writer, OpError> {
+        let bytes =
+            volume(shape).and_then(|n| dtype.bytes_for(n as u64)).and_then(|n| usize::try_from(n).ok());
+        let mut out = Vec::new();
+        let room = bytes.is_some_and(|n| out.try_reserve_exact(n).is_ok());
+        let some = if dtype.is_float() { Elems::F(Vec::new()) } else { Elems::I(Vec::new()) };
+        match room {
+            true => Ok(Writer { dtype, some, bytes: out }),
+            false => Err(OpError::TooLarge(format!("{dtype}{shape:?}"))),
+        }
+    }
+
+    fn push(&mut self, x: Num) {
+        let full = match (&mut self.some, x) {
+            (Elems::F(v), x) => {
+                v.push(if let Num::F(x) = x { x } else { f64::NAN });
+                v.len() == SOME
+            }
+            (Elems::I(v), x) => {
+                v.push(if let Num::I(x) = x { x } else { 0 });
+                v.len() == SOME
+            }
+        };
+        if full {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let n = match &self.some {
+            Elems::F(v) => v.len(),
+            Elems::I(v) => v.len(),
+        };
+        if let Some(t) = Tensor::from_elems(self.dtype, &[n], &self.some) {
+            self.bytes.extend_from_slice(t.bytes());
+        }
+        match &mut self.some {
+            Elems::F(v) => v.clear(),
+            Elems::I(v) => v.clear(),
+        }
+    }
+
+    fn finish(mut self, shape: &[usize]) -> Result<Tensor, OpError> {
+        self.flush();
+        let wrong = || OpError::Value(format!("wrong number of elements for {}{shape:?}", self.dtype));
+        Tensor::from_bytes(self.dtype, shape, std::mem::take(&mut self.bytes)).ok_or_else(wrong)
+    }
 }
 
 /// Problems for an operator of `arity` inputs of one type: odd sizes, scalar, empty, broadcast, special floats.
@@ -139,4 +239,31 @@ pub fn problems_of(op: &Op, arity: usize, types: &[DType], rng: &mut Rng) -> Vec
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_that_lie_together_are_one() {
+        // A convolution's weights [8, 4, 3, 3] by one factor for each output channel.
+        let shape = [8, 4, 3, 3];
+        let strides = [broadcast_strides(&shape, &shape), broadcast_strides(&[8, 1, 1, 1], &shape)];
+        assert_eq!(collapse(&shape, &strides), (vec![8], 36, vec![vec![36, 1], vec![1, 0]]));
+        assert_eq!(collapse(&[], &[vec![]]), (vec![], 1, vec![vec![0]]));
+        assert_eq!(collapse(&[1, 1], &[vec![0, 0]]), (vec![], 1, vec![vec![0]]));
+        assert_eq!(collapse(&[2, 0, 3], &[vec![0, 3, 1]]), (vec![], 0, vec![vec![1]]));
+    }
+
+    #[test]
+    fn results_of_many_elements_are_whole() {
+        let n = SOME * 2 + 3;
+        let x: Vec<f32> = (0..n).map(|i| i as f32).collect();
+        let x = Tensor::f32(&[n], &x).unwrap();
+        let op = Op::new("neg", crate::Attrs::new()).unwrap();
+        let y = op.eval(&[Some(x)]).unwrap()[0].to_f64();
+        assert_eq!(y.len(), n);
+        assert!(y.iter().enumerate().all(|(i, &y)| y == -(i as f64)));
+    }
 }

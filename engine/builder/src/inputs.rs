@@ -1,0 +1,52 @@
+//! Random inputs to time kernels with.
+
+use kiln_ir::tensor::volume;
+use kiln_ir::{DType, Elems, Tensor, problem::Rng};
+
+/// Elements that are drawn; a larger tensor repeats them. Not a power of two, so that the rows of a matrix differ, and even, so that halves of bytes fit.
+const DRAWN: usize = (1 << 18) + 8 * 3;
+
+/// A tensor of random elements: floats away from zero, integers that are small enough to be indices. `None` where the
+/// memory for it is not to be had.
+pub fn random(rng: &mut Rng, dtype: DType, shape: &[usize]) -> Option<Tensor> {
+    let count = volume(shape)?;
+    if count <= DRAWN {
+        return draw(rng, dtype, shape);
+    }
+    let block = draw(rng, dtype, &[DRAWN])?;
+    let len = usize::try_from(dtype.bytes_for(count as u64)?).ok()?;
+    let mut bytes: Vec<u8> = Vec::new();
+    bytes.try_reserve_exact(len).ok()?;
+    while bytes.len() < len {
+        let part = block.bytes().get(..len - bytes.len()).unwrap_or(block.bytes());
+        bytes.extend_from_slice(part);
+    }
+    Tensor::from_bytes(dtype, shape, bytes)
+}
+
+fn draw(rng: &mut Rng, dtype: DType, shape: &[usize]) -> Option<Tensor> {
+    match dtype {
+        DType::I32 | DType::I64 => {
+            let elems = (0..volume(shape)?).map(|_| rng.int(0, 1)).collect();
+            Tensor::from_elems(dtype, shape, &Elems::I(elems))
+        }
+        _ => Some(rng.tensor(dtype, shape)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_tensors_repeat_what_was_drawn() {
+        for dtype in [DType::F32, DType::I4, DType::I64, DType::F16] {
+            let t = random(&mut Rng::new(1), dtype, &[3, DRAWN]).unwrap();
+            let values = t.to_f64();
+            let (first, rest) = values.split_at(DRAWN);
+            assert_eq!(first, &rest[..DRAWN], "{dtype}");
+            assert!(first.iter().any(|&x| x != first[0]), "{dtype}");
+        }
+        assert!(random(&mut Rng::new(1), DType::F32, &[usize::MAX / 16, 2]).is_none());
+    }
+}

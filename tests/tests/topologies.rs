@@ -1,0 +1,63 @@
+//! Nine well-known CNNs with random weights agree with ONNX Runtime, and come to few kernels.
+//!
+//! Logits are scaled to a standard deviation of 2, so that an absolute tolerance of 1e-3 says something.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+
+use kiln_backend::Backend;
+use kiln_builder::BuildConfig;
+use kiln_tests::backends::{reference, wgpu};
+use kiln_tests::models::difference;
+use kiln_tests::topologies::{NAMES, Topology};
+use std::sync::Arc;
+use std::time::Instant;
+
+const TOLERANCE: f64 = 1e-3;
+
+/// Builds and runs one, and compares every output. Returns how many steps it has.
+fn check(name: &str, backend: &Arc<dyn Backend>) -> usize {
+    let start = Instant::now();
+    let topology = Topology::open(name).unwrap();
+    let (_, built) = topology.build(backend, BuildConfig::default()).unwrap();
+    let (steps, built_in) = (built.program.steps.len(), start.elapsed());
+    let found = topology.run(backend, built.program).unwrap();
+    assert!(topology.outputs.contains_key("logits"), "{name} has no logits");
+    assert_eq!(found.len(), topology.outputs.len(), "{name}");
+    let all = topology.outputs.iter().map(|(n, wanted)| difference(&found[n], wanted));
+    let worst = all.fold(0.0, f64::max);
+    println!(
+        "{name} on {}: {steps} steps, built in {built_in:.1?}, all {:.1?}, off by {worst:.1e}",
+        backend.name(),
+        start.elapsed()
+    );
+    assert!(worst <= TOLERANCE, "{name} on {} differs from ONNX Runtime by {worst}", backend.name());
+    steps
+}
+
+#[test]
+fn all_agree_on_reference() {
+    for name in NAMES {
+        check(name, &reference());
+    }
+}
+
+#[test]
+fn resnet50_has_few_kernels_on_reference() {
+    let steps = check("resnet50", &reference());
+    assert!(steps <= 58, "ResNet-50 has {steps} steps");
+}
+
+#[test]
+fn resnet50_has_few_kernels_on_wgpu() {
+    for backend in wgpu().unwrap().iter() {
+        let steps = check("resnet50", backend);
+        assert!(steps <= 58, "ResNet-50 has {steps} steps");
+    }
+}
+
+#[test]
+fn squeezenet_agrees_on_wgpu() {
+    for backend in wgpu().unwrap().iter() {
+        check("squeezenet", backend);
+    }
+}
