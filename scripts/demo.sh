@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# Builds Kiln, builds an engine from a trained LeNet, and runs it on 500 scans of handwritten digits: on the reference
-# backend, and on wgpu where it finds a device. Needs Rust; everything else is in the repository.
+# Builds Kiln, builds an engine from a trained LeNet, runs it on 500 scans of handwritten digits and measures a single
+# one: on the reference backend, and on wgpu where it finds a device. Needs Rust; everything else is in the repository.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 data=tests/data/digits
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# Graphics drivers complain where it is not set.
+export XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-$work}
 
+echo "demo: building Kiln; the first time this takes some minutes"
 cargo build --release --quiet -p kiln-cli
 # The wgpu backend is a plug-in: the command finds it beside itself.
 cargo build --release --quiet -p kiln-backend-wgpu || echo "demo: the wgpu backend does not build here"
@@ -15,13 +18,16 @@ kiln=${CARGO_TARGET_DIR:-target}/release/kiln
 
 "$kiln" backends
 
-# demo BACKEND: an engine for it, what the engine says of itself, and its accuracy.
+# demo BACKEND: an engine for it, its accuracy on all digits, and the latency of one.
 demo() {
     echo
-    echo "== $1"
+    echo "== LeNet on $1"
     "$kiln" build "$data/lenet_a.onnx" -o "$work/$1.kiln" --backend "$1" --timing-cache "$work/times.jsonl" \
         --min-shapes input:1x1x28x28 --opt-shapes input:100x1x28x28 --max-shapes input:500x1x28x28
+    echo
     "$kiln" run "$work/$1.kiln" --input input="$data/digits_test.npz:images" --accuracy "$data/digits_test.npz:labels"
+    echo
+    "$kiln" bench "$work/$1.kiln" --shapes input:1x1x28x28 --duration 1
 }
 
 demo reference

@@ -17,6 +17,10 @@ pub struct Limits {
 /// Times of all counted runs, in nanoseconds.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
+    /// The very first run, which may compile and allocate.
+    pub first: f64,
+    /// Runs before anything counted, the first among them.
+    pub warm_ups: usize,
     /// From the call of enqueue until the outputs are there.
     pub latency: Vec<f64>,
     /// Of the call of enqueue alone.
@@ -36,14 +40,12 @@ pub fn measure(
         context.set_input(name, tensor.clone())?;
     }
     let start = Instant::now();
-    loop {
+    let mut times = Times { first: once(context)?.1, warm_ups: 1, ..Times::default() };
+    while start.elapsed() < limits.warm_up {
         once(context)?;
-        if start.elapsed() >= limits.warm_up {
-            break;
-        }
+        times.warm_ups += 1;
     }
     let warm = context.counters();
-    let mut times = Times::default();
     let start = Instant::now();
     while times.latency.len() < limits.iterations.max(1) || start.elapsed() < limits.duration {
         let (enqueue, latency) = once(context)?;
@@ -63,7 +65,7 @@ fn once(context: &mut ExecutionContext) -> Result<(f64, f64), RuntimeError> {
     Ok((enqueue, start.elapsed().as_nanos() as f64))
 }
 
-/// Least, mean, percentiles and greatest of some samples.
+/// Least, mean, percentiles, greatest and variation of some samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stats {
     /// The least.
@@ -80,6 +82,8 @@ pub struct Stats {
     pub p99: f64,
     /// The greatest.
     pub max: f64,
+    /// Standard deviation over mean.
+    pub variation: f64,
 }
 
 impl Stats {
@@ -93,7 +97,9 @@ impl Stats {
             s.get(rank - 1).copied().unwrap_or(max)
         };
         let mean = s.iter().sum::<f64>() / s.len() as f64;
-        Some(Stats { min, mean, p50: at(50), p90: at(90), p95: at(95), p99: at(99), max })
+        let variance = s.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / s.len() as f64;
+        let variation = if mean > 0.0 { variance.sqrt() / mean } else { 0.0 };
+        Some(Stats { min, mean, p50: at(50), p90: at(90), p95: at(95), p99: at(99), max, variation })
     }
 }
 
@@ -110,7 +116,8 @@ mod tests {
             (1.0, 50.5, 50.0, 90.0, 95.0, 99.0, 100.0)
         );
         let one = Stats::of(&[3.0]).unwrap();
-        assert_eq!((one.p50, one.p99), (3.0, 3.0));
+        assert_eq!((one.p50, one.p99, one.variation), (3.0, 3.0, 0.0));
+        assert_eq!(Stats::of(&[1.0, 3.0]).unwrap().variation, 0.5);
         assert_eq!(Stats::of(&[]), None);
     }
 }

@@ -1,6 +1,6 @@
 //! `kiln bench`: latency percentiles, throughput, time by layer, and what happened after warm-up.
 
-use crate::bench::{Limits, Stats, measure};
+use crate::bench::{Limits, Stats, Times, measure};
 use crate::cmd::build::report_json;
 use crate::failure::Failure;
 use crate::given::InputOptions;
@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// Runs in which layers are timed.
 const PROFILED: usize = 10;
+/// Latencies that vary more are worth a warning.
+const STEADY: f64 = 0.05;
 
 /// Measure latency and throughput
 #[derive(Debug, clap::Args)]
@@ -82,7 +84,10 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         "backend": s.engine.backend(),
         "device": s.engine.target().device,
         "inputs": s.inputs.iter().map(|(n, t)| json!({"name": n, "shape": t.shape()})).collect::<Vec<_>>(),
+        "first_run_ns": times.first,
+        "warm_up_runs": times.warm_ups,
         "runs": runs,
+        "wall_ns": times.wall,
         "throughput_per_s": throughput,
         "after_warm_up": grown_json(&warm, &after),
         "layers": layers.iter().map(layer_json).collect::<Vec<_>>(),
@@ -92,7 +97,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         value[*k] = stats.map_or(Value::Null, stats_json);
     }
     out.value(&value);
-    print(&s, runs, throughput, &rows, out);
+    print(&s, &times, throughput, &rows, out);
     let grown: Vec<String> = grown(&warm, &after).iter().map(|(n, x)| format!("{n} {x}")).collect();
     out.line(format!("after warm-up: {}", grown.join(", ")));
     if args.profile {
@@ -101,10 +106,17 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print(s: &Subject, runs: usize, throughput: f64, rows: &[(&str, Option<Stats>)], out: &Printer) {
+fn print(s: &Subject, times: &Times, throughput: f64, rows: &[(&str, Option<Stats>)], out: &Printer) {
     out.line(format!("{} on {} ({})", s.engine.name(), s.engine.backend(), s.engine.target().device));
     let shapes: Vec<String> = s.inputs.iter().map(|(n, t)| format!("{n}:{}", dims(t.shape()))).collect();
-    out.line(format!("inputs {}; {runs} runs, {throughput:.2} runs/s", shapes.join(", ")));
+    out.line(format!("inputs {}", shapes.join(", ")));
+    out.line(format!(
+        "{} runs in {}: {throughput:.2} runs/s; before them {} to warm up, the first in {}",
+        times.latency.len(),
+        time(times.wall),
+        times.warm_ups,
+        time(times.first),
+    ));
     let row = |(name, stats): &(&str, Option<Stats>)| {
         let s = (*stats)?;
         let mut row = vec![(*name).to_owned()];
@@ -112,6 +124,12 @@ fn print(s: &Subject, runs: usize, throughput: f64, rows: &[(&str, Option<Stats>
         Some(row)
     };
     out.table(&["", "min", "mean", "p50", "p90", "p95", "p99", "max"], rows.iter().filter_map(row).collect());
+    if let Some(v) = rows.iter().find_map(|(_, s)| s.map(|s| s.variation)).filter(|v| *v > STEADY) {
+        out.note(format!(
+            "latencies vary by {:.0} % (standard deviation over mean): close other programs, or run longer",
+            100.0 * v
+        ));
+    }
 }
 
 fn print_layers(layers: &[LayerStats], out: &Printer) {
@@ -171,8 +189,10 @@ fn grown_json(before: &RunCounters, after: &RunCounters) -> Value {
 }
 
 fn stats_json(s: Stats) -> Value {
-    let Stats { min, mean, p50, p90, p95, p99, max } = s;
-    json!({"min": min, "mean": mean, "p50": p50, "p90": p90, "p95": p95, "p99": p99, "max": max})
+    let Stats { min, mean, p50, p90, p95, p99, max, variation } = s;
+    json!({
+        "min": min, "mean": mean, "p50": p50, "p90": p90, "p95": p95, "p99": p99, "max": max, "variation": variation,
+    })
 }
 
 fn layer_json(l: &LayerStats) -> Value {
