@@ -28,7 +28,7 @@ fn random_attention() {
             .with("softcap", rng.pick(&[0.0, 1.5]).unwrap())
             .with("scale", rng.pick(&[0.0, 0.3]).unwrap())
             .with("qk_output", rng.int(0, 3));
-        let mut tensor = |rng: &mut Rng, heads: usize, len: usize, size: usize| match flat {
+        let tensor = |rng: &mut Rng, heads: usize, len: usize, size: usize| match flat {
             true => rng.tensor(dtype, &[batch, len, heads * size]),
             false => rng.tensor(dtype, &[batch, heads, len, size]),
         };

@@ -29,8 +29,7 @@ pub fn exclusive_or() -> Result<Network, Box<dyn Error>> {
 /// The network's answers for pairs of numbers.
 pub fn answers(pairs: &[[f32; 2]]) -> Result<Vec<f64>, Box<dyn Error>> {
     let (backends, _) = kiln::backends(&DiscoverOptions::linked());
-    let mut options = BuildOptions::default();
-    options.backend = Some(kiln::REFERENCE.to_owned());
+    let mut options = BuildOptions { backend: Some(kiln::REFERENCE.to_owned()), ..BuildOptions::default() };
     options.shapes.min("x", &[1, 2]).opt("x", &[4, 2]).max("x", &[64, 2]);
     let built = kiln::build(&exclusive_or()?, &options, &backends)?;
     let engine = Engine::from_plan(built.plan, backends.get(kiln::REFERENCE)?)?;
