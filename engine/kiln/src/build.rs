@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What is built.
+#[allow(clippy::large_enum_variant, reason = "one is made for a build")]
 #[derive(Clone, Debug)]
 pub enum Source<'a> {
     /// An ONNX file.
