@@ -11,7 +11,7 @@ LIMIT=$((64 << 20))
 TESTS=(op_suite onnx_suite trained_models new_shapes threads)
 
 flags=(--profile "$PROFILE")
-cargo build --quiet "${flags[@]}" -p kiln-backend-cuda -p kiln-backend-wgpu -p kiln-cli
+cargo build --quiet "${flags[@]}" -p kiln-backend-cuda -p kiln-cli
 built=$(cargo test --no-run --message-format=json --quiet "${flags[@]}" -p kiln-tests "${TESTS[@]/#/--test=}" |
     python3 -c '
 import json, sys
@@ -26,7 +26,7 @@ while read -r name executable; do
     cp "$executable" "$PACK/$name"
 done <<<"$built"
 folder=target/$([ "$PROFILE" = dev ] && echo debug || echo "$PROFILE")
-cp "$folder"/libkiln_backend_{cuda,wgpu}.so "$folder/kiln" "$PACK"
+cp "$folder"/libkiln_backend_cuda.so "$folder/kiln" "$PACK"
 find "$PACK" -maxdepth 1 -type f -exec strip --strip-debug {} +
 cp -r tests/data "$PACK/tests/data"
 cp -r tests/onnx/. "$PACK/tests/onnx"

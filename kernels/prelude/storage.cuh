@@ -91,3 +91,10 @@ DEV void put_i4(u8* p, u32 at, i32 v) {
     atomicAnd(word, ~(15u << s));
     atomicOr(word, (u32(v) & 15u) << s);
 }
+
+// Four neighbouring elements, moved as one.
+template <class T> struct alignas(4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) Pack {
+    T v[4];
+    DEV static Pack of(const T* p) { return *reinterpret_cast<const Pack*>(p); }
+    DEV void put(T* p) const { *reinterpret_cast<Pack*>(p) = *this; }
+};

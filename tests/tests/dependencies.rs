@@ -13,7 +13,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kiln-runtime", &["kiln-abi", "kiln-ir", "kiln-backend"]),
     ("kiln-builder", &["kiln-ir", "kiln-backend", "kiln-runtime"]),
     ("kiln-reference", &["kiln-abi", "kiln-ir", "kiln-backend"]),
-    ("kiln-backend-wgpu", &["kiln-abi", "kiln-ir", "kiln-backend"]),
+    ("kiln-families", &["kiln-ir", "kiln-backend"]),
+    ("kiln-backend-wgpu", &["kiln-abi", "kiln-ir", "kiln-backend", "kiln-families"]),
+    ("kiln-backend-cuda", &["kiln-abi", "kiln-ir", "kiln-backend", "kiln-families"]),
     (
         "kiln",
         &[
@@ -79,7 +81,7 @@ fn reach(found: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<Str
 fn a_program_that_only_runs_engines_links_neither_importer_nor_builder() {
     let linked = reach(&workspace(|name| name == "kiln-runtime"), "kiln-runtime");
     assert!(linked.contains("kiln-reference"), "the example has a backend: {linked:?}");
-    for banned in ["kiln-onnx", "kiln-builder", "kiln-backend-wgpu", "kiln"] {
+    for banned in ["kiln-onnx", "kiln-builder", "kiln-backend-wgpu", "kiln-backend-cuda", "kiln"] {
         assert!(!linked.contains(banned), "run_engine reaches {banned}: {linked:?}");
     }
 }

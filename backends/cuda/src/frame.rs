@@ -36,9 +36,16 @@ pub struct Source {
     pub head: Head,
 }
 
-/// How many elements one thread of a map makes: those that share a byte.
-pub fn lanes(t: DType) -> u32 {
-    if t.bits() < 8 { 8 / t.bits() } else { 1 }
+/// Elements of one thread where nothing but an expression is computed.
+const PACK: u32 = 4;
+
+/// How many elements one thread of a map makes: those that share a byte; several where there is no anchor.
+pub fn lanes(t: DType, anchored: bool) -> u32 {
+    match t.bits() {
+        bits @ 1..8 => 8 / bits,
+        _ if anchored => 1,
+        _ => PACK,
+    }
 }
 
 /// The type of an element in memory.
@@ -214,15 +221,42 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
         }
         s.push_str("    }\n");
     }
+    let mut given: Vec<String> = Vec::new();
     if first == 1 {
-        let _ = writeln!(s, "    let a0 = {};", scalar::narrow(site.out_dtype(0), "v"));
+        given.push(scalar::narrow(site.out_dtype(0), "v"));
     }
-    for k in 0..site.extras.len() {
-        let _ = writeln!(s, "    let a{} = e{k}(o{k});", k + first);
-    }
+    given.extend((0..site.extras.len()).map(|k| format!("e{k}(o{k})")));
+    let _ = writeln!(s, "    return apply({});\n}}", given.join(", "));
+    let types: Vec<String> =
+        e.inputs.iter().enumerate().map(|(i, &t)| format!("{} a{i}", register(t))).collect();
+    let _ = writeln!(s, "DEV {} apply({}) const {{", register(e.result_type()), types.join(", "));
     s += &scalar::print(e)?;
     let _ = writeln!(s, "    return r{};\n}}", e.result);
     Ok(s)
+}
+
+/// A map of an expression alone: packs of elements where all operands lie like the result, else one at a time.
+fn pack_entry(site: &Site<'_>, k: usize, t: DType) -> String {
+    let mut loads = String::new();
+    let mut given = Vec::new();
+    for (i, &v) in site.extras.iter().enumerate() {
+        let of = site.graph.ty(v).dtype;
+        if of.bits() < 8 {
+            given.push(format!("e{i}(at + i)"));
+        } else {
+            let _ = writeln!(loads, "        const auto p{i} = Pack<{}>::of(be{i} + at);", cell(of));
+            given.push(load(of, &format!("p{i}.v"), "i"));
+        }
+    }
+    let like = if site.extras.is_empty() { "true" } else { "m(extras_at) == 0u" };
+    format!(
+        "THREADS main{k} {{\n    const u32 at = t * {PACK}u;\n    if ({like} && at + {PACK}u <= extent) {{\n{loads}        \
+         Pack<{}> all;\n        for (u32 i = 0u; i < {PACK}u; i++) {{\n            {}\n        }}\n        all.put(by0 + \
+         at);\n        return;\n    }}\n    for (u32 i = at; i < at + {PACK}u && i < extent; i++) {{\n        {}\n    }}\n}}\n",
+        cell(t),
+        store(t, "all.v", "i", &format!("apply({})", given.join(", "))),
+        store(t, "by0", "i", "finish(i)"),
+    )
 }
 
 /// One thread makes the elements that share a byte.
@@ -233,7 +267,10 @@ fn map_entry(site: &Site<'_>, k: usize, j: usize) -> Result<String, BackendError
         (Some(_), Some(_)) => format!("finish(at, compute{j}(at))"),
         _ => format!("compute{j}(at)"),
     };
-    let n = lanes(t);
+    let n = lanes(t, site.anchor.is_some());
+    if t.bits() >= 8 && site.anchor.is_none() {
+        return Ok(pack_entry(site, k, t));
+    }
     if n == 1 {
         return Ok(format!(
             "THREADS main{k} {{\n    const u32 at = t;\n    {}\n}}\n",

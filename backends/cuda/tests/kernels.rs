@@ -110,8 +110,10 @@ fn tiled_kernels_do_not_spill() {
         return;
     }
     let target = target::known("h200").unwrap();
-    let tiled: Vec<_> =
-        sources(&target, false).into_iter().filter(|(_, what)| what.contains(".tiled")).collect();
+    let tiled: Vec<_> = sources(&target, false)
+        .into_iter()
+        .filter(|(_, what)| what.contains(".tiled") || what.contains(".mma"))
+        .collect();
     assert!(!tiled.is_empty());
     for (text, what) in tiled {
         let log = explain(&text, &target.arch).unwrap().log;

@@ -10,7 +10,7 @@ mod attention;
 mod deform;
 mod einsum;
 mod host;
-mod matmul;
+pub mod matmul;
 mod moves;
 mod pointwise;
 mod recurrent;

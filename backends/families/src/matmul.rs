@@ -22,7 +22,7 @@ pub const KERNELS: &[Kernel] = &[
         epilogue: true,
         tactics: |_| plain("matmul.naive"),
         source: |site, _| Ok(Body::map(part(site, "naive"))),
-        launch: |cx| Ok(vec![Launch::map(0, geometry(cx)?.words)]),
+        launch: |cx| Ok(vec![Launch::map(0, geometry(cx, 1, 1)?.0)]),
     },
 ];
 
@@ -48,17 +48,14 @@ fn tiled_source(site: &Site<'_>) -> Result<Body, BackendError> {
     Ok(Body { code, entries: vec![Entry::Free("tiled")], ..Body::default() })
 }
 
-struct Geometry {
-    words: Vec<u32>,
-    groups: u64,
-}
-
 fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let g = geometry(cx)?;
-    Ok(vec![Launch::map(0, g.words).on(Grid::Groups(g.groups))])
+    let (words, tiles) = geometry(cx, 64, 64)?;
+    Ok(vec![Launch::map(0, words).on(Grid::Groups(tiles))])
 }
 
-fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {
+/// The words of a product, and how many tiles of `rows` x `cols` cover its results: m, n, k, row and column strides of A,
+/// row and column strides of B, rank of the batch, its dimensions, its strides in A and in B.
+pub fn geometry(cx: &Cx<'_>, rows: usize, cols: usize) -> Result<(Vec<u32>, u64), BackendError> {
     let (a, b, out) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
     let attrs = cx.op()?.attrs();
     let trans = |name| attrs.bool(name).map_err(op_error);
@@ -74,8 +71,8 @@ fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {
     w.extend(words(batch.iter().copied())?);
     w.extend(words(scaled(ba, m * k))?);
     w.extend(words(scaled(bb, k * n))?);
-    let tiles = m.div_ceil(64) * n.div_ceil(64) * batch.iter().product::<usize>();
-    Ok(Geometry { words: w, groups: tiles as u64 })
+    let tiles = m.div_ceil(rows) * n.div_ceil(cols) * batch.iter().product::<usize>();
+    Ok((w, tiles as u64))
 }
 
 /// Rows and columns of an operand as (size, stride), and its batch dimensions. A vector is a row on the left and a

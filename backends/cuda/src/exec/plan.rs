@@ -95,7 +95,7 @@ impl Planner<'_> {
                 let j = k.maps.get(launch.entry).copied().flatten().ok_or_else(lost)?;
                 let &(v, t) = k.stored.get(j).ok_or_else(lost)?;
                 let n = self.shapes.fact(v).ty.static_volume().ok_or_else(lost)? as u64;
-                let threads = n.div_ceil(u64::from(lanes(t)));
+                let threads = n.div_ceil(u64::from(lanes(t, k.anchor.is_some())));
                 (threads, n, threads.div_ceil(per_block))
             }
         };
