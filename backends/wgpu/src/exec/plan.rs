@@ -134,7 +134,15 @@ impl Planner<'_> {
         let limit = self.loaded.gpu.target.memory.max_binding;
         // Pieces but the last of a tensor in several bindings are full; a tensor in one is bound as a whole.
         let piece = |k: &StepKernel, slot: &Slot, p: usize, r: Range| {
-            if k.pieces(*slot) == 1 { r } else { r.piece(p as u64, piece_bytes(limit)) }
+            let (pieces, bytes) = (k.pieces(*slot) as u64, piece_bytes(limit));
+            match pieces {
+                1 => Ok(r),
+                _ if r.size > pieces * bytes => Err(BackendError::Unsupported(format!(
+                    "{}: a tensor of {} bytes, its {pieces} bindings span {bytes} each",
+                    k.kernel.name, r.size
+                ))),
+                _ => Ok(r.piece(p as u64, bytes)),
+            }
         };
         let mut ranges = Vec::new();
         for slot in k.slots.iter().skip(1) {
@@ -143,14 +151,14 @@ impl Planner<'_> {
                 Slot::Args => continue,
                 Slot::Input(i, p) => {
                     let i = launch.swap.filter(|s| s.0 == i).map_or(i, |s| s.1);
-                    piece(k, slot, p, inputs.get(i).cloned().flatten().ok_or_else(lost)?)
+                    piece(k, slot, p, inputs.get(i).cloned().flatten().ok_or_else(lost)?)?
                 }
                 Slot::Extra(e, p) => {
                     let v = *k.extras.get(e).ok_or_else(lost)?;
-                    piece(k, slot, p, self.place(v)?)
+                    piece(k, slot, p, self.place(v)?)?
                 }
                 Slot::Output(j, p) => match outputs.get(j).cloned().flatten() {
-                    Some(r) => piece(k, slot, p, r),
+                    Some(r) => piece(k, slot, p, r)?,
                     // While sizes are counted nothing is written there.
                     None => self.memory.sizes(gpu)?,
                 },

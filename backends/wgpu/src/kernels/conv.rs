@@ -3,7 +3,7 @@
 use super::long::continued;
 use super::matmul::{bytes, dot};
 use super::tile::{
-    Unrolled, block_body, block_of, block_tactics, launches, tile_body, tile_of, tile_tactics,
+    Unrolled, block_body, block_of, block_tactics, few_products, launches, tile_body, tile_of, tile_tactics,
 };
 use super::window::{axis_words, sums, text};
 use super::{Body, Grid, Kernel, Launch, plain, word, words};
@@ -41,7 +41,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "conv.direct",
         ops: &["conv"],
         epilogue: true,
-        tactics: |_| plain("conv.direct"),
+        tactics: direct_tactics,
         source: |site, _| Ok(sums(site, "conv")),
         launch: |cx| {
             let g = geometry(cx)?;
@@ -58,6 +58,14 @@ fn many(site: &Site<'_>) -> Result<(), BackendError> {
         Some(n) if n < 4 => unsupported(format!("blocks for {n} channels of a group")),
         _ => Ok(()),
     }
+}
+
+fn direct_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
+    if many(site).is_ok() {
+        let w = site.input(1).and_then(|w| site.graph.ty(w).static_dims());
+        few_products(site, w.map(|w| w.iter().skip(1).product()))?;
+    }
+    plain("conv.direct")
 }
 
 struct Geometry {

@@ -3,7 +3,7 @@
 use super::long::{continued, summing};
 use super::template::{fill, sections};
 use super::tile::{
-    Unrolled, block_body, block_of, block_tactics, launches, tile_body, tile_of, tile_tactics,
+    Unrolled, block_body, block_of, block_tactics, few_products, launches, tile_body, tile_of, tile_tactics,
 };
 use super::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
 use crate::site::{Cx, Site, op_error, unsupported};
@@ -43,7 +43,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "matmul.naive",
         ops: &["matmul"],
         epilogue: true,
-        tactics: |_| plain("matmul.naive"),
+        tactics: naive_tactics,
         source: naive_source,
         launch: |cx| {
             let g = geometry(cx)?;
@@ -55,6 +55,13 @@ pub const KERNELS: &[Kernel] = &[
 /// These sections under what all share.
 fn text(names: &[&str]) -> String {
     TEXT.split_once("// ---- ").map_or("", |p| p.0).to_owned() + &sections(TEXT, names)
+}
+
+fn naive_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
+    let dims = site.input(0).and_then(|a| site.graph.ty(a).static_dims()).unwrap_or_default();
+    let trans = dims.len() > 1 && site.op()?.attrs().bool("trans_a").map_err(op_error)?;
+    few_products(site, dims.iter().rev().nth(usize::from(trans)).copied())?;
+    plain("matmul.naive")
 }
 
 fn naive_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {

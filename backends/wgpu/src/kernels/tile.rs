@@ -87,6 +87,19 @@ pub fn tile_tactics(site: &Site<'_>, name: &str) -> Result<Vec<Tactic>, BackendE
     if found.is_empty() { unsupported(format!("workgroups of {threads} threads")) } else { Ok(found) }
 }
 
+/// Products beyond which one thread an element is not offered where blocks are: the tuner would wait for it in vain.
+const MANY_PRODUCTS: usize = 1 << 26;
+
+/// Refuses one thread an element for results of so great a depth that blocks are sure to be faster.
+pub fn few_products(site: &Site<'_>, depth: Option<usize>) -> Result<(), BackendError> {
+    let (_, node) = site.anchor.map_or_else(|| unsupported("a region without an anchor"), Ok)?;
+    let results = node.outputs.first().and_then(|&v| site.graph.ty(v).static_volume());
+    match results.zip(depth).map(|(r, d)| r.saturating_mul(d)) {
+        Some(n) if n > MANY_PRODUCTS => unsupported(format!("{n} products by one thread an element")),
+        _ => Ok(()),
+    }
+}
+
 /// Every pair of a row and a column of a block.
 fn cells(m: usize, n: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..m).flat_map(move |r| (0..n).map(move |c| (r, c)))

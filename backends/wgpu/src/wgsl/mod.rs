@@ -42,7 +42,7 @@ impl Head {
     /// Reads the first line; `None` if the text is no module of this backend.
     pub fn parse(text: &str) -> Option<Head> {
         let mut words = text.lines().next()?.strip_prefix("// kiln ")?.split(' ');
-        let bindings = words.next()?.parse().ok().filter(|n| *n <= 64)?;
+        let bindings = words.next()?.parse().ok().filter(|n| *n <= 1024)?;
         Some(Head { bindings, entries: words.map(str::to_owned).collect() })
     }
 }
