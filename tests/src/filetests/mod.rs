@@ -14,12 +14,14 @@
 //! Each case is also checked by the oracle: the graphs before and after give the same outputs on random inputs.
 //! `KILN_BLESS=1` writes the expectations; the oracle's check is never blessed.
 
+mod build;
 mod case;
 mod numeric;
 mod run;
 
+pub use build::build_and_run;
 pub use case::{Case, Settings, parse};
-pub use numeric::{near, same_results};
+pub use numeric::{inputs, near, same_results};
 pub use run::run;
 
 use crate::bless::check;
@@ -36,11 +38,17 @@ pub fn files() -> Vec<String> {
     names
 }
 
+/// The cases of a file.
+pub fn cases(name: &str) -> Result<Vec<Case>, String> {
+    let path = format!("tests/filetests/{name}");
+    let text = std::fs::read_to_string(root().join(&path)).map_err(|e| format!("{path}: {e}"))?;
+    parse(&text).map_err(|e| format!("{path}: {e}"))
+}
+
 /// Runs a file's cases and compares them with their expectations. The error tells all cases that fail.
 pub fn check_file(name: &str) -> Result<usize, String> {
     let path = format!("tests/filetests/{name}");
-    let text = std::fs::read_to_string(root().join(&path)).map_err(|e| format!("{path}: {e}"))?;
-    let cases = parse(&text).map_err(|e| format!("{path}: {e}"))?;
+    let cases = cases(name)?;
     let (mut found, mut wrong) = (String::new(), Vec::new());
     for case in &cases {
         match run(case) {

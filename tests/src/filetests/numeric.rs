@@ -26,7 +26,7 @@ pub fn same_results(before: &Graph, after: &Graph, settings: &Settings) -> Resul
 }
 
 /// Random inputs. The first symbol of a dimension is `size`, each other one greater than the one before.
-fn inputs(g: &Graph, size: i64, seed: u64, settings: &Settings) -> Result<Vec<Tensor>, String> {
+pub fn inputs(g: &Graph, size: i64, seed: u64, settings: &Settings) -> Result<Vec<Tensor>, String> {
     let mut rng = Rng::new(seed + 1);
     let (mut out, mut known, mut next) = (Vec::new(), Bindings::default(), size);
     for &v in &g.inputs {

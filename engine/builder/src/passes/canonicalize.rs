@@ -26,15 +26,17 @@ fn run(g: &mut Graph, _: &PassCx<'_>) -> Result<usize, BuildError> {
 fn forwarded(g: &Graph, node: &Node) -> Option<(ValueId, ValueId)> {
     let (x, y) = (node.inputs.first().copied().flatten()?, *node.outputs.first()?);
     let same = g.ty(x) == g.ty(y);
-    let nothing = match node.op.name() {
-        "identity" => true,
-        "cast" | "reshape" | "expand" | "squeeze" | "unsqueeze" | "tile" | "pad" => same,
-        "transpose" => {
-            node.op.attrs().ints("perm").is_ok_and(|p| p.iter().enumerate().all(|(i, &a)| i as i64 == a))
-        }
-        "concat" => node.inputs.len() == 1,
-        _ => false,
-    };
+    let nothing =
+        match node.op.name() {
+            "identity" => true,
+            "cast" | "reshape" | "expand" | "squeeze" | "unsqueeze" | "tile" | "pad" => same,
+            // Without an order it reverses all axes.
+            "transpose" => node.op.attrs().ints("perm").is_ok_and(|p| {
+                p.len() == g.ty(x).rank() && p.iter().enumerate().all(|(i, &a)| i as i64 == a)
+            }),
+            "concat" => node.inputs.len() == 1,
+            _ => false,
+        };
     // Tiles and pads of unknown amounts may keep the symbolic shape by name only where it is static.
     let sure = !matches!(node.op.name(), "tile" | "pad" | "expand") || g.ty(y).static_dims().is_some();
     (nothing && sure).then_some((y, x))

@@ -168,7 +168,9 @@ fn apply<R: Rule>(g: &mut Graph, site: Site) -> Result<bool, IrError> {
     let Some(rule) = found::<R>(&View::new(g), site.root) else { return Ok(false) };
     let inside = rule.inside();
     let replaced = |id: &NodeId| *id == site.root || inside.contains(id);
-    let names: Vec<String> = g.nodes().filter(|(id, _)| replaced(id)).map(|(_, n)| n.name.clone()).collect();
+    let old = || g.nodes().filter(|(id, _)| replaced(id)).map(|(_, n)| n);
+    let names: Vec<String> = old().map(|n| n.name.clone()).collect();
+    let notes: Vec<String> = old().map(|n| n.meta.metadata.clone()).filter(|m| !m.is_empty()).collect();
     let before = g.value_ids().count();
     let Some(place) = g.get(site.root).and_then(|n| n.outputs.first().copied()) else { return Ok(false) };
     let name = g.value(place).name.clone();
@@ -179,6 +181,7 @@ fn apply<R: Rule>(g: &mut Graph, site: Site) -> Result<bool, IrError> {
         && let Some(node) = g.get_mut(id)
     {
         node.name = names.join(" + ");
+        node.meta.metadata = notes.join(" + ");
     }
     g.remove_dead();
     Ok(true)
