@@ -2,8 +2,8 @@
 
 use super::context::CudaContext;
 use super::kernel::{Modules, StepKernel};
-use super::memory::Weights;
-use crate::driver::{Event, Gpu, Stream};
+use super::memory::{Weights, naming};
+use crate::driver::{Buffer, Event, Gpu, Stream};
 use kiln_backend::{BackendError, Context, Device, Executable, Program, Target, TimeRequest};
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ pub struct CudaDevice {
     modules: Modules,
 }
 
-/// Contexts that one timing rotates through, at most.
-const MAX_COPIES: u64 = 16;
+/// A cache larger than this is taken for a mistake.
+const MAX_FLUSH: u64 = 1 << 30;
 
 impl CudaDevice {
     pub fn new(gpu: Arc<Gpu>, target: Target) -> Result<CudaDevice, BackendError> {
@@ -31,12 +31,6 @@ impl CudaDevice {
         let weights = Weights::upload(&self.stream, &program, self.target.memory.alignment)?;
         let shape_inputs = program.shape_inputs();
         Ok(Loaded { gpu: self.gpu.clone(), program, steps, weights, shape_inputs })
-    }
-
-    /// How many copies of a region's tensors don't fit the L2 together, so that no run finds its inputs there.
-    fn copies(&self, bytes: u64) -> u64 {
-        let l2 = self.target.numbers.get("l2_bytes").copied().unwrap_or(0);
-        (2 * l2).div_ceil(bytes.max(1)).clamp(1, MAX_COPIES)
     }
 }
 
@@ -62,22 +56,18 @@ impl Device for CudaDevice {
         let program =
             Program::single_step(request.graph.clone(), request.tactic.clone(), request.blob.to_vec());
         let shapes = Arc::new(program.shapes(request.inputs)?);
-        let inputs: u64 = request.inputs.iter().map(|t| t.bytes().len() as u64).sum();
-        let copies = self.copies(inputs + program.memory.arena);
         let loaded = Arc::new(self.load_program(Arc::new(program))?);
         let stream = Stream::new(&self.gpu)?;
-        let mut contexts = Vec::new();
-        for _ in 0..copies {
-            let mut cx = CudaContext::on(loaded.clone(), stream.clone())?;
-            cx.enqueue(request.inputs, &shapes)?;
-            cx.outputs()?;
-            contexts.push(cx);
-        }
+        let mut cx = CudaContext::on(loaded, stream.clone())?;
+        cx.enqueue(request.inputs, &shapes)?;
+        cx.outputs()?;
+        // Twice the L2: written before each run, so that none finds its inputs there.
+        let l2 = self.target.numbers.get("l2_bytes").copied().unwrap_or(0).min(MAX_FLUSH);
+        let flush = naming("memory that clears the L2", 2 * l2, Buffer::new(&stream, 2 * l2))?;
         let mut marks = Vec::new();
-        let n = contexts.len();
-        for k in 0..request.samples as usize {
+        for _ in 0..request.samples {
             let (from, to) = (Event::new(&self.gpu, true)?, Event::new(&self.gpu, true)?);
-            let Some(cx) = contexts.get_mut(k % n) else { continue };
+            flush.fill(0, &stream)?;
             from.record(&stream)?;
             if !cx.repeat()? {
                 // What stops for the host is timed with its transfers.
