@@ -148,6 +148,9 @@ pub struct TuneOptions {
     /// Do not fuse layers into larger kernels
     #[arg(long)]
     pub no_fuse: bool,
+    /// Do not try other formats and cuts of layers
+    #[arg(long)]
+    pub no_search: bool,
 }
 
 /// All that says how a model is built.
@@ -175,6 +178,7 @@ impl ModelOptions {
             constraints: Constraints::None,
             fold: !self.tune.no_fold,
             fuse: !self.tune.no_fuse,
+            search: !self.tune.no_search,
             locked: self.tune.locked,
             ..BuildConfig::default()
         };
@@ -202,6 +206,7 @@ impl ModelOptions {
             (t.timing_cache.is_some(), "--timing-cache"),
             (t.no_fold, "--no-fold"),
             (t.no_fuse, "--no-fuse"),
+            (t.no_search, "--no-search"),
         ];
         set.into_iter().find(|s| s.0).map(|s| s.1)
     }

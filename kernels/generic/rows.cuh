@@ -152,25 +152,46 @@ GROUPS rows 256 {
     }
 }
 
+// ---- group_linear
+// Element i of a group, and the channel of an element.
+DEV u32 element(u32 group, u32 i) const {
+    return group * m(0u) + i;
+}
+
+DEV u32 channel(u32 at) const {
+    return (at / m(2u)) % m(3u);
+}
+
+// ---- group_channels_last
+DEV u32 element(u32 group, u32 i) const {
+    const auto width = m(0u) / m(2u);
+    const auto groups = m(3u) / width;
+    return (group / groups * m(2u) + i / width) * m(3u) + group % groups * width + i % width;
+}
+
+DEV u32 channel(u32 at) const {
+    return at % m(3u);
+}
+
 // ---- group_norm
+// The places are those of `group_linear` or `group_channels_last`.
 // Words: elements of a group, epsilon, elements of a channel, channels.
 GROUPS rows 256 {
     const auto n = m(0u);
-    const auto base = group * n;
     f32 sum = 0.0f;
     for (auto i = l; i < n; i += LANES) {
-        sum += x0(base + i);
+        sum += x0(element(group, i));
     }
     const auto mean = tree_sum(l, sum) / f32(n);
     f32 squares = 0.0f;
     for (auto i = l; i < n; i += LANES) {
-        const auto d = x0(base + i) - mean;
+        const auto d = x0(element(group, i)) - mean;
         squares += d * d;
     }
     const auto norm = sqrt(tree_sum(l, squares) / f32(n) + mf(1u));
     for (auto i = l; i < n; i += LANES) {
-        const auto at = base + i;
-        const auto c = (at / m(2u)) % m(3u);
+        const auto at = element(group, i);
+        const auto c = channel(at);
         emit0(at, (x0(at) - mean) / norm * x1(c) + x2(c));
     }
 }

@@ -52,16 +52,38 @@ DEV u32 taps() const {
     return u32(w_kernel(0u) * w_kernel(1u) * w_kernel(2u));
 }
 
+// ---- linear
+// Where an element of an image lies, from its image, its channel and its place of `volume`; and back.
+DEV u32 lie(u32 image, u32 channel, u32 channels, u32 place, u32 volume) const {
+    return (image * channels + channel) * volume + place;
+}
+
+DEV vec3<u32> parts(u32 at, u32 channels, u32 volume) const {
+    return vec3<u32>(at / volume / channels, at / volume % channels, at % volume);
+}
+
+// ---- channels_last
+DEV u32 lie(u32 image, u32 channel, u32 channels, u32 place, u32 volume) const {
+    return (image * volume + place) * channels + channel;
+}
+
+DEV vec3<u32> parts(u32 at, u32 channels, u32 volume) const {
+    return vec3<u32>(at / channels / volume, at % channels, at / channels % volume);
+}
+
 // ---- conv
 // Words: channels, output channels, channels of a group, output channels of a group.
 DEV ACC compute0(u32 at) const {
-    const auto o = unflatten(at % out_volume(), w_out(1u), w_out(2u));
-    const auto ch = (at / out_volume()) % m(22u);
-    const auto image = at / out_volume() / m(22u);
+    const auto own = parts(at, m(22u), out_volume());
+    const auto o = unflatten(own.z, w_out(1u), w_out(2u));
+    const auto ch = own.y;
+    const auto image = own.x;
     const auto depth = m(23u);
+    const auto channels = m(21u);
+    const auto volume = in_volume();
     auto sum = BIAS;
     for (u32 c = 0u; c < depth; c++) {
-        const auto plane = (image * m(21u) + ch / m(24u) * depth + c) * in_volume();
+        const auto source = ch / m(24u) * depth + c;
         const auto weights = (ch * depth + c) * taps();
         u32 tap = 0u;
         for (i32 kz = 0; kz < w_kernel(0u); kz++) {
@@ -71,7 +93,8 @@ DEV ACC compute0(u32 at) const {
                 for (i32 kx = 0; kx < w_kernel(2u); kx++) {
                     const auto x = w_at(2u, o.z, kx);
                     if (inside(z, w_in(0u)) && inside(y, w_in(1u)) && inside(x, w_in(2u))) {
-                        mac(sum, x0(plane + u32((z * w_in(1u) + y) * w_in(2u) + x)), x1(weights + tap));
+                        const auto place = u32((z * w_in(1u) + y) * w_in(2u) + x);
+                        mac(sum, x0(lie(image, source, channels, place, volume)), x1(weights + tap));
                     }
                     tap++;
                 }
@@ -98,7 +121,9 @@ GROUPS tiled 256 {
     const auto groups = m(22u) / rows;
     const auto part = plane % groups;
     const auto image = plane / groups;
-    const auto first = (image * m(21u) + part * m(23u)) * in_volume();
+    const auto first = part * m(23u);
+    const auto channels = m(21u);
+    const auto volume = in_volume();
     const auto weights = part * rows * depth;
     const auto ti = l / 16u;
     const auto tj = l % 16u;
@@ -124,7 +149,8 @@ GROUPS tiled 256 {
                 const auto y = w_at(1u, o.y, k.y);
                 const auto x = w_at(2u, o.z, k.z);
                 if (inside(z, w_in(0u)) && inside(y, w_in(1u)) && inside(x, w_in(2u))) {
-                    vb = x0(first + kb / taps() * in_volume() + u32((z * w_in(1u) + y) * w_in(2u) + x));
+                    const auto place = u32((z * w_in(1u) + y) * w_in(2u) + x);
+                    vb = x0(lie(image, first + kb / taps(), channels, place, volume));
                 }
             }
             tile_b[(e / 64u) * 68u + e % 64u] = vb;
@@ -147,7 +173,7 @@ GROUPS tiled 256 {
             const auto j = j0 + tj * 4u + dj;
             if (i < rows && j < cols) {
                 const auto ch = part * rows + i;
-                emit0((image * m(22u) + ch) * cols + j, sum[di][dj] + BIAS);
+                emit0(lie(image, ch, m(22u), j, cols), sum[di][dj] + BIAS);
             }
         }
     }
@@ -157,14 +183,15 @@ GROUPS tiled 256 {
 // Words: channels, output channels, output channels of a group, channels of a group.
 DEV ACC compute0(u32 at) const {
     const auto volume = in_volume();
-    const auto p = unflatten(at % volume, w_in(1u), w_in(2u));
-    const auto ch = (at / volume) % m(22u);
-    const auto image = at / volume / m(22u);
+    const auto own = parts(at, m(22u), volume);
+    const auto p = unflatten(own.z, w_in(1u), w_in(2u));
+    const auto ch = own.y;
     const auto depth = m(23u);
+    const auto channels = m(21u);
+    const auto windows = out_volume();
     const auto part = ch / depth;
     auto sum = BIAS;
     for (auto c = part * m(24u); c < (part + 1u) * m(24u); c++) {
-        const auto plane = (image * m(21u) + c) * out_volume();
         const auto weights = (c * depth + ch % depth) * taps();
         u32 tap = 0u;
         for (i32 kz = 0; kz < w_kernel(0u); kz++) {
@@ -174,7 +201,8 @@ DEV ACC compute0(u32 at) const {
                 for (i32 kx = 0; kx < w_kernel(2u); kx++) {
                     const auto x = w_from(2u, p.z, kx);
                     if (z >= 0 && y >= 0 && x >= 0) {
-                        mac(sum, x0(plane + u32((z * w_out(1u) + y) * w_out(2u) + x)), x1(weights + tap));
+                        const auto place = u32((z * w_out(1u) + y) * w_out(2u) + x);
+                        mac(sum, x0(lie(own.x, c, channels, place, windows)), x1(weights + tap));
                     }
                     tap++;
                 }
@@ -217,9 +245,12 @@ DEV i32 padded_taps(u32 d, i32 o) const {
 }
 
 // ---- pool
+// Word: channels.
 DEV ACC compute0(u32 at) const {
-    const auto o = unflatten(at % out_volume(), w_out(1u), w_out(2u));
-    const auto plane = at / out_volume() * in_volume();
+    const auto channels = m(21u);
+    const auto volume = in_volume();
+    const auto own = parts(at, channels, out_volume());
+    const auto o = unflatten(own.z, w_out(1u), w_out(2u));
     ACC acc = START;
     i32 count = 0;
     for (i32 kz = 0; kz < w_kernel(0u); kz++) {
@@ -237,7 +268,8 @@ DEV ACC compute0(u32 at) const {
                 if (!inside(x, w_in(2u))) {
                     continue;
                 }
-                const auto v = x0(plane + u32((z * w_in(1u) + y) * w_in(2u) + x));
+                const auto place = u32((z * w_in(1u) + y) * w_in(2u) + x);
+                const auto v = x0(lie(own.x, own.y, channels, place, volume));
                 acc = STEP;
                 count++;
             }

@@ -7,6 +7,7 @@ use crate::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ir::infer::normalize_axis;
+use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::util::broadcast_strides;
 
 type LaunchFn = fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>;
@@ -38,7 +39,7 @@ pub const KERNELS: &[Kernel] = &[
     kernel("lp_norm", &["lp_norm"], lp_source, |cx| lines(cx, Lines::Groups)),
     kernel("layer_norm", &["layer_norm"], |s, _| layer_source(s, "layer_norm"), layer),
     kernel("rms_norm", &["rms_norm"], |s, _| layer_source(s, "rms_norm"), layer),
-    kernel("group_norm", &["group_norm"], |s, _| free(s, &["tree", "group_norm"], &[]), group),
+    kernel("group_norm", &["group_norm"], group_source, group),
     kernel("batch_norm", &["batch_norm"], |s, _| map(s, "batch_norm", &[]), batch),
     kernel("lrn", &["lrn"], |s, _| map(s, "lrn", &[]), lrn),
     kernel("argreduce", &["argmax", "argmin"], arg_source, |cx| lines(cx, Lines::Map)),
@@ -123,8 +124,25 @@ fn attr(cx: &Cx<'_>, name: &str) -> Result<u32, BackendError> {
     Ok((cx.op()?.attrs().float(name).map_err(op_error)? as f32).to_bits())
 }
 
+fn group_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    let places = match Layout::of(site.op()?.attrs()) {
+        Layout::Linear => "group_linear",
+        Layout::ChannelsLast => "group_channels_last",
+    };
+    free(site, &["tree", places, "group_norm"], &[])
+}
+
+/// The shape of the first input with channels second, and how far the elements of a channel are apart: elements of
+/// one channel in a row, or 1 with channels last.
+fn channels(cx: &Cx<'_>) -> Result<(Vec<usize>, usize), BackendError> {
+    let layout = Layout::of(cx.op()?.attrs());
+    let x = layout.to_linear(&cx.shape(0)?);
+    let inner = if layout == Layout::Linear { x.iter().skip(2).product() } else { 1 };
+    Ok((x, inner))
+}
+
 fn group(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let x = cx.shape(0)?;
+    let (x, _) = channels(cx)?;
     let inner: usize = x[2..].iter().product();
     let groups = match cx.op()?.attrs().int("groups").map_err(op_error)? {
         0 => x[1],
@@ -137,17 +155,16 @@ fn group(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
 }
 
 fn batch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let x = cx.shape(0)?;
-    let inner = x.iter().skip(2).product();
+    let (x, inner) = channels(cx)?;
     Ok(vec![Launch::map(0, vec![word(inner)?, word(x.get(1).copied().unwrap_or(1))?, epsilon(cx)?])])
 }
 
 fn lrn(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let x = cx.shape(0)?;
+    let (x, inner) = channels(cx)?;
     let a = cx.op()?.attrs();
     let size = a.int("size").map_err(op_error)?.clamp(1, 1 << 30);
     let alpha = a.float("alpha").map_err(op_error)? / size as f64;
-    let mut w = words([x[2..].iter().product(), x[1], ((size - 1) / 2) as usize, (size / 2) as usize])?;
+    let mut w = words([inner, x[1], ((size - 1) / 2) as usize, (size / 2) as usize])?;
     w.extend([(alpha as f32).to_bits(), attr(cx, "beta")?, attr(cx, "bias")?]);
     Ok(vec![Launch::map(0, w)])
 }

@@ -6,6 +6,7 @@ use crate::site::{Cx, Site, op_error, unsupported};
 use crate::template::{fill, sections};
 use crate::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
 use kiln_backend::{BackendError, Tactic};
+use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::pool::PoolOp;
 use kiln_ir::ops::util::strides;
 use kiln_ir::ops::window::{Axis, dims, known};
@@ -57,11 +58,16 @@ pub fn shared(site: &Site<'_>) -> &'static str {
     site.text("window").split_once("// ---- ").map_or("", |p| p.0)
 }
 
+/// The section of functions that know where elements lie.
+fn layout(site: &Site<'_>) -> &'static str {
+    site.anchor.map_or(Layout::Linear, |(_, n)| Layout::of(n.op.attrs())).name()
+}
+
 /// Kernels that sum products.
 fn sums(site: &Site<'_>, name: &str) -> Body {
     let t = site.out_dtype(0);
     let bias = if site.dtype(2).is_some() && name != "col2im" { "x2(ch)" } else { zero(t) };
-    Body::map(text(site, &[name], &[("ACC", register(t)), ("ZERO", zero(t)), ("BIAS", bias)]))
+    Body::map(text(site, &[layout(site), name], &[("ACC", register(t)), ("ZERO", zero(t)), ("BIAS", bias)]))
 }
 
 fn tiled_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
@@ -109,8 +115,10 @@ fn groups(cx: &Cx<'_>) -> Result<usize, BackendError> {
 
 /// Words of a convolution, and the number of tiles.
 fn conv_words(cx: &Cx<'_>) -> Result<(Vec<u32>, u64), BackendError> {
+    let attrs = cx.op()?.attrs();
     let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
-    let axes = conv::geometry(cx.op()?.attrs(), &dims(&x), &dims(&k)).map_err(op_error)?;
+    let axes = conv::geometry(attrs, &dims(&x), &dims(&k)).map_err(op_error)?;
+    let (x, y) = (Layout::of(attrs).to_linear(&x), Layout::of(attrs).to_linear(&y));
     let g = groups(cx)?;
     let rows = k[0] / g;
     let mut w = axis_words(&axes)?;
@@ -125,8 +133,10 @@ fn conv_tiled(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
 }
 
 fn transposed(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let attrs = cx.op()?.attrs();
     let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
-    let axes = conv_transpose::geometry(cx.op()?.attrs(), &dims(&x), &dims(&k)).map_err(op_error)?;
+    let axes = conv_transpose::geometry(attrs, &dims(&x), &dims(&k)).map_err(op_error)?;
+    let (x, y) = (Layout::of(attrs).to_linear(&x), Layout::of(attrs).to_linear(&y));
     let mut w = axis_words(&axes)?;
     w.extend(words([x[1], y[1], k[1], x[1] / groups(cx)?])?);
     Ok(vec![Launch::map(0, w)])
@@ -175,7 +185,7 @@ fn pool_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         PoolOp::Lp => ("0.0f".into(), format!("acc + kpow(abs(v), {p})"), format!("kpow(acc, 1.0f / {p})")),
     };
     let pairs = [("ACC", register(t)), ("START", &*start), ("STEP", &*step), ("LAST", &*last)];
-    Ok(Body::map(text(site, &["padded", "pool"], &pairs)))
+    Ok(Body::map(text(site, &[layout(site), "padded", "pool"], &pairs)))
 }
 
 fn pool_words(cx: &Cx<'_>) -> Result<Vec<u32>, BackendError> {
@@ -183,7 +193,10 @@ fn pool_words(cx: &Cx<'_>) -> Result<Vec<u32>, BackendError> {
 }
 
 fn pool_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    Ok(vec![Launch::map(0, pool_words(cx)?)])
+    let x = Layout::of(cx.op()?.attrs()).to_linear(&cx.shape(0)?);
+    let mut w = pool_words(cx)?;
+    w.extend(words([x[1]])?);
+    Ok(vec![Launch::map(0, w)])
 }
 
 fn indices_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {

@@ -3,6 +3,7 @@
 use crate::device::Cpu;
 use crate::{cost, fast};
 use kiln_backend::{Backend, BackendError, Device, MemoryRules, Region, Tactic, Target};
+use kiln_ir::{Graph, Node};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,6 +12,10 @@ pub(crate) const ORACLE: &str = "oracle";
 
 /// Runs blocked, threaded paths where there are some, the oracle elsewhere.
 pub(crate) const FAST: &str = "fast";
+
+/// Operators that the fast tactic makes matrix products of, and the depths of blocks to choose from.
+const PRODUCTS: &[&str] = &["conv", "matmul"];
+const DEPTHS: [i64; 2] = [256, 512];
 
 /// How contexts behave; for tests and debugging.
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,7 +68,13 @@ impl Backend for Reference {
 
     fn tactics(&self, region: &Region, _target: &Target) -> Result<Vec<Tactic>, BackendError> {
         let mut tactics = Vec::new();
-        if region.graph.nodes().any(|(_, n)| fast::covers(n)) {
+        if region.graph.nodes().any(|(_, n)| product(&region.graph, n)) {
+            for depth in DEPTHS {
+                let mut t = cost::tactic(FAST, &region.graph);
+                t.params.insert("depth".into(), depth);
+                tactics.push(t);
+            }
+        } else if region.graph.nodes().any(|(_, n)| fast::covers(n)) {
             tactics.push(cost::tactic(FAST, &region.graph));
         }
         tactics.push(cost::tactic(ORACLE, &region.graph));
@@ -85,6 +96,11 @@ impl Backend for Reference {
         }
         Ok(Arc::new(Cpu::new(self.options)))
     }
+}
+
+/// Does the fast tactic make matrix products of it?
+fn product(g: &Graph, n: &Node) -> bool {
+    PRODUCTS.contains(&n.op.name()) && n.outputs.iter().all(|&y| g.ty(y).dtype.is_float())
 }
 
 /// Refuses a tactic that this build does not have.

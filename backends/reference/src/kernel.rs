@@ -4,7 +4,7 @@ use crate::backend::FAST;
 use crate::buffer::{Pool, afford};
 use crate::fast;
 use crate::value::Val;
-use kiln_backend::{BackendError, Program, Shapes, Step};
+use kiln_backend::{BackendError, Program, Shapes, Step, Tactic};
 use kiln_ir::expr::Expr;
 use kiln_ir::{Graph, Node, NodeId, Tensor, ValueId};
 use std::collections::{HashMap, HashSet};
@@ -39,7 +39,7 @@ enum Work {
     /// By the reference implementation.
     Oracle,
     /// By a fast path, where it covers the case.
-    Path(fast::Path),
+    Path(fast::Path, usize),
     /// As part of a group of pointwise nodes.
     Fused(Box<Expr>),
 }
@@ -68,6 +68,7 @@ type Uses = HashMap<ValueId, Vec<(NodeId, usize)>>;
 
 fn operations(graph: &Graph, step: &Step, uses: &Uses) -> Result<Vec<Operation>, BackendError> {
     let fast = step.tactic.name == FAST;
+    let depth = fast.then(|| depth(&step.tactic));
     let (mut groups, inside) =
         if fast { fast::pointwise::plan(graph, &step.nodes, uses) } else { Default::default() };
     let mut operations = Vec::with_capacity(step.nodes.len());
@@ -75,10 +76,15 @@ fn operations(graph: &Graph, step: &Step, uses: &Uses) -> Result<Vec<Operation>,
         let node = node(graph, id)?;
         operations.push(match groups.remove(&id) {
             Some(f) => Operation::fused(f, node),
-            None => Operation::single(id, node, fast),
+            None => Operation::single(id, node, depth),
         });
     }
     Ok(operations)
+}
+
+/// The depth of blocks that a tactic asks for.
+fn depth(tactic: &Tactic) -> usize {
+    tactic.params.get("depth").and_then(|&d| usize::try_from(d).ok()).unwrap_or(fast::gemm::DEPTH)
 }
 
 pub(crate) fn node(graph: &Graph, id: NodeId) -> Result<&Node, BackendError> {
@@ -86,11 +92,12 @@ pub(crate) fn node(graph: &Graph, id: NodeId) -> Result<&Node, BackendError> {
 }
 
 impl Operation {
-    fn single(id: NodeId, node: &Node, fast: bool) -> Operation {
-        let path = fast::path(node.op.name()).filter(|_| fast);
+    /// By a path with blocks of this depth, or by the oracle.
+    fn single(id: NodeId, node: &Node, depth: Option<usize>) -> Operation {
+        let path = fast::path(node.op.name()).zip(depth);
         Operation {
             node: id,
-            work: path.map_or(Work::Oracle, Work::Path),
+            work: path.map_or(Work::Oracle, |(path, depth)| Work::Path(path, depth)),
             inputs: node.inputs.clone(),
             last: vec![false; node.inputs.len()],
             outputs: node.outputs.clone(),
@@ -114,8 +121,8 @@ impl Operation {
         let node = node(cx.graph, self.node)?;
         match &self.work {
             Work::Fused(expr) => return Ok(vec![fast::pointwise::run(expr, node, args, cx)?]),
-            Work::Path(path) => {
-                if let Some(outs) = fast::run(*path, node, &mut args, cx)? {
+            Work::Path(path, depth) => {
+                if let Some(outs) = fast::run(*path, node, &mut args, cx, *depth)? {
                     return Ok(outs);
                 }
             }

@@ -5,6 +5,7 @@ mod common;
 
 use common::{assert_close, run, single};
 use kiln_ir::op::Tolerance;
+use kiln_ir::ops::layout::Layout;
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Op, Tensor};
 
@@ -56,11 +57,12 @@ fn products_of_odd_sizes() {
     }
 }
 
-/// Random convolutions: groups, depthwise, strides, pads, dilations, one to three dimensions.
+/// Random convolutions: groups, depthwise, strides, pads, dilations, one to three dimensions, both layouts.
 #[test]
 fn random_convolutions() {
     let mut rng = Rng::new(5);
-    for i in 0..120 {
+    for i in 0..160 {
+        let layout = if i % 4 < 2 { Layout::Linear } else { Layout::ChannelsLast };
         let rank = rng.int(1, 3) as usize;
         let groups = rng.pick(&[1usize, 1, 2, 3, 6]).unwrap();
         let (c, m) = (groups * rng.int(1, 3) as usize, groups * rng.int(1, 4) as usize);
@@ -69,6 +71,7 @@ fn random_convolutions() {
         let dilations = ints(&mut rng, 1, 2, rank);
         let size = ints(&mut rng, 5, 9, rank);
         let attrs = Attrs::new()
+            .with("layout", layout.name())
             .with("groups", groups as i64)
             .with("strides", ints(&mut rng, 1, 3, rank))
             .with("pads", ints(&mut rng, 0, 2, 2 * rank))
@@ -76,7 +79,8 @@ fn random_convolutions() {
         let dims = |a: usize, b: usize, s: &[i64]| {
             [a, b].into_iter().chain(s.iter().map(|&d| d as usize)).collect::<Vec<_>>()
         };
-        let x = rng.tensor(DType::F32, &dims(rng.clone().int(1, 2) as usize, c, &size));
+        let shape = dims(rng.clone().int(1, 2) as usize, c, &size);
+        let x = rng.tensor(DType::F32, &layout.from_linear(&shape));
         let w = rng.tensor(DType::F32, &dims(m, c / groups, &kernel));
         let bias = (i % 2 == 0).then(|| rng.tensor(DType::F32, &[m]));
         let op = Op::new("conv", attrs).unwrap();

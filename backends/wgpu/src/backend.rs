@@ -7,6 +7,8 @@ use crate::kernels::{Kernel, all};
 use crate::site::{Site, unsupported};
 use crate::wgsl::module;
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target};
+use kiln_ir::Node;
+use kiln_ir::ops::layout::Layout;
 use std::sync::Arc;
 
 /// The WGSL backend.
@@ -32,6 +34,10 @@ impl Backend for Wgpu {
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
         let site = Site::of(&region.graph, target)?;
         site.check_types()?;
+        let last = |n: &Node| Layout::of(n.op.attrs()) == Layout::ChannelsLast;
+        if region.graph.nodes().any(|(_, n)| last(n)) {
+            return unsupported("channels last");
+        }
         let mut found = Vec::new();
         let mut why = Vec::new();
         for k in site.kernels() {

@@ -110,6 +110,12 @@ pub fn report_json(r: &BuildReport) -> Value {
             "ns": s.ns, "candidates": s.candidates, "cache_key": s.key,
         })
     };
+    let considered = |c: &kiln::builder::Considered| {
+        json!({
+            "rewrite": c.rewrite, "layer": c.layer, "sites": c.sites, "taken": c.taken, "why": c.why,
+            "without_ns": c.without_ns, "with_ns": c.with_ns,
+        })
+    };
     json!({
         "backend": r.backend,
         "device": r.target.device,
@@ -117,6 +123,7 @@ pub fn report_json(r: &BuildReport) -> Value {
         "fell_back": r.fell_back.as_ref().map(|(b, why)| json!({"from": b, "reason": why})),
         "layers": r.steps.iter().map(step).collect::<Vec<_>>(),
         "passes": r.passes.iter().map(|p| json!({"pass": p.pass, "changes": p.changes})).collect::<Vec<_>>(),
+        "considered": r.considered.iter().map(considered).collect::<Vec<_>>(),
         "tactics_timed": r.timed,
         "assumed_shapes": r.assumed.iter().map(|(n, s)| json!({"input": n, "shape": s})).collect::<Vec<_>>(),
         "notes": r.notes,

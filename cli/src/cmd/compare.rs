@@ -98,6 +98,8 @@ fn options(args: &Args) -> BuildOptions {
         strong_types: args.types.strongly_typed,
         fold: !args.no_fold,
         fuse: !(args.no_fuse || args.per_layer),
+        // Layers compare only in one format.
+        search: !args.per_layer,
         ..BuildConfig::default()
     };
     BuildOptions { config, shapes: args.shapes.request(), ..BuildOptions::default() }

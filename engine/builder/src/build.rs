@@ -3,9 +3,9 @@
 use crate::cache::TimingCache;
 use crate::memory::{self, StepUse};
 use crate::passes::{self, PassCx, PassReport};
-use crate::points::Points;
+use crate::search::{Considered, Formed, Search};
 use crate::tuner::Tuner;
-use crate::{BuildConfig, BuildError, regions};
+use crate::{BuildConfig, BuildError};
 use kiln_backend::{Backend, Device, Program, Region, Step, Target};
 use kiln_ir::{Bytes, Fact, Graph, Network, NodeId};
 use std::collections::HashMap;
@@ -32,6 +32,8 @@ pub struct Built {
     pub program: Program,
     /// What each pass did.
     pub passes: Vec<PassReport>,
+    /// Rewrites that the search considered.
+    pub considered: Vec<Considered>,
     /// The steps, with what was chosen and why.
     pub steps: Vec<StepReport>,
     /// Candidates that were timed; 0 for a warm build.
@@ -73,66 +75,72 @@ impl Builder {
 
     /// Builds a graph, reporting progress.
     pub fn build_graph(&mut self, mut g: Graph, progress: Progress<'_>) -> Result<Built, BuildError> {
-        let cx = PassCx { config: &self.config, backend: self.backend.as_ref(), target: &self.target };
+        let backend = self.backend.clone();
+        let cx = PassCx { config: &self.config, backend: backend.as_ref(), target: &self.target };
         let passes = passes::run_all(&mut g, &cx)?;
-        let points = Points::of(&g, &self.config)?;
-        let regions = regions::form(&g, self.backend.as_ref(), &self.target, self.config.fuse);
-        let (steps, reports, timed) = self.choose_all(&g, regions, &points.opt, progress)?;
-        let uses: Vec<StepUse> =
-            steps.iter().map(|s| StepUse { nodes: s.nodes.clone(), workspace: s.tactic.workspace }).collect();
-        let memory = memory::plan(&g, &uses, &points.ends, &self.target.memory);
-        Ok(Built { program: Program { graph: g, steps, memory }, passes, steps: reports, timed })
-    }
-
-    fn choose_all(
-        &mut self,
-        g: &Graph,
-        regions: Vec<Vec<NodeId>>,
-        opt: &[Fact],
-        progress: Progress<'_>,
-    ) -> Result<(Vec<Step>, Vec<StepReport>, usize), BuildError> {
         let mut tuner = Tuner {
-            backend: self.backend.as_ref(),
+            backend: backend.as_ref(),
             target: &self.target,
             config: &self.config,
             cache: &mut self.cache,
             device: &mut self.device,
             timed: 0,
+            sites: HashMap::new(),
         };
-        let mut blobs: HashMap<String, Bytes> = HashMap::new();
-        let (mut steps, mut reports) = (Vec::new(), Vec::new());
-        let total = regions.len();
-        for (done, nodes) in regions.into_iter().enumerate() {
-            if !progress("choosing kernels", done, total) {
-                return Err(BuildError::Cancelled);
-            }
-            let name =
-                nodes.iter().filter_map(|&n| Some(g.get(n)?.name.as_str())).collect::<Vec<_>>().join(" + ");
-            let region = Region::extract(g, &nodes)?;
-            let facts: Vec<Fact> = region.inputs.iter().map(|v| opt[v.0 as usize].clone()).collect();
-            let choice = tuner.choose(&name, &region, &facts)?;
-            let id = choice.tactic.id();
-            let blob_key = format!("{id}\n{}", crate::cache::describe(&region.graph));
-            let blob = match blobs.get(&blob_key) {
-                Some(b) => b.clone(),
-                None => {
-                    let compiled =
-                        tuner.backend.compile(&region, &choice.tactic, tuner.target).map_err(|source| {
-                            BuildError::Backend { backend: tuner.backend.name().to_owned(), source }
-                        })?;
-                    blobs.entry(blob_key).or_insert(Bytes::from(compiled)).clone()
-                }
-            };
-            reports.push(StepReport {
-                name: name.clone(),
-                ops: region.label(),
-                tactic: id,
-                ns: choice.ns,
-                candidates: choice.candidates,
-                key: choice.key,
-            });
-            steps.push(Step { name, nodes, tactic: choice.tactic, blob });
-        }
-        Ok((steps, reports, tuner.timed))
+        let mut search = Search { tuner: &mut tuner, cx, considered: Vec::new() };
+        let formed = search.run(g, progress)?;
+        let considered = search.considered;
+        let Formed { graph, points, regions } = formed;
+        let (steps, reports) = choose_all(&mut tuner, &graph, regions, &points.opt, progress)?;
+        let timed = tuner.timed;
+        let uses: Vec<StepUse> =
+            steps.iter().map(|s| StepUse { nodes: s.nodes.clone(), workspace: s.tactic.workspace }).collect();
+        let memory = memory::plan(&graph, &uses, &points.ends, &self.target.memory);
+        Ok(Built { program: Program { graph, steps, memory }, passes, considered, steps: reports, timed })
     }
+}
+
+/// Chooses and compiles a tactic for each region.
+fn choose_all(
+    tuner: &mut Tuner<'_>,
+    g: &Graph,
+    regions: Vec<Vec<NodeId>>,
+    opt: &[Fact],
+    progress: Progress<'_>,
+) -> Result<(Vec<Step>, Vec<StepReport>), BuildError> {
+    let mut blobs: HashMap<String, Bytes> = HashMap::new();
+    let (mut steps, mut reports) = (Vec::new(), Vec::new());
+    let total = regions.len();
+    for (done, nodes) in regions.into_iter().enumerate() {
+        if !progress("choosing kernels", done, total) {
+            return Err(BuildError::Cancelled);
+        }
+        let name =
+            nodes.iter().filter_map(|&n| Some(g.get(n)?.name.as_str())).collect::<Vec<_>>().join(" + ");
+        let region = Region::extract(g, &nodes)?;
+        let facts: Vec<Fact> = region.inputs.iter().map(|v| opt[v.0 as usize].clone()).collect();
+        let choice = tuner.choose(&name, &region, &facts)?;
+        let id = choice.tactic.id();
+        let blob_key = format!("{id}\n{}", crate::cache::describe(&region.graph));
+        let blob = match blobs.get(&blob_key) {
+            Some(b) => b.clone(),
+            None => {
+                let compiled =
+                    tuner.backend.compile(&region, &choice.tactic, tuner.target).map_err(|source| {
+                        BuildError::Backend { backend: tuner.backend.name().to_owned(), source }
+                    })?;
+                blobs.entry(blob_key).or_insert(Bytes::from(compiled)).clone()
+            }
+        };
+        reports.push(StepReport {
+            name: name.clone(),
+            ops: region.label(),
+            tactic: id,
+            ns: choice.ns,
+            candidates: choice.candidates,
+            key: choice.key,
+        });
+        steps.push(Step { name, nodes, tactic: choice.tactic, blob });
+    }
+    Ok((steps, reports))
 }

@@ -30,6 +30,8 @@ pub struct BuildConfig {
     pub fold_limit: u64,
     /// Fuse layers into larger kernels.
     pub fuse: bool,
+    /// Try formats of values and cuts of regions, and keep what is faster.
+    pub search: bool,
     /// Fail where the timing cache lacks an answer instead of timing.
     pub locked: bool,
     /// Candidates timed for a region at most.
@@ -53,6 +55,7 @@ impl Default for BuildConfig {
             fold: true,
             fold_limit: 64 << 20,
             fuse: true,
+            search: true,
             locked: false,
             max_tactics: 6,
             estimate_limit: 8.0,

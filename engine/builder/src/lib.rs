@@ -9,9 +9,11 @@ mod memory;
 pub mod passes;
 mod points;
 pub mod regions;
+mod search;
 mod tuner;
 
 pub use build::{Builder, Built, Progress, StepReport};
 pub use config::{BuildConfig, Constraints};
 pub use error::BuildError;
 pub use passes::PassCx;
+pub use search::Considered;

@@ -6,7 +6,8 @@ use crate::cache::{Candidate, Entry, TimingCache, describe, key};
 use crate::{BuildConfig, BuildError};
 use kiln_backend::{Backend, Device, Region, Tactic, Target, TimeRequest};
 use kiln_ir::{Fact, Graph, Tensor, problem::Rng};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// A candidate is out once its median is this many times the best.
@@ -26,6 +27,15 @@ pub struct Tuner<'a> {
     pub device: &'a mut Option<Arc<dyn Device>>,
     /// Candidates timed so far.
     pub timed: usize,
+    /// Regions asked about so far.
+    pub sites: HashMap<String, Rc<Site>>,
+}
+
+/// A region at the usual shapes, with the tactics that may be timed and the key of their times.
+pub struct Site {
+    concrete: Graph,
+    candidates: Vec<Tactic>,
+    key: String,
 }
 
 /// A choice and why.
@@ -44,20 +54,70 @@ pub struct Choice {
 impl Tuner<'_> {
     /// Chooses for a region. `layer` names it in errors; `facts` are those of its inputs at the usual shapes.
     pub fn choose(&mut self, layer: &str, region: &Region, facts: &[Fact]) -> Result<Choice, BuildError> {
-        let concrete = concretize(&region.graph, facts)?;
-        let candidates = self.candidates(layer, region, &concrete)?;
-        if let [only] = &candidates[..] {
+        let site = self.site(layer, region, facts)?;
+        if let [only] = &site.candidates[..]
+            && !self.known(&site.key, &site.candidates)
+        {
             return Ok(Choice { tactic: only.clone(), ns: None, key: None, candidates: 1 });
         }
-        let text = describe(&concrete);
-        let key = key(&text, self.target, &self.flags());
-        if !self.known(&key, &candidates) {
-            if self.config.locked {
-                return Err(BuildError::CacheMiss { layer: layer.into(), key });
-            }
-            self.measure(&key, text, region, &concrete, &candidates)?;
+        self.ensure(layer, region, &site)?;
+        Ok(self.pick(site.key.clone(), site.candidates.clone()))
+    }
+
+    /// The median of the best tactic in nanoseconds; measured if it is not known.
+    pub fn time(&mut self, layer: &str, region: &Region, facts: &[Fact]) -> Result<f64, BuildError> {
+        let site = self.site(layer, region, facts)?;
+        self.ensure(layer, region, &site)?;
+        Ok(self.pick(site.key.clone(), site.candidates.clone()).ns.unwrap_or(f64::INFINITY))
+    }
+
+    /// What the backend expects of the most promising tactic, in nanoseconds.
+    pub fn estimate(
+        &mut self,
+        layer: &str,
+        region: &Region,
+        facts: &[Fact],
+    ) -> Result<Option<f64>, BuildError> {
+        Ok(self.site(layer, region, facts)?.candidates.first().and_then(|t| t.estimate_ns))
+    }
+
+    /// The tactics that would be timed, with parameters.
+    pub fn tactics(
+        &mut self,
+        layer: &str,
+        region: &Region,
+        facts: &[Fact],
+    ) -> Result<Vec<String>, BuildError> {
+        Ok(self.site(layer, region, facts)?.candidates.iter().map(Tactic::id).collect())
+    }
+
+    /// A text that tells regions apart that may be chosen for differently.
+    pub fn text(&self, region: &Region, facts: &[Fact]) -> Result<String, BuildError> {
+        Ok(describe(&region.graph) + &describe(&concretize(&region.graph, facts)?))
+    }
+
+    /// What is known of a region before it is timed; asked of the backend once.
+    fn site(&mut self, layer: &str, region: &Region, facts: &[Fact]) -> Result<Rc<Site>, BuildError> {
+        let text = self.text(region, facts)?;
+        if let Some(known) = self.sites.get(&text) {
+            return Ok(known.clone());
         }
-        Ok(self.pick(key, candidates))
+        let concrete = concretize(&region.graph, facts)?;
+        let candidates = self.candidates(layer, region, &concrete)?;
+        let key = key(&describe(&concrete), self.target, &self.flags());
+        let site = Rc::new(Site { concrete, candidates, key });
+        self.sites.insert(text, site.clone());
+        Ok(site)
+    }
+
+    fn ensure(&mut self, layer: &str, region: &Region, site: &Site) -> Result<(), BuildError> {
+        if self.known(&site.key, &site.candidates) {
+            return Ok(());
+        }
+        if self.config.locked {
+            return Err(BuildError::CacheMiss { layer: layer.into(), key: site.key.clone() });
+        }
+        self.measure(&site.key, describe(&site.concrete), region, &site.concrete, &site.candidates)
     }
 
     /// Settings that change what may be chosen from.

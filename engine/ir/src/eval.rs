@@ -20,6 +20,15 @@ pub struct EvalCx<'a> {
 }
 
 impl<'a> EvalCx<'a> {
+    pub(crate) fn new(op: &'a Op, inputs: &'a [Option<Tensor>], outputs: &'a [TensorType]) -> EvalCx<'a> {
+        EvalCx { op, inputs, outputs }
+    }
+
+    /// The types that inference gave the outputs.
+    pub(crate) fn out_types(&self) -> &'a [TensorType] {
+        self.outputs
+    }
+
     /// The attributes.
     pub fn attrs(&self) -> &'a Attrs {
         self.op.attrs()

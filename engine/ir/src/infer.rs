@@ -91,6 +91,11 @@ impl<'a> InferCx<'a> {
         InferCx { def: op.def(), attrs: op.attrs(), inputs, scope }
     }
 
+    /// The same application with other attributes and inputs.
+    pub(crate) fn reordered<'b>(&'b self, attrs: &'b Attrs, inputs: &'b [Option<Fact>]) -> InferCx<'b> {
+        InferCx { def: self.def, attrs, inputs, scope: self.scope }
+    }
+
     /// How many inputs were given, absent ones included.
     pub fn len(&self) -> usize {
         self.inputs.len()

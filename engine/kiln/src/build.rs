@@ -4,7 +4,7 @@ use crate::{Error, ShapeRequest, best};
 use kiln_backend::{Backend, Target};
 use kiln_builder::cache::TimingCache;
 use kiln_builder::passes::PassReport;
-use kiln_builder::{BuildConfig, BuildError, Builder, Progress, StepReport};
+use kiln_builder::{BuildConfig, BuildError, Builder, Considered, Progress, StepReport};
 use kiln_ir::{Graph, Network};
 use kiln_onnx::ImportOptions;
 use kiln_runtime::plan::{Plan, Verbosity};
@@ -100,6 +100,8 @@ pub struct BuildReport {
     pub steps: Vec<StepReport>,
     /// What each pass did.
     pub passes: Vec<PassReport>,
+    /// Rewrites that the search considered.
+    pub considered: Vec<Considered>,
     /// Candidates that were timed; 0 for a warm build.
     pub timed: usize,
     /// Inputs with dimensions that nobody gave, with the shape that they got.
@@ -196,6 +198,7 @@ fn build_on(
         fell_back: None,
         steps: built.steps,
         passes: built.passes,
+        considered: built.considered,
         timed: built.timed,
         assumed,
         notes: Vec::new(),

@@ -1,12 +1,16 @@
 //! `conv` of floats: windows packed on the fly into a matrix product, or, where every channel is alone, tap by tap.
 
 use super::NodeCx;
-use super::gemm::{Left, Right, Size, Strided, gemm};
+use super::conv_last;
+use super::gemm::{Bias, Right, Size, Strided, gemm};
+use crate::buffer::Pool;
 use kiln_backend::BackendError;
 use kiln_ir::ops::conv::geometry;
+use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::window::{self, Axis};
 use rayon::prelude::*;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Three spatial dimensions, leading ones of size 1 where there are fewer.
 pub type Spatial = [Axis<i64>; 3];
@@ -19,7 +23,8 @@ pub fn spatial(axes: Vec<Axis<i64>>) -> Option<Spatial> {
     all.try_into().ok()
 }
 
-fn volume(s: &Spatial, f: fn(&Axis<i64>) -> i64) -> usize {
+/// A product over the dimensions.
+pub fn volume(s: &Spatial, f: fn(&Axis<i64>) -> i64) -> usize {
     s.iter().map(|a| f(a) as usize).product()
 }
 
@@ -101,8 +106,24 @@ impl Right for Windows<'_> {
     }
 }
 
+/// A convolution whose sizes are known.
+pub struct Conv<'a> {
+    /// Elements of x, weights and bias.
+    pub x: &'a [f32],
+    pub w: &'a [f32],
+    pub bias: Option<&'a [f32]>,
+    /// The windows.
+    pub axes: Spatial,
+    pub groups: usize,
+    /// Channels of x, of y, and of x in a group.
+    pub channels: usize,
+    pub m: usize,
+    pub depth: usize,
+}
+
 pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let attrs = cx.node.op.attrs();
+    let layout = Layout::of(attrs);
     let (Some(x), Some(w)) = (cx.floats(0), cx.floats(1)) else { return Ok(false) };
     let bias = match cx.has(2) {
         true => match cx.floats(2) {
@@ -115,41 +136,55 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let axes = geometry(attrs, &window::dims(&sx), &window::dims(&sw)).ok();
     let Some(axes) = axes.and_then(|a| window::numbers(&a)).and_then(spatial) else { return Ok(false) };
     let (Some(out), Ok(groups)) = (cx.out_shape(0), attrs.int("groups")) else { return Ok(false) };
-    let groups = groups as usize;
-    let (channels, m, depth) = (sx[1], sw[0], sw[1]);
-    let (inputs, windows) = (volume(&axes, |a| a.input), volume(&axes, |a| a.output));
-    let taps = volume(&axes, |a| a.kernel);
-    let s = Size { m: m / groups.max(1), n: windows, k: depth * taps };
     let pool = cx.pool.clone();
+    let how = (cx.depth, &pool);
     if out.contains(&0) {
         return cx.write_floats(0, &out, |_| Ok(()));
     }
-    if depth == 1 && groups > 1 {
-        return cx.write_floats(0, &out, |y| {
-            y.par_chunks_mut(windows).enumerate().for_each(|(i, y)| {
-                let (image, o) = (i / m, i % m);
-                let start = (image * channels + o / s.m) * inputs;
-                y.fill(bias.as_ref().map_or(0.0, |b| b[o]));
-                plane(&axes, &x[start..start + inputs], &w[o * taps..(o + 1) * taps], y);
+    let channels = sx[layout.channel_axis(sx.len())];
+    let (groups, m, depth) = (groups as usize, sw[0], sw[1]);
+    let conv = Conv { x: &x, w: &w, bias: bias.as_deref(), axes, groups, channels, m, depth };
+    cx.write_floats(0, &out, |y| match layout {
+        Layout::ChannelsLast if depth > 0 => conv_last::run(&conv, y, how),
+        // Without input channels there is only the bias.
+        Layout::ChannelsLast => {
+            y.chunks_exact_mut(m).for_each(|y| match conv.bias {
+                Some(b) => y.copy_from_slice(b),
+                None => y.fill(0.0),
             });
             Ok(())
+        }
+        Layout::Linear => linear(&conv, y, how),
+    })
+}
+
+fn linear(c: &Conv<'_>, y: &mut [f32], how: (usize, &Arc<Pool>)) -> Result<(), BackendError> {
+    let Conv { x, w, axes, groups, channels, m, depth, .. } = c;
+    let (inputs, windows) = (volume(axes, |a| a.input), volume(axes, |a| a.output));
+    let taps = volume(axes, |a| a.kernel);
+    let s = Size { m: m / (*groups).max(1), n: windows, k: depth * taps };
+    if *depth == 1 && *groups > 1 {
+        y.par_chunks_mut(windows).enumerate().for_each(|(i, y)| {
+            let (image, o) = (i / m, i % m);
+            let start = (image * channels + o / s.m) * inputs;
+            y.fill(c.bias.map_or(0.0, |b| b[o]));
+            plane(axes, &x[start..start + inputs], &w[o * taps..(o + 1) * taps], y);
         });
+        return Ok(());
     }
     let pointwise = taps == 1 && axes.iter().all(|a| a.stride == 1 && a.begin == 0 && a.end == 0);
-    cx.write_floats(0, &out, |y| {
-        for (i, y) in y.chunks_exact_mut(s.m * windows).enumerate() {
-            let (image, g) = (i / groups, i % groups);
-            let start = (image * channels + g * depth) * inputs;
-            let x = &x[start..start + depth * inputs];
-            let left = Left { data: &w[g * s.m * s.k..], row: s.k, col: 1 };
-            let bias = bias.as_ref().map(|b| &b[g * s.m..(g + 1) * s.m]);
-            match pointwise {
-                true => gemm(s, left, &Strided { data: x, row: inputs, col: 1 }, bias, y, &pool)?,
-                false => gemm(s, left, &Windows { x, axes: &axes }, bias, y, &pool)?,
-            }
+    for (i, y) in y.chunks_exact_mut(s.m * windows).enumerate() {
+        let (image, g) = (i / groups, i % groups);
+        let start = (image * channels + g * depth) * inputs;
+        let x = &x[start..start + depth * inputs];
+        let left = Strided { data: &w[g * s.m * s.k..], row: s.k, col: 1 };
+        let bias = c.bias.map_or(Bias::None, |b| Bias::Rows(&b[g * s.m..(g + 1) * s.m]));
+        match pointwise {
+            true => gemm(s, &left, &Strided { data: x, row: inputs, col: 1 }, bias, y, how)?,
+            false => gemm(s, &left, &Windows { x, axes }, bias, y, how)?,
         }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 /// Adds the correlation of one plane with one kernel.

@@ -7,14 +7,42 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Depth of a block: sums of so many products are made in registers, blocks are added one after the other.
-const KC: usize = 256;
+/// The usual depth of a block: sums of so many products are made in registers, blocks are added one after the other.
+pub const DEPTH: usize = 256;
 /// Columns of a block, whose panel stays in the second-level cache.
 const NC: usize = 512;
 
-/// The left matrix, m × k, by strides.
+/// The left matrix, m × k, given by strips of rows.
+pub trait Left: Sync {
+    /// Fills `out[p·mr + r]` with element (rows.start + r, p) for all p below `k` and all of `rows` (at most `mr`),
+    /// and the rows that lack with zeros.
+    fn pack(&self, rows: Range<usize>, k: usize, mr: usize, out: &mut [f32]);
+}
+
+/// What is added to every element of a product.
 #[derive(Clone, Copy)]
-pub struct Left<'a> {
+pub enum Bias<'a> {
+    /// Nothing.
+    None,
+    /// One number a row.
+    Rows(&'a [f32]),
+    /// One number a column.
+    Columns(&'a [f32]),
+}
+
+impl Bias<'_> {
+    fn add(&self, row: usize, col: usize, out: &mut [f32]) {
+        match self {
+            Bias::None => {}
+            Bias::Rows(b) => out.iter_mut().for_each(|o| *o += b[row]),
+            Bias::Columns(b) => out.iter_mut().zip(&b[col..]).for_each(|(o, b)| *o += b),
+        }
+    }
+}
+
+/// A matrix by strides.
+#[derive(Clone, Copy)]
+pub struct Strided<'a> {
     /// The elements.
     pub data: &'a [f32],
     /// Elements from row to row.
@@ -30,15 +58,15 @@ pub trait Right: Sync {
     fn pack(&self, k: Range<usize>, cols: Range<usize>, nr: usize, out: &mut [f32]);
 }
 
-/// A right matrix by strides.
-#[derive(Clone, Copy)]
-pub struct Strided<'a> {
-    /// The elements.
-    pub data: &'a [f32],
-    /// Elements from row to row.
-    pub row: usize,
-    /// Elements from column to column.
-    pub col: usize,
+impl Left for Strided<'_> {
+    fn pack(&self, rows: Range<usize>, k: usize, mr: usize, out: &mut [f32]) {
+        for (p, line) in out.chunks_exact_mut(mr).enumerate().take(k) {
+            let start = rows.start * self.row + p * self.col;
+            let (now, rest) = line.split_at_mut(rows.len());
+            now.iter_mut().enumerate().for_each(|(r, x)| *x = self.data[start + r * self.row]);
+            rest.fill(0.0);
+        }
+    }
 }
 
 impl Right for Strided<'_> {
@@ -68,26 +96,28 @@ pub struct Size {
     pub k: usize,
 }
 
-/// c = a·b + bias of each row; c is m × n, row-major and dense.
+/// c = a·b + bias; c is m × n, row-major and dense. `depth` is that of a block.
 pub fn gemm(
     s: Size,
-    a: Left<'_>,
+    a: &dyn Left,
     b: &dyn Right,
-    bias: Option<&[f32]>,
+    bias: Bias<'_>,
     c: &mut [f32],
-    pool: &Arc<Pool>,
+    (depth, pool): (usize, &Arc<Pool>),
 ) -> Result<(), BackendError> {
     if s.m == 0 || s.n == 0 {
         return Ok(());
     }
     if s.k == 0 {
-        c.chunks_exact_mut(s.n).enumerate().for_each(|(i, row)| row.fill(bias.map_or(0.0, |b| b[i])));
+        c.fill(0.0);
+        c.chunks_exact_mut(s.n).enumerate().for_each(|(i, row)| bias.add(i, 0, row));
         return Ok(());
     }
     let micro = Micro::best();
     let packed = pack_left(s, a, micro.mr, pool)?;
-    let job = Job { s, a: floats(&packed), b, bias, micro };
-    let split = Split::of(s, micro, rayon::current_num_threads());
+    let depth = depth.clamp(1, s.k);
+    let job = Job { s, a: floats(&packed), b, bias, micro, depth };
+    let split = Split::of(s, micro, depth, rayon::current_num_threads());
     let mut memory = scratch(pool, split.floats(), "scratch of a product")?;
     if s.m.div_ceil(micro.mr) >= split.threads || s.n < 2 * micro.nr {
         job.rows(c, floats_mut(&mut memory));
@@ -113,9 +143,8 @@ struct Split {
 }
 
 impl Split {
-    fn of(s: Size, micro: Micro, threads: usize) -> Split {
+    fn of(s: Size, micro: Micro, depth: usize, threads: usize) -> Split {
         let width = s.n.div_ceil(4 * threads).next_multiple_of(micro.nr).min(NC);
-        let depth = KC.min(s.k);
         Split {
             threads,
             width,
@@ -138,8 +167,10 @@ struct Job<'a> {
     /// Packed in strips of `mr` rows.
     a: &'a [f32],
     b: &'a dyn Right,
-    bias: Option<&'a [f32]>,
+    bias: Bias<'a>,
     micro: Micro,
+    /// Depth of a block.
+    depth: usize,
 }
 
 impl Job<'_> {
@@ -149,13 +180,13 @@ impl Job<'_> {
         let Size { n, k, .. } = self.s;
         for j0 in (0..n).step_by(NC) {
             let cols = j0..n.min(j0 + NC);
-            for p0 in (0..k).step_by(KC) {
-                let depth = p0..k.min(p0 + KC);
+            for p0 in (0..k).step_by(self.depth) {
+                let depth = p0..k.min(p0 + self.depth);
                 let strips = memory.par_chunks_mut(depth.len() * nr).take(cols.len().div_ceil(nr));
                 strips.enumerate().for_each(|(s, out)| self.pack(&depth, &cols, s, out));
                 let panel = &*memory;
                 c.par_chunks_mut(mr * n).enumerate().for_each(|(i, c)| {
-                    self.strip(i, c, n, cols.start, &depth, cols.len(), panel);
+                    self.strip(i, c, (n, cols.start), &depth, &cols, panel);
                 });
             }
         }
@@ -184,12 +215,12 @@ impl Job<'_> {
     fn part(&self, cols: &Range<usize>, out: &mut [f32], panel: &mut [f32]) {
         let Micro { mr, nr, .. } = self.micro;
         let Size { m, k, .. } = self.s;
-        for p0 in (0..k).step_by(KC) {
-            let depth = p0..k.min(p0 + KC);
+        for p0 in (0..k).step_by(self.depth) {
+            let depth = p0..k.min(p0 + self.depth);
             let strips = panel.chunks_mut(depth.len() * nr).take(cols.len().div_ceil(nr));
             strips.enumerate().for_each(|(s, out)| self.pack(&depth, cols, s, out));
             let c = out[..m * cols.len()].chunks_mut(mr * cols.len()).enumerate();
-            c.for_each(|(i, c)| self.strip(i, c, cols.len(), 0, &depth, cols.len(), panel));
+            c.for_each(|(i, c)| self.strip(i, c, (cols.len(), 0), &depth, cols, panel));
         }
     }
 
@@ -199,30 +230,29 @@ impl Job<'_> {
         self.b.pack(depth.clone(), j..cols.end.min(j + nr), nr, out);
     }
 
-    /// Rows of strip `i` by the panel of `width` columns, which begin at column `at` of `c`, whose rows have `stride`.
-    #[allow(clippy::too_many_arguments, reason = "the innermost border, called for every panel")]
+    /// Rows of strip `i` by the panel of columns `cols`, which begin at column `at` of `c`, whose rows have `stride`.
     fn strip(
         &self,
         i: usize,
         c: &mut [f32],
-        stride: usize,
-        at: usize,
+        (stride, at): (usize, usize),
         depth: &Range<usize>,
-        width: usize,
+        cols: &Range<usize>,
         panel: &[f32],
     ) {
         let Micro { mr, nr, .. } = self.micro;
+        let width = cols.len();
         let a = &self.a[(i * self.s.k + depth.start) * mr..(i * self.s.k + depth.end) * mr];
         let mut tile = [0f32; TILE];
         for (s, b) in panel.chunks_exact(depth.len() * nr).take(width.div_ceil(nr)).enumerate() {
             self.micro.run(a, b, &mut tile);
-            let cols = nr.min(width - s * nr);
+            let now = nr.min(width - s * nr);
             for (r, row) in c.chunks_mut(stride).enumerate() {
-                let out = &mut row[at + s * nr..at + s * nr + cols];
-                let tile = &tile[r * nr..r * nr + cols];
+                let out = &mut row[at + s * nr..at + s * nr + now];
+                let tile = &tile[r * nr..r * nr + now];
                 if depth.start == 0 {
-                    let bias = self.bias.map_or(0.0, |b| b[i * mr + r]);
-                    out.iter_mut().zip(tile).for_each(|(o, t)| *o = t + bias);
+                    out.copy_from_slice(tile);
+                    self.bias.add(i * mr + r, cols.start + s * nr, out);
                 } else {
                     out.iter_mut().zip(tile).for_each(|(o, t)| *o += t);
                 }
@@ -232,15 +262,10 @@ impl Job<'_> {
 }
 
 /// Strips of `mr` rows, column by column; the last strip is filled up with zeros.
-fn pack_left(s: Size, a: Left<'_>, mr: usize, pool: &Arc<Pool>) -> Result<Buf, BackendError> {
+fn pack_left(s: Size, a: &dyn Left, mr: usize, pool: &Arc<Pool>) -> Result<Buf, BackendError> {
     let mut packed = scratch(pool, s.m.next_multiple_of(mr) * s.k, "packed rows of a product")?;
     floats_mut(&mut packed).par_chunks_mut(mr * s.k).enumerate().for_each(|(i, out)| {
-        let rows = mr.min(s.m - i * mr);
-        for (p, line) in out.chunks_exact_mut(mr).enumerate() {
-            let start = i * mr * a.row + p * a.col;
-            line.iter_mut().take(rows).enumerate().for_each(|(r, x)| *x = a.data[start + r * a.row]);
-            line[rows..].fill(0.0);
-        }
+        a.pack(i * mr..s.m.min((i + 1) * mr), s.k, mr, out);
     });
     Ok(packed)
 }

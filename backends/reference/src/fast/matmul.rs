@@ -1,7 +1,7 @@
 //! `matmul`: of floats here, of integers in [`super::integer`].
 
 use super::NodeCx;
-use super::gemm::{Left, Size, Strided, gemm};
+use super::gemm::{Bias, Size, Strided, gemm};
 use kiln_backend::BackendError;
 use kiln_ir::ops::util::broadcast_strides;
 
@@ -41,13 +41,15 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let Some(out) = cx.out_shape(0) else { return Ok(false) };
     let batch = out[..(out.len() + vectors).saturating_sub(2).min(out.len())].to_vec();
     let pool = cx.pool.clone();
+    let how = (cx.depth, &pool);
     let single = r.batch.iter().product::<usize>() == 1 && !ta && sa.len() > 1;
     let done = cx.write_floats(0, &out, |c| {
         if single {
             // One right matrix for all: the rows of the batch are rows of one product.
             let s = Size { m: a.len().checked_div(s.k).unwrap_or(c.len() / s.n.max(1)), ..s };
-            let left = Left { data: &a, row: l.row, col: l.col };
-            return gemm(s, left, &Strided { data: &b, row: r.row, col: r.col }, None, c, &pool);
+            let left = Strided { data: &a, row: l.row, col: l.col };
+            let right = Strided { data: &b, row: r.row, col: r.col };
+            return gemm(s, &left, &right, Bias::None, c, how);
         }
         let (ba, bb) = (broadcast_strides(&l.batch, &batch), broadcast_strides(&r.batch, &batch));
         let mut matrices = c.chunks_exact_mut((s.m * s.n).max(1));
@@ -55,10 +57,10 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         kiln_ir::ops::util::for_each_index(&batch, |at| {
             let offset = |strides: &[usize]| kiln_ir::ops::util::offset(at, strides);
             let (oa, ob) = (offset(&ba) * s.m * s.k, offset(&bb) * s.k * s.n);
-            let left = Left { data: &a[oa..], row: l.row, col: l.col };
+            let left = Strided { data: &a[oa..], row: l.row, col: l.col };
             let right = Strided { data: &b[ob..], row: r.row, col: r.col };
             if let (Some(c), Ok(())) = (matrices.next(), &result) {
-                result = gemm(s, left, &right, None, c, &pool);
+                result = gemm(s, &left, &right, Bias::None, c, how);
             }
         });
         result

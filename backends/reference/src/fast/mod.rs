@@ -4,7 +4,8 @@
 
 mod attention;
 mod conv;
-mod gemm;
+mod conv_last;
+pub(crate) mod gemm;
 mod integer;
 mod matmul;
 mod micro;
@@ -51,14 +52,15 @@ pub(crate) fn path(op: &str) -> Option<Path> {
     PATHS.iter().find(|(name, _)| *name == op).map(|(_, p)| *p)
 }
 
-/// Runs a node by its path; `None` where the path does not cover the case.
+/// Runs a node by its path, products in blocks of this depth; `None` where the path does not cover the case.
 pub(crate) fn run(
     path: Path,
     node: &Node,
     args: &mut Vec<Option<Val>>,
     cx: &RunCx<'_>,
+    depth: usize,
 ) -> Result<Option<Vec<Val>>, BackendError> {
-    let mut n = NodeCx { node, args, pool: cx.pool, run: cx, outs: Vec::new() };
+    let mut n = NodeCx { node, args, pool: cx.pool, depth, run: cx, outs: Vec::new() };
     let done = path(&mut n)?;
     Ok(done.then_some(n.outs))
 }
@@ -68,6 +70,8 @@ pub(crate) struct NodeCx<'a> {
     pub(crate) node: &'a Node,
     pub(crate) args: &'a mut Vec<Option<Val>>,
     pub(crate) pool: &'a Arc<Pool>,
+    /// Depth of the blocks of products.
+    pub(crate) depth: usize,
     run: &'a RunCx<'a>,
     outs: Vec<Val>,
 }

@@ -3,6 +3,7 @@
 use super::NodeCx;
 use super::conv::{Spatial, spatial};
 use kiln_backend::BackendError;
+use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::pool::{PoolOp, geometry};
 use kiln_ir::ops::window;
 use rayon::prelude::*;
@@ -18,6 +19,18 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         return Ok(false);
     }
     let include_pad = attrs.bool("count_include_pad").unwrap_or(false);
+    if Layout::of(attrs) == Layout::ChannelsLast {
+        let channels = shape[shape.len() - 1];
+        return cx.write_floats(0, &out, |y| {
+            let last = Last { x: &x, axes: &axes, channels };
+            let row = axes[2].output as usize * channels;
+            y.par_chunks_mut(row).enumerate().for_each(|(i, y)| match op {
+                PoolOp::Max => last.max(i, y),
+                _ => last.mean(i, y, include_pad),
+            });
+            Ok(())
+        });
+    }
     let inputs: usize = shape[2..].iter().product();
     let windows: usize = out[2..].iter().product();
     cx.write_floats(0, &out, |y| {
@@ -63,4 +76,55 @@ fn mean(axes: &Spatial, x: &[f32], d: i64, h: i64, w: i64, include_pad: bool) ->
     let padded = [d, h, w].iter().zip(axes).map(|(&o, a)| a.padded_taps(o)).product();
     let divisor = if include_pad { padded } else { count };
     if divisor == 0 { 0.0 } else { (sum / divisor as f64) as f32 }
+}
+
+/// Images with channels last: the channels of a window side by side.
+struct Last<'a> {
+    x: &'a [f32],
+    axes: &'a Spatial,
+    channels: usize,
+}
+
+impl Last<'_> {
+    /// Calls `f` with the channels of every element under window `w` of a row of the output.
+    fn under(&self, row: usize, w: usize, mut f: impl FnMut(&[f32])) -> [i64; 3] {
+        let [d, h, wide] = self.axes;
+        let row = row as i64;
+        let image = row / (d.output * h.output);
+        let at = [row / h.output % d.output, row % h.output, w as i64];
+        for (_, z) in d.taps(at[0]) {
+            for (_, y) in h.taps(at[1]) {
+                for (_, x) in wide.taps(at[2]) {
+                    let position = ((image * d.input + z) * h.input + y) * wide.input + x;
+                    f(&self.x[position as usize * self.channels..][..self.channels]);
+                }
+            }
+        }
+        at
+    }
+
+    fn max(&self, row: usize, y: &mut [f32]) {
+        for (w, y) in y.chunks_exact_mut(self.channels).enumerate() {
+            y.fill(f32::NEG_INFINITY);
+            self.under(row, w, |x| {
+                y.iter_mut().zip(x).for_each(|(y, &x)| *y = if x > *y || x.is_nan() { x } else { *y });
+            });
+        }
+    }
+
+    fn mean(&self, row: usize, y: &mut [f32], include_pad: bool) {
+        let mut sums = vec![0f64; self.channels];
+        for (w, y) in y.chunks_exact_mut(self.channels).enumerate() {
+            sums.fill(0.0);
+            let mut count = 0i64;
+            let at = self.under(row, w, |x| {
+                sums.iter_mut().zip(x).for_each(|(s, &x)| *s += f64::from(x));
+                count += 1;
+            });
+            let padded = at.iter().zip(self.axes).map(|(&o, a)| a.padded_taps(o)).product();
+            let divisor = if include_pad { padded } else { count };
+            let scale = |s: f64| if divisor == 0 { 0.0 } else { (s / divisor as f64) as f32 };
+            y.iter_mut().zip(&sums).for_each(|(y, &s)| *y = scale(s));
+        }
+    }
 }

@@ -5,6 +5,7 @@ use super::NodeCx;
 use super::pointwise::math::exp;
 use kiln_backend::BackendError;
 use kiln_ir::infer::normalize_axis;
+use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::reduce::mask;
 use rayon::prelude::*;
 
@@ -131,9 +132,26 @@ pub fn batch_norm(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let all: Option<Vec<_>> = (0..5).map(|i| cx.floats(i)).collect();
     let Some(all) = all.filter(|_| shape.len() >= 2) else { return Ok(false) };
     let [x, scale, bias, mean, var] = &all[..] else { return Ok(false) };
-    let (_, channels, inner) = split(&shape, 1, 2);
+    let layout = Layout::of(cx.node.op.attrs());
+    let axis = layout.channel_axis(shape.len());
+    let (_, channels, inner) = split(&shape, axis, axis + 1);
     if [scale, bias, mean, var].iter().any(|p| p.len() != channels) {
         return Ok(false);
+    }
+    if layout == Layout::ChannelsLast {
+        let factor = |c: usize| (f64::from(scale[c]) / (f64::from(var[c]) + epsilon).sqrt()) as f32;
+        let factors: Vec<f32> = (0..channels).map(factor).collect();
+        let columns = move |c: usize| (mean[c], factors[c], bias[c]);
+        return cx.write_floats(0, &shape, |y| {
+            let rows = y.par_chunks_mut(channels.max(1)).zip(x.par_chunks(channels.max(1)));
+            rows.with_min_len(1 + 4096 / channels.max(1)).for_each(|(y, x)| {
+                y.iter_mut().zip(x).enumerate().for_each(|(c, (y, &x))| {
+                    let (mean, factor, bias) = columns(c);
+                    *y = (x - mean) * factor + bias;
+                });
+            });
+            Ok(())
+        });
     }
     cx.write_floats(0, &shape, |y| {
         let planes = y.par_chunks_mut(inner.max(1)).zip(x.par_chunks(inner.max(1)));

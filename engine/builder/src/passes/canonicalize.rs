@@ -1,5 +1,6 @@
 //! Removes layers that do nothing and code that nobody reads.
 
+use super::transposes::order;
 use super::{Pass, PassCx};
 use crate::BuildError;
 use kiln_ir::{Graph, Node, ValueId};
@@ -26,17 +27,13 @@ fn run(g: &mut Graph, _: &PassCx<'_>) -> Result<usize, BuildError> {
 fn forwarded(g: &Graph, node: &Node) -> Option<(ValueId, ValueId)> {
     let (x, y) = (node.inputs.first().copied().flatten()?, *node.outputs.first()?);
     let same = g.ty(x) == g.ty(y);
-    let nothing =
-        match node.op.name() {
-            "identity" => true,
-            "cast" | "reshape" | "expand" | "squeeze" | "unsqueeze" | "tile" | "pad" => same,
-            // Without an order it reverses all axes.
-            "transpose" => node.op.attrs().ints("perm").is_ok_and(|p| {
-                p.len() == g.ty(x).rank() && p.iter().enumerate().all(|(i, &a)| i as i64 == a)
-            }),
-            "concat" => node.inputs.len() == 1,
-            _ => false,
-        };
+    let nothing = match node.op.name() {
+        "identity" => true,
+        "cast" | "reshape" | "expand" | "squeeze" | "unsqueeze" | "tile" | "pad" => same,
+        "transpose" => order(node.op.attrs(), g.ty(x).rank()).is_some_and(|p| p.is_sorted()),
+        "concat" => node.inputs.len() == 1,
+        _ => false,
+    };
     // Tiles and pads of unknown amounts may keep the symbolic shape by name only where it is static.
     let sure = !matches!(node.op.name(), "tile" | "pad" | "expand") || g.ty(y).static_dims().is_some();
     (nothing && sure).then_some((y, x))

@@ -3,9 +3,11 @@
 mod canonicalize;
 mod fold_batch_norm;
 mod fold_constants;
+pub mod layout;
 pub mod patterns;
 mod precision;
 mod simplify_shapes;
+mod transposes;
 mod writer;
 
 use crate::{BuildConfig, BuildError};
@@ -41,8 +43,15 @@ pub const PASSES: &[Pass] = &[
     precision::PASS,
     fold_batch_norm::PASS,
     fold_constants::PASS,
+    transposes::PASS,
     canonicalize::PASS,
 ];
+
+/// Passes that no build runs everywhere: the search applies what they do site by site, where it pays.
+pub const SEARCHED: &[Pass] = &[layout::PASS];
+
+/// What a rewrite leaves to do, in order.
+pub const CLEAN: &[Pass] = &[fold_constants::PASS, transposes::PASS, canonicalize::PASS];
 
 /// What one pass did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,8 +64,13 @@ pub struct PassReport {
 
 /// Runs all passes, the verifier after each in debug builds.
 pub fn run_all(g: &mut Graph, cx: &PassCx<'_>) -> Result<Vec<PassReport>, BuildError> {
+    run_list(g, cx, PASSES)
+}
+
+/// Runs these passes, the verifier after each in debug builds.
+pub fn run_list(g: &mut Graph, cx: &PassCx<'_>, passes: &[Pass]) -> Result<Vec<PassReport>, BuildError> {
     let mut reports = Vec::new();
-    for pass in PASSES {
+    for pass in passes {
         let changes = (pass.run)(g, cx)?;
         if cfg!(debug_assertions) {
             g.verify().map_err(|source| BuildError::Pass { pass: pass.name, source })?;
@@ -69,7 +83,7 @@ pub fn run_all(g: &mut Graph, cx: &PassCx<'_>) -> Result<Vec<PassReport>, BuildE
 
 /// Runs the pass, or applies the pattern, of this name; for tests of one. `None` if there is none.
 pub fn run_one(name: &str, g: &mut Graph, cx: &PassCx<'_>) -> Option<Result<usize, BuildError>> {
-    let pass = PASSES.iter().find(|p| p.name == name).map(|p| (p.run)(g, cx));
+    let pass = PASSES.iter().chain(SEARCHED).find(|p| p.name == name).map(|p| (p.run)(g, cx));
     pass.or_else(|| {
         let pattern = patterns::PATTERNS.iter().find(|p| p.name == name)?;
         Some(patterns::apply_all(pattern, g, cx))

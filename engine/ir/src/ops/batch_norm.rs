@@ -1,5 +1,6 @@
 //! `batch_norm`, `group_norm`: normalization of channels, by given statistics or by groups.
 
+use super::layout::{self, LAYOUT};
 use super::util::{PLAIN, REAL, for_each_group, is_real, mask_from};
 use crate::attr::{Attr, Attrs};
 use crate::dim::Dim;
@@ -16,26 +17,26 @@ pub const OPS: &[OpDef] = &[
     OpDef {
         name: "batch_norm",
         doc: "(x − mean)/√(var + epsilon)·scale + bias for x [N, C, ..], the four others [C] of any float type (a \
-              vector x has one channel). Computed in f32 at least, rounded once.",
+              vector x has one channel). Computed in f32 at least, rounded once. With channels last x is [N, .., C].",
         inputs: &[input("x"), input("scale"), input("bias"), input("mean"), input("var")],
-        attrs: &[attr("epsilon", || Attr::Float(1e-5))],
-        infer: infer_batch,
-        eval: eval_batch,
+        attrs: &[attr("epsilon", || Attr::Float(1e-5)), LAYOUT],
+        infer: |cx| layout::infer(cx, infer_batch),
+        eval: |cx| layout::eval(cx, eval_batch),
         tolerance: Tolerance::Elementwise,
-        problems: batch_problems,
+        problems: |rng| layout::both(batch_problems(rng)),
         ..PLAIN
     },
     OpDef {
         name: "group_norm",
         doc: "(x − mean)/√(var + epsilon)·scale + bias for x [N, C, ..], scale and bias [C], mean and (biased) \
               variance over each of `groups` groups of consecutive channels of one image; 0 groups means C, which is \
-              instance normalization. Computed in f32 at least, rounded once.",
+              instance normalization. Computed in f32 at least, rounded once. With channels last x is [N, .., C].",
         inputs: &[input("x"), input("scale"), input("bias")],
-        attrs: &[required("groups", || Attr::Int(1)), attr("epsilon", || Attr::Float(1e-5))],
-        infer: infer_group,
-        eval: eval_group,
+        attrs: &[required("groups", || Attr::Int(1)), attr("epsilon", || Attr::Float(1e-5)), LAYOUT],
+        infer: |cx| layout::infer(cx, infer_group),
+        eval: |cx| layout::eval(cx, eval_group),
         tolerance: Tolerance::Reduction,
-        problems: group_problems,
+        problems: |rng| layout::both(group_problems(rng)),
         ..PLAIN
     },
 ];

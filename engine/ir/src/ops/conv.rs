@@ -2,6 +2,7 @@
 
 mod problems;
 
+use super::layout::{self, LAYOUT, Layout};
 use super::util::{PLAIN, for_each_index, product_dtype};
 use super::window::{self, Axis, DILATIONS, PAD_MODE, PADS, STRIDES};
 use crate::attr::{Attr, Attrs};
@@ -22,19 +23,19 @@ pub const OPS: &[OpDef] = &[OpDef {
     doc: "Convolution (correlation: the kernel is not flipped) of x [N, C, ..] with w [M, C/groups, kernel..] and bias \
           [M], giving [N, M, ..], for one to three spatial dimensions. Output channels of group g read the input \
           channels of group g. Floats accumulate in f32 at least and round once to the input type; i8 and u8 (mixed \
-          allowed) give i32; i32 and i64 wrap. The bias has the output's type.",
+          allowed) give i32; i32 and i64 wrap. The bias has the output's type. With channels last x and y are [N, .., C].",
     inputs: &[input("x"), input("w"), optional("bias")],
-    attrs: &[STRIDES, PADS, DILATIONS, GROUPS, PAD_MODE],
-    infer,
-    eval,
+    attrs: &[STRIDES, PADS, DILATIONS, GROUPS, PAD_MODE, LAYOUT],
+    infer: |cx| layout::infer(cx, infer),
+    eval: |cx| layout::eval(cx, eval),
     tolerance: Tolerance::Reduction,
-    problems: problems::problems,
+    problems: |rng| layout::both(problems::problems(rng)),
     ..PLAIN
 }];
 
 /// The windows of a `conv` with these attributes over x of dimensions `x` by weights of dimensions `w`.
 pub fn geometry(attrs: &Attrs, x: &[Dim], w: &[Dim]) -> Result<Vec<Axis<Dim>>, OpError> {
-    window::windows(attrs, x.get(2..).unwrap_or_default(), w.get(2..).unwrap_or_default())
+    window::windows(attrs, Layout::of(attrs).spatial(x), w.get(2..).unwrap_or_default())
 }
 
 /// The attribute "groups" (or another name for it), which must divide `channels` in `what`.

@@ -1,6 +1,7 @@
 //! `conv_transpose`: the transpose (gradient) of convolution.
 
 use super::conv::{GROUPS, check_bias, check_ranks, fma, groups, ints};
+use super::layout::{self, LAYOUT, Layout};
 use super::util::{PLAIN, for_each_index, product_dtype};
 use super::window::{self, Axis, DILATIONS, PAD_MODE, PADS, STRIDES};
 use crate::attr::{Attr, Attrs};
@@ -20,7 +21,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     doc: "Transposed convolution of x [N, C, ..] with w [C, M/groups, kernel..] and bias [M], giving [N, M, ..], for \
           one to three spatial dimensions: every element of x adds its multiple of the kernel to the result at its \
           position times the stride, padding cut off. `output_padding` lengthens the end; `output_shape` (spatial) \
-          sets the size and derives the padding. Types as in conv.",
+          sets the size and derives the padding. Types and layouts as in conv.",
     inputs: &[input("x"), input("w"), optional("bias")],
     attrs: &[
         STRIDES,
@@ -30,17 +31,18 @@ pub const OPS: &[OpDef] = &[OpDef {
         attr("output_padding", || Attr::Ints(Vec::new())),
         attr("output_shape", || Attr::Ints(Vec::new())),
         PAD_MODE,
+        LAYOUT,
     ],
-    infer,
-    eval,
+    infer: |cx| layout::infer(cx, infer),
+    eval: |cx| layout::eval(cx, eval),
     tolerance: Tolerance::Reduction,
-    problems,
+    problems: |rng| layout::both(problems(rng)),
     ..PLAIN
 }];
 
 /// The windows of the convolution that a `conv_transpose` transposes; see [`window::transposed`].
 pub fn geometry(attrs: &Attrs, x: &[Dim], w: &[Dim]) -> Result<Vec<Axis<Dim>>, OpError> {
-    window::transposed(attrs, x.get(2..).unwrap_or_default(), w.get(2..).unwrap_or_default())
+    window::transposed(attrs, Layout::of(attrs).spatial(x), w.get(2..).unwrap_or_default())
 }
 
 fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {

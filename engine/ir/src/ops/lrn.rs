@@ -1,5 +1,6 @@
 //! `lrn`, `lp_norm`: division by local energy and by a norm.
 
+use super::layout::{self, LAYOUT};
 use super::util::{PLAIN, REAL, for_each_group, is_real, mask_of};
 use crate::attr::{Attr, Attrs};
 use crate::dtype::DType;
@@ -16,17 +17,18 @@ pub const OPS: &[OpDef] = &[
         name: "lrn",
         doc: "Local response normalization across channels of x [N, C, ..]: x/(bias + alpha/size·Σx²)^beta, the sum \
               over the channels from ⌊(size−1)/2⌋ before to ⌈(size−1)/2⌉ after, as far as they exist. Computed in \
-              f32 at least.",
+              f32 at least. With channels last x is [N, .., C].",
         attrs: &[
             required("size", || Attr::Int(1)),
             attr("alpha", || Attr::Float(1e-4)),
             attr("beta", || Attr::Float(0.75)),
             attr("bias", || Attr::Float(1.0)),
+            LAYOUT,
         ],
-        infer: infer_lrn,
-        eval: eval_lrn,
+        infer: |cx| layout::infer(cx, infer_lrn),
+        eval: |cx| layout::eval(cx, eval_lrn),
         tolerance: Tolerance::Reduction,
-        problems: lrn_problems,
+        problems: |rng| layout::both(lrn_problems(rng)),
         ..PLAIN
     },
     OpDef {

@@ -23,6 +23,7 @@ pub mod generate;
 pub mod grid_sample;
 pub mod kv_cache;
 pub mod layer_norm;
+pub mod layout;
 pub mod lrn;
 pub mod matmul;
 pub mod max_unpool;

@@ -4,6 +4,7 @@ mod problems;
 #[cfg(test)]
 mod tests;
 
+use super::layout::{self, LAYOUT, Layout};
 use super::reduce::ReduceOp;
 use super::util::{PLAIN, REAL, for_each_index, is_real};
 use super::window::{self, Axis, DILATIONS, PAD_MODE, PADS, STRIDES};
@@ -29,7 +30,7 @@ pub const OPS: &[OpDef] = &[
               element, NaN if there is one, −∞ (integers: the least value) for a window of padding only. average: the \
               mean of the elements or, with `count_include_pad`, their sum divided by the taps on elements and \
               padding; 0 for a window of padding only. lp: (Σ|x|^p)^(1/p). Sizes as pad_mode and ceil_mode say. \
-              Integers only for max. Floats accumulate in f32 at least.",
+              Integers only for max. Floats accumulate in f32 at least. With channels last x and y are [N, .., C].",
         attrs: &[
             choice("op", || "max".into(), PoolOp::NAMES),
             KERNEL,
@@ -40,11 +41,12 @@ pub const OPS: &[OpDef] = &[
             attr("count_include_pad", || Attr::Bool(false)),
             attr("p", || Attr::Int(2)),
             PAD_MODE,
+            LAYOUT,
         ],
-        infer,
-        eval,
+        infer: |cx| layout::infer(cx, infer),
+        eval: |cx| layout::eval(cx, eval),
         tolerance: Tolerance::Reduction,
-        problems: problems::pool,
+        problems: |rng| layout::both(problems::pool(rng)),
         ..PLAIN
     },
     OpDef {
@@ -96,7 +98,7 @@ impl PoolOp {
 
 /// The windows of a pooling with these attributes over x of dimensions `x`.
 pub fn geometry(attrs: &Attrs, x: &[Dim]) -> Result<Vec<Axis<Dim>>, OpError> {
-    let spatial = x.get(2..).unwrap_or_default();
+    let spatial = Layout::of(attrs).spatial(x);
     window::windows(attrs, spatial, &kernel(attrs, spatial.len())?)
 }
 

@@ -5,9 +5,11 @@ use super::util::{PLAIN, for_each_index, offset, strides};
 use crate::attr::{Attr, Attrs};
 use crate::dtype::DType;
 use crate::error::OpError;
+use crate::expr::Num;
 use crate::infer::normalize_axis;
 use crate::op::{Op, OpDef, attr};
 use crate::problem::{Problem, Rng};
+use crate::tensor::Tensor;
 use crate::ty::TensorType;
 
 /// The operators of this family.
@@ -44,6 +46,14 @@ fn order(attrs: &Attrs, rank: usize) -> Result<Vec<usize>, OpError> {
         });
     }
     Ok(perm)
+}
+
+/// A tensor with its axes in this order.
+pub(super) fn permute(t: &Tensor, perm: &[usize]) -> Result<Tensor, OpError> {
+    let shape: Vec<usize> = perm.iter().filter_map(|&p| t.shape().get(p).copied()).collect();
+    let elems = moves::take(&t.elems(), &places(perm, t.shape(), &shape), Num::I(0));
+    Tensor::from_elems(t.dtype(), &shape, &elems)
+        .ok_or_else(|| OpError::Value(format!("{:?} can't be reordered by {perm:?}", t.shape())))
 }
 
 fn places(perm: &[usize], from: &[usize], to: &[usize]) -> moves::Moves {

@@ -1,0 +1,139 @@
+//! One deterministic search over rewrites that may be taken or left, and over the cuts of regions.
+//!
+//! A rewrite is decided by what the graph costs with it and without it: the sum, over its regions, of the best tactic's
+//! median and of a launch. Regions that both have cost nothing to compare. Equal sites (the same layers with the same
+//! types) are decided together, once. Only stored samples count, so that a warm build decides as the cold one did.
+
+mod price;
+mod rewrite;
+mod split;
+
+use crate::passes::{self, PassCx};
+use crate::points::Points;
+use crate::tuner::Tuner;
+use crate::{BuildError, Progress, regions};
+use kiln_ir::{Graph, NodeId};
+use price::Verdict;
+use rewrite::{Rewrite, by_patterns, formats, next_class};
+use std::collections::BTreeSet;
+
+/// A rewrite must be faster by this part to be taken.
+const GAIN: f64 = 0.02;
+
+/// A rewrite that was considered, and what became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Considered {
+    /// What it does: "channels-last", "split", the name of a pattern.
+    pub rewrite: &'static str,
+    /// The first layer of its first site.
+    pub layer: String,
+    /// How many equal sites it has.
+    pub sites: usize,
+    /// Time of what it replaces, in nanoseconds, if that was timed.
+    pub without_ns: Option<f64>,
+    /// Time of what it puts there.
+    pub with_ns: Option<f64>,
+    /// Is it in the program?
+    pub taken: bool,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// A graph cut into regions.
+pub struct Formed {
+    /// After all passes.
+    pub graph: Graph,
+    /// Facts of its values.
+    pub points: Points,
+    /// Nodes of each region, in execution order.
+    pub regions: Vec<Vec<NodeId>>,
+}
+
+/// What decides.
+pub struct Search<'a, 'b> {
+    /// Gives times.
+    pub tuner: &'b mut Tuner<'a>,
+    /// What passes see.
+    pub cx: PassCx<'b>,
+    /// What was considered so far.
+    pub considered: Vec<Considered>,
+}
+
+impl Search<'_, '_> {
+    /// Decides all alternatives of a graph.
+    pub fn run(&mut self, g: Graph, progress: Progress<'_>) -> Result<Formed, BuildError> {
+        let mut best = self.form(g)?;
+        if !self.cx.config.search {
+            return Ok(best);
+        }
+        let mut seen = BTreeSet::new();
+        for find in [by_patterns, formats] {
+            while let Some(class) = next_class(&best.graph, find(&best.graph, &self.cx), &mut seen)? {
+                if !progress("trying rewrites", seen.len() - 1, seen.len()) {
+                    return Err(BuildError::Cancelled);
+                }
+                if let Some(better) = self.decide(&best, &class)? {
+                    best = better;
+                }
+            }
+        }
+        if self.cx.config.fuse {
+            self.split(&mut best)?;
+        }
+        Ok(best)
+    }
+
+    fn form(&self, graph: Graph) -> Result<Formed, BuildError> {
+        let points = Points::of(&graph, self.cx.config)?;
+        let regions = regions::form(&graph, self.cx.backend, self.cx.target, self.cx.config.fuse);
+        Ok(Formed { graph, points, regions })
+    }
+
+    /// The graph with a rewrite at all sites of a class, if it pays at the first.
+    fn decide(&mut self, now: &Formed, class: &[Rewrite]) -> Result<Option<Formed>, BuildError> {
+        let Some(first) = class.first() else { return Ok(None) };
+        let layer = first.nodes().first().and_then(|&n| now.graph.get(n));
+        let layer = layer.map_or(String::new(), |n| n.name.clone());
+        let one = self.rewritten(now, std::slice::from_ref(first))?;
+        let verdict = match &one {
+            Some(one) => self.compare(now, one)?,
+            None => Verdict::Refused("the backend lacks a kernel for it".into()),
+        };
+        if !self.note(first.name(), layer, class.len(), verdict) {
+            return Ok(None);
+        }
+        if class.len() == 1 { Ok(one) } else { self.rewritten(now, class) }
+    }
+
+    /// The graph with a rewrite at these sites; `None` where it applies to none.
+    fn rewritten(&self, now: &Formed, sites: &[Rewrite]) -> Result<Option<Formed>, BuildError> {
+        let mut g = now.graph.clone();
+        let mut applied = false;
+        for site in sites {
+            applied |= site.apply(&mut g, &self.cx)?;
+        }
+        if !applied {
+            return Ok(None);
+        }
+        passes::run_list(&mut g, &self.cx, passes::CLEAN)?;
+        self.form(g).map(Some)
+    }
+
+    /// Writes down what became of a rewrite. Is it taken?
+    fn note(&mut self, rewrite: &'static str, layer: String, sites: usize, verdict: Verdict) -> bool {
+        let (without_ns, with_ns, taken, why) = match verdict {
+            Verdict::Timed { without, with } => {
+                let taken = with < without * (1.0 - GAIN);
+                let why = if taken { "faster" } else { "not faster" };
+                (Some(without), Some(with), taken, why.to_owned())
+            }
+            Verdict::Hopeless(times) => {
+                (None, None, false, format!("expected to take {times:.1} times as long"))
+            }
+            Verdict::Refused(why) => (None, None, false, why),
+        };
+        tracing::debug!(rewrite, layer, sites, taken, why, "considered");
+        self.considered.push(Considered { rewrite, layer, sites, without_ns, with_ns, taken, why });
+        taken
+    }
+}

@@ -1,0 +1,105 @@
+//! What graphs cost.
+
+use super::{Formed, Search};
+use crate::BuildError;
+use kiln_backend::{Region, Target};
+use kiln_ir::{Fact, NodeId};
+use std::collections::BTreeMap;
+
+/// Nanoseconds of a launch where the target does not tell them (number "launch_ns").
+const LAUNCH_NS: f64 = 1000.0;
+
+/// How a rewrite compares with what it replaces.
+pub enum Verdict {
+    /// Nanoseconds of the regions that differ.
+    Timed {
+        /// Of those before.
+        without: f64,
+        /// Of those after.
+        with: f64,
+    },
+    /// The backend expects it to take so many times as long: not timed.
+    Hopeless(f64),
+    /// The backend lacks a kernel for it.
+    Refused(String),
+}
+
+/// A region with what the tuner wants to know.
+pub struct Item {
+    /// Names of its layers.
+    pub layer: String,
+    /// The region.
+    pub region: Region,
+    /// Facts of its inputs at the usual shapes.
+    pub facts: Vec<Fact>,
+}
+
+/// Regions by what they compute, with how often they occur.
+type Items = BTreeMap<String, (Item, usize)>;
+
+/// Nanoseconds that a launch adds.
+pub fn launch(target: &Target) -> f64 {
+    target.numbers.get("launch_ns").map_or(LAUNCH_NS, |&n| n as f64)
+}
+
+impl Search<'_, '_> {
+    /// Compares two forms of one network.
+    pub(super) fn compare(&mut self, now: &Formed, other: &Formed) -> Result<Verdict, BuildError> {
+        let (mut before, mut after) = (self.items(now)?, self.items(other)?);
+        for (key, (_, n)) in &mut before {
+            if let Some((_, m)) = after.get_mut(key) {
+                let both = (*n).min(*m);
+                (*n, *m) = (*n - both, *m - both);
+            }
+        }
+        if let (Ok(Some(a)), Ok(Some(b))) = (self.estimate(&before), self.estimate(&after))
+            && b > a * self.cx.config.estimate_limit
+        {
+            return Ok(Verdict::Hopeless(b / a));
+        }
+        let without = self.cost(&before)?;
+        match self.cost(&after) {
+            Ok(with) => Ok(Verdict::Timed { without, with }),
+            Err(BuildError::NoTactic { reasons, .. }) => Ok(Verdict::Refused(reasons)),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Nodes as an item.
+    pub(super) fn item(&self, f: &Formed, nodes: &[NodeId]) -> Result<Item, BuildError> {
+        let region = Region::extract(&f.graph, nodes)?;
+        let facts = region.inputs.iter().map(|v| f.points.opt[v.0 as usize].clone()).collect();
+        let layer = nodes.iter().filter_map(|&n| Some(f.graph.get(n)?.name.as_str())).collect::<Vec<_>>();
+        Ok(Item { layer: layer.join(" + "), region, facts })
+    }
+
+    fn items(&self, f: &Formed) -> Result<Items, BuildError> {
+        let mut items = Items::new();
+        for nodes in &f.regions {
+            let item = self.item(f, nodes)?;
+            let key = self.tuner.text(&item.region, &item.facts)?;
+            items.entry(key).or_insert((item, 0)).1 += 1;
+        }
+        Ok(items)
+    }
+
+    fn estimate(&mut self, items: &Items) -> Result<Option<f64>, BuildError> {
+        let mut sum = 0.0;
+        for (i, n) in items.values().filter(|(_, n)| *n > 0) {
+            match self.tuner.estimate(&i.layer, &i.region, &i.facts)? {
+                Some(ns) => sum += *n as f64 * ns,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(sum))
+    }
+
+    fn cost(&mut self, items: &Items) -> Result<f64, BuildError> {
+        let launch = launch(self.cx.target);
+        let mut sum = 0.0;
+        for (i, n) in items.values().filter(|(_, n)| *n > 0) {
+            sum += *n as f64 * (self.tuner.time(&i.layer, &i.region, &i.facts)? + launch);
+        }
+        Ok(sum)
+    }
+}

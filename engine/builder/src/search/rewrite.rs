@@ -1,0 +1,76 @@
+//! The rewrites that may be taken or left, and where.
+
+use crate::BuildError;
+use crate::cache::describe;
+use crate::passes::patterns::{self, PATTERNS, Pattern};
+use crate::passes::{PassCx, layout};
+use kiln_backend::Region;
+use kiln_ir::{Graph, IrError, NodeId};
+use std::collections::BTreeSet;
+
+/// A rewrite at one site.
+pub enum Rewrite {
+    /// Channels last for an island.
+    ChannelsLast(Vec<NodeId>),
+    /// A pattern that does not always pay, at its last node.
+    Pattern(&'static Pattern, NodeId),
+}
+
+impl Rewrite {
+    /// For reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Rewrite::ChannelsLast(_) => layout::PASS.name,
+            Rewrite::Pattern(p, _) => p.name,
+        }
+    }
+
+    /// Nodes that tell its site from others.
+    pub fn nodes(&self) -> &[NodeId] {
+        match self {
+            Rewrite::ChannelsLast(island) => island,
+            Rewrite::Pattern(_, root) => std::slice::from_ref(root),
+        }
+    }
+
+    /// Changes the graph; false, and nothing changed, where it does not apply or the backend lacks a kernel for it.
+    pub fn apply(&self, g: &mut Graph, cx: &PassCx<'_>) -> Result<bool, BuildError> {
+        match self {
+            Rewrite::ChannelsLast(island) => layout::apply(g, island).map(|()| true).map_err(Into::into),
+            Rewrite::Pattern(p, root) => patterns::try_site(p, g, patterns::Site { root: *root }, cx),
+        }
+    }
+}
+
+/// All places for rewrites by patterns.
+pub fn by_patterns(g: &Graph, cx: &PassCx<'_>) -> Vec<Rewrite> {
+    let wanted = |p: &&Pattern| !p.always && cx.config.fuse && (cx.config.fold || !p.weights);
+    let sites = |p: &'static Pattern| (p.find)(g).into_iter().map(move |s| Rewrite::Pattern(p, s.root));
+    PATTERNS.iter().filter(wanted).flat_map(sites).collect()
+}
+
+/// All places for another format.
+pub fn formats(g: &Graph, _: &PassCx<'_>) -> Vec<Rewrite> {
+    layout::islands(g).into_iter().map(Rewrite::ChannelsLast).collect()
+}
+
+/// The first class that was not seen yet: sites that are equal but for names.
+pub fn next_class(
+    g: &Graph,
+    all: Vec<Rewrite>,
+    seen: &mut BTreeSet<String>,
+) -> Result<Option<Vec<Rewrite>>, IrError> {
+    let mut found: Option<(String, Vec<Rewrite>)> = None;
+    for rewrite in all {
+        let text = format!("{}\n{}", rewrite.name(), describe(&Region::extract(g, rewrite.nodes())?.graph));
+        match &mut found {
+            Some((class, sites)) if *class == text => sites.push(rewrite),
+            None if !seen.contains(&text) => found = Some((text, vec![rewrite])),
+            _ => {}
+        }
+    }
+    Ok(found.map(|(class, sites)| {
+        seen.insert(class);
+        sites
+    }))
+}

@@ -1,0 +1,76 @@
+//! Whether an anchor keeps the pointwise layers behind it in its kernel.
+//!
+//! Fusing saves a launch and a pass over memory, so parts are timed only where fusing may lose: where the anchor alone
+//! has a tactic that the fused region lacks, or the backend expects the parts to be faster.
+
+use super::price::{Verdict, launch};
+use super::{Formed, Search};
+use crate::BuildError;
+use kiln_ir::NodeId;
+use std::collections::BTreeMap;
+
+impl Search<'_, '_> {
+    /// Splits the regions that are faster in two steps; equal ones are decided once.
+    pub(super) fn split(&mut self, f: &mut Formed) -> Result<(), BuildError> {
+        let mut classes: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        let mut order = Vec::new();
+        for (i, nodes) in f.regions.iter().enumerate() {
+            let anchored = nodes.first().and_then(|&n| f.graph.get(n)).is_some_and(|n| !n.op.is_pointwise());
+            if nodes.len() < 2 || !anchored {
+                continue;
+            }
+            let item = self.item(f, nodes)?;
+            let sites = classes.entry(self.tuner.text(&item.region, &item.facts)?).or_default();
+            if sites.is_empty() {
+                order.push(i);
+            }
+            sites.push(i);
+        }
+        let mut cut = vec![false; f.regions.len()];
+        for first in order {
+            let Some(sites) = classes.values().find(|s| s.first() == Some(&first)) else { continue };
+            let Some(verdict) = self.parts(f, &f.regions[first])? else { continue };
+            let layer = self.item(f, &f.regions[first])?.layer;
+            if self.note("split", layer, sites.len(), verdict) {
+                sites.iter().for_each(|&i| cut[i] = true);
+            }
+        }
+        f.regions = std::mem::take(&mut f.regions)
+            .into_iter()
+            .zip(cut)
+            .flat_map(|(nodes, cut)| match nodes.split_first() {
+                Some((&head, rest)) if cut => vec![vec![head], rest.to_vec()],
+                _ => vec![nodes],
+            })
+            .collect();
+        Ok(())
+    }
+
+    /// A region against its anchor and the rest; `None` where fusing can't lose.
+    fn parts(&mut self, f: &Formed, nodes: &[NodeId]) -> Result<Option<Verdict>, BuildError> {
+        let Some((&head, rest)) = nodes.split_first() else { return Ok(None) };
+        let (whole, head, rest) = (self.item(f, nodes)?, self.item(f, &[head])?, self.item(f, rest)?);
+        let t = &mut *self.tuner;
+        let fused = t.tactics(&whole.layer, &whole.region, &whole.facts)?;
+        let Ok(alone) = t.tactics(&head.layer, &head.region, &head.facts) else { return Ok(None) };
+        let lost = alone.iter().any(|t| !fused.contains(t));
+        let mut expect = |i: &super::price::Item| t.estimate(&i.layer, &i.region, &i.facts).ok().flatten();
+        let launch = launch(self.cx.target);
+        let cheaper = match (expect(&whole), expect(&head), expect(&rest)) {
+            (Some(whole), Some(head), Some(rest)) => head + rest + launch < whole,
+            _ => false,
+        };
+        if !lost && !cheaper {
+            return Ok(None);
+        }
+        let mut time = |i: &super::price::Item| self.tuner.time(&i.layer, &i.region, &i.facts);
+        let without = time(&whole)? + launch;
+        let verdict = match (time(&head), time(&rest)) {
+            (Ok(head), Ok(rest)) => Verdict::Timed { without, with: head + rest + 2.0 * launch },
+            (Err(BuildError::NoTactic { reasons, .. }), _)
+            | (_, Err(BuildError::NoTactic { reasons, .. })) => Verdict::Refused(reasons),
+            (Err(e), _) | (_, Err(e)) => return Err(e),
+        };
+        Ok(Some(verdict))
+    }
+}

@@ -1,0 +1,254 @@
+//! The search decides formats and tactics by the samples of the timing cache alone.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use kiln_backend::{Backend, BackendError, Device, Program, Region, Tactic, Target};
+use kiln_builder::cache::{Entry, TimingCache};
+use kiln_builder::{BuildConfig, Builder, Built};
+use kiln_ir::problem::Rng;
+use kiln_ir::{Attrs, DType, Network, Tensor, TensorId, TensorType};
+use kiln_onnx::{ImportOptions, parse_file};
+use kiln_runtime::plan::{Plan, Verbosity};
+use kiln_runtime::{Engine, Layer, LayerTable, Profile};
+use kiln_tests::backends::{reference, wgpu};
+use kiln_tests::models::{data, difference};
+use std::sync::Arc;
+
+/// A residual block between a strided convolution and a mean over the image.
+fn block() -> Network {
+    let mut net = Network::new("block");
+    let mut rng = Rng::new(9);
+    let x = net.add_input("x", TensorType::new(DType::F32, [1, 8, 12, 12])).unwrap();
+    let mut conv = |net: &mut Network, name: &str, x: TensorId, w: [usize; 4], stride: i64| {
+        let t = rng.tensor_in(DType::F32, &w, -0.2, 0.2, 0);
+        let weights = net.add_weights(Some(&format!("{name}.weight")), t).unwrap();
+        let pad = w[2] as i64 / 2;
+        let attrs = Attrs::new().with("strides", vec![stride; 2]).with("pads", vec![pad; 4]);
+        net.add_layer(name, "conv", attrs, &[Some(x), Some(weights)]).unwrap()[0]
+    };
+    let a = conv(&mut net, "first", x, [16, 8, 3, 3], 2);
+    let a = net.add_layer("relu1", "relu", Attrs::new(), &[Some(a)]).unwrap()[0];
+    let b = conv(&mut net, "second", a, [16, 16, 3, 3], 1);
+    let b = net.add_layer("sum", "add", Attrs::new(), &[Some(a), Some(b)]).unwrap()[0];
+    let b = net.add_layer("relu2", "relu", Attrs::new(), &[Some(b)]).unwrap()[0];
+    let axes = net.add_weights(None, Tensor::i64(&[2], &[2, 3]).unwrap()).unwrap();
+    let mean = Attrs::new().with("op", "mean");
+    let y = net.add_layer("mean", "reduce", mean, &[Some(b), Some(axes)]).unwrap()[0];
+    net.mark_output(y, "y").unwrap();
+    net
+}
+
+fn build(
+    backend: &Arc<dyn Backend>,
+    cache: TimingCache,
+    config: BuildConfig,
+    net: &Network,
+) -> (Builder, Built) {
+    let target = backend.targets().unwrap().remove(0);
+    let mut builder = Builder::new(backend.clone(), target);
+    builder.config = BuildConfig { samples: 2, estimate_limit: f64::INFINITY, ..config };
+    builder.cache = cache;
+    let built = builder.build(net).unwrap();
+    (builder, built)
+}
+
+/// The cache with other samples.
+fn timed(cache: &TimingCache, ns: impl Fn(&Entry, &str) -> f64) -> TimingCache {
+    let mut out = TimingCache::new();
+    for (key, entry) in cache.iter() {
+        let mut entry = entry.clone();
+        let times: Vec<f64> = entry.candidates.keys().map(|id| ns(&entry, id)).collect();
+        entry.candidates.values_mut().zip(times).for_each(|(c, t)| c.samples = vec![t; 3]);
+        out.insert(key, entry);
+    }
+    out
+}
+
+/// Layouts of the convolutions, in execution order.
+fn layouts(p: &Program) -> Vec<String> {
+    let convs = p.graph.nodes().filter(|(_, n)| n.op.is("conv"));
+    convs.map(|(_, n)| n.op.attrs().str("layout").unwrap().to_owned()).collect()
+}
+
+fn plan(built: Built, backend: &Arc<dyn Backend>) -> Plan {
+    Plan::new(built.program, Vec::new(), backend.targets().unwrap().remove(0))
+}
+
+#[test]
+fn the_faster_format_is_taken_and_gives_the_same_results() {
+    let backend = reference();
+    let net = block();
+    let (cold, _) = build(&backend, TimingCache::new(), BuildConfig::default(), &net);
+    let last = |e: &Entry| e.region.contains("channels_last");
+    let mut outputs = Vec::new();
+    for (faster, wanted) in [(true, "channels_last"), (false, "linear")] {
+        let samples = |e: &Entry, _: &str| match e.region.contains("conv{") {
+            true if last(e) == faster => 1e4,
+            true => 1e6,
+            false => 1e3,
+        };
+        let cache = timed(&cold.cache, samples);
+        let (warm, built) = build(&backend, cache, BuildConfig::default(), &net);
+        assert_eq!(layouts(&built.program), [wanted; 2], "{:?}", built.considered);
+        let note = built.considered.iter().find(|c| c.rewrite == "channels-last").unwrap();
+        assert_eq!((note.taken, note.sites), (faster, 1), "{note:?}");
+        assert!(note.with_ns.is_some() && note.without_ns.is_some());
+        let text = warm.cache.to_text();
+        let locked = BuildConfig { locked: true, ..BuildConfig::default() };
+        let (_, again) = build(&backend, TimingCache::from_text(&text).unwrap(), locked, &net);
+        assert_eq!(again.timed, 0);
+        assert_eq!(again.considered, built.considered);
+        let transposes = built.program.graph.nodes().filter(|(_, n)| n.op.is("transpose")).count();
+        assert_eq!(transposes, usize::from(faster), "one where x enters, none where 1×1 leaves");
+        let (a, b) = (plan(built, &backend), plan(again, &backend));
+        assert!(a.write().unwrap() == b.write().unwrap(), "the plans differ");
+        let target = backend.targets().unwrap().remove(0);
+        let engine = Engine::on_target(a.program, Vec::new(), backend.as_ref(), target).unwrap();
+        let mut cx = engine.create_context().unwrap();
+        let x = Rng::new(4).tensor(DType::F32, &[1, 8, 12, 12]);
+        outputs.push(cx.run(&[("x", x)]).unwrap().remove(0).1);
+    }
+    assert!(difference(&outputs[0], &outputs[1]) < 1e-5);
+}
+
+#[test]
+fn a_build_without_search_leaves_formats_alone() {
+    let config = BuildConfig { search: false, ..BuildConfig::default() };
+    let (_, built) = build(&reference(), TimingCache::new(), config, &block());
+    assert!(built.considered.is_empty());
+    assert_eq!(layouts(&built.program), ["linear"; 2]);
+}
+
+#[test]
+fn swapped_samples_swap_the_tactic_that_the_inspector_names() {
+    let backend = reference();
+    let net = block();
+    let (cold, _) =
+        build(&backend, TimingCache::new(), BuildConfig { search: false, ..Default::default() }, &net);
+    let named = |favourite: &str| {
+        let samples = |_: &Entry, id: &str| if id.contains(favourite) { 1e3 } else { 2e3 };
+        let config = BuildConfig { search: false, locked: true, ..BuildConfig::default() };
+        let (_, built) = build(&backend, timed(&cold.cache, samples), config, &net);
+        let plan = Plan::read(plan(built, &backend).write().unwrap()).unwrap();
+        let layers = LayerTable::of(&plan.program, Verbosity::Detailed).layers;
+        let info = layers.into_iter().find_map(|l| match l {
+            Layer::Detailed(info) if info.ops.contains("conv") => Some(info),
+            _ => None,
+        });
+        info.unwrap().tactic_params["depth"]
+    };
+    assert_eq!((named("depth=256"), named("depth=512")), (256, 512));
+}
+
+/// Three products of one input, as queries, keys and values are.
+fn products() -> Network {
+    let mut net = Network::new("products");
+    let mut rng = Rng::new(3);
+    let x = net.add_input("x", TensorType::new(DType::F32, [6, 16])).unwrap();
+    for name in ["q", "k", "v"] {
+        let w = rng.tensor(DType::F32, &[16, 16]);
+        let w = net.add_weights(Some(&format!("{name}.weight")), w).unwrap();
+        let y = net.add_layer(name, "matmul", Attrs::new(), &[Some(x), Some(w)]).unwrap()[0];
+        net.mark_output(y, name).unwrap();
+    }
+    net
+}
+
+#[test]
+fn a_pattern_that_does_not_always_pay_is_taken_where_it_does() {
+    let backend = reference();
+    let net = products();
+    let (cold, _) = build(&backend, TimingCache::new(), BuildConfig::default(), &net);
+    for (faster, wanted) in [(true, 1), (false, 3)] {
+        let samples = |e: &Entry, _: &str| if e.region.contains("f32[16,48]") == faster { 1e3 } else { 1e6 };
+        let samples = |e: &Entry, id: &str| if e.region.contains("matmul{") { samples(e, id) } else { 1e2 };
+        let (_, built) = build(&backend, timed(&cold.cache, samples), BuildConfig::default(), &net);
+        let count = built.program.graph.nodes().filter(|(_, n)| n.op.is("matmul")).count();
+        assert_eq!(count, wanted, "{:?}", built.considered);
+        assert!(built.considered.iter().any(|c| c.rewrite == "parallel-matmul" && c.taken == faster));
+    }
+}
+
+/// The reference backend, which has its fast tactics for convolutions that stand alone only.
+struct Fussy;
+
+impl Backend for Fussy {
+    fn name(&self) -> &str {
+        "fussy"
+    }
+
+    fn targets(&self) -> Result<Vec<Target>, BackendError> {
+        reference().targets()
+    }
+
+    fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
+        let mut all = reference().tactics(region, target)?;
+        let conv = region.graph.nodes().any(|(_, n)| n.op.is("conv"));
+        if conv && region.graph.nodes().count() > 1 {
+            all.retain(|t| t.name == "oracle");
+        }
+        Ok(all)
+    }
+
+    fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
+        reference().compile(region, tactic, target)
+    }
+
+    fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
+        reference().open(target)
+    }
+}
+
+#[test]
+fn an_epilogue_that_costs_the_best_tactic_is_split_off() {
+    let backend: Arc<dyn Backend> = Arc::new(Fussy);
+    let net = block();
+    let (cold, _) = build(&backend, TimingCache::new(), BuildConfig::default(), &net);
+    for split in [true, false] {
+        let samples = |_: &Entry, id: &str| if id.contains("oracle") == split { 1e6 } else { 1e3 };
+        let (warm, built) = build(&backend, timed(&cold.cache, samples), BuildConfig::default(), &net);
+        let notes: Vec<_> = built.considered.iter().filter(|c| c.rewrite == "split").collect();
+        assert!(!notes.is_empty() && notes.iter().all(|c| c.taken == split), "{notes:?}");
+        let convs: Vec<&str> =
+            built.steps.iter().map(|s| s.ops.as_str()).filter(|ops| ops.contains("conv")).collect();
+        assert!(convs.iter().all(|ops| (*ops == "conv") == split), "{convs:?}");
+        let locked = BuildConfig { locked: true, ..BuildConfig::default() };
+        let (_, again) = build(&backend, warm.cache, locked, &net);
+        assert_eq!((again.timed, again.considered), (0, built.considered));
+    }
+}
+
+/// Every product and convolution that was timed was chosen from several.
+#[test]
+fn products_and_convolutions_have_alternatives() {
+    let import = |path: &str| parse_file(data(path), &ImportOptions::default()).unwrap().network;
+    let profile = |inputs: &[(&str, &[i64])]| {
+        let mut p = Profile::new();
+        inputs.iter().for_each(|(name, s)| p.set_shape(name, s, s, s).unwrap());
+        vec![p]
+    };
+    let cases = [
+        (block(), Vec::new()),
+        (import("digits/lenet_a.onnx"), profile(&[("input", &[1, 1, 28, 28])])),
+        (import("nlp/bert_tiny.onnx"), profile(&[("input_ids", &[1, 8]), ("attention_mask", &[1, 8])])),
+    ];
+    for backend in [Some(reference()), wgpu().unwrap()].into_iter().flatten() {
+        for (net, profiles) in &cases {
+            let config = BuildConfig { profiles: profiles.clone(), ..BuildConfig::default() };
+            let (builder, _) = build(&backend, TimingCache::new(), config, net);
+            let is =
+                |e: &Entry| ["matmul{", "conv{"].iter().any(|op| e.region.lines().any(|l| l.starts_with(op)));
+            let entries: Vec<&Entry> = builder.cache.iter().map(|(_, e)| e).filter(|e| is(e)).collect();
+            assert!(!entries.is_empty(), "{}: nothing was timed", net.name());
+            for e in entries {
+                assert!(
+                    e.candidates.len() > 1,
+                    "{}: only {:?} for\n{}",
+                    backend.name(),
+                    e.candidates,
+                    e.region
+                );
+            }
+        }
+    }
+}
