@@ -52,17 +52,18 @@ impl Search<'_, '_> {
                 (*n, *m) = (*n - both, *m - both);
             }
         }
-        if let (Ok(Some(a)), Ok(Some(b))) = (self.estimate(&before), self.estimate(&after))
+        for (i, _) in after.values().filter(|(_, n)| *n > 0) {
+            match self.tuner.tactics(&i.layer, &i.region, &i.facts) {
+                Err(BuildError::NoTactic { reasons, .. }) => return Ok(Verdict::Refused(reasons)),
+                other => other?,
+            };
+        }
+        if let (Some(a), Some(b)) = (self.estimate(&before)?, self.estimate(&after)?)
             && b > a * self.cx.config.estimate_limit
         {
             return Ok(Verdict::Hopeless(b / a));
         }
-        let without = self.cost(&before)?;
-        match self.cost(&after) {
-            Ok(with) => Ok(Verdict::Timed { without, with }),
-            Err(BuildError::NoTactic { reasons, .. }) => Ok(Verdict::Refused(reasons)),
-            Err(e) => Err(e),
-        }
+        Ok(Verdict::Timed { without: self.cost(&before)?, with: self.cost(&after)? })
     }
 
     /// Nodes as an item.
