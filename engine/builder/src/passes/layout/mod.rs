@@ -44,8 +44,8 @@ pub fn islands(g: &Graph) -> Vec<Vec<NodeId>> {
     for (i, &id) in members.iter().enumerate() {
         found.entry(sets.of(i)).or_default().push(id);
     }
-    let gains = |n: &NodeId| g.get(*n).is_some_and(|n| roles::gains(n));
-    found.into_values().filter(|nodes| nodes.iter().any(gains)).collect()
+    let gain = |n: &NodeId| g.get(*n).is_some_and(roles::gains);
+    found.into_values().filter(|nodes| nodes.iter().any(gain)).collect()
 }
 
 /// Disjoint sets of numbers, each named by its least.
