@@ -23,7 +23,7 @@ const MODELS: &[(&str, Shapes<'_>, usize)] = &[
 fn counts(backend: &Arc<dyn Backend>) -> Result<String, String> {
     let (mut all, mut wrong) = (String::new(), String::new());
     for (path, shapes, most) in MODELS {
-        let config = BuildConfig { max_tactics: 1, ..BuildConfig::default() };
+        let config = BuildConfig { max_tactics: 1, search: false, ..BuildConfig::default() };
         let program = engine(path, backend, shapes, config)?.program();
         let ops = |n| Some(program.graph.get(n)?.op.name());
         let mut text = format!("{path} on {}: {} steps\n", backend.name(), program.steps.len());
