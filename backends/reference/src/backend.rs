@@ -2,7 +2,7 @@
 
 use crate::device::Cpu;
 use crate::{cost, fast};
-use kiln_backend::{Backend, BackendError, Device, MemoryRules, Region, Tactic, Target};
+use kiln_backend::{Backend, BackendError, Device, MemoryRules, Region, Tactic, Target, flow};
 use kiln_ir::{Graph, Node};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,6 +67,9 @@ impl Backend for Reference {
     }
 
     fn tactics(&self, region: &Region, _target: &Target) -> Result<Vec<Tactic>, BackendError> {
+        if let Some(walked) = flow::tactic(region) {
+            return Ok(vec![walked]);
+        }
         let mut tactics = Vec::new();
         if region.graph.nodes().any(|(_, n)| product(&region.graph, n)) {
             for depth in DEPTHS {
@@ -106,7 +109,7 @@ fn product(g: &Graph, n: &Node) -> bool {
 /// Refuses a tactic that this build does not have.
 pub(crate) fn check_tactic(name: &str) -> Result<(), BackendError> {
     match name {
-        ORACLE | FAST => Ok(()),
+        ORACLE | FAST | flow::INTERPRETED => Ok(()),
         other => Err(BackendError::Incompatible(format!(
             "the reference backend has no tactic \"{other}\"; build the plan again"
         ))),

@@ -4,6 +4,7 @@ use crate::buffer::Pool;
 use crate::device::Loaded;
 use crate::kernel::{Operation, RunCx};
 use crate::value::Val;
+use kiln_backend::flow::{self, Bodies, LoadedBodies};
 use kiln_backend::{BackendError, Context, Counters, Program, Shapes, Step, StepTime};
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
@@ -13,6 +14,8 @@ use std::time::Instant;
 pub(crate) struct CpuContext {
     loaded: Arc<Loaded>,
     pool: Arc<Pool>,
+    /// For each step that the host walks, contexts of its bodies.
+    bodies: Vec<Option<Bodies>>,
     values: Vec<Option<Val>>,
     outputs: Option<Vec<Tensor>>,
     observable: bool,
@@ -21,10 +24,13 @@ pub(crate) struct CpuContext {
 }
 
 impl CpuContext {
-    pub(crate) fn new(loaded: Arc<Loaded>) -> CpuContext {
+    pub(crate) fn new(loaded: Arc<Loaded>) -> Result<CpuContext, BackendError> {
         let pool = Pool::new(&loaded.options);
         let values = vec![None; loaded.weights.len()];
-        CpuContext { loaded, pool, values, outputs: None, observable: false, times: Vec::new(), runs: 0 }
+        let bodies = loaded.bodies.iter().map(|b| b.as_ref().map(LoadedBodies::context).transpose());
+        let bodies = bodies.collect::<Result<_, _>>()?;
+        let times = Vec::new();
+        Ok(CpuContext { loaded, pool, bodies, values, outputs: None, observable: false, times, runs: 0 })
     }
 
     /// Places inputs and weights.
@@ -55,6 +61,9 @@ impl CpuContext {
     fn step(&mut self, index: usize, shapes: &Shapes) -> Result<(), BackendError> {
         let loaded = self.loaded.clone();
         let graph = &loaded.program.graph;
+        if let Some(bodies) = self.bodies.get_mut(index).and_then(Option::as_mut) {
+            return walk(graph, loaded.program.steps.get(index), bodies, &mut self.values, shapes);
+        }
         let cx = RunCx { graph, shapes, pool: &self.pool };
         for op in loaded.schedule.steps.get(index).into_iter().flatten() {
             let args = fetch(&mut self.values, op, self.observable);
@@ -112,6 +121,28 @@ impl CpuContext {
         let missing = || BackendError::Internal(format!("value {v:?} was never computed"));
         self.values.get(v.0 as usize).and_then(Option::as_ref).ok_or_else(missing)
     }
+}
+
+/// Runs a step of control flow: its bodies are programs of their own.
+fn walk(
+    graph: &kiln_ir::Graph,
+    step: Option<&Step>,
+    bodies: &mut Bodies,
+    values: &mut [Option<Val>],
+    shapes: &Shapes,
+) -> Result<(), BackendError> {
+    let lost = || BackendError::Internal("a step of control flow lost its node or an input".into());
+    let node = step.and_then(|s| flow::node(graph, s)).ok_or_else(lost)?;
+    let input = |v: &Option<ValueId>| values[v.ok_or_else(lost)?.0 as usize].as_ref().ok_or_else(lost)?.tensor();
+    let inputs = node.inputs.iter().map(input).collect::<Result<Vec<_>, _>>()?;
+    let facts: Vec<_> = node.outputs.iter().map(|&v| shapes.fact(v).clone()).collect();
+    let outs = bodies.walk(node, &inputs, &facts)?;
+    for (&v, out) in node.outputs.iter().zip(outs) {
+        let out = Val::Shared(out);
+        check_shape(graph, v, &out, shapes)?;
+        values[v.0 as usize] = Some(out);
+    }
+    Ok(())
 }
 
 /// The operation's arguments; moved out of the table at their last use, so that their memory can be reused.
@@ -181,6 +212,7 @@ impl Context for CpuContext {
     }
 
     fn counters(&self) -> Counters {
-        Counters { runs: self.runs, allocations: self.pool.allocations(), ..Counters::default() }
+        let inside = self.bodies.iter().flatten().map(|b| b.counters().allocations).sum::<u64>();
+        Counters { runs: self.runs, allocations: self.pool.allocations() + inside, ..Counters::default() }
     }
 }

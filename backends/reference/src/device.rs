@@ -5,6 +5,7 @@ use crate::buffer::afford;
 use crate::context::CpuContext;
 use crate::kernel::Schedule;
 use crate::value::Val;
+use kiln_backend::flow::LoadedBodies;
 use kiln_backend::{BackendError, Context, Device, Executable, MemoryPlan, Program, Step, TimeRequest};
 use kiln_ir::{Bytes, Tensor};
 use std::sync::Arc;
@@ -24,6 +25,8 @@ impl Cpu {
 pub(crate) struct Loaded {
     pub(crate) program: Arc<Program>,
     pub(crate) schedule: Schedule,
+    /// For each step that the host walks, its bodies.
+    pub(crate) bodies: Vec<Option<LoadedBodies>>,
     /// By value id.
     pub(crate) weights: Vec<Option<Val>>,
     pub(crate) options: Options,
@@ -35,12 +38,8 @@ struct CpuExecutable(Arc<Loaded>);
 impl Device for Cpu {
     fn time(&self, request: &TimeRequest<'_>) -> Result<Vec<f64>, BackendError> {
         let graph = request.graph.clone();
-        let step = Step {
-            name: graph.name.clone(),
-            nodes: graph.order().to_vec(),
-            tactic: request.tactic.clone(),
-            blob: Bytes::from(request.blob.to_vec()),
-        };
+        let blob = Bytes::from(request.blob.to_vec());
+        let step = Step::new(&graph.name, graph.order().to_vec(), request.tactic.clone(), blob);
         let program = Arc::new(Program { graph, steps: vec![step], memory: MemoryPlan::default() });
         let shapes = Arc::new(program.shapes(request.inputs)?);
         let mut context = self.load(program)?.context()?;
@@ -57,8 +56,10 @@ impl Device for Cpu {
     }
 
     fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
+        let mut bodies = Vec::with_capacity(program.steps.len());
         for step in &program.steps {
             check_tactic(&step.tactic.name)?;
+            bodies.push(LoadedBodies::of(&program, step, |body| self.load(body))?);
         }
         let schedule = Schedule::new(&program)?;
         let mut weights = vec![None; program.graph.value_ids().count()];
@@ -66,7 +67,7 @@ impl Device for Cpu {
             weights[v.0 as usize] = Some(Val::Shared(aligned(t)));
         }
         let options = self.options;
-        Ok(Arc::new(CpuExecutable(Arc::new(Loaded { program, schedule, weights, options }))))
+        Ok(Arc::new(CpuExecutable(Arc::new(Loaded { program, schedule, bodies, weights, options }))))
     }
 }
 
@@ -83,6 +84,6 @@ fn aligned(t: &Tensor) -> Tensor {
 impl Executable for CpuExecutable {
     fn context(&self) -> Result<Box<dyn Context>, BackendError> {
         afford(self.0.program.memory.arena, "the activations of a context")?;
-        Ok(Box::new(CpuContext::new(self.0.clone())))
+        Ok(Box::new(CpuContext::new(self.0.clone())?))
     }
 }

@@ -6,7 +6,7 @@ use crate::gpu::Gpu;
 use crate::kernels::{Kernel, all};
 use crate::site::{Site, unsupported};
 use crate::wgsl::module;
-use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target};
+use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
 use kiln_ir::Node;
 use kiln_ir::ops::layout::Layout;
 use std::sync::Arc;
@@ -32,6 +32,9 @@ impl Backend for Wgpu {
     }
 
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
+        if let Some(walked) = flow::tactic(region) {
+            return Ok(vec![walked]);
+        }
         let site = Site::of(&region.graph, target)?;
         site.check_types()?;
         let last = |n: &Node| Layout::of(n.op.attrs()) == Layout::ChannelsLast;
@@ -61,6 +64,9 @@ impl Backend for Wgpu {
     }
 
     fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
+        if tactic.name == flow::INTERPRETED {
+            return Ok(Vec::new());
+        }
         let site = Site::of(&region.graph, target)?;
         let kernel = find(&tactic.name, &site)?;
         Ok(module(&site, &(kernel.source)(&site, tactic)?)?.into_bytes())

@@ -7,6 +7,7 @@ mod codes;
 pub mod compare;
 mod contract;
 mod error;
+pub mod flow;
 mod program;
 mod region;
 mod resolve;

@@ -4,7 +4,7 @@ use crate::BackendError;
 use crate::region::Region;
 use crate::resolve::Shapes;
 use crate::tactic::Tactic;
-use kiln_ir::{Bytes, Fact, Graph, NodeId, Source, Tensor, ValueId};
+use kiln_ir::{Bytes, DType, Fact, Graph, Node, NodeId, Source, Tensor, ValueId};
 use std::collections::HashSet;
 
 /// The executable form of a network: its graph, cut into steps of one kernel each, and where its values lie.
@@ -29,6 +29,37 @@ pub struct Step {
     pub tactic: Tactic,
     /// What the backend compiled for it. Steps of equal regions share it.
     pub blob: Bytes,
+    /// Of control flow that the host walks ([`crate::flow`]): a program for each region, whose inputs and outputs are the
+    /// region's. Empty for all other steps.
+    pub bodies: Vec<Program>,
+}
+
+impl Step {
+    /// A step without bodies.
+    pub fn new(name: impl Into<String>, nodes: Vec<NodeId>, tactic: Tactic, blob: Bytes) -> Step {
+        Step { name: name.into(), nodes, tactic, blob, bodies: Vec::new() }
+    }
+
+    /// Refuses bodies that do not fit the regions of the node that the step runs: as many, with the same inputs and
+    /// outputs by type and rank.
+    pub fn check_bodies(&self, node: &Node) -> Result<(), BackendError> {
+        let refuse = |why: String| {
+            Err(BackendError::InvalidArgument(format!("step \"{}\" of control flow: {why}", self.name)))
+        };
+        if self.bodies.len() != node.regions.len() {
+            return refuse(format!("{} bodies for {} regions", self.bodies.len(), node.regions.len()));
+        }
+        let kinds = |g: &Graph, of: &[ValueId]| -> Vec<(DType, usize)> {
+            of.iter().map(|&v| (g.ty(v).dtype, g.ty(v).rank())).collect()
+        };
+        for (i, (body, region)) in self.bodies.iter().zip(&node.regions).enumerate() {
+            let ins = kinds(&body.graph, &body.graph.inputs) == kinds(region, &region.inputs);
+            if !ins || kinds(&body.graph, &body.graph.outputs) != kinds(region, &region.outputs) {
+                return refuse(format!("body {i} has other inputs or outputs than the region"));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Where the values of a program lie.
@@ -68,12 +99,7 @@ impl Program {
     pub fn step_per_node(graph: Graph, tactic: &Tactic) -> Program {
         let steps = graph
             .nodes()
-            .map(|(id, n)| Step {
-                name: n.name.clone(),
-                nodes: vec![id],
-                tactic: tactic.clone(),
-                blob: Bytes::from(Vec::new()),
-            })
+            .map(|(id, n)| Step::new(&n.name, vec![id], tactic.clone(), Bytes::from(Vec::new())))
             .collect();
         Program { graph, steps, memory: MemoryPlan::default() }
     }

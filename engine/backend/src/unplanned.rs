@@ -1,7 +1,7 @@
 //! Programs without a builder: one step, every value in memory of its own. For timing, tests and tools.
 
 use crate::program::{MemoryPlan, Place, Program, Step};
-use crate::{Backend, BackendError, Tactic, Target};
+use crate::{Backend, BackendError, Region, Tactic, Target};
 use kiln_ir::{Bytes, Graph, Op, Source, Tensor};
 
 /// Alignment of values where no target says another.
@@ -13,7 +13,7 @@ impl Program {
         let nodes = graph.order().to_vec();
         let name = graph.nodes().map(|(_, n)| n.name.as_str()).collect::<Vec<_>>().join(" + ");
         let memory = spread(&graph);
-        Program { graph, steps: vec![Step { name, nodes, tactic, blob: Bytes::from(blob) }], memory }
+        Program { graph, steps: vec![Step::new(name, nodes, tactic, Bytes::from(blob))], memory }
     }
 
     /// A program of one operator, with the tensors to run it with: contents of host ports are constants of the
@@ -46,11 +46,26 @@ impl Program {
             let tactic = backend.tactics(&region, target)?.into_iter().next().ok_or_else(|| {
                 BackendError::Unsupported(format!("{}: the backend names no tactic", region.label()))
             })?;
+            if tactic.name == crate::flow::INTERPRETED {
+                self.steps[i].bodies = bodies(&region, backend, target)?;
+            }
             self.steps[i].blob = Bytes::from(backend.compile(&region, &tactic, target)?);
             self.steps[i].tactic = tactic;
         }
         Ok(())
     }
+}
+
+/// The bodies of a region of control flow, a step for each node.
+fn bodies(region: &Region, backend: &dyn Backend, target: &Target) -> Result<Vec<Program>, BackendError> {
+    let regions = region.graph.nodes().flat_map(|(_, n)| &n.regions);
+    let body = |g: &Graph| {
+        let mut p = Program::step_per_node(g.clone(), &Tactic::plain(""));
+        p.memory = spread(&p.graph);
+        p.choose(backend, target)?;
+        Ok(p)
+    };
+    regions.map(body).collect()
 }
 
 /// A place of its own for every value.

@@ -3,11 +3,12 @@
 use crate::cache::TimingCache;
 use crate::memory::{self, StepUse};
 use crate::passes::{self, PassCx, PassReport};
+use crate::points::Points;
 use crate::search::{Considered, Formed, Search};
 use crate::tuner::Tuner;
-use crate::{BuildConfig, BuildError};
-use kiln_backend::{Backend, Device, Program, Region, Step, Target};
-use kiln_ir::{Bytes, Fact, Graph, Network, NodeId};
+use crate::{BuildConfig, BuildError, bodies, regions};
+use kiln_backend::{Backend, Device, Program, Region, Step, Target, flow};
+use kiln_ir::{Bytes, Fact, Graph, Network, Node, NodeId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -91,7 +92,7 @@ impl Builder {
         let formed = search.run(g, progress)?;
         let considered = search.considered;
         let Formed { graph, points, regions } = formed;
-        let (steps, reports) = choose_all(&mut tuner, &graph, regions, &points.opt, progress)?;
+        let (steps, reports) = choose_all(&mut tuner, &graph, regions, &points, progress)?;
         let timed = tuner.timed;
         let uses: Vec<StepUse> =
             steps.iter().map(|s| StepUse { nodes: s.nodes.clone(), workspace: s.tactic.workspace }).collect();
@@ -105,7 +106,7 @@ fn choose_all(
     tuner: &mut Tuner<'_>,
     g: &Graph,
     regions: Vec<Vec<NodeId>>,
-    opt: &[Fact],
+    points: &Points,
     progress: Progress<'_>,
 ) -> Result<(Vec<Step>, Vec<StepReport>), BuildError> {
     let mut blobs: HashMap<String, Bytes> = HashMap::new();
@@ -118,7 +119,7 @@ fn choose_all(
         let name =
             nodes.iter().filter_map(|&n| Some(g.get(n)?.name.as_str())).collect::<Vec<_>>().join(" + ");
         let region = Region::extract(g, &nodes)?;
-        let facts: Vec<Fact> = region.inputs.iter().map(|v| opt[v.0 as usize].clone()).collect();
+        let facts: Vec<Fact> = region.inputs.iter().map(|v| points.opt[v.0 as usize].clone()).collect();
         let choice = tuner.choose(&name, &region, &facts)?;
         let id = choice.tactic.id();
         let blob_key = format!("{id}\n{}", crate::cache::describe(&region.graph));
@@ -140,7 +141,43 @@ fn choose_all(
             candidates: choice.candidates,
             key: choice.key,
         });
-        steps.push(Step { name, nodes, tactic: choice.tactic, blob });
+        let mut step = Step::new(name, nodes, choice.tactic, blob);
+        if let Some(node) = flow::node(g, &step) {
+            let (bodies, inside) = build_bodies(tuner, g, node, points, progress)?;
+            step.bodies = bodies;
+            reports.extend(inside);
+        }
+        steps.push(step);
     }
     Ok((steps, reports))
+}
+
+/// A program for each region of a node of control flow, with what was chosen in it.
+fn build_bodies(
+    tuner: &mut Tuner<'_>,
+    g: &Graph,
+    node: &Node,
+    points: &Points,
+    progress: Progress<'_>,
+) -> Result<(Vec<Program>, Vec<StepReport>), BuildError> {
+    let opt = bodies::region_facts(g, node, &points.opt)?;
+    let ends = points.ends.iter().map(|p| bodies::region_facts(g, node, p)).collect::<Result<Vec<_>, _>>()?;
+    let (mut programs, mut reports) = (Vec::with_capacity(node.regions.len()), Vec::new());
+    for (i, region) in node.regions.iter().enumerate() {
+        let mut body = region.clone();
+        bodies::forget_weights(&mut body);
+        let cx = PassCx { config: tuner.config, backend: tuner.backend, target: tuner.target };
+        passes::run_all(&mut body, &cx)?;
+        let ends: Vec<&[Fact]> = ends.iter().map(|e| e[i].as_slice()).collect();
+        let own = bodies::points(&body, &opt[i], &ends)?;
+        let regions = regions::form(&body, tuner.backend, tuner.target, tuner.config.fuse);
+        let (steps, inside) = choose_all(tuner, &body, regions, &own, progress)?;
+        let named = |r: StepReport| StepReport { name: format!("{} / {}", region.name, r.name), ..r };
+        reports.extend(inside.into_iter().map(named));
+        let uses: Vec<StepUse> =
+            steps.iter().map(|s| StepUse { nodes: s.nodes.clone(), workspace: s.tactic.workspace }).collect();
+        let memory = memory::plan(&body, &uses, &own.ends, &tuner.target.memory);
+        programs.push(Program { graph: body, steps, memory });
+    }
+    Ok((programs, reports))
 }

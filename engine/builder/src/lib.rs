@@ -1,5 +1,6 @@
 //! Networks into plans: passes, regions, tactics, timing cache, memory plan.
 
+mod bodies;
 mod build;
 pub mod cache;
 mod config;

@@ -60,6 +60,13 @@ impl Tuner<'_> {
         {
             return Ok(Choice { tactic: only.clone(), ns: None, key: None, candidates: 1 });
         }
+        // Sizes that only a run tells can't be timed: the most promising candidate is taken.
+        if !has_bounds(&site.concrete)
+            && let Some(first) = site.candidates.first()
+        {
+            let candidates = site.candidates.len();
+            return Ok(Choice { tactic: first.clone(), ns: None, key: None, candidates });
+        }
         self.ensure(layer, region, &site)?;
         Ok(self.pick(site.key.clone(), site.candidates.clone()))
     }
@@ -67,6 +74,10 @@ impl Tuner<'_> {
     /// The median of the best tactic in nanoseconds; measured if it is not known.
     pub fn time(&mut self, layer: &str, region: &Region, facts: &[Fact]) -> Result<f64, BuildError> {
         let site = self.site(layer, region, facts)?;
+        // Control flow has its time in its bodies, in whatever is formed around it.
+        if site.candidates.first().is_some_and(|t| t.name == kiln_backend::flow::INTERPRETED) {
+            return Ok(0.0);
+        }
         self.ensure(layer, region, &site)?;
         Ok(self.pick(site.key.clone(), site.candidates.clone()).ns.unwrap_or(f64::INFINITY))
     }
@@ -251,6 +262,12 @@ pub fn concretize(region: &Graph, facts: &[Fact]) -> Result<Graph, BuildError> {
     }
     g.refresh()?;
     Ok(g)
+}
+
+/// Is there a bound for every dimension of every input?
+fn has_bounds(g: &Graph) -> bool {
+    let bound = |d: &kiln_ir::Dim| d.upper_bound().is_some_and(|b| b.as_const().is_some());
+    g.inputs.iter().all(|&v| g.ty(v).dims.iter().all(bound))
 }
 
 /// Random inputs.

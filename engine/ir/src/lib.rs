@@ -25,7 +25,9 @@ pub use attr::{Attr, Attrs};
 pub use dim::{Bindings, Dim, DimKind};
 pub use dtype::DType;
 pub use error::{IrError, OpError};
-pub use graph::{Graph, Node, NodeId, Recipe, Source, ValueId, Weight};
+pub use graph::{
+    Graph, LoopOut, LoopOutputKind, LoopShape, Node, NodeId, Recipe, Source, ValueId, Weight, element, stack,
+};
 pub use infer::{Fact, Value};
 pub use network::{Network, TensorId};
 pub use op::{Op, OpDef};

@@ -106,14 +106,8 @@ impl LayerTable {
 
     /// The layers of a program, with the shapes of a run.
     pub fn with_shapes(program: &Program, verbosity: Verbosity, shapes: Option<&Shapes>) -> LayerTable {
-        let uses = if verbosity == Verbosity::Detailed { program.graph.uses() } else { HashMap::new() };
-        let describe = Describe { program, shapes, uses };
-        let layer = |(i, s): (usize, &Step)| match verbosity {
-            Verbosity::None => Layer::Name(i.to_string()),
-            Verbosity::Names => Layer::Name(s.name.clone()),
-            Verbosity::Detailed => Layer::Detailed(Box::new(describe.layer(s))),
-        };
-        let layers = program.steps.iter().enumerate().map(layer).collect();
+        let mut layers = Vec::new();
+        add_layers(&mut layers, program, verbosity, shapes, "");
         let io = match verbosity {
             Verbosity::None => Vec::new(),
             _ => io_tensors(program).into_iter().map(|t| t.name).collect(),
@@ -188,6 +182,29 @@ impl Layer {
                     memory.join(", "),
                 ]
             }
+        }
+    }
+}
+
+/// The layers of a program, those of its bodies of control flow behind their step, `path` before their names.
+fn add_layers(
+    layers: &mut Vec<Layer>,
+    program: &Program,
+    verbosity: Verbosity,
+    shapes: Option<&Shapes>,
+    path: &str,
+) {
+    let uses = if verbosity == Verbosity::Detailed { program.graph.uses() } else { HashMap::new() };
+    let describe = Describe { program, shapes, uses };
+    for step in &program.steps {
+        let name = format!("{path}{}", step.name);
+        layers.push(match verbosity {
+            Verbosity::None => Layer::Name(layers.len().to_string()),
+            Verbosity::Names => Layer::Name(name.clone()),
+            Verbosity::Detailed => Layer::Detailed(Box::new(LayerInfo { name: name.clone(), ..describe.layer(step) })),
+        });
+        for body in &step.bodies {
+            add_layers(layers, body, verbosity, None, &format!("{name} / "));
         }
     }
 }

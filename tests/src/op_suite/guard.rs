@@ -47,12 +47,7 @@ impl Guarded {
         let pattern = Tensor::from_elems(DType::I32, &[words], &pattern);
         inputs.push(pattern.ok_or_else(|| BackendError::Internal("the pattern could not be made".into()))?);
         graph.outputs = outputs.iter().copied().chain(graph.inputs.clone()).chain(guard).collect();
-        let step = |name: &str, node| Step {
-            name: name.to_owned(),
-            nodes: vec![node],
-            tactic: Tactic::plain(""),
-            blob: Bytes::from(Vec::new()),
-        };
+        let step = |name: &str, node| Step::new(name, vec![node], Tactic::plain(""), Bytes::from(Vec::new()));
         let steps = vec![step("guard", guard_node), step(p.op.name(), op_node)];
         let memory = MemoryPlan { places, arena: size, scratch: size };
         Ok(Guarded { program: Program { graph, steps, memory }, inputs, outputs: outputs.len(), own })

@@ -33,7 +33,7 @@ pub fn run(g: &Graph, tactic: &str, inputs: &[Tensor], whole: bool) -> Result<Ve
     let mut program = Program::step_per_node(g.clone(), &tactic);
     if whole {
         let nodes = g.order().to_vec();
-        program.steps = vec![Step { name: "all".into(), nodes, tactic, blob: Bytes::from(Vec::new()) }];
+        program.steps = vec![Step::new("all", nodes, tactic, Bytes::from(Vec::new()))];
     }
     let program = Arc::new(program);
     let backend = Reference::with_options(Options { poison: true });

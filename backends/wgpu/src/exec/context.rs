@@ -4,14 +4,18 @@ use super::device::Loaded;
 use super::memory::{Memory, Range, write};
 use super::plan::{Dispatch, Planner, bytes_of};
 use super::record::{BindGroups, Stamps, bind, collect, encode, encode_copies, read_ranges};
+use kiln_backend::flow::{self, Bodies, LoadedBodies};
 use kiln_backend::{BackendError, Context, Counters, Shapes, StepTime};
 use kiln_ir::{Tensor, ValueId};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Runs a program on the queue of its device.
 pub struct WgpuContext {
     loaded: Arc<Loaded>,
     memory: Memory,
+    /// For each step that the host walks, contexts of its bodies.
+    bodies: Vec<Option<Bodies>>,
     groups: BindGroups,
     /// The dispatches of the last run with its inputs' shapes, if it needed no host in between.
     last: Option<Prepared>,
@@ -44,10 +48,13 @@ impl WgpuContext {
         let memory = Memory::new(&loaded.gpu, &loaded.program)?;
         let poison = std::env::var_os("KILN_POISON").is_some_and(|v| v == "1");
         let poison = poison.then(|| poison_buffer(&loaded)).transpose()?;
+        let bodies = loaded.bodies.iter().map(|b| b.as_ref().map(LoadedBodies::context).transpose());
+        let bodies = bodies.collect::<Result<_, _>>()?;
         let pipelines = loaded.gpu.compilations();
         Ok(WgpuContext {
             loaded,
             memory,
+            bodies,
             groups: BindGroups::default(),
             last: None,
             outputs: None,
@@ -138,6 +145,12 @@ impl WgpuContext {
         let mut stopped = false;
         for (i, step) in program.steps.iter().enumerate() {
             shapes.update(program, step)?;
+            if loaded.bodies.get(i).is_some_and(Option::is_some) {
+                self.flush(&mut waiting)?;
+                self.walk(shapes, i)?;
+                stopped = true;
+                continue;
+            }
             let unknown = shapes.unknown_host_ports(program, step);
             if !unknown.is_empty() {
                 self.flush(&mut waiting)?;
@@ -171,6 +184,46 @@ impl WgpuContext {
             return Ok(None);
         }
         Ok(Some((self.memory.faults(&loaded.gpu, steps.len())?, steps.len() * 4)))
+    }
+
+    /// Walks a step of control flow: its inputs come to the host, its outputs go back.
+    fn walk(&mut self, shapes: &mut Shapes, step: usize) -> Result<(), BackendError> {
+        let loaded = self.loaded.clone();
+        let graph = &loaded.program.graph;
+        let lost = || BackendError::Internal(format!("step {step} of control flow lost its node or an input"));
+        let node = loaded.program.steps.get(step).and_then(|s| flow::node(graph, s)).ok_or_else(lost)?;
+        self.counters.host_syncs += 1;
+        let mut known: HashMap<ValueId, Tensor> = HashMap::new();
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for v in &node.inputs {
+            let v = v.ok_or_else(lost)?;
+            let t = match (known.get(&v), graph.weight(v)) {
+                (Some(t), _) => t.clone(),
+                (None, Some(w)) => w.tensor.clone(),
+                (None, None) => self.fetch(shapes, v)?,
+            };
+            known.insert(v, t.clone());
+            inputs.push(t);
+        }
+        let facts: Vec<_> = node.outputs.iter().map(|&v| shapes.fact(v).clone()).collect();
+        let bodies = self.bodies.get_mut(step).and_then(Option::as_mut).ok_or_else(lost)?;
+        let outputs = bodies.walk(node, &inputs, &facts)?;
+        for (&v, t) in node.outputs.iter().zip(&outputs) {
+            match shapes.shape(v) {
+                None => shapes.set_shape(v, t.shape()),
+                Some(wanted) if wanted != t.shape() => {
+                    let name = &graph.value(v).name;
+                    return Err(BackendError::InvalidArgument(format!(
+                        "\"{name}\" came out as {:?}; the shapes of the run say {wanted:?}",
+                        t.shape()
+                    )));
+                }
+                Some(_) => (),
+            }
+            let (to, _) = self.place(shapes, v)?;
+            write(&loaded.gpu, &to.buffer, to.offset, t.bytes())?;
+        }
+        Ok(())
     }
 
     fn plan(&mut self, shapes: &Shapes, step: usize, counts: bool) -> Result<Vec<Dispatch>, BackendError> {
@@ -397,10 +450,14 @@ impl Context for WgpuContext {
 
     fn counters(&self) -> Counters {
         let made = self.loaded.gpu.compilations() - self.pipelines;
+        let inside = self.bodies.iter().flatten().map(Bodies::counters);
+        let (allocations, host_syncs) =
+            inside.fold((0, 0), |(a, h), c| (a + c.allocations, h + c.host_syncs));
         Counters {
-            allocations: self.memory.allocations,
+            allocations: self.memory.allocations + allocations,
             compilations: made,
             pipelines: made,
+            host_syncs: self.counters.host_syncs + host_syncs,
             ..self.counters
         }
     }

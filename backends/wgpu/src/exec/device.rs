@@ -4,6 +4,7 @@ use super::context::WgpuContext;
 use super::kernel::StepKernel;
 use super::memory::Weights;
 use crate::gpu::Gpu;
+use kiln_backend::flow::LoadedBodies;
 use kiln_backend::{BackendError, Context, Device, Executable, Program, TimeRequest};
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,9 +25,11 @@ impl WgpuDevice {
             .iter()
             .map(|s| StepKernel::load(&self.gpu, &program, s))
             .collect::<Result<_, _>>()?;
+        let bodies = program.steps.iter().map(|s| LoadedBodies::of(&program, s, |body| self.load(body)));
+        let bodies = bodies.collect::<Result<_, _>>()?;
         let weights = Weights::upload(&self.gpu, &program)?;
         let shape_inputs = program.shape_inputs();
-        Ok(Loaded { gpu: self.gpu.clone(), program, steps, weights, shape_inputs })
+        Ok(Loaded { gpu: self.gpu.clone(), program, steps, bodies, weights, shape_inputs })
     }
 }
 
@@ -35,6 +38,8 @@ pub struct Loaded {
     pub gpu: Arc<Gpu>,
     pub program: Arc<Program>,
     pub steps: Vec<StepKernel>,
+    /// For each step that the host walks, its bodies.
+    pub bodies: Vec<Option<LoadedBodies>>,
     pub weights: Weights,
     pub shape_inputs: Vec<usize>,
 }

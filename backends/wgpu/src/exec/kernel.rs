@@ -2,12 +2,22 @@
 
 use crate::backend::find;
 use crate::gpu::{Gpu, Module};
-use crate::kernels::{Entry, Kernel};
+use crate::kernels::{Body, Entry, Kernel};
 use crate::site::Site;
 use crate::wgsl::{Slot, slots, types};
-use kiln_backend::{BackendError, Program, Step};
-use kiln_ir::{DType, NodeId, ValueId};
+use kiln_backend::{BackendError, Program, Step, flow};
+use kiln_ir::{DType, Node, NodeId, ValueId};
 use std::sync::Arc;
+
+/// The kernel of control flow, which the host walks: it launches nothing.
+static WALKED: Kernel = Kernel {
+    name: flow::INTERPRETED,
+    ops: &[],
+    epilogue: false,
+    tactics: |_| Ok(Vec::new()),
+    source: |_, _| Ok(Body::default()),
+    launch: |_| Ok(Vec::new()),
+};
 
 /// A step with its pipelines, its values named as in the program.
 pub struct StepKernel {
@@ -40,6 +50,9 @@ pub struct StepKernel {
 
 impl StepKernel {
     pub fn load(gpu: &Gpu, program: &Program, step: &Step) -> Result<StepKernel, BackendError> {
+        if let Some(node) = flow::node(&program.graph, step) {
+            return StepKernel::walked(gpu, program, node);
+        }
         let region = program.region(step)?;
         let site = Site::of(&region.graph, &gpu.target)?;
         let kernel = find(&step.tactic.name, &site)?;
@@ -104,6 +117,26 @@ impl StepKernel {
             (a, b) => a == b,
         };
         self.slots.iter().filter(same).count()
+    }
+
+    /// Of control flow: nothing to launch, but outputs to keep.
+    fn walked(gpu: &Gpu, program: &Program, node: &Node) -> Result<StepKernel, BackendError> {
+        Ok(StepKernel {
+            kernel: &WALKED,
+            module: gpu.nothing()?,
+            slots: Vec::new(),
+            maps: Vec::new(),
+            anchor: None,
+            inputs: node.inputs.clone(),
+            results: node.outputs.clone(),
+            extras: Vec::new(),
+            stored: node.outputs.iter().map(|&v| (v, program.graph.ty(v).dtype)).collect(),
+            fused: false,
+            random: false,
+            faults: None,
+            assertion: None,
+            data_dependent: false,
+        })
     }
 
     /// Elements of an output that one thread of a map makes.

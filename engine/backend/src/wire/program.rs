@@ -2,7 +2,7 @@
 
 use super::{BlobList, Written, array, decode, encode, size, tactic};
 use crate::{BackendError, MemoryPlan, Place, Program, Step};
-use kiln_ir::wire::{WeightSink, WeightSource, decode_graph, encode_graph, fields, list, need, refuse};
+use kiln_ir::wire::{MAX_NESTING, WeightSink, WeightSource, decode_graph, encode_graph, fields, list, need, refuse};
 use kiln_ir::{Bytes, NodeId, ValueId};
 use minicbor::decode::{Decoder, Error};
 use minicbor::encode::{Encoder, Error as EncodeError, Write};
@@ -16,6 +16,7 @@ impl Program {
         let new: HashMap<NodeId, NodeId> = order.map(|(i, &n)| (n, NodeId(i as u32))).collect();
         let map = self.graph.compact()?;
         for step in &mut self.steps {
+            step.bodies.iter_mut().try_for_each(|b| b.compact().map(drop))?;
             for n in &mut step.nodes {
                 *n = *new.get(n).ok_or_else(|| {
                     BackendError::InvalidArgument(format!("step \"{}\" runs {n:?}, no node", step.name))
@@ -43,11 +44,7 @@ impl Program {
     ) -> Result<Vec<u8>, BackendError> {
         let mut p = self.clone();
         p.compact()?;
-        encode(|e| {
-            encode_graph(e.map(3)?.u8(0)?, &p.graph, weights).map_err(EncodeError::message)?;
-            array(e.u8(1)?, &p.steps, |e, s| write_step(e, s, blobs))?;
-            write_memory(e.u8(2)?, &p.memory)
-        })
+        encode(|e| write(e, &p, weights, blobs))
     }
 
     /// The program of a payload. Every node is in one step, and there is a place for every value, or for none.
@@ -56,18 +53,37 @@ impl Program {
         weights: &dyn WeightSource,
         blobs: &BlobList,
     ) -> Result<Program, BackendError> {
-        decode(bytes, "a program", |d| read(d, weights, blobs))
+        decode(bytes, "a program", |d| read(d, weights, blobs, 0))
     }
 }
 
-fn write_step<W: Write>(e: &mut Encoder<W>, s: &Step, blobs: &mut BlobList) -> Written<W> {
-    let Step { name, nodes, tactic, blob } = s;
-    let has_blob = !blob.as_slice().is_empty();
-    e.map(3 + u64::from(has_blob))?.u8(0)?.str(name)?;
+fn write(
+    e: &mut Encoder<Vec<u8>>,
+    p: &Program,
+    weights: &mut dyn WeightSink,
+    blobs: &mut BlobList,
+) -> Written<Vec<u8>> {
+    encode_graph(e.map(3)?.u8(0)?, &p.graph, weights).map_err(EncodeError::message)?;
+    array(e.u8(1)?, &p.steps, |e, s| write_step(e, s, weights, blobs))?;
+    write_memory(e.u8(2)?, &p.memory)
+}
+
+fn write_step(
+    e: &mut Encoder<Vec<u8>>,
+    s: &Step,
+    weights: &mut dyn WeightSink,
+    blobs: &mut BlobList,
+) -> Written<Vec<u8>> {
+    let Step { name, nodes, tactic, blob, bodies } = s;
+    let (has_blob, has_bodies) = (!blob.as_slice().is_empty(), !bodies.is_empty());
+    e.map(3 + u64::from(has_blob) + u64::from(has_bodies))?.u8(0)?.str(name)?;
     array(e.u8(1)?, nodes, |e, n| e.u32(n.0)?.ok())?;
     tactic::write(e.u8(2)?, tactic)?;
     if has_blob {
         e.u8(3)?.u64(blobs.put(blob))?;
+    }
+    if has_bodies {
+        array(e.u8(4)?, bodies, |e, p| write(e, p, weights, blobs))?;
     }
     Ok(())
 }
@@ -84,12 +100,20 @@ fn write_memory<W: Write>(e: &mut Encoder<W>, m: &MemoryPlan) -> Written<W> {
     e.u8(1)?.u64(*arena)?.u8(2)?.u64(*scratch)?.ok()
 }
 
-fn read(d: &mut Decoder<'_>, weights: &dyn WeightSource, blobs: &BlobList) -> Result<Program, Error> {
+fn read(
+    d: &mut Decoder<'_>,
+    weights: &dyn WeightSource,
+    blobs: &BlobList,
+    depth: usize,
+) -> Result<Program, Error> {
+    if depth > MAX_NESTING {
+        return Err(refuse(format!("programs nest deeper than {MAX_NESTING}")).at(d.position()));
+    }
     let (mut graph, mut steps, mut memory) = (None, None, None);
     fields(d, "a program", |d, key| {
         match key {
             0 => graph = Some(decode_graph(d, weights).map_err(refuse)?),
-            1 => steps = Some(list(d, |d| read_step(d, blobs))?),
+            1 => steps = Some(list(d, |d| read_step(d, weights, blobs, depth))?),
             2 => memory = Some(read_memory(d)?),
             _ => return Ok(false),
         }
@@ -122,6 +146,11 @@ fn check(p: &Program) -> Result<(), Error> {
     if places != 0 && places != values {
         return Err(refuse(format!("a memory plan of {places} places for {values} values")));
     }
+    for step in p.steps.iter().filter(|s| !s.bodies.is_empty()) {
+        let node = crate::flow::node(&p.graph, step)
+            .ok_or_else(|| refuse(format!("step \"{}\" has bodies, and no node for them", step.name)))?;
+        step.check_bodies(node).map_err(refuse)?;
+    }
     let inputs = p.graph.inputs.len();
     match p.memory.places.iter().find(|x| matches!(x, Place::Input(i) if *i as usize >= inputs)) {
         Some(x) => Err(refuse(format!("a value lies at {x:?}, of {inputs} inputs"))),
@@ -129,8 +158,13 @@ fn check(p: &Program) -> Result<(), Error> {
     }
 }
 
-fn read_step(d: &mut Decoder<'_>, blobs: &BlobList) -> Result<Step, Error> {
-    let (mut name, mut nodes, mut tactic) = (None, None, None);
+fn read_step(
+    d: &mut Decoder<'_>,
+    weights: &dyn WeightSource,
+    blobs: &BlobList,
+    depth: usize,
+) -> Result<Step, Error> {
+    let (mut name, mut nodes, mut tactic, mut bodies) = (None, None, None, Vec::new());
     let mut blob = Bytes::from(Vec::new());
     fields(d, "a step", |d, key| {
         match key {
@@ -138,6 +172,7 @@ fn read_step(d: &mut Decoder<'_>, blobs: &BlobList) -> Result<Step, Error> {
             1 => nodes = Some(list(d, |d| d.u32().map(NodeId))?),
             2 => tactic = Some(tactic::read(d)?),
             3 => blob = blobs.get(d.u64()?).map_err(refuse)?,
+            4 => bodies = list(d, |d| read(d, weights, blobs, depth + 1))?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -147,6 +182,7 @@ fn read_step(d: &mut Decoder<'_>, blobs: &BlobList) -> Result<Step, Error> {
         nodes: need(nodes, "field 1 (nodes) of a step")?,
         tactic: need(tactic, "field 2 (tactic) of a step")?,
         blob,
+        bodies,
     })
 }
 

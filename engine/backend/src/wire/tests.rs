@@ -94,11 +94,8 @@ fn program() -> Program {
     let b = g.add("b", op("neg"), &[a]).unwrap();
     g.remove_node(g.producer(dead).unwrap().0);
     g.outputs = vec![b];
-    let step = |node: u32, blob: &[u8]| Step {
-        name: format!("s{node}"),
-        nodes: vec![NodeId(node)],
-        tactic: tactic(),
-        blob: Bytes::from(blob.to_vec()),
+    let step = |node: u32, blob: &[u8]| {
+        Step::new(format!("s{node}"), vec![NodeId(node)], tactic(), Bytes::from(blob.to_vec()))
     };
     let arena = Place::Arena { offset: 1 << 40, size: 128 };
     Program {
@@ -110,6 +107,47 @@ fn program() -> Program {
             scratch: 256,
         },
     }
+}
+
+/// c ? −x : x, the branches programs of their own.
+fn branching() -> Program {
+    let ty = TensorType::new(DType::F32, [2]);
+    let mut negated = Graph::new("true");
+    let x = negated.add_input("x", Fact::of(ty.clone()));
+    negated.outputs = vec![negated.add("y", Op::new("neg", Attrs::new()).unwrap(), &[x]).unwrap()];
+    let mut plain = Graph::new("false");
+    plain.outputs = vec![plain.add_input("x", Fact::of(ty.clone()))];
+    let mut g = Graph::new("if");
+    let c = g.add_input("c", Fact::of(TensorType::scalar(DType::Bool)));
+    let x = g.add_input("x", Fact::of(ty));
+    let op = Op::new("if", Attrs::new().with("then_captures", 1i64)).unwrap();
+    let regions = vec![negated.clone(), plain.clone()];
+    g.outputs = g.add_control("if", op, &[c, x, x], regions, &["y".to_owned()]).unwrap();
+    let mut p = Program::step_per_node(g, &Tactic::plain(crate::flow::INTERPRETED));
+    let body = |g| Program::step_per_node(g, &tactic());
+    p.steps[0].bodies = vec![body(negated), body(plain)];
+    p
+}
+
+#[test]
+fn bodies_travel_with_their_step_and_fit_its_regions() {
+    let (mut w, mut b) = (WeightList::default(), BlobList::default());
+    let bytes = branching().to_cbor(&mut w, &mut b).unwrap();
+    let p = Program::from_cbor(&bytes, &w, &b).unwrap();
+    assert_eq!(p.steps[0].bodies.len(), 2);
+    assert_eq!(p.steps[0].bodies[0].graph, branching().steps[0].bodies[0].graph);
+    assert_eq!(p.steps[0].bodies[0].steps[0].tactic, tactic());
+    assert_eq!(p.to_cbor(&mut WeightList::default(), &mut BlobList::default()).unwrap(), bytes);
+    let refused = |change: fn(&mut Program), says: &str| {
+        let mut p = branching();
+        change(&mut p);
+        let bytes = p.to_cbor(&mut WeightList::default(), &mut BlobList::default()).unwrap();
+        let e = Program::from_cbor(&bytes, &w, &b).unwrap_err().to_string();
+        assert!(e.contains(says), "{e}");
+    };
+    refused(|p| drop(p.steps[0].bodies.pop()), "1 bodies for 2 regions");
+    refused(|p| p.steps[0].bodies[1].graph.outputs.clear(), "body 1 has other inputs or outputs");
+    refused(|p| p.steps[0].tactic = tactic(), "has bodies, and no node for them");
 }
 
 #[test]

@@ -8,7 +8,7 @@ pub(crate) mod names;
 mod verify;
 
 pub(crate) use compact::Numbering;
-pub use control::LoopOutputKind;
+pub use control::{LoopOut, LoopOutputKind, LoopShape, element, stack};
 
 use crate::error::IrError;
 use crate::infer::Fact;

@@ -1,7 +1,7 @@
 //! The verifier of programs: what must hold before one is loaded.
 
 use super::PlanError;
-use kiln_backend::{MemoryRules, Place, Program, Step};
+use kiln_backend::{MemoryRules, Place, Program, Step, flow};
 use kiln_ir::{NodeId, Source, ValueId};
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,10 +12,11 @@ fn bad(message: String) -> PlanError {
 /// Checks that the graph is well formed, that the steps cover every node once and in an order in which values are
 /// defined before they are read, and that the memory plan is sound: places fit their values, lie inside the arena,
 /// are aligned, and no two that live at the same time overlap (an output may take exactly the place of an input that
-/// its step reads last).
+/// its step reads last). The same of the bodies of control flow, which fit their regions.
 pub fn verify(program: &Program, rules: &MemoryRules) -> Result<(), PlanError> {
     program.graph.verify().map_err(|e| bad(e.to_string()))?;
     let step_of = steps_cover(program)?;
+    bodies_fit(program, rules)?;
     if program.memory.places.is_empty() {
         return Ok(());
     }
@@ -48,6 +49,19 @@ fn steps_cover(p: &Program) -> Result<HashMap<NodeId, usize>, PlanError> {
         Some((_, node)) => Err(bad(format!("layer \"{}\" is in no step", node.name))),
         None => Ok(step_of),
     }
+}
+
+/// Bodies of control flow fit their regions, and are sound programs themselves.
+fn bodies_fit(p: &Program, rules: &MemoryRules) -> Result<(), PlanError> {
+    for step in &p.steps {
+        match flow::node(&p.graph, step) {
+            Some(node) => step.check_bodies(node).map_err(|e| bad(e.to_string()))?,
+            None if step.bodies.is_empty() && step.tactic.name != flow::INTERPRETED => (),
+            None => return Err(bad(format!("step \"{}\" has bodies, but is no control flow", step.name))),
+        }
+        step.bodies.iter().try_for_each(|body| verify(body, rules))?;
+    }
+    Ok(())
 }
 
 fn places_fit(p: &Program, rules: &MemoryRules) -> Result<(), PlanError> {

@@ -1,12 +1,12 @@
 //! The oracle of control flow: trips one by one, and the branch that is taken.
 
 use super::super::Node;
+use super::pieces::{element, stack, too_short};
 use super::{LoopOut, LoopOutputKind, LoopShape, infer};
 use crate::error::{IrError, OpError};
 use crate::eval::MAX_BYTES;
 use crate::infer::Fact;
-use crate::ops::util::strides;
-use crate::tensor::{Elems, Tensor, volume};
+use crate::tensor::Tensor;
 use crate::ty::TensorType;
 
 impl Node {
@@ -58,7 +58,7 @@ impl Trips<'_> {
             let mut ins = carried;
             for (t, &(axis, reverse)) in self.ins[s.iterables()].iter().zip(&s.iterated) {
                 let at = if reverse { count.unwrap_or(0) - 1 - trip } else { trip };
-                ins.push(slice(t, axis, at).map_err(wrap)?);
+                ins.push(element(t, axis, at).map_err(wrap)?);
             }
             ins.extend_from_slice(&self.ins[s.captures()]);
             let mut outs = self.node.regions[0].eval(&ins)?;
@@ -74,10 +74,13 @@ impl Trips<'_> {
             trip += 1;
         }
         let types = if trip == 0 { self.types() } else { Vec::new() };
+        let unknown = || OpError::Value("makes no trip, and the type of what it stacks is not known".into());
         let outs = s.outs.iter().zip(lengths).enumerate().map(|(i, (o, length))| match o.kind {
             LoopOutputKind::LastValue => Ok(carried[o.index].clone()),
-            _ if trip == 0 => none(o, types.get(i), length.unwrap_or(0)),
-            _ => stack(o, &scans[o.index], length),
+            kind => {
+                let empty = scans[o.index].first().map(Tensor::ty).or_else(|| types.get(i).cloned());
+                stack(kind, o.axis, &scans[o.index], length, &empty.ok_or_else(unknown)?)
+            }
         });
         outs.collect::<Result<_, _>>().map_err(wrap)
     }
@@ -114,88 +117,4 @@ impl Trips<'_> {
         };
         self.shape.outs.iter().map(&mut of).collect()
     }
-}
-
-fn too_short(length: usize, trips: usize) -> OpError {
-    OpError::Value(format!("a loop output has length {length}, but there are {trips} trips; make it longer"))
-}
-
-/// Rows before the axis, the length of the axis, elements after it.
-fn split(shape: &[usize], axis: usize) -> (usize, usize, usize) {
-    let after = strides(shape).get(axis).copied().unwrap_or(1);
-    (shape[..axis].iter().product(), shape.get(axis).copied().unwrap_or(1), after)
-}
-
-/// Element `at` along an axis, which is dropped.
-fn slice(t: &Tensor, axis: usize, at: i64) -> Result<Tensor, OpError> {
-    let (rows, len, inner) = split(t.shape(), axis);
-    let i = usize::try_from(at).ok().filter(|&i| i < len).ok_or_else(|| {
-        OpError::Value(format!("iterates to element {at} of axis {axis}, which has {len}; make fewer trips"))
-    })?;
-    fn pick<T: Copy>(v: &[T], rows: usize, len: usize, inner: usize, i: usize) -> Vec<T> {
-        (0..rows).flat_map(|r| v[(r * len + i) * inner..][..inner].iter().copied()).collect()
-    }
-    let elems = match t.elems() {
-        Elems::F(v) => Elems::F(pick(&v, rows, len, inner, i)),
-        Elems::I(v) => Elems::I(pick(&v, rows, len, inner, i)),
-    };
-    let mut shape = t.shape().to_vec();
-    shape.remove(axis);
-    made(t, &shape, &elems)
-}
-
-fn made(like: &Tensor, shape: &[usize], elems: &Elems) -> Result<Tensor, OpError> {
-    let wrong = || OpError::Value(format!("{}{shape:?} could not be made", like.dtype()));
-    Tensor::from_elems(like.dtype(), shape, elems).ok_or_else(wrong)
-}
-
-/// What a loop without trips stacks: zeros, if the length is not 0. Dimensions that only a trip tells are 0.
-fn none(o: &LoopOut, ty: Option<&TensorType>, length: usize) -> Result<Tensor, OpError> {
-    let unknown = || OpError::Value("makes no trip, and the type of what it stacks is not known".into());
-    let ty = ty.ok_or_else(unknown)?;
-    let number = |d: &crate::Dim| d.as_const().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
-    let mut shape: Vec<usize> = ty.dims.iter().map(number).collect();
-    if let Some(d) = shape.get_mut(o.axis) {
-        *d = length;
-    }
-    zeros(ty, &shape)
-}
-
-/// The values of all trips along a new axis of this length; zeros beyond the last.
-fn stack(o: &LoopOut, values: &[Tensor], length: Option<usize>) -> Result<Tensor, OpError> {
-    let length = length.unwrap_or(values.len());
-    if length < values.len() {
-        return Err(too_short(length, values.len()));
-    }
-    let first = values.first().ok_or_else(|| OpError::Value("a loop output of no trips".into()))?;
-    if let Some(odd) = values.iter().find(|v| v.shape() != first.shape()) {
-        return Err(OpError::Mismatch {
-            a: format!("{:?}", first.shape()),
-            b: format!("{:?}", odd.shape()),
-            wanted: "what is concatenated has the same shape in every trip".into(),
-        });
-    }
-    let mut shape = first.shape().to_vec();
-    shape.insert(o.axis, length);
-    let zero = zeros(&first.ty(), &shape)?;
-    let (rows, _, inner) = split(&shape, o.axis);
-    let place = |trip: usize| if o.kind == LoopOutputKind::Reverse { values.len() - 1 - trip } else { trip };
-    let mut elems = zero.elems();
-    for (trip, v) in values.iter().enumerate() {
-        for r in 0..rows {
-            let (to, from) = ((r * length + place(trip)) * inner, r * inner);
-            match (&mut elems, v.elems()) {
-                (Elems::F(y), Elems::F(v)) => y[to..to + inner].copy_from_slice(&v[from..from + inner]),
-                (Elems::I(y), Elems::I(v)) => y[to..to + inner].copy_from_slice(&v[from..from + inner]),
-                _ => return Err(OpError::Value("a loop output changes its type".into())),
-            }
-        }
-    }
-    made(first, &shape, &elems)
-}
-
-fn zeros(ty: &TensorType, shape: &[usize]) -> Result<Tensor, OpError> {
-    let bytes = volume(shape).and_then(|n| ty.dtype.bytes_for(n as u64)).filter(|&b| b <= MAX_BYTES);
-    bytes.ok_or_else(|| OpError::TooLarge(format!("{}{shape:?}", ty.dtype)))?;
-    Tensor::zeros(ty.dtype, shape)
 }

@@ -2,9 +2,12 @@
 
 mod eval;
 pub(crate) mod infer;
+mod pieces;
 mod refresh;
 #[cfg(test)]
 mod tests;
+
+pub use pieces::{element, stack};
 
 use super::{Graph, Meta, Node, NodeId, Source, ValueId};
 use crate::attr::Attrs;
@@ -37,25 +40,35 @@ impl LoopOutputKind {
 
 /// One output of a loop.
 #[derive(Clone, Debug)]
-pub(crate) struct LoopOut {
-    pub(crate) kind: LoopOutputKind,
+pub struct LoopOut {
+    /// What it gives.
+    pub kind: LoopOutputKind,
     /// Which carried value, or which body output after the carried ones.
-    pub(crate) index: usize,
-    pub(crate) axis: usize,
+    pub index: usize,
+    /// Where the new axis of what is stacked goes.
+    pub axis: usize,
     /// Has it a length input?
-    pub(crate) length: bool,
+    pub length: bool,
 }
 
-/// The layout of a `loop`, read from its attributes.
+/// The layout of a `loop`, read from its attributes. Its inputs are, in order: the trip count, if it has one; initial
+/// values; iterated tensors; lengths; what the body captures; what the condition captures. Region 0, the body, takes
+/// carried values, elements and captures, and gives the next carried values and what is stacked; region 1, if there is
+/// a condition, takes carried values and its captures.
 #[derive(Clone, Debug)]
-pub(crate) struct LoopShape {
-    pub(crate) count: bool,
-    pub(crate) condition: bool,
-    pub(crate) carried: usize,
+pub struct LoopShape {
+    /// Is there a trip count?
+    pub count: bool,
+    /// Is a condition asked before every trip?
+    pub condition: bool,
+    /// How many values go from trip to trip.
+    pub carried: usize,
     /// Axis, and whether the order is reversed, of each iterated tensor.
-    pub(crate) iterated: Vec<(usize, bool)>,
-    pub(crate) body_captures: usize,
-    pub(crate) outs: Vec<LoopOut>,
+    pub iterated: Vec<(usize, bool)>,
+    /// How many values the body captures.
+    pub body_captures: usize,
+    /// The outputs.
+    pub outs: Vec<LoopOut>,
 }
 
 fn bad(name: &str, found: impl ToString, wanted: &str) -> OpError {
@@ -111,31 +124,31 @@ impl LoopShape {
     }
 
     /// Positions of the initial values among the node's inputs.
-    pub(crate) fn initials(&self) -> Range<usize> {
+    pub fn initials(&self) -> Range<usize> {
         let start = usize::from(self.count);
         start..start + self.carried
     }
 
     /// Positions of the iterated tensors.
-    pub(crate) fn iterables(&self) -> Range<usize> {
+    pub fn iterables(&self) -> Range<usize> {
         let start = self.initials().end;
         start..start + self.iterated.len()
     }
 
     /// Positions of the lengths, in the order of the outputs that have one.
-    pub(crate) fn lengths(&self) -> Range<usize> {
+    pub fn lengths(&self) -> Range<usize> {
         let start = self.iterables().end;
         start..start + self.outs.iter().filter(|o| o.length).count()
     }
 
     /// Positions of the values that the body captures.
-    pub(crate) fn captures(&self) -> Range<usize> {
+    pub fn captures(&self) -> Range<usize> {
         let start = self.lengths().end;
         start..start.saturating_add(self.body_captures)
     }
 
     /// How many values the body gives after the carried ones.
-    pub(crate) fn scans(&self) -> usize {
+    pub fn scans(&self) -> usize {
         let scans = self.outs.iter().filter(|o| o.kind != LoopOutputKind::LastValue);
         scans.map(|o| o.index.saturating_add(1)).max().unwrap_or(0)
     }
@@ -151,6 +164,32 @@ pub(crate) fn branch_captures(attrs: &Attrs, inputs: usize) -> Result<[Range<usi
 }
 
 impl Node {
+    /// The layout of a `loop` of so many inputs; an error where they are too few, or regions or outputs do not fit.
+    pub fn loop_shape(&self, inputs: usize) -> Result<LoopShape, IrError> {
+        let wrap = |e| IrError::layer(&self.name, self.op.name(), e);
+        let s = LoopShape::of(self.op.attrs()).map_err(wrap)?;
+        let least = s.captures().end;
+        if inputs < least {
+            return Err(wrap(OpError::Arity { found: inputs, wanted: format!("at least {least}") }));
+        }
+        let regions = 1 + usize::from(s.condition);
+        let lost = |o: &LoopOut| o.kind == LoopOutputKind::LastValue && o.index >= s.carried;
+        if self.regions.len() != regions || s.outs.iter().any(lost) {
+            let found = format!("{} regions and {} carried values", self.regions.len(), s.carried);
+            return Err(wrap(OpError::Value(format!("has {found}, which its attributes do not fit"))));
+        }
+        Ok(s)
+    }
+
+    /// Positions of what the two branches of an `if` of so many inputs capture; `None` for other nodes.
+    pub fn branches(&self, inputs: usize) -> Result<Option<[Range<usize>; 2]>, IrError> {
+        if !self.op.is("if") {
+            return Ok(None);
+        }
+        let captures = branch_captures(self.op.attrs(), inputs);
+        captures.map(Some).map_err(|e| IrError::layer(&self.name, "if", e))
+    }
+
     /// Facts of the outputs from facts of the inputs, through the regions where there are some.
     pub fn infer(&self, inputs: &[Option<Fact>]) -> Result<Vec<Fact>, IrError> {
         match self.op.name() {

@@ -1,0 +1,139 @@
+//! Bodies as programs of a backend of their own, values on the host between them.
+
+use super::walk::{Machine, walk};
+use super::{INTERPRETED, node};
+use crate::{BackendError, Context, Counters, Executable, Program, Shapes, Step};
+use kiln_ir::{Fact, LoopOutputKind, Tensor, TensorType, element, stack};
+use std::sync::Arc;
+
+/// The bodies of one step, loaded on a device and shared by all contexts.
+pub struct LoadedBodies(Vec<(Arc<Program>, Arc<dyn Executable>)>);
+
+impl LoadedBodies {
+    /// Loads the bodies of a step by `load`; nothing for steps that are not interpreted.
+    pub fn of(
+        program: &Program,
+        step: &Step,
+        mut load: impl FnMut(Arc<Program>) -> Result<Arc<dyn Executable>, BackendError>,
+    ) -> Result<Option<LoadedBodies>, BackendError> {
+        let Some(node) = node(&program.graph, step) else {
+            return match step.tactic.name == INTERPRETED {
+                false => Ok(None),
+                true => Err(BackendError::InvalidArgument(format!(
+                    "step \"{}\" is to be {INTERPRETED}, and is no single loop or conditional",
+                    step.name
+                ))),
+            };
+        };
+        step.check_bodies(node)?;
+        let one = |p: &Program| {
+            let p = Arc::new(p.clone());
+            Ok((p.clone(), load(p)?))
+        };
+        Ok(Some(LoadedBodies(step.bodies.iter().map(one).collect::<Result<_, BackendError>>()?)))
+    }
+
+    /// Contexts for the bodies.
+    pub fn context(&self) -> Result<Bodies, BackendError> {
+        let one = |(program, executable): &(Arc<Program>, Arc<dyn Executable>)| {
+            let host = program.shape_inputs();
+            Ok(Body { program: program.clone(), context: executable.context()?, host, last: None })
+        };
+        Ok(Bodies(self.0.iter().map(one).collect::<Result<_, BackendError>>()?))
+    }
+}
+
+/// Contexts of the bodies of one step.
+pub struct Bodies(Vec<Body>);
+
+struct Body {
+    program: Arc<Program>,
+    context: Box<dyn Context>,
+    /// Positions of shape inputs.
+    host: Vec<usize>,
+    /// The shapes of the last run with what they were made for.
+    last: Option<(Vec<(TensorType, Option<Tensor>)>, Arc<Shapes>)>,
+}
+
+impl Body {
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
+        let content = |i: usize, t: &Tensor| self.host.contains(&i).then(|| t.clone());
+        let key: Vec<_> = inputs.iter().enumerate().map(|(i, t)| (t.ty(), content(i, t))).collect();
+        let shapes = match &self.last {
+            Some((made_for, shapes)) if *made_for == key => shapes.clone(),
+            _ => {
+                let shapes = Arc::new(self.program.shapes(inputs)?);
+                self.last = Some((key, shapes.clone()));
+                shapes
+            }
+        };
+        self.context.enqueue(inputs, &shapes)?;
+        self.context.outputs()
+    }
+}
+
+impl Bodies {
+    /// Runs the node of the step. Errors name the layer inside that failed.
+    pub fn walk(
+        &mut self,
+        node: &kiln_ir::Node,
+        inputs: &[Tensor],
+        outputs: &[Fact],
+    ) -> Result<Vec<Tensor>, BackendError> {
+        walk(node, inputs, outputs, self)
+    }
+
+    /// What the contexts of the bodies have done, their runs left out.
+    pub fn counters(&self) -> Counters {
+        self.0.iter().fold(Counters::default(), |a, b| {
+            let c = b.context.counters();
+            Counters {
+                runs: 0,
+                allocations: a.allocations + c.allocations,
+                compilations: a.compilations + c.compilations,
+                pipelines: a.pipelines + c.pipelines,
+                host_syncs: a.host_syncs + c.host_syncs,
+            }
+        })
+    }
+}
+
+impl Machine for Bodies {
+    type Value = Tensor;
+
+    fn run(&mut self, body: usize, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, BackendError> {
+        let body = self.0.get_mut(body).ok_or_else(|| {
+            BackendError::InvalidArgument(format!("an interpreted step has no body {body}"))
+        })?;
+        body.run(&inputs)
+    }
+
+    fn number(&mut self, v: &Tensor) -> Result<i64, BackendError> {
+        v.scalar_i64().ok_or_else(|| {
+            BackendError::InvalidArgument(format!("{} decides on control flow, wants one element", v.ty()))
+        })
+    }
+
+    fn bytes(&self, v: &Tensor) -> u64 {
+        v.bytes().len() as u64
+    }
+
+    fn element(&mut self, v: &Tensor, axis: usize, at: i64) -> Result<Tensor, BackendError> {
+        element(v, axis, at).map_err(refused)
+    }
+
+    fn stack(
+        &mut self,
+        kind: LoopOutputKind,
+        axis: usize,
+        values: &[Tensor],
+        length: Option<usize>,
+        empty: &TensorType,
+    ) -> Result<Tensor, BackendError> {
+        stack(kind, axis, values, length, empty).map_err(refused)
+    }
+}
+
+fn refused(e: kiln_ir::OpError) -> BackendError {
+    BackendError::InvalidArgument(e.to_string())
+}

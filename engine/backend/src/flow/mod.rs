@@ -1,0 +1,33 @@
+//! Control flow on backends that cannot keep it on the device: the host decides, the device runs the bodies.
+//!
+//! A step whose node is a `loop` or an `if`, with the tactic [`INTERPRETED`], holds a program for each region
+//! ([`crate::Step::bodies`]). [`walk`] goes through the node's trips or picks its branch, and leaves to a [`Machine`]
+//! how values are kept and bodies run; [`Bodies`] is the machine that any backend's contexts make, with values on the
+//! host between the bodies.
+
+mod bodies;
+mod walk;
+
+pub use bodies::{Bodies, LoadedBodies};
+pub use walk::{Machine, walk};
+
+use crate::{Region, Step, Tactic};
+use kiln_ir::{Graph, Node};
+
+/// The tactic of control flow that the host walks.
+pub const INTERPRETED: &str = "interpreted";
+
+/// The tactic for a region that is one `loop` or `if`; none for other regions.
+pub fn tactic(region: &Region) -> Option<Tactic> {
+    let mut nodes = region.graph.nodes();
+    let (_, first) = nodes.next()?;
+    (nodes.next().is_none() && !first.regions.is_empty()).then(|| Tactic::plain(INTERPRETED))
+}
+
+/// The node that an interpreted step walks.
+pub fn node<'a>(graph: &'a Graph, step: &Step) -> Option<&'a Node> {
+    match step.nodes[..] {
+        [only] if step.tactic.name == INTERPRETED => graph.get(only).filter(|n| !n.regions.is_empty()),
+        _ => None,
+    }
+}

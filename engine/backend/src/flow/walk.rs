@@ -1,0 +1,151 @@
+//! The walk through a loop's trips, or into a branch.
+
+use crate::BackendError;
+use kiln_ir::{Fact, LoopOutputKind, LoopShape, Node, TensorType};
+
+/// What runs bodies, and keeps values between them.
+pub trait Machine {
+    /// A tensor, wherever it lies. Clones are the same tensor.
+    type Value: Clone;
+
+    /// Runs the body of a region.
+    fn run(&mut self, body: usize, inputs: Vec<Self::Value>) -> Result<Vec<Self::Value>, BackendError>;
+
+    /// The number in a tensor of one element; of a truth value, 0 or 1. Waits for the device.
+    fn number(&mut self, v: &Self::Value) -> Result<i64, BackendError>;
+
+    /// Its size in bytes.
+    fn bytes(&self, v: &Self::Value) -> u64;
+
+    /// Element `at` along an axis, which is dropped; refused where there is none.
+    fn element(&mut self, v: &Self::Value, axis: usize, at: i64) -> Result<Self::Value, BackendError>;
+
+    /// Values of all trips along a new axis: see [`kiln_ir::stack`].
+    fn stack(
+        &mut self,
+        kind: LoopOutputKind,
+        axis: usize,
+        values: &[Self::Value],
+        length: Option<usize>,
+        empty: &TensorType,
+    ) -> Result<Self::Value, BackendError>;
+}
+
+/// What one loop keeps for its outputs is bounded, so that one that never ends does not take all memory.
+const MAX_KEPT: u64 = 16 << 30;
+
+/// Runs a `loop` or an `if` on a machine. `outputs` are the facts of its outputs, for what is stacked without a trip.
+pub fn walk<M: Machine>(
+    node: &Node,
+    inputs: &[M::Value],
+    outputs: &[Fact],
+    machine: &mut M,
+) -> Result<Vec<M::Value>, BackendError> {
+    if let Some([on_true, on_false]) = node.branches(inputs.len())? {
+        let condition = inputs.first().ok_or_else(|| lost(node, "condition"))?;
+        return match machine.number(condition)? {
+            0 => machine.run(1, inputs[on_false].to_vec()),
+            _ => machine.run(0, inputs[on_true].to_vec()),
+        };
+    }
+    Trips { node, shape: node.loop_shape(inputs.len())?, inputs, machine }.run(outputs)
+}
+
+/// What a machine refuses, with the layer's name.
+fn named(node: &Node, e: BackendError) -> BackendError {
+    match e {
+        BackendError::InvalidArgument(message) => {
+            BackendError::Execution { layer: node.name.clone(), message }
+        }
+        e => e,
+    }
+}
+
+fn lost(node: &Node, what: &str) -> BackendError {
+    BackendError::InvalidArgument(format!("layer \"{}\" ({}) lacks its {what}", node.name, node.op.name()))
+}
+
+struct Trips<'a, M: Machine> {
+    node: &'a Node,
+    shape: LoopShape,
+    inputs: &'a [M::Value],
+    machine: &'a mut M,
+}
+
+impl<M: Machine> Trips<'_, M> {
+    fn run(&mut self, outputs: &[Fact]) -> Result<Vec<M::Value>, BackendError> {
+        let s = self.shape.clone();
+        let count = match s.count {
+            true => Some(self.machine.number(&self.inputs[0])?.max(0)),
+            false => None,
+        };
+        let lengths = self.lengths(count)?;
+        let mut carried = self.inputs[s.initials()].to_vec();
+        let mut scans: Vec<Vec<M::Value>> = vec![Vec::new(); s.scans()];
+        let (mut trip, mut kept) = (0, 0u64);
+        while count.is_none_or(|n| trip < n) && self.goes_on(&carried)? {
+            let mut ins = carried;
+            for (v, &(axis, reverse)) in self.inputs[s.iterables()].iter().zip(&s.iterated) {
+                let at = if reverse { count.unwrap_or(0) - 1 - trip } else { trip };
+                ins.push(self.machine.element(v, axis, at).map_err(|e| named(self.node, e))?);
+            }
+            ins.extend_from_slice(&self.inputs[s.captures()]);
+            let mut outs = self.machine.run(0, ins)?;
+            if outs.len() != s.carried + s.scans() {
+                return Err(lost(self.node, "results of a trip"));
+            }
+            let values = outs.split_off(s.carried);
+            carried = outs;
+            kept = values.iter().fold(kept, |n, v| n.saturating_add(self.machine.bytes(v)));
+            if kept > MAX_KEPT {
+                let what = format!("the outputs of loop \"{}\" after {} trips", self.node.name, trip + 1);
+                return Err(BackendError::OutOfMemory { what, bytes: kept });
+            }
+            scans.iter_mut().zip(values).for_each(|(all, v)| all.push(v));
+            trip += 1;
+        }
+        let mut results = Vec::with_capacity(s.outs.len());
+        for ((o, length), fact) in s.outs.iter().zip(lengths).zip(outputs) {
+            results.push(match o.kind {
+                LoopOutputKind::LastValue => carried[o.index].clone(),
+                kind => {
+                    let all = self.machine.stack(kind, o.axis, &scans[o.index], length, &fact.ty);
+                    all.map_err(|e| named(self.node, e))?
+                }
+            });
+        }
+        Ok(results)
+    }
+
+    fn goes_on(&mut self, carried: &[M::Value]) -> Result<bool, BackendError> {
+        if !self.shape.condition {
+            return Ok(true);
+        }
+        let mut ins = carried.to_vec();
+        ins.extend_from_slice(&self.inputs[self.shape.captures().end..]);
+        let asked = self.machine.run(1, ins)?;
+        Ok(self.machine.number(asked.first().ok_or_else(|| lost(self.node, "condition"))?)? != 0)
+    }
+
+    /// The length of each output that has one; refused where the count alone says that it is too short.
+    fn lengths(&mut self, count: Option<i64>) -> Result<Vec<Option<usize>>, BackendError> {
+        let mut given = self.shape.lengths();
+        let mut lengths = Vec::with_capacity(self.shape.outs.len());
+        for o in &self.shape.outs {
+            let Some(i) = o.length.then(|| given.next()).flatten() else {
+                lengths.push(None);
+                continue;
+            };
+            let n = self.machine.number(&self.inputs[i])?;
+            let refuse = |why: String| BackendError::Execution { layer: self.node.name.clone(), message: why };
+            let length = usize::try_from(n).map_err(|_| refuse(format!("a loop output has length {n}")))?;
+            if let Some(trips) = count.filter(|&c| !self.shape.condition && c > n) {
+                return Err(refuse(format!(
+                    "a loop output has length {n}, but there are {trips} trips; make it longer"
+                )));
+            }
+            lengths.push(Some(length));
+        }
+        Ok(lengths)
+    }
+}

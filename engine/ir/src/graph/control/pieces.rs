@@ -1,0 +1,110 @@
+//! Elements of what loops iterate over, and what they stack, byte by byte.
+
+use super::LoopOutputKind;
+use crate::error::OpError;
+use crate::eval::MAX_BYTES;
+use crate::tensor::{Elems, Tensor, volume};
+use crate::ty::TensorType;
+
+/// Rows before the axis, the length of the axis, elements after it.
+fn split(shape: &[usize], axis: usize) -> (usize, usize, usize) {
+    let (before, rest) = shape.split_at(axis.min(shape.len()));
+    let after = rest.get(1..).unwrap_or_default();
+    (before.iter().product(), rest.first().copied().unwrap_or(1), after.iter().product())
+}
+
+/// Element `at` along an axis, which is dropped. Refused where the tensor has none.
+pub fn element(t: &Tensor, axis: usize, at: i64) -> Result<Tensor, OpError> {
+    let (rows, len, inner) = split(t.shape(), axis);
+    let i = usize::try_from(at).ok().filter(|&i| i < len && axis < t.shape().len()).ok_or_else(|| {
+        OpError::Value(format!("iterates to element {at} of axis {axis}, which has {len}; make fewer trips"))
+    })?;
+    let mut shape = t.shape().to_vec();
+    shape.remove(axis);
+    let wrong = || OpError::Value(format!("{}{shape:?} could not be made", t.dtype()));
+    fn pick<T: Copy>(v: &[T], (rows, len, inner): (usize, usize, usize), i: usize) -> Vec<T> {
+        (0..rows).flat_map(|r| v[(r * len + i) * inner..][..inner].iter().copied()).collect()
+    }
+    if t.dtype().bits() % 8 == 0 {
+        let parts = (rows, len, inner * t.dtype().bits() as usize / 8);
+        return Tensor::from_bytes(t.dtype(), &shape, pick(t.bytes(), parts, i)).ok_or_else(wrong);
+    }
+    let elems = match t.elems() {
+        Elems::F(v) => Elems::F(pick(&v, (rows, len, inner), i)),
+        Elems::I(v) => Elems::I(pick(&v, (rows, len, inner), i)),
+    };
+    Tensor::from_elems(t.dtype(), &shape, &elems).ok_or_else(wrong)
+}
+
+/// The values of all trips along a new axis; of a given length, with zeros beyond the last trip, or as long as there
+/// are trips. Without a trip `empty` tells type and dimensions of the result; those that only a trip tells are 0.
+pub fn stack(
+    kind: LoopOutputKind,
+    axis: usize,
+    values: &[Tensor],
+    length: Option<usize>,
+    empty: &TensorType,
+) -> Result<Tensor, OpError> {
+    let length = length.unwrap_or(values.len());
+    if length < values.len() {
+        return Err(too_short(length, values.len()));
+    }
+    let Some(first) = values.first() else { return none(axis, empty, length) };
+    if let Some(odd) = values.iter().find(|v| v.shape() != first.shape() || v.dtype() != first.dtype()) {
+        return Err(OpError::Mismatch {
+            a: first.ty().to_string(),
+            b: odd.ty().to_string(),
+            wanted: "what is concatenated has the same type and shape in every trip".into(),
+        });
+    }
+    let mut shape = first.shape().to_vec();
+    if axis > shape.len() {
+        return Err(super::bad("out_axes", axis, &format!("at most {}", shape.len())));
+    }
+    shape.insert(axis, length);
+    let zero = zeros(&first.ty(), &shape)?;
+    let (rows, _, inner) = split(&shape, axis);
+    let place = |trip: usize| if kind == LoopOutputKind::Reverse { values.len() - 1 - trip } else { trip };
+    fn lay<T: Copy>(y: &mut [T], v: &[T], (rows, length, inner): (usize, usize, usize), at: usize) {
+        for r in 0..rows {
+            y[(r * length + at) * inner..][..inner].copy_from_slice(&v[r * inner..][..inner]);
+        }
+    }
+    let wrong = || OpError::Value(format!("{}{shape:?} could not be made", first.dtype()));
+    if first.dtype().bits() % 8 == 0 {
+        let mut bytes = zero.bytes().to_vec();
+        let parts = (rows, length, inner * first.dtype().bits() as usize / 8);
+        values.iter().enumerate().for_each(|(trip, v)| lay(&mut bytes, v.bytes(), parts, place(trip)));
+        return Tensor::from_bytes(first.dtype(), &shape, bytes).ok_or_else(wrong);
+    }
+    let mut elems = zero.elems();
+    for (trip, v) in values.iter().enumerate() {
+        match (&mut elems, v.elems()) {
+            (Elems::F(y), Elems::F(v)) => lay(y, &v, (rows, length, inner), place(trip)),
+            (Elems::I(y), Elems::I(v)) => lay(y, &v, (rows, length, inner), place(trip)),
+            _ => return Err(OpError::Value("a loop output changes its type".into())),
+        }
+    }
+    Tensor::from_elems(first.dtype(), &shape, &elems).ok_or_else(wrong)
+}
+
+/// The error for an output that is too short for the trips made.
+pub(super) fn too_short(length: usize, trips: usize) -> OpError {
+    OpError::Value(format!("a loop output has length {length}, but there are {trips} trips; make it longer"))
+}
+
+/// What a loop without trips stacks: zeros, if the length is not 0.
+fn none(axis: usize, ty: &TensorType, length: usize) -> Result<Tensor, OpError> {
+    let number = |d: &crate::Dim| d.as_const().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
+    let mut shape: Vec<usize> = ty.dims.iter().map(number).collect();
+    if let Some(d) = shape.get_mut(axis) {
+        *d = length;
+    }
+    zeros(ty, &shape)
+}
+
+fn zeros(ty: &TensorType, shape: &[usize]) -> Result<Tensor, OpError> {
+    let bytes = volume(shape).and_then(|n| ty.dtype.bytes_for(n as u64)).filter(|&b| b <= MAX_BYTES);
+    bytes.ok_or_else(|| OpError::TooLarge(format!("{}{shape:?}", ty.dtype)))?;
+    Tensor::zeros(ty.dtype, shape)
+}
