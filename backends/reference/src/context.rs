@@ -133,7 +133,8 @@ fn walk(
 ) -> Result<(), BackendError> {
     let lost = || BackendError::Internal("a step of control flow lost its node or an input".into());
     let node = step.and_then(|s| flow::node(graph, s)).ok_or_else(lost)?;
-    let input = |v: &Option<ValueId>| values[v.ok_or_else(lost)?.0 as usize].as_ref().ok_or_else(lost)?.tensor();
+    let input =
+        |v: &Option<ValueId>| values[v.ok_or_else(lost)?.0 as usize].as_ref().ok_or_else(lost)?.tensor();
     let inputs = node.inputs.iter().map(input).collect::<Result<Vec<_>, _>>()?;
     let facts: Vec<_> = node.outputs.iter().map(|&v| shapes.fact(v).clone()).collect();
     let outs = bodies.walk(node, &inputs, &facts)?;

@@ -201,7 +201,9 @@ fn add_layers(
         layers.push(match verbosity {
             Verbosity::None => Layer::Name(layers.len().to_string()),
             Verbosity::Names => Layer::Name(name.clone()),
-            Verbosity::Detailed => Layer::Detailed(Box::new(LayerInfo { name: name.clone(), ..describe.layer(step) })),
+            Verbosity::Detailed => {
+                Layer::Detailed(Box::new(LayerInfo { name: name.clone(), ..describe.layer(step) }))
+            }
         });
         for body in &step.bodies {
             add_layers(layers, body, verbosity, None, &format!("{name} / "));

@@ -4,7 +4,7 @@ mod compare;
 mod run;
 
 pub use compare::compare;
-pub use run::{Setting, run_case};
+pub use run::{Setting, run_case, run_graph};
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -56,21 +56,25 @@ fn run(s: &Setting, model: &Model, names: &[String], inputs: &[Tensor]) -> Resul
     let graph = network.lower().map_err(|e| e.to_string())?;
     let by_name = |name: &str| names.iter().position(|n| n == name).and_then(|i| inputs.get(i)).cloned();
     let inputs: Option<Vec<Tensor>> = graph.inputs.iter().map(|&v| by_name(&graph.value(v).name)).collect();
-    let inputs = inputs.ok_or("an input of the network has no data")?;
+    run_graph(s, graph, &inputs.ok_or("an input of the network has no data")?)
+}
+
+/// Builds a graph for these inputs and runs it; its outputs in order.
+pub fn run_graph(s: &Setting, graph: kiln_ir::Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>, String> {
     let mut builder = Builder::new(s.backend.clone(), s.target.clone());
     builder.config = BuildConfig {
         fold: s.fold,
-        profiles: vec![profile(&graph, &inputs)?],
+        profiles: vec![profile(&graph, inputs)?],
         samples: 1,
         max_tactics: 1,
         ..BuildConfig::default()
     };
     let built = builder.build_graph(graph, &mut |_, _, _| true).map_err(|e| e.to_string())?;
     let program = Arc::new(built.program);
-    let shapes = Arc::new(program.shapes(&inputs).map_err(|e| e.to_string())?);
+    let shapes = Arc::new(program.shapes(inputs).map_err(|e| e.to_string())?);
     let executable = s.device.load(program).map_err(|e| e.to_string())?;
     let mut context = executable.context().map_err(|e| e.to_string())?;
-    context.enqueue(&inputs, &shapes).map_err(|e| e.to_string())?;
+    context.enqueue(inputs, &shapes).map_err(|e| e.to_string())?;
     context.outputs().map_err(|e| e.to_string())
 }
 

@@ -190,7 +190,8 @@ impl WgpuContext {
     fn walk(&mut self, shapes: &mut Shapes, step: usize) -> Result<(), BackendError> {
         let loaded = self.loaded.clone();
         let graph = &loaded.program.graph;
-        let lost = || BackendError::Internal(format!("step {step} of control flow lost its node or an input"));
+        let lost =
+            || BackendError::Internal(format!("step {step} of control flow lost its node or an input"));
         let node = loaded.program.steps.get(step).and_then(|s| flow::node(graph, s)).ok_or_else(lost)?;
         self.counters.host_syncs += 1;
         let mut known: HashMap<ValueId, Tensor> = HashMap::new();

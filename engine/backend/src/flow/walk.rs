@@ -137,7 +137,8 @@ impl<M: Machine> Trips<'_, M> {
                 continue;
             };
             let n = self.machine.number(&self.inputs[i])?;
-            let refuse = |why: String| BackendError::Execution { layer: self.node.name.clone(), message: why };
+            let refuse =
+                |why: String| BackendError::Execution { layer: self.node.name.clone(), message: why };
             let length = usize::try_from(n).map_err(|_| refuse(format!("a loop output has length {n}")))?;
             if let Some(trips) = count.filter(|&c| !self.shape.condition && c > n) {
                 return Err(refuse(format!(

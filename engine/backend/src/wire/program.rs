@@ -2,7 +2,9 @@
 
 use super::{BlobList, Written, array, decode, encode, size, tactic};
 use crate::{BackendError, MemoryPlan, Place, Program, Step};
-use kiln_ir::wire::{MAX_NESTING, WeightSink, WeightSource, decode_graph, encode_graph, fields, list, need, refuse};
+use kiln_ir::wire::{
+    MAX_NESTING, WeightSink, WeightSource, decode_graph, encode_graph, fields, list, need, refuse,
+};
 use kiln_ir::{Bytes, NodeId, ValueId};
 use minicbor::decode::{Decoder, Error};
 use minicbor::encode::{Encoder, Error as EncodeError, Write};

@@ -5,7 +5,7 @@ use kiln_ir::{DType, Dim, Fact, Tensor, TensorId, TensorType};
 use super::importer::Importer;
 use super::refusal::{Refusal, unsupported};
 use crate::error::NodeFault;
-use crate::model::{Graph, Node};
+use crate::model::Node;
 use crate::tensor::TensorData;
 
 /// The outputs of a node, in order; trailing ones that nobody asked for may be left out.
@@ -136,11 +136,6 @@ impl<'a> Cx<'a> {
     pub(crate) fn bad_attr(&self, attribute: &str, reason: &str) -> Refusal {
         let fault = NodeFault::BadAttribute { attribute: attribute.into(), reason: reason.into() };
         self.node.error(fault).into()
-    }
-
-    /// Converts a branch in place; its outputs.
-    pub(crate) fn inline(&mut self, graph: &Graph) -> Outs {
-        self.importer.inline(graph)
     }
 
     /// A constant of the node as a named weight.

@@ -25,7 +25,7 @@ pub(crate) struct Importer {
     pub(super) small: HashMap<(kiln_ir::DType, Vec<usize>, Vec<u8>), TensorId>,
     /// The graph being converted last, those around it before.
     scopes: Vec<Scope>,
-    refused: Vec<RefusedNode>,
+    pub(super) refused: Vec<RefusedNode>,
 }
 
 impl Importer {
@@ -153,20 +153,14 @@ impl Importer {
         }
     }
 
-    /// Converts the nodes of a graph without inputs in place, as an `If` of known condition wants; its outputs.
-    pub(super) fn inline(&mut self, graph: &Graph) -> Outs {
-        let before = self.refused.len();
-        self.scopes.push(Scope::new());
-        self.weights(graph);
-        self.nodes(graph);
-        let outputs: Option<Vec<_>> =
-            graph.outputs.iter().map(|info| self.lookup(&info.name).flatten()).collect();
+    /// Enters a graph in which some names are bound.
+    pub(super) fn enter(&mut self, bound: Vec<(String, TensorId)>) {
+        self.scopes.push(bound.into_iter().map(|(name, t)| (name, Some(t))).collect());
+    }
+
+    /// Leaves the graph that was entered last.
+    pub(super) fn leave(&mut self) {
         self.scopes.pop();
-        match outputs {
-            Some(outputs) => Ok(outputs),
-            None if self.refused.len() > before => Err(Refusal::Branch),
-            None => unsupported("its branch has undefined outputs"),
-        }
     }
 
     /// Marks the outputs, or gives the list of everything refused.

@@ -9,6 +9,7 @@ mod build;
 mod consts;
 mod cx;
 mod dtype;
+mod flow;
 mod importer;
 mod inputs;
 mod options;

@@ -1,31 +1,65 @@
-//! Conditionals and loops.
+//! Conditionals.
 
 use std::sync::Arc;
 
-use super::Handler;
+use kiln_ir::TensorId;
+use kiln_ir::network::IfId;
+
+use super::{Handler, looping, scan};
 use crate::convert::{Cx, Outs, unsupported};
 use crate::model::Graph;
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("If", if_),
-    ("Loop", |_| unsupported("control flow is not run yet")),
-    ("Scan", |_| unsupported("control flow is not run yet")),
-];
+pub(super) const OPS: &[(&str, Handler)] = &[("If", if_), ("Loop", looping::loop_), ("Scan", scan::scan)];
 
-/// A condition that is known picks its branch, which is converted in place.
+/// A condition that is known picks its branch, which is converted in place; else both become branches of a
+/// conditional.
 fn if_(cx: &mut Cx<'_>) -> Outs {
-    let Some(condition) = cx.ints_of(cx.input(0)?) else {
-        return unsupported("control flow is not run yet: the condition is not constant");
+    let condition = cx.input(0)?;
+    if cx.dtype(condition) != kiln_ir::DType::Bool {
+        return unsupported(format!("a condition of type {}, wants bool", cx.dtype(condition)));
+    }
+    let on_true = cx.node().require_attr::<&Arc<Graph>>("then_branch")?.clone();
+    let on_false = cx.node().require_attr::<&Arc<Graph>>("else_branch")?.clone();
+    if on_true.outputs.len() != on_false.outputs.len() {
+        let (t, f) = (on_true.outputs.len(), on_false.outputs.len());
+        return unsupported(format!("then_branch has {t} outputs, else_branch {f}: wants as many"));
+    }
+    if let Some(known) = cx.ints_of(condition) {
+        return inline(cx, &known, &on_true, &on_false);
+    }
+    let condition = cx.scalar(condition)?;
+    let of = cx.net().add_if_conditional()?;
+    let label = cx.label();
+    // Another construct may have the name; then the number stays.
+    let _ = cx.net().set_conditional_name(of, &label);
+    cx.net().set_condition(of, condition)?;
+    let (t, f) = (branch(cx, of, &on_true)?, branch(cx, of, &on_false)?);
+    t.into_iter().zip(f).map(|(t, f)| Ok(cx.net().add_if_output(of, t, f)?.output(0)?)).collect()
+}
+
+fn inline(cx: &mut Cx<'_>, known: &[i64], on_true: &Graph, on_false: &Graph) -> Outs {
+    let &[condition] = known else {
+        return unsupported(format!("a condition of {} elements", known.len()));
     };
-    let &[condition] = &condition[..] else {
-        return unsupported(format!("a condition of {} elements", condition.len()));
-    };
-    let branch = if condition != 0 { "then_branch" } else { "else_branch" };
-    let graph = cx.node().require_attr::<&Arc<Graph>>(branch)?;
+    let (name, graph) = if condition != 0 { ("then_branch", on_true) } else { ("else_branch", on_false) };
     cx.note(format!(
-        "node '{}' is its {branch}: its condition is constant, a refit does not change it",
+        "node '{}' is its {name}: its condition is constant, a refit does not change it",
         cx.node().label()
     ));
-    cx.inline(graph)
+    cx.region(graph, Vec::new())
+}
+
+/// A branch: what it reads from around it comes through inputs of the conditional, so that it is computed only when it
+/// is taken. Constants need none.
+fn branch(cx: &mut Cx<'_>, of: IfId, graph: &Graph) -> Outs {
+    let mut bound = Vec::new();
+    for name in &graph.captures {
+        let Some(t) = cx.named(name) else { continue };
+        if cx.value(t).is_none() {
+            let inside: TensorId = cx.net().add_if_input(of, t)?.output(0)?;
+            bound.push((name.clone(), inside));
+        }
+    }
+    cx.region(graph, bound)
 }

@@ -1,0 +1,88 @@
+//! Graphs inside of nodes: converted in place, with some names bound to what a loop or a branch gives them.
+
+use std::collections::HashMap;
+
+use kiln_ir::{Network, TensorId};
+
+use super::Report;
+use super::cx::{Cx, Outs};
+use super::importer::Importer;
+use super::refusal::{Refusal, unsupported};
+use crate::model::Graph;
+
+/// What an import was before something was tried.
+pub(crate) struct Saved {
+    net: Network,
+    report: Report,
+    small: HashMap<(kiln_ir::DType, Vec<usize>, Vec<u8>), TensorId>,
+    layers: usize,
+}
+
+impl Importer {
+    /// Converts the nodes of a graph in place, some names bound; its outputs.
+    pub(super) fn region(&mut self, graph: &Graph, bound: Vec<(String, TensorId)>) -> Outs {
+        let before = self.refused.len();
+        self.enter(bound);
+        self.weights(graph);
+        self.nodes(graph);
+        let outputs: Option<Vec<_>> =
+            graph.outputs.iter().map(|info| self.lookup(&info.name).flatten()).collect();
+        self.leave();
+        match outputs {
+            Some(outputs) => Ok(outputs),
+            None if self.refused.len() > before => Err(Refusal::Branch),
+            None => unsupported("a graph inside of it has undefined outputs"),
+        }
+    }
+}
+
+impl Cx<'_> {
+    /// The network, for layers that only it can write.
+    pub(crate) fn net(&mut self) -> &mut Network {
+        &mut self.importer.net
+    }
+
+    /// The tensor that a name means here, unless its node was refused.
+    pub(crate) fn named(&self, name: &str) -> Option<TensorId> {
+        self.importer.lookup(name).flatten()
+    }
+
+    /// Converts a graph in place; its outputs.
+    pub(crate) fn region(&mut self, graph: &Graph, bound: Vec<(String, TensorId)>) -> Outs {
+        self.importer.region(graph, bound)
+    }
+
+    /// A name for a loop or conditional: the node's, if no other has it.
+    pub(crate) fn label(&self) -> String {
+        self.node.label()
+    }
+
+    /// What the import is now. Small constants made later belong to what is written later.
+    pub(crate) fn save(&self) -> Saved {
+        let i = &self.importer;
+        Saved { net: i.net.clone(), report: i.report.clone(), small: i.small.clone(), layers: self.layers }
+    }
+
+    /// Forgets what was written since.
+    pub(crate) fn restore(&mut self, saved: Saved) {
+        let Saved { net, report, small, layers } = saved;
+        (self.importer.net, self.importer.report) = (net, report);
+        (self.importer.small, self.layers) = (small, layers);
+    }
+
+    /// A tensor of one element without its dimensions.
+    pub(crate) fn scalar(&mut self, t: TensorId) -> Result<TensorId, Refusal> {
+        if self.rank(t) == 0 {
+            return Ok(t);
+        }
+        let shape = self.i64s(&[])?;
+        self.bin("reshape", t, shape)
+    }
+
+    /// A dimension of a tensor as a scalar of i64.
+    pub(crate) fn length(&mut self, t: TensorId, axis: usize) -> Result<TensorId, Refusal> {
+        let attrs = kiln_ir::Attrs::new().with("start", axis as i64).with("end", axis as i64 + 1);
+        let one = self.layer("shape", attrs, &[Some(t)])?;
+        self.scalar(one)
+    }
+}
