@@ -105,9 +105,10 @@ fn models_on_wgpu() {
 fn one_engine(backend: &Arc<dyn Backend>) {
     let shapes: &[(&str, [&[i64]; 3])] = &[("items", [&[0], &[4], &[8]])];
     let e = engine("control_flow/sum_even.onnx", backend, shapes, BuildConfig::default()).unwrap();
-    let walked = e.program().steps.iter().find(|s| s.tactic.name == flow::INTERPRETED).unwrap();
+    let program = e.program();
+    let walked = program.steps.iter().find(|s| s.tactic.name == flow::INTERPRETED).unwrap();
     assert!(walked.bodies[0].steps.iter().any(|s| s.bodies.len() == 2), "the If lies in the Loop's body");
-    let plan = Plan::new((*e.program()).clone(), e.profiles().to_vec(), e.target().clone());
+    let plan = Plan::new((*program).clone(), e.profiles().to_vec(), e.target().clone());
     let e = Engine::from_plan(Plan::read(plan.write().unwrap()).unwrap(), backend.clone()).unwrap();
     let mut context = e.create_context().unwrap();
     let (ins, outs) = (cases("control_flow/sum_even.npz", "in"), cases("control_flow/sum_even.npz", "out"));
