@@ -25,7 +25,7 @@ pub fn element(t: &Tensor, axis: usize, at: i64) -> Result<Tensor, OpError> {
     fn pick<T: Copy>(v: &[T], (rows, len, inner): (usize, usize, usize), i: usize) -> Vec<T> {
         (0..rows).flat_map(|r| v[(r * len + i) * inner..][..inner].iter().copied()).collect()
     }
-    if t.dtype().bits() % 8 == 0 {
+    if t.dtype().bits().is_multiple_of(8) {
         let parts = (rows, len, inner * t.dtype().bits() as usize / 8);
         return Tensor::from_bytes(t.dtype(), &shape, pick(t.bytes(), parts, i)).ok_or_else(wrong);
     }
@@ -71,7 +71,7 @@ pub fn stack(
         }
     }
     let wrong = || OpError::Value(format!("{}{shape:?} could not be made", first.dtype()));
-    if first.dtype().bits() % 8 == 0 {
+    if first.dtype().bits().is_multiple_of(8) {
         let mut bytes = zero.bytes().to_vec();
         let parts = (rows, length, inner * first.dtype().bits() as usize / 8);
         values.iter().enumerate().for_each(|(trip, v)| lay(&mut bytes, v.bytes(), parts, place(trip)));
