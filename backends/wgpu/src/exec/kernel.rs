@@ -130,6 +130,7 @@ impl StepKernel {
             inputs: node.inputs.clone(),
             results: node.outputs.clone(),
             extras: Vec::new(),
+            lies: Vec::new(),
             stored: node.outputs.iter().map(|&v| (v, program.graph.ty(v).dtype)).collect(),
             fused: false,
             random: false,
