@@ -22,7 +22,8 @@ fn equal_builds_have_equal_bytes_cold_warm_and_locked() {
 fn the_report_says_which_kernel_runs_where() {
     let f = Folder::new();
     let (model, engine) = (digits("lenet_a.onnx"), f.name("e.kiln"));
-    let r = ok(&["build", &model, "-o", &engine, "--backend", "reference", "--no-fuse", "--json"]);
+    let r =
+        ok(&["build", &model, "-o", &engine, "--backend", "reference", "--no-fuse", "--no-search", "--json"]);
     assert_eq!(r.stderr.matches("taken as 1").count(), 1, "{}", r.stderr);
     assert!(r.stderr.contains("input:1x1x28x28"), "{}", r.stderr);
     let j = r.json();
@@ -69,10 +70,12 @@ fn verbosity_hides_layers() {
     let f = Folder::new();
     let names = |v: &str| {
         let engine = lenet(&f, &["--verbosity", v]);
-        ok(&["inspect", &engine, "--json"]).json()["layer_names"][0].as_str().unwrap().to_owned()
+        let j = ok(&["inspect", &engine, "--json"]).json();
+        let names = j["layer_names"].as_array().unwrap();
+        names.iter().map(|n| n.as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!(names("none"), "0");
-    assert!(names("names").contains("/conv1/Conv"));
+    assert_eq!(names("none")[0], "0");
+    assert!(names("names").iter().any(|n| n.contains("/conv1/Conv")));
 }
 
 #[test]
