@@ -1,7 +1,10 @@
 //! Regions: the pieces of a graph that one kernel runs.
 
-use kiln_ir::{Graph, NodeId, Op, Source, ValueId};
+use kiln_ir::{Fact, Graph, Node, NodeId, Op, Source, ValueId};
 use std::collections::{HashMap, HashSet};
+
+/// Bodies of loops and conditionals know the contents of integer weights of up to so many elements.
+const SHAPE_DATA: usize = 64;
 
 /// A connected set of nodes, cut out of its graph, with the values at its border.
 #[derive(Clone, Debug)]
@@ -60,7 +63,7 @@ impl Cut<'_> {
             return Err(kiln_ir::IrError::Structure(format!("{id:?} is no node of this graph")));
         };
         let inputs: Vec<Option<ValueId>> =
-            node.inputs.iter().enumerate().map(|(i, v)| v.map(|v| self.input(&node.op, i, v))).collect();
+            node.inputs.iter().enumerate().map(|(i, v)| v.map(|v| self.input(node, i, v))).collect();
         let name = format!("n{k}");
         let outs = match &node.regions[..] {
             [] => self.graph.add_node(&name, node.op.clone(), &inputs)?,
@@ -79,19 +82,21 @@ impl Cut<'_> {
         Ok(())
     }
 
-    fn input(&mut self, op: &Op, i: usize, v: ValueId) -> ValueId {
+    fn input(&mut self, node: &Node, i: usize, v: ValueId) -> ValueId {
         if let Some(&inner) = self.map.get(&v) {
             return inner;
         }
         let def = self.from.value(v);
         let name = format!("v{}", self.graph.value_ids().count());
         let inner = match &def.source {
-            Source::Weight(w) if op.port(i).is_some_and(|p| p.host) => {
+            Source::Weight(w) if node.op.port(i).is_some_and(|p| p.host) => {
                 self.graph.add_constant(&name, w.tensor.clone())
             }
             _ => {
                 let mut fact = def.fact.clone();
-                if matches!(def.source, Source::Weight(_)) {
+                if matches!(def.source, Source::Weight(_))
+                    && (node.regions.is_empty() || !is_shape_data(&fact))
+                {
                     fact.value = None;
                 }
                 self.inputs.push(v);
@@ -101,6 +106,11 @@ impl Cut<'_> {
         self.map.insert(v, inner);
         inner
     }
+}
+
+/// Whether a known value may be a shape or axes that the body of a loop or conditional needs to infer its types.
+fn is_shape_data(fact: &Fact) -> bool {
+    fact.as_const().is_some_and(|t| !t.dtype().is_float() && t.len() <= SHAPE_DATA)
 }
 
 fn read_outside(g: &Graph, v: ValueId, inside: &HashSet<NodeId>) -> bool {

@@ -61,7 +61,7 @@ impl Tuner<'_> {
             return Ok(Choice { tactic: only.clone(), ns: None, key: None, candidates: 1 });
         }
         // Sizes that only a run tells can't be timed: the most promising candidate is taken.
-        if !has_bounds(&site.concrete)
+        if !can_be_timed(&site.concrete)
             && let Some(first) = site.candidates.first()
         {
             let candidates = site.candidates.len();
@@ -254,20 +254,26 @@ impl Tuner<'_> {
 pub fn concretize(region: &Graph, facts: &[Fact]) -> Result<Graph, BuildError> {
     let mut g = region.clone();
     for (v, f) in region.inputs.iter().zip(facts) {
-        // Contents matter only where a host port reads them.
+        // Contents matter only where a host port reads them, or the body of a loop that already knows them.
         let host = region.nodes().any(|(_, n)| {
             n.inputs.iter().enumerate().any(|(i, x)| *x == Some(*v) && n.op.port(i).is_some_and(|p| p.host))
         });
-        g.value_mut(*v).fact = if host { f.clone() } else { Fact::of(f.ty.clone()) };
+        let known = region.value(*v).fact.as_const().is_some();
+        g.value_mut(*v).fact = if host || known { f.clone() } else { Fact::of(f.ty.clone()) };
     }
     g.refresh()?;
     Ok(g)
 }
 
-/// Is there a bound for every dimension of every input?
-fn has_bounds(g: &Graph) -> bool {
-    let bound = |d: &kiln_ir::Dim| d.upper_bound().is_some_and(|b| b.as_const().is_some());
-    g.inputs.iter().all(|&v| g.ty(v).dims.iter().all(bound))
+/// Is there a bound for every dimension of every input, and do the bounds fit together?
+fn can_be_timed(g: &Graph) -> bool {
+    let bound = |d: &kiln_ir::Dim| d.upper_bound().filter(|b| b.as_const().is_some());
+    let inputs = g.inputs.iter().map(|&v| {
+        let mut fact = g.value(v).fact.clone();
+        fact.ty.dims = fact.ty.dims.iter().map(bound).collect::<Option<_>>()?;
+        Some(fact)
+    });
+    inputs.collect::<Option<Vec<Fact>>>().is_some_and(|facts| g.infer_from(&facts).is_ok())
 }
 
 /// Random inputs.
