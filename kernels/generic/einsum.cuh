@@ -17,7 +17,10 @@ DEV ACC compute0(u32 at) const {
     }
     ACC sum = ZERO;
     for (u32 i = 0u; i < volume; i++) {
-        auto src = start;
+        u32 src[INPUTS];
+        for (u32 k = 0u; k < INPUTSu; k++) {
+            src[k] = start[k];
+        }
         rest = i;
         for (auto d = depth; d > 0u; d--) {
             const auto n = m(inner + d);

@@ -8,7 +8,7 @@ use kiln_ir::{Graph, Tensor};
 use kiln_onnx::{ImportOptions, parse_file};
 use kiln_runtime::Engine;
 use kiln_runtime::plan::Plan;
-use kiln_tests::backends::{reference, wgpu};
+use kiln_tests::backends::{cuda, reference, wgpu};
 use kiln_tests::models::{archive, argmax, data, difference, engine};
 use kiln_tests::suite::{Setting, run_graph};
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,6 +101,14 @@ fn models_on_wgpu() {
     wgpu().unwrap().into_iter().for_each(|b| run_all(b, true));
 }
 
+#[test]
+fn models_on_cuda() {
+    if let Some(b) = cuda().unwrap() {
+        run_all(b.clone(), true);
+        run_all(b, false);
+    }
+}
+
 /// One engine for all trip counts and lengths, through its file.
 fn one_engine(backend: &Arc<dyn Backend>) {
     let shapes: &[(&str, [&[i64]; 3])] = &[("items", [&[0], &[4], &[8]])];
@@ -124,6 +132,11 @@ fn one_engine(backend: &Arc<dyn Backend>) {
 fn one_engine_runs_all_lengths() {
     one_engine(&reference());
     wgpu().unwrap().iter().for_each(one_engine);
+}
+
+#[test]
+fn one_engine_runs_all_lengths_on_cuda() {
+    cuda().unwrap().iter().for_each(one_engine);
 }
 
 #[test]
@@ -199,5 +212,15 @@ fn charrnn_on_wgpu() {
     for b in wgpu().unwrap().iter() {
         scans(b, "h128", 1, 128);
         generates(b, "h128", &[2]);
+    }
+}
+
+#[test]
+fn charrnn_on_cuda() {
+    for b in cuda().unwrap().iter() {
+        scans(b, "h128", 1, 128);
+        scans(b, "h96x2", 2, 96);
+        generates(b, "h128", &[0, 1, 2, 3, 4]);
+        generates(b, "h96x2", &[0, 2, 4]);
     }
 }

@@ -6,7 +6,7 @@ use crate::driver::devices;
 use crate::exec::CudaDevice;
 use crate::frame::source;
 use crate::{compile, target};
-use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target};
+use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
 use kiln_families::Kernel;
 use kiln_families::site::{Site, unsupported};
 use std::sync::Arc;
@@ -38,6 +38,9 @@ impl Backend for Cuda {
     }
 
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
+        if let Some(walked) = flow::tactic(region) {
+            return Ok(vec![walked]);
+        }
         let site = Site::of(&region.graph, target, &CUDA)?;
         let mut found = Vec::new();
         let mut why = Vec::new();
@@ -56,6 +59,9 @@ impl Backend for Cuda {
     }
 
     fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
+        if tactic.name == flow::INTERPRETED {
+            return Ok(Vec::new());
+        }
         let site = Site::of(&region.graph, target, &CUDA)?;
         let kernel = find(&tactic.name, &site)?;
         let source = source(&site, &(kernel.source)(&site, tactic)?)?;

@@ -67,7 +67,7 @@ fn of(op: ReduceOp, t: DType, wide: bool) -> Words {
     let number = |f: f64, i: i64| if acc == DType::F32 { float(f) } else { int(i, acc) };
     let range = t.int_range().unwrap_or((0, 1));
     let minmax = |f: &str| match acc {
-        DType::F32 => format!("f{f}(acc, v)"),
+        DType::F32 => format!("k{f}(acc, v)"),
         DType::Bool if f == "max" => "(acc || v)".into(),
         DType::Bool => "(acc && v)".into(),
         DType::I64 => format!("l_{f}(acc, v)"),

@@ -1,5 +1,6 @@
 //! The driver's library and the entry points that are used.
 
+use super::copy::Plane;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
@@ -108,6 +109,8 @@ api! {
     host_free = "cuMemFreeHost" (*mut c_void);
     copy_in = "cuMemcpyHtoDAsync_v2" (DevicePtr, *const c_void, usize, Handle);
     copy_out = "cuMemcpyDtoHAsync_v2" (*mut c_void, DevicePtr, usize, Handle);
+    copy_within = "cuMemcpyDtoDAsync_v2" (DevicePtr, DevicePtr, usize, Handle);
+    copy_plane = "cuMemcpy2DAsync_v2" (*const Plane, Handle);
     fill = "cuMemsetD8Async" (DevicePtr, u8, usize, Handle);
     graph_instantiate = "cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);
     graph_destroy = "cuGraphDestroy" (Handle);

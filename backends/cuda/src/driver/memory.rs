@@ -46,10 +46,7 @@ impl Buffer {
 
     /// Sets every byte.
     pub fn fill(&self, byte: u8, stream: &Stream) -> Result<(), DriverError> {
-        let api = stream.gpu.api;
-        // SAFETY: the range is the whole buffer.
-        let code = unsafe { (api.fill)(self.address, byte, self.size as usize, stream.handle) };
-        api.check("cuMemsetD8Async", code)
+        stream.fill(self.address, byte, self.size as usize)
     }
 }
 

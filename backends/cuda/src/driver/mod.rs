@@ -1,5 +1,6 @@
 //! The driver: devices, streams, events, memory, modules, graphs. All `unsafe` of running lies here.
 
+mod copy;
 mod device;
 mod graph;
 mod library;
@@ -7,6 +8,7 @@ mod memory;
 mod module;
 mod stream;
 
+pub use copy::Rows;
 pub use device::{Attribute, Gpu, devices};
 pub use graph::Graph;
 pub use library::{Api, DriverError};

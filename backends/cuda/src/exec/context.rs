@@ -1,9 +1,10 @@
 //! A run.
 
 use super::device::Loaded;
-use super::memory::{Memory, Range};
-use super::plan::{Planned, Planner, bytes_of};
+use super::flow::Bodies;
+use super::memory::Memory;
 use super::run::{Batch, Stamps};
+use super::values::{Pool, Value};
 use crate::driver::{Event, Stream};
 use kiln_backend::{BackendError, Context, Counters, Shapes, StepTime};
 use kiln_ir::{Tensor, ValueId};
@@ -11,33 +12,37 @@ use std::sync::Arc;
 
 /// Runs a program on a stream of its own.
 pub struct CudaContext {
-    loaded: Arc<Loaded>,
-    memory: Memory,
+    pub(super) loaded: Arc<Loaded>,
+    pub(super) memory: Memory,
     /// Runs whose launches are known, the latest last.
-    prepared: Vec<Prepared>,
+    pub(super) prepared: Vec<Prepared>,
     /// What a run with host stops has launched, kept until it is over.
-    parts: Vec<Batch>,
+    pub(super) parts: Vec<Batch>,
     outputs: Option<Pending>,
     shapes: Option<Arc<Shapes>>,
-    stamps: Option<Stamps>,
+    pub(super) stamps: Option<Stamps>,
     poison: bool,
     done: Event,
-    counters: Counters,
-    stream: Arc<Stream>,
+    pub(super) counters: Counters,
+    /// For each step that the host walks, contexts of its bodies.
+    pub(super) bodies: Vec<Option<Bodies>>,
+    /// Values that lie in the memory of inputs, of contexts of bodies: the value's number, and the address.
+    given: Vec<Option<(u64, u64)>>,
+    pub(super) stream: Arc<Stream>,
 }
 
 /// The launches of a run that needs no host in between.
-struct Prepared {
-    key: Vec<Key>,
-    batch: Batch,
+pub(super) struct Prepared {
+    pub(super) key: Vec<Key>,
+    pub(super) batch: Batch,
 }
 
 /// How many prepared runs are kept.
-const KEPT: usize = 8;
+pub(super) const KEPT: usize = 8;
 
 /// What the launches of a run depend on: each input's shape, and the contents of shape inputs.
 #[derive(PartialEq)]
-struct Key(Vec<usize>, Option<Tensor>);
+pub(super) struct Key(Vec<usize>, Option<Tensor>);
 
 enum Pending {
     Copied(Vec<(ValueId, usize)>),
@@ -53,7 +58,10 @@ impl CudaContext {
     /// A context on a given stream.
     pub fn on(loaded: Arc<Loaded>, stream: Arc<Stream>) -> Result<CudaContext, BackendError> {
         let memory = Memory::new(&stream, &loaded.program)?;
+        let bodies = loaded.bodies.iter().map(|b| b.as_ref().map(|b| Bodies::new(b, &stream)).transpose());
         Ok(CudaContext {
+            bodies: bodies.collect::<Result<_, _>>()?,
+            given: vec![None; loaded.program.graph.inputs.len()],
             done: Event::new(&loaded.gpu, false)?,
             poison: std::env::var_os("KILN_POISON").is_some_and(|v| v == "1"),
             memory,
@@ -110,149 +118,60 @@ impl CudaContext {
         inputs.iter().enumerate().map(|(i, t)| Key(t.shape().to_vec(), content(i, t))).collect()
     }
 
-    /// Plans and launches all steps, stopping where the host has to know something from the device.
-    fn run_steps(&mut self, shapes: &mut Shapes, key: Vec<Key>) -> Result<(), BackendError> {
+    /// Runs with inputs that lie on the device, in the order of the stream. `contents` are the elements of shape inputs;
+    /// the outputs are tensors of the pool, or inputs that pass through.
+    pub fn run_here(
+        &mut self,
+        inputs: &[Value],
+        contents: Vec<Option<Tensor>>,
+        shapes: &Arc<Shapes>,
+        pool: &Arc<Pool>,
+    ) -> Result<Vec<Value>, BackendError> {
         let loaded = self.loaded.clone();
-        let program = &loaded.program;
+        let graph = &loaded.program.graph;
+        self.parts.clear();
+        self.memory.settle();
         let allocations = self.memory.allocations;
-        let mut waiting = Vec::new();
-        let mut stopped = false;
-        for (i, step) in program.steps.iter().enumerate() {
-            shapes.update(program, step)?;
-            let unknown = shapes.unknown_host_ports(program, step);
-            if !unknown.is_empty() {
-                self.flush(&mut waiting)?;
-                self.fetch_contents(shapes, &unknown)?;
-                shapes.update(program, step)?;
-                stopped = true;
+        for (i, v) in inputs.iter().enumerate() {
+            let to = self.memory.input(i, v.at.size)?;
+            let here = Some((v.id, to.address));
+            if let Some(last) = self.given.get_mut(i).filter(|last| **last != here) {
+                self.stream.copy(to.address, v.at.address, v.at.size as usize)?;
+                *last = here;
             }
-            if loaded.steps[i].data_dependent || loaded.steps[i].assertion.is_some() {
-                waiting.extend(self.plan(shapes, i, true)?);
-                self.flush(&mut waiting)?;
-                self.fetch_sizes(shapes, i)?;
-                stopped = true;
-            }
-            stopped |= loaded.steps[i].random;
-            waiting.extend(self.plan(shapes, i, false)?);
         }
-        if stopped {
-            return self.flush(&mut waiting);
-        }
-        // Launches that were planned before a buffer grew name the old one: plan once more.
         if self.memory.allocations != allocations {
-            waiting.clear();
-            for i in 0..program.steps.len() {
-                waiting.extend(self.plan(shapes, i, false)?);
-            }
             self.prepared.clear();
         }
-        let mut batch = Batch::new(&self.stream, waiting)?;
-        batch.run(&self.stream, self.stamps.as_mut())?;
-        if self.prepared.len() == KEPT {
-            self.prepared.remove(0);
+        if self.poison {
+            self.memory.poison()?;
         }
-        self.prepared.push(Prepared { key, batch });
-        Ok(())
-    }
-
-    fn plan(&mut self, shapes: &Shapes, step: usize, counts: bool) -> Result<Vec<Planned>, BackendError> {
-        Planner { loaded: &self.loaded, memory: &mut self.memory, shapes }.step(step, counts)
-    }
-
-    fn place(&mut self, shapes: &Shapes, v: ValueId) -> Result<(Range, usize), BackendError> {
-        let bytes = bytes_of(&self.loaded, shapes, v)? as usize;
-        let r = Planner { loaded: &self.loaded, memory: &mut self.memory, shapes }.place(v)?;
-        Ok((r, bytes))
-    }
-
-    fn flush(&mut self, waiting: &mut Vec<Planned>) -> Result<(), BackendError> {
-        let mut batch = Batch::new(&self.stream, std::mem::take(waiting))?;
-        batch.run(&self.stream, self.stamps.as_mut())?;
-        self.parts.push(batch);
-        Ok(())
-    }
-
-    /// Copies ranges to the host now.
-    fn read(&mut self, from: &[(Range, usize)]) -> Result<Vec<Vec<u8>>, BackendError> {
-        self.start_reading(from)?;
-        self.stream.synchronize()?;
-        self.collect(&from.iter().map(|(_, n)| *n).collect::<Vec<_>>())
-    }
-
-    fn start_reading(&mut self, from: &[(Range, usize)]) -> Result<(), BackendError> {
-        let total = from.iter().map(|(_, n)| n.next_multiple_of(64)).sum();
-        let to = self.memory.readback(total)?;
-        let mut at = 0;
-        for (r, n) in from {
-            to.fetch(at, r.address, *n)?;
-            at += n.next_multiple_of(64);
-        }
-        Ok(())
-    }
-
-    /// What lies in the read-back memory, after the device has written it.
-    fn collect(&mut self, lengths: &[usize]) -> Result<Vec<Vec<u8>>, BackendError> {
-        let total = lengths.iter().map(|n| n.next_multiple_of(64)).sum();
-        let from = self.memory.readback(total)?;
-        let mut at = 0;
-        let mut out = Vec::new();
-        for &n in lengths {
-            out.push(from.bytes(at, n).to_vec());
-            at += n.next_multiple_of(64);
-        }
-        Ok(out)
-    }
-
-    fn fetch(&mut self, shapes: &Shapes, v: ValueId) -> Result<Tensor, BackendError> {
-        let from = self.place(shapes, v)?;
-        let bytes = self.read(&[from])?.pop().unwrap_or_default();
-        tensor(&shapes.fact(v).ty, bytes)
-    }
-
-    fn fetch_contents(&mut self, shapes: &mut Shapes, values: &[ValueId]) -> Result<(), BackendError> {
-        self.counters.host_syncs += 1;
-        for &v in values {
-            let t = self.fetch(shapes, v)?;
-            shapes.set_content(v, t);
-        }
-        Ok(())
-    }
-
-    /// Reads the sizes that a data-dependent step counted: of its unknown dimensions, output by output.
-    fn fetch_sizes(&mut self, shapes: &mut Shapes, step: usize) -> Result<(), BackendError> {
-        self.counters.host_syncs += 1;
-        let loaded = self.loaded.clone();
-        let from = self.memory.sizes()?;
-        let bytes = self.read(&[(from, 64)])?.pop().unwrap_or_default();
-        let mut sizes = bytes.as_chunks::<4>().0.iter().map(|c| u32::from_le_bytes(*c) as usize);
-        if let Some(message) = &loaded.steps[step].assertion {
-            return match sizes.next() {
-                Some(0) => Ok(()),
-                _ => Err(BackendError::Execution {
-                    layer: loaded.program.steps[step].name.clone(),
-                    message: format!("assertion failed: {message}"),
-                }),
-            };
-        }
-        let mut known: Vec<(kiln_ir::Dim, usize)> = Vec::new();
-        for &v in &loaded.steps[step].results {
-            let dims = shapes.fact(v).ty.dims.clone();
-            let mut shape = Vec::new();
-            for d in dims {
-                let n = match (d.as_const(), known.iter().find(|(k, _)| *k == d)) {
-                    (Some(n), _) => n as usize,
-                    (_, Some((_, n))) => *n,
-                    _ => {
-                        let n = sizes.next().ok_or_else(|| BackendError::Internal("too few sizes".into()))?;
-                        known.push((d, n));
-                        n
-                    }
-                };
-                shape.push(n);
+        let key = inputs.iter().zip(contents).map(|(v, t)| Key(v.shape(), t)).collect();
+        let known = self.launch(key, shapes)?;
+        let mut outputs = Vec::with_capacity(graph.outputs.len());
+        for &v in &graph.outputs {
+            if let Some(input) = graph.inputs.iter().position(|&i| i == v).and_then(|i| inputs.get(i)) {
+                outputs.push(input.clone());
+                continue;
             }
-            shapes.set_shape(v, &shape);
+            let (from, n) = self.place(&known, v)?;
+            let mut out = pool.take(known.fact(v).ty.clone())?;
+            self.stream.copy(out.at.address, from.address, n)?;
+            out.host = known.fact(v).as_const().cloned();
+            outputs.push(out);
         }
-        Ok(())
+        Ok(outputs)
+    }
+
+    /// Launches all steps; gives the shapes with what became known.
+    fn launch(&mut self, key: Vec<Key>, shapes: &Arc<Shapes>) -> Result<Arc<Shapes>, BackendError> {
+        if let Some(at) = self.prepared.iter().position(|p| p.key == key) {
+            self.replay(at)?;
+            return Ok(shapes.clone());
+        }
+        let mut known = (**shapes).clone();
+        self.run_steps(&mut known, key)?;
+        Ok(Arc::new(known))
     }
 
     /// Starts copying the outputs.
@@ -284,7 +203,7 @@ impl CudaContext {
     }
 }
 
-fn tensor(ty: &kiln_ir::TensorType, bytes: Vec<u8>) -> Result<Tensor, BackendError> {
+pub(super) fn tensor(ty: &kiln_ir::TensorType, bytes: Vec<u8>) -> Result<Tensor, BackendError> {
     let shape = ty.static_dims().unwrap_or_default();
     Tensor::from_bytes(ty.dtype, &shape, bytes)
         .ok_or_else(|| BackendError::Internal(format!("too few bytes for {ty} came back")))
@@ -311,17 +230,9 @@ impl Context for CudaContext {
             s.reset();
         }
         let key = self.key(inputs);
-        if let Some(at) = self.prepared.iter().position(|p| p.key == key) {
-            self.replay(at)?;
-            self.shapes = Some(shapes.clone());
-        } else {
-            let mut known = (**shapes).clone();
-            self.run_steps(&mut known, key)?;
-            self.shapes = Some(Arc::new(known));
-        }
-        if let Some(shapes) = self.shapes.clone() {
-            self.take_outputs(&shapes)?;
-        }
+        let known = self.launch(key, shapes)?;
+        self.shapes = Some(known.clone());
+        self.take_outputs(&known)?;
         self.counters.runs += 1;
         Ok(())
     }
@@ -387,6 +298,13 @@ impl Context for CudaContext {
     }
 
     fn counters(&self) -> Counters {
-        Counters { allocations: self.memory.allocations, ..self.counters }
+        let own = Counters { allocations: self.memory.allocations, ..self.counters };
+        self.bodies.iter().flatten().map(Bodies::counters).fold(own, |a, c| Counters {
+            runs: a.runs,
+            allocations: a.allocations + c.allocations,
+            compilations: a.compilations + c.compilations,
+            pipelines: a.pipelines + c.pipelines,
+            host_syncs: a.host_syncs + c.host_syncs,
+        })
     }
 }

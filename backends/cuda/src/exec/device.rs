@@ -4,7 +4,7 @@ use super::context::CudaContext;
 use super::kernel::{Modules, StepKernel};
 use super::memory::{Weights, naming};
 use crate::driver::{Buffer, Event, Gpu, Stream};
-use kiln_backend::{BackendError, Context, Device, Executable, Program, Target, TimeRequest};
+use kiln_backend::{BackendError, Context, Device, Executable, Program, Step, Target, TimeRequest, flow};
 use std::sync::Arc;
 
 /// An open device.
@@ -28,9 +28,19 @@ impl CudaDevice {
         self.gpu.bind()?;
         let load = |s| StepKernel::load(&self.gpu, &self.modules, &self.target, &program, s);
         let steps = program.steps.iter().map(load).collect::<Result<_, _>>()?;
+        let bodies = program.steps.iter().map(|s| self.load_bodies(&program, s));
+        let bodies = bodies.collect::<Result<_, BackendError>>()?;
         let weights = Weights::upload(&self.stream, &program, self.target.memory.alignment)?;
         let shape_inputs = program.shape_inputs();
-        Ok(Loaded { gpu: self.gpu.clone(), program, steps, weights, shape_inputs })
+        Ok(Loaded { gpu: self.gpu.clone(), program, steps, bodies, weights, shape_inputs })
+    }
+
+    /// The bodies of a step that the host walks.
+    fn load_bodies(&self, program: &Program, step: &Step) -> Result<Option<Vec<Arc<Loaded>>>, BackendError> {
+        let Some(node) = flow::checked(&program.graph, step)? else { return Ok(None) };
+        step.check_bodies(node)?;
+        let load = |p: &Program| Ok(Arc::new(self.load_program(Arc::new(p.clone()))?));
+        step.bodies.iter().map(load).collect::<Result<_, _>>().map(Some)
     }
 }
 
@@ -39,6 +49,8 @@ pub struct Loaded {
     pub gpu: Arc<Gpu>,
     pub program: Arc<Program>,
     pub steps: Vec<StepKernel>,
+    /// For each step that the host walks, its bodies.
+    pub bodies: Vec<Option<Vec<Arc<Loaded>>>>,
     pub weights: Weights,
     pub shape_inputs: Vec<usize>,
 }

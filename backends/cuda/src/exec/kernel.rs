@@ -4,13 +4,23 @@ use crate::backend::find;
 use crate::blob::Head;
 use crate::dialect::CUDA;
 use crate::driver::{Gpu, Module};
-use kiln_backend::{BackendError, Program, Step, Target};
+use kiln_backend::{BackendError, Program, Step, Target, flow};
 use kiln_families::expression::{Slot, slots};
 use kiln_families::site::Site;
-use kiln_families::{Entry, Kernel};
-use kiln_ir::{DType, NodeId, ValueId};
+use kiln_families::{Body, Entry, Kernel};
+use kiln_ir::{DType, Node, NodeId, ValueId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// The kernel of control flow, which the host walks: it launches nothing.
+static WALKED: Kernel = Kernel {
+    name: flow::INTERPRETED,
+    ops: &[],
+    epilogue: false,
+    tactics: |_| Ok(Vec::new()),
+    source: |_, _| Ok(Body::default()),
+    launch: |_| Ok(Vec::new()),
+};
 
 /// Modules by the hash of their blob: steps of equal regions share one.
 #[derive(Default)]
@@ -33,7 +43,8 @@ impl Modules {
 /// A step with its module, its values named as in the program.
 pub struct StepKernel {
     pub kernel: &'static Kernel,
-    pub module: Arc<Module>,
+    /// None of steps that the host walks.
+    pub module: Option<Arc<Module>>,
     pub slots: Vec<Slot>,
     /// For each entry point, the output that it maps.
     pub maps: Vec<Option<usize>>,
@@ -63,6 +74,9 @@ impl StepKernel {
         program: &Program,
         step: &Step,
     ) -> Result<StepKernel, BackendError> {
+        if let Some(node) = flow::node(&program.graph, step) {
+            return Ok(StepKernel::walked(program, node));
+        }
         let region = program.region(step)?;
         let site = Site::of(&region.graph, target, &CUDA)?;
         let kernel = find(&step.tactic.name, &site)?;
@@ -91,7 +105,7 @@ impl StepKernel {
         let extras: Option<Vec<ValueId>> = site.extras.iter().map(outer).collect();
         Ok(StepKernel {
             kernel,
-            module,
+            module: Some(module),
             slots,
             maps: body.entries.iter().map(|e| if let Entry::Map(j) = e { Some(*j) } else { None }).collect(),
             anchor,
@@ -106,5 +120,24 @@ impl StepKernel {
                 .map(|n| n.op.attrs().str("message").unwrap_or_default().to_owned()),
             data_dependent: node.is_some_and(|n| n.op.def().traits.data_dependent),
         })
+    }
+
+    /// Of control flow: nothing to launch, but outputs to keep.
+    fn walked(program: &Program, node: &Node) -> StepKernel {
+        StepKernel {
+            kernel: &WALKED,
+            module: None,
+            slots: Vec::new(),
+            maps: Vec::new(),
+            anchor: None,
+            inputs: node.inputs.clone(),
+            results: node.outputs.clone(),
+            extras: Vec::new(),
+            stored: node.outputs.iter().map(|&v| (v, program.graph.ty(v).dtype)).collect(),
+            fused: false,
+            random: false,
+            assertion: None,
+            data_dependent: false,
+        }
     }
 }

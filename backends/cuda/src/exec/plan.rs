@@ -137,7 +137,8 @@ impl Planner<'_> {
             };
             parameter.extend(range.address.to_le_bytes());
         }
-        let function = *k.module.functions().get(launch.entry).ok_or_else(lost)?;
+        let function = k.module.as_ref().and_then(|m| m.functions().get(launch.entry).copied());
+        let function = function.ok_or_else(lost)?;
         Ok(Some(Planned { step, launch: Launch { function, blocks, shared: 0, parameter }, further }))
     }
 

@@ -119,14 +119,16 @@ impl Stamps {
         Ok(())
     }
 
-    fn before(&mut self, step: usize, stream: &Stream) -> Result<(), BackendError> {
+    /// Marks where a step begins.
+    pub fn before(&mut self, step: usize, stream: &Stream) -> Result<(), BackendError> {
         if self.used.last().map(|u| u.0) == Some(Some(step)) {
             return Ok(());
         }
         self.mark(Some(step), stream)
     }
 
-    fn close(&mut self, stream: &Stream) -> Result<(), BackendError> {
+    /// Marks where the last step ends.
+    pub fn close(&mut self, stream: &Stream) -> Result<(), BackendError> {
         self.mark(None, stream)
     }
 

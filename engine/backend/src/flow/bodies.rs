@@ -1,7 +1,7 @@
 //! Bodies as programs of a backend of their own, values on the host between them.
 
 use super::walk::{Machine, walk};
-use super::{INTERPRETED, node};
+use super::checked;
 use crate::{BackendError, Context, Counters, Executable, Program, Shapes, Step};
 use kiln_ir::{Fact, LoopOutputKind, Tensor, TensorType, element, stack};
 use std::sync::Arc;
@@ -16,15 +16,7 @@ impl LoadedBodies {
         step: &Step,
         mut load: impl FnMut(Arc<Program>) -> Result<Arc<dyn Executable>, BackendError>,
     ) -> Result<Option<LoadedBodies>, BackendError> {
-        let Some(node) = node(&program.graph, step) else {
-            return match step.tactic.name == INTERPRETED {
-                false => Ok(None),
-                true => Err(BackendError::InvalidArgument(format!(
-                    "step \"{}\" is to be {INTERPRETED}, and is no single loop or conditional",
-                    step.name
-                ))),
-            };
-        };
+        let Some(node) = checked(&program.graph, step)? else { return Ok(None) };
         step.check_bodies(node)?;
         let one = |p: &Program| {
             let p = Arc::new(p.clone());

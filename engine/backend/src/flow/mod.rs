@@ -11,7 +11,7 @@ mod walk;
 pub use bodies::{Bodies, LoadedBodies};
 pub use walk::{Machine, walk};
 
-use crate::{Region, Step, Tactic};
+use crate::{BackendError, Region, Step, Tactic};
 use kiln_ir::{Graph, Node};
 
 /// The tactic of control flow that the host walks.
@@ -30,4 +30,16 @@ pub fn node<'a>(graph: &'a Graph, step: &Step) -> Option<&'a Node> {
         [only] if step.tactic.name == INTERPRETED => graph.get(only).filter(|n| !n.regions.is_empty()),
         _ => None,
     }
+}
+
+/// The same; refuses a step that is to be walked, and has no loop or conditional.
+pub fn checked<'a>(graph: &'a Graph, step: &Step) -> Result<Option<&'a Node>, BackendError> {
+    let found = node(graph, step);
+    if found.is_none() && step.tactic.name == INTERPRETED {
+        return Err(BackendError::InvalidArgument(format!(
+            "step \"{}\" is to be {INTERPRETED}, and is no single loop or conditional",
+            step.name
+        )));
+    }
+    Ok(found)
 }

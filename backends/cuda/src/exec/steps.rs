@@ -1,0 +1,203 @@
+//! The steps of a run: planned, launched, and stopped where the host has to know something from the device.
+
+use super::context::{CudaContext, KEPT, Key, Prepared, tensor};
+use super::memory::Range;
+use super::plan::{Planned, Planner, bytes_of};
+use super::run::Batch;
+use super::values::Value;
+use kiln_backend::{BackendError, Shapes, flow};
+use kiln_ir::{Tensor, ValueId};
+
+impl CudaContext {
+    /// Plans and launches all steps, stopping where the host has to know something from the device.
+    pub(super) fn run_steps(&mut self, shapes: &mut Shapes, key: Vec<Key>) -> Result<(), BackendError> {
+        let loaded = self.loaded.clone();
+        let program = &loaded.program;
+        let allocations = self.memory.allocations;
+        let mut waiting = Vec::new();
+        let mut stopped = false;
+        for (i, step) in program.steps.iter().enumerate() {
+            shapes.update(program, step)?;
+            if loaded.bodies.get(i).is_some_and(Option::is_some) {
+                self.flush(&mut waiting)?;
+                self.walk(shapes, i)?;
+                stopped = true;
+                continue;
+            }
+            let unknown = shapes.unknown_host_ports(program, step);
+            if !unknown.is_empty() {
+                self.flush(&mut waiting)?;
+                self.fetch_contents(shapes, &unknown)?;
+                shapes.update(program, step)?;
+                stopped = true;
+            }
+            if loaded.steps[i].data_dependent || loaded.steps[i].assertion.is_some() {
+                waiting.extend(self.plan(shapes, i, true)?);
+                self.flush(&mut waiting)?;
+                self.fetch_sizes(shapes, i)?;
+                stopped = true;
+            }
+            stopped |= loaded.steps[i].random;
+            waiting.extend(self.plan(shapes, i, false)?);
+        }
+        if stopped {
+            return self.flush(&mut waiting);
+        }
+        // Launches that were planned before a buffer grew name the old one: plan once more.
+        if self.memory.allocations != allocations {
+            waiting.clear();
+            for i in 0..program.steps.len() {
+                waiting.extend(self.plan(shapes, i, false)?);
+            }
+            self.prepared.clear();
+        }
+        let mut batch = Batch::new(&self.stream, waiting)?;
+        batch.run(&self.stream, self.stamps.as_mut())?;
+        if self.prepared.len() == KEPT {
+            self.prepared.remove(0);
+        }
+        self.prepared.push(Prepared { key, batch });
+        Ok(())
+    }
+
+    /// Walks a step of control flow: its inputs are read where they lie, its outputs are copied to their places.
+    fn walk(&mut self, shapes: &mut Shapes, step: usize) -> Result<(), BackendError> {
+        let loaded = self.loaded.clone();
+        let graph = &loaded.program.graph;
+        let lost =
+            || BackendError::Internal(format!("step {step} of control flow lost its node or an input"));
+        let node = loaded.program.steps.get(step).and_then(|s| flow::node(graph, s)).ok_or_else(lost)?;
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for v in &node.inputs {
+            let v = v.ok_or_else(lost)?;
+            let at = self.place(shapes, v)?.0;
+            let host = graph.weight(v).map(|w| w.tensor.clone()).or_else(|| shapes.fact(v).as_const().cloned());
+            inputs.push(Value::lent(shapes.fact(v).ty.clone(), at, host));
+        }
+        let facts: Vec<_> = node.outputs.iter().map(|&v| shapes.fact(v).clone()).collect();
+        if let Some(s) = &mut self.stamps {
+            s.before(step, &self.stream)?;
+        }
+        let bodies = self.bodies.get_mut(step).and_then(Option::as_mut).ok_or_else(lost)?;
+        let outputs = bodies.walk(node, &inputs, &facts)?;
+        for (&v, out) in node.outputs.iter().zip(&outputs) {
+            let shape = out.shape();
+            match shapes.shape(v) {
+                None => shapes.set_shape(v, &shape),
+                Some(wanted) if wanted != shape => {
+                    let name = &graph.value(v).name;
+                    return Err(BackendError::InvalidArgument(format!(
+                        "\"{name}\" came out as {shape:?}; the shapes of the run say {wanted:?}"
+                    )));
+                }
+                Some(_) => (),
+            }
+            let (to, n) = self.place(shapes, v)?;
+            self.stream.copy(to.address, out.at.address, n)?;
+        }
+        match &mut self.stamps {
+            Some(s) => s.close(&self.stream),
+            None => Ok(()),
+        }
+    }
+
+    fn plan(&mut self, shapes: &Shapes, step: usize, counts: bool) -> Result<Vec<Planned>, BackendError> {
+        Planner { loaded: &self.loaded, memory: &mut self.memory, shapes }.step(step, counts)
+    }
+
+    pub(super) fn place(&mut self, shapes: &Shapes, v: ValueId) -> Result<(Range, usize), BackendError> {
+        let bytes = bytes_of(&self.loaded, shapes, v)? as usize;
+        let r = Planner { loaded: &self.loaded, memory: &mut self.memory, shapes }.place(v)?;
+        Ok((r, bytes))
+    }
+
+    fn flush(&mut self, waiting: &mut Vec<Planned>) -> Result<(), BackendError> {
+        let mut batch = Batch::new(&self.stream, std::mem::take(waiting))?;
+        batch.run(&self.stream, self.stamps.as_mut())?;
+        self.parts.push(batch);
+        Ok(())
+    }
+
+    /// Copies ranges to the host now.
+    fn read(&mut self, from: &[(Range, usize)]) -> Result<Vec<Vec<u8>>, BackendError> {
+        self.start_reading(from)?;
+        self.stream.synchronize()?;
+        self.collect(&from.iter().map(|(_, n)| *n).collect::<Vec<_>>())
+    }
+
+    pub(super) fn start_reading(&mut self, from: &[(Range, usize)]) -> Result<(), BackendError> {
+        let total = from.iter().map(|(_, n)| n.next_multiple_of(64)).sum();
+        let to = self.memory.readback(total)?;
+        let mut at = 0;
+        for (r, n) in from {
+            to.fetch(at, r.address, *n)?;
+            at += n.next_multiple_of(64);
+        }
+        Ok(())
+    }
+
+    /// What lies in the read-back memory, after the device has written it.
+    pub(super) fn collect(&mut self, lengths: &[usize]) -> Result<Vec<Vec<u8>>, BackendError> {
+        let total = lengths.iter().map(|n| n.next_multiple_of(64)).sum();
+        let from = self.memory.readback(total)?;
+        let mut at = 0;
+        let mut out = Vec::new();
+        for &n in lengths {
+            out.push(from.bytes(at, n).to_vec());
+            at += n.next_multiple_of(64);
+        }
+        Ok(out)
+    }
+
+    pub(super) fn fetch(&mut self, shapes: &Shapes, v: ValueId) -> Result<Tensor, BackendError> {
+        let from = self.place(shapes, v)?;
+        let bytes = self.read(&[from])?.pop().unwrap_or_default();
+        tensor(&shapes.fact(v).ty, bytes)
+    }
+
+    fn fetch_contents(&mut self, shapes: &mut Shapes, values: &[ValueId]) -> Result<(), BackendError> {
+        self.counters.host_syncs += 1;
+        for &v in values {
+            let t = self.fetch(shapes, v)?;
+            shapes.set_content(v, t);
+        }
+        Ok(())
+    }
+
+    /// Reads the sizes that a data-dependent step counted: of its unknown dimensions, output by output.
+    fn fetch_sizes(&mut self, shapes: &mut Shapes, step: usize) -> Result<(), BackendError> {
+        self.counters.host_syncs += 1;
+        let loaded = self.loaded.clone();
+        let from = self.memory.sizes()?;
+        let bytes = self.read(&[(from, 64)])?.pop().unwrap_or_default();
+        let mut sizes = bytes.as_chunks::<4>().0.iter().map(|c| u32::from_le_bytes(*c) as usize);
+        if let Some(message) = &loaded.steps[step].assertion {
+            return match sizes.next() {
+                Some(0) => Ok(()),
+                _ => Err(BackendError::Execution {
+                    layer: loaded.program.steps[step].name.clone(),
+                    message: format!("assertion failed: {message}"),
+                }),
+            };
+        }
+        let mut known: Vec<(kiln_ir::Dim, usize)> = Vec::new();
+        for &v in &loaded.steps[step].results {
+            let dims = shapes.fact(v).ty.dims.clone();
+            let mut shape = Vec::new();
+            for d in dims {
+                let n = match (d.as_const(), known.iter().find(|(k, _)| *k == d)) {
+                    (Some(n), _) => n as usize,
+                    (_, Some((_, n))) => *n,
+                    _ => {
+                        let n = sizes.next().ok_or_else(|| BackendError::Internal("too few sizes".into()))?;
+                        known.push((d, n));
+                        n
+                    }
+                };
+                shape.push(n);
+            }
+            shapes.set_shape(v, &shape);
+        }
+        Ok(())
+    }
+}
