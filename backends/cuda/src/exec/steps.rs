@@ -71,7 +71,8 @@ impl CudaContext {
         for v in &node.inputs {
             let v = v.ok_or_else(lost)?;
             let at = self.place(shapes, v)?.0;
-            let host = graph.weight(v).map(|w| w.tensor.clone()).or_else(|| shapes.fact(v).as_const().cloned());
+            let host =
+                graph.weight(v).map(|w| w.tensor.clone()).or_else(|| shapes.fact(v).as_const().cloned());
             inputs.push(Value::lent(shapes.fact(v).ty.clone(), at, host));
         }
         let facts: Vec<_> = node.outputs.iter().map(|&v| shapes.fact(v).clone()).collect();

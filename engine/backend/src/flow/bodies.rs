@@ -1,7 +1,7 @@
 //! Bodies as programs of a backend of their own, values on the host between them.
 
-use super::walk::{Machine, walk};
 use super::checked;
+use super::walk::{Machine, walk};
 use crate::{BackendError, Context, Counters, Executable, Program, Shapes, Step};
 use kiln_ir::{Fact, LoopOutputKind, Tensor, TensorType, element, stack};
 use std::sync::Arc;
