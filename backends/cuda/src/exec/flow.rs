@@ -71,9 +71,9 @@ impl Bodies {
         values: &[&Value],
         f: impl FnOnce(&[Tensor]) -> Result<Tensor, kiln_ir::OpError>,
     ) -> Result<Value, BackendError> {
-        let all = values.iter().map(|v| self.ferry.to_host(v)).collect::<Result<Vec<_>, _>>()?;
+        let all = values.iter().map(|v| self.ferry.fetch(v)).collect::<Result<Vec<_>, _>>()?;
         let made = f(&all).map_err(|e| BackendError::InvalidArgument(e.to_string()))?;
-        self.ferry.to_device(&self.pool, made)
+        self.ferry.send(&self.pool, made)
     }
 }
 
@@ -81,7 +81,7 @@ impl Body {
     fn shapes(&mut self, inputs: &[Value], ferry: &mut Ferry) -> Result<Arc<Shapes>, BackendError> {
         let mut key = Vec::with_capacity(inputs.len());
         for (i, v) in inputs.iter().enumerate() {
-            let content = self.loaded.shape_inputs.contains(&i).then(|| ferry.to_host(v)).transpose()?;
+            let content = self.loaded.shape_inputs.contains(&i).then(|| ferry.fetch(v)).transpose()?;
             key.push((v.ty.clone(), content));
         }
         if let Some((made_for, shapes)) = &self.last
@@ -138,7 +138,7 @@ impl Machine for Bodies {
 
     fn number(&mut self, v: &Value) -> Result<i64, BackendError> {
         let one = v.ty.static_volume() == Some(1);
-        let t = one.then(|| self.ferry.to_host(v)).transpose()?;
+        let t = one.then(|| self.ferry.fetch(v)).transpose()?;
         t.and_then(|t| t.scalar_i64()).ok_or_else(|| {
             BackendError::InvalidArgument(format!("{} decides on control flow, wants one element", v.ty))
         })

@@ -139,7 +139,7 @@ impl Ferry {
     }
 
     /// A value's elements.
-    pub fn to_host(&mut self, v: &Value) -> Result<Tensor, BackendError> {
+    pub fn fetch(&mut self, v: &Value) -> Result<Tensor, BackendError> {
         if let Some(t) = &v.host {
             return Ok(t.clone());
         }
@@ -153,7 +153,7 @@ impl Ferry {
     }
 
     /// A tensor of the host on the device.
-    pub fn to_device(&mut self, pool: &Arc<Pool>, t: Tensor) -> Result<Value, BackendError> {
+    pub fn send(&mut self, pool: &Arc<Pool>, t: Tensor) -> Result<Value, BackendError> {
         let mut v = pool.take(t.ty())?;
         self.pinned(t.bytes().len())?.send(0, t.bytes(), v.at.address)?;
         self.waits += 1;
