@@ -42,7 +42,7 @@ fn execute(p: &Program, inputs: &[Tensor]) -> Vec<Tensor> {
     let mut arena = Arena::new(p.memory.arena);
     let ty: HashMap<ValueId, _> = p.graph.value_ids().map(|v| (v, p.graph.ty(v).clone())).collect();
     let outside = |arena: &mut Arena, v: ValueId| match p.memory.places[v.0 as usize] {
-        Place::Input(i) => inputs[i as usize].clone(),
+        Place::Input(i) => inputs[i as usize].clone().reshaped(&ty[&v].static_dims().unwrap()).unwrap(),
         Place::Weight => p.graph.weight(v).unwrap().tensor.clone(),
         Place::Arena { offset, size } => {
             let shape = ty[&v].static_dims().unwrap();

@@ -67,16 +67,25 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     out.value(&value);
     let name = &plan.header.name;
     out.line(format!(
-        "built \"{name}\" for {} ({}): {} layers, {} tactics timed, {} of activations",
+        "built \"{name}\" for {} ({}): {} kernels, {} tactics timed, {} of activations",
         report.backend,
         report.target.device,
-        report.steps.len(),
+        kernels(&report),
         report.timed,
         bytes(plan.header.context_memory),
     ));
     out.line(format!("wrote {} ({})", args.output.display(), bytes(size)));
     print_kernels(&report, args.layers, out);
     Ok(())
+}
+
+/// How many kernels a run launches: views only give memory another name.
+fn kernels(report: &BuildReport) -> usize {
+    report.steps.iter().filter(|s| !s.view).count()
+}
+
+fn tactic(s: &kiln::builder::StepReport) -> &str {
+    if s.view { "view" } else { &s.tactic }
 }
 
 /// Which kernels run: a line for each tactic, or for each layer.
@@ -89,7 +98,7 @@ pub fn print_kernels(report: &BuildReport, layers: bool, out: &Printer) {
                 s.name.clone(),
                 s.ops.clone(),
                 report.backend.clone(),
-                s.tactic.clone(),
+                tactic(s).to_owned(),
                 s.ns.map_or_else(String::new, time),
                 s.candidates.to_string(),
             ]
@@ -97,7 +106,7 @@ pub fn print_kernels(report: &BuildReport, layers: bool, out: &Printer) {
         return out.table(&head, report.steps.iter().enumerate().map(row).collect());
     }
     let mut count: BTreeMap<&str, usize> = BTreeMap::new();
-    report.steps.iter().for_each(|s| *count.entry(&s.tactic).or_default() += 1);
+    report.steps.iter().for_each(|s| *count.entry(tactic(s)).or_default() += 1);
     let row = |(tactic, n): (&str, usize)| vec![report.backend.clone(), tactic.to_owned(), n.to_string()];
     out.table(&["runs on", "tactic", "layers"], count.into_iter().map(row).collect());
 }
@@ -106,7 +115,7 @@ pub fn print_kernels(report: &BuildReport, layers: bool, out: &Printer) {
 pub fn report_json(r: &BuildReport) -> Value {
     let step = |s: &kiln::builder::StepReport| {
         json!({
-            "name": s.name, "operators": s.ops, "backend": r.backend, "tactic": s.tactic,
+            "name": s.name, "operators": s.ops, "backend": r.backend, "tactic": tactic(s), "view": s.view,
             "ns": s.ns, "candidates": s.candidates, "cache_key": s.key,
         })
     };
@@ -121,6 +130,7 @@ pub fn report_json(r: &BuildReport) -> Value {
         "device": r.target.device,
         "arch": r.target.arch,
         "fell_back": r.fell_back.as_ref().map(|(b, why)| json!({"from": b, "reason": why})),
+        "kernels": kernels(r),
         "layers": r.steps.iter().map(step).collect::<Vec<_>>(),
         "passes": r.passes.iter().map(|p| json!({"pass": p.pass, "changes": p.changes})).collect::<Vec<_>>(),
         "considered": r.considered.iter().map(considered).collect::<Vec<_>>(),

@@ -4,7 +4,7 @@ use crate::BackendError;
 use crate::region::Region;
 use crate::resolve::Shapes;
 use crate::tactic::Tactic;
-use kiln_ir::{Bytes, DType, Fact, Graph, Node, NodeId, Source, Tensor, ValueId};
+use kiln_ir::{Bytes, DType, Fact, Graph, Node, NodeId, Op, Source, Tensor, ValueId};
 use std::collections::HashSet;
 
 /// The executable form of a network: its graph, cut into steps of one kernel each, and where its values lie.
@@ -78,7 +78,7 @@ pub struct MemoryPlan {
 pub enum Place {
     /// Nowhere: nobody reads it, or it lives inside a kernel.
     None,
-    /// Input of the network, by position.
+    /// Input of the network, by position; or a view of it ([`Program::is_view`]).
     Input(u32),
     /// A weight; see [`Program::graph`].
     Weight,
@@ -102,6 +102,20 @@ impl Program {
             .map(|(id, n)| Step::new(&n.name, vec![id], tactic.clone(), Bytes::from(Vec::new())))
             .collect();
         Program { graph, steps, memory: MemoryPlan::default() }
+    }
+
+    /// Does a step only give memory another name: the result of a reshape that lies where its input lies? It launches
+    /// nothing.
+    pub fn is_view(&self, step: &Step) -> bool {
+        let [node] = step.nodes[..] else { return false };
+        let Some(node) = self.graph.get(node).filter(|n| is_view_op(&n.op)) else { return false };
+        let place = |v: Option<ValueId>| v.and_then(|v| self.memory.places.get(v.0 as usize));
+        let (from, to) = (node.inputs.first().copied().flatten(), node.outputs.first().copied());
+        match (place(from), place(to)) {
+            (Some(Place::Arena { offset: a, .. }), Some(Place::Arena { offset: b, .. })) => a == b,
+            (Some(Place::Input(a)), Some(Place::Input(b))) => a == b,
+            _ => false,
+        }
     }
 
     /// The region of a step.
@@ -136,6 +150,11 @@ impl Program {
             _ => None,
         })
     }
+}
+
+/// Operators that give the elements of their first input as they lie.
+pub fn is_view_op(op: &Op) -> bool {
+    matches!(op.name(), "reshape" | "squeeze" | "unsqueeze" | "identity")
 }
 
 /// Positions of the inputs of a graph whose contents the host needs before enqueue (shape inputs): those that host

@@ -56,6 +56,8 @@ pub struct StepReport {
     pub candidates: usize,
     /// Key of the choice in the timing cache.
     pub key: Option<String>,
+    /// Does it only give memory another name and launch nothing?
+    pub view: bool,
 }
 
 impl Builder {
@@ -92,12 +94,24 @@ impl Builder {
         let formed = search.run(g, progress)?;
         let considered = search.considered;
         let Formed { graph, points, regions } = formed;
-        let (steps, reports) = choose_all(&mut tuner, &graph, regions, &points, progress)?;
+        let (steps, mut reports) = choose_all(&mut tuner, &graph, regions, &points, progress)?;
         let timed = tuner.timed;
         let uses: Vec<StepUse> =
             steps.iter().map(|s| StepUse { nodes: s.nodes.clone(), workspace: s.tactic.workspace }).collect();
         let memory = memory::plan(&graph, &uses, &points.ends, &self.target.memory);
-        Ok(Built { program: Program { graph, steps, memory }, passes, considered, steps: reports, timed })
+        let program = Program { graph, steps, memory };
+        note_views(&program, &mut reports.iter_mut());
+        Ok(Built { program, passes, considered, steps: reports, timed })
+    }
+}
+
+/// Writes down which steps launch nothing; reports come in the order of the steps, those of bodies behind theirs.
+fn note_views<'a>(program: &Program, reports: &mut impl Iterator<Item = &'a mut StepReport>) {
+    for step in &program.steps {
+        if let Some(r) = reports.next() {
+            r.view = program.is_view(step);
+        }
+        step.bodies.iter().for_each(|body| note_views(body, reports));
     }
 }
 
@@ -140,6 +154,7 @@ fn choose_all(
             ns: choice.ns,
             candidates: choice.candidates,
             key: choice.key,
+            view: false,
         });
         let mut step = Step::new(name, nodes, choice.tactic, blob);
         if let Some(node) = flow::node(g, &step) {

@@ -1,6 +1,6 @@
 //! The memory plan: offsets of values in the arena, by lifetimes, for the largest shapes of all profiles.
 
-use kiln_backend::{MemoryPlan, MemoryRules, Place};
+use kiln_backend::{MemoryPlan, MemoryRules, Place, is_view_op};
 use kiln_ir::{Dim, Fact, Graph, NodeId, Source, ValueId};
 use std::collections::HashMap;
 
@@ -52,6 +52,10 @@ fn lifetimes(
     let mut group: HashMap<ValueId, usize> = HashMap::new();
     for (s, step) in steps.iter().enumerate() {
         for v in borders.defined(g, step, s) {
+            if let Some(input) = input_viewed(g, step, v, places) {
+                places[v.0 as usize] = input;
+                continue;
+            }
             let Some(size) = size_of(v, points) else {
                 places[v.0 as usize] = Place::Dynamic;
                 continue;
@@ -134,7 +138,7 @@ fn shareable(
     let nodes: Vec<_> = step.nodes.iter().filter_map(|&n| g.get(n)).collect();
     let dies = |x: &ValueId| b.last.get(x) == Some(&s) && g.producer(*x).is_some();
     if let [only] = nodes[..]
-        && matches!(only.op.name(), "reshape" | "squeeze" | "unsqueeze" | "identity")
+        && is_view_op(&only.op)
     {
         return only.inputs[0].filter(dies);
     }
@@ -144,6 +148,14 @@ fn shareable(
     let ty = g.ty(v);
     let fits = |x: &ValueId| g.ty(*x).dims == ty.dims && g.ty(*x).dtype.bits() == ty.dtype.bits();
     nodes.iter().flat_map(|n| n.inputs.iter().flatten().copied()).find(|x| dies(x) && fits(x))
+}
+
+/// Where the input of the network lies that `v` is a view of. Outputs of the network have memory of their own.
+fn input_viewed(g: &Graph, step: &StepUse, v: ValueId, places: &[Place]) -> Option<Place> {
+    let [only] = step.nodes[..] else { return None };
+    let node = g.get(only).filter(|n| is_view_op(&n.op) && !g.outputs.contains(&v))?;
+    let from = node.inputs.first().copied().flatten()?;
+    Some(places[from.0 as usize]).filter(|p| matches!(p, Place::Input(_)))
 }
 
 /// Bytes of a value at its largest; `None` if no bound is known.

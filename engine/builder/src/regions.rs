@@ -1,5 +1,5 @@
 //! Cuts a graph into regions: one anchor with the pointwise layers behind it, or pointwise layers alone, and layers that
-//! only say how something else that these read lies in memory.
+//! only say how something else that these read lies in memory; or a layer that reads slices in place, with these.
 //!
 //! Every region has one value that is read outside, which all its layers work for; so no two regions wait for each
 //! other. The backend is asked whether it runs a grown region as one kernel; what it refuses is cut smaller. Nothing
@@ -30,6 +30,9 @@ const ANCHORS: &[&str] = &[
     "resize",
 ];
 
+/// Operators that may read slices where they lie, if the backend agrees.
+const SLICE_READERS: &[&str] = &["attention"];
+
 /// Operators that give elements of their input as they lie, so that a pointwise layer may read the input instead.
 const VIEWS: &[&str] = &["reshape", "squeeze", "unsqueeze", "slice"];
 
@@ -49,6 +52,10 @@ pub fn form(g: &Graph, backend: &dyn Backend, target: &Target, fuse: bool) -> Ve
         }
         for &a in &anchors {
             former.take_in(a);
+        }
+        for id in g.nodes().filter(|(_, n)| SLICE_READERS.contains(&n.op.name())).map(|(id, _)| id) {
+            let members = former.with_slices(id);
+            former.settle(members);
         }
         let pointwise: Vec<NodeId> =
             g.nodes().rev().filter(|(_, n)| n.op.is_pointwise()).map(|(id, _)| id).collect();
@@ -173,6 +180,22 @@ impl<'a> Former<'a> {
             }
         }
         self.regions[r] = members;
+    }
+
+    /// A layer, behind the slices that it alone reads, if the backend runs them as one.
+    fn with_slices(&self, id: NodeId) -> Vec<NodeId> {
+        let read = self.g.get(id).into_iter().flat_map(|n| n.inputs.iter().flatten());
+        let slice = |v: &ValueId| {
+            let (p, n) = self.g.producer(*v).filter(|(p, n)| n.op.is("slice") && !self.of.contains_key(p))?;
+            let known =
+                n.outputs.iter().all(|&v| self.g.ty(v).dims.iter().all(|d| d.kind() <= DimKind::Host));
+            (known && !self.g.outputs.contains(v) && self.readers(*v).all(|r| r == id)).then_some(p)
+        };
+        let mut members: Vec<NodeId> = read.filter_map(slice).collect();
+        members.sort_by_key(|n| self.rank.get(n).copied());
+        members.dedup();
+        members.push(id);
+        if members.len() > 1 && self.accepted(&members) { members } else { vec![id] }
     }
 
     /// When a layer of a region comes: numbers for the host first, then the anchor, if `head` is one, then the others.

@@ -50,7 +50,7 @@ pub struct LayerInfo {
     /// Attributes by operator, as text.
     #[serde(rename = "Parameters")]
     pub parameters: Vec<BTreeMap<String, String>>,
-    /// The tactic.
+    /// The tactic; "view" of a layer that only gives memory another name.
     #[serde(rename = "TacticName")]
     pub tactic: String,
     /// Its parameters.
@@ -244,7 +244,7 @@ impl Describe<'_> {
             outputs: outputs.map(|v| self.tensor(v)).collect(),
             weights: weights.into_iter().filter_map(|v| self.weight(v)).collect(),
             parameters: nodes.iter().map(|n| parameters(n)).collect(),
-            tactic: step.tactic.name.clone(),
+            tactic: if self.program.is_view(step) { "view".into() } else { step.tactic.name.clone() },
             tactic_params: step.tactic.params.clone(),
             workspace: step.tactic.workspace,
             metadata: notes.join("; "),

@@ -222,6 +222,9 @@ impl Memory {
             return self.input(gpu, i, bytes);
         }
         let planned = program.memory.places.get(v.0 as usize);
+        if let (Some(&Place::Input(i)), false) = (planned, self.separate) {
+            return self.input(gpu, i as usize, bytes);
+        }
         if let (Some(&Place::Arena { offset, size }), Some(arena), false) =
             (planned, &self.arena, self.separate)
         {

@@ -1,8 +1,8 @@
 //! The verifier of programs: what must hold before one is loaded.
 
 use super::PlanError;
-use kiln_backend::{MemoryRules, Place, Program, Step, flow};
-use kiln_ir::{NodeId, Source, ValueId};
+use kiln_backend::{MemoryRules, Place, Program, Step, flow, is_view_op};
+use kiln_ir::{Node, NodeId, Source, ValueId};
 use std::collections::{BTreeMap, HashMap};
 
 fn bad(message: String) -> PlanError {
@@ -81,6 +81,7 @@ fn places_fit(p: &Program, rules: &MemoryRules) -> Result<(), PlanError> {
             (Place::Input(i), Source::Input) => p.graph.inputs.get(i as usize) == Some(&v),
             (Place::Weight, Source::Weight(_)) | (Place::None, _) => true,
             (Place::Arena { .. } | Place::Dynamic, Source::Node(..)) => true,
+            (Place::Input(_), Source::Node(..)) => views_input(p, v),
             _ => false,
         };
         if !right {
@@ -102,6 +103,14 @@ fn places_fit(p: &Program, rules: &MemoryRules) -> Result<(), PlanError> {
         }
     }
     Ok(())
+}
+
+/// Is a value a view of one that lies in the same input, and no output of the network?
+fn views_input(p: &Program, v: ValueId) -> bool {
+    let from = |(_, n): (NodeId, &Node)| n.inputs.first().copied().flatten().filter(|_| is_view_op(&n.op));
+    let place = |v: ValueId| p.memory.places.get(v.0 as usize);
+    let from = p.graph.producer(v).and_then(from);
+    !p.graph.outputs.contains(&v) && from.is_some_and(|x| place(x) == place(v))
 }
 
 /// The range of a value in the arena; none for empty ones.

@@ -1,5 +1,5 @@
 //! Products of one input with several constant matrices (queries, keys and values): one product with all of them, and
-//! a slice for each.
+//! a slice for each. Where a constant vector is added to each product, the vectors become one, too.
 
 use super::view::{View, input};
 use super::{Rule, Writer};
@@ -18,6 +18,15 @@ struct Part {
     y: ValueId,
     weights: ValueId,
     width: i64,
+    bias: Option<Bias>,
+}
+
+/// A constant vector that is added to a product; nobody else reads the product.
+#[derive(Clone, Copy)]
+struct Bias {
+    id: NodeId,
+    y: ValueId,
+    vector: ValueId,
 }
 
 impl Rule for ParallelMatmul {
@@ -35,13 +44,19 @@ impl Rule for ParallelMatmul {
         ids.sort_by_key(|id| view.g.order().iter().position(|n| n == id));
         let own = part(view.g, root, first)?;
         let precision = first.meta.precision;
-        let parts: Vec<Part> = ids
+        let mut parts: Vec<Part> = ids
             .iter()
             .filter_map(|&id| Some((id, view.g.get(id)?)))
             .filter(|(_, n)| n.op == first.op && n.meta.precision == precision)
             .filter_map(|(id, n)| part(view.g, id, n))
             .filter(|p| same_type(view.g, p.weights, own.weights))
             .collect();
+        for p in &mut parts {
+            p.bias = bias(view, p);
+        }
+        if parts.iter().any(|p| p.bias.is_none()) {
+            parts.iter_mut().for_each(|p| p.bias = None);
+        }
         let fits = parts.len() > 1 && parts.first().is_some_and(|p| p.id == root) && view.g.ty(x).rank() >= 2;
         fits.then_some(ParallelMatmul { x, trans, parts })
     }
@@ -51,19 +66,31 @@ impl Rule for ParallelMatmul {
         let weights: Vec<ValueId> = self.parts.iter().map(|p| p.weights).collect();
         let all = w.op("concat", Attrs::new().with("axis", axis), &weights)?;
         let product = w.op("matmul", Attrs::new().with("trans_b", Attr::Bool(self.trans)), &[self.x, all])?;
-        let last = w.g.ty(product).rank() as i64 - 1;
+        let biases: Vec<ValueId> = self.parts.iter().filter_map(|p| Some(p.bias?.vector)).collect();
+        let sum = match &biases[..] {
+            [] => product,
+            all => {
+                let bias = w.op("concat", Attrs::new().with("axis", 0i64), all)?;
+                w.op("add", Attrs::new(), &[product, bias])?
+            }
+        };
+        let last = w.g.ty(sum).rank() as i64 - 1;
         let mut at = 0;
         let mut slices = Vec::new();
         for p in &self.parts {
             let bounds = [w.ints(&[at])?, w.ints(&[at + p.width])?, w.ints(&[last])?];
-            slices.push(w.op("slice", Attrs::new(), &[product, bounds[0], bounds[1], bounds[2]])?);
+            slices.push(w.op("slice", Attrs::new(), &[sum, bounds[0], bounds[1], bounds[2]])?);
             at += p.width;
         }
         let rest: Vec<(Part, ValueId)> = self.parts.iter().copied().zip(slices).collect();
         for (p, slice) in rest.iter().filter(|(p, _)| p.id != root) {
-            w.stand_in(p.id, p.y, *slice);
+            w.put(p, *slice);
         }
         match rest.first() {
+            Some((p, slice)) if p.bias.is_some() => {
+                w.put(p, *slice);
+                Ok(true)
+            }
             Some((_, slice)) => Ok(w.replace(root, *slice)),
             None => Ok(false),
         }
@@ -71,6 +98,17 @@ impl Rule for ParallelMatmul {
 }
 
 impl Writer<'_> {
+    /// Puts a slice in the place of a product, or of the sum that it is read by.
+    fn put(&mut self, p: &Part, slice: ValueId) {
+        match p.bias {
+            Some(b) => {
+                self.stand_in(b.id, b.y, slice);
+                self.g.remove_node(p.id);
+            }
+            None => self.stand_in(p.id, p.y, slice),
+        }
+    }
+
     /// Puts a new value in the place of a node's only output.
     fn stand_in(&mut self, node: NodeId, y: ValueId, new: ValueId) {
         self.g.replace_uses(y, new);
@@ -88,7 +126,18 @@ fn part(g: &Graph, id: NodeId, n: &Node) -> Option<Part> {
     let width = if attrs.bool("trans_b").ok()? { dims[0] } else { dims[1] };
     let plain = n.op.is("matmul") && !attrs.bool("trans_a").ok()? && g.ty(weights).dtype.is_float();
     let (y, width) = (*n.outputs.first()?, i64::try_from(width).ok()?);
-    (plain && width > 0).then_some(Part { id, y, weights, width })
+    (plain && width > 0).then_some(Part { id, y, weights, width, bias: None })
+}
+
+/// The constant vector, as long as the product is wide, that is added to it and to nothing else.
+fn bias(view: &View<'_>, p: &Part) -> Option<Bias> {
+    let &[(id, i)] = view.readers(p.y) else { return None };
+    let n = view.g.get(id).filter(|n| n.op.is("add") && view.read_once(p.y))?;
+    let vector =
+        input(n, 1 - i.min(1)).filter(|&v| view.g.weight(v).is_some() && same_type(view.g, v, p.y))?;
+    let fits = view.g.ty(vector).static_dims()?[..] == [usize::try_from(p.width).ok()?];
+    let plain = n.meta.output_types.iter().all(Option::is_none);
+    (fits && plain).then_some(Bias { id, y: *n.outputs.first()?, vector })
 }
 
 fn same_type(g: &Graph, a: ValueId, b: ValueId) -> bool {
