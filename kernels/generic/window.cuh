@@ -62,6 +62,11 @@ DEV vec3<u32> parts(u32 at, u32 channels, u32 volume) const {
     return vec3<u32>(at / volume / channels, at / volume % channels, at % volume);
 }
 
+// Where the weight of a channel under a tap lies among those of an output channel.
+DEV u32 weight_at(u32 channel, u32 channels, u32 tap, u32 taps) const {
+    return channel * taps + tap;
+}
+
 // ---- channels_last
 DEV u32 lie(u32 image, u32 channel, u32 channels, u32 place, u32 volume) const {
     return (image * volume + place) * channels + channel;
@@ -69,6 +74,10 @@ DEV u32 lie(u32 image, u32 channel, u32 channels, u32 place, u32 volume) const {
 
 DEV vec3<u32> parts(u32 at, u32 channels, u32 volume) const {
     return vec3<u32>(at / channels / volume, at % channels, at / channels % volume);
+}
+
+DEV u32 weight_at(u32 channel, u32 channels, u32 tap, u32 taps) const {
+    return tap * channels + channel;
 }
 
 // ---- conv
@@ -84,7 +93,7 @@ DEV ACC compute0(u32 at) const {
     auto sum = BIAS;
     for (u32 c = 0u; c < depth; c++) {
         const auto source = ch / m(24u) * depth + c;
-        const auto weights = (ch * depth + c) * taps();
+        const auto weights = ch * depth * taps();
         u32 tap = 0u;
         for (i32 kz = 0; kz < w_kernel(0u); kz++) {
             const auto z = w_at(0u, o.x, kz);
@@ -94,7 +103,8 @@ DEV ACC compute0(u32 at) const {
                     const auto x = w_at(2u, o.z, kx);
                     if (inside(z, w_in(0u)) && inside(y, w_in(1u)) && inside(x, w_in(2u))) {
                         const auto place = u32((z * w_in(1u) + y) * w_in(2u) + x);
-                        mac(sum, x0(lie(image, source, channels, place, volume)), x1(weights + tap));
+                        const auto w = x1(weights + weight_at(c, depth, tap, taps()));
+                        mac(sum, x0(lie(image, source, channels, place, volume)), w);
                     }
                     tap++;
                 }
@@ -138,7 +148,7 @@ GROUPS tiled 256 {
             const auto ia = i0 + e / 16u;
             f32 va = 0.0f;
             if (ka < depth && ia < rows) {
-                va = x1(weights + ia * depth + ka);
+                va = x1(weights + ia * depth + weight_at(ka / taps(), m(23u), ka % taps(), taps()));
             }
             tile_a[(e % 16u) * 68u + e / 16u] = va;
             const auto kb = k0 + e / 64u;

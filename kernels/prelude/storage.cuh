@@ -98,3 +98,19 @@ template <class T> struct alignas(4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) Pack 
     DEV static Pack of(const T* p) { return *reinterpret_cast<const Pack*>(p); }
     DEV void put(T* p) const { *reinterpret_cast<Pack*>(p) = *this; }
 };
+
+// Eight elements `step` apart into registers, and eight neighbours out of them; `p` at multiples of 16 bytes go faster.
+template <class T> struct alignas(8 * sizeof(T) < 16 ? 8 * sizeof(T) : 16) Run {
+    T v[8];
+    DEV static Run of(const T* p, u32 step) {
+        if (step == 1u && reinterpret_cast<u64>(p) % alignof(Run) == 0u) {
+            return *reinterpret_cast<const Run*>(p);
+        }
+        Run r;
+        for (u32 i = 0u; i < 8u; i++) {
+            r.v[i] = p[i * step];
+        }
+        return r;
+    }
+    DEV void put(T* p) const { *reinterpret_cast<Run*>(p) = *this; }
+};

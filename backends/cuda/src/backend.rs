@@ -5,6 +5,7 @@ use crate::dialect::CUDA;
 use crate::driver::devices;
 use crate::exec::CudaDevice;
 use crate::frame::source;
+use crate::kernels::generic_ns;
 use crate::{compile, target};
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
 use kiln_families::Kernel;
@@ -95,6 +96,7 @@ pub fn find(name: &str, site: &Site<'_>) -> Result<&'static Kernel, BackendError
 fn hashed(k: &Kernel, site: &Site<'_>, mut tactics: Vec<Tactic>) -> Result<Vec<Tactic>, BackendError> {
     for t in &mut tactics {
         let text = source(site, &(k.source)(site, t)?)?.text;
+        t.estimate_ns = t.estimate_ns.or_else(|| generic_ns(site, k.name, site.target));
         t.source_hash = blake3::hash(text.as_bytes()).to_hex()[..16].to_owned();
     }
     Ok(tactics)

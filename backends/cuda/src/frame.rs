@@ -3,6 +3,8 @@
 //! A module is one structure `K`, passed to every entry point by value: argument words, then the addresses of all
 //! bindings. All functions of the module are its members, so that they may stand in any order.
 
+mod run;
+
 use crate::blob::Head;
 use crate::dialect::CUDA;
 use kiln_backend::BackendError;
@@ -49,7 +51,7 @@ pub fn lanes(t: DType, anchored: bool) -> u32 {
 }
 
 /// The type of an element in memory.
-fn cell(t: DType) -> &'static str {
+pub fn cell(t: DType) -> &'static str {
     match t {
         DType::F32 => "f32",
         DType::I32 => "i32",
@@ -111,6 +113,9 @@ pub fn source(site: &Site<'_>, body: &Body) -> Result<Source, BackendError> {
         let r = register(site.out_dtype(j));
         let put = store(t, &format!("by{j}"), "at", value);
         let _ = writeln!(code, "DEV void emit{j}(u32 at, {r} v) const {{ {put} }}");
+        if body.code.contains(&format!("emit{j}_run(")) {
+            code += &run::emit(site, j, t);
+        }
     }
     code += &body.code;
     let mut names = Vec::new();
@@ -171,7 +176,7 @@ fn headings(code: &str) -> Result<(String, String, Vec<(String, bool, u32)>), Ba
                 );
                 found.push((name.to_owned(), true, n));
             }
-            ["__shared__", ..] => {
+            ["__shared__", ..] | ["extern", "__shared__", ..] => {
                 shared += line;
                 shared.push('\n');
             }

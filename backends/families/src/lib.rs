@@ -21,7 +21,7 @@ mod scatter;
 mod select;
 mod sequence;
 mod text;
-mod window;
+pub mod window;
 
 mod dialect;
 pub mod expression;
@@ -67,6 +67,8 @@ pub struct Body {
     pub scratch: bool,
     /// Does it tell sizes to the host?
     pub sizes: bool,
+    /// Bytes of memory that a workgroup of a [`Entry::Free`] entry shares, beside what the text declares itself.
+    pub shared: u32,
 }
 
 /// One entry point.

@@ -40,7 +40,7 @@ pub const KERNELS: &[Kernel] = &[
         epilogue: true,
         tactics: |_| plain("conv.direct"),
         source: |site, _| Ok(sums(site, "conv")),
-        launch: |cx| Ok(vec![Launch::map(0, conv_words(cx)?.0)]),
+        launch: |cx| Ok(vec![Launch::map(0, conv_words(cx)?)]),
     },
     kernel("conv_transpose", &["conv_transpose"], |s, _| Ok(sums(s, "conv_transpose")), transposed),
     kernel("col2im", &["col2im"], |s, _| Ok(sums(s, "col2im")), col2im_launch),
@@ -113,23 +113,23 @@ fn groups(cx: &Cx<'_>) -> Result<usize, BackendError> {
     Ok(cx.op()?.attrs().int("groups").map_err(op_error)?.max(1) as usize)
 }
 
-/// Words of a convolution, and the number of tiles.
-fn conv_words(cx: &Cx<'_>) -> Result<(Vec<u32>, u64), BackendError> {
+/// Words of a convolution: those of its windows, channels, output channels, and both of a group.
+pub fn conv_words(cx: &Cx<'_>) -> Result<Vec<u32>, BackendError> {
     let attrs = cx.op()?.attrs();
-    let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
+    let (x, k) = (cx.shape(0)?, cx.shape(1)?);
     let axes = conv::geometry(attrs, &dims(&x), &dims(&k)).map_err(op_error)?;
-    let (x, y) = (Layout::of(attrs).to_linear(&x), Layout::of(attrs).to_linear(&y));
-    let g = groups(cx)?;
-    let rows = k[0] / g;
+    let [x, k] = [&x, &k].map(|d| Layout::of(attrs).to_linear(d));
     let mut w = axis_words(&axes)?;
-    w.extend(words([x[1], k[0], k[1], rows])?);
-    let columns: usize = y[2..].iter().product();
-    Ok((w, (rows.div_ceil(64) * columns.div_ceil(64) * x[0] * g) as u64))
+    w.extend(words([x[1], k[0], k[1], k[0] / groups(cx)?])?);
+    Ok(w)
 }
 
 fn conv_tiled(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let (w, tiles) = conv_words(cx)?;
-    Ok(vec![Launch::map(0, w).on(Grid::Groups(tiles))])
+    let g = groups(cx)?;
+    let y = Layout::of(cx.op()?.attrs()).to_linear(&cx.out_shape(0)?);
+    let (rows, columns) = (y[1] / g, y[2..].iter().product::<usize>());
+    let tiles = rows.div_ceil(64) * columns.div_ceil(64) * y[0] * g;
+    Ok(vec![Launch::map(0, conv_words(cx)?).on(Grid::Groups(tiles as u64))])
 }
 
 fn transposed(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

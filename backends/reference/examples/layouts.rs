@@ -39,7 +39,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let mut inputs = vec![Some(x)];
             if op == "conv" {
                 attrs = attrs.with("groups", groups as i64);
-                inputs.push(Some(rng.tensor(DType::F32, &[m, image[0] / groups, k, k])));
+                let w = layout.from_linear(&[m, image[0] / groups, k, k]);
+                inputs.push(Some(rng.tensor(DType::F32, &w)));
                 inputs.push(Some(rng.tensor(DType::F32, &[m])));
             } else {
                 attrs = attrs.with("kernel", vec![k as i64; 2]);

@@ -81,7 +81,7 @@ fn random_convolutions() {
         };
         let shape = dims(rng.clone().int(1, 2) as usize, c, &size);
         let x = rng.tensor(DType::F32, &layout.from_linear(&shape));
-        let w = rng.tensor(DType::F32, &dims(m, c / groups, &kernel));
+        let w = rng.tensor(DType::F32, &layout.from_linear(&dims(m, c / groups, &kernel)));
         let bias = (i % 2 == 0).then(|| rng.tensor(DType::F32, &[m]));
         let op = Op::new("conv", attrs).unwrap();
         let (g, inputs) = single(&op, &[Some(x), Some(w), bias]);

@@ -46,6 +46,8 @@ pub struct StepKernel {
     /// None of steps that the host walks.
     pub module: Option<Arc<Module>>,
     pub slots: Vec<Slot>,
+    /// Dynamic shared memory of entry points that map nothing, in bytes.
+    pub shared: u32,
     /// For each entry point, the output that it maps.
     pub maps: Vec<Option<usize>>,
     /// The anchor, its inputs and outputs.
@@ -88,6 +90,9 @@ impl StepKernel {
             e => e,
         })?;
         let slots = slots(&site, &body);
+        if body.shared > 0 {
+            (0..body.entries.len()).try_for_each(|e| module.allow_shared(e, body.shared))?;
+        }
         if head.entries.len() != body.entries.len() || head.bindings as usize != slots.len() {
             return Err(BackendError::Incompatible(format!(
                 "step \"{}\": its blob is of another version of \"{}\"; build the plan again",
@@ -107,6 +112,7 @@ impl StepKernel {
             kernel,
             module: Some(module),
             slots,
+            shared: body.shared,
             maps: body.entries.iter().map(|e| if let Entry::Map(j) = e { Some(*j) } else { None }).collect(),
             anchor,
             inputs: node.map(|n| n.inputs.clone()).unwrap_or_default(),

@@ -139,7 +139,9 @@ impl Planner<'_> {
         }
         let function = k.module.as_ref().and_then(|m| m.functions().get(launch.entry).copied());
         let function = function.ok_or_else(lost)?;
-        Ok(Some(Planned { step, launch: Launch { function, blocks, shared: 0, parameter }, further }))
+        let maps = k.maps.get(launch.entry).copied().flatten().is_some();
+        let shared = if maps { 0 } else { k.shared };
+        Ok(Some(Planned { step, launch: Launch { function, blocks, shared, parameter }, further }))
     }
 
     /// The words of the fused expression's operands.

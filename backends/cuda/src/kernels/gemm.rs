@@ -1,90 +1,114 @@
 //! Matrix products on tensor cores.
 
+use super::cost;
+use super::mma::{Kind, TILES, Tile};
 use kiln_backend::{BackendError, Tactic};
 use kiln_families::matmul::geometry;
-use kiln_families::site::{Cx, Site, unsupported};
-use kiln_families::template::{fill, sections};
-use kiln_families::{Body, Entry, Grid, Kernel, Launch};
-use kiln_ir::DType;
+use kiln_families::site::{Cx, Site, op_error};
+use kiln_families::template::sections;
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, word};
 
-const TEXT: &str = include_str!("../../../../kernels/gemm/mma.cuh");
+const TEXT: &str = include_str!("../../../../kernels/mma/gemm.cuh");
 
-/// Static shared memory of a block.
-const SHARED: usize = 48 << 10;
-
-/// What a block computes: rows, columns, depth of a step, and its warps.
-struct Tile {
+/// A tile, and how many blocks share its depth.
+struct Plan {
     name: &'static str,
-    m: usize,
-    n: usize,
-    k: usize,
-    warps: (usize, usize),
+    tile: usize,
+    split: usize,
 }
 
-/// The tiles, the largest first.
-const TILES: [Tile; 3] = [
-    Tile { name: "matmul.mma_128x128", m: 128, n: 128, k: 32, warps: (2, 4) },
-    Tile { name: "matmul.mma_64x64", m: 64, n: 64, k: 32, warps: (2, 2) },
-    Tile { name: "matmul.mma_32x64", m: 32, n: 64, k: 64, warps: (1, 4) },
+const fn plan(name: &'static str, tile: usize, split: usize) -> Plan {
+    Plan { name, tile, split }
+}
+
+const PLANS: [Plan; 15] = [
+    plan("matmul.mma_256x128", 0, 1),
+    plan("matmul.mma_128x128", 1, 1),
+    plan("matmul.mma_128x128_w8", 2, 1),
+    plan("matmul.mma_128x64", 3, 1),
+    plan("matmul.mma_64x128", 4, 1),
+    plan("matmul.mma_64x64", 5, 1),
+    plan("matmul.mma_32x64", 6, 1),
+    plan("matmul.mma_16x128", 7, 1),
+    plan("matmul.mma_128x128_split3", 1, 3),
+    plan("matmul.mma_64x64_split2", 5, 2),
+    plan("matmul.mma_64x64_split4", 5, 4),
+    plan("matmul.mma_32x64_split4", 6, 4),
+    plan("matmul.mma_32x64_split8", 6, 8),
+    plan("matmul.mma_16x128_split4", 7, 4),
+    plan("matmul.mma_16x128_split12", 7, 12),
 ];
 
-pub const KERNELS: &[Kernel] = &[mma::<0>(), mma::<1>(), mma::<2>()];
+pub const KERNELS: &[Kernel] = &[
+    mma::<0>(),
+    mma::<1>(),
+    mma::<2>(),
+    mma::<3>(),
+    mma::<4>(),
+    mma::<5>(),
+    mma::<6>(),
+    mma::<7>(),
+    mma::<8>(),
+    mma::<9>(),
+    mma::<10>(),
+    mma::<11>(),
+    mma::<12>(),
+    mma::<13>(),
+    mma::<14>(),
+];
 
-const fn mma<const T: usize>() -> Kernel {
+const fn mma<const P: usize>() -> Kernel {
     Kernel {
-        name: TILES[T].name,
+        name: PLANS[P].name,
         ops: &["matmul"],
         epilogue: true,
-        tactics: |site| tactics(site, &TILES[T]),
-        source: |site, _| source(site, &TILES[T]),
-        launch: |cx| launch(cx, &TILES[T]),
+        tactics: |site| tactics(site, &PLANS[P]),
+        source: |site, _| source(site, &PLANS[P]),
+        launch: |cx| launch(cx, &PLANS[P]),
     }
 }
 
-impl Tile {
-    /// Buffers that tiles go through: as many as fit, four at most.
-    fn stages(&self) -> usize {
-        let one = 2 * (self.m * (self.k + 8) + self.k * (self.n + 8));
-        (SHARED / one).clamp(2, 4)
+impl Plan {
+    fn tile(&self) -> &'static Tile {
+        &TILES[self.tile]
     }
 }
 
-/// The type of both operands, as the instruction calls it.
-fn operands(site: &Site<'_>) -> Option<&'static str> {
-    match (site.dtype(0)?, site.dtype(1)?) {
-        (DType::F16, DType::F16) => Some("f16"),
-        (DType::BF16, DType::BF16) => Some("bf16"),
-        _ => None,
+/// Do A and B lie across the depth? A vector lies along it.
+pub fn across(site: &Site<'_>) -> Result<(bool, bool), BackendError> {
+    let attrs = site.op()?.attrs();
+    let trans = |name| attrs.bool(name).map_err(op_error);
+    let matrix = |i| site.rank(i).is_some_and(|r| r > 1);
+    Ok((matrix(0) && trans("trans_a")?, matrix(1) && !trans("trans_b")?))
+}
+
+fn tactics(site: &Site<'_>, plan: &Plan) -> Result<Vec<Tactic>, BackendError> {
+    let kind = Kind::of(site)?;
+    plan.tile().check(site, kind, across(site)?)?;
+    let estimate_ns = cost::Product::of(site).map(|p| p.by_mma(site.target, plan.tile(), kind, plan.split));
+    Ok(vec![Tactic { estimate_ns, ..Tactic::plain(plan.name) }])
+}
+
+fn source(site: &Site<'_>, plan: &Plan) -> Result<Body, BackendError> {
+    let (kind, across) = (Kind::of_types(site)?, across(site)?);
+    let split = plan.split.to_string();
+    let whole = plan.split == 1;
+    let text = sections(TEXT, &["gemm", if whole { "whole" } else { "split" }]);
+    let code = plan.tile().source(kind, across, &text, &[("SPLIT", &format!("{split}u"))]);
+    let shared = plan.tile().shared(kind, across) as u32;
+    let mut entries = vec![Entry::Free("gemm")];
+    entries.extend((!whole).then_some(Entry::Map(0)));
+    Ok(Body { code, entries, shared, scratch: !whole, ..Body::default() })
+}
+
+fn launch(cx: &Cx<'_>, plan: &Plan) -> Result<Vec<Launch>, BackendError> {
+    let (mut words, blocks) = geometry(cx, plan.tile().m, plan.tile().n)?;
+    let sums: usize = cx.out_shape(0)?.iter().product();
+    words.push(word(sums)?);
+    let gemm = Launch::map(0, words.clone()).on(Grid::Groups(blocks * plan.split as u64));
+    if plan.split == 1 {
+        return Ok(vec![gemm]);
     }
-}
-
-fn tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
-    if operands(site).is_none() {
-        return unsupported("tensor cores for other operands than two of f16 or two of bf16");
-    }
-    Ok(vec![Tactic::plain(tile.name)])
-}
-
-fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
-    let Some(of) = operands(site) else { return unsupported("tensor cores for other types") };
-    let threads = (tile.warps.0 * tile.warps.1 * 32).to_string();
-    let numbers = [tile.m, tile.n, tile.k, tile.warps.0, tile.warps.1, tile.stages()].map(|n| n.to_string());
-    let [m, n, k, wm, wn, stages] = &numbers;
-    let pairs = [
-        ("BM", &**m),
-        ("BN", n),
-        ("BK", k),
-        ("WARPS_M", wm),
-        ("WARPS_N", wn),
-        ("STAGES", stages),
-        ("THREADS_OF_BLOCK", &threads),
-        ("MMA_TYPE", of),
-    ];
-    let code = fill(&sections(TEXT, &["shared", "entry"]), &pairs);
-    Ok(Body { code, entries: vec![Entry::Free("gemm")], ..Body::default() })
-}
-
-fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
-    let (words, blocks) = geometry(cx, tile.m, tile.n)?;
-    Ok(vec![Launch::map(0, words).on(Grid::Groups(blocks))])
+    let bytes = (plan.split * sums * 4) as u64;
+    Ok(vec![gemm.scratch(bytes), Launch::map(1, words).scratch(bytes)])
 }

@@ -1,8 +1,23 @@
 //! Kernels that only this backend has, preferred over the generic ones.
 
+mod conv;
+mod cost;
 mod gemm;
+mod mma;
 
+use kiln_backend::Target;
 use kiln_families::Kernel;
+use kiln_families::site::Site;
 
 /// All of them, by family.
-pub const FAMILIES: &[&[Kernel]] = &[gemm::KERNELS];
+pub const FAMILIES: &[&[Kernel]] = &[gemm::KERNELS, conv::KERNELS];
+
+/// What a generic kernel of a product is expected to take, in nanoseconds.
+pub fn generic_ns(site: &Site<'_>, name: &str, target: &Target) -> Option<f64> {
+    let tiled = match name {
+        "matmul.tiled" | "conv.tiled" => true,
+        "matmul.naive" | "conv.direct" => false,
+        _ => return None,
+    };
+    Some(cost::Product::of(site)?.by_generic(target, tiled))
+}

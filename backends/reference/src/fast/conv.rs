@@ -142,7 +142,7 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         return cx.write_floats(0, &out, |_| Ok(()));
     }
     let channels = sx[layout.channel_axis(sx.len())];
-    let (groups, m, depth) = (groups as usize, sw[0], sw[1]);
+    let (groups, m, depth) = (groups as usize, sw[0], sw[layout.channel_axis(sw.len())]);
     let conv = Conv { x: &x, w: &w, bias: bias.as_deref(), axes, groups, channels, m, depth };
     cx.write_floats(0, &out, |y| match layout {
         Layout::ChannelsLast if depth > 0 => conv_last::run(&conv, y, how),

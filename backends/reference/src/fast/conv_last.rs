@@ -28,7 +28,7 @@ pub fn run(c: &Conv<'_>, y: &mut [f32], how: (usize, &Arc<Pool>)) -> Result<(), 
     let step = (PACKED / k.max(1)).max(LEAST_ROWS);
     for g in 0..c.groups {
         let windows = Windows::new(c, g * c.depth);
-        let right = Weights { w: &c.w[g * per_group * k..], k, depth: c.depth };
+        let right = Weights { w: &c.w[g * per_group * k..], k };
         let bias = c.bias.map_or(Bias::None, |b| Bias::Columns(&b[g * per_group..(g + 1) * per_group]));
         for first in (0..rows).step_by(step) {
             let s = Size { m: step.min(rows - first), n: per_group, k };
@@ -51,16 +51,13 @@ pub fn run(c: &Conv<'_>, y: &mut [f32], how: (usize, &Arc<Pool>)) -> Result<(), 
 struct Weights<'a> {
     w: &'a [f32],
     k: usize,
-    depth: usize,
 }
 
 impl Right for Weights<'_> {
     fn pack(&self, k: Range<usize>, cols: Range<usize>, nr: usize, out: &mut [f32]) {
-        let taps = self.k / self.depth;
         for (p, line) in k.zip(out.chunks_exact_mut(nr)) {
-            let from = p % self.depth * taps + p / self.depth;
             let (now, rest) = line.split_at_mut(cols.len());
-            now.iter_mut().zip(cols.clone()).for_each(|(x, j)| *x = self.w[j * self.k + from]);
+            now.iter_mut().zip(cols.clone()).for_each(|(x, j)| *x = self.w[j * self.k + p]);
             rest.fill(0.0);
         }
     }
@@ -185,6 +182,7 @@ fn interleave<const MR: usize>(sources: &[&[f32]; MAX_MR], out: &mut [f32]) {
 fn depthwise(c: &Conv<'_>, y: &mut [f32]) {
     let taps = volume(&c.axes, |a| a.kernel);
     let mut weights = vec![0f32; taps * c.m];
+    // One channel a group: each output channel has its taps side by side.
     for (o, w) in c.w.chunks_exact(taps).enumerate() {
         w.iter().enumerate().for_each(|(tap, &w)| weights[tap * c.m + o] = w);
     }

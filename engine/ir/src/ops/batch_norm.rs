@@ -20,8 +20,8 @@ pub const OPS: &[OpDef] = &[
               vector x has one channel). Computed in f32 at least, rounded once. With channels last x is [N, .., C].",
         inputs: &[input("x"), input("scale"), input("bias"), input("mean"), input("var")],
         attrs: &[attr("epsilon", || Attr::Float(1e-5)), LAYOUT],
-        infer: |cx| layout::infer(cx, infer_batch),
-        eval: |cx| layout::eval(cx, eval_batch),
+        infer: |cx| layout::infer(cx, 1, infer_batch),
+        eval: |cx| layout::eval(cx, 1, eval_batch),
         tolerance: Tolerance::Elementwise,
         problems: |rng| layout::both(batch_problems(rng)),
         ..PLAIN
@@ -33,8 +33,8 @@ pub const OPS: &[OpDef] = &[
               instance normalization. Computed in f32 at least, rounded once. With channels last x is [N, .., C].",
         inputs: &[input("x"), input("scale"), input("bias")],
         attrs: &[required("groups", || Attr::Int(1)), attr("epsilon", || Attr::Float(1e-5)), LAYOUT],
-        infer: |cx| layout::infer(cx, infer_group),
-        eval: |cx| layout::eval(cx, eval_group),
+        infer: |cx| layout::infer(cx, 1, infer_group),
+        eval: |cx| layout::eval(cx, 1, eval_group),
         tolerance: Tolerance::Reduction,
         problems: |rng| layout::both(group_problems(rng)),
         ..PLAIN

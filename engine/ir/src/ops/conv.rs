@@ -23,19 +23,21 @@ pub const OPS: &[OpDef] = &[OpDef {
     doc: "Convolution (correlation: the kernel is not flipped) of x [N, C, ..] with w [M, C/groups, kernel..] and bias \
           [M], giving [N, M, ..], for one to three spatial dimensions. Output channels of group g read the input \
           channels of group g. Floats accumulate in f32 at least and round once to the input type; i8 and u8 (mixed \
-          allowed) give i32; i32 and i64 wrap. The bias has the output's type. With channels last x and y are [N, .., C].",
+          allowed) give i32; i32 and i64 wrap. The bias has the output's type. With channels last x and y \
+          are [N, .., C], w is [M, kernel.., C/groups].",
     inputs: &[input("x"), input("w"), optional("bias")],
     attrs: &[STRIDES, PADS, DILATIONS, GROUPS, PAD_MODE, LAYOUT],
-    infer: |cx| layout::infer(cx, infer),
-    eval: |cx| layout::eval(cx, eval),
+    infer: |cx| layout::infer(cx, 2, infer),
+    eval: |cx| layout::eval(cx, 2, eval),
     tolerance: Tolerance::Reduction,
     problems: |rng| layout::both(problems::problems(rng)),
     ..PLAIN
 }];
 
-/// The windows of a `conv` with these attributes over x of dimensions `x` by weights of dimensions `w`.
+/// The windows of a `conv` with these attributes over x of dimensions `x` by weights of dimensions `w`,
+/// both as the layout has them.
 pub fn geometry(attrs: &Attrs, x: &[Dim], w: &[Dim]) -> Result<Vec<Axis<Dim>>, OpError> {
-    window::windows(attrs, Layout::of(attrs).spatial(x), w.get(2..).unwrap_or_default())
+    window::windows(attrs, Layout::of(attrs).spatial(x), Layout::of(attrs).spatial(w))
 }
 
 /// The attribute "groups" (or another name for it), which must divide `channels` in `what`.

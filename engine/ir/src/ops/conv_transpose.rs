@@ -33,8 +33,8 @@ pub const OPS: &[OpDef] = &[OpDef {
         PAD_MODE,
         LAYOUT,
     ],
-    infer: |cx| layout::infer(cx, infer),
-    eval: |cx| layout::eval(cx, eval),
+    infer: |cx| layout::infer(cx, 1, infer),
+    eval: |cx| layout::eval(cx, 1, eval),
     tolerance: Tolerance::Reduction,
     problems: |rng| layout::both(problems(rng)),
     ..PLAIN

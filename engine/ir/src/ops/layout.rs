@@ -1,8 +1,9 @@
 //! The order of dimensions of images: channels second, or channels last.
 //!
 //! Operators that treat the channels of x [N, C, ..] by themselves have the attribute [`LAYOUT`]. With "channels_last"
-//! their first input and all outputs are [N, .., C]; weights, statistics and attributes stay as they are. The shape
-//! rule and the oracle are those of the linear layout, with dimensions moved before and after.
+//! their first input and all outputs are [N, .., C], and weights of `conv` [M, .., C]; other weights, statistics and
+//! attributes stay as they are. The shape rule and the oracle are those of the linear layout, with dimensions moved
+//! before and after.
 
 use super::transpose;
 use crate::attr::Attrs;
@@ -102,9 +103,15 @@ fn with_dims(ty: &TensorType, f: impl FnOnce(&[Dim]) -> Vec<Dim>) -> TensorType 
     TensorType { dtype: ty.dtype, dims: f(&ty.dims) }
 }
 
-/// A shape rule of the linear layout for both.
+/// How many of an operator's inputs, from the first on, have the layout of images.
+pub fn moved_inputs(op: &str) -> usize {
+    if op == "conv" { 2 } else { 1 }
+}
+
+/// A shape rule of the linear layout for both. `moved` inputs have the layout of images.
 pub(super) fn infer(
     cx: &mut InferCx<'_>,
+    moved: usize,
     rule: fn(&mut InferCx<'_>) -> Result<Vec<Fact>, OpError>,
 ) -> Result<Vec<Fact>, OpError> {
     let layout = Layout::of(cx.attrs);
@@ -112,27 +119,28 @@ pub(super) fn infer(
         return rule(cx);
     }
     let mut facts: Vec<Option<Fact>> = (0..cx.len()).map(|i| cx.fact(i).cloned()).collect();
-    if let Some(x) = facts.first_mut() {
-        *x = Some(Fact::of(with_dims(cx.ty(0)?, |d| layout.to_linear(d))));
+    for (i, fact) in facts.iter_mut().enumerate().take(moved) {
+        *fact = Some(Fact::of(with_dims(cx.ty(i)?, |d| layout.to_linear(d))));
     }
     let attrs = linear_attrs(cx.attrs);
-    let out = rule(&mut cx.reordered(&attrs, &facts)).map_err(said_of_linear)?;
+    let out = rule(&mut cx.reordered(&attrs, &facts)).map_err(|e| said_of_linear(e, moved))?;
     Ok(out.into_iter().map(|f| Fact::of(with_dims(&f.ty, |d| layout.from_linear(d)))).collect())
 }
 
-/// A complaint about the shape of x speaks of its linear form.
-fn said_of_linear(e: OpError) -> OpError {
+/// A complaint about the shape of an input that was moved speaks of its linear form.
+fn said_of_linear(e: OpError, moved: usize) -> OpError {
     match e {
-        OpError::Shape { input: 0, found, wanted } => {
-            OpError::Shape { input: 0, found: format!("{found} (channels moved second)"), wanted }
+        OpError::Shape { input, found, wanted } if input < moved => {
+            OpError::Shape { input, found: format!("{found} (channels moved second)"), wanted }
         }
         other => other,
     }
 }
 
-/// An oracle of the linear layout for both.
+/// An oracle of the linear layout for both. `moved` inputs have the layout of images.
 pub(super) fn eval(
     cx: &EvalCx<'_>,
+    moved: usize,
     oracle: fn(&EvalCx<'_>) -> Result<Vec<Tensor>, OpError>,
 ) -> Result<Vec<Tensor>, OpError> {
     let layout = Layout::of(cx.attrs());
@@ -140,9 +148,8 @@ pub(super) fn eval(
         return oracle(cx);
     }
     let mut inputs: Vec<Option<Tensor>> = (0..cx.len()).map(|i| cx.get(i).cloned()).collect();
-    let rank = cx.input(0)?.shape().len();
-    if let Some(x) = inputs.first_mut() {
-        *x = Some(transpose::permute(cx.input(0)?, &to_first(rank))?);
+    for (i, x) in inputs.iter_mut().enumerate().take(moved) {
+        *x = Some(transpose::permute(cx.input(i)?, &to_first(cx.input(i)?.shape().len()))?);
     }
     let op = Op::from_def(cx.op.def(), linear_attrs(cx.attrs()))?;
     let types: Vec<TensorType> =
@@ -158,10 +165,12 @@ pub(super) fn both(problems: Vec<Problem>) -> Vec<Problem> {
 }
 
 fn channels_last(p: &Problem) -> Option<Problem> {
-    let x = p.inputs.first()?.as_ref().filter(|x| x.shape().len() > 2)?;
-    let moved = transpose::permute(x, &to_last(x.shape().len())).ok()?;
+    p.inputs.first()?.as_ref().filter(|x| x.shape().len() > 2)?;
     let attrs = p.op.attrs().clone().with("layout", Layout::ChannelsLast.name());
-    let inputs = std::iter::once(Some(moved)).chain(p.inputs.iter().skip(1).cloned());
+    let mut inputs = p.inputs.clone();
+    for x in inputs.iter_mut().take(moved_inputs(p.op.name())).flatten() {
+        *x = transpose::permute(x, &to_last(x.shape().len())).ok()?;
+    }
     Problem::of(&format!("{}, channels last", p.label), p.op.name(), attrs, inputs)
 }
 
@@ -192,7 +201,7 @@ mod tests {
     fn a_convolution_of_interleaved_channels() {
         // Two channels a and b at each of three places; the kernel takes a + 10·b of the place to the right.
         let x = f32s(&[1, 3, 2], &[1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
-        let w = f32s(&[2, 2, 2], &[0.0, 1.0, 0.0, 10.0, 1.0, 0.0, 0.0, 0.0]);
+        let w = f32s(&[2, 2, 2], &[0.0, 0.0, 1.0, 10.0, 1.0, 0.0, 0.0, 0.0]);
         let b = f32s(&[2], &[0.0, 100.0]);
         let y = run("conv", last(), &[x, w, b]);
         assert_near(&y, &[1, 2, 2], &[52.0, 101.0, 63.0, 102.0], 0.0);

@@ -25,8 +25,8 @@ pub const OPS: &[OpDef] = &[
             attr("bias", || Attr::Float(1.0)),
             LAYOUT,
         ],
-        infer: |cx| layout::infer(cx, infer_lrn),
-        eval: |cx| layout::eval(cx, eval_lrn),
+        infer: |cx| layout::infer(cx, 1, infer_lrn),
+        eval: |cx| layout::eval(cx, 1, eval_lrn),
         tolerance: Tolerance::Reduction,
         problems: |rng| layout::both(lrn_problems(rng)),
         ..PLAIN

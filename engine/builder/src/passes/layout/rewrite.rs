@@ -1,7 +1,7 @@
 //! Rewrites one island to channels last.
 
 use super::roles::{Role, image_inputs, role};
-use kiln_ir::ops::layout::{to_first, to_last};
+use kiln_ir::ops::layout::{moved_inputs, to_first, to_last};
 use kiln_ir::{Attr, Attrs, Graph, IrError, Node, NodeId, Op, Tensor, ValueId};
 use std::collections::{HashMap, HashSet};
 
@@ -47,7 +47,14 @@ impl Rewrite<'_> {
         }
         let attrs = node.op.attrs().clone();
         let attrs = match role {
-            Role::Layout => attrs.with("layout", "channels_last"),
+            Role::Layout => {
+                for i in 1..moved_inputs(node.op.name()) {
+                    if let Some(v) = node.inputs.get(i).copied().flatten() {
+                        inputs[i] = Some(self.enter(v)?);
+                    }
+                }
+                attrs.with("layout", "channels_last")
+            }
             Role::Attrs(new) => new,
             Role::Pointwise => {
                 self.spread(&node, &mut inputs, rank)?;

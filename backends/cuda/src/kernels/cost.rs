@@ -1,0 +1,102 @@
+//! How long products are expected to take, from the target's numbers: which candidates are worth timing.
+
+use super::mma::{Kind, Tile};
+use crate::target::capability;
+use kiln_backend::Target;
+use kiln_families::site::Site;
+use kiln_ir::TensorType;
+
+/// A matrix product, or a convolution as one.
+#[derive(Clone, Copy, Debug)]
+pub struct Product {
+    /// Rows, columns, depth, and how many of them (batch, groups).
+    size: [f64; 4],
+    /// Bytes of operands and result.
+    bytes: f64,
+}
+
+/// Nanoseconds that a kernel takes if it does nothing.
+const LAUNCH_NS: f64 = 2000.0;
+/// Nanoseconds of a block before its first and after its last product.
+const BLOCK_NS: f64 = 1500.0;
+/// The L2 gives so many times what memory gives.
+const L2_SPEED: f64 = 1.5;
+
+fn volume(t: &TensorType) -> Option<f64> {
+    t.static_volume().map(|n| n as f64)
+}
+
+impl Product {
+    /// The product that a site's anchor computes, if all sizes are known.
+    pub fn of(site: &Site<'_>) -> Option<Product> {
+        let (_, node) = site.anchor?;
+        let ty = |i: usize| Some(site.graph.ty((*node.inputs.get(i)?)?));
+        let (a, b, y) = (ty(0)?, ty(1)?, site.graph.ty(*node.outputs.first()?));
+        let (outs, weights) = (volume(y)?, volume(b)?);
+        let (n, k, count) = match node.op.name() {
+            "conv" => {
+                let channels = b.dims.first()?.as_const()? as f64;
+                let groups = node.op.attrs().int("groups").ok()?.max(1) as f64;
+                (channels / groups, weights / channels.max(1.0), groups)
+            }
+            "matmul" => {
+                let trans = node.op.attrs().bool("trans_b").ok()?;
+                let dim = |from_end: usize| b.dims.iter().rev().nth(from_end).and_then(|d| d.as_const());
+                let (k, n) = match (b.rank(), trans) {
+                    (0 | 1, _) => (dim(0)?, 1),
+                    (_, true) => (dim(0)?, dim(1)?),
+                    (_, false) => (dim(1)?, dim(0)?),
+                };
+                (n as f64, k as f64, (weights / (n as f64 * k as f64).max(1.0)).max(1.0))
+            }
+            _ => return None,
+        };
+        let bytes = |t: &TensorType| Some(volume(t)? * f64::from(t.dtype.bits()) / 8.0);
+        let m = outs / (n * count).max(1.0);
+        Some(Product { size: [m, n, k, count], bytes: bytes(a)? + bytes(b)? + bytes(y)? })
+    }
+
+    /// By a tile of `mma.sync`, `split` blocks sharing its depth.
+    pub fn by_mma(&self, target: &Target, tile: &Tile, kind: Kind, split: usize) -> f64 {
+        let warp = (tile.m / tile.warps.0) * (tile.n / tile.warps.1);
+        // Larger tiles of a warp read shared memory less often.
+        let reuse = (warp as f64 / 4096.0).powf(0.3);
+        let rate = per_clock(&target.arch) * kind.speed * reuse;
+        let [m, n, k, count] = self.size;
+        let tiles = (m / tile.m as f64).ceil() * (n / tile.n as f64).ceil() * count * split as f64;
+        let depth = (k / split as f64).max((tile.bytes / kind.size) as f64);
+        let traffic = tiles * depth * ((tile.m + tile.n) * kind.size) as f64;
+        let each = 2.0 * (tile.m * tile.n) as f64 * depth / rate;
+        let sums = if split > 1 { m * n * count * 8.0 * split as f64 } else { 0.0 };
+        let more = if split > 1 { LAUNCH_NS } else { 0.0 };
+        self.total(target, tiles, each, traffic, sums) + more
+    }
+
+    /// By a generic kernel that makes tiles of 64 x 64, or one element a thread.
+    pub fn by_generic(&self, target: &Target, tiled: bool) -> f64 {
+        let [m, n, k, count] = self.size;
+        // Products of f32: 256 a clock, of which loads and index arithmetic leave some.
+        let (side, rate) = if tiled { (64.0, 80.0) } else { (16.0, 10.0) };
+        let tiles = (m / side).ceil() * (n / side).ceil() * count;
+        self.total(target, tiles, 2.0 * side * side * k / rate, 0.0, 0.0)
+    }
+
+    /// Blocks of `each` clocks, not faster than memory and L2 give their bytes.
+    fn total(&self, target: &Target, tiles: f64, each: f64, traffic: f64, more: f64) -> f64 {
+        let number = |name: &str, default: f64| target.numbers.get(name).map_or(default, |&n| n as f64);
+        let ghz = number("clock_mhz", 1500.0).max(1.0) / 1000.0;
+        let bandwidth = number("bandwidth_gbs", 500.0).max(1.0);
+        let waves = (tiles / number("sm_count", 50.0).max(1.0)).ceil();
+        let memory = (self.bytes + more) / bandwidth;
+        LAUNCH_NS + (waves * each / ghz + BLOCK_NS).max(memory).max(traffic / (bandwidth * L2_SPEED))
+    }
+}
+
+/// Operations (a product and a sum are two) of 16-bit floats that a multiprocessor reaches in a clock by `mma.sync`.
+fn per_clock(arch: &str) -> f64 {
+    match capability(arch) {
+        80 => 1800.0,
+        90 | 100 | 103 => 1850.0,
+        _ => 900.0,
+    }
+}

@@ -1,0 +1,253 @@
+//! Problems for tensor cores: every element type, way to lie and epilogue, at sizes that leave parts of tiles empty.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+use kiln_backend::Region;
+use kiln_backend_cuda::compile::Nvrtc;
+use kiln_ir::problem::Rng;
+use kiln_ir::{Attrs, DType, Fact, Graph, Op, Tensor, ValueId};
+use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A region with inputs.
+pub struct Case {
+    pub label: String,
+    pub graph: Graph,
+    pub inputs: Vec<Tensor>,
+    /// What an element may differ by, for sums of about this depth.
+    noise: f64,
+}
+
+impl Case {
+    pub fn region(&self) -> Region {
+        Region::extract(&self.graph, self.graph.order()).unwrap()
+    }
+
+    /// Where results differ from those wanted, if they do.
+    pub fn differs(&self, found: &Tensor, wanted: &Tensor) -> Option<String> {
+        if (found.dtype(), found.shape()) != (wanted.dtype(), wanted.shape()) {
+            return Some(format!("{} {:?}", found.dtype(), found.shape()));
+        }
+        let (x, y) = (found.to_f64(), wanted.to_f64());
+        let wrong = |(_, (x, y)): &(usize, (&f64, &f64))| {
+            !((*x - *y).abs() <= self.noise * (1.0 + y.abs()))
+        };
+        let bad: Vec<_> = x.iter().zip(&y).enumerate().filter(wrong).collect();
+        let &(at, (x, y)) = bad.first()?;
+        Some(format!("{} of {} wrong; {x} for {y} at {at}", bad.len(), found.len()))
+    }
+}
+
+/// What follows the product.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Tail {
+    Nothing,
+    /// Plus a bias of the columns, relu, plus another image, to f32.
+    Residual,
+    /// Times a number of the row, gelu's erf.
+    Scaled,
+}
+
+fn noise(t: DType, depth: usize) -> f64 {
+    let eps = match t {
+        DType::F16 => 1e-3,
+        DType::BF16 => 8e-3,
+        DType::F32 => 1e-3,
+        _ => return 0.0,
+    };
+    // Operands of TF32 are rounded; the others' products are exact.
+    let of_sums = if t == DType::F32 { 1e-3 * (depth as f64).sqrt() } else { 0.0 };
+    eps + of_sums
+}
+
+fn build(label: String, op: Op, given: &[Option<Tensor>], tail: Tail, depth: usize) -> Case {
+    let mut g = Graph::new("case");
+    let mut inputs = Vec::new();
+    let ids: Vec<Option<ValueId>> = given
+        .iter()
+        .enumerate()
+        .map(|(i, t)| {
+            let t = t.as_ref()?;
+            inputs.push(t.clone());
+            Some(g.add_input(&format!("x{i}"), Fact::of(t.ty())))
+        })
+        .collect();
+    let y = g.add_node("product", op, &ids).unwrap()[0];
+    let ty = g.ty(y).clone();
+    let mut rng = Rng::new(77);
+    let dims: Vec<usize> = ty.static_dims().unwrap();
+    let mut also = |g: &mut Graph, name: &str, dims: &[usize]| {
+        let t = rng.tensor(ty.dtype, dims);
+        let v = g.add_input(name, Fact::of(t.ty()));
+        inputs.push(t);
+        v
+    };
+    let plain = |name: &str| Op::new(name, Attrs::new()).unwrap();
+    let last = dims.last().copied().unwrap_or(1);
+    let result = match tail {
+        Tail::Nothing => y,
+        Tail::Residual => {
+            let b = also(&mut g, "bias", &[last]);
+            let r = also(&mut g, "residual", &dims);
+            let s = g.add("biased", plain("add"), &[y, b]).unwrap();
+            let s = g.add("relu", plain("relu"), &[s]).unwrap();
+            let s = g.add("sum", plain("add"), &[s, r]).unwrap();
+            g.add("cast", Op::new("cast", Attrs::new().with("to", DType::F32)).unwrap(), &[s]).unwrap()
+        }
+        Tail::Scaled => {
+            let mut own = dims.clone();
+            if let Some(l) = own.last_mut() {
+                *l = 1;
+            }
+            let b = also(&mut g, "scale", &own);
+            let s = g.add("scaled", plain("mul"), &[y, b]).unwrap();
+            g.add("erf", plain("erf"), &[s]).unwrap()
+        }
+    };
+    g.outputs = vec![result];
+    Case { label, graph: g, inputs, noise: noise(given[0].as_ref().unwrap().dtype(), depth) }
+}
+
+/// A matrix, or its transpose, with batch dimensions.
+fn matrix(rng: &mut Rng, t: DType, batch: &[usize], rows: usize, cols: usize, trans: bool) -> Option<Tensor> {
+    let own = if trans { [cols, rows] } else { [rows, cols] };
+    let dims: Vec<usize> = batch.iter().copied().chain(own).collect();
+    Some(rng.tensor(t, &dims))
+}
+
+/// Rows, columns, depth.
+const SIZES: &[[usize; 3]] = &[[200, 136, 264], [17, 9, 33], [130, 257, 70], [1, 64, 520], [64, 1, 8], [5, 8, 0]];
+
+fn products(out: &mut Vec<Case>) {
+    use DType::{BF16, F16, F32, I8, U8};
+    let mut rng = Rng::new(11);
+    let ways = [(false, false), (false, true), (true, false), (true, true)];
+    let mut one = |types: (DType, DType), ways: &[(bool, bool)], tail: Tail| {
+        for &(ta, tb) in ways {
+            for &[m, n, k] in SIZES {
+                let attrs = Attrs::new().with("trans_a", ta).with("trans_b", tb);
+                let batch: (&[usize], &[usize]) = if k == 70 { (&[2, 1], &[3]) } else { (&[], &[]) };
+                let a = matrix(&mut rng, types.0, batch.0, m, k, ta);
+                let b = matrix(&mut rng, types.1, batch.1, k, n, tb);
+                let label = format!("matmul {} {} {m}x{n}x{k} {ta} {tb} {}", types.0, types.1, tail as u8);
+                out.push(build(label, Op::new("matmul", attrs).unwrap(), &[a, b], tail, k));
+            }
+        }
+    };
+    one((F16, F16), &ways, Tail::Nothing);
+    one((F32, F32), &ways, Tail::Nothing);
+    one((I8, I8), &ways, Tail::Nothing);
+    one((BF16, BF16), &ways[..1], Tail::Nothing);
+    one((U8, I8), &ways[..1], Tail::Nothing);
+    one((F16, F16), &ways[..2], Tail::Residual);
+    one((F16, F16), &ways[..1], Tail::Scaled);
+    let vector = |rng: &mut Rng| Some(rng.tensor(F16, &[72]));
+    let a = matrix(&mut rng, F16, &[], 40, 72, false);
+    let op = || Op::new("matmul", Attrs::new()).unwrap();
+    out.push(build("matrix by vector".into(), op(), &[a, vector(&mut rng)], Tail::Nothing, 72));
+    let b = matrix(&mut rng, F16, &[2], 72, 48, false);
+    out.push(build("vector by matrices".into(), op(), &[vector(&mut rng), b], Tail::Nothing, 72));
+}
+
+struct Window {
+    label: &'static str,
+    x: &'static [usize],
+    w: &'static [usize],
+    groups: i64,
+    strides: &'static [i64],
+    pads: &'static [i64],
+    dilations: &'static [i64],
+}
+
+const BASE: Window = Window { label: "", x: &[], w: &[], groups: 1, strides: &[], pads: &[], dilations: &[] };
+
+const WINDOWS: &[Window] = &[
+    Window { label: "3x3", x: &[2, 13, 11, 64], w: &[72, 3, 3, 64], pads: &[1, 1, 1, 1], ..BASE },
+    Window { label: "1x1", x: &[3, 9, 7, 48], w: &[200, 1, 1, 48], ..BASE },
+    Window {
+        label: "strided, dilated, uneven pads",
+        x: &[1, 19, 23, 16],
+        w: &[24, 3, 2, 16],
+        strides: &[2, 3],
+        pads: &[2, 0, 1, 3],
+        dilations: &[2, 3],
+        ..BASE
+    },
+    Window { label: "groups", x: &[2, 8, 9, 96], w: &[48, 3, 3, 32], groups: 3, pads: &[1, 1, 1, 1], ..BASE },
+    Window { label: "few channels", x: &[2, 20, 21, 3], w: &[32, 7, 7, 3], strides: &[2, 2], pads: &[3, 3, 3, 3], ..BASE },
+    Window { label: "odd channels", x: &[1, 10, 9, 21], w: &[35, 3, 3, 21], pads: &[0, 1, 0, 1], ..BASE },
+    Window { label: "1-D", x: &[2, 50, 32], w: &[40, 5, 32], strides: &[2], pads: &[2, 1], ..BASE },
+    Window { label: "3-D", x: &[1, 5, 6, 7, 16], w: &[16, 3, 2, 3, 16], pads: &[1, 0, 1, 1, 1, 1], strides: &[2, 1, 1], ..BASE },
+];
+
+fn convolutions(out: &mut Vec<Case>) {
+    use DType::{BF16, F16, F32, I8};
+    let mut rng = Rng::new(12);
+    for (i, w) in WINDOWS.iter().enumerate() {
+        for (t, sums, tail) in [
+            (F16, F16, Tail::Nothing),
+            (F16, F16, Tail::Residual),
+            (BF16, BF16, Tail::Scaled),
+            (F32, F32, Tail::Nothing),
+            (I8, DType::I32, Tail::Nothing),
+        ] {
+            let attrs = Attrs::new()
+                .with("layout", "channels_last")
+                .with("groups", w.groups)
+                .with("strides", w.strides)
+                .with("pads", w.pads)
+                .with("dilations", w.dilations);
+            let bias = (i % 2 == 0).then(|| rng.tensor(sums, &w.w[..1]));
+            let inputs = [Some(rng.tensor(t, w.x)), Some(rng.tensor(t, w.w)), bias];
+            let depth = w.w[1..].iter().product();
+            let label = format!("conv {} {t} {}", w.label, tail as u8);
+            out.push(build(label, Op::new("conv", attrs).unwrap(), &inputs, tail, depth));
+        }
+    }
+}
+
+/// All problems.
+pub fn cases() -> Vec<Case> {
+    let mut out = Vec::new();
+    products(&mut out);
+    convolutions(&mut out);
+    out
+}
+
+/// Is NVRTC there? Looks into the folder of scripts/setup.sh, too.
+pub fn nvrtc() -> bool {
+    static SET: Once = Once::new();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache/nvrtc");
+    SET.call_once(|| {
+        if std::env::var_os("KILN_NVRTC").is_none() && folder.is_dir() {
+            // SAFETY: before this test's threads read the environment.
+            unsafe { std::env::set_var("KILN_NVRTC", &folder) };
+        }
+    });
+    match Nvrtc::get() {
+        Ok(_) => true,
+        Err(e) if std::env::var_os("KILN_REQUIRE_NVRTC").is_some_and(|v| v == "1") => panic!("{e}"),
+        Err(e) => {
+            println!("skipped: {e}");
+            false
+        }
+    }
+}
+
+/// What `work` gives of any element, on all cores.
+pub fn parallel<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> Option<R> + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|s| {
+        let one = || {
+            let mut found = Vec::new();
+            while let Some(t) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                found.extend(work(t));
+            }
+            found
+        };
+        let running: Vec<_> = (0..threads).map(|_| s.spawn(one)).collect();
+        running.into_iter().flat_map(|t| t.join().unwrap()).collect()
+    })
+}

@@ -1,0 +1,195 @@
+//! Tiles on tensor cores: every one compiles (needs NVRTC), agrees with the oracle (needs a device), and how fast it is.
+//!
+//! Speeds: `KILN_REQUIRE_CUDA=1 tensor_cores --ignored --nocapture speed`.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+mod common;
+
+use common::{Case, cases, nvrtc, parallel};
+use kiln_backend::{Backend, Device, Program, Tactic, Target, TimeRequest};
+use kiln_backend_cuda::compile::{cubin, explain};
+use kiln_backend_cuda::{Cuda, target, written};
+use kiln_ir::problem::Rng;
+use kiln_ir::{Attrs, DType, Op, Tensor};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Tactics of a case that use tensor cores.
+fn tactics(case: &Case, target: &Target) -> Vec<Tactic> {
+    let all = Cuda.tactics(&case.region(), target).unwrap_or_else(|e| panic!("{}: {e}", case.label));
+    let own = |t: &Tactic| t.name.contains("mma");
+    let found: Vec<_> = all.into_iter().filter(own).collect();
+    assert!(!found.is_empty(), "{}: nothing on tensor cores", case.label);
+    found
+}
+
+/// Sources of all cases, each once, with what they are for.
+fn sources(target: &Target) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for case in cases() {
+        for t in tactics(&case, target) {
+            let (text, _) = written(&case.region(), &t, target).unwrap();
+            found.entry(text).or_insert_with(|| format!("{} by {}", case.label, t.id()));
+        }
+    }
+    found
+}
+
+/// Bytes that a thread may keep outside of registers: a number or two that the loop over K does not use.
+const MAX_SPILL: u32 = 32;
+
+/// Bytes of spill stores that a line of the compiler's log tells.
+fn spilled(line: &str) -> u32 {
+    let before = line.split(" bytes spill stores").next().filter(|b| b.len() < line.len());
+    before.and_then(|b| b.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// By default every eighth source; `KILN_KERNELS=all` takes all.
+#[test]
+fn tiles_compile_and_do_not_spill() {
+    if !nvrtc() {
+        return;
+    }
+    let step = if std::env::var_os("KILN_KERNELS").is_some_and(|v| v == "all") { 1 } else { 8 };
+    for name in ["h200", "a100"] {
+        let target = target::known(name).unwrap();
+        let some: Vec<_> = sources(&target).into_iter().step_by(step).collect();
+        let failed = parallel(&some, |(text, what)| {
+            let log = match explain(text, &target.arch) {
+                Ok(c) => c.log,
+                Err(e) => return Some(format!("{what} for {name}: {e}")),
+            };
+            let bad = |l: &&str| spilled(l) > MAX_SPILL;
+            let serial = log.contains("C75");
+            let spills = log.lines().find(bad).map(str::to_owned);
+            spills.or(serial.then_some(log)).map(|l| format!("{what} for {name}: {l}"))
+        });
+        println!("{} sources for {name}", some.len());
+        assert!(failed.is_empty(), "{} of {}:\n{}", failed.len(), some.len(), failed.join("\n"));
+    }
+}
+
+/// The device, if there is one; panics without where `KILN_REQUIRE_CUDA=1`.
+fn device() -> Option<(Arc<dyn Device>, Target)> {
+    let target = match Cuda.targets() {
+        Ok(mut t) => t.remove(0),
+        Err(e) if std::env::var_os("KILN_REQUIRE_CUDA").is_some_and(|v| v == "1") => panic!("{e}"),
+        Err(e) => {
+            println!("skipped: {e}");
+            return None;
+        }
+    };
+    Some((Cuda.open(&target).unwrap(), target))
+}
+
+#[test]
+fn tiles_agree_with_the_oracle() {
+    let Some((device, target)) = device() else { return };
+    let all = sources(&target).into_keys().collect::<Vec<_>>();
+    let refused = parallel(&all, |text| cubin(text, &target.arch).err().map(|e| e.to_string()));
+    assert!(refused.is_empty(), "{refused:?}");
+    let mut failed = Vec::new();
+    let mut runs = 0;
+    for case in cases() {
+        let wanted = case.graph.eval(&case.inputs).unwrap().remove(0);
+        for t in tactics(&case, &target) {
+            let blob = Cuda.compile(&case.region(), &t, &target).unwrap();
+            let program = Arc::new(Program::single_step(case.graph.clone(), t.clone(), blob));
+            let mut cx = device.load(program.clone()).unwrap().context().unwrap();
+            let shapes = Arc::new(program.shapes(&case.inputs).unwrap());
+            let mut first: Option<Tensor> = None;
+            for _ in 0..2 {
+                cx.enqueue(&case.inputs, &shapes).unwrap_or_else(|e| panic!("{} by {}: {e}", case.label, t.id()));
+                let found = cx.outputs().unwrap_or_else(|e| panic!("{} by {}: {e}", case.label, t.id())).remove(0);
+                if let Some(e) = case.differs(&found, &wanted) {
+                    failed.push(format!("{} by {}: {e}", case.label, t.id()));
+                    break;
+                }
+                if first.as_ref().is_some_and(|f| f.bytes() != found.bytes()) {
+                    failed.push(format!("{} by {}: two runs differ", case.label, t.id()));
+                }
+                first = Some(found);
+            }
+            runs += 1;
+        }
+    }
+    println!("{runs} runs, {} failed", failed.len());
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+fn speed_of(device: &Arc<dyn Device>, target: &Target, label: &str, op: &Op, inputs: &[Option<Tensor>], ops: f64) {
+    let (program, given) = Program::single(op, inputs).unwrap();
+    let region = program.region(&program.steps[0]).unwrap();
+    let mut found = Cuda.tactics(&region, target).unwrap();
+    found.retain(|t| t.name.contains("mma"));
+    found.sort_by(|a, b| a.estimate_ns.unwrap_or(0.0).total_cmp(&b.estimate_ns.unwrap_or(0.0)));
+    let blobs = found.iter().map(|t| Cuda.compile(&region, t, target).unwrap()).collect::<Vec<_>>();
+    println!("{label}");
+    for (t, blob) in found.iter().zip(&blobs).take(10) {
+        let request =
+            TimeRequest { graph: &region.graph, tactic: t, blob, inputs: &given, samples: 15 };
+        let mut times = device.time(&request).unwrap();
+        times.sort_by(f64::total_cmp);
+        let ns = times[times.len() / 2];
+        let expected = t.estimate_ns.unwrap_or(0.0) / 1e3;
+        println!("  {:<28} {:>9.1} us {:>7.1} T/s  (expected {expected:.1} us)", t.name, ns / 1e3, ops / ns / 1e3);
+    }
+}
+
+fn matmul_speed(device: &Arc<dyn Device>, target: &Target, t: DType, [m, n, k]: [usize; 3], trans_b: bool) {
+    let mut rng = Rng::new(1);
+    let b = if trans_b { [n, k] } else { [k, n] };
+    let op = Op::new("matmul", Attrs::new().with("trans_b", trans_b)).unwrap();
+    let inputs = [Some(rng.tensor(t, &[m, k])), Some(rng.tensor(t, &b))];
+    let label = format!("matmul {t} {m}x{n}x{k}{}", if trans_b { " B transposed" } else { "" });
+    speed_of(device, target, &label, &op, &inputs, 2.0 * (m * n * k) as f64);
+}
+
+/// Batch, side, channels, output channels, kernel, stride.
+const CONVS: &[[usize; 6]] = &[
+    [32, 56, 64, 64, 3, 1],
+    [32, 56, 64, 256, 1, 1],
+    [32, 56, 256, 64, 1, 1],
+    [32, 28, 128, 128, 3, 1],
+    [32, 14, 256, 256, 3, 1],
+    [32, 14, 1024, 256, 1, 1],
+    [32, 7, 512, 512, 3, 1],
+    [32, 14, 1024, 2048, 1, 2],
+    [32, 224, 3, 64, 7, 2],
+    [1, 56, 64, 64, 3, 1],
+    [1, 14, 256, 256, 3, 1],
+];
+
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    let Some((device, target)) = device() else { return };
+    use DType::{BF16, F16, F32, I8};
+    for (t, size, trans_b) in [
+        (F16, [8192, 8192, 8192], false),
+        (F16, [4096, 4096, 4096], true),
+        (BF16, [4096, 4096, 4096], false),
+        (F16, [128, 768, 3072], false),
+        (F16, [197, 3072, 768], false),
+        (F16, [1, 4096, 4096], true),
+        (F32, [4096, 4096, 4096], false),
+        (I8, [4096, 4096, 4096], true),
+        (I8, [4096, 4096, 4096], false),
+    ] {
+        matmul_speed(&device, &target, t, size, trans_b);
+    }
+    for &[batch, side, c, m, kernel, stride] in CONVS {
+        let mut rng = Rng::new(1);
+        let attrs = Attrs::new()
+            .with("layout", "channels_last")
+            .with("strides", vec![stride as i64; 2])
+            .with("pads", vec![kernel as i64 / 2; 4]);
+        let x = rng.tensor(F16, &[batch, side, side, c]);
+        let inputs = [Some(x), Some(rng.tensor(F16, &[m, kernel, kernel, c])), Some(rng.tensor(F16, &[m]))];
+        let out = (side / stride) * (side / stride);
+        let label = format!("conv f16 {batch}x{side}x{side}x{c} to {m}, {kernel}x{kernel}, stride {stride}");
+        let ops = 2.0 * (batch * out * m * kernel * kernel * c) as f64;
+        speed_of(&device, &target, &label, &Op::new("conv", attrs).unwrap(), &inputs, ops);
+    }
+}

@@ -1,0 +1,210 @@
+// Products of tiles on tensor cores by mma.sync, whatever the element type: 32 bytes of K are one step of the instruction,
+// and fragments lie alike in bytes. A block makes BM x BN sums, shared by WARPS_M x WARPS_N warps; KB bytes of K a stage go
+// through STAGES buffers. SIZE is the size of an element, ACC the type of sums. Tiles lie "along" K (a row of the tile is a
+// row of A or a column of B) or "across" (a row of the tile is one k).
+
+// ---- core
+extern __shared__ __align__(128) u8 block_memory[];
+static constexpr u32 WM = BM / WARPS_M;
+static constexpr u32 WN = BN / WARPS_N;
+static constexpr u32 BK = KB / SIZE;
+static constexpr u32 PER_COPY = 16u / SIZE;
+static constexpr u32 PITCH = KB + 16u;
+static constexpr u32 SKEW = SIZE == 4u ? 32u : 16u;
+static constexpr u32 PITCH_A = ACROSS_A ? BM * SIZE + SKEW : PITCH;
+static constexpr u32 PITCH_B = ACROSS_B ? BN * SIZE + SKEW : PITCH;
+static constexpr u32 BYTES_A = (ACROSS_A ? BK : BM) * PITCH_A;
+static constexpr u32 BYTES_B = (ACROSS_B ? BK : BN) * PITCH_B;
+static constexpr u32 THREADS = WARPS_M * WARPS_N * 32u;
+
+DEV static u32 address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
+
+DEV static u8* stage_a(u32 stage) { return block_memory + stage * (BYTES_A + BYTES_B); }
+DEV static u8* stage_b(u32 stage) { return stage_a(stage) + BYTES_A; }
+
+// 16 bytes from memory, or zeros.
+DEV static void copy16(void* to, const void* from, bool inside) {
+    const u32 bytes = inside ? 16u : 0u;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address(to)), "l"(from), "r"(bytes) : "memory");
+}
+
+// d += a b for 16 x 32 bytes by 32 bytes x 8.
+DEV static void product(ACC (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    asm volatile("mma.sync.aligned.MMA_SHAPE.row.col.MMA_ACC.MMA_A.MMA_B.MMA_ACC {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+                 "{%8, %9}, {%0, %1, %2, %3};"
+                 : "+MMA_REG"(d[0]), "+MMA_REG"(d[1]), "+MMA_REG"(d[2]), "+MMA_REG"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+DEV static void matrices(u32& a, u32& b, u32& c, u32& d, const u8* p) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                 : "r"(address(p))
+                 : "memory");
+}
+
+DEV static void transposed(u32& a, u32& b, u32& c, u32& d, const u8* p) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+                 : "r"(address(p))
+                 : "memory");
+}
+
+// Four bytes of K from element k on, of one line of a tile that lies across.
+DEV static u32 gather(const u8* tile, u32 pitch, u32 k, u32 line) {
+    const u8* p = tile + k * pitch + line * SIZE;
+    if constexpr (SIZE == 4u) {
+        return *reinterpret_cast<const u32*>(p);
+    } else {
+        return u32(p[0]) | (u32(p[pitch]) << 8) | (u32(p[2u * pitch]) << 16) | (u32(p[3u * pitch]) << 24);
+    }
+}
+
+// A's fragment of 16 lines from `line` on, 32 bytes of K from element k on.
+DEV static void fragment_a(u32 (&f)[4], const u8* tile, u32 line, u32 k) {
+    const u32 lane = threadIdx.x % 32u;
+    if constexpr (!ACROSS_A) {
+        matrices(f[0], f[1], f[2], f[3], tile + (line + lane % 16u) * PITCH_A + k * SIZE + lane / 16u * 16u);
+    } else if constexpr (SIZE == 2u) {
+        const u8* p = tile + (k + lane / 16u * 8u + lane % 8u) * PITCH_A + (line + lane / 8u % 2u * 8u) * SIZE;
+        transposed(f[0], f[1], f[2], f[3], p);
+    } else {
+        const u32 at = k + lane % 4u * (4u / SIZE);
+#pragma unroll
+        for (u32 r = 0u; r < 4u; r++) {
+            f[r] = gather(tile, PITCH_A, at + r / 2u * (16u / SIZE), line + lane / 4u + r % 2u * 8u);
+        }
+    }
+#pragma unroll
+    for (u32 r = 0u; r < 4u; r++) {
+        f[r] = operand(f[r]);
+    }
+}
+
+// B's fragments of 16 lines.
+DEV static void fragment_b(u32 (&f)[2], u32 (&g)[2], const u8* tile, u32 line, u32 k) {
+    const u32 lane = threadIdx.x % 32u;
+    if constexpr (!ACROSS_B) {
+        const u8* p = tile + (line + lane / 16u * 8u + lane % 8u) * PITCH_B + k * SIZE + lane / 8u % 2u * 16u;
+        matrices(f[0], f[1], g[0], g[1], p);
+    } else if constexpr (SIZE == 2u) {
+        transposed(f[0], f[1], g[0], g[1], tile + (k + lane % 16u) * PITCH_B + (line + lane / 16u * 8u) * SIZE);
+    } else {
+        const u32 at = k + lane % 4u * (4u / SIZE);
+#pragma unroll
+        for (u32 r = 0u; r < 2u; r++) {
+            f[r] = gather(tile, PITCH_B, at + r * (16u / SIZE), line + lane / 4u);
+            g[r] = gather(tile, PITCH_B, at + r * (16u / SIZE), line + 8u + lane / 4u);
+        }
+    }
+#pragma unroll
+    for (u32 r = 0u; r < 2u; r++) {
+        f[r] = operand(f[r]);
+        g[r] = operand(g[r]);
+    }
+}
+
+// Adds the products of one stage.
+DEV static void multiply(ACC (&sum)[WM / 16][WN / 8][4], u32 stage, u32 wi, u32 wj) {
+    const u8* a = stage_a(stage);
+    const u8* b = stage_b(stage);
+#pragma unroll
+    for (u32 k = 0u; k < BK; k += 32u / SIZE) {
+        u32 fa[WM / 16][4];
+        u32 fb[WN / 8][2];
+#pragma unroll
+        for (u32 i = 0u; i < WM / 16; i++) {
+            fragment_a(fa[i], a, wi + i * 16u, k);
+        }
+#pragma unroll
+        for (u32 j = 0u; j < WN / 8; j += 2u) {
+            fragment_b(fb[j], fb[j + 1], b, wj + j * 8u, k);
+        }
+#pragma unroll
+        for (u32 i = 0u; i < WM / 16; i++) {
+#pragma unroll
+            for (u32 j = 0u; j < WN / 8; j++) {
+                product(sum[i][j], fa[i], fb[j]);
+            }
+        }
+    }
+}
+
+// All stages of a block: `load(stage, step)` starts the copies of one, called for steps 0, 1, 2, ... in order.
+template <class Load> DEV static void accumulate(ACC (&sum)[WM / 16][WN / 8][4], u32 steps, Load load) {
+    const u32 warp = threadIdx.x / 32u;
+    const u32 wi = warp / WARPS_N * WM;
+    const u32 wj = warp % WARPS_N * WN;
+    for (u32 s = 0u; s < STAGES - 1u; s++) {
+        if (s < steps) {
+            load(s, s);
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+    u32 stage = 0u;
+    u32 filled = STAGES - 1u;
+    for (u32 step = 0u; step < steps; step++) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2u) : "memory");
+        // All threads have the stage, and are done with the one whose buffer is filled next.
+        __syncthreads();
+        const u32 next = step + STAGES - 1u;
+        if (next < steps) {
+            load(filled, next);
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+        multiply(sum, stage, wi, wj);
+        stage = stage + 1u == STAGES ? 0u : stage + 1u;
+        filled = filled + 1u == STAGES ? 0u : filled + 1u;
+    }
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncthreads();
+}
+
+// Gives eight neighbouring sums at a time to `put(row, column, sums)`, by way of shared memory.
+template <class Put> DEV static void spread(const ACC (&sum)[WM / 16][WN / 8][4], Put put) {
+    constexpr u32 WIDE = WN + 4u;
+    const u32 warp = threadIdx.x / 32u;
+    const u32 lane = threadIdx.x % 32u;
+    ACC* own = reinterpret_cast<ACC*>(block_memory) + warp * 16u * WIDE;
+#pragma unroll
+    for (u32 i = 0u; i < WM / 16; i++) {
+#pragma unroll
+        for (u32 j = 0u; j < WN / 8; j++) {
+#pragma unroll
+            for (u32 r = 0u; r < 4u; r++) {
+                own[(lane / 4u + r / 2u * 8u) * WIDE + j * 8u + lane % 4u * 2u + r % 2u] = sum[i][j][r];
+            }
+        }
+        __syncwarp();
+        for (u32 e = lane; e < 2u * WN; e += 32u) {
+            const u32 row = e / (WN / 8u);
+            const u32 col = e % (WN / 8u) * 8u;
+            ACC v[8];
+#pragma unroll
+            for (u32 q = 0u; q < 8u; q++) {
+                v[q] = own[row * WIDE + col + q];
+            }
+            put(warp / WARPS_N * WM + i * 16u + row, warp % WARPS_N * WN + col, v);
+        }
+        __syncwarp();
+    }
+}
+
+// The tile of a block among `down` x `across`: neighbours in time share rows and columns.
+DEV static void place_tile(u32 number, u32 down, u32 across, u32& i, u32& j) {
+    constexpr u32 BAND = 8u;
+    const u32 band = number / (BAND * across);
+    const u32 height = ::min(down - band * BAND, BAND);
+    const u32 rest = number % (BAND * across);
+    i = band * BAND + rest % height;
+    j = rest / height;
+}
+
+// ---- plain_operand
+DEV static u32 operand(u32 x) { return x; }
+
+// ---- rounded_operand
+DEV static u32 operand(u32 x) {
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(x) : "f"(__uint_as_float(x)));
+    return x;
+}
