@@ -80,6 +80,9 @@ pub struct TypeOptions {
     /// Only casts and Q/DQ of the network change types
     #[arg(long)]
     pub strongly_typed: bool,
+    /// Products of f32 in IEEE arithmetic: tensor cores must not round their operands to TF32
+    #[arg(long)]
+    pub no_tf32: bool,
 }
 
 /// Shapes of dynamic inputs. What is left out of min, opt and max is taken from the others.
@@ -174,6 +177,7 @@ impl ModelOptions {
         let reduced = [(self.types.fp16, DType::F16), (self.types.bf16, DType::BF16)];
         let config = BuildConfig {
             reduced: reduced.into_iter().filter(|r| r.0).map(|r| r.1).collect(),
+            tf32: !self.types.no_tf32,
             strong_types: self.types.strongly_typed,
             constraints: Constraints::None,
             fold: !self.tune.no_fold,
@@ -203,6 +207,7 @@ impl ModelOptions {
             (self.types.fp16, "--fp16"),
             (self.types.bf16, "--bf16"),
             (self.types.strongly_typed, "--strongly-typed"),
+            (self.types.no_tf32, "--no-tf32"),
             (t.timing_cache.is_some(), "--timing-cache"),
             (t.no_fold, "--no-fold"),
             (t.no_fuse, "--no-fuse"),

@@ -1,6 +1,6 @@
-//! The backends that tests run on.
+//! The backends that tests run on. Products of f32 are in IEEE arithmetic.
 
-use kiln_backend::Backend;
+use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target};
 use kiln_runtime::plugin::{Policy, load};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +20,34 @@ pub fn wgpu() -> Result<Option<Arc<dyn Backend>>, String> {
 
 /// The CUDA backend, likewise, where there is a device; `KILN_REQUIRE_CUDA=1` says that there must be one.
 pub fn cuda() -> Result<Option<Arc<dyn Backend>>, String> {
-    optional("cuda", "KILN_REQUIRE_CUDA")
+    Ok(optional("cuda", "KILN_REQUIRE_CUDA")?.map(|b| Arc::new(Ieee(b)) as Arc<dyn Backend>))
+}
+
+/// A backend whose targets do not allow TF32.
+struct Ieee(Arc<dyn Backend>);
+
+impl Backend for Ieee {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn targets(&self) -> Result<Vec<Target>, BackendError> {
+        let mut all = self.0.targets()?;
+        all.iter_mut().for_each(|t| t.features.retain(|f| f != "tf32"));
+        Ok(all)
+    }
+
+    fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
+        self.0.tactics(region, target)
+    }
+
+    fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
+        self.0.compile(region, tactic, target)
+    }
+
+    fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
+        self.0.open(target)
+    }
 }
 
 fn optional(name: &str, required: &str) -> Result<Option<Arc<dyn Backend>>, String> {

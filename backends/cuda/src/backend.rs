@@ -71,7 +71,7 @@ impl Backend for Cuda {
     }
 
     fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
-        let found = target::found()?.into_iter().find(|(_, t)| t.fingerprint() == target.fingerprint());
+        let found = target::found()?.into_iter().find(|(_, t)| target::permits(t, target));
         let here = found.and_then(|(ordinal, own)| Some((devices().ok()?.into_iter().nth(ordinal)?, own)));
         let (device, own) = here.ok_or_else(|| {
             BackendError::Incompatible(format!(

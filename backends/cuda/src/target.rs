@@ -106,6 +106,12 @@ pub fn found() -> Result<Vec<(usize, Target)>, BackendError> {
     Ok(out)
 }
 
+/// Is this device the one that a target describes? The target may leave out features, which then go unused.
+pub fn permits(device: &Target, target: &Target) -> bool {
+    let fewer = Target { features: target.features.clone(), ..device.clone() };
+    target.features.iter().all(|f| device.has(f)) && fewer.fingerprint() == target.fingerprint()
+}
+
 /// Names of the devices that are known without a driver, sorted.
 pub fn names() -> Result<Vec<String>, BackendError> {
     Ok(table()?.into_keys().collect())
@@ -141,6 +147,16 @@ mod tests {
             assert!(t.memory.total > 16 << 30, "{n}");
         }
         assert!(matches!(known("voodoo2"), Err(BackendError::InvalidArgument(m)) if m.contains("h200")));
+    }
+
+    #[test]
+    fn a_target_may_leave_out_features() {
+        let device = known("h200").unwrap();
+        let mut fewer = device.clone();
+        fewer.features.retain(|f| f != "tf32");
+        assert!(permits(&device, &fewer) && permits(&device, &device));
+        assert!(!permits(&fewer, &device));
+        assert!(!permits(&known("h100").unwrap(), &fewer));
     }
 
     #[test]

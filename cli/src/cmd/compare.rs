@@ -95,6 +95,7 @@ fn options(args: &Args) -> BuildOptions {
     let reduced = [(args.types.fp16, DType::F16), (args.types.bf16, DType::BF16)];
     let config = BuildConfig {
         reduced: reduced.into_iter().filter(|r| r.0).map(|r| r.1).collect(),
+        tf32: !args.types.no_tf32,
         strong_types: args.types.strongly_typed,
         fold: !args.no_fold,
         fuse: !(args.no_fuse || args.per_layer),

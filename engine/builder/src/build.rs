@@ -79,11 +79,13 @@ impl Builder {
     /// Builds a graph, reporting progress.
     pub fn build_graph(&mut self, mut g: Graph, progress: Progress<'_>) -> Result<Built, BuildError> {
         let backend = self.backend.clone();
-        let cx = PassCx { config: &self.config, backend: backend.as_ref(), target: &self.target };
+        let mut target = self.target.clone();
+        target.features.retain(|f| self.config.tf32 || f != "tf32");
+        let cx = PassCx { config: &self.config, backend: backend.as_ref(), target: &target };
         let passes = passes::run_all(&mut g, &cx)?;
         let mut tuner = Tuner {
             backend: backend.as_ref(),
-            target: &self.target,
+            target: &target,
             config: &self.config,
             cache: &mut self.cache,
             device: &mut self.device,
@@ -98,7 +100,7 @@ impl Builder {
         let timed = tuner.timed;
         let uses: Vec<StepUse> =
             steps.iter().map(|s| StepUse { nodes: s.nodes.clone(), workspace: s.tactic.workspace }).collect();
-        let memory = memory::plan(&graph, &uses, &points.ends, &self.target.memory);
+        let memory = memory::plan(&graph, &uses, &points.ends, &target.memory);
         let program = Program { graph, steps, memory };
         note_views(&program, &mut reports.iter_mut());
         Ok(Built { program, passes, considered, steps: reports, timed })

@@ -20,6 +20,9 @@ pub enum Constraints {
 pub struct BuildConfig {
     /// Float types that layers of f32 may run in instead, in the order of preference. Empty: only f32.
     pub reduced: Vec<DType>,
+    /// Products and convolutions of f32 may round their operands to TF32 (10 bits of fraction) where the backend gains
+    /// by it. Off: IEEE f32.
+    pub tf32: bool,
     /// Only casts and Q/DQ of the network change types; `reduced` and per-layer types are refused.
     pub strong_types: bool,
     /// How strictly per-layer types bind.
@@ -50,6 +53,7 @@ impl Default for BuildConfig {
     fn default() -> Self {
         BuildConfig {
             reduced: Vec::new(),
+            tf32: true,
             strong_types: false,
             constraints: Constraints::None,
             fold: true,

@@ -134,6 +134,7 @@ impl StepKernel {
             kernel: &WALKED,
             module: None,
             slots: Vec::new(),
+            shared: 0,
             maps: Vec::new(),
             anchor: None,
             inputs: node.inputs.clone(),

@@ -49,10 +49,11 @@ pub enum Tail {
     Scaled,
 }
 
+/// Relative to the greatest number on the way: a place or two of the narrow types, which every step rounds to.
 fn noise(t: DType, depth: usize) -> f64 {
     let eps = match t {
-        DType::F16 => 1e-3,
-        DType::BF16 => 8e-3,
+        DType::F16 => 4e-3,
+        DType::BF16 => 3e-2,
         DType::F32 => 1e-3,
         _ => return 0.0,
     };
