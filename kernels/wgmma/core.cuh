@@ -1,0 +1,274 @@
+// Products of tiles by wgmma with TMA, for sm_90a, whatever the element type: a stage is 128 bytes of K. One warp copies,
+// GROUPS_M warpgroups multiply: each PARTS x 64 rows by BN columns. A block makes one tile after another. B lies along K
+// (a row of the stage is a column of B), or across it in boxes of 64 columns.
+
+// ---- core
+extern __shared__ __align__(1024) u8 block_memory[];
+static constexpr u32 BM = GROUPS_M * PARTS * 64u;
+static constexpr u32 BK = 128u / SIZE;
+static constexpr u32 BYTES_A = BM * 128u;
+static constexpr u32 STAGE = (BM + BN) * 128u;
+static constexpr u32 SUMS = BN / 2u;
+// A row of the sums that a warp hands over has 32 of them.
+static constexpr u32 WIDE = 36u;
+static constexpr u32 WARPS = GROUPS_M * 4u;
+
+DEV static u32 address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
+
+// The first address that the swizzle of 128 bytes may start at.
+DEV static u32 stages_at() { return (address(block_memory) + 1023u) & ~1023u; }
+DEV static u32 barriers_at() { return stages_at() + STAGES * STAGE; }
+DEV static u32 full(u32 stage) { return barriers_at() + stage * 8u; }
+DEV static u32 empty(u32 stage) { return barriers_at() + (STAGES + stage) * 8u; }
+
+// 32 columns of 16 rows of sums of a warp.
+DEV static ACC* handed(u32 warp) {
+    return reinterpret_cast<ACC*>(block_memory + (stages_at() - address(block_memory)) + STAGES * STAGE + STAGES * 16u) +
+           warp * 16u * WIDE;
+}
+
+DEV static void barrier_init(u32 at, u32 count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+}
+
+DEV static void barrier_arrive(u32 at) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
+
+DEV static void barrier_expect(u32 at, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+}
+
+DEV static void barrier_wait(u32 at, u32 parity) {
+    asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\n"
+                 "bra again;\nover:\n}" ::"r"(at),
+                 "r"(parity)
+                 : "memory");
+}
+
+// A box of a tensor of three dimensions.
+DEV static void box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32 y, u32 z) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
+                 "%5}], [%2];" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
+// What lies under one tap of neighbouring windows.
+DEV static void under_tap(u32 to, const TensorMap* map, u32 barrier, u32 c, i32 x, i32 y, u32 image, u32 dx, u32 dy) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
+                 "%5, %6}], [%2], {%7, %8};" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(c), "r"(x), "r"(y), "r"(image), "h"(u16(dx)), "h"(u16(dy))
+                 : "memory");
+}
+
+// Operands in stages: 128-byte swizzle, 1024 bytes from 8 rows to the next; across K, boxes are 8192 bytes apart.
+DEV static u64 descriptor(u32 at, u32 apart) {
+    return (u64(1) << 62) | (u64(64) << 32) | (u64(apart) << 16) | u64((at & 0x3ffffu) >> 4);
+}
+
+// Which tile is made in the turn `number` of `down` x `across`: neighbours share rows and columns.
+DEV static void place_tile(u32 number, u32 down, u32 across, u32& i, u32& j) {
+    constexpr u32 BAND = 2048u / BM;
+    const u32 band = number / (BAND * across);
+    const u32 height = ::min(down - band * BAND, BAND);
+    const u32 rest = number % (BAND * across);
+    i = band * BAND + rest % height;
+    j = rest / height;
+}
+
+// All tiles of this block: `load(tile, step, stage, barrier)` starts the copies of a step, `put(tile, row, column, sums)`
+// takes eight neighbouring sums of a row of the tile.
+template <class Load, class Put> DEV static void make_tiles(u32 tiles, u32 steps, Load load, Put put) {
+    const u32 warp = threadIdx.x / 32u;
+    const u32 lane = threadIdx.x % 32u;
+    if (threadIdx.x == 0u) {
+        for (u32 s = 0u; s < STAGES; s++) {
+            barrier_init(full(s), 1u);
+            barrier_init(empty(s), WARPS);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    u32 stage = 0u;
+    u32 parity = 0u;
+    if (warp == WARPS) {
+        if (lane == 0u) {
+            for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+                for (u32 step = 0u; step < steps; step++) {
+                    barrier_wait(empty(stage), parity ^ 1u);
+                    barrier_expect(full(stage), STAGE);
+                    load(tile, step, stages_at() + stage * STAGE, full(stage));
+                    if (++stage == STAGES) {
+                        stage = 0u;
+                        parity ^= 1u;
+                    }
+                }
+            }
+        }
+        return;
+    }
+    const u32 group = warp / 4u;
+    for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        ACC sum[PARTS][SUMS] = {};
+        for (u32 step = 0u; step < steps; step++) {
+            barrier_wait(full(stage), parity);
+            const u32 a = stages_at() + stage * STAGE + group * PARTS * 8192u;
+            const u32 b = stages_at() + stage * STAGE + BYTES_A;
+            settle(sum);
+            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+            for (u32 k = 0u; k < 4u; k++) {
+                const u64 db = descriptor(b + k * (ACROSS_B ? 2048u : 32u), ACROSS_B ? 512u : 1u);
+#pragma unroll
+                for (u32 p = 0u; p < PARTS; p++) {
+                    multiply(sum[p], descriptor(a + p * 8192u + k * 32u, 1u), db);
+                }
+            }
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+            settle(sum);
+            if (lane == 0u) {
+                barrier_arrive(empty(stage));
+            }
+            if (++stage == STAGES) {
+                stage = 0u;
+                parity ^= 1u;
+            }
+        }
+        ACC* own = handed(warp);
+#pragma unroll
+        for (u32 p = 0u; p < PARTS; p++) {
+#pragma unroll
+            for (u32 c = 0u; c < BN / 32u; c++) {
+#pragma unroll
+                for (u32 q = 0u; q < 16u; q++) {
+                    const u32 row = lane / 4u + q / 2u % 2u * 8u;
+                    own[row * WIDE + q / 4u * 8u + lane % 4u * 2u + q % 2u] = sum[p][c * 16u + q];
+                }
+                __syncwarp();
+#pragma unroll
+                for (u32 e = 0u; e < 2u; e++) {
+                    const u32 row = e * 8u + lane / 4u;
+                    ACC v[8];
+#pragma unroll
+                    for (u32 q = 0u; q < 8u; q++) {
+                        v[q] = own[row * WIDE + lane % 4u * 8u + q];
+                    }
+                    put(tile, (group * PARTS + p) * 64u + warp % 4u * 16u + row, c * 32u + lane % 4u * 8u, v);
+                }
+                __syncwarp();
+            }
+        }
+    }
+}
+
+DEV static void settle(ACC (&sum)[PARTS][SUMS]) {
+#pragma unroll
+    for (u32 p = 0u; p < PARTS; p++) {
+#pragma unroll
+        for (u32 q = 0u; q < SUMS; q++) {
+            asm volatile("" : "+ACC_REG"(sum[p][q])::"memory");
+        }
+    }
+}
+
+// ---- matmul
+// Words: rows, columns, depth, batch; does A have the batch, does B?
+GROUPS matmul THREADS_OF_BLOCK {
+    const u32 rows = m(0u);
+    const u32 cols = m(1u);
+    const u32 across = (cols + BN - 1u) / BN;
+    const u32 down = (rows + BM - 1u) / BM;
+    const u32 each = across * down;
+    const bool runs = cols % 8u == 0u;
+    make_tiles(
+        each * m(3u), (m(2u) + BK - 1u) / BK,
+        [&](u32 tile, u32 step, u32 to, u32 barrier) {
+            u32 i, j;
+            place_tile(tile % each, down, across, i, j);
+            const u32 batch = tile / each;
+            box(to, maps, barrier, step * BK, i * BM, batch * m(4u));
+            to += BYTES_A;
+            if constexpr (ACROSS_B) {
+                for (u32 n = 0u; n < BN; n += 64u) {
+                    box(to + n * 128u, maps + 1, barrier, j * BN + n, step * BK, batch * m(5u));
+                }
+            } else {
+                box(to, maps + 1, barrier, step * BK, j * BN, batch * m(5u));
+            }
+        },
+        [&](u32 tile, u32 row, u32 col, ACC* v) {
+            u32 i, j;
+            place_tile(tile % each, down, across, i, j);
+            row += i * BM;
+            col += j * BN;
+            if (row >= rows || col >= cols) {
+                return;
+            }
+            const u32 at = (tile / each * rows + row) * cols + col;
+            if (runs) {
+                emit0_run(at, v);
+                return;
+            }
+            for (u32 q = 0u; q < ::min(cols - col, 8u); q++) {
+                emit0(at + q, v[q]);
+            }
+        });
+}
+
+// ---- conv
+// Words 0 to 24 as in generic/window.cuh, then the number of windows.
+GROUPS conv THREADS_OF_BLOCK {
+    const u32 rows = m(25u);
+    const u32 cols = m(22u);
+    const u32 across = (cols + BN - 1u) / BN;
+    const u32 down = (rows + BM - 1u) / BM;
+    const u32 blocks = (m(21u) + BK - 1u) / BK;
+    const bool runs = cols % 8u == 0u;
+    make_tiles(
+        across * down, blocks * m(9u) * m(16u),
+        [&](u32 tile, u32 step, u32 to, u32 barrier) {
+            u32 i, j;
+            place_tile(tile, down, across, i, j);
+            const u32 row = i * BM;
+            const u32 c = step % blocks * BK;
+            const u32 tap = step / blocks;
+            const i32 x = i32(row % m(15u)) * mi(17u) - mi(19u);
+            const i32 y = i32(row / m(15u) % m(8u)) * mi(10u) - mi(12u);
+            const u32 dx = tap % m(16u) * m(18u);
+            const u32 dy = tap / m(16u) * m(11u);
+            under_tap(to, maps, barrier, c, x, y, row / m(15u) / m(8u), dx, dy);
+            box(to + BYTES_A, maps + 1, barrier, c, tap, j * BN);
+        },
+        [&](u32 tile, u32 row, u32 col, ACC* v) {
+            u32 i, j;
+            place_tile(tile, down, across, i, j);
+            row += i * BM;
+            col += j * BN;
+            if (row >= rows || col >= cols) {
+                return;
+            }
+            const u32 at = row * cols + col;
+            if (runs) {
+                add_bias(v, col, 8u);
+                emit0_run(at, v);
+                return;
+            }
+            const u32 left = ::min(cols - col, 8u);
+            add_bias(v, col, left);
+            for (u32 q = 0u; q < left; q++) {
+                emit0(at + q, v[q]);
+            }
+        });
+}
+
+// ---- bias
+DEV void add_bias(ACC* v, u32 ch, u32 n) const {
+    for (u32 q = 0u; q < n; q++) {
+        v[q] += x2(ch + q);
+    }
+}
+
+// ---- no_bias
+DEV void add_bias(ACC*, u32, u32) const {}
