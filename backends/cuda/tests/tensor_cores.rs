@@ -100,8 +100,10 @@ fn tiles_agree_with_the_oracle() {
             let shapes = Arc::new(program.shapes(&case.inputs).unwrap());
             let mut first: Option<Tensor> = None;
             for _ in 0..2 {
-                cx.enqueue(&case.inputs, &shapes).unwrap_or_else(|e| panic!("{} by {}: {e}", case.label, t.id()));
-                let found = cx.outputs().unwrap_or_else(|e| panic!("{} by {}: {e}", case.label, t.id())).remove(0);
+                cx.enqueue(&case.inputs, &shapes)
+                    .unwrap_or_else(|e| panic!("{} by {}: {e}", case.label, t.id()));
+                let found =
+                    cx.outputs().unwrap_or_else(|e| panic!("{} by {}: {e}", case.label, t.id())).remove(0);
                 if let Some(e) = case.differs(&found, &wanted) {
                     failed.push(format!("{} by {}: {e}", case.label, t.id()));
                     break;
@@ -118,7 +120,14 @@ fn tiles_agree_with_the_oracle() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-fn speed_of(device: &Arc<dyn Device>, target: &Target, label: &str, op: &Op, inputs: &[Option<Tensor>], ops: f64) {
+fn speed_of(
+    device: &Arc<dyn Device>,
+    target: &Target,
+    label: &str,
+    op: &Op,
+    inputs: &[Option<Tensor>],
+    ops: f64,
+) {
     let (program, given) = Program::single(op, inputs).unwrap();
     let region = program.region(&program.steps[0]).unwrap();
     let mut found = Cuda.tactics(&region, target).unwrap();
@@ -127,13 +136,17 @@ fn speed_of(device: &Arc<dyn Device>, target: &Target, label: &str, op: &Op, inp
     let blobs = found.iter().map(|t| Cuda.compile(&region, t, target).unwrap()).collect::<Vec<_>>();
     println!("{label}");
     for (t, blob) in found.iter().zip(&blobs).take(10) {
-        let request =
-            TimeRequest { graph: &region.graph, tactic: t, blob, inputs: &given, samples: 15 };
+        let request = TimeRequest { graph: &region.graph, tactic: t, blob, inputs: &given, samples: 15 };
         let mut times = device.time(&request).unwrap();
         times.sort_by(f64::total_cmp);
         let ns = times[times.len() / 2];
         let expected = t.estimate_ns.unwrap_or(0.0) / 1e3;
-        println!("  {:<28} {:>9.1} us {:>7.1} T/s  (expected {expected:.1} us)", t.name, ns / 1e3, ops / ns / 1e3);
+        println!(
+            "  {:<28} {:>9.1} us {:>7.1} T/s  (expected {expected:.1} us)",
+            t.name,
+            ns / 1e3,
+            ops / ns / 1e3
+        );
     }
 }
 

@@ -59,13 +59,8 @@ impl Kind {
 
     /// The same, whatever is allowed.
     pub fn of_types(site: &Site<'_>) -> Result<Kind, BackendError> {
-        let floats = |size, shape, of, speed| Kind {
-            size,
-            shape,
-            types: (of, of),
-            sums: ("f32", "f32", "f"),
-            speed,
-        };
+        let floats =
+            |size, shape, of, speed| Kind { size, shape, types: (of, of), sums: ("f32", "f32", "f"), speed };
         let small = |t| if t == DType::U8 { "u8" } else { "s8" };
         match (site.dtype(0), site.dtype(1)) {
             (Some(DType::F16), Some(DType::F16)) => Ok(floats(2, "m16n8k16", "f16", 1.0)),
@@ -106,7 +101,9 @@ impl Tile {
     pub fn check(&self, site: &Site<'_>, kind: Kind, across: (bool, bool)) -> Result<(), BackendError> {
         let (needs, has) = (self.shared(kind, across) as u64, site.target.numbers.get("shared_memory"));
         match has {
-            Some(&has) if has < needs => unsupported(format!("{needs} bytes of shared memory, there are {has}")),
+            Some(&has) if has < needs => {
+                unsupported(format!("{needs} bytes of shared memory, there are {has}"))
+            }
             _ => Ok(()),
         }
     }

@@ -30,9 +30,7 @@ impl Case {
             return Some(format!("{} {:?}", found.dtype(), found.shape()));
         }
         let (x, y) = (found.to_f64(), wanted.to_f64());
-        let wrong = |(_, (x, y)): &(usize, (&f64, &f64))| {
-            !((*x - *y).abs() <= self.noise * (1.0 + y.abs()))
-        };
+        let wrong = |(_, (x, y)): &(usize, (&f64, &f64))| !((*x - *y).abs() <= self.noise * (1.0 + y.abs()));
         let bad: Vec<_> = x.iter().zip(&y).enumerate().filter(wrong).collect();
         let &(at, (x, y)) = bad.first()?;
         Some(format!("{} of {} wrong; {x} for {y} at {at}", bad.len(), found.len()))
@@ -118,7 +116,8 @@ fn matrix(rng: &mut Rng, t: DType, batch: &[usize], rows: usize, cols: usize, tr
 }
 
 /// Rows, columns, depth.
-const SIZES: &[[usize; 3]] = &[[200, 136, 264], [17, 9, 33], [130, 257, 70], [1, 64, 520], [64, 1, 8], [5, 8, 0]];
+const SIZES: &[[usize; 3]] =
+    &[[200, 136, 264], [17, 9, 33], [130, 257, 70], [1, 64, 520], [64, 1, 8], [5, 8, 0]];
 
 fn products(out: &mut Vec<Case>) {
     use DType::{BF16, F16, F32, I8, U8};
@@ -176,10 +175,24 @@ const WINDOWS: &[Window] = &[
         ..BASE
     },
     Window { label: "groups", x: &[2, 8, 9, 96], w: &[48, 3, 3, 32], groups: 3, pads: &[1, 1, 1, 1], ..BASE },
-    Window { label: "few channels", x: &[2, 20, 21, 3], w: &[32, 7, 7, 3], strides: &[2, 2], pads: &[3, 3, 3, 3], ..BASE },
+    Window {
+        label: "few channels",
+        x: &[2, 20, 21, 3],
+        w: &[32, 7, 7, 3],
+        strides: &[2, 2],
+        pads: &[3, 3, 3, 3],
+        ..BASE
+    },
     Window { label: "odd channels", x: &[1, 10, 9, 21], w: &[35, 3, 3, 21], pads: &[0, 1, 0, 1], ..BASE },
     Window { label: "1-D", x: &[2, 50, 32], w: &[40, 5, 32], strides: &[2], pads: &[2, 1], ..BASE },
-    Window { label: "3-D", x: &[1, 5, 6, 7, 16], w: &[16, 3, 2, 3, 16], pads: &[1, 0, 1, 1, 1, 1], strides: &[2, 1, 1], ..BASE },
+    Window {
+        label: "3-D",
+        x: &[1, 5, 6, 7, 16],
+        w: &[16, 3, 2, 3, 16],
+        pads: &[1, 0, 1, 1, 1, 1],
+        strides: &[2, 1, 1],
+        ..BASE
+    },
 ];
 
 fn convolutions(out: &mut Vec<Case>) {
