@@ -48,10 +48,8 @@ impl Rewrite<'_> {
         let attrs = node.op.attrs().clone();
         let attrs = match role {
             Role::Layout => {
-                for i in 1..moved_inputs(node.op.name()) {
-                    if let Some(v) = node.inputs.get(i).copied().flatten() {
-                        inputs[i] = Some(self.enter(v)?);
-                    }
+                for slot in inputs.iter_mut().take(moved_inputs(node.op.name())).skip(1) {
+                    *slot = slot.map(|v| self.enter(v)).transpose()?;
                 }
                 attrs.with("layout", "channels_last")
             }
