@@ -30,8 +30,9 @@ impl Case {
             return Some(format!("{} {:?}", found.dtype(), found.shape()));
         }
         let (x, y) = (found.to_f64(), wanted.to_f64());
-        let wrong = |(_, (x, y)): &(usize, (&f64, &f64))| !((*x - *y).abs() <= self.noise * (1.0 + y.abs()));
-        let bad: Vec<_> = x.iter().zip(&y).enumerate().filter(wrong).collect();
+        // A NaN is not near anything.
+        let near = |x: f64, y: f64| (x - y).abs() <= self.noise * (1.0 + y.abs());
+        let bad: Vec<_> = x.iter().zip(&y).enumerate().filter(|(_, (x, y))| !near(**x, **y)).collect();
         let &(at, (x, y)) = bad.first()?;
         Some(format!("{} of {} wrong; {x} for {y} at {at}", bad.len(), found.len()))
     }
