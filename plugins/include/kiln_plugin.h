@@ -25,9 +25,10 @@
 #define KILN_ABI_MAJOR 1
 
 /**
- * Minor version of the ABI: 1.1 added `context_step_times` and `context_counters`.
+ * Minor version of the ABI: 1.1 added `context_step_times` and `context_counters`, 1.2
+ * `context_time_runs` and `context_set_stream`.
  */
-#define KILN_ABI_MINOR 1
+#define KILN_ABI_MINOR 2
 
 /**
  * The first eight bytes of a descriptor: "KILNPLUG" in little-endian order.
@@ -663,6 +664,21 @@ typedef struct kiln_backend_v1 {
     int32_t (*context_counters)(struct kiln_context *context,
                                 struct kiln_counters *out,
                                 struct kiln_error *err);
+    /**
+     * Optional, since 1.2: absent means `KILN_UNSUPPORTED`. Runs the last run's kernels again so many times, without
+     * transfers, and writes the time of each run in nanoseconds: an array of floats. `KILN_UNSUPPORTED` for programs whose
+     * runs need the host in between. `[serial-per-object]`
+     */
+    int32_t (*context_time_runs)(struct kiln_context *context,
+                                 uint32_t runs,
+                                 struct kiln_sink *out,
+                                 struct kiln_error *err);
+    /**
+     * Optional, since 1.2: absent means `KILN_UNSUPPORTED`. Puts the work of further runs into a stream of the caller's,
+     * behind what is in it: of CUDA a `CUstream`, of the device's primary context, that is not capturing and stays until
+     * another one is set or the context is destroyed. Null: into the context's own stream again. `[serial-per-object]`
+     */
+    int32_t (*context_set_stream)(struct kiln_context *context, void *stream, struct kiln_error *err);
 } kiln_backend_v1;
 
 #endif  /* KILN_PLUGIN_H */

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kiln_builder::{BuildConfig, Builder};
-use kiln_ir::{DType, Network, Tensor};
+use kiln_ir::{Attrs, DType, Network, Tensor, TensorId, TensorType};
 use kiln_onnx::parse_file;
 use kiln_reference::Reference;
 use kiln_runtime::{Engine, Profile, Range, RuntimeError, graph_io, verify_recipes};
@@ -179,4 +179,35 @@ fn running_contexts_are_unharmed() {
             refit(&e, &a);
         }
     });
+}
+
+/// Indices that named weights give shape to: nothing tells their dimensions without these contents.
+#[test]
+fn weights_that_decide_on_shapes_are_folded_without_a_recipe() {
+    let mut n = Network::new("mask");
+    let layer = |n: &mut Network, op: &str, attrs: Attrs, ins: &[TensorId]| {
+        let ins: Vec<_> = ins.iter().copied().map(Some).collect();
+        n.add_layer("", op, attrs, &ins).unwrap()[0]
+    };
+    let weight = |n: &mut Network, name: &str, t: Option<Tensor>| n.add_weights(Some(name), t.unwrap()).unwrap();
+    let x = n.add_input("x", TensorType::new(DType::F32, [3, 4])).unwrap();
+    let mask = weight(&mut n, "mask", Tensor::f32(&[3, 4], &[0.0; 12]));
+    let shape = weight(&mut n, "shape", Tensor::i64(&[3], &[2, 2, 1]));
+    let down = weight(&mut n, "down", Tensor::i64(&[2, 1, 1], &[0, 2]));
+    let across = weight(&mut n, "across", Tensor::i64(&[1, 2, 1], &[1, 3]));
+    let values = weight(&mut n, "values", Tensor::f32(&[2, 2], &[1., 2., 3., 4.]));
+    let down = layer(&mut n, "expand", Attrs::new(), &[down, shape]);
+    let across = layer(&mut n, "expand", Attrs::new(), &[across, shape]);
+    let places = layer(&mut n, "concat", Attrs::new().with("axis", -1i64), &[down, across]);
+    let mask = layer(&mut n, "scatter_nd", Attrs::new(), &[mask, places, values]);
+    let y = layer(&mut n, "add", Attrs::new(), &[x, mask]);
+    n.mark_output(y, "y").unwrap();
+    let built = Builder::new(reference(), Reference::target()).build(&n).unwrap();
+    assert_eq!(verify_recipes(&built.program).unwrap().different, Vec::<String>::new());
+    let e = Engine::from_program(built.program, vec![], reference()).unwrap();
+    let zeros = Tensor::f32(&[3, 4], &[0.0; 12]).unwrap();
+    let found = e.create_context().unwrap().run(&[("x", zeros)]).unwrap().remove(0).1;
+    assert_eq!(found.to_f64(), [0., 1., 0., 2., 0., 0., 0., 0., 0., 3., 0., 4.]);
+    let shape = Tensor::i64(&[3], &[2, 2, 1]).unwrap();
+    assert!(matches!(e.refitter().unwrap().set("shape", shape), Err(RuntimeError::Refit(m)) if m.contains("shape")));
 }

@@ -13,7 +13,8 @@ pub struct Head {
     pub entries: Vec<(String, u32)>,
 }
 
-const MAGIC: &str = "kiln-cuda-1";
+/// Kernels of version 2 wait for what they depend on.
+const MAGIC: &str = "kiln-cuda-2";
 /// Heads are short; a longer first line is no head.
 const MAX_HEAD: usize = 4096;
 

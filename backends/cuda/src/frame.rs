@@ -22,6 +22,10 @@ const PRELUDE: [&str; 3] = [
 ];
 const INTEGER: &str = include_str!("../../../kernels/prelude/integer.cuh");
 
+/// Every kernel begins with it: the next one may come onto the device, this one waits for all before it.
+const DEPEND: &str = "DEV void depend() {\n#if __CUDA_ARCH__ >= 900\n    asm volatile(\"griddepcontrol.launch_dependents;\");\n    \
+    asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n#endif\n}\n";
+
 /// Threads of a block that maps elements.
 pub const MAP_THREADS: u32 = 256;
 
@@ -132,6 +136,7 @@ pub fn source(site: &Site<'_>, body: &Body) -> Result<Source, BackendError> {
     let mut text = PRELUDE.concat();
     text += &INTEGER.replace("TAG", "i").replace("INT", "i32");
     text += &INTEGER.replace("TAG", "l").replace("INT", "i64");
+    text += DEPEND;
     text += &shared;
     let lanes = threads.iter().find(|(_, groups, _)| *groups).map_or(MAP_THREADS, |t| t.2);
     let _ = writeln!(text, "struct K {{\n{fields}    static constexpr u32 LANES = {lanes}u;");
@@ -143,7 +148,7 @@ pub fn source(site: &Site<'_>, body: &Body) -> Result<Source, BackendError> {
         let n = n.ok_or_else(|| BackendError::Internal(format!("no entry point \"{name}\" in the text")))?;
         let _ = writeln!(
             text,
-            "extern \"C\" __global__ void __launch_bounds__({n}) {name}(const __grid_constant__ K k) {{ k.{name}(); }}"
+            "extern \"C\" __global__ void __launch_bounds__({n}) {name}(const __grid_constant__ K k) {{ depend(); k.{name}(); }}"
         );
         entries.push((name, n));
     }

@@ -70,15 +70,17 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let (times, warm) = measure(&mut context, &s.inputs, &limits, |n| bar.set("runs", n, n))?;
     drop(bar);
     let after = context.counters();
+    let alone = Stats::of(&context.time_runs(times.latency.len().clamp(20, 1000) as u32).unwrap_or_default());
     let (layers, device) = profile(&mut context)?;
     let runs = times.latency.len();
     let throughput = runs as f64 / (times.wall / 1e9);
     let rows = [
         ("latency", Stats::of(&times.latency)),
+        ("without transfers (device)", alone),
         ("enqueue (host)", Stats::of(&times.enqueue)),
         ("layers (device)", Stats::of(&device)),
     ];
-    let key = ["latency_ns", "enqueue_ns", "device_ns"];
+    let key = ["latency_ns", "run_ns", "enqueue_ns", "device_ns"];
     let mut value = json!({
         "engine": s.engine.name(),
         "backend": s.engine.backend(),

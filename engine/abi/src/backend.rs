@@ -215,4 +215,26 @@ pub struct kiln_backend_v1 {
             err: *mut kiln_error,
         ) -> i32,
     >,
+
+    /// Optional, since 1.2: absent means `KILN_UNSUPPORTED`. Runs the last run's kernels again so many times, without
+    /// transfers, and writes the time of each run in nanoseconds: an array of floats. `KILN_UNSUPPORTED` for programs whose
+    /// runs need the host in between. `[serial-per-object]`
+    pub context_time_runs: Option<
+        unsafe extern "C" fn(
+            context: *mut kiln_context,
+            runs: u32,
+            out: *mut kiln_sink,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
+    /// Optional, since 1.2: absent means `KILN_UNSUPPORTED`. Puts the work of further runs into a stream of the caller's,
+    /// behind what is in it: of CUDA a `CUstream`, of the device's primary context, that is not capturing and stays until
+    /// another one is set or the context is destroyed. Null: into the context's own stream again. `[serial-per-object]`
+    pub context_set_stream: Option<
+        unsafe extern "C" fn(
+            context: *mut kiln_context,
+            stream: *mut core::ffi::c_void,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
 }

@@ -2,6 +2,7 @@
 
 use crate::{BackendError, Program, Region, Shapes, Tactic, Target};
 use kiln_ir::{Graph, Tensor, ValueId};
+use std::ffi::c_void;
 use std::sync::Arc;
 
 /// A backend: proposes tactics, compiles them, opens devices. Callable from any thread.
@@ -71,6 +72,22 @@ pub trait Context: Send {
 
     /// Time of each step of the last run, where the device can tell; enables timing for the following runs.
     fn step_times(&mut self) -> Result<Vec<StepTime>, BackendError>;
+
+    /// Runs the kernels of the last run again so many times, without transfers, and gives the time of each run on the
+    /// device in nanoseconds. `Unsupported` where a run needs the host in between, or the device can't tell.
+    fn time_runs(&mut self, _runs: u32) -> Result<Vec<f64>, BackendError> {
+        Err(BackendError::Unsupported("this backend does not time runs without transfers".into()))
+    }
+
+    /// Puts the work of further runs into a stream of the caller's, behind what is in it; null: into the context's own
+    /// stream again.
+    ///
+    /// # Safety
+    /// The handle is a stream of the backend's kind (of CUDA a `CUstream`) on this device, or null. It stays until another
+    /// one is set or the context is gone, and is not capturing while a run is started.
+    unsafe fn set_stream(&mut self, _stream: *mut c_void) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported("this backend has no streams of the caller's".into()))
+    }
 
     /// What this context has done so far.
     fn counters(&self) -> Counters;

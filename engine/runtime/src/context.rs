@@ -8,6 +8,7 @@ use crate::{IoTensor, RuntimeError};
 use kiln_backend::{Context, Counters, Shapes};
 use kiln_ir::{Source, Tensor, TensorType};
 use std::collections::HashSet;
+use std::ffi::c_void;
 use std::sync::Arc;
 
 /// Runs an engine. Made by [`crate::Engine::create_context`]; may move between threads.
@@ -199,6 +200,24 @@ impl ExecutionContext {
         let steps = &self.loaded.program.steps;
         let named = times.into_iter().filter_map(|t| Some((steps.get(t.step)?, t.ns)));
         Ok(named.map(|(s, ns)| LayerTime { name: s.name.clone(), tactic: s.tactic.id(), ns }).collect())
+    }
+
+    /// Runs the kernels of the last run again so many times, without transfers: the time of each run on the device in
+    /// nanoseconds. Refused where a run needs the host in between, or the device can't tell.
+    pub fn time_runs(&mut self, runs: u32) -> Result<Vec<f64>, RuntimeError> {
+        self.context.time_runs(runs).map_err(|e| self.engine.backend_error(e))
+    }
+
+    /// Puts the work of further runs into a stream of the caller's, behind what is in it; null: into the context's own
+    /// stream again. A refit goes back to the own one.
+    ///
+    /// # Safety
+    /// The handle is a stream of the backend's kind (of CUDA a `CUstream` of the device's primary context), or null. It
+    /// stays until another one is set or this context is gone, and is not capturing while a run is started.
+    pub unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), RuntimeError> {
+        self.in_flight = false;
+        // SAFETY: as the caller vouches.
+        unsafe { self.context.set_stream(stream) }.map_err(|e| self.engine.backend_error(e))
     }
 
     /// The layers at the shapes set, as far as the engine tells them.

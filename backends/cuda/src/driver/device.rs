@@ -28,7 +28,12 @@ pub struct Gpu {
     context: Handle,
     /// Does the device allocate in the order of streams?
     pub pools: bool,
+    /// May kernels begin before the one in front of them is done?
+    pub overlap: bool,
 }
+
+/// `0` turns overlapping launches off, to find out what they gain.
+const OVERLAP: &str = "KILN_CUDA_OVERLAP";
 
 // SAFETY: the driver's contexts may be used from any thread once they are made current there, which `bind` does.
 unsafe impl Send for Gpu {}
@@ -102,7 +107,9 @@ impl Found {
         // SAFETY: the place for the context is valid, the device is one of the driver's.
         api.check("cuDevicePrimaryCtxRetain", unsafe { (api.primary_retain)(&mut context, self.device) })?;
         let pools = self.attribute(Attribute::MemoryPools)? != 0;
-        let gpu = Gpu { api, device: self.device, context, pools };
+        let wanted = std::env::var_os(OVERLAP).is_none_or(|v| v != "0");
+        let overlap = wanted && self.attribute(Attribute::Major)? >= 9;
+        let gpu = Gpu { api, device: self.device, context, pools, overlap };
         gpu.bind()?;
         if pools {
             gpu.keep_pool()?;

@@ -1,5 +1,6 @@
 //! Graphs: a run's launches as one.
 
+use super::device::Gpu;
 use super::library::{DriverError, Handle};
 use super::module::Launch;
 use super::stream::Stream;
@@ -7,7 +8,7 @@ use std::sync::Arc;
 
 /// An executable graph.
 pub struct Graph {
-    stream: Arc<Stream>,
+    gpu: Arc<Gpu>,
     exec: Handle,
 }
 
@@ -41,7 +42,7 @@ fn record<'a>(stream: &'a Stream, launches: &[Launch]) -> Result<Recorded<'a>, D
 }
 
 impl Graph {
-    /// The launches, in order.
+    /// The launches, in order; `stream` records them and nothing else.
     pub fn new(stream: &Arc<Stream>, launches: &[Launch]) -> Result<Graph, DriverError> {
         let recorded = record(stream, launches)?;
         let api = stream.gpu.api;
@@ -49,38 +50,37 @@ impl Graph {
         // SAFETY: the graph was recorded above, the place for the handle is valid.
         let code = unsafe { (api.graph_instantiate)(&mut exec, recorded.1, 0) };
         api.check("cuGraphInstantiate", code)?;
-        Ok(Graph { stream: stream.clone(), exec })
+        Ok(Graph { gpu: stream.gpu.clone(), exec })
     }
 
     /// Other parameters and grids for the same kernels in the same order; false if the kernels differ.
-    pub fn update(&mut self, launches: &[Launch]) -> Result<bool, DriverError> {
+    pub fn update(&mut self, stream: &Stream, launches: &[Launch]) -> Result<bool, DriverError> {
         /// `CUgraphExecUpdateResultInfo`: a code and two nodes.
         #[repr(C)]
         struct Info {
             result: i32,
             nodes: [Handle; 2],
         }
-        let recorded = record(&self.stream, launches)?;
+        let recorded = record(stream, launches)?;
         let mut info = Info { result: 0, nodes: [std::ptr::null_mut(); 2] };
         // SAFETY: both graphs are alive, `info` has the layout of the driver's header.
-        let code =
-            unsafe { (self.stream.gpu.api.exec_update)(self.exec, recorded.1, (&raw mut info).cast()) };
+        let code = unsafe { (self.gpu.api.exec_update)(self.exec, recorded.1, (&raw mut info).cast()) };
         Ok(code == 0)
     }
 
-    /// Puts it into its stream.
-    pub fn run(&self) -> Result<(), DriverError> {
-        let api = self.stream.gpu.api;
+    /// Puts it into a stream.
+    pub fn run(&self, stream: &Stream) -> Result<(), DriverError> {
+        let api = self.gpu.api;
         // SAFETY: both handles are alive.
-        api.check("cuGraphLaunch", unsafe { (api.graph_launch)(self.exec, self.stream.handle) })
+        api.check("cuGraphLaunch", unsafe { (api.graph_launch)(self.exec, stream.handle) })
     }
 }
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        if self.stream.gpu.bind().is_ok() {
+        if self.gpu.bind().is_ok() {
             // SAFETY: instantiated in `new`, destroyed once; the driver keeps it until a launch in flight is done.
-            unsafe { (self.stream.gpu.api.exec_destroy)(self.exec) };
+            unsafe { (self.gpu.api.exec_destroy)(self.exec) };
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The driver's library and the entry points that are used.
 
 use super::copy::Plane;
+use super::module::Config;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
@@ -96,9 +97,7 @@ api! {
     module_function = "cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
     function_attribute = "cuFuncGetAttribute" (*mut c_int, c_int, Handle);
     function_set_attribute = "cuFuncSetAttribute" (Handle, c_int, c_int);
-    launch = "cuLaunchKernel" (
-        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
-    );
+    launch = "cuLaunchKernelEx" (*const Config, Handle, *mut *mut c_void, *mut *mut c_void);
     mem_alloc = "cuMemAlloc_v2" (*mut DevicePtr, usize);
     mem_free = "cuMemFree_v2" (DevicePtr);
     mem_alloc_async = "cuMemAllocAsync" (*mut DevicePtr, usize, Handle);

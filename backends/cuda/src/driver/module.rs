@@ -42,6 +42,28 @@ pub struct Launch {
     pub parameter: Vec<u8>,
 }
 
+/// `CUlaunchAttribute` of the driver's header.
+#[repr(C)]
+pub struct Attribute {
+    id: u32,
+    _pad: u32,
+    value: [u32; 16],
+}
+
+/// `CUlaunchConfig` of the driver's header.
+#[repr(C)]
+pub struct Config {
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    stream: Handle,
+    attributes: *mut Attribute,
+    count: u32,
+}
+
+/// The kernel may begin before the one in front of it is done: it waits itself.
+const PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;
+
 impl Module {
     /// Loads a cubin and its entry points, given by name and threads of a block.
     pub fn load(gpu: &Arc<Gpu>, cubin: &[u8], entries: &[(String, u32)]) -> Result<Module, DriverError> {
@@ -108,23 +130,20 @@ impl Launch {
         let api = stream.gpu.api;
         let mut parameters = [self.parameter.as_ptr().cast_mut().cast::<c_void>()];
         let Function { handle, threads } = self.function;
-        // SAFETY: the kernel takes one structure by value, which `parameter` holds in full (the blob's head tells its
-        // layout, checked when it was made); addresses in it are those of live buffers of this context.
-        let code = unsafe {
-            (api.launch)(
-                handle,
-                self.blocks,
-                1,
-                1,
-                threads,
-                1,
-                1,
-                self.shared,
-                stream.handle,
-                parameters.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
+        let mut overlap = Attribute { id: PROGRAMMATIC_STREAM_SERIALIZATION, _pad: 0, value: [0; 16] };
+        overlap.value[0] = 1;
+        let config = Config {
+            grid: [self.blocks, 1, 1],
+            block: [threads, 1, 1],
+            shared: self.shared,
+            stream: stream.handle,
+            attributes: &raw mut overlap,
+            count: u32::from(stream.gpu.overlap),
         };
-        api.check("cuLaunchKernel", code)
+        // SAFETY: the kernel takes one structure by value, which `parameter` holds in full (the blob's head tells its
+        // layout, checked when it was made); addresses in it are those of live buffers of this context; kernels wait for
+        // what they depend on before they touch memory.
+        let code = unsafe { (api.launch)(&config, handle, parameters.as_mut_ptr(), std::ptr::null_mut()) };
+        api.check("cuLaunchKernelEx", code)
     }
 }

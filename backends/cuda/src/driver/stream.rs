@@ -2,12 +2,15 @@
 
 use super::device::Gpu;
 use super::library::{DriverError, Handle};
+use std::ffi::c_void;
 use std::sync::Arc;
 
 /// A queue of work.
 pub struct Stream {
     pub gpu: Arc<Gpu>,
     pub(super) handle: Handle,
+    /// Is it the caller's? Then it is not destroyed here.
+    foreign: bool,
 }
 
 // SAFETY: the driver's streams may be used from any thread.
@@ -23,7 +26,15 @@ impl Stream {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the place for the handle is valid and the context is current.
         gpu.api.check("cuStreamCreate", unsafe { (gpu.api.stream_create)(&mut handle, NON_BLOCKING) })?;
-        Ok(Arc::new(Stream { gpu: gpu.clone(), handle }))
+        Ok(Arc::new(Stream { gpu: gpu.clone(), handle, foreign: false }))
+    }
+
+    /// A stream of the caller's.
+    ///
+    /// # Safety
+    /// The handle is a stream of this device's primary context that outlives the object.
+    pub unsafe fn foreign(gpu: &Arc<Gpu>, handle: *mut c_void) -> Arc<Stream> {
+        Arc::new(Stream { gpu: gpu.clone(), handle, foreign: true })
     }
 
     /// Waits until all work is done.
@@ -35,7 +46,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.gpu.bind().is_ok() {
+        if !self.foreign && self.gpu.bind().is_ok() {
             // SAFETY: made in `new`, destroyed once; work in flight is finished before the memory goes back.
             unsafe {
                 (self.gpu.api.stream_synchronize)(self.handle);

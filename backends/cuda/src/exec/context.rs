@@ -5,9 +5,10 @@ use super::flow::Bodies;
 use super::memory::Memory;
 use super::run::{Batch, Stamps};
 use super::values::{Pool, Value};
-use crate::driver::{Event, Stream};
+use crate::driver::{Event, Graph, Stream};
 use kiln_backend::{BackendError, Context, Counters, Shapes, StepTime};
 use kiln_ir::{Tensor, ValueId};
+use std::ffi::c_void;
 use std::sync::Arc;
 
 /// Runs a program on a stream of its own.
@@ -18,11 +19,19 @@ pub struct CudaContext {
     pub(super) prepared: Vec<Prepared>,
     /// What a run with host stops has launched, kept until it is over.
     pub(super) parts: Vec<Batch>,
+    /// The graph of a run that is not prepared any more.
+    pub(super) spare: Option<Graph>,
+    /// Is the latest prepared run the last one?
+    pub(super) whole: bool,
     outputs: Option<Pending>,
     shapes: Option<Arc<Shapes>>,
     pub(super) stamps: Option<Stamps>,
     poison: bool,
+    /// Behind the last run, if `marked`.
     done: Event,
+    marked: bool,
+    /// Graphs are recorded in it; nothing runs there.
+    recorder: Arc<Stream>,
     pub(super) counters: Counters,
     /// For each step that the host walks, contexts of its bodies.
     pub(super) bodies: Vec<Option<Bodies>>,
@@ -39,6 +48,8 @@ pub(super) struct Prepared {
 
 /// How many prepared runs are kept.
 pub(super) const KEPT: usize = 8;
+/// How many of them have a graph of their own; further ones take over another's.
+const GRAPHS: usize = 4;
 
 /// What the launches of a run depend on: each input's shape, and the contents of shape inputs.
 #[derive(PartialEq)]
@@ -63,6 +74,10 @@ impl CudaContext {
             bodies: bodies.collect::<Result<_, _>>()?,
             given: vec![None; loaded.program.graph.inputs.len()],
             done: Event::new(&loaded.gpu, false)?,
+            marked: true,
+            recorder: Stream::new(&loaded.gpu)?,
+            spare: None,
+            whole: false,
             poison: std::env::var_os("KILN_POISON").is_some_and(|v| v == "1"),
             memory,
             loaded,
@@ -78,7 +93,7 @@ impl CudaContext {
 
     /// Puts the launches of the last run into the stream again, without transfers; false if it stopped for the host.
     pub fn repeat(&mut self) -> Result<bool, BackendError> {
-        match self.prepared.last_mut() {
+        match self.prepared.last_mut().filter(|_| self.whole) {
             Some(p) => p.batch.run(&self.stream, None).map(|()| true),
             None => Ok(false),
         }
@@ -186,6 +201,7 @@ impl CudaContext {
         }
         self.start_reading(&from)?;
         self.done.record(&self.stream)?;
+        self.marked = true;
         self.outputs = Some(Pending::Copied(pending));
         Ok(())
     }
@@ -193,13 +209,49 @@ impl CudaContext {
     /// Runs prepared launches; as a graph from their second run on.
     fn replay(&mut self, at: usize) -> Result<(), BackendError> {
         let mut p = self.prepared.remove(at);
-        if self.stamps.is_none() {
-            let old = self.prepared.iter_mut().find_map(|p| p.batch.take_graph());
-            self.counters.pipelines += p.batch.make_graph(&self.stream, old)?;
-        }
-        let ran = p.batch.run(&self.stream, self.stamps.as_mut());
+        let ran = self.run_graph(&mut p.batch);
         self.prepared.push(p);
+        self.whole = true;
         ran
+    }
+
+    fn run_graph(&mut self, batch: &mut Batch) -> Result<(), BackendError> {
+        if self.stamps.is_none() && batch.wants_graph() {
+            let graphs = self.prepared.iter().filter(|p| p.batch.has_graph()).count();
+            let mut old = self.spare.take();
+            if old.is_none() && graphs >= GRAPHS {
+                old = self.prepared.iter_mut().find_map(|p| p.batch.take_graph());
+            }
+            self.counters.pipelines += batch.make_graph(&self.recorder, old)?;
+        }
+        batch.run(&self.stream, self.stamps.as_mut())
+    }
+
+    /// Durations of so many runs of a batch.
+    fn time_batch(&mut self, batch: &mut Batch, runs: u32) -> Result<Vec<f64>, BackendError> {
+        let stamps = self.stamps.take();
+        let mut marks = Vec::with_capacity(runs.min(1 << 16) as usize);
+        let mut ran = Ok(());
+        for _ in 0..runs {
+            let (from, to) = (Event::new(&self.loaded.gpu, true)?, Event::new(&self.loaded.gpu, true)?);
+            from.record(&self.stream)?;
+            ran = ran.and(self.run_graph(batch));
+            to.record(&self.stream)?;
+            marks.push((from, to));
+        }
+        self.stream.synchronize()?;
+        self.stamps = stamps;
+        ran?;
+        marks.iter().map(|(from, to)| Ok(from.until(to)?)).collect()
+    }
+
+    /// Waits until the last run's memory of the host is free again; work of others in the stream may go on.
+    fn wait(&self) -> Result<(), BackendError> {
+        match self.marked {
+            true => self.done.wait()?,
+            false => self.stream.synchronize()?,
+        }
+        Ok(())
     }
 }
 
@@ -213,7 +265,8 @@ impl Context for CudaContext {
     fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
         self.loaded.gpu.bind()?;
         // Staging and read-back memory belong to the last run until it is done.
-        self.stream.synchronize()?;
+        self.wait()?;
+        self.marked = false;
         self.parts.clear();
         self.memory.settle();
         self.outputs = None;
@@ -295,6 +348,38 @@ impl Context for CudaContext {
         }
         self.loaded.gpu.bind()?;
         self.stamps.get_or_insert_with(Stamps::new).read()
+    }
+
+    fn time_runs(&mut self, runs: u32) -> Result<Vec<f64>, BackendError> {
+        // The read-back memory may still hold outputs of the run.
+        self.outputs()?;
+        self.loaded.gpu.bind()?;
+        let stops = || BackendError::Unsupported("a run needs the host in between; its kernels alone are no run".into());
+        let last = if self.whole { self.prepared.pop() } else { None };
+        let mut p = last.ok_or_else(stops)?;
+        let timed = self.time_batch(&mut p.batch, runs);
+        self.prepared.push(p);
+        timed
+    }
+
+    unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), BackendError> {
+        self.loaded.gpu.bind()?;
+        self.stream.synchronize()?;
+        let gpu = &self.loaded.gpu;
+        let stream = match stream.is_null() {
+            true => Stream::new(gpu)?,
+            // SAFETY: the caller vouches for the handle.
+            false => unsafe { Stream::foreign(gpu, stream) },
+        };
+        // Memory is given back in the order of its stream: all of it is made anew.
+        let mut other = CudaContext::on(self.loaded.clone(), stream)?;
+        let counters = self.counters();
+        other.counters = Counters { allocations: 0, ..counters };
+        other.memory.allocations += counters.allocations;
+        other.memory.separate = self.memory.separate;
+        other.stamps = self.stamps.as_ref().map(|_| Stamps::new());
+        *self = other;
+        Ok(())
     }
 
     fn counters(&self) -> Counters {

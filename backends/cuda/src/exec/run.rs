@@ -10,30 +10,61 @@ use std::sync::Arc;
 pub struct Batch {
     launches: Vec<Launch>,
     steps: Vec<usize>,
-    /// Argument words that found no room in the launches' parameters.
-    _further: Option<(Buffer, Pinned)>,
+    further: Option<Further>,
     graph: Option<Graph>,
     runs: u64,
+}
+
+/// Memory of argument words that found no room in the launches' parameters.
+pub struct Further {
+    buffer: Buffer,
+    pinned: Pinned,
+    /// Behind the transfer.
+    sent: Event,
+}
+
+impl Further {
+    fn new(stream: &Arc<Stream>, bytes: usize) -> Result<Further, BackendError> {
+        let what = "argument words";
+        Ok(Further {
+            buffer: naming(what, bytes as u64, Buffer::new(stream, bytes as u64))?,
+            pinned: naming(what, bytes as u64, Pinned::new(stream, bytes))?,
+            sent: Event::new(&stream.gpu, false)?,
+        })
+    }
+
+    fn holds(&self, bytes: usize) -> bool {
+        self.buffer.size() >= bytes as u64 && self.pinned.size() >= bytes
+    }
 }
 
 /// Where the address of further words lies in a launch's parameter.
 const FURTHER_AT: usize = 16;
 
 impl Batch {
-    /// Uploads the words that don't travel with the launches.
-    pub fn new(stream: &Arc<Stream>, planned: Vec<Planned>) -> Result<Batch, BackendError> {
-        let total: usize = planned.iter().map(|p| p.further.len()).sum();
+    /// Uploads the words that don't travel with the launches, into `old` memory if it is large enough; counts what is
+    /// allocated.
+    pub fn new(
+        stream: &Arc<Stream>,
+        planned: Vec<Planned>,
+        old: Option<Further>,
+        allocations: &mut u64,
+    ) -> Result<Batch, BackendError> {
+        let bytes = planned.iter().map(|p| p.further.len()).sum::<usize>() * 4;
         let mut further = None;
-        if total > 0 {
-            let bytes = total * 4;
-            let buffer = naming("argument words", bytes as u64, Buffer::new(stream, bytes as u64))?;
-            let pinned = naming("argument words", bytes as u64, Pinned::new(stream, bytes))?;
-            further = Some((buffer, pinned));
+        if bytes > 0 {
+            further = Some(match old.filter(|f| f.holds(bytes)) {
+                Some(f) => f,
+                None => {
+                    *allocations += 2;
+                    Further::new(stream, bytes)?
+                }
+            });
         }
-        let (mut launches, mut steps, mut words) = (Vec::new(), Vec::new(), Vec::with_capacity(total));
+        let (mut launches, mut steps, mut words) = (Vec::new(), Vec::new(), Vec::with_capacity(bytes / 4));
         for mut p in planned {
-            if let Some((buffer, _)) = further.as_ref().filter(|_| !p.further.is_empty()) {
-                let address = buffer.address() + words.len() as u64 * 4;
+            if let Some(f) = further.as_ref().filter(|_| !p.further.is_empty()) {
+                let address = f.buffer.address() + words.len() as u64 * 4;
                 if let Some(place) = p.launch.parameter.get_mut(FURTHER_AT..FURTHER_AT + 8) {
                     place.copy_from_slice(&address.to_le_bytes());
                 }
@@ -42,11 +73,14 @@ impl Batch {
             launches.push(p.launch);
             steps.push(p.step);
         }
-        if let Some((buffer, pinned)) = &mut further {
-            let to = buffer.address();
-            pinned.send(0, bytemuck::cast_slice(&words), to)?;
+        if let Some(f) = &mut further {
+            // The last transfer out of this memory may not have begun.
+            f.sent.wait()?;
+            let to = f.buffer.address();
+            f.pinned.send(0, bytemuck::cast_slice(&words), to)?;
+            f.sent.record(stream)?;
         }
-        Ok(Batch { launches, steps, _further: further, graph: None, runs: 0 })
+        Ok(Batch { launches, steps, further, graph: None, runs: 0 })
     }
 
     /// Puts the launches into the stream, with marks around each step where they are wanted.
@@ -54,7 +88,7 @@ impl Batch {
         self.runs += 1;
         let Some(stamps) = stamps else {
             match &self.graph {
-                Some(g) => g.run()?,
+                Some(g) => g.run(stream)?,
                 None => self.launches.iter().try_for_each(|l| l.run(stream))?,
             }
             return Ok(());
@@ -66,25 +100,37 @@ impl Batch {
         stamps.close(stream)
     }
 
-    /// Makes a graph of the launches once they have run without one, taking over `old` where its kernels are the same.
-    /// Returns how many graphs were instantiated.
-    pub fn make_graph(&mut self, stream: &Arc<Stream>, old: Option<Graph>) -> Result<u64, BackendError> {
-        if self.graph.is_some() || self.launches.len() < 2 || self.runs == 0 {
-            return Ok(0);
-        }
+    /// Can it become a graph? Once it has run without one, so that all kernels are loaded.
+    pub fn wants_graph(&self) -> bool {
+        self.graph.is_none() && self.launches.len() >= 2 && self.runs > 0
+    }
+
+    /// Has it a graph?
+    pub fn has_graph(&self) -> bool {
+        self.graph.is_some()
+    }
+
+    /// Makes a graph of the launches, taking over `old` where its kernels are the same. `recorder` is a stream for nothing
+    /// else. Returns how many graphs were instantiated.
+    pub fn make_graph(&mut self, recorder: &Arc<Stream>, old: Option<Graph>) -> Result<u64, BackendError> {
         if let Some(mut g) = old
-            && g.update(&self.launches)?
+            && g.update(recorder, &self.launches)?
         {
             self.graph = Some(g);
             return Ok(0);
         }
-        self.graph = Some(Graph::new(stream, &self.launches)?);
+        self.graph = Some(Graph::new(recorder, &self.launches)?);
         Ok(1)
     }
 
     /// Gives its graph away.
     pub fn take_graph(&mut self) -> Option<Graph> {
         self.graph.take()
+    }
+
+    /// What another batch can use of this one.
+    pub fn retire(self) -> (Option<Graph>, Option<Further>) {
+        (self.graph, self.further)
     }
 }
 

@@ -16,6 +16,7 @@ impl CudaContext {
         let allocations = self.memory.allocations;
         let mut waiting = Vec::new();
         let mut stopped = false;
+        self.whole = false;
         for (i, step) in program.steps.iter().enumerate() {
             shapes.update(program, step)?;
             if loaded.bodies.get(i).is_some_and(Option::is_some) {
@@ -51,12 +52,15 @@ impl CudaContext {
             }
             self.prepared.clear();
         }
-        let mut batch = Batch::new(&self.stream, waiting)?;
+        let (graph, further) = match self.prepared.len() < KEPT {
+            true => (None, None),
+            false => self.prepared.remove(0).batch.retire(),
+        };
+        self.spare = self.spare.take().or(graph);
+        let mut batch = Batch::new(&self.stream, waiting, further, &mut self.memory.allocations)?;
         batch.run(&self.stream, self.stamps.as_mut())?;
-        if self.prepared.len() == KEPT {
-            self.prepared.remove(0);
-        }
         self.prepared.push(Prepared { key, batch });
+        self.whole = true;
         Ok(())
     }
 
@@ -113,7 +117,8 @@ impl CudaContext {
     }
 
     fn flush(&mut self, waiting: &mut Vec<Planned>) -> Result<(), BackendError> {
-        let mut batch = Batch::new(&self.stream, std::mem::take(waiting))?;
+        let waiting = std::mem::take(waiting);
+        let mut batch = Batch::new(&self.stream, waiting, None, &mut self.memory.allocations)?;
         batch.run(&self.stream, self.stamps.as_mut())?;
         self.parts.push(batch);
         Ok(())

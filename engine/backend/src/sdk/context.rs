@@ -3,7 +3,7 @@
 use super::handle::{Handle, give};
 use super::{host, import};
 use crate::view;
-use crate::wire::step_times_to_cbor;
+use crate::wire::{samples_to_cbor, step_times_to_cbor};
 use crate::{BackendError, Context, Executable, Program, Shapes};
 use kiln_abi::*;
 use kiln_ir::ValueId;
@@ -194,4 +194,25 @@ pub(super) unsafe extern "C" fn counters(
             Ok(())
         })
     }
+}
+
+pub(super) unsafe extern "C" fn time_runs(
+    context: *mut kiln_context,
+    runs: u32,
+    out: *mut kiln_sink,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: the host passes what `create` made and sinks of the present call.
+    unsafe {
+        ContextHandle::slot(context, err, |c| host::write(out, &samples_to_cbor(&c.lock()?.time_runs(runs)?)?))
+    }
+}
+
+pub(super) unsafe extern "C" fn set_stream(
+    context: *mut kiln_context,
+    stream: *mut std::ffi::c_void,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: the host passes what `create` made, and a stream that stays as the slot's contract says.
+    unsafe { ContextHandle::slot(context, err, |c| c.lock()?.set_stream(stream)) }
 }

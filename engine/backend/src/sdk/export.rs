@@ -32,6 +32,8 @@ static TABLE: kiln_backend_v1 = kiln_backend_v1 {
     context_set_observable: Some(context::set_observable),
     context_step_times: Some(context::step_times),
     context_counters: Some(context::counters),
+    context_time_runs: Some(context::time_runs),
+    context_set_stream: Some(context::set_stream),
 };
 
 /// The constant that `export_backend!` exports.

@@ -55,7 +55,8 @@ fn fold(g: &Graph, node: &Node) -> Result<Vec<Weight>, BuildError> {
         .collect()
 }
 
-/// The computation of output `i` from named weights; `None` if no named weight is behind it.
+/// The computation of output `i` from named weights; `None` if no named weight is behind it, or if it is of no shape
+/// without the contents of some: such weights decide on structure, and can't be replaced.
 fn recipe(g: &Graph, node: &Node, i: usize) -> Result<Option<Recipe>, IrError> {
     let named = |v: &ValueId| g.weight(*v).is_some_and(|w| w.name.is_some() || w.recipe.is_some());
     if !node.inputs.iter().flatten().any(named) {
@@ -70,7 +71,7 @@ fn recipe(g: &Graph, node: &Node, i: usize) -> Result<Option<Recipe>, IrError> {
         });
     }
     let name = format!("n{}", r.graph.order().len());
-    let outs = r.graph.add_node(&name, node.op.clone(), &inputs)?;
+    let Ok(outs) = r.graph.add_node(&name, node.op.clone(), &inputs) else { return Ok(None) };
     r.graph.outputs = vec![outs[i]];
     Ok(Some(r))
 }

@@ -8,6 +8,7 @@ use ::kiln_backend::wire::{self, BlobList, TensorViews};
 use ::kiln_backend::{BackendError, Context, Counters, Executable, Program, Shapes, StepTime};
 use kiln_abi::*;
 use kiln_ir::{Tensor, ValueId};
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -192,6 +193,21 @@ impl Context for LoadedContext {
         // SAFETY: the object is alive and used by this thread alone; the sinks live for the call.
         let bytes = call::bytes(|out, err| unsafe { f(self.object.ptr(), out, err) })?;
         wire::step_times_from_cbor(&bytes)
+    }
+
+    fn time_runs(&mut self, runs: u32) -> Result<Vec<f64>, BackendError> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.context_time_runs, "time_runs")?;
+        // SAFETY: the object is alive and used by this thread alone; the sinks live for the call.
+        let bytes = call::bytes(|out, err| unsafe { f(self.object.ptr(), runs, out, err) })?;
+        wire::samples_from_cbor(&bytes)
+    }
+
+    unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), BackendError> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.context_set_stream, "set_stream")?;
+        // SAFETY: the object is alive and used by this thread alone; the caller vouches for the stream.
+        call::status(|err| unsafe { f(self.object.ptr(), stream, err) })
     }
 
     fn counters(&self) -> Counters {

@@ -1,0 +1,118 @@
+//! Runs in a stream of the caller's: starting one returns while the stream is held up, and its work keeps to the stream's
+//! order. Skipped without a device, unless `KILN_REQUIRE_CUDA=1`.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+use kiln_backend::{Backend, Context, Program, Shapes, Tactic};
+use kiln_backend_cuda::Cuda;
+use kiln_backend_cuda::driver::{Api, Gpu, devices};
+use kiln_ir::problem::Rng;
+use kiln_ir::{Attrs, DType, Fact, Graph, Op, Tensor, TensorType};
+use std::ffi::c_void;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+type HostFunction = unsafe extern "C" fn(*mut c_void);
+type LaunchHostFunction = unsafe extern "C" fn(*mut c_void, HostFunction, *mut c_void) -> i32;
+
+/// Holds a stream up until it is opened, or some seconds have gone.
+#[derive(Default)]
+struct Gate {
+    open: Mutex<bool>,
+    changed: Condvar,
+    passed: Mutex<bool>,
+}
+
+impl Gate {
+    fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    fn passed(&self) -> bool {
+        *self.passed.lock().unwrap()
+    }
+}
+
+unsafe extern "C" fn hold(gate: *mut c_void) {
+    // SAFETY: the test passes a gate that outlives its stream.
+    let gate = unsafe { &*gate.cast::<Gate>() };
+    let guard = gate.open.lock().unwrap();
+    drop(gate.changed.wait_timeout_while(guard, Duration::from_secs(20), |open| !*open).unwrap());
+    *gate.passed.lock().unwrap() = true;
+}
+
+fn gpu() -> Option<Arc<Gpu>> {
+    let found = devices().ok().and_then(|d| d.into_iter().next());
+    if found.is_none() {
+        assert!(std::env::var_os("KILN_REQUIRE_CUDA").is_none(), "no CUDA device");
+        println!("skipped: no CUDA device");
+    }
+    Some(found?.open().unwrap())
+}
+
+/// Three layers, each a kernel of its own.
+fn context() -> (Box<dyn Context>, Vec<Tensor>, Arc<Shapes>, Tensor) {
+    let mut g = Graph::new("three");
+    let ty = TensorType::new(DType::F32, [64, 64]);
+    let (a, b) = (g.add_input("a", Fact::of(ty.clone())), g.add_input("b", Fact::of(ty)));
+    let op = |name: &str| Op::new(name, Attrs::new()).unwrap();
+    let product = g.add_node("product", op("matmul"), &[Some(a), Some(b)]).unwrap()[0];
+    let rows = g.add_node("rows", op("softmax"), &[Some(product)]).unwrap()[0];
+    g.outputs = g.add_node("sum", op("add"), &[Some(rows), Some(a)]).unwrap();
+    let mut rng = Rng::new(1);
+    let inputs = vec![rng.tensor(DType::F32, &[64, 64]), rng.tensor(DType::F32, &[64, 64])];
+    let wanted = g.eval(&inputs).unwrap().remove(0);
+    let target = Cuda.targets().unwrap().remove(0);
+    let mut program = Program::step_per_node(g, &Tactic::plain(""));
+    program.choose(&Cuda, &target).unwrap();
+    let shapes = Arc::new(program.shapes(&inputs).unwrap());
+    let loaded = Cuda.open(&target).unwrap().load(Arc::new(program)).unwrap();
+    (loaded.context().unwrap(), inputs, shapes, wanted)
+}
+
+fn check(context: &mut dyn Context, wanted: &Tensor) {
+    let found = context.outputs().unwrap().remove(0);
+    let far = found.to_f64().iter().zip(wanted.to_f64()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(far < 1e-4, "differs by {far}");
+}
+
+#[test]
+fn starting_a_run_does_not_wait_for_the_callers_stream() {
+    let Some(gpu) = gpu() else { return };
+    gpu.bind().unwrap();
+    let api = Api::get().unwrap();
+    // SAFETY: the driver's header gives the symbol this type.
+    let library = unsafe { libloading::Library::new("libcuda.so.1") }.unwrap();
+    // SAFETY: as above.
+    let launch = unsafe { library.get::<LaunchHostFunction>(b"cuLaunchHostFunc\0") }.unwrap();
+    let mut stream = std::ptr::null_mut();
+    // SAFETY: the place for the handle is valid.
+    assert_eq!(unsafe { (api.stream_create)(&mut stream, 1) }, 0);
+    let (mut context, inputs, shapes, wanted) = context();
+    // SAFETY: the stream is destroyed behind the context.
+    unsafe { context.set_stream(stream) }.unwrap();
+    for _ in 0..3 {
+        context.enqueue(&inputs, &shapes).unwrap();
+        check(context.as_mut(), &wanted);
+    }
+    let before = context.counters();
+    let gate = Gate::default();
+    // SAFETY: the gate outlives the stream's work, which is waited for below.
+    assert_eq!(unsafe { launch(stream, hold, (&raw const gate).cast_mut().cast()) }, 0);
+    context.enqueue(&inputs, &shapes).unwrap();
+    assert!(!gate.passed(), "enqueue waited for the caller's stream");
+    gate.open();
+    check(context.as_mut(), &wanted);
+    assert!(gate.passed(), "the run overtook what was in the stream");
+    let after = context.counters();
+    assert_eq!((after.runs - before.runs, after.allocations, after.pipelines), (1, before.allocations, 1));
+    assert!(context.time_runs(5).unwrap().iter().all(|ns| *ns > 0.0));
+    // SAFETY: null is always allowed.
+    unsafe { context.set_stream(std::ptr::null_mut()) }.unwrap();
+    context.enqueue(&inputs, &shapes).unwrap();
+    check(context.as_mut(), &wanted);
+    drop(context);
+    // SAFETY: nothing uses the stream any more.
+    assert_eq!(unsafe { (api.stream_destroy)(stream) }, 0);
+}
