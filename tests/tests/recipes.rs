@@ -189,7 +189,8 @@ fn weights_that_decide_on_shapes_are_folded_without_a_recipe() {
         let ins: Vec<_> = ins.iter().copied().map(Some).collect();
         n.add_layer("", op, attrs, &ins).unwrap()[0]
     };
-    let weight = |n: &mut Network, name: &str, t: Option<Tensor>| n.add_weights(Some(name), t.unwrap()).unwrap();
+    let weight =
+        |n: &mut Network, name: &str, t: Option<Tensor>| n.add_weights(Some(name), t.unwrap()).unwrap();
     let x = n.add_input("x", TensorType::new(DType::F32, [3, 4])).unwrap();
     let mask = weight(&mut n, "mask", Tensor::f32(&[3, 4], &[0.0; 12]));
     let shape = weight(&mut n, "shape", Tensor::i64(&[3], &[2, 2, 1]));
@@ -209,5 +210,7 @@ fn weights_that_decide_on_shapes_are_folded_without_a_recipe() {
     let found = e.create_context().unwrap().run(&[("x", zeros)]).unwrap().remove(0).1;
     assert_eq!(found.to_f64(), [0., 1., 0., 2., 0., 0., 0., 0., 0., 3., 0., 4.]);
     let shape = Tensor::i64(&[3], &[2, 2, 1]).unwrap();
-    assert!(matches!(e.refitter().unwrap().set("shape", shape), Err(RuntimeError::Refit(m)) if m.contains("shape")));
+    assert!(
+        matches!(e.refitter().unwrap().set("shape", shape), Err(RuntimeError::Refit(m)) if m.contains("shape"))
+    );
 }

@@ -22,9 +22,18 @@ const PRELUDE: [&str; 3] = [
 ];
 const INTEGER: &str = include_str!("../../../kernels/prelude/integer.cuh");
 
-/// Every kernel begins with it: the next one may come onto the device, this one waits for all before it.
-const DEPEND: &str = "DEV void depend() {\n#if __CUDA_ARCH__ >= 900\n    asm volatile(\"griddepcontrol.launch_dependents;\");\n    \
-    asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n#endif\n}\n";
+/// Every kernel begins with `depend`: it may be on the device before the kernels in front of it are done. The next one comes
+/// when all blocks of this one have ended, or called `release`: worth it at the end of a kernel whose blocks fill the device
+/// (blocks that come early gather on the multiprocessors that are free then, and are slow together).
+const DEPEND: &str = r#"
+#if __CUDA_ARCH__ >= 900
+DEV void depend() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+DEV void release() { asm volatile("griddepcontrol.launch_dependents;"); }
+#else
+DEV void depend() {}
+DEV void release() {}
+#endif
+"#;
 
 /// Threads of a block that maps elements.
 pub const MAP_THREADS: u32 = 256;

@@ -354,7 +354,9 @@ impl Context for CudaContext {
         // The read-back memory may still hold outputs of the run.
         self.outputs()?;
         self.loaded.gpu.bind()?;
-        let stops = || BackendError::Unsupported("a run needs the host in between; its kernels alone are no run".into());
+        let stops = || {
+            BackendError::Unsupported("a run needs the host in between; its kernels alone are no run".into())
+        };
         let last = if self.whole { self.prepared.pop() } else { None };
         let mut p = last.ok_or_else(stops)?;
         let timed = self.time_batch(&mut p.batch, runs);

@@ -204,7 +204,9 @@ pub(super) unsafe extern "C" fn time_runs(
 ) -> i32 {
     // SAFETY: the host passes what `create` made and sinks of the present call.
     unsafe {
-        ContextHandle::slot(context, err, |c| host::write(out, &samples_to_cbor(&c.lock()?.time_runs(runs)?)?))
+        ContextHandle::slot(context, err, |c| {
+            host::write(out, &samples_to_cbor(&c.lock()?.time_runs(runs)?)?)
+        })
     }
 }
 
