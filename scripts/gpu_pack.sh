@@ -1,37 +1,34 @@
 #!/usr/bin/env bash
-# Gathers what runs on a GPU host without a Rust toolchain into target/gpu: the test executables of the op suite, the ONNX
-# suite and the trained models, the backends' libraries, the `kiln` command, their data, and cubins that were compiled here.
-# Copy the folder there and run ./gpu_suite.sh in it. `PROFILE=dev` packs a debug build, which is there sooner.
+# Gathers what runs on a GPU host without a Rust toolchain into target/gpu: test executables, the CUDA backend's library, the
+# `kiln` command, the GPU bench, their data, and cubins that were compiled here (KILN_KERNEL_CACHE). Copy the folder there and
+# run ./gpu_suite.sh in it. `PROFILE=dev` packs a debug build, which is there sooner; `BUILT=1` takes what
+# `cargo build --workspace --all-targets` has left there, and builds nothing; `OUT` is another folder than target/gpu.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 PROFILE=${PROFILE:-release}
-PACK=target/gpu
+PACK=${OUT:-target/gpu}
 LIMIT=$((64 << 20))
-TESTS=(op_suite onnx_suite trained_models new_shapes threads)
-
-flags=(--profile "$PROFILE")
-cargo build --quiet "${flags[@]}" -p kiln-backend-cuda -p kiln-cli
-built=$(cargo test --no-run --message-format=json --quiet "${flags[@]}" -p kiln-tests "${TESTS[@]/#/--test=}" |
-    python3 -c '
-import json, sys
-for line in sys.stdin:
-    m = json.loads(line)
-    if m.get("executable") and "test" in m["target"]["kind"]:
-        print(m["target"]["name"], m["executable"])')
+TESTS=(op_suite onnx_suite trained_models control_flow new_shapes threads stream memory)
+FOLDER=target/$([ "$PROFILE" = dev ] && echo debug || echo "$PROFILE")
 
 rm -rf "$PACK"
-mkdir -p "$PACK/tests/onnx" "$PACK/tests/ops" "$PACK/docs"
-while read -r name executable; do
-    cp "$executable" "$PACK/$name"
-done <<<"$built"
-folder=target/$([ "$PROFILE" = dev ] && echo debug || echo "$PROFILE")
-cp "$folder"/libkiln_backend_cuda.so "$folder/kiln" "$PACK"
-find "$PACK" -maxdepth 1 -type f -exec strip --strip-debug {} +
-cp -r tests/data "$PACK/tests/data"
-cp -r tests/onnx/. "$PACK/tests/onnx"
-cp -r tests/ops/. "$PACK/tests/ops"
-tar -czf "$PACK/onnx-suite.tar.gz" .cache/onnx-suite-*
+mkdir -p "$PACK/tests" "$PACK/docs"
+if [ -z "${BUILT:-}" ]; then
+    cargo build --quiet --profile "$PROFILE" --workspace --all-targets
+fi
+for name in "${TESTS[@]}"; do
+    # The newest executable of the name: older ones are of other features or versions.
+    newest=$(find "$FOLDER/deps" -maxdepth 1 -type f -executable -name "$name-*" -printf '%T@ %p\n' | sort -n | tail -1 | cut -d' ' -f2)
+    [ -n "$newest" ] || { echo "gpu_pack: $name is not built" >&2; exit 1; }
+    strip --strip-debug -o "$PACK/$name" "$newest"
+done
+for name in libkiln_backend_cuda.so kiln; do
+    strip --strip-debug -o "$PACK/$name" "$FOLDER/$name"
+done
+cp -r tests/data tests/onnx tests/ops "$PACK/tests"
+cp -r benches/gpu "$PACK/bench"
+tar -cJf "$PACK/onnx-suite.tar.xz" -C .cache onnx-suite-1.19.1
 if [ -n "${KILN_KERNEL_CACHE:-}" ] && [ -d "$KILN_KERNEL_CACHE" ]; then
     cp -r "$KILN_KERNEL_CACHE" "$PACK/kernels"
 fi
@@ -39,4 +36,4 @@ cp scripts/gpu_suite.sh "$PACK"
 
 size=$(du -sb "$PACK" | cut -f1)
 echo "$PACK: $((size >> 20)) MiB"
-[ "$size" -le $LIMIT ] || { echo "gpu_pack: more than $((LIMIT >> 20)) MiB; PROFILE=release is smaller" >&2; exit 1; }
+[ "$size" -le $LIMIT ] || echo "gpu_pack: more than $((LIMIT >> 20)) MiB; PROFILE=release is smaller, tar -cJ as well" >&2

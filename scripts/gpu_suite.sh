@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Runs the suites on the CUDA device of this machine, in a folder that gpu_pack.sh has made: needs the NVIDIA driver, and
-# NVRTC for kernels whose cubins were not packed. Arguments pick suites: ops, onnx, models, shapes, threads (all by default).
+# NVRTC for kernels whose cubins were not packed. Arguments pick suites, by default all:
+#   stream, memory, shapes, threads, flow, models, onnx, ops,
+#   sanitize (compute-sanitizer's memcheck over models with loops).
+# Each suite's output is in logs/SUITE.txt. `JOBS=8` runs so many at a time: times mean nothing then, results do.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -14,26 +17,46 @@ print(next((f for p in sys.path for f in sorted(glob.glob(p + "/nvidia/**/libnvr
 ' 2>/dev/null)
     [ -n "$found" ] && export KILN_NVRTC=$found
 fi
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 
-failed=()
+declare -A suites=(
+    [stream]="./stream --nocapture"
+    [memory]="./memory --nocapture"
+    [shapes]="./new_shapes --nocapture"
+    [threads]="./threads --nocapture"
+    [flow]="./control_flow cuda --nocapture"
+    [models]="./trained_models cuda --nocapture"
+    [onnx]="./onnx_suite cuda_ --nocapture --test-threads=2"
+    [ops]="./op_suite cuda_backend --nocapture"
+    [sanitize]="$sanitizer --tool memcheck --error-exitcode 9 ./control_flow models_on_cuda --nocapture"
+)
+picked=("$@")
+[ ${#picked[@]} -gt 0 ] || picked=(stream memory shapes threads flow models onnx ops sanitize)
+
 suite() {
-    local name=$1
-    shift
-    [ ${#picked[@]} = 0 ] || [[ " ${picked[*]} " == *" $name "* ]] || return 0
-    echo "== $name: $*"
-    local start=$SECONDS
-    "$@" || failed+=("$name")
-    echo "== $name took $((SECONDS - start)) s"
+    local name=$1 start=$SECONDS result=passes
+    # shellcheck disable=SC2086 # the words of the command
+    ${suites[$name]} >"logs/$name.txt" 2>&1 || result=FAILS
+    echo "$result" >"logs/$name.result"
+    echo "== $name $result after $((SECONDS - start)) s: $(grep -E 'pass|^test result|ERROR SUMMARY' "logs/$name.txt" | tail -3 | tr '\n' ';')"
 }
 
-picked=("$@")
-[ -d .cache ] || tar -xzf onnx-suite.tar.gz
+mkdir -p logs
+rm -f logs/*.result
+[ -d .cache ] || { mkdir -p .cache && tar -xJf onnx-suite.tar.xz -C .cache; }
 ./kiln backends || true
-suite ops ./op_suite cuda_backend --nocapture
-suite models ./trained_models on_cuda --nocapture
-suite onnx ./onnx_suite cuda_ --nocapture --test-threads=2
-suite shapes ./new_shapes --nocapture
-suite threads ./threads --nocapture
-[ ${#failed[@]} = 0 ] && { echo "== all pass"; exit 0; }
-echo "== failed: ${failed[*]}"
+for name in "${picked[@]}"; do
+    [ -n "${suites[$name]:-}" ] || { echo "gpu_suite: no suite \"$name\"; there are ${!suites[*]}" >&2; exit 2; }
+    [ "$name" != sanitize ] || [ -n "$sanitizer" ] || { echo "== sanitize skipped: no compute-sanitizer"; continue; }
+    while [ "$(jobs -rp | wc -l)" -ge "${JOBS:-1}" ]; do wait -n; done
+    suite "$name" &
+done
+wait
+failed=$(grep -l FAILS logs/*.result 2>/dev/null | sed 's|logs/||; s|\.result||' | tr '\n' ' ')
+[ -z "$failed" ] && { echo "== all pass"; exit 0; }
+for name in $failed; do
+    echo "---- $name"
+    tail -n 40 "logs/$name.txt"
+done
+echo "== failed: $failed"
 exit 1

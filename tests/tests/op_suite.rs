@@ -15,7 +15,7 @@ use kiln_tests::op_suite::{Mode, Subject, listed, matrix};
 use std::sync::Arc;
 
 /// The backends of the support matrix.
-const BACKENDS: &[&str] = &["reference", "wgpu"];
+const BACKENDS: &[&str] = &["reference", "wgpu", "cuda"];
 
 #[test]
 fn reference_backend() {

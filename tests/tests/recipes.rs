@@ -183,7 +183,7 @@ fn running_contexts_are_unharmed() {
 
 /// Indices that named weights give shape to: nothing tells their dimensions without these contents.
 #[test]
-fn weights_that_decide_on_shapes_are_folded_without_a_recipe() {
+fn weights_that_decide_on_shapes_are_no_sources() {
     let mut n = Network::new("mask");
     let layer = |n: &mut Network, op: &str, attrs: Attrs, ins: &[TensorId]| {
         let ins: Vec<_> = ins.iter().copied().map(Some).collect();
@@ -206,11 +206,25 @@ fn weights_that_decide_on_shapes_are_folded_without_a_recipe() {
     let built = Builder::new(reference(), Reference::target()).build(&n).unwrap();
     assert_eq!(verify_recipes(&built.program).unwrap().different, Vec::<String>::new());
     let e = Engine::from_program(built.program, vec![], reference()).unwrap();
-    let zeros = Tensor::f32(&[3, 4], &[0.0; 12]).unwrap();
-    let found = e.create_context().unwrap().run(&[("x", zeros)]).unwrap().remove(0).1;
-    assert_eq!(found.to_f64(), [0., 1., 0., 2., 0., 0., 0., 0., 0., 3., 0., 4.]);
+    let run = || {
+        let zeros = Tensor::f32(&[3, 4], &[0.0; 12]).unwrap();
+        e.create_context().unwrap().run(&[("x", zeros)]).unwrap().remove(0).1.to_f64()
+    };
+    assert_eq!(run(), [0., 1., 0., 2., 0., 0., 0., 0., 0., 3., 0., 4.]);
+    let mut r = e.refitter().unwrap();
     let shape = Tensor::i64(&[3], &[2, 2, 1]).unwrap();
-    assert!(
-        matches!(e.refitter().unwrap().set("shape", shape), Err(RuntimeError::Refit(m)) if m.contains("shape"))
-    );
+    assert!(matches!(r.set("shape", shape), Err(RuntimeError::Refit(m)) if m.contains("shape")));
+    r.set("across", Tensor::i64(&[1, 2, 1], &[0, 2]).unwrap()).unwrap();
+    for (name, t) in
+        [("down", Tensor::i64(&[2, 1, 1], &[0, 2])), ("values", Tensor::f32(&[2, 2], &[1., 2., 3., 4.]))]
+    {
+        if r.get_missing().iter().any(|m| m == name) {
+            r.set(name, t.unwrap()).unwrap();
+        }
+    }
+    if r.get_missing().iter().any(|m| m == "mask") {
+        r.set("mask", Tensor::f32(&[3, 4], &[0.0; 12]).unwrap()).unwrap();
+    }
+    r.refit().unwrap();
+    assert_eq!(run(), [1., 0., 2., 0., 0., 0., 0., 0., 3., 0., 4., 0.]);
 }

@@ -125,13 +125,28 @@ impl Gpu {
         self.api.check("cuCtxSetCurrent", unsafe { (self.api.set_current)(self.context) })
     }
 
-    /// Freed memory stays in the pool instead of going back to the system at each synchronization.
-    fn keep_pool(&self) -> Result<(), DriverError> {
-        const RELEASE_THRESHOLD: c_int = 4;
+    /// Gives memory that nothing uses back to the system.
+    pub fn trim(&self) -> Result<(), DriverError> {
+        if !self.pools {
+            return Ok(());
+        }
+        let pool = self.pool()?;
+        // SAFETY: the pool is the device's own.
+        self.api.check("cuMemPoolTrimTo", unsafe { (self.api.pool_trim)(pool, 0) })
+    }
+
+    fn pool(&self) -> Result<Handle, DriverError> {
         let mut pool = std::ptr::null_mut();
         // SAFETY: the place for the pool is valid.
         let code = unsafe { (self.api.default_pool)(&mut pool, self.device) };
         self.api.check("cuDeviceGetDefaultMemPool", code)?;
+        Ok(pool)
+    }
+
+    /// Freed memory stays in the pool instead of going back to the system at each synchronization.
+    fn keep_pool(&self) -> Result<(), DriverError> {
+        const RELEASE_THRESHOLD: c_int = 4;
+        let pool = self.pool()?;
         let mut all = u64::MAX;
         // SAFETY: the attribute's value is 64 bits wide.
         let code = unsafe { (self.api.pool_set_attribute)(pool, RELEASE_THRESHOLD, (&raw mut all).cast()) };

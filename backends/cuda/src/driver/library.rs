@@ -103,6 +103,7 @@ api! {
     mem_alloc_async = "cuMemAllocAsync" (*mut DevicePtr, usize, Handle);
     mem_free_async = "cuMemFreeAsync" (DevicePtr, Handle);
     default_pool = "cuDeviceGetDefaultMemPool" (*mut Handle, c_int);
+    pool_trim = "cuMemPoolTrimTo" (Handle, usize);
     pool_set_attribute = "cuMemPoolSetAttribute" (Handle, c_int, *mut c_void);
     host_alloc = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
     host_free = "cuMemFreeHost" (*mut c_void);

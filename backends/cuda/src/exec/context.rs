@@ -133,9 +133,61 @@ impl CudaContext {
         inputs.iter().enumerate().map(|(i, t)| Key(t.shape().to_vec(), content(i, t))).collect()
     }
 
+    fn start(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
+        self.loaded.gpu.bind()?;
+        // Staging and read-back memory belong to the last run until it is done.
+        self.wait()?;
+        self.marked = false;
+        self.parts.clear();
+        self.memory.settle();
+        self.outputs = None;
+        let allocations = self.memory.allocations;
+        self.upload(inputs, shapes)?;
+        if self.memory.allocations != allocations {
+            // Prepared launches may name the buffers that went.
+            self.prepared.clear();
+        }
+        if self.poison {
+            self.memory.poison()?;
+        }
+        if let Some(s) = &mut self.stamps {
+            s.reset();
+        }
+        let key = self.key(inputs);
+        let known = self.launch(key, shapes)?;
+        self.shapes = Some(known.clone());
+        self.take_outputs(&known)?;
+        self.counters.runs += 1;
+        Ok(())
+    }
+
+    /// After a failure: launches and inputs may name memory that went. Where memory was short, what can be had again is given
+    /// back.
+    fn forget(&mut self, why: &BackendError) {
+        self.prepared.clear();
+        self.given.fill(None);
+        self.whole = false;
+        self.marked = false;
+        if matches!(why, BackendError::OutOfMemory { .. }) {
+            self.memory.release();
+            let freed = self.stream.synchronize().and_then(|()| self.loaded.gpu.trim());
+            freed.unwrap_or_else(|e| tracing::warn!("memory could not be given back: {e}"));
+        }
+    }
+
     /// Runs with inputs that lie on the device, in the order of the stream. `contents` are the elements of shape inputs;
     /// the outputs are tensors of the pool, or inputs that pass through.
     pub fn run_here(
+        &mut self,
+        inputs: &[Value],
+        contents: Vec<Option<Tensor>>,
+        shapes: &Arc<Shapes>,
+        pool: &Arc<Pool>,
+    ) -> Result<Vec<Value>, BackendError> {
+        self.start_here(inputs, contents, shapes, pool).inspect_err(|e| self.forget(e))
+    }
+
+    fn start_here(
         &mut self,
         inputs: &[Value],
         contents: Vec<Option<Tensor>>,
@@ -263,31 +315,7 @@ pub(super) fn tensor(ty: &kiln_ir::TensorType, bytes: Vec<u8>) -> Result<Tensor,
 
 impl Context for CudaContext {
     fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
-        self.loaded.gpu.bind()?;
-        // Staging and read-back memory belong to the last run until it is done.
-        self.wait()?;
-        self.marked = false;
-        self.parts.clear();
-        self.memory.settle();
-        self.outputs = None;
-        let allocations = self.memory.allocations;
-        self.upload(inputs, shapes)?;
-        if self.memory.allocations != allocations {
-            // Prepared launches may name the buffers that went.
-            self.prepared.clear();
-        }
-        if self.poison {
-            self.memory.poison()?;
-        }
-        if let Some(s) = &mut self.stamps {
-            s.reset();
-        }
-        let key = self.key(inputs);
-        let known = self.launch(key, shapes)?;
-        self.shapes = Some(known.clone());
-        self.take_outputs(&known)?;
-        self.counters.runs += 1;
-        Ok(())
+        self.start(inputs, shapes).inspect_err(|e| self.forget(e))
     }
 
     fn outputs(&mut self) -> Result<Vec<Tensor>, BackendError> {

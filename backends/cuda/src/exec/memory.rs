@@ -196,7 +196,13 @@ impl Memory {
             return Ok(Range { address: arena.address() + offset, size: bytes });
         }
         let old = self.own.remove(&v);
-        let b = self.grow("a tensor", old, bytes)?;
+        let b = self.grow("a tensor", old, bytes).map_err(|e| match e {
+            BackendError::OutOfMemory { bytes, .. } => BackendError::OutOfMemory {
+                what: format!("tensor \"{}\"", program.graph.value(v).name),
+                bytes,
+            },
+            e => e,
+        })?;
         let r = Range { address: b.address(), size: bytes };
         self.own.insert(v, b);
         Ok(r)
@@ -205,6 +211,14 @@ impl Memory {
     /// Gives back what the last run alone could name; it is done.
     pub fn settle(&mut self) {
         self.retired.clear();
+    }
+
+    /// Gives back all but the arena.
+    pub fn release(&mut self) {
+        self.retired.clear();
+        self.own.clear();
+        self.inputs.fill_with(|| None);
+        (self.scratch, self.sizes, self.staging, self.readback) = (None, None, None, None);
     }
 
     /// Overwrites what nothing may read any more.

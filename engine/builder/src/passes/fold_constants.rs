@@ -3,7 +3,8 @@
 
 use super::{Pass, PassCx};
 use crate::BuildError;
-use kiln_ir::{Graph, IrError, Node, NodeId, Recipe, Source, Tensor, ValueId, Weight};
+use kiln_ir::{Graph, IrError, Node, NodeId, Recipe, Source, Tensor, TensorType, ValueId, Weight};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The pass.
@@ -55,75 +56,109 @@ fn fold(g: &Graph, node: &Node) -> Result<Vec<Weight>, BuildError> {
         .collect()
 }
 
-/// The computation of output `i` from named weights; `None` if no named weight is behind it, or if it is of no shape
-/// without the contents of some: such weights decide on structure, and can't be replaced.
+/// The computation of output `i` from named weights; `None` if no named weight is behind it.
 fn recipe(g: &Graph, node: &Node, i: usize) -> Result<Option<Recipe>, IrError> {
     let named = |v: &ValueId| g.weight(*v).is_some_and(|w| w.name.is_some() || w.recipe.is_some());
     if !node.inputs.iter().flatten().any(named) {
         return Ok(None);
     }
-    let mut r = Recipe { graph: Graph::new("recipe"), sources: Vec::new() };
-    let mut inputs = Vec::new();
-    for v in &node.inputs {
-        inputs.push(match v {
-            Some(v) => Some(include(&mut r, g, *v)?),
-            None => None,
-        });
+    let mut writer = Writer::new(g, HashSet::new());
+    if let Some(r) = writer.write(node, i)? {
+        return Ok(Some(r));
     }
-    let name = format!("n{}", r.graph.order().len());
-    let Ok(outs) = r.graph.add_node(&name, node.op.clone(), &inputs) else { return Ok(None) };
-    r.graph.outputs = vec![outs[i]];
-    Ok(Some(r))
+    // Contents decide on shapes: of such weights the recipe holds what they are now, and they can't be replaced.
+    let host = kiln_backend::shape_inputs(&writer.recipe.graph);
+    let fixed = host.into_iter().filter_map(|k| writer.recipe.sources.get(k).cloned()).collect();
+    Writer::new(g, fixed).write(node, i)
 }
 
-/// The value of the recipe's graph that stands for a constant of `g`.
-fn include(r: &mut Recipe, g: &Graph, v: ValueId) -> Result<ValueId, IrError> {
-    let Some(w) = g.weight(v) else { return Err(IrError::UnknownTensor(g.value(v).name.clone())) };
-    match (&w.name, &w.recipe) {
-        (Some(name), _) => Ok(source(r, name, w)),
-        (None, Some(inner)) => splice(r, inner),
-        (None, None) => {
-            let name = format!("c{}", r.graph.value_ids().count());
-            Ok(r.graph.add_constant(&name, w.tensor.clone()))
+/// Writes the recipe of one constant of `g`.
+struct Writer<'a> {
+    g: &'a Graph,
+    recipe: Recipe,
+    /// Named weights that become constants of the recipe.
+    fixed: HashSet<Arc<str>>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(g: &'a Graph, fixed: HashSet<Arc<str>>) -> Writer<'a> {
+        Writer { g, recipe: Recipe { graph: Graph::new("recipe"), sources: Vec::new() }, fixed }
+    }
+
+    /// Output `i` of the node; `None` if its rule refuses what is known of the sources.
+    fn write(&mut self, node: &Node, i: usize) -> Result<Option<Recipe>, IrError> {
+        let mut inputs = Vec::new();
+        for v in &node.inputs {
+            inputs.push(v.map(|v| self.include(v)).transpose()?);
         }
+        let graph = &mut self.recipe.graph;
+        let name = format!("n{}", graph.order().len());
+        let Ok(outs) = graph.add_node(&name, node.op.clone(), &inputs) else { return Ok(None) };
+        graph.outputs = vec![outs[i]];
+        Ok(Some(self.recipe.clone()))
     }
-}
 
-fn source(r: &mut Recipe, name: &Arc<str>, w: &Weight) -> ValueId {
-    if let Some(i) = r.sources.iter().position(|s| s == name) {
-        return r.graph.inputs[i];
-    }
-    r.sources.push(name.clone());
-    r.graph.add_input(name, kiln_ir::Fact::of(w.tensor.ty()))
-}
-
-/// Copies an inner recipe in, sharing sources; returns the value of its result.
-fn splice(r: &mut Recipe, inner: &Recipe) -> Result<ValueId, IrError> {
-    let mut map = std::collections::HashMap::new();
-    for (&v, name) in inner.graph.inputs.iter().zip(&inner.sources) {
-        let at = match r.sources.iter().position(|s| s == name) {
-            Some(i) => r.graph.inputs[i],
-            None => {
-                r.sources.push(name.clone());
-                r.graph.add_input(name, inner.graph.value(v).fact.clone())
-            }
+    /// The value of the recipe's graph that stands for a constant of `g`.
+    fn include(&mut self, v: ValueId) -> Result<ValueId, IrError> {
+        let Some(w) = self.g.weight(v) else {
+            return Err(IrError::UnknownTensor(self.g.value(v).name.clone()));
         };
-        map.insert(v, at);
-    }
-    for v in inner.graph.value_ids() {
-        if let Source::Weight(w) = &inner.graph.value(v).source {
-            let name = format!("c{}", r.graph.value_ids().count());
-            map.insert(v, r.graph.add_constant(&name, w.tensor.clone()));
+        match (&w.name, &w.recipe) {
+            (Some(name), _) if self.fixed.contains(name) => Ok(self.constant(&w.tensor)),
+            (Some(name), _) => Ok(self.source(name, w.tensor.ty())),
+            (None, Some(inner)) => self.splice(inner),
+            (None, None) => Ok(self.constant(&w.tensor)),
         }
     }
-    for (_, n) in inner.graph.nodes() {
-        let ins: Vec<_> = n.inputs.iter().map(|v| v.and_then(|v| map.get(&v).copied())).collect();
-        let name = format!("n{}", r.graph.order().len());
-        let outs = r.graph.add_node(&name, n.op.clone(), &ins)?;
-        map.extend(n.outputs.iter().copied().zip(outs));
+
+    fn constant(&mut self, t: &Tensor) -> ValueId {
+        let name = format!("c{}", self.recipe.graph.value_ids().count());
+        self.recipe.graph.add_constant(&name, t.clone())
     }
-    let result = inner.graph.outputs.first().and_then(|v| map.get(v)).copied();
-    result.ok_or_else(|| IrError::Structure("a recipe has no result".into()))
+
+    fn source(&mut self, name: &Arc<str>, ty: TensorType) -> ValueId {
+        let r = &mut self.recipe;
+        if let Some(i) = r.sources.iter().position(|s| s == name) {
+            return r.graph.inputs[i];
+        }
+        r.sources.push(name.clone());
+        r.graph.add_input(name, kiln_ir::Fact::of(ty))
+    }
+
+    /// The present elements of a named weight.
+    fn named(&self, name: &Arc<str>) -> Result<Tensor, IrError> {
+        let mut all = self.g.value_ids().filter_map(|v| self.g.weight(v));
+        let found = all.find(|w| w.name.as_ref() == Some(name));
+        found.map(|w| w.tensor.clone()).ok_or_else(|| IrError::UnknownTensor(name.to_string()))
+    }
+
+    /// Copies an inner recipe in, sharing sources; returns the value of its result.
+    fn splice(&mut self, inner: &Recipe) -> Result<ValueId, IrError> {
+        let mut map = HashMap::new();
+        for (&v, name) in inner.graph.inputs.iter().zip(&inner.sources) {
+            let at = match self.fixed.contains(name) {
+                true => {
+                    let now = self.named(name)?;
+                    self.constant(&now)
+                }
+                false => self.source(name, inner.graph.ty(v).clone()),
+            };
+            map.insert(v, at);
+        }
+        for v in inner.graph.value_ids() {
+            if let Source::Weight(w) = &inner.graph.value(v).source {
+                map.insert(v, self.constant(&w.tensor));
+            }
+        }
+        for (_, n) in inner.graph.nodes() {
+            let ins: Vec<_> = n.inputs.iter().map(|v| v.and_then(|v| map.get(&v).copied())).collect();
+            let name = format!("n{}", self.recipe.graph.order().len());
+            let outs = self.recipe.graph.add_node(&name, n.op.clone(), &ins)?;
+            map.extend(n.outputs.iter().copied().zip(outs));
+        }
+        let result = inner.graph.outputs.first().and_then(|v| map.get(v)).copied();
+        result.ok_or_else(|| IrError::Structure("a recipe has no result".into()))
+    }
 }
 
 /// Puts constants in the place of a node's outputs.

@@ -18,8 +18,7 @@ pub(super) fn fixed(p: &Program) -> BTreeMap<Arc<str>, String> {
             if host.contains(&v) {
                 out.insert(name.clone(), "shapes or other numbers of the engine are made of it".to_owned());
             }
-            let own = w.name.as_ref() == Some(name);
-            if !own || read.contains(&v) {
+            if read.contains(&v) {
                 used.insert(name.clone());
             }
         }
