@@ -9,6 +9,11 @@ typedef int i32;
 typedef long long i64;
 typedef float f32;
 
+// What the copy engine knows of a tensor, as the driver makes it.
+struct alignas(64) TensorMap {
+    u8 bytes[128];
+};
+
 #define DEV __device__ inline
 #define let const auto
 #define select(no, yes, test) ((test) ? (yes) : (no))

@@ -120,6 +120,9 @@ pub fn source(site: &Site<'_>, body: &Body) -> Result<Source, BackendError> {
             code += &site.function(&format!("near{k}"), &[("at", "u32")], "i32", &value);
         }
     }
+    if body.maps > 0 {
+        let _ = writeln!(fields, "    TensorMap maps[{}];", body.maps);
+    }
     code += &finish(site)?;
     for (j, t) in site.stored().into_iter().enumerate().filter(|_| site.anchor.is_some()) {
         let value = if site.fused.is_some() { "finish(at, v)" } else { "v" };

@@ -18,6 +18,7 @@ use std::sync::Arc;
 /// Tactics of a case that use tensor cores.
 fn tactics(case: &Case, target: &Target) -> Vec<Tactic> {
     let all = Cuda.tactics(&case.region(), target).unwrap_or_else(|e| panic!("{}: {e}", case.label));
+    // `wgmma`, too.
     let own = |t: &Tactic| t.name.contains("mma");
     let found: Vec<_> = all.into_iter().filter(own).collect();
     assert!(!found.is_empty(), "{}: nothing on tensor cores", case.label);
@@ -135,7 +136,7 @@ fn speed_of(
     found.sort_by(|a, b| a.estimate_ns.unwrap_or(0.0).total_cmp(&b.estimate_ns.unwrap_or(0.0)));
     let blobs = found.iter().map(|t| Cuda.compile(&region, t, target).unwrap()).collect::<Vec<_>>();
     println!("{label}");
-    for (t, blob) in found.iter().zip(&blobs).take(10) {
+    for (t, blob) in found.iter().zip(&blobs).take(7) {
         let request = TimeRequest { graph: &region.graph, tactic: t, blob, inputs: &given, samples: 15 };
         let mut times = device.time(&request).unwrap();
         times.sort_by(f64::total_cmp);

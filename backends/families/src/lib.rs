@@ -67,6 +67,8 @@ pub struct Body {
     pub scratch: bool,
     /// Does it tell sizes to the host?
     pub sizes: bool,
+    /// How many maps its launches have.
+    pub maps: u32,
     /// Bytes of memory that a workgroup of a [`Entry::Free`] entry shares, beside what the text declares itself.
     pub shared: u32,
 }
@@ -94,6 +96,37 @@ pub struct Launch {
     pub scratch: u64,
     /// Runs before the sizes of data-dependent outputs are read.
     pub counts: bool,
+    /// Views of inputs for hardware that copies boxes.
+    pub maps: Vec<Map>,
+}
+
+/// A view of an input for hardware that copies boxes of tensors into shared memory: CUDA's tensor maps. Dimensions are
+/// listed from the innermost one on, which is contiguous.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Map {
+    /// The anchor's input, by position.
+    pub input: usize,
+    /// Bytes of an element.
+    pub size: usize,
+    /// Sizes.
+    pub dims: Vec<u64>,
+    /// Elements from one to the next, of every dimension but the innermost.
+    pub strides: Vec<u64>,
+    /// What one copy takes: elements of every dimension; of windows, channels and then windows.
+    pub block: Vec<u32>,
+    /// Copies take what lies under one tap of neighbouring windows.
+    pub windows: Option<Windows>,
+}
+
+/// Sliding windows over the two dimensions between channels and images, the innermost first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// Where the first window starts.
+    pub lower: [i32; 2],
+    /// Where the last one starts, seen from the last element.
+    pub upper: [i32; 2],
+    /// From one window to the next.
+    pub steps: [u32; 2],
 }
 
 /// The size of a dispatch.
@@ -110,7 +143,7 @@ pub enum Grid {
 impl Launch {
     /// Entry `entry`, which is a map.
     pub fn map(entry: usize, words: Vec<u32>) -> Launch {
-        Launch { entry, words, grid: Grid::Output, swap: None, scratch: 0, counts: false }
+        Launch { entry, words, grid: Grid::Output, swap: None, scratch: 0, counts: false, maps: Vec::new() }
     }
 
     /// Another grid.

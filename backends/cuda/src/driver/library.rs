@@ -98,6 +98,16 @@ api! {
     function_attribute = "cuFuncGetAttribute" (*mut c_int, c_int, Handle);
     function_set_attribute = "cuFuncSetAttribute" (Handle, c_int, c_int);
     launch = "cuLaunchKernelEx" (*const Config, Handle, *mut *mut c_void, *mut *mut c_void);
+    launch = "cuLaunchKernel" (
+        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
+    );
+    map_tiles = "cuTensorMapEncodeTiled" (
+        Handle, c_int, c_uint, Handle, *const u64, *const u64, *const u32, *const u32, c_int, c_int, c_int, c_int
+    );
+    map_windows = "cuTensorMapEncodeIm2col" (
+        Handle, c_int, c_uint, Handle, *const u64, *const u64, *const c_int, *const c_int, c_uint, c_uint, *const u32,
+        c_int, c_int, c_int, c_int
+    );
     mem_alloc = "cuMemAlloc_v2" (*mut DevicePtr, usize);
     mem_free = "cuMemFree_v2" (DevicePtr);
     mem_alloc_async = "cuMemAllocAsync" (*mut DevicePtr, usize, Handle);

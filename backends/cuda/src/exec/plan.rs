@@ -3,7 +3,7 @@
 use super::device::Loaded;
 use super::memory::{Memory, Range};
 use crate::dialect::CUDA;
-use crate::driver::Launch;
+use crate::driver::{Launch, MAP_ALIGNMENT, encode};
 use crate::frame::{MAP_THREADS, PARAMETER_HEAD, WORDS, lanes};
 use kiln_backend::{BackendError, Shapes};
 use kiln_families::expression::{Slot, extra_words};
@@ -136,6 +136,13 @@ impl Planner<'_> {
                 Slot::Sizes => self.memory.sizes()?,
             };
             parameter.extend(range.address.to_le_bytes());
+        }
+        if !launch.maps.is_empty() {
+            parameter.resize(parameter.len().next_multiple_of(MAP_ALIGNMENT), 0);
+        }
+        for map in &launch.maps {
+            let range = inputs.get(map.input).copied().flatten().ok_or_else(lost)?;
+            parameter.extend(encode(&self.loaded.gpu, range.address, map)?);
         }
         let function = k.module.as_ref().and_then(|m| m.functions().get(launch.entry).copied());
         let function = function.ok_or_else(lost)?;

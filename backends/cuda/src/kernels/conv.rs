@@ -41,7 +41,7 @@ const ALONG: (bool, bool) = (false, false);
 const LEAST_OUTPUTS: i64 = 8;
 
 /// Channels and output channels of a group, which the weights tell.
-fn of_group(site: &Site<'_>) -> Option<(i64, i64)> {
+pub fn of_group(site: &Site<'_>) -> Option<(i64, i64)> {
     let (_, n) = site.anchor?;
     let dims = &site.graph.ty((*n.inputs.get(1)?)?).dims;
     let groups = n.op.attrs().int("groups").ok()?.max(1);

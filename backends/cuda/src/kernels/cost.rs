@@ -72,6 +72,17 @@ impl Product {
         self.total(target, tiles, each, traffic, sums) + more
     }
 
+    /// By a tile of `wgmma` of so many rows and columns.
+    pub fn by_wgmma(&self, target: &Target, (rows, cols): (usize, usize), kind: Kind) -> f64 {
+        let (rows, cols) = (rows as f64, cols as f64);
+        let [m, n, k, count] = self.size;
+        let rate = 3100.0 * kind.speed * (rows * cols / 32768.0).powf(0.15);
+        let depth = k.max(128.0 / kind.size as f64);
+        let tiles = (m / rows).ceil() * (n / cols).ceil() * count;
+        let traffic = tiles * depth * (rows + cols) * kind.size as f64;
+        self.total(target, tiles, 2.0 * rows * cols * depth / rate, traffic, 0.0)
+    }
+
     /// By a generic kernel that makes tiles of 64 x 64, or one element a thread.
     pub fn by_generic(&self, target: &Target, tiled: bool) -> f64 {
         let [m, n, k, count] = self.size;

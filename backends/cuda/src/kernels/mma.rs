@@ -41,9 +41,9 @@ pub struct Kind {
     /// Rows, columns and depth of the instruction.
     shape: &'static str,
     /// The types of its operands.
-    types: (&'static str, &'static str),
+    pub types: (&'static str, &'static str),
     /// Sums: the type in the source, for the instruction, and its kind of register.
-    sums: (&'static str, &'static str, &'static str),
+    pub sums: (&'static str, &'static str, &'static str),
     /// Times as fast as 16-bit floats.
     pub speed: f64,
 }

@@ -4,13 +4,14 @@ mod conv;
 mod cost;
 mod gemm;
 mod mma;
+mod wgmma;
 
 use kiln_backend::Target;
 use kiln_families::Kernel;
 use kiln_families::site::Site;
 
 /// All of them, by family.
-pub const FAMILIES: &[&[Kernel]] = &[gemm::KERNELS, conv::KERNELS];
+pub const FAMILIES: &[&[Kernel]] = &[wgmma::KERNELS, gemm::KERNELS, conv::KERNELS];
 
 /// What a generic kernel of a product is expected to take, in nanoseconds.
 pub fn generic_ns(site: &Site<'_>, name: &str, target: &Target) -> Option<f64> {

@@ -1,0 +1,344 @@
+//! Tiles of products by `wgmma` with TMA, for sm_90a: matrix products, and convolutions of images with channels last.
+
+use super::conv::of_group;
+use super::cost;
+use super::gemm::across;
+use super::mma::Kind;
+use kiln_backend::{BackendError, Tactic, Target};
+use kiln_families::site::{Cx, Site, op_error, unsupported};
+use kiln_families::template::{fill, section, sections};
+use kiln_families::window::conv_words;
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, Map, Windows, word, words};
+use kiln_ir::ops::layout::Layout;
+use std::fmt::Write;
+
+const TEXT: &str = include_str!("../../../../kernels/wgmma/core.cuh");
+
+/// Blocks that go on from tile to tile: as many as the largest device of sm_90a has multiprocessors.
+const BLOCKS: u64 = 132;
+/// Bytes of K in a stage.
+const STAGE_BYTES: usize = 128;
+
+/// What a block computes: warpgroups one below the other, parts of 64 rows of each, columns, buffers, and how many blocks
+/// share a multiprocessor.
+#[derive(Debug)]
+pub struct Tile {
+    groups: usize,
+    parts: usize,
+    pub n: usize,
+    stages: usize,
+    resident: u64,
+    product: &'static str,
+    conv: &'static str,
+}
+
+const TILES: [Tile; 7] = [
+    Tile {
+        groups: 2,
+        parts: 1,
+        n: 256,
+        stages: 4,
+        resident: 1,
+        product: "matmul.wgmma_128x256",
+        conv: "conv.wgmma_128x256",
+    },
+    Tile {
+        groups: 2,
+        parts: 2,
+        n: 128,
+        stages: 4,
+        resident: 1,
+        product: "matmul.wgmma_256x128",
+        conv: "conv.wgmma_256x128",
+    },
+    Tile {
+        groups: 2,
+        parts: 1,
+        n: 128,
+        stages: 6,
+        resident: 1,
+        product: "matmul.wgmma_128x128",
+        conv: "conv.wgmma_128x128",
+    },
+    Tile {
+        groups: 2,
+        parts: 1,
+        n: 64,
+        stages: 4,
+        resident: 2,
+        product: "matmul.wgmma_128x64",
+        conv: "conv.wgmma_128x64",
+    },
+    Tile {
+        groups: 1,
+        parts: 1,
+        n: 128,
+        stages: 4,
+        resident: 2,
+        product: "matmul.wgmma_64x128",
+        conv: "conv.wgmma_64x128",
+    },
+    Tile {
+        groups: 1,
+        parts: 1,
+        n: 64,
+        stages: 4,
+        resident: 3,
+        product: "matmul.wgmma_64x64",
+        conv: "conv.wgmma_64x64",
+    },
+    Tile {
+        groups: 1,
+        parts: 1,
+        n: 32,
+        stages: 8,
+        resident: 2,
+        product: "matmul.wgmma_64x32",
+        conv: "conv.wgmma_64x32",
+    },
+];
+
+pub const KERNELS: &[Kernel] = &[
+    product::<0>(),
+    product::<1>(),
+    product::<2>(),
+    product::<3>(),
+    product::<4>(),
+    product::<5>(),
+    product::<6>(),
+    conv::<0>(),
+    conv::<1>(),
+    conv::<2>(),
+    conv::<3>(),
+    conv::<4>(),
+    conv::<5>(),
+    conv::<6>(),
+];
+
+const fn product<const T: usize>() -> Kernel {
+    Kernel {
+        name: TILES[T].product,
+        ops: &["matmul"],
+        epilogue: true,
+        tactics: |site| product_tactics(site, &TILES[T]),
+        source: |site, _| product_source(site, &TILES[T]),
+        launch: |cx| product_launch(cx, &TILES[T]),
+    }
+}
+
+const fn conv<const T: usize>() -> Kernel {
+    Kernel {
+        name: TILES[T].conv,
+        ops: &["conv"],
+        epilogue: true,
+        tactics: |site| conv_tactics(site, &TILES[T]),
+        source: |site, _| conv_source(site, &TILES[T]),
+        launch: |cx| conv_launch(cx, &TILES[T]),
+    }
+}
+
+impl Tile {
+    pub fn m(&self) -> usize {
+        self.groups * self.parts * 64
+    }
+
+    /// The warpgroups that multiply, and the warp that copies.
+    fn threads(&self) -> usize {
+        self.groups * 128 + 32
+    }
+
+    /// Stages, two barriers of each, sums that are handed over, and room to start at a multiple of 1024.
+    fn shared(&self) -> u32 {
+        let sums = self.groups * 4 * 16 * 36 * 4;
+        (self.stages * (self.m() + self.n) * STAGE_BYTES + self.stages * 16 + sums + 1024) as u32
+    }
+
+    fn blocks(&self, tiles: u64) -> Grid {
+        Grid::Groups(tiles.min(BLOCKS * self.resident))
+    }
+
+    /// A tactic, if the target has the instructions.
+    fn tactic(&self, site: &Site<'_>, name: &str, kind: Kind) -> Vec<Tactic> {
+        let estimate_ns = cost::Product::of(site).map(|p| p.by_wgmma(site.target, (self.m(), self.n), kind));
+        vec![Tactic { estimate_ns, ..Tactic::plain(name) }]
+    }
+
+    fn source(&self, kind: Kind, across_b: bool, text: &str) -> String {
+        let mut code = String::new();
+        let numbers = [
+            ("GROUPS_M", self.groups),
+            ("PARTS", self.parts),
+            ("BN", self.n),
+            ("STAGES", self.stages),
+            ("SIZE", kind.size),
+        ];
+        for (name, n) in numbers {
+            let _ = writeln!(code, "static constexpr u32 {name} = {n}u;");
+        }
+        let _ = writeln!(code, "static constexpr bool ACROSS_B = {across_b};");
+        code += &section(TEXT, "core").replace("+ACC_REG", &format!("+{}", kind.sums.2));
+        code += &multiply(self.n, kind, across_b);
+        code += text;
+        let threads = self.threads().to_string();
+        fill(&code, &[("ACC", kind.sums.0), ("THREADS_OF_BLOCK", &threads)])
+    }
+}
+
+/// The function of one instruction: 64 x `n` sums from 32 bytes of K.
+fn multiply(n: usize, kind: Kind, across_b: bool) -> String {
+    let sums: Vec<String> = (0..n / 2).map(|i| format!("%{i}")).collect();
+    let places: Vec<String> = (0..n / 2).map(|i| format!("\"+{}\"(d[{i}])", kind.sums.2)).collect();
+    // Signs of the operands, and which lie across K: only 16-bit floats can.
+    let more = match kind.size {
+        2 => format!(", 1, 1, 0, {}", u32::from(across_b)),
+        4 => ", 1, 1".to_owned(),
+        _ => String::new(),
+    };
+    let (a, b, one) = (n / 2, n / 2 + 1, n / 2 + 2);
+    format!(
+        "DEV static void multiply(ACC (&d)[SUMS], u64 a, u64 b) {{\n    asm volatile(\"{{\\n.reg .pred p;\\nsetp.ne.b32 p, \
+         %{one}, 0;\\nwgmma.mma_async.sync.aligned.m64n{n}k{}.{}.{}.{} {{{}}}, %{a}, %{b}, p{more};\\n}}\"\n        : {}\n  \
+         : \"l\"(a), \"l\"(b), \"r\"(1));\n}}\n",
+        32 / kind.size,
+        kind.sums.1,
+        kind.types.0,
+        kind.types.1,
+        sums.join(", "),
+        places.join(", "),
+    )
+}
+
+fn has_wgmma(target: &Target) -> Result<(), BackendError> {
+    if target.arch == "sm_90a" { Ok(()) } else { unsupported("wgmma on another target than sm_90a") }
+}
+
+fn product_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
+    has_wgmma(site.target)?;
+    let kind = Kind::of(site)?;
+    let (across_a, across_b) = across(site)?;
+    if across_a || (across_b && kind.size != 2) || tile.n < 64 && across_b {
+        return unsupported("wgmma of operands that lie across the depth");
+    }
+    let Some((_, node)) = site.anchor else { return unsupported("a region without an anchor") };
+    let ty = |i: usize| node.inputs.get(i).copied().flatten().map(|v| site.graph.ty(v));
+    let (Some(a), Some(b)) = (ty(0), ty(1)) else { return unsupported("a product without operands") };
+    let batch = |d: &[kiln_ir::Dim]| d.get(..d.len().saturating_sub(2)).unwrap_or_default().to_vec();
+    if a.rank() < 2 || b.rank() < 2 || (b.rank() > 2 && batch(&a.dims) != batch(&b.dims)) {
+        return unsupported("wgmma of vectors, or of batches that broadcast");
+    }
+    // Depth, and what is contiguous in B.
+    let dims = [a.dims.last(), b.dims.last()].map(|d| d.and_then(|d| d.as_const()).unwrap_or(0));
+    if dims.iter().any(|&d| d <= 0 || d * kind.size as i64 % 16 != 0) {
+        return unsupported("TMA of rows that are not known to be multiples of 16 bytes");
+    }
+    Ok(tile.tactic(site, tile.product, kind))
+}
+
+fn product_source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
+    let code = tile.source(Kind::of_types(site)?, across(site)?.1, section(TEXT, "matmul"));
+    Ok(Body { code, entries: vec![Entry::Free("matmul")], shared: tile.shared(), maps: 2, ..Body::default() })
+}
+
+fn product_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
+    let (a, b, out) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
+    let trans = cx.op()?.attrs().bool("trans_b").map_err(op_error)?;
+    let (&[.., m, k], &[.., r, c]) = (&a[..], &b[..]) else { return unsupported("wgmma of vectors") };
+    let n = if trans { r } else { c };
+    let volume: usize = out.iter().product();
+    // One B for all: the rows of a whole batch are those of one matrix.
+    let shared = b.len() == 2;
+    let rows = if shared { volume / n.max(1) } else { m };
+    let batch = volume / (rows * n).max(1);
+    let size = cx.inputs.first().copied().flatten().map_or(2, |f| f.ty.dtype.bits() as usize / 8);
+    let step = STAGE_BYTES / size;
+    let map = |input, dims: [usize; 3], block: [usize; 3]| Map {
+        input,
+        size,
+        dims: dims.map(|d| d as u64).to_vec(),
+        strides: vec![dims[0] as u64, (dims[0] * dims[1]) as u64],
+        block: block.map(|b| b as u32).to_vec(),
+        windows: None,
+    };
+    let of_b = if trans { [step, tile.n, 1] } else { [64, step, 1] };
+    let maps = vec![map(0, [k, rows, batch], [step, tile.m(), 1]), map(1, [c, r, batch], of_b)];
+    let tiles = (rows.div_ceil(tile.m()) * n.div_ceil(tile.n) * batch) as u64;
+    let w = words([rows, n, k, batch, 1, usize::from(!shared)])?;
+    Ok(vec![Launch { maps, ..Launch::map(0, w).on(tile.blocks(tiles)) }])
+}
+
+fn conv_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
+    has_wgmma(site.target)?;
+    let attrs = site.op()?.attrs();
+    if Layout::of(attrs) != Layout::ChannelsLast || site.rank(0) != Some(4) {
+        return unsupported("wgmma of other images than those of two dimensions with channels last");
+    }
+    if attrs.int("groups").map_err(op_error)? != 1 {
+        return unsupported("wgmma of groups");
+    }
+    let kind = Kind::of(site)?;
+    let channels = of_group(site).map_or(0, |c| c.0);
+    if channels == 0 || channels * kind.size as i64 % 16 != 0 {
+        return unsupported("TMA of channels that are not known to be a multiple of 16 bytes");
+    }
+    // Corners of the box of windows, and taps, have eight bits.
+    let most = |name: &str| -> Result<i64, BackendError> {
+        Ok(attrs.ints(name).map_err(op_error)?.iter().copied().max().unwrap_or(1).max(1))
+    };
+    let Some((_, node)) = site.anchor else { return unsupported("a region without an anchor") };
+    let kernel = node.inputs.get(1).copied().flatten().map(|w| site.graph.ty(w).dims.clone());
+    let side =
+        kernel.and_then(|d| Some(d.get(1)?.as_const()?.max(d.get(2)?.as_const()?))).unwrap_or(i64::MAX);
+    let reach = (side - 1).saturating_mul(most("dilations")?).saturating_add(most("strides")?);
+    if reach > 127 || most("strides")? > 8 || most("pads")? > 127 {
+        return unsupported("TMA of windows of more than 127 places or strides above 8");
+    }
+    Ok(tile.tactic(site, tile.conv, kind))
+}
+
+fn conv_source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
+    let bias = if site.dtype(2).is_some() { "bias" } else { "no_bias" };
+    let code = tile.source(Kind::of_types(site)?, false, &sections(TEXT, &["conv", bias]));
+    Ok(Body { code, entries: vec![Entry::Free("conv")], shared: tile.shared(), maps: 2, ..Body::default() })
+}
+
+fn conv_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
+    let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
+    let mut w = conv_words(cx)?;
+    let (&[images, height, width, channels], &[_, kh, kw, _], &[_, oh, ow, outputs]) =
+        (&x[..], &k[..], &y[..])
+    else {
+        return unsupported("wgmma of images of other than two dimensions");
+    };
+    let rows = images * oh * ow;
+    w.push(word(rows)?);
+    let size = cx.inputs.first().copied().flatten().map_or(2, |f| f.ty.dtype.bits() as usize / 8);
+    let step = (STAGE_BYTES / size) as u32;
+    // Innermost first: where the first window starts, and where the last one does, seen from the last element.
+    let at = |word: usize| w.get(word).map_or(0, |&n| n as i32);
+    let lower = [-at(19), -at(12)];
+    let upper = [
+        lower[0] + (ow as i32 - 1) * at(17) - (width as i32 - 1),
+        lower[1] + (oh as i32 - 1) * at(10) - (height as i32 - 1),
+    ];
+    let windows = Windows { lower, upper, steps: [at(17) as u32, at(10) as u32] };
+    let row = width * channels;
+    let image = Map {
+        input: 0,
+        size,
+        dims: [channels, width, height, images].map(|d| d as u64).to_vec(),
+        strides: [channels, row, row * height].map(|d| d as u64).to_vec(),
+        block: vec![step, tile.m() as u32],
+        windows: Some(windows),
+    };
+    let taps = kh * kw;
+    let weights = Map {
+        input: 1,
+        size,
+        dims: [channels, taps, outputs].map(|d| d as u64).to_vec(),
+        strides: [channels, channels * taps].map(|d| d as u64).to_vec(),
+        block: vec![step, 1, tile.n as u32],
+        windows: None,
+    };
+    let tiles = (rows.div_ceil(tile.m()) * outputs.div_ceil(tile.n)) as u64;
+    Ok(vec![Launch { maps: vec![image, weights], ..Launch::map(0, w).on(tile.blocks(tiles)) }])
+}
