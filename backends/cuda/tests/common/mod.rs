@@ -57,7 +57,7 @@ fn noise(t: DType, depth: usize) -> f64 {
         _ => return 0.0,
     };
     // Operands of TF32 are rounded; the others' products are exact.
-    let of_sums = if t == DType::F32 { 1e-3 * (depth as f64).sqrt() } else { 0.0 };
+    let of_sums = if t == DType::F32 { 2e-3 * (depth as f64).sqrt() } else { 0.0 };
     eps + of_sums
 }
 
