@@ -98,9 +98,6 @@ api! {
     function_attribute = "cuFuncGetAttribute" (*mut c_int, c_int, Handle);
     function_set_attribute = "cuFuncSetAttribute" (Handle, c_int, c_int);
     launch = "cuLaunchKernelEx" (*const Config, Handle, *mut *mut c_void, *mut *mut c_void);
-    launch = "cuLaunchKernel" (
-        Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void, *mut *mut c_void
-    );
     map_tiles = "cuTensorMapEncodeTiled" (
         Handle, c_int, c_uint, Handle, *const u64, *const u64, *const u32, *const u32, c_int, c_int, c_int, c_int
     );
