@@ -131,6 +131,55 @@ struct Loader {
     }
 };
 
+// ---- table
+// Element by element, where the taps of all k fit into a table of TABLE: a thread keeps to one window, and copies as
+// many elements at a time as make 16 bytes.
+__shared__ uint2 taps_of_k[TABLE];
+
+struct Loader {
+    Window line;
+
+    DEV void start(const K& k, u32 i0, u32 first) {
+        for (u32 e = threadIdx.x; e < TABLE; e += THREADS) {
+            const Tap tap = k.tap_of(e);
+            // Beyond the last tap lies what is in no image.
+            const u32 dy = e < k.depth() ? u32(tap.y * k.mi(11u)) : 0x4000u;
+            taps_of_k[e] = uint2{u32(k.reach(tap)), (dy << 16) | (u32(tap.x * k.mi(18u)) & 0xffffu)};
+        }
+        line = k.window_of(i0 + threadIdx.x % BM, first);
+        __syncthreads();
+    }
+
+    DEV void load(const K& k, u8* a, u8* b, u32 step, u32 first, u32 j0) {
+        constexpr u32 SHARE = BK * BM / THREADS;
+        const u32 depth = k.depth();
+        const u32 from = threadIdx.x / BM * SHARE;
+        const u32 height = k.m(7u);
+        const u32 width = k.m(14u);
+        CELL_A* to = reinterpret_cast<CELL_A*>(a + threadIdx.x % BM * PITCH) + from;
+#pragma unroll
+        for (u32 e = 0u; e < SHARE; e += PER_COPY) {
+            struct alignas(16) Cells {
+                CELL_A v[PER_COPY];
+            } cells;
+#pragma unroll
+            for (u32 q = 0u; q < PER_COPY; q++) {
+                const uint2 tap = taps_of_k[step * BK + from + e + q];
+                const bool inside =
+                    u32(line.y + (i32(tap.y) >> 16)) < height && u32(line.x + (i32(tap.y << 16) >> 16)) < width;
+                cells.v[q] = inside ? k.bx0[line.at + i32(tap.x)] : CELL_A(0);
+            }
+            *reinterpret_cast<Cells*>(to + e) = cells;
+        }
+        for (u32 e = threadIdx.x; e < BN * BK; e += THREADS) {
+            const u32 at = step * BK + e % BK;
+            const bool inside = j0 + e / BK < k.m(24u) && at < depth;
+            reinterpret_cast<CELL_B*>(b + e / BK * PITCH)[e % BK] =
+                inside ? k.bx1[(first + j0 + e / BK) * depth + at] : CELL_B(0);
+        }
+    }
+};
+
 // ---- entry
 DEV u32 depth() const { return m(2u) * m(9u) * m(16u) * m(23u); }
 
@@ -175,6 +224,14 @@ GROUPS conv THREADS_OF_BLOCK {
 
 // ---- bias
 DEV void add_bias(ACC* v, u32 ch, u32 n) const {
+    if (n == 8u) {
+        const auto p = Run<CELL_C>::of(bx2 + ch, 1u);
+#pragma unroll
+        for (u32 i = 0u; i < 8u; i++) {
+            v[i] += BIAS_VALUE;
+        }
+        return;
+    }
     for (u32 q = 0u; q < n; q++) {
         v[q] += x2(ch + q);
     }

@@ -67,19 +67,30 @@ DEV static u64 descriptor(u32 at, u32 apart) {
     return (u64(1) << 62) | (u64(64) << 32) | (u64(apart) << 16) | u64((at & 0x3ffffu) >> 4);
 }
 
-// Which tile is made in the turn `number` of `down` x `across`: neighbours share rows and columns.
-DEV static void place_tile(u32 number, u32 down, u32 across, u32& i, u32& j) {
+// A tile: its first row and column, and what it is in other respects.
+struct Tile {
+    u32 row, col, batch, part;
+};
+
+// Which tile is made in the turn `number` of `down` x `across` of every batch: neighbours share rows and columns.
+DEV static Tile place_tile(u32 turn, u32 down, u32 across) {
+    const u32 part = turn % SPLIT;
+    const u32 batch = turn / SPLIT / (down * across);
+    const u32 number = turn / SPLIT % (down * across);
     constexpr u32 BAND = 2048u / BM;
     const u32 band = number / (BAND * across);
     const u32 height = ::min(down - band * BAND, BAND);
     const u32 rest = number % (BAND * across);
-    i = band * BAND + rest % height;
-    j = rest / height;
+    return Tile{(band * BAND + rest % height) * BM, rest / height * BN, batch, part};
 }
 
-// All tiles of this block: `load(tile, step, stage, barrier)` starts the copies of a step, `put(tile, row, column, sums)`
-// takes eight neighbouring sums of a row of the tile.
-template <class Load, class Put> DEV static void make_tiles(u32 tiles, u32 steps, Load load, Put put) {
+// All tiles of this block: `find(number)` gives a tile, `load(tile, step, stage, barrier)` starts the copies of a step,
+// `put(tile, row, column, sums)` takes eight neighbouring sums of a row. SPLIT blocks share the steps of a tile.
+template <class Find, class Load, class Put>
+DEV static void make_tiles(u32 tiles, u32 all_steps, Find find, Load load, Put put) {
+    const u32 share = (all_steps + SPLIT - 1u) / SPLIT;
+    const auto first_of = [&](const Tile& t) { return ::min(t.part * share, all_steps); };
+    const auto steps_of = [&](const Tile& t) { return ::min(share, all_steps - first_of(t)); };
     const u32 warp = threadIdx.x / 32u;
     const u32 lane = threadIdx.x % 32u;
     if (threadIdx.x == 0u) {
@@ -94,11 +105,14 @@ template <class Load, class Put> DEV static void make_tiles(u32 tiles, u32 steps
     u32 parity = 0u;
     if (warp == WARPS) {
         if (lane == 0u) {
-            for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+            for (u32 number = blockIdx.x; number < tiles; number += gridDim.x) {
+                const Tile tile = find(number);
+                const u32 first = first_of(tile);
+                const u32 steps = steps_of(tile);
                 for (u32 step = 0u; step < steps; step++) {
                     barrier_wait(empty(stage), parity ^ 1u);
                     barrier_expect(full(stage), STAGE);
-                    load(tile, step, stages_at() + stage * STAGE, full(stage));
+                    load(tile, first + step, stages_at() + stage * STAGE, full(stage));
                     if (++stage == STAGES) {
                         stage = 0u;
                         parity ^= 1u;
@@ -109,7 +123,9 @@ template <class Load, class Put> DEV static void make_tiles(u32 tiles, u32 steps
         return;
     }
     const u32 group = warp / 4u;
-    for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    for (u32 number = blockIdx.x; number < tiles; number += gridDim.x) {
+        const Tile tile = find(number);
+        const u32 steps = steps_of(tile);
         ACC sum[PARTS][SUMS] = {};
         for (u32 step = 0u; step < steps; step++) {
             barrier_wait(full(stage), parity);
@@ -174,101 +190,123 @@ DEV static void settle(ACC (&sum)[PARTS][SUMS]) {
 }
 
 // ---- matmul
-// Words: rows, columns, depth, batch; does A have the batch, does B?
+// Words: rows, columns, depth, batch; does A have the batch, does B?; all sums.
 GROUPS matmul THREADS_OF_BLOCK {
     const u32 rows = m(0u);
     const u32 cols = m(1u);
     const u32 across = (cols + BN - 1u) / BN;
     const u32 down = (rows + BM - 1u) / BM;
-    const u32 each = across * down;
-    const bool runs = cols % 8u == 0u;
     make_tiles(
-        each * m(3u), (m(2u) + BK - 1u) / BK,
-        [&](u32 tile, u32 step, u32 to, u32 barrier) {
-            u32 i, j;
-            place_tile(tile % each, down, across, i, j);
-            const u32 batch = tile / each;
-            box(to, maps, barrier, step * BK, i * BM, batch * m(4u));
+        across * down * m(3u) * SPLIT, (m(2u) + BK - 1u) / BK,
+        [&](u32 number) { return place_tile(number, down, across); },
+        [&](const Tile& tile, u32 step, u32 to, u32 barrier) {
+            box(to, maps, barrier, step * BK, tile.row, tile.batch * m(4u));
             to += BYTES_A;
             if constexpr (ACROSS_B) {
                 for (u32 n = 0u; n < BN; n += 64u) {
-                    box(to + n * 128u, maps + 1, barrier, j * BN + n, step * BK, batch * m(5u));
+                    box(to + n * 128u, maps + 1, barrier, tile.col + n, step * BK, tile.batch * m(5u));
                 }
             } else {
-                box(to, maps + 1, barrier, step * BK, j * BN, batch * m(5u));
+                box(to, maps + 1, barrier, step * BK, tile.col, tile.batch * m(5u));
             }
         },
-        [&](u32 tile, u32 row, u32 col, ACC* v) {
-            u32 i, j;
-            place_tile(tile % each, down, across, i, j);
-            row += i * BM;
-            col += j * BN;
-            if (row >= rows || col >= cols) {
-                return;
-            }
-            const u32 at = (tile / each * rows + row) * cols + col;
-            if (runs) {
-                emit0_run(at, v);
-                return;
-            }
-            for (u32 q = 0u; q < ::min(cols - col, 8u); q++) {
-                emit0(at + q, v[q]);
+        [&](const Tile& tile, u32 row, u32 col, ACC* v) {
+            row += tile.row;
+            col += tile.col;
+            if (row < rows && col < cols) {
+                put_sums(tile.part, (tile.batch * rows + row) * cols + col, v, col, cols - col);
             }
         });
 }
 
+DEV u32 all_sums() const { return m(6u); }
+
 // ---- conv
-// Words 0 to 24 as in generic/window.cuh, then the number of windows.
+// Words 0 to 24 as in generic/window.cuh, then the number of windows, and of all sums.
 GROUPS conv THREADS_OF_BLOCK {
     const u32 rows = m(25u);
     const u32 cols = m(22u);
     const u32 across = (cols + BN - 1u) / BN;
     const u32 down = (rows + BM - 1u) / BM;
     const u32 blocks = (m(21u) + BK - 1u) / BK;
-    const bool runs = cols % 8u == 0u;
     make_tiles(
-        across * down, blocks * m(9u) * m(16u),
-        [&](u32 tile, u32 step, u32 to, u32 barrier) {
-            u32 i, j;
-            place_tile(tile, down, across, i, j);
-            const u32 row = i * BM;
+        across * down * SPLIT, blocks * m(9u) * m(16u),
+        [&](u32 number) { return place_tile(number, down, across); },
+        [&](const Tile& tile, u32 step, u32 to, u32 barrier) {
             const u32 c = step % blocks * BK;
             const u32 tap = step / blocks;
-            const i32 x = i32(row % m(15u)) * mi(17u) - mi(19u);
-            const i32 y = i32(row / m(15u) % m(8u)) * mi(10u) - mi(12u);
+            const i32 x = i32(tile.row % m(15u)) * mi(17u) - mi(19u);
+            const i32 y = i32(tile.row / m(15u) % m(8u)) * mi(10u) - mi(12u);
             const u32 dx = tap % m(16u) * m(18u);
             const u32 dy = tap / m(16u) * m(11u);
-            under_tap(to, maps, barrier, c, x, y, row / m(15u) / m(8u), dx, dy);
-            box(to + BYTES_A, maps + 1, barrier, c, tap, j * BN);
+            under_tap(to, maps, barrier, c, x, y, tile.row / m(15u) / m(8u), dx, dy);
+            box(to + BYTES_A, maps + 1, barrier, c, tap, tile.col);
         },
-        [&](u32 tile, u32 row, u32 col, ACC* v) {
-            u32 i, j;
-            place_tile(tile, down, across, i, j);
-            row += i * BM;
-            col += j * BN;
-            if (row >= rows || col >= cols) {
-                return;
-            }
-            const u32 at = row * cols + col;
-            if (runs) {
-                add_bias(v, col, 8u);
-                emit0_run(at, v);
-                return;
-            }
-            const u32 left = ::min(cols - col, 8u);
-            add_bias(v, col, left);
-            for (u32 q = 0u; q < left; q++) {
-                emit0(at + q, v[q]);
+        [&](const Tile& tile, u32 row, u32 col, ACC* v) {
+            row += tile.row;
+            col += tile.col;
+            if (row < rows && col < cols) {
+                put_sums(tile.part, row * cols + col, v, col, cols - col);
             }
         });
 }
 
+DEV u32 all_sums() const { return m(26u); }
+
+// ---- whole
+// Eight sums of a row from column `col` on, `left` of them inside.
+DEV void put_sums(u32, u32 at, ACC* v, u32 col, u32 left) const {
+    if (left >= 8u) {
+        add_bias(v, col);
+        if (at % 8u == 0u && left % 8u == 0u) {
+            emit0_run(at, v);
+            return;
+        }
+    }
+    for (u32 q = 0u; q < 8u && q < left; q++) {
+        emit0(at + q, left >= 8u ? v[q] : biased(v[q], col + q));
+    }
+}
+
+// ---- split
+DEV void put_sums(u32 part, u32 at, ACC* v, u32, u32 left) const {
+    ACC* to = reinterpret_cast<ACC*>(scratch) + u64(part) * all_sums() + at;
+    if (left >= 8u && at % 4u == 0u && all_sums() % 4u == 0u) {
+        for (u32 q = 0u; q < 8u; q += 4u) {
+            Pack<ACC> four;
+            for (u32 i = 0u; i < 4u; i++) {
+                four.v[i] = v[q + i];
+            }
+            four.put(to + q);
+        }
+        return;
+    }
+    for (u32 q = 0u; q < 8u && q < left; q++) {
+        to[q] = v[q];
+    }
+}
+
+DEV ACC compute0(u32 at) const {
+    const ACC* from = reinterpret_cast<const ACC*>(scratch) + at;
+    ACC sum = ACC(0);
+#pragma unroll
+    for (u32 part = 0u; part < SPLIT; part++) {
+        sum += from[u64(part) * extent];
+    }
+    return biased(sum, at % m(22u));
+}
+
 // ---- bias
-DEV void add_bias(ACC* v, u32 ch, u32 n) const {
-    for (u32 q = 0u; q < n; q++) {
-        v[q] += x2(ch + q);
+DEV ACC biased(ACC x, u32 ch) const { return x + x2(ch); }
+
+DEV void add_bias(ACC* v, u32 ch) const {
+    const auto p = Run<CELL_C>::of(bx2 + ch, 1u);
+#pragma unroll
+    for (u32 i = 0u; i < 8u; i++) {
+        v[i] += BIAS_VALUE;
     }
 }
 
 // ---- no_bias
-DEV void add_bias(ACC*, u32, u32) const {}
+DEV ACC biased(ACC x, u32) const { return x; }
+DEV void add_bias(ACC*, u32) const {}

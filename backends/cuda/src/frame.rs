@@ -75,7 +75,7 @@ pub fn cell(t: DType) -> &'static str {
     }
 }
 
-fn load(t: DType, buffer: &str, at: &str) -> String {
+pub fn load(t: DType, buffer: &str, at: &str) -> String {
     let cell = format!("{buffer}[{at}]");
     match t {
         DType::F16 => format!("f16_to_f32({cell})"),

@@ -66,14 +66,44 @@ fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, Back
     Ok(vec![Tactic { estimate_ns, ..Tactic::plain(name) }])
 }
 
+/// The i-th of eight values of the bias, in C++.
+pub fn bias_value(site: &Site<'_>) -> String {
+    site.dtype(2).map_or(String::new(), |t| crate::frame::load(t, "p.v", "i"))
+}
+
+/// Entries of a table of all taps, in whole stages, if it is small and the taps lie in a plane not far from each other.
+fn table(site: &Site<'_>, tile: &Tile, kind: Kind) -> Option<usize> {
+    const MOST: i64 = 1024;
+    let (_, n) = site.anchor?;
+    let weights = &site.graph.ty((*n.inputs.get(1)?)?).dims;
+    let depth = weights.get(1..)?.iter().try_fold(1i64, |p, d| p.checked_mul(d.as_const()?))?;
+    let far = n.op.attrs().ints("dilations").ok()?.iter().any(|&d| d > 8);
+    let fits = depth <= MOST && !far && site.rank(0)? < 5;
+    fits.then(|| (depth as usize).next_multiple_of(tile.bytes / kind.size))
+}
+
 fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let kind = Kind::of_types(site)?;
     let channels = of_group(site).map_or(1, |(c, _)| c);
-    let loader = if channels % (16 / kind.size) as i64 == 0 { "vectors" } else { "elements" };
+    let table = table(site, tile, kind);
+    let loader = match table {
+        _ if channels % (16 / kind.size) as i64 == 0 => "vectors",
+        Some(_) => "table",
+        None => "elements",
+    };
+    let table = format!("{}u", table.unwrap_or(0));
     let bias = if site.dtype(2).is_some() { "bias" } else { "no_bias" };
     let deep = if site.rank(0) == Some(5) { "true" } else { "false" };
     let cell = |i| site.dtype(i).map_or("u8", crate::frame::cell);
-    let pairs = [("DEEP", deep), ("CELL_A", cell(0)), ("CELL_B", cell(1))];
+    let value = bias_value(site);
+    let pairs = [
+        ("DEEP", deep),
+        ("TABLE", &*table),
+        ("CELL_A", cell(0)),
+        ("CELL_B", cell(1)),
+        ("CELL_C", cell(2)),
+        ("BIAS_VALUE", &value),
+    ];
     let code = tile.source(kind, ALONG, &sections(TEXT, &["conv", loader, "entry", bias]), &pairs);
     let shared = tile.shared(kind, ALONG) as u32;
     Ok(Body { code, entries: vec![Entry::Free("conv")], shared, ..Body::default() })

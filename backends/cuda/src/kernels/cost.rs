@@ -1,6 +1,7 @@
 //! How long products are expected to take, from the target's numbers: which candidates are worth timing.
 
 use super::mma::{Kind, Tile};
+use super::wgmma;
 use crate::target::capability;
 use kiln_backend::Target;
 use kiln_families::site::Site;
@@ -19,6 +20,8 @@ pub struct Product {
 const LAUNCH_NS: f64 = 2000.0;
 /// Nanoseconds of a block before its first and after its last product.
 const BLOCK_NS: f64 = 1500.0;
+/// Clocks that a stage takes at least, however small the tile.
+const STEP_CLOCKS: f64 = 300.0;
 /// The L2 gives so many times what memory gives.
 const L2_SPEED: f64 = 1.5;
 
@@ -62,25 +65,37 @@ impl Product {
         // Larger tiles of a warp read shared memory less often.
         let reuse = (warp as f64 / 4096.0).powf(0.3);
         let rate = per_clock(&target.arch) * kind.speed * reuse;
-        let [m, n, k, count] = self.size;
-        let tiles = (m / tile.m as f64).ceil() * (n / tile.n as f64).ceil() * count * split as f64;
-        let depth = (k / split as f64).max((tile.bytes / kind.size) as f64);
-        let traffic = tiles * depth * ((tile.m + tile.n) * kind.size) as f64;
-        let each = 2.0 * (tile.m * tile.n) as f64 * depth / rate;
-        let sums = if split > 1 { m * n * count * 8.0 * split as f64 } else { 0.0 };
-        let more = if split > 1 { LAUNCH_NS } else { 0.0 };
-        self.total(target, tiles, each, traffic, sums) + more
+        // Longer stages wait less often for each other.
+        let rate = rate * if tile.bytes < 128 { 0.7 } else { 1.0 };
+        let size = (tile.m as f64, tile.n as f64);
+        self.by_tiles(target, size, (tile.bytes / kind.size) as f64, kind, split, rate)
     }
 
-    /// By a tile of `wgmma` of so many rows and columns.
-    pub fn by_wgmma(&self, target: &Target, (rows, cols): (usize, usize), kind: Kind) -> f64 {
-        let (rows, cols) = (rows as f64, cols as f64);
-        let [m, n, k, count] = self.size;
+    /// By a tile of `wgmma`.
+    pub fn by_wgmma(&self, target: &Target, tile: &wgmma::Tile, kind: Kind) -> f64 {
+        let (rows, cols) = (tile.m() as f64, tile.n as f64);
         let rate = 3100.0 * kind.speed * (rows * cols / 32768.0).powf(0.15);
-        let depth = k.max(128.0 / kind.size as f64);
-        let tiles = (m / rows).ceil() * (n / cols).ceil() * count;
-        let traffic = tiles * depth * (rows + cols) * kind.size as f64;
-        self.total(target, tiles, 2.0 * rows * cols * depth / rate, traffic, 0.0)
+        self.by_tiles(target, (rows, cols), 128.0 / kind.size as f64, kind, tile.split, rate)
+    }
+
+    /// By tiles whose stages have `step` of the depth, `split` blocks sharing it, at a rate in operations a clock.
+    fn by_tiles(
+        &self,
+        target: &Target,
+        (rows, cols): (f64, f64),
+        step: f64,
+        kind: Kind,
+        split: usize,
+        rate: f64,
+    ) -> f64 {
+        let [m, n, k, count] = self.size;
+        let parts = split as f64;
+        let tiles = (m / rows).ceil() * (n / cols).ceil() * count * parts;
+        let steps = (k / parts / step).ceil().max(1.0);
+        let traffic = tiles * steps * step * (rows + cols) * kind.size as f64;
+        let each = (2.0 * rows * cols * steps * step / rate).max(steps * STEP_CLOCKS);
+        let (sums, more) = if split > 1 { (m * n * count * 8.0 * parts, LAUNCH_NS) } else { (0.0, 0.0) };
+        self.total(target, tiles, each, traffic, sums) + more
     }
 
     /// By a generic kernel that makes tiles of 64 x 64, or one element a thread.
@@ -107,7 +122,7 @@ impl Product {
 fn per_clock(arch: &str) -> f64 {
     match capability(arch) {
         80 => 1800.0,
-        90 | 100 | 103 => 1850.0,
+        90 | 100 | 103 => 1450.0,
         _ => 900.0,
     }
 }

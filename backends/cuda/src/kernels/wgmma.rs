@@ -1,6 +1,6 @@
 //! Tiles of products by `wgmma` with TMA, for sm_90a: matrix products, and convolutions of images with channels last.
 
-use super::conv::of_group;
+use super::conv::{bias_value, of_group};
 use super::cost;
 use super::gemm::across;
 use super::mma::Kind;
@@ -8,7 +8,7 @@ use kiln_backend::{BackendError, Tactic, Target};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::{fill, section, sections};
 use kiln_families::window::conv_words;
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, Map, Windows, word, words};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, Map, Windows, words};
 use kiln_ir::ops::layout::Layout;
 use std::fmt::Write;
 
@@ -27,75 +27,42 @@ pub struct Tile {
     parts: usize,
     pub n: usize,
     stages: usize,
+    /// Blocks that share the depth.
+    pub split: usize,
     resident: u64,
     product: &'static str,
     conv: &'static str,
 }
 
-const TILES: [Tile; 7] = [
-    Tile {
-        groups: 2,
-        parts: 1,
-        n: 256,
-        stages: 4,
-        resident: 1,
-        product: "matmul.wgmma_128x256",
-        conv: "conv.wgmma_128x256",
-    },
-    Tile {
-        groups: 2,
-        parts: 2,
-        n: 128,
-        stages: 4,
-        resident: 1,
-        product: "matmul.wgmma_256x128",
-        conv: "conv.wgmma_256x128",
-    },
-    Tile {
-        groups: 2,
-        parts: 1,
-        n: 128,
-        stages: 6,
-        resident: 1,
-        product: "matmul.wgmma_128x128",
-        conv: "conv.wgmma_128x128",
-    },
-    Tile {
-        groups: 2,
-        parts: 1,
-        n: 64,
-        stages: 4,
-        resident: 2,
-        product: "matmul.wgmma_128x64",
-        conv: "conv.wgmma_128x64",
-    },
-    Tile {
-        groups: 1,
-        parts: 1,
-        n: 128,
-        stages: 4,
-        resident: 2,
-        product: "matmul.wgmma_64x128",
-        conv: "conv.wgmma_64x128",
-    },
-    Tile {
-        groups: 1,
-        parts: 1,
-        n: 64,
-        stages: 4,
-        resident: 3,
-        product: "matmul.wgmma_64x64",
-        conv: "conv.wgmma_64x64",
-    },
-    Tile {
-        groups: 1,
-        parts: 1,
-        n: 32,
-        stages: 8,
-        resident: 2,
-        product: "matmul.wgmma_64x32",
-        conv: "conv.wgmma_64x32",
-    },
+macro_rules! tile {
+    ($name:literal, $groups:literal, $parts:literal, $n:literal, $stages:literal, $split:literal, $resident:literal) => {
+        Tile {
+            groups: $groups,
+            parts: $parts,
+            n: $n,
+            stages: $stages,
+            split: $split,
+            resident: $resident,
+            product: concat!("matmul.wgmma_", $name),
+            conv: concat!("conv.wgmma_", $name),
+        }
+    };
+}
+
+/// The tiles, the largest first.
+const TILES: [Tile; 12] = [
+    tile!("128x256", 2, 1, 256, 4, 1, 1),
+    tile!("256x128", 2, 2, 128, 4, 1, 1),
+    tile!("128x128", 2, 1, 128, 6, 1, 1),
+    tile!("128x64", 2, 1, 64, 4, 1, 2),
+    tile!("64x128", 1, 1, 128, 4, 1, 2),
+    tile!("64x64", 1, 1, 64, 4, 1, 3),
+    tile!("64x32", 1, 1, 32, 8, 1, 2),
+    tile!("128x128_split3", 2, 1, 128, 6, 3, 1),
+    tile!("64x128_split4", 1, 1, 128, 4, 4, 2),
+    tile!("64x64_split2", 1, 1, 64, 4, 2, 3),
+    tile!("64x64_split4", 1, 1, 64, 4, 4, 3),
+    tile!("64x32_split8", 1, 1, 32, 8, 8, 2),
 ];
 
 pub const KERNELS: &[Kernel] = &[
@@ -106,6 +73,11 @@ pub const KERNELS: &[Kernel] = &[
     product::<4>(),
     product::<5>(),
     product::<6>(),
+    product::<7>(),
+    product::<8>(),
+    product::<9>(),
+    product::<10>(),
+    product::<11>(),
     conv::<0>(),
     conv::<1>(),
     conv::<2>(),
@@ -113,6 +85,11 @@ pub const KERNELS: &[Kernel] = &[
     conv::<4>(),
     conv::<5>(),
     conv::<6>(),
+    conv::<7>(),
+    conv::<8>(),
+    conv::<9>(),
+    conv::<10>(),
+    conv::<11>(),
 ];
 
 const fn product<const T: usize>() -> Kernel {
@@ -153,13 +130,32 @@ impl Tile {
         (self.stages * (self.m() + self.n) * STAGE_BYTES + self.stages * 16 + sums + 1024) as u32
     }
 
-    fn blocks(&self, tiles: u64) -> Grid {
-        Grid::Groups(tiles.min(BLOCKS * self.resident))
+    /// Launches for so many tiles and sums.
+    fn launches(&self, tiles: usize, sums: usize, words: Vec<u32>, maps: Vec<Map>) -> Vec<Launch> {
+        let blocks = ((tiles * self.split) as u64).min(BLOCKS * self.resident);
+        let first = Launch { maps, ..Launch::map(0, words.clone()).on(Grid::Groups(blocks)) };
+        if self.split == 1 {
+            return vec![first];
+        }
+        let bytes = (self.split * sums * 4) as u64;
+        vec![first.scratch(bytes), Launch::map(1, words).scratch(bytes)]
+    }
+
+    /// The part of a source that knows where sums go.
+    fn end(&self) -> &'static str {
+        if self.split == 1 { "whole" } else { "split" }
+    }
+
+    fn body(&self, code: String, entry: &'static str) -> Body {
+        let split = self.split > 1;
+        let mut entries = vec![Entry::Free(entry)];
+        entries.extend(split.then_some(Entry::Map(0)));
+        Body { code, entries, shared: self.shared(), maps: 2, scratch: split, ..Body::default() }
     }
 
     /// A tactic, if the target has the instructions.
     fn tactic(&self, site: &Site<'_>, name: &str, kind: Kind) -> Vec<Tactic> {
-        let estimate_ns = cost::Product::of(site).map(|p| p.by_wgmma(site.target, (self.m(), self.n), kind));
+        let estimate_ns = cost::Product::of(site).map(|p| p.by_wgmma(site.target, self, kind));
         vec![Tactic { estimate_ns, ..Tactic::plain(name) }]
     }
 
@@ -170,6 +166,7 @@ impl Tile {
             ("PARTS", self.parts),
             ("BN", self.n),
             ("STAGES", self.stages),
+            ("SPLIT", self.split),
             ("SIZE", kind.size),
         ];
         for (name, n) in numbers {
@@ -235,8 +232,9 @@ fn product_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendE
 }
 
 fn product_source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
-    let code = tile.source(Kind::of_types(site)?, across(site)?.1, section(TEXT, "matmul"));
-    Ok(Body { code, entries: vec![Entry::Free("matmul")], shared: tile.shared(), maps: 2, ..Body::default() })
+    let text = sections(TEXT, &["matmul", tile.end(), "no_bias"]);
+    let code = tile.source(Kind::of_types(site)?, across(site)?.1, &text);
+    Ok(tile.body(code, "matmul"))
 }
 
 fn product_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
@@ -261,9 +259,9 @@ fn product_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError>
     };
     let of_b = if trans { [step, tile.n, 1] } else { [64, step, 1] };
     let maps = vec![map(0, [k, rows, batch], [step, tile.m(), 1]), map(1, [c, r, batch], of_b)];
-    let tiles = (rows.div_ceil(tile.m()) * n.div_ceil(tile.n) * batch) as u64;
-    let w = words([rows, n, k, batch, 1, usize::from(!shared)])?;
-    Ok(vec![Launch { maps, ..Launch::map(0, w).on(tile.blocks(tiles)) }])
+    let tiles = rows.div_ceil(tile.m()) * n.div_ceil(tile.n) * batch;
+    let w = words([rows, n, k, batch, 1, usize::from(!shared), volume])?;
+    Ok(tile.launches(tiles, volume, w, maps))
 }
 
 fn conv_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
@@ -297,8 +295,10 @@ fn conv_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendErro
 
 fn conv_source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let bias = if site.dtype(2).is_some() { "bias" } else { "no_bias" };
-    let code = tile.source(Kind::of_types(site)?, false, &sections(TEXT, &["conv", bias]));
-    Ok(Body { code, entries: vec![Entry::Free("conv")], shared: tile.shared(), maps: 2, ..Body::default() })
+    let code = tile.source(Kind::of_types(site)?, false, &sections(TEXT, &["conv", tile.end(), bias]));
+    let cell = site.dtype(2).map_or("u8", crate::frame::cell);
+    let code = fill(&code, &[("CELL_C", cell), ("BIAS_VALUE", &bias_value(site))]);
+    Ok(tile.body(code, "conv"))
 }
 
 fn conv_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
@@ -310,7 +310,7 @@ fn conv_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
         return unsupported("wgmma of images of other than two dimensions");
     };
     let rows = images * oh * ow;
-    w.push(word(rows)?);
+    w.extend(words([rows, rows * outputs])?);
     let size = cx.inputs.first().copied().flatten().map_or(2, |f| f.ty.dtype.bits() as usize / 8);
     let step = (STAGE_BYTES / size) as u32;
     // Innermost first: where the first window starts, and where the last one does, seen from the last element.
@@ -339,6 +339,6 @@ fn conv_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
         block: vec![step, 1, tile.n as u32],
         windows: None,
     };
-    let tiles = (rows.div_ceil(tile.m()) * outputs.div_ceil(tile.n)) as u64;
-    Ok(vec![Launch { maps: vec![image, weights], ..Launch::map(0, w).on(tile.blocks(tiles)) }])
+    let tiles = rows.div_ceil(tile.m()) * outputs.div_ceil(tile.n);
+    Ok(tile.launches(tiles, rows * outputs, w, vec![image, weights]))
 }
