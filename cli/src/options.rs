@@ -145,6 +145,9 @@ pub struct TuneOptions {
     /// Time nothing: fail where the timing cache has no answer
     #[arg(long, requires = "timing_cache")]
     pub locked: bool,
+    /// Time nothing: where the timing cache has no answer take what the backend expects to be best. Needs no device
+    #[arg(long, conflicts_with = "locked")]
+    pub no_timing: bool,
     /// Do not compute constant layers at build time
     #[arg(long)]
     pub no_fold: bool,
@@ -184,6 +187,7 @@ impl ModelOptions {
             fuse: !self.tune.no_fuse,
             search: !self.tune.no_search,
             locked: self.tune.locked,
+            estimates: self.tune.no_timing,
             ..BuildConfig::default()
         };
         BuildOptions {
@@ -209,6 +213,7 @@ impl ModelOptions {
             (self.types.strongly_typed, "--strongly-typed"),
             (self.types.no_tf32, "--no-tf32"),
             (t.timing_cache.is_some(), "--timing-cache"),
+            (t.no_timing, "--no-timing"),
             (t.no_fold, "--no-fold"),
             (t.no_fuse, "--no-fuse"),
             (t.no_search, "--no-search"),

@@ -57,7 +57,7 @@ fn context() -> (Box<dyn Context>, Vec<Tensor>, Arc<Shapes>, Tensor) {
     let ty = TensorType::new(DType::F32, [64, 64]);
     let (a, b) = (g.add_input("a", Fact::of(ty.clone())), g.add_input("b", Fact::of(ty)));
     let op = |name: &str| Op::new(name, Attrs::new()).unwrap();
-    let product = g.add_node("product", op("matmul"), &[Some(a), Some(b)]).unwrap()[0];
+    let product = g.add_node("product", op("mul"), &[Some(a), Some(b)]).unwrap()[0];
     let rows = g.add_node("rows", op("softmax"), &[Some(product)]).unwrap()[0];
     g.outputs = g.add_node("sum", op("add"), &[Some(rows), Some(a)]).unwrap();
     let mut rng = Rng::new(1);

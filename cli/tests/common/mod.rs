@@ -17,6 +17,7 @@ pub struct Ran {
     pub stderr: String,
 }
 
+#[allow(dead_code, reason = "not every test file reads JSON")]
 impl Ran {
     /// The output as JSON.
     pub fn json(&self) -> serde_json::Value {

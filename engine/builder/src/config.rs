@@ -37,6 +37,8 @@ pub struct BuildConfig {
     pub search: bool,
     /// Fail where the timing cache lacks an answer instead of timing.
     pub locked: bool,
+    /// Time nothing where the timing cache lacks an answer: take what the backend expects to be best. Needs no device.
+    pub estimates: bool,
     /// Candidates timed for a region at most.
     pub max_tactics: usize,
     /// A candidate whose estimate is this many times the best one is not timed.
@@ -61,6 +63,7 @@ impl Default for BuildConfig {
             fuse: true,
             search: true,
             locked: false,
+            estimates: false,
             max_tactics: 6,
             estimate_limit: 8.0,
             samples: 5,

@@ -4,7 +4,7 @@
 
 use crate::cache::{Candidate, Entry, TimingCache, describe, key};
 use crate::{BuildConfig, BuildError};
-use kiln_backend::{Backend, Device, Region, Tactic, Target, TimeRequest};
+use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, TimeRequest};
 use kiln_ir::{Fact, Graph, Tensor, problem::Rng};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -67,8 +67,18 @@ impl Tuner<'_> {
             let candidates = site.candidates.len();
             return Ok(Choice { tactic: first.clone(), ns: None, key: None, candidates });
         }
+        if let Some(expected) = self.expected(&site) {
+            let (tactic, candidates) = (expected.clone(), site.candidates.len());
+            return Ok(Choice { tactic, ns: None, key: None, candidates });
+        }
         self.ensure(layer, region, &site)?;
         Ok(self.pick(site.key.clone(), site.candidates.clone()))
+    }
+
+    /// The most promising candidate, where nothing is to be timed.
+    fn expected<'s>(&self, site: &'s Site) -> Option<&'s Tactic> {
+        let ask = self.config.estimates && !self.known(&site.key, &site.candidates);
+        site.candidates.first().filter(|_| ask)
     }
 
     /// The median of the best tactic in nanoseconds; measured if it is not known.
@@ -77,6 +87,9 @@ impl Tuner<'_> {
         // Control flow has its time in its bodies, in whatever is formed around it.
         if site.candidates.first().is_some_and(|t| t.name == kiln_backend::flow::INTERPRETED) {
             return Ok(0.0);
+        }
+        if let Some(expected) = self.expected(&site) {
+            return Ok(expected.estimate_ns.unwrap_or(f64::INFINITY));
         }
         self.ensure(layer, region, &site)?;
         Ok(self.pick(site.key.clone(), site.candidates.clone()).ns.unwrap_or(f64::INFINITY))
@@ -194,6 +207,7 @@ impl Tuner<'_> {
         };
         let mut samples: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         let mut alive: Vec<usize> = (0..candidates.len()).collect();
+        let mut out = Vec::new();
         for round in 0..=self.config.samples {
             for &i in &alive {
                 let request = TimeRequest {
@@ -203,12 +217,20 @@ impl Tuner<'_> {
                     inputs: &inputs,
                     samples: 1,
                 };
-                let t = device.time(&request).map_err(wrap)?;
-                // The first round warms up.
-                if round > 0 {
-                    samples[i].extend(t);
+                match device.time(&request) {
+                    // The first round warms up.
+                    Ok(t) if round > 0 => samples[i].extend(t),
+                    Ok(_) => {}
+                    // Another candidate may want less memory.
+                    Err(source @ BackendError::OutOfMemory { .. }) if others(&alive, &out) => {
+                        tracing::warn!("{} is left out: {source}", candidates[i].id());
+                        out.push(i);
+                    }
+                    Err(source) => return Err(wrap(source)),
                 }
             }
+            alive.retain(|i| !out.contains(i));
+            out.iter().for_each(|&i| samples[i].clear());
             let median =
                 |i: &usize| Candidate { source_hash: String::new(), samples: samples[*i].clone() }.median();
             let best = alive.iter().map(median).fold(f64::INFINITY, f64::min);
@@ -248,6 +270,11 @@ impl Tuner<'_> {
         let ns = Some(time(&tactic)).filter(|t| t.is_finite());
         Choice { tactic, ns, key: Some(key), candidates: count }
     }
+}
+
+/// Is more than one left?
+fn others(alive: &[usize], out: &[usize]) -> bool {
+    alive.iter().filter(|i| !out.contains(i)).count() > 1
 }
 
 /// The region with the types that its inputs have at the usual shapes.

@@ -4,7 +4,6 @@ use super::device::Loaded;
 use super::flow::Bodies;
 use super::memory::Memory;
 use super::run::{Batch, Stamps};
-use super::values::{Pool, Value};
 use crate::driver::{Event, Graph, Stream};
 use kiln_backend::{BackendError, Context, Counters, Shapes, StepTime};
 use kiln_ir::{Tensor, ValueId};
@@ -26,17 +25,17 @@ pub struct CudaContext {
     outputs: Option<Pending>,
     shapes: Option<Arc<Shapes>>,
     pub(super) stamps: Option<Stamps>,
-    poison: bool,
+    pub(super) poison: bool,
     /// Behind the last run, if `marked`.
     done: Event,
     marked: bool,
     /// Graphs are recorded in it; nothing runs there.
-    recorder: Arc<Stream>,
+    pub(super) recorder: Arc<Stream>,
     pub(super) counters: Counters,
     /// For each step that the host walks, contexts of its bodies.
     pub(super) bodies: Vec<Option<Bodies>>,
     /// Values that lie in the memory of inputs, of contexts of bodies: the value's number, and the address.
-    given: Vec<Option<(u64, u64)>>,
+    pub(super) given: Vec<Option<(u64, u64)>>,
     pub(super) stream: Arc<Stream>,
 }
 
@@ -48,12 +47,10 @@ pub(super) struct Prepared {
 
 /// How many prepared runs are kept.
 pub(super) const KEPT: usize = 8;
-/// How many of them have a graph of their own; further ones take over another's.
-const GRAPHS: usize = 4;
 
 /// What the launches of a run depend on: each input's shape, and the contents of shape inputs.
 #[derive(PartialEq)]
-pub(super) struct Key(Vec<usize>, Option<Tensor>);
+pub(super) struct Key(pub Vec<usize>, pub Option<Tensor>);
 
 enum Pending {
     Copied(Vec<(ValueId, usize)>),
@@ -163,7 +160,7 @@ impl CudaContext {
 
     /// After a failure: launches and inputs may name memory that went. Where memory was short, what can be had again is given
     /// back.
-    fn forget(&mut self, why: &BackendError) {
+    pub(super) fn forget(&mut self, why: &BackendError) {
         self.prepared.clear();
         self.given.fill(None);
         self.whole = false;
@@ -175,63 +172,12 @@ impl CudaContext {
         }
     }
 
-    /// Runs with inputs that lie on the device, in the order of the stream. `contents` are the elements of shape inputs;
-    /// the outputs are tensors of the pool, or inputs that pass through.
-    pub fn run_here(
-        &mut self,
-        inputs: &[Value],
-        contents: Vec<Option<Tensor>>,
-        shapes: &Arc<Shapes>,
-        pool: &Arc<Pool>,
-    ) -> Result<Vec<Value>, BackendError> {
-        self.start_here(inputs, contents, shapes, pool).inspect_err(|e| self.forget(e))
-    }
-
-    fn start_here(
-        &mut self,
-        inputs: &[Value],
-        contents: Vec<Option<Tensor>>,
-        shapes: &Arc<Shapes>,
-        pool: &Arc<Pool>,
-    ) -> Result<Vec<Value>, BackendError> {
-        let loaded = self.loaded.clone();
-        let graph = &loaded.program.graph;
-        self.parts.clear();
-        self.memory.settle();
-        let allocations = self.memory.allocations;
-        for (i, v) in inputs.iter().enumerate() {
-            let to = self.memory.input(i, v.at.size)?;
-            let here = Some((v.id, to.address));
-            if let Some(last) = self.given.get_mut(i).filter(|last| **last != here) {
-                self.stream.copy(to.address, v.at.address, v.at.size as usize)?;
-                *last = here;
-            }
-        }
-        if self.memory.allocations != allocations {
-            self.prepared.clear();
-        }
-        if self.poison {
-            self.memory.poison()?;
-        }
-        let key = inputs.iter().zip(contents).map(|(v, t)| Key(v.shape(), t)).collect();
-        let known = self.launch(key, shapes)?;
-        let mut outputs = Vec::with_capacity(graph.outputs.len());
-        for &v in &graph.outputs {
-            if let Some(input) = graph.inputs.iter().position(|&i| i == v).and_then(|i| inputs.get(i)) {
-                outputs.push(input.clone());
-                continue;
-            }
-            let (from, n) = self.place(&known, v)?;
-            let mut out = pool.take(known.fact(v).ty.clone())?;
-            self.stream.copy(out.at.address, from.address, n)?;
-            out.host = known.fact(v).as_const().cloned();
-            outputs.push(out);
-        }
-        Ok(outputs)
-    }
-
     /// Launches all steps; gives the shapes with what became known.
-    fn launch(&mut self, key: Vec<Key>, shapes: &Arc<Shapes>) -> Result<Arc<Shapes>, BackendError> {
+    pub(super) fn launch(
+        &mut self,
+        key: Vec<Key>,
+        shapes: &Arc<Shapes>,
+    ) -> Result<Arc<Shapes>, BackendError> {
         if let Some(at) = self.prepared.iter().position(|p| p.key == key) {
             self.replay(at)?;
             return Ok(shapes.clone());
@@ -256,45 +202,6 @@ impl CudaContext {
         self.marked = true;
         self.outputs = Some(Pending::Copied(pending));
         Ok(())
-    }
-
-    /// Runs prepared launches; as a graph from their second run on.
-    fn replay(&mut self, at: usize) -> Result<(), BackendError> {
-        let mut p = self.prepared.remove(at);
-        let ran = self.run_graph(&mut p.batch);
-        self.prepared.push(p);
-        self.whole = true;
-        ran
-    }
-
-    fn run_graph(&mut self, batch: &mut Batch) -> Result<(), BackendError> {
-        if self.stamps.is_none() && batch.wants_graph() {
-            let graphs = self.prepared.iter().filter(|p| p.batch.has_graph()).count();
-            let mut old = self.spare.take();
-            if old.is_none() && graphs >= GRAPHS {
-                old = self.prepared.iter_mut().find_map(|p| p.batch.take_graph());
-            }
-            self.counters.pipelines += batch.make_graph(&self.recorder, old)?;
-        }
-        batch.run(&self.stream, self.stamps.as_mut())
-    }
-
-    /// Durations of so many runs of a batch.
-    fn time_batch(&mut self, batch: &mut Batch, runs: u32) -> Result<Vec<f64>, BackendError> {
-        let stamps = self.stamps.take();
-        let mut marks = Vec::with_capacity(runs.min(1 << 16) as usize);
-        let mut ran = Ok(());
-        for _ in 0..runs {
-            let (from, to) = (Event::new(&self.loaded.gpu, true)?, Event::new(&self.loaded.gpu, true)?);
-            from.record(&self.stream)?;
-            ran = ran.and(self.run_graph(batch));
-            to.record(&self.stream)?;
-            marks.push((from, to));
-        }
-        self.stream.synchronize()?;
-        self.stamps = stamps;
-        ran?;
-        marks.iter().map(|(from, to)| Ok(from.until(to)?)).collect()
     }
 
     /// Waits until the last run's memory of the host is free again; work of others in the stream may go on.

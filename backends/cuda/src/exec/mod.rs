@@ -3,9 +3,11 @@
 mod context;
 mod device;
 mod flow;
+mod inside;
 mod kernel;
 mod memory;
 mod plan;
+mod replay;
 mod run;
 mod steps;
 mod values;

@@ -1,0 +1,65 @@
+//! An engine for a GPU that is not here: with NVRTC, a known target, and estimates in the place of times.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test")]
+
+mod common;
+
+use common::{Folder, digits};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// NVRTC where the environment or scripts/setup.sh has it, and the backend's library beside the command.
+fn parts() -> Option<(PathBuf, PathBuf)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.cache/nvrtc");
+    let nvrtc = std::env::var_os("KILN_NVRTC").map(PathBuf::from).or(folder.is_dir().then_some(folder));
+    let library = Path::new(env!("CARGO_BIN_EXE_kiln")).with_file_name("libkiln_backend_cuda.so");
+    let found = nvrtc.zip(library.is_file().then_some(library));
+    if found.is_none() {
+        let required = std::env::var_os("KILN_REQUIRE_NVRTC").is_some_and(|v| v == "1");
+        assert!(!required, "NVRTC or the CUDA backend's library is missing");
+        println!("skipped: NVRTC or the CUDA backend's library is missing");
+    }
+    found
+}
+
+fn kiln(nvrtc: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kiln"))
+        .args(args)
+        .env("KILN_NVRTC", nvrtc)
+        .env("KILN_CUDA_TARGET", "h200")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_build_for_another_machine_needs_no_device() {
+    let Some((nvrtc, library)) = parts() else { return };
+    let f = Folder::new();
+    let (model, engine, again) = (digits("lenet_a.onnx"), f.name("e.kiln"), f.name("again.kiln"));
+    let library = library.to_string_lossy().into_owned();
+    let build = |to: &str, more: &[&str]| {
+        let args = [
+            "build",
+            &model,
+            "-o",
+            to,
+            "--plugin",
+            &library,
+            "--backend",
+            "cuda",
+            "--shapes",
+            "input:1x1x28x28",
+        ];
+        kiln(&nvrtc, &[&args[..], more].concat())
+    };
+    let timed = build(&engine, &[]);
+    assert_eq!(timed.status.code(), Some(1), "times are asked for where there is no device");
+    assert!(!Path::new(&engine).exists());
+    for to in [&engine, &again] {
+        let done = build(to, &["--no-timing"]);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+    assert_eq!(std::fs::read(&engine).unwrap(), std::fs::read(&again).unwrap(), "builds differ");
+    let told = kiln(&nvrtc, &["inspect", &engine]);
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.contains("H200") && told.contains("sm_90"), "{told}");
+}
