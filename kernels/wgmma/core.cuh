@@ -9,9 +9,9 @@ static constexpr u32 BK = 128u / SIZE;
 static constexpr u32 BYTES_A = BM * 128u;
 static constexpr u32 STAGE = (BM + BN) * 128u;
 static constexpr u32 SUMS = BN / 2u;
-// A row of the sums that a warp hands over has 32 of them.
-static constexpr u32 WIDE = 36u;
 static constexpr u32 WARPS = GROUPS_M * 4u;
+// Parts of 32 columns for which operands of the epilogue are read at once.
+static constexpr u32 AHEAD = BN < 64u || PARTS * SUMS > 64u ? 1u : 2u;
 
 DEV static u32 address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
 
@@ -20,12 +20,6 @@ DEV static u32 stages_at() { return (address(block_memory) + 1023u) & ~1023u; }
 DEV static u32 barriers_at() { return stages_at() + STAGES * STAGE; }
 DEV static u32 full(u32 stage) { return barriers_at() + stage * 8u; }
 DEV static u32 empty(u32 stage) { return barriers_at() + (STAGES + stage) * 8u; }
-
-// 32 columns of 16 rows of sums of a warp.
-DEV static ACC* handed(u32 warp) {
-    return reinterpret_cast<ACC*>(block_memory + (stages_at() - address(block_memory)) + STAGES * STAGE + STAGES * 16u) +
-           warp * 16u * WIDE;
-}
 
 DEV static void barrier_init(u32 at, u32 count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
@@ -85,9 +79,11 @@ DEV static Tile place_tile(u32 turn, u32 down, u32 across) {
 }
 
 // All tiles of this block: `find(number)` gives a tile, `load(tile, step, stage, barrier)` starts the copies of a step,
-// `put(tile, row, column, sums)` takes eight neighbouring sums of a row. SPLIT blocks share the steps of a tile.
-template <class Find, class Load, class Put>
-DEV static void make_tiles(u32 tiles, u32 all_steps, Find find, Load load, Put put) {
+// `fetch(tile, row, column)` reads what eight neighbouring sums of a row are stored with, `put(tile, row, column, sums,
+// fetched)` stores them, where rows of the result are multiples of eight (`runs`); else `put_each(tile, row, column, sums)`
+// does. SPLIT blocks share the steps of a tile.
+template <class Find, class Load, class Fetch, class Put, class Each>
+DEV static void make_tiles(u32 tiles, u32 all_steps, bool runs, Find find, Load load, Fetch fetch, Put put, Each put_each) {
     const u32 share = (all_steps + SPLIT - 1u) / SPLIT;
     const auto first_of = [&](const Tile& t) { return ::min(t.part * share, all_steps); };
     const auto steps_of = [&](const Tile& t) { return ::min(share, all_steps - first_of(t)); };
@@ -152,30 +148,66 @@ DEV static void make_tiles(u32 tiles, u32 all_steps, Find find, Load load, Put p
                 parity ^= 1u;
             }
         }
-        ACC* own = handed(warp);
 #pragma unroll
         for (u32 p = 0u; p < PARTS; p++) {
+            const u32 row = (group * PARTS + p) * 64u + warp % 4u * 16u + lane / 4u;
 #pragma unroll
-            for (u32 c = 0u; c < BN / 32u; c++) {
+            for (u32 c = 0u; c < BN / 32u; c += AHEAD) {
+                if (runs) {
+                    decltype(fetch(tile, 0u, 0u)) more[2u * AHEAD];
 #pragma unroll
-                for (u32 q = 0u; q < 16u; q++) {
-                    const u32 row = lane / 4u + q / 2u % 2u * 8u;
-                    own[row * WIDE + q / 4u * 8u + lane % 4u * 2u + q % 2u] = sum[p][c * 16u + q];
-                }
-                __syncwarp();
-#pragma unroll
-                for (u32 e = 0u; e < 2u; e++) {
-                    const u32 row = e * 8u + lane / 4u;
-                    ACC v[8];
-#pragma unroll
-                    for (u32 q = 0u; q < 8u; q++) {
-                        v[q] = own[row * WIDE + lane % 4u * 8u + q];
+                    for (u32 e = 0u; e < 2u * AHEAD; e++) {
+                        more[e] = fetch(tile, row + e % 2u * 8u, (c + e / 2u) * 32u + lane % 4u * 8u);
                     }
-                    put(tile, (group * PARTS + p) * 64u + warp % 4u * 16u + row, c * 32u + lane % 4u * 8u, v);
+#pragma unroll
+                    for (u32 e = 0u; e < 2u * AHEAD; e++) {
+                        ACC v[8];
+                        gather_row(v, sum[p], (c + e / 2u) * 16u + e % 2u * 2u);
+                        put(tile, row + e % 2u * 8u, (c + e / 2u) * 32u + lane % 4u * 8u, v, more[e]);
+                    }
+                } else {
+#pragma unroll
+                    for (u32 e = 0u; e < 2u * AHEAD; e++) {
+                        ACC v[8];
+                        gather_row(v, sum[p], (c + e / 2u) * 16u + e % 2u * 2u);
+                        put_each(tile, row + e % 2u * 8u, (c + e / 2u) * 32u + lane % 4u * 8u, v);
+                    }
                 }
-                __syncwarp();
             }
         }
+    }
+}
+
+// Four lanes have two columns of every eight of a row of 32: gives each of them all of its eight. The sums of a lane start
+// at `at`, four from one eight to the next.
+DEV static void gather_row(ACC (&v)[8], const ACC (&sum)[SUMS], u32 at) {
+    ACC own[4][2];
+#pragma unroll
+    for (u32 j = 0u; j < 4u; j++) {
+        own[j][0] = sum[at + j * 4u];
+        own[j][1] = sum[at + j * 4u + 1u];
+    }
+    // Transposes blocks of 1, then of 2, of a 4 x 4 matrix whose columns are the lanes.
+#pragma unroll
+    for (u32 step = 1u; step < 4u; step *= 2u) {
+        const bool upper = (threadIdx.x & step) != 0u;
+#pragma unroll
+        for (u32 j = 0u; j < 4u; j++) {
+            if ((j & step) == 0u) {
+#pragma unroll
+                for (u32 b = 0u; b < 2u; b++) {
+                    const ACC low = own[j][b];
+                    const ACC high = own[j + step][b];
+                    const ACC got = __shfl_xor_sync(0xffffffffu, upper ? low : high, step);
+                    own[j][b] = upper ? got : low;
+                    own[j + step][b] = upper ? high : got;
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (u32 q = 0u; q < 8u; q++) {
+        v[q] = own[q / 2u][q % 2u];
     }
 }
 
@@ -197,7 +229,7 @@ GROUPS matmul THREADS_OF_BLOCK {
     const u32 across = (cols + BN - 1u) / BN;
     const u32 down = (rows + BM - 1u) / BM;
     make_tiles(
-        across * down * m(3u) * SPLIT, (m(2u) + BK - 1u) / BK,
+        across * down * m(3u) * SPLIT, (m(2u) + BK - 1u) / BK, cols % 8u == 0u,
         [&](u32 number) { return place_tile(number, down, across); },
         [&](const Tile& tile, u32 step, u32 to, u32 barrier) {
             box(to, maps, barrier, step * BK, tile.row, tile.batch * m(4u));
@@ -210,11 +242,24 @@ GROUPS matmul THREADS_OF_BLOCK {
                 box(to, maps + 1, barrier, step * BK, tile.col, tile.batch * m(5u));
             }
         },
-        [&](const Tile& tile, u32 row, u32 col, ACC* v) {
+        [&](const Tile& tile, u32 row, u32 col) {
+            row += tile.row;
+            col += tile.col;
+            const bool inside = row < rows && col < cols;
+            return fetch_sums(inside ? (tile.batch * rows + row) * cols + col : 0u, inside ? col : 0u);
+        },
+        [&](const Tile& tile, u32 row, u32 col, ACC* v, const Beside& b) {
             row += tile.row;
             col += tile.col;
             if (row < rows && col < cols) {
-                put_sums(tile.part, (tile.batch * rows + row) * cols + col, v, col, cols - col);
+                put_sums(tile.part, (tile.batch * rows + row) * cols + col, v, b);
+            }
+        },
+        [&](const Tile& tile, u32 row, u32 col, const ACC* v) {
+            row += tile.row;
+            col += tile.col;
+            for (u32 q = 0u; row < rows && q < 8u && col + q < cols; q++) {
+                put_sum(tile.part, (tile.batch * rows + row) * cols + col + q, v[q], col + q);
             }
         });
 }
@@ -230,7 +275,7 @@ GROUPS conv THREADS_OF_BLOCK {
     const u32 down = (rows + BM - 1u) / BM;
     const u32 blocks = (m(21u) + BK - 1u) / BK;
     make_tiles(
-        across * down * SPLIT, blocks * m(9u) * m(16u),
+        across * down * SPLIT, blocks * m(9u) * m(16u), cols % 8u == 0u,
         [&](u32 number) { return place_tile(number, down, across); },
         [&](const Tile& tile, u32 step, u32 to, u32 barrier) {
             const u32 c = step % blocks * BK;
@@ -242,11 +287,24 @@ GROUPS conv THREADS_OF_BLOCK {
             under_tap(to, maps, barrier, c, x, y, tile.row / m(15u) / m(8u), dx, dy);
             box(to + BYTES_A, maps + 1, barrier, c, tap, tile.col);
         },
-        [&](const Tile& tile, u32 row, u32 col, ACC* v) {
+        [&](const Tile& tile, u32 row, u32 col) {
+            row += tile.row;
+            col += tile.col;
+            const bool inside = row < rows && col < cols;
+            return fetch_sums(inside ? row * cols + col : 0u, inside ? col : 0u);
+        },
+        [&](const Tile& tile, u32 row, u32 col, ACC* v, const Beside& b) {
             row += tile.row;
             col += tile.col;
             if (row < rows && col < cols) {
-                put_sums(tile.part, row * cols + col, v, col, cols - col);
+                put_sums(tile.part, row * cols + col, v, b);
+            }
+        },
+        [&](const Tile& tile, u32 row, u32 col, const ACC* v) {
+            row += tile.row;
+            col += tile.col;
+            for (u32 q = 0u; row < rows && q < 8u && col + q < cols; q++) {
+                put_sum(tile.part, row * cols + col + q, v[q], col + q);
             }
         });
 }
@@ -254,36 +312,39 @@ GROUPS conv THREADS_OF_BLOCK {
 DEV u32 all_sums() const { return m(26u); }
 
 // ---- whole
-// Eight sums of a row from column `col` on, `left` of them inside.
-DEV void put_sums(u32, u32 at, ACC* v, u32 col, u32 left) const {
-    if (left >= 8u) {
-        add_bias(v, col);
-        if (at % 8u == 0u && left % 8u == 0u) {
-            emit0_run(at, v);
-            return;
+// What is read for eight sums.
+struct Beside {
+    Fetched0 fetched;
+    Biases biases;
+};
+
+DEV Beside fetch_sums(u32 at, u32 col) const { return Beside{fetch0_run(at), biases(col)}; }
+
+DEV void put_sums(u32, u32 at, ACC* v, const Beside& b) const {
+    add_biases(v, b.biases);
+    emit0_run(at, v, b.fetched);
+}
+
+DEV void put_sum(u32, u32 at, ACC v, u32 col) const { emit0(at, biased(v, col)); }
+
+// ---- split
+struct Beside {};
+
+DEV Beside fetch_sums(u32, u32) const { return Beside{}; }
+
+DEV void put_sums(u32 part, u32 at, ACC* v, const Beside&) const {
+    ACC* to = reinterpret_cast<ACC*>(scratch) + u64(part) * all_sums() + at;
+    for (u32 q = 0u; q < 8u; q += 4u) {
+        Pack<ACC> four;
+        for (u32 i = 0u; i < 4u; i++) {
+            four.v[i] = v[q + i];
         }
-    }
-    for (u32 q = 0u; q < 8u && q < left; q++) {
-        emit0(at + q, left >= 8u ? v[q] : biased(v[q], col + q));
+        four.put(to + q);
     }
 }
 
-// ---- split
-DEV void put_sums(u32 part, u32 at, ACC* v, u32, u32 left) const {
-    ACC* to = reinterpret_cast<ACC*>(scratch) + u64(part) * all_sums() + at;
-    if (left >= 8u && at % 4u == 0u && all_sums() % 4u == 0u) {
-        for (u32 q = 0u; q < 8u; q += 4u) {
-            Pack<ACC> four;
-            for (u32 i = 0u; i < 4u; i++) {
-                four.v[i] = v[q + i];
-            }
-            four.put(to + q);
-        }
-        return;
-    }
-    for (u32 q = 0u; q < 8u && q < left; q++) {
-        to[q] = v[q];
-    }
+DEV void put_sum(u32 part, u32 at, ACC v, u32) const {
+    reinterpret_cast<ACC*>(scratch)[u64(part) * all_sums() + at] = v;
 }
 
 DEV ACC compute0(u32 at) const {
@@ -299,8 +360,11 @@ DEV ACC compute0(u32 at) const {
 // ---- bias
 DEV ACC biased(ACC x, u32 ch) const { return x + x2(ch); }
 
-DEV void add_bias(ACC* v, u32 ch) const {
-    const auto p = Run<CELL_C>::of(bx2 + ch, 1u);
+typedef Run<CELL_C> Biases;
+
+DEV Biases biases(u32 ch) const { return Biases::of(bx2 + ch, 1u); }
+
+DEV static void add_biases(ACC* v, const Biases& p) {
 #pragma unroll
     for (u32 i = 0u; i < 8u; i++) {
         v[i] += BIAS_VALUE;
@@ -309,4 +373,8 @@ DEV void add_bias(ACC* v, u32 ch) const {
 
 // ---- no_bias
 DEV ACC biased(ACC x, u32) const { return x; }
-DEV void add_bias(ACC*, u32) const {}
+
+struct Biases {};
+
+DEV Biases biases(u32) const { return Biases{}; }
+DEV static void add_biases(ACC*, const Biases&) {}

@@ -50,7 +50,7 @@ macro_rules! tile {
 }
 
 /// The tiles, the largest first.
-const TILES: [Tile; 12] = [
+const TILES: [Tile; 14] = [
     tile!("128x256", 2, 1, 256, 4, 1, 1),
     tile!("256x128", 2, 2, 128, 4, 1, 1),
     tile!("128x128", 2, 1, 128, 6, 1, 1),
@@ -58,6 +58,8 @@ const TILES: [Tile; 12] = [
     tile!("64x128", 1, 1, 128, 4, 1, 2),
     tile!("64x64", 1, 1, 64, 4, 1, 3),
     tile!("64x32", 1, 1, 32, 8, 1, 2),
+    tile!("128x128_short", 2, 1, 128, 3, 1, 2),
+    tile!("64x128_short", 1, 1, 128, 2, 1, 4),
     tile!("128x128_split3", 2, 1, 128, 6, 3, 1),
     tile!("64x128_split4", 1, 1, 128, 4, 4, 2),
     tile!("64x64_split2", 1, 1, 64, 4, 2, 3),
@@ -78,6 +80,8 @@ pub const KERNELS: &[Kernel] = &[
     product::<9>(),
     product::<10>(),
     product::<11>(),
+    product::<12>(),
+    product::<13>(),
     conv::<0>(),
     conv::<1>(),
     conv::<2>(),
@@ -90,6 +94,8 @@ pub const KERNELS: &[Kernel] = &[
     conv::<9>(),
     conv::<10>(),
     conv::<11>(),
+    conv::<12>(),
+    conv::<13>(),
 ];
 
 const fn product<const T: usize>() -> Kernel {
@@ -124,10 +130,9 @@ impl Tile {
         self.groups * 128 + 32
     }
 
-    /// Stages, two barriers of each, sums that are handed over, and room to start at a multiple of 1024.
+    /// Stages, two barriers of each, and room to start at a multiple of 1024.
     fn shared(&self) -> u32 {
-        let sums = self.groups * 4 * 16 * 36 * 4;
-        (self.stages * (self.m() + self.n) * STAGE_BYTES + self.stages * 16 + sums + 1024) as u32
+        (self.stages * ((self.m() + self.n) * STAGE_BYTES + 16) + 1024) as u32
     }
 
     /// Launches for so many tiles and sums.
@@ -232,7 +237,7 @@ fn product_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendE
 }
 
 fn product_source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
-    let text = sections(TEXT, &["matmul", tile.end(), "no_bias"]);
+    let text = sections(TEXT, &["no_bias", tile.end(), "matmul"]);
     let code = tile.source(Kind::of_types(site)?, across(site)?.1, &text);
     Ok(tile.body(code, "matmul"))
 }
@@ -295,7 +300,7 @@ fn conv_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendErro
 
 fn conv_source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let bias = if site.dtype(2).is_some() { "bias" } else { "no_bias" };
-    let code = tile.source(Kind::of_types(site)?, false, &sections(TEXT, &["conv", tile.end(), bias]));
+    let code = tile.source(Kind::of_types(site)?, false, &sections(TEXT, &[bias, tile.end(), "conv"]));
     let cell = site.dtype(2).map_or("u8", crate::frame::cell);
     let code = fill(&code, &[("CELL_C", cell), ("BIAS_VALUE", &bias_value(site))]);
     Ok(tile.body(code, "conv"))
