@@ -21,7 +21,7 @@ const fn plan(name: &'static str, tile: usize, split: usize) -> Plan {
     Plan { name, tile, split }
 }
 
-const PLANS: [Plan; 15] = [
+const PLANS: [Plan; 14] = [
     plan("matmul.mma_256x128", 0, 1),
     plan("matmul.mma_128x128", 1, 1),
     plan("matmul.mma_128x128_w8", 2, 1),
@@ -30,7 +30,6 @@ const PLANS: [Plan; 15] = [
     plan("matmul.mma_64x64", 5, 1),
     plan("matmul.mma_32x64", 6, 1),
     plan("matmul.mma_16x128", 7, 1),
-    plan("matmul.mma_128x128_split3", 1, 3),
     plan("matmul.mma_64x64_split2", 5, 2),
     plan("matmul.mma_64x64_split4", 5, 4),
     plan("matmul.mma_32x64_split4", 6, 4),
@@ -54,7 +53,6 @@ pub const KERNELS: &[Kernel] = &[
     mma::<11>(),
     mma::<12>(),
     mma::<13>(),
-    mma::<14>(),
 ];
 
 const fn mma<const P: usize>() -> Kernel {
