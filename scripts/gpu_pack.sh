@@ -9,11 +9,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PROFILE=${PROFILE:-release}
 PACK=${OUT:-target/gpu}
 LIMIT=$((64 << 20))
-TESTS=(op_suite onnx_suite trained_models control_flow new_shapes threads stream memory)
+TESTS=(op_suite onnx_suite trained_models control_flow new_shapes threads cuda_stream cuda_memory)
 FOLDER=target/$([ "$PROFILE" = dev ] && echo debug || echo "$PROFILE")
 
 rm -rf "$PACK"
-mkdir -p "$PACK/tests" "$PACK/docs"
+mkdir -p "$PACK/tests"
 if [ -z "${BUILT:-}" ]; then
     cargo build --quiet --profile "$PROFILE" --workspace --all-targets
 fi

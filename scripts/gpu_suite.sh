@@ -20,8 +20,8 @@ fi
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 
 declare -A suites=(
-    [stream]="./stream --nocapture"
-    [memory]="./memory --nocapture"
+    [stream]="./cuda_stream --nocapture"
+    [memory]="./cuda_memory --nocapture"
     [shapes]="./new_shapes --nocapture"
     [threads]="./threads --nocapture"
     [flow]="./control_flow cuda --nocapture"
