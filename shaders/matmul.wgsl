@@ -34,7 +34,78 @@ fn compute0(at: u32) -> ACC {
     return total(at);
 }
 
-// ---- sums
+// ---- block
+// A thread sums a block of rows and columns; all that does not change is read before the loop.
+THREADS block {
+    let rows = m(0u);
+    let cols = m(1u);
+    let depth = m(2u);
+    let across = (cols + BLOCK_N - 1u) / BLOCK_N;
+    let down = (rows + BLOCK_M - 1u) / BLOCK_M;
+    let j0 = (t % across) * BLOCK_N;
+    let i0 = ((t / across) % down) * BLOCK_M;
+    let batch = t / across / down;
+    let base_a = batch_offset(batch, 1u);
+    let base_b = batch_offset(batch, 2u);
+    let base_y = (batch * rows + i0) * cols + j0;
+    let row_step = cols;
+    let column_step = 1u;
+    let row_a = m(3u);
+    let column_b = m(6u);
+    let next_a = m(4u);
+    let next_b = m(5u);
+    PREPARE
+    ROWS
+    COLUMNS
+    SUMS
+    var at_a = lo() * next_a;
+    var at_b = lo() * next_b;
+    let last = hi();
+    var k = lo();
+    while (k < last) {
+        let until = min(last, k + RUN);
+        FRESH
+        for (; k < until; k += DEPTH) {
+            LOADS
+            PRODUCTS
+            at_a += next_a * DEPTH;
+            at_b += next_b * DEPTH;
+        }
+        JOINED
+    }
+    STORES
+}
+
+// ---- packed
+// Do rows of A (1) and columns of B (2) lie in whole words?
+fn packed() -> u32 {
+    return m(8u + m(7u) * 3u);
+}
+
+// Elements of a row of A or a column of B as the bytes of a word, `count` of them, then zeros.
+fn left(at: u32, next: u32, count: u32, whole: bool) -> u32 {
+    if (whole) {
+        return w0(at / 4u);
+    }
+    var w = 0u;
+    for (var q = 0u; q < 4u && q < count; q++) {
+        w |= (bitcast<u32>(x0(at + q * next)) & 255u) << (q * 8u);
+    }
+    return w;
+}
+
+fn right(at: u32, next: u32, count: u32, whole: bool) -> u32 {
+    if (whole) {
+        return w1(at / 4u);
+    }
+    var w = 0u;
+    for (var q = 0u; q < 4u && q < count; q++) {
+        w |= (bitcast<u32>(x1(at + q * next)) & 255u) << (q * 8u);
+    }
+    return w;
+}
+
+// ---- tiled
 // The sum that element (i, j) has before this launch.
 fn begin(batch: u32, i: u32, j: u32) -> ACC {
     if (lo() == 0u || i >= m(0u) || j >= m(1u)) {
@@ -55,75 +126,6 @@ fn finish_sum(batch: u32, i: u32, j: u32, v: ACC) {
     }
 }
 
-// ---- block
-THREADS block {
-    let rows = m(0u);
-    let cols = m(1u);
-    let across = (cols + BLOCK_N - 1u) / BLOCK_N;
-    let down = (rows + BLOCK_M - 1u) / BLOCK_M;
-    let j0 = (t % across) * BLOCK_N;
-    let i0 = ((t / across) % down) * BLOCK_M;
-    let batch = t / across / down;
-    let base_a = batch_offset(batch, 1u);
-    let base_b = batch_offset(batch, 2u);
-    ROWS
-    COLUMNS
-    SUMS
-    for (var k = lo(); k < hi(); k += DEPTH) {
-        LOADS
-        PRODUCTS
-    }
-    STORES
-}
-
-// ---- offsets
-fn row_of(i: u32, base: u32) -> u32 {
-    return base + i * m(3u);
-}
-
-fn column_of(j: u32, base: u32) -> u32 {
-    return base + j * m(6u);
-}
-
-// ---- elements
-fn left(row: u32, k: u32) -> ACC {
-    return x0(row + k * m(4u));
-}
-
-fn right(column: u32, k: u32) -> ACC {
-    return x1(column + k * m(5u));
-}
-
-// ---- packed
-// Four elements of a row of A from k on as the bytes of a word, zeros behind the last one. Word PACKED tells whether rows
-// of A (1) and columns of B (2) lie in whole words.
-fn left(row: u32, k: u32) -> u32 {
-    if ((packed() & 1u) != 0u) {
-        return w0((row + k) / 4u);
-    }
-    var w = 0u;
-    for (var q = 0u; q < 4u && k + q < m(2u); q++) {
-        w |= (bitcast<u32>(x0(row + (k + q) * m(4u))) & 255u) << (q * 8u);
-    }
-    return w;
-}
-
-fn right(column: u32, k: u32) -> u32 {
-    if ((packed() & 2u) != 0u) {
-        return w1((column + k) / 4u);
-    }
-    var w = 0u;
-    for (var q = 0u; q < 4u && k + q < m(2u); q++) {
-        w |= (bitcast<u32>(x1(column + (k + q) * m(5u))) & 255u) << (q * 8u);
-    }
-    return w;
-}
-
-fn packed() -> u32 {
-    return m(8u + m(7u) * 3u);
-}
-
-// ---- tiled
 var<workgroup> tile_a: array<vec4<f32>, SIZE_A>;
 var<workgroup> tile_b: array<vec4<f32>, SIZE_B>;
 

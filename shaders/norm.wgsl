@@ -1,6 +1,41 @@
-// Softmax and norms: two numbers of a row, then a result for each of its elements. A row's elements are `inner` apart.
+// Softmax and norms: two numbers of a row, then a result for each of its elements. Where elements lie is told by `strided`
+// (those of a row are `inner` apart) or `groups_last`.
 // Words: elements of a row, inner, then those of the operator. MERGE joins two first numbers, which start from START;
 // FIRST and SECOND are what element `at` adds; NUMBER makes the first number `a` of their sum.
+
+// ---- strided
+// The first element of a row, element i of the row that starts at `base`, and the row of an element.
+fn row_start(row: u32) -> u32 {
+    let inner = m(1u);
+    return row / inner * m(0u) * inner + row % inner;
+}
+
+fn element(base: u32, i: u32) -> u32 {
+    return base + i * m(1u);
+}
+
+fn row_at(at: u32) -> u32 {
+    let inner = m(1u);
+    return at / (m(0u) * inner) * inner + at % inner;
+}
+
+// ---- groups_last
+// The same of groups of channels, which are last. Words 3 and 4: elements of a channel, channels.
+fn row_start(row: u32) -> u32 {
+    let width = m(0u) / m(3u);
+    let groups = m(4u) / width;
+    return row / groups * m(3u) * m(4u) + row % groups * width;
+}
+
+fn element(base: u32, i: u32) -> u32 {
+    let width = m(0u) / m(3u);
+    return base + i / width * m(4u) + i % width;
+}
+
+fn row_at(at: u32) -> u32 {
+    let width = m(0u) / m(3u);
+    return at / (m(3u) * m(4u)) * (m(4u) / width) + at % m(4u) / width;
+}
 
 // ---- rows
 fn add(a: f32, b: f32) -> f32 {
@@ -30,12 +65,6 @@ fn result(at: u32, row: u32, a: f32, b: f32) -> f32 {
 fn statistics(row: u32, a: f32, b: f32) {
     let n = m(0u);
     STATISTICS
-}
-
-// The first element of a row.
-fn row_start(row: u32) -> u32 {
-    let inner = m(1u);
-    return row / inner * m(0u) * inner + row % inner;
 }
 
 var<workgroup> shared_values: array<f32, 64>;
@@ -73,7 +102,7 @@ fn lane_first(row: u32, from_i: u32, until: u32, l: u32) -> f32 {
     let base = row_start(row);
     var a = START;
     for (var i = from_i + l; i < until; i += 64u) {
-        a = MERGE(a, first(base + i * m(1u), row));
+        a = MERGE(a, first(element(base, i), row));
     }
     return a;
 }
@@ -82,7 +111,7 @@ fn lane_second(row: u32, from_i: u32, until: u32, l: u32, a: f32) -> f32 {
     let base = row_start(row);
     var b = 0.0;
     for (var i = from_i + l; i < until; i += 64u) {
-        b += second(base + i * m(1u), row, a);
+        b += second(element(base, i), row, a);
     }
     return b;
 }
@@ -94,7 +123,7 @@ GROUPS rows 64 {
     let b = tree_second(l, lane_second(group, 0u, n, l, a));
     let base = row_start(group);
     for (var i = l; i < n; i += 64u) {
-        let at = base + i * m(1u);
+        let at = element(base, i);
         emit0(at, result(at, group, a, b));
     }
     if (l == 0u) {
@@ -151,8 +180,7 @@ GROUPS join_second 64 {
 
 // One thread an element.
 THREADS apply {
-    let inner = m(1u);
-    let row = t / (m(0u) * inner) * inner + t % inner;
+    let row = row_at(t);
     let a = bitcast<f32>(scratch[row * 2u]);
     emit0(t, result(t, row, a, bitcast<f32>(scratch[row * 2u + 1u])));
 }

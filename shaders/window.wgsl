@@ -100,34 +100,54 @@ fn window_start(o: vec3<i32>) -> vec3<i32> {
     return vec3<i32>(w_at(0u, o.x, 0), w_at(1u, o.y, 0), w_at(2u, o.z, 0));
 }
 
-// The element of x at a position of a channel, counted from the start of the first channel; -1 outside.
-fn under(p: vec3<i32>, channel: u32, size: vec3<i32>) -> i32 {
-    if (p.x >= 0 && p.y >= 0 && p.z >= 0 && p.x < size.x && p.y < size.y && p.z < size.z) {
-        return ((i32(channel) * size.x + p.x) * size.y + p.y) * size.z + p.z;
-    }
-    return -1;
+// The place of a position among the elements of its channel; -1 outside.
+fn under(p: vec3<i32>, size: vec3<i32>) -> i32 {
+    let inside = all(p >= vec3<i32>(0)) && all(p < size);
+    return select(-1, (p.x * size.y + p.y) * size.z + p.z, inside);
 }
 
-// The element of the operand that reaches p through a tap, counted likewise; -1 if none does.
+// The place of the operand's element that reaches p through a tap; -1 if none does.
 fn reaching(p: vec3<i32>, t: Tap) -> i32 {
     let z = w_from(0u, p.x, t.k.x);
     let y = w_from(1u, p.y, t.k.y);
     let x = w_from(2u, p.z, t.k.z);
     if (z >= 0 && y >= 0 && x >= 0) {
-        return ((i32(t.channel) * w_out(0u) + z) * w_out(1u) + y) * w_out(2u) + x;
+        return (z * w_out(1u) + y) * w_out(2u) + x;
     }
     return -1;
+}
+
+// ---- linear
+// Where an element lies among `channels` channels of `volume` places; and the image, channel and place of one.
+fn lie(image: u32, channel: u32, channels: u32, place: u32, volume: u32) -> u32 {
+    return (image * channels + channel) * volume + place;
+}
+
+fn parts(at: u32, channels: u32, volume: u32) -> vec3<u32> {
+    let plane = at / volume;
+    return vec3<u32>(plane / channels, plane % channels, at % volume);
+}
+
+// ---- channels_last
+fn lie(image: u32, channel: u32, channels: u32, place: u32, volume: u32) -> u32 {
+    return (image * volume + place) * channels + channel;
+}
+
+fn parts(at: u32, channels: u32, volume: u32) -> vec3<u32> {
+    let spot = at / channels;
+    return vec3<u32>(spot / volume, at % channels, spot % volume);
 }
 
 // ---- conv
 // Words: channels, output channels, channels of a group, output channels of a group.
 fn total(at: u32) -> ACC {
-    let o = unflatten(at % out_volume(), w_out(1u), w_out(2u));
-    let ch = (at / out_volume()) % m(22u);
-    let image = at / out_volume() / m(22u);
-    let depth = m(23u);
-    let first = (image * m(21u) + ch / m(24u) * depth) * in_volume();
-    let weights = ch * depth * taps();
+    let own = parts(at, m(22u), out_volume());
+    let o = unflatten(own.z, w_out(1u), w_out(2u));
+    let ch = own.y;
+    let first = ch / m(24u) * m(23u);
+    let weights = ch * m(23u) * taps();
+    let channels = m(21u);
+    let volume = in_volume();
     let start = window_start(o);
     let size = in_size();
     let step = dilation();
@@ -135,9 +155,9 @@ fn total(at: u32) -> ACC {
     var sum = resume(at, BIAS);
     var tap = tap_of(lo());
     for (var q = lo(); q < hi(); q++) {
-        let i = under(start + tap.k * step, tap.channel, size);
+        let i = under(start + tap.k * step, size);
         if (i >= 0) {
-            sum += x0(first + u32(i)) * x1(weights + q);
+            sum += x0(lie(own.x, first + tap.channel, channels, u32(i), volume)) * x1(weights + q);
         }
         tap = next_tap(tap, kernel);
     }
@@ -169,7 +189,21 @@ fn weights_of(batch: u32) -> u32 {
 }
 
 fn elements_of(batch: u32) -> u32 {
-    return (image_of(batch) * m(21u) + group_of(batch) * m(23u)) * in_volume();
+    return lie(image_of(batch), group_of(batch) * m(23u), m(21u), 0u, in_volume());
+}
+
+// Where the result of a row and a column of a group lies.
+fn result_at(batch: u32, i: u32, j: u32) -> u32 {
+    return lie(image_of(batch), group_of(batch) * m(24u) + i, m(22u), j, out_volume());
+}
+
+// How far the elements of neighbouring channels, and of neighbouring places of a channel, are apart.
+fn channel_step(channels: u32, volume: u32) -> u32 {
+    return lie(0u, 1u, channels, 0u, volume);
+}
+
+fn place_step(channels: u32, volume: u32) -> u32 {
+    return lie(0u, 0u, channels, 1u, volume);
 }
 
 // Where window j starts.
@@ -177,30 +211,18 @@ fn window_at(j: u32) -> vec3<i32> {
     return window_start(unflatten(j, w_out(1u), w_out(2u)));
 }
 
-fn begin(batch: u32, i: u32, j: u32) -> ACC {
-    if (i >= m(24u) || j >= out_volume()) {
-        return ZERO;
-    }
+// The sum that row i starts from.
+fn first_sum(batch: u32, i: u32) -> ACC {
     let ch = group_of(batch) * m(24u) + i;
-    return resume((image_of(batch) * m(22u) + ch) * out_volume() + j, BIAS);
-}
-
-fn finish_sum(batch: u32, i: u32, j: u32, v: ACC) {
-    if (i >= m(24u) || j >= out_volume()) {
-        return;
-    }
-    let at = (image_of(batch) * m(22u) + group_of(batch) * m(24u) + i) * out_volume() + j;
-    if (hi() < depth()) {
-        keep(at, v);
-    } else {
-        emit0(at, v);
-    }
+    return BIAS;
 }
 
 // ---- conv_block
+// A thread sums a block of rows and columns; all that does not change is read before the loop.
 THREADS block {
     let rows = m(24u);
     let cols = out_volume();
+    let depth = depth();
     let across = (cols + BLOCK_N - 1u) / BLOCK_N;
     let down = (rows + BLOCK_M - 1u) / BLOCK_M;
     let j0 = (t % across) * BLOCK_N;
@@ -208,61 +230,104 @@ THREADS block {
     let batch = t / across / down;
     let base_a = weights_of(batch);
     let base_b = elements_of(batch);
-    ROWS
-    COLUMNS
-    SUMS
+    let base_y = result_at(batch, i0, j0);
+    let row_step = channel_step(m(22u), cols);
+    let column_step = place_step(m(22u), cols);
+    let next_place = place_step(m(21u), in_volume());
+    let next_channel = channel_step(m(21u), in_volume());
     let size = in_size();
     let step = dilation();
     let kernel = kernel_size();
-    var tap = tap_of(lo());
-    for (var k = lo(); k < hi(); k += DEPTH) {
-        PREPARE
-        LOADS
-        PRODUCTS
-        STEP
-    }
+    ROWS
+    COLUMNS
+    SUMS
+    LOOP
     STORES
 }
 
-// ---- conv_elements
-fn row_of(i: u32, base: u32) -> u32 {
-    return base + i * depth();
-}
-
-fn left(row: u32, k: u32) -> ACC {
-    return x1(row + k);
-}
-
-fn element(first: u32, p: vec3<i32>, channel: u32, size: vec3<i32>) -> ACC {
-    let i = under(p, channel, size);
-    if (i < 0) {
-        return ZERO;
+// ---- conv_taps
+// Taps, then channels: where a tap meets the windows is found once for a run of channels. A launch goes over products
+// lo() .. hi() in this order. What lies outside is read at the start of the group, and counts as zero.
+    let channels = m(23u);
+    let per_row = taps();
+    let last = hi();
+    var q = lo();
+    while (q < last) {
+        let tap = q / channels;
+        let first = q % channels;
+        let until = first + min(min(channels - first, last - q), RUN);
+        let k = unflatten(tap, kernel.y, kernel.z) * step;
+        PLACES
+        var at_a = first * per_row + tap;
+        var at_b = first * next_channel;
+        FRESH
+        for (var c = first; c < until; c++) {
+            LOADS
+            PRODUCTS
+            at_a += per_row;
+            at_b += next_channel;
+        }
+        JOINED
+        q += until - first;
     }
-    return x0(first + u32(i));
-}
+
+// ---- conv_words
+// Four products at once, in the order of weights. Word 25 tells whether rows of weights lie in whole words.
+    let whole = m(25u) != 0u;
+    let steps = vec2<u32>(next_channel, next_place);
+    let last = hi();
+    var tap = tap_of(lo());
+    FRESH
+    for (var k = lo(); k < last; k += 4u) {
+        let tap1 = next_tap(tap, kernel);
+        let tap2 = next_tap(tap1, kernel);
+        let tap3 = next_tap(tap2, kernel);
+        LOADS
+        PRODUCTS
+        tap = next_tap(tap3, kernel);
+    }
+    JOINED
 
 // ---- conv_packed
-// Four weights from k on as the bytes of a word, zeros behind the last one; word 25 tells whether rows lie in words.
-fn left_packed(row: u32, k: u32) -> u32 {
-    if (m(25u) != 0u) {
+// Four weights of a row from k on as the bytes of a word, zeros behind the last one.
+fn left(row: u32, k: u32, depth: u32, whole: bool) -> u32 {
+    if (whole) {
         return w1((row + k) / 4u);
     }
     var w = 0u;
-    for (var q = 0u; q < 4u && k + q < depth(); q++) {
+    for (var q = 0u; q < 4u && k + q < depth; q++) {
         w |= (bitcast<u32>(x1(row + k + q)) & 255u) << (q * 8u);
     }
     return w;
 }
 
-// A packed element, or none behind the last tap.
-fn byte_of(first: u32, p: vec3<i32>, channel: u32, size: vec3<i32>, k: u32) -> u32 {
-    if (k >= depth()) {
-        return 0u;
-    }
-    return bitcast<u32>(element(first, p, channel, size)) & 255u;
+// The element under a tap as a byte; zero where the place is outside (-1) or the tap does not count.
+fn byte_of(base: u32, channel: u32, i: i32, steps: vec2<u32>, counts: bool) -> u32 {
+    let reads = counts && i >= 0;
+    let v = x0(base + select(0u, channel * steps.x + u32(i) * steps.y, reads));
+    return select(0u, bitcast<u32>(v) & 255u, reads);
 }
 
 // ---- conv_tiled
+fn begin(batch: u32, i: u32, j: u32) -> ACC {
+    if (i >= m(24u) || j >= out_volume()) {
+        return ZERO;
+    }
+    return resume(result_at(batch, i, j), first_sum(batch, i));
+}
+
+fn finish_sum(batch: u32, i: u32, j: u32, v: ACC) {
+    if (i >= m(24u) || j >= out_volume()) {
+        return;
+    }
+    let at = result_at(batch, i, j);
+    if (hi() < depth()) {
+        keep(at, v);
+    } else {
+        emit0(at, v);
+    }
+}
+
 var<workgroup> tile_a: array<vec4<f32>, SIZE_A>;
 var<workgroup> tile_b: array<vec4<f32>, SIZE_B>;
 
@@ -286,9 +351,9 @@ fn load_b(e: u32, k0: u32, j0: u32, base: u32, cols: u32, depth: u32, size: vec3
     var v = 0.0;
     if (k0 + k < depth && j0 + c < cols) {
         let s = tap_steps[k];
-        let i = under(column_starts[c] + s.xyz, u32(s.w), size);
+        let i = under(column_starts[c] + s.xyz, size);
         if (i >= 0) {
-            v = x0(base + u32(i));
+            v = x0(base + lie(0u, u32(s.w), m(21u), u32(i), in_volume()));
         }
     }
     tile_b[k * ROW_B + c / 4u][c % 4u] = v;
@@ -331,13 +396,13 @@ GROUPS tiled THREAD_COUNT {
 // ---- conv_transpose
 // Words: channels, output channels, output channels of a group, channels of a group.
 fn total(at: u32) -> ACC {
-    let volume = in_volume();
-    let p = unflatten(at % volume, w_in(1u), w_in(2u));
-    let ch = (at / volume) % m(22u);
-    let image = at / volume / m(22u);
+    let own = parts(at, m(22u), in_volume());
+    let p = unflatten(own.z, w_in(1u), w_in(2u));
+    let ch = own.y;
     let per_group = m(23u);
     let first = ch / per_group * m(24u);
-    let plane = (image * m(21u) + first) * out_volume();
+    let channels = m(21u);
+    let volume = out_volume();
     let kernel = kernel_size();
     var sum = resume(at, BIAS);
     var tap = tap_of(lo());
@@ -345,7 +410,7 @@ fn total(at: u32) -> ACC {
         let i = reaching(p, tap);
         if (i >= 0) {
             let weight = ((first + tap.channel) * per_group + ch % per_group) * taps() + q % taps();
-            sum += x0(plane + u32(i)) * x1(weight);
+            sum += x0(lie(own.x, first + tap.channel, channels, u32(i), volume)) * x1(weight);
         }
         tap = next_tap(tap, kernel);
     }
@@ -397,9 +462,12 @@ fn real_taps(d: u32, o: i32) -> i32 {
 }
 
 // ---- pool
+// Word 21: channels.
 fn total(at: u32) -> ACC {
-    let o = unflatten(at % out_volume(), w_out(1u), w_out(2u));
-    let plane = at / out_volume() * in_volume();
+    let channels = m(21u);
+    let volume = in_volume();
+    let own = parts(at, channels, out_volume());
+    let o = unflatten(own.z, w_out(1u), w_out(2u));
     let start = window_start(o);
     let size = in_size();
     let step = dilation();
@@ -407,9 +475,9 @@ fn total(at: u32) -> ACC {
     var acc = resume(at, START);
     var tap = tap_of(lo());
     for (var q = lo(); q < hi(); q++) {
-        let i = under(start + tap.k * step, tap.channel, size);
+        let i = under(start + tap.k * step, size);
         if (i >= 0) {
-            let v = x0(plane + u32(i));
+            let v = x0(lie(own.x, own.y, channels, u32(i), volume));
             acc = STEP;
         }
         tap = next_tap(tap, kernel);
@@ -418,7 +486,7 @@ fn total(at: u32) -> ACC {
 }
 
 fn compute0(at: u32) -> ACC {
-    let o = unflatten(at % out_volume(), w_out(1u), w_out(2u));
+    let o = unflatten(parts(at, m(21u), out_volume()).z, w_out(1u), w_out(2u));
     let count = real_taps(0u, o.x) * real_taps(1u, o.y) * real_taps(2u, o.z);
     let acc = total(at);
     return LAST;
@@ -436,7 +504,7 @@ fn total(at: u32) -> i32 {
     var best = resume(at, -1);
     var tap = tap_of(lo());
     for (var q = lo(); q < hi(); q++) {
-        let p = under(start + tap.k * step, tap.channel, size);
+        let p = under(start + tap.k * step, size);
         if (p >= 0) {
             if (best < 0) {
                 best = p;

@@ -218,6 +218,25 @@ fn an_epilogue_that_costs_the_best_tactic_is_split_off() {
     }
 }
 
+/// Shapes for which few blocks or tiles fit: a convolution of each channel by itself, and single rows and columns.
+fn slim() -> Network {
+    let mut net = Network::new("slim");
+    let mut rng = Rng::new(6);
+    let x = net.add_input("x", TensorType::new(DType::F32, [1, 8, 9, 9])).unwrap();
+    let w = net.add_weights(Some("w"), rng.tensor(DType::F32, &[8, 1, 3, 3])).unwrap();
+    let attrs = Attrs::new().with("groups", 8i64);
+    let y = net.add_layer("depthwise", "conv", attrs, &[Some(x), Some(w)]).unwrap()[0];
+    net.mark_output(y, "y").unwrap();
+    for (m, k, n) in [(1, 12, 40), (40, 12, 1), (1, 5, 1)] {
+        let name = format!("{m}x{k}x{n}");
+        let a = net.add_input(&format!("a{name}"), TensorType::new(DType::F32, [m, k])).unwrap();
+        let b = net.add_input(&format!("b{name}"), TensorType::new(DType::F32, [k, n])).unwrap();
+        let y = net.add_layer(&name, "matmul", Attrs::new(), &[Some(a), Some(b)]).unwrap()[0];
+        net.mark_output(y, &format!("y{name}")).unwrap();
+    }
+    net
+}
+
 /// Every product and convolution that was timed was chosen from several.
 #[test]
 fn products_and_convolutions_have_alternatives() {
@@ -229,6 +248,7 @@ fn products_and_convolutions_have_alternatives() {
     };
     let cases = [
         (block(), Vec::new()),
+        (slim(), Vec::new()),
         (import("digits/lenet_a.onnx"), profile(&[("input", &[1, 1, 28, 28])])),
         (import("nlp/bert_tiny.onnx"), profile(&[("input_ids", &[1, 8]), ("attention_mask", &[1, 8])])),
     ];

@@ -64,7 +64,6 @@ fn resnet50_has_few_kernels_on_wgpu() {
 }
 
 #[test]
-#[ignore = "takes minutes on a CPU driver; for machines with a GPU: --run-ignored all"]
 fn resnet50_agrees_on_wgpu() {
     for backend in wgpu().unwrap().iter() {
         check("resnet50", backend, untimed());
@@ -72,9 +71,15 @@ fn resnet50_agrees_on_wgpu() {
 }
 
 #[test]
-#[ignore = "takes minutes on a CPU driver; for machines with a GPU: --run-ignored all"]
 fn squeezenet_agrees_on_wgpu() {
     for backend in wgpu().unwrap().iter() {
         check("squeezenet", backend, untimed());
+    }
+}
+
+#[test]
+fn vgg19_agrees_on_wgpu() {
+    for backend in wgpu().unwrap().iter() {
+        check("vgg19", backend, untimed());
     }
 }

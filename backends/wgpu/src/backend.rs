@@ -7,8 +7,6 @@ use crate::kernels::{Kernel, all};
 use crate::site::{Site, unsupported};
 use crate::wgsl::module;
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
-use kiln_ir::Node;
-use kiln_ir::ops::layout::Layout;
 use std::sync::Arc;
 
 /// The WGSL backend.
@@ -37,10 +35,6 @@ impl Backend for Wgpu {
         }
         let site = Site::of(&region.graph, target)?;
         site.check_types()?;
-        let last = |n: &Node| Layout::of(n.op.attrs()) == Layout::ChannelsLast;
-        if region.graph.nodes().any(|(_, n)| last(n)) {
-            return unsupported("channels last");
-        }
         let mut found = Vec::new();
         let mut why = Vec::new();
         for k in site.kernels() {
@@ -52,10 +46,8 @@ impl Backend for Wgpu {
         }
         match (found.is_empty(), why.is_empty()) {
             (false, _) => {
-                // A software device has no memory of its own for a workgroup, and switches threads at every barrier.
-                if target.has("software") {
-                    found.sort_by_key(|t: &Tactic| t.name.ends_with(".tiled"));
-                }
+                let cost = |t: &Tactic| t.estimate_ns.unwrap_or(f64::INFINITY);
+                found.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
                 Ok(found)
             }
             (true, false) => unsupported(why.join("; ")),

@@ -2,14 +2,16 @@
 
 use super::long::continued;
 use super::matmul::{bytes, dot};
-use super::tile::{
-    Unrolled, block_body, block_of, block_tactics, few_products, launches, tile_body, tile_of, tile_tactics,
-};
-use super::window::{axis_words, sums, text};
-use super::{Body, Grid, Kernel, Launch, plain, word, words};
+use super::block::{Unrolled, block_body, block_of, block_tactics};
+use super::cost::Work;
+use super::tile::{direct_tactic, launches, tile_body, tile_of, tile_tactics};
+use super::window::{TEXT, axis_words, layout, sums, text};
+use super::template::section;
+use super::{Body, Grid, Kernel, Launch, word, words};
 use crate::site::{Cx, Site, op_error, unsupported};
 use crate::wgsl::types::zero;
 use kiln_backend::{BackendError, Tactic};
+use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::{conv, window::dims};
 
 pub const KERNELS: &[Kernel] = &[
@@ -25,23 +27,23 @@ pub const KERNELS: &[Kernel] = &[
         name: "conv.dot",
         ops: &["conv"],
         epilogue: true,
-        tactics: |site| bytes(site).map(|_| block_tactics("conv.dot")),
+        tactics: |site| bytes(site).map(|_| block_tactics(site, "conv.dot", Work::of(site), DOT_SHARE)),
         source: dot_source,
-        launch: |cx| block_launch(cx, 4),
+        launch: dot_launch,
     },
     Kernel {
         name: "conv.block",
         ops: &["conv"],
         epilogue: true,
-        tactics: |site| many(site).map(|()| block_tactics("conv.block")),
+        tactics: |site| Ok(block_tactics(site, "conv.block", Work::of(site), 1.0)),
         source: block_source,
-        launch: |cx| block_launch(cx, 1),
+        launch: block_launch,
     },
     Kernel {
         name: "conv.direct",
         ops: &["conv"],
         epilogue: true,
-        tactics: direct_tactics,
+        tactics: |site| direct_tactic(site, "conv.direct"),
         source: |site, _| Ok(sums(site, "conv")),
         launch: |cx| {
             let g = geometry(cx)?;
@@ -50,22 +52,17 @@ pub const KERNELS: &[Kernel] = &[
     },
 ];
 
-/// Refuses groups of few output channels, which leave most of a tile or block empty.
+/// What a packed product of a convolution costs of one of a plain block: bytes of the image are gathered one by one.
+const DOT_SHARE: f64 = 0.8;
+
+/// Refuses groups of few output channels, which leave most of a tile empty.
 fn many(site: &Site<'_>) -> Result<(), BackendError> {
     let channels = site.input(1).and_then(|w| site.graph.ty(w).dims.first()?.as_const());
     let groups = site.op()?.attrs().int("groups").map_err(op_error)?.max(1);
     match channels.map(|c| c / groups) {
-        Some(n) if n < 4 => unsupported(format!("blocks for {n} channels of a group")),
+        Some(n) if n < 4 => unsupported(format!("tiles for {n} channels of a group")),
         _ => Ok(()),
     }
-}
-
-fn direct_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
-    if many(site).is_ok() {
-        let w = site.input(1).and_then(|w| site.graph.ty(w).static_dims());
-        few_products(site, w.map(|w| w.iter().skip(1).product()))?;
-    }
-    plain("conv.direct")
 }
 
 struct Geometry {
@@ -75,19 +72,23 @@ struct Geometry {
     cols: usize,
     batch: usize,
     depth: usize,
+    /// Channels of a group.
+    channels: usize,
 }
 
 fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {
     let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
     let attrs = cx.op()?.attrs();
     let axes = conv::geometry(attrs, &dims(&x), &dims(&k)).map_err(op_error)?;
+    let (x, y) = (Layout::of(attrs).to_linear(&x), Layout::of(attrs).to_linear(&y));
     let groups = attrs.int("groups").map_err(op_error)?.max(1) as usize;
     let rows = k[0] / groups;
     let depth = k[1..].iter().product::<usize>();
     let mut w = axis_words(&axes)?;
     w.extend(words([x[1], k[0], k[1], rows])?);
     w.push(word(usize::from(depth.is_multiple_of(4)))?);
-    Ok(Geometry { words: w, rows, cols: y[2..].iter().product(), batch: x[0] * groups, depth })
+    let (cols, batch) = (y[2..].iter().product(), x[0] * groups);
+    Ok(Geometry { words: w, rows, cols, batch, depth, channels: k[1] })
 }
 
 fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -96,12 +97,24 @@ fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     launches(cx, Launch::map(0, g.words).on(Grid::Groups(groups)), g.depth, (t.k, t.cost()))
 }
 
-fn block_launch(cx: &Cx<'_>, step: usize) -> Result<Vec<Launch>, BackendError> {
-    let (g, (m, n)) = (geometry(cx)?, block_of(cx.tactic)?);
-    let threads = g.rows.div_ceil(m) as u64 * g.cols.div_ceil(n) as u64 * g.batch as u64;
+/// Threads that compute blocks of results.
+fn blocks(g: &Geometry, (m, n): (usize, usize)) -> Grid {
+    Grid::Threads(g.rows.div_ceil(m) as u64 * g.cols.div_ceil(n) as u64 * g.batch as u64)
+}
+
+fn block_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (g, block) = (geometry(cx)?, block_of(cx.tactic)?);
+    let grid = blocks(&g, block);
+    // Each tap takes a round of the outer loop and one more of the inner loop.
+    let cost = 1 + 2usize.div_ceil(g.channels.max(1));
+    launches(cx, Launch::map(0, g.words).on(grid), g.depth, (1, cost))
+}
+
+fn dot_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (g, block) = (geometry(cx)?, block_of(cx.tactic)?);
+    let grid = blocks(&g, block);
     // Packing weights takes a loop for every row.
-    let cost = if step > 1 { 1 + (step + 1) * m } else { 1 };
-    launches(cx, Launch::map(0, g.words).on(Grid::Threads(threads)), g.depth, (step, cost))
+    launches(cx, Launch::map(0, g.words).on(grid), g.depth, (4, 1 + 5 * block.0))
 }
 
 fn bias(site: &Site<'_>) -> &'static str {
@@ -109,50 +122,40 @@ fn bias(site: &Site<'_>) -> &'static str {
 }
 
 fn tiled_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
-    Ok(tile_body(
-        site,
-        &text(&["conv_product", "conv_tiled"]),
-        tile_of(t)?,
-        ", size",
-        &[("BIAS", bias(site))],
-    ))
+    let text = text(&[layout(site), "conv_product", "conv_tiled"]);
+    Ok(tile_body(site, &text, tile_of(t)?, ", size", &[("BIAS", bias(site))]))
 }
 
-/// The taps after the first of four.
-const FOUR_TAPS: &str =
-    "let b = next_tap(tap, kernel); let c = next_tap(b, kernel); let d = next_tap(c, kernel);";
-
-/// What a column of a block is: a window.
-const COLUMN: &str = "fn column_of(j: u32, base: u32) -> vec3<i32> { return window_at(j); }\n";
+/// What rows and columns of all blocks are.
+const BLOCK: Unrolled = Unrolled {
+    row: "base_a + min(i0 + #u, rows - 1u) * depth",
+    column: "window_at(min(j0 + #u, cols - 1u))",
+    place: "",
+    start: "first_sum(batch, #)",
+    left: "x1(a# + at_a)",
+    right: "select(ZERO, x0(e# + at_b), in#)",
+    product: "LEFT * RIGHT",
+};
 
 fn block_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
-    let text = text(&["conv_product", "conv_elements", "conv_block"]) + COLUMN;
-    let more =
-        [("BIAS", bias(site)), ("DEPTH", "1u"), ("PREPARE", ""), ("STEP", "tap = next_tap(tap, kernel);")];
-    let unrolled = Unrolled {
-        left: "left(ROW, k)",
-        right: "element(base_b, COLUMN + tap.k * step, tap.channel, size)",
-        product: "LEFT * RIGHT",
-    };
-    Ok(block_body(site, &text, block_of(t)?, &unrolled, &more))
+    let text = text(&[layout(site), "conv_product", "conv_block"]);
+    let more = [("BIAS", bias(site)), ("LOOP", section(TEXT, "conv_taps"))];
+    let place = "let p# = under(b# + k, size); let in# = p# >= 0; let e# = base_b + u32(max(p#, 0)) * next_place;";
+    Ok(block_body(site, &text, block_of(t)?, &Unrolled { place, ..BLOCK }, &more))
 }
 
 fn dot_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
     let (x, w) = bytes(site)?;
-    let text = text(&["conv_product", "conv_elements", "conv_packed", "conv_block"]) + COLUMN;
-    let more = [
-        ("BIAS", bias(site)),
-        ("DEPTH", "4u"),
-        ("PREPARE", FOUR_TAPS),
-        ("STEP", "tap = next_tap(d, kernel);"),
-    ];
+    let text = text(&[layout(site), "conv_product", "conv_packed", "conv_block"]);
+    let more = [("BIAS", bias(site)), ("LOOP", section(TEXT, "conv_words"))];
     let unrolled = Unrolled {
-        left: "left_packed(ROW, k)",
-        right: "byte_of(base_b, COLUMN + tap.k * step, tap.channel, size, k) \
-                | (byte_of(base_b, COLUMN + b.k * step, b.channel, size, k + 1u) << 8u) \
-                | (byte_of(base_b, COLUMN + c.k * step, c.channel, size, k + 2u) << 16u) \
-                | (byte_of(base_b, COLUMN + d.k * step, d.channel, size, k + 3u) << 24u)",
+        left: "left(a#, k, depth, whole)",
+        right: "byte_of(base_b, tap.channel, under(b# + tap.k * step, size), steps, true) \
+                | (byte_of(base_b, tap1.channel, under(b# + tap1.k * step, size), steps, k + 1u < depth) << 8u) \
+                | (byte_of(base_b, tap2.channel, under(b# + tap2.k * step, size), steps, k + 2u < depth) << 16u) \
+                | (byte_of(base_b, tap3.channel, under(b# + tap3.k * step, size), steps, k + 3u < depth) << 24u)",
         product: dot(w, x),
+        ..BLOCK
     };
     Ok(block_body(site, &text, block_of(t)?, &unrolled, &more))
 }

@@ -2,10 +2,10 @@
 
 use super::long::{continued, summing};
 use super::template::{fill, sections};
-use super::tile::{
-    Unrolled, block_body, block_of, block_tactics, few_products, launches, tile_body, tile_of, tile_tactics,
-};
-use super::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
+use super::block::{RUN, Unrolled, block_body, block_of, block_tactics};
+use super::cost::Work;
+use super::tile::{direct_tactic, launches, tile_body, tile_of, tile_tactics};
+use super::{Body, Entry, Grid, Kernel, Launch, word, words};
 use crate::site::{Cx, Site, op_error, unsupported};
 use crate::wgsl::types;
 use kiln_backend::{BackendError, Tactic};
@@ -27,7 +27,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "matmul.dot",
         ops: &["matmul"],
         epilogue: true,
-        tactics: |site| bytes(site).map(|_| block_tactics("matmul.dot")),
+        tactics: |site| bytes(site).map(|_| block_tactics(site, "matmul.dot", Work::of(site), DOT_SHARE)),
         source: dot_source,
         launch: |cx| block_launch(cx, 4, 6),
     },
@@ -35,7 +35,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "matmul.block",
         ops: &["matmul"],
         epilogue: true,
-        tactics: |_| Ok(block_tactics("matmul.block")),
+        tactics: |site| Ok(block_tactics(site, "matmul.block", Work::of(site), 1.0)),
         source: block_source,
         launch: |cx| block_launch(cx, 1, 1),
     },
@@ -43,7 +43,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "matmul.naive",
         ops: &["matmul"],
         epilogue: true,
-        tactics: naive_tactics,
+        tactics: |site| direct_tactic(site, "matmul.naive"),
         source: naive_source,
         launch: |cx| {
             let g = geometry(cx)?;
@@ -52,16 +52,12 @@ pub const KERNELS: &[Kernel] = &[
     },
 ];
 
+/// What a packed product costs of one of a plain block.
+const DOT_SHARE: f64 = 0.4;
+
 /// These sections under what all share.
 fn text(names: &[&str]) -> String {
     TEXT.split_once("// ---- ").map_or("", |p| p.0).to_owned() + &sections(TEXT, names)
-}
-
-fn naive_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
-    let dims = site.input(0).and_then(|a| site.graph.ty(a).static_dims()).unwrap_or_default();
-    let trans = dims.len() > 1 && site.op()?.attrs().bool("trans_a").map_err(op_error)?;
-    few_products(site, dims.iter().rev().nth(usize::from(trans)).copied())?;
-    plain("matmul.naive")
 }
 
 fn naive_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -72,17 +68,23 @@ fn naive_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
 }
 
 fn tiled_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
-    Ok(tile_body(site, &text(&["sums", "tiled"]), tile_of(t)?, "", &[]))
+    Ok(tile_body(site, &text(&["tiled"]), tile_of(t)?, "", &[]))
 }
+
+/// What rows and columns of all blocks are.
+const BLOCK: Unrolled = Unrolled {
+    row: "base_a + min(i0 + #u, rows - 1u) * row_a",
+    column: "base_b + min(j0 + #u, cols - 1u) * column_b",
+    place: "",
+    start: "ZERO",
+    left: "x0(a# + at_a)",
+    right: "x1(b# + at_b)",
+    product: "LEFT * RIGHT",
+};
 
 fn block_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
-    let text = text(&["sums", "offsets", "elements", "block"]);
-    Ok(block_body(site, &text, block_of(t)?, &elements("LEFT * RIGHT"), &[("DEPTH", "1u")]))
-}
-
-/// Operands loaded by `left` and `right`.
-fn elements(product: &'static str) -> Unrolled {
-    Unrolled { left: "left(ROW, k)", right: "right(COLUMN, k)", product }
+    let more = [("DEPTH", "1u"), ("PREPARE", "")];
+    Ok(block_body(site, &text(&["block"]), block_of(t)?, &BLOCK, &more))
 }
 
 /// Types of two operands of bytes.
@@ -106,8 +108,15 @@ pub fn dot(a: DType, b: DType) -> &'static str {
 
 fn dot_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
     let (a, b) = bytes(site)?;
-    let text = text(&["sums", "offsets", "packed", "block"]);
-    Ok(block_body(site, &text, block_of(t)?, &elements(dot(a, b)), &[("DEPTH", "4u")]))
+    let prepare = "let whole_a = (packed() & 1u) != 0u; let whole_b = (packed() & 2u) != 0u;";
+    let unrolled = Unrolled {
+        left: "left(a# + at_a, next_a, depth - k, whole_a)",
+        right: "right(b# + at_b, next_b, depth - k, whole_b)",
+        product: dot(a, b),
+        ..BLOCK
+    };
+    let more = [("DEPTH", "4u"), ("PREPARE", prepare)];
+    Ok(block_body(site, &text(&["packed", "block"]), block_of(t)?, &unrolled, &more))
 }
 
 struct Geometry {
@@ -127,9 +136,9 @@ fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
 fn block_launch(cx: &Cx<'_>, step: usize, cost: usize) -> Result<Vec<Launch>, BackendError> {
     let (g, (m, n)) = (geometry(cx)?, block_of(cx.tactic)?);
     let threads = g.m.div_ceil(m) as u64 * g.n.div_ceil(n) as u64 * g.batch as u64;
-    // Packing bytes takes a loop for every row and column.
-    let cost = if step > 1 { cost * (m + n) } else { cost };
-    launches(cx, Launch::map(0, g.words).on(Grid::Threads(threads)), g.k, (step, cost))
+    // A run of products takes a round of the outer loop too; packing bytes, a loop for every row and column.
+    let trips = if step > 1 { (step, cost * (m + n) + 1) } else { (RUN, RUN * cost + 2) };
+    launches(cx, Launch::map(0, g.words).on(Grid::Threads(threads)), g.k, trips)
 }
 
 fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {

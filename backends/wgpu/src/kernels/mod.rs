@@ -2,7 +2,9 @@
 
 mod affine;
 mod attention;
+mod block;
 mod conv;
+mod cost;
 mod deform;
 mod einsum;
 mod host;

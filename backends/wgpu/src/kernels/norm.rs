@@ -5,6 +5,7 @@ use super::{Body, Entry, Grid, Kernel, Launch, moves, plain, word, words};
 use crate::site::{Cx, Site, op_error, unsupported};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
+use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::util::broadcast_strides;
 
 const TEXT: &str = include_str!("../../../../shaders/norm.wgsl");
@@ -27,7 +28,7 @@ pub const KERNELS: &[Kernel] = &[
     kernel("lp_norm", &["lp_norm"], lp_source, axis_rows),
     kernel("layer_norm", &["layer_norm"], |s, _| layer_source(s, &LAYER_NORM), layer),
     kernel("rms_norm", &["rms_norm"], |s, _| layer_source(s, &RMS_NORM), layer),
-    kernel("group_norm", &["group_norm"], |_, _| text(&GROUP_NORM, &[], &[]), group),
+    kernel("group_norm", &["group_norm"], group_source, group),
     kernel("ragged_softmax", &["ragged_softmax"], ragged_source, ragged),
 ];
 
@@ -78,7 +79,22 @@ const RMS_NORM: Row = Row {
     ..LAYER_NORM
 };
 
+const GROUP_NORM_LAST: Row = Row {
+    result: "(x0(at) - a) / sqrt(b / f32(n) + mf(2u)) * x1(at % m(4u)) + x2(at % m(4u))",
+    ..LAYER_NORM
+};
+
 fn text(row: &Row, more: &[&str], pairs: &[(&str, &str)]) -> Result<Body, BackendError> {
+    placed("strided", row, more, pairs)
+}
+
+/// The text for rows whose elements lie as the section `places` tells.
+fn placed(
+    places: &str,
+    row: &Row,
+    more: &[&str],
+    pairs: &[(&str, &str)],
+) -> Result<Body, BackendError> {
     let mut all = vec![
         ("MERGE", row.merge),
         ("START", row.start),
@@ -89,7 +105,7 @@ fn text(row: &Row, more: &[&str], pairs: &[(&str, &str)]) -> Result<Body, Backen
     ];
     all.extend(pairs);
     all.extend([("AFFINE", ""), ("STATISTICS", "")]);
-    let code = fill(&(sections(TEXT, &["rows"]) + &sections(TEXT, more)), &all);
+    let code = fill(&(sections(TEXT, &[places, "rows"]) + &sections(TEXT, more)), &all);
     let entries = ["rows", "part_first", "join_first", "part_second", "join_second", "apply"];
     Ok(Body { code, entries: entries.map(Entry::Free).into(), scratch: true, ..Body::default() })
 }
@@ -172,8 +188,15 @@ pub fn epsilon(cx: &Cx<'_>) -> Result<u32, BackendError> {
     Ok((cx.op()?.attrs().float("epsilon").map_err(op_error)? as f32).to_bits())
 }
 
+fn group_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    match Layout::of(site.op()?.attrs()) {
+        Layout::Linear => text(&GROUP_NORM, &[], &[]),
+        Layout::ChannelsLast => placed("groups_last", &GROUP_NORM_LAST, &[], &[]),
+    }
+}
+
 fn group(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let x = cx.shape(0)?;
+    let x = Layout::of(cx.op()?.attrs()).to_linear(&cx.shape(0)?);
     let inner: usize = x[2..].iter().product();
     let groups = match cx.op()?.attrs().int("groups").map_err(op_error)? {
         0 => x[1],

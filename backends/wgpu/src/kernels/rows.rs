@@ -8,6 +8,7 @@ use crate::wgsl::types::register;
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ir::infer::normalize_axis;
+use kiln_ir::ops::layout::Layout;
 
 const TEXT: &str = include_str!("../../../../shaders/rows.wgsl");
 
@@ -77,20 +78,27 @@ fn attr(cx: &Cx<'_>, name: &str) -> Result<u32, BackendError> {
     Ok((cx.op()?.attrs().float(name).map_err(op_error)? as f32).to_bits())
 }
 
-fn batch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+/// The channels of the first input, and how far the elements of neighbouring channels are apart.
+fn channels(cx: &Cx<'_>) -> Result<(usize, usize), BackendError> {
+    let layout = Layout::of(cx.op()?.attrs());
     let x = cx.shape(0)?;
-    let inner = x.iter().skip(2).product();
-    Ok(vec![Launch::map(0, vec![word(inner)?, word(x.get(1).copied().unwrap_or(1))?, attr(cx, "epsilon")?])])
+    let inner = if layout == Layout::Linear { x.iter().skip(2).product() } else { 1 };
+    Ok((layout.to_linear(&x).get(1).copied().unwrap_or(1), inner))
+}
+
+fn batch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (count, inner) = channels(cx)?;
+    Ok(vec![Launch::map(0, vec![word(inner)?, word(count)?, attr(cx, "epsilon")?])])
 }
 
 fn lrn(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let x = cx.shape(0)?;
+    let (count, inner) = channels(cx)?;
     let a = cx.op()?.attrs();
     let size = a.int("size").map_err(op_error)?.clamp(1, 1 << 30);
     let alpha = a.float("alpha").map_err(op_error)? / size as f64;
-    let mut w = words([x[2..].iter().product(), x[1], ((size - 1) / 2) as usize, (size / 2) as usize])?;
+    let mut w = words([inner, count, ((size - 1) / 2) as usize, (size / 2) as usize])?;
     w.extend([(alpha as f32).to_bits(), attr(cx, "beta")?, attr(cx, "bias")?]);
-    continued(cx, w, x[1].min(size as usize), 1)
+    continued(cx, w, count.min(size as usize), 1)
 }
 
 fn arg_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {

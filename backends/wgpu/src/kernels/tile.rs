@@ -1,16 +1,13 @@
-//! Products of matrices in blocks of registers and tiles of workgroup memory: sizes as data, loops unrolled as text.
+//! Products of matrices in tiles of workgroup memory: sizes as data, loops unrolled as text.
 
-use super::Body;
+use super::block::{cells, lines};
+use super::cost::Work;
 use super::long::state;
 use super::template::fill;
-use super::{Entry, Launch, long};
+use super::{Body, Entry, Launch, long};
 use crate::site::{Cx, Site, unsupported};
-use crate::wgsl::types::{register, zero};
 use kiln_backend::{BackendError, Tactic};
 use std::fmt::Write;
-
-/// A block of the result that one thread computes from global memory: rows and columns.
-pub const BLOCKS: &[(usize, usize)] = &[(4, 4), (8, 4)];
 
 /// A tile that one workgroup computes through its own memory, and the block of each of its threads.
 #[derive(Clone, Copy)]
@@ -56,22 +53,6 @@ pub fn tile_of(t: &Tactic) -> Result<Tile, BackendError> {
     TILES.iter().find(same).copied().map_or_else(|| unsupported(format!("{}: no such tile", t.id())), Ok)
 }
 
-/// The block that a tactic names.
-pub fn block_of(t: &Tactic) -> Result<(usize, usize), BackendError> {
-    let wanted = (param(t, "m"), param(t, "n"));
-    BLOCKS
-        .iter()
-        .find(|b| **b == wanted)
-        .copied()
-        .map_or_else(|| unsupported(format!("{}: no such block", t.id())), Ok)
-}
-
-/// A tactic for every block.
-pub fn block_tactics(name: &str) -> Vec<Tactic> {
-    let one = |&(m, n): &(usize, usize)| Tactic::plain(name).with("m", m as i64).with("n", n as i64);
-    BLOCKS.iter().map(one).collect()
-}
-
 /// A tactic for every tile that the device has room for; floats only.
 pub fn tile_tactics(site: &Site<'_>, name: &str) -> Result<Vec<Tactic>, BackendError> {
     if !site.out_dtype(0).is_float() {
@@ -79,9 +60,10 @@ pub fn tile_tactics(site: &Site<'_>, name: &str) -> Result<Vec<Tactic>, BackendE
     }
     let threads = site.target.numbers.get("workgroup_threads").copied().unwrap_or(0);
     let fits = TILES.iter().filter(|t| t.threads() as u64 <= threads);
+    let (work, software) = (Work::of(site), site.target.has("software"));
     let named = |t: &Tile| {
-        let tactic = Tactic::plain(name).with("m", t.m as i64).with("n", t.n as i64);
-        tactic.with("k", t.k as i64)
+        let tactic = Tactic::plain(name).with("m", t.m as i64).with("n", t.n as i64).with("k", t.k as i64);
+        Tactic { estimate_ns: work.map(|w| w.tile_ns(software, (t.m, t.n), (t.tm, t.tn))), ..tactic }
     };
     let found: Vec<Tactic> = fits.map(named).collect();
     if found.is_empty() { unsupported(format!("workgroups of {threads} threads")) } else { Ok(found) }
@@ -90,70 +72,16 @@ pub fn tile_tactics(site: &Site<'_>, name: &str) -> Result<Vec<Tactic>, BackendE
 /// Products beyond which one thread an element is not offered where blocks are: the tuner would wait for it in vain.
 const MANY_PRODUCTS: usize = 1 << 26;
 
-/// Refuses one thread an element for results of so great a depth that blocks are sure to be faster.
-pub fn few_products(site: &Site<'_>, depth: Option<usize>) -> Result<(), BackendError> {
-    let (_, node) = site.anchor.map_or_else(|| unsupported("a region without an anchor"), Ok)?;
-    let results = node.outputs.first().and_then(|&v| site.graph.ty(v).static_volume());
-    match results.zip(depth).map(|(r, d)| r.saturating_mul(d)) {
+/// One thread an element, unless the depth of the results is so great that blocks are sure to be faster.
+pub fn direct_tactic(site: &Site<'_>, name: &str) -> Result<Vec<Tactic>, BackendError> {
+    let work = Work::of(site);
+    let products = work.map(|w| w.rows.saturating_mul(w.cols).saturating_mul(w.batch).saturating_mul(w.depth));
+    match products {
         Some(n) if n > MANY_PRODUCTS => unsupported(format!("{n} products by one thread an element")),
-        _ => Ok(()),
-    }
-}
-
-/// Every pair of a row and a column of a block.
-fn cells(m: usize, n: usize) -> impl Iterator<Item = (usize, usize)> {
-    (0..m).flat_map(move |r| (0..n).map(move |c| (r, c)))
-}
-
-fn lines(of: impl Iterator<Item = String>) -> String {
-    of.fold(String::new(), |mut s, l| {
-        let _ = writeln!(s, "    {l}");
-        s
-    })
-}
-
-/// What is written for every row, column and pair of a block.
-pub struct Unrolled {
-    /// What is loaded of a row, ROW.
-    pub left: &'static str,
-    /// What is loaded of a column, COLUMN.
-    pub right: &'static str,
-    /// What a pair of them, LEFT and RIGHT, adds.
-    pub product: &'static str,
-}
-
-/// A body of blocks: `text` has the entry `block` and the functions `row_of`, `column_of`, `begin` and `finish_sum`; the
-/// words ROWS, COLUMNS, SUMS, LOADS, PRODUCTS and STORES stand for what is unrolled.
-pub fn block_body(
-    site: &Site<'_>,
-    text: &str,
-    (m, n): (usize, usize),
-    of: &Unrolled,
-    more: &[(&str, &str)],
-) -> Body {
-    let t = site.out_dtype(0);
-    let rows = lines((0..m).map(|r| format!("let a{r} = row_of(min(i0 + {r}u, rows - 1u), base_a);")));
-    let columns = lines((0..n).map(|c| format!("let b{c} = column_of(min(j0 + {c}u, cols - 1u), base_b);")));
-    let sums = begin_all(m, n, "i0", "j0")
-        + &lines(cells(m, n).map(|(r, c)| format!("var s{r}_{c} = sums[{}];", r * n + c)));
-    let loads = lines((0..m).map(|r| format!("let va{r} = {};", of.left.replace("ROW", &format!("a{r}")))))
-        + &lines((0..n).map(|c| format!("let vb{c} = {};", of.right.replace("COLUMN", &format!("b{c}")))));
-    let products = lines(cells(m, n).map(|(r, c)| {
-        let p = of.product.replace("LEFT", &format!("va{r}")).replace("RIGHT", &format!("vb{c}"));
-        format!("s{r}_{c} += {p};")
-    }));
-    let stores = lines(cells(m, n).map(|(r, c)| format!("sums[{}] = s{r}_{c};", r * n + c)))
-        + &finish_all(m, n, "i0", "j0");
-    let (bm, bn) = (format!("{m}u"), format!("{n}u"));
-    let mut pairs = vec![("ROWS", &*rows), ("COLUMNS", &*columns), ("SUMS", &*sums)];
-    pairs.extend([("LOADS", &*loads), ("PRODUCTS", &*products), ("STORES", &*stores)]);
-    pairs.extend([("ACC", register(t)), ("ZERO", zero(t)), ("BLOCK_M", &*bm), ("BLOCK_N", &*bn)]);
-    pairs.extend(more);
-    Body {
-        code: state(t) + &fill(text, &pairs),
-        entries: vec![Entry::Free("block")],
-        scratch: true,
-        ..Body::default()
+        _ => {
+            let estimate_ns = work.map(|w| w.direct_ns(site.target.has("software")));
+            Ok(vec![Tactic { estimate_ns, ..Tactic::plain(name) }])
+        }
     }
 }
 

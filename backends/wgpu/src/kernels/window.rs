@@ -7,13 +7,14 @@ use crate::site::{Cx, Site, op_error, unsupported};
 use crate::wgsl::expr::{float, int};
 use crate::wgsl::types::{register, zero};
 use kiln_backend::{BackendError, Tactic};
+use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::pool::PoolOp;
 use kiln_ir::ops::util::strides;
 use kiln_ir::ops::window::{Axis, dims, known};
 use kiln_ir::ops::{col2im, conv_transpose, max_unpool, pool};
 use kiln_ir::{DType, Dim};
 
-const TEXT: &str = include_str!("../../../../shaders/window.wgsl");
+pub const TEXT: &str = include_str!("../../../../shaders/window.wgsl");
 
 type LaunchFn = fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>;
 type SourceFn = fn(&Site<'_>, &Tactic) -> Result<Body, BackendError>;
@@ -40,6 +41,11 @@ pub fn text(names: &[&str]) -> String {
     shared().to_owned() + &sections(TEXT, names)
 }
 
+/// The section of functions that know where elements lie.
+pub fn layout(site: &Site<'_>) -> &'static str {
+    site.anchor.map_or(Layout::Linear, |(_, n)| Layout::of(n.op.attrs())).name()
+}
+
 /// The functions that read the words of [`axis_words`].
 pub fn shared() -> &'static str {
     TEXT.split_once("// ---- ").map_or("", |p| p.0)
@@ -50,7 +56,7 @@ pub fn sums(site: &Site<'_>, name: &str) -> Body {
     let t = site.out_dtype(0);
     let bias = if site.dtype(2).is_some() && name != "col2im" { "x2(ch)" } else { zero(t) };
     let pairs = [("ACC", register(t)), ("ZERO", zero(t)), ("BIAS", bias)];
-    long_map(fill(&text(&[name]), &pairs), t)
+    long_map(fill(&text(&[layout(site), name]), &pairs), t)
 }
 
 /// A map that continues from launch to launch, with a sum of type `t`.
@@ -86,7 +92,9 @@ pub fn axis_words(axes: &[Axis<Dim>]) -> Result<Vec<u32>, BackendError> {
 
 fn transposed(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
-    let axes = conv_transpose::geometry(cx.op()?.attrs(), &dims(&x), &dims(&k)).map_err(op_error)?;
+    let attrs = cx.op()?.attrs();
+    let axes = conv_transpose::geometry(attrs, &dims(&x), &dims(&k)).map_err(op_error)?;
+    let (x, y) = (Layout::of(attrs).to_linear(&x), Layout::of(attrs).to_linear(&y));
     let groups = cx.op()?.attrs().int("groups").map_err(op_error)?.max(1) as usize;
     let mut w = axis_words(&axes)?;
     w.extend(words([x[1], y[1], k[1], x[1] / groups])?);
@@ -141,7 +149,7 @@ fn pool_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         PoolOp::Lp => ("0.0".into(), format!("acc + fpow(abs(v), {p})"), format!("fpow(acc, 1.0 / {p})")),
     };
     let pairs = [("ACC", register(t)), ("START", &*start), ("STEP", &*step), ("LAST", &*last)];
-    Ok(long_map(fill(&text(&["padded", "pool"]), &pairs), t))
+    Ok(long_map(fill(&text(&[layout(site), "padded", "pool"]), &pairs), t))
 }
 
 fn pool_axes(cx: &Cx<'_>) -> Result<Vec<Axis<Dim>>, BackendError> {
@@ -150,7 +158,10 @@ fn pool_axes(cx: &Cx<'_>) -> Result<Vec<Axis<Dim>>, BackendError> {
 
 fn pool_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let axes = pool_axes(cx)?;
-    continued(cx, axis_words(&axes)?, kernel_taps(&axes)?, 1)
+    let x = Layout::of(cx.op()?.attrs()).to_linear(&cx.shape(0)?);
+    let mut w = axis_words(&axes)?;
+    w.push(word(x[1])?);
+    continued(cx, w, kernel_taps(&axes)?, 1)
 }
 
 fn indices_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
