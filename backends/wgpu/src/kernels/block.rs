@@ -85,7 +85,8 @@ pub fn block_body(
 ) -> Body {
     let t = site.out_dtype(0);
     let each = |count: usize, text: &str| lines((0..count).map(|k| text.replace('#', &k.to_string())));
-    let loads = each(m, &format!("let left# = {};", of.left)) + &each(n, &format!("let right# = {};", of.right));
+    let loads =
+        each(m, &format!("let left# = {};", of.left)) + &each(n, &format!("let right# = {};", of.right));
     let products = lines(cells(m, n).map(|(r, c)| {
         let p = of.product.replace("LEFT", &format!("left{r}")).replace("RIGHT", &format!("right{c}"));
         format!("t{r}_{c} += {p};")
@@ -130,9 +131,8 @@ fn over_block(m: usize, n: usize, body: &str) -> String {
 
 /// Defines `s<row>_<column>`: the start, or what the launch before this one kept.
 fn sums(m: usize, n: usize, start: &str) -> String {
-    let begin = |r: usize| {
-        format!("let start{r} = {};", start.replace('#', &format!("min(i0 + {r}u, rows - 1u)")))
-    };
+    let begin =
+        |r: usize| format!("let start{r} = {};", start.replace('#', &format!("min(i0 + {r}u, rows - 1u)")));
     let kept = lines(cells(m, n).map(|(r, c)| format!("    s{r}_{c} = sums[{}];", r * n + c)));
     lines((0..m).map(begin))
         + &lines(cells(m, n).map(|(r, c)| format!("var s{r}_{c} = start{r};")))

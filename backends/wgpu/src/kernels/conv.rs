@@ -1,12 +1,12 @@
 //! Convolutions: as products of matrices in tiles or blocks, packed products of bytes, and one thread an element.
 
-use super::long::continued;
-use super::matmul::{bytes, dot};
 use super::block::{Unrolled, block_body, block_of, block_tactics};
 use super::cost::Work;
+use super::long::continued;
+use super::matmul::{bytes, dot};
+use super::template::section;
 use super::tile::{direct_tactic, launches, tile_body, tile_of, tile_tactics};
 use super::window::{TEXT, axis_words, layout, sums, text};
-use super::template::section;
 use super::{Body, Grid, Kernel, Launch, word, words};
 use crate::site::{Cx, Site, op_error, unsupported};
 use crate::wgsl::types::zero;
@@ -140,7 +140,8 @@ const BLOCK: Unrolled = Unrolled {
 fn block_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
     let text = text(&[layout(site), "conv_product", "conv_block"]);
     let more = [("BIAS", bias(site)), ("LOOP", section(TEXT, "conv_taps"))];
-    let place = "let p# = under(b# + k, size); let in# = p# >= 0; let e# = base_b + u32(max(p#, 0)) * next_place;";
+    let place =
+        "let p# = under(b# + k, size); let in# = p# >= 0; let e# = base_b + u32(max(p#, 0)) * next_place;";
     Ok(block_body(site, &text, block_of(t)?, &Unrolled { place, ..BLOCK }, &more))
 }
 

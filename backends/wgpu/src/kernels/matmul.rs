@@ -1,9 +1,9 @@
 //! Matrix products: tiles of workgroup memory, blocks of registers, packed products of bytes, and one thread an element.
 
-use super::long::{continued, summing};
-use super::template::{fill, sections};
 use super::block::{RUN, Unrolled, block_body, block_of, block_tactics};
 use super::cost::Work;
+use super::long::{continued, summing};
+use super::template::{fill, sections};
 use super::tile::{direct_tactic, launches, tile_body, tile_of, tile_tactics};
 use super::{Body, Entry, Grid, Kernel, Launch, word, words};
 use crate::site::{Cx, Site, op_error, unsupported};

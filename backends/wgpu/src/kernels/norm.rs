@@ -89,12 +89,7 @@ fn text(row: &Row, more: &[&str], pairs: &[(&str, &str)]) -> Result<Body, Backen
 }
 
 /// The text for rows whose elements lie as the section `places` tells.
-fn placed(
-    places: &str,
-    row: &Row,
-    more: &[&str],
-    pairs: &[(&str, &str)],
-) -> Result<Body, BackendError> {
+fn placed(places: &str, row: &Row, more: &[&str], pairs: &[(&str, &str)]) -> Result<Body, BackendError> {
     let mut all = vec![
         ("MERGE", row.merge),
         ("START", row.start),

@@ -75,7 +75,8 @@ const MANY_PRODUCTS: usize = 1 << 26;
 /// One thread an element, unless the depth of the results is so great that blocks are sure to be faster.
 pub fn direct_tactic(site: &Site<'_>, name: &str) -> Result<Vec<Tactic>, BackendError> {
     let work = Work::of(site);
-    let products = work.map(|w| w.rows.saturating_mul(w.cols).saturating_mul(w.batch).saturating_mul(w.depth));
+    let products =
+        work.map(|w| w.rows.saturating_mul(w.cols).saturating_mul(w.batch).saturating_mul(w.depth));
     match products {
         Some(n) if n > MANY_PRODUCTS => unsupported(format!("{n} products by one thread an element")),
         _ => {
