@@ -128,6 +128,20 @@ fn parts(at: u32, channels: u32, volume: u32) -> vec3<u32> {
     return vec3<u32>(plane / channels, plane % channels, at % volume);
 }
 
+// Where the weight of a channel under a tap lies among those of an output channel; the channel and tap of one, and of the
+// next one.
+fn weight_at(channel: u32, channels: u32, tap: u32, taps: u32) -> u32 {
+    return channel * taps + tap;
+}
+
+fn weight_tap(q: u32, channels: u32) -> Tap {
+    return tap_of(q);
+}
+
+fn next_weight(t: Tap, kernel: vec3<i32>, channels: u32) -> Tap {
+    return next_tap(t, kernel);
+}
+
 // ---- channels_last
 fn lie(image: u32, channel: u32, channels: u32, place: u32, volume: u32) -> u32 {
     return (image * volume + place) * channels + channel;
@@ -138,6 +152,21 @@ fn parts(at: u32, channels: u32, volume: u32) -> vec3<u32> {
     return vec3<u32>(spot / volume, at % channels, spot % volume);
 }
 
+fn weight_at(channel: u32, channels: u32, tap: u32, taps: u32) -> u32 {
+    return tap * channels + channel;
+}
+
+fn weight_tap(q: u32, channels: u32) -> Tap {
+    return Tap(unflatten(q / channels, w_kernel(1u), w_kernel(2u)), q % channels);
+}
+
+fn next_weight(t: Tap, kernel: vec3<i32>, channels: u32) -> Tap {
+    if (t.channel + 1u < channels) {
+        return Tap(t.k, t.channel + 1u);
+    }
+    return Tap(next_tap(t, kernel).k, 0u);
+}
+
 // ---- conv
 // Words: channels, output channels, channels of a group, output channels of a group.
 fn total(at: u32) -> ACC {
@@ -145,7 +174,8 @@ fn total(at: u32) -> ACC {
     let o = unflatten(own.z, w_out(1u), w_out(2u));
     let ch = own.y;
     let first = ch / m(24u) * m(23u);
-    let weights = ch * m(23u) * taps();
+    let per_group = m(23u);
+    let weights = ch * per_group * taps();
     let channels = m(21u);
     let volume = in_volume();
     let start = window_start(o);
@@ -153,13 +183,13 @@ fn total(at: u32) -> ACC {
     let step = dilation();
     let kernel = kernel_size();
     var sum = resume(at, BIAS);
-    var tap = tap_of(lo());
+    var tap = weight_tap(lo(), per_group);
     for (var q = lo(); q < hi(); q++) {
         let i = under(start + tap.k * step, size);
         if (i >= 0) {
             sum += x0(lie(own.x, first + tap.channel, channels, u32(i), volume)) * x1(weights + q);
         }
-        tap = next_tap(tap, kernel);
+        tap = next_weight(tap, kernel, per_group);
     }
     return sum;
 }
@@ -250,6 +280,7 @@ THREADS block {
 // lo() .. hi() in this order. What lies outside is read at the start of the group, and counts as zero.
     let channels = m(23u);
     let per_row = taps();
+    let weight_step = weight_at(1u, channels, 0u, per_row);
     let last = hi();
     var q = lo();
     while (q < last) {
@@ -258,13 +289,13 @@ THREADS block {
         let until = first + min(min(channels - first, last - q), RUN);
         let k = unflatten(tap, kernel.y, kernel.z) * step;
         PLACES
-        var at_a = first * per_row + tap;
+        var at_a = weight_at(first, channels, tap, per_row);
         var at_b = first * next_channel;
         FRESH
         for (var c = first; c < until; c++) {
             LOADS
             PRODUCTS
-            at_a += per_row;
+            at_a += weight_step;
             at_b += next_channel;
         }
         JOINED
@@ -276,15 +307,16 @@ THREADS block {
     let whole = m(25u) != 0u;
     let steps = vec2<u32>(next_channel, next_place);
     let last = hi();
-    var tap = tap_of(lo());
+    let channels = m(23u);
+    var tap = weight_tap(lo(), channels);
     FRESH
     for (var k = lo(); k < last; k += 4u) {
-        let tap1 = next_tap(tap, kernel);
-        let tap2 = next_tap(tap1, kernel);
-        let tap3 = next_tap(tap2, kernel);
+        let tap1 = next_weight(tap, kernel, channels);
+        let tap2 = next_weight(tap1, kernel, channels);
+        let tap3 = next_weight(tap2, kernel, channels);
         LOADS
         PRODUCTS
-        tap = next_tap(tap3, kernel);
+        tap = next_weight(tap3, kernel, channels);
     }
     JOINED
 
@@ -381,7 +413,7 @@ GROUPS tiled THREAD_COUNT {
     SUMS
     for (var k0 = lo(); k0 < hi(); k0 += TILE_K) {
         if (l < TILE_K) {
-            let tap = tap_of(k0 + l);
+            let tap = weight_tap(k0 + l, m(23u));
             tap_steps[l] = vec4<i32>(tap.k * dilation(), i32(tap.channel));
         }
         workgroupBarrier();

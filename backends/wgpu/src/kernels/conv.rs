@@ -80,7 +80,7 @@ fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {
     let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
     let attrs = cx.op()?.attrs();
     let axes = conv::geometry(attrs, &dims(&x), &dims(&k)).map_err(op_error)?;
-    let (x, y) = (Layout::of(attrs).to_linear(&x), Layout::of(attrs).to_linear(&y));
+    let [x, k, y] = [&x, &k, &y].map(|d| Layout::of(attrs).to_linear(d));
     let groups = attrs.int("groups").map_err(op_error)?.max(1) as usize;
     let rows = k[0] / groups;
     let depth = k[1..].iter().product::<usize>();
