@@ -110,6 +110,11 @@ impl Machine for Bodies {
         v.bytes().len() as u64
     }
 
+    fn fact(&mut self, v: &Tensor) -> Result<Option<Fact>, BackendError> {
+        let small = v.len() <= kiln_ir::infer::MAX_CONTENT;
+        Ok(Some(if small { Fact::constant(v.clone()) } else { Fact::of(v.ty()) }))
+    }
+
     fn element(&mut self, v: &Tensor, axis: usize, at: i64) -> Result<Tensor, BackendError> {
         element(v, axis, at).map_err(refused)
     }

@@ -1,7 +1,7 @@
 //! The walk through a loop's trips, or into a branch.
 
 use crate::BackendError;
-use kiln_ir::{Fact, LoopOutputKind, LoopShape, Node, TensorType};
+use kiln_ir::{Fact, LoopOut, LoopOutputKind, LoopShape, Node, TensorType};
 
 /// What runs bodies, and keeps values between them.
 pub trait Machine {
@@ -16,6 +16,12 @@ pub trait Machine {
 
     /// Its size in bytes.
     fn bytes(&self, v: &Self::Value) -> u64;
+
+    /// What is known of it: its type, and its elements where they are few. Asked for where a loop makes no trip and the
+    /// shapes of the run don't say what a trip would have given; `None` where that is not worth a wait.
+    fn fact(&mut self, _v: &Self::Value) -> Result<Option<Fact>, BackendError> {
+        Ok(None)
+    }
 
     /// Element `at` along an axis, which is dropped; refused where there is none.
     fn element(&mut self, v: &Self::Value, axis: usize, at: i64) -> Result<Self::Value, BackendError>;
@@ -104,8 +110,14 @@ impl<M: Machine> Trips<'_, M> {
             scans.iter_mut().zip(values).for_each(|(all, v)| all.push(v));
             trip += 1;
         }
+        let stacks =
+            |(o, f): (&LoopOut, &Fact)| o.kind != LoopOutputKind::LastValue && f.ty.static_dims().is_none();
+        let known = match trip == 0 && s.outs.iter().zip(outputs).any(stacks) {
+            true => self.without_a_trip()?,
+            false => None,
+        };
         let mut results = Vec::with_capacity(s.outs.len());
-        for ((o, length), fact) in s.outs.iter().zip(lengths).zip(outputs) {
+        for ((o, length), fact) in s.outs.iter().zip(lengths).zip(known.as_deref().unwrap_or(outputs)) {
             results.push(match o.kind {
                 LoopOutputKind::LastValue => carried[o.index].clone(),
                 kind => {
@@ -115,6 +127,18 @@ impl<M: Machine> Trips<'_, M> {
             });
         }
         Ok(results)
+    }
+
+    /// Facts of the outputs that follow from what the inputs are.
+    fn without_a_trip(&mut self) -> Result<Option<Vec<Fact>>, BackendError> {
+        let mut facts = Vec::with_capacity(self.inputs.len());
+        for v in self.inputs {
+            match self.machine.fact(v)? {
+                Some(fact) => facts.push(Some(fact)),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(self.node.infer(&facts)?))
     }
 
     fn goes_on(&mut self, carried: &[M::Value]) -> Result<bool, BackendError> {

@@ -89,7 +89,10 @@ impl Plan {
             return Err(both_branches(net, c, l));
         }
         for l in net.layer_ids().filter(|&l| inside(l) && net.layer_data(l).def.side_effect()) {
-            let needed = closure(net, vec![l], inside);
+            // A loop or conditional around it goes where it goes, as a whole.
+            let around = scopes.layer(net, l).into_iter().filter(|&d| d != c);
+            let decide = around.flat_map(|d| deciding(net, d)).filter(|&l| inside(l));
+            let needed = closure(net, decide.chain([l]).collect(), inside);
             let used: Vec<bool> = of.iter().map(|b| needed.iter().any(|l| b.contains(l))).collect();
             if used[0] && used[1] {
                 return Err(both_branches(net, c, l));
