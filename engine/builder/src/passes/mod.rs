@@ -2,6 +2,7 @@
 
 mod canonicalize;
 mod fold_batch_norm;
+mod fold_branches;
 mod fold_constants;
 pub mod layout;
 pub mod patterns;
@@ -37,6 +38,8 @@ pub struct Pass {
 /// All passes in order.
 pub const PASSES: &[Pass] = &[
     canonicalize::PASS,
+    fold_constants::PASS,
+    fold_branches::PASS,
     fold_constants::PASS,
     simplify_shapes::PASS,
     patterns::PASS,

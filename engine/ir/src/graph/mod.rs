@@ -4,6 +4,7 @@ mod compact;
 pub(crate) mod control;
 mod edit;
 mod infer;
+mod inline;
 pub(crate) mod names;
 mod verify;
 
