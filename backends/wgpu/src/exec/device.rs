@@ -5,7 +5,7 @@ use super::kernel::StepKernel;
 use super::memory::Weights;
 use crate::gpu::Gpu;
 use kiln_backend::flow::LoadedBodies;
-use kiln_backend::{BackendError, Context, Device, Executable, Program, TimeRequest};
+use kiln_backend::{BackendError, Context, Device, Executable, Place, Program, TimeRequest};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,18 +19,31 @@ impl WgpuDevice {
         WgpuDevice { gpu }
     }
 
-    fn load_program(&self, program: Arc<Program>) -> Result<Loaded, BackendError> {
+    /// `body`: will a walk through control flow run it, which gives the same tensors again and again?
+    fn load_program(&self, program: Arc<Program>, body: bool) -> Result<Loaded, BackendError> {
         let steps = program
             .steps
             .iter()
             .map(|s| StepKernel::load(&self.gpu, &program, s))
             .collect::<Result<_, _>>()?;
-        let bodies = program.steps.iter().map(|s| LoadedBodies::of(&program, s, |body| self.load(body)));
+        let bodies = program.steps.iter().map(|s| LoadedBodies::of(&program, s, |p| self.load_body(p)));
         let bodies = bodies.collect::<Result<_, _>>()?;
         let weights = Weights::upload(&self.gpu, &program)?;
         let shape_inputs = program.shape_inputs();
-        Ok(Loaded { gpu: self.gpu.clone(), program, steps, bodies, weights, shape_inputs })
+        let lasting = (0..program.graph.inputs.len()).map(|i| body && !may_write(&program, i)).collect();
+        Ok(Loaded { gpu: self.gpu.clone(), program, steps, bodies, weights, shape_inputs, lasting })
     }
+
+    fn load_body(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
+        Ok(Arc::new(WgpuExecutable(Arc::new(self.load_program(program, true)?))))
+    }
+}
+
+/// May a run write to the buffer of an input? Another value is planned to lie there.
+fn may_write(program: &Program, input: usize) -> bool {
+    let own = program.graph.inputs.get(input).map(|v| v.0 as usize);
+    let there = |(v, p): (usize, &Place)| *p == Place::Input(input as u32) && Some(v) != own;
+    program.memory.places.iter().enumerate().any(there)
 }
 
 /// A loaded program.
@@ -42,6 +55,8 @@ pub struct Loaded {
     pub bodies: Vec<Option<LoadedBodies>>,
     pub weights: Weights,
     pub shape_inputs: Vec<usize>,
+    /// Inputs that need not be uploaded again where the same tensor is given: what a body captures.
+    pub lasting: Vec<bool>,
 }
 
 struct WgpuExecutable(Arc<Loaded>);
@@ -57,7 +72,7 @@ impl Device for WgpuDevice {
         let program =
             Program::single_step(request.graph.clone(), request.tactic.clone(), request.blob.to_vec());
         let shapes = Arc::new(program.shapes(request.inputs)?);
-        let mut cx = WgpuContext::new(Arc::new(self.load_program(Arc::new(program))?))?;
+        let mut cx = WgpuContext::new(Arc::new(self.load_program(Arc::new(program), false)?))?;
         // A software device's timestamps do not tell the time of one dispatch.
         let stamps = self.gpu.timestamps && !self.gpu.target.has("software");
         cx.set_timing(stamps);
@@ -74,6 +89,6 @@ impl Device for WgpuDevice {
     }
 
     fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
-        Ok(Arc::new(WgpuExecutable(Arc::new(self.load_program(program)?))))
+        Ok(Arc::new(WgpuExecutable(Arc::new(self.load_program(program, false)?))))
     }
 }
