@@ -63,7 +63,7 @@ fn one(seed: u64, pairs: &[Pair], settings: &[Setting]) -> Result<BTreeSet<Pair>
     all_same(&oracle, &wanted).map_err(|e| shown(format!("oracle: {e}\n{}", graph.to_text())))?;
     let covered = coverage::of(&graph);
     for s in settings {
-        let s = Setting { fold: seed % 2 == 0, ..s.clone() };
+        let s = Setting { fold: seed.is_multiple_of(2), ..s.clone() };
         let name = s.backend.name();
         let found = run_graph(&s, graph.clone(), &sample.inputs).map_err(|e| format!("{name}: {e}"));
         found
@@ -100,7 +100,7 @@ fn go(settings: Vec<Setting>, seeds: Range<u64>, least: f64) {
         }
         let lacking: Vec<_> = pairs.iter().filter(|p| !covered.contains(p)).collect();
         let share = 1.0 - lacking.len() as f64 / pairs.len() as f64;
-        println!(
+        eprintln!(
             "seeds {first}..{seed} in {:.1} s: {} of {} (family, construct, type) covered, {:.1} %",
             start.elapsed().as_secs_f64(),
             pairs.len() - lacking.len(),
@@ -108,7 +108,7 @@ fn go(settings: Vec<Setting>, seeds: Range<u64>, least: f64) {
             100.0 * share
         );
         for (family, place, dtype) in lacking {
-            println!("  not covered: {} {place:?} {dtype}", FAMILIES[*family].name);
+            eprintln!("  not covered: {} {place:?} {dtype}", FAMILIES[*family].name);
         }
         assert!(wrong.is_empty(), "{} of {} programs fail: {wrong:?}", wrong.len(), seed - first);
         assert!(asked.is_some() || share >= least, "only {:.1} % covered", 100.0 * share);
