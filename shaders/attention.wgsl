@@ -100,8 +100,8 @@ GROUPS weigh 64 {
     }
     sum = sum_of_all(l, sum);
     for (var j = l; j < n; j += 64u) {
-        let w = bitcast<f32>(scratch[row + j]) / sum;
-        scratch[row + j] = select(bitcast<u32>(w), 0x7fc00000u, none);
+        let w = bitcast<u32>(bitcast<f32>(scratch[row + j]) / sum);
+        scratch[row + j] = select(w, EMPTY);
     }
 }
 

@@ -73,8 +73,8 @@ THREADS weigh {
         sum += e;
     }
     for (u32 j = 0u; j < n; j++) {
-        const auto w = bitcast<f32>(scratch[t * n + j]) / sum;
-        scratch[t * n + j] = select(bitcast<u32>(w), 0x7fc00000u, none);
+        const auto w = bitcast<u32>(bitcast<f32>(scratch[t * n + j]) / sum);
+        scratch[t * n + j] = select(w, EMPTY);
     }
 }
 

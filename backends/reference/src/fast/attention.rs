@@ -121,6 +121,7 @@ struct Job {
     scale: f32,
     cap: f32,
     mode: i64,
+    zero_nan: bool,
 }
 
 impl Job {
@@ -134,7 +135,8 @@ impl Job {
             s => s,
         };
         let (cap, mode) = (attrs.float("softcap").ok()? as f32, attrs.int("qk_output").ok()?);
-        Some(Job { q, k, v, bias, scale: scale as f32, cap, mode })
+        let zero_nan = attrs.bool("zero_nan").ok()?;
+        Some(Job { q, k, v, bias, scale: scale as f32, cap, mode, zero_nan })
     }
 
     /// One query of one head: its scores as the operator gives them out, and its result.
@@ -156,6 +158,9 @@ impl Job {
         show(2, weights);
         let scores = weights.to_vec();
         rows::row(&scores, weights);
+        if self.zero_nan {
+            weights.iter_mut().filter(|w| w.is_nan()).for_each(|w| *w = 0.0);
+        }
         show(3, weights);
         y.fill(0.0);
         for (j, &w) in weights.iter().enumerate() {

@@ -45,7 +45,12 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         2 => "capped(product(b, h, i, j) + bias(b, h, i, j))",
         _ => "bitcast<f32>(scratch[t])",
     };
+    let empty = match site.op()?.attrs().bool("zero_nan").map_err(op_error)? {
+        true => "0u, none || (w & 0x7fffffffu) > 0x7f800000u",
+        false => "0x7fc00000u, none",
+    };
     let pairs = [
+        ("EMPTY", empty),
         ("PAST_KEY", given(has(PAST), PAST_KEY)),
         ("PAST_VALUE", given(has(PAST), PAST_VALUE)),
         ("NONPAD", given(has(NONPAD), NONPAD_TEST)),

@@ -1,4 +1,4 @@
-//! Scaled dot-product attention out of two products and a softmax.
+//! Scaled dot-product attention out of two products and a softmax, perhaps with a guard that makes NaN rows zero.
 
 use super::matmul_flags::swaps_last;
 use super::view::{View, input};
@@ -16,6 +16,7 @@ pub struct Attention {
     v: ValueId,
     mask: Option<Mask>,
     scale: f64,
+    zero_nan: bool,
     rank: usize,
     inside: Vec<NodeId>,
 }
@@ -56,7 +57,7 @@ impl Rule for Attention {
     fn find(view: &View<'_>, root: NodeId) -> Option<Attention> {
         let last = view.g.get(root).and_then(|n| product(n, false))?;
         let mut inside = vec![root];
-        let weights = last.a;
+        let (zero_nan, weights) = guarded(view, last.a, &mut inside);
         let (id, softmax) = view.made_by(weights, "softmax")?;
         let rank = view.g.ty(weights).rank();
         let axis = softmax.op.attrs().int("axis").ok()?;
@@ -72,7 +73,7 @@ impl Rule for Attention {
         let (before_q, q) = peel(view, first.a, &mut inside);
         let (k, k_perm, before_k) = keys(view, &first, &mut inside)?;
         let scale = after * before_q * before_k;
-        let found = Attention { q, k, k_perm, v: last.b, mask, scale, rank, inside };
+        let found = Attention { q, k, k_perm, v: last.b, mask, scale, zero_nan, rank, inside };
         (scale.is_finite() && scale != 0.0 && found.fits(view.g, qk)).then_some(found)
     }
 
@@ -99,6 +100,9 @@ impl Rule for Attention {
             m => m,
         };
         let mut attrs = Attrs::new().with("scale", self.scale);
+        if self.zero_nan {
+            attrs = attrs.with("zero_nan", true);
+        }
         if self.rank == 3 {
             attrs = attrs.with("q_heads", 1i64).with("kv_heads", 1i64);
         }
@@ -163,6 +167,24 @@ fn product(n: &Node, trans_a: bool) -> Option<Product> {
     let attrs = n.op.attrs();
     let own = n.op.is("matmul") && attrs.bool("trans_a").ok()? == trans_a;
     own.then_some(Product { a: input(n, 0)?, b: input(n, 1)?, trans_b: attrs.bool("trans_b").ok()? })
+}
+
+/// Probabilities without the guard that puts 0 for NaN; whether there was one.
+fn guarded(view: &View<'_>, p: ValueId, inside: &mut Vec<NodeId>) -> (bool, ValueId) {
+    let guard = || {
+        let (id, n) = view.made_by(p, "select")?;
+        let (cond, zero, own) = (input(n, 0)?, input(n, 1)?, input(n, 2)?);
+        let (test, isnan) = view.made_by(cond, "isnan")?;
+        let fits = input(isnan, 0)? == own && view.scalar(zero) == Some(0.0);
+        (fits && view.g.ty(own).dims == view.g.ty(p).dims).then_some(([id, test], own))
+    };
+    match guard() {
+        Some((nodes, own)) => {
+            inside.extend(nodes);
+            (true, own)
+        }
+        None => (false, p),
+    }
 }
 
 /// Scores with what is added to them or hides them.

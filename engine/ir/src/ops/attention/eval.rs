@@ -107,6 +107,7 @@ pub(super) fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
         s => s,
     };
     let (cap, mode) = (attrs.float("softcap")?, attrs.int("qk_output")?);
+    let zero_nan = attrs.bool("zero_nan")?;
     let y_shape = cx.out_shape(0)?;
     let v_size = v.shape[3];
     let y_strides = match y_shape.len() {
@@ -125,7 +126,10 @@ pub(super) fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
                 c if c > 0.0 => biased.iter().map(|x| c * libm::tanh(x / c)).collect(),
                 _ => biased.clone(),
             };
-            let weights = softmax(&capped);
+            let mut weights = softmax(&capped);
+            if zero_nan {
+                weights.iter_mut().filter(|w| w.is_nan()).for_each(|w| *w = 0.0);
+            }
             let row = offset(&[b, h, i], &y_strides);
             for d in 0..v_size {
                 y[row + d] = (0..total).map(|j| weights[j] * v.at(b, kv, j, d)).sum();

@@ -21,7 +21,7 @@ pub const OPS: &[OpDef] = &[OpDef {
           before k and v; T = P + Sk keys in all. The mask broadcasts to [B, Hq, Sq, T]: bool (true takes part) or \
           float (added); its last dimension never stretches, keys beyond it take no part. `causal`: query i sees keys \
           up to i + P. nonpad_kv_seqlen [B]: keys from there on take no part. What takes no part gets −∞ before `cap`; \
-          a row without any key gives NaN. cap(s) = softcap·tanh(s/softcap), none for 0. `scale` 0 means 1/√D. Outputs: \
+          a row without any key gives NaN, or zeros where `zero_nan` takes probabilities that are NaN as 0. cap(s) = softcap·tanh(s/softcap), none for 0. `scale` 0 means 1/√D. Outputs: \
           y in the layout of q, present_key [B, Hk, T, D], present_value [B, Hk, T, Dv], and qk [B, Hq, Sq, T] after \
           the product (`qk_output` 0), the bias (1), the cap (2) or the softmax (3). `softmax_f32` asks for a softmax \
           in f32 where inputs are narrower.",
@@ -43,6 +43,7 @@ pub const OPS: &[OpDef] = &[OpDef {
         attr("softcap", || Attr::Float(0.0)),
         attr("qk_output", || Attr::Int(0)),
         attr("softmax_f32", || Attr::Bool(false)),
+        attr("zero_nan", || Attr::Bool(false)),
     ],
     infer,
     eval: eval::eval,

@@ -54,16 +54,24 @@ pub(super) fn problems(rng: &mut Rng) -> Vec<Problem> {
             }
         }
     }
-    out.extend(rows_without_keys(rng));
+    for zero_nan in [false, true] {
+        out.extend(rows_without_keys(rng, zero_nan));
+    }
     out
 }
 
-/// Rows of which no key takes part give NaN; the others do not.
-fn rows_without_keys(rng: &mut Rng) -> Option<Problem> {
+/// Rows of which no key takes part give NaN, or zeros; the others do not.
+fn rows_without_keys(rng: &mut Rng, zero_nan: bool) -> Option<Problem> {
     let mask =
         made(Tensor::from_elems(DType::Bool, &[3, 4], &Elems::I(vec![0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1])));
     let [q, k, v] = [3, 4, 4].map(|len| Some(rng.tensor(DType::F32, &[1, 2, len, 5])));
-    Problem::of("a row without keys", "attention", Attrs::new(), [q, k, v, Some(mask)])
+    let attrs = Attrs::new().with("zero_nan", zero_nan).with("qk_output", 3i64);
+    Problem::of(
+        &format!("a row without keys, zero_nan={zero_nan}"),
+        "attention",
+        attrs,
+        [q, k, v, Some(mask)],
+    )
 }
 
 fn inputs(case: &Case, t: DType, rng: &mut Rng) -> Vec<Option<Tensor>> {
