@@ -1,9 +1,14 @@
-//! Removes layers that do nothing and code that nobody reads.
+//! Removes layers that do nothing, layers that compute what another does, and code that nobody reads.
 
 use super::transposes::order;
 use super::{Pass, PassCx};
 use crate::BuildError;
 use kiln_ir::{Graph, Node, ValueId};
+use std::collections::HashMap;
+use std::fmt::Write;
+
+/// Constants of up to so many elements are compared by contents.
+const SMALL: usize = 64;
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "canonicalize", run };
@@ -20,7 +25,50 @@ fn run(g: &mut Graph, _: &PassCx<'_>) -> Result<usize, BuildError> {
         g.remove_node(id);
         changes += 1;
     }
+    changes += merge_equal(g);
     Ok(changes + g.remove_dead())
+}
+
+/// Lets one of several equal layers serve the readers of all.
+fn merge_equal(g: &mut Graph) -> usize {
+    let mut first: HashMap<String, Vec<ValueId>> = HashMap::new();
+    let mut changes = 0;
+    for id in g.order().to_vec() {
+        let Some(node) = g.get(id) else { continue };
+        let Some(key) = identity(g, node) else { continue };
+        let outputs = node.outputs.clone();
+        match first.get(&key) {
+            None => drop(first.insert(key, outputs)),
+            Some(_) if outputs.iter().any(|v| g.outputs.contains(v)) => {}
+            Some(kept) => {
+                let pairs: Vec<_> = outputs.iter().copied().zip(kept.iter().copied()).collect();
+                pairs.into_iter().for_each(|(from, to)| g.replace_uses(from, to));
+                g.remove_node(id);
+                changes += 1;
+            }
+        }
+    }
+    changes
+}
+
+/// A text that only layers share that always give the same; `None` for those that never do.
+fn identity(g: &Graph, node: &Node) -> Option<String> {
+    let traits = &node.op.def().traits;
+    let pure =
+        !traits.random && !traits.side_effect && traits.must_alias.is_empty() && node.regions.is_empty();
+    (pure && !node.inputs.is_empty()).then_some(())?;
+    let mut key = format!("{:?} {:?} {:?}", node.op, node.meta.precision, node.meta.output_types);
+    for v in &node.inputs {
+        let unnamed = v
+            .and_then(|v| g.weight(v))
+            .filter(|w| w.name.is_none() && w.recipe.is_none() && w.tensor.len() <= SMALL);
+        // Small constants are equal by contents, unless a refit may tell them apart.
+        match (unnamed, v) {
+            (Some(w), _) => write!(key, " {}{:?}", w.tensor.ty(), w.tensor.bytes()).ok()?,
+            (None, v) => write!(key, " {v:?}").ok()?,
+        }
+    }
+    Some(key)
 }
 
 /// For a layer that only hands its first input on: its output and that input.

@@ -1,45 +1,57 @@
-//! Splitting and merging of heads around attention: attention reads and writes [batch, length, heads·size] itself.
+//! Splitting and merging of heads around attention, however it is written: attention reads and writes
+//! [batch, length, heads·size] itself, out of one packed product, too.
 
+use super::moves::{Moved, Part, shape_text, trace};
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::{Attrs, Dim, IrError, NodeId, ValueId};
 
-/// [batch, length, heads, size] to [batch, heads, length, size], and back.
-const SWAP: [usize; 4] = [0, 2, 1, 3];
-
 pub struct AttentionHeads {
     /// q, k and v with heads and sizes in one dimension.
-    whole: [ValueId; 3],
+    whole: [Whole; 3],
     mask: Option<ValueId>,
     attrs: Attrs,
+    /// Is the length the first dimension of the result, before the batch?
+    swapped: bool,
+    /// The result, if it is no [batch, length, heads·size].
+    shape: Option<Vec<i64>>,
     inside: Vec<NodeId>,
+}
+
+/// [batch, length, n·heads·size], or with the first two swapped, of which attention reads heads·size.
+#[derive(Clone, Copy)]
+struct Whole {
+    x: ValueId,
+    swapped: bool,
+    /// From and to in the last dimension.
+    cut: Option<(i64, i64)>,
+    heads: i64,
 }
 
 impl Rule for AttentionHeads {
     const NAME: &'static str = "attention-heads";
 
     fn find(view: &View<'_>, root: NodeId) -> Option<AttentionHeads> {
-        let merge = view.g.get(root).filter(|n| n.op.is("reshape"))?;
-        let (t, swap) = view.made_by(input(merge, 0)?, "transpose")?;
-        let (a, node) = view.made_by(input(swap, 0)?, "attention")?;
-        if view.perm(swap)? != SWAP || node.inputs.len() > 4 {
+        let y = *view.g.get(root)?.outputs.first()?;
+        let (z, moved, mut inside) =
+            trace(view, y).into_iter().skip(1).find(|(v, ..)| view.made_by(*v, "attention").is_some())?;
+        let (id, node) = view.made_by(z, "attention").filter(|(_, n)| n.outputs.first() == Some(&z))?;
+        inside.push(id);
+        // Only the first result is read: the others have the same layout in both forms, but inner results must be closed.
+        if node.inputs.len() > 4 || view.g.ty(z).rank() != 4 || !moved.picked.is_empty() {
             return None;
         }
-        // Only the first result is read: the others have the same layout in both forms, but inner results must be closed.
-        let mut whole = Vec::new();
-        let mut heads = Vec::new();
-        for i in 0..3 {
-            let (x, n) = split(view, input(node, i)?)?;
-            whole.push(x);
-            heads.push(n);
-        }
-        let y = view.dims(*merge.outputs.first()?);
-        let (q, v) = (view.dims(whole[0]), view.dims(whole[2]));
-        let width = Dim::new(heads[0]) * size_of(v.get(2)?, heads[2])?;
-        let fits = y.len() == 3 && y[0] == q[0] && y[1] == q[1] && y[2] == width && heads[1] == heads[2];
-        let attrs = node.op.attrs().clone().with("q_heads", heads[0]).with("kv_heads", heads[1]);
-        let whole = [*whole.first()?, *whole.get(1)?, *whole.get(2)?];
-        fits.then(|| AttentionHeads { whole, mask: input(node, 3), attrs, inside: vec![root, t, a] })
+        let swapped = [[0, 2, 1, 3], [2, 0, 1, 3]].into_iter().position(|order| lies(&moved, order))? == 1;
+        let [q, k, v] = [0, 1, 2].map(|i| split(view, input(node, i)?));
+        let whole = [q?, k?, v?];
+        let [batch, heads, length, size] = view.dims(z) else { return None };
+        let width = heads.clone() * size.clone();
+        let own = if swapped { [length, batch, &width] } else { [batch, length, &width] };
+        let same = view.dims(y).iter().eq(own);
+        let shape = if same { None } else { Some(shape_text(view.dims(y))?) };
+        let attrs = node.op.attrs().clone().with("q_heads", whole[0].heads).with("kv_heads", whole[1].heads);
+        let fits = whole[1].heads == whole[2].heads;
+        fits.then(|| AttentionHeads { whole, mask: input(node, 3), attrs, swapped, shape, inside })
     }
 
     fn inside(&self) -> &[NodeId] {
@@ -47,25 +59,83 @@ impl Rule for AttentionHeads {
     }
 
     fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
-        let mut inputs: Vec<Option<ValueId>> = self.whole.map(Some).to_vec();
+        let mut inputs = Vec::new();
+        for part in self.whole {
+            inputs.push(Some(part.write(&mut w)?));
+        }
         inputs.extend(self.mask.map(Some));
-        let y = w.node("attention", self.attrs, &inputs)?;
+        let mut y = w.node("attention", self.attrs, &inputs)?;
+        if self.swapped {
+            y = w.transpose(y, &[1, 0, 2])?;
+        }
+        if let Some(shape) = &self.shape {
+            y = w.reshape(y, shape)?;
+        }
         Ok(w.replace(root, y))
     }
 }
 
-/// For [batch, heads, length, size] that comes of [batch, length, heads·size]: that, and the number of heads.
-fn split(view: &View<'_>, v: ValueId) -> Option<(ValueId, i64)> {
-    let (_, swap) = view.made_by(v, "transpose").filter(|(_, n)| view.perm(n).is_some_and(|p| p == SWAP))?;
-    let parts = input(swap, 0)?;
-    let (_, reshape) = view.made_by(parts, "reshape")?;
-    let x = input(reshape, 0)?;
-    let (from, to) = (view.dims(x), view.dims(parts));
-    let ([b, s, width], [b2, s2, heads, size]) = (from, to) else { return None };
-    let n = heads.as_const().filter(|&n| n > 0)?;
-    (b == b2 && s == s2 && *width == Dim::new(n) * size.clone()).then_some((x, n))
+impl Whole {
+    /// [batch, length, heads·size].
+    fn write(self, w: &mut Writer<'_>) -> Result<ValueId, IrError> {
+        let mut x = self.x;
+        if let Some((from, to)) = self.cut {
+            let bounds = [w.ints(&[from])?, w.ints(&[to])?, w.ints(&[2])?];
+            x = w.op("slice", Attrs::new(), &[x, bounds[0], bounds[1], bounds[2]])?;
+        }
+        if self.swapped { w.transpose(x, &[1, 0, 2]) } else { Ok(x) }
+    }
 }
 
-fn size_of(width: &Dim, heads: i64) -> Option<Dim> {
-    (heads > 0).then(|| width.floor_div(&Dim::new(heads)))
+/// Do the axes of the source lie one after the other in this order, each as a whole?
+fn lies(moved: &Moved, order: [usize; 4]) -> bool {
+    let wanted = order.into_iter().flat_map(|axis| of_axis(moved.parts(), axis));
+    moved.parts().eq(wanted)
+}
+
+fn of_axis<'a>(parts: impl Iterator<Item = &'a Part>, axis: usize) -> Vec<&'a Part> {
+    let mut own: Vec<&Part> = parts.filter(|p| p.key.first() == Some(&axis)).collect();
+    own.sort_by(|a, b| a.key.cmp(&b.key));
+    own
+}
+
+/// What [batch, heads, length, size] comes of.
+fn split(view: &View<'_>, v: ValueId) -> Option<Whole> {
+    let [_, heads, _, size] = view.dims(v) else { return None };
+    let (heads, width) =
+        (heads.as_const().filter(|&n| n > 0)?, heads.as_const()?.checked_mul(size.as_const()?)?);
+    let whole = |(x, moved, _): (ValueId, Moved, Vec<NodeId>)| {
+        if view.g.ty(x).rank() != 3 {
+            return None;
+        }
+        let [batch, h, length, d] = &moved.dims[..] else { return None };
+        // The picked parts go before heads and sizes in the last dimension.
+        let mut picked: Vec<&(Part, i64)> = moved.picked.iter().collect();
+        picked.sort_by(|a, b| a.0.key.cmp(&b.0.key));
+        let all = || picked.iter().map(|(p, _)| p).chain(moved.parts());
+        let last: Vec<&Part> = picked.iter().map(|(p, _)| p).chain(h).chain(d).collect();
+        if of_axis(all(), 2) != last {
+            return None;
+        }
+        let outer = |axis: usize, group: &[Part]| of_axis(all(), axis).into_iter().eq(group);
+        let plain = outer(0, batch) && outer(1, length);
+        if !plain && !(outer(0, length) && outer(1, batch)) {
+            return None;
+        }
+        let mut index = 0i64;
+        for (p, i) in &picked {
+            index = index.checked_mul(p.dim.as_const()?)?.checked_add(*i)?;
+        }
+        let from = index.checked_mul(width)?;
+        let cut = (!picked.is_empty()).then_some((from, from.checked_add(width)?));
+        Some(Whole { x, swapped: !plain, cut, heads })
+    };
+    trace(view, v).into_iter().rev().find_map(whole).filter(|w| fits(view, *w, v))
+}
+
+/// Are the batch and the length those of the four dimensions, where dimensions of 1 are left out of sight?
+fn fits(view: &View<'_>, w: Whole, v: ValueId) -> bool {
+    let (x, own): (&[Dim], &[Dim]) = (view.dims(w.x), view.dims(v));
+    let (batch, length) = if w.swapped { (&x[1], &x[0]) } else { (&x[0], &x[1]) };
+    own.first() == Some(batch) && own.get(2) == Some(length)
 }

@@ -4,12 +4,14 @@
 //! again when it is applied: one that other rewrites have changed is left alone. Rewrites keep names and types of the
 //! graph's outputs, and what is read from outside a site stays.
 
+mod around;
 mod attention;
 mod attention_heads;
 mod fold_scale;
 mod gelu;
 mod layer_norm;
 mod matmul_flags;
+mod moves;
 mod parallel_matmul;
 mod pat;
 mod reshapes;
@@ -81,6 +83,8 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<matmul_flags::MatmulFlags>(),
     pattern::<attention::Attention>(),
     pattern::<attention_heads::AttentionHeads>(),
+    pattern::<around::Around>(),
+    pattern::<moves::Moves>(),
     pattern::<fold_scale::FoldScale>(),
     pattern::<parallel_matmul::ParallelMatmul>(),
 ];

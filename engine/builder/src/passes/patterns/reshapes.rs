@@ -1,8 +1,9 @@
 //! Chains of `reshape`, `squeeze`, `unsqueeze` and `identity`-like moves of all elements in their order: one reshape.
 
+use super::moves::shape_text;
 use super::view::{View, input};
 use super::{Rule, Writer};
-use kiln_ir::{Dim, IrError, NodeId, ValueId};
+use kiln_ir::{IrError, NodeId, ValueId};
 
 const MOVES: &[&str] = &["reshape", "squeeze", "unsqueeze"];
 
@@ -23,7 +24,7 @@ impl Rule for Reshapes {
         if view.dims(x) == view.dims(y) {
             return Some(Reshapes { x, shape: None });
         }
-        Some(Reshapes { x, shape: Some(target(view.dims(y))?) })
+        Some(Reshapes { x, shape: Some(shape_text(view.dims(y))?) })
     }
 
     fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
@@ -33,10 +34,4 @@ impl Rule for Reshapes {
         };
         Ok(w.replace(root, y))
     }
-}
-
-/// Dimensions as the contents of a shape, if at most one is no number and none is 0.
-fn target(dims: &[Dim]) -> Option<Vec<i64>> {
-    let shape: Vec<i64> = dims.iter().map(|d| d.as_const().unwrap_or(-1)).collect();
-    (shape.iter().filter(|&&n| n < 0).count() <= 1 && !shape.contains(&0)).then_some(shape)
 }

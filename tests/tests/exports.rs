@@ -1,0 +1,79 @@
+//! Networks as PyTorch's exporter writes them give its results, and come to few kernels.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use kiln_backend::Backend;
+use kiln_builder::BuildConfig;
+use kiln_tests::backends::{cuda, reference, wgpu};
+use kiln_tests::models::{archive, difference, engine};
+use std::sync::Arc;
+
+/// A network and the most kernels that the optimizer may leave of it.
+const NETWORKS: &[(&str, usize)] = &[
+    ("bert", 21),
+    ("decoder", 39),
+    ("vit", 22),
+    ("swin", 80),
+    ("convnext", 24),
+    ("mobilenet", 82),
+    ("efficientnet", 25),
+    ("unet", 17),
+];
+
+const TOLERANCE: f64 = 2e-5;
+
+fn check(backend: &Arc<dyn Backend>, config: &BuildConfig) {
+    let mut wrong = String::new();
+    for (name, most) in NETWORKS {
+        match run(name, backend, config) {
+            Ok((kernels, off)) => {
+                println!("{name} on {}: {kernels} kernels, off by {off:.1e}", backend.name());
+                if off > TOLERANCE {
+                    wrong += &format!("{name}: off by {off}\n");
+                }
+                if kernels > *most && backend.name() == "reference" {
+                    wrong += &format!("{name}: {kernels} kernels, {most} wanted\n");
+                }
+            }
+            Err(e) => wrong += &format!("{name}: {e}\n"),
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// How many kernels a network has, and how far its outputs are from PyTorch's.
+fn run(name: &str, backend: &Arc<dyn Backend>, config: &BuildConfig) -> Result<(usize, f64), String> {
+    let e = engine(&format!("exports/{name}.onnx"), backend, &[], config.clone())?;
+    let tensors = archive(&format!("exports/{name}.npz"))?;
+    let inputs: Vec<_> = tensors.iter().filter(|(n, _)| n.starts_with("input")).collect();
+    let inputs: Vec<_> = inputs.into_iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+    let mut context = e.create_context().map_err(|e| e.to_string())?;
+    let outputs = context.run(&inputs).map_err(|e| e.to_string())?;
+    let off = outputs.iter().map(|(n, t)| tensors.get(n).map_or(f64::INFINITY, |w| difference(t, w)));
+    let p = e.program();
+    Ok((p.steps.iter().filter(|s| !p.is_view(s)).count(), off.fold(0.0, f64::max)))
+}
+
+#[test]
+fn on_reference() {
+    check(&reference(), &BuildConfig { search: false, ..BuildConfig::default() });
+}
+
+#[test]
+fn on_reference_with_the_search() {
+    check(&reference(), &BuildConfig::default());
+}
+
+#[test]
+fn on_wgpu() {
+    for b in wgpu().unwrap().iter() {
+        check(b, &BuildConfig { max_tactics: 1, search: false, ..BuildConfig::default() });
+    }
+}
+
+#[test]
+fn on_cuda() {
+    for b in cuda().unwrap().iter() {
+        check(b, &BuildConfig { tf32: false, ..BuildConfig::default() });
+    }
+}
