@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 /// A network and the most kernels that the optimizer may leave of it.
 const NETWORKS: &[(&str, usize)] = &[
-    ("bert", 21),
+    ("bert", 25),
     ("decoder", 39),
     ("vit", 22),
-    ("swin", 80),
-    ("convnext", 24),
+    ("swin", 105),
+    ("convnext", 35),
     ("mobilenet", 82),
     ("efficientnet", 25),
     ("unet", 17),
