@@ -119,16 +119,15 @@ fn split(view: &View<'_>, v: ValueId) -> Option<Whole> {
         }
         let outer = |axis: usize, group: &[Part]| of_axis(all(), axis).into_iter().eq(group);
         let plain = outer(0, batch) && outer(1, length);
-        if !plain && !(outer(0, length) && outer(1, batch)) {
-            return None;
-        }
+        let swapped = !plain && outer(0, length) && outer(1, batch);
+        (plain || swapped).then_some(())?;
         let mut index = 0i64;
         for (p, i) in &picked {
             index = index.checked_mul(p.dim.as_const()?)?.checked_add(*i)?;
         }
         let from = index.checked_mul(width)?;
         let cut = (!picked.is_empty()).then_some((from, from.checked_add(width)?));
-        Some(Whole { x, swapped: !plain, cut, heads })
+        Some(Whole { x, swapped, cut, heads })
     };
     trace(view, v).into_iter().rev().find_map(whole).filter(|w| fits(view, *w, v))
 }
