@@ -88,21 +88,34 @@ impl Plan {
         if let Some(l) = both(&of) {
             return Err(both_branches(net, c, l));
         }
-        for l in net.layer_ids().filter(|&l| inside(l) && net.layer_data(l).def.side_effect()) {
-            // A loop or conditional around it goes where it goes, as a whole.
-            let around = scopes.layer(net, l).into_iter().filter(|&d| d != c);
-            let decide = around.flat_map(|d| deciding(net, d)).filter(|&l| inside(l));
-            let needed = closure(net, decide.chain([l]).collect(), inside);
-            let used: Vec<bool> = of.iter().map(|b| needed.iter().any(|l| b.contains(l))).collect();
-            if used[0] && used[1] {
-                return Err(both_branches(net, c, l));
-            }
-            // What follows from the inputs of the conditional alone happens in either branch.
-            for (branch, &other) in of.iter_mut().zip([used[1], used[0]].iter()) {
-                if !other {
-                    branch.extend(&needed);
+        let kept = net.layer_ids().filter(|&l| inside(l) && net.layer_data(l).def.side_effect());
+        let mut open: Vec<(LayerId, HashSet<LayerId>)> = kept
+            .map(|l| {
+                // A loop or conditional around it goes where it goes, as a whole.
+                let around = scopes.layer(net, l).into_iter().filter(|&d| d != c);
+                let decide = around.flat_map(|d| deciding(net, d)).filter(|&l| inside(l));
+                (l, closure(net, decide.chain([l]).collect(), inside))
+            })
+            .collect();
+        // Those that share something with a branch bring what they need into it, and that may decide on others.
+        loop {
+            let before = open.len();
+            let mut left = Vec::with_capacity(before);
+            for (l, needed) in open {
+                match of.each_ref().map(|b| needed.iter().any(|l| b.contains(l))) {
+                    [true, true] => return Err(both_branches(net, c, l)),
+                    [false, false] => left.push((l, needed)),
+                    [first, _] => of[usize::from(!first)].extend(&needed),
                 }
             }
+            open = left;
+            if open.len() == before {
+                break;
+            }
+        }
+        // What follows from the inputs of the conditional alone happens in either branch.
+        for branch in &mut of {
+            open.iter().for_each(|(_, needed)| branch.extend(needed));
         }
         Ok(of)
     }
