@@ -16,23 +16,12 @@ export KILN_POISON=1
 
 step() { echo "== $*"; "$@"; }
 
-# Packages whose library is a backend or plug-in that tests load at run time.
-shared_libraries() {
-    cargo metadata --no-deps --format-version 1 |
-        python3 -c '
-import json, sys
-for package in json.load(sys.stdin)["packages"]:
-    if any("cdylib" in target["crate_types"] for target in package["targets"]):
-        print(package["name"])'
-}
-
 step cargo fmt --all --check
 step cargo xtask header --check
 step cargo xtask proto --check
 step cargo clippy --workspace --all-targets --quiet -- -D warnings
-for package in $(shared_libraries); do
-    step cargo build --quiet --package "$package"
-done
+# With the libraries of backends and plug-ins, which tests load at run time.
+step cargo build --workspace --all-targets --quiet
 if command -v cargo-nextest >/dev/null; then
     step cargo test --workspace --doc --quiet
     step cargo nextest run --workspace --status-level fail --no-fail-fast
