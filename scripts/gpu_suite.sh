@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the suites on the CUDA device of this machine, in a folder that gpu_pack.sh has made: needs the NVIDIA driver, and
 # NVRTC for kernels whose cubins were not packed. Arguments pick suites, by default all:
-#   stream, memory, shapes, threads, flow, models, onnx, ops,
+#   stream, memory, shapes, threads, flow, models, exports, tiles, onnx, ops,
 #   sanitize (compute-sanitizer's memcheck over models with loops).
 # Each suite's output is in logs/SUITE.txt. `JOBS=8` runs so many at a time: times mean nothing then, results do.
 set -uo pipefail
@@ -26,12 +26,14 @@ declare -A suites=(
     [threads]="./threads --nocapture"
     [flow]="./control_flow cuda --nocapture"
     [models]="./trained_models cuda --nocapture"
+    [exports]="./exports cuda --nocapture"
+    [tiles]="./tensor_cores agree --nocapture"
     [onnx]="./onnx_suite cuda_ --nocapture --test-threads=2"
     [ops]="./op_suite cuda_backend --nocapture"
     [sanitize]="$sanitizer --tool memcheck --error-exitcode 9 ./control_flow models_on_cuda --nocapture"
 )
 picked=("$@")
-[ ${#picked[@]} -gt 0 ] || picked=(stream memory shapes threads flow models onnx ops sanitize)
+[ ${#picked[@]} -gt 0 ] || picked=(stream memory shapes threads flow models exports tiles onnx ops sanitize)
 
 suite() {
     local name=$1 start=$SECONDS result=passes
