@@ -1,6 +1,7 @@
 //! Evaluates layers whose inputs are all constants, on the oracle's scalar path, and records the recipe of what was
 //! made from named weights.
 
+use super::transposed::transposed;
 use super::{Pass, PassCx};
 use crate::BuildError;
 use kiln_ir::{Graph, IrError, Node, NodeId, Recipe, Source, Tensor, TensorType, ValueId, Weight};
@@ -18,16 +19,60 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
         return Ok(0);
     }
     let mut changes = 0;
+    let mut readers: HashMap<ValueId, usize> = g.uses().into_iter().map(|(v, u)| (v, u.len())).collect();
     for id in g.order().to_vec() {
         let Some(node) = g.get(id) else { continue };
         if !foldable(g, node, cx.config.fold_limit) {
             continue;
         }
         let weights = fold(g, node)?;
+        let inputs: Vec<ValueId> = node.inputs.iter().flatten().copied().collect();
         replace(g, id, weights);
+        for v in inputs {
+            let left = readers.entry(v).or_default();
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                forget(g, v);
+            }
+        }
         changes += 1;
     }
     Ok(changes)
+}
+
+/// Gives the memory of a constant back that nobody can ask for any more.
+fn forget(g: &mut Graph, v: ValueId) {
+    if g.weight(v).is_some_and(|w| w.name.is_none()) && !g.outputs.contains(&v) {
+        let def = g.value_mut(v);
+        def.fact.value = None;
+        def.source = Source::Dead;
+    }
+}
+
+/// The layers that this pass will evaluate.
+pub fn constant_layers(g: &Graph, cx: &PassCx<'_>) -> HashSet<NodeId> {
+    let mut all = HashSet::new();
+    for (id, node) in g.nodes() {
+        let made = |v: ValueId| g.producer(v).is_some_and(|(p, _)| all.contains(&p));
+        if cx.config.fold
+            && pure(node)
+            && node.inputs.iter().flatten().all(|&v| g.weight(v).is_some() || made(v))
+            && node.outputs.iter().all(|&v| bytes(g, v).is_some_and(|b| b <= cx.config.fold_limit))
+        {
+            all.insert(id);
+        }
+    }
+    all
+}
+
+fn bytes(g: &Graph, v: ValueId) -> Option<u64> {
+    let ty = g.ty(v);
+    ty.dtype.bytes_for(ty.static_volume()? as u64)
+}
+
+fn pure(node: &Node) -> bool {
+    let t = node.op.def().traits;
+    !(t.random || t.side_effect) && node.regions.is_empty() && t.must_alias.is_empty()
 }
 
 fn foldable(g: &Graph, node: &Node, limit: u64) -> bool {
@@ -39,9 +84,7 @@ fn foldable(g: &Graph, node: &Node, limit: u64) -> bool {
         let size = ty.static_volume().and_then(|n| Some((n, ty.dtype.bytes_for(n as u64)?)));
         t.data_dependent || size.is_some_and(|(n, b)| b <= limit && (n <= given || b <= GROWN))
     };
-    !(t.random || t.side_effect)
-        && node.regions.is_empty()
-        && t.must_alias.is_empty()
+    pure(node)
         && node.inputs.iter().flatten().all(|v| g.weight(*v).is_some())
         && node.outputs.iter().all(small)
 }
@@ -49,7 +92,11 @@ fn foldable(g: &Graph, node: &Node, limit: u64) -> bool {
 fn fold(g: &Graph, node: &Node) -> Result<Vec<Weight>, BuildError> {
     let inputs: Vec<Option<Tensor>> =
         node.inputs.iter().map(|v| v.and_then(|v| g.weight(v)).map(|w| w.tensor.clone())).collect();
-    let outs = node.op.eval(&inputs).map_err(|e| IrError::layer(&node.name, node.op.name(), e))?;
+    let moved = inputs.first().and_then(|x| transposed(node, x.as_ref()?));
+    let outs = match moved {
+        Some(t) => vec![t],
+        None => node.op.eval(&inputs).map_err(|e| IrError::layer(&node.name, node.op.name(), e))?,
+    };
     outs.into_iter()
         .enumerate()
         .map(|(i, tensor)| Ok(Weight { tensor, name: None, recipe: recipe(g, node, i)?.map(Arc::new) }))

@@ -3,11 +3,12 @@
 mod canonicalize;
 mod fold_batch_norm;
 mod fold_branches;
-mod fold_constants;
+pub mod fold_constants;
 pub mod layout;
 pub mod patterns;
 mod precision;
 mod simplify_shapes;
+mod transposed;
 mod transposes;
 mod writer;
 

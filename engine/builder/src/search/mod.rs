@@ -11,11 +11,14 @@ mod split;
 use crate::passes::{self, PassCx};
 use crate::points::Points;
 use crate::tuner::Tuner;
-use crate::{BuildError, Progress, regions};
+use crate::{BuildConfig, BuildError, Progress, regions};
 use kiln_ir::{Graph, NodeId};
 use price::Verdict;
 use rewrite::{Rewrite, by_patterns, formats, next_class};
 use std::collections::BTreeSet;
+
+/// Constants of more bytes are not evaluated before a rewrite is taken.
+const TRIAL: u64 = 256 << 10;
 
 /// A rewrite must be faster by this part to be taken.
 const GAIN: f64 = 0.02;
@@ -72,8 +75,8 @@ impl Search<'_, '_> {
                 if !progress("trying rewrites", seen.len() - 1, seen.len()) {
                     return Err(BuildError::Cancelled);
                 }
-                if let Some(better) = self.decide(&best, &class)? {
-                    best = better;
+                if self.decide(&best, &class)? {
+                    best = self.take(best, &class)?;
                 }
             }
         }
@@ -89,34 +92,41 @@ impl Search<'_, '_> {
         Ok(Formed { graph, points, regions })
     }
 
-    /// The graph with a rewrite at all sites of a class, if it pays at the first.
-    fn decide(&mut self, now: &Formed, class: &[Rewrite]) -> Result<Option<Formed>, BuildError> {
-        let Some(first) = class.first() else { return Ok(None) };
+    /// Does a rewrite pay at the first site of a class?
+    fn decide(&mut self, now: &Formed, class: &[Rewrite]) -> Result<bool, BuildError> {
+        let Some(first) = class.first() else { return Ok(false) };
         let layer = first.nodes().first().and_then(|&n| now.graph.get(n));
         let layer = layer.map_or(String::new(), |n| n.name.clone());
-        let one = self.rewritten(now, std::slice::from_ref(first))?;
-        let verdict = match &one {
+        let verdict = match &self.trial(now, first)? {
             Some(one) => self.compare(now, one)?,
             None => Verdict::Refused("the backend lacks a kernel for it".into()),
         };
-        if !self.note(first.name(), layer, class.len(), verdict) {
-            return Ok(None);
-        }
-        if class.len() == 1 { Ok(one) } else { self.rewritten(now, class) }
+        Ok(self.note(first.name(), layer, class.len(), verdict))
     }
 
-    /// The graph with a rewrite at these sites; `None` where it applies to none.
-    fn rewritten(&self, now: &Formed, sites: &[Rewrite]) -> Result<Option<Formed>, BuildError> {
+    /// The graph with a rewrite at one site, to be looked at: large constants are not evaluated. `None` where the rewrite
+    /// does not apply.
+    fn trial(&self, now: &Formed, site: &Rewrite) -> Result<Option<Formed>, BuildError> {
         let mut g = now.graph.clone();
-        let mut applied = false;
-        for site in sites {
-            applied |= site.apply(&mut g, &self.cx)?;
-        }
-        if !applied {
+        if !site.apply(&mut g, &self.cx)? {
             return Ok(None);
         }
-        passes::run_list(&mut g, &self.cx, passes::CLEAN)?;
+        let small =
+            BuildConfig { fold_limit: TRIAL.min(self.cx.config.fold_limit), ..self.cx.config.clone() };
+        passes::run_list(&mut g, &PassCx { config: &small, ..self.cx }, passes::CLEAN)?;
         self.form(g).map(Some)
+    }
+
+    /// The graph with a rewrite at all these sites. The old one is given up, so that no weight is there in both forms.
+    fn take(&self, now: Formed, sites: &[Rewrite]) -> Result<Formed, BuildError> {
+        let Formed { graph: mut g, points, .. } = now;
+        // Facts hold constants, too.
+        drop(points);
+        for site in sites {
+            site.apply(&mut g, &self.cx)?;
+        }
+        passes::run_list(&mut g, &self.cx, passes::CLEAN)?;
+        self.form(g)
     }
 
     /// Writes down what became of a rewrite. Is it taken?

@@ -2,6 +2,7 @@
 
 use super::{Formed, Search};
 use crate::BuildError;
+use crate::passes::fold_constants;
 use kiln_backend::{Region, Target};
 use kiln_ir::{Fact, NodeId};
 use std::collections::BTreeMap;
@@ -76,7 +77,8 @@ impl Search<'_, '_> {
 
     fn items(&self, f: &Formed) -> Result<Items, BuildError> {
         let mut items = Items::new();
-        for nodes in &f.regions {
+        let constant = fold_constants::constant_layers(&f.graph, &self.cx);
+        for nodes in f.regions.iter().filter(|nodes| !nodes.iter().all(|n| constant.contains(n))) {
             let item = self.item(f, nodes)?;
             let key = self.tuner.text(&item.region, &item.facts)?;
             items.entry(key).or_insert((item, 0)).1 += 1;
