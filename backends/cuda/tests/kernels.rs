@@ -5,34 +5,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
+#[path = "common/nvrtc.rs"]
+mod nvrtc;
+
 use kiln_backend::{Backend, BackendError, Program, Target};
-use kiln_backend_cuda::compile::{Nvrtc, cubin, explain};
+use kiln_backend_cuda::compile::{cubin, explain};
 use kiln_backend_cuda::{Cuda, target, written};
 use kiln_ir::problem::Rng;
+use nvrtc::nvrtc;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Is NVRTC there? Looks into the folder of scripts/setup.sh, too.
-fn nvrtc() -> bool {
-    static SET: Once = Once::new();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache/nvrtc");
-    SET.call_once(|| {
-        if std::env::var_os("KILN_NVRTC").is_none() && folder.is_dir() {
-            // SAFETY: before this test's threads read the environment.
-            unsafe { std::env::set_var("KILN_NVRTC", &folder) };
-        }
-    });
-    match Nvrtc::get() {
-        Ok(_) => true,
-        Err(e) if std::env::var_os("KILN_REQUIRE_NVRTC").is_some_and(|v| v == "1") => panic!("{e}"),
-        Err(e) => {
-            println!("skipped: {e}");
-            false
-        }
-    }
-}
 
 /// Sources with what they are for, each once.
 fn sources(target: &Target, all: bool) -> BTreeMap<String, String> {

@@ -6,7 +6,8 @@
 
 mod common;
 
-use common::{Case, cases, nvrtc, parallel};
+use common::nvrtc::nvrtc;
+use common::{Case, cases, parallel};
 use kiln_backend::{Backend, Device, Program, Tactic, Target, TimeRequest};
 use kiln_backend_cuda::compile::{cubin, explain};
 use kiln_backend_cuda::{Cuda, target, written};

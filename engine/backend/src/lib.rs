@@ -21,7 +21,7 @@ pub mod wire;
 pub use contract::{Backend, Context, Counters, Device, Executable, StepTime, TimeRequest};
 pub use error::BackendError;
 pub use program::{MemoryPlan, Place, Program, Step, is_view_op, shape_inputs};
-pub use region::Region;
+pub use region::{Region, is_shape_data};
 pub use resolve::Shapes;
 pub use tactic::Tactic;
 pub use target::{MemoryRules, Target};

@@ -108,8 +108,9 @@ impl Cut<'_> {
     }
 }
 
-/// Whether a known value may be a shape or axes that the body of a loop or conditional needs to infer its types.
-fn is_shape_data(fact: &Fact) -> bool {
+/// Whether a known value may be a shape or axes that the body of a loop or conditional needs to infer its types. Of other
+/// weights a body knows no contents: a refit changes them.
+pub fn is_shape_data(fact: &Fact) -> bool {
     fact.as_const().is_some_and(|t| !t.dtype().is_float() && t.len() <= SHAPE_DATA)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::BackendError;
 use crate::program::{Program, Step};
-use kiln_ir::{Fact, Tensor, ValueId};
+use kiln_ir::{Dim, Fact, Tensor, ValueId};
 
 /// Facts of all values of a program for one run.
 #[derive(Clone, Debug)]
@@ -57,6 +57,34 @@ impl Shapes {
         let fact = &mut self.facts[v.0 as usize];
         fact.ty.dims = shape.iter().map(|&d| (d as i64).into()).collect();
         self.changed[v.0 as usize] = true;
+    }
+
+    /// Records the real shapes of data-dependent values from the sizes that a device told: one for each dimension that is
+    /// no number, in the order of values and dimensions; equal dimensions are told once.
+    pub fn set_sizes(
+        &mut self,
+        values: &[ValueId],
+        sizes: impl IntoIterator<Item = usize>,
+    ) -> Result<(), BackendError> {
+        let mut sizes = sizes.into_iter();
+        let mut known: Vec<(Dim, usize)> = Vec::new();
+        for &v in values {
+            let mut shape = Vec::new();
+            for d in self.fact(v).ty.dims.clone() {
+                let n = match (d.as_const(), known.iter().find(|(k, _)| *k == d)) {
+                    (Some(n), _) => n as usize,
+                    (_, Some((_, n))) => *n,
+                    _ => {
+                        let n = sizes.next().ok_or_else(|| BackendError::Internal("too few sizes".into()))?;
+                        known.push((d, n));
+                        n
+                    }
+                };
+                shape.push(n);
+            }
+            self.set_shape(v, &shape);
+        }
+        Ok(())
     }
 
     /// Records contents that were read back.

@@ -2,13 +2,11 @@
 
 use crate::BuildError;
 use crate::points::Points;
+use kiln_backend::is_shape_data;
 use kiln_ir::{Dim, Fact, Graph, Node, ValueId};
 
 /// The length taken for dimensions of which nothing is known, where kernels are chosen.
 const USUAL: i64 = 16;
-
-/// Contents of inputs are kept up to so many elements: shapes and axes.
-const SMALL: usize = 64;
 
 /// Facts of the inputs of each region at one point.
 pub(crate) fn region_facts(g: &Graph, node: &Node, facts: &[Fact]) -> Result<Vec<Vec<Fact>>, BuildError> {
@@ -20,8 +18,8 @@ pub(crate) fn region_facts(g: &Graph, node: &Node, facts: &[Fact]) -> Result<Vec
 /// Forgets the contents of weights that a body captures: they are inputs of its program, and a refit changes them.
 pub(crate) fn forget_weights(body: &mut Graph) {
     for v in body.inputs.clone() {
-        let known = body.value(v).fact.as_const().map(|t| (t.dtype().is_float(), t.len()));
-        if known.is_some_and(|(float, len)| float || len > SMALL) {
+        let fact = &body.value(v).fact;
+        if fact.as_const().is_some() && !is_shape_data(fact) {
             body.value_mut(v).fact.value = None;
         }
     }

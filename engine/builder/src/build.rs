@@ -98,13 +98,18 @@ impl Builder {
         let Formed { graph, points, regions } = formed;
         let (steps, mut reports) = choose_all(&mut tuner, &graph, regions, &points, progress)?;
         let timed = tuner.timed;
-        let uses: Vec<StepUse> =
-            steps.iter().map(|s| StepUse { nodes: s.nodes.clone(), workspace: s.tactic.workspace }).collect();
-        let memory = memory::plan(&graph, &uses, &points.ends, &target.memory);
-        let program = Program { graph, steps, memory };
+        let program = planned(graph, steps, &points, &target);
         note_views(&program, &mut reports.iter_mut());
         Ok(Built { program, passes, considered, steps: reports, timed })
     }
+}
+
+/// A program with its memory plan.
+fn planned(graph: Graph, steps: Vec<Step>, points: &Points, target: &Target) -> Program {
+    let step = |s: &Step| StepUse { nodes: s.nodes.clone(), workspace: s.tactic.workspace };
+    let uses: Vec<StepUse> = steps.iter().map(step).collect();
+    let memory = memory::plan(&graph, &uses, &points.ends, &target.memory);
+    Program { graph, steps, memory }
 }
 
 /// Writes down which steps launch nothing; reports come in the order of the steps, those of bodies behind theirs.
@@ -191,10 +196,7 @@ fn build_bodies(
         let (steps, inside) = choose_all(tuner, &body, regions, &own, progress)?;
         let named = |r: StepReport| StepReport { name: format!("{} / {}", region.name, r.name), ..r };
         reports.extend(inside.into_iter().map(named));
-        let uses: Vec<StepUse> =
-            steps.iter().map(|s| StepUse { nodes: s.nodes.clone(), workspace: s.tactic.workspace }).collect();
-        let memory = memory::plan(&body, &uses, &own.ends, &tuner.target.memory);
-        programs.push(Program { graph: body, steps, memory });
+        programs.push(planned(body, steps, &own, tuner.target));
     }
     Ok((programs, reports))
 }

@@ -35,6 +35,8 @@ pub struct Tuner<'a> {
 pub struct Site {
     concrete: Graph,
     candidates: Vec<Tactic>,
+    /// Of all tactics, also of those that are not worth timing.
+    offered: Vec<String>,
     key: String,
 }
 
@@ -115,6 +117,16 @@ impl Tuner<'_> {
         Ok(self.site(layer, region, facts)?.candidates.iter().map(Tactic::id).collect())
     }
 
+    /// All tactics of the backend, with parameters, whether they would be timed or not.
+    pub fn offered(
+        &mut self,
+        layer: &str,
+        region: &Region,
+        facts: &[Fact],
+    ) -> Result<Vec<String>, BuildError> {
+        Ok(self.site(layer, region, facts)?.offered.clone())
+    }
+
     /// A text that tells regions apart that may be chosen for differently.
     pub fn text(&self, region: &Region, facts: &[Fact]) -> Result<String, BuildError> {
         Ok(describe(&region.graph) + &describe(&concretize(&region.graph, facts)?))
@@ -127,9 +139,11 @@ impl Tuner<'_> {
             return Ok(known.clone());
         }
         let concrete = concretize(&region.graph, facts)?;
-        let candidates = self.candidates(layer, region, &concrete)?;
+        let mut candidates = self.by_promise(layer, region, &concrete)?;
+        let offered = candidates.iter().map(Tactic::id).collect();
+        self.keep_promising(&mut candidates);
         let key = key(&describe(&concrete), self.target, &self.flags());
-        let site = Rc::new(Site { concrete, candidates, key });
+        let site = Rc::new(Site { concrete, candidates, offered, key });
         self.sites.insert(text, site.clone());
         Ok(site)
     }
@@ -149,8 +163,8 @@ impl Tuner<'_> {
         format!("max_tactics={} estimate_limit={}", self.config.max_tactics, self.config.estimate_limit)
     }
 
-    /// The backend's tactics, the most promising at the usual shapes first, as many as may be timed.
-    fn candidates(&self, layer: &str, region: &Region, concrete: &Graph) -> Result<Vec<Tactic>, BuildError> {
+    /// The backend's tactics, the most promising at the usual shapes first.
+    fn by_promise(&self, layer: &str, region: &Region, concrete: &Graph) -> Result<Vec<Tactic>, BuildError> {
         let refused = |reasons: String| {
             let g = &region.graph;
             let inputs: Vec<String> = g.inputs.iter().map(|&v| g.ty(v).to_string()).collect();
@@ -171,12 +185,15 @@ impl Tuner<'_> {
         for t in &mut all {
             t.estimate_ns = estimates.iter().find(|e| e.id() == t.id()).and_then(|e| e.estimate_ns);
         }
-        let cost = |t: &Tactic| t.estimate_ns.unwrap_or(f64::INFINITY);
         all.sort_by(|a, b| cost(a).total_cmp(&cost(b)).then_with(|| a.id().cmp(&b.id())));
-        let hopeless = all.first().map_or(f64::INFINITY, |best| cost(best) * self.config.estimate_limit);
-        all.retain(|t| t.estimate_ns.is_none_or(|e| e <= hopeless));
-        all.truncate(self.config.max_tactics.max(1));
         Ok(all)
+    }
+
+    /// Drops what is not worth timing.
+    fn keep_promising(&self, sorted: &mut Vec<Tactic>) {
+        let hopeless = sorted.first().map_or(f64::INFINITY, |best| cost(best) * self.config.estimate_limit);
+        sorted.retain(|t| t.estimate_ns.is_none_or(|e| e <= hopeless));
+        sorted.truncate(self.config.max_tactics.max(1));
     }
 
     fn known(&self, key: &str, candidates: &[Tactic]) -> bool {
@@ -330,4 +347,9 @@ fn random_inputs(g: &Graph) -> Result<Vec<Tensor>, BuildError> {
         out.push(t);
     }
     Ok(out)
+}
+
+/// Expected nanoseconds; those that are not expected come last.
+fn cost(t: &Tactic) -> f64 {
+    t.estimate_ns.unwrap_or(f64::INFINITY)
 }

@@ -2,12 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
+pub mod nvrtc;
+
 use kiln_backend::Region;
-use kiln_backend_cuda::compile::Nvrtc;
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Fact, Graph, Op, Tensor, ValueId};
-use std::path::Path;
-use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A region with inputs.
@@ -228,26 +227,6 @@ pub fn cases() -> Vec<Case> {
     products(&mut out);
     convolutions(&mut out);
     out
-}
-
-/// Is NVRTC there? Looks into the folder of scripts/setup.sh, too.
-pub fn nvrtc() -> bool {
-    static SET: Once = Once::new();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache/nvrtc");
-    SET.call_once(|| {
-        if std::env::var_os("KILN_NVRTC").is_none() && folder.is_dir() {
-            // SAFETY: before this test's threads read the environment.
-            unsafe { std::env::set_var("KILN_NVRTC", &folder) };
-        }
-    });
-    match Nvrtc::get() {
-        Ok(_) => true,
-        Err(e) if std::env::var_os("KILN_REQUIRE_NVRTC").is_some_and(|v| v == "1") => panic!("{e}"),
-        Err(e) => {
-            println!("skipped: {e}");
-            false
-        }
-    }
 }
 
 /// What `work` gives of any element, on all cores.

@@ -291,25 +291,7 @@ impl WgpuContext {
                 }),
             };
         }
-        let mut known: Vec<(kiln_ir::Dim, usize)> = Vec::new();
-        for &v in &loaded.steps[step].results {
-            let dims = shapes.fact(v).ty.dims.clone();
-            let mut shape = Vec::new();
-            for d in dims {
-                let n = match (d.as_const(), known.iter().find(|(k, _)| *k == d)) {
-                    (Some(n), _) => n as usize,
-                    (_, Some((_, n))) => *n,
-                    _ => {
-                        let n = sizes.next().ok_or_else(|| BackendError::Internal("too few sizes".into()))?;
-                        known.push((d, n));
-                        n
-                    }
-                };
-                shape.push(n);
-            }
-            shapes.set_shape(v, &shape);
-        }
-        Ok(())
+        shapes.set_sizes(&loaded.steps[step].results, sizes)
     }
 
     /// Records the copies of the outputs and submits.

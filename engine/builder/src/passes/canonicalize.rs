@@ -1,7 +1,7 @@
 //! Removes layers that do nothing, layers that compute what another does, and code that nobody reads.
 
 use super::transposes::order;
-use super::{Pass, PassCx};
+use super::{Pass, PassCx, pure};
 use crate::BuildError;
 use kiln_ir::{Graph, Node, ValueId};
 use std::collections::HashMap;
@@ -53,10 +53,7 @@ fn merge_equal(g: &mut Graph) -> usize {
 
 /// A text that only layers share that always give the same; `None` for those that never do.
 fn identity(g: &Graph, node: &Node) -> Option<String> {
-    let traits = &node.op.def().traits;
-    let pure =
-        !traits.random && !traits.side_effect && traits.must_alias.is_empty() && node.regions.is_empty();
-    (pure && !node.inputs.is_empty()).then_some(())?;
+    (pure(node) && !node.inputs.is_empty()).then_some(())?;
     let mut key = format!("{:?} {:?} {:?}", node.op, node.meta.precision, node.meta.output_types);
     for v in &node.inputs {
         let unnamed = v

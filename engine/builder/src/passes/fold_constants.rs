@@ -2,7 +2,7 @@
 //! made from named weights.
 
 use super::transposed::transposed;
-use super::{Pass, PassCx};
+use super::{Pass, PassCx, bytes, pure};
 use crate::BuildError;
 use kiln_ir::{Graph, IrError, Node, NodeId, Recipe, Source, Tensor, TensorType, ValueId, Weight};
 use std::collections::{HashMap, HashSet};
@@ -63,16 +63,6 @@ pub fn constant_layers(g: &Graph, cx: &PassCx<'_>) -> HashSet<NodeId> {
         }
     }
     all
-}
-
-fn bytes(g: &Graph, v: ValueId) -> Option<u64> {
-    let ty = g.ty(v);
-    ty.dtype.bytes_for(ty.static_volume()? as u64)
-}
-
-fn pure(node: &Node) -> bool {
-    let t = node.op.def().traits;
-    !(t.random || t.side_effect) && node.regions.is_empty() && t.must_alias.is_empty()
 }
 
 fn foldable(g: &Graph, node: &Node, limit: u64) -> bool {

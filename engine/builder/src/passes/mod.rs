@@ -14,7 +14,7 @@ mod writer;
 
 use crate::{BuildConfig, BuildError};
 use kiln_backend::{Backend, Target};
-use kiln_ir::Graph;
+use kiln_ir::{Graph, Node, ValueId};
 
 /// What passes know beside the graph.
 #[derive(Clone, Copy)]
@@ -56,6 +56,18 @@ pub const SEARCHED: &[Pass] = &[layout::PASS];
 
 /// What a rewrite leaves to do, in order.
 pub const CLEAN: &[Pass] = &[fold_constants::PASS, transposes::PASS, canonicalize::PASS];
+
+/// Does a layer always give the same for the same inputs, and do nothing else?
+fn pure(node: &Node) -> bool {
+    let t = node.op.def().traits;
+    !(t.random || t.side_effect) && node.regions.is_empty() && t.must_alias.is_empty()
+}
+
+/// Bytes of a value whose dimensions are numbers.
+fn bytes(g: &Graph, v: ValueId) -> Option<u64> {
+    let ty = g.ty(v);
+    ty.dtype.bytes_for(ty.static_volume()? as u64)
+}
 
 /// What one pass did.
 #[derive(Clone, Debug, PartialEq, Eq)]

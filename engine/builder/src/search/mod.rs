@@ -142,7 +142,7 @@ impl Search<'_, '_> {
             }
             Verdict::Refused(why) => (None, None, false, why),
         };
-        tracing::debug!(rewrite, layer, sites, taken, why, "considered");
+        tracing::debug!(rewrite, layer, sites, without_ns, with_ns, taken, why, "considered");
         self.considered.push(Considered { rewrite, layer, sites, without_ns, with_ns, taken, why });
         taken
     }

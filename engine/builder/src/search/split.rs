@@ -51,7 +51,7 @@ impl Search<'_, '_> {
         let Some((&head, rest)) = nodes.split_first() else { return Ok(None) };
         let (whole, head, rest) = (self.item(f, nodes)?, self.item(f, &[head])?, self.item(f, rest)?);
         let t = &mut *self.tuner;
-        let fused = t.tactics(&whole.layer, &whole.region, &whole.facts)?;
+        let fused = t.offered(&whole.layer, &whole.region, &whole.facts)?;
         let Ok(alone) = t.tactics(&head.layer, &head.region, &head.facts) else { return Ok(None) };
         let lost = alone.iter().any(|t| !fused.contains(t));
         let mut expect = |i: &super::price::Item| t.estimate(&i.layer, &i.region, &i.facts).ok().flatten();

@@ -19,7 +19,7 @@ mod softmax;
 mod transposes;
 mod view;
 
-use super::{Pass, PassCx, writer::Writer};
+use super::{Pass, PassCx, bytes, writer::Writer};
 use crate::BuildError;
 use kiln_backend::Region;
 use kiln_ir::{Graph, IrError, NodeId, ValueId};
@@ -142,11 +142,6 @@ pub fn try_site(p: &Pattern, g: &mut Graph, site: Site, cx: &PassCx<'_>) -> Resu
     }
     *g = changed;
     Ok(true)
-}
-
-fn bytes(g: &Graph, v: ValueId) -> Option<u64> {
-    let ty = g.ty(v);
-    ty.dtype.bytes_for(ty.static_volume()? as u64)
 }
 
 /// Does the backend run this layer?

@@ -86,8 +86,7 @@ impl Moved {
 }
 
 /// Parts in other groups, split where a group ends within one.
-fn regroup(parts: VecDeque<Part>, to: &[Dim]) -> Option<Vec<Vec<Part>>> {
-    let mut parts = parts;
+fn regroup(mut parts: VecDeque<Part>, to: &[Dim]) -> Option<Vec<Vec<Part>>> {
     let mut out = Vec::new();
     for d in to {
         let (mut group, mut left) = (Vec::new(), d.clone());
