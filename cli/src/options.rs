@@ -148,6 +148,9 @@ pub struct TuneOptions {
     /// Time nothing: where the timing cache has no answer take what the backend expects to be best. Needs no device
     #[arg(long, conflicts_with = "locked")]
     pub no_timing: bool,
+    /// Libraries that kernels may come from beside the backend's own: cublaslt, cudnn. The engine then needs them, too
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub tactic_sources: Vec<String>,
     /// Do not compute constant layers at build time
     #[arg(long)]
     pub no_fold: bool,
@@ -188,6 +191,7 @@ impl ModelOptions {
             search: !self.tune.no_search,
             locked: self.tune.locked,
             estimates: self.tune.no_timing,
+            tactic_sources: self.tune.tactic_sources.clone(),
             ..BuildConfig::default()
         };
         BuildOptions {
@@ -214,6 +218,7 @@ impl ModelOptions {
             (self.types.no_tf32, "--no-tf32"),
             (t.timing_cache.is_some(), "--timing-cache"),
             (t.no_timing, "--no-timing"),
+            (!t.tactic_sources.is_empty(), "--tactic-sources"),
             (t.no_fold, "--no-fold"),
             (t.no_fuse, "--no-fuse"),
             (t.no_search, "--no-search"),

@@ -2,11 +2,10 @@
 
 use crate::blob::Head;
 use crate::dialect::CUDA;
-use crate::driver::devices;
 use crate::exec::CudaDevice;
 use crate::frame::source;
 use crate::kernels::generic_ns;
-use crate::{compile, target};
+use crate::{compile, target, vendor};
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
 use kiln_families::Kernel;
 use kiln_families::site::{Site, unsupported};
@@ -45,6 +44,7 @@ impl Backend for Cuda {
         let site = Site::of(&region.graph, target, &CUDA)?;
         let mut found = Vec::new();
         let mut why = Vec::new();
+        found.extend(vendor::tactics(&site, &mut why)?);
         for k in site.kernels() {
             match (k.tactics)(&site).and_then(|t| hashed(k, &site, t)) {
                 Ok(t) => found.extend(t),
@@ -64,6 +64,9 @@ impl Backend for Cuda {
             return Ok(Vec::new());
         }
         let site = Site::of(&region.graph, target, &CUDA)?;
+        if let Some(blob) = vendor::compile(&site, tactic, target) {
+            return blob;
+        }
         let kernel = find(&tactic.name, &site)?;
         let source = source(&site, &(kernel.source)(&site, tactic)?)?;
         let cubin = compile::cubin(&source.text, &target.arch)?;
@@ -71,15 +74,8 @@ impl Backend for Cuda {
     }
 
     fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
-        let found = target::found()?.into_iter().find(|(_, t)| target::permits(t, target));
-        let here = found.and_then(|(ordinal, own)| Some((devices().ok()?.into_iter().nth(ordinal)?, own)));
-        let (device, own) = here.ok_or_else(|| {
-            BackendError::Incompatible(format!(
-                "no device here is the target {} ({})",
-                target.device, target.arch
-            ))
-        })?;
-        Ok(Arc::new(CudaDevice::new(device.open()?, own)?))
+        let (gpu, own) = target::opened(target)?;
+        Ok(Arc::new(CudaDevice::new(gpu, own)?))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Building compiles CUDA C++ with NVRTC to cubins, which plans store; running needs the driver and nothing else.
 //! Kernels are listed by family in `kiln-families` and [`kernels`]; [`frame`] writes a kernel's source, [`compile`]
-//! compiles it, [`driver`] is the only place that talks to the device, [`exec`] runs programs on it.
+//! compiles it, [`driver`] talks to the device, [`exec`] runs programs on it; [`vendor`] has the tactics of cuBLASLt and cuDNN.
 
 mod backend;
 mod blob;
@@ -12,7 +12,9 @@ pub mod driver;
 mod exec;
 mod frame;
 mod kernels;
+mod library;
 pub mod target;
+mod vendor;
 
 pub use backend::{Cuda, written};
 pub use blob::Head;

@@ -1,9 +1,11 @@
 //! Devices as targets: those that the driver finds, and those that are known by name.
 
-use crate::driver::{Attribute, DriverError, devices};
-use kiln_backend::{BackendError, MemoryRules, Target};
+use crate::driver::{Attribute, DriverError, Gpu, devices};
+use crate::vendor;
+use kiln_backend::{BackendError, MemoryRules, Target, offer_feature, source_feature};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 const KNOWN: &str = include_str!("devices.toml");
 
@@ -35,6 +37,8 @@ impl Numbers {
         if capability(&self.arch) >= 89 {
             features.push("f8");
         }
+        let mut features: Vec<String> = features.into_iter().map(str::to_owned).collect();
+        features.extend(vendor::names().map(offer_feature));
         features.sort_unstable();
         let numbers = BTreeMap::from([
             ("bandwidth_gbs".to_owned(), self.bandwidth),
@@ -50,7 +54,7 @@ impl Numbers {
             arch: self.arch,
             device: self.device,
             driver,
-            features: features.into_iter().map(str::to_owned).collect(),
+            features,
             numbers,
             memory: MemoryRules {
                 alignment: ALIGNMENT,
@@ -109,7 +113,21 @@ pub fn found() -> Result<Vec<(usize, Target)>, BackendError> {
 /// Is this device the one that a target describes? The target may leave out features, which then go unused.
 pub fn permits(device: &Target, target: &Target) -> bool {
     let fewer = Target { features: target.features.clone(), ..device.clone() };
-    target.features.iter().all(|f| device.has(f)) && fewer.fingerprint() == target.fingerprint()
+    let has = |f: &String| device.has(f) || vendor::names().any(|n| *f == source_feature(n));
+    target.features.iter().all(has) && fewer.fingerprint() == target.fingerprint()
+}
+
+/// Opens the device here that a target describes, with its own target.
+pub fn opened(target: &Target) -> Result<(Arc<Gpu>, Target), BackendError> {
+    let found = found()?.into_iter().find(|(_, t)| permits(t, target));
+    let here = found.and_then(|(ordinal, own)| Some((devices().ok()?.into_iter().nth(ordinal)?, own)));
+    let (device, own) = here.ok_or_else(|| {
+        BackendError::Incompatible(format!(
+            "no device here is the target {} ({})",
+            target.device, target.arch
+        ))
+    })?;
+    Ok((device.open()?, own))
 }
 
 /// Names of the devices that are known without a driver, sorted.

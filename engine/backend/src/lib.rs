@@ -24,4 +24,4 @@ pub use program::{MemoryPlan, Place, Program, Step, is_view_op, shape_inputs};
 pub use region::{Region, is_shape_data};
 pub use resolve::Shapes;
 pub use tactic::Tactic;
-pub use target::{MemoryRules, Target};
+pub use target::{MemoryRules, Target, offer_feature, source_feature};

@@ -24,6 +24,17 @@ pub struct Target {
     pub memory: MemoryRules,
 }
 
+/// The feature of a target whose backend can take tactics from a library, if asked: a "tactic source".
+pub fn offer_feature(source: &str) -> String {
+    format!("offers.{source}")
+}
+
+/// The feature of a target that takes tactics from a library. Those who build set it where the target offers it; a device
+/// has no such feature of its own.
+pub fn source_feature(source: &str) -> String {
+    format!("source.{source}")
+}
+
 /// What the memory planner has to obey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryRules {

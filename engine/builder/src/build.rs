@@ -7,7 +7,7 @@ use crate::points::Points;
 use crate::search::{Considered, Formed, Search};
 use crate::tuner::Tuner;
 use crate::{BuildConfig, BuildError, bodies, regions};
-use kiln_backend::{Backend, Device, Program, Region, Step, Target, flow};
+use kiln_backend::{Backend, Device, Program, Region, Step, Target, flow, offer_feature, source_feature};
 use kiln_ir::{Bytes, Fact, Graph, Network, Node, NodeId};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -71,6 +71,26 @@ impl Builder {
         &self.target
     }
 
+    /// The target with what the settings permit.
+    fn permitted(&self) -> Result<Target, BuildError> {
+        let mut target = self.target.clone();
+        for source in &self.config.tactic_sources {
+            if !target.has(&offer_feature(source)) {
+                let offers = target.features.iter().filter_map(|f| f.strip_prefix(&offer_feature("")));
+                return Err(BuildError::TacticSource {
+                    backend: target.backend.clone(),
+                    name: source.clone(),
+                    offers: offers.collect::<Vec<_>>().join(", "),
+                });
+            }
+            target.features.push(source_feature(source));
+        }
+        target.features.retain(|f| self.config.tf32 || f != "tf32");
+        target.features.sort_unstable();
+        target.features.dedup();
+        Ok(target)
+    }
+
     /// Builds a network.
     pub fn build(&mut self, network: &Network) -> Result<Built, BuildError> {
         self.build_graph(network.lower()?, &mut |_, _, _| true)
@@ -79,8 +99,7 @@ impl Builder {
     /// Builds a graph, reporting progress.
     pub fn build_graph(&mut self, mut g: Graph, progress: Progress<'_>) -> Result<Built, BuildError> {
         let backend = self.backend.clone();
-        let mut target = self.target.clone();
-        target.features.retain(|f| self.config.tf32 || f != "tf32");
+        let target = self.permitted()?;
         let cx = PassCx { config: &self.config, backend: backend.as_ref(), target: &target };
         let passes = passes::run_all(&mut g, &cx)?;
         let mut tuner = Tuner {

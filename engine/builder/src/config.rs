@@ -23,6 +23,8 @@ pub struct BuildConfig {
     /// Products and convolutions of f32 may round their operands to TF32 (10 bits of fraction) where the backend gains
     /// by it. Off: IEEE f32.
     pub tf32: bool,
+    /// Libraries that tactics may come from beside the backend's own: "cublaslt", "cudnn". Engines then need them, too.
+    pub tactic_sources: Vec<String>,
     /// Only casts and Q/DQ of the network change types; `reduced` and per-layer types are refused.
     pub strong_types: bool,
     /// How strictly per-layer types bind.
@@ -56,6 +58,7 @@ impl Default for BuildConfig {
         BuildConfig {
             reduced: Vec::new(),
             tf32: true,
+            tactic_sources: Vec::new(),
             strong_types: false,
             constraints: Constraints::None,
             fold: true,

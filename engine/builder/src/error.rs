@@ -34,6 +34,16 @@ pub enum BuildError {
         /// Why each tactic was refused.
         reasons: String,
     },
+    /// The backend can't take tactics from a library.
+    #[error("backend {backend} has no tactic source \"{name}\"; there are: {offers}")]
+    TacticSource {
+        /// The backend.
+        backend: String,
+        /// The source that was asked for.
+        name: String,
+        /// Those that it has.
+        offers: String,
+    },
     /// A profile is missing or does not fit the network.
     #[error("{0}")]
     Profile(String),

@@ -110,6 +110,23 @@ fn the_same_network_gives_the_same_program() {
 }
 
 #[test]
+fn a_tactic_source_that_the_backend_lacks_is_an_error() {
+    let mut n = Network::new("sources");
+    let x = n.add_input("x", TensorType::new(DType::F32, [2])).unwrap();
+    let y = layer(&mut n, "relu", Attrs::new(), &[x]);
+    n.mark_output(y, "y").unwrap();
+    let backend: Arc<dyn Backend> = Arc::new(kiln_reference::Reference::new());
+    let mut target = backend.targets().unwrap().remove(0);
+    target.features.push(kiln_backend::offer_feature("faster"));
+    let mut b = Builder::new(backend, target);
+    b.config.tactic_sources = vec!["faster".into()];
+    b.build(&n).unwrap();
+    b.config.tactic_sources = vec!["cublaslt".into()];
+    let e = b.build(&n).unwrap_err().to_string();
+    assert_eq!(e, "backend reference has no tactic source \"cublaslt\"; there are: faster");
+}
+
+#[test]
 fn dynamic_inputs_need_a_range() {
     let mut n = Network::new("dynamic");
     let x = n

@@ -1,7 +1,8 @@
 //! The compiler's library.
 
+use crate::library::candidates;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// Why there is no cubin.
@@ -79,25 +80,6 @@ const NAMES: [&str; 2] = ["nvrtc64_130_0.dll", "nvrtc64_120_0.dll"];
 #[cfg(not(windows))]
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 
-/// Folders of toolkits.
-const FOLDERS: [&str; 2] = ["/usr/local/cuda/lib64", "/opt/cuda/lib64"];
-
-/// Files to try, in order: what KILN_NVRTC names, beside this library, what the loader finds, usual folders.
-fn candidates() -> Vec<PathBuf> {
-    let within = |folder: &Path| NAMES.map(|n| folder.join(n));
-    let mut all = Vec::new();
-    if let Some(p) = std::env::var_os("KILN_NVRTC").filter(|p| !p.is_empty()).map(PathBuf::from) {
-        // A name that is given is the only one.
-        return if p.is_dir() { within(&p).to_vec() } else { vec![p] };
-    }
-    if let Some(folder) = crate::own_folder() {
-        all.extend(within(&folder).into_iter().filter(|p| p.is_file()));
-    }
-    all.extend(NAMES.map(PathBuf::from));
-    all.extend(FOLDERS.iter().flat_map(|f| within(Path::new(f))).filter(|p| p.is_file()));
-    all
-}
-
 /// NVRTC opens its built-in headers' library by name alone: loads the one beside it, so that the name is known.
 fn load_builtins(nvrtc: &Path) {
     let Some(folder) = nvrtc.parent().filter(|f| !f.as_os_str().is_empty()) else { return };
@@ -119,7 +101,7 @@ impl Nvrtc {
     }
 
     fn load() -> Result<Nvrtc, CompileError> {
-        let tried = candidates();
+        let tried = candidates("KILN_NVRTC", &NAMES);
         for path in &tried {
             load_builtins(path);
             // SAFETY: NVRTC's library may be loaded into any process.

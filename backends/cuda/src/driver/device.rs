@@ -119,6 +119,11 @@ impl Found {
 }
 
 impl Gpu {
+    /// Are both the same device?
+    pub fn same(&self, other: &Gpu) -> bool {
+        self.device == other.device
+    }
+
     /// Makes the device that of the calling thread. Every entry from outside starts with it.
     pub fn bind(&self) -> Result<(), DriverError> {
         // SAFETY: the context lives as long as this object.

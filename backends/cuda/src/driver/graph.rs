@@ -2,7 +2,7 @@
 
 use super::device::Gpu;
 use super::library::{DriverError, Handle};
-use super::module::Launch;
+use super::module::Command;
 use super::stream::Stream;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Drop for Recorded<'_> {
     }
 }
 
-fn record<'a>(stream: &'a Stream, launches: &[Launch]) -> Result<Recorded<'a>, DriverError> {
+fn record<'a>(stream: &'a Stream, launches: &[Command]) -> Result<Recorded<'a>, DriverError> {
     const THREAD_LOCAL: i32 = 1;
     let api = stream.gpu.api;
     // SAFETY: the stream is alive and not yet capturing: contexts are used by one thread at a time.
@@ -43,7 +43,7 @@ fn record<'a>(stream: &'a Stream, launches: &[Launch]) -> Result<Recorded<'a>, D
 
 impl Graph {
     /// The launches, in order; `stream` records them and nothing else.
-    pub fn new(stream: &Arc<Stream>, launches: &[Launch]) -> Result<Graph, DriverError> {
+    pub fn new(stream: &Arc<Stream>, launches: &[Command]) -> Result<Graph, DriverError> {
         let recorded = record(stream, launches)?;
         let api = stream.gpu.api;
         let mut exec = std::ptr::null_mut();
@@ -54,7 +54,7 @@ impl Graph {
     }
 
     /// Other parameters and grids for the same kernels in the same order; false if the kernels differ.
-    pub fn update(&mut self, stream: &Stream, launches: &[Launch]) -> Result<bool, DriverError> {
+    pub fn update(&mut self, stream: &Stream, launches: &[Command]) -> Result<bool, DriverError> {
         /// `CUgraphExecUpdateResultInfo`: a code and two nodes.
         #[repr(C)]
         struct Info {

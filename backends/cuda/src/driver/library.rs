@@ -36,6 +36,16 @@ pub enum DriverError {
         /// The driver's words.
         message: String,
     },
+    /// A call of a vendor's library failed.
+    #[error("{call} of {library} failed with code {code}")]
+    Library {
+        /// The library.
+        library: &'static str,
+        /// The function.
+        call: &'static str,
+        /// The code's number.
+        code: c_int,
+    },
 }
 
 /// Opaque handles of the driver.

@@ -15,7 +15,7 @@ pub use graph::Graph;
 pub use library::{Api, DriverError};
 pub use map::{MAP_ALIGNMENT, MAP_BYTES, encode};
 pub use memory::{Buffer, Pinned};
-pub use module::{Function, Launch, Module};
+pub use module::{Call, Command, Function, Launch, Module};
 pub use stream::{Event, Stream};
 
 use kiln_backend::BackendError;
@@ -35,7 +35,7 @@ impl From<DriverError> for BackendError {
                 ..
             } => BackendError::DeviceLost(e.to_string()),
             DriverError::Call { code: 200 | 209 | 222, .. } => BackendError::Incompatible(e.to_string()),
-            DriverError::Call { .. } => BackendError::Internal(e.to_string()),
+            DriverError::Call { .. } | DriverError::Library { .. } => BackendError::Internal(e.to_string()),
         }
     }
 }

@@ -42,6 +42,29 @@ pub struct Launch {
     pub parameter: Vec<u8>,
 }
 
+/// Work that a library puts into a stream.
+pub trait Call: Send + Sync {
+    /// Puts it into the stream with this handle, which may be recording a graph.
+    fn run(&self, stream: Handle) -> Result<(), DriverError>;
+}
+
+/// One piece of work of a stream.
+#[derive(Clone)]
+pub enum Command {
+    Kernel(Launch),
+    Library(Arc<dyn Call>),
+}
+
+impl Command {
+    /// Puts it into the stream.
+    pub fn run(&self, stream: &Stream) -> Result<(), DriverError> {
+        match self {
+            Command::Kernel(l) => l.run(stream),
+            Command::Library(c) => c.run(stream.handle),
+        }
+    }
+}
+
 /// `CUlaunchAttribute` of the driver's header.
 #[repr(C)]
 pub struct Attribute {

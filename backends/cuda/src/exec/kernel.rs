@@ -4,6 +4,7 @@ use crate::backend::find;
 use crate::blob::Head;
 use crate::dialect::CUDA;
 use crate::driver::{Gpu, Module};
+use crate::vendor::{self, Library};
 use kiln_backend::{BackendError, Program, Step, Target, flow};
 use kiln_families::expression::{Slot, slots};
 use kiln_families::site::Site;
@@ -12,7 +13,7 @@ use kiln_ir::{DType, Node, NodeId, ValueId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The kernel of control flow, which the host walks: it launches nothing.
+/// The kernel of control flow, which the host walks, and of libraries' steps: it launches nothing.
 static WALKED: Kernel = Kernel {
     name: flow::INTERPRETED,
     ops: &[],
@@ -43,8 +44,10 @@ impl Modules {
 /// A step with its module, its values named as in the program.
 pub struct StepKernel {
     pub kernel: &'static Kernel,
-    /// None of steps that the host walks.
+    /// None of steps that the host walks or a library runs.
     pub module: Option<Arc<Module>>,
+    /// Runs the step in the place of kernels.
+    pub library: Option<Arc<dyn Library>>,
     pub slots: Vec<Slot>,
     /// Dynamic shared memory of entry points that map nothing, in bytes.
     pub shared: u32,
@@ -68,6 +71,48 @@ pub struct StepKernel {
     pub data_dependent: bool,
 }
 
+/// What runs a region, whatever its values are called.
+struct Code {
+    kernel: &'static Kernel,
+    module: Option<Arc<Module>>,
+    library: Option<Arc<dyn Library>>,
+    slots: Vec<Slot>,
+    shared: u32,
+    maps: Vec<Option<usize>>,
+}
+
+impl Code {
+    fn load(gpu: &Arc<Gpu>, modules: &Modules, site: &Site<'_>, step: &Step) -> Result<Code, BackendError> {
+        if let Some(library) = vendor::load(site, &step.tactic, step.blob.as_slice(), gpu) {
+            let (slots, maps) = (Vec::new(), Vec::new());
+            return Ok(Code {
+                kernel: &WALKED,
+                module: None,
+                library: Some(library?),
+                slots,
+                shared: 0,
+                maps,
+            });
+        }
+        let kernel = find(&step.tactic.name, site)?;
+        let body = (kernel.source)(site, &step.tactic)?;
+        let (module, head) = modules.get(gpu, step.blob.as_slice())?;
+        let slots = slots(site, &body);
+        if body.shared > 0 {
+            (0..body.entries.len()).try_for_each(|e| module.allow_shared(e, body.shared))?;
+        }
+        if head.entries.len() != body.entries.len() || head.bindings as usize != slots.len() {
+            return Err(BackendError::Incompatible(format!(
+                "its blob is of another version of \"{}\"; build the plan again",
+                kernel.name
+            )));
+        }
+        let map = |e: &Entry| if let Entry::Map(j) = e { Some(*j) } else { None };
+        let maps = body.entries.iter().map(map).collect();
+        Ok(Code { kernel, module: Some(module), library: None, slots, shared: body.shared, maps })
+    }
+}
+
 impl StepKernel {
     pub fn load(
         gpu: &Arc<Gpu>,
@@ -81,24 +126,12 @@ impl StepKernel {
         }
         let region = program.region(step)?;
         let site = Site::of(&region.graph, target, &CUDA)?;
-        let kernel = find(&step.tactic.name, &site)?;
-        let body = (kernel.source)(&site, &step.tactic)?;
-        let (module, head) = modules.get(gpu, step.blob.as_slice()).map_err(|e| match e {
+        let code = Code::load(gpu, modules, &site, step).map_err(|e| match e {
             BackendError::Incompatible(why) => {
                 BackendError::Incompatible(format!("step \"{}\": {why}", step.name))
             }
             e => e,
         })?;
-        let slots = slots(&site, &body);
-        if body.shared > 0 {
-            (0..body.entries.len()).try_for_each(|e| module.allow_shared(e, body.shared))?;
-        }
-        if head.entries.len() != body.entries.len() || head.bindings as usize != slots.len() {
-            return Err(BackendError::Incompatible(format!(
-                "step \"{}\": its blob is of another version of \"{}\"; build the plan again",
-                step.name, kernel.name
-            )));
-        }
         let anchor = site.anchor.and_then(|(k, _)| step.nodes.get(k).copied());
         let node = anchor.and_then(|n| program.graph.get(n));
         let results: Vec<ValueId> = node.map(|n| n.outputs.clone()).unwrap_or_default();
@@ -109,11 +142,12 @@ impl StepKernel {
         };
         let extras: Option<Vec<ValueId>> = site.extras.iter().map(outer).collect();
         Ok(StepKernel {
-            kernel,
-            module: Some(module),
-            slots,
-            shared: body.shared,
-            maps: body.entries.iter().map(|e| if let Entry::Map(j) = e { Some(*j) } else { None }).collect(),
+            kernel: code.kernel,
+            module: code.module,
+            library: code.library,
+            slots: code.slots,
+            shared: code.shared,
+            maps: code.maps,
             anchor,
             inputs: node.map(|n| n.inputs.clone()).unwrap_or_default(),
             results,
@@ -133,6 +167,7 @@ impl StepKernel {
         StepKernel {
             kernel: &WALKED,
             module: None,
+            library: None,
             slots: Vec::new(),
             shared: 0,
             maps: Vec::new(),

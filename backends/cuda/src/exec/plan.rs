@@ -3,8 +3,9 @@
 use super::device::Loaded;
 use super::memory::{Memory, Range};
 use crate::dialect::CUDA;
-use crate::driver::{Launch, MAP_ALIGNMENT, encode};
+use crate::driver::{Command, Launch, MAP_ALIGNMENT, encode};
 use crate::frame::{MAP_THREADS, PARAMETER_HEAD, WORDS, lanes};
+use crate::vendor::Places;
 use kiln_backend::{BackendError, Shapes};
 use kiln_families::expression::{Slot, extra_words};
 use kiln_families::site::Cx;
@@ -14,7 +15,7 @@ use kiln_ir::ValueId;
 /// A launch, its step, and the words that found no room in its parameter.
 pub struct Planned {
     pub step: usize,
-    pub launch: Launch,
+    pub launch: Command,
     pub further: Vec<u32>,
 }
 
@@ -54,6 +55,20 @@ impl Planner<'_> {
         for v in &k.inputs {
             let on_device = v.filter(|&v| self.shapes.shape(v).is_some());
             inputs.push(on_device.map(|v| self.place(v)).transpose()?);
+        }
+        if let Some(library) = k.library.as_ref().filter(|_| !counts) {
+            let places = Places {
+                inputs: inputs.iter().map(|r| r.map(|r| r.address)).collect(),
+                extras: k
+                    .extras
+                    .iter()
+                    .map(|&v| Ok(self.place(v)?.address))
+                    .collect::<Result<_, BackendError>>()?,
+                output: outputs.first().copied().flatten().map_or(0, |r| r.address),
+                scratch: self.memory.scratch(library.workspace().max(16))?.address,
+            };
+            let launch = Command::Library(library.prepare(&places)?);
+            return Ok(vec![Planned { step: index, launch, further: Vec::new() }]);
         }
         let aliased = (0..inputs.len())
             .flat_map(|i| (0..outputs.len()).map(move |j| (i, j)))
@@ -148,7 +163,8 @@ impl Planner<'_> {
         let function = function.ok_or_else(lost)?;
         let maps = k.maps.get(launch.entry).copied().flatten().is_some();
         let shared = if maps { 0 } else { k.shared };
-        Ok(Some(Planned { step, launch: Launch { function, blocks, shared, parameter }, further }))
+        let launch = Command::Kernel(Launch { function, blocks, shared, parameter });
+        Ok(Some(Planned { step, launch, further }))
     }
 
     /// The words of the fused expression's operands.

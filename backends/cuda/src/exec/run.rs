@@ -2,13 +2,13 @@
 
 use super::memory::naming;
 use super::plan::Planned;
-use crate::driver::{Buffer, Event, Graph, Launch, Pinned, Stream};
+use crate::driver::{Buffer, Command, Event, Graph, Pinned, Stream};
 use kiln_backend::{BackendError, StepTime};
 use std::sync::Arc;
 
 /// The launches of a run or of a part of it.
 pub struct Batch {
-    launches: Vec<Launch>,
+    launches: Vec<Command>,
     steps: Vec<usize>,
     further: Option<Further>,
     graph: Option<Graph>,
@@ -65,7 +65,9 @@ impl Batch {
         for mut p in planned {
             if let Some(f) = further.as_ref().filter(|_| !p.further.is_empty()) {
                 let address = f.buffer.address() + words.len() as u64 * 4;
-                if let Some(place) = p.launch.parameter.get_mut(FURTHER_AT..FURTHER_AT + 8) {
+                if let Command::Kernel(l) = &mut p.launch
+                    && let Some(place) = l.parameter.get_mut(FURTHER_AT..FURTHER_AT + 8)
+                {
                     place.copy_from_slice(&address.to_le_bytes());
                 }
                 words.extend(p.further);

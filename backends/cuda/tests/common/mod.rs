@@ -1,6 +1,7 @@
 //! Problems for tensor cores: every element type, way to lie and epilogue, at sizes that leave parts of tiles empty.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+#![allow(dead_code, reason = "every test uses a part")]
 
 pub mod nvrtc;
 
@@ -45,6 +46,8 @@ pub enum Tail {
     Residual,
     /// Times a number of the row, gelu's erf.
     Scaled,
+    /// Plus a bias of the columns, relu.
+    Biased,
 }
 
 /// Relative to the greatest number on the way: a place or two of the narrow types, which every step rounds to.
@@ -94,6 +97,11 @@ fn build(label: String, op: Op, given: &[Option<Tensor>], tail: Tail, depth: usi
             let s = g.add("sum", plain("add"), &[s, r]).unwrap();
             g.add("cast", Op::new("cast", Attrs::new().with("to", DType::F32)).unwrap(), &[s]).unwrap()
         }
+        Tail::Biased => {
+            let b = also(&mut g, "bias", &[last]);
+            let s = g.add("biased", plain("add"), &[y, b]).unwrap();
+            g.add("relu", plain("relu"), &[s]).unwrap()
+        }
         Tail::Scaled => {
             let mut own = dims.clone();
             if let Some(l) = own.last_mut() {
@@ -142,6 +150,7 @@ fn products(out: &mut Vec<Case>) {
     one((U8, I8), &ways[..1], Tail::Nothing);
     one((F16, F16), &ways[..2], Tail::Residual);
     one((F16, F16), &ways[..1], Tail::Scaled);
+    one((BF16, BF16), &ways[1..2], Tail::Biased);
     let vector = |rng: &mut Rng| Some(rng.tensor(F16, &[72]));
     let a = matrix(&mut rng, F16, &[], 40, 72, false);
     let op = || Op::new("matmul", Attrs::new()).unwrap();
@@ -203,7 +212,7 @@ fn convolutions(out: &mut Vec<Case>) {
             (F16, F16, Tail::Nothing),
             (F16, F16, Tail::Residual),
             (BF16, BF16, Tail::Scaled),
-            (F32, F32, Tail::Nothing),
+            (F32, F32, Tail::Biased),
             (I8, DType::I32, Tail::Nothing),
         ] {
             let attrs = Attrs::new()

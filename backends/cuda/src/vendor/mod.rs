@@ -1,0 +1,116 @@
+//! Tactics by libraries of the vendor, where they are there and asked for ("--tactic-sources cublaslt,cudnn").
+//!
+//! A plan with such a tactic names the library's version and the algorithm; it runs where that very version is. All
+//! shapes are fixed when it is built.
+
+mod convolution;
+mod cublaslt;
+mod cudnn;
+mod library;
+mod product;
+mod tail;
+
+use crate::driver::{Call, Gpu};
+use crate::target::opened;
+use kiln_backend::{BackendError, Tactic, Target, source_feature};
+use kiln_families::site::Site;
+use std::sync::Arc;
+
+/// A library that offers tactics.
+struct Source {
+    name: &'static str,
+    /// Its tactics begin with it.
+    prefix: &'static str,
+    tactics: fn(&Site<'_>) -> Result<Vec<Tactic>, BackendError>,
+    /// The blob of a tactic, chosen on a device.
+    compile: fn(&Site<'_>, &Tactic, &Arc<Gpu>) -> Result<Vec<u8>, BackendError>,
+    load: fn(&Site<'_>, &[u8], &Arc<Gpu>) -> Result<Arc<dyn Library>, BackendError>,
+}
+
+const SOURCES: [Source; 2] = [
+    Source {
+        name: "cublaslt",
+        prefix: "cublaslt.",
+        tactics: product::tactics,
+        compile: product::compile,
+        load: product::load,
+    },
+    Source {
+        name: "cudnn",
+        prefix: "cudnn.",
+        tactics: convolution::tactics,
+        compile: convolution::compile,
+        load: convolution::load,
+    },
+];
+
+/// How many algorithms each library proposes for a region.
+const RANKS: i64 = 3;
+
+/// Scratch memory that a library may use, in bytes.
+const WORKSPACE: usize = 32 << 20;
+
+/// Names of all sources.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SOURCES.iter().map(|s| s.name)
+}
+
+/// Tactics of the libraries that were asked for, and why others are not there.
+pub fn tactics(site: &Site<'_>, why: &mut Vec<String>) -> Result<Vec<Tactic>, BackendError> {
+    let mut found = Vec::new();
+    for s in SOURCES.iter().filter(|s| site.target.has(&source_feature(s.name))) {
+        match (s.tactics)(site) {
+            Ok(t) => found.extend(t),
+            Err(BackendError::Unsupported(reason)) => why.push(format!("{}: {reason}", s.name)),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(found)
+}
+
+fn of(tactic: &Tactic) -> Option<&'static Source> {
+    SOURCES.iter().find(|s| tactic.name.starts_with(s.prefix))
+}
+
+/// The blob of a library's tactic; none if it is no library's.
+pub fn compile(site: &Site<'_>, tactic: &Tactic, target: &Target) -> Option<Result<Vec<u8>, BackendError>> {
+    let source = of(tactic)?;
+    Some(opened(target).and_then(|(gpu, _)| (source.compile)(site, tactic, &gpu)))
+}
+
+/// A library's step; none if the tactic is no library's.
+pub fn load(
+    site: &Site<'_>,
+    tactic: &Tactic,
+    blob: &[u8],
+    gpu: &Arc<Gpu>,
+) -> Option<Result<Arc<dyn Library>, BackendError>> {
+    of(tactic).map(|s| (s.load)(site, blob, gpu))
+}
+
+/// Addresses of a step's tensors.
+pub struct Places {
+    /// The anchor's inputs.
+    pub inputs: Vec<Option<u64>>,
+    /// What pointwise operators read beside the anchor's result.
+    pub extras: Vec<u64>,
+    /// The result.
+    pub output: u64,
+    /// As much as [`Library::workspace`] says.
+    pub scratch: u64,
+}
+
+/// A step that a library runs.
+pub trait Library: Send + Sync {
+    /// Bytes of scratch memory.
+    fn workspace(&self) -> u64;
+
+    /// A call with these addresses.
+    fn prepare(&self, places: &Places) -> Result<Arc<dyn Call>, BackendError>;
+}
+
+/// An anchor's inputs that must be there.
+fn given(places: &Places, i: usize) -> Result<u64, BackendError> {
+    let at = places.inputs.get(i).copied().flatten();
+    at.ok_or_else(|| BackendError::Internal(format!("input {i} of a library's step has no place")))
+}
