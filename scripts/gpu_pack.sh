@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PROFILE=${PROFILE:-release}
 PACK=${OUT:-target/gpu}
 LIMIT=$((64 << 20))
-TESTS=(op_suite onnx_suite trained_models exports control_flow new_shapes threads cuda_stream cuda_memory tensor_cores)
+TESTS=(op_suite onnx_suite trained_models exports control_flow new_shapes threads cuda_stream cuda_memory cuda_large sources tensor_cores)
 FOLDER=target/$([ "$PROFILE" = dev ] && echo debug || echo "$PROFILE")
 
 rm -rf "$PACK"
@@ -23,8 +23,8 @@ for name in "${TESTS[@]}"; do
     [ -n "$newest" ] || { echo "gpu_pack: $name is not built" >&2; exit 1; }
     strip --strip-debug -o "$PACK/$name" "$newest"
 done
-for name in libkiln_backend_cuda.so kiln; do
-    strip --strip-debug -o "$PACK/$name" "$FOLDER/$name"
+for name in libkiln_backend_cuda.so kiln examples/run_engine; do
+    strip --strip-debug -o "$PACK/${name##*/}" "$FOLDER/$name"
 done
 cp -r tests/data tests/onnx tests/ops "$PACK/tests"
 cp -r benches/gpu "$PACK/bench"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the suites on the CUDA device of this machine, in a folder that gpu_pack.sh has made: needs the NVIDIA driver, and
 # NVRTC for kernels whose cubins were not packed. Arguments pick suites, by default all:
-#   stream, memory, shapes, threads, flow, models, exports, tiles, onnx, ops,
+#   stream, memory, large, shapes, threads, flow, models, exports, tiles, sources, bare, onnx, ops,
+#   (bare: a program of the runtime alone runs a plan with nothing but the driver)
 #   sanitize (compute-sanitizer's memcheck over models with loops).
 # Each suite's output is in logs/SUITE.txt. `JOBS=8` runs so many at a time: times mean nothing then, results do.
 set -uo pipefail
@@ -22,6 +23,9 @@ sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanit
 declare -A suites=(
     [stream]="./cuda_stream --nocapture"
     [memory]="./cuda_memory --nocapture"
+    [large]="./cuda_large --nocapture"
+    [sources]="./sources --nocapture"
+    [bare]="bare"
     [shapes]="./new_shapes --nocapture"
     [threads]="./threads --nocapture"
     [flow]="./control_flow cuda --nocapture"
@@ -33,7 +37,16 @@ declare -A suites=(
     [sanitize]="$sanitizer --tool memcheck --error-exitcode 9 ./control_flow models_on_cuda --nocapture"
 )
 picked=("$@")
-[ ${#picked[@]} -gt 0 ] || picked=(stream memory shapes threads flow models exports tiles onnx ops sanitize)
+[ ${#picked[@]} -gt 0 ] || picked=(stream memory large shapes threads flow models exports tiles sources bare onnx ops sanitize)
+
+# Builds engines, then runs them where no CUDA library but the driver can be found, and lists what was loaded.
+bare() {
+    local engine=logs/bare.kiln
+    ./kiln build tests/data/digits/lenet_a.onnx --backend cuda --fp16 --shapes input:4x1x28x28 -o "$engine" || return 1
+    env -u KILN_NVRTC -u LD_LIBRARY_PATH KILN_NVRTC=/nonexistent LD_DEBUG=files ./run_engine "$engine" 2>logs/bare.libraries || return 1
+    grep -o 'calling init: .*' logs/bare.libraries | sort -u
+    ! grep 'calling init' logs/bare.libraries | grep -E 'nvrtc|cublas|cudnn|cudart'
+}
 
 suite() {
     local name=$1 start=$SECONDS result=passes
