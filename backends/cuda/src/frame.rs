@@ -137,9 +137,10 @@ pub fn source(site: &Site<'_>, body: &Body) -> Result<Source, BackendError> {
     let mut names = Vec::new();
     for (k, e) in body.entries.iter().enumerate() {
         match e {
-            Entry::Free(name) => names.push((*name).to_owned()),
+            Entry::Free(name) => names.push(((*name).to_owned(), 1)),
+            Entry::Cluster(name, blocks) => names.push(((*name).to_owned(), *blocks)),
             Entry::Map(j) => {
-                names.push(format!("main{k}"));
+                names.push((format!("main{k}"), 1));
                 code += &map_entry(site, k, *j)?;
             }
         }
@@ -155,12 +156,13 @@ pub fn source(site: &Site<'_>, body: &Body) -> Result<Source, BackendError> {
     text += &members;
     text += "};\n";
     let mut entries = Vec::new();
-    for name in names {
+    for (name, blocks) in names {
         let n = threads.iter().find(|t| t.0 == name).map(|t| t.2);
         let n = n.ok_or_else(|| BackendError::Internal(format!("no entry point \"{name}\" in the text")))?;
+        let cluster = if blocks > 1 { format!(" __cluster_dims__({blocks}, 1, 1)") } else { String::new() };
         let _ = writeln!(
             text,
-            "extern \"C\" __global__ void __launch_bounds__({n}) {name}(const __grid_constant__ K k) {{ depend(); k.{name}(); }}"
+            "extern \"C\" __global__ void{cluster} __launch_bounds__({n}) {name}(const __grid_constant__ K k) {{ depend(); k.{name}(); }}"
         );
         entries.push((name, n));
     }

@@ -13,7 +13,7 @@ mod host;
 pub mod matmul;
 mod moves;
 mod pointwise;
-mod recurrent;
+pub mod recurrent;
 mod reduce;
 mod rows;
 mod sample;
@@ -79,6 +79,8 @@ pub enum Entry {
     Map(usize),
     /// A function of this name in the text.
     Free(&'static str),
+    /// The same, its workgroups in clusters of so many, which divides their number.
+    Cluster(&'static str, u32),
 }
 
 /// One dispatch.

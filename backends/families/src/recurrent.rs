@@ -5,6 +5,7 @@ use crate::site::{Cx, Site, op_error};
 use crate::template::{fill, section};
 use crate::{Body, Entry, Grid, Kernel, Launch, plain, words};
 use kiln_backend::{BackendError, Tactic};
+use kiln_ir::Op;
 use kiln_ir::ops::rnn::activations;
 use std::fmt::Write;
 
@@ -18,7 +19,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
 }];
 
 /// One activation of the value `v`; `relu` is max(v, 0).
-fn activation(name: &str, a: f64, b: f64) -> String {
+pub fn activation(name: &str, a: f64, b: f64) -> String {
     let (a, b) = (float(a), float(b));
     match name {
         "tanh" => "ktanh(v)".into(),
@@ -32,6 +33,14 @@ fn activation(name: &str, a: f64, b: f64) -> String {
         "scaledtanh" => format!("{a} * ktanh({b} * v)"),
         "hardsigmoid" => format!("select(clamp({a} * v + {b}, 0.0f, 1.0f), v, is_nan(v))"),
         _ => format!("select(v, {a} * kexpm1(v), v < 0.0f)"),
+    }
+}
+
+/// The forget gate of an `lstm`, given its sum of products; `i_gate` is the input gate, `c` the cell.
+pub fn forget_gate(op: &Op, sum: &str) -> String {
+    match op.attrs().bool("input_forget") {
+        Ok(true) => "1.0f - i_gate".into(),
+        _ => format!("activate(d, 0u, {sum} + peep(d, 2u, j) * c)"),
     }
 }
 
@@ -56,11 +65,7 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     } else {
         ("r * bitcast<f32>(scratch[old_h + j])", "of_state(d, 2u, j, reset)")
     };
-    let forget = if flag("input_forget") {
-        "1.0f - i_gate"
-    } else {
-        "activate(d, 0u, gate(d, 2u, j, x, old_h) + peep(d, 2u, j) * c)"
-    };
+    let forget = forget_gate(op, "gate(d, 2u, j, x, old_h)");
     let text = site.text("recurrent").split_once("// ---- ").map_or("", |p| p.0);
     let parts = [("FIRST", first), ("CELL", section(site.text("recurrent"), op.name())), ("CASES", &*cases)];
     let words = [
@@ -75,7 +80,7 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         ("LEN", given(4, "u32(clamp(near4(b), 0, i32(steps)))", "steps")),
         ("RESET", reset),
         ("RECURRENT", recurrent),
-        ("FORGET", forget),
+        ("FORGET", &*forget),
         ("LAST", if op.is("lstm") { "emit2(row + j, bitcast<f32>(scratch[cell + j]));" } else { "" }),
     ];
     let code = fill(&fill(text, &parts), &words);

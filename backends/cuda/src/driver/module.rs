@@ -127,6 +127,16 @@ impl Module {
         Ok((of(REGISTERS)?, of(LOCAL_BYTES)?))
     }
 
+    /// Lets an entry point run in clusters of more than 8 blocks.
+    pub fn allow_large_clusters(&self, entry: usize) -> Result<(), DriverError> {
+        const NON_PORTABLE_CLUSTER_SIZE_ALLOWED: c_int = 14;
+        let Some(f) = self.functions.get(entry) else { return Ok(()) };
+        let allow = self.gpu.api.function_set_attribute;
+        // SAFETY: the function is alive as the module is.
+        let code = unsafe { allow(f.handle, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1) };
+        self.gpu.api.check("cuFuncSetAttribute", code)
+    }
+
     /// Lets an entry point use this much dynamic shared memory.
     pub fn allow_shared(&self, entry: usize, bytes: u32) -> Result<(), DriverError> {
         const MAX_DYNAMIC_SHARED: c_int = 8;

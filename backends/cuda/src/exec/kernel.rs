@@ -23,6 +23,9 @@ static WALKED: Kernel = Kernel {
     launch: |_| Ok(Vec::new()),
 };
 
+/// Clusters from this size on have to be allowed: every device of sm_90 has those of 8 blocks.
+const PORTABLE_CLUSTER: u32 = 9;
+
 /// Modules by the hash of their blob: steps of equal regions share one.
 #[derive(Default)]
 pub struct Modules(Mutex<HashMap<blake3::Hash, Arc<Module>>>);
@@ -100,6 +103,11 @@ impl Code {
         let slots = slots(site, &body);
         if body.shared > 0 {
             (0..body.entries.len()).try_for_each(|e| module.allow_shared(e, body.shared))?;
+        }
+        for (e, entry) in body.entries.iter().enumerate() {
+            if let Entry::Cluster(_, PORTABLE_CLUSTER..) = entry {
+                module.allow_large_clusters(e)?;
+            }
         }
         if head.entries.len() != body.entries.len() || head.bindings as usize != slots.len() {
             return Err(BackendError::Incompatible(format!(

@@ -4,6 +4,7 @@ mod conv;
 mod cost;
 mod gemm;
 mod mma;
+mod recurrent;
 mod wgmma;
 
 use kiln_backend::Target;
@@ -11,7 +12,7 @@ use kiln_families::Kernel;
 use kiln_families::site::Site;
 
 /// All of them, by family.
-pub const FAMILIES: &[&[Kernel]] = &[wgmma::KERNELS, gemm::KERNELS, conv::KERNELS];
+pub const FAMILIES: &[&[Kernel]] = &[wgmma::KERNELS, gemm::KERNELS, conv::KERNELS, recurrent::KERNELS];
 
 /// What a library of the vendor is expected to take for a product, in nanoseconds.
 pub fn expected_ns(site: &Site<'_>) -> Option<f64> {

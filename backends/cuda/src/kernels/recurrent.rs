@@ -1,0 +1,430 @@
+//! Recurrences by clusters of blocks that keep the recurrent weights on the chip: see `kernels/recurrent/core.cuh`.
+
+use super::mma::{Kind, Tile};
+use crate::target::capability;
+use kiln_backend::{BackendError, Tactic, Target};
+use kiln_families::recurrent::{activation, forget_gate};
+use kiln_families::site::{Cx, Site, op_error, unsupported};
+use kiln_families::template::{fill, section, sections};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, words};
+use kiln_ir::DType;
+use kiln_ir::ops::rnn::activations;
+use std::fmt::Write;
+
+const CORE: &str = include_str!("../../../../kernels/recurrent/core.cuh");
+const PRODUCTS: &str = include_str!("../../../../kernels/recurrent/products.cuh");
+const GEMM: &str = include_str!("../../../../kernels/mma/gemm.cuh");
+const MATMUL: &str = include_str!("../../../../kernels/generic/matmul.cuh");
+
+/// A way to run a recurrence: blocks of a cluster, the tile of the input's product.
+#[derive(Debug)]
+struct Plan {
+    name: &'static str,
+    cluster: usize,
+    tile: Tile,
+}
+
+const fn plan(name: &'static str, cluster: usize, large: bool) -> Plan {
+    let tile = match large {
+        true => Tile { m: 128, n: 128, bytes: 64, warps: (2, 4), stages: 4 },
+        false => Tile { m: 64, n: 64, bytes: 128, warps: (2, 2), stages: 4 },
+    };
+    Plan { name, cluster, tile }
+}
+
+const PLANS: [Plan; 8] = [
+    plan("recurrent.cluster16", 16, false),
+    plan("recurrent.cluster16_128x128", 16, true),
+    plan("recurrent.cluster8", 8, false),
+    plan("recurrent.cluster8_128x128", 8, true),
+    plan("recurrent.cluster4", 4, false),
+    plan("recurrent.cluster4_128x128", 4, true),
+    plan("recurrent.cluster2", 2, false),
+    plan("recurrent.cluster1", 1, false),
+];
+
+pub const KERNELS: &[Kernel] = &[
+    kernel::<0>(),
+    kernel::<1>(),
+    kernel::<2>(),
+    kernel::<3>(),
+    kernel::<4>(),
+    kernel::<5>(),
+    kernel::<6>(),
+    kernel::<7>(),
+];
+
+const fn kernel<const P: usize>() -> Kernel {
+    Kernel {
+        name: PLANS[P].name,
+        ops: &["rnn", "gru", "lstm"],
+        epilogue: false,
+        tactics: |site| tactics(site, &PLANS[P]),
+        source: |site, _| source(site, &PLANS[P]),
+        launch: |cx| launch(cx, &PLANS[P]),
+    }
+}
+
+/// Warps of a block.
+const WARPS: usize = 16;
+/// Sequences of a cluster at most: columns of one instruction.
+const COLUMNS: usize = 8;
+/// Blocks that run at once, about.
+const RESIDENT: usize = 128;
+/// Tiles of rows of a warp, pairs of a unit and a sequence of a thread: more would not find room in registers.
+const MOST_TILES: usize = 3;
+const MOST_PAIRS: usize = 3;
+/// Shared memory that the kernels declare themselves, in bytes at most.
+const FIXED_SHARED: usize = 10 << 10;
+/// The side of the tile of the input's product in f32.
+const SIDE: usize = 64;
+/// Shared memory of a block where the target does not tell: what sm_80 has.
+const LEAST_SHARED: u64 = 160 << 10;
+
+/// How the work of one block is laid out; the names are those of the kernel's constants.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Layout {
+    hidden: usize,
+    gates: usize,
+    units: usize,
+    tiles_m: usize,
+    tiles_k: usize,
+    warps_of_rows: usize,
+    k_split: usize,
+    held_k: usize,
+    shared_k: usize,
+    at_once: usize,
+    part_pitch: usize,
+    state_bytes: usize,
+    shared: usize,
+}
+
+impl Layout {
+    /// For a cluster of so many blocks with so much shared memory each; `narrow` elements go by tensor cores.
+    fn new(hidden: usize, gates: usize, cluster: usize, narrow: bool, memory: usize) -> Layout {
+        // Rows and units of one step of the products, bytes of one such piece of weights.
+        let (rows_of, units_of, piece) = if narrow { (16, 16, 512) } else { (8, 128, 4096) };
+        let units = hidden.div_ceil(cluster).next_multiple_of(if cluster == 1 { 16 } else { 8 });
+        let tiles = (units * gates).div_ceil(rows_of);
+        let steps = (cluster * units).div_ceil(units_of);
+        let tiles_m = tiles.div_ceil(WARPS);
+        let warps_of_rows = tiles.div_ceil(tiles_m);
+        let even = |n: usize| if narrow { n.next_multiple_of(2) } else { n };
+        let k_split = (WARPS / warps_of_rows).min(steps.div_ceil(if narrow { 2 } else { 1 })).max(1);
+        let tiles_k = even(steps.div_ceil(k_split));
+        // Pieces of weights that the registers of a warp hold.
+        let room = if narrow { 21usize.saturating_sub(3 * tiles_m) } else { 2 };
+        let per_tile = room / tiles_m;
+        let held_k = if narrow { per_tile / 2 * 2 } else { per_tile }.min(tiles_k);
+        let part_pitch = tiles * rows_of + 4;
+        let pitch = if narrow { k_split * tiles_k * 32 + 16 } else { k_split * tiles_k * 512 };
+        let state_bytes = COLUMNS * pitch;
+        let fixed = 2 * state_bytes + k_split * COLUMNS * part_pitch * 4;
+        let of_warps = WARPS * tiles_m * piece;
+        let fits = memory.saturating_sub(fixed + FIXED_SHARED) / of_warps;
+        let shared_k = (if narrow { fits / 2 * 2 } else { fits }).min(tiles_k - held_k);
+        Layout {
+            hidden,
+            gates,
+            units,
+            tiles_m,
+            tiles_k,
+            warps_of_rows,
+            k_split,
+            held_k,
+            shared_k,
+            at_once: (2 / tiles_m).max(1),
+            part_pitch,
+            state_bytes,
+            shared: fixed + shared_k * of_warps,
+        }
+    }
+
+    fn of(site: &Site<'_>, plan: &Plan) -> Result<Layout, BackendError> {
+        let gates = gates(site.op()?.name());
+        let memory = site.target.numbers.get("shared_memory").copied().unwrap_or(LEAST_SHARED) as usize;
+        let l = Layout::new(hidden(site)?, gates, plan.cluster, narrow(site)?, memory);
+        match l.shared + FIXED_SHARED > memory {
+            true => {
+                unsupported(format!("{} bytes of shared memory for the states, there are {memory}", l.shared))
+            }
+            false => Ok(l),
+        }
+    }
+
+    /// Clocks of one step: products, weights that are read again, the exchange.
+    fn clocks(&self, cluster: usize, narrow: bool) -> f64 {
+        let pieces = self.warps_of_rows * self.k_split * self.tiles_m;
+        let (piece, product, reading) = if narrow { (512.0, 1.7, 4.0) } else { (4096.0, 8.0, 32.0) };
+        let count = |k: usize| (pieces * k) as f64;
+        let again = count(self.tiles_k - self.held_k - self.shared_k) * piece / 40.0;
+        let work = count(self.tiles_k) * product + count(self.shared_k) * reading + again;
+        work + if cluster > 1 { 900.0 } else { 550.0 }
+    }
+
+    fn constants(&self, cluster: usize) -> String {
+        let numbers = [
+            ("HIDDEN", self.hidden),
+            ("GATES", self.gates),
+            ("CLUSTER", cluster),
+            ("UNITS", self.units),
+            ("COLUMNS", COLUMNS),
+            ("TILES_M", self.tiles_m),
+            ("TILES_K", self.tiles_k),
+            ("WARPS_OF_ROWS", self.warps_of_rows),
+            ("K_SPLIT", self.k_split),
+            ("HELD_K", self.held_k),
+            ("SHARED_K", self.shared_k),
+            ("AT_ONCE", self.at_once),
+            ("PART_PITCH", self.part_pitch),
+            ("STATE_BYTES", self.state_bytes),
+        ];
+        numbers.iter().fold(String::new(), |mut s, (name, n)| {
+            let _ = writeln!(s, "static constexpr u32 {name} = {n}u;");
+            s
+        })
+    }
+}
+
+fn gates(op: &str) -> usize {
+    match op {
+        "lstm" => 4,
+        "gru" => 3,
+        _ => 1,
+    }
+}
+
+/// The number of hidden units, which the weights tell.
+fn hidden(site: &Site<'_>) -> Result<usize, BackendError> {
+    let own = || site.graph.ty((*site.anchor?.1.inputs.get(2)?)?).dims.get(2)?.as_const();
+    match own().and_then(|n| usize::try_from(n).ok()) {
+        Some(n) if n > 0 => Ok(n),
+        _ => unsupported("recurrent weights of unknown shape, or without units"),
+    }
+}
+
+/// Do the products go by tensor cores?
+fn narrow(site: &Site<'_>) -> Result<bool, BackendError> {
+    match site.dtype(0) {
+        Some(DType::F32) => Ok(false),
+        Some(DType::F16 | DType::BF16) => Ok(true),
+        _ => unsupported("recurrent weights on the chip of other types than f32, f16 and bf16"),
+    }
+}
+
+/// The largest cluster of an architecture.
+fn largest_cluster(target: &Target) -> usize {
+    match capability(&target.arch) {
+        90 | 100 | 103 => 16,
+        n if n > 90 => 8,
+        _ => 1,
+    }
+}
+
+fn tactics(site: &Site<'_>, plan: &Plan) -> Result<Vec<Tactic>, BackendError> {
+    let op = site.op()?;
+    if op.is("gru") && !op.attrs().bool("linear_before_reset").map_err(op_error)? {
+        return unsupported(
+            "a reset gate before the product with the state, which needs two exchanges a step",
+        );
+    }
+    let most = largest_cluster(site.target);
+    if plan.cluster > most {
+        return unsupported(format!("clusters of {} blocks, {most} are possible", plan.cluster));
+    }
+    let (narrow, units) = (narrow(site)?, hidden(site)?);
+    if plan.cluster > 1 && units.div_ceil(plan.cluster) <= 4 {
+        return unsupported("clusters with next to no unit in a block");
+    }
+    if !narrow && plan.tile.n > SIDE {
+        return unsupported("large tiles of f32");
+    }
+    let layout = Layout::of(site, plan)?;
+    let (tiles, pairs) = (layout.tiles_m, (layout.units * COLUMNS).div_ceil(WARPS * 32));
+    if tiles > MOST_TILES || pairs > MOST_PAIRS {
+        return unsupported(format!(
+            "{} units in each of {} blocks: too many for registers",
+            layout.units, plan.cluster
+        ));
+    }
+    if narrow {
+        plan.tile.check(site, Kind::of_types(site)?, ALONG)?;
+    }
+    let estimate_ns = Some(estimate(site, plan, &layout, narrow));
+    Ok(vec![Tactic { estimate_ns, ..Tactic::plain(plan.name) }])
+}
+
+/// Nanoseconds, dimensions that are not known taken for middling ones.
+fn estimate(site: &Site<'_>, plan: &Plan, layout: &Layout, narrow: bool) -> f64 {
+    let dims = site.anchor.and_then(|(_, n)| n.inputs.first().copied().flatten());
+    let dims = dims.map(|v| site.graph.ty(v).dims.clone()).unwrap_or_default();
+    let of = |i: usize| dims.get(i).and_then(|d| d.as_const()).map_or(32, |n| n.max(0) as usize);
+    let attrs = site.op().ok().map(|o| o.attrs());
+    let first = attrs.and_then(|a| a.int("layout").ok()) == Some(1);
+    let (steps, batch) = if first { (of(1), of(0)) } else { (of(0), of(1)) };
+    let dirs = attrs.map_or(1, directions);
+    let columns = columns(plan.cluster, dirs, batch, narrow);
+    let clusters = dirs * batch.div_ceil(columns.max(1));
+    let waves = clusters.div_ceil((RESIDENT / plan.cluster).max(1));
+    let ghz = site.target.numbers.get("clock_mhz").map_or(1.5, |&m| m as f64 / 1000.0).max(0.1);
+    let each = if narrow {
+        layout.clocks(plan.cluster, narrow)
+    } else {
+        columns as f64 * layout.clocks(plan.cluster, narrow)
+    };
+    let (rows, cols) = (steps * batch, dirs * layout.gates * layout.hidden);
+    let blocks = rows.div_ceil(plan.tile.m) * cols.div_ceil(plan.tile.n);
+    // A tile's clocks: by its area where a wave of them fills the device.
+    let rate = if !narrow {
+        80.0
+    } else if plan.tile.n > SIDE {
+        900.0
+    } else {
+        450.0
+    };
+    let tile = 2.0 * (plan.tile.m * plan.tile.n * of(2)) as f64 / rate + 1500.0;
+    let product = blocks.div_ceil(2 * RESIDENT) as f64 * tile;
+    4000.0 + (waves as f64 * steps as f64 * each + product) / ghz
+}
+
+fn directions(a: &kiln_ir::Attrs) -> usize {
+    if a.str("direction") == Ok("bidirectional") { 2 } else { 1 }
+}
+
+/// Sequences of one cluster: as many as a product on tensor cores has columns, else so that clusters run at once.
+fn columns(cluster: usize, dirs: usize, batch: usize, narrow: bool) -> usize {
+    let clusters = (RESIDENT / cluster / dirs.max(1)).max(1);
+    if narrow { COLUMNS } else { batch.div_ceil(clusters).clamp(1, COLUMNS) }
+}
+
+const ALONG: (bool, bool) = (false, false);
+
+/// Less exact functions for types that are stored with fewer digits anyway: sums of exponentials in f32.
+fn quick(text: &str) -> String {
+    match text {
+        "ktanh(v)" => "1.0f - __fdividef(2.0f, __expf(2.0f * v) + 1.0f)".into(),
+        "1.0f / (1.0f + kexp(-v))" => "__fdividef(1.0f, 1.0f + __expf(-v))".into(),
+        other => other.into(),
+    }
+}
+
+/// The body of a switch over activations, and how it is asked: one case for both directions where they are the same.
+fn cases(site: &Site<'_>, narrow: bool) -> Result<(String, String), BackendError> {
+    let op = site.op()?;
+    let mut all = activations(op).map_err(op_error)?;
+    let dirs = directions(op.attrs());
+    let per = all.len() / dirs;
+    let alike = dirs == 2 && all[..per] == all[per..];
+    if alike {
+        all.truncate(per);
+    }
+    let mut text = String::new();
+    for (i, &(name, a, b)) in all.iter().enumerate() {
+        let value = activation(name, a, b);
+        let value = if narrow { quick(&value) } else { value };
+        let _ = writeln!(text, "        case {i}u: {{ return {value}; }}");
+    }
+    let which = if dirs == 1 || alike { "k".to_owned() } else { format!("d * {per}u + k") };
+    Ok((text, which))
+}
+
+fn source(site: &Site<'_>, plan: &Plan) -> Result<Body, BackendError> {
+    let (op, narrow) = (site.op()?, narrow(site)?);
+    let layout = Layout::of(site, plan)?;
+    let has = |i: usize| site.dtype(i).is_some();
+    let given = |i: usize, text: &'static str, default: &'static str| if has(i) { text } else { default };
+    let gru = op.is("gru");
+    let bias = match (has(3), gru) {
+        (false, _) => "0.0f",
+        (true, false) => "x3(at) + x3(at + GATES * HIDDEN)",
+        (true, true) => "row < 2u * HIDDEN ? x3(at) + x3(at + GATES * HIDDEN) : x3(at)",
+    };
+    let (cases, which) = cases(site, narrow)?;
+    let parts = [("CELL", section(CORE, op.name())), ("CASES", &*cases), ("WHICH", &*which), ("BIAS", bias)];
+    let to_cell = if site.dtype(0) == Some(DType::BF16) { "f32_to_bf16" } else { "f32_to_f16" };
+    let pairs = [
+        ("PEEP", given(7, "return x7((d * 3u + g) * HIDDEN + j);", "return 0.0f;")),
+        ("H0", given(5, "x5(row + j)", "0.0f")),
+        ("C0", given(6, "x6(row + j)", "0.0f")),
+        ("LEN", given(4, "u32(clamp(near4(b), 0, i32(steps)))", "steps")),
+        ("LATE_BIAS", given(3, "x3((d * 6u + 5u) * HIDDEN + j)", "0.0f")),
+        ("FORGET", &*forget_gate(op, "x[2] + sum[2]")),
+        ("LAST", if op.is("lstm") { "emit2(at, cell[q]);" } else { "" }),
+        ("TO_CELL", to_cell),
+    ];
+    let products = section(PRODUCTS, if narrow { "mma" } else { "fma" });
+    let own = [section(CORE, "bias"), products, section(CORE, "core")].concat();
+    let own = layout.constants(plan.cluster) + &fill(&fill(&own, &parts), &pairs);
+    let mut shared = layout.shared;
+    let (input, text) = match narrow {
+        true => {
+            let kind = Kind::of_types(site)?;
+            shared = shared.max(plan.tile.shared(kind, ALONG));
+            let text = sections(GEMM, &["gemm"]) + section(PRODUCTS, "kept");
+            ("gemm", plan.tile.source(kind, ALONG, &text, &[("SPLIT", "1u")]))
+        }
+        false => {
+            let head = MATMUL.split_once("// ---- ").map_or("", |p| p.0);
+            let text = head.to_owned() + section(MATMUL, "tiled") + section(PRODUCTS, "kept_one");
+            ("tiled", fill(&text, &[("ACC", "f32"), ("emit0", "keep")]))
+        }
+    };
+    let entries = vec![Entry::Free(input), Entry::Cluster("recur", plan.cluster as u32)];
+    Ok(Body { code: own + &text, entries, shared: shared as u32, scratch: true, ..Body::default() })
+}
+
+fn launch(cx: &Cx<'_>, plan: &Plan) -> Result<Vec<Launch>, BackendError> {
+    let op = cx.op()?;
+    let a = op.attrs();
+    let (x, r) = (cx.shape(0)?, cx.shape(2)?);
+    let first = a.int("layout").map_err(op_error)? == 1;
+    let (steps, batch) = if first { (x[1], x[0]) } else { (x[0], x[1]) };
+    let (dirs, hidden) = (r[0], r[2]);
+    let narrow = cx.inputs.first().copied().flatten().is_some_and(|f| f.ty.dtype != DType::F32);
+    let backward = a.str("direction").map_err(op_error)? == "reverse";
+    let columns = columns(plan.cluster, dirs, batch, narrow);
+    let (rows, cols) = (steps * batch, dirs * gates(op.name()) * hidden);
+    let mut w = words([rows, cols, x[2], x[2], 1, 1, x[2], 0])?;
+    w.extend(words([steps, dirs, batch, usize::from(first), usize::from(backward)])?);
+    w.push((a.float("clip").map_err(op_error)? as f32).to_bits());
+    w.extend(words([columns])?);
+    // Results of the product are found by 32 bits.
+    words([rows.saturating_mul(cols), rows.saturating_mul(x[2])])?;
+    let (m, n) = if narrow { (plan.tile.m, plan.tile.n) } else { (SIDE, SIDE) };
+    let tiles = rows.div_ceil(m) * cols.div_ceil(n);
+    let clusters = dirs * batch.div_ceil(columns);
+    let scratch = (rows * cols * 4) as u64;
+    Ok(vec![
+        Launch::map(0, w.clone()).on(Grid::Groups(tiles as u64)).scratch(scratch),
+        Launch::map(1, w).on(Grid::Groups((clusters * plan.cluster) as u64)).scratch(scratch),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What [`Layout`] leaves out or counts twice would be wrong sums.
+    #[test]
+    fn layouts_cover_all_weights() {
+        for narrow in [true, false] {
+            for gates in [1, 3, 4] {
+                for cluster in [1, 2, 4, 8, 16] {
+                    for hidden in [1, 5, 64, 96, 128, 200, 512, 777, 1024, 1536] {
+                        let l = Layout::new(hidden, gates, cluster, narrow, 227 << 10);
+                        let (rows, depth) = if narrow { (16, 16) } else { (8, 128) };
+                        let what = format!("{hidden} x {gates} by {cluster}, {narrow}: {l:?}");
+                        assert!(l.units * cluster >= hidden && l.units.is_multiple_of(8), "{what}");
+                        assert!(l.warps_of_rows * l.tiles_m * rows >= l.units * gates, "{what}");
+                        assert!(l.k_split * l.tiles_k * depth >= l.units * cluster, "{what}");
+                        assert!(l.warps_of_rows * l.k_split <= WARPS, "{what}");
+                        assert!(l.held_k + l.shared_k <= l.tiles_k, "{what}");
+                        assert!(l.part_pitch >= l.units * gates, "{what}");
+                    }
+                }
+            }
+        }
+        let l = Layout::new(512, 4, 16, true, 227 << 10);
+        assert_eq!((l.held_k, l.shared_k, l.tiles_k), (16, 0, 16));
+    }
+}

@@ -1,0 +1,274 @@
+//! Recurrences with weights on the chip: every layout compiles (needs NVRTC), agrees with the oracle (needs a device), and
+//! how fast it is.
+//!
+//! Speeds: `KILN_REQUIRE_CUDA=1 recurrent --ignored --nocapture speed`.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+#![allow(dead_code, reason = "what other tests use of the common module")]
+
+mod common;
+
+use common::nvrtc::nvrtc;
+use common::parallel;
+use kiln_backend::{Backend, Device, Program, Region, Tactic, Target, TimeRequest};
+use kiln_backend_cuda::compile::{cubin, explain};
+use kiln_backend_cuda::{Cuda, target, written};
+use kiln_ir::problem::Rng;
+use kiln_ir::{Attrs, DType, Op, Tensor};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+struct Case {
+    label: String,
+    program: Program,
+    inputs: Vec<Tensor>,
+    dtype: DType,
+}
+
+/// Steps, batch, input size, hidden size.
+type Sizes = [usize; 4];
+
+/// A layer with biases; `all` adds lengths, initial states and peepholes.
+fn case(name: &str, t: DType, [steps, batch, size, hidden]: Sizes, direction: &str, all: bool) -> Case {
+    let mut rng = Rng::new((steps * 31 + batch * 7 + hidden) as u64);
+    let dirs = if direction == "bidirectional" { 2 } else { 1 };
+    let gates = match name {
+        "lstm" => 4,
+        "gru" => 3,
+        _ => 1,
+    };
+    let scale = 1.7 / (hidden as f64).sqrt();
+    let mut draw = |shape: &[usize], a: f64| Some(rng.tensor_in(t, shape, -a, a, 0));
+    let mut inputs = vec![
+        draw(&[steps, batch, size], 1.0),
+        draw(&[dirs, gates * hidden, size], scale),
+        draw(&[dirs, gates * hidden, hidden], scale),
+        draw(&[dirs, 2 * gates * hidden], 0.3),
+    ];
+    if all {
+        let (h0, c0, p) = (
+            draw(&[dirs, batch, hidden], 0.8),
+            draw(&[dirs, batch, hidden], 0.8),
+            draw(&[dirs, 3 * hidden], 0.3),
+        );
+        let lens: Vec<i64> = (0..batch as i64).map(|b| (b * 5 + 1) % (steps as i64 + 1)).collect();
+        inputs.extend([Some(rng.i64s(&[batch], &lens)), h0]);
+        if name == "lstm" {
+            inputs.extend([c0, p]);
+        }
+    }
+    let attrs = Attrs::new().with("direction", direction);
+    let attrs = if name == "gru" { attrs.with("linear_before_reset", true) } else { attrs };
+    let op = Op::new(name, attrs).unwrap();
+    let (program, inputs) = Program::single(&op, &inputs).unwrap();
+    let label =
+        format!("{name} {t} {steps}x{batch}x{size}, {hidden} {direction}{}", if all { " all" } else { "" });
+    Case { label, program, inputs, dtype: t }
+}
+
+impl Case {
+    fn region(&self) -> Region {
+        self.program.region(&self.program.steps[0]).unwrap()
+    }
+
+    fn tactics(&self, target: &Target) -> Vec<Tactic> {
+        let all = Cuda.tactics(&self.region(), target).unwrap_or_else(|e| panic!("{}: {e}", self.label));
+        let all: Vec<_> = all.into_iter().filter(|t| t.name.contains("cluster")).collect();
+        assert!(!all.is_empty() || !target.arch.starts_with("sm_90"), "{}: nothing on the chip", self.label);
+        all
+    }
+
+    fn differs(&self, wanted: &[Tensor], found: &[Tensor]) -> Option<String> {
+        // Of numbers up to 1: what the type rounds to, and what that becomes in the course of the steps.
+        let noise = match self.dtype {
+            DType::F16 => 4e-3,
+            DType::BF16 => 3e-2,
+            _ => 2e-5,
+        };
+        wanted.iter().zip(found).enumerate().find_map(|(i, (w, f))| {
+            let (x, y) = (f.to_f64(), w.to_f64());
+            let bad: Vec<_> = x
+                .iter()
+                .zip(&y)
+                .enumerate()
+                .filter(|(_, (x, y))| !((*x - *y).abs() <= noise * (1.0 + y.abs())))
+                .collect();
+            let &(at, (x, y)) = bad.first()?;
+            Some(format!("output {i}: {} of {} wrong; {x} for {y} at {at}", bad.len(), w.len()))
+        })
+    }
+}
+
+const HIDDEN: [usize; 8] = [64, 96, 200, 333, 512, 640, 1024, 1536];
+
+fn cases() -> Vec<Case> {
+    use DType::{BF16, F16, F32};
+    let mut all = Vec::new();
+    for t in [F16, F32, BF16] {
+        for (k, hidden) in HIDDEN.into_iter().enumerate() {
+            let batch = [3, 32, 1, 64, 8, 17, 1, 3][k];
+            let batch = if hidden > 512 { batch.min(9) } else { batch };
+            all.push(case("lstm", t, [6, batch, 24, hidden], "forward", k % 2 == 1));
+            if t == BF16 {
+                continue;
+            }
+            all.push(case("gru", t, [5, batch, 17, hidden], ["reverse", "bidirectional"][k % 2], k % 2 == 0));
+            all.push(case("rnn", t, [4, batch, 33, hidden], ["bidirectional", "forward"][k % 2], k % 3 == 0));
+        }
+        all.push(case("lstm", t, [7, 11, 5, 40], "bidirectional", true));
+        all.push(case("lstm", t, [1, 5, 8, 130], "reverse", true));
+    }
+    all
+}
+
+/// Sources of all cases, each once, with what they are for.
+fn sources(target: &Target) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for case in cases() {
+        for t in case.tactics(target) {
+            let (text, _) = written(&case.region(), &t, target).unwrap();
+            found.entry(text).or_insert_with(|| format!("{} by {}", case.label, t.id()));
+        }
+    }
+    found
+}
+
+/// Bytes that a thread may keep outside of registers: some numbers that the products of a step do not use.
+const MAX_SPILL: u32 = 256;
+
+/// Bytes of spill stores that a line of the compiler's log tells.
+fn spilled(line: &str) -> u32 {
+    let before = line.split(" bytes spill stores").next().filter(|b| b.len() < line.len());
+    before.and_then(|b| b.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// By default one of 23 sources; `KILN_KERNELS=all` takes all.
+#[test]
+fn layouts_compile_and_do_not_spill() {
+    if !nvrtc() {
+        return;
+    }
+    let step = if std::env::var_os("KILN_KERNELS").is_some_and(|v| v == "all") { 1 } else { 23 };
+    for name in ["h200", "a100"] {
+        let target = target::known(name).unwrap();
+        let some: Vec<_> = sources(&target).into_iter().step_by(step).collect();
+        let failed = parallel(&some, |(text, what)| {
+            let log = match explain(text, &target.arch) {
+                Ok(c) => c.log,
+                Err(e) => return Some(format!("{what} for {name}: {e}")),
+            };
+            let spills = log.lines().find(|l| spilled(l) > MAX_SPILL).map(str::to_owned);
+            spills.map(|l| format!("{what} for {name}: {l}"))
+        });
+        println!("{} sources for {name}", some.len());
+        assert!(failed.is_empty(), "{} of {}:\n{}", failed.len(), some.len(), failed.join("\n"));
+    }
+}
+
+/// The device, if there is one; panics without where `KILN_REQUIRE_CUDA=1`.
+fn device() -> Option<(Arc<dyn Device>, Target)> {
+    let target = match Cuda.targets() {
+        Ok(mut t) => t.remove(0),
+        Err(e) if std::env::var_os("KILN_REQUIRE_CUDA").is_some_and(|v| v == "1") => panic!("{e}"),
+        Err(e) => {
+            println!("skipped: {e}");
+            return None;
+        }
+    };
+    Some((Cuda.open(&target).unwrap(), target))
+}
+
+#[test]
+fn layouts_agree_with_the_oracle() {
+    let Some((device, target)) = device() else { return };
+    let all = sources(&target).into_keys().collect::<Vec<_>>();
+    let refused = parallel(&all, |text| cubin(text, &target.arch).err().map(|e| e.to_string()));
+    assert!(refused.is_empty(), "{refused:?}");
+    let cases = cases();
+    let wanted = parallel(&(0..cases.len()).collect::<Vec<_>>(), |&i| {
+        cases[i].program.graph.eval(&cases[i].inputs).map(|w| (i, w)).ok()
+    });
+    assert_eq!(wanted.len(), cases.len());
+    let (mut failed, mut runs) = (Vec::new(), 0);
+    for (i, wanted) in &wanted {
+        let case = &cases[*i];
+        for t in case.tactics(&target) {
+            let blob = Cuda.compile(&case.region(), &t, &target).unwrap();
+            let program = Arc::new(Program::single_step(case.region().graph.clone(), t.clone(), blob));
+            let mut cx = device.load(program.clone()).unwrap().context().unwrap();
+            let shapes = Arc::new(program.shapes(&case.inputs).unwrap());
+            let mut first: Option<Vec<Tensor>> = None;
+            for _ in 0..3 {
+                let ran = cx.enqueue(&case.inputs, &shapes).and_then(|()| cx.outputs());
+                let found = ran.unwrap_or_else(|e| panic!("{} by {}: {e}", case.label, t.id()));
+                if let Some(e) = case.differs(wanted, &found) {
+                    failed.push(format!("{} by {}: {e}", case.label, t.id()));
+                    break;
+                }
+                if first.as_ref().is_some_and(|f| f.iter().zip(&found).any(|(f, g)| f.bytes() != g.bytes())) {
+                    failed.push(format!("{} by {}: two runs differ", case.label, t.id()));
+                }
+                first = Some(found);
+            }
+            runs += 1;
+        }
+    }
+    println!("{runs} runs, {} failed", failed.len());
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    let Some((device, target)) = device() else { return };
+    use DType::{BF16, F16, F32};
+    let cases = [
+        ("lstm", F16, [128, 1, 64, 512]),
+        ("lstm", F16, [128, 1, 512, 512]),
+        ("lstm", F16, [128, 32, 512, 512]),
+        ("lstm", F16, [128, 64, 512, 512]),
+        ("lstm", F16, [128, 1, 128, 128]),
+        ("lstm", F32, [128, 1, 512, 512]),
+        ("lstm", F32, [128, 32, 512, 512]),
+        ("lstm", F32, [128, 1, 128, 128]),
+        ("gru", BF16, [128, 3, 200, 200]),
+        ("lstm", F16, [128, 1, 1024, 1024]),
+        ("lstm", F16, [128, 1, 1536, 1536]),
+    ];
+    let cases = cases.map(|(name, t, sizes)| case(name, t, sizes, "forward", false));
+    let both = |c: &Case| {
+        c.tactics(&target)
+            .into_iter()
+            .map(|t| written(&c.region(), &t, &target).unwrap().0)
+            .collect::<Vec<_>>()
+    };
+    let sources: Vec<String> = cases.iter().flat_map(both).collect();
+    // Compiled at once, for the cache.
+    parallel(&sources, |text| cubin(text, &target.arch).err().map(|e| println!("{e}")));
+    for case in cases {
+        println!("{}", case.label);
+        let region = case.region();
+        for t in case.tactics(&target) {
+            let blob = Cuda.compile(&region, &t, &target).unwrap();
+            let request = TimeRequest {
+                graph: &region.graph,
+                tactic: &t,
+                blob: &blob,
+                inputs: &case.inputs,
+                samples: 9,
+            };
+            match device.time(&request) {
+                Ok(mut times) => {
+                    times.sort_by(f64::total_cmp);
+                    let us = times[times.len() / 2] / 1e3;
+                    println!(
+                        "  {:<30} {us:>9.1} us (expected {:.1})",
+                        t.name,
+                        t.estimate_ns.unwrap_or(0.0) / 1e3
+                    );
+                }
+                Err(e) => println!("  {:<30} {e}", t.name),
+            }
+        }
+    }
+}
