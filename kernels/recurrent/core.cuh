@@ -9,16 +9,6 @@
 // Words 0 - 7 are those of the input's product (gemm.cuh), then: 8 steps, 9 directions, 10 batch, 11 batch first,
 // 12 backward, 13 clip, 14 sequences of a cluster.
 
-// ---- bias
-// What the input's product has added to column `col`: both biases, but not that of the state where the reset gate comes
-// between.
-DEV f32 bias_of(u32 col) const {
-    const u32 d = col / (GATES * HIDDEN);
-    const u32 row = col % (GATES * HIDDEN);
-    const u32 at = d * 2u * GATES * HIDDEN + row;
-    return BIAS;
-}
-
 // ---- core
 extern __shared__ __align__(128) u8 block_memory[];
 __shared__ __align__(8) u64 arrived[2];
@@ -70,7 +60,13 @@ DEV f32 activate(u32 d, u32 k, f32 value) const {
     }
 }
 
-DEV f32 peep(u32 d, u32 g, u32 j) const {
+// What is added to a gate's products: both biases, but not that of the state where the reset gate comes between.
+DEV f32 bias_of(u32 d, u32 g, u32 j) const {
+    const u32 at = (d * 2u * GATES + g) * HIDDEN + j;
+    return BIAS;
+}
+
+DEV f32 peep(u32 d, u32 g, u32 j, f32 c) const {
     PEEP
 }
 
@@ -136,7 +132,7 @@ GROUPS recur 512 {
     }
     __syncthreads();
     // The pairs of a unit and a sequence that this thread goes on with.
-    f32 own[PAIRS], cell[PAIRS], given[PAIRS][GATES];
+    f32 own[PAIRS], cell[PAIRS], given[PAIRS][GATES], bias[PAIRS][GATES];
     u32 length[PAIRS];
     const auto unit = [&](u32 q) { return (q * BLOCK + l) % UNITS; };
     const auto column = [&](u32 q) { return (q * BLOCK + l) / UNITS; };
@@ -169,6 +165,10 @@ GROUPS recur 512 {
             own[q] = H0;
             cell[q] = C0;
             length[q] = LEN;
+#pragma unroll
+            for (u32 g = 0u; g < GATES; g++) {
+                bias[q][g] = bias_of(d, g, j);
+            }
         }
     }
     fetch(0u);
@@ -197,7 +197,8 @@ GROUPS recur 512 {
                 f32 sum[GATES];
 #pragma unroll
                 for (u32 g = 0u; g < GATES; g++) {
-                    sum[g] = 0.0f;
+                    sum[g] = bias[q][g];
+#pragma unroll
                     for (u32 s = 0u; s < K_SPLIT; s++) {
                         sum[g] += part[(s * COLUMNS + column(q)) * PART_PITCH + g * UNITS + unit(q)];
                     }
@@ -245,9 +246,9 @@ next = (1.0f - z) * n + z * h;
 
 // ---- lstm
 const f32 c = cell[q];
-const f32 i_gate = activate(d, 0u, x[0] + sum[0] + peep(d, 0u, j) * c);
+const f32 i_gate = activate(d, 0u, x[0] + sum[0] + peep(d, 0u, j, c));
 const f32 f_gate = FORGET;
 const f32 c_next = f_gate * c + i_gate * activate(d, 1u, x[3] + sum[3]);
-const f32 o_gate = activate(d, 0u, x[1] + sum[1] + peep(d, 1u, j) * c_next);
+const f32 o_gate = activate(d, 0u, x[1] + sum[1] + peep(d, 1u, j, c_next));
 cell[q] = c_next;
 next = o_gate * activate(d, 2u, c_next);

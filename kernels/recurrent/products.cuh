@@ -316,22 +316,21 @@ DEV void multiply(const Held& held, const u8* state, f32* part, u32 columns, u32
 // Eight results of the input's product, `left` of them inside.
 DEV void put_sums(u32 part, u32 at, const ACC* v, u32 left, bool runs) const {
     f32* to = reinterpret_cast<f32*>(scratch) + at;
-    const u32 col = at % m(1u);
     if (runs) {
         Pack<f32> a, b;
 #pragma unroll
         for (u32 q = 0u; q < 4u; q++) {
-            a.v[q] = v[q] + bias_of(col + q);
-            b.v[q] = v[q + 4u] + bias_of(col + q + 4u);
+            a.v[q] = v[q];
+            b.v[q] = v[q + 4u];
         }
         a.put(to);
         b.put(to + 4u);
         return;
     }
     for (u32 q = 0u; q < 8u && q < left; q++) {
-        to[q] = v[q] + bias_of(col + q);
+        to[q] = v[q];
     }
 }
 
 // ---- kept_one
-DEV void keep(u32 at, f32 v) const { reinterpret_cast<f32*>(scratch)[at] = v + bias_of(at % m(1u)); }
+DEV void keep(u32 at, f32 v) const { reinterpret_cast<f32*>(scratch)[at] = v; }

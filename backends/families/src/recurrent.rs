@@ -36,11 +36,11 @@ pub fn activation(name: &str, a: f64, b: f64) -> String {
     }
 }
 
-/// The forget gate of an `lstm`, given its sum of products; `i_gate` is the input gate, `c` the cell.
+/// The forget gate of an `lstm`, given its sum; `i_gate` is the input gate.
 pub fn forget_gate(op: &Op, sum: &str) -> String {
     match op.attrs().bool("input_forget") {
         Ok(true) => "1.0f - i_gate".into(),
-        _ => format!("activate(d, 0u, {sum} + peep(d, 2u, j) * c)"),
+        _ => format!("activate(d, 0u, {sum})"),
     }
 }
 
@@ -65,7 +65,7 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     } else {
         ("r * bitcast<f32>(scratch[old_h + j])", "of_state(d, 2u, j, reset)")
     };
-    let forget = forget_gate(op, "gate(d, 2u, j, x, old_h)");
+    let forget = forget_gate(op, "gate(d, 2u, j, x, old_h) + peep(d, 2u, j) * c");
     let text = site.text("recurrent").split_once("// ---- ").map_or("", |p| p.0);
     let parts = [("FIRST", first), ("CELL", section(site.text("recurrent"), op.name())), ("CASES", &*cases)];
     let words = [

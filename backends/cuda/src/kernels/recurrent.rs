@@ -67,10 +67,9 @@ const fn kernel<const P: usize>() -> Kernel {
 
 /// Warps of a block.
 const WARPS: usize = 16;
-/// Sequences of a cluster at most: columns of one instruction.
-const COLUMNS: usize = 8;
-/// Blocks that run at once, about.
-const RESIDENT: usize = 128;
+/// Blocks that run at once in clusters: a cluster lies in one part of the device, and not all parts have as many
+/// multiprocessors as they may.
+const RESIDENT: usize = 112;
 /// Tiles of rows of a warp, pairs of a unit and a sequence of a thread: more would not find room in registers.
 const MOST_TILES: usize = 3;
 const MOST_PAIRS: usize = 3;
@@ -93,6 +92,7 @@ struct Layout {
     k_split: usize,
     held_k: usize,
     shared_k: usize,
+    columns: usize,
     at_once: usize,
     part_pitch: usize,
     state_bytes: usize,
@@ -104,7 +104,7 @@ impl Layout {
     fn new(hidden: usize, gates: usize, cluster: usize, narrow: bool, memory: usize) -> Layout {
         // Rows and units of one step of the products, bytes of one such piece of weights.
         let (rows_of, units_of, piece) = if narrow { (16, 16, 512) } else { (8, 128, 4096) };
-        let units = hidden.div_ceil(cluster).next_multiple_of(if cluster == 1 { 16 } else { 8 });
+        let units = units(hidden, cluster);
         let tiles = (units * gates).div_ceil(rows_of);
         let steps = (cluster * units).div_ceil(units_of);
         let tiles_m = tiles.div_ceil(WARPS);
@@ -118,8 +118,9 @@ impl Layout {
         let held_k = if narrow { per_tile / 2 * 2 } else { per_tile }.min(tiles_k);
         let part_pitch = tiles * rows_of + 4;
         let pitch = if narrow { k_split * tiles_k * 32 + 16 } else { k_split * tiles_k * 512 };
-        let state_bytes = COLUMNS * pitch;
-        let fixed = 2 * state_bytes + k_split * COLUMNS * part_pitch * 4;
+        let columns = most_columns(units, narrow);
+        let state_bytes = columns * pitch;
+        let fixed = 2 * state_bytes + k_split * columns * part_pitch * 4;
         let of_warps = WARPS * tiles_m * piece;
         let fits = memory.saturating_sub(fixed + FIXED_SHARED) / of_warps;
         let shared_k = (if narrow { fits / 2 * 2 } else { fits }).min(tiles_k - held_k);
@@ -133,6 +134,7 @@ impl Layout {
             k_split,
             held_k,
             shared_k,
+            columns,
             at_once: (2 / tiles_m).max(1),
             part_pitch,
             state_bytes,
@@ -152,14 +154,18 @@ impl Layout {
         }
     }
 
-    /// Clocks of one step: products, weights that are read again, the exchange.
-    fn clocks(&self, cluster: usize, narrow: bool) -> f64 {
+    /// Clocks of one step for so many sequences: products, weights that are read again, what becomes of the sums, the
+    /// exchange.
+    fn clocks(&self, cluster: usize, columns: usize, narrow: bool) -> f64 {
         let pieces = self.warps_of_rows * self.k_split * self.tiles_m;
-        let (piece, product, reading) = if narrow { (512.0, 1.7, 4.0) } else { (4096.0, 8.0, 32.0) };
+        let (piece, product, reading) = if narrow { (512.0, 2.4, 4.0) } else { (4096.0, 9.0, 32.0) };
+        let times = columns.div_ceil(if narrow { 8 } else { self.at_once }) as f64;
         let count = |k: usize| (pieces * k) as f64;
-        let again = count(self.tiles_k - self.held_k - self.shared_k) * piece / 40.0;
-        let work = count(self.tiles_k) * product + count(self.shared_k) * reading + again;
-        work + if cluster > 1 { 900.0 } else { 550.0 }
+        let again = count(self.tiles_k - self.held_k - self.shared_k) * piece / 14.0;
+        let sums = count(self.tiles_k) * product * if narrow { times } else { columns as f64 };
+        let pairs = (columns * self.units).div_ceil(WARPS * 32) as f64;
+        let exchange = if cluster > 1 { 450.0 + 50.0 * columns as f64 } else { 100.0 };
+        sums + times * (count(self.shared_k) * reading + again) + 500.0 + 200.0 * pairs + exchange
     }
 
     fn constants(&self, cluster: usize) -> String {
@@ -168,7 +174,7 @@ impl Layout {
             ("GATES", self.gates),
             ("CLUSTER", cluster),
             ("UNITS", self.units),
-            ("COLUMNS", COLUMNS),
+            ("COLUMNS", self.columns),
             ("TILES_M", self.tiles_m),
             ("TILES_K", self.tiles_k),
             ("WARPS_OF_ROWS", self.warps_of_rows),
@@ -184,6 +190,16 @@ impl Layout {
             s
         })
     }
+}
+
+/// Hidden units of a block.
+fn units(hidden: usize, cluster: usize) -> usize {
+    hidden.div_ceil(cluster).next_multiple_of(if cluster == 1 { 16 } else { 8 })
+}
+
+/// Sequences of a cluster at most: columns of one or two instructions.
+fn most_columns(units: usize, narrow: bool) -> usize {
+    if narrow && units * 16 <= 2 * WARPS * 32 { 16 } else { 8 }
 }
 
 fn gates(op: &str) -> usize {
@@ -240,7 +256,7 @@ fn tactics(site: &Site<'_>, plan: &Plan) -> Result<Vec<Tactic>, BackendError> {
         return unsupported("large tiles of f32");
     }
     let layout = Layout::of(site, plan)?;
-    let (tiles, pairs) = (layout.tiles_m, (layout.units * COLUMNS).div_ceil(WARPS * 32));
+    let (tiles, pairs) = (layout.tiles_m, (layout.units * layout.columns).div_ceil(WARPS * 32));
     if tiles > MOST_TILES || pairs > MOST_PAIRS {
         return unsupported(format!(
             "{} units in each of {} blocks: too many for registers",
@@ -263,15 +279,11 @@ fn estimate(site: &Site<'_>, plan: &Plan, layout: &Layout, narrow: bool) -> f64 
     let first = attrs.and_then(|a| a.int("layout").ok()) == Some(1);
     let (steps, batch) = if first { (of(1), of(0)) } else { (of(0), of(1)) };
     let dirs = attrs.map_or(1, directions);
-    let columns = columns(plan.cluster, dirs, batch, narrow);
-    let clusters = dirs * batch.div_ceil(columns.max(1));
+    let columns = columns(plan.cluster, dirs, batch, layout.columns);
+    let clusters = dirs * batch.div_ceil(columns);
     let waves = clusters.div_ceil((RESIDENT / plan.cluster).max(1));
     let ghz = site.target.numbers.get("clock_mhz").map_or(1.5, |&m| m as f64 / 1000.0).max(0.1);
-    let each = if narrow {
-        layout.clocks(plan.cluster, narrow)
-    } else {
-        columns as f64 * layout.clocks(plan.cluster, narrow)
-    };
+    let each = layout.clocks(plan.cluster, columns, narrow);
     let (rows, cols) = (steps * batch, dirs * layout.gates * layout.hidden);
     let blocks = rows.div_ceil(plan.tile.m) * cols.div_ceil(plan.tile.n);
     // A tile's clocks: by its area where a wave of them fills the device.
@@ -291,10 +303,10 @@ fn directions(a: &kiln_ir::Attrs) -> usize {
     if a.str("direction") == Ok("bidirectional") { 2 } else { 1 }
 }
 
-/// Sequences of one cluster: as many as a product on tensor cores has columns, else so that clusters run at once.
-fn columns(cluster: usize, dirs: usize, batch: usize, narrow: bool) -> usize {
+/// Sequences of one cluster, so that all clusters run at once if they can.
+fn columns(cluster: usize, dirs: usize, batch: usize, most: usize) -> usize {
     let clusters = (RESIDENT / cluster / dirs.max(1)).max(1);
-    if narrow { COLUMNS } else { batch.div_ceil(clusters).clamp(1, COLUMNS) }
+    batch.div_ceil(clusters).clamp(1, most)
 }
 
 const ALONG: (bool, bool) = (false, false);
@@ -337,23 +349,23 @@ fn source(site: &Site<'_>, plan: &Plan) -> Result<Body, BackendError> {
     let bias = match (has(3), gru) {
         (false, _) => "0.0f",
         (true, false) => "x3(at) + x3(at + GATES * HIDDEN)",
-        (true, true) => "row < 2u * HIDDEN ? x3(at) + x3(at + GATES * HIDDEN) : x3(at)",
+        (true, true) => "g < 2u ? x3(at) + x3(at + GATES * HIDDEN) : x3(at)",
     };
     let (cases, which) = cases(site, narrow)?;
     let parts = [("CELL", section(CORE, op.name())), ("CASES", &*cases), ("WHICH", &*which), ("BIAS", bias)];
     let to_cell = if site.dtype(0) == Some(DType::BF16) { "f32_to_bf16" } else { "f32_to_f16" };
     let pairs = [
-        ("PEEP", given(7, "return x7((d * 3u + g) * HIDDEN + j);", "return 0.0f;")),
+        ("PEEP", given(7, "return x7((d * 3u + g) * HIDDEN + j) * c;", "return 0.0f;")),
         ("H0", given(5, "x5(row + j)", "0.0f")),
         ("C0", given(6, "x6(row + j)", "0.0f")),
         ("LEN", given(4, "u32(clamp(near4(b), 0, i32(steps)))", "steps")),
         ("LATE_BIAS", given(3, "x3((d * 6u + 5u) * HIDDEN + j)", "0.0f")),
-        ("FORGET", &*forget_gate(op, "x[2] + sum[2]")),
+        ("FORGET", &*forget_gate(op, "x[2] + sum[2] + peep(d, 2u, j, c)")),
         ("LAST", if op.is("lstm") { "emit2(at, cell[q]);" } else { "" }),
         ("TO_CELL", to_cell),
     ];
     let products = section(PRODUCTS, if narrow { "mma" } else { "fma" });
-    let own = [section(CORE, "bias"), products, section(CORE, "core")].concat();
+    let own = [products, section(CORE, "core")].concat();
     let own = layout.constants(plan.cluster) + &fill(&fill(&own, &parts), &pairs);
     let mut shared = layout.shared;
     let (input, text) = match narrow {
@@ -382,7 +394,7 @@ fn launch(cx: &Cx<'_>, plan: &Plan) -> Result<Vec<Launch>, BackendError> {
     let (dirs, hidden) = (r[0], r[2]);
     let narrow = cx.inputs.first().copied().flatten().is_some_and(|f| f.ty.dtype != DType::F32);
     let backward = a.str("direction").map_err(op_error)? == "reverse";
-    let columns = columns(plan.cluster, dirs, batch, narrow);
+    let columns = columns(plan.cluster, dirs, batch, most_columns(units(hidden, plan.cluster), narrow));
     let (rows, cols) = (steps * batch, dirs * gates(op.name()) * hidden);
     let mut w = words([rows, cols, x[2], x[2], 1, 1, x[2], 0])?;
     w.extend(words([steps, dirs, batch, usize::from(first), usize::from(backward)])?);
