@@ -87,12 +87,10 @@ impl Case {
         };
         wanted.iter().zip(found).enumerate().find_map(|(i, (w, f))| {
             let (x, y) = (f.to_f64(), w.to_f64());
-            let bad: Vec<_> = x
-                .iter()
-                .zip(&y)
-                .enumerate()
-                .filter(|(_, (x, y))| !((*x - *y).abs() <= noise * (1.0 + y.abs())))
-                .collect();
+            // A NaN is not near anything.
+            let near = |x: f64, y: f64| (x - y).abs() <= noise * (1.0 + y.abs());
+            let pairs = x.iter().zip(&y).enumerate();
+            let bad: Vec<_> = pairs.filter(|(_, (x, y))| !near(**x, **y)).collect();
             let &(at, (x, y)) = bad.first()?;
             Some(format!("output {i}: {} of {} wrong; {x} for {y} at {at}", bad.len(), w.len()))
         })
