@@ -7,13 +7,13 @@
 mod common;
 
 use common::nvrtc::nvrtc;
-use common::{Case, cases, parallel};
+use common::{Case, cases, report};
 use kiln_backend::{Backend, Device, Program, Tactic, Target, TimeRequest};
-use kiln_backend_cuda::compile::{cubin, explain};
+use kiln_backend_cuda::compile::{Resources, cubin};
 use kiln_backend_cuda::{Cuda, target, written};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Op, Tensor};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Tactics of a case that use tensor cores.
@@ -41,33 +41,37 @@ fn sources(target: &Target) -> BTreeMap<String, String> {
 /// Bytes that a thread may keep outside of registers: some numbers that the loop over K does not use.
 const MAX_SPILL: u32 = 160;
 
-/// Bytes of spill stores that a line of the compiler's log tells.
-fn spilled(line: &str) -> u32 {
-    let before = line.split(" bytes spill stores").next().filter(|b| b.len() < line.len());
-    before.and_then(|b| b.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
-}
-
-/// By default one of 29 sources; `KILN_KERNELS=all` takes all.
+/// By default a source of each tactic and of each type of operands, half of them for sm_80; `KILN_KERNELS=all` takes all. What they
+/// take is listed in target/kernels.
 #[test]
 fn tiles_compile_and_do_not_spill() {
     if !nvrtc() {
         return;
     }
-    let step = if std::env::var_os("KILN_KERNELS").is_some_and(|v| v == "all") { 1 } else { 29 };
-    for name in ["h200", "a100"] {
+    let all = std::env::var_os("KILN_KERNELS").is_some_and(|v| v == "all");
+    for (name, share) in [("h200", 1), ("a100", 2)] {
         let target = target::known(name).unwrap();
-        let some: Vec<_> = sources(&target).into_iter().step_by(step).collect();
-        let failed = parallel(&some, |(text, what)| {
-            let log = match explain(text, &target.arch) {
-                Ok(c) => c.log,
-                Err(e) => return Some(format!("{what} for {name}: {e}")),
+        let mut some: Vec<(String, String)> = sources(&target).into_iter().collect();
+        if !all {
+            some.sort_by(|a, b| a.1.cmp(&b.1));
+            let mut seen = BTreeSet::new();
+            // "conv few channels f16 0 by conv.mma_64x64": once each tactic, and each type of each operator.
+            let of = |what: &str| {
+                let t = what.split(' ').find(|w| ["f16", "bf16", "f32", "i8", "u8"].contains(w));
+                [what.rsplit(' ').next(), t, what.split(' ').next()]
+                    .map(Option::unwrap_or_default)
+                    .map(str::to_owned)
             };
-            let bad = |l: &&str| spilled(l) > MAX_SPILL;
-            let serial = log.contains("C75");
-            let spills = log.lines().find(bad).map(str::to_owned);
-            spills.or(serial.then_some(log)).map(|l| format!("{what} for {name}: {l}"))
-        });
-        println!("{} sources for {name}", some.len());
+            some.retain(|(_, what)| {
+                let [tactic, t, op] = of(what);
+                let new = [seen.insert(tactic), seen.insert(format!("{op} of {t}"))];
+                new.contains(&true)
+            });
+            some = some.into_iter().step_by(share).collect();
+        }
+        let spills =
+            |r: &Resources| (r.spilled > MAX_SPILL).then(|| format!("{} bytes are spilled", r.spilled));
+        let failed = report::compile(&some, &target.arch, "tiles", spills);
         assert!(failed.is_empty(), "{} of {}:\n{}", failed.len(), some.len(), failed.join("\n"));
     }
 }
@@ -89,8 +93,8 @@ fn device() -> Option<(Arc<dyn Device>, Target)> {
 fn tiles_agree_with_the_oracle() {
     let Some((device, target)) = device() else { return };
     let all = sources(&target).into_keys().collect::<Vec<_>>();
-    let refused = parallel(&all, |text| cubin(text, &target.arch).err().map(|e| e.to_string()));
-    assert!(refused.is_empty(), "{refused:?}");
+    let refused = report::parallel(&all, |text| cubin(text, &target.arch).err().map(|e| e.to_string()));
+    assert!(refused.iter().all(Option::is_none), "{:?}", refused.iter().flatten().collect::<Vec<_>>());
     let mut failed = Vec::new();
     let mut runs = 0;
     for case in cases() {

@@ -2,8 +2,10 @@
 
 mod cache;
 mod nvrtc;
+mod resources;
 
 pub use nvrtc::{CompileError, Nvrtc};
+pub use resources::{Resources, resources};
 
 use std::sync::Arc;
 

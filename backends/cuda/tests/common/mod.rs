@@ -4,11 +4,11 @@
 #![allow(dead_code, reason = "every test uses a part")]
 
 pub mod nvrtc;
+pub mod report;
 
 use kiln_backend::Region;
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Fact, Graph, Op, Tensor, ValueId};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A region with inputs.
 pub struct Case {
@@ -236,21 +236,4 @@ pub fn cases() -> Vec<Case> {
     products(&mut out);
     convolutions(&mut out);
     out
-}
-
-/// What `work` gives of any element, on all cores.
-pub fn parallel<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> Option<R> + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|s| {
-        let one = || {
-            let mut found = Vec::new();
-            while let Some(t) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                found.extend(work(t));
-            }
-            found
-        };
-        let running: Vec<_> = (0..threads).map(|_| s.spawn(one)).collect();
-        running.into_iter().flat_map(|t| t.join().unwrap()).collect()
-    })
 }

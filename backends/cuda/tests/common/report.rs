@@ -1,0 +1,69 @@
+//! Compiles kernels on all cores, and lists what they take.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+use kiln_backend_cuda::compile::{Resources, explain, resources};
+use std::fmt::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// What `work` gives of each element, in their order, on all cores.
+pub fn parallel<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut found = std::thread::scope(|s| {
+        let one = || {
+            let mut found = Vec::new();
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                let Some(t) = all.get(i) else { return found };
+                found.push((i, work(t)));
+            }
+        };
+        let running: Vec<_> = (0..threads).map(|_| s.spawn(one)).collect();
+        running.into_iter().flat_map(|t| t.join().unwrap()).collect::<Vec<_>>()
+    });
+    found.sort_by_key(|(i, _)| *i);
+    found.into_iter().map(|(_, r)| r).collect()
+}
+
+/// Compiles sources, given with what they are for; writes what they take to target/kernels/LIST-ARCH.tsv, and returns those
+/// that are refused, or that `complain` has something against.
+pub fn compile(
+    sources: &[(String, String)],
+    arch: &str,
+    list: &str,
+    complain: impl Fn(&Resources) -> Option<String> + Sync,
+) -> Vec<String> {
+    let start = Instant::now();
+    let done = parallel(sources, |(text, what)| match explain(text, arch) {
+        // What the compiler says of wgmma that it could not keep in flight.
+        Ok(c) if c.log.contains("C75") => (Vec::new(), Some(format!("{what} for {arch}: {}", c.log))),
+        Ok(c) => {
+            let takes = resources(&c.log);
+            let bad =
+                takes.iter().find_map(|r| Some(format!("{what} for {arch}: {}: {}", r.entry, complain(r)?)));
+            let none =
+                takes.is_empty().then(|| format!("{what} for {arch}: the compiler tells of no entry point"));
+            (takes, bad.or(none))
+        }
+        Err(e) => {
+            let log = e.to_string();
+            let lines: Vec<&str> = log.lines().filter(|l| l.contains("error")).take(3).collect();
+            (Vec::new(), Some(format!("{what} for {arch}: {}", lines.join("\n"))))
+        }
+    });
+    let mut table = String::from("kernel\tentry\tregisters\tshared bytes\tspilled bytes\n");
+    for ((_, what), (takes, _)) in sources.iter().zip(&done) {
+        for r in takes {
+            let _ = writeln!(table, "{what}\t{}\t{}\t{}\t{}", r.entry, r.registers, r.shared, r.spilled);
+        }
+    }
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/kernels");
+    // A host that only runs the tests has no such folder, and needs no table.
+    if std::fs::create_dir_all(folder).is_ok() {
+        let _ = std::fs::write(format!("{folder}/{list}-{arch}.tsv"), table);
+    }
+    println!("{} kernels for {arch} in {:.1?}", sources.len(), start.elapsed());
+    done.into_iter().filter_map(|(_, failed)| failed).collect()
+}
