@@ -7,7 +7,7 @@
 mod common;
 
 use common::nvrtc::nvrtc;
-use common::{Case, cases, report};
+use common::{Case, cases, parallel, report};
 use kiln_backend::{Backend, Device, Program, Tactic, Target, TimeRequest};
 use kiln_backend_cuda::compile::{Resources, cubin};
 use kiln_backend_cuda::{Cuda, target, written};
@@ -93,8 +93,8 @@ fn device() -> Option<(Arc<dyn Device>, Target)> {
 fn tiles_agree_with_the_oracle() {
     let Some((device, target)) = device() else { return };
     let all = sources(&target).into_keys().collect::<Vec<_>>();
-    let refused = report::parallel(&all, |text| cubin(text, &target.arch).err().map(|e| e.to_string()));
-    assert!(refused.iter().all(Option::is_none), "{:?}", refused.iter().flatten().collect::<Vec<_>>());
+    let refused = parallel(&all, |text| cubin(text, &target.arch).err().map(|e| e.to_string()));
+    assert!(refused.is_empty(), "{refused:?}");
     let mut failed = Vec::new();
     let mut runs = 0;
     for case in cases() {

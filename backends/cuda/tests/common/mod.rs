@@ -237,3 +237,8 @@ pub fn cases() -> Vec<Case> {
     convolutions(&mut out);
     out
 }
+
+/// What `work` gives of any element, on all cores.
+pub fn parallel<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> Option<R> + Sync) -> Vec<R> {
+    report::parallel(all, work).into_iter().flatten().collect()
+}
