@@ -104,34 +104,28 @@ DEV static void fragment_b(u32 (&f)[2], u32 (&g)[2], const u8* tile, u32 line, u
     }
 }
 
-// Adds the products of one stage.
-DEV static void multiply(ACC (&sum)[WM / 16][WN / 8][4], u32 stage, u32 wi, u32 wj) {
-    const u8* a = stage_a(stage);
-    const u8* b = stage_b(stage);
-#pragma unroll
-    for (u32 k = 0u; k < BK; k += 32u / SIZE) {
-        u32 fa[WM / 16][4];
-        u32 fb[WN / 8][2];
+// The operands of 32 bytes of K of a warp's sums.
+struct Fragments {
+    u32 a[WM / 16][4];
+    u32 b[WN / 8][2];
+
+    DEV void read(u32 stage, u32 wi, u32 wj, u32 k) {
 #pragma unroll
         for (u32 i = 0u; i < WM / 16; i++) {
-            fragment_a(fa[i], a, wi + i * 16u, k);
+            fragment_a(a[i], stage_a(stage), wi + i * 16u, k);
         }
 #pragma unroll
         for (u32 j = 0u; j < WN / 8; j += 2u) {
-            fragment_b(fb[j], fb[j + 1], b, wj + j * 8u, k);
-        }
-#pragma unroll
-        for (u32 i = 0u; i < WM / 16; i++) {
-#pragma unroll
-            for (u32 j = 0u; j < WN / 8; j++) {
-                product(sum[i][j], fa[i], fb[j]);
-            }
+            fragment_b(b[j], b[j + 1], stage_b(stage), wj + j * 8u, k);
         }
     }
-}
+};
 
-// All stages of a block: `load(stage, step)` starts the copies of one, called for steps 0, 1, 2, ... in order.
+// All stages of a block: `load(stage, step)` starts the copies of one, called for steps 0, 1, 2, ... in order. Operands are
+// read while those before them are multiplied, of the next stage, too.
 template <class Load> DEV static void accumulate(ACC (&sum)[WM / 16][WN / 8][4], u32 steps, Load load) {
+    constexpr u32 K_STEP = 32u / SIZE;
+    constexpr u32 PARTS = BK / K_STEP;
     const u32 warp = threadIdx.x / 32u;
     const u32 wi = warp / WARPS_N * WM;
     const u32 wj = warp % WARPS_N * WN;
@@ -141,20 +135,44 @@ template <class Load> DEV static void accumulate(ACC (&sum)[WM / 16][WN / 8][4],
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
+    // All threads have the next stage, and are done with the one whose buffer is filled next.
+    const auto arrive = [&] {
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2u) : "memory");
+        __syncthreads();
+    };
     u32 stage = 0u;
     u32 filled = STAGES - 1u;
+    Fragments of[2];
+    arrive();
+    of[0].read(0u, wi, wj, 0u);
     for (u32 step = 0u; step < steps; step++) {
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2u) : "memory");
-        // All threads have the stage, and are done with the one whose buffer is filled next.
-        __syncthreads();
-        const u32 next = step + STAGES - 1u;
-        if (next < steps) {
-            load(filled, next);
+        const u32 after = stage + 1u == STAGES ? 0u : stage + 1u;
+#pragma unroll
+        for (u32 part = 0u; part < PARTS; part++) {
+            Fragments& next = of[(part + 1u) % 2u];
+            if (part + 1u == PARTS) {
+                arrive();
+                next.read(after, wi, wj, 0u);
+            } else {
+                next.read(stage, wi, wj, (part + 1u) * K_STEP);
+            }
+            if (part == 0u) {
+                if (step + STAGES - 1u < steps) {
+                    load(filled, step + STAGES - 1u);
+                }
+                asm volatile("cp.async.commit_group;" ::: "memory");
+                filled = filled + 1u == STAGES ? 0u : filled + 1u;
+            }
+            const Fragments& now = of[part % 2u];
+#pragma unroll
+            for (u32 i = 0u; i < WM / 16; i++) {
+#pragma unroll
+                for (u32 j = 0u; j < WN / 8; j++) {
+                    product(sum[i][j], now.a[i], now.b[j]);
+                }
+            }
         }
-        asm volatile("cp.async.commit_group;" ::: "memory");
-        multiply(sum, stage, wi, wj);
-        stage = stage + 1u == STAGES ? 0u : stage + 1u;
-        filled = filled + 1u == STAGES ? 0u : filled + 1u;
+        stage = after;
     }
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     __syncthreads();

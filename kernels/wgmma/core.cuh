@@ -13,53 +13,11 @@ static constexpr u32 WARPS = GROUPS_M * 4u;
 // Parts of 32 columns for which operands of the epilogue are read at once.
 static constexpr u32 AHEAD = BN < 64u || PARTS * SUMS > 64u ? 1u : 2u;
 
-DEV static u32 address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
-
 // The first address that the swizzle of 128 bytes may start at.
 DEV static u32 stages_at() { return (address(block_memory) + 1023u) & ~1023u; }
 DEV static u32 barriers_at() { return stages_at() + STAGES * STAGE; }
 DEV static u32 full(u32 stage) { return barriers_at() + stage * 8u; }
 DEV static u32 empty(u32 stage) { return barriers_at() + (STAGES + stage) * 8u; }
-
-DEV static void barrier_init(u32 at, u32 count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
-}
-
-DEV static void barrier_arrive(u32 at) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
-}
-
-DEV static void barrier_expect(u32 at, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
-}
-
-DEV static void barrier_wait(u32 at, u32 parity) {
-    asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\n"
-                 "bra again;\nover:\n}" ::"r"(at),
-                 "r"(parity)
-                 : "memory");
-}
-
-// A box of a tensor of three dimensions.
-DEV static void box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32 y, u32 z) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
-                 "%5}], [%2];" ::"r"(to),
-                 "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
-                 : "memory");
-}
-
-// What lies under one tap of neighbouring windows.
-DEV static void under_tap(u32 to, const TensorMap* map, u32 barrier, u32 c, i32 x, i32 y, u32 image, u32 dx, u32 dy) {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
-                 "%5, %6}], [%2], {%7, %8};" ::"r"(to),
-                 "l"(map), "r"(barrier), "r"(c), "r"(x), "r"(y), "r"(image), "h"(u16(dx)), "h"(u16(dy))
-                 : "memory");
-}
-
-// Operands in stages: 128-byte swizzle, 1024 bytes from 8 rows to the next; across K, boxes are 8192 bytes apart.
-DEV static u64 descriptor(u32 at, u32 apart) {
-    return (u64(1) << 62) | (u64(64) << 32) | (u64(apart) << 16) | u64((at & 0x3ffffu) >> 4);
-}
 
 // A tile: its first row and column, and what it is in other respects.
 struct Tile {
@@ -78,12 +36,14 @@ DEV static Tile place_tile(u32 turn, u32 down, u32 across) {
     return Tile{(band * BAND + rest % height) * BM, rest / height * BN, batch, part};
 }
 
-// All tiles of this block: `find(number)` gives a tile, `load(tile, step, stage, barrier)` starts the copies of a step,
+// All tiles of this block: `find(number)` gives a tile, `load_a(tile, step, stage, barrier)` and `load_b` start the copies of a
+// step, B's before what the kernel depends on is done if it is `constant`,
 // `fetch(tile, row, column)` reads what eight neighbouring sums of a row are stored with, `put(tile, row, column, sums,
 // fetched)` stores them, where rows of the result are multiples of eight (`runs`); else `put_each(tile, row, column, sums)`
 // does. SPLIT blocks share the steps of a tile.
-template <class Find, class Load, class Fetch, class Put, class Each>
-DEV static void make_tiles(u32 tiles, u32 all_steps, bool runs, Find find, Load load, Fetch fetch, Put put, Each put_each) {
+template <class Find, class LoadA, class LoadB, class Fetch, class Put, class Each>
+DEV static void make_tiles(u32 tiles, u32 all_steps, bool runs, bool constant, Find find, LoadA load_a, LoadB load_b,
+                           Fetch fetch, Put put, Each put_each) {
     const u32 share = (all_steps + SPLIT - 1u) / SPLIT;
     const auto first_of = [&](const Tile& t) { return ::min(t.part * share, all_steps); };
     const auto steps_of = [&](const Tile& t) { return ::min(share, all_steps - first_of(t)); };
@@ -101,14 +61,31 @@ DEV static void make_tiles(u32 tiles, u32 all_steps, bool runs, Find find, Load 
     u32 parity = 0u;
     if (warp == WARPS) {
         if (lane == 0u) {
+            release();
+            u32 ahead = 0u;
+            if (constant && blockIdx.x < tiles) {
+                const Tile tile = find(blockIdx.x);
+                ahead = ::min(steps_of(tile), STAGES);
+                for (u32 step = 0u; step < ahead; step++) {
+                    barrier_expect(full(step), STAGE);
+                    load_b(tile, first_of(tile) + step, stages_at() + step * STAGE, full(step));
+                }
+            }
+            depend();
             for (u32 number = blockIdx.x; number < tiles; number += gridDim.x) {
                 const Tile tile = find(number);
                 const u32 first = first_of(tile);
                 const u32 steps = steps_of(tile);
                 for (u32 step = 0u; step < steps; step++) {
-                    barrier_wait(empty(stage), parity ^ 1u);
-                    barrier_expect(full(stage), STAGE);
-                    load(tile, first + step, stages_at() + stage * STAGE, full(stage));
+                    const u32 to = stages_at() + stage * STAGE;
+                    if (ahead > 0u) {
+                        ahead--;
+                    } else {
+                        barrier_wait(empty(stage), parity ^ 1u);
+                        barrier_expect(full(stage), STAGE);
+                        load_b(tile, first + step, to, full(stage));
+                    }
+                    load_a(tile, first + step, to, full(stage));
                     if (++stage == STAGES) {
                         stage = 0u;
                         parity ^= 1u;
@@ -118,6 +95,7 @@ DEV static void make_tiles(u32 tiles, u32 all_steps, bool runs, Find find, Load 
         }
         return;
     }
+    depend();
     const u32 group = warp / 4u;
     for (u32 number = blockIdx.x; number < tiles; number += gridDim.x) {
         const Tile tile = find(number);
@@ -222,17 +200,19 @@ DEV static void settle(ACC (&sum)[PARTS][SUMS]) {
 }
 
 // ---- matmul
-// Words: rows, columns, depth, batch; does A have the batch, does B?; all sums.
-GROUPS matmul THREADS_OF_BLOCK {
+// Words: rows, columns, depth, batch; does A have the batch, does B?; all sums; is B constant?
+EARLY matmul THREADS_OF_BLOCK {
     const u32 rows = m(0u);
     const u32 cols = m(1u);
     const u32 across = (cols + BN - 1u) / BN;
     const u32 down = (rows + BM - 1u) / BM;
     make_tiles(
-        across * down * m(3u) * SPLIT, (m(2u) + BK - 1u) / BK, cols % 8u == 0u,
+        across * down * m(3u) * SPLIT, (m(2u) + BK - 1u) / BK, cols % 8u == 0u, m(7u) != 0u,
         [&](u32 number) { return place_tile(number, down, across); },
         [&](const Tile& tile, u32 step, u32 to, u32 barrier) {
             box(to, maps, barrier, step * BK, tile.row, tile.batch * m(4u));
+        },
+        [&](const Tile& tile, u32 step, u32 to, u32 barrier) {
             to += BYTES_A;
             if constexpr (ACROSS_B) {
                 for (u32 n = 0u; n < BN; n += 64u) {
@@ -267,15 +247,15 @@ GROUPS matmul THREADS_OF_BLOCK {
 DEV u32 all_sums() const { return m(6u); }
 
 // ---- conv
-// Words 0 to 24 as in generic/window.cuh, then the number of windows, and of all sums.
-GROUPS conv THREADS_OF_BLOCK {
+// Words 0 to 24 as in generic/window.cuh, then the number of windows, and of all sums; are weights constant?
+EARLY conv THREADS_OF_BLOCK {
     const u32 rows = m(25u);
     const u32 cols = m(22u);
     const u32 across = (cols + BN - 1u) / BN;
     const u32 down = (rows + BM - 1u) / BM;
     const u32 blocks = (m(21u) + BK - 1u) / BK;
     make_tiles(
-        across * down * SPLIT, blocks * m(9u) * m(16u), cols % 8u == 0u,
+        across * down * SPLIT, blocks * m(9u) * m(16u), cols % 8u == 0u, m(27u) != 0u,
         [&](u32 number) { return place_tile(number, down, across); },
         [&](const Tile& tile, u32 step, u32 to, u32 barrier) {
             const u32 c = step % blocks * BK;
@@ -285,7 +265,9 @@ GROUPS conv THREADS_OF_BLOCK {
             const u32 dx = tap % m(16u) * m(18u);
             const u32 dy = tap / m(16u) * m(11u);
             under_tap(to, maps, barrier, c, x, y, tile.row / m(15u) / m(8u), dx, dy);
-            box(to + BYTES_A, maps + 1, barrier, c, tap, tile.col);
+        },
+        [&](const Tile& tile, u32 step, u32 to, u32 barrier) {
+            box(to + BYTES_A, maps + 1, barrier, step % blocks * BK, step / blocks, tile.col);
         },
         [&](const Tile& tile, u32 row, u32 col) {
             row += tile.row;

@@ -22,9 +22,10 @@ const PRELUDE: [&str; 3] = [
 ];
 const INTEGER: &str = include_str!("../../../kernels/prelude/integer.cuh");
 
-/// Every kernel begins with `depend`: it may be on the device before the kernels in front of it are done. The next one comes
-/// when all blocks of this one have ended, or called `release`: worth it at the end of a kernel whose blocks fill the device
-/// (blocks that come early gather on the multiprocessors that are free then, and are slow together).
+/// Every kernel begins with `depend`, or calls it before it touches what another kernel writes: it may be on the device before
+/// the kernels in front of it are done. The next one comes when all blocks of this one have ended, or called `release`: worth
+/// it where there is one block a multiprocessor (of more, those of the next one that come early gather on the multiprocessors
+/// that are free then, and are slow together).
 const DEPEND: &str = r#"
 #if __CUDA_ARCH__ >= 900
 DEV void depend() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
@@ -145,34 +146,53 @@ pub fn source(site: &Site<'_>, body: &Body) -> Result<Source, BackendError> {
             }
         }
     }
-    let (shared, members, threads) = headings(&code)?;
+    let (shared, members, found) = headings(&code)?;
     let mut text = PRELUDE.concat();
     text += &INTEGER.replace("TAG", "i").replace("INT", "i32");
     text += &INTEGER.replace("TAG", "l").replace("INT", "i64");
     text += DEPEND;
     text += &shared;
-    let lanes = threads.iter().find(|(_, groups, _)| *groups).map_or(MAP_THREADS, |t| t.2);
+    let lanes = found.iter().find(|h| h.group).map_or(MAP_THREADS, |h| h.threads);
     let _ = writeln!(text, "struct K {{\n{fields}    static constexpr u32 LANES = {lanes}u;");
     text += &members;
     text += "};\n";
     let mut entries = Vec::new();
     for (name, blocks) in names {
-        let n = threads.iter().find(|t| t.0 == name).map(|t| t.2);
-        let n = n.ok_or_else(|| BackendError::Internal(format!("no entry point \"{name}\" in the text")))?;
-        let cluster = if blocks > 1 { format!(" __cluster_dims__({blocks}, 1, 1)") } else { String::new() };
-        let _ = writeln!(
-            text,
-            "extern \"C\" __global__ void{cluster} __launch_bounds__({n}) {name}(const __grid_constant__ K k) {{ depend(); k.{name}(); }}"
-        );
-        entries.push((name, n));
+        let h = found.iter().find(|h| h.name == name);
+        let h = h.ok_or_else(|| BackendError::Internal(format!("no entry point \"{name}\" in the text")))?;
+        text += &h.kernel(blocks);
+        entries.push((name, h.threads));
     }
     Ok(Source { text, head: Head { arch: site.target.arch.clone(), bindings: slots.len() as u32, entries } })
 }
 
+/// The heading of an entry point.
+struct Heading {
+    name: String,
+    /// Are its threads those of a group?
+    group: bool,
+    threads: u32,
+    /// Does it call `depend` itself?
+    early: bool,
+}
+
+impl Heading {
+    /// The entry point, its blocks in clusters of so many.
+    fn kernel(&self, blocks: u32) -> String {
+        let Heading { name, threads, .. } = self;
+        let cluster = if blocks > 1 { format!(" __cluster_dims__({blocks}, 1, 1)") } else { String::new() };
+        let depend = if self.early { "" } else { "depend(); " };
+        format!(
+            "extern \"C\" __global__ void __launch_bounds__({threads}){cluster} {name}(const __grid_constant__ K k) {{ \
+             {depend}k.{name}(); }}\n"
+        )
+    }
+}
+
 /// Replaces the headings of entry points, and moves shared memory out of the structure: `THREADS name {` gives `t`, the
 /// number of the thread, and ends those beyond the grid; `GROUPS name threads {` gives `group` and `l`, the thread in its
-/// group. Returns shared memory, members, and entry points with whether they are groups and their threads.
-fn headings(code: &str) -> Result<(String, String, Vec<(String, bool, u32)>), BackendError> {
+/// group; so does `EARLY name threads {`, whose text calls `depend` itself. Returns shared memory, members, and entry points.
+fn headings(code: &str) -> Result<(String, String, Vec<Heading>), BackendError> {
     let (mut shared, mut members, mut found) = (String::new(), String::new(), Vec::new());
     for line in code.lines() {
         let words: Vec<&str> = line.split(' ').collect();
@@ -183,17 +203,19 @@ fn headings(code: &str) -> Result<(String, String, Vec<(String, bool, u32)>), Ba
                     "DEV void {name}() const {{\n    const u32 t = blockIdx.x * {MAP_THREADS}u + threadIdx.x;\n    \
                      if (t >= grid_n) {{ return; }}"
                 );
-                found.push((name.to_owned(), false, MAP_THREADS));
+                let name = name.to_owned();
+                found.push(Heading { name, group: false, threads: MAP_THREADS, early: false });
             }
-            ["GROUPS", name, threads, "{"] => {
-                let n = threads
-                    .parse()
-                    .map_err(|_| BackendError::Internal(format!("a group of {threads} threads")))?;
+            ["GROUPS", name, threads, "{"] | ["EARLY", name, threads, "{"] => {
+                let n = threads.parse();
+                let threads =
+                    n.map_err(|_| BackendError::Internal(format!("a group of {threads} threads")))?;
+                let early = words.first() == Some(&"EARLY");
                 let _ = writeln!(
                     members,
                     "DEV void {name}() const {{\n    const u32 group = blockIdx.x;\n    const u32 l = threadIdx.x;"
                 );
-                found.push((name.to_owned(), true, n));
+                found.push(Heading { name: name.to_owned(), group: true, threads, early });
             }
             ["__shared__", ..] | ["extern", "__shared__", ..] => {
                 shared += line;

@@ -38,20 +38,25 @@ fn sources(target: &Target) -> BTreeMap<String, String> {
     found
 }
 
+/// Is this case by this tactic picked by `KILN_KERNELS`: "all", or a text that its name has?
+fn picked(what: &str) -> bool {
+    std::env::var("KILN_KERNELS").map_or(true, |p| p == "all" || what.contains(&p))
+}
+
 /// Bytes that a thread may keep outside of registers: some numbers that the loop over K does not use.
 const MAX_SPILL: u32 = 160;
 
-/// By default a source of each tactic and of each type of operands, half of them for sm_80; `KILN_KERNELS=all` takes all. What they
-/// take is listed in target/kernels.
+/// By default a source of each tactic and of each type of operands, half of them for sm_80; `KILN_KERNELS=all` takes all,
+/// another text those whose case or tactic has it. What they take is listed in target/kernels.
 #[test]
 fn tiles_compile_and_do_not_spill() {
     if !nvrtc() {
         return;
     }
-    let all = std::env::var_os("KILN_KERNELS").is_some_and(|v| v == "all");
+    let all = std::env::var_os("KILN_KERNELS").is_some();
     for (name, share) in [("h200", 1), ("a100", 2)] {
         let target = target::known(name).unwrap();
-        let mut some: Vec<(String, String)> = sources(&target).into_iter().collect();
+        let mut some: Vec<(String, String)> = sources(&target).into_iter().filter(|s| picked(&s.1)).collect();
         if !all {
             some.sort_by(|a, b| a.1.cmp(&b.1));
             let mut seen = BTreeSet::new();
@@ -92,7 +97,7 @@ fn device() -> Option<(Arc<dyn Device>, Target)> {
 #[test]
 fn tiles_agree_with_the_oracle() {
     let Some((device, target)) = device() else { return };
-    let all = sources(&target).into_keys().collect::<Vec<_>>();
+    let all: Vec<_> = sources(&target).into_iter().filter(|s| picked(&s.1)).map(|s| s.0).collect();
     let refused = parallel(&all, |text| cubin(text, &target.arch).err().map(|e| e.to_string()));
     assert!(refused.is_empty(), "{refused:?}");
     let mut failed = Vec::new();
@@ -100,6 +105,9 @@ fn tiles_agree_with_the_oracle() {
     for case in cases() {
         let wanted = case.graph.eval(&case.inputs).unwrap().remove(0);
         for t in tactics(&case, &target) {
+            if !picked(&format!("{} by {}", case.label, t.id())) {
+                continue;
+            }
             let blob = Cuda.compile(&case.region(), &t, &target).unwrap();
             let program = Arc::new(Program::single_step(case.graph.clone(), t.clone(), blob));
             let mut cx = device.load(program.clone()).unwrap().context().unwrap();

@@ -190,6 +190,8 @@ pub struct Cx<'a> {
     pub outputs: Vec<&'a Fact>,
     /// Do pointwise operators follow in the kernel?
     pub fused: bool,
+    /// Is input i a weight, which no kernel writes? Empty where nothing depends on it.
+    pub constant: Vec<bool>,
     /// Does output j share its memory with input i? By (i, j).
     pub aliased: Vec<(usize, usize)>,
     /// The language that the kernel is written in.
@@ -220,6 +222,11 @@ impl Cx<'_> {
     /// Is the input there?
     pub fn has(&self, i: usize) -> bool {
         self.inputs.get(i).is_some_and(Option::is_some)
+    }
+
+    /// Is the input a weight, as a word?
+    pub fn constant(&self, i: usize) -> usize {
+        usize::from(self.constant.get(i).is_some_and(|&c| c))
     }
 
     /// Contents of a host input, if it is there.

@@ -77,11 +77,13 @@ impl Planner<'_> {
                 _ => false,
             })
             .collect();
+        let graph = &self.loaded.program.graph;
         let cx = Cx {
             op: k.anchor.and_then(|n| self.loaded.program.graph.get(n)).map(|n| &n.op),
             inputs: k.inputs.iter().map(|v| v.map(|v| self.shapes.fact(v))).collect(),
             outputs: k.results.iter().map(|&v| self.shapes.fact(v)).collect(),
             fused: k.fused,
+            constant: k.inputs.iter().map(|v| v.is_some_and(|v| graph.weight(v).is_some())).collect(),
             aliased,
             dialect: &CUDA,
         };

@@ -1,5 +1,6 @@
 //! How long products are expected to take, from the target's numbers: which candidates are worth timing.
 
+use super::few;
 use super::mma::{Kind, Tile};
 use super::wgmma;
 use crate::target::capability;
@@ -76,6 +77,38 @@ impl Product {
         let (rows, cols) = (tile.m() as f64, tile.n as f64);
         let rate = 3100.0 * kind.speed * (rows * cols / 32768.0).powf(0.15);
         self.by_tiles(target, (rows, cols), 128.0 / kind.size as f64, kind, tile.split, rate)
+    }
+
+    /// By a tile for few rows, of which `resident` share a multiprocessor.
+    pub fn by_few(
+        &self,
+        target: &Target,
+        tile: &few::Tile,
+        cut: few::Cut,
+        kind: Kind,
+        resident: usize,
+    ) -> f64 {
+        /// Clocks before the first product and after the last one, and of an exchange between blocks.
+        const AROUND: f64 = 2400.0;
+        const EXCHANGE: f64 = 1200.0;
+        /// Bytes that a multiprocessor gets in a clock.
+        const INTAKE: f64 = 40.0;
+        let [m, n, _, count] = self.size;
+        let (rows, parts) = (tile.rows as f64, (cut.steps * cut.chunk) as f64);
+        let tiles = (m / rows).ceil() * (n / 64.0).ceil() * count * tile.split as f64;
+        let bytes = parts * 128.0 * (rows + 64.0);
+        // An instruction reads both operands from shared memory, or multiplies.
+        let multiply = parts * 4.0 * (rows / 2.0).max(16.0 + rows / 4.0);
+        let exchange = if tile.split > 1 { EXCHANGE + rows * 8.0 } else { 0.0 };
+        let sm = target.numbers.get("sm_count").map_or(50.0, |&n| n as f64).max(1.0);
+        let together = (tiles / sm).ceil().min(resident as f64).max(1.0);
+        let each = AROUND + exchange + rows * 4.0 + (multiply * together).max(bytes * together / INTAKE);
+        let waves = (tiles / (sm * resident as f64)).ceil();
+        let traffic = tiles * bytes + kind.size as f64 * m * n;
+        let bandwidth = target.numbers.get("bandwidth_gbs").map_or(500.0, |&n| n as f64).max(1.0);
+        let ghz = target.numbers.get("clock_mhz").map_or(1.5, |&n| n as f64 / 1000.0).max(0.1);
+        let memory = self.bytes / bandwidth;
+        LAUNCH_NS + (waves * each / ghz).max(memory).max(traffic / (bandwidth * L2_SPEED))
     }
 
     /// By tiles whose stages have `step` of the depth, `split` blocks sharing it, at a rate in operations a clock.

@@ -2,6 +2,7 @@
 
 mod conv;
 mod cost;
+mod few;
 mod gemm;
 mod mma;
 mod recurrent;
@@ -12,7 +13,8 @@ use kiln_families::Kernel;
 use kiln_families::site::Site;
 
 /// All of them, by family.
-pub const FAMILIES: &[&[Kernel]] = &[wgmma::KERNELS, gemm::KERNELS, conv::KERNELS, recurrent::KERNELS];
+pub const FAMILIES: &[&[Kernel]] =
+    &[few::KERNELS, wgmma::KERNELS, gemm::KERNELS, conv::KERNELS, recurrent::KERNELS];
 
 /// What a library of the vendor is expected to take for a product, in nanoseconds.
 pub fn expected_ns(site: &Site<'_>) -> Option<f64> {

@@ -13,6 +13,17 @@ use kiln_ir::ops::layout::Layout;
 use std::fmt::Write;
 
 const TEXT: &str = include_str!("../../../../kernels/wgmma/core.cuh");
+const ASYNC: &str = include_str!("../../../../kernels/wgmma/async.cuh");
+
+/// Barriers, copies and descriptors.
+pub fn shared_text() -> &'static str {
+    section(ASYNC, "async")
+}
+
+/// Sections that other kernels of results share.
+pub fn text(names: &[&str]) -> String {
+    sections(TEXT, names)
+}
 
 /// Blocks that go on from tile to tile: as many as the largest device of sm_90a has multiprocessors.
 const BLOCKS: u64 = 132;
@@ -178,21 +189,22 @@ impl Tile {
             let _ = writeln!(code, "static constexpr u32 {name} = {n}u;");
         }
         let _ = writeln!(code, "static constexpr bool ACROSS_B = {across_b};");
+        code += shared_text();
         code += &section(TEXT, "core").replace("+ACC_REG", &format!("+{}", kind.sums.2));
-        code += &multiply(self.n, kind, across_b);
+        code += &multiply(self.n, kind, kind.types, (false, across_b));
         code += text;
         let threads = self.threads().to_string();
         fill(&code, &[("ACC", kind.sums.0), ("THREADS_OF_BLOCK", &threads)])
     }
 }
 
-/// The function of one instruction: 64 x `n` sums from 32 bytes of K.
-fn multiply(n: usize, kind: Kind, across_b: bool) -> String {
+/// The function of one instruction: 64 x `n` sums from 32 bytes of K, of operands of these types; which lie across K?
+pub fn multiply(n: usize, kind: Kind, types: (&str, &str), across: (bool, bool)) -> String {
     let sums: Vec<String> = (0..n / 2).map(|i| format!("%{i}")).collect();
     let places: Vec<String> = (0..n / 2).map(|i| format!("\"+{}\"(d[{i}])", kind.sums.2)).collect();
     // Signs of the operands, and which lie across K: only 16-bit floats can.
     let more = match kind.size {
-        2 => format!(", 1, 1, 0, {}", u32::from(across_b)),
+        2 => format!(", 1, 1, {}, {}", u32::from(across.0), u32::from(across.1)),
         4 => ", 1, 1".to_owned(),
         _ => String::new(),
     };
@@ -203,14 +215,15 @@ fn multiply(n: usize, kind: Kind, across_b: bool) -> String {
          : \"l\"(a), \"l\"(b), \"r\"(1));\n}}\n",
         32 / kind.size,
         kind.sums.1,
-        kind.types.0,
-        kind.types.1,
+        types.0,
+        types.1,
         sums.join(", "),
         places.join(", "),
     )
 }
 
-fn has_wgmma(target: &Target) -> Result<(), BackendError> {
+/// Refuses targets without the instruction.
+pub fn has_wgmma(target: &Target) -> Result<(), BackendError> {
     if target.arch == "sm_90a" { Ok(()) } else { unsupported("wgmma on another target than sm_90a") }
 }
 
@@ -265,11 +278,17 @@ fn product_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError>
     let of_b = if trans { [step, tile.n, 1] } else { [64, step, 1] };
     let maps = vec![map(0, [k, rows, batch], [step, tile.m(), 1]), map(1, [c, r, batch], of_b)];
     let tiles = rows.div_ceil(tile.m()) * n.div_ceil(tile.n) * batch;
-    let w = words([rows, n, k, batch, 1, usize::from(!shared), volume])?;
+    let w = words([rows, n, k, batch, 1, usize::from(!shared), volume, cx.constant(1)])?;
     Ok(tile.launches(tiles, volume, w, maps))
 }
 
 fn conv_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
+    let (kind, _) = windows(site)?;
+    Ok(tile.tactic(site, tile.conv, kind))
+}
+
+/// How elements are taken, and the channels; refuses convolutions whose windows TMA cannot copy.
+pub fn windows(site: &Site<'_>) -> Result<(Kind, usize), BackendError> {
     has_wgmma(site.target)?;
     let attrs = site.op()?.attrs();
     if Layout::of(attrs) != Layout::ChannelsLast || site.rank(0) != Some(4) {
@@ -295,7 +314,7 @@ fn conv_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendErro
     if reach > 127 || most("strides")? > 8 || most("pads")? > 127 {
         return unsupported("TMA of windows of more than 127 places or strides above 8");
     }
-    Ok(tile.tactic(site, tile.conv, kind))
+    Ok((kind, channels as usize))
 }
 
 fn conv_source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
@@ -306,18 +325,11 @@ fn conv_source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     Ok(tile.body(code, "conv"))
 }
 
-fn conv_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
-    let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
-    let mut w = conv_words(cx)?;
-    let (&[images, height, width, channels], &[_, kh, kw, _], &[_, oh, ow, outputs]) =
-        (&x[..], &k[..], &y[..])
-    else {
+/// The map of an image x under the windows of the result y: a box has `rows` windows. `w` are the words of a convolution.
+pub fn image(x: &[usize], y: &[usize], w: &[u32], size: usize, rows: usize) -> Result<Map, BackendError> {
+    let (&[images, height, width, channels], &[_, oh, ow, _]) = (x, y) else {
         return unsupported("wgmma of images of other than two dimensions");
     };
-    let rows = images * oh * ow;
-    w.extend(words([rows, rows * outputs])?);
-    let size = cx.inputs.first().copied().flatten().map_or(2, |f| f.ty.dtype.bits() as usize / 8);
-    let step = (STAGE_BYTES / size) as u32;
     // Innermost first: where the first window starts, and where the last one does, seen from the last element.
     let at = |word: usize| w.get(word).map_or(0, |&n| n as i32);
     let lower = [-at(19), -at(12)];
@@ -325,23 +337,34 @@ fn conv_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
         lower[0] + (ow as i32 - 1) * at(17) - (width as i32 - 1),
         lower[1] + (oh as i32 - 1) * at(10) - (height as i32 - 1),
     ];
-    let windows = Windows { lower, upper, steps: [at(17) as u32, at(10) as u32] };
     let row = width * channels;
-    let image = Map {
+    Ok(Map {
         input: 0,
         size,
         dims: [channels, width, height, images].map(|d| d as u64).to_vec(),
         strides: [channels, row, row * height].map(|d| d as u64).to_vec(),
-        block: vec![step, tile.m() as u32],
-        windows: Some(windows),
+        block: vec![(STAGE_BYTES / size) as u32, rows as u32],
+        windows: Some(Windows { lower, upper, steps: [at(17) as u32, at(10) as u32] }),
+    })
+}
+
+fn conv_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
+    let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
+    let mut w = conv_words(cx)?;
+    let (&[_, kh, kw, channels], &[images, oh, ow, outputs]) = (&k[..], &y[..]) else {
+        return unsupported("wgmma of images of other than two dimensions");
     };
+    let rows = images * oh * ow;
+    let size = cx.inputs.first().copied().flatten().map_or(2, |f| f.ty.dtype.bits() as usize / 8);
+    let image = image(&x, &y, &w, size, tile.m())?;
+    w.extend(words([rows, rows * outputs, cx.constant(1)])?);
     let taps = kh * kw;
     let weights = Map {
         input: 1,
         size,
         dims: [channels, taps, outputs].map(|d| d as u64).to_vec(),
         strides: [channels, channels * taps].map(|d| d as u64).to_vec(),
-        block: vec![step, 1, tile.n as u32],
+        block: vec![(STAGE_BYTES / size) as u32, 1, tile.n as u32],
         windows: None,
     };
     let tiles = rows.div_ceil(tile.m()) * outputs.div_ceil(tile.n);

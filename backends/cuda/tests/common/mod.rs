@@ -63,7 +63,8 @@ fn noise(t: DType, depth: usize) -> f64 {
     eps + of_sums
 }
 
-fn build(label: String, op: Op, given: &[Option<Tensor>], tail: Tail, depth: usize) -> Case {
+/// A case whose inputs from number `weights` on are weights.
+fn build(label: String, op: Op, given: &[Option<Tensor>], weights: usize, tail: Tail, depth: usize) -> Case {
     let mut g = Graph::new("case");
     let mut inputs = Vec::new();
     let ids: Vec<Option<ValueId>> = given
@@ -71,6 +72,9 @@ fn build(label: String, op: Op, given: &[Option<Tensor>], tail: Tail, depth: usi
         .enumerate()
         .map(|(i, t)| {
             let t = t.as_ref()?;
+            if i >= weights {
+                return Some(g.add_constant(&format!("w{i}"), t.clone()));
+            }
             inputs.push(t.clone());
             Some(g.add_input(&format!("x{i}"), Fact::of(t.ty())))
         })
@@ -139,7 +143,7 @@ fn products(out: &mut Vec<Case>) {
                 let a = matrix(&mut rng, types.0, batch.0, m, k, ta);
                 let b = matrix(&mut rng, types.1, batch.1, k, n, tb);
                 let label = format!("matmul {} {} {m}x{n}x{k} {ta} {tb} {}", types.0, types.1, tail as u8);
-                out.push(build(label, Op::new("matmul", attrs).unwrap(), &[a, b], tail, k));
+                out.push(build(label, Op::new("matmul", attrs).unwrap(), &[a, b], 2, tail, k));
             }
         }
     };
@@ -154,9 +158,40 @@ fn products(out: &mut Vec<Case>) {
     let vector = |rng: &mut Rng| Some(rng.tensor(F16, &[72]));
     let a = matrix(&mut rng, F16, &[], 40, 72, false);
     let op = || Op::new("matmul", Attrs::new()).unwrap();
-    out.push(build("matrix by vector".into(), op(), &[a, vector(&mut rng)], Tail::Nothing, 72));
+    out.push(build("matrix by vector".into(), op(), &[a, vector(&mut rng)], 2, Tail::Nothing, 72));
     let b = matrix(&mut rng, F16, &[2], 72, 48, false);
-    out.push(build("vector by matrices".into(), op(), &[vector(&mut rng), b], Tail::Nothing, 72));
+    out.push(build("vector by matrices".into(), op(), &[vector(&mut rng), b], 2, Tail::Nothing, 72));
+}
+
+/// Rows, columns, depth of products by weights.
+const BY_WEIGHTS: &[[usize; 3]] = &[
+    [130, 72, 256],
+    [7, 200, 768],
+    [33, 64, 64],
+    [1, 8, 1536],
+    [300, 136, 512],
+    [0, 64, 128],
+    [19, 35, 3072],
+];
+
+fn by_weights(out: &mut Vec<Case>) {
+    use DType::{BF16, F16, F32, I8, U8};
+    let mut rng = Rng::new(13);
+    for (a, b, trans, tail) in [
+        (F16, F16, true, Tail::Nothing),
+        (F16, F16, false, Tail::Residual),
+        (BF16, BF16, true, Tail::Scaled),
+        (F32, F32, true, Tail::Nothing),
+        (I8, I8, true, Tail::Nothing),
+        (U8, I8, true, Tail::Nothing),
+    ] {
+        for &[m, n, k] in BY_WEIGHTS {
+            let op = Op::new("matmul", Attrs::new().with("trans_b", trans)).unwrap();
+            let given = [matrix(&mut rng, a, &[], m, k, false), matrix(&mut rng, b, &[], k, n, trans)];
+            let label = format!("matmul {a} by weights {b} {m}x{n}x{k} {trans} {}", tail as u8);
+            out.push(build(label, op, &given, 1, tail, k));
+        }
+    }
 }
 
 struct Window {
@@ -174,6 +209,21 @@ const BASE: Window = Window { label: "", x: &[], w: &[], groups: 1, strides: &[]
 const WINDOWS: &[Window] = &[
     Window { label: "3x3", x: &[2, 13, 11, 64], w: &[72, 3, 3, 64], pads: &[1, 1, 1, 1], ..BASE },
     Window { label: "1x1", x: &[3, 9, 7, 48], w: &[200, 1, 1, 48], ..BASE },
+    Window {
+        label: "3x3 of many channels",
+        x: &[3, 9, 7, 256],
+        w: &[72, 3, 3, 256],
+        strides: &[2, 1],
+        pads: &[1, 0, 0, 1],
+        ..BASE
+    },
+    Window {
+        label: "1x1 of many channels",
+        x: &[2, 14, 13, 512],
+        w: &[136, 1, 1, 512],
+        strides: &[1, 2],
+        ..BASE
+    },
     Window {
         label: "strided, dilated, uneven pads",
         x: &[1, 19, 23, 16],
@@ -225,7 +275,9 @@ fn convolutions(out: &mut Vec<Case>) {
             let inputs = [Some(rng.tensor(t, w.x)), Some(rng.tensor(t, w.w)), bias];
             let depth = w.w[1..].iter().product();
             let label = format!("conv {} {t} {}", w.label, tail as u8);
-            out.push(build(label, Op::new("conv", attrs).unwrap(), &inputs, tail, depth));
+            // Weights are weights in every second one.
+            let weights = 1 + 2 * (i % 2);
+            out.push(build(label, Op::new("conv", attrs).unwrap(), &inputs, weights, tail, depth));
         }
     }
 }
@@ -234,6 +286,7 @@ fn convolutions(out: &mut Vec<Case>) {
 pub fn cases() -> Vec<Case> {
     let mut out = Vec::new();
     products(&mut out);
+    by_weights(&mut out);
     convolutions(&mut out);
     out
 }

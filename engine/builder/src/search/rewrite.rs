@@ -45,7 +45,10 @@ impl Rewrite {
 /// All places for rewrites by patterns.
 pub fn by_patterns(g: &Graph, cx: &PassCx<'_>) -> Vec<Rewrite> {
     let wanted = |p: &&Pattern| !p.always && cx.config.fuse && (cx.config.fold || !p.weights);
-    let sites = |p: &'static Pattern| (p.find)(g).into_iter().map(move |s| Rewrite::Pattern(p, s.root));
+    let sites = |p: &'static Pattern| {
+        let wanted = (p.find)(g).into_iter().filter(move |s| (p.wanted)(cx.target, g, s.root));
+        wanted.map(move |s| Rewrite::Pattern(p, s.root))
+    };
     PATTERNS.iter().filter(wanted).flat_map(sites).collect()
 }
 

@@ -18,10 +18,11 @@ mod reshapes;
 mod softmax;
 mod transposes;
 mod view;
+mod weights_along;
 
 use super::{Pass, PassCx, bytes, writer::Writer};
 use crate::BuildError;
-use kiln_backend::Region;
+use kiln_backend::{Region, Target};
 use kiln_ir::{Graph, IrError, NodeId, ValueId};
 use std::collections::HashSet;
 use view::View;
@@ -46,6 +47,8 @@ pub struct Pattern {
     pub weights: bool,
     /// Is it always worth it? Others are alternatives for the search.
     pub always: bool,
+    /// Should the search look at a site for this target?
+    pub wanted: fn(&Target, &Graph, NodeId) -> bool,
 }
 
 /// A pattern as code: what it found at a node, and how that is rewritten.
@@ -56,6 +59,11 @@ trait Rule: Sized {
     const WEIGHTS: bool = false;
     /// See [`Pattern::always`].
     const ALWAYS: bool = true;
+
+    /// See [`Pattern::wanted`].
+    fn wanted(_: &Target, _: &Graph, _: NodeId) -> bool {
+        true
+    }
 
     /// Does it apply with this node as the last?
     fn find(view: &View<'_>, root: NodeId) -> Option<Self>;
@@ -70,7 +78,14 @@ trait Rule: Sized {
 }
 
 const fn pattern<R: Rule>() -> Pattern {
-    Pattern { name: R::NAME, find: find_all::<R>, apply: apply::<R>, weights: R::WEIGHTS, always: R::ALWAYS }
+    Pattern {
+        name: R::NAME,
+        find: find_all::<R>,
+        apply: apply::<R>,
+        weights: R::WEIGHTS,
+        always: R::ALWAYS,
+        wanted: R::wanted,
+    }
 }
 
 /// All patterns, in the order in which they are tried: moves first, as others look through fewer then.
@@ -87,6 +102,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<moves::Moves>(),
     pattern::<fold_scale::FoldScale>(),
     pattern::<parallel_matmul::ParallelMatmul>(),
+    pattern::<weights_along::WeightsAlong>(),
 ];
 
 /// The pass that applies all patterns that are always worth it.

@@ -1,0 +1,49 @@
+//! A constant matrix on the right of a product that lies across the depth: its transpose, once, and the product's flag. Worth
+//! it where a backend's instructions want both operands along the depth.
+
+use super::view::{View, constant, input};
+use super::{Rule, Writer};
+use kiln_backend::Target;
+use kiln_ir::{Attrs, DType, Graph, IrError, NodeId, ValueId};
+
+/// A target of this feature takes weights of types without 16 bits better along the depth.
+const FEATURE: &str = "weights_along_depth";
+
+pub struct WeightsAlong {
+    x: ValueId,
+    weights: ValueId,
+    attrs: Attrs,
+}
+
+impl Rule for WeightsAlong {
+    const NAME: &'static str = "weights-along";
+    const WEIGHTS: bool = true;
+    const ALWAYS: bool = false;
+
+    fn wanted(target: &Target, g: &Graph, root: NodeId) -> bool {
+        let x = g.get(root).and_then(|n| input(n, 0));
+        target.has(FEATURE)
+            && match x.map(|x| g.ty(x).dtype) {
+                Some(DType::F32) => target.has("tf32"),
+                Some(DType::I8 | DType::U8) => true,
+                _ => false,
+            }
+    }
+
+    fn find(view: &View<'_>, root: NodeId) -> Option<WeightsAlong> {
+        let node = view.g.get(root).filter(|n| n.op.is("matmul"))?;
+        let (x, weights) = (input(node, 0)?, input(node, 1)?);
+        let attrs = node.op.attrs().clone();
+        let across = view.g.ty(weights).rank() == 2 && !attrs.bool("trans_b").ok()?;
+        let wide =
+            view.g.ty(x).rank() > 1 && view.dims(weights).iter().all(|d| d.as_const().is_none_or(|n| n > 1));
+        (across && wide && constant(view.g, weights)).then_some(WeightsAlong { x, weights, attrs })
+    }
+
+    fn write(mut self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
+        let turned = w.op("transpose", Attrs::new().with("perm", vec![1i64, 0]), &[self.weights])?;
+        self.attrs.set("trans_b", true);
+        let y = w.op("matmul", self.attrs, &[self.x, turned])?;
+        Ok(w.replace(root, y))
+    }
+}

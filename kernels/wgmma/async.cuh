@@ -1,0 +1,45 @@
+// What kernels of sm_90a share that copy by TMA and multiply by wgmma: barriers in shared memory, copies of boxes, and where
+// operands lie. Operands have the swizzle of 128 bytes: eight rows of 128 bytes after each other.
+
+// ---- async
+DEV static u32 address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
+
+DEV static void barrier_init(u32 at, u32 count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+}
+
+DEV static void barrier_arrive(u32 at) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
+
+DEV static void barrier_expect(u32 at, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+}
+
+DEV static void barrier_wait(u32 at, u32 parity) {
+    asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\n"
+                 "bra again;\nover:\n}" ::"r"(at),
+                 "r"(parity)
+                 : "memory");
+}
+
+// A box of a tensor of three dimensions.
+DEV static void box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32 y, u32 z) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
+                 "%5}], [%2];" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+                 : "memory");
+}
+
+// What lies under one tap of neighbouring windows.
+DEV static void under_tap(u32 to, const TensorMap* map, u32 barrier, u32 c, i32 x, i32 y, u32 image, u32 dx, u32 dy) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
+                 "%5, %6}], [%2], {%7, %8};" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(c), "r"(x), "r"(y), "r"(image), "h"(u16(dx)), "h"(u16(dy))
+                 : "memory");
+}
+
+// Operands in stages: 128-byte swizzle, 1024 bytes from 8 rows to the next; across K, boxes are 8192 bytes apart.
+DEV static u64 descriptor(u32 at, u32 apart) {
+    return (u64(1) << 62) | (u64(64) << 32) | (u64(apart) << 16) | u64((at & 0x3ffffu) >> 4);
+}

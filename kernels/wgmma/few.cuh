@@ -1,0 +1,267 @@
+// Products with few rows by wgmma with TMA, for sm_90a, whatever the element type: 64 columns of the result are the rows of
+// the instruction, BN rows of the result its columns, so that little is multiplied in vain. A block makes one tile: one warp
+// copies, a warpgroup multiplies. A stage is CHUNK times 128 bytes of K; constant weights are on their way before what the
+// kernel depends on is done. SPLIT blocks of a cluster share the depth of a tile: each adds up a share of its rows.
+
+// ---- few
+extern __shared__ __align__(1024) u8 block_memory[];
+static constexpr u32 BK = 128u / SIZE;
+static constexpr u32 BYTES_W = CHUNK * 8192u;
+static constexpr u32 BYTES_X = CHUNK * BN * 128u;
+static constexpr u32 STAGE = BYTES_W + BYTES_X;
+static constexpr u32 SUMS = BN / 2u;
+// Words from one row of sums in shared memory to the next: no two lanes meet in a bank.
+static constexpr u32 PITCH = 68u;
+static constexpr u32 SHARE = BN / SPLIT;
+static constexpr u32 BYTES_SHARE = SHARE * PITCH * 4u;
+// Stages, or all sums.
+static constexpr u32 ROOM = STAGES * STAGE > SPLIT * BYTES_SHARE ? STAGES * STAGE : SPLIT * BYTES_SHARE;
+// Runs of eight results that a thread stores.
+static constexpr u32 RUNS = (SHARE * 8u + 127u) / 128u;
+
+DEV static u32 stages_at() { return (address(block_memory) + 1023u) & ~1023u; }
+DEV static u32 shares_at() { return stages_at() + ROOM; }
+DEV static u32 full(u32 stage) { return shares_at() + (SPLIT - 1u) * BYTES_SHARE + stage * 8u; }
+DEV static u32 empty(u32 stage) { return full(STAGES + stage); }
+DEV static u32 received() { return full(2u * STAGES); }
+
+DEV static void meet() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+DEV static void met() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
+DEV static void sync_group() { asm volatile("bar.sync 1, 128;" ::: "memory"); }
+
+// Where an address of this block lies in another one of the cluster.
+DEV static u32 address_in(u32 at, u32 rank) {
+    u32 there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+    return there;
+}
+
+// Sends shared memory of this block to another one, whose barrier counts the bytes.
+DEV static void send(u32 to, u32 from, u32 bytes, u32 barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "r"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+DEV static void settle(ACC (&sum)[SUMS]) {
+#pragma unroll
+    for (u32 q = 0u; q < SUMS; q++) {
+        asm volatile("" : "+ACC_REG"(sum[q])::"memory");
+    }
+}
+
+// Starts all copies of a block, from part `part` of the depth: `weights(step, to, barrier)` and `rows(step, to, barrier)`
+// those of a step. `constant` weights need not wait.
+template <class Weights, class Rows> DEV static void copy_all(bool constant, Weights weights, Rows rows) {
+    release();
+    constexpr u32 AHEAD = STAGES < STEPS ? STAGES : STEPS;
+    const auto begin = [&](u32 step) {
+        barrier_expect(full(step % STAGES), STAGE);
+        weights(step, stages_at() + step % STAGES * STAGE, full(step % STAGES));
+    };
+    const auto end = [&](u32 step) { rows(step, stages_at() + step % STAGES * STAGE + BYTES_W, full(step % STAGES)); };
+    if (constant) {
+        for (u32 step = 0u; step < AHEAD; step++) {
+            begin(step);
+        }
+    }
+    depend();
+    for (u32 step = 0u; step < AHEAD; step++) {
+        if (!constant) {
+            begin(step);
+        }
+        end(step);
+    }
+    for (u32 step = AHEAD; step < STEPS; step++) {
+        barrier_wait(empty(step % STAGES), (step / STAGES + 1u) & 1u);
+        begin(step);
+        end(step);
+    }
+}
+
+// The products of all stages.
+DEV static void multiply_all(ACC (&sum)[SUMS]) {
+    settle(sum);
+#pragma unroll
+    for (u32 step = 0u; step < STEPS; step++) {
+        const u32 at = stages_at() + step % STAGES * STAGE;
+        barrier_wait(full(step % STAGES), step / STAGES & 1u);
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+        for (u32 c = 0u; c < CHUNK; c++) {
+#pragma unroll
+            for (u32 k = 0u; k < 4u; k++) {
+                const u64 w = descriptor(at + c * 8192u + k * (ACROSS_W ? 2048u : 32u), ACROSS_W ? 512u : 1u);
+                multiply(sum, w, descriptor(at + BYTES_W + c * BN * 128u + k * 32u, 1u));
+            }
+        }
+        if constexpr (STAGES < STEPS) {
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            if (step > 0u && step - 1u + STAGES < STEPS) {
+                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                if (threadIdx.x % 32u == 0u) {
+                    barrier_arrive(empty((step - 1u) % STAGES));
+                }
+            }
+        }
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    settle(sum);
+}
+
+// Sums to shared memory, a row of the result after the other.
+DEV static void lay_down(ACC* rows, const ACC (&sum)[SUMS]) {
+    const u32 line = threadIdx.x / 32u * 16u + threadIdx.x % 32u / 4u;
+#pragma unroll
+    for (u32 q = 0u; q < SUMS; q++) {
+        const u32 row = q / 4u * 8u + threadIdx.x % 4u * 2u + q % 2u;
+        rows[row * PITCH + line + q / 2u % 2u * 8u] = sum[q];
+    }
+}
+
+// One tile of a cluster's: `tile` counts tiles, of `rows` x `cols` results. `weights(column, step, ...)` and
+// `operands(row, step, ...)` start copies as in `copy_all`.
+template <class Weights, class Operands>
+DEV void make_few(u32 rows, u32 cols, bool constant, Weights weights, Operands operands) const {
+    const u32 rank = blockIdx.x % SPLIT;
+    const u32 tile = blockIdx.x / SPLIT;
+    const u32 down = (rows + BN - 1u) / BN;
+    const u32 row0 = tile % down * BN;
+    const u32 col0 = tile / down * 64u;
+    if (threadIdx.x == 0u) {
+        for (u32 s = 0u; s < STAGES; s++) {
+            barrier_init(full(s), 1u);
+            barrier_init(empty(s), 4u);
+        }
+        barrier_init(received(), 1u);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        if constexpr (SPLIT > 1u) {
+            barrier_expect(received(), (SPLIT - 1u) * BYTES_SHARE);
+        }
+    }
+    __syncthreads();
+    if constexpr (SPLIT > 1u) {
+        meet();
+    }
+    if (threadIdx.x >= 128u) {
+        if (threadIdx.x == 128u) {
+            const u32 first = rank * STEPS;
+            copy_all(
+                constant, [&](u32 step, u32 to, u32 barrier) { weights(col0, (first + step) * CHUNK, to, barrier); },
+                [&](u32 step, u32 to, u32 barrier) { operands(row0, (first + step) * CHUNK, to, barrier); });
+        }
+        __syncwarp();
+        if constexpr (SPLIT > 1u) {
+            met();
+            meet();
+            met();
+        }
+        return;
+    }
+    depend();
+    const u32 col = col0 + threadIdx.x % 8u * 8u;
+    const bool runs = cols % 8u == 0u;
+    const auto fetch = [&](u32 q) {
+        const u32 row = threadIdx.x / 8u + q * 16u;
+        const bool inside = row < SHARE && row0 + rank * SHARE + row < rows && col < cols;
+        return fetch_sums(inside ? (row0 + rank * SHARE + row) * cols + col : 0u, inside ? col : 0u);
+    };
+    // More would not fit beside the sums.
+    constexpr bool SOON = RUNS <= 8u;
+    Beside beside[SOON ? RUNS : 1u];
+    if (SOON && runs) {
+#pragma unroll
+        for (u32 q = 0u; q < RUNS; q++) {
+            beside[SOON ? q : 0u] = fetch(q);
+        }
+    }
+    ACC sum[SUMS] = {};
+    multiply_all(sum);
+    // All warps are done with the stages.
+    sync_group();
+    u8* const stages = block_memory + (stages_at() - address(block_memory));
+    ACC* const own = reinterpret_cast<ACC*>(stages);
+    lay_down(own, sum);
+    if constexpr (SPLIT > 1u) {
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        sync_group();
+        met();
+        if (threadIdx.x < SPLIT && threadIdx.x != rank) {
+            const u32 to = threadIdx.x;
+            const u32 place = shares_at() + (rank < to ? rank : rank - 1u) * BYTES_SHARE;
+            send(address_in(place, to), stages_at() + to * BYTES_SHARE, BYTES_SHARE, address_in(received(), to));
+        }
+        barrier_wait(received(), 0u);
+    } else {
+        sync_group();
+    }
+    const ACC* const others = reinterpret_cast<const ACC*>(stages + ROOM);
+#pragma unroll
+    for (u32 q = 0u; q < RUNS; q++) {
+        const u32 row = threadIdx.x / 8u + q * 16u;
+        if (row >= SHARE || row0 + rank * SHARE + row >= rows || col >= cols) {
+            continue;
+        }
+        const u32 at = row * PITCH + threadIdx.x % 8u * 8u;
+        ACC v[8] = {};
+#pragma unroll
+        for (u32 part = 0u; part < SPLIT; part++) {
+            const ACC* from = part == rank ? own + rank * SHARE * PITCH : others + (part < rank ? part : part - 1u) * SHARE * PITCH;
+#pragma unroll
+            for (u32 half = 0u; half < 8u; half += 4u) {
+                const auto four = Pack<ACC>::of(from + at + half);
+                for (u32 i = 0u; i < 4u; i++) {
+                    v[half + i] += four.v[i];
+                }
+            }
+        }
+        const u32 to = (row0 + rank * SHARE + row) * cols + col;
+        if (runs) {
+            put_sums(0u, to, v, SOON ? beside[SOON ? q : 0u] : fetch(q));
+        } else {
+            for (u32 i = 0u; i < 8u && col + i < cols; i++) {
+                put_sum(0u, to + i, v[i], col + i);
+            }
+        }
+    }
+    if constexpr (SPLIT > 1u) {
+        // What was sent has arrived before its memory goes.
+        meet();
+        met();
+    }
+}
+
+// ---- matmul
+// Words: rows, columns; are weights constant?
+EARLY few 160 {
+    make_few(
+        m(0u), m(1u), m(2u) != 0u,
+        [&](u32 col, u32 block, u32 to, u32 barrier) {
+            if constexpr (ACROSS_W) {
+                box(to, maps + 1, barrier, col, block * BK, 0u);
+            } else {
+                box(to, maps + 1, barrier, 0u, col, block);
+            }
+        },
+        [&](u32 row, u32 block, u32 to, u32 barrier) { box(to, maps, barrier, 0u, row, block); });
+}
+
+// ---- conv
+// Words 0 to 24 as in generic/window.cuh, then the number of windows; are weights constant?
+EARLY few 160 {
+    const u32 blocks = m(21u) / BK;
+    make_few(
+        m(25u), m(22u), m(26u) != 0u, [&](u32 col, u32 block, u32 to, u32 barrier) { box(to, maps + 1, barrier, 0u, col, block); },
+        [&](u32 row, u32 block, u32 to, u32 barrier) {
+            const i32 x = i32(row % m(15u)) * mi(17u) - mi(19u);
+            const i32 y = i32(row / m(15u) % m(8u)) * mi(10u) - mi(12u);
+            const u32 image = row / m(15u) / m(8u);
+            for (u32 b = block; b < block + CHUNK; b++) {
+                const u32 tap = b / blocks;
+                const u32 dx = tap % m(16u) * m(18u);
+                const u32 dy = tap / m(16u) * m(11u);
+                under_tap(to + (b - block) * BN * 128u, maps, barrier, b % blocks * BK, x, y, image, dx, dy);
+            }
+        });
+}
