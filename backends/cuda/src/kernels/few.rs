@@ -133,7 +133,7 @@ impl Tile {
         kind: Kind,
         depth: Option<usize>,
     ) -> Result<Vec<Tactic>, BackendError> {
-        if kind.size == 1 && self.rows > 32 && self.rows % 16 != 0 {
+        if kind.size == 1 && self.rows > 32 && !self.rows.is_multiple_of(16) {
             return unsupported("wgmma of bytes with so many columns");
         }
         let Some(cut) = self.cut_of(site, kind, depth) else {
@@ -148,7 +148,7 @@ impl Tile {
     fn cut_of(&self, site: &Site<'_>, kind: Kind, depth: Option<usize>) -> Option<Cut> {
         let bytes = depth.filter(|&d| d > 0)?.checked_mul(kind.size)?;
         let parts = bytes / PART_BYTES;
-        (bytes % PART_BYTES == 0).then(|| self.cut(parts, shared_memory(site)))?
+        bytes.is_multiple_of(PART_BYTES).then(|| self.cut(parts, shared_memory(site)))?
     }
 
     fn body(
@@ -236,7 +236,7 @@ fn product_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendE
         return unsupported("few rows by other weights than a matrix");
     }
     let columns = weights(site).and_then(|d| *d.get(usize::from(across_b))?);
-    if across_b && columns.is_none_or(|n| n == 0 || n * kind.size % 16 != 0) {
+    if across_b && columns.is_none_or(|n| n == 0 || !(n * kind.size).is_multiple_of(16)) {
         return unsupported("TMA of rows that are not known to be multiples of 16 bytes");
     }
     tile.tactic(site, tile.product, kind, product_depth(site, across_b))
@@ -294,7 +294,7 @@ fn product_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError>
 
 fn conv_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
     let (kind, channels) = wgmma::windows(site)?;
-    if channels * kind.size % PART_BYTES != 0 {
+    if !(channels * kind.size).is_multiple_of(PART_BYTES) {
         return unsupported("channels that are no multiple of 128 bytes");
     }
     tile.tactic(site, tile.conv, kind, conv_depth(site))
