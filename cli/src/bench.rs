@@ -1,6 +1,6 @@
 //! Latencies of many runs.
 
-use kiln::{ExecutionContext, RuntimeError, Tensor};
+use kiln::{Engine, ExecutionContext, RuntimeError, Tensor};
 use std::time::{Duration, Instant};
 
 /// When to stop.
@@ -55,6 +55,27 @@ pub fn measure(
     }
     times.wall = start.elapsed().as_nanos() as f64;
     Ok((times, warm))
+}
+
+/// Runs a second for all of `n` contexts that run at once, each in a thread.
+pub fn together(
+    engine: &Engine,
+    inputs: &[(String, Tensor)],
+    limits: &Limits,
+    n: usize,
+) -> Result<f64, RuntimeError> {
+    let mut contexts = (0..n).map(|_| engine.create_context()).collect::<Result<Vec<_>, _>>()?;
+    std::thread::scope(|s| {
+        let start = |context| s.spawn(move || measure(context, inputs, limits, |_| {}));
+        let running: Vec<_> = contexts.iter_mut().map(start).collect();
+        let mut rate = 0.0;
+        for thread in running {
+            let done = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let (times, _) = done?;
+            rate += times.latency.len() as f64 / (times.wall / 1e9);
+        }
+        Ok(rate)
+    })
 }
 
 fn once(context: &mut ExecutionContext) -> Result<(f64, f64), RuntimeError> {

@@ -13,6 +13,15 @@ use std::sync::Arc;
 
 const THREADS: usize = 8;
 
+/// Bytes that the process may grow by in the second half of its runs: what allocators keep for threads.
+const GROWTH: u64 = 32 << 20;
+
+/// Bytes of memory that the process has, where the system tells (Linux).
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    text.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) * 4096
+}
+
 /// Inputs by name and the outputs that they must give.
 struct Expected {
     inputs: Vec<(&'static str, Tensor)>,
@@ -34,11 +43,18 @@ fn hammer(e: &Engine, cases: &[Expected], runs: usize, tolerance: f64) {
         for t in 0..THREADS {
             let (exact, mut context) = (&exact, e.create_context().unwrap());
             s.spawn(move || {
+                let mut warm = (0, 0);
                 for r in 0..runs {
                     let i = (r * (2 * t + 1) + t) % cases.len();
                     let found = context.run(&cases[i].inputs).unwrap();
                     assert!(found == exact[i], "run {r} of thread {t}: case {i} differs");
+                    if r == runs / 2 {
+                        warm = (context.counters().backend.allocations, resident());
+                    }
                 }
+                let (allocations, bytes) = (context.counters().backend.allocations, resident());
+                assert_eq!(allocations, warm.0, "thread {t} allocates on and on");
+                assert!(bytes < warm.1 + GROWTH, "{} bytes more than half-way", bytes - warm.1);
             });
         }
     });

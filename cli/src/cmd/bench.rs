@@ -1,6 +1,6 @@
 //! `kiln bench`: latency percentiles, throughput, time by layer, and what happened after warm-up.
 
-use crate::bench::{Limits, Stats, Times, measure};
+use crate::bench::{Limits, Stats, Times, measure, together};
 use crate::cmd::build::report_json;
 use crate::failure::Failure;
 use crate::given::InputOptions;
@@ -34,6 +34,9 @@ pub struct Args {
     /// Seconds at least
     #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds)]
     duration: f64,
+    /// Run so many contexts at once afterwards, each in a thread, and compare their throughput with that of one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=256))]
+    contexts: Option<u16>,
     /// Show the time of each layer
     #[arg(long)]
     profile: bool,
@@ -74,6 +77,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let (layers, device) = profile(&mut context)?;
     let runs = times.latency.len();
     let throughput = runs as f64 / (times.wall / 1e9);
+    let together = args.contexts.map(|n| together(&s.engine, &s.inputs, &limits, n.into())).transpose()?;
     let rows = [
         ("latency", Stats::of(&times.latency)),
         ("without transfers (device)", alone),
@@ -91,6 +95,8 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         "runs": runs,
         "wall_ns": times.wall,
         "throughput_per_s": throughput,
+        "contexts": args.contexts,
+        "throughput_of_contexts_per_s": together,
         "after_warm_up": grown_json(&warm, &after),
         "layers": layers.iter().map(layer_json).collect::<Vec<_>>(),
         "build": s.report.as_ref().map(report_json),
@@ -100,6 +106,12 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     }
     out.value(&value);
     print(&s, &times, throughput, &rows, out);
+    if let (Some(n), Some(all)) = (args.contexts, together) {
+        out.line(format!(
+            "{n} contexts at once: {all:.2} runs/s, {:.2} times those of one",
+            all / throughput
+        ));
+    }
     let grown: Vec<String> = grown(&warm, &after).iter().map(|(n, x)| format!("{n} {x}")).collect();
     out.line(format!("after warm-up: {}", grown.join(", ")));
     if args.profile {
