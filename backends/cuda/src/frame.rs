@@ -53,7 +53,7 @@ pub struct Source {
 }
 
 /// Elements of one thread where nothing but an expression is computed.
-const PACK: u32 = 4;
+const PACK: u32 = 8;
 
 /// How many elements one thread of a map makes: those that share a byte; several where there is no anchor.
 pub fn lanes(t: DType, anchored: bool) -> u32 {
@@ -281,26 +281,20 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     Ok(s)
 }
 
-/// A map of an expression alone: packs of elements where all operands lie like the result, else one at a time.
+/// A map of an expression alone: eight elements at once where they lie in one row of the last dimension, else one at a time.
 fn pack_entry(site: &Site<'_>, k: usize, t: DType) -> String {
-    let mut loads = String::new();
-    let mut given = Vec::new();
-    for (i, &v) in site.extras.iter().enumerate() {
-        let of = site.graph.ty(v).dtype;
-        if of.bits() < 8 {
-            given.push(format!("e{i}(at + i)"));
-        } else {
-            let _ = writeln!(loads, "        const auto p{i} = Pack<{}>::of(be{i} + at);", cell(of));
-            given.push(load(of, &format!("p{i}.v"), "i"));
-        }
-    }
-    let like = if site.extras.is_empty() { "true" } else { "m(extras_at) == 0u" };
+    let whole = match site.extras.is_empty() {
+        true => "true",
+        false => "m(extras_at) == 0u || m(extras_at + m(extras_at)) % 8u == 0u",
+    };
     format!(
-        "THREADS main{k} {{\n    const u32 at = t * {PACK}u;\n    if ({like} && at + {PACK}u <= extent) {{\n{loads}        \
-         Pack<{}> all;\n        for (u32 i = 0u; i < {PACK}u; i++) {{\n            {}\n        }}\n        all.put(by0 + \
-         at);\n        return;\n    }}\n    for (u32 i = at; i < at + {PACK}u && i < extent; i++) {{\n        {}\n    }}\n}}\n",
+        "{}THREADS main{k} {{\n    const u32 at = t * {PACK}u;\n    if (({whole}) && at + {PACK}u <= extent) {{\n        const auto \
+         f = fetch0_run(at);\n        Run<{}> all;\n#pragma unroll\n        for (u32 i = 0u; i < {PACK}u; i++) {{\n            \
+         {}\n        }}\n        all.put(by0 + at);\n        return;\n    }}\n    for (u32 i = at; i < at + {PACK}u && i < \
+         extent; i++) {{\n        {}\n    }}\n}}\n",
+        run::fetch(site, 0),
         cell(t),
-        store(t, "all.v", "i", &format!("apply({})", given.join(", "))),
+        store(t, "all.v", "i", &run::value(site, 0)),
         store(t, "by0", "i", "finish(i)"),
     )
 }

@@ -14,7 +14,7 @@ pub mod matmul;
 mod moves;
 mod pointwise;
 pub mod recurrent;
-mod reduce;
+pub mod reduce;
 mod rows;
 mod sample;
 mod scatter;

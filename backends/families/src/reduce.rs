@@ -29,7 +29,8 @@ pub const KERNELS: &[Kernel] = &[
     },
 ];
 
-fn reduce_op(site: &Site<'_>) -> Result<ReduceOp, BackendError> {
+/// What is computed along the axes.
+pub fn reduce_op(site: &Site<'_>) -> Result<ReduceOp, BackendError> {
     ReduceOp::of(site.op()?.attrs()).map_err(op_error)
 }
 
@@ -46,16 +47,28 @@ fn group_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     }
 }
 
-/// How a reduction is written.
-struct Words {
-    acc: DType,
-    start: String,
-    step: String,
-    merge: String,
-    last: String,
+/// How a reduction is written: `acc` is the sum so far, `v` an element or another sum, `n` the number of elements.
+pub struct Sum {
+    /// The type of sums.
+    pub acc: DType,
+    /// The sum of nothing.
+    pub start: String,
+    /// With a further element.
+    pub step: String,
+    /// With another sum.
+    pub merge: String,
+    /// The result.
+    pub last: String,
 }
 
-fn of(op: ReduceOp, t: DType, wide: bool) -> Words {
+impl Sum {
+    /// For results of type `t`; `wide` allows sums of 64 bits for means of narrower integers.
+    pub fn of(op: ReduceOp, t: DType, wide: bool) -> Sum {
+        of(op, t, wide)
+    }
+}
+
+fn of(op: ReduceOp, t: DType, wide: bool) -> Sum {
     let in_float = matches!(op, ReduceOp::L2 | ReduceOp::LogSum | ReduceOp::LogSumExp);
     let acc = match t {
         _ if t.is_float() || in_float => DType::F32,
@@ -98,7 +111,7 @@ fn of(op: ReduceOp, t: DType, wide: bool) -> Words {
         (ReduceOp::LogSumExp, _) => "(top + klog(acc))".to_owned(),
         _ => "acc".to_owned(),
     };
-    Words { acc, start, step, merge, last: result(&last, acc, t) }
+    Sum { acc, start, step, merge, last: result(&last, acc, t) }
 }
 
 /// A sum as an element of type `t`; floats saturate to integers.

@@ -32,11 +32,12 @@ pub fn emit(site: &Site<'_>, j: usize, t: DType) -> String {
 }
 
 /// The i-th of eight results.
-fn value(site: &Site<'_>, j: usize) -> String {
+pub fn value(site: &Site<'_>, j: usize) -> String {
     if site.fused.is_none() {
         return "v[i]".to_owned();
     }
-    let mut given = vec![narrow(site.out_dtype(j), "v[i]")];
+    let anchored = site.anchor.map(|_| narrow(site.out_dtype(j), "v[i]"));
+    let mut given: Vec<String> = anchored.into_iter().collect();
     for (k, &extra) in site.extras.iter().enumerate() {
         let of = site.graph.ty(extra).dtype;
         given.push(match of.bits() {
@@ -49,7 +50,7 @@ fn value(site: &Site<'_>, j: usize) -> String {
 
 /// The structure of what is read, and the function that reads: offsets of the first operands, their steps, and where
 /// elements are bytes all eight.
-fn fetch(site: &Site<'_>, j: usize) -> String {
+pub fn fetch(site: &Site<'_>, j: usize) -> String {
     let extras: Vec<DType> = site.extras.iter().map(|&v| site.graph.ty(v).dtype).collect();
     let mut s = format!("struct Fetched{j} {{\n");
     for (k, &of) in extras.iter().enumerate() {

@@ -2,10 +2,16 @@
 
 mod conv;
 mod cost;
+mod depthwise;
 mod few;
 mod gemm;
 mod mma;
+mod moves;
+mod pool;
 mod recurrent;
+mod reduce;
+mod rows;
+mod shape;
 mod wgmma;
 
 use kiln_backend::Target;
@@ -13,20 +19,40 @@ use kiln_families::Kernel;
 use kiln_families::site::Site;
 
 /// All of them, by family.
-pub const FAMILIES: &[&[Kernel]] =
-    &[few::KERNELS, wgmma::KERNELS, gemm::KERNELS, conv::KERNELS, recurrent::KERNELS];
+pub const FAMILIES: &[&[Kernel]] = &[
+    few::KERNELS,
+    wgmma::KERNELS,
+    gemm::KERNELS,
+    conv::KERNELS,
+    depthwise::KERNELS,
+    moves::KERNELS,
+    pool::KERNELS,
+    recurrent::KERNELS,
+    reduce::KERNELS,
+    rows::KERNELS,
+];
 
 /// What a library of the vendor is expected to take for a product, in nanoseconds.
 pub fn expected_ns(site: &Site<'_>) -> Option<f64> {
     Some(cost::Product::of(site)?.at_best(site.target, mma::Kind::of_types(site).ok()?))
 }
 
-/// What a generic kernel of a product is expected to take, in nanoseconds.
+/// How much longer than their bytes generic kernels take, by name; others take as long as [`SLOW`] says.
+const SLOWNESS: &[(&str, f64)] = &[("pointwise", 1.3), ("host", 1.0), ("reduce.serial", 60.0)];
+const SLOW: f64 = 8.0;
+/// Operators whose time is not that of their bytes.
+const BY_ARITHMETIC: &[&str] = &["attention", "deform_conv", "det", "dft", "einsum", "gru", "lstm", "nms", "rnn", "stft", "topk"];
+
+/// What a generic kernel is expected to take, in nanoseconds, where sizes are known.
 pub fn generic_ns(site: &Site<'_>, name: &str, target: &Target) -> Option<f64> {
     let tiled = match name {
         "matmul.tiled" | "conv.tiled" => true,
-        "matmul.naive" | "conv.direct" => false,
-        _ => return None,
+        "matmul.naive" | "conv.direct" | "conv_transpose" => false,
+        _ if site.op().is_ok_and(|op| BY_ARITHMETIC.contains(&op.name())) => return None,
+        _ => {
+            let slowness = SLOWNESS.iter().find(|(n, _)| *n == name).map_or(SLOW, |(_, s)| *s);
+            return Some(shape::moving(target, shape::traffic(site)?, slowness));
+        }
     };
     Some(cost::Product::of(site)?.by_generic(target, tiled))
 }

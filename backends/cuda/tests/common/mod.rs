@@ -63,8 +63,15 @@ fn noise(t: DType, depth: usize) -> f64 {
     eps + of_sums
 }
 
-/// A case whose inputs from number `weights` on are weights.
-fn build(label: String, op: Op, given: &[Option<Tensor>], weights: usize, tail: Tail, depth: usize) -> Case {
+/// One operator on given inputs, those that the host reads and those from number `weights` on as constants, and what follows.
+pub fn build(
+    label: String,
+    op: Op,
+    given: &[Option<Tensor>],
+    weights: usize,
+    tail: Tail,
+    depth: usize,
+) -> Case {
     let mut g = Graph::new("case");
     let mut inputs = Vec::new();
     let ids: Vec<Option<ValueId>> = given
@@ -72,7 +79,7 @@ fn build(label: String, op: Op, given: &[Option<Tensor>], weights: usize, tail: 
         .enumerate()
         .map(|(i, t)| {
             let t = t.as_ref()?;
-            if i >= weights {
+            if i >= weights || op.port(i).is_some_and(|p| p.host) {
                 return Some(g.add_constant(&format!("w{i}"), t.clone()));
             }
             inputs.push(t.clone());

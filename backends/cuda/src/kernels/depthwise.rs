@@ -1,0 +1,128 @@
+//! Convolutions of each channel by itself, images with channels last.
+
+use super::shape::{from_end, input, moving, output, traffic};
+use crate::frame::{cell, load};
+use kiln_backend::{BackendError, Tactic};
+use kiln_families::site::{Cx, Site, op_error, unsupported};
+use kiln_families::template::fill;
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, words};
+use kiln_ir::ops::conv;
+use kiln_ir::ops::layout::Layout;
+use kiln_ir::ops::window::{dims, known};
+
+const TEXT: &str = include_str!("../../../../kernels/window/depthwise.cuh");
+
+pub const KERNELS: &[Kernel] = &[Kernel {
+    name: "conv.depthwise",
+    ops: &["conv"],
+    epilogue: true,
+    tactics,
+    source: |site, _| source(site),
+    launch,
+}];
+
+/// Channels of a thread.
+const WIDTH: usize = 8;
+/// Neighbouring windows of a thread.
+const RUN: usize = 4;
+const THREADS: usize = 256;
+/// The most taps down or across.
+const MOST: usize = 11;
+
+/// What the text depends on.
+struct Shape {
+    kernel: [usize; 2],
+    strides: [usize; 2],
+    channels: usize,
+}
+
+fn shape(site: &Site<'_>) -> Result<Shape, BackendError> {
+    let attrs = site.op()?.attrs();
+    let (Some(x), Some(w)) = (input(site, 0), input(site, 1)) else {
+        return unsupported("a convolution of nothing");
+    };
+    let sizes = || Some([from_end(w, 3)?, from_end(w, 2)?, from_end(w, 1)?, from_end(w, 0)?]);
+    let (Some([channels, high, wide, depth]), true) = (sizes(), x.rank() == 4) else {
+        return unsupported("depthwise convolutions of other than planes, or with weights of unknown shape");
+    };
+    if Layout::of(attrs) != Layout::ChannelsLast || depth != 1 || from_end(x, 0) != Some(channels) {
+        return unsupported("depthwise convolutions without channels last, or with several channels of a group");
+    }
+    if !site.first_dtype().is_float() || !site.out_dtype(0).is_float() || !channels.is_multiple_of(WIDTH) {
+        return unsupported(format!("depthwise convolutions of {channels} channels of {}", site.first_dtype()));
+    }
+    let list = |name: &str, default: i64| {
+        let v = attrs.ints(name).map_err(op_error)?;
+        Ok::<_, BackendError>(if v.is_empty() { vec![default; 2] } else { v.to_vec() })
+    };
+    if list("dilations", 1)?.iter().any(|&d| d != 1) || high > MOST || wide > MOST || high * wide == 0 {
+        return unsupported("depthwise convolutions with dilations or large kernels");
+    }
+    match list("strides", 1)?[..] {
+        [a, b] if (1..=4).contains(&a) && (1..=4).contains(&b) => {
+            Ok(Shape { kernel: [high, wide], strides: [a as usize, b as usize], channels })
+        }
+        _ => unsupported("depthwise convolutions with large strides"),
+    }
+}
+
+/// Threads side by side along channels.
+fn side(channels: usize) -> usize {
+    (channels / WIDTH).next_power_of_two().min(8)
+}
+
+fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
+    let s = shape(site)?;
+    // A product and a sum a clock and lane, of which loads and conversions leave half.
+    let number = |name: &str, default: f64| site.target.numbers.get(name).map_or(default, |&n| n as f64);
+    let rate = number("sm_count", 50.0) * number("clock_mhz", 1500.0) / 1000.0 * 64.0;
+    let sums = output(site, 0).and_then(|y| y.static_volume());
+    let estimate_ns = traffic(site).zip(sums).map(|(bytes, n)| {
+        moving(site.target, bytes, 1.5).max(2000.0 + n as f64 * (s.kernel[0] * s.kernel[1]) as f64 / rate)
+    });
+    Ok(vec![Tactic { estimate_ns, ..Tactic::plain("conv.depthwise") }])
+}
+
+fn source(site: &Site<'_>) -> Result<Body, BackendError> {
+    let s = shape(site)?;
+    let number = |n: usize| format!("{n}u");
+    let side = side(s.channels);
+    let pairs = [
+        ("ALL", number(s.kernel[0] * s.kernel[1] * side * WIDTH)),
+        ("KH", number(s.kernel[0])),
+        ("KW", number(s.kernel[1])),
+        ("SH", number(s.strides[0])),
+        ("SW", number(s.strides[1])),
+        ("SIDE", number(side)),
+        ("RUN", number(RUN)),
+        ("BIAS", if site.dtype(2).is_some() { "x2(c + j)".into() } else { "0.0f".into() }),
+        ("TAP", load(site.first_dtype(), "taps[r * SW + kx].v", "j").replace("SW", &number(s.strides[1]))),
+        ("CELL", cell(site.first_dtype()).to_owned()),
+    ];
+    let pairs: Vec<(&str, &str)> = pairs.iter().map(|(a, b)| (*a, b.as_str())).collect();
+    Ok(Body { code: fill(TEXT, &pairs), entries: vec![Entry::Free("depthwise")], ..Body::default() })
+}
+
+/// As many blocks keep a large device busy.
+const BLOCKS: usize = 1056;
+
+fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (x, w, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
+    let axes = conv::geometry(cx.op()?.attrs(), &dims(&x), &dims(&w)).map_err(op_error)?;
+    let axes = known(&axes).map_err(op_error)?;
+    let (&[n, oh, ow, channels], [down, across]) = (&y[..], &axes[..]) else {
+        return Err(BackendError::Internal("a depthwise convolution of no plane".into()));
+    };
+    let side = side(channels);
+    let runs = ow.div_ceil(RUN);
+    let positions = n * oh * runs;
+    let along = channels.div_ceil(side * WIDTH);
+    let blocks = positions.div_ceil(THREADS / side).min((BLOCKS / along.max(1)).max(1));
+    let mut words = words([x[1], x[2], oh, ow, channels])?;
+    for pad in [down.begin, across.begin] {
+        let pad = i32::try_from(pad);
+        words.push(pad.map_err(|_| BackendError::Unsupported("a padding beyond 32 bits".into()))? as u32);
+    }
+    words.extend(kiln_families::words([runs, positions, along, blocks])?);
+    Ok(vec![Launch::map(0, words).on(Grid::Groups((along * blocks) as u64))])
+}
