@@ -11,6 +11,16 @@ DEV u16 f32_to_f16(f32 x) {
     return h;
 }
 
+// The two halves of a word.
+DEV void f16x2_to_f32(u32 both, f32& low, f32& high) {
+    asm("{.reg .f16 l, h;\n mov.b32 {l, h}, %2;\n cvt.f32.f16 %0, l;\n cvt.f32.f16 %1, h;}" : "=f"(low), "=f"(high) : "r"(both));
+}
+
+DEV void bf16x2_to_f32(u32 both, f32& low, f32& high) {
+    low = __uint_as_float(both << 16);
+    high = __uint_as_float(both & 0xffff0000u);
+}
+
 DEV f32 bf16_to_f32(u16 h) { return __uint_as_float(u32(h) << 16); }
 
 DEV u16 f32_to_bf16(f32 x) {

@@ -5,9 +5,9 @@
 // rows); blocks along channels and along positions.
 static constexpr u32 WIDTH = 8u;
 static constexpr u32 SPAN = (RUN - 1u) * SW + KW;
-__shared__ f32 weights[ALL];
+__shared__ __align__(16) f32 weights[ALL];
 
-GROUPS depthwise 256 {
+GROUPS depthwise 128 {
     const u32 channels = m(4u);
     const u32 c0 = group % m(9u) * (SIDE * WIDTH);
     for (u32 i = l; i < ALL; i += LANES) {
@@ -44,24 +44,34 @@ DEV void windows(u32 position, u32 c, u32 lane) const {
             sums[r][j] = first;
         }
     }
-#pragma unroll 1
+#pragma unroll UNROLL
     for (u32 ky = 0u; ky < KH; ky++) {
         const i32 y = top + i32(ky);
-        if (y < 0 || y >= mi(0u)) {
-            continue;
-        }
-        const CELL* line = bx0 + (image * m(0u) + u32(y)) * m(1u) * channels + c;
-        Run<CELL> taps[SPAN];
+        const bool within = y >= 0 && y < mi(0u);
+        const CELL* line = bx0 + (image * m(0u) + u32(within ? y : 0)) * m(1u) * channels + c;
+        u32 cells[SPAN][WORDS_OF_8];
 #pragma unroll
         for (u32 s = 0u; s < SPAN; s++) {
             const i32 x = left + i32(s);
-            if (x >= 0 && x < mi(1u)) {
-                taps[s] = Run<CELL>::of(line + u32(x) * channels, 1u);
-            } else {
+            const bool there = within && x >= 0 && x < mi(1u);
 #pragma unroll
-                for (u32 j = 0u; j < WIDTH; j++) {
-                    taps[s].v[j] = 0;
+            for (u32 q = 0u; q < WORDS_OF_8; q += 4u) {
+                uint4 four = make_uint4(0u, 0u, 0u, 0u);
+                if (there) {
+                    four = reinterpret_cast<const uint4*>(line + u32(x) * channels)[q / 4u];
                 }
+                cells[s][q] = four.x;
+                cells[s][q + 1u] = four.y;
+                cells[s][q + 2u] = four.z;
+                cells[s][q + 3u] = four.w;
+            }
+        }
+        f32 taps[SPAN][WIDTH];
+#pragma unroll
+        for (u32 s = 0u; s < SPAN; s++) {
+#pragma unroll
+            for (u32 j = 0u; j < WIDTH; j += 2u) {
+                WIDEN
             }
         }
 #pragma unroll
@@ -75,7 +85,7 @@ DEV void windows(u32 position, u32 c, u32 lane) const {
             for (u32 r = 0u; r < RUN; r++) {
 #pragma unroll
                 for (u32 j = 0u; j < WIDTH; j++) {
-                    mac(sums[r][j], TAP, w[j]);
+                    mac(sums[r][j], taps[r * SW + kx][j], w[j]);
                 }
             }
         }

@@ -62,7 +62,7 @@ impl Default for BuildConfig {
             strong_types: false,
             constraints: Constraints::None,
             fold: true,
-            fold_limit: 64 << 20,
+            fold_limit: 1 << 30,
             fuse: true,
             search: true,
             locked: false,

@@ -1,11 +1,12 @@
 //! Convolutions of each channel by itself, images with channels last.
 
 use super::shape::{from_end, input, moving, output, traffic};
-use crate::frame::{cell, load};
+use crate::frame::cell;
 use kiln_backend::{BackendError, Tactic};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::fill;
 use kiln_families::{Body, Entry, Grid, Kernel, Launch, words};
+use kiln_ir::DType;
 use kiln_ir::ops::conv;
 use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::window::{dims, known};
@@ -25,7 +26,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
 const WIDTH: usize = 8;
 /// Neighbouring windows of a thread.
 const RUN: usize = 4;
-const THREADS: usize = 256;
+const THREADS: usize = 128;
 /// The most taps down or across.
 const MOST: usize = 11;
 
@@ -48,7 +49,8 @@ fn shape(site: &Site<'_>) -> Result<Shape, BackendError> {
     if Layout::of(attrs) != Layout::ChannelsLast || depth != 1 || from_end(x, 0) != Some(channels) {
         return unsupported("depthwise convolutions without channels last, or with several channels of a group");
     }
-    if !site.first_dtype().is_float() || !site.out_dtype(0).is_float() || !channels.is_multiple_of(WIDTH) {
+    let fits = matches!(site.first_dtype(), DType::F16 | DType::BF16 | DType::F32);
+    if !fits || !site.out_dtype(0).is_float() || !channels.is_multiple_of(WIDTH) {
         return unsupported(format!("depthwise convolutions of {channels} channels of {}", site.first_dtype()));
     }
     let list = |name: &str, default: i64| {
@@ -87,6 +89,11 @@ fn source(site: &Site<'_>) -> Result<Body, BackendError> {
     let s = shape(site)?;
     let number = |n: usize| format!("{n}u");
     let side = side(s.channels);
+    let widen = match site.first_dtype() {
+        DType::F16 => "f16x2_to_f32(cells[s][j / 2u], taps[s][j], taps[s][j + 1u]);",
+        DType::BF16 => "bf16x2_to_f32(cells[s][j / 2u], taps[s][j], taps[s][j + 1u]);",
+        _ => "taps[s][j] = cf(cells[s][j]);\n                taps[s][j + 1u] = cf(cells[s][j + 1u]);",
+    };
     let pairs = [
         ("ALL", number(s.kernel[0] * s.kernel[1] * side * WIDTH)),
         ("KH", number(s.kernel[0])),
@@ -96,7 +103,10 @@ fn source(site: &Site<'_>) -> Result<Body, BackendError> {
         ("SIDE", number(side)),
         ("RUN", number(RUN)),
         ("BIAS", if site.dtype(2).is_some() { "x2(c + j)".into() } else { "0.0f".into() }),
-        ("TAP", load(site.first_dtype(), "taps[r * SW + kx].v", "j").replace("SW", &number(s.strides[1]))),
+        ("WIDEN", widen.to_owned()),
+        ("WORDS_OF_8", number(site.first_dtype().bits() as usize / 4)),
+        // Rows of small kernels are all read at once.
+        ("UNROLL", number(if s.kernel[0] <= 5 { s.kernel[0] } else { 1 })),
         ("CELL", cell(site.first_dtype()).to_owned()),
     ];
     let pairs: Vec<(&str, &str)> = pairs.iter().map(|(a, b)| (*a, b.as_str())).collect();
@@ -104,7 +114,7 @@ fn source(site: &Site<'_>) -> Result<Body, BackendError> {
 }
 
 /// As many blocks keep a large device busy.
-const BLOCKS: usize = 1056;
+const BLOCKS: usize = 2112;
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (x, w, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);

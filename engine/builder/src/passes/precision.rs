@@ -58,7 +58,7 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
     let mut changes = 0;
     for id in g.order().to_vec() {
         let Some(node) = g.get(id) else { continue };
-        if let Some(to) = wanted(node, config)
+        if let Some(to) = wanted(node, config).or_else(|| settled(g, node, config))
             && narrow(g, id, to, config)?
         {
             changes += 1;
@@ -77,6 +77,18 @@ fn wanted(node: &Node, config: &BuildConfig) -> Option<DType> {
         _ if KEEP_F32.contains(&node.op.name()) => None,
         _ => config.reduced.first().copied(),
     }
+}
+
+/// The narrower type of a mean or extremum of what is of that type anyway: it is as large as its elements, and sums are of f32.
+fn settled(g: &Graph, node: &Node, config: &BuildConfig) -> Option<DType> {
+    let bounded = matches!(node.op.attrs().str("op"), Ok("mean" | "max" | "min"));
+    let x = node.inputs.first().copied().flatten()?;
+    if !node.op.is("reduce") || !bounded || node.meta.precision.is_some() {
+        return None;
+    }
+    let (_, cast) = g.producer(x).filter(|(_, n)| n.op.is("cast"))?;
+    let from = g.ty(cast.inputs.first().copied().flatten()?).dtype;
+    config.reduced.contains(&from).then_some(from)
 }
 
 /// Rewrites one layer to run in `to`. Leaves it as it is, and returns false, if its schema does not take that type.
