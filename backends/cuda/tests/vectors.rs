@@ -87,8 +87,10 @@ fn kernels_by_vectors_agree_with_the_oracle() {
             let mut cx = device.load(program.clone()).unwrap().context().unwrap();
             let shapes = Arc::new(program.shapes(&case.inputs).unwrap());
             cx.enqueue(&case.inputs, &shapes).unwrap_or_else(|e| panic!("{} by {}: {e}", case.label, t.id()));
-            let found = cx.outputs().unwrap_or_else(|e| panic!("{} by {}: {e}", case.label, t.id())).remove(0);
-            failed.extend(case.differs(&found, &wanted).map(|e| format!("{} by {}: {e}", case.label, t.id())));
+            let found =
+                cx.outputs().unwrap_or_else(|e| panic!("{} by {}: {e}", case.label, t.id())).remove(0);
+            failed
+                .extend(case.differs(&found, &wanted).map(|e| format!("{} by {}: {e}", case.label, t.id())));
             runs += 1;
         }
     }

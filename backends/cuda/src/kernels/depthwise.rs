@@ -47,11 +47,16 @@ fn shape(site: &Site<'_>) -> Result<Shape, BackendError> {
         return unsupported("depthwise convolutions of other than planes, or with weights of unknown shape");
     };
     if Layout::of(attrs) != Layout::ChannelsLast || depth != 1 || from_end(x, 0) != Some(channels) {
-        return unsupported("depthwise convolutions without channels last, or with several channels of a group");
+        return unsupported(
+            "depthwise convolutions without channels last, or with several channels of a group",
+        );
     }
     let fits = matches!(site.first_dtype(), DType::F16 | DType::BF16 | DType::F32);
     if !fits || !site.out_dtype(0).is_float() || !channels.is_multiple_of(WIDTH) {
-        return unsupported(format!("depthwise convolutions of {channels} channels of {}", site.first_dtype()));
+        return unsupported(format!(
+            "depthwise convolutions of {channels} channels of {}",
+            site.first_dtype()
+        ));
     }
     let list = |name: &str, default: i64| {
         let v = attrs.ints(name).map_err(op_error)?;

@@ -85,10 +85,7 @@ fn puts(site: &Site<'_>, from: &str) -> [String; 2] {
     let t = site.out_dtype(0);
     let c = cell(t);
     if site.fused.is_none() {
-        return [
-            format!("Run<{c}>::of(bx0 + {from}, 1u).put(by0 + at);"),
-            format!("by0[at] = bx0[{from}];"),
-        ];
+        return [format!("Run<{c}>::of(bx0 + {from}, 1u).put(by0 + at);"), format!("by0[at] = bx0[{from}];")];
     }
     let r = register(t);
     let value = load(t, "r.v", "j");
@@ -200,7 +197,8 @@ impl Walk {
             own[d - 1] = own[d] * self.dims[d];
         }
         let tiles = [p, q].map(|d| self.dims[d].div_ceil(SIDE));
-        let mut w = vec![self.offset, word(self.dims[p])?, word(self.dims[q])?, self.strides[q], word(own[p])?];
+        let mut w =
+            vec![self.offset, word(self.dims[p])?, word(self.dims[q])?, self.strides[q], word(own[p])?];
         w.extend([word(tiles[0])?, word(tiles[1])?]);
         let rest: Vec<usize> = (0..self.dims.len()).rev().filter(|d| *d != p && *d != q).collect();
         w.push(word(rest.len())?);
@@ -307,7 +305,14 @@ mod tests {
             let [_, factor, shift] = divisor(d, 1 << 20).unwrap();
             let near = [0, 1, 2, 3].into_iter().flat_map(|k| {
                 let edge = largest / d as u64 * d as u64;
-                [k, d as u64 * 7 + k, (d as u64 * 7).saturating_sub(k), edge + k, edge - k.min(edge), largest - k]
+                [
+                    k,
+                    d as u64 * 7 + k,
+                    (d as u64 * 7).saturating_sub(k),
+                    edge + k,
+                    edge - k.min(edge),
+                    largest - k,
+                ]
             });
             for n in near.filter(|n| *n <= largest) {
                 let q = (((n * u64::from(factor)) >> 32) + n) >> shift;
@@ -319,7 +324,8 @@ mod tests {
 
     #[test]
     fn dense_runs_go_by_eights_and_others_by_tiles() {
-        let walk = |dims: &[usize], strides: &[u32]| Walk { offset: 0, dims: dims.into(), strides: strides.into() };
+        let walk =
+            |dims: &[usize], strides: &[u32]| Walk { offset: 0, dims: dims.into(), strides: strides.into() };
         assert!(walk(&[4, 24], &[48, 1]).by_eights());
         assert!(!walk(&[4, 24], &[50, 1]).by_eights());
         assert_eq!(walk(&[40, 30], &[1, 40]).tiles(), Some((0, 1)));

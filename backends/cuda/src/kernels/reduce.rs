@@ -62,7 +62,11 @@ fn tactics(site: &Site<'_>, rows: bool) -> Result<Vec<Tactic>, BackendError> {
         return unsupported("reductions by vectors of axes that are no neighbours");
     };
     if rows != (span.end == x.rank()) {
-        return unsupported(if rows { "rows along other than the last axes" } else { "columns that are rows" });
+        return unsupported(if rows {
+            "rows along other than the last axes"
+        } else {
+            "columns that are rows"
+        });
     }
     let more = if rows { 0.0 } else { 1000.0 };
     let estimate_ns = traffic(site).map(|bytes| moving(site.target, bytes, 1.4) + more);

@@ -6,8 +6,8 @@ use kiln_backend::{BackendError, Tactic};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::{fill, section, sections};
 use kiln_families::{Body, Entry, Grid, Kernel, Launch, words};
-use kiln_ir::infer::normalize_axis;
 use kiln_ir::Dim;
+use kiln_ir::infer::normalize_axis;
 
 const TEXT: &str = include_str!("../../../../kernels/rows/rows.cuh");
 

@@ -42,7 +42,8 @@ fn rows(out: &mut Vec<Case>) {
         for &(t, tail) in TYPES {
             let x = rng.tensor(t, shape);
             let own = &shape[shape.len() - axis.unsigned_abs() as usize..];
-            for (name, parameters) in [("softmax", 0), ("log_softmax", 0), ("layer_norm", 2), ("rms_norm", 1)] {
+            for (name, parameters) in [("softmax", 0), ("log_softmax", 0), ("layer_norm", 2), ("rms_norm", 1)]
+            {
                 // Statistics beside the result allow no tail.
                 let (of_rows, tailed) = (parameters == 0, tail != Tail::Nothing);
                 if (of_rows && axis != -1) || (name == "layer_norm" && tailed) {
@@ -124,7 +125,9 @@ fn moves(out: &mut Vec<Case>) {
             let label = format!("slice {t} {shape:?} {starts:?} {ends:?} {steps:?} {}", tail as u8);
             out.push(build(label, op, &inputs, ALL, tail, 1));
         }
-        for (shape, axis) in [(vec![6, 5, 24], 1i64), (vec![6, 50, 3], 1), (vec![40, 96], 0), (vec![3, 4, 9], -1)] {
+        for (shape, axis) in
+            [(vec![6, 5, 24], 1i64), (vec![6, 50, 3], 1), (vec![40, 96], 0), (vec![3, 4, 9], -1)]
+        {
             let n = shape[if axis < 0 { shape.len() - 1 } else { axis as usize }] as i64;
             let picks = Tensor::i64(&[2, 4], &[0, n - 1, -1, 1, -n, 2, 0, 1]);
             let op = Op::new("gather", Attrs::new().with("axis", axis)).unwrap();
