@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
-#[allow(dead_code, reason = "problems of another test lie there, too")]
 mod common;
 #[path = "common/vectors.rs"]
 mod problems;
