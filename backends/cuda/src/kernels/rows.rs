@@ -190,7 +190,10 @@ mod tests {
         for n in 1..=4096 {
             for last in [n, 8, 7] {
                 let t = Tile::of(n, last).unwrap_or_else(|| panic!("{n}"));
-                assert!(t.threads * t.chunks * t.width >= n && t.block() % t.threads == 0, "{n}: {t:?}");
+                assert!(
+                    t.threads * t.chunks * t.width >= n && t.block().is_multiple_of(t.threads),
+                    "{n}: {t:?}"
+                );
             }
         }
         assert_eq!(Tile::of(0, 8), None);
