@@ -81,8 +81,8 @@ fn of(op: ReduceOp, t: DType, wide: bool) -> Sum {
     let range = t.int_range().unwrap_or((0, 1));
     let minmax = |f: &str| match acc {
         DType::F32 => format!("k{f}(acc, v)"),
-        DType::Bool if f == "max" => "(acc || v)".into(),
-        DType::Bool => "(acc && v)".into(),
+        DType::Bool if f == "max" => "(acc | v)".into(),
+        DType::Bool => "(acc & v)".into(),
         DType::I64 => format!("l_{f}(acc, v)"),
         _ => format!("{f}(acc, v)"),
     };
