@@ -13,6 +13,7 @@ mod exec;
 mod frame;
 mod kernels;
 mod library;
+pub mod nvtx;
 pub mod target;
 mod vendor;
 

@@ -5,6 +5,7 @@ use super::flow::Bodies;
 use super::memory::Memory;
 use super::run::{Batch, Stamps};
 use crate::driver::{Event, Graph, Stream};
+use crate::nvtx::Range;
 use kiln_backend::{BackendError, Context, Counters, Shapes, StepTime};
 use kiln_ir::{Tensor, ValueId};
 use std::ffi::c_void;
@@ -222,6 +223,7 @@ pub(super) fn tensor(ty: &kiln_ir::TensorType, bytes: Vec<u8>) -> Result<Tensor,
 
 impl Context for CudaContext {
     fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
+        let _run = Range::of(&self.loaded.program.graph.name);
         self.start(inputs, shapes).inspect_err(|e| self.forget(e))
     }
 
@@ -282,7 +284,7 @@ impl Context for CudaContext {
             self.outputs()?;
         }
         self.loaded.gpu.bind()?;
-        self.stamps.get_or_insert_with(Stamps::new).read()
+        self.stamps.get_or_insert_with(|| Stamps::new(&self.loaded.program)).read()
     }
 
     fn time_runs(&mut self, runs: u32) -> Result<Vec<f64>, BackendError> {
@@ -314,7 +316,7 @@ impl Context for CudaContext {
         other.counters = Counters { allocations: 0, ..counters };
         other.memory.allocations += counters.allocations;
         other.memory.separate = self.memory.separate;
-        other.stamps = self.stamps.as_ref().map(|_| Stamps::new());
+        other.stamps = self.stamps.as_ref().map(|_| Stamps::new(&self.loaded.program));
         *self = other;
         Ok(())
     }

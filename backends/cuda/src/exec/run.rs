@@ -3,7 +3,8 @@
 use super::memory::naming;
 use super::plan::Planned;
 use crate::driver::{Buffer, Command, Event, Graph, Pinned, Stream};
-use kiln_backend::{BackendError, StepTime};
+use crate::nvtx::Range;
+use kiln_backend::{BackendError, Program, StepTime};
 use std::sync::Arc;
 
 /// The launches of a run or of a part of it.
@@ -97,6 +98,7 @@ impl Batch {
         };
         for (l, &step) in self.launches.iter().zip(&self.steps) {
             stamps.before(step, stream)?;
+            let _step = Range::of(stamps.name(step));
             l.run(stream)?;
         }
         stamps.close(stream)
@@ -138,6 +140,7 @@ impl Batch {
 
 /// Marks in the stream around every step of a run.
 pub struct Stamps {
+    program: Arc<Program>,
     marks: Vec<Event>,
     /// Step and its first mark; the next mark ends it.
     used: Vec<(Option<usize>, usize)>,
@@ -145,8 +148,12 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    pub fn new() -> Stamps {
-        Stamps { marks: Vec::new(), used: Vec::new(), next: 0 }
+    pub fn new(program: &Arc<Program>) -> Stamps {
+        Stamps { program: program.clone(), marks: Vec::new(), used: Vec::new(), next: 0 }
+    }
+
+    fn name(&self, step: usize) -> &str {
+        self.program.steps.get(step).map_or("", |s| &s.name)
     }
 
     /// Forgets the last run's times.
