@@ -20,6 +20,8 @@ pub(crate) struct CpuContext {
     outputs: Option<Vec<Tensor>>,
     observable: bool,
     times: Vec<StepTime>,
+    /// Are times asked for, of the steps inside of control flow too?
+    timing: bool,
     runs: u64,
 }
 
@@ -29,8 +31,17 @@ impl CpuContext {
         let values = vec![None; loaded.weights.len()];
         let bodies = loaded.bodies.iter().map(|b| b.as_ref().map(LoadedBodies::context).transpose());
         let bodies = bodies.collect::<Result<_, _>>()?;
-        let times = Vec::new();
-        Ok(CpuContext { loaded, pool, bodies, values, outputs: None, observable: false, times, runs: 0 })
+        Ok(CpuContext {
+            loaded,
+            pool,
+            bodies,
+            values,
+            outputs: None,
+            observable: false,
+            times: Vec::new(),
+            timing: false,
+            runs: 0,
+        })
     }
 
     /// Places inputs and weights.
@@ -94,7 +105,7 @@ impl CpuContext {
             if sharpened {
                 self.record_shapes(Arc::make_mut(&mut shapes), &program, step);
             }
-            self.times.push(StepTime { step: i, ns: start.elapsed().as_nanos() as f64 });
+            self.times.push(StepTime::new(i, start.elapsed().as_nanos() as f64));
         }
         program.graph.outputs.iter().map(|&v| self.value(v)?.output()).collect()
     }
@@ -170,6 +181,7 @@ impl Context for CpuContext {
     fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
         self.outputs = None;
         self.times.clear();
+        self.bodies.iter_mut().flatten().for_each(Bodies::forget_times);
         let result = self.run(inputs, shapes);
         if !self.observable || result.is_err() {
             self.values.fill(None);
@@ -209,7 +221,15 @@ impl Context for CpuContext {
     }
 
     fn step_times(&mut self) -> Result<Vec<StepTime>, BackendError> {
-        Ok(self.times.clone())
+        if !std::mem::replace(&mut self.timing, true) {
+            self.bodies.iter_mut().flatten().try_for_each(Bodies::set_timing)?;
+        }
+        let mut all = self.times.clone();
+        for (step, b) in self.bodies.iter().enumerate() {
+            all.extend(b.iter().flat_map(|b| b.times(step)));
+        }
+        all.sort_by_key(|t| t.step);
+        Ok(all)
     }
 
     fn counters(&self) -> Counters {

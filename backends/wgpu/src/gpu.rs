@@ -17,6 +17,10 @@ pub struct Gpu {
     errors: Arc<Errors>,
     modules: Mutex<HashMap<blake3::Hash, Arc<Module>>>,
     compilations: AtomicU64,
+    /// Times that bytes went to the device.
+    pub uploads: AtomicU64,
+    /// Times that the host waited for bytes of the device.
+    pub downloads: AtomicU64,
 }
 
 /// What went wrong since somebody asked.
@@ -75,6 +79,8 @@ impl Gpu {
             errors,
             modules: Mutex::default(),
             compilations: AtomicU64::new(0),
+            uploads: AtomicU64::new(0),
+            downloads: AtomicU64::new(0),
         }))
     }
 

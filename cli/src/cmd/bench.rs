@@ -9,7 +9,7 @@ use crate::print::{Printer, dims, time};
 use crate::progress::Bar;
 use crate::subject::{self, Subject};
 use kiln::ExecutionContext;
-use kiln::runtime::RunCounters;
+use kiln::runtime::{LayerTime, RunCounters};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -55,6 +55,10 @@ fn seconds(text: &str) -> Result<f64, String> {
 struct LayerStats {
     name: String,
     tactic: String,
+    /// Times that it ran in one run of the network, on average: in a loop once a trip.
+    runs: f64,
+    /// Does it lie in a body of control flow, so that the time of another layer holds its own?
+    inside: bool,
     stats: Stats,
 }
 
@@ -150,17 +154,25 @@ fn print_layers(layers: &[LayerStats], out: &Printer) {
     if layers.is_empty() {
         return out.note("the backend cannot time layers on this device");
     }
-    let total: f64 = layers.iter().map(|l| l.stats.mean).sum();
+    let total: f64 = layers.iter().filter(|l| !l.inside).map(|l| l.stats.mean).sum();
     let row = |l: &LayerStats| {
         let share = 100.0 * l.stats.mean / total.max(f64::MIN_POSITIVE);
-        vec![l.name.clone(), l.tactic.clone(), time(l.stats.mean), time(l.stats.p50), format!("{share:.1} %")]
+        let (mean, median) = (time(l.stats.mean), time(l.stats.p50));
+        vec![
+            l.name.clone(),
+            l.tactic.clone(),
+            format!("{:.0}", l.runs),
+            mean,
+            median,
+            format!("{share:.1} %"),
+        ]
     };
-    out.table(&["layer", "tactic", "mean", "median", "share"], layers.iter().map(row).collect());
+    out.table(&["layer", "tactic", "runs", "mean", "median", "share"], layers.iter().map(row).collect());
 }
 
 /// Times of the layers in a few further runs, and of all layers together in each. Empty where the device cannot tell.
 fn profile(context: &mut ExecutionContext) -> Result<(Vec<LayerStats>, Vec<f64>), Failure> {
-    let mut samples: Vec<(String, String, Vec<f64>)> = Vec::new();
+    let mut samples: Vec<(LayerTime, Vec<f64>)> = Vec::new();
     let mut sums = Vec::new();
     // The first run is not timed on every backend: asking for times turns them on.
     for i in 0..=PROFILED {
@@ -170,15 +182,21 @@ fn profile(context: &mut ExecutionContext) -> Result<(Vec<LayerStats>, Vec<f64>)
         if i == 0 {
             continue;
         }
-        sums.push(times.iter().map(|t| t.ns).sum());
-        samples.resize_with(samples.len().max(times.len()), Default::default);
-        for (sample, t) in samples.iter_mut().zip(times) {
-            (sample.0, sample.1) = (t.name, t.tactic);
-            sample.2.push(t.ns);
+        sums.push(times.iter().filter(|t| !t.inside).map(|t| t.ns).sum());
+        for t in times {
+            // Layers of a branch run in some runs only.
+            match samples.iter_mut().find(|(s, _)| s.name == t.name && s.tactic == t.tactic) {
+                Some((s, ns)) => {
+                    s.runs += t.runs;
+                    ns.push(t.ns);
+                }
+                None => samples.push((t.clone(), vec![t.ns])),
+            }
         }
     }
-    let layer = |(name, tactic, ns): (String, String, Vec<f64>)| {
-        Some(LayerStats { name, tactic, stats: Stats::of(&ns)? })
+    let layer = |(t, ns): (LayerTime, Vec<f64>)| {
+        let LayerTime { name, tactic, runs, inside, .. } = t;
+        Some(LayerStats { name, tactic, runs: runs as f64 / PROFILED as f64, inside, stats: Stats::of(&ns)? })
     };
     let layers: Vec<LayerStats> = samples.into_iter().filter_map(layer).collect();
     let sums = if layers.is_empty() { Vec::new() } else { sums };
@@ -210,5 +228,8 @@ fn stats_json(s: Stats) -> Value {
 }
 
 fn layer_json(l: &LayerStats) -> Value {
-    json!({"name": l.name, "tactic": l.tactic, "mean_ns": l.stats.mean, "median_ns": l.stats.p50})
+    json!({
+        "name": l.name, "tactic": l.tactic, "runs": l.runs, "inside": l.inside, "mean_ns": l.stats.mean,
+        "median_ns": l.stats.p50,
+    })
 }

@@ -93,13 +93,43 @@ pub trait Context: Send {
     fn counters(&self) -> Counters;
 }
 
-/// Time of one step.
+/// Time of one step, or of a step inside of a step of control flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepTime {
     /// Index of the step.
     pub step: usize,
-    /// Nanoseconds on the device.
+    /// Where a step inside of it lies, from the outermost in: the body, and the step's index in it. Empty for the step
+    /// itself, whose time holds those inside.
+    pub inside: Vec<(usize, usize)>,
+    /// How often it ran: in a body once a trip.
+    pub runs: u64,
+    /// Nanoseconds on the device, of all runs.
     pub ns: f64,
+}
+
+impl StepTime {
+    /// The time of a step of the program that ran once.
+    pub fn new(step: usize, ns: f64) -> StepTime {
+        StepTime { step, inside: Vec::new(), runs: 1, ns }
+    }
+
+    /// Adds times of one more run to those of others.
+    pub fn add(all: &mut Vec<StepTime>, more: Vec<StepTime>) {
+        for t in more {
+            match all.iter_mut().find(|o| o.step == t.step && o.inside == t.inside) {
+                Some(o) => (o.ns, o.runs) = (o.ns + t.ns, o.runs + t.runs),
+                None => all.push(t),
+            }
+        }
+    }
+
+    /// Times of the steps of a body, as times inside of a step.
+    pub fn within(times: Vec<StepTime>, step: usize, body: usize) -> impl Iterator<Item = StepTime> {
+        times.into_iter().map(move |t| {
+            let inside = std::iter::once((body, t.step)).chain(t.inside).collect();
+            StepTime { step, inside, ..t }
+        })
+    }
 }
 
 /// What a context has done since it was made. After warm-up only `runs` may grow.

@@ -2,11 +2,16 @@
 
 use crate::BuildError;
 use crate::points::Points;
-use kiln_backend::is_shape_data;
+use crate::tuner::concretize;
+use kiln_backend::{Region, is_shape_data};
 use kiln_ir::{Dim, Fact, Graph, Node, ValueId};
+use std::collections::BTreeSet;
 
 /// The length taken for dimensions of which nothing is known, where kernels are chosen.
 const USUAL: i64 = 16;
+
+/// So many other lengths are tried.
+const GUESSES: usize = 8;
 
 /// Facts of the inputs of each region at one point.
 pub(crate) fn region_facts(g: &Graph, node: &Node, facts: &[Fact]) -> Result<Vec<Vec<Fact>>, BuildError> {
@@ -25,23 +30,62 @@ pub(crate) fn forget_weights(body: &mut Graph) {
     }
 }
 
-/// Facts of all values of a body, from those of its inputs. Dimensions that only a run tells are guessed for the choice
-/// of kernels; in the memory plan they stay unknown.
-pub(crate) fn points(body: &Graph, opt: &[Fact], ends: &[&[Fact]]) -> Result<Points, BuildError> {
-    let guess: Vec<Fact> = opt.iter().map(usual).collect();
-    let opt = match body.infer_from(&guess) {
-        Ok(facts) => facts,
-        // What was guessed does not fit together.
-        Err(_) => body.infer_from(opt)?,
+/// Facts of all values of a body, from those of its inputs. Sizes that only a run tells are guessed for the choice of
+/// kernels, where a guess fits the whole body, branches that are not taken too; in the memory plan they stay unknown.
+pub(crate) fn points(body: &Graph, inputs: &[Fact], ends: &[&[Fact]]) -> Result<Points, BuildError> {
+    let own = || {
+        let inputs: Vec<Fact> = body.inputs.iter().map(|&v| body.value(v).fact.clone()).collect();
+        body.infer_from(&inputs)
     };
-    let ends = ends.iter().map(|e| body.infer_from(e)).collect::<Result<_, _>>()?;
-    Ok(Points { opt, ends })
+    // A branch may not fit the shapes at which it is not taken.
+    let (inputs, sure) = match body.infer_from(inputs) {
+        Ok(facts) => (inputs.to_vec(), facts),
+        Err(_) => (body.inputs.iter().map(|&v| body.value(v).fact.clone()).collect(), own()?),
+    };
+    let ends: Result<Vec<_>, _> = ends.iter().map(|e| body.infer_from(e)).collect();
+    let ends = match ends {
+        Ok(ends) => ends,
+        Err(_) => vec![own()?],
+    };
+    let opt = guess(body, &inputs).unwrap_or_else(|| sure.clone());
+    Ok(Points { opt, sure, ends })
 }
 
-fn usual(f: &Fact) -> Fact {
+/// Facts of all values with a guess in the place of sizes that only a run tells: the usual one, or a size that stands in
+/// the body, which a size may have to be equal to. `None` where nothing is to be guessed, or no guess fits.
+fn guess(body: &Graph, inputs: &[Fact]) -> Option<Vec<Fact>> {
+    if inputs.iter().all(|f| f.ty.static_dims().is_some()) {
+        return None;
+    }
+    let mut sizes = BTreeSet::new();
+    sizes_in(body, &mut sizes);
+    let all = std::iter::once(USUAL).chain(sizes.into_iter().rev().filter(|&n| n > 0).take(GUESSES));
+    all.into_iter().find_map(|n| {
+        let facts = body.infer_from(&inputs.iter().map(|f| usual(f, n)).collect::<Vec<_>>()).ok()?;
+        fits(body, &facts).then_some(facts)
+    })
+}
+
+/// The sizes that stand in a graph and its regions.
+fn sizes_in(g: &Graph, sizes: &mut BTreeSet<i64>) {
+    sizes.extend(g.value_ids().flat_map(|v| g.ty(v).dims.iter().filter_map(Dim::as_const)));
+    g.nodes().flat_map(|(_, n)| &n.regions).for_each(|r| sizes_in(r, sizes));
+}
+
+/// Do the facts fit every region of control flow, whatever is decided there?
+fn fits(body: &Graph, facts: &[Fact]) -> bool {
+    body.nodes().filter(|(_, n)| !n.regions.is_empty()).all(|(id, _)| {
+        Region::extract(body, &[id]).is_ok_and(|r| {
+            let inputs: Vec<Fact> = r.inputs.iter().map(|v| facts[v.0 as usize].clone()).collect();
+            concretize(&r.graph, &inputs).is_ok()
+        })
+    })
+}
+
+fn usual(f: &Fact, n: i64) -> Fact {
     let number = |d: &Dim| match d.as_const() {
         Some(n) => n,
-        None => d.upper_bound().as_ref().and_then(Dim::as_const).unwrap_or(USUAL),
+        None => d.upper_bound().as_ref().and_then(Dim::as_const).unwrap_or(n),
     };
     let mut guess = f.clone();
     guess.ty.dims = f.ty.dims.iter().map(|d| Dim::new(number(d))).collect();

@@ -4,9 +4,9 @@ use crate::cache::TimingCache;
 use crate::memory::{self, StepUse};
 use crate::passes::{self, PassCx, PassReport};
 use crate::points::Points;
-use crate::search::{Considered, Formed, Search};
+use crate::search::{Considered, Formed, Given, Search};
 use crate::tuner::Tuner;
-use crate::{BuildConfig, BuildError, bodies, regions};
+use crate::{BuildConfig, BuildError, bodies};
 use kiln_backend::{Backend, Device, Program, Region, Step, Target, flow, offer_feature, source_feature};
 use kiln_ir::{Bytes, Fact, Graph, Network, Node, NodeId};
 use std::collections::HashMap;
@@ -111,11 +111,13 @@ impl Builder {
             timed: 0,
             sites: HashMap::new(),
         };
-        let mut search = Search { tuner: &mut tuner, cx, considered: Vec::new() };
+        let mut search = Search { tuner: &mut tuner, cx, given: Given::Profiles, considered: Vec::new() };
         let formed = search.run(g, progress)?;
-        let considered = search.considered;
+        let mut considered = search.considered;
         let Formed { graph, points, regions } = formed;
-        let (steps, mut reports) = choose_all(&mut tuner, &graph, regions, &points, progress)?;
+        let Chosen { steps, mut reports, inside } =
+            choose_all(&mut tuner, &graph, regions, &points, progress)?;
+        considered.extend(inside);
         let timed = tuner.timed;
         let program = planned(graph, steps, &points, &target);
         note_views(&program, &mut reports.iter_mut());
@@ -141,6 +143,16 @@ fn note_views<'a>(program: &Program, reports: &mut impl Iterator<Item = &'a mut 
     }
 }
 
+/// Steps with their kernels.
+#[derive(Default)]
+struct Chosen {
+    steps: Vec<Step>,
+    /// In the order of the steps, those of bodies behind their step.
+    reports: Vec<StepReport>,
+    /// Rewrites that were considered in bodies.
+    inside: Vec<Considered>,
+}
+
 /// Chooses and compiles a tactic for each region.
 fn choose_all(
     tuner: &mut Tuner<'_>,
@@ -148,9 +160,9 @@ fn choose_all(
     regions: Vec<Vec<NodeId>>,
     points: &Points,
     progress: Progress<'_>,
-) -> Result<(Vec<Step>, Vec<StepReport>), BuildError> {
+) -> Result<Chosen, BuildError> {
     let mut blobs: HashMap<String, Bytes> = HashMap::new();
-    let (mut steps, mut reports) = (Vec::new(), Vec::new());
+    let mut all = Chosen::default();
     let total = regions.len();
     for (done, nodes) in regions.into_iter().enumerate() {
         if !progress("choosing kernels", done, total) {
@@ -173,7 +185,7 @@ fn choose_all(
                 blobs.entry(blob_key).or_insert(Bytes::from(compiled)).clone()
             }
         };
-        reports.push(StepReport {
+        all.reports.push(StepReport {
             name: name.clone(),
             ops: region.label(),
             tactic: id,
@@ -184,38 +196,41 @@ fn choose_all(
         });
         let mut step = Step::new(name, nodes, choice.tactic, blob);
         if let Some(node) = flow::node(g, &step) {
-            let (bodies, inside) = build_bodies(tuner, g, node, points, progress)?;
-            step.bodies = bodies;
-            reports.extend(inside);
+            step.bodies = build_bodies(tuner, g, node, points, progress, &mut all)?;
         }
-        steps.push(step);
+        all.steps.push(step);
     }
-    Ok((steps, reports))
+    Ok(all)
 }
 
-/// A program for each region of a node of control flow, with what was chosen in it.
+/// A program for each region of a node of control flow, built like the graph around it; reports go to `all`.
 fn build_bodies(
     tuner: &mut Tuner<'_>,
     g: &Graph,
     node: &Node,
     points: &Points,
     progress: Progress<'_>,
-) -> Result<(Vec<Program>, Vec<StepReport>), BuildError> {
-    let opt = bodies::region_facts(g, node, &points.opt)?;
+    all: &mut Chosen,
+) -> Result<Vec<Program>, BuildError> {
+    let usual = bodies::region_facts(g, node, &points.sure)?;
     let ends = points.ends.iter().map(|p| bodies::region_facts(g, node, p)).collect::<Result<Vec<_>, _>>()?;
-    let (mut programs, mut reports) = (Vec::with_capacity(node.regions.len()), Vec::new());
+    let mut programs = Vec::with_capacity(node.regions.len());
     for (i, region) in node.regions.iter().enumerate() {
         let mut body = region.clone();
         bodies::forget_weights(&mut body);
         let cx = PassCx { config: tuner.config, backend: tuner.backend, target: tuner.target };
         passes::run_all(&mut body, &cx)?;
         let ends: Vec<&[Fact]> = ends.iter().map(|e| e[i].as_slice()).collect();
-        let own = bodies::points(&body, &opt[i], &ends)?;
-        let regions = regions::form(&body, tuner.backend, tuner.target, tuner.config.fuse);
-        let (steps, inside) = choose_all(tuner, &body, regions, &own, progress)?;
-        let named = |r: StepReport| StepReport { name: format!("{} / {}", region.name, r.name), ..r };
-        reports.extend(inside.into_iter().map(named));
-        programs.push(planned(body, steps, &own, tuner.target));
+        let given = Given::Facts(&usual[i], &ends);
+        let mut search = Search { tuner: &mut *tuner, cx, given, considered: Vec::new() };
+        let Formed { graph, points, regions } = search.run(body, progress)?;
+        let considered = search.considered;
+        let Chosen { steps, reports, inside } = choose_all(tuner, &graph, regions, &points, progress)?;
+        let path = |name: String| format!("{} / {name}", region.name);
+        all.reports.extend(reports.into_iter().map(|r| StepReport { name: path(r.name), ..r }));
+        let considered = considered.into_iter().chain(inside);
+        all.inside.extend(considered.map(|c| Considered { layer: path(c.layer), ..c }));
+        programs.push(planned(graph, steps, &points, tuner.target));
     }
-    Ok((programs, reports))
+    Ok(programs)
 }

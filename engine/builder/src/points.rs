@@ -7,8 +7,10 @@ use kiln_runtime::{Profile, graph_io};
 /// Facts of all values, by value: what kernels are chosen for, and the ends of the profiles for the memory plan.
 #[derive(Clone, Debug)]
 pub struct Points {
-    /// At the usual shapes of the first profile.
+    /// At the usual shapes of the first profile. In bodies of control flow sizes that only a run tells are guessed.
     pub opt: Vec<Fact>,
+    /// The same without guesses.
+    pub sure: Vec<Fact>,
     /// At the least, usual and greatest shapes of every profile.
     pub ends: Vec<Vec<Fact>>,
 }
@@ -21,13 +23,14 @@ impl Points {
             let own: Vec<Fact> = g.inputs.iter().map(|&v| g.value(v).fact.clone()).collect();
             check_static(g, &own)?;
             let facts = g.infer_from(&own)?;
-            return Ok(Points { opt: facts.clone(), ends: vec![facts] });
+            return Ok(Points { opt: facts.clone(), sure: facts.clone(), ends: vec![facts] });
         }
         let mut points: Option<Points> = None;
         for profile in &config.profiles {
             profile.check(&io).map_err(|e| BuildError::Profile(e.to_string()))?;
             let [min, opt, max] = ends(g, profile)?;
-            let all = points.get_or_insert_with(|| Points { opt: opt.clone(), ends: Vec::new() });
+            let first = || Points { opt: opt.clone(), sure: opt.clone(), ends: Vec::new() };
+            let all = points.get_or_insert_with(first);
             all.ends.extend([min, opt, max]);
         }
         points.ok_or_else(|| BuildError::Profile("there is no profile".into()))

@@ -93,6 +93,10 @@ impl Tuner<'_> {
         if let Some(expected) = self.expected(&site) {
             return Ok(expected.estimate_ns.unwrap_or(f64::INFINITY));
         }
+        // In bodies of control flow there are sizes that only a run tells.
+        if !can_be_timed(&site.concrete) {
+            return Ok(f64::INFINITY);
+        }
         self.ensure(layer, region, &site)?;
         Ok(self.pick(site.key.clone(), site.candidates.clone()).ns.unwrap_or(f64::INFINITY))
     }

@@ -5,7 +5,7 @@ use crate::inspect::LayerTable;
 use crate::profile::{Given, select};
 use crate::shapes::{check_shape, check_symbols};
 use crate::{IoTensor, RuntimeError};
-use kiln_backend::{Context, Counters, Shapes};
+use kiln_backend::{Context, Counters, Program, Shapes, StepTime};
 use kiln_ir::{Source, Tensor, TensorType};
 use std::collections::HashSet;
 use std::ffi::c_void;
@@ -46,12 +46,35 @@ pub struct RunCounters {
 /// Time of one step of the last run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerTime {
-    /// Names of its layers, joined with " + "; its number where the engine tells no names.
+    /// Names of its layers, joined with " + "; of a step in a body of control flow behind the names of the steps around it,
+    /// with " / " between them, as the inspector has it.
     pub name: String,
     /// The tactic with its parameters.
     pub tactic: String,
-    /// Nanoseconds on the device.
+    /// Times that it ran: in a loop once a trip.
+    pub runs: u64,
+    /// Does it lie in a body of control flow, so that the time of that step holds its own?
+    pub inside: bool,
+    /// Nanoseconds on the device, of all runs.
     pub ns: f64,
+}
+
+impl LayerTime {
+    fn of(program: &Program, t: &StepTime) -> Option<LayerTime> {
+        let mut step = program.steps.get(t.step)?;
+        let mut name = step.name.clone();
+        for &(body, inner) in &t.inside {
+            step = step.bodies.get(body)?.steps.get(inner)?;
+            name = format!("{name} / {}", step.name);
+        }
+        Some(LayerTime {
+            name,
+            tactic: step.tactic.id(),
+            runs: t.runs,
+            inside: !t.inside.is_empty(),
+            ns: t.ns,
+        })
+    }
 }
 
 impl ExecutionContext {
@@ -194,12 +217,10 @@ impl ExecutionContext {
         self.context.observe(v).map_err(|e| self.engine.backend_error(e))
     }
 
-    /// Times of the steps of the last run; asks the backend to take times from then on.
+    /// Times of the steps of the last run, those in bodies of control flow behind the step around them; asks the backend to take times from then on.
     pub fn layer_times(&mut self) -> Result<Vec<LayerTime>, RuntimeError> {
         let times = self.context.step_times().map_err(|e| self.engine.backend_error(e))?;
-        let steps = &self.loaded.program.steps;
-        let named = times.into_iter().filter_map(|t| Some((steps.get(t.step)?, t.ns)));
-        Ok(named.map(|(s, ns)| LayerTime { name: s.name.clone(), tactic: s.tactic.id(), ns }).collect())
+        Ok(times.iter().filter_map(|t| LayerTime::of(&self.loaded.program, t)).collect())
     }
 
     /// Runs the kernels of the last run again so many times, without transfers: the time of each run on the device in

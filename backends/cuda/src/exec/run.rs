@@ -197,7 +197,7 @@ impl Stamps {
             let ns = a.until(b)?;
             match out.iter_mut().find(|t| t.step == step) {
                 Some(t) => t.ns += ns,
-                None => out.push(StepTime { step, ns }),
+                None => out.push(StepTime::new(step, ns)),
             }
         }
         Ok(out)

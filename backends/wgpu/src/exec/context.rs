@@ -1,31 +1,28 @@
 //! A run.
 
 use super::device::Loaded;
+use super::flow::{Bodies, Value};
 use super::memory::{Memory, Range, write};
 use super::plan::{Dispatch, Planner, bytes_of};
 use super::record::{BindGroups, Stamps, bind, collect, encode, encode_copies, read_ranges};
-use kiln_backend::flow::{self, Bodies, LoadedBodies};
-use kiln_backend::{BackendError, Context, Counters, Shapes, StepTime};
+use kiln_backend::{BackendError, Context, Counters, Shapes, StepTime, flow};
 use kiln_ir::{Tensor, ValueId};
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Runs a program on the queue of its device.
 pub struct WgpuContext {
-    loaded: Arc<Loaded>,
-    memory: Memory,
+    pub(super) loaded: Arc<Loaded>,
+    pub(super) memory: Memory,
     /// For each step that the host walks, contexts of its bodies.
     bodies: Vec<Option<Bodies>>,
     groups: BindGroups,
-    /// Tensors that lie in the buffers of lasting inputs, with the numbers of these buffers.
-    uploaded: HashMap<usize, (u64, Tensor)>,
     /// The dispatches of the last run with its inputs' shapes, if it needed no host in between.
     last: Option<Prepared>,
     outputs: Option<Pending>,
     shapes: Option<Arc<Shapes>>,
     stamps: Option<Stamps>,
-    timing: bool,
-    poison: Option<wgpu::Buffer>,
+    pub(super) timing: bool,
+    pub(super) poison: Option<wgpu::Buffer>,
     pipelines: u64,
     counters: Counters,
 }
@@ -41,7 +38,8 @@ struct Prepared {
 struct Key(Vec<usize>, Option<Tensor>);
 
 enum Pending {
-    Copied(Vec<(ValueId, usize)>),
+    /// Outputs with their bytes, then the words of the faults of these programs.
+    Copied(Vec<(ValueId, usize)>, Vec<Arc<Loaded>>),
     Taken(Vec<Tensor>),
 }
 
@@ -50,7 +48,7 @@ impl WgpuContext {
         let memory = Memory::new(&loaded.gpu, &loaded.program)?;
         let poison = std::env::var_os("KILN_POISON").is_some_and(|v| v == "1");
         let poison = poison.then(|| poison_buffer(&loaded)).transpose()?;
-        let bodies = loaded.bodies.iter().map(|b| b.as_ref().map(LoadedBodies::context).transpose());
+        let bodies = loaded.bodies.iter().map(|b| (!b.is_empty()).then(|| Bodies::new(b)).transpose());
         let bodies = bodies.collect::<Result<_, _>>()?;
         let pipelines = loaded.gpu.compilations();
         Ok(WgpuContext {
@@ -58,7 +56,6 @@ impl WgpuContext {
             memory,
             bodies,
             groups: BindGroups::default(),
-            uploaded: HashMap::new(),
             last: None,
             outputs: None,
             shapes: None,
@@ -72,6 +69,7 @@ impl WgpuContext {
 
     pub fn set_timing(&mut self, on: bool) {
         self.timing = on;
+        self.bodies.iter_mut().flatten().for_each(|b| b.set_timing(on));
     }
 
     /// Runs the last dispatches again, without transfers, and waits.
@@ -116,24 +114,14 @@ impl WgpuContext {
                 )));
             }
             let to = self.memory.input(&loaded.gpu, i, t.bytes().len() as u64)?;
-            if loaded.lasting.get(i) != Some(&true) {
-                write(&loaded.gpu, &to.buffer, 0, t.bytes())?;
-                continue;
-            }
-            // Holding the tensor keeps its address from being another's.
-            let place = |t: &Tensor| (t.bytes().as_ptr(), t.bytes().len());
-            let there = self.uploaded.get(&i);
-            if !there.is_some_and(|(id, old)| *id == to.id && place(old) == place(t)) {
-                write(&loaded.gpu, &to.buffer, 0, t.bytes())?;
-                self.uploaded.insert(i, (to.id, t.clone()));
-            }
+            write(&loaded.gpu, &to.buffer, 0, t.bytes())?;
         }
         Ok(())
     }
 
-    fn poison(&self) -> Result<(), BackendError> {
-        let Some(from) = &self.poison else { return Ok(()) };
-        let mut encoder = self.encoder();
+    /// Fills what nothing may read with NaN.
+    pub(super) fn poison(&self, encoder: &mut wgpu::CommandEncoder) {
+        let Some(from) = &self.poison else { return };
         for b in self.memory.stale() {
             let mut at = 0;
             while at < b.size() {
@@ -142,7 +130,6 @@ impl WgpuContext {
                 at += n;
             }
         }
-        self.submit(encoder, false)
     }
 
     fn key(&self, inputs: &[Tensor]) -> Vec<Key> {
@@ -150,15 +137,16 @@ impl WgpuContext {
         inputs.iter().enumerate().map(|(i, t)| Key(t.shape().to_vec(), content(i, t))).collect()
     }
 
-    /// Plans and records all steps, stopping where the host has to know something from the device.
-    fn run_steps(&mut self, shapes: &mut Shapes, key: Vec<Key>) -> Result<(), BackendError> {
+    /// Plans all steps; where the host has to know something from the device, what was planned so far runs. Gives what is
+    /// left to be run, and whether that is not all, or must be planned again for the next run.
+    pub(super) fn plan_steps(&mut self, shapes: &mut Shapes) -> Result<(Vec<Dispatch>, bool), BackendError> {
         let loaded = self.loaded.clone();
         let program = &loaded.program;
         let mut waiting = Vec::new();
         let mut stopped = false;
         for (i, step) in program.steps.iter().enumerate() {
             shapes.update(program, step)?;
-            if loaded.bodies.get(i).is_some_and(Option::is_some) {
+            if loaded.bodies.get(i).is_some_and(|b| !b.is_empty()) {
                 self.flush(&mut waiting)?;
                 self.walk(shapes, i)?;
                 stopped = true;
@@ -180,78 +168,132 @@ impl WgpuContext {
             stopped |= loaded.steps[i].random;
             waiting.extend(self.plan(shapes, i, false)?);
         }
-        let groups = bind(&loaded, &mut self.memory, &mut self.groups, &waiting)?;
-        let stamps = self.stamps.as_ref();
+        Ok((waiting, stopped))
+    }
+
+    fn run_steps(&mut self, shapes: &mut Shapes, key: Vec<Key>) -> Result<(), BackendError> {
+        let (waiting, stopped) = self.plan_steps(shapes)?;
+        let groups = self.bind(&waiting)?;
         let mut encoder = self.encoder();
-        encode(&loaded, &mut encoder, &waiting, &groups, stamps);
+        encode(&self.loaded, &mut encoder, &waiting, &groups, self.stamps.as_ref());
         self.take_outputs(encoder, shapes)?;
         self.last = (!stopped).then_some(Prepared { key, dispatches: waiting, groups });
         Ok(())
     }
 
-    /// Where steps tell of their faults, with its bytes, if any of them may.
-    fn faults(&mut self) -> Result<Option<(Range, usize)>, BackendError> {
-        let loaded = self.loaded.clone();
-        let steps = &loaded.steps;
-        if steps.iter().all(|s| s.faults.is_none()) {
-            return Ok(None);
-        }
-        Ok(Some((self.memory.faults(&loaded.gpu, steps.len())?, steps.len() * 4)))
+    fn bind(&mut self, dispatches: &[Dispatch]) -> Result<Vec<wgpu::BindGroup>, BackendError> {
+        let m = &mut self.memory;
+        bind(&self.loaded, &mut m.args, &mut m.allocations, &mut self.groups, dispatches)
     }
 
-    /// Walks a step of control flow: its inputs come to the host, its outputs go back.
+    /// Where the steps of this program, and of the bodies in it, tell of their faults.
+    pub(super) fn faults(&mut self) -> Result<Vec<(Range, Arc<Loaded>)>, BackendError> {
+        let mut all = Vec::new();
+        let loaded = self.loaded.clone();
+        if loaded.steps.iter().any(|s| s.faults.is_some()) {
+            all.push((self.memory.faults(&loaded.gpu, loaded.steps.len())?, loaded));
+        }
+        for b in self.bodies.iter_mut().flatten() {
+            all.extend(b.faults()?);
+        }
+        Ok(all)
+    }
+
+    /// Walks a step of control flow, its values on the device.
     fn walk(&mut self, shapes: &mut Shapes, step: usize) -> Result<(), BackendError> {
         let loaded = self.loaded.clone();
         let graph = &loaded.program.graph;
         let lost =
             || BackendError::Internal(format!("step {step} of control flow lost its node or an input"));
         let node = loaded.program.steps.get(step).and_then(|s| flow::node(graph, s)).ok_or_else(lost)?;
-        self.counters.host_syncs += 1;
-        let mut known: HashMap<ValueId, Tensor> = HashMap::new();
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for v in &node.inputs {
             let v = v.ok_or_else(lost)?;
-            let t = match (known.get(&v), graph.weight(v)) {
-                (Some(t), _) => t.clone(),
-                (None, Some(w)) => w.tensor.clone(),
-                (None, None) => self.fetch(shapes, v)?,
-            };
-            known.insert(v, t.clone());
-            inputs.push(t);
+            let fact = shapes.fact(v);
+            let known = graph.weight(v).map(|w| &w.tensor).or(fact.as_const()).cloned();
+            let ty = fact.ty.clone();
+            inputs.push(Value { ty, at: self.place(shapes, v)?.0, known });
         }
-        let facts: Vec<_> = node.outputs.iter().map(|&v| shapes.fact(v).clone()).collect();
-        let bodies = self.bodies.get_mut(step).and_then(Option::as_mut).ok_or_else(lost)?;
-        let outputs = bodies.walk(node, &inputs, &facts)?;
-        for (&v, t) in node.outputs.iter().zip(&outputs) {
-            match shapes.shape(v) {
-                None => shapes.set_shape(v, t.shape()),
-                Some(wanted) if wanted != t.shape() => {
-                    let name = &graph.value(v).name;
-                    return Err(BackendError::InvalidArgument(format!(
-                        "\"{name}\" came out as {:?}; the shapes of the run say {wanted:?}",
-                        t.shape()
-                    )));
-                }
-                Some(_) => (),
+        let mut bodies = self.bodies.get_mut(step).and_then(Option::take).ok_or_else(lost)?;
+        let done = bodies.walk(self, shapes, node, &inputs);
+        if let Some(slot) = self.bodies.get_mut(step) {
+            *slot = Some(bodies);
+        }
+        done
+    }
+
+    /// Where an output of control flow goes that came out in this shape.
+    pub(super) fn place_as(
+        &mut self,
+        shapes: &mut Shapes,
+        v: ValueId,
+        shape: &[usize],
+    ) -> Result<Range, BackendError> {
+        match shapes.shape(v) {
+            None => shapes.set_shape(v, shape),
+            Some(wanted) if wanted != shape => {
+                let name = &self.loaded.program.graph.value(v).name;
+                return Err(BackendError::InvalidArgument(format!(
+                    "\"{name}\" came out as {shape:?}; the shapes of the run say {wanted:?}"
+                )));
             }
-            let (to, _) = self.place(shapes, v)?;
-            write(&loaded.gpu, &to.buffer, to.offset, t.bytes())?;
+            Some(_) => (),
+        }
+        Ok(self.place(shapes, v)?.0)
+    }
+
+    /// Submits what was planned, outside of a run of its own.
+    pub(super) fn run_planned(&mut self, mut waiting: Vec<Dispatch>) -> Result<(), BackendError> {
+        self.flush(&mut waiting)
+    }
+
+    /// Makes the timestamps, if they are asked for.
+    pub(super) fn prepare_stamps(&mut self) -> Result<(), BackendError> {
+        if self.timing && self.stamps.is_none() && !self.loaded.steps.is_empty() {
+            self.stamps = Some(Stamps::new(&self.loaded.gpu, self.loaded.steps.len())?);
         }
         Ok(())
+    }
+
+    /// Times of the steps of the last run, those of bodies left out.
+    pub(super) fn own_times(&mut self) -> Result<Vec<StepTime>, BackendError> {
+        let loaded = self.loaded.clone();
+        match &self.stamps {
+            Some(s) => s.read(&loaded.gpu, &mut self.memory),
+            None if loaded.gpu.timestamps => Ok(Vec::new()),
+            None => Err(BackendError::Unsupported(format!("{} has no timestamps", loaded.gpu.target.device))),
+        }
+    }
+
+    /// Times of the steps inside of this program's steps of control flow.
+    pub(super) fn inner_times(&self) -> Vec<StepTime> {
+        let all = self.bodies.iter().enumerate();
+        all.filter_map(|(step, b)| Some(b.as_ref()?.times(step))).flatten().collect()
+    }
+
+    /// Forgets the times of the steps inside of this program's steps of control flow.
+    pub(super) fn forget_inner_times(&mut self) {
+        self.bodies.iter_mut().flatten().for_each(Bodies::forget_times);
+    }
+
+    /// The timestamps, if steps are timed.
+    pub(super) fn stamps(&self) -> Option<&Stamps> {
+        self.stamps.as_ref()
     }
 
     fn plan(&mut self, shapes: &Shapes, step: usize, counts: bool) -> Result<Vec<Dispatch>, BackendError> {
         Planner { loaded: &self.loaded, memory: &mut self.memory, shapes }.step(step, counts)
     }
 
-    fn place(&mut self, shapes: &Shapes, v: ValueId) -> Result<(Range, usize), BackendError> {
+    /// Where a value lies, and how many bytes it has.
+    pub(super) fn place(&mut self, shapes: &Shapes, v: ValueId) -> Result<(Range, usize), BackendError> {
         let bytes = bytes_of(&self.loaded, shapes, v)? as usize;
         let r = Planner { loaded: &self.loaded, memory: &mut self.memory, shapes }.place(v)?;
         Ok((r, bytes))
     }
 
     fn flush(&mut self, waiting: &mut Vec<Dispatch>) -> Result<(), BackendError> {
-        let groups = bind(&self.loaded, &mut self.memory, &mut self.groups, waiting)?;
+        let groups = self.bind(waiting)?;
         let mut encoder = self.encoder();
         encode(&self.loaded, &mut encoder, waiting, &groups, self.stamps.as_ref());
         waiting.clear();
@@ -308,24 +350,26 @@ impl WgpuContext {
             from.push((r, n));
             pending.push((v, n));
         }
-        if let Some(faults) = self.faults()? {
-            from.push(faults);
+        let mut programs = Vec::new();
+        for (r, loaded) in self.faults()? {
+            from.push((r, loaded.steps.len() * 4));
+            programs.push(loaded);
         }
         encode_copies(&loaded.gpu, &mut self.memory, &mut encoder, &from)?;
         self.submit(encoder, true)?;
-        self.outputs = Some(Pending::Copied(pending));
+        self.outputs = Some(Pending::Copied(pending, programs));
         Ok(())
     }
 }
 
-fn tensor(ty: &kiln_ir::TensorType, bytes: Vec<u8>) -> Result<Tensor, BackendError> {
+pub(super) fn tensor(ty: &kiln_ir::TensorType, bytes: Vec<u8>) -> Result<Tensor, BackendError> {
     let shape = ty.static_dims().unwrap_or_default();
     Tensor::from_bytes(ty.dtype, &shape, bytes)
         .ok_or_else(|| BackendError::Internal(format!("too few bytes for {ty} came back")))
 }
 
 /// The error of the first step that told of a fault.
-fn check_faults(loaded: &Loaded, words: &[u8]) -> Result<(), BackendError> {
+pub(super) fn check_faults(loaded: &Loaded, words: &[u8]) -> Result<(), BackendError> {
     let steps = loaded.steps.iter().zip(&loaded.program.steps);
     let found = steps.zip(words.as_chunks::<4>().0).find(|(_, w)| **w != [0; 4]);
     found.map_or(Ok(()), |((step, planned), _)| {
@@ -346,20 +390,19 @@ fn poison_buffer(loaded: &Loaded) -> Result<wgpu::Buffer, BackendError> {
 
 impl Context for WgpuContext {
     fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
-        if let Some(Pending::Copied(_)) = self.outputs {
+        if let Some(Pending::Copied(..)) = self.outputs {
             self.loaded.gpu.finish()?;
         }
         self.outputs = None;
         self.upload(inputs, shapes)?;
-        self.poison()?;
-        if let Some((r, _)) = self.faults()? {
-            let mut encoder = self.encoder();
+        let mut encoder = self.encoder();
+        self.poison(&mut encoder);
+        for (r, _) in self.faults()? {
             encoder.clear_buffer(&r.buffer, 0, None);
-            self.submit(encoder, false)?;
         }
-        if self.timing && self.stamps.is_none() {
-            self.stamps = Some(Stamps::new(&self.loaded.gpu, self.loaded.steps.len())?);
-        }
+        self.submit(encoder, false)?;
+        self.prepare_stamps()?;
+        self.forget_inner_times();
         let key = self.key(inputs);
         let loaded = self.loaded.clone();
         if let Some(p) = self.last.take().filter(|p| p.key == key) {
@@ -385,14 +428,13 @@ impl Context for WgpuContext {
                 self.outputs = Some(Pending::Taken(t.clone()));
                 Ok(t)
             }
-            Pending::Copied(list) => {
+            Pending::Copied(list, programs) => {
                 let loaded = self.loaded.clone();
-                let faults = self.faults()?.map(|(_, n)| n);
-                let lengths: Vec<usize> = list.iter().map(|(_, n)| *n).chain(faults).collect();
+                let words = programs.iter().map(|p| p.steps.len() * 4);
+                let lengths: Vec<usize> = list.iter().map(|(_, n)| *n).chain(words).collect();
                 let mut bytes = collect(&loaded.gpu, &mut self.memory, &lengths)?;
-                if faults.is_some() {
-                    check_faults(&loaded, &bytes.pop().unwrap_or_default())?;
-                }
+                let words = bytes.split_off(list.len());
+                programs.iter().zip(&words).try_for_each(|(p, w)| check_faults(p, w))?;
                 let out = list.iter().zip(bytes).map(|((v, _), b)| tensor(&shapes.fact(*v).ty, b));
                 let out: Vec<Tensor> = out.collect::<Result<_, _>>()?;
                 self.outputs = Some(Pending::Taken(out.clone()));
@@ -432,16 +474,19 @@ impl Context for WgpuContext {
     }
 
     fn step_times(&mut self) -> Result<Vec<StepTime>, BackendError> {
-        self.timing = true;
-        let loaded = self.loaded.clone();
-        if matches!(self.outputs, Some(Pending::Copied(_))) {
+        self.set_timing(true);
+        if matches!(self.outputs, Some(Pending::Copied(..))) {
             self.outputs()?;
         }
-        match &self.stamps {
-            Some(s) => s.read(&loaded.gpu, &mut self.memory),
-            None if loaded.gpu.timestamps => Ok(Vec::new()),
-            None => Err(BackendError::Unsupported(format!("{} has no timestamps", loaded.gpu.target.device))),
+        let mut own = self.own_times()?;
+        for (step, b) in self.bodies.iter().enumerate() {
+            let Some(inside) = b.as_ref().map(|b| b.times(step)).filter(|t| !t.is_empty()) else { continue };
+            let direct = inside.iter().filter(|t| t.inside.len() == 1);
+            own.push(StepTime::new(step, direct.map(|t| t.ns).sum()));
+            own.extend(inside);
         }
+        own.sort_by_key(|t| t.step);
+        Ok(own)
     }
 
     fn counters(&self) -> Counters {

@@ -4,8 +4,7 @@ use super::context::WgpuContext;
 use super::kernel::StepKernel;
 use super::memory::Weights;
 use crate::gpu::Gpu;
-use kiln_backend::flow::LoadedBodies;
-use kiln_backend::{BackendError, Context, Device, Executable, Place, Program, TimeRequest};
+use kiln_backend::{BackendError, Context, Device, Executable, Program, Step, TimeRequest, flow};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,31 +18,21 @@ impl WgpuDevice {
         WgpuDevice { gpu }
     }
 
-    /// `body`: will a walk through control flow run it, which gives the same tensors again and again?
-    fn load_program(&self, program: Arc<Program>, body: bool) -> Result<Loaded, BackendError> {
-        let steps = program
-            .steps
-            .iter()
-            .map(|s| StepKernel::load(&self.gpu, &program, s))
-            .collect::<Result<_, _>>()?;
-        let bodies = program.steps.iter().map(|s| LoadedBodies::of(&program, s, |p| self.load_body(p)));
+    fn load_program(&self, program: Arc<Program>) -> Result<Loaded, BackendError> {
+        let steps = program.steps.iter().map(|s| StepKernel::load(&self.gpu, &program, s));
+        let steps = steps.collect::<Result<_, _>>()?;
+        let bodies = program.steps.iter().map(|s| self.load_bodies(&program, s));
         let bodies = bodies.collect::<Result<_, _>>()?;
         let weights = Weights::upload(&self.gpu, &program)?;
         let shape_inputs = program.shape_inputs();
-        let lasting = (0..program.graph.inputs.len()).map(|i| body && !may_write(&program, i)).collect();
-        Ok(Loaded { gpu: self.gpu.clone(), program, steps, bodies, weights, shape_inputs, lasting })
+        Ok(Loaded { gpu: self.gpu.clone(), program, steps, bodies, weights, shape_inputs })
     }
 
-    fn load_body(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
-        Ok(Arc::new(WgpuExecutable(Arc::new(self.load_program(program, true)?))))
+    fn load_bodies(&self, program: &Program, step: &Step) -> Result<Vec<Arc<Loaded>>, BackendError> {
+        let Some(node) = flow::checked(&program.graph, step)? else { return Ok(Vec::new()) };
+        step.check_bodies(node)?;
+        step.bodies.iter().map(|p| Ok(Arc::new(self.load_program(Arc::new(p.clone()))?))).collect()
     }
-}
-
-/// May a run write to the buffer of an input? Another value is planned to lie there.
-fn may_write(program: &Program, input: usize) -> bool {
-    let own = program.graph.inputs.get(input).map(|v| v.0 as usize);
-    let there = |(v, p): (usize, &Place)| *p == Place::Input(input as u32) && Some(v) != own;
-    program.memory.places.iter().enumerate().any(there)
 }
 
 /// A loaded program.
@@ -51,12 +40,10 @@ pub struct Loaded {
     pub gpu: Arc<Gpu>,
     pub program: Arc<Program>,
     pub steps: Vec<StepKernel>,
-    /// For each step that the host walks, its bodies.
-    pub bodies: Vec<Option<LoadedBodies>>,
+    /// For each step that the host walks, its bodies; none for others.
+    pub bodies: Vec<Vec<Arc<Loaded>>>,
     pub weights: Weights,
     pub shape_inputs: Vec<usize>,
-    /// Inputs that need not be uploaded again where the same tensor is given: what a body captures.
-    pub lasting: Vec<bool>,
 }
 
 struct WgpuExecutable(Arc<Loaded>);
@@ -72,7 +59,7 @@ impl Device for WgpuDevice {
         let program =
             Program::single_step(request.graph.clone(), request.tactic.clone(), request.blob.to_vec());
         let shapes = Arc::new(program.shapes(request.inputs)?);
-        let mut cx = WgpuContext::new(Arc::new(self.load_program(Arc::new(program), false)?))?;
+        let mut cx = WgpuContext::new(Arc::new(self.load_program(Arc::new(program))?))?;
         // A software device's timestamps do not tell the time of one dispatch.
         let stamps = self.gpu.timestamps && !self.gpu.target.has("software");
         cx.set_timing(stamps);
@@ -89,6 +76,6 @@ impl Device for WgpuDevice {
     }
 
     fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
-        Ok(Arc::new(WgpuExecutable(Arc::new(self.load_program(program, false)?))))
+        Ok(Arc::new(WgpuExecutable(Arc::new(self.load_program(program)?))))
     }
 }

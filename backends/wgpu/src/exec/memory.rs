@@ -44,12 +44,22 @@ pub struct Range {
 }
 
 impl Range {
+    /// Part of a buffer.
+    pub fn of(g: &Growing, offset: u64, size: u64) -> Range {
+        Range { buffer: g.buffer.clone(), id: g.id, offset, size }
+    }
+
+    /// Have both bytes in common?
+    pub fn overlaps(&self, o: &Range) -> bool {
+        self.id == o.id && self.offset < o.offset + o.size && o.offset < self.offset + self.size
+    }
+
     fn whole(g: &Growing) -> Range {
         Range { buffer: g.buffer.clone(), id: g.id, offset: 0, size: g.buffer.size() }
     }
 
     /// The first bytes of it, in whole words of 16 bytes.
-    fn cut(self, bytes: u64) -> Range {
+    pub fn cut(self, bytes: u64) -> Range {
         Range { size: bytes.max(16).next_multiple_of(16).min(self.size), ..self }
     }
 
@@ -99,6 +109,7 @@ impl Weights {
 
 /// Writes bytes; the last word is filled up with zeros.
 pub fn write(gpu: &Gpu, buffer: &wgpu::Buffer, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
+    gpu.uploads.fetch_add(1, Ordering::Relaxed);
     let whole = bytes.len() / 4 * 4;
     let pieces = bytes[..whole].chunks(PIECE);
     let many = pieces.len() > 1;
@@ -126,6 +137,10 @@ pub struct Memory {
     pub sizes: Option<Growing>,
     faults: Option<Growing>,
     pub readback: Option<Growing>,
+    /// Inputs that lie in buffers of others.
+    pub bound: HashMap<usize, Range>,
+    /// Values that are written elsewhere than planned.
+    pub redirected: HashMap<ValueId, Range>,
     /// Every value computed by a node has a buffer of its own.
     pub separate: bool,
     pub allocations: u64,
@@ -142,6 +157,8 @@ impl Memory {
             sizes: None,
             faults: None,
             readback: None,
+            bound: HashMap::new(),
+            redirected: HashMap::new(),
             separate: false,
             allocations: 0,
         };
@@ -155,7 +172,8 @@ impl Memory {
         Ok(m)
     }
 
-    fn grow(
+    /// A buffer of at least `size` bytes: what is in the slot, or a new one.
+    pub fn grow(
         gpu: &Gpu,
         slot: &mut Option<Growing>,
         count: &mut u64,
@@ -177,12 +195,21 @@ impl Memory {
 
     /// The buffer of an input, of at least `size` bytes.
     pub fn input(&mut self, gpu: &Gpu, i: usize, size: u64) -> Result<Range, BackendError> {
+        if let Some(r) = self.bound.get(&i) {
+            return Ok(r.clone().cut(size));
+        }
         let slot = self.inputs.get_mut(i).ok_or_else(|| BackendError::Internal(format!("no input {i}")))?;
         Ok(Self::grow(gpu, slot, &mut self.allocations, "an input", size, TENSOR)?.cut(size))
     }
 
-    pub fn args(&mut self, gpu: &Gpu, size: u64) -> Result<Range, BackendError> {
-        Self::grow(gpu, &mut self.args, &mut self.allocations, "arguments", size, TENSOR)
+    /// A buffer for tensors or arguments of at least `size` bytes.
+    pub fn tensor(
+        gpu: &Gpu,
+        slot: &mut Option<Growing>,
+        count: &mut u64,
+        size: u64,
+    ) -> Result<Range, BackendError> {
+        Self::grow(gpu, slot, count, "a tensor", size, TENSOR)
     }
 
     pub fn scratch(&mut self, gpu: &Gpu, size: u64) -> Result<Range, BackendError> {
@@ -215,6 +242,9 @@ impl Memory {
         v: ValueId,
         bytes: u64,
     ) -> Result<Range, BackendError> {
+        if let Some(r) = self.redirected.get(&v) {
+            return Ok(r.clone().cut(bytes));
+        }
         if let Some(r) = weights.at.get(&v) {
             return Ok(r.clone());
         }

@@ -2,6 +2,7 @@
 
 mod context;
 mod device;
+mod flow;
 mod kernel;
 mod memory;
 mod plan;

@@ -1,12 +1,13 @@
 //! Recording dispatches into command buffers, and reading memory back.
 
 use super::device::Loaded;
-use super::memory::{Memory, Range};
+use super::memory::{Growing, Memory, Range};
 use super::plan::Dispatch;
 use crate::adapter::ALIGNMENT;
 use crate::gpu::Gpu;
 use kiln_backend::{BackendError, StepTime};
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 
 /// Bind groups by step and number of the dispatch, with the ranges that they bind.
 #[derive(Default)]
@@ -19,32 +20,40 @@ impl BindGroups {
         if let Some((_, group)) = self.0.get(&(d.step, d.number)).filter(|(k, _)| *k == key) {
             return Ok(group.clone());
         }
-        let entries: Vec<_> = ranges()
-            .enumerate()
-            .map(|(i, r)| wgpu::BindGroupEntry {
-                binding: i as u32,
-                resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                    buffer: &r.buffer,
-                    offset: r.offset,
-                    size: std::num::NonZeroU64::new(r.size),
-                }),
-            })
-            .collect();
-        let group = loaded.gpu.device.create_bind_group(&wgpu::BindGroupDescriptor {
-            label: None,
-            layout: &loaded.steps[d.step].module.layout,
-            entries: &entries,
-        });
-        loaded.gpu.check()?;
+        let group = bind_group(&loaded.gpu, &loaded.steps[d.step].module.layout, ranges())?;
         self.0.insert((d.step, d.number), (key, group.clone()));
         Ok(group)
     }
 }
 
-/// Uploads the arguments of all dispatches and gives the bind group of each.
+/// A bind group of these ranges in order.
+pub fn bind_group<'a>(
+    gpu: &Gpu,
+    layout: &wgpu::BindGroupLayout,
+    ranges: impl Iterator<Item = &'a Range>,
+) -> Result<wgpu::BindGroup, BackendError> {
+    let entries: Vec<_> = ranges
+        .enumerate()
+        .map(|(i, r)| wgpu::BindGroupEntry {
+            binding: i as u32,
+            resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                buffer: &r.buffer,
+                offset: r.offset,
+                size: std::num::NonZeroU64::new(r.size),
+            }),
+        })
+        .collect();
+    let group =
+        gpu.device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries: &entries });
+    gpu.check()?;
+    Ok(group)
+}
+
+/// Uploads the arguments of all dispatches into a buffer that grows and gives the bind group of each.
 pub fn bind(
     loaded: &Loaded,
-    memory: &mut Memory,
+    args: &mut Option<Growing>,
+    allocations: &mut u64,
     groups: &mut BindGroups,
     dispatches: &[Dispatch],
 ) -> Result<Vec<wgpu::BindGroup>, BackendError> {
@@ -58,7 +67,8 @@ pub fn bind(
     words.resize(words.len().next_multiple_of(4), 0);
     // Room for every dispatch at its largest, so that other shapes of the same ranks fit.
     let bytes = words.len() as u64 * 4;
-    let whole = memory.args(&loaded.gpu, bytes.max(dispatches.len() as u64 * 2 * ALIGNMENT))?;
+    let bytes = bytes.max(dispatches.len() as u64 * 2 * ALIGNMENT);
+    let whole = Memory::tensor(&loaded.gpu, args, allocations, bytes)?;
     super::memory::write(&loaded.gpu, &whole.buffer, 0, bytemuck::cast_slice(&words))?;
     let bound = dispatches.iter().zip(spans);
     bound.map(|(d, (offset, size))| groups.get(loaded, d, &Range { offset, size, ..whole.clone() })).collect()
@@ -101,7 +111,7 @@ impl Stamps {
         let period = f64::from(gpu.queue.get_timestamp_period());
         let ticks: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|c| u64::from_le_bytes(*c)).collect();
         let spans = ticks.chunks_exact(2).enumerate().filter(|(_, t)| t[1] >= t[0] && t[1] != 0);
-        Ok(spans.map(|(step, t)| StepTime { step, ns: (t[1] - t[0]) as f64 * period }).collect())
+        Ok(spans.map(|(step, t)| StepTime::new(step, (t[1] - t[0]) as f64 * period)).collect())
     }
 }
 
@@ -162,6 +172,7 @@ pub fn collect(gpu: &Gpu, memory: &mut Memory, lengths: &[usize]) -> Result<Vec<
         gpu.finish()?;
         return Ok(lengths.iter().map(|_| Vec::new()).collect());
     }
+    gpu.downloads.fetch_add(1, Ordering::Relaxed);
     let from = memory.readback(gpu, total)?;
     let slice = from.buffer.slice(..total);
     let (send, receive) = std::sync::mpsc::channel();

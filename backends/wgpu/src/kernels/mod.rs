@@ -21,7 +21,7 @@ mod scatter;
 mod select;
 mod sequence;
 mod sort;
-mod template;
+pub mod template;
 mod text;
 mod tile;
 mod window;

@@ -2,7 +2,7 @@
 
 use super::checked;
 use super::walk::{Machine, walk};
-use crate::{BackendError, Context, Counters, Executable, Program, Shapes, Step};
+use crate::{BackendError, Context, Counters, Executable, Program, Shapes, Step, StepTime};
 use kiln_ir::{Fact, LoopOutputKind, Tensor, TensorType, element, stack};
 use std::sync::Arc;
 
@@ -29,7 +29,8 @@ impl LoadedBodies {
     pub fn context(&self) -> Result<Bodies, BackendError> {
         let one = |(program, executable): &(Arc<Program>, Arc<dyn Executable>)| {
             let host = program.shape_inputs();
-            Ok(Body { program: program.clone(), context: executable.context()?, host, last: None })
+            let context = executable.context()?;
+            Ok(Body { program: program.clone(), context, host, last: None, timing: false, times: Vec::new() })
         };
         Ok(Bodies(self.0.iter().map(one).collect::<Result<_, BackendError>>()?))
     }
@@ -45,6 +46,9 @@ struct Body {
     host: Vec<usize>,
     /// The shapes of the last run with what they were made for.
     last: Option<(Vec<(TensorType, Option<Tensor>)>, Arc<Shapes>)>,
+    timing: bool,
+    /// Of all runs since they were forgotten.
+    times: Vec<StepTime>,
 }
 
 impl Body {
@@ -60,7 +64,12 @@ impl Body {
             }
         };
         self.context.enqueue(inputs, &shapes)?;
-        self.context.outputs()
+        let outputs = self.context.outputs()?;
+        if self.timing {
+            let times = self.context.step_times()?;
+            StepTime::add(&mut self.times, times);
+        }
+        Ok(outputs)
     }
 }
 
@@ -73,6 +82,26 @@ impl Bodies {
         outputs: &[Fact],
     ) -> Result<Vec<Tensor>, BackendError> {
         walk(node, inputs, outputs, self)
+    }
+
+    /// Lets the times of the steps inside be taken from now on.
+    pub fn set_timing(&mut self) -> Result<(), BackendError> {
+        for b in self.0.iter_mut().filter(|b| !b.timing) {
+            b.context.step_times()?;
+            b.timing = true;
+        }
+        Ok(())
+    }
+
+    /// Forgets the times of the steps inside.
+    pub fn forget_times(&mut self) {
+        self.0.iter_mut().for_each(|b| b.times.clear());
+    }
+
+    /// Times of the steps inside, since they were forgotten; the node is step `step` of its program.
+    pub fn times(&self, step: usize) -> Vec<StepTime> {
+        let each = self.0.iter().enumerate();
+        each.flat_map(|(i, b)| StepTime::within(b.times.clone(), step, i)).collect()
     }
 
     /// What the contexts of the bodies have done, their runs left out.

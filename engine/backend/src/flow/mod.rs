@@ -9,7 +9,7 @@ mod bodies;
 mod walk;
 
 pub use bodies::{Bodies, LoadedBodies};
-pub use walk::{Machine, walk};
+pub use walk::{Machine, check_kept, lengths, named, walk};
 
 use crate::{BackendError, Region, Step, Tactic};
 use kiln_ir::{Graph, Node};

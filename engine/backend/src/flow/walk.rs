@@ -40,6 +40,39 @@ pub trait Machine {
 /// What one loop keeps for its outputs is bounded, so that one that never ends does not take all memory.
 const MAX_KEPT: u64 = 16 << 30;
 
+/// Refuses a loop whose outputs take so many bytes after so many trips, if that is too much.
+pub fn check_kept(node: &Node, trips: i64, bytes: u64) -> Result<(), BackendError> {
+    if bytes <= MAX_KEPT {
+        return Ok(());
+    }
+    let what = format!("the outputs of loop \"{}\" after {trips} trips", node.name);
+    Err(BackendError::OutOfMemory { what, bytes })
+}
+
+/// The length of each output that has one, `number` being the number in an input of the node; refused where the count
+/// alone says that it is too short.
+pub fn lengths(
+    node: &Node,
+    shape: &LoopShape,
+    count: Option<i64>,
+    mut number: impl FnMut(usize) -> Result<i64, BackendError>,
+) -> Result<Vec<Option<usize>>, BackendError> {
+    let refuse = |why: String| BackendError::Execution { layer: node.name.clone(), message: why };
+    let mut given = shape.lengths();
+    let mut of = |o: &LoopOut| {
+        let Some(i) = o.length.then(|| given.next()).flatten() else { return Ok(None) };
+        let n = number(i)?;
+        let length = usize::try_from(n).map_err(|_| refuse(format!("a loop output has length {n}")))?;
+        match count.filter(|&c| !shape.condition && c > n) {
+            Some(trips) => Err(refuse(format!(
+                "a loop output has length {n}, but there are {trips} trips; make it longer"
+            ))),
+            None => Ok(Some(length)),
+        }
+    };
+    shape.outs.iter().map(&mut of).collect()
+}
+
 /// Runs a `loop` or an `if` on a machine. `outputs` are the facts of its outputs, for what is stacked without a trip.
 pub fn walk<M: Machine>(
     node: &Node,
@@ -58,7 +91,7 @@ pub fn walk<M: Machine>(
 }
 
 /// What a machine refuses, with the layer's name.
-fn named(node: &Node, e: BackendError) -> BackendError {
+pub fn named(node: &Node, e: BackendError) -> BackendError {
     match e {
         BackendError::InvalidArgument(message) => {
             BackendError::Execution { layer: node.name.clone(), message }
@@ -85,7 +118,8 @@ impl<M: Machine> Trips<'_, M> {
             true => Some(self.machine.number(&self.inputs[0])?.max(0)),
             false => None,
         };
-        let lengths = self.lengths(count)?;
+        let (inputs, machine) = (self.inputs, &mut *self.machine);
+        let lengths = lengths(self.node, &s, count, |i| machine.number(&inputs[i]))?;
         let mut carried = self.inputs[s.initials()].to_vec();
         let mut scans: Vec<Vec<M::Value>> = vec![Vec::new(); s.scans()];
         let (mut trip, mut kept) = (0, 0u64);
@@ -103,10 +137,7 @@ impl<M: Machine> Trips<'_, M> {
             let values = outs.split_off(s.carried);
             carried = outs;
             kept = values.iter().fold(kept, |n, v| n.saturating_add(self.machine.bytes(v)));
-            if kept > MAX_KEPT {
-                let what = format!("the outputs of loop \"{}\" after {} trips", self.node.name, trip + 1);
-                return Err(BackendError::OutOfMemory { what, bytes: kept });
-            }
+            check_kept(self.node, trip + 1, kept)?;
             scans.iter_mut().zip(values).for_each(|(all, v)| all.push(v));
             trip += 1;
         }
@@ -149,28 +180,5 @@ impl<M: Machine> Trips<'_, M> {
         ins.extend_from_slice(&self.inputs[self.shape.captures().end..]);
         let asked = self.machine.run(1, ins)?;
         Ok(self.machine.number(asked.first().ok_or_else(|| lost(self.node, "condition"))?)? != 0)
-    }
-
-    /// The length of each output that has one; refused where the count alone says that it is too short.
-    fn lengths(&mut self, count: Option<i64>) -> Result<Vec<Option<usize>>, BackendError> {
-        let mut given = self.shape.lengths();
-        let mut lengths = Vec::with_capacity(self.shape.outs.len());
-        for o in &self.shape.outs {
-            let Some(i) = o.length.then(|| given.next()).flatten() else {
-                lengths.push(None);
-                continue;
-            };
-            let n = self.machine.number(&self.inputs[i])?;
-            let refuse =
-                |why: String| BackendError::Execution { layer: self.node.name.clone(), message: why };
-            let length = usize::try_from(n).map_err(|_| refuse(format!("a loop output has length {n}")))?;
-            if let Some(trips) = count.filter(|&c| !self.shape.condition && c > n) {
-                return Err(refuse(format!(
-                    "a loop output has length {n}, but there are {trips} trips; make it longer"
-                )));
-            }
-            lengths.push(Some(length));
-        }
-        Ok(lengths)
     }
 }

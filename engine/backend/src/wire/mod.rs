@@ -9,13 +9,15 @@ mod region;
 mod shapes;
 mod tactic;
 mod target;
+mod times;
 mod views;
 
 pub use blobs::BlobList;
+pub use times::{step_times_from_cbor, step_times_to_cbor};
 pub use views::TensorViews;
 
-use crate::{BackendError, StepTime, Tactic, Target};
-use kiln_ir::wire::{fields, list, need};
+use crate::{BackendError, Tactic, Target};
+use kiln_ir::wire::list;
 use minicbor::decode::{Decoder, Error};
 use minicbor::encode::{Encoder, Error as EncodeError, Write};
 use std::convert::Infallible;
@@ -56,30 +58,6 @@ pub fn samples_from_cbor(bytes: &[u8]) -> Result<Vec<f64>, BackendError> {
         }
         None => Ok(ns),
     }
-}
-
-/// Times of steps as an array.
-pub fn step_times_to_cbor(times: &[StepTime]) -> Result<Vec<u8>, BackendError> {
-    encode(|e| array(e, times, |e, t| e.map(2)?.u8(0)?.u64(t.step as u64)?.u8(1)?.f64(t.ns)?.ok()))
-}
-
-/// Times of steps out of an array.
-pub fn step_times_from_cbor(bytes: &[u8]) -> Result<Vec<StepTime>, BackendError> {
-    decode(bytes, "times of steps", |d| {
-        list(d, |d| {
-            let (mut step, mut ns) = (None, None);
-            fields(d, "a time of a step", |d, key| {
-                match key {
-                    0 => step = Some(size(d)?),
-                    1 => ns = Some(d.f64()?),
-                    _ => return Ok(false),
-                }
-                Ok(true)
-            })?;
-            let step = need(step, "field 0 (step) of a time of a step")?;
-            Ok(StepTime { step, ns: need(ns, "field 1 (ns) of a time of a step")? })
-        })
-    })
 }
 
 fn array<W: Write, T>(

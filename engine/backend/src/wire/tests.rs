@@ -1,5 +1,5 @@
 use super::*;
-use crate::{MemoryPlan, MemoryRules, Place, Program, Region, Shapes, Step};
+use crate::{MemoryPlan, MemoryRules, Place, Program, Region, Shapes, Step, StepTime};
 use kiln_ir::wire::WeightList;
 use kiln_ir::{Attrs, Bytes, DType, Fact, Graph, NodeId, Op, Tensor, TensorType, ValueId};
 use std::collections::BTreeMap;
@@ -79,7 +79,8 @@ fn times_must_be_times() {
     for bad in [f64::NAN, f64::INFINITY, -1.0] {
         assert!(samples_from_cbor(&samples_to_cbor(&[1.0, bad]).unwrap()).is_err(), "{bad}");
     }
-    let steps = [StepTime { step: 3, ns: 0.5 }];
+    let inside = StepTime { inside: vec![(0, 2), (1, 0)], runs: 7, ..StepTime::new(3, 0.25) };
+    let steps = [StepTime::new(3, 0.5), inside];
     assert_eq!(step_times_from_cbor(&step_times_to_cbor(&steps).unwrap()).unwrap(), steps);
 }
 

@@ -11,8 +11,8 @@ mod split;
 use crate::passes::{self, PassCx};
 use crate::points::Points;
 use crate::tuner::Tuner;
-use crate::{BuildConfig, BuildError, Progress, regions};
-use kiln_ir::{Graph, NodeId};
+use crate::{BuildConfig, BuildError, Progress, bodies, regions};
+use kiln_ir::{Fact, Graph, NodeId};
 use price::Verdict;
 use rewrite::{Rewrite, by_patterns, formats, next_class};
 use std::collections::BTreeSet;
@@ -52,12 +52,23 @@ pub struct Formed {
     pub regions: Vec<Vec<NodeId>>,
 }
 
+/// What is known of the inputs of a graph.
+#[derive(Clone, Copy)]
+pub enum Given<'a> {
+    /// Of a network: its profiles.
+    Profiles,
+    /// Of a body of control flow: facts at the usual shapes, and at the ends of the profiles.
+    Facts(&'a [Fact], &'a [&'a [Fact]]),
+}
+
 /// What decides.
 pub struct Search<'a, 'b> {
     /// Gives times.
     pub tuner: &'b mut Tuner<'a>,
     /// What passes see.
     pub cx: PassCx<'b>,
+    /// What is known of the inputs.
+    pub given: Given<'b>,
     /// What was considered so far.
     pub considered: Vec<Considered>,
 }
@@ -87,7 +98,10 @@ impl Search<'_, '_> {
     }
 
     fn form(&self, graph: Graph) -> Result<Formed, BuildError> {
-        let points = Points::of(&graph, self.cx.config)?;
+        let points = match self.given {
+            Given::Profiles => Points::of(&graph, self.cx.config)?,
+            Given::Facts(usual, ends) => bodies::points(&graph, usual, ends)?,
+        };
         let regions = regions::form(&graph, self.cx.backend, self.cx.target, self.cx.config.fuse);
         Ok(Formed { graph, points, regions })
     }

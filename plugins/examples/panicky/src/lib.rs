@@ -146,7 +146,7 @@ impl Context for Run {
 
     fn step_times(&mut self) -> Result<Vec<StepTime>, BackendError> {
         self.maybe("step_times");
-        Ok(vec![StepTime { step: 0, ns: 2.5 }])
+        Ok(vec![StepTime::new(0, 2.5)])
     }
 
     fn counters(&self) -> Counters {
