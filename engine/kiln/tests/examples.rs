@@ -2,13 +2,19 @@
 #![allow(clippy::unwrap_used, reason = "tests stop at the first surprise")]
 
 #[allow(dead_code, reason = "its main is what cargo runs")]
+#[path = "../examples/charrnn.rs"]
+mod charrnn;
+#[allow(dead_code, reason = "its main is what cargo runs")]
 #[path = "../examples/from_onnx.rs"]
 mod from_onnx;
 #[allow(dead_code, reason = "its main is what cargo runs")]
 #[path = "../examples/network_api.rs"]
 mod network_api;
 
+use kiln::runtime::plugin::{Policy, load};
+use kiln::{Backends, DiscoverOptions};
 use std::path::Path;
+use std::sync::Arc;
 
 #[test]
 fn an_onnx_model_is_built_and_run() {
@@ -22,4 +28,52 @@ fn an_onnx_model_is_built_and_run() {
 fn a_network_written_with_the_api_answers() {
     let pairs = [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]];
     assert_eq!(network_api::answers(&pairs).unwrap(), [0.0, 1.0, 1.0, 0.0]);
+}
+
+/// The reference, and the plug-ins beside the test that have a device; an error where one that must be there is not.
+fn all_backends() -> Backends {
+    let (mut all, _) = kiln::backends(&DiscoverOptions::linked());
+    for (name, required) in [("wgpu", "KILN_REQUIRE_WGPU"), ("cuda", "KILN_REQUIRE_CUDA")] {
+        let exe = std::env::current_exe().unwrap();
+        let file = format!("libkiln_backend_{name}{}", std::env::consts::DLL_SUFFIX);
+        let library = exe.ancestors().skip(1).take(3).map(|d| d.join(&file)).find(|p| p.is_file());
+        let backend = library.and_then(|p| load(&p, &Policy::default()).ok()?.backend().ok());
+        match backend.filter(|b| kiln::backend::Backend::targets(b).is_ok_and(|t| !t.is_empty())) {
+            Some(b) => all.register(Arc::new(b)).unwrap(),
+            None => {
+                assert!(std::env::var_os(required).is_none(), "{name} must be there");
+                eprintln!("skipped: {name} is not built or has no device");
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn text_is_written_by_loops_of_the_api_and_of_onnx() {
+    let backends = all_backends();
+    let (folder, model) = (charrnn::folder(), charrnn::Model::read(&charrnn::folder(), "h128").unwrap());
+    let expected: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.join("expected.json")).unwrap()).unwrap();
+    let network = charrnn::network(&model).unwrap();
+    let exported = folder.join("h128_generate.onnx");
+    let names: Vec<String> = backends.names().map(str::to_owned).collect();
+    for name in names {
+        let by_hand = charrnn::engine(&network, &name, &backends).unwrap();
+        let exported = charrnn::engine(exported.as_path(), &name, &backends).unwrap();
+        let greedy = expected["h128"]["greedy"].as_array().unwrap();
+        // The software driver of wgpu takes its time.
+        let prompts = if name == kiln::REFERENCE { greedy.len() } else { 3 };
+        for g in &greedy[..prompts] {
+            let (prompt, wanted) = (g["prompt"].as_str().unwrap(), g["generated"].as_str().unwrap());
+            let max_new = g["max_new"].as_i64().unwrap();
+            for engine in [&by_hand, &exported] {
+                assert_eq!(
+                    charrnn::write(engine, &model, prompt, max_new).unwrap(),
+                    wanted,
+                    "{name}: {prompt}"
+                );
+            }
+        }
+    }
 }

@@ -8,6 +8,7 @@ use super::Report;
 use super::cx::{Cx, Outs};
 use super::importer::Importer;
 use super::refusal::{Refusal, unsupported};
+use super::split::Splits;
 use crate::model::Graph;
 
 /// What an import was before something was tried.
@@ -16,6 +17,7 @@ pub(crate) struct Saved {
     report: Report,
     small: HashMap<(kiln_ir::DType, Vec<usize>, Vec<u8>), TensorId>,
     layers: usize,
+    splits: Splits,
 }
 
 impl Importer {
@@ -47,9 +49,20 @@ impl Cx<'_> {
         self.importer.lookup(name).flatten()
     }
 
-    /// Converts a graph in place; its outputs.
+    /// Converts a graph in place; its outputs, each of one rank.
     pub(crate) fn region(&mut self, graph: &Graph, bound: Vec<(String, TensorId)>) -> Outs {
-        self.importer.region(graph, bound)
+        let outputs = self.importer.region(graph, bound)?;
+        match outputs.iter().zip(&graph.outputs).find_map(|(&t, o)| Some((self.ranks_differ(t)?, o))) {
+            Some((why, output)) => {
+                unsupported(format!("output '{}' of a graph inside of it: {why}", output.name))
+            }
+            None => Ok(outputs),
+        }
+    }
+
+    /// Converts a graph that stands in the place of this node; what has two ranks may pass.
+    pub(crate) fn in_place(&mut self, graph: &Graph) -> Outs {
+        self.importer.region(graph, Vec::new())
     }
 
     /// A name for a loop or conditional: the node's, if no other has it.
@@ -60,12 +73,19 @@ impl Cx<'_> {
     /// What the import is now. Small constants made later belong to what is written later.
     pub(crate) fn save(&self) -> Saved {
         let i = &self.importer;
-        Saved { net: i.net.clone(), report: i.report.clone(), small: i.small.clone(), layers: self.layers }
+        Saved {
+            net: i.net.clone(),
+            report: i.report.clone(),
+            small: i.small.clone(),
+            layers: self.layers,
+            splits: i.splits.clone(),
+        }
     }
 
     /// Forgets what was written since.
     pub(crate) fn restore(&mut self, saved: Saved) {
-        let Saved { net, report, small, layers } = saved;
+        let Saved { net, report, small, layers, splits } = saved;
+        self.importer.splits = splits;
         (self.importer.net, self.importer.report) = (net, report);
         (self.importer.small, self.layers) = (small, layers);
     }

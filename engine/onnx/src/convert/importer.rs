@@ -8,6 +8,7 @@ use super::cx::{Cx, Outs};
 use super::dtype;
 use super::options::{ImportOptions, Imported, Report};
 use super::refusal::{Refusal, RefusedNode, RefusedNodes, unsupported};
+use super::split::Splits;
 use crate::error::OnnxError;
 use crate::model::{Graph, Node};
 use crate::ops;
@@ -26,6 +27,8 @@ pub(crate) struct Importer {
     /// The graph being converted last, those around it before.
     scopes: Vec<Scope>,
     pub(super) refused: Vec<RefusedNode>,
+    /// Results of conditionals that have two ranks.
+    pub(super) splits: Splits,
 }
 
 impl Importer {
@@ -39,6 +42,7 @@ impl Importer {
             small: HashMap::new(),
             scopes: vec![Scope::new()],
             refused: Vec::new(),
+            splits: Splits::default(),
         };
         importer.inputs(graph, options)?;
         Ok(importer)
@@ -110,7 +114,7 @@ impl Importer {
 
     /// Converts every node of a graph. Nodes that read from refused ones are passed over.
     pub(super) fn nodes(&mut self, graph: &Graph) {
-        for node in &graph.nodes {
+        for (i, node) in graph.nodes.iter().enumerate() {
             let reads: Vec<_> = node.reads().map(|name| self.lookup(name)).collect();
             if reads.iter().any(|r| matches!(r, Some(None))) {
                 // Unknown because of a refusal that is on the list; an operator without handler is news still.
@@ -120,8 +124,15 @@ impl Importer {
                 self.define_outputs(node, &[]);
                 continue;
             }
-            match self.node(node) {
-                Ok(outputs) => self.define_outputs(node, &outputs),
+            let made = match self.split_at(node, &graph.nodes[i + 1..]) {
+                Some(of) => self.split(node, of),
+                None => self.node(node),
+            };
+            match made {
+                Ok(outputs) => {
+                    self.follow(node, &outputs);
+                    self.define_outputs(node, &outputs);
+                }
                 Err(reason) => {
                     if !matches!(reason, Refusal::Branch) {
                         self.refused.push(RefusedNode::new(node, reason));
@@ -132,7 +143,7 @@ impl Importer {
         }
     }
 
-    fn node(&mut self, node: &Node) -> Outs {
+    pub(super) fn node(&mut self, node: &Node) -> Outs {
         let handler = ops::find(&node.domain, &node.op).ok_or(Refusal::UnknownOperator)?;
         let inputs = node
             .inputs
@@ -172,6 +183,9 @@ impl Importer {
             let bad = |reason: String| OnnxError::BadOutput { output: info.name.clone(), reason };
             let value = self.lookup(&info.name).flatten();
             let value = value.ok_or_else(|| bad("is not defined by the graph".into()))?;
+            if let Some(why) = self.ranks_differ(value) {
+                return Err(bad(why));
+            }
             self.net.mark_any_output(value, &info.name).map_err(|e| bad(e.to_string()))?;
         }
         Ok(Imported { network: self.net, report: self.report })

@@ -15,6 +15,7 @@ mod inputs;
 mod options;
 mod refusal;
 mod shapes;
+mod split;
 
 pub(crate) use cx::{Cx, Outs};
 pub(crate) use dtype::dtype_of_number;

@@ -35,7 +35,7 @@ fn if_(cx: &mut Cx<'_>) -> Outs {
     let _ = cx.net().set_conditional_name(of, &label);
     cx.net().set_condition(of, condition)?;
     let (t, f) = (branch(cx, of, &on_true)?, branch(cx, of, &on_false)?);
-    t.into_iter().zip(f).map(|(t, f)| Ok(cx.net().add_if_output(of, t, f)?.output(0)?)).collect()
+    t.into_iter().zip(f).map(|(t, f)| cx.result(of, t, f)).collect()
 }
 
 fn inline(cx: &mut Cx<'_>, known: &[i64], on_true: &Graph, on_false: &Graph) -> Outs {
@@ -47,7 +47,7 @@ fn inline(cx: &mut Cx<'_>, known: &[i64], on_true: &Graph, on_false: &Graph) -> 
         "node '{}' is its {name}: its condition is constant, a refit does not change it",
         cx.node().label()
     ));
-    cx.region(graph, Vec::new())
+    cx.in_place(graph)
 }
 
 /// A branch: what it reads from around it comes through inputs of the conditional, so that it is computed only when it

@@ -52,20 +52,31 @@ fn reshape(cx: &mut Cx<'_>) -> Outs {
     Ok(vec![cx.layer("reshape", attrs, &[cx.opt(0), Some(shape)])?])
 }
 
-/// Without axes every dimension of 1 goes, so that all dimensions have to be known.
+/// Without axes every dimension of 1 goes. One that is not known yet stays, and is an error if a run makes it 1.
 fn squeeze(cx: &mut Cx<'_>) -> Outs {
     let x = cx.input(0)?;
     if let Some(axes) = list(cx, "axes", 1, 13)? {
         return Ok(vec![cx.bin("squeeze", x, axes)?]);
     }
     let dims = cx.ty(x).dims.clone();
-    if let Some(open) = dims.iter().find(|d| d.as_const().is_none()) {
-        return unsupported(format!(
-            "no axes for an input with the unknown dimension {open}; export the model with axes, or fix the shape"
+    let axes: Vec<i64> = (0..dims.len() as i64).zip(&dims).filter(|(_, d)| d.is(1)).map(|(i, _)| i).collect();
+    let y = cx.squeeze(x, &axes)?;
+    let label = cx.label();
+    for (i, d) in dims.iter().enumerate().filter(|(_, d)| d.as_const().is_none()) {
+        let length = cx.length(x, i)?;
+        let one = cx.num_like(length, 1.0)?;
+        let same = cx.bin("equal", length, one)?;
+        let other = cx.un("not", same)?;
+        let message = format!(
+            "'{label}' has no axes, and dimension {i} ({d}) is 1; it was taken for another number when the model was \
+             imported: export the model with axes"
+        );
+        cx.layers("assertion", Attrs::new().with("message", message), &[Some(other)])?;
+        cx.note(format!(
+            "node '{label}' has no axes: dimension {i} ({d}) is kept, and may not be 1 at run time"
         ));
     }
-    let axes: Vec<i64> = (0..dims.len() as i64).zip(&dims).filter(|(_, d)| d.is(1)).map(|(i, _)| i).collect();
-    Ok(vec![cx.squeeze(x, &axes)?])
+    Ok(vec![y])
 }
 
 fn unsqueeze(cx: &mut Cx<'_>) -> Outs {

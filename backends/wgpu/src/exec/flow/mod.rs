@@ -9,6 +9,8 @@ mod cut;
 mod pieces;
 mod recorder;
 mod stack;
+#[cfg(test)]
+mod tests;
 mod trips;
 
 use super::context::{WgpuContext, check_faults, tensor};

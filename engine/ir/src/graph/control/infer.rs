@@ -224,7 +224,12 @@ fn infer_if(
         let taken = usize::from(c == 0);
         return Ok(Inferred { outputs: through(&regions[taken], &ins[taken])?, regions: ins });
     }
-    let (a, b) = (through(&regions[0], &ins[0])?, through(&regions[1], &ins[1])?);
+    let (a, b) = match (through(&regions[0], &ins[0]), through(&regions[1], &ins[1])) {
+        (Ok(a), Ok(b)) => (a, b),
+        // A branch that does not fit these shapes is an error only where it is taken.
+        (Ok(outputs), Err(_)) | (Err(_), Ok(outputs)) => return Ok(Inferred { outputs, regions: ins }),
+        (Err(e), Err(_)) => return Err(e),
+    };
     let outputs = a.into_iter().zip(b).enumerate();
     let outputs = outputs.map(|(i, (a, b))| join(&format!("{name}.{i}"), None, &a, &b));
     Ok(Inferred { outputs: outputs.collect::<Result<_, _>>().map_err(wrap)?, regions: ins })

@@ -1,0 +1,153 @@
+//! What goes to and fro between host and device while a loop runs.
+
+use super::super::WgpuDevice;
+use crate::adapter::probe;
+use crate::backend::Wgpu;
+use crate::gpu::Gpu;
+use kiln_backend::{BackendError, Context, Device, Program, Tactic};
+use kiln_ir::{DType, Elems, Graph, Tensor};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Adds rows of a table to a vector, of which each trip gives a part; in the second form as long as a sum is small.
+const COUNTED: &str = r#"graph "counted" {
+  input %n: i64[]
+  input %x: f32[5]
+  input %rows: f32[5,1000]
+  weight %half: f32[] = [0.5]
+  %y: f32[5], %all: f32[5,loop.concat0] = loop(%n, %x, %rows, %half) {body_captures=1, carried=1, count=true, iter_axes=[1], iter_reverse=[0], out_axes=[0, 1], out_index=[0, 0], out_kinds=s["last", "reverse"], out_length=[0, 0]} @loop graph "body" {
+    input %c: f32[5]
+    input %row: f32[5]
+    input %h: f32[]
+    %sum: f32[5] = add(%c, %row) @sum
+    %next: f32[5] = mul(%sum, %h) @next
+    output %next, %sum
+  }
+  output %y, %all
+}
+"#;
+
+const ASKED: &str = r#"graph "asked" {
+  input %x: f32[5]
+  input %i: i64[]
+  input %n: i64[]
+  weight %one: i64[] = [1]
+  weight %half: f32[] = [0.5]
+  %y: f32[5], %k: i64[] = loop(%x, %i, %half, %one, %n) {body_captures=2, carried=2, out_axes=[0, 0], out_index=[0, 1], out_kinds=s["last", "last"], out_length=[0, 0], while=true} @loop graph "body" {
+    input %c: f32[5]
+    input %j: i64[]
+    input %h: f32[]
+    input %o: i64[]
+    %next: f32[5] = mul(%c, %h) @next
+    %more: i64[] = add(%j, %o) @more
+    output %next, %more
+  } graph "condition" {
+    input %c: f32[5]
+    input %j: i64[]
+    input %n: i64[]
+    %go: bool[] = less(%j, %n) @go
+    output %go
+  }
+  output %y, %k
+}
+"#;
+
+/// Numbers that a device counts.
+fn counted(gpu: &Gpu) -> [u64; 3] {
+    [gpu.uploads.load(Ordering::Relaxed), gpu.downloads.load(Ordering::Relaxed), gpu.compilations()]
+}
+
+struct Ready {
+    gpu: Arc<Gpu>,
+    graph: Graph,
+    program: Arc<Program>,
+    context: Box<dyn Context>,
+}
+
+impl Ready {
+    fn new(text: &str) -> Option<Ready> {
+        let Ok(found) = probe() else { return None };
+        let (adapter, target) = found.into_iter().next()?;
+        let gpu = Gpu::open(&adapter, target.clone()).expect("a device");
+        let graph = Graph::from_text(text).expect("a graph");
+        let mut program = Program::step_per_node(graph.clone(), &Tactic::plain(""));
+        program.choose(&Wgpu, &target).expect("tactics");
+        let program = Arc::new(program);
+        let context = WgpuDevice::new(gpu.clone()).load(program.clone()).expect("loads").context();
+        Some(Ready { gpu, graph, program, context: context.expect("a context") })
+    }
+
+    /// Runs and compares with the oracle; uploads, downloads and kernels made meanwhile.
+    fn run(&mut self, inputs: &[Tensor]) -> [u64; 3] {
+        let before = counted(&self.gpu);
+        let shapes = Arc::new(self.program.shapes(inputs).expect("shapes"));
+        self.context.enqueue(inputs, &shapes).expect("runs");
+        let found = self.context.outputs().expect("outputs");
+        let after = counted(&self.gpu);
+        let wanted = self.graph.eval(inputs).expect("the oracle");
+        for (f, w) in found.iter().zip(&wanted) {
+            assert_eq!(f.ty(), w.ty());
+            let near = |(a, b): (f64, f64)| (a - b).abs() <= 1e-4 * b.abs().max(1.0);
+            assert!(f.to_f64().into_iter().zip(w.to_f64()).all(near), "{found:?} for {wanted:?}");
+        }
+        std::array::from_fn(|i| after[i] - before[i])
+    }
+}
+
+fn number(n: i64) -> Tensor {
+    Tensor::from_elems(DType::I64, &[], &Elems::I(vec![n])).expect("a number")
+}
+
+fn values(shape: &[usize]) -> Tensor {
+    let n: usize = shape.iter().product();
+    let v: Vec<f32> = (0..n).map(|i| (i % 17) as f32 / 16.0 - 0.5).collect();
+    Tensor::f32(shape, &v).expect("values")
+}
+
+#[test]
+fn trips_of_a_counted_loop_move_nothing_between_host_and_device() {
+    let Some(mut r) = Ready::new(COUNTED) else { return };
+    let mut of = |n: i64| {
+        let inputs = [number(n), values(&[5]), values(&[5, 1000])];
+        r.run(&inputs);
+        r.run(&inputs)
+    };
+    let (few, many) = (of(3), of(1000));
+    assert_eq!(few, many, "uploads, downloads and kernels of 3 trips and of 1,000");
+    assert_eq!(many[1], 2, "the count and the outputs are waited for");
+    assert_eq!(many[2], 0, "kernels are made when the program is loaded");
+    let before = r.context.counters();
+    r.run(&[number(1000), values(&[5]), values(&[5, 1000])]);
+    let after = r.context.counters();
+    assert_eq!(before.allocations, after.allocations);
+    assert_eq!(before.host_syncs + 1, after.host_syncs);
+}
+
+#[test]
+fn trips_of_a_loop_with_a_condition_only_tell_the_host_to_go_on() {
+    let Some(mut r) = Ready::new(ASKED) else { return };
+    let mut of = |n: i64| {
+        let inputs = [values(&[5]), number(0), number(n)];
+        r.run(&inputs);
+        r.run(&inputs)
+    };
+    let (few, many) = (of(3), of(100));
+    assert_eq!(few[0], many[0], "uploads");
+    assert_eq!(many[1] - few[1], 97, "one answer a trip");
+    assert_eq!(many[2], 0);
+}
+
+#[test]
+fn no_trip_and_too_many_trips() {
+    let Some(mut r) = Ready::new(COUNTED) else { return };
+    r.run(&[number(0), values(&[5]), values(&[5, 1000])]);
+    let inputs = [number(1001), values(&[5]), values(&[5, 1000])];
+    let shapes = Arc::new(r.program.shapes(&inputs).expect("shapes"));
+    let e = r.context.enqueue(&inputs, &shapes).expect_err("there are 1,000 rows");
+    assert!(
+        matches!(&e, BackendError::Execution { layer, message }
+            if layer == "loop" && message.contains("element 1000") && message.contains("has 1000")),
+        "{e}"
+    );
+    r.run(&[number(7), values(&[5]), values(&[5, 1000])]);
+}
