@@ -91,7 +91,6 @@ fn compute0(at: u32) -> REG {
     let p = at / after / picked;
     let i = wrap(x1(p / before * picked + j), m(0u));
     if (i < 0) {
-        fault();
         return GAP;
     }
     return x0((p * m(0u) + u32(i)) * after + k);
@@ -103,7 +102,6 @@ fn compute0(at: u32) -> REG {
     let rank = m(0u);
     let i = wrap(x1(at), m(2u));
     if (i < 0) {
-        fault();
         return GAP;
     }
     var rest = at;
@@ -126,7 +124,6 @@ fn compute0(at: u32) -> REG {
     for (var d = 0u; d < depth; d++) {
         let i = wrap(x1(tuple * depth + d), m(4u + d));
         if (i < 0) {
-            fault();
             return GAP;
         }
         src += u32(i) * m(4u + depth + d);

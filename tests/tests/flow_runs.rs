@@ -93,17 +93,17 @@ fn inside(net: &mut Network, of: IfId, t: TensorId) -> TensorId {
 
 #[test]
 fn an_index_out_of_range_in_a_branch_or_a_loop_is_an_error_of_its_layer() {
-    let mut net = Network::new("gather in a branch in a loop");
+    let mut net = Network::new("scatter in a branch in a loop");
     let (c, n) = (input(&mut net, "c", DType::Bool, &[]), input(&mut net, "n", DType::I64, &[]));
     let at = input(&mut net, "at", DType::I64, &[1]);
-    let table = weight(&mut net, None, floats(&[4], 1.0));
-    let first = weight(&mut net, None, Tensor::zeros(DType::F32, &[1]).unwrap());
+    let one = weight(&mut net, None, Tensor::f32(&[1], &[1.0]).unwrap());
+    let first = weight(&mut net, None, Tensor::zeros(DType::F32, &[4]).unwrap());
     let l = counted(&mut net, "loop", n);
     let y = carry(&mut net, l, first, |net, x| {
         let of = conditional(net, c);
         let (at, y) = (inside(net, of, at), inside(net, of, x));
-        let found = plain(net, "look up", "gather", &[table, at]);
-        let more = plain(net, "more", "add", &[y, found]);
+        let sums = Attrs::new().with("axis", 0i64).with("reduction", "add");
+        let more = layer(net, "put", "scatter_elements", sums, &[y, at, one]);
         net.add_if_output(of, more, x).unwrap().output(0).unwrap()
     });
     net.mark_output(y, "y").unwrap();
@@ -113,12 +113,12 @@ fn an_index_out_of_range_in_a_branch_or_a_loop_is_an_error_of_its_layer() {
             run_graph(&s, graph.clone(), &[truth(c), ints(&[], &[n]), ints(&[1], &[at])])
         };
         let name = s.backend.name();
-        assert_eq!(run(true, 3, 2).unwrap(), [Tensor::f32(&[1], &[-6.0]).unwrap()], "{name}");
+        assert_eq!(run(true, 3, 2).unwrap(), [Tensor::f32(&[4], &[0.0, 0.0, 3.0, 0.0]).unwrap()], "{name}");
         for (c, n) in [(false, 3), (true, 0)] {
-            assert_eq!(run(c, n, 9).unwrap(), [Tensor::f32(&[1], &[0.0]).unwrap()], "{name}");
+            assert_eq!(run(c, n, 9).unwrap(), [Tensor::zeros(DType::F32, &[4]).unwrap()], "{name}");
         }
         let e = run(true, 3, 9).expect_err(name);
-        assert!(e.contains("look up"), "{name}: {e}");
+        assert!(e.contains("put"), "{name}: {e}");
         assert!(run(true, 1, 1).is_ok(), "{name}: an error does not stay");
     }
 }

@@ -21,16 +21,18 @@ const fn kernel(
     Kernel { name, ops, epilogue: true, tactics: |site| plain(site.kernel_name()), source, launch }
 }
 
-/// What the error of an index says.
-pub const OUT_OF_RANGE: &str = "an index is out of range";
-
 pub const KERNELS: &[Kernel] = &[
     kernel("pad", &["pad"], |s, _| framed(s, mode_function(s)?), pad),
     kernel("center_crop_pad", &["center_crop_pad"], |s, _| framed(s, "at_constant"), center),
     kernel("trilu", &["trilu"], trilu_source, trilu),
-    kernel("gather", &["gather"], |s, _| looked_up(s, "gather"), gather),
-    kernel("gather_elements", &["gather_elements"], |s, _| looked_up(s, "gather_elements"), gather_elements),
-    kernel("gather_nd", &["gather_nd"], |s, _| looked_up(s, "gather_nd"), gather_nd),
+    kernel("gather", &["gather"], |s, _| map(s, &["wrap", "gather"], &[]), gather),
+    kernel(
+        "gather_elements",
+        &["gather_elements"],
+        |s, _| map(s, &["wrap", "gather_elements"], &[]),
+        gather_elements,
+    ),
+    kernel("gather_nd", &["gather_nd"], |s, _| map(s, &["wrap", "gather_nd"], &[]), gather_nd),
     kernel(
         "reverse_sequence",
         &["reverse_sequence"],
@@ -50,11 +52,6 @@ fn map(site: &Site<'_>, names: &[&str], more: &[(&str, &str)]) -> Result<Body, B
     pairs.extend(more);
     pairs.push(("GAP", zero(t)));
     Ok(Body::map(fill(&sections(MOVES, names), &pairs)))
-}
-
-/// Elements at indices, which may be out of range.
-fn looked_up(site: &Site<'_>, name: &str) -> Result<Body, BackendError> {
-    Ok(Body { faults: Some(OUT_OF_RANGE), ..map(site, &["wrap", name], &[])? })
 }
 
 fn mode_function(site: &Site<'_>) -> Result<&'static str, BackendError> {
