@@ -32,6 +32,7 @@ declare -A suites=(
     [models]="./trained_models cuda --nocapture"
     [exports]="./exports cuda --nocapture"
     [tiles]="./tensor_cores agree --nocapture"
+    [attention]="./flash_attention agree --nocapture"
     [onnx]="./onnx_suite cuda_ --nocapture --test-threads=2"
     [ops]="./op_suite cuda_backend --nocapture"
     [sanitize]="$sanitizer --tool memcheck --error-exitcode 9 ./control_flow models_on_cuda --nocapture"

@@ -1,29 +1,35 @@
 // Words: 0 batch, 1 query heads, 2 key heads, 3 queries, 4 keys, 5 head size, 6 head size of v, 7 keys of the past,
-// 8 3-D inputs?, 9 length of the mask, 10–13 its strides, 14 scale, 15 cap, 16 causal?
+// 8 3-D inputs?, 9 length of the mask, 10–13 its strides, 14 scale, 15 cap, 16 causal?, 17–20 offset and strides of q over
+// batch, head and position, 21–24 of k, 25–28 of v, 29–32 of the past keys, 33–36 of the past values
 
 // ---- common
 
-// Component d of position s of head h: heads before positions, or behind them in flat inputs.
+// Component d of position s of head h of the result: heads before positions, or behind them in flat inputs.
 DEV u32 place(u32 b, u32 h, u32 s, u32 d, u32 heads, u32 len, u32 size) const {
     const auto flat = ((b * len + s) * heads + h) * size + d;
     return select(((b * heads + h) * len + s) * size + d, flat, m(8u) != 0u);
 }
 
+// The same of an input whose words begin at w.
+DEV u32 lies(u32 w, u32 b, u32 h, u32 s, u32 d) const {
+    return m(w) + b * m(w + 1u) + h * m(w + 2u) + s * m(w + 3u) + d;
+}
+
 DEV f32 key(u32 b, u32 h, u32 j, u32 d) const {
     PAST_KEY
-    return x1(place(b, h, j - m(7u), d, m(2u), m(4u) - m(7u), m(5u)));
+    return x1(lies(21u, b, h, j - m(7u), d));
 }
 
 DEV f32 value(u32 b, u32 h, u32 j, u32 d) const {
     PAST_VALUE
-    return x2(place(b, h, j - m(7u), d, m(2u), m(4u) - m(7u), m(6u)));
+    return x2(lies(25u, b, h, j - m(7u), d));
 }
 
 DEV f32 product(u32 b, u32 h, u32 i, u32 j) const {
     f32 sum = 0.0f;
     const auto kv = h * m(2u) / m(1u);
     for (u32 d = 0u; d < m(5u); d++) {
-        mac(sum, x0(place(b, h, i, d, m(1u), m(3u), m(5u))), key(b, kv, j, d));
+        mac(sum, x0(lies(17u, b, h, i, d)), key(b, kv, j, d));
     }
     return sum * mf(14u);
 }

@@ -20,8 +20,8 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     launch,
 }];
 
-const PAST_KEY: &str = "if (j < m(7u)) { return x4(((b * m(2u) + h) * m(7u) + j) * m(5u) + d); }";
-const PAST_VALUE: &str = "if (j < m(7u)) { return x5(((b * m(2u) + h) * m(7u) + j) * m(6u) + d); }";
+const PAST_KEY: &str = "if (j < m(7u)) { return x4(lies(29u, b, h, j, d)); }";
+const PAST_VALUE: &str = "if (j < m(7u)) { return x5(lies(33u, b, h, j, d)); }";
 const NONPAD_TEST: &str = "if (j >= u32(max(near6(b), 0))) { return out; }";
 
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -57,49 +57,133 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     ];
     let code = fill(&sections(site.text("attention"), &["common", "entries"]), &pairs);
     let entries = ["scores", "weigh", "mix", "keys", "values", "qk"].map(Entry::Free).into();
-    Ok(Body { code, entries, scratch: true, ..Body::default() })
+    let unwritten = (1..4).filter(|&j| !site.wanted(j)).collect();
+    Ok(Body { code, entries, scratch: true, unwritten, ..Body::default() })
+}
+
+/// The numbers of one attention, however its inputs lie.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// Batch.
+    pub batch: usize,
+    /// Heads of the queries.
+    pub heads: usize,
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    /// Queries.
+    pub queries: usize,
+    /// Keys, those of the past first.
+    pub keys: usize,
+    /// Components of queries and keys.
+    pub size: usize,
+    /// Components of values.
+    pub v_size: usize,
+    /// Keys of the past.
+    pub past: usize,
+    /// Is the result [batch, queries, heads·size], with heads behind positions?
+    pub flat: bool,
+    /// Keys that the mask speaks of; 0 without a mask.
+    pub mask_len: usize,
+    /// Elements of the mask from one to the next: batch, head, query, key.
+    pub mask: [usize; 4],
+    /// Factor of the products.
+    pub scale: f32,
+    /// What scores are capped at; 0 for no cap.
+    pub cap: f32,
+    /// Does a query see only the keys up to its own?
+    pub causal: bool,
+    /// Offset and strides of q, k, v, past keys and past values over batch, head and position; zeros for absent ones.
+    pub inputs: [[usize; 4]; 5],
+}
+
+impl Problem {
+    /// Of a launch.
+    pub fn of(cx: &Cx<'_>) -> Result<Problem, BackendError> {
+        let attrs = cx.op()?.attrs();
+        let (keys, values, qk) = (cx.out_shape(1)?, cx.out_shape(2)?, cx.out_shape(3)?);
+        let (&[batch, heads, queries, total], &[_, kv_heads, _, size], &[_, _, _, v_size]) =
+            (&qk[..], &keys[..], &values[..])
+        else {
+            return Err(BackendError::Internal("attention scores and caches are 4-D".into()));
+        };
+        let past = if cx.has(PAST) { cx.shape(PAST)?[2] } else { 0 };
+        let (mask_len, strides) = if cx.has(MASK) {
+            let own = cx.shape(MASK)?;
+            let len = own.last().copied().unwrap_or(0);
+            (len, broadcast_strides(&own, &[batch, heads, queries, len]))
+        } else {
+            (0, vec![0; 4])
+        };
+        let mut inputs = [[0; 4]; 5];
+        for (to, (i, size)) in
+            inputs.iter_mut().zip([(0, size), (1, size), (2, v_size), (PAST, size), (PAST + 1, v_size)])
+        {
+            if cx.has(i) {
+                *to = lies(cx, i, size)?;
+            }
+        }
+        let scale = match attrs.float("scale").map_err(op_error)? {
+            0.0 => 1.0 / (size as f64).sqrt(),
+            s => s,
+        };
+        Ok(Problem {
+            batch,
+            heads,
+            kv_heads,
+            queries,
+            keys: total,
+            size,
+            v_size,
+            past,
+            flat: cx.shape(0)?.len() == 3,
+            mask_len,
+            mask: [0, 1, 2, 3].map(|d| strides.get(d).copied().unwrap_or(0)),
+            scale: scale as f32,
+            cap: attrs.float("softcap").map_err(op_error)? as f32,
+            causal: attrs.bool("causal").map_err(op_error)?,
+            inputs,
+        })
+    }
+}
+
+/// Offset and strides of an input over batch, head and position; heads of `size` lie in the last of three dimensions.
+fn lies(cx: &Cx<'_>, i: usize, size: usize) -> Result<[usize; 4], BackendError> {
+    let v = cx.view(i)?;
+    match v.strides[..] {
+        [b, h, s, _] => Ok([v.offset, b, h, s]),
+        [b, s, _] => Ok([v.offset, b, size, s]),
+        _ => {
+            Err(BackendError::Internal(format!("an input of attention with {} dimensions", v.strides.len())))
+        }
+    }
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let attrs = cx.op()?.attrs();
-    let (q, keys, values, qk) = (cx.shape(0)?, cx.out_shape(1)?, cx.out_shape(2)?, cx.out_shape(3)?);
-    let [batch, heads, queries, total] = qk[..] else {
-        return Err(BackendError::Internal("attention scores are 4-D".into()));
-    };
-    let past = if cx.has(PAST) { cx.shape(PAST)?[2] } else { 0 };
-    let (size, v_size, kv_heads) = (keys[3], values[3], keys[1]);
-    let (mask_len, strides) = if cx.has(MASK) {
-        let own = cx.shape(MASK)?;
-        let len = own.last().copied().unwrap_or(0);
-        (len, broadcast_strides(&own, &[batch, heads, queries, len]))
-    } else {
-        (0, vec![0; 4])
-    };
+    let p = Problem::of(cx)?;
     let mut w = words([
-        batch,
-        heads,
-        kv_heads,
-        queries,
-        total,
-        size,
-        v_size,
-        past,
-        usize::from(q.len() == 3),
-        mask_len,
+        p.batch,
+        p.heads,
+        p.kv_heads,
+        p.queries,
+        p.keys,
+        p.size,
+        p.v_size,
+        p.past,
+        usize::from(p.flat),
     ])?;
-    w.extend(words(strides)?);
-    let scale = match attrs.float("scale").map_err(op_error)? {
-        0.0 => 1.0 / (size as f64).sqrt(),
-        s => s,
-    };
-    w.push((scale as f32).to_bits());
-    w.push((attrs.float("softcap").map_err(op_error)? as f32).to_bits());
-    w.push(u32::from(attrs.bool("causal").map_err(op_error)?));
+    w.extend(words([p.mask_len].into_iter().chain(p.mask))?);
+    w.extend([p.scale.to_bits(), p.cap.to_bits(), u32::from(p.causal)]);
+    w.extend(words(p.inputs.into_iter().flatten())?);
     let count = |shape: &[usize]| shape.iter().map(|&d| d as u64).product::<u64>();
-    let rows = (batch * heads * queries) as u64;
-    let scores = count(&qk);
-    let grids = [scores, rows, rows * v_size as u64, count(&keys), count(&values), scores];
-    let launches = grids.into_iter().enumerate();
+    let rows = count(&[p.batch, p.heads, p.queries]);
+    let scores = rows * p.keys as u64;
+    let cache = count(&[p.batch, p.kv_heads, p.keys]);
+    let grids =
+        [scores, rows, rows * p.v_size as u64, cache * p.size as u64, cache * p.v_size as u64, scores];
+    // Which outputs the entries are for.
+    let outputs = [None, None, None, Some(1), Some(2), Some(3)];
+    let wanted = |j: Option<usize>| j.is_none_or(|j| cx.wanted.get(j).copied().unwrap_or(true));
+    let launches = grids.into_iter().enumerate().filter(|&(k, _)| wanted(outputs[k]));
     Ok(launches
         .map(|(k, n)| Launch::map(k, w.clone()).on(Grid::Threads(n)).scratch((scores * 4).max(4)))
         .collect())

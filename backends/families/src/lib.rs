@@ -6,7 +6,7 @@
 //! compiles nothing.
 
 pub mod affine;
-mod attention;
+pub mod attention;
 mod deform;
 mod einsum;
 mod host;
@@ -21,6 +21,7 @@ mod scatter;
 mod select;
 mod sequence;
 mod text;
+pub mod views;
 pub mod window;
 
 mod dialect;
@@ -71,6 +72,8 @@ pub struct Body {
     pub maps: u32,
     /// Bytes of memory that a workgroup of a [`Entry::Free`] entry shares, beside what the text declares itself.
     pub shared: u32,
+    /// Outputs that are bound, but that it does not write, as nobody reads them.
+    pub unwritten: Vec<usize>,
 }
 
 /// One entry point.

@@ -1,5 +1,6 @@
 //! A region as kernels see it: an anchor, and the pointwise expression around it.
 
+use crate::views::{READERS, View, chain};
 use crate::{Dialect, Kernel};
 use kiln_backend::{BackendError, Target};
 use kiln_ir::expr::{Builder, Expr};
@@ -15,6 +16,8 @@ pub struct Site<'a> {
     pub fused: Option<Expr>,
     /// Inputs of the region that the expression reads, after the anchor's result.
     pub extras: Vec<ValueId>,
+    /// Moves in front of the anchor's inputs that its kernel sees through: for each input, positions among the nodes.
+    pub moves: Vec<Vec<usize>>,
     /// Types of all values.
     pub graph: &'a Graph,
     /// Who will run it.
@@ -35,22 +38,47 @@ impl<'a> Site<'a> {
         target: &'a Target,
         dialect: &'static Dialect,
     ) -> Result<Site<'a>, BackendError> {
-        let mut anchors = graph.nodes().enumerate().filter(|(_, (_, n))| !n.op.is_pointwise());
-        let anchor = anchors.next().map(|(k, (_, n))| (k, n));
-        if let Some((_, (_, other))) = anchors.next() {
+        let all: Vec<&Node> = graph.nodes().map(|(_, n)| n).collect();
+        let reads = |n: &&Node| READERS.contains(&n.op.name());
+        let last = all.last().filter(|n| all.len() > 1 && reads(n));
+        let mut anchors = all
+            .iter()
+            .enumerate()
+            .filter(|(_, n)| if last.is_some() { reads(n) } else { !n.op.is_pointwise() });
+        let anchor = anchors.next().map(|(k, n)| (k, *n));
+        if let Some((_, other)) = anchors.next() {
             return unsupported(format!(
                 "two operators of one kernel that are not pointwise: {}",
                 other.op.name()
             ));
         }
-        if graph.nodes().any(|(_, n)| !n.regions.is_empty()) {
+        if all.iter().any(|n| !n.regions.is_empty()) {
             return unsupported("control flow inside a kernel");
         }
-        let mut site = Site { anchor, fused: None, extras: Vec::new(), graph, target, dialect };
-        if graph.nodes().count() > usize::from(anchor.is_some()) {
-            site.fuse()?;
+        let mut site =
+            Site { anchor, fused: None, extras: Vec::new(), moves: Vec::new(), graph, target, dialect };
+        match (last, anchor) {
+            (Some(last), _) => site.moves(&all, last)?,
+            (None, anchor) if all.len() > usize::from(anchor.is_some()) => site.fuse()?,
+            _ => {}
         }
         Ok(site)
+    }
+
+    /// Finds the moves in front of the anchor, the only layer that is none.
+    fn moves(&mut self, all: &[&'a Node], anchor: &Node) -> Result<(), BackendError> {
+        for v in &anchor.inputs {
+            self.moves.push(match v {
+                Some(v) => chain(self.graph, all, *v)?.0,
+                None => Vec::new(),
+            });
+        }
+        let covered = |k: usize| k + 1 == all.len() || self.moves.iter().any(|m| m.contains(&k));
+        let own = |v: &ValueId| anchor.outputs.contains(v);
+        match (0..all.len()).all(covered) && self.graph.outputs.iter().all(own) {
+            true => Ok(()),
+            false => unsupported("a move that is read elsewhere"),
+        }
     }
 
     /// Builds the expression.
@@ -152,6 +180,11 @@ impl<'a> Site<'a> {
         present.map(|(i, _)| i).filter(|&i| !n.op.port(i).is_some_and(|p| p.host)).collect()
     }
 
+    /// Is an output of the anchor read by anyone?
+    pub fn wanted(&self, j: usize) -> bool {
+        self.anchor.and_then(|(_, n)| n.outputs.get(j)).is_some_and(|v| self.graph.outputs.contains(v))
+    }
+
     /// Types of the stored outputs: of the region if it is fused, of the anchor else.
     pub fn stored(&self) -> Vec<DType> {
         match (&self.fused, self.anchor) {
@@ -194,6 +227,10 @@ pub struct Cx<'a> {
     pub constant: Vec<bool>,
     /// Does output j share its memory with input i? By (i, j).
     pub aliased: Vec<(usize, usize)>,
+    /// Inputs that the kernel reads through moves, by position; empty where there are no moves.
+    pub views: Vec<Option<View>>,
+    /// Is an output of the anchor read by anyone? By position.
+    pub wanted: Vec<bool>,
     /// The language that the kernel is written in.
     pub dialect: &'static Dialect,
 }
@@ -227,6 +264,14 @@ impl Cx<'_> {
     /// Is the input a weight, as a word?
     pub fn constant(&self, i: usize) -> usize {
         usize::from(self.constant.get(i).is_some_and(|&c| c))
+    }
+
+    /// Where the elements of an input lie in what is bound for it.
+    pub fn view(&self, i: usize) -> Result<View, BackendError> {
+        match self.views.get(i) {
+            Some(Some(v)) => Ok(v.clone()),
+            _ => Ok(View::whole(&self.shape(i)?)),
+        }
     }
 
     /// Contents of a host input, if it is there.

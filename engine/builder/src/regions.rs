@@ -1,5 +1,6 @@
 //! Cuts a graph into regions: one anchor with the pointwise layers behind it, or pointwise layers alone, and layers that
-//! only say how something else that these read lies in memory; or a layer that reads slices in place, with these.
+//! only say how something else that these read lies in memory; or a layer that reads what was moved where it lay, with the
+//! moves.
 //!
 //! Every region has one value that is read outside, which all its layers work for; so no two regions wait for each
 //! other. The backend is asked whether it runs a grown region as one kernel; what it refuses is cut smaller. Nothing
@@ -30,8 +31,11 @@ const ANCHORS: &[&str] = &[
     "resize",
 ];
 
-/// Operators that may read slices where they lie, if the backend agrees.
-const SLICE_READERS: &[&str] = &["attention"];
+/// Operators that may read through moves, if the backend agrees.
+const MOVE_READERS: &[&str] = &["attention"];
+
+/// Moves that may be read through.
+const MOVES: &[&str] = &["slice", "transpose", "reshape", "squeeze", "unsqueeze"];
 
 /// Operators that give elements of their input as they lie, so that a pointwise layer may read the input instead.
 const VIEWS: &[&str] = &["reshape", "squeeze", "unsqueeze", "slice"];
@@ -43,8 +47,13 @@ const ON_HOST: &[&str] = &["shape", "size"];
 pub fn form(g: &Graph, backend: &dyn Backend, target: &Target, fuse: bool) -> Vec<Vec<NodeId>> {
     let mut former = Former::new(g, backend, target);
     if fuse {
-        let anchor = |n: &Node| ANCHORS.contains(&n.op.name());
-        let anchors: Vec<NodeId> = g.nodes().rev().filter(|(_, n)| anchor(n)).map(|(id, _)| id).collect();
+        for id in g.nodes().filter(|(_, n)| MOVE_READERS.contains(&n.op.name())).map(|(id, _)| id) {
+            let members = former.with_moves(id);
+            former.settle(members);
+        }
+        let anchor = |id: &NodeId, n: &Node| ANCHORS.contains(&n.op.name()) && !former.of.contains_key(id);
+        let anchors: Vec<NodeId> =
+            g.nodes().rev().filter(|(id, n)| anchor(id, n)).map(|(id, _)| id).collect();
         // The last anchor has the first choice: what it adds up is done when it runs.
         for &a in &anchors {
             let members = former.behind(a);
@@ -52,10 +61,6 @@ pub fn form(g: &Graph, backend: &dyn Backend, target: &Target, fuse: bool) -> Ve
         }
         for &a in &anchors {
             former.take_in(a);
-        }
-        for id in g.nodes().filter(|(_, n)| SLICE_READERS.contains(&n.op.name())).map(|(id, _)| id) {
-            let members = former.with_slices(id);
-            former.settle(members);
         }
         let pointwise: Vec<NodeId> =
             g.nodes().rev().filter(|(_, n)| n.op.is_pointwise()).map(|(id, _)| id).collect();
@@ -182,20 +187,40 @@ impl<'a> Former<'a> {
         self.regions[r] = members;
     }
 
-    /// A layer, behind the slices that it alone reads, if the backend runs them as one.
-    fn with_slices(&self, id: NodeId) -> Vec<NodeId> {
-        let read = self.g.get(id).into_iter().flat_map(|n| n.inputs.iter().flatten());
-        let slice = |v: &ValueId| {
-            let (p, n) = self.g.producer(*v).filter(|(p, n)| n.op.is("slice") && !self.of.contains_key(p))?;
+    /// A layer, behind the moves that work for it alone: all of them, or the slices that it reads, if the backend runs them
+    /// as one.
+    fn with_moves(&self, id: NodeId) -> Vec<NodeId> {
+        let mut all = vec![id];
+        while let Some(p) = self.mover(&all, MOVES) {
+            all.push(p);
+        }
+        let mut slices = vec![id];
+        while let Some(p) = self.mover(&slices, &["slice"]) {
+            slices.push(p);
+        }
+        for mut members in [all, slices] {
+            members.sort_by_key(|n| (*n == id, self.rank.get(n).copied()));
+            if members.len() > 1 && self.accepted(&members) {
+                return members;
+            }
+        }
+        vec![id]
+    }
+
+    /// A move of one of these operators whose result is read by these nodes alone.
+    fn mover(&self, members: &[NodeId], ops: &[&str]) -> Option<NodeId> {
+        let nodes = members.iter().filter_map(|&n| self.g.get(n));
+        let read = nodes.flat_map(|n| {
+            n.inputs.iter().enumerate().filter(|(i, _)| n.op.port(*i).is_some_and(|p| !p.host))
+        });
+        read.filter_map(|(_, v)| *v).find_map(|v| {
+            let (p, n) = self.g.producer(v)?;
             let known =
                 n.outputs.iter().all(|&v| self.g.ty(v).dims.iter().all(|d| d.kind() <= DimKind::Host));
-            (known && !self.g.outputs.contains(v) && self.readers(*v).all(|r| r == id)).then_some(p)
-        };
-        let mut members: Vec<NodeId> = read.filter_map(slice).collect();
-        members.sort_by_key(|n| self.rank.get(n).copied());
-        members.dedup();
-        members.push(id);
-        if members.len() > 1 && self.accepted(&members) { members } else { vec![id] }
+            let alone = !self.g.outputs.contains(&v) && self.readers(v).all(|r| members.contains(&r));
+            let new = !members.contains(&p) && !self.of.contains_key(&p);
+            (ops.contains(&n.op.name()) && known && alone && new).then_some(p)
+        })
     }
 
     /// When a layer of a region comes: numbers for the host first, then the anchor, if `head` is one, then the others.
@@ -238,9 +263,11 @@ impl<'a> Former<'a> {
         found.into_iter().find(serves).map(|(_, (id, _))| id)
     }
 
+    /// Does the backend run these as one? Their outputs are one value, or all of the last node.
     fn accepted(&self, members: &[NodeId]) -> bool {
+        let last = members.last().map_or(&[][..], |&n| self.outputs(n));
         Region::extract(self.g, members).is_ok_and(|region| {
-            region.outputs.len() == 1
+            (region.outputs.len() == 1 || region.outputs.iter().all(|v| last.contains(v)))
                 && self.backend.tactics(&region, self.target).is_ok_and(|t| !t.is_empty())
         })
     }

@@ -59,11 +59,17 @@ pub struct StepKernel {
     /// The anchor, its inputs and outputs.
     pub anchor: Option<NodeId>,
     pub inputs: Vec<Option<ValueId>>,
+    /// Moves in front of the inputs that the kernel sees through; all empty, or one list an input.
+    pub moves: Vec<Vec<NodeId>>,
     pub results: Vec<ValueId>,
     /// Values that the expression reads beside the anchor's result.
     pub extras: Vec<ValueId>,
     /// Values that are stored, with their types.
     pub stored: Vec<(ValueId, DType)>,
+    /// Is a result read by anyone?
+    pub wanted: Vec<bool>,
+    /// Stored values that the kernel does not write, as nobody reads them.
+    pub unwritten: Vec<usize>,
     /// Do pointwise operators follow the anchor?
     pub fused: bool,
     /// Does it give other results at each run?
@@ -149,6 +155,8 @@ impl StepKernel {
             at.and_then(|i| region.inputs.get(i).copied())
         };
         let extras: Option<Vec<ValueId>> = site.extras.iter().map(outer).collect();
+        let nodes = |at: &Vec<usize>| at.iter().filter_map(|&k| step.nodes.get(k).copied()).collect();
+        let wanted = results.iter().map(|v| region.outputs.contains(v)).collect();
         Ok(StepKernel {
             kernel: code.kernel,
             module: code.module,
@@ -158,6 +166,9 @@ impl StepKernel {
             maps: code.maps,
             anchor,
             inputs: node.map(|n| n.inputs.clone()).unwrap_or_default(),
+            moves: site.moves.iter().map(nodes).collect(),
+            wanted,
+            unwritten: body.unwritten,
             results,
             extras: extras.ok_or_else(|| BackendError::Internal("an extra that is no input".into()))?,
             stored: stored.into_iter().map(|v| (v, program.graph.ty(v).dtype)).collect(),
@@ -181,6 +192,9 @@ impl StepKernel {
             maps: Vec::new(),
             anchor: None,
             inputs: node.inputs.clone(),
+            moves: Vec::new(),
+            wanted: Vec::new(),
+            unwritten: Vec::new(),
             results: node.outputs.clone(),
             extras: Vec::new(),
             stored: node.outputs.iter().map(|&v| (v, program.graph.ty(v).dtype)).collect(),

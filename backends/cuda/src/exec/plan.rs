@@ -9,8 +9,9 @@ use crate::vendor::Places;
 use kiln_backend::{BackendError, Shapes};
 use kiln_families::expression::{Slot, extra_words};
 use kiln_families::site::Cx;
+use kiln_families::views::View;
 use kiln_families::{Grid, word};
-use kiln_ir::ValueId;
+use kiln_ir::{NodeId, ValueId};
 
 /// A launch, its step, and the words that found no room in its parameter.
 pub struct Planned {
@@ -47,14 +48,25 @@ impl Planner<'_> {
     pub fn step(&mut self, index: usize, counts: bool) -> Result<Vec<Planned>, BackendError> {
         let Some(k) = self.loaded.steps.get(index) else { return Ok(Vec::new()) };
         let mut outputs = Vec::new();
-        for &(v, _) in &k.stored {
+        for (j, &(v, _)) in k.stored.iter().enumerate() {
+            if k.unwritten.contains(&j) {
+                outputs.push(None);
+                continue;
+            }
             // The sizes of data-dependent outputs are not known when they are counted.
             outputs.push(if counts && self.shapes.shape(v).is_none() { None } else { Some(self.place(v)?) });
         }
         let mut inputs = Vec::new();
-        for v in &k.inputs {
+        let mut views = Vec::new();
+        for (i, v) in k.inputs.iter().enumerate() {
+            let moves = k.moves.get(i).map_or(&[][..], Vec::as_slice);
+            let v = v.map(|v| self.source(moves, v)).transpose()?;
             let on_device = v.filter(|&v| self.shapes.shape(v).is_some());
             inputs.push(on_device.map(|v| self.place(v)).transpose()?);
+            views.push(match v {
+                Some(v) if !moves.is_empty() => Some(self.view(moves, v)?),
+                _ => None,
+            });
         }
         if let Some(library) = k.library.as_ref().filter(|_| !counts) {
             let places = Places {
@@ -85,6 +97,8 @@ impl Planner<'_> {
             fused: k.fused,
             constant: k.inputs.iter().map(|v| v.is_some_and(|v| graph.weight(v).is_some())).collect(),
             aliased,
+            views,
+            wanted: k.wanted.clone(),
             dialect: &CUDA,
         };
         let mut out = Vec::new();
@@ -92,6 +106,26 @@ impl Planner<'_> {
             out.extend(self.launch(index, launch, &inputs, &outputs)?);
         }
         Ok(out)
+    }
+
+    /// What is bound for an input: what the moves in front of it begin with.
+    fn source(&self, moves: &[NodeId], v: ValueId) -> Result<ValueId, BackendError> {
+        let Some(&first) = moves.first() else { return Ok(v) };
+        let from = self.loaded.program.graph.get(first).and_then(|n| n.inputs.first().copied().flatten());
+        from.ok_or_else(|| BackendError::Internal("a move of nothing".into()))
+    }
+
+    /// Where the elements of an input lie in what is bound for it.
+    fn view(&self, moves: &[NodeId], from: ValueId) -> Result<View, BackendError> {
+        let lost = || BackendError::Internal("a move whose shapes are not known".into());
+        let mut view = View::whole(&self.shapes.shape(from).ok_or_else(lost)?);
+        for &id in moves {
+            let node = self.loaded.program.graph.get(id).ok_or_else(lost)?;
+            let facts: Vec<_> = node.inputs.iter().map(|v| v.map(|v| self.shapes.fact(v))).collect();
+            let to = node.outputs.first().and_then(|&v| self.shapes.shape(v)).ok_or_else(lost)?;
+            view = view.through(&node.op, &facts, &to)?;
+        }
+        Ok(view)
     }
 
     fn launch(
@@ -146,7 +180,7 @@ impl Planner<'_> {
                 }
                 Slot::Output(j) => match outputs.get(j).copied().flatten() {
                     Some(r) => r,
-                    // While sizes are counted nothing is written there.
+                    // Nothing is written there: sizes are counted, or nobody reads it.
                     None => self.memory.sizes()?,
                 },
                 Slot::Scratch => self.memory.scratch(launch.scratch.max(16))?,

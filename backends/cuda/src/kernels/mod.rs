@@ -1,5 +1,6 @@
 //! Kernels that only this backend has, preferred over the generic ones.
 
+mod attention;
 mod conv;
 mod cost;
 mod depthwise;
@@ -20,6 +21,7 @@ use kiln_families::site::Site;
 
 /// All of them, by family.
 pub const FAMILIES: &[&[Kernel]] = &[
+    attention::KERNELS,
     few::KERNELS,
     wgmma::KERNELS,
     gemm::KERNELS,

@@ -6,6 +6,7 @@
 
 mod around;
 mod attention;
+mod attention_cache;
 mod attention_heads;
 mod fold_scale;
 mod gelu;
@@ -14,6 +15,7 @@ mod matmul_flags;
 mod moves;
 mod parallel_matmul;
 mod pat;
+mod pick;
 mod reshapes;
 mod softmax;
 mod transposes;
@@ -98,6 +100,8 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<matmul_flags::MatmulFlags>(),
     pattern::<attention::Attention>(),
     pattern::<attention_heads::AttentionHeads>(),
+    pattern::<pick::Pick>(),
+    pattern::<attention_cache::AttentionCache>(),
     pattern::<around::Around>(),
     pattern::<moves::Moves>(),
     pattern::<fold_scale::FoldScale>(),

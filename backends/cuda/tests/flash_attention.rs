@@ -1,0 +1,205 @@
+//! Attention on tensor cores: every tile compiles without spilling (needs NVRTC), agrees with the oracle (needs a device), and
+//! how fast it is.
+//!
+//! Speeds: `KILN_REQUIRE_CUDA=1 flash_attention --ignored --nocapture speed`.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+#[path = "common/attention.rs"]
+mod attention;
+#[path = "common/nvrtc.rs"]
+mod nvrtc;
+
+use attention::{Case, WORKLOADS, cases, region};
+use kiln_backend::{Backend, Device, Program, Tactic, Target};
+use kiln_backend_cuda::compile::{cubin, explain};
+use kiln_backend_cuda::{Cuda, target, written};
+use kiln_ir::{Graph, Tensor};
+use nvrtc::nvrtc;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Tactics of a case that use tensor cores.
+fn tactics(label: &str, graph: &Graph, target: &Target) -> Vec<Tactic> {
+    let all = Cuda.tactics(&region(graph), target).unwrap_or_else(|e| panic!("{label}: {e}"));
+    let found: Vec<_> = all.into_iter().filter(|t| t.name.contains("mma")).collect();
+    assert!(!found.is_empty(), "{label}: nothing on tensor cores");
+    found
+}
+
+/// Sources of all cases, each once, with what they are for.
+fn sources(target: &Target, cases: &[Case]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for case in cases {
+        for t in tactics(&case.label, &case.graph, target) {
+            let (text, _) = written(&region(&case.graph), &t, target).unwrap();
+            found.entry(text).or_insert_with(|| format!("{} by {}", case.label, t.id()));
+        }
+    }
+    found
+}
+
+/// What `work` gives of any element, on all cores.
+fn parallel<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> Option<R> + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|s| {
+        let one = || {
+            let mut found = Vec::new();
+            while let Some(t) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                found.extend(work(t));
+            }
+            found
+        };
+        let running: Vec<_> = (0..threads).map(|_| s.spawn(one)).collect();
+        running.into_iter().flat_map(|t| t.join().unwrap()).collect()
+    })
+}
+
+/// Bytes that a thread may keep outside of registers: some numbers that the loop over keys does not use.
+const MAX_SPILL: u32 = 32;
+
+/// Bytes of spill stores that a line of the compiler's log tells.
+fn spilled(line: &str) -> u32 {
+    let before = line.split(" bytes spill stores").next().filter(|b| b.len() < line.len());
+    before.and_then(|b| b.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// By default one of 41 sources; `KILN_KERNELS=all` takes all.
+#[test]
+fn tiles_compile_and_do_not_spill() {
+    if !nvrtc() {
+        return;
+    }
+    let step = if std::env::var_os("KILN_KERNELS").is_some_and(|v| v == "all") { 1 } else { 41 };
+    let cases = cases();
+    for name in ["h200", "a100"] {
+        let target = target::known(name).unwrap();
+        let some: Vec<_> = sources(&target, &cases).into_iter().step_by(step).collect();
+        let failed = parallel(&some, |(text, what)| {
+            let log = match explain(text, &target.arch) {
+                Ok(c) => c.log,
+                Err(e) => return Some(format!("{what} for {name}: {e}")),
+            };
+            let bad = |l: &&str| spilled(l) > MAX_SPILL;
+            log.lines().find(bad).map(|l| format!("{what} for {name}: {l}"))
+        });
+        println!("{} sources for {name}", some.len());
+        assert!(failed.is_empty(), "{} of {}:\n{}", failed.len(), some.len(), failed.join("\n"));
+    }
+}
+
+/// The device, if there is one; panics without where `KILN_REQUIRE_CUDA=1`.
+fn device() -> Option<(Arc<dyn Device>, Target)> {
+    let target = match Cuda.targets() {
+        Ok(mut t) => t.remove(0),
+        Err(e) if std::env::var_os("KILN_REQUIRE_CUDA").is_some_and(|v| v == "1") => panic!("{e}"),
+        Err(e) => {
+            println!("skipped: {e}");
+            return None;
+        }
+    };
+    Some((Cuda.open(&target).unwrap(), target))
+}
+
+/// Runs a case twice by a tactic; what is wrong, if anything is.
+fn run(
+    device: &Arc<dyn Device>,
+    target: &Target,
+    case: &Case,
+    t: &Tactic,
+    wanted: &[Tensor],
+) -> Option<String> {
+    let blob = Cuda.compile(&region(&case.graph), t, target).unwrap();
+    let program = Arc::new(Program::single_step(case.graph.clone(), t.clone(), blob));
+    let mut cx = device.load(program.clone()).unwrap().context().unwrap();
+    let shapes = Arc::new(program.shapes(&case.inputs).unwrap());
+    let mut first: Option<Vec<Tensor>> = None;
+    for _ in 0..2 {
+        let found = match cx.enqueue(&case.inputs, &shapes).and_then(|()| cx.outputs()) {
+            Ok(found) => found,
+            Err(e) => return Some(e.to_string()),
+        };
+        let wrong = found.iter().zip(wanted).enumerate();
+        if let Some(e) = wrong.filter_map(|(j, (x, y))| Some((j, case.differs(x, y)?))).next() {
+            return Some(format!("output {}: {}", e.0, e.1));
+        }
+        let same = |f: &Vec<Tensor>| f.iter().zip(&found).all(|(a, b)| a.bytes() == b.bytes());
+        if !first.as_ref().is_none_or(same) {
+            return Some("two runs differ".into());
+        }
+        first = Some(found);
+    }
+    None
+}
+
+#[test]
+fn tiles_agree_with_the_oracle() {
+    let Some((device, target)) = device() else { return };
+    let cases = cases();
+    let all = sources(&target, &cases).into_keys().collect::<Vec<_>>();
+    let refused = parallel(&all, |text| cubin(text, &target.arch).err().map(|e| e.to_string()));
+    assert!(refused.is_empty(), "{refused:?}");
+    let wanted = parallel(&(0..cases.len()).collect::<Vec<_>>(), |&i| {
+        Some((i, cases[i].graph.eval(&cases[i].inputs).unwrap()))
+    });
+    let wanted: BTreeMap<usize, Vec<Tensor>> = wanted.into_iter().collect();
+    let mut failed = Vec::new();
+    let mut runs = 0;
+    for (i, case) in cases.iter().enumerate() {
+        let generic = Cuda.tactics(&region(&case.graph), &target).unwrap();
+        let generic = generic.into_iter().filter(|t| t.name == "attention");
+        for t in tactics(&case.label, &case.graph, &target).into_iter().chain(generic) {
+            if let Some(e) = run(&device, &target, case, &t, &wanted[&i]) {
+                failed.push(format!("{} by {}: {e}", case.label, t.id()));
+            }
+            runs += 1;
+        }
+    }
+    println!("{runs} runs, {} failed", failed.len());
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// Launches of a graph, one behind the other.
+const CHAIN: usize = 10;
+
+/// Microseconds of one of several launches in a graph.
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    let Some((device, target)) = device() else { return };
+    let cases = parallel(WORKLOADS, |w| Some(w.case()));
+    let all = sources(&target, &cases).into_keys().collect::<Vec<_>>();
+    parallel(&all, |text| cubin(text, &target.arch).err().map(|e| panic!("{e}")));
+    for w in WORKLOADS {
+        let case = cases
+            .iter()
+            .find(|c| c.label.starts_with(w.label) && c.label.len() == w.label.len() + 4)
+            .unwrap();
+        let region = region(&case.graph);
+        let mut found = tactics(&case.label, &case.graph, &target);
+        found.sort_by(|a, b| a.estimate_ns.unwrap_or(0.0).total_cmp(&b.estimate_ns.unwrap_or(0.0)));
+        let blobs = found.iter().map(|t| Cuda.compile(&region, t, &target).unwrap()).collect::<Vec<_>>();
+        println!("{}", case.label);
+        let mut lines = Vec::new();
+        for (t, blob) in found.iter().zip(&blobs) {
+            let mut program = Program::single_step(case.graph.clone(), t.clone(), blob.clone());
+            program.steps = vec![program.steps.remove(0); CHAIN];
+            let program = Arc::new(program);
+            let mut cx = device.load(program.clone()).unwrap().context().unwrap();
+            cx.enqueue(&case.inputs, &Arc::new(program.shapes(&case.inputs).unwrap())).unwrap();
+            let mut times: Vec<f64> = cx.time_runs(12).unwrap().iter().map(|t| t / CHAIN as f64).collect();
+            times.remove(0);
+            times.sort_by(f64::total_cmp);
+            lines.push((times[times.len() / 2] / 1e3, t.estimate_ns.unwrap_or(0.0) / 1e3, &t.name));
+        }
+        lines.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let preferred = &found[0].name;
+        for (i, (us, expected, name)) in lines.into_iter().enumerate() {
+            if i < 4 || name == preferred {
+                println!("  {name:<30} {us:>8.2} us  (expected {expected:.1} us)");
+            }
+        }
+    }
+}
