@@ -88,6 +88,7 @@ struct Code {
     slots: Vec<Slot>,
     shared: u32,
     maps: Vec<Option<usize>>,
+    unwritten: Vec<usize>,
 }
 
 impl Code {
@@ -101,6 +102,7 @@ impl Code {
                 slots,
                 shared: 0,
                 maps,
+                unwritten: Vec::new(),
             });
         }
         let kernel = find(&step.tactic.name, site)?;
@@ -123,7 +125,8 @@ impl Code {
         }
         let map = |e: &Entry| if let Entry::Map(j) = e { Some(*j) } else { None };
         let maps = body.entries.iter().map(map).collect();
-        Ok(Code { kernel, module: Some(module), library: None, slots, shared: body.shared, maps })
+        let (shared, unwritten) = (body.shared, body.unwritten);
+        Ok(Code { kernel, module: Some(module), library: None, slots, shared, maps, unwritten })
     }
 }
 
@@ -168,7 +171,7 @@ impl StepKernel {
             inputs: node.map(|n| n.inputs.clone()).unwrap_or_default(),
             moves: site.moves.iter().map(nodes).collect(),
             wanted,
-            unwritten: body.unwritten,
+            unwritten: code.unwritten,
             results,
             extras: extras.ok_or_else(|| BackendError::Internal("an extra that is no input".into()))?,
             stored: stored.into_iter().map(|v| (v, program.graph.ty(v).dtype)).collect(),
