@@ -103,7 +103,7 @@ fn split(shape: &[usize], by: &[usize], to: &[usize]) -> Result<Vec<usize>, Back
         if left == 1 {
             (left, step) = groups.next().map_or((0, 0), |(n, s)| (n, s as usize));
         }
-        if left == 0 || left % n != 0 {
+        if left == 0 || !left.is_multiple_of(*n) {
             return Err(BackendError::Internal(format!(
                 "{shape:?} with strides {by:?} is no view as {to:?}"
             )));

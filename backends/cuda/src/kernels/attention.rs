@@ -287,16 +287,18 @@ fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let log2e = std::f32::consts::LOG2_E;
     let (power, cap) = if p.cap > 0.0 { (log2e, p.scale / p.cap) } else { (p.scale * log2e, 0.0) };
     w.extend([1.0 / p.scale, power, p.cap, cap].map(f32::to_bits));
-    let per_copy = 16 / cx.inputs.first().copied().flatten().map_or(2, |f| f.ty.dtype.bits() as usize / 8);
-    let whole = |i: usize, size: usize| size % per_copy == 0 && p.inputs[i].iter().all(|n| n % per_copy == 0);
+    let per_copy =
+        16 / cx.inputs.first().copied().flatten().map_or(2, |f| (f.ty.dtype.bits() as usize / 8).max(1));
+    let aligned = |n: &usize| n.is_multiple_of(per_copy);
+    let whole = |i: usize, size: usize| aligned(&size) && p.inputs[i].iter().all(aligned);
     let [of_batch, of_head, of_query, of_key] = p.mask;
     let flags = [
         whole(0, p.size),
         whole(1, p.size) && whole(3, p.size),
         whole(2, p.v_size) && whole(4, p.v_size),
-        p.v_size % per_copy == 0,
+        aligned(&p.v_size),
         of_key == 1,
-        of_key == 1 && [of_batch, of_head, of_query].iter().all(|n| n % 2 == 0),
+        of_key == 1 && [of_batch, of_head, of_query].iter().all(|n| n.is_multiple_of(2)),
     ];
     w.push(flags.iter().enumerate().map(|(i, yes)| u32::from(*yes) << i).sum());
     w.extend(words(p.inputs.into_iter().flatten())?);
