@@ -95,8 +95,10 @@ DEV static void multiply_all(ACC (&sum)[SUMS]) {
                 multiply(sum, w, descriptor(at + BYTES_W + c * BN * 128u + k * 32u, 1u));
             }
         }
-        if constexpr (STAGES < STEPS) {
+        if (STAGES < STEPS || step + 1u == STEPS) {
             asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        }
+        if constexpr (STAGES < STEPS) {
             if (step > 0u && step - 1u + STAGES < STEPS) {
                 asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
                 if (threadIdx.x % 32u == 0u) {
@@ -105,7 +107,6 @@ DEV static void multiply_all(ACC (&sum)[SUMS]) {
             }
         }
     }
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     settle(sum);
 }

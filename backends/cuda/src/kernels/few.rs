@@ -139,9 +139,15 @@ impl Tile {
         let Some(cut) = self.cut_of(site, kind, depth) else {
             return unsupported("depths that are not known, or no multiple of the blocks that share them");
         };
-        let resident = shared_memory(site) / (self.shared(cut) + 1024);
-        let estimate_ns =
-            cost::Product::of(site).map(|p| p.by_few(site.target, self, cut, kind, resident.clamp(1, 8)));
+        let resident = (shared_memory(site) / (self.shared(cut) + 1024)).clamp(1, 8);
+        let product = cost::Product::of(site);
+        let at_once = site.target.numbers.get("sm_count").map_or(0, |&n| n as usize) * resident;
+        let blocks = product.as_ref().map(|p| p.tiles(self.rows, COLUMNS) * self.split as f64);
+        // Clusters that use stages again were only ever right where all of them run at once.
+        if self.split > 1 && cut.stages < cut.steps && blocks.is_none_or(|n| n > at_once as f64) {
+            return unsupported("clusters whose stages are used again, of more blocks than run at once");
+        }
+        let estimate_ns = product.map(|p| p.by_few(site.target, self, cut, kind, resident));
         Ok(vec![Tactic { estimate_ns, ..Tactic::plain(name) }])
     }
 

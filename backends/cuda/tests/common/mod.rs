@@ -224,6 +224,7 @@ const WINDOWS: &[Window] = &[
         pads: &[1, 0, 0, 1],
         ..BASE
     },
+    Window { label: "1x1 of very many channels", x: &[3, 7, 7, 2048], w: &[72, 1, 1, 2048], ..BASE },
     Window {
         label: "1x1 of many channels",
         x: &[2, 14, 13, 512],
