@@ -188,6 +188,49 @@ fn the_profile_tells_what_ran_in_bodies_and_how_often() {
     }
 }
 
+/// The figures of the chapter on conditionals: x → T1 → T2 → T3 if c, x otherwise; the input of the conditional lies before
+/// T1 (A), behind T1 (B), or there is none (C).
+fn figure(which: char) -> Network {
+    let mut net = Network::new("figure");
+    let c = input(&mut net, "c", DType::Bool, &[]);
+    let x = input(&mut net, "x", DType::F32, &[4, 4]);
+    let of = conditional(&mut net, c);
+    let mut t = x;
+    for i in 1..=3 {
+        if (which, i) == ('A', 1) || (which, i) == ('B', 2) {
+            t = inside(&mut net, of, t);
+        }
+        let w = weight(&mut net, None, floats(&[4, 4], 0.1 * i as f32));
+        t = plain(&mut net, &format!("T{i}"), "matmul", &[t, w]);
+    }
+    let y = net.add_if_output(of, t, x).unwrap().output(0).unwrap();
+    net.mark_output(y, "y").unwrap();
+    net
+}
+
+#[test]
+fn the_profile_shows_what_is_lazy_in_the_figures() {
+    for (which, eager) in [('A', 0), ('B', 1), ('C', 3)] {
+        for backend in all() {
+            let (_, engine) = built(&figure(which), &backend, BuildConfig::default());
+            let mut context = engine.create_context().unwrap();
+            for (c, ran) in [(true, 3), (false, eager)] {
+                let mut times = None;
+                for _ in 0..2 {
+                    context.run(&[("c", truth(c)), ("x", floats(&[4, 4], 0.5))]).unwrap();
+                    times = context.layer_times().ok();
+                }
+                let Some(times) = times else { continue };
+                for i in 1..=3 {
+                    let name = format!("T{i}");
+                    let there = times.iter().any(|t| t.name.contains(&name) && t.tactic != "interpreted");
+                    assert_eq!(there, i <= ran, "{}, figure {which}, {c}: {times:?}", backend.name());
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn kernels_in_bodies_are_chosen_by_time_and_found_in_the_cache_again() {
     let mut net = Network::new("product in a loop");

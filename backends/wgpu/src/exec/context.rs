@@ -1,11 +1,11 @@
 //! A run.
 
 use super::device::Loaded;
-use super::flow::{Bodies, Value};
+use super::flow::Bodies;
 use super::memory::{Memory, Range, write};
 use super::plan::{Dispatch, Planner, bytes_of};
 use super::record::{BindGroups, Stamps, bind, collect, encode, encode_copies, read_ranges};
-use kiln_backend::{BackendError, Context, Counters, Shapes, StepTime, flow};
+use kiln_backend::{BackendError, Context, Counters, Shapes, StepTime};
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ pub struct WgpuContext {
     pub(super) loaded: Arc<Loaded>,
     pub(super) memory: Memory,
     /// For each step that the host walks, contexts of its bodies.
-    bodies: Vec<Option<Bodies>>,
+    pub(super) bodies: Vec<Option<Bodies>>,
     groups: BindGroups,
     /// The dispatches of the last run with its inputs' shapes, if it needed no host in between.
     last: Option<Prepared>,
     outputs: Option<Pending>,
     shapes: Option<Arc<Shapes>>,
-    stamps: Option<Stamps>,
+    pub(super) stamps: Option<Stamps>,
     pub(super) timing: bool,
     pub(super) poison: Option<wgpu::Buffer>,
     pipelines: u64,
@@ -186,101 +186,6 @@ impl WgpuContext {
         bind(&self.loaded, &mut m.args, &mut m.allocations, &mut self.groups, dispatches)
     }
 
-    /// Where the steps of this program, and of the bodies in it, tell of their faults.
-    pub(super) fn faults(&mut self) -> Result<Vec<(Range, Arc<Loaded>)>, BackendError> {
-        let mut all = Vec::new();
-        let loaded = self.loaded.clone();
-        if loaded.steps.iter().any(|s| s.faults.is_some()) {
-            all.push((self.memory.faults(&loaded.gpu, loaded.steps.len())?, loaded));
-        }
-        for b in self.bodies.iter_mut().flatten() {
-            all.extend(b.faults()?);
-        }
-        Ok(all)
-    }
-
-    /// Walks a step of control flow, its values on the device.
-    fn walk(&mut self, shapes: &mut Shapes, step: usize) -> Result<(), BackendError> {
-        let loaded = self.loaded.clone();
-        let graph = &loaded.program.graph;
-        let lost =
-            || BackendError::Internal(format!("step {step} of control flow lost its node or an input"));
-        let node = loaded.program.steps.get(step).and_then(|s| flow::node(graph, s)).ok_or_else(lost)?;
-        let mut inputs = Vec::with_capacity(node.inputs.len());
-        for v in &node.inputs {
-            let v = v.ok_or_else(lost)?;
-            let fact = shapes.fact(v);
-            let known = graph.weight(v).map(|w| &w.tensor).or(fact.as_const()).cloned();
-            let ty = fact.ty.clone();
-            inputs.push(Value { ty, at: self.place(shapes, v)?.0, known });
-        }
-        let mut bodies = self.bodies.get_mut(step).and_then(Option::take).ok_or_else(lost)?;
-        let done = bodies.walk(self, shapes, node, &inputs);
-        if let Some(slot) = self.bodies.get_mut(step) {
-            *slot = Some(bodies);
-        }
-        done
-    }
-
-    /// Where an output of control flow goes that came out in this shape.
-    pub(super) fn place_as(
-        &mut self,
-        shapes: &mut Shapes,
-        v: ValueId,
-        shape: &[usize],
-    ) -> Result<Range, BackendError> {
-        match shapes.shape(v) {
-            None => shapes.set_shape(v, shape),
-            Some(wanted) if wanted != shape => {
-                let name = &self.loaded.program.graph.value(v).name;
-                return Err(BackendError::InvalidArgument(format!(
-                    "\"{name}\" came out as {shape:?}; the shapes of the run say {wanted:?}"
-                )));
-            }
-            Some(_) => (),
-        }
-        Ok(self.place(shapes, v)?.0)
-    }
-
-    /// Submits what was planned, outside of a run of its own.
-    pub(super) fn run_planned(&mut self, mut waiting: Vec<Dispatch>) -> Result<(), BackendError> {
-        self.flush(&mut waiting)
-    }
-
-    /// Makes the timestamps, if they are asked for.
-    pub(super) fn prepare_stamps(&mut self) -> Result<(), BackendError> {
-        if self.timing && self.stamps.is_none() && !self.loaded.steps.is_empty() {
-            self.stamps = Some(Stamps::new(&self.loaded.gpu, self.loaded.steps.len())?);
-        }
-        Ok(())
-    }
-
-    /// Times of the steps of the last run, those of bodies left out.
-    pub(super) fn own_times(&mut self) -> Result<Vec<StepTime>, BackendError> {
-        let loaded = self.loaded.clone();
-        match &self.stamps {
-            Some(s) => s.read(&loaded.gpu, &mut self.memory),
-            None if loaded.gpu.timestamps => Ok(Vec::new()),
-            None => Err(BackendError::Unsupported(format!("{} has no timestamps", loaded.gpu.target.device))),
-        }
-    }
-
-    /// Times of the steps inside of this program's steps of control flow.
-    pub(super) fn inner_times(&self) -> Vec<StepTime> {
-        let all = self.bodies.iter().enumerate();
-        all.filter_map(|(step, b)| Some(b.as_ref()?.times(step))).flatten().collect()
-    }
-
-    /// Forgets the times of the steps inside of this program's steps of control flow.
-    pub(super) fn forget_inner_times(&mut self) {
-        self.bodies.iter_mut().flatten().for_each(Bodies::forget_times);
-    }
-
-    /// The timestamps, if steps are timed.
-    pub(super) fn stamps(&self) -> Option<&Stamps> {
-        self.stamps.as_ref()
-    }
-
     fn plan(&mut self, shapes: &Shapes, step: usize, counts: bool) -> Result<Vec<Dispatch>, BackendError> {
         Planner { loaded: &self.loaded, memory: &mut self.memory, shapes }.step(step, counts)
     }
@@ -292,7 +197,8 @@ impl WgpuContext {
         Ok((r, bytes))
     }
 
-    fn flush(&mut self, waiting: &mut Vec<Dispatch>) -> Result<(), BackendError> {
+    /// Submits what was planned.
+    pub(super) fn flush(&mut self, waiting: &mut Vec<Dispatch>) -> Result<(), BackendError> {
         let groups = self.bind(waiting)?;
         let mut encoder = self.encoder();
         encode(&self.loaded, &mut encoder, waiting, &groups, self.stamps.as_ref());

@@ -3,6 +3,7 @@
 mod context;
 mod device;
 mod flow;
+mod inside;
 mod kernel;
 mod memory;
 mod plan;

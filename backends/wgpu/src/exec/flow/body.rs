@@ -144,7 +144,7 @@ impl Body {
         memory.redirected = redirected.collect();
         memory.bound = given.iter().map(|v| v.at.clone()).enumerate().collect::<HashMap<_, _>>();
         let mut known = (**shapes).clone();
-        let (dispatches, stopped) = self.context.plan_steps(&mut known)?;
+        let (mut dispatches, stopped) = self.context.plan_steps(&mut known)?;
         let mut outs = Vec::with_capacity(graph.outputs.len());
         for &v in &graph.outputs {
             let at = self.context.place(&known, v)?.0;
@@ -152,7 +152,7 @@ impl Body {
             outs.push(Value { ty: fact.ty.clone(), at, known: fact.as_const().cloned() });
         }
         if stopped {
-            self.context.run_planned(dispatches)?;
+            self.context.flush(&mut dispatches)?;
             return Ok(outs);
         }
         let mut args = self.give_up();

@@ -1,0 +1,102 @@
+//! What a context does about the bodies of its steps of control flow: walks them, and asks them for faults and times.
+
+use super::context::WgpuContext;
+use super::device::Loaded;
+use super::flow::{Bodies, Value};
+use super::memory::Range;
+use super::record::Stamps;
+use kiln_backend::{BackendError, Shapes, StepTime, flow};
+use kiln_ir::ValueId;
+use std::sync::Arc;
+
+impl WgpuContext {
+    /// Where the steps of this program, and of the bodies in it, tell of their faults.
+    pub(super) fn faults(&mut self) -> Result<Vec<(Range, Arc<Loaded>)>, BackendError> {
+        let mut all = Vec::new();
+        let loaded = self.loaded.clone();
+        if loaded.steps.iter().any(|s| s.faults.is_some()) {
+            all.push((self.memory.faults(&loaded.gpu, loaded.steps.len())?, loaded));
+        }
+        for b in self.bodies.iter_mut().flatten() {
+            all.extend(b.faults()?);
+        }
+        Ok(all)
+    }
+
+    /// Walks a step of control flow, its values on the device.
+    pub(super) fn walk(&mut self, shapes: &mut Shapes, step: usize) -> Result<(), BackendError> {
+        let loaded = self.loaded.clone();
+        let graph = &loaded.program.graph;
+        let lost =
+            || BackendError::Internal(format!("step {step} of control flow lost its node or an input"));
+        let node = loaded.program.steps.get(step).and_then(|s| flow::node(graph, s)).ok_or_else(lost)?;
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for v in &node.inputs {
+            let v = v.ok_or_else(lost)?;
+            let fact = shapes.fact(v);
+            let known = graph.weight(v).map(|w| &w.tensor).or(fact.as_const()).cloned();
+            let ty = fact.ty.clone();
+            inputs.push(Value { ty, at: self.place(shapes, v)?.0, known });
+        }
+        let mut bodies = self.bodies.get_mut(step).and_then(Option::take).ok_or_else(lost)?;
+        let done = bodies.walk(self, shapes, node, &inputs);
+        if let Some(slot) = self.bodies.get_mut(step) {
+            *slot = Some(bodies);
+        }
+        done
+    }
+
+    /// Where an output of control flow goes that came out in this shape.
+    pub(super) fn place_as(
+        &mut self,
+        shapes: &mut Shapes,
+        v: ValueId,
+        shape: &[usize],
+    ) -> Result<Range, BackendError> {
+        match shapes.shape(v) {
+            None => shapes.set_shape(v, shape),
+            Some(wanted) if wanted != shape => {
+                let name = &self.loaded.program.graph.value(v).name;
+                return Err(BackendError::InvalidArgument(format!(
+                    "\"{name}\" came out as {shape:?}; the shapes of the run say {wanted:?}"
+                )));
+            }
+            Some(_) => (),
+        }
+        Ok(self.place(shapes, v)?.0)
+    }
+
+    /// Makes the timestamps, if they are asked for.
+    pub(super) fn prepare_stamps(&mut self) -> Result<(), BackendError> {
+        if self.timing && self.stamps.is_none() && !self.loaded.steps.is_empty() {
+            self.stamps = Some(Stamps::new(&self.loaded.gpu, self.loaded.steps.len())?);
+        }
+        Ok(())
+    }
+
+    /// Times of the steps of the last run, those of bodies left out.
+    pub(super) fn own_times(&mut self) -> Result<Vec<StepTime>, BackendError> {
+        let loaded = self.loaded.clone();
+        match &self.stamps {
+            Some(s) => s.read(&loaded.gpu, &mut self.memory),
+            None if loaded.gpu.timestamps => Ok(Vec::new()),
+            None => Err(BackendError::Unsupported(format!("{} has no timestamps", loaded.gpu.target.device))),
+        }
+    }
+
+    /// Times of the steps inside of this program's steps of control flow.
+    pub(super) fn inner_times(&self) -> Vec<StepTime> {
+        let all = self.bodies.iter().enumerate();
+        all.filter_map(|(step, b)| Some(b.as_ref()?.times(step))).flatten().collect()
+    }
+
+    /// Forgets the times of the steps inside of this program's steps of control flow.
+    pub(super) fn forget_inner_times(&mut self) {
+        self.bodies.iter_mut().flatten().for_each(Bodies::forget_times);
+    }
+
+    /// The timestamps, if steps are timed.
+    pub(super) fn stamps(&self) -> Option<&Stamps> {
+        self.stamps.as_ref()
+    }
+}
