@@ -6,7 +6,7 @@
 // of the mask, 9-12 its strides, 13 1/scale, 14 scores to powers of 2, 15 cap, 16 scale / cap, 17 bits: may q, k with the
 // past, v with the past, and results be copied by 16 bytes, lie the mask's keys side by side, and in aligned pairs;
 // 18-21 offset and strides of q over batch, head and position, 22-25 of k, 26-29 of v, 30-33 of the past keys, 34-37 of the
-// past values; 38-40 rows of the result from batch to batch, head to head, query to query; 41 parts, 42 keys of a part.
+// past values; 38-40 rows of the result from batch to batch, head to head, query to query; 41 parts, 42 keys of a part, 43 offset of the mask.
 
 // ---- shape
 static constexpr u32 MI = BM / WARPS_M / 16u;
@@ -192,7 +192,7 @@ GROUPS flash THREADS_OF_BLOCK {
 #pragma unroll
         for (u32 h = 0u; h < 2u; h++) {
             const u32 row = ::min(r0 + line + i * 16u + h * 8u + lane / 4u, rows - 1u);
-            mask_at[i][h] = b * m(9u) + (kv * share + head_of(row)) * m(10u) + query_of(row) * m(11u);
+            mask_at[i][h] = m(43u) + b * m(9u) + (kv * share + head_of(row)) * m(10u) + query_of(row) * m(11u);
             sees[i][h] = query_of(row) + m(7u);
         }
     }

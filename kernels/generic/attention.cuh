@@ -1,6 +1,6 @@
 // Words: 0 batch, 1 query heads, 2 key heads, 3 queries, 4 keys, 5 head size, 6 head size of v, 7 keys of the past,
 // 8 3-D inputs?, 9 length of the mask, 10–13 its strides, 14 scale, 15 cap, 16 causal?, 17–20 offset and strides of q over
-// batch, head and position, 21–24 of k, 25–28 of v, 29–32 of the past keys, 33–36 of the past values
+// batch, head and position, 21–24 of k, 25–28 of v, 29–32 of the past keys, 33–36 of the past values, 37 offset of the mask
 
 // ---- common
 

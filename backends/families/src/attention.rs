@@ -1,11 +1,10 @@
 //! Attention: scores, softmax and weighted sum, one pass each, with the weights in scratch memory.
 
-use crate::site::{Cx, Site, op_error};
+use crate::site::{Cx, Site, op_error, unsupported};
 use crate::template::{fill, sections};
 use crate::{Body, Entry, Grid, Kernel, Launch, plain, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
-use kiln_ir::ops::util::broadcast_strides;
 
 const MASK: usize = 3;
 const PAST: usize = 4;
@@ -15,10 +14,18 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     name: "attention",
     ops: &["attention"],
     epilogue: false,
-    tactics: |_| plain("attention"),
+    tactics: |site| unmoved(site).and_then(|()| plain("attention")),
     source,
     launch,
 }];
+
+/// Refuses moves in front of lengths, which kernels do not look through.
+pub fn unmoved(site: &Site<'_>) -> Result<(), BackendError> {
+    match site.moves.get(NONPAD) {
+        Some(moves) if !moves.is_empty() => unsupported("lengths that were moved"),
+        _ => Ok(()),
+    }
+}
 
 const PAST_KEY: &str = "if (j < m(7u)) { return x4(lies(29u, b, h, j, d)); }";
 const PAST_VALUE: &str = "if (j < m(7u)) { return x5(lies(33u, b, h, j, d)); }";
@@ -30,11 +37,11 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let mask = match site.dtype(MASK) {
         None => "",
         Some(DType::Bool) => {
-            "if (j >= m(9u)) { return out; }\n    return select(out, 0.0f, x3(b * m(10u) + h * m(11u) + i * m(12u) + j * \
+            "if (j >= m(9u)) { return out; }\n    return select(out, 0.0f, x3(m(37u) + b * m(10u) + h * m(11u) + i * m(12u) + j * \
              m(13u)));"
         }
         Some(_) => {
-            "if (j >= m(9u)) { return out; }\n    return x3(b * m(10u) + h * m(11u) + i * m(12u) + j * m(13u));"
+            "if (j >= m(9u)) { return out; }\n    return x3(m(37u) + b * m(10u) + h * m(11u) + i * m(12u) + j * m(13u));"
         }
     };
     let qk = match site.op()?.attrs().int("qk_output").map_err(op_error)? {
@@ -84,6 +91,8 @@ pub struct Problem {
     pub flat: bool,
     /// Keys that the mask speaks of; 0 without a mask.
     pub mask_len: usize,
+    /// Where the mask begins.
+    pub mask_offset: usize,
     /// Elements of the mask from one to the next: batch, head, query, key.
     pub mask: [usize; 4],
     /// Factor of the products.
@@ -107,13 +116,15 @@ impl Problem {
             return Err(BackendError::Internal("attention scores and caches are 4-D".into()));
         };
         let past = if cx.has(PAST) { cx.shape(PAST)?[2] } else { 0 };
-        let (mask_len, strides) = if cx.has(MASK) {
-            let own = cx.shape(MASK)?;
-            let len = own.last().copied().unwrap_or(0);
-            (len, broadcast_strides(&own, &[batch, heads, queries, len]))
-        } else {
-            (0, vec![0; 4])
-        };
+        let (mut mask_len, mut mask_offset, mut mask) = (0, 0, [0; 4]);
+        if cx.has(MASK) {
+            let v = cx.view(MASK)?;
+            (mask_len, mask_offset) = (v.shape.last().copied().unwrap_or(0), v.offset);
+            let lengths = v.shape.iter().zip(&v.strides).rev();
+            for (to, (&n, &step)) in mask.iter_mut().rev().zip(lengths) {
+                *to = if n == 1 { 0 } else { step };
+            }
+        }
         let mut inputs = [[0; 4]; 5];
         for (to, (i, size)) in
             inputs.iter_mut().zip([(0, size), (1, size), (2, v_size), (PAST, size), (PAST + 1, v_size)])
@@ -137,7 +148,8 @@ impl Problem {
             past,
             flat: cx.shape(0)?.len() == 3,
             mask_len,
-            mask: [0, 1, 2, 3].map(|d| strides.get(d).copied().unwrap_or(0)),
+            mask_offset,
+            mask,
             scale: scale as f32,
             cap: attrs.float("softcap").map_err(op_error)? as f32,
             causal: attrs.bool("causal").map_err(op_error)?,
@@ -173,7 +185,7 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     ])?;
     w.extend(words([p.mask_len].into_iter().chain(p.mask))?);
     w.extend([p.scale.to_bits(), p.cap.to_bits(), u32::from(p.causal)]);
-    w.extend(words(p.inputs.into_iter().flatten())?);
+    w.extend(words(p.inputs.into_iter().flatten().chain([p.mask_offset]))?);
     let count = |shape: &[usize]| shape.iter().map(|&d| d as u64).product::<u64>();
     let rows = count(&[p.batch, p.heads, p.queries]);
     let scores = rows * p.keys as u64;

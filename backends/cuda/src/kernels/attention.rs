@@ -3,7 +3,7 @@
 use crate::frame::cell;
 use crate::target::capability;
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::attention::Problem;
+use kiln_families::attention::{Problem, unmoved};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::{fill, section};
 use kiln_families::{Body, Entry, Grid, Kernel, Launch, words};
@@ -168,6 +168,7 @@ impl Tile {
 }
 
 fn tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
+    unmoved(site)?;
     let kind = Kind::of(site)?;
     let attrs = site.op()?.attrs();
     if kind.size == 4 && !site.target.has("tf32") {
@@ -298,14 +299,14 @@ fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
         whole(2, p.v_size) && whole(4, p.v_size),
         aligned(&p.v_size),
         of_key == 1,
-        of_key == 1 && [of_batch, of_head, of_query].iter().all(|n| n.is_multiple_of(2)),
+        of_key == 1 && [p.mask_offset, of_batch, of_head, of_query].iter().all(|n| n.is_multiple_of(2)),
     ];
     w.push(flags.iter().enumerate().map(|(i, yes)| u32::from(*yes) << i).sum());
     w.extend(words(p.inputs.into_iter().flatten())?);
     let (of_batch, of_head, of_query) =
         if p.flat { (p.queries * p.heads, 1, p.heads) } else { (p.heads * p.queries, p.queries, 1) };
     let (parts, share) = tile.parts(p.keys);
-    w.extend(words([of_batch, of_head, of_query, parts, share])?);
+    w.extend(words([of_batch, of_head, of_query, parts, share, p.mask_offset])?);
     let rows = p.heads.checked_div(p.kv_heads).unwrap_or(0) * p.queries;
     let blocks = p.batch * p.kv_heads * rows.div_ceil(tile.rows).max(1) * parts;
     let flash = Launch::map(0, w.clone()).on(Grid::Groups(blocks as u64));

@@ -55,6 +55,8 @@ pub enum Mask {
     /// The same with every third row, and half of the numbers, minus infinity.
     Infinite(&'static [usize]),
     Bools(&'static [usize]),
+    /// Of random bools, the last so many queries and first so many keys.
+    Cut(&'static [usize; 2], [usize; 2]),
 }
 
 /// An attention: batch, query heads, key heads, queries, keys, past, head size, value size.
@@ -120,6 +122,7 @@ const CASES: &[Sizes] = &[
         ..of("rows without keys give 0", [1, 2, 2, 50, 60, 0, 64, 64])
     },
     Sizes { mask: Mask::Bools(&[2, 1, 30, 100]), ..of("bools", [2, 2, 2, 30, 110, 0, 64, 64]) },
+    Sizes { mask: Mask::Cut(&[64, 70], [33, 41]), ..of("cut bools", [2, 2, 2, 33, 41, 0, 64, 64]) },
     Sizes { nan: true, ..of("not a number", [1, 2, 2, 40, 40, 0, 64, 64]) },
     Sizes { nan: true, zero_nan: true, ..of("not a number, 0", [1, 2, 2, 40, 40, 0, 64, 64]) },
     Sizes { causal: true, ..of("causal", [1, 2, 2, 300, 300, 0, 64, 64]) },
@@ -290,6 +293,13 @@ impl Writer {
                 // Key 0 takes part in every row.
                 let x = (0..n).map(|i| if i % len == 0 { 1 } else { self.rng.int(0, 1) }).collect();
                 Tensor::from_elems(DType::Bool, shape, &Elems::I(x)).unwrap()
+            }
+            Mask::Cut(&[rows, keys], [queries, seen]) => {
+                let x = (0..rows * keys).map(|i| i64::from(i % keys == 0 || i % 3 == 1)).collect();
+                let t = Tensor::from_elems(DType::Bool, &[rows, keys], &Elems::I(x)).unwrap();
+                let whole = self.given("mask", t);
+                let part = self.slice("queries", whole, 0, rows - queries, rows);
+                return Some(self.slice("keys", part, 1, 0, seen));
             }
         };
         Some(self.given("mask", tensor))
