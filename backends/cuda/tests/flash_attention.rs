@@ -7,18 +7,18 @@
 
 #[path = "common/attention.rs"]
 mod attention;
-#[path = "common/nvrtc.rs"]
-mod nvrtc;
+mod common;
 
 use attention::{Case, WORKLOADS, cases, region};
+use common::device::device;
+use common::nvrtc::nvrtc;
+use common::{parallel, report};
 use kiln_backend::{Backend, Device, Program, Tactic, Target};
-use kiln_backend_cuda::compile::{cubin, explain};
-use kiln_backend_cuda::{Cuda, target, written};
+use kiln_backend_cuda::compile::cubin;
+use kiln_backend_cuda::{Cuda, written};
 use kiln_ir::{Graph, Tensor};
-use nvrtc::nvrtc;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Tactics of a case that use tensor cores.
 fn tactics(label: &str, graph: &Graph, target: &Target) -> Vec<Tactic> {
@@ -29,8 +29,8 @@ fn tactics(label: &str, graph: &Graph, target: &Target) -> Vec<Tactic> {
 }
 
 /// Sources of all cases, each once, with what they are for.
-fn sources(target: &Target, cases: &[Case]) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
+fn sources(target: &Target, cases: &[Case]) -> report::Sources {
+    let mut found = report::Sources::new();
     for case in cases {
         for t in tactics(&case.label, &case.graph, target) {
             let (text, _) = written(&region(&case.graph), &t, target).unwrap();
@@ -40,31 +40,8 @@ fn sources(target: &Target, cases: &[Case]) -> BTreeMap<String, String> {
     found
 }
 
-/// What `work` gives of any element, on all cores.
-fn parallel<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> Option<R> + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|s| {
-        let one = || {
-            let mut found = Vec::new();
-            while let Some(t) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                found.extend(work(t));
-            }
-            found
-        };
-        let running: Vec<_> = (0..threads).map(|_| s.spawn(one)).collect();
-        running.into_iter().flat_map(|t| t.join().unwrap()).collect()
-    })
-}
-
 /// Bytes that a thread may keep outside of registers: some numbers that the loop over keys does not use.
 const MAX_SPILL: u32 = 32;
-
-/// Bytes of spill stores that a line of the compiler's log tells.
-fn spilled(line: &str) -> u32 {
-    let before = line.split(" bytes spill stores").next().filter(|b| b.len() < line.len());
-    before.and_then(|b| b.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
-}
 
 /// By default one of 41 sources; `KILN_KERNELS=all` takes all.
 #[test]
@@ -72,35 +49,8 @@ fn tiles_compile_and_do_not_spill() {
     if !nvrtc() {
         return;
     }
-    let step = if std::env::var_os("KILN_KERNELS").is_some_and(|v| v == "all") { 1 } else { 41 };
     let cases = cases();
-    for name in ["h200", "a100"] {
-        let target = target::known(name).unwrap();
-        let some: Vec<_> = sources(&target, &cases).into_iter().step_by(step).collect();
-        let failed = parallel(&some, |(text, what)| {
-            let log = match explain(text, &target.arch) {
-                Ok(c) => c.log,
-                Err(e) => return Some(format!("{what} for {name}: {e}")),
-            };
-            let bad = |l: &&str| spilled(l) > MAX_SPILL;
-            log.lines().find(bad).map(|l| format!("{what} for {name}: {l}"))
-        });
-        println!("{} sources for {name}", some.len());
-        assert!(failed.is_empty(), "{} of {}:\n{}", failed.len(), some.len(), failed.join("\n"));
-    }
-}
-
-/// The device, if there is one; panics without where `KILN_REQUIRE_CUDA=1`.
-fn device() -> Option<(Arc<dyn Device>, Target)> {
-    let target = match Cuda.targets() {
-        Ok(mut t) => t.remove(0),
-        Err(e) if std::env::var_os("KILN_REQUIRE_CUDA").is_some_and(|v| v == "1") => panic!("{e}"),
-        Err(e) => {
-            println!("skipped: {e}");
-            return None;
-        }
-    };
-    Some((Cuda.open(&target).unwrap(), target))
+    report::compile_without_spills("attention", 41, MAX_SPILL, |target| sources(target, &cases));
 }
 
 /// Runs a case twice by a tactic; what is wrong, if anything is.

@@ -4,18 +4,17 @@
 //! Speeds: `KILN_REQUIRE_CUDA=1 recurrent --ignored --nocapture speed`.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
-#![allow(dead_code, reason = "what other tests use of the common module")]
 
 mod common;
 
+use common::device::device;
 use common::nvrtc::nvrtc;
-use common::parallel;
-use kiln_backend::{Backend, Device, Program, Region, Tactic, Target, TimeRequest};
-use kiln_backend_cuda::compile::{cubin, explain};
-use kiln_backend_cuda::{Cuda, target, written};
+use common::{parallel, report};
+use kiln_backend::{Backend, Program, Region, Tactic, Target, TimeRequest};
+use kiln_backend_cuda::compile::cubin;
+use kiln_backend_cuda::{Cuda, written};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Op, Tensor};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 struct Case {
@@ -120,8 +119,8 @@ fn cases() -> Vec<Case> {
 }
 
 /// Sources of all cases, each once, with what they are for.
-fn sources(target: &Target) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
+fn sources(target: &Target) -> report::Sources {
+    let mut found = report::Sources::new();
     for case in cases() {
         for t in case.tactics(target) {
             let (text, _) = written(&case.region(), &t, target).unwrap();
@@ -134,46 +133,13 @@ fn sources(target: &Target) -> BTreeMap<String, String> {
 /// Bytes that a thread may keep outside of registers: some numbers that the products of a step do not use.
 const MAX_SPILL: u32 = 256;
 
-/// Bytes of spill stores that a line of the compiler's log tells.
-fn spilled(line: &str) -> u32 {
-    let before = line.split(" bytes spill stores").next().filter(|b| b.len() < line.len());
-    before.and_then(|b| b.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
-}
-
 /// By default one of 23 sources; `KILN_KERNELS=all` takes all.
 #[test]
 fn layouts_compile_and_do_not_spill() {
     if !nvrtc() {
         return;
     }
-    let step = if std::env::var_os("KILN_KERNELS").is_some_and(|v| v == "all") { 1 } else { 23 };
-    for name in ["h200", "a100"] {
-        let target = target::known(name).unwrap();
-        let some: Vec<_> = sources(&target).into_iter().step_by(step).collect();
-        let failed = parallel(&some, |(text, what)| {
-            let log = match explain(text, &target.arch) {
-                Ok(c) => c.log,
-                Err(e) => return Some(format!("{what} for {name}: {e}")),
-            };
-            let spills = log.lines().find(|l| spilled(l) > MAX_SPILL).map(str::to_owned);
-            spills.map(|l| format!("{what} for {name}: {l}"))
-        });
-        println!("{} sources for {name}", some.len());
-        assert!(failed.is_empty(), "{} of {}:\n{}", failed.len(), some.len(), failed.join("\n"));
-    }
-}
-
-/// The device, if there is one; panics without where `KILN_REQUIRE_CUDA=1`.
-fn device() -> Option<(Arc<dyn Device>, Target)> {
-    let target = match Cuda.targets() {
-        Ok(mut t) => t.remove(0),
-        Err(e) if std::env::var_os("KILN_REQUIRE_CUDA").is_some_and(|v| v == "1") => panic!("{e}"),
-        Err(e) => {
-            println!("skipped: {e}");
-            return None;
-        }
-    };
-    Some((Cuda.open(&target).unwrap(), target))
+    report::compile_without_spills("recurrent", 23, MAX_SPILL, sources);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod common;
 
+use common::device::device;
 use common::{Case, cases};
 use kiln_backend::{Backend, BackendError, Program, Tactic, Target, source_feature};
 use kiln_backend_cuda::{Cuda, target};
@@ -72,11 +73,7 @@ fn wrong(case: &Case, t: &Tactic, target: &Target) -> Option<String> {
 
 #[test]
 fn sources_agree_with_the_oracle() {
-    let here = match Cuda.targets() {
-        Ok(mut t) => t.remove(0),
-        Err(e) if std::env::var_os("KILN_REQUIRE_CUDA").is_some_and(|v| v == "1") => panic!("{e}"),
-        Err(e) => return println!("skipped: {e}"),
-    };
+    let Some((_, here)) = device() else { return };
     for (source, prefix, least) in SOURCES {
         let target = with(source, here.clone());
         let (mut taken, mut failed) = (0, Vec::new());

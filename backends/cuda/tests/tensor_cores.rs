@@ -6,6 +6,7 @@
 
 mod common;
 
+use common::device::device;
 use common::nvrtc::nvrtc;
 use common::{Case, cases, parallel, report};
 use kiln_backend::{Backend, Device, Program, Tactic, Target, TimeRequest};
@@ -13,7 +14,7 @@ use kiln_backend_cuda::compile::{Resources, cubin};
 use kiln_backend_cuda::{Cuda, target, written};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Op, Tensor};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Tactics of a case that use tensor cores.
@@ -27,8 +28,8 @@ fn tactics(case: &Case, target: &Target) -> Vec<Tactic> {
 }
 
 /// Sources of all cases, each once, with what they are for.
-fn sources(target: &Target) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
+fn sources(target: &Target) -> report::Sources {
+    let mut found = report::Sources::new();
     for case in cases() {
         for t in tactics(&case, target) {
             let (text, _) = written(&case.region(), &t, target).unwrap();
@@ -79,19 +80,6 @@ fn tiles_compile_and_do_not_spill() {
         let failed = report::compile(&some, &target.arch, "tiles", spills);
         assert!(failed.is_empty(), "{} of {}:\n{}", failed.len(), some.len(), failed.join("\n"));
     }
-}
-
-/// The device, if there is one; panics without where `KILN_REQUIRE_CUDA=1`.
-fn device() -> Option<(Arc<dyn Device>, Target)> {
-    let target = match Cuda.targets() {
-        Ok(mut t) => t.remove(0),
-        Err(e) if std::env::var_os("KILN_REQUIRE_CUDA").is_some_and(|v| v == "1") => panic!("{e}"),
-        Err(e) => {
-            println!("skipped: {e}");
-            return None;
-        }
-    };
-    Some((Cuda.open(&target).unwrap(), target))
 }
 
 #[test]

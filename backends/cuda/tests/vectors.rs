@@ -6,13 +6,13 @@ mod common;
 #[path = "common/vectors.rs"]
 mod problems;
 
+use common::device::device;
 use common::nvrtc::nvrtc;
-use common::{Case, parallel};
+use common::{Case, parallel, report};
 use kiln_backend::{Backend, Program, Tactic, Target};
-use kiln_backend_cuda::compile::{cubin, explain};
-use kiln_backend_cuda::{Cuda, target, written};
+use kiln_backend_cuda::compile::cubin;
+use kiln_backend_cuda::{Cuda, written};
 use problems::{OWN, cases};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Tactics of a case that only this backend has.
@@ -24,8 +24,8 @@ fn tactics(case: &Case, target: &Target) -> Vec<Tactic> {
 }
 
 /// Sources of all cases, each once, with what they are for.
-fn sources(target: &Target) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
+fn sources(target: &Target) -> report::Sources {
+    let mut found = report::Sources::new();
     for case in cases() {
         for t in tactics(&case, target) {
             let (text, _) = written(&case.region(), &t, target).unwrap();
@@ -38,42 +38,18 @@ fn sources(target: &Target) -> BTreeMap<String, String> {
 /// Bytes that a thread may keep outside of registers: barriers that it comes back to.
 const MAX_SPILL: u32 = 16;
 
-/// Bytes of spill stores that a line of the compiler's log tells.
-fn spilled(line: &str) -> u32 {
-    let before = line.split_once(" bytes spill stores").and_then(|(before, _)| before.rsplit(' ').next());
-    before.and_then(|n| n.parse().ok()).unwrap_or(0)
-}
-
 /// By default one of seven sources; `KILN_KERNELS=all` takes all.
 #[test]
 fn kernels_by_vectors_compile_and_do_not_spill() {
     if !nvrtc() {
         return;
     }
-    let step = if std::env::var_os("KILN_KERNELS").is_some_and(|v| v == "all") { 1 } else { 7 };
-    for name in ["h200", "a100"] {
-        let target = target::known(name).unwrap();
-        let some: Vec<_> = sources(&target).into_iter().step_by(step).collect();
-        let failed = parallel(&some, |(text, what)| match explain(text, &target.arch) {
-            Ok(c) => {
-                let spills = c.log.lines().find(|l| spilled(l) > MAX_SPILL);
-                spills.map(|l| format!("{what} for {name}: {l}"))
-            }
-            Err(e) => Some(format!("{what} for {name}: {e}")),
-        });
-        println!("{} sources for {name}", some.len());
-        assert!(failed.is_empty(), "{} of {}:\n{}", failed.len(), some.len(), failed.join("\n"));
-    }
+    report::compile_without_spills("vectors", 7, MAX_SPILL, sources);
 }
 
 #[test]
 fn kernels_by_vectors_agree_with_the_oracle() {
-    let target = match Cuda.targets() {
-        Ok(mut t) => t.remove(0),
-        Err(e) if std::env::var_os("KILN_REQUIRE_CUDA").is_some_and(|v| v == "1") => panic!("{e}"),
-        Err(e) => return println!("skipped: {e}"),
-    };
-    let device = Cuda.open(&target).unwrap();
+    let Some((device, target)) = device() else { return };
     let all = sources(&target).into_keys().collect::<Vec<_>>();
     let refused = parallel(&all, |text| cubin(text, &target.arch).err().map(|e| e.to_string()));
     assert!(refused.is_empty(), "{refused:?}");

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 #![allow(dead_code, reason = "every test uses a part")]
 
+pub mod device;
 pub mod nvrtc;
 pub mod report;
 

@@ -1,8 +1,12 @@
 //! Compiles kernels on all cores, and lists what they take.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+#![allow(dead_code, reason = "every test uses a part")]
 
+use kiln_backend::Target;
 use kiln_backend_cuda::compile::{Resources, explain, resources};
+use kiln_backend_cuda::target;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -66,4 +70,24 @@ pub fn compile(
     }
     println!("{} kernels for {arch} in {:.1?}", sources.len(), start.elapsed());
     done.into_iter().filter_map(|(_, failed)| failed).collect()
+}
+
+/// Sources, each once, with what they are for.
+pub type Sources = BTreeMap<String, String>;
+
+/// One of `share` sources; `KILN_KERNELS=all` takes all.
+pub fn some(sources: Sources, share: usize) -> Vec<(String, String)> {
+    let all = std::env::var_os("KILN_KERNELS").is_some_and(|v| v == "all");
+    sources.into_iter().step_by(if all { 1 } else { share }).collect()
+}
+
+/// Compiles one of `share` sources for sm_90a and sm_80; none may store more than so many bytes outside of registers.
+pub fn compile_without_spills(list: &str, share: usize, most: u32, sources: impl Fn(&Target) -> Sources) {
+    let spills = |r: &Resources| (r.spilled > most).then(|| format!("{} bytes are spilled", r.spilled));
+    for name in ["h200", "a100"] {
+        let target = target::known(name).unwrap();
+        let some = some(sources(&target), share);
+        let failed = compile(&some, &target.arch, list, spills);
+        assert!(failed.is_empty(), "{} of {}:\n{}", failed.len(), some.len(), failed.join("\n"));
+    }
 }
