@@ -26,9 +26,9 @@
 
 /**
  * Minor version of the ABI: 1.1 added `context_step_times` and `context_counters`, 1.2
- * `context_time_runs` and `context_set_stream`.
+ * `context_time_runs` and `context_set_stream`, 1.3 `context_bind`.
  */
-#define KILN_ABI_MINOR 2
+#define KILN_ABI_MINOR 3
 
 /**
  * The first eight bytes of a descriptor: "KILNPLUG" in little-endian order.
@@ -679,6 +679,19 @@ typedef struct kiln_backend_v1 {
      * another one is set or the context is destroyed. Null: into the context's own stream again. `[serial-per-object]`
      */
     int32_t (*context_set_stream)(struct kiln_context *context, void *stream, struct kiln_error *err);
+    /**
+     * Optional, since 1.3: absent means `KILN_UNSUPPORTED`. Lets further runs read an input (`output` 0) from, or write an
+     * output (`output` 1) to, `bytes` bytes of the caller's on the device, dense and in the program's format: of CUDA a
+     * device pointer, a multiple of 16. Of such an input `context_enqueue` reads the shape only, and the elements where the
+     * host needs them. Null: memory of the context's own again. A run of other addresses makes no new objects once a few
+     * were seen. `[serial-per-object]`
+     */
+    int32_t (*context_bind)(struct kiln_context *context,
+                            uint32_t output,
+                            uint32_t index,
+                            void *address,
+                            uint64_t bytes,
+                            struct kiln_error *err);
 } kiln_backend_v1;
 
 #endif  /* KILN_PLUGIN_H */

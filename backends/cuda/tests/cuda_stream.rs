@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
-use kiln_backend::{Backend, Context, Program, Shapes, Tactic};
+use kiln_backend::{Backend, BackendError, Bound, Context, Program, Shapes, Tactic};
 use kiln_backend_cuda::Cuda;
-use kiln_backend_cuda::driver::{Api, Gpu, devices};
+use kiln_backend_cuda::driver::{Api, Buffer, Gpu, Pinned, Stream, devices};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Fact, Graph, Op, Tensor, TensorType};
 use std::ffi::c_void;
@@ -115,4 +115,64 @@ fn starting_a_run_does_not_wait_for_the_callers_stream() {
     drop(context);
     // SAFETY: nothing uses the stream any more.
     assert_eq!(unsafe { (api.stream_destroy)(stream) }, 0);
+}
+
+fn pointer(address: u64) -> *mut c_void {
+    address as usize as *mut c_void
+}
+
+#[test]
+fn tensors_of_the_caller_on_the_device_are_used_in_place() {
+    let Some(gpu) = gpu() else { return };
+    gpu.bind().unwrap();
+    let stream = Stream::new(&gpu).unwrap();
+    let bytes = 64 * 64 * 4;
+    let pairs: Vec<_> =
+        (0..3).map(|_| [(); 2].map(|()| Buffer::new(&stream, bytes as u64).unwrap())).collect();
+    let mut pinned = Pinned::new(&stream, bytes).unwrap();
+    let (mut context, inputs, shapes, wanted) = context();
+    for [input, output] in &pairs {
+        pinned.send(0, inputs[0].bytes(), input.address()).unwrap();
+        output.fill(0xff, &stream).unwrap();
+        stream.synchronize().unwrap();
+    }
+    // What lies on the host is not read of a bound input.
+    let given = vec![Tensor::zeros(DType::F32, &[64, 64]).unwrap(), inputs[1].clone()];
+    let mut steady = None;
+    for round in 0..12 {
+        let [input, output] = &pairs[round % 3];
+        // SAFETY: the buffers outlive the context's runs, which are waited for.
+        unsafe { context.bind(Bound::Input(0), pointer(input.address()), bytes as u64) }.unwrap();
+        // SAFETY: as above.
+        unsafe { context.bind(Bound::Output(0), pointer(output.address()), bytes as u64) }.unwrap();
+        context.enqueue(&given, &shapes).unwrap();
+        check(context.as_mut(), &wanted);
+        pinned.fetch(0, output.address(), bytes).unwrap();
+        stream.synchronize().unwrap();
+        let there: Vec<f32> = bytemuck::pod_collect_to_vec(pinned.bytes(0, bytes));
+        let far =
+            there.iter().zip(wanted.to_f64()).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
+        assert!(far < 1e-4, "round {round} differs by {far}");
+        output.fill(0xff, &stream).unwrap();
+        stream.synchronize().unwrap();
+        let now = context.counters();
+        let made = (now.allocations, now.pipelines);
+        if round >= 6 {
+            assert_eq!(*steady.get_or_insert(made), made, "round {round} makes new objects");
+        }
+    }
+    let [input, _] = &pairs[0];
+    // SAFETY: refused before anything is read.
+    let odd = unsafe { context.bind(Bound::Input(0), pointer(input.address() + 4), 64) };
+    assert!(matches!(odd, Err(BackendError::InvalidArgument(m)) if m.contains("16")));
+    // SAFETY: as above.
+    unsafe { context.bind(Bound::Input(0), pointer(input.address()), 64) }.unwrap();
+    let short = context.enqueue(&given, &shapes);
+    assert!(matches!(short, Err(BackendError::InvalidArgument(m)) if m.contains("bind more")));
+    // SAFETY: null is always allowed.
+    unsafe { context.bind(Bound::Input(0), std::ptr::null_mut(), 0) }.unwrap();
+    // SAFETY: null is always allowed.
+    unsafe { context.bind(Bound::Output(0), std::ptr::null_mut(), 0) }.unwrap();
+    context.enqueue(&inputs, &shapes).unwrap();
+    check(context.as_mut(), &wanted);
 }

@@ -237,4 +237,19 @@ pub struct kiln_backend_v1 {
             err: *mut kiln_error,
         ) -> i32,
     >,
+    /// Optional, since 1.3: absent means `KILN_UNSUPPORTED`. Lets further runs read an input (`output` 0) from, or write an
+    /// output (`output` 1) to, `bytes` bytes of the caller's on the device, dense and in the program's format: of CUDA a
+    /// device pointer, a multiple of 16. Of such an input `context_enqueue` reads the shape only, and the elements where the
+    /// host needs them. Null: memory of the context's own again. A run of other addresses makes no new objects once a few
+    /// were seen. `[serial-per-object]`
+    pub context_bind: Option<
+        unsafe extern "C" fn(
+            context: *mut kiln_context,
+            output: u32,
+            index: u32,
+            address: *mut core::ffi::c_void,
+            bytes: u64,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
 }

@@ -38,8 +38,8 @@ pub use view::*;
 pub const KILN_ABI_MAJOR: u32 = 1;
 
 /// Minor version of the ABI: 1.1 added `context_step_times` and `context_counters`, 1.2
-/// `context_time_runs` and `context_set_stream`.
-pub const KILN_ABI_MINOR: u32 = 2;
+/// `context_time_runs` and `context_set_stream`, 1.3 `context_bind`.
+pub const KILN_ABI_MINOR: u32 = 3;
 
 /// The target triple that this crate was compiled for: a library of another one is refused.
 pub const TARGET: &str = env!("KILN_TARGET");

@@ -89,8 +89,28 @@ pub trait Context: Send {
         Err(BackendError::Unsupported("this backend has no streams of the caller's".into()))
     }
 
+    /// Lets further runs read an input from, or write an output to, `bytes` bytes of the caller's on the device; null: memory
+    /// of the context's own again. Of such an input `enqueue` reads the shape only, and the elements where the host needs
+    /// them. Outputs are there once the run is done, in the order of its stream; `outputs` copies them to the host, too.
+    ///
+    /// # Safety
+    /// The address is one of the backend's kind (of CUDA a device pointer) on this device, with as many bytes behind it, or
+    /// null. They stay while runs use them, and nothing else writes to them meanwhile.
+    unsafe fn bind(&mut self, _port: Bound, _address: *mut c_void, _bytes: u64) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported("this backend does not use memory of the caller's".into()))
+    }
+
     /// What this context has done so far.
     fn counters(&self) -> Counters;
+}
+
+/// A tensor of a program that may lie in memory of the caller's, by its position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// An input.
+    Input(usize),
+    /// An output.
+    Output(usize),
 }
 
 /// Time of one step, or of a step inside of a step of control flow.

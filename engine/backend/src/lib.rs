@@ -18,7 +18,7 @@ mod unplanned;
 pub mod view;
 pub mod wire;
 
-pub use contract::{Backend, Context, Counters, Device, Executable, StepTime, TimeRequest};
+pub use contract::{Backend, Bound, Context, Counters, Device, Executable, StepTime, TimeRequest};
 pub use error::BackendError;
 pub use program::{MemoryPlan, Place, Program, Step, is_view_op, shape_inputs};
 pub use region::{Region, is_shape_data};

@@ -5,7 +5,7 @@ use crate::inspect::LayerTable;
 use crate::profile::{Given, select};
 use crate::shapes::{check_shape, check_symbols};
 use crate::{IoTensor, RuntimeError};
-use kiln_backend::{Context, Counters, Program, Shapes, StepTime};
+use kiln_backend::{Bound, Context, Counters, Program, Shapes, StepTime};
 use kiln_ir::{Source, Tensor, TensorType};
 use std::collections::HashSet;
 use std::ffi::c_void;
@@ -21,6 +21,8 @@ pub struct ExecutionContext {
     observable: bool,
     counters: RunCounters,
     in_flight: bool,
+    /// Which inputs lie in memory of the caller's.
+    bound: Vec<bool>,
 }
 
 /// What was set of one input.
@@ -83,6 +85,7 @@ impl ExecutionContext {
         let context = loaded.executable.context().map_err(|e| engine.backend_error(e))?;
         Ok(ExecutionContext {
             slots: vec![Slot::default(); engine.inputs],
+            bound: vec![false; engine.inputs],
             engine,
             loaded,
             context,
@@ -171,6 +174,7 @@ impl ExecutionContext {
     /// Starts a run with the inputs set. Everything about them is checked before anything runs.
     pub fn enqueue(&mut self) -> Result<(), RuntimeError> {
         self.follow_refit()?;
+        self.stand_in()?;
         let missing = |(t, s): (&IoTensor, &Slot)| {
             s.tensor.clone().ok_or_else(|| RuntimeError::MissingInput {
                 name: t.name.clone(),
@@ -241,6 +245,43 @@ impl ExecutionContext {
         unsafe { self.context.set_stream(stream) }.map_err(|e| self.engine.backend_error(e))
     }
 
+    /// Lets further runs read an input from, or write an output to, `bytes` bytes of the caller's on the device, dense; null:
+    /// memory of this context's own again. Such an input needs only its shape set, and shape inputs their elements, too.
+    /// [`ExecutionContext::outputs`] still copies bound outputs to the host; who reads them on the device leaves that out. A
+    /// refit ends all of this.
+    ///
+    /// # Safety
+    /// The address is one of the backend's kind (of CUDA a device pointer, a multiple of 16) on the engine's device, with as
+    /// many bytes behind it, or null. They stay while runs use them, and nothing else writes to them meanwhile.
+    pub unsafe fn bind(&mut self, name: &str, address: *mut c_void, bytes: u64) -> Result<(), RuntimeError> {
+        let outputs = self.engine.output_tensors();
+        let port = match outputs.iter().position(|t| t.name == name) {
+            Some(i) => Bound::Output(i),
+            None => Bound::Input(self.engine.input(name)?),
+        };
+        // SAFETY: as the caller vouches.
+        unsafe { self.context.bind(port, address, bytes) }.map_err(|e| self.engine.backend_error(e))?;
+        if let Bound::Input(i) = port
+            && let Some(b) = self.bound.get_mut(i)
+        {
+            *b = !address.is_null();
+        }
+        Ok(())
+    }
+
+    /// Gives bound inputs of known shapes elements that nobody reads.
+    fn stand_in(&mut self) -> Result<(), RuntimeError> {
+        let io = self.engine.input_tensors();
+        for ((t, slot), _) in io.iter().zip(&mut self.slots).zip(&self.bound).filter(|(_, b)| **b) {
+            let shape = slot.shape.clone().or_else(|| t.ty().static_dims());
+            if let (Some(shape), None, false) = (shape, &slot.tensor, t.is_shape_input) {
+                let zeros = Tensor::zeros(t.dtype, &shape);
+                slot.tensor = Some(zeros.map_err(|e| RuntimeError::State(e.to_string()))?);
+            }
+        }
+        Ok(())
+    }
+
     /// The layers at the shapes set, as far as the engine tells them.
     pub fn inspector(&mut self) -> Result<LayerTable, RuntimeError> {
         let shapes = self.shapes()?;
@@ -261,6 +302,7 @@ impl ExecutionContext {
         }
         let mut context = current.executable.context().map_err(|e| self.engine.backend_error(e))?;
         context.set_observable(self.observable);
+        self.bound.fill(false);
         self.context = context;
         self.loaded = current;
         self.in_flight = false;

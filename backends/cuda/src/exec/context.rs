@@ -2,13 +2,15 @@
 
 use super::device::Loaded;
 use super::flow::Bodies;
-use super::memory::Memory;
+use super::memory::{Memory, Range};
 use super::run::{Batch, Stamps};
 use crate::driver::{Event, Graph, Stream};
-use crate::nvtx::Range;
-use kiln_backend::{BackendError, Context, Counters, Shapes, StepTime};
+use crate::nvtx;
+use kiln_backend::{BackendError, Bound, Context, Counters, Shapes, StepTime};
 use kiln_ir::{Tensor, ValueId};
+use std::collections::HashMap;
 use std::ffi::c_void;
+use std::hash::Hash;
 use std::sync::Arc;
 
 /// Runs a program on a stream of its own.
@@ -46,15 +48,26 @@ pub(super) struct Prepared {
     pub(super) batch: Batch,
 }
 
+/// Kernels load 16 bytes at once.
+const LENT_ALIGNMENT: u64 = 16;
+
 /// How many prepared runs are kept.
 pub(super) const KEPT: usize = 8;
 
-/// What the launches of a run depend on: each input's shape, and the contents of shape inputs.
+/// What the launches of a run depend on: each input's shape, the contents of shape inputs, and addresses of the caller's.
 #[derive(PartialEq)]
-pub(super) struct Key(pub Vec<usize>, pub Option<Tensor>);
+pub(super) struct Key(pub Vec<usize>, pub Option<Tensor>, pub Option<u64>);
+
+impl Key {
+    /// Do only addresses differ?
+    pub fn like(&self, other: &Key) -> bool {
+        (&self.0, &self.1) == (&other.0, &other.1)
+    }
+}
 
 enum Pending {
-    Copied(Vec<(ValueId, usize)>),
+    /// Values with their bytes in the read-back memory; none of those in memory of the caller's.
+    Copied(Vec<(ValueId, Option<usize>)>),
     Taken(Vec<Tensor>),
 }
 
@@ -108,7 +121,8 @@ impl CudaContext {
             )));
         }
         let padded = |t: &Tensor| t.bytes().len().next_multiple_of(256);
-        let total = inputs.iter().map(padded).sum();
+        let own = inputs.iter().enumerate().filter(|(i, _)| !self.memory.bound.inputs.contains_key(i));
+        let total = own.map(|(_, t)| padded(t)).sum();
         let mut at = 0;
         for (i, (&v, t)) in graph.inputs.iter().zip(inputs).enumerate() {
             let wanted = &shapes.fact(v).ty;
@@ -120,15 +134,24 @@ impl CudaContext {
                 )));
             }
             let to = self.memory.input(i, t.bytes().len() as u64)?;
-            self.memory.staging(total)?.send(at, t.bytes(), to.address)?;
-            at += padded(t);
+            if !self.memory.bound.inputs.contains_key(&i) {
+                self.memory.staging(total)?.send(at, t.bytes(), to.address)?;
+                at += padded(t);
+            }
         }
         Ok(())
     }
 
     fn key(&self, inputs: &[Tensor]) -> Vec<Key> {
         let content = |i: usize, t: &Tensor| self.loaded.shape_inputs.contains(&i).then(|| t.clone());
-        inputs.iter().enumerate().map(|(i, t)| Key(t.shape().to_vec(), content(i, t))).collect()
+        let lent = &self.memory.bound;
+        let address = |i: usize| lent.inputs.get(&i).map(|r| r.address);
+        let of_inputs = inputs.iter().enumerate();
+        let of_inputs = of_inputs.map(|(i, t)| Key(t.shape().to_vec(), content(i, t), address(i)));
+        let outputs = &self.loaded.program.graph.outputs;
+        let of_outputs =
+            outputs.iter().map(|v| Key(Vec::new(), None, lent.outputs.get(v).map(|r| r.address)));
+        of_inputs.chain(of_outputs).collect()
     }
 
     fn start(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
@@ -195,14 +218,34 @@ impl CudaContext {
         let mut pending = Vec::new();
         for &v in &loaded.program.graph.outputs {
             let (r, n) = self.place(shapes, v)?;
-            from.push((r, n));
-            pending.push((v, n));
+            if !self.deliver(v, r, n)? {
+                from.push((r, n));
+                pending.push((v, Some(n)));
+            } else {
+                pending.push((v, None));
+            }
         }
         self.start_reading(&from)?;
         self.done.record(&self.stream)?;
         self.marked = true;
         self.outputs = Some(Pending::Copied(pending));
         Ok(())
+    }
+
+    /// An output that lies in memory of the caller's, or is copied there because nothing writes it: an input, a weight.
+    fn deliver(&mut self, v: ValueId, from: Range, bytes: usize) -> Result<bool, BackendError> {
+        let Some(to) = self.memory.bound.outputs.get(&v).copied() else { return Ok(false) };
+        if to.size < bytes as u64 {
+            return Err(BackendError::InvalidArgument(format!(
+                "output \"{}\" has {bytes} bytes, the memory bound to it {}; bind more",
+                self.loaded.program.graph.value(v).name,
+                to.size
+            )));
+        }
+        if to.address != from.address {
+            self.stream.copy(to.address, from.address, bytes)?;
+        }
+        Ok(true)
     }
 
     /// Waits until the last run's memory of the host is free again; work of others in the stream may go on.
@@ -215,6 +258,14 @@ impl CudaContext {
     }
 }
 
+/// Remembers a range, or forgets it.
+fn put<K: Eq + Hash>(all: &mut HashMap<K, Range>, key: K, range: Option<Range>) {
+    match range {
+        Some(r) => all.insert(key, r),
+        None => all.remove(&key),
+    };
+}
+
 pub(super) fn tensor(ty: &kiln_ir::TensorType, bytes: Vec<u8>) -> Result<Tensor, BackendError> {
     let shape = ty.static_dims().unwrap_or_default();
     Tensor::from_bytes(ty.dtype, &shape, bytes)
@@ -223,7 +274,7 @@ pub(super) fn tensor(ty: &kiln_ir::TensorType, bytes: Vec<u8>) -> Result<Tensor,
 
 impl Context for CudaContext {
     fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
-        let _run = Range::of(&self.loaded.program.graph.name);
+        let _run = nvtx::Range::of(&self.loaded.program.graph.name);
         self.start(inputs, shapes).inspect_err(|e| self.forget(e))
     }
 
@@ -238,10 +289,15 @@ impl Context for CudaContext {
             Pending::Copied(list) => {
                 self.loaded.gpu.bind()?;
                 self.done.wait()?;
-                let lengths: Vec<usize> = list.iter().map(|(_, n)| *n).collect();
-                let bytes = self.collect(&lengths)?;
-                let out = list.iter().zip(bytes).map(|((v, _), b)| tensor(&shapes.fact(*v).ty, b));
-                let out: Vec<Tensor> = out.collect::<Result<_, _>>()?;
+                let lengths: Vec<usize> = list.iter().filter_map(|(_, n)| *n).collect();
+                let mut bytes = self.collect(&lengths)?.into_iter();
+                let mut out = Vec::with_capacity(list.len());
+                for (v, read) in list {
+                    out.push(match read.and_then(|_| bytes.next()) {
+                        Some(b) => tensor(&shapes.fact(v).ty, b)?,
+                        None => self.fetch(&shapes, v)?,
+                    });
+                }
                 self.outputs = Some(Pending::Taken(out.clone()));
                 Ok(out)
             }
@@ -317,7 +373,30 @@ impl Context for CudaContext {
         other.memory.allocations += counters.allocations;
         other.memory.separate = self.memory.separate;
         other.stamps = self.stamps.as_ref().map(|_| Stamps::new(&self.loaded.program));
+        other.memory.bound = std::mem::take(&mut self.memory.bound);
         *self = other;
+        Ok(())
+    }
+
+    unsafe fn bind(&mut self, port: Bound, address: *mut c_void, bytes: u64) -> Result<(), BackendError> {
+        let at = address as u64;
+        if !at.is_multiple_of(LENT_ALIGNMENT) {
+            return Err(BackendError::InvalidArgument(format!(
+                "the address {at:#x} is no multiple of {LENT_ALIGNMENT} bytes; bind one that is, or copy"
+            )));
+        }
+        let range = (at != 0).then_some(Range { address: at, size: bytes });
+        let graph = &self.loaded.program.graph;
+        let lost = |what: &str, i: usize| BackendError::InvalidArgument(format!("there is no {what} {i}"));
+        let lent = &mut self.memory.bound;
+        match port {
+            Bound::Input(i) if i >= graph.inputs.len() => return Err(lost("input", i)),
+            Bound::Input(i) => put(&mut lent.inputs, i, range),
+            Bound::Output(i) => {
+                let v = *graph.outputs.get(i).ok_or_else(|| lost("output", i))?;
+                put(&mut lent.outputs, v, range);
+            }
+        }
         Ok(())
     }
 

@@ -45,7 +45,7 @@ impl CudaContext {
         if self.poison {
             self.memory.poison()?;
         }
-        let key = inputs.iter().zip(contents).map(|(v, t)| Key(v.shape(), t)).collect();
+        let key = inputs.iter().zip(contents).map(|(v, t)| Key(v.shape(), t, None)).collect();
         let known = self.launch(key, shapes)?;
         let mut outputs = Vec::with_capacity(graph.outputs.len());
         for &v in &graph.outputs {

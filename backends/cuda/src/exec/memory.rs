@@ -77,6 +77,27 @@ pub struct Memory {
     /// Every value computed by a node has a buffer of its own.
     pub separate: bool,
     pub allocations: u64,
+    pub bound: Lent,
+}
+
+/// Memory of the caller's: of inputs, and of outputs by their values.
+#[derive(Clone, Default)]
+pub struct Lent {
+    pub inputs: HashMap<usize, Range>,
+    pub outputs: HashMap<ValueId, Range>,
+}
+
+impl Lent {
+    /// A range, if it has enough bytes.
+    fn holding(range: &Range, what: &str, size: u64) -> Result<Range, BackendError> {
+        if range.size < size {
+            return Err(BackendError::InvalidArgument(format!(
+                "{what} has {size} bytes, the memory bound to it {}; bind more",
+                range.size
+            )));
+        }
+        Ok(Range { size, ..*range })
+    }
 }
 
 impl Memory {
@@ -93,6 +114,7 @@ impl Memory {
             retired: Vec::new(),
             separate: false,
             allocations: 0,
+            bound: Lent::default(),
         };
         m.inputs.resize_with(program.graph.inputs.len(), || None);
         if program.memory.arena > 0 {
@@ -114,6 +136,9 @@ impl Memory {
 
     /// The memory of an input, of at least `size` bytes.
     pub fn input(&mut self, i: usize, size: u64) -> Result<Range, BackendError> {
+        if let Some(range) = self.bound.inputs.get(&i) {
+            return Lent::holding(range, &format!("input {i}"), size);
+        }
         let Some(slot) = self.inputs.get_mut(i) else {
             return Err(BackendError::Internal(format!("no input {i}")));
         };
@@ -178,6 +203,9 @@ impl Memory {
         }
         if let Some(i) = program.graph.inputs.iter().position(|&i| i == v) {
             return self.input(i, bytes);
+        }
+        if let Some(range) = self.bound.outputs.get(&v) {
+            return Lent::holding(range, &format!("output \"{}\"", program.graph.value(v).name), bytes);
         }
         let planned = program.memory.places.get(v.0 as usize);
         if let (Some(&Place::Input(i)), false) = (planned, self.separate) {

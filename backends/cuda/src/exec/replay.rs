@@ -18,7 +18,7 @@ impl CudaContext {
         ran
     }
 
-    fn run_graph(&mut self, batch: &mut Batch) -> Result<(), BackendError> {
+    pub(super) fn run_graph(&mut self, batch: &mut Batch) -> Result<(), BackendError> {
         if self.stamps.is_none() && batch.wants_graph() {
             let graphs = self.prepared.iter().filter(|p| p.batch.has_graph()).count();
             let mut old = self.spare.take();

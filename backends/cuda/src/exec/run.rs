@@ -109,6 +109,11 @@ impl Batch {
         self.graph.is_none() && self.launches.len() >= 2 && self.runs > 0
     }
 
+    /// Its kernels have run in another batch.
+    pub fn prove(&mut self) {
+        self.runs = self.runs.max(1);
+    }
+
     /// Has it a graph?
     pub fn has_graph(&self) -> bool {
         self.graph.is_some()

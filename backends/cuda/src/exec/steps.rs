@@ -58,7 +58,15 @@ impl CudaContext {
         };
         self.spare = self.spare.take().or(graph);
         let mut batch = Batch::new(&self.stream, waiting, further, &mut self.memory.allocations)?;
-        batch.run(&self.stream, self.stamps.as_mut())?;
+        let like = |p: &Prepared| p.key.len() == key.len() && p.key.iter().zip(&key).all(|(a, b)| a.like(b));
+        match self.prepared.iter().any(like) {
+            // The same launches at other addresses: their kernels are loaded.
+            true => {
+                batch.prove();
+                self.run_graph(&mut batch)?;
+            }
+            false => batch.run(&self.stream, self.stamps.as_mut())?,
+        }
         self.prepared.push(Prepared { key, batch });
         self.whole = true;
         Ok(())

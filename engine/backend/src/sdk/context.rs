@@ -4,7 +4,7 @@ use super::handle::{Handle, give};
 use super::{host, import};
 use crate::view;
 use crate::wire::{samples_to_cbor, step_times_to_cbor};
-use crate::{BackendError, Context, Executable, Program, Shapes};
+use crate::{BackendError, Bound, Context, Executable, Program, Shapes};
 use kiln_abi::*;
 use kiln_ir::ValueId;
 use std::collections::VecDeque;
@@ -217,4 +217,20 @@ pub(super) unsafe extern "C" fn set_stream(
 ) -> i32 {
     // SAFETY: the host passes what `create` made, and a stream that stays as the slot's contract says.
     unsafe { ContextHandle::slot(context, err, |c| c.lock()?.set_stream(stream)) }
+}
+
+pub(super) unsafe extern "C" fn bind(
+    context: *mut kiln_context,
+    output: u32,
+    index: u32,
+    address: *mut std::ffi::c_void,
+    bytes: u64,
+    err: *mut kiln_error,
+) -> i32 {
+    let port = match output {
+        0 => Bound::Input(index as usize),
+        _ => Bound::Output(index as usize),
+    };
+    // SAFETY: the host passes what `create` made, and memory that stays as the slot's contract says.
+    unsafe { ContextHandle::slot(context, err, |c| c.lock()?.bind(port, address, bytes)) }
 }

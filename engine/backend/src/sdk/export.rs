@@ -34,6 +34,7 @@ static TABLE: kiln_backend_v1 = kiln_backend_v1 {
     context_counters: Some(context::counters),
     context_time_runs: Some(context::time_runs),
     context_set_stream: Some(context::set_stream),
+    context_bind: Some(context::bind),
 };
 
 /// The constant that `export_backend!` exports.

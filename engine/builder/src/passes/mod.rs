@@ -55,7 +55,7 @@ pub const PASSES: &[Pass] = &[
 pub const SEARCHED: &[Pass] = &[layout::PASS];
 
 /// What a rewrite leaves to do, in order.
-pub const CLEAN: &[Pass] = &[fold_constants::PASS, transposes::PASS, canonicalize::PASS];
+pub const CLEAN: &[Pass] = &[fold_constants::PASS, transposes::PASS, patterns::MOVES, canonicalize::PASS];
 
 /// Does a layer always give the same for the same inputs, and do nothing else?
 fn pure(node: &Node) -> bool {

@@ -5,7 +5,7 @@ use super::loaded::DeviceObject;
 use super::objects::Object;
 use super::outgoing::{Payload, Tensors};
 use ::kiln_backend::wire::{self, BlobList, TensorViews};
-use ::kiln_backend::{BackendError, Context, Counters, Executable, Program, Shapes, StepTime};
+use ::kiln_backend::{BackendError, Bound, Context, Counters, Executable, Program, Shapes, StepTime};
 use kiln_abi::*;
 use kiln_ir::{Tensor, ValueId};
 use std::ffi::c_void;
@@ -208,6 +208,19 @@ impl Context for LoadedContext {
         let f = lib.slot(lib.table.context_set_stream, "set_stream")?;
         // SAFETY: the object is alive and used by this thread alone; the caller vouches for the stream.
         call::status(|err| unsafe { f(self.object.ptr(), stream, err) })
+    }
+
+    unsafe fn bind(&mut self, port: Bound, address: *mut c_void, bytes: u64) -> Result<(), BackendError> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.context_bind, "bind")?;
+        let (output, index) = match port {
+            Bound::Input(i) => (0, i),
+            Bound::Output(i) => (1, i),
+        };
+        let index = u32::try_from(index)
+            .map_err(|_| BackendError::InvalidArgument(format!("there is no tensor {index}")))?;
+        // SAFETY: the object is alive and used by this thread alone; the caller vouches for the memory.
+        call::status(|err| unsafe { f(self.object.ptr(), output, index, address, bytes, err) })
     }
 
     fn counters(&self) -> Counters {

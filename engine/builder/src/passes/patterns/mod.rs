@@ -8,6 +8,7 @@ mod around;
 mod attention;
 mod attention_cache;
 mod attention_heads;
+mod conv_transpose;
 mod fold_scale;
 mod gelu;
 mod layer_norm;
@@ -106,11 +107,22 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<moves::Moves>(),
     pattern::<fold_scale::FoldScale>(),
     pattern::<parallel_matmul::ParallelMatmul>(),
+    pattern::<conv_transpose::ConvTranspose>(),
     pattern::<weights_along::WeightsAlong>(),
 ];
 
 /// The pass that applies all patterns that are always worth it.
 pub const PASS: Pass = Pass { name: "patterns", run };
+
+/// The pass that merges chains of moves, which formats leave around others.
+pub const MOVES: Pass = Pass { name: "merge-moves", run: merge_moves };
+
+fn merge_moves(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
+    if !cx.config.fuse {
+        return Ok(0);
+    }
+    apply_all(&pattern::<moves::Moves>(), g, cx)
+}
 
 fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
     if !cx.config.fuse {
