@@ -169,6 +169,32 @@ fn a_pattern_that_does_not_always_pay_is_taken_where_it_does() {
     }
 }
 
+/// Does a target of these features get weights that lie along the depth, if they are faster there?
+fn turned(features: &[&str]) -> (bool, bool) {
+    let backend = reference();
+    let mut target = backend.targets().unwrap().remove(0);
+    target.features.extend(features.iter().map(|f| f.to_string()));
+    let run = |cache: TimingCache| {
+        let mut builder = Builder::new(backend.clone(), target.clone());
+        builder.config = BuildConfig { samples: 2, estimate_limit: f64::INFINITY, ..BuildConfig::default() };
+        builder.cache = cache;
+        let built = builder.build(&products()).unwrap();
+        (builder, built)
+    };
+    let faster = |e: &Entry, _: &str| if e.region.contains("trans_b=true") { 1e3 } else { 1e6 };
+    let (_, built) = run(timed(&run(TimingCache::new()).0.cache, faster));
+    let along = |n: &kiln_ir::Node| n.op.is("matmul") && n.op.attrs().bool("trans_b").unwrap();
+    let all = built.program.graph.nodes().filter(|(_, n)| n.op.is("matmul")).all(|(_, n)| along(n));
+    (built.considered.iter().any(|c| c.rewrite == "weights-along"), all)
+}
+
+#[test]
+fn weights_are_turned_where_the_target_asks_and_it_pays() {
+    assert_eq!(turned(&[]), (false, false));
+    assert_eq!(turned(&["weights_along_depth"]), (false, false));
+    assert_eq!(turned(&["weights_along_depth", "tf32"]), (true, true));
+}
+
 /// The reference backend, which has its fast tactics for convolutions that stand alone only.
 struct Fussy;
 
