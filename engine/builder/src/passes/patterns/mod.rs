@@ -17,6 +17,7 @@ mod moves;
 mod parallel_matmul;
 mod pat;
 mod pick;
+mod recurrence;
 mod reshapes;
 mod softmax;
 mod transposes;
@@ -93,6 +94,7 @@ const fn pattern<R: Rule>() -> Pattern {
 
 /// All patterns, in the order in which they are tried: moves first, as others look through fewer then.
 pub const PATTERNS: &[Pattern] = &[
+    pattern::<recurrence::Recurrence>(),
     pattern::<transposes::Transposes>(),
     pattern::<reshapes::Reshapes>(),
     pattern::<gelu::Gelu>(),
