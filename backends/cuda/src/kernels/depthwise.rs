@@ -110,8 +110,8 @@ fn source(site: &Site<'_>) -> Result<Body, BackendError> {
         ("BIAS", if site.dtype(2).is_some() { "x2(c + j)".into() } else { "0.0f".into() }),
         ("WIDEN", widen.to_owned()),
         ("WORDS_OF_8", number(site.first_dtype().bits() as usize / 4)),
-        // Rows of small kernels are all read at once.
-        ("UNROLL", number(if s.kernel[0] <= 5 { s.kernel[0] } else { 1 })),
+        // Rows of small kernels are all read at once, where registers hold them.
+        ("UNROLL", number(if s.kernel[0] <= 5 && site.first_dtype().bits() <= 16 { s.kernel[0] } else { 1 })),
         ("CELL", cell(site.first_dtype()).to_owned()),
     ];
     let pairs: Vec<(&str, &str)> = pairs.iter().map(|(a, b)| (*a, b.as_str())).collect();
