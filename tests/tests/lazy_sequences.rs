@@ -127,3 +127,9 @@ fn programs_mean_what_the_definition_says_on_wgpu() {
     let Some(wgpu) = backends::wgpu().unwrap() else { return };
     go(vec![Setting::of(wgpu, true).unwrap()], 0..102, 0.85);
 }
+
+#[test]
+fn programs_mean_what_the_definition_says_on_cuda() {
+    let Some(cuda) = backends::cuda().unwrap() else { return };
+    go(vec![Setting::of(cuda, true).unwrap()], 0..102, 0.85);
+}

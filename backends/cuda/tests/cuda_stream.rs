@@ -3,15 +3,20 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
+#[path = "common/branches.rs"]
+mod branches;
+
+use branches::op;
 use kiln_backend::{Backend, BackendError, Bound, Context, Program, Shapes, Tactic};
 use kiln_backend_cuda::Cuda;
 use kiln_backend_cuda::driver::{Api, Buffer, Gpu, Pinned, Stream, devices};
 use kiln_ir::problem::Rng;
-use kiln_ir::{Attrs, DType, Fact, Graph, Op, Tensor, TensorType};
+use kiln_ir::{DType, Fact, Graph, Tensor, TensorType};
 use std::ffi::c_void;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+type Run = (Box<dyn Context>, Vec<Tensor>, Arc<Shapes>, Tensor);
 type HostFunction = unsafe extern "C" fn(*mut c_void);
 type LaunchHostFunction = unsafe extern "C" fn(*mut c_void, HostFunction, *mut c_void) -> i32;
 
@@ -52,16 +57,19 @@ fn gpu() -> Option<Arc<Gpu>> {
 }
 
 /// Three layers, each a kernel of its own.
-fn context() -> (Box<dyn Context>, Vec<Tensor>, Arc<Shapes>, Tensor) {
+fn context() -> Run {
     let mut g = Graph::new("three");
     let ty = TensorType::new(DType::F32, [64, 64]);
     let (a, b) = (g.add_input("a", Fact::of(ty.clone())), g.add_input("b", Fact::of(ty)));
-    let op = |name: &str| Op::new(name, Attrs::new()).unwrap();
     let product = g.add_node("product", op("mul"), &[Some(a), Some(b)]).unwrap()[0];
     let rows = g.add_node("rows", op("softmax"), &[Some(product)]).unwrap()[0];
     g.outputs = g.add_node("sum", op("add"), &[Some(rows), Some(a)]).unwrap();
     let mut rng = Rng::new(1);
     let inputs = vec![rng.tensor(DType::F32, &[64, 64]), rng.tensor(DType::F32, &[64, 64])];
+    context_of(g, inputs)
+}
+
+fn context_of(g: Graph, inputs: Vec<Tensor>) -> Run {
     let wanted = g.eval(&inputs).unwrap().remove(0);
     let target = Cuda.targets().unwrap().remove(0);
     let mut program = Program::step_per_node(g, &Tactic::plain(""));
@@ -79,6 +87,19 @@ fn check(context: &mut dyn Context, wanted: &Tensor) {
 
 #[test]
 fn starting_a_run_does_not_wait_for_the_callers_stream() {
+    does_not_wait(context);
+}
+
+/// Trips are counted, and branches taken, on the device.
+#[test]
+fn control_flow_does_not_wait_for_the_callers_stream() {
+    does_not_wait(|| {
+        let (g, inputs) = branches::gated(true);
+        context_of(g, inputs)
+    });
+}
+
+fn does_not_wait(context: fn() -> Run) {
     let Some(gpu) = gpu() else { return };
     gpu.bind().unwrap();
     let api = Api::get().unwrap();
@@ -107,6 +128,7 @@ fn starting_a_run_does_not_wait_for_the_callers_stream() {
     assert!(gate.passed(), "the run overtook what was in the stream");
     let after = context.counters();
     assert_eq!((after.runs - before.runs, after.allocations, after.pipelines), (1, before.allocations, 1));
+    assert_eq!(after.host_syncs, 0);
     assert!(context.time_runs(5).unwrap().iter().all(|ns| *ns > 0.0));
     // SAFETY: null is always allowed.
     unsafe { context.set_stream(std::ptr::null_mut()) }.unwrap();

@@ -25,7 +25,7 @@ pub enum Attribute {
 pub struct Gpu {
     pub api: &'static Api,
     device: c_int,
-    context: Handle,
+    pub(super) context: Handle,
     /// Does the device allocate in the order of streams?
     pub pools: bool,
     /// May kernels begin before the one in front of them is done?

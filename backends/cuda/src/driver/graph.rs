@@ -2,7 +2,7 @@
 
 use super::device::Gpu;
 use super::library::{DriverError, Handle};
-use super::module::Command;
+use super::module::{Command, run_all};
 use super::stream::Stream;
 use std::sync::Arc;
 
@@ -27,11 +27,14 @@ impl Drop for Recorded<'_> {
 
 fn record<'a>(stream: &'a Stream, launches: &[Command]) -> Result<Recorded<'a>, DriverError> {
     const THREAD_LOCAL: i32 = 1;
+    // With control flow: its kernels may not be loaded yet.
+    const RELAXED: i32 = 2;
+    let mode = if launches.iter().any(Command::is_branch) { RELAXED } else { THREAD_LOCAL };
     let api = stream.gpu.api;
     // SAFETY: the stream is alive and not yet capturing: contexts are used by one thread at a time.
-    let code = unsafe { (api.stream_begin_capture)(stream.handle, THREAD_LOCAL) };
+    let code = unsafe { (api.stream_begin_capture)(stream.handle, mode) };
     api.check("cuStreamBeginCapture", code)?;
-    let ran = launches.iter().try_for_each(|l| l.run(stream));
+    let ran = run_all(launches, stream, true);
     let mut graph = std::ptr::null_mut();
     // SAFETY: the capture was begun above; it is ended whether the launches were taken or not.
     let code = unsafe { (api.stream_end_capture)(stream.handle, &mut graph) };
@@ -60,6 +63,9 @@ impl Graph {
         struct Info {
             result: i32,
             nodes: [Handle; 2],
+        }
+        if launches.iter().any(Command::is_branch) {
+            return Ok(false);
         }
         let recorded = record(stream, launches)?;
         let mut info = Info { result: 0, nodes: [std::ptr::null_mut(); 2] };

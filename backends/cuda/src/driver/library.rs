@@ -59,15 +59,15 @@ const LIBRARY: &str = "nvcuda.dll";
 const LIBRARY: &str = "libcuda.so.1";
 
 macro_rules! api {
-    ($($call:ident = $symbol:literal ($($t:ty),*);)*) => {
-        /// The driver's functions, as its header declares them; all give a result code.
-        pub struct Api {
+    ($(#[$doc:meta])* $name:ident: $($call:ident = $symbol:literal ($($t:ty),*);)*) => {
+        $(#[$doc])*
+        pub struct $name {
             $(pub $call: unsafe extern "C" fn($($t),*) -> c_int,)*
         }
 
-        impl Api {
-            fn find(library: &libloading::Library) -> Result<Api, DriverError> {
-                Ok(Api {
+        impl $name {
+            fn find(library: &libloading::Library) -> Result<$name, DriverError> {
+                Ok($name {
                     $($call: {
                         // SAFETY: the driver's header gives the symbol this type.
                         let found = unsafe { library.get(concat!($symbol, "\0").as_bytes()) };
@@ -80,6 +80,8 @@ macro_rules! api {
 }
 
 api! {
+    /// The driver's functions, as its header declares them; all give a result code.
+    Api:
     init = "cuInit" (c_uint);
     driver_version = "cuDriverGetVersion" (*mut c_int);
     error_name = "cuGetErrorName" (c_int, *mut *const c_char);
@@ -134,6 +136,35 @@ api! {
     exec_destroy = "cuGraphExecDestroy" (Handle);
     exec_update = "cuGraphExecUpdate_v2" (Handle, Handle, *mut c_void);
     graph_launch = "cuGraphLaunch" (Handle, Handle);
+}
+
+api! {
+    /// What conditional nodes of graphs need; newer than the rest.
+    Conditional:
+    create_handle = "cuGraphConditionalHandleCreate" (*mut u64, Handle, Handle, c_uint, c_uint);
+    add_node = "cuGraphAddNode_v2" (*mut Handle, Handle, *const Handle, *const c_void, usize, *mut c_void);
+    begin_in = "cuStreamBeginCaptureToGraph" (Handle, Handle, *const Handle, *const c_void, usize, c_int);
+    capture_info = "cuStreamGetCaptureInfo_v3" (
+        Handle, *mut c_int, *mut u64, *mut Handle, *mut *const Handle, *mut *const u64, *mut usize
+    );
+    set_dependencies = "cuStreamUpdateCaptureDependencies_v2" (Handle, *mut Handle, *const c_void, usize, c_uint);
+}
+
+impl Conditional {
+    /// The functions, if the driver has conditional nodes with two branches (CUDA 12.8).
+    pub fn get() -> Option<&'static Conditional> {
+        const LEAST: c_int = 12080;
+        static FOUND: OnceLock<Option<Conditional>> = OnceLock::new();
+        let find = || {
+            let mut version = 0;
+            // SAFETY: the place for the number is valid.
+            let code = unsafe { (Api::get().ok()?.driver_version)(&mut version) };
+            // SAFETY: the driver's library is loaded already, and stays so.
+            let library = unsafe { libloading::Library::new(LIBRARY) }.ok()?;
+            (code == 0 && version >= LEAST).then(|| Conditional::find(&library).ok()).flatten()
+        };
+        FOUND.get_or_init(find).as_ref()
+    }
 }
 
 /// Result code: out of memory.

@@ -1,5 +1,6 @@
 //! The driver: devices, streams, events, memory, modules, graphs. All `unsafe` of running lies here.
 
+mod branch;
 mod copy;
 mod device;
 mod graph;
@@ -9,10 +10,11 @@ mod memory;
 mod module;
 mod stream;
 
+pub use branch::{Branch, Kind};
 pub use copy::Rows;
 pub use device::{Attribute, Gpu, devices};
 pub use graph::Graph;
-pub use library::{Api, DriverError};
+pub use library::{Api, Conditional, DriverError};
 pub use map::{MAP_ALIGNMENT, MAP_BYTES, encode};
 pub use memory::{Buffer, Pinned};
 pub use module::{Call, Command, Function, Launch, Module};

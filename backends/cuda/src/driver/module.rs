@@ -1,5 +1,6 @@
 //! Modules of kernels, and launches.
 
+use super::branch::Branch;
 use super::device::Gpu;
 use super::library::{DriverError, Handle};
 use super::stream::Stream;
@@ -40,6 +41,8 @@ pub struct Launch {
     pub shared: u32,
     /// The parameter, as the kernel's structure lays it out.
     pub parameter: Vec<u8>,
+    /// Does the kernel wait itself for those before it?
+    pub waits: bool,
 }
 
 /// Work that a library puts into a stream.
@@ -53,16 +56,34 @@ pub trait Call: Send + Sync {
 pub enum Command {
     Kernel(Launch),
     Library(Arc<dyn Call>),
+    Branch(Arc<Branch>),
 }
 
 impl Command {
-    /// Puts it into the stream.
-    pub fn run(&self, stream: &Stream) -> Result<(), DriverError> {
+    /// Puts it into the stream, which may be recording a graph. `overlap` lets a kernel begin before the one in front of it
+    /// is done.
+    pub fn run(&self, stream: &Stream, overlap: bool) -> Result<(), DriverError> {
         match self {
-            Command::Kernel(l) => l.run(stream),
+            Command::Kernel(l) => l.run(stream, overlap),
             Command::Library(c) => c.run(stream.handle),
+            Command::Branch(b) => b.run(stream),
         }
     }
+
+    /// Is it control flow?
+    pub fn is_branch(&self) -> bool {
+        matches!(self, Command::Branch(_))
+    }
+}
+
+/// Puts commands into a stream; kernels overlap with kernels before them where that is wanted.
+pub fn run_all(commands: &[Command], stream: &Stream, overlap: bool) -> Result<(), DriverError> {
+    let mut behind = false;
+    for c in commands {
+        c.run(stream, overlap && behind)?;
+        behind = matches!(c, Command::Kernel(_));
+    }
+    Ok(())
 }
 
 /// `CUlaunchAttribute` of the driver's header.
@@ -159,19 +180,19 @@ impl Drop for Module {
 
 impl Launch {
     /// Puts it into the stream. The parameter is copied by the driver before this returns.
-    pub fn run(&self, stream: &Stream) -> Result<(), DriverError> {
+    pub fn run(&self, stream: &Stream, overlap: bool) -> Result<(), DriverError> {
         let api = stream.gpu.api;
         let mut parameters = [self.parameter.as_ptr().cast_mut().cast::<c_void>()];
         let Function { handle, threads } = self.function;
-        let mut overlap = Attribute { id: PROGRAMMATIC_STREAM_SERIALIZATION, _pad: 0, value: [0; 16] };
-        overlap.value[0] = 1;
+        let mut early = Attribute { id: PROGRAMMATIC_STREAM_SERIALIZATION, _pad: 0, value: [0; 16] };
+        early.value[0] = 1;
         let config = Config {
             grid: [self.blocks, 1, 1],
             block: [threads, 1, 1],
             shared: self.shared,
             stream: stream.handle,
-            attributes: &raw mut overlap,
-            count: u32::from(stream.gpu.overlap),
+            attributes: &raw mut early,
+            count: u32::from(stream.gpu.overlap && overlap && self.waits),
         };
         // SAFETY: the kernel takes one structure by value, which `parameter` holds in full (the blob's head tells its
         // layout, checked when it was made); addresses in it are those of live buffers of this context; kernels wait for

@@ -160,7 +160,7 @@ impl CudaContext {
         self.wait()?;
         self.marked = false;
         self.parts.clear();
-        self.memory.settle();
+        self.settle();
         self.outputs = None;
         let allocations = self.memory.allocations;
         self.upload(inputs, shapes)?;
@@ -209,6 +209,25 @@ impl CudaContext {
         let mut known = (**shapes).clone();
         self.run_steps(&mut known, key)?;
         Ok(Arc::new(known))
+    }
+
+    /// Gives back what the last run alone could name; it is done.
+    pub(super) fn settle(&mut self) {
+        self.memory.settle();
+        self.bodies.iter_mut().flatten().for_each(Bodies::settle);
+    }
+
+    /// Lets an input of a body lie where a value around it does, or again in memory of its own.
+    pub(super) fn lend(&mut self, input: usize, at: Option<Range>) {
+        self.memory.lend(input, at);
+        if let Some(last) = self.given.get_mut(input) {
+            *last = None;
+        }
+    }
+
+    /// How many buffers were allocated, those of bodies too.
+    pub(super) fn allocated(&self) -> u64 {
+        Context::counters(self).allocations
     }
 
     /// Starts copying the outputs.

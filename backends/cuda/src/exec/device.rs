@@ -3,7 +3,7 @@
 use super::context::CudaContext;
 use super::kernel::{Modules, StepKernel};
 use super::memory::{Weights, naming};
-use crate::driver::{Buffer, Event, Gpu, Stream};
+use crate::driver::{Buffer, Event, Gpu, Module, Stream};
 use kiln_backend::{BackendError, Context, Device, Executable, Program, Step, Target, TimeRequest, flow};
 use std::sync::Arc;
 
@@ -27,12 +27,16 @@ impl CudaDevice {
     fn load_program(&self, program: Arc<Program>) -> Result<Loaded, BackendError> {
         self.gpu.bind()?;
         let load = |s| StepKernel::load(&self.gpu, &self.modules, &self.target, &program, s);
-        let steps = program.steps.iter().map(load).collect::<Result<_, _>>()?;
+        let steps = program.steps.iter().map(load).collect::<Result<Vec<_>, _>>()?;
         let bodies = program.steps.iter().map(|s| self.load_bodies(&program, s));
-        let bodies = bodies.collect::<Result<_, BackendError>>()?;
+        let bodies = bodies.collect::<Result<Vec<Option<Vec<_>>>, BackendError>>()?;
         let weights = Weights::upload(&self.stream, &program, self.target.memory.alignment)?;
         let shape_inputs = program.shape_inputs();
-        Ok(Loaded { gpu: self.gpu.clone(), program, steps, bodies, weights, shape_inputs })
+        let nested = bodies.iter().any(Option::is_some);
+        let moves = if nested { self.modules.moves(&self.gpu) } else { None };
+        let waits = |k: &StepKernel| k.data_dependent || k.assertion.is_some() || k.random;
+        let stops = steps.iter().any(waits);
+        Ok(Loaded { gpu: self.gpu.clone(), program, steps, bodies, weights, shape_inputs, moves, stops })
     }
 
     /// The bodies of a step that the host walks.
@@ -53,6 +57,10 @@ pub struct Loaded {
     pub bodies: Vec<Option<Vec<Arc<Loaded>>>>,
     pub weights: Weights,
     pub shape_inputs: Vec<usize>,
+    /// Copies and decides between bodies; where the driver has conditional nodes.
+    pub moves: Option<Arc<Module>>,
+    /// Is there a step that stops for the host whatever the shapes, or whose launches differ from run to run?
+    pub stops: bool,
 }
 
 struct CudaExecutable(Arc<Loaded>);

@@ -4,7 +4,7 @@ use super::context::CudaContext;
 use super::device::Loaded;
 use super::memory::Range;
 use super::values::{Ferry, Pool, Value, bytes};
-use crate::driver::{Rows, Stream};
+use crate::driver::{Buffer, Rows, Stream};
 use kiln_backend::flow::{Machine, walk};
 use kiln_backend::{BackendError, Counters, Shapes};
 use kiln_ir::{Fact, LoopOutputKind, Node, Tensor, TensorType};
@@ -12,15 +12,21 @@ use std::sync::Arc;
 
 /// Contexts of the bodies of one step, all in the stream of the context around them.
 pub struct Bodies {
-    bodies: Vec<Body>,
-    stream: Arc<Stream>,
+    pub(super) bodies: Vec<Body>,
+    pub(super) stream: Arc<Stream>,
+    /// Of steps that stay on the device: where trips are counted, and where values go that others overwrite.
+    pub(super) state: Option<Buffer>,
+    pub(super) stage: Option<Buffer>,
+    /// Buffers that larger ones have replaced.
+    pub(super) retired: Vec<Buffer>,
+    pub(super) own_allocations: u64,
     pool: Arc<Pool>,
     ferry: Ferry,
 }
 
-struct Body {
-    loaded: Arc<Loaded>,
-    context: CudaContext,
+pub(super) struct Body {
+    pub(super) loaded: Arc<Loaded>,
+    pub(super) context: CudaContext,
     /// The shapes of the last run with what they were made for.
     last: Option<(Vec<(TensorType, Option<Tensor>)>, Arc<Shapes>)>,
 }
@@ -34,6 +40,10 @@ impl Bodies {
         Ok(Bodies {
             bodies: bodies.iter().map(one).collect::<Result<_, BackendError>>()?,
             stream: stream.clone(),
+            state: None,
+            stage: None,
+            retired: Vec::new(),
+            own_allocations: 0,
             pool: Pool::new(stream),
             ferry: Ferry::new(stream),
         })
@@ -49,11 +59,17 @@ impl Bodies {
         walk(node, inputs, outputs, self)
     }
 
+    /// Gives back what the last run alone could name; it is done.
+    pub fn settle(&mut self) {
+        self.retired.clear();
+        self.bodies.iter_mut().for_each(|b| b.context.settle());
+    }
+
     /// What was done for the bodies, their runs left out.
     pub fn counters(&self) -> Counters {
         use kiln_backend::Context;
         let own = Counters {
-            allocations: self.pool.made() + self.ferry.allocations,
+            allocations: self.pool.made() + self.ferry.allocations + self.own_allocations,
             host_syncs: self.ferry.waits,
             ..Counters::default()
         };
@@ -117,7 +133,7 @@ impl Body {
 }
 
 /// Rows before the axis, its length, bytes of what lies behind it; none where elements share bytes.
-fn split(ty: &TensorType, axis: usize) -> Option<(usize, usize, usize)> {
+pub(super) fn split(ty: &TensorType, axis: usize) -> Option<(usize, usize, usize)> {
     let shape = ty.static_dims()?;
     let bits = ty.dtype.bits() as usize;
     let (before, rest) = shape.split_at_checked(axis)?;
@@ -146,6 +162,11 @@ impl Machine for Bodies {
 
     fn bytes(&self, v: &Value) -> u64 {
         v.at.size
+    }
+
+    fn fact(&mut self, v: &Value) -> Result<Option<Fact>, BackendError> {
+        let small = v.ty.static_volume().is_some_and(|n| n <= kiln_ir::infer::MAX_CONTENT);
+        Ok(Some(if small { Fact::constant(self.ferry.fetch(v)?) } else { Fact::of(v.ty.clone()) }))
     }
 
     fn element(&mut self, v: &Value, axis: usize, at: i64) -> Result<Value, BackendError> {

@@ -29,7 +29,8 @@ impl CudaContext {
         let loaded = self.loaded.clone();
         let graph = &loaded.program.graph;
         self.parts.clear();
-        self.memory.settle();
+        self.settle();
+        (0..inputs.len()).for_each(|i| self.memory.lend(i, None));
         let allocations = self.memory.allocations;
         for (i, v) in inputs.iter().enumerate() {
             let to = self.memory.input(i, v.at.size)?;

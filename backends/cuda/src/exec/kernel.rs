@@ -1,9 +1,10 @@
 //! One step, ready to be launched.
 
+use super::moves;
 use crate::backend::find;
 use crate::blob::Head;
 use crate::dialect::CUDA;
-use crate::driver::{Gpu, Module};
+use crate::driver::{Conditional, Gpu, Module};
 use crate::vendor::{self, Library};
 use kiln_backend::{BackendError, Program, Step, Target, flow};
 use kiln_families::expression::{Slot, slots};
@@ -11,7 +12,7 @@ use kiln_families::site::Site;
 use kiln_families::{Body, Entry, Kernel};
 use kiln_ir::{DType, Node, NodeId, ValueId};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The kernel of control flow, which the host walks, and of libraries' steps: it launches nothing.
 static WALKED: Kernel = Kernel {
@@ -28,13 +29,25 @@ const PORTABLE_CLUSTER: u32 = 9;
 
 /// Modules by the hash of their blob: steps of equal regions share one.
 #[derive(Default)]
-pub struct Modules(Mutex<HashMap<blake3::Hash, Arc<Module>>>);
+pub struct Modules {
+    by_blob: Mutex<HashMap<blake3::Hash, Arc<Module>>>,
+    moves: OnceLock<Option<Arc<Module>>>,
+}
 
 impl Modules {
+    /// The kernel that copies and decides between the bodies of control flow, where the driver has conditional nodes.
+    pub fn moves(&self, gpu: &Arc<Gpu>) -> Option<Arc<Module>> {
+        let load = || {
+            Conditional::get()?;
+            moves::load(gpu).map_err(|e| tracing::warn!("control flow is left to the host: {e}")).ok()
+        };
+        self.moves.get_or_init(load).clone()
+    }
+
     fn get(&self, gpu: &Arc<Gpu>, blob: &[u8]) -> Result<(Arc<Module>, Head), BackendError> {
         let (head, cubin) = Head::parse(blob)?;
         let hash = blake3::hash(blob);
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.by_blob.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(m) = known.get(&hash) {
             return Ok((m.clone(), head));
         }

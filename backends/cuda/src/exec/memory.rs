@@ -67,6 +67,8 @@ pub struct Memory {
     stream: Arc<Stream>,
     arena: Option<Buffer>,
     inputs: Vec<Option<Buffer>>,
+    /// Inputs that lie in the memory of others.
+    lent: Vec<Option<Range>>,
     own: HashMap<ValueId, Buffer>,
     scratch: Option<Buffer>,
     sizes: Option<Buffer>,
@@ -106,6 +108,7 @@ impl Memory {
             stream: stream.clone(),
             arena: None,
             inputs: Vec::new(),
+            lent: vec![None; program.graph.inputs.len()],
             own: HashMap::new(),
             scratch: None,
             sizes: None,
@@ -139,6 +142,9 @@ impl Memory {
         if let Some(range) = self.bound.inputs.get(&i) {
             return Lent::holding(range, &format!("input {i}"), size);
         }
+        if let Some(r) = self.lent.get(i).copied().flatten() {
+            return Ok(Range { size, ..r });
+        }
         let Some(slot) = self.inputs.get_mut(i) else {
             return Err(BackendError::Internal(format!("no input {i}")));
         };
@@ -147,6 +153,13 @@ impl Memory {
         let r = Range { address: b.address(), size };
         self.inputs[i] = Some(b);
         Ok(r)
+    }
+
+    /// Lets an input lie there, or again in memory of its own.
+    pub fn lend(&mut self, i: usize, at: Option<Range>) {
+        if let Some(place) = self.lent.get_mut(i) {
+            *place = at;
+        }
     }
 
     pub fn scratch(&mut self, size: u64) -> Result<Range, BackendError> {

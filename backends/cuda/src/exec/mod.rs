@@ -1,11 +1,13 @@
 //! Running programs: loading, memory, launches, reading back.
 
+mod branches;
 mod context;
 mod device;
 mod flow;
 mod inside;
 mod kernel;
 mod memory;
+mod moves;
 mod plan;
 mod replay;
 mod run;

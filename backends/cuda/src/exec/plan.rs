@@ -13,7 +13,8 @@ use kiln_families::views::View;
 use kiln_families::{Grid, word};
 use kiln_ir::{NodeId, ValueId};
 
-/// A launch, its step, and the words that found no room in its parameter.
+/// A command, its step, and the words that found no room in its parameter.
+#[derive(Clone)]
 pub struct Planned {
     pub step: usize,
     pub launch: Command,
@@ -199,7 +200,7 @@ impl Planner<'_> {
         let function = function.ok_or_else(lost)?;
         let maps = k.maps.get(launch.entry).copied().flatten().is_some();
         let shared = if maps { 0 } else { k.shared };
-        let launch = Command::Kernel(Launch { function, blocks, shared, parameter });
+        let launch = Command::Kernel(Launch { function, blocks, shared, parameter, waits: true });
         Ok(Some(Planned { step, launch, further }))
     }
 

@@ -92,21 +92,27 @@ impl Batch {
         let Some(stamps) = stamps else {
             match &self.graph {
                 Some(g) => g.run(stream)?,
-                None => self.launches.iter().try_for_each(|l| l.run(stream))?,
+                None => self.launches.iter().try_for_each(|l| l.run(stream, true))?,
             }
             return Ok(());
         };
         for (l, &step) in self.launches.iter().zip(&self.steps) {
             stamps.before(step, stream)?;
             let _step = Range::of(stamps.name(step));
-            l.run(stream)?;
+            l.run(stream, true)?;
         }
         stamps.close(stream)
     }
 
-    /// Can it become a graph? Once it has run without one, so that all kernels are loaded.
+    /// Can it become a graph? Once it has run without one, so that all kernels are loaded; control flow is nothing else.
     pub fn wants_graph(&self) -> bool {
-        self.graph.is_none() && self.launches.len() >= 2 && self.runs > 0
+        let branches = self.launches.iter().any(Command::is_branch);
+        self.graph.is_none() && (branches || self.launches.len() >= 2 && self.runs > 0)
+    }
+
+    /// Its commands, and the memory that they name.
+    pub fn into_parts(self) -> (Vec<Command>, Option<Further>) {
+        (self.launches, self.further)
     }
 
     /// Its kernels have run in another batch.

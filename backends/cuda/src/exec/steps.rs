@@ -13,13 +13,18 @@ impl CudaContext {
     pub(super) fn run_steps(&mut self, shapes: &mut Shapes, key: Vec<Key>) -> Result<(), BackendError> {
         let loaded = self.loaded.clone();
         let program = &loaded.program;
-        let allocations = self.memory.allocations;
+        let allocations = self.allocated();
         let mut waiting = Vec::new();
         let mut stopped = false;
         self.whole = false;
         for (i, step) in program.steps.iter().enumerate() {
             shapes.update(program, step)?;
             if loaded.bodies.get(i).is_some_and(Option::is_some) {
+                let stays = !stopped && !loaded.stops;
+                if let Some(planned) = stays.then(|| self.on_device(shapes, i)).transpose()?.flatten() {
+                    waiting.extend(planned);
+                    continue;
+                }
                 self.flush(&mut waiting)?;
                 self.walk(shapes, i)?;
                 stopped = true;
@@ -45,10 +50,13 @@ impl CudaContext {
             return self.flush(&mut waiting);
         }
         // Launches that were planned before a buffer grew name the old one: plan once more.
-        if self.memory.allocations != allocations {
+        if self.allocated() != allocations {
             waiting.clear();
             for i in 0..program.steps.len() {
-                waiting.extend(self.plan(shapes, i, false)?);
+                waiting.extend(match loaded.bodies.get(i).is_some_and(Option::is_some) {
+                    true => self.on_device(shapes, i)?.unwrap_or_default(),
+                    false => self.plan(shapes, i, false)?,
+                });
             }
             self.prepared.clear();
         }
@@ -59,14 +67,12 @@ impl CudaContext {
         self.spare = self.spare.take().or(graph);
         let mut batch = Batch::new(&self.stream, waiting, further, &mut self.memory.allocations)?;
         let like = |p: &Prepared| p.key.len() == key.len() && p.key.iter().zip(&key).all(|(a, b)| a.like(b));
-        match self.prepared.iter().any(like) {
+        if self.prepared.iter().any(like) {
             // The same launches at other addresses: their kernels are loaded.
-            true => {
-                batch.prove();
-                self.run_graph(&mut batch)?;
-            }
-            false => batch.run(&self.stream, self.stamps.as_mut())?,
+            batch.prove();
         }
+        // Control flow is a graph from its first run on.
+        self.run_graph(&mut batch)?;
         self.prepared.push(Prepared { key, batch });
         self.whole = true;
         Ok(())
@@ -114,7 +120,12 @@ impl CudaContext {
         }
     }
 
-    fn plan(&mut self, shapes: &Shapes, step: usize, counts: bool) -> Result<Vec<Planned>, BackendError> {
+    pub(super) fn plan(
+        &mut self,
+        shapes: &Shapes,
+        step: usize,
+        counts: bool,
+    ) -> Result<Vec<Planned>, BackendError> {
         Planner { loaded: &self.loaded, memory: &mut self.memory, shapes }.step(step, counts)
     }
 

@@ -1,0 +1,194 @@
+//! Copies between the bodies of control flow as launches of one kernel, which also decides: see `kernels/flow/moves.cu`.
+
+use super::memory::Range;
+use crate::driver::{Command, DriverError, Gpu, Launch, Module};
+use std::sync::Arc;
+
+const PTX: &str = concat!(include_str!("../../../../kernels/flow/moves.ptx"), "\0");
+const THREADS: u32 = 256;
+/// Moves of one launch.
+const MOST: usize = 32;
+/// Bytes of the parameter before the moves.
+const HEAD: usize = 48;
+const MOVE_BYTES: usize = 56;
+/// Bytes that are worth a block, and how many blocks copy at most.
+const PER_BLOCK: u64 = 16 << 10;
+const BLOCKS: u64 = 128;
+
+/// Rows of bytes to copy. For each trip that the loop has made steps are added to the addresses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Move {
+    /// `None` writes zeros.
+    pub from: Option<u64>,
+    pub to: u64,
+    pub from_step: i64,
+    pub to_step: i64,
+    pub from_pitch: u64,
+    pub to_pitch: u64,
+    pub rows: u32,
+    pub width: u32,
+}
+
+/// What a launch decides.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Decision {
+    /// Trips made and blocks done: 16 bytes.
+    pub state: Option<u64>,
+    /// The loop starts.
+    pub start: bool,
+    /// A trip has been made.
+    pub next: bool,
+    /// Is another trip to be made? Else, where there is a flag, which branch is taken.
+    pub of_loop: bool,
+    /// Where the number of trips lies, and whether it has 32 bits.
+    pub count: Option<(u64, bool)>,
+    /// The number of trips that the host knows.
+    pub most: Option<i64>,
+    /// Where the condition lies.
+    pub flag: Option<u64>,
+}
+
+impl Move {
+    /// All bytes of a range; none where it is empty, or lies there already.
+    pub fn whole(from: u64, to: Range) -> Option<Move> {
+        let one = |rows: u32, width: u32| Move {
+            from: Some(from),
+            to: to.address,
+            from_step: 0,
+            to_step: 0,
+            from_pitch: u64::from(width),
+            to_pitch: u64::from(width),
+            rows,
+            width,
+        };
+        if to.size == 0 || from == to.address {
+            return None;
+        }
+        // Longer ones as rows of 1 GiB at most.
+        match u32::try_from(to.size) {
+            Ok(n) if n <= 1 << 30 => Some(one(1, n)),
+            _ => {
+                let rows = (1u64..).map(|k| 1 << k).find(|r| to.size % r != 0 || to.size / r <= 1 << 30)?;
+                (to.size % rows == 0).then(|| one(rows as u32, (to.size / rows) as u32))
+            }
+        }
+    }
+
+    /// Does it write there?
+    pub fn covers(&self, at: u64) -> bool {
+        self.span(true).is_some_and(|(from, end)| (from..end).contains(&at))
+    }
+
+    fn bytes(&self) -> u64 {
+        u64::from(self.rows) * u64::from(self.width)
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        for n in [self.from.unwrap_or(0), self.to, self.from_step as u64, self.to_step as u64] {
+            to.extend(n.to_le_bytes());
+        }
+        to.extend(self.from_pitch.to_le_bytes());
+        to.extend(self.to_pitch.to_le_bytes());
+        to.extend(self.rows.to_le_bytes());
+        to.extend(self.width.to_le_bytes());
+    }
+
+    /// The first byte and the end of what it writes (or reads), whatever the trip.
+    fn span(&self, writes: bool) -> Option<(u64, u64)> {
+        let (at, step, pitch) = match writes {
+            true => (self.to, self.to_step, self.to_pitch),
+            false => (self.from?, self.from_step, self.from_pitch),
+        };
+        // Places that differ from trip to trip are those of stacked tensors, which nothing else shares.
+        let rows = u64::from(self.rows).saturating_sub(1);
+        (step == 0).then(|| (at, at + rows * pitch + u64::from(self.width)))
+    }
+}
+
+/// Do some read what others write?
+pub fn clash(all: &[Move]) -> bool {
+    let over = |a: (u64, u64), b: (u64, u64)| a.0 < b.1 && b.0 < a.1;
+    let reads: Vec<_> = all.iter().enumerate().filter_map(|(i, m)| Some((i, m.span(false)?))).collect();
+    let writes: Vec<_> = all.iter().enumerate().filter_map(|(i, m)| Some((i, m.span(true)?))).collect();
+    reads.iter().any(|&(i, r)| writes.iter().any(|&(j, w)| i != j && over(r, w)))
+}
+
+/// The kernel, linked by the driver.
+pub fn load(gpu: &Arc<Gpu>) -> Result<Arc<Module>, DriverError> {
+    Ok(Arc::new(Module::load(gpu, PTX.as_bytes(), &[("moves".to_owned(), THREADS)])?))
+}
+
+/// Launches for these moves; the last one decides. None where there is nothing to do.
+pub fn launches(module: &Module, all: &[Move], decision: Decision) -> Vec<Launch> {
+    let Some(&function) = module.functions().first() else { return Vec::new() };
+    let decides = decision.start || decision.next || decision.of_loop || decision.flag.is_some();
+    let count = all.len().div_ceil(MOST).max(usize::from(decides));
+    let mut parts = all.chunks(MOST);
+    (0..count)
+        .map(|i| {
+            let part = parts.next().unwrap_or_default();
+            let last = i + 1 == count;
+            let bytes = part.iter().map(Move::bytes).max().unwrap_or(0);
+            // Without a state nobody counts the blocks that are done.
+            let alone = last && decides && decision.state.is_none();
+            let blocks = if alone { 1 } else { bytes.div_ceil(PER_BLOCK).clamp(1, BLOCKS) as u32 };
+            Launch { function, blocks, shared: 0, parameter: parameter(part, decision, last), waits: false }
+        })
+        .collect()
+}
+
+/// The same as commands.
+pub fn commands(module: &Module, all: &[Move], decision: Decision) -> Vec<Command> {
+    launches(module, all, decision).into_iter().map(Command::Kernel).collect()
+}
+
+fn parameter(part: &[Move], d: Decision, last: bool) -> Vec<u8> {
+    let mut p = Vec::with_capacity(HEAD + MOST * MOVE_BYTES);
+    let narrow = d.count.is_some_and(|c| c.1);
+    let branch = d.flag.is_some() && !d.of_loop;
+    let bits = [(d.start, 1u32), (d.next, 2), (d.of_loop, 4), (branch, 8), (narrow, 16)];
+    let mode = bits.iter().filter(|b| b.0 && (last || b.1 == 1)).map(|b| b.1).sum::<u32>();
+    let words = [0, d.state.unwrap_or(0), d.count.map_or(0, |c| c.0), d.flag.unwrap_or(0)];
+    words.iter().for_each(|w| p.extend(w.to_le_bytes()));
+    p.extend(d.most.unwrap_or(-1).to_le_bytes());
+    p.extend(mode.to_le_bytes());
+    p.extend((part.len() as u32).to_le_bytes());
+    part.iter().for_each(|m| m.put(&mut p));
+    p.resize(HEAD + MOST * MOVE_BYTES, 0);
+    p
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(address: u64, size: u64) -> Range {
+        Range { address, size }
+    }
+
+    #[test]
+    fn what_is_read_and_written_at_once_is_seen() {
+        let m = |from, to| Move::whole(from, range(to, 256));
+        let all = |v: [Option<Move>; 2]| v.into_iter().flatten().collect::<Vec<_>>();
+        assert!(clash(&all([m(0x1000, 0x2000), m(0x2000, 0x1000)])), "a swap");
+        assert!(clash(&all([m(0x3000, 0x2000), m(0x20ff, 0x4000)])), "the last byte");
+        assert!(!clash(&all([m(0x3000, 0x2000), m(0x2100, 0x4000)])));
+        assert_eq!(m(0x3000, 0x3000), None);
+    }
+
+    #[test]
+    fn large_ranges_are_rows() {
+        let m = Move::whole(1, range(2 << 40, 6 << 30));
+        assert_eq!(m.map(|m| (m.rows, m.width, m.to_pitch)), Some((8, 3 << 28, 3 << 28)));
+    }
+
+    /// The text that the driver links is that of the source beside it.
+    #[test]
+    fn the_ptx_was_written_from_the_source() {
+        let source = include_bytes!("../../../../kernels/flow/moves.cu");
+        let step = |h: u64, &b: &u8| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
+        let mark = source.iter().fold(0xcbf2_9ce4_8422_2325, step);
+        assert!(PTX.contains(&format!("FNV-1a {mark:016x}")), "run scripts/flow_ptx.py");
+        assert!(PTX.contains(&format!("moves_param_0[{}]", HEAD + MOST * MOVE_BYTES)), "another parameter");
+    }
+}

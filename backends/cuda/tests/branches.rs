@@ -1,0 +1,112 @@
+//! Loops and conditionals that stay on the device: right, without a wait of the host, and how fast. Skipped without a
+//! device, unless `KILN_REQUIRE_CUDA=1`.
+//!
+//! Speeds: `KILN_REQUIRE_CUDA=1 branches --ignored --nocapture speed`.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+#[path = "common/branches.rs"]
+mod branches;
+
+use branches::{endless, gated, heavy, scalar, stacking, truth};
+use kiln_backend::{Backend, Context, Program, Shapes, Tactic};
+use kiln_backend_cuda::Cuda;
+use kiln_ir::{Graph, Tensor};
+use std::sync::Arc;
+
+type Run = (Box<dyn Context>, Arc<Program>, Arc<Shapes>);
+
+fn context(g: &Graph, inputs: &[Tensor]) -> Option<Run> {
+    let target = match Cuda.targets() {
+        Ok(mut t) => t.remove(0),
+        Err(e) => {
+            assert!(std::env::var_os("KILN_REQUIRE_CUDA").is_none(), "{e}");
+            println!("skipped: {e}");
+            return None;
+        }
+    };
+    let mut program = Program::step_per_node(g.clone(), &Tactic::plain(""));
+    program.choose(&Cuda, &target).unwrap();
+    let program = Arc::new(program);
+    let shapes = Arc::new(program.shapes(inputs).unwrap());
+    let loaded = Cuda.open(&target).unwrap().load(program.clone()).unwrap();
+    Some((loaded.context().unwrap(), program, shapes))
+}
+
+fn near(found: &Tensor, wanted: &Tensor) -> bool {
+    let far = |(a, b): (&f64, &f64)| (a - b).abs() > 1e-5 * (1.0 + b.abs());
+    found.ty() == wanted.ty() && !found.to_f64().iter().zip(&wanted.to_f64()).any(far)
+}
+
+/// Runs a graph several times; all is right, and the host never waits.
+fn check(what: &str, g: &Graph, runs: &[Vec<Tensor>]) {
+    let wanted: Vec<_> = runs.iter().map(|inputs| g.eval(inputs).unwrap()).collect();
+    let Some((mut cx, _, shapes)) = context(g, &runs[0]) else { return };
+    let twice = runs.iter().zip(&wanted).chain(runs.iter().zip(&wanted));
+    for (i, (inputs, wanted)) in twice.enumerate() {
+        cx.enqueue(inputs, &shapes).unwrap_or_else(|e| panic!("{what}, run {i}: {e}"));
+        let found = cx.outputs().unwrap_or_else(|e| panic!("{what}, run {i}: {e}"));
+        for (k, (f, w)) in found.iter().zip(wanted).enumerate() {
+            assert!(near(f, w), "{what}, run {i}, output {k}: {:?} for {:?}", f.elems(), w.elems());
+        }
+    }
+    let c = cx.counters();
+    assert_eq!((c.host_syncs, c.pipelines), (0, 1), "{what}");
+}
+
+#[test]
+fn trips_and_branches_are_decided_on_the_device() {
+    let (g, first) = gated(true);
+    let with = |limit: f32, c: bool| {
+        let mut inputs = first.clone();
+        (inputs[2], inputs[4]) = (scalar(limit), truth(c));
+        inputs
+    };
+    // Zero trips, one, many; both branches.
+    check("gated", &g, &[with(4.5, true), with(0.0, false), with(1.0, true), with(333.0, false)]);
+}
+
+#[test]
+fn counted_loops_stack_and_swap() {
+    for (trips, length) in [(0, None), (1, None), (3, Some(5)), (40, None), (39, Some(64)), (0, Some(2))] {
+        let (g, inputs) = stacking(trips, length, false);
+        check(&format!("{trips} trips, length {length:?}"), &g, &[inputs]);
+    }
+}
+
+#[test]
+fn loops_nest() {
+    for (trips, length) in [(2, None), (40, Some(41))] {
+        let (g, inputs) = stacking(trips, length, true);
+        check(&format!("{trips} trips inside, length {length:?}"), &g, &[inputs]);
+    }
+}
+
+fn median(cx: &mut dyn Context, inputs: &[Tensor], shapes: &Arc<Shapes>) -> f64 {
+    for _ in 0..3 {
+        cx.enqueue(inputs, shapes).unwrap();
+        cx.outputs().unwrap();
+    }
+    let mut all = cx.time_runs(11).unwrap();
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2] / 1e3
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    for kernels in [1, 4, 8] {
+        let (g, mut inputs) = endless(kernels, 1000.0);
+        let Some((mut cx, _, shapes)) = context(&g, &inputs) else { return };
+        let full = median(cx.as_mut(), &inputs, &shapes);
+        inputs[2] = scalar(0.0);
+        let none = median(cx.as_mut(), &inputs, &shapes);
+        println!("while, {kernels} kernels and a condition: {:.2} us a trip", (full - none) / 1000.0);
+    }
+    let (layers, n) = (10, 1 << 22);
+    let (g, inputs) = heavy(layers, n, true);
+    let Some((mut cx, _, shapes)) = context(&g, &inputs) else { return };
+    let taken = median(cx.as_mut(), &inputs, &shapes);
+    let not = median(cx.as_mut(), &heavy(layers, n, false).1, &shapes);
+    println!("conditional: heavy {taken:.1} us, light {not:.1} us");
+}

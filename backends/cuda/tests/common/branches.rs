@@ -1,0 +1,177 @@
+//! Graphs with loops and conditionals.
+
+#![allow(dead_code, reason = "each test uses some")]
+
+use kiln_ir::problem::Rng;
+use kiln_ir::{Attr, Attrs, DType, Fact, Graph, Op, Tensor, TensorType, ValueId};
+
+pub fn op(name: &str) -> Op {
+    Op::new(name, Attrs::new()).unwrap()
+}
+
+pub fn scalar(v: f32) -> Tensor {
+    Tensor::f32(&[], &[v]).unwrap()
+}
+
+pub fn truth(b: bool) -> Tensor {
+    Tensor::from_bytes(DType::Bool, &[], vec![u8::from(b)]).unwrap()
+}
+
+fn real(dims: &[i64]) -> Fact {
+    Fact::of(TensorType::new(DType::F32, dims.iter().copied()))
+}
+
+/// One output of a loop: its kind, which value, axis, and whether it has a length.
+pub type Out = (&'static str, i64, i64, bool);
+
+/// A loop operator.
+pub fn looped(
+    count: bool,
+    condition: bool,
+    carried: i64,
+    iterated: &[(i64, bool)],
+    captures: i64,
+    outs: &[Out],
+) -> Op {
+    let axes: Vec<i64> = iterated.iter().map(|i| i.0).collect();
+    let reverse: Vec<i64> = iterated.iter().map(|i| i64::from(i.1)).collect();
+    let attrs = Attrs::new()
+        .with("count", count)
+        .with("while", condition)
+        .with("carried", carried)
+        .with("iter_axes", axes)
+        .with("iter_reverse", reverse)
+        .with("body_captures", captures)
+        .with("out_kinds", Attr::Strs(outs.iter().map(|o| o.0.to_owned()).collect()))
+        .with("out_index", outs.iter().map(|o| o.1).collect::<Vec<i64>>())
+        .with("out_axes", outs.iter().map(|o| o.2).collect::<Vec<i64>>())
+        .with("out_length", outs.iter().map(|o| i64::from(o.3)).collect::<Vec<i64>>());
+    Op::new("loop", attrs).unwrap()
+}
+
+/// t < limit, of carried values t and x.
+pub fn below(n: i64) -> Graph {
+    let mut g = Graph::new("below");
+    let t = g.add_input("t", real(&[]));
+    g.add_input("x", real(&[n]));
+    let limit = g.add_input("limit", real(&[]));
+    g.outputs = vec![g.add("less", op("less"), &[t, limit]).unwrap()];
+    g
+}
+
+/// t + d, and x after so many sums with itself and halves of it: each a kernel.
+pub fn body(n: i64, kernels: usize) -> Graph {
+    let mut g = Graph::new("body");
+    let (t, mut x) = (g.add_input("t", real(&[])), g.add_input("x", real(&[n])));
+    let d = g.add_input("d", real(&[]));
+    let next = g.add("next", op("add"), &[t, d]).unwrap();
+    for k in 1..kernels {
+        x = g.add(&format!("x{k}"), op(if k % 2 == 1 { "neg" } else { "abs" }), &[x]).unwrap();
+    }
+    g.outputs = vec![next, x];
+    g
+}
+
+fn branch(name: &str, n: i64, layers: usize) -> Graph {
+    let mut g = Graph::new(name);
+    let mut x = g.add_input("x", real(&[n]));
+    for k in 0..layers {
+        x = g.add(&format!("y{k}"), op(name), &[x]).unwrap();
+    }
+    g.outputs = vec![x];
+    g
+}
+
+/// While t < limit: t grows by d, x changes its sign; then x or e^-x by a conditional.
+pub fn gated(condition: bool) -> (Graph, Vec<Tensor>) {
+    let n = 4096;
+    let mut g = Graph::new("control flow");
+    let [t, d, limit] = ["t", "d", "limit"].map(|name| g.add_input(name, real(&[])));
+    let x = g.add_input("x", real(&[n]));
+    let c = g.add_input("c", Fact::of(TensorType::scalar(DType::Bool)));
+    let op = looped(false, true, 2, &[], 1, &[("last", 1, 0, false), ("last", 0, 0, false)]);
+    let regions = vec![body(n, 2), below(n)];
+    let z = g.add_control("loop", op, &[t, x, d, limit], regions, &["z".into(), "u".into()]).unwrap();
+    let choice = Op::new("if", Attrs::new().with("then_captures", 1i64)).unwrap();
+    let both = vec![branch("exp", n, 1), branch("neg", n, 1)];
+    let y = g.add_control("if", choice, &[c, z[0], z[0]], both, &["y".into()]).unwrap();
+    g.outputs = vec![y[0], z[1]];
+    let x = Rng::new(3).tensor_in(DType::F32, &[n as usize], 0.1, 0.5, 1);
+    (g, vec![scalar(0.0), scalar(1.0), scalar(4.5), x, truth(condition)])
+}
+
+/// While t < limit with so many kernels in the body.
+pub fn endless(kernels: usize, trips: f32) -> (Graph, Vec<Tensor>) {
+    let n = 1024;
+    let mut g = Graph::new("while");
+    let [t, d, limit] = ["t", "d", "limit"].map(|name| g.add_input(name, real(&[])));
+    let x = g.add_input("x", real(&[n]));
+    let op = looped(false, true, 2, &[], 1, &[("last", 1, 0, false), ("last", 0, 0, false)]);
+    let regions = vec![body(n, kernels), below(n)];
+    g.outputs = g.add_control("loop", op, &[t, x, d, limit], regions, &["z".into(), "u".into()]).unwrap();
+    let x = Rng::new(3).tensor_in(DType::F32, &[n as usize], 0.1, 0.5, 1);
+    (g, vec![scalar(0.0), scalar(1.0), scalar(trips), x])
+}
+
+/// A heavy branch, of so many large layers, or a light one of none but a sum.
+pub fn heavy(layers: usize, n: i64, condition: bool) -> (Graph, Vec<Tensor>) {
+    let mut g = Graph::new("heavy or light");
+    let c = g.add_input("c", Fact::of(TensorType::scalar(DType::Bool)));
+    let x = g.add_input("x", real(&[n]));
+    let choice = Op::new("if", Attrs::new().with("then_captures", 1i64)).unwrap();
+    let both = vec![branch("tanh", n, layers), branch("neg", n, 1)];
+    g.outputs = g.add_control("if", choice, &[c, x, x], both, &["y".into()]).unwrap();
+    let x = Rng::new(3).tensor_in(DType::F32, &[n as usize], 0.1, 0.5, 1);
+    (g, vec![truth(condition), x])
+}
+
+/// A counted loop that swaps two values, and stacks one of them and the elements of a matrix, forward and back.
+pub fn stacking(trips: i64, length: Option<i64>, nested: bool) -> (Graph, Vec<Tensor>) {
+    let mut b = Graph::new("body");
+    let [p, q, e] = ["p", "q", "e"].map(|name| b.add_input(name, real(&[3])));
+    let s = b.add("s", op("add"), &[q, e]).unwrap();
+    b.outputs = vec![q, s, p, e];
+    let outs = [
+        ("last", 0, 0, false),
+        ("last", 1, 0, false),
+        ("concat", 0, 0, length.is_some()),
+        ("reverse", 1, 1, false),
+    ];
+    let build = |g: &mut Graph, count: ValueId, given: [ValueId; 3], length: Option<ValueId>| {
+        let mut inputs = vec![count];
+        inputs.extend(given);
+        inputs.extend(length);
+        let names: Vec<String> = (0..4).map(|i| format!("out{i}")).collect();
+        let op = looped(true, false, 2, &[(1, true)], 0, &outs);
+        g.add_control("loop", op, &inputs, vec![b.clone()], &names).unwrap()
+    };
+    let constant = |g: &mut Graph, name: &str, n: i64| g.add_constant(name, Tensor::i64(&[], &[n]).unwrap());
+    let mut g = Graph::new("stacking");
+    let [p, q] = ["p", "q"].map(|name| g.add_input(name, real(&[3])));
+    let m = g.add_input("m", real(&[3, 40]));
+    if nested {
+        let mut outer = Graph::new("outer");
+        let [p, q] = ["p", "q"].map(|name| outer.add_input(name, real(&[3])));
+        let m = outer.add_input("m", real(&[3, 40]));
+        let (count, length) =
+            (constant(&mut outer, "n", trips), length.map(|n| constant(&mut outer, "l", n)));
+        outer.outputs = build(&mut outer, count, [p, q, m], length);
+        let count = constant(&mut g, "n", 30);
+        let op = looped(
+            true,
+            false,
+            2,
+            &[],
+            1,
+            &[("last", 1, 0, false), ("concat", 0, 0, false), ("concat", 1, 1, false)],
+        );
+        let names: Vec<String> = (0..3).map(|i| format!("all{i}")).collect();
+        g.outputs = g.add_control("outer", op, &[count, p, q, m], vec![outer], &names).unwrap();
+    } else {
+        let (count, length) = (constant(&mut g, "n", trips), length.map(|n| constant(&mut g, "l", n)));
+        g.outputs = build(&mut g, count, [p, q, m], length);
+    }
+    let mut rng = Rng::new(4);
+    let mut draw = |dims: &[usize]| rng.tensor_in(DType::F32, dims, -0.01, 0.01, 1);
+    (g, vec![draw(&[3]), draw(&[3]), draw(&[3, 40])])
+}
