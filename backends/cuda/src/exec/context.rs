@@ -2,7 +2,7 @@
 
 use super::device::Loaded;
 use super::flow::Bodies;
-use super::memory::{Memory, Range as Place};
+use super::memory::{Memory, Range};
 use super::run::{Batch, Stamps};
 use crate::driver::{Event, Graph, Stream};
 use crate::nvtx;
@@ -218,7 +218,7 @@ impl CudaContext {
     }
 
     /// Lets an input of a body lie where a value around it does, or again in memory of its own.
-    pub(super) fn lend(&mut self, input: usize, at: Option<Place>) {
+    pub(super) fn lend(&mut self, input: usize, at: Option<Range>) {
         self.memory.lend(input, at);
         if let Some(last) = self.given.get_mut(input) {
             *last = None;
