@@ -188,7 +188,11 @@ impl Tile {
         let shared = self.shared(cut) as u32;
         Ok(Body {
             code: fill(&code, &all),
-            entries: vec![Entry::Free("few")],
+            entries: vec![if self.split > 1 {
+                Entry::Cluster("few", self.split as u32)
+            } else {
+                Entry::Free("few")
+            }],
             shared,
             maps: 2,
             ..Body::default()
