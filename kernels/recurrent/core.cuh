@@ -60,7 +60,7 @@ DEV f32 activate(u32 d, u32 k, f32 value) const {
     }
 }
 
-// What is added to a gate's products: both biases, but not that of the state where the reset gate comes between.
+// What is added to a gate's products: both biases; where the reset gate comes between, that of the state alone.
 DEV f32 bias_of(u32 d, u32 g, u32 j) const {
     const u32 at = (d * 2u * GATES + g) * HIDDEN + j;
     return BIAS;
@@ -241,7 +241,7 @@ next = activate(d, 0u, x[0] + sum[0]);
 // ---- gru
 const f32 z = activate(d, 0u, x[0] + sum[0]);
 const f32 r = activate(d, 0u, x[1] + sum[1]);
-const f32 n = activate(d, 1u, x[2] + r * (sum[2] + LATE_BIAS));
+const f32 n = activate(d, 1u, x[2] + INPUT_BIAS + r * sum[2]);
 next = (1.0f - z) * n + z * h;
 
 // ---- lstm

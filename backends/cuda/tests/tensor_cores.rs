@@ -82,6 +82,20 @@ fn tiles_compile_and_do_not_spill() {
     }
 }
 
+/// Blocks that share a tile's depth through shared memory must run in one cluster.
+#[test]
+fn blocks_that_share_are_in_clusters() {
+    let mut shared = 0;
+    for (text, what) in sources(&target::known("h200").unwrap()) {
+        let Some((_, tile)) = what.rsplit_once("wgmma_few_") else { continue };
+        let split = tile.rsplit('x').next().unwrap();
+        shared += usize::from(split != "1");
+        let cluster = text.contains(&format!("__cluster_dims__({split}, 1, 1)"));
+        assert_eq!(cluster, split != "1", "{what}");
+    }
+    assert!(shared > 10, "{shared} sources");
+}
+
 #[test]
 fn tiles_agree_with_the_oracle() {
     let Some((device, target)) = device() else { return };

@@ -349,7 +349,7 @@ fn source(site: &Site<'_>, plan: &Plan) -> Result<Body, BackendError> {
     let bias = match (has(3), gru) {
         (false, _) => "0.0f",
         (true, false) => "x3(at) + x3(at + GATES * HIDDEN)",
-        (true, true) => "g < 2u ? x3(at) + x3(at + GATES * HIDDEN) : x3(at)",
+        (true, true) => "g < 2u ? x3(at) + x3(at + GATES * HIDDEN) : x3(at + GATES * HIDDEN)",
     };
     let (cases, which) = cases(site, narrow)?;
     let parts = [("CELL", section(CORE, op.name())), ("CASES", &*cases), ("WHICH", &*which), ("BIAS", bias)];
@@ -359,7 +359,7 @@ fn source(site: &Site<'_>, plan: &Plan) -> Result<Body, BackendError> {
         ("H0", given(5, "x5(row + j)", "0.0f")),
         ("C0", given(6, "x6(row + j)", "0.0f")),
         ("LEN", given(4, "u32(clamp(near4(b), 0, i32(steps)))", "steps")),
-        ("LATE_BIAS", given(3, "x3((d * 6u + 5u) * HIDDEN + j)", "0.0f")),
+        ("INPUT_BIAS", given(3, "x3((d * 6u + 2u) * HIDDEN + j)", "0.0f")),
         ("FORGET", &*forget_gate(op, "x[2] + sum[2] + peep(d, 2u, j, c)")),
         ("LAST", if op.is("lstm") { "emit2(at, cell[q]);" } else { "" }),
         ("TO_CELL", to_cell),
