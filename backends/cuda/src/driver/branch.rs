@@ -64,9 +64,9 @@ fn position(of: &Conditional, stream: &Stream) -> Result<Position, DriverError> 
         (of.capture_info)(stream.handle, &mut status, &mut id, &mut graph, &mut nodes, &mut edges, &mut count)
     };
     stream.gpu.api.check("cuStreamGetCaptureInfo", code)?;
-    // SAFETY: the driver gives so many, valid until the stream's capture goes on; they are copied before.
     let copied = |p: *const u64| match p.is_null() || count == 0 {
         true => vec![0; count],
+        // SAFETY: the driver gives so many, valid until the stream's capture goes on; they are copied before.
         false => unsafe { std::slice::from_raw_parts(p, count) }.to_vec(),
     };
     let dependencies = copied(nodes.cast()).into_iter().map(|n| n as usize as Handle).collect();

@@ -68,8 +68,10 @@ impl Move {
         match u32::try_from(to.size) {
             Ok(n) if n <= 1 << 30 => Some(one(1, n)),
             _ => {
-                let rows = (1u64..).map(|k| 1 << k).find(|r| to.size % r != 0 || to.size / r <= 1 << 30)?;
-                (to.size % rows == 0).then(|| one(rows as u32, (to.size / rows) as u32))
+                let rows = (1u64..)
+                    .map(|k| 1 << k)
+                    .find(|&r| !to.size.is_multiple_of(r) || to.size / r <= 1 << 30)?;
+                to.size.is_multiple_of(rows).then(|| one(rows as u32, (to.size / rows) as u32))
             }
         }
     }
