@@ -143,7 +143,7 @@ impl Tile {
         let product = cost::Product::of(site);
         let at_once = site.target.numbers.get("sm_count").map_or(0, |&n| n as usize) * resident;
         let blocks = product.as_ref().map(|p| p.tiles(self.rows, COLUMNS) * self.split as f64);
-        // Clusters that use stages again were only ever right where all of them run at once.
+        // Clusters that use stages again have been checked only where all of them run at once.
         if self.split > 1 && cut.stages < cut.steps && blocks.is_none_or(|n| n > at_once as f64) {
             return unsupported("clusters whose stages are used again, of more blocks than run at once");
         }
