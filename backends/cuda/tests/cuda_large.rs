@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
-use kiln_backend::{Backend, Program, Tactic};
+#[path = "common/device.rs"]
+mod device;
+
+use device::device;
+use kiln_backend::{Program, Tactic};
 use kiln_backend_cuda::Cuda;
-use kiln_backend_cuda::driver::devices;
 use kiln_ir::{Attrs, DType, Fact, Graph, Op, Tensor, TensorType, ValueId};
 use std::sync::Arc;
 
@@ -54,18 +57,14 @@ fn program() -> Program {
 
 #[test]
 fn a_tensor_of_more_than_two_to_the_31_elements() {
-    if devices().map_or(0, |d| d.len()) == 0 {
-        assert!(std::env::var_os("KILN_REQUIRE_CUDA").is_none(), "no CUDA device");
-        return println!("skipped: no CUDA device");
-    }
-    let target = Cuda.targets().unwrap().remove(0);
+    let Some((device, target)) = device() else { return };
     let mut program = program();
     program.choose(&Cuda, &target).unwrap();
     for s in &program.steps {
         println!("{}: {}", s.name, s.tactic.id());
     }
     let program = Arc::new(program);
-    let mut context = Cuda.open(&target).unwrap().load(program.clone()).unwrap().context().unwrap();
+    let mut context = device.load(program.clone()).unwrap().context().unwrap();
     // Only the first and the last element of a row count.
     let ends = halves(&[COLS, 8], |i| if i / 8 == 0 || i / 8 == COLS - 1 { (i % 8) as f64 } else { 0.0 });
     let inputs = [halves(&[1, COLS], column), halves(&[ROWS, 1], row), ends];

@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
-use kiln_backend::{Backend, BackendError, Context, Program, Tactic};
+#[path = "common/device.rs"]
+mod device;
+
+use device::device;
+use kiln_backend::{BackendError, Context, Program, Tactic};
 use kiln_backend_cuda::Cuda;
-use kiln_backend_cuda::driver::devices;
 use kiln_ir::{Attrs, DType, Fact, Graph, Op, Tensor, TensorType};
 use std::sync::Arc;
 
@@ -35,15 +38,11 @@ fn program() -> Program {
 
 #[test]
 fn running_out_of_memory_is_an_error_and_the_next_run_works() {
-    if devices().map_or(0, |d| d.len()) == 0 {
-        assert!(std::env::var_os("KILN_REQUIRE_CUDA").is_none(), "no CUDA device");
-        return println!("skipped: no CUDA device");
-    }
-    let target = Cuda.targets().unwrap().remove(0);
+    let Some((device, target)) = device() else { return };
     let mut program = program();
     program.choose(&Cuda, &target).unwrap();
     let program = Arc::new(program);
-    let mut context = Cuda.open(&target).unwrap().load(program.clone()).unwrap().context().unwrap();
+    let mut context = device.load(program.clone()).unwrap().context().unwrap();
     let run = |context: &mut Box<dyn Context>, n: i64| {
         let inputs = [Tensor::f32(&[1], &[2.5]).unwrap(), Tensor::i64(&[1], &[n]).unwrap()];
         let shapes = Arc::new(program.shapes(&inputs)?);

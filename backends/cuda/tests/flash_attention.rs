@@ -14,8 +14,8 @@ use common::device::device;
 use common::nvrtc::nvrtc;
 use common::{parallel, report};
 use kiln_backend::{Backend, Device, Program, Tactic, Target};
+use kiln_backend_cuda::Cuda;
 use kiln_backend_cuda::compile::cubin;
-use kiln_backend_cuda::{Cuda, written};
 use kiln_ir::{Graph, Tensor};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,14 +30,8 @@ fn tactics(label: &str, graph: &Graph, target: &Target) -> Vec<Tactic> {
 
 /// Sources of all cases, each once, with what they are for.
 fn sources(target: &Target, cases: &[Case]) -> report::Sources {
-    let mut found = report::Sources::new();
-    for case in cases {
-        for t in tactics(&case.label, &case.graph, target) {
-            let (text, _) = written(&region(&case.graph), &t, target).unwrap();
-            found.entry(text).or_insert_with(|| format!("{} by {}", case.label, t.id()));
-        }
-    }
-    found
+    let of = |c: &Case| (c.label.clone(), region(&c.graph), tactics(&c.label, &c.graph, target));
+    report::written_for(target, cases.iter().map(of))
 }
 
 /// Bytes that a thread may keep outside of registers: some numbers that the loop over keys does not use.
@@ -88,9 +82,7 @@ fn run(
 fn tiles_agree_with_the_oracle() {
     let Some((device, target)) = device() else { return };
     let cases = cases();
-    let all = sources(&target, &cases).into_keys().collect::<Vec<_>>();
-    let refused = parallel(&all, |text| cubin(text, &target.arch).err().map(|e| e.to_string()));
-    assert!(refused.is_empty(), "{refused:?}");
+    report::compile_ahead(sources(&target, &cases), &target);
     let wanted = parallel(&(0..cases.len()).collect::<Vec<_>>(), |&i| {
         Some((i, cases[i].graph.eval(&cases[i].inputs).unwrap()))
     });

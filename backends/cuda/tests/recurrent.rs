@@ -120,14 +120,8 @@ fn cases() -> Vec<Case> {
 
 /// Sources of all cases, each once, with what they are for.
 fn sources(target: &Target) -> report::Sources {
-    let mut found = report::Sources::new();
-    for case in cases() {
-        for t in case.tactics(target) {
-            let (text, _) = written(&case.region(), &t, target).unwrap();
-            found.entry(text).or_insert_with(|| format!("{} by {}", case.label, t.id()));
-        }
-    }
-    found
+    let all = cases().into_iter();
+    report::written_for(target, all.map(|c| (c.label.clone(), c.region(), c.tactics(target))))
 }
 
 /// Bytes that a thread may keep outside of registers: some numbers that the products of a step do not use.
@@ -145,9 +139,7 @@ fn layouts_compile_and_do_not_spill() {
 #[test]
 fn layouts_agree_with_the_oracle() {
     let Some((device, target)) = device() else { return };
-    let all = sources(&target).into_keys().collect::<Vec<_>>();
-    let refused = parallel(&all, |text| cubin(text, &target.arch).err().map(|e| e.to_string()));
-    assert!(refused.is_empty(), "{refused:?}");
+    report::compile_ahead(sources(&target), &target);
     let cases = cases();
     let wanted = parallel(&(0..cases.len()).collect::<Vec<_>>(), |&i| {
         cases[i].program.graph.eval(&cases[i].inputs).map(|w| (i, w)).ok()

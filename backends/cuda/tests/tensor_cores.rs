@@ -8,35 +8,24 @@ mod common;
 
 use common::device::device;
 use common::nvrtc::nvrtc;
-use common::{Case, cases, parallel, report};
+use common::{Case, cases, report};
 use kiln_backend::{Backend, Device, Program, Tactic, Target, TimeRequest};
-use kiln_backend_cuda::compile::{Resources, cubin};
-use kiln_backend_cuda::{Cuda, target, written};
+use kiln_backend_cuda::compile::Resources;
+use kiln_backend_cuda::{Cuda, target};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Op, Tensor};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Tactics of a case that use tensor cores.
+/// Tactics of a case that use tensor cores, by `wgmma`, too.
 fn tactics(case: &Case, target: &Target) -> Vec<Tactic> {
-    let all = Cuda.tactics(&case.region(), target).unwrap_or_else(|e| panic!("{}: {e}", case.label));
-    // `wgmma`, too.
-    let own = |t: &Tactic| t.name.contains("mma");
-    let found: Vec<_> = all.into_iter().filter(own).collect();
-    assert!(!found.is_empty(), "{}: nothing on tensor cores", case.label);
-    found
+    case.tactics(target, |t| t.name.contains("mma"))
 }
 
 /// Sources of all cases, each once, with what they are for.
 fn sources(target: &Target) -> report::Sources {
-    let mut found = report::Sources::new();
-    for case in cases() {
-        for t in tactics(&case, target) {
-            let (text, _) = written(&case.region(), &t, target).unwrap();
-            found.entry(text).or_insert_with(|| format!("{} by {}", case.label, t.id()));
-        }
-    }
-    found
+    let all = cases().into_iter();
+    report::written_for(target, all.map(|c| (c.label.clone(), c.region(), tactics(&c, target))))
 }
 
 /// Is this case by this tactic picked by `KILN_KERNELS`: "all", or a text that its name has?
@@ -99,9 +88,7 @@ fn blocks_that_share_are_in_clusters() {
 #[test]
 fn tiles_agree_with_the_oracle() {
     let Some((device, target)) = device() else { return };
-    let all: Vec<_> = sources(&target).into_iter().filter(|s| picked(&s.1)).map(|s| s.0).collect();
-    let refused = parallel(&all, |text| cubin(text, &target.arch).err().map(|e| e.to_string()));
-    assert!(refused.is_empty(), "{refused:?}");
+    report::compile_ahead(sources(&target).into_iter().filter(|s| picked(&s.1)).collect(), &target);
     let mut failed = Vec::new();
     let mut runs = 0;
     for case in cases() {

@@ -8,31 +8,21 @@ mod problems;
 
 use common::device::device;
 use common::nvrtc::nvrtc;
-use common::{Case, parallel, report};
+use common::{Case, report};
 use kiln_backend::{Backend, Program, Tactic, Target};
-use kiln_backend_cuda::compile::cubin;
-use kiln_backend_cuda::{Cuda, written};
+use kiln_backend_cuda::Cuda;
 use problems::{OWN, cases};
 use std::sync::Arc;
 
 /// Tactics of a case that only this backend has.
 fn tactics(case: &Case, target: &Target) -> Vec<Tactic> {
-    let all = Cuda.tactics(&case.region(), target).unwrap_or_else(|e| panic!("{}: {e}", case.label));
-    let found: Vec<_> = all.into_iter().filter(|t| OWN.iter().any(|end| t.name.ends_with(end))).collect();
-    assert!(!found.is_empty(), "{}: nothing by vectors", case.label);
-    found
+    case.tactics(target, |t| OWN.iter().any(|end| t.name.ends_with(end)))
 }
 
 /// Sources of all cases, each once, with what they are for.
 fn sources(target: &Target) -> report::Sources {
-    let mut found = report::Sources::new();
-    for case in cases() {
-        for t in tactics(&case, target) {
-            let (text, _) = written(&case.region(), &t, target).unwrap();
-            found.entry(text).or_insert_with(|| format!("{} by {}", case.label, t.id()));
-        }
-    }
-    found
+    let all = cases().into_iter();
+    report::written_for(target, all.map(|c| (c.label.clone(), c.region(), tactics(&c, target))))
 }
 
 /// Bytes that a thread may keep outside of registers: barriers that it comes back to.
@@ -50,9 +40,7 @@ fn kernels_by_vectors_compile_and_do_not_spill() {
 #[test]
 fn kernels_by_vectors_agree_with_the_oracle() {
     let Some((device, target)) = device() else { return };
-    let all = sources(&target).into_keys().collect::<Vec<_>>();
-    let refused = parallel(&all, |text| cubin(text, &target.arch).err().map(|e| e.to_string()));
-    assert!(refused.is_empty(), "{refused:?}");
+    report::compile_ahead(sources(&target), &target);
     let (mut failed, mut runs) = (Vec::new(), 0);
     for case in cases() {
         let wanted = case.graph.eval(&case.inputs).unwrap().remove(0);

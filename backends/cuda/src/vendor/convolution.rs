@@ -3,9 +3,8 @@
 use super::cudnn::{Api, Descriptor, EnumType, Execute, Kind, State, TITLE};
 use super::library::{Blob, missing};
 use super::tail::{Behind, chain, extra_dims, input_dims, output_dims};
-use super::{Library, Places, RANKS, WORKSPACE, given};
+use super::{Library, Places, RANKS, WORKSPACE, given, rank, ranked};
 use crate::driver::{Call, DriverError, Gpu};
-use crate::kernels::expected_ns;
 use kiln_backend::{BackendError, Tactic};
 use kiln_families::site::{Site, op_error, unsupported};
 use kiln_ir::DType;
@@ -303,19 +302,13 @@ impl Graph {
 pub fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     problem(site)?;
     let version = Api::get().map_err(missing)?.version();
-    let estimate_ns = expected_ns(site);
-    let one = |rank: i64| Tactic {
-        estimate_ns: estimate_ns.map(|ns| ns * (1.0 + 0.01 * rank as f64)),
-        source_hash: format!("{TITLE} {version}"),
-        ..Tactic::plain(TACTIC).with("rank", rank)
-    };
-    Ok((0..RANKS).map(one).collect())
+    Ok(ranked(site, TACTIC, &format!("{TITLE} {version}")))
 }
 
 pub fn compile(site: &Site<'_>, tactic: &Tactic, gpu: &Arc<Gpu>) -> Result<Vec<u8>, BackendError> {
     let p = problem(site)?;
     let api = Api::get().map_err(missing)?;
-    let rank = tactic.params.get("rank").copied().unwrap_or(0).clamp(0, RANKS) as usize;
+    let rank = rank(tactic);
     let mut graph = Graph::new(api, &p)?;
     let plans = graph.plans(&*State::of(api, gpu)?, rank + 1)?;
     let Some(last) = plans.len().checked_sub(1) else {

@@ -11,6 +11,7 @@ mod product;
 mod tail;
 
 use crate::driver::{Call, Gpu};
+use crate::kernels::expected_ns;
 use crate::target::opened;
 use kiln_backend::{BackendError, Tactic, Target, source_feature};
 use kiln_families::site::Site;
@@ -107,6 +108,22 @@ pub trait Library: Send + Sync {
 
     /// A call with these addresses.
     fn prepare(&self, places: &Places) -> Result<Arc<dyn Call>, BackendError>;
+}
+
+/// A library's tactics for a region, one for each algorithm that it may propose.
+fn ranked(site: &Site<'_>, name: &str, version: &str) -> Vec<Tactic> {
+    let estimate_ns = expected_ns(site);
+    let one = |rank: i64| Tactic {
+        estimate_ns: estimate_ns.map(|ns| ns * (1.0 + 0.01 * rank as f64)),
+        source_hash: version.to_owned(),
+        ..Tactic::plain(name).with("rank", rank)
+    };
+    (0..RANKS).map(one).collect()
+}
+
+/// Which of the library's proposals a tactic means.
+fn rank(tactic: &Tactic) -> usize {
+    tactic.params.get("rank").copied().unwrap_or(0).clamp(0, RANKS) as usize
 }
 
 /// An anchor's inputs that must be there.

@@ -3,9 +3,8 @@
 use super::cublaslt::{Api, Described, Matrix, Multiply, Product, SCALE_I32, TITLE};
 use super::library::{Blob, missing};
 use super::tail::{Behind, chain, extra_dims, input_dims, output_dims};
-use super::{Library, Places, RANKS, WORKSPACE, given};
+use super::{Library, Places, WORKSPACE, given, rank, ranked};
 use crate::driver::{Call, Gpu};
-use crate::kernels::expected_ns;
 use kiln_backend::{BackendError, Tactic};
 use kiln_families::site::{Site, op_error, unsupported};
 use kiln_ir::DType;
@@ -107,13 +106,7 @@ fn problem(site: &Site<'_>) -> Result<(Product, Option<usize>), BackendError> {
 pub fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     problem(site)?;
     let version = Api::get().map_err(missing)?.version();
-    let estimate_ns = expected_ns(site);
-    let one = |rank: i64| Tactic {
-        estimate_ns: estimate_ns.map(|ns| ns * (1.0 + 0.01 * rank as f64)),
-        source_hash: format!("{TITLE} {version}"),
-        ..Tactic::plain(TACTIC).with("rank", rank)
-    };
-    Ok((0..RANKS).map(one).collect())
+    Ok(ranked(site, TACTIC, &format!("{TITLE} {version}")))
 }
 
 /// An address that is aligned as tensors are, for the library to choose by.
@@ -124,7 +117,7 @@ pub fn compile(site: &Site<'_>, tactic: &Tactic, gpu: &Arc<Gpu>) -> Result<Vec<u
     let api = Api::get().map_err(missing)?;
     let version = api.version();
     let described = Described::new(api, gpu, &product, bias.map_or(0, |_| SOME_ADDRESS))?;
-    let rank = tactic.params.get("rank").copied().unwrap_or(0).clamp(0, RANKS) as usize;
+    let rank = rank(tactic);
     let Some((algorithm, workspace)) = described.propose(rank, WORKSPACE)? else {
         return unsupported(format!("{TITLE} {version} has no algorithm for {product:?}"));
     };

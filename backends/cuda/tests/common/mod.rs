@@ -7,7 +7,8 @@ pub mod device;
 pub mod nvrtc;
 pub mod report;
 
-use kiln_backend::Region;
+use kiln_backend::{Backend, Region, Tactic, Target};
+use kiln_backend_cuda::Cuda;
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Fact, Graph, Op, Tensor, ValueId};
 
@@ -23,6 +24,14 @@ pub struct Case {
 impl Case {
     pub fn region(&self) -> Region {
         Region::extract(&self.graph, self.graph.order()).unwrap()
+    }
+
+    /// Those of the backend's tactics that are `own`, of which there must be some.
+    pub fn tactics(&self, target: &Target, own: impl Fn(&Tactic) -> bool) -> Vec<Tactic> {
+        let all = Cuda.tactics(&self.region(), target).unwrap_or_else(|e| panic!("{}: {e}", self.label));
+        let found: Vec<_> = all.into_iter().filter(own).collect();
+        assert!(!found.is_empty(), "{}: no tactic of its own", self.label);
+        found
     }
 
     /// Where results differ from those wanted, if they do.

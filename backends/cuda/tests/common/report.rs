@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 #![allow(dead_code, reason = "every test uses a part")]
 
-use kiln_backend::Target;
-use kiln_backend_cuda::compile::{Resources, explain, resources};
-use kiln_backend_cuda::target;
+use kiln_backend::{Region, Tactic, Target};
+use kiln_backend_cuda::compile::{Resources, cubin, explain, resources};
+use kiln_backend_cuda::{target, written};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -90,4 +90,24 @@ pub fn compile_without_spills(list: &str, share: usize, most: u32, sources: impl
         let failed = compile(&some, &target.arch, list, spills);
         assert!(failed.is_empty(), "{} of {}:\n{}", failed.len(), some.len(), failed.join("\n"));
     }
+}
+
+/// Sources of regions by their tactics, each once.
+pub fn written_for(target: &Target, all: impl IntoIterator<Item = (String, Region, Vec<Tactic>)>) -> Sources {
+    let mut found = Sources::new();
+    for (label, region, tactics) in all {
+        for t in tactics {
+            let (text, _) = written(&region, &t, target).unwrap();
+            found.entry(text).or_insert_with(|| format!("{label} by {}", t.id()));
+        }
+    }
+    found
+}
+
+/// Compiles all sources at once, so that tests find them in the cache.
+pub fn compile_ahead(sources: Sources, target: &Target) {
+    let all: Vec<String> = sources.into_keys().collect();
+    let done = parallel(&all, |text| cubin(text, &target.arch).err().map(|e| e.to_string()));
+    let refused: Vec<String> = done.into_iter().flatten().collect();
+    assert!(refused.is_empty(), "{refused:?}");
 }
