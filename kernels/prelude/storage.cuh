@@ -122,5 +122,13 @@ template <class T> struct alignas(8 * sizeof(T) < 16 ? 8 * sizeof(T) : 16) Run {
         }
         return r;
     }
+    // Neighbours; are they known to start at a multiple of 16 bytes?
+    template <bool EVEN> DEV static Run next(const T* p) {
+        if constexpr (EVEN) {
+            return *reinterpret_cast<const Run*>(p);
+        } else {
+            return of(p, 1u);
+        }
+    }
     DEV void put(T* p) const { *reinterpret_cast<Run*>(p) = *this; }
 };

@@ -207,7 +207,7 @@ EARLY matmul THREADS_OF_BLOCK {
     const u32 across = (cols + BN - 1u) / BN;
     const u32 down = (rows + BM - 1u) / BM;
     make_tiles(
-        across * down * m(3u) * SPLIT, (m(2u) + BK - 1u) / BK, cols % 8u == 0u, m(7u) != 0u,
+        across * down * m(3u) * SPLIT, (m(2u) + BK - 1u) / BK, cols % 8u == 0u && even(), m(7u) != 0u,
         [&](u32 number) { return place_tile(number, down, across); },
         [&](const Tile& tile, u32 step, u32 to, u32 barrier) {
             box(to, maps, barrier, step * BK, tile.row, tile.batch * m(4u));
@@ -255,7 +255,7 @@ EARLY conv THREADS_OF_BLOCK {
     const u32 down = (rows + BM - 1u) / BM;
     const u32 blocks = (m(21u) + BK - 1u) / BK;
     make_tiles(
-        across * down * SPLIT, blocks * m(9u) * m(16u), cols % 8u == 0u, m(27u) != 0u,
+        across * down * SPLIT, blocks * m(9u) * m(16u), cols % 8u == 0u && even(), m(27u) != 0u,
         [&](u32 number) { return place_tile(number, down, across); },
         [&](const Tile& tile, u32 step, u32 to, u32 barrier) {
             const u32 c = step % blocks * BK;
@@ -300,7 +300,10 @@ struct Beside {
     Biases biases;
 };
 
-DEV Beside fetch_sums(u32 at, u32 col) const { return Beside{fetch0_run(at), biases(col)}; }
+// May what is read beside sums be read by vectors?
+DEV bool even() const { return even0() && even_biases(); }
+
+DEV Beside fetch_sums(u32 at, u32 col) const { return Beside{fetch0_run<true>(at), biases(col)}; }
 
 DEV void put_sums(u32, u32 at, ACC* v, const Beside& b) const {
     add_biases(v, b.biases);
@@ -311,6 +314,8 @@ DEV void put_sum(u32, u32 at, ACC v, u32 col) const { emit0(at, biased(v, col));
 
 // ---- split
 struct Beside {};
+
+DEV bool even() const { return true; }
 
 DEV Beside fetch_sums(u32, u32) const { return Beside{}; }
 
@@ -344,7 +349,9 @@ DEV ACC biased(ACC x, u32 ch) const { return x + x2(ch); }
 
 typedef Run<CELL_C> Biases;
 
-DEV Biases biases(u32 ch) const { return Biases::of(bx2 + ch, 1u); }
+DEV bool even_biases() const { return (u64(bx2) & 15u) == 0u; }
+
+DEV Biases biases(u32 ch) const { return Biases::next<true>(bx2 + ch); }
 
 DEV static void add_biases(ACC* v, const Biases& p) {
 #pragma unroll
@@ -358,5 +365,6 @@ DEV ACC biased(ACC x, u32) const { return x; }
 
 struct Biases {};
 
+DEV bool even_biases() const { return true; }
 DEV Biases biases(u32) const { return Biases{}; }
 DEV static void add_biases(ACC*, const Biases&) {}

@@ -162,7 +162,7 @@ DEV void make_few(u32 rows, u32 cols, bool constant, Weights weights, Operands o
     }
     depend();
     const u32 col = col0 + threadIdx.x % 8u * 8u;
-    const bool runs = cols % 8u == 0u;
+    const bool runs = cols % 8u == 0u && even();
     const auto fetch = [&](u32 q) {
         const u32 row = threadIdx.x / 8u + q * 16u;
         const bool inside = row < SHARE && row0 + rank * SHARE + row < rows && col < cols;

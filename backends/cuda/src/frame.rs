@@ -3,8 +3,10 @@
 //! A module is one structure `K`, passed to every entry point by value: argument words, then the addresses of all
 //! bindings. All functions of the module are its members, so that they may stand in any order.
 
+mod reach;
 mod run;
 
+use self::reach::Reach;
 use crate::blob::Head;
 use crate::dialect::CUDA;
 use kiln_backend::BackendError;
@@ -255,18 +257,7 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
         let _ = write!(s, ", {} v", register(site.out_dtype(0)));
     }
     s.push_str(") const {\n");
-    if !site.extras.is_empty() {
-        s.push_str("    const u32 base = extras_at;\n    const u32 rank = m(base);\n    u32 rest = at;\n");
-        for k in 0..site.extras.len() {
-            let _ = writeln!(s, "    u32 o{k} = rank == 0u ? at : 0u;");
-        }
-        s.push_str("    for (u32 d = rank; d > 0u; d--) {\n        const u32 n = m(base + d);\n");
-        s.push_str("        const u32 c = rest % n;\n        rest = rest / n;\n");
-        for k in 0..site.extras.len() {
-            let _ = writeln!(s, "        o{k} += c * m(base + rank * {}u + d);", k + 1);
-        }
-        s.push_str("    }\n");
-    }
+    s += &reach::offsets(&reach::reaches(site), false);
     let mut given: Vec<String> = Vec::new();
     if first == 1 {
         given.push(scalar::narrow(site.out_dtype(0), "v"));
@@ -283,13 +274,14 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
 
 /// A map of an expression alone: eight elements at once where they lie in one row of the last dimension, else one at a time.
 fn pack_entry(site: &Site<'_>, k: usize, t: DType) -> String {
-    let whole = match site.extras.is_empty() {
-        true => "true",
-        false => "m(extras_at) == 0u || m(extras_at + m(extras_at)) % 8u == 0u",
+    let strided = reach::reaches(site).into_iter().any(|r| r.of_eight() == Reach::Strided);
+    let whole = match strided {
+        false => "true",
+        true => "m(extras_at) == 0u || m(extras_at + m(extras_at)) % 8u == 0u",
     };
     format!(
         "{}THREADS main{k} {{\n    const u32 at = t * {PACK}u;\n    if (({whole}) && at + {PACK}u <= extent) {{\n        const auto \
-         f = fetch0_run(at);\n        Run<{}> all;\n#pragma unroll\n        for (u32 i = 0u; i < {PACK}u; i++) {{\n            \
+         f = even0() ? fetch0_run<true>(at) : fetch0_run<false>(at);\n        Run<{}> all;\n#pragma unroll\n        for (u32 i = 0u; i < {PACK}u; i++) {{\n            \
          {}\n        }}\n        all.put(by0 + at);\n        return;\n    }}\n    for (u32 i = at; i < at + {PACK}u && i < \
          extent; i++) {{\n        {}\n    }}\n}}\n",
         run::fetch(site, 0),

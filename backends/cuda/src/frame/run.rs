@@ -1,5 +1,6 @@
 //! Stores of eight neighbouring results at once, with the fused expression's operands read as vectors.
 
+use super::reach::{self, Reach, whole_bytes};
 use super::{cell, load, store};
 use kiln_families::scalar::{narrow, register};
 use kiln_families::site::Site;
@@ -26,7 +27,8 @@ pub fn emit(site: &Site<'_>, j: usize, t: DType) -> String {
     }
     let _ = writeln!(
         s,
-        "DEV void emit{j}_run(u32 at, const {of}* v) const {{ emit{j}_run(at, v, fetch{j}_run(at)); }}"
+        "DEV void emit{j}_run(u32 at, const {of}* v) const {{\n    emit{j}_run(at, v, even{j}() ? fetch{j}_run<true>(at) : \
+         fetch{j}_run<false>(at));\n}}"
     );
     s
 }
@@ -38,45 +40,46 @@ pub fn value(site: &Site<'_>, j: usize) -> String {
     }
     let anchored = site.anchor.map(|_| narrow(site.out_dtype(j), "v[i]"));
     let mut given: Vec<String> = anchored.into_iter().collect();
-    for (k, &extra) in site.extras.iter().enumerate() {
+    for (k, (&extra, reach)) in site.extras.iter().zip(reach::reaches(site)).enumerate() {
         let of = site.graph.ty(extra).dtype;
-        given.push(match of.bits() {
-            0..8 => format!("e{k}(f.o{k} + i * f.s{k})"),
+        given.push(match reach {
+            _ if !whole_bytes(of) => format!("e{k}(f.o{k} + i * f.s{k})"),
+            Reach::One => load(of, &format!("f.p{k}"), "0"),
             _ => load(of, &format!("f.p{k}.v"), "i"),
         });
     }
     format!("apply({})", given.join(", "))
 }
 
-/// The structure of what is read, and the function that reads: offsets of the first operands, their steps, and where
-/// elements are bytes all eight.
+/// The structure of what is read, and the functions that read: `even<j>` tells whether vectors start at multiples of 16 bytes,
+/// `fetch<j>_run<true>` relies on it.
 pub fn fetch(site: &Site<'_>, j: usize) -> String {
-    let extras: Vec<DType> = site.extras.iter().map(|&v| site.graph.ty(v).dtype).collect();
+    let reaches: Vec<Reach> = reach::reaches(site).into_iter().map(Reach::of_eight).collect();
+    let extras: Vec<(DType, Reach)> =
+        site.extras.iter().map(|&v| site.graph.ty(v).dtype).zip(reaches.clone()).collect();
     let mut s = format!("struct Fetched{j} {{\n");
-    for (k, &of) in extras.iter().enumerate() {
-        let _ = match of.bits() {
-            0..8 => writeln!(s, "    u32 o{k}, s{k};"),
+    for (k, &(of, reach)) in extras.iter().enumerate() {
+        let _ = match reach {
+            _ if !whole_bytes(of) => writeln!(s, "    u32 o{k}, s{k};"),
+            Reach::One => writeln!(s, "    {} p{k}[1];", cell(of)),
             _ => writeln!(s, "    Run<{}> p{k};", cell(of)),
         };
     }
-    let _ = writeln!(s, "}};\nDEV Fetched{j} fetch{j}_run(u32 at) const {{\n    Fetched{j} f;");
-    if !extras.is_empty() {
-        s += "    const u32 base = extras_at;\n    const u32 rank = m(base);\n    u32 rest = at;\n";
-        for k in 0..extras.len() {
-            let _ = writeln!(s, "    u32 o{k} = rank == 0u ? at : 0u;");
-            let _ = writeln!(s, "    const u32 s{k} = rank == 0u ? 1u : m(base + rank * {}u);", k + 2);
-        }
-        s += "    for (u32 d = rank; d > 0u; d--) {\n        const u32 n = m(base + d);\n";
-        s += "        const u32 c = d == 1u ? rest : rest % n;\n        rest = d == 1u ? 0u : rest / n;\n";
-        for k in 0..extras.len() {
-            let _ = writeln!(s, "        o{k} += c * m(base + rank * {}u + d);", k + 1);
-        }
-        s += "    }\n";
-    }
-    for (k, &of) in extras.iter().enumerate() {
-        let _ = match of.bits() {
-            0..8 => writeln!(s, "    f.o{k} = o{k};\n    f.s{k} = s{k};"),
-            _ => writeln!(s, "    f.p{k} = Run<{}>::of(be{k} + o{k}, s{k});", cell(of)),
+    let _ = writeln!(s, "}};\nDEV bool even{j}() const {{ return {}; }}", reach::even(site, &reaches));
+    let _ =
+        writeln!(s, "template <bool EVEN> DEV Fetched{j} fetch{j}_run(u32 at) const {{\n    Fetched{j} f;");
+    s += &reach::offsets(&reaches, true);
+    for (k, &(of, reach)) in extras.iter().enumerate() {
+        let step = match reach {
+            Reach::Same | Reach::Tail(_) => "1u".to_owned(),
+            Reach::One => "0u".to_owned(),
+            Reach::Strided => format!("s{k}"),
+        };
+        let _ = match reach {
+            _ if !whole_bytes(of) => writeln!(s, "    f.o{k} = o{k};\n    f.s{k} = {step};"),
+            Reach::One => writeln!(s, "    f.p{k}[0] = be{k}[0];"),
+            Reach::Strided => writeln!(s, "    f.p{k} = Run<{}>::of(be{k} + o{k}, s{k});", cell(of)),
+            _ => writeln!(s, "    f.p{k} = Run<{}>::template next<EVEN>(be{k} + o{k});", cell(of)),
         };
     }
     s + "    return f;\n}\n"

@@ -1,0 +1,159 @@
+//! How a fused expression finds its operands: most lie like the result or are one row of it, which is known when the source is
+//! written and takes no division to find.
+
+use kiln_families::site::Site;
+use kiln_ir::{DType, Dim};
+use std::fmt::Write;
+
+/// Where the operand's element for an element of the result lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// At the same place.
+    Same,
+    /// At the remainder by so many: the result's last dimensions.
+    Tail(u64),
+    /// There is one element.
+    One,
+    /// By dimensions and strides that the host gives.
+    Strided,
+}
+
+impl Reach {
+    /// The offset for the result's element `at`, where it takes no loop.
+    fn offset(self) -> Option<String> {
+        match self {
+            Reach::Same => Some("at".to_owned()),
+            Reach::Tail(n) => Some(format!("at % {n}u")),
+            Reach::One => Some("0u".to_owned()),
+            Reach::Strided => None,
+        }
+    }
+
+    /// The same for eight neighbours in a row: a row of them must not end within.
+    pub fn of_eight(self) -> Reach {
+        match self {
+            Reach::Tail(n) if n % 8 != 0 => Reach::Strided,
+            other => other,
+        }
+    }
+}
+
+/// The reach of every extra of a region.
+pub fn reaches(site: &Site<'_>) -> Vec<Reach> {
+    let Some(&output) = site.graph.outputs.first() else { return vec![Reach::Strided; site.extras.len()] };
+    let out = &site.graph.ty(output).dims;
+    site.extras.iter().map(|&v| reach(&site.graph.ty(v).dims, out)).collect()
+}
+
+fn reach(own: &[Dim], out: &[Dim]) -> Reach {
+    let one = |d: &Dim| d.as_const() == Some(1);
+    if own.iter().all(one) {
+        return Reach::One;
+    }
+    let mut tail = Some(1u64);
+    for (k, n) in out.iter().rev().enumerate() {
+        let d = own.len().checked_sub(k + 1).and_then(|i| own.get(i));
+        if d.is_none_or(|d| d != n) {
+            // What is left of the operand must be of size 1; if that is so of the result as well, there is no difference.
+            let rest = own.get(..own.len().saturating_sub(k)).unwrap_or_default();
+            let beyond = out.get(..out.len() - k).unwrap_or_default();
+            return match tail {
+                _ if !rest.iter().all(one) => Reach::Strided,
+                _ if beyond.iter().all(one) => Reach::Same,
+                Some(n) if n <= u64::from(u32::MAX) => Reach::Tail(n),
+                _ => Reach::Strided,
+            };
+        }
+        let size = n.as_const().and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
+        tail = tail.zip(size).and_then(|(t, n)| t.checked_mul(n));
+    }
+    if own.len() <= out.len() { Reach::Same } else { Reach::Strided }
+}
+
+/// Statements that define the offset `o<k>` of every extra for the result's element `at`, and with `steps` the step `s<k>`
+/// to the next one of those that are strided.
+pub fn offsets(reaches: &[Reach], steps: bool) -> String {
+    let mut s = String::new();
+    let strided = |r: &Reach| *r == Reach::Strided;
+    for (k, r) in reaches.iter().enumerate() {
+        if let Some(o) = r.offset() {
+            let _ = writeln!(s, "    const u32 o{k} = {o};");
+        }
+    }
+    if !reaches.iter().any(strided) {
+        return s;
+    }
+    let looked = || reaches.iter().enumerate().filter(|(_, r)| strided(r)).map(|(k, _)| k);
+    s += "    const u32 base = extras_at;\n    const u32 rank = m(base);\n    u32 rest = at;\n";
+    for k in looked() {
+        let _ = writeln!(s, "    u32 o{k} = rank == 0u ? at : 0u;");
+        if steps {
+            let _ = writeln!(s, "    const u32 s{k} = rank == 0u ? 1u : m(base + rank * {}u);", k + 2);
+        }
+    }
+    s += "    for (u32 d = rank; d > 0u; d--) {\n        const u32 n = m(base + d);\n";
+    s += "        const u32 c = d == 1u ? rest : rest % n;\n        rest = d == 1u ? 0u : rest / n;\n";
+    for k in looked() {
+        let _ = writeln!(s, "        o{k} += c * m(base + rank * {}u + d);", k + 1);
+    }
+    s + "    }\n"
+}
+
+/// Whether extras that are read by vectors start at multiples of 16 bytes.
+pub fn even(site: &Site<'_>, reaches: &[Reach]) -> String {
+    let vectors: Vec<String> = reaches
+        .iter()
+        .zip(&site.extras)
+        .enumerate()
+        .filter(|(_, (r, v))| {
+            matches!(r, Reach::Same | Reach::Tail(_)) && whole_bytes(site.graph.ty(**v).dtype)
+        })
+        .map(|(k, _)| format!("u64(be{k})"))
+        .collect();
+    match vectors.is_empty() {
+        true => "true".to_owned(),
+        false => format!("(({}) & 15u) == 0u", vectors.join(" | ")),
+    }
+}
+
+/// Has an element of the type at least a byte?
+pub fn whole_bytes(t: DType) -> bool {
+    t.bits() >= 8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dims(d: &[i64]) -> Vec<Dim> {
+        d.iter().map(|&n| Dim::from(n)).collect()
+    }
+
+    #[test]
+    fn operands_are_found_without_strides_where_types_tell() {
+        let of = |own: &[i64], out: &[i64]| reach(&dims(own), &dims(out));
+        assert_eq!(of(&[2, 3, 8], &[2, 3, 8]), Reach::Same);
+        assert_eq!(of(&[3, 8], &[1, 3, 8]), Reach::Same);
+        assert_eq!(of(&[1, 3, 8], &[1, 3, 8]), Reach::Same);
+        assert_eq!(of(&[8], &[2, 3, 8]), Reach::Tail(8));
+        assert_eq!(of(&[1, 3, 8], &[2, 3, 8]), Reach::Tail(24));
+        assert_eq!(of(&[2, 1, 8], &[2, 3, 8]), Reach::Strided);
+        assert_eq!(of(&[2, 3, 1], &[2, 3, 8]), Reach::Strided);
+        assert_eq!(of(&[2, 3, 1], &[2, 3, 1]), Reach::Same);
+        assert_eq!(of(&[], &[2, 3]), Reach::One);
+        assert_eq!(of(&[1, 1], &[16, 1]), Reach::One);
+        assert_eq!(of(&[8, 1], &[2, 8, 1]), Reach::Tail(8));
+        assert_eq!(of(&[0], &[2, 0]), Reach::Strided);
+        assert_eq!(Reach::Tail(12).of_eight(), Reach::Strided);
+        assert_eq!(Reach::Tail(24).of_eight(), Reach::Tail(24));
+    }
+
+    #[test]
+    fn a_dimension_that_is_not_known_is_like_itself_alone() {
+        let (n, m) = (Dim::host("n"), Dim::host("m"));
+        assert_eq!(reach(&[n.clone(), Dim::from(8)], &[n.clone(), Dim::from(8)]), Reach::Same);
+        assert_eq!(reach(&[Dim::from(8)], &[n.clone(), Dim::from(8)]), Reach::Tail(8));
+        assert_eq!(reach(&[n.clone()], &[m.clone(), n.clone()]), Reach::Strided);
+        assert_eq!(reach(&[m], &[n]), Reach::Strided);
+    }
+}
