@@ -34,6 +34,9 @@ DEV f32 kerf(f32 x) { return erff(x); }
 DEV f32 kpow(f32 x, f32 y) { return powf(x, y); }
 DEV f32 ffmod(f32 a, f32 b) { return fmodf(a, b); }
 
+// a / b, off by 2 units of f32 at most, for numbers of less range.
+DEV f32 fquotient(f32 a, f32 b) { return __fdividef(a, b); }
+
 DEV f32 fmodulo(f32 a, f32 b) {
     const f32 r = fmodf(a, b);
     return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;

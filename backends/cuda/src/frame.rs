@@ -248,6 +248,12 @@ fn binding(site: &Site<'_>, slot: Slot, fields: &mut String, code: &mut String) 
     *code += &(CUDA.function)(&loader, &[("at", "u32")], register(t), &load(t, &name, "at"));
 }
 
+/// The anchor's result as the fused expression takes it: rounded to its type where it matters.
+fn anchored(site: &Site<'_>, j: usize, v: &str) -> String {
+    let wide = site.fused.as_ref().is_some_and(scalar::takes_wide);
+    if wide { v.to_owned() } else { scalar::narrow(site.out_dtype(j), v) }
+}
+
 /// `finish(at, v)`, or without `v` if there is no anchor: the fused expression at one element.
 fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     let Some(e) = &site.fused else { return Ok(String::new()) };
@@ -260,7 +266,7 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     s += &reach::offsets(&reach::reaches(site), false);
     let mut given: Vec<String> = Vec::new();
     if first == 1 {
-        given.push(scalar::narrow(site.out_dtype(0), "v"));
+        given.push(anchored(site, 0, "v"));
     }
     given.extend((0..site.extras.len()).map(|k| format!("e{k}(o{k})")));
     let _ = writeln!(s, "    return apply({});\n}}", given.join(", "));

@@ -26,6 +26,7 @@ pub mod window;
 
 mod dialect;
 pub mod expression;
+mod rounding;
 pub mod scalar;
 pub mod site;
 pub mod template;

@@ -1,6 +1,8 @@
 //! Scalar expressions as statements, and what element types are in registers.
 
 use kiln_backend::BackendError;
+use crate::rounding::kept_wide;
+use kiln_ir::expr::eval::{Num, cast as cast_number};
 use kiln_ir::expr::{BinOp, CmpOp, Expr, Inst, Reg, Scalar, UnOp, compute_type};
 use kiln_ir::{DType, dtype::Kind};
 use std::fmt::Write;
@@ -49,14 +51,22 @@ pub fn near(load: &str, t: Option<DType>) -> String {
     }
 }
 
-/// Statements that define `r0`, `r1`, … from inputs `a0`, `a1`, …; the result is `r<expr.result>`.
+/// Statements that define `r0`, `r1`, … from inputs `a0`, `a1`, …; the result is `r<expr.result>`, to be rounded by who stores
+/// it.
 pub fn print(e: &Expr) -> Result<String, BackendError> {
     let mut out = String::new();
+    let wide = kept_wide(e);
     for (i, inst) in e.insts.iter().enumerate() {
-        let value = value(e, inst)?;
+        let rounded = if wide.get(i) == Some(&true) { DType::F32 } else { inst.ty };
+        let value = value(e, inst, rounded)?;
         let _ = writeln!(out, "    let r{i} = {value};");
     }
     Ok(out)
+}
+
+/// May the expression's first input come unrounded?
+pub fn takes_wide(e: &Expr) -> bool {
+    e.insts.iter().zip(kept_wide(e)).all(|(i, wide)| wide || i.op != Scalar::Input(0))
 }
 
 /// A float constant by its bits: not every language has infinities and NaN in constants.
@@ -73,19 +83,23 @@ pub fn int(x: i64, ty: DType) -> String {
     }
 }
 
-fn value(e: &Expr, inst: &Inst) -> Result<String, BackendError> {
+/// What an instruction gives, rounded to a type.
+fn value(e: &Expr, inst: &Inst, rounded: DType) -> Result<String, BackendError> {
     let ty = |r: Reg| e.insts.get(usize::from(r)).map_or(DType::F32, |i| i.ty);
     Ok(match inst.op {
         Scalar::Input(i) => format!("a{i}"),
-        Scalar::Float(x) => narrow(inst.ty, &float(x)),
+        Scalar::Float(x) => match cast_number(Num::F(x), inst.ty) {
+            Num::F(x) => float(x),
+            Num::I(x) => int(x, inst.ty),
+        },
         Scalar::Int(x) => narrow(inst.ty, &int(x, inst.ty)),
         Scalar::Un(op, a) => {
             let v = unary(op, &format!("r{a}"), ty(a))?;
-            if inst.ty.kind() == Kind::Bool { v } else { narrow(inst.ty, &v) }
+            if inst.ty.kind() == Kind::Bool { v } else { narrow(rounded, &v) }
         }
         Scalar::Bin(op, a, b) => {
             let v = binary(op, &format!("r{a}"), &format!("r{b}"), inst.ty)?;
-            if inst.ty.kind() == Kind::Bool { v } else { narrow(inst.ty, &v) }
+            if inst.ty.kind() == Kind::Bool { v } else { narrow(rounded, &v) }
         }
         Scalar::Cmp(op, a, b) => compare(op, &format!("r{a}"), &format!("r{b}"), ty(a)),
         Scalar::Select(c, a, b) => format!("select(r{b}, r{a}, {})", truth(&format!("r{c}"), ty(c))),
@@ -200,6 +214,7 @@ fn binary_f(op: BinOp, a: &str, b: &str, t: DType) -> Result<String, BackendErro
         BinOp::Add => format!("({a} + {b})"),
         BinOp::Sub => format!("({a} - {b})"),
         BinOp::Mul => format!("({a} * {b})"),
+        BinOp::Div if t == DType::F16 => format!("fquotient({a}, {b})"),
         BinOp::Div => format!("({a} / {b})"),
         BinOp::FloorDiv => format!("ffloordiv({a}, {b})"),
         BinOp::Mod => format!("fmodulo({a}, {b})"),

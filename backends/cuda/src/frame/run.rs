@@ -1,8 +1,8 @@
 //! Stores of eight neighbouring results at once, with the fused expression's operands read as vectors.
 
 use super::reach::{self, Reach, whole_bytes};
-use super::{cell, load, store};
-use kiln_families::scalar::{narrow, register};
+use super::{anchored, cell, load, store};
+use kiln_families::scalar::register;
 use kiln_families::site::Site;
 use kiln_ir::DType;
 use std::fmt::Write;
@@ -38,8 +38,8 @@ pub fn value(site: &Site<'_>, j: usize) -> String {
     if site.fused.is_none() {
         return "v[i]".to_owned();
     }
-    let anchored = site.anchor.map(|_| narrow(site.out_dtype(j), "v[i]"));
-    let mut given: Vec<String> = anchored.into_iter().collect();
+    let result = site.anchor.map(|_| anchored(site, j, "v[i]"));
+    let mut given: Vec<String> = result.into_iter().collect();
     for (k, (&extra, reach)) in site.extras.iter().zip(reach::reaches(site)).enumerate() {
         let of = site.graph.ty(extra).dtype;
         given.push(match reach {
