@@ -8,7 +8,8 @@ use kiln_ir::expr::{BinOp, Expr, Scalar, UnOp};
 /// what a function reads that jumps: a comparison or a floor would jump elsewhere.
 pub fn kept_wide(e: &Expr) -> Vec<bool> {
     let narrow = |t: DType| matches!(t, DType::F16 | DType::BF16);
-    let computed = |op: &Scalar| matches!(op, Scalar::Input(_) | Scalar::Un(..) | Scalar::Bin(..) | Scalar::Select(..));
+    let computed =
+        |op: &Scalar| matches!(op, Scalar::Input(_) | Scalar::Un(..) | Scalar::Bin(..) | Scalar::Select(..));
     let mut wide: Vec<bool> = e.insts.iter().map(|i| narrow(i.ty) && computed(&i.op)).collect();
     let mut exact = |r: &u16| {
         if let Some(w) = wide.get_mut(usize::from(*r)) {
@@ -31,7 +32,15 @@ pub fn kept_wide(e: &Expr) -> Vec<bool> {
 fn smooth(op: UnOp) -> bool {
     !matches!(
         op,
-        UnOp::Sign | UnOp::Floor | UnOp::Ceil | UnOp::Round | UnOp::Trunc | UnOp::Not | UnOp::BitNot | UnOp::IsNan | UnOp::IsInf
+        UnOp::Sign
+            | UnOp::Floor
+            | UnOp::Ceil
+            | UnOp::Round
+            | UnOp::Trunc
+            | UnOp::Not
+            | UnOp::BitNot
+            | UnOp::IsNan
+            | UnOp::IsInf
     )
 }
 

@@ -1,7 +1,7 @@
 //! Scalar expressions as statements, and what element types are in registers.
 
-use kiln_backend::BackendError;
 use crate::rounding::kept_wide;
+use kiln_backend::BackendError;
 use kiln_ir::expr::eval::{Num, cast as cast_number};
 use kiln_ir::expr::{BinOp, CmpOp, Expr, Inst, Reg, Scalar, UnOp, compute_type};
 use kiln_ir::{DType, dtype::Kind};
