@@ -33,7 +33,8 @@ struct Numbers {
 
 impl Numbers {
     fn target(self, driver: String) -> Target {
-        let mut features = vec!["f16", "i64", "timestamps", "bf16", "tf32", "weights_along_depth"];
+        let mut features =
+            vec!["f16", "i64", "timestamps", "bf16", "tf32", "weights_along_depth", "patches_as_rows"];
         if capability(&self.arch) >= 89 {
             features.push("f8");
         }

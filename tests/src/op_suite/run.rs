@@ -9,6 +9,7 @@ use kiln_ir::Tensor;
 use kiln_ir::problem::Problem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What the suite does with a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,20 +76,38 @@ impl Subject {
         format!("{device} {driver}; features: {}", features.join(" "))
     }
 
-    /// All problems of the operators that `pick` names (all where it is `None`).
+    /// All problems of the operators that `pick` names (all where it is `None`), on half of the processor: other tests run
+    /// beside.
     pub fn run_all(&self, pick: Option<&str>) -> Table {
-        let mut table = Table::default();
         let picked = |name: &str| pick.is_none_or(|p| p.split(',').any(|o| o == name));
-        for p in problems().iter().filter(|p| picked(p.op.name())) {
+        let whole = problems();
+        let problems: Vec<&Problem> = whole.iter().filter(|p| picked(p.op.name())).collect();
+        let jobs = std::thread::available_parallelism().map_or(1, |n| (n.get() / 2).max(1));
+        let next = AtomicUsize::new(0);
+        let take = || problems.get(next.fetch_add(1, Ordering::Relaxed));
+        let work = || std::iter::from_fn(take).map(|p| (*p, self.outcome(p))).collect::<Vec<_>>();
+        let mut all: Vec<(&Problem, Result<(), Trouble>)> = std::thread::scope(|s| {
+            let threads: Vec<_> = (0..jobs).map(|_| s.spawn(work)).collect();
+            threads.into_iter().filter_map(|t| t.join().ok()).flatten().collect()
+        });
+        all.sort_by_key(|(p, _)| std::ptr::from_ref::<Problem>(p));
+        assert_eq!(all.len(), problems.len(), "a thread of the suite was lost");
+        let mut table = Table::default();
+        for (p, outcome) in all {
             let row = table.row(p.op.name(), dtype_of(p));
-            let outcome = catch_unwind(AssertUnwindSafe(|| self.problem(p)));
-            match outcome.unwrap_or_else(|_| Err(Trouble::Failed("panicked".into()))) {
+            match outcome {
                 Ok(()) => row.passed += 1,
                 Err(Trouble::Refused(why)) => row.refused.push(why),
                 Err(Trouble::Failed(why)) => row.failed.push(format!("{}: {why}", p.label)),
             }
         }
         table
+    }
+
+    /// What becomes of a problem; a panic is a failure.
+    fn outcome(&self, p: &Problem) -> Result<(), Trouble> {
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.problem(p)));
+        outcome.unwrap_or_else(|_| Err(Trouble::Failed("panicked".into())))
     }
 
     /// A problem by every tactic.

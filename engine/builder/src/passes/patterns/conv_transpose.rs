@@ -79,9 +79,18 @@ impl Rule for ConvTranspose {
 
 /// Does every element of the result come from one element of x, nothing cut off and nothing added?
 fn apart(node: &Node, kernel: &[i64]) -> Option<bool> {
+    let list = |name: &str| node.op.attrs().ints(name).ok();
+    Some(
+        side_by_side(node, kernel)?
+            && list("output_shape")?.is_empty()
+            && list("output_padding")?.iter().all(|&n| n == 0),
+    )
+}
+
+/// Do windows follow each other without gaps, overlaps, padding or groups?
+pub fn side_by_side(node: &Node, kernel: &[i64]) -> Option<bool> {
     let a = node.op.attrs();
     let list = |name: &str| a.ints(name).ok();
-    let zeros = |name: &str| list(name).map(|v| v.iter().all(|&n| n == 0));
     let strides = list("strides")?;
     let steps = if strides.is_empty() { vec![1; kernel.len()] } else { strides.to_vec() };
     Some(
@@ -89,9 +98,7 @@ fn apart(node: &Node, kernel: &[i64]) -> Option<bool> {
             && Layout::of(a) == Layout::Linear
             && steps == kernel
             && list("dilations")?.iter().all(|&n| n == 1)
-            && list("output_shape")?.is_empty()
             && a.str("pad_mode").is_ok_and(|m| m == "explicit")
-            && zeros("pads")?
-            && zeros("output_padding")?,
+            && list("pads")?.iter().all(|&n| n == 0),
     )
 }

@@ -16,6 +16,7 @@ mod matmul_flags;
 mod moves;
 mod parallel_matmul;
 mod pat;
+mod patches;
 mod pick;
 mod recurrence;
 mod reshapes;
@@ -110,6 +111,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<fold_scale::FoldScale>(),
     pattern::<parallel_matmul::ParallelMatmul>(),
     pattern::<conv_transpose::ConvTranspose>(),
+    pattern::<patches::Patches>(),
     pattern::<weights_along::WeightsAlong>(),
 ];
 

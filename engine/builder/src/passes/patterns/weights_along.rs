@@ -6,7 +6,8 @@ use super::{Rule, Writer};
 use kiln_backend::Target;
 use kiln_ir::{Attrs, DType, Graph, IrError, NodeId, ValueId};
 
-/// A target of this feature takes weights of types without 16 bits better along the depth.
+/// A target of this feature takes weights of types without 16 bits better along the depth, and those of 16 bits where rows of
+/// columns are no multiples of 16 bytes, as vocabularies are.
 const FEATURE: &str = "weights_along_depth";
 
 pub struct WeightsAlong {
@@ -21,11 +22,13 @@ impl Rule for WeightsAlong {
     const ALWAYS: bool = false;
 
     fn wanted(target: &Target, g: &Graph, root: NodeId) -> bool {
-        let x = g.get(root).and_then(|n| input(n, 0));
+        let operand = |i: usize| g.get(root).and_then(|n| input(n, i)).map(|v| g.ty(v));
+        let columns = operand(1).and_then(|t| t.dims.last()?.as_const());
         target.has(FEATURE)
-            && match x.map(|x| g.ty(x).dtype) {
+            && match operand(0).map(|t| t.dtype) {
                 Some(DType::F32) => target.has("tf32"),
                 Some(DType::I8 | DType::U8) => true,
+                Some(DType::F16 | DType::BF16) => columns.is_some_and(|n| n % 8 != 0),
                 _ => false,
             }
     }
