@@ -64,15 +64,13 @@ fn of(op: ReduceOp, t: DType, wide: bool) -> Words {
         _ if t.is_float() || in_float => DType::F32,
         DType::I64 => DType::I64,
         DType::I32 if wide && op == ReduceOp::Mean => DType::I64,
-        DType::Bool => DType::Bool,
+        // Truth values too: NVIDIA's compiler loses those that a loop carries as booleans.
         _ => DType::I32,
     };
     let number = |f: f64, i: i64| if acc == DType::F32 { float(f) } else { int(i, acc) };
     let range = t.int_range().unwrap_or((0, 1));
     let minmax = |f: &str| match acc {
         DType::F32 => format!("f{f}(acc, v)"),
-        DType::Bool if f == "max" => "(acc | v)".into(),
-        DType::Bool => "(acc & v)".into(),
         DType::I64 => format!("l_{f}(acc, v)"),
         _ => format!("{f}(acc, v)"),
     };
