@@ -1,4 +1,4 @@
-//! The backends that tests run on. Products of f32 are in IEEE arithmetic.
+//! The backends that tests run on. Products of f32 are in IEEE arithmetic, unless a test asks for more.
 
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target};
 use kiln_runtime::plugin::{Policy, load};
@@ -21,6 +21,11 @@ pub fn wgpu() -> Result<Option<Arc<dyn Backend>>, String> {
 /// The CUDA backend, likewise, where there is a device; `KILN_REQUIRE_CUDA=1` says that there must be one.
 pub fn cuda() -> Result<Option<Arc<dyn Backend>>, String> {
     Ok(optional("cuda", "KILN_REQUIRE_CUDA")?.map(|b| Arc::new(Ieee(b)) as Arc<dyn Backend>))
+}
+
+/// The CUDA backend as it is: products of f32 may be in TF32 where a build allows it.
+pub fn cuda_with_tf32() -> Result<Option<Arc<dyn Backend>>, String> {
+    optional("cuda", "KILN_REQUIRE_CUDA")
 }
 
 /// A backend whose targets do not allow TF32.
