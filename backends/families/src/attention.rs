@@ -2,7 +2,7 @@
 
 use crate::site::{Cx, Site, op_error, unsupported};
 use crate::template::{fill, sections};
-use crate::{Body, Entry, Grid, Kernel, Launch, plain, words};
+use crate::{Body, Entry, Grid, Kernel, Launch, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 
@@ -14,7 +14,10 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     name: "attention",
     ops: &["attention"],
     epilogue: false,
-    tactics: |site| unmoved(site).and_then(|()| plain("attention")),
+    tactics: |site| {
+        unmoved(site)?;
+        Ok(vec![Tactic { leaves_unread: true, ..Tactic::plain("attention") }])
+    },
     source,
     launch,
 }];

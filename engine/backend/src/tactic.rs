@@ -18,6 +18,9 @@ pub struct Tactic {
     /// Expected time in nanoseconds at the region's optimal shapes, if the backend has a model; the engine times the
     /// most promising ones only.
     pub estimate_ns: Option<f64>,
+    /// Does it leave alone what no other region reads of its layers' results, so that these need no memory? Else it may
+    /// write them.
+    pub leaves_unread: bool,
 }
 
 impl Tactic {
@@ -30,6 +33,7 @@ impl Tactic {
             deterministic: true,
             source_hash: String::new(),
             estimate_ns: None,
+            leaves_unread: false,
         }
     }
 

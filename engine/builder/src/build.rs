@@ -127,7 +127,11 @@ impl Builder {
 
 /// A program with its memory plan.
 fn planned(graph: Graph, steps: Vec<Step>, points: &Points, target: &Target) -> Program {
-    let step = |s: &Step| StepUse { nodes: s.nodes.clone(), workspace: s.tactic.workspace };
+    let step = |s: &Step| StepUse {
+        nodes: s.nodes.clone(),
+        workspace: s.tactic.workspace,
+        leaves_unread: s.tactic.leaves_unread,
+    };
     let uses: Vec<StepUse> = steps.iter().map(step).collect();
     let memory = memory::plan(&graph, &uses, &points.ends, &target.memory);
     Program { graph, steps, memory }

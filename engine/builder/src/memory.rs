@@ -11,6 +11,8 @@ pub struct StepUse {
     pub nodes: Vec<NodeId>,
     /// Scratch memory it wants, in bytes.
     pub workspace: u64,
+    /// Does it leave results alone that nobody reads?
+    pub leaves_unread: bool,
 }
 
 /// A value with its lifetime: indices of the steps that define it and that read it last.
@@ -105,7 +107,8 @@ impl Borders {
         Borders { step_of, last }
     }
 
-    /// Values that a step defines for others, and those of its outputs that nobody reads but that it writes anyway.
+    /// Values that a step defines for others, and those of its outputs that nobody reads but that it writes anyway, unless
+    /// its tactic leaves them alone.
     fn defined(&self, g: &Graph, step: &StepUse, s: usize) -> Vec<ValueId> {
         let uses_inside =
             |v: &ValueId| step.nodes.iter().filter_map(|&n| g.get(n)).any(|n| n.inputs.contains(&Some(*v)));
@@ -113,7 +116,7 @@ impl Borders {
             .iter()
             .filter_map(|&n| g.get(n))
             .flat_map(|n| n.outputs.iter().copied())
-            .filter(|v| self.last.contains_key(v) || !uses_inside(v))
+            .filter(|v| self.last.contains_key(v) || !step.leaves_unread && !uses_inside(v))
             .filter(|v| g.producer(*v).and_then(|(p, _)| self.step_of.get(&p)) == Some(&s))
             .collect()
     }
@@ -201,4 +204,37 @@ fn assign(mut lives: Vec<Live>, alignment: u64, places: &mut [Place]) -> u64 {
 
 fn round_up(x: u64, to: u64) -> u64 {
     x.div_ceil(to) * to
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_ir::Graph;
+
+    const ATTENTION: &str =
+        "graph \"g\" { input %q: f32[1,2,8,4] input %k: f32[1,2,16,4] input %v: f32[1,2,16,4]
+        %y, %key, %value, %qk = attention(%q, %k, %v) %z = exp(%y) output %z }";
+
+    /// Where the results of the attention lie, and how large the arena is.
+    fn planned(leaves_unread: bool) -> (Vec<Place>, u64) {
+        let g = Graph::from_text(ATTENTION).expect("a graph");
+        let step = |(n, _)| StepUse { nodes: vec![n], workspace: 0, leaves_unread };
+        let steps: Vec<StepUse> = g.nodes().map(step).collect();
+        let facts: Vec<Fact> = g.value_ids().map(|v| g.value(v).fact.clone()).collect();
+        let rules = MemoryRules { alignment: 256, max_binding: u64::MAX, in_place: false, total: 0 };
+        let m = plan(&g, &steps, &[facts], &rules);
+        let place = |name: &str| m.places[g.find(name).expect("a value").0 as usize];
+        (["y", "key", "value", "qk"].map(place).into(), m.arena)
+    }
+
+    #[test]
+    fn results_that_nobody_reads_get_memory_only_where_they_are_written() {
+        let (written, all) = planned(false);
+        assert!(written.iter().all(|p| matches!(p, Place::Arena { .. })), "{written:?}");
+        let (left, few) = planned(true);
+        assert!(matches!(left[0], Place::Arena { size: 256, .. }), "{left:?}");
+        assert_eq!(left[1..], [Place::None; 3]);
+        // y and z; beside them keys and values of 512 bytes, scores of 1024.
+        assert_eq!((all, few), (2304, 512));
+    }
 }

@@ -197,6 +197,11 @@ impl StepKernel {
         })
     }
 
+    /// Is a value stored by the kernel?
+    pub fn writes(&self, value: ValueId) -> bool {
+        self.stored.iter().enumerate().any(|(j, (v, _))| *v == value && !self.unwritten.contains(&j))
+    }
+
     /// Of control flow: nothing to launch, but outputs to keep.
     fn walked(program: &Program, node: &Node) -> StepKernel {
         StepKernel {

@@ -189,7 +189,12 @@ fn tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
     if has.is_some_and(|&has| has < needs) {
         return unsupported(format!("{needs} bytes of shared memory, there are fewer"));
     }
-    Ok(vec![Tactic { estimate_ns: estimate(site, tile, kind, &heads), ..Tactic::plain(tile.name) }])
+    Ok(vec![Tactic {
+        estimate_ns: estimate(site, tile, kind, &heads),
+        // The keys and values of a cache are written together.
+        leaves_unread: site.wanted(1) == site.wanted(2),
+        ..Tactic::plain(tile.name)
+    }])
 }
 
 fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {

@@ -19,9 +19,15 @@ impl Tactic {
 }
 
 pub(super) fn write<W: Write>(e: &mut Encoder<W>, t: &Tactic) -> Written<W> {
-    let Tactic { name, params, workspace, deterministic, source_hash, estimate_ns } = t;
-    let optional =
-        [!params.is_empty(), *workspace != 0, !deterministic, !source_hash.is_empty(), estimate_ns.is_some()];
+    let Tactic { name, params, workspace, deterministic, source_hash, estimate_ns, leaves_unread } = t;
+    let optional = [
+        !params.is_empty(),
+        *workspace != 0,
+        !deterministic,
+        !source_hash.is_empty(),
+        estimate_ns.is_some(),
+        *leaves_unread,
+    ];
     e.map(1 + optional.iter().filter(|x| **x).count() as u64)?.u8(0)?.str(name)?;
     if optional[0] {
         e.u8(1)?.map(params.len() as u64)?;
@@ -36,9 +42,12 @@ pub(super) fn write<W: Write>(e: &mut Encoder<W>, t: &Tactic) -> Written<W> {
     if optional[3] {
         e.u8(4)?.str(source_hash)?;
     }
-    match estimate_ns {
-        Some(ns) => e.u8(5)?.f64(*ns)?.ok(),
-        None => Ok(()),
+    if let Some(ns) = estimate_ns {
+        e.u8(5)?.f64(*ns)?;
+    }
+    match leaves_unread {
+        true => e.u8(6)?.bool(true)?.ok(),
+        false => Ok(()),
     }
 }
 
@@ -53,6 +62,7 @@ pub(super) fn read(d: &mut Decoder<'_>) -> Result<Tactic, Error> {
             3 => t.deterministic = d.bool()?,
             4 => t.source_hash = d.str()?.to_owned(),
             5 => t.estimate_ns = Some(d.f64()?),
+            6 => t.leaves_unread = d.bool()?,
             _ => return Ok(false),
         }
         Ok(true)
