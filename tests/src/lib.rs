@@ -3,6 +3,7 @@
 pub mod backends;
 pub mod bless;
 pub mod filetests;
+pub mod gate;
 pub mod lazy;
 pub mod models;
 pub mod mutants;
