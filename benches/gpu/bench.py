@@ -158,9 +158,9 @@ class Bench:
                 self.stage(workload, kind, "check", lambda kind=kind: self.check(workload, kind))
 
     def kiln_ms(self, workload, kind):
-        """Median milliseconds of a run on the device, and of one with transfers as the host sees it."""
+        """Median milliseconds of a run on the device, and of one as the host sees it, tensors on the device too."""
         given = os.path.join(self.folder(workload), "inputs.npz")
-        call = [self.o.kiln, "bench", self.engine(workload, kind), "--inputs", given, "--json"]
+        call = [self.o.kiln, "bench", self.engine(workload, kind), "--inputs", given, "--json", "--no-transfers"]
         call += ["--warm-up", "50", "--iterations", "20", "--duration", str(self.o.seconds)]
         value = json.loads(command(call, self.o.limit)[0])
         device = value.get("run_ns") or value["device_ns"]

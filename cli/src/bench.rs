@@ -12,7 +12,12 @@ pub struct Limits {
     pub iterations: usize,
     /// Least time of all runs.
     pub duration: Duration,
+    /// Leave inputs and outputs on the device?
+    pub resident: bool,
 }
+
+/// Runs to warm up at least: the first allocates, the second makes what launches the run as one.
+const WARM_UPS: usize = 3;
 
 /// Times of all counted runs, in nanoseconds.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +26,7 @@ pub struct Times {
     pub first: f64,
     /// Runs before anything counted, the first among them.
     pub warm_ups: usize,
-    /// From the call of enqueue until the outputs are there.
+    /// From the call of enqueue until the outputs are there, on the host or, where they stay, on the device.
     pub latency: Vec<f64>,
     /// Of the call of enqueue alone.
     pub enqueue: Vec<f64>,
@@ -29,7 +34,7 @@ pub struct Times {
     pub wall: f64,
 }
 
-/// Runs until both limits are reached, the warm-up before.
+/// Runs until both limits are reached, the warm-up before, of [`WARM_UPS`] runs at least.
 pub fn measure(
     context: &mut ExecutionContext,
     inputs: &[(String, Tensor)],
@@ -40,15 +45,18 @@ pub fn measure(
         context.set_input(name, tensor.clone())?;
     }
     let start = Instant::now();
-    let mut times = Times { first: once(context)?.1, warm_ups: 1, ..Times::default() };
-    while start.elapsed() < limits.warm_up {
-        once(context)?;
+    let mut times = Times { first: once(context, false)?.1, warm_ups: 1, ..Times::default() };
+    if limits.resident {
+        context.keep_on_device()?;
+    }
+    while start.elapsed() < limits.warm_up || times.warm_ups < WARM_UPS {
+        once(context, limits.resident)?;
         times.warm_ups += 1;
     }
     let warm = context.counters();
     let start = Instant::now();
     while times.latency.len() < limits.iterations.max(1) || start.elapsed() < limits.duration {
-        let (enqueue, latency) = once(context)?;
+        let (enqueue, latency) = once(context, limits.resident)?;
         times.enqueue.push(enqueue);
         times.latency.push(latency);
         tick(times.latency.len());
@@ -78,11 +86,14 @@ pub fn together(
     })
 }
 
-fn once(context: &mut ExecutionContext) -> Result<(f64, f64), RuntimeError> {
+fn once(context: &mut ExecutionContext, resident: bool) -> Result<(f64, f64), RuntimeError> {
     let start = Instant::now();
     context.enqueue()?;
     let enqueue = start.elapsed().as_nanos() as f64;
-    context.outputs()?;
+    match resident {
+        true => context.wait()?,
+        false => drop(context.outputs()?),
+    }
     Ok((enqueue, start.elapsed().as_nanos() as f64))
 }
 

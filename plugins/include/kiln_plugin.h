@@ -26,9 +26,20 @@
 
 /**
  * Minor version of the ABI: 1.1 added `context_step_times` and `context_counters`, 1.2
- * `context_time_runs` and `context_set_stream`, 1.3 `context_bind`.
+ * `context_time_runs` and `context_set_stream`, 1.3 `context_bind`, 1.4
+ * `context_set_consumed_event`, `context_wait` and `context_address`.
  */
-#define KILN_ABI_MINOR 3
+#define KILN_ABI_MINOR 4
+
+/**
+ * A moment of a run: its inputs may be overwritten.
+ */
+#define KILN_WAIT_CONSUMED 0
+
+/**
+ * A moment of a run: it is done.
+ */
+#define KILN_WAIT_DONE 1
 
 /**
  * The first eight bytes of a descriptor: "KILNPLUG" in little-endian order.
@@ -692,6 +703,29 @@ typedef struct kiln_backend_v1 {
                             void *address,
                             uint64_t bytes,
                             struct kiln_error *err);
+    /**
+     * Optional, since 1.4: absent means `KILN_UNSUPPORTED`. Lets further runs mark an event of the caller's as soon as their
+     * inputs may be overwritten: behind the last kernel that reads memory bound to an input, and before any where none is
+     * bound. Of CUDA a `CUevent` of the device's primary context that stays until another one is set or the context is
+     * destroyed. Null: none. `[serial-per-object]`
+     */
+    int32_t (*context_set_consumed_event)(struct kiln_context *context, void *event, struct kiln_error *err);
+    /**
+     * Optional, since 1.4: absent means that the host takes the outputs early. Waits for a moment of the last run, one of
+     * `KILN_WAIT_*`; unknown ones are refused. Outputs can still be taken. `[serial-per-object]`
+     */
+    int32_t (*context_wait)(struct kiln_context *context, uint32_t moment, struct kiln_error *err);
+    /**
+     * Optional, since 1.4: absent means `KILN_UNSUPPORTED`. Tells where an input (`output` 0) or output (`output` 1) of the
+     * last run lies on the device, and its bytes: memory that `context_bind` takes, the context's own unless another was
+     * bound. `[serial-per-object]`
+     */
+    int32_t (*context_address)(struct kiln_context *context,
+                               uint32_t output,
+                               uint32_t index,
+                               void **address,
+                               uint64_t *bytes,
+                               struct kiln_error *err);
 } kiln_backend_v1;
 
 #endif  /* KILN_PLUGIN_H */

@@ -37,6 +37,9 @@ pub struct Args {
     /// Run so many contexts at once afterwards, each in a thread, and compare their throughput with that of one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=256))]
     contexts: Option<u16>,
+    /// Leave inputs and outputs on the device: time runs without transfers
+    #[arg(long)]
+    no_transfers: bool,
     /// Show the time of each layer
     #[arg(long)]
     profile: bool,
@@ -72,6 +75,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         warm_up: Duration::from_millis(args.warm_up),
         iterations: args.iterations,
         duration: Duration::from_secs_f64(args.duration),
+        resident: args.no_transfers,
     };
     let mut bar = Bar::default();
     let (times, warm) = measure(&mut context, &s.inputs, &limits, |n| bar.set("runs", n, n))?;
@@ -96,6 +100,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         "inputs": s.inputs.iter().map(|(n, t)| json!({"name": n, "shape": t.shape()})).collect::<Vec<_>>(),
         "first_run_ns": times.first,
         "warm_up_runs": times.warm_ups,
+        "transfers": !args.no_transfers,
         "runs": runs,
         "wall_ns": times.wall,
         "throughput_per_s": throughput,

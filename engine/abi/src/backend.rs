@@ -252,4 +252,37 @@ pub struct kiln_backend_v1 {
             err: *mut kiln_error,
         ) -> i32,
     >,
+    /// Optional, since 1.4: absent means `KILN_UNSUPPORTED`. Lets further runs mark an event of the caller's as soon as their
+    /// inputs may be overwritten: behind the last kernel that reads memory bound to an input, and before any where none is
+    /// bound. Of CUDA a `CUevent` of the device's primary context that stays until another one is set or the context is
+    /// destroyed. Null: none. `[serial-per-object]`
+    pub context_set_consumed_event: Option<
+        unsafe extern "C" fn(
+            context: *mut kiln_context,
+            event: *mut core::ffi::c_void,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
+    /// Optional, since 1.4: absent means that the host takes the outputs early. Waits for a moment of the last run, one of
+    /// `KILN_WAIT_*`; unknown ones are refused. Outputs can still be taken. `[serial-per-object]`
+    pub context_wait:
+        Option<unsafe extern "C" fn(context: *mut kiln_context, moment: u32, err: *mut kiln_error) -> i32>,
+    /// Optional, since 1.4: absent means `KILN_UNSUPPORTED`. Tells where an input (`output` 0) or output (`output` 1) of the
+    /// last run lies on the device, and its bytes: memory that `context_bind` takes, the context's own unless another was
+    /// bound. `[serial-per-object]`
+    pub context_address: Option<
+        unsafe extern "C" fn(
+            context: *mut kiln_context,
+            output: u32,
+            index: u32,
+            address: *mut *mut core::ffi::c_void,
+            bytes: *mut u64,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
 }
+
+/// A moment of a run: its inputs may be overwritten.
+pub const KILN_WAIT_CONSUMED: u32 = 0;
+/// A moment of a run: it is done.
+pub const KILN_WAIT_DONE: u32 = 1;

@@ -100,6 +100,35 @@ pub trait Context: Send {
         Err(BackendError::Unsupported("this backend does not use memory of the caller's".into()))
     }
 
+    /// Lets further runs mark an event of the caller's as soon as inputs may be overwritten: behind the last kernel that reads
+    /// memory which is bound to an input, and before any where none is bound, as `enqueue` keeps or copies what is given
+    /// to it. Null: no event.
+    ///
+    /// # Safety
+    /// The handle is an event of the backend's kind (of CUDA a `CUevent`) on this device, or null. It stays until another one
+    /// is set or the context is gone.
+    unsafe fn set_consumed_event(&mut self, _event: *mut c_void) -> Result<(), BackendError> {
+        Err(BackendError::Unsupported("this backend does not mark events of the caller's".into()))
+    }
+
+    /// Waits until the inputs of the last run may be overwritten. By default at once: a backend that does not use memory of
+    /// the caller's has copied the inputs, or keeps them.
+    fn wait_consumed(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Waits until the last run is done; its outputs can still be taken. By default at once, for backends that are done when
+    /// `enqueue` returns.
+    fn wait(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Where an input or output of the last run lies on the device, and how many bytes there are: memory that
+    /// [`Context::bind`] takes too, of the context's own unless another was bound.
+    fn address(&mut self, _port: Bound) -> Result<(*mut c_void, u64), BackendError> {
+        Err(BackendError::Unsupported("this backend does not tell where tensors lie".into()))
+    }
+
     /// What this context has done so far.
     fn counters(&self) -> Counters;
 }

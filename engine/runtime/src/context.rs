@@ -269,6 +269,53 @@ impl ExecutionContext {
         Ok(())
     }
 
+    /// Lets further runs mark an event of the caller's as soon as inputs may be overwritten: behind the last kernel that reads
+    /// memory bound to an input, not at the end of the run; before any kernel where no input is bound, as elements of the
+    /// host are kept or copied by [`ExecutionContext::enqueue`]. Null: none. A refit ends this.
+    ///
+    /// # Safety
+    /// The handle is an event of the backend's kind (of CUDA a `CUevent` of the device's primary context), or null. It stays
+    /// until another one is set or this context is gone.
+    pub unsafe fn set_consumed_event(&mut self, event: *mut c_void) -> Result<(), RuntimeError> {
+        // SAFETY: as the caller vouches.
+        unsafe { self.context.set_consumed_event(event) }.map_err(|e| self.engine.backend_error(e))
+    }
+
+    /// Waits until the inputs of the run in flight may be overwritten, on any backend; at once where they were copied. The
+    /// first call may wait for the whole run: later runs are marked where their inputs are free.
+    pub fn wait_consumed(&mut self) -> Result<(), RuntimeError> {
+        match self.in_flight {
+            true => self.context.wait_consumed().map_err(|e| self.engine.backend_error(e)),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until the run in flight is done, without taking its outputs.
+    pub fn wait(&mut self) -> Result<(), RuntimeError> {
+        match self.in_flight {
+            true => self.context.wait().map_err(|e| self.engine.backend_error(e)),
+            false => Ok(()),
+        }
+    }
+
+    /// Leaves transfers out of further runs: inputs keep on the device the elements of the last run, outputs stay there in
+    /// this context's memory, until [`ExecutionContext::outputs`] copies them. Shapes must stay as they are. A refit ends
+    /// this.
+    pub fn keep_on_device(&mut self) -> Result<(), RuntimeError> {
+        let (inputs, outputs) = (self.engine.input_tensors().len(), self.engine.output_tensors().len());
+        for port in (0..inputs).map(Bound::Input).chain((0..outputs).map(Bound::Output)) {
+            let kept = self.context.address(port).and_then(|(address, bytes)| {
+                // SAFETY: the context's own memory, which it keeps as long as it is bound.
+                unsafe { self.context.bind(port, address, bytes) }
+            });
+            kept.map_err(|e| self.engine.backend_error(e))?;
+            if let Bound::Input(i) = port {
+                self.bound[i] = true;
+            }
+        }
+        Ok(())
+    }
+
     /// Gives bound inputs of known shapes elements that nobody reads.
     fn stand_in(&mut self) -> Result<(), RuntimeError> {
         let io = self.engine.input_tensors();

@@ -50,13 +50,14 @@ const RELAXED: i32 = 2;
 const SET_DEPENDENCIES: u32 = 1;
 
 /// Where a stream that is recording has come to: its graph, and what the next node depends on.
-struct Position {
-    graph: Handle,
-    dependencies: Vec<Handle>,
+pub(super) struct Position {
+    /// Null where it records nothing.
+    pub graph: Handle,
+    pub dependencies: Vec<Handle>,
     edges: Vec<u64>,
 }
 
-fn position(of: &Conditional, stream: &Stream) -> Result<Position, DriverError> {
+pub(super) fn position(of: &Conditional, stream: &Stream) -> Result<Position, DriverError> {
     let (mut status, mut id, mut graph, mut count) = (0, 0, std::ptr::null_mut(), 0usize);
     let (mut nodes, mut edges): (*const Handle, *const u64) = (std::ptr::null(), std::ptr::null());
     // SAFETY: all places are valid; an edge's data are 8 bytes.

@@ -102,6 +102,8 @@ api! {
     event_create = "cuEventCreate" (*mut Handle, c_uint);
     event_destroy = "cuEventDestroy_v2" (Handle);
     event_record = "cuEventRecord" (Handle, Handle);
+    event_record_flags = "cuEventRecordWithFlags" (Handle, Handle, c_uint);
+    event_query = "cuEventQuery" (Handle);
     event_synchronize = "cuEventSynchronize" (Handle);
     event_elapsed = "cuEventElapsedTime" (*mut f32, Handle, Handle);
     module_load = "cuModuleLoadData" (*mut Handle, *const c_void);
@@ -136,6 +138,7 @@ api! {
     exec_destroy = "cuGraphExecDestroy" (Handle);
     exec_update = "cuGraphExecUpdate_v2" (Handle, Handle, *mut c_void);
     graph_launch = "cuGraphLaunch" (Handle, Handle);
+    graph_add_event = "cuGraphAddEventRecordNode" (*mut Handle, Handle, *const Handle, usize, Handle);
 }
 
 api! {

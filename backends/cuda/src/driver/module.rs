@@ -3,7 +3,7 @@
 use super::branch::Branch;
 use super::device::Gpu;
 use super::library::{DriverError, Handle};
-use super::stream::Stream;
+use super::stream::{Event, Stream};
 use std::ffi::{CString, c_int, c_void};
 use std::sync::Arc;
 
@@ -57,6 +57,8 @@ pub enum Command {
     Kernel(Launch),
     Library(Arc<dyn Call>),
     Branch(Arc<Branch>),
+    /// An event behind what comes before it.
+    Mark(Arc<Event>),
 }
 
 impl Command {
@@ -67,6 +69,7 @@ impl Command {
             Command::Kernel(l) => l.run(stream, overlap),
             Command::Library(c) => c.run(stream.handle),
             Command::Branch(b) => b.run(stream),
+            Command::Mark(e) => e.mark(stream),
         }
     }
 
@@ -81,7 +84,11 @@ pub fn run_all(commands: &[Command], stream: &Stream, overlap: bool) -> Result<(
     let mut behind = false;
     for c in commands {
         c.run(stream, overlap && behind)?;
-        behind = matches!(c, Command::Kernel(_));
+        behind = match c {
+            Command::Kernel(_) => true,
+            Command::Mark(_) => behind && Event::marks_aside(),
+            Command::Library(_) | Command::Branch(_) => false,
+        };
     }
     Ok(())
 }

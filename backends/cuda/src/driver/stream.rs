@@ -1,7 +1,8 @@
 //! Streams and events.
 
+use super::branch::position;
 use super::device::Gpu;
-use super::library::{DriverError, Handle};
+use super::library::{Conditional, DriverError, Handle};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -60,6 +61,8 @@ impl Drop for Stream {
 pub struct Event {
     gpu: Arc<Gpu>,
     handle: Handle,
+    /// Is it the caller's? Then it is not destroyed here.
+    foreign: bool,
 }
 
 // SAFETY: the driver's events may be used from any thread.
@@ -76,7 +79,56 @@ impl Event {
         let flags = if timed { 0 } else { DISABLE_TIMING };
         // SAFETY: the place for the handle is valid and the context is current.
         gpu.api.check("cuEventCreate", unsafe { (gpu.api.event_create)(&mut handle, flags) })?;
-        Ok(Event { gpu: gpu.clone(), handle })
+        Ok(Event { gpu: gpu.clone(), handle, foreign: false })
+    }
+
+    /// An event of the caller's.
+    ///
+    /// # Safety
+    /// The handle is an event of this device's primary context that outlives the object.
+    pub unsafe fn foreign(gpu: &Arc<Gpu>, handle: *mut c_void) -> Event {
+        Event { gpu: gpu.clone(), handle, foreign: true }
+    }
+
+    /// Is it an event with this handle?
+    pub fn is(&self, handle: *mut c_void) -> bool {
+        self.handle == handle
+    }
+
+    /// Has the mark been reached?
+    pub fn reached(&self) -> Result<bool, DriverError> {
+        const NOT_READY: i32 = 600;
+        // SAFETY: the handle is alive.
+        match unsafe { (self.gpu.api.event_query)(self.handle) } {
+            NOT_READY => Ok(false),
+            code => self.gpu.api.check("cuEventQuery", code).map(|()| true),
+        }
+    }
+
+    /// Can a graph that is recorded mark an event beside what follows, so that kernels around it still overlap?
+    pub fn marks_aside() -> bool {
+        Conditional::get().is_some()
+    }
+
+    /// Sets the mark behind all work of the stream so far. In a stream that records a graph it becomes a node of it, which
+    /// nothing waits for where the driver can do that.
+    pub fn mark(&self, stream: &Stream) -> Result<(), DriverError> {
+        const EXTERNAL: u32 = 1;
+        let api = stream.gpu.api;
+        let Some(of) = Conditional::get() else {
+            // SAFETY: both handles are alive. Refused where nothing is recorded.
+            let code = unsafe { (api.event_record_flags)(self.handle, stream.handle, EXTERNAL) };
+            return if code == 0 { Ok(()) } else { self.record(stream) };
+        };
+        let at = position(of, stream)?;
+        if at.graph.is_null() {
+            return self.record(stream);
+        }
+        let mut node = std::ptr::null_mut();
+        let (all, count) = (at.dependencies.as_ptr(), at.dependencies.len());
+        // SAFETY: the list has `count` nodes of the graph, which is being recorded.
+        let code = unsafe { (api.graph_add_event)(&mut node, at.graph, all, count, self.handle) };
+        api.check("cuGraphAddEventRecordNode", code)
     }
 
     /// Sets the mark behind all work of the stream so far.
@@ -105,7 +157,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if self.gpu.bind().is_ok() {
+        if !self.foreign && self.gpu.bind().is_ok() {
             // SAFETY: made in `new`, destroyed once.
             unsafe { (self.gpu.api.event_destroy)(self.handle) };
         }

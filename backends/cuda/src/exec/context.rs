@@ -1,5 +1,6 @@
 //! A run.
 
+use super::consumed::{Consumed, LastRead};
 use super::device::Loaded;
 use super::flow::Bodies;
 use super::memory::{Memory, Range};
@@ -39,6 +40,7 @@ pub struct CudaContext {
     pub(super) bodies: Vec<Option<Bodies>>,
     /// Values that lie in the memory of inputs, of contexts of bodies: the value's number, and the address.
     pub(super) given: Vec<Option<(u64, u64)>>,
+    pub(super) consumed: Consumed,
     pub(super) stream: Arc<Stream>,
 }
 
@@ -85,6 +87,7 @@ impl CudaContext {
             bodies: bodies.collect::<Result<_, _>>()?,
             given: vec![None; loaded.program.graph.inputs.len()],
             done: Event::new(&loaded.gpu, false)?,
+            consumed: Consumed::default(),
             marked: true,
             recorder: Stream::new(&loaded.gpu)?,
             spare: None,
@@ -157,7 +160,7 @@ impl CudaContext {
     fn start(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
         self.loaded.gpu.bind()?;
         // Staging and read-back memory belong to the last run until it is done.
-        self.wait()?;
+        self.await_run()?;
         self.marked = false;
         self.parts.clear();
         self.settle();
@@ -174,6 +177,7 @@ impl CudaContext {
         if let Some(s) = &mut self.stamps {
             s.reset();
         }
+        self.mark(LastRead::Nothing)?;
         let key = self.key(inputs);
         let known = self.launch(key, shapes)?;
         self.shapes = Some(known.clone());
@@ -245,6 +249,7 @@ impl CudaContext {
             }
         }
         self.start_reading(&from)?;
+        self.mark(LastRead::Outputs)?;
         self.done.record(&self.stream)?;
         self.marked = true;
         self.outputs = Some(Pending::Copied(pending));
@@ -268,7 +273,7 @@ impl CudaContext {
     }
 
     /// Waits until the last run's memory of the host is free again; work of others in the stream may go on.
-    fn wait(&self) -> Result<(), BackendError> {
+    pub(super) fn await_run(&self) -> Result<(), BackendError> {
         match self.marked {
             true => self.done.wait()?,
             false => self.stream.synchronize()?,
@@ -333,11 +338,11 @@ impl Context for CudaContext {
         if graph.value_ids().all(|v| v != value) {
             return Err(BackendError::InvalidArgument(format!("{value:?} is no value of the program")));
         }
-        let stored = loaded.steps.iter().any(|s| s.stored.iter().any(|(v, _)| *v == value));
+        let stored = loaded.steps.iter().any(|s| s.writes(value));
         let given = graph.inputs.contains(&value) || graph.weight(value).is_some();
         if !stored && !given {
             return Err(BackendError::Unsupported(format!(
-                "\"{}\" lives inside a kernel",
+                "\"{}\" lives inside a kernel, or nobody reads it",
                 graph.value(value).name
             )));
         }
@@ -392,7 +397,9 @@ impl Context for CudaContext {
         other.memory.allocations += counters.allocations;
         other.memory.separate = self.memory.separate;
         other.stamps = self.stamps.as_ref().map(|_| Stamps::new(&self.loaded.program));
+        self.memory.unbind_own();
         other.memory.bound = std::mem::take(&mut self.memory.bound);
+        other.consumed = std::mem::take(&mut self.consumed);
         *self = other;
         Ok(())
     }
@@ -417,6 +424,42 @@ impl Context for CudaContext {
             }
         }
         Ok(())
+    }
+
+    unsafe fn set_consumed_event(&mut self, event: *mut c_void) -> Result<(), BackendError> {
+        if self.consumed.given.as_ref().is_some_and(|e| e.is(event)) {
+            return Ok(());
+        }
+        // Recorded launches mark the event that was given before.
+        self.prepared.clear();
+        // SAFETY: the caller vouches for the handle.
+        let of = |event| unsafe { Event::foreign(&self.loaded.gpu, event) };
+        self.consumed.given = (!event.is_null()).then(|| Arc::new(of(event)));
+        Ok(())
+    }
+
+    fn wait_consumed(&mut self) -> Result<(), BackendError> {
+        self.await_consumed()
+    }
+
+    fn wait(&mut self) -> Result<(), BackendError> {
+        self.loaded.gpu.bind()?;
+        self.await_run()
+    }
+
+    fn address(&mut self, port: Bound) -> Result<(*mut c_void, u64), BackendError> {
+        let range = match port {
+            Bound::Input(i) => self.memory.given_input(i),
+            Bound::Output(i) => {
+                let v = self.loaded.program.graph.outputs.get(i).copied();
+                let known = self.shapes.clone().zip(v);
+                known.map(|(shapes, v)| self.place(&shapes, v).map(|p| p.0)).transpose()?
+            }
+        };
+        let range = range.ok_or_else(|| {
+            BackendError::InvalidArgument(format!("{port:?} lies nowhere: there was no run, or it has none"))
+        })?;
+        Ok((range.address as usize as *mut c_void, range.size))
     }
 
     fn counters(&self) -> Counters {

@@ -249,6 +249,22 @@ impl Memory {
         Ok(r)
     }
 
+    /// Forgets memory of these buffers that was bound as if it were the caller's: the buffers go.
+    pub fn unbind_own(&mut self) {
+        let inputs = self.inputs.iter().flatten();
+        let all = inputs.chain(self.own.values()).chain(&self.arena).chain(&self.scratch);
+        let own: Vec<_> = all.map(|b| b.address()..b.address() + b.size()).collect();
+        let others = |r: &Range| !own.iter().any(|o| o.contains(&r.address));
+        self.bound.inputs.retain(|_, r| others(r));
+        self.bound.outputs.retain(|_, r| others(r));
+    }
+
+    /// Where an input that was given lies.
+    pub fn given_input(&self, i: usize) -> Option<Range> {
+        let own = || self.inputs.get(i)?.as_ref().map(|b| Range { address: b.address(), size: b.size() });
+        self.bound.inputs.get(&i).copied().or_else(own)
+    }
+
     /// Gives back what the last run alone could name; it is done.
     pub fn settle(&mut self) {
         self.retired.clear();
@@ -256,6 +272,7 @@ impl Memory {
 
     /// Gives back all but the arena.
     pub fn release(&mut self) {
+        self.unbind_own();
         self.retired.clear();
         self.own.clear();
         self.inputs.fill_with(|| None);

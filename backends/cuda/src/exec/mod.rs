@@ -1,6 +1,7 @@
 //! Running programs: loading, memory, launches, reading back.
 
 mod branches;
+mod consumed;
 mod context;
 mod device;
 mod flow;

@@ -12,39 +12,14 @@ impl CudaContext {
     /// Plans and launches all steps, stopping where the host has to know something from the device.
     pub(super) fn run_steps(&mut self, shapes: &mut Shapes, key: Vec<Key>) -> Result<(), BackendError> {
         let loaded = self.loaded.clone();
-        let program = &loaded.program;
         let allocations = self.allocated();
+        let last = self.last_read();
         let mut waiting = Vec::new();
         let mut stopped = false;
         self.whole = false;
-        for (i, step) in program.steps.iter().enumerate() {
-            shapes.update(program, step)?;
-            if loaded.bodies.get(i).is_some_and(Option::is_some) {
-                let stays = !stopped && !loaded.stops;
-                if let Some(planned) = stays.then(|| self.on_device(shapes, i)).transpose()?.flatten() {
-                    waiting.extend(planned);
-                    continue;
-                }
-                self.flush(&mut waiting)?;
-                self.walk(shapes, i)?;
-                stopped = true;
-                continue;
-            }
-            let unknown = shapes.unknown_host_ports(program, step);
-            if !unknown.is_empty() {
-                self.flush(&mut waiting)?;
-                self.fetch_contents(shapes, &unknown)?;
-                shapes.update(program, step)?;
-                stopped = true;
-            }
-            if loaded.steps[i].data_dependent || loaded.steps[i].assertion.is_some() {
-                waiting.extend(self.plan(shapes, i, true)?);
-                self.flush(&mut waiting)?;
-                self.fetch_sizes(shapes, i)?;
-                stopped = true;
-            }
-            stopped |= loaded.steps[i].random;
-            waiting.extend(self.plan(shapes, i, false)?);
+        for i in 0..loaded.program.steps.len() {
+            self.run_step(shapes, i, &mut waiting, &mut stopped)?;
+            waiting.extend(self.marks(last, i));
         }
         if stopped {
             return self.flush(&mut waiting);
@@ -52,14 +27,60 @@ impl CudaContext {
         // Launches that were planned before a buffer grew name the old one: plan once more.
         if self.allocated() != allocations {
             waiting.clear();
-            for i in 0..program.steps.len() {
+            for i in 0..loaded.program.steps.len() {
                 waiting.extend(match loaded.bodies.get(i).is_some_and(Option::is_some) {
                     true => self.on_device(shapes, i)?.unwrap_or_default(),
                     false => self.plan(shapes, i, false)?,
                 });
+                waiting.extend(self.marks(last, i));
             }
             self.prepared.clear();
         }
+        self.prepare(key, waiting)
+    }
+
+    /// Plans one step; where the host has to know something first, launches what waits and finds it out.
+    fn run_step(
+        &mut self,
+        shapes: &mut Shapes,
+        i: usize,
+        waiting: &mut Vec<Planned>,
+        stopped: &mut bool,
+    ) -> Result<(), BackendError> {
+        let loaded = self.loaded.clone();
+        let program = &loaded.program;
+        let (Some(step), Some(kernel)) = (program.steps.get(i), loaded.steps.get(i)) else { return Ok(()) };
+        shapes.update(program, step)?;
+        if loaded.bodies.get(i).is_some_and(Option::is_some) {
+            let stays = !*stopped && !loaded.stops;
+            if let Some(planned) = stays.then(|| self.on_device(shapes, i)).transpose()?.flatten() {
+                waiting.extend(planned);
+                return Ok(());
+            }
+            self.flush(waiting)?;
+            *stopped = true;
+            return self.walk(shapes, i);
+        }
+        let unknown = shapes.unknown_host_ports(program, step);
+        if !unknown.is_empty() {
+            self.flush(waiting)?;
+            self.fetch_contents(shapes, &unknown)?;
+            shapes.update(program, step)?;
+            *stopped = true;
+        }
+        if kernel.data_dependent || kernel.assertion.is_some() {
+            waiting.extend(self.plan(shapes, i, true)?);
+            self.flush(waiting)?;
+            self.fetch_sizes(shapes, i)?;
+            *stopped = true;
+        }
+        *stopped |= kernel.random;
+        waiting.extend(self.plan(shapes, i, false)?);
+        Ok(())
+    }
+
+    /// Runs launches that need no host in between, and keeps them.
+    fn prepare(&mut self, key: Vec<Key>, waiting: Vec<Planned>) -> Result<(), BackendError> {
         let (graph, further) = match self.prepared.len() < KEPT {
             true => (None, None),
             false => self.prepared.remove(0).batch.retire(),

@@ -349,6 +349,10 @@ impl Context for WgpuContext {
         }
     }
 
+    fn wait(&mut self) -> Result<(), BackendError> {
+        self.outputs().map(drop)
+    }
+
     fn observe(&mut self, value: ValueId) -> Result<Tensor, BackendError> {
         let shapes = self
             .shapes

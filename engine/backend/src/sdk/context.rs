@@ -227,10 +227,54 @@ pub(super) unsafe extern "C" fn bind(
     bytes: u64,
     err: *mut kiln_error,
 ) -> i32 {
-    let port = match output {
+    // SAFETY: the host passes what `create` made, and memory that stays as the slot's contract says.
+    unsafe { ContextHandle::slot(context, err, |c| c.lock()?.bind(port(output, index), address, bytes)) }
+}
+
+fn port(output: u32, index: u32) -> Bound {
+    match output {
         0 => Bound::Input(index as usize),
         _ => Bound::Output(index as usize),
-    };
-    // SAFETY: the host passes what `create` made, and memory that stays as the slot's contract says.
-    unsafe { ContextHandle::slot(context, err, |c| c.lock()?.bind(port, address, bytes)) }
+    }
+}
+
+pub(super) unsafe extern "C" fn set_consumed_event(
+    context: *mut kiln_context,
+    event: *mut std::ffi::c_void,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: the host passes what `create` made, and an event that stays as the slot's contract says.
+    unsafe { ContextHandle::slot(context, err, |c| c.lock()?.set_consumed_event(event)) }
+}
+
+pub(super) unsafe extern "C" fn wait(context: *mut kiln_context, moment: u32, err: *mut kiln_error) -> i32 {
+    // SAFETY: the host passes what `create` made.
+    unsafe {
+        ContextHandle::slot(context, err, |c| match moment {
+            KILN_WAIT_CONSUMED => c.lock()?.wait_consumed(),
+            KILN_WAIT_DONE => c.lock()?.wait(),
+            _ => Err(BackendError::Unsupported(format!("moment {moment} of a run; there are 0 and 1"))),
+        })
+    }
+}
+
+pub(super) unsafe extern "C" fn address(
+    context: *mut kiln_context,
+    output: u32,
+    index: u32,
+    address: *mut *mut std::ffi::c_void,
+    bytes: *mut u64,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: the host passes what `create` made, and places for a pointer and a number.
+    unsafe {
+        ContextHandle::slot(context, err, |c| {
+            if address.is_null() || bytes.is_null() {
+                return Err(BackendError::InvalidArgument("no place for an address and its size".into()));
+            }
+            let (at, n) = c.lock()?.address(port(output, index))?;
+            (*address, *bytes) = (at, n);
+            Ok(())
+        })
+    }
 }

@@ -35,6 +35,9 @@ static TABLE: kiln_backend_v1 = kiln_backend_v1 {
     context_time_runs: Some(context::time_runs),
     context_set_stream: Some(context::set_stream),
     context_bind: Some(context::bind),
+    context_set_consumed_event: Some(context::set_consumed_event),
+    context_wait: Some(context::wait),
+    context_address: Some(context::address),
 };
 
 /// The constant that `export_backend!` exports.

@@ -60,7 +60,7 @@ impl Executable for LoadedExecutable {
         // SAFETY: the object is alive; place and sink live for the call.
         let ptr = call::object(|out, err| unsafe { f(self.inner.object.ptr(), out, err) })?;
         let object = Object::new(ptr, lib.table.context_destroy, lib.clone(), self.inner.clone());
-        Ok(Box::new(LoadedContext { object, inner: self.inner.clone(), runs: 0 }))
+        Ok(Box::new(LoadedContext { object, inner: self.inner.clone(), runs: 0, early: None }))
     }
 }
 
@@ -136,10 +136,23 @@ struct LoadedContext {
     object: Object<kiln_context, Arc<Inner>>,
     inner: Arc<Inner>,
     runs: u64,
+    /// Outputs that were taken to wait for the run.
+    early: Option<Vec<Tensor>>,
+}
+
+/// A port as the slots name it: is it an output, and its position.
+fn numbered(port: Bound) -> Result<(u32, u32), BackendError> {
+    let (output, i) = match port {
+        Bound::Input(i) => (0, i),
+        Bound::Output(i) => (1, i),
+    };
+    let index = u32::try_from(i);
+    Ok((output, index.map_err(|_| BackendError::InvalidArgument(format!("there is no tensor {i}")))?))
 }
 
 impl Context for LoadedContext {
     fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
+        self.early = None;
         let lib = self.object.library();
         let f = lib.slot(lib.table.context_enqueue, "context_enqueue")?;
         let (inputs, crossing) = (Tensors::new(inputs), self.inner.crossing(shapes)?);
@@ -158,6 +171,9 @@ impl Context for LoadedContext {
     }
 
     fn outputs(&mut self) -> Result<Vec<Tensor>, BackendError> {
+        if let Some(outputs) = self.early.take() {
+            return Ok(outputs);
+        }
         let lib = self.object.library();
         let f = lib.slot(lib.table.context_outputs, "context_outputs")?;
         let count = self.inner.program.graph.outputs.len();
@@ -213,14 +229,34 @@ impl Context for LoadedContext {
     unsafe fn bind(&mut self, port: Bound, address: *mut c_void, bytes: u64) -> Result<(), BackendError> {
         let lib = self.object.library();
         let f = lib.slot(lib.table.context_bind, "bind")?;
-        let (output, index) = match port {
-            Bound::Input(i) => (0, i),
-            Bound::Output(i) => (1, i),
-        };
-        let index = u32::try_from(index)
-            .map_err(|_| BackendError::InvalidArgument(format!("there is no tensor {index}")))?;
+        let (output, index) = numbered(port)?;
         // SAFETY: the object is alive and used by this thread alone; the caller vouches for the memory.
         call::status(|err| unsafe { f(self.object.ptr(), output, index, address, bytes, err) })
+    }
+
+    unsafe fn set_consumed_event(&mut self, event: *mut c_void) -> Result<(), BackendError> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.context_set_consumed_event, "set_consumed_event")?;
+        // SAFETY: the object is alive and used by this thread alone; the caller vouches for the event.
+        call::status(|err| unsafe { f(self.object.ptr(), event, err) })
+    }
+
+    fn wait_consumed(&mut self) -> Result<(), BackendError> {
+        self.wait_for(KILN_WAIT_CONSUMED)
+    }
+
+    fn wait(&mut self) -> Result<(), BackendError> {
+        self.wait_for(KILN_WAIT_DONE)
+    }
+
+    fn address(&mut self, port: Bound) -> Result<(*mut c_void, u64), BackendError> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.context_address, "address")?;
+        let (output, index) = numbered(port)?;
+        let (mut at, mut bytes) = (std::ptr::null_mut(), 0);
+        // SAFETY: the object is alive and used by this thread alone; both places live for the call.
+        call::status(|err| unsafe { f(self.object.ptr(), output, index, &mut at, &mut bytes, err) })?;
+        Ok((at, bytes))
     }
 
     fn counters(&self) -> Counters {
@@ -229,6 +265,17 @@ impl Context for LoadedContext {
 }
 
 impl LoadedContext {
+    /// Waits for a moment of the last run; of a library that can't tell, for its outputs, which are kept.
+    fn wait_for(&mut self, moment: u32) -> Result<(), BackendError> {
+        let lib = self.object.library();
+        let Some(f) = lib.table.context_wait else {
+            self.early = Some(self.outputs()?);
+            return Ok(());
+        };
+        // SAFETY: the object is alive and used by this thread alone.
+        call::status(|err| unsafe { f(self.object.ptr(), moment, err) })
+    }
+
     /// Refuses outputs of other element types or ranks than the program's.
     fn check_types(&self, outputs: &[Tensor]) -> Result<(), BackendError> {
         let graph = &self.inner.program.graph;
