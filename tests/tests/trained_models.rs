@@ -89,18 +89,25 @@ fn nlp(backend: &Arc<dyn Backend>, file: &str, tolerance: f64) {
     assert!(d <= tolerance, "{file}: logits of the padded batch differ by {d}");
 }
 
+/// The same network with the LSTM operator and with the cell spelt out in a scan, which becomes that operator.
 fn charrnn(backend: &Arc<dyn Backend>, name: &str, layers: i64, hidden: i64) {
     let state: [&[i64]; 3] = [&[layers, 1, hidden], &[layers, 3, hidden], &[layers, 4, hidden]];
     let shapes: &[(&str, [&[i64]; 3])] =
         &[("ids", [&[1, 1], &[48, 3], &[64, 4]]), ("h0", state), ("c0", state)];
-    let e = engine(&format!("charrnn/{name}_lstm.onnx"), backend, shapes, BuildConfig::default()).unwrap();
-    let data = archive(&format!("charrnn/{name}_logits.npz")).unwrap();
-    let mut context = e.create_context().unwrap();
-    let inputs: Vec<(&str, Tensor)> =
-        ["ids", "h0", "c0"].iter().map(|n| (*n, data[&format!("batch3_{n}")].clone())).collect();
-    for (out, found) in context.run(&inputs).unwrap() {
-        let d = difference(&found, &data[&format!("batch3_{out}")]);
-        assert!(d <= 1e-4, "{name}: {out} differs by {d}");
+    for form in ["lstm", "scan"] {
+        let file = format!("charrnn/{name}_{form}.onnx");
+        let e = engine(&file, backend, shapes, BuildConfig::default()).unwrap();
+        let program = e.program();
+        let count = |op: &str| program.graph.nodes().filter(|(_, n)| n.op.is(op)).count() as i64;
+        assert_eq!((count("lstm"), count("loop")), (layers, 0), "{file}");
+        let data = archive(&format!("charrnn/{name}_logits.npz")).unwrap();
+        let mut context = e.create_context().unwrap();
+        let inputs: Vec<(&str, Tensor)> =
+            ["ids", "h0", "c0"].iter().map(|n| (*n, data[&format!("batch3_{n}")].clone())).collect();
+        for (out, found) in context.run(&inputs).unwrap() {
+            let d = difference(&found, &data[&format!("batch3_{out}")]);
+            assert!(d <= 1e-4, "{file}: {out} differs by {d}");
+        }
     }
 }
 

@@ -53,6 +53,18 @@ pub enum OpError {
         /// The rule they break.
         wanted: String,
     },
+    /// The branches of a conditional give tensors of different ranks, and only a run tells which is taken.
+    #[error(
+        "the branches give {when_true} if true and {when_false} if false, and no tensor has two ranks: give both the same \
+         rank (reshape one of them, to dimensions of 1 for example), put what reads the result into the branches, or make \
+         the condition a constant"
+    )]
+    BranchRanks {
+        /// What the true branch gives.
+        when_true: String,
+        /// What the false branch gives.
+        when_false: String,
+    },
     /// An attribute is missing, of another type, or out of range.
     #[error("attribute \"{name}\" is {found}, wants {wanted}")]
     Attr {

@@ -246,7 +246,8 @@ pub(crate) fn join(name: &str, condition: Option<i64>, a: &Fact, b: &Fact) -> Re
         return Ok(if c != 0 { a.clone() } else { b.clone() });
     }
     if a.ty.rank() != b.ty.rank() {
-        return Err(misfit("both branches give the same rank unless the condition is a constant"));
+        let (when_true, when_false) = (a.ty.to_string(), b.ty.to_string());
+        return Err(OpError::BranchRanks { when_true, when_false });
     }
     let either = |(i, (a, b)): (usize, (&Dim, &Dim))| match a == b {
         true => a.clone(),

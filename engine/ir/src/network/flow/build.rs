@@ -199,7 +199,8 @@ impl Network {
     }
 
     /// A result of a conditional: what the true branch and what the false branch give. Both have the same element
-    /// type; their dimensions may differ, their ranks only if the condition is a constant.
+    /// type; their dimensions may differ, their ranks only if the condition is a constant
+    /// ([`crate::OpError::BranchRanks`] otherwise).
     pub fn add_if_output(
         &mut self,
         of: IfId,

@@ -3,7 +3,7 @@
 use crate::network::tests::{constant, f32s, input, int, ints, refused, run, ty};
 use crate::network::*;
 use crate::tensor::Tensor;
-use crate::{DType, Graph, IrError};
+use crate::{Attrs, DType, Graph, IrError, OpError};
 
 fn unary(net: &mut Network, x: TensorId, op: UnaryOp, name: &str) -> TensorId {
     net.add_unary(x, op).unwrap().set_name(name).unwrap().output(0).unwrap()
@@ -144,6 +144,41 @@ fn c03_c12_shapes_may_differ_ranks_only_under_a_known_condition() {
     let z = net.add_if_output(c, x, m).unwrap().output(0).unwrap();
     net.mark_output(z, "z").unwrap();
     assert_eq!(run(&net, &[f32s(&[2], &[1.0, 2.0]), f32s(&[2, 2], &[0.0; 4])]), [f32s(&[2], &[1.0, 2.0])]);
+}
+
+#[test]
+fn branches_of_different_ranks_are_refused_with_what_to_do_and_that_works() {
+    let (mut net, c) = on_input();
+    let x = input(&mut net, "x", DType::F32, &[2]);
+    let m = input(&mut net, "m", DType::F32, &[2, 2]);
+    let e = net.add_if_output(c, x, m).map(|_| ()).unwrap_err();
+    let IrError::Layer { source: OpError::BranchRanks { when_true, when_false }, .. } = &e else {
+        panic!("{e:?}")
+    };
+    assert_eq!((&**when_true, &**when_false), ("f32[2]", "f32[2,2]"));
+    let text = e.to_string();
+    for what in ["reshape one of them", "into the branches", "make the condition a constant"] {
+        assert!(text.contains(what), "{text}");
+    }
+    // A row in the true branch.
+    let (x, m) = (inside(&mut net, c, x), inside(&mut net, c, m));
+    let axis = constant(&mut net, ints(DType::I64, &[1], &[0]));
+    let row = net.add_layer("row", "unsqueeze", Attrs::new(), &[Some(x), Some(axis)]).unwrap()[0];
+    let rows = net.add_if_output(c, row, m).unwrap().output(0).unwrap();
+    // What reads the result, once in each branch.
+    let sum = |net: &mut Network, name: &str, t: TensorId, axes: u32| {
+        net.add_reduce(t, ReduceOp::Sum, axes, false).unwrap().set_name(name).unwrap().output(0).unwrap()
+    };
+    let (of_x, of_m) = (sum(&mut net, "of_x", x, 1), sum(&mut net, "of_m", m, 3));
+    let total = net.add_if_output(c, of_x, of_m).unwrap().output(0).unwrap();
+    net.mark_output(rows, "rows").unwrap();
+    net.mark_output(total, "total").unwrap();
+    let given = |c| [truth(c), f32s(&[2], &[1.0, 2.0]), f32s(&[2, 2], &[3.0, 4.0, 5.0, 6.0])];
+    assert_eq!(run(&net, &given(true)), [f32s(&[1, 2], &[1.0, 2.0]), f32s(&[], &[3.0])]);
+    assert_eq!(
+        run(&net, &given(false)),
+        [f32s(&[2, 2], &[3.0, 4.0, 5.0, 6.0]), f32s(&[], &[18.0])]
+    );
 }
 
 #[test]
