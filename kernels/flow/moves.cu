@@ -37,13 +37,13 @@ struct Step {
 
 constexpr u32 LEAVES = 4, STEPS = 8, MOVES = 16;
 
-// Nothing is done where `alive` names a zero. `mode`: 1 the loop starts, 2 a trip has been made, 4 decide whether one
+// Nothing is done where `alive` names a zero (its lowest bit counts for other kernels only). `mode`: 1 the loop starts, 2 a trip has been made, 4 decide whether one
 // follows, 8 decide for a branch, 16 the count is of 32 bits, 32 the condition is read behind the copies, 64 only an end is
 // told, 128 the trip that follows is one further. Without `count` the number is `most`, if that is not negative. The
 // condition is the last result of `steps`; without leaves it is true.
 struct Moves {
     u64 handle;
-    const u32* alive;
+    u64 alive;
     State* state;
     const void* count;
     i64 most;
@@ -173,8 +173,13 @@ __device__ inline i64 limit(const Moves& m) {
 
 extern "C" __global__ void __launch_bounds__(256) moves(const __grid_constant__ Moves m) {
     const bool decides = (m.mode & 15) != 0;
+    // Both instructions are of sm_90; the host leaves them out for others. What follows a decision waits for it.
+    if (decides) {
+        asm volatile("griddepcontrol.launch_dependents;");
+    }
+    asm volatile("griddepcontrol.wait;" ::: "memory");
     // All reads are on their way before the first is waited for.
-    const u32 alive = m.alive == nullptr ? 1 : *static_cast<const volatile u32*>(m.alive);
+    const u32 alive = m.alive == 0 ? 1 : *reinterpret_cast<const volatile u32*>(m.alive & ~u64(1));
     const i64 trip = m.state == nullptr || (m.mode & 1) != 0 ? 0 : *static_cast<const volatile i64*>(&m.state->trip);
     u64 raw[LEAVES] = {};
     i64 most = -1;

@@ -13,8 +13,8 @@ pub struct Head {
     pub entries: Vec<(String, u32)>,
 }
 
-/// Kernels of version 2 wait for what they depend on.
-const MAGIC: &str = "kiln-cuda-2";
+/// Kernels wait for what they depend on since version 2, and can be switched off since version 3.
+const MAGIC: &str = "kiln-cuda-3";
 /// Heads are short; a longer first line is no head.
 const MAX_HEAD: usize = 4096;
 

@@ -45,8 +45,10 @@ pub const MAP_THREADS: u32 = 256;
 pub const WORDS: usize = 48;
 
 /// Bytes of the parameter before the words: blocks or threads, word of the extras, elements, a spare, the address of
-/// further words.
-pub const PARAMETER_HEAD: usize = 24;
+/// further words, that of a word that switches the kernel off.
+pub const PARAMETER_HEAD: usize = 32;
+/// Where that last address lies. Its lowest bit tells that the word may be read before those in front are done.
+pub const ALIVE_AT: usize = 24;
 
 /// A source with what the host has to know about it.
 pub struct Source {
@@ -108,10 +110,13 @@ fn store(t: DType, buffer: &str, at: &str, v: &str) -> String {
 pub fn source(site: &Site<'_>, body: &Body) -> Result<Source, BackendError> {
     let slots = slots(site, body);
     let mut fields = format!(
-        "    u32 grid_n;\n    u32 extras_at;\n    u32 extent;\n    u32 spare;\n    const u32* more_words;\n    u32 words[{WORDS}];\n"
+        "    u32 grid_n;\n    u32 extras_at;\n    u32 extent;\n    u32 spare;\n    const u32* more_words;\n    u64 alive;\n    \
+         u32 words[{WORDS}];\n"
     );
     let mut code = format!(
         "DEV u32 m(u32 k) const {{ return k < {WORDS}u ? words[k] : more_words[k - {WORDS}u]; }}\n\
+         DEV bool off(u64 ahead) const {{ return alive != 0u && (alive & 1u) == ahead && \
+         *reinterpret_cast<const volatile u32*>(alive - ahead) == 0u; }}\n\
          DEV i32 mi(u32 k) const {{ return i32(m(k)); }}\nDEV f32 mf(u32 k) const {{ return cf(m(k)); }}\n"
     );
     for slot in &slots {
@@ -183,10 +188,10 @@ impl Heading {
     fn kernel(&self, blocks: u32) -> String {
         let Heading { name, threads, .. } = self;
         let cluster = if blocks > 1 { format!(" __cluster_dims__({blocks}, 1, 1)") } else { String::new() };
-        let depend = if self.early { "" } else { "depend(); " };
+        let depend = if self.early { "if (k.alive != 0) { depend(); } " } else { "depend(); " };
         format!(
             "extern \"C\" __global__ void __launch_bounds__({threads}){cluster} {name}(const __grid_constant__ K k) {{ \
-             {depend}k.{name}(); }}\n"
+             if (k.off(1u)) {{ return; }} {depend}if (k.off(0u)) {{ return; }} k.{name}(); }}\n"
         )
     }
 }

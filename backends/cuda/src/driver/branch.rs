@@ -18,14 +18,12 @@ pub enum Kind {
     While = 1,
 }
 
-/// A conditional node with its bodies. The kernels that set its handle take it in the first eight bytes of their parameter.
+/// A conditional node with its bodies. The kernels that decide take its handle in the first eight bytes of their parameter.
 pub struct Branch {
     kind: Kind,
     /// Sets the handle before the node.
     ahead: Launch,
     bodies: Vec<Vec<Command>>,
-    /// Sets it again behind the body of a loop.
-    again: Option<Launch>,
     /// Records bodies, and nothing else.
     recorder: Arc<Stream>,
     /// Memory that commands name.
@@ -77,10 +75,17 @@ pub(super) fn position(of: &Conditional, stream: &Stream) -> Result<Position, Dr
 impl Launch {
     fn with_handle(&self, handle: u64) -> Launch {
         let mut l = self.clone();
-        if let Some(place) = l.parameter.get_mut(..8) {
-            place.copy_from_slice(&handle.to_le_bytes());
-        }
+        l.put(0, handle);
         l
+    }
+}
+
+impl Command {
+    fn with_handle(&self, handle: u64) -> Command {
+        match self {
+            Command::Kernel(l) if l.decides => Command::Kernel(l.with_handle(handle)),
+            c => c.clone(),
+        }
     }
 }
 
@@ -91,11 +96,10 @@ impl Branch {
         kind: Kind,
         ahead: Launch,
         bodies: Vec<Vec<Command>>,
-        again: Option<Launch>,
         kept: Vec<Box<dyn Any + Send>>,
     ) -> Option<Branch> {
         Conditional::get()?;
-        Some(Branch { kind, ahead, bodies, again, recorder, _kept: Mutex::new(kept) })
+        Some(Branch { kind, ahead, bodies, recorder, _kept: Mutex::new(kept) })
     }
 
     /// Adds it to the graph that the stream records; in a stream that records none it is a graph of its own.
@@ -165,10 +169,8 @@ impl Branch {
         // SAFETY: the stream is alive and records nothing else; the graph is the node's.
         let code = unsafe { (of.begin_in)(stream.handle, graph, none, none.cast(), 0, RELAXED) };
         api.check("cuStreamBeginCaptureToGraph", code)?;
-        let ran = run_all(body, stream, OVERLAP_INSIDE).and_then(|()| match &self.again {
-            Some(l) => l.with_handle(handle).run(stream, false),
-            None => Ok(()),
-        });
+        let told: Vec<Command> = body.iter().map(|c| c.with_handle(handle)).collect();
+        let ran = run_all(&told, stream, true);
         let mut same = std::ptr::null_mut();
         // SAFETY: the capture was begun above; the graph stays the node's.
         let code = unsafe { (api.stream_end_capture)(stream.handle, &mut same) };
@@ -176,6 +178,3 @@ impl Branch {
         api.check("cuStreamEndCapture", code)
     }
 }
-
-/// Do kernels inside of bodies overlap?
-const OVERLAP_INSIDE: bool = false;

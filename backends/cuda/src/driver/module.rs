@@ -32,6 +32,13 @@ unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
 
+impl Function {
+    /// The same kernel with fewer threads in a block.
+    pub fn of_threads(self, threads: u32) -> Function {
+        Function { threads, ..self }
+    }
+}
+
 /// One launch: blocks of the function's threads in one dimension, one parameter by value.
 #[derive(Clone)]
 pub struct Launch {
@@ -43,6 +50,10 @@ pub struct Launch {
     pub parameter: Vec<u8>,
     /// Does the kernel wait itself for those before it?
     pub waits: bool,
+    /// Does it set the handle of the control flow that it is part of?
+    pub decides: bool,
+    /// Where the parameter has the address of a word: if that is zero, the kernel does nothing. Without an address it runs.
+    pub alive_at: usize,
 }
 
 /// Work that a library puts into a stream.
@@ -186,6 +197,20 @@ impl Drop for Module {
 }
 
 impl Launch {
+    /// The same launch, which does nothing if the word at this address, a multiple of 4, is zero. It may be read `ahead` of
+    /// the end of the kernel in front, where that one has waited for those that write it.
+    pub fn only_if(mut self, address: u64, ahead: bool) -> Launch {
+        self.put(self.alive_at, address | u64::from(ahead));
+        self
+    }
+
+    /// Writes an address into the parameter.
+    pub(super) fn put(&mut self, at: usize, address: u64) {
+        if let Some(place) = self.parameter.get_mut(at..at + 8) {
+            place.copy_from_slice(&address.to_le_bytes());
+        }
+    }
+
     /// Puts it into the stream. The parameter is copied by the driver before this returns.
     pub fn run(&self, stream: &Stream, overlap: bool) -> Result<(), DriverError> {
         let api = stream.gpu.api;

@@ -17,6 +17,8 @@ pub struct Bodies {
     /// Of steps that stay on the device: where trips are counted, and where values go that others overwrite.
     pub(super) state: Option<Buffer>,
     pub(super) stage: Option<Buffer>,
+    /// Where carried values lie after every other trip.
+    pub(super) others: Vec<Buffer>,
     /// Buffers that larger ones have replaced.
     pub(super) retired: Vec<Buffer>,
     pub(super) own_allocations: u64,
@@ -42,6 +44,7 @@ impl Bodies {
             stream: stream.clone(),
             state: None,
             stage: None,
+            others: Vec::new(),
             retired: Vec::new(),
             own_allocations: 0,
             pool: Pool::new(stream),

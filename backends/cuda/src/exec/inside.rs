@@ -31,6 +31,7 @@ impl CudaContext {
         self.parts.clear();
         self.settle();
         (0..inputs.len()).for_each(|i| self.memory.lend(i, None));
+        self.memory.bound.outputs.clear();
         let allocations = self.memory.allocations;
         for (i, v) in inputs.iter().enumerate() {
             let to = self.memory.input(i, v.at.size)?;

@@ -162,6 +162,14 @@ impl Memory {
         }
     }
 
+    /// Lets an output lie there, or again where it was planned.
+    pub fn lend_output(&mut self, v: ValueId, at: Option<Range>) {
+        match at {
+            Some(r) => self.bound.outputs.insert(v, r),
+            None => self.bound.outputs.remove(&v),
+        };
+    }
+
     pub fn scratch(&mut self, size: u64) -> Result<Range, BackendError> {
         let old = self.scratch.take();
         let b = self.grow("scratch memory", old, size)?;

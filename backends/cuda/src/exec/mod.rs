@@ -1,5 +1,6 @@
 //! Running programs: loading, memory, launches, reading back.
 
+mod asked;
 mod branches;
 mod consumed;
 mod context;
@@ -7,6 +8,7 @@ mod device;
 mod flow;
 mod inside;
 mod kernel;
+mod loops;
 mod memory;
 mod moves;
 mod plan;

@@ -1,5 +1,6 @@
 //! Copies between the bodies of control flow as launches of one kernel, which also decides: see `kernels/flow/moves.cu`.
 
+use super::asked::Test;
 use super::memory::Range;
 use crate::driver::{Command, DriverError, Gpu, Launch, Module};
 use std::sync::Arc;
@@ -7,13 +8,28 @@ use std::sync::Arc;
 const PTX: &str = concat!(include_str!("../../../../kernels/flow/moves.ptx"), "\0");
 const THREADS: u32 = 256;
 /// Moves of one launch.
-const MOST: usize = 32;
+const MOST: usize = 16;
 /// Bytes of the parameter before the moves.
-const HEAD: usize = 48;
-const MOVE_BYTES: usize = 56;
+const HEAD: usize = 152;
+const MOVE_BYTES: usize = 64;
+/// Where the address of the word lies that switches a launch off.
+const ALIVE_AT: usize = 8;
 /// Bytes that are worth a block, and how many blocks copy at most.
 const PER_BLOCK: u64 = 16 << 10;
 const BLOCKS: u64 = 128;
+/// Threads of a launch that copies nothing.
+const FEW: u32 = 32;
+
+/// What the steps of a move are multiplied with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Trips {
+    /// The trips that the loop has made.
+    Made = 0,
+    /// One if their number is odd.
+    Parity = 1,
+    /// Those made when the trip that follows begins; nothing is copied if none follows by the count.
+    Next = 2,
+}
 
 /// Rows of bytes to copy. For each trip that the loop has made steps are added to the addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,25 +43,47 @@ pub struct Move {
     pub to_pitch: u64,
     pub rows: u32,
     pub width: u32,
+    pub trips: Trips,
 }
 
 /// What a launch decides.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Decision {
-    /// Trips made and blocks done: 16 bytes.
+    /// Trips made, blocks done, and a word that tells whether the loop goes on: 16 bytes.
     pub state: Option<u64>,
     /// The loop starts.
     pub start: bool,
     /// A trip has been made.
     pub next: bool,
-    /// Is another trip to be made? Else, where there is a flag, which branch is taken.
+    /// Is another trip to be made? Else, where there is a condition, which branch is taken.
     pub of_loop: bool,
+    /// A trip follows in the same body: only an end is told.
+    pub inner: bool,
     /// Where the number of trips lies, and whether it has 32 bits.
     pub count: Option<(u64, bool)>,
     /// The number of trips that the host knows.
     pub most: Option<i64>,
-    /// Where the condition lies.
-    pub flag: Option<u64>,
+    /// What has to be true.
+    pub test: Option<Test>,
+    /// The condition is read behind the copies.
+    pub late: bool,
+}
+
+impl Decision {
+    /// Decides nothing, for the same trip.
+    pub fn without(&self) -> Decision {
+        Decision {
+            state: self.state,
+            start: self.start,
+            next: self.next,
+            most: self.most,
+            ..Decision::default()
+        }
+    }
+
+    fn decides(&self) -> bool {
+        self.of_loop || self.test.is_some()
+    }
 }
 
 impl Move {
@@ -60,6 +98,7 @@ impl Move {
             to_pitch: u64::from(width),
             rows,
             width,
+            trips: Trips::Made,
         };
         if to.size == 0 || from == to.address {
             return None;
@@ -93,6 +132,8 @@ impl Move {
         to.extend(self.to_pitch.to_le_bytes());
         to.extend(self.rows.to_le_bytes());
         to.extend(self.width.to_le_bytes());
+        to.extend((self.trips as u32).to_le_bytes());
+        to.extend([0; 4]);
     }
 
     /// The first byte and the end of what it writes (or reads), whatever the trip.
@@ -117,44 +158,64 @@ pub fn clash(all: &[Move]) -> bool {
 
 /// The kernel, linked by the driver.
 pub fn load(gpu: &Arc<Gpu>) -> Result<Arc<Module>, DriverError> {
-    Ok(Arc::new(Module::load(gpu, PTX.as_bytes(), &[("moves".to_owned(), THREADS)])?))
+    // The instructions by which kernels overlap are of sm_90.
+    let text = match gpu.overlap {
+        true => PTX.replace(".target sm_80", ".target sm_90"),
+        false => {
+            PTX.lines().filter(|l| !l.contains("griddepcontrol")).fold(String::new(), |all, l| all + l + "\n")
+        }
+    };
+    Ok(Arc::new(Module::load(gpu, text.as_bytes(), &[("moves".to_owned(), THREADS)])?))
 }
 
 /// Launches for these moves; the last one decides. None where there is nothing to do.
-pub fn launches(module: &Module, all: &[Move], decision: Decision) -> Vec<Launch> {
+pub fn launches(module: &Module, all: &[Move], decision: &Decision) -> Vec<Launch> {
     let Some(&function) = module.functions().first() else { return Vec::new() };
-    let decides = decision.start || decision.next || decision.of_loop || decision.flag.is_some();
+    let decides = decision.decides();
     let count = all.len().div_ceil(MOST).max(usize::from(decides));
     let mut parts = all.chunks(MOST);
     (0..count)
         .map(|i| {
             let part = parts.next().unwrap_or_default();
-            let last = i + 1 == count;
+            let decides = decides && i + 1 == count;
             let bytes = part.iter().map(Move::bytes).max().unwrap_or(0);
             // Without a state nobody counts the blocks that are done.
-            let alone = last && decides && decision.state.is_none();
+            let alone = decides && decision.state.is_none();
             let blocks = if alone { 1 } else { bytes.div_ceil(PER_BLOCK).clamp(1, BLOCKS) as u32 };
-            Launch { function, blocks, shared: 0, parameter: parameter(part, decision, last), waits: false }
+            let function = if part.is_empty() { function.of_threads(FEW) } else { function };
+            Launch {
+                function,
+                blocks,
+                shared: 0,
+                parameter: parameter(part, decision, decides),
+                waits: true,
+                decides,
+                alive_at: ALIVE_AT,
+            }
         })
         .collect()
 }
 
 /// The same as commands.
-pub fn commands(module: &Module, all: &[Move], decision: Decision) -> Vec<Command> {
+pub fn commands(module: &Module, all: &[Move], decision: &Decision) -> Vec<Command> {
     launches(module, all, decision).into_iter().map(Command::Kernel).collect()
 }
 
-fn parameter(part: &[Move], d: Decision, last: bool) -> Vec<u8> {
+fn parameter(part: &[Move], d: &Decision, decides: bool) -> Vec<u8> {
     let mut p = Vec::with_capacity(HEAD + MOST * MOVE_BYTES);
     let narrow = d.count.is_some_and(|c| c.1);
-    let branch = d.flag.is_some() && !d.of_loop;
-    let bits = [(d.start, 1u32), (d.next, 2), (d.of_loop, 4), (branch, 8), (narrow, 16)];
-    let mode = bits.iter().filter(|b| b.0 && (last || b.1 == 1)).map(|b| b.1).sum::<u32>();
-    let words = [0, d.state.unwrap_or(0), d.count.map_or(0, |c| c.0), d.flag.unwrap_or(0)];
+    let branch = d.test.is_some() && !d.of_loop;
+    let of_all = [(d.start, 1u32), (d.next, 128)];
+    let of_last = [(d.next, 2), (d.of_loop, 4), (branch, 8), (narrow, 16), (d.late, 32), (d.inner, 64)];
+    let sum = |bits: &[(bool, u32)]| bits.iter().filter(|b| b.0).map(|b| b.1).sum::<u32>();
+    let mode = sum(&of_all) + if decides { sum(&of_last) } else { 0 };
+    let words = [0, 0, d.state.unwrap_or(0), d.count.map_or(0, |c| c.0)];
     words.iter().for_each(|w| p.extend(w.to_le_bytes()));
     p.extend(d.most.unwrap_or(-1).to_le_bytes());
     p.extend(mode.to_le_bytes());
     p.extend((part.len() as u32).to_le_bytes());
+    d.test.clone().unwrap_or_default().put(&mut p);
+    p.resize(HEAD, 0);
     part.iter().for_each(|m| m.put(&mut p));
     p.resize(HEAD + MOST * MOVE_BYTES, 0);
     p

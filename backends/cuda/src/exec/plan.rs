@@ -4,7 +4,7 @@ use super::device::Loaded;
 use super::memory::{Memory, Range};
 use crate::dialect::CUDA;
 use crate::driver::{Command, Launch, MAP_ALIGNMENT, encode};
-use crate::frame::{MAP_THREADS, PARAMETER_HEAD, WORDS, lanes};
+use crate::frame::{ALIVE_AT, MAP_THREADS, PARAMETER_HEAD, WORDS, lanes};
 use crate::vendor::Places;
 use kiln_backend::{BackendError, Shapes};
 use kiln_families::expression::{Slot, extra_words};
@@ -165,7 +165,7 @@ impl Planner<'_> {
         let further = words.split_off(words.len().min(WORDS));
         words.resize(WORDS, 0);
         let mut parameter = Vec::with_capacity(PARAMETER_HEAD + WORDS * 4 + k.slots.len() * 8);
-        for n in [word(count as usize)?, word(extras_at)?, word(extent as usize)?, 0, 0, 0] {
+        for n in [word(count as usize)?, word(extras_at)?, word(extent as usize)?, 0, 0, 0, 0, 0] {
             parameter.extend(n.to_le_bytes());
         }
         words.iter().for_each(|w| parameter.extend(w.to_le_bytes()));
@@ -200,7 +200,9 @@ impl Planner<'_> {
         let function = function.ok_or_else(lost)?;
         let maps = k.maps.get(launch.entry).copied().flatten().is_some();
         let shared = if maps { 0 } else { k.shared };
-        let launch = Command::Kernel(Launch { function, blocks, shared, parameter, waits: true });
+        let launch =
+            Launch { function, blocks, shared, parameter, waits: true, decides: false, alive_at: ALIVE_AT };
+        let launch = Command::Kernel(launch);
         Ok(Some(Planned { step, launch, further }))
     }
 

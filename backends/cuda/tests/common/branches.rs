@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses some")]
 
 use kiln_ir::problem::Rng;
-use kiln_ir::{Attr, Attrs, DType, Fact, Graph, Op, Tensor, TensorType, ValueId};
+use kiln_ir::{Attr, Attrs, DType, Elems, Fact, Graph, Op, Tensor, TensorType, ValueId};
 
 pub fn op(name: &str) -> Op {
     Op::new(name, Attrs::new()).unwrap()
@@ -113,6 +113,46 @@ pub fn endless(kernels: usize, trips: f32) -> (Graph, Vec<Tensor>) {
     (g, vec![scalar(0.0), scalar(1.0), scalar(trips), x])
 }
 
+/// While t < limit and t is not `stop`: t grows by one, in any type.
+pub fn stopping(dtype: DType, limit: f64, stop: f64) -> (Graph, Vec<Tensor>) {
+    let fact = || Fact::of(TensorType::new(dtype, [1i64]));
+    let mut b = Graph::new("body");
+    let (t, one) = (b.add_input("t", fact()), b.add_input("one", fact()));
+    b.outputs = vec![b.add("next", op("add"), &[t, one]).unwrap()];
+    let mut c = Graph::new("condition");
+    let [t, limit_in, stop_in] = ["t", "limit", "stop"].map(|name| c.add_input(name, fact()));
+    let less = c.add("less", op("less"), &[t, limit_in]).unwrap();
+    let equal = c.add("equal", op("equal"), &[stop_in, t]).unwrap();
+    let other = c.add("other", op("not"), &[equal]).unwrap();
+    c.outputs = vec![c.add("both", op("and"), &[less, other]).unwrap()];
+    let mut g = Graph::new("stopping");
+    let given = ["t", "one", "limit", "stop"].map(|name| g.add_input(name, fact()));
+    let op = looped(false, true, 1, &[], 1, &[("last", 0, 0, false)]);
+    g.outputs = g.add_control("loop", op, &given, vec![b, c], &["end".into()]).unwrap();
+    let number = |v: f64| match dtype.is_float() {
+        true => Tensor::from_elems(dtype, &[1], &Elems::F(vec![v])).unwrap(),
+        false => Tensor::from_elems(dtype, &[1], &Elems::I(vec![v as i64])).unwrap(),
+    };
+    (g, vec![number(-5.0), number(1.0), number(limit), number(stop)])
+}
+
+/// So many small kernels, each waiting for the one before.
+pub fn chain(kernels: usize) -> (Graph, Vec<Tensor>) {
+    let mut g = Graph::new("chain");
+    let mut x = g.add_input("x", real(&[1024]));
+    for k in 0..kernels {
+        x = g.add(&format!("x{k}"), op(if k % 2 == 1 { "neg" } else { "abs" }), &[x]).unwrap();
+    }
+    g.outputs = vec![x];
+    (g, vec![Rng::new(3).tensor_in(DType::F32, &[1024], 0.1, 0.5, 1)])
+}
+
+/// The layers of a branch alone.
+pub fn straight(name: &str, n: i64, layers: usize) -> (Graph, Vec<Tensor>) {
+    let g = branch(name, n, layers);
+    (g, vec![Rng::new(3).tensor_in(DType::F32, &[n as usize], 0.1, 0.5, 1)])
+}
+
 /// A heavy branch, of so many large layers, or a light one of none but a sum.
 pub fn heavy(layers: usize, n: i64, condition: bool) -> (Graph, Vec<Tensor>) {
     let mut g = Graph::new("heavy or light");
@@ -124,6 +164,9 @@ pub fn heavy(layers: usize, n: i64, condition: bool) -> (Graph, Vec<Tensor>) {
     let x = Rng::new(3).tensor_in(DType::F32, &[n as usize], 0.1, 0.5, 1);
     (g, vec![truth(condition), x])
 }
+
+/// Elements that a counted loop may take.
+const COLUMNS: i64 = 400;
 
 /// A counted loop that swaps two values, and stacks one of them and the elements of a matrix, forward and back.
 pub fn stacking(trips: i64, length: Option<i64>, nested: bool) -> (Graph, Vec<Tensor>) {
@@ -148,11 +191,11 @@ pub fn stacking(trips: i64, length: Option<i64>, nested: bool) -> (Graph, Vec<Te
     let constant = |g: &mut Graph, name: &str, n: i64| g.add_constant(name, Tensor::i64(&[], &[n]).unwrap());
     let mut g = Graph::new("stacking");
     let [p, q] = ["p", "q"].map(|name| g.add_input(name, real(&[3])));
-    let m = g.add_input("m", real(&[3, 40]));
+    let m = g.add_input("m", real(&[3, COLUMNS]));
     if nested {
         let mut outer = Graph::new("outer");
         let [p, q] = ["p", "q"].map(|name| outer.add_input(name, real(&[3])));
-        let m = outer.add_input("m", real(&[3, 40]));
+        let m = outer.add_input("m", real(&[3, COLUMNS]));
         let (count, length) =
             (constant(&mut outer, "n", trips), length.map(|n| constant(&mut outer, "l", n)));
         outer.outputs = build(&mut outer, count, [p, q, m], length);
@@ -173,5 +216,5 @@ pub fn stacking(trips: i64, length: Option<i64>, nested: bool) -> (Graph, Vec<Te
     }
     let mut rng = Rng::new(4);
     let mut draw = |dims: &[usize]| rng.tensor_in(DType::F32, dims, -0.01, 0.01, 1);
-    (g, vec![draw(&[3]), draw(&[3]), draw(&[3, 40])])
+    (g, vec![draw(&[3]), draw(&[3]), draw(&[3, COLUMNS as usize])])
 }

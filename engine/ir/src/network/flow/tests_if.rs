@@ -175,10 +175,7 @@ fn branches_of_different_ranks_are_refused_with_what_to_do_and_that_works() {
     net.mark_output(total, "total").unwrap();
     let given = |c| [truth(c), f32s(&[2], &[1.0, 2.0]), f32s(&[2, 2], &[3.0, 4.0, 5.0, 6.0])];
     assert_eq!(run(&net, &given(true)), [f32s(&[1, 2], &[1.0, 2.0]), f32s(&[], &[3.0])]);
-    assert_eq!(
-        run(&net, &given(false)),
-        [f32s(&[2, 2], &[3.0, 4.0, 5.0, 6.0]), f32s(&[], &[18.0])]
-    );
+    assert_eq!(run(&net, &given(false)), [f32s(&[2, 2], &[3.0, 4.0, 5.0, 6.0]), f32s(&[], &[18.0])]);
 }
 
 #[test]
