@@ -17,7 +17,7 @@ const ALIVE: u64 = 12;
 /// Commands that an unrolled loop may come to.
 const UNROLLED: usize = 320;
 /// Commands of the body of a node, in which several trips may follow each other, and how many trips at most.
-const AT_ONCE: usize = 24;
+const AT_ONCE: usize = 36;
 const MOST_TRIPS: usize = 8;
 /// Kernels load 16 bytes at once.
 const ALIGNMENT: u64 = 16;
