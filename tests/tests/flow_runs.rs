@@ -46,6 +46,11 @@ fn all() -> Vec<Arc<dyn Backend>> {
     [Some(backends::reference()), backends::wgpu().unwrap()].into_iter().flatten().collect()
 }
 
+/// Those whose profiles are looked at.
+fn profiled() -> Vec<Arc<dyn Backend>> {
+    all().into_iter().chain(backends::cuda().unwrap()).collect()
+}
+
 fn settings() -> Vec<Setting> {
     all().into_iter().map(|b| Setting::of(b, true).unwrap()).collect()
 }
@@ -150,7 +155,7 @@ fn alternating() -> Network {
 
 #[test]
 fn the_profile_tells_what_ran_in_bodies_and_how_often() {
-    for backend in all() {
+    for backend in profiled() {
         let (built, engine) = built(&alternating(), &backend, BuildConfig::default());
         let mut context = engine.create_context().unwrap();
         let mut times = |n: i64| -> Option<Vec<LayerTime>> {
@@ -211,7 +216,7 @@ fn figure(which: char) -> Network {
 #[test]
 fn the_profile_shows_what_is_lazy_in_the_figures() {
     for (which, eager) in [('A', 0), ('B', 1), ('C', 3)] {
-        for backend in all() {
+        for backend in profiled() {
             let (_, engine) = built(&figure(which), &backend, BuildConfig::default());
             let mut context = engine.create_context().unwrap();
             for (c, ran) in [(true, 3), (false, eager)] {

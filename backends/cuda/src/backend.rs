@@ -25,6 +25,19 @@ impl Cuda {
     }
 }
 
+/// Says which kernels were refused; louder where a recurrence is left with the one that reads its weights at each step.
+fn tell(region: &Region, found: &[Tactic], why: &[String]) {
+    if why.is_empty() {
+        return;
+    }
+    let (label, why) = (region.label(), why.join("; "));
+    let slow = matches!(found, [only] if only.name == "recurrent");
+    match slow {
+        true => tracing::info!("{label} reads its recurrent weights at each step, not once: {why}"),
+        false => tracing::debug!("{label}: {why}"),
+    }
+}
+
 impl Backend for Cuda {
     fn name(&self) -> &str {
         "cuda"
@@ -52,6 +65,7 @@ impl Backend for Cuda {
                 Err(e) => return Err(e),
             }
         }
+        tell(region, &found, &why);
         match (found.is_empty(), why.is_empty()) {
             (false, _) => Ok(found),
             (true, false) => unsupported(why.join("; ")),

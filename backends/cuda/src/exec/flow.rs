@@ -6,7 +6,7 @@ use super::memory::Range;
 use super::values::{Ferry, Pool, Value, bytes};
 use crate::driver::{Buffer, Rows, Stream};
 use kiln_backend::flow::{Machine, walk};
-use kiln_backend::{BackendError, Counters, Shapes};
+use kiln_backend::{BackendError, Counters, Shapes, StepTime};
 use kiln_ir::{Fact, LoopOutputKind, Node, Tensor, TensorType};
 use std::sync::Arc;
 
@@ -31,13 +31,15 @@ pub(super) struct Body {
     pub(super) context: CudaContext,
     /// The shapes of the last run with what they were made for.
     last: Option<(Vec<(TensorType, Option<Tensor>)>, Arc<Shapes>)>,
+    /// Times of its steps since they were forgotten, if they are taken.
+    pub(super) times: Vec<StepTime>,
 }
 
 impl Bodies {
     pub fn new(bodies: &[Arc<Loaded>], stream: &Arc<Stream>) -> Result<Bodies, BackendError> {
         let one = |loaded: &Arc<Loaded>| {
             let context = CudaContext::on(loaded.clone(), stream.clone())?;
-            Ok(Body { loaded: loaded.clone(), context, last: None })
+            Ok(Body { loaded: loaded.clone(), context, last: None, times: Vec::new() })
         };
         Ok(Bodies {
             bodies: bodies.iter().map(one).collect::<Result<_, BackendError>>()?,
@@ -131,7 +133,11 @@ impl Body {
             Some((key, _)) => key.iter().map(|(_, t)| t.clone()).collect(),
             None => Vec::new(),
         };
-        self.context.run_here(inputs, contents, &shapes, pool)
+        let outputs = self.context.run_here(inputs, contents, &shapes, pool)?;
+        if let Some(s) = &self.context.stamps {
+            StepTime::add(&mut self.times, s.read()?);
+        }
+        Ok(outputs)
     }
 }
 

@@ -44,6 +44,9 @@ impl CudaContext {
         if self.memory.allocations != allocations {
             self.prepared.clear();
         }
+        if let Some(s) = &mut self.stamps {
+            s.reset();
+        }
         if self.poison {
             self.memory.poison()?;
         }

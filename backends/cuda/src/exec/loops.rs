@@ -151,7 +151,7 @@ impl<'a> Loop<'a> {
             if most < n || (!exact && (length.is_none() || reverse)) {
                 return host("the length of what is stacked is known on the device only");
             }
-            if !split(&out.ty, o.axis).is_some_and(|(_, length, _)| length as i64 == most) {
+            if split(&out.ty, o.axis).is_none_or(|(_, length, _)| length as i64 != most) {
                 return host("what is stacked has another size");
             }
             if most > n || !exact {

@@ -15,6 +15,7 @@ mod plan;
 mod replay;
 mod run;
 mod steps;
+mod times;
 mod values;
 
 pub use device::CudaDevice;

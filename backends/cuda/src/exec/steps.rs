@@ -52,7 +52,8 @@ impl CudaContext {
         let (Some(step), Some(kernel)) = (program.steps.get(i), loaded.steps.get(i)) else { return Ok(()) };
         shapes.update(program, step)?;
         if loaded.bodies.get(i).is_some_and(Option::is_some) {
-            let stays = !*stopped && !loaded.stops;
+            // Steps inside are timed where the host walks.
+            let stays = !*stopped && !loaded.stops && self.stamps.is_none();
             if let Some(planned) = stays.then(|| self.on_device(shapes, i)).transpose()?.flatten() {
                 waiting.extend(planned);
                 return Ok(());
