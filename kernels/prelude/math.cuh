@@ -1,6 +1,14 @@
 // Scalar functions of expressions. NaN goes through min and max; comparisons are those of IEEE 754.
-DEV f32 kmin(f32 a, f32 b) { return is_nan(a) || is_nan(b) ? cf(0x7fc00000u) : fminf(a, b); }
-DEV f32 kmax(f32 a, f32 b) { return is_nan(a) || is_nan(b) ? cf(0x7fc00000u) : fmaxf(a, b); }
+DEV f32 kmin(f32 a, f32 b) {
+    f32 y;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
+DEV f32 kmax(f32 a, f32 b) {
+    f32 y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
 DEV bool feq(f32 a, f32 b) { return a == b; }
 DEV bool flt(f32 a, f32 b) { return a < b; }
 DEV bool fle(f32 a, f32 b) { return a <= b; }

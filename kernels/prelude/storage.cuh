@@ -11,6 +11,19 @@ DEV u16 f32_to_f16(f32 x) {
     return h;
 }
 
+// Two numbers to the halves of a word, the first in the low one.
+DEV u32 f32_to_f16x2(f32 low, f32 high) {
+    u32 both;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+DEV u32 f32_to_bf16x2(f32 low, f32 high) {
+    u32 both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
 // The two halves of a word.
 DEV void f16x2_to_f32(u32 both, f32& low, f32& high) {
     asm("{.reg .f16 l, h;\n mov.b32 {l, h}, %2;\n cvt.f32.f16 %0, l;\n cvt.f32.f16 %1, h;}" : "=f"(low), "=f"(high) : "r"(both));
@@ -131,4 +144,10 @@ template <class T> struct alignas(8 * sizeof(T) < 16 ? 8 * sizeof(T) : 16) Run {
         }
     }
     DEV void put(T* p) const { *reinterpret_cast<Run*>(p) = *this; }
+};
+
+// Eight elements of 16 bits as words.
+struct alignas(16) Halves {
+    u32 v[4];
+    DEV void put(u16* p) const { *reinterpret_cast<Halves*>(p) = *this; }
 };

@@ -31,6 +31,15 @@ DEV static void box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32 y, u32
                  : "memory");
 }
 
+// A box of a tensor whose lines are counted by 2, by 4 (eight lines apart), by 4 (two lines apart) and by 32: of 32 columns of a
+// product a lane then has the sums of eight neighbours.
+DEV static void spread_box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32 of_32) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
+                 "%4, %4, %5}], [%2];" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(x), "r"(0u), "r"(of_32)
+                 : "memory");
+}
+
 // What lies under one tap of neighbouring windows.
 DEV static void under_tap(u32 to, const TensorMap* map, u32 barrier, u32 c, i32 x, i32 y, u32 image, u32 dx, u32 dy) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
@@ -43,3 +52,43 @@ DEV static void under_tap(u32 to, const TensorMap* map, u32 barrier, u32 c, i32 
 DEV static u64 descriptor(u32 at, u32 apart) {
     return (u64(1) << 62) | (u64(64) << 32) | (u64(apart) << 16) | u64((at & 0x3ffffu) >> 4);
 }
+
+// ---- windows
+// The windows of neighbouring rows of a convolution, and a part of the depth: a tap and BK channels. Words as in
+// generic/window.cuh.
+struct Windows {
+    i32 x, y;
+    u32 image, channel, tap, dx, dy;
+
+    // Of the row `row`, at part `step` of the depth.
+    DEV Windows(const K& k, u32 row, u32 step) {
+        x = i32(row % k.m(15u)) * k.mi(17u) - k.mi(19u);
+        y = i32(row / k.m(15u) % k.m(8u)) * k.mi(10u) - k.mi(12u);
+        image = row / k.m(15u) / k.m(8u);
+        channel = tap = dx = dy = 0u;
+        if (step > 0u) {
+            const u32 parts = (k.m(21u) + BK - 1u) / BK;
+            channel = step % parts * BK;
+            tap = step / parts;
+            dx = tap % k.m(16u) * k.m(18u);
+            dy = tap / k.m(16u) * k.m(11u);
+        }
+    }
+
+    DEV void copy(const K& k, u32 to, u32 barrier) const {
+        under_tap(to, k.maps, barrier, channel, x, y, image, dx, dy);
+    }
+
+    DEV void next(const K& k) {
+        channel += BK;
+        if (channel >= k.m(21u)) {
+            channel = 0u;
+            tap++;
+            dx += k.m(18u);
+            if (dx == k.m(16u) * k.m(18u)) {
+                dx = 0u;
+                dy += k.m(11u);
+            }
+        }
+    }
+};

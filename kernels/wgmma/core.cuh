@@ -1,163 +1,223 @@
 // Products of tiles by wgmma with TMA, for sm_90a, whatever the element type: a stage is 128 bytes of K. One warp copies,
-// GROUPS_M warpgroups multiply: each PARTS x 64 rows by BN columns. A block makes one tile after another. B lies along K
-// (a row of the stage is a column of B), or across it in boxes of 64 columns.
+// GROUPS_M warpgroups multiply, each PARTS x 64 rows by BN columns: of one tile, one below the other, or IN_TURNS of tiles of
+// their own, so that one stores while the other multiplies. A block makes one tile after another. B lies along K (a row of the
+// stage is a column of B), or across it in boxes of 64 columns; SPREAD, its columns lie in the order of `spread_box`.
 
 // ---- core
 extern __shared__ __align__(1024) u8 block_memory[];
-static constexpr u32 BM = GROUPS_M * PARTS * 64u;
+static constexpr u32 TURNS = IN_TURNS ? GROUPS_M : 1u;
+static constexpr u32 BM = GROUPS_M / TURNS * PARTS * 64u;
 static constexpr u32 BK = 128u / SIZE;
 static constexpr u32 BYTES_A = BM * 128u;
 static constexpr u32 STAGE = (BM + BN) * 128u;
 static constexpr u32 SUMS = BN / 2u;
 static constexpr u32 WARPS = GROUPS_M * 4u;
-// Parts of 32 columns for which operands of the epilogue are read at once.
-static constexpr u32 AHEAD = BN < 64u || PARTS * SUMS > 64u ? 1u : 2u;
+// Parts of 32 columns, and of how many of them operands of the epilogue are read before those in front are stored. ONE_BY_ONE,
+// where it takes many registers to find them, they are read when they are wanted.
+static constexpr u32 CHUNKS = BN / 32u;
+static constexpr u32 EARLY_CHUNKS = PARTS * SUMS > 64u || ONE_BY_ONE ? 0u : 1u;
 
 // The first address that the swizzle of 128 bytes may start at.
 DEV static u32 stages_at() { return (address(block_memory) + 1023u) & ~1023u; }
-DEV static u32 barriers_at() { return stages_at() + STAGES * STAGE; }
-DEV static u32 full(u32 stage) { return barriers_at() + stage * 8u; }
-DEV static u32 empty(u32 stage) { return barriers_at() + (STAGES + stage) * 8u; }
+DEV static u32 stage_at(u32 stage) { return stages_at() + stage * STAGE; }
+DEV static u32 full(u32 stage) { return stage_at(STAGES) + stage * 8u; }
+DEV static u32 empty(u32 stage) { return full(STAGES + stage); }
 
 // A tile: its first row and column, and what it is in other respects.
 struct Tile {
     u32 row, col, batch, part;
 };
 
-// Which tile is made in the turn `number` of `down` x `across` of every batch: neighbours share rows and columns.
-DEV static Tile place_tile(u32 turn, u32 down, u32 across) {
-    const u32 part = turn % SPLIT;
-    const u32 batch = turn / SPLIT / (down * across);
-    const u32 number = turn / SPLIT % (down * across);
-    constexpr u32 BAND = 2048u / BM;
-    const u32 band = number / (BAND * across);
-    const u32 height = ::min(down - band * BAND, BAND);
-    const u32 rest = number % (BAND * across);
-    return Tile{(band * BAND + rest % height) * BM, rest / height * BN, batch, part};
-}
+// Division by a number that stays the same.
+struct Divisor {
+    u32 by, inverse;
+    DEV explicit Divisor(u32 by) : by(by), inverse(0xffffffffu / by) {}
+    DEV u32 of(u32 n, u32& rest) const {
+        const u32 q = __umulhi(n, inverse);
+        rest = n - q * by;
+        const bool more = rest >= by;
+        rest -= more ? by : 0u;
+        return q + u32(more);
+    }
+};
 
-// All tiles of this block: `find(number)` gives a tile, `load_a(tile, step, stage, barrier)` and `load_b` start the copies of a
-// step, B's before what the kernel depends on is done if it is `constant`,
-// `fetch(tile, row, column)` reads what eight neighbouring sums of a row are stored with, `put(tile, row, column, sums,
-// fetched)` stores them, where rows of the result are multiples of eight (`runs`); else `put_each(tile, row, column, sums)`
-// does. SPLIT blocks share the steps of a tile.
-template <class Find, class LoadA, class LoadB, class Fetch, class Put, class Each>
-DEV static void make_tiles(u32 tiles, u32 all_steps, bool runs, bool constant, Find find, LoadA load_a, LoadB load_b,
-                           Fetch fetch, Put put, Each put_each) {
-    const u32 share = (all_steps + SPLIT - 1u) / SPLIT;
-    const auto first_of = [&](const Tile& t) { return ::min(t.part * share, all_steps); };
-    const auto steps_of = [&](const Tile& t) { return ::min(share, all_steps - first_of(t)); };
-    const u32 warp = threadIdx.x / 32u;
-    const u32 lane = threadIdx.x % 32u;
+// The order of tiles: neighbours share rows and columns.
+struct Raster {
+    static constexpr u32 BAND = 2048u / BM;
+    u32 down;
+    Divisor of_batch, of_band;
+
+    DEV Raster(u32 down, u32 across) : down(down), of_batch(down * across), of_band(BAND * across) {}
+
+    DEV Tile place(u32 turn) const {
+        u32 number, rest;
+        const u32 batch = of_batch.of(turn / SPLIT, number);
+        const u32 band = of_band.of(number, rest);
+        const u32 height = ::min(down - band * BAND, BAND);
+        const u32 line = height == BAND ? rest % BAND : rest % height;
+        const u32 col = height == BAND ? rest / BAND : rest / height;
+        return Tile{(band * BAND + line) * BM, col * BN, batch, turn % SPLIT};
+    }
+};
+
+// A product: SPLIT blocks share the steps of a tile. Copies of B, if it is `constant`, begin before what the kernel depends on
+// is done.
+struct Product {
+    u32 rows, cols, tiles, steps;
+    bool constant;
+    Raster raster;
+
+    DEV Product(u32 rows, u32 cols, u32 batch, u32 steps, bool constant)
+        : rows(rows), cols(cols), steps(steps), constant(constant), raster((rows + BM - 1u) / BM, (cols + BN - 1u) / BN) {
+        tiles = raster.of_batch.by * batch * SPLIT;
+    }
+
+    DEV u32 first(const Tile& t) const { return ::min(t.part * ((steps + SPLIT - 1u) / SPLIT), steps); }
+    DEV u32 count(const Tile& t) const { return ::min((steps + SPLIT - 1u) / SPLIT, steps - first(t)); }
+};
+
+// All tiles of this block. `Cursor` starts the copies of the steps of a tile one after the other.
+DEV void make_tiles(u32 rows, u32 cols, u32 batch, u32 steps, bool constant) const {
+    const Product product(rows, cols, batch, steps, constant);
     if (threadIdx.x == 0u) {
         for (u32 s = 0u; s < STAGES; s++) {
             barrier_init(full(s), 1u);
-            barrier_init(empty(s), WARPS);
+            barrier_init(empty(s), WARPS / TURNS);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
-    u32 stage = 0u;
-    u32 parity = 0u;
-    if (warp == WARPS) {
-        if (lane == 0u) {
-            release();
-            u32 ahead = 0u;
-            if (constant && blockIdx.x < tiles) {
-                const Tile tile = find(blockIdx.x);
-                ahead = ::min(steps_of(tile), STAGES);
-                for (u32 step = 0u; step < ahead; step++) {
-                    barrier_expect(full(step), STAGE);
-                    load_b(tile, first_of(tile) + step, stages_at() + step * STAGE, full(step));
-                }
-            }
-            depend();
-            for (u32 number = blockIdx.x; number < tiles; number += gridDim.x) {
-                const Tile tile = find(number);
-                const u32 first = first_of(tile);
-                const u32 steps = steps_of(tile);
-                for (u32 step = 0u; step < steps; step++) {
-                    const u32 to = stages_at() + stage * STAGE;
-                    if (ahead > 0u) {
-                        ahead--;
-                    } else {
-                        barrier_wait(empty(stage), parity ^ 1u);
-                        barrier_expect(full(stage), STAGE);
-                        load_b(tile, first + step, to, full(stage));
-                    }
-                    load_a(tile, first + step, to, full(stage));
-                    if (++stage == STAGES) {
-                        stage = 0u;
-                        parity ^= 1u;
-                    }
-                }
-            }
+    if (threadIdx.x >= WARPS * 32u) {
+        if (threadIdx.x == WARPS * 32u) {
+            copy_tiles(product);
         }
         return;
     }
     depend();
-    const u32 group = warp / 4u;
-    for (u32 number = blockIdx.x; number < tiles; number += gridDim.x) {
-        const Tile tile = find(number);
-        const u32 steps = steps_of(tile);
-        ACC sum[PARTS][SUMS] = {};
-        for (u32 step = 0u; step < steps; step++) {
-            barrier_wait(full(stage), parity);
-            const u32 a = stages_at() + stage * STAGE + group * PARTS * 8192u;
-            const u32 b = stages_at() + stage * STAGE + BYTES_A;
-            settle(sum);
-            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-            for (u32 k = 0u; k < 4u; k++) {
-                const u64 db = descriptor(b + k * (ACROSS_B ? 2048u : 32u), ACROSS_B ? 512u : 1u);
-#pragma unroll
-                for (u32 p = 0u; p < PARTS; p++) {
-                    multiply(sum[p], descriptor(a + p * 8192u + k * 32u, 1u), db);
-                }
+    const u32 group = threadIdx.x / 128u;
+    const u32 turn = IN_TURNS ? group : 0u;
+    const u32 line = IN_TURNS ? 0u : group * PARTS * 64u;
+    u32 done = turn * steps;
+    for (u32 number = blockIdx.x + turn * gridDim.x; number < product.tiles; number += TURNS * gridDim.x) {
+        const Tile tile = product.raster.place(number);
+        const u32 own = product.count(tile);
+        if (IN_TURNS && number >= gridDim.x) {
+            asm volatile("bar.sync %0, %1;" ::"r"(1u + group), "n"(TURNS * 128u) : "memory");
+        }
+        ACC sum[PARTS][SUMS];
+        multiply_steps(sum, own, done % STAGES, done / STAGES % 2u, line);
+        if (IN_TURNS && number + gridDim.x < product.tiles) {
+            asm volatile("bar.arrive %0, %1;" ::"r"(1u + (group + 1u) % TURNS), "n"(TURNS * 128u) : "memory");
+        }
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        settle(sum);
+        done += own;
+        if (SPLIT == 1u || own > 0u) {
+            free_stage((done - 1u) % STAGES);
+        } else {
+            clear(sum);
+        }
+        done += (TURNS - 1u) * steps;
+        put_tile(product, tile, Place(product, tile, line), sum);
+    }
+}
+
+DEV void copy_tiles(const Product& product) const {
+    release();
+    u32 ahead = 0u;
+    if (product.constant && blockIdx.x < product.tiles) {
+        const Tile tile = product.raster.place(blockIdx.x);
+        Cursor cursor(*this, tile, product.first(tile));
+        ahead = ::min(product.count(tile), STAGES);
+        for (u32 step = 0u; step < ahead; step++) {
+            barrier_expect(full(step), STAGE);
+            cursor.copy_b(*this, stage_at(step) + BYTES_A, full(step));
+            cursor.next(*this);
+        }
+    }
+    depend();
+    u32 stage = 0u;
+    u32 parity = 0u;
+    for (u32 number = blockIdx.x; number < product.tiles; number += gridDim.x) {
+        const Tile tile = product.raster.place(number);
+        Cursor cursor(*this, tile, product.first(tile));
+        for (u32 step = product.count(tile); step > 0u; step--) {
+            if (ahead > 0u) {
+                ahead--;
+            } else {
+                barrier_wait(empty(stage), parity ^ 1u);
+                barrier_expect(full(stage), STAGE);
+                cursor.copy_b(*this, stage_at(stage) + BYTES_A, full(stage));
             }
-            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-            settle(sum);
-            if (lane == 0u) {
-                barrier_arrive(empty(stage));
-            }
+            cursor.copy_a(*this, stage_at(stage), full(stage));
+            cursor.next(*this);
             if (++stage == STAGES) {
                 stage = 0u;
                 parity ^= 1u;
             }
         }
+    }
+}
+
+DEV static void free_stage(u32 stage) {
+    if (threadIdx.x % 32u == 0u) {
+        barrier_arrive(empty(stage));
+    }
+}
+
+// Starts the products of the next steps, and waits for all but those of the last one.
+DEV static void multiply_steps(ACC (&sum)[PARTS][SUMS], u32 steps, u32 stage, u32 parity, u32 line) {
+    u32 last = 0u;
+    for (u32 step = 0u; step < steps; step++) {
+        barrier_wait(full(stage), parity);
+        const u32 a = stage_at(stage) + line * 128u;
+        const u32 b = stage_at(stage) + BYTES_A;
+        settle(sum);
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-        for (u32 p = 0u; p < PARTS; p++) {
-            const u32 row = (group * PARTS + p) * 64u + warp % 4u * 16u + lane / 4u;
+        for (u32 k = 0u; k < 4u; k++) {
+            const u64 db = descriptor(b + k * (ACROSS_B ? 2048u : 32u), ACROSS_B ? 512u : 1u);
 #pragma unroll
-            for (u32 c = 0u; c < BN / 32u; c += AHEAD) {
-                if (runs) {
-                    decltype(fetch(tile, 0u, 0u)) more[2u * AHEAD];
-#pragma unroll
-                    for (u32 e = 0u; e < 2u * AHEAD; e++) {
-                        more[e] = fetch(tile, row + e % 2u * 8u, (c + e / 2u) * 32u + lane % 4u * 8u);
-                    }
-#pragma unroll
-                    for (u32 e = 0u; e < 2u * AHEAD; e++) {
-                        ACC v[8];
-                        gather_row(v, sum[p], (c + e / 2u) * 16u + e % 2u * 2u);
-                        put(tile, row + e % 2u * 8u, (c + e / 2u) * 32u + lane % 4u * 8u, v, more[e]);
-                    }
-                } else {
-#pragma unroll
-                    for (u32 e = 0u; e < 2u * AHEAD; e++) {
-                        ACC v[8];
-                        gather_row(v, sum[p], (c + e / 2u) * 16u + e % 2u * 2u);
-                        put_each(tile, row + e % 2u * 8u, (c + e / 2u) * 32u + lane % 4u * 8u, v);
-                    }
-                }
+            for (u32 p = 0u; p < PARTS; p++) {
+                multiply(sum[p], descriptor(a + p * 8192u + k * 32u, 1u), db, step + k);
             }
+        }
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+        settle(sum);
+        if (step > 0u) {
+            free_stage(last);
+        }
+        last = stage;
+        if (++stage == STAGES) {
+            stage = 0u;
+            parity ^= 1u;
         }
     }
 }
 
-// Four lanes have two columns of every eight of a row of 32: gives each of them all of its eight. The sums of a lane start
-// at `at`, four from one eight to the next.
+DEV static void clear(ACC (&sum)[PARTS][SUMS]) {
+#pragma unroll
+    for (u32 p = 0u; p < PARTS; p++) {
+#pragma unroll
+        for (u32 q = 0u; q < SUMS; q++) {
+            sum[p][q] = ACC(0);
+        }
+    }
+}
+
+DEV static void settle(ACC (&sum)[PARTS][SUMS]) {
+#pragma unroll
+    for (u32 p = 0u; p < PARTS; p++) {
+#pragma unroll
+        for (u32 q = 0u; q < SUMS; q++) {
+            asm volatile("" : "+ACC_REG"(sum[p][q])::"memory");
+        }
+    }
+}
+
+// Eight neighbouring sums of a row, from `at` on, four from one pair to the next: SPREAD, they are those of this lane; else four
+// lanes have two columns of every eight of a row of 32, and each gets all of its eight.
 DEV static void gather_row(ACC (&v)[8], const ACC (&sum)[SUMS], u32 at) {
     ACC own[4][2];
 #pragma unroll
@@ -167,7 +227,7 @@ DEV static void gather_row(ACC (&v)[8], const ACC (&sum)[SUMS], u32 at) {
     }
     // Transposes blocks of 1, then of 2, of a 4 x 4 matrix whose columns are the lanes.
 #pragma unroll
-    for (u32 step = 1u; step < 4u; step *= 2u) {
+    for (u32 step = 1u; step < 4u && !SPREAD; step *= 2u) {
         const bool upper = (threadIdx.x & step) != 0u;
 #pragma unroll
         for (u32 j = 0u; j < 4u; j++) {
@@ -189,125 +249,154 @@ DEV static void gather_row(ACC (&v)[8], const ACC (&sum)[SUMS], u32 at) {
     }
 }
 
-DEV static void settle(ACC (&sum)[PARTS][SUMS]) {
+// ---- stores
+// Where a lane's sums go: rows from `row` on, of every 32 columns eight neighbours from `col` on.
+struct Place {
+    u32 row, col, at;
+
+    DEV Place(const Product& product, const Tile& tile, u32 line) {
+        row = tile.row + line + threadIdx.x % 128u / 32u * 16u + threadIdx.x % 32u / 4u;
+        col = tile.col + threadIdx.x % 4u * 8u;
+        at = (tile.batch * product.rows + row) * product.cols + col;
+    }
+
+    // Chunk `c`, row `e`.
+    DEV static u32 line(u32 e) { return e / 2u * 64u + e % 2u * 8u; }
+    DEV bool inside(const Product& p, u32 c, u32 e) const { return row + line(e) < p.rows && col + c * 32u < p.cols; }
+    DEV u32 of(const Product& p, u32 c, u32 e) const { return at + line(e) * p.cols + c * 32u; }
+};
+
+// What the sums of 32 columns of a lane are stored with: two rows of every 64.
+struct Chunk {
+    Biases biases;
+    Beside beside[ONE_BY_ONE ? 1u : 2u * PARTS];
+
+    DEV void read(const K& k, const Product& product, const Place& place, u32 c) {
+        if constexpr (SPLIT == 1u) {
+            biases = k.biases(place.col + c * 32u < product.cols ? place.col + c * 32u : 0u);
+        }
+        if constexpr (!ONE_BY_ONE) {
 #pragma unroll
-    for (u32 p = 0u; p < PARTS; p++) {
+            for (u32 e = 0u; e < 2u * PARTS; e++) {
+                beside[e] = k.fetch_sums(place.inside(product, c, e) ? place.of(product, c, e) : 0u);
+            }
+        }
+    }
+};
+
+// Stores the sums of a group: runs of eight where rows of the result are multiples of it.
+DEV void put_tile(const Product& product, const Tile& tile, const Place& place, const ACC (&sum)[PARTS][SUMS]) const {
+    const bool runs = (SPREAD || product.cols % 8u == 0u) && even();
+    Chunk chunks[1u + EARLY_CHUNKS];
+    if (EARLY_CHUNKS > 0u && runs) {
+        chunks[0].read(*this, product, place, 0u);
+    }
 #pragma unroll
-        for (u32 q = 0u; q < SUMS; q++) {
-            asm volatile("" : "+ACC_REG"(sum[p][q])::"memory");
+    for (u32 c = 0u; c < CHUNKS; c++) {
+        const u32 next = c + EARLY_CHUNKS;
+        if (runs && next < CHUNKS) {
+            chunks[next % (1u + EARLY_CHUNKS)].read(*this, product, place, next);
+        }
+#pragma unroll
+        for (u32 e = 0u; e < 2u * PARTS; e++) {
+            ACC v[8];
+            gather_row(v, sum[e / 2u], c * 16u + e % 2u * 2u);
+            if (place.inside(product, c, e)) {
+                const u32 at = place.of(product, c, e);
+                if (runs) {
+                    const Chunk& with = chunks[c % (1u + EARLY_CHUNKS)];
+                    put_sums(tile.part, at, v, with.biases, ONE_BY_ONE ? fetch_sums(at) : with.beside[ONE_BY_ONE ? 0u : e]);
+                } else {
+                    put_some(tile.part, at, v, place.col + c * 32u, product.cols);
+                }
+            }
+        }
+    }
+}
+
+// Those of eight sums that are left of the last column.
+DEV void put_some(u32 part, u32 at, const ACC* v, u32 col, u32 cols) const {
+#pragma unroll
+    for (u32 q = 0u; q < 8u; q++) {
+        if (col + q < cols) {
+            put_sum(part, at + q, v[q], col + q);
         }
     }
 }
 
 // ---- matmul
 // Words: rows, columns, depth, batch; does A have the batch, does B?; all sums; is B constant?
+struct Cursor {
+    Tile tile;
+    u32 step;
+
+    DEV Cursor(const K&, const Tile& tile, u32 step) : tile(tile), step(step) {}
+
+    DEV void copy_a(const K& k, u32 to, u32 barrier) const { box(to, k.maps, barrier, step * BK, tile.row, tile.batch * k.m(4u)); }
+
+    DEV void copy_b(const K& k, u32 to, u32 barrier) const {
+        if constexpr (SPREAD) {
+            spread_box(to, k.maps + 1, barrier, step * BK, tile.col / 32u);
+        } else if constexpr (ACROSS_B) {
+            for (u32 n = 0u; n < BN; n += 64u) {
+                box(to + n * 128u, k.maps + 1, barrier, tile.col + n, step * BK, tile.batch * k.m(5u));
+            }
+        } else {
+            box(to, k.maps + 1, barrier, step * BK, tile.col, tile.batch * k.m(5u));
+        }
+    }
+
+    DEV void next(const K&) { step++; }
+};
+
 EARLY matmul THREADS_OF_BLOCK {
-    const u32 rows = m(0u);
-    const u32 cols = m(1u);
-    const u32 across = (cols + BN - 1u) / BN;
-    const u32 down = (rows + BM - 1u) / BM;
-    make_tiles(
-        across * down * m(3u) * SPLIT, (m(2u) + BK - 1u) / BK, cols % 8u == 0u && even(), m(7u) != 0u,
-        [&](u32 number) { return place_tile(number, down, across); },
-        [&](const Tile& tile, u32 step, u32 to, u32 barrier) {
-            box(to, maps, barrier, step * BK, tile.row, tile.batch * m(4u));
-        },
-        [&](const Tile& tile, u32 step, u32 to, u32 barrier) {
-            to += BYTES_A;
-            if constexpr (ACROSS_B) {
-                for (u32 n = 0u; n < BN; n += 64u) {
-                    box(to + n * 128u, maps + 1, barrier, tile.col + n, step * BK, tile.batch * m(5u));
-                }
-            } else {
-                box(to, maps + 1, barrier, step * BK, tile.col, tile.batch * m(5u));
-            }
-        },
-        [&](const Tile& tile, u32 row, u32 col) {
-            row += tile.row;
-            col += tile.col;
-            const bool inside = row < rows && col < cols;
-            return fetch_sums(inside ? (tile.batch * rows + row) * cols + col : 0u, inside ? col : 0u);
-        },
-        [&](const Tile& tile, u32 row, u32 col, ACC* v, const Beside& b) {
-            row += tile.row;
-            col += tile.col;
-            if (row < rows && col < cols) {
-                put_sums(tile.part, (tile.batch * rows + row) * cols + col, v, b);
-            }
-        },
-        [&](const Tile& tile, u32 row, u32 col, const ACC* v) {
-            row += tile.row;
-            col += tile.col;
-            for (u32 q = 0u; row < rows && q < 8u && col + q < cols; q++) {
-                put_sum(tile.part, (tile.batch * rows + row) * cols + col + q, v[q], col + q);
-            }
-        });
+    make_tiles(m(0u), m(1u), m(3u), (m(2u) + BK - 1u) / BK, m(7u) != 0u);
 }
 
 DEV u32 all_sums() const { return m(6u); }
 
 // ---- conv
 // Words 0 to 24 as in generic/window.cuh, then the number of windows, and of all sums; are weights constant?
+struct Cursor {
+    u32 col, step;
+    Windows windows;
+
+    DEV Cursor(const K& k, const Tile& tile, u32 step) : col(tile.col), step(step), windows(k, tile.row, step) {}
+
+    DEV void copy_a(const K& k, u32 to, u32 barrier) const { windows.copy(k, to, barrier); }
+
+    DEV void copy_b(const K& k, u32 to, u32 barrier) const {
+        if constexpr (SPREAD) {
+            spread_box(to, k.maps + 1, barrier, step * BK, col / 32u);
+        } else {
+            box(to, k.maps + 1, barrier, windows.channel, windows.tap, col);
+        }
+    }
+
+    DEV void next(const K& k) {
+        step++;
+        windows.next(k);
+    }
+};
+
 EARLY conv THREADS_OF_BLOCK {
-    const u32 rows = m(25u);
-    const u32 cols = m(22u);
-    const u32 across = (cols + BN - 1u) / BN;
-    const u32 down = (rows + BM - 1u) / BM;
-    const u32 blocks = (m(21u) + BK - 1u) / BK;
-    make_tiles(
-        across * down * SPLIT, blocks * m(9u) * m(16u), cols % 8u == 0u && even(), m(27u) != 0u,
-        [&](u32 number) { return place_tile(number, down, across); },
-        [&](const Tile& tile, u32 step, u32 to, u32 barrier) {
-            const u32 c = step % blocks * BK;
-            const u32 tap = step / blocks;
-            const i32 x = i32(tile.row % m(15u)) * mi(17u) - mi(19u);
-            const i32 y = i32(tile.row / m(15u) % m(8u)) * mi(10u) - mi(12u);
-            const u32 dx = tap % m(16u) * m(18u);
-            const u32 dy = tap / m(16u) * m(11u);
-            under_tap(to, maps, barrier, c, x, y, tile.row / m(15u) / m(8u), dx, dy);
-        },
-        [&](const Tile& tile, u32 step, u32 to, u32 barrier) {
-            box(to + BYTES_A, maps + 1, barrier, step % blocks * BK, step / blocks, tile.col);
-        },
-        [&](const Tile& tile, u32 row, u32 col) {
-            row += tile.row;
-            col += tile.col;
-            const bool inside = row < rows && col < cols;
-            return fetch_sums(inside ? row * cols + col : 0u, inside ? col : 0u);
-        },
-        [&](const Tile& tile, u32 row, u32 col, ACC* v, const Beside& b) {
-            row += tile.row;
-            col += tile.col;
-            if (row < rows && col < cols) {
-                put_sums(tile.part, row * cols + col, v, b);
-            }
-        },
-        [&](const Tile& tile, u32 row, u32 col, const ACC* v) {
-            row += tile.row;
-            col += tile.col;
-            for (u32 q = 0u; row < rows && q < 8u && col + q < cols; q++) {
-                put_sum(tile.part, row * cols + col + q, v[q], col + q);
-            }
-        });
+    make_tiles(m(25u), m(22u), 1u, (m(21u) + BK - 1u) / BK * m(9u) * m(16u), m(27u) != 0u);
 }
 
 DEV u32 all_sums() const { return m(26u); }
 
 // ---- whole
-// What is read for eight sums.
-struct Beside {
-    Fetched0 fetched;
-    Biases biases;
-};
+// What is read for eight sums beside biases.
+typedef Fetched0 Beside;
 
 // May what is read beside sums be read by vectors?
 DEV bool even() const { return even0() && even_biases(); }
 
-DEV Beside fetch_sums(u32 at, u32 col) const { return Beside{fetch0_run<true>(at), biases(col)}; }
+DEV Beside fetch_sums(u32 at) const { return fetch0_run<true>(at); }
 
-DEV void put_sums(u32, u32 at, ACC* v, const Beside& b) const {
-    add_biases(v, b.biases);
-    emit0_run(at, v, b.fetched);
+DEV void put_sums(u32, u32 at, ACC* v, const Biases& b, const Beside& more) const {
+    add_biases(v, b);
+    emit0_run(at, v, more);
 }
 
 DEV void put_sum(u32, u32 at, ACC v, u32 col) const { emit0(at, biased(v, col)); }
@@ -317,9 +406,9 @@ struct Beside {};
 
 DEV bool even() const { return true; }
 
-DEV Beside fetch_sums(u32, u32) const { return Beside{}; }
+DEV Beside fetch_sums(u32) const { return Beside{}; }
 
-DEV void put_sums(u32 part, u32 at, ACC* v, const Beside&) const {
+DEV void put_sums(u32 part, u32 at, ACC* v, const Biases&, const Beside&) const {
     ACC* to = reinterpret_cast<ACC*>(scratch) + u64(part) * all_sums() + at;
     for (u32 q = 0u; q < 8u; q += 4u) {
         Pack<ACC> four;

@@ -10,6 +10,8 @@ static constexpr u32 BYTES_W = CHUNK * 8192u;
 static constexpr u32 BYTES_X = CHUNK * BN * 128u;
 static constexpr u32 STAGE = BYTES_W + BYTES_X;
 static constexpr u32 SUMS = BN / 2u;
+// Parts of the depth that are multiplied without a loop at most.
+static constexpr u32 UNROLLED = 24u;
 // Words from one row of sums in shared memory to the next: no two lanes meet in a bank.
 static constexpr u32 PITCH = 68u;
 static constexpr u32 SHARE = BN / SPLIT;
@@ -79,31 +81,57 @@ template <class Weights, class Rows> DEV static void copy_all(bool constant, Wei
     }
 }
 
-// The products of all stages.
+// Starts the products of a stage.
+DEV static void multiply_stage(ACC (&sum)[SUMS], u32 at) {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+    for (u32 c = 0u; c < CHUNK; c++) {
+#pragma unroll
+        for (u32 k = 0u; k < 4u; k++) {
+            const u64 w = descriptor(at + c * 8192u + k * (ACROSS_W ? 2048u : 32u), ACROSS_W ? 512u : 1u);
+            multiply(sum, w, descriptor(at + BYTES_W + c * BN * 128u + k * 32u, 1u));
+        }
+    }
+}
+
+DEV static void commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Waits for the products of all stages but the last one.
+DEV static void settle_before() { asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory"); }
+
+DEV static void free_stage(u32 stage) {
+    if (threadIdx.x % 32u == 0u) {
+        barrier_arrive(empty(stage));
+    }
+}
+
+// The products of all stages: one after the other without a loop, where they are few.
 DEV static void multiply_all(ACC (&sum)[SUMS]) {
     settle(sum);
+    if constexpr (STEPS * CHUNK <= UNROLLED) {
 #pragma unroll
-    for (u32 step = 0u; step < STEPS; step++) {
-        const u32 at = stages_at() + step % STAGES * STAGE;
-        barrier_wait(full(step % STAGES), step / STAGES & 1u);
-        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-        for (u32 c = 0u; c < CHUNK; c++) {
-#pragma unroll
-            for (u32 k = 0u; k < 4u; k++) {
-                const u64 w = descriptor(at + c * 8192u + k * (ACROSS_W ? 2048u : 32u), ACROSS_W ? 512u : 1u);
-                multiply(sum, w, descriptor(at + BYTES_W + c * BN * 128u + k * 32u, 1u));
+        for (u32 step = 0u; step < STEPS; step++) {
+            barrier_wait(full(step % STAGES), step / STAGES & 1u);
+            multiply_stage(sum, stages_at() + step % STAGES * STAGE);
+            if (STAGES < STEPS || step + 1u == STEPS) {
+                commit();
+            }
+            if (step > 0u && step - 1u + STAGES < STEPS) {
+                settle_before();
+                free_stage((step - 1u) % STAGES);
             }
         }
-        if (STAGES < STEPS || step + 1u == STEPS) {
-            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-        }
-        if constexpr (STAGES < STEPS) {
-            if (step > 0u && step - 1u + STAGES < STEPS) {
-                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-                if (threadIdx.x % 32u == 0u) {
-                    barrier_arrive(empty((step - 1u) % STAGES));
-                }
+    } else {
+#pragma unroll 1
+        for (u32 step = 0u; step < STEPS; step++) {
+            barrier_wait(full(step % STAGES), step / STAGES & 1u);
+            settle(sum);
+            multiply_stage(sum, stages_at() + step % STAGES * STAGE);
+            commit();
+            settle_before();
+            settle(sum);
+            if (step > 0u) {
+                free_stage((step - 1u) % STAGES);
             }
         }
     }
@@ -163,10 +191,11 @@ DEV void make_few(u32 rows, u32 cols, bool constant, Weights weights, Operands o
     depend();
     const u32 col = col0 + threadIdx.x % 8u * 8u;
     const bool runs = cols % 8u == 0u && even();
+    const Biases own_biases = runs ? biases(col < cols ? col : 0u) : Biases{};
     const auto fetch = [&](u32 q) {
         const u32 row = threadIdx.x / 8u + q * 16u;
         const bool inside = row < SHARE && row0 + rank * SHARE + row < rows && col < cols;
-        return fetch_sums(inside ? (row0 + rank * SHARE + row) * cols + col : 0u, inside ? col : 0u);
+        return fetch_sums(inside ? (row0 + rank * SHARE + row) * cols + col : 0u);
     };
     // More would not fit beside the sums.
     constexpr bool SOON = RUNS <= 8u;
@@ -219,7 +248,7 @@ DEV void make_few(u32 rows, u32 cols, bool constant, Weights weights, Operands o
         }
         const u32 to = (row0 + rank * SHARE + row) * cols + col;
         if (runs) {
-            put_sums(0u, to, v, SOON ? beside[SOON ? q : 0u] : fetch(q));
+            put_sums(0u, to, v, own_biases, SOON ? beside[SOON ? q : 0u] : fetch(q));
         } else {
             for (u32 i = 0u; i < 8u && col + i < cols; i++) {
                 put_sum(0u, to + i, v[i], col + i);
@@ -251,18 +280,19 @@ EARLY few 160 {
 // ---- conv
 // Words 0 to 24 as in generic/window.cuh, then the number of windows; are weights constant?
 EARLY few 160 {
-    const u32 blocks = m(21u) / BK;
+    Windows windows(*this, 0u, 0u);
+    bool begun = false;
     make_few(
         m(25u), m(22u), m(26u) != 0u, [&](u32 col, u32 block, u32 to, u32 barrier) { box(to, maps + 1, barrier, 0u, col, block); },
         [&](u32 row, u32 block, u32 to, u32 barrier) {
-            const i32 x = i32(row % m(15u)) * mi(17u) - mi(19u);
-            const i32 y = i32(row / m(15u) % m(8u)) * mi(10u) - mi(12u);
-            const u32 image = row / m(15u) / m(8u);
-            for (u32 b = block; b < block + CHUNK; b++) {
-                const u32 tap = b / blocks;
-                const u32 dx = tap % m(16u) * m(18u);
-                const u32 dy = tap / m(16u) * m(11u);
-                under_tap(to + (b - block) * BN * 128u, maps, barrier, b % blocks * BK, x, y, image, dx, dy);
+            // Parts come one after the other.
+            if (!begun) {
+                windows = Windows(*this, row, block);
+                begun = true;
+            }
+            for (u32 b = 0u; b < CHUNK; b++) {
+                windows.copy(*this, to + b * BN * 128u, barrier);
+                windows.next(*this);
             }
         });
 }

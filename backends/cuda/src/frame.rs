@@ -7,6 +7,7 @@ mod reach;
 mod run;
 
 use self::reach::Reach;
+pub use self::reach::strided;
 use crate::blob::Head;
 use crate::dialect::CUDA;
 use kiln_backend::BackendError;
@@ -297,7 +298,7 @@ fn pack_entry(site: &Site<'_>, k: usize, t: DType) -> String {
          extent; i++) {{\n        {}\n    }}\n}}\n",
         run::fetch(site, 0),
         cell(t),
-        store(t, "all.v", "i", &run::value(site, 0)),
+        store(t, "all.v", "i", &run::value(site, "")),
         store(t, "by0", "i", "finish(i)"),
     )
 }

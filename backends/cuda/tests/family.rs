@@ -4,7 +4,7 @@
 //! `KILN_FAMILY=shapes.txt KILN_REQUIRE_CUDA=1 family --ignored --nocapture` prints a line of JSON for each tactic. A line of
 //! shapes is `matmul TYPE M N K nk|kn` or `conv TYPE BATCH SIDE CHANNELS OUTPUTS KERNEL STRIDE`, convolutions with bias and ReLU.
 //! `KILN_FAMILY_TACTICS` limits how many of the most promising tactics are taken, by default 8;
-//! `KILN_FAMILY_PICK` keeps those whose name has it.
+//! `KILN_FAMILY_PICK` keeps those whose name ends with one of its parts, which commas separate.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a measurement")]
 
@@ -130,7 +130,7 @@ impl Chain {
         let mut found = Cuda.tactics(&self.region(), target).unwrap();
         found.sort_by(|a, b| a.estimate_ns.unwrap_or(1e12).total_cmp(&b.estimate_ns.unwrap_or(1e12)));
         let picked = std::env::var("KILN_FAMILY_PICK").unwrap_or_default();
-        found.retain(|t| t.name.contains(&picked));
+        found.retain(|t| picked.split(',').any(|p| t.name.ends_with(p)));
         found.truncate(most);
         found
     }

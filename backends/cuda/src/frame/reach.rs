@@ -70,6 +70,11 @@ fn reach(own: &[Dim], out: &[Dim]) -> Reach {
     if own.len() <= out.len() { Reach::Same } else { Reach::Strided }
 }
 
+/// Are there operands whose elements beside eight neighbours take a loop to find?
+pub fn strided(site: &Site<'_>) -> bool {
+    reaches(site).into_iter().any(|r| r.of_eight() == Reach::Strided)
+}
+
 /// Statements that define the offset `o<k>` of every extra for the result's element `at`, and with `steps` the step `s<k>`
 /// to the next one of those that are strided.
 pub fn offsets(reaches: &[Reach], steps: bool) -> String {

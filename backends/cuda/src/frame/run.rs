@@ -17,13 +17,7 @@ pub fn emit(site: &Site<'_>, j: usize, t: DType) -> String {
     if t.bits() < 8 {
         let _ = writeln!(s, "    for (u32 i = 0u; i < 8u; i++) {{ emit{j}(at + i, v[i]); }}\n}}");
     } else {
-        let put = store(t, "all.v", "i", &value(site, j));
-        let _ = writeln!(
-            s,
-            "    Run<{}> all;\n#pragma unroll\n    for (u32 i = 0u; i < 8u; i++) {{\n        {put}\n    }}\n    all.put(by{j} \
-             + at);\n}}",
-            cell(t)
-        );
+        s += &all_eight(site, j, t);
     }
     let _ = writeln!(
         s,
@@ -33,13 +27,54 @@ pub fn emit(site: &Site<'_>, j: usize, t: DType) -> String {
     s
 }
 
-/// The i-th of eight results.
-pub fn value(site: &Site<'_>, j: usize) -> String {
+/// How types of 16 bits are converted by pairs.
+fn pair(t: DType) -> Option<&'static str> {
+    match t {
+        DType::F16 => Some("f16x2"),
+        DType::BF16 => Some("bf16x2"),
+        _ => None,
+    }
+}
+
+/// Statements that store the eight results.
+fn all_eight(site: &Site<'_>, j: usize, t: DType) -> String {
+    let mut s = String::new();
+    let narrow = anchored(site, j, "v[i]");
+    let rounded = pair(site.out_dtype(j)).filter(|_| site.fused.is_some() && narrow != "v[i]");
+    if let Some(p) = rounded {
+        let _ = writeln!(
+            s,
+            "    f32 w[8];\n#pragma unroll\n    for (u32 i = 0u; i < 8u; i += 2u) {{ {p}_to_f32(f32_to_{p}(v[i], v[i + 1u]), \
+             w[i], w[i + 1u]); }}"
+        );
+    }
+    let value = value(site, if rounded.is_some() { "w[i]" } else { &narrow });
+    match pair(t) {
+        Some(p) => {
+            let _ = writeln!(
+                s,
+                "    const auto value = [&](u32 i) {{ return {value}; }};\n    Halves all;\n#pragma unroll\n    for (u32 i = \
+                 0u; i < 8u; i += 2u) {{ all.v[i / 2u] = f32_to_{p}(value(i), value(i + 1u)); }}"
+            );
+        }
+        None => {
+            let put = store(t, "all.v", "i", &value);
+            let _ = writeln!(
+                s,
+                "    Run<{}> all;\n#pragma unroll\n    for (u32 i = 0u; i < 8u; i++) {{\n        {put}\n    }}",
+                cell(t)
+            );
+        }
+    }
+    s + &format!("    all.put(by{j} + at);\n}}\n")
+}
+
+/// The i-th of eight results, of the anchor's where there is one.
+pub fn value(site: &Site<'_>, anchored: &str) -> String {
     if site.fused.is_none() {
         return "v[i]".to_owned();
     }
-    let result = site.anchor.map(|_| anchored(site, j, "v[i]"));
-    let mut given: Vec<String> = result.into_iter().collect();
+    let mut given: Vec<String> = site.anchor.map(|_| anchored.to_owned()).into_iter().collect();
     for (k, (&extra, reach)) in site.extras.iter().zip(reach::reaches(site)).enumerate() {
         let of = site.graph.ty(extra).dtype;
         given.push(match reach {

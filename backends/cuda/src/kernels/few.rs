@@ -23,8 +23,10 @@ const PART_BYTES: usize = 128;
 const PITCH: usize = 68;
 /// Parts of a stage at most: a box of TMA has 256 lines.
 const MAX_CHUNK: usize = 4;
-/// Parts of the depth that are multiplied without a loop at most.
-const MAX_PARTS: usize = 24;
+/// Parts of a block's share of the depth at most.
+const MAX_PARTS: usize = 512;
+/// Stages at most.
+const MAX_STAGES: usize = 24;
 
 /// What a block computes: rows, and how many blocks share the depth.
 #[derive(Debug)]
@@ -99,7 +101,7 @@ impl Tile {
             .checked_div(self.split)
             .filter(|n| n * self.split == parts && (1..=MAX_PARTS).contains(n))?;
         let room = shared.checked_sub(self.fixed())?;
-        let fits = |chunk: usize| room / (chunk * self.part_bytes());
+        let fits = |chunk: usize| (room / (chunk * self.part_bytes())).min(MAX_STAGES);
         // Three stages are enough to begin early; larger ones take fewer copies.
         let whole = |c: &usize| own % c == 0 && own / c >= own.min(3) && fits(*c) >= own / c;
         let ring = |c: &usize| own % c == 0 && fits(*c) >= 3;
@@ -117,7 +119,7 @@ impl Tile {
     /// smaller.
     fn fixed(&self) -> usize {
         let shares = (self.split - 1) * (self.rows / self.split) * PITCH * 4;
-        shares + (2 * MAX_PARTS + 1) * 8 + 1024
+        shares + (2 * MAX_STAGES + 1) * 8 + 1024
     }
 
     /// Shared memory of a block.
@@ -312,7 +314,7 @@ fn conv_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendErro
 
 fn conv_source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let bias = if site.dtype(2).is_some() { "bias" } else { "no_bias" };
-    let text = wgmma::text(&[bias, "whole"]) + &sections(TEXT, &["conv"]);
+    let text = wgmma::windows_text().to_owned() + &wgmma::text(&[bias, "whole"]) + section(TEXT, "conv");
     let cell = site.dtype(2).map_or("u8", crate::frame::cell);
     tile.body(site, false, conv_depth(site), &text, &[("CELL_C", cell), ("BIAS_VALUE", &bias_value(site))])
 }
@@ -345,6 +347,7 @@ mod tests {
         assert!(cut(104, 4, 48).is_some_and(|c| c.steps * c.chunk == 12 && c.stages < c.steps));
         assert_eq!(cut(64, 4, 6), None);
         assert_eq!(cut(64, 1, 1000), None);
+        assert!(cut(104, 1, 72).is_some_and(|c| c.steps * c.chunk == 72 && c.stages >= 3));
         for t in &TILES {
             for parts in 0..200 {
                 let Some(c) = t.cut(parts, SHARED) else { continue };

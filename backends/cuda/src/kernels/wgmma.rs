@@ -4,6 +4,7 @@ use super::conv::{bias_value, of_group};
 use super::cost;
 use super::gemm::across;
 use super::mma::Kind;
+use crate::frame::strided;
 use kiln_backend::{BackendError, Tactic, Target};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::{fill, section, sections};
@@ -20,6 +21,11 @@ pub fn shared_text() -> &'static str {
     section(ASYNC, "async")
 }
 
+/// Copies of what lies under the taps of windows.
+pub fn windows_text() -> &'static str {
+    section(ASYNC, "windows")
+}
+
 /// Sections that other kernels of results share.
 pub fn text(names: &[&str]) -> String {
     sections(TEXT, names)
@@ -30,25 +36,32 @@ const BLOCKS: u64 = 132;
 /// Bytes of K in a stage.
 const STAGE_BYTES: usize = 128;
 
-/// What a block computes: warpgroups one below the other, parts of 64 rows of each, columns, buffers, and how many blocks
-/// share a multiprocessor.
+/// What a block computes: warpgroups one below the other or in turns, parts of 64 rows of each, columns, buffers, and how many
+/// blocks share a multiprocessor.
 #[derive(Debug)]
 pub struct Tile {
     groups: usize,
+    /// Does every warpgroup have tiles of its own, that it stores while others multiply?
+    pub in_turns: bool,
     parts: usize,
     pub n: usize,
     stages: usize,
     /// Blocks that share the depth.
     pub split: usize,
-    resident: u64,
+    pub resident: u64,
     product: &'static str,
     conv: &'static str,
 }
 
 macro_rules! tile {
     ($name:literal, $groups:literal, $parts:literal, $n:literal, $stages:literal, $split:literal, $resident:literal) => {
+        tile!($name, $groups, false, $parts, $n, $stages, $split, $resident)
+    };
+    ($name:literal, $groups:literal, $turns:literal, $parts:literal, $n:literal, $stages:literal, $split:literal,
+     $resident:literal) => {
         Tile {
             groups: $groups,
+            in_turns: $turns,
             parts: $parts,
             n: $n,
             stages: $stages,
@@ -61,16 +74,18 @@ macro_rules! tile {
 }
 
 /// The tiles, the largest first.
-const TILES: [Tile; 14] = [
+const TILES: [Tile; 16] = [
     tile!("128x256", 2, 1, 256, 4, 1, 1),
     tile!("256x128", 2, 2, 128, 4, 1, 1),
+    tile!("128x128_turns", 2, true, 2, 128, 6, 1, 1),
     tile!("128x128", 2, 1, 128, 6, 1, 1),
+    tile!("128x64_turns", 2, true, 2, 64, 8, 1, 1),
     tile!("128x64", 2, 1, 64, 4, 1, 2),
+    tile!("64x128_turns", 2, true, 1, 128, 8, 1, 1),
     tile!("64x128", 1, 1, 128, 4, 1, 2),
+    tile!("64x64_turns", 2, true, 1, 64, 6, 1, 2),
     tile!("64x64", 1, 1, 64, 4, 1, 3),
     tile!("64x32", 1, 1, 32, 8, 1, 2),
-    tile!("128x128_short", 2, 1, 128, 3, 1, 2),
-    tile!("64x128_short", 1, 1, 128, 2, 1, 4),
     tile!("128x128_split3", 2, 1, 128, 6, 3, 1),
     tile!("64x128_split4", 1, 1, 128, 4, 4, 2),
     tile!("64x64_split2", 1, 1, 64, 4, 2, 3),
@@ -93,6 +108,8 @@ pub const KERNELS: &[Kernel] = &[
     product::<11>(),
     product::<12>(),
     product::<13>(),
+    product::<14>(),
+    product::<15>(),
     conv::<0>(),
     conv::<1>(),
     conv::<2>(),
@@ -107,6 +124,8 @@ pub const KERNELS: &[Kernel] = &[
     conv::<11>(),
     conv::<12>(),
     conv::<13>(),
+    conv::<14>(),
+    conv::<15>(),
 ];
 
 const fn product<const T: usize>() -> Kernel {
@@ -133,7 +152,8 @@ const fn conv<const T: usize>() -> Kernel {
 
 impl Tile {
     pub fn m(&self) -> usize {
-        self.groups * self.parts * 64
+        let side_by_side = if self.in_turns { 1 } else { self.groups };
+        side_by_side * self.parts * 64
     }
 
     /// The warpgroups that multiply, and the warp that copies.
@@ -175,7 +195,7 @@ impl Tile {
         vec![Tactic { estimate_ns, ..Tactic::plain(name) }]
     }
 
-    fn source(&self, kind: Kind, across_b: bool, text: &str) -> String {
+    fn source(&self, site: &Site<'_>, kind: Kind, lies: Lies, text: &str) -> String {
         let mut code = String::new();
         let numbers = [
             ("GROUPS_M", self.groups),
@@ -188,17 +208,54 @@ impl Tile {
         for (name, n) in numbers {
             let _ = writeln!(code, "static constexpr u32 {name} = {n}u;");
         }
-        let _ = writeln!(code, "static constexpr bool ACROSS_B = {across_b};");
+        let flags = [
+            ("IN_TURNS", self.in_turns),
+            ("ACROSS_B", lies == Lies::Across),
+            ("SPREAD", lies == Lies::Spread),
+            ("ONE_BY_ONE", strided(site)),
+        ];
+        for (name, yes) in flags {
+            let _ = writeln!(code, "static constexpr bool {name} = {yes};");
+        }
         code += shared_text();
         code += &section(TEXT, "core").replace("+ACC_REG", &format!("+{}", kind.sums.2));
-        code += &multiply(self.n, kind, kind.types, (false, across_b));
+        code += &multiply(self.n, kind, kind.types, (false, lies == Lies::Across));
         code += text;
         let threads = self.threads().to_string();
         fill(&code, &[("ACC", kind.sums.0), ("THREADS_OF_BLOCK", &threads)])
     }
 }
 
-/// The function of one instruction: 64 x `n` sums from 32 bytes of K, of operands of these types; which lie across K?
+/// How B lies in a stage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Lies {
+    Along,
+    Across,
+    /// Along the depth, so that a lane has the sums of neighbouring columns.
+    Spread,
+}
+
+impl Lies {
+    /// For a B along the depth, whose parts of a stage follow each other.
+    fn along(columns: usize) -> Lies {
+        if columns.is_multiple_of(32) { Lies::Spread } else { Lies::Along }
+    }
+}
+
+/// The map of `lines` along the depth in the order that gives each lane sums of eight neighbours; a box has `columns` of them.
+fn spread_map(size: usize, depth: usize, lines: usize, columns: usize) -> Map {
+    Map {
+        input: 1,
+        size,
+        dims: [depth, 2, 4, 4, lines / 32].map(|d| d as u64).to_vec(),
+        strides: [1, 8, 2, 32].map(|s| (s * depth) as u64).to_vec(),
+        block: [STAGE_BYTES / size, 2, 4, 4, columns / 32].map(|d| d as u32).to_vec(),
+        windows: None,
+    }
+}
+
+/// The function of one instruction: 64 x `n` sums from 32 bytes of K, on top of those that are there unless `more` is 0, of
+/// operands of these types; which lie across K?
 pub fn multiply(n: usize, kind: Kind, types: (&str, &str), across: (bool, bool)) -> String {
     let sums: Vec<String> = (0..n / 2).map(|i| format!("%{i}")).collect();
     let places: Vec<String> = (0..n / 2).map(|i| format!("\"+{}\"(d[{i}])", kind.sums.2)).collect();
@@ -210,9 +267,9 @@ pub fn multiply(n: usize, kind: Kind, types: (&str, &str), across: (bool, bool))
     };
     let (a, b, one) = (n / 2, n / 2 + 1, n / 2 + 2);
     format!(
-        "DEV static void multiply(ACC (&d)[SUMS], u64 a, u64 b) {{\n    asm volatile(\"{{\\n.reg .pred p;\\nsetp.ne.b32 p, \
+        "DEV static void multiply(ACC (&d)[SUMS], u64 a, u64 b, u32 more = 1u) {{\n    asm volatile(\"{{\\n.reg .pred p;\\nsetp.ne.b32 p, \
          %{one}, 0;\\nwgmma.mma_async.sync.aligned.m64n{n}k{}.{}.{}.{} {{{}}}, %{a}, %{b}, p{more};\\n}}\"\n        : {}\n  \
-         : \"l\"(a), \"l\"(b), \"r\"(1));\n}}\n",
+         : \"l\"(a), \"l\"(b), \"r\"(more));\n}}\n",
         32 / kind.size,
         kind.sums.1,
         types.0,
@@ -246,12 +303,26 @@ fn product_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendE
     if dims.iter().any(|&d| d <= 0 || d * kind.size as i64 % 16 != 0) {
         return unsupported("TMA of rows that are not known to be multiples of 16 bytes");
     }
+    lies(site)?;
     Ok(tile.tactic(site, tile.product, kind))
 }
 
+/// How B lies in the stages of a product, if that is known: by the columns of one matrix along the depth.
+fn lies(site: &Site<'_>) -> Result<Lies, BackendError> {
+    if across(site)?.1 {
+        return Ok(Lies::Across);
+    }
+    let b = site.anchor.and_then(|(_, n)| Some(site.graph.ty((*n.inputs.get(1)?)?)));
+    match b.map(|t| (t.rank(), t.dims.first().and_then(|d| d.as_const()))) {
+        Some((2, Some(columns))) => Ok(Lies::along(columns.max(0) as usize)),
+        Some((2, None)) => unsupported("wgmma of a matrix of unknown columns"),
+        _ => Ok(Lies::Along),
+    }
+}
+
 fn product_source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
-    let text = sections(TEXT, &["no_bias", tile.end(), "matmul"]);
-    let code = tile.source(Kind::of_types(site)?, across(site)?.1, &text);
+    let text = sections(TEXT, &["no_bias", tile.end(), "stores", "matmul"]);
+    let code = tile.source(site, Kind::of_types(site)?, lies(site)?, &text);
     Ok(tile.body(code, "matmul"))
 }
 
@@ -275,8 +346,12 @@ fn product_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError>
         block: block.map(|b| b as u32).to_vec(),
         windows: None,
     };
-    let of_b = if trans { [step, tile.n, 1] } else { [64, step, 1] };
-    let maps = vec![map(0, [k, rows, batch], [step, tile.m(), 1]), map(1, [c, r, batch], of_b)];
+    let of_b = match (trans, Lies::along(n)) {
+        (true, Lies::Spread) if shared => spread_map(size, k, n, tile.n),
+        (true, _) => map(1, [c, r, batch], [step, tile.n, 1]),
+        _ => map(1, [c, r, batch], [64, step, 1]),
+    };
+    let maps = vec![map(0, [k, rows, batch], [step, tile.m(), 1]), of_b];
     let tiles = rows.div_ceil(tile.m()) * n.div_ceil(tile.n) * batch;
     let w = words([rows, n, k, batch, 1, usize::from(!shared), volume, cx.constant(1)])?;
     Ok(tile.launches(tiles, volume, w, maps))
@@ -317,9 +392,18 @@ pub fn windows(site: &Site<'_>) -> Result<(Kind, usize), BackendError> {
     Ok((kind, channels as usize))
 }
 
+/// How the weights of a convolution lie in stages: lines of whole taps may be spread.
+fn weights_lie(channels: usize, outputs: usize, size: usize) -> Lies {
+    if (channels * size).is_multiple_of(STAGE_BYTES) { Lies::along(outputs) } else { Lies::Along }
+}
+
 fn conv_source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let bias = if site.dtype(2).is_some() { "bias" } else { "no_bias" };
-    let code = tile.source(Kind::of_types(site)?, false, &sections(TEXT, &[bias, tile.end(), "conv"]));
+    let text = windows_text().to_owned() + &sections(TEXT, &[bias, tile.end(), "stores", "conv"]);
+    let kind = Kind::of_types(site)?;
+    let Some((channels, outputs)) = of_group(site) else { return unsupported("weights of unknown shape") };
+    let lies = weights_lie(channels.max(0) as usize, outputs.max(0) as usize, kind.size);
+    let code = tile.source(site, kind, lies, &text);
     let cell = site.dtype(2).map_or("u8", crate::frame::cell);
     let code = fill(&code, &[("CELL_C", cell), ("BIAS_VALUE", &bias_value(site))]);
     Ok(tile.body(code, "conv"))
@@ -359,13 +443,17 @@ fn conv_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let image = image(&x, &y, &w, size, tile.m())?;
     w.extend(words([rows, rows * outputs, cx.constant(1)])?);
     let taps = kh * kw;
-    let weights = Map {
+    let apart = || Map {
         input: 1,
         size,
         dims: [channels, taps, outputs].map(|d| d as u64).to_vec(),
         strides: [channels, channels * taps].map(|d| d as u64).to_vec(),
         block: vec![(STAGE_BYTES / size) as u32, 1, tile.n as u32],
         windows: None,
+    };
+    let weights = match weights_lie(channels, outputs, size) {
+        Lies::Spread => spread_map(size, taps * channels, outputs, tile.n),
+        _ => apart(),
     };
     let tiles = rows.div_ceil(tile.m()) * outputs.div_ceil(tile.n);
     Ok(tile.launches(tiles, rows * outputs, w, vec![image, weights]))

@@ -226,6 +226,8 @@ const BASE: Window = Window { label: "", x: &[], w: &[], groups: 1, strides: &[]
 const WINDOWS: &[Window] = &[
     Window { label: "3x3", x: &[2, 13, 11, 64], w: &[72, 3, 3, 64], pads: &[1, 1, 1, 1], ..BASE },
     Window { label: "1x1", x: &[3, 9, 7, 48], w: &[200, 1, 1, 48], ..BASE },
+    Window { label: "1x1 to many", x: &[2, 13, 11, 128], w: &[160, 1, 1, 128], ..BASE },
+    Window { label: "3x3 to some", x: &[2, 12, 11, 64], w: &[96, 3, 3, 64], pads: &[1, 1, 1, 1], ..BASE },
     Window {
         label: "3x3 of many channels",
         x: &[3, 9, 7, 256],
