@@ -95,7 +95,12 @@ impl Chain {
         // Large images take turns, small ones stay where the layer before them would have left them.
         let images = if moved > 8 << 20 { (ROTATE / moved).clamp(1, 8) } else { 1 };
         let sets = (ROTATE / own.max(1)).clamp(1, LAUNCHES);
-        let launches = if moved + own > 64 << 20 { images.max(3) } else { LAUNCHES };
+        // All results are read back once, which takes long where they are large.
+        let launches = match moved + own {
+            n if n > 64 << 20 => images.max(3),
+            n if n > 8 << 20 => LAUNCHES / 2,
+            _ => LAUNCHES,
+        };
         let mut graph = Graph::new("chain");
         let ids: Vec<ValueId> =
             (0..images).map(|i| graph.add_input(&format!("x{i}"), Fact::of(x.ty()))).collect();

@@ -19,7 +19,11 @@ use std::sync::Arc;
 
 /// Tactics of a case that use tensor cores, by `wgmma`, too.
 fn tactics(case: &Case, target: &Target) -> Vec<Tactic> {
-    case.tactics(target, |t| t.name.contains("mma"))
+    case.tactics(target, of_tensor_cores)
+}
+
+fn of_tensor_cores(t: &Tactic) -> bool {
+    t.name.contains("mma") || t.name.starts_with("conv.lines")
 }
 
 /// Sources of all cases, each once, with what they are for.
@@ -134,7 +138,7 @@ fn speed_of(
     let (program, given) = Program::single(op, inputs).unwrap();
     let region = program.region(&program.steps[0]).unwrap();
     let mut found = Cuda.tactics(&region, target).unwrap();
-    found.retain(|t| t.name.contains("mma"));
+    found.retain(of_tensor_cores);
     found.sort_by(|a, b| a.estimate_ns.unwrap_or(0.0).total_cmp(&b.estimate_ns.unwrap_or(0.0)));
     let blobs = found.iter().map(|t| Cuda.compile(&region, t, target).unwrap()).collect::<Vec<_>>();
     println!("{label}");

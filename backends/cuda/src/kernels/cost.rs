@@ -128,6 +128,23 @@ impl Product {
         CHAINED_NS + busy.max(self.bytes / bandwidth).max(traffic / (bandwidth * L2))
     }
 
+    /// By pieces of `tall` lines of windows, `deep` instructions along the depth, `down` lines of the image from one to the next.
+    pub fn by_lines(&self, target: &Target, tall: usize, deep: usize, down: usize) -> f64 {
+        /// Clocks of a multiprocessor for 16 windows by 32 columns, beside those for each instruction along the depth.
+        const AROUND: f64 = 60.0;
+        const EACH: f64 = 8.0;
+        let [m, n, ..] = self.size;
+        let again = 1.0 + 0.2 * down as f64 / tall as f64;
+        let number =
+            |name: &str, default: f64| target.numbers.get(name).map_or(default, |&n| n as f64).max(1.0);
+        let clocks = (m / 16.0).ceil() * (n / 32.0).ceil() * (AROUND + EACH * deep as f64) * again;
+        let sm = number("sm_count", 50.0);
+        let ghz = number("clock_mhz", 1500.0) / 1000.0;
+        LAUNCH_NS
+            + (clocks / sm / ghz).max(self.bytes / number("bandwidth_gbs", 500.0))
+            + BLOCK_NS * tall as f64 / 2.0
+    }
+
     /// By tiles whose stages have `step` of the depth, `split` blocks sharing it, at a rate in operations a clock.
     fn by_tiles(
         &self,

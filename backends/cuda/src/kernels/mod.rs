@@ -6,6 +6,7 @@ mod cost;
 mod depthwise;
 mod few;
 mod gemm;
+mod lines;
 mod mma;
 mod moves;
 mod pool;
@@ -26,6 +27,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     wgmma::KERNELS,
     gemm::KERNELS,
     conv::KERNELS,
+    lines::KERNELS,
     depthwise::KERNELS,
     moves::KERNELS,
     pool::KERNELS,

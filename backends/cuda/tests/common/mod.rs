@@ -262,6 +262,14 @@ const WINDOWS: &[Window] = &[
         pads: &[3, 3, 3, 3],
         ..BASE
     },
+    Window {
+        label: "few channels, long lines",
+        x: &[2, 7, 150, 3],
+        w: &[72, 3, 3, 3],
+        pads: &[2, 1, 0, 1],
+        dilations: &[2, 1],
+        ..BASE
+    },
     Window { label: "odd channels", x: &[1, 10, 9, 21], w: &[35, 3, 3, 21], pads: &[0, 1, 0, 1], ..BASE },
     Window { label: "1-D", x: &[2, 50, 32], w: &[40, 5, 32], strides: &[2], pads: &[2, 1], ..BASE },
     Window {
