@@ -12,10 +12,11 @@ static constexpr u32 BYTES_A = BM * 128u;
 static constexpr u32 STAGE = (BM + BN) * 128u;
 static constexpr u32 SUMS = BN / 2u;
 static constexpr u32 WARPS = GROUPS_M * 4u;
-// Parts of 32 columns, and of how many of them operands of the epilogue are read before those in front are stored. ONE_BY_ONE,
-// where it takes many registers to find them, they are read when they are wanted.
+// Parts of 32 columns, and of how many of them operands of the epilogue are read before those in front are stored: as registers
+// allow, and ONE_BY_ONE, where it takes many to find them, none. LINES of its rows at once.
 static constexpr u32 CHUNKS = BN / 32u;
 static constexpr u32 EARLY_CHUNKS = PARTS * SUMS > 64u || ONE_BY_ONE ? 0u : 1u;
+static constexpr u32 LINES = EARLY_CHUNKS > 0u ? 2u * PARTS : SPREAD && !ONE_BY_ONE ? 2u : 1u;
 
 // The first address that the swizzle of 128 bytes may start at.
 DEV static u32 stages_at() { return (address(block_memory) + 1023u) & ~1023u; }
@@ -266,20 +267,18 @@ struct Place {
     DEV u32 of(const Product& p, u32 c, u32 e) const { return at + line(e) * p.cols + c * 32u; }
 };
 
-// What the sums of 32 columns of a lane are stored with: two rows of every 64.
+// What sums of 32 columns of a lane are stored with, of LINES of its rows.
 struct Chunk {
     Biases biases;
-    Beside beside[ONE_BY_ONE ? 1u : 2u * PARTS];
+    Beside beside[LINES];
 
-    DEV void read(const K& k, const Product& product, const Place& place, u32 c) {
-        if constexpr (SPLIT == 1u) {
+    DEV void read(const K& k, const Product& product, const Place& place, u32 c, u32 first) {
+        if (SPLIT == 1u && first == 0u) {
             biases = k.biases(place.col + c * 32u < product.cols ? place.col + c * 32u : 0u);
         }
-        if constexpr (!ONE_BY_ONE) {
 #pragma unroll
-            for (u32 e = 0u; e < 2u * PARTS; e++) {
-                beside[e] = k.fetch_sums(place.inside(product, c, e) ? place.of(product, c, e) : 0u);
-            }
+        for (u32 e = 0u; e < LINES; e++) {
+            beside[e] = k.fetch_sums(place.inside(product, c, first + e) ? place.of(product, c, first + e) : 0u);
         }
     }
 };
@@ -289,25 +288,26 @@ DEV void put_tile(const Product& product, const Tile& tile, const Place& place, 
     const bool runs = (SPREAD || product.cols % 8u == 0u) && even();
     Chunk chunks[1u + EARLY_CHUNKS];
     if (EARLY_CHUNKS > 0u && runs) {
-        chunks[0].read(*this, product, place, 0u);
+        chunks[0].read(*this, product, place, 0u, 0u);
     }
 #pragma unroll
     for (u32 c = 0u; c < CHUNKS; c++) {
-        const u32 next = c + EARLY_CHUNKS;
-        if (runs && next < CHUNKS) {
-            chunks[next % (1u + EARLY_CHUNKS)].read(*this, product, place, next);
+        Chunk& with = chunks[c % (1u + EARLY_CHUNKS)];
+        if (EARLY_CHUNKS > 0u && runs && c + 1u < CHUNKS) {
+            chunks[(c + 1u) % (1u + EARLY_CHUNKS)].read(*this, product, place, c + 1u, 0u);
         }
 #pragma unroll
         for (u32 e = 0u; e < 2u * PARTS; e++) {
+            if (EARLY_CHUNKS == 0u && runs && e % LINES == 0u) {
+                with.read(*this, product, place, c, e);
+            }
             ACC v[8];
             gather_row(v, sum[e / 2u], c * 16u + e % 2u * 2u);
             if (place.inside(product, c, e)) {
-                const u32 at = place.of(product, c, e);
                 if (runs) {
-                    const Chunk& with = chunks[c % (1u + EARLY_CHUNKS)];
-                    put_sums(tile.part, at, v, with.biases, ONE_BY_ONE ? fetch_sums(at) : with.beside[ONE_BY_ONE ? 0u : e]);
+                    put_sums(tile.part, place.of(product, c, e), v, with.biases, with.beside[e % LINES]);
                 } else {
-                    put_some(tile.part, at, v, place.col + c * 32u, product.cols);
+                    put_some(tile.part, place.of(product, c, e), v, place.col + c * 32u, product.cols);
                 }
             }
         }

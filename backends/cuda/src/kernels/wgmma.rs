@@ -45,7 +45,7 @@ pub struct Tile {
     pub in_turns: bool,
     parts: usize,
     pub n: usize,
-    stages: usize,
+    pub stages: usize,
     /// Blocks that share the depth.
     pub split: usize,
     pub resident: u64,
@@ -154,6 +154,21 @@ impl Tile {
     pub fn m(&self) -> usize {
         let side_by_side = if self.in_turns { 1 } else { self.groups };
         side_by_side * self.parts * 64
+    }
+
+    /// Refuses what takes more registers than there are: sums that lanes exchange beside many of their own.
+    fn check(&self, lies: Lies) -> Result<(), BackendError> {
+        match lies {
+            Lies::Along if self.in_turns && self.parts * self.n > 128 => {
+                unsupported("warpgroups with many sums in turns, of columns that are no multiple of 32")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Threads that share the results of a tile.
+    pub fn storing_threads(&self) -> usize {
+        if self.in_turns { 128 } else { self.groups * 128 }
     }
 
     /// The warpgroups that multiply, and the warp that copies.
@@ -303,7 +318,7 @@ fn product_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendE
     if dims.iter().any(|&d| d <= 0 || d * kind.size as i64 % 16 != 0) {
         return unsupported("TMA of rows that are not known to be multiples of 16 bytes");
     }
-    lies(site)?;
+    tile.check(lies(site)?)?;
     Ok(tile.tactic(site, tile.product, kind))
 }
 
@@ -358,7 +373,8 @@ fn product_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError>
 }
 
 fn conv_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
-    let (kind, _) = windows(site)?;
+    let (kind, channels) = windows(site)?;
+    tile.check(weights_lie(channels, of_group(site).map_or(0, |(_, n)| n.max(0) as usize), kind.size))?;
     Ok(tile.tactic(site, tile.conv, kind))
 }
 
