@@ -1,8 +1,9 @@
 //! Options that several commands share.
 
+use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use kiln::builder::Constraints;
-use kiln::{BuildConfig, BuildOptions, DType, ShapeRequest, Verbosity};
+use kiln::{BuildConfig, BuildOptions, DType, PlanHeader, ShapeRequest, Verbosity};
 use std::path::PathBuf;
 
 /// A name with dimensions or values.
@@ -59,6 +60,9 @@ pub struct BackendOptions {
     /// Which of the backend's devices, as `kiln backends` numbers them
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub device: usize,
+    /// Build for the device that this engine was built for, which need not be here: with --locked, or --no-timing
+    #[arg(long, value_name = "ENGINE", conflicts_with = "device")]
+    pub target: Option<PathBuf>,
     /// The backend that takes over the whole network if the first refuses a layer; reported loudly
     #[arg(long, value_name = "NAME")]
     pub fallback: Option<String>,
@@ -179,7 +183,8 @@ pub struct ModelOptions {
 
 impl ModelOptions {
     /// The façade's options.
-    pub fn build(&self) -> BuildOptions {
+    pub fn build(&self) -> Result<BuildOptions, Failure> {
+        let target = self.backend.target.as_deref().map(PlanHeader::peek).transpose()?.map(|h| h.target);
         let reduced = [(self.types.fp16, DType::F16), (self.types.bf16, DType::BF16)];
         let config = BuildConfig {
             reduced: reduced.into_iter().filter(|r| r.0).map(|r| r.1).collect(),
@@ -194,7 +199,8 @@ impl ModelOptions {
             tactic_sources: self.tune.tactic_sources.clone(),
             ..BuildConfig::default()
         };
-        BuildOptions {
+        Ok(BuildOptions {
+            target,
             backend: self.backend.backend.clone(),
             fallback: self.backend.fallback.clone(),
             device: self.backend.device,
@@ -203,7 +209,7 @@ impl ModelOptions {
             timing_cache: self.tune.timing_cache.clone(),
             verbosity: Verbosity::Detailed,
             portable: false,
-        }
+        })
     }
 
     /// The first option given that says how to build, which an engine cannot obey.
@@ -212,6 +218,7 @@ impl ModelOptions {
         let set = [
             (b.device != 0, "--device"),
             (b.fallback.is_some(), "--fallback"),
+            (b.target.is_some(), "--target"),
             (self.types.fp16, "--fp16"),
             (self.types.bf16, "--bf16"),
             (self.types.strongly_typed, "--strongly-typed"),

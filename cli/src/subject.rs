@@ -86,7 +86,7 @@ fn open_model(
     let (graph, notes) = Source::Model(path).graph()?;
     let io = graph_io(&graph);
     let given = inputs.read(&io, out)?;
-    let mut options = model.build();
+    let mut options = model.build()?;
     let asked = &model.backend;
     ask_for_given(&mut options.shapes, &given, &io);
     let profile = options.shapes.profile(&io, &|_, _| 1)?.profile;

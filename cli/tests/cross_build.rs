@@ -22,12 +22,42 @@ fn parts() -> Option<(PathBuf, PathBuf)> {
 }
 
 fn kiln(nvrtc: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_kiln"))
-        .args(args)
-        .env("KILN_NVRTC", nvrtc)
-        .env("KILN_CUDA_TARGET", "h200")
-        .output()
-        .unwrap()
+    with(nvrtc, Some("h200"), None, args)
+}
+
+/// The command, with a GPU to build for and a folder of kernels.
+fn with(nvrtc: &Path, gpu: Option<&str>, kernels: Option<&str>, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+    command.args(args).env("KILN_NVRTC", nvrtc).env_remove("KILN_CUDA_TARGET");
+    gpu.map(|g| command.env("KILN_CUDA_TARGET", g));
+    kernels.map(|k| command.env("KILN_KERNEL_CACHE", k));
+    command.output().unwrap()
+}
+
+/// With the engine of another machine, and the kernels that were compiled there, neither a GPU nor a compiler is needed.
+#[test]
+fn a_build_for_the_target_of_an_engine_takes_kernels_from_the_cache() {
+    let Some((nvrtc, library)) = parts() else { return };
+    let f = Folder::new();
+    let (model, first, again) = (digits("lenet_a.onnx"), f.name("first.kiln"), f.name("again.kiln"));
+    let (library, kernels) = (library.to_string_lossy().into_owned(), f.name("kernels"));
+    let build = |to: &str, more: &[&str], nvrtc: &Path, gpu: Option<&str>| {
+        let args =
+            ["build", &model, "-o", to, "--plugin", &library, "--shapes", "input:1x1x28x28", "--no-timing"];
+        with(nvrtc, gpu, Some(&kernels), &[&args[..], more].concat())
+    };
+    let words = |o: &Output| String::from_utf8_lossy(&o.stderr).into_owned();
+    let done = build(&first, &["--backend", "cuda"], &nvrtc, Some("h200"));
+    assert!(done.status.success(), "{}", words(&done));
+    let nowhere = Path::new("/nonexistent");
+    let done = build(&again, &["--target", &first], nowhere, None);
+    assert!(done.status.success(), "{}", words(&done));
+    assert_eq!(std::fs::read(&first).unwrap(), std::fs::read(&again).unwrap(), "builds differ");
+    let refused = build(&again, &["--target", &first, "--backend", "reference"], nowhere, None);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(words(&refused).contains("of the backend \"cuda\""), "{}", words(&refused));
+    let refused = build(&again, &["--target", &model], nowhere, None);
+    assert_eq!(refused.status.code(), Some(1), "a model is no engine");
 }
 
 #[test]

@@ -47,7 +47,7 @@ enum Tells {
 pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let model = &args.model_options;
     let session = session_for(model, [model.backend.backend.as_deref(), model.backend.fallback.as_deref()]);
-    let mut options = model.build();
+    let mut options = model.build()?;
     options.portable = args.portable;
     options.verbosity = match args.verbosity {
         Tells::None => Verbosity::None,
@@ -67,11 +67,13 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     out.value(&value);
     let name = &plan.header.name;
     out.line(format!(
-        "built \"{name}\" for {} ({}): {} kernels, {} tactics timed, {} of activations",
+        "built \"{name}\" for {} ({}) in {}: {} kernels, {} tactics timed in {}, {} of activations",
         report.backend,
         report.target.device,
+        time(report.spent.total.as_nanos() as f64),
         kernels(&report),
         report.timed,
+        time(report.spent.timing.as_nanos() as f64),
         bytes(plan.header.context_memory),
     ));
     out.line(format!("wrote {} ({})", args.output.display(), bytes(size)));
@@ -135,6 +137,10 @@ pub fn report_json(r: &BuildReport) -> Value {
         "passes": r.passes.iter().map(|p| json!({"pass": p.pass, "changes": p.changes})).collect::<Vec<_>>(),
         "considered": r.considered.iter().map(considered).collect::<Vec<_>>(),
         "tactics_timed": r.timed,
+        "seconds": {
+            "total": r.spent.total.as_secs_f64(), "compiling": r.spent.compiling.as_secs_f64(),
+            "timing": r.spent.timing.as_secs_f64(),
+        },
         "assumed_shapes": r.assumed.iter().map(|(n, s)| json!({"input": n, "shape": s})).collect::<Vec<_>>(),
         "notes": r.notes,
     })

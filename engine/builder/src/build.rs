@@ -1,16 +1,18 @@
 //! The builder: one network into one program.
 
+use crate::ahead::{Spent, compile_all};
 use crate::cache::TimingCache;
 use crate::memory::{self, StepUse};
 use crate::passes::{self, PassCx, PassReport};
 use crate::points::Points;
 use crate::search::{Considered, Formed, Given, Search};
-use crate::tuner::Tuner;
+use crate::tuner::{Choice, Tuner};
 use crate::{BuildConfig, BuildError, bodies};
 use kiln_backend::{Backend, Device, Program, Region, Step, Target, flow, offer_feature, source_feature};
 use kiln_ir::{Bytes, Fact, Graph, Network, Node, NodeId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Called as a build goes on: phase, steps done, steps in all. Returning false cancels the build.
 pub type Progress<'a> = &'a mut dyn FnMut(&str, usize, usize) -> bool;
@@ -39,6 +41,8 @@ pub struct Built {
     pub steps: Vec<StepReport>,
     /// Candidates that were timed; 0 for a warm build.
     pub timed: usize,
+    /// Where the time went.
+    pub spent: Spent,
 }
 
 /// One step of a program, for reports.
@@ -98,6 +102,7 @@ impl Builder {
 
     /// Builds a graph, reporting progress.
     pub fn build_graph(&mut self, mut g: Graph, progress: Progress<'_>) -> Result<Built, BuildError> {
+        let start = Instant::now();
         let backend = self.backend.clone();
         let target = self.permitted()?;
         let cx = PassCx { config: &self.config, backend: backend.as_ref(), target: &target };
@@ -110,6 +115,8 @@ impl Builder {
             device: &mut self.device,
             timed: 0,
             sites: HashMap::new(),
+            blobs: HashMap::new(),
+            spent: Spent::default(),
         };
         let mut search = Search { tuner: &mut tuner, cx, given: Given::Profiles, considered: Vec::new() };
         let formed = search.run(g, progress)?;
@@ -118,10 +125,11 @@ impl Builder {
         let Chosen { steps, mut reports, inside } =
             choose_all(&mut tuner, &graph, regions, &points, progress)?;
         considered.extend(inside);
-        let timed = tuner.timed;
+        let (timed, spent) = (tuner.timed, tuner.spent);
         let program = planned(graph, steps, &points, &target);
         note_views(&program, &mut reports.iter_mut());
-        Ok(Built { program, passes, considered, steps: reports, timed })
+        let spent = Spent { total: start.elapsed(), ..spent };
+        Ok(Built { program, passes, considered, steps: reports, timed, spent })
     }
 }
 
@@ -157,6 +165,16 @@ struct Chosen {
     inside: Vec<Considered>,
 }
 
+/// A region with its tactic.
+struct Picked {
+    name: String,
+    nodes: Vec<NodeId>,
+    region: Region,
+    choice: Choice,
+    /// What its blob depends on.
+    key: String,
+}
+
 /// Chooses and compiles a tactic for each region.
 fn choose_all(
     tuner: &mut Tuner<'_>,
@@ -165,46 +183,73 @@ fn choose_all(
     points: &Points,
     progress: Progress<'_>,
 ) -> Result<Chosen, BuildError> {
-    let mut blobs: HashMap<String, Bytes> = HashMap::new();
+    let picked = pick_all(tuner, g, regions, points, progress)?;
+    let blobs = compile_picked(tuner, &picked)?;
     let mut all = Chosen::default();
-    let total = regions.len();
-    for (done, nodes) in regions.into_iter().enumerate() {
-        if !progress("choosing kernels", done, total) {
-            return Err(BuildError::Cancelled);
-        }
-        let name =
-            nodes.iter().filter_map(|&n| Some(g.get(n)?.name.as_str())).collect::<Vec<_>>().join(" + ");
-        let region = Region::extract(g, &nodes)?;
-        let facts: Vec<Fact> = region.inputs.iter().map(|v| points.opt[v.0 as usize].clone()).collect();
-        let choice = tuner.choose(&name, &region, &facts)?;
-        let id = choice.tactic.id();
-        let blob_key = format!("{id}\n{}", crate::cache::describe(&region.graph));
-        let blob = match blobs.get(&blob_key) {
-            Some(b) => b.clone(),
-            None => {
-                let compiled =
-                    tuner.backend.compile(&region, &choice.tactic, tuner.target).map_err(|source| {
-                        BuildError::Backend { backend: tuner.backend.name().to_owned(), source }
-                    })?;
-                blobs.entry(blob_key).or_insert(Bytes::from(compiled)).clone()
-            }
-        };
+    for p in picked {
         all.reports.push(StepReport {
-            name: name.clone(),
-            ops: region.label(),
-            tactic: id,
-            ns: choice.ns,
-            candidates: choice.candidates,
-            key: choice.key,
+            name: p.name.clone(),
+            ops: p.region.label(),
+            tactic: p.choice.tactic.id(),
+            ns: p.choice.ns,
+            candidates: p.choice.candidates,
+            key: p.choice.key,
             view: false,
         });
-        let mut step = Step::new(name, nodes, choice.tactic, blob);
+        // Every key was compiled.
+        let blob = blobs.get(&p.key).cloned().unwrap_or_else(|| Bytes::from(Vec::new()));
+        let mut step = Step::new(p.name, p.nodes, p.choice.tactic, blob);
         if let Some(node) = flow::node(g, &step) {
             step.bodies = build_bodies(tuner, g, node, points, progress, &mut all)?;
         }
         all.steps.push(step);
     }
     Ok(all)
+}
+
+fn pick_all(
+    tuner: &mut Tuner<'_>,
+    g: &Graph,
+    regions: Vec<Vec<NodeId>>,
+    points: &Points,
+    progress: Progress<'_>,
+) -> Result<Vec<Picked>, BuildError> {
+    let mut known = Vec::with_capacity(regions.len());
+    for nodes in regions {
+        let name: Vec<&str> = nodes.iter().filter_map(|&n| Some(g.get(n)?.name.as_str())).collect();
+        let region = Region::extract(g, &nodes)?;
+        let facts: Vec<Fact> = region.inputs.iter().map(|v| points.opt[v.0 as usize].clone()).collect();
+        known.push((name.join(" + "), nodes, region, facts));
+    }
+    tuner.ahead(known.iter().map(|(name, _, region, facts)| (name.as_str(), region, facts.as_slice())));
+    let total = known.len();
+    let mut picked = Vec::with_capacity(total);
+    for (done, (name, nodes, region, facts)) in known.into_iter().enumerate() {
+        if !progress("choosing kernels", done, total) {
+            return Err(BuildError::Cancelled);
+        }
+        let choice = tuner.choose(&name, &region, &facts)?;
+        let key = format!("{}\n{}", choice.tactic.id(), crate::cache::describe(&region.graph));
+        picked.push(Picked { name, nodes, region, choice, key });
+    }
+    Ok(picked)
+}
+
+/// The blobs of all that was picked, by what they depend on.
+fn compile_picked(tuner: &mut Tuner<'_>, picked: &[Picked]) -> Result<HashMap<String, Bytes>, BuildError> {
+    let start = Instant::now();
+    let mut first: Vec<&Picked> = Vec::new();
+    let mut seen = HashSet::new();
+    first.extend(picked.iter().filter(|p| seen.insert(&p.key)));
+    let jobs: Vec<_> = first.iter().map(|p| (&p.region, &p.choice.tactic)).collect();
+    let blobs = compile_all(tuner.backend, tuner.target, &jobs);
+    tuner.spent.compiling += start.elapsed();
+    let backend = || tuner.backend.name().to_owned();
+    let named = first.iter().zip(blobs).map(|(p, blob)| {
+        let blob = blob.map_err(|source| BuildError::Backend { backend: backend(), source })?;
+        Ok((p.key.clone(), Bytes::from(blob)))
+    });
+    named.collect()
 }
 
 /// A program for each region of a node of control flow, built like the graph around it; reports go to `all`.

@@ -1,5 +1,6 @@
 //! Networks into plans: passes, regions, tactics, timing cache, memory plan.
 
+mod ahead;
 mod bodies;
 mod build;
 pub mod cache;
@@ -13,6 +14,7 @@ pub mod regions;
 mod search;
 mod tuner;
 
+pub use ahead::Spent;
 pub use build::{Builder, Built, Progress, StepReport};
 pub use config::{BuildConfig, Constraints};
 pub use error::BuildError;

@@ -2,6 +2,7 @@
 //!
 //! The choice is always made from stored samples, so that a warm build chooses as the cold one did.
 
+use crate::ahead::{Spent, compile_all};
 use crate::cache::{Candidate, Entry, TimingCache, describe, key};
 use crate::{BuildConfig, BuildError};
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, TimeRequest};
@@ -9,6 +10,7 @@ use kiln_ir::{Fact, Graph, Tensor, problem::Rng};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A candidate is out once its median is this many times the best.
 const ELIMINATE: f64 = 1.5;
@@ -29,6 +31,10 @@ pub struct Tuner<'a> {
     pub timed: usize,
     /// Regions asked about so far.
     pub sites: HashMap<String, Rc<Site>>,
+    /// Blobs that were compiled ahead and not yet used, by the site's key and the tactic.
+    pub blobs: HashMap<(String, String), Vec<u8>>,
+    /// Where the time goes.
+    pub spent: Spent,
 }
 
 /// A region at the usual shapes, with the tactics that may be timed and the key of their times.
@@ -99,6 +105,46 @@ impl Tuner<'_> {
         }
         self.ensure(layer, region, &site)?;
         Ok(self.pick(site.key.clone(), site.candidates.clone()).ns.unwrap_or(f64::INFINITY))
+    }
+
+    /// Compiles what is to be timed of these regions (with their layers' names and facts), by all processors. What fails is
+    /// tried again, and told, where it is timed.
+    pub fn ahead<'r>(&mut self, regions: impl IntoIterator<Item = (&'r str, &'r Region, &'r [Fact])>) {
+        let mut jobs: Vec<(&Region, Tactic, (String, String))> = Vec::new();
+        for (layer, region, facts) in regions {
+            let Ok(site) = self.site(layer, region, facts) else { continue };
+            if self.is_timed(&site) {
+                let name = |t: &Tactic| (site.key.clone(), t.id());
+                jobs.extend(site.candidates.iter().map(|t| (region, t.clone(), name(t))));
+            }
+        }
+        jobs.retain(|(_, _, name)| !self.blobs.contains_key(name));
+        jobs.sort_by(|a, b| a.2.cmp(&b.2));
+        jobs.dedup_by(|a, b| a.2 == b.2);
+        let start = Instant::now();
+        let what: Vec<_> = jobs.iter().map(|(region, t, _)| (*region, t)).collect();
+        let blobs = compile_all(self.backend, self.target, &what);
+        self.spent.compiling += start.elapsed();
+        let made = jobs.into_iter().zip(blobs).filter_map(|((_, _, name), blob)| Some((name, blob.ok()?)));
+        self.blobs.extend(made);
+    }
+
+    /// Will candidates of a site be timed?
+    fn is_timed(&self, site: &Site) -> bool {
+        let asked = !self.config.estimates && !self.config.locked && !self.known(&site.key, &site.candidates);
+        let walked = site.candidates.first().is_some_and(|t| t.name == kiln_backend::flow::INTERPRETED);
+        asked && !walked && can_be_timed(&site.concrete)
+    }
+
+    /// The blob of a candidate.
+    fn blob(&mut self, key: &str, region: &Region, tactic: &Tactic) -> Result<Vec<u8>, BackendError> {
+        if let Some(blob) = self.blobs.remove(&(key.to_owned(), tactic.id())) {
+            return Ok(blob);
+        }
+        let start = Instant::now();
+        let blob = self.backend.compile(region, tactic, self.target);
+        self.spent.compiling += start.elapsed();
+        blob
     }
 
     /// What the backend expects of the most promising tactic, in nanoseconds.
@@ -217,11 +263,13 @@ impl Tuner<'_> {
         candidates: &[Tactic],
     ) -> Result<(), BuildError> {
         let inputs = random_inputs(concrete)?;
-        let wrap = |source| BuildError::Backend { backend: self.backend.name().to_owned(), source };
+        let backend = self.backend;
+        let wrap = |source| BuildError::Backend { backend: backend.name().to_owned(), source };
         let mut blobs = Vec::new();
         for t in candidates {
-            blobs.push(self.backend.compile(region, t, self.target).map_err(wrap)?);
+            blobs.push(self.blob(key, region, t).map_err(wrap)?);
         }
+        let start = Instant::now();
         let device = match &mut *self.device {
             Some(d) => d.clone(),
             none => none.insert(self.backend.open(self.target).map_err(wrap)?).clone(),
@@ -229,17 +277,18 @@ impl Tuner<'_> {
         let mut samples: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         let mut alive: Vec<usize> = (0..candidates.len()).collect();
         let mut out = Vec::new();
-        for round in 0..=self.config.samples {
-            for &i in &alive {
+        // The first round warms up; after two samples the slow ones are out.
+        let early = self.config.samples.min(2);
+        for (round, count) in [1, early, self.config.samples - early].into_iter().enumerate() {
+            for &i in alive.iter().filter(|_| count > 0) {
                 let request = TimeRequest {
                     graph: concrete,
                     tactic: &candidates[i],
                     blob: &blobs[i],
                     inputs: &inputs,
-                    samples: 1,
+                    samples: count,
                 };
                 match device.time(&request) {
-                    // The first round warms up.
                     Ok(t) if round > 0 => samples[i].extend(t),
                     Ok(_) => {}
                     // Another candidate may want less memory.
@@ -255,10 +304,11 @@ impl Tuner<'_> {
             let median =
                 |i: &usize| Candidate { source_hash: String::new(), samples: samples[*i].clone() }.median();
             let best = alive.iter().map(median).fold(f64::INFINITY, f64::min);
-            if round > 1 && best.is_finite() {
+            if round > 0 && best.is_finite() {
                 alive.retain(|i| median(i) <= best * ELIMINATE);
             }
         }
+        self.spent.timing += start.elapsed();
         self.timed += candidates.len();
         let times = candidates
             .iter()

@@ -4,7 +4,7 @@ use crate::{Error, ShapeRequest, best};
 use kiln_backend::{Backend, Target};
 use kiln_builder::cache::TimingCache;
 use kiln_builder::passes::PassReport;
-use kiln_builder::{BuildConfig, BuildError, Builder, Considered, Progress, StepReport};
+use kiln_builder::{BuildConfig, BuildError, Builder, Considered, Progress, Spent, StepReport};
 use kiln_ir::{Graph, Network};
 use kiln_onnx::ImportOptions;
 use kiln_runtime::plan::{Plan, Verbosity};
@@ -66,6 +66,8 @@ pub struct BuildOptions {
     pub fallback: Option<String>,
     /// Which of the backend's devices, best first.
     pub device: usize,
+    /// What to build for instead of a device that is here: the target of another plan, say. What is timed needs it here.
+    pub target: Option<Target>,
     /// Settings of the builder. Its profiles, if there are any, go before `shapes`.
     pub config: BuildConfig,
     /// Shapes of dynamic inputs; dimensions that nobody gives are 1.
@@ -104,6 +106,8 @@ pub struct BuildReport {
     pub considered: Vec<Considered>,
     /// Candidates that were timed; 0 for a warm build.
     pub timed: usize,
+    /// Where the time of the build went.
+    pub spent: Spent,
     /// Inputs with dimensions that nobody gave, with the shape that they got.
     pub assumed: Vec<(String, Vec<i64>)>,
     /// What the importer wants to be known.
@@ -127,9 +131,10 @@ pub fn build_with_progress<'a>(
     progress: Progress<'_>,
 ) -> Result<Built, Error> {
     let (graph, notes) = source.into().graph()?;
-    let name = match &options.backend {
-        Some(name) => name.clone(),
-        None => best(backends)?,
+    let name = match (&options.backend, &options.target) {
+        (Some(name), _) => name.clone(),
+        (None, Some(target)) => target.backend.clone(),
+        (None, None) => best(backends)?,
     };
     let first = build_on(&name, &graph, options, backends, progress);
     let mut built = match (first, &options.fallback) {
@@ -173,7 +178,13 @@ fn build_on(
         name: name.to_owned(),
         known: backends.names().collect::<Vec<_>>().join(", "),
     })?;
-    let target = pick(backend.as_ref(), options.device)?;
+    let target = match &options.target {
+        Some(t) if t.backend == name => t.clone(),
+        Some(t) => {
+            return Err(Error::OtherTarget { backend: name.to_owned(), found: t.backend.clone() });
+        }
+        None => pick(backend.as_ref(), options.device)?,
+    };
     let mut config = options.config.clone();
     let mut assumed = Vec::new();
     if config.profiles.is_empty() {
@@ -200,6 +211,7 @@ fn build_on(
         passes: built.passes,
         considered: built.considered,
         timed: built.timed,
+        spent: built.spent,
         assumed,
         notes: Vec::new(),
     };

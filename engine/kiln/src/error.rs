@@ -84,6 +84,16 @@ pub enum Error {
         /// How many it has.
         count: usize,
     },
+    /// The target that was given is another backend's.
+    #[error(
+        "the target given is of the backend \"{found}\", the build is for \"{backend}\": leave one of them out"
+    )]
+    OtherTarget {
+        /// The backend asked for.
+        backend: String,
+        /// The target's.
+        found: String,
+    },
     /// The plan file is broken.
     #[error(transparent)]
     Plan(#[from] PlanError),

@@ -42,6 +42,11 @@ fn folder() -> Option<&'static Path> {
     found.as_deref()
 }
 
+/// The cubin of a key, if it lies on disk.
+pub fn known(key: &str) -> Option<Arc<[u8]>> {
+    read(&folder()?.join(format!("{key}.cubin"))).map(Into::into)
+}
+
 /// The cubin of a key, from memory, from disk, or made now.
 pub fn get(
     key: &str,

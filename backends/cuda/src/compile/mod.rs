@@ -22,11 +22,31 @@ fn options(arch: &str) -> Vec<String> {
 
 /// The cubin of a source for an architecture. Equal arguments give equal bytes.
 pub fn cubin(source: &str, arch: &str) -> Result<Arc<[u8]>, CompileError> {
-    let nvrtc = Nvrtc::get()?;
     let options = options(arch);
-    let key = cache::key(nvrtc.version(), &options, source);
-    cache::get(&key, || Ok(nvrtc.compile(source, &options)?.cubin))
+    let key = |version| cache::key(version, &options, source);
+    match Nvrtc::get() {
+        Ok(nvrtc) => cache::get(&key(nvrtc.version()), || Ok(nvrtc.compile(source, &options)?.cubin)),
+        // Where there is no compiler, what another machine compiled is as good.
+        Err(missing) => VERSIONS.into_iter().find_map(|v| cache::known(&key(v))).ok_or(missing),
+    }
 }
+
+/// Compilers whose cubins may lie in the cache of a machine without one, the latest first.
+const VERSIONS: [(i32, i32); 13] = [
+    (13, 3),
+    (13, 2),
+    (13, 1),
+    (13, 0),
+    (12, 9),
+    (12, 8),
+    (12, 6),
+    (12, 5),
+    (12, 4),
+    (12, 3),
+    (12, 2),
+    (12, 1),
+    (12, 0),
+];
 
 /// The cubin, compiled anew, with the compiler's words about registers, shared memory and spills.
 pub fn explain(source: &str, arch: &str) -> Result<nvrtc::Compiled, CompileError> {

@@ -3,9 +3,9 @@
 use super::context::CudaContext;
 use super::kernel::{Modules, StepKernel};
 use super::memory::{Weights, naming};
-use crate::driver::{Buffer, Event, Gpu, Module, Stream};
+use crate::driver::{Buffer, Event, Gpu, Module, Pinned, Stream};
 use kiln_backend::{BackendError, Context, Device, Executable, Program, Step, Target, TimeRequest, flow};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// An open device.
 pub struct CudaDevice {
@@ -13,6 +13,16 @@ pub struct CudaDevice {
     target: Target,
     stream: Arc<Stream>,
     modules: Modules,
+    /// What timings share: one is done at a time.
+    bench: Mutex<Bench>,
+}
+
+/// Memory and a stream that timings use again.
+struct Bench {
+    stream: Arc<Stream>,
+    staging: Option<Pinned>,
+    /// Twice the L2: written before each run, so that none finds its inputs there.
+    flush: Option<Buffer>,
 }
 
 /// A cache larger than this is taken for a mistake.
@@ -21,7 +31,8 @@ const MAX_FLUSH: u64 = 1 << 30;
 impl CudaDevice {
     pub fn new(gpu: Arc<Gpu>, target: Target) -> Result<CudaDevice, BackendError> {
         let stream = Stream::new(&gpu)?;
-        Ok(CudaDevice { gpu, target, stream, modules: Modules::default() })
+        let bench = Mutex::new(Bench { stream: Stream::new(&gpu)?, staging: None, flush: None });
+        Ok(CudaDevice { gpu, target, stream, modules: Modules::default(), bench })
     }
 
     fn load_program(&self, program: Arc<Program>) -> Result<Loaded, BackendError> {
@@ -37,6 +48,16 @@ impl CudaDevice {
         let waits = |k: &StepKernel| k.data_dependent || k.assertion.is_some() || k.random;
         let stops = steps.iter().any(waits);
         Ok(Loaded { gpu: self.gpu.clone(), program, steps, bodies, weights, shape_inputs, moves, stops })
+    }
+
+    /// The memory that clears the L2.
+    fn flush<'b>(&self, bench: &'b mut Bench) -> Result<&'b Buffer, BackendError> {
+        if bench.flush.is_none() {
+            let bytes = 2 * self.target.numbers.get("l2_bytes").copied().unwrap_or(0).min(MAX_FLUSH);
+            let buffer = naming("memory that clears the L2", bytes, Buffer::new(&bench.stream, bytes))?;
+            bench.flush = Some(buffer);
+        }
+        bench.flush.as_ref().ok_or_else(|| BackendError::Internal("no memory that clears the L2".into()))
     }
 
     /// The bodies of a step that the host walks.
@@ -77,13 +98,13 @@ impl Device for CudaDevice {
             Program::single_step(request.graph.clone(), request.tactic.clone(), request.blob.to_vec());
         let shapes = Arc::new(program.shapes(request.inputs)?);
         let loaded = Arc::new(self.load_program(Arc::new(program))?);
-        let stream = Stream::new(&self.gpu)?;
+        let mut bench = self.bench.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = bench.stream.clone();
         let mut cx = CudaContext::on(loaded, stream.clone())?;
+        cx.for_timing(bench.staging.take());
         cx.enqueue(request.inputs, &shapes)?;
-        cx.outputs()?;
-        // Twice the L2: written before each run, so that none finds its inputs there.
-        let l2 = self.target.numbers.get("l2_bytes").copied().unwrap_or(0).min(MAX_FLUSH);
-        let flush = naming("memory that clears the L2", 2 * l2, Buffer::new(&stream, 2 * l2))?;
+        cx.await_run()?;
+        let flush = self.flush(&mut bench)?;
         let mut marks = Vec::new();
         for _ in 0..request.samples {
             let (from, to) = (Event::new(&self.gpu, true)?, Event::new(&self.gpu, true)?);
@@ -97,6 +118,7 @@ impl Device for CudaDevice {
             marks.push((from, to));
         }
         stream.synchronize()?;
+        bench.staging = cx.memory.take_staging();
         marks.iter().map(|(from, to)| Ok(from.until(to)?)).collect()
     }
 

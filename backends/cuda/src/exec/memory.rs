@@ -187,6 +187,16 @@ impl Memory {
         Ok(r)
     }
 
+    /// Page-locked memory of another context of the same stream, for what goes up.
+    pub fn give_staging(&mut self, staging: Option<Pinned>) {
+        self.staging = staging;
+    }
+
+    /// Gives the page-locked memory for what goes up away; nothing is under way.
+    pub fn take_staging(&mut self) -> Option<Pinned> {
+        self.staging.take()
+    }
+
     /// Page-locked memory for what goes up; the last transfer from it is done.
     pub fn staging(&mut self, size: usize) -> Result<&mut Pinned, BackendError> {
         Self::pinned(&self.stream, &mut self.staging, &mut self.allocations, size)

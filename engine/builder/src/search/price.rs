@@ -35,6 +35,13 @@ pub struct Item {
     pub facts: Vec<Fact>,
 }
 
+impl Item {
+    /// Name, region and facts, as the tuner takes them.
+    pub fn parts(&self) -> (&str, &Region, &[Fact]) {
+        (&self.layer, &self.region, &self.facts)
+    }
+}
+
 /// Regions by what they compute, with how often they occur.
 type Items = BTreeMap<String, (Item, usize)>;
 
@@ -64,6 +71,8 @@ impl Search<'_, '_> {
         {
             return Ok(Verdict::Hopeless(b / a));
         }
+        let items = before.values().chain(after.values()).filter(|(_, n)| *n > 0);
+        self.tuner.ahead(items.map(|(i, _)| i.parts()));
         Ok(Verdict::Timed { without: self.cost(&before)?, with: self.cost(&after)? })
     }
 
