@@ -9,7 +9,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PROFILE=${PROFILE:-release}
 PACK=${OUT:-target/gpu}
 LIMIT=$((64 << 20))
-TESTS=(op_suite onnx_suite trained_models exports control_flow new_shapes threads cuda_stream cuda_memory cuda_large sources tensor_cores flash_attention family)
+TESTS=(op_suite onnx_suite trained_models exports control_flow new_shapes threads enqueue_waits consumed reduced_precision
+    cuda_stream cuda_consumed cuda_memory cuda_large sources tensor_cores flash_attention recurrent vectors family)
 FOLDER=target/$([ "$PROFILE" = dev ] && echo debug || echo "$PROFILE")
 
 rm -rf "$PACK"

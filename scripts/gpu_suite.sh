@@ -3,7 +3,9 @@
 # NVRTC for kernels whose cubins were not packed. Arguments pick suites, by default all:
 #   stream, memory, large, shapes, threads, flow, models, exports, tiles, sources, bare, onnx, ops,
 #   (bare: a program of the runtime alone runs a plan with nothing but the driver)
-#   sanitize (compute-sanitizer's memcheck over models with loops).
+#   waits (what enqueue waits for, inputs that are consumed), reduced (accuracy in TF32, FP16, BF16),
+#   sanitize (compute-sanitizer's memcheck and racecheck over a sample of every family of kernels, a minute each at most;
+#   WATCH="tiles flow" picks families, TOOLS=memcheck a tool; some hosts do not let it use the device: it says so).
 # Each suite's output is in logs/SUITE.txt. `JOBS=8` runs so many at a time: times mean nothing then, results do.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -35,10 +37,25 @@ declare -A suites=(
     [attention]="./flash_attention agree --nocapture"
     [onnx]="./onnx_suite cuda_ --nocapture --test-threads=2"
     [ops]="./op_suite cuda_backend --nocapture"
-    [sanitize]="$sanitizer --tool memcheck --error-exitcode 9 ./control_flow models_on_cuda --nocapture"
+    [waits]="waits"
+    [reduced]="./reduced_precision cuda --nocapture"
+    [sanitize]="sanitize"
+)
+
+# Families of kernels that compute-sanitizer watches: the settings and the command of each. Every KILN_SAMPLE-th run is done.
+declare -A watched=(
+    [pointwise]="KILN_OPS=add,select,cast,clip ./op_suite cuda_backend"
+    [rows]="KILN_OPS=softmax,layer_norm,reduce,cumulative,topk,argmax ./op_suite cuda_backend"
+    [moves]="KILN_OPS=transpose,concat,slice,gather,scatter_elements,pad,resize ./op_suite cuda_backend"
+    [generic]="KILN_OPS=conv,matmul,attention,pool ./op_suite cuda_backend"
+    [tiles]="KILN_SAMPLE=61 ./tensor_cores agree"
+    [attention]="KILN_SAMPLE=23 ./flash_attention agree"
+    [recurrent]="KILN_SAMPLE=7 ./recurrent agree"
+    [vectors]="KILN_SAMPLE=17 ./vectors agree"
+    [flow]="./control_flow models_on_cuda"
 )
 picked=("$@")
-[ ${#picked[@]} -gt 0 ] || picked=(stream memory large shapes threads flow models exports tiles sources bare onnx ops sanitize)
+[ ${#picked[@]} -gt 0 ] || picked=(stream waits memory large shapes threads flow models reduced exports tiles sources bare onnx ops sanitize)
 
 # Builds engines, then runs them where no CUDA library but the driver can be found, and lists what was loaded.
 bare() {
@@ -47,6 +64,35 @@ bare() {
     env -u KILN_NVRTC -u LD_LIBRARY_PATH KILN_NVRTC=/nonexistent LD_DEBUG=files ./run_engine "$engine" 2>logs/bare.libraries || return 1
     grep -o 'calling init: .*' logs/bare.libraries | sort -u
     ! grep 'calling init' logs/bare.libraries | grep -E 'nvrtc|cublas|cudnn|cudart'
+}
+
+# What runs wait for, on this device.
+waits() {
+    ./cuda_consumed --nocapture --test-threads=1 && ./enqueue_waits --nocapture && ./consumed --nocapture --test-threads=1
+}
+
+# Each tool over each family, a minute each; a family that takes longer is cut off and named, and fails only by what was found.
+sanitize() {
+    local tool family result=0 code
+    export KILN_POISON=0
+    if "$sanitizer" --tool memcheck ./cuda_consumed an_event_of 2>&1 | grep -q 'Device not supported'; then
+        echo "skipped: this host does not let compute-sanitizer use the device"
+        return 0
+    fi
+    for family in ${WATCH:-pointwise rows moves generic tiles attention recurrent vectors flow}; do
+        # Kernels are compiled before anything is watched.
+        # shellcheck disable=SC2086 # the words of the command
+        env ${watched[$family]} --nocapture >"logs/sanitize-$family-plain.txt" 2>&1
+        for tool in ${TOOLS:-memcheck racecheck}; do
+            # shellcheck disable=SC2086 # the words of the command
+            timeout 60 env ${watched[$family]%%./*} "$sanitizer" --tool "$tool" --error-exitcode 9 \
+                ./${watched[$family]#*./} --nocapture --test-threads=1 >"logs/sanitize-$family-$tool.txt" 2>&1
+            code=$?
+            echo "$family $tool: code $code, $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY|Device not supported' "logs/sanitize-$family-$tool.txt" | tail -1)"
+            [ $code -eq 0 ] || [ $code -eq 124 ] || result=1
+        done
+    done
+    return $result
 }
 
 suite() {

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::device::device;
+use common::device::{Sample, device};
 use common::nvrtc::nvrtc;
 use common::{Case, cases, report};
 use kiln_backend::{Backend, Device, Program, Tactic, Target, TimeRequest};
@@ -92,15 +92,19 @@ fn blocks_that_share_are_in_clusters() {
 #[test]
 fn tiles_agree_with_the_oracle() {
     let Some((device, target)) = device() else { return };
-    report::compile_ahead(sources(&target).into_iter().filter(|s| picked(&s.1)).collect(), &target);
+    let mut sample = Sample::new();
+    if sample.is_all() {
+        report::compile_ahead(sources(&target).into_iter().filter(|s| picked(&s.1)).collect(), &target);
+    }
     let mut failed = Vec::new();
     let mut runs = 0;
     for case in cases() {
-        let wanted = case.graph.eval(&case.inputs).unwrap().remove(0);
+        let mut known = None;
         for t in tactics(&case, &target) {
-            if !picked(&format!("{} by {}", case.label, t.id())) {
+            if !picked(&format!("{} by {}", case.label, t.id())) || !sample.takes() {
                 continue;
             }
+            let wanted = known.get_or_insert_with(|| case.graph.eval(&case.inputs).unwrap().remove(0));
             let blob = Cuda.compile(&case.region(), &t, &target).unwrap();
             let program = Arc::new(Program::single_step(case.graph.clone(), t.clone(), blob));
             let mut cx = device.load(program.clone()).unwrap().context().unwrap();
@@ -111,7 +115,7 @@ fn tiles_agree_with_the_oracle() {
                     .unwrap_or_else(|e| panic!("{} by {}: {e}", case.label, t.id()));
                 let found =
                     cx.outputs().unwrap_or_else(|e| panic!("{} by {}: {e}", case.label, t.id())).remove(0);
-                if let Some(e) = case.differs(&found, &wanted) {
+                if let Some(e) = case.differs(&found, wanted) {
                     failed.push(format!("{} by {}: {e}", case.label, t.id()));
                     break;
                 }

@@ -1,6 +1,7 @@
 //! Evaluates layers whose inputs are all constants, on the oracle's scalar path, and records the recipe of what was
 //! made from named weights.
 
+use super::converted::converted;
 use super::transposed::transposed;
 use super::{Pass, PassCx, bytes, pure};
 use crate::BuildError;
@@ -82,8 +83,9 @@ fn foldable(g: &Graph, node: &Node, limit: u64) -> bool {
 fn fold(g: &Graph, node: &Node) -> Result<Vec<Weight>, BuildError> {
     let inputs: Vec<Option<Tensor>> =
         node.inputs.iter().map(|v| v.and_then(|v| g.weight(v)).map(|w| w.tensor.clone())).collect();
-    let moved = inputs.first().and_then(|x| transposed(node, x.as_ref()?));
-    let outs = match moved {
+    let first = inputs.first().and_then(Option::as_ref);
+    let quick = first.and_then(|x| transposed(node, x).or_else(|| converted(node, x)));
+    let outs = match quick {
         Some(t) => vec![t],
         None => node.op.eval(&inputs).map_err(|e| IrError::layer(&node.name, node.op.name(), e))?,
     };

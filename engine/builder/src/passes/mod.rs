@@ -1,6 +1,7 @@
 //! Passes over the graph, one file each, in the order of [`PASSES`].
 
 mod canonicalize;
+mod converted;
 mod fold_batch_norm;
 mod fold_branches;
 pub mod fold_constants;
