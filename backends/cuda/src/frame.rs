@@ -197,13 +197,17 @@ impl Heading {
     }
 }
 
+/// What lines begin with that are more than members.
+const MARKS: [&str; 5] = ["THREADS ", "GROUPS ", "EARLY ", "__shared__ ", "extern __shared__ "];
+
 /// Replaces the headings of entry points, and moves shared memory out of the structure: `THREADS name {` gives `t`, the
 /// number of the thread, and ends those beyond the grid; `GROUPS name threads {` gives `group` and `l`, the thread in its
 /// group; so does `EARLY name threads {`, whose text calls `depend` itself. Returns shared memory, members, and entry points.
 fn headings(code: &str) -> Result<(String, String, Vec<Heading>), BackendError> {
     let (mut shared, mut members, mut found) = (String::new(), String::new(), Vec::new());
     for line in code.lines() {
-        let words: Vec<&str> = line.split(' ').collect();
+        let marked = MARKS.iter().any(|m| line.starts_with(m));
+        let words: Vec<&str> = if marked { line.split(' ').collect() } else { Vec::new() };
         match words[..] {
             ["THREADS", name, "{"] => {
                 let _ = writeln!(
