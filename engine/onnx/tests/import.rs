@@ -117,9 +117,9 @@ fn every_refused_node_is_listed_once() {
 fn weights_and_layers_keep_their_names() {
     let mut constant = node("Constant", &[], &["two"]);
     constant.attribute = vec![AttributeProto {
-        name: "value_float".into(),
-        f: 2.0,
-        r#type: AttributeType::Float as i32,
+        name: "value_floats".into(),
+        floats: vec![2.0, 2.0],
+        r#type: AttributeType::Floats as i32,
         ..Default::default()
     }];
     // The last node has the name of an output that it does not make.
@@ -140,6 +140,31 @@ fn weights_and_layers_keep_their_names() {
     assert_eq!(done.report.weights, 2);
     let out = network.lower().unwrap().eval(&[floats(&[3.0, 5.0])]).unwrap();
     assert_eq!(out, [floats(&[7.0, 12.0]), floats(&[6.0, 10.0])]);
+}
+
+#[test]
+fn constants_of_one_element_are_numbers_without_a_name() {
+    let number = |name: &str| {
+        let mut constant = node("Constant", &[], &[name]);
+        constant.attribute = vec![AttributeProto {
+            name: "value_float".into(),
+            f: 2.0,
+            r#type: AttributeType::Float as i32,
+            ..Default::default()
+        }];
+        constant
+    };
+    let nodes = vec![
+        number("two"),
+        number("pair"),
+        node("Mul", &["x", "two"], &["m"]),
+        node("Add", &["m", "pair"], &["y"]),
+    ];
+    let x = input("x", DataType::Float, &["2"]);
+    let done = run_import(&model(of(vec![x], nodes, &["y", "two"]))).unwrap();
+    assert_eq!(done.report.weights, 0);
+    let out = done.network.lower().unwrap().eval(&[floats(&[3.0, 5.0])]).unwrap();
+    assert_eq!(out, [floats(&[8.0, 12.0]), Tensor::f32(&[], &[2.0]).unwrap()]);
 }
 
 #[test]

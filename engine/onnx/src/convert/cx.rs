@@ -138,11 +138,6 @@ impl<'a> Cx<'a> {
         self.node.error(fault).into()
     }
 
-    /// A constant of the node as a named weight.
-    pub(crate) fn weight(&mut self, name: &str, data: &TensorData) -> Result<TensorId, Refusal> {
-        self.importer.weight(name, data)
-    }
-
     /// A tensor of an attribute.
     pub(crate) fn tensor(&mut self, data: &TensorData) -> Result<Tensor, Refusal> {
         self.importer.tensor(data)

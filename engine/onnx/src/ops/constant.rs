@@ -19,7 +19,7 @@ pub(super) const OPS: &[(&str, Handler)] = &[
     }),
 ];
 
-/// A weight named by the node's output.
+/// A weight named by the node's output; one element is a number of the model's text, which several nodes share.
 fn constant(cx: &mut Cx<'_>) -> Outs {
     let node = cx.node();
     let name = node.require_output(0, "output")?;
@@ -28,7 +28,7 @@ fn constant(cx: &mut Cx<'_>) -> Outs {
         return Err(cx.bad_attr("value", "must be the only attribute, in any of its forms"));
     };
     let tensor = match value {
-        Attribute::Tensor(data) => return Ok(vec![cx.weight(name, data)?]),
+        Attribute::Tensor(data) => Some(cx.tensor(data)?),
         Attribute::Float(x) => Tensor::f32(&[], &[*x]),
         Attribute::Floats(x) => Tensor::f32(&[x.len()], x),
         Attribute::Int(x) => Tensor::i64(&[], &[*x]),
@@ -36,6 +36,7 @@ fn constant(cx: &mut Cx<'_>) -> Outs {
         other => return unsupported(format!("attribute '{attribute}', which is {}", other.kind())),
     };
     match tensor {
+        Some(tensor) if tensor.len() == 1 => Ok(vec![cx.constant(tensor)?]),
         Some(tensor) => Ok(vec![cx.named_weight(name, tensor)?]),
         None => unsupported(format!("attribute '{attribute}' of this size")),
     }

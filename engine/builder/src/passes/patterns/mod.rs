@@ -20,6 +20,7 @@ mod patches;
 mod pick;
 mod recurrence;
 mod reshapes;
+mod roll;
 mod softmax;
 mod transposes;
 mod view;
@@ -98,6 +99,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<recurrence::Recurrence>(),
     pattern::<transposes::Transposes>(),
     pattern::<reshapes::Reshapes>(),
+    pattern::<roll::Roll>(),
     pattern::<gelu::Gelu>(),
     pattern::<layer_norm::LayerNorm>(),
     pattern::<softmax::Softmax>(),
