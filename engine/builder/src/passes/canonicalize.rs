@@ -77,11 +77,20 @@ fn forwarded(g: &Graph, node: &Node) -> Option<(ValueId, ValueId)> {
         "cast" | "reshape" | "expand" | "squeeze" | "unsqueeze" | "tile" | "pad" => same,
         "transpose" => order(node.op.attrs(), g.ty(x).rank()).is_some_and(|p| p.is_sorted()),
         "concat" => node.inputs.len() == 1,
+        "slice" => same && forward(g, node),
         _ => false,
     };
     // Tiles and pads of unknown amounts may keep the symbolic shape by name only where it is static.
     let sure = !matches!(node.op.name(), "tile" | "pad" | "expand") || g.ty(y).static_dims().is_some();
     (nothing && sure).then_some((y, x))
+}
+
+/// Does a slice go forward along all axes? If it keeps the shape as well, it takes everything.
+fn forward(g: &Graph, node: &Node) -> bool {
+    match node.inputs.get(4).copied().flatten() {
+        None => true,
+        Some(steps) => g.value(steps).fact.as_const().is_some_and(|t| t.to_i64().iter().all(|s| *s > 0)),
+    }
 }
 
 /// Gives the output's name to the value that replaces it. Inputs, constants and other outputs keep theirs, and then

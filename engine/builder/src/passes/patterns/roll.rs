@@ -28,7 +28,12 @@ impl Rule for Roll {
         let same = behind.x == before.x && behind.axis == axis && before.axis == axis;
         let whole = behind.end == behind.size && before.first == 0 && before.end == behind.first;
         let turned = 0 < behind.first && behind.first < behind.size && behind.size <= LONGEST;
-        (same && whole && turned).then_some(Roll { x: behind.x, axis, size: behind.size, first: behind.first })
+        (same && whole && turned).then_some(Roll {
+            x: behind.x,
+            axis,
+            size: behind.size,
+            first: behind.first,
+        })
     }
 
     fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
