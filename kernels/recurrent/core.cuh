@@ -6,8 +6,12 @@
 // k - 1. The products with the input come from launches before, f32, in scratch memory: rows as those of x, columns by
 // direction, gate, unit.
 //
+// With GRID the "cluster" is blocks of a grid that all run at once: of more than a cluster can have, for weights that find no
+// room there. They leave new states in scratch memory, and count there who has done so; two buffers take turns.
+//
 // Words 0 - 7 are those of the input's product (gemm.cuh), then: 8 steps, 9 directions, 10 batch, 11 batch first,
-// 12 backward, 13 clip, 14 sequences of a cluster.
+// 12 backward, 13 clip, 14 sequences of a cluster; with GRID also 15 where counters begin in scratch memory, 16 how many there
+// are, the states behind them, 17 the first cluster of this launch.
 
 // ---- core
 extern __shared__ __align__(128) u8 block_memory[];
@@ -75,6 +79,49 @@ DEV u32 state_of(u32 d, u32 b) const {
     return select(d * m(10u) + b, b * m(9u) + d, m(11u) == 1u) * HIDDEN;
 }
 
+// Where blocks of a grid leave states for step k, and the counter of those that have.
+DEV u8* left_states(u32 cluster, u32 k) const {
+    return reinterpret_cast<u8*>(scratch + m(15u) + m(16u)) + u64(cluster * 2u + k % 2u) * STATE_BYTES;
+}
+
+// One thread of the input's product clears what blocks of a grid count with.
+DEV void clear_counters() const {
+    if constexpr (GRID) {
+        for (u32 i = 0u; i < m(16u); i++) {
+            scratch[m(15u) + i] = 0u;
+        }
+    }
+}
+
+DEV void tell(u32 cluster) const {
+    if constexpr (GRID) {
+        __syncthreads();
+        if (threadIdx.x == 0u) {
+            __threadfence();
+            asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(scratch + m(15u) + cluster) : "memory");
+        }
+    }
+}
+
+// Waits for the states of step k, and takes them over.
+DEV void take(u32 cluster, u32 k, u32 columns) const {
+    constexpr u32 PIECES = CLUSTER * UNITS * STATE_SIZE / 16u;
+    if (threadIdx.x == 0u) {
+        u32 done = 0u;
+        while (done < k * CLUSTER) {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(done) : "l"(scratch + m(15u) + cluster) : "memory");
+        }
+    }
+    __syncthreads();
+    const u8* from = left_states(cluster, k);
+    u8* to = block_memory + k % 2u * STATE_BYTES;
+    for (u32 e = threadIdx.x; e < columns * PIECES; e += BLOCK) {
+        const u32 offset = state_offset(e / PIECES, 0u) + e % PIECES * 16u;
+        *reinterpret_cast<uint4*>(to + offset) = __ldcg(reinterpret_cast<const uint4*>(from + offset));
+    }
+    __syncthreads();
+}
+
 // Gives 16 bytes of neighbouring units, one in each lane, to all blocks; all lanes of the warp call it.
 DEV static void share(u8* buffer, u32 offset, f32 value, u32 barrier, bool active) {
     const u32 lane = threadIdx.x % 32u;
@@ -83,7 +130,7 @@ DEV static void share(u8* buffer, u32 offset, f32 value, u32 barrier, bool activ
     if (!active) {
         return;
     }
-    if constexpr (CLUSTER == 1u) {
+    if constexpr (CLUSTER == 1u || GRID) {
         if (lane % NEIGHBOURS == 0u) {
             *reinterpret_cast<uint4*>(buffer + offset) = make_uint4(v[0], v[1], v[2], v[3]);
         }
@@ -102,8 +149,9 @@ DEV static void share(u8* buffer, u32 offset, f32 value, u32 barrier, bool activ
 GROUPS recur 512 {
     const u32 rank = group % CLUSTER;
     const u32 dirs = m(9u);
-    const u32 d = group / CLUSTER % dirs;
-    const u32 from = group / CLUSTER / dirs * m(14u);
+    const u32 cluster = group / CLUSTER + (GRID ? m(17u) : 0u);
+    const u32 d = cluster % dirs;
+    const u32 from = cluster / dirs * m(14u);
     const u32 steps = m(8u);
     const u32 batch = m(10u);
     const u32 columns = ::min(m(14u), batch - from);
@@ -122,7 +170,7 @@ GROUPS recur 512 {
         const u32 j = e % HIDDEN;
         put_state(block_memory, e / HIDDEN, j, H0);
     }
-    if constexpr (CLUSTER > 1u) {
+    if constexpr (CLUSTER > 1u && !GRID) {
         if (l == 0u) {
             asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&arrived[0])) : "memory");
             asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&arrived[1])) : "memory");
@@ -171,12 +219,24 @@ GROUPS recur 512 {
             }
         }
     }
+    const auto put_out = [&](u32 q, u32 k) {
+        if (inside(q)) {
+            const u32 b = from + column(q);
+            const u32 t = when(q, k);
+            const u32 row = first ? (b * steps + t) * dirs + d : (t * dirs + d) * batch + b;
+            emit0(row * HIDDEN + rank * UNITS + unit(q), k < length[q] ? own[q] : 0.0f);
+        }
+    };
     fetch(0u);
     for (u32 k = 0u; k < steps; k++) {
         const bool sends = k + 1u < steps;
-        u8* next_state = block_memory + (k + 1u) % 2u * STATE_BYTES;
+        u8* next_state = GRID ? left_states(cluster, k + 1u) : block_memory + (k + 1u) % 2u * STATE_BYTES;
         const u32 barrier = shared_address(&arrived[(k + 1u) % 2u]);
-        if constexpr (CLUSTER > 1u) {
+        if constexpr (GRID) {
+            if (k > 0u) {
+                take(cluster, k, columns);
+            }
+        } else if constexpr (CLUSTER > 1u) {
             if (k > 0u) {
                 wait_for(shared_address(&arrived[k % 2u]), (k - 1u) / 2u % 2u);
             }
@@ -213,11 +273,18 @@ GROUPS recur 512 {
                 const u32 offset = state_offset(column(q), rank * UNITS + unit(q) / NEIGHBOURS * NEIGHBOURS);
                 share(next_state, offset, own[q], barrier, column(q) < columns);
             }
-            if (inside(q)) {
-                const u32 b = from + column(q);
-                const u32 t = when(q, k);
-                const u32 row = first ? (b * steps + t) * dirs + d : (t * dirs + d) * batch + b;
-                emit0(row * HIDDEN + j, runs ? own[q] : 0.0f);
+            if (!GRID) {
+                put_out(q, k);
+            }
+        }
+        if constexpr (GRID) {
+            // Others wait for the states, nobody for the results.
+            if (sends) {
+                tell(cluster);
+            }
+#pragma unroll
+            for (u32 q = 0u; q < PAIRS; q++) {
+                put_out(q, k);
             }
         }
         fetch(k + 1u);

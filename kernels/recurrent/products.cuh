@@ -316,6 +316,9 @@ DEV void multiply(const Held& held, const u8* state, f32* part, u32 columns, u32
 // Eight results of the input's product, `left` of them inside.
 DEV void put_sums(u32 part, u32 at, const ACC* v, u32 left, bool runs) const {
     f32* to = reinterpret_cast<f32*>(scratch) + at;
+    if (at == 0u) {
+        clear_counters();
+    }
     if (runs) {
         Pack<f32> a, b;
 #pragma unroll
@@ -333,4 +336,9 @@ DEV void put_sums(u32 part, u32 at, const ACC* v, u32 left, bool runs) const {
 }
 
 // ---- kept_one
-DEV void keep(u32 at, f32 v) const { reinterpret_cast<f32*>(scratch)[at] = v; }
+DEV void keep(u32 at, f32 v) const {
+    if (at == 0u) {
+        clear_counters();
+    }
+    reinterpret_cast<f32*>(scratch)[at] = v;
+}

@@ -146,7 +146,7 @@ pub fn source(site: &Site<'_>, body: &Body) -> Result<Source, BackendError> {
     let mut names = Vec::new();
     for (k, e) in body.entries.iter().enumerate() {
         match e {
-            Entry::Free(name) => names.push(((*name).to_owned(), 1)),
+            Entry::Free(name) | Entry::Together(name) => names.push(((*name).to_owned(), 1)),
             Entry::Cluster(name, blocks) => names.push(((*name).to_owned(), *blocks)),
             Entry::Map(j) => {
                 names.push((format!("main{k}"), 1));

@@ -85,6 +85,8 @@ pub enum Entry {
     Free(&'static str),
     /// The same, its workgroups in clusters of so many, which divides their number.
     Cluster(&'static str, u32),
+    /// The same, but all of its workgroups run at once, or none: they may wait for each other.
+    Together(&'static str),
 }
 
 /// One dispatch.

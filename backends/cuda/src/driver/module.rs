@@ -50,6 +50,8 @@ pub struct Launch {
     pub parameter: Vec<u8>,
     /// Does the kernel wait itself for those before it?
     pub waits: bool,
+    /// Do its blocks wait for each other, so that all have to run at once?
+    pub together: bool,
     /// Does it set the handle of the control flow that it is part of?
     pub decides: bool,
     /// Where the parameter has the address of a word: if that is zero, the kernel does nothing. Without an address it runs.
@@ -123,6 +125,8 @@ pub struct Config {
     count: u32,
 }
 
+/// All blocks run at once, or the launch fails.
+const COOPERATIVE: u32 = 2;
 /// The kernel may begin before the one in front of it is done: it waits itself.
 const PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;
 
@@ -216,15 +220,17 @@ impl Launch {
         let api = stream.gpu.api;
         let mut parameters = [self.parameter.as_ptr().cast_mut().cast::<c_void>()];
         let Function { handle, threads } = self.function;
-        let mut early = Attribute { id: PROGRAMMATIC_STREAM_SERIALIZATION, _pad: 0, value: [0; 16] };
-        early.value[0] = 1;
+        let id = if self.together { COOPERATIVE } else { PROGRAMMATIC_STREAM_SERIALIZATION };
+        let mut attribute = Attribute { id, _pad: 0, value: [0; 16] };
+        attribute.value[0] = 1;
+        let early = stream.gpu.overlap && overlap && self.waits;
         let config = Config {
             grid: [self.blocks, 1, 1],
             block: [threads, 1, 1],
             shared: self.shared,
             stream: stream.handle,
-            attributes: &raw mut early,
-            count: u32::from(stream.gpu.overlap && overlap && self.waits),
+            attributes: &raw mut attribute,
+            count: u32::from(self.together || early),
         };
         // SAFETY: the kernel takes one structure by value, which `parameter` holds in full (the blob's head tells its
         // layout, checked when it was made); addresses in it are those of live buffers of this context; kernels wait for

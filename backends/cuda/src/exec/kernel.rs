@@ -69,6 +69,8 @@ pub struct StepKernel {
     pub shared: u32,
     /// For each entry point, the output that it maps.
     pub maps: Vec<Option<usize>>,
+    /// For each entry point, whether all of its blocks have to run at once.
+    pub together: Vec<bool>,
     /// The anchor, its inputs and outputs.
     pub anchor: Option<NodeId>,
     pub inputs: Vec<Option<ValueId>>,
@@ -101,6 +103,7 @@ struct Code {
     slots: Vec<Slot>,
     shared: u32,
     maps: Vec<Option<usize>>,
+    together: Vec<bool>,
     unwritten: Vec<usize>,
 }
 
@@ -115,6 +118,7 @@ impl Code {
                 slots,
                 shared: 0,
                 maps,
+                together: Vec::new(),
                 unwritten: Vec::new(),
             });
         }
@@ -138,8 +142,9 @@ impl Code {
         }
         let map = |e: &Entry| if let Entry::Map(j) = e { Some(*j) } else { None };
         let maps = body.entries.iter().map(map).collect();
+        let together = body.entries.iter().map(|e| matches!(e, Entry::Together(_))).collect();
         let (shared, unwritten) = (body.shared, body.unwritten);
-        Ok(Code { kernel, module: Some(module), library: None, slots, shared, maps, unwritten })
+        Ok(Code { kernel, module: Some(module), library: None, slots, shared, maps, together, unwritten })
     }
 }
 
@@ -180,6 +185,7 @@ impl StepKernel {
             slots: code.slots,
             shared: code.shared,
             maps: code.maps,
+            together: code.together,
             anchor,
             inputs: node.map(|n| n.inputs.clone()).unwrap_or_default(),
             moves: site.moves.iter().map(nodes).collect(),
@@ -211,6 +217,7 @@ impl StepKernel {
             slots: Vec::new(),
             shared: 0,
             maps: Vec::new(),
+            together: Vec::new(),
             anchor: None,
             inputs: node.inputs.clone(),
             moves: Vec::new(),

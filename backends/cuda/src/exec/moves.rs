@@ -189,6 +189,7 @@ pub fn launches(module: &Module, all: &[Move], decision: &Decision) -> Vec<Launc
                 shared: 0,
                 parameter: parameter(part, decision, decides),
                 waits: true,
+                together: false,
                 decides,
                 alive_at: ALIVE_AT,
             }

@@ -200,8 +200,17 @@ impl Planner<'_> {
         let function = function.ok_or_else(lost)?;
         let maps = k.maps.get(launch.entry).copied().flatten().is_some();
         let shared = if maps { 0 } else { k.shared };
-        let launch =
-            Launch { function, blocks, shared, parameter, waits: true, decides: false, alive_at: ALIVE_AT };
+        let together = k.together.get(launch.entry).copied().unwrap_or(false);
+        let launch = Launch {
+            function,
+            blocks,
+            shared,
+            parameter,
+            waits: true,
+            together,
+            decides: false,
+            alive_at: ALIVE_AT,
+        };
         let launch = Command::Kernel(launch);
         Ok(Some(Planned { step, launch, further }))
     }

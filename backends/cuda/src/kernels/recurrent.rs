@@ -1,4 +1,4 @@
-//! Recurrences by clusters of blocks that keep the recurrent weights on the chip: see `kernels/recurrent/core.cuh`.
+//! Recurrences by blocks, of clusters or of a whole grid, that keep the recurrent weights on the chip: see `kernels/recurrent/core.cuh`.
 
 use super::mma::{Kind, Tile};
 use crate::target::capability;
@@ -21,6 +21,8 @@ const MATMUL: &str = include_str!("../../../../kernels/generic/matmul.cuh");
 struct Plan {
     name: &'static str,
     cluster: usize,
+    /// Are the blocks those of a grid that all run at once?
+    grid: bool,
     tile: Tile,
 }
 
@@ -29,10 +31,14 @@ const fn plan(name: &'static str, cluster: usize, large: bool) -> Plan {
         true => Tile { m: 128, n: 128, bytes: 64, warps: (2, 4), stages: 4 },
         false => Tile { m: 64, n: 64, bytes: 128, warps: (2, 2), stages: 4 },
     };
-    Plan { name, cluster, tile }
+    Plan { name, cluster, grid: false, tile }
 }
 
-const PLANS: [Plan; 8] = [
+const fn grid(name: &'static str, blocks: usize) -> Plan {
+    Plan { grid: true, ..plan(name, blocks, false) }
+}
+
+const PLANS: [Plan; 11] = [
     plan("recurrent.cluster16", 16, false),
     plan("recurrent.cluster16_128x128", 16, true),
     plan("recurrent.cluster8", 8, false),
@@ -41,6 +47,9 @@ const PLANS: [Plan; 8] = [
     plan("recurrent.cluster4_128x128", 4, true),
     plan("recurrent.cluster2", 2, false),
     plan("recurrent.cluster1", 1, false),
+    grid("recurrent.grid128", 128),
+    grid("recurrent.grid64", 64),
+    grid("recurrent.grid32", 32),
 ];
 
 pub const KERNELS: &[Kernel] = &[
@@ -52,7 +61,32 @@ pub const KERNELS: &[Kernel] = &[
     kernel::<5>(),
     kernel::<6>(),
     kernel::<7>(),
+    kernel::<8>(),
+    kernel::<9>(),
+    kernel::<10>(),
 ];
+
+impl Plan {
+    /// Clusters that run at once.
+    fn at_once(&self) -> usize {
+        (if self.grid { AT_ONCE } else { RESIDENT } / self.cluster).max(1)
+    }
+
+    fn entry(&self) -> Entry {
+        match self.grid {
+            true => Entry::Together("recur"),
+            false => Entry::Cluster("recur", self.cluster as u32),
+        }
+    }
+
+    /// Bytes of the states of a cluster that lie in scratch memory.
+    fn states(&self, hidden: usize, gates: usize, narrow: bool) -> usize {
+        match self.grid {
+            true => Layout::new(hidden, gates, self.cluster, narrow, 0).state_bytes,
+            false => 0,
+        }
+    }
+}
 
 const fn kernel<const P: usize>() -> Kernel {
     Kernel {
@@ -70,6 +104,12 @@ const WARPS: usize = 16;
 /// Blocks that run at once in clusters: a cluster lies in one part of the device, and not all parts have as many
 /// multiprocessors as they may.
 const RESIDENT: usize = 112;
+/// Blocks of grids whose blocks wait for each other.
+const AT_ONCE: usize = 128;
+/// Units from which on a grid may be worth its exchange through memory.
+const GRID_UNITS: usize = 640;
+/// Counters of a grid come in such groups: the states behind them begin at a multiple of 16 bytes.
+const COUNTERS: usize = 64;
 /// Tiles of rows of a warp, pairs of a unit and a sequence of a thread: more would not find room in registers.
 const MOST_TILES: usize = 3;
 const MOST_PAIRS: usize = 3;
@@ -156,7 +196,7 @@ impl Layout {
 
     /// Clocks of one step for so many sequences: products, weights that are read again, what becomes of the sums, the
     /// exchange.
-    fn clocks(&self, cluster: usize, columns: usize, narrow: bool) -> f64 {
+    fn clocks(&self, plan: &Plan, columns: usize, narrow: bool) -> f64 {
         let pieces = self.warps_of_rows * self.k_split * self.tiles_m;
         let (piece, product, reading) = if narrow { (512.0, 2.4, 4.0) } else { (4096.0, 9.0, 32.0) };
         let times = columns.div_ceil(if narrow { 8 } else { self.at_once }) as f64;
@@ -164,15 +204,20 @@ impl Layout {
         let again = count(self.tiles_k - self.held_k - self.shared_k) * piece / 14.0;
         let sums = count(self.tiles_k) * product * if narrow { times } else { columns as f64 };
         let pairs = (columns * self.units).div_ceil(WARPS * 32) as f64;
-        let exchange = if cluster > 1 { 450.0 + 50.0 * columns as f64 } else { 100.0 };
+        let exchange = match plan.cluster {
+            1 => 100.0,
+            n if plan.grid => 2800.0 + (n * self.units * columns) as f64 / 16.0,
+            _ => 450.0 + 50.0 * columns as f64,
+        };
         sums + times * (count(self.shared_k) * reading + again) + 500.0 + 200.0 * pairs + exchange
     }
 
-    fn constants(&self, cluster: usize) -> String {
+    fn constants(&self, plan: &Plan) -> String {
         let numbers = [
             ("HIDDEN", self.hidden),
             ("GATES", self.gates),
-            ("CLUSTER", cluster),
+            ("CLUSTER", plan.cluster),
+            ("GRID", usize::from(plan.grid)),
             ("UNITS", self.units),
             ("COLUMNS", self.columns),
             ("TILES_M", self.tiles_m),
@@ -245,10 +290,12 @@ fn tactics(site: &Site<'_>, plan: &Plan) -> Result<Vec<Tactic>, BackendError> {
         );
     }
     let most = largest_cluster(site.target);
-    if plan.cluster > most {
+    let (narrow, units) = (narrow(site)?, hidden(site)?);
+    if plan.grid {
+        fits_grid(site, units)?;
+    } else if plan.cluster > most {
         return unsupported(format!("clusters of {} blocks, {most} are possible", plan.cluster));
     }
-    let (narrow, units) = (narrow(site)?, hidden(site)?);
     if plan.cluster > 1 && units.div_ceil(plan.cluster) <= 4 {
         return unsupported("clusters with next to no unit in a block");
     }
@@ -270,6 +317,18 @@ fn tactics(site: &Site<'_>, plan: &Plan) -> Result<Vec<Tactic>, BackendError> {
     Ok(vec![Tactic { estimate_ns, ..Tactic::plain(plan.name) }])
 }
 
+/// Are there enough multiprocessors for blocks that wait for each other, and is it worth it?
+fn fits_grid(site: &Site<'_>, units: usize) -> Result<(), BackendError> {
+    let there = site.target.numbers.get("sm_count").copied().unwrap_or(0);
+    if there < AT_ONCE as u64 {
+        return unsupported(format!("{AT_ONCE} blocks that wait for each other, on {there} multiprocessors"));
+    }
+    if units < GRID_UNITS {
+        return unsupported(format!("a grid of blocks for fewer than {GRID_UNITS} units"));
+    }
+    Ok(())
+}
+
 /// Nanoseconds, dimensions that are not known taken for middling ones.
 fn estimate(site: &Site<'_>, plan: &Plan, layout: &Layout, narrow: bool) -> f64 {
     let dims = site.anchor.and_then(|(_, n)| n.inputs.first().copied().flatten());
@@ -279,11 +338,11 @@ fn estimate(site: &Site<'_>, plan: &Plan, layout: &Layout, narrow: bool) -> f64 
     let first = attrs.and_then(|a| a.int("layout").ok()) == Some(1);
     let (steps, batch) = if first { (of(1), of(0)) } else { (of(0), of(1)) };
     let dirs = attrs.map_or(1, directions);
-    let columns = columns(plan.cluster, dirs, batch, layout.columns);
+    let columns = columns(plan, dirs, batch, layout.columns);
     let clusters = dirs * batch.div_ceil(columns);
-    let waves = clusters.div_ceil((RESIDENT / plan.cluster).max(1));
+    let waves = clusters.div_ceil(plan.at_once());
     let ghz = site.target.numbers.get("clock_mhz").map_or(1.5, |&m| m as f64 / 1000.0).max(0.1);
-    let each = layout.clocks(plan.cluster, columns, narrow);
+    let each = layout.clocks(plan, columns, narrow);
     let (rows, cols) = (steps * batch, dirs * layout.gates * layout.hidden);
     let blocks = rows.div_ceil(plan.tile.m) * cols.div_ceil(plan.tile.n);
     // A tile's clocks: by its area where a wave of them fills the device.
@@ -304,8 +363,8 @@ fn directions(a: &kiln_ir::Attrs) -> usize {
 }
 
 /// Sequences of one cluster, so that all clusters run at once if they can.
-fn columns(cluster: usize, dirs: usize, batch: usize, most: usize) -> usize {
-    let clusters = (RESIDENT / cluster / dirs.max(1)).max(1);
+fn columns(plan: &Plan, dirs: usize, batch: usize, most: usize) -> usize {
+    let clusters = (plan.at_once() / dirs.max(1)).max(1);
     batch.div_ceil(clusters).clamp(1, most)
 }
 
@@ -366,7 +425,7 @@ fn source(site: &Site<'_>, plan: &Plan) -> Result<Body, BackendError> {
     ];
     let products = section(PRODUCTS, if narrow { "mma" } else { "fma" });
     let own = [products, section(CORE, "core")].concat();
-    let own = layout.constants(plan.cluster) + &fill(&fill(&own, &parts), &pairs);
+    let own = layout.constants(plan) + &fill(&fill(&own, &parts), &pairs);
     let mut shared = layout.shared;
     let (input, text) = match narrow {
         true => {
@@ -381,7 +440,7 @@ fn source(site: &Site<'_>, plan: &Plan) -> Result<Body, BackendError> {
             ("tiled", fill(&text, &[("ACC", "f32"), ("emit0", "keep")]))
         }
     };
-    let entries = vec![Entry::Free(input), Entry::Cluster("recur", plan.cluster as u32)];
+    let entries = vec![Entry::Free(input), plan.entry()];
     Ok(Body { code: own + &text, entries, shared: shared as u32, scratch: true, ..Body::default() })
 }
 
@@ -394,7 +453,7 @@ fn launch(cx: &Cx<'_>, plan: &Plan) -> Result<Vec<Launch>, BackendError> {
     let (dirs, hidden) = (r[0], r[2]);
     let narrow = cx.inputs.first().copied().flatten().is_some_and(|f| f.ty.dtype != DType::F32);
     let backward = a.str("direction").map_err(op_error)? == "reverse";
-    let columns = columns(plan.cluster, dirs, batch, most_columns(units(hidden, plan.cluster), narrow));
+    let columns = columns(plan, dirs, batch, most_columns(units(hidden, plan.cluster), narrow));
     let (rows, cols) = (steps * batch, dirs * gates(op.name()) * hidden);
     let mut w = words([rows, cols, x[2], x[2], 1, 1, x[2], 0])?;
     w.extend(words([steps, dirs, batch, usize::from(first), usize::from(backward)])?);
@@ -405,11 +464,20 @@ fn launch(cx: &Cx<'_>, plan: &Plan) -> Result<Vec<Launch>, BackendError> {
     let (m, n) = if narrow { (plan.tile.m, plan.tile.n) } else { (SIDE, SIDE) };
     let tiles = rows.div_ceil(m) * cols.div_ceil(n);
     let clusters = dirs * batch.div_ceil(columns);
-    let scratch = (rows * cols * 4) as u64;
-    Ok(vec![
-        Launch::map(0, w.clone()).on(Grid::Groups(tiles as u64)).scratch(scratch),
-        Launch::map(1, w).on(Grid::Groups((clusters * plan.cluster) as u64)).scratch(scratch),
-    ])
+    let counters = if plan.grid { clusters.next_multiple_of(COUNTERS) } else { 0 };
+    let states = plan.states(hidden, gates(op.name()), narrow) * 2 * clusters;
+    let at = (rows * cols).next_multiple_of(COUNTERS);
+    w.extend(words([at, counters])?);
+    let scratch = ((at + counters) * 4 + states) as u64;
+    let mut all =
+        vec![Launch::map(0, [w.clone(), vec![0]].concat()).on(Grid::Groups(tiles as u64)).scratch(scratch)];
+    let of_launch = if plan.grid { plan.at_once() } else { clusters.max(1) };
+    for first in (0..clusters).step_by(of_launch) {
+        let blocks = of_launch.min(clusters - first) * plan.cluster;
+        let w = [w.clone(), words([first])?].concat();
+        all.push(Launch::map(1, w).on(Grid::Groups(blocks as u64)).scratch(scratch));
+    }
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -421,7 +489,7 @@ mod tests {
     fn layouts_cover_all_weights() {
         for narrow in [true, false] {
             for gates in [1, 3, 4] {
-                for cluster in [1, 2, 4, 8, 16] {
+                for cluster in [1, 2, 4, 8, 16, 32, 64, 128] {
                     for hidden in [1, 5, 64, 96, 128, 200, 512, 777, 1024, 1536] {
                         let l = Layout::new(hidden, gates, cluster, narrow, 227 << 10);
                         let (rows, depth) = if narrow { (16, 16) } else { (8, 128) };
