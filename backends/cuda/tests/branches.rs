@@ -8,7 +8,7 @@
 #[path = "common/branches.rs"]
 mod branches;
 
-use branches::{chain, endless, gated, heavy, scalar, stacking, stopping, straight, truth};
+use branches::{chain, endless, gated, heavy, recurring, scalar, stacking, stopping, straight, truth};
 use kiln_backend::{Backend, Context, Program, Shapes, Tactic};
 use kiln_backend_cuda::Cuda;
 use kiln_ir::{DType, Graph, Tensor};
@@ -17,6 +17,11 @@ use std::sync::Arc;
 type Run = (Box<dyn Context>, Arc<Program>, Arc<Shapes>);
 
 fn context(g: &Graph, inputs: &[Tensor]) -> Option<Run> {
+    context_by(g, inputs, "")
+}
+
+/// With this tactic in bodies, where it is proposed.
+fn context_by(g: &Graph, inputs: &[Tensor], wanted: &str) -> Option<Run> {
     let target = match Cuda.targets() {
         Ok(mut t) => t.remove(0),
         Err(e) => {
@@ -27,6 +32,15 @@ fn context(g: &Graph, inputs: &[Tensor]) -> Option<Run> {
     };
     let mut program = Program::step_per_node(g.clone(), &Tactic::plain(""));
     program.choose(&Cuda, &target).unwrap();
+    for body in program.steps.iter_mut().flat_map(|s| &mut s.bodies).filter(|_| !wanted.is_empty()) {
+        for i in 0..body.steps.len() {
+            let region = body.region(&body.steps[i]).unwrap();
+            let all = Cuda.tactics(&region, &target).unwrap();
+            let Some(tactic) = all.into_iter().find(|t| t.name == wanted) else { continue };
+            body.steps[i].blob = Cuda.compile(&region, &tactic, &target).unwrap().into();
+            body.steps[i].tactic = tactic;
+        }
+    }
     let program = Arc::new(program);
     let shapes = Arc::new(program.shapes(inputs).unwrap());
     let loaded = Cuda.open(&target).unwrap().load(program.clone()).unwrap();
@@ -40,8 +54,12 @@ fn near(found: &Tensor, wanted: &Tensor) -> bool {
 
 /// Runs a graph several times; all is right, and the host never waits.
 fn check(what: &str, g: &Graph, runs: &[Vec<Tensor>]) {
+    let Some(made) = context(g, &runs[0]) else { return };
+    check_in(made, what, g, runs);
+}
+
+fn check_in((mut cx, _, shapes): Run, what: &str, g: &Graph, runs: &[Vec<Tensor>]) {
     let wanted: Vec<_> = runs.iter().map(|inputs| g.eval(inputs).unwrap()).collect();
-    let Some((mut cx, _, shapes)) = context(g, &runs[0]) else { return };
     let twice = runs.iter().zip(&wanted).chain(runs.iter().zip(&wanted));
     for (i, (inputs, wanted)) in twice.enumerate() {
         cx.enqueue(inputs, &shapes).unwrap_or_else(|e| panic!("{what}, run {i}: {e}"));
@@ -100,6 +118,17 @@ fn counted_loops_stack_and_swap() {
         let (g, inputs) = stacking(trips, length, false);
         check(&format!("{trips} trips, length {length:?}"), &g, &[inputs]);
     }
+}
+
+/// Kernels whose blocks wait for each other, in the body of a node.
+#[test]
+fn recurrences_over_the_whole_device_run_in_bodies() {
+    let (g, first) = recurring(1024, 5.0);
+    let Some(made) = context_by(&g, &first, "recurrent.grid128") else { return };
+    let inside = made.1.steps.iter().flat_map(|s| &s.bodies).flat_map(|b| &b.steps);
+    assert!(inside.clone().any(|s| s.tactic.name == "recurrent.grid128"));
+    let runs = [5.0, 0.0, 2.0].map(|trips| recurring(1024, trips).1);
+    check_in(made, "recurring", &g, &runs);
 }
 
 #[test]

@@ -136,6 +136,40 @@ pub fn stopping(dtype: DType, limit: f64, stop: f64) -> (Graph, Vec<Tensor>) {
     (g, vec![number(-5.0), number(1.0), number(limit), number(stop)])
 }
 
+/// While t < limit: t grows by d, and a state goes through one step of an LSTM of so many units.
+pub fn recurring(units: usize, limit: f32) -> (Graph, Vec<Tensor>) {
+    let (n, size) = (units as i64, 8);
+    let shapes = [vec![1, 1, n], vec![1, 1, size], vec![1, 4 * n, size], vec![1, 4 * n, n]];
+    let mut b = Graph::new("body");
+    let (t, h) = (b.add_input("t", real(&[])), b.add_input("h", real(&shapes[0])));
+    let d = b.add_input("d", real(&[]));
+    let [x, w, r] = [("x", 1), ("w", 2), ("r", 3)].map(|(name, k)| Some(b.add_input(name, real(&shapes[k]))));
+    let next = b.add("next", op("add"), &[t, d]).unwrap();
+    let out = b.add_node("cell", op("lstm"), &[x, w, r, None, None, Some(h)]).unwrap();
+    b.outputs = vec![next, out[1]];
+    let mut c = Graph::new("below");
+    let t = c.add_input("t", real(&[]));
+    c.add_input("h", real(&shapes[0]));
+    let end = c.add_input("limit", real(&[]));
+    c.outputs = vec![c.add("less", op("less"), &[t, end]).unwrap()];
+    let mut g = Graph::new("recurring");
+    let numbers = ["t", "d", "limit"].map(|name| g.add_input(name, real(&[])));
+    let names = ["h", "x", "w", "r"];
+    let given: Vec<ValueId> = names.iter().zip(&shapes).map(|(name, s)| g.add_input(name, real(s))).collect();
+    let inputs = [numbers[0], given[0], numbers[1], given[1], given[2], given[3], numbers[2]];
+    let of_loop = looped(false, true, 2, &[], 4, &[("last", 1, 0, false)]);
+    g.outputs = g.add_control("loop", of_loop, &inputs, vec![b, c], &["end".into()]).unwrap();
+    let mut rng = Rng::new(9);
+    let scale = 1.7 / (units as f64).sqrt();
+    let draw = |(s, a): (&Vec<i64>, f64)| {
+        let dims: Vec<usize> = s.iter().map(|&d| d as usize).collect();
+        rng.tensor_in(DType::F32, &dims, -a, a, 0)
+    };
+    let mut all = vec![scalar(0.0), scalar(1.0), scalar(limit)];
+    all.extend(shapes.iter().zip([0.8, 1.0, scale, scale]).map(draw));
+    (g, all)
+}
+
 /// So many small kernels, each waiting for the one before.
 pub fn chain(kernels: usize) -> (Graph, Vec<Tensor>) {
     let mut g = Graph::new("chain");
