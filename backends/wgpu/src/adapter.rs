@@ -3,6 +3,7 @@
 use kiln_backend::{BackendError, MemoryRules, Target};
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::OnceLock;
 use std::task::{Context, Poll, Waker};
 
 /// Features that kernels know, with their names in targets.
@@ -28,8 +29,14 @@ pub fn wait<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
+/// The instance of the process. It is made once and stays: drivers crash where threads make and destroy instances at a time.
+fn instance() -> &'static wgpu::Instance {
+    static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
+    INSTANCE.get_or_init(new_instance)
+}
+
 /// Vulkan, Metal and DX12, whichever the system has; without a window system where that can be left out.
-fn instance() -> wgpu::Instance {
+fn new_instance() -> wgpu::Instance {
     #[cfg(target_os = "linux")]
     if let Some(i) = headless() {
         return i;
