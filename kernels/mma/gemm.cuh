@@ -14,46 +14,67 @@ DEV u32 batch_offset(u32 batch, u32 which) const {
     return at;
 }
 
-// A tile along K of LINES lines, `step` elements from one to the next.
-template <u32 LINES, class T>
-DEV static void load_along(u8* tile, const T* from, u32 line0, u32 lines, u32 step, u32 k0, u32 depth, bool whole) {
-    if (whole) {
-        constexpr u32 COPIES = KB / 16u;
-        for (u32 e = threadIdx.x; e < LINES * COPIES; e += THREADS) {
-            const u32 line = e / COPIES;
-            const u32 k = k0 + e % COPIES * PER_COPY;
-            const bool inside = line0 + line < lines && k < depth;
-            copy16(tile + line * PITCH + e % COPIES * 16u, from + (inside ? (line0 + line) * step + k : 0u), inside);
-        }
-    } else {
-        for (u32 e = threadIdx.x; e < LINES * BK; e += THREADS) {
-            const u32 line = e / BK;
-            const u32 k = k0 + e % BK;
-            const bool inside = line0 + line < lines && k < depth;
-            reinterpret_cast<T*>(tile + line * PITCH)[e % BK] = inside ? from[(line0 + line) * step + k] : T(0);
+// Copies a tile of LINES lines by vectors, stage after stage: a thread keeps to its places. `step` elements lie from one line
+// to the next, or ACROSS from one k to the next.
+template <u32 LINES, bool ACROSS, class T> struct Copies {
+    static constexpr u32 SIDE = ACROSS ? LINES / PER_COPY : KB / 16u;
+    static constexpr u32 ROWS = ACROSS ? BK : LINES;
+    static constexpr u32 WIDE = ACROSS ? LINES * SIZE + SKEW : PITCH;
+    static constexpr u32 BELOW = THREADS / SIDE;
+    static constexpr u32 COUNT = (ROWS + BELOW - 1u) / BELOW;
+    const T* from;
+    u32 step, inside;
+    bool all;
+
+    DEV void start(const T* base, u32 line0, u32 lines, u32 own_step, u32 k0) {
+        const u32 row = threadIdx.x / SIDE;
+        const u32 col = threadIdx.x % SIDE * PER_COPY;
+        step = own_step;
+        from = base + (ACROSS ? (k0 + row) * step + line0 + col : (line0 + row) * step + k0 + col);
+        all = line0 + LINES <= lines;
+        inside = 0u;
+#pragma unroll
+        for (u32 q = 0u; q < COUNT; q++) {
+            const u32 line = line0 + (ACROSS ? col : row + q * BELOW);
+            const bool own = ROWS % BELOW == 0u || row + q * BELOW < ROWS;
+            inside |= u32(own && line < lines) << q;
         }
     }
-}
 
-// A tile across K, `step` elements from one k to the next.
-template <u32 LINES, class T>
-DEV static void load_across(u8* tile, const T* from, u32 line0, u32 lines, u32 step, u32 k0, u32 depth, bool whole) {
-    constexpr u32 WIDE = LINES * SIZE + SKEW;
-    if (whole) {
-        constexpr u32 COPIES = LINES / PER_COPY;
-        for (u32 e = threadIdx.x; e < BK * COPIES; e += THREADS) {
-            const u32 k = k0 + e / COPIES;
-            const u32 line = line0 + e % COPIES * PER_COPY;
-            const bool inside = line < lines && k < depth;
-            copy16(tile + e / COPIES * WIDE + e % COPIES * 16u, from + (inside ? k * step + line : 0u), inside);
+    // The next stage, of which `left` of the depth are there.
+    DEV void load(u8* tile, u32 left) {
+        const u32 row = threadIdx.x / SIDE;
+        u8* const to = tile + row * WIDE + threadIdx.x % SIDE * 16u;
+        if (ROWS % BELOW == 0u && all && left >= BK) {
+#pragma unroll
+            for (u32 q = 0u; q < COUNT; q++) {
+                copy16(to + q * BELOW * WIDE, from + u64(q * BELOW) * step, true);
+            }
+        } else {
+#pragma unroll
+            for (u32 q = 0u; q < COUNT; q++) {
+                const bool there = (ACROSS ? row + q * BELOW : threadIdx.x % SIDE * PER_COPY) < left;
+                if (ROWS % BELOW == 0u || row + q * BELOW < ROWS) {
+                    const bool own = there && (inside >> q & 1u) != 0u;
+                    copy16(to + q * BELOW * WIDE, own ? from + u64(q * BELOW) * step : from, own);
+                }
+            }
         }
-    } else {
-        for (u32 e = threadIdx.x; e < BK * LINES; e += THREADS) {
-            const u32 k = k0 + e / LINES;
-            const u32 line = line0 + e % LINES;
-            const bool inside = line < lines && k < depth;
-            reinterpret_cast<T*>(tile + e / LINES * WIDE)[e % LINES] = inside ? from[k * step + line] : T(0);
-        }
+        from += ACROSS ? BK * step : BK;
+    }
+};
+
+// The same element by element, of lines that do not start at multiples of 16 bytes: the stage from element `k0` on.
+template <u32 LINES, bool ACROSS, class T>
+DEV static void load_elements(u8* tile, const T* from, u32 line0, u32 lines, u32 step, u32 k0, u32 depth) {
+    constexpr u32 WIDE = ACROSS ? LINES * SIZE + SKEW : PITCH;
+    constexpr u32 SIDE = ACROSS ? LINES : BK;
+    for (u32 e = threadIdx.x; e < LINES * BK; e += THREADS) {
+        const u32 k = k0 + (ACROSS ? e / SIDE : e % SIDE);
+        const u32 line = line0 + (ACROSS ? e % SIDE : e / SIDE);
+        const bool inside = line < lines && k < depth;
+        const u32 at = ACROSS ? k * step + line : line * step + k;
+        reinterpret_cast<T*>(tile + e / SIDE * WIDE)[e % SIDE] = inside ? from[at] : T(0);
     }
 }
 
@@ -78,18 +99,22 @@ GROUPS gemm THREADS_OF_BLOCK {
     const u32 all = (depth + BK - 1u) / BK;
     const u32 share = (all + SPLIT - 1u) / SPLIT;
     const u32 first = ::min(part * share, all);
+    Copies<BM, ACROSS_A, CELL_A> copies_a;
+    Copies<BN, ACROSS_B, CELL_B> copies_b;
+    copies_a.start(bx0 + pa, i0, rows, step_a, first * BK);
+    copies_b.start(bx1 + pb, j0, cols, step_b, first * BK);
     ACC sum[WM / 16][WN / 8][4] = {};
     accumulate(sum, ::min(share, all - first), [&](u32 stage, u32 step) {
         const u32 k0 = (first + step) * BK;
-        if constexpr (ACROSS_A) {
-            load_across<BM>(stage_a(stage), bx0 + pa, i0, rows, step_a, k0, depth, whole_a);
+        if (whole_a) {
+            copies_a.load(stage_a(stage), depth - k0);
         } else {
-            load_along<BM>(stage_a(stage), bx0 + pa, i0, rows, step_a, k0, depth, whole_a);
+            load_elements<BM, ACROSS_A>(stage_a(stage), bx0 + pa, i0, rows, step_a, k0, depth);
         }
-        if constexpr (ACROSS_B) {
-            load_across<BN>(stage_b(stage), bx1 + pb, j0, cols, step_b, k0, depth, whole_b);
+        if (whole_b) {
+            copies_b.load(stage_b(stage), depth - k0);
         } else {
-            load_along<BN>(stage_b(stage), bx1 + pb, j0, cols, step_b, k0, depth, whole_b);
+            load_elements<BN, ACROSS_B>(stage_b(stage), bx1 + pb, j0, cols, step_b, k0, depth);
         }
     });
     const bool runs = cols % 8u == 0u;

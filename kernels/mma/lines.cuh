@@ -87,21 +87,39 @@ DEV static u32 two(const u16* line, i32 at, i32 elements) {
     return low | (high << 16);
 }
 
-// Lines of the image under a piece, `words` of each.
+// Lines of the image under a piece, `words` of each: many are on their way at once.
 DEV void read_image(const Piece& p, u32 words) const {
+    constexpr u32 AT_ONCE = 8u;
     u32* const to = reinterpret_cast<u32*>(block_memory);
     const i32 elements = mi(14u) * mi(21u);
     const i32 first = (i32(p.x) * mi(17u) - mi(19u)) * mi(21u);
-    for (u32 r = threadIdx.x / 32u; r < IMAGE_LINES; r += WARPS) {
-        const i32 y = i32(p.y * DOWN + r) - mi(12u);
-        const bool there = u32(y) < m(7u);
-        const u16* line = bx0 + u64(there ? p.image * m(7u) + u32(y) : 0u) * u32(elements);
-#pragma unroll 4
-        for (u32 w = threadIdx.x % 32u; w < words; w += 32u) {
+    const u32 down = WARPS * 32u / words;
+    const u32 right = WARPS * 32u % words;
+    u32 r = threadIdx.x / words;
+    u32 w = threadIdx.x % words;
+    while (r < IMAGE_LINES) {
+        u32 place[AT_ONCE], own[AT_ONCE], copy[AT_ONCE];
+#pragma unroll
+        for (u32 i = 0u; i < AT_ONCE; i++) {
+            const i32 y = i32(p.y * DOWN + r) - mi(12u);
+            const bool there = r < IMAGE_LINES && u32(y) < m(7u);
+            const u16* line = bx0 + u64(there ? p.image * m(7u) + u32(y) : 0u) * u32(elements);
             const i32 at = first + i32(w) * 2;
-            to[r * PITCH + w] = two(line, at, there ? elements : 0);
-            if constexpr (COPY > 0u) {
-                to[COPY + r * PITCH + w] = two(line, at + 1, there ? elements : 0);
+            place[i] = r < IMAGE_LINES ? r * PITCH + w : 0xffffffffu;
+            own[i] = two(line, at, there ? elements : 0);
+            copy[i] = COPY > 0u ? two(line, at + 1, there ? elements : 0) : 0u;
+            w += right;
+            const bool over = w >= words;
+            w -= over ? words : 0u;
+            r += down + u32(over);
+        }
+#pragma unroll
+        for (u32 i = 0u; i < AT_ONCE; i++) {
+            if (place[i] != 0xffffffffu) {
+                to[place[i]] = own[i];
+                if constexpr (COPY > 0u) {
+                    to[COPY + place[i]] = copy[i];
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ use super::wgmma;
 use crate::target::capability;
 use kiln_backend::Target;
 use kiln_families::site::Site;
-use kiln_ir::TensorType;
+use kiln_ir::{Node, TensorType};
 
 /// A matrix product, or a convolution as one.
 #[derive(Clone, Copy, Debug)]
@@ -23,11 +23,23 @@ const LAUNCH_NS: f64 = 2000.0;
 const BLOCK_NS: f64 = 1500.0;
 /// Clocks that a stage takes at least, however small the tile.
 const STEP_CLOCKS: f64 = 300.0;
+/// Clocks of a multiprocessor for a result that goes through shared memory.
+const RESULT_CLOCKS: f64 = 0.45;
 /// The L2 gives so many times what memory gives.
 const L2_SPEED: f64 = 1.5;
 
 fn volume(t: &TensorType) -> Option<f64> {
     t.static_volume().map(|n| n as f64)
+}
+
+/// The share of an image that windows read: strides may be larger than they are. Weights lie as [outputs, taps.., channels].
+fn read(node: &Node, weights: &TensorType) -> f64 {
+    if node.op.name() != "conv" {
+        return 1.0;
+    }
+    let strides = node.op.attrs().ints("strides").unwrap_or_default();
+    let taps = weights.dims.iter().skip(1).map(|d| d.as_const().unwrap_or(1));
+    strides.iter().zip(taps).map(|(&s, taps)| (taps as f64 / s.max(1) as f64).min(1.0)).product()
 }
 
 impl Product {
@@ -57,7 +69,7 @@ impl Product {
         };
         let bytes = |t: &TensorType| Some(volume(t)? * f64::from(t.dtype.bits()) / 8.0);
         let m = outs / (n * count).max(1.0);
-        Some(Product { size: [m, n, k, count], bytes: bytes(a)? + bytes(b)? + bytes(y)? })
+        Some(Product { size: [m, n, k, count], bytes: bytes(a)? * read(node, b) + bytes(b)? + bytes(y)? })
     }
 
     /// By a tile of `mma.sync`, `split` blocks sharing its depth.
@@ -111,7 +123,9 @@ impl Product {
         } else {
             0.0
         };
-        CHAINED_NS + (clocks / ghz).max(memory).max(tiles * steps * bytes / (bandwidth * L2)) + sums
+        let (busy, traffic) = (clocks / ghz, tiles * steps * bytes / (bandwidth * L2));
+        // Of tiles that memory bounds, those that do less are faster.
+        CHAINED_NS + busy.max(memory).max(traffic) + 0.1 * busy + 0.05 * traffic + sums
     }
 
     /// How many tiles of so many rows and columns it has.
@@ -195,7 +209,8 @@ impl Product {
         let tiles = (m / rows).ceil() * (n / cols).ceil() * count * parts;
         let steps = (k / parts / step).ceil().max(1.0);
         let traffic = tiles * steps * step * (rows + cols) * kind.size as f64;
-        let each = (2.0 * rows * cols * steps * step / rate).max(steps * STEP_CLOCKS);
+        let products = (2.0 * rows * cols * steps * step / rate).max(steps * STEP_CLOCKS);
+        let each = products + rows * cols * RESULT_CLOCKS;
         let (sums, more) = if split > 1 { (m * n * count * 8.0 * parts, LAUNCH_NS) } else { (0.0, 0.0) };
         self.total(target, tiles, each, traffic, sums) + more
     }

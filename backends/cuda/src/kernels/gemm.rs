@@ -89,10 +89,12 @@ fn tactics(site: &Site<'_>, plan: &Plan) -> Result<Vec<Tactic>, BackendError> {
 
 fn source(site: &Site<'_>, plan: &Plan) -> Result<Body, BackendError> {
     let (kind, across) = (Kind::of_types(site)?, across(site)?);
-    let split = plan.split.to_string();
+    let split = format!("{}u", plan.split);
     let whole = plan.split == 1;
     let text = sections(TEXT, &["gemm", if whole { "whole" } else { "split" }]);
-    let code = plan.tile().source(kind, across, &text, &[("SPLIT", &format!("{split}u"))]);
+    let cell = |i| site.dtype(i).map_or("u8", crate::frame::cell);
+    let pairs = [("SPLIT", &*split), ("CELL_A", cell(0)), ("CELL_B", cell(1))];
+    let code = plan.tile().source(kind, across, &text, &pairs);
     let shared = plan.tile().shared(kind, across) as u32;
     let mut entries = vec![Entry::Free("gemm")];
     entries.extend((!whole).then_some(Entry::Map(0)));
