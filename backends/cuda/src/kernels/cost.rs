@@ -180,7 +180,7 @@ impl Product {
     /// By pieces of `tall` lines of windows, `deep` instructions along the depth, `down` lines of the image from one to the next.
     pub fn by_lines(&self, target: &Target, tall: usize, deep: usize, down: usize) -> f64 {
         /// Clocks of a multiprocessor for 16 windows by 32 columns, beside those for each instruction along the depth.
-        const AROUND: f64 = 60.0;
+        const AROUND: f64 = 110.0;
         const EACH: f64 = 11.0;
         let [m, n, ..] = self.size;
         let again = 1.0 + 0.15 * down as f64 / tall as f64;
