@@ -29,7 +29,9 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TYPES = {"f32": [], "f16": ["--fp16"], "bf16": ["--bf16"]}
+TYPES = {"f16": ["--fp16"], "bf16": ["--bf16"], "tf32": [], "f32": ["--no-tf32"]}
+# Peers of a type; f32 has none: theirs is what errors are measured against.
+PEERS = {"f16": "16", "bf16": "16", "tf32": "32"}
 
 
 class Failed(Exception):
@@ -280,7 +282,7 @@ def options():
     p.add_argument("--kiln", required=True, help="the kiln command")
     p.add_argument("--work", default="bench-work", help="folder for models and engines")
     p.add_argument("--results", default="bench-results.jsonl", help="JSON lines of finished stages")
-    p.add_argument("--types", default="f16,f32", help="f16, bf16, f32")
+    p.add_argument("--types", default="f16,tf32", help="f16, bf16, tf32, f32")
     p.add_argument("--modes", default="eager,inductor", help="eager, inductor, autotune; none for no peers")
     p.add_argument("--stages", default="prepare,time")
     p.add_argument("--rounds", type=int, default=5)
@@ -294,9 +296,8 @@ def options():
     o.kiln, o.peers = os.path.abspath(o.kiln), os.path.abspath(o.peers)
     o.names = o.names or list(rooflines())
     o.types, o.stages = o.types.split(","), o.stages.split(",")
-    wide = {"f16": "16", "f32": "32", "bf16": "16"}
     modes = [] if o.modes == "none" else o.modes.split(",")
-    o.modes = {t: [m + wide[t] for m in modes] for t in o.types}
+    o.modes = {t: [m + PEERS[t] for m in modes if t in PEERS] for t in o.types}
     return o
 
 
