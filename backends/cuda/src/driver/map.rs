@@ -14,6 +14,11 @@ pub const MAP_ALIGNMENT: usize = 64;
 #[repr(C, align(64))]
 struct Encoded([u8; MAP_BYTES]);
 
+const BITS_OF_8: c_int = 0;
+const BITS_OF_16: c_int = 1;
+/// Floats of 32 bits, which the copy rounds to TF32, to the nearest: the instructions that read them would cut bits off, and
+/// all sums would come out too small.
+const TF32: c_int = 11;
 const NO_INTERLEAVE: c_int = 0;
 const SWIZZLE_128_BYTES: c_int = 3;
 const PROMOTE_TO_256_BYTES: c_int = 3;
@@ -26,11 +31,10 @@ const SMALL_TENSOR_BIT: (usize, u8) = (8 + 2, 1 << 5);
 pub fn encode(gpu: &Gpu, address: u64, map: &Map) -> Result<[u8; MAP_BYTES], DriverError> {
     let mut out = Encoded([0; MAP_BYTES]);
     let rank = map.dims.len() as u32;
-    // Bits of 8, 16 and 32; floats of 32 bits have a type of their own.
-    let kind: c_int = match map.size {
-        1 => 0,
-        2 => 1,
-        _ => 7,
+    let kind = match map.size {
+        1 => BITS_OF_8,
+        2 => BITS_OF_16,
+        _ => TF32,
     };
     let strides: Vec<u64> = map.strides.iter().map(|s| s * map.size as u64).collect();
     let mut steps = vec![1u32; map.dims.len()];
