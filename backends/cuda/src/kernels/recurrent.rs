@@ -432,7 +432,9 @@ fn source(site: &Site<'_>, plan: &Plan) -> Result<Body, BackendError> {
             let kind = Kind::of_types(site)?;
             shared = shared.max(plan.tile.shared(kind, ALONG));
             let text = sections(GEMM, &["gemm"]) + section(PRODUCTS, "kept");
-            ("gemm", plan.tile.source(kind, ALONG, &text, &[("SPLIT", "1u")]))
+            let cell = |i| site.dtype(i).map_or("u8", crate::frame::cell);
+            let pairs = [("SPLIT", "1u"), ("CELL_A", cell(0)), ("CELL_B", cell(1))];
+            ("gemm", plan.tile.source(kind, ALONG, &text, &pairs))
         }
         false => {
             let head = MATMUL.split_once("// ---- ").map_or("", |p| p.0);
