@@ -1,0 +1,81 @@
+//! Elements of tensors that trips take, and parts of outputs that they add.
+
+use super::super::branches::{Given, Made, Stop, host};
+use super::super::flow::split;
+use super::super::memory::Range;
+use super::super::moves::{Move, Trips};
+use kiln_ir::TensorType;
+
+/// Kernels load 16 bytes at once.
+const ALIGNMENT: u64 = 16;
+
+/// The elements of a tensor along an axis, in the order of the trips.
+pub(super) struct Slices {
+    pub(super) ty: TensorType,
+    at: u64,
+    step: i64,
+    pitch: u64,
+    rows: u32,
+    width: u32,
+}
+
+impl Slices {
+    pub(super) fn new(whole: &Given, axis: usize, reverse: bool, trips: i64) -> Made<Slices> {
+        let mut ty = whole.ty.clone();
+        let Some((rows, length, inner)) = split(&ty, axis) else { return host("elements share bytes") };
+        ty.dims.remove(axis);
+        let step = inner as i64;
+        let start = if reverse { (trips - 1).max(0) * step } else { 0 };
+        let small = |n: usize| u32::try_from(n).map_err(|_| Stop::Host("rows of 4 GiB and more"));
+        Ok(Slices {
+            ty,
+            at: whole.at.address.wrapping_add_signed(start),
+            step: if reverse { -step } else { step },
+            pitch: (length * inner) as u64,
+            rows: small(rows)?,
+            width: small(inner)?,
+        })
+    }
+
+    pub(super) fn address(&self, trip: i64) -> u64 {
+        self.at.wrapping_add_signed(self.step * trip)
+    }
+
+    /// One of them, if a kernel can use it where it lies.
+    pub(super) fn place(&self, trip: i64) -> Option<Range> {
+        let at = self.address(trip);
+        let fits = self.rows == 1 && at.is_multiple_of(ALIGNMENT);
+        fits.then_some(Range { address: at, size: u64::from(self.width) })
+    }
+
+    /// Copies to or from memory where they lie together.
+    pub(super) fn load(&self, to: u64, trips: Trips) -> Move {
+        let (width, rows) = (self.width, self.rows);
+        let (from_step, to_step, to_pitch) = (self.step, 0, u64::from(width));
+        Move {
+            from: Some(self.at),
+            to,
+            from_step,
+            to_step,
+            from_pitch: self.pitch,
+            to_pitch,
+            rows,
+            width,
+            trips,
+        }
+    }
+
+    pub(super) fn store(&self, from: u64) -> Move {
+        let (width, rows) = (self.width, self.rows);
+        let (from_step, to_step, from_pitch) = (0, self.step, u64::from(width));
+        let (to, to_pitch, trips) = (self.at, self.pitch, Trips::Made);
+        Move { from: Some(from), to, from_step, to_step, from_pitch, to_pitch, rows, width, trips }
+    }
+}
+
+/// The same move in a trip that is known.
+pub(super) fn at_trip(m: &Move, trip: i64) -> Move {
+    let shift = |at: u64, step: i64| at.wrapping_add_signed(step * trip);
+    let (from, to) = (m.from.map(|at| shift(at, m.from_step)), shift(m.to, m.to_step));
+    Move { from, to, from_step: 0, to_step: 0, trips: Trips::Made, ..*m }
+}
