@@ -60,22 +60,8 @@ const TILES: [Tile; 14] = [
     tile("attention.mma_16x128_split32", (16, 128), (1, 4), 2, 256, 32),
 ];
 
-pub const KERNELS: &[Kernel] = &[
-    flash::<0>(),
-    flash::<1>(),
-    flash::<2>(),
-    flash::<3>(),
-    flash::<4>(),
-    flash::<5>(),
-    flash::<6>(),
-    flash::<7>(),
-    flash::<8>(),
-    flash::<9>(),
-    flash::<10>(),
-    flash::<11>(),
-    flash::<12>(),
-    flash::<13>(),
-];
+pub const KERNELS: &[Kernel] = kernels_of!(flash[0 1 2 3 4 5 6 7 8 9 10 11 12 13]);
+const _: () = assert!(KERNELS.len() == TILES.len());
 
 const fn flash<const T: usize>() -> Kernel {
     Kernel {

@@ -22,8 +22,7 @@ const NAMES: [&str; TILES.len()] = [
     "conv.mma_16x128",
 ];
 
-pub const KERNELS: &[Kernel] =
-    &[mma::<0>(), mma::<1>(), mma::<2>(), mma::<3>(), mma::<4>(), mma::<5>(), mma::<6>(), mma::<7>()];
+pub const KERNELS: &[Kernel] = kernels_of!(mma[0 1 2 3 4 5 6 7]);
 
 const fn mma<const T: usize>() -> Kernel {
     Kernel {

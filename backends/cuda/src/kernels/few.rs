@@ -53,13 +53,11 @@ const TILES: [Tile; 18] = tiles!(
     104 x 4, 128 x 1, 128 x 4, 208 x 1
 );
 
-macro_rules! kernels {
-    ($($k:literal),*) => {
-        &[$(product::<$k>()),*, $(conv::<$k>()),*]
-    };
-}
-
-pub const KERNELS: &[Kernel] = kernels!(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17);
+pub const KERNELS: &[Kernel] = kernels_of!(
+    product[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17]
+    conv[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17]
+);
+const _: () = assert!(KERNELS.len() == 2 * TILES.len());
 
 const fn product<const T: usize>() -> Kernel {
     Kernel {

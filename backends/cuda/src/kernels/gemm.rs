@@ -38,22 +38,8 @@ const PLANS: [Plan; 14] = [
     plan("matmul.mma_16x128_split12", 7, 12),
 ];
 
-pub const KERNELS: &[Kernel] = &[
-    mma::<0>(),
-    mma::<1>(),
-    mma::<2>(),
-    mma::<3>(),
-    mma::<4>(),
-    mma::<5>(),
-    mma::<6>(),
-    mma::<7>(),
-    mma::<8>(),
-    mma::<9>(),
-    mma::<10>(),
-    mma::<11>(),
-    mma::<12>(),
-    mma::<13>(),
-];
+pub const KERNELS: &[Kernel] = kernels_of!(mma[0 1 2 3 4 5 6 7 8 9 10 11 12 13]);
+const _: () = assert!(KERNELS.len() == PLANS.len());
 
 const fn mma<const P: usize>() -> Kernel {
     Kernel {

@@ -1,5 +1,10 @@
 //! Kernels that only this backend has, preferred over the generic ones.
 
+/// The kernels of these rows of tables, `constructor[rows]` after each other.
+macro_rules! kernels_of {
+    ($($kernel:ident[$($row:literal)*])*) => { &[$($($kernel::<$row>(),)*)*] };
+}
+
 mod attention;
 mod conv;
 mod cost;

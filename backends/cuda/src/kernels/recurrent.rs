@@ -52,19 +52,8 @@ const PLANS: [Plan; 11] = [
     grid("recurrent.grid32", 32),
 ];
 
-pub const KERNELS: &[Kernel] = &[
-    kernel::<0>(),
-    kernel::<1>(),
-    kernel::<2>(),
-    kernel::<3>(),
-    kernel::<4>(),
-    kernel::<5>(),
-    kernel::<6>(),
-    kernel::<7>(),
-    kernel::<8>(),
-    kernel::<9>(),
-    kernel::<10>(),
-];
+pub const KERNELS: &[Kernel] = kernels_of!(kernel[0 1 2 3 4 5 6 7 8 9 10]);
+const _: () = assert!(KERNELS.len() == PLANS.len());
 
 impl Plan {
     /// Clusters that run at once.

@@ -93,40 +93,9 @@ const TILES: [Tile; 16] = [
     tile!("64x32_split8", 1, 1, 32, 8, 8, 2),
 ];
 
-pub const KERNELS: &[Kernel] = &[
-    product::<0>(),
-    product::<1>(),
-    product::<2>(),
-    product::<3>(),
-    product::<4>(),
-    product::<5>(),
-    product::<6>(),
-    product::<7>(),
-    product::<8>(),
-    product::<9>(),
-    product::<10>(),
-    product::<11>(),
-    product::<12>(),
-    product::<13>(),
-    product::<14>(),
-    product::<15>(),
-    conv::<0>(),
-    conv::<1>(),
-    conv::<2>(),
-    conv::<3>(),
-    conv::<4>(),
-    conv::<5>(),
-    conv::<6>(),
-    conv::<7>(),
-    conv::<8>(),
-    conv::<9>(),
-    conv::<10>(),
-    conv::<11>(),
-    conv::<12>(),
-    conv::<13>(),
-    conv::<14>(),
-    conv::<15>(),
-];
+pub const KERNELS: &[Kernel] =
+    kernels_of!(product[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] conv[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15]);
+const _: () = assert!(KERNELS.len() == 2 * TILES.len());
 
 const fn product<const T: usize>() -> Kernel {
     Kernel {
