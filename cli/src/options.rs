@@ -84,9 +84,20 @@ pub struct TypeOptions {
     /// Only casts and Q/DQ of the network change types
     #[arg(long)]
     pub strongly_typed: bool,
+    /// The type of inputs and outputs that are f32 in the model
+    #[arg(long, value_name = "TYPE", value_parser = io_type)]
+    pub io_type: Option<DType>,
     /// Products of f32 in IEEE arithmetic: tensor cores must not round their operands to TF32
     #[arg(long)]
     pub no_tf32: bool,
+}
+
+fn io_type(text: &str) -> Result<DType, String> {
+    match text {
+        "f16" | "fp16" => Ok(DType::F16),
+        "bf16" => Ok(DType::BF16),
+        _ => Err("wants f16 or bf16".into()),
+    }
 }
 
 /// Shapes of dynamic inputs. What is left out of min, opt and max is taken from the others.
@@ -190,6 +201,7 @@ impl ModelOptions {
             reduced: reduced.into_iter().filter(|r| r.0).map(|r| r.1).collect(),
             tf32: !self.types.no_tf32,
             strong_types: self.types.strongly_typed,
+            io_type: self.types.io_type,
             constraints: Constraints::None,
             fold: !self.tune.no_fold,
             fuse: !self.tune.no_fuse,
@@ -222,6 +234,7 @@ impl ModelOptions {
             (self.types.fp16, "--fp16"),
             (self.types.bf16, "--bf16"),
             (self.types.strongly_typed, "--strongly-typed"),
+            (self.types.io_type.is_some(), "--io-type"),
             (self.types.no_tf32, "--no-tf32"),
             (t.timing_cache.is_some(), "--timing-cache"),
             (t.no_timing, "--no-timing"),

@@ -27,6 +27,8 @@ pub struct BuildConfig {
     pub tactic_sources: Vec<String>,
     /// Only casts and Q/DQ of the network change types; `reduced` and per-layer types are refused.
     pub strong_types: bool,
+    /// The type of the network's inputs and outputs of f32, if not that. Casts do it, in a strongly typed network, too.
+    pub io_type: Option<DType>,
     /// How strictly per-layer types bind.
     pub constraints: Constraints,
     /// Fold constants.
@@ -60,6 +62,7 @@ impl Default for BuildConfig {
             tf32: true,
             tactic_sources: Vec::new(),
             strong_types: false,
+            io_type: None,
             constraints: Constraints::None,
             fold: true,
             fold_limit: 1 << 30,

@@ -3,7 +3,7 @@
 use super::transposes::order;
 use super::{Pass, PassCx, pure};
 use crate::BuildError;
-use kiln_ir::{Graph, Node, ValueId};
+use kiln_ir::{DType, Graph, Node, ValueId};
 use std::collections::HashMap;
 use std::fmt::Write;
 
@@ -72,6 +72,9 @@ fn identity(g: &Graph, node: &Node) -> Option<String> {
 fn forwarded(g: &Graph, node: &Node) -> Option<(ValueId, ValueId)> {
     let (x, y) = (node.inputs.first().copied().flatten()?, *node.outputs.first()?);
     let same = g.ty(x) == g.ty(y);
+    if let Some(source) = narrowed_back(g, x, y) {
+        return Some((y, source));
+    }
     let nothing = match node.op.name() {
         "identity" => true,
         "cast" | "reshape" | "expand" | "squeeze" | "unsqueeze" | "tile" | "pad" => same,
@@ -83,6 +86,14 @@ fn forwarded(g: &Graph, node: &Node) -> Option<(ValueId, ValueId)> {
     // Tiles and pads of unknown amounts may keep the symbolic shape by name only where it is static.
     let sure = !matches!(node.op.name(), "tile" | "pad" | "expand") || g.ty(y).static_dims().is_some();
     (nothing && sure).then_some((y, x))
+}
+
+/// Where a cast to f32 and the next one back give what there was: that value.
+fn narrowed_back(g: &Graph, x: ValueId, y: ValueId) -> Option<ValueId> {
+    let cast = |v: ValueId| g.producer(v).map(|p| p.1).filter(|n| n.op.is("cast"));
+    let source = cast(y).and(cast(x))?.inputs.first().copied().flatten()?;
+    let wider = g.ty(x).dtype == DType::F32 && g.ty(source).dtype.is_float();
+    (wider && g.ty(source).dtype == g.ty(y).dtype).then_some(source)
 }
 
 /// Does a slice go forward along all axes? If it keeps the shape as well, it takes everything.

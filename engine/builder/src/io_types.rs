@@ -1,0 +1,51 @@
+//! Other types of the network's inputs and outputs than the model was written with: casts behind inputs and in front of
+//! outputs, which cancel where the layers there run in the type as well.
+
+use kiln_ir::{Attrs, DType, Graph, IrError, Op, ValueId};
+
+/// Gives all inputs and outputs of f32 a type; their names stay.
+pub fn apply(g: &mut Graph, to: DType) -> Result<(), IrError> {
+    for x in g.inputs.clone() {
+        if g.ty(x).dtype == DType::F32 {
+            input(g, x, to)?;
+        }
+    }
+    for k in 0..g.outputs.len() {
+        let Some(&y) = g.outputs.get(k).filter(|y| g.ty(**y).dtype == DType::F32) else { continue };
+        output(g, y, to)?;
+    }
+    Ok(())
+}
+
+/// An input of the type, which is widened for all who read it. As an output of the graph it stays itself.
+fn input(g: &mut Graph, x: ValueId, to: DType) -> Result<(), IrError> {
+    let outputs = g.outputs.clone();
+    g.value_mut(x).fact.ty.dtype = to;
+    let name = g.unique_name(&format!("{}.wide", g.value(x).name));
+    let wide = cast(g, 0, &name, x, DType::F32)?;
+    g.replace_uses(x, wide);
+    g.outputs = outputs;
+    if let Some(id) = g.producer(wide).map(|(id, _)| id)
+        && let Some(node) = g.get_mut(id)
+    {
+        node.inputs = vec![Some(x)];
+    }
+    Ok(())
+}
+
+/// The value in the type, in all places where it is an output.
+fn output(g: &mut Graph, y: ValueId, to: DType) -> Result<(), IrError> {
+    let name = g.value(y).name.clone();
+    let wide = g.unique_name(&format!("{name}.wide"));
+    let end = g.order().len();
+    let narrow = cast(g, end, &format!("{name}.narrow"), y, to)?;
+    g.value_mut(y).name = wide;
+    g.value_mut(narrow).name = name;
+    g.outputs.iter_mut().filter(|v| **v == y).for_each(|v| *v = narrow);
+    Ok(())
+}
+
+fn cast(g: &mut Graph, at: usize, name: &str, x: ValueId, to: DType) -> Result<ValueId, IrError> {
+    let out = g.insert_node(at, name, Op::new("cast", Attrs::new().with("to", to))?, &[Some(x)])?;
+    out.first().copied().ok_or_else(|| IrError::Structure("a cast has no output".into()))
+}
