@@ -29,7 +29,7 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TYPES = {"f16": ["--fp16"], "bf16": ["--bf16"], "tf32": [], "f32": ["--no-tf32"]}
+TYPES = {"f16": ["--fp16", "--io-type", "f16"], "bf16": ["--bf16"], "tf32": [], "f32": ["--no-tf32"]}
 # Peers of a type; f32 has none: theirs is what errors are measured against.
 PEERS = {"f16": "16", "bf16": "16", "tf32": "32"}
 

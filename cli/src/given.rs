@@ -6,7 +6,7 @@ use crate::print::Printer;
 use clap::Args;
 use kiln::ir::Elems;
 use kiln::ir::problem::Rng;
-use kiln::{IoMode, IoTensor, Profile, ShapeRequest, Tensor};
+use kiln::{DType, IoMode, IoTensor, Profile, ShapeRequest, Tensor};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -107,6 +107,25 @@ impl InputOptions {
         }
         Ok(all)
     }
+}
+
+/// Rounds arrays of f32 for inputs that take a narrower float, with a note of each: one file serves engines of all types.
+pub fn round_to_inputs(
+    given: Vec<(String, Tensor)>,
+    io: &[IoTensor],
+    out: &Printer,
+) -> Vec<(String, Tensor)> {
+    let wanted = |name: &str| inputs(io).find(|t| t.name == name).map(|t| t.dtype);
+    let narrower = |name: &str, x: &Tensor| {
+        let to = wanted(name).filter(|t| x.dtype() == DType::F32 && matches!(t, DType::F16 | DType::BF16))?;
+        out.note(format!("input \"{name}\" is f32, the engine takes {to}: rounded"));
+        Tensor::from_elems(to, x.shape(), &Elems::F(x.to_f64()))
+    };
+    let rounded = |(name, x): (String, Tensor)| {
+        let x = narrower(&name, &x).unwrap_or(x);
+        (name, x)
+    };
+    given.into_iter().map(rounded).collect()
 }
 
 /// Asks for exactly the shapes (and of shape inputs, values) of what is given, where nothing else was asked for.

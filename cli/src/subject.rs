@@ -1,7 +1,7 @@
 //! What a command runs: an engine from a file, or a model that is built first.
 
 use crate::failure::Failure;
-use crate::given::{InputOptions, ask_for_given};
+use crate::given::{InputOptions, ask_for_given, round_to_inputs};
 use crate::options::ModelOptions;
 use crate::print::{Printer, dims};
 use crate::progress::Bar;
@@ -74,6 +74,7 @@ fn open_plan(
         profile.values.entry(name.clone()).or_insert_with(|| values.clone());
     }
     let inputs = inputs.complete(given, engine.io_tensors(), &profile)?;
+    let inputs = round_to_inputs(inputs, engine.io_tensors(), out);
     Ok(Subject { engine, report: None, inputs })
 }
 
@@ -97,6 +98,7 @@ fn open_model(
     tell(&built.report, out);
     let backend = session.backends.get(&built.report.backend)?;
     let engine = Engine::from_plan(built.plan, backend)?;
+    let inputs = round_to_inputs(inputs, engine.io_tensors(), out);
     Ok(Subject { engine, report: Some(built.report), inputs })
 }
 

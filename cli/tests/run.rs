@@ -57,6 +57,19 @@ fn an_engine_gives_the_logits_of_another_runtime_and_the_labels() {
 }
 
 #[test]
+fn engines_of_halves_take_the_same_files() {
+    let f = Folder::new();
+    let engine = lenet(&f, &["--io-type", "f16"]);
+    let (inputs, labels, _) = first(&f, 4);
+    let (labels, out) = (format!("{labels}:labels"), f.name("out.npz"));
+    let args = ["run", &engine, "--inputs", &inputs, "--accuracy", &labels, "--save-outputs", &out, "--json"];
+    let r = ok(&args);
+    assert_eq!(r.json()["accuracy"]["correct"], 4);
+    assert!(r.stderr.contains("the engine takes f16: rounded"), "{}", r.stderr);
+    assert_eq!(read_npz(&out).unwrap()["logits"].dtype, NpyType::F16);
+}
+
+#[test]
 fn a_model_takes_its_shapes_from_the_inputs_and_selects_arrays() {
     let f = Folder::new();
     let (inputs, _, wanted) = first(&f, 2);
