@@ -4,6 +4,7 @@
 
 use kiln_backend::{Backend, BackendError, Device, Program, Region, Tactic, Target};
 use kiln_builder::cache::{Entry, TimingCache};
+use kiln_builder::passes::patterns::PATTERNS;
 use kiln_builder::{BuildConfig, Builder, Built};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Network, Tensor, TensorId, TensorType};
@@ -193,6 +194,30 @@ fn weights_are_turned_where_the_target_asks_and_it_pays() {
     assert_eq!(turned(&[]), (false, false));
     assert_eq!(turned(&["weights_along_depth"]), (false, false));
     assert_eq!(turned(&["weights_along_depth", "tf32"]), (true, true));
+}
+
+/// For which element types and columns does a target of these features want weights turned?
+fn wants_turned(features: &[&str], dtype: DType, columns: usize) -> bool {
+    let mut target = reference().targets().unwrap().remove(0);
+    target.features.extend(features.iter().map(|f| f.to_string()));
+    let mut net = Network::new("product");
+    let x = net.add_input("x", TensorType::new(dtype, [2, 16])).unwrap();
+    let w = net.add_weights(None, Rng::new(1).tensor(dtype, &[16, columns])).unwrap();
+    let y = net.add_layer("y", "matmul", Attrs::new(), &[Some(x), Some(w)]).unwrap()[0];
+    net.mark_output(y, "y").unwrap();
+    let g = net.lower().unwrap();
+    let pattern = PATTERNS.iter().find(|p| p.name == "weights-along").unwrap();
+    let sites = (pattern.find)(&g);
+    sites.iter().any(|s| (pattern.wanted)(&target, &g, s.root))
+}
+
+#[test]
+fn weights_of_16_bits_are_turned_only_where_their_rows_are_odd() {
+    let along = &["weights_along_depth"][..];
+    for dtype in [DType::F16, DType::BF16] {
+        assert!(wants_turned(along, dtype, 33) && !wants_turned(along, dtype, 32));
+        assert!(!wants_turned(&[], dtype, 33));
+    }
 }
 
 /// The reference backend, which has its fast tactics for convolutions that stand alone only.
