@@ -6,7 +6,6 @@
 mod reach;
 mod run;
 
-use self::reach::Reach;
 pub use self::reach::strided;
 use crate::blob::Head;
 use crate::dialect::CUDA;
@@ -290,8 +289,7 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
 
 /// A map of an expression alone: eight elements at once where they lie in one row of the last dimension, else one at a time.
 fn pack_entry(site: &Site<'_>, k: usize, t: DType) -> String {
-    let strided = reach::reaches(site).into_iter().any(|r| r.of_eight() == Reach::Strided);
-    let whole = match strided {
+    let whole = match strided(site) {
         false => "true",
         true => "m(extras_at) == 0u || m(extras_at + m(extras_at)) % 8u == 0u",
     };

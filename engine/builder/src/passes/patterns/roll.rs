@@ -2,6 +2,7 @@
 
 use super::view::{View, input};
 use super::{Rule, Writer};
+use kiln_ir::infer::normalize_axis;
 use kiln_ir::ops::slice::window::window;
 use kiln_ir::{Attrs, IrError, Node, NodeId, ValueId};
 
@@ -23,8 +24,7 @@ impl Rule for Roll {
         let node = view.g.get(root).filter(|n| n.op.is("concat") && n.inputs.len() == 2)?;
         let (behind, before) = (cut(view, input(node, 0)?)?, cut(view, input(node, 1)?)?);
         let rank = view.g.ty(behind.x).rank();
-        let axis = node.op.attrs().int("axis").ok()?;
-        let axis = usize::try_from(if axis < 0 { axis + rank as i64 } else { axis }).ok()?;
+        let axis = normalize_axis(node.op.attrs().int("axis").ok()?, rank, "axis").ok()?;
         let same = behind.x == before.x && behind.axis == axis && before.axis == axis;
         let whole = behind.end == behind.size && before.first == 0 && before.end == behind.first;
         let turned = 0 < behind.first && behind.first < behind.size && behind.size <= LONGEST;
@@ -63,8 +63,7 @@ fn cut(view: &View<'_>, v: ValueId) -> Option<Cut> {
         None => (n.inputs.len() <= i || i > 2).then_some(i64::from(i == 4)),
     };
     let (start, end, axis, step) = (one(node, 1)?, one(node, 2)?, one(node, 3)?, one(node, 4)?);
-    let rank = view.g.ty(x).rank() as i64;
-    let axis = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok()?;
+    let axis = normalize_axis(axis, view.g.ty(x).rank(), "axes").ok()?;
     let size = view.dims(x).get(axis)?.as_const()?;
     let w = window(size, start, end, step);
     (step == 1).then_some(Cut { x, axis, size, first: w.first, end: w.first + w.len })
