@@ -1,7 +1,7 @@
 //! Casts of constants from f32 to narrower floats, by all processors: large weights get no second form in f64 on the way.
 
 use kiln_ir::{DType, Node, Tensor, float};
-use std::num::NonZero;
+use rayon::prelude::*;
 
 /// Elements that are worth a thread.
 const SHARE: usize = 1 << 18;
@@ -16,16 +16,9 @@ pub fn converted(node: &Node, x: &Tensor) -> Option<Tensor> {
     };
     let (from, _) = x.bytes().as_chunks::<4>();
     let mut out = vec![0; from.len() * 2];
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let share = from.len().div_ceil(threads).max(SHARE);
-    let convert = |from: &[[u8; 4]], to: &mut [u8]| {
+    from.par_chunks(SHARE).zip(out.par_chunks_mut(SHARE * 2)).for_each(|(from, to)| {
         for (x, y) in from.iter().zip(to.as_chunks_mut::<2>().0) {
             *y = bits(f32::from_le_bytes(*x).into()).to_le_bytes();
-        }
-    };
-    std::thread::scope(|s| {
-        for (from, to) in from.chunks(share).zip(out.chunks_mut(share * 2)) {
-            s.spawn(move || convert(from, to));
         }
     });
     Tensor::from_bytes(to, x.shape(), out)
