@@ -7,7 +7,7 @@ use crate::passes::{self, PassCx, PassReport};
 use crate::points::Points;
 use crate::search::{Considered, Formed, Given, Search};
 use crate::tuner::{Choice, Tuner};
-use crate::{BuildConfig, BuildError, bodies, io_types};
+use crate::{BuildConfig, BuildError, bodies};
 use kiln_backend::{Backend, Device, Program, Region, Step, Target, flow, offer_feature, source_feature};
 use kiln_ir::{Bytes, Fact, Graph, Network, Node, NodeId};
 use std::collections::{HashMap, HashSet};
@@ -107,7 +107,7 @@ impl Builder {
         let target = self.permitted()?;
         let cx = PassCx { config: &self.config, backend: backend.as_ref(), target: &target };
         if let Some(t) = self.config.io_type {
-            io_types::apply(&mut g, t)?;
+            passes::io_types::apply(&mut g, t)?;
         }
         let passes = passes::run_all(&mut g, &cx)?;
         let mut tuner = Tuner {

@@ -7,7 +7,6 @@ pub mod cache;
 mod config;
 mod error;
 mod inputs;
-mod io_types;
 mod memory;
 pub mod passes;
 mod points;

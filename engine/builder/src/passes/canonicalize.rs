@@ -89,7 +89,7 @@ fn forwarded(g: &Graph, node: &Node) -> Option<(ValueId, ValueId)> {
 }
 
 /// Where a cast to f32 and the next one back give what there was: that value.
-fn narrowed_back(g: &Graph, x: ValueId, y: ValueId) -> Option<ValueId> {
+pub(super) fn narrowed_back(g: &Graph, x: ValueId, y: ValueId) -> Option<ValueId> {
     let cast = |v: ValueId| g.producer(v).map(|p| p.1).filter(|n| n.op.is("cast"));
     let source = cast(y).and(cast(x))?.inputs.first().copied().flatten()?;
     let wider = g.ty(x).dtype == DType::F32 && g.ty(source).dtype.is_float();

@@ -5,6 +5,7 @@ mod converted;
 mod fold_batch_norm;
 mod fold_branches;
 pub mod fold_constants;
+pub(crate) mod io_types;
 pub mod layout;
 pub mod patterns;
 mod precision;

@@ -3,9 +3,11 @@
 //! Casts go on the inputs and outputs of each layer that changes; neighbouring pairs cancel. Inputs and outputs of
 //! the network keep their types. Layers that are known to overflow or to lose too much (see [`KEEP_F32`]) stay.
 
+use super::canonicalize::narrowed_back;
+use super::writer::cast;
 use super::{Pass, PassCx};
 use crate::{BuildConfig, BuildError, Constraints};
-use kiln_ir::{Attrs, DType, Graph, IrError, Node, NodeId, Op, ValueId};
+use kiln_ir::{DType, Graph, Node, NodeId, ValueId};
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "precision", run };
@@ -64,7 +66,7 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
             changes += 1;
         }
     }
-    cancel_casts(g)?;
+    cancel_casts(g);
     Ok(changes + g.remove_dead())
 }
 
@@ -157,24 +159,13 @@ fn takes(g: &Graph, node: &Node, to: DType) -> bool {
     node.op.infer(&facts, &node.name).is_ok()
 }
 
-fn cast(g: &mut Graph, at: usize, name: &str, x: ValueId, to: DType) -> Result<ValueId, IrError> {
-    let op = Op::new("cast", Attrs::new().with("to", to))?;
-    let out = g.insert_node(at, name, op, &[Some(x)])?;
-    out.first().copied().ok_or_else(|| IrError::Structure("a cast has no output".into()))
-}
-
 /// Removes casts to f32 and back, which neighbours that both changed leave between them.
-fn cancel_casts(g: &mut Graph) -> Result<(), IrError> {
+fn cancel_casts(g: &mut Graph) {
     for id in g.order().to_vec() {
         let Some(node) = g.get(id).filter(|n| n.op.is("cast")) else { continue };
-        let Some(x) = node.inputs[0] else { continue };
-        let Some((_, before)) = g.producer(x).filter(|(_, n)| n.op.is("cast")) else { continue };
-        let (Some(source), y) = (before.inputs[0], node.outputs[0]) else { continue };
-        let widened = g.ty(x).dtype == DType::F32 && g.ty(source).dtype.is_float();
-        if widened && g.ty(source).dtype == g.ty(y).dtype && !g.outputs.contains(&y) {
-            g.replace_uses(y, source);
-            g.remove_node(id);
-        }
+        let (Some(x), y) = (node.inputs[0], node.outputs[0]) else { continue };
+        let Some(source) = narrowed_back(g, x, y).filter(|_| !g.outputs.contains(&y)) else { continue };
+        g.replace_uses(y, source);
+        g.remove_node(id);
     }
-    Ok(())
 }

@@ -3,6 +3,12 @@
 use kiln_ir::graph::Meta;
 use kiln_ir::{Attr, Attrs, DType, Dim, Graph, IrError, NodeId, Op, Tensor, ValueId};
 
+/// A cast at a position of the order.
+pub fn cast(g: &mut Graph, at: usize, name: &str, x: ValueId, to: DType) -> Result<ValueId, IrError> {
+    let out = g.insert_node(at, name, Op::new("cast", Attrs::new().with("to", to))?, &[Some(x)])?;
+    out.first().copied().ok_or_else(|| IrError::Structure("a cast has no output".into()))
+}
+
 /// Adds nodes, in order, before the position of one node; their names start with a stem.
 pub struct Writer<'a> {
     /// The graph that is written to.

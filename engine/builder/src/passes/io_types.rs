@@ -1,7 +1,8 @@
 //! Other types of the network's inputs and outputs than the model was written with: casts behind inputs and in front of
 //! outputs, which cancel where the layers there run in the type as well.
 
-use kiln_ir::{Attrs, DType, Graph, IrError, Op, ValueId};
+use super::writer::cast;
+use kiln_ir::{DType, Graph, IrError, ValueId};
 
 /// Gives all inputs and outputs of f32 a type; their names stay.
 pub fn apply(g: &mut Graph, to: DType) -> Result<(), IrError> {
@@ -43,9 +44,4 @@ fn output(g: &mut Graph, y: ValueId, to: DType) -> Result<(), IrError> {
     g.value_mut(narrow).name = name;
     g.outputs.iter_mut().filter(|v| **v == y).for_each(|v| *v = narrow);
     Ok(())
-}
-
-fn cast(g: &mut Graph, at: usize, name: &str, x: ValueId, to: DType) -> Result<ValueId, IrError> {
-    let out = g.insert_node(at, name, Op::new("cast", Attrs::new().with("to", to))?, &[Some(x)])?;
-    out.first().copied().ok_or_else(|| IrError::Structure("a cast has no output".into()))
 }
