@@ -173,9 +173,10 @@ impl Scale {
                 e32 * (8.0 + self.terms.sqrt()) * (sum.max(wanted.abs()) + self.largest.clamp(0.0, 1e6))
                     + last
             }
-            Tolerance::Chain => {
+            Tolerance::Chain | Tolerance::Recurrence => {
                 let narrow = self.inputs.map_or(0.0, |t| if t == DType::F32 { 0.0 } else { 2.0 * eps(t) });
-                1e-4 * wanted.abs() + 2e-5 * greatest + narrow * wanted.abs().max(0.25 * greatest) + last
+                let share = if self.tolerance == Tolerance::Recurrence { 1.0 } else { 0.25 };
+                1e-4 * wanted.abs() + 2e-5 * greatest + narrow * wanted.abs().max(share * greatest) + last
             }
         }
     }

@@ -138,8 +138,11 @@ pub enum Tolerance {
     Transcendental,
     /// A sum of this many products at most grows the bound: |err| ≤ c·k·eps·Σ|aᵢbᵢ|.
     Reduction,
-    /// Long chains (recurrences, transforms, attention).
+    /// Long chains (transforms, attention, bodies).
     Chain,
+    /// A chain that goes on from its own results: a state of a narrow type may be rounded to it between two steps, and what
+    /// that changes may grow from step to step.
+    Recurrence,
 }
 
 /// An operator with its attributes set and checked against its schema.

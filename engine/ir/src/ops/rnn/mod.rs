@@ -67,7 +67,7 @@ pub const OPS: &[OpDef] = &[
         attrs: &[DIRECTION, ACTIVATIONS, ALPHA, BETA, CLIP, HIDDEN, LAYOUT],
         infer: |cx| infer(cx, RNN),
         eval: |cx| run::eval(cx, RNN, &cells::rnn),
-        tolerance: Tolerance::Chain,
+        tolerance: Tolerance::Recurrence,
         problems: |rng| problems::problems("rnn", RNN, rng),
         ..PLAIN
     },
@@ -91,7 +91,7 @@ pub const OPS: &[OpDef] = &[
         ],
         infer: |cx| infer(cx, GRU),
         eval: |cx| run::eval(cx, GRU, &cells::gru),
-        tolerance: Tolerance::Chain,
+        tolerance: Tolerance::Recurrence,
         problems: |rng| problems::problems("gru", GRU, rng),
         ..PLAIN
     },
@@ -116,7 +116,7 @@ pub const OPS: &[OpDef] = &[
         ],
         infer: |cx| infer(cx, LSTM),
         eval: |cx| run::eval(cx, LSTM, &cells::lstm),
-        tolerance: Tolerance::Chain,
+        tolerance: Tolerance::Recurrence,
         problems: |rng| problems::problems("lstm", LSTM, rng),
         ..PLAIN
     },
