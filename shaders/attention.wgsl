@@ -66,7 +66,7 @@ fn greatest_of_all(l: u32, v: f32) -> f32 {
     workgroupBarrier();
     var r = shared_values[0];
     for (var k = 1u; k < 64u; k++) {
-        r = fmax(r, shared_values[k]);
+        r = kmax(r, shared_values[k]);
     }
     workgroupBarrier();
     return r;
@@ -88,7 +88,7 @@ GROUPS weigh 64 {
     let row = group * n;
     var top = cf(0xff800000u);
     for (var j = l; j < n; j += 64u) {
-        top = fmax(top, bitcast<f32>(scratch[row + j]));
+        top = kmax(top, bitcast<f32>(scratch[row + j]));
     }
     top = greatest_of_all(l, top);
     let none = is_inf(top) && top < 0.0;

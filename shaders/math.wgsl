@@ -12,21 +12,21 @@ fn with_sign(x: f32, s: f32) -> f32 {
     return bitcast<f32>((bitcast<u32>(x) & 0x7fffffffu) | (bitcast<u32>(s) & 0x80000000u));
 }
 
-fn fsqrt(x: f32) -> f32 {
+fn ksqrt(x: f32) -> f32 {
     if (x < 0.0 || is_nan(x)) {
         return cf(0x7fc00000u);
     }
     return sqrt(x);
 }
 
-fn fmin(a: f32, b: f32) -> f32 {
+fn kmin(a: f32, b: f32) -> f32 {
     if (is_nan(a) || is_nan(b)) {
         return cf(0x7fc00000u);
     }
     return min(a, b);
 }
 
-fn fmax(a: f32, b: f32) -> f32 {
+fn kmax(a: f32, b: f32) -> f32 {
     if (is_nan(a) || is_nan(b)) {
         return cf(0x7fc00000u);
     }
@@ -591,7 +591,7 @@ fn pow_positive(x: f32, y: f32) -> f32 {
     return exp2_sum(sh * yh, sh * yl + sl * y);
 }
 
-fn fpow(x: f32, y: f32) -> f32 {
+fn kpow(x: f32, y: f32) -> f32 {
     if (!fnonzero(y) || x == 1.0) {
         return 1.0;
     }
@@ -624,4 +624,12 @@ fn fpow(x: f32, y: f32) -> f32 {
         r = pow_positive(a, y);
     }
     return select(r, -r, negative && odd);
+}
+
+fn nearest(x: f32) -> f32 {
+    return round(x);
+}
+
+fn fquotient(a: f32, b: f32) -> f32 {
+    return a / b;
 }

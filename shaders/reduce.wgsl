@@ -75,7 +75,7 @@ THREADS greatest {
         top = shift(t);
     }
     for (var k = lo(); k < hi(); k++) {
-        top = fmax(top, f32(x0(base + inner_offset(k))));
+        top = kmax(top, f32(x0(base + inner_offset(k))));
     }
     scratch[m_tops() + t] = bitcast<u32>(top);
 }

@@ -46,7 +46,7 @@ fn total(at: u32) -> f32 {
 }
 
 fn compute0(at: u32) -> f32 {
-    return x0(at) / fpow(mf(6u) + mf(4u) * total(at), mf(5u));
+    return x0(at) / kpow(mf(6u) + mf(4u) * total(at), mf(5u));
 }
 
 // ---- argreduce

@@ -1,6 +1,7 @@
 //! The generic kernels' templates in CUDA C++.
 
-use kiln_families::Dialect;
+use kiln_families::views::READERS;
+use kiln_families::{Dialect, FAMILIES};
 use kiln_ir::DType;
 
 macro_rules! generic {
@@ -32,8 +33,16 @@ generic!(
 );
 
 /// CUDA C++.
-pub static CUDA: Dialect =
-    Dialect { text, function, decode, own: crate::kernels::FAMILIES, loop_limit: usize::MAX };
+pub static CUDA: Dialect = Dialect {
+    text,
+    function,
+    decode,
+    own: crate::kernels::FAMILIES,
+    generic: FAMILIES,
+    spans: None,
+    readers: READERS,
+    reshapes: false,
+};
 
 fn function(name: &str, arguments: &[(&str, &str)], result: &str, value: &str) -> String {
     let list: Vec<String> = arguments.iter().map(|(n, t)| format!("{t} {n}")).collect();

@@ -11,6 +11,7 @@ use crate::blob::Head;
 use crate::dialect::CUDA;
 use kiln_backend::BackendError;
 use kiln_families::expression::{Slot, slots};
+use kiln_families::rounding::kept_wide;
 use kiln_families::scalar::{self, register};
 use kiln_families::site::{Site, unsupported};
 use kiln_families::{Body, Entry};
@@ -145,7 +146,9 @@ pub fn source(site: &Site<'_>, body: &Body) -> Result<Source, BackendError> {
     let mut names = Vec::new();
     for (k, e) in body.entries.iter().enumerate() {
         match e {
-            Entry::Free(name) | Entry::Together(name) => names.push(((*name).to_owned(), 1)),
+            Entry::Free(name) | Entry::Partial(name) | Entry::Together(name) => {
+                names.push(((*name).to_owned(), 1))
+            }
             Entry::Cluster(name, blocks) => names.push(((*name).to_owned(), *blocks)),
             Entry::Map(j) => {
                 names.push((format!("main{k}"), 1));
@@ -282,7 +285,7 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     let types: Vec<String> =
         e.inputs.iter().enumerate().map(|(i, &t)| format!("{} a{i}", register(t))).collect();
     let _ = writeln!(s, "DEV {} apply({}) const {{", register(e.result_type()), types.join(", "));
-    s += &scalar::print(e)?;
+    s += &scalar::print(e, &kept_wide(e))?;
     let _ = writeln!(s, "    return r{};\n}}", e.result);
     Ok(s)
 }

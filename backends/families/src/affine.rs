@@ -16,6 +16,7 @@ const fn affine(name: &'static str, ops: &'static [&'static str], launch: Launch
     Kernel { name, ops, epilogue: true, tactics: |site| plain(site.kernel_name()), source, launch }
 }
 
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[
     affine("copy", &["reshape", "squeeze", "unsqueeze"], copy),
     affine("transpose", &["transpose"], transpose),

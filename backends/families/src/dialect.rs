@@ -1,6 +1,6 @@
 //! What differs between the languages that kernels are written in.
 
-use crate::{FAMILIES, Kernel};
+use crate::Kernel;
 use kiln_ir::DType;
 use std::fmt;
 
@@ -18,14 +18,22 @@ pub struct Dialect {
     pub decode: fn(DType, &str, &str) -> String,
     /// Kernels that only this backend has; they are preferred.
     pub own: &'static [&'static [Kernel]],
-    /// Iterations of all loops of one thread in one launch at most.
-    pub loop_limit: usize,
+    /// Those of [`crate::FAMILIES`] that it has templates for.
+    pub generic: &'static [&'static [Kernel]],
+    /// Loops may be too long for one launch: functions `keep`, `kept` and `resume`, by which numbers of a type stay in
+    /// scratch memory from launch to launch (see [`crate::long`]). `None` if launches take any time.
+    pub spans: Option<fn(DType) -> String>,
+    /// Operators whose kernels look through moves in front of them: [`crate::views::READERS`] or fewer.
+    pub readers: &'static [&'static str],
+    /// May an expression read extras through reshapes and prefixes of the region, and may the region have shapes that the
+    /// host alone reads?
+    pub reshapes: bool,
 }
 
 impl Dialect {
     /// All kernels, the preferred ones of an operator first.
     pub fn kernels(&self) -> impl Iterator<Item = &'static Kernel> + use<> {
-        self.own.iter().chain(FAMILIES).flat_map(|f| f.iter())
+        self.own.iter().chain(self.generic).flat_map(|f| f.iter())
     }
 }
 

@@ -6,6 +6,7 @@ use crate::{Body, Entry, Kernel, Launch, plain};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::{DType, Fact, Tensor};
 
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "host",
     ops: &["shape", "size", "range", "window", "mel_weight_matrix", "random"],

@@ -9,10 +9,11 @@ pub mod affine;
 pub mod attention;
 mod deform;
 mod einsum;
-mod host;
+pub mod host;
+pub mod long;
 pub mod matmul;
-mod moves;
-mod pointwise;
+pub mod moves;
+pub mod pointwise;
 pub mod recurrent;
 pub mod reduce;
 mod rows;
@@ -24,9 +25,11 @@ mod text;
 pub mod views;
 pub mod window;
 
+mod cx;
 mod dialect;
 pub mod expression;
-mod rounding;
+mod reshapes;
+pub mod rounding;
 pub mod scalar;
 pub mod site;
 pub mod template;
@@ -56,7 +59,7 @@ pub struct Kernel {
 ///
 /// The frame gives it for each bound input i: `x<i>(at) -> value`, and `near<i>(at) -> i32`, the nearest number of 32
 /// bits; for output j: `emit<j>(at, value)`, `ry<j>(at)`; arguments `m(k)`; `scratch` and `sizes` (arrays of u32) where
-/// asked for.
+/// asked for; where the dialect has [spans](Dialect::spans) `lo()` and `hi()`, the span of the launch.
 #[derive(Default)]
 pub struct Body {
     /// Functions.
@@ -75,6 +78,8 @@ pub struct Body {
     pub shared: u32,
     /// Outputs that are bound, but that it does not write, as nobody reads them.
     pub unwritten: Vec<usize>,
+    /// What an error says that its text finds, and calls `fault()` for; for languages that can.
+    pub faults: Option<&'static str>,
 }
 
 /// One entry point.
@@ -83,6 +88,8 @@ pub enum Entry {
     Map(usize),
     /// A function of this name in the text.
     Free(&'static str),
+    /// The same, writing no outputs.
+    Partial(&'static str),
     /// The same, its workgroups in clusters of so many, which divides their number.
     Cluster(&'static str, u32),
     /// The same, but all of its workgroups run at once, or none: they may wait for each other.
@@ -100,6 +107,8 @@ pub struct Launch {
     pub grid: Grid,
     /// Binds another input in the place of one: (place, input).
     pub swap: Option<(usize, usize)>,
+    /// What `lo()` and `hi()` give: mostly the rounds of a loop that this launch makes.
+    pub span: (u32, u32),
     /// Scratch memory in bytes.
     pub scratch: u64,
     /// Runs before the sizes of data-dependent outputs are read.
@@ -151,12 +160,26 @@ pub enum Grid {
 impl Launch {
     /// Entry `entry`, which is a map.
     pub fn map(entry: usize, words: Vec<u32>) -> Launch {
-        Launch { entry, words, grid: Grid::Output, swap: None, scratch: 0, counts: false, maps: Vec::new() }
+        Launch {
+            entry,
+            words,
+            grid: Grid::Output,
+            swap: None,
+            span: (0, 0),
+            scratch: 0,
+            counts: false,
+            maps: Vec::new(),
+        }
     }
 
     /// Another grid.
     pub fn on(self, grid: Grid) -> Launch {
         Launch { grid, ..self }
+    }
+
+    /// With another span.
+    pub fn span(self, lo: usize, hi: usize) -> Result<Launch, BackendError> {
+        Ok(Launch { span: (word(lo)?, word(hi)?), ..self })
     }
 
     /// With scratch memory.

@@ -21,6 +21,7 @@ const fn kernel(
     Kernel { name, ops, epilogue: true, tactics: |site| plain(site.kernel_name()), source, launch }
 }
 
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[
     kernel("pad", &["pad"], |s, _| framed(s, mode_function(s)?), pad),
     kernel("center_crop_pad", &["center_crop_pad"], |s, _| framed(s, "at_constant"), center),

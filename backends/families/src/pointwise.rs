@@ -2,6 +2,7 @@
 
 use crate::{Body, Kernel, Launch, plain};
 
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "pointwise",
     ops: &[],

@@ -99,7 +99,7 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let groups = (dirs * batch) as u64;
     // Gates, rows of a thread, elements of a product.
     let iterations = 4 * hidden.div_ceil(64) * (x[2] + hidden + 2);
-    let chunk = (cx.dialect.loop_limit / iterations.max(1)).max(1);
+    let chunk = (cx.rounds / iterations.max(1)).max(1);
     let starts = (0..steps.max(1)).step_by(chunk);
     starts
         .map(|from| {

@@ -51,11 +51,10 @@ pub fn near(load: &str, t: Option<DType>) -> String {
     }
 }
 
-/// Statements that define `r0`, `r1`, … from inputs `a0`, `a1`, …; the result is `r<expr.result>`, to be rounded by who stores
-/// it.
-pub fn print(e: &Expr) -> Result<String, BackendError> {
+/// Statements that define `r0`, `r1`, … from inputs `a0`, `a1`, …; the result is `r<expr.result>`. Those that are `wide`
+/// ([`kept_wide`], or empty for none) are not rounded, the result by who stores it.
+pub fn print(e: &Expr, wide: &[bool]) -> Result<String, BackendError> {
     let mut out = String::new();
-    let wide = kept_wide(e);
     for (i, inst) in e.insts.iter().enumerate() {
         let rounded = if wide.get(i) == Some(&true) { DType::F32 } else { inst.ty };
         let value = value(e, inst, rounded)?;

@@ -1,10 +1,12 @@
 //! A region as kernels see it: an anchor, and the pointwise expression around it.
 
-use crate::views::{READERS, View, chain};
+pub use crate::cx::Cx;
+use crate::reshapes::{is_on_host, is_view};
+use crate::views::chain;
 use crate::{Dialect, Kernel};
 use kiln_backend::{BackendError, Target};
 use kiln_ir::expr::{Builder, Expr};
-use kiln_ir::{DType, Fact, Graph, Node, Op, Source, ValueId};
+use kiln_ir::{DType, Graph, Node, Op, Source, ValueId};
 use std::collections::HashMap;
 
 /// A region, analysed.
@@ -16,6 +18,8 @@ pub struct Site<'a> {
     pub fused: Option<Expr>,
     /// Inputs of the region that the expression reads, after the anchor's result.
     pub extras: Vec<ValueId>,
+    /// For each of them, the value whose shape tells how its elements are read: itself, or a view of it.
+    pub lies: Vec<ValueId>,
     /// Moves in front of the anchor's inputs that its kernel sees through: for each input, positions among the nodes.
     pub moves: Vec<Vec<usize>>,
     /// Types of all values.
@@ -39,12 +43,12 @@ impl<'a> Site<'a> {
         dialect: &'static Dialect,
     ) -> Result<Site<'a>, BackendError> {
         let all: Vec<&Node> = graph.nodes().map(|(_, n)| n).collect();
-        let reads = |n: &&Node| READERS.contains(&n.op.name());
+        let reads = |n: &&Node| dialect.readers.contains(&n.op.name());
         let last = all.last().filter(|n| all.len() > 1 && reads(n));
-        let mut anchors = all
-            .iter()
-            .enumerate()
-            .filter(|(_, n)| if last.is_some() { reads(n) } else { !n.op.is_pointwise() });
+        let silent = |n: &Node| dialect.reshapes && (is_view(graph, n) || is_on_host(graph, n));
+        let own = |n: &Node| n.op.is_pointwise() || silent(n);
+        let mut anchors =
+            all.iter().enumerate().filter(|(_, n)| if last.is_some() { reads(n) } else { !own(n) });
         let anchor = anchors.next().map(|(k, n)| (k, *n));
         if let Some((_, other)) = anchors.next() {
             return unsupported(format!(
@@ -55,8 +59,16 @@ impl<'a> Site<'a> {
         if all.iter().any(|n| !n.regions.is_empty()) {
             return unsupported("control flow inside a kernel");
         }
-        let mut site =
-            Site { anchor, fused: None, extras: Vec::new(), moves: Vec::new(), graph, target, dialect };
+        let mut site = Site {
+            anchor,
+            fused: None,
+            extras: Vec::new(),
+            lies: Vec::new(),
+            moves: Vec::new(),
+            graph,
+            target,
+            dialect,
+        };
         match (last, anchor) {
             (Some(last), _) => site.moves(&all, last)?,
             (None, anchor) if all.len() > usize::from(anchor.is_some()) => site.fuse()?,
@@ -101,18 +113,31 @@ impl<'a> Site<'a> {
         };
         let position = self.anchor.map_or(0, |(k, _)| k);
         let mut values: Vec<ValueId> = first.into_iter().collect();
-        for (k, (_, n)) in self.graph.nodes().enumerate() {
+        let mut extras = Vec::new();
+        for (k, (_, n)) in self.graph.nodes().enumerate().filter(|(_, (_, n))| n.op.is_pointwise()) {
             if k < position && first.is_some() {
                 return unsupported("pointwise operators before the anchor");
             }
-            for &v in n.inputs.iter().flatten().filter(|_| n.op.is_pointwise()) {
-                let outside = matches!(self.graph.value(v).source, Source::Input | Source::Weight(_));
-                if outside && !values.contains(&v) {
-                    if !self.graph.inputs.contains(&v) {
-                        return unsupported("a constant that feeds a host port and a pointwise operator");
-                    }
-                    values.push(v);
+            for &v in n.inputs.iter().flatten() {
+                if values.contains(&v) {
+                    continue;
                 }
+                let view =
+                    self.graph.producer(v).filter(|(_, n)| self.dialect.reshapes && is_view(self.graph, n));
+                let base = view.map_or(Some(v), |(_, n)| n.inputs.first().copied().flatten());
+                let outside =
+                    |v: &ValueId| matches!(self.graph.value(*v).source, Source::Input | Source::Weight(_));
+                let Some(base) = base.filter(outside) else {
+                    if view.is_some() {
+                        return unsupported("a view of what the kernel itself computes");
+                    }
+                    continue;
+                };
+                if !self.graph.inputs.contains(&base) {
+                    return unsupported("a constant that feeds a host port and a pointwise operator");
+                }
+                values.push(v);
+                extras.push(base);
             }
         }
         let types: Vec<DType> = values.iter().map(|&v| self.graph.ty(v).dtype).collect();
@@ -125,7 +150,8 @@ impl<'a> Site<'a> {
         }
         let Some(&result) = regs.get(&output) else { return unsupported("an output that is no result") };
         self.fused = Some(b.finish(result, self.graph.ty(output).dtype));
-        self.extras = values.split_off(usize::from(first.is_some()));
+        self.lies = values.split_off(usize::from(first.is_some()));
+        self.extras = extras;
         Ok(())
     }
 
@@ -146,16 +172,29 @@ impl<'a> Site<'a> {
         self.anchor.map_or_else(|| unsupported("a region without an anchor"), |(_, n)| Ok(&n.op))
     }
 
-    /// The name of the generic kernel of the anchor's operator, which those of a single tactic are called by.
+    /// The name of the anchor's kernel, the generic one if there is one, which those of a single tactic are called by.
     pub fn kernel_name(&self) -> &'static str {
         let Ok(op) = self.op() else { return "" };
-        let generic = crate::FAMILIES.iter().flat_map(|f| f.iter()).find(|k| k.ops.contains(&op.name()));
-        generic.map_or("", |k| k.name)
+        let mut families = self.dialect.generic.iter().chain(self.dialect.own).flat_map(|f| f.iter());
+        families.find(|k| k.ops.contains(&op.name())).map_or("", |k| k.name)
     }
 
     /// The element type of an input of the anchor, if present.
     pub fn dtype(&self, i: usize) -> Option<DType> {
         Some(self.graph.ty((*self.anchor?.1.inputs.get(i)?)?).dtype)
+    }
+
+    /// An input of the anchor, if present.
+    pub fn input(&self, i: usize) -> Option<ValueId> {
+        self.anchor?.1.inputs.get(i).copied().flatten()
+    }
+
+    /// A stored output: of the region if it is fused, of the anchor else.
+    pub fn stored_value(&self, j: usize) -> Option<ValueId> {
+        if self.fused.is_some() {
+            return self.graph.outputs.get(j).copied();
+        }
+        self.anchor?.1.outputs.get(j).copied()
     }
 
     /// The element type of the anchor's first input.
@@ -210,88 +249,6 @@ impl<'a> Site<'a> {
     /// A function that gives an expression.
     pub fn function(&self, name: &str, arguments: &[(&str, &str)], result: &str, value: &str) -> String {
         (self.dialect.function)(name, arguments, result, value)
-    }
-}
-
-/// What a kernel knows when it is launched: the anchor with all shapes as numbers.
-pub struct Cx<'a> {
-    /// The anchor's operator; `None` in a region without one.
-    pub op: Option<&'a Op>,
-    /// Facts of the anchor's inputs.
-    pub inputs: Vec<Option<&'a Fact>>,
-    /// Facts of the anchor's outputs.
-    pub outputs: Vec<&'a Fact>,
-    /// Do pointwise operators follow in the kernel?
-    pub fused: bool,
-    /// Is input i a weight, which no kernel writes? Empty where nothing depends on it.
-    pub constant: Vec<bool>,
-    /// Does output j share its memory with input i? By (i, j).
-    pub aliased: Vec<(usize, usize)>,
-    /// Inputs that the kernel reads through moves, by position; empty where there are no moves.
-    pub views: Vec<Option<View>>,
-    /// Is an output of the anchor read by anyone? By position.
-    pub wanted: Vec<bool>,
-    /// The language that the kernel is written in.
-    pub dialect: &'static Dialect,
-}
-
-impl Cx<'_> {
-    /// The operator.
-    pub fn op(&self) -> Result<&Op, BackendError> {
-        self.op.ok_or_else(|| BackendError::Internal("no anchor".into()))
-    }
-
-    fn numbers(f: Option<&Fact>, what: &str, i: usize) -> Result<Vec<usize>, BackendError> {
-        f.and_then(|f| f.ty.static_dims())
-            .ok_or_else(|| BackendError::Internal(format!("the shape of {what} {i} is not known at launch")))
-    }
-
-    /// The shape of an input.
-    pub fn shape(&self, i: usize) -> Result<Vec<usize>, BackendError> {
-        Self::numbers(self.inputs.get(i).copied().flatten(), "input", i)
-    }
-
-    /// The shape of an output.
-    pub fn out_shape(&self, j: usize) -> Result<Vec<usize>, BackendError> {
-        Self::numbers(self.outputs.get(j).copied(), "output", j)
-    }
-
-    /// Is the input there?
-    pub fn has(&self, i: usize) -> bool {
-        self.inputs.get(i).is_some_and(Option::is_some)
-    }
-
-    /// Is the input a weight, as a word?
-    pub fn constant(&self, i: usize) -> usize {
-        usize::from(self.constant.get(i).is_some_and(|&c| c))
-    }
-
-    /// Where the elements of an input lie in what is bound for it.
-    pub fn view(&self, i: usize) -> Result<View, BackendError> {
-        match self.views.get(i) {
-            Some(Some(v)) => Ok(v.clone()),
-            _ => Ok(View::whole(&self.shape(i)?)),
-        }
-    }
-
-    /// Contents of a host input, if it is there.
-    pub fn ints(&self, i: usize) -> Result<Option<Vec<i64>>, BackendError> {
-        match self.inputs.get(i).copied().flatten() {
-            None => Ok(None),
-            Some(f) => Ok(Some(self.content(f, i)?.to_i64())),
-        }
-    }
-
-    /// Contents of a host input of floats, if it is there.
-    pub fn floats(&self, i: usize) -> Result<Option<Vec<f64>>, BackendError> {
-        match self.inputs.get(i).copied().flatten() {
-            None => Ok(None),
-            Some(f) => Ok(Some(self.content(f, i)?.to_f64())),
-        }
-    }
-
-    fn content<'f>(&self, f: &'f Fact, i: usize) -> Result<&'f kiln_ir::Tensor, BackendError> {
-        f.as_const().ok_or_else(|| BackendError::Internal(format!("input {i} is not known on the host")))
     }
 }
 

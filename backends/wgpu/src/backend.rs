@@ -1,12 +1,14 @@
 //! The backend object.
 
 use crate::adapter::probe;
+use crate::dialect::WGSL;
 use crate::exec::WgpuDevice;
 use crate::gpu::Gpu;
-use crate::kernels::{Kernel, all};
-use crate::site::{Site, unsupported};
 use crate::wgsl::module;
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
+use kiln_families::Kernel;
+use kiln_families::site::{Site, unsupported};
+use kiln_ir::DType;
 use std::sync::Arc;
 
 /// The WGSL backend.
@@ -33,8 +35,8 @@ impl Backend for Wgpu {
         if let Some(walked) = flow::tactic(region) {
             return Ok(vec![walked]);
         }
-        let site = Site::of(&region.graph, target)?;
-        site.check_types()?;
+        let site = Site::of(&region.graph, target, &WGSL)?;
+        check_types(&site)?;
         let mut found = Vec::new();
         let mut why = Vec::new();
         for k in site.kernels() {
@@ -59,7 +61,7 @@ impl Backend for Wgpu {
         if tactic.name == flow::INTERPRETED {
             return Ok(Vec::new());
         }
-        let site = Site::of(&region.graph, target)?;
+        let site = Site::of(&region.graph, target, &WGSL)?;
         let kernel = find(&tactic.name, &site)?;
         Ok(module(&site, &(kernel.source)(&site, tactic)?)?.into_bytes())
     }
@@ -78,12 +80,23 @@ impl Backend for Wgpu {
 
 /// The kernel of a tactic's name.
 pub fn find(name: &str, site: &Site<'_>) -> Result<&'static Kernel, BackendError> {
-    let of_name = all().find(|k| k.name == name && site.kernels().any(|s| std::ptr::eq(s, *k)));
-    of_name.ok_or_else(|| {
+    site.kernels().find(|k| k.name == name).ok_or_else(|| {
         BackendError::Incompatible(format!(
             "this backend has no tactic \"{name}\" for the region; build the plan again"
         ))
     })
+}
+
+/// Every type that a kernel of it touches must be one that the device can hold.
+fn check_types(site: &Site<'_>) -> Result<(), BackendError> {
+    let (graph, target) = (site.graph, site.target);
+    let inputs = graph.inputs.iter().copied();
+    let results = graph.nodes().flat_map(|(_, n)| n.outputs.clone());
+    let wide = inputs.chain(results).any(|v| graph.ty(v).dtype == DType::I64);
+    if wide && !target.has("i64") {
+        return unsupported(format!("i64: {} has no 64-bit integers (SHADER_INT64)", target.device));
+    }
+    Ok(())
 }
 
 /// Tactics whose text can be written, with the hash of it.

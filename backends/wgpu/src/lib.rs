@@ -1,15 +1,15 @@
 //! The WGSL backend of Kiln, on wgpu.
 //!
 //! A kernel is WGSL text that depends on operators, element types and attributes but not on shapes: those travel as
-//! words in an argument buffer, so that a new shape makes no pipeline. Kernels are listed by family in [`kernels`];
-//! [`site`] cuts a region into an anchor and the pointwise expression around it; [`wgsl`] writes the module.
+//! words in an argument buffer, so that a new shape makes no pipeline. Kernels are listed by family in `kiln-families`, whose
+//! [`dialect`] is WGSL, and in [`kernels`]; [`wgsl`] writes the module.
 
 pub mod adapter;
 mod backend;
+mod dialect;
 mod exec;
 mod gpu;
 mod kernels;
-mod site;
 mod wgsl;
 
 pub use backend::Wgpu;

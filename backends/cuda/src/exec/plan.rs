@@ -93,6 +93,7 @@ impl Planner<'_> {
         let graph = &self.loaded.program.graph;
         let cx = Cx {
             op: k.anchor.and_then(|n| self.loaded.program.graph.get(n)).map(|n| &n.op),
+            tactic: &self.loaded.program.steps[index].tactic,
             inputs: k.inputs.iter().map(|v| v.map(|v| self.shapes.fact(v))).collect(),
             outputs: k.results.iter().map(|&v| self.shapes.fact(v)).collect(),
             fused: k.fused,
@@ -100,6 +101,8 @@ impl Planner<'_> {
             aliased,
             views,
             wanted: k.wanted.clone(),
+            rounds: usize::MAX,
+            lanes: 1,
             dialect: &CUDA,
         };
         let mut out = Vec::new();

@@ -1,11 +1,12 @@
 //! One step, ready to be launched.
 
 use crate::backend::find;
+use crate::dialect::WGSL;
 use crate::gpu::{Gpu, Module};
-use crate::kernels::{Body, Entry, Kernel};
-use crate::site::Site;
 use crate::wgsl::{Slot, slots, types};
 use kiln_backend::{BackendError, Program, Step, flow};
+use kiln_families::site::Site;
+use kiln_families::{Body, Entry, Kernel};
 use kiln_ir::{DType, Node, NodeId, ValueId};
 use std::sync::Arc;
 
@@ -54,7 +55,7 @@ impl StepKernel {
             return StepKernel::walked(gpu, program, node);
         }
         let region = program.region(step)?;
-        let site = Site::of(&region.graph, &gpu.target)?;
+        let site = Site::of(&region.graph, &gpu.target, &WGSL)?;
         let kernel = find(&step.tactic.name, &site)?;
         let body = (kernel.source)(&site, &step.tactic)?;
         let text = std::str::from_utf8(step.blob.as_slice()).map_err(|_| {

@@ -3,11 +3,13 @@
 use super::device::Loaded;
 use super::kernel::StepKernel;
 use super::memory::{Memory, Range};
-use crate::kernels::{Grid, Launch, word};
-use crate::site::Cx;
+use crate::dialect::WGSL;
 use crate::wgsl::array::piece_bytes;
 use crate::wgsl::{HEADER_WORDS, MAP_THREADS, Slot};
 use kiln_backend::{BackendError, Shapes};
+use kiln_families::expression::extra_words;
+use kiln_families::site::Cx;
+use kiln_families::{Grid, Launch, word};
 use kiln_ir::ValueId;
 
 /// One dispatch with all that it needs.
@@ -91,9 +93,13 @@ impl Planner<'_> {
             inputs: k.inputs.iter().map(|v| v.map(|v| self.shapes.fact(v))).collect(),
             outputs: k.results.iter().map(|&v| self.shapes.fact(v)).collect(),
             fused: k.fused,
+            constant: Vec::new(),
             aliased,
+            views: Vec::new(),
+            wanted: Vec::new(),
             rounds: self.loaded.gpu.rounds,
             lanes: k.lanes(0) as usize,
+            dialect: &WGSL,
         };
         let launches = (k.kernel.launch)(&cx)?;
         let mut out = Vec::new();
@@ -188,56 +194,14 @@ impl Planner<'_> {
             s.ok_or_else(|| BackendError::Internal("a shape that is not known".into()))
         };
         let dims = shape(out)?;
-        let strides = k.lies.iter().map(|&v| {
-            let own = shape(v)?;
-            if own.len() > dims.len() {
-                return Err(BackendError::Internal("an extra of greater rank than the output".into()));
-            }
-            Ok(kiln_ir::ops::util::broadcast_strides(&own, &dims))
-        });
-        let strides = strides.collect::<Result<Vec<_>, _>>()?;
-        let (dims, strides) = join(&dims, &strides);
-        if dims.len() <= 1 && strides.iter().all(|s| s.first().is_none_or(|&s| s == 1)) {
-            return Ok(vec![0]);
-        }
-        let mut words = vec![word(dims.len())?];
-        words.extend(crate::kernels::words(dims)?);
-        for s in strides {
-            words.extend(crate::kernels::words(s)?);
-        }
-        Ok(words)
+        let own = k.lies.iter().map(|&v| shape(v)).collect::<Result<Vec<_>, _>>()?;
+        extra_words(&dims, &own)
     }
-}
-
-/// Joins neighbouring dimensions that all strides walk as one, and drops those of size 1.
-fn join(dims: &[usize], strides: &[Vec<usize>]) -> (Vec<usize>, Vec<Vec<usize>>) {
-    let mut out_dims: Vec<usize> = Vec::new();
-    let mut out: Vec<Vec<usize>> = vec![Vec::new(); strides.len()];
-    for (d, &n) in dims.iter().enumerate().filter(|(_, n)| **n != 1) {
-        let fits =
-            !out_dims.is_empty() && out.iter().zip(strides).all(|(o, s)| o.last() == Some(&(s[d] * n)));
-        if fits {
-            if let Some(last) = out_dims.last_mut() {
-                *last *= n;
-            }
-            out.iter_mut().for_each(|o| o.truncate(o.len() - 1));
-        } else {
-            out_dims.push(n);
-        }
-        out.iter_mut().zip(strides).for_each(|(o, s)| o.push(s[d]));
-    }
-    (out_dims, out)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dimensions_join_where_all_strides_allow_it() {
-        let (d, s) = join(&[2, 3, 4], &[vec![12, 4, 1], vec![0, 4, 1]]);
-        assert_eq!((d, s), (vec![2, 12], vec![vec![12, 1], vec![0, 1]]));
-    }
 
     #[test]
     fn many_groups_fold_into_two_dimensions() {

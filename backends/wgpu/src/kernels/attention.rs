@@ -1,10 +1,10 @@
 //! Attention: scores, softmax and weighted sum, one pass each, with the weights in scratch memory.
 
-use super::long::repeated;
-use super::template::{fill, sections};
-use super::{Body, Entry, Grid, Kernel, Launch, plain, words};
-use crate::site::{Cx, Site, op_error, unsupported};
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::long::repeated;
+use kiln_families::site::{Cx, Site, op_error, unsupported};
+use kiln_families::template::{fill, sections};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, plain, words};
 use kiln_ir::DType;
 use kiln_ir::ops::util::broadcast_strides;
 

@@ -4,12 +4,12 @@
 //! as the lanes of a vector load lane by lane, for which large blocks pay; see [`super::cost`].
 
 use super::cost::Work;
-use super::long::state;
-use super::template::fill;
-use super::{Body, Entry};
-use crate::site::{Site, unsupported};
-use crate::wgsl::types::{register, zero};
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::long::state;
+use kiln_families::scalar::{register, zero};
+use kiln_families::site::{Site, unsupported};
+use kiln_families::template::fill;
+use kiln_families::{Body, Entry};
 use std::fmt::Write;
 
 /// Rows and columns of the result that one thread computes.
@@ -112,7 +112,7 @@ pub fn block_body(
     pairs.extend(words.iter().map(|(k, v)| (*k, &**v)));
     pairs.extend([("ACC", register(t)), ("ZERO", zero(t))]);
     Body {
-        code: state(t) + &fill(text, &pairs),
+        code: state(site, t) + &fill(text, &pairs),
         entries: vec![Entry::Free("block")],
         scratch: true,
         ..Body::default()

@@ -2,15 +2,15 @@
 
 use super::block::{Unrolled, block_body, block_of, block_tactics};
 use super::cost::Work;
-use super::long::continued;
 use super::matmul::{bytes, dot};
-use super::template::section;
 use super::tile::{direct_tactic, launches, tile_body, tile_of, tile_tactics};
 use super::window::{TEXT, axis_words, layout, sums, text};
-use super::{Body, Grid, Kernel, Launch, word, words};
-use crate::site::{Cx, Site, op_error, unsupported};
-use crate::wgsl::types::zero;
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::long::continued;
+use kiln_families::scalar::zero;
+use kiln_families::site::{Cx, Site, op_error, unsupported};
+use kiln_families::template::section;
+use kiln_families::{Body, Grid, Kernel, Launch, word, words};
 use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::{conv, window::dims};
 

@@ -1,6 +1,6 @@
 //! What products of matrices are expected to take. Only for the order of tactics, and for not timing hopeless ones.
 
-use crate::site::Site;
+use kiln_families::site::Site;
 use kiln_ir::ops::layout::Layout;
 
 /// A product of matrices, several at once.

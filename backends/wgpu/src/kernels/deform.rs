@@ -1,11 +1,11 @@
 //! Convolution whose taps are moved by data.
 
-use super::long::{continued, summing};
-use super::template::{fill, section};
 use super::window::{axis_words, shared};
-use super::{Body, Entry, Kernel, Launch, plain, words};
-use crate::site::{Cx, Site, op_error};
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::long::{continued, summed};
+use kiln_families::site::{Cx, Site, op_error};
+use kiln_families::template::{fill, section};
+use kiln_families::{Body, Kernel, Launch, plain, words};
 use kiln_ir::DType;
 use kiln_ir::ops::{conv, window};
 
@@ -24,13 +24,8 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let bias = if site.dtype(3).is_some() { "x3(ch)" } else { "0.0" };
     let mask = if site.dtype(4).is_some() { "x4(slot * out_volume() + flat)" } else { "1.0" };
     let text = shared().to_owned() + section(TEXT, "deform_conv");
-    let code = fill(&text, &[("BIAS", bias), ("MASK", mask)]) + &summing(DType::F32);
-    Ok(Body {
-        code,
-        entries: vec![Entry::Map(0), Entry::Partial("partial")],
-        scratch: true,
-        ..Body::default()
-    })
+    let code = fill(&text, &[("BIAS", bias), ("MASK", mask)]);
+    Ok(summed(site, code, DType::F32))
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

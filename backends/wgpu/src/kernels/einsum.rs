@@ -1,11 +1,11 @@
 //! Sums of products under labels, and Fourier transforms.
 
-use super::long::{continued, summing};
-use super::template::{fill, sections};
-use super::{Body, Entry, Kernel, Launch, plain, word, words};
-use crate::site::{Cx, Site, op_error};
-use crate::wgsl::types::{register, zero};
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::long::{continued, summed};
+use kiln_families::scalar::{register, zero};
+use kiln_families::site::{Cx, Site, op_error};
+use kiln_families::template::{fill, sections};
+use kiln_families::{Body, Kernel, Launch, plain, word, words};
 use kiln_ir::DType;
 use kiln_ir::ops::einsum::walk;
 
@@ -43,7 +43,7 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         ("ZERO", zero(t)),
         ("PRODUCT", &*product.join(" * ")),
     ];
-    Ok(long_map(fill(&sections(TEXT, &["einsum"]), &pairs), t))
+    Ok(summed(site, fill(&sections(TEXT, &["einsum"]), &pairs), t))
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -67,13 +67,7 @@ fn dft_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let inverse = site.op()?.attrs().bool("inverse").map_err(op_error)?;
     let (sign, scaled) = if inverse { ("1.0", "r / f32(n)") } else { ("-1.0", "r") };
     let code = fill(&sections(SPECTRUM, &["fourier", "dft"]), &[("SIGN", sign), ("SCALED", scaled)]);
-    Ok(long_map(code, DType::F32))
-}
-
-/// A map that continues from launch to launch, keeping numbers of type `t`.
-fn long_map(code: String, t: DType) -> Body {
-    let entries = vec![Entry::Map(0), Entry::Partial("partial")];
-    Body { code: code + &summing(t), entries, scratch: true, ..Body::default() }
+    Ok(summed(site, code, DType::F32))
 }
 
 /// Iterations for an element of a transform of length `n`: products of large numbers modulo n take a loop.
@@ -95,7 +89,7 @@ fn dft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
 
 fn stft_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let window = if site.dtype(2).is_some() { "select(0.0, x2(t), t < m(7u))" } else { "1.0" };
-    Ok(long_map(fill(&sections(SPECTRUM, &["fourier", "stft"]), &[("WINDOW", window)]), DType::F32))
+    Ok(summed(site, fill(&sections(SPECTRUM, &["fourier", "stft"]), &[("WINDOW", window)]), DType::F32))
 }
 
 fn stft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

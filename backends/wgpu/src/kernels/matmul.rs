@@ -2,13 +2,13 @@
 
 use super::block::{RUN, Unrolled, block_body, block_of, block_tactics};
 use super::cost::Work;
-use super::long::{continued, summing};
-use super::template::{fill, sections};
 use super::tile::{direct_tactic, launches, tile_body, tile_of, tile_tactics};
-use super::{Body, Entry, Grid, Kernel, Launch, word, words};
-use crate::site::{Cx, Site, op_error, unsupported};
-use crate::wgsl::types;
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::long::{continued, summed};
+use kiln_families::scalar::{register, zero};
+use kiln_families::site::{Cx, Site, op_error, unsupported};
+use kiln_families::template::{fill, sections};
+use kiln_families::{Body, Grid, Kernel, Launch, word, words};
 use kiln_ir::DType;
 use kiln_ir::ops::util::broadcast_strides;
 
@@ -62,9 +62,8 @@ fn text(names: &[&str]) -> String {
 
 fn naive_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let t = site.out_dtype(0);
-    let code = fill(&text(&["naive"]), &[("ACC", types::register(t)), ("ZERO", types::zero(t))]);
-    let entries = vec![Entry::Map(0), Entry::Partial("partial")];
-    Ok(Body { code: code + &summing(t), entries, scratch: true, ..Body::default() })
+    let code = fill(&text(&["naive"]), &[("ACC", register(t)), ("ZERO", zero(t))]);
+    Ok(summed(site, code, t))
 }
 
 fn tiled_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {

@@ -1,9 +1,9 @@
 //! Softmax and norms: two numbers of a row, then a result for each of its elements.
 
-use super::template::{fill, sections};
-use super::{Body, Entry, Grid, Kernel, Launch, moves, plain, word, words};
-use crate::site::{Cx, Site, op_error, unsupported};
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::site::{Cx, Site, op_error, unsupported};
+use kiln_families::template::{fill, sections};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, moves, plain, word, words};
 use kiln_ir::DType;
 use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::util::broadcast_strides;
@@ -45,7 +45,7 @@ struct Row {
 const LOWEST: &str = "cf(0xff800000u)";
 
 const SOFTMAX: Row = Row {
-    merge: "fmax",
+    merge: "kmax",
     start: LOWEST,
     first: "x0(at)",
     second: "kexp(x0(at) - a)",

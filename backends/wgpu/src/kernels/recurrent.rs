@@ -1,10 +1,10 @@
 //! Recurrences: a workgroup for each sequence and direction.
 
-use super::template::{fill, section};
-use super::{Body, Entry, Grid, Kernel, Launch, plain, words};
-use crate::site::{Cx, Site, op_error, unsupported};
-use crate::wgsl::expr::float;
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::scalar::float;
+use kiln_families::site::{Cx, Site, op_error, unsupported};
+use kiln_families::template::{fill, section};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, plain, words};
 use kiln_ir::ops::rnn::activations;
 use std::fmt::Write;
 

@@ -1,12 +1,12 @@
 //! Reductions: one thread a result, or one workgroup a result.
 
-use super::long::{continued, repeated, spans, state, summing};
-use super::template::{fill, section};
-use super::{Body, Entry, Grid, Kernel, Launch, affine::coalesce, plain, word, words};
-use crate::site::{Cx, Site, op_error, unsupported};
-use crate::wgsl::expr::{cast, float, int};
-use crate::wgsl::types::register;
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::long::{continued, repeated, spans, state, summing};
+use kiln_families::scalar::register;
+use kiln_families::scalar::{cast, float, int};
+use kiln_families::site::{Cx, Site, op_error, unsupported};
+use kiln_families::template::{fill, section};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, affine::coalesce, plain, word, words};
 use kiln_ir::DType;
 use kiln_ir::ops::reduce::{ReduceOp, mask};
 use kiln_ir::ops::util::strides;
@@ -70,7 +70,7 @@ fn of(op: ReduceOp, t: DType, wide: bool) -> Words {
     let number = |f: f64, i: i64| if acc == DType::F32 { float(f) } else { int(i, acc) };
     let range = t.int_range().unwrap_or((0, 1));
     let minmax = |f: &str| match acc {
-        DType::F32 => format!("f{f}(acc, v)"),
+        DType::F32 => format!("k{f}(acc, v)"),
         DType::I64 => format!("l_{f}(acc, v)"),
         _ => format!("{f}(acc, v)"),
     };
@@ -94,7 +94,7 @@ fn of(op: ReduceOp, t: DType, wide: bool) -> Words {
         (ReduceOp::Mean, DType::F32) => "acc / f32(n)".to_owned(),
         (ReduceOp::Mean, DType::I64) => "l_div(acc, i64(n))".to_owned(),
         (ReduceOp::Mean, _) => "i_div(acc, i32(n))".to_owned(),
-        (ReduceOp::L2, _) => "fsqrt(acc)".to_owned(),
+        (ReduceOp::L2, _) => "ksqrt(acc)".to_owned(),
         (ReduceOp::LogSum, _) => "klog(acc)".to_owned(),
         (ReduceOp::LogSumExp, _) => "(top + klog(acc))".to_owned(),
         _ => "acc".to_owned(),
@@ -145,11 +145,11 @@ fn source(site: &Site<'_>, variant: &str) -> Result<Body, BackendError> {
     ];
     let code = fill(&text, &pairs);
     let (code, entries) = if variant == "group" {
-        (state(w.acc) + &code, ["rows", "part", "join"].map(Entry::Free).into())
+        (state(site, w.acc) + &code, ["rows", "part", "join"].map(Entry::Free).into())
     } else {
         let mut entries = vec![Entry::Map(0), Entry::Partial("partial")];
         entries.extend(shifted.then_some(Entry::Partial("greatest")));
-        (summing(w.acc) + &code, entries)
+        (summing(site, w.acc) + &code, entries)
     };
     Ok(Body { code, entries, inputs: Some(vec![0]), scratch: true, ..Body::default() })
 }

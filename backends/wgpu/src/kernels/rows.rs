@@ -1,11 +1,12 @@
 //! Operators on rows: greatest elements, scans, orders, determinants.
 
-use super::long::{continued, repeated, state, summing};
-use super::template::{fill, sections};
-use super::{Body, Entry, Grid, Kernel, Launch, plain, sort, word, words};
-use crate::site::{Cx, Site, op_error};
-use crate::wgsl::types::register;
+use super::sort;
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::long::{continued, repeated, state, summed};
+use kiln_families::scalar::register;
+use kiln_families::site::{Cx, Site, op_error};
+use kiln_families::template::{fill, sections};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, moves, plain, word, words};
 use kiln_ir::DType;
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::ops::layout::Layout;
@@ -25,9 +26,9 @@ const fn kernel(
 }
 
 pub const KERNELS: &[Kernel] = &[
-    kernel("hardmax", &["hardmax"], |_, _| Ok(long_map("hardmax", &[], DType::I32)), hardmax),
+    kernel("hardmax", &["hardmax"], |s, _| Ok(long_map(s, "hardmax", &[], DType::I32)), hardmax),
     kernel("batch_norm", &["batch_norm"], |_, _| map("batch_norm", &[]), batch),
-    kernel("lrn", &["lrn"], |_, _| Ok(long_map("lrn", &[], DType::F32)), lrn),
+    kernel("lrn", &["lrn"], |s, _| Ok(long_map(s, "lrn", &[], DType::F32)), lrn),
     kernel("argreduce", &["argmax", "argmin"], arg_source, arg),
     kernel("cumulative", &["cumulative"], cumulative_source, cumulative),
     kernel("topk", &["topk"], topk_source, topk),
@@ -44,10 +45,8 @@ fn map(name: &str, pairs: &[(&str, &str)]) -> Result<Body, BackendError> {
 }
 
 /// A map that continues from launch to launch, keeping a number of type `t`.
-fn long_map(name: &str, pairs: &[(&str, &str)], t: DType) -> Body {
-    let code = summing(t) + &fill(&sections(TEXT, &[name]), pairs);
-    let entries = vec![Entry::Map(0), Entry::Partial("partial")];
-    Body { code, entries, scratch: true, ..Body::default() }
+fn long_map(site: &Site<'_>, name: &str, pairs: &[(&str, &str)], t: DType) -> Body {
+    summed(site, fill(&sections(TEXT, &[name]), pairs), t)
 }
 
 /// Lines along an axis: the words (elements of a line, and of what lies inside the axis), and the number of lines.
@@ -58,7 +57,7 @@ fn along(x: &[usize], axis: usize) -> Result<(Vec<u32>, usize), BackendError> {
 
 fn hardmax(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let x = cx.shape(0)?;
-    let axis = super::moves::axis(cx, x.len())?;
+    let axis = moves::axis(cx, x.len())?;
     let (w, lines) = along(&x, axis)?;
     let bytes = lines as u64 * 4;
     let find = Launch::map(1, w.clone()).on(Grid::Threads(lines as u64)).scratch(bytes);
@@ -69,7 +68,7 @@ fn hardmax(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
 
 fn arg(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let x = cx.shape(0)?;
-    let axis = super::moves::axis(cx, x.len())?;
+    let axis = moves::axis(cx, x.len())?;
     continued(cx, along(&x, axis)?.0, x[axis], 1)
 }
 
@@ -112,7 +111,7 @@ fn arg_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     };
     let last = op.attrs().bool("select_last").map_err(op_error)?;
     let replaces = if last { "!better(a, b)" } else { "better(b, a)" };
-    let mut body = long_map("argreduce", &[("REPLACES", replaces)], DType::I32);
+    let mut body = long_map(site, "argreduce", &[("REPLACES", replaces)], DType::I32);
     let r = register(t);
     body.code = format!("fn better(a: {r}, b: {r}) -> bool {{ return {better}; }}\n") + &body.code;
     Ok(body)
@@ -134,7 +133,7 @@ fn cumulative_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> 
             ("STORED", if exclusive { "acc" } else { "next" }),
         ],
     )?;
-    body.code = state(site.out_dtype(0)) + &body.code;
+    body.code = state(site, site.out_dtype(0)) + &body.code;
     body.scratch = true;
     Ok(body)
 }
@@ -168,7 +167,7 @@ const RANKED: usize = 4096;
 
 fn topk(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (x, out) = (cx.shape(0)?, cx.out_shape(0)?);
-    let axis = super::moves::axis(cx, x.len())?;
+    let axis = moves::axis(cx, x.len())?;
     let (n, count) = (x[axis], x.iter().product::<usize>());
     let w = words([n, sort::width(n), x[axis + 1..].iter().product(), out[axis]])?;
     if n <= RANKED.min(cx.rounds) {

@@ -1,12 +1,12 @@
 //! Sampling between elements: resize, grids, regions of interest.
 
-use super::long::{continued, summing};
-use super::template::{fill, sections};
-use super::{Body, Entry, Kernel, Launch, plain, word, words};
-use crate::site::{Cx, Site, op_error, unsupported};
-use crate::wgsl::expr::int;
-use crate::wgsl::types::register;
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::long::{continued, summed};
+use kiln_families::scalar::int;
+use kiln_families::scalar::register;
+use kiln_families::site::{Cx, Site, op_error, unsupported};
+use kiln_families::template::{fill, sections};
+use kiln_families::{Body, Kernel, Launch, plain, word, words};
 use kiln_ir::DType;
 use kiln_ir::ops::grid_sample::Sampler;
 use kiln_ir::ops::resize::coord::Filter;
@@ -47,13 +47,7 @@ fn resize_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     };
     let pairs = [("REG", register(t)), ("RESULT", &*stored("sum")), ("OUTSIDE", &*stored("mf(1u)"))];
     let code = fill(&sections(TEXT, &["resize"]), &pairs);
-    Ok(Body { inputs: Some(vec![0]), ..long_map(code) })
-}
-
-/// A map that continues from launch to launch, keeping a float.
-fn long_map(code: String) -> Body {
-    let entries = vec![Entry::Map(0), Entry::Partial("partial")];
-    Body { code: code + &summing(DType::F32), entries, scratch: true, ..Body::default() }
+    Ok(Body { inputs: Some(vec![0]), ..summed(site, code, DType::F32) })
 }
 
 /// The tables of taps: what is not resized has one tap of weight 1.
@@ -156,7 +150,7 @@ fn roi_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         ("MODE", if mean { "acc / f32(count)" } else { "acc" }),
         ("MOST_SAMPLES", &format!("{}u", MOST_SAMPLES * MOST_SAMPLES)),
     ];
-    Ok(long_map(fill(&sections(TEXT, &["roi_align"]), &pairs)))
+    Ok(summed(site, fill(&sections(TEXT, &["roi_align"]), &pairs), DType::F32))
 }
 
 fn roi(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

@@ -1,11 +1,12 @@
 //! Scatters: a copy, then threads that own disjoint parts of the result write their updates in order.
 
-use super::long::repeated;
-use super::template::{fill, section, sections};
-use super::{Body, Entry, Grid, Kernel, Launch, MOVES, plain, words};
-use crate::site::{Cx, Site, op_error};
-use crate::wgsl::types::register;
+use super::MOVES;
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::long::repeated;
+use kiln_families::scalar::register;
+use kiln_families::site::{Cx, Site, op_error};
+use kiln_families::template::{fill, section, sections};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, moves, plain, words};
 use kiln_ir::DType;
 use kiln_ir::ops::util::strides;
 
@@ -34,8 +35,8 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let combine = match (op.attrs().str("reduction").map_err(op_error)?, float, site.out_dtype(0)) {
         ("add", _, _) => "old + new_value",
         ("mul", _, _) => "old * new_value",
-        ("max", true, _) => "fmax(old, new_value)",
-        ("min", true, _) => "fmin(old, new_value)",
+        ("max", true, _) => "kmax(old, new_value)",
+        ("min", true, _) => "kmin(old, new_value)",
         ("max", _, DType::Bool) => "(old || new_value)",
         ("min", _, DType::Bool) => "(old && new_value)",
         ("max", _, _) => "max(old, new_value)",
@@ -71,7 +72,7 @@ fn with_copy(
 
 fn elements(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (x, i) = (cx.shape(0)?, cx.shape(1)?);
-    let axis = super::moves::axis(cx, x.len())?;
+    let axis = moves::axis(cx, x.len())?;
     let mut lines = i.clone();
     lines[axis] = 1;
     let count = if i[axis] == 0 { 0 } else { lines.iter().product() };

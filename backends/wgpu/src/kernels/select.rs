@@ -1,12 +1,13 @@
 //! Operators whose output sizes depend on data. A first pass lists what is kept in scratch memory and tells how much
 //! it is; the rest runs when the host knows.
 
-use super::long::repeated;
-use super::template::{fill, section, sections};
-use super::{Body, Entry, Grid, Kernel, Launch, plain, sort, word, words};
-use crate::site::{Cx, Site, op_error, unsupported};
-use crate::wgsl::types::register;
+use super::sort;
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::long::repeated;
+use kiln_families::scalar::register;
+use kiln_families::site::{Cx, Site, op_error, unsupported};
+use kiln_families::template::{fill, section, sections};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
 use kiln_ir::DType;
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::ops::util::strides;

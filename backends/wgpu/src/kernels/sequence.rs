@@ -1,10 +1,10 @@
 //! Losses, rotary embedding and cache updates.
 
-use super::long::repeated;
-use super::template::{fill, sections};
-use super::{Body, Entry, Grid, Kernel, Launch, plain, words};
-use crate::site::{Cx, Site, op_error};
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::long::repeated;
+use kiln_families::site::{Cx, Site, op_error};
+use kiln_families::template::{fill, sections};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, plain, words};
 use kiln_ir::DType;
 use kiln_ir::infer::normalize_axis;
 

@@ -1,10 +1,10 @@
 //! Counts of n-grams.
 
-use super::long::{continued, summing};
-use super::template::{fill, section};
-use super::{Body, Entry, Kernel, Launch, plain, word, words};
-use crate::site::{Cx, Site, op_error, unsupported};
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::long::{continued, summed};
+use kiln_families::site::{Cx, Site, op_error, unsupported};
+use kiln_families::template::{fill, section};
+use kiln_families::{Body, Kernel, Launch, plain, word, words};
 use kiln_ir::DType;
 use kiln_ir::ops::tfidf::counted;
 use std::collections::BTreeMap;
@@ -25,13 +25,8 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         "idf" => "select(0.0, weight, found > 0u)",
         _ => "weight * f32(found)",
     };
-    let code = fill(section(TEXT, "tfidf"), &[("SAME", same), ("RESULT", result)]) + &summing(DType::I32);
-    Ok(Body {
-        code,
-        entries: vec![Entry::Map(0), Entry::Partial("partial")],
-        scratch: true,
-        ..Body::default()
-    })
+    let code = fill(section(TEXT, "tfidf"), &[("SAME", same), ("RESULT", result)]);
+    Ok(summed(site, code, DType::I32))
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

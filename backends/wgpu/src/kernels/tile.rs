@@ -2,11 +2,11 @@
 
 use super::block::{cells, lines};
 use super::cost::Work;
-use super::long::state;
-use super::template::fill;
-use super::{Body, Entry, Launch, long};
-use crate::site::{Cx, Site, unsupported};
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::long::state;
+use kiln_families::site::{Cx, Site, unsupported};
+use kiln_families::template::fill;
+use kiln_families::{Body, Entry, Launch, long};
 use std::fmt::Write;
 
 /// A tile that one workgroup computes through its own memory, and the block of each of its threads.
@@ -162,7 +162,7 @@ pub fn tile_body(site: &Site<'_>, text: &str, t: Tile, args: &str, more: &[(&str
     pairs.extend([("SIZE_A", &*size_a), ("SIZE_B", &*size_b), ("ROW_A", &*row_a), ("ROW_B", &*row_b)]);
     pairs.extend(more);
     let text = text.replace("THREAD_COUNT", &threads);
-    let code = state(site.out_dtype(0)) + &fill(&text, &pairs);
+    let code = state(site, site.out_dtype(0)) + &fill(&text, &pairs);
     Body { code, entries: vec![Entry::Free("tiled")], scratch: true, ..Body::default() }
 }
 

@@ -1,12 +1,12 @@
 //! Sliding windows: convolution, its transpose, pooling.
 
-use super::long::{continued, repeated, summing};
-use super::template::{fill, sections};
-use super::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
-use crate::site::{Cx, Site, op_error, unsupported};
-use crate::wgsl::expr::{float, int};
-use crate::wgsl::types::{register, zero};
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::long::{continued, repeated, summed};
+use kiln_families::scalar::{float, int};
+use kiln_families::scalar::{register, zero};
+use kiln_families::site::{Cx, Site, op_error, unsupported};
+use kiln_families::template::{fill, sections};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
 use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::pool::PoolOp;
 use kiln_ir::ops::util::strides;
@@ -56,13 +56,7 @@ pub fn sums(site: &Site<'_>, name: &str) -> Body {
     let t = site.out_dtype(0);
     let bias = if site.dtype(2).is_some() && name != "col2im" { "x2(ch)" } else { zero(t) };
     let pairs = [("ACC", register(t)), ("ZERO", zero(t)), ("BIAS", bias)];
-    long_map(fill(&text(&[layout(site), name]), &pairs), t)
-}
-
-/// A map that continues from launch to launch, with a sum of type `t`.
-fn long_map(code: String, t: DType) -> Body {
-    let entries = vec![Entry::Map(0), Entry::Partial("partial")];
-    Body { code: code + &summing(t), entries, scratch: true, ..Body::default() }
+    summed(site, fill(&text(&[layout(site), name]), &pairs), t)
 }
 
 /// Taps of a window of all spatial dimensions.
@@ -133,7 +127,7 @@ fn pool_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         PoolOp::Max => {
             let step = match t {
                 DType::I64 => "l_max(acc, v)",
-                _ if t.is_float() => "fmax(acc, v)",
+                _ if t.is_float() => "kmax(acc, v)",
                 _ => "max(acc, v)",
             };
             (least(t), step.to_owned(), "acc".to_owned())
@@ -146,10 +140,10 @@ fn pool_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
             };
             ("0.0".into(), "acc + v".into(), format!("select(acc / f32({n}), 0.0, {n} == 0)"))
         }
-        PoolOp::Lp => ("0.0".into(), format!("acc + fpow(abs(v), {p})"), format!("fpow(acc, 1.0 / {p})")),
+        PoolOp::Lp => ("0.0".into(), format!("acc + kpow(abs(v), {p})"), format!("kpow(acc, 1.0 / {p})")),
     };
     let pairs = [("ACC", register(t)), ("START", &*start), ("STEP", &*step), ("LAST", &*last)];
-    Ok(long_map(fill(&text(&[layout(site), "padded", "pool"]), &pairs), t))
+    Ok(summed(site, fill(&text(&[layout(site), "padded", "pool"]), &pairs), t))
 }
 
 fn pool_axes(cx: &Cx<'_>) -> Result<Vec<Axis<Dim>>, BackendError> {
@@ -170,7 +164,7 @@ fn indices_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let better = if t.is_float() { "!is_nan(b) && (is_nan(a) || a > b)" } else { "a > b" };
     let order = if columns { "by_columns" } else { "by_rows" };
     let pairs = [("ACC", register(t)), ("START", &*least(t)), ("BETTER", better), ("ORDER", order)];
-    let mut body = long_map(fill(&text(&["max_pool_indices"]), &pairs), DType::I32);
+    let mut body = summed(site, fill(&text(&["max_pool_indices"]), &pairs), DType::I32);
     body.entries.push(Entry::Map(1));
     Ok(body)
 }

@@ -1,17 +1,17 @@
 //! Writing a kernel's module: bindings, loads and stores of every tensor, the fused expression, entry points.
 
 pub mod array;
-pub mod expr;
 mod library;
 pub mod types;
 
-use crate::kernels::{Body, Entry};
-use crate::site::{Site, unsupported};
 use array::Array;
 use kiln_backend::BackendError;
+use kiln_families::scalar::{self, narrow, near, register};
+use kiln_families::site::{Site, unsupported};
+use kiln_families::{Body, Entry};
 use kiln_ir::{DType, ValueId};
 use std::fmt::Write;
-use types::{encode, lanes, register, storer};
+use types::{encode, lanes, storer};
 
 /// What one binding of a kernel holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,8 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
         text.push_str(&binding(site, i, *slot, free));
         if let Slot::Input(k, 0) = *slot {
             if body.code.contains(&format!("near{k}(")) {
-                text.push_str(&types::near(&format!("near{k}"), &format!("x{k}"), site.dtype(k)));
+                let value = near(&format!("x{k}"), site.dtype(k));
+                text += &site.function(&format!("near{k}"), &[("at", "u32")], "i32", &value);
             }
             if body.code.contains(&format!("w{k}(")) {
                 let t = site.dtype(k).unwrap_or(DType::F32);
@@ -125,7 +126,7 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
             text.push_str(&emit(site, j, t));
         }
     }
-    text.push_str(&body.code);
+    text.push_str(&headings(&body.code));
     let mut names = Vec::new();
     for (k, e) in body.entries.iter().enumerate() {
         match e {
@@ -133,6 +134,9 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
             Entry::Map(j) => {
                 names.push(format!("main{k}"));
                 text.push_str(&map_entry(site, k, *j, free)?);
+            }
+            Entry::Cluster(name, _) | Entry::Together(name) => {
+                return unsupported(format!("\"{name}\": workgroups that know each other"));
             }
         }
     }
@@ -194,12 +198,12 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
         s.push_str("    }\n");
     }
     if first == 1 {
-        let _ = writeln!(s, "    let a0 = {};", types::narrow(site.out_dtype(0), "v"));
+        let _ = writeln!(s, "    let a0 = {};", narrow(site.out_dtype(0), "v"));
     }
     for k in 0..site.extras.len() {
         let _ = writeln!(s, "    let a{} = e{k}(o{k});", k + first);
     }
-    s.push_str(&expr::print(e)?);
+    s.push_str(&scalar::print(e, &[])?);
     let _ = writeln!(s, "    return r{};\n}}", e.result);
     Ok(s)
 }
@@ -229,6 +233,30 @@ pub const MAP_THREADS: u64 = 64;
 /// Builtins of every entry point, and the number of this workgroup in a folded dispatch.
 pub const ENTRY_ARGS: &str = "@builtin(workgroup_id) w: vec3<u32>, @builtin(num_workgroups) g: vec3<u32>, \
                               @builtin(local_invocation_index) l: u32";
+
+/// Replaces the headings of entry points: `THREADS name {` gives `t`, the number of the thread, and ends those beyond the
+/// grid; `GROUPS name threads {` gives `group` and `l`, the thread in its group.
+pub fn headings(code: &str) -> String {
+    let mut out = String::new();
+    for line in code.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["THREADS", name, "{"] => out.push_str(&format!(
+                "@compute @workgroup_size(64)\nfn {name}({ENTRY_ARGS}) {{\n    let t = (w.y * g.x + w.x) * 64u + l;\n    \
+                 if (t >= args[0]) {{ return; }}\n"
+            )),
+            ["GROUPS", name, threads, "{"] => out.push_str(&format!(
+                "@compute @workgroup_size({threads})\nfn {name}({ENTRY_ARGS}) {{\n    let group = w.y * g.x + w.x;\n    \
+                 if (group >= args[0]) {{ return; }}\n"
+            )),
+            _ => {
+                out.push_str(line);
+                out.push('\n');
+            }
+        }
+    }
+    out
+}
 
 fn map_entry(site: &Site<'_>, k: usize, j: usize, free: bool) -> Result<String, BackendError> {
     let stored = site.stored();

@@ -1,28 +1,8 @@
 //! How element types are stored in WGSL buffers, and what they are in registers.
 
 use super::array::Array;
+use kiln_families::scalar::register;
 use kiln_ir::DType;
-use kiln_ir::expr::compute_type;
-
-/// The type of a value in registers.
-pub fn register(t: DType) -> &'static str {
-    match compute_type(t) {
-        DType::F32 => "f32",
-        DType::Bool => "bool",
-        DType::I64 => "i64",
-        _ => "i32",
-    }
-}
-
-/// Zero in registers.
-pub fn zero(t: DType) -> &'static str {
-    match compute_type(t) {
-        DType::F32 => "0.0",
-        DType::Bool => "false",
-        DType::I64 => "0li",
-        _ => "0",
-    }
-}
 
 /// How many elements share a stored word; 1 for types with array elements of their own.
 pub fn lanes(t: DType) -> u32 {
@@ -64,19 +44,6 @@ pub fn encode(t: DType, v: &str) -> String {
     }
 }
 
-/// A register value rounded or wrapped to a type, still in registers.
-pub fn narrow(t: DType, v: &str) -> String {
-    match t {
-        DType::F16 => format!("round_f16({v})"),
-        DType::BF16 => format!("round_bf16({v})"),
-        DType::F8E4M3 => format!("round_f8e4m3({v})"),
-        DType::I8 => format!("(({v} << 24u) >> 24u)"),
-        DType::I4 => format!("(({v} << 28u) >> 28u)"),
-        DType::U8 => format!("({v} & 255)"),
-        _ => v.to_owned(),
-    }
-}
-
 /// `fn <name>(at: u32) -> value`, which loads from an array.
 pub fn loader(name: &str, from: &Array, t: DType) -> String {
     let r = register(t);
@@ -87,18 +54,6 @@ pub fn loader(name: &str, from: &Array, t: DType) -> String {
     let word = from.get(&format!("at / {n}u"));
     let value = decode(t, "w", &format!("(at % {n}u)"));
     format!("fn {name}(at: u32) -> {r} {{ let w = {word}; return {value}; }}\n")
-}
-
-/// `fn <name>(at: u32) -> i32`: what a loader gives as the nearest number of 32 bits and its sign.
-pub fn near(name: &str, load: &str, t: Option<DType>) -> String {
-    let v = format!("{load}(at)");
-    let value = match t.map_or(DType::I32, compute_type) {
-        DType::I64 => format!("i32(clamp({v}, -2147483647li, 2147483647li))"),
-        DType::F32 => format!("f_to_i32({v})"),
-        DType::Bool => format!("select(0, 1, {v})"),
-        _ => v,
-    };
-    format!("fn {name}(at: u32) -> i32 {{ return {value}; }}\n")
 }
 
 /// `fn <name>(at: u32, v: value)`, which stores one element; packed lanes by atomics, so that threads may share

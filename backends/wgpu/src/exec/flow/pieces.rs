@@ -6,9 +6,9 @@ use super::super::record::bind_group;
 use super::recorder::Recorder;
 use crate::adapter::ALIGNMENT;
 use crate::gpu::Module;
-use crate::kernels::template::{fill, section};
-use crate::wgsl::MAP_THREADS;
+use crate::wgsl::{MAP_THREADS, headings};
 use kiln_backend::BackendError;
+use kiln_families::template::section;
 use std::sync::Arc;
 
 const TEXT: &str = include_str!("../../../../../shaders/flow.wgsl");
@@ -111,7 +111,7 @@ impl Pieces {
 }
 
 fn text() -> String {
-    format!("// kiln 3 pieces\n{}", fill(section(TEXT, "pieces"), &[]))
+    format!("// kiln 3 pieces\n{}", headings(section(TEXT, "pieces")))
 }
 
 #[cfg(test)]

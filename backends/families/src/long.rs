@@ -1,11 +1,11 @@
 //! Loops that are too long for one launch: several launches, each of which goes on where the one before it ended.
 //!
 //! A driver may end loops, without a word, after some number of iterations: llvmpipe does after 65,535 of all loops of
-//! one thread together, and counts for every loop one more than it has rounds. [`Cx::rounds`](crate::site::Cx::rounds) bounds what a thread may do in one launch.
+//! one thread together, and counts for every loop one more than it has rounds. [`Cx::rounds`] bounds what a thread may do
+//! in one launch. Where a dialect has no [spans](crate::Dialect::spans), one launch does all.
 
-use super::{Grid, Launch, word};
-use crate::site::{Cx, unsupported};
-use crate::wgsl::types::register;
+use crate::site::{Cx, Site, unsupported};
+use crate::{Body, Entry, Grid, Launch, word};
 use kiln_backend::BackendError;
 use kiln_ir::DType;
 
@@ -14,6 +14,9 @@ const MAX_LAUNCHES: usize = 1 << 16;
 
 /// Spans of `trips` rounds of `cost` iterations each; the last one ends at `trips`. There is always one.
 pub fn spans(cx: &Cx<'_>, trips: usize, cost: usize) -> Result<Vec<(u32, u32)>, BackendError> {
+    if cx.dialect.spans.is_none() {
+        return Ok(vec![(0, 0)]);
+    }
     let each = cx.rounds / cost.max(1);
     if each == 0 || trips.div_ceil(each) > MAX_LAUNCHES {
         let op = cx.op.map_or("a region", |o| o.name());
@@ -25,6 +28,20 @@ pub fn spans(cx: &Cx<'_>, trips: usize, cost: usize) -> Result<Vec<(u32, u32)>, 
     }
     let starts = (0..trips.max(1)).step_by(each);
     starts.map(|from| Ok((word(from)?, word((from + each).min(trips))?))).collect()
+}
+
+/// A map of output 0 that sums up in a long loop, keeping numbers of type `t`; launched by [`continued`]. Where there are
+/// spans, its text has `total(at)`, which goes from `lo()` to `hi()` and starts from `resume(at, ..)`.
+pub fn summed(site: &Site<'_>, code: String, t: DType) -> Body {
+    match site.dialect.spans {
+        None => Body::map(code),
+        Some(_) => Body {
+            code: code + &summing(site, t),
+            entries: vec![Entry::Map(0), Entry::Partial("partial")],
+            scratch: true,
+            ..Body::default()
+        },
+    }
 }
 
 /// Launches of the map of output 0 (entry 0) over spans; those before the last are of entry 1, which keeps what
@@ -58,24 +75,12 @@ pub fn repeated(
 }
 
 /// `keep(at, v)`, `kept(at)`: numbers of type `t` in scratch memory, number `at` of them; `resume(at, start)`: what is
-/// kept by the launch before this one, if there is one.
-pub fn state(t: DType) -> String {
-    let r = register(t);
-    let (store, load) = match r {
-        "f32" | "i32" => ("scratch[at] = bitcast<u32>(v);", format!("bitcast<{r}>(scratch[at])")),
-        "i64" => (
-            "scratch[at * 2u] = bitcast<u32>(i32(v)); scratch[at * 2u + 1u] = bitcast<u32>(i32(v >> 32u));",
-            "ci64(scratch[at * 2u + 1u], scratch[at * 2u])".to_owned(),
-        ),
-        _ => ("scratch[at] = select(0u, 1u, v);", "(scratch[at] != 0u)".to_owned()),
-    };
-    format!(
-        "fn keep(at: u32, v: {r}) {{ {store} }}\nfn kept(at: u32) -> {r} {{ return {load}; }}\nfn resume(at: u32, start: \
-         {r}) -> {r} {{\n    if (lo() == 0u) {{ return start; }}\n    return kept(at);\n}}\n"
-    )
+/// kept by the launch before this one, if there is one. Empty where there are no spans.
+pub fn state(site: &Site<'_>, t: DType) -> String {
+    site.dialect.spans.map_or_else(String::new, |write| write(t))
 }
 
 /// The entry `partial`, which keeps `total(at)`, a number of type `t` that starts from `resume(at, ..)`.
-pub fn summing(t: DType) -> String {
-    state(t) + &super::template::fill("THREADS partial {\n    keep(t, total(t));\n}\n", &[])
+pub fn summing(site: &Site<'_>, t: DType) -> String {
+    state(site, t) + "THREADS partial {\n    keep(t, total(t));\n}\n"
 }

@@ -1,0 +1,94 @@
+//! A kernel's anchor at launch.
+
+use crate::Dialect;
+use crate::views::View;
+use kiln_backend::{BackendError, Tactic};
+use kiln_ir::{Fact, Op};
+
+/// What a kernel knows when it is launched: the anchor with all shapes as numbers.
+pub struct Cx<'a> {
+    /// The anchor's operator; `None` in a region without one.
+    pub op: Option<&'a Op>,
+    /// How it runs.
+    pub tactic: &'a Tactic,
+    /// Facts of the anchor's inputs.
+    pub inputs: Vec<Option<&'a Fact>>,
+    /// Facts of the anchor's outputs.
+    pub outputs: Vec<&'a Fact>,
+    /// Do pointwise operators follow in the kernel?
+    pub fused: bool,
+    /// Is input i a weight, which no kernel writes? Empty where nothing depends on it.
+    pub constant: Vec<bool>,
+    /// Does output j share its memory with input i? By (i, j).
+    pub aliased: Vec<(usize, usize)>,
+    /// Inputs that the kernel reads through moves, by position; empty where there are no moves.
+    pub views: Vec<Option<View>>,
+    /// Is an output of the anchor read by anyone? By position.
+    pub wanted: Vec<bool>,
+    /// Iterations that all loops of one thread may make in one launch; only [spans](Dialect::spans) end loops before.
+    pub rounds: usize,
+    /// Elements of output 0 that one thread of a map makes.
+    pub lanes: usize,
+    /// The language that the kernel is written in.
+    pub dialect: &'static Dialect,
+}
+
+impl Cx<'_> {
+    /// The operator.
+    pub fn op(&self) -> Result<&Op, BackendError> {
+        self.op.ok_or_else(|| BackendError::Internal("no anchor".into()))
+    }
+
+    fn numbers(f: Option<&Fact>, what: &str, i: usize) -> Result<Vec<usize>, BackendError> {
+        f.and_then(|f| f.ty.static_dims())
+            .ok_or_else(|| BackendError::Internal(format!("the shape of {what} {i} is not known at launch")))
+    }
+
+    /// The shape of an input.
+    pub fn shape(&self, i: usize) -> Result<Vec<usize>, BackendError> {
+        Self::numbers(self.inputs.get(i).copied().flatten(), "input", i)
+    }
+
+    /// The shape of an output.
+    pub fn out_shape(&self, j: usize) -> Result<Vec<usize>, BackendError> {
+        Self::numbers(self.outputs.get(j).copied(), "output", j)
+    }
+
+    /// Is the input there?
+    pub fn has(&self, i: usize) -> bool {
+        self.inputs.get(i).is_some_and(Option::is_some)
+    }
+
+    /// Is the input a weight, as a word?
+    pub fn constant(&self, i: usize) -> usize {
+        usize::from(self.constant.get(i).is_some_and(|&c| c))
+    }
+
+    /// Where the elements of an input lie in what is bound for it.
+    pub fn view(&self, i: usize) -> Result<View, BackendError> {
+        match self.views.get(i) {
+            Some(Some(v)) => Ok(v.clone()),
+            _ => Ok(View::whole(&self.shape(i)?)),
+        }
+    }
+
+    /// Contents of a host input, if it is there.
+    pub fn ints(&self, i: usize) -> Result<Option<Vec<i64>>, BackendError> {
+        match self.inputs.get(i).copied().flatten() {
+            None => Ok(None),
+            Some(f) => Ok(Some(self.content(f, i)?.to_i64())),
+        }
+    }
+
+    /// Contents of a host input of floats, if it is there.
+    pub fn floats(&self, i: usize) -> Result<Option<Vec<f64>>, BackendError> {
+        match self.inputs.get(i).copied().flatten() {
+            None => Ok(None),
+            Some(f) => Ok(Some(self.content(f, i)?.to_f64())),
+        }
+    }
+
+    fn content<'f>(&self, f: &'f Fact, i: usize) -> Result<&'f kiln_ir::Tensor, BackendError> {
+        f.as_const().ok_or_else(|| BackendError::Internal(format!("input {i} is not known on the host")))
+    }
+}

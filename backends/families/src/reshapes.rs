@@ -1,0 +1,43 @@
+//! Layers of a region that compute nothing on the device: views of extras, and shapes that the host alone reads.
+
+use kiln_ir::{Graph, Node, ValueId};
+
+/// Does it only tell how its input's elements are read, by pointwise operators of the region alone? Those of a view lie
+/// as in its input, from the first one on.
+pub fn is_view(graph: &Graph, n: &Node) -> bool {
+    let &[y] = &n.outputs[..] else { return false };
+    let mut readers = graph.nodes().filter(|(_, r)| r.inputs.contains(&Some(y))).peekable();
+    let inner = !graph.outputs.contains(&y) && readers.peek().is_some();
+    let as_they_lie = match n.op.name() {
+        "reshape" | "squeeze" | "unsqueeze" => true,
+        "slice" => is_prefix(graph, n),
+        _ => false,
+    };
+    inner && as_they_lie && readers.all(|(_, r)| r.op.is_pointwise())
+}
+
+/// Does a slice give the first elements of its input?
+fn is_prefix(graph: &Graph, n: &Node) -> bool {
+    let ints = |i: usize| {
+        let v = n.inputs.get(i).copied().flatten();
+        v.map(|v| graph.value(v).fact.as_const().map(kiln_ir::Tensor::to_i64))
+    };
+    let all = |list: &Option<Option<Vec<i64>>>, x: i64| match list {
+        None => x == 1,
+        Some(known) => known.as_ref().is_some_and(|v| v.iter().all(|&a| a == x)),
+    };
+    // Along the first axis only.
+    all(&ints(1), 0) && all(&ints(4), 1) && ints(3).flatten().is_some_and(|axes| axes == [0])
+}
+
+/// Is it a result that the host knows and alone reads?
+pub fn is_on_host(graph: &Graph, n: &Node) -> bool {
+    let &[y] = &n.outputs[..] else { return false };
+    let reads = |r: &Node| {
+        let at = |(i, v): (usize, &Option<ValueId>)| *v == Some(y) && !r.op.port(i).is_some_and(|p| p.host);
+        r.inputs.iter().enumerate().any(at)
+    };
+    matches!(n.op.name(), "shape" | "size")
+        && !graph.outputs.contains(&y)
+        && !graph.nodes().any(|(_, r)| reads(r))
+}

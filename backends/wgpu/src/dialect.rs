@@ -1,0 +1,54 @@
+//! The generic kernels' templates in WGSL.
+
+use crate::kernels::{OWN, SHARED};
+use crate::wgsl::types::decode;
+use kiln_families::Dialect;
+use kiln_families::scalar::register;
+use kiln_ir::DType;
+
+macro_rules! shared {
+    ($($name:literal),*) => {
+        fn text(family: &str) -> &'static str {
+            match family {
+                $($name => include_str!(concat!("../../../shaders/", $name, ".wgsl")),)*
+                _ => "",
+            }
+        }
+    };
+}
+
+shared!("moves");
+
+/// WGSL.
+pub static WGSL: Dialect = Dialect {
+    text,
+    function,
+    decode,
+    own: OWN,
+    generic: SHARED,
+    spans: Some(state),
+    readers: &[],
+    reshapes: true,
+};
+
+fn function(name: &str, arguments: &[(&str, &str)], result: &str, value: &str) -> String {
+    let list: Vec<String> = arguments.iter().map(|(n, t)| format!("{n}: {t}")).collect();
+    format!("fn {name}({}) -> {result} {{ return {value}; }}\n", list.join(", "))
+}
+
+/// `keep`, `kept` and `resume` for numbers of type `t`.
+fn state(t: DType) -> String {
+    let r = register(t);
+    let (store, load) = match r {
+        "f32" | "i32" => ("scratch[at] = bitcast<u32>(v);", format!("bitcast<{r}>(scratch[at])")),
+        "i64" => (
+            "scratch[at * 2u] = bitcast<u32>(i32(v)); scratch[at * 2u + 1u] = bitcast<u32>(i32(v >> 32u));",
+            "ci64(scratch[at * 2u + 1u], scratch[at * 2u])".to_owned(),
+        ),
+        _ => ("scratch[at] = select(0u, 1u, v);", "(scratch[at] != 0u)".to_owned()),
+    };
+    format!(
+        "fn keep(at: u32, v: {r}) {{ {store} }}\nfn kept(at: u32) -> {r} {{ return {load}; }}\nfn resume(at: u32, start: \
+         {r}) -> {r} {{\n    if (lo() == 0u) {{ return start; }}\n    return kept(at);\n}}\n"
+    )
+}
