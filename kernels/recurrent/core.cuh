@@ -291,6 +291,10 @@ GROUPS recur 512 {
         if constexpr (CLUSTER == 1u) {
             __syncthreads();
         }
+#ifdef WATCHED
+        // Sums are read before the states are sent that all wait for; racecheck does not know what such a barrier waits for.
+        __syncthreads();
+#endif
     }
 #pragma unroll
     for (u32 q = 0u; q < PAIRS; q++) {

@@ -13,10 +13,13 @@ use std::sync::Arc;
 /// computes the same.
 const OPTIONS: [&str; 2] = ["--std=c++20", "--fmad=false"];
 
-/// Options for an architecture ("sm_90a").
+/// Options for an architecture ("sm_90a"), and those of KILN_NVRTC_OPTIONS: `-lineinfo` for profilers, `-DWATCHED` for racecheck.
 fn options(arch: &str) -> Vec<String> {
     let mut all = vec![format!("--gpu-architecture={arch}")];
     all.extend(OPTIONS.map(str::to_owned));
+    all.extend(
+        std::env::var("KILN_NVRTC_OPTIONS").iter().flat_map(|v| v.split_whitespace()).map(str::to_owned),
+    );
     all
 }
 
