@@ -14,7 +14,7 @@ const SPARE: u64 = 16;
 /// Where it tells whether the loop goes on.
 const ALIVE: u64 = 12;
 /// Commands of the body of a node, in which several trips may follow each other, and how many trips at most.
-const AT_ONCE: usize = 54;
+const AT_ONCE: usize = 72;
 const MOST_TRIPS: usize = 8;
 
 impl Loop<'_> {
