@@ -273,7 +273,7 @@ fn total(at: u32) -> f32 {
     if (hi() < MOST_SAMPLES) {
         return acc;
     }
-    return select(MODE, 0.0, count <= 0);
+    return select(LAST, 0.0, count <= 0);
 }
 
 fn compute0(at: u32) -> f32 {

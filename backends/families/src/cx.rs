@@ -54,6 +54,11 @@ impl Cx<'_> {
         Self::numbers(self.outputs.get(j).copied(), "output", j)
     }
 
+    /// Are loops cut into spans?
+    pub fn cut(&self) -> bool {
+        self.dialect.spans.is_some()
+    }
+
     /// Is the input there?
     pub fn has(&self, i: usize) -> bool {
         self.inputs.get(i).is_some_and(Option::is_some)

@@ -1,12 +1,15 @@
 //! Sums of products under labels, and Fourier transforms.
 
+use crate::long::{continued, summed};
 use crate::scalar::{register, zero};
 use crate::site::{Cx, Site, op_error};
 use crate::template::{fill, sections};
 use crate::{Body, Kernel, Launch, plain, word, words};
 use kiln_backend::{BackendError, Tactic};
+use kiln_ir::DType;
 use kiln_ir::ops::einsum::walk;
 
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[
     Kernel { name: "einsum", ops: &["einsum"], epilogue: true, tactics: |_| plain("einsum"), source, launch },
     Kernel {
@@ -38,7 +41,7 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         ("ZERO", zero(t)),
         ("PRODUCT", &*product.join(" * ")),
     ];
-    Ok(Body::map(fill(&sections(site.text("einsum"), &["einsum"]), &pairs)))
+    Ok(summed(site, fill(&sections(site.text("einsum"), &["einsum"]), &pairs), t))
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -53,8 +56,10 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     w.push(word(plan.inner.len())?);
     w.extend(words(plan.inner.iter().copied())?);
     w.extend(words(plan.within.into_iter().flatten())?);
-    w.push(word(plan.inner.iter().product())?);
-    Ok(vec![Launch::map(0, w)])
+    let trips = plan.inner.iter().product();
+    w.push(word(trips)?);
+    // A round, and a loop over dimensions with one over inputs in it.
+    continued(cx, w, trips, 2 + plan.inner.len() * (2 + shapes.len()))
 }
 
 fn dft_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -62,7 +67,12 @@ fn dft_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let (sign, scaled) = if inverse { ("1.0f", "r / f32(n)") } else { ("-1.0f", "r") };
     let code =
         fill(&sections(site.text("spectrum"), &["fourier", "dft"]), &[("SIGN", sign), ("SCALED", scaled)]);
-    Ok(Body::map(code))
+    Ok(summed(site, code, DType::F32))
+}
+
+/// Iterations for an element of a transform of length `n`: products of large numbers modulo n take a loop.
+fn turn(n: usize) -> usize {
+    if n <= 1 << 16 { 1 } else { 34 }
 }
 
 fn dft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -73,12 +83,14 @@ fn dft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let n = one(cx.ints(1)?).map_or(x[axis], |n| n.max(0) as usize);
     let last = x.len() - 1;
     let inner = x[axis + 1..last].iter().product();
-    Ok(vec![Launch::map(0, words([n, n.min(x[axis]), x[axis], y[axis], inner, x[last]])?)])
+    let counted = n.min(x[axis]);
+    continued(cx, words([n, counted, x[axis], y[axis], inner, x[last]])?, counted, turn(n))
 }
 
 fn stft_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let window = if site.dtype(2).is_some() { "select(0.0f, x2(t), t < m(7u))" } else { "1.0f" };
-    Ok(Body::map(fill(&sections(site.text("spectrum"), &["fourier", "stft"]), &[("WINDOW", window)])))
+    let code = fill(&sections(site.text("spectrum"), &["fourier", "stft"]), &[("WINDOW", window)]);
+    Ok(summed(site, code, DType::F32))
 }
 
 fn stft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -87,5 +99,5 @@ fn stft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let step = one(cx.ints(1)?).unwrap_or(1);
     let window = if cx.has(2) { cx.shape(2)?[0] } else { 0 };
     let n = one(cx.ints(3)?).unwrap_or(if cx.has(2) { window } else { x[1] });
-    Ok(vec![Launch::map(0, words([n, n, x[1], y[2], y[1], x[2], step, window])?)])
+    continued(cx, words([n, n, x[1], y[2], y[1], x[2], step, window])?, n, turn(n))
 }

@@ -7,21 +7,23 @@
 
 pub mod affine;
 pub mod attention;
-mod deform;
-mod einsum;
+mod conv;
+pub mod deform;
+pub mod einsum;
 pub mod host;
 pub mod long;
+pub mod loss;
 pub mod matmul;
 pub mod moves;
 pub mod pointwise;
 pub mod recurrent;
 pub mod reduce;
 mod rows;
-mod sample;
-mod scatter;
+pub mod sample;
+pub mod scatter;
 mod select;
-mod sequence;
-mod text;
+pub mod sequence;
+pub mod text;
 pub mod views;
 pub mod window;
 
@@ -201,9 +203,11 @@ pub const FAMILIES: &[&[Kernel]] = &[
     pointwise::KERNELS,
     affine::KERNELS,
     attention::KERNELS,
+    conv::KERNELS,
     deform::KERNELS,
     einsum::KERNELS,
     host::KERNELS,
+    loss::KERNELS,
     matmul::KERNELS,
     moves::KERNELS,
     recurrent::KERNELS,

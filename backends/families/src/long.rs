@@ -14,7 +14,7 @@ const MAX_LAUNCHES: usize = 1 << 16;
 
 /// Spans of `trips` rounds of `cost` iterations each; the last one ends at `trips`. There is always one.
 pub fn spans(cx: &Cx<'_>, trips: usize, cost: usize) -> Result<Vec<(u32, u32)>, BackendError> {
-    if cx.dialect.spans.is_none() {
+    if !cx.cut() {
         return Ok(vec![(0, 0)]);
     }
     let each = cx.rounds / cost.max(1);

@@ -1,8 +1,8 @@
 //! Sampling between elements: resize, grids, regions of interest.
 
-use crate::scalar::int;
-use crate::scalar::register;
-use crate::site::{Cx, Site, op_error};
+use crate::long::{continued, summed};
+use crate::scalar::{int, register};
+use crate::site::{Cx, Site, op_error, unsupported};
 use crate::template::{fill, sections};
 use crate::{Body, Kernel, Launch, plain, word, words};
 use kiln_backend::{BackendError, Tactic};
@@ -25,6 +25,7 @@ const fn kernel(
     Kernel { name, ops, epilogue: true, tactics: |site| plain(site.kernel_name()), source, launch }
 }
 
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[
     kernel("resize", &["resize"], resize_source, resize),
     kernel("grid_sample", &["grid_sample"], grid_source, grid),
@@ -44,7 +45,7 @@ fn resize_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     };
     let pairs = [("REG", register(t)), ("RESULT", &*stored("sum")), ("OUTSIDE", &*stored("mf(1u)"))];
     let code = fill(&sections(site.text("sample"), &["resize"]), &pairs);
-    Ok(Body { inputs: Some(vec![0]), ..Body::map(code) })
+    Ok(Body { inputs: Some(vec![0]), ..summed(site, code, DType::F32) })
 }
 
 /// The tables of taps: what is not resized has one tap of weight 1.
@@ -58,10 +59,12 @@ fn resize(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let outside = a.float("extrapolation").map_err(op_error)? as f32;
     let mut head = vec![word(x.len())?, outside.to_bits()];
     let mut tables = Vec::new();
+    let mut combinations = 1_usize;
     let start = 2 + 5 * x.len();
     for (d, axis) in axes.iter().enumerate() {
         let rows: Vec<_> = (0..axis.output).map(|o| filter.taps(axis, o)).collect();
         let most = rows.iter().flatten().map(Vec::len).max().unwrap_or(1).max(1);
+        combinations = combinations.saturating_mul(most);
         head.extend(words([y[d], x[d], own[d], most, start + tables.len()])?);
         for row in rows {
             let taps = row.unwrap_or_else(|| vec![(u32::MAX as usize, 0.0)]);
@@ -72,7 +75,7 @@ fn resize(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         }
     }
     head.extend(tables);
-    Ok(vec![Launch::map(0, head)])
+    continued(cx, head, combinations, 2 + x.len())
 }
 
 fn grid_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -131,15 +134,24 @@ fn affine(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     Ok(vec![Launch::map(0, w)])
 }
 
+/// The most samples of a bin in one direction, where loops are cut into spans.
+const MOST_SAMPLES: usize = 1024;
+
 fn roi_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let a = site.op()?.attrs();
     let half = a.bool("half_pixel").map_err(op_error)?;
     let mean = a.str("mode").map_err(op_error)? == "avg";
-    let pairs = [
+    let pairs: [(&str, &str); 6] = [
         ("HALF", if half { "true" } else { "false" }),
+        // Of a bin whose samples one launch takes.
         ("MODE", if mean { "sum / f32(count)" } else { "most" }),
+        // Of others.
+        ("START", if mean { "0.0f" } else { "cf(0xff800000u)" }),
+        ("STEP", if mean { "acc + sum" } else { "max(acc, most)" }),
+        ("LAST", if mean { "acc / f32(count)" } else { "acc" }),
+        ("MOST_SAMPLES", &format!("{}u", MOST_SAMPLES * MOST_SAMPLES)),
     ];
-    Ok(Body::map(fill(&sections(site.text("sample"), &["roi_align"]), &pairs)))
+    Ok(summed(site, fill(&sections(site.text("sample"), &["roi_align"]), &pairs), DType::F32))
 }
 
 fn roi(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -148,5 +160,17 @@ fn roi(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let samples = a.int("sampling_ratio").map_err(op_error)? as usize;
     let mut w = words([x[0], x[1], x[2], x[3], y[2], y[3], samples])?;
     w.push((a.float("spatial_scale").map_err(op_error)? as f32).to_bits());
-    Ok(vec![Launch::map(0, w)])
+    if !cx.cut() {
+        return Ok(vec![Launch::map(0, w)]);
+    }
+    if samples > MOST_SAMPLES {
+        return unsupported(format!("{samples} samples of a bin, {MOST_SAMPLES} are possible"));
+    }
+    // How many samples an adaptive bin has only the device knows; launches behind the last one end at once.
+    let most = if samples > 0 { samples * samples } else { MOST_SAMPLES * MOST_SAMPLES };
+    let mut all = continued(cx, w, most, 1)?;
+    if let Some(last) = all.last_mut() {
+        last.span.1 = word(MOST_SAMPLES * MOST_SAMPLES)?;
+    }
+    Ok(all)
 }

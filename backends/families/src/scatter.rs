@@ -1,5 +1,6 @@
 //! Scatters: a copy, then threads that own disjoint parts of the result write their updates in order.
 
+use crate::long::repeated;
 use crate::scalar::register;
 use crate::site::{Cx, Site, op_error};
 use crate::template::{fill, section, sections};
@@ -8,6 +9,7 @@ use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ir::ops::util::strides;
 
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "scatter_elements",
@@ -48,13 +50,25 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     Ok(Body {
         code: fill(&text, &pairs),
         entries: vec![Entry::Map(0), Entry::Free("scatter")],
+        faults: Some("an index is out of range"),
         ..Body::default()
     })
 }
 
-fn with_copy(cx: &Cx<'_>, words: Vec<u32>, threads: usize) -> Vec<Launch> {
+/// A copy, unless x and the result are one, then `trips` updates of each thread of `cost` iterations each.
+fn with_copy(
+    cx: &Cx<'_>,
+    words: Vec<u32>,
+    threads: usize,
+    (trips, cost): (usize, usize),
+) -> Result<Vec<Launch>, BackendError> {
     let scatter = Launch::map(1, words).on(Grid::Threads(threads as u64));
-    if cx.aliased.contains(&(0, 0)) { vec![scatter] } else { vec![Launch::map(0, Vec::new()), scatter] }
+    let mut out = Vec::new();
+    if !cx.aliased.contains(&(0, 0)) {
+        out.push(Launch::map(0, Vec::new()));
+    }
+    out.extend(repeated(cx, &scatter, (trips, cost), 0)?);
+    Ok(out)
 }
 
 fn elements(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -67,7 +81,7 @@ fn elements(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     w.extend(words(lines)?);
     w.extend(words(strides(&i))?);
     w.extend(words(strides(&x))?);
-    Ok(with_copy(cx, w, count))
+    with_copy(cx, w, count, (i[axis], 1))
 }
 
 fn nd(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -78,5 +92,5 @@ fn nd(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let mut w = words([tuples, depth, slice])?;
     w.extend(words(x[..depth].iter().copied())?);
     w.extend(words(strides(&x)[..depth].iter().copied())?);
-    Ok(with_copy(cx, w, if tuples == 0 { 0 } else { slice }))
+    with_copy(cx, w, if tuples == 0 { 0 } else { slice }, (tuples, 2 + depth))
 }

@@ -1,4 +1,4 @@
-//! Losses, rotary embedding and cache updates.
+//! Rotary embedding and cache updates.
 
 use crate::site::{Cx, Site, op_error};
 use crate::template::{fill, sections};
@@ -7,15 +7,8 @@ use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ir::infer::normalize_axis;
 
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        name: "nll_loss",
-        ops: &["nll_loss"],
-        epilogue: true,
-        tactics: |_| plain("nll_loss"),
-        source: loss_source,
-        launch: loss,
-    },
     Kernel {
         name: "rotary_embedding",
         ops: &["rotary_embedding"],
@@ -33,30 +26,6 @@ pub const KERNELS: &[Kernel] = &[
         launch: cache,
     },
 ];
-
-fn loss_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let weight = if site.dtype(2).is_some() { "x2(c)" } else { "1.0f" };
-    let (part, all) = match site.op()?.attrs().str("reduction").map_err(op_error)? {
-        "none" => ("nll_each", ""),
-        "sum" => ("nll_all", "sum"),
-        _ => ("nll_all", "select(sum / weights, cf(0x7fc00000u), weights == 0.0f)"),
-    };
-    Ok(Body::map(fill(
-        &sections(site.text("sequence"), &["nll_loss", part]),
-        &[("WEIGHT", weight), ("ALL", all)],
-    )))
-}
-
-fn loss(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let (x, target) = (cx.shape(0)?, cx.shape(1)?);
-    let attrs = cx.op()?.attrs();
-    let mut w = words([x[1], x[2..].iter().product(), target.iter().product()])?;
-    w.push(u32::from(attrs.bool("use_ignore").map_err(op_error)?));
-    // A target beyond 32 bits is no class, whether ignored or not.
-    let ignored = attrs.int("ignore_index").map_err(op_error)?;
-    w.push(ignored.clamp(-i64::from(i32::MAX), i64::from(i32::MAX)) as i32 as u32);
-    Ok(vec![Launch::map(0, w)])
-}
 
 fn rotary_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let row = if site.dtype(3).is_some() {

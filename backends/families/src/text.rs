@@ -1,12 +1,15 @@
 //! Counts of n-grams.
 
-use crate::site::{Cx, Site, op_error};
+use crate::long::{continued, summed};
+use crate::site::{Cx, Site, op_error, unsupported};
 use crate::template::{fill, section};
 use crate::{Body, Kernel, Launch, plain, word, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ir::ops::tfidf::counted;
+use std::collections::BTreeMap;
 
+/// The kernels.
 pub const KERNELS: &[Kernel] =
     &[Kernel { name: "tfidf", ops: &["tfidf"], epilogue: true, tactics: |_| plain("tfidf"), source, launch }];
 
@@ -21,7 +24,8 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         "idf" => "select(0.0f, weight, found > 0u)",
         _ => "weight * f32(found)",
     };
-    Ok(Body::map(fill(section(site.text("text"), "tfidf"), &[("SAME", same), ("RESULT", result)])))
+    let code = fill(section(site.text("text"), "tfidf"), &[("SAME", same), ("RESULT", result)]);
+    Ok(summed(site, code, DType::I32))
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -30,6 +34,13 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let skips = a.int("max_skip").map_err(op_error)?.clamp(0, 1 << 30);
     let grams = counted(a).map_err(op_error)?;
     let weights = a.floats("weights").map_err(op_error)?;
+    let (each, once) = cost(&grams, last(&x), skips as usize);
+    if once.saturating_mul(cx.lanes) > cx.rounds / 2 {
+        return unsupported(format!(
+            "a loop of {once} iterations over n-grams, {} are possible",
+            cx.rounds / 2
+        ));
+    }
     let mut w =
         words([last(&x), last(&out), skips as usize, grams.len(), usize::from(!weights.is_empty()), 0])?;
     for (items, slot) in grams {
@@ -38,5 +49,20 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     }
     w[5] = word(w.len())?;
     w.extend(weights.iter().map(|&x| (x as f32).to_bits()));
-    Ok(vec![Launch::map(0, w)])
+    // Half of a launch may be spent on looking at all n-grams.
+    continued(cx, w, last(&x), each * 2)
+}
+
+/// Iterations of one output: for each place of a row, and for each launch.
+fn cost(grams: &[(&[i64], usize)], len: usize, skips: usize) -> (usize, usize) {
+    let mut of_slot: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    for (items, slot) in grams {
+        let n = items.len();
+        let distances = if n == 1 { 1 } else { (skips + 1).min(len / (n - 1).max(1) + 1) };
+        let (each, once) = of_slot.entry(*slot).or_default();
+        *each += distances * (2 + n);
+        *once += distances * 2;
+    }
+    let most = of_slot.values().fold((1, 0), |a, b| (a.0.max(b.0), a.1.max(b.1)));
+    (most.0, most.1 + grams.len())
 }

@@ -1,7 +1,7 @@
-//! Sliding windows: convolution, its transpose, pooling.
+//! Sliding windows: the transpose of convolution, pooling.
 
-use crate::scalar::{float, int};
-use crate::scalar::{register, zero};
+use crate::long::{continued, repeated, summed};
+use crate::scalar::{float, int, register, zero};
 use crate::site::{Cx, Site, op_error, unsupported};
 use crate::template::{fill, sections};
 use crate::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
@@ -25,23 +25,8 @@ const fn kernel(
     Kernel { name, ops, epilogue: true, tactics: |site| plain(site.kernel_name()), source, launch }
 }
 
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        name: "conv.tiled",
-        ops: &["conv"],
-        epilogue: true,
-        tactics: tiled_tactics,
-        source: |site, _| Ok(Body { entries: vec![Entry::Free("tiled")], ..sums(site, "conv_tiled") }),
-        launch: conv_tiled,
-    },
-    Kernel {
-        name: "conv.direct",
-        ops: &["conv"],
-        epilogue: true,
-        tactics: |_| plain("conv.direct"),
-        source: |site, _| Ok(sums(site, "conv")),
-        launch: |cx| Ok(vec![Launch::map(0, conv_words(cx)?)]),
-    },
     kernel("conv_transpose", &["conv_transpose"], |s, _| Ok(sums(s, "conv_transpose")), transposed),
     kernel("col2im", &["col2im"], |s, _| Ok(sums(s, "col2im")), col2im_launch),
     kernel("pool", &["pool"], pool_source, pool_launch),
@@ -49,7 +34,8 @@ pub const KERNELS: &[Kernel] = &[
     Kernel { epilogue: false, ..kernel("max_unpool", &["max_unpool"], unpool_source, unpool) },
 ];
 
-fn text(site: &Site<'_>, names: &[&str], pairs: &[(&str, &str)]) -> String {
+/// These sections under what all share, filled in.
+pub fn text(site: &Site<'_>, names: &[&str], pairs: &[(&str, &str)]) -> String {
     fill(&(shared(site).to_owned() + &sections(site.text("window"), names)), pairs)
 }
 
@@ -59,34 +45,16 @@ pub fn shared(site: &Site<'_>) -> &'static str {
 }
 
 /// The section of functions that know where elements lie.
-fn layout(site: &Site<'_>) -> &'static str {
+pub fn layout(site: &Site<'_>) -> &'static str {
     site.anchor.map_or(Layout::Linear, |(_, n)| Layout::of(n.op.attrs())).name()
 }
 
 /// Kernels that sum products.
-fn sums(site: &Site<'_>, name: &str) -> Body {
+pub fn sums(site: &Site<'_>, name: &str) -> Body {
     let t = site.out_dtype(0);
     let bias = if site.dtype(2).is_some() && name != "col2im" { "x2(ch)" } else { zero(t) };
-    Body::map(text(site, &[layout(site), name], &[("ACC", register(t)), ("ZERO", zero(t)), ("BIAS", bias)]))
-}
-
-fn tiled_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
-    if !site.out_dtype(0).is_float() {
-        return unsupported("tiles of integers");
-    }
-    if site.target.numbers.get("workgroup_threads").is_none_or(|&n| n < 256) {
-        return unsupported("workgroups of fewer than 256 threads");
-    }
-    // A group of few output channels leaves most of a tile empty.
-    let few = site.anchor.and_then(|(_, n)| {
-        let w = site.graph.ty((*n.inputs.get(1)?)?).dims.first()?.as_const()?;
-        Some(w / n.op.attrs().int("groups").ok()?.max(1) < 8)
-    });
-    if few == Some(true) {
-        unsupported("tiles for fewer than 8 channels of a group")
-    } else {
-        plain("conv.tiled")
-    }
+    let pairs = [("ACC", register(t)), ("ZERO", zero(t)), ("BIAS", bias)];
+    summed(site, text(site, &[layout(site), name], &pairs), t)
 }
 
 /// Words of the windows, fewer than three led by windows of one element.
@@ -109,7 +77,8 @@ pub fn axis_words(axes: &[Axis<Dim>]) -> Result<Vec<u32>, BackendError> {
     Ok(w)
 }
 
-fn groups(cx: &Cx<'_>) -> Result<usize, BackendError> {
+/// Groups of a convolution.
+pub fn groups(cx: &Cx<'_>) -> Result<usize, BackendError> {
     Ok(cx.op()?.attrs().int("groups").map_err(op_error)?.max(1) as usize)
 }
 
@@ -124,22 +93,15 @@ pub fn conv_words(cx: &Cx<'_>) -> Result<Vec<u32>, BackendError> {
     Ok(w)
 }
 
-fn conv_tiled(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let g = groups(cx)?;
-    let y = Layout::of(cx.op()?.attrs()).to_linear(&cx.out_shape(0)?);
-    let (rows, columns) = (y[1] / g, y[2..].iter().product::<usize>());
-    let tiles = rows.div_ceil(64) * columns.div_ceil(64) * y[0] * g;
-    Ok(vec![Launch::map(0, conv_words(cx)?).on(Grid::Groups(tiles as u64))])
-}
-
 fn transposed(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let attrs = cx.op()?.attrs();
     let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
     let axes = conv_transpose::geometry(attrs, &dims(&x), &dims(&k)).map_err(op_error)?;
     let (x, y) = (Layout::of(attrs).to_linear(&x), Layout::of(attrs).to_linear(&y));
     let mut w = axis_words(&axes)?;
-    w.extend(words([x[1], y[1], k[1], x[1] / groups(cx)?])?);
-    Ok(vec![Launch::map(0, w)])
+    let channels = x[1] / groups(cx)?;
+    w.extend(words([x[1], y[1], k[1], channels])?);
+    continued(cx, w, channels * k[2..].iter().product::<usize>(), 1)
 }
 
 fn col2im_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -149,7 +111,12 @@ fn col2im_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         return unsupported(format!("{} spatial dimensions", block.len()));
     }
     let axes = col2im::geometry(cx.op()?.attrs(), &dims(&y[2..]), &block).map_err(op_error)?;
-    Ok(vec![Launch::map(0, axis_words(&axes)?)])
+    continued(cx, axis_words(&axes)?, taps(&axes)?, 1)
+}
+
+/// Taps of a window.
+fn taps(axes: &[Axis<Dim>]) -> Result<usize, BackendError> {
+    Ok(known(axes).map_err(op_error)?.iter().map(|a| a.kernel.max(0) as usize).product())
 }
 
 /// The value of a window without elements.
@@ -185,18 +152,19 @@ fn pool_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         PoolOp::Lp => ("0.0f".into(), format!("acc + kpow(abs(v), {p})"), format!("kpow(acc, 1.0f / {p})")),
     };
     let pairs = [("ACC", register(t)), ("START", &*start), ("STEP", &*step), ("LAST", &*last)];
-    Ok(Body::map(text(site, &[layout(site), "padded", "pool"], &pairs)))
+    Ok(summed(site, text(site, &[layout(site), "padded", "pool"], &pairs), t))
 }
 
-fn pool_words(cx: &Cx<'_>) -> Result<Vec<u32>, BackendError> {
-    axis_words(&pool::geometry(cx.op()?.attrs(), &dims(&cx.shape(0)?)).map_err(op_error)?)
+fn pool_axes(cx: &Cx<'_>) -> Result<Vec<Axis<Dim>>, BackendError> {
+    pool::geometry(cx.op()?.attrs(), &dims(&cx.shape(0)?)).map_err(op_error)
 }
 
 fn pool_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let axes = pool_axes(cx)?;
     let x = Layout::of(cx.op()?.attrs()).to_linear(&cx.shape(0)?);
-    let mut w = pool_words(cx)?;
-    w.extend(words([x[1]])?);
-    Ok(vec![Launch::map(0, w)])
+    let mut w = axis_words(&axes)?;
+    w.push(word(x[1])?);
+    continued(cx, w, taps(&axes)?, 1)
 }
 
 fn indices_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -205,14 +173,19 @@ fn indices_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let better = if t.is_float() { "!is_nan(b) && (is_nan(a) || a > b)" } else { "a > b" };
     let order = if columns { "by_columns" } else { "by_rows" };
     let pairs = [("ACC", register(t)), ("START", &*least(t)), ("BETTER", better), ("ORDER", order)];
-    let mut body = Body::map(text(site, &["max_pool_indices"], &pairs));
+    let mut body = summed(site, text(site, &["max_pool_indices"], &pairs), DType::I32);
     body.entries.push(Entry::Map(1));
     Ok(body)
 }
 
 fn indices_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let w = pool_words(cx)?;
-    Ok(vec![Launch::map(0, w.clone()), Launch::map(1, w)])
+    let axes = pool_axes(cx)?;
+    let mut out = continued(cx, axis_words(&axes)?, taps(&axes)?, 1)?;
+    // The last launch of the first output reads what is kept, and so does that of the second.
+    let entry = 1 + usize::from(cx.cut());
+    let second = out.last().map(|l| Launch { entry, ..l.clone() });
+    out.extend(second);
+    Ok(out)
 }
 
 fn unpool_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -232,6 +205,10 @@ fn unpool(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     w.extend(words(pooled)?);
     w.extend(words(y.iter().copied())?);
     w.extend(words(strides(&y))?);
-    w.push(word(x[2..].iter().product())?);
-    Ok(vec![Launch::map(0, Vec::new()), Launch::map(1, w).on(Grid::Threads((x[0] * x[1]) as u64))])
+    let volume = x[2..].iter().product();
+    w.push(word(volume)?);
+    let launch = Launch::map(1, w).on(Grid::Threads((x[0] * x[1]) as u64));
+    let mut out = vec![Launch::map(0, Vec::new())];
+    out.extend(repeated(cx, &launch, (volume, 2 + x.len()), 0)?);
+    Ok(out)
 }

@@ -4,15 +4,14 @@ use super::block::{Unrolled, block_body, block_of, block_tactics};
 use super::cost::Work;
 use super::matmul::{bytes, dot};
 use super::tile::{direct_tactic, launches, tile_body, tile_of, tile_tactics};
-use super::window::{TEXT, axis_words, layout, sums, text};
 use kiln_backend::{BackendError, Tactic};
 use kiln_families::long::continued;
 use kiln_families::scalar::zero;
 use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::section;
-use kiln_families::{Body, Grid, Kernel, Launch, word, words};
+use kiln_families::template::{section, sections};
+use kiln_families::window::{conv_words, groups, layout, shared, sums};
+use kiln_families::{Body, Grid, Kernel, Launch, word};
 use kiln_ir::ops::layout::Layout;
-use kiln_ir::ops::{conv, window::dims};
 
 pub const KERNELS: &[Kernel] = &[
     Kernel {
@@ -77,15 +76,13 @@ struct Geometry {
 }
 
 fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {
-    let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
-    let attrs = cx.op()?.attrs();
-    let axes = conv::geometry(attrs, &dims(&x), &dims(&k)).map_err(op_error)?;
-    let [x, k, y] = [&x, &k, &y].map(|d| Layout::of(attrs).to_linear(d));
-    let groups = attrs.int("groups").map_err(op_error)?.max(1) as usize;
+    let layout = Layout::of(cx.op()?.attrs());
+    let linear = |d: Vec<usize>| layout.to_linear(&d);
+    let (x, k, y) = (linear(cx.shape(0)?), linear(cx.shape(1)?), linear(cx.out_shape(0)?));
+    let groups = groups(cx)?;
     let rows = k[0] / groups;
     let depth = k[1..].iter().product::<usize>();
-    let mut w = axis_words(&axes)?;
-    w.extend(words([x[1], k[0], k[1], rows])?);
+    let mut w = conv_words(cx)?;
     w.push(word(usize::from(depth.is_multiple_of(4)))?);
     let (cols, batch) = (y[2..].iter().product(), x[0] * groups);
     Ok(Geometry { words: w, rows, cols, batch, depth, channels: k[1] })
@@ -121,8 +118,13 @@ fn bias(site: &Site<'_>) -> &'static str {
     if site.dtype(2).is_some() { "x2(ch)" } else { zero(site.out_dtype(0)) }
 }
 
+/// These sections of the windows' templates under what all share.
+fn text(site: &Site<'_>, names: &[&str]) -> String {
+    shared(site).to_owned() + &sections(site.text("window"), names)
+}
+
 fn tiled_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
-    let text = text(&[layout(site), "conv_product", "conv_tiled"]);
+    let text = text(site, &[layout(site), "conv_product", "conv_tiled"]);
     Ok(tile_body(site, &text, tile_of(t)?, ", size", &[("BIAS", bias(site))]))
 }
 
@@ -138,8 +140,8 @@ const BLOCK: Unrolled = Unrolled {
 };
 
 fn block_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
-    let text = text(&[layout(site), "conv_product", "conv_block"]);
-    let more = [("BIAS", bias(site)), ("LOOP", section(TEXT, "conv_taps"))];
+    let text = text(site, &[layout(site), "conv_product", "conv_block"]);
+    let more = [("BIAS", bias(site)), ("LOOP", section(site.text("window"), "conv_taps"))];
     let place =
         "let p# = under(b# + k, size); let in# = p# >= 0; let e# = base_b + u32(max(p#, 0)) * next_place;";
     Ok(block_body(site, &text, block_of(t)?, &Unrolled { place, ..BLOCK }, &more))
@@ -147,8 +149,8 @@ fn block_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
 
 fn dot_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
     let (x, w) = bytes(site)?;
-    let text = text(&[layout(site), "conv_product", "conv_packed", "conv_block"]);
-    let more = [("BIAS", bias(site)), ("LOOP", section(TEXT, "conv_words"))];
+    let text = text(site, &[layout(site), "conv_product", "conv_packed", "conv_block"]);
+    let more = [("BIAS", bias(site)), ("LOOP", section(site.text("window"), "conv_words"))];
     let unrolled = Unrolled {
         left: "left(a#, k, depth, whole)",
         right: "byte_of(base_b, tap.channel, under(b# + tap.k * step, size), steps, true) \

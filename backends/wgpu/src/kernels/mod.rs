@@ -5,42 +5,32 @@ mod attention;
 mod block;
 mod conv;
 mod cost;
-mod deform;
-mod einsum;
+mod loss;
 mod matmul;
 mod norm;
 mod recurrent;
 mod reduce;
 mod rows;
-mod sample;
-mod scatter;
 mod select;
-mod sequence;
 mod sort;
-mod text;
 mod tile;
-mod window;
 
-use kiln_families::{Kernel, affine, host, moves, pointwise};
+use kiln_families::{
+    Kernel, affine, deform, einsum, host, moves, pointwise, sample, scatter, sequence, text, window,
+};
 
 /// Kernels of this backend alone.
 #[rustfmt::skip]
 pub const OWN: &[&[Kernel]] = &[
     attention::KERNELS,
     conv::KERNELS,
-    deform::KERNELS,
-    einsum::KERNELS,
+    loss::KERNELS,
     matmul::KERNELS,
     norm::KERNELS,
     recurrent::KERNELS,
     reduce::KERNELS,
     rows::KERNELS,
-    sample::KERNELS,
-    scatter::KERNELS,
     select::KERNELS,
-    sequence::KERNELS,
-    text::KERNELS,
-    window::KERNELS,
 ];
 
 /// Kernels that it shares.
@@ -48,9 +38,13 @@ pub const OWN: &[&[Kernel]] = &[
 pub const SHARED: &[&[Kernel]] = &[
     pointwise::KERNELS,
     affine::KERNELS,
+    deform::KERNELS,
+    einsum::KERNELS,
     host::KERNELS,
     moves::KERNELS,
+    sample::KERNELS,
+    scatter::KERNELS,
+    sequence::KERNELS,
+    text::KERNELS,
+    window::KERNELS,
 ];
-
-/// Templates that several families use.
-const MOVES: &str = include_str!("../../../../shaders/moves.wgsl");
