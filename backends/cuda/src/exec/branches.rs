@@ -2,16 +2,18 @@
 //! run. Everything else the host walks ([`super::flow`]).
 
 use super::asked::Test;
+use super::conditional::Choice;
 use super::context::CudaContext;
+use super::extent::Extent;
 use super::flow::{Bodies, Body};
 use super::loops::Loop;
 use super::memory::Range;
-use super::moves::{Decision, Move, clash, commands, launches};
+use super::moves::{Decision, Move, clash, commands};
 use super::plan::Planned;
 use super::run::Batch;
 use crate::driver::{Branch, Buffer, Command, DriverError, Kind, Launch, Module, Stream};
 use kiln_backend::{BackendError, Place, Shapes, flow};
-use kiln_ir::{Fact, IrError, Tensor, TensorType, ValueId};
+use kiln_ir::{Fact, IrError, Node, Tensor, TensorType, ValueId};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -76,7 +78,11 @@ impl CudaContext {
             Ok(planned) => Ok(Some(planned)),
             Err(Stop::Failed(e)) => Err(e),
             Err(Stop::Host(why)) => {
-                let name = self.loaded.program.steps.get(step).map_or("", |s| s.name.as_str());
+                let loaded = self.loaded.clone();
+                let walked = loaded.program.steps.get(step);
+                let node = walked.and_then(|s| flow::node(&loaded.program.graph, s));
+                node.map_or(&[][..], |n| &n.outputs).iter().for_each(|&v| self.open.remove(v));
+                let name = walked.map_or("", |s| s.name.as_str());
                 tracing::debug!("\"{name}\" is walked by the host: {why}");
                 Ok(None)
             }
@@ -89,28 +95,48 @@ impl CudaContext {
         let graph = &loaded.program.graph;
         let lost = || BackendError::Internal(format!("step {step} of control flow lost its node"));
         let node = loaded.program.steps.get(step).and_then(|s| flow::node(graph, s)).ok_or_else(lost)?;
-        let mut given = |v: kiln_ir::ValueId| {
-            if shapes.shape(v).is_none() {
-                return host("a size is not known before the run");
-            }
-            let weight = graph.weight(v).map(|w| w.tensor.clone());
-            let content = weight.or_else(|| shapes.fact(v).as_const().cloned());
-            Ok(Given { at: self.place(shapes, v)?.0, ty: shapes.fact(v).ty.clone(), content })
-        };
-        let inputs = node.inputs.iter().map(|v| given(v.ok_or_else(lost)?)).collect::<Made<_>>()?;
-        let outputs = node.outputs.iter().map(|&v| given(v)).collect::<Made<_>>()?;
-        let site = Site { step, inputs, outputs, module };
-        let bodies = self.bodies.get_mut(step).and_then(Option::as_mut).ok_or_else(lost)?;
-        match node.branches(site.inputs.len())? {
-            Some(captures) => bodies.conditional(&site, captures),
-            None => Loop::new(&site, &node.loop_shape(site.inputs.len())?)?.planned(bodies),
+        let inputs = node.inputs.iter().map(|v| self.given(shapes, v.ok_or_else(lost)?));
+        let inputs = inputs.collect::<Made<Vec<_>>>()?;
+        let mut bodies = self.bodies.get_mut(step).and_then(Option::take).ok_or_else(lost)?;
+        let made =
+            self.decided(shapes, node, Site { step, inputs, outputs: Vec::new(), module }, &mut bodies);
+        if let Some(place) = self.bodies.get_mut(step) {
+            *place = Some(bodies);
         }
+        made
+    }
+
+    fn decided(
+        &mut self,
+        shapes: &Shapes,
+        node: &Node,
+        site: Site,
+        bodies: &mut Bodies,
+    ) -> Made<Vec<Planned>> {
+        if let Some(captures) = node.branches(site.inputs.len())? {
+            return self.conditional(shapes, bodies, &Choice::new(site, &node.outputs, captures));
+        }
+        let shape = node.loop_shape(site.inputs.len())?;
+        let outputs = self.loop_outputs(shapes, node, &site, &shape, bodies)?;
+        let site = Site { outputs, ..site };
+        Loop::new(&site, &shape)?.planned(bodies)
+    }
+
+    /// A value whose size is known.
+    pub(super) fn given(&mut self, shapes: &Shapes, v: ValueId) -> Made<Given> {
+        if shapes.shape(v).is_none() {
+            return host("a size is not known before the run");
+        }
+        let weight = self.loaded.program.graph.weight(v).map(|w| w.tensor.clone());
+        let content = weight.or_else(|| shapes.fact(v).as_const().cloned());
+        Ok(Given { at: self.place(shapes, v)?.0, ty: shapes.fact(v).ty.clone(), content })
     }
 
     /// The commands of all steps, if the host is needed in none.
     fn all_steps(&mut self, shapes: &mut Shapes) -> Made<Vec<Planned>> {
         let loaded = self.loaded.clone();
         let mut all = Vec::new();
+        self.open.clear();
         for (i, step) in loaded.program.steps.iter().enumerate() {
             shapes.update(&loaded.program, step)?;
             if loaded.bodies.get(i).is_some_and(Option::is_some) {
@@ -170,11 +196,6 @@ impl Site {
             _ => Err(BackendError::Internal("no kernel that decides".into()).into()),
         }
     }
-
-    fn only(&self, decision: &Decision) -> Made<Launch> {
-        let one = launches(&self.module, &[], decision).pop();
-        Ok(one.ok_or_else(|| BackendError::Internal("no kernel that decides".into()))?)
-    }
 }
 
 /// A body's commands and results.
@@ -183,12 +204,17 @@ pub(super) struct Part {
     pub results: Vec<Given>,
 }
 
+/// The same, where sizes of results may be open.
+pub(super) struct OpenPart {
+    pub planned: Vec<Planned>,
+    /// Their first bytes, and what is known of their sizes.
+    pub results: Vec<(u64, Extent)>,
+}
+
 impl Body {
     /// Plans the body. Results lie where they are wanted, if the body writes them; else where it has them.
     fn part(&mut self, inputs: Vec<Input>, wanted: &[Option<Range>]) -> Made<Part> {
-        let mut shapes = self.lend(inputs)?;
-        self.lend_outputs(&shapes, wanted)?;
-        let planned = self.context.all_steps(&mut shapes)?;
+        let (planned, shapes) = self.steps(inputs, wanted, false)?;
         let loaded = self.loaded.clone();
         let mut results = Vec::new();
         for &v in &loaded.program.graph.outputs {
@@ -201,13 +227,45 @@ impl Body {
         Ok(Part { planned, results })
     }
 
+    /// The same; sizes of results may be open.
+    pub(super) fn open_part(&mut self, inputs: Vec<Input>, wanted: &[Option<Range>]) -> Made<OpenPart> {
+        let (planned, shapes) = self.steps(inputs, wanted, true)?;
+        let loaded = self.loaded.clone();
+        let mut results = Vec::new();
+        for &v in &loaded.program.graph.outputs {
+            let extent = self.context.extent(&shapes, v)?;
+            results.push((self.context.place(&shapes, v)?.0.address, extent));
+        }
+        Ok(OpenPart { planned, results })
+    }
+
+    fn steps(
+        &mut self,
+        inputs: Vec<Input>,
+        wanted: &[Option<Range>],
+        open: bool,
+    ) -> Made<(Vec<Planned>, Shapes)> {
+        let mut shapes = self.lend(inputs)?;
+        self.lend_outputs(&shapes, wanted)?;
+        self.context.may_leave_open = open;
+        Ok((self.context.all_steps(&mut shapes)?, shapes))
+    }
+
+    /// The types of the results for these inputs, those whose sizes are known before anything is planned.
+    pub(super) fn result_types(&mut self, inputs: Vec<Input>) -> Made<Vec<Option<TensorType>>> {
+        let shapes = self.lend(inputs)?;
+        let known = |&v: &ValueId| Some(shapes.fact(v).ty.clone()).filter(|ty| ty.static_dims().is_some());
+        Ok(self.loaded.program.graph.outputs.iter().map(known).collect())
+    }
+
     /// The shapes of a run with these inputs, which lie where they are from now on.
     fn lend(&mut self, inputs: Vec<Input>) -> Made<Shapes> {
         let loaded = self.loaded.clone();
         let mut facts = Vec::with_capacity(inputs.len());
         for (i, (lent, ty, content)) in inputs.into_iter().enumerate() {
             self.context.lend(i, lent);
-            facts.push(match content.filter(|_| loaded.shape_inputs.contains(&i)) {
+            let read = loaded.shape_inputs.contains(&i) || loaded.counts.contains(&i);
+            facts.push(match content.filter(|_| read) {
                 Some(t) => Fact::constant(t),
                 None => Fact::of(ty),
             });
@@ -344,27 +402,5 @@ impl Bodies {
             Some(b) => Ok(Command::Branch(Arc::new(b))),
             None => host("the driver has no conditional nodes"),
         }
-    }
-
-    fn conditional(&mut self, site: &Site, captures: [std::ops::Range<usize>; 2]) -> Made<Vec<Planned>> {
-        let Some(condition) = site.inputs.first() else { return host("no condition") };
-        let wanted: Vec<_> = site.outputs.iter().map(|g| Some(g.at)).collect();
-        let (mut bodies, mut kept) = (Vec::new(), Vec::new());
-        for (i, range) in captures.into_iter().enumerate() {
-            let part = self.part(i, site.given(range).iter().map(Given::lent).collect(), &wanted)?;
-            let mut moves = Vec::new();
-            for (from, to) in part.results.iter().zip(&site.outputs) {
-                if from.ty != to.ty {
-                    return host("the sizes of a branch are known on the device only");
-                }
-                moves.extend(Move::whole(from.at.address, to.at));
-            }
-            let mut commands = self.commands(part.planned, &mut kept)?;
-            commands.extend(site.moves(self, &moves, &Decision::default())?);
-            bodies.push(commands);
-        }
-        let test = Some(Test::flag(condition.at.address));
-        let ahead = site.only(&Decision { test, ..Decision::default() })?;
-        Ok(site.planned([self.node(Kind::If, ahead, bodies, kept)?]))
     }
 }

@@ -2,8 +2,10 @@
 
 use super::consumed::{Consumed, LastRead};
 use super::device::Loaded;
+use super::extent::Open;
 use super::flow::Bodies;
 use super::memory::{Memory, Range};
+use super::results::Pending;
 use super::run::{Batch, Stamps};
 use crate::driver::{Event, Graph, Pinned, Stream};
 use crate::nvtx;
@@ -26,13 +28,17 @@ pub struct CudaContext {
     pub(super) spare: Option<Graph>,
     /// Is the latest prepared run the last one?
     pub(super) whole: bool,
-    outputs: Option<Pending>,
-    shapes: Option<Arc<Shapes>>,
+    pub(super) outputs: Option<Pending>,
+    /// Of the last run; with those that it left open once its outputs were taken.
+    pub(super) shapes: Option<Arc<Shapes>>,
+    /// Values whose sizes the last run leaves open, and whether a run may do so.
+    pub(super) open: Open,
+    pub(super) may_leave_open: bool,
     pub(super) stamps: Option<Stamps>,
     pub(super) poison: bool,
     /// Behind the last run, if `marked`.
-    done: Event,
-    marked: bool,
+    pub(super) done: Event,
+    pub(super) marked: bool,
     /// Graphs are recorded in it; nothing runs there.
     pub(super) recorder: Arc<Stream>,
     pub(super) counters: Counters,
@@ -42,7 +48,7 @@ pub struct CudaContext {
     pub(super) given: Vec<Option<(u64, u64)>>,
     pub(super) consumed: Consumed,
     /// Are results left on the device, as nobody asks for them?
-    timed_only: bool,
+    pub(super) timed_only: bool,
     pub(super) stream: Arc<Stream>,
 }
 
@@ -50,6 +56,8 @@ pub struct CudaContext {
 pub(super) struct Prepared {
     pub(super) key: Vec<Key>,
     pub(super) batch: Batch,
+    pub(super) shapes: Arc<Shapes>,
+    pub(super) open: Open,
 }
 
 /// Kernels load 16 bytes at once.
@@ -58,7 +66,8 @@ const LENT_ALIGNMENT: u64 = 16;
 /// How many prepared runs are kept.
 pub(super) const KEPT: usize = 8;
 
-/// What the launches of a run depend on: each input's shape, the contents of shape inputs, and addresses of the caller's.
+/// What the launches of a run depend on: each input's shape, the contents of those that the host plans by, and addresses of
+/// the caller's.
 #[derive(PartialEq)]
 pub(super) struct Key(pub Vec<usize>, pub Option<Tensor>, pub Option<u64>);
 
@@ -67,12 +76,6 @@ impl Key {
     pub fn like(&self, other: &Key) -> bool {
         (&self.0, &self.1) == (&other.0, &other.1)
     }
-}
-
-enum Pending {
-    /// Values with their bytes in the read-back memory; none of those in memory of the caller's.
-    Copied(Vec<(ValueId, Option<usize>)>),
-    Taken(Vec<Tensor>),
 }
 
 impl CudaContext {
@@ -102,6 +105,8 @@ impl CudaContext {
             parts: Vec::new(),
             outputs: None,
             shapes: None,
+            open: Open::default(),
+            may_leave_open: false,
             stamps: None,
             counters: Counters::default(),
             stream,
@@ -155,7 +160,8 @@ impl CudaContext {
     }
 
     fn key(&self, inputs: &[Tensor]) -> Vec<Key> {
-        let content = |i: usize, t: &Tensor| self.loaded.shape_inputs.contains(&i).then(|| t.clone());
+        let read = |i: usize| self.loaded.shape_inputs.contains(&i) || self.counts(i);
+        let content = |i: usize, t: &Tensor| read(i).then(|| t.clone());
         let lent = &self.memory.bound;
         let address = |i: usize| lent.inputs.get(&i).map(|r| r.address);
         let of_inputs = inputs.iter().enumerate();
@@ -164,6 +170,25 @@ impl CudaContext {
         let of_outputs =
             outputs.iter().map(|v| Key(Vec::new(), None, lent.outputs.get(v).map(|r| r.address)));
         of_inputs.chain(of_outputs).collect()
+    }
+
+    /// Does the host plan by the elements of this input, beside those of shape inputs? Not where it lies in memory of the
+    /// caller's.
+    fn counts(&self, input: usize) -> bool {
+        self.loaded.counts.contains(&input) && !self.memory.bound.inputs.contains_key(&input)
+    }
+
+    /// The shapes with what else the elements of inputs tell.
+    fn with_counts(&self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Arc<Shapes> {
+        let graph = &self.loaded.program.graph;
+        let all = graph.inputs.iter().zip(inputs).enumerate();
+        let mut told = all.filter(|(i, _)| self.counts(*i)).map(|(_, pair)| pair).peekable();
+        if told.peek().is_none() {
+            return shapes.clone();
+        }
+        let mut known = (**shapes).clone();
+        told.for_each(|(&v, t)| known.set_content(v, t.clone()));
+        Arc::new(known)
     }
 
     fn start(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
@@ -189,7 +214,8 @@ impl CudaContext {
         self.forget_inner_times();
         self.mark(LastRead::Nothing)?;
         let key = self.key(inputs);
-        let known = self.launch(key, shapes)?;
+        self.may_leave_open = true;
+        let known = self.launch(key, &self.with_counts(inputs, shapes))?;
         self.shapes = Some(known.clone());
         self.take_outputs(&known)?;
         self.counters.runs += 1;
@@ -218,8 +244,7 @@ impl CudaContext {
     ) -> Result<Arc<Shapes>, BackendError> {
         let timed = self.stamps.is_some() && self.bodies.iter().any(Option::is_some);
         if let Some(at) = self.prepared.iter().position(|p| p.key == key && !timed) {
-            self.replay(at)?;
-            return Ok(shapes.clone());
+            return self.replay(at);
         }
         let mut known = (**shapes).clone();
         self.run_steps(&mut known, key)?;
@@ -243,49 +268,6 @@ impl CudaContext {
     /// How many buffers were allocated, those of bodies too.
     pub(super) fn allocated(&self) -> u64 {
         Context::counters(self).allocations
-    }
-
-    /// Starts copying the outputs.
-    fn take_outputs(&mut self, shapes: &Shapes) -> Result<(), BackendError> {
-        if self.timed_only {
-            self.done.record(&self.stream)?;
-            self.marked = true;
-            return Ok(());
-        }
-        let loaded = self.loaded.clone();
-        let mut from = Vec::new();
-        let mut pending = Vec::new();
-        for &v in &loaded.program.graph.outputs {
-            let (r, n) = self.place(shapes, v)?;
-            if !self.deliver(v, r, n)? {
-                from.push((r, n));
-                pending.push((v, Some(n)));
-            } else {
-                pending.push((v, None));
-            }
-        }
-        self.start_reading(&from)?;
-        self.mark(LastRead::Outputs)?;
-        self.done.record(&self.stream)?;
-        self.marked = true;
-        self.outputs = Some(Pending::Copied(pending));
-        Ok(())
-    }
-
-    /// An output that lies in memory of the caller's, or is copied there because nothing writes it: an input, a weight.
-    fn deliver(&mut self, v: ValueId, from: Range, bytes: usize) -> Result<bool, BackendError> {
-        let Some(to) = self.memory.bound.outputs.get(&v).copied() else { return Ok(false) };
-        if to.size < bytes as u64 {
-            return Err(BackendError::InvalidArgument(format!(
-                "output \"{}\" has {bytes} bytes, the memory bound to it {}; bind more",
-                self.loaded.program.graph.value(v).name,
-                to.size
-            )));
-        }
-        if to.address != from.address {
-            self.stream.copy(to.address, from.address, bytes)?;
-        }
-        Ok(true)
     }
 
     /// Waits until the last run's memory of the host is free again; work of others in the stream may go on.
@@ -319,36 +301,12 @@ impl Context for CudaContext {
     }
 
     fn outputs(&mut self) -> Result<Vec<Tensor>, BackendError> {
-        let nothing = || BackendError::InvalidArgument("no run to take outputs of; enqueue first".into());
-        let shapes = self.shapes.clone().ok_or_else(nothing)?;
-        match self.outputs.take().ok_or_else(nothing)? {
-            Pending::Taken(t) => {
-                self.outputs = Some(Pending::Taken(t.clone()));
-                Ok(t)
-            }
-            Pending::Copied(list) => {
-                self.loaded.gpu.bind()?;
-                self.done.wait()?;
-                let lengths: Vec<usize> = list.iter().filter_map(|(_, n)| *n).collect();
-                let mut bytes = self.collect(&lengths)?.into_iter();
-                let mut out = Vec::with_capacity(list.len());
-                for (v, read) in list {
-                    out.push(match read.and_then(|_| bytes.next()) {
-                        Some(b) => tensor(&shapes.fact(v).ty, b)?,
-                        None => self.fetch(&shapes, v)?,
-                    });
-                }
-                self.outputs = Some(Pending::Taken(out.clone()));
-                Ok(out)
-            }
-        }
+        self.results()
     }
 
     fn observe(&mut self, value: ValueId) -> Result<Tensor, BackendError> {
-        let shapes = self
-            .shapes
-            .clone()
-            .ok_or_else(|| BackendError::InvalidArgument("no run to observe; enqueue first".into()))?;
+        let none = || BackendError::InvalidArgument("no run to observe; enqueue first".into());
+        self.shapes.as_ref().ok_or_else(none)?;
         let loaded = self.loaded.clone();
         let graph = &loaded.program.graph;
         if graph.value_ids().all(|v| v != value) {
@@ -362,9 +320,10 @@ impl Context for CudaContext {
                 graph.value(value).name
             )));
         }
-        // The read-back memory may still hold outputs of the run.
+        // The read-back memory may still hold outputs of the run, and what tells sizes.
         self.outputs()?;
         loaded.gpu.bind()?;
+        let shapes = self.shapes.clone().ok_or_else(none)?;
         self.fetch(&shapes, value)
     }
 
@@ -376,7 +335,7 @@ impl Context for CudaContext {
     }
 
     fn step_times(&mut self) -> Result<Vec<StepTime>, BackendError> {
-        if matches!(self.outputs, Some(Pending::Copied(_))) {
+        if matches!(self.outputs, Some(Pending::Copied(..))) {
             self.outputs()?;
         }
         self.loaded.gpu.bind()?;
@@ -472,7 +431,7 @@ impl Context for CudaContext {
             Bound::Output(i) => {
                 let v = self.loaded.program.graph.outputs.get(i).copied();
                 let known = self.shapes.clone().zip(v);
-                known.map(|(shapes, v)| self.place(&shapes, v).map(|p| p.0)).transpose()?
+                known.map(|(shapes, v)| self.capacity(&shapes, v)).transpose()?
             }
         };
         let range = range.ok_or_else(|| {

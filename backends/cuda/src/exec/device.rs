@@ -1,6 +1,7 @@
 //! The device object and loaded programs.
 
 use super::context::CudaContext;
+use super::counts::counts;
 use super::kernel::{Modules, StepKernel};
 use super::memory::{Weights, naming};
 use crate::driver::{Buffer, Event, Gpu, Module, Pinned, Stream};
@@ -43,11 +44,22 @@ impl CudaDevice {
         let bodies = bodies.collect::<Result<Vec<Option<Vec<_>>>, BackendError>>()?;
         let weights = Weights::upload(&self.stream, &program, self.target.memory.alignment)?;
         let shape_inputs = program.shape_inputs();
+        let counts = counts(&program);
         let nested = bodies.iter().any(Option::is_some);
         let moves = if nested { self.modules.moves(&self.gpu) } else { None };
         let waits = |k: &StepKernel| k.data_dependent || k.assertion.is_some() || k.random;
         let stops = steps.iter().any(waits);
-        Ok(Loaded { gpu: self.gpu.clone(), program, steps, bodies, weights, shape_inputs, moves, stops })
+        Ok(Loaded {
+            gpu: self.gpu.clone(),
+            program,
+            steps,
+            bodies,
+            weights,
+            shape_inputs,
+            counts,
+            moves,
+            stops,
+        })
     }
 
     /// The memory that clears the L2.
@@ -78,6 +90,8 @@ pub struct Loaded {
     pub bodies: Vec<Option<Vec<Arc<Loaded>>>>,
     pub weights: Weights,
     pub shape_inputs: Vec<usize>,
+    /// Positions of further inputs whose elements the host reads where they are given to it: see [`counts`].
+    pub counts: Vec<usize>,
     /// Copies and decides between bodies; where the driver has conditional nodes.
     pub moves: Option<Arc<Module>>,
     /// Is there a step that stops for the host whatever the shapes, or whose launches differ from run to run?

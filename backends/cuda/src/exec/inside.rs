@@ -29,6 +29,7 @@ impl CudaContext {
         let loaded = self.loaded.clone();
         let graph = &loaded.program.graph;
         self.parts.clear();
+        self.may_leave_open = false;
         self.settle();
         (0..inputs.len()).for_each(|i| self.memory.lend(i, None));
         self.memory.bound.outputs.clear();

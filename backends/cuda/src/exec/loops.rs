@@ -7,11 +7,15 @@ mod unrolled;
 
 use self::slices::Slices;
 use super::branches::{Given, Input, Made, Part, Site, host};
+use super::context::CudaContext;
+use super::extent::Extent;
 use super::flow::{Bodies, split};
 use super::memory::Range;
 use super::moves::Move;
 use super::plan::Planned;
-use kiln_ir::{LoopOutputKind, LoopShape, Tensor};
+use super::values::bytes;
+use kiln_backend::Shapes;
+use kiln_ir::{Dim, LoopOutputKind, LoopShape, Node, Tensor, TensorType, ValueId};
 
 /// A loop as far as it is known before its body is planned.
 pub(super) struct Loop<'a> {
@@ -37,10 +41,7 @@ struct Trip {
 
 impl<'a> Loop<'a> {
     pub fn new(site: &'a Site, s: &'a LoopShape) -> Made<Loop<'a>> {
-        let trips = match (s.count, site.inputs.first()) {
-            (true, Some(g)) => g.content.as_ref().and_then(Tensor::scalar_i64).map(|n| n.max(0)),
-            _ => None,
-        };
+        let trips = trips(site, s);
         if trips.is_none() && (!s.iterated.is_empty() || s.scans() > 0) {
             return host(
                 "the number of trips, which bounds what is read or stacked, is known on the device only",
@@ -68,13 +69,14 @@ impl<'a> Loop<'a> {
             }
             let (most, exact) = (length.unwrap_or(n), !s.condition);
             let reverse = o.kind == LoopOutputKind::Reverse;
-            if most < n || (!exact && (length.is_none() || reverse)) {
+            if most < n || (!exact && reverse) {
                 return host("the length of what is stacked is known on the device only");
             }
             if split(&out.ty, o.axis).is_none_or(|(_, length, _)| length as i64 != most) {
                 return host("what is stacked has another size");
             }
-            if most > n || !exact {
+            // Where no length is given, the output ends with the last trip that is made.
+            if length.is_some() && (most > n || !exact) {
                 self.zeroed.push(out.at);
             }
             self.stacks.push((o.index, Slices::new(out, o.axis, reverse, n)?));
@@ -86,6 +88,12 @@ impl<'a> Loop<'a> {
         self.site.given(self.shape.initials())
     }
 
+    /// Carried values that lie there, as inputs of a body.
+    fn carried(&self, at: &[Range]) -> Vec<Input> {
+        let types = self.initials().iter().map(|g| &g.ty);
+        at.iter().zip(types).map(|(at, ty)| (Some(*at), ty.clone(), None)).collect()
+    }
+
     /// Plans one trip: carried values and elements lie here, and new ones are wanted there.
     fn trip(
         &self,
@@ -95,9 +103,7 @@ impl<'a> Loop<'a> {
         wanted: &[Range],
         slots: &[Option<Range>],
     ) -> Made<Trip> {
-        let types = self.initials().iter().map(|g| &g.ty);
-        let mut given: Vec<Input> =
-            carried.iter().zip(types).map(|(at, ty)| (Some(*at), ty.clone(), None)).collect();
+        let mut given = self.carried(carried);
         given.extend(elements.iter().zip(&self.elements).map(|(at, e)| (Some(*at), e.ty.clone(), None)));
         given.extend(self.site.given(self.shape.captures()).iter().map(Given::lent));
         // What is still read is not overwritten.
@@ -176,6 +182,62 @@ impl<'a> Loop<'a> {
         self.repeated(bodies)
     }
 }
+
+/// The number of trips, or the most there may be, if the host knows it.
+fn trips(site: &Site, s: &LoopShape) -> Option<i64> {
+    let count = site.inputs.first().filter(|_| s.count)?;
+    count.content.as_ref().and_then(Tensor::scalar_i64).map(|n| n.max(0))
+}
+
+impl CudaContext {
+    /// Memory for the outputs of a loop: where a condition ends it, for as many trips as there may be.
+    pub(super) fn loop_outputs(
+        &mut self,
+        shapes: &Shapes,
+        node: &Node,
+        site: &Site,
+        s: &LoopShape,
+        bodies: &mut Bodies,
+    ) -> Made<Vec<Given>> {
+        let mut all = Vec::with_capacity(node.outputs.len());
+        for (&v, out) in node.outputs.iter().zip(&s.outs) {
+            let stacked = out.kind == LoopOutputKind::Concatenate && s.condition && !out.length;
+            all.push(match (shapes.shape(v), trips(site, s)) {
+                (None, Some(n)) if stacked => self.stacked(&shapes.fact(v).ty, v, out.axis, n, bodies)?,
+                _ => self.given(shapes, v)?,
+            });
+        }
+        Ok(all)
+    }
+
+    /// Memory for values of so many trips at most.
+    fn stacked(
+        &mut self,
+        ty: &TensorType,
+        v: ValueId,
+        axis: usize,
+        trips: i64,
+        bodies: &mut Bodies,
+    ) -> Made<Given> {
+        let mut ty = ty.clone();
+        if let Some(d) = ty.dims.get_mut(axis) {
+            *d = Dim::new(trips);
+        }
+        match (split(&ty, axis), bytes(&ty)) {
+            // What lies in rows would have gaps behind each.
+            (Some((1, ..)), Ok(most)) if most <= MOST_BOUND => {
+                let extent = Extent::Trips { word: bodies.state()?, axis, most: ty.clone() };
+                self.leave_open(v, extent, most)?;
+                Ok(Given { at: self.room(v, most)?, ty, content: None })
+            }
+            (Some((1, ..)), Ok(_)) => host("the bound of what is stacked is too large to be allocated"),
+            _ => host("the length of what is stacked is known on the device only"),
+        }
+    }
+}
+
+/// Bytes that are allocated for trips which may not be made.
+const MOST_BOUND: u64 = 256 << 20;
 
 /// The length of each output that has one.
 fn lengths(site: &Site, s: &LoopShape) -> Made<Vec<Option<i64>>> {

@@ -2,9 +2,12 @@
 
 mod asked;
 mod branches;
+mod conditional;
 mod consumed;
 mod context;
+mod counts;
 mod device;
+mod extent;
 mod flow;
 mod inside;
 mod kernel;
@@ -13,6 +16,7 @@ mod memory;
 mod moves;
 mod plan;
 mod replay;
+mod results;
 mod run;
 mod steps;
 mod times;

@@ -3,19 +3,21 @@
 use super::context::CudaContext;
 use super::run::Batch;
 use crate::driver::Event;
-use kiln_backend::BackendError;
+use kiln_backend::{BackendError, Shapes};
+use std::sync::Arc;
 
 /// How many prepared runs have a graph of their own; further ones take over another's.
 const GRAPHS: usize = 4;
 
 impl CudaContext {
-    /// Runs prepared launches; as a graph from their second run on.
-    pub(super) fn replay(&mut self, at: usize) -> Result<(), BackendError> {
+    /// Runs prepared launches; as a graph from their second run on. Gives the shapes that they were made for.
+    pub(super) fn replay(&mut self, at: usize) -> Result<Arc<Shapes>, BackendError> {
         let mut p = self.prepared.remove(at);
-        let ran = self.run_graph(&mut p.batch);
+        self.open = p.open.clone();
+        let (ran, shapes) = (self.run_graph(&mut p.batch), p.shapes.clone());
         self.prepared.push(p);
         self.whole = true;
-        ran
+        ran.map(|()| shapes)
     }
 
     pub(super) fn run_graph(&mut self, batch: &mut Batch) -> Result<(), BackendError> {

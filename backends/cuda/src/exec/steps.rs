@@ -1,12 +1,14 @@
 //! The steps of a run: planned, launched, and stopped where the host has to know something from the device.
 
 use super::context::{CudaContext, KEPT, Key, Prepared, tensor};
+use super::extent::Extent;
 use super::memory::Range;
 use super::plan::{Planned, Planner, bytes_of};
 use super::run::Batch;
 use super::values::Value;
 use kiln_backend::{BackendError, Shapes, flow};
 use kiln_ir::{Tensor, ValueId};
+use std::sync::Arc;
 
 impl CudaContext {
     /// Plans and launches all steps, stopping where the host has to know something from the device.
@@ -17,6 +19,7 @@ impl CudaContext {
         let mut waiting = Vec::new();
         let mut stopped = false;
         self.whole = false;
+        self.open.clear();
         for i in 0..loaded.program.steps.len() {
             self.run_step(shapes, i, &mut waiting, &mut stopped)?;
             waiting.extend(self.marks(last, i));
@@ -36,7 +39,7 @@ impl CudaContext {
             }
             self.prepared.clear();
         }
-        self.prepare(key, waiting)
+        self.prepare(key, waiting, shapes)
     }
 
     /// Plans one step; where the host has to know something first, launches what waits and finds it out.
@@ -81,7 +84,7 @@ impl CudaContext {
     }
 
     /// Runs launches that need no host in between, and keeps them.
-    fn prepare(&mut self, key: Vec<Key>, waiting: Vec<Planned>) -> Result<(), BackendError> {
+    fn prepare(&mut self, key: Vec<Key>, waiting: Vec<Planned>, shapes: &Shapes) -> Result<(), BackendError> {
         let (graph, further) = match self.prepared.len() < KEPT {
             true => (None, None),
             false => self.prepared.remove(0).batch.retire(),
@@ -95,7 +98,8 @@ impl CudaContext {
         }
         // Control flow is a graph from its first run on.
         self.run_graph(&mut batch)?;
-        self.prepared.push(Prepared { key, batch });
+        let (shapes, open) = (Arc::new(shapes.clone()), self.open.clone());
+        self.prepared.push(Prepared { key, batch, shapes, open });
         self.whole = true;
         Ok(())
     }
@@ -151,10 +155,24 @@ impl CudaContext {
         Planner { loaded: &self.loaded, memory: &mut self.memory, shapes }.step(step, counts)
     }
 
+    /// Where a value lies, and its bytes; at most so many where its size is open.
     pub(super) fn place(&mut self, shapes: &Shapes, v: ValueId) -> Result<(Range, usize), BackendError> {
-        let bytes = bytes_of(&self.loaded, shapes, v)? as usize;
-        let r = Planner { loaded: &self.loaded, memory: &mut self.memory, shapes }.place(v)?;
-        Ok((r, bytes))
+        let open = self.open.get(v).filter(|_| shapes.shape(v).is_none()).map(Extent::bytes);
+        let bytes = open.unwrap_or_else(|| bytes_of(&self.loaded, shapes, v))?;
+        Ok((self.room(v, bytes)?, bytes as usize))
+    }
+
+    /// The memory of a value: for all that it may become.
+    pub(super) fn capacity(&mut self, shapes: &Shapes, v: ValueId) -> Result<Range, BackendError> {
+        match self.open.get(v).map(Extent::bytes).transpose()? {
+            Some(bytes) => self.room(v, bytes),
+            None => self.place(shapes, v).map(|p| p.0),
+        }
+    }
+
+    /// The memory of a value of so many bytes.
+    pub(super) fn room(&mut self, v: ValueId, bytes: u64) -> Result<Range, BackendError> {
+        self.memory.place(&self.loaded.program, &self.loaded.weights, v, bytes)
     }
 
     fn flush(&mut self, waiting: &mut Vec<Planned>) -> Result<(), BackendError> {

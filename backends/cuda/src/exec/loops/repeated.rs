@@ -1,7 +1,7 @@
 //! Loops as nodes that go on as long as they are told, several trips at a time where these are short.
 
 use super::super::asked::Test;
-use super::super::branches::{Given, Input, Made};
+use super::super::branches::{Given, Made};
 use super::super::flow::Bodies;
 use super::super::memory::Range;
 use super::super::moves::{Decision, Move, Trips};
@@ -111,9 +111,7 @@ impl Loop<'_> {
         if !self.shape.condition {
             return Ok((Vec::new(), None));
         }
-        let types = self.initials().iter().map(|g| &g.ty);
-        let mut given: Vec<Input> =
-            carried.iter().zip(types).map(|(at, ty)| (Some(*at), ty.clone(), None)).collect();
+        let mut given = self.carried(carried);
         let captures = self.shape.captures().end..self.site.inputs.len();
         given.extend(self.site.given(captures).iter().map(Given::lent));
         let (planned, test) = bodies.asked(given, folded)?;
