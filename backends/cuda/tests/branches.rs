@@ -8,7 +8,9 @@
 #[path = "common/branches.rs"]
 mod branches;
 
-use branches::{chain, endless, gated, heavy, recurring, scalar, stacking, stopping, straight, truth};
+use branches::{
+    chain, ending, endless, gated, heavy, recurring, scalar, stacking, stopping, straight, truth,
+};
 use kiln_backend::{Backend, Context, Program, Shapes, Tactic};
 use kiln_backend_cuda::Cuda;
 use kiln_ir::{DType, Graph, Tensor};
@@ -117,6 +119,28 @@ fn counted_loops_stack_and_swap() {
     for (trips, length) in short.into_iter().chain(long) {
         let (g, inputs) = stacking(trips, length, false);
         check(&format!("{trips} trips, length {length:?}"), &g, &[inputs]);
+    }
+}
+
+/// The number of trips that the host is given bounds what is stacked; the device tells how many were made.
+#[test]
+fn conditions_end_what_is_stacked() {
+    for most in [9, 0, 1, 40, 333] {
+        let g = ending(most, 0.0).0;
+        let runs = [5.0, 0.0, 40.0, 1.0, 500.0, 9.0].map(|limit| ending(most, limit).1);
+        check(&format!("{most} trips at most"), &g, &runs);
+    }
+}
+
+/// So many trips that there is no memory for all: the host walks.
+#[test]
+fn a_bound_that_is_too_large_is_not_allocated() {
+    let (g, inputs) = ending(i64::MAX, 6.0);
+    let Some((mut cx, _, shapes)) = context(&g, &inputs) else { return };
+    for _ in 0..2 {
+        cx.enqueue(&inputs, &shapes).unwrap();
+        let (found, wanted) = (cx.outputs().unwrap(), g.eval(&inputs).unwrap());
+        assert!(found.iter().zip(&wanted).all(|(f, w)| near(f, w)), "{found:?}");
     }
 }
 

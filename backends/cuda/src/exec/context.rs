@@ -7,6 +7,7 @@ use super::flow::Bodies;
 use super::memory::{Memory, Range};
 use super::results::Pending;
 use super::run::{Batch, Stamps};
+use super::values::bytes;
 use crate::driver::{Event, Graph, Pinned, Stream};
 use crate::nvtx;
 use kiln_backend::{BackendError, Bound, Context, Counters, Shapes, StepTime};
@@ -236,6 +237,15 @@ impl CudaContext {
         }
     }
 
+    /// Are memories bound to outputs as large as these launches take them for?
+    fn holds(&self, p: &Prepared) -> bool {
+        let needs = |v| match p.open.get(v) {
+            Some(open) => open.bytes(),
+            None => bytes(&p.shapes.fact(v).ty),
+        };
+        self.memory.bound.outputs.iter().all(|(&v, r)| needs(v).is_ok_and(|n| n <= r.size))
+    }
+
     /// Launches all steps; gives the shapes with what became known.
     pub(super) fn launch(
         &mut self,
@@ -243,7 +253,7 @@ impl CudaContext {
         shapes: &Arc<Shapes>,
     ) -> Result<Arc<Shapes>, BackendError> {
         let timed = self.stamps.is_some() && self.bodies.iter().any(Option::is_some);
-        if let Some(at) = self.prepared.iter().position(|p| p.key == key && !timed) {
+        if let Some(at) = self.prepared.iter().position(|p| p.key == key && !timed && self.holds(p)) {
             return self.replay(at);
         }
         let mut known = (**shapes).clone();

@@ -25,6 +25,10 @@ impl CudaContext {
             waiting.extend(self.marks(last, i));
         }
         if stopped {
+            if self.allocated() != allocations {
+                // Memory of bodies may have moved, which launches of other shapes name.
+                self.prepared.clear();
+            }
             return self.flush(&mut waiting);
         }
         // Launches that were planned before a buffer grew name the old one: plan once more.

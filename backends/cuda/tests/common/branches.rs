@@ -170,6 +170,25 @@ pub fn recurring(units: usize, limit: f32) -> (Graph, Vec<Tensor>) {
     (g, all)
 }
 
+/// At most so many trips while t < limit: t grows by d, x changes its sign; all x of trips, the one before each, and the last t.
+pub fn ending(most: i64, limit: f32) -> (Graph, Vec<Tensor>) {
+    let n = 48;
+    let mut b = body(n, 2);
+    let x = b.inputs[1];
+    b.outputs.extend([b.outputs[1], x]);
+    let mut g = Graph::new("ending");
+    let count = g.add_input("count", Fact::of(TensorType::scalar(DType::I64)));
+    let [t, d, end] = ["t", "d", "limit"].map(|name| g.add_input(name, real(&[])));
+    let x = g.add_input("x", real(&[n]));
+    let outs = [("concat", 0, 0, false), ("last", 0, 0, false), ("concat", 1, 0, false)];
+    let op = looped(true, true, 2, &[], 1, &outs);
+    let names = ["all", "t", "before"].map(String::from);
+    g.outputs = g.add_control("loop", op, &[count, t, x, d, end], vec![b, below(n)], &names).unwrap();
+    let x = Rng::new(5).tensor_in(DType::F32, &[n as usize], 0.1, 0.5, 1);
+    let most = Tensor::i64(&[], &[most]).unwrap();
+    (g, vec![most, scalar(0.0), scalar(1.0), scalar(limit), x])
+}
+
 /// So many small kernels, each waiting for the one before.
 pub fn chain(kernels: usize) -> (Graph, Vec<Tensor>) {
     let mut g = Graph::new("chain");
