@@ -183,6 +183,18 @@ fn tensors_of_the_caller_on_the_device_are_used_in_place() {
             assert_eq!(*steady.get_or_insert(made), made, "round {round} makes new objects");
         }
     }
+    // The launches that are known for this address write all of the output.
+    let [_, output] = &pairs[2];
+    // SAFETY: as above.
+    unsafe { context.bind(Bound::Output(0), pointer(output.address()), 64) }.unwrap();
+    let short = context.enqueue(&given, &shapes);
+    let says = format!("has {bytes} bytes, the memory bound to it 64");
+    assert!(matches!(&short, Err(BackendError::InvalidArgument(m)) if m.contains(&says)), "{short:?}");
+    pinned.fetch(0, output.address(), bytes).unwrap();
+    stream.synchronize().unwrap();
+    assert!(pinned.bytes(0, bytes).iter().all(|b| *b == 0xff), "something was written");
+    // SAFETY: as above.
+    unsafe { context.bind(Bound::Output(0), pointer(output.address()), bytes as u64) }.unwrap();
     let [input, _] = &pairs[0];
     // SAFETY: refused before anything is read.
     let odd = unsafe { context.bind(Bound::Input(0), pointer(input.address() + 4), 64) };

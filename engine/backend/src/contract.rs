@@ -92,6 +92,8 @@ pub trait Context: Send {
     /// Lets further runs read an input from, or write an output to, `bytes` bytes of the caller's on the device; null: memory
     /// of the context's own again. Of such an input `enqueue` reads the shape only, and the elements where the host needs
     /// them. Outputs are there once the run is done, in the order of its stream; `outputs` copies them to the host, too.
+    /// An output whose size the run decides on needs room for what it becomes; `enqueue` may wait for the device where there is
+    /// none for the most that it may become.
     ///
     /// # Safety
     /// The address is one of the backend's kind (of CUDA a device pointer) on this device, with as many bytes behind it, or

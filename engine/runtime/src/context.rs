@@ -247,6 +247,8 @@ impl ExecutionContext {
 
     /// Lets further runs read an input from, or write an output to, `bytes` bytes of the caller's on the device, dense; null:
     /// memory of this context's own again. Such an input needs only its shape set, and shape inputs their elements, too.
+    /// An output whose size the run decides on needs room for what it becomes, and for the most that
+    /// [`ExecutionContext::infer_shapes`] tells if [`ExecutionContext::enqueue`] is not to wait for the device.
     /// [`ExecutionContext::outputs`] still copies bound outputs to the host; who reads them on the device leaves that out. A
     /// refit ends all of this.
     ///

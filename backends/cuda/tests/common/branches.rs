@@ -189,6 +189,31 @@ pub fn ending(most: i64, limit: f32) -> (Graph, Vec<Tensor>) {
     (g, vec![most, scalar(0.0), scalar(1.0), scalar(limit), x])
 }
 
+/// The loop of [`ending`] if c holds; else x as one row, t, and x as two rows.
+pub fn ending_or_not(most: i64, limit: f32, c: bool) -> (Graph, Vec<Tensor>) {
+    let (looping, mut inputs) = ending(most, limit);
+    let mut other = Graph::new("other");
+    let copied = |g: &mut Graph, v: ValueId| {
+        let (name, fact) = (looping.value(v).name.clone(), looping.value(v).fact.clone());
+        g.add_input(&name, fact)
+    };
+    let own: Vec<ValueId> = looping.inputs.iter().map(|&v| copied(&mut other, v)).collect();
+    let row = other.add_constant("row", Tensor::i64(&[2], &[1, -1]).unwrap());
+    let one = other.add("one", op("reshape"), &[own[4], row]).unwrap();
+    let both = Op::new("concat", Attrs::new().with("axis", 0i64)).unwrap();
+    let two = other.add("two", both, &[one, one]).unwrap();
+    other.outputs = vec![one, own[1], two];
+    let mut g = Graph::new("ending or not");
+    let given: Vec<ValueId> = looping.inputs.iter().map(|&v| copied(&mut g, v)).collect();
+    let condition = g.add_input("c", Fact::of(TensorType::scalar(DType::Bool)));
+    let choice = Op::new("if", Attrs::new().with("then_captures", given.len() as i64)).unwrap();
+    let all: Vec<ValueId> = [condition].into_iter().chain(given.iter().chain(&given).copied()).collect();
+    let names = ["first", "second", "third"].map(String::from);
+    g.outputs = g.add_control("if", choice, &all, vec![looping.clone(), other], &names).unwrap();
+    inputs.push(truth(c));
+    (g, inputs)
+}
+
 /// So many small kernels, each waiting for the one before.
 pub fn chain(kernels: usize) -> (Graph, Vec<Tensor>) {
     let mut g = Graph::new("chain");
