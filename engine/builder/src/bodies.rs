@@ -30,6 +30,32 @@ pub(crate) fn forget_weights(body: &mut Graph) {
     }
 }
 
+/// Lets a body give what layers only hand on, without these: nobody asks for its results by name. Not where a layer writes in
+/// place, since what is handed on may be what was there before.
+pub(crate) fn hand_on(body: &mut Graph) {
+    if in_place(body) {
+        return;
+    }
+    for i in 0..body.outputs.len() {
+        while let Some(from) = body.outputs.get(i).and_then(|&v| handed_on(body, v)) {
+            body.outputs[i] = from;
+        }
+    }
+    body.remove_dead();
+}
+
+/// What a layer hands on as this value.
+fn handed_on(g: &Graph, v: ValueId) -> Option<ValueId> {
+    let (_, node) = g.producer(v).filter(|(_, n)| n.op.is("identity"))?;
+    node.inputs.first().copied().flatten().filter(|&x| g.ty(x) == g.ty(v))
+}
+
+/// Does a layer write its result where one of its inputs lies?
+fn in_place(g: &Graph) -> bool {
+    let here = |n: &Node| !n.op.def().traits.must_alias.is_empty() || n.regions.iter().any(in_place);
+    g.nodes().any(|(_, n)| here(n))
+}
+
 /// Facts of all values of a body, from those of its inputs. Sizes that only a run tells are guessed for the choice of
 /// kernels, where a guess fits the whole body, branches that are not taken too; in the memory plan they stay unknown.
 pub(crate) fn points(body: &Graph, inputs: &[Fact], ends: &[&[Fact]]) -> Result<Points, BuildError> {
@@ -93,4 +119,35 @@ fn usual(f: &Fact, n: i64) -> Fact {
         guess.value = None;
     }
     guess
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handed(text: &str) -> String {
+        let mut g = Graph::from_text(text).unwrap_or_else(|e| panic!("{e}"));
+        hand_on(&mut g);
+        g.verify().unwrap_or_else(|e| panic!("{e}"));
+        let name = |&v: &ValueId| g.value(v).name.clone();
+        let given: Vec<String> = g.outputs.iter().map(name).collect();
+        format!("{} layers, {}", g.nodes().count(), given.join(" "))
+    }
+
+    #[test]
+    fn results_are_what_layers_hand_on() {
+        let swap = "input %a: f32[2] input %b: f32[2] %c = identity(%b) %d = identity(%c) %e = identity(%a)";
+        assert_eq!(handed(&format!("graph \"swap\" {{ {swap} output %d output %e }}")), "0 layers, b a");
+        let twice = "input %a: f32[2] %b = exp(%a) %c = identity(%b) %d = neg(%c)";
+        let found = handed(&format!("graph \"twice\" {{ {twice} output %b output %c output %d }}"));
+        assert_eq!(found, "3 layers, b b d");
+    }
+
+    #[test]
+    fn what_is_written_in_place_is_copied_before() {
+        let cache = "input %a: f32[1,1,4,2] input %x: f32[1,1,1,2] input %at: i64[1] %old = identity(%a)
+            %new = kv_cache_update(%a, %x, %at) {axis=2}";
+        let found = handed(&format!("graph \"cache\" {{ {cache} output %new output %old }}"));
+        assert_eq!(found, "2 layers, new old");
+    }
 }

@@ -272,6 +272,7 @@ fn build_bodies(
         bodies::forget_weights(&mut body);
         let cx = PassCx { config: tuner.config, backend: tuner.backend, target: tuner.target };
         passes::run_all(&mut body, &cx)?;
+        bodies::hand_on(&mut body);
         let ends: Vec<&[Fact]> = ends.iter().map(|e| e[i].as_slice()).collect();
         let given = Given::Facts(&usual[i], &ends);
         let mut search = Search { tuner: &mut *tuner, cx, given, considered: Vec::new() };
