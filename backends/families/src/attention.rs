@@ -159,6 +159,24 @@ impl Problem {
             inputs,
         })
     }
+
+    /// The words of the generic kernels: numbers, mask, scale, cap, is it causal.
+    pub fn words(&self) -> Result<Vec<u32>, BackendError> {
+        let mut w = words([
+            self.batch,
+            self.heads,
+            self.kv_heads,
+            self.queries,
+            self.keys,
+            self.size,
+            self.v_size,
+            self.past,
+            usize::from(self.flat),
+        ])?;
+        w.extend(words([self.mask_len].into_iter().chain(self.mask))?);
+        w.extend([self.scale.to_bits(), self.cap.to_bits(), u32::from(self.causal)]);
+        Ok(w)
+    }
 }
 
 /// Offset and strides of an input over batch, head and position; heads of `size` lie in the last of three dimensions.
@@ -175,19 +193,7 @@ fn lies(cx: &Cx<'_>, i: usize, size: usize) -> Result<[usize; 4], BackendError> 
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let p = Problem::of(cx)?;
-    let mut w = words([
-        p.batch,
-        p.heads,
-        p.kv_heads,
-        p.queries,
-        p.keys,
-        p.size,
-        p.v_size,
-        p.past,
-        usize::from(p.flat),
-    ])?;
-    w.extend(words([p.mask_len].into_iter().chain(p.mask))?);
-    w.extend([p.scale.to_bits(), p.cap.to_bits(), u32::from(p.causal)]);
+    let mut w = p.words()?;
     w.extend(words(p.inputs.into_iter().flatten().chain([p.mask_offset]))?);
     let count = |shape: &[usize]| shape.iter().map(|&d| d as u64).product::<u64>();
     let rows = count(&[p.batch, p.heads, p.queries]);

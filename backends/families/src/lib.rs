@@ -11,6 +11,7 @@ mod conv;
 pub mod deform;
 pub mod einsum;
 pub mod host;
+pub mod lines;
 pub mod long;
 pub mod loss;
 pub mod matmul;
@@ -18,10 +19,10 @@ pub mod moves;
 pub mod pointwise;
 pub mod recurrent;
 pub mod reduce;
-mod rows;
+pub mod rows;
 pub mod sample;
 pub mod scatter;
-mod select;
+pub mod select;
 pub mod sequence;
 pub mod text;
 pub mod views;
@@ -207,6 +208,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     deform::KERNELS,
     einsum::KERNELS,
     host::KERNELS,
+    lines::KERNELS,
     loss::KERNELS,
     matmul::KERNELS,
     moves::KERNELS,

@@ -53,9 +53,34 @@ fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     Ok(vec![Launch::map(0, words).on(Grid::Groups(tiles))])
 }
 
-/// The words of a product, and how many tiles of `rows` x `cols` cover its results: m, n, k, row and column strides of A,
-/// row and column strides of B, rank of the batch, its dimensions, its strides in A and in B.
+/// A product at launch.
+pub struct Product {
+    /// m, n, k, row and column strides of A, row and column strides of B, rank of the batch, its dimensions, its strides in
+    /// A and in B.
+    pub words: Vec<u32>,
+    /// Rows of the result.
+    pub m: usize,
+    /// Its columns.
+    pub n: usize,
+    /// Products that are summed up.
+    pub k: usize,
+    /// Results.
+    pub batch: usize,
+    /// Strides of A along k and across.
+    pub left: (usize, usize),
+    /// Strides of B along k and across.
+    pub right: (usize, usize),
+}
+
+/// The words of a product, and how many tiles of `rows` x `cols` cover its results.
 pub fn geometry(cx: &Cx<'_>, rows: usize, cols: usize) -> Result<(Vec<u32>, u64), BackendError> {
+    let p = product(cx)?;
+    let tiles = p.m.div_ceil(rows) * p.n.div_ceil(cols) * p.batch;
+    Ok((p.words, tiles as u64))
+}
+
+/// What a launch multiplies.
+pub fn product(cx: &Cx<'_>) -> Result<Product, BackendError> {
     let (a, b, out) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
     let attrs = cx.op()?.attrs();
     let trans = |name| attrs.bool(name).map_err(op_error);
@@ -71,8 +96,8 @@ pub fn geometry(cx: &Cx<'_>, rows: usize, cols: usize) -> Result<(Vec<u32>, u64)
     w.extend(words(batch.iter().copied())?);
     w.extend(words(scaled(ba, m * k))?);
     w.extend(words(scaled(bb, k * n))?);
-    let tiles = m.div_ceil(rows) * n.div_ceil(cols) * batch.iter().product::<usize>();
-    Ok((w, tiles as u64))
+    let batch = batch.iter().product();
+    Ok(Product { words: w, m, n, k, batch, left: (ca.1, ra.1), right: (rb.1, cb.1) })
 }
 
 /// Rows and columns of an operand as (size, stride), and its batch dimensions. A vector is a row on the left and a

@@ -45,6 +45,11 @@ pub fn forget_gate(op: &Op, sum: &str) -> String {
 }
 
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    Ok(Body { code: code(site)?, entries: vec![Entry::Free("recur")], scratch: true, ..Body::default() })
+}
+
+/// The template, filled in.
+pub fn code(site: &Site<'_>) -> Result<String, BackendError> {
     let op = site.op()?;
     let has = |i: usize| site.dtype(i).is_some();
     let given = |i: usize, text: &'static str, default: &'static str| if has(i) { text } else { default };
@@ -55,11 +60,13 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         let _ = writeln!(cases, "        case {i}u: {{ return {}; }}", activation(name, a, b));
     }
     let flag = |name: &str| op.attrs().bool(name).unwrap_or(false);
-    let (gates, first) = match op.name() {
-        "lstm" => ("4u", ""),
-        "gru" => ("3u", section(site.text("recurrent"), "gru_first")),
-        _ => ("1u", ""),
+    let gates = match op.name() {
+        "lstm" => "4u",
+        "gru" => "3u",
+        _ => "1u",
     };
+    // What a `gru` does first, for one element and for those of a thread.
+    let first = |name| if op.is("gru") { section(site.text("recurrent"), name) } else { "" };
     let (reset, recurrent) = if flag("linear_before_reset") {
         ("r", "bitcast<f32>(scratch[reset + j]) * of_state(d, 2u, j, old_h)")
     } else {
@@ -67,7 +74,12 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     };
     let forget = forget_gate(op, "gate(d, 2u, j, x, old_h) + peep(d, 2u, j) * c");
     let text = site.text("recurrent").split_once("// ---- ").map_or("", |p| p.0);
-    let parts = [("FIRST", first), ("CELL", section(site.text("recurrent"), op.name())), ("CASES", &*cases)];
+    let parts = [
+        ("FIRST_LOOP", first("gru_loop")),
+        ("FIRST", first("gru_first")),
+        ("CELL", section(site.text("recurrent"), op.name())),
+        ("CASES", &*cases),
+    ];
     let words = [
         ("GATESu", gates),
         ("ACTIVATIONSu", &*format!("{}u", all.len() / dirs)),
@@ -83,29 +95,50 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         ("FORGET", &*forget),
         ("LAST", if op.is("lstm") { "emit2(row + j, bitcast<f32>(scratch[cell + j]));" } else { "" }),
     ];
-    let code = fill(&fill(text, &parts), &words);
-    Ok(Body { code, entries: vec![Entry::Free("recur")], scratch: true, ..Body::default() })
+    Ok(fill(&fill(text, &parts), &words))
 }
 
-fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+/// A recurrence at launch.
+pub struct Sizes {
+    /// Steps, directions, batch, inputs, states, is the batch first, do they go backward, clip.
+    pub words: Vec<u32>,
+    /// Steps of the longest sequence.
+    pub steps: usize,
+    /// Elements of an input.
+    pub inputs: usize,
+    /// Elements of a state.
+    pub hidden: usize,
+    /// Sequences of all directions.
+    pub sequences: u64,
+    /// Bytes of scratch memory.
+    pub scratch: u64,
+}
+
+/// What a launch walks over.
+pub fn sizes(cx: &Cx<'_>) -> Result<Sizes, BackendError> {
     let a = cx.op()?.attrs();
     let (x, r) = (cx.shape(0)?, cx.shape(2)?);
     let first = a.int("layout").map_err(op_error)? == 1;
     let (steps, batch) = if first { (x[1], x[0]) } else { (x[0], x[1]) };
-    let (dirs, hidden) = (r[0], r[2]);
+    let (dirs, inputs, hidden) = (r[0], x[2], r[2]);
     let backward = a.str("direction").map_err(op_error)? == "reverse";
-    let mut w = words([steps, dirs, batch, x[2], hidden, usize::from(first), usize::from(backward)])?;
+    let mut w = words([steps, dirs, batch, inputs, hidden, usize::from(first), usize::from(backward)])?;
     w.push((a.float("clip").map_err(op_error)? as f32).to_bits());
-    let groups = (dirs * batch) as u64;
+    let sequences = (dirs * batch) as u64;
+    Ok(Sizes { words: w, steps, inputs, hidden, sequences, scratch: sequences * hidden as u64 * 16 })
+}
+
+fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let s = sizes(cx)?;
     // Gates, rows of a thread, elements of a product.
-    let iterations = 4 * hidden.div_ceil(64) * (x[2] + hidden + 2);
+    let iterations = 4 * s.hidden.div_ceil(64) * (s.inputs + s.hidden + 2);
     let chunk = (cx.rounds / iterations.max(1)).max(1);
-    let starts = (0..steps.max(1)).step_by(chunk);
+    let starts = (0..s.steps.max(1)).step_by(chunk);
     starts
         .map(|from| {
-            let bounds = words([from, (from + chunk).min(steps)])?;
-            let launch = Launch::map(0, [w.clone(), bounds].concat());
-            Ok(launch.on(Grid::Groups(groups)).scratch(groups * hidden as u64 * 16))
+            let bounds = words([from, from.saturating_add(chunk).min(s.steps)])?;
+            let launch = Launch::map(0, [s.words.clone(), bounds].concat());
+            Ok(launch.on(Grid::Groups(s.sequences)).scratch(s.scratch))
         })
         .collect()
 }

@@ -1,7 +1,6 @@
 //! Reductions: one thread a result, or one workgroup a result.
 
-use crate::scalar::register;
-use crate::scalar::{cast, float, int};
+use crate::scalar::{cast, float, int, register};
 use crate::site::{Cx, Site, op_error, unsupported};
 use crate::template::{fill, section};
 use crate::{Body, Entry, Grid, Kernel, Launch, affine::coalesce, plain, word, words};
@@ -35,7 +34,7 @@ pub fn reduce_op(site: &Site<'_>) -> Result<ReduceOp, BackendError> {
 }
 
 /// Offered where a result has many elements and results are few, if that is known.
-fn group_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
+pub fn group_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     if reduce_op(site)? == ReduceOp::LogSumExp {
         return unsupported("a shifted sum by a workgroup");
     }
@@ -64,19 +63,24 @@ pub struct Sum {
 impl Sum {
     /// For results of type `t`; `wide` allows sums of 64 bits for means of narrower integers.
     pub fn of(op: ReduceOp, t: DType, wide: bool) -> Sum {
-        of(op, t, wide)
+        by(op, t, accumulator(op, t, wide))
     }
 }
 
-fn of(op: ReduceOp, t: DType, wide: bool) -> Sum {
+/// The type of sums for results of type `t`; `wide` allows 64 bits for means of narrower integers.
+pub fn accumulator(op: ReduceOp, t: DType, wide: bool) -> DType {
     let in_float = matches!(op, ReduceOp::L2 | ReduceOp::LogSum | ReduceOp::LogSumExp);
-    let acc = match t {
+    match t {
         _ if t.is_float() || in_float => DType::F32,
         DType::I64 => DType::I64,
         DType::I32 if wide && op == ReduceOp::Mean => DType::I64,
         DType::Bool => DType::Bool,
         _ => DType::I32,
-    };
+    }
+}
+
+/// For results of type `t` by sums of type `acc`: [`accumulator`], or i32 in the place of bool.
+pub fn by(op: ReduceOp, t: DType, acc: DType) -> Sum {
     let number = |f: f64, i: i64| if acc == DType::F32 { float(f) } else { int(i, acc) };
     let range = t.int_range().unwrap_or((0, 1));
     let minmax = |f: &str| match acc {
@@ -115,7 +119,7 @@ fn of(op: ReduceOp, t: DType, wide: bool) -> Sum {
 }
 
 /// A sum as an element of type `t`; floats saturate to integers.
-fn result(x: &str, acc: DType, t: DType) -> String {
+pub fn result(x: &str, acc: DType, t: DType) -> String {
     match t.int_range().filter(|_| acc == DType::F32) {
         Some((lo, hi)) if t != DType::I64 => {
             format!("clamp(f_to_i32({x}), {}, {})", int(lo, DType::I32), int(hi, DType::I32))
@@ -132,7 +136,7 @@ fn widest(t: DType) -> DType {
 fn source(site: &Site<'_>, variant: &str) -> Result<Body, BackendError> {
     let t = site.out_dtype(0);
     let op = reduce_op(site)?;
-    let w = of(op, t, site.target.has("i64"));
+    let w = Sum::of(op, t, site.target.has("i64"));
     let shift = if op == ReduceOp::LogSumExp { section(site.text("reduce"), "shift") } else { "" };
     let infinite = result("top", DType::F32, t);
     let shared = site.text("reduce").split_once("// ---- serial").map_or("", |p| p.0);
@@ -152,27 +156,46 @@ fn source(site: &Site<'_>, variant: &str) -> Result<Body, BackendError> {
     Ok(Body { code, entries: vec![entry], inputs: Some(vec![0]), ..Body::default() })
 }
 
-fn launch(cx: &Cx<'_>, group: bool) -> Result<Vec<Launch>, BackendError> {
+/// A reduction at launch.
+pub struct Geometry {
+    /// Rank, dimensions and strides of what is kept; the same of what is reduced, and its elements.
+    pub words: Vec<u32>,
+    /// Results.
+    pub results: usize,
+    /// Elements of each.
+    pub elements: usize,
+    /// Dimensions that they lie in.
+    pub rank: usize,
+}
+
+/// What a launch reduces.
+pub fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {
     let x = cx.shape(0)?;
     let mask = mask(cx.op()?.attrs(), cx.ints(1)?.as_deref(), x.len()).map_err(op_error)?;
     let own = strides(&x);
-    let mut w = Vec::new();
-    let mut results = 1;
+    let mut g = Geometry { words: Vec::new(), results: 1, elements: 1, rank: 0 };
     for reduced in [false, true] {
         let axes: Vec<usize> = (0..x.len()).filter(|&i| mask[i] == reduced).collect();
         let dims: Vec<usize> = axes.iter().map(|&i| x[i]).collect();
         let by: Vec<i64> = axes.iter().map(|&i| own[i] as i64).collect();
         let count: usize = dims.iter().product();
         let (dims, by) = coalesce(&dims, &by);
-        w.push(word(dims.len())?);
-        w.extend(words(dims)?);
-        w.extend(by.iter().map(|&s| s as u32));
+        g.rank = dims.len();
+        g.words.push(word(dims.len())?);
+        g.words.extend(words(dims)?);
+        g.words.extend(by.iter().map(|&s| s as u32));
         if reduced {
-            w.push(word(count)?);
+            g.words.push(word(count)?);
+            g.elements = count;
         } else {
-            results = count;
+            g.results = count;
         }
     }
-    let launch = Launch::map(0, w);
-    Ok(vec![if group { launch.on(Grid::Groups(results as u64)) } else { launch }])
+    Ok(g)
+}
+
+fn launch(cx: &Cx<'_>, group: bool) -> Result<Vec<Launch>, BackendError> {
+    let g = geometry(cx)?;
+    let launch = Launch::map(0, g.words);
+    Ok(vec![if group { launch.on(Grid::Groups(g.results as u64)) } else { launch }])
 }

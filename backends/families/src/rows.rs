@@ -1,12 +1,12 @@
-//! Operators on rows: softmax, norms, scans, orders.
+//! Operators on rows: softmax, norms, orders, determinants.
 
+use crate::lines::{along, attr, channels};
 use crate::scalar::register;
 use crate::site::{Cx, Site, op_error};
 use crate::template::{fill, sections};
 use crate::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
-use kiln_ir::infer::normalize_axis;
 use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::util::broadcast_strides;
 
@@ -22,6 +22,7 @@ const fn kernel(
     Kernel { name, ops, epilogue: true, tactics: |site| plain(site.kernel_name()), source, launch }
 }
 
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[
     kernel(
         "softmax",
@@ -37,13 +38,14 @@ pub const KERNELS: &[Kernel] = &[
     ),
     kernel("hardmax", &["hardmax"], |s, _| free(s, &["hardmax"], &[]), |cx| lines(cx, Lines::Threads)),
     kernel("lp_norm", &["lp_norm"], lp_source, |cx| lines(cx, Lines::Groups)),
-    kernel("layer_norm", &["layer_norm"], |s, _| layer_source(s, "layer_norm"), layer),
-    kernel("rms_norm", &["rms_norm"], |s, _| layer_source(s, "rms_norm"), layer),
-    kernel("group_norm", &["group_norm"], group_source, group),
-    kernel("batch_norm", &["batch_norm"], |s, _| map(s, "batch_norm", &[]), batch),
-    kernel("lrn", &["lrn"], |s, _| map(s, "lrn", &[]), lrn),
-    kernel("argreduce", &["argmax", "argmin"], arg_source, |cx| lines(cx, Lines::Map)),
-    kernel("cumulative", &["cumulative"], cumulative_source, cumulative),
+    kernel(
+        "layer_norm",
+        &["layer_norm"],
+        |s, _| layer_source(s, "layer_norm"),
+        |cx| layer_rows(cx)?.launch(),
+    ),
+    kernel("rms_norm", &["rms_norm"], |s, _| layer_source(s, "rms_norm"), |cx| layer_rows(cx)?.launch()),
+    kernel("group_norm", &["group_norm"], group_source, |cx| group_rows(cx)?.launch()),
     kernel("topk", &["topk"], topk_source, topk),
     kernel("ragged_softmax", &["ragged_softmax"], ragged_source, ragged),
     kernel("det", &["det"], det_source, det),
@@ -54,32 +56,20 @@ fn free(site: &Site<'_>, names: &[&str], pairs: &[(&str, &str)]) -> Result<Body,
     Ok(Body { code, entries: vec![Entry::Free("rows")], ..Body::default() })
 }
 
-fn map(site: &Site<'_>, name: &str, pairs: &[(&str, &str)]) -> Result<Body, BackendError> {
-    Ok(Body::map(fill(&sections(site.text("rows"), &[name]), pairs)))
-}
-
 /// What works on a line.
 enum Lines {
     Groups,
     Threads,
-    Map,
 }
 
 /// Lines along the attribute "axis": elements of a line, and of what lies inside the axis.
 fn lines(cx: &Cx<'_>, by: Lines) -> Result<Vec<Launch>, BackendError> {
     let x = cx.shape(0)?;
-    let axis = crate::moves::axis(cx, x.len())?;
-    along(&x, axis, by)
-}
-
-fn along(x: &[usize], axis: usize, by: Lines) -> Result<Vec<Launch>, BackendError> {
-    let total: usize = x.iter().product();
-    let count = total.checked_div(x[axis]).unwrap_or(0) as u64;
-    let launch = Launch::map(0, words([x[axis], x[axis + 1..].iter().product()])?);
+    let (w, count) = along(&x, crate::moves::axis(cx, x.len())?)?;
+    let (launch, count) = (Launch::map(0, w), count as u64);
     Ok(vec![match by {
         Lines::Groups => launch.on(Grid::Groups(count)),
         Lines::Threads => launch.on(Grid::Threads(count)),
-        Lines::Map => launch,
     }])
 }
 
@@ -101,27 +91,35 @@ fn layer_source(site: &Site<'_>, name: &str) -> Result<Body, BackendError> {
     )
 }
 
-fn layer(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+/// Rows that a norm is taken of.
+pub struct Rows {
+    /// Elements of a row, epsilon, and what the operator needs beside them.
+    pub words: Vec<u32>,
+    /// How many rows.
+    pub count: usize,
+    /// Elements of each.
+    pub n: usize,
+}
+
+impl Rows {
+    fn launch(self) -> Result<Vec<Launch>, BackendError> {
+        Ok(vec![Launch::map(0, self.words).on(Grid::Groups(self.count as u64))])
+    }
+}
+
+/// Rows over the last axes; behind epsilon rank, dimensions, strides of scale and bias.
+pub fn layer_rows(cx: &Cx<'_>) -> Result<Rows, BackendError> {
     let x = cx.shape(0)?;
     let axis = crate::moves::axis(cx, x.len())?;
     let n: usize = x[axis..].iter().product();
     let count: usize = x[..axis].iter().product();
-    let mut w = vec![word(n)?, epsilon(cx)?, word(x.len())?];
+    let mut w = vec![word(n)?, attr(cx, "epsilon")?, word(x.len())?];
     w.extend(words(x.iter().copied())?);
     for i in [1, 2] {
         let by = if cx.has(i) { broadcast_strides(&cx.shape(i)?, &x) } else { vec![0; x.len()] };
         w.extend(words(by)?);
     }
-    Ok(vec![Launch::map(0, w).on(Grid::Groups(count as u64))])
-}
-
-fn epsilon(cx: &Cx<'_>) -> Result<u32, BackendError> {
-    attr(cx, "epsilon")
-}
-
-/// A float attribute as a word.
-fn attr(cx: &Cx<'_>, name: &str) -> Result<u32, BackendError> {
-    Ok((cx.op()?.attrs().float(name).map_err(op_error)? as f32).to_bits())
+    Ok(Rows { words: w, count, n })
 }
 
 fn group_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -132,16 +130,8 @@ fn group_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     free(site, &["tree", places, "group_norm"], &[])
 }
 
-/// The shape of the first input with channels second, and how far the elements of a channel are apart: elements of
-/// one channel in a row, or 1 with channels last.
-fn channels(cx: &Cx<'_>) -> Result<(Vec<usize>, usize), BackendError> {
-    let layout = Layout::of(cx.op()?.attrs());
-    let x = layout.to_linear(&cx.shape(0)?);
-    let inner = if layout == Layout::Linear { x.iter().skip(2).product() } else { 1 };
-    Ok((x, inner))
-}
-
-fn group(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+/// Rows of groups of channels; behind epsilon elements of a channel, channels.
+pub fn group_rows(cx: &Cx<'_>) -> Result<Rows, BackendError> {
     let (x, _) = channels(cx)?;
     let inner: usize = x[2..].iter().product();
     let groups = match cx.op()?.attrs().int("groups").map_err(op_error)? {
@@ -150,79 +140,25 @@ fn group(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     };
     let n = x[1].checked_div(groups).unwrap_or(0) * inner;
     let count = if n == 0 { 0 } else { x[0] * groups };
-    let w = vec![word(n)?, epsilon(cx)?, word(inner)?, word(x[1])?];
-    Ok(vec![Launch::map(0, w).on(Grid::Groups(count as u64))])
+    let words = vec![word(n)?, attr(cx, "epsilon")?, word(inner)?, word(x[1])?];
+    Ok(Rows { words, count, n })
 }
 
-fn batch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let (x, inner) = channels(cx)?;
-    Ok(vec![Launch::map(0, vec![word(inner)?, word(x.get(1).copied().unwrap_or(1))?, epsilon(cx)?])])
-}
-
-fn lrn(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let (x, inner) = channels(cx)?;
-    let a = cx.op()?.attrs();
-    let size = a.int("size").map_err(op_error)?.clamp(1, 1 << 30);
-    let alpha = a.float("alpha").map_err(op_error)? / size as f64;
-    let mut w = words([inner, x[1], ((size - 1) / 2) as usize, (size / 2) as usize])?;
-    w.extend([(alpha as f32).to_bits(), attr(cx, "beta")?, attr(cx, "bias")?]);
-    Ok(vec![Launch::map(0, w)])
-}
-
-fn arg_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let op = site.op()?;
-    let t = site.first_dtype();
-    let better = match (op.is("argmax"), t.is_float()) {
-        (true, true) => "(is_nan(a) && !is_nan(b)) || flt(b, a)",
-        (false, true) => "(is_nan(a) && !is_nan(b)) || flt(a, b)",
-        (true, false) => "a > b",
-        (false, false) => "a < b",
-    };
-    let last = op.attrs().bool("select_last").map_err(op_error)?;
-    let replaces = if last { "!better(a, b)" } else { "better(b, a)" };
-    let mut body = map(site, "argreduce", &[("REPLACES", replaces)])?;
-    let r = register(t);
-    body.code = site.function("better", &[("a", r), ("b", r)], "bool", better) + &body.code;
-    Ok(body)
-}
-
-fn cumulative_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let a = site.op()?.attrs();
-    let prod = a.str("op").map_err(op_error)? == "prod";
-    let reverse = a.bool("reverse").map_err(op_error)?;
-    let exclusive = a.bool("exclusive").map_err(op_error)?;
-    let r = register(site.out_dtype(0));
-    let start = format!("{r}({})", u8::from(prod));
-    free(
-        site,
-        &["cumulative"],
-        &[
-            ("START", &start),
-            ("STEP", if prod { "*" } else { "+" }),
-            ("PLACE", if reverse { "(n - 1u - k)" } else { "k" }),
-            ("STORED", if exclusive { "acc" } else { "next" }),
-        ],
-    )
-}
-
-fn cumulative(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let x = cx.shape(0)?;
-    let axis = cx.ints(1)?.and_then(|v| v.first().copied()).unwrap_or(0);
-    along(&x, normalize_axis(axis, x.len(), "axis").map_err(op_error)?, Lines::Threads)
-}
-
-fn topk_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let t = site.out_dtype(0);
+/// Does `a` stand before `b`? The test of a `topk`.
+pub fn precedes(site: &Site<'_>) -> Result<&'static str, BackendError> {
     let largest = site.op()?.attrs().bool("largest").map_err(op_error)?;
-    let before = match (largest, t.is_float()) {
+    Ok(match (largest, site.out_dtype(0).is_float()) {
         (true, true) => "(is_nan(a) && !is_nan(b)) || flt(b, a)",
         (false, true) => "(!is_nan(a) && is_nan(b)) || flt(a, b)",
         (true, false) => "a > b",
         (false, false) => "a < b",
-    };
+    })
+}
+
+fn topk_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let mut body = free(site, &["topk"], &[])?;
-    let r = register(t);
-    body.code = site.function("before", &[("a", r), ("b", r)], "bool", before) + &body.code;
+    let r = register(site.out_dtype(0));
+    body.code = site.function("before", &[("a", r), ("b", r)], "bool", precedes(site)?) + &body.code;
     Ok(body)
 }
 

@@ -22,6 +22,7 @@ const fn kernel(
     Kernel { name, ops, epilogue: false, tactics: |site| plain(site.kernel_name()), source, launch }
 }
 
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[
     kernel("nonzero", &["nonzero"], nonzero_source, nonzero),
     kernel("compress", &["compress"], compress_source, compress),
@@ -37,7 +38,7 @@ fn body(code: String, first: &[&'static str], maps: usize) -> Body {
 }
 
 /// Launches before and after the sizes are known; the latter only once all shapes are.
-fn phases(
+pub fn phases(
     cx: &Cx<'_>,
     first: Vec<Launch>,
     then: impl FnOnce() -> Result<Vec<Launch>, BackendError>,
@@ -50,7 +51,8 @@ fn phases(
     Ok(all.into_iter().map(|l| l.scratch(scratch)).collect())
 }
 
-fn nonzero_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+/// `keep(i)`: is element i of a `nonzero` listed?
+pub fn nonzero_test(site: &Site<'_>) -> String {
     let test = match site.first_dtype() {
         DType::Bool => "x0(i)",
         // By the bits, so that NaN counts and subnormals do.
@@ -58,23 +60,34 @@ fn nonzero_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         DType::I64 => "x0(i) != i64(0)",
         _ => "x0(i) != 0",
     };
-    let keep = site.function("keep", &[("i", "u32")], "bool", test);
+    site.function("keep", &[("i", "u32")], "bool", test)
+}
+
+fn nonzero_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    let keep = nonzero_test(site);
     Ok(body(keep + &fill(&sections(site.text("select"), &["starts", "list", "nonzero"]), &[]), &["list"], 1))
 }
 
+/// The shape whose indices a `nonzero` gives: a scalar may count as one element.
+pub fn nonzero_shape(cx: &Cx<'_>) -> Result<Vec<usize>, BackendError> {
+    let x = cx.shape(0)?;
+    let one = x.is_empty() && cx.outputs.first().and_then(|f| f.ty.dims.first()?.as_const()) == Some(1);
+    Ok(if one { vec![1] } else { x })
+}
+
+/// Words of the indices: elements that are listed, rank, strides, dimensions.
+pub fn nonzero_words(cx: &Cx<'_>, x: &[usize]) -> Result<Vec<u32>, BackendError> {
+    let mut w = words([cx.out_shape(0)?[1], x.len()])?;
+    w.extend(words(strides(x))?);
+    w.extend(words(x.iter().copied())?);
+    Ok(w)
+}
+
 fn nonzero(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let mut x = cx.shape(0)?;
-    if x.is_empty() && cx.outputs.first().and_then(|f| f.ty.dims.first()?.as_const()) == Some(1) {
-        x = vec![1];
-    }
+    let x = nonzero_shape(cx)?;
     let n: usize = x.iter().product();
     let list = Launch::map(0, vec![word(n)?]).on(Grid::Groups(1));
-    let maps = || {
-        let mut w = words([cx.out_shape(0)?[1], x.len()])?;
-        w.extend(words(strides(&x))?);
-        w.extend(words(x.iter().copied())?);
-        Ok(vec![Launch::map(1, w)])
-    };
+    let maps = || Ok(vec![Launch::map(1, nonzero_words(cx, &x)?)]);
     phases(cx, vec![list], maps, n as u64 * 4)
 }
 
@@ -89,7 +102,7 @@ fn compress_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
 }
 
 /// The slices of x: how many along the axis, elements after it and before it.
-fn slices(cx: &Cx<'_>) -> Result<[usize; 3], BackendError> {
+pub fn slices(cx: &Cx<'_>) -> Result<[usize; 3], BackendError> {
     let x = cx.shape(0)?;
     let a = cx.op()?.attrs();
     if a.bool("flatten").map_err(op_error)? {

@@ -241,6 +241,11 @@ impl<'a> Site<'a> {
         })
     }
 
+    /// Are loops cut into spans?
+    pub fn cut(&self) -> bool {
+        self.dialect.spans.is_some()
+    }
+
     /// The templates of a family in the backend's language.
     pub fn text(&self, family: &str) -> &'static str {
         (self.dialect.text)(family)

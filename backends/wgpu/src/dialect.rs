@@ -17,7 +17,7 @@ macro_rules! shared {
     };
 }
 
-shared!("deform", "einsum", "moves", "sample", "sequence", "spectrum", "text", "window");
+shared!("deform", "einsum", "moves", "recurrent", "rows", "sample", "sequence", "spectrum", "text", "window");
 
 /// WGSL.
 pub static WGSL: Dialect = Dialect {

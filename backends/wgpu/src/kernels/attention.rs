@@ -1,12 +1,12 @@
 //! Attention: scores, softmax and weighted sum, one pass each, with the weights in scratch memory.
 
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::attention::Problem;
 use kiln_families::long::repeated;
 use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::{fill, sections};
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, plain, words};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, plain};
 use kiln_ir::DType;
-use kiln_ir::ops::util::broadcast_strides;
 
 const TEXT: &str = include_str!("../../../../shaders/attention.wgsl");
 const MASK: usize = 3;
@@ -63,43 +63,13 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let attrs = cx.op()?.attrs();
-    let (q, keys, values, qk) = (cx.shape(0)?, cx.out_shape(1)?, cx.out_shape(2)?, cx.out_shape(3)?);
-    let [batch, heads, queries, total] = qk[..] else {
-        return Err(BackendError::Internal("attention scores are 4-D".into()));
-    };
-    let past = if cx.has(PAST) { cx.shape(PAST)?[2] } else { 0 };
-    let (size, v_size, kv_heads) = (keys[3], values[3], keys[1]);
-    let (mask_len, strides) = if cx.has(MASK) {
-        let own = cx.shape(MASK)?;
-        let len = own.last().copied().unwrap_or(0);
-        (len, broadcast_strides(&own, &[batch, heads, queries, len]))
-    } else {
-        (0, vec![0; 4])
-    };
-    let mut w = words([
-        batch,
-        heads,
-        kv_heads,
-        queries,
-        total,
-        size,
-        v_size,
-        past,
-        usize::from(q.len() == 3),
-        mask_len,
-    ])?;
-    w.extend(words(strides)?);
-    let scale = match attrs.float("scale").map_err(op_error)? {
-        0.0 => 1.0 / (size as f64).sqrt(),
-        s => s,
-    };
-    w.push((scale as f32).to_bits());
-    w.push((attrs.float("softcap").map_err(op_error)? as f32).to_bits());
-    w.push(u32::from(attrs.bool("causal").map_err(op_error)?));
+    let p = Problem::of(cx)?;
+    let w = p.words()?;
+    let (total, size) = (p.keys, p.size);
     let count = |shape: &[usize]| shape.iter().map(|&d| d as u64).product::<u64>();
-    let rows = (batch * heads * queries) as u64;
-    let scores = count(&qk);
+    let rows = count(&[p.batch, p.heads, p.queries]);
+    let scores = rows * total as u64;
+    let cache = count(&[p.batch, p.kv_heads, total]);
     // Loops that are not split: over a head for each score, three over the keys of a row.
     let longest = size.max(total.div_ceil(64) * 3 + 128);
     if longest > cx.rounds {
@@ -112,16 +82,16 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let grids = [
         threads(scores),
         Grid::Groups(rows),
-        threads(rows * v_size as u64),
-        threads(count(&keys)),
-        threads(count(&values)),
+        threads(rows * p.v_size as u64),
+        threads(cache * size as u64),
+        threads(cache * p.v_size as u64),
         threads(scores),
     ];
     let mut out = Vec::new();
     for (k, grid) in grids.into_iter().enumerate() {
         let launch = Launch::map(k, w.clone()).on(grid).scratch((scores * 4).max(4));
         if k == 2 {
-            out.extend(repeated(cx, &launch, (total, 1), rows * v_size as u64 * 4)?);
+            out.extend(repeated(cx, &launch, (total, 1), rows * p.v_size as u64 * 4)?);
         } else {
             out.push(launch);
         }

@@ -5,12 +5,12 @@ use super::cost::Work;
 use super::tile::{direct_tactic, launches, tile_body, tile_of, tile_tactics};
 use kiln_backend::{BackendError, Tactic};
 use kiln_families::long::{continued, summed};
+use kiln_families::matmul::{Product, product};
 use kiln_families::scalar::{register, zero};
-use kiln_families::site::{Cx, Site, op_error, unsupported};
+use kiln_families::site::{Cx, Site, unsupported};
 use kiln_families::template::{fill, sections};
-use kiln_families::{Body, Grid, Kernel, Launch, word, words};
+use kiln_families::{Body, Grid, Kernel, Launch, word};
 use kiln_ir::DType;
-use kiln_ir::ops::util::broadcast_strides;
 
 const TEXT: &str = include_str!("../../../../shaders/matmul.wgsl");
 
@@ -118,14 +118,6 @@ fn dot_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
     Ok(block_body(site, &text(&["packed", "block"]), block_of(t)?, &unrolled, &more))
 }
 
-struct Geometry {
-    words: Vec<u32>,
-    m: usize,
-    n: usize,
-    k: usize,
-    batch: usize,
-}
-
 fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (g, t) = (geometry(cx)?, tile_of(cx.tactic)?);
     let groups = t.groups(g.m, g.n, g.batch);
@@ -140,36 +132,12 @@ fn block_launch(cx: &Cx<'_>, step: usize, cost: usize) -> Result<Vec<Launch>, Ba
     launches(cx, Launch::map(0, g.words).on(Grid::Threads(threads)), g.k, trips)
 }
 
-fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {
-    let (a, b, out) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
-    let attrs = cx.op()?.attrs();
-    let trans = |name| attrs.bool(name).map_err(op_error);
-    let (ra, ca, ba) = matrix(&a, trans("trans_a")?, true);
-    let (rb, cb, bb) = matrix(&b, trans("trans_b")?, false);
-    let (m, k, n) = (ra.0, ca.0, cb.0);
-    let own = usize::from(a.len() > 1) + usize::from(b.len() > 1);
-    let batch = &out[..out.len().saturating_sub(own)];
-    let scaled = |own: &[usize], size| -> Vec<usize> {
-        broadcast_strides(own, batch).into_iter().map(|s| s * size).collect()
-    };
-    let mut w = words([m, n, k, ra.1, ca.1, rb.1, cb.1, batch.len()])?;
-    w.extend(words(batch.iter().copied())?);
-    w.extend(words(scaled(ba, m * k))?);
-    w.extend(words(scaled(bb, k * n))?);
-    // Lines along k that lie in whole words, for packed products.
-    let whole = |along: usize, across: usize| along == 1 && across.is_multiple_of(4) && k.is_multiple_of(4);
-    w.push(word(usize::from(whole(ca.1, ra.1)) + 2 * usize::from(whole(rb.1, cb.1)))?);
-    Ok(Geometry { words: w, m, n, k, batch: batch.iter().product() })
-}
-
-/// Rows and columns of an operand as (size, stride), and its batch dimensions. A vector is a row on the left and a
-/// column on the right.
-fn matrix(dims: &[usize], trans: bool, left: bool) -> ((usize, usize), (usize, usize), &[usize]) {
-    match dims {
-        [n] if left => ((1, *n), (*n, 1), &[]),
-        [n] => ((*n, 1), (1, 1), &[]),
-        [batch @ .., r, c] if trans => ((*c, 1), (*r, *c), batch),
-        [batch @ .., r, c] => ((*r, *c), (*c, 1), batch),
-        [] => ((1, 1), (1, 1), &[]),
-    }
+/// A product, with a word behind the others: which operands have lines along k that lie in whole words, for packed products.
+fn geometry(cx: &Cx<'_>) -> Result<Product, BackendError> {
+    let mut p = product(cx)?;
+    let whole =
+        |(along, across): (usize, usize)| along == 1 && across.is_multiple_of(4) && p.k.is_multiple_of(4);
+    let packed = usize::from(whole(p.left)) + 2 * usize::from(whole(p.right));
+    p.words.push(word(packed)?);
+    Ok(p)
 }

@@ -16,7 +16,7 @@ mod sort;
 mod tile;
 
 use kiln_families::{
-    Kernel, affine, deform, einsum, host, moves, pointwise, sample, scatter, sequence, text, window,
+    Kernel, affine, deform, einsum, host, lines, moves, pointwise, sample, scatter, sequence, text, window,
 };
 
 /// Kernels of this backend alone.
@@ -41,6 +41,7 @@ pub const SHARED: &[&[Kernel]] = &[
     deform::KERNELS,
     einsum::KERNELS,
     host::KERNELS,
+    lines::KERNELS,
     moves::KERNELS,
     sample::KERNELS,
     scatter::KERNELS,

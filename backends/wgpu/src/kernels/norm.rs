@@ -1,12 +1,13 @@
 //! Softmax and norms: two numbers of a row, then a result for each of its elements.
 
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::lines::along;
+use kiln_families::rows::{Rows, group_rows, layer_rows};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::{fill, sections};
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, moves, plain, word, words};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, moves, plain, words};
 use kiln_ir::DType;
 use kiln_ir::ops::layout::Layout;
-use kiln_ir::ops::util::broadcast_strides;
 
 const TEXT: &str = include_str!("../../../../shaders/norm.wgsl");
 
@@ -28,7 +29,7 @@ pub const KERNELS: &[Kernel] = &[
     kernel("lp_norm", &["lp_norm"], lp_source, axis_rows),
     kernel("layer_norm", &["layer_norm"], |s, _| layer_source(s, &LAYER_NORM), layer),
     kernel("rms_norm", &["rms_norm"], |s, _| layer_source(s, &RMS_NORM), layer),
-    kernel("group_norm", &["group_norm"], group_source, group),
+    kernel("group_norm", &["group_norm"], group_source, |cx| norm(cx, group_rows(cx)?, 0)),
     kernel("ragged_softmax", &["ragged_softmax"], ragged_source, ragged),
 ];
 
@@ -146,8 +147,8 @@ fn launches(
 fn axis_rows(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let x = cx.shape(0)?;
     let axis = moves::axis(cx, x.len())?;
-    let rows = x.iter().product::<usize>().checked_div(x[axis]).unwrap_or(0);
-    launches(cx, words([x[axis], x[axis + 1..].iter().product()])?, rows, x[axis], 0)
+    let (w, rows) = along(&x, axis)?;
+    launches(cx, w, rows, x[axis], 0)
 }
 
 fn lp_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -164,23 +165,14 @@ fn layer_source(site: &Site<'_>, row: &Row) -> Result<Body, BackendError> {
     text(row, &["spread"], &[("AFFINE", &format!("{scale}{bias}")), ("STATISTICS", statistics)])
 }
 
-fn layer(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let x = cx.shape(0)?;
-    let axis = moves::axis(cx, x.len())?;
-    let n: usize = x[axis..].iter().product();
-    let count: usize = x[..axis].iter().product();
-    let mut w = vec![word(n)?, 1, epsilon(cx)?, word(x.len())?];
-    w.extend(words(x.iter().copied())?);
-    for i in [1, 2] {
-        let by = if cx.has(i) { broadcast_strides(&cx.shape(i)?, &x) } else { vec![0; x.len()] };
-        w.extend(words(by)?);
-    }
-    launches(cx, w, count, n, 2 * (x.len() + 1))
+/// Launches for the rows of a norm, whose elements lie next to each other.
+fn norm(cx: &Cx<'_>, mut rows: Rows, cost: usize) -> Result<Vec<Launch>, BackendError> {
+    rows.words.insert(1, 1);
+    launches(cx, rows.words, rows.count, rows.n, cost)
 }
 
-/// The attribute "epsilon" as a word.
-pub fn epsilon(cx: &Cx<'_>) -> Result<u32, BackendError> {
-    Ok((cx.op()?.attrs().float("epsilon").map_err(op_error)? as f32).to_bits())
+fn layer(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    norm(cx, layer_rows(cx)?, 2 * (cx.shape(0)?.len() + 1))
 }
 
 fn group_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -190,21 +182,9 @@ fn group_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     }
 }
 
-fn group(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let x = Layout::of(cx.op()?.attrs()).to_linear(&cx.shape(0)?);
-    let inner: usize = x[2..].iter().product();
-    let groups = match cx.op()?.attrs().int("groups").map_err(op_error)? {
-        0 => x[1],
-        n => n as usize,
-    };
-    let n = x[1].checked_div(groups).unwrap_or(0) * inner;
-    let count = if n == 0 { 0 } else { x[0] * groups };
-    launches(cx, vec![word(n)?, 1, epsilon(cx)?, word(inner)?, word(x[1])?], count, n, 0)
-}
-
 fn ragged_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let (low, high) = match site.dtype(1) {
-        Some(DType::I64) => ("0li", "2147483647li"),
+        Some(DType::I64) => ("i64(0)", "i64(2147483647)"),
         _ => ("0", "2147483647"),
     };
     text(&RAGGED, &["ragged"], &[("LOW", low), ("HIGH", high)])

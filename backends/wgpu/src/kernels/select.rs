@@ -5,12 +5,11 @@ use super::sort;
 use kiln_backend::{BackendError, Tactic};
 use kiln_families::long::repeated;
 use kiln_families::scalar::register;
+use kiln_families::select::{nonzero_shape, nonzero_test, nonzero_words, phases, slices};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::{fill, section, sections};
 use kiln_families::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
 use kiln_ir::DType;
-use kiln_ir::infer::normalize_axis;
-use kiln_ir::ops::util::strides;
 
 const TEXT: &str = include_str!("../../../../shaders/select.wgsl");
 
@@ -67,45 +66,16 @@ fn counts(cx: &Cx<'_>, n: usize, cost: usize) -> usize {
     n.div_ceil((run(cx, n) / cost).max(1))
 }
 
-/// Launches before and after the sizes are known; the latter only once all shapes are.
-fn phases(
-    cx: &Cx<'_>,
-    first: Vec<Launch>,
-    then: impl FnOnce() -> Result<Vec<Launch>, BackendError>,
-    scratch: u64,
-) -> Result<Vec<Launch>, BackendError> {
-    let mut all: Vec<Launch> = first.into_iter().map(|l| Launch { counts: true, ..l }).collect();
-    if cx.out_shape(0).is_ok() {
-        all.extend(then()?);
-    }
-    Ok(all.into_iter().map(|l| l.scratch(scratch)).collect())
-}
-
 fn nonzero_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let test = match site.first_dtype() {
-        DType::Bool => "x0(i)",
-        // By the bits, so that NaN counts and subnormals do.
-        t if t.is_float() => "fnonzero(x0(i))",
-        DType::I64 => "x0(i) != 0li",
-        _ => "x0(i) != 0",
-    };
-    let keep = format!("fn keep(i: u32) -> bool {{ return {test}; }}\n");
+    let keep = nonzero_test(site);
     Ok(body(keep + &fill(&sections(TEXT, &["list", "list_first", "nonzero"]), &[]), LIST.into(), 1))
 }
 
 fn nonzero(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let mut x = cx.shape(0)?;
-    if x.is_empty() && cx.outputs.first().and_then(|f| f.ty.dims.first()?.as_const()) == Some(1) {
-        x = vec![1];
-    }
+    let x = nonzero_shape(cx)?;
     let n: usize = x.iter().product();
     let first = list(cx, 0, &[], n, 1)?;
-    let maps = || {
-        let mut w = words([cx.out_shape(0)?[1], x.len()])?;
-        w.extend(words(strides(&x))?);
-        w.extend(words(x.iter().copied())?);
-        Ok(vec![Launch::map(3, w)])
-    };
+    let maps = || Ok(vec![Launch::map(3, nonzero_words(cx, &x)?)]);
     phases(cx, first, maps, (n + counts(cx, n, 1)) as u64 * 4)
 }
 
@@ -113,17 +83,6 @@ fn compress_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let keep = "fn keep(i: u32) -> bool { return x1(i); }\n".to_owned();
     let pairs = [("REG", register(site.out_dtype(0)))];
     Ok(body(keep + &fill(&sections(TEXT, &["list", "list_first", "compress"]), &pairs), LIST.into(), 1))
-}
-
-/// The slices of x: how many along the axis, elements after it and before it.
-fn slices(cx: &Cx<'_>) -> Result<[usize; 3], BackendError> {
-    let x = cx.shape(0)?;
-    let a = cx.op()?.attrs();
-    if a.bool("flatten").map_err(op_error)? {
-        return Ok([x.iter().product(), 1, 1]);
-    }
-    let axis = normalize_axis(a.int("axis").map_err(op_error)?, x.len(), "axis").map_err(op_error)?;
-    Ok([x[axis], x[axis + 1..].iter().product(), x[..axis].iter().product()])
 }
 
 fn compress(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
