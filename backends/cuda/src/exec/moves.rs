@@ -14,9 +14,10 @@ const HEAD: usize = 152;
 const MOVE_BYTES: usize = 64;
 /// Where the address of the word lies that switches a launch off.
 const ALIVE_AT: usize = 8;
-/// Bytes that are worth a block, and how many blocks copy at most.
+/// Bytes that are worth a block, how many blocks copy at most where the last one decides, and where none does.
 const PER_BLOCK: u64 = 16 << 10;
 const BLOCKS: u64 = 128;
+const MANY: u64 = 1024;
 /// Threads of a launch that copies nothing.
 const FEW: u32 = 32;
 
@@ -179,9 +180,7 @@ pub fn launches(module: &Module, all: &[Move], decision: &Decision) -> Vec<Launc
             let part = parts.next().unwrap_or_default();
             let decides = decides && i + 1 == count;
             let bytes = part.iter().map(Move::bytes).max().unwrap_or(0);
-            // Without a state nobody counts the blocks that are done.
-            let alone = decides && decision.state.is_none();
-            let blocks = if alone { 1 } else { bytes.div_ceil(PER_BLOCK).clamp(1, BLOCKS) as u32 };
+            let blocks = blocks(bytes, decides.then_some(decision));
             let function = if part.is_empty() { function.of_threads(FEW) } else { function };
             Launch {
                 function,
@@ -195,6 +194,17 @@ pub fn launches(module: &Module, all: &[Move], decision: &Decision) -> Vec<Launc
             }
         })
         .collect()
+}
+
+/// Blocks of a launch that copies so many bytes at once, and decides this.
+fn blocks(bytes: u64, decides: Option<&Decision>) -> u32 {
+    let most = match decides {
+        // Nobody counts the blocks that are done.
+        Some(d) if d.state.is_none() => 1,
+        Some(_) => BLOCKS,
+        None => MANY,
+    };
+    bytes.div_ceil(PER_BLOCK).clamp(1, most) as u32
 }
 
 /// The same as commands.
@@ -244,6 +254,14 @@ mod tests {
     fn large_ranges_are_rows() {
         let m = Move::whole(1, range(2 << 40, 6 << 30));
         assert_eq!(m.map(|m| (m.rows, m.width, m.to_pitch)), Some((8, 3 << 28, 3 << 28)));
+    }
+
+    #[test]
+    fn large_copies_have_many_blocks_unless_they_decide() {
+        let counted = Decision { state: Some(0x100), ..Decision::default() };
+        let all = [100, 40 << 10, 1 << 30]
+            .map(|n| (blocks(n, None), blocks(n, Some(&counted)), blocks(n, Some(&Decision::default()))));
+        assert_eq!(all, [(1, 1, 1), (3, 3, 1), (1024, 128, 1)]);
     }
 
     /// The text that the driver links is that of the source beside it.
