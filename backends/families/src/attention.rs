@@ -30,23 +30,39 @@ pub fn unmoved(site: &Site<'_>) -> Result<(), BackendError> {
     }
 }
 
-const PAST_KEY: &str = "if (j < m(7u)) { return x4(lies(29u, b, h, j, d)); }";
-const PAST_VALUE: &str = "if (j < m(7u)) { return x5(lies(33u, b, h, j, d)); }";
+/// Where elements lie, as expressions.
+pub struct Places {
+    /// Of a past key, given `b`, `h`, `j` and `d`.
+    pub past_key: &'static str,
+    /// Of a past value.
+    pub past_value: &'static str,
+    /// Of the mask, given `b`, `h`, `i` and `j`.
+    pub mask: &'static str,
+}
+
+/// Inputs lie as the words behind those of [`Problem::words`] tell.
+const VIEWED: Places = Places {
+    past_key: "lies(29u, b, h, j, d)",
+    past_value: "lies(33u, b, h, j, d)",
+    mask: "m(37u) + b * m(10u) + h * m(11u) + i * m(12u) + j * m(13u)",
+};
+
 const NONPAD_TEST: &str = "if (j >= u32(max(near6(b), 0))) { return out; }";
 
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let has = |i| site.dtype(i).is_some();
-    let given = |yes: bool, text: &'static str| if yes { text } else { "" };
+    let unwritten = (1..4).filter(|&j| !site.wanted(j)).collect();
+    Ok(Body { unwritten, ..body(site, &VIEWED)? })
+}
+
+/// The template, filled in, with its entries: scores, weights, mixed values, keys, values, the output of scores.
+pub fn body(site: &Site<'_>, at: &Places) -> Result<Body, BackendError> {
+    let given = |i, text: String| if site.dtype(i).is_some() { text } else { String::new() };
+    let past = |x: &str, place: &str| format!("if (j < m(7u)) {{ return {x}({place}); }}");
     let mask = match site.dtype(MASK) {
-        None => "",
-        Some(DType::Bool) => {
-            "if (j >= m(9u)) { return out; }\n    return select(out, 0.0f, x3(m(37u) + b * m(10u) + h * m(11u) + i * m(12u) + j * \
-             m(13u)));"
-        }
-        Some(_) => {
-            "if (j >= m(9u)) { return out; }\n    return x3(m(37u) + b * m(10u) + h * m(11u) + i * m(12u) + j * m(13u));"
-        }
+        Some(DType::Bool) => format!("select(out, 0.0f, x3({}))", at.mask),
+        _ => format!("x3({})", at.mask),
     };
+    let mask = given(MASK, format!("if (j >= m(9u)) {{ return out; }}\n    return {mask};"));
     let qk = match site.op()?.attrs().int("qk_output").map_err(op_error)? {
         0 => "product(b, h, i, j)",
         1 => "product(b, h, i, j) + bias(b, h, i, j)",
@@ -59,16 +75,15 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     };
     let pairs = [
         ("EMPTY", empty),
-        ("PAST_KEY", given(has(PAST), PAST_KEY)),
-        ("PAST_VALUE", given(has(PAST), PAST_VALUE)),
-        ("NONPAD", given(has(NONPAD), NONPAD_TEST)),
-        ("MASK", mask),
+        ("PAST_KEY", &*given(PAST, past("x4", at.past_key))),
+        ("PAST_VALUE", &*given(PAST, past("x5", at.past_value))),
+        ("NONPAD", &*given(NONPAD, NONPAD_TEST.into())),
+        ("MASK", &*mask),
         ("QK", qk),
     ];
     let code = fill(&sections(site.text("attention"), &["common", "entries"]), &pairs);
     let entries = ["scores", "weigh", "mix", "keys", "values", "qk"].map(Entry::Free).into();
-    let unwritten = (1..4).filter(|&j| !site.wanted(j)).collect();
-    Ok(Body { code, entries, scratch: true, unwritten, ..Body::default() })
+    Ok(Body { code, entries, scratch: true, ..Body::default() })
 }
 
 /// The numbers of one attention, however its inputs lie.

@@ -58,6 +58,31 @@ pub struct Kernel {
     pub launch: fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>,
 }
 
+type Source = fn(&Site<'_>, &Tactic) -> Result<Body, BackendError>;
+type Launcher = fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>;
+
+impl Kernel {
+    /// One whose only tactic has its name, and behind which pointwise operators may follow.
+    pub const fn of(
+        name: &'static str,
+        ops: &'static [&'static str],
+        source: Source,
+        launch: Launcher,
+    ) -> Kernel {
+        Kernel { name, ops, epilogue: true, tactics: |site| plain(site.kernel_name()), source, launch }
+    }
+
+    /// The same, but nothing may follow.
+    pub const fn alone(
+        name: &'static str,
+        ops: &'static [&'static str],
+        source: Source,
+        launch: Launcher,
+    ) -> Kernel {
+        Kernel { epilogue: false, ..Kernel::of(name, ops, source, launch) }
+    }
+}
+
 /// The part of a kernel's text that its family writes.
 ///
 /// The frame gives it for each bound input i: `x<i>(at) -> value`, and `near<i>(at) -> i32`, the nearest number of 32

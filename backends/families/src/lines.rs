@@ -4,30 +4,18 @@ use crate::long::{continued, repeated, state, summed};
 use crate::scalar::register;
 use crate::site::{Cx, Site, op_error};
 use crate::template::{fill, section};
-use crate::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
+use crate::{Body, Entry, Grid, Kernel, Launch, word, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::ops::layout::Layout;
 
-type LaunchFn = fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>;
-type SourceFn = fn(&Site<'_>, &Tactic) -> Result<Body, BackendError>;
-
-const fn kernel(
-    name: &'static str,
-    ops: &'static [&'static str],
-    source: SourceFn,
-    launch: LaunchFn,
-) -> Kernel {
-    Kernel { name, ops, epilogue: true, tactics: |site| plain(site.kernel_name()), source, launch }
-}
-
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[
-    kernel("batch_norm", &["batch_norm"], |s, _| Ok(Body::map(text(s, "batch_norm", &[]))), batch),
-    kernel("lrn", &["lrn"], |s, _| Ok(summed(s, text(s, "lrn", &[]), DType::F32)), lrn),
-    kernel("argreduce", &["argmax", "argmin"], arg_source, arg),
-    kernel("cumulative", &["cumulative"], cumulative_source, cumulative),
+    Kernel::of("batch_norm", &["batch_norm"], |s, _| Ok(Body::map(text(s, "batch_norm", &[]))), batch),
+    Kernel::of("lrn", &["lrn"], |s, _| Ok(summed(s, text(s, "lrn", &[]), DType::F32)), lrn),
+    Kernel::of("argreduce", &["argmax", "argmin"], arg_source, arg),
+    Kernel::of("cumulative", &["cumulative"], cumulative_source, cumulative),
 ];
 
 fn text(site: &Site<'_>, name: &str, pairs: &[(&str, &str)]) -> String {

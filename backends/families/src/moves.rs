@@ -3,46 +3,34 @@
 use crate::scalar::{register, zero};
 use crate::site::{Cx, Site, op_error};
 use crate::template::{fill, sections};
-use crate::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
+use crate::{Body, Entry, Grid, Kernel, Launch, word, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::ops::util::strides;
 
-type LaunchFn = fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>;
-type SourceFn = fn(&Site<'_>, &Tactic) -> Result<Body, BackendError>;
-
-const fn kernel(
-    name: &'static str,
-    ops: &'static [&'static str],
-    source: SourceFn,
-    launch: LaunchFn,
-) -> Kernel {
-    Kernel { name, ops, epilogue: true, tactics: |site| plain(site.kernel_name()), source, launch }
-}
-
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[
-    kernel("pad", &["pad"], |s, _| framed(s, mode_function(s)?), pad),
-    kernel("center_crop_pad", &["center_crop_pad"], |s, _| framed(s, "at_constant"), center),
-    kernel("trilu", &["trilu"], trilu_source, trilu),
-    kernel("gather", &["gather"], |s, _| map(s, &["wrap", "gather"], &[]), gather),
-    kernel(
+    Kernel::of("pad", &["pad"], |s, _| framed(s, mode_function(s)?), pad),
+    Kernel::of("center_crop_pad", &["center_crop_pad"], |s, _| framed(s, "at_constant"), center),
+    Kernel::of("trilu", &["trilu"], trilu_source, trilu),
+    Kernel::of("gather", &["gather"], |s, _| map(s, &["wrap", "gather"], &[]), gather),
+    Kernel::of(
         "gather_elements",
         &["gather_elements"],
         |s, _| map(s, &["wrap", "gather_elements"], &[]),
         gather_elements,
     ),
-    kernel("gather_nd", &["gather_nd"], |s, _| map(s, &["wrap", "gather_nd"], &[]), gather_nd),
-    kernel(
+    Kernel::of("gather_nd", &["gather_nd"], |s, _| map(s, &["wrap", "gather_nd"], &[]), gather_nd),
+    Kernel::of(
         "reverse_sequence",
         &["reverse_sequence"],
         |s, _| map(s, &["reverse_sequence"], &[]),
         reverse_sequence,
     ),
-    kernel("one_hot", &["one_hot"], |s, _| map(s, &["one_hot"], &[]), one_hot),
-    kernel("eye_like", &["eye_like"], eye_source, eye_like),
-    kernel("concat", &["concat"], concat_source, concat),
+    Kernel::of("one_hot", &["one_hot"], |s, _| map(s, &["one_hot"], &[]), one_hot),
+    Kernel::of("eye_like", &["eye_like"], eye_source, eye_like),
+    Kernel::of("concat", &["concat"], concat_source, concat),
 ];
 
 /// A map of these sections, with the words that they share filled in.

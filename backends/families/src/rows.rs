@@ -4,51 +4,39 @@ use crate::lines::{along, attr, channels};
 use crate::scalar::register;
 use crate::site::{Cx, Site, op_error};
 use crate::template::{fill, sections};
-use crate::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
+use crate::{Body, Entry, Grid, Kernel, Launch, word, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::util::broadcast_strides;
 
-type LaunchFn = fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>;
-type SourceFn = fn(&Site<'_>, &Tactic) -> Result<Body, BackendError>;
-
-const fn kernel(
-    name: &'static str,
-    ops: &'static [&'static str],
-    source: SourceFn,
-    launch: LaunchFn,
-) -> Kernel {
-    Kernel { name, ops, epilogue: true, tactics: |site| plain(site.kernel_name()), source, launch }
-}
-
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[
-    kernel(
+    Kernel::of(
         "softmax",
         &["softmax"],
         |s, _| free(s, &["tree", "softmax"], &[("RESULT", "kexp(x0(at) - top) / sum")]),
         |cx| lines(cx, Lines::Groups),
     ),
-    kernel(
+    Kernel::of(
         "log_softmax",
         &["log_softmax"],
         |s, _| free(s, &["tree", "softmax"], &[("RESULT", "(x0(at) - top) - klog(sum)")]),
         |cx| lines(cx, Lines::Groups),
     ),
-    kernel("hardmax", &["hardmax"], |s, _| free(s, &["hardmax"], &[]), |cx| lines(cx, Lines::Threads)),
-    kernel("lp_norm", &["lp_norm"], lp_source, |cx| lines(cx, Lines::Groups)),
-    kernel(
+    Kernel::of("hardmax", &["hardmax"], |s, _| free(s, &["hardmax"], &[]), |cx| lines(cx, Lines::Threads)),
+    Kernel::of("lp_norm", &["lp_norm"], lp_source, |cx| lines(cx, Lines::Groups)),
+    Kernel::of(
         "layer_norm",
         &["layer_norm"],
         |s, _| layer_source(s, "layer_norm"),
         |cx| layer_rows(cx)?.launch(),
     ),
-    kernel("rms_norm", &["rms_norm"], |s, _| layer_source(s, "rms_norm"), |cx| layer_rows(cx)?.launch()),
-    kernel("group_norm", &["group_norm"], group_source, |cx| group_rows(cx)?.launch()),
-    kernel("topk", &["topk"], topk_source, topk),
-    kernel("ragged_softmax", &["ragged_softmax"], ragged_source, ragged),
-    kernel("det", &["det"], det_source, det),
+    Kernel::of("rms_norm", &["rms_norm"], |s, _| layer_source(s, "rms_norm"), |cx| layer_rows(cx)?.launch()),
+    Kernel::of("group_norm", &["group_norm"], group_source, |cx| group_rows(cx)?.launch()),
+    Kernel::of("topk", &["topk"], topk_source, topk),
+    Kernel::of("ragged_softmax", &["ragged_softmax"], ragged_source, ragged),
+    Kernel::of("det", &["det"], det_source, det),
 ];
 
 fn free(site: &Site<'_>, names: &[&str], pairs: &[(&str, &str)]) -> Result<Body, BackendError> {

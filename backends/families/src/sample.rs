@@ -4,7 +4,7 @@ use crate::long::{continued, summed};
 use crate::scalar::{int, register};
 use crate::site::{Cx, Site, op_error, unsupported};
 use crate::template::{fill, sections};
-use crate::{Body, Kernel, Launch, plain, word, words};
+use crate::{Body, Kernel, Launch, word, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ir::ops::grid_sample::Sampler;
@@ -13,24 +13,12 @@ use kiln_ir::ops::resize::plan::{Given, axes};
 use kiln_ir::ops::sampling::{Interpolation, Padding};
 use kiln_ir::ops::util::strides;
 
-type LaunchFn = fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>;
-type SourceFn = fn(&Site<'_>, &Tactic) -> Result<Body, BackendError>;
-
-const fn kernel(
-    name: &'static str,
-    ops: &'static [&'static str],
-    source: SourceFn,
-    launch: LaunchFn,
-) -> Kernel {
-    Kernel { name, ops, epilogue: true, tactics: |site| plain(site.kernel_name()), source, launch }
-}
-
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[
-    kernel("resize", &["resize"], resize_source, resize),
-    kernel("grid_sample", &["grid_sample"], grid_source, grid),
-    kernel("affine_grid", &["affine_grid"], affine_source, affine),
-    kernel("roi_align", &["roi_align"], roi_source, roi),
+    Kernel::of("resize", &["resize"], resize_source, resize),
+    Kernel::of("grid_sample", &["grid_sample"], grid_source, grid),
+    Kernel::of("affine_grid", &["affine_grid"], affine_source, affine),
+    Kernel::of("roi_align", &["roi_align"], roi_source, roi),
 ];
 
 fn resize_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {

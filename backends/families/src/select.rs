@@ -4,31 +4,19 @@
 use crate::scalar::register;
 use crate::site::{Cx, Site, op_error};
 use crate::template::{fill, section, sections};
-use crate::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
+use crate::{Body, Entry, Grid, Kernel, Launch, word, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::ops::util::strides;
 
-type LaunchFn = fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>;
-type SourceFn = fn(&Site<'_>, &Tactic) -> Result<Body, BackendError>;
-
-const fn kernel(
-    name: &'static str,
-    ops: &'static [&'static str],
-    source: SourceFn,
-    launch: LaunchFn,
-) -> Kernel {
-    Kernel { name, ops, epilogue: false, tactics: |site| plain(site.kernel_name()), source, launch }
-}
-
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[
-    kernel("nonzero", &["nonzero"], nonzero_source, nonzero),
-    kernel("compress", &["compress"], compress_source, compress),
-    kernel("unique", &["unique"], unique_source, unique),
-    kernel("nms", &["nms"], nms_source, nms),
-    kernel("assertion", &["assertion"], assertion_source, assertion),
+    Kernel::alone("nonzero", &["nonzero"], nonzero_source, nonzero),
+    Kernel::alone("compress", &["compress"], compress_source, compress),
+    Kernel::alone("unique", &["unique"], unique_source, unique),
+    Kernel::alone("nms", &["nms"], nms_source, nms),
+    Kernel::alone("assertion", &["assertion"], assertion_source, assertion),
 ];
 
 /// A first pass, which lists, and these entries after it.

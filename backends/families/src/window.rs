@@ -4,7 +4,7 @@ use crate::long::{continued, repeated, summed};
 use crate::scalar::{float, int, register, zero};
 use crate::site::{Cx, Site, op_error, unsupported};
 use crate::template::{fill, sections};
-use crate::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
+use crate::{Body, Entry, Grid, Kernel, Launch, word, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::pool::PoolOp;
@@ -13,25 +13,13 @@ use kiln_ir::ops::window::{Axis, dims, known};
 use kiln_ir::ops::{col2im, conv, conv_transpose, max_unpool, pool};
 use kiln_ir::{DType, Dim};
 
-type LaunchFn = fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>;
-type SourceFn = fn(&Site<'_>, &Tactic) -> Result<Body, BackendError>;
-
-const fn kernel(
-    name: &'static str,
-    ops: &'static [&'static str],
-    source: SourceFn,
-    launch: LaunchFn,
-) -> Kernel {
-    Kernel { name, ops, epilogue: true, tactics: |site| plain(site.kernel_name()), source, launch }
-}
-
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[
-    kernel("conv_transpose", &["conv_transpose"], |s, _| Ok(sums(s, "conv_transpose")), transposed),
-    kernel("col2im", &["col2im"], |s, _| Ok(sums(s, "col2im")), col2im_launch),
-    kernel("pool", &["pool"], pool_source, pool_launch),
-    kernel("max_pool_indices", &["max_pool_indices"], indices_source, indices_launch),
-    Kernel { epilogue: false, ..kernel("max_unpool", &["max_unpool"], unpool_source, unpool) },
+    Kernel::of("conv_transpose", &["conv_transpose"], |s, _| Ok(sums(s, "conv_transpose")), transposed),
+    Kernel::of("col2im", &["col2im"], |s, _| Ok(sums(s, "col2im")), col2im_launch),
+    Kernel::of("pool", &["pool"], pool_source, pool_launch),
+    Kernel::of("max_pool_indices", &["max_pool_indices"], indices_source, indices_launch),
+    Kernel::alone("max_unpool", &["max_unpool"], unpool_source, unpool),
 ];
 
 /// These sections under what all share, filled in.

@@ -17,7 +17,19 @@ macro_rules! shared {
     };
 }
 
-shared!("deform", "einsum", "moves", "recurrent", "rows", "sample", "sequence", "spectrum", "text", "window");
+shared!(
+    "attention",
+    "deform",
+    "einsum",
+    "moves",
+    "recurrent",
+    "rows",
+    "sample",
+    "sequence",
+    "spectrum",
+    "text",
+    "window"
+);
 
 /// WGSL.
 pub static WGSL: Dialect = Dialect {

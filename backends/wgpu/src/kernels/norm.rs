@@ -5,32 +5,20 @@ use kiln_families::lines::along;
 use kiln_families::rows::{Rows, group_rows, layer_rows};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::{fill, sections};
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, moves, plain, words};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, moves, words};
 use kiln_ir::DType;
 use kiln_ir::ops::layout::Layout;
 
 const TEXT: &str = include_str!("../../../../shaders/norm.wgsl");
 
-type LaunchFn = fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>;
-type SourceFn = fn(&Site<'_>, &Tactic) -> Result<Body, BackendError>;
-
-const fn kernel(
-    name: &'static str,
-    ops: &'static [&'static str],
-    source: SourceFn,
-    launch: LaunchFn,
-) -> Kernel {
-    Kernel { name, ops, epilogue: true, tactics: |site| plain(site.kernel_name()), source, launch }
-}
-
 pub const KERNELS: &[Kernel] = &[
-    kernel("softmax", &["softmax"], |_, _| text(&SOFTMAX, &[], &[]), axis_rows),
-    kernel("log_softmax", &["log_softmax"], |_, _| text(&LOG_SOFTMAX, &[], &[]), axis_rows),
-    kernel("lp_norm", &["lp_norm"], lp_source, axis_rows),
-    kernel("layer_norm", &["layer_norm"], |s, _| layer_source(s, &LAYER_NORM), layer),
-    kernel("rms_norm", &["rms_norm"], |s, _| layer_source(s, &RMS_NORM), layer),
-    kernel("group_norm", &["group_norm"], group_source, |cx| norm(cx, group_rows(cx)?, 0)),
-    kernel("ragged_softmax", &["ragged_softmax"], ragged_source, ragged),
+    Kernel::of("softmax", &["softmax"], |_, _| text(&SOFTMAX, &[], &[]), axis_rows),
+    Kernel::of("log_softmax", &["log_softmax"], |_, _| text(&LOG_SOFTMAX, &[], &[]), axis_rows),
+    Kernel::of("lp_norm", &["lp_norm"], lp_source, axis_rows),
+    Kernel::of("layer_norm", &["layer_norm"], |s, _| layer_source(s, &LAYER_NORM), layer),
+    Kernel::of("rms_norm", &["rms_norm"], |s, _| layer_source(s, &RMS_NORM), layer),
+    Kernel::of("group_norm", &["group_norm"], group_source, |cx| norm(cx, group_rows(cx)?, 0)),
+    Kernel::of("ragged_softmax", &["ragged_softmax"], ragged_source, ragged),
 ];
 
 /// The words of `norm.wgsl` that differ.

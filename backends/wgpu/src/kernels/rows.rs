@@ -8,29 +8,17 @@ use kiln_families::rows::precedes;
 use kiln_families::scalar::register;
 use kiln_families::site::{Cx, Site};
 use kiln_families::template::sections;
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, moves, plain, word, words};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, moves, word, words};
 use kiln_ir::DType;
 
 fn text(names: &[&str]) -> String {
     sections(include_str!("../../../../shaders/rows.wgsl"), names)
 }
 
-type LaunchFn = fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>;
-type SourceFn = fn(&Site<'_>, &Tactic) -> Result<Body, BackendError>;
-
-const fn kernel(
-    name: &'static str,
-    ops: &'static [&'static str],
-    source: SourceFn,
-    launch: LaunchFn,
-) -> Kernel {
-    Kernel { name, ops, epilogue: true, tactics: |site| plain(site.kernel_name()), source, launch }
-}
-
 pub const KERNELS: &[Kernel] = &[
-    kernel("hardmax", &["hardmax"], |s, _| Ok(summed(s, text(&["hardmax"]), DType::I32)), hardmax),
-    kernel("topk", &["topk"], topk_source, topk),
-    kernel("det", &["det"], det_source, det),
+    Kernel::of("hardmax", &["hardmax"], |s, _| Ok(summed(s, text(&["hardmax"]), DType::I32)), hardmax),
+    Kernel::of("topk", &["topk"], topk_source, topk),
+    Kernel::of("det", &["det"], det_source, det),
 ];
 
 fn hardmax(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

@@ -8,29 +8,17 @@ use kiln_families::scalar::register;
 use kiln_families::select::{nonzero_shape, nonzero_test, nonzero_words, phases, slices};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::{fill, section, sections};
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, plain, word, words};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, word, words};
 use kiln_ir::DType;
 
 const TEXT: &str = include_str!("../../../../shaders/select.wgsl");
 
-type LaunchFn = fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>;
-type SourceFn = fn(&Site<'_>, &Tactic) -> Result<Body, BackendError>;
-
-const fn kernel(
-    name: &'static str,
-    ops: &'static [&'static str],
-    source: SourceFn,
-    launch: LaunchFn,
-) -> Kernel {
-    Kernel { name, ops, epilogue: false, tactics: |site| plain(site.kernel_name()), source, launch }
-}
-
 pub const KERNELS: &[Kernel] = &[
-    kernel("nonzero", &["nonzero"], nonzero_source, nonzero),
-    kernel("compress", &["compress"], compress_source, compress),
-    kernel("unique", &["unique"], unique_source, unique),
-    kernel("nms", &["nms"], nms_source, nms),
-    kernel("assertion", &["assertion"], assertion_source, assertion),
+    Kernel::alone("nonzero", &["nonzero"], nonzero_source, nonzero),
+    Kernel::alone("compress", &["compress"], compress_source, compress),
+    Kernel::alone("unique", &["unique"], unique_source, unique),
+    Kernel::alone("nms", &["nms"], nms_source, nms),
+    Kernel::alone("assertion", &["assertion"], assertion_source, assertion),
 ];
 
 /// A body whose free entries run before the sizes are known, and whose maps run after that.
