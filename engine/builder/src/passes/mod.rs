@@ -46,6 +46,8 @@ pub const PASSES: &[Pass] = &[
     fold_constants::PASS,
     simplify_shapes::PASS,
     patterns::PASS,
+    // Patterns make layers anew: equal ones are merged before each gets converted weights of its own.
+    canonicalize::PASS,
     precision::PASS,
     fold_batch_norm::PASS,
     fold_constants::PASS,
