@@ -15,6 +15,8 @@ pub struct Product {
     size: [f64; 4],
     /// Bytes of operands and result.
     bytes: f64,
+    /// Which operands' rows are known not to be whole vectors of 16 bytes.
+    uneven: [bool; 2],
 }
 
 /// Nanoseconds that a kernel takes if it does nothing.
@@ -69,7 +71,12 @@ impl Product {
         };
         let bytes = |t: &TensorType| Some(volume(t)? * f64::from(t.dtype.bits()) / 8.0);
         let m = outs / (n * count).max(1.0);
-        Some(Product { size: [m, n, k, count], bytes: bytes(a)? * read(node, b) + bytes(b)? + bytes(y)? })
+        let uneven = [a, b].map(|t| {
+            let row = t.dims.last().and_then(|d| d.as_const());
+            row.is_some_and(|n| n.unsigned_abs() * u64::from(t.dtype.bits()) % 128 != 0)
+        });
+        let bytes = bytes(a)? * read(node, b) + bytes(b)? + bytes(y)?;
+        Some(Product { size: [m, n, k, count], bytes, uneven: uneven.map(|u| u && node.op.is("matmul")) })
     }
 
     /// By a tile of `mma.sync`, `split` blocks sharing its depth.
@@ -82,6 +89,19 @@ impl Product {
         let rate = rate * if tile.bytes < 128 { 0.7 } else { 1.0 };
         let size = (tile.m as f64, tile.n as f64);
         self.by_tiles(target, size, (tile.bytes / kind.size) as f64, kind, split, rate)
+            + self.by_elements(target, size)
+    }
+
+    /// What tiles take longer whose operands are copied element by element.
+    fn by_elements(&self, target: &Target, (rows, cols): (f64, f64)) -> f64 {
+        /// Clocks of a multiprocessor for an element, measured on an H200 for a vocabulary of 50,257 columns.
+        const ELEMENT: f64 = 26.0;
+        let [m, n, k, count] = self.size;
+        let number =
+            |name: &str, default: f64| target.numbers.get(name).map_or(default, |&n| n as f64).max(1.0);
+        let lines = [rows, cols].iter().zip(self.uneven).filter(|(_, u)| *u).map(|(l, _)| l).sum::<f64>();
+        let tiles = (m / rows).ceil() * (n / cols).ceil() * count;
+        tiles * lines * k * ELEMENT / number("sm_count", 50.0) / (number("clock_mhz", 1500.0) / 1000.0)
     }
 
     /// By a tile of `wgmma`, in a chain of launches that overlap.
