@@ -11,11 +11,12 @@ use crate::blob::Head;
 use crate::dialect::CUDA;
 use kiln_backend::BackendError;
 use kiln_families::expression::{Slot, slots};
-use kiln_families::rounding::kept_wide;
+use kiln_families::rounding::stored_wide;
 use kiln_families::scalar::{self, register};
 use kiln_families::site::{Site, unsupported};
 use kiln_families::{Body, Entry};
 use kiln_ir::DType;
+use kiln_ir::expr::UnOp;
 use std::fmt::Write;
 
 const PRELUDE: [&str; 3] = [
@@ -275,7 +276,8 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
         let _ = write!(s, ", {} v", register(site.out_dtype(0)));
     }
     s.push_str(") const {\n");
-    s += &reach::offsets(&reach::reaches(site), false);
+    let reaches: Vec<_> = reach::reaches(site).into_iter().enumerate().collect();
+    s += &reach::offsets(&reaches, false);
     let mut given: Vec<String> = Vec::new();
     if first == 1 {
         given.push(anchored(site, 0, "v"));
@@ -285,9 +287,20 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     let types: Vec<String> =
         e.inputs.iter().enumerate().map(|(i, &t)| format!("{} a{i}", register(t))).collect();
     let _ = writeln!(s, "DEV {} apply({}) const {{", register(e.result_type()), types.join(", "));
-    s += &scalar::print(e, &kept_wide(e))?;
+    s += &scalar::print(e, &stored_wide(e), near)?;
     let _ = writeln!(s, "    return r{};\n}}", e.result);
     Ok(s)
+}
+
+/// Functions of prelude/math.cuh that take fewer instructions.
+fn near(op: UnOp) -> Option<&'static str> {
+    match op {
+        UnOp::Exp => Some("kexp_near"),
+        UnOp::Tanh => Some("ktanh_near"),
+        UnOp::Erf => Some("kerf_near"),
+        UnOp::Recip => Some("krecip_near"),
+        _ => None,
+    }
 }
 
 /// A map of an expression alone: eight elements at once where they lie in one row of the last dimension, else one at a time.

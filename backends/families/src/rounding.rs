@@ -2,7 +2,8 @@
 //! to the exact value than the type, and for free.
 
 use kiln_ir::DType;
-use kiln_ir::expr::{BinOp, Expr, Scalar, UnOp};
+use kiln_ir::dtype::Kind;
+use kiln_ir::expr::{BinOp, Expr, Reg, Scalar, UnOp};
 
 /// For each instruction: may its value stay in f32 though its type is narrower? Explicit casts and constants may not, nor
 /// what a function reads that jumps: a comparison or a floor would jump elsewhere.
@@ -27,6 +28,59 @@ pub fn kept_wide(e: &Expr) -> Vec<bool> {
         }
     }
     wide
+}
+
+/// The same where the result is rounded as it is stored: it need not be before, unless others read it, too.
+pub fn stored_wide(e: &Expr) -> Vec<bool> {
+    let mut wide = kept_wide(e);
+    let result = usize::from(e.result);
+    let float = e.insts.get(result).is_some_and(|i| i.ty.kind() == Kind::Float);
+    if let Some(w) = wide.get_mut(result).filter(|_| float && !read_again(e, result)) {
+        *w = true;
+    }
+    wide
+}
+
+/// Does an instruction read this one?
+fn read_again(e: &Expr, at: usize) -> bool {
+    let is = |r: &Reg| usize::from(*r) == at;
+    e.insts.iter().any(|i| match &i.op {
+        Scalar::Un(_, a) | Scalar::Cast(a) => is(a),
+        Scalar::Bin(_, a, b) | Scalar::Cmp(_, a, b) => is(a) || is(b),
+        Scalar::Select(c, a, b) => is(c) || is(a) || is(b),
+        Scalar::Input(_) | Scalar::Float(_) | Scalar::Int(_) => false,
+    })
+}
+
+/// For each instruction: is what it gives seen only after a rounding to 16 bits, so that a function may be off by some units of
+/// f32? So it is with narrow floats, and with those f32 that only lead to narrow ones by sums, products and the like.
+pub fn seen_narrow(e: &Expr) -> Vec<bool> {
+    let narrow = |t: DType| matches!(t, DType::F16 | DType::BF16);
+    let mut seen: Vec<bool> =
+        e.insts.iter().enumerate().map(|(at, i)| narrow(i.ty) || usize::from(e.result) != at).collect();
+    // Operands stand before what reads them, whose own answer is therefore known.
+    for (at, inst) in e.insts.iter().enumerate().rev() {
+        let passes = seen.get(at) == Some(&true);
+        let (read, fine): (&[u16], bool) = match &inst.op {
+            Scalar::Cast(a) => (&[*a], narrow(inst.ty) || inst.ty == DType::F32 && passes),
+            Scalar::Un(op, a) => (&[*a], passes && matches!(op, UnOp::Neg | UnOp::Abs)),
+            Scalar::Bin(op, a, b) => (&[*a, *b], passes && linear(*op)),
+            Scalar::Select(c, a, b) => (&[*c, *a, *b], passes),
+            Scalar::Cmp(_, a, b) => (&[*a, *b], false),
+            Scalar::Input(_) | Scalar::Float(_) | Scalar::Int(_) => (&[], true),
+        };
+        for &r in read.iter().filter(|_| !fine) {
+            let wide = e.insts.get(usize::from(r)).is_some_and(|i| !narrow(i.ty));
+            if let Some(s) = seen.get_mut(usize::from(r)).filter(|_| wide) {
+                *s = false;
+            }
+        }
+    }
+    seen
+}
+
+fn linear(op: BinOp) -> bool {
+    matches!(op, BinOp::Add | BinOp::Sub | BinOp::Mul | BinOp::Min | BinOp::Max)
 }
 
 fn smooth(op: UnOp) -> bool {
@@ -63,6 +117,41 @@ mod tests {
         let chain = || vec![Scalar::Input(0), Scalar::Un(UnOp::Exp, 0), Scalar::Bin(BinOp::Add, 1, 0)];
         assert_eq!(kept_wide(&expr(DType::F16, chain())), [true; 3]);
         assert_eq!(kept_wide(&expr(DType::F32, chain())), [false; 3]);
+    }
+
+    #[test]
+    fn f32_is_seen_narrow_where_products_lead_to_a_narrow_float() {
+        let gelu = |last: DType| {
+            let f32 = |op| Inst { op, ty: DType::F32 };
+            let insts = vec![
+                Inst { op: Scalar::Input(0), ty: DType::F16 },
+                f32(Scalar::Cast(0)),
+                f32(Scalar::Un(UnOp::Erf, 1)),
+                f32(Scalar::Bin(BinOp::Mul, 2, 1)),
+                Inst { op: Scalar::Cast(3), ty: last },
+            ];
+            seen_narrow(&Expr { inputs: vec![DType::F16], insts, result: 4 })
+        };
+        assert_eq!(gelu(DType::F16), [true, false, true, true, true]);
+        assert_eq!(gelu(DType::F32), [true, false, false, false, false]);
+    }
+
+    #[test]
+    fn a_result_that_is_stored_is_rounded_there() {
+        let ops = |more: &[Scalar]| {
+            let first = [Scalar::Input(0), Scalar::Un(UnOp::Exp, 0), Scalar::Cast(1)];
+            Expr { result: 2, ..expr(DType::F16, first.iter().chain(more).cloned().collect()) }
+        };
+        assert_eq!(kept_wide(&ops(&[])), [true, false, false]);
+        assert_eq!(stored_wide(&ops(&[])), [true, false, true]);
+        assert_eq!(stored_wide(&ops(&[Scalar::Un(UnOp::Neg, 2)])), [true, false, false, true]);
+    }
+
+    #[test]
+    fn what_magnifies_errors_sees_f32() {
+        let ops = vec![Scalar::Input(0), Scalar::Un(UnOp::Tanh, 0), Scalar::Un(UnOp::Exp, 1)];
+        assert_eq!(seen_narrow(&expr(DType::F32, ops.clone())), [false; 3]);
+        assert_eq!(seen_narrow(&expr(DType::F16, ops)), [true; 3]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Scalar expressions as statements, and what element types are in registers.
 
-use crate::rounding::kept_wide;
+use crate::rounding::{kept_wide, seen_narrow};
 use kiln_backend::BackendError;
 use kiln_ir::expr::eval::{Num, cast as cast_number};
 use kiln_ir::expr::{BinOp, CmpOp, Expr, Inst, Reg, Scalar, UnOp, compute_type};
@@ -52,12 +52,23 @@ pub fn near(load: &str, t: Option<DType>) -> String {
 }
 
 /// Statements that define `r0`, `r1`, … from inputs `a0`, `a1`, …; the result is `r<expr.result>`. Those that are `wide`
-/// ([`kept_wide`], or empty for none) are not rounded, the result by who stores it.
-pub fn print(e: &Expr, wide: &[bool]) -> Result<String, BackendError> {
+/// ([`kept_wide`], [`stored_wide`], or empty for none) are not rounded, the result by who stores it. Where values are seen after a
+/// rounding to 16 bits only, functions may be those that `near` names, a few units of f32 off.
+pub fn print(e: &Expr, wide: &[bool], near: fn(UnOp) -> Option<&'static str>) -> Result<String, BackendError> {
     let mut out = String::new();
+    let narrow = seen_narrow(e);
     for (i, inst) in e.insts.iter().enumerate() {
         let rounded = if wide.get(i) == Some(&true) { DType::F32 } else { inst.ty };
-        let value = value(e, inst, rounded)?;
+        let near = match inst.op {
+            Scalar::Un(op, a) if inst.ty.kind() == Kind::Float && narrow.get(i) == Some(&true) => {
+                near(op).map(|f| (f, a))
+            }
+            _ => None,
+        };
+        let value = match near {
+            Some((f, a)) => self::narrow(rounded, &format!("{f}(r{a})")),
+            None => value(e, inst, rounded)?,
+        };
         let _ = writeln!(out, "    let r{i} = {value};");
     }
     Ok(out)
@@ -102,7 +113,7 @@ fn value(e: &Expr, inst: &Inst, rounded: DType) -> Result<String, BackendError> 
         }
         Scalar::Cmp(op, a, b) => compare(op, &format!("r{a}"), &format!("r{b}"), ty(a)),
         Scalar::Select(c, a, b) => format!("select(r{b}, r{a}, {})", truth(&format!("r{c}"), ty(c))),
-        Scalar::Cast(a) => cast(&format!("r{a}"), ty(a), inst.ty),
+        Scalar::Cast(a) => cast(&format!("r{a}"), ty(a), rounded),
     })
 }
 
