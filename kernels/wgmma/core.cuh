@@ -2,6 +2,7 @@
 // GROUPS_M warpgroups multiply, each PARTS x 64 rows by BN columns: of one tile, one below the other, or IN_TURNS of tiles of
 // their own, so that one stores while the other multiplies. A block makes one tile after another. B lies along K (a row of the
 // stage is a column of B), or across it in boxes of 64 columns; SPREAD, its columns lie in the order of `spread_box`.
+// LENT, the warp that copies has three idle ones beside it, and all four leave their registers to those that multiply.
 
 // ---- core
 extern __shared__ __align__(1024) u8 block_memory[];
@@ -12,11 +13,8 @@ static constexpr u32 BYTES_A = BM * 128u;
 static constexpr u32 STAGE = (BM + BN) * 128u;
 static constexpr u32 SUMS = BN / 2u;
 static constexpr u32 WARPS = GROUPS_M * 4u;
-// Parts of 32 columns, and of how many of them operands of the epilogue are read before those in front are stored: as registers
-// allow, and ONE_BY_ONE, where it takes many to find them, none. LINES of its rows at once.
+// Parts of 32 columns.
 static constexpr u32 CHUNKS = BN / 32u;
-static constexpr u32 EARLY_CHUNKS = PARTS * SUMS > 64u || ONE_BY_ONE ? 0u : 1u;
-static constexpr u32 LINES = EARLY_CHUNKS > 0u ? 2u * PARTS : SPREAD && !ONE_BY_ONE ? 2u : 1u;
 
 // The first address that the swizzle of 128 bytes may start at.
 DEV static u32 stages_at() { return (address(block_memory) + 1023u) & ~1023u; }
@@ -89,10 +87,16 @@ DEV void make_tiles(u32 rows, u32 cols, u32 batch, u32 steps, bool constant) con
     }
     __syncthreads();
     if (threadIdx.x >= WARPS * 32u) {
+        if constexpr (LENT) {
+            asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        }
         if (threadIdx.x == WARPS * 32u) {
             copy_tiles(product);
         }
         return;
+    }
+    if constexpr (LENT) {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     }
     depend();
     const u32 group = threadIdx.x / 128u;
@@ -105,7 +109,9 @@ DEV void make_tiles(u32 rows, u32 cols, u32 batch, u32 steps, bool constant) con
         if (IN_TURNS && number >= gridDim.x) {
             asm volatile("bar.sync %0, %1;" ::"r"(1u + group), "n"(TURNS * 128u) : "memory");
         }
+        // Ends the lives of the last tile's sums with their stores.
         ACC sum[PARTS][SUMS];
+        clear(sum);
         multiply_steps(sum, own, done % STAGES, done / STAGES % 2u, line);
         if (IN_TURNS && number + gridDim.x < product.tiles) {
             asm volatile("bar.arrive %0, %1;" ::"r"(1u + (group + 1u) % TURNS), "n"(TURNS * 128u) : "memory");
@@ -115,8 +121,6 @@ DEV void make_tiles(u32 rows, u32 cols, u32 batch, u32 steps, bool constant) con
         done += own;
         if (SPLIT == 1u || own > 0u) {
             free_stage((done - 1u) % STAGES);
-        } else {
-            clear(sum);
         }
         done += (TURNS - 1u) * steps;
         put_tile(product, tile, Place(product, tile, line), sum);
@@ -219,7 +223,7 @@ DEV static void settle(ACC (&sum)[PARTS][SUMS]) {
 
 // Eight neighbouring sums of a row, from `at` on, four from one pair to the next: SPREAD, they are those of this lane; else four
 // lanes have two columns of every eight of a row of 32, and each gets all of its eight.
-DEV static void gather_row(ACC (&v)[8], const ACC (&sum)[SUMS], u32 at) {
+DEV static void gather_row(ACC (&v)[8], const ACC (&sum)[16], u32 at) {
     ACC own[4][2];
 #pragma unroll
     for (u32 j = 0u; j < 4u; j++) {
@@ -267,14 +271,24 @@ struct Place {
     DEV u32 of(const Product& p, u32 c, u32 e) const { return at + line(e) * p.cols + c * 32u; }
 };
 
-// What sums of 32 columns of a lane are stored with, of LINES of its rows.
+// Of how many chunks operands of the epilogue are read before those in front are stored, and of how many rows at once: as
+// registers allow, and ONE_BY_ONE, where it takes many to find them, few.
+static constexpr u32 BESIDE_WORDS = sizeof(Beside) / 4u;
+static constexpr bool ROOMY = LENT ? BESIDE_WORDS > 0u && BESIDE_WORDS <= 8u : PARTS * SUMS <= 64u;
+static constexpr u32 EARLY_CHUNKS = ROOMY && !ONE_BY_ONE ? 1u : 0u;
+static constexpr u32 LINES = ONE_BY_ONE ? 1u : 2u;
+
+// What sums of 32 columns of a part of a lane are stored with, of LINES of its two rows.
 struct Chunk {
     Biases biases;
+    Across across;
     Beside beside[LINES];
 
     DEV void read(const K& k, const Product& product, const Place& place, u32 c, u32 first) {
-        if (SPLIT == 1u && first == 0u) {
-            biases = k.biases(place.col + c * 32u < product.cols ? place.col + c * 32u : 0u);
+        if (SPLIT == 1u && first % 2u == 0u) {
+            const u32 col = place.col + c * 32u < product.cols ? place.col + c * 32u : 0u;
+            biases = k.biases(col);
+            across = k.fetch_columns(col);
         }
 #pragma unroll
         for (u32 e = 0u; e < LINES; e++) {
@@ -283,29 +297,47 @@ struct Chunk {
     }
 };
 
-// Stores the sums of a group: runs of eight where rows of the result are multiples of it.
+// The sums of a chunk, of those of all parts.
+DEV static void pick(ACC (&own)[16], const ACC (&sum)[PARTS][SUMS], u32 chunk) {
+#pragma unroll
+    for (u32 n = 0u; n < PARTS * CHUNKS; n++) {
+        if (chunk == n) {
+#pragma unroll
+            for (u32 i = 0u; i < 16u; i++) {
+                own[i] = sum[n / CHUNKS][n % CHUNKS * 16u + i];
+            }
+        }
+    }
+}
+
+// Stores the sums of a group, part after part, so that registers come free: runs of eight where rows of the result are multiples
+// of it. LOOPED, by a loop: where there are many instructions that run once a tile each, they come too slowly.
 DEV void put_tile(const Product& product, const Tile& tile, const Place& place, const ACC (&sum)[PARTS][SUMS]) const {
     const bool runs = (SPREAD || product.cols % 8u == 0u) && even();
-    Chunk chunks[1u + EARLY_CHUNKS];
+    Chunk with, next;
     if (EARLY_CHUNKS > 0u && runs) {
-        chunks[0].read(*this, product, place, 0u, 0u);
+        next.read(*this, product, place, 0u, 0u);
     }
-#pragma unroll
-    for (u32 c = 0u; c < CHUNKS; c++) {
-        Chunk& with = chunks[c % (1u + EARLY_CHUNKS)];
-        if (EARLY_CHUNKS > 0u && runs && c + 1u < CHUNKS) {
-            chunks[(c + 1u) % (1u + EARLY_CHUNKS)].read(*this, product, place, c + 1u, 0u);
+#pragma unroll (LOOPED ? 1 : PARTS * CHUNKS)
+    for (u32 n = 0u; n < PARTS * CHUNKS; n++) {
+        const u32 c = n % CHUNKS;
+        with = next;
+        if (EARLY_CHUNKS > 0u && runs && n + 1u < PARTS * CHUNKS) {
+            next.read(*this, product, place, (n + 1u) % CHUNKS, (n + 1u) / CHUNKS * 2u);
         }
+        ACC own[16];
+        pick(own, sum, n);
 #pragma unroll
-        for (u32 e = 0u; e < 2u * PARTS; e++) {
-            if (EARLY_CHUNKS == 0u && runs && e % LINES == 0u) {
+        for (u32 h = 0u; h < 2u; h++) {
+            const u32 e = n / CHUNKS * 2u + h;
+            if (EARLY_CHUNKS == 0u && runs && h % LINES == 0u) {
                 with.read(*this, product, place, c, e);
             }
             ACC v[8];
-            gather_row(v, sum[e / 2u], c * 16u + e % 2u * 2u);
+            gather_row(v, own, h * 2u);
             if (place.inside(product, c, e)) {
                 if (runs) {
-                    put_sums(tile.part, place.of(product, c, e), v, with.biases, with.beside[e % LINES]);
+                    put_sums(tile.part, place.of(product, c, e), v, with.biases, with.across, with.beside[h % LINES]);
                 } else {
                     put_some(tile.part, place.of(product, c, e), v, place.col + c * 32u, product.cols);
                 }
@@ -314,13 +346,14 @@ DEV void put_tile(const Product& product, const Tile& tile, const Place& place, 
     }
 }
 
-// Those of eight sums that are left of the last column.
-DEV void put_some(u32 part, u32 at, const ACC* v, u32 col, u32 cols) const {
-#pragma unroll
-    for (u32 q = 0u; q < 8u; q++) {
-        if (col + q < cols) {
-            put_sum(part, at + q, v[q], col + q);
-        }
+// Those of eight sums that are left of the last column. One by one: code that is seldom run must not crowd out what is.
+DEV void put_some(u32 part, u32 at, const ACC (&v)[8], u32 col, u32 cols) const {
+    const u32 count = ::min(cols - col, 8u);
+#pragma unroll 1
+    for (u32 q = 0u; q < count; q++) {
+        const ACC low = q & 2u ? (q & 1u ? v[3] : v[2]) : (q & 1u ? v[1] : v[0]);
+        const ACC high = q & 2u ? (q & 1u ? v[7] : v[6]) : (q & 1u ? v[5] : v[4]);
+        put_sum(part, at + q, q & 4u ? high : low, col + q);
     }
 }
 
@@ -386,29 +419,33 @@ EARLY conv THREADS_OF_BLOCK {
 DEV u32 all_sums() const { return m(26u); }
 
 // ---- whole
-// What is read for eight sums beside biases.
-typedef Fetched0 Beside;
+// What is read for eight sums beside biases: the same for all rows, and the rest.
+typedef Columns0 Across;
+typedef Rest0 Beside;
 
 // May what is read beside sums be read by vectors?
 DEV bool even() const { return even0() && even_biases(); }
 
-DEV Beside fetch_sums(u32 at) const { return fetch0_run<true>(at); }
+DEV Across fetch_columns(u32 col) const { return fetch0_columns<true>(col); }
+DEV Beside fetch_sums(u32 at) const { return fetch0_rest<true>(at); }
 
-DEV void put_sums(u32, u32 at, ACC* v, const Biases& b, const Beside& more) const {
+DEV void put_sums(u32, u32 at, ACC* v, const Biases& b, const Across& across, const Beside& more) const {
     add_biases(v, b);
-    emit0_run(at, v, more);
+    emit0_run(at, v, Fetched0{across, more});
 }
 
 DEV void put_sum(u32, u32 at, ACC v, u32 col) const { emit0(at, biased(v, col)); }
 
 // ---- split
+struct Across {};
 struct Beside {};
 
 DEV bool even() const { return true; }
 
+DEV Across fetch_columns(u32) const { return Across{}; }
 DEV Beside fetch_sums(u32) const { return Beside{}; }
 
-DEV void put_sums(u32 part, u32 at, ACC* v, const Biases&, const Beside&) const {
+DEV void put_sums(u32 part, u32 at, ACC* v, const Biases&, const Across&, const Beside&) const {
     ACC* to = reinterpret_cast<ACC*>(scratch) + u64(part) * all_sums() + at;
     for (u32 q = 0u; q < 8u; q += 4u) {
         Pack<ACC> four;

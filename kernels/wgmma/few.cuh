@@ -192,6 +192,7 @@ DEV void make_few(u32 rows, u32 cols, bool constant, Weights weights, Operands o
     const u32 col = col0 + threadIdx.x % 8u * 8u;
     const bool runs = cols % 8u == 0u && even();
     const Biases own_biases = runs ? biases(col < cols ? col : 0u) : Biases{};
+    const Across own_columns = runs ? fetch_columns(col < cols ? col : 0u) : Across{};
     const auto fetch = [&](u32 q) {
         const u32 row = threadIdx.x / 8u + q * 16u;
         const bool inside = row < SHARE && row0 + rank * SHARE + row < rows && col < cols;
@@ -248,7 +249,7 @@ DEV void make_few(u32 rows, u32 cols, bool constant, Weights weights, Operands o
         }
         const u32 to = (row0 + rank * SHARE + row) * cols + col;
         if (runs) {
-            put_sums(0u, to, v, own_biases, SOON ? beside[SOON ? q : 0u] : fetch(q));
+            put_sums(0u, to, v, own_biases, own_columns, SOON ? beside[SOON ? q : 0u] : fetch(q));
         } else {
             for (u32 i = 0u; i < 8u && col + i < cols; i++) {
                 put_sum(0u, to + i, v[i], col + i);

@@ -29,6 +29,15 @@ impl Reach {
         }
     }
 
+    /// Is it the same element for all rows of `columns`?
+    pub fn of_column(self, columns: Option<u64>) -> bool {
+        match self {
+            Reach::One => true,
+            Reach::Tail(n) => columns.is_some_and(|c| c % n.max(1) == 0),
+            Reach::Same | Reach::Strided => false,
+        }
+    }
+
     /// The same for eight neighbours in a row: a row of them must not end within.
     pub fn of_eight(self) -> Reach {
         match self {
@@ -75,20 +84,19 @@ pub fn strided(site: &Site<'_>) -> bool {
     reaches(site).into_iter().any(|r| r.of_eight() == Reach::Strided)
 }
 
-/// Statements that define the offset `o<k>` of every extra for the result's element `at`, and with `steps` the step `s<k>`
-/// to the next one of those that are strided.
-pub fn offsets(reaches: &[Reach], steps: bool) -> String {
+/// Statements that define the offset `o<k>` of those extras, by position, for the result's element `at`, and with `steps` the
+/// step `s<k>` to the next one of those that are strided.
+pub fn offsets(extras: &[(usize, Reach)], steps: bool) -> String {
     let mut s = String::new();
-    let strided = |r: &Reach| *r == Reach::Strided;
-    for (k, r) in reaches.iter().enumerate() {
+    for (k, r) in extras {
         if let Some(o) = r.offset() {
             let _ = writeln!(s, "    const u32 o{k} = {o};");
         }
     }
-    if !reaches.iter().any(strided) {
+    let looked = || extras.iter().filter(|(_, r)| *r == Reach::Strided).map(|(k, _)| *k);
+    if looked().next().is_none() {
         return s;
     }
-    let looked = || reaches.iter().enumerate().filter(|(_, r)| strided(r)).map(|(k, _)| k);
     s += "    const u32 base = extras_at;\n    const u32 rank = m(base);\n    u32 rest = at;\n";
     for k in looked() {
         let _ = writeln!(s, "    u32 o{k} = rank == 0u ? at : 0u;");
@@ -151,6 +159,14 @@ mod tests {
         assert_eq!(of(&[0], &[2, 0]), Reach::Strided);
         assert_eq!(Reach::Tail(12).of_eight(), Reach::Strided);
         assert_eq!(Reach::Tail(24).of_eight(), Reach::Tail(24));
+    }
+
+    #[test]
+    fn what_lies_along_a_row_is_the_same_for_all_rows() {
+        let found = [Reach::One, Reach::Tail(8), Reach::Tail(16), Reach::Tail(24), Reach::Same, Reach::Strided]
+            .map(|r| (r.of_column(Some(16)), r.of_column(None)));
+        let (always, known, no) = ((true, true), (true, false), (false, false));
+        assert_eq!(found, [always, known, known, no, no, no]);
     }
 
     #[test]

@@ -86,35 +86,53 @@ pub fn value(site: &Site<'_>, anchored: &str) -> String {
     format!("apply({})", given.join(", "))
 }
 
-/// The structure of what is read, and the functions that read: `even<j>` tells whether vectors start at multiples of 16 bytes,
-/// `fetch<j>_run<true>` relies on it.
+/// The structures of what is read, and the functions that read: `even<j>` tells whether vectors start at multiples of 16 bytes,
+/// `fetch<j>_run<true>` relies on it. What `fetch<j>_columns` reads is the same for all rows of the anchor's result,
+/// `fetch<j>_rest` reads the rest.
 pub fn fetch(site: &Site<'_>, j: usize) -> String {
     let reaches: Vec<Reach> = reach::reaches(site).into_iter().map(Reach::of_eight).collect();
-    let extras: Vec<(DType, Reach)> =
-        site.extras.iter().map(|&v| site.graph.ty(v).dtype).zip(reaches.clone()).collect();
-    let mut s = format!("struct Fetched{j} {{\n");
-    for (k, &(of, reach)) in extras.iter().enumerate() {
+    let columns = site.anchor.and_then(|(_, node)| {
+        let y = site.graph.ty(*node.outputs.first()?);
+        u64::try_from(y.dims.last()?.as_const()?).ok()
+    });
+    let all = reaches.iter().copied().enumerate();
+    let (own, rest): (Vec<_>, Vec<_>) = all.partition(|(_, r)| r.of_column(columns));
+    let mut s = part(site, &format!("Columns{j}"), &format!("fetch{j}_columns"), &own);
+    s += &part(site, &format!("Rest{j}"), &format!("fetch{j}_rest"), &rest);
+    let _ = writeln!(
+        s,
+        "struct Fetched{j} : Columns{j}, Rest{j} {{}};\nDEV bool even{j}() const {{ return {}; }}\n\
+         template <bool EVEN> DEV Fetched{j} fetch{j}_run(u32 at) const {{ return Fetched{j}{{fetch{j}_columns<EVEN>(at), \
+         fetch{j}_rest<EVEN>(at)}}; }}",
+        reach::even(site, &reaches)
+    );
+    s
+}
+
+/// The structure of some extras, by position, and the function that reads them.
+fn part(site: &Site<'_>, name: &str, read: &str, extras: &[(usize, Reach)]) -> String {
+    let of = |k: usize| site.extras.get(k).map_or(DType::F32, |&v| site.graph.ty(v).dtype);
+    let mut s = format!("struct {name} {{\n");
+    for &(k, reach) in extras {
         let _ = match reach {
-            _ if !whole_bytes(of) => writeln!(s, "    u32 o{k}, s{k};"),
-            Reach::One => writeln!(s, "    {} p{k}[1];", cell(of)),
-            _ => writeln!(s, "    Run<{}> p{k};", cell(of)),
+            _ if !whole_bytes(of(k)) => writeln!(s, "    u32 o{k}, s{k};"),
+            Reach::One => writeln!(s, "    {} p{k}[1];", cell(of(k))),
+            _ => writeln!(s, "    Run<{}> p{k};", cell(of(k))),
         };
     }
-    let _ = writeln!(s, "}};\nDEV bool even{j}() const {{ return {}; }}", reach::even(site, &reaches));
-    let _ =
-        writeln!(s, "template <bool EVEN> DEV Fetched{j} fetch{j}_run(u32 at) const {{\n    Fetched{j} f;");
-    s += &reach::offsets(&reaches, true);
-    for (k, &(of, reach)) in extras.iter().enumerate() {
+    let _ = writeln!(s, "}};\ntemplate <bool EVEN> DEV {name} {read}(u32 at) const {{\n    {name} f;");
+    s += &reach::offsets(extras, true);
+    for &(k, reach) in extras {
         let step = match reach {
             Reach::Same | Reach::Tail(_) => "1u".to_owned(),
             Reach::One => "0u".to_owned(),
             Reach::Strided => format!("s{k}"),
         };
         let _ = match reach {
-            _ if !whole_bytes(of) => writeln!(s, "    f.o{k} = o{k};\n    f.s{k} = {step};"),
+            _ if !whole_bytes(of(k)) => writeln!(s, "    f.o{k} = o{k};\n    f.s{k} = {step};"),
             Reach::One => writeln!(s, "    f.p{k}[0] = be{k}[0];"),
-            Reach::Strided => writeln!(s, "    f.p{k} = Run<{}>::of(be{k} + o{k}, s{k});", cell(of)),
-            _ => writeln!(s, "    f.p{k} = Run<{}>::template next<EVEN>(be{k} + o{k});", cell(of)),
+            Reach::Strided => writeln!(s, "    f.p{k} = Run<{}>::of(be{k} + o{k}, s{k});", cell(of(k))),
+            _ => writeln!(s, "    f.p{k} = Run<{}>::template next<EVEN>(be{k} + o{k});", cell(of(k))),
         };
     }
     s + "    return f;\n}\n"

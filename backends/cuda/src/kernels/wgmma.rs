@@ -10,6 +10,7 @@ use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::{fill, section, sections};
 use kiln_families::window::conv_words;
 use kiln_families::{Body, Entry, Grid, Kernel, Launch, Map, Windows, words};
+use kiln_ir::expr::{BinOp, Scalar, UnOp};
 use kiln_ir::ops::layout::Layout;
 use std::fmt::Write;
 
@@ -140,9 +141,14 @@ impl Tile {
         if self.in_turns { 128 } else { self.groups * 128 }
     }
 
+    /// Does a thread have so many sums that their epilogue wants registers of other warps? There must be room for these.
+    fn lent(&self) -> bool {
+        self.parts * self.n == 256 && self.groups == 2 && self.resident == 1
+    }
+
     /// The warpgroups that multiply, and the warp that copies.
     fn threads(&self) -> usize {
-        self.groups * 128 + 32
+        self.groups * 128 + if self.lent() { 128 } else { 32 }
     }
 
     /// Stages, two barriers of each, and room to start at a multiple of 1024.
@@ -194,6 +200,8 @@ impl Tile {
         }
         let flags = [
             ("IN_TURNS", self.in_turns),
+            ("LENT", self.lent()),
+            ("LOOPED", self.lent() && has_functions(site)),
             ("ACROSS_B", lies == Lies::Across),
             ("SPREAD", lies == Lies::Spread),
             ("ONE_BY_ONE", strided(site)),
@@ -208,6 +216,16 @@ impl Tile {
         let threads = self.threads().to_string();
         fill(&code, &[("ACC", kind.sums.0), ("THREADS_OF_BLOCK", &threads)])
     }
+}
+
+/// Does the fused expression take many instructions for an element?
+fn has_functions(site: &Site<'_>) -> bool {
+    let long = |op: &Scalar| match op {
+        Scalar::Un(op, _) => !matches!(op, UnOp::Neg | UnOp::Abs),
+        Scalar::Bin(op, ..) => matches!(op, BinOp::Pow | BinOp::Mod | BinOp::Rem | BinOp::FloorDiv),
+        _ => false,
+    };
+    site.fused.as_ref().is_some_and(|e| e.insts.iter().any(|i| long(&i.op)))
 }
 
 /// How B lies in a stage.
