@@ -54,7 +54,11 @@ pub fn near(load: &str, t: Option<DType>) -> String {
 /// Statements that define `r0`, `r1`, … from inputs `a0`, `a1`, …; the result is `r<expr.result>`. Those that are `wide`
 /// ([`kept_wide`], [`stored_wide`], or empty for none) are not rounded, the result by who stores it. Where values are seen after a
 /// rounding to 16 bits only, functions may be those that `near` names, a few units of f32 off.
-pub fn print(e: &Expr, wide: &[bool], near: fn(UnOp) -> Option<&'static str>) -> Result<String, BackendError> {
+pub fn print(
+    e: &Expr,
+    wide: &[bool],
+    near: fn(UnOp) -> Option<&'static str>,
+) -> Result<String, BackendError> {
     let mut out = String::new();
     let narrow = seen_narrow(e);
     for (i, inst) in e.insts.iter().enumerate() {

@@ -163,8 +163,9 @@ mod tests {
 
     #[test]
     fn what_lies_along_a_row_is_the_same_for_all_rows() {
-        let found = [Reach::One, Reach::Tail(8), Reach::Tail(16), Reach::Tail(24), Reach::Same, Reach::Strided]
-            .map(|r| (r.of_column(Some(16)), r.of_column(None)));
+        let found =
+            [Reach::One, Reach::Tail(8), Reach::Tail(16), Reach::Tail(24), Reach::Same, Reach::Strided]
+                .map(|r| (r.of_column(Some(16)), r.of_column(None)));
         let (always, known, no) = ((true, true), (true, false), (false, false));
         assert_eq!(found, [always, known, known, no, no, no]);
     }
