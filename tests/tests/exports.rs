@@ -4,6 +4,7 @@
 
 use kiln_backend::Backend;
 use kiln_builder::BuildConfig;
+use kiln_ir::DType;
 use kiln_tests::backends::{cuda, reference, wgpu};
 use kiln_tests::models::{archive, difference, engine};
 use std::sync::Arc;
@@ -67,6 +68,16 @@ fn on_reference() {
 #[test]
 fn on_reference_with_the_search() {
     check(&reference(), &BuildConfig::default());
+}
+
+/// Queries, keys and values of a layer are read from one product, whose matrix of 32 x 96 is converted once.
+#[test]
+fn packed_projections_stay_one_product_in_f16() {
+    let config = BuildConfig { reduced: vec![DType::F16], search: false, ..BuildConfig::default() };
+    let e = engine("exports/vit.onnx", &reference(), &[], config).unwrap();
+    let g = &e.program().graph;
+    let matrices = g.value_ids().filter_map(|v| g.weight(v)).map(|w| (w.tensor.dtype(), w.tensor.shape()));
+    assert_eq!(matrices.filter(|m| *m == (DType::F16, &[32, 96][..])).count(), 2, "of two layers");
 }
 
 #[test]
