@@ -90,8 +90,8 @@ class Bench:
     def folder(self, workload):
         return os.path.join(self.o.work, workload.replace(":", "_"))
 
-    def engine(self, workload, kind):
-        return os.path.join(self.folder(workload), kind + ".kiln")
+    def engine(self, workload, kind, sources=False):
+        return os.path.join(self.folder(workload), kind + (".sources.kiln" if sources else ".kiln"))
 
     def say(self, workload, kind, stage, row):
         words = row.get("failed") or ", ".join(f"{k} {v}" for k, v in row.items() if k not in HEAD and k != "rounds")
@@ -130,23 +130,25 @@ class Bench:
             else:
                 self.stage(w, "", "export", lambda row=row: fail(row.get("error") or "nothing was exported"))
 
-    def build(self, workload, kind):
+    def build(self, workload, kind, sources=False):
         model = os.path.join(self.folder(workload), "model.onnx")
-        call = [self.o.kiln, "build", model, "--backend", "cuda", "--json", "-o", self.engine(workload, kind)]
-        call += TYPES[kind] + self.o.build
+        call = [self.o.kiln, "build", model, "--backend", "cuda", "--json", "-o", self.engine(workload, kind, sources)]
+        call += TYPES[kind]
+        # What libraries take is not estimated.
+        call += ["--tactic-sources", self.o.sources] if sources else self.o.build
         if self.o.timing_cache:
             call += ["--timing-cache", self.o.timing_cache]
         out, seconds = command(call, self.o.limit)
         report = json.loads(out)
         return {"seconds": round(seconds, 1), "kernels": kernels(report)}
 
-    def check(self, workload, kind):
+    def check(self, workload, kind, sources=False):
         import numpy as np
 
-        folder = self.folder(workload)
-        found = os.path.join(folder, kind + ".npz")
+        folder, engine = self.folder(workload), self.engine(workload, kind, sources)
+        found = os.path.splitext(engine)[0] + ".npz"
         given = os.path.join(folder, "inputs.npz")
-        call = [self.o.kiln, "run", self.engine(workload, kind), "--inputs", given, "--save-outputs", found, "--json"]
+        call = [self.o.kiln, "run", engine, "--inputs", given, "--save-outputs", found, "--json"]
         _, seconds = command(call, self.o.limit)
         wanted, found = np.load(os.path.join(folder, "outputs.npz")), np.load(found)
         return {"seconds": round(seconds, 1), "error": error(found["output_0"], wanted["output_0"])}
@@ -158,11 +160,15 @@ class Bench:
         for kind in self.o.types:
             if self.stage(workload, kind, "build", lambda kind=kind: self.build(workload, kind)):
                 self.stage(workload, kind, "check", lambda kind=kind: self.check(workload, kind))
+            if not self.o.sources:
+                continue
+            if self.stage(workload, kind, "build with sources", lambda kind=kind: self.build(workload, kind, True)):
+                self.stage(workload, kind, "check with sources", lambda kind=kind: self.check(workload, kind, True))
 
-    def kiln_ms(self, workload, kind):
+    def kiln_ms(self, workload, kind, sources=False):
         """Median milliseconds of a run on the device, and of one as the host sees it, tensors on the device too."""
         given = os.path.join(self.folder(workload), "inputs.npz")
-        call = [self.o.kiln, "bench", self.engine(workload, kind), "--inputs", given, "--json", "--no-transfers"]
+        call = [self.o.kiln, "bench", self.engine(workload, kind, sources), "--inputs", given, "--json", "--no-transfers"]
         call += ["--warm-up", "50", "--iterations", "20", "--duration", str(self.o.seconds)]
         value = json.loads(command(call, self.o.limit)[0])
         device = value.get("run_ns") or value["device_ns"]
@@ -183,11 +189,15 @@ class Bench:
             theirs = {p.mode: p.median_ms(self.o.seconds) for p in peers}
             ours, host, grown = self.kiln_ms(workload, kind)
             rounds.append({"kiln_ms": ours, "host_ms": host, "peers_ms": theirs, "grown": grown})
+            if self.results.get(workload, kind, "check with sources"):
+                rounds[-1]["sources_ms"] = self.kiln_ms(workload, kind, True)[0]
         best = [min(r["peers_ms"].values(), default=None) for r in rounds]
         ratios = [b / r["kiln_ms"] for b, r in zip(best, rounds) if b is not None]
         row = {"kiln_ms": statistics.median(r["kiln_ms"] for r in rounds), "rounds": rounds}
         row["host_ms"] = statistics.median(r["host_ms"] for r in rounds)
         row["grown"] = rounds[-1]["grown"]
+        if "sources_ms" in rounds[0]:
+            row["sources_ms"] = statistics.median(r["sources_ms"] for r in rounds)
         if ratios:
             by_mode = {p.mode: statistics.median(r["peers_ms"][p.mode] for r in rounds) for p in peers}
             mode = min(by_mode, key=by_mode.get)
@@ -252,14 +262,15 @@ def rooflines():
 
 def table(results, names, types):
     """One line a workload and type."""
-    head = ["workload", "type", "peer ms", "mode", "Kiln ms", "ratio", "spread", "roofline ms", "% of it",
+    head = ["workload", "type", "peer ms", "mode", "Kiln ms", "ratio", "spread", "sources ms", "roofline ms", "% of it",
             "error", "peer's error", "kernels", "remark"]
     floor = rooflines()
     lines = []
     number = lambda x, f="{:.3f}": "-" if x is None else f.format(x)
     for w in names:
         for kind in types:
-            rows = {s: results.rows.get((w, kind, s), {}) for s in ("build", "check", "time")}
+            stages = ("build", "check", "build with sources", "check with sources", "time")
+            rows = {s: results.rows.get((w, kind, s), {}) for s in stages}
             rows["export"] = results.rows.get((w, "", "export"), {})
             t, ms = rows["time"], floor.get(w)
             ms = ms / 1e3 if ms and kind == "f16" else None
@@ -267,7 +278,7 @@ def table(results, names, types):
             spread = f"{t['least']:.2f}-{t['most']:.2f}" if "ratio" in t else "-"
             share = 100 * ms / t["kiln_ms"] if ms and "kiln_ms" in t else None
             lines.append([w, kind, number(t.get("peer_ms")), t.get("mode", "-"), number(t.get("kiln_ms")),
-                          number(t.get("ratio"), "{:.2f}"), spread, number(ms), number(share, "{:.0f}"),
+                          number(t.get("ratio"), "{:.2f}"), spread, number(t.get("sources_ms")), number(ms), number(share, "{:.0f}"),
                           number(rows["check"].get("error"), "{:.1e}"), number(t.get("peer_error"), "{:.1e}"),
                           str(rows["build"].get("kernels", "-")), " ".join(failed.split())[:160]])
     widths = [max(len(r[i]) for r in [head] + lines) for i in range(len(head))]
@@ -288,6 +299,7 @@ def options():
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--seconds", type=float, default=0.3, help="of timing in a round, for each")
     p.add_argument("--jobs", type=int, default=1, help="workloads prepared at a time; more disturb the tuner")
+    p.add_argument("--sources", default="", help="time engines with tactics of libraries, too: cublaslt,cudnn")
     p.add_argument("--limit", type=float, default=600, help="seconds that a command may take")
     p.add_argument("--timing-cache", default=None)
     p.add_argument("--build", action="append", default=[], help="an argument for kiln build [repeatable]")
