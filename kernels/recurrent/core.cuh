@@ -9,6 +9,9 @@
 // With GRID the "cluster" is blocks of a grid that all run at once: of more than a cluster can have, for weights that find no
 // room there. They leave new states in scratch memory, and count there who has done so; two buffers take turns.
 //
+// A step has EXCHANGES products with what all blocks have: two where a GRU's reset gate comes before the product, which then
+// is one with the states times that gate.
+//
 // Words 0 - 7 are those of the input's product (gemm.cuh), then: 8 steps, 9 directions, 10 batch, 11 batch first,
 // 12 backward, 13 clip, 14 sequences of a cluster; with GRID also 15 where counters begin in scratch memory, 16 how many there
 // are, the states behind them, 17 the first cluster of this launch.
@@ -79,9 +82,9 @@ DEV u32 state_of(u32 d, u32 b) const {
     return select(d * m(10u) + b, b * m(9u) + d, m(11u) == 1u) * HIDDEN;
 }
 
-// Where blocks of a grid leave states for step k, and the counter of those that have.
-DEV u8* left_states(u32 cluster, u32 k) const {
-    return reinterpret_cast<u8*>(scratch + m(15u) + m(16u)) + u64(cluster * 2u + k % 2u) * STATE_BYTES;
+// Where blocks of a grid leave states for product e, and the counter of those that have.
+DEV u8* left_states(u32 cluster, u32 e) const {
+    return reinterpret_cast<u8*>(scratch + m(15u) + m(16u)) + u64(cluster * 2u + e % 2u) * STATE_BYTES;
 }
 
 // One thread of the input's product clears what blocks of a grid count with.
@@ -103,20 +106,20 @@ DEV void tell(u32 cluster) const {
     }
 }
 
-// Waits for the states of step k, and takes them over.
-DEV void take(u32 cluster, u32 k, u32 columns) const {
+// Waits for the states of product e, and takes them over.
+DEV void take(u32 cluster, u32 e, u32 columns) const {
     constexpr u32 PIECES = CLUSTER * UNITS * STATE_SIZE / 16u;
     if (threadIdx.x == 0u) {
         u32 done = 0u;
-        while (done < k * CLUSTER) {
+        while (done < e * CLUSTER) {
             asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(done) : "l"(scratch + m(15u) + cluster) : "memory");
         }
     }
     __syncthreads();
-    const u8* from = left_states(cluster, k);
-    u8* to = block_memory + k % 2u * STATE_BYTES;
-    for (u32 e = threadIdx.x; e < columns * PIECES; e += BLOCK) {
-        const u32 offset = state_offset(e / PIECES, 0u) + e % PIECES * 16u;
+    const u8* from = left_states(cluster, e);
+    u8* to = block_memory + e % 2u * STATE_BYTES;
+    for (u32 p = threadIdx.x; p < columns * PIECES; p += BLOCK) {
+        const u32 offset = state_offset(p / PIECES, 0u) + p % PIECES * 16u;
         *reinterpret_cast<uint4*>(to + offset) = __ldcg(reinterpret_cast<const uint4*>(from + offset));
     }
     __syncthreads();
@@ -228,23 +231,25 @@ GROUPS recur 512 {
         }
     };
     fetch(0u);
-    for (u32 k = 0u; k < steps; k++) {
-        const bool sends = k + 1u < steps;
-        u8* next_state = GRID ? left_states(cluster, k + 1u) : block_memory + (k + 1u) % 2u * STATE_BYTES;
-        const u32 barrier = shared_address(&arrived[(k + 1u) % 2u]);
+    for (u32 e = 0u; e < steps * EXCHANGES; e++) {
+        const u32 k = e / EXCHANGES;
+        const bool ends = EXCHANGES == 1u || e % EXCHANGES != 0u;
+        const bool sends = e + 1u < steps * EXCHANGES;
+        u8* next_state = GRID ? left_states(cluster, e + 1u) : block_memory + (e + 1u) % 2u * STATE_BYTES;
+        const u32 barrier = shared_address(&arrived[(e + 1u) % 2u]);
         if constexpr (GRID) {
-            if (k > 0u) {
-                take(cluster, k, columns);
+            if (e > 0u) {
+                take(cluster, e, columns);
             }
         } else if constexpr (CLUSTER > 1u) {
-            if (k > 0u) {
-                wait_for(shared_address(&arrived[k % 2u]), (k - 1u) / 2u % 2u);
+            if (e > 0u) {
+                wait_for(shared_address(&arrived[e % 2u]), (e - 1u) / 2u % 2u);
             }
             if (sends && l == 0u) {
                 expect(barrier, columns * CLUSTER * UNITS * STATE_SIZE);
             }
         }
-        multiply(held, block_memory + k % 2u * STATE_BYTES, part, columns, d, rank);
+        multiply(held, block_memory + e % 2u * STATE_BYTES, part, columns, d, rank);
         __syncthreads();
 #pragma unroll
         for (u32 q = 0u; q < PAIRS; q++) {
@@ -253,6 +258,7 @@ GROUPS recur 512 {
             }
             const u32 j = rank * UNITS + unit(q);
             const bool runs = k < length[q];
+            f32 next = own[q];
             if (inside(q) && runs) {
                 f32 sum[GATES];
 #pragma unroll
@@ -265,15 +271,16 @@ GROUPS recur 512 {
                 }
                 const f32* x = given[q];
                 const f32 h = own[q];
-                f32 next = h;
                 CELL
-                own[q] = next;
+                if (ends) {
+                    own[q] = next;
+                }
             }
             if (sends) {
                 const u32 offset = state_offset(column(q), rank * UNITS + unit(q) / NEIGHBOURS * NEIGHBOURS);
-                share(next_state, offset, own[q], barrier, column(q) < columns);
+                share(next_state, offset, next, barrier, column(q) < columns);
             }
-            if (!GRID) {
+            if (!GRID && ends) {
                 put_out(q, k);
             }
         }
@@ -283,11 +290,13 @@ GROUPS recur 512 {
                 tell(cluster);
             }
 #pragma unroll
-            for (u32 q = 0u; q < PAIRS; q++) {
+            for (u32 q = 0u; q < PAIRS && ends; q++) {
                 put_out(q, k);
             }
         }
-        fetch(k + 1u);
+        if (ends) {
+            fetch(k + 1u);
+        }
         if constexpr (CLUSTER == 1u) {
             __syncthreads();
         }
@@ -314,6 +323,15 @@ const f32 z = activate(d, 0u, x[0] + sum[0]);
 const f32 r = activate(d, 0u, x[1] + sum[1]);
 const f32 n = activate(d, 1u, x[2] + INPUT_BIAS + r * sum[2]);
 next = (1.0f - z) * n + z * h;
+
+// ---- gru_reset_first
+if (ends) {
+    const f32 n = activate(d, 1u, x[2] + sum[2]);
+    next = (1.0f - cell[q]) * n + cell[q] * h;
+} else {
+    cell[q] = activate(d, 0u, x[0] + sum[0]);
+    next = activate(d, 0u, x[1] + sum[1]) * h;
+}
 
 // ---- lstm
 const f32 c = cell[q];

@@ -33,8 +33,8 @@ fn case(name: &str, t: DType, [steps, batch, size, hidden]: Sizes, direction: &s
     let dirs = if direction == "bidirectional" { 2 } else { 1 };
     let gates = match name {
         "lstm" => 4,
-        "gru" => 3,
-        _ => 1,
+        "rnn" => 1,
+        _ => 3,
     };
     let scale = 1.7 / (hidden as f64).sqrt();
     let mut draw = |shape: &[usize], a: f64| Some(rng.tensor_in(t, shape, -a, a, 0));
@@ -57,8 +57,12 @@ fn case(name: &str, t: DType, [steps, batch, size, hidden]: Sizes, direction: &s
         }
     }
     let attrs = Attrs::new().with("direction", direction);
-    let attrs = if name == "gru" { attrs.with("linear_before_reset", true) } else { attrs };
-    let op = Op::new(name, attrs).unwrap();
+    let (operator, attrs) = match name {
+        "gru reset first" => ("gru", attrs),
+        "gru" => (name, attrs.with("linear_before_reset", true)),
+        _ => (name, attrs),
+    };
+    let op = Op::new(operator, attrs).unwrap();
     let (program, inputs) = Program::single(&op, &inputs).unwrap();
     let label =
         format!("{name} {t} {steps}x{batch}x{size}, {hidden} {direction}{}", if all { " all" } else { "" });
@@ -111,6 +115,10 @@ fn cases() -> Vec<Case> {
             }
             all.push(case("gru", t, [5, batch, 17, hidden], ["reverse", "bidirectional"][k % 2], k % 2 == 0));
             all.push(case("rnn", t, [4, batch, 33, hidden], ["bidirectional", "forward"][k % 2], k % 3 == 0));
+        }
+        for (k, hidden) in [64, 200, 512, 1024].into_iter().enumerate() {
+            let direction = ["forward", "bidirectional"][k % 2];
+            all.push(case("gru reset first", t, [5, [3, 32, 1, 9][k], 17, hidden], direction, k % 2 == 1));
         }
         all.push(case("lstm", t, [7, 11, 5, 40], "bidirectional", true));
         all.push(case("lstm", t, [1, 5, 8, 130], "reverse", true));

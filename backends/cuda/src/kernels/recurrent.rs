@@ -7,8 +7,8 @@ use kiln_families::recurrent::{activation, forget_gate};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::{fill, section, sections};
 use kiln_families::{Body, Entry, Grid, Kernel, Launch, words};
-use kiln_ir::DType;
 use kiln_ir::ops::rnn::activations;
+use kiln_ir::{DType, Op};
 use std::fmt::Write;
 
 const CORE: &str = include_str!("../../../../kernels/recurrent/core.cuh");
@@ -244,6 +244,11 @@ fn gates(op: &str) -> usize {
     }
 }
 
+/// Does the reset gate of a GRU come before the product with the state?
+fn reset_first(op: &Op) -> Result<bool, BackendError> {
+    Ok(op.is("gru") && !op.attrs().bool("linear_before_reset").map_err(op_error)?)
+}
+
 /// The number of hidden units, which the weights tell.
 fn hidden(site: &Site<'_>) -> Result<usize, BackendError> {
     let own = || site.graph.ty((*site.anchor?.1.inputs.get(2)?)?).dims.get(2)?.as_const();
@@ -272,12 +277,6 @@ fn largest_cluster(target: &Target) -> usize {
 }
 
 fn tactics(site: &Site<'_>, plan: &Plan) -> Result<Vec<Tactic>, BackendError> {
-    let op = site.op()?;
-    if op.is("gru") && !op.attrs().bool("linear_before_reset").map_err(op_error)? {
-        return unsupported(
-            "a reset gate before the product with the state, which needs two exchanges a step",
-        );
-    }
     let most = largest_cluster(site.target);
     let (narrow, units) = (narrow(site)?, hidden(site)?);
     if plan.grid {
@@ -302,7 +301,8 @@ fn tactics(site: &Site<'_>, plan: &Plan) -> Result<Vec<Tactic>, BackendError> {
     if narrow {
         plan.tile.check(site, Kind::of_types(site)?, ALONG)?;
     }
-    let estimate_ns = Some(estimate(site, plan, &layout, narrow));
+    let exchanges = if reset_first(site.op()?)? { 2.0 } else { 1.0 };
+    let estimate_ns = Some(estimate(site, plan, &layout, narrow, exchanges));
     Ok(vec![Tactic { estimate_ns, ..Tactic::plain(plan.name) }])
 }
 
@@ -319,7 +319,7 @@ fn fits_grid(site: &Site<'_>, units: usize) -> Result<(), BackendError> {
 }
 
 /// Nanoseconds, dimensions that are not known taken for middling ones.
-fn estimate(site: &Site<'_>, plan: &Plan, layout: &Layout, narrow: bool) -> f64 {
+fn estimate(site: &Site<'_>, plan: &Plan, layout: &Layout, narrow: bool, exchanges: f64) -> f64 {
     let dims = site.anchor.and_then(|(_, n)| n.inputs.first().copied().flatten());
     let dims = dims.map(|v| site.graph.ty(v).dims.clone()).unwrap_or_default();
     let of = |i: usize| dims.get(i).and_then(|d| d.as_const()).map_or(32, |n| n.max(0) as usize);
@@ -331,7 +331,7 @@ fn estimate(site: &Site<'_>, plan: &Plan, layout: &Layout, narrow: bool) -> f64 
     let clusters = dirs * batch.div_ceil(columns);
     let waves = clusters.div_ceil(plan.at_once());
     let ghz = site.target.numbers.get("clock_mhz").map_or(1.5, |&m| m as f64 / 1000.0).max(0.1);
-    let each = layout.clocks(plan, columns, narrow);
+    let each = exchanges * layout.clocks(plan, columns, narrow);
     let (rows, cols) = (steps * batch, dirs * layout.gates * layout.hidden);
     let blocks = rows.div_ceil(plan.tile.m) * cols.div_ceil(plan.tile.n);
     // A tile's clocks: by its area where a wave of them fills the device.
@@ -393,14 +393,15 @@ fn source(site: &Site<'_>, plan: &Plan) -> Result<Body, BackendError> {
     let layout = Layout::of(site, plan)?;
     let has = |i: usize| site.dtype(i).is_some();
     let given = |i: usize, text: &'static str, default: &'static str| if has(i) { text } else { default };
-    let gru = op.is("gru");
-    let bias = match (has(3), gru) {
+    let reset_first = reset_first(op)?;
+    let bias = match (has(3), op.is("gru") && !reset_first) {
         (false, _) => "0.0f",
         (true, false) => "x3(at) + x3(at + GATES * HIDDEN)",
         (true, true) => "g < 2u ? x3(at) + x3(at + GATES * HIDDEN) : x3(at + GATES * HIDDEN)",
     };
     let (cases, which) = cases(site, narrow)?;
-    let parts = [("CELL", section(CORE, op.name())), ("CASES", &*cases), ("WHICH", &*which), ("BIAS", bias)];
+    let cell = if reset_first { "gru_reset_first" } else { op.name() };
+    let parts = [("CELL", section(CORE, cell)), ("CASES", &*cases), ("WHICH", &*which), ("BIAS", bias)];
     let to_cell = if site.dtype(0) == Some(DType::BF16) { "f32_to_bf16" } else { "f32_to_f16" };
     let pairs = [
         ("PEEP", given(7, "return x7((d * 3u + g) * HIDDEN + j) * c;", "return 0.0f;")),
@@ -414,7 +415,8 @@ fn source(site: &Site<'_>, plan: &Plan) -> Result<Body, BackendError> {
     ];
     let products = section(PRODUCTS, if narrow { "mma" } else { "fma" });
     let own = [products, section(CORE, "core")].concat();
-    let own = layout.constants(plan) + &fill(&fill(&own, &parts), &pairs);
+    let exchanges = format!("static constexpr u32 EXCHANGES = {}u;\n", if reset_first { 2 } else { 1 });
+    let own = layout.constants(plan) + &exchanges + &fill(&fill(&own, &parts), &pairs);
     let mut shared = layout.shared;
     let (input, text) = match narrow {
         true => {
