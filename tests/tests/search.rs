@@ -269,6 +269,63 @@ fn an_epilogue_that_costs_the_best_tactic_is_split_off() {
     }
 }
 
+/// The reference backend with a further tactic for convolutions, which it refuses when it compiles it; of others it then has
+/// none, if it is `alone`.
+struct Late {
+    alone: bool,
+}
+
+impl Backend for Late {
+    fn name(&self) -> &str {
+        "late"
+    }
+
+    fn targets(&self) -> Result<Vec<Target>, BackendError> {
+        reference().targets()
+    }
+
+    fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
+        let mut all = reference().tactics(region, target)?;
+        if region.graph.nodes().any(|(_, n)| n.op.is("conv")) {
+            all.retain(|_| !self.alone);
+            all.extend(["late.a", "late.b"].map(Tactic::plain));
+        }
+        Ok(all)
+    }
+
+    fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
+        match tactic.name.starts_with("late") {
+            true => Err(BackendError::Unsupported("there is no plan".into())),
+            false => reference().compile(region, tactic, target),
+        }
+    }
+
+    fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
+        reference().open(target)
+    }
+}
+
+#[test]
+fn tactics_that_are_refused_when_they_are_compiled_are_left_out() {
+    let backend: Arc<dyn Backend> = Arc::new(Late { alone: false });
+    let net = block();
+    let config = BuildConfig { max_tactics: 20, ..BuildConfig::default() };
+    let (cold, built) = build(&backend, TimingCache::new(), config.clone(), &net);
+    let late: Vec<_> =
+        cold.cache.iter().flat_map(|(_, e)| &e.candidates).filter(|(id, _)| id.starts_with("late")).collect();
+    assert!(!late.is_empty() && late.iter().all(|(_, c)| c.samples.is_empty()), "{late:?}");
+    assert!(built.program.steps.iter().all(|s| !s.tactic.name.starts_with("late")));
+    let taken = |b: &Built| b.program.steps.iter().map(|s| s.tactic.id()).collect::<Vec<_>>();
+    let (_, again) = build(&backend, cold.cache, BuildConfig { locked: true, ..config }, &net);
+    assert_eq!((again.timed, taken(&again)), (0, taken(&built)));
+
+    let backend: Arc<dyn Backend> = Arc::new(Late { alone: true });
+    let mut builder = Builder::new(backend.clone(), backend.targets().unwrap().remove(0));
+    builder.config = BuildConfig { search: false, ..BuildConfig::default() };
+    let error = builder.build(&net).map(drop).unwrap_err().to_string();
+    assert!(error.contains("there is no plan"), "{error}");
+}
+
 /// Shapes for which few blocks or tiles fit: a convolution of each channel by itself, and single rows and columns.
 fn slim() -> Network {
     let mut net = Network::new("slim");

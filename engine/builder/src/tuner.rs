@@ -147,6 +147,30 @@ impl Tuner<'_> {
         blob
     }
 
+    /// The blobs of candidates by number. Those are left out that the backend refuses when it compiles them, as libraries do
+    /// that tell only then, unless it refuses all.
+    fn blobs_of(
+        &mut self,
+        key: &str,
+        region: &Region,
+        candidates: &[Tactic],
+    ) -> Result<HashMap<usize, Vec<u8>>, BackendError> {
+        let (mut blobs, mut refused) = (HashMap::new(), None);
+        for (i, t) in candidates.iter().enumerate() {
+            match self.blob(key, region, t) {
+                Err(source @ BackendError::Unsupported(_)) => {
+                    tracing::info!("{} is left out: {source}", t.id());
+                    refused = Some(source);
+                }
+                blob => drop(blobs.insert(i, blob?)),
+            }
+        }
+        match refused.filter(|_| blobs.is_empty()) {
+            Some(source) => Err(source),
+            None => Ok(blobs),
+        }
+    }
+
     /// What the backend expects of the most promising tactic, in nanoseconds.
     pub fn estimate(
         &mut self,
@@ -265,26 +289,24 @@ impl Tuner<'_> {
         let inputs = random_inputs(concrete)?;
         let backend = self.backend;
         let wrap = |source| BuildError::Backend { backend: backend.name().to_owned(), source };
-        let mut blobs = Vec::new();
-        for t in candidates {
-            blobs.push(self.blob(key, region, t).map_err(wrap)?);
-        }
+        let blobs = self.blobs_of(key, region, candidates).map_err(wrap)?;
         let start = Instant::now();
         let device = match &mut *self.device {
             Some(d) => d.clone(),
             none => none.insert(self.backend.open(self.target).map_err(wrap)?).clone(),
         };
         let mut samples: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
-        let mut alive: Vec<usize> = (0..candidates.len()).collect();
+        let mut alive: Vec<usize> = (0..candidates.len()).filter(|i| blobs.contains_key(i)).collect();
         let mut out = Vec::new();
         // The first round warms up; after two samples the slow ones are out.
         let early = self.config.samples.min(2);
         for (round, count) in [1, early, self.config.samples - early].into_iter().enumerate() {
             for &i in alive.iter().filter(|_| count > 0) {
+                let Some(blob) = blobs.get(&i) else { continue };
                 let request = TimeRequest {
                     graph: concrete,
                     tactic: &candidates[i],
-                    blob: &blobs[i],
+                    blob,
                     inputs: &inputs,
                     samples: count,
                 };

@@ -151,6 +151,9 @@ fn tactics(site: &Site<'_>, plan: &Plan) -> Result<Vec<Tactic>, BackendError> {
     let (narrow, units) = (narrow(site)?, hidden(site)?);
     if plan.grid {
         fits_grid(site, units)?;
+        if reset_first(site.op()?)? {
+            return unsupported("two exchanges a step through memory");
+        }
     } else if plan.cluster > most {
         return unsupported(format!("clusters of {} blocks, {most} are possible", plan.cluster));
     }
