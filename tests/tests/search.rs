@@ -220,64 +220,13 @@ fn weights_of_16_bits_are_turned_only_where_their_rows_are_odd() {
     }
 }
 
-/// The reference backend, which has its fast tactics for convolutions that stand alone only.
-struct Fussy;
+/// The reference backend with other tactics for regions that have a convolution: what this makes of its own. Those whose names
+/// begin with "late" it refuses when it compiles them.
+struct Altered(fn(&Region, &mut Vec<Tactic>));
 
-impl Backend for Fussy {
+impl Backend for Altered {
     fn name(&self) -> &str {
-        "fussy"
-    }
-
-    fn targets(&self) -> Result<Vec<Target>, BackendError> {
-        reference().targets()
-    }
-
-    fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
-        let mut all = reference().tactics(region, target)?;
-        let conv = region.graph.nodes().any(|(_, n)| n.op.is("conv"));
-        if conv && region.graph.nodes().count() > 1 {
-            all.retain(|t| t.name == "oracle");
-        }
-        Ok(all)
-    }
-
-    fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
-        reference().compile(region, tactic, target)
-    }
-
-    fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
-        reference().open(target)
-    }
-}
-
-#[test]
-fn an_epilogue_that_costs_the_best_tactic_is_split_off() {
-    let backend: Arc<dyn Backend> = Arc::new(Fussy);
-    let net = block();
-    let (cold, _) = build(&backend, TimingCache::new(), BuildConfig::default(), &net);
-    for split in [true, false] {
-        let samples = |_: &Entry, id: &str| if id.contains("oracle") == split { 1e6 } else { 1e3 };
-        let (warm, built) = build(&backend, timed(&cold.cache, samples), BuildConfig::default(), &net);
-        let notes: Vec<_> = built.considered.iter().filter(|c| c.rewrite == "split").collect();
-        assert!(!notes.is_empty() && notes.iter().all(|c| c.taken == split), "{notes:?}");
-        let convs: Vec<&str> =
-            built.steps.iter().map(|s| s.ops.as_str()).filter(|ops| ops.contains("conv")).collect();
-        assert!(convs.iter().all(|ops| (*ops == "conv") == split), "{convs:?}");
-        let locked = BuildConfig { locked: true, ..BuildConfig::default() };
-        let (_, again) = build(&backend, warm.cache, locked, &net);
-        assert_eq!((again.timed, again.considered), (0, built.considered));
-    }
-}
-
-/// The reference backend with a further tactic for convolutions, which it refuses when it compiles it; of others it then has
-/// none, if it is `alone`.
-struct Late {
-    alone: bool,
-}
-
-impl Backend for Late {
-    fn name(&self) -> &str {
-        "late"
+        "altered"
     }
 
     fn targets(&self) -> Result<Vec<Target>, BackendError> {
@@ -287,8 +236,7 @@ impl Backend for Late {
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
         let mut all = reference().tactics(region, target)?;
         if region.graph.nodes().any(|(_, n)| n.op.is("conv")) {
-            all.retain(|_| !self.alone);
-            all.extend(["late.a", "late.b"].map(Tactic::plain));
+            self.0(region, &mut all);
         }
         Ok(all)
     }
@@ -305,9 +253,39 @@ impl Backend for Late {
     }
 }
 
+/// Fast tactics are for convolutions that stand alone only.
+fn fussy(region: &Region, all: &mut Vec<Tactic>) {
+    if region.graph.nodes().count() > 1 {
+        all.retain(|t| t.name == "oracle");
+    }
+}
+
+fn late_ones() -> [Tactic; 2] {
+    ["late.a", "late.b"].map(Tactic::plain)
+}
+
+#[test]
+fn an_epilogue_that_costs_the_best_tactic_is_split_off() {
+    let backend: Arc<dyn Backend> = Arc::new(Altered(fussy));
+    let net = block();
+    let (cold, _) = build(&backend, TimingCache::new(), BuildConfig::default(), &net);
+    for split in [true, false] {
+        let samples = |_: &Entry, id: &str| if id.contains("oracle") == split { 1e6 } else { 1e3 };
+        let (warm, built) = build(&backend, timed(&cold.cache, samples), BuildConfig::default(), &net);
+        let notes: Vec<_> = built.considered.iter().filter(|c| c.rewrite == "split").collect();
+        assert!(!notes.is_empty() && notes.iter().all(|c| c.taken == split), "{notes:?}");
+        let convs: Vec<&str> =
+            built.steps.iter().map(|s| s.ops.as_str()).filter(|ops| ops.contains("conv")).collect();
+        assert!(convs.iter().all(|ops| (*ops == "conv") == split), "{convs:?}");
+        let locked = BuildConfig { locked: true, ..BuildConfig::default() };
+        let (_, again) = build(&backend, warm.cache, locked, &net);
+        assert_eq!((again.timed, again.considered), (0, built.considered));
+    }
+}
+
 #[test]
 fn tactics_that_are_refused_when_they_are_compiled_are_left_out() {
-    let backend: Arc<dyn Backend> = Arc::new(Late { alone: false });
+    let backend: Arc<dyn Backend> = Arc::new(Altered(|_, all| all.extend(late_ones())));
     let net = block();
     let config = BuildConfig { max_tactics: 20, ..BuildConfig::default() };
     let (cold, built) = build(&backend, TimingCache::new(), config.clone(), &net);
@@ -319,7 +297,7 @@ fn tactics_that_are_refused_when_they_are_compiled_are_left_out() {
     let (_, again) = build(&backend, cold.cache, BuildConfig { locked: true, ..config }, &net);
     assert_eq!((again.timed, taken(&again)), (0, taken(&built)));
 
-    let backend: Arc<dyn Backend> = Arc::new(Late { alone: true });
+    let backend: Arc<dyn Backend> = Arc::new(Altered(|_, all| *all = late_ones().to_vec()));
     let mut builder = Builder::new(backend.clone(), backend.targets().unwrap().remove(0));
     builder.config = BuildConfig { search: false, ..BuildConfig::default() };
     let error = builder.build(&net).map(drop).unwrap_err().to_string();

@@ -148,10 +148,10 @@ fn largest_cluster(target: &Target) -> usize {
 
 fn tactics(site: &Site<'_>, plan: &Plan) -> Result<Vec<Tactic>, BackendError> {
     let most = largest_cluster(site.target);
-    let (narrow, units) = (narrow(site)?, hidden(site)?);
+    let (narrow, units, reset_first) = (narrow(site)?, hidden(site)?, reset_first(site.op()?)?);
     if plan.grid {
         fits_grid(site, units)?;
-        if reset_first(site.op()?)? {
+        if reset_first {
             return unsupported("two exchanges a step through memory");
         }
     } else if plan.cluster > most {
@@ -174,7 +174,7 @@ fn tactics(site: &Site<'_>, plan: &Plan) -> Result<Vec<Tactic>, BackendError> {
     if narrow {
         plan.tile.check(site, Kind::of_types(site)?, ALONG)?;
     }
-    let exchanges = if reset_first(site.op()?)? { 2.0 } else { 1.0 };
+    let exchanges = if reset_first { 2.0 } else { 1.0 };
     let estimate_ns = Some(estimate(site, plan, &layout, narrow, exchanges));
     Ok(vec![Tactic { estimate_ns, ..Tactic::plain(plan.name) }])
 }
