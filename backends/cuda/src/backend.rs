@@ -2,7 +2,7 @@
 
 use crate::blob::Head;
 use crate::dialect::CUDA;
-use crate::exec::CudaDevice;
+use crate::exec::{CudaDevice, choices};
 use crate::frame::source;
 use crate::kernels::generic_ns;
 use crate::{compile, target, vendor};
@@ -51,8 +51,8 @@ impl Backend for Cuda {
     }
 
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
-        if let Some(walked) = flow::tactic(region) {
-            return Ok(vec![walked]);
+        if let Some(ways) = choices(region) {
+            return Ok(ways);
         }
         let site = Site::of(&region.graph, target, &CUDA)?;
         let mut found = Vec::new();

@@ -203,11 +203,22 @@ fn choose_all(
         let blob = blobs.get(&p.key).cloned().unwrap_or_else(|| Bytes::from(Vec::new()));
         let mut step = Step::new(p.name, p.nodes, p.choice.tactic, blob);
         if let Some(node) = flow::node(g, &step) {
+            let own = all.reports.len() - 1;
             step.bodies = build_bodies(tuner, g, node, points, progress, &mut all)?;
+            let choice = tuner.choose_whole(&step, &p.region, &usual(&p.region, points))?;
+            if let Some(r) = all.reports.get_mut(own) {
+                (r.tactic, r.ns, r.key) = (choice.tactic.id(), choice.ns, choice.key);
+            }
+            step.tactic = choice.tactic;
         }
         all.steps.push(step);
     }
     Ok(all)
+}
+
+/// Facts of a region's inputs at the usual shapes.
+fn usual(region: &Region, points: &Points) -> Vec<Fact> {
+    region.inputs.iter().map(|v| points.opt[v.0 as usize].clone()).collect()
 }
 
 fn pick_all(
@@ -221,7 +232,7 @@ fn pick_all(
     for nodes in regions {
         let name: Vec<&str> = nodes.iter().filter_map(|&n| Some(g.get(n)?.name.as_str())).collect();
         let region = Region::extract(g, &nodes)?;
-        let facts: Vec<Fact> = region.inputs.iter().map(|v| points.opt[v.0 as usize].clone()).collect();
+        let facts = usual(&region, points);
         known.push((name.join(" + "), nodes, region, facts));
     }
     tuner.ahead(known.iter().map(|(name, _, region, facts)| (name.as_str(), region, facts.as_slice())));

@@ -5,12 +5,14 @@
 use crate::ahead::{Spent, compile_all};
 use crate::cache::{Candidate, Entry, TimingCache, describe, key};
 use crate::{BuildConfig, BuildError};
-use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, TimeRequest};
+use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, TimeRequest, flow};
 use kiln_ir::{Fact, Graph, Tensor, problem::Rng};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
+
+mod whole;
 
 /// A candidate is out once its median is this many times the best.
 const ELIMINATE: f64 = 1.5;
@@ -46,6 +48,13 @@ pub struct Site {
     key: String,
 }
 
+impl Site {
+    /// A tactic that is chosen without its time.
+    fn untimed(&self, tactic: &Tactic) -> Choice {
+        Choice { tactic: tactic.clone(), ns: None, key: None, candidates: self.candidates.len() }
+    }
+}
+
 /// A choice and why.
 #[derive(Clone, Debug)]
 pub struct Choice {
@@ -63,21 +72,23 @@ impl Tuner<'_> {
     /// Chooses for a region. `layer` names it in errors; `facts` are those of its inputs at the usual shapes.
     pub fn choose(&mut self, layer: &str, region: &Region, facts: &[Fact]) -> Result<Choice, BuildError> {
         let site = self.site(layer, region, facts)?;
+        // Among the ways to run control flow is chosen once its bodies are built.
+        if let Some(first) = site.candidates.first().filter(|t| t.name == flow::INTERPRETED) {
+            return Ok(site.untimed(first));
+        }
         if let [only] = &site.candidates[..]
             && !self.known(&site.key, &site.candidates)
         {
-            return Ok(Choice { tactic: only.clone(), ns: None, key: None, candidates: 1 });
+            return Ok(site.untimed(only));
         }
         // Sizes that only a run tells can't be timed: the most promising candidate is taken.
         if !can_be_timed(&site.concrete)
             && let Some(first) = site.candidates.first()
         {
-            let candidates = site.candidates.len();
-            return Ok(Choice { tactic: first.clone(), ns: None, key: None, candidates });
+            return Ok(site.untimed(first));
         }
         if let Some(expected) = self.expected(&site) {
-            let (tactic, candidates) = (expected.clone(), site.candidates.len());
-            return Ok(Choice { tactic, ns: None, key: None, candidates });
+            return Ok(site.untimed(expected));
         }
         self.ensure(layer, region, &site)?;
         Ok(self.pick(site.key.clone(), site.candidates.clone()))
@@ -93,7 +104,7 @@ impl Tuner<'_> {
     pub fn time(&mut self, layer: &str, region: &Region, facts: &[Fact]) -> Result<f64, BuildError> {
         let site = self.site(layer, region, facts)?;
         // Control flow has its time in its bodies, in whatever is formed around it.
-        if site.candidates.first().is_some_and(|t| t.name == kiln_backend::flow::INTERPRETED) {
+        if site.candidates.first().is_some_and(|t| t.name == flow::INTERPRETED) {
             return Ok(0.0);
         }
         if let Some(expected) = self.expected(&site) {
@@ -132,7 +143,7 @@ impl Tuner<'_> {
     /// Will candidates of a site be timed?
     fn is_timed(&self, site: &Site) -> bool {
         let asked = !self.config.estimates && !self.config.locked && !self.known(&site.key, &site.candidates);
-        let walked = site.candidates.first().is_some_and(|t| t.name == kiln_backend::flow::INTERPRETED);
+        let walked = site.candidates.first().is_some_and(|t| t.name == flow::INTERPRETED);
         asked && !walked && can_be_timed(&site.concrete)
     }
 
@@ -254,6 +265,10 @@ impl Tuner<'_> {
         if all.is_empty() {
             return Err(refused("it proposes no tactic and gives no reason".into()));
         }
+        // Of ways to run control flow, whose time lies in its bodies, the backend names the most promising first.
+        if all.iter().all(|t| t.name == flow::INTERPRETED) {
+            return Ok(all);
+        }
         let usual = Region { graph: concrete.clone(), ..region.clone() };
         let estimates = self.backend.tactics(&usual, self.target).unwrap_or_default();
         for t in &mut all {
@@ -291,10 +306,7 @@ impl Tuner<'_> {
         let wrap = |source| BuildError::Backend { backend: backend.name().to_owned(), source };
         let blobs = self.blobs_of(key, region, candidates).map_err(wrap)?;
         let start = Instant::now();
-        let device = match &mut *self.device {
-            Some(d) => d.clone(),
-            none => none.insert(self.backend.open(self.target).map_err(wrap)?).clone(),
-        };
+        let device = self.opened()?;
         let mut samples: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         let mut alive: Vec<usize> = (0..candidates.len()).filter(|i| blobs.contains_key(i)).collect();
         let mut out = Vec::new();
@@ -332,19 +344,35 @@ impl Tuner<'_> {
         }
         self.spent.timing += start.elapsed();
         self.timed += candidates.len();
+        self.remember(key, region_text, candidates, samples);
+        Ok(())
+    }
+
+    /// The device, opened at the first timing.
+    fn opened(&mut self) -> Result<Arc<dyn Device>, BuildError> {
+        if let Some(d) = &*self.device {
+            return Ok(d.clone());
+        }
+        let backend = || self.backend.name().to_owned();
+        let opened = self.backend.open(self.target);
+        let opened = opened.map_err(|source| BuildError::Backend { backend: backend(), source })?;
+        Ok(self.device.insert(opened).clone())
+    }
+
+    /// Adds what was measured of each candidate to the cache.
+    fn remember(&mut self, key: &str, region: String, candidates: &[Tactic], samples: Vec<Vec<f64>>) {
         let times = candidates
             .iter()
             .zip(samples)
             .map(|(t, samples)| (t.id(), Candidate { source_hash: t.source_hash.clone(), samples }));
         let entry = Entry {
-            region: region_text,
+            region,
             target: self.target.fingerprint(),
             device: self.target.device.clone(),
             driver: self.target.driver.clone(),
             candidates: times.collect::<BTreeMap<_, _>>(),
         };
         self.cache.insert(key, entry);
-        Ok(())
     }
 
     /// The candidate of the least median; of equal ones the first by name.

@@ -102,6 +102,11 @@ impl Branch {
         Some(Branch { kind, ahead, bodies, recorder, _kept: Mutex::new(kept) })
     }
 
+    /// Commands of all its bodies.
+    pub fn size(&self) -> usize {
+        self.bodies.iter().flatten().map(Command::size).sum()
+    }
+
     /// Adds it to the graph that the stream records; in a stream that records none it is a graph of its own.
     pub fn run(self: &Arc<Branch>, stream: &Stream) -> Result<(), DriverError> {
         let of =

@@ -90,6 +90,14 @@ impl Command {
     pub fn is_branch(&self) -> bool {
         matches!(self, Command::Branch(_))
     }
+
+    /// How many commands it comes to, with those in its bodies.
+    pub fn size(&self) -> usize {
+        match self {
+            Command::Branch(b) => 1 + b.size(),
+            _ => 1,
+        }
+    }
 }
 
 /// Puts commands into a stream; kernels overlap with kernels before them where that is wanted.

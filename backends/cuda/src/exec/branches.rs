@@ -12,7 +12,7 @@ use super::moves::{Decision, Move, clash, commands};
 use super::plan::Planned;
 use super::run::Batch;
 use crate::driver::{Branch, Buffer, Command, DriverError, Kind, Launch, Module, Stream};
-use kiln_backend::{BackendError, Place, Shapes, flow};
+use kiln_backend::{BackendError, Place, Shapes, Tactic, flow};
 use kiln_ir::{Fact, IrError, Node, Tensor, TensorType, ValueId};
 use std::any::Any;
 use std::sync::Arc;
@@ -62,6 +62,7 @@ pub(super) type Input = (Option<Range>, TensorType, Option<Tensor>);
 /// What all parts of a step need.
 pub(super) struct Site {
     pub step: usize,
+    pub tactic: Tactic,
     pub inputs: Vec<Given>,
     pub outputs: Vec<Given>,
     module: Arc<Module>,
@@ -94,12 +95,14 @@ impl CudaContext {
         let Some(module) = loaded.moves.clone() else { return host("the driver has no conditional nodes") };
         let graph = &loaded.program.graph;
         let lost = || BackendError::Internal(format!("step {step} of control flow lost its node"));
-        let node = loaded.program.steps.get(step).and_then(|s| flow::node(graph, s)).ok_or_else(lost)?;
+        let walked = loaded.program.steps.get(step).ok_or_else(lost)?;
+        let node = flow::node(graph, walked).ok_or_else(lost)?;
+        let tactic = walked.tactic.clone();
         let inputs = node.inputs.iter().map(|v| self.given(shapes, v.ok_or_else(lost)?));
         let inputs = inputs.collect::<Made<Vec<_>>>()?;
         let mut bodies = self.bodies.get_mut(step).and_then(Option::take).ok_or_else(lost)?;
-        let made =
-            self.decided(shapes, node, Site { step, inputs, outputs: Vec::new(), module }, &mut bodies);
+        let site = Site { step, tactic, inputs, outputs: Vec::new(), module };
+        let made = self.decided(shapes, node, site, &mut bodies);
         if let Some(place) = self.bodies.get_mut(step) {
             *place = Some(bodies);
         }

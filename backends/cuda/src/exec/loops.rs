@@ -5,6 +5,8 @@ mod repeated;
 mod slices;
 mod unrolled;
 
+pub(crate) use self::unrolled::choices;
+
 use self::slices::Slices;
 use super::branches::{Given, Input, Made, Part, Site, host};
 use super::context::CudaContext;

@@ -23,3 +23,4 @@ mod times;
 mod values;
 
 pub use device::CudaDevice;
+pub(crate) use loops::choices;

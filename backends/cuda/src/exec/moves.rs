@@ -6,6 +6,11 @@ use crate::driver::{Command, DriverError, Gpu, Launch, Module};
 use std::sync::Arc;
 
 const PTX: &str = concat!(include_str!("../../../../kernels/flow/moves.ptx"), "\0");
+/// Hash of the kernel.
+pub(super) fn source_hash() -> String {
+    blake3::hash(PTX.as_bytes()).to_hex()[..16].to_owned()
+}
+
 const THREADS: u32 = 256;
 /// Moves of one launch.
 const MOST: usize = 16;

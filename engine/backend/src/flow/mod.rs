@@ -17,11 +17,25 @@ use kiln_ir::{Graph, Node};
 /// The tactic of control flow that the host walks.
 pub const INTERPRETED: &str = "interpreted";
 
+/// Parameter of [`INTERPRETED`], of backends that keep loops on the device: the most commands that a loop may come to when its
+/// trips are written out one behind the other; 0 keeps it a loop. Where it is absent the backend decides.
+pub const UNROLLED: &str = "unrolled";
+
 /// The tactic for a region that is one `loop` or `if`; none for other regions.
 pub fn tactic(region: &Region) -> Option<Tactic> {
     let mut nodes = region.graph.nodes();
     let (_, first) = nodes.next()?;
     (nodes.next().is_none() && !first.regions.is_empty()).then(|| Tactic::plain(INTERPRETED))
+}
+
+/// How many trips a region makes that is one loop without a condition, if that is known when it is built.
+pub fn trips(region: &Region) -> Option<i64> {
+    let g = &region.graph;
+    let (_, node) = g.nodes().next().filter(|_| tactic(region).is_some())?;
+    node.op.is("loop").then_some(())?;
+    node.loop_shape(node.inputs.len()).ok().filter(|s| s.count && !s.condition)?;
+    let count = node.inputs.first().copied().flatten()?;
+    g.value(count).fact.as_const()?.scalar_i64().map(|n| n.max(0))
 }
 
 /// The node that an interpreted step walks.

@@ -1,20 +1,45 @@
-//! Loops of few trips: one after the other, without a node.
+//! Loops of few trips: one after the other, without a node. How many commands that may come to is a parameter of the step.
 
 use super::super::branches::Made;
 use super::super::flow::Bodies;
 use super::super::memory::Range;
-use super::super::moves::{Decision, Move, Trips};
+use super::super::moves::{Decision, Move, Trips, source_hash};
 use super::super::plan::Planned;
 use super::Loop;
 use super::slices::at_trip;
+use kiln_backend::{Region, Tactic, flow};
 
-/// Commands that an unrolled loop may come to.
-const UNROLLED: usize = 320;
+/// Commands that an unrolled loop may come to where nothing is timed: each saves the 2 to 3 µs of a trip, and takes its part of
+/// the time and memory of a graph.
+const USUAL: i64 = 320;
+/// The same whatever a plan says, the commands in bodies of nodes among them.
+const MOST: i64 = 4096;
+
+/// The ways to run a region of control flow, the most promising first; none for other regions. A loop whose trips are known when
+/// it is built may be timed written out and as a node.
+pub(crate) fn choices(region: &Region) -> Option<Vec<Tactic>> {
+    let walked = flow::tactic(region)?;
+    let Some(trips) = flow::trips(region).filter(|n| (2..=MOST).contains(n)) else {
+        return Some(vec![walked]);
+    };
+    let limits = [USUAL, 0, MOST].into_iter().filter(|&most| most == 0 || trips <= most);
+    let source_hash = source_hash();
+    let with =
+        |most| Tactic { source_hash: source_hash.clone(), ..walked.clone() }.with(flow::UNROLLED, most);
+    Some(limits.map(with).collect())
+}
+
+/// How many commands a loop may come to that is run by this tactic.
+fn limit(tactic: &Tactic) -> i64 {
+    tactic.params.get(flow::UNROLLED).copied().unwrap_or(USUAL).clamp(0, MOST)
+}
 
 impl Loop<'_> {
-    /// All trips one after the other, each where its values lie; none where that comes to too many commands.
+    /// All trips one after the other, each where its values lie; none where that comes to more commands
+    /// than the step may.
     pub(super) fn unrolled(&self, bodies: &mut Bodies, n: i64) -> Made<Option<Vec<Planned>>> {
-        if n > UNROLLED as i64 {
+        let most = limit(&self.site.tactic);
+        if n > most {
             return Ok(None);
         }
         let (homes, room) = (self.homes(bodies)?, self.room(bodies)?);
@@ -26,7 +51,7 @@ impl Loop<'_> {
             moves.extend(Move::whole(g.at.address, *own).filter(|_| copied));
             at.push(if copied { *own } else { g.at });
         }
-        let mut out = Vec::new();
+        let (mut out, mut size) = (Vec::new(), 0i64);
         for trip in 0..n {
             let elements = self.elements.iter().zip(&room);
             let elements: Vec<Range> = elements.map(|(e, room)| e.place(trip).unwrap_or(*room)).collect();
@@ -37,15 +62,17 @@ impl Loop<'_> {
             let slots: Vec<_> = self.stacks.iter().map(|s| s.1.place(trip)).collect();
             let wanted = self.wanted(bodies, &at, &homes, &slots, last)?;
             let made = self.trip(bodies, &at, &elements, &wanted, &slots)?;
-            out.extend(self.site.planned(self.site.moves(bodies, &moves, &Decision::default())?));
+            let mut made_of = self.site.planned(self.site.moves(bodies, &moves, &Decision::default())?);
             moves = made.after.clone();
             for (k, (_, s)) in self.stacks.iter().enumerate() {
                 let from = self.stacked(&made, k).filter(|&from| from != s.address(trip));
                 moves.extend(from.map(|from| at_trip(&s.store(from), trip)));
             }
             let step = self.site.step;
-            out.extend(made.part.planned.into_iter().map(|p| Planned { step, ..p }));
-            if out.len() as i64 * n > (trip + 1) * UNROLLED as i64 {
+            made_of.extend(made.part.planned.into_iter().map(|p| Planned { step, ..p }));
+            size += made_of.iter().map(|p| p.launch.size()).sum::<usize>() as i64;
+            out.extend(made_of);
+            if out.len() as i64 * n > (trip + 1) * most || size * n > (trip + 1) * MOST {
                 return Ok(None);
             }
             at = made.next;
@@ -79,5 +106,45 @@ impl Loop<'_> {
             all.push(stacked.or(end).unwrap_or(free));
         }
         Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_ir::Graph;
+
+    /// The limits that are offered for a loop of so many trips, ended by a condition or not.
+    fn offered(trips: &str, condition: bool) -> Vec<Option<i64>> {
+        let test = if condition { "graph \"test\" { input %x: bool[] output %x }" } else { "" };
+        let text = format!(
+            "graph \"g\" {{ input %a: bool[] weight %n: i64[] = [{trips}] %o: bool[] = loop(%n, %a) \
+             {{body_captures=0,carried=1,count=true,iter_axes=[],iter_reverse=[],out_axes=[0],out_index=[0],\
+             out_kinds=s[\"last\"],out_length=[0],while={condition}}} @l graph \"body\" {{ input %x: bool[] \
+             %y = not(%x) output %y }} {test} output %o }}"
+        );
+        let g = Graph::from_text(&text).unwrap_or_else(|e| panic!("{e}"));
+        let region = Region::extract(&g, g.order()).unwrap_or_else(|e| panic!("{e}"));
+        let all = choices(&region).unwrap_or_default();
+        all.iter().map(|t| t.params.get(flow::UNROLLED).copied()).collect()
+    }
+
+    #[test]
+    fn counted_loops_are_offered_written_out_and_as_a_node() {
+        let all = [320, 0, 4096].map(Some);
+        assert_eq!(offered("2", false), all);
+        assert_eq!(offered("320", false), all);
+        assert_eq!(offered("321", false), all[1..]);
+        assert_eq!(offered("4096", false), all[1..]);
+        for (trips, condition) in [("0", false), ("1", false), ("4097", false), ("-1", false), ("8", true)] {
+            assert_eq!(offered(trips, condition), [None], "{trips} trips, condition: {condition}");
+        }
+    }
+
+    #[test]
+    fn a_plan_sets_the_limit_within_bounds() {
+        let plain = Tactic::plain(flow::INTERPRETED);
+        let of = |n| limit(&plain.clone().with(flow::UNROLLED, n));
+        assert_eq!((limit(&plain), of(0), of(40), of(i64::MAX), of(-3)), (USUAL, 0, 40, MOST, 0));
     }
 }

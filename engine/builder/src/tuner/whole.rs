@@ -1,0 +1,141 @@
+//! Choosing how a step of control flow is run, with its bodies in it: by the time of the whole.
+//!
+//! The time depends on what was chosen inside, which is therefore part of the key.
+
+use super::{Choice, Site, Tuner, can_be_timed, random_inputs};
+use crate::BuildError;
+use crate::cache::{describe, key};
+use kiln_backend::{BackendError, Device, Program, Region, Step, Tactic};
+use kiln_ir::{Fact, Graph, NodeId, Source, Tensor, Weight};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Nanoseconds that the samples of one candidate may take, after the first.
+const PATIENCE: f64 = 5e8;
+
+impl Tuner<'_> {
+    /// Chooses for a step of control flow whose bodies are built, where the backend has several ways to run it. One that the
+    /// device cannot time keeps the backend's first.
+    pub fn choose_whole(
+        &mut self,
+        step: &Step,
+        region: &Region,
+        facts: &[Fact],
+    ) -> Result<Choice, BuildError> {
+        let site = self.site(&step.name, region, facts)?;
+        let first = site.untimed(site.candidates.first().unwrap_or(&step.tactic));
+        if site.candidates.len() < 2 || !can_be_timed(&site.concrete) {
+            return Ok(first);
+        }
+        let graph = pinned(&site.concrete)?;
+        let text = describe_whole(&graph, &step.bodies);
+        let key = key(&text, self.target, &self.flags());
+        if !self.known(&key, &site.candidates) {
+            if self.config.estimates {
+                return Ok(first);
+            }
+            if self.config.locked {
+                return Err(BuildError::CacheMiss { layer: step.name.clone(), key });
+            }
+            self.measure_whole(&key, text, step, &graph, &site)?;
+        }
+        let choice = self.pick(key, site.candidates.clone());
+        match choice.ns {
+            Some(_) => Ok(choice),
+            None => Ok(Choice { key: choice.key, ..first }),
+        }
+    }
+
+    fn measure_whole(
+        &mut self,
+        key: &str,
+        text: String,
+        step: &Step,
+        graph: &Graph,
+        site: &Site,
+    ) -> Result<(), BuildError> {
+        let inputs = random_inputs(graph)?;
+        let device = self.opened()?;
+        let start = Instant::now();
+        let mut samples = Vec::with_capacity(site.candidates.len());
+        for tactic in &site.candidates {
+            samples.push(match time(&*device, step, graph, tactic, &inputs, self.config.samples) {
+                Ok(times) => times,
+                Err(e) if of_this_run(&e) => {
+                    tracing::info!("\"{}\" by {} is not timed: {e}", step.name, tactic.id());
+                    Vec::new()
+                }
+                Err(source) => {
+                    return Err(BuildError::Backend { backend: self.backend.name().to_owned(), source });
+                }
+            });
+        }
+        self.spent.timing += start.elapsed();
+        self.timed += site.candidates.len();
+        self.remember(key, text, &site.candidates, samples);
+        Ok(())
+    }
+}
+
+/// Times of runs of a program that is this step alone.
+fn time(
+    device: &dyn Device,
+    step: &Step,
+    graph: &Graph,
+    tactic: &Tactic,
+    inputs: &[Tensor],
+    samples: u32,
+) -> Result<Vec<f64>, BackendError> {
+    let mut program = Program::single_step(graph.clone(), tactic.clone(), Vec::new());
+    for s in &mut program.steps {
+        (s.blob, s.bodies) = (step.blob.clone(), step.bodies.clone());
+    }
+    let shapes = Arc::new(program.shapes(inputs)?);
+    let mut context = device.load(Arc::new(program))?.context()?;
+    context.enqueue(inputs, &shapes)?;
+    context.outputs()?;
+    let warm = context.time_runs(1)?.into_iter().fold(1.0, f64::max);
+    let fits = (PATIENCE / warm).clamp(1.0, f64::from(samples.max(1)));
+    context.time_runs(fits as u32)
+}
+
+/// May another way to run the step, or the same with other elements, work?
+fn of_this_run(e: &BackendError) -> bool {
+    use BackendError::{Execution, InvalidArgument, OutOfMemory, Unsupported};
+    matches!(e, Unsupported(_) | OutOfMemory { .. } | Execution { .. } | InvalidArgument(_))
+}
+
+/// The region with inputs whose contents are known as constants of its own.
+fn pinned(concrete: &Graph) -> Result<Graph, BuildError> {
+    let mut g = concrete.clone();
+    for v in concrete.inputs.clone() {
+        if let Some(tensor) = concrete.value(v).fact.as_const().cloned() {
+            g.value_mut(v).source = Source::Weight(Weight { tensor, name: None, recipe: None });
+            g.inputs.retain(|&i| i != v);
+        }
+    }
+    g.refresh()?;
+    Ok(g)
+}
+
+/// A region with what was chosen for its bodies, as text.
+fn describe_whole(g: &Graph, bodies: &[Program]) -> String {
+    let mut s = describe(g);
+    for (i, body) in bodies.iter().enumerate() {
+        let _ = writeln!(s, "body {i}");
+        s.push_str(&canonical(&body.graph, body.graph.order()));
+        for step in &body.steps {
+            let _ = writeln!(s, "{} {} of {}", step.tactic.id(), step.tactic.source_hash, step.nodes.len());
+            if !step.bodies.is_empty() {
+                s.push_str(&describe_whole(&Graph::new(""), &step.bodies));
+            }
+        }
+    }
+    s
+}
+
+/// Nodes as text, whatever their values are called.
+fn canonical(g: &Graph, nodes: &[NodeId]) -> String {
+    Region::extract(g, nodes).map_or_else(|_| describe(g), |r| describe(&r.graph))
+}

@@ -1,0 +1,252 @@
+//! A backend that has several ways to run a loop is asked for the times of the whole, which decide from then on.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use kiln_backend::{
+    Backend, BackendError, Context, Counters, Device, Executable, Program, Region, Shapes, StepTime, Tactic,
+    Target, TimeRequest, flow,
+};
+use kiln_builder::cache::TimingCache;
+use kiln_builder::{BuildConfig, BuildError, Builder, Built, StepReport};
+use kiln_ir::network::{LoopOutputKind, Network, TripLimitKind};
+use kiln_ir::{Attrs, DType, Tensor, TensorType, ValueId};
+use kiln_runtime::Engine;
+use kiln_runtime::plan::Plan;
+use kiln_tests::backends::{cuda, reference};
+use std::sync::Arc;
+
+/// The reference, which runs counted loops "written out" or not, as fast as it is told: nanoseconds of each limit in the order of
+/// [`LIMITS`]; none cannot be timed.
+#[derive(Clone, Copy)]
+struct Several([Option<f64>; 3]);
+
+const LIMITS: [i64; 3] = [64, 0, 512];
+
+impl Backend for Several {
+    fn name(&self) -> &str {
+        "reference"
+    }
+
+    fn targets(&self) -> Result<Vec<Target>, BackendError> {
+        reference().targets()
+    }
+
+    fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
+        let all = reference().tactics(region, target)?;
+        let with = |most| Tactic::plain(flow::INTERPRETED).with(flow::UNROLLED, most);
+        Ok(flow::trips(region).map_or(all, |_| LIMITS.map(with).to_vec()))
+    }
+
+    fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
+        reference().compile(region, tactic, target)
+    }
+
+    fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
+        Ok(Arc::new(Clocked(*self, reference().open(target)?)))
+    }
+}
+
+/// A device, executable or context that tells the times it is told.
+struct Clocked<T: ?Sized>(Several, T);
+
+impl Device for Clocked<Arc<dyn Device>> {
+    fn time(&self, request: &TimeRequest<'_>) -> Result<Vec<f64>, BackendError> {
+        self.1.time(request)
+    }
+
+    fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
+        let limit = program.steps.first().and_then(|s| s.tactic.params.get(flow::UNROLLED).copied());
+        assert!(program.steps.len() == 1 && limit.is_some(), "only steps of loops are loaded here");
+        assert!(!program.steps[0].bodies.is_empty(), "the bodies are built");
+        let at = LIMITS.iter().position(|l| Some(*l) == limit).unwrap();
+        let only = Several([self.0.0[at]; 3]);
+        Ok(Arc::new(Clocked(only, self.1.load(program)?)))
+    }
+}
+
+impl Executable for Clocked<Arc<dyn Executable>> {
+    fn context(&self) -> Result<Box<dyn Context>, BackendError> {
+        Ok(Box::new(Clocked(self.0, self.1.context()?)))
+    }
+}
+
+impl Context for Clocked<Box<dyn Context>> {
+    fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
+        self.1.enqueue(inputs, shapes)
+    }
+
+    fn outputs(&mut self) -> Result<Vec<Tensor>, BackendError> {
+        self.1.outputs()
+    }
+
+    fn observe(&mut self, value: ValueId) -> Result<Tensor, BackendError> {
+        self.1.observe(value)
+    }
+
+    fn set_observable(&mut self, on: bool) {
+        self.1.set_observable(on);
+    }
+
+    fn step_times(&mut self) -> Result<Vec<StepTime>, BackendError> {
+        self.1.step_times()
+    }
+
+    fn time_runs(&mut self, runs: u32) -> Result<Vec<f64>, BackendError> {
+        let ns = self.0.0[0].ok_or_else(|| BackendError::Unsupported("no clock".into()))?;
+        Ok(vec![ns; runs as usize])
+    }
+
+    fn counters(&self) -> Counters {
+        self.1.counters()
+    }
+}
+
+/// A sum or product with a weight, so many times.
+fn net(trips: i64, op: &str) -> Network {
+    let mut net = Network::new("counted");
+    let x = net.add_input("x", TensorType::new(DType::F32, [4, 4])).unwrap();
+    let n = net.add_weights(None, Tensor::i64(&[], &[trips]).unwrap()).unwrap();
+    let w = net.add_weights(Some("w"), Tensor::f32(&[4, 4], &[0.25; 16]).unwrap()).unwrap();
+    let l = net.add_loop().unwrap();
+    net.set_loop_name(l, "loop").unwrap();
+    net.add_trip_limit(l, n, TripLimitKind::Count).unwrap();
+    let r = net.add_recurrence(l, x).unwrap();
+    let (id, value) = (r.id(), r.output(0).unwrap());
+    let next = net.add_layer("next", op, Attrs::new(), &[Some(value), Some(w)]).unwrap()[0];
+    net.set_input(id, 1, next).unwrap();
+    let last = net.add_loop_output(l, value, LoopOutputKind::LastValue, 0).unwrap().output(0).unwrap();
+    net.mark_output(last, "y").unwrap();
+    net
+}
+
+fn build(
+    backend: Arc<dyn Backend>,
+    cache: TimingCache,
+    config: BuildConfig,
+    net: &Network,
+) -> (Result<Built, BuildError>, TimingCache) {
+    let target = backend.targets().unwrap().remove(0);
+    let mut builder = Builder::new(backend, target);
+    builder.config = BuildConfig { samples: 2, ..config };
+    builder.cache = cache;
+    let built = builder.build(net);
+    (built, builder.cache)
+}
+
+fn locked() -> BuildConfig {
+    BuildConfig { locked: true, ..BuildConfig::default() }
+}
+
+/// The tactic of the loop, as the plan and as the report have it.
+fn of_loop(b: &Built) -> (String, StepReport) {
+    let step = b.program.steps.iter().find(|s| !s.bodies.is_empty()).unwrap();
+    (step.tactic.id(), b.steps.iter().find(|s| s.name == step.name).unwrap().clone())
+}
+
+fn bytes(b: Built) -> Vec<u8> {
+    Plan::new(b.program, Vec::new(), reference().targets().unwrap().remove(0)).write().unwrap().to_vec()
+}
+
+#[test]
+fn the_faster_way_is_recorded_and_found_in_the_cache_again() {
+    for (times, wanted) in [([5.0, 3.0, 4.0], 0), ([2.0, 3.0, 4.0], 64), ([9.0, 8.0, 7.0], 512)] {
+        let backend = || Arc::new(Several(times.map(Some))) as Arc<dyn Backend>;
+        let net = net(7, "matmul");
+        let (cold, cache) = build(backend(), TimingCache::new(), BuildConfig::default(), &net);
+        let cold = cold.unwrap();
+        let (taken, report) = of_loop(&cold);
+        assert_eq!(taken, format!("interpreted(unrolled={wanted})"));
+        assert_eq!((&report.tactic, report.candidates), (&taken, 3));
+        assert_eq!(report.ns, times.iter().copied().reduce(f64::min));
+        assert!(report.key.is_some_and(|k| cache.get(&k).is_some()) && cold.timed >= 3);
+        let kept = TimingCache::from_text(&cache.to_text()).unwrap();
+        // Whatever the device would say now.
+        let other = Arc::new(Several([None; 3]));
+        let (warm, after) = build(other, kept, locked(), &net);
+        let warm = warm.unwrap();
+        assert_eq!((warm.timed, of_loop(&warm).0), (0, taken));
+        assert!(after == cache && bytes(warm) == bytes(cold), "a warm build gives the same");
+    }
+}
+
+#[test]
+fn what_was_not_timed_is_a_miss_or_left_to_the_backend() {
+    let backend = || Arc::new(Several([Some(3.0), Some(2.0), Some(1.0)])) as Arc<dyn Backend>;
+    let untimed = BuildConfig { estimates: true, ..BuildConfig::default() };
+    let (built, cache) = build(backend(), TimingCache::new(), untimed, &net(7, "matmul"));
+    let (taken, report) = of_loop(&built.unwrap());
+    assert_eq!((&*taken, report.ns, report.key), ("interpreted(unrolled=64)", None, None));
+    assert!(cache.is_empty());
+    let (_, cache) = build(backend(), cache, BuildConfig::default(), &net(7, "add"));
+    // Another number of trips, and another body, are others.
+    for other in [net(8, "add"), net(7, "mul")] {
+        let (refused, _) = build(backend(), cache.clone(), locked(), &other);
+        let refused = refused.map(drop).unwrap_err();
+        assert!(matches!(&refused, BuildError::CacheMiss { .. }), "{refused}");
+    }
+    assert!(build(backend(), cache, locked(), &net(7, "add")).0.is_ok());
+}
+
+/// What was chosen inside decides on the time of the whole.
+#[test]
+fn times_are_those_of_the_kernels_inside() {
+    let backend = || Arc::new(Several([Some(3.0), Some(2.0), Some(1.0)])) as Arc<dyn Backend>;
+    let (_, cache) = build(backend(), TimingCache::new(), BuildConfig::default(), &net(7, "matmul"));
+    let key = |favourite: &str| {
+        let mut swapped = TimingCache::new();
+        for (key, entry) in cache.iter() {
+            let mut entry = entry.clone();
+            let walked = entry.candidates.keys().all(|id| id.starts_with(flow::INTERPRETED));
+            let time = |id: &str| if id.contains(favourite) { 1.0 } else { 2.0 };
+            let others = entry.candidates.iter_mut().filter(|_| !walked);
+            others.for_each(|(id, c)| c.samples = vec![time(id); 2]);
+            swapped.insert(key, entry);
+        }
+        let built = build(backend(), swapped, BuildConfig::default(), &net(7, "matmul")).0.unwrap();
+        of_loop(&built).1.key.unwrap()
+    };
+    assert_ne!(key("depth=256"), key("depth=512"));
+}
+
+#[test]
+fn a_loop_that_cannot_be_timed_keeps_the_first_way() {
+    let backend = || Arc::new(Several([None; 3])) as Arc<dyn Backend>;
+    let (built, cache) = build(backend(), TimingCache::new(), BuildConfig::default(), &net(7, "matmul"));
+    let cold = built.unwrap();
+    assert_eq!(of_loop(&cold).0, "interpreted(unrolled=64)");
+    let (warm, _) = build(backend(), cache.clone(), locked(), &net(7, "matmul"));
+    assert!(bytes(warm.unwrap()) == bytes(cold), "that it cannot be timed is known");
+    // One that can be timed one way is run that way.
+    let one = Arc::new(Several([None, Some(9.0), None]));
+    let (built, _) = build(one, TimingCache::new(), BuildConfig::default(), &net(7, "matmul"));
+    assert_eq!(of_loop(&built.unwrap()).0, "interpreted(unrolled=0)");
+}
+
+/// On CUDA, where there is a device: whichever way was taken, it is right, and stays taken.
+#[test]
+fn loops_are_timed_on_cuda() {
+    let Some(backend) = cuda().unwrap() else { return };
+    let target = backend.targets().unwrap().remove(0);
+    let x = Tensor::f32(&[4, 4], &[0.5; 16]).unwrap();
+    for trips in [8, 64, 300, 700] {
+        let net = net(trips, "add");
+        let (cold, cache) = build(backend.clone(), TimingCache::new(), BuildConfig::default(), &net);
+        let cold = cold.unwrap();
+        let (taken, report) = of_loop(&cold);
+        let entry = cache.get(&report.key.unwrap()).unwrap();
+        let times: Vec<String> =
+            entry.candidates.iter().map(|(id, c)| format!("{id}: {:.1} us", c.median() / 1e3)).collect();
+        eprintln!("{trips} trips: {taken} of {}", times.join(", "));
+        assert_eq!(entry.candidates.len(), if trips <= 320 { 3 } else { 2 });
+        assert!(entry.candidates.values().all(|c| c.median() > 0.0 && c.median().is_finite()), "{entry:?}");
+        let (warm, _) = build(backend.clone(), cache, locked(), &net);
+        let warm = warm.unwrap();
+        assert_eq!((of_loop(&warm).0, warm.timed), (taken, 0));
+        let program = warm.program.clone();
+        assert!(bytes(warm) == bytes(cold), "a warm build gives the same");
+        let engine = Engine::on_target(program, Vec::new(), backend.as_ref(), target.clone()).unwrap();
+        let y = engine.create_context().unwrap().run(&[("x", x.clone())]).unwrap().remove(0).1;
+        let wanted = 0.5 + 0.25 * trips as f64;
+        assert!(y.to_f64().iter().all(|y| (y - wanted).abs() < 1e-3), "{trips} trips: {y:?}");
+    }
+}
