@@ -196,8 +196,11 @@ GROUPS conv THREADS_OF_BLOCK {
     Loader loader;
     loader.start(*this, i0, part * m(23u));
     ACC sum[WM / 16][WN / 8][4] = {};
-    accumulate(sum, (depth() + BK - 1u) / BK, [&](u32 stage, u32 step) {
-        loader.load(*this, stage_a(stage), stage_b(stage), step, part * cols, j0);
+    const u32 steps = (depth() + BK - 1u) / BK;
+    accumulate(sum, steps, [&](u32 stage, u32 step, u32 share) {
+        if (share == 0u && step < steps) {
+            loader.load(*this, stage_a(stage), stage_b(stage), step, part * cols, j0);
+        }
     });
     const u32 all = m(22u);
     const bool runs = cols % 8u == 0u && all % 8u == 0u;

@@ -8,6 +8,8 @@ extern __shared__ __align__(128) u8 block_memory[];
 static constexpr u32 WM = BM / WARPS_M;
 static constexpr u32 WN = BN / WARPS_N;
 static constexpr u32 BK = KB / SIZE;
+static constexpr u32 K_STEP = 32u / SIZE;
+static constexpr u32 PARTS = BK / K_STEP;
 static constexpr u32 PER_COPY = 16u / SIZE;
 static constexpr u32 PITCH = KB + 16u;
 static constexpr u32 SKEW = SIZE == 4u ? 32u : 16u;
@@ -121,17 +123,17 @@ struct Fragments {
     }
 };
 
-// All stages of a block: `load(stage, step)` starts the copies of one, called for steps 0, 1, 2, ... in order. Operands are
-// read while those before them are multiplied, of the next stage, too.
+// All stages of a block: `load(stage, step, part)` starts a part of the copies of one, called for steps 0, 1, 2, ... in order and
+// for each of their PARTS, also for the STAGES - 1 steps behind the last one. Operands are read while those before them are
+// multiplied, of the next stage, too.
 template <class Load> DEV static void accumulate(ACC (&sum)[WM / 16][WN / 8][4], u32 steps, Load load) {
-    constexpr u32 K_STEP = 32u / SIZE;
-    constexpr u32 PARTS = BK / K_STEP;
     const u32 warp = threadIdx.x / 32u;
     const u32 wi = warp / WARPS_N * WM;
     const u32 wj = warp % WARPS_N * WN;
     for (u32 s = 0u; s < STAGES - 1u; s++) {
-        if (s < steps) {
-            load(s, s);
+#pragma unroll
+        for (u32 part = 0u; part < PARTS; part++) {
+            load(s, s, part);
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
@@ -150,18 +152,16 @@ template <class Load> DEV static void accumulate(ACC (&sum)[WM / 16][WN / 8][4],
 #pragma unroll
         for (u32 part = 0u; part < PARTS; part++) {
             Fragments& next = of[(part + 1u) % 2u];
-            if (part + 1u == PARTS) {
-                arrive();
-                next.read(after, wi, wj, 0u);
-            } else {
+            const bool ends = part + 1u == PARTS;
+            if (!ends) {
                 next.read(stage, wi, wj, (part + 1u) * K_STEP);
             }
-            if (part == 0u) {
-                if (step + STAGES - 1u < steps) {
-                    load(filled, step + STAGES - 1u);
-                }
+            load(filled, step + STAGES - 1u, part);
+            if (ends) {
                 asm volatile("cp.async.commit_group;" ::: "memory");
                 filled = filled + 1u == STAGES ? 0u : filled + 1u;
+                arrive();
+                next.read(after, wi, wj, 0u);
             }
             const Fragments& now = of[part % 2u];
 #pragma unroll

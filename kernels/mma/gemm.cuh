@@ -1,5 +1,6 @@
 // Matrix products. Words as in generic/matmul.cuh. SPLIT blocks share the depth of a tile where it is more than 1; their
-// sums lie in scratch memory and are added in order.
+// sums lie in scratch memory and are added in order. WHOLE tells that lines of both operands are known to be whole vectors of
+// 16 bytes; else words tell whether they are.
 
 // ---- gemm
 DEV u32 batch_offset(u32 batch, u32 which) const {
@@ -24,43 +25,36 @@ template <u32 LINES, bool ACROSS, class T> struct Copies {
     static constexpr u32 COUNT = (ROWS + BELOW - 1u) / BELOW;
     const T* from;
     u32 step, inside;
-    bool all;
 
     DEV void start(const T* base, u32 line0, u32 lines, u32 own_step, u32 k0) {
         const u32 row = threadIdx.x / SIDE;
         const u32 col = threadIdx.x % SIDE * PER_COPY;
         step = own_step;
         from = base + (ACROSS ? (k0 + row) * step + line0 + col : (line0 + row) * step + k0 + col);
-        all = line0 + LINES <= lines;
         inside = 0u;
 #pragma unroll
         for (u32 q = 0u; q < COUNT; q++) {
-            const u32 line = line0 + (ACROSS ? col : row + q * BELOW);
-            const bool own = ROWS % BELOW == 0u || row + q * BELOW < ROWS;
-            inside |= u32(own && line < lines) << q;
+            inside |= u32(line0 + (ACROSS ? col : row + q * BELOW) < lines) << q;
         }
     }
 
-    // The next stage, of which `left` of the depth are there.
-    DEV void load(u8* tile, u32 left) {
+    // Part `part` of `parts` of the next stage, of which `left` of the depth are there. Nothing is read where a line is not.
+    DEV void load(u8* tile, u32 left, u32 part, u32 parts) {
         const u32 row = threadIdx.x / SIDE;
+        const u32 col = threadIdx.x % SIDE * PER_COPY;
         u8* const to = tile + row * WIDE + threadIdx.x % SIDE * 16u;
-        if (ROWS % BELOW == 0u && all && left >= BK) {
+        const u32 live = ACROSS || col < left ? inside : 0u;
+        const u32 depth = live != 0u ? left : 0u;
 #pragma unroll
-            for (u32 q = 0u; q < COUNT; q++) {
-                copy16(to + q * BELOW * WIDE, from + u64(q * BELOW) * step, true);
-            }
-        } else {
-#pragma unroll
-            for (u32 q = 0u; q < COUNT; q++) {
-                const bool there = (ACROSS ? row + q * BELOW : threadIdx.x % SIDE * PER_COPY) < left;
-                if (ROWS % BELOW == 0u || row + q * BELOW < ROWS) {
-                    const bool own = there && (inside >> q & 1u) != 0u;
-                    copy16(to + q * BELOW * WIDE, own ? from + u64(q * BELOW) * step : from, own);
-                }
+        for (u32 q = COUNT * part / parts; q < COUNT * (part + 1u) / parts; q++) {
+            const u32 down = row + q * BELOW;
+            if (ROWS % BELOW == 0u || down < ROWS) {
+                copy16(to + q * BELOW * WIDE, from + u64(q * BELOW) * step, ACROSS ? down < depth : (live >> q & 1u) != 0u);
             }
         }
-        from += ACROSS ? BK * step : BK;
+        if (part + 1u == parts) {
+            from += ACROSS ? BK * step : BK;
+        }
     }
 };
 
@@ -103,16 +97,26 @@ GROUPS gemm THREADS_OF_BLOCK {
     Copies<BN, ACROSS_B, CELL_B> copies_b;
     copies_a.start(bx0 + pa, i0, rows, step_a, first * BK);
     copies_b.start(bx1 + pb, j0, cols, step_b, first * BK);
+    const u32 steps = ::min(share, all - first);
     ACC sum[WM / 16][WN / 8][4] = {};
-    accumulate(sum, ::min(share, all - first), [&](u32 stage, u32 step) {
+    accumulate(sum, steps, [&](u32 stage, u32 step, u32 part) {
         const u32 k0 = (first + step) * BK;
+        if constexpr (WHOLE) {
+            const u32 left = step < steps ? depth - k0 : 0u;
+            copies_a.load(stage_a(stage), left, part, PARTS);
+            copies_b.load(stage_b(stage), left, part, PARTS);
+            return;
+        }
+        if (part != 0u || step >= steps) {
+            return;
+        }
         if (whole_a) {
-            copies_a.load(stage_a(stage), depth - k0);
+            copies_a.load(stage_a(stage), depth - k0, 0u, 1u);
         } else {
             load_elements<BM, ACROSS_A>(stage_a(stage), bx0 + pa, i0, rows, step_a, k0, depth);
         }
         if (whole_b) {
-            copies_b.load(stage_b(stage), depth - k0);
+            copies_b.load(stage_b(stage), depth - k0, 0u, 1u);
         } else {
             load_elements<BN, ACROSS_B>(stage_b(stage), bx1 + pb, j0, cols, step_b, k0, depth);
         }

@@ -20,9 +20,10 @@ const NAMES: [&str; TILES.len()] = [
     "conv.mma_64x64",
     "conv.mma_32x64",
     "conv.mma_16x128",
+    "conv.mma_128x256",
 ];
 
-pub const KERNELS: &[Kernel] = kernels_of!(mma[0 1 2 3 4 5 6 7]);
+pub const KERNELS: &[Kernel] = kernels_of!(mma[0 1 2 3 4 5 6 7 8]);
 
 const fn mma<const T: usize>() -> Kernel {
     Kernel {

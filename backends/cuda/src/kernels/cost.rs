@@ -87,6 +87,8 @@ impl Product {
         let rate = per_clock(&target.arch) * kind.speed * reuse;
         // Longer stages wait less often for each other.
         let rate = rate * if tile.bytes < 128 { 0.7 } else { 1.0 };
+        // Larger tiles of a block leave the L2 more time.
+        let rate = rate * if tile.m * tile.n > 128 * 128 { 1.15 } else { 1.0 };
         let size = (tile.m as f64, tile.n as f64);
         self.by_tiles(target, size, (tile.bytes / kind.size) as f64, kind, split, rate)
             + self.by_elements(target, size)

@@ -21,8 +21,9 @@ const fn plan(name: &'static str, tile: usize, split: usize) -> Plan {
     Plan { name, tile, split }
 }
 
-const PLANS: [Plan; 14] = [
+const PLANS: [Plan; 15] = [
     plan("matmul.mma_256x128", 0, 1),
+    plan("matmul.mma_128x256", 8, 1),
     plan("matmul.mma_128x128", 1, 1),
     plan("matmul.mma_128x128_w8", 2, 1),
     plan("matmul.mma_128x64", 3, 1),
@@ -38,7 +39,7 @@ const PLANS: [Plan; 14] = [
     plan("matmul.mma_16x128_split12", 7, 12),
 ];
 
-pub const KERNELS: &[Kernel] = kernels_of!(mma[0 1 2 3 4 5 6 7 8 9 10 11 12 13]);
+pub const KERNELS: &[Kernel] = kernels_of!(mma[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14]);
 const _: () = assert!(KERNELS.len() == PLANS.len());
 
 const fn mma<const P: usize>() -> Kernel {
@@ -66,6 +67,16 @@ pub fn across(site: &Site<'_>) -> Result<(bool, bool), BackendError> {
     Ok((matrix(0) && trans("trans_a")?, matrix(1) && !trans("trans_b")?))
 }
 
+/// Are lines of both operands known to be whole vectors of 16 bytes?
+fn whole(site: &Site<'_>) -> bool {
+    let one = |i: usize| {
+        let ty = site.anchor.and_then(|(_, n)| Some(site.graph.ty((*n.inputs.get(i)?)?)))?;
+        let line = ty.dims.last().filter(|_| ty.rank() > 1)?.as_const()?;
+        Some(line.checked_mul(i64::from(ty.dtype.bits()))? % 128 == 0)
+    };
+    one(0) == Some(true) && one(1) == Some(true)
+}
+
 fn tactics(site: &Site<'_>, plan: &Plan) -> Result<Vec<Tactic>, BackendError> {
     let kind = Kind::of(site)?;
     plan.tile().check(site, kind, across(site)?)?;
@@ -76,15 +87,16 @@ fn tactics(site: &Site<'_>, plan: &Plan) -> Result<Vec<Tactic>, BackendError> {
 fn source(site: &Site<'_>, plan: &Plan) -> Result<Body, BackendError> {
     let (kind, across) = (Kind::of_types(site)?, across(site)?);
     let split = format!("{}u", plan.split);
-    let whole = plan.split == 1;
-    let text = sections(TEXT, &["gemm", if whole { "whole" } else { "split" }]);
+    let alone = plan.split == 1;
+    let text = sections(TEXT, &["gemm", if alone { "whole" } else { "split" }]);
     let cell = |i| site.dtype(i).map_or("u8", crate::frame::cell);
-    let pairs = [("SPLIT", &*split), ("CELL_A", cell(0)), ("CELL_B", cell(1))];
+    let vectors = if whole(site) { "true" } else { "false" };
+    let pairs = [("SPLIT", &*split), ("CELL_A", cell(0)), ("CELL_B", cell(1)), ("WHOLE", vectors)];
     let code = plan.tile().source(kind, across, &text, &pairs);
     let shared = plan.tile().shared(kind, across) as u32;
     let mut entries = vec![Entry::Free("gemm")];
-    entries.extend((!whole).then_some(Entry::Map(0)));
-    Ok(Body { code, entries, shared, scratch: !whole, ..Body::default() })
+    entries.extend((!alone).then_some(Entry::Map(0)));
+    Ok(Body { code, entries, shared, scratch: !alone, ..Body::default() })
 }
 
 fn launch(cx: &Cx<'_>, plan: &Plan) -> Result<Vec<Launch>, BackendError> {

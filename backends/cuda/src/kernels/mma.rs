@@ -22,8 +22,8 @@ const fn tile(m: usize, n: usize, bytes: usize, warps: (usize, usize), stages: u
 }
 
 /// The tiles, the largest first.
-pub const TILES: [Tile; 8] = [
-    tile(256, 128, 64, (4, 2), 4),
+pub const TILES: [Tile; 9] = [
+    tile(256, 128, 128, (4, 2), 3),
     tile(128, 128, 128, (2, 2), 3),
     tile(128, 128, 64, (2, 4), 4),
     tile(128, 64, 64, (2, 2), 4),
@@ -31,6 +31,7 @@ pub const TILES: [Tile; 8] = [
     tile(64, 64, 128, (2, 2), 4),
     tile(32, 64, 128, (1, 4), 4),
     tile(16, 128, 128, (1, 4), 4),
+    tile(128, 256, 128, (2, 4), 3),
 ];
 
 /// How an instruction takes a pair of operands.
