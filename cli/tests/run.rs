@@ -212,6 +212,7 @@ fn bench_counts_and_orders_its_percentiles() {
     let p = |k: &str| j["latency_ns"][k].as_f64().unwrap();
     assert!(p("min") > 0.0 && p("p50") <= p("p90") && p("p90") <= p("p99") && p("p99") <= p("max"));
     assert!(!j["layers"].as_array().unwrap().is_empty());
+    assert_eq!(j["host_layers"], serde_json::json!([]), "the reference tells that it waits for nobody");
 }
 
 #[test]

@@ -32,6 +32,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             let _ = wire::tactics_from_cbor(data);
             let _ = wire::samples_from_cbor(data);
             let _ = wire::step_times_from_cbor(data);
+            let _ = wire::host_steps_from_cbor(data);
         }
     }
 });

@@ -27,9 +27,9 @@
 /**
  * Minor version of the ABI: 1.1 added `context_step_times` and `context_counters`, 1.2
  * `context_time_runs` and `context_set_stream`, 1.3 `context_bind`, 1.4
- * `context_set_consumed_event`, `context_wait` and `context_address`.
+ * `context_set_consumed_event`, `context_wait` and `context_address`, 1.5 `context_host_steps`.
  */
-#define KILN_ABI_MINOR 4
+#define KILN_ABI_MINOR 5
 
 /**
  * A moment of a run: its inputs may be overwritten.
@@ -726,6 +726,12 @@ typedef struct kiln_backend_v1 {
                                void **address,
                                uint64_t *bytes,
                                struct kiln_error *err);
+    /**
+     * Optional, since 1.5: absent means `KILN_UNSUPPORTED`. Writes the steps at which the last run waited for the host, and
+     * why: an array of HostStep, empty where it did not. Of runs whose steps are timed it may be what was found before.
+     * `[serial-per-object]`
+     */
+    int32_t (*context_host_steps)(struct kiln_context *context, struct kiln_sink *out, struct kiln_error *err);
 } kiln_backend_v1;
 
 #endif  /* KILN_PLUGIN_H */

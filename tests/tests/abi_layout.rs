@@ -52,12 +52,12 @@ fn layout() -> Layout {
             backend_open, device_destroy, device_time, device_load, executable_destroy, executable_context,
             context_destroy, context_enqueue, context_outputs, context_observe, context_set_observable,
             context_step_times, context_counters, context_time_runs, context_set_stream,
-            context_bind, context_set_consumed_event, context_wait, context_address,
+            context_bind, context_set_consumed_event, context_wait, context_address, context_host_steps,
         }
     }
 }
 
-/// As of version 1.4, for 64-bit targets. Lines may be added at the end of a structure that begins with `struct_size`;
+/// As of version 1.5, for 64-bit targets. Lines may be added at the end of a structure that begins with `struct_size`;
 /// none may change.
 const GOLDEN: &str = include_str!("abi/layout.txt");
 

@@ -1,7 +1,7 @@
 //! Panics in every slot of a plug-in in Rust stay inside it: they become errors, and the object refuses further calls.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
 
-use kiln_backend::{Backend, BackendError, Context, Device, Region, Tactic, TimeRequest};
+use kiln_backend::{Backend, BackendError, Context, Device, HostStep, Region, Tactic, TimeRequest, assisted};
 use kiln_ir::{NodeId, ValueId};
 use kiln_runtime::plugin::{LoadedBackend, Plugin, Policy, load};
 use std::process::Command;
@@ -153,6 +153,10 @@ fn slots_of_an_executable_and_a_context() {
     panicked(c.step_times(), "step_times");
     refuses(c.step_times());
 
+    let mut c = context("host_steps");
+    panicked(c.host_steps(), "host_steps");
+    refuses(c.host_steps());
+
     let mut c = context("set_observable");
     c.set_observable(true);
     refuses(run(&mut *c));
@@ -177,6 +181,7 @@ fn where_nothing_panics_all_works() {
     let e = c.observe(y).unwrap_err();
     assert!(matches!(e, BackendError::Unsupported(_)), "{e}");
     assert_eq!(c.step_times().unwrap()[0].ns, 2.5);
+    assert_eq!(c.host_steps().unwrap(), [HostStep::new(0, assisted::SIZES).within(0, 1)]);
     assert_eq!((c.counters().runs, c.counters().host_syncs), (2, 7));
 }
 

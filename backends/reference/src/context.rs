@@ -5,7 +5,7 @@ use crate::device::Loaded;
 use crate::kernel::{Operation, RunCx};
 use crate::value::Val;
 use kiln_backend::flow::{self, Bodies, LoadedBodies};
-use kiln_backend::{BackendError, Context, Counters, Program, Shapes, Step, StepTime};
+use kiln_backend::{BackendError, Context, Counters, HostStep, Program, Shapes, Step, StepTime};
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
 use std::time::Instant;
@@ -230,6 +230,11 @@ impl Context for CpuContext {
         }
         all.sort_by_key(|t| t.step);
         Ok(all)
+    }
+
+    fn host_steps(&mut self) -> Result<Vec<HostStep>, BackendError> {
+        // The device is the host.
+        Ok(Vec::new())
     }
 
     fn counters(&self) -> Counters {

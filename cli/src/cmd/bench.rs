@@ -2,6 +2,7 @@
 
 use crate::bench::{Limits, Stats, Times, measure, together};
 use crate::cmd::build::report_json;
+use crate::cmd::host::{host_json, print_host};
 use crate::failure::Failure;
 use crate::given::InputOptions;
 use crate::options::ModelOptions;
@@ -81,6 +82,8 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let (times, warm) = measure(&mut context, &s.inputs, &limits, |n| bar.set("runs", n, n))?;
     drop(bar);
     let after = context.counters();
+    // Before layers are timed: then the host is between them in any case.
+    let host = context.host_layers().ok();
     let alone = Stats::of(&context.time_runs(times.latency.len().clamp(20, 1000) as u32).unwrap_or_default());
     let (layers, device) = profile(&mut context)?;
     let runs = times.latency.len();
@@ -108,6 +111,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         "throughput_of_contexts_per_s": together,
         "after_warm_up": grown_json(&warm, &after),
         "layers": layers.iter().map(layer_json).collect::<Vec<_>>(),
+        "host_layers": host_json(host.as_deref()),
         "build": s.report.as_ref().map(report_json),
     });
     for (k, (_, stats)) in key.iter().zip(&rows) {
@@ -123,6 +127,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     }
     let grown: Vec<String> = grown(&warm, &after).iter().map(|(n, x)| format!("{n} {x}")).collect();
     out.line(format!("after warm-up: {}", grown.join(", ")));
+    print_host(&host.unwrap_or_default(), out);
     if args.profile {
         print_layers(&layers, out);
     }

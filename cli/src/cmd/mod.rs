@@ -5,5 +5,6 @@ pub mod bench;
 pub mod build;
 pub mod cache;
 pub mod compare;
+pub mod host;
 pub mod inspect;
 pub mod run;

@@ -2,6 +2,7 @@
 
 use crate::arrays::{self, ArrayPath, array_path};
 use crate::cmd::build::report_json;
+use crate::cmd::host::{host_json, print_host};
 use crate::diff::Diff;
 use crate::failure::Failure;
 use crate::given::InputOptions;
@@ -43,7 +44,9 @@ pub struct Args {
 pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let s = subject::open(&args.subject, &args.model, &args.inputs, out)?;
     let inputs: Vec<(&str, Tensor)> = s.inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
-    let outputs = s.engine.create_context()?.run(&inputs)?;
+    let mut context = s.engine.create_context()?;
+    let outputs = context.run(&inputs)?;
+    let host = context.host_layers().ok();
     if let Some(path) = &args.save_outputs {
         arrays::write_archive(path, &outputs)?;
     }
@@ -60,6 +63,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         "accuracy": accuracy.map(|(correct, of)| json!({
             "correct": correct, "of": of, "accuracy": correct as f64 / of.max(1) as f64,
         })),
+        "host_layers": host_json(host.as_deref()),
         "build": s.report.as_ref().map(report_json),
     }));
     out.line(format!("{} on {} ({})", s.engine.name(), s.engine.backend(), s.engine.target().device));
@@ -69,6 +73,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     if let Some((correct, of)) = accuracy {
         out.line(format!("accuracy: {correct} of {of} ({:.1} %)", 100.0 * correct as f64 / of.max(1) as f64));
     }
+    print_host(&host.unwrap_or_default(), out);
     match diffs.iter().filter(|d| !d.ok()).count() {
         0 => Ok(()),
         n => Err(Failure::Mismatch(format!("{n} of {} outputs are not as expected", diffs.len()))),

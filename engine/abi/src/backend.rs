@@ -280,6 +280,13 @@ pub struct kiln_backend_v1 {
             err: *mut kiln_error,
         ) -> i32,
     >,
+
+    /// Optional, since 1.5: absent means `KILN_UNSUPPORTED`. Writes the steps at which the last run waited for the host, and
+    /// why: an array of HostStep, empty where it did not. Of runs whose steps are timed it may be what was found before.
+    /// `[serial-per-object]`
+    pub context_host_steps: Option<
+        unsafe extern "C" fn(context: *mut kiln_context, out: *mut kiln_sink, err: *mut kiln_error) -> i32,
+    >,
 }
 
 /// A moment of a run: its inputs may be overwritten.

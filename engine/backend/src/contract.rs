@@ -1,6 +1,6 @@
 //! The four objects of a backend.
 
-use crate::{BackendError, Program, Region, Shapes, Tactic, Target};
+use crate::{BackendError, HostStep, Program, Region, Shapes, Tactic, Target};
 use kiln_ir::{Graph, Tensor, ValueId};
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -72,6 +72,12 @@ pub trait Context: Send {
 
     /// Time of each step of the last run, where the device can tell; enables timing for the following runs.
     fn step_times(&mut self) -> Result<Vec<StepTime>, BackendError>;
+
+    /// The steps at which the last run waited for the host, and why; empty where it did not. Of runs whose steps are timed
+    /// the backend may tell what it found before.
+    fn host_steps(&mut self) -> Result<Vec<HostStep>, BackendError> {
+        Err(BackendError::Unsupported("this backend does not tell where a run needs the host".into()))
+    }
 
     /// Runs the kernels of the last run again so many times, without transfers, and gives the time of each run on the
     /// device in nanoseconds. `Unsupported` where a run needs the host in between, or the device can't tell.

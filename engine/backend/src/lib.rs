@@ -3,6 +3,7 @@
 //! A backend implements [`Backend`], [`Device`], [`Executable`] and [`Context`]. Linked-in backends are used as they
 //! are; shared libraries export the same through the C ABI of `kiln-abi`.
 
+pub mod assisted;
 mod codes;
 pub mod compare;
 mod contract;
@@ -18,6 +19,7 @@ mod unplanned;
 pub mod view;
 pub mod wire;
 
+pub use assisted::HostStep;
 pub use contract::{Backend, Bound, Context, Counters, Device, Executable, StepTime, TimeRequest};
 pub use error::BackendError;
 pub use program::{MemoryPlan, Place, Program, Step, is_view_op, shape_inputs};

@@ -5,7 +5,7 @@ use crate::inspect::LayerTable;
 use crate::profile::{Given, select};
 use crate::shapes::{check_shape, check_symbols};
 use crate::{IoTensor, RuntimeError};
-use kiln_backend::{Bound, Context, Counters, Program, Shapes, StepTime};
+use kiln_backend::{Bound, Context, Counters, HostStep, Program, Shapes, Step, StepTime};
 use kiln_ir::{Source, Tensor, TensorType};
 use std::collections::HashSet;
 use std::ffi::c_void;
@@ -61,14 +61,31 @@ pub struct LayerTime {
     pub ns: f64,
 }
 
+/// A layer at which a run waited for the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostLayer {
+    /// Names of its layers, as [`LayerTime::name`].
+    pub name: String,
+    /// Why, as part of a sentence.
+    pub why: String,
+    /// What may be done about it; may be empty.
+    pub advice: String,
+}
+
+/// A step of a program, or of a body in it, and its name with those around it.
+fn named<'p>(program: &'p Program, step: usize, inside: &[(usize, usize)]) -> Option<(String, &'p Step)> {
+    let mut step = program.steps.get(step)?;
+    let mut name = step.name.clone();
+    for &(body, inner) in inside {
+        step = step.bodies.get(body)?.steps.get(inner)?;
+        name = format!("{name} / {}", step.name);
+    }
+    Some((name, step))
+}
+
 impl LayerTime {
     fn of(program: &Program, t: &StepTime) -> Option<LayerTime> {
-        let mut step = program.steps.get(t.step)?;
-        let mut name = step.name.clone();
-        for &(body, inner) in &t.inside {
-            step = step.bodies.get(body)?.steps.get(inner)?;
-            name = format!("{name} / {}", step.name);
-        }
+        let (name, step) = named(program, t.step, &t.inside)?;
         Some(LayerTime {
             name,
             tactic: step.tactic.id(),
@@ -225,6 +242,18 @@ impl ExecutionContext {
     pub fn layer_times(&mut self) -> Result<Vec<LayerTime>, RuntimeError> {
         let times = self.context.step_times().map_err(|e| self.engine.backend_error(e))?;
         Ok(times.iter().filter_map(|t| LayerTime::of(&self.loaded.program, t)).collect())
+    }
+
+    /// The layers at which the last run waited for the host, and why; none where it did not. While layers are timed CUDA
+    /// tells of the last run before. Refused by backends that don't tell.
+    pub fn host_layers(&mut self) -> Result<Vec<HostLayer>, RuntimeError> {
+        let steps = self.context.host_steps().map_err(|e| self.engine.backend_error(e))?;
+        let program = &self.loaded.program;
+        let layer = |s: HostStep| {
+            let (name, _) = named(program, s.step, &s.inside)?;
+            Some(HostLayer { name, why: s.why, advice: s.advice })
+        };
+        Ok(steps.into_iter().filter_map(layer).collect())
     }
 
     /// Runs the kernels of the last run again so many times, without transfers: the time of each run on the device in

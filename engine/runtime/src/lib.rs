@@ -16,7 +16,7 @@ mod refit;
 mod shapes;
 
 pub use backends::Backends;
-pub use context::{ExecutionContext, LayerTime, RunCounters};
+pub use context::{ExecutionContext, HostLayer, LayerTime, RunCounters};
 pub use engine::Engine;
 pub use error::RuntimeError;
 pub use inspect::{Layer, LayerInfo, LayerTable, TensorInfo, WeightInfo};

@@ -10,8 +10,10 @@ use super::loops::Loop;
 use super::memory::Range;
 use super::moves::{Decision, Move, clash, commands};
 use super::plan::Planned;
+use super::reasons;
 use super::run::Batch;
 use crate::driver::{Branch, Buffer, Command, DriverError, Kind, Launch, Module, Stream};
+use kiln_backend::assisted::Reason;
 use kiln_backend::{BackendError, Place, Shapes, Tactic, flow};
 use kiln_ir::{Fact, IrError, Node, Tensor, TensorType, ValueId};
 use std::any::Any;
@@ -19,7 +21,7 @@ use std::sync::Arc;
 
 /// Why the host walks a step, or what went wrong.
 pub(super) enum Stop {
-    Host(&'static str),
+    Host(Reason),
     Failed(BackendError),
 }
 
@@ -37,7 +39,7 @@ failures!(BackendError, DriverError, IrError);
 
 pub(super) type Made<T> = Result<T, Stop>;
 
-pub(super) fn host<T>(why: &'static str) -> Made<T> {
+pub(super) fn host<T>(why: Reason) -> Made<T> {
     Err(Stop::Host(why))
 }
 
@@ -84,7 +86,8 @@ impl CudaContext {
                 let node = walked.and_then(|s| flow::node(&loaded.program.graph, s));
                 node.map_or(&[][..], |n| &n.outputs).iter().for_each(|&v| self.open.remove(v));
                 let name = walked.map_or("", |s| s.name.as_str());
-                tracing::debug!("\"{name}\" is walked by the host: {why}");
+                tracing::debug!("\"{name}\" is walked by the host: {}", why.why);
+                self.note_host(step, why);
                 Ok(None)
             }
         }
@@ -92,7 +95,7 @@ impl CudaContext {
 
     fn branches(&mut self, shapes: &Shapes, step: usize) -> Made<Vec<Planned>> {
         let loaded = self.loaded.clone();
-        let Some(module) = loaded.moves.clone() else { return host("the driver has no conditional nodes") };
+        let Some(module) = loaded.moves.clone() else { return host(reasons::NO_NODES) };
         let graph = &loaded.program.graph;
         let lost = || BackendError::Internal(format!("step {step} of control flow lost its node"));
         let walked = loaded.program.steps.get(step).ok_or_else(lost)?;
@@ -128,7 +131,7 @@ impl CudaContext {
     /// A value whose size is known.
     pub(super) fn given(&mut self, shapes: &Shapes, v: ValueId) -> Made<Given> {
         if shapes.shape(v).is_none() {
-            return host("a size is not known before the run");
+            return host(reasons::SIZE_OUTSIDE);
         }
         let weight = self.loaded.program.graph.weight(v).map(|w| w.tensor.clone());
         let content = weight.or_else(|| shapes.fact(v).as_const().cloned());
@@ -148,7 +151,7 @@ impl CudaContext {
             }
             let k = loaded.steps.get(i).filter(|k| !k.data_dependent && k.assertion.is_none() && !k.random);
             if k.is_none() || !shapes.ready(&loaded.program, step) {
-                return host("a layer inside gives sizes, checks or draws, or wants to know contents");
+                return host(reasons::LAYER_INSIDE);
             }
             all.extend(self.plan(shapes, i, false)?);
         }
@@ -222,7 +225,7 @@ impl Body {
         let mut results = Vec::new();
         for &v in &loaded.program.graph.outputs {
             if shapes.shape(v).is_none() {
-                return host("a size inside is not known before the run");
+                return host(reasons::SIZE_INSIDE);
             }
             let at = self.context.place(&shapes, v)?.0;
             results.push(Given { at, ty: shapes.fact(v).ty.clone(), content: None });
@@ -403,7 +406,7 @@ impl Bodies {
         let recorder = Stream::new(&self.stream.gpu)?;
         match Branch::new(recorder, kind, ahead, bodies, kept) {
             Some(b) => Ok(Command::Branch(Arc::new(b))),
-            None => host("the driver has no conditional nodes"),
+            None => host(reasons::NO_NODES),
         }
     }
 }

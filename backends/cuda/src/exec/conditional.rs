@@ -9,6 +9,7 @@ use super::flow::Bodies;
 use super::memory::Range;
 use super::moves::{Decision, Move};
 use super::plan::Planned;
+use super::reasons;
 use super::values::bytes;
 use crate::driver::Kind;
 use kiln_backend::{BackendError, Shapes};
@@ -38,7 +39,7 @@ impl Choice {
     fn types(&self, bodies: &mut Bodies) -> Made<Vec<Vec<Option<TensorType>>>> {
         let of = |(i, inputs): &(usize, Vec<Input>)| match bodies.body(*i)?.result_types(inputs.clone()) {
             // That is an error only where the branch is taken.
-            Err(Stop::Failed(_)) => host("a branch does not fit the shapes of the run"),
+            Err(Stop::Failed(_)) => host(reasons::BRANCH_SHAPES),
             made => made,
         };
         self.branches.iter().map(of).collect()
@@ -81,7 +82,9 @@ impl Choice {
             all.extend(site.planned(site.moves(bodies, &moves, &Decision::default())?));
             return Ok(all);
         }
-        let Some(condition) = site.inputs.first().map(|c| c.at.address) else { return host("no condition") };
+        let Some(condition) = site.inputs.first().map(|c| c.at.address) else {
+            return host(reasons::NO_CONDITION);
+        };
         let (mut all, mut kept) = (Vec::new(), Vec::new());
         for part in parts {
             let moves = Choice::moves(&part, places)?;
@@ -142,7 +145,7 @@ impl CudaContext {
         let most = extent.bytes()?;
         match (shapes.shape(v), &extent) {
             (Some(dims), Extent::Known(ty)) if ty.static_dims().as_ref() == Some(&dims) => (),
-            (Some(_), _) => return host("a branch gives another size than the run says"),
+            (Some(_), _) => return host(reasons::BRANCH_SIZE),
             (None, _) => {
                 *told |= matches!(extent, Extent::Branch { .. });
                 self.leave_open(v, extent, most)?;
@@ -155,13 +158,13 @@ impl CudaContext {
     pub(super) fn leave_open(&mut self, v: ValueId, extent: Extent, most: u64) -> Made<()> {
         let graph = &self.loaded.program.graph;
         if !self.may_leave_open {
-            return host("a size that the device decides on is needed for what follows");
+            return host(reasons::WANTED_SIZE);
         }
         if graph.nodes().any(|(_, n)| n.inputs.contains(&Some(v))) {
-            return host("a layer behind needs a size that the device decides on");
+            return host(reasons::WANTED_SIZE);
         }
         if self.memory.bound.outputs.get(&v).is_some_and(|r| r.size < most) {
-            return host("memory bound to an output is smaller than the largest that it may become");
+            return host(reasons::BOUND_MEMORY);
         }
         self.open.insert(v, extent);
         Ok(())
@@ -173,7 +176,7 @@ impl CudaContext {
         match (ty.static_dims(), self.open.get(v)) {
             (Some(_), _) => Ok(Extent::Known(ty.clone())),
             (None, Some(open)) => Ok(open.clone()),
-            (None, None) => host("a size inside is not known before the run"),
+            (None, None) => host(reasons::SIZE_INSIDE),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::run::{Batch, Stamps};
 use super::values::bytes;
 use crate::driver::{Event, Graph, Pinned, Stream};
 use crate::nvtx;
-use kiln_backend::{BackendError, Bound, Context, Counters, Shapes, StepTime};
+use kiln_backend::{BackendError, Bound, Context, Counters, HostStep, Shapes, StepTime};
 use kiln_ir::{Tensor, ValueId};
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -36,6 +36,8 @@ pub struct CudaContext {
     pub(super) open: Open,
     pub(super) may_leave_open: bool,
     pub(super) stamps: Option<Stamps>,
+    /// Where the last run whose steps were not timed waited for the host; of a body, since its step was begun.
+    pub(super) assisted: Vec<HostStep>,
     pub(super) poison: bool,
     /// Behind the last run, if `marked`.
     pub(super) done: Event,
@@ -109,6 +111,7 @@ impl CudaContext {
             open: Open::default(),
             may_leave_open: false,
             stamps: None,
+            assisted: Vec::new(),
             counters: Counters::default(),
             stream,
         })
@@ -213,6 +216,7 @@ impl CudaContext {
             s.reset();
         }
         self.forget_inner_times();
+        self.forget_host();
         self.mark(LastRead::Nothing)?;
         let key = self.key(inputs);
         self.may_leave_open = true;
@@ -351,6 +355,10 @@ impl Context for CudaContext {
         self.loaded.gpu.bind()?;
         self.set_timing();
         self.times()
+    }
+
+    fn host_steps(&mut self) -> Result<Vec<HostStep>, BackendError> {
+        Ok(self.all_host_steps())
     }
 
     fn time_runs(&mut self, runs: u32) -> Result<Vec<f64>, BackendError> {

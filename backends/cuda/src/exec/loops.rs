@@ -15,6 +15,7 @@ use super::flow::{Bodies, split};
 use super::memory::Range;
 use super::moves::Move;
 use super::plan::Planned;
+use super::reasons;
 use super::values::bytes;
 use kiln_backend::Shapes;
 use kiln_ir::{Dim, LoopOutputKind, LoopShape, Node, Tensor, TensorType, ValueId};
@@ -45,16 +46,14 @@ impl<'a> Loop<'a> {
     pub fn new(site: &'a Site, s: &'a LoopShape) -> Made<Loop<'a>> {
         let trips = trips(site, s);
         if trips.is_none() && (!s.iterated.is_empty() || s.scans() > 0) {
-            return host(
-                "the number of trips, which bounds what is read or stacked, is known on the device only",
-            );
+            return host(reasons::TRIPS);
         }
         let n = trips.unwrap_or(0);
         let (elements, stacks, zeroed, lasts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let mut l = Loop { site, shape: s, trips, elements, stacks, zeroed, lasts };
         for (g, &(axis, reverse)) in site.given(s.iterables()).iter().zip(&s.iterated) {
             if split(&g.ty, axis).is_some_and(|(_, length, _)| n > length as i64) {
-                return host("there are more trips than elements");
+                return host(reasons::MORE_TRIPS);
             }
             l.elements.push(Slices::new(g, axis, reverse, n)?);
         }
@@ -72,10 +71,10 @@ impl<'a> Loop<'a> {
             let (most, exact) = (length.unwrap_or(n), !s.condition);
             let reverse = o.kind == LoopOutputKind::Reverse;
             if most < n || (!exact && reverse) {
-                return host("the length of what is stacked is known on the device only");
+                return host(reasons::STACKED_LENGTH);
             }
             if split(&out.ty, o.axis).is_none_or(|(_, length, _)| length as i64 != most) {
-                return host("what is stacked has another size");
+                return host(reasons::STACKED_SIZE);
             }
             // Where no length is given, the output ends with the last trip that is made.
             if length.is_some() && (most > n || !exact) {
@@ -133,10 +132,10 @@ impl<'a> Loop<'a> {
     fn check(&self, part: &Part) -> Made<()> {
         let of = |i: usize| part.results.get(i).map(|g| &g.ty);
         if self.initials().iter().enumerate().any(|(i, g)| of(i) != Some(&g.ty)) {
-            return host("a carried value changes its size");
+            return host(reasons::CARRIED_SIZE);
         }
         if self.stacks.iter().any(|(i, to)| of(self.shape.carried + i) != Some(&to.ty)) {
-            return host("what is stacked has another size");
+            return host(reasons::STACKED_SIZE);
         }
         Ok(())
     }
@@ -232,8 +231,8 @@ impl CudaContext {
                 self.leave_open(v, extent, most)?;
                 Ok(Given { at: self.room(v, most)?, ty, content: None })
             }
-            (Some((1, ..)), Ok(_)) => host("the bound of what is stacked is too large to be allocated"),
-            _ => host("the length of what is stacked is known on the device only"),
+            (Some((1, ..)), Ok(_)) => host(reasons::BOUND),
+            _ => host(reasons::STACKED_LENGTH),
         }
     }
 }
@@ -252,7 +251,7 @@ fn lengths(site: &Site, s: &LoopShape) -> Made<Vec<Option<i64>>> {
                 let content = site.inputs.get(i).and_then(|g| g.content.as_ref());
                 match content.and_then(Tensor::scalar_i64).filter(|n| *n >= 0) {
                     Some(n) => Some(n),
-                    None => return host("the length of an output is known on the device only"),
+                    None => return host(reasons::OUTPUT_LENGTH),
                 }
             }
         });

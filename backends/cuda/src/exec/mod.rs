@@ -15,6 +15,7 @@ mod loops;
 mod memory;
 mod moves;
 mod plan;
+mod reasons;
 mod replay;
 mod results;
 mod run;

@@ -4,9 +4,10 @@ use super::context::{CudaContext, KEPT, Key, Prepared, tensor};
 use super::extent::Extent;
 use super::memory::Range;
 use super::plan::{Planned, Planner, bytes_of};
+use super::reasons;
 use super::run::Batch;
 use super::values::Value;
-use kiln_backend::{BackendError, Shapes, flow};
+use kiln_backend::{BackendError, Shapes, assisted, flow};
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
 
@@ -61,6 +62,9 @@ impl CudaContext {
         if loaded.bodies.get(i).is_some_and(Option::is_some) {
             // Steps inside are timed where the host walks.
             let stays = !*stopped && !loaded.stops && self.stamps.is_none();
+            if !stays {
+                self.note_host(i, if *stopped { reasons::BEHIND } else { reasons::BESIDE });
+            }
             if let Some(planned) = stays.then(|| self.on_device(shapes, i)).transpose()?.flatten() {
                 waiting.extend(planned);
                 return Ok(());
@@ -71,12 +75,14 @@ impl CudaContext {
         }
         let unknown = shapes.unknown_host_ports(program, step);
         if !unknown.is_empty() {
+            self.note_host(i, assisted::CONTENTS);
             self.flush(waiting)?;
             self.fetch_contents(shapes, &unknown)?;
             shapes.update(program, step)?;
             *stopped = true;
         }
         if kernel.data_dependent || kernel.assertion.is_some() {
+            self.note_host(i, if kernel.data_dependent { assisted::SIZES } else { assisted::CHECKS });
             waiting.extend(self.plan(shapes, i, true)?);
             self.flush(waiting)?;
             self.fetch_sizes(shapes, i)?;
@@ -128,6 +134,7 @@ impl CudaContext {
             s.before(step, &self.stream)?;
         }
         let bodies = self.bodies.get_mut(step).and_then(Option::as_mut).ok_or_else(lost)?;
+        bodies.bodies.iter_mut().for_each(|b| b.context.forget_host());
         let outputs = bodies.walk(node, &inputs, &facts)?;
         for (&v, out) in node.outputs.iter().zip(&outputs) {
             let shape = out.shape();

@@ -1,9 +1,11 @@
-//! Times of steps, those inside of control flow too: the host walks while they are taken.
+//! Times of steps, those inside of control flow too: the host walks while they are taken. And where runs wait for the host
+//! while none are taken.
 
 use super::context::CudaContext;
 use super::flow::{Bodies, Body};
 use super::run::Stamps;
-use kiln_backend::{BackendError, StepTime};
+use kiln_backend::assisted::Reason;
+use kiln_backend::{BackendError, HostStep, StepTime};
 
 impl CudaContext {
     /// Times steps from the next run on.
@@ -38,6 +40,35 @@ impl CudaContext {
 
     pub(super) fn forget_inner_times(&mut self) {
         self.bodies.iter_mut().flatten().flat_map(|b| &mut b.bodies).for_each(Body::forget_times);
+    }
+}
+
+impl CudaContext {
+    /// Notes that the run waits for the host at a step.
+    pub(super) fn note_host(&mut self, step: usize, why: Reason) {
+        if self.stamps.is_none() {
+            HostStep::add(&mut self.assisted, step, why);
+        }
+    }
+
+    /// Begins to note anew, unless steps are timed.
+    pub(super) fn forget_host(&mut self) {
+        if self.stamps.is_none() {
+            self.assisted.clear();
+        }
+    }
+
+    /// The steps that were noted, those in bodies that the host walked behind their own.
+    pub(super) fn all_host_steps(&self) -> Vec<HostStep> {
+        let mut all = Vec::new();
+        for s in &self.assisted {
+            all.push(s.clone());
+            let bodies = self.bodies.get(s.step).and_then(Option::as_ref);
+            for (i, b) in bodies.into_iter().flat_map(|b| b.bodies.iter().enumerate()) {
+                all.extend(b.context.all_host_steps().into_iter().map(|inner| inner.within(s.step, i)));
+            }
+        }
+        all
     }
 }
 

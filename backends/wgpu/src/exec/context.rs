@@ -5,7 +5,7 @@ use super::flow::Bodies;
 use super::memory::{Memory, Range, write};
 use super::plan::{Dispatch, Planner, bytes_of};
 use super::record::{BindGroups, Stamps, bind, collect, encode, encode_copies, read_ranges};
-use kiln_backend::{BackendError, Context, Counters, Shapes, StepTime};
+use kiln_backend::{BackendError, Context, Counters, HostStep, Shapes, StepTime, assisted};
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
 
@@ -22,6 +22,8 @@ pub struct WgpuContext {
     shapes: Option<Arc<Shapes>>,
     pub(super) stamps: Option<Stamps>,
     pub(super) timing: bool,
+    /// Where the last run waited for the host.
+    pub(super) assisted: Vec<HostStep>,
     pub(super) poison: Option<wgpu::Buffer>,
     pipelines: u64,
     counters: Counters,
@@ -61,6 +63,7 @@ impl WgpuContext {
             shapes: None,
             stamps: None,
             timing: false,
+            assisted: Vec::new(),
             poison,
             pipelines,
             counters: Counters::default(),
@@ -154,12 +157,15 @@ impl WgpuContext {
             }
             let unknown = shapes.unknown_host_ports(program, step);
             if !unknown.is_empty() {
+                HostStep::add(&mut self.assisted, i, assisted::CONTENTS);
                 self.flush(&mut waiting)?;
                 self.fetch_contents(shapes, &unknown)?;
                 shapes.update(program, step)?;
                 stopped = true;
             }
             if loaded.steps[i].data_dependent || loaded.steps[i].assertion.is_some() {
+                let sizes = loaded.steps[i].data_dependent;
+                HostStep::add(&mut self.assisted, i, if sizes { assisted::SIZES } else { assisted::CHECKS });
                 waiting.extend(self.plan(shapes, i, true)?);
                 self.flush(&mut waiting)?;
                 self.fetch_sizes(shapes, i)?;
@@ -309,6 +315,7 @@ impl Context for WgpuContext {
         self.submit(encoder, false)?;
         self.prepare_stamps()?;
         self.forget_inner_times();
+        self.assisted.clear();
         let key = self.key(inputs);
         let loaded = self.loaded.clone();
         if let Some(p) = self.last.take().filter(|p| p.key == key) {
@@ -381,6 +388,10 @@ impl Context for WgpuContext {
             self.memory.separate = on;
             self.last = None;
         }
+    }
+
+    fn host_steps(&mut self) -> Result<Vec<HostStep>, BackendError> {
+        Ok(self.assisted.clone())
     }
 
     fn step_times(&mut self) -> Result<Vec<StepTime>, BackendError> {

@@ -3,7 +3,7 @@
 use super::handle::{Handle, give};
 use super::{host, import};
 use crate::view;
-use crate::wire::{samples_to_cbor, step_times_to_cbor};
+use crate::wire::{host_steps_to_cbor, samples_to_cbor, step_times_to_cbor};
 use crate::{BackendError, Bound, Context, Executable, Program, Shapes};
 use kiln_abi::*;
 use kiln_ir::ValueId;
@@ -275,6 +275,19 @@ pub(super) unsafe extern "C" fn address(
             let (at, n) = c.lock()?.address(port(output, index))?;
             (*address, *bytes) = (at, n);
             Ok(())
+        })
+    }
+}
+
+pub(super) unsafe extern "C" fn host_steps(
+    context: *mut kiln_context,
+    out: *mut kiln_sink,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: the host passes what `create` made and sinks of the present call.
+    unsafe {
+        ContextHandle::slot(context, err, |c| {
+            host::write(out, &host_steps_to_cbor(&c.lock()?.host_steps()?)?)
         })
     }
 }

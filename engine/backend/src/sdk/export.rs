@@ -38,6 +38,7 @@ static TABLE: kiln_backend_v1 = kiln_backend_v1 {
     context_set_consumed_event: Some(context::set_consumed_event),
     context_wait: Some(context::wait),
     context_address: Some(context::address),
+    context_host_steps: Some(context::host_steps),
 };
 
 /// The constant that `export_backend!` exports.

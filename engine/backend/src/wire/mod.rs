@@ -3,6 +3,7 @@
 //! The conventions are those of `kiln_ir::wire`: maps with integer keys, canonical bytes, unknown fields skipped,
 //! anything else that is unknown or missing refused by name. `engine/abi/PAYLOADS.md` documents every field.
 
+mod assisted;
 mod blobs;
 mod program;
 mod region;
@@ -12,6 +13,7 @@ mod target;
 mod times;
 mod views;
 
+pub use assisted::{host_steps_from_cbor, host_steps_to_cbor};
 pub use blobs::BlobList;
 pub use times::{step_times_from_cbor, step_times_to_cbor};
 pub use views::TensorViews;

@@ -1,5 +1,6 @@
 use super::*;
-use crate::{MemoryPlan, MemoryRules, Place, Program, Region, Shapes, Step, StepTime};
+use crate::assisted::{CHECKS, SIZES};
+use crate::{HostStep, MemoryPlan, MemoryRules, Place, Program, Region, Shapes, Step, StepTime};
 use kiln_ir::wire::WeightList;
 use kiln_ir::{Attrs, Bytes, DType, Fact, Graph, NodeId, Op, Tensor, TensorType, ValueId};
 use std::collections::BTreeMap;
@@ -83,6 +84,27 @@ fn times_must_be_times() {
     let inside = StepTime { inside: vec![(0, 2), (1, 0)], runs: 7, ..StepTime::new(3, 0.25) };
     let steps = [StepTime::new(3, 0.5), inside];
     assert_eq!(step_times_from_cbor(&step_times_to_cbor(&steps).unwrap()).unwrap(), steps);
+}
+
+#[test]
+fn reasons_travel_with_and_without_advice() {
+    let inside = HostStep::new(2, SIZES).within(1, 0).within(4, 1);
+    assert_eq!((inside.step, &inside.inside[..]), (4, &[(1, 1), (0, 2)][..]));
+    let bare = HostStep { step: 3, inside: Vec::new(), why: "so".into(), advice: String::new() };
+    let all = [HostStep::new(0, CHECKS), inside, bare.clone()];
+    assert_eq!(host_steps_from_cbor(&host_steps_to_cbor(&all).unwrap()).unwrap(), all);
+    // A list of one map: {0: 3, 1: "so"}.
+    let bytes = [0x81, 0xa2, 0x00, 0x03, 0x01, 0x62, b's', b'o'];
+    assert_eq!(host_steps_to_cbor(&[bare.clone()]).unwrap(), bytes);
+    // With field 9, which this version does not know, and half a pair.
+    let newer = [0x81, 0xa3, 0x00, 0x03, 0x01, 0x62, b's', b'o', 0x09, 0x01];
+    assert_eq!(host_steps_from_cbor(&newer).unwrap(), [bare]);
+    let half = [0x81, 0xa3, 0x00, 0x03, 0x01, 0x62, b's', b'o', 0x02, 0x81, 0x01];
+    let no_reason = [0x81, 0xa1, 0x00, 0x03];
+    for (bytes, what) in [(&half[..], "pairs"), (&no_reason, "field 1 (why)")] {
+        let e = host_steps_from_cbor(bytes).unwrap_err().to_string();
+        assert!(e.contains(what), "{e}");
+    }
 }
 
 /// relu-like chain with a weight, whose ids are not canonical: the weight comes first and a node was removed.

@@ -15,15 +15,26 @@ fn write<W: Write>(e: &mut Encoder<W>, t: &StepTime) -> Written<W> {
     let optional = u64::from(!t.inside.is_empty()) + u64::from(t.runs != 1);
     e.map(2 + optional)?.u8(0)?.u64(t.step as u64)?.u8(1)?.f64(t.ns)?;
     if !t.inside.is_empty() {
-        e.u8(2)?.array(t.inside.len() as u64 * 2)?;
-        for &(body, step) in &t.inside {
-            e.u64(body as u64)?.u64(step as u64)?;
-        }
+        inside(e.u8(2)?, &t.inside)?;
     }
     if t.runs != 1 {
         e.u8(3)?.u64(t.runs)?;
     }
     Ok(())
+}
+
+/// Where a step lies inside of another.
+pub(super) fn inside<W: Write>(e: &mut Encoder<W>, path: &[(usize, usize)]) -> Written<W> {
+    e.array(path.len() as u64 * 2)?;
+    path.iter().try_for_each(|&(body, step)| e.u64(body as u64)?.u64(step as u64)?.ok())
+}
+
+pub(super) fn read_inside(d: &mut Decoder<'_>, of: &str) -> Result<Vec<(usize, usize)>, Error> {
+    let numbers = list(d, size)?;
+    match numbers.as_chunks::<2>() {
+        (pairs, []) => Ok(pairs.iter().map(|&[body, step]| (body, step)).collect()),
+        _ => Err(kiln_ir::wire::refuse(format!("field 2 (inside) of {of} is no list of pairs"))),
+    }
 }
 
 /// Times of steps out of an array.
@@ -37,19 +48,15 @@ fn read(d: &mut Decoder<'_>) -> Result<StepTime, Error> {
         match key {
             0 => step = Some(size(d)?),
             1 => ns = Some(d.f64()?),
-            2 => inside = list(d, size)?,
+            2 => inside = read_inside(d, "a time of a step")?,
             3 => runs = d.u64()?,
             _ => return Ok(false),
         }
         Ok(true)
     })?;
-    let (pairs, rest) = inside.as_chunks::<2>();
-    if !rest.is_empty() {
-        return Err(kiln_ir::wire::refuse("field 2 (inside) of a time of a step is no list of pairs"));
-    }
     Ok(StepTime {
         step: need(step, "field 0 (step) of a time of a step")?,
-        inside: pairs.iter().map(|&[body, step]| (body, step)).collect(),
+        inside,
         runs,
         ns: need(ns, "field 1 (ns) of a time of a step")?,
     })

@@ -5,7 +5,9 @@ use super::loaded::DeviceObject;
 use super::objects::Object;
 use super::outgoing::{Payload, Tensors};
 use ::kiln_backend::wire::{self, BlobList, TensorViews};
-use ::kiln_backend::{BackendError, Bound, Context, Counters, Executable, Program, Shapes, StepTime};
+use ::kiln_backend::{
+    BackendError, Bound, Context, Counters, Executable, HostStep, Program, Shapes, StepTime,
+};
 use kiln_abi::*;
 use kiln_ir::{Tensor, ValueId};
 use std::ffi::c_void;
@@ -209,6 +211,14 @@ impl Context for LoadedContext {
         // SAFETY: the object is alive and used by this thread alone; the sinks live for the call.
         let bytes = call::bytes(|out, err| unsafe { f(self.object.ptr(), out, err) })?;
         wire::step_times_from_cbor(&bytes)
+    }
+
+    fn host_steps(&mut self) -> Result<Vec<HostStep>, BackendError> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.context_host_steps, "host_steps")?;
+        // SAFETY: the object is alive and used by this thread alone; the sinks live for the call.
+        let bytes = call::bytes(|out, err| unsafe { f(self.object.ptr(), out, err) })?;
+        wire::host_steps_from_cbor(&bytes)
     }
 
     fn time_runs(&mut self, runs: u32) -> Result<Vec<f64>, BackendError> {

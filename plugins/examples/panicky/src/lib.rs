@@ -5,8 +5,8 @@
 #![allow(clippy::panic, reason = "panics are the purpose of this backend")]
 
 use kiln_backend::{
-    Backend, BackendError, Context, Counters, Device, Executable, Program, Region, Shapes, StepTime, Tactic,
-    Target, TimeRequest,
+    Backend, BackendError, Context, Counters, Device, Executable, HostStep, Program, Region, Shapes,
+    StepTime, Tactic, Target, TimeRequest, assisted,
 };
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
@@ -147,6 +147,11 @@ impl Context for Run {
     fn step_times(&mut self) -> Result<Vec<StepTime>, BackendError> {
         self.maybe("step_times");
         Ok(vec![StepTime::new(0, 2.5)])
+    }
+
+    fn host_steps(&mut self) -> Result<Vec<HostStep>, BackendError> {
+        self.maybe("host_steps");
+        Ok(vec![HostStep::new(0, assisted::SIZES).within(0, 1)])
     }
 
     fn counters(&self) -> Counters {

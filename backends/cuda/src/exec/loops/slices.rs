@@ -4,6 +4,7 @@ use super::super::branches::{Given, Made, Stop, host};
 use super::super::flow::split;
 use super::super::memory::Range;
 use super::super::moves::{Move, Trips};
+use super::super::reasons;
 use kiln_ir::TensorType;
 
 /// Kernels load 16 bytes at once.
@@ -22,11 +23,11 @@ pub(super) struct Slices {
 impl Slices {
     pub(super) fn new(whole: &Given, axis: usize, reverse: bool, trips: i64) -> Made<Slices> {
         let mut ty = whole.ty.clone();
-        let Some((rows, length, inner)) = split(&ty, axis) else { return host("elements share bytes") };
+        let Some((rows, length, inner)) = split(&ty, axis) else { return host(reasons::PACKED) };
         ty.dims.remove(axis);
         let step = inner as i64;
         let start = if reverse { (trips - 1).max(0) * step } else { 0 };
-        let small = |n: usize| u32::try_from(n).map_err(|_| Stop::Host("rows of 4 GiB and more"));
+        let small = |n: usize| u32::try_from(n).map_err(|_| Stop::Host(reasons::LONG_ROWS));
         Ok(Slices {
             ty,
             at: whole.at.address.wrapping_add_signed(start),
