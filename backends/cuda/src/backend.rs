@@ -57,7 +57,6 @@ impl Backend for Cuda {
         let site = Site::of(&region.graph, target, &CUDA)?;
         let mut found = Vec::new();
         let mut why = Vec::new();
-        found.extend(vendor::tactics(&site, &mut why)?);
         for k in site.kernels() {
             match (k.tactics)(&site).and_then(|t| hashed(k, &site, t)) {
                 Ok(t) => found.extend(t),
@@ -65,6 +64,8 @@ impl Backend for Cuda {
                 Err(e) => return Err(e),
             }
         }
+        let libraries = vendor::tactics(&site, &found, &mut why)?;
+        found.extend(libraries);
         tell(region, &found, &why);
         match (found.is_empty(), why.is_empty()) {
             (false, _) => Ok(found),

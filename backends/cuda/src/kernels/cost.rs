@@ -237,14 +237,6 @@ impl Product {
         self.total(target, tiles, each, traffic, sums) + more
     }
 
-    /// By a kernel that leaves no multiprocessor idle.
-    pub fn at_best(&self, target: &Target, kind: Kind) -> f64 {
-        let [m, n, k, count] = self.size;
-        let rate = if capability(&target.arch) == 90 { 2500.0 } else { per_clock(&target.arch) };
-        let shares = target.numbers.get("sm_count").map_or(50.0, |&n| n as f64).max(1.0);
-        self.total(target, 1.0, 2.0 * m * n * k * count / (rate * kind.speed * shares), 0.0, 0.0)
-    }
-
     /// By a generic kernel that makes tiles of 64 x 64, or one element a thread.
     pub fn by_generic(&self, target: &Target, tiled: bool) -> f64 {
         let [m, n, k, count] = self.size;

@@ -41,11 +41,6 @@ pub const FAMILIES: &[&[Kernel]] = &[
     rows::KERNELS,
 ];
 
-/// What a library of the vendor is expected to take for a product, in nanoseconds.
-pub fn expected_ns(site: &Site<'_>) -> Option<f64> {
-    Some(cost::Product::of(site)?.at_best(site.target, mma::Kind::of_types(site).ok()?))
-}
-
 /// How much longer than their bytes generic kernels take, by name; others take as long as [`SLOW`] says.
 const SLOWNESS: &[(&str, f64)] = &[("pointwise", 1.3), ("host", 1.0), ("reduce.serial", 60.0)];
 const SLOW: f64 = 8.0;

@@ -302,7 +302,7 @@ impl Graph {
 pub fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     problem(site)?;
     let version = Api::get().map_err(missing)?.version();
-    Ok(ranked(site, TACTIC, &format!("{TITLE} {version}")))
+    Ok(ranked(TACTIC, &format!("{TITLE} {version}")))
 }
 
 pub fn compile(site: &Site<'_>, tactic: &Tactic, gpu: &Arc<Gpu>) -> Result<Vec<u8>, BackendError> {

@@ -11,7 +11,6 @@ mod product;
 mod tail;
 
 use crate::driver::{Call, Gpu};
-use crate::kernels::expected_ns;
 use crate::target::opened;
 use kiln_backend::{BackendError, Tactic, Target, source_feature};
 use kiln_families::site::Site;
@@ -56,8 +55,10 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     SOURCES.iter().map(|s| s.name)
 }
 
-/// Tactics of the libraries that were asked for, and why others are not there.
-pub fn tactics(site: &Site<'_>, why: &mut Vec<String>) -> Result<Vec<Tactic>, BackendError> {
+/// Tactics of the libraries that were asked for, and why others are not there. They are expected to take a little longer
+/// than the best of this backend's own: worth timing, never taken untimed, as a library may refuse what it is to compile.
+pub fn tactics(site: &Site<'_>, own: &[Tactic], why: &mut Vec<String>) -> Result<Vec<Tactic>, BackendError> {
+    let best = own.iter().filter_map(|t| t.estimate_ns).min_by(f64::total_cmp);
     let mut found = Vec::new();
     for s in SOURCES.iter().filter(|s| site.target.has(&source_feature(s.name))) {
         match (s.tactics)(site) {
@@ -65,6 +66,9 @@ pub fn tactics(site: &Site<'_>, why: &mut Vec<String>) -> Result<Vec<Tactic>, Ba
             Err(BackendError::Unsupported(reason)) => why.push(format!("{}: {reason}", s.name)),
             Err(e) => return Err(e),
         }
+    }
+    for t in &mut found {
+        t.estimate_ns = best.map(|ns| ns * (1.01 + 0.01 * rank(t) as f64));
     }
     Ok(found)
 }
@@ -111,13 +115,9 @@ pub trait Library: Send + Sync {
 }
 
 /// A library's tactics for a region, one for each algorithm that it may propose.
-fn ranked(site: &Site<'_>, name: &str, version: &str) -> Vec<Tactic> {
-    let estimate_ns = expected_ns(site);
-    let one = |rank: i64| Tactic {
-        estimate_ns: estimate_ns.map(|ns| ns * (1.0 + 0.01 * rank as f64)),
-        source_hash: version.to_owned(),
-        ..Tactic::plain(name).with("rank", rank)
-    };
+fn ranked(name: &str, version: &str) -> Vec<Tactic> {
+    let one =
+        |rank: i64| Tactic { source_hash: version.to_owned(), ..Tactic::plain(name).with("rank", rank) };
     (0..RANKS).map(one).collect()
 }
 

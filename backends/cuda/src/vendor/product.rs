@@ -106,7 +106,7 @@ fn problem(site: &Site<'_>) -> Result<(Product, Option<usize>), BackendError> {
 pub fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     problem(site)?;
     let version = Api::get().map_err(missing)?.version();
-    Ok(ranked(site, TACTIC, &format!("{TITLE} {version}")))
+    Ok(ranked(TACTIC, &format!("{TITLE} {version}")))
 }
 
 /// An address that is aligned as tensors are, for the library to choose by.
