@@ -274,7 +274,7 @@ struct Place {
 // Of how many chunks operands of the epilogue are read before those in front are stored, and of how many rows at once: as
 // registers allow, and ONE_BY_ONE, where it takes many to find them, few.
 static constexpr u32 BESIDE_WORDS = sizeof(Beside) / 4u;
-static constexpr bool ROOMY = LENT ? BESIDE_WORDS > 0u && BESIDE_WORDS <= 8u : PARTS * SUMS <= 64u;
+static constexpr bool ROOMY = LENT ? BESIDE_WORDS > 0u && BESIDE_WORDS <= 8u : PARTS * SUMS <= 128u;
 static constexpr u32 EARLY_CHUNKS = ROOMY && !ONE_BY_ONE ? 1u : 0u;
 static constexpr u32 LINES = ONE_BY_ONE ? 1u : 2u;
 

@@ -75,11 +75,14 @@ macro_rules! tile {
 }
 
 /// The tiles, the largest first.
-const TILES: [Tile; 16] = [
+const TILES: [Tile; 19] = [
     tile!("128x256", 2, 1, 256, 4, 1, 1),
     tile!("256x128", 2, 2, 128, 4, 1, 1),
+    tile!("192x128", 3, 1, 128, 5, 1, 1),
+    tile!("128x192", 2, 1, 192, 5, 1, 1),
     tile!("128x128_turns", 2, true, 2, 128, 6, 1, 1),
     tile!("128x128", 2, 1, 128, 6, 1, 1),
+    tile!("64x192_turns", 2, true, 1, 192, 7, 1, 1),
     tile!("128x64_turns", 2, true, 2, 64, 8, 1, 1),
     tile!("128x64", 2, 1, 64, 4, 1, 2),
     tile!("64x128_turns", 2, true, 1, 128, 8, 1, 1),
@@ -94,8 +97,7 @@ const TILES: [Tile; 16] = [
     tile!("64x32_split8", 1, 1, 32, 8, 8, 2),
 ];
 
-pub const KERNELS: &[Kernel] =
-    kernels_of!(product[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15] conv[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15]);
+pub const KERNELS: &[Kernel] = kernels_of!(product[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18] conv[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18]);
 const _: () = assert!(KERNELS.len() == 2 * TILES.len());
 
 const fn product<const T: usize>() -> Kernel {
