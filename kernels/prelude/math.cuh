@@ -77,6 +77,19 @@ DEV f32 kerf_near(f32 x) {
     const f32 y = copysignf(1.0f - two_to_near(t * p), x);
     return t < 0.0078125f ? x * 1.12837917f : y;
 }
+// x times half the complement of erf at the other side of it, by the same polynomial.
+DEV f32 kgelu_near(f32 x) {
+    const f32 t = fabsf(x);
+    f32 p = __fmaf_rn(t, -2.834912721e-6f, 3.937768943e-5f);
+    p = __fmaf_rn(t, p, -1.861802303e-4f);
+    p = __fmaf_rn(t, p, -1.369363764e-4f);
+    p = __fmaf_rn(t, p, 7.063420025e-3f);
+    p = __fmaf_rn(t, p, -5.249617574e-2f);
+    p = __fmaf_rn(t, p, -4.592081905e-1f);
+    p = __fmaf_rn(t, p, -1.151105201f);
+    const f32 beyond = two_to_near(__fmaf_rn(t, p, -1.0f));
+    return x * (x < 0.0f ? beyond : 1.0f - beyond);
+}
 
 // a / b, off by 2 units of f32 at most, for numbers of less range.
 DEV f32 fquotient(f32 a, f32 b) { return __fdividef(a, b); }

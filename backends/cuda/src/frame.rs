@@ -3,6 +3,7 @@
 //! A module is one structure `K`, passed to every entry point by value: argument words, then the addresses of all
 //! bindings. All functions of the module are its members, so that they may stand in any order.
 
+mod near;
 mod reach;
 mod run;
 
@@ -16,7 +17,6 @@ use kiln_families::scalar::{self, register};
 use kiln_families::site::{Site, unsupported};
 use kiln_families::{Body, Entry};
 use kiln_ir::DType;
-use kiln_ir::expr::UnOp;
 use std::fmt::Write;
 
 const PRELUDE: [&str; 3] = [
@@ -287,20 +287,9 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     let types: Vec<String> =
         e.inputs.iter().enumerate().map(|(i, &t)| format!("{} a{i}", register(t))).collect();
     let _ = writeln!(s, "DEV {} apply({}) const {{", register(e.result_type()), types.join(", "));
-    s += &scalar::print(e, &stored_wide(e), near)?;
+    s += &scalar::print(e, &stored_wide(e), near::value)?;
     let _ = writeln!(s, "    return r{};\n}}", e.result);
     Ok(s)
-}
-
-/// Functions of prelude/math.cuh that take fewer instructions.
-fn near(op: UnOp) -> Option<&'static str> {
-    match op {
-        UnOp::Exp => Some("kexp_near"),
-        UnOp::Tanh => Some("ktanh_near"),
-        UnOp::Erf => Some("kerf_near"),
-        UnOp::Recip => Some("krecip_near"),
-        _ => None,
-    }
 }
 
 /// A map of an expression alone: eight elements at once where they lie in one row of the last dimension, else one at a time.

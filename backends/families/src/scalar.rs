@@ -53,24 +53,19 @@ pub fn near(load: &str, t: Option<DType>) -> String {
 
 /// Statements that define `r0`, `r1`, … from inputs `a0`, `a1`, …; the result is `r<expr.result>`. Those that are `wide`
 /// ([`kept_wide`], [`stored_wide`], or empty for none) are not rounded, the result by who stores it. Where values are seen after a
-/// rounding to 16 bits only, functions may be those that `near` names, a few units of f32 off.
+/// rounding to 16 bits only, they may be what `near` gives for an instruction, a few units of f32 off.
 pub fn print(
     e: &Expr,
     wide: &[bool],
-    near: fn(UnOp) -> Option<&'static str>,
+    near: fn(&Expr, usize) -> Option<String>,
 ) -> Result<String, BackendError> {
     let mut out = String::new();
     let narrow = seen_narrow(e);
     for (i, inst) in e.insts.iter().enumerate() {
         let rounded = if wide.get(i) == Some(&true) { DType::F32 } else { inst.ty };
-        let near = match inst.op {
-            Scalar::Un(op, a) if inst.ty.kind() == Kind::Float && narrow.get(i) == Some(&true) => {
-                near(op).map(|f| (f, a))
-            }
-            _ => None,
-        };
-        let value = match near {
-            Some((f, a)) => self::narrow(rounded, &format!("{f}(r{a})")),
+        let fine = inst.ty.kind() == Kind::Float && narrow.get(i) == Some(&true);
+        let value = match near(e, i).filter(|_| fine) {
+            Some(near) => self::narrow(rounded, &near),
             None => value(e, inst, rounded)?,
         };
         let _ = writeln!(out, "    let r{i} = {value};");
