@@ -9,10 +9,10 @@
 mod branches;
 
 use branches::{
-    chain, ending, ending_or_not, endless, gated, heavy, recurring, scalar, stacking, stopping, straight,
-    truth,
+    chain, counted, ending, ending_or_not, endless, gated, heavy, recurring, scalar, stacking, stopping,
+    straight, truth,
 };
-use kiln_backend::{Backend, Context, Program, Shapes, Tactic};
+use kiln_backend::{Backend, Context, Program, Shapes, Tactic, flow};
 use kiln_backend_cuda::Cuda;
 use kiln_ir::{DType, Graph, Tensor};
 use std::sync::Arc;
@@ -53,6 +53,20 @@ fn context_by(g: &Graph, inputs: &[Tensor], wanted: &str) -> Option<Run> {
 fn near(found: &Tensor, wanted: &Tensor) -> bool {
     let far = |(a, b): (&f64, &f64)| (a - b).abs() > 1e-5 * (1.0 + b.abs());
     found.ty() == wanted.ty() && !found.to_f64().iter().zip(&wanted.to_f64()).any(far)
+}
+
+/// With loops that may come to so many commands when they are written out.
+fn context_within(g: &Graph, inputs: &[Tensor], most: i64) -> Option<Run> {
+    let target = Cuda.targets().ok()?.remove(0);
+    let mut program = Program::step_per_node(g.clone(), &Tactic::plain(""));
+    program.choose(&Cuda, &target).unwrap();
+    for step in program.steps.iter_mut().filter(|s| !s.bodies.is_empty()) {
+        step.tactic = Tactic::plain(flow::INTERPRETED).with(flow::UNROLLED, most);
+    }
+    let program = Arc::new(program);
+    let shapes = Arc::new(program.shapes(inputs).unwrap());
+    let loaded = Cuda.open(&target).unwrap().load(program.clone()).unwrap();
+    Some((loaded.context().unwrap(), program, shapes))
 }
 
 /// Runs a graph several times; all is right, and the host never waits.
@@ -121,6 +135,68 @@ fn counted_loops_stack_and_swap() {
     for (trips, length) in short.into_iter().chain(long) {
         let (g, inputs) = stacking(trips, length, false);
         check(&format!("{trips} trips, length {length:?}"), &g, &[inputs]);
+    }
+}
+
+/// Written out and as a node: both are right, and the limit is obeyed. Prints microseconds of a run.
+#[test]
+fn counted_loops_run_written_out_and_as_nodes() {
+    for trips in [8, 64, 300, 2000] {
+        for kernels in [1, 4, 8] {
+            let (g, inputs) = counted(trips, kernels);
+            let wanted = [g.eval(&inputs).unwrap()];
+            let mut taken = Vec::new();
+            for most in [0, 320, i64::MAX] {
+                let Some((mut cx, program, shapes)) = context_within(&g, &inputs, most) else { return };
+                taken.push(median(cx.as_mut(), &inputs, &shapes));
+                let what = format!("{trips} trips of {kernels}, up to {most}");
+                check_in((cx, program, shapes), &what, &[inputs.clone()], &wanted);
+            }
+            println!(
+                "{trips} trips of {kernels} kernels: {taken:.1?} us as a node, up to 320 commands, written out"
+            );
+        }
+    }
+}
+
+/// What graphs of many commands cost the host: milliseconds of the first runs, and of one that is known.
+#[test]
+#[ignore = "a measurement"]
+fn costs() {
+    for trips in [40, 128, 510] {
+        let (g, inputs) = counted(trips, 8);
+        for most in [0, i64::MAX] {
+            let Some((mut cx, _, shapes)) = context_within(&g, &inputs, most) else { return };
+            let mut runs = Vec::new();
+            for _ in 0..6 {
+                let start = std::time::Instant::now();
+                cx.enqueue(&inputs, &shapes).unwrap();
+                let enqueued = start.elapsed().as_secs_f64() * 1e3;
+                cx.outputs().unwrap();
+                runs.push((enqueued, start.elapsed().as_secs_f64() * 1e3));
+            }
+            println!("{trips} trips of 8 kernels, up to {most}: {runs:.2?} ms until enqueued, until done");
+        }
+    }
+}
+
+/// What is stacked and taken, and loops in loops, with other limits than the usual one.
+#[test]
+fn limits_of_other_loops_are_obeyed() {
+    for (trips, length, nested) in
+        [(40, Some(64), false), (399, Some(500), false), (9, None, true), (60, Some(61), true)]
+    {
+        let (g, inputs) = stacking(trips, length, nested);
+        let wanted = [g.eval(&inputs).unwrap()];
+        for most in [0, 50, 4096] {
+            let Some(made) = context_within(&g, &inputs, most) else { return };
+            check_in(
+                made,
+                &format!("{trips} trips, nested: {nested}, up to {most}"),
+                &[inputs.clone()],
+                &wanted,
+            );
+        }
     }
 }
 

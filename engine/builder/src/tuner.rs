@@ -375,15 +375,16 @@ impl Tuner<'_> {
         self.cache.insert(key, entry);
     }
 
+    /// The median of a tactic in nanoseconds; infinite where it was not timed.
+    fn median(&self, key: &str, t: &Tactic) -> f64 {
+        let known = self.cache.get(key).and_then(|e| e.candidates.get(&t.id()));
+        known.map_or(f64::INFINITY, Candidate::median)
+    }
+
     /// The candidate of the least median; of equal ones the first by name.
     fn pick(&self, key: String, candidates: Vec<Tactic>) -> Choice {
         let count = candidates.len();
-        let time = |t: &Tactic| {
-            self.cache
-                .get(&key)
-                .and_then(|e| e.candidates.get(&t.id()))
-                .map_or(f64::INFINITY, Candidate::median)
-        };
+        let time = |t: &Tactic| self.median(&key, t);
         let best = candidates
             .into_iter()
             .min_by(|a, b| time(a).total_cmp(&time(b)).then_with(|| a.id().cmp(&b.id())));

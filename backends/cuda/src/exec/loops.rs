@@ -205,6 +205,9 @@ impl CudaContext {
             let stacked = out.kind == LoopOutputKind::Concatenate && s.condition && !out.length;
             all.push(match (shapes.shape(v), trips(site, s)) {
                 (None, Some(n)) if stacked => self.stacked(&shapes.fact(v).ty, v, out.axis, n, bodies)?,
+                (None, None) if out.kind != LoopOutputKind::LastValue && !out.length => {
+                    return host(reasons::TRIPS);
+                }
                 _ => self.given(shapes, v)?,
             });
         }

@@ -214,6 +214,19 @@ pub fn ending_or_not(most: i64, limit: f32, c: bool) -> (Graph, Vec<Tensor>) {
     (g, inputs)
 }
 
+/// A loop of a constant number of trips, with so many kernels in each.
+pub fn counted(trips: i64, kernels: usize) -> (Graph, Vec<Tensor>) {
+    let mut g = Graph::new("counted");
+    let count = g.add_constant("n", Tensor::i64(&[], &[trips]).unwrap());
+    let (t, x) = (g.add_input("t", real(&[])), g.add_input("x", real(&[1024])));
+    let d = g.add_input("d", real(&[]));
+    let op = looped(true, false, 2, &[], 1, &[("last", 0, 0, false), ("last", 1, 0, false)]);
+    let names = ["end".to_owned(), "y".to_owned()];
+    g.outputs = g.add_control("loop", op, &[count, t, x, d], vec![body(1024, kernels)], &names).unwrap();
+    let x = Rng::new(3).tensor_in(DType::F32, &[1024], 0.1, 0.5, 1);
+    (g, vec![scalar(0.0), x, scalar(1.0)])
+}
+
 /// So many small kernels, each waiting for the one before.
 pub fn chain(kernels: usize) -> (Graph, Vec<Tensor>) {
     let mut g = Graph::new("chain");

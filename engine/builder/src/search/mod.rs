@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 const TRIAL: u64 = 256 << 10;
 
 /// A rewrite must be faster by this part to be taken.
-const GAIN: f64 = 0.02;
+pub(crate) const GAIN: f64 = 0.02;
 
 /// A rewrite that was considered, and what became of it.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,6 +5,7 @@
 use super::{Choice, Site, Tuner, can_be_timed, random_inputs};
 use crate::BuildError;
 use crate::cache::{describe, key};
+use crate::search::GAIN;
 use kiln_backend::{BackendError, Device, Program, Region, Step, Tactic};
 use kiln_ir::{Fact, Graph, NodeId, Source, Tensor, Weight};
 use std::fmt::Write;
@@ -15,8 +16,8 @@ use std::time::Instant;
 const PATIENCE: f64 = 5e8;
 
 impl Tuner<'_> {
-    /// Chooses for a step of control flow whose bodies are built, where the backend has several ways to run it. One that the
-    /// device cannot time keeps the backend's first.
+    /// Chooses for a step of control flow whose bodies are built, where the backend has several ways to run it: its first, unless
+    /// another is faster by [`GAIN`]. What the device cannot time keeps the first.
     pub fn choose_whole(
         &mut self,
         step: &Step,
@@ -40,10 +41,12 @@ impl Tuner<'_> {
             }
             self.measure_whole(&key, text, step, &graph, &site)?;
         }
-        let choice = self.pick(key, site.candidates.clone());
-        match choice.ns {
-            Some(_) => Ok(choice),
-            None => Ok(Choice { key: choice.key, ..first }),
+        // The backend's first stays unless another gains enough.
+        let own = self.median(&key, &first.tactic);
+        let best = self.pick(key, site.candidates.clone());
+        match best.ns.filter(|&ns| ns < own * (1.0 - GAIN)) {
+            Some(_) => Ok(best),
+            None => Ok(Choice { key: best.key, ns: Some(own).filter(|ns| ns.is_finite()), ..first }),
         }
     }
 
