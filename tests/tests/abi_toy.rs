@@ -107,6 +107,8 @@ fn a_library_of_an_older_minor_version_runs() {
     assert_eq!(c.outputs().unwrap(), [Tensor::f32(&[2, 20], &z).unwrap()]);
     let e = c.address(Bound::Input(0)).unwrap_err();
     assert!(matches!(&e, BackendError::Unsupported(m) if m.contains("version 1.0")), "{e}");
+    let e = c.host_steps().unwrap_err();
+    assert!(matches!(e, BackendError::Unsupported(_)), "{e}");
     let e = c.step_times().unwrap_err();
     assert!(matches!(&e, BackendError::Unsupported(m) if m.contains("version 1.0")), "{e}");
     assert_eq!(c.counters().runs, 1, "the host counts where the library does not");

@@ -8,7 +8,7 @@ use kiln_backend::{
 };
 use kiln_builder::cache::TimingCache;
 use kiln_builder::{BuildConfig, BuildError, Builder, Built, StepReport};
-use kiln_ir::network::{LoopOutputKind, Network, TripLimitKind};
+use kiln_ir::network::{LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_ir::{Attrs, DType, Tensor, TensorType, ValueId};
 use kiln_runtime::Engine;
 use kiln_runtime::plan::Plan;
@@ -101,20 +101,50 @@ impl Context for Clocked<Box<dyn Context>> {
     }
 }
 
+/// What becomes of x in a loop of n trips.
+fn looped(
+    net: &mut Network,
+    name: &str,
+    n: TensorId,
+    x: TensorId,
+    next: impl FnOnce(&mut Network, TensorId) -> TensorId,
+) -> TensorId {
+    let l = net.add_loop().unwrap();
+    net.set_loop_name(l, name).unwrap();
+    net.add_trip_limit(l, n, TripLimitKind::Count).unwrap();
+    let r = net.add_recurrence(l, x).unwrap();
+    let (id, value) = (r.id(), r.output(0).unwrap());
+    let next = next(net, value);
+    net.set_input(id, 1, next).unwrap();
+    net.add_loop_output(l, value, LoopOutputKind::LastValue, 0).unwrap().output(0).unwrap()
+}
+
 /// A sum or product with a weight, so many times.
 fn net(trips: i64, op: &str) -> Network {
     let mut net = Network::new("counted");
     let x = net.add_input("x", TensorType::new(DType::F32, [4, 4])).unwrap();
     let n = net.add_weights(None, Tensor::i64(&[], &[trips]).unwrap()).unwrap();
     let w = net.add_weights(Some("w"), Tensor::f32(&[4, 4], &[0.25; 16]).unwrap()).unwrap();
-    let l = net.add_loop().unwrap();
-    net.set_loop_name(l, "loop").unwrap();
-    net.add_trip_limit(l, n, TripLimitKind::Count).unwrap();
-    let r = net.add_recurrence(l, x).unwrap();
-    let (id, value) = (r.id(), r.output(0).unwrap());
-    let next = net.add_layer("next", op, Attrs::new(), &[Some(value), Some(w)]).unwrap()[0];
-    net.set_input(id, 1, next).unwrap();
-    let last = net.add_loop_output(l, value, LoopOutputKind::LastValue, 0).unwrap().output(0).unwrap();
+    let last = looped(&mut net, "loop", n, x, |net, value| {
+        net.add_layer("next", op, Attrs::new(), &[Some(value), Some(w)]).unwrap()[0]
+    });
+    net.mark_output(last, "y").unwrap();
+    net
+}
+
+/// The same in two loops, the inner one of so many trips or, without a number, as many as an input says.
+fn nested(inner: Option<i64>) -> Network {
+    let mut net = Network::new("nested");
+    let x = net.add_input("x", TensorType::new(DType::F32, [4, 4])).unwrap();
+    let asked = net.add_input("n", TensorType::new(DType::I64, [0; 0])).unwrap();
+    let number = |net: &mut Network, n| net.add_weights(None, Tensor::i64(&[], &[n]).unwrap()).unwrap();
+    let trips = inner.map_or(asked, |n| number(&mut net, n));
+    let five = number(&mut net, 5);
+    let last = looped(&mut net, "loop", five, x, |net, value| {
+        looped(net, "inner", trips, value, |net, value| {
+            net.add_layer("next", "add", Attrs::new(), &[Some(value), Some(x)]).unwrap()[0]
+        })
+    });
     net.mark_output(last, "y").unwrap();
     net
 }
@@ -227,6 +257,24 @@ fn a_loop_that_cannot_be_timed_keeps_the_first_way() {
     let one = Arc::new(Several([None, Some(9.0), None]));
     let (built, _) = build(one, TimingCache::new(), BuildConfig::default(), &net(7, "matmul"));
     assert_eq!(of_loop(&built.unwrap()).0, "interpreted(unrolled=0)");
+}
+
+/// Trips that random numbers decide on may be without end.
+#[test]
+fn loops_around_others_are_timed_if_these_are_counted() {
+    let backend = || Arc::new(Several([Some(3.0), Some(2.0), Some(1.0)])) as Arc<dyn Backend>;
+    let built = |inner| {
+        let (built, _) = build(backend(), TimingCache::new(), BuildConfig::default(), &nested(inner));
+        built.unwrap()
+    };
+    let tactics = |b: &Built| {
+        let walked = b.steps.iter().filter(|s| s.tactic.starts_with(flow::INTERPRETED));
+        walked.map(|s| (s.tactic.clone(), s.key.is_some())).collect::<Vec<_>>()
+    };
+    let fastest = || ("interpreted(unrolled=512)".to_owned(), true);
+    assert_eq!(tactics(&built(Some(3))), [fastest(), fastest()]);
+    let untimed = [("interpreted(unrolled=64)".to_owned(), false), ("interpreted".to_owned(), false)];
+    assert_eq!(tactics(&built(None)), untimed);
 }
 
 /// On CUDA, where there is a device: whichever way was taken, it is right, and stays taken.

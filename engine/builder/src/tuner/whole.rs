@@ -6,7 +6,7 @@ use super::{Choice, Site, Tuner, can_be_timed, random_inputs};
 use crate::BuildError;
 use crate::cache::{describe, key};
 use crate::search::GAIN;
-use kiln_backend::{BackendError, Device, Program, Region, Step, Tactic};
+use kiln_backend::{BackendError, Device, Program, Region, Step, Tactic, flow};
 use kiln_ir::{Fact, Graph, NodeId, Source, Tensor, Weight};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ const PATIENCE: f64 = 5e8;
 
 impl Tuner<'_> {
     /// Chooses for a step of control flow whose bodies are built, where the backend has several ways to run it: its first, unless
-    /// another is faster by [`GAIN`]. What the device cannot time keeps the first.
+    /// another is faster by [`GAIN`]. What the device cannot time keeps the
+    /// first, and what random inputs may keep from coming to an end.
     pub fn choose_whole(
         &mut self,
         step: &Step,
@@ -26,7 +27,8 @@ impl Tuner<'_> {
     ) -> Result<Choice, BuildError> {
         let site = self.site(&step.name, region, facts)?;
         let first = site.untimed(site.candidates.first().unwrap_or(&step.tactic));
-        if site.candidates.len() < 2 || !can_be_timed(&site.concrete) {
+        let ends = step.bodies.iter().all(ends);
+        if site.candidates.len() < 2 || !ends || !can_be_timed(&site.concrete) {
             return Ok(first);
         }
         let graph = pinned(&site.concrete)?;
@@ -101,6 +103,15 @@ fn time(
     let warm = context.time_runs(1)?.into_iter().fold(1.0, f64::max);
     let fits = (PATIENCE / warm).clamp(1.0, f64::from(samples.max(1)));
     context.time_runs(fits as u32)
+}
+
+/// Do all loops in a body make as many trips whatever they are given?
+fn ends(body: &Program) -> bool {
+    let counted = |s: &Step| body.region(s).is_ok_and(|r| flow::trips(&r).is_some());
+    body.steps.iter().all(|s| {
+        let looped = flow::node(&body.graph, s).is_some_and(|n| n.op.is("loop"));
+        (!looped || counted(s)) && s.bodies.iter().all(ends)
+    })
 }
 
 /// May another way to run the step, or the same with other elements, work?
