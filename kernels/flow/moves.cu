@@ -9,7 +9,8 @@ typedef long long i64;
 extern "C" __device__ void cudaGraphSetConditional(u64 handle, u32 value);
 
 // Rows of bytes; steps are added for each trip that the loop has made. Without a source they become zero. `kind`: 1 only
-// whether the number of trips is odd counts, 2 of the trip that follows, if one does by the count.
+// whether the number of trips is odd counts, 2 of the trip that follows, if one does by the count; 4 the address `from` itself
+// is written, not what lies there.
 struct Move {
     u64 from, to;
     i64 from_step, to_step;
@@ -77,6 +78,12 @@ __device__ inline void copy_all(const Moves& m, i64 trip) {
         const i64 of = (v.kind & 2) != 0 ? next : (v.kind & 1) != 0 ? trip & 1 : trip;
         const u64 from = v.from + u64(v.from_step * of);
         const u64 to = v.to + u64(v.to_step * of);
+        if ((v.kind & 4) != 0) {
+            if (first == 0) {
+                *reinterpret_cast<u64*>(to) = from;
+            }
+            continue;
+        }
         const u64 lines = v.from == 0 ? to | v.to_pitch : from | to | v.from_pitch | v.to_pitch;
         const u64 all = lines | v.width;
         if (all % 16 == 0) {

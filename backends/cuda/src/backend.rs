@@ -3,12 +3,13 @@
 use crate::blob::Head;
 use crate::dialect::CUDA;
 use crate::exec::{CudaDevice, choices};
-use crate::frame::source;
+use crate::frame::{Source, cells, source};
 use crate::kernels::generic_ns;
 use crate::{compile, target, vendor};
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
-use kiln_families::Kernel;
+use kiln_families::expression::slots;
 use kiln_families::site::{Site, unsupported};
+use kiln_families::{Body, Kernel};
 use std::sync::Arc;
 
 /// The CUDA backend.
@@ -83,7 +84,7 @@ impl Backend for Cuda {
             return blob;
         }
         let kernel = find(&tactic.name, &site)?;
-        let source = source(&site, &(kernel.source)(&site, tactic)?)?;
+        let source = text(&site, &(kernel.source)(&site, tactic)?, tactic)?;
         let cubin = compile::cubin(&source.text, &target.arch)?;
         Ok(source.head.blob(&cubin))
     }
@@ -103,10 +104,15 @@ pub fn find(name: &str, site: &Site<'_>) -> Result<&'static Kernel, BackendError
     })
 }
 
+/// The source of a kernel's text by a tactic.
+fn text(site: &Site<'_>, body: &Body, tactic: &Tactic) -> Result<Source, BackendError> {
+    source(site, body, cells(site, &slots(site, body), tactic))
+}
+
 /// Tactics whose source can be written, with the hash of it.
 fn hashed(k: &Kernel, site: &Site<'_>, mut tactics: Vec<Tactic>) -> Result<Vec<Tactic>, BackendError> {
     for t in &mut tactics {
-        let text = source(site, &(k.source)(site, t)?)?.text;
+        let text = text(site, &(k.source)(site, t)?, t)?.text;
         t.estimate_ns = t.estimate_ns.or_else(|| generic_ns(site, k.name, site.target));
         t.source_hash = blake3::hash(text.as_bytes()).to_hex()[..16].to_owned();
     }
@@ -117,6 +123,6 @@ fn hashed(k: &Kernel, site: &Site<'_>, mut tactics: Vec<Tactic>) -> Result<Vec<T
 pub fn written(region: &Region, tactic: &Tactic, target: &Target) -> Result<(String, Head), BackendError> {
     let site = Site::of(&region.graph, target, &CUDA)?;
     let kernel = find(&tactic.name, &site)?;
-    let source = source(&site, &(kernel.source)(&site, tactic)?)?;
+    let source = text(&site, &(kernel.source)(&site, tactic)?, tactic)?;
     Ok((source.text, source.head))
 }

@@ -3,10 +3,13 @@
 //! A module is one structure `K`, passed to every entry point by value: argument words, then the addresses of all
 //! bindings. All functions of the module are its members, so that they may stand in any order.
 
+mod cells;
 mod near;
 mod reach;
 mod run;
 
+pub use self::cells::cells;
+use self::cells::{Field, looked_up, plain};
 pub use self::reach::strided;
 use crate::blob::Head;
 use crate::dialect::CUDA;
@@ -46,9 +49,11 @@ pub const MAP_THREADS: u32 = 256;
 /// Argument words that travel in the parameter; further ones lie in memory.
 pub const WORDS: usize = 48;
 
-/// Bytes of the parameter before the words: blocks or threads, word of the extras, elements, a spare, the address of
-/// further words, that of a word that switches the kernel off.
+/// Bytes of the parameter before the words: blocks or threads, word of the extras, elements, which bindings are cells, the
+/// address of further words, that of a word that switches the kernel off.
 pub const PARAMETER_HEAD: usize = 32;
+/// Where bits tell which bindings are addresses of cells that have the binding's address.
+pub const CELLS_AT: usize = 12;
 /// Where that last address lies. Its lowest bit tells that the word may be read before those in front are done.
 pub const ALIVE_AT: usize = 24;
 
@@ -108,21 +113,31 @@ fn store(t: DType, buffer: &str, at: &str, v: &str) -> String {
     }
 }
 
-/// The whole source.
-pub fn source(site: &Site<'_>, body: &Body) -> Result<Source, BackendError> {
+/// Is the kernel switched off, as a word says that is read ahead of the end of the kernel in front, or behind?
+const OFF: &str = "DEV bool off(u64 ahead) const { return alive != 0u && (alive & 1u) == ahead && \
+                   *reinterpret_cast<const volatile u32*>(alive - ahead) == 0u; }\n";
+
+/// The members of every kernel's parameter.
+fn head() -> Vec<Field> {
+    let mut fields: Vec<Field> =
+        ["grid_n", "extras_at", "extent", "spare"].map(|name| Field::new("u32", name)).into();
+    fields.push(Field::new("const u32*", "more_words"));
+    fields.push(Field::new("u64", "alive"));
+    fields.push(Field::array("u32", "words", WORDS));
+    fields
+}
+
+/// The whole source; bindings of these bits may be cells.
+pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, BackendError> {
     let slots = slots(site, body);
-    let mut fields = format!(
-        "    u32 grid_n;\n    u32 extras_at;\n    u32 extent;\n    u32 spare;\n    const u32* more_words;\n    u64 alive;\n    \
-         u32 words[{WORDS}];\n"
-    );
+    let mut fields = head();
     let mut code = format!(
-        "DEV u32 m(u32 k) const {{ return k < {WORDS}u ? words[k] : more_words[k - {WORDS}u]; }}\n\
-         DEV bool off(u64 ahead) const {{ return alive != 0u && (alive & 1u) == ahead && \
-         *reinterpret_cast<const volatile u32*>(alive - ahead) == 0u; }}\n\
+        "DEV u32 m(u32 k) const {{ return k < {WORDS}u ? words[k] : more_words[k - {WORDS}u]; }}\n{OFF}\
          DEV i32 mi(u32 k) const {{ return i32(m(k)); }}\nDEV f32 mf(u32 k) const {{ return cf(m(k)); }}\n"
     );
-    for slot in &slots {
-        binding(site, *slot, &mut fields, &mut code);
+    for (s, slot) in slots.iter().enumerate() {
+        let cell = Some(s).filter(|s| *s < 32 && cells >> s & 1 == 1);
+        fields.push(Field { cell, ..binding(site, *slot, &mut code) });
         if let Slot::Input(k) = *slot
             && body.code.contains(&format!("near{k}("))
         {
@@ -131,7 +146,7 @@ pub fn source(site: &Site<'_>, body: &Body) -> Result<Source, BackendError> {
         }
     }
     if body.maps > 0 {
-        let _ = writeln!(fields, "    TensorMap maps[{}];", body.maps);
+        fields.push(Field::array("TensorMap", "maps", body.maps as usize));
     }
     code += &finish(site)?;
     for (j, t) in site.stored().into_iter().enumerate().filter(|_| site.anchor.is_some()) {
@@ -164,6 +179,11 @@ pub fn source(site: &Site<'_>, body: &Body) -> Result<Source, BackendError> {
     text += DEPEND;
     text += &shared;
     let lanes = found.iter().find(|h| h.group).map_or(MAP_THREADS, |h| h.threads);
+    let (parameter, fields) = match cells {
+        0 => (String::new(), plain(&fields)),
+        _ => looked_up(&fields, OFF),
+    };
+    text += &parameter;
     let _ = writeln!(text, "struct K {{\n{fields}    static constexpr u32 LANES = {lanes}u;");
     text += &members;
     text += "};\n";
@@ -171,7 +191,7 @@ pub fn source(site: &Site<'_>, body: &Body) -> Result<Source, BackendError> {
     for (name, blocks) in names {
         let h = found.iter().find(|h| h.name == name);
         let h = h.ok_or_else(|| BackendError::Internal(format!("no entry point \"{name}\" in the text")))?;
-        text += &h.kernel(blocks);
+        text += &h.kernel(blocks, cells != 0);
         entries.push((name, h.threads));
     }
     Ok(Source { text, head: Head { arch: site.target.arch.clone(), bindings: slots.len() as u32, entries } })
@@ -188,14 +208,19 @@ struct Heading {
 }
 
 impl Heading {
-    /// The entry point, its blocks in clusters of so many.
-    fn kernel(&self, blocks: u32) -> String {
+    /// The entry point, its blocks in clusters of so many. Cells are written by the kernel in front.
+    fn kernel(&self, blocks: u32, cells: bool) -> String {
         let Heading { name, threads, .. } = self;
         let cluster = if blocks > 1 { format!(" __cluster_dims__({blocks}, 1, 1)") } else { String::new() };
-        let depend = if self.early { "if (k.alive != 0) { depend(); } " } else { "depend(); " };
+        let (of, p, made) = if cells { ("Parameter", "p", "const K k(p); ") } else { ("K", "k", "") };
+        let depend = match (self.early, cells) {
+            (false, _) => "depend(); ",
+            (true, false) => "if (k.alive != 0) { depend(); } ",
+            (true, true) => "if (p.alive != 0 || p.spare != 0u) { depend(); } ",
+        };
         format!(
-            "extern \"C\" __global__ void __launch_bounds__({threads}){cluster} {name}(const __grid_constant__ K k) {{ \
-             if (k.off(1u)) {{ return; }} {depend}if (k.off(0u)) {{ return; }} k.{name}(); }}\n"
+            "extern \"C\" __global__ void __launch_bounds__({threads}){cluster} {name}(const __grid_constant__ {of} {p}) {{ \
+             if ({p}.off(1u)) {{ return; }} {depend}if ({p}.off(0u)) {{ return; }} {made}k.{name}(); }}\n"
         )
     }
 }
@@ -245,7 +270,8 @@ fn headings(code: &str) -> Result<(String, String, Vec<Heading>), BackendError> 
     Ok((shared, members, found))
 }
 
-fn binding(site: &Site<'_>, slot: Slot, fields: &mut String, code: &mut String) {
+/// A binding's member, and the function that loads its elements.
+fn binding(site: &Site<'_>, slot: Slot, code: &mut String) -> Field {
     let (name, loader, t, constant) = match slot {
         Slot::Input(k) => (format!("bx{k}"), format!("x{k}"), site.dtype(k), "const "),
         Slot::Extra(k) => {
@@ -253,12 +279,12 @@ fn binding(site: &Site<'_>, slot: Slot, fields: &mut String, code: &mut String) 
             (format!("be{k}"), format!("e{k}"), t, "const ")
         }
         Slot::Output(j) => (format!("by{j}"), format!("ry{j}"), site.stored().get(j).copied(), ""),
-        Slot::Scratch => return fields.push_str("    u32* scratch;\n"),
-        Slot::Sizes => return fields.push_str("    u32* sizes;\n"),
+        Slot::Scratch => return Field::new("u32*", "scratch"),
+        Slot::Sizes => return Field::new("u32*", "sizes"),
     };
     let t = t.unwrap_or(DType::F32);
-    let _ = writeln!(fields, "    {constant}{}* {name};", cell(t));
     *code += &(CUDA.function)(&loader, &[("at", "u32")], register(t), &load(t, &name, "at"));
+    Field::new(&format!("{constant}{}*", cell(t)), &name)
 }
 
 /// The anchor's result as the fused expression takes it: rounded to its type where it matters.

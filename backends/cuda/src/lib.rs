@@ -19,6 +19,7 @@ mod vendor;
 
 pub use backend::{Cuda, written};
 pub use blob::Head;
+pub use exec::copied_in_a_trip;
 
 kiln_backend::export_backend!(Cuda::new, "cuda");
 

@@ -2,7 +2,7 @@
 
 use crate::driver::{Attribute, DriverError, Gpu, devices};
 use crate::vendor;
-use kiln_backend::{BackendError, MemoryRules, Target, offer_feature, source_feature};
+use kiln_backend::{BackendError, MemoryRules, Target, flow::SLICES, offer_feature, source_feature};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,8 +33,16 @@ struct Numbers {
 
 impl Numbers {
     fn target(self, driver: String) -> Target {
-        let mut features =
-            vec!["f16", "i64", "timestamps", "bf16", "tf32", "weights_along_depth", "patches_as_rows"];
+        let mut features = vec![
+            "f16",
+            "i64",
+            "timestamps",
+            "bf16",
+            "tf32",
+            "weights_along_depth",
+            "patches_as_rows",
+            SLICES,
+        ];
         if capability(&self.arch) >= 89 {
             features.push("f8");
         }

@@ -7,17 +7,31 @@
 
 #[path = "common/branches.rs"]
 mod branches;
+#[path = "common/slices.rs"]
+mod slices;
 
 use branches::{
     chain, counted, ending, ending_or_not, endless, gated, heavy, recurring, scalar, stacking, stopping,
     straight, truth,
 };
-use kiln_backend::{Backend, Context, Program, Shapes, Tactic, flow};
-use kiln_backend_cuda::Cuda;
+use kiln_backend::{Backend, Context, Program, Shapes, Tactic, Target, flow};
+use kiln_backend_cuda::{Cuda, copied_in_a_trip};
 use kiln_ir::{DType, Graph, Tensor};
+use slices::{Inside, Over};
 use std::sync::Arc;
 
 type Run = (Box<dyn Context>, Arc<Program>, Arc<Shapes>);
+
+fn device() -> Option<Target> {
+    match Cuda.targets() {
+        Ok(mut t) => Some(t.remove(0)),
+        Err(e) => {
+            assert!(std::env::var_os("KILN_REQUIRE_CUDA").is_none(), "{e}");
+            println!("skipped: {e}");
+            None
+        }
+    }
+}
 
 fn context(g: &Graph, inputs: &[Tensor]) -> Option<Run> {
     context_by(g, inputs, "")
@@ -25,14 +39,10 @@ fn context(g: &Graph, inputs: &[Tensor]) -> Option<Run> {
 
 /// With this tactic in bodies, where it is proposed.
 fn context_by(g: &Graph, inputs: &[Tensor], wanted: &str) -> Option<Run> {
-    let target = match Cuda.targets() {
-        Ok(mut t) => t.remove(0),
-        Err(e) => {
-            assert!(std::env::var_os("KILN_REQUIRE_CUDA").is_none(), "{e}");
-            println!("skipped: {e}");
-            return None;
-        }
-    };
+    Some(context_for(device()?, g, inputs, wanted))
+}
+
+fn context_for(target: Target, g: &Graph, inputs: &[Tensor], wanted: &str) -> Run {
     let mut program = Program::step_per_node(g.clone(), &Tactic::plain(""));
     program.choose(&Cuda, &target).unwrap();
     for body in program.steps.iter_mut().flat_map(|s| &mut s.bodies).filter(|_| !wanted.is_empty()) {
@@ -47,7 +57,7 @@ fn context_by(g: &Graph, inputs: &[Tensor], wanted: &str) -> Option<Run> {
     let program = Arc::new(program);
     let shapes = Arc::new(program.shapes(inputs).unwrap());
     let loaded = Cuda.open(&target).unwrap().load(program.clone()).unwrap();
-    Some((loaded.context().unwrap(), program, shapes))
+    (loaded.context().unwrap(), program, shapes)
 }
 
 fn near(found: &Tensor, wanted: &Tensor) -> bool {
@@ -250,6 +260,49 @@ fn loops_nest() {
     }
 }
 
+/// Runs a loop over slices, all of whose trips copy so many times the bytes of one of them.
+fn copying(over: Over, times: u64) {
+    let (g, first) = over.graph();
+    if over.limit.is_some_and(|l| l > over.trips) {
+        panic!("{over:?} ends with the count");
+    }
+    check(&format!("{over:?}"), &g, &[first, over.given(1), over.given(2)]);
+    if device().is_none() {
+        return;
+    }
+    assert_eq!(copied_in_a_trip(), times * over.bytes(), "{over:?}");
+}
+
+/// Loops of more trips than are unrolled, and loops that a condition ends.
+fn both_ways(inside: Inside, n: i64) -> [Over; 4] {
+    let counted = Over::new(inside, 330, n);
+    let ended = |limit| Over { limit: Some(limit), ..Over::new(inside, 21, n) };
+    [counted, ended(21), ended(6), ended(0)]
+}
+
+#[test]
+fn slices_are_read_and_written_where_they_lie() {
+    for inside in [Inside::Pointwise, Inside::Product, Inside::Rows] {
+        both_ways(inside, 32).into_iter().for_each(|over| copying(over, 0));
+    }
+    copying(Over { length: Some(400), ..Over::new(Inside::Pointwise, 330, 32) }, 0);
+    // Several rounds of several trips, and one trip.
+    for limit in [1, 8, 9] {
+        copying(Over { limit: Some(limit), ..Over::new(Inside::Pointwise, 30, 256) }, 0);
+    }
+}
+
+/// What is handed on, goes to several places, or is used by control flow.
+#[test]
+fn slices_are_copied_where_they_must_be() {
+    both_ways(Inside::HandedOn, 32).into_iter().for_each(|over| copying(over, 2));
+    both_ways(Inside::Chosen, 32).into_iter().for_each(|over| copying(over, 2));
+    both_ways(Inside::Carried, 32).into_iter().for_each(|over| copying(over, 1));
+    // Rows that are no multiples of 16 bytes, and elements that lie in pieces.
+    copying(Over::new(Inside::Pointwise, 330, 3), 4);
+    copying(Over { last: true, ..Over::new(Inside::Pointwise, 330, 8) }, 4);
+}
+
 fn median(cx: &mut dyn Context, inputs: &[Tensor], shapes: &Arc<Shapes>) -> f64 {
     for _ in 0..3 {
         cx.enqueue(inputs, shapes).unwrap();
@@ -264,6 +317,34 @@ fn median(cx: &mut dyn Context, inputs: &[Tensor], shapes: &Arc<Shapes>) -> f64 
 fn time(g: &Graph, inputs: &[Tensor]) -> Option<f64> {
     let (mut cx, _, shapes) = context(g, inputs)?;
     Some(median(cx.as_mut(), inputs, &shapes))
+}
+
+/// A trip over slices of these sizes, read and written where they lie, and copied.
+#[test]
+#[ignore = "a measurement"]
+fn speed_of_slices() {
+    let Some(target) = device() else { return };
+    let mut without = target.clone();
+    without.features.retain(|f| f != flow::SLICES);
+    for (inside, n) in [4, 16, 64, 128, 256, 512, 1024]
+        .into_iter()
+        .flat_map(|n| [Inside::Pointwise, Inside::Product].map(|inside| (inside, n)))
+    {
+        let of = |target: &Target| {
+            let trips = 64;
+            let over = |limit| Over { limit: Some(limit), ..Over::new(inside, trips, n) };
+            let (g, inputs) = over(trips).graph();
+            let (mut cx, _, shapes) = context_for(target.clone(), &g, &inputs, "");
+            let full = median(cx.as_mut(), &inputs, &shapes);
+            let none = median(cx.as_mut(), &over(0).given(0), &shapes);
+            ((full - none) / trips as f64, copied_in_a_trip())
+        };
+        let ((in_place, copied), (before, all)) = (of(&target), of(&without));
+        println!(
+            "{inside:?}, slices of {} bytes: {in_place:.3} us a trip with {copied} bytes copied, {before:.3} with {all}",
+            4 * n * n
+        );
+    }
 }
 
 /// A trip of a loop, and what it takes beside the kernels that it has to launch anyway; lines that `benches/gpu/loops.py`

@@ -1,8 +1,8 @@
 //! Programs without a builder: one step, every value in memory of its own. For timing, tests and tools.
 
 use crate::program::{MemoryPlan, Place, Program, Step};
-use crate::{Backend, BackendError, Region, Tactic, Target};
-use kiln_ir::{Bytes, Graph, Op, Source, Tensor};
+use crate::{Backend, BackendError, Region, Tactic, Target, flow};
+use kiln_ir::{Bytes, Graph, Node, Op, Source, Tensor, ValueId};
 
 /// Alignment of values where no target says another.
 const ALIGNMENT: u64 = 256;
@@ -41,14 +41,25 @@ impl Program {
 
     /// Gives every step the backend's first tactic, compiled.
     pub fn choose(&mut self, backend: &dyn Backend, target: &Target) -> Result<(), BackendError> {
+        self.choose_for(&[], backend, target)
+    }
+
+    /// The same in the body of a loop, where these values lie elsewhere in every trip.
+    fn choose_for(
+        &mut self,
+        slices: &[ValueId],
+        backend: &dyn Backend,
+        target: &Target,
+    ) -> Result<(), BackendError> {
         for i in 0..self.steps.len() {
             let region = self.region(&self.steps[i])?;
             let tactic = backend.tactics(&region, target)?.into_iter().next().ok_or_else(|| {
                 BackendError::Unsupported(format!("{}: the backend names no tactic", region.label()))
             })?;
-            if tactic.name == crate::flow::INTERPRETED {
+            if tactic.name == flow::INTERPRETED {
                 self.steps[i].bodies = bodies(&region, backend, target)?;
             }
+            let tactic = flow::sliced(tactic, &region, slices);
             self.steps[i].blob = Bytes::from(backend.compile(&region, &tactic, target)?);
             self.steps[i].tactic = tactic;
         }
@@ -58,11 +69,11 @@ impl Program {
 
 /// The bodies of a region of control flow, a step for each node.
 fn bodies(region: &Region, backend: &dyn Backend, target: &Target) -> Result<Vec<Program>, BackendError> {
-    let regions = region.graph.nodes().flat_map(|(_, n)| &n.regions);
-    let body = |g: &Graph| {
+    let regions = region.graph.nodes().flat_map(|(_, n)| n.regions.iter().enumerate().map(move |r| (n, r)));
+    let body = |(node, (i, g)): (&Node, (usize, &Graph))| {
         let mut p = Program::step_per_node(g.clone(), &Tactic::plain(""));
         p.memory = spread(&p.graph);
-        p.choose(backend, target)?;
+        p.choose_for(&flow::slices(node, i, g, target), backend, target)?;
         Ok(p)
     };
     regions.map(body).collect()

@@ -9,7 +9,7 @@ use crate::search::{Considered, Formed, Given, Search};
 use crate::tuner::{Choice, Tuner};
 use crate::{BuildConfig, BuildError, bodies};
 use kiln_backend::{Backend, Device, Program, Region, Step, Target, flow, offer_feature, source_feature};
-use kiln_ir::{Bytes, Fact, Graph, Network, Node, NodeId};
+use kiln_ir::{Bytes, Fact, Graph, Network, Node, NodeId, ValueId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -126,7 +126,7 @@ impl Builder {
         let mut considered = search.considered;
         let Formed { graph, points, regions } = formed;
         let Chosen { steps, mut reports, inside } =
-            choose_all(&mut tuner, &graph, regions, &points, progress)?;
+            choose_all(&mut tuner, &graph, regions, &points, &[], progress)?;
         considered.extend(inside);
         let (timed, spent) = (tuner.timed, tuner.spent);
         let program = planned(graph, steps, &points, &target);
@@ -174,22 +174,37 @@ struct Picked {
     nodes: Vec<NodeId>,
     region: Region,
     choice: Choice,
-    /// What its blob depends on.
-    key: String,
 }
 
-/// Chooses and compiles a tactic for each region.
+impl Picked {
+    /// Tells the tactic which of its values lie elsewhere in every trip.
+    fn told(&mut self, slices: &[ValueId]) {
+        let tactic = self.choice.tactic.clone();
+        self.choice.tactic = flow::sliced(tactic, &self.region, slices);
+    }
+
+    /// What its blob depends on.
+    fn key(&self) -> String {
+        format!("{}\n{}", self.choice.tactic.id(), crate::cache::describe(&self.region.graph))
+    }
+}
+
+/// Chooses and compiles a tactic for each region. `slices` are values that lie elsewhere in every trip of a loop.
 fn choose_all(
     tuner: &mut Tuner<'_>,
     g: &Graph,
     regions: Vec<Vec<NodeId>>,
     points: &Points,
+    slices: &[ValueId],
     progress: Progress<'_>,
 ) -> Result<Chosen, BuildError> {
-    let picked = pick_all(tuner, g, regions, points, progress)?;
+    let mut picked = pick_all(tuner, g, regions, points, progress)?;
+    picked.iter_mut().for_each(|p| p.told(slices));
     let blobs = compile_picked(tuner, &picked)?;
     let mut all = Chosen::default();
     for p in picked {
+        // Every key was compiled.
+        let blob = blobs.get(&p.key()).cloned().unwrap_or_else(|| Bytes::from(Vec::new()));
         all.reports.push(StepReport {
             name: p.name.clone(),
             ops: p.region.label(),
@@ -199,8 +214,6 @@ fn choose_all(
             key: p.choice.key,
             view: false,
         });
-        // Every key was compiled.
-        let blob = blobs.get(&p.key).cloned().unwrap_or_else(|| Bytes::from(Vec::new()));
         let mut step = Step::new(p.name, p.nodes, p.choice.tactic, blob);
         if let Some(node) = flow::node(g, &step) {
             let own = all.reports.len() - 1;
@@ -243,8 +256,7 @@ fn pick_all(
             return Err(BuildError::Cancelled);
         }
         let choice = tuner.choose(&name, &region, &facts)?;
-        let key = format!("{}\n{}", choice.tactic.id(), crate::cache::describe(&region.graph));
-        picked.push(Picked { name, nodes, region, choice, key });
+        picked.push(Picked { name, nodes, region, choice });
     }
     Ok(picked)
 }
@@ -254,14 +266,14 @@ fn compile_picked(tuner: &mut Tuner<'_>, picked: &[Picked]) -> Result<HashMap<St
     let start = Instant::now();
     let mut first: Vec<&Picked> = Vec::new();
     let mut seen = HashSet::new();
-    first.extend(picked.iter().filter(|p| seen.insert(&p.key)));
+    first.extend(picked.iter().filter(|p| seen.insert(p.key())));
     let jobs: Vec<_> = first.iter().map(|p| (&p.region, &p.choice.tactic)).collect();
     let blobs = compile_all(tuner.backend, tuner.target, &jobs);
     tuner.spent.compiling += start.elapsed();
     let backend = || tuner.backend.name().to_owned();
     let named = first.iter().zip(blobs).map(|(p, blob)| {
         let blob = blob.map_err(|source| BuildError::Backend { backend: backend(), source })?;
-        Ok((p.key.clone(), Bytes::from(blob)))
+        Ok((p.key(), Bytes::from(blob)))
     });
     named.collect()
 }
@@ -289,7 +301,9 @@ fn build_bodies(
         let mut search = Search { tuner: &mut *tuner, cx, given, considered: Vec::new() };
         let Formed { graph, points, regions } = search.run(body, progress)?;
         let considered = search.considered;
-        let Chosen { steps, reports, inside } = choose_all(tuner, &graph, regions, &points, progress)?;
+        let slices = flow::slices(node, i, &graph, tuner.target);
+        let Chosen { steps, reports, inside } =
+            choose_all(tuner, &graph, regions, &points, &slices, progress)?;
         let path = |name: String| format!("{} / {name}", region.name);
         all.reports.extend(reports.into_iter().map(|r| StepReport { name: path(r.name), ..r }));
         let considered = considered.into_iter().chain(inside);

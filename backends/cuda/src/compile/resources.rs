@@ -11,6 +11,8 @@ pub struct Resources {
     pub shared: u32,
     /// Bytes that a thread stores outside of registers for want of them.
     pub spilled: u32,
+    /// Bytes of a thread's memory outside of registers, for whatever reason.
+    pub stack: u32,
 }
 
 /// The number before a text.
@@ -28,6 +30,9 @@ pub fn resources(log: &str) -> Vec<Resources> {
             all.push(Resources { entry, ..Resources::default() });
         }
         let Some(last) = all.last_mut() else { continue };
+        if let Some(n) = before(line, " bytes stack frame") {
+            last.stack = n;
+        }
         if let Some(n) = before(line, " bytes spill stores") {
             last.spilled = n;
         }
@@ -57,6 +62,7 @@ mod tests {
             registers,
             shared,
             spilled,
+            stack: if spilled > 0 { 16 } else { 0 },
         };
         assert_eq!(resources(log), [of("gemm", 168, 1024, 12), of("sum", 20, 0, 0)]);
         assert!(resources("nothing").is_empty());

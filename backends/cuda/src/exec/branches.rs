@@ -8,7 +8,7 @@ use super::extent::Extent;
 use super::flow::{Bodies, Body};
 use super::loops::Loop;
 use super::memory::Range;
-use super::moves::{Decision, Move, clash, commands};
+use super::moves::{CELL_BYTES, Decision, Move, Trips, clash, commands};
 use super::plan::Planned;
 use super::reasons;
 use super::run::Batch;
@@ -135,7 +135,9 @@ impl CudaContext {
         }
         let weight = self.loaded.program.graph.weight(v).map(|w| w.tensor.clone());
         let content = weight.or_else(|| shapes.fact(v).as_const().cloned());
-        Ok(Given { at: self.place(shapes, v)?.0, ty: shapes.fact(v).ty.clone(), content })
+        let at = self.place(shapes, v)?.0;
+        // Control flow inside of a loop copies what it is given, decides by it, or lends it to others.
+        Ok(Given { at: self.memory.fixed(at), ty: shapes.fact(v).ty.clone(), content })
     }
 
     /// The commands of all steps, if the host is needed in none.
@@ -181,7 +183,9 @@ impl Site {
         for m in all {
             let width = u64::from(m.width);
             first.push(Move { to: at, to_step: 0, to_pitch: width, ..*m });
-            second.push(Move { from: Some(at), from_step: 0, from_pitch: width, ..*m });
+            // An address is told once, and then copied.
+            let trips = if m.trips == Trips::Address { Trips::Next } else { m.trips };
+            second.push(Move { from: Some(at), from_step: 0, from_pitch: width, trips, ..*m });
             at += size(m);
         }
         let mut out = commands(&self.module, &first, &decision.without());
@@ -371,6 +375,17 @@ impl Bodies {
         }
         let address = self.others.get(i).map_or(0, Buffer::address);
         Ok(Range { address, size: bytes })
+    }
+
+    /// Memory for so many cells.
+    pub(super) fn cells(&mut self, count: usize) -> Made<u64> {
+        let bytes = count.max(1) as u64 * CELL_BYTES;
+        if self.cells.as_ref().is_none_or(|b| b.size() < bytes) {
+            self.own_allocations += 1;
+            let old = self.cells.replace(Buffer::new(&self.stream, bytes)?);
+            self.retired.extend(old);
+        }
+        Ok(self.cells.as_ref().map_or(0, Buffer::address))
     }
 
     /// Where a loop counts its trips, and 16 bytes behind that to spare.

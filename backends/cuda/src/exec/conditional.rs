@@ -151,7 +151,8 @@ impl CudaContext {
                 self.leave_open(v, extent, most)?;
             }
         }
-        Ok(self.room(v, most)?)
+        let at = self.room(v, most)?;
+        Ok(self.memory.fixed(at))
     }
 
     /// Lets the size of a value be known only behind the run, if nobody needs it before.

@@ -17,6 +17,8 @@ pub struct Bodies {
     /// Of steps that stay on the device: where trips are counted, and where values go that others overwrite.
     pub(super) state: Option<Buffer>,
     pub(super) stage: Option<Buffer>,
+    /// Where it is told where the slices of a trip lie.
+    pub(super) cells: Option<Buffer>,
     /// Where carried values lie after every other trip.
     pub(super) others: Vec<Buffer>,
     /// Buffers that larger ones have replaced.
@@ -46,6 +48,7 @@ impl Bodies {
             stream: stream.clone(),
             state: None,
             stage: None,
+            cells: None,
             others: Vec::new(),
             retired: Vec::new(),
             own_allocations: 0,

@@ -5,6 +5,7 @@ use crate::backend::find;
 use crate::blob::Head;
 use crate::dialect::CUDA;
 use crate::driver::{Conditional, Gpu, Module};
+use crate::frame::cells;
 use crate::vendor::{self, Library};
 use kiln_backend::{BackendError, Program, Step, Target, flow};
 use kiln_families::expression::{Slot, slots};
@@ -71,6 +72,8 @@ pub struct StepKernel {
     pub maps: Vec<Option<usize>>,
     /// For each entry point, whether all of its blocks have to run at once.
     pub together: Vec<bool>,
+    /// Slots, by bits, that may be cells.
+    pub cells: u32,
     /// The anchor, its inputs and outputs.
     pub anchor: Option<NodeId>,
     pub inputs: Vec<Option<ValueId>>,
@@ -104,6 +107,7 @@ struct Code {
     shared: u32,
     maps: Vec<Option<usize>>,
     together: Vec<bool>,
+    cells: u32,
     unwritten: Vec<usize>,
 }
 
@@ -119,6 +123,7 @@ impl Code {
                 shared: 0,
                 maps,
                 together: Vec::new(),
+                cells: 0,
                 unwritten: Vec::new(),
             });
         }
@@ -144,7 +149,18 @@ impl Code {
         let maps = body.entries.iter().map(map).collect();
         let together = body.entries.iter().map(|e| matches!(e, Entry::Together(_))).collect();
         let (shared, unwritten) = (body.shared, body.unwritten);
-        Ok(Code { kernel, module: Some(module), library: None, slots, shared, maps, together, unwritten })
+        let cells = cells(site, &slots, &step.tactic);
+        Ok(Code {
+            kernel,
+            module: Some(module),
+            library: None,
+            slots,
+            shared,
+            maps,
+            together,
+            cells,
+            unwritten,
+        })
     }
 }
 
@@ -186,6 +202,7 @@ impl StepKernel {
             shared: code.shared,
             maps: code.maps,
             together: code.together,
+            cells: code.cells,
             anchor,
             inputs: node.map(|n| n.inputs.clone()).unwrap_or_default(),
             moves: site.moves.iter().map(nodes).collect(),
@@ -218,6 +235,7 @@ impl StepKernel {
             shared: 0,
             maps: Vec::new(),
             together: Vec::new(),
+            cells: 0,
             anchor: None,
             inputs: node.inputs.clone(),
             moves: Vec::new(),

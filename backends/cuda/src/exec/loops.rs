@@ -1,10 +1,12 @@
 //! Loops of known sizes on the device: all trips one after the other where they are few, else the body of a node that goes
 //! on as long as it is told. See [`super::branches`].
 
+mod cells;
 mod repeated;
 mod slices;
 mod unrolled;
 
+pub use self::cells::copied_in_a_trip;
 pub(crate) use self::unrolled::choices;
 
 use self::slices::Slices;
@@ -117,6 +119,8 @@ impl<'a> Loop<'a> {
         }
         let part = bodies.part(0, given, &places)?;
         self.check(&part)?;
+        let astray = self.astray(&part, slots);
+        bodies.body(0)?.context.memory.refused.extend(astray);
         let (mut after, mut next) = (Vec::new(), Vec::new());
         for (j, (found, wanted)) in part.results.iter().zip(wanted).enumerate() {
             // What the body keeps in the memory of its input stays there.
@@ -150,11 +154,15 @@ impl<'a> Loop<'a> {
         self.zeroed.iter().filter_map(|&to| Some(Move { from: None, ..Move::whole(u64::MAX, to)? }))
     }
 
-    /// Memory of the body for an element.
-    fn room(&self, bodies: &mut Bodies) -> Made<Vec<Range>> {
+    /// Where each element lies: there, or in memory of the body.
+    fn room(&self, bodies: &mut Bodies, places: &[Option<Range>]) -> Made<Vec<Range>> {
         let main = bodies.body(0)?;
         let mut all = Vec::new();
         for (i, e) in self.elements.iter().enumerate() {
+            if let Some(at) = places.get(i).copied().flatten() {
+                all.push(at);
+                continue;
+            }
             main.context.lend(self.shape.carried + i, None);
             all.push(main.input(self.shape.carried + i, &e.ty)?);
         }

@@ -16,6 +16,21 @@ pub struct Range {
     pub size: u64,
 }
 
+/// Marks an address as that of a cell: no memory lies so high.
+const CELL: u64 = 1 << 63;
+
+impl Range {
+    /// A range that lies elsewhere in every trip of a loop: where the 8 bytes at this address tell.
+    pub fn cell(address: u64, size: u64) -> Range {
+        Range { address: address | CELL, size }
+    }
+
+    /// The address of its cell, if it has one.
+    pub fn in_cell(&self) -> Option<u64> {
+        (self.address & CELL != 0).then_some(self.address & !CELL)
+    }
+}
+
 /// Names the memory that could not be had.
 pub fn naming<T>(
     what: &str,
@@ -80,6 +95,8 @@ pub struct Memory {
     pub separate: bool,
     pub allocations: u64,
     pub bound: Lent,
+    /// Cells of ranges that must not lie elsewhere from trip to trip, as was found when launches were planned: these are void.
+    pub refused: Vec<u64>,
 }
 
 /// Memory of the caller's: of inputs, and of outputs by their values.
@@ -118,6 +135,7 @@ impl Memory {
             separate: false,
             allocations: 0,
             bound: Lent::default(),
+            refused: Vec::new(),
         };
         m.inputs.resize_with(program.graph.inputs.len(), || None);
         if program.memory.arena > 0 {
@@ -168,6 +186,12 @@ impl Memory {
             Some(r) => self.bound.outputs.insert(v, r),
             None => self.bound.outputs.remove(&v),
         };
+    }
+
+    /// The range, which must lie where it is said to.
+    pub fn fixed(&mut self, range: Range) -> Range {
+        self.refused.extend(range.in_cell());
+        range
     }
 
     pub fn scratch(&mut self, size: u64) -> Result<Range, BackendError> {

@@ -25,3 +25,4 @@ mod values;
 
 pub use device::CudaDevice;
 pub(crate) use loops::choices;
+pub use loops::copied_in_a_trip;

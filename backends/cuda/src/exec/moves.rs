@@ -23,6 +23,8 @@ const ALIVE_AT: usize = 8;
 const PER_BLOCK: u64 = 16 << 10;
 const BLOCKS: u64 = 128;
 const MANY: u64 = 1024;
+/// Bytes of an address.
+pub const CELL_BYTES: u64 = 8;
 /// Threads of a launch that copies nothing.
 const FEW: u32 = 32;
 
@@ -35,6 +37,8 @@ pub enum Trips {
     Parity = 1,
     /// Those made when the trip that follows begins; nothing is copied if none follows by the count.
     Next = 2,
+    /// The same; what is written is the address itself: where the trip that follows finds something.
+    Address = 6,
 }
 
 /// Rows of bytes to copy. For each trip that the loop has made steps are added to the addresses.
@@ -121,6 +125,19 @@ impl Move {
         }
     }
 
+    /// Tells in a cell where the trip that follows finds what lies so many bytes further in each.
+    pub fn address(from: u64, from_step: i64, cell: u64) -> Move {
+        let width = CELL_BYTES as u32;
+        let (to_step, from_pitch, to_pitch) = (0, CELL_BYTES, CELL_BYTES);
+        let (from, trips) = (Some(from), Trips::Address);
+        Move { from, to: cell, from_step, to_step, from_pitch, to_pitch, rows: 1, width, trips }
+    }
+
+    /// Bytes that it copies; none where it only tells an address.
+    pub fn copies(&self) -> u64 {
+        if self.trips == Trips::Address { 0 } else { self.bytes() }
+    }
+
     /// Does it write there?
     pub fn covers(&self, at: u64) -> bool {
         self.span(true).is_some_and(|(from, end)| (from..end).contains(&at))
@@ -146,6 +163,7 @@ impl Move {
     fn span(&self, writes: bool) -> Option<(u64, u64)> {
         let (at, step, pitch) = match writes {
             true => (self.to, self.to_step, self.to_pitch),
+            false if self.trips == Trips::Address => return None,
             false => (self.from?, self.from_step, self.from_pitch),
         };
         // Places that differ from trip to trip are those of stacked tensors, which nothing else shares.
@@ -186,7 +204,8 @@ pub fn launches(module: &Module, all: &[Move], decision: &Decision) -> Vec<Launc
             let decides = decides && i + 1 == count;
             let bytes = part.iter().map(Move::bytes).max().unwrap_or(0);
             let blocks = blocks(bytes, decides.then_some(decision));
-            let function = if part.is_empty() { function.of_threads(FEW) } else { function };
+            let copies = part.iter().any(|m| m.copies() > 0);
+            let function = if copies { function } else { function.of_threads(FEW) };
             Launch {
                 function,
                 blocks,
@@ -239,6 +258,7 @@ fn parameter(part: &[Move], d: &Decision, decides: bool) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
     use super::*;
 
     fn range(address: u64, size: u64) -> Range {
@@ -253,6 +273,16 @@ mod tests {
         assert!(clash(&all([m(0x3000, 0x2000), m(0x20ff, 0x4000)])), "the last byte");
         assert!(!clash(&all([m(0x3000, 0x2000), m(0x2100, 0x4000)])));
         assert_eq!(m(0x3000, 0x3000), None);
+    }
+
+    /// What lies at an address that is told is not read.
+    #[test]
+    fn addresses_clash_with_nothing() {
+        let told = Move::address(0x3000, 64, 0x5000);
+        assert_eq!((told.copies(), told.covers(0x5007), told.covers(0x5008)), (0, true, false));
+        let zeros = Move { from: None, ..Move::whole(1, range(0x3000, 256)).unwrap() };
+        assert!(!clash(&[told, zeros]));
+        assert!(clash(&[told, Move::whole(0x5000, range(0x6000, 4)).unwrap()]), "a cell that is read");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::device::Loaded;
 use super::memory::{Memory, Range};
 use crate::dialect::CUDA;
 use crate::driver::{Command, Launch, MAP_ALIGNMENT, encode};
-use crate::frame::{ALIVE_AT, MAP_THREADS, PARAMETER_HEAD, WORDS, lanes};
+use crate::frame::{ALIVE_AT, CELLS_AT, MAP_THREADS, PARAMETER_HEAD, WORDS, lanes};
 use crate::vendor::Places;
 use kiln_backend::{BackendError, Shapes};
 use kiln_families::expression::{Slot, extra_words};
@@ -70,13 +70,14 @@ impl Planner<'_> {
             });
         }
         if let Some(library) = k.library.as_ref().filter(|_| !counts) {
+            let extras = k.extras.iter().map(|&v| self.place(v)).collect::<Result<Vec<_>, _>>()?;
+            let all = inputs.iter().chain(&outputs).flatten().chain(&extras);
+            if all.fold(false, |void, r| self.memory.fixed(*r).in_cell().is_some() || void) {
+                return Ok(Vec::new());
+            }
             let places = Places {
                 inputs: inputs.iter().map(|r| r.map(|r| r.address)).collect(),
-                extras: k
-                    .extras
-                    .iter()
-                    .map(|&v| Ok(self.place(v)?.address))
-                    .collect::<Result<_, BackendError>>()?,
+                extras: extras.iter().map(|r| r.address).collect(),
                 output: outputs.first().copied().flatten().map_or(0, |r| r.address),
                 scratch: self.memory.scratch(library.workspace().max(16))?.address,
             };
@@ -172,7 +173,8 @@ impl Planner<'_> {
             parameter.extend(n.to_le_bytes());
         }
         words.iter().for_each(|w| parameter.extend(w.to_le_bytes()));
-        for slot in &k.slots {
+        let mut cells = 0u32;
+        for (s, slot) in k.slots.iter().enumerate() {
             let range = match *slot {
                 Slot::Input(i) => {
                     let i = launch.swap.filter(|s| s.0 == i).map_or(i, |s| s.1);
@@ -190,13 +192,23 @@ impl Planner<'_> {
                 Slot::Scratch => self.memory.scratch(launch.scratch.max(16))?,
                 Slot::Sizes => self.memory.sizes()?,
             };
-            parameter.extend(range.address.to_le_bytes());
+            match range.in_cell() {
+                Some(at) if s < 32 && k.cells >> s & 1 == 1 => {
+                    cells |= 1 << s;
+                    parameter.extend(at.to_le_bytes());
+                }
+                _ => parameter.extend(self.memory.fixed(range).address.to_le_bytes()),
+            }
         }
+        parameter.splice(CELLS_AT..CELLS_AT + 4, cells.to_le_bytes());
         if !launch.maps.is_empty() {
             parameter.resize(parameter.len().next_multiple_of(MAP_ALIGNMENT), 0);
         }
         for map in &launch.maps {
-            let range = inputs.get(map.input).copied().flatten().ok_or_else(lost)?;
+            let range = self.memory.fixed(inputs.get(map.input).copied().flatten().ok_or_else(lost)?);
+            if range.in_cell().is_some() {
+                return Ok(None);
+            }
             parameter.extend(encode(&self.loaded.gpu, range.address, map)?);
         }
         let function = k.module.as_ref().and_then(|m| m.functions().get(launch.entry).copied());

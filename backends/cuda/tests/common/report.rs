@@ -57,10 +57,14 @@ pub fn compile(
             (Vec::new(), Some(format!("{what} for {arch}: {}", lines.join("\n"))))
         }
     });
-    let mut table = String::from("kernel\tentry\tregisters\tshared bytes\tspilled bytes\n");
+    let mut table = String::from("kernel\tentry\tregisters\tshared bytes\tspilled bytes\tstack bytes\n");
     for ((_, what), (takes, _)) in sources.iter().zip(&done) {
         for r in takes {
-            let _ = writeln!(table, "{what}\t{}\t{}\t{}\t{}", r.entry, r.registers, r.shared, r.spilled);
+            let _ = writeln!(
+                table,
+                "{what}\t{}\t{}\t{}\t{}\t{}",
+                r.entry, r.registers, r.shared, r.spilled, r.stack
+            );
         }
     }
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/kernels");

@@ -6,9 +6,11 @@
 //! host between the bodies.
 
 mod bodies;
+mod slices;
 mod walk;
 
 pub use bodies::{Bodies, LoadedBodies};
+pub use slices::{SLICES, gives_slice, sliced, slices, takes_slice};
 pub use walk::{Machine, check_kept, lengths, named, walk};
 
 use crate::{BackendError, Region, Step, Tactic};

@@ -6,6 +6,7 @@ use super::super::flow::Bodies;
 use super::super::memory::Range;
 use super::super::moves::{Decision, Move, Trips};
 use super::super::plan::Planned;
+use super::cells::{Places, note_copied};
 use super::{Loop, Trip};
 use crate::driver::{Command, Kind};
 
@@ -20,37 +21,58 @@ const MOST_TRIPS: usize = 8;
 impl Loop<'_> {
     /// A node that goes on as long as it is told, several trips at a time where they are short.
     pub(super) fn repeated(&self, bodies: &mut Bodies) -> Made<Vec<Planned>> {
-        let (homes, room) = (self.homes(bodies)?, self.room(bodies)?);
-        let none: Vec<_> = self.stacks.iter().map(|_| None).collect();
+        let homes = self.homes(bodies)?;
+        let mut places = Places::new(self, bodies)?;
+        loop {
+            bodies.body(0)?.context.memory.refused.clear();
+            let planned = self.placed(bodies, &homes, &places)?;
+            let refused = std::mem::take(&mut bodies.body(0)?.context.memory.refused);
+            // What was planned names cells where addresses are wanted: once more, with copies of these slices.
+            if !places.give_up(&refused) {
+                return Ok(planned);
+            }
+        }
+    }
+
+    /// The same, where slices have these places.
+    fn placed(&self, bodies: &mut Bodies, homes: &[Vec<Range>; 2], at: &Places) -> Made<Vec<Planned>> {
+        let (room, slots) = (self.room(bodies, &at.elements)?, &at.stacks);
         let state = bodies.state()?;
         let mut kept = Vec::new();
-        let even = self.trip(bodies, &homes[0], &room, &homes[1], &none)?;
-        let first = self.round(bodies, even, &room, &mut kept)?;
+        let even = self.trip(bodies, &homes[0], &room, &homes[1], slots)?;
+        let first = self.round(bodies, even, (&room, slots), &mut kept)?;
         let (trips, rounds, last) = match first.trips_at_once() {
             1 => {
                 let own: Vec<Range> = homes[0].clone();
-                let one = self.in_place(bodies, &own, &room)?;
-                (1, vec![self.round(bodies, one, &room, &mut kept)?], own)
+                let one = self.in_place(bodies, &own, &room, slots)?;
+                (1, vec![self.round(bodies, one, (&room, slots), &mut kept)?], own)
             }
             n => {
                 let next = first.next.clone();
-                let odd = self.trip(bodies, &next, &room, &homes[0], &none)?;
-                (n, vec![first, self.round(bodies, odd, &room, &mut kept)?], next)
+                let odd = self.trip(bodies, &next, &room, &homes[0], slots)?;
+                (n, vec![first, self.round(bodies, odd, (&room, slots), &mut kept)?], next)
             }
         };
+        note_copied(rounds.iter().map(Round::copies).max().unwrap_or(0));
         let mut body = Vec::new();
         for k in 0..trips {
             let Some(round) = rounds.get(k % 2).or(rounds.first()) else { break };
             body.extend(self.commands(bodies, round, state, (k, trips))?);
         }
-        self.around(bodies, &homes[0], &last, &room, body, kept)
+        self.around(bodies, [&homes[0], &last], self.brought(&room, slots), body, kept)
     }
 
     /// A trip whose results are copied to where its inputs lie.
-    fn in_place(&self, bodies: &mut Bodies, own: &[Range], room: &[Range]) -> Made<Trip> {
+    fn in_place(
+        &self,
+        bodies: &mut Bodies,
+        own: &[Range],
+        room: &[Range],
+        slots: &[Option<Range>],
+    ) -> Made<Trip> {
         let nowhere = Range { address: 0, size: u64::MAX };
         let wanted = vec![nowhere; own.len()];
-        let mut trip = self.trip(bodies, own, room, &wanted, &vec![None; self.stacks.len()])?;
+        let mut trip = self.trip(bodies, own, room, &wanted, slots)?;
         let results = trip.part.results.iter().zip(own);
         trip.after = results.filter_map(|(g, to)| Move::whole(g.at.address, *to)).collect();
         trip.next = own.to_vec();
@@ -61,15 +83,14 @@ impl Loop<'_> {
     fn around(
         &self,
         bodies: &mut Bodies,
-        own: &[Range],
-        other: &[Range],
-        room: &[Range],
+        [own, other]: [&[Range]; 2],
+        brought: Vec<Move>,
         body: Vec<Command>,
         kept: Vec<Box<dyn std::any::Any + Send>>,
     ) -> Made<Vec<Planned>> {
         let mut moves: Vec<Move> = self.zeros().collect();
         moves.extend(self.initials().iter().zip(own).filter_map(|(g, to)| Move::whole(g.at.address, *to)));
-        moves.extend(self.elements.iter().zip(room).map(|(e, to)| e.load(to.address, Trips::Next)));
+        moves.extend(brought);
         let initials: Vec<Range> = self.initials().iter().map(|g| g.at).collect();
         let (asked, test) = self.condition(bodies, &initials, true)?;
         let step = self.site.step;
@@ -123,14 +144,14 @@ impl Loop<'_> {
         &self,
         bodies: &mut Bodies,
         trip: Trip,
-        room: &[Range],
+        (room, slots): (&[Range], &[Option<Range>]),
         kept: &mut Vec<Box<dyn std::any::Any + Send>>,
     ) -> Made<Round> {
         let mut moves = trip.after.clone();
-        for (k, (_, s)) in self.stacks.iter().enumerate() {
-            moves.extend(self.stacked(&trip, k).map(|from| s.store(from)));
+        for (k, ((_, s), slot)) in self.stacks.iter().zip(slots).enumerate() {
+            moves.extend(self.stacked(&trip, k).filter(|_| slot.is_none()).map(|from| s.store(from)));
         }
-        moves.extend(self.elements.iter().zip(room).map(|(e, to)| e.load(to.address, Trips::Next)));
+        moves.extend(self.brought(room, slots));
         let found: Vec<Range> = trip.part.results.iter().take(self.shape.carried).map(|g| g.at).collect();
         let (mut asked, mut test) = self.condition(bodies, &found, true)?;
         // What is asked lies where the same launch copies something else.
@@ -186,6 +207,11 @@ struct Round {
 }
 
 impl Round {
+    /// Bytes that are copied behind the trip.
+    fn copies(&self) -> u64 {
+        self.moves.iter().map(Move::copies).sum()
+    }
+
     /// How many trips may follow each other in one body, an even number or one: kernels of trips that are not made do
     /// nothing, but are launched.
     fn trips_at_once(&self) -> usize {

@@ -49,6 +49,22 @@ impl Slices {
         fits.then_some(Range { address: at, size: u64::from(self.width) })
     }
 
+    /// Can a kernel use all of them where they lie?
+    fn fits(&self) -> bool {
+        let even = self.at.is_multiple_of(ALIGNMENT) && self.step.unsigned_abs().is_multiple_of(ALIGNMENT);
+        self.rows == 1 && self.width > 0 && even
+    }
+
+    /// The range that kernels are given where a cell tells which of them it is, if they can use it there.
+    pub(super) fn in_cell(&self, cell: u64) -> Option<Range> {
+        self.fits().then(|| Range::cell(cell, u64::from(self.width)))
+    }
+
+    /// Tells in the cell where that of the trip that follows lies.
+    pub(super) fn tell(&self, cell: u64) -> Move {
+        Move::address(self.at, self.step, cell)
+    }
+
     /// Copies to or from memory where they lie together.
     pub(super) fn load(&self, to: u64, trips: Trips) -> Move {
         let (width, rows) = (self.width, self.rows);

@@ -42,7 +42,7 @@ impl Loop<'_> {
         if n > most {
             return Ok(None);
         }
-        let (homes, room) = (self.homes(bodies)?, self.room(bodies)?);
+        let (homes, room) = (self.homes(bodies)?, self.room(bodies, &[])?);
         let mut moves: Vec<Move> = self.zeros().collect();
         let mut at = Vec::new();
         for (i, (g, own)) in self.initials().iter().zip(&homes[0]).enumerate() {

@@ -1,0 +1,81 @@
+//! Slices that the kernels of a node's body use where they lie: in every trip elsewhere, so that kernels find addresses in
+//! cells, which the kernel that decides about the trip fills.
+
+use super::super::branches::{Made, Part};
+use super::super::flow::Bodies;
+use super::super::memory::Range;
+use super::super::moves::{CELL_BYTES, Move, Trips};
+use super::Loop;
+use std::cell::Cell;
+
+/// Where the kernels of a trip find elements, and put what is stacked; `None`: where the body has it.
+pub(super) struct Places {
+    pub elements: Vec<Option<Range>>,
+    pub stacks: Vec<Option<Range>>,
+}
+
+thread_local! {
+    static COPIED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Bytes that the loop copies in a trip, beside what its body does, that was last planned in this thread as a node of a graph.
+pub fn copied_in_a_trip() -> u64 {
+    COPIED.get()
+}
+
+/// Notes it.
+pub(super) fn note_copied(bytes: u64) {
+    tracing::debug!("a trip copies {bytes} bytes");
+    COPIED.set(bytes);
+}
+
+impl Places {
+    /// Cells for all slices that kernels can use in place.
+    pub fn new(l: &Loop, bodies: &mut Bodies) -> Made<Places> {
+        let at = bodies.cells(l.elements.len() + l.stacks.len())?;
+        let cell = |k: usize| at + k as u64 * CELL_BYTES;
+        let elements = l.elements.iter().enumerate().map(|(k, e)| e.in_cell(cell(k))).collect();
+        let stacks = l.stacks.iter().enumerate();
+        let stacks = stacks.map(|(k, (_, s))| s.in_cell(cell(l.elements.len() + k))).collect();
+        Ok(Places { elements, stacks })
+    }
+
+    /// Gives up these cells. Was one of them there?
+    pub fn give_up(&mut self, refused: &[u64]) -> bool {
+        let mut found = false;
+        for place in self.elements.iter_mut().chain(&mut self.stacks) {
+            if place.and_then(|r| r.in_cell()).is_some_and(|cell| refused.contains(&cell)) {
+                (*place, found) = (None, true);
+            }
+        }
+        found
+    }
+}
+
+impl Loop<'_> {
+    /// Cells that a planned trip does not use as such: what kernels were to put there lies elsewhere, or a result lies there that
+    /// was not to.
+    pub(super) fn astray(&self, part: &Part, slots: &[Option<Range>]) -> Vec<u64> {
+        let mut all = Vec::new();
+        let at = |i: usize| part.results.get(i).map(|g| g.at);
+        all.extend((0..self.shape.carried).filter_map(|i| at(i)?.in_cell()));
+        for ((index, _), slot) in self.stacks.iter().zip(slots) {
+            let (found, wanted) = (at(self.shape.carried + index), slot.filter(|s| s.in_cell().is_some()));
+            if found.map(|r| r.address) != wanted.map(|r| r.address) {
+                all.extend(found.into_iter().chain(wanted).filter_map(|r| r.in_cell()));
+            }
+        }
+        all
+    }
+
+    /// What the trip that follows finds: its elements, or where they lie, and where what it stacks goes.
+    pub(super) fn brought(&self, elements: &[Range], slots: &[Option<Range>]) -> Vec<Move> {
+        let of_element = self.elements.iter().zip(elements).map(|(e, to)| match to.in_cell() {
+            Some(cell) => e.tell(cell),
+            None => e.load(to.address, Trips::Next),
+        });
+        let cells = self.stacks.iter().zip(slots);
+        let of_stack = cells.filter_map(|(s, slot)| Some(s.1.tell(slot.as_ref()?.in_cell()?)));
+        of_element.chain(of_stack).collect()
+    }
+}
