@@ -260,17 +260,14 @@ fn loops_nest() {
     }
 }
 
-/// Runs a loop over slices, all of whose trips copy so many times the bytes of one of them.
-fn copying(over: Over, times: u64) {
+/// Runs a loop over slices, all of whose trips copy so many times the bytes of one of them, and so many further bytes.
+fn copying(over: Over, times: u64, further: u64) {
     let (g, first) = over.graph();
-    if over.limit.is_some_and(|l| l > over.trips) {
-        panic!("{over:?} ends with the count");
-    }
     check(&format!("{over:?}"), &g, &[first, over.given(1), over.given(2)]);
     if device().is_none() {
         return;
     }
-    assert_eq!(copied_in_a_trip(), times * over.bytes(), "{over:?}");
+    assert_eq!(copied_in_a_trip(), times * over.bytes() + further, "{over:?}");
 }
 
 /// Loops of more trips than are unrolled, and loops that a condition ends.
@@ -283,24 +280,25 @@ fn both_ways(inside: Inside, n: i64) -> [Over; 4] {
 #[test]
 fn slices_are_read_and_written_where_they_lie() {
     for inside in [Inside::Pointwise, Inside::Product, Inside::Rows] {
-        both_ways(inside, 32).into_iter().for_each(|over| copying(over, 0));
+        both_ways(inside, 32).into_iter().for_each(|over| copying(over, 0, 0));
     }
-    copying(Over { length: Some(400), ..Over::new(Inside::Pointwise, 330, 32) }, 0);
+    copying(Over { length: Some(400), ..Over::new(Inside::Pointwise, 330, 32) }, 0, 0);
     // Several rounds of several trips, and one trip.
     for limit in [1, 8, 9] {
-        copying(Over { limit: Some(limit), ..Over::new(Inside::Pointwise, 30, 256) }, 0);
+        copying(Over { limit: Some(limit), ..Over::new(Inside::Pointwise, 30, 256) }, 0, 0);
     }
 }
 
 /// What is handed on, goes to several places, or is used by control flow.
 #[test]
 fn slices_are_copied_where_they_must_be() {
-    both_ways(Inside::HandedOn, 32).into_iter().for_each(|over| copying(over, 2));
-    both_ways(Inside::Chosen, 32).into_iter().for_each(|over| copying(over, 2));
-    both_ways(Inside::Carried, 32).into_iter().for_each(|over| copying(over, 1));
+    both_ways(Inside::HandedOn, 32).into_iter().for_each(|over| copying(over, 2, 0));
+    // There is one trip at a time, behind which a carried number is copied.
+    both_ways(Inside::Chosen, 32).into_iter().for_each(|over| copying(over, 2, 4));
+    both_ways(Inside::Carried, 32).into_iter().for_each(|over| copying(over, 1, 0));
     // Rows that are no multiples of 16 bytes, and elements that lie in pieces.
-    copying(Over::new(Inside::Pointwise, 330, 3), 4);
-    copying(Over { last: true, ..Over::new(Inside::Pointwise, 330, 8) }, 4);
+    copying(Over::new(Inside::Pointwise, 330, 3), 4, 0);
+    copying(Over { last: true, ..Over::new(Inside::Pointwise, 330, 8) }, 4, 0);
 }
 
 fn median(cx: &mut dyn Context, inputs: &[Tensor], shapes: &Arc<Shapes>) -> f64 {

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use kiln_backend::Backend;
+use kiln_backend::{Backend, Tactic, flow};
 use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Graph, Network, Tensor, TensorType};
@@ -138,4 +138,40 @@ fn dynamic_inputs_need_a_range() {
     let target = backend.targets().unwrap().remove(0);
     let e = Builder::new(backend, target).build(&n).unwrap_err();
     assert!(e.to_string().contains("\"x\""), "{e}");
+}
+
+/// Carries the sum of all elements, and stacks their softmaxes.
+const LOOP: &str = r#"graph "loop" {
+  input %x: f32[9,4]
+  input %s: f32[4]
+  weight %n: i64[] = [9]
+  %last: f32[4], %all: f32[9,4] = loop(%n, %s, %x) {body_captures=0,carried=1,count=true,iter_axes=[0],iter_reverse=[0],out_axes=[0,0],out_index=[0,0],out_kinds=s["last","concat"],out_length=[0,0]} @l graph "body" {
+    input %s: f32[4]
+    input %e: f32[4]
+    %next = add(%s, %e)
+    %all = softmax(%e) {axis=0}
+    output %next
+    output %all
+  }
+  output %last
+  output %all
+}"#;
+
+#[test]
+fn bodies_know_their_slices_where_the_target_has_kernels_for_them() {
+    let mut told = Vec::new();
+    for features in [&[][..], &[flow::SLICES]] {
+        let backend: Arc<dyn Backend> = Arc::new(kiln_reference::Reference::new());
+        let mut target = backend.targets().unwrap().remove(0);
+        target.features.extend(features.iter().map(|&f| f.to_owned()));
+        let mut b = Builder::new(backend, target);
+        b.config.estimates = true;
+        let graph = Graph::from_text(LOOP).unwrap_or_else(|e| panic!("{e}"));
+        let built = b.build_graph(graph, &mut |_, _, _| true).unwrap();
+        let inside = built.program.steps.iter().flat_map(|s| &s.bodies).flat_map(|body| &body.steps);
+        let slices = |t: &Tactic| [flow::takes_slice(t, 0), flow::takes_slice(t, 1), flow::gives_slice(t, 0)];
+        // Steps: the softmax, the sum.
+        told.push(inside.map(|s| slices(&s.tactic)).collect::<Vec<_>>());
+    }
+    assert_eq!(told, [vec![[false; 3]; 2], vec![[true, false, true], [false, true, false]]]);
 }

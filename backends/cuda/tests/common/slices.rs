@@ -73,15 +73,16 @@ impl Over {
         let d = b.add_input("d", real(&[]));
         let m = b.add_input("m", real(&[n, n]));
         let next = b.add("next", op("add"), &[t, d]).unwrap();
-        let mut z = b.add("z", op("neg"), &[f]).unwrap();
+        let turned = Op::new("transpose", Attrs::new().with("perm", vec![1i64, 0])).unwrap();
+        let of_f = if self.inside == Inside::Rows { turned } else { op("neg") };
+        let z = b.add("z", of_f, &[f]).unwrap();
         let mut carried = h;
         let y = match self.inside {
             Inside::Pointwise => b.add("y", op("add"), &[e, f]).unwrap(),
             Inside::Product => b.add("y", op("matmul"), &[e, m]).unwrap(),
             Inside::Rows => {
-                let turned = Op::new("transpose", Attrs::new().with("perm", vec![1i64, 0])).unwrap();
-                z = b.add("turned", turned, &[f]).unwrap();
-                b.add("y", Op::new("softmax", Attrs::new().with("axis", 1i64)).unwrap(), &[e]).unwrap()
+                let softmax = Op::new("softmax", Attrs::new().with("axis", 1i64)).unwrap();
+                b.add("y", softmax, &[e]).unwrap()
             }
             Inside::HandedOn => e,
             Inside::Chosen => {
