@@ -71,8 +71,11 @@ impl Planner<'_> {
         }
         if let Some(library) = k.library.as_ref().filter(|_| !counts) {
             let extras = k.extras.iter().map(|&v| self.place(v)).collect::<Result<Vec<_>, _>>()?;
-            let all = inputs.iter().chain(&outputs).flatten().chain(&extras);
-            if all.fold(false, |void, r| self.memory.fixed(*r).in_cell().is_some() || void) {
+            let mut void = false;
+            for r in inputs.iter().chain(&outputs).flatten().chain(&extras) {
+                void |= self.memory.fixed(*r).in_cell().is_some();
+            }
+            if void {
                 return Ok(Vec::new());
             }
             let places = Places {
