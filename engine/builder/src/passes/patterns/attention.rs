@@ -156,14 +156,14 @@ fn broadcasts(mask: &[Dim], scores: &[Dim]) -> bool {
         && pairs().next_back().is_some_and(|(m, s)| m == s)
 }
 
-struct Product {
-    a: ValueId,
-    b: ValueId,
-    trans_b: bool,
+pub struct Product {
+    pub a: ValueId,
+    pub b: ValueId,
+    pub trans_b: bool,
 }
 
 /// A matrix product whose first operand is transposed as given.
-fn product(n: &Node, trans_a: bool) -> Option<Product> {
+pub fn product(n: &Node, trans_a: bool) -> Option<Product> {
     let attrs = n.op.attrs();
     let own = n.op.is("matmul") && attrs.bool("trans_a").ok()? == trans_a;
     own.then_some(Product { a: input(n, 0)?, b: input(n, 1)?, trans_b: attrs.bool("trans_b").ok()? })

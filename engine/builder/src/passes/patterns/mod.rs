@@ -8,6 +8,7 @@ mod around;
 mod attention;
 mod attention_cache;
 mod attention_heads;
+mod attention_windows;
 mod conv_transpose;
 mod fold_scale;
 mod gelu;
@@ -104,6 +105,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<layer_norm::LayerNorm>(),
     pattern::<softmax::Softmax>(),
     pattern::<matmul_flags::MatmulFlags>(),
+    pattern::<attention_windows::AttentionWindows>(),
     pattern::<attention::Attention>(),
     pattern::<attention_heads::AttentionHeads>(),
     pattern::<pick::Pick>(),
