@@ -297,7 +297,7 @@ fn source(site: &Site<'_>, plan: &Plan) -> Result<Body, BackendError> {
             shared = shared.max(plan.tile.shared(kind, ALONG));
             let text = sections(GEMM, &["gemm"]) + section(PRODUCTS, "kept");
             let cell = |i| site.dtype(i).map_or("u8", crate::frame::cell);
-            let pairs = [("SPLIT", "1u"), ("CELL_A", cell(0)), ("CELL_B", cell(1))];
+            let pairs = [("SPLIT", "1u"), ("CELL_A", cell(0)), ("CELL_B", cell(1)), ("WHOLE", "false")];
             ("gemm", plan.tile.source(kind, ALONG, &text, &pairs))
         }
         false => {
