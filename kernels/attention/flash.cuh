@@ -1,6 +1,7 @@
 // Attention in one pass over the keys, with a running maximum and sum for each row. A block takes BM rows of one key head
 // (queries of the first query head of its group, then of the second, ...) and BN keys at a time; WARPS_M x WARPS_K warps
-// share rows and keys. Scores are in units of log2(e) once they are scaled.
+// share rows and keys. Where all keys find room in shared memory, ALL_KEYS of them with those that fill up an instruction, they
+// are copied at once. Scores are in units of log2(e) once they are scaled.
 //
 // Words: 0 batch, 1 query heads, 2 key heads, 3 queries, 4 keys, 5 head size, 6 head size of v, 7 keys of the past, 8 length
 // of the mask, 9-12 its strides, 13 1/scale, 14 scores to powers of 2, 15 cap, 16 scale / cap, 17 bits: may q, k with the
@@ -18,12 +19,14 @@ static constexpr u32 PITCH_V = DV * SIZE + 16u;
 // Queries stay in registers if they are few.
 static constexpr bool KEPT = MI * DQ * SIZE <= 256u;
 static constexpr u32 WIDE = DV + 4u;
+// Keys that lie in a stage.
+static constexpr u32 LINES = ALL_KEYS > 0u ? ALL_KEYS : BN;
 // Can a warp put its results where its queries lay?
 static constexpr bool OWN_ROWS = WARPS_K == 1u && !SPLIT && PITCH_V <= PITCH_K;
 
 // ---- flash
-DEV static u8* keys_of(u32 stage) { return block_memory + BM * PITCH_K + stage * BN * (PITCH_K + PITCH_V); }
-DEV static u8* values_of(u32 stage) { return keys_of(stage) + BN * PITCH_K; }
+DEV static u8* keys_of(u32 stage) { return block_memory + BM * PITCH_K + stage * LINES * (PITCH_K + PITCH_V); }
+DEV static u8* values_of(u32 stage) { return keys_of(stage) + LINES * PITCH_K; }
 
 DEV static void queries_at(u32 (&f)[MI][4], u32 row, u32 k) {
     const u32 lane = threadIdx.x % 32u;
@@ -33,8 +36,8 @@ DEV static void queries_at(u32 (&f)[MI][4], u32 row, u32 k) {
     }
 }
 
-// s += queries x keys.
-template <bool EDGE>
+// s += queries x keys, KEYS of them, of which the first `live` count at an EDGE.
+template <bool EDGE, u32 KEYS>
 DEV static void score(f32 (&s)[MI][NJ][4], const u32 (&kept)[KEPT ? DQ / STEP : 1u][MI][4], const u8* keys, u32 row, u32 live) {
     const u32 lane = threadIdx.x % 32u;
     const u8* at = keys + (lane / 16u * 8u + lane % 8u) * PITCH_K + lane / 8u % 2u * 16u;
@@ -50,7 +53,7 @@ DEV static void score(f32 (&s)[MI][NJ][4], const u32 (&kept)[KEPT ? DQ / STEP : 
             queries_at(own, row, k * STEP);
         }
 #pragma unroll
-        for (u32 j = 0u; j < NJ; j += 2u) {
+        for (u32 j = 0u; j < KEYS / 8u; j += 2u) {
             if (EDGE && j * 8u >= live) {
                 continue;
             }
@@ -65,7 +68,8 @@ DEV static void score(f32 (&s)[MI][NJ][4], const u32 (&kept)[KEPT ? DQ / STEP : 
     }
 }
 
-// Scores to weights under a new maximum; what there is of sums and results is scaled down to it.
+// Scores of KEYS keys to weights under a new maximum; what there is of sums and results is scaled down to it.
+template <u32 KEYS>
 DEV static void soften(f32 (&s)[MI][NJ][4], f32 (&o)[MI][DV / 8][4], f32 (&top)[MI][2], f32 (&sum)[MI][2], f32 c) {
 #pragma unroll
     for (u32 i = 0u; i < MI; i++) {
@@ -73,7 +77,7 @@ DEV static void soften(f32 (&s)[MI][NJ][4], f32 (&o)[MI][DV / 8][4], f32 (&top)[
         for (u32 h = 0u; h < 2u; h++) {
             f32 most = cf(0xff800000u);
 #pragma unroll
-            for (u32 j = 0u; j < NJ; j++) {
+            for (u32 j = 0u; j < KEYS / 8u; j++) {
                 most = fmaxf(most, fmaxf(s[i][j][2u * h], s[i][j][2u * h + 1u]));
             }
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
@@ -84,7 +88,7 @@ DEV static void soften(f32 (&s)[MI][NJ][4], f32 (&o)[MI][DV / 8][4], f32 (&top)[
             top[i][h] = most;
             f32 all = 0.0f;
 #pragma unroll
-            for (u32 j = 0u; j < NJ; j++) {
+            for (u32 j = 0u; j < KEYS / 8u; j++) {
 #pragma unroll
                 for (u32 r = 2u * h; r < 2u * h + 2u; r++) {
                     s[i][j][r] = power(__fmaf_rn(s[i][j][r], c, -base));
@@ -117,15 +121,36 @@ template <u32 DEPTH>
 DEV void load_keys(u8* tile, const CELL* past, u32 past_by, const CELL* now, u32 by, u32 j0, u32 last, u32 size, bool whole) const {
     const u32 before = PAST ? m(7u) : 0u;
     if (j0 >= before) {
-        load_rows<BN, DEPTH>(tile, now + u64(j0 - before) * by, by, last - j0, size, whole);
-    } else if (j0 + BN <= before) {
-        load_rows<BN, DEPTH>(tile, past + u64(j0) * past_by, past_by, last - j0, size, whole);
+        load_rows<LINES, DEPTH>(tile, now + u64(j0 - before) * by, by, last - j0, size, whole);
+    } else if (j0 + LINES <= before) {
+        load_rows<LINES, DEPTH>(tile, past + u64(j0) * past_by, past_by, last - j0, size, whole);
     } else {
-        load_lines<BN, DEPTH>(tile, past, size, whole, [&](u32 line) -> const CELL* {
+        load_lines<LINES, DEPTH>(tile, past, size, whole, [&](u32 line) -> const CELL* {
             const u32 j = j0 + line;
             const CELL* from = j < before ? past + u64(j) * past_by : now + u64(j - before) * by;
             return j < last ? from : nullptr;
         });
+    }
+}
+
+// All keys from number AT on, which lie in shared memory, for the rows of a warp from `line` on.
+template <u32 AT>
+DEV void attend(f32 (&o)[MI][DV / 8][4], f32 (&top)[MI][2], f32 (&sum)[MI][2], const u32 (&kept)[KEPT ? DQ / STEP : 1u][MI][4],
+                const u32 (&mask_at)[MI][2], const u32 (&sees)[MI][2], u32 line, u32 all_see, u32 valid, u32 last) const {
+    constexpr u32 KEYS = ALL_KEYS - AT < BN ? ALL_KEYS - AT : BN;
+    if (!CAUSAL || AT < last) {
+        f32 s[MI][NJ][4] = {};
+        begin(s, mask_at, AT, last);
+        score<false, KEYS>(s, kept, keys_of(0u) + AT * PITCH_K, line, KEYS);
+        curb(s);
+        if (AT + KEYS > ::min(valid, last) || (CAUSAL && AT + KEYS > all_see + 1u)) {
+            exclude<KEYS>(s, sees, AT, valid, last);
+        }
+        soften<KEYS>(s, o, top, sum, mf(14u));
+        weigh<false, KEYS>(o, s, values_of(0u) + AT * PITCH_V, KEYS);
+    }
+    if constexpr (AT + BN < ALL_KEYS) {
+        attend<AT + BN>(o, top, sum, kept, mask_at, sees, line, all_see, valid, last);
     }
 }
 
@@ -172,6 +197,9 @@ GROUPS flash THREADS_OF_BLOCK {
         load_keys<DQ>(keys_of(stage), pk, m(33u), k, m(25u), j0, last, m(5u), (flags & 2u) != 0u);
         load_keys<DV>(values_of(stage), pv, m(37u), v, m(29u), j0, last, m(6u), (flags & 4u) != 0u);
     };
+    if constexpr (ALL_KEYS > 0u) {
+        load(0u, 0u);
+    }
     for (u32 s = 0u; s < STAGES - 1u; s++) {
         if (s < steps) {
             load(s, s);
@@ -210,7 +238,22 @@ GROUPS flash THREADS_OF_BLOCK {
     u32 kept[KEPT ? DQ / STEP : 1u][MI][4];
     u32 stage = 0u;
     u32 filled = STAGES - 1u;
-    for (u32 step = 0u; step < steps; step++) {
+    const auto keep_queries = [&] {
+#pragma unroll
+        for (u32 d = 0u; KEPT && d < DQ / STEP; d++) {
+            queries_at(kept[KEPT ? d : 0u], line, d * STEP);
+        }
+    };
+    if constexpr (ALL_KEYS > 0u) {
+        commit();
+        arrived<0u>();
+        __syncthreads();
+        if (active) {
+            keep_queries();
+            attend<0u>(o, top, sum, kept, mask_at, sees, line, all_see, valid, last);
+        }
+    }
+    for (u32 step = 0u; ALL_KEYS == 0u && step < steps; step++) {
         const u32 j0 = first + step * BN + key;
         const bool works = active && j0 < last;
         f32 s[MI][NJ][4] = {};
@@ -227,11 +270,8 @@ GROUPS flash THREADS_OF_BLOCK {
         }
         // All threads have the stage, and are done with the one whose buffer is filled next.
         __syncthreads();
-        if (KEPT && step == 0u) {
-#pragma unroll
-            for (u32 d = 0u; d < DQ / STEP; d++) {
-                queries_at(kept[KEPT ? d : 0u], line, d * STEP);
-            }
+        if (step == 0u) {
+            keep_queries();
         }
         if constexpr (STAGES > 1u) {
             if (step + STAGES - 1u < steps) {
@@ -246,16 +286,16 @@ GROUPS flash THREADS_OF_BLOCK {
             const u32 live = last - j0;
             const bool edge = j0 + WK > ::min(valid, last) || (CAUSAL && j0 + WK > all_see + 1u);
             if (edge) {
-                score<true>(s, kept, keys, line, live);
+                score<true, WK>(s, kept, keys, line, live);
                 curb(s);
-                exclude(s, sees, j0, valid, last);
-                soften(s, o, top, sum, mf(14u));
-                weigh<true>(o, s, values, live);
+                exclude<WK>(s, sees, j0, valid, last);
+                soften<WK>(s, o, top, sum, mf(14u));
+                weigh<true, WK>(o, s, values, live);
             } else {
-                score<false>(s, kept, keys, line, live);
+                score<false, WK>(s, kept, keys, line, live);
                 curb(s);
-                soften(s, o, top, sum, mf(14u));
-                weigh<false>(o, s, values, live);
+                soften<WK>(s, o, top, sum, mf(14u));
+                weigh<false, WK>(o, s, values, live);
             }
         }
         stage = stage + 1u == STAGES ? 0u : stage + 1u;
@@ -328,12 +368,16 @@ DEV void own_rows(const f32 (&o)[MI][DV / 8][4], f32 (&sum)[MI][2], u32 line, u3
 }
 
 // Takes keys out: those beyond `valid`, or later than a row sees, as scores of minus infinity; those from `last` on for good.
+template <u32 KEYS>
 DEV void exclude(f32 (&s)[MI][NJ][4], const u32 (&sees)[MI][2], u32 j0, u32 valid, u32 last) const {
     const f32 out = CAPPED ? -mf(15u) : cf(0xff800000u);
 #pragma unroll
     for (u32 i = 0u; i < MI; i++) {
 #pragma unroll
-        for (u32 j = 0u; j < NJ; j++) {
+        for (u32 j = 0u; j < KEYS / 8u; j++) {
+            if (ALL_KEYS > 0u && !CAUSAL && j0 + j * 8u + 8u <= ::min(valid, last)) {
+                continue;
+            }
 #pragma unroll
             for (u32 r = 0u; r < 4u; r++) {
                 const u32 at = j0 + j * 8u + threadIdx.x % 4u * 2u + r % 2u;

@@ -115,11 +115,12 @@ DEV static void transposed(u32 (&f)[4], const u8* p) {
                  : "memory");
 }
 
-// o += weights x values, for the keys of a warp of which the first `live` count.
-template <bool EDGE> DEV static void weigh(f32 (&o)[MI][DV / 8][4], const f32 (&s)[MI][NJ][4], const u8* values, u32 live) {
+// o += weights x values, for KEYS keys of a warp, of which the first `live` count at an EDGE.
+template <bool EDGE, u32 KEYS>
+DEV static void weigh(f32 (&o)[MI][DV / 8][4], const f32 (&s)[MI][NJ][4], const u8* values, u32 live) {
     const u32 lane = threadIdx.x % 32u;
 #pragma unroll
-    for (u32 k = 0u; k < NJ / 2; k++) {
+    for (u32 k = 0u; k < KEYS / 16u; k++) {
         if (EDGE && k * 16u >= live) {
             continue;
         }
@@ -155,10 +156,11 @@ DEV static void put_pair(u8* to, f32 a, f32 b) { *reinterpret_cast<float2*>(to) 
 
 // The same; which key goes where in the depth of an instruction is free, so that sums are operands as they lie: the keys 2t
 // and 2t + 1 of thread t are its k = t and t + 4.
-template <bool EDGE> DEV static void weigh(f32 (&o)[MI][DV / 8][4], const f32 (&s)[MI][NJ][4], const u8* values, u32 live) {
+template <bool EDGE, u32 KEYS>
+DEV static void weigh(f32 (&o)[MI][DV / 8][4], const f32 (&s)[MI][NJ][4], const u8* values, u32 live) {
     const u32 lane = threadIdx.x % 32u;
 #pragma unroll
-    for (u32 k = 0u; k < NJ; k++) {
+    for (u32 k = 0u; k < KEYS / 8u; k++) {
         if (EDGE && k * 8u >= live) {
             continue;
         }

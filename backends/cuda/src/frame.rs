@@ -203,6 +203,8 @@ struct Heading {
     /// Are its threads those of a group?
     group: bool,
     threads: u32,
+    /// Blocks that registers of a multiprocessor are to suffice for, if it matters.
+    beside: Option<u32>,
     /// Does it call `depend` itself?
     early: bool,
 }
@@ -211,6 +213,7 @@ impl Heading {
     /// The entry point, its blocks in clusters of so many. Cells are written by the kernel in front.
     fn kernel(&self, blocks: u32, cells: bool) -> String {
         let Heading { name, threads, .. } = self;
+        let beside = self.beside.map_or(String::new(), |n| format!(", {n}"));
         let cluster = if blocks > 1 { format!(" __cluster_dims__({blocks}, 1, 1)") } else { String::new() };
         let (of, p, made) = if cells { ("Parameter", "p", "const K k(p); ") } else { ("K", "k", "") };
         let depend = match (self.early, cells) {
@@ -219,7 +222,8 @@ impl Heading {
             (true, true) => "if (p.alive != 0 || p.spare != 0u) { depend(); } ",
         };
         format!(
-            "extern \"C\" __global__ void __launch_bounds__({threads}){cluster} {name}(const __grid_constant__ {of} {p}) {{ \
+            "extern \"C\" __global__ void __launch_bounds__({threads}{beside}){cluster} {name}(\
+             const __grid_constant__ {of} {p}) {{ \
              if ({p}.off(1u)) {{ return; }} {depend}if ({p}.off(0u)) {{ return; }} {made}k.{name}(); }}\n"
         )
     }
@@ -230,7 +234,8 @@ const MARKS: [&str; 5] = ["THREADS ", "GROUPS ", "EARLY ", "__shared__ ", "exter
 
 /// Replaces the headings of entry points, and moves shared memory out of the structure: `THREADS name {` gives `t`, the
 /// number of the thread, and ends those beyond the grid; `GROUPS name threads {` gives `group` and `l`, the thread in its
-/// group; so does `EARLY name threads {`, whose text calls `depend` itself. Returns shared memory, members, and entry points.
+/// group, where `threads,blocks` wants registers to suffice for so many groups of a multiprocessor; so does
+/// `EARLY name threads {`, whose text calls `depend` itself. Returns shared memory, members, and entry points.
 fn headings(code: &str) -> Result<(String, String, Vec<Heading>), BackendError> {
     let (mut shared, mut members, mut found) = (String::new(), String::new(), Vec::new());
     for line in code.lines() {
@@ -244,18 +249,21 @@ fn headings(code: &str) -> Result<(String, String, Vec<Heading>), BackendError> 
                      if (t >= grid_n) {{ return; }}"
                 );
                 let name = name.to_owned();
-                found.push(Heading { name, group: false, threads: MAP_THREADS, early: false });
+                found.push(Heading { name, group: false, threads: MAP_THREADS, beside: None, early: false });
             }
             ["GROUPS", name, threads, "{"] | ["EARLY", name, threads, "{"] => {
-                let n = threads.parse();
-                let threads =
-                    n.map_err(|_| BackendError::Internal(format!("a group of {threads} threads")))?;
+                let number = |n: &str| {
+                    n.parse::<u32>()
+                        .map_err(|_| BackendError::Internal(format!("a group of {threads} threads")))
+                };
+                let (own, beside) = threads.split_once(',').map_or((threads, None), |(n, b)| (n, Some(b)));
+                let (threads, beside) = (number(own)?, beside.map(number).transpose()?);
                 let early = words.first() == Some(&"EARLY");
                 let _ = writeln!(
                     members,
                     "DEV void {name}() const {{\n    const u32 group = blockIdx.x;\n    const u32 l = threadIdx.x;"
                 );
-                found.push(Heading { name: name.to_owned(), group: true, threads, early });
+                found.push(Heading { name: name.to_owned(), group: true, threads, beside, early });
             }
             ["__shared__", ..] | ["extern", "__shared__", ..] => {
                 shared += line;

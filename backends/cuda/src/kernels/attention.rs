@@ -30,6 +30,8 @@ struct Tile {
     most: usize,
     /// How many blocks share the keys of a row at most.
     split: usize,
+    /// 0, or all keys lie in shared memory at once, and registers are to suffice for so many blocks of a multiprocessor.
+    beside: usize,
 }
 
 const fn tile(
@@ -40,10 +42,18 @@ const fn tile(
     most: usize,
     split: usize,
 ) -> Tile {
-    Tile { name, rows, keys, warps, stages, most, split }
+    Tile { name, rows, keys, warps, stages, most, split, beside: 0 }
 }
 
-const TILES: [Tile; 14] = [
+/// For so few keys that all lie in shared memory, `keys` of them in registers at a time.
+const fn short(name: &'static str, (rows, keys): (usize, usize), warps: usize, beside: usize) -> Tile {
+    Tile { name, rows, keys, warps: (warps, 1), stages: 1, most: 128, split: 1, beside }
+}
+
+/// Keys that may lie in shared memory together.
+const MOST_KEYS: usize = 256;
+
+const TILES: [Tile; 16] = [
     tile("attention.mma_128x64", (128, 64), (4, 1), 2, 128, 1),
     tile("attention.mma_128x64_w8", (128, 64), (8, 1), 2, 256, 1),
     tile("attention.mma_64x64", (64, 64), (4, 1), 2, 256, 1),
@@ -58,9 +68,11 @@ const TILES: [Tile; 14] = [
     tile("attention.mma_64x64_split4", (64, 64), (4, 1), 2, 256, 4),
     tile("attention.mma_16x64_split8", (16, 64), (1, 4), 2, 512, 8),
     tile("attention.mma_16x128_split32", (16, 128), (1, 4), 2, 256, 32),
+    short("attention.mma_128x64_all", (128, 64), 8, 2),
+    short("attention.mma_64x64_all", (64, 64), 4, 4),
 ];
 
-pub const KERNELS: &[Kernel] = kernels_of!(flash[0 1 2 3 4 5 6 7 8 9 10 11 12 13]);
+pub const KERNELS: &[Kernel] = kernels_of!(flash[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15]);
 const _: () = assert!(KERNELS.len() == TILES.len());
 
 const fn flash<const T: usize>() -> Kernel {
@@ -105,6 +117,8 @@ struct Heads {
     of_values: usize,
     /// May several heads of queries share one of keys?
     grouped: bool,
+    /// Keys, if their number is known, with those that fill up an instruction.
+    keys: Option<usize>,
 }
 
 impl Heads {
@@ -118,9 +132,13 @@ impl Heads {
             let count = |j: usize| site.graph.ty(*node.outputs.get(j)?).dims.get(1)?.as_const();
             Some(count(1)? != count(3)?)
         });
+        let keys = site.anchor.and_then(|(_, node)| {
+            let n = site.graph.ty(*node.outputs.get(3)?).dims.get(3)?.as_const()?;
+            usize::try_from(n).ok()?.max(1).checked_next_multiple_of(16)
+        });
         match (size(1), size(2)) {
             (Some(of_keys), Some(of_values)) => {
-                Ok(Heads { of_keys, of_values, grouped: grouped != Some(false) })
+                Ok(Heads { of_keys, of_values, grouped: grouped != Some(false), keys })
             }
             _ => unsupported("a size of heads that is not known when the kernel is made"),
         }
@@ -140,9 +158,15 @@ impl Tile {
     /// Shared memory of a block in bytes.
     fn shared(&self, kind: Kind, heads: &Heads) -> usize {
         let (k, v) = heads.pitches(kind);
-        let stages = self.rows * k + self.stages * self.keys * (k + v);
+        let lines = self.all_keys(heads).unwrap_or(self.stages * self.keys);
+        let stages = self.rows * k + lines * (k + v);
         let sums = self.warps.1 * self.rows * (heads.of_values + 6) * 4;
         stages.max(sums)
+    }
+
+    /// Keys that lie in shared memory from the beginning, if all do.
+    fn all_keys(&self, heads: &Heads) -> Option<usize> {
+        heads.keys.filter(|&n| self.beside > 0 && n <= MOST_KEYS)
     }
 
     /// Parts that the keys are cut into, and keys of one.
@@ -170,6 +194,12 @@ fn tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
     let largest = heads.of_keys.max(heads.of_values) * kind.size;
     if largest > tile.most {
         return unsupported(format!("heads of {largest} bytes, {} are possible", tile.most));
+    }
+    let is_output = site.wanted(1) || site.wanted(2);
+    if tile.beside > 0 && (is_output || tile.all_keys(&heads).is_none()) {
+        return unsupported(format!(
+            "keys that are an output, or more than {MOST_KEYS}, in shared memory at once"
+        ));
     }
     let (needs, has) = (tile.shared(kind, &heads) as u64, site.target.numbers.get("shared_memory"));
     if has.is_some_and(|&has| has < needs) {
@@ -199,6 +229,7 @@ fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
         ("SIZE", kind.size),
         ("DQ", heads.of_keys),
         ("DV", heads.of_values),
+        ("ALL_KEYS", tile.all_keys(&heads).unwrap_or(0)),
     ] {
         code += &format!("static constexpr u32 {name} = {n}u;\n");
     }
@@ -236,6 +267,8 @@ fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let mut bounds = given(mask.is_some(), "n = ::min(n, m(8u));").to_owned();
     bounds += given(has(NONPAD), " n = ::min(n, u32(::max(near6(b), 0)));");
     let empty = if attrs.bool("zero_nan").map_err(op_error)? { "0u" } else { "0x7fc00000u" };
+    let threads = tile.threads();
+    let block = if tile.beside > 0 { format!("{threads},{}", tile.beside) } else { threads.to_string() };
     let code = fill(
         &code,
         &[
@@ -256,7 +289,7 @@ fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
             ("MMA_SHAPE", kind.shape),
             ("MMA_TYPE", kind.of),
             ("PAIR_TYPE", if kind.of == "f16" { "f16x2" } else { "bf16x2" }),
-            ("THREADS_OF_BLOCK", &tile.threads().to_string()),
+            ("THREADS_OF_BLOCK", &block),
         ],
     );
     let mut entries = vec![Entry::Free("flash")];
@@ -328,7 +361,10 @@ fn estimate(site: &Site<'_>, tile: &Tile, kind: Kind, heads: &Heads) -> Option<f
     let rows = q_heads.checked_div(kv_heads)? * queries;
     let (parts, share) = tile.parts(keys);
     let each = (batch * kv_heads * rows.div_ceil(tile.rows) * parts) as f64 / number("sm_count", 50.0);
-    let steps = share.min(keys).div_ceil(tile.keys) as f64;
+    let steps = match tile.all_keys(heads) {
+        Some(all) => all as f64 / tile.keys as f64,
+        None => share.min(keys).div_ceil(tile.keys) as f64,
+    };
     let width = (heads.of_keys + heads.of_values) as f64;
     // Of a multiprocessor: products, and what they read.
     let strips = (rows.min(tile.rows).div_ceil(16) * (keys.min(tile.keys)).div_ceil(8)) as f64;
@@ -341,8 +377,8 @@ fn estimate(site: &Site<'_>, tile: &Tile, kind: Kind, heads: &Heads) -> Option<f
     // Of blocks one after the other: registers allow 512 threads, or fewer, by the sums that they keep.
     let kept = (deep * (heads.of_values / 2 + tile.keys / tile.warps.1 / 2)) as f64;
     let threads = 65536.0 / (64.0 + kept * 1.2).min(255.0);
-    let fit =
-        (threads / tile.threads() as f64).min(number("shared_memory", 1e5) / tile.shared(kind, heads) as f64);
+    let by_registers = if tile.beside > 0 { tile.beside as f64 } else { threads / tile.threads() as f64 };
+    let fit = by_registers.min(number("shared_memory", 1e5) / tile.shared(kind, heads) as f64);
     let step = STEP_CLOCKS[0] + STEP_CLOCKS[1] * (tile.keys / tile.warps.1 * deep) as f64;
     let latent = (each / fit.floor().max(1.0)).ceil() * (BLOCK_CLOCKS[0] + steps * step);
     let clocks = busy.max(latent) + 0.3 * busy.min(latent);
