@@ -137,6 +137,8 @@ pub fn tell(report: &BuildReport, out: &Printer) {
         ));
     }
     report.notes.iter().for_each(|n| out.note(n));
+    let said = report.steps.iter().filter(|s| !s.note.is_empty());
+    said.for_each(|s| out.note(format!("layer \"{}\": {}", s.name, s.note)));
     if let Some((backend, reason)) = &report.fell_back {
         out.note(format!("{backend} REFUSED THE NETWORK, ALL OF IT RUNS ON {}: {reason}", report.backend));
     }

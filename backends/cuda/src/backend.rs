@@ -5,6 +5,7 @@ use crate::dialect::CUDA;
 use crate::exec::{CudaDevice, choices};
 use crate::frame::{Source, cells, source};
 use crate::kernels::generic_ns;
+use crate::refusals::Refusals;
 use crate::{compile, target, vendor};
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
 use kiln_families::expression::slots;
@@ -26,16 +27,17 @@ impl Cuda {
     }
 }
 
-/// Says which kernels were refused; louder where a recurrence is left with the one that reads its weights at each step.
-fn tell(region: &Region, found: &[Tactic], why: &[String]) {
+/// Says which kernels were refused: in the report, where a recurrence is left with the one that reads its weights at each
+/// step.
+fn tell(region: &Region, found: &mut [Tactic], why: &Refusals) {
     if why.is_empty() {
         return;
     }
-    let (label, why) = (region.label(), why.join("; "));
-    let slow = matches!(found, [only] if only.name == "recurrent");
-    match slow {
-        true => tracing::info!("{label} reads its recurrent weights at each step, not once: {why}"),
-        false => tracing::debug!("{label}: {why}"),
+    tracing::debug!("{}: {why}", region.label());
+    if let [only] = found
+        && only.name == "recurrent"
+    {
+        only.note = format!("reads its recurrent weights at each step, not once, which is slower: {why}");
     }
 }
 
@@ -57,20 +59,20 @@ impl Backend for Cuda {
         }
         let site = Site::of(&region.graph, target, &CUDA)?;
         let mut found = Vec::new();
-        let mut why = Vec::new();
+        let mut why = Refusals::default();
         for k in site.kernels() {
             match (k.tactics)(&site).and_then(|t| hashed(k, &site, t)) {
                 Ok(t) => found.extend(t),
-                Err(BackendError::Unsupported(reason)) => why.push(format!("{}: {reason}", k.name)),
+                Err(BackendError::Unsupported(reason)) => why.add(k.name, reason),
                 Err(e) => return Err(e),
             }
         }
         let libraries = vendor::tactics(&site, &found, &mut why)?;
         found.extend(libraries);
-        tell(region, &found, &why);
+        tell(region, &mut found, &why);
         match (found.is_empty(), why.is_empty()) {
             (false, _) => Ok(found),
-            (true, false) => unsupported(why.join("; ")),
+            (true, false) => unsupported(why.to_string()),
             _ => unsupported(format!("no kernel for {}", region.label())),
         }
     }

@@ -14,6 +14,7 @@ mod frame;
 mod kernels;
 mod library;
 pub mod nvtx;
+mod refusals;
 pub mod target;
 mod vendor;
 

@@ -12,6 +12,7 @@ use common::nvrtc::nvrtc;
 use common::{parallel, report};
 use kiln_backend::{Backend, Program, Region, Tactic, Target, TimeRequest};
 use kiln_backend_cuda::compile::cubin;
+use kiln_backend_cuda::target::known;
 use kiln_backend_cuda::{Cuda, written};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Op, Tensor};
@@ -98,6 +99,20 @@ impl Case {
             Some(format!("output {i}: {} of {} wrong; {x} for {y} at {at}", bad.len(), w.len()))
         })
     }
+}
+
+/// Where weights can't stay on the chip, the one way that is left says so; where they can, nothing is said.
+#[test]
+fn weights_that_do_not_stay_on_the_chip_are_noted() {
+    let ways = |t, hidden, gpu| {
+        let case = case("lstm", t, [3, 2, 5, hidden], "forward", false);
+        Cuda.tactics(&case.region(), &known(gpu).unwrap()).unwrap()
+    };
+    let large = ways(DType::F16, 512, "a100");
+    assert_eq!(large.len(), 1, "{large:?}");
+    assert!(large[0].note.contains("too many for registers"), "{large:?}");
+    let kept = ways(DType::F16, 512, "h200");
+    assert!(kept.len() > 1 && kept.iter().all(|t| t.note.is_empty()), "{kept:?}");
 }
 
 const HIDDEN: [usize; 8] = [64, 96, 200, 333, 512, 640, 1024, 1536];

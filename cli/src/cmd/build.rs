@@ -118,7 +118,7 @@ pub fn report_json(r: &BuildReport) -> Value {
     let step = |s: &kiln::builder::StepReport| {
         json!({
             "name": s.name, "operators": s.ops, "backend": r.backend, "tactic": tactic(s), "view": s.view,
-            "ns": s.ns, "candidates": s.candidates, "cache_key": s.key,
+            "ns": s.ns, "candidates": s.candidates, "cache_key": s.key, "note": s.note,
         })
     };
     let considered = |c: &kiln::builder::Considered| {

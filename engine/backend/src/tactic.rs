@@ -21,6 +21,9 @@ pub struct Tactic {
     /// Does it leave alone what no other region reads of its layers' results, so that these need no memory? Else it may
     /// write them.
     pub leaves_unread: bool,
+    /// What those who build should know if it is chosen: that there are faster ways and why they are refused here, say.
+    /// Empty where there is nothing to say.
+    pub note: String,
 }
 
 impl Tactic {
@@ -34,6 +37,7 @@ impl Tactic {
             source_hash: String::new(),
             estimate_ns: None,
             leaves_unread: false,
+            note: String::new(),
         }
     }
 

@@ -62,6 +62,8 @@ pub struct StepReport {
     pub key: Option<String>,
     /// Does it only give memory another name and launch nothing?
     pub view: bool,
+    /// What the backend says of the tactic; empty where that is nothing.
+    pub note: String,
 }
 
 impl Builder {
@@ -213,6 +215,7 @@ fn choose_all(
             candidates: p.choice.candidates,
             key: p.choice.key,
             view: false,
+            note: p.choice.tactic.note.clone(),
         });
         let mut step = Step::new(p.name, p.nodes, p.choice.tactic, blob);
         if let Some(node) = flow::node(g, &step) {

@@ -11,6 +11,7 @@ mod product;
 mod tail;
 
 use crate::driver::{Call, Gpu};
+use crate::refusals::Refusals;
 use crate::target::opened;
 use kiln_backend::{BackendError, Tactic, Target, source_feature};
 use kiln_families::site::Site;
@@ -57,13 +58,13 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// Tactics of the libraries that were asked for, and why others are not there. They are expected to take a little longer
 /// than the best of this backend's own: worth timing, never taken untimed, as a library may refuse what it is to compile.
-pub fn tactics(site: &Site<'_>, own: &[Tactic], why: &mut Vec<String>) -> Result<Vec<Tactic>, BackendError> {
+pub fn tactics(site: &Site<'_>, own: &[Tactic], why: &mut Refusals) -> Result<Vec<Tactic>, BackendError> {
     let best = own.iter().filter_map(|t| t.estimate_ns).min_by(f64::total_cmp);
     let mut found = Vec::new();
     for s in SOURCES.iter().filter(|s| site.target.has(&source_feature(s.name))) {
         match (s.tactics)(site) {
             Ok(t) => found.extend(t),
-            Err(BackendError::Unsupported(reason)) => why.push(format!("{}: {reason}", s.name)),
+            Err(BackendError::Unsupported(reason)) => why.add(s.name, reason),
             Err(e) => return Err(e),
         }
     }

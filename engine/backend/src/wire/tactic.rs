@@ -19,7 +19,7 @@ impl Tactic {
 }
 
 pub(super) fn write<W: Write>(e: &mut Encoder<W>, t: &Tactic) -> Written<W> {
-    let Tactic { name, params, workspace, deterministic, source_hash, estimate_ns, leaves_unread } = t;
+    let Tactic { name, params, workspace, deterministic, source_hash, estimate_ns, leaves_unread, note } = t;
     let optional = [
         !params.is_empty(),
         *workspace != 0,
@@ -27,6 +27,7 @@ pub(super) fn write<W: Write>(e: &mut Encoder<W>, t: &Tactic) -> Written<W> {
         !source_hash.is_empty(),
         estimate_ns.is_some(),
         *leaves_unread,
+        !note.is_empty(),
     ];
     e.map(1 + optional.iter().filter(|x| **x).count() as u64)?.u8(0)?.str(name)?;
     if optional[0] {
@@ -45,9 +46,12 @@ pub(super) fn write<W: Write>(e: &mut Encoder<W>, t: &Tactic) -> Written<W> {
     if let Some(ns) = estimate_ns {
         e.u8(5)?.f64(*ns)?;
     }
-    match leaves_unread {
-        true => e.u8(6)?.bool(true)?.ok(),
-        false => Ok(()),
+    if *leaves_unread {
+        e.u8(6)?.bool(true)?;
+    }
+    match note.is_empty() {
+        true => Ok(()),
+        false => e.u8(7)?.str(note)?.ok(),
     }
 }
 
@@ -63,6 +67,7 @@ pub(super) fn read(d: &mut Decoder<'_>) -> Result<Tactic, Error> {
             4 => t.source_hash = d.str()?.to_owned(),
             5 => t.estimate_ns = Some(d.f64()?),
             6 => t.leaves_unread = d.bool()?,
+            7 => t.note = d.str()?.to_owned(),
             _ => return Ok(false),
         }
         Ok(true)

@@ -49,8 +49,13 @@ fn targets_and_tactics_have_the_documented_bytes() {
     assert_eq!(Target::from_cbor(TARGET).unwrap(), target());
     assert_eq!(tactic().to_cbor().unwrap(), TACTIC);
     assert_eq!(Tactic::from_cbor(TACTIC).unwrap(), tactic());
-    let loose =
-        Tactic { deterministic: false, source_hash: "h".into(), leaves_unread: true, ..Tactic::plain("x") };
+    let loose = Tactic {
+        deterministic: false,
+        source_hash: "h".into(),
+        leaves_unread: true,
+        note: "slow here".into(),
+        ..Tactic::plain("x")
+    };
     let both = [loose, Tactic::plain("y")];
     assert_eq!(tactics_from_cbor(&tactics_to_cbor(&both).unwrap()).unwrap(), both);
     assert_eq!(targets_from_cbor(&targets_to_cbor(&[target()]).unwrap()).unwrap(), [target()]);
