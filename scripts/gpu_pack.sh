@@ -10,7 +10,8 @@ PROFILE=${PROFILE:-release}
 PACK=${OUT:-target/gpu}
 LIMIT=$((64 << 20))
 TESTS=(op_suite onnx_suite trained_models exports control_flow new_shapes threads enqueue_waits consumed reduced_precision
-    cuda_stream cuda_consumed cuda_memory cuda_large sources tensor_cores flash_attention recurrent vectors family)
+    cuda_stream cuda_consumed cuda_memory cuda_large sources tensor_cores flash_attention recurrent vectors family
+    branches slices branch_sizes flow_runs laziness lazy_sequences unrolled host_layers)
 FOLDER=target/$([ "$PROFILE" = dev ] && echo debug || echo "$PROFILE")
 
 rm -rf "$PACK"

@@ -50,7 +50,7 @@ declare -A watched=(
     [generic]="KILN_OPS=matmul,attention ./op_suite cuda_backend"
     [tiles]="KILN_SAMPLE=61 ./tensor_cores agree"
     [attention]="KILN_SAMPLE=23 ./flash_attention agree"
-    [recurrent]="KILN_SAMPLE=7 ./recurrent agree"
+    [recurrent]="KILN_SAMPLE=61 ./recurrent agree"
     [vectors]="KILN_SAMPLE=17 ./vectors agree"
     [flow]="./control_flow models_on_cuda"
 )
