@@ -46,8 +46,8 @@ declare -A suites=(
 declare -A watched=(
     [pointwise]="KILN_OPS=add,select,cast,clip ./op_suite cuda_backend"
     [rows]="KILN_OPS=softmax,layer_norm,cumulative,topk ./op_suite cuda_backend"
-    [moves]="KILN_OPS=concat,gather,scatter_elements,pad ./op_suite cuda_backend"
-    [generic]="KILN_OPS=matmul,attention ./op_suite cuda_backend"
+    [moves]="KILN_SAMPLE=5 KILN_OPS=concat,gather,scatter_elements,pad ./op_suite cuda_backend"
+    [generic]="KILN_SAMPLE=31 KILN_OPS=matmul,attention ./op_suite cuda_backend"
     [tiles]="KILN_SAMPLE=61 ./tensor_cores agree"
     [attention]="KILN_SAMPLE=23 ./flash_attention agree"
     [recurrent]="KILN_SAMPLE=61 ./recurrent agree"

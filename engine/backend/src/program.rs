@@ -118,6 +118,19 @@ impl Program {
         }
     }
 
+    /// Can a value be observed behind a run, if steps write it or not? An error says why it can't.
+    pub fn observable(&self, v: ValueId, written: bool) -> Result<(), BackendError> {
+        let g = &self.graph;
+        if g.value_ids().all(|known| known != v) {
+            return Err(BackendError::InvalidArgument(format!("{v:?} is no value of the program")));
+        }
+        if written || g.inputs.contains(&v) || g.weight(v).is_some() {
+            return Ok(());
+        }
+        let name = &g.value(v).name;
+        Err(BackendError::Unsupported(format!("\"{name}\" lives inside a kernel, or nobody reads it")))
+    }
+
     /// The region of a step.
     pub fn region(&self, step: &Step) -> Result<Region, BackendError> {
         Ok(Region::extract(&self.graph, &step.nodes)?)

@@ -52,6 +52,36 @@ impl Shapes {
         out
     }
 
+    /// Bytes of a value of `program` in this run; an internal error where its size is not known yet.
+    pub fn bytes(&self, program: &Program, v: ValueId) -> Result<u64, BackendError> {
+        let ty = &self.fact(v).ty;
+        let n = ty.static_volume().and_then(|n| ty.dtype.bytes_for(n as u64));
+        n.ok_or_else(|| {
+            let name = &program.graph.value(v).name;
+            BackendError::Internal(format!("the size of \"{name}\" ({ty}) is not known"))
+        })
+    }
+
+    /// Records what a step left in memory that gives results of unknown size: sizes, as [`Shapes::set_sizes`] takes them, or,
+    /// of an assertion with its message, 0 where it holds.
+    pub fn set_counted(
+        &mut self,
+        layer: &str,
+        assertion: Option<&str>,
+        results: &[ValueId],
+        words: &[u8],
+    ) -> Result<(), BackendError> {
+        let mut sizes = words.as_chunks::<4>().0.iter().map(|c| u32::from_le_bytes(*c) as usize);
+        match assertion {
+            None => self.set_sizes(results, sizes),
+            Some(_) if sizes.next() == Some(0) => Ok(()),
+            Some(message) => Err(BackendError::Execution {
+                layer: layer.to_owned(),
+                message: format!("assertion failed: {message}"),
+            }),
+        }
+    }
+
     /// Records the real shape of a data-dependent value.
     pub fn set_shape(&mut self, v: ValueId, shape: &[usize]) {
         let fact = &mut self.facts[v.0 as usize];

@@ -112,7 +112,7 @@ impl Context for Faulty<Box<dyn Context>> {
 
 fn table(fault: Fault, op: &str) -> Table {
     let backend = Arc::new(Faulty(Reference::default(), fault));
-    Subject::new(backend, Mode::Test, Latitude::default()).unwrap().run_all(Some(op))
+    Subject::new(backend, Mode::Test, Latitude::default()).unwrap().run(Some(op), 1)
 }
 
 #[test]

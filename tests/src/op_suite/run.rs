@@ -76,12 +76,13 @@ impl Subject {
         format!("{device} {driver}; features: {}", features.join(" "))
     }
 
-    /// All problems of the operators that `pick` names (all where it is `None`), on half of the processor: other tests run
-    /// beside.
-    pub fn run_all(&self, pick: Option<&str>) -> Table {
+    /// One of `every` problems of the operators that `pick` names (all where it is `None`), on half of the processor: other
+    /// tests run beside.
+    pub fn run(&self, pick: Option<&str>, every: usize) -> Table {
         let picked = |name: &str| pick.is_none_or(|p| p.split(',').any(|o| o == name));
         let whole = problems();
-        let problems: Vec<&Problem> = whole.iter().filter(|p| picked(p.op.name())).collect();
+        let wanted = whole.iter().filter(|p| picked(p.op.name()));
+        let problems: Vec<&Problem> = wanted.step_by(every.max(1)).collect();
         let jobs = std::thread::available_parallelism().map_or(1, |n| (n.get() / 2).max(1));
         let next = AtomicUsize::new(0);
         let take = || problems.get(next.fetch_add(1, Ordering::Relaxed));

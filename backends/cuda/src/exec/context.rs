@@ -322,18 +322,7 @@ impl Context for CudaContext {
         let none = || BackendError::InvalidArgument("no run to observe; enqueue first".into());
         self.shapes.as_ref().ok_or_else(none)?;
         let loaded = self.loaded.clone();
-        let graph = &loaded.program.graph;
-        if graph.value_ids().all(|v| v != value) {
-            return Err(BackendError::InvalidArgument(format!("{value:?} is no value of the program")));
-        }
-        let stored = loaded.steps.iter().any(|s| s.writes(value));
-        let given = graph.inputs.contains(&value) || graph.weight(value).is_some();
-        if !stored && !given {
-            return Err(BackendError::Unsupported(format!(
-                "\"{}\" lives inside a kernel, or nobody reads it",
-                graph.value(value).name
-            )));
-        }
+        loaded.program.observable(value, loaded.steps.iter().any(|s| s.writes(value)))?;
         // The read-back memory may still hold outputs of the run, and what tells sizes.
         self.outputs()?;
         loaded.gpu.bind()?;

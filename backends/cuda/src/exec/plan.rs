@@ -21,16 +21,6 @@ pub struct Planned {
     pub further: Vec<u32>,
 }
 
-/// Bytes of a value in this run.
-pub fn bytes_of(loaded: &Loaded, shapes: &Shapes, v: ValueId) -> Result<u64, BackendError> {
-    let ty = &shapes.fact(v).ty;
-    let n = ty.static_volume().and_then(|n| ty.dtype.bytes_for(n as u64));
-    n.ok_or_else(|| {
-        let name = &loaded.program.graph.value(v).name;
-        BackendError::Internal(format!("the size of \"{name}\" ({ty}) is not known"))
-    })
-}
-
 /// Plans the launches of one step.
 pub struct Planner<'a> {
     pub loaded: &'a Loaded,
@@ -41,7 +31,7 @@ pub struct Planner<'a> {
 impl Planner<'_> {
     /// Where a value lies.
     pub fn place(&mut self, v: ValueId) -> Result<Range, BackendError> {
-        let bytes = bytes_of(self.loaded, self.shapes, v)?;
+        let bytes = self.shapes.bytes(&self.loaded.program, v)?;
         self.memory.place(&self.loaded.program, &self.loaded.weights, v, bytes)
     }
 

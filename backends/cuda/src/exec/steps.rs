@@ -3,7 +3,7 @@
 use super::context::{CudaContext, KEPT, Key, Prepared, tensor};
 use super::extent::Extent;
 use super::memory::Range;
-use super::plan::{Planned, Planner, bytes_of};
+use super::plan::{Planned, Planner};
 use super::reasons;
 use super::run::Batch;
 use super::values::Value;
@@ -169,7 +169,7 @@ impl CudaContext {
     /// Where a value lies, and its bytes; at most so many where its size is open.
     pub(super) fn place(&mut self, shapes: &Shapes, v: ValueId) -> Result<(Range, usize), BackendError> {
         let open = self.open.get(v).filter(|_| shapes.shape(v).is_none()).map(Extent::bytes);
-        let bytes = open.unwrap_or_else(|| bytes_of(&self.loaded, shapes, v))?;
+        let bytes = open.unwrap_or_else(|| shapes.bytes(&self.loaded.program, v))?;
         Ok((self.room(v, bytes)?, bytes as usize))
     }
 
@@ -246,16 +246,7 @@ impl CudaContext {
         let loaded = self.loaded.clone();
         let from = self.memory.sizes()?;
         let bytes = self.read(&[(from, 64)])?.pop().unwrap_or_default();
-        let mut sizes = bytes.as_chunks::<4>().0.iter().map(|c| u32::from_le_bytes(*c) as usize);
-        if let Some(message) = &loaded.steps[step].assertion {
-            return match sizes.next() {
-                Some(0) => Ok(()),
-                _ => Err(BackendError::Execution {
-                    layer: loaded.program.steps[step].name.clone(),
-                    message: format!("assertion failed: {message}"),
-                }),
-            };
-        }
-        shapes.set_sizes(&loaded.steps[step].results, sizes)
+        let (k, layer) = (&loaded.steps[step], &loaded.program.steps[step].name);
+        shapes.set_counted(layer, k.assertion.as_deref(), &k.results, &bytes)
     }
 }

@@ -3,7 +3,7 @@
 use super::device::Loaded;
 use super::flow::Bodies;
 use super::memory::{Memory, Range, write};
-use super::plan::{Dispatch, Planner, bytes_of};
+use super::plan::{Dispatch, Planner};
 use super::record::{BindGroups, Stamps, bind, collect, encode, encode_copies, read_ranges};
 use kiln_backend::{BackendError, Context, Counters, HostStep, Shapes, StepTime, assisted};
 use kiln_ir::{Tensor, ValueId};
@@ -198,7 +198,7 @@ impl WgpuContext {
 
     /// Where a value lies, and how many bytes it has.
     pub(super) fn place(&mut self, shapes: &Shapes, v: ValueId) -> Result<(Range, usize), BackendError> {
-        let bytes = bytes_of(&self.loaded, shapes, v)? as usize;
+        let bytes = shapes.bytes(&self.loaded.program, v)? as usize;
         let r = Planner { loaded: &self.loaded, memory: &mut self.memory, shapes }.place(v)?;
         Ok((r, bytes))
     }
@@ -235,17 +235,8 @@ impl WgpuContext {
         let loaded = self.loaded.clone();
         let from = self.memory.sizes(&loaded.gpu)?;
         let bytes = read_ranges(&loaded.gpu, &mut self.memory, &[(from, 64)])?.pop().unwrap_or_default();
-        let mut sizes = bytes.as_chunks::<4>().0.iter().map(|c| u32::from_le_bytes(*c) as usize);
-        if let Some(message) = &loaded.steps[step].assertion {
-            return match sizes.next() {
-                Some(0) => Ok(()),
-                _ => Err(BackendError::Execution {
-                    layer: loaded.program.steps[step].name.clone(),
-                    message: format!("assertion failed: {message}"),
-                }),
-            };
-        }
-        shapes.set_sizes(&loaded.steps[step].results, sizes)
+        let (k, layer) = (&loaded.steps[step], &loaded.program.steps[step].name);
+        shapes.set_counted(layer, k.assertion.as_deref(), &k.results, &bytes)
     }
 
     /// Records the copies of the outputs and submits.
@@ -366,18 +357,8 @@ impl Context for WgpuContext {
             .clone()
             .ok_or_else(|| BackendError::InvalidArgument("no run to observe; enqueue first".into()))?;
         let loaded = self.loaded.clone();
-        let graph = &loaded.program.graph;
-        if graph.value_ids().all(|v| v != value) {
-            return Err(BackendError::InvalidArgument(format!("{value:?} is no value of the program")));
-        }
         let stored = loaded.steps.iter().any(|s| s.stored.iter().any(|(v, _)| *v == value));
-        let given = graph.inputs.contains(&value) || graph.weight(value).is_some();
-        if !stored && !given {
-            return Err(BackendError::Unsupported(format!(
-                "\"{}\" lives inside a kernel",
-                graph.value(value).name
-            )));
-        }
+        loaded.program.observable(value, stored)?;
         // The read-back buffer may still hold outputs of the run.
         self.outputs()?;
         self.fetch(&shapes, value)

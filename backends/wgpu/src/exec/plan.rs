@@ -42,16 +42,6 @@ pub fn fold(groups: u64) -> Result<(u32, u32), BackendError> {
     Ok((x as u32, y as u32))
 }
 
-/// Bytes of a value in this run.
-pub fn bytes_of(loaded: &Loaded, shapes: &Shapes, v: ValueId) -> Result<u64, BackendError> {
-    let ty = &shapes.fact(v).ty;
-    let n = ty.static_volume().and_then(|n| ty.dtype.bytes_for(n as u64));
-    n.ok_or_else(|| {
-        let name = &loaded.program.graph.value(v).name;
-        BackendError::Internal(format!("the size of \"{name}\" ({ty}) is not known"))
-    })
-}
-
 /// Plans the dispatches of one step.
 pub struct Planner<'a> {
     pub loaded: &'a Loaded,
@@ -62,7 +52,7 @@ pub struct Planner<'a> {
 impl Planner<'_> {
     /// Where a value lies.
     pub fn place(&mut self, v: ValueId) -> Result<Range, BackendError> {
-        let bytes = bytes_of(self.loaded, self.shapes, v)?;
+        let bytes = self.shapes.bytes(&self.loaded.program, v)?;
         let l = self.loaded;
         self.memory.place(&l.gpu, &l.program, &l.weights, v, bytes)
     }
