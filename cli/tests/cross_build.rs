@@ -94,28 +94,39 @@ fn a_build_for_another_machine_needs_no_device() {
     assert!(told.contains("H200") && told.contains("sm_90"), "{told}");
 }
 
+/// What a build without times for a GPU says of layers of a model of the test data: as text, and in JSON.
+fn notes(model: &str, gpu: &str) -> Option<(String, Vec<String>)> {
+    let (nvrtc, library) = parts()?;
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(model);
+    let (f, library) = (Folder::new(), library.to_string_lossy().into_owned());
+    let (model, engine) = (model.to_string_lossy().into_owned(), f.name("e.kiln"));
+    let args =
+        ["build", &model, "-o", &engine, "--plugin", &library, "--backend", "cuda", "--no-timing", "--json"];
+    let done = with(&nvrtc, Some(gpu), None, &args);
+    let told = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{told}");
+    let value: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    let notes = value["layers"].as_array().unwrap().iter().map(|l| l["note"].as_str().unwrap().to_owned());
+    Some((told, notes.filter(|n| !n.is_empty()).collect()))
+}
+
 /// A GPU whose blocks don't reach into each other's memory has no room for the weights of a recurrence of 128 units: the build
 /// says so, to people and to programs.
 #[test]
 fn a_build_says_which_weights_do_not_stay_on_the_chip() {
-    let Some((nvrtc, library)) = parts() else { return };
-    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/charrnn/h128_lstm.onnx");
-    let (f, library) = (Folder::new(), library.to_string_lossy().into_owned());
-    let (model, engine) = (model.to_string_lossy().into_owned(), f.name("e.kiln"));
-    let args = ["--plugin", &library, "--backend", "cuda", "--no-timing", "--json"];
-    let built = |gpu| {
-        let args = [&["build", &model, "-o", &engine][..], &args].concat();
-        let done = with(&nvrtc, Some(gpu), None, &args);
-        let told = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert!(done.status.success(), "{told}");
-        let value: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
-        let notes =
-            value["layers"].as_array().unwrap().iter().map(|l| l["note"].as_str().unwrap().to_owned());
-        (told, notes.filter(|n| !n.is_empty()).collect::<Vec<_>>())
-    };
-    let (told, notes) = built("a10");
-    assert!(notes.iter().all(|n| n.contains("at each step") && told.contains(n)), "{notes:?}: {told}");
-    assert!(!notes.is_empty(), "{told}");
-    let (told, notes) = built("h200");
-    assert!(notes.is_empty() && !told.contains("at each step"), "{told}");
+    let Some((told, found)) = notes("charrnn/h128_lstm.onnx", "a10") else { return };
+    assert!(found.iter().all(|n| n.contains("at each step") && told.contains(n)), "{found:?}: {told}");
+    assert!(!found.is_empty(), "{told}");
+    let Some((told, found)) = notes("charrnn/h128_lstm.onnx", "h200") else { return };
+    assert!(found.is_empty() && !told.contains("at each step"), "{told}");
+}
+
+/// A loop that stacks for as long as a condition holds, whatever the shapes: its memory is the host's business.
+#[test]
+fn a_build_says_which_loops_wait_for_the_host() {
+    let Some((told, found)) = notes("control_flow/while_collatz.onnx", "h200") else { return };
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("waits for the host") && told.contains(&found[0]), "{found:?}: {told}");
+    let Some((_, found)) = notes("control_flow/while_newton_bounded.onnx", "h200") else { return };
+    assert!(found.is_empty(), "{found:?}");
 }

@@ -4,6 +4,7 @@ use super::super::coverage::Place;
 use super::super::grow::Val;
 use super::Program;
 use kiln_ir::network::{LayerId, LoopId, LoopOutputKind, TripLimitKind};
+use kiln_ir::ty::MAX_DIMS;
 use kiln_ir::{Attrs, DType, Elems, IrError};
 
 /// A loop as it is written.
@@ -179,7 +180,8 @@ impl Program {
         }
         let rest = self.rest()?;
         for v in rest {
-            if self.g.net.is_inside(v.id, w.of)? {
+            // What has all dimensions that there may be can't be stacked; nobody reads it then.
+            if self.g.net.is_inside(v.id, w.of)? && v.shape().len() < MAX_DIMS {
                 outs.push(self.stack(w, &v, depth)?);
             }
         }

@@ -5,8 +5,10 @@ use super::super::flow::Bodies;
 use super::super::memory::Range;
 use super::super::moves::{Decision, Move, Trips, source_hash};
 use super::super::plan::Planned;
+use super::super::reasons;
 use super::Loop;
 use super::slices::at_trip;
+use kiln_backend::assisted::Reason;
 use kiln_backend::{Region, Tactic, flow};
 
 /// Commands that an unrolled loop may come to where nothing is timed: each saves the 2 to 3 µs of a trip, and takes its part of
@@ -18,7 +20,10 @@ const MOST: i64 = 4096;
 /// The ways to run a region of control flow, the most promising first; none for other regions. A loop whose trips are known when
 /// it is built may be timed written out and as a node.
 pub(crate) fn choices(region: &Region) -> Option<Vec<Tactic>> {
-    let walked = flow::tactic(region)?;
+    let mut walked = flow::tactic(region)?;
+    if let Some(Reason { why, advice }) = reasons::sure(region) {
+        walked.note = format!("each run waits for the host here: {why}; {advice}");
+    }
     let Some(trips) = flow::trips(region).filter(|n| (2..=MOST).contains(n)) else {
         return Some(vec![walked]);
     };
