@@ -2,7 +2,8 @@
 //!
 //! The time depends on what was chosen inside, which is therefore part of the key.
 
-use super::{Choice, Site, Tuner, can_be_timed, random_inputs};
+use super::measure::{can_be_timed, random_inputs};
+use super::{Choice, Site, Tuner};
 use crate::BuildError;
 use crate::cache::{describe, key};
 use crate::search::GAIN;

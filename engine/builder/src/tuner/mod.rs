@@ -2,20 +2,19 @@
 //!
 //! The choice is always made from stored samples, so that a warm build chooses as the cold one did.
 
+use self::measure::can_be_timed;
 use crate::ahead::{Spent, compile_all};
-use crate::cache::{Candidate, Entry, TimingCache, describe, key};
+use crate::cache::{Candidate, TimingCache, describe, key};
 use crate::{BuildConfig, BuildError};
-use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, TimeRequest, flow};
-use kiln_ir::{Fact, Graph, Tensor, problem::Rng};
-use std::collections::{BTreeMap, HashMap};
+use kiln_backend::{Backend, Device, Region, Tactic, Target, flow};
+use kiln_ir::{Fact, Graph};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+mod measure;
 mod whole;
-
-/// A candidate is out once its median is this many times the best.
-const ELIMINATE: f64 = 1.5;
 
 /// What chooses tactics during one build.
 pub struct Tuner<'a> {
@@ -147,41 +146,6 @@ impl Tuner<'_> {
         asked && !walked && can_be_timed(&site.concrete)
     }
 
-    /// The blob of a candidate.
-    fn blob(&mut self, key: &str, region: &Region, tactic: &Tactic) -> Result<Vec<u8>, BackendError> {
-        if let Some(blob) = self.blobs.remove(&(key.to_owned(), tactic.id())) {
-            return Ok(blob);
-        }
-        let start = Instant::now();
-        let blob = self.backend.compile(region, tactic, self.target);
-        self.spent.compiling += start.elapsed();
-        blob
-    }
-
-    /// The blobs of candidates by number. Those are left out that the backend refuses when it compiles them, as libraries do
-    /// that tell only then, unless it refuses all.
-    fn blobs_of(
-        &mut self,
-        key: &str,
-        region: &Region,
-        candidates: &[Tactic],
-    ) -> Result<HashMap<usize, Vec<u8>>, BackendError> {
-        let (mut blobs, mut refused) = (HashMap::new(), None);
-        for (i, t) in candidates.iter().enumerate() {
-            match self.blob(key, region, t) {
-                Err(source @ BackendError::Unsupported(_)) => {
-                    tracing::info!("{} is left out: {source}", t.id());
-                    refused = Some(source);
-                }
-                blob => drop(blobs.insert(i, blob?)),
-            }
-        }
-        match refused.filter(|_| blobs.is_empty()) {
-            Some(source) => Err(source),
-            None => Ok(blobs),
-        }
-    }
-
     /// What the backend expects of the most promising tactic, in nanoseconds.
     pub fn estimate(
         &mut self,
@@ -292,89 +256,6 @@ impl Tuner<'_> {
             .all(|t| entry.candidates.get(&t.id()).is_some_and(|c| c.source_hash == t.source_hash))
     }
 
-    /// Times all candidates round-robin, dropping the slow ones between rounds.
-    fn measure(
-        &mut self,
-        key: &str,
-        region_text: String,
-        region: &Region,
-        concrete: &Graph,
-        candidates: &[Tactic],
-    ) -> Result<(), BuildError> {
-        let inputs = random_inputs(concrete)?;
-        let backend = self.backend;
-        let wrap = |source| BuildError::Backend { backend: backend.name().to_owned(), source };
-        let blobs = self.blobs_of(key, region, candidates).map_err(wrap)?;
-        let start = Instant::now();
-        let device = self.opened()?;
-        let mut samples: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
-        let mut alive: Vec<usize> = (0..candidates.len()).filter(|i| blobs.contains_key(i)).collect();
-        let mut out = Vec::new();
-        // The first round warms up; after two samples the slow ones are out.
-        let early = self.config.samples.min(2);
-        for (round, count) in [1, early, self.config.samples - early].into_iter().enumerate() {
-            for &i in alive.iter().filter(|_| count > 0) {
-                let Some(blob) = blobs.get(&i) else { continue };
-                let request = TimeRequest {
-                    graph: concrete,
-                    tactic: &candidates[i],
-                    blob,
-                    inputs: &inputs,
-                    samples: count,
-                };
-                match device.time(&request) {
-                    Ok(t) if round > 0 => samples[i].extend(t),
-                    Ok(_) => {}
-                    // Another candidate may want less memory.
-                    Err(source @ BackendError::OutOfMemory { .. }) if others(&alive, &out) => {
-                        tracing::warn!("{} is left out: {source}", candidates[i].id());
-                        out.push(i);
-                    }
-                    Err(source) => return Err(wrap(source)),
-                }
-            }
-            alive.retain(|i| !out.contains(i));
-            out.iter().for_each(|&i| samples[i].clear());
-            let median =
-                |i: &usize| Candidate { source_hash: String::new(), samples: samples[*i].clone() }.median();
-            let best = alive.iter().map(median).fold(f64::INFINITY, f64::min);
-            if round > 0 && best.is_finite() {
-                alive.retain(|i| median(i) <= best * ELIMINATE);
-            }
-        }
-        self.spent.timing += start.elapsed();
-        self.timed += candidates.len();
-        self.remember(key, region_text, candidates, samples);
-        Ok(())
-    }
-
-    /// The device, opened at the first timing.
-    fn opened(&mut self) -> Result<Arc<dyn Device>, BuildError> {
-        if let Some(d) = &*self.device {
-            return Ok(d.clone());
-        }
-        let backend = || self.backend.name().to_owned();
-        let opened = self.backend.open(self.target);
-        let opened = opened.map_err(|source| BuildError::Backend { backend: backend(), source })?;
-        Ok(self.device.insert(opened).clone())
-    }
-
-    /// Adds what was measured of each candidate to the cache.
-    fn remember(&mut self, key: &str, region: String, candidates: &[Tactic], samples: Vec<Vec<f64>>) {
-        let times = candidates
-            .iter()
-            .zip(samples)
-            .map(|(t, samples)| (t.id(), Candidate { source_hash: t.source_hash.clone(), samples }));
-        let entry = Entry {
-            region,
-            target: self.target.fingerprint(),
-            device: self.target.device.clone(),
-            driver: self.target.driver.clone(),
-            candidates: times.collect::<BTreeMap<_, _>>(),
-        };
-        self.cache.insert(key, entry);
-    }
-
     /// The median of a tactic in nanoseconds; infinite where it was not timed.
     fn median(&self, key: &str, t: &Tactic) -> f64 {
         let known = self.cache.get(key).and_then(|e| e.candidates.get(&t.id()));
@@ -394,11 +275,6 @@ impl Tuner<'_> {
     }
 }
 
-/// Is more than one left?
-fn others(alive: &[usize], out: &[usize]) -> bool {
-    alive.iter().filter(|i| !out.contains(i)).count() > 1
-}
-
 /// The region with the types that its inputs have at the usual shapes.
 pub fn concretize(region: &Graph, facts: &[Fact]) -> Result<Graph, BuildError> {
     let mut g = region.clone();
@@ -412,46 +288,6 @@ pub fn concretize(region: &Graph, facts: &[Fact]) -> Result<Graph, BuildError> {
     }
     g.refresh()?;
     Ok(g)
-}
-
-/// Is there a bound for every dimension of every input, and do the bounds fit together?
-fn can_be_timed(g: &Graph) -> bool {
-    let bound = |d: &kiln_ir::Dim| d.upper_bound().filter(|b| b.as_const().is_some());
-    let inputs = g.inputs.iter().map(|&v| {
-        let mut fact = g.value(v).fact.clone();
-        fact.ty.dims = fact.ty.dims.iter().map(bound).collect::<Option<_>>()?;
-        Some(fact)
-    });
-    inputs.collect::<Option<Vec<Fact>>>().is_some_and(|facts| g.infer_from(&facts).is_ok())
-}
-
-/// Random inputs.
-fn random_inputs(g: &Graph) -> Result<Vec<Tensor>, BuildError> {
-    let mut rng = Rng::new(1);
-    let mut out = Vec::new();
-    for &v in &g.inputs {
-        let def = g.value(v);
-        if let Some(t) = def.fact.as_const() {
-            out.push(t.clone());
-            continue;
-        }
-        let dims: Option<Vec<usize>> =
-            def.fact.ty.dims.iter().map(|d| usize::try_from(d.upper_bound()?.as_const()?).ok()).collect();
-        let Some(shape) = dims else {
-            return Err(BuildError::Network(kiln_ir::IrError::Structure(format!(
-                "the shape {} of \"{}\" is not known for timing",
-                def.fact.ty, def.name
-            ))));
-        };
-        let t = crate::inputs::random(&mut rng, def.fact.ty.dtype, &shape).ok_or_else(|| {
-            BuildError::Network(kiln_ir::IrError::Structure(format!(
-                "there is no memory to time \"{}\" ({}) with",
-                def.name, def.fact.ty
-            )))
-        })?;
-        out.push(t);
-    }
-    Ok(out)
 }
 
 /// Expected nanoseconds; those that are not expected come last.
