@@ -25,11 +25,15 @@ struct Way {
     out_axis: usize,
     /// The length of the output, or exactly as many as there are trips.
     length: Option<i64>,
+    /// Are the products of the elements computed for all of them before the loop?
+    before: bool,
 }
 
 struct Body<'a> {
     net: &'a mut Network,
     rng: &'a mut Rng,
+    /// What the products of the elements are computed of, gate by gate, where that is done before the loop.
+    given: Vec<TensorId>,
 }
 
 impl Body<'_> {
@@ -48,28 +52,44 @@ impl Body<'_> {
     }
 
     /// A product with a matrix, by columns or by rows.
-    fn product(&mut self, x: TensorId, depth: usize) -> TensorId {
+    fn product(&mut self, x: TensorId, depth: usize, width: usize) -> TensorId {
         match self.rng.int(0, 1) {
             0 => {
-                let m = self.weight(&[depth, HIDDEN]);
+                let m = self.weight(&[depth, width]);
                 self.of("matmul", &[x, m])
             }
             _ => {
-                let m = self.weight(&[HIDDEN, depth]);
+                let m = self.weight(&[width, depth]);
                 self.op("matmul", Attrs::new().with("trans_b", true), &[x, m])
             }
         }
     }
 
-    /// x W + b.
+    /// x W + b, or what was computed before.
     fn given(&mut self, x: TensorId) -> TensorId {
-        let (p, b) = (self.product(x, SIZE), self.weight(&[HIDDEN]));
+        self.given.pop().unwrap_or_else(|| self.projected(x, HIDDEN))
+    }
+
+    fn projected(&mut self, x: TensorId, width: usize) -> TensorId {
+        let (p, b) = (self.product(x, SIZE, width), self.weight(&[width]));
         self.of("add", &[p, b])
+    }
+
+    /// The columns of each gate.
+    fn columns(&mut self, x: TensorId, gates: usize) -> Vec<TensorId> {
+        let bounds = |k: usize| [k * HIDDEN, (k + 1) * HIDDEN, 1].map(|n| n as i64);
+        let mut all = Vec::new();
+        for k in 0..gates {
+            let bounds = bounds(k).map(|n| Tensor::i64(&[1], &[n]).unwrap());
+            let [from, to, axis] = bounds.map(|t| self.net.add_weights(None, t).unwrap());
+            all.push(self.of("slice", &[x, from, to, axis]));
+        }
+        all
     }
 
     /// f(x W + b + h R).
     fn gate(&mut self, f: &str, x: TensorId, h: TensorId) -> TensorId {
-        let (x, h) = (self.given(x), self.product(h, HIDDEN));
+        let (x, h) = (self.given(x), self.product(h, HIDDEN, HIDDEN));
         let sum = self.of("add", &[x, h]);
         self.of(f, &[sum])
     }
@@ -90,7 +110,8 @@ impl Body<'_> {
                 let (z, r) = (self.gate("sigmoid", x, h), self.gate("sigmoid", x, h));
                 let n = match cell {
                     "gru" => {
-                        let (x, p, b) = (self.given(x), self.product(h, HIDDEN), self.weight(&[HIDDEN]));
+                        let (x, p, b) =
+                            (self.given(x), self.product(h, HIDDEN, HIDDEN), self.weight(&[HIDDEN]));
                         let y = self.of("add", &[p, b]);
                         let y = self.of("mul", &[r, y]);
                         let sum = self.of("add", &[x, y]);
@@ -120,6 +141,14 @@ fn operator(cell: &str) -> &str {
     }
 }
 
+fn gates(cell: &str) -> usize {
+    match operator(cell) {
+        "lstm" => 4,
+        "gru" => 3,
+        _ => 1,
+    }
+}
+
 fn looped(way: Way, rng: &mut Rng) -> Graph {
     let mut net = Network::new("loop");
     let shape = if way.axis == 0 { [STEPS, BATCH, SIZE] } else { [BATCH, STEPS, SIZE] };
@@ -140,7 +169,20 @@ fn looped(way: Way, rng: &mut Rng) -> Graph {
         ids.push(r.id());
         old.push(r.output(0).unwrap());
     }
-    let next = Body { net: &mut net, rng }.cell(way.cell, each, &old);
+    let mut body = Body { net: &mut net, rng, given: Vec::new() };
+    let iterator = |body: &mut Body<'_>, width: usize| {
+        let all = body.projected(x, width);
+        body.net.add_iterator(l, all, way.axis, way.reverse).unwrap().output(0).unwrap()
+    };
+    body.given = match (way.before, body.rng.int(0, 1)) {
+        (false, _) => Vec::new(),
+        (true, 0) => (0..gates(way.cell)).map(|_| iterator(&mut body, HIDDEN)).collect(),
+        (true, _) => {
+            let all = iterator(&mut body, gates(way.cell) * HIDDEN);
+            body.columns(all, gates(way.cell))
+        }
+    };
+    let next = body.cell(way.cell, each, &old);
     for (id, v) in ids.iter().zip(&next) {
         net.set_input(*id, 1, *v).unwrap();
     }
@@ -171,7 +213,7 @@ fn ways() -> Vec<Way> {
             let (reverse, axis) = (bit(0) == 1, bit(1));
             let (kind, out_axis) = (if bit(2) == 1 { Reverse } else { Concatenate }, bit(3) * 2);
             let length = (bit(4) == 1).then_some(STEPS as i64);
-            all.push(Way { cell, reverse, axis, kind, out_axis, length });
+            all.push(Way { cell, reverse, axis, kind, out_axis, length, before: false });
         }
     }
     all
@@ -207,6 +249,17 @@ fn loops_of_cells_become_operators_whichever_way_they_go() {
         let after = rewritten(&g, &mut rng, &what);
         let found = (count(&after, "loop"), count(&after, operator(way.cell)));
         assert_eq!(found, (0, 1), "{what}\n{}{}", g.to_text(), after.to_text());
+    }
+}
+
+#[test]
+fn products_before_the_loop_are_found() {
+    for (seed, way) in ways().into_iter().enumerate() {
+        let (what, mut rng) = (format!("{way:?}"), Rng::new(seed as u64));
+        let after = rewritten(&looped(Way { before: true, axis: 0, ..way }, &mut rng), &mut rng, &what);
+        assert_eq!((count(&after, "loop"), count(&after, operator(way.cell))), (0, 1), "{what}");
+        // Elements that lie along another axis are not looked through.
+        rewritten(&looped(Way { before: true, axis: 1, ..way }, &mut rng), &mut rng, &what);
     }
 }
 

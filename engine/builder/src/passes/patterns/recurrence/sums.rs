@@ -3,7 +3,7 @@
 use super::{Class, Found, Walk};
 use crate::passes::patterns::Writer;
 use crate::passes::patterns::view::input;
-use kiln_ir::ValueId;
+use kiln_ir::{Graph, ValueId};
 
 /// A part of a sum, of which the columns of a gate.
 #[derive(Clone, Copy)]
@@ -52,18 +52,21 @@ impl Walk {
             take!(self.terms(w, state, a, (from, width), out)?);
             return self.terms(w, state, b, (from, width), out);
         }
-        let what = take!(self.term(w, state, v)?);
+        let what = match self.producer(v).is_some_and(|n| n.op.is("matmul")) {
+            true => take!(self.product(w, state, v)?),
+            false => match self.class(w, v)? {
+                Some(Class::Fixed(b)) if w.g.ty(b).rank() == 1 => What::Bias(b),
+                Some(Class::Each(all)) => return Ok(before(w.g, all, (from, width), MOST, out)),
+                _ => return Ok(None),
+            },
+        };
         out.push(Term { what, from, width });
         Ok(Some(()))
     }
 
-    fn term(&mut self, w: &mut Writer<'_>, state: ValueId, v: ValueId) -> Found<What> {
-        let Some(n) = self.producer(v).filter(|n| n.op.is("matmul")).cloned() else {
-            return Ok(match self.class(w, v)? {
-                Some(Class::Fixed(b)) if w.g.ty(b).rank() == 1 => Some(What::Bias(b)),
-                _ => None,
-            });
-        };
+    /// A product of the state, or of elements, with a matrix.
+    fn product(&mut self, w: &mut Writer<'_>, state: ValueId, v: ValueId) -> Found<What> {
+        let n = take!(self.producer(v)).clone();
         let (a, m) = (take!(input(&n, 0)), take!(input(&n, 1)));
         let attrs = n.op.attrs();
         let flat = self.body.ty(m).rank() == 2 && self.body.ty(a).rank() == 2;
@@ -80,4 +83,36 @@ impl Walk {
             _ => None,
         })
     }
+}
+
+/// The terms of a sum, of these columns, that is there for all elements before the loop begins: a product of all elements with
+/// a matrix, and vectors. Sums lie in each other `depth` deep at most.
+fn before(
+    g: &Graph,
+    all: ValueId,
+    (from, width): (i64, i64),
+    depth: usize,
+    out: &mut Vec<Term>,
+) -> Option<()> {
+    let (_, node) = g.producer(all)?;
+    let parts = [input(node, 0)?, input(node, 1)?];
+    let rank = |v: ValueId| g.ty(v).rank();
+    let last = |v: ValueId| g.ty(v).dims.last();
+    if node.op.is("matmul") {
+        let [x, m] = parts;
+        let attrs = node.op.attrs();
+        let fits = rank(x) == 3 && rank(m) == 2 && attrs.bool("trans_a") == Ok(false);
+        let what = What::Input(x, m, attrs.bool("trans_b") == Ok(true));
+        return fits.then(|| out.push(Term { what, from, width }));
+    }
+    if !node.op.is("add") || parts.iter().any(|v| last(*v) != last(all)) {
+        return None;
+    }
+    parts.into_iter().try_for_each(|v| match rank(v) {
+        1 => {
+            out.push(Term { what: What::Bias(v), from, width });
+            Some(())
+        }
+        _ => before(g, v, (from, width), depth.checked_sub(1)?, out),
+    })
 }
