@@ -265,7 +265,7 @@ DEV void make_few(u32 rows, u32 cols, bool constant, Weights weights, Operands o
 
 // ---- matmul
 // Words: rows, columns; are weights constant?
-EARLY few 160 {
+EARLY few THREADS_OF_BLOCK {
     make_few(
         m(0u), m(1u), m(2u) != 0u,
         [&](u32 col, u32 block, u32 to, u32 barrier) {
@@ -280,7 +280,7 @@ EARLY few 160 {
 
 // ---- conv
 // Words 0 to 24 as in generic/window.cuh, then the number of windows; are weights constant?
-EARLY few 160 {
+EARLY few THREADS_OF_BLOCK {
     Windows windows(*this, 0u, 0u);
     bool begun = false;
     make_few(

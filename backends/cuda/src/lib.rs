@@ -1,7 +1,7 @@
 //! The CUDA backend of Kiln, on the NVIDIA driver and NVRTC.
 //!
 //! Building compiles CUDA C++ with NVRTC to cubins, which plans store; running needs the driver and nothing else.
-//! Kernels are listed by family in `kiln-families` and [`kernels`]; [`frame`] writes a kernel's source, [`compile`]
+//! Kernels are listed by family in `kiln-families` and [`kernels`], the tiles of tensor cores in [`tiles`]; [`frame`] writes a kernel's source, [`compile`]
 //! compiles it, [`driver`] talks to the device, [`exec`] runs programs on it; [`vendor`] has the tactics of cuBLASLt and cuDNN.
 
 mod backend;
@@ -16,6 +16,7 @@ mod library;
 pub mod nvtx;
 mod refusals;
 pub mod target;
+pub mod tiles;
 mod vendor;
 
 pub use backend::{Cuda, written};

@@ -2,6 +2,7 @@
 
 use crate::frame::cell;
 use crate::target::capability;
+use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
 use kiln_families::attention::{Problem, unmoved};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
@@ -74,6 +75,21 @@ const TILES: [Tile; 16] = [
 
 pub const KERNELS: &[Kernel] = kernels_of!(flash[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15]);
 const _: () = assert!(KERNELS.len() == TILES.len());
+
+/// The table as a list.
+pub fn tiles() -> Vec<tiles::Tile> {
+    let listed = |t: &Tile| tiles::Tile {
+        tactic: t.name,
+        rows: t.rows,
+        columns: t.keys,
+        threads: t.threads(),
+        stages: Some(t.stages),
+        stage_bytes: None,
+        split: t.split,
+        beside: Some(t.beside).filter(|&n| n > 0),
+    };
+    TILES.iter().map(listed).collect()
+}
 
 const fn flash<const T: usize>() -> Kernel {
     Kernel {

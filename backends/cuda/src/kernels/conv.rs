@@ -2,6 +2,7 @@
 
 use super::cost;
 use super::mma::{Kind, TILES, Tile};
+use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
 use kiln_families::site::{Cx, Site, unsupported};
 use kiln_families::template::sections;
@@ -34,6 +35,11 @@ const fn mma<const T: usize>() -> Kernel {
         source: |site, _| source(site, &TILES[T]),
         launch: |cx| launch(cx, &TILES[T]),
     }
+}
+
+/// The table as a list.
+pub fn tiles() -> Vec<tiles::Tile> {
+    TILES.iter().zip(NAMES).map(|(t, name)| t.listed(name, 1)).collect()
 }
 
 const ALONG: (bool, bool) = (false, false);

@@ -6,6 +6,7 @@ use super::cost;
 use super::gemm::across;
 use super::mma::Kind;
 use super::wgmma::{self, multiply};
+use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::{fill, section, sections};
@@ -19,6 +20,8 @@ const TEXT: &str = include_str!("../../../../kernels/wgmma/few.cuh");
 const COLUMNS: usize = 64;
 /// Bytes of K in a part of a stage.
 const PART_BYTES: usize = 128;
+/// Threads of a block: a warpgroup that multiplies, and a warp that copies.
+const THREADS: usize = 160;
 /// Words from one row of sums to the next.
 const PITCH: usize = 68;
 /// Parts of a stage at most: a box of TMA has 256 lines.
@@ -79,6 +82,22 @@ const fn conv<const T: usize>() -> Kernel {
         source: |site, _| conv_source(site, &TILES[T]),
         launch: |cx| conv_launch(cx, &TILES[T]),
     }
+}
+
+/// The tables as a list.
+pub fn tiles() -> Vec<tiles::Tile> {
+    let listed = |t: &Tile, tactic| tiles::Tile {
+        tactic,
+        rows: t.rows,
+        columns: COLUMNS,
+        threads: THREADS,
+        stages: None,
+        stage_bytes: Some(PART_BYTES),
+        split: t.split,
+        beside: None,
+    };
+    let products = TILES.iter().map(|t| listed(t, t.product));
+    products.chain(TILES.iter().map(|t| listed(t, t.conv))).collect()
 }
 
 /// How a block's share of the depth is cut.
@@ -183,7 +202,8 @@ impl Tile {
         code += &section(TEXT, "few").replace("+ACC_REG", &format!("+{}", kind.sums.2));
         code += &multiply(self.rows, kind, (kind.types.1, kind.types.0), (across_w, false));
         code += text;
-        let mut all = vec![("ACC", kind.sums.0)];
+        let threads = THREADS.to_string();
+        let mut all = vec![("ACC", kind.sums.0), ("THREADS_OF_BLOCK", &*threads)];
         all.extend(pairs);
         let shared = self.shared(cut) as u32;
         Ok(Body {

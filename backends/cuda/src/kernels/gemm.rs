@@ -2,6 +2,7 @@
 
 use super::cost;
 use super::mma::{Kind, TILES, Tile};
+use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
 use kiln_families::matmul::geometry;
 use kiln_families::site::{Cx, Site, op_error};
@@ -51,6 +52,11 @@ const fn mma<const P: usize>() -> Kernel {
         source: |site, _| source(site, &PLANS[P]),
         launch: |cx| launch(cx, &PLANS[P]),
     }
+}
+
+/// The table as a list.
+pub fn tiles() -> Vec<tiles::Tile> {
+    PLANS.iter().map(|p| p.tile().listed(p.name, p.split)).collect()
 }
 
 impl Plan {

@@ -1,5 +1,6 @@
 //! Tiles of products by `mma.sync`, for every element type that it takes.
 
+use crate::tiles;
 use kiln_backend::BackendError;
 use kiln_families::site::{Site, unsupported};
 use kiln_families::template::{fill, section};
@@ -81,6 +82,20 @@ impl Kind {
 
 impl Tile {
     /// Threads of a block.
+    /// The tile as a row of the list of all.
+    pub fn listed(&self, tactic: &'static str, split: usize) -> tiles::Tile {
+        tiles::Tile {
+            tactic,
+            rows: self.m,
+            columns: self.n,
+            threads: self.threads(),
+            stages: Some(self.stages),
+            stage_bytes: Some(self.bytes),
+            split,
+            beside: None,
+        }
+    }
+
     pub fn threads(&self) -> usize {
         self.warps.0 * self.warps.1 * 32
     }

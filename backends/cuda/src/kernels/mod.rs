@@ -5,21 +5,21 @@ macro_rules! kernels_of {
     ($($kernel:ident[$($row:literal)*])*) => { &[$($($kernel::<$row>(),)*)*] };
 }
 
-mod attention;
-mod conv;
+pub mod attention;
+pub mod conv;
 mod cost;
 mod depthwise;
-mod few;
-mod gemm;
+pub mod few;
+pub mod gemm;
 mod lines;
 mod mma;
 mod moves;
 mod pool;
-mod recurrent;
+pub mod recurrent;
 mod reduce;
 mod rows;
 mod shape;
-mod wgmma;
+pub mod wgmma;
 
 use kiln_backend::Target;
 use kiln_families::Kernel;

@@ -5,6 +5,7 @@ mod layout;
 use self::layout::{Layout, WARPS, most_columns, units};
 use super::mma::{Kind, Tile};
 use crate::target::capability;
+use crate::tiles;
 use kiln_backend::{BackendError, Tactic, Target};
 use kiln_families::recurrent::{activation, forget_gate};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
@@ -57,6 +58,12 @@ const PLANS: [Plan; 11] = [
 
 pub const KERNELS: &[Kernel] = kernels_of!(kernel[0 1 2 3 4 5 6 7 8 9 10]);
 const _: () = assert!(KERNELS.len() == PLANS.len());
+
+/// The table as a list.
+pub fn tiles() -> Vec<tiles::Tile> {
+    let blocks = |p: &Plan| tiles::Tile { threads: WARPS * 32, ..p.tile.listed(p.name, p.cluster) };
+    PLANS.iter().map(blocks).collect()
+}
 
 impl Plan {
     /// Clusters that run at once.

@@ -5,6 +5,7 @@ use super::cost;
 use super::gemm::across;
 use super::mma::Kind;
 use crate::frame::strided;
+use crate::tiles;
 use kiln_backend::{BackendError, Tactic, Target};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::{fill, section, sections};
@@ -120,6 +121,22 @@ const fn conv<const T: usize>() -> Kernel {
         source: |site, _| conv_source(site, &TILES[T]),
         launch: |cx| conv_launch(cx, &TILES[T]),
     }
+}
+
+/// The tables as a list.
+pub fn tiles() -> Vec<tiles::Tile> {
+    let listed = |t: &Tile, tactic| tiles::Tile {
+        tactic,
+        rows: t.m(),
+        columns: t.n,
+        threads: t.threads(),
+        stages: Some(t.stages),
+        stage_bytes: Some(STAGE_BYTES),
+        split: t.split,
+        beside: Some(t.resident as usize),
+    };
+    let products = TILES.iter().map(|t| listed(t, t.product));
+    products.chain(TILES.iter().map(|t| listed(t, t.conv))).collect()
 }
 
 impl Tile {
