@@ -6,6 +6,8 @@ mod check;
 mod rules;
 mod scope;
 #[cfg(test)]
+mod tests_effects;
+#[cfg(test)]
 mod tests_if;
 #[cfg(test)]
 mod tests_loop;

@@ -1,6 +1,6 @@
 //! Writing loops and conditionals as nodes with regions.
 
-use super::plan::{Scope, closure};
+use super::plan::{Scope, closure, effects, is_in};
 use super::{Frame, Lowering, lost};
 use crate::attr::{Attr, Attrs};
 use crate::error::IrError;
@@ -110,9 +110,9 @@ impl Lowering<'_> {
         let scans = parts.outputs.iter().filter(|o| o.kind != LoopOutputKind::LastValue);
         outs.extend(scans.map(|o| o.value));
         let inside = |l: LayerId| self.scopes.layer(net, l).contains(&c);
-        let kept = net.layer_ids().filter(|&l| net.layer_data(l).def.side_effect());
-        let roots = outs.iter().filter_map(|&t| net.producer(t)).chain(kept).filter(|&l| inside(l));
-        let needed = closure(net, roots.collect(), inside);
+        let mut roots = effects(net, &self.scopes, |l| is_in(net, &self.scopes, l, c));
+        roots.extend(outs.iter().filter_map(|&t| net.producer(t)).filter(|&l| inside(l)));
+        let needed = closure(net, roots, inside);
         let units = self.plan.order_of(net, &self.scopes, scope, |l| needed.contains(&l))?;
         self.units(&units, scope)?;
         self.close(&outs)

@@ -52,11 +52,8 @@ impl Plan {
                 Some(b) => b.closes() && depth == 1,
             }
         };
-        let kept = |l: &LayerId| net.layer_data(*l).def.side_effect();
-        let mut roots: Vec<LayerId> = net.layer_ids().filter(|l| outside(l) || kept(l)).collect();
-        let around: BTreeSet<ConstructId> =
-            net.layer_ids().filter(kept).flat_map(|l| scopes.layer(net, l)).collect();
-        roots.extend(around.into_iter().flat_map(|c| deciding(net, c)));
+        let mut roots: Vec<LayerId> = net.layer_ids().filter(outside).collect();
+        roots.extend(effects(net, scopes, |_| true));
         let live = closure(net, roots, |_| true);
         let mut plan = Plan { live, branches: HashMap::new() };
         for (c, construct) in net.constructs.iter().enumerate() {
@@ -204,8 +201,17 @@ fn both_branches(net: &Network, c: ConstructId, l: LayerId) -> IrError {
     NetworkError::BothBranches { layer: net.layer_data(l).name.clone(), construct }.into()
 }
 
+/// The layers with side effects, and what ends or decides the constructs around them, among those that pass a test.
+pub(super) fn effects(net: &Network, scopes: &Scopes, ok: impl Fn(LayerId) -> bool) -> Vec<LayerId> {
+    let kept = |l: &LayerId| ok(*l) && net.layer_data(*l).def.side_effect();
+    let mut all: Vec<LayerId> = net.layer_ids().filter(kept).collect();
+    let around: BTreeSet<ConstructId> = all.iter().flat_map(|&l| scopes.layer(net, l)).collect();
+    all.extend(around.into_iter().flat_map(|c| deciding(net, c)).filter(|&l| ok(l)));
+    all
+}
+
 /// Does a layer lie in a construct, its own boundary aside?
-fn is_in(net: &Network, scopes: &Scopes, l: LayerId, c: ConstructId) -> bool {
+pub(super) fn is_in(net: &Network, scopes: &Scopes, l: LayerId, c: ConstructId) -> bool {
     let own = net.layer_data(l).def.boundary().is_some_and(|b| b.construct() == c);
     !own && scopes.layer(net, l).contains(&c)
 }
