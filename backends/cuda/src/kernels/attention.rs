@@ -357,6 +357,8 @@ fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     Ok(vec![flash.scratch(bytes), Launch::map(1, w).scratch(bytes)])
 }
 
+/// How much longer blocks take that wait for all their keys at once, where a mask is read, too: nothing else goes on meanwhile.
+const MASKED_AT_ONCE: f64 = 1.3;
 /// Nanoseconds of a launch.
 const LAUNCH_NS: f64 = 2000.0;
 /// Clocks of a block before its first and after its last product, and what they take of a multiprocessor's time.
@@ -398,7 +400,8 @@ fn estimate(site: &Site<'_>, tile: &Tile, kind: Kind, heads: &Heads) -> Option<f
     let step = STEP_CLOCKS[0] + STEP_CLOCKS[1] * (tile.keys / tile.warps.1 * deep) as f64;
     let latent = (each / fit.floor().max(1.0)).ceil() * (BLOCK_CLOCKS[0] + steps * step);
     let clocks = busy.max(latent) + 0.3 * busy.min(latent);
-    let time = clocks / (number("clock_mhz", 1500.0).max(1.0) / 1000.0);
+    let waits = if tile.beside > 0 && site.dtype(MASK).is_some() { MASKED_AT_ONCE } else { 1.0 };
+    let time = waits * clocks / (number("clock_mhz", 1500.0).max(1.0) / 1000.0);
     let bytes = (batch * (q_heads * queries + kv_heads * keys)) as f64 * width * kind.size as f64;
     let partial = if tile.split > 1 { (batch * q_heads * queries * parts) as f64 * width * 4.0 } else { 0.0 };
     let more = if tile.split > 1 { LAUNCH_NS } else { 0.0 };
