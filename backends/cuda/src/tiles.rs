@@ -31,7 +31,7 @@ pub struct Family {
     pub name: &'static str,
     /// By which instructions, on which architectures, and how operands lie in shared memory.
     pub about: &'static str,
-    /// The rows, the largest first.
+    /// The rows, in the order of their table.
     pub tiles: Vec<Tile>,
 }
 

@@ -22,7 +22,7 @@ const fn tile(m: usize, n: usize, bytes: usize, warps: (usize, usize), stages: u
     Tile { m, n, bytes, warps, stages }
 }
 
-/// The tiles, the largest first.
+/// The tiles; plans name them by their numbers.
 pub const TILES: [Tile; 9] = [
     tile(256, 128, 128, (4, 2), 3),
     tile(128, 128, 128, (2, 2), 3),
@@ -81,7 +81,6 @@ impl Kind {
 }
 
 impl Tile {
-    /// Threads of a block.
     /// The tile as a row of the list of all.
     pub fn listed(&self, tactic: &'static str, split: usize) -> tiles::Tile {
         tiles::Tile {
@@ -96,6 +95,7 @@ impl Tile {
         }
     }
 
+    /// Threads of a block.
     pub fn threads(&self) -> usize {
         self.warps.0 * self.warps.1 * 32
     }
