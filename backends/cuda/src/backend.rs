@@ -116,7 +116,7 @@ fn hashed(k: &Kernel, site: &Site<'_>, mut tactics: Vec<Tactic>) -> Result<Vec<T
     for t in &mut tactics {
         let text = text(site, &(k.source)(site, t)?, t)?.text;
         t.estimate_ns = t.estimate_ns.or_else(|| generic_ns(site, k.name, site.target));
-        t.source_hash = blake3::hash(text.as_bytes()).to_hex()[..16].to_owned();
+        t.source_hash = Tactic::hash_of(&text);
     }
     Ok(tactics)
 }

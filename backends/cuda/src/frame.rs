@@ -8,8 +8,8 @@ mod near;
 mod reach;
 mod run;
 
-pub use self::cells::cells;
 use self::cells::{Field, looked_up, plain};
+pub use self::cells::{cells, may_be_cell};
 pub use self::reach::strided;
 use crate::blob::Head;
 use crate::dialect::CUDA;
@@ -136,7 +136,7 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
          DEV i32 mi(u32 k) const {{ return i32(m(k)); }}\nDEV f32 mf(u32 k) const {{ return cf(m(k)); }}\n"
     );
     for (s, slot) in slots.iter().enumerate() {
-        let cell = Some(s).filter(|s| *s < 32 && cells >> s & 1 == 1);
+        let cell = Some(s).filter(|&s| may_be_cell(cells, s));
         fields.push(Field { cell, ..binding(site, *slot, &mut code) });
         if let Slot::Input(k) = *slot
             && body.code.contains(&format!("near{k}("))

@@ -64,7 +64,7 @@ pub fn print(
     for (i, inst) in e.insts.iter().enumerate() {
         let rounded = if wide.get(i) == Some(&true) { DType::F32 } else { inst.ty };
         let fine = inst.ty.kind() == Kind::Float && narrow.get(i) == Some(&true);
-        let value = match near(e, i).filter(|_| fine) {
+        let value = match fine.then(|| near(e, i)).flatten() {
             Some(near) => self::narrow(rounded, &near),
             None => value(e, inst, rounded)?,
         };

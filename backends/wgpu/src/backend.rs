@@ -103,7 +103,7 @@ fn check_types(site: &Site<'_>) -> Result<(), BackendError> {
 fn checked(k: &Kernel, site: &Site<'_>, mut tactics: Vec<Tactic>) -> Result<Vec<Tactic>, BackendError> {
     for t in &mut tactics {
         let text = module(site, &(k.source)(site, t)?)?;
-        t.source_hash = blake3::hash(text.as_bytes()).to_hex()[..16].to_owned();
+        t.source_hash = Tactic::hash_of(&text);
     }
     Ok(tactics)
 }

@@ -41,6 +41,11 @@ impl Tactic {
         }
     }
 
+    /// What [`Tactic::source_hash`] is of a kernel's source.
+    pub fn hash_of(source: &str) -> String {
+        blake3::hash(source.as_bytes()).to_hex()[..16].to_owned()
+    }
+
     /// With a parameter; for building in a chain.
     pub fn with(mut self, name: &str, value: i64) -> Tactic {
         self.params.insert(name.to_owned(), value);

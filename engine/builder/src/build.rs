@@ -176,19 +176,8 @@ struct Picked {
     nodes: Vec<NodeId>,
     region: Region,
     choice: Choice,
-}
-
-impl Picked {
-    /// Tells the tactic which of its values lie elsewhere in every trip.
-    fn told(&mut self, slices: &[ValueId]) {
-        let tactic = self.choice.tactic.clone();
-        self.choice.tactic = flow::sliced(tactic, &self.region, slices);
-    }
-
     /// What its blob depends on.
-    fn key(&self) -> String {
-        format!("{}\n{}", self.choice.tactic.id(), crate::cache::describe(&self.region.graph))
-    }
+    key: String,
 }
 
 /// Chooses and compiles a tactic for each region. `slices` are values that lie elsewhere in every trip of a loop.
@@ -200,13 +189,10 @@ fn choose_all(
     slices: &[ValueId],
     progress: Progress<'_>,
 ) -> Result<Chosen, BuildError> {
-    let mut picked = pick_all(tuner, g, regions, points, progress)?;
-    picked.iter_mut().for_each(|p| p.told(slices));
+    let picked = pick_all(tuner, g, regions, points, slices, progress)?;
     let blobs = compile_picked(tuner, &picked)?;
     let mut all = Chosen::default();
     for p in picked {
-        // Every key was compiled.
-        let blob = blobs.get(&p.key()).cloned().unwrap_or_else(|| Bytes::from(Vec::new()));
         all.reports.push(StepReport {
             name: p.name.clone(),
             ops: p.region.label(),
@@ -217,6 +203,8 @@ fn choose_all(
             view: false,
             note: p.choice.tactic.note.clone(),
         });
+        // Every key was compiled.
+        let blob = blobs.get(&p.key).cloned().unwrap_or_else(|| Bytes::from(Vec::new()));
         let mut step = Step::new(p.name, p.nodes, p.choice.tactic, blob);
         if let Some(node) = flow::node(g, &step) {
             let own = all.reports.len() - 1;
@@ -242,6 +230,7 @@ fn pick_all(
     g: &Graph,
     regions: Vec<Vec<NodeId>>,
     points: &Points,
+    slices: &[ValueId],
     progress: Progress<'_>,
 ) -> Result<Vec<Picked>, BuildError> {
     let mut known = Vec::with_capacity(regions.len());
@@ -258,8 +247,10 @@ fn pick_all(
         if !progress("choosing kernels", done, total) {
             return Err(BuildError::Cancelled);
         }
-        let choice = tuner.choose(&name, &region, &facts)?;
-        picked.push(Picked { name, nodes, region, choice });
+        let mut choice = tuner.choose(&name, &region, &facts)?;
+        choice.tactic = flow::sliced(choice.tactic, &region, slices);
+        let key = format!("{}\n{}", choice.tactic.id(), crate::cache::describe(&region.graph));
+        picked.push(Picked { name, nodes, region, choice, key });
     }
     Ok(picked)
 }
@@ -269,14 +260,14 @@ fn compile_picked(tuner: &mut Tuner<'_>, picked: &[Picked]) -> Result<HashMap<St
     let start = Instant::now();
     let mut first: Vec<&Picked> = Vec::new();
     let mut seen = HashSet::new();
-    first.extend(picked.iter().filter(|p| seen.insert(p.key())));
+    first.extend(picked.iter().filter(|p| seen.insert(&p.key)));
     let jobs: Vec<_> = first.iter().map(|p| (&p.region, &p.choice.tactic)).collect();
     let blobs = compile_all(tuner.backend, tuner.target, &jobs);
     tuner.spent.compiling += start.elapsed();
     let backend = || tuner.backend.name().to_owned();
     let named = first.iter().zip(blobs).map(|(p, blob)| {
         let blob = blob.map_err(|source| BuildError::Backend { backend: backend(), source })?;
-        Ok((p.key(), Bytes::from(blob)))
+        Ok((p.key.clone(), Bytes::from(blob)))
     });
     named.collect()
 }

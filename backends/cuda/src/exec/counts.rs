@@ -44,7 +44,7 @@ fn asked(program: &Program, node: &Node) -> Vec<ValueId> {
             at.extend(counts(body).into_iter().map(|i| range.start + i));
         }
     } else if let Ok(s) = node.loop_shape(n) {
-        if !s.iterated.is_empty() || s.scans() > 0 {
+        if s.has_slices() {
             at.extend((0..usize::from(s.count)).chain(s.lengths()));
         }
         let own = s.carried + s.iterated.len();

@@ -47,7 +47,7 @@ struct Trip {
 impl<'a> Loop<'a> {
     pub fn new(site: &'a Site, s: &'a LoopShape) -> Made<Loop<'a>> {
         let trips = trips(site, s);
-        if trips.is_none() && (!s.iterated.is_empty() || s.scans() > 0) {
+        if trips.is_none() && s.has_slices() {
             return host(reasons::TRIPS);
         }
         let n = trips.unwrap_or(0);

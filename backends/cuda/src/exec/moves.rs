@@ -3,12 +3,13 @@
 use super::asked::Test;
 use super::memory::Range;
 use crate::driver::{Command, DriverError, Gpu, Launch, Module};
+use kiln_backend::Tactic;
 use std::sync::Arc;
 
 const PTX: &str = concat!(include_str!("../../../../kernels/flow/moves.ptx"), "\0");
 /// Hash of the kernel.
 pub(super) fn source_hash() -> String {
-    blake3::hash(PTX.as_bytes()).to_hex()[..16].to_owned()
+    Tactic::hash_of(PTX)
 }
 
 const THREADS: u32 = 256;

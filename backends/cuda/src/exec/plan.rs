@@ -4,7 +4,7 @@ use super::device::Loaded;
 use super::memory::{Memory, Range};
 use crate::dialect::CUDA;
 use crate::driver::{Command, Launch, MAP_ALIGNMENT, encode};
-use crate::frame::{ALIVE_AT, CELLS_AT, MAP_THREADS, PARAMETER_HEAD, WORDS, lanes};
+use crate::frame::{ALIVE_AT, CELLS_AT, MAP_THREADS, PARAMETER_HEAD, WORDS, lanes, may_be_cell};
 use crate::vendor::Places;
 use kiln_backend::{BackendError, Shapes};
 use kiln_families::expression::{Slot, extra_words};
@@ -186,7 +186,7 @@ impl Planner<'_> {
                 Slot::Sizes => self.memory.sizes()?,
             };
             match range.in_cell() {
-                Some(at) if s < 32 && k.cells >> s & 1 == 1 => {
+                Some(at) if may_be_cell(k.cells, s) => {
                     cells |= 1 << s;
                     parameter.extend(at.to_le_bytes());
                 }

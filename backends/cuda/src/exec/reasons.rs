@@ -77,6 +77,5 @@ pub const BOUND_MEMORY: Reason = because(
 pub fn sure(region: &Region) -> Option<Reason> {
     let (_, node) = region.graph.nodes().next().filter(|(_, n)| n.op.is("loop"))?;
     let s = node.loop_shape(node.inputs.len()).ok()?;
-    let bounded = s.count || (s.iterated.is_empty() && s.scans() == 0);
-    (!bounded).then_some(TRIPS)
+    (!s.count && s.has_slices()).then_some(TRIPS)
 }

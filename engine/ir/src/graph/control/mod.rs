@@ -147,6 +147,11 @@ impl LoopShape {
         start..start.saturating_add(self.body_captures)
     }
 
+    /// Are there elements that trips take, or values that they stack?
+    pub fn has_slices(&self) -> bool {
+        !self.iterated.is_empty() || self.scans() > 0
+    }
+
     /// How many values the body gives after the carried ones.
     pub fn scans(&self) -> usize {
         let scans = self.outs.iter().filter(|o| o.kind != LoopOutputKind::LastValue);

@@ -7,7 +7,6 @@ use kiln_ir::{Attr, Attrs, Dim, ValueId};
 
 /// A gate is a function of a sum; behind a reset gate there are two: what is added to the product with the gate, and what
 /// the gate multiplies.
-#[derive(Clone)]
 pub(super) struct Gate {
     pub sums: Vec<ValueId>,
     /// What its recurrent weights multiply.
@@ -45,15 +44,15 @@ impl Walk {
         }
         if let Some([z, n]) = self.update(h, old) {
             let (gates, late) = match self.reset_behind(n) {
-                Some((r, sums)) => ([plain(vec![z]), plain(vec![r]), plain(sums.to_vec())], true),
+                Some((r, sums)) => (vec![plain(vec![z]), plain(vec![r]), plain(sums.to_vec())], true),
                 None => {
                     let (r, state) = self.reset_before(n, old)?;
                     let new = Gate { sums: vec![n], state };
-                    ([plain(vec![z]), plain(vec![r]), new], false)
+                    (vec![plain(vec![z]), plain(vec![r]), new], false)
                 }
             };
             let attrs = attrs.with("linear_before_reset", late);
-            return Some(Form { op: "gru", gates: gates.to_vec(), carried: (i, None), attrs, size });
+            return Some(Form { op: "gru", gates, carried: (i, None), attrs, size });
         }
         ["tanh", "relu"].into_iter().find_map(|f| {
             let gates = vec![plain(vec![self.single(h, f)?])];
