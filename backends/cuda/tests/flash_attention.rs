@@ -10,14 +10,13 @@ mod attention;
 mod common;
 
 use attention::{Case, WORKLOADS, cases, region};
-use common::device::{Sample, device};
+use common::device::device;
 use common::nvrtc::nvrtc;
 use common::{parallel, report};
 use kiln_backend::{Backend, Device, Program, Tactic, Target};
 use kiln_backend_cuda::Cuda;
 use kiln_backend_cuda::compile::cubin;
 use kiln_ir::{Graph, Tensor};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Tactics of a case that use tensor cores.
@@ -81,25 +80,18 @@ fn run(
 #[test]
 fn tiles_agree_with_the_oracle() {
     let Some((device, target)) = device() else { return };
-    let cases = cases();
-    let mut sample = Sample::new();
-    if sample.is_all() {
-        report::compile_ahead(sources(&target, &cases), &target);
-    }
-    let wanted = parallel(&(0..cases.len()).collect::<Vec<_>>(), |&i| {
-        Some((i, cases[i].graph.eval(&cases[i].inputs).unwrap()))
-    });
-    let wanted: BTreeMap<usize, Vec<Tensor>> = wanted.into_iter().collect();
-    let mut failed = Vec::new();
-    let mut runs = 0;
-    for (i, case) in cases.iter().enumerate() {
+    let all = |case: &Case| {
         let generic = Cuda.tactics(&region(&case.graph), &target).unwrap();
         let generic = generic.into_iter().filter(|t| t.name == "attention");
-        for t in tactics(&case.label, &case.graph, &target).into_iter().chain(generic) {
-            if !sample.takes() {
-                continue;
-            }
-            if let Some(e) = run(&device, &target, case, &t, &wanted[&i]) {
+        tactics(&case.label, &case.graph, &target).into_iter().chain(generic).collect()
+    };
+    let taken = report::sampled(cases(), &target, |case| region(&case.graph), all);
+    let wanted = report::parallel(&taken, |(case, _)| case.graph.eval(&case.inputs).unwrap());
+    let mut failed = Vec::new();
+    let mut runs = 0;
+    for ((case, tactics), wanted) in taken.iter().zip(&wanted) {
+        for t in tactics {
+            if let Some(e) = run(&device, &target, case, t, wanted) {
                 failed.push(format!("{} by {}: {e}", case.label, t.id()));
             }
             runs += 1;

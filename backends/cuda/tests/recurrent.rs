@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::device::{Sample, device};
+use common::device::device;
 use common::nvrtc::nvrtc;
 use common::{parallel, report};
 use kiln_backend::{Backend, Program, Region, Tactic, Target, TimeRequest};
@@ -148,8 +148,9 @@ fn sources(target: &Target) -> report::Sources {
 }
 
 /// Bytes that a thread may keep outside of registers: some numbers that the products of a step do not use, of up to three pairs
-/// of a unit and a sequence with all that a step may have (288 bytes for 333 units and 64 sequences).
-const MAX_SPILL: u32 = 320;
+/// of a unit and a sequence with all that a step may have (288 bytes for 333 units and 64 sequences, 368 for 1,536 units in
+/// eight blocks).
+const MAX_SPILL: u32 = 384;
 
 /// By default one of 23 sources; `KILN_KERNELS=all` takes all.
 #[test]
@@ -163,20 +164,12 @@ fn layouts_compile_and_do_not_spill() {
 #[test]
 fn layouts_agree_with_the_oracle() {
     let Some((device, target)) = device() else { return };
-    let mut sample = Sample::new();
-    if sample.is_all() {
-        report::compile_ahead(sources(&target), &target);
-    }
-    let cases = cases();
-    let wanted = parallel(&(0..cases.len()).collect::<Vec<_>>(), |&i| {
-        cases[i].program.graph.eval(&cases[i].inputs).map(|w| (i, w)).ok()
-    });
-    assert_eq!(wanted.len(), cases.len());
+    let taken = report::sampled(cases(), &target, Case::region, |case| case.tactics(&target));
+    let wanted = report::parallel(&taken, |(case, _)| case.program.graph.eval(&case.inputs).unwrap());
     let (mut failed, mut runs) = (Vec::new(), 0);
-    for (i, wanted) in &wanted {
-        let case = &cases[*i];
-        for t in case.tactics(&target).into_iter().filter(|_| sample.takes()) {
-            let blob = Cuda.compile(&case.region(), &t, &target).unwrap();
+    for ((case, tactics), wanted) in taken.iter().zip(&wanted) {
+        for t in tactics {
+            let blob = Cuda.compile(&case.region(), t, &target).unwrap();
             let program = Arc::new(Program::single_step(case.region().graph.clone(), t.clone(), blob));
             let mut cx = device.load(program.clone()).unwrap().context().unwrap();
             let shapes = Arc::new(program.shapes(&case.inputs).unwrap());

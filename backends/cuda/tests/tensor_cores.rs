@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::device::{Sample, device};
+use common::device::device;
 use common::nvrtc::nvrtc;
 use common::{Case, cases, report};
 use kiln_backend::{Backend, Device, Program, Tactic, Target, TimeRequest};
@@ -92,19 +92,17 @@ fn blocks_that_share_are_in_clusters() {
 #[test]
 fn tiles_agree_with_the_oracle() {
     let Some((device, target)) = device() else { return };
-    let mut sample = Sample::new();
-    if sample.is_all() {
-        report::compile_ahead(sources(&target).into_iter().filter(|s| picked(&s.1)).collect(), &target);
-    }
+    let of = |case: &Case| {
+        let mut all = tactics(case, &target);
+        all.retain(|t| picked(&format!("{} by {}", case.label, t.id())));
+        all
+    };
+    let taken = report::sampled(cases(), &target, Case::region, of);
+    let wanted = report::parallel(&taken, |(case, _)| case.graph.eval(&case.inputs).unwrap().remove(0));
     let mut failed = Vec::new();
     let mut runs = 0;
-    for case in cases() {
-        let mut known = None;
-        for t in tactics(&case, &target) {
-            if !picked(&format!("{} by {}", case.label, t.id())) || !sample.takes() {
-                continue;
-            }
-            let wanted = known.get_or_insert_with(|| case.graph.eval(&case.inputs).unwrap().remove(0));
+    for ((case, tactics), wanted) in taken.into_iter().zip(&wanted) {
+        for t in tactics {
             let blob = Cuda.compile(&case.region(), &t, &target).unwrap();
             let program = Arc::new(Program::single_step(case.graph.clone(), t.clone(), blob));
             let mut cx = device.load(program.clone()).unwrap().context().unwrap();

@@ -6,7 +6,7 @@ mod common;
 #[path = "common/vectors.rs"]
 mod problems;
 
-use common::device::{Sample, device};
+use common::device::device;
 use common::nvrtc::nvrtc;
 use common::{Case, report};
 use kiln_backend::{Backend, Program, Tactic, Target};
@@ -40,14 +40,11 @@ fn kernels_by_vectors_compile_and_do_not_spill() {
 #[test]
 fn kernels_by_vectors_agree_with_the_oracle() {
     let Some((device, target)) = device() else { return };
-    let mut sample = Sample::new();
-    if sample.is_all() {
-        report::compile_ahead(sources(&target), &target);
-    }
+    let taken = report::sampled(cases(), &target, Case::region, |case| tactics(case, &target));
+    let wanted = report::parallel(&taken, |(case, _)| case.graph.eval(&case.inputs).unwrap().remove(0));
     let (mut failed, mut runs) = (Vec::new(), 0);
-    for case in cases() {
-        let wanted = case.graph.eval(&case.inputs).unwrap().remove(0);
-        for t in tactics(&case, &target).into_iter().filter(|_| sample.takes()) {
+    for ((case, tactics), wanted) in taken.into_iter().zip(&wanted) {
+        for t in tactics {
             let blob = Cuda.compile(&case.region(), &t, &target).unwrap();
             let program = Arc::new(Program::single_step(case.graph.clone(), t.clone(), blob));
             let mut cx = device.load(program.clone()).unwrap().context().unwrap();
@@ -55,8 +52,7 @@ fn kernels_by_vectors_agree_with_the_oracle() {
             cx.enqueue(&case.inputs, &shapes).unwrap_or_else(|e| panic!("{} by {}: {e}", case.label, t.id()));
             let found =
                 cx.outputs().unwrap_or_else(|e| panic!("{} by {}: {e}", case.label, t.id())).remove(0);
-            failed
-                .extend(case.differs(&found, &wanted).map(|e| format!("{} by {}: {e}", case.label, t.id())));
+            failed.extend(case.differs(&found, wanted).map(|e| format!("{} by {}: {e}", case.label, t.id())));
             runs += 1;
         }
     }

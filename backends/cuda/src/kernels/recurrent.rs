@@ -158,9 +158,6 @@ fn tactics(site: &Site<'_>, plan: &Plan) -> Result<Vec<Tactic>, BackendError> {
     let (narrow, units, reset_first) = (narrow(site)?, hidden(site)?, reset_first(site.op()?)?);
     if plan.grid {
         fits_grid(site, units)?;
-        if reset_first {
-            return unsupported("two exchanges a step through memory");
-        }
     } else if plan.cluster > most {
         return unsupported(format!("clusters of {} blocks, {most} are possible", plan.cluster));
     }

@@ -19,27 +19,3 @@ pub fn device() -> Option<(Arc<dyn Device>, Target)> {
     };
     Some((Cuda.open(&target).unwrap(), target))
 }
-
-/// Which runs of a test are done: one of `KILN_SAMPLE`, by default all. Tools that watch every access of a kernel are slow.
-pub struct Sample {
-    every: usize,
-    at: usize,
-}
-
-impl Sample {
-    pub fn new() -> Sample {
-        let every = std::env::var("KILN_SAMPLE").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-        Sample { every: usize::max(every, 1), at: 0 }
-    }
-
-    /// Is all of it done, so that it is worth compiling ahead?
-    pub fn is_all(&self) -> bool {
-        self.every == 1
-    }
-
-    /// Is the next run done?
-    pub fn takes(&mut self) -> bool {
-        self.at += 1;
-        self.at.is_multiple_of(self.every)
-    }
-}

@@ -115,3 +115,27 @@ pub fn compile_ahead(sources: Sources, target: &Target) {
     let refused: Vec<String> = done.into_iter().flatten().collect();
     assert!(refused.is_empty(), "{refused:?}");
 }
+
+/// Cases that are run, each with its tactics: one tactic of `KILN_SAMPLE` of all cases together, by default all, as tools that
+/// watch every access of a kernel are slow. Their kernels are compiled ahead, on all cores.
+pub fn sampled<C>(
+    cases: Vec<C>,
+    target: &Target,
+    region: impl Fn(&C) -> Region,
+    tactics: impl Fn(&C) -> Vec<Tactic>,
+) -> Vec<(C, Vec<Tactic>)> {
+    let every = std::env::var("KILN_SAMPLE").ok().and_then(|n| n.parse().ok()).unwrap_or(1).max(1);
+    let mut at = 0_usize;
+    let mut takes = |_: &Tactic| {
+        at += 1;
+        at.is_multiple_of(every)
+    };
+    let taken = cases.into_iter().map(|c| {
+        let tactics: Vec<Tactic> = tactics(&c).into_iter().filter(&mut takes).collect();
+        (c, tactics)
+    });
+    let taken: Vec<_> = taken.filter(|(_, tactics)| !tactics.is_empty()).collect();
+    let sources = taken.iter().map(|(c, tactics)| (String::new(), region(c), tactics.clone()));
+    compile_ahead(written_for(target, sources), target);
+    taken
+}
