@@ -11,9 +11,9 @@ use kiln_ir::{DType, Graph, Tensor};
 use std::ffi::c_void;
 use std::sync::Arc;
 
-const N: usize = 1024;
+const N: usize = 2048;
 /// Products behind the one that reads the input: some milliseconds in all.
-const TAIL: usize = 24;
+const TAIL: usize = 64;
 
 /// y = (x · w) · w · w · …
 fn products() -> Program {

@@ -51,9 +51,16 @@ const VERSIONS: [(i32, i32); 13] = [
     (12, 0),
 ];
 
+/// From this version on NVRTC has a cache of its own, where there is a driver; what it takes from there comes without words.
+const KEEPS_CUBINS: (i32, i32) = (12, 9);
+
 /// The cubin, compiled anew, with the compiler's words about registers, shared memory and spills.
 pub fn explain(source: &str, arch: &str) -> Result<nvrtc::Compiled, CompileError> {
+    let nvrtc = Nvrtc::get()?;
     let mut options = options(arch);
     options.push("--ptxas-options=-v".into());
-    Nvrtc::get()?.compile(source, &options)
+    if nvrtc.version() >= KEEPS_CUBINS {
+        options.push("--no-cache".into());
+    }
+    nvrtc.compile(source, &options)
 }
