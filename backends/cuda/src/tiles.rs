@@ -24,6 +24,16 @@ pub struct Tile {
     pub beside: Option<usize>,
 }
 
+/// Tiles of products, then the same of convolutions, from pairs of their tactics' names.
+pub(crate) fn of_both<T>(
+    all: &[T],
+    names: impl Fn(&T) -> [&'static str; 2],
+    listed: impl Fn(&T, &'static str) -> Tile,
+) -> Vec<Tile> {
+    let of = |operator: usize| all.iter().map(move |t| (t, operator));
+    of(0).chain(of(1)).map(|(t, operator)| listed(t, names(t)[operator])).collect()
+}
+
 /// Tiles of one kind.
 #[derive(Clone, Debug)]
 pub struct Family {

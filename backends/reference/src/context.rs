@@ -73,7 +73,7 @@ impl CpuContext {
         let loaded = self.loaded.clone();
         let graph = &loaded.program.graph;
         if let Some(bodies) = self.bodies.get_mut(index).and_then(Option::as_mut) {
-            return walk(graph, loaded.program.steps.get(index), bodies, &mut self.values, shapes);
+            return walk(&loaded.program, index, bodies, &mut self.values, shapes);
         }
         let cx = RunCx { graph, shapes, pool: &self.pool };
         for op in loaded.schedule.steps.get(index).into_iter().flatten() {
@@ -81,7 +81,7 @@ impl CpuContext {
             self.pool.begin(op.node.0);
             let outs = op.run(&cx, args)?;
             for ((&v, &unused), out) in op.outputs.iter().zip(&op.unused).zip(outs) {
-                check_shape(graph, v, &out, shapes)?;
+                shapes.check_shape(graph, v, out.shape())?;
                 if !unused || self.observable {
                     self.values[v.0 as usize] = Some(out);
                 }
@@ -136,22 +136,20 @@ impl CpuContext {
 
 /// Runs a step of control flow: its bodies are programs of their own.
 fn walk(
-    graph: &kiln_ir::Graph,
-    step: Option<&Step>,
+    program: &Program,
+    step: usize,
     bodies: &mut Bodies,
     values: &mut [Option<Val>],
     shapes: &Shapes,
 ) -> Result<(), BackendError> {
-    let lost = || BackendError::Internal("a step of control flow lost its node or an input".into());
-    let node = step.and_then(|s| flow::node(graph, s)).ok_or_else(lost)?;
-    let input =
-        |v: &Option<ValueId>| values[v.ok_or_else(lost)?.0 as usize].as_ref().ok_or_else(lost)?.tensor();
-    let inputs = node.inputs.iter().map(input).collect::<Result<Vec<_>, _>>()?;
+    let (node, inputs) = flow::walked(program, step)?;
+    let input = |v: &ValueId| values[v.0 as usize].as_ref().ok_or_else(|| flow::lost(step))?.tensor();
+    let inputs = inputs.iter().map(input).collect::<Result<Vec<_>, _>>()?;
     let facts: Vec<_> = node.outputs.iter().map(|&v| shapes.fact(v).clone()).collect();
     let outs = bodies.walk(node, &inputs, &facts)?;
     for (&v, out) in node.outputs.iter().zip(outs) {
         let out = Val::Shared(out);
-        check_shape(graph, v, &out, shapes)?;
+        shapes.check_shape(&program.graph, v, out.shape())?;
         values[v.0 as usize] = Some(out);
     }
     Ok(())
@@ -164,17 +162,6 @@ fn fetch(values: &mut [Option<Val>], op: &Operation, keep: bool) -> Vec<Option<V
         if last && !keep { slot.take() } else { slot.clone() }
     };
     op.inputs.iter().zip(&op.last).map(|(v, &last)| get(v, last)).collect()
-}
-
-fn check_shape(graph: &kiln_ir::Graph, v: ValueId, out: &Val, shapes: &Shapes) -> Result<(), BackendError> {
-    match shapes.shape(v) {
-        Some(wanted) if wanted != out.shape() => Err(BackendError::InvalidArgument(format!(
-            "\"{}\" came out as {:?}; the shapes of the run say {wanted:?}",
-            graph.value(v).name,
-            out.shape()
-        ))),
-        _ => Ok(()),
-    }
 }
 
 impl Context for CpuContext {

@@ -2,7 +2,7 @@
 
 use crate::BackendError;
 use crate::program::{Program, Step};
-use kiln_ir::{Dim, Fact, Tensor, ValueId};
+use kiln_ir::{Dim, Fact, Graph, Tensor, ValueId};
 
 /// Facts of all values of a program for one run.
 #[derive(Clone, Debug)]
@@ -26,6 +26,11 @@ impl Shapes {
     /// The shape of a value, if all its dimensions are known now.
     pub fn shape(&self, v: ValueId) -> Option<Vec<usize>> {
         self.fact(v).ty.static_dims()
+    }
+
+    /// The elements of a value of `graph`, if they are known now: those of a weight, or what the host has computed.
+    pub fn content(&self, graph: &Graph, v: ValueId) -> Option<Tensor> {
+        graph.weight(v).map(|w| &w.tensor).or(self.fact(v).as_const()).cloned()
     }
 
     /// Are all shapes of a step known, and the contents of its host ports?
@@ -87,6 +92,26 @@ impl Shapes {
         let fact = &mut self.facts[v.0 as usize];
         fact.ty.dims = shape.iter().map(|&d| (d as i64).into()).collect();
         self.changed[v.0 as usize] = true;
+    }
+
+    /// Refuses a shape in which a value of `graph` came out, if it is another one than that of the run.
+    pub fn check_shape(&self, graph: &Graph, v: ValueId, shape: &[usize]) -> Result<(), BackendError> {
+        match self.shape(v) {
+            Some(wanted) if wanted != shape => Err(BackendError::InvalidArgument(format!(
+                "\"{}\" came out as {shape:?}; the shapes of the run say {wanted:?}",
+                graph.value(v).name
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records the shape in which a value of `graph` came out; refuses one that is not that of the run.
+    pub fn came_out(&mut self, graph: &Graph, v: ValueId, shape: &[usize]) -> Result<(), BackendError> {
+        self.check_shape(graph, v, shape)?;
+        if self.shape(v).is_none() {
+            self.set_shape(v, shape);
+        }
+        Ok(())
     }
 
     /// Records the real shapes of data-dependent values from the sizes that a device told: one for each dimension that is

@@ -96,14 +96,10 @@ impl CudaContext {
     fn branches(&mut self, shapes: &Shapes, step: usize) -> Made<Vec<Planned>> {
         let loaded = self.loaded.clone();
         let Some(module) = loaded.moves.clone() else { return host(reasons::NO_NODES) };
-        let graph = &loaded.program.graph;
-        let lost = || BackendError::Internal(format!("step {step} of control flow lost its node"));
-        let walked = loaded.program.steps.get(step).ok_or_else(lost)?;
-        let node = flow::node(graph, walked).ok_or_else(lost)?;
-        let tactic = walked.tactic.clone();
-        let inputs = node.inputs.iter().map(|v| self.given(shapes, v.ok_or_else(lost)?));
-        let inputs = inputs.collect::<Made<Vec<_>>>()?;
-        let mut bodies = self.bodies.get_mut(step).and_then(Option::take).ok_or_else(lost)?;
+        let (node, inputs) = flow::walked(&loaded.program, step)?;
+        let tactic = loaded.program.steps[step].tactic.clone();
+        let inputs = inputs.into_iter().map(|v| self.given(shapes, v)).collect::<Made<Vec<_>>>()?;
+        let mut bodies = self.bodies.get_mut(step).and_then(Option::take).ok_or_else(|| flow::lost(step))?;
         let site = Site { step, tactic, inputs, outputs: Vec::new(), module };
         let made = self.decided(shapes, node, site, &mut bodies);
         if let Some(place) = self.bodies.get_mut(step) {
@@ -133,8 +129,7 @@ impl CudaContext {
         if shapes.shape(v).is_none() {
             return host(reasons::SIZE_OUTSIDE);
         }
-        let weight = self.loaded.program.graph.weight(v).map(|w| w.tensor.clone());
-        let content = weight.or_else(|| shapes.fact(v).as_const().cloned());
+        let content = shapes.content(&self.loaded.program.graph, v);
         let at = self.place(shapes, v)?.0;
         // Control flow inside of a loop copies what it is given, decides by it, or lends it to others.
         Ok(Given { at: self.memory.fixed(at), ty: shapes.fact(v).ty.clone(), content })

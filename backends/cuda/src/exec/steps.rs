@@ -118,36 +118,21 @@ impl CudaContext {
     fn walk(&mut self, shapes: &mut Shapes, step: usize) -> Result<(), BackendError> {
         let loaded = self.loaded.clone();
         let graph = &loaded.program.graph;
-        let lost =
-            || BackendError::Internal(format!("step {step} of control flow lost its node or an input"));
-        let node = loaded.program.steps.get(step).and_then(|s| flow::node(graph, s)).ok_or_else(lost)?;
-        let mut inputs = Vec::with_capacity(node.inputs.len());
-        for v in &node.inputs {
-            let v = v.ok_or_else(lost)?;
+        let (node, ids) = flow::walked(&loaded.program, step)?;
+        let mut inputs = Vec::with_capacity(ids.len());
+        for v in ids {
             let at = self.place(shapes, v)?.0;
-            let host =
-                graph.weight(v).map(|w| w.tensor.clone()).or_else(|| shapes.fact(v).as_const().cloned());
-            inputs.push(Value::lent(shapes.fact(v).ty.clone(), at, host));
+            inputs.push(Value::lent(shapes.fact(v).ty.clone(), at, shapes.content(graph, v)));
         }
         let facts: Vec<_> = node.outputs.iter().map(|&v| shapes.fact(v).clone()).collect();
         if let Some(s) = &mut self.stamps {
             s.before(step, &self.stream)?;
         }
-        let bodies = self.bodies.get_mut(step).and_then(Option::as_mut).ok_or_else(lost)?;
+        let bodies = self.bodies.get_mut(step).and_then(Option::as_mut).ok_or_else(|| flow::lost(step))?;
         bodies.bodies.iter_mut().for_each(|b| b.context.forget_host());
         let outputs = bodies.walk(node, &inputs, &facts)?;
         for (&v, out) in node.outputs.iter().zip(&outputs) {
-            let shape = out.shape();
-            match shapes.shape(v) {
-                None => shapes.set_shape(v, &shape),
-                Some(wanted) if wanted != shape => {
-                    let name = &graph.value(v).name;
-                    return Err(BackendError::InvalidArgument(format!(
-                        "\"{name}\" came out as {shape:?}; the shapes of the run say {wanted:?}"
-                    )));
-                }
-                Some(_) => (),
-            }
+            shapes.came_out(graph, v, &out.shape())?;
             let (to, n) = self.place(shapes, v)?;
             self.stream.copy(to.address, out.at.address, n)?;
         }

@@ -1,7 +1,8 @@
 //! Attention on tensor cores, in one pass over the keys.
 
+mod cost;
+
 use crate::frame::cell;
-use crate::target::capability;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
 use kiln_families::attention::{Problem, unmoved};
@@ -31,8 +32,8 @@ struct Tile {
     most: usize,
     /// How many blocks share the keys of a row at most.
     split: usize,
-    /// 0, or all keys lie in shared memory at once, and registers are to suffice for so many blocks of a multiprocessor.
-    beside: usize,
+    /// Where all keys lie in shared memory at once: how many blocks of a multiprocessor registers are to suffice for.
+    beside: Option<usize>,
 }
 
 const fn tile(
@@ -43,12 +44,12 @@ const fn tile(
     most: usize,
     split: usize,
 ) -> Tile {
-    Tile { name, rows, keys, warps, stages, most, split, beside: 0 }
+    Tile { name, rows, keys, warps, stages, most, split, beside: None }
 }
 
 /// For so few keys that all lie in shared memory, `keys` of them in registers at a time.
 const fn short(name: &'static str, (rows, keys): (usize, usize), warps: usize, beside: usize) -> Tile {
-    Tile { name, rows, keys, warps: (warps, 1), stages: 1, most: 128, split: 1, beside }
+    Tile { name, rows, keys, warps: (warps, 1), stages: 1, most: 128, split: 1, beside: Some(beside) }
 }
 
 /// Keys that may lie in shared memory together.
@@ -86,7 +87,7 @@ pub fn tiles() -> Vec<tiles::Tile> {
         stages: Some(t.stages),
         stage_bytes: None,
         split: t.split,
-        beside: Some(t.beside).filter(|&n| n > 0),
+        beside: t.beside,
     };
     TILES.iter().map(listed).collect()
 }
@@ -182,7 +183,7 @@ impl Tile {
 
     /// Keys that lie in shared memory from the beginning, if all do.
     fn all_keys(&self, heads: &Heads) -> Option<usize> {
-        heads.keys.filter(|&n| self.beside > 0 && n <= MOST_KEYS)
+        heads.keys.filter(|&n| self.beside.is_some() && n <= MOST_KEYS)
     }
 
     /// Parts that the keys are cut into, and keys of one.
@@ -212,7 +213,7 @@ fn tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
         return unsupported(format!("heads of {largest} bytes, {} are possible", tile.most));
     }
     let is_output = site.wanted(1) || site.wanted(2);
-    if tile.beside > 0 && (is_output || tile.all_keys(&heads).is_none()) {
+    if tile.beside.is_some() && (is_output || tile.all_keys(&heads).is_none()) {
         return unsupported(format!(
             "keys that are an output, or more than {MOST_KEYS}, in shared memory at once"
         ));
@@ -222,7 +223,7 @@ fn tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
         return unsupported(format!("{needs} bytes of shared memory, there are fewer"));
     }
     Ok(vec![Tactic {
-        estimate_ns: estimate(site, tile, kind, &heads),
+        estimate_ns: cost::estimate(site, tile, kind, &heads),
         // The keys and values of a cache are written together.
         leaves_unread: site.wanted(1) == site.wanted(2),
         ..Tactic::plain(tile.name)
@@ -284,7 +285,7 @@ fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     bounds += given(has(NONPAD), " n = ::min(n, u32(::max(near6(b), 0)));");
     let empty = if attrs.bool("zero_nan").map_err(op_error)? { "0u" } else { "0x7fc00000u" };
     let threads = tile.threads();
-    let block = if tile.beside > 0 { format!("{threads},{}", tile.beside) } else { threads.to_string() };
+    let block = tile.beside.map_or_else(|| threads.to_string(), |n| format!("{threads},{n}"));
     let code = fill(
         &code,
         &[
@@ -355,55 +356,4 @@ fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     }
     let bytes = (p.batch * p.heads * p.queries * parts * (p.v_size + 2) * 4) as u64;
     Ok(vec![flash.scratch(bytes), Launch::map(1, w).scratch(bytes)])
-}
-
-/// How much longer blocks take that wait for all their keys at once, where a mask is read, too: nothing else goes on meanwhile.
-const MASKED_AT_ONCE: f64 = 1.3;
-/// Nanoseconds of a launch.
-const LAUNCH_NS: f64 = 2000.0;
-/// Clocks of a block before its first and after its last product, and what they take of a multiprocessor's time.
-const BLOCK_CLOCKS: [f64; 2] = [3500.0, 400.0];
-/// Clocks that a step takes at least: whatever its size, and for each of a warp's keys and 16 rows.
-const STEP_CLOCKS: [f64; 2] = [1200.0, 22.0];
-/// Clocks of 16 rows by 8 keys beside products, and bytes that come from the L2 in a clock.
-const SCORE_CLOCKS: f64 = 14.0;
-const L2_BYTES: f64 = 45.0;
-
-/// What a tile is expected to take, in nanoseconds, if all sizes are known.
-fn estimate(site: &Site<'_>, tile: &Tile, kind: Kind, heads: &Heads) -> Option<f64> {
-    let (_, node) = site.anchor?;
-    let dims = |j: usize| site.graph.ty(*node.outputs.get(j)?).static_dims();
-    let (qk, cache) = (dims(3)?, dims(1)?);
-    let (&[batch, q_heads, queries, keys], &[_, kv_heads, ..]) = (&qk[..], &cache[..]) else { return None };
-    let number = |name: &str, default: f64| site.target.numbers.get(name).map_or(default, |&n| n as f64);
-    let rows = q_heads.checked_div(kv_heads)? * queries;
-    let (parts, share) = tile.parts(keys);
-    let each = (batch * kv_heads * rows.div_ceil(tile.rows) * parts) as f64 / number("sm_count", 50.0);
-    let steps = match tile.all_keys(heads) {
-        Some(all) => all as f64 / tile.keys as f64,
-        None => share.min(keys).div_ceil(tile.keys) as f64,
-    };
-    let width = (heads.of_keys + heads.of_values) as f64;
-    // Of a multiprocessor: products, and what they read.
-    let strips = (rows.min(tile.rows).div_ceil(16) * (keys.min(tile.keys)).div_ceil(8)) as f64;
-    let deep = tile.rows / tile.warps.0 / 16;
-    let rate = if capability(&site.target.arch) == 80 { 1800.0 } else { 1450.0 };
-    let product = 128.0 * width * kind.size as f64 / rate;
-    let work = strips * (product + SCORE_CLOCKS) * if deep > 1 { 0.8 } else { 1.0 };
-    let read = tile.keys as f64 * width * kind.size as f64 / L2_BYTES;
-    let busy = each * (BLOCK_CLOCKS[1] + steps * work.max(read));
-    // Of blocks one after the other: registers allow 512 threads, or fewer, by the sums that they keep.
-    let kept = (deep * (heads.of_values / 2 + tile.keys / tile.warps.1 / 2)) as f64;
-    let threads = 65536.0 / (64.0 + kept * 1.2).min(255.0);
-    let by_registers = if tile.beside > 0 { tile.beside as f64 } else { threads / tile.threads() as f64 };
-    let fit = by_registers.min(number("shared_memory", 1e5) / tile.shared(kind, heads) as f64);
-    let step = STEP_CLOCKS[0] + STEP_CLOCKS[1] * (tile.keys / tile.warps.1 * deep) as f64;
-    let latent = (each / fit.floor().max(1.0)).ceil() * (BLOCK_CLOCKS[0] + steps * step);
-    let clocks = busy.max(latent) + 0.3 * busy.min(latent);
-    let waits = if tile.beside > 0 && site.dtype(MASK).is_some() { MASKED_AT_ONCE } else { 1.0 };
-    let time = waits * clocks / (number("clock_mhz", 1500.0).max(1.0) / 1000.0);
-    let bytes = (batch * (q_heads * queries + kv_heads * keys)) as f64 * width * kind.size as f64;
-    let partial = if tile.split > 1 { (batch * q_heads * queries * parts) as f64 * width * 4.0 } else { 0.0 };
-    let more = if tile.split > 1 { LAUNCH_NS } else { 0.0 };
-    Some(LAUNCH_NS + more + time.max((bytes + partial) / number("bandwidth_gbs", 500.0).max(1.0)))
 }

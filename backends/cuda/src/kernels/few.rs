@@ -36,7 +36,7 @@ const MAX_STAGES: usize = 24;
 pub struct Tile {
     pub rows: usize,
     pub split: usize,
-    product: &'static str,
+    matmul: &'static str,
     conv: &'static str,
 }
 
@@ -45,7 +45,7 @@ macro_rules! tiles {
         [$(Tile {
             rows: $rows,
             split: $split,
-            product: concat!("matmul.wgmma_few_", $rows, "x", $split),
+            matmul: concat!("matmul.wgmma_few_", $rows, "x", $split),
             conv: concat!("conv.wgmma_few_", $rows, "x", $split),
         }),*]
     };
@@ -57,32 +57,13 @@ const TILES: [Tile; 18] = tiles!(
 );
 
 pub const KERNELS: &[Kernel] = kernels_of!(
-    product[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17]
+    matmul[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17]
     conv[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17]
 );
 const _: () = assert!(KERNELS.len() == 2 * TILES.len());
 
-const fn product<const T: usize>() -> Kernel {
-    Kernel {
-        name: TILES[T].product,
-        ops: &["matmul"],
-        epilogue: true,
-        tactics: |site| product_tactics(site, &TILES[T]),
-        source: |site, _| product_source(site, &TILES[T]),
-        launch: |cx| product_launch(cx, &TILES[T]),
-    }
-}
-
-const fn conv<const T: usize>() -> Kernel {
-    Kernel {
-        name: TILES[T].conv,
-        ops: &["conv"],
-        epilogue: true,
-        tactics: |site| conv_tactics(site, &TILES[T]),
-        source: |site, _| conv_source(site, &TILES[T]),
-        launch: |cx| conv_launch(cx, &TILES[T]),
-    }
-}
+by_tile!(matmul, product_tactics, product_source, product_launch);
+by_tile!(conv, conv_tactics, conv_source, conv_launch);
 
 /// The tables as a list.
 pub fn tiles() -> Vec<tiles::Tile> {
@@ -96,8 +77,7 @@ pub fn tiles() -> Vec<tiles::Tile> {
         split: t.split,
         beside: None,
     };
-    let products = TILES.iter().map(|t| listed(t, t.product));
-    products.chain(TILES.iter().map(|t| listed(t, t.conv))).collect()
+    tiles::of_both(&TILES, |t| [t.matmul, t.conv], listed)
 }
 
 /// How a block's share of the depth is cut.
@@ -269,7 +249,7 @@ fn product_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendE
     if across_b && columns.is_none_or(|n| n == 0 || !(n * kind.size).is_multiple_of(16)) {
         return unsupported("TMA of rows that are not known to be multiples of 16 bytes");
     }
-    tile.tactic(site, tile.product, kind, product_depth(site, across_b))
+    tile.tactic(site, tile.matmul, kind, product_depth(site, across_b))
 }
 
 fn product_source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
@@ -323,7 +303,7 @@ fn product_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError>
 }
 
 fn conv_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
-    let (kind, channels) = wgmma::windows(site)?;
+    let (kind, channels) = wgmma::conv::windows(site)?;
     if !(channels * kind.size).is_multiple_of(PART_BYTES) {
         return unsupported("channels that are no multiple of 128 bytes");
     }
@@ -344,7 +324,7 @@ fn conv_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
         return unsupported("wgmma of images of other than two dimensions");
     };
     let (rows, depth, size) = (images * oh * ow, kh * kw * channels, element_bytes(cx));
-    let image = wgmma::image(&x, &y, &w, size, tile.rows)?;
+    let image = wgmma::conv::image(&x, &y, &w, size, tile.rows)?;
     w.extend(words([rows, cx.constant(1)])?);
     let chunk = chunk_of(tile, depth * size / PART_BYTES, SHARED)? as usize;
     let lines = along(1, size, depth, outputs, [COLUMNS, chunk]);

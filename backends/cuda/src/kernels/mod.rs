@@ -5,6 +5,22 @@ macro_rules! kernels_of {
     ($($kernel:ident[$($row:literal)*])*) => { &[$($($kernel::<$row>(),)*)*] };
 }
 
+/// The kernels of an operator by the tiles of the module's table TILES, as a function of the tile's number.
+macro_rules! by_tile {
+    ($op:ident, $tactics:path, $source:path, $launch:path) => {
+        const fn $op<const T: usize>() -> Kernel {
+            Kernel {
+                name: TILES[T].$op,
+                ops: &[stringify!($op)],
+                epilogue: true,
+                tactics: |site| $tactics(site, &TILES[T]),
+                source: |site, _| $source(site, &TILES[T]),
+                launch: |cx| $launch(cx, &TILES[T]),
+            }
+        }
+    };
+}
+
 pub mod attention;
 pub mod conv;
 mod cost;

@@ -1,18 +1,19 @@
 //! Tiles of products by `wgmma` with TMA, for sm_90a: matrix products, and convolutions of images with channels last.
 
-use super::conv::{bias_value, of_group};
+pub mod conv;
+mod operands;
+mod product;
+
+use self::operands::Lies;
 use super::cost;
-use super::gemm::across;
 use super::mma::Kind;
 use crate::frame::strided;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic, Target};
-use kiln_families::site::{Cx, Site, op_error, unsupported};
+use kiln_families::site::{Site, unsupported};
 use kiln_families::template::{fill, section, sections};
-use kiln_families::window::conv_words;
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, Map, Windows, words};
+use kiln_families::{Body, Entry, Grid, Kernel, Launch, Map};
 use kiln_ir::expr::{BinOp, Scalar, UnOp};
-use kiln_ir::ops::layout::Layout;
 use std::fmt::Write;
 
 const TEXT: &str = include_str!("../../../../kernels/wgmma/core.cuh");
@@ -51,7 +52,7 @@ pub struct Tile {
     /// Blocks that share the depth.
     pub split: usize,
     pub resident: u64,
-    product: &'static str,
+    matmul: &'static str,
     conv: &'static str,
 }
 
@@ -69,7 +70,7 @@ macro_rules! tile {
             stages: $stages,
             split: $split,
             resident: $resident,
-            product: concat!("matmul.wgmma_", $name),
+            matmul: concat!("matmul.wgmma_", $name),
             conv: concat!("conv.wgmma_", $name),
         }
     };
@@ -98,30 +99,11 @@ const TILES: [Tile; 19] = [
     tile!("64x32_split8", 1, 1, 32, 8, 8, 2),
 ];
 
-pub const KERNELS: &[Kernel] = kernels_of!(product[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18] conv[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18]);
+pub const KERNELS: &[Kernel] = kernels_of!(matmul[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18] conv[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18]);
 const _: () = assert!(KERNELS.len() == 2 * TILES.len());
 
-const fn product<const T: usize>() -> Kernel {
-    Kernel {
-        name: TILES[T].product,
-        ops: &["matmul"],
-        epilogue: true,
-        tactics: |site| product_tactics(site, &TILES[T]),
-        source: |site, _| product_source(site, &TILES[T]),
-        launch: |cx| product_launch(cx, &TILES[T]),
-    }
-}
-
-const fn conv<const T: usize>() -> Kernel {
-    Kernel {
-        name: TILES[T].conv,
-        ops: &["conv"],
-        epilogue: true,
-        tactics: |site| conv_tactics(site, &TILES[T]),
-        source: |site, _| conv_source(site, &TILES[T]),
-        launch: |cx| conv_launch(cx, &TILES[T]),
-    }
-}
+by_tile!(matmul, product::tactics, product::source, product::launch);
+by_tile!(conv, conv::tactics, conv::source, conv::launch);
 
 /// The tables as a list.
 pub fn tiles() -> Vec<tiles::Tile> {
@@ -135,8 +117,7 @@ pub fn tiles() -> Vec<tiles::Tile> {
         split: t.split,
         beside: Some(t.resident as usize),
     };
-    let products = TILES.iter().map(|t| listed(t, t.product));
-    products.chain(TILES.iter().map(|t| listed(t, t.conv))).collect()
+    tiles::of_both(&TILES, |t| [t.matmul, t.conv], listed)
 }
 
 impl Tile {
@@ -247,34 +228,6 @@ fn has_functions(site: &Site<'_>) -> bool {
     site.fused.as_ref().is_some_and(|e| e.insts.iter().any(|i| long(&i.op)))
 }
 
-/// How B lies in a stage.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Lies {
-    Along,
-    Across,
-    /// Along the depth, so that a lane has the sums of neighbouring columns.
-    Spread,
-}
-
-impl Lies {
-    /// For a B along the depth, whose parts of a stage follow each other.
-    fn along(columns: usize) -> Lies {
-        if columns.is_multiple_of(32) { Lies::Spread } else { Lies::Along }
-    }
-}
-
-/// The map of `lines` along the depth in the order that gives each lane sums of eight neighbours; a box has `columns` of them.
-fn spread_map(size: usize, depth: usize, lines: usize, columns: usize) -> Map {
-    Map {
-        input: 1,
-        size,
-        dims: [depth, 2, 4, 4, lines / 32].map(|d| d as u64).to_vec(),
-        strides: [1, 8, 2, 32].map(|s| (s * depth) as u64).to_vec(),
-        block: [STAGE_BYTES / size, 2, 4, 4, columns / 32].map(|d| d as u32).to_vec(),
-        windows: None,
-    }
-}
-
 /// The function of one instruction: 64 x `n` sums from 32 bytes of K, on top of those that are there unless `more` is 0, of
 /// operands of these types; which lie across K?
 pub fn multiply(n: usize, kind: Kind, types: (&str, &str), across: (bool, bool)) -> String {
@@ -303,180 +256,4 @@ pub fn multiply(n: usize, kind: Kind, types: (&str, &str), across: (bool, bool))
 /// Refuses targets without the instruction.
 pub fn has_wgmma(target: &Target) -> Result<(), BackendError> {
     if target.arch == "sm_90a" { Ok(()) } else { unsupported("wgmma on another target than sm_90a") }
-}
-
-fn product_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
-    has_wgmma(site.target)?;
-    let kind = Kind::of(site)?;
-    let (across_a, across_b) = across(site)?;
-    if across_a || (across_b && kind.size != 2) || tile.n < 64 && across_b {
-        return unsupported("wgmma of operands that lie across the depth");
-    }
-    let Some((_, node)) = site.anchor else { return unsupported("a region without an anchor") };
-    let ty = |i: usize| node.inputs.get(i).copied().flatten().map(|v| site.graph.ty(v));
-    let (Some(a), Some(b)) = (ty(0), ty(1)) else { return unsupported("a product without operands") };
-    let batch = |d: &[kiln_ir::Dim]| d.get(..d.len().saturating_sub(2)).unwrap_or_default().to_vec();
-    if a.rank() < 2 || b.rank() < 2 || (b.rank() > 2 && batch(&a.dims) != batch(&b.dims)) {
-        return unsupported("wgmma of vectors, or of batches that broadcast");
-    }
-    // Depth, and what is contiguous in B.
-    let dims = [a.dims.last(), b.dims.last()].map(|d| d.and_then(|d| d.as_const()).unwrap_or(0));
-    if dims.iter().any(|&d| d <= 0 || d * kind.size as i64 % 16 != 0) {
-        return unsupported("TMA of rows that are not known to be multiples of 16 bytes");
-    }
-    tile.check(lies(site)?)?;
-    Ok(tile.tactic(site, tile.product, kind))
-}
-
-/// How B lies in the stages of a product, if that is known: by the columns of one matrix along the depth.
-fn lies(site: &Site<'_>) -> Result<Lies, BackendError> {
-    if across(site)?.1 {
-        return Ok(Lies::Across);
-    }
-    let b = site.anchor.and_then(|(_, n)| Some(site.graph.ty((*n.inputs.get(1)?)?)));
-    match b.map(|t| (t.rank(), t.dims.first().and_then(|d| d.as_const()))) {
-        Some((2, Some(columns))) => Ok(Lies::along(columns.max(0) as usize)),
-        Some((2, None)) => unsupported("wgmma of a matrix of unknown columns"),
-        _ => Ok(Lies::Along),
-    }
-}
-
-fn product_source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
-    let text = sections(TEXT, &["no_bias", tile.end(), "stores", "matmul"]);
-    let code = tile.source(site, Kind::of_types(site)?, lies(site)?, &text);
-    Ok(tile.body(code, "matmul"))
-}
-
-fn product_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
-    let (a, b, out) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
-    let trans = cx.op()?.attrs().bool("trans_b").map_err(op_error)?;
-    let (&[.., m, k], &[.., r, c]) = (&a[..], &b[..]) else { return unsupported("wgmma of vectors") };
-    let n = if trans { r } else { c };
-    let volume: usize = out.iter().product();
-    // One B for all: the rows of a whole batch are those of one matrix.
-    let shared = b.len() == 2;
-    let rows = if shared { volume / n.max(1) } else { m };
-    let batch = volume / (rows * n).max(1);
-    let size = cx.inputs.first().copied().flatten().map_or(2, |f| f.ty.dtype.bits() as usize / 8);
-    let step = STAGE_BYTES / size;
-    let map = |input, dims: [usize; 3], block: [usize; 3]| Map {
-        input,
-        size,
-        dims: dims.map(|d| d as u64).to_vec(),
-        strides: vec![dims[0] as u64, (dims[0] * dims[1]) as u64],
-        block: block.map(|b| b as u32).to_vec(),
-        windows: None,
-    };
-    let of_b = match (trans, Lies::along(n)) {
-        (true, Lies::Spread) if shared => spread_map(size, k, n, tile.n),
-        (true, _) => map(1, [c, r, batch], [step, tile.n, 1]),
-        _ => map(1, [c, r, batch], [64, step, 1]),
-    };
-    let maps = vec![map(0, [k, rows, batch], [step, tile.m(), 1]), of_b];
-    let tiles = rows.div_ceil(tile.m()) * n.div_ceil(tile.n) * batch;
-    let w = words([rows, n, k, batch, 1, usize::from(!shared), volume, cx.constant(1)])?;
-    Ok(tile.launches(tiles, volume, w, maps))
-}
-
-fn conv_tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
-    let (kind, channels) = windows(site)?;
-    tile.check(weights_lie(channels, of_group(site).map_or(0, |(_, n)| n.max(0) as usize), kind.size))?;
-    Ok(tile.tactic(site, tile.conv, kind))
-}
-
-/// How elements are taken, and the channels; refuses convolutions whose windows TMA cannot copy.
-pub fn windows(site: &Site<'_>) -> Result<(Kind, usize), BackendError> {
-    has_wgmma(site.target)?;
-    let attrs = site.op()?.attrs();
-    if Layout::of(attrs) != Layout::ChannelsLast || site.rank(0) != Some(4) {
-        return unsupported("wgmma of other images than those of two dimensions with channels last");
-    }
-    if attrs.int("groups").map_err(op_error)? != 1 {
-        return unsupported("wgmma of groups");
-    }
-    let kind = Kind::of(site)?;
-    let channels = of_group(site).map_or(0, |c| c.0);
-    if channels == 0 || channels * kind.size as i64 % 16 != 0 {
-        return unsupported("TMA of channels that are not known to be a multiple of 16 bytes");
-    }
-    // Corners of the box of windows, and taps, have eight bits.
-    let most = |name: &str| -> Result<i64, BackendError> {
-        Ok(attrs.ints(name).map_err(op_error)?.iter().copied().max().unwrap_or(1).max(1))
-    };
-    let Some((_, node)) = site.anchor else { return unsupported("a region without an anchor") };
-    let kernel = node.inputs.get(1).copied().flatten().map(|w| site.graph.ty(w).dims.clone());
-    let side =
-        kernel.and_then(|d| Some(d.get(1)?.as_const()?.max(d.get(2)?.as_const()?))).unwrap_or(i64::MAX);
-    let reach = (side - 1).saturating_mul(most("dilations")?).saturating_add(most("strides")?);
-    if reach > 127 || most("strides")? > 8 || most("pads")? > 127 {
-        return unsupported("TMA of windows of more than 127 places or strides above 8");
-    }
-    Ok((kind, channels as usize))
-}
-
-/// How the weights of a convolution lie in stages: lines of whole taps may be spread.
-fn weights_lie(channels: usize, outputs: usize, size: usize) -> Lies {
-    if (channels * size).is_multiple_of(STAGE_BYTES) { Lies::along(outputs) } else { Lies::Along }
-}
-
-fn conv_source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
-    let bias = if site.dtype(2).is_some() { "bias" } else { "no_bias" };
-    let text = windows_text().to_owned() + &sections(TEXT, &[bias, tile.end(), "stores", "conv"]);
-    let kind = Kind::of_types(site)?;
-    let Some((channels, outputs)) = of_group(site) else { return unsupported("weights of unknown shape") };
-    let lies = weights_lie(channels.max(0) as usize, outputs.max(0) as usize, kind.size);
-    let code = tile.source(site, kind, lies, &text);
-    let cell = site.dtype(2).map_or("u8", crate::frame::cell);
-    let code = fill(&code, &[("CELL_C", cell), ("BIAS_VALUE", &bias_value(site))]);
-    Ok(tile.body(code, "conv"))
-}
-
-/// The map of an image x under the windows of the result y: a box has `rows` windows. `w` are the words of a convolution.
-pub fn image(x: &[usize], y: &[usize], w: &[u32], size: usize, rows: usize) -> Result<Map, BackendError> {
-    let (&[images, height, width, channels], &[_, oh, ow, _]) = (x, y) else {
-        return unsupported("wgmma of images of other than two dimensions");
-    };
-    // Innermost first: where the first window starts, and where the last one does, seen from the last element.
-    let at = |word: usize| w.get(word).map_or(0, |&n| n as i32);
-    let lower = [-at(19), -at(12)];
-    let upper = [
-        lower[0] + (ow as i32 - 1) * at(17) - (width as i32 - 1),
-        lower[1] + (oh as i32 - 1) * at(10) - (height as i32 - 1),
-    ];
-    let row = width * channels;
-    Ok(Map {
-        input: 0,
-        size,
-        dims: [channels, width, height, images].map(|d| d as u64).to_vec(),
-        strides: [channels, row, row * height].map(|d| d as u64).to_vec(),
-        block: vec![(STAGE_BYTES / size) as u32, rows as u32],
-        windows: Some(Windows { lower, upper, steps: [at(17) as u32, at(10) as u32] }),
-    })
-}
-
-fn conv_launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
-    let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
-    let mut w = conv_words(cx)?;
-    let (&[_, kh, kw, channels], &[images, oh, ow, outputs]) = (&k[..], &y[..]) else {
-        return unsupported("wgmma of images of other than two dimensions");
-    };
-    let rows = images * oh * ow;
-    let size = cx.inputs.first().copied().flatten().map_or(2, |f| f.ty.dtype.bits() as usize / 8);
-    let image = image(&x, &y, &w, size, tile.m())?;
-    w.extend(words([rows, rows * outputs, cx.constant(1)])?);
-    let taps = kh * kw;
-    let apart = || Map {
-        input: 1,
-        size,
-        dims: [channels, taps, outputs].map(|d| d as u64).to_vec(),
-        strides: [channels, channels * taps].map(|d| d as u64).to_vec(),
-        block: vec![(STAGE_BYTES / size) as u32, 1, tile.n as u32],
-        windows: None,
-    };
-    let weights = match weights_lie(channels, outputs, size) {
-        Lies::Spread => spread_map(size, taps * channels, outputs, tile.n),
-        _ => apart(),
-    };
-    let tiles = rows.div_ceil(tile.m()) * outputs.div_ceil(tile.n);
-    Ok(tile.launches(tiles, rows * outputs, w, vec![image, weights]))
 }

@@ -33,19 +33,13 @@ impl WgpuContext {
     /// Walks a step of control flow, its values on the device.
     pub(super) fn walk(&mut self, shapes: &mut Shapes, step: usize) -> Result<(), BackendError> {
         let loaded = self.loaded.clone();
-        let graph = &loaded.program.graph;
-        let lost =
-            || BackendError::Internal(format!("step {step} of control flow lost its node or an input"));
-        let node = loaded.program.steps.get(step).and_then(|s| flow::node(graph, s)).ok_or_else(lost)?;
-        let mut inputs = Vec::with_capacity(node.inputs.len());
-        for v in &node.inputs {
-            let v = v.ok_or_else(lost)?;
-            let fact = shapes.fact(v);
-            let known = graph.weight(v).map(|w| &w.tensor).or(fact.as_const()).cloned();
-            let ty = fact.ty.clone();
-            inputs.push(Value { ty, at: self.place(shapes, v)?.0, known });
+        let (node, ids) = flow::walked(&loaded.program, step)?;
+        let mut inputs = Vec::with_capacity(ids.len());
+        for v in ids {
+            let known = shapes.content(&loaded.program.graph, v);
+            inputs.push(Value { ty: shapes.fact(v).ty.clone(), at: self.place(shapes, v)?.0, known });
         }
-        let mut bodies = self.bodies.get_mut(step).and_then(Option::take).ok_or_else(lost)?;
+        let mut bodies = self.bodies.get_mut(step).and_then(Option::take).ok_or_else(|| flow::lost(step))?;
         let before = bodies.counters().host_syncs;
         let done = bodies.walk(self, shapes, node, &inputs);
         if bodies.counters().host_syncs > before {
@@ -64,16 +58,7 @@ impl WgpuContext {
         v: ValueId,
         shape: &[usize],
     ) -> Result<Range, BackendError> {
-        match shapes.shape(v) {
-            None => shapes.set_shape(v, shape),
-            Some(wanted) if wanted != shape => {
-                let name = &self.loaded.program.graph.value(v).name;
-                return Err(BackendError::InvalidArgument(format!(
-                    "\"{name}\" came out as {shape:?}; the shapes of the run say {wanted:?}"
-                )));
-            }
-            Some(_) => (),
-        }
+        shapes.came_out(&self.loaded.program.graph, v, shape)?;
         Ok(self.place(shapes, v)?.0)
     }
 

@@ -13,8 +13,8 @@ pub use bodies::{Bodies, LoadedBodies};
 pub use slices::{SLICES, gives_slice, sliced, slices, takes_slice};
 pub use walk::{Machine, check_kept, lengths, named, walk};
 
-use crate::{BackendError, Region, Step, Tactic};
-use kiln_ir::{Graph, Node};
+use crate::{BackendError, Program, Region, Step, Tactic};
+use kiln_ir::{Graph, Node, ValueId};
 
 /// The tactic of control flow that the host walks.
 pub const INTERPRETED: &str = "interpreted";
@@ -48,7 +48,19 @@ pub fn node<'a>(graph: &'a Graph, step: &Step) -> Option<&'a Node> {
     }
 }
 
-/// The same; refuses a step that is to be walked, and has no loop or conditional.
+/// The node that the step of this number walks, and its inputs; [`checked`] made sure that there is one.
+pub fn walked(program: &Program, step: usize) -> Result<(&Node, Vec<ValueId>), BackendError> {
+    let node = program.steps.get(step).and_then(|s| node(&program.graph, s)).ok_or_else(|| lost(step))?;
+    let inputs = node.inputs.iter().map(|v| v.ok_or_else(|| lost(step))).collect::<Result<_, _>>()?;
+    Ok((node, inputs))
+}
+
+/// A step of control flow lacks what it was loaded with.
+pub fn lost(step: usize) -> BackendError {
+    BackendError::Internal(format!("step {step} of control flow lost its node, an input or its bodies"))
+}
+
+/// The same as [`node`]; refuses a step that is to be walked, and has no loop or conditional.
 pub fn checked<'a>(graph: &'a Graph, step: &Step) -> Result<Option<&'a Node>, BackendError> {
     let found = node(graph, step);
     if found.is_none() && step.tactic.name == INTERPRETED {

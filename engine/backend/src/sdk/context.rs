@@ -157,17 +157,27 @@ pub(super) unsafe extern "C" fn set_observable(context: *mut kiln_context, on: u
     }
 }
 
+/// Writes to a sink what a context tells.
+///
+/// # Safety
+/// The host passes what `create` made and sinks of the present call.
+unsafe fn told(
+    context: *mut kiln_context,
+    out: *mut kiln_sink,
+    err: *mut kiln_error,
+    payload: impl FnOnce(&mut dyn Context) -> Result<Vec<u8>, BackendError>,
+) -> i32 {
+    // SAFETY: as this function's contract says.
+    unsafe { ContextHandle::slot(context, err, |c| host::write(out, &payload(&mut **c.lock()?)?)) }
+}
+
 pub(super) unsafe extern "C" fn step_times(
     context: *mut kiln_context,
     out: *mut kiln_sink,
     err: *mut kiln_error,
 ) -> i32 {
-    // SAFETY: the host passes what `create` made and sinks of the present call.
-    unsafe {
-        ContextHandle::slot(context, err, |c| {
-            host::write(out, &step_times_to_cbor(&c.lock()?.step_times()?)?)
-        })
-    }
+    // SAFETY: as this slot's contract says.
+    unsafe { told(context, out, err, |c| step_times_to_cbor(&c.step_times()?)) }
 }
 
 pub(super) unsafe extern "C" fn counters(
@@ -202,12 +212,8 @@ pub(super) unsafe extern "C" fn time_runs(
     out: *mut kiln_sink,
     err: *mut kiln_error,
 ) -> i32 {
-    // SAFETY: the host passes what `create` made and sinks of the present call.
-    unsafe {
-        ContextHandle::slot(context, err, |c| {
-            host::write(out, &samples_to_cbor(&c.lock()?.time_runs(runs)?)?)
-        })
-    }
+    // SAFETY: as this slot's contract says.
+    unsafe { told(context, out, err, |c| samples_to_cbor(&c.time_runs(runs)?)) }
 }
 
 pub(super) unsafe extern "C" fn set_stream(
@@ -284,10 +290,6 @@ pub(super) unsafe extern "C" fn host_steps(
     out: *mut kiln_sink,
     err: *mut kiln_error,
 ) -> i32 {
-    // SAFETY: the host passes what `create` made and sinks of the present call.
-    unsafe {
-        ContextHandle::slot(context, err, |c| {
-            host::write(out, &host_steps_to_cbor(&c.lock()?.host_steps()?)?)
-        })
-    }
+    // SAFETY: as this slot's contract says.
+    unsafe { told(context, out, err, |c| host_steps_to_cbor(&c.host_steps()?)) }
 }

@@ -1,0 +1,32 @@
+//! How the second operand of a product lies in shared memory.
+
+use super::STAGE_BYTES;
+use kiln_families::Map;
+
+/// How B lies in a stage.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Lies {
+    Along,
+    Across,
+    /// Along the depth, so that a lane has the sums of neighbouring columns.
+    Spread,
+}
+
+impl Lies {
+    /// For a B along the depth, whose parts of a stage follow each other.
+    pub(super) fn along(columns: usize) -> Lies {
+        if columns.is_multiple_of(32) { Lies::Spread } else { Lies::Along }
+    }
+}
+
+/// The map of `lines` along the depth in the order that gives each lane sums of eight neighbours; a box has `columns` of them.
+pub(super) fn spread_map(size: usize, depth: usize, lines: usize, columns: usize) -> Map {
+    Map {
+        input: 1,
+        size,
+        dims: [depth, 2, 4, 4, lines / 32].map(|d| d as u64).to_vec(),
+        strides: [1, 8, 2, 32].map(|s| (s * depth) as u64).to_vec(),
+        block: [STAGE_BYTES / size, 2, 4, 4, columns / 32].map(|d| d as u32).to_vec(),
+        windows: None,
+    }
+}

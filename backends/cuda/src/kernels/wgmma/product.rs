@@ -1,0 +1,83 @@
+//! Matrix products.
+
+use super::operands::{Lies, spread_map};
+use super::{STAGE_BYTES, TEXT, Tile, has_wgmma};
+use crate::kernels::gemm::across;
+use crate::kernels::mma::Kind;
+use kiln_backend::{BackendError, Tactic};
+use kiln_families::site::{Cx, Site, op_error, unsupported};
+use kiln_families::template::sections;
+use kiln_families::{Body, Launch, Map, words};
+
+pub(super) fn tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
+    has_wgmma(site.target)?;
+    let kind = Kind::of(site)?;
+    let (across_a, across_b) = across(site)?;
+    if across_a || (across_b && kind.size != 2) || tile.n < 64 && across_b {
+        return unsupported("wgmma of operands that lie across the depth");
+    }
+    let Some((_, node)) = site.anchor else { return unsupported("a region without an anchor") };
+    let ty = |i: usize| node.inputs.get(i).copied().flatten().map(|v| site.graph.ty(v));
+    let (Some(a), Some(b)) = (ty(0), ty(1)) else { return unsupported("a product without operands") };
+    let batch = |d: &[kiln_ir::Dim]| d.get(..d.len().saturating_sub(2)).unwrap_or_default().to_vec();
+    if a.rank() < 2 || b.rank() < 2 || (b.rank() > 2 && batch(&a.dims) != batch(&b.dims)) {
+        return unsupported("wgmma of vectors, or of batches that broadcast");
+    }
+    // Depth, and what is contiguous in B.
+    let dims = [a.dims.last(), b.dims.last()].map(|d| d.and_then(|d| d.as_const()).unwrap_or(0));
+    if dims.iter().any(|&d| d <= 0 || d * kind.size as i64 % 16 != 0) {
+        return unsupported("TMA of rows that are not known to be multiples of 16 bytes");
+    }
+    tile.check(lies(site)?)?;
+    Ok(tile.tactic(site, tile.matmul, kind))
+}
+
+/// How B lies in the stages of a product, if that is known: by the columns of one matrix along the depth.
+fn lies(site: &Site<'_>) -> Result<Lies, BackendError> {
+    if across(site)?.1 {
+        return Ok(Lies::Across);
+    }
+    let b = site.anchor.and_then(|(_, n)| Some(site.graph.ty((*n.inputs.get(1)?)?)));
+    match b.map(|t| (t.rank(), t.dims.first().and_then(|d| d.as_const()))) {
+        Some((2, Some(columns))) => Ok(Lies::along(columns.max(0) as usize)),
+        Some((2, None)) => unsupported("wgmma of a matrix of unknown columns"),
+        _ => Ok(Lies::Along),
+    }
+}
+
+pub(super) fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
+    let text = sections(TEXT, &["no_bias", tile.end(), "stores", "matmul"]);
+    let code = tile.source(site, Kind::of_types(site)?, lies(site)?, &text);
+    Ok(tile.body(code, "matmul"))
+}
+
+pub(super) fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
+    let (a, b, out) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
+    let trans = cx.op()?.attrs().bool("trans_b").map_err(op_error)?;
+    let (&[.., m, k], &[.., r, c]) = (&a[..], &b[..]) else { return unsupported("wgmma of vectors") };
+    let n = if trans { r } else { c };
+    let volume: usize = out.iter().product();
+    // One B for all: the rows of a whole batch are those of one matrix.
+    let shared = b.len() == 2;
+    let rows = if shared { volume / n.max(1) } else { m };
+    let batch = volume / (rows * n).max(1);
+    let size = cx.inputs.first().copied().flatten().map_or(2, |f| f.ty.dtype.bits() as usize / 8);
+    let step = STAGE_BYTES / size;
+    let map = |input, dims: [usize; 3], block: [usize; 3]| Map {
+        input,
+        size,
+        dims: dims.map(|d| d as u64).to_vec(),
+        strides: vec![dims[0] as u64, (dims[0] * dims[1]) as u64],
+        block: block.map(|b| b as u32).to_vec(),
+        windows: None,
+    };
+    let of_b = match (trans, Lies::along(n)) {
+        (true, Lies::Spread) if shared => spread_map(size, k, n, tile.n),
+        (true, _) => map(1, [c, r, batch], [step, tile.n, 1]),
+        _ => map(1, [c, r, batch], [64, step, 1]),
+    };
+    let maps = vec![map(0, [k, rows, batch], [step, tile.m(), 1]), of_b];
+    let tiles = rows.div_ceil(tile.m()) * n.div_ceil(tile.n) * batch;
+    let w = words([rows, n, k, batch, 1, usize::from(!shared), volume, cx.constant(1)])?;
+    Ok(tile.launches(tiles, volume, w, maps))
+}
