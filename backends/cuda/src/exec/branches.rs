@@ -4,44 +4,20 @@
 use super::asked::Test;
 use super::conditional::Choice;
 use super::context::CudaContext;
-use super::extent::Extent;
 use super::flow::{Bodies, Body};
 use super::loops::Loop;
 use super::memory::Range;
-use super::moves::{CELL_BYTES, Decision, Move, Trips, clash, commands};
+use super::moves::{Decision, Move, Trips, clash, commands};
+use super::parts::Part;
 use super::plan::Planned;
 use super::reasons;
 use super::run::Batch;
-use crate::driver::{Branch, Buffer, Command, DriverError, Kind, Launch, Module, Stream};
-use kiln_backend::assisted::Reason;
-use kiln_backend::{BackendError, Place, Shapes, Tactic, flow};
-use kiln_ir::{Fact, IrError, Node, Tensor, TensorType, ValueId};
+use super::stop::{Made, Stop, host};
+use crate::driver::{Branch, Command, Kind, Launch, Module, Stream};
+use kiln_backend::{BackendError, Shapes, Tactic, flow};
+use kiln_ir::{Node, Tensor, TensorType, ValueId};
 use std::any::Any;
 use std::sync::Arc;
-
-/// Why the host walks a step, or what went wrong.
-pub(super) enum Stop {
-    Host(Reason),
-    Failed(BackendError),
-}
-
-macro_rules! failures {
-    ($($error:ty),*) => {
-        $(impl From<$error> for Stop {
-            fn from(e: $error) -> Stop {
-                Stop::Failed(e.into())
-            }
-        })*
-    };
-}
-
-failures!(BackendError, DriverError, IrError);
-
-pub(super) type Made<T> = Result<T, Stop>;
-
-pub(super) fn host<T>(why: Reason) -> Made<T> {
-    Err(Stop::Host(why))
-}
 
 /// A tensor that bodies read: where it lies, its type, and its elements if the host knows them.
 #[derive(Clone)]
@@ -136,7 +112,7 @@ impl CudaContext {
     }
 
     /// The commands of all steps, if the host is needed in none.
-    fn all_steps(&mut self, shapes: &mut Shapes) -> Made<Vec<Planned>> {
+    pub(super) fn all_steps(&mut self, shapes: &mut Shapes) -> Made<Vec<Planned>> {
         let loaded = self.loaded.clone();
         let mut all = Vec::new();
         self.open.clear();
@@ -203,130 +179,6 @@ impl Site {
     }
 }
 
-/// A body's commands and results.
-pub(super) struct Part {
-    pub planned: Vec<Planned>,
-    pub results: Vec<Given>,
-}
-
-/// The same, where sizes of results may be open.
-pub(super) struct OpenPart {
-    pub planned: Vec<Planned>,
-    /// Their first bytes, and what is known of their sizes.
-    pub results: Vec<(u64, Extent)>,
-}
-
-impl Body {
-    /// Plans the body. Results lie where they are wanted, if the body writes them; else where it has them.
-    fn part(&mut self, inputs: Vec<Input>, wanted: &[Option<Range>]) -> Made<Part> {
-        let (planned, shapes) = self.steps(inputs, wanted, false)?;
-        let loaded = self.loaded.clone();
-        let mut results = Vec::new();
-        for &v in &loaded.program.graph.outputs {
-            if shapes.shape(v).is_none() {
-                return host(reasons::SIZE_INSIDE);
-            }
-            let at = self.context.place(&shapes, v)?.0;
-            results.push(Given { at, ty: shapes.fact(v).ty.clone(), content: None });
-        }
-        Ok(Part { planned, results })
-    }
-
-    /// The same; sizes of results may be open.
-    pub(super) fn open_part(&mut self, inputs: Vec<Input>, wanted: &[Option<Range>]) -> Made<OpenPart> {
-        let (planned, shapes) = self.steps(inputs, wanted, true)?;
-        let loaded = self.loaded.clone();
-        let mut results = Vec::new();
-        for &v in &loaded.program.graph.outputs {
-            let extent = self.context.extent(&shapes, v)?;
-            results.push((self.context.place(&shapes, v)?.0.address, extent));
-        }
-        Ok(OpenPart { planned, results })
-    }
-
-    fn steps(
-        &mut self,
-        inputs: Vec<Input>,
-        wanted: &[Option<Range>],
-        open: bool,
-    ) -> Made<(Vec<Planned>, Shapes)> {
-        let mut shapes = self.lend(inputs)?;
-        self.lend_outputs(&shapes, wanted)?;
-        self.context.may_leave_open = open;
-        Ok((self.context.all_steps(&mut shapes)?, shapes))
-    }
-
-    /// The types of the results for these inputs, those whose sizes are known before anything is planned.
-    pub(super) fn result_types(&mut self, inputs: Vec<Input>) -> Made<Vec<Option<TensorType>>> {
-        let shapes = self.lend(inputs)?;
-        let known = |&v: &ValueId| Some(shapes.fact(v).ty.clone()).filter(|ty| ty.static_dims().is_some());
-        Ok(self.loaded.program.graph.outputs.iter().map(known).collect())
-    }
-
-    /// The shapes of a run with these inputs, which lie where they are from now on.
-    fn lend(&mut self, inputs: Vec<Input>) -> Made<Shapes> {
-        let loaded = self.loaded.clone();
-        let mut facts = Vec::with_capacity(inputs.len());
-        for (i, (lent, ty, content)) in inputs.into_iter().enumerate() {
-            self.context.lend(i, lent);
-            let read = loaded.shape_inputs.contains(&i) || loaded.counts.contains(&i);
-            facts.push(match content.filter(|_| read) {
-                Some(t) => Fact::constant(t),
-                None => Fact::of(ty),
-            });
-        }
-        Ok(Shapes::new(loaded.program.graph.infer_from(&facts)?))
-    }
-
-    fn lend_outputs(&mut self, shapes: &Shapes, wanted: &[Option<Range>]) -> Made<()> {
-        let loaded = self.loaded.clone();
-        let outputs = &loaded.program.graph.outputs;
-        outputs.iter().for_each(|&v| self.context.memory.lend_output(v, None));
-        let mut lent: Vec<ValueId> = Vec::new();
-        for (&v, wanted) in outputs.iter().zip(wanted) {
-            let Some(at) = *wanted else { continue };
-            let bytes = super::values::bytes(&shapes.fact(v).ty).ok();
-            if bytes == Some(at.size) && !lent.contains(&v) && self.writes(v) {
-                self.context.memory.lend_output(v, Some(at));
-                lent.push(v);
-            }
-        }
-        Ok(())
-    }
-
-    /// Does a step write it anew, wherever it lies?
-    pub(super) fn writes(&self, v: ValueId) -> bool {
-        let program = &self.loaded.program;
-        let Some((_, node)) = program.graph.producer(v) else { return false };
-        let at = node.outputs.iter().position(|&o| o == v);
-        let aliased = node.op.def().traits.must_alias.iter().any(|&(_, o)| Some(o) == at);
-        !aliased && !matches!(program.memory.places.get(v.0 as usize), Some(Place::Input(_)))
-    }
-
-    /// Does it write into the memory of an input?
-    pub(super) fn overwrites(&self, input: usize) -> bool {
-        let program = &self.loaded.program;
-        let here = |v: &ValueId| {
-            let place = program.memory.places.get(v.0 as usize);
-            matches!(place, Some(&Place::Input(i)) if i as usize == input)
-                && !program.graph.inputs.contains(v)
-        };
-        program.graph.value_ids().any(|v| here(&v))
-    }
-
-    /// What the only output of a body without effects has to be, computed by the deciding kernel if that can.
-    fn test(&mut self, inputs: Vec<Input>) -> Made<Option<Test>> {
-        let shapes = self.lend(inputs)?;
-        let loaded = self.loaded.clone();
-        Ok(Test::of(&loaded.program.graph, |v| self.context.place(&shapes, v).map(|p| p.0))?)
-    }
-
-    /// Where an input lies.
-    pub(super) fn input(&mut self, i: usize, ty: &TensorType) -> Made<Range> {
-        Ok(self.context.memory.input(i, super::values::bytes(ty)?)?)
-    }
-}
-
 impl Bodies {
     pub(super) fn body(&mut self, body: usize) -> Made<&mut Body> {
         let lost = || BackendError::InvalidArgument(format!("an interpreted step has no body {body}"));
@@ -346,52 +198,6 @@ impl Bodies {
         let part = body.part(inputs, &[])?;
         let flag = part.results.first().ok_or_else(|| BackendError::Internal("no condition".into()))?;
         Ok((part.planned, Test::flag(flag.at.address)))
-    }
-
-    /// Memory for values on their way.
-    fn stage(&mut self, bytes: u64) -> Made<u64> {
-        if self.stage.as_ref().is_none_or(|b| b.size() < bytes) {
-            self.own_allocations += 1;
-            let old = self.stage.replace(Buffer::new(&self.stream, bytes)?);
-            self.retired.extend(old);
-        }
-        Ok(self.stage.as_ref().map_or(0, Buffer::address))
-    }
-
-    /// Where carried value `i` lies after every other trip.
-    pub(super) fn other(&mut self, i: usize, bytes: u64) -> Made<Range> {
-        while self.others.len() <= i || self.others.get(i).is_some_and(|b| b.size() < bytes) {
-            self.own_allocations += 1;
-            let new = Buffer::new(&self.stream, if self.others.len() < i { 16 } else { bytes.max(1) })?;
-            match self.others.get_mut(i) {
-                Some(b) => self.retired.push(std::mem::replace(b, new)),
-                None => self.others.push(new),
-            }
-        }
-        let address = self.others.get(i).map_or(0, Buffer::address);
-        Ok(Range { address, size: bytes })
-    }
-
-    /// Memory for so many cells.
-    pub(super) fn cells(&mut self, count: usize) -> Made<u64> {
-        let bytes = count.max(1) as u64 * CELL_BYTES;
-        if self.cells.as_ref().is_none_or(|b| b.size() < bytes) {
-            self.own_allocations += 1;
-            let old = self.cells.replace(Buffer::new(&self.stream, bytes)?);
-            self.retired.extend(old);
-        }
-        Ok(self.cells.as_ref().map_or(0, Buffer::address))
-    }
-
-    /// Where a loop counts its trips, and 16 bytes behind that to spare.
-    pub(super) fn state(&mut self) -> Made<u64> {
-        if self.state.is_none() {
-            self.own_allocations += 1;
-            let b = Buffer::new(&self.stream, 32)?;
-            b.fill(0, &self.stream)?;
-            self.state = Some(b);
-        }
-        Ok(self.state.as_ref().map_or(0, Buffer::address))
     }
 
     /// The commands of a body, and the memory that they name.

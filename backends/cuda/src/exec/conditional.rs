@@ -2,14 +2,16 @@
 //! result has room for either, and a word tells afterwards which branch was taken ([`Extent`]).
 
 use super::asked::Test;
-use super::branches::{Given, Input, Made, OpenPart, Site, Stop, host};
+use super::branches::{Given, Input, Site};
 use super::context::CudaContext;
 use super::extent::Extent;
 use super::flow::Bodies;
 use super::memory::Range;
 use super::moves::{Decision, Move};
+use super::parts::OpenPart;
 use super::plan::Planned;
 use super::reasons;
+use super::stop::{Made, Stop, host};
 use super::values::bytes;
 use crate::driver::Kind;
 use kiln_backend::{BackendError, Shapes};

@@ -9,12 +9,8 @@ use super::results::Pending;
 use super::run::{Batch, Stamps};
 use super::values::bytes;
 use crate::driver::{Event, Graph, Pinned, Stream};
-use crate::nvtx;
-use kiln_backend::{BackendError, Bound, Context, Counters, HostStep, Shapes, StepTime};
-use kiln_ir::{Tensor, ValueId};
-use std::collections::HashMap;
-use std::ffi::c_void;
-use std::hash::Hash;
+use kiln_backend::{BackendError, Context, Counters, HostStep, Shapes};
+use kiln_ir::Tensor;
 use std::sync::Arc;
 
 /// Runs a program on a stream of its own.
@@ -62,9 +58,6 @@ pub(super) struct Prepared {
     pub(super) shapes: Arc<Shapes>,
     pub(super) open: Open,
 }
-
-/// Kernels load 16 bytes at once.
-const LENT_ALIGNMENT: u64 = 16;
 
 /// How many prepared runs are kept.
 pub(super) const KEPT: usize = 8;
@@ -131,71 +124,7 @@ impl CudaContext {
         }
     }
 
-    fn upload(&mut self, inputs: &[Tensor], shapes: &Shapes) -> Result<(), BackendError> {
-        let loaded = self.loaded.clone();
-        let graph = &loaded.program.graph;
-        if inputs.len() != graph.inputs.len() {
-            return Err(BackendError::InvalidArgument(format!(
-                "the program has {} inputs, {} were given",
-                graph.inputs.len(),
-                inputs.len()
-            )));
-        }
-        let padded = |t: &Tensor| t.bytes().len().next_multiple_of(256);
-        let own = inputs.iter().enumerate().filter(|(i, _)| !self.memory.bound.inputs.contains_key(i));
-        let total = own.map(|(_, t)| padded(t)).sum();
-        let mut at = 0;
-        for (i, (&v, t)) in graph.inputs.iter().zip(inputs).enumerate() {
-            let wanted = &shapes.fact(v).ty;
-            if t.dtype() != wanted.dtype || wanted.static_dims().as_deref() != Some(t.shape()) {
-                return Err(BackendError::InvalidArgument(format!(
-                    "input \"{}\" is {}, the shapes were made for {wanted}",
-                    graph.value(v).name,
-                    t.ty()
-                )));
-            }
-            let to = self.memory.input(i, t.bytes().len() as u64)?;
-            if !self.memory.bound.inputs.contains_key(&i) {
-                self.memory.staging(total)?.send(at, t.bytes(), to.address)?;
-                at += padded(t);
-            }
-        }
-        Ok(())
-    }
-
-    fn key(&self, inputs: &[Tensor]) -> Vec<Key> {
-        let read = |i: usize| self.loaded.shape_inputs.contains(&i) || self.counts(i);
-        let content = |i: usize, t: &Tensor| read(i).then(|| t.clone());
-        let lent = &self.memory.bound;
-        let address = |i: usize| lent.inputs.get(&i).map(|r| r.address);
-        let of_inputs = inputs.iter().enumerate();
-        let of_inputs = of_inputs.map(|(i, t)| Key(t.shape().to_vec(), content(i, t), address(i)));
-        let outputs = &self.loaded.program.graph.outputs;
-        let of_outputs =
-            outputs.iter().map(|v| Key(Vec::new(), None, lent.outputs.get(v).map(|r| r.address)));
-        of_inputs.chain(of_outputs).collect()
-    }
-
-    /// Does the host plan by the elements of this input, beside those of shape inputs? Not where it lies in memory of the
-    /// caller's.
-    fn counts(&self, input: usize) -> bool {
-        self.loaded.counts.contains(&input) && !self.memory.bound.inputs.contains_key(&input)
-    }
-
-    /// The shapes with what else the elements of inputs tell.
-    fn with_counts(&self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Arc<Shapes> {
-        let graph = &self.loaded.program.graph;
-        let all = graph.inputs.iter().zip(inputs).enumerate();
-        let mut told = all.filter(|(i, _)| self.counts(*i)).map(|(_, pair)| pair).peekable();
-        if told.peek().is_none() {
-            return shapes.clone();
-        }
-        let mut known = (**shapes).clone();
-        told.for_each(|(&v, t)| known.set_content(v, t.clone()));
-        Arc::new(known)
-    }
-
-    fn start(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
+    pub(super) fn start(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
         self.loaded.gpu.bind()?;
         // Staging and read-back memory belong to the last run until it is done.
         self.await_run()?;
@@ -294,167 +223,8 @@ impl CudaContext {
     }
 }
 
-/// Remembers a range, or forgets it.
-fn put<K: Eq + Hash>(all: &mut HashMap<K, Range>, key: K, range: Option<Range>) {
-    match range {
-        Some(r) => all.insert(key, r),
-        None => all.remove(&key),
-    };
-}
-
 pub(super) fn tensor(ty: &kiln_ir::TensorType, bytes: Vec<u8>) -> Result<Tensor, BackendError> {
     let shape = ty.static_dims().unwrap_or_default();
     Tensor::from_bytes(ty.dtype, &shape, bytes)
         .ok_or_else(|| BackendError::Internal(format!("too few bytes for {ty} came back")))
-}
-
-impl Context for CudaContext {
-    fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
-        let _run = nvtx::Range::of(&self.loaded.program.graph.name);
-        self.start(inputs, shapes).inspect_err(|e| self.forget(e))
-    }
-
-    fn outputs(&mut self) -> Result<Vec<Tensor>, BackendError> {
-        self.results()
-    }
-
-    fn observe(&mut self, value: ValueId) -> Result<Tensor, BackendError> {
-        let none = || BackendError::InvalidArgument("no run to observe; enqueue first".into());
-        self.shapes.as_ref().ok_or_else(none)?;
-        let loaded = self.loaded.clone();
-        loaded.program.observable(value, loaded.steps.iter().any(|s| s.writes(value)))?;
-        // The read-back memory may still hold outputs of the run, and what tells sizes.
-        self.outputs()?;
-        loaded.gpu.bind()?;
-        let shapes = self.shapes.clone().ok_or_else(none)?;
-        self.fetch(&shapes, value)
-    }
-
-    fn set_observable(&mut self, on: bool) {
-        if self.memory.separate != on {
-            self.memory.separate = on;
-            self.prepared.clear();
-        }
-    }
-
-    fn step_times(&mut self) -> Result<Vec<StepTime>, BackendError> {
-        if matches!(self.outputs, Some(Pending::Copied(..))) {
-            self.outputs()?;
-        }
-        self.loaded.gpu.bind()?;
-        self.set_timing();
-        self.times()
-    }
-
-    fn host_steps(&mut self) -> Result<Vec<HostStep>, BackendError> {
-        Ok(self.all_host_steps())
-    }
-
-    fn time_runs(&mut self, runs: u32) -> Result<Vec<f64>, BackendError> {
-        // The read-back memory may still hold outputs of the run.
-        self.outputs()?;
-        self.loaded.gpu.bind()?;
-        let stops = || {
-            BackendError::Unsupported("a run needs the host in between; its kernels alone are no run".into())
-        };
-        let last = if self.whole { self.prepared.pop() } else { None };
-        let mut p = last.ok_or_else(stops)?;
-        let timed = self.time_batch(&mut p.batch, runs);
-        self.prepared.push(p);
-        timed
-    }
-
-    unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), BackendError> {
-        self.loaded.gpu.bind()?;
-        self.stream.synchronize()?;
-        let gpu = &self.loaded.gpu;
-        let stream = match stream.is_null() {
-            true => Stream::new(gpu)?,
-            // SAFETY: the caller vouches for the handle.
-            false => unsafe { Stream::foreign(gpu, stream) },
-        };
-        // Memory is given back in the order of its stream: all of it is made anew.
-        let mut other = CudaContext::on(self.loaded.clone(), stream)?;
-        let counters = self.counters();
-        other.counters = Counters { allocations: 0, ..counters };
-        other.memory.allocations += counters.allocations;
-        other.memory.separate = self.memory.separate;
-        if self.stamps.is_some() {
-            other.set_timing();
-        }
-        self.memory.unbind_own();
-        other.memory.bound = std::mem::take(&mut self.memory.bound);
-        other.consumed = std::mem::take(&mut self.consumed);
-        *self = other;
-        Ok(())
-    }
-
-    unsafe fn bind(&mut self, port: Bound, address: *mut c_void, bytes: u64) -> Result<(), BackendError> {
-        let at = address as u64;
-        if !at.is_multiple_of(LENT_ALIGNMENT) {
-            return Err(BackendError::InvalidArgument(format!(
-                "the address {at:#x} is no multiple of {LENT_ALIGNMENT} bytes; bind one that is, or copy"
-            )));
-        }
-        let range = (at != 0).then_some(Range { address: at, size: bytes });
-        let graph = &self.loaded.program.graph;
-        let lost = |what: &str, i: usize| BackendError::InvalidArgument(format!("there is no {what} {i}"));
-        let lent = &mut self.memory.bound;
-        match port {
-            Bound::Input(i) if i >= graph.inputs.len() => return Err(lost("input", i)),
-            Bound::Input(i) => put(&mut lent.inputs, i, range),
-            Bound::Output(i) => {
-                let v = *graph.outputs.get(i).ok_or_else(|| lost("output", i))?;
-                put(&mut lent.outputs, v, range);
-            }
-        }
-        Ok(())
-    }
-
-    unsafe fn set_consumed_event(&mut self, event: *mut c_void) -> Result<(), BackendError> {
-        if self.consumed.given.as_ref().is_some_and(|e| e.is(event)) {
-            return Ok(());
-        }
-        // Recorded launches mark the event that was given before.
-        self.prepared.clear();
-        // SAFETY: the caller vouches for the handle.
-        let of = |event| unsafe { Event::foreign(&self.loaded.gpu, event) };
-        self.consumed.given = (!event.is_null()).then(|| Arc::new(of(event)));
-        Ok(())
-    }
-
-    fn wait_consumed(&mut self) -> Result<(), BackendError> {
-        self.await_consumed()
-    }
-
-    fn wait(&mut self) -> Result<(), BackendError> {
-        self.loaded.gpu.bind()?;
-        self.await_run()
-    }
-
-    fn address(&mut self, port: Bound) -> Result<(*mut c_void, u64), BackendError> {
-        let range = match port {
-            Bound::Input(i) => self.memory.given_input(i),
-            Bound::Output(i) => {
-                let v = self.loaded.program.graph.outputs.get(i).copied();
-                let known = self.shapes.clone().zip(v);
-                known.map(|(shapes, v)| self.capacity(&shapes, v)).transpose()?
-            }
-        };
-        let range = range.ok_or_else(|| {
-            BackendError::InvalidArgument(format!("{port:?} lies nowhere: there was no run, or it has none"))
-        })?;
-        Ok((range.address as usize as *mut c_void, range.size))
-    }
-
-    fn counters(&self) -> Counters {
-        let own = Counters { allocations: self.memory.allocations, ..self.counters };
-        self.bodies.iter().flatten().map(Bodies::counters).fold(own, |a, c| Counters {
-            runs: a.runs,
-            allocations: a.allocations + c.allocations,
-            compilations: a.compilations + c.compilations,
-            pipelines: a.pipelines + c.pipelines,
-            host_syncs: a.host_syncs + c.host_syncs,
-        })
-    }
 }

@@ -10,14 +10,16 @@ pub use self::cells::copied_in_a_trip;
 pub(crate) use self::unrolled::choices;
 
 use self::slices::Slices;
-use super::branches::{Given, Input, Made, Part, Site, host};
+use super::branches::{Given, Input, Site};
 use super::context::CudaContext;
 use super::extent::Extent;
 use super::flow::{Bodies, split};
 use super::memory::Range;
 use super::moves::Move;
+use super::parts::Part;
 use super::plan::Planned;
 use super::reasons;
+use super::stop::{Made, host};
 use super::values::bytes;
 use kiln_backend::Shapes;
 use kiln_ir::{Dim, LoopOutputKind, LoopShape, Node, Tensor, TensorType, ValueId};

@@ -1,10 +1,11 @@
 //! Slices that the kernels of a node's body use where they lie: in every trip elsewhere, so that kernels find addresses in
 //! cells, which the kernel that decides about the trip fills.
 
-use super::super::branches::{Made, Part};
 use super::super::flow::Bodies;
 use super::super::memory::Range;
 use super::super::moves::{CELL_BYTES, Move, Trips};
+use super::super::parts::Part;
+use super::super::stop::Made;
 use super::Loop;
 use std::cell::Cell;
 

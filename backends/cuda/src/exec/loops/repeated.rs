@@ -1,11 +1,12 @@
 //! Loops as nodes that go on as long as they are told, several trips at a time where these are short.
 
 use super::super::asked::Test;
-use super::super::branches::{Given, Made};
+use super::super::branches::Given;
 use super::super::flow::Bodies;
 use super::super::memory::Range;
 use super::super::moves::{Decision, Move, Trips};
 use super::super::plan::Planned;
+use super::super::stop::Made;
 use super::cells::{Places, note_copied};
 use super::{Loop, Trip};
 use crate::driver::{Command, Kind};

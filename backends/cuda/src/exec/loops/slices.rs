@@ -1,10 +1,11 @@
 //! Elements of tensors that trips take, and parts of outputs that they add.
 
-use super::super::branches::{Given, Made, Stop, host};
+use super::super::branches::Given;
 use super::super::flow::split;
 use super::super::memory::Range;
 use super::super::moves::{Move, Trips};
 use super::super::reasons;
+use super::super::stop::{Made, Stop, host};
 use kiln_ir::TensorType;
 
 /// Kernels load 16 bytes at once.

@@ -1,11 +1,11 @@
 //! Loops of few trips: one after the other, without a node. How many commands that may come to is a parameter of the step.
 
-use super::super::branches::Made;
 use super::super::flow::Bodies;
 use super::super::memory::Range;
 use super::super::moves::{Decision, Move, Trips, source_hash};
 use super::super::plan::Planned;
 use super::super::reasons;
+use super::super::stop::Made;
 use super::Loop;
 use super::slices::at_trip;
 use kiln_backend::assisted::Reason;
