@@ -4,7 +4,7 @@
 #   stream, memory, large, shapes, threads, flow, models, exports, tiles, sources, bare, onnx, ops,
 #   (bare: a program of the runtime alone runs a plan with nothing but the driver)
 #   waits (what enqueue waits for, inputs that are consumed), reduced (accuracy in TF32, FP16, BF16),
-#   sanitize (compute-sanitizer's memcheck and racecheck over a sample of every family of kernels, a minute each at most;
+#   sanitize (compute-sanitizer's memcheck and racecheck over a sample of every family of kernels, two minutes each at most;
 #   WATCH="tiles flow" picks families, TOOLS=memcheck a tool; some hosts do not let it use the device: it says so).
 # Each suite's output is in logs/SUITE.txt. `JOBS=8` runs so many at a time: times mean nothing then, results do.
 set -uo pipefail
@@ -71,7 +71,7 @@ waits() {
     ./cuda_consumed --nocapture --test-threads=1 && ./enqueue_waits --nocapture && ./consumed --nocapture --test-threads=1
 }
 
-# Each tool over each family, a minute each; a family that takes longer is cut off and named, and fails only by what was found.
+# Each tool over each family, two minutes each; a family that takes longer is cut off and named, and fails only by what was found.
 sanitize() {
     local tool family result=0 code
     # One thread at a time, or launches get lost on the tool; what racecheck does not follow has a barrier of its own.
@@ -86,7 +86,7 @@ sanitize() {
         env ${watched[$family]} --nocapture >"logs/sanitize-$family-plain.txt" 2>&1
         for tool in ${TOOLS:-memcheck racecheck}; do
             # shellcheck disable=SC2086 # the words of the command
-            timeout -k 1 60 taskset -c "${CORE:-0}" env ${watched[$family]%%./*} "$sanitizer" --tool "$tool" --error-exitcode 9 \
+            timeout -k 1 120 taskset -c "${CORE:-0}" env ${watched[$family]%%./*} "$sanitizer" --tool "$tool" --error-exitcode 9 \
                 ./${watched[$family]#*./} --nocapture --test-threads=1 >"logs/sanitize-$family-$tool.txt" 2>&1
             code=$?
             echo "$family $tool: code $code, $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY|Device not supported' "logs/sanitize-$family-$tool.txt" | tail -1)"

@@ -1,14 +1,18 @@
 //! Execution contexts: one run at a time, inputs and outputs by name.
 
+mod layers;
+mod on_device;
+
+pub use self::layers::{HostLayer, LayerTime};
+
 use crate::engine::{Loaded, Shared, unknown};
 use crate::inspect::LayerTable;
 use crate::profile::{Given, select};
 use crate::shapes::{check_shape, check_symbols};
 use crate::{IoTensor, RuntimeError};
-use kiln_backend::{Bound, Context, Counters, HostStep, Program, Shapes, Step, StepTime};
+use kiln_backend::{Context, Counters, Shapes};
 use kiln_ir::{Source, Tensor, TensorType};
 use std::collections::HashSet;
-use std::ffi::c_void;
 use std::sync::Arc;
 
 /// Runs an engine. Made by [`crate::Engine::create_context`]; may move between threads.
@@ -43,57 +47,6 @@ pub struct RunCounters {
     pub reloads: u64,
     /// What the backend's context did, since the last reload.
     pub backend: Counters,
-}
-
-/// Time of one step of the last run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LayerTime {
-    /// Names of its layers, joined with " + "; of a step in a body of control flow behind the names of the steps around it,
-    /// with " / " between them, as the inspector has it.
-    pub name: String,
-    /// The tactic with its parameters.
-    pub tactic: String,
-    /// Times that it ran: in a loop once a trip.
-    pub runs: u64,
-    /// Does it lie in a body of control flow, so that the time of that step holds its own?
-    pub inside: bool,
-    /// Nanoseconds on the device, of all runs.
-    pub ns: f64,
-}
-
-/// A layer at which a run waited for the host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostLayer {
-    /// Names of its layers, as [`LayerTime::name`].
-    pub name: String,
-    /// Why, as part of a sentence.
-    pub why: String,
-    /// What may be done about it; may be empty.
-    pub advice: String,
-}
-
-/// A step of a program, or of a body in it, and its name with those around it.
-fn named<'p>(program: &'p Program, step: usize, inside: &[(usize, usize)]) -> Option<(String, &'p Step)> {
-    let mut step = program.steps.get(step)?;
-    let mut name = step.name.clone();
-    for &(body, inner) in inside {
-        step = step.bodies.get(body)?.steps.get(inner)?;
-        name = format!("{name} / {}", step.name);
-    }
-    Some((name, step))
-}
-
-impl LayerTime {
-    fn of(program: &Program, t: &StepTime) -> Option<LayerTime> {
-        let (name, step) = named(program, t.step, &t.inside)?;
-        Some(LayerTime {
-            name,
-            tactic: step.tactic.id(),
-            runs: t.runs,
-            inside: !t.inside.is_empty(),
-            ns: t.ns,
-        })
-    }
 }
 
 impl ExecutionContext {
@@ -238,126 +191,10 @@ impl ExecutionContext {
         self.context.observe(v).map_err(|e| self.engine.backend_error(e))
     }
 
-    /// Times of the steps of the last run, those in bodies of control flow behind the step around them; asks the backend to take times from then on.
-    pub fn layer_times(&mut self) -> Result<Vec<LayerTime>, RuntimeError> {
-        let times = self.context.step_times().map_err(|e| self.engine.backend_error(e))?;
-        Ok(times.iter().filter_map(|t| LayerTime::of(&self.loaded.program, t)).collect())
-    }
-
-    /// The layers at which the last run waited for the host, and why; none where it did not. While layers are timed CUDA
-    /// tells of the last run before. Refused by backends that don't tell.
-    pub fn host_layers(&mut self) -> Result<Vec<HostLayer>, RuntimeError> {
-        let steps = self.context.host_steps().map_err(|e| self.engine.backend_error(e))?;
-        let program = &self.loaded.program;
-        let layer = |s: HostStep| {
-            let (name, _) = named(program, s.step, &s.inside)?;
-            Some(HostLayer { name, why: s.why, advice: s.advice })
-        };
-        Ok(steps.into_iter().filter_map(layer).collect())
-    }
-
     /// Runs the kernels of the last run again so many times, without transfers: the time of each run on the device in
     /// nanoseconds. Refused where a run needs the host in between, or the device can't tell.
     pub fn time_runs(&mut self, runs: u32) -> Result<Vec<f64>, RuntimeError> {
         self.context.time_runs(runs).map_err(|e| self.engine.backend_error(e))
-    }
-
-    /// Puts the work of further runs into a stream of the caller's, behind what is in it; null: into the context's own
-    /// stream again. A refit goes back to the own one.
-    ///
-    /// # Safety
-    /// The handle is a stream of the backend's kind (of CUDA a `CUstream` of the device's primary context), or null. It
-    /// stays until another one is set or this context is gone, and is not capturing while a run is started.
-    pub unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), RuntimeError> {
-        self.in_flight = false;
-        // SAFETY: as the caller vouches.
-        unsafe { self.context.set_stream(stream) }.map_err(|e| self.engine.backend_error(e))
-    }
-
-    /// Lets further runs read an input from, or write an output to, `bytes` bytes of the caller's on the device, dense; null:
-    /// memory of this context's own again. Such an input needs only its shape set, and shape inputs their elements, too.
-    /// An output whose size the run decides on needs room for what it becomes, and for the most that
-    /// [`ExecutionContext::infer_shapes`] tells if [`ExecutionContext::enqueue`] is not to wait for the device.
-    /// [`ExecutionContext::outputs`] still copies bound outputs to the host; who reads them on the device leaves that out. A
-    /// refit ends all of this.
-    ///
-    /// # Safety
-    /// The address is one of the backend's kind (of CUDA a device pointer, a multiple of 16) on the engine's device, with as
-    /// many bytes behind it, or null. They stay while runs use them, and nothing else writes to them meanwhile.
-    pub unsafe fn bind(&mut self, name: &str, address: *mut c_void, bytes: u64) -> Result<(), RuntimeError> {
-        let outputs = self.engine.output_tensors();
-        let port = match outputs.iter().position(|t| t.name == name) {
-            Some(i) => Bound::Output(i),
-            None => Bound::Input(self.engine.input(name)?),
-        };
-        // SAFETY: as the caller vouches.
-        unsafe { self.context.bind(port, address, bytes) }.map_err(|e| self.engine.backend_error(e))?;
-        if let Bound::Input(i) = port
-            && let Some(b) = self.bound.get_mut(i)
-        {
-            *b = !address.is_null();
-        }
-        Ok(())
-    }
-
-    /// Lets further runs mark an event of the caller's as soon as inputs may be overwritten: behind the last kernel that reads
-    /// memory bound to an input, not at the end of the run; before any kernel where no input is bound, as elements of the
-    /// host are kept or copied by [`ExecutionContext::enqueue`]. Null: none. A refit ends this.
-    ///
-    /// # Safety
-    /// The handle is an event of the backend's kind (of CUDA a `CUevent` of the device's primary context), or null. It stays
-    /// until another one is set or this context is gone.
-    pub unsafe fn set_consumed_event(&mut self, event: *mut c_void) -> Result<(), RuntimeError> {
-        // SAFETY: as the caller vouches.
-        unsafe { self.context.set_consumed_event(event) }.map_err(|e| self.engine.backend_error(e))
-    }
-
-    /// Waits until the inputs of the run in flight may be overwritten, on any backend; at once where they were copied. The
-    /// first call may wait for the whole run: later runs are marked where their inputs are free.
-    pub fn wait_consumed(&mut self) -> Result<(), RuntimeError> {
-        match self.in_flight {
-            true => self.context.wait_consumed().map_err(|e| self.engine.backend_error(e)),
-            false => Ok(()),
-        }
-    }
-
-    /// Waits until the run in flight is done, without taking its outputs.
-    pub fn wait(&mut self) -> Result<(), RuntimeError> {
-        match self.in_flight {
-            true => self.context.wait().map_err(|e| self.engine.backend_error(e)),
-            false => Ok(()),
-        }
-    }
-
-    /// Leaves transfers out of further runs: inputs keep on the device the elements of the last run, outputs stay there in
-    /// this context's memory, until [`ExecutionContext::outputs`] copies them. Shapes must stay as they are. A refit ends
-    /// this.
-    pub fn keep_on_device(&mut self) -> Result<(), RuntimeError> {
-        let (inputs, outputs) = (self.engine.input_tensors().len(), self.engine.output_tensors().len());
-        for port in (0..inputs).map(Bound::Input).chain((0..outputs).map(Bound::Output)) {
-            let kept = self.context.address(port).and_then(|(address, bytes)| {
-                // SAFETY: the context's own memory, which it keeps as long as it is bound.
-                unsafe { self.context.bind(port, address, bytes) }
-            });
-            kept.map_err(|e| self.engine.backend_error(e))?;
-            if let Bound::Input(i) = port {
-                self.bound[i] = true;
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives bound inputs of known shapes elements that nobody reads.
-    fn stand_in(&mut self) -> Result<(), RuntimeError> {
-        let io = self.engine.input_tensors();
-        for ((t, slot), _) in io.iter().zip(&mut self.slots).zip(&self.bound).filter(|(_, b)| **b) {
-            let shape = slot.shape.clone().or_else(|| t.ty().static_dims());
-            if let (Some(shape), None, false) = (shape, &slot.tensor, t.is_shape_input) {
-                let zeros = Tensor::zeros(t.dtype, &shape);
-                slot.tensor = Some(zeros.map_err(|e| RuntimeError::State(e.to_string()))?);
-            }
-        }
-        Ok(())
     }
 
     /// The layers at the shapes set, as far as the engine tells them.

@@ -1,0 +1,76 @@
+//! What a context tells of the layers that it ran.
+
+use super::ExecutionContext;
+use crate::RuntimeError;
+use kiln_backend::{HostStep, Program, Step, StepTime};
+
+/// Time of one step of the last run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerTime {
+    /// Names of its layers, joined with " + "; of a step in a body of control flow behind the names of the steps around it,
+    /// with " / " between them, as the inspector has it.
+    pub name: String,
+    /// The tactic with its parameters.
+    pub tactic: String,
+    /// Times that it ran: in a loop once a trip.
+    pub runs: u64,
+    /// Does it lie in a body of control flow, so that the time of that step holds its own?
+    pub inside: bool,
+    /// Nanoseconds on the device, of all runs.
+    pub ns: f64,
+}
+
+/// A layer at which a run waited for the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostLayer {
+    /// Names of its layers, as [`LayerTime::name`].
+    pub name: String,
+    /// Why, as part of a sentence.
+    pub why: String,
+    /// What may be done about it; may be empty.
+    pub advice: String,
+}
+
+/// A step of a program, or of a body in it, and its name with those around it.
+fn named<'p>(program: &'p Program, step: usize, inside: &[(usize, usize)]) -> Option<(String, &'p Step)> {
+    let mut step = program.steps.get(step)?;
+    let mut name = step.name.clone();
+    for &(body, inner) in inside {
+        step = step.bodies.get(body)?.steps.get(inner)?;
+        name = format!("{name} / {}", step.name);
+    }
+    Some((name, step))
+}
+
+impl LayerTime {
+    fn of(program: &Program, t: &StepTime) -> Option<LayerTime> {
+        let (name, step) = named(program, t.step, &t.inside)?;
+        Some(LayerTime {
+            name,
+            tactic: step.tactic.id(),
+            runs: t.runs,
+            inside: !t.inside.is_empty(),
+            ns: t.ns,
+        })
+    }
+}
+
+impl ExecutionContext {
+    /// Times of the steps of the last run, those in bodies of control flow behind the step around them; asks the backend to take times from then on.
+    pub fn layer_times(&mut self) -> Result<Vec<LayerTime>, RuntimeError> {
+        let times = self.context.step_times().map_err(|e| self.engine.backend_error(e))?;
+        Ok(times.iter().filter_map(|t| LayerTime::of(&self.loaded.program, t)).collect())
+    }
+
+    /// The layers at which the last run waited for the host, and why; none where it did not. While layers are timed CUDA
+    /// tells of the last run before. Refused by backends that don't tell.
+    pub fn host_layers(&mut self) -> Result<Vec<HostLayer>, RuntimeError> {
+        let steps = self.context.host_steps().map_err(|e| self.engine.backend_error(e))?;
+        let program = &self.loaded.program;
+        let layer = |s: HostStep| {
+            let (name, _) = named(program, s.step, &s.inside)?;
+            Some(HostLayer { name, why: s.why, advice: s.advice })
+        };
+        Ok(steps.into_iter().filter_map(layer).collect())
+    }
+}

@@ -1,0 +1,107 @@
+//! Streams, events and memory of the caller's on the device.
+
+use super::ExecutionContext;
+use crate::RuntimeError;
+use kiln_backend::Bound;
+use kiln_ir::Tensor;
+use std::ffi::c_void;
+
+impl ExecutionContext {
+    /// Puts the work of further runs into a stream of the caller's, behind what is in it; null: into the context's own
+    /// stream again. A refit goes back to the own one.
+    ///
+    /// # Safety
+    /// The handle is a stream of the backend's kind (of CUDA a `CUstream` of the device's primary context), or null. It
+    /// stays until another one is set or this context is gone, and is not capturing while a run is started.
+    pub unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), RuntimeError> {
+        self.in_flight = false;
+        // SAFETY: as the caller vouches.
+        unsafe { self.context.set_stream(stream) }.map_err(|e| self.engine.backend_error(e))
+    }
+
+    /// Lets further runs read an input from, or write an output to, `bytes` bytes of the caller's on the device, dense; null:
+    /// memory of this context's own again. Such an input needs only its shape set, and shape inputs their elements, too.
+    /// An output whose size the run decides on needs room for what it becomes, and for the most that
+    /// [`ExecutionContext::infer_shapes`] tells if [`ExecutionContext::enqueue`] is not to wait for the device.
+    /// [`ExecutionContext::outputs`] still copies bound outputs to the host; who reads them on the device leaves that out. A
+    /// refit ends all of this.
+    ///
+    /// # Safety
+    /// The address is one of the backend's kind (of CUDA a device pointer, a multiple of 16) on the engine's device, with as
+    /// many bytes behind it, or null. They stay while runs use them, and nothing else writes to them meanwhile.
+    pub unsafe fn bind(&mut self, name: &str, address: *mut c_void, bytes: u64) -> Result<(), RuntimeError> {
+        let outputs = self.engine.output_tensors();
+        let port = match outputs.iter().position(|t| t.name == name) {
+            Some(i) => Bound::Output(i),
+            None => Bound::Input(self.engine.input(name)?),
+        };
+        // SAFETY: as the caller vouches.
+        unsafe { self.context.bind(port, address, bytes) }.map_err(|e| self.engine.backend_error(e))?;
+        if let Bound::Input(i) = port
+            && let Some(b) = self.bound.get_mut(i)
+        {
+            *b = !address.is_null();
+        }
+        Ok(())
+    }
+
+    /// Lets further runs mark an event of the caller's as soon as inputs may be overwritten: behind the last kernel that reads
+    /// memory bound to an input, not at the end of the run; before any kernel where no input is bound, as elements of the
+    /// host are kept or copied by [`ExecutionContext::enqueue`]. Null: none. A refit ends this.
+    ///
+    /// # Safety
+    /// The handle is an event of the backend's kind (of CUDA a `CUevent` of the device's primary context), or null. It stays
+    /// until another one is set or this context is gone.
+    pub unsafe fn set_consumed_event(&mut self, event: *mut c_void) -> Result<(), RuntimeError> {
+        // SAFETY: as the caller vouches.
+        unsafe { self.context.set_consumed_event(event) }.map_err(|e| self.engine.backend_error(e))
+    }
+
+    /// Waits until the inputs of the run in flight may be overwritten, on any backend; at once where they were copied. The
+    /// first call may wait for the whole run: later runs are marked where their inputs are free.
+    pub fn wait_consumed(&mut self) -> Result<(), RuntimeError> {
+        match self.in_flight {
+            true => self.context.wait_consumed().map_err(|e| self.engine.backend_error(e)),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until the run in flight is done, without taking its outputs.
+    pub fn wait(&mut self) -> Result<(), RuntimeError> {
+        match self.in_flight {
+            true => self.context.wait().map_err(|e| self.engine.backend_error(e)),
+            false => Ok(()),
+        }
+    }
+
+    /// Leaves transfers out of further runs: inputs keep on the device the elements of the last run, outputs stay there in
+    /// this context's memory, until [`ExecutionContext::outputs`] copies them. Shapes must stay as they are. A refit ends
+    /// this.
+    pub fn keep_on_device(&mut self) -> Result<(), RuntimeError> {
+        let (inputs, outputs) = (self.engine.input_tensors().len(), self.engine.output_tensors().len());
+        for port in (0..inputs).map(Bound::Input).chain((0..outputs).map(Bound::Output)) {
+            let kept = self.context.address(port).and_then(|(address, bytes)| {
+                // SAFETY: the context's own memory, which it keeps as long as it is bound.
+                unsafe { self.context.bind(port, address, bytes) }
+            });
+            kept.map_err(|e| self.engine.backend_error(e))?;
+            if let Bound::Input(i) = port {
+                self.bound[i] = true;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives bound inputs of known shapes elements that nobody reads.
+    pub(super) fn stand_in(&mut self) -> Result<(), RuntimeError> {
+        let io = self.engine.input_tensors();
+        for ((t, slot), _) in io.iter().zip(&mut self.slots).zip(&self.bound).filter(|(_, b)| **b) {
+            let shape = slot.shape.clone().or_else(|| t.ty().static_dims());
+            if let (Some(shape), None, false) = (shape, &slot.tensor, t.is_shape_input) {
+                let zeros = Tensor::zeros(t.dtype, &shape);
+                slot.tensor = Some(zeros.map_err(|e| RuntimeError::State(e.to_string()))?);
+            }
+        }
+        Ok(())
+    }
+}
