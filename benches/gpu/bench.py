@@ -117,7 +117,10 @@ class Bench:
         if not wanted:
             return
         call = [sys.executable, self.o.peers, "export", *wanted, "--out", self.o.work]
-        done = subprocess.run(call, capture_output=True, text=True, timeout=self.o.limit * len(wanted), check=False)
+        # Exports run beside each other; with all threads each they would wait for one another.
+        threads = max(1, (os.cpu_count() or 1) // self.o.jobs)
+        done = subprocess.run(call, capture_output=True, text=True, timeout=self.o.limit * len(wanted), check=False,
+                              env={**os.environ, "OMP_NUM_THREADS": str(threads)})
         rows = {}
         for line in done.stdout.splitlines():
             if line.startswith("{"):

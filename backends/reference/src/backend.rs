@@ -71,8 +71,10 @@ impl Backend for Reference {
             return Ok(vec![walked]);
         }
         let mut tactics = Vec::new();
-        if region.graph.nodes().any(|(_, n)| product(&region.graph, n)) {
-            for depth in DEPTHS {
+        if let Some((_, n)) = region.graph.nodes().find(|(_, n)| product(&region.graph, n)) {
+            // Sums that fit the least depth are the same with all.
+            let one = terms(&region.graph, n).is_some_and(|k| k <= DEPTHS[0]);
+            for depth in DEPTHS.into_iter().take(if one { 1 } else { DEPTHS.len() }) {
                 let mut t = cost::tactic(FAST, &region.graph);
                 t.params.insert("depth".into(), depth);
                 tactics.push(t);
@@ -104,6 +106,16 @@ impl Backend for Reference {
 /// Does the fast tactic make matrix products of it?
 fn product(g: &Graph, n: &Node) -> bool {
     PRODUCTS.contains(&n.op.name()) && n.outputs.iter().all(|&y| g.ty(y).dtype.is_float())
+}
+
+/// How many products a sum of a convolution or a product has, if that is known.
+fn terms(g: &Graph, n: &Node) -> Option<i64> {
+    let dims = |i: usize| Some(&g.ty((*n.inputs.get(i)?)?).dims);
+    if n.op.is("conv") {
+        return dims(1)?.iter().skip(1).try_fold(1_i64, |k, d| k.checked_mul(d.as_const()?));
+    }
+    let across = usize::from(n.op.attrs().bool("trans_a").ok()?);
+    dims(0)?.iter().rev().nth(across)?.as_const()
 }
 
 /// Refuses a tactic that this build does not have.

@@ -47,23 +47,9 @@ impl CpuContext {
     /// Places inputs and weights.
     fn place(&mut self, inputs: &[Tensor], shapes: &Shapes) -> Result<(), BackendError> {
         let graph = &self.loaded.program.graph;
-        if inputs.len() != graph.inputs.len() {
-            return Err(BackendError::InvalidArgument(format!(
-                "the program has {} inputs, {} were given",
-                graph.inputs.len(),
-                inputs.len()
-            )));
-        }
+        shapes.check_inputs(graph, inputs)?;
         self.values.clone_from(&self.loaded.weights);
         for (&v, t) in graph.inputs.iter().zip(inputs) {
-            let name = &graph.value(v).name;
-            let wanted = &shapes.fact(v).ty;
-            if t.dtype() != wanted.dtype || wanted.static_dims().as_deref() != Some(t.shape()) {
-                return Err(BackendError::InvalidArgument(format!(
-                    "input \"{name}\" is {}, the shapes were made for {wanted}",
-                    t.ty()
-                )));
-            }
             self.values[v.0 as usize] = Some(Val::Shared(t.clone()));
         }
         Ok(())

@@ -33,6 +33,28 @@ impl Shapes {
         graph.weight(v).map(|w| &w.tensor).or(self.fact(v).as_const()).cloned()
     }
 
+    /// Refuses inputs of a run that are not as many, or not of the types, that these shapes were made for.
+    pub fn check_inputs(&self, graph: &Graph, inputs: &[Tensor]) -> Result<(), BackendError> {
+        if inputs.len() != graph.inputs.len() {
+            return Err(BackendError::InvalidArgument(format!(
+                "the program has {} inputs, {} were given",
+                graph.inputs.len(),
+                inputs.len()
+            )));
+        }
+        for (&v, t) in graph.inputs.iter().zip(inputs) {
+            let wanted = &self.fact(v).ty;
+            if t.dtype() != wanted.dtype || wanted.static_dims().as_deref() != Some(t.shape()) {
+                return Err(BackendError::InvalidArgument(format!(
+                    "input \"{}\" is {}, the shapes were made for {wanted}",
+                    graph.value(v).name,
+                    t.ty()
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Are all shapes of a step known, and the contents of its host ports?
     pub fn ready(&self, program: &Program, step: &Step) -> bool {
         self.unknown_host_ports(program, step).is_empty()

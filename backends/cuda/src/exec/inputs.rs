@@ -8,27 +8,12 @@ use std::sync::Arc;
 impl CudaContext {
     pub(super) fn upload(&mut self, inputs: &[Tensor], shapes: &Shapes) -> Result<(), BackendError> {
         let loaded = self.loaded.clone();
-        let graph = &loaded.program.graph;
-        if inputs.len() != graph.inputs.len() {
-            return Err(BackendError::InvalidArgument(format!(
-                "the program has {} inputs, {} were given",
-                graph.inputs.len(),
-                inputs.len()
-            )));
-        }
+        shapes.check_inputs(&loaded.program.graph, inputs)?;
         let padded = |t: &Tensor| t.bytes().len().next_multiple_of(256);
         let own = inputs.iter().enumerate().filter(|(i, _)| !self.memory.bound.inputs.contains_key(i));
         let total = own.map(|(_, t)| padded(t)).sum();
         let mut at = 0;
-        for (i, (&v, t)) in graph.inputs.iter().zip(inputs).enumerate() {
-            let wanted = &shapes.fact(v).ty;
-            if t.dtype() != wanted.dtype || wanted.static_dims().as_deref() != Some(t.shape()) {
-                return Err(BackendError::InvalidArgument(format!(
-                    "input \"{}\" is {}, the shapes were made for {wanted}",
-                    graph.value(v).name,
-                    t.ty()
-                )));
-            }
+        for (i, t) in inputs.iter().enumerate() {
             let to = self.memory.input(i, t.bytes().len() as u64)?;
             if !self.memory.bound.inputs.contains_key(&i) {
                 self.memory.staging(total)?.send(at, t.bytes(), to.address)?;

@@ -13,6 +13,7 @@ use kiln_ir::{DType, Dim};
 
 const INSTRUCTIONS: &str = include_str!("../../../../kernels/attention/instructions.cuh");
 const TEXT: &str = include_str!("../../../../kernels/attention/flash.cuh");
+const SCORES: &str = include_str!("../../../../kernels/attention/scores.cuh");
 const MASK: usize = 3;
 const PAST: usize = 4;
 const NONPAD: usize = 6;
@@ -265,9 +266,9 @@ fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     code += section(TEXT, "shape");
     code += section(INSTRUCTIONS, if kind.size == 4 { "wide" } else { "narrow" });
     code += section(INSTRUCTIONS, "instructions");
+    code += section(TEXT, "flash");
     let mask = site.dtype(MASK);
     for (name, yes) in [
-        ("flash", true),
         ("whole", !split),
         ("split", split),
         ("mask", mask.is_some()),
@@ -278,7 +279,7 @@ fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
         ("no_cap", !capped),
         ("present", present),
     ] {
-        code += if yes { section(TEXT, name) } else { "" };
+        code += if yes { section(SCORES, name) } else { "" };
     }
     let given = |yes: bool, text: &'static str| if yes { text } else { "" };
     let mut bounds = given(mask.is_some(), "n = ::min(n, m(8u));").to_owned();

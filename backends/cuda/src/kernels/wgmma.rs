@@ -17,6 +17,7 @@ use kiln_ir::expr::{BinOp, Scalar, UnOp};
 use std::fmt::Write;
 
 const TEXT: &str = include_str!("../../../../kernels/wgmma/core.cuh");
+const STORES: &str = include_str!("../../../../kernels/wgmma/stores.cuh");
 const ASYNC: &str = include_str!("../../../../kernels/wgmma/async.cuh");
 
 /// Barriers, copies and descriptors.
@@ -31,7 +32,7 @@ pub fn windows_text() -> &'static str {
 
 /// Sections that other kernels of results share.
 pub fn text(names: &[&str]) -> String {
-    sections(TEXT, names)
+    sections(STORES, names)
 }
 
 /// Blocks that go on from tile to tile: as many as the largest device of sm_90a has multiprocessors.

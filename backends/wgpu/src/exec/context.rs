@@ -99,23 +99,8 @@ impl WgpuContext {
 
     fn upload(&mut self, inputs: &[Tensor], shapes: &Shapes) -> Result<(), BackendError> {
         let loaded = self.loaded.clone();
-        let graph = &loaded.program.graph;
-        if inputs.len() != graph.inputs.len() {
-            return Err(BackendError::InvalidArgument(format!(
-                "the program has {} inputs, {} were given",
-                graph.inputs.len(),
-                inputs.len()
-            )));
-        }
-        for (i, (&v, t)) in graph.inputs.iter().zip(inputs).enumerate() {
-            let wanted = &shapes.fact(v).ty;
-            if t.dtype() != wanted.dtype || wanted.static_dims().as_deref() != Some(t.shape()) {
-                return Err(BackendError::InvalidArgument(format!(
-                    "input \"{}\" is {}, the shapes were made for {wanted}",
-                    graph.value(v).name,
-                    t.ty()
-                )));
-            }
+        shapes.check_inputs(&loaded.program.graph, inputs)?;
+        for (i, t) in inputs.iter().enumerate() {
             let to = self.memory.input(&loaded.gpu, i, t.bytes().len() as u64)?;
             write(&loaded.gpu, &to.buffer, 0, t.bytes())?;
         }

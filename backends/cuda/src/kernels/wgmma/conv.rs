@@ -1,12 +1,12 @@
 //! Convolutions of images with channels last.
 
 use super::operands::{Lies, spread_map};
-use super::{STAGE_BYTES, TEXT, Tile, has_wgmma, windows_text};
+use super::{STAGE_BYTES, TEXT, Tile, has_wgmma, text, windows_text};
 use crate::kernels::conv::{bias_value, of_group};
 use crate::kernels::mma::Kind;
 use kiln_backend::{BackendError, Tactic};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::{fill, sections};
+use kiln_families::template::{fill, section};
 use kiln_families::window::conv_words;
 use kiln_families::{Body, Launch, Map, Windows, words};
 use kiln_ir::ops::layout::Layout;
@@ -54,7 +54,7 @@ fn weights_lie(channels: usize, outputs: usize, size: usize) -> Lies {
 
 pub(super) fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let bias = if site.dtype(2).is_some() { "bias" } else { "no_bias" };
-    let text = windows_text().to_owned() + &sections(TEXT, &[bias, tile.end(), "stores", "conv"]);
+    let text = windows_text().to_owned() + &text(&[bias, tile.end(), "stores"]) + section(TEXT, "conv");
     let kind = Kind::of_types(site)?;
     let Some((channels, outputs)) = of_group(site) else { return unsupported("weights of unknown shape") };
     let lies = weights_lie(channels.max(0) as usize, outputs.max(0) as usize, kind.size);

@@ -1,12 +1,12 @@
 //! Matrix products.
 
 use super::operands::{Lies, spread_map};
-use super::{STAGE_BYTES, TEXT, Tile, has_wgmma};
+use super::{STAGE_BYTES, TEXT, Tile, has_wgmma, text};
 use crate::kernels::gemm::across;
 use crate::kernels::mma::Kind;
 use kiln_backend::{BackendError, Tactic};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::sections;
+use kiln_families::template::section;
 use kiln_families::{Body, Launch, Map, words};
 
 pub(super) fn tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
@@ -46,7 +46,7 @@ fn lies(site: &Site<'_>) -> Result<Lies, BackendError> {
 }
 
 pub(super) fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
-    let text = sections(TEXT, &["no_bias", tile.end(), "stores", "matmul"]);
+    let text = text(&["no_bias", tile.end(), "stores"]) + section(TEXT, "matmul");
     let code = tile.source(site, Kind::of_types(site)?, lies(site)?, &text);
     Ok(tile.body(code, "matmul"))
 }
