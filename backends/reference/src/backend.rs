@@ -127,3 +127,39 @@ pub(crate) fn check_tactic(name: &str) -> Result<(), BackendError> {
         ))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kiln_backend::Program;
+
+    /// Depths of the blocks of all candidates of a graph's first node; none of the oracle.
+    fn depths(text: &str) -> Vec<Option<i64>> {
+        let graph = Graph::from_text(text).unwrap();
+        let program = Program::step_per_node(graph, &Tactic::plain(""));
+        let region = program.region(&program.steps[0]).unwrap();
+        let all = Reference::new().tactics(&region, &Reference::target()).unwrap();
+        all.iter().map(|t| t.params.get("depth").copied()).collect()
+    }
+
+    #[test]
+    fn depths_that_make_no_difference_are_offered_once() {
+        let product = |k: usize| {
+            format!(
+                "graph \"g\" {{ input %x: f32[5,{k}] input %w: f32[{k},7] %y = matmul(%x, %w) output %y }}"
+            )
+        };
+        assert_eq!(depths(&product(256)), [Some(256), None]);
+        assert_eq!(depths(&product(257)), [Some(256), Some(512), None]);
+        let conv = |c: usize| {
+            format!(
+                "graph \"g\" {{ input %x: f32[1,{c},9,9] input %w: f32[4,{c},3,3] %y = conv(%x, %w) output %y }}"
+            )
+        };
+        assert_eq!(depths(&conv(28)), [Some(256), None]);
+        assert_eq!(depths(&conv(29)), [Some(256), Some(512), None]);
+        // The first operand lies across: of four rows, 300 terms.
+        let across = "graph \"g\" { input %x: f32[300,4] input %w: f32[300,7] %y = matmul(%x, %w) {trans_a=true} output %y }";
+        assert_eq!(depths(across), [Some(256), Some(512), None]);
+    }
+}
