@@ -19,7 +19,7 @@ use std::sync::Arc;
 fn block() -> Network {
     let mut net = Network::new("block");
     let mut rng = Rng::new(9);
-    let x = net.add_input("x", TensorType::new(DType::F32, [1, 8, 12, 12])).unwrap();
+    let x = net.add_input("x", TensorType::new(DType::F32, [1, 32, 12, 12])).unwrap();
     let mut conv = |net: &mut Network, name: &str, x: TensorId, w: [usize; 4], stride: i64| {
         let t = rng.tensor_in(DType::F32, &w, -0.2, 0.2, 0);
         let weights = net.add_weights(Some(&format!("{name}.weight")), t).unwrap();
@@ -27,7 +27,7 @@ fn block() -> Network {
         let attrs = Attrs::new().with("strides", vec![stride; 2]).with("pads", vec![pad; 4]);
         net.add_layer(name, "conv", attrs, &[Some(x), Some(weights)]).unwrap()[0]
     };
-    let a = conv(&mut net, "first", x, [16, 8, 3, 3], 2);
+    let a = conv(&mut net, "first", x, [16, 32, 3, 3], 2);
     let a = net.add_layer("relu1", "relu", Attrs::new(), &[Some(a)]).unwrap()[0];
     let b = conv(&mut net, "second", a, [16, 16, 3, 3], 1);
     let b = net.add_layer("sum", "add", Attrs::new(), &[Some(a), Some(b)]).unwrap()[0];
@@ -106,7 +106,7 @@ fn the_faster_format_is_taken_and_gives_the_same_results() {
         let target = backend.targets().unwrap().remove(0);
         let engine = Engine::on_target(a.program, Vec::new(), backend.as_ref(), target).unwrap();
         let mut cx = engine.create_context().unwrap();
-        let x = Rng::new(4).tensor(DType::F32, &[1, 8, 12, 12]);
+        let x = Rng::new(4).tensor(DType::F32, &[1, 32, 12, 12]);
         outputs.push(cx.run(&[("x", x)]).unwrap().remove(0).1);
     }
     assert!(difference(&outputs[0], &outputs[1]) < 1e-5);

@@ -242,7 +242,7 @@ fn times_are_those_of_the_kernels_inside() {
         let built = build(backend(), swapped, BuildConfig::default(), &net(7, "matmul")).0.unwrap();
         of_loop(&built).1.key.unwrap()
     };
-    assert_ne!(key("depth=256"), key("depth=512"));
+    assert_ne!(key("fast"), key("oracle"));
 }
 
 #[test]
