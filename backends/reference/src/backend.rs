@@ -71,9 +71,10 @@ impl Backend for Reference {
             return Ok(vec![walked]);
         }
         let mut tactics = Vec::new();
-        if let Some((_, n)) = region.graph.nodes().find(|(_, n)| product(&region.graph, n)) {
+        let mut products = region.graph.nodes().filter(|(_, n)| product(&region.graph, n)).peekable();
+        if products.peek().is_some() {
             // Sums that fit the least depth are the same with all.
-            let one = terms(&region.graph, n).is_some_and(|k| k <= DEPTHS[0]);
+            let one = products.all(|(_, n)| terms(&region.graph, n).is_some_and(|k| k <= DEPTHS[0]));
             for depth in DEPTHS.into_iter().take(if one { 1 } else { DEPTHS.len() }) {
                 let mut t = cost::tactic(FAST, &region.graph);
                 t.params.insert("depth".into(), depth);

@@ -135,6 +135,7 @@ pub fn sampled<C>(
         (c, tactics)
     });
     let taken: Vec<_> = taken.filter(|(_, tactics)| !tactics.is_empty()).collect();
+    assert!(!taken.is_empty(), "nothing is left to run");
     let sources = taken.iter().map(|(c, tactics)| (String::new(), region(c), tactics.clone()));
     compile_ahead(written_for(target, sources), target);
     taken
