@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what Kiln's tests need on a Debian machine that has Rust: system packages, the ONNX test suite, whole networks
-# with ONNX Runtime's answers, NVRTC.
+# Installs what Kiln's tests need on a Debian machine that has Rust: system packages, two releases of the ONNX test suite,
+# whole networks with ONNX Runtime's answers, NVRTC.
 # Does nothing, quickly, where all is there. The downloads go into .cache/ of this repository.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -8,6 +8,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ONNX_VERSION=1.19.1
 NVRTC_VERSION=13.0.88
 SUITE=.cache/onnx-suite-$ONNX_VERSION
+NEWEST_SUITE=.cache/onnx-suite-1.23.2
+ONNX=.cache/onnx
 NVRTC=.cache/nvrtc
 PEER=.cache/peer
 NETWORKS=.cache/topologies
@@ -79,6 +81,25 @@ nvrtc() {
         fail "$NVRTC/libnvrtc-builtins.so.13 is missing; delete $NVRTC and run again"
 }
 
+# newest_suite: the suite of the newest wheel, whose cases are written by the wheel's own generators.
+newest_suite() {
+    local from=tests/onnx made
+    made=$(cat "$from/requirements.txt" "$from/make.py" | sha256sum)
+    [ "$(cat "$NEWEST_SUITE/made" 2>/dev/null)" = "$made" ] && return 0
+    if ! cmp -s "$from/requirements.txt" "$ONNX/requirements.txt"; then
+        echo "setup: fetching $(grep '^onnx==' "$from/requirements.txt")"
+        rm -rf "$ONNX"
+        python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps \
+            --only-binary :all: --target "$ONNX" -r "$from/requirements.txt" || fail "pip could not install onnx"
+        cp "$from/requirements.txt" "$ONNX/requirements.txt"
+    fi
+    rm -rf "$NEWEST_SUITE.new"
+    PYTHONPATH=$ONNX python3 "$from/make.py" "$NEWEST_SUITE.new" || fail "$from/make.py failed"
+    echo "$made" >"$NEWEST_SUITE.new/made"
+    rm -rf "$NEWEST_SUITE"
+    mv "$NEWEST_SUITE.new" "$NEWEST_SUITE"
+}
+
 # Whole networks with ONNX Runtime's answers, made anew when what makes them changes. About 1.4 GB.
 topologies() {
     local from=tests/topologies made
@@ -106,6 +127,7 @@ vulkan() {
 [ -x "$(command -v cargo)" ] || fail "cargo is missing: install Rust 1.95 or later first"
 system_packages
 onnx_suite
+newest_suite
 topologies
 case $(uname -m) in
     x86_64 | aarch64) nvrtc ;;

@@ -1,9 +1,40 @@
-//! The suite's comparison: floats within rtol 1e-3 and atol 1e-7, all else exact, shape and type equal.
+//! The suite's comparison: floats within a tolerance, all else exact, shape and type equal.
 
 use kiln_ir::{Elems, Tensor};
+use std::path::Path;
 
-/// Says what differs first, and by how much at most.
-pub fn compare(found: &Tensor, wanted: &Tensor) -> Result<(), String> {
+/// Largest error of a float: `absolute + relative * |wanted|`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tolerance {
+    /// Share of the wanted value.
+    pub relative: f64,
+    /// Error allowed at 0.
+    pub absolute: f64,
+}
+
+impl Tolerance {
+    /// The tolerance of every case that has none of its own.
+    pub const USUAL: Tolerance = Tolerance { relative: 1e-3, absolute: 1e-7 };
+
+    /// Reads the tolerance of a case: that of its `data.json`, where there is one.
+    pub fn of_case(folder: &Path) -> Result<Tolerance, String> {
+        let path = folder.join("data.json");
+        let Ok(text) = std::fs::read(&path) else { return Ok(Tolerance::USUAL) };
+        let json: serde_json::Value =
+            serde_json::from_slice(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+        let read = |name: &str, usual: f64| match json.get(name) {
+            None => Ok(usual),
+            Some(v) => v.as_f64().ok_or_else(|| format!("{}: {name} is not a number", path.display())),
+        };
+        Ok(Tolerance {
+            relative: read("rtol", Tolerance::USUAL.relative)?,
+            absolute: read("atol", Tolerance::USUAL.absolute)?,
+        })
+    }
+}
+
+/// Reports the first difference and how many there are.
+pub fn compare(found: &Tensor, wanted: &Tensor, within: Tolerance) -> Result<(), String> {
     if found.dtype() != wanted.dtype() || found.shape() != wanted.shape() {
         return Err(format!(
             "is {}{:?}, wants {}{:?}",
@@ -15,7 +46,9 @@ pub fn compare(found: &Tensor, wanted: &Tensor) -> Result<(), String> {
     }
     match (found.elems(), wanted.elems()) {
         (Elems::F(a), Elems::F(b)) => first(&a, &b, |x, y| {
-            x == y || (x.is_nan() && y.is_nan()) || (y.is_finite() && (x - y).abs() <= 1e-7 + 1e-3 * y.abs())
+            x == y
+                || (x.is_nan() && y.is_nan())
+                || (y.is_finite() && (x - y).abs() <= within.absolute + within.relative * y.abs())
         }),
         (Elems::I(a), Elems::I(b)) => first(&a, &b, |x, y| x == y),
         _ => Err("kinds differ".into()),
@@ -36,5 +69,5 @@ fn first<T: Copy + std::fmt::Display>(a: &[T], b: &[T], same: impl Fn(T, T) -> b
 fn infinities_of_other_sign_differ() {
     let of = |x: f32| Tensor::f32(&[1], &[x]);
     let (Some(up), Some(down)) = (of(f32::INFINITY), of(f32::NEG_INFINITY)) else { return };
-    assert!(compare(&up, &up).is_ok() && compare(&up, &down).is_err());
+    assert!(compare(&up, &up, Tolerance::USUAL).is_ok() && compare(&up, &down, Tolerance::USUAL).is_err());
 }

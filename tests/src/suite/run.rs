@@ -1,6 +1,6 @@
 //! One case of the suite on one backend.
 
-use super::compare;
+use super::{Tolerance, compare};
 use kiln_backend::{Backend, Device, Target};
 use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::Tensor;
@@ -37,6 +37,7 @@ pub fn run_case(s: &Setting, folder: &Path) -> Result<(), String> {
     let model = Model::open(folder.join("model.onnx")).map_err(|e| e.to_string())?;
     let names: Vec<String> = model.graph.required_inputs().map(|i| i.name.clone()).collect();
     let sets = data_sets(folder)?;
+    let tolerance = Tolerance::of_case(folder)?;
     for set in sets {
         let inputs = tensors(&set, "input")?;
         let wanted = tensors(&set, "output")?;
@@ -45,7 +46,7 @@ pub fn run_case(s: &Setting, folder: &Path) -> Result<(), String> {
             return Err(format!("{} outputs for {}", found.len(), wanted.len()));
         }
         for (i, (f, w)) in found.iter().zip(&wanted).enumerate() {
-            compare(f, w).map_err(|e| format!("output {i}: {e}"))?;
+            compare(f, w, tolerance).map_err(|e| format!("output {i}: {e}"))?;
         }
     }
     Ok(())
