@@ -6,6 +6,9 @@ use kiln_npz::{Array, Compression, NpyType};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// Larger files of arrays are refused.
+const MAX_FILE: u64 = 1 << 40;
+
 /// The element type of an array; `None` where Kiln has none.
 fn dtype(t: NpyType) -> Option<DType> {
     Some(match t {
@@ -97,7 +100,7 @@ impl ArrayPath {
     /// The array.
     pub fn read(&self) -> Result<Array, Failure> {
         let Some(name) = &self.array else {
-            let bytes = std::fs::read(&self.path)
+            let bytes = kiln_files::read_regular(&self.path, MAX_FILE)
                 .map_err(|source| Failure::File { path: self.path.clone(), source })?;
             return kiln_npz::read_npy(&bytes)
                 .map_err(|source| Failure::Arrays { path: self.path.clone(), source });

@@ -1,6 +1,7 @@
 //! The `kiln` command: builds, runs, measures, inspects and compares engines.
 //!
-//! Exit codes: 0 for success, 1 for bad input or a mismatch, 2 for wrong usage.
+//! Exit codes: 0 for success, 1 for bad input or a mismatch, 2 for wrong usage, 128 + N where signal N ended the command
+//! (130 for an interrupt from the keyboard, 143 for a termination).
 
 mod arrays;
 mod bench;
@@ -12,6 +13,7 @@ mod options;
 mod print;
 mod progress;
 mod session;
+mod signals;
 mod subject;
 
 use clap::{Parser, Subcommand};
@@ -50,6 +52,7 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     log(cli.verbose);
+    signals::install();
     let out = print::Printer::new(cli.json);
     let result = match &cli.command {
         Command::Build(args) => cmd::build::run(args, &out),
@@ -64,7 +67,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             failure::report(&e);
-            ExitCode::FAILURE
+            signals::received().map_or(ExitCode::FAILURE, signals::exit_code)
         }
     }
 }

@@ -154,7 +154,7 @@ impl ShapeOptions {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Optimization")]
 pub struct TuneOptions {
-    /// A file of measured times: read before the build, added to after it
+    /// A file of measured times: read before the build, added to as times are taken
     #[arg(long, value_name = "FILE")]
     pub timing_cache: Option<PathBuf>,
     /// Time nothing: fail where the timing cache has no answer

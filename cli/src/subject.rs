@@ -6,6 +6,7 @@ use crate::options::ModelOptions;
 use crate::print::{Printer, dims};
 use crate::progress::Bar;
 use crate::session::Session;
+use crate::signals;
 use kiln::runtime::graph_io;
 use kiln::{BuildOptions, BuildReport, Built, Engine, PlanHeader, Source, Tensor};
 use std::io::Read;
@@ -26,7 +27,7 @@ pub struct Subject {
 pub fn is_plan(path: &Path) -> Result<bool, Failure> {
     let fail = |source| Failure::File { path: path.to_owned(), source };
     let mut start = Vec::new();
-    let file = std::fs::File::open(path).map_err(fail)?;
+    let file = kiln_files::open_regular(path).map_err(fail)?;
     file.take(8).read_to_end(&mut start).map_err(fail)?;
     Ok(start == b"KILNPLAN")
 }
@@ -120,7 +121,7 @@ pub fn build(
     let mut bar = Bar::default();
     let built = kiln::build_with_progress(source, options, &session.backends, &mut |phase, done, total| {
         bar.set(phase, done, total);
-        true
+        signals::received().is_none()
     });
     drop(bar);
     Ok(built.inspect_err(|_| tell_refusals(session, out))?)

@@ -81,13 +81,15 @@ fn files_that_anyone_may_change_are_refused() {
     let library = mutant("trust", &["NAME=KILN_STR(\"trust\")"]);
     let file = "libkiln_backend_trust.so";
     let refused = |dir: &Path, what: &Path, bits: u32| {
+        let who = if bits & 0o002 == 0 { "its group" } else { "anyone" };
         mode(what, bits);
         let e = load(&dir.join(file), &Policy::default()).map(drop).unwrap_err();
         assert!(matches!(&e, PluginError::Untrusted { .. }), "{e}");
-        assert!(e.to_string().contains(&format!("{} is writable by anyone", what.display())), "{e}");
+        assert!(e.to_string().contains(&format!("{} is writable by {who}", what.display())), "{e}");
     };
     let dir = place("writable_file", &[(file, &library)]);
     refused(&dir, &dir.join(file), 0o666);
+    refused(&dir, &dir.join(file), 0o664);
     let dir = place("writable_dir", &[(file, &library)]);
     refused(&dir, &dir, 0o777);
     refused(&dir, &dir, 0o1777);
@@ -97,6 +99,7 @@ fn files_that_anyone_may_change_are_refused() {
     fs::create_dir(&inner).unwrap();
     fs::copy(&library, inner.join(file)).unwrap();
     refused(&inner, &outer, 0o777);
+    refused(&inner, &outer, 0o775);
     mode(&outer, 0o1777);
     assert!(load(&inner.join(file), &Policy::default()).is_ok(), "nobody can replace a folder of another's");
     mode(&outer, 0o755);

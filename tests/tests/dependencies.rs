@@ -6,20 +6,22 @@ use std::process::Command;
 /// What each crate may depend on, dev-dependencies aside.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("kiln-abi", &[]),
+    ("kiln-files", &[]),
     ("kiln-ir", &[]),
-    ("kiln-npz", &[]),
+    ("kiln-npz", &["kiln-files"]),
     ("kiln-backend", &["kiln-abi", "kiln-ir"]),
-    ("kiln-onnx", &["kiln-ir"]),
-    ("kiln-runtime", &["kiln-abi", "kiln-ir", "kiln-backend"]),
-    ("kiln-builder", &["kiln-ir", "kiln-backend", "kiln-runtime"]),
+    ("kiln-onnx", &["kiln-files", "kiln-ir"]),
+    ("kiln-runtime", &["kiln-abi", "kiln-files", "kiln-ir", "kiln-backend"]),
+    ("kiln-builder", &["kiln-files", "kiln-ir", "kiln-backend", "kiln-runtime"]),
     ("kiln-reference", &["kiln-abi", "kiln-ir", "kiln-backend"]),
     ("kiln-families", &["kiln-ir", "kiln-backend"]),
     ("kiln-backend-wgpu", &["kiln-abi", "kiln-ir", "kiln-backend", "kiln-families"]),
-    ("kiln-backend-cuda", &["kiln-abi", "kiln-ir", "kiln-backend", "kiln-families"]),
+    ("kiln-backend-cuda", &["kiln-abi", "kiln-files", "kiln-ir", "kiln-backend", "kiln-families"]),
     (
         "kiln",
         &[
             "kiln-abi",
+            "kiln-files",
             "kiln-ir",
             "kiln-backend",
             "kiln-runtime",
@@ -28,7 +30,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "kiln-reference",
         ],
     ),
-    ("kiln-cli", &["kiln", "kiln-npz"]),
+    ("kiln-cli", &["kiln", "kiln-files", "kiln-npz"]),
 ];
 
 /// The dependencies of each crate within the workspace; those of its examples and tests too where `dev` says so.

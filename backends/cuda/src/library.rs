@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 /// Folders of toolkits.
 const FOLDERS: [&str; 2] = ["/usr/local/cuda/lib64", "/opt/cuda/lib64"];
 
-/// Files to try, in order: what a variable names (a file, or a folder of such files), beside this library, what the loader
+/// Files to try, in order: what a variable names (a file, or a folder of such files; ignored where the process has more
+/// rights than its caller), beside this library, what the loader
 /// finds, usual folders.
 pub fn candidates(variable: &str, names: &[&str]) -> Vec<PathBuf> {
     let within = |folder: &Path| names.iter().map(|n| folder.join(n)).collect::<Vec<_>>();
     let mut all = Vec::new();
-    if let Some(p) = std::env::var_os(variable).filter(|p| !p.is_empty()).map(PathBuf::from) {
+    if let Some(p) = kiln_files::environment::trusted(variable).map(PathBuf::from) {
         // A name that is given is the only one.
         return if p.is_dir() { within(&p) } else { vec![p] };
     }

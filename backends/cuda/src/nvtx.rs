@@ -103,7 +103,7 @@ struct Profiler {
 }
 
 fn attach() -> Option<Profiler> {
-    let path = std::env::var_os(LIBRARY).filter(|p| !p.is_empty())?;
+    let path = kiln_files::environment::trusted(LIBRARY)?;
     let warn = |why: String| tracing::warn!("ranges are not told to {}: {why}", path.display());
     // SAFETY: who sets the variable vouches for the library.
     let library = unsafe { libloading::Library::new(&path) }.map_err(|e| warn(e.to_string())).ok()?;

@@ -5,7 +5,7 @@ use crate::options::ModelOptions;
 use crate::print::{Printer, bytes, time};
 use crate::subject::{self, session_for};
 use clap::ValueEnum;
-use kiln::{BuildReport, Built, Source, Verbosity};
+use kiln::{BuildReport, Built, Plan, Source, Verbosity};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -54,9 +54,15 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         Tells::Names => Verbosity::Names,
         Tells::Detailed => Verbosity::Detailed,
     };
+    // An output that cannot be written is found before the build, not after it.
+    let place = Plan::replacement(&args.output)?;
+    let read = [Some(&args.model), options.timing_cache.as_ref(), model.backend.target.as_ref()];
+    place
+        .refuse_inputs(read.into_iter().flatten().map(PathBuf::as_path))
+        .map_err(|source| Failure::File { path: args.output.clone(), source })?;
     let Built { plan, report } = subject::build(Source::Model(&args.model), &options, &session, out)?;
     subject::tell(&report, out);
-    plan.write_file(&args.output)?;
+    plan.write_into(place)?;
     let size = std::fs::metadata(&args.output)
         .map_err(|source| Failure::File { path: args.output.clone(), source })?
         .len();

@@ -58,10 +58,14 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
 fn read(files: &[PathBuf]) -> Result<TimingCache, Failure> {
     let mut all = TimingCache::new();
     for path in files {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| Failure::File { path: path.clone(), source })?;
-        let one = TimingCache::from_text(&text);
-        all.merge(&one.map_err(|message| Failure::Cache { path: path.clone(), message })?);
+        let bytes =
+            TimingCache::read_file(path).map_err(|source| Failure::File { path: path.clone(), source })?;
+        let one = TimingCache::recover(&bytes);
+        let (one, lost) = one.map_err(|message| Failure::Cache { path: path.clone(), message })?;
+        if let Some(lost) = lost {
+            tracing::warn!("{}: {lost}", path.display());
+        }
+        all.merge(&one);
     }
     Ok(all)
 }
@@ -108,8 +112,7 @@ fn lines(cache: &TimingCache) -> Vec<Value> {
 }
 
 fn merge(cache: &TimingCache, output: &Path, out: &Printer) -> Result<(), Failure> {
-    std::fs::write(output, cache.to_text())
-        .map_err(|source| Failure::File { path: output.to_owned(), source })?;
+    cache.replace_file(output).map_err(|source| Failure::File { path: output.to_owned(), source })?;
     out.value(&json!({"output": output.display().to_string(), "regions": cache.len()}));
     out.line(format!("wrote {} ({} regions)", output.display(), cache.len()));
     Ok(())

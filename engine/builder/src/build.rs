@@ -1,7 +1,7 @@
 //! The builder: one network into one program.
 
 use crate::ahead::{Spent, compile_all};
-use crate::cache::TimingCache;
+use crate::cache::{CacheStore, TimingCache};
 use crate::memory::{self, StepUse};
 use crate::passes::{self, PassCx, PassReport};
 use crate::points::Points;
@@ -24,6 +24,8 @@ pub struct Builder {
     device: Option<Arc<dyn Device>>,
     /// Known times; builds add to it.
     pub cache: TimingCache,
+    /// The file that new times are added to as soon as they are taken.
+    pub store: Option<CacheStore>,
     /// Settings.
     pub config: BuildConfig,
 }
@@ -69,7 +71,8 @@ pub struct StepReport {
 impl Builder {
     /// A builder for a target.
     pub fn new(backend: Arc<dyn Backend>, target: Target) -> Builder {
-        Builder { backend, target, device: None, cache: TimingCache::new(), config: BuildConfig::default() }
+        let (device, cache, store) = (None, TimingCache::new(), None);
+        Builder { backend, target, device, cache, store, config: BuildConfig::default() }
     }
 
     /// What programs are built for.
@@ -117,6 +120,7 @@ impl Builder {
             target: &target,
             config: &self.config,
             cache: &mut self.cache,
+            store: self.store.as_mut(),
             device: &mut self.device,
             timed: 0,
             sites: HashMap::new(),

@@ -66,14 +66,6 @@ pub enum BuildError {
         /// The key.
         key: String,
     },
-    /// The timing cache could not be read or written.
-    #[error("timing cache {path}: {message}")]
-    Cache {
-        /// The file.
-        path: String,
-        /// What is wrong.
-        message: String,
-    },
     /// A constraint on types can't be met.
     #[error("layer \"{layer}\": {message}")]
     Precision {

@@ -2,7 +2,7 @@
 
 use crate::{Error, ShapeRequest, best};
 use kiln_backend::{Backend, Target};
-use kiln_builder::cache::TimingCache;
+use kiln_builder::cache::CacheStore;
 use kiln_builder::passes::PassReport;
 use kiln_builder::{BuildConfig, BuildError, Builder, Considered, Progress, Spent, StepReport};
 use kiln_ir::{Graph, Network};
@@ -72,7 +72,8 @@ pub struct BuildOptions {
     pub config: BuildConfig,
     /// Shapes of dynamic inputs; dimensions that nobody gives are 1.
     pub shapes: ShapeRequest,
-    /// A file of times: read before the build, added to after it unless the build is locked.
+    /// A file of times: read before the build and added to as times are taken, unless the build is locked. A file that
+    /// cannot be read or written is a warning.
     pub timing_cache: Option<PathBuf>,
     /// How much the plan tells of its layers.
     pub verbosity: Verbosity,
@@ -226,7 +227,8 @@ fn pick(backend: &dyn Backend, device: usize) -> Result<Target, Error> {
     found.ok_or_else(|| Error::NoDevice { backend: name(), wanted: device, count })
 }
 
-/// Runs the builder with the timing cache of the options. Times that were taken are kept even if the build fails.
+/// Runs the builder with the timing cache of the options. Times are in the file as soon as they are taken, whatever
+/// becomes of the build; a file that cannot be used is a warning.
 fn run_builder(
     backend: Arc<dyn Backend>,
     target: &Target,
@@ -239,14 +241,13 @@ fn run_builder(
     let mut builder = Builder::new(backend, target.clone());
     builder.config = config;
     if let Some(path) = &options.timing_cache {
-        builder.cache = TimingCache::load(path).map_err(Error::Cache)?;
+        let (store, known) = CacheStore::open(path);
+        builder.cache = known;
+        builder.store = Some(store).filter(|_| !locked);
     }
-    let known = builder.cache.clone();
     let result = builder.build_graph(graph, progress);
-    if let Some(path) =
-        options.timing_cache.as_ref().filter(|p| !locked && (builder.cache != known || !p.exists()))
-    {
-        builder.cache.save(path).map_err(Error::Cache)?;
+    if let Some(store) = builder.store.take() {
+        store.finish(&builder.cache);
     }
     result.map_err(|source| Error::Build { network, backend: name, source })
 }

@@ -36,9 +36,6 @@ pub enum Error {
         #[source]
         source: BuildError,
     },
-    /// The timing cache could not be read or written.
-    #[error(transparent)]
-    Cache(BuildError),
     /// Shapes do not fit the network.
     #[error("input \"{name}\": {message}")]
     Shape {

@@ -56,7 +56,11 @@ fn read_archive(file: impl Read + Seek, length: u64) -> Result<BTreeMap<String, 
     Ok(arrays)
 }
 
-/// Writes an archive file. Equal arrays give equal bytes: entries are sorted and bear no time.
+/// What archives begin with, the empty one excepted.
+const ARCHIVE: kiln_files::Content = kiln_files::Content { name: "an archive of arrays", magic: b"PK" };
+
+/// Replaces an archive file as a whole or not at all: see [`kiln_files::Replacement`]. A file that is there must be an
+/// archive. Equal arrays give equal bytes: entries are sorted and bear no time.
 pub fn write_npz(
     path: impl AsRef<Path>,
     arrays: &BTreeMap<String, Array>,
@@ -64,7 +68,7 @@ pub fn write_npz(
 ) -> Result<(), NpzError> {
     let bytes = write_npz_bytes(arrays, compression)?;
     let path = path.as_ref();
-    std::fs::write(path, bytes).map_err(|source| NpzError::Io { path: path.to_owned(), source })
+    kiln_files::replace(path, Some(ARCHIVE), &bytes).map_err(|source| NpzError::Io { path: path.to_owned(), source })
 }
 
 /// The bytes of an archive.

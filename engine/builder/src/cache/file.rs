@@ -1,16 +1,17 @@
-//! Reading and writing the cache: text, and files under a lock.
+//! The cache as text, and its file.
 
 use super::{Entry, TimingCache};
-use crate::BuildError;
+use kiln_files::Content;
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io;
 use std::path::Path;
 
 /// Version of the file format.
 const FORMAT: u32 = 1;
 /// Larger files are refused.
 const MAX_FILE: u64 = 1 << 30;
+/// What every file begins with.
+pub(super) const CONTENT: Content = Content { name: "a timing cache", magic: b"{\"kiln_timing_cache\":" };
 
 #[derive(Serialize, Deserialize)]
 struct Header {
@@ -24,10 +25,20 @@ struct Line {
     entry: Entry,
 }
 
+/// The first line of a file.
+pub(super) fn header() -> String {
+    format!("{{\"kiln_timing_cache\":{FORMAT}}}\n")
+}
+
 impl TimingCache {
     /// The cache as JSON lines; equal caches give equal text.
     pub fn to_text(&self) -> String {
-        let mut s = format!("{{\"kiln_timing_cache\":{FORMAT}}}\n");
+        header() + &self.lines()
+    }
+
+    /// The entries as JSON lines, without a header.
+    pub(super) fn lines(&self) -> String {
+        let mut s = String::new();
         for (key, entry) in self.iter() {
             // Keys, text and finite numbers always have a JSON form.
             if let Ok(line) = serde_json::to_string(&Line { key: key.to_owned(), entry: entry.clone() }) {
@@ -40,69 +51,54 @@ impl TimingCache {
 
     /// Reads what [`TimingCache::to_text`] wrote, or what a person made of it. The error names the line.
     pub fn from_text(text: &str) -> Result<TimingCache, String> {
-        let mut lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
-        let header: Option<Header> = lines.next().and_then(|(_, l)| serde_json::from_str(l).ok());
-        match header {
-            Some(Header { kiln_timing_cache: FORMAT }) => {}
-            Some(h) => {
-                return Err(format!(
-                    "format {} is not {FORMAT}, which this version reads",
-                    h.kiln_timing_cache
-                ));
-            }
-            None => return Err("the first line is not the header of a timing cache".into()),
+        match TimingCache::recover(text.as_bytes())? {
+            (_, Some(lost)) => Err(lost),
+            (_, None) if text.trim().is_empty() => Err("it is empty".into()),
+            (cache, None) => Ok(cache),
         }
+    }
+
+    /// Reads what can be read: an empty file is an empty cache, damaged lines (a process was killed while it wrote, or a
+    /// disk was full) are left out. The text says which were. An error if this is not a timing cache at all, or one of a
+    /// newer format.
+    pub fn recover(bytes: &[u8]) -> Result<(TimingCache, Option<String>), String> {
         let mut cache = TimingCache::new();
-        for (i, l) in lines {
-            let line: Line = serde_json::from_str(l).map_err(|e| format!("line {}: {e}", i + 1))?;
-            let mut one = TimingCache::new();
-            one.insert(&line.key, line.entry);
-            cache.merge(&one);
-        }
-        Ok(cache)
-    }
-
-    /// Reads a file; an absent one is an empty cache.
-    pub fn load(path: &Path) -> Result<TimingCache, BuildError> {
-        let fail = |message: String| BuildError::Cache { path: path.display().to_string(), message };
-        match std::fs::metadata(path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(TimingCache::new()),
-            Err(e) => return Err(fail(e.to_string())),
-            Ok(m) if m.len() > MAX_FILE => {
-                return Err(fail(format!("{} bytes are more than {MAX_FILE}", m.len())));
+        let text = String::from_utf8_lossy(bytes);
+        let mut lines = text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty());
+        let Some((_, first)) = lines.next() else { return Ok((cache, None)) };
+        match serde_json::from_str(first) {
+            Ok(Header { kiln_timing_cache: FORMAT }) => {}
+            Ok(Header { kiln_timing_cache: found }) => {
+                return Err(format!("format {found} is not {FORMAT}, which this version reads"));
             }
-            Ok(_) => {}
+            // A header that was cut off while it was written, and nothing after it.
+            Err(_) if header().starts_with(first) => {}
+            Err(_) => return Err("the first line is not the header of a timing cache".into()),
         }
-        let text = std::fs::read_to_string(path).map_err(|e| fail(e.to_string()))?;
-        TimingCache::from_text(&text).map_err(fail)
+        let (mut lost, mut reason) = (0, None);
+        for (i, l) in lines {
+            match serde_json::from_str::<Line>(l) {
+                Ok(line) => {
+                    let mut one = TimingCache::new();
+                    one.insert(&line.key, line.entry);
+                    cache.merge(&one);
+                }
+                Err(e) => {
+                    lost += 1;
+                    reason.get_or_insert_with(|| format!("line {}: {e}", i + 1));
+                }
+            }
+        }
+        Ok((cache, reason.map(|r| format!("{lost} damaged lines are left out, the first: {r}"))))
     }
 
-    /// Merges into a file: under a lock reads what others wrote meanwhile, and replaces the file at once.
-    pub fn save(&self, path: &Path) -> Result<(), BuildError> {
-        let fail = |message: String| BuildError::Cache { path: path.display().to_string(), message };
-        let lock = lock_file(path).map_err(|e| fail(format!("no lock: {e}")))?;
-        let mut all = TimingCache::load(path)?;
-        all.merge(self);
-        let text = all.to_text();
-        let done = write_atomically(path, text.as_bytes()).map_err(|e| fail(e.to_string()));
-        drop(lock);
-        done
+    /// The bytes of a file; anything but a regular file of usual size is refused.
+    pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+        kiln_files::read_regular(path, MAX_FILE)
     }
-}
 
-fn lock_file(path: &Path) -> std::io::Result<File> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let f = OpenOptions::new().create(true).truncate(false).write(true).open(name)?;
-    f.lock()?;
-    Ok(f)
-}
-
-fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let mut f = File::create(&name)?;
-    f.write_all(bytes)?;
-    f.sync_all()?;
-    std::fs::rename(&name, path)
+    /// Replaces a file by this cache, as a whole or not at all. A file that is there must be a timing cache or empty.
+    pub fn replace_file(&self, path: &Path) -> io::Result<()> {
+        kiln_files::replace(path, Some(CONTENT), self.to_text().as_bytes())
+    }
 }

@@ -6,8 +6,10 @@
 
 mod file;
 mod key;
+mod store;
 
 pub use key::{describe, key};
+pub use store::CacheStore;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -134,6 +134,9 @@ impl Tuner<'_> {
             driver: self.target.driver.clone(),
             candidates: times.collect::<BTreeMap<_, _>>(),
         };
+        if let Some(store) = &mut self.store {
+            store.add(key, entry.clone());
+        }
         self.cache.insert(key, entry);
     }
 }

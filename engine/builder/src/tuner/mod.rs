@@ -4,7 +4,7 @@
 
 use self::measure::can_be_timed;
 use crate::ahead::{Spent, compile_all};
-use crate::cache::{Candidate, TimingCache, describe, key};
+use crate::cache::{CacheStore, Candidate, TimingCache, describe, key};
 use crate::{BuildConfig, BuildError};
 use kiln_backend::{Backend, Device, Region, Tactic, Target, flow};
 use kiln_ir::{Fact, Graph};
@@ -26,6 +26,8 @@ pub struct Tuner<'a> {
     pub config: &'a BuildConfig,
     /// Known times; new ones are added.
     pub cache: &'a mut TimingCache,
+    /// The file that new times are added to at once.
+    pub store: Option<&'a mut CacheStore>,
     /// Opened at the first timing.
     pub device: &'a mut Option<Arc<dyn Device>>,
     /// Candidates timed so far.

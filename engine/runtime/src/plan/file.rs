@@ -10,10 +10,11 @@ use crate::io::io_tensors;
 use crate::profile::Profile;
 use kiln_backend::wire::BlobList;
 use kiln_backend::{Program, Target};
+use kiln_files::{Content, Replacement};
 use kiln_ir::wire::WeightList;
 use kiln_ir::{Bytes, Graph};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -76,24 +77,24 @@ impl Plan {
         Ok(self.parts()?.to_vec())
     }
 
-    /// Writes the file: beside its place first, then moved there, so that nobody sees half a plan.
+    /// Replaces a file by this plan, as a whole or not at all: see [`Replacement`]. A file that is there must be an engine.
     pub fn write_file(&self, path: &Path) -> Result<(), PlanError> {
+        let new = Plan::replacement(path)?;
+        self.write_into(new)
+    }
+
+    /// Checks that an engine can be written to a path, and reserves it until [`Plan::write_into`]: asked before a build, so
+    /// that a long one does not fail at its end.
+    pub fn replacement(path: &Path) -> Result<Replacement, PlanError> {
+        let engine = Content { name: "an engine", magic: layout::MAGIC };
+        Replacement::create(path, Some(engine)).map_err(|e| io_error(path, e))
+    }
+
+    /// Writes the plan to its reserved place.
+    pub fn write_into(&self, mut new: Replacement) -> Result<(), PlanError> {
+        let path = new.target().to_owned();
         let parts = self.parts()?;
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.tmp", std::process::id()));
-        let beside = path.with_file_name(name);
-        let write = || {
-            let mut f = File::create(&beside)?;
-            parts.write_to(&mut f)?;
-            f.flush()?;
-            f.sync_all()?;
-            std::fs::rename(&beside, path)
-        };
-        write().map_err(|e| {
-            // The first error is the one to report; a leftover does no harm.
-            drop(std::fs::remove_file(&beside));
-            io_error(path, e)
-        })
+        parts.write_to(&mut new).and_then(|()| new.commit()).map_err(|e| io_error(&path, e))
     }
 
     fn parts(&self) -> Result<Parts, PlanError> {
@@ -163,7 +164,7 @@ impl PlanHeader {
     /// Reads the header of a file and nothing else.
     pub fn peek(path: &Path) -> Result<PlanHeader, PlanError> {
         let fail = |e| io_error(path, e);
-        let mut file = File::open(path).map_err(fail)?;
+        let mut file = kiln_files::open_regular(path).map_err(fail)?;
         let size = file.metadata().map_err(fail)?.len();
         let mut start = Vec::new();
         (&mut file).take(HEAD as u64).read_to_end(&mut start).map_err(fail)?;

@@ -24,11 +24,11 @@ pub enum PluginError {
         source: std::io::Error,
     },
     /// Others may change the file.
-    #[error("{}: {}, so anyone could put code there; remove the write permission of others (chmod o-w) or install it elsewhere", path.display(), found)]
+    #[error("{}: not trusted, as others could put code there: {found}, or install it elsewhere", path.display())]
     Untrusted {
         /// The library.
         path: PathBuf,
-        /// The file or folder that others may write.
+        /// The file or folder that others may write or own, and what to do.
         found: String,
     },
     /// There is no manifest, and the policy wants one.

@@ -65,7 +65,7 @@ pub(super) fn check(library: &Path, level: Level) -> Result<(), PluginError> {
 fn check_hash(library: &Path, hash: &str) -> Result<(), PluginError> {
     let file = |source| PluginError::File { path: library.to_owned(), source };
     let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(std::fs::File::open(library).map_err(file)?).map_err(file)?;
+    hasher.update_reader(kiln_files::open_regular(library).map_err(file)?).map_err(file)?;
     let wanted = hasher.finalize().to_hex();
     if hash.eq_ignore_ascii_case(&wanted) {
         return Ok(());
@@ -81,7 +81,7 @@ fn check_hash(library: &Path, hash: &str) -> Result<(), PluginError> {
 fn read(library: &Path, manifest: &Path) -> Result<Manifest, PluginError> {
     let file = |source| PluginError::File { path: manifest.to_owned(), source };
     let mut text = String::new();
-    let handle = std::fs::File::open(manifest).map_err(file)?;
+    let handle = kiln_files::open_regular(manifest).map_err(file)?;
     handle.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(file)?;
     let wrong = |found: String, wanted: &str| PluginError::Manifest {
         path: library.to_owned(),

@@ -1,5 +1,6 @@
 //! Where libraries are looked for.
 
+use kiln_files::environment;
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -45,10 +46,10 @@ impl Search {
     /// (`AT_SECURE`).
     pub fn from_env() -> Search {
         let mut search = Search { system: system(), ..Search::default() };
-        if !secure() {
+        if !environment::is_privileged() {
             let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share"));
             let data = std::env::var_os("XDG_DATA_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
-            search.environment = std::env::var_os("KILN_PLUGIN_PATH");
+            search.environment = environment::trusted("KILN_PLUGIN_PATH");
             search.user =
                 data.or_else(home).filter(|p| p.is_absolute()).map(|p| p.join("kiln").join("plugins"));
         }
@@ -82,21 +83,4 @@ fn system() -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = beside.into_iter().chain(lib).chain(fixed).collect();
     all.dedup();
     all
-}
-
-#[cfg(target_os = "linux")]
-fn secure() -> bool {
-    // SAFETY: reads a word that the kernel passed to the process.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-}
-
-#[cfg(all(unix, not(target_os = "linux")))]
-fn secure() -> bool {
-    // SAFETY: these functions read ids of the process.
-    unsafe { libc::getuid() != libc::geteuid() || libc::getgid() != libc::getegid() }
-}
-
-#[cfg(not(unix))]
-fn secure() -> bool {
-    false
 }

@@ -1,0 +1,65 @@
+//! Signals that ask the command to end: SIGINT, SIGTERM and SIGHUP.
+//!
+//! The first one cancels: [`received`] reports it to whoever asks between two pieces of work, and the callbacks of
+//! [`on_signal`] are called. The second one ends the process at once.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// The number of the first signal; 0 before it.
+static RECEIVED: AtomicI32 = AtomicI32::new(0);
+
+type Callback = Box<dyn Fn() + Send>;
+
+/// What the first signal calls.
+static CALLBACKS: Mutex<Vec<Callback>> = Mutex::new(Vec::new());
+
+/// Listens for signals from now on. Where that is impossible (no thread can be made), signals end the process as they do
+/// by default.
+pub fn install() {
+    #[cfg(unix)]
+    if let Err(e) = listen() {
+        tracing::debug!("signals end the command at once: {e}");
+    }
+}
+
+#[cfg(unix)]
+fn listen() -> std::io::Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let (ready, installed) = std::sync::mpsc::channel();
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        let mut signals = match signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]) {
+            Ok(s) => s,
+            Err(e) => return drop(ready.send(Err(e))),
+        };
+        drop(ready.send(Ok(())));
+        for signal in signals.forever() {
+            if RECEIVED.swap(signal, Ordering::SeqCst) != 0 {
+                std::process::exit(128 + signal);
+            }
+            CALLBACKS.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|f| f());
+        }
+    })?;
+    installed.recv().unwrap_or(Ok(()))
+}
+
+/// The first signal that arrived, by number.
+pub fn received() -> Option<i32> {
+    Some(RECEIVED.load(Ordering::SeqCst)).filter(|&s| s != 0)
+}
+
+/// Calls `f` on another thread when the first signal arrives, or now if it has.
+#[allow(dead_code, reason = "for work that cannot ask between two pieces")]
+pub fn on_signal(f: impl Fn() + Send + 'static) {
+    let mut callbacks = CALLBACKS.lock().unwrap_or_else(PoisonError::into_inner);
+    if received().is_some() {
+        f();
+    }
+    callbacks.push(Box::new(f));
+}
+
+/// The exit code of a command that a signal ended.
+pub fn exit_code(signal: i32) -> ExitCode {
+    ExitCode::from(128 | (signal & 127) as u8)
+}

@@ -1,0 +1,181 @@
+//! What becomes of files: full disks, wrong paths, signals, locks, hostile names.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
+
+mod common;
+
+use common::{Folder, digits, kiln, ok};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The arguments of a timed build of LeNet.
+fn build(engine: &str, cache: &str) -> Vec<String> {
+    let model = digits("lenet_a.onnx");
+    ["build", &model, "-o", engine, "--backend", "reference", "--timing-cache", cache]
+        .map(str::to_owned)
+        .into()
+}
+
+fn run(args: &[String]) -> common::Ran {
+    kiln(&args.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// How many whole lines a cache has beside its header.
+fn regions(cache: &str) -> usize {
+    let Ok(bytes) = std::fs::read(cache) else { return 0 };
+    bytes.iter().filter(|&&b| b == b'\n').count().saturating_sub(1)
+}
+
+/// Runs the command where no file can grow beyond so many blocks of 512 bytes, as on a full disk.
+fn on_a_full_disk(blocks: u32, args: &[&str]) -> (i32, String) {
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
+    let out =
+        Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_kiln")]).args(args).output().unwrap();
+    (out.status.code().unwrap_or(-1), String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+fn only(folder: &Folder, names: &[&str]) {
+    let mut found: Vec<String> = std::fs::read_dir(folder.path("."))
+        .unwrap()
+        .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    found.sort();
+    assert_eq!(found, names);
+}
+
+#[test]
+fn outputs_never_replace_devices_or_what_is_read() {
+    let f = Folder::new();
+    let model = f.name("m.onnx");
+    std::fs::copy(digits("lenet_a.onnx"), &model).unwrap();
+    let before = std::fs::read(&model).unwrap();
+    for (output, why) in [
+        (model.as_str(), "not an engine"),
+        ("/dev/null", "a device"),
+        (&f.name("no/folder/e.kiln"), "folder does not exist"),
+        (&f.name("."), "a folder"),
+    ] {
+        // The weights are damaged: the build would fail, later and otherwise.
+        let r = kiln(&[
+            "build",
+            &model,
+            "-o",
+            output,
+            "--backend",
+            "reference",
+            "--locked",
+            "--timing-cache",
+            "x",
+        ]);
+        assert!(r.code == 1 && r.stderr.contains(why), "{output}: {}", r.stderr);
+        assert!(!r.stderr.contains("locked"), "found before the build: {}", r.stderr);
+    }
+    assert_eq!(std::fs::read(&model).unwrap(), before);
+    only(&f, &["m.onnx"]);
+    ok(&["build", &model, "-o", &f.name("e.kiln"), "--backend", "reference", "--no-timing"]);
+    let r = kiln(&["run", &f.name("e.kiln"), "--random-inputs", "1", "--save-outputs", &model]);
+    assert!(r.code == 1 && r.stderr.contains("not an archive"), "{}", r.stderr);
+    assert_eq!(std::fs::read(&model).unwrap(), before);
+}
+
+#[test]
+fn a_full_disk_leaves_the_old_files() {
+    let f = Folder::new();
+    let (engine, cache, merged, outputs) = (f.name("e.kiln"), f.name("c"), f.name("m"), f.name("o.npz"));
+    assert_eq!(run(&build(&engine, &cache)).code, 0);
+    ok(&["cache", "merge", &cache, "-o", &merged]);
+    ok(&["run", &engine, "--random-inputs", "1", "--save-outputs", &outputs]);
+    let all = [&engine, &merged, &outputs];
+    let before: Vec<Vec<u8>> = all.iter().map(|p| std::fs::read(p).unwrap()).collect();
+    let (code, text) = on_a_full_disk(1, &["cache", "merge", &cache, "-o", &merged]);
+    assert!(code == 1 && text.contains("too large"), "{text}");
+    let (code, text) =
+        on_a_full_disk(0, &["run", &engine, "--random-inputs", "2", "--save-outputs", &outputs]);
+    assert!(code == 1 && text.contains("too large"), "{text}");
+    let args = build(&engine, &cache);
+    let (code, text) = on_a_full_disk(9, &args.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(code == 1 && text.contains("too large"), "{text}");
+    let after: Vec<Vec<u8>> = all.iter().map(|p| std::fs::read(p).unwrap()).collect();
+    assert!(before == after, "an old file was lost");
+    only(&f, &["c", "c.lock", "e.kiln", "m", "o.npz"]);
+}
+
+#[test]
+fn caches_that_cannot_be_used_cost_no_engine() {
+    let f = Folder::new();
+    let (engine, cache) = (f.name("e.kiln"), f.name("c"));
+    for (text, warns) in [("", false), ("{\"kiln_timing_cache\":1}\n{\"key\":\"k", true), ("no cache", true)]
+    {
+        std::fs::write(&cache, text).unwrap();
+        let r = run(&build(&engine, &cache));
+        assert!(r.code == 0 && r.stderr.contains("timing cache") == warns, "{text:?}: {}", r.stderr);
+        std::fs::remove_file(&engine).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&cache).unwrap(), "no cache", "a file of another kind stays");
+    for path in [f.name("no/folder/c"), f.name("."), "/dev/null".into()] {
+        let r = run(&build(&engine, &path));
+        assert!(r.code == 0 && r.stderr.contains("not saved"), "{path}: {}", r.stderr);
+        std::fs::remove_file(&engine).unwrap();
+    }
+}
+
+#[test]
+fn a_lock_that_another_process_holds_is_waited_for_and_then_passed() {
+    let f = Folder::new();
+    let (engine, cache) = (f.name("e.kiln"), f.name("c"));
+    let held = kiln_files::lock(f.path("c").as_path(), Duration::ZERO, || ()).unwrap();
+    let start = Instant::now();
+    let r = run(&build(&engine, &cache));
+    assert!(r.code == 0 && r.stderr.contains("waiting for another process"), "{}", r.stderr);
+    assert!(r.stderr.contains("which the next build merges"), "{}", r.stderr);
+    assert!(start.elapsed() < Duration::from_secs(60));
+    drop(held);
+    let j = serde_json::from_str::<serde_json::Value>(
+        &run(&[build(&engine, &cache), vec!["--json".into()]].concat()).stdout,
+    );
+    assert_eq!(j.unwrap()["tactics_timed"], 0, "the times were not lost");
+    only(&f, &["c", "c.lock", "e.kiln"]);
+}
+
+/// Times are saved as they are taken: what a killed build had timed, the next one does not time again.
+#[test]
+fn signals_lose_no_time_and_no_old_file() {
+    let f = Folder::new();
+    let (engine, cache) = (f.name("e.kiln"), f.name("c"));
+    assert_eq!(run(&build(&engine, &cache)).code, 0);
+    let (old, all) = (std::fs::read(&engine).unwrap(), regions(&cache));
+    assert!(all >= 3, "{all} regions");
+    let moments = std::env::var("KILN_SIGNALS").ok().and_then(|v| v.parse().ok()).unwrap_or(6u32);
+    let mut stopped = 0;
+    for i in 0..moments {
+        let (name, code) = [("INT", 130), ("TERM", 143), ("KILL", -1)][i as usize % 3];
+        std::fs::remove_file(&cache).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_kiln"))
+            .args(build(&engine, &cache))
+            .env_remove("KILN_PLUGIN_PATH")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // From the first time that is saved on, at another moment each time.
+        let wanted = 1 + i as usize % all.saturating_sub(2).max(1);
+        while regions(&cache) < wanted && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let kept = regions(&cache);
+        Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap();
+        let status = child.wait().unwrap();
+        if status.code() != Some(0) {
+            stopped += 1;
+            assert_eq!(status.code().unwrap_or(-1), code, "{name}");
+            assert!(std::fs::read(&engine).unwrap() == old, "{name}: the old engine was lost");
+        }
+        let shown = ok(&["cache", "show", &cache, "--json"]).json();
+        let keys: std::collections::BTreeSet<&str> =
+            shown.as_array().unwrap().iter().filter_map(|l| l["key"].as_str()).collect();
+        assert!(keys.len() >= kept, "{name}: {} of {kept} regions", keys.len());
+    }
+    assert!(stopped > 0, "no signal came in time");
+    assert_eq!(run(&build(&engine, &cache)).code, 0);
+    only(&f, &["c", "c.lock", "e.kiln"]);
+}
