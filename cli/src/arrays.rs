@@ -1,6 +1,7 @@
 //! NumPy files as tensors, and back.
 
 use crate::failure::Failure;
+use kiln::ir::Elems;
 use kiln::{DType, Tensor};
 use kiln_npz::{Array, Compression, NpyType};
 use std::collections::BTreeMap;
@@ -9,31 +10,66 @@ use std::path::{Path, PathBuf};
 /// Larger files of arrays are refused.
 const MAX_FILE: u64 = 1 << 40;
 
-/// The element type of an array; `None` where Kiln has none.
-fn dtype(t: NpyType) -> Option<DType> {
-    Some(match t {
+/// The element type that holds an array's elements: its own, or where Kiln has none the one that importers take for it.
+pub fn held(t: NpyType) -> DType {
+    match t {
         NpyType::F16 => DType::F16,
-        NpyType::F32 => DType::F32,
+        NpyType::F32 | NpyType::F64 => DType::F32,
         NpyType::I8 => DType::I8,
-        NpyType::I32 => DType::I32,
-        NpyType::I64 => DType::I64,
+        NpyType::I32 | NpyType::I16 | NpyType::U16 => DType::I32,
+        NpyType::I64 | NpyType::U32 | NpyType::U64 => DType::I64,
         NpyType::U8 => DType::U8,
         NpyType::Bool => DType::Bool,
-        NpyType::F64 | NpyType::I16 | NpyType::U16 | NpyType::U32 | NpyType::U64 => return None,
-    })
+    }
 }
 
-/// The same elements as a tensor.
+/// The elements of types that Kiln lacks, f64 rounded to f32; the first that does not fit as an error, with its place.
+fn widened(a: &Array) -> Result<Option<Elems>, (String, usize)> {
+    fn map<T, U, const N: usize>(
+        a: &Array,
+        f: impl Fn([u8; N]) -> Result<U, T>,
+    ) -> Result<Vec<U>, (String, usize)>
+    where
+        T: ToString,
+    {
+        let elements = a.data.as_chunks().0.iter().enumerate();
+        elements.map(|(i, bytes)| f(*bytes).map_err(|value| (value.to_string(), i))).collect()
+    }
+    let exact = |value: i64| Ok::<_, i64>(value);
+    let double = |bytes| {
+        let value = f64::from_le_bytes(bytes);
+        let narrow = f64::from(value as f32);
+        if value.is_finite() && !narrow.is_finite() { Err(format!("{value:e}")) } else { Ok(narrow) }
+    };
+    let long = |bytes| {
+        let value = u64::from_le_bytes(bytes);
+        i64::try_from(value).map_err(|_| value)
+    };
+    Ok(Some(match a.dtype {
+        NpyType::F64 => Elems::F(map(a, double)?),
+        NpyType::I16 => Elems::I(map(a, |b| exact(i16::from_le_bytes(b).into()))?),
+        NpyType::U16 => Elems::I(map(a, |b| exact(u16::from_le_bytes(b).into()))?),
+        NpyType::U32 => Elems::I(map(a, |b| exact(u32::from_le_bytes(b).into()))?),
+        NpyType::U64 => Elems::I(map(a, long)?),
+        _ => return Ok(None),
+    }))
+}
+
+/// The same elements as a tensor. f64 becomes f32, i2 and u2 become i32, u4 and u8 i64, as in imported models; a value
+/// that does not fit is refused.
 pub fn tensor(name: &str, a: Array) -> Result<Tensor, Failure> {
-    let unknown = || {
+    let dtype = held(a.dtype);
+    let wide = widened(&a).map_err(|(value, at)| {
         Failure::Input(format!(
-            "array \"{name}\" has element type {}, which no engine takes; convert it, as with .astype(\"float32\")",
+            "array \"{name}\": element {at} is {value}, which does not fit in {dtype}, the type that holds {}",
             a.dtype
         ))
-    };
-    let dtype = dtype(a.dtype).ok_or_else(unknown)?;
+    })?;
     let shape: Option<Vec<usize>> = a.shape.iter().map(|&d| usize::try_from(d).ok()).collect();
-    let made = shape.and_then(|s| Tensor::from_bytes(dtype, &s, a.data));
+    let made = shape.and_then(|s| match &wide {
+        Some(elems) => Tensor::from_elems(dtype, &s, elems),
+        None => Tensor::from_bytes(dtype, &s, a.data),
+    });
     made.ok_or_else(|| {
         Failure::Input(format!("array \"{name}\" has shape {:?}, too large for this machine", a.shape))
     })
@@ -60,6 +96,36 @@ pub fn array(t: &Tensor) -> Result<Array, kiln_npz::NpzError> {
 /// Reads an archive.
 pub fn read_archive(path: &Path) -> Result<BTreeMap<String, Array>, Failure> {
     kiln_npz::read_npz(path).map_err(|source| Failure::Arrays { path: path.to_owned(), source })
+}
+
+/// Reads the arrays of an archive that `wants` takes by name, type and shape, without inflating others.
+pub fn read_archive_where(
+    path: &Path,
+    mut wants: impl FnMut(&str, NpyType, &[u64]) -> Result<bool, Failure>,
+) -> Result<BTreeMap<String, Array>, Failure> {
+    let asked = kiln_npz::read_npz_where(path, |name, dtype, shape| Ok(wants(name, dtype, shape)?));
+    asked.map_err(|stopped| match stopped {
+        Stopped::Read(source) => Failure::Arrays { path: path.to_owned(), source },
+        Stopped::Refused(failure) => failure,
+    })
+}
+
+/// Why the reading of an archive ended early.
+enum Stopped {
+    Read(kiln_npz::NpzError),
+    Refused(Failure),
+}
+
+impl From<kiln_npz::NpzError> for Stopped {
+    fn from(source: kiln_npz::NpzError) -> Self {
+        Stopped::Read(source)
+    }
+}
+
+impl From<Failure> for Stopped {
+    fn from(failure: Failure) -> Self {
+        Stopped::Refused(failure)
+    }
 }
 
 /// Writes tensors as an archive.
@@ -105,9 +171,12 @@ impl ArrayPath {
             return kiln_npz::read_npy(&bytes)
                 .map_err(|source| Failure::Arrays { path: self.path.clone(), source });
         };
-        let mut all = read_archive(&self.path)?;
+        let mut names = Vec::new();
+        let mut all = read_archive_where(&self.path, |found, _, _| {
+            names.push(found.to_owned());
+            Ok(found == name)
+        })?;
         all.remove(name).ok_or_else(|| {
-            let names: Vec<&str> = all.keys().map(String::as_str).collect();
             Failure::Input(format!(
                 "{} has no array \"{name}\"; it has {}",
                 self.path.display(),
@@ -130,10 +199,30 @@ mod tests {
     }
 
     #[test]
-    fn elements_survive_and_foreign_types_are_refused() {
+    fn elements_survive_and_foreign_types_are_held_if_they_fit() {
         let t = Tensor::f32(&[2], &[1.5, -2.0]).unwrap();
         assert_eq!(tensor("x", array(&t).unwrap()).unwrap(), t);
-        let e = tensor("x", Array::new(NpyType::F64, vec![0], vec![]).unwrap()).unwrap_err();
-        assert!(e.to_string().contains("\"x\" has element type f8"), "{e}");
+        let of = |dtype, data: Vec<u8>| {
+            let n = data.len() as u64 / NpyType::size(dtype);
+            tensor("x", Array::new(dtype, vec![n], data).unwrap())
+        };
+        let doubles = [0.1f64, -3.0, f64::INFINITY].iter().flat_map(|v| v.to_le_bytes()).collect();
+        assert_eq!(
+            of(NpyType::F64, doubles).unwrap(),
+            Tensor::f32(&[3], &[0.1, -3.0, f32::INFINITY]).unwrap()
+        );
+        let shorts = [-5i16, 7].iter().flat_map(|v| v.to_le_bytes()).collect();
+        let shorts = of(NpyType::I16, shorts).unwrap();
+        assert_eq!((shorts.dtype(), shorts.to_i64()), (DType::I32, vec![-5, 7]));
+        let words = u32::MAX.to_le_bytes().to_vec();
+        assert_eq!(of(NpyType::U32, words).unwrap(), Tensor::i64(&[1], &[u32::MAX.into()]).unwrap());
+        let e =
+            of(NpyType::F64, [0.0, 1e300].iter().flat_map(|v: &f64| v.to_le_bytes()).collect()).unwrap_err();
+        assert!(e.to_string().contains("element 1 is 1e300, which does not fit in f32"), "{e}");
+        let e = of(NpyType::U64, u64::MAX.to_le_bytes().to_vec()).unwrap_err();
+        assert!(
+            e.to_string().contains("element 0 is 18446744073709551615, which does not fit in i64"),
+            "{e}"
+        );
     }
 }

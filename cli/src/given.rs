@@ -4,9 +4,10 @@ use crate::arrays::{self, ArrayPath, array_path};
 use crate::failure::Failure;
 use crate::print::Printer;
 use clap::Args;
-use kiln::ir::Elems;
 use kiln::ir::problem::Rng;
+use kiln::ir::{Dim, Elems};
 use kiln::{DType, IoMode, IoTensor, Profile, ShapeRequest, Tensor};
+use kiln_npz::NpyType;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -52,12 +53,16 @@ impl InputOptions {
         let mut given = Given::new();
         if let Some(path) = &self.inputs {
             let mut unused = Vec::new();
-            for (name, array) in arrays::read_archive(path)? {
-                if is_input(&name) {
-                    given.insert(name.clone(), arrays::tensor(&name, array)?);
-                } else {
-                    unused.push(name);
+            let wanted = |name: &str, dtype: NpyType, shape: &[u64]| match inputs(io).find(|t| t.name == name)
+            {
+                Some(input) => fits(input, dtype, shape).map(|()| true),
+                None => {
+                    unused.push(name.to_owned());
+                    Ok(false)
                 }
+            };
+            for (name, array) in arrays::read_archive_where(path, wanted)? {
+                given.insert(name.clone(), arrays::tensor(&name, array)?);
             }
             if !unused.is_empty() {
                 out.note(format!("{}: no inputs are named {}; not used", path.display(), unused.join(", ")));
@@ -107,6 +112,22 @@ impl InputOptions {
         }
         Ok(all)
     }
+}
+
+/// Refuses an array by its header, before its elements are inflated, if no run of the input can take it.
+fn fits(input: &IoTensor, dtype: NpyType, shape: &[u64]) -> Result<(), Failure> {
+    let held = arrays::held(dtype);
+    let same = |(dim, found): (&Dim, &u64)| dim.as_const().is_none_or(|d| u64::try_from(d) == Ok(*found));
+    let shape_fits = input.dims.len() == shape.len() && input.dims.iter().zip(shape).all(same);
+    let type_fits = held == input.dtype || (held.is_float() && input.dtype.is_float());
+    if shape_fits && type_fits {
+        return Ok(());
+    }
+    let name = &input.name;
+    Err(Failure::Input(format!(
+        "array \"{name}\" is {dtype}{shape:?}: wanted {}, as the input is",
+        input.ty()
+    )))
 }
 
 /// Rounds arrays of f32 for inputs that take a narrower float, with a note of each: one file serves engines of all types.

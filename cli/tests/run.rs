@@ -127,7 +127,7 @@ fn missing_and_wrong_inputs_are_explained() {
     let double = f.name("f8.npz");
     let array = Array::new(NpyType::F64, vec![1], vec![0; 8]).unwrap();
     write_npz(&double, &BTreeMap::from([("input".to_owned(), array)]), Compression::Stored).unwrap();
-    fails(&["--inputs", &double], "array \"input\" has element type f8");
+    fails(&["--inputs", &double], "array \"input\" is f8[1]: wanted f32[batch,1,28,28], as the input is");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::path::Path;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use crate::npy::{read_from, write_npy};
-use crate::{Array, NpzError};
+use crate::npy::{read_elements, read_header, write_npy};
+use crate::{Array, NpyType, NpzError};
 
 /// How the entries of a written archive are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,19 +24,32 @@ const DEFLATE_RATIO: u64 = 1032;
 
 /// Reads all arrays of an archive file by name (the entry's without `.npy`).
 pub fn read_npz(path: impl AsRef<Path>) -> Result<BTreeMap<String, Array>, NpzError> {
+    read_npz_where(path, |_, _, _| Ok(true))
+}
+
+/// Reads the arrays of an archive file that `wants` takes, by name. It is asked with the name, type and shape of each
+/// array, from its header; what it does not take is not inflated. Its first error ends the reading.
+pub fn read_npz_where<E: From<NpzError>>(
+    path: impl AsRef<Path>,
+    wants: impl FnMut(&str, NpyType, &[u64]) -> Result<bool, E>,
+) -> Result<BTreeMap<String, Array>, E> {
     let path = path.as_ref();
     let io = |source| NpzError::Io { path: path.to_owned(), source };
     let file = std::fs::File::open(path).map_err(io)?;
     let length = file.metadata().map_err(io)?.len();
-    read_archive(std::io::BufReader::new(file), length)
+    read_archive(std::io::BufReader::new(file), length, wants)
 }
 
 /// Reads all arrays of an archive in memory.
 pub fn read_npz_bytes(bytes: &[u8]) -> Result<BTreeMap<String, Array>, NpzError> {
-    read_archive(Cursor::new(bytes), bytes.len() as u64)
+    read_archive(Cursor::new(bytes), bytes.len() as u64, |_, _, _| Ok(true))
 }
 
-fn read_archive(file: impl Read + Seek, length: u64) -> Result<BTreeMap<String, Array>, NpzError> {
+fn read_archive<E: From<NpzError>>(
+    file: impl Read + Seek,
+    length: u64,
+    mut wants: impl FnMut(&str, NpyType, &[u64]) -> Result<bool, E>,
+) -> Result<BTreeMap<String, Array>, E> {
     let mut archive = ZipArchive::new(file).map_err(|error| NpzError::Archive(error.to_string()))?;
     let mut arrays = BTreeMap::new();
     let mut left = length;
@@ -48,9 +61,13 @@ fn read_archive(file: impl Read + Seek, length: u64) -> Result<BTreeMap<String, 
         let name = entry_name.strip_suffix(".npy").ok_or_else(|| refuse("its name does not end in .npy"))?;
         let packed = entry.compressed_size();
         left = left.checked_sub(packed).ok_or_else(|| refuse("the entries together exceed the file"))?;
-        let array = read_from(&mut entry, packed.saturating_mul(DEFLATE_RATIO)).map_err(fail)?;
+        let header = read_header(&mut entry).map_err(fail)?;
+        if !wants(name, header.dtype, &header.shape)? {
+            continue;
+        }
+        let array = read_elements(header, &mut entry, packed.saturating_mul(DEFLATE_RATIO)).map_err(fail)?;
         if arrays.insert(name.to_owned(), array).is_some() {
-            return Err(refuse("the name occurs twice"));
+            return Err(refuse("the name occurs twice").into());
         }
     }
     Ok(arrays)
@@ -68,7 +85,8 @@ pub fn write_npz(
 ) -> Result<(), NpzError> {
     let bytes = write_npz_bytes(arrays, compression)?;
     let path = path.as_ref();
-    kiln_files::replace(path, Some(ARCHIVE), &bytes).map_err(|source| NpzError::Io { path: path.to_owned(), source })
+    kiln_files::replace(path, Some(ARCHIVE), &bytes)
+        .map_err(|source| NpzError::Io { path: path.to_owned(), source })
 }
 
 /// The bytes of an archive.

@@ -37,6 +37,11 @@ pub fn write_npy(array: &Array) -> Result<Vec<u8>, NpzError> {
 /// Reads one array from a stream of at most `limit` bytes, which it must end. Memory grows with what arrives.
 pub(crate) fn read_from(mut stream: impl Read, limit: u64) -> Result<Array, NpzError> {
     let header = read_header(&mut stream)?;
+    read_elements(header, stream, limit)
+}
+
+/// Reads what follows a header.
+pub(crate) fn read_elements(header: Header, stream: impl Read, limit: u64) -> Result<Array, NpzError> {
     let wanted = byte_size(header.dtype, &header.shape)?;
     let size_error =
         |found| NpzError::Size { shape: header.shape.clone(), dtype: header.dtype, wanted, found };
@@ -54,7 +59,7 @@ pub(crate) fn read_from(mut stream: impl Read, limit: u64) -> Result<Array, NpzE
     Array::new(header.dtype, header.shape, data)
 }
 
-fn read_header(stream: &mut impl Read) -> Result<Header, NpzError> {
+pub(crate) fn read_header(stream: &mut impl Read) -> Result<Header, NpzError> {
     let mut start = [0; 8];
     stream.read_exact(&mut start).map_err(damaged)?;
     if &start[..6] != MAGIC {

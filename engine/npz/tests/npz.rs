@@ -72,6 +72,32 @@ fn hostile_arrays_are_refused() {
 }
 
 #[test]
+fn arrays_that_nobody_wants_are_not_inflated() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bomb.npz");
+    // The payload that is not wanted is damaged: reading it would fail.
+    let bomb = Array::new(NpyType::U8, vec![1 << 24], vec![0; 1 << 24]).unwrap();
+    let arrays = BTreeMap::from([
+        ("a".to_owned(), bomb),
+        ("b".to_owned(), Array::from_f32(&[2], &[1.0, 2.0]).unwrap()),
+    ]);
+    let mut bytes = write_npz_bytes(&arrays, Compression::Deflated).unwrap();
+    bytes[2000] ^= 0xff;
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(kiln_npz::read_npz(&path).is_err());
+    let mut asked = Vec::new();
+    let found = kiln_npz::read_npz_where(&path, |name, dtype, shape| {
+        asked.push((name.to_owned(), dtype, shape.to_vec()));
+        Ok::<_, NpzError>(name == "b")
+    });
+    assert_eq!(found.unwrap().keys().collect::<Vec<_>>(), ["b"]);
+    assert_eq!(asked[0], ("a".to_owned(), NpyType::U8, vec![1 << 24]));
+    let stop =
+        kiln_npz::read_npz_where(&path, |name, _, _| Err(NpzError::Archive(format!("stop at {name}"))));
+    assert!(stop.unwrap_err().to_string().contains("stop at a"));
+}
+
+#[test]
 fn every_truncation_is_refused() {
     let arrays = BTreeMap::from([("x".to_owned(), Array::from_f32(&[4], &[1.0; 4]).unwrap())]);
     let file = write_npy(&arrays["x"]).unwrap();
