@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use common::{data, graph, info, model, tensor};
 use kiln_onnx::error::{ExternalFault, TensorFault};
@@ -141,4 +141,50 @@ fn links_out_of_the_folder_are_refused() {
     assert_eq!(open(&folder, &[("location", "fine")]).unwrap(), [0.0, 0.0]);
     assert!(matches!(ModelFile::open("/dev/zero"), Err(OnnxError::Io { .. })));
     assert!(matches!(ModelFile::open(data("none.onnx")), Err(OnnxError::Io { .. })));
+}
+
+/// Download caches of hubs: a folder of links, for the model and its data alike, into one folder of files.
+#[cfg(unix)]
+#[test]
+fn data_beside_the_target_of_a_linked_model_is_read() {
+    use std::os::unix::fs::symlink;
+    let cache = tempfile::tempdir().unwrap();
+    let (blobs, snapshot) = (cache.path().join("blobs"), cache.path().join("snapshots/main/onnx"));
+    let other = cache.path().join("other");
+    for folder in [&blobs, &snapshot, &other, &blobs.join("deep")] {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    let numbers: Vec<u8> = [1.5f32, -2.0].iter().flat_map(|x| x.to_le_bytes()).collect();
+    for file in [blobs.join("d4ta"), blobs.join("deep/d4ta"), other.join("d4ta")] {
+        std::fs::write(file, &numbers).unwrap();
+    }
+    let up = PathBuf::from("../../..");
+    symlink(up.join("blobs/d4ta"), snapshot.join("model.onnx_data")).unwrap();
+    symlink(up.join("blobs/deep/d4ta"), snapshot.join("deep")).unwrap();
+    symlink(up.join("other/d4ta"), snapshot.join("elsewhere")).unwrap();
+    symlink(up.join("blobs"), snapshot.join("folder")).unwrap();
+    let write = |path: &Path, location: &str| {
+        std::fs::write(path, external(&[("location", location)]).encode_to_vec()).unwrap();
+    };
+    let read = |location: &str| {
+        write(&blobs.join("m0del"), location);
+        let file = ModelFile::open(snapshot.join("model.onnx")).unwrap();
+        match Model::check(&file) {
+            Ok(_) => Ok(()),
+            Err(OnnxError::External { fault, .. }) => Err(fault),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    symlink(up.join("blobs/m0del"), snapshot.join("model.onnx")).unwrap();
+    read("model.onnx_data").unwrap();
+    // Only beside the target: neither below its folder, nor elsewhere, nor by '..'.
+    assert!(matches!(read("deep"), Err(ExternalFault::Escapes)));
+    assert!(matches!(read("elsewhere"), Err(ExternalFault::Escapes)));
+    assert!(matches!(read("../../../blobs/d4ta"), Err(ExternalFault::Parent)));
+    read("folder/d4ta").unwrap();
+    // A model that is itself no link has no other folder, whatever its data's links look like.
+    std::fs::remove_file(snapshot.join("model.onnx")).unwrap();
+    write(&snapshot.join("model.onnx"), "model.onnx_data");
+    let file = ModelFile::open(snapshot.join("model.onnx")).unwrap();
+    assert!(matches!(Model::check(&file), Err(OnnxError::External { fault: ExternalFault::Escapes, .. })));
 }

@@ -17,7 +17,9 @@ pub enum ExternalFault {
     #[error("is refused: the path leaves the model's folder by '..'")]
     Parent,
     /// A symbolic link to elsewhere.
-    #[error("is refused: a symbolic link leads out of the model's folder; copy the file there")]
+    #[error(
+        "is refused: a symbolic link leads out of the model's folder, and not to where the model's own file is; copy the file there"
+    )]
     Escapes,
     /// A folder, a pipe, a device.
     #[error("is refused: it is not a regular file")]

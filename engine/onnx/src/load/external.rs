@@ -1,11 +1,12 @@
 //! Tensor data in files beside the model.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 
+use super::path::Folders;
 use super::{map, path};
 use crate::error::{ExternalFault, OnnxError};
 use crate::proto::{StringStringEntryProto, TensorProto};
@@ -13,14 +14,14 @@ use crate::proto::{StringStringEntryProto, TensorProto};
 /// Access to the external data of one model. Each file is mapped once.
 #[derive(Debug)]
 pub(crate) struct External {
-    folder: Option<PathBuf>,
+    folders: Option<Folders>,
     maps: Mutex<HashMap<PathBuf, Bytes>>,
 }
 
 impl External {
-    /// Access to the files below `folder`, or to none.
-    pub fn new(folder: Option<&Path>) -> Self {
-        Self { folder: folder.map(Path::to_owned), maps: Mutex::default() }
+    /// Access to the files of a model's folders, or to none.
+    pub fn new(folders: Option<Folders>) -> Self {
+        Self { folders, maps: Mutex::default() }
     }
 
     /// The bytes that the external-data entries of a tensor name, a slice of the mapped file. Without a length it is
@@ -51,8 +52,8 @@ impl External {
         if location.is_empty() {
             return Err(ExternalFault::NoLocation);
         }
-        let folder = self.folder.as_deref().ok_or(ExternalFault::NoFolder)?;
-        let path = path::confine(folder, location)?;
+        let folders = self.folders.as_ref().ok_or(ExternalFault::NoFolder)?;
+        let path = path::confine(folders, location)?;
         let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(bytes) = maps.get(&path) {
             return Ok(bytes.clone());

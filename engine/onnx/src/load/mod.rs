@@ -16,6 +16,7 @@ use crate::proto::{ModelProto, TensorProto};
 use crate::tensor::TensorData;
 
 pub(crate) use external::External;
+use path::Folders;
 pub(crate) use wire::NOT_ONNX_HINT;
 
 /// A decoded model file and the files beside it that hold its external data.
@@ -30,21 +31,25 @@ pub struct ModelFile {
 }
 
 impl ModelFile {
-    /// Maps and decodes a file. External data is looked for in its folder.
+    /// Maps and decodes a file. External data is looked for in its folder; where the file is a symbolic link, its data may
+    /// be links to files beside the link's target, as in the download caches of hubs.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OnnxError> {
         let path = path.as_ref();
         let bytes = map::map_file(path).map_err(|source| OnnxError::Io { path: path.to_owned(), source })?;
-        Self::from_bytes(bytes, Some(folder_of(path)))
+        Self::decode(bytes, Some(Folders::of_file(path, folder_of(path))))
     }
 
     /// Decodes a model in memory, sharing `bytes`. `folder` is where external data lies; without it such data is an
     /// error.
     pub fn from_bytes(bytes: impl Into<Bytes>, folder: Option<&Path>) -> Result<Self, OnnxError> {
-        let bytes = bytes.into();
+        Self::decode(bytes.into(), folder.map(Folders::of))
+    }
+
+    fn decode(bytes: Bytes, folders: Option<Folders>) -> Result<Self, OnnxError> {
         wire::check(&bytes, &layout::MODEL)?;
         let size = bytes.len() as u64;
         let proto = ModelProto::decode(bytes).map_err(malformed)?;
-        Ok(Self { proto, external: External::new(folder), size })
+        Ok(Self { proto, external: External::new(folders), size })
     }
 
     /// A model made in memory, checked no further than a decoded one.
@@ -72,14 +77,14 @@ impl ModelFile {
 /// Decodes a file that holds a single tensor, as those of the ONNX test suite do.
 pub(crate) fn open_tensor(path: &Path) -> Result<TensorData, OnnxError> {
     let bytes = map::map_file(path).map_err(|source| OnnxError::Io { path: path.to_owned(), source })?;
-    decode_tensor(bytes, Some(folder_of(path)))
+    decode_tensor(bytes, Some(Folders::of_file(path, folder_of(path))))
 }
 
 /// Decodes a single tensor from memory.
-pub(crate) fn decode_tensor(bytes: Bytes, folder: Option<&Path>) -> Result<TensorData, OnnxError> {
+pub(crate) fn decode_tensor(bytes: Bytes, folders: Option<Folders>) -> Result<TensorData, OnnxError> {
     wire::check(&bytes, &layout::TENSOR)?;
     let proto = TensorProto::decode(bytes).map_err(malformed)?;
-    TensorData::read(&proto, &proto.name, &External::new(folder))
+    TensorData::read(&proto, &proto.name, &External::new(folders))
 }
 
 /// The folder that a file lies in.
