@@ -67,6 +67,54 @@ fn text(name: &str, s: &str) -> AttributeProto {
     }
 }
 
+/// A scalar constant of a type, from its bytes.
+fn scalar(name: &str, ty: DataType, bytes: &[u8]) -> TensorProto {
+    TensorProto { raw_data: bytes.to_vec().into(), ..tensor(name, ty, &[]) }
+}
+
+#[test]
+fn types_that_are_held_in_others_are_noted_by_tensor() {
+    let nodes = vec![
+        node("Add", &["x", "w"], &["y"]),
+        NodeProto { attribute: vec![int("to", DataType::Uint16 as i64)], ..node("Cast", &["y"], &["z"]) },
+    ];
+    let w = scalar("w", DataType::Double, &0.1f64.to_le_bytes());
+    let graph = of(vec![input("x", DataType::Double, &["2"])], nodes, &["y", "z"]);
+    let done = run_import(&model(GraphProto { initializer: vec![w], ..graph })).unwrap();
+    let outputs: Vec<_> = done.network.outputs().iter().map(|t| done.network.ty(*t).to_string()).collect();
+    assert_eq!(outputs, ["f32[2]", "i32[2]"]);
+    let wanted = [
+        "input 'x' is DOUBLE in the model, f32 in the network: values are rounded to 24 bits",
+        "constant 'w' is DOUBLE in the model, f32 in the network: 1 of 1 values are rounded",
+        "node 'Cast_z' makes UINT16 in the model, i32 in the network: values are 0 to 65535",
+        "output 'z' is UINT16 in the model, i32 in the network: values are 0 to 65535",
+    ];
+    assert_eq!(done.report.notes, wanted);
+}
+
+#[test]
+fn constants_that_no_type_holds_are_refused() {
+    let with = |w: TensorProto, ty| {
+        let graph = of(vec![input("x", ty, &["2"])], vec![node("Add", &["x", "w"], &["y"])], &["y"]);
+        run_import(&model(GraphProto { initializer: vec![w], ..graph }))
+    };
+    let error = with(scalar("w", DataType::Uint64, &u64::MAX.to_le_bytes()), DataType::Uint64).unwrap_err();
+    assert!(error.to_string().contains("value 18446744073709551615 at 0 does not fit in i64"), "{error}");
+    let error = with(scalar("w", DataType::Double, &1e300f64.to_le_bytes()), DataType::Double).unwrap_err();
+    assert!(error.to_string().contains("value 1e300 at 0 does not fit in f32"), "{error}");
+    let done = with(scalar("w", DataType::Double, &f64::INFINITY.to_le_bytes()), DataType::Double).unwrap();
+    assert!(done.report.notes.iter().any(|n| n.contains("no value changes")), "{:?}", done.report.notes);
+}
+
+#[test]
+fn operators_without_a_rule_for_a_held_type_are_refused() {
+    let nodes = vec![node("Resize", &["x", "", "s"], &["y"])];
+    let graph = of(vec![input("x", DataType::Int16, &["1", "1", "4"])], nodes, &["y"]);
+    let graph = GraphProto { initializer: vec![weight("s", &[1.0, 1.0, 2.0])], ..graph };
+    let error = run_import(&model(graph)).unwrap_err().to_string();
+    assert!(error.contains("input 0 ('x') of type INT16"), "{error}");
+}
+
 #[test]
 fn names_of_dimensions_become_symbols() {
     let x = input("x", DataType::Float, &["batch", "3", "?"]);
@@ -268,7 +316,10 @@ fn doubles_become_floats_with_a_note() {
     let x = input("x", DataType::Float, &["1"]);
     let done = run_import(&model(GraphProto { initializer: vec![double], ..of(vec![x], nodes, &["y"]) }));
     let done = done.unwrap();
-    assert_eq!(done.report.notes, ["constants of type DOUBLE are taken as f32"]);
+    assert_eq!(
+        done.report.notes,
+        ["constant 'w' is DOUBLE in the model, f32 in the network: no value changes"]
+    );
     let w = done.network.find("w").unwrap();
     assert_eq!(done.network.ty(w).dtype, DType::F32);
 }

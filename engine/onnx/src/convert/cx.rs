@@ -25,6 +25,11 @@ impl<'a> Cx<'a> {
         Self { importer, node, inputs, layers: 0 }
     }
 
+    /// The conversion of a node whose first layers are written: further ones have names of their own.
+    pub(super) fn later(importer: &'a mut Importer, node: &'a Node) -> Self {
+        Self { importer, node, inputs: Vec::new(), layers: 1 }
+    }
+
     /// The node itself.
     pub(crate) fn node(&self) -> &'a Node {
         self.node
@@ -140,7 +145,8 @@ impl<'a> Cx<'a> {
 
     /// A tensor of an attribute.
     pub(crate) fn tensor(&mut self, data: &TensorData) -> Result<Tensor, Refusal> {
-        self.importer.tensor(data)
+        let label = self.node.output(0).unwrap_or_default();
+        self.importer.tensor(data, label)
     }
 
     /// Tells the user of a decision, once.

@@ -7,8 +7,8 @@ use super::refusal::{Refusal, unsupported};
 use crate::error::{OnnxError, TensorFault};
 use crate::tensor::{DataType, TensorData};
 
-/// The type of a network's tensor, if Kiln has it.
-pub(crate) fn dtype(of: DataType) -> Option<DType> {
+/// The type of a network's tensor that has the same elements, if there is one.
+fn exact(of: DataType) -> Option<DType> {
     Some(match of {
         DataType::Float => DType::F32,
         DataType::Float16 => DType::F16,
@@ -24,10 +24,22 @@ pub(crate) fn dtype(of: DataType) -> Option<DType> {
     })
 }
 
+/// The type of a network's tensor that holds values of a type of the model: its own, or the nearest (see
+/// [`super::held`]).
+pub(crate) fn held(of: DataType) -> Option<DType> {
+    exact(of).or(match of {
+        DataType::Double => Some(DType::F32),
+        DataType::Uint4 => Some(DType::U8),
+        DataType::Int16 | DataType::Uint16 => Some(DType::I32),
+        DataType::Uint32 | DataType::Uint64 => Some(DType::I64),
+        _ => None,
+    })
+}
+
 /// The type of a number in an attribute, as in `to`.
 pub(crate) fn dtype_of_number(number: i64) -> Result<DType, Refusal> {
     let known = i32::try_from(number).ok().and_then(|n| DataType::from_number(n).ok());
-    match known.map(|found| (found, dtype(found))) {
+    match known.map(|found| (found, held(found))) {
         Some((_, Some(dtype))) => Ok(dtype),
         Some((found, None)) => unsupported(format!("element type {found}")),
         None => unsupported(format!("element type number {number}")),
@@ -43,20 +55,23 @@ impl AsRef<[u8]> for Shared {
     }
 }
 
-/// A tensor of a model. Types that Kiln has are shared without a copy; DOUBLE, INT16, UINT16, UINT32 and UINT64
-/// become the nearest type that holds their values (`true` beside the result), or are refused.
-pub(crate) fn tensor(data: &TensorData) -> Result<(Tensor, bool), Refusal> {
-    if dtype(data.dtype).is_some() {
-        return Ok((data.to_tensor()?, false));
+/// A tensor of a model in the type that holds its values, with what users should know if that is another type. A
+/// constant that does not fit is refused.
+pub(crate) fn tensor(data: &TensorData, label: &str) -> Result<(Tensor, Option<String>), Refusal> {
+    if exact(data.dtype).is_some() {
+        return Ok((data.to_tensor()?, None));
     }
-    let made = match shape(data) {
-        Some(shape) => converted(data, &shape)?,
-        None => None,
-    };
-    match made {
-        Some(tensor) => Ok((tensor, true)),
-        None => unsupported(format!("tensor '{}': {} of shape {:?}", data.name, data.dtype, data.dims)),
+    let (tensor, changed) = data.to_held()?;
+    let mut text = super::held::caution(data.dtype).unwrap_or_default();
+    if data.dtype == DataType::Double {
+        let loss = if changed == 0 {
+            "no value changes".into()
+        } else {
+            format!("{changed} of {} values are rounded", data.len())
+        };
+        text = format!("DOUBLE in the model, f32 in the network: {loss}");
     }
+    Ok((tensor, Some(format!("constant '{label}' is {text}"))))
 }
 
 fn shape(data: &TensorData) -> Option<Vec<usize>> {
@@ -69,29 +84,62 @@ fn shared(dtype: DType, shape: &[usize], bytes: Bytes) -> Option<Tensor> {
     Tensor::from_bytes(dtype, shape, window)
 }
 
-fn converted(data: &TensorData, shape: &[usize]) -> Result<Option<Tensor>, Refusal> {
-    Ok(match data.dtype {
-        DataType::Double => {
-            let values = data.to_f32()?.into_iter().map(f64::from).collect();
-            Tensor::from_elems(DType::F32, shape, &Elems::F(values))
-        }
-        DataType::Int16 | DataType::Uint16 => {
-            Tensor::from_elems(DType::I32, shape, &Elems::I(data.to_i64()?))
-        }
-        DataType::Uint32 | DataType::Uint64 => {
-            Tensor::from_elems(DType::I64, shape, &Elems::I(data.to_i64()?))
-        }
-        _ => None,
-    })
-}
-
 impl TensorData {
     /// The tensor as Kiln has it, its bytes shared. Types that Kiln lacks are refused.
     pub fn to_tensor(&self) -> Result<Tensor, OnnxError> {
-        let bad = |fault| OnnxError::BadTensor { tensor: self.name.clone(), fault };
         let wrong = TensorFault::WrongType { found: self.dtype, wanted: "a type that Kiln has" };
-        let dtype = dtype(self.dtype).ok_or_else(|| bad(wrong))?;
+        let dtype = exact(self.dtype).ok_or_else(|| self.fault(wrong))?;
         let tensor = shape(self).and_then(|shape| shared(dtype, &shape, self.bytes.clone()));
-        tensor.ok_or_else(|| bad(TensorFault::Overflow(self.dims.clone())))
+        tensor.ok_or_else(|| self.fault(TensorFault::Overflow(self.dims.clone())))
+    }
+
+    /// The tensor in the type that holds its values, and how many values are rounded on the way: DOUBLE becomes f32,
+    /// UINT4 u8, INT16 and UINT16 i32, UINT32 and UINT64 i64. Finite values beyond f32 and UINT64 values from 2⁶³ on
+    /// are refused, as are types that nothing holds.
+    pub fn to_held(&self) -> Result<(Tensor, usize), OnnxError> {
+        if exact(self.dtype).is_some() {
+            return Ok((self.to_tensor()?, 0));
+        }
+        let wrong = TensorFault::WrongType { found: self.dtype, wanted: "a type whose values Kiln can hold" };
+        let dtype = held(self.dtype).ok_or_else(|| self.fault(wrong))?;
+        let (elems, rounded) = match self.dtype {
+            DataType::Double => {
+                let (values, rounded) = self.doubles()?;
+                (Elems::F(values), rounded)
+            }
+            DataType::Uint4 => (Elems::I(self.nibbles()), 0),
+            _ => (Elems::I(self.to_i64()?), 0),
+        };
+        let tensor = shape(self).and_then(|shape| Tensor::from_elems(dtype, &shape, &elems));
+        Ok((tensor.ok_or_else(|| self.fault(TensorFault::Overflow(self.dims.clone())))?, rounded))
+    }
+
+    fn fault(&self, fault: TensorFault) -> OnnxError {
+        OnnxError::BadTensor { tensor: self.name.clone(), fault }
+    }
+
+    /// The values of a DOUBLE tensor rounded to f32, and how many of them changed.
+    fn doubles(&self) -> Result<(Vec<f64>, usize), OnnxError> {
+        let (mut rounded, mut values) = (0, Vec::with_capacity(self.bytes.len() / 8));
+        for (index, bytes) in self.bytes.as_chunks().0.iter().enumerate() {
+            let value = f64::from_le_bytes(*bytes);
+            let narrow = f64::from(value as f32);
+            if value.is_finite() && !narrow.is_finite() {
+                return Err(self.fault(TensorFault::NotHeld {
+                    value: format!("{value:e}"),
+                    index,
+                    held: "f32",
+                }));
+            }
+            rounded += usize::from(narrow != value && !value.is_nan());
+            values.push(narrow);
+        }
+        Ok((values, rounded))
+    }
+
+    /// The values of a UINT4 tensor.
+    fn nibbles(&self) -> Vec<i64> {
+        let both = self.bytes.iter().flat_map(|byte| [byte & 15, byte >> 4]);
+        both.take(usize::try_from(self.len()).unwrap_or(usize::MAX)).map(i64::from).collect()
     }
 }

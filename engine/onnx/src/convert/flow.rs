@@ -9,7 +9,7 @@ use super::cx::{Cx, Outs};
 use super::importer::Importer;
 use super::refusal::{Refusal, unsupported};
 use super::split::Splits;
-use crate::model::Graph;
+use crate::model::{Graph, Node};
 
 /// What an import was before something was tried.
 pub(crate) struct Saved {
@@ -21,14 +21,16 @@ pub(crate) struct Saved {
 }
 
 impl Importer {
-    /// Converts the nodes of a graph in place, some names bound; its outputs.
-    pub(super) fn region(&mut self, graph: &Graph, bound: Vec<(String, TensorId)>) -> Outs {
+    /// Converts the nodes of a node's graph in place, some names bound; its outputs.
+    pub(super) fn region(&mut self, node: &Node, graph: &Graph, bound: Vec<(String, TensorId)>) -> Outs {
         let before = self.refused.len();
         self.enter(bound);
+        self.region_types(node, graph);
         self.weights(graph);
         self.nodes(graph);
         let outputs: Option<Vec<_>> =
             graph.outputs.iter().map(|info| self.lookup(&info.name).flatten()).collect();
+        self.held.close_region(graph);
         self.leave();
         match outputs {
             Some(outputs) => Ok(outputs),
@@ -51,7 +53,7 @@ impl Cx<'_> {
 
     /// Converts a graph in place; its outputs, each of one rank.
     pub(crate) fn region(&mut self, graph: &Graph, bound: Vec<(String, TensorId)>) -> Outs {
-        let outputs = self.importer.region(graph, bound)?;
+        let outputs = self.importer.region(self.node, graph, bound)?;
         match outputs.iter().zip(&graph.outputs).find_map(|(&t, o)| Some((self.ranks_differ(t)?, o))) {
             Some((why, output)) => {
                 unsupported(format!("output '{}' of a graph inside of it: {why}", output.name))
@@ -62,7 +64,7 @@ impl Cx<'_> {
 
     /// Converts a graph that stands in the place of this node; what has two ranks may pass.
     pub(crate) fn in_place(&mut self, graph: &Graph) -> Outs {
-        self.importer.region(graph, Vec::new())
+        self.importer.region(self.node, graph, Vec::new())
     }
 
     /// A name for a loop or conditional: the node's, if no other has it.

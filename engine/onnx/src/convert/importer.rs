@@ -6,13 +6,15 @@ use kiln_ir::{Network, Tensor, TensorId};
 
 use super::cx::{Cx, Outs};
 use super::dtype;
+use super::held::{HeldTypes, caution};
 use super::options::{ImportOptions, Imported, Report};
 use super::refusal::{Refusal, RefusedNode, RefusedNodes, unsupported};
+use super::sequence::{Listed, Sequences};
 use super::split::Splits;
 use crate::error::OnnxError;
 use crate::model::{Graph, Node};
 use crate::ops;
-use crate::tensor::TensorData;
+use crate::tensor::{DataType, TensorData};
 
 /// What names mean in one graph. `None` stands for a value whose node was refused.
 type Scope = HashMap<String, Option<TensorId>>;
@@ -29,6 +31,10 @@ pub(crate) struct Importer {
     pub(super) refused: Vec<RefusedNode>,
     /// Results of conditionals that have two ranks.
     pub(super) splits: Splits,
+    /// Values whose type in the model is held in another one.
+    pub(super) held: HeldTypes,
+    /// Values that are lists of tensors.
+    pub(super) sequences: Sequences,
 }
 
 impl Importer {
@@ -43,6 +49,8 @@ impl Importer {
             scopes: vec![Scope::new()],
             refused: Vec::new(),
             splits: Splits::default(),
+            held: HeldTypes::default(),
+            sequences: Sequences::default(),
         };
         importer.inputs(graph, options)?;
         Ok(importer)
@@ -65,6 +73,7 @@ impl Importer {
         for (name, data) in &graph.initializers {
             let made = self.weight(name, data);
             self.settle_weight(name, made);
+            self.held.set(name, Some(data.dtype));
         }
         for name in graph.sparse_initializers.keys() {
             self.settle_weight(name, unsupported("a sparse initializer"));
@@ -88,15 +97,15 @@ impl Importer {
 
     /// A weight of this name, which makes it refittable; a name that is taken gets a number.
     pub(super) fn weight(&mut self, name: &str, data: &TensorData) -> Result<TensorId, Refusal> {
-        let tensor = self.tensor(data)?;
+        let tensor = self.tensor(data, name)?;
         self.named_weight(name, tensor)
     }
 
-    /// A tensor of the model, with a note if its type changes.
-    pub(super) fn tensor(&mut self, data: &TensorData) -> Result<Tensor, Refusal> {
-        let (tensor, converted) = dtype::tensor(data)?;
-        if converted {
-            self.report.note(format!("constants of type {} are taken as {}", data.dtype, tensor.dtype()));
+    /// A tensor of the model, with a note if its type changes; `label` names it there.
+    pub(super) fn tensor(&mut self, data: &TensorData, label: &str) -> Result<Tensor, Refusal> {
+        let (tensor, note) = dtype::tensor(data, label)?;
+        if let Some(note) = note {
+            self.report.note(note);
         }
         Ok(tensor)
     }
@@ -150,8 +159,13 @@ impl Importer {
             .iter()
             .map(|name| if name.is_empty() { None } else { self.lookup(name).flatten() })
             .collect();
+        self.check_lists(node)?;
+        self.check_types(node)?;
         let outputs = handler(&mut Cx::new(self, node, inputs))?;
-        if let Some(i) = (outputs.len()..node.outputs.len()).find(|&i| node.output(i).is_some()) {
+        let outputs = self.settle_types(node, outputs)?;
+        if let Some(i) = (outputs.len()..node.outputs.len())
+            .find(|&i| node.output(i).is_some_and(|name| !self.sequences.defines(name)))
+        {
             return unsupported(format!("output {i} of this operator"));
         }
         *self.report.nodes.entry(node.op.clone()).or_default() += 1;
@@ -160,18 +174,27 @@ impl Importer {
 
     fn define_outputs(&mut self, node: &Node, made: &[TensorId]) {
         for (i, name) in node.outputs.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+            if made.is_empty() && self.sequences.defines(name) {
+                continue;
+            }
             self.define(name, made.get(i).copied());
+            let of = self.held.node.get(i).copied().flatten();
+            self.held.set(name, of);
         }
     }
 
     /// Enters a graph in which some names are bound.
     pub(super) fn enter(&mut self, bound: Vec<(String, TensorId)>) {
         self.scopes.push(bound.into_iter().map(|(name, t)| (name, Some(t))).collect());
+        self.held.enter();
+        self.sequences.enter();
     }
 
     /// Leaves the graph that was entered last.
     pub(super) fn leave(&mut self) {
         self.scopes.pop();
+        self.held.leave();
+        self.sequences.leave();
     }
 
     /// Marks the outputs, or gives the list of everything refused.
@@ -182,9 +205,19 @@ impl Importer {
         for info in &graph.outputs {
             let bad = |reason: String| OnnxError::BadOutput { output: info.name.clone(), reason };
             let value = self.lookup(&info.name).flatten();
-            let value = value.ok_or_else(|| bad("is not defined by the graph".into()))?;
+            let value = value.ok_or_else(|| match self.sequences.get(&info.name) {
+                Some(Listed::Tensors(list)) => {
+                    let why = "which no network gives; make each tensor an output (SequenceAt), or concatenate them";
+                    bad(format!("is a sequence of {} tensors, {why}", list.len()))
+                }
+                _ => bad("is not defined by the graph".into()),
+            })?;
             if let Some(why) = self.ranks_differ(value) {
                 return Err(bad(why));
+            }
+            let of = info.ty.dtype().filter(|of| *of == DataType::Double).or(self.held.get(&info.name));
+            if let Some(text) = of.and_then(caution) {
+                self.report.note(format!("output '{}' is {text}", info.name));
             }
             self.net.mark_any_output(value, &info.name).map_err(|e| bad(e.to_string()))?;
         }

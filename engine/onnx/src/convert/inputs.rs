@@ -2,7 +2,8 @@
 
 use kiln_ir::{Dim, TensorId, TensorType};
 
-use super::dtype::dtype;
+use super::dtype::held;
+use super::held::caution;
 use super::importer::Importer;
 use super::options::ImportOptions;
 use crate::error::OnnxError;
@@ -19,6 +20,10 @@ impl Importer {
         for input in graph.required_inputs() {
             let id = self.input(input, options)?;
             self.define(&input.name, Some(id));
+            self.held.set(&input.name, input.ty.dtype());
+            if let Some(text) = input.ty.dtype().and_then(caution) {
+                self.report.note(format!("input '{}' is {text}", input.name));
+            }
         }
         Ok(())
     }
@@ -28,7 +33,7 @@ impl Importer {
         let ValueType::Tensor(Some(found), declared) = &input.ty else {
             return Err(bad("is not declared as a dense tensor with an element type".into()));
         };
-        let dtype = dtype(*found).ok_or_else(|| bad(format!("is {found}, which no layer takes")))?;
+        let dtype = held(*found).ok_or_else(|| bad(format!("is {found}, which no layer takes")))?;
         let fixed = options.shapes.get(&input.name);
         let rank = declared.as_ref().map(Vec::len).or(fixed.map(Vec::len));
         let rank = rank.ok_or_else(|| bad("has no declared rank; give its shape".into()))?;

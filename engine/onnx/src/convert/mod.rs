@@ -10,15 +10,18 @@ mod consts;
 mod cx;
 mod dtype;
 mod flow;
+mod held;
 mod importer;
 mod inputs;
 mod options;
 mod refusal;
+mod sequence;
 mod shapes;
 mod split;
 
 pub(crate) use cx::{Cx, Outs};
 pub(crate) use dtype::dtype_of_number;
+pub(crate) use held::{named_type, range};
 pub use options::{ImportOptions, Imported, Report};
 pub(crate) use refusal::unsupported;
 pub use refusal::{Refusal, RefusedNode, RefusedNodes};

@@ -1,6 +1,6 @@
 //! What users may say about an import, and what an import says about itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use kiln_ir::Network;
 
@@ -29,12 +29,14 @@ pub struct Report {
     pub weights: usize,
     /// Departures from the model that a user may want to know of, each once.
     pub notes: Vec<String>,
+    /// The notes again, to find repeated ones.
+    seen: HashSet<String>,
 }
 
 impl Report {
     /// Adds a note unless it is there.
     pub(crate) fn note(&mut self, text: String) {
-        if !self.notes.contains(&text) {
+        if self.seen.insert(text.clone()) {
             self.notes.push(text);
         }
     }

@@ -65,6 +65,16 @@ pub enum TensorFault {
         /// Its position.
         index: usize,
     },
+    /// A number that the type does not reach that holds the element type.
+    #[error("value {value} at {index} does not fit in {held}, which holds this element type")]
+    NotHeld {
+        /// The number.
+        value: String,
+        /// Its position.
+        index: usize,
+        /// The type that holds it.
+        held: &'static str,
+    },
     /// Segmented tensors and unknown places.
     #[error("data location {0} is unknown")]
     UnknownLocation(i32),

@@ -25,7 +25,7 @@ pub(super) const OPS: &[(&str, Handler)] = &[
     ("Gelu", gelu),
     ("HardSigmoid", |cx| with(cx, "hard_sigmoid", &[("alpha", 0.2), ("beta", 0.5)])),
     ("HardSwish", |cx| map(cx, "hard_swish")),
-    ("Identity", |cx| map(cx, "identity")),
+    ("Identity", |cx| if cx.is_list(0) { cx.list_node() } else { map(cx, "identity") }),
     ("IsInf", is_inf),
     ("IsNaN", |cx| map(cx, "isnan")),
     ("LeakyRelu", |cx| with(cx, "leaky_relu", &[("alpha", 0.01)])),

@@ -22,7 +22,7 @@ fn centred(cx: &mut Cx<'_>, x: TensorId, zero: Option<TensorId>) -> Result<Tenso
 }
 
 /// Two factors, both narrow or both i32.
-fn factors(
+pub(super) fn factors(
     cx: &mut Cx<'_>,
     (a, a_zero): (TensorId, Option<TensorId>),
     (b, b_zero): (TensorId, Option<TensorId>),
@@ -36,7 +36,7 @@ fn factors(
 }
 
 /// A value a row of a matrix as a column, so that it broadcasts; others pass unchanged.
-fn per_row(cx: &mut Cx<'_>, v: TensorId, matrix: TensorId) -> Result<TensorId, Refusal> {
+pub(super) fn per_row(cx: &mut Cx<'_>, v: TensorId, matrix: TensorId) -> Result<TensorId, Refusal> {
     let one = cx.rank(v) != 1 || cx.ty(v).volume().is(1) || cx.rank(matrix) < 2;
     if one { Ok(v) } else { cx.unsqueeze(v, &[1]) }
 }
@@ -85,7 +85,13 @@ fn qlinear_matmul(cx: &mut Cx<'_>) -> Outs {
 
 /// The bias is i32 in units of the product of the factors' scales.
 fn qlinear_conv(cx: &mut Cx<'_>) -> Outs {
-    let (x, x_scale, x_zero) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let x = cx.input(0)?;
+    Ok(vec![qlinear_conv_of(cx, x)?])
+}
+
+/// The convolution of an image in the place of the first input.
+pub(super) fn qlinear_conv_of(cx: &mut Cx<'_>, x: TensorId) -> Result<TensorId, Refusal> {
+    let (x_scale, x_zero) = (cx.input(1)?, cx.input(2)?);
     let (w, w_scale, w_zero) = (cx.input(3)?, cx.input(4)?, cx.input(5)?);
     let rank = cx.rank(x);
     let w_zero = cx.along(w_zero, 0, rank)?;
@@ -97,5 +103,5 @@ fn qlinear_conv(cx: &mut Cx<'_>) -> Outs {
         sum = cx.bin("add", sum, bias)?;
     }
     let (scale, zero) = (cx.input(6)?, cx.input(7)?);
-    Ok(vec![requantize(cx, sum, [x_scale, w_scale], (scale, zero))?])
+    requantize(cx, sum, [x_scale, w_scale], (scale, zero))
 }

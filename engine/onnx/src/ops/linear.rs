@@ -25,8 +25,12 @@ fn einsum(cx: &mut Cx<'_>) -> Outs {
     Ok(vec![cx.layer("einsum", Attrs::new().with("equation", equation), &inputs)?])
 }
 
-/// alpha·A·B + beta·C, with factors of 1 left out.
 fn gemm(cx: &mut Cx<'_>) -> Outs {
+    Ok(vec![gemm_of(cx)?])
+}
+
+/// alpha·A·B + beta·C, with factors of 1 left out.
+pub(super) fn gemm_of(cx: &mut Cx<'_>) -> Result<TensorId, Refusal> {
     let attrs =
         Attrs::new().with("trans_a", cx.flag("transA", false)?).with("trans_b", cx.flag("transB", false)?);
     let (alpha, beta) = (cx.float("alpha", 1.0)?, cx.float("beta", 1.0)?);
@@ -35,12 +39,12 @@ fn gemm(cx: &mut Cx<'_>) -> Outs {
     match cx.opt(2) {
         Some(c) if beta != 0.0 => {
             let c = scaled(cx, c, beta)?;
-            Ok(vec![cx.bin("add", product, c)?])
+            cx.bin("add", product, c)
         }
-        _ => Ok(vec![product]),
+        _ => Ok(product),
     }
 }
 
-fn scaled(cx: &mut Cx<'_>, x: TensorId, factor: f64) -> Result<TensorId, Refusal> {
+pub(super) fn scaled(cx: &mut Cx<'_>, x: TensorId, factor: f64) -> Result<TensorId, Refusal> {
     if factor == 1.0 { Ok(x) } else { cx.bin_num("mul", x, factor) }
 }

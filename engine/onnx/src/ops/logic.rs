@@ -6,6 +6,7 @@ use super::Handler;
 use super::arith::two;
 use crate::convert::{Cx, Outs, dtype_of_number, unsupported};
 use crate::model::Attribute;
+use crate::tensor::DataType;
 
 /// The operators of this family.
 pub(super) const OPS: &[(&str, Handler)] = &[
@@ -29,23 +30,12 @@ pub(super) const OPS: &[(&str, Handler)] = &[
     ("Xor", |cx| two(cx, "xor")),
 ];
 
-/// Names that versions before 6 give element types.
-const NAMES: &[(&str, DType)] = &[
-    ("FLOAT", DType::F32),
-    ("FLOAT16", DType::F16),
-    ("INT8", DType::I8),
-    ("UINT8", DType::U8),
-    ("INT32", DType::I32),
-    ("INT64", DType::I64),
-    ("BOOL", DType::Bool),
-];
-
 fn cast(cx: &mut Cx<'_>) -> Outs {
     let to = match cx.node().attributes.get("to") {
         Some(Attribute::String(_)) => {
             let name = cx.text("to", "")?;
-            match NAMES.iter().find(|(known, _)| *known == name) {
-                Some((_, dtype)) => *dtype,
+            match DataType::from_name(name) {
+                Some(found) => dtype_of_number(found.number().into())?,
                 None => return unsupported(format!("element type {name}")),
             }
         }

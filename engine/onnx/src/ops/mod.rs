@@ -24,6 +24,7 @@ mod reduce;
 mod resize;
 mod scan;
 mod scatter;
+mod sequence;
 mod signal;
 mod slicing;
 mod softmax;
@@ -61,6 +62,7 @@ const FAMILIES: &[&[(&str, Handler)]] = &[
     reduce::OPS,
     resize::OPS,
     scatter::OPS,
+    sequence::OPS,
     signal::OPS,
     slicing::OPS,
     softmax::OPS,
@@ -75,6 +77,11 @@ pub(crate) fn find(domain: &str, op: &str) -> Option<Handler> {
         return map.get(op).copied();
     }
     map.get(format!("{domain}.{op}").as_str()).copied()
+}
+
+/// Whether an operator of the standard set makes or reads sequences or optional values.
+pub(crate) fn lists(op: &str) -> bool {
+    sequence::OPS.iter().any(|(name, _)| *name == op)
 }
 
 /// The operators that are converted, sorted.

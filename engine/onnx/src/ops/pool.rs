@@ -10,7 +10,7 @@ use crate::convert::{Cx, Outs, Refusal};
 pub(super) const OPS: &[(&str, Handler)] =
     &[("AveragePool", average_pool), ("LpPool", lp_pool), ("MaxPool", max_pool), ("MaxUnpool", max_unpool)];
 
-fn window(cx: &Cx<'_>) -> Result<Attrs, Refusal> {
+pub(super) fn window(cx: &Cx<'_>) -> Result<Attrs, Refusal> {
     let kernel = cx.node().require_attr::<&[i64]>("kernel_shape")?;
     Ok(steps(cx)?.with("kernel", kernel).with("ceil_mode", cx.flag("ceil_mode", false)?))
 }

@@ -4,7 +4,7 @@ use kiln_ir::{Attrs, DType, TensorId};
 
 use super::Handler;
 use super::reduce::over;
-use crate::convert::{Cx, Outs, Refusal, unsupported};
+use crate::convert::{Cx, Outs, Refusal, named_type, range, unsupported};
 
 /// The operators of this family.
 pub(super) const OPS: &[(&str, Handler)] = &[
@@ -82,6 +82,7 @@ fn whole(cx: &mut Cx<'_>, y: TensorId, whole: Option<TensorId>) -> Outs {
 /// The type is that of the zero point, else the attribute's, else u8.
 fn quantize(cx: &mut Cx<'_>) -> Outs {
     let given = cx.dtype_attr("output_dtype")?;
+    let held = cx.held_type(2).or(named_type(cx.node(), "output_dtype").filter(|_| cx.opt(2).is_none()));
     let to = cx.opt(2).map(|zero| cx.dtype(zero)).or(given).unwrap_or(DType::U8);
     if to == DType::F8E4M3 && !cx.flag("saturate", true)? {
         return unsupported("quantization to FLOAT8E4M3FN without saturation");
@@ -90,8 +91,30 @@ fn quantize(cx: &mut Cx<'_>) -> Outs {
     if !cx.dtype(x).is_float() {
         x = cx.cast(x, DType::F32)?;
     }
-    let y = cx.layer("quantize", Attrs::new().with("to", to), &[Some(x), Some(scale), zero])?;
+    let y = match held.and_then(range) {
+        Some(range) => to_range(cx, (x, scale, zero), range, to)?,
+        None => cx.layer("quantize", Attrs::new().with("to", to), &[Some(x), Some(scale), zero])?,
+    };
     whole(cx, y, shape)
+}
+
+/// saturate(round(x/scale) + zero) for a type of at most 16 bits that is held in a wider one.
+fn to_range(
+    cx: &mut Cx<'_>,
+    (x, scale, zero): (TensorId, TensorId, Option<TensorId>),
+    (low, high): (i64, i64),
+    to: DType,
+) -> Result<TensorId, Refusal> {
+    let (x, scale) = (cx.cast(x, DType::F32)?, cx.cast(scale, DType::F32)?);
+    let exact = cx.bin("div", x, scale)?;
+    let mut y = cx.un("round", exact)?;
+    if let Some(zero) = zero {
+        let zero = cx.cast(zero, DType::F32)?;
+        y = cx.bin("add", y, zero)?;
+    }
+    let bounds = Attrs::new().with("min", low as f64).with("max", high as f64);
+    let clipped = cx.layer("clip", bounds, &[Some(y)])?;
+    cx.cast(clipped, to)
 }
 
 /// The type is the attribute's, else that of the scale.
@@ -102,9 +125,13 @@ fn dequantize(cx: &mut Cx<'_>) -> Outs {
     whole(cx, y, shape)
 }
 
-/// The range of the tensor, widened to hold 0, on 0..255.
 fn dynamic_quantize(cx: &mut Cx<'_>) -> Outs {
     let x = cx.input(0)?;
+    Ok(dynamic(cx, x)?.to_vec())
+}
+
+/// The range of the tensor, widened to hold 0, on 0..255: codes, scale and zero point.
+pub(super) fn dynamic(cx: &mut Cx<'_>, x: TensorId) -> Result<[TensorId; 3], Refusal> {
     let all: Vec<i64> = (0..cx.rank(x) as i64).collect();
     let (low, high) = (over(cx, "min", x, &all)?, over(cx, "max", x, &all)?);
     let (low, high) = (cx.as_scalar(low)?, cx.as_scalar(high)?);
@@ -117,5 +144,5 @@ fn dynamic_quantize(cx: &mut Cx<'_>) -> Outs {
     let rounded = cx.un("round", clipped)?;
     let zero = cx.cast(rounded, DType::U8)?;
     let y = cx.layer("quantize", Attrs::new().with("to", DType::U8), &[Some(x), Some(scale), Some(zero)])?;
-    Ok(vec![y, scale, zero])
+    Ok([y, scale, zero])
 }

@@ -78,6 +78,11 @@ impl DataType {
         row.map(|row| row.0).ok_or(TensorFault::UnknownType(number))
     }
 
+    /// The type of a name in the schema, as `FLOAT16`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        TYPES.iter().find(|row| row.1 == name).map(|row| row.0)
+    }
+
     /// Its number in a file.
     pub fn number(self) -> i32 {
         self as i32 + 1

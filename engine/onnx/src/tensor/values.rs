@@ -18,8 +18,12 @@ impl TensorData {
             DataType::Uint16 => self.map(|bytes| i64::from(u16::from_le_bytes(bytes))),
             DataType::Uint8 | DataType::Bool => self.map(|bytes| i64::from(u8::from_le_bytes(bytes))),
             DataType::Uint64 => {
-                let values: Option<Vec<i64>> = self.map(u64::from_le_bytes).into_iter().map(wide).collect();
-                values.ok_or_else(|| self.wrong("values that fit in INT64"))?
+                let values = self.map(u64::from_le_bytes);
+                if let Some(index) = values.iter().position(|value| wide(*value).is_none()) {
+                    let fault = TensorFault::NotHeld { value: values[index].to_string(), index, held: "i64" };
+                    return Err(OnnxError::BadTensor { tensor: self.name.clone(), fault });
+                }
+                values.into_iter().filter_map(wide).collect()
             }
             _ => return Err(self.wrong("an integer type of 8 bits or more")),
         };
