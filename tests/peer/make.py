@@ -10,7 +10,7 @@ import pathlib
 
 from cases import Cases
 
-FAMILIES = ["held", "sequences"]
+FAMILIES = ["held", "quantized", "transformer", "sequences"]
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

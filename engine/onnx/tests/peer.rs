@@ -145,6 +145,16 @@ fn held_types() {
 }
 
 #[test]
+fn operators_of_the_quantizer() {
+    family("quantized");
+}
+
+#[test]
+fn operators_of_the_optimizer() {
+    family("transformer");
+}
+
+#[test]
 fn sequences_that_are_known() {
     family("sequences");
 }

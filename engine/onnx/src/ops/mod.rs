@@ -4,6 +4,7 @@ mod activation;
 mod arith;
 mod attention;
 mod constant;
+mod contrib;
 mod control;
 mod conv;
 mod generate;
@@ -44,6 +45,14 @@ const FAMILIES: &[&[(&str, Handler)]] = &[
     arith::OPS,
     attention::OPS,
     constant::OPS,
+    contrib::ACTIVATION,
+    contrib::ATTENTION,
+    contrib::CACHED,
+    contrib::NORM,
+    contrib::POOLING,
+    contrib::PRODUCT,
+    contrib::QUANTIZED,
+    contrib::WEIGHTS,
     control::OPS,
     conv::OPS,
     generate::OPS,
