@@ -16,7 +16,7 @@ command -v cargo-fuzz >/dev/null || fail "cargo-fuzz is missing: cargo install c
 export RUSTC_BOOTSTRAP=1
 options=(--sanitizer none --release)
 targets=("$@")
-[ $# -gt 0 ] || targets=(onnx_model plan_file graph_text graph_cbor payloads)
+[ $# -gt 0 ] || targets=(onnx_model plan_file graph_text graph_cbor payloads npz timing_cache manifest)
 
 cargo fuzz build "${options[@]}" || fail "the targets do not build"
 cargo run --quiet --package kiln-tests --example fuzz_seeds -- tests/data fuzz/corpus || fail "no seeds"

@@ -72,6 +72,7 @@ impl Shown {
         while let Some(c) = next.filter(|c| message.contains(&c.to_string())) {
             next = c.source();
         }
+        let message = crate::terminal::shown(&message);
         Shown { message, cause: next.map(|c| Box::new(Shown::of(c))) }
     }
 }

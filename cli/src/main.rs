@@ -15,6 +15,7 @@ mod progress;
 mod session;
 mod signals;
 mod subject;
+mod terminal;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -36,6 +37,10 @@ struct Cli {
     /// Print JSON for programs instead of tables for people
     #[arg(long, global = true)]
     json: bool,
+    /// The most host memory that tensors may take: 800000000, 512M, 1.5G; the variable KILN_MEMORY_LIMIT sets it for
+    /// plug-ins, too [default: 80 % of what is available]
+    #[arg(long, global = true, value_name = "BYTES", value_parser = kiln::ir::budget::parse)]
+    memory_limit: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -53,6 +58,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     log(cli.verbose);
     signals::install();
+    if let Some(bytes) = cli.memory_limit {
+        kiln::ir::budget::set_limit(bytes);
+    }
     let out = print::Printer::new(cli.json);
     let result = match &cli.command {
         Command::Build(args) => cmd::build::run(args, &out),

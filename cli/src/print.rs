@@ -1,5 +1,6 @@
 //! Output: tables for people, JSON for programs, both to stdout; notes to stderr.
 
+use crate::terminal;
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 use std::io::Write;
@@ -25,14 +26,14 @@ impl Printer {
     pub fn value(&self, value: &Value) {
         if self.json {
             // A value with text keys always has a JSON form.
-            self.write(&serde_json::to_string_pretty(value).unwrap_or_default());
+            self.write(&terminal::json(&serde_json::to_string_pretty(value).unwrap_or_default()));
         }
     }
 
     /// A line for people.
     pub fn line(&self, text: impl AsRef<str>) {
         if !self.json {
-            self.write(text.as_ref());
+            self.write(&terminal::shown(text.as_ref()));
         }
     }
 
@@ -44,18 +45,18 @@ impl Printer {
         let mut t = Table::new();
         t.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
         t.set_header(head.to_vec());
-        t.add_rows(rows);
+        t.add_rows(rows.into_iter().map(|row| row.iter().map(|c| terminal::cell(c)).collect::<Vec<_>>()));
         self.write(&t.trim_fmt());
     }
 
-    /// Text as it is, whatever is wanted: a result that is a format of its own.
+    /// Lines that are a result of a format of its own, whatever is wanted; only what a terminal obeys is escaped.
     pub fn raw(&self, text: &str) {
-        self.write(text.trim_end_matches('\n'));
+        self.write(&terminal::json(text.trim_end_matches('\n')));
     }
 
     /// A remark on stderr, where it disturbs no program.
     pub fn note(&self, text: impl AsRef<str>) {
-        drop(writeln!(std::io::stderr(), "note: {}", text.as_ref()));
+        drop(writeln!(std::io::stderr(), "note: {}", terminal::shown(text.as_ref())));
     }
 
     /// A reader that closed the pipe has seen enough: that is no failure.

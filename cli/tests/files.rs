@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 mod common;
+mod hostile;
 
 use common::{Folder, digits, kiln, ok};
 use std::process::{Command, Stdio};
@@ -178,4 +179,91 @@ fn signals_lose_no_time_and_no_old_file() {
     assert!(stopped > 0, "no signal came in time");
     assert_eq!(run(&build(&engine, &cache)).code, 0);
     only(&f, &["c", "c.lock", "e.kiln"]);
+}
+
+#[test]
+fn pipes_do_not_block() {
+    let f = Folder::new();
+    let (engine, pipe) = (f.name("e.kiln"), f.name("pipe"));
+    ok(&["build", &digits("lenet_a.onnx"), "-o", &engine, "--backend", "reference", "--no-timing"]);
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for args in [
+        &["run", &pipe, "--random-inputs", "1"][..],
+        &["build", &pipe, "-o", &f.name("n.kiln"), "--backend", "reference"],
+        &["inspect", &pipe],
+        &["cache", "show", &pipe],
+        &["run", &engine, "--inputs", &pipe],
+        &["run", &engine, "--input", &format!("input={pipe}")],
+        &["run", &engine, "--random-inputs", "1", "--expect", &pipe],
+    ] {
+        let r = kiln(args);
+        assert!(r.code == 1 && r.stderr.contains("a pipe"), "{args:?}: {}", r.stderr);
+    }
+}
+
+/// An archive that would inflate to 64 MiB beside the input, or in its place.
+#[test]
+fn archives_inflate_only_what_fits() {
+    let f = Folder::new();
+    let (engine, inputs) = (f.name("e.kiln"), f.name("i.npz"));
+    ok(&["build", &digits("lenet_a.onnx"), "-o", &engine, "--backend", "reference", "--no-timing"]);
+    let zeros = kiln_npz::Array::new(kiln_npz::NpyType::U8, vec![64 << 20], vec![0; 64 << 20]).unwrap();
+    let image = kiln_npz::Array::from_f32(&[1, 1, 28, 28], &[0.5; 784]).unwrap();
+    let write = |arrays: &[(&str, &kiln_npz::Array)]| {
+        let all = arrays.iter().map(|(n, a)| ((*n).to_owned(), (*a).clone())).collect();
+        kiln_npz::write_npz(&inputs, &all, kiln_npz::Compression::Deflated).unwrap();
+    };
+    let limited = ["run", &engine, "--inputs", &inputs, "--memory-limit", "16M"];
+    write(&[("a\u{1b}[2J", &zeros), ("input", &image)]);
+    let r = ok(&limited);
+    assert!(r.stderr.contains("a\\u{1b}[2J; not used") && !r.stderr.contains('\u{1b}'), "{}", r.stderr);
+    write(&[("input", &zeros)]);
+    let r = kiln(&limited);
+    assert!(r.code == 1 && r.stderr.contains("input"), "{}", r.stderr);
+}
+
+#[test]
+fn the_memory_limit_is_obeyed() {
+    let f = Folder::new();
+    let model = digits("lenet_a.onnx");
+    let mut args = vec!["run", &model, "--backend", "reference", "--no-timing", "--random-inputs", "1"];
+    args.extend(["--shapes", "input:20000x1x28x28"]);
+    for limit in ["8K", "64M", "400M"] {
+        let r = kiln(&[&args[..], &["--memory-limit", limit]].concat());
+        assert_eq!(r.code, 1, "{limit}: {}", r.stderr);
+        assert!(r.stderr.contains("limit") || r.stderr.contains("at most"), "{limit}: {}", r.stderr);
+    }
+    let r = kiln(&["inspect", &f.name("none"), "--memory-limit", "much"]);
+    assert!(r.code == 2 && r.stderr.contains("512M"), "{}", r.stderr);
+}
+
+/// Where the system makes no threads, work is done on the only one.
+#[test]
+fn no_threads_are_no_failure() {
+    let f = Folder::new();
+    let engine = f.name("e.kiln");
+    ok(&["build", &digits("lenet_a.onnx"), "-o", &engine, "--backend", "reference", "--no-timing"]);
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(f.path("."), open).unwrap();
+    // Limits of processes hold for other users than root; only root can become one.
+    let limited = |args: &[&str]| {
+        Command::new("setpriv")
+            .args(["--reuid", "54321", "--clear-groups", "prlimit", "--nproc=1", env!("CARGO_BIN_EXE_kiln")])
+            .args(args)
+            .env_remove("KILN_PLUGIN_PATH")
+            .output()
+    };
+    match limited(&["--version"]) {
+        Ok(r) if r.status.success() => {}
+        _ => return println!("skipped: wants setpriv, prlimit and to be root"),
+    }
+    let model = digits("lenet_a.onnx");
+    for args in [
+        &["run", &engine, "--random-inputs", "1"][..],
+        &["run", &model, "--backend", "reference", "--random-inputs", "1"],
+    ] {
+        let r = limited(args).unwrap();
+        let text = String::from_utf8_lossy(&r.stderr);
+        assert!(r.status.success() && !text.contains("panicked"), "{args:?}: {text}");
+    }
 }

@@ -33,6 +33,7 @@ fn main() -> Outcome<()> {
         }
     }
     plan_seeds(corpus)?;
+    file_seeds(corpus)?;
     println!("seeds of {made} models");
     Ok(())
 }
@@ -92,6 +93,27 @@ fn plan_seeds(corpus: &Path) -> Outcome<()> {
     write(corpus, "payloads", "target", &[&[2], &targets[0].to_cbor()?[..]].concat())?;
     let tactics = kiln_backend::wire::tactics_to_cbor(&[kiln_backend::Tactic::plain("oracle")])?;
     write(corpus, "payloads", "tactics", &[&[3], &tactics[..]].concat())
+}
+
+/// Archives, timing caches and manifests.
+fn file_seeds(corpus: &Path) -> Outcome<()> {
+    let array = kiln_npz::Array::from_f32(&[2, 3], &[1.0, -2.0, 0.5, f32::NAN, 0.0, 7.0])?;
+    write(corpus, "npz", "array", &kiln_npz::write_npy(&array)?)?;
+    let arrays = [("a", array.clone()), ("b", kiln_npz::Array::from_i64(&[0], &[])?), ("c/0", array)];
+    let arrays = arrays.map(|(n, a)| (n.to_owned(), a)).into();
+    for compression in [kiln_npz::Compression::Stored, kiln_npz::Compression::Deflated] {
+        let bytes = kiln_npz::write_npz_bytes(&arrays, compression)?;
+        write(corpus, "npz", &format!("{compression:?}"), &bytes)?;
+    }
+    let mut b = Builder::new(Arc::new(Reference::new()), Reference::target());
+    b.config.samples = 2;
+    b.build(&chain()?)?;
+    write(corpus, "timing_cache", "chain", b.cache.to_text().as_bytes())?;
+    let hash = blake3::hash(b"no library").to_hex();
+    let manifest = format!(
+        "file = \"libkiln_backend_fuzz.so\"\nkind = \"backend\"\nabi = \"1.0\"\nblake3 = \"{hash}\"\n"
+    );
+    write(corpus, "manifest", "whole", manifest.as_bytes())
 }
 
 fn f32_input(n: &mut Network, name: &str, dims: &[i64]) -> Outcome<kiln_ir::TensorId> {

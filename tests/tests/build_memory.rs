@@ -1,4 +1,4 @@
-//! A build takes at most three times the memory of the model's weights: once where the model file is mapped, once for
+//! A build takes at most three times the memory of the model's weights: once where the model file is read, once for
 //! derived weights, and once for all the rest. Measured in a process of its own, from reading the model to the plan file.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]

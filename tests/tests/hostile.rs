@@ -11,9 +11,13 @@ use kiln_runtime::{Engine, Profile};
 use kiln_tests::backends::reference;
 use std::time::{Duration, Instant};
 
+/// The memory limit of this process: all its tests have the same.
+const LIMIT: u64 = 256 << 20;
+
 /// Builds, loads and runs with inputs of ones; the error as text.
 fn whole_chain(network: &Network, inputs: &[(&str, Tensor)]) -> Result<Vec<Tensor>, String> {
     let start = Instant::now();
+    kiln_ir::budget::set_limit(LIMIT);
     let mut b = Builder::new(reference(), Reference::target());
     b.config = BuildConfig { max_tactics: 1, ..BuildConfig::default() };
     let outcome = b.build(network).map_err(|e| e.to_string()).and_then(|built| {
@@ -203,4 +207,78 @@ fn cycles_are_refused() {
         vec![node("Add", &["a", "b"], &["c"]), node("Neg", &["c"], &["b"]), node("Abs", &["b"], &["a"])];
     let e = import(nodes, vec![], "c").unwrap_err();
     assert!(e.contains("cycle"), "{e}");
+}
+
+/// A Loop of so many iterations that passes `v` through `body`, whose result is `v2`, and stacks it if `stacked`.
+fn loop_over(body: Vec<NodeProto>, stacked: bool, iterations: i64) -> Result<Vec<Tensor>, String> {
+    let typed = |name: &str, elem_type: tensor_proto::DataType, rank: usize| {
+        let dim = tensor_shape_proto::Dimension::default();
+        let shape = Some(TensorShapeProto { dim: vec![dim; rank] });
+        let tensor = type_proto::Tensor { elem_type: elem_type as i32, shape };
+        let value = Some(type_proto::Value::TensorType(tensor));
+        let r#type = Some(TypeProto { value, ..Default::default() });
+        ValueInfoProto { name: name.into(), r#type, ..Default::default() }
+    };
+    use tensor_proto::DataType as T;
+    let mut nodes = vec![node("Identity", &["c"], &["c2"])];
+    nodes.extend(body);
+    let mut output = vec![typed("c2", T::Bool, 0), typed("v2", T::Float, 1)];
+    if stacked {
+        nodes.push(node("Identity", &["v2"], &["s"]));
+        output.push(typed("s", T::Float, 1));
+    }
+    let inner = GraphProto {
+        name: "body".into(),
+        node: nodes,
+        input: vec![typed("i", T::Int64, 0), typed("c", T::Bool, 0), typed("v", T::Float, 1)],
+        output,
+        ..Default::default()
+    };
+    let mut looping = node("Loop", &["n", "", "x"], if stacked { &["last", "y"] } else { &["y"] });
+    looping.name = "grows".into();
+    looping.attribute = vec![AttributeProto {
+        name: "body".into(),
+        r#type: attribute_proto::AttributeType::Graph as i32,
+        g: Some(Box::new(inner)),
+        ..Default::default()
+    }];
+    let count = TensorProto { dims: vec![], ..shape("n", &[iterations]) };
+    let x = TensorProto {
+        name: "x".into(),
+        data_type: T::Float as i32,
+        dims: vec![1024],
+        float_data: vec![1.0; 1024],
+        ..Default::default()
+    };
+    import(vec![looping], vec![count, x], "y").and_then(|n| whole_chain(&n, &[]))
+}
+
+/// What a loop grows or stacks is bounded by the memory limit, not by a number of its own.
+#[test]
+fn loops_that_grow_are_refused_at_the_memory_limit() {
+    let axis = AttributeProto {
+        name: "axis".into(),
+        r#type: attribute_proto::AttributeType::Int as i32,
+        ..Default::default()
+    };
+    let double = NodeProto { attribute: vec![axis], ..node("Concat", &["v", "v"], &["v2"]) };
+    assert!(loop_over(vec![double.clone()], false, 3).is_ok_and(|y| y[0].len() == 8192));
+    let e = loop_over(vec![double], false, 40).unwrap_err();
+    assert!(e.contains("memory") && e.contains(&LIMIT.to_string()), "{e}");
+    let same = node("Neg", &["v"], &["v2"]);
+    assert!(loop_over(vec![same.clone()], true, 3).is_ok_and(|y| y[0].len() == 3 * 1024));
+    let e = loop_over(vec![same], true, 1 << 20).unwrap_err();
+    assert!(e.contains("memory") && e.contains(&LIMIT.to_string()), "{e}");
+}
+
+#[test]
+fn a_tensor_beyond_the_limit_is_refused_with_its_layer() {
+    let mut n = Network::new("wide");
+    let x = input(&mut n, "x", &[16 << 20]);
+    let axis = ints(&mut n, &[0]);
+    let wide = n.add_layer("too wide", "cumulative", Attrs::new(), &[Some(x), Some(axis)]).unwrap()[0];
+    n.mark_output(wide, "y").unwrap();
+    // 64 MiB are given; the oracle wants 128 MiB to read them and 192 MiB for the result.
+    let e = whole_chain(&n, &[("x", Tensor::zeros(DType::F32, &[16 << 20]).unwrap())]).unwrap_err();
+    assert!(e.contains("too wide") && e.contains("memory") && e.contains(&LIMIT.to_string()), "{e}");
 }

@@ -51,7 +51,8 @@ impl Reference {
             device: "cpu".into(),
             driver: String::new(),
             features: Vec::new(),
-            numbers: BTreeMap::new(),
+            // Times of one processor say little of another; plans run on both.
+            numbers: BTreeMap::from([("vector_bits".to_owned(), fast::vector_bits())]),
             memory: MemoryRules { alignment: 64, max_binding: u64::MAX, in_place: true, total: 0 },
         }
     }
@@ -100,6 +101,7 @@ impl Backend for Reference {
                 own.backend, own.arch, target.backend, target.arch
             )));
         }
+        kiln_backend::threads::prepare();
         Ok(Arc::new(Cpu::new(self.options)))
     }
 }

@@ -3,6 +3,7 @@
 use crate::backend::Options;
 use bytemuck::{Pod, Zeroable};
 use kiln_backend::BackendError;
+use kiln_ir::budget::{self, Reservation};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -32,7 +33,7 @@ struct Sizes {
 
 #[derive(Default)]
 struct Free {
-    by_size: BTreeMap<usize, Vec<Vec<Line>>>,
+    by_size: BTreeMap<usize, Vec<Lines>>,
     lines: usize,
 }
 
@@ -45,17 +46,27 @@ impl std::fmt::Debug for Free {
 /// More free memory than this is given back to the system when a new size is wanted.
 const KEEP_LINES: usize = (256 << 20) / 64;
 
-/// An error where the system can't give so many bytes: asked before work begins that would end the process for want of
-/// memory.
-pub fn afford(bytes: u64, what: &str) -> Result<(), BackendError> {
-    let none = || BackendError::OutOfMemory { what: what.to_owned(), bytes };
-    let bytes = usize::try_from(bytes).map_err(|_| none())?;
-    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| none())
+/// Takes bytes from the memory budget before work begins; an error where it does not have them, or the system.
+pub fn afford(bytes: u64, what: &str) -> Result<Reservation, BackendError> {
+    budget::reserve(bytes).map_err(|e| {
+        let what = format!(
+            "{what} (the limit is {} bytes, {} are in use; raise it with --memory-limit)",
+            e.limit, e.used
+        );
+        BackendError::OutOfMemory { what, bytes }
+    })
+}
+
+/// Memory of a buffer, which counts against the budget as long as it lives.
+struct Lines {
+    all: Vec<Line>,
+    _held: Reservation,
 }
 
 /// A buffer of a pool.
 pub struct Buf {
-    lines: Vec<Line>,
+    /// `None` once it is given back.
+    lines: Option<Lines>,
     len: usize,
     home: Weak<Pool>,
 }
@@ -106,13 +117,13 @@ impl Pool {
         };
         self.remember(what, want);
         if self.poison {
-            lines.fill(Line([0xff; 64]));
+            lines.all.fill(Line([0xff; 64]));
         }
-        Ok(Buf { lines, len, home: Arc::downgrade(self) })
+        Ok(Buf { lines: Some(lines), len, home: Arc::downgrade(self) })
     }
 
     /// The smallest free buffer that fits.
-    fn reuse(&self, want: usize) -> Option<Vec<Line>> {
+    fn reuse(&self, want: usize) -> Option<Lines> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let (&size, _) = free.by_size.range(want..).find(|(_, v)| !v.is_empty())?;
         let lines = free.by_size.get_mut(&size)?.pop()?;
@@ -120,52 +131,57 @@ impl Pool {
         Some(lines)
     }
 
-    fn allocate(&self, want: usize, len: usize, what: &str) -> Result<Vec<Line>, BackendError> {
+    fn allocate(&self, want: usize, len: usize, what: &str) -> Result<Lines, BackendError> {
         {
             let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
             if free.lines > KEEP_LINES {
                 *free = Free::default();
             }
         }
+        let _held = afford((want as u64).saturating_mul(64), what)?;
         let mut lines = Vec::new();
         lines
             .try_reserve_exact(want)
             .map_err(|_| BackendError::OutOfMemory { what: what.to_owned(), bytes: len as u64 })?;
         lines.resize(want, Line([0; 64]));
         self.allocations.fetch_add(1, Ordering::Relaxed);
-        Ok(lines)
+        Ok(Lines { all: lines, _held })
     }
 
-    fn give_back(&self, lines: Vec<Line>) {
+    fn give_back(&self, lines: Lines) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.lines += lines.len();
-        free.by_size.entry(lines.len()).or_default().push(lines);
+        let size = lines.all.len();
+        free.lines += size;
+        free.by_size.entry(size).or_default().push(lines);
     }
 }
 
 impl Buf {
     /// Is more than half of its memory unused?
     pub fn is_wasteful(&self) -> bool {
-        self.len.div_ceil(64) < self.lines.len() / 2
+        self.len.div_ceil(64) < self.lines.as_ref().map_or(0, |l| l.all.len()) / 2
     }
 
     /// The bytes, to write.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let len = self.len;
-        bytemuck::cast_slice_mut(&mut self.lines).get_mut(..len).unwrap_or_default()
+        let all = self.lines.as_mut().map(|l| l.all.as_mut_slice()).unwrap_or_default();
+        bytemuck::cast_slice_mut(all).get_mut(..len).unwrap_or_default()
     }
 }
 
 impl AsRef<[u8]> for Buf {
     fn as_ref(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.lines).get(..self.len).unwrap_or_default()
+        let all = self.lines.as_ref().map(|l| l.all.as_slice()).unwrap_or_default();
+        bytemuck::cast_slice(all).get(..self.len).unwrap_or_default()
     }
 }
 
 impl Drop for Buf {
     fn drop(&mut self) {
-        if let Some(pool) = self.home.upgrade().filter(|_| !self.lines.is_empty()) {
-            pool.give_back(std::mem::take(&mut self.lines));
+        let lines = self.lines.take().filter(|l| !l.all.is_empty());
+        if let Some((pool, lines)) = self.home.upgrade().zip(lines) {
+            pool.give_back(lines);
         }
     }
 }

@@ -4,8 +4,8 @@ use crate::backend::FAST;
 use kiln_backend::Tactic;
 use kiln_ir::{Graph, Node};
 
-/// Changes whenever results or times may change.
-const SOURCE: &str = concat!("reference ", env!("CARGO_PKG_VERSION"));
+/// Changes whenever results or times may change: the version and a hash of the backend's sources.
+const SOURCE: &str = concat!("reference ", env!("CARGO_PKG_VERSION"), " ", env!("KILN_REFERENCE_SOURCES"));
 
 /// A tactic with its expected time, where all sizes are known.
 pub(crate) fn tactic(name: &str, graph: &Graph) -> Tactic {

@@ -51,6 +51,15 @@ pub enum BackendError {
 impl From<kiln_ir::IrError> for BackendError {
     fn from(e: kiln_ir::IrError) -> Self {
         match e {
+            kiln_ir::IrError::Layer { layer, source: kiln_ir::OpError::Memory(e), .. } => {
+                BackendError::OutOfMemory {
+                    what: format!(
+                        "layer \"{layer}\" (the limit is {} bytes, {} are in use; raise it with --memory-limit)",
+                        e.limit, e.used
+                    ),
+                    bytes: e.wanted,
+                }
+            }
             kiln_ir::IrError::Layer { layer, source, .. } => {
                 BackendError::Execution { layer, message: source.to_string() }
             }

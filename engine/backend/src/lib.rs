@@ -15,6 +15,7 @@ mod resolve;
 pub mod sdk;
 mod tactic;
 mod target;
+pub mod threads;
 mod unplanned;
 pub mod view;
 pub mod wire;

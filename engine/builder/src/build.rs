@@ -108,6 +108,7 @@ impl Builder {
     /// Builds a graph, reporting progress.
     pub fn build_graph(&mut self, mut g: Graph, progress: Progress<'_>) -> Result<Built, BuildError> {
         let start = Instant::now();
+        kiln_backend::threads::prepare();
         let backend = self.backend.clone();
         let target = self.permitted()?;
         let cx = PassCx { config: &self.config, backend: backend.as_ref(), target: &target };

@@ -15,6 +15,7 @@ pub fn random(rng: &mut Rng, dtype: DType, shape: &[usize]) -> Option<Tensor> {
     }
     let block = draw(rng, dtype, &[DRAWN])?;
     let len = usize::try_from(dtype.bytes_for(count as u64)?).ok()?;
+    let _held = kiln_ir::budget::reserve(len as u64).ok()?;
     let mut bytes: Vec<u8> = Vec::new();
     bytes.try_reserve_exact(len).ok()?;
     while bytes.len() < len {

@@ -91,7 +91,10 @@ pub enum OpError {
     /// Legal, but not implemented for this combination.
     #[error("not supported: {0}")]
     Unsupported(String),
-    /// A tensor would be larger than the address space or the limit in force.
+    /// The memory budget does not have as much as is wanted.
+    #[error(transparent)]
+    Memory(#[from] crate::budget::Exceeded),
+    /// A tensor would be larger than the address space.
     #[error("needs a tensor of {0}, more than can be allocated")]
     TooLarge(String),
 }

@@ -1,6 +1,8 @@
 //! Running one operator on the oracle.
 
 use crate::attr::Attrs;
+use crate::budget::{self, Reservation};
+use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::OpError;
 use crate::infer::{Fact, InferCx, Value};
@@ -8,8 +10,8 @@ use crate::op::Op;
 use crate::tensor::{Elems, Tensor, volume};
 use crate::ty::TensorType;
 
-/// The most bytes that the oracle will allocate for one tensor.
-pub const MAX_BYTES: u64 = 1 << 36;
+/// Operators whose oracle copies no elements.
+const VIEWS: [&str; 4] = ["reshape", "squeeze", "unsqueeze", "identity"];
 
 /// What an operator's reference implementation sees.
 pub struct EvalCx<'a> {
@@ -67,13 +69,13 @@ impl<'a> EvalCx<'a> {
         Ok(self.out_ty(i)?.dtype)
     }
 
-    /// The shape of an output that does not depend on data, checked against [`MAX_BYTES`].
+    /// The shape of an output that does not depend on data, checked against the address space.
     pub fn out_shape(&self, i: usize) -> Result<Vec<usize>, OpError> {
         let ty = self.out_ty(i)?;
         let too_large = || OpError::TooLarge(ty.to_string());
         let shape = ty.static_dims().ok_or_else(|| OpError::Value(format!("the shape {ty} is not known")))?;
         let bytes = volume(&shape).and_then(|n| ty.dtype.bytes_for(n as u64)).ok_or_else(too_large)?;
-        if bytes > MAX_BYTES { Err(too_large()) } else { Ok(shape) }
+        if bytes > isize::MAX as u64 { Err(too_large()) } else { Ok(shape) }
     }
 
     /// An output tensor from widened elements.
@@ -94,6 +96,7 @@ impl Op {
             let tensors: Vec<_> =
                 inputs.iter().map(|f| f.as_ref().and_then(Fact::as_const).cloned()).collect();
             let types: Vec<_> = facts.iter().map(|f| f.ty.clone()).collect();
+            let _held = self.reserve(&tensors, &types)?;
             let outs = (self.def().eval)(&EvalCx { op: self, inputs: &tensors, outputs: &types })?;
             for (f, t) in facts.iter_mut().zip(outs) {
                 f.value = Some(Value::Const(t));
@@ -116,6 +119,26 @@ impl Op {
         self.check_arity(&facts.iter().map(Option::is_some).collect::<Vec<_>>())?;
         let types: Vec<_> =
             (self.def().infer)(&mut InferCx::new(self, &facts, ""))?.into_iter().map(|f| f.ty).collect();
+        let _held = self.reserve(inputs, &types)?;
         (self.def().eval)(&EvalCx { op: self, inputs, outputs: &types })
+    }
+
+    /// Asks the memory budget for what the oracle takes while it evaluates: inputs and outputs as 64-bit numbers, and the
+    /// outputs as they are stored. Outputs whose shapes depend on data are taken at their bounds, if they have any. Views
+    /// share the memory of their input.
+    fn reserve(&self, inputs: &[Option<Tensor>], outputs: &[TensorType]) -> Result<Reservation, OpError> {
+        if VIEWS.contains(&self.name()) {
+            return Ok(Reservation::of(0));
+        }
+        let wide = |n: u64| n.saturating_mul(8);
+        let of_input = |t: &Tensor| wide(t.len() as u64);
+        let of_output = |ty: &TensorType| {
+            let bound = |d: &Dim| d.upper_bound()?.as_const().and_then(|n| u64::try_from(n).ok());
+            let n = ty.dims.iter().map(bound).try_fold(1u64, |n, d| Some(n.saturating_mul(d?)));
+            n.map_or(0, |n| wide(n).saturating_add(ty.dtype.bytes_for(n).unwrap_or(u64::MAX)))
+        };
+        let inputs = inputs.iter().flatten().map(of_input);
+        let wanted = inputs.chain(outputs.iter().map(of_output)).fold(0u64, u64::saturating_add);
+        Ok(budget::reserve(wanted)?)
     }
 }

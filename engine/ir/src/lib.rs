@@ -4,6 +4,7 @@
 //! implementation and test problems. Everything else (importers, passes, backends, tests) reads these records.
 
 pub mod attr;
+pub mod budget;
 pub mod dim;
 pub mod dtype;
 pub mod error;

@@ -1,5 +1,6 @@
 //! Host tensors: weights, constants, inputs and outputs of the oracle.
 
+use crate::budget::{self, Reservation};
 use crate::dim::Dim;
 use crate::dtype::{DType, Kind};
 use crate::error::OpError;
@@ -42,10 +43,29 @@ impl fmt::Debug for Bytes {
     }
 }
 
+/// Owned bytes, which count against the memory budget as long as they live.
+struct Owned {
+    bytes: Vec<u8>,
+    _held: Reservation,
+}
+
+impl AsRef<[u8]> for Owned {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 impl From<Vec<u8>> for Bytes {
-    fn from(v: Vec<u8>) -> Bytes {
-        let len = v.len();
-        Bytes { owner: Arc::new(v), start: 0, len }
+    fn from(bytes: Vec<u8>) -> Bytes {
+        let len = bytes.len();
+        let _held = Reservation::of(bytes.capacity() as u64);
+        Bytes { owner: Arc::new(Owned { bytes, _held }), start: 0, len }
+    }
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
     }
 }
 
@@ -102,6 +122,7 @@ impl Tensor {
     pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Tensor, OpError> {
         let too_large = || OpError::TooLarge(format!("{dtype}{shape:?}"));
         let n = volume(shape).and_then(|n| dtype.bytes_for(n as u64)).ok_or_else(too_large)?;
+        let _held = budget::reserve(n)?;
         let n = usize::try_from(n).map_err(|_| too_large())?;
         let mut v = Vec::new();
         v.try_reserve_exact(n).map_err(|_| too_large())?;

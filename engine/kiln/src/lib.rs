@@ -54,7 +54,7 @@ pub use kiln_runtime::{
 };
 pub use shapes::{ShapeRequest, Shaped};
 
-/// Maps a plan file and loads it on the backend that it names.
+/// Reads a plan file and loads it on the backend that it names.
 pub fn load(path: &std::path::Path, backends: &Backends) -> Result<Engine, Error> {
     Ok(Engine::load(path, backends)?)
 }

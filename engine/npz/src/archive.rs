@@ -35,7 +35,7 @@ pub fn read_npz_where<E: From<NpzError>>(
 ) -> Result<BTreeMap<String, Array>, E> {
     let path = path.as_ref();
     let io = |source| NpzError::Io { path: path.to_owned(), source };
-    let file = std::fs::File::open(path).map_err(io)?;
+    let file = kiln_files::open_regular(path).map_err(io)?;
     let length = file.metadata().map_err(io)?.len();
     read_archive(std::io::BufReader::new(file), length, wants)
 }

@@ -188,3 +188,19 @@ fn data_beside_the_target_of_a_linked_model_is_read() {
     let file = ModelFile::open(snapshot.join("model.onnx")).unwrap();
     assert!(matches!(Model::check(&file), Err(OnnxError::External { fault: ExternalFault::Escapes, .. })));
 }
+
+#[test]
+fn a_model_that_was_read_does_not_depend_on_its_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, weights) = (dir.path().join("m.onnx"), dir.path().join("w.bin"));
+    let entries = [("location", "w.bin"), ("length", "8")];
+    std::fs::write(&path, external(&entries).encode_to_vec()).unwrap();
+    std::fs::write(&weights, [1.5f32, 2.5].map(f32::to_le_bytes).concat()).unwrap();
+    let file = ModelFile::open(&path).unwrap();
+    let truncate =
+        |p: &Path| std::fs::OpenOptions::new().write(true).truncate(true).open(p).map(drop).unwrap();
+    truncate(&path);
+    let model = Model::check(&file).unwrap();
+    truncate(&weights);
+    assert_eq!(model.graph.initializers["w"].to_f32().unwrap(), [1.5, 2.5]);
+}

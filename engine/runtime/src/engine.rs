@@ -83,11 +83,22 @@ impl Engine {
         Err(RuntimeError::Incompatible(refusal))
     }
 
-    /// Maps a plan file and loads it on the backend that it names.
+    /// Reads a plan file and loads it on the backend that it names. The file may change afterwards; see [`Plan::open`].
     pub fn load(path: &Path, backends: &Backends) -> Result<Engine, RuntimeError> {
         let header = PlanHeader::peek(path)?;
         let backend = backends.get(&header.target.backend)?;
         Engine::from_plan(Plan::open(path)?, backend)
+    }
+
+    /// Maps a plan file and loads it on the backend that it names.
+    ///
+    /// # Safety
+    /// As of [`Plan::open_mapped`]: nobody truncates or writes the file in place while the engine or a context lives.
+    pub unsafe fn load_mapped(path: &Path, backends: &Backends) -> Result<Engine, RuntimeError> {
+        let header = PlanHeader::peek(path)?;
+        let backend = backends.get(&header.target.backend)?;
+        // SAFETY: the caller says so.
+        Engine::from_plan(unsafe { Plan::open_mapped(path) }?, backend)
     }
 
     /// Loads a program on one of the backend's devices.

@@ -56,7 +56,7 @@ fn a_plan_survives_its_file() {
 }
 
 #[test]
-fn files_are_mapped_peeked_at_and_loaded_by_backend_name() {
+fn files_are_read_peeked_at_and_loaded_by_backend_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("m.plan");
     let p = large();
@@ -225,4 +225,36 @@ fn the_inspector_tells_as_much_as_it_may() {
     cx.set_input_shape("a", &[3, 2]).unwrap();
     cx.set_input_shape("b", &[3, 2]).unwrap();
     assert!(cx.inspector().unwrap().to_text().contains("f32[3,2]"));
+}
+
+/// A mapped file that is truncated ends the process; one that is overwritten changes weights that were checked.
+#[test]
+fn a_loaded_engine_does_not_depend_on_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.plan");
+    let p = large();
+    let mut backends = Backends::new();
+    backends.register(backend()).unwrap();
+    let write =
+        |truncate: bool| std::fs::OpenOptions::new().write(true).truncate(truncate).open(&path).unwrap();
+    for truncate in [true, false] {
+        p.write_file(&path).unwrap();
+        let (engine, plan) = (Engine::load(&path, &backends).unwrap(), Plan::open(&path).unwrap());
+        let size = std::fs::metadata(&path).unwrap().len() as usize;
+        let mut file = write(truncate);
+        if !truncate {
+            std::io::Write::write_all(&mut file, &vec![0x5a; size]).unwrap();
+        }
+        let y = engine.create_context().unwrap().run(&[("x", t(&[1], &[1.0]))]).unwrap()[0].1.to_f64();
+        assert_eq!((y[0], y[7], y.len()), (1.0, 43.0, 200_001), "truncated: {truncate}");
+        assert_eq!(plan.write().unwrap(), p.write().unwrap());
+        std::fs::remove_file(&path).unwrap();
+    }
+    // Mapped: replacing the file by a rename is fine.
+    p.write_file(&path).unwrap();
+    // SAFETY: the file is replaced below, neither truncated nor written in place.
+    let engine = unsafe { Engine::load_mapped(&path, &backends) }.unwrap();
+    plan().write_file(&path).unwrap();
+    let y = engine.create_context().unwrap().run(&[("x", t(&[1], &[1.0]))]).unwrap()[0].1.to_f64();
+    assert_eq!(y[7], 43.0);
 }

@@ -10,6 +10,9 @@ use kiln_backend::{BackendError, Counters, Shapes, StepTime};
 use kiln_ir::{Fact, LoopOutputKind, Node, Tensor, TensorType};
 use std::sync::Arc;
 
+/// The most bytes that are planned for one stacked output on the device.
+const MAX_PARTS: u64 = 1 << 36;
+
 /// Contexts of the bodies of one step, all in the stream of the context around them.
 pub struct Bodies {
     pub(super) bodies: Vec<Body>,
@@ -217,7 +220,7 @@ impl Machine for Bodies {
             let fits = n >= trips && axis <= ty.dims.len() && values.iter().all(|v| v.ty == first.ty);
             fits.then(|| ty.dims.insert(axis, (n as i64).into()))?;
             let parts = split(&ty, axis)?;
-            (bytes(&ty).ok()? <= kiln_ir::eval::MAX_BYTES).then_some((ty, parts))
+            (bytes(&ty).ok()? <= MAX_PARTS).then_some((ty, parts))
         };
         let Some((ty, (rows, _, inner))) = values.first().and_then(plain) else {
             let all: Vec<&Value> = values.iter().collect();

@@ -23,6 +23,20 @@ use kiln_backend::BackendError;
 use kiln_ir::{DType, Fact, Node, Tensor};
 use std::sync::Arc;
 
+/// Bits of the vectors that the kernels here use: which of them run depends on the processor's features.
+pub(crate) fn vector_bits() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if std::is_x86_feature_detected!("avx512f") {
+            return 512;
+        }
+        if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
+            return 256;
+        }
+    }
+    128
+}
+
 pub(crate) type Path = fn(&mut NodeCx<'_>) -> Result<bool, BackendError>;
 
 /// The paths by operator.

@@ -1,7 +1,7 @@
 //! The walk through a loop's trips, or into a branch.
 
 use crate::BackendError;
-use kiln_ir::{Fact, LoopOut, LoopOutputKind, LoopShape, Node, TensorType};
+use kiln_ir::{Fact, LoopOut, LoopOutputKind, LoopShape, Node, TensorType, budget};
 
 /// What runs bodies, and keeps values between them.
 pub trait Machine {
@@ -37,15 +37,21 @@ pub trait Machine {
     ) -> Result<Self::Value, BackendError>;
 }
 
-/// What one loop keeps for its outputs is bounded, so that one that never ends does not take all memory.
-const MAX_KEPT: u64 = 16 << 30;
+/// Bytes that a stacked value takes beside its elements.
+const LIST_ENTRY: u64 = 192;
 
-/// Refuses a loop whose outputs take so many bytes after so many trips, if that is too much.
-pub fn check_kept(node: &Node, trips: i64, bytes: u64) -> Result<(), BackendError> {
-    if bytes <= MAX_KEPT {
+/// Refuses a loop whose outputs take so many bytes after so many iterations, if that is more than the memory limit, so
+/// that one that never ends does not take all memory. Empty values count, too.
+pub fn check_kept(node: &Node, iterations: i64, bytes: u64) -> Result<(), BackendError> {
+    let limit = budget::limit();
+    let bytes = bytes.saturating_add((iterations as u64).saturating_mul(LIST_ENTRY));
+    if bytes <= limit {
         return Ok(());
     }
-    let what = format!("the outputs of loop \"{}\" after {trips} trips", node.name);
+    let what = format!(
+        "the outputs of loop \"{}\" after {iterations} iterations, with a memory limit of {limit} bytes (--memory-limit),",
+        node.name
+    );
     Err(BackendError::OutOfMemory { what, bytes })
 }
 

@@ -6,25 +6,27 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 
+use super::map::Access;
+use super::path;
 use super::path::Folders;
-use super::{map, path};
 use crate::error::{ExternalFault, OnnxError};
 use crate::proto::{StringStringEntryProto, TensorProto};
 
-/// Access to the external data of one model. Each file is mapped once.
+/// Access to the external data of one model. Each file is read or mapped once.
 #[derive(Debug)]
 pub(crate) struct External {
     folders: Option<Folders>,
+    access: Access,
     maps: Mutex<HashMap<PathBuf, Bytes>>,
 }
 
 impl External {
     /// Access to the files of a model's folders, or to none.
-    pub fn new(folders: Option<Folders>) -> Self {
-        Self { folders, maps: Mutex::default() }
+    pub fn new(folders: Option<Folders>, access: Access) -> Self {
+        Self { folders, access, maps: Mutex::default() }
     }
 
-    /// The bytes that the external-data entries of a tensor name, a slice of the mapped file. Without a length it is
+    /// The bytes that the external-data entries of a tensor name, a slice of the file. Without a length it is
     /// the rest of the file; that the size fits the shape is for the caller to check.
     pub fn read(&self, tensor: &TensorProto, name: &str) -> Result<Bytes, OnnxError> {
         let entries = &tensor.external_data;
@@ -58,7 +60,7 @@ impl External {
         if let Some(bytes) = maps.get(&path) {
             return Ok(bytes.clone());
         }
-        let bytes = map::map_file(&path).map_err(ExternalFault::Io)?;
+        let bytes = self.access.read(&path).map_err(ExternalFault::Io)?;
         maps.insert(path, bytes.clone());
         Ok(bytes)
     }

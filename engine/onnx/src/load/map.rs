@@ -7,18 +7,35 @@ use std::path::Path;
 use bytes::Bytes;
 use memmap2::Mmap;
 
-/// Maps a regular file; an empty one gives no bytes. Anything else than a regular file is an error and is not opened,
-/// so that a pipe or device cannot block.
-pub(crate) fn map_file(path: &Path) -> io::Result<Bytes> {
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+/// How files become memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Copied: what becomes of the file later does not matter. Counts against the memory budget.
+    Copied,
+    /// Mapped: whoever asked for it keeps the file as it is.
+    Mapped,
+}
+
+impl Access {
+    /// The bytes of a regular file. Anything else is an error that does not block.
+    pub(crate) fn read(self, path: &Path) -> io::Result<Bytes> {
+        match self {
+            Access::Copied => {
+                let bytes = kiln_files::read_regular(path, kiln_ir::budget::left())?;
+                Ok(Bytes::from_owner(kiln_ir::Bytes::from(bytes)))
+            }
+            Access::Mapped => map(kiln_files::open_regular(path)?),
+        }
     }
-    let file = File::open(path)?;
+}
+
+/// Maps a file; an empty one gives no bytes.
+fn map(file: File) -> io::Result<Bytes> {
     if file.metadata()?.len() == 0 {
         return Ok(Bytes::new());
     }
     // SAFETY: the map is read-only and private to this process. That nobody truncates or rewrites the file while it is
-    // mapped is the documented duty of the caller of `ModelFile::open`, as for every mapped file.
+    // mapped is the duty of the caller of `ModelFile::open_mapped`, the only way here.
     let map = unsafe { Mmap::map(&file)? };
     Ok(Bytes::from_owner(map))
 }

@@ -14,15 +14,14 @@ use prost::Message;
 use crate::error::OnnxError;
 use crate::proto::{ModelProto, TensorProto};
 use crate::tensor::TensorData;
+use map::Access;
 
 pub(crate) use external::External;
 use path::Folders;
 pub(crate) use wire::NOT_ONNX_HINT;
 
-/// A decoded model file and the files beside it that hold its external data.
-///
-/// The file stays mapped as long as any tensor taken from it lives: it must not be truncated or rewritten in place
-/// meanwhile (replacing it by a rename is fine). What it decodes to takes at most 64 times the file's size.
+/// A decoded model file and the files beside it that hold its external data. What it decodes to takes at most 64 times the
+/// file's size.
 #[derive(Debug)]
 pub struct ModelFile {
     proto: ModelProto,
@@ -31,31 +30,44 @@ pub struct ModelFile {
 }
 
 impl ModelFile {
-    /// Maps and decodes a file. External data is looked for in its folder; where the file is a symbolic link, its data may
-    /// be links to files beside the link's target, as in the download caches of hubs.
+    /// Reads and decodes a file. External data is looked for in its folder and read when it is asked for; where the file is a
+    /// symbolic link, its data may be links to files beside the link's target, as in the download caches of hubs. Files may
+    /// change once they are read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OnnxError> {
-        let path = path.as_ref();
-        let bytes = map::map_file(path).map_err(|source| OnnxError::Io { path: path.to_owned(), source })?;
-        Self::decode(bytes, Some(Folders::of_file(path, folder_of(path))))
+        Self::open_by(path.as_ref(), Access::Copied)
+    }
+
+    /// Maps and decodes a file; external data is mapped, too. Tensors stay in the files until they are used.
+    ///
+    /// # Safety
+    /// The files must be neither truncated nor written in place as long as this or any tensor taken from it lives: that
+    /// ends the process with SIGBUS, or changes what was checked. Replacing them by a rename is fine.
+    pub unsafe fn open_mapped(path: impl AsRef<Path>) -> Result<Self, OnnxError> {
+        Self::open_by(path.as_ref(), Access::Mapped)
+    }
+
+    fn open_by(path: &Path, access: Access) -> Result<Self, OnnxError> {
+        let bytes = access.read(path).map_err(|source| OnnxError::Io { path: path.to_owned(), source })?;
+        Self::decode(bytes, External::new(Some(Folders::of_file(path, folder_of(path))), access))
     }
 
     /// Decodes a model in memory, sharing `bytes`. `folder` is where external data lies; without it such data is an
     /// error.
     pub fn from_bytes(bytes: impl Into<Bytes>, folder: Option<&Path>) -> Result<Self, OnnxError> {
-        Self::decode(bytes.into(), folder.map(Folders::of))
+        Self::decode(bytes.into(), External::new(folder.map(Folders::of), Access::Copied))
     }
 
-    fn decode(bytes: Bytes, folders: Option<Folders>) -> Result<Self, OnnxError> {
+    fn decode(bytes: Bytes, external: External) -> Result<Self, OnnxError> {
         wire::check(&bytes, &layout::MODEL)?;
         let size = bytes.len() as u64;
         let proto = ModelProto::decode(bytes).map_err(malformed)?;
-        Ok(Self { proto, external: External::new(folders), size })
+        Ok(Self { proto, external, size })
     }
 
     /// A model made in memory, checked no further than a decoded one.
     pub fn from_proto(proto: ModelProto) -> Self {
         let size = proto.encoded_len() as u64;
-        Self { proto, external: External::new(None), size }
+        Self { proto, external: External::new(None, Access::Copied), size }
     }
 
     /// The messages as they are in the file, unchecked.
@@ -76,7 +88,8 @@ impl ModelFile {
 
 /// Decodes a file that holds a single tensor, as those of the ONNX test suite do.
 pub(crate) fn open_tensor(path: &Path) -> Result<TensorData, OnnxError> {
-    let bytes = map::map_file(path).map_err(|source| OnnxError::Io { path: path.to_owned(), source })?;
+    let bytes =
+        Access::Copied.read(path).map_err(|source| OnnxError::Io { path: path.to_owned(), source })?;
     decode_tensor(bytes, Some(Folders::of_file(path, folder_of(path))))
 }
 
@@ -84,7 +97,7 @@ pub(crate) fn open_tensor(path: &Path) -> Result<TensorData, OnnxError> {
 pub(crate) fn decode_tensor(bytes: Bytes, folders: Option<Folders>) -> Result<TensorData, OnnxError> {
     wire::check(&bytes, &layout::TENSOR)?;
     let proto = TensorProto::decode(bytes).map_err(malformed)?;
-    TensorData::read(&proto, &proto.name, &External::new(folders))
+    TensorData::read(&proto, &proto.name, &External::new(folders, Access::Copied))
 }
 
 /// The folder that a file lies in.

@@ -13,7 +13,6 @@ use kiln_backend::{Program, Target};
 use kiln_files::{Content, Replacement};
 use kiln_ir::wire::WeightList;
 use kiln_ir::{Bytes, Graph};
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
@@ -145,14 +144,25 @@ impl Plan {
         Ok(Plan { header, program, layers, network })
     }
 
-    /// Maps a file and reads it; weights stay in the file until they are used. The file must not be changed while the
-    /// plan or an engine made from it lives: replace it as [`Plan::write_file`] does, by moving another there.
+    /// Reads a file into memory and verifies its program. What becomes of the file afterwards does not matter. Deploy
+    /// new engines by renaming them to their place, as [`Plan::write_file`] does, so that nobody reads half of one.
     pub fn open(path: &Path) -> Result<Plan, PlanError> {
-        let file = File::open(path).map_err(|e| io_error(path, e))?;
+        let bytes = kiln_files::read_regular(path, kiln_ir::budget::left()).map_err(|e| io_error(path, e))?;
+        Plan::read(bytes)
+    }
+
+    /// Maps a file and reads it: weights stay in the file until they are used, and processes share their memory.
+    ///
+    /// # Safety
+    /// The file must be neither truncated nor written in place while the plan, or anything that was made from it (engines,
+    /// contexts, tensors), lives: a truncated file ends the process with SIGBUS, and an overwritten one changes weights
+    /// whose hashes were checked. Replacing the file by a rename is fine.
+    pub unsafe fn open_mapped(path: &Path) -> Result<Plan, PlanError> {
+        let file = kiln_files::open_regular(path).map_err(|e| io_error(path, e))?;
         if file.metadata().map_err(|e| io_error(path, e))?.len() == 0 {
             return Err(PlanError::Magic { found: "nothing".into() });
         }
-        // SAFETY: the map is read only, and its contract that nobody changes the file meanwhile is passed on above.
+        // SAFETY: the map is read only, and nobody changes the file, as the caller says.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| io_error(path, e))?;
         let len = map.len();
         let bytes = Bytes::window(Arc::new(map), 0, len);

@@ -117,7 +117,7 @@ impl Kept {
         if let Some(d) = ty.dims.get_mut(axis) {
             *d = (n as i64).into();
         }
-        match bytes_of(&ty)? as u64 > kiln_ir::eval::MAX_BYTES {
+        match bytes_of(&ty)? as u64 > kiln_ir::budget::limit() {
             true => Err(refused(OpError::TooLarge(ty.to_string()))),
             false => Ok(ty),
         }

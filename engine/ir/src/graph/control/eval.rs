@@ -3,11 +3,16 @@
 use super::super::Node;
 use super::pieces::{element, stack, too_short};
 use super::{LoopOut, LoopOutputKind, LoopShape, infer};
+use crate::budget;
 use crate::error::{IrError, OpError};
-use crate::eval::MAX_BYTES;
 use crate::infer::Fact;
 use crate::tensor::Tensor;
 use crate::ty::TensorType;
+
+/// Iterations between two questions about the memory of lists.
+const LISTED: i64 = 1024;
+/// Bytes that a stacked value takes beside its elements.
+const LIST_ENTRY: u64 = 192;
 
 impl Node {
     /// Runs the node on the oracle, regions included.
@@ -53,7 +58,8 @@ impl Trips<'_> {
         let lengths = self.lengths(count).map_err(wrap)?;
         let mut carried = self.ins[s.initials()].to_vec();
         let mut scans: Vec<Vec<Tensor>> = vec![Vec::new(); s.scans()];
-        let (mut trip, mut bytes) = (0i64, 0u64);
+        let mut trip = 0i64;
+        let mut lists = Vec::new();
         while count.is_none_or(|n| trip < n) && self.goes_on(&carried)? {
             let mut ins = carried;
             for (t, &(axis, reverse)) in self.ins[s.iterables()].iter().zip(&s.iterated) {
@@ -64,12 +70,11 @@ impl Trips<'_> {
             let mut outs = self.node.regions[0].eval(&ins)?;
             let values = outs.split_off(s.carried);
             carried = outs;
-            for (kept, v) in scans.iter_mut().zip(values) {
-                bytes = bytes.saturating_add(v.bytes().len() as u64);
-                kept.push(v);
-            }
-            if bytes > MAX_BYTES {
-                return Err(wrap(OpError::TooLarge(format!("more than {MAX_BYTES} bytes of loop outputs"))));
+            scans.iter_mut().zip(values).for_each(|(kept, v)| kept.push(v));
+            // The elements that are stacked count by themselves; empty ones take memory, too.
+            if trip % LISTED == 0 {
+                let bytes = s.scans() as u64 * LISTED as u64 * LIST_ENTRY;
+                lists.push(budget::reserve(bytes).map_err(|e| wrap(e.into()))?);
             }
             trip += 1;
         }

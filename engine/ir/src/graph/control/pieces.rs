@@ -2,8 +2,7 @@
 
 use super::LoopOutputKind;
 use crate::error::OpError;
-use crate::eval::MAX_BYTES;
-use crate::tensor::{Elems, Tensor, volume};
+use crate::tensor::{Elems, Tensor};
 use crate::ty::TensorType;
 
 /// Rows before the axis, the length of the axis, elements after it.
@@ -104,7 +103,5 @@ fn none(axis: usize, ty: &TensorType, length: usize) -> Result<Tensor, OpError> 
 }
 
 fn zeros(ty: &TensorType, shape: &[usize]) -> Result<Tensor, OpError> {
-    let bytes = volume(shape).and_then(|n| ty.dtype.bytes_for(n as u64)).filter(|&b| b <= MAX_BYTES);
-    bytes.ok_or_else(|| OpError::TooLarge(format!("{}{shape:?}", ty.dtype)))?;
     Tensor::zeros(ty.dtype, shape)
 }
