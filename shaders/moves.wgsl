@@ -226,3 +226,17 @@ THREADS scatter {
         }
     }
 }
+
+// ---- bits
+// A thread copies a word, the bits behind the last element as well.
+THREADS copy_bits {
+    put_word0(t, w0(t));
+}
+
+// ---- bits_wide
+// Words: elements, each of 64 bits, for which there are two threads.
+THREADS copy_bits {
+    if (t < m(0u)) {
+        emit0(t, x0(t));
+    }
+}

@@ -60,6 +60,30 @@ fn compute0(at: u32) -> f32 {
     return SCALED;
 }
 
+// ---- dft_real
+// Words as for dft. x has two parts, the result one: the signal of which x has the transform's first half.
+fn total(at: u32) -> f32 {
+    let n = m(0u);
+    let inner = m(4u);
+    let low = at % inner;
+    let t = at / inner % m(3u);
+    let outer = at / inner / m(3u);
+    var sum = resume(at, 0.0);
+    for (var k = lo(); k < hi(); k++) {
+        let src = ((outer * m(2u) + k) * inner + low) * 2u;
+        let u = unit(mul_mod(k, t, n), n);
+        // All but the first and the middle one have a conjugate in the second half.
+        let twice = k > 0u && 2u * k != n;
+        let r = x0(src) * u.x - select(0.0, x0(src + 1u), twice) * u.y;
+        sum += select(r, r + r, twice);
+    }
+    return sum;
+}
+
+fn compute0(at: u32) -> f32 {
+    return total(at) / f32(m(0u));
+}
+
 // ---- stft
 // Words: length, elements of a frame that count, of the signal, bins, frames, parts, step, elements of the window.
 fn total(at: u32) -> f32 {

@@ -222,3 +222,22 @@ THREADS scatter {
         }
     }
 }
+
+// ---- bits
+// Words: cells of the result. A thread copies those of 32 bits.
+template <class To, class From> static DEV void put_bits(To* to, From x) { *to = bitcast<To>(x); }
+
+THREADS copy_bits {
+    const u32 each = 4u / u32(sizeof(*by0));
+    for (u32 i = t * each; i < t * each + each && i < m(0u); i++) {
+        put_bits(by0 + i, bx0[i]);
+    }
+}
+
+// ---- bits_wide
+// Words: elements, each of 64 bits, for which there are two threads.
+THREADS copy_bits {
+    if (t < m(0u)) {
+        emit0(t, x0(t));
+    }
+}

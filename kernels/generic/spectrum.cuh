@@ -54,6 +54,26 @@ DEV f32 compute0(u32 at) const {
     return SCALED;
 }
 
+// ---- dft_real
+// Words as for dft. x has two parts, the result one: the signal of which x has the transform's first half.
+DEV f32 compute0(u32 at) const {
+    const auto n = m(0u);
+    const auto inner = m(4u);
+    const auto low = at % inner;
+    const auto t = at / inner % m(3u);
+    const auto outer = at / inner / m(3u);
+    f32 sum = 0.0f;
+    for (u32 k = 0u; k < m(1u); k++) {
+        const auto src = ((outer * m(2u) + k) * inner + low) * 2u;
+        const auto u = unit(mul_mod(k, t, n), n);
+        // All but the first and the middle one have a conjugate in the second half.
+        const auto twice = k > 0u && 2u * k != n;
+        const auto r = x0(src) * u.x - select(0.0f, x0(src + 1u), twice) * u.y;
+        sum += select(r, r + r, twice);
+    }
+    return sum / f32(n);
+}
+
 // ---- stft
 // Words: length, elements of a frame that count, of the signal, bins, frames, parts, step, elements of the window.
 DEV f32 compute0(u32 at) const {

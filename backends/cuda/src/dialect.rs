@@ -19,6 +19,7 @@ generic!(
     "attention",
     "deform",
     "einsum",
+    "linear_attention",
     "matmul",
     "moves",
     "recurrent",

@@ -7,6 +7,7 @@ use crate::template::{fill, sections};
 use crate::{Body, Kernel, Launch, plain, word, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
+use kiln_ir::ops::dft::to_real;
 use kiln_ir::ops::einsum::walk;
 
 /// The kernels.
@@ -63,7 +64,11 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
 }
 
 fn dft_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let inverse = site.op()?.attrs().bool("inverse").map_err(op_error)?;
+    let attrs = site.op()?.attrs();
+    if to_real(attrs).map_err(op_error)? {
+        return Ok(summed(site, sections(site.text("spectrum"), &["fourier", "dft_real"]), DType::F32));
+    }
+    let inverse = attrs.bool("inverse").map_err(op_error)?;
     let (sign, scaled) = if inverse { ("1.0f", "r / f32(n)") } else { ("-1.0f", "r") };
     let code =
         fill(&sections(site.text("spectrum"), &["fourier", "dft"]), &[("SIGN", sign), ("SCALED", scaled)]);
@@ -80,10 +85,11 @@ fn dft(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let one = |v: Option<Vec<i64>>| v.and_then(|v| v.first().copied());
     let axis = one(cx.ints(2)?).unwrap_or(-2);
     let axis = kiln_ir::infer::normalize_axis(axis, x.len(), "axis").map_err(op_error)?;
-    let n = one(cx.ints(1)?).map_or(x[axis], |n| n.max(0) as usize);
+    let real = to_real(cx.op()?.attrs()).map_err(op_error)?;
+    let n = if real { y[axis] } else { one(cx.ints(1)?).map_or(x[axis], |n| n.max(0) as usize) };
     let last = x.len() - 1;
     let inner = x[axis + 1..last].iter().product();
-    let counted = n.min(x[axis]);
+    let counted = if real { n / 2 + 1 } else { n }.min(x[axis]);
     continued(cx, words([n, counted, x[axis], y[axis], inner, x[last]])?, counted, turn(n))
 }
 

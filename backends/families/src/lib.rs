@@ -7,10 +7,12 @@
 
 pub mod affine;
 pub mod attention;
+pub mod bits;
 mod conv;
 pub mod deform;
 pub mod einsum;
 pub mod host;
+pub mod linear_attention;
 pub mod lines;
 pub mod long;
 pub mod loss;
@@ -229,10 +231,12 @@ pub const FAMILIES: &[&[Kernel]] = &[
     pointwise::KERNELS,
     affine::KERNELS,
     attention::KERNELS,
+    bits::KERNELS,
     conv::KERNELS,
     deform::KERNELS,
     einsum::KERNELS,
     host::KERNELS,
+    linear_attention::KERNELS,
     lines::KERNELS,
     loss::KERNELS,
     matmul::KERNELS,

@@ -21,6 +21,7 @@ shared!(
     "attention",
     "deform",
     "einsum",
+    "linear_attention",
     "moves",
     "recurrent",
     "rows",

@@ -165,9 +165,9 @@ impl Program {
     }
 }
 
-/// Operators that give the elements of their first input as they lie.
+/// Operators that give the bytes of their first input as they lie.
 pub fn is_view_op(op: &Op) -> bool {
-    matches!(op.name(), "reshape" | "squeeze" | "unsqueeze" | "identity")
+    matches!(op.name(), "reshape" | "squeeze" | "unsqueeze" | "identity" | "bitcast")
 }
 
 /// Positions of the inputs of a graph whose contents the host needs before enqueue (shape inputs): those that host

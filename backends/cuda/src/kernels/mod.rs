@@ -61,8 +61,20 @@ pub const FAMILIES: &[&[Kernel]] = &[
 const SLOWNESS: &[(&str, f64)] = &[("pointwise", 1.3), ("host", 1.0), ("reduce.serial", 60.0)];
 const SLOW: f64 = 8.0;
 /// Operators whose time is not that of their bytes.
-const BY_ARITHMETIC: &[&str] =
-    &["attention", "deform_conv", "det", "dft", "einsum", "gru", "lstm", "nms", "rnn", "stft", "topk"];
+const BY_ARITHMETIC: &[&str] = &[
+    "attention",
+    "deform_conv",
+    "det",
+    "dft",
+    "einsum",
+    "gru",
+    "linear_attention",
+    "lstm",
+    "nms",
+    "rnn",
+    "stft",
+    "topk",
+];
 
 /// What a generic kernel is expected to take, in nanoseconds, where sizes are known.
 pub fn generic_ns(site: &Site<'_>, name: &str, target: &Target) -> Option<f64> {

@@ -16,7 +16,8 @@ mod sort;
 mod tile;
 
 use kiln_families::{
-    Kernel, affine, deform, einsum, host, lines, moves, pointwise, sample, scatter, sequence, text, window,
+    Kernel, affine, bits, deform, einsum, host, linear_attention, lines, moves, pointwise, sample, scatter,
+    sequence, text, window,
 };
 
 /// Kernels of this backend alone.
@@ -38,9 +39,11 @@ pub const OWN: &[&[Kernel]] = &[
 pub const SHARED: &[&[Kernel]] = &[
     pointwise::KERNELS,
     affine::KERNELS,
+    bits::KERNELS,
     deform::KERNELS,
     einsum::KERNELS,
     host::KERNELS,
+    linear_attention::KERNELS,
     lines::KERNELS,
     moves::KERNELS,
     sample::KERNELS,

@@ -114,7 +114,7 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
             if body.code.contains(&format!("w{k}(")) {
                 let t = site.dtype(k).unwrap_or(DType::F32);
                 let word = array(site, format!("bx{k}"), site.input(k), t, false).get("at");
-                let _ = writeln!(text, "fn w{k}(at: u32) -> u32 {{ return {word}; }}");
+                let _ = writeln!(text, "fn w{k}(at: u32) -> u32 {{ return bitcast<u32>({word}); }}");
             }
         }
     }
@@ -124,6 +124,10 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
     if free {
         for (j, t) in site.stored().into_iter().enumerate() {
             text.push_str(&emit(site, j, t));
+            if body.code.contains(&format!("put_word{j}(")) {
+                let store = out_array(site, j, true).set("at", &format!("bitcast<{}>(w)", types::cell(t)));
+                let _ = writeln!(text, "fn put_word{j}(at: u32, w: u32) {{ {store} }}");
+            }
         }
     }
     text.push_str(&headings(&body.code));

@@ -77,7 +77,7 @@ fn forwarded(g: &Graph, node: &Node) -> Option<(ValueId, ValueId)> {
     }
     let nothing = match node.op.name() {
         "identity" => true,
-        "cast" | "reshape" | "expand" | "squeeze" | "unsqueeze" | "tile" | "pad" => same,
+        "cast" | "bitcast" | "reshape" | "expand" | "squeeze" | "unsqueeze" | "tile" | "pad" => same,
         "transpose" => order(node.op.attrs(), g.ty(x).rank()).is_some_and(|p| p.is_sorted()),
         "concat" => node.inputs.len() == 1,
         "slice" => same && forward(g, node),

@@ -35,6 +35,8 @@ const KEEP_F32: &[&str] = &[
     "random",
     "deform_conv",
     "cast",
+    "bitcast",
+    "linear_attention",
     "tfidf",
 ];
 

@@ -5,6 +5,7 @@ pub mod argreduce;
 pub mod attention;
 pub mod batch_norm;
 pub mod binary;
+pub mod bitcast;
 pub mod cast;
 pub mod clip;
 pub mod col2im;
@@ -24,6 +25,7 @@ pub mod grid_sample;
 pub mod kv_cache;
 pub mod layer_norm;
 pub mod layout;
+pub mod linear_attention;
 pub mod lrn;
 pub mod matmul;
 pub mod max_unpool;
@@ -53,6 +55,7 @@ pub mod slice;
 pub mod softmax;
 pub mod squeeze;
 pub mod stft;
+pub mod swiglu;
 #[cfg(test)]
 pub mod testing;
 pub mod tfidf;
@@ -80,6 +83,7 @@ pub const FAMILIES: &[&[OpDef]] = &[
     attention::OPS,
     batch_norm::OPS,
     binary::OPS,
+    bitcast::OPS,
     det::OPS,
     dft::OPS,
     einsum::OPS,
@@ -96,6 +100,7 @@ pub const FAMILIES: &[&[OpDef]] = &[
     resize::OPS,
     roi_align::OPS,
     layer_norm::OPS,
+    linear_attention::OPS,
     lrn::OPS,
     cast::OPS,
     matmul::OPS,
@@ -119,6 +124,7 @@ pub const FAMILIES: &[&[OpDef]] = &[
     shape::OPS,
     softmax::OPS,
     stft::OPS,
+    swiglu::OPS,
     tfidf::OPS,
     unary::OPS,
     window_fn::OPS,

@@ -45,6 +45,7 @@ pub(super) const OPS: &[(&str, Handler)] = &[
     ("Softplus", |cx| map(cx, "softplus")),
     ("Softsign", |cx| map(cx, "softsign")),
     ("Sqrt", |cx| map(cx, "sqrt")),
+    ("SwiGLU", swiglu),
     ("Swish", |cx| with(cx, "swish", &[("alpha", 1.0)])),
     ("Tan", |cx| map(cx, "tan")),
     ("Tanh", |cx| map(cx, "tanh")),
@@ -63,6 +64,11 @@ fn with(cx: &mut Cx<'_>, op: &str, names: &[(&str, f32)]) -> Outs {
         attrs.set(name, cx.float(name, default)?);
     }
     Ok(vec![cx.layer(op, attrs, &[cx.opt(0)])?])
+}
+
+fn swiglu(cx: &mut Cx<'_>) -> Outs {
+    let attrs = Attrs::new().with("alpha", cx.float("alpha", 1.0)?);
+    Ok(vec![cx.layer("swiglu", attrs, &[Some(cx.input(0)?), Some(cx.input(1)?)])?])
 }
 
 fn gelu(cx: &mut Cx<'_>) -> Outs {

@@ -7,6 +7,7 @@ mod constant;
 mod contrib;
 mod control;
 mod conv;
+mod flex_attention;
 mod generate;
 mod image;
 mod index;
@@ -29,6 +30,7 @@ mod sequence;
 mod signal;
 mod slicing;
 mod softmax;
+mod state;
 mod text;
 
 use std::collections::HashMap;
@@ -55,6 +57,7 @@ const FAMILIES: &[&[(&str, Handler)]] = &[
     contrib::WEIGHTS,
     control::OPS,
     conv::OPS,
+    flex_attention::OPS,
     generate::OPS,
     image::OPS,
     index::OPS,
@@ -75,6 +78,7 @@ const FAMILIES: &[&[(&str, Handler)]] = &[
     signal::OPS,
     slicing::OPS,
     softmax::OPS,
+    state::OPS,
     text::OPS,
 ];
 

@@ -1,0 +1,127 @@
+//! Attention whose scores and probabilities go through graphs of the model.
+
+use std::sync::Arc;
+
+use kiln_ir::infer::differ;
+use kiln_ir::{Attrs, DType, Dim, Fact, IrError, Op, TensorId};
+
+use super::Handler;
+use crate::convert::{Cx, Outs, Refusal, unsupported};
+use crate::model::Graph;
+
+/// The operators of this family.
+pub(super) const OPS: &[(&str, Handler)] = &[("ai.onnx.preview.FlexAttention", flex_attention)];
+
+/// Plain attention is one layer. Else the parts of it are layers: product, what changes the scores, softmax, what changes the
+/// probabilities, product; the builder makes one layer of those that it knows as attention.
+fn flex_attention(cx: &mut Cx<'_>) -> Outs {
+    let [q, k, v] = [cx.input(0)?, cx.input(1)?, cx.input(2)?];
+    for t in [q, k, v] {
+        if cx.rank(t) != 4 {
+            return unsupported(format!("an input {}: wants [batch, heads, length, size]", cx.ty(t)));
+        }
+    }
+    let own = cx.dtype(q);
+    let precision = cx.dtype_attr("softmax_precision")?.unwrap_or(DType::F32);
+    if ![DType::F32, DType::F16, DType::BF16].contains(&precision) {
+        return Err(cx.bad_attr("softmax_precision", &format!("is {precision}: wanted a float type")));
+    }
+    let scale = cx.node().attr::<f32>("scale")?.map(f64::from);
+    let graph = |name| Ok::<_, Refusal>(cx.node().attr::<&Arc<Graph>>(name)?.cloned());
+    let (score_mod, prob_mod) = (graph("score_mod")?, graph("prob_mod")?);
+    // The rule of the operator for plain attention holds for the parts, too, which would stretch more.
+    let plain = Attrs::new().with("softmax_f32", precision == DType::F32);
+    let facts: Vec<Option<Fact>> = [q, k, v].iter().map(|&t| Some(cx.fact(t).clone())).collect();
+    let checked = Op::new("attention", plain.clone())
+        .and_then(|op| op.infer(&facts, "").map_err(|e| IrError::layer(&cx.node().label(), "attention", e)));
+    checked?;
+    let same = precision == own || (precision == DType::F32 && own != DType::F32);
+    if score_mod.is_none() && prob_mod.is_none() && same && scale != Some(0.0) {
+        let attrs = plain.with("scale", scale.unwrap_or(0.0));
+        return Ok(vec![cx.layer("attention", attrs, &[Some(q), Some(k), Some(v)])?]);
+    }
+    let scale = match (scale, cx.dim(q, 3).and_then(|d| d.as_const())) {
+        (Some(scale), _) => scale,
+        (None, Some(size)) => 1.0 / (size as f64).sqrt(),
+        _ => return unsupported("no scale, and a head size that is not known before the run"),
+    };
+    let groups = Groups::of(cx, q, k)?;
+    let scaled = cx.bin_num("mul", q, scale)?;
+    let rows = groups.join(cx, scaled)?;
+    let scores = cx.layer("matmul", Attrs::new().with("trans_b", true), &[Some(rows), Some(k)])?;
+    let scores = groups.part(cx, scores, q)?;
+    let scores = cx.cast(scores, precision)?;
+    let scores = modified(cx, scores, score_mod, "score_mod")?;
+    let weights = cx.layer("softmax", Attrs::new().with("axis", -1i64), &[Some(scores)])?;
+    let weights = modified(cx, weights, prob_mod, "prob_mod")?;
+    let rows = groups.join(cx, weights)?;
+    let v = cx.cast(v, precision)?;
+    let y = cx.bin("matmul", rows, v)?;
+    let y = groups.part(cx, y, q)?;
+    Ok(vec![cx.cast(y, own)?])
+}
+
+/// A tensor after one of the node's graphs, which keeps type and shape.
+fn modified(
+    cx: &mut Cx<'_>,
+    x: TensorId,
+    graph: Option<Arc<Graph>>,
+    name: &str,
+) -> Result<TensorId, Refusal> {
+    let Some(graph) = graph else { return Ok(x) };
+    let ([input], [_]) = (&graph.inputs[..], &graph.outputs[..]) else {
+        let (i, o) = (graph.inputs.len(), graph.outputs.len());
+        return Err(cx.bad_attr(name, &format!("has {i} inputs and {o} outputs: wanted one of each")));
+    };
+    let outputs = cx.region(&graph, vec![(input.name.clone(), x)])?;
+    let &[y] = &outputs[..] else { return unsupported(format!("{name} without an output")) };
+    let (before, after) = (cx.ty(x), cx.ty(y));
+    let same = before.dtype == after.dtype
+        && before.rank() == after.rank()
+        && !before.dims.iter().zip(&after.dims).any(|(a, b)| differ(a, b));
+    if same { Ok(y) } else { Err(cx.bad_attr(name, &format!("makes {after} of {before}: wanted no change"))) }
+}
+
+/// Query heads that share a key head stand one behind the other: their rows are those of one product.
+struct Groups {
+    /// Query heads and key heads, if these are fewer.
+    heads: Option<(i64, i64)>,
+}
+
+impl Groups {
+    fn of(cx: &Cx<'_>, q: TensorId, k: TensorId) -> Result<Groups, Refusal> {
+        let (of_q, of_k) = (cx.dim(q, 1), cx.dim(k, 1));
+        if of_q == of_k {
+            return Ok(Groups { heads: None });
+        }
+        let number = |d: Option<&Dim>| d.and_then(Dim::as_const);
+        match (number(of_q.as_ref()), number(of_k.as_ref())) {
+            (Some(q), Some(k)) => Ok(Groups { heads: Some((q, k)) }),
+            _ => unsupported(format!(
+                "heads of {} and {}, whose numbers are not known before the run",
+                cx.ty(q),
+                cx.ty(k)
+            )),
+        }
+    }
+
+    /// [batch, query heads, length, size] as [batch, key heads, rows, size].
+    fn join(&self, cx: &mut Cx<'_>, x: TensorId) -> Result<TensorId, Refusal> {
+        let Some((q, k)) = self.heads else { return Ok(x) };
+        let (batch, length, size) = (cx.dims(x, 0..1)?, cx.dims(x, 2..3)?, cx.dims(x, 3..4)?);
+        let (heads, each) = (cx.i64s(&[k])?, cx.i64s(&[q / k])?);
+        let rows = cx.bin("mul", length, each)?;
+        let shape = cx.join(&[batch, heads, rows, size])?;
+        cx.reshape_to(x, shape)
+    }
+
+    /// Back again, with batch, heads and length of `like`.
+    fn part(&self, cx: &mut Cx<'_>, x: TensorId, like: TensorId) -> Result<TensorId, Refusal> {
+        if self.heads.is_none() {
+            return Ok(x);
+        }
+        let (lead, size) = (cx.dims(like, 0..3)?, cx.dims(x, 3..4)?);
+        let shape = cx.join(&[lead, size])?;
+        cx.reshape_to(x, shape)
+    }
+}

@@ -1,0 +1,113 @@
+//! Operators that go on from a state: causal convolution and linear attention.
+
+use kiln_ir::infer::differ;
+use kiln_ir::{Attrs, Dim, TensorId};
+
+use super::Handler;
+use crate::convert::{Cx, Outs, Refusal, unsupported};
+
+/// The operators of this family.
+pub(super) const OPS: &[(&str, Handler)] =
+    &[("CausalConvWithState", causal_conv), ("LinearAttention", linear_attention)];
+
+/// `chunk_size` is advice for how to compute, and has no effect on results.
+fn linear_attention(cx: &mut Cx<'_>) -> Outs {
+    let chunk = cx.int("chunk_size", 64)?;
+    if chunk < 1 {
+        return Err(cx.bad_attr("chunk_size", &format!("is {chunk}: wanted 1 or more")));
+    }
+    let rule = cx.text("update_rule", "gated_delta")?;
+    if !["linear", "gated", "delta", "gated_delta"].contains(&rule) {
+        let reason = format!("is '{rule}': wanted linear, gated, delta or gated_delta");
+        return Err(cx.bad_attr("update_rule", &reason));
+    }
+    let attrs = Attrs::new()
+        .with("q_heads", cx.node().require_attr::<i64>("q_num_heads")?)
+        .with("kv_heads", cx.node().require_attr::<i64>("kv_num_heads")?)
+        .with("rule", rule)
+        .with("scale", cx.float("scale", 0.0)?);
+    let inputs = cx.all();
+    cx.layers("linear_attention", attrs, &inputs)
+}
+
+/// A convolution of each channel by itself over what the state kept and the input; the new state is the end of both.
+fn causal_conv(cx: &mut Cx<'_>) -> Outs {
+    let (x, w) = (cx.input(0)?, cx.input(1)?);
+    let activation = cx.text("activation", "none")?;
+    if !["none", "silu", "swish"].contains(&activation) {
+        let reason = format!("is '{activation}': wanted none, silu or swish");
+        return Err(cx.bad_attr("activation", &reason));
+    }
+    if cx.rank(x) != 3 || cx.rank(w) != 3 || !cx.dtype(x).is_float() {
+        return unsupported(format!(
+            "an input {} with a weight {}: wants floats [batch, channels, length] and [channels, 1, k]",
+            cx.ty(x),
+            cx.ty(w)
+        ));
+    }
+    let known = |axis| cx.dim(w, axis).and_then(|d| d.as_const());
+    let (Some(channels), Some(k)) = (known(0), known(2).filter(|k| *k > 0)) else {
+        return unsupported(format!(
+            "a weight {}, whose channels and length are not known numbers",
+            cx.ty(w)
+        ));
+    };
+    let past = match cx.opt(3) {
+        Some(past) => Some(in_state_shape(cx, past, x, k)?),
+        None => None,
+    };
+    let whole = match past {
+        Some(past) if k > 1 => cx.concat(&[past, x], 2)?,
+        _ => x,
+    };
+    let missing = if past.is_some() { 0 } else { k - 1 };
+    let attrs = Attrs::new().with("groups", channels).with("pads", vec![missing, 0]);
+    let mut y = cx.layer("conv", attrs, &[Some(whole), Some(w), cx.opt(2)])?;
+    if activation != "none" {
+        y = cx.un("swish", y)?;
+    }
+    if !cx.wants(1) {
+        return Ok(vec![y]);
+    }
+    let state = present(cx, whole, k, missing)?;
+    Ok(vec![y, in_state_shape(cx, state, x, k)?])
+}
+
+/// The state [batch, channels, k − 1]. Where its shape is not known before a run, another one is an error of the run.
+fn in_state_shape(cx: &mut Cx<'_>, past: TensorId, x: TensorId, k: i64) -> Result<TensorId, Refusal> {
+    let wanted = [cx.dim(x, 0), cx.dim(x, 1), Some((k - 1).into())];
+    let found: Vec<_> = (0..cx.rank(past)).map(|axis| cx.dim(past, axis)).collect();
+    if found == wanted {
+        return Ok(past);
+    }
+    let clash = |a: Option<&Dim>, b: Option<&Dim>| a.zip(b).is_some_and(|(a, b)| differ(a, b));
+    if found.len() != 3 || found.iter().zip(&wanted).any(|(a, b)| clash(a.as_ref(), b.as_ref())) {
+        let (past, x) = (cx.ty(past), cx.ty(x));
+        return unsupported(format!(
+            "a state {past} of an input {x} and a kernel of length {k}: wants [batch, channels, {}]",
+            k - 1
+        ));
+    }
+    let (lead, last) = (cx.dims(x, 0..2)?, cx.i64s(&[k - 1])?);
+    let shape = cx.join(&[lead, last])?;
+    cx.reshape_to(past, shape)
+}
+
+/// The last k − 1 elements of `x` with `missing` zeros in front.
+fn present(cx: &mut Cx<'_>, x: TensorId, k: i64, missing: i64) -> Result<TensorId, Refusal> {
+    if k == 1 {
+        return cx.slice(x, 2, 0, 0);
+    }
+    // Of a length that is known only what is kept is padded.
+    let length = cx.dim(x, 2).and_then(|d| d.as_const());
+    let (x, zeros) = match length.filter(|_| missing > 0) {
+        Some(length) => (cx.slice(x, 2, 1 - k, i64::MAX)?, (k - 1 - length).max(0)),
+        None => (x, missing),
+    };
+    if zeros == 0 {
+        return cx.slice(x, 2, 1 - k, i64::MAX);
+    }
+    let (pads, axes) = (cx.i64s(&[zeros, 0])?, cx.i64s(&[2])?);
+    let padded = cx.layer("pad", Attrs::new(), &[Some(x), Some(pads), None, Some(axes)])?;
+    if length.is_some() { Ok(padded) } else { cx.slice(padded, 2, 1 - k, i64::MAX) }
+}
