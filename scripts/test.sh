@@ -19,6 +19,7 @@ step() { echo "== $*"; "$@"; }
 step cargo fmt --all --check
 step cargo xtask header --check
 step cargo xtask proto --check
+step env PYTHONPATH=.cache/onnx python3 engine/onnx/src/schema/make.py --check engine/onnx/src/schema/schemas.txt
 step cargo clippy --workspace --all-targets --quiet -- -D warnings
 # With the libraries of backends and plug-ins, which tests load at run time.
 step cargo build --workspace --all-targets --quiet

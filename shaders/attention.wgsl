@@ -31,9 +31,12 @@ fn product(b: u32, h: u32, i: u32, j: u32) -> f32 {
 // What is added to a score; minus infinity where a key takes no part.
 fn bias(b: u32, h: u32, i: u32, j: u32) -> f32 {
     let out = cf(0xff800000u);
-    if (m(16u) != 0u && j > i + m(7u)) {
+    // Position of the query among the keys.
+    let own = OWN;
+    if (m(16u) != 0u && i32(j) > own) {
         return out;
     }
+    WINDOW
     NONPAD
     MASK
     return 0.0;
@@ -47,6 +50,15 @@ fn capped(x: f32) -> f32 {
     return x;
 }
 
+// A score with its cap and bias; a key that takes no part has minus infinity whatever its product is.
+fn score(b: u32, h: u32, i: u32, j: u32) -> f32 {
+    let added = bias(b, h, i, j);
+    if (is_inf(added) && added < 0.0) {
+        return added;
+    }
+    return capped(product(b, h, i, j)) + added;
+}
+
 // ---- entries
 
 // One thread a score.
@@ -55,7 +67,7 @@ THREADS scores {
     let i = t / m(4u) % m(3u);
     let h = t / m(4u) / m(3u) % m(1u);
     let b = t / m(4u) / m(3u) / m(1u);
-    scratch[t] = bitcast<u32>(capped(product(b, h, i, j) + bias(b, h, i, j)));
+    scratch[t] = bitcast<u32>(score(b, h, i, j));
 }
 
 // One workgroup a row of scores.

@@ -520,10 +520,10 @@ fn ffmod(a: f32, b: f32) -> f32 {
 
 fn fmodulo(a: f32, b: f32) -> f32 {
     let r = ffmod(a, b);
-    if (r != 0.0 && (r < 0.0) != (b < 0.0)) {
-        return r + b;
+    if (r == 0.0) {
+        return cf(bitcast<u32>(b) & 0x80000000u);
     }
-    return r;
+    return select(r, r + b, (r < 0.0) != (b < 0.0));
 }
 
 fn ffloordiv(a: f32, b: f32) -> f32 {

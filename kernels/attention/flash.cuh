@@ -4,7 +4,7 @@
 // are copied at once. Scores are in units of log2(e) once they are scaled.
 //
 // Words: 0 batch, 1 query heads, 2 key heads, 3 queries, 4 keys, 5 head size, 6 head size of v, 7 keys of the past, 8 length
-// of the mask, 9-12 its strides, 13 1/scale, 14 scores to powers of 2, 15 cap, 16 scale / cap, 17 bits: may q, k with the
+// of the mask, 9-12 its strides, 13 factor of the mask, 14 scores to powers of 2, 15 cap, 16 scale / cap, 17 bits: may q, k with the
 // past, v with the past, and results be copied by 16 bytes, lie the mask's keys side by side, and in aligned pairs;
 // 18-21 offset and strides of q over batch, head and position, 22-25 of k, 26-29 of v, 30-33 of the past keys, 34-37 of the
 // past values; 38-40 rows of the result from batch to batch, head to head, query to query; 41 parts, 42 keys of a part, 43 offset of the mask.
@@ -140,9 +140,14 @@ DEV void attend(f32 (&o)[MI][DV / 8][4], f32 (&top)[MI][2], f32 (&sum)[MI][2], c
     constexpr u32 KEYS = ALL_KEYS - AT < BN ? ALL_KEYS - AT : BN;
     if (!CAUSAL || AT < last) {
         f32 s[MI][NJ][4] = {};
-        begin(s, mask_at, AT, last);
+        if constexpr (!CAPPED) {
+            add_mask(s, mask_at, AT, last);
+        }
         score<false, KEYS>(s, kept, keys_of(0u) + AT * PITCH_K, line, KEYS);
-        curb(s);
+        if constexpr (CAPPED) {
+            curb(s);
+            add_mask(s, mask_at, AT, last);
+        }
         if (AT + KEYS > ::min(valid, last) || (CAUSAL && AT + KEYS > all_see + 1u)) {
             exclude<KEYS>(s, sees, AT, valid, last);
         }
@@ -165,8 +170,8 @@ GROUPS flash THREADS_OF_BLOCK {
     const u32 b = group / tiles / parts / m(2u);
     const u32 r0 = tile * BM;
     const u32 valid = bound(b);
-    u32 last = CAPPED ? m(4u) : valid;
-    if (CAUSAL && !CAPPED) {
+    u32 last = valid;
+    if (CAUSAL) {
         const u32 end = ::min(r0 + BM, rows) - 1u;
         const u32 furthest = head_of(end) == head_of(r0) ? query_of(end) : m(3u) - 1u;
         last = ::min(last, furthest + m(7u) + 1u);
@@ -257,8 +262,8 @@ GROUPS flash THREADS_OF_BLOCK {
         const u32 j0 = first + step * BN + key;
         const bool works = active && j0 < last;
         f32 s[MI][NJ][4] = {};
-        if (works) {
-            begin(s, mask_at, j0, last);
+        if (works && !CAPPED) {
+            add_mask(s, mask_at, j0, last);
         }
         if constexpr (STAGES == 1u) {
             __syncthreads();
@@ -287,13 +292,19 @@ GROUPS flash THREADS_OF_BLOCK {
             const bool edge = j0 + WK > ::min(valid, last) || (CAUSAL && j0 + WK > all_see + 1u);
             if (edge) {
                 score<true, WK>(s, kept, keys, line, live);
-                curb(s);
+                if constexpr (CAPPED) {
+                    curb(s);
+                    add_mask(s, mask_at, j0, last);
+                }
                 exclude<WK>(s, sees, j0, valid, last);
                 soften<WK>(s, o, top, sum, mf(14u));
                 weigh<true, WK>(o, s, values, live);
             } else {
                 score<false, WK>(s, kept, keys, line, live);
-                curb(s);
+                if constexpr (CAPPED) {
+                    curb(s);
+                    add_mask(s, mask_at, j0, last);
+                }
                 soften<WK>(s, o, top, sum, mf(14u));
                 weigh<false, WK>(o, s, values, live);
             }
@@ -330,7 +341,7 @@ DEV void own_rows(const f32 (&o)[MI][DV / 8][4], f32 (&sum)[MI][2], u32 line, u3
             sum[i][h] += __shfl_xor_sync(0xffffffffu, sum[i][h], 2);
             const bool good = sum[i][h] > 0.0f;
             const f32 by = 1.0f / sum[i][h];
-            const f32 none = m(4u) == 0u ? 0.0f : cf(EMPTY);
+            const f32 none = m(4u) == 0u ? 0.0f : cf(empty(sum[i][h]));
             u8* to = own + (i * 16u + h * 8u + lane / 4u) * PITCH_K + lane % 4u * 2u * SIZE;
 #pragma unroll
             for (u32 n = 0u; n < DV / 8; n++) {
@@ -367,10 +378,9 @@ DEV void own_rows(const f32 (&o)[MI][DV / 8][4], f32 (&sum)[MI][2], u32 line, u3
     }
 }
 
-// Takes keys out: those beyond `valid`, or later than a row sees, as scores of minus infinity; those from `last` on for good.
+// Takes keys out that are beyond `valid` or `last`, or later than a row sees: their scores are minus infinity.
 template <u32 KEYS>
 DEV void exclude(f32 (&s)[MI][NJ][4], const u32 (&sees)[MI][2], u32 j0, u32 valid, u32 last) const {
-    const f32 out = CAPPED ? -mf(15u) : cf(0xff800000u);
 #pragma unroll
     for (u32 i = 0u; i < MI; i++) {
 #pragma unroll
@@ -381,10 +391,7 @@ DEV void exclude(f32 (&s)[MI][NJ][4], const u32 (&sees)[MI][2], u32 j0, u32 vali
 #pragma unroll
             for (u32 r = 0u; r < 4u; r++) {
                 const u32 at = j0 + j * 8u + threadIdx.x % 4u * 2u + r % 2u;
-                if (at >= valid || (CAUSAL && at > sees[i][r / 2u])) {
-                    s[i][j][r] = out;
-                }
-                if (at >= last) {
+                if (at >= ::min(valid, last) || (CAUSAL && at > sees[i][r / 2u])) {
                     s[i][j][r] = cf(0xff800000u);
                 }
             }
@@ -452,4 +459,7 @@ DEV void gather_rows(const f32 (&o)[MI][DV / 8][4], const f32 (&top)[MI][2], f32
 }
 
 // A result from a sum of weighted values and the sum of weights; rows without any key, or with NaN, give one number.
-DEV f32 mean(f32 v, f32 n) const { return n > 0.0f ? v / n : m(4u) == 0u ? 0.0f : cf(EMPTY); }
+DEV f32 mean(f32 v, f32 n) const { return n > 0.0f ? v / n : m(4u) == 0u ? 0.0f : cf(empty(n)); }
+
+// Bits of the results of a row whose weights have the sum n: 0 without any key, else NaN.
+DEV static u32 empty(f32 n) { return EMPTY; }

@@ -56,8 +56,10 @@ DEV f32 compute0(u32 at) const {
 }
 
 // ---- mask
-// Scores begin as what is added to them, in their own units.
-DEV void begin(f32 (&s)[MI][NJ][4], const u32 (&mask_at)[MI][2], u32 j0, u32 last) const {
+// Adds the mask in the units of the scores. Scores without a cap begin with it; those with a cap get it after the cap.
+DEV static void put(f32& s, f32 x) { s = CAPPED ? s + x : x; }
+
+DEV void add_mask(f32 (&s)[MI][NJ][4], const u32 (&mask_at)[MI][2], u32 j0, u32 last) const {
     const u32 end = ::min(last, m(8u));
     const u32 col = j0 + threadIdx.x % 4u * 2u;
     const bool inside = j0 + WK <= end && (m(17u) & 16u) != 0u;
@@ -74,14 +76,14 @@ DEV void begin(f32 (&s)[MI][NJ][4], const u32 (&mask_at)[MI][2], u32 j0, u32 las
 #pragma unroll
                 for (u32 j = 0u; j < NJ; j++) {
                     const Pair p = *reinterpret_cast<const Pair*>(row + j * 8u);
-                    s[i][j][2u * h] = added(p.a);
-                    s[i][j][2u * h + 1u] = added(p.b);
+                    put(s[i][j][2u * h], added(p.a));
+                    put(s[i][j][2u * h + 1u], added(p.b));
                 }
             } else if (inside) {
 #pragma unroll
                 for (u32 j = 0u; j < NJ; j++) {
-                    s[i][j][2u * h] = added(row[j * 8u]);
-                    s[i][j][2u * h + 1u] = added(row[j * 8u + 1u]);
+                    put(s[i][j][2u * h], added(row[j * 8u]));
+                    put(s[i][j][2u * h + 1u], added(row[j * 8u + 1u]));
                 }
             } else {
 #pragma unroll
@@ -90,7 +92,7 @@ DEV void begin(f32 (&s)[MI][NJ][4], const u32 (&mask_at)[MI][2], u32 j0, u32 las
                     for (u32 r = 0u; r < 2u; r++) {
                         const u32 at = col + j * 8u + r;
                         if (at < end) {
-                            s[i][j][2u * h + r] = added(row[u64(at) * m(12u)]);
+                            put(s[i][j][2u * h + r], added(row[u64(at) * m(12u)]));
                         }
                     }
                 }
@@ -100,7 +102,7 @@ DEV void begin(f32 (&s)[MI][NJ][4], const u32 (&mask_at)[MI][2], u32 j0, u32 las
 }
 
 // ---- no_mask
-DEV void begin(f32 (&)[MI][NJ][4], const u32 (&)[MI][2], u32, u32) const {}
+DEV void add_mask(f32 (&)[MI][NJ][4], const u32 (&)[MI][2], u32, u32) const {}
 
 // ---- float_mask
 DEV f32 added(MASK_CELL x) const { return MASK_OF(x) * mf(13u); }

@@ -37,9 +37,12 @@ DEV f32 product(u32 b, u32 h, u32 i, u32 j) const {
 // What is added to a score; minus infinity where a key takes no part.
 DEV f32 bias(u32 b, u32 h, u32 i, u32 j) const {
     const auto out = cf(0xff800000u);
-    if (m(16u) != 0u && j > i + m(7u)) {
+    // Position of the query among the keys.
+    const auto own = OWN;
+    if (m(16u) != 0u && i32(j) > own) {
         return out;
     }
+    WINDOW
     NONPAD
     MASK
     return 0.0f;
@@ -53,6 +56,15 @@ DEV f32 capped(f32 x) const {
     return x;
 }
 
+// A score with its cap and bias; a key that takes no part has minus infinity whatever its product is.
+DEV f32 score(u32 b, u32 h, u32 i, u32 j) const {
+    const auto added = bias(b, h, i, j);
+    if (is_inf(added) && added < 0.0f) {
+        return added;
+    }
+    return capped(product(b, h, i, j)) + added;
+}
+
 // ---- entries
 
 // One thread a score.
@@ -61,7 +73,7 @@ THREADS scores {
     const auto i = t / m(4u) % m(3u);
     const auto h = t / m(4u) / m(3u) % m(1u);
     const auto b = t / m(4u) / m(3u) / m(1u);
-    scratch[t] = bitcast<u32>(capped(product(b, h, i, j) + bias(b, h, i, j)));
+    scratch[t] = bitcast<u32>(score(b, h, i, j));
 }
 
 // One thread a row of scores.

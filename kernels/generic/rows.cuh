@@ -90,7 +90,7 @@ GROUPS rows 256 {
     }
     const auto norm = NORM(tree_sum(l, sum));
     for (auto i = l; i < n; i += LANES) {
-        emit0(base + i * inner, x0(base + i * inner) / norm);
+        emit0(base + i * inner, norm == 0.0f ? 0.0f : x0(base + i * inner) / norm);
     }
 }
 

@@ -96,7 +96,10 @@ DEV f32 fquotient(f32 a, f32 b) { return __fdividef(a, b); }
 
 DEV f32 fmodulo(f32 a, f32 b) {
     const f32 r = fmodf(a, b);
-    return r != 0.0f && (r < 0.0f) != (b < 0.0f) ? r + b : r;
+    if (r == 0.0f) {
+        return copysignf(0.0f, b);
+    }
+    return (r < 0.0f) != (b < 0.0f) ? r + b : r;
 }
 
 DEV f32 ffloordiv(f32 a, f32 b) {

@@ -121,7 +121,11 @@ fn space_to_depth(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let &[n, c, h, w] = &x[..] else { return Ok(Vec::new()) };
     let (row, plane) = (w as i64, (h * w) as i64);
     let step = b as i64;
-    gather(0, &[n, b, b, c, h / b, w / b], &[c as i64 * plane, row, 1, plane, row * step, step])
+    let batch = c as i64 * plane;
+    match cx.op()?.attrs().str("mode").map_err(op_error)? {
+        "CRD" => gather(0, &[n, c, b, b, h / b, w / b], &[batch, plane, row, 1, row * step, step]),
+        _ => gather(0, &[n, b, b, c, h / b, w / b], &[batch, row, 1, plane, row * step, step]),
+    }
 }
 
 /// A launch that reads with these strides (which may be negative) from an offset on.

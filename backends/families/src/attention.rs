@@ -49,6 +49,30 @@ const VIEWED: Places = Places {
 
 const NONPAD_TEST: &str = "if (j >= u32(max(near6(b), 0))) { return out; }";
 
+/// Windows from here on are wider than any tensor: their bound is left out.
+const WIDEST: i64 = 1 << 30;
+
+/// Whether attention sees keys by the positions of queries among keys that lengths number, or within windows.
+pub fn is_positioned(site: &Site<'_>) -> Result<bool, BackendError> {
+    let attrs = site.op()?.attrs();
+    let window = |name| Ok::<_, BackendError>(attrs.int(name).map_err(op_error)? >= 0);
+    let causal = attrs.bool("causal").map_err(op_error)?;
+    Ok(window("window_left")? || window("window_right")? || (causal && site.dtype(NONPAD).is_some()))
+}
+
+/// Tests of a key's distance from the position of its query, `own`.
+fn window_tests(site: &Site<'_>) -> Result<String, BackendError> {
+    let attrs = site.op()?.attrs();
+    let mut tests = String::new();
+    for (name, distance) in [("window_left", "own - i32(j)"), ("window_right", "i32(j) - own")] {
+        let bound = attrs.int(name).map_err(op_error)?;
+        if (0..WIDEST).contains(&bound) {
+            tests += &format!("if ({distance} > {bound}) {{ return out; }}\n    ");
+        }
+    }
+    Ok(tests)
+}
+
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let unwritten = (1..4).filter(|&j| !site.wanted(j)).collect();
     Ok(Body { unwritten, ..body(site, &VIEWED)? })
@@ -65,18 +89,27 @@ pub fn body(site: &Site<'_>, at: &Places) -> Result<Body, BackendError> {
     let mask = given(MASK, format!("if (j >= m(9u)) {{ return out; }}\n    return {mask};"));
     let qk = match site.op()?.attrs().int("qk_output").map_err(op_error)? {
         0 => "product(b, h, i, j)",
-        1 => "product(b, h, i, j) + bias(b, h, i, j)",
-        2 => "capped(product(b, h, i, j) + bias(b, h, i, j))",
+        1 => "capped(product(b, h, i, j))",
+        2 => "score(b, h, i, j)",
         _ => "bitcast<f32>(scratch[t])",
     };
-    let empty = match site.op()?.attrs().bool("zero_nan").map_err(op_error)? {
-        true => "0u, none || (w & 0x7fffffffu) > 0x7f800000u",
-        false => "0x7fc00000u, none",
+    let flag = |name| site.op()?.attrs().bool(name).map_err(op_error);
+    let empty = match (flag("zero_nan")?, flag("zero_empty")?) {
+        (true, _) => "0u, none || (w & 0x7fffffffu) > 0x7f800000u",
+        (false, true) => "0u, none",
+        (false, false) => "0x7fc00000u, none",
     };
+    let own = match site.dtype(NONPAD) {
+        Some(_) => "max(near6(b), 0) + (i32(i) - i32(m(3u)))",
+        None => "i32(i + m(7u))",
+    };
+    let windows = window_tests(site)?;
     let pairs = [
         ("EMPTY", empty),
         ("PAST_KEY", &*given(PAST, past("x4", at.past_key))),
         ("PAST_VALUE", &*given(PAST, past("x5", at.past_value))),
+        ("OWN", own),
+        ("WINDOW", &*windows),
         ("NONPAD", &*given(NONPAD, NONPAD_TEST.into())),
         ("MASK", &*mask),
         ("QK", qk),
@@ -117,7 +150,7 @@ pub struct Problem {
     pub scale: f32,
     /// What scores are capped at; 0 for no cap.
     pub cap: f32,
-    /// Does a query see only the keys up to its own?
+    /// Does a query see only the keys up to its own position?
     pub causal: bool,
     /// Offset and strides of q, k, v, past keys and past values over batch, head and position; zeros for absent ones.
     pub inputs: [[usize; 4]; 5],

@@ -26,6 +26,7 @@ pub mod error;
 mod load;
 pub mod model;
 pub mod ops;
+mod schema;
 mod tensor;
 
 pub use convert::{ImportOptions, Imported, Report, import, parse_file};

@@ -74,17 +74,19 @@ fn weights_are_not_copied() {
 #[test]
 fn the_onnx_suite_is_read() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let suite = root.join(".cache/onnx-suite-1.19.1");
-    if !suite.is_dir() {
-        println!("skipped: no ONNX suite in .cache; run scripts/setup.sh");
-        return;
-    }
-    let scope = std::fs::read_to_string(root.join("tests/onnx/scope-1.19.1.txt")).unwrap();
-    assert_eq!(scope.lines().count(), 1388);
     let mut failures = Vec::new();
-    for case in scope.lines() {
-        if let Err(error) = read_case(&suite.join(case)) {
-            failures.push(format!("{case}: {error}"));
+    for (version, cases) in [("1.19.1", 1388), ("1.23.2", 1616)] {
+        let suite = root.join(format!(".cache/onnx-suite-{version}"));
+        if !suite.is_dir() {
+            println!("skipped: no ONNX suite {version} in .cache; run scripts/setup.sh");
+            return;
+        }
+        let scope = std::fs::read_to_string(root.join(format!("tests/onnx/scope-{version}.txt"))).unwrap();
+        assert_eq!(scope.lines().count(), cases);
+        for case in scope.lines() {
+            if let Err(error) = read_case(&suite.join(case)) {
+                failures.push(format!("{version} {case}: {error}"));
+            }
         }
     }
     assert!(failures.is_empty(), "{} cases:\n{}", failures.len(), failures.join("\n"));

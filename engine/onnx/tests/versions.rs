@@ -8,7 +8,7 @@ use kiln_ir::Tensor;
 use kiln_onnx::proto::attribute_proto::AttributeType;
 use kiln_onnx::proto::tensor_proto::DataType;
 use kiln_onnx::proto::*;
-use kiln_onnx::{ImportOptions, import};
+use kiln_onnx::{ImportOptions, Imported, OnnxError, import};
 
 fn f32s(dims: &[i64], values: &[f32]) -> TensorProto {
     TensorProto { float_data: values.to_vec(), ..tensor("", DataType::Float, dims) }
@@ -36,14 +36,14 @@ fn text(name: &str, s: &str) -> AttributeProto {
     AttributeProto { name: name.into(), s, r#type: AttributeType::String as i32, ..Default::default() }
 }
 
-/// The outputs of one node of this version on constant inputs; `None` stands for an absent input.
-fn run_all(
+/// The import of one node of this version on constant inputs; `None` stands for an absent input.
+fn import_node(
     op: &str,
     version: i64,
     attributes: Vec<AttributeProto>,
     inputs: &[Option<TensorProto>],
     outputs: &[&str],
-) -> Vec<Tensor> {
+) -> Result<Imported, OnnxError> {
     let name = |i: usize| format!("in{i}");
     let names: Vec<String> =
         inputs.iter().enumerate().map(|(i, t)| if t.is_some() { name(i) } else { String::new() }).collect();
@@ -53,7 +53,18 @@ fn run_all(
     let named = inputs.iter().enumerate().filter_map(|(i, t)| Some((i, t.clone()?)));
     graph.initializer = named.map(|(i, t)| TensorProto { name: name(i), ..t }).collect();
     let model = ModelProto { opset_import: vec![common::opset("", version)], ..common::model(graph) };
-    let done = import(&check(&model).unwrap(), &ImportOptions::default());
+    import(&check(&model).unwrap(), &ImportOptions::default())
+}
+
+/// The outputs of one node of this version on constant inputs; `None` stands for an absent input.
+fn run_all(
+    op: &str,
+    version: i64,
+    attributes: Vec<AttributeProto>,
+    inputs: &[Option<TensorProto>],
+    outputs: &[&str],
+) -> Vec<Tensor> {
+    let done = import_node(op, version, attributes, inputs, outputs);
     let done = done.unwrap_or_else(|e| panic!("{op} {version}: {e}"));
     done.network.lower().unwrap().eval(&[]).unwrap_or_else(|e| panic!("{op} {version}: {e}"))
 }
@@ -131,7 +142,7 @@ fn topk_and_tile_and_split() {
         assert_eq!(found[1], Tensor::i64(&[2], &[2, 0]).unwrap());
     }
     let pair = f32s(&[1, 2], &[1.0, 2.0]);
-    let old = run("Tile", 1, vec![], &[pair.clone(), i64s(&[1], &[2]), i64s(&[1], &[1])]);
+    let old = run("Tile", 1, vec![], &[pair.clone(), f32s(&[1], &[2.0]), f32s(&[1], &[1.0])]);
     assert_is(&old, &[1, 4], &[1.0, 2.0, 1.0, 2.0]);
     let new = run("Tile", 13, vec![], &[pair, i64s(&[2], &[1, 2])]);
     assert_is(&new, &[1, 4], &[1.0, 2.0, 1.0, 2.0]);
@@ -238,4 +249,91 @@ fn upsampling_by_attribute_and_input() {
     let none = f32s(&[0], &[]);
     let newer = [x(), none.clone(), none, i64s(&[4], &[1, 1, 1, 4])];
     assert_is(&run("Resize", 13, vec![], &newer), &[1, 1, 1, 4], &wanted);
+}
+
+#[test]
+fn what_a_version_does_not_have_is_refused_by_name() {
+    let x = || f32s(&[1, 1, 2, 2], &[1.0, 2.0, 3.0, 4.0]);
+    let refused = |op: &str, version, attributes, inputs: Vec<TensorProto>, outputs: &[&str]| {
+        let inputs: Vec<_> = inputs.into_iter().map(Some).collect();
+        match import_node(op, version, attributes, &inputs, outputs) {
+            Ok(_) => panic!("{op} {version} is imported"),
+            Err(e) => e.to_string(),
+        }
+    };
+    let cases = [
+        (
+            refused("SpaceToDepth", 13, vec![int("blocksize", 2), text("mode", "CRD")], vec![x()], &["y"]),
+            "node 'SpaceToDepth_y' (SpaceToDepth, version 13): attribute 'mode' does not exist in version 13",
+        ),
+        (
+            refused("Attention", 24, vec![int("left_window_size", 1)], vec![x(), x(), x()], &["y"]),
+            "attribute 'left_window_size' does not exist in version 24",
+        ),
+        (
+            refused("Attention", 28, vec![int("next_window_size", 1)], vec![x(), x(), x()], &["y"]),
+            "attribute 'next_window_size' does not exist in version 25",
+        ),
+        (refused("Swish", 23, vec![], vec![x()], &["y"]), "defined from operator set 24 on"),
+        (
+            refused("Upsample", 13, vec![], vec![x(), f32s(&[4], &[1.0; 4])], &["y"]),
+            "removed in operator set 10",
+        ),
+        (
+            refused("Relu", 14, vec![], vec![x(), x()], &["y"]),
+            "2 inputs, where version 14 of the operator has 1 at most",
+        ),
+        (refused("Relu", 14, vec![], vec![x()], &["y", "z"]), "2 outputs, where version 14"),
+        (refused("Add", 14, vec![], vec![x()], &["y"]), "input 1 (B) is missing"),
+        (
+            refused("Gather", 13, vec![], vec![x(), f32s(&[1], &[0.0])], &["y"]),
+            "input 1 (indices) is f32, where version 13 of the operator wants one of int32, int64",
+        ),
+        (
+            refused(
+                "LayerNormalization",
+                17,
+                vec![int("stash_type", 16)],
+                vec![x(), f32s(&[2], &[1.0; 2])],
+                &["y"],
+            ),
+            "stash_type",
+        ),
+        (
+            refused("Conv", 11, vec![ints("kernel_shape", &[3, 3])], vec![x(), x()], &["y"]),
+            "attribute 'kernel_shape' is [3, 3], where the weights are",
+        ),
+        (
+            refused(
+                "BatchNormalization",
+                6,
+                vec![],
+                vec![x(); 1].into_iter().chain((0..4).map(|_| f32s(&[1], &[1.0]))).collect(),
+                &["y"],
+            ),
+            "training mode",
+        ),
+    ];
+    for (found, wanted) in cases {
+        assert!(found.contains(wanted), "{found}\nlacks: {wanted}");
+    }
+}
+
+#[test]
+fn modes_of_space_to_depth() {
+    let x = f32s(&[1, 2, 2, 2], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+    let of =
+        |mode: &str| run("SpaceToDepth", 28, vec![int("blocksize", 2), text("mode", mode)], &[x.clone()]);
+    assert_is(&of("DCR"), &[1, 8, 1, 1], &[0.0, 4.0, 1.0, 5.0, 2.0, 6.0, 3.0, 7.0]);
+    assert_is(&of("CRD"), &[1, 8, 1, 1], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+}
+
+#[test]
+fn remainders_that_are_zero_have_the_sign_of_the_divisor() {
+    let (a, b) = (f32s(&[4], &[0.0, -0.0, 4.0, -4.0]), f32s(&[4], &[-2.0, 2.0, -2.0, 2.0]));
+    let signs = |t: &Tensor| t.to_f64().iter().map(|x| x.is_sign_negative()).collect::<Vec<_>>();
+    let y = run("Mod", 28, vec![int("fmod", 0)], &[a.clone(), b.clone()]);
+    assert_eq!((y.to_f64(), signs(&y)), (vec![0.0; 4], vec![true, false, true, false]));
+    let y = run("Mod", 28, vec![int("fmod", 1)], &[a, b]);
+    assert_eq!(signs(&y), [false, true, false, true]);
 }

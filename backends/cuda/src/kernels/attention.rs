@@ -5,7 +5,7 @@ mod cost;
 use crate::frame::cell;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::attention::{Problem, unmoved};
+use kiln_families::attention::{Problem, is_positioned, unmoved};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::{fill, section};
 use kiln_families::{Body, Entry, Grid, Kernel, Launch, words};
@@ -205,6 +205,9 @@ fn tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
     if site.wanted(3) {
         return unsupported("scores that are an output");
     }
+    if is_positioned(site)? {
+        return unsupported("windows, or causal masks that begin where lengths tell");
+    }
     if attrs.float("scale").map_err(op_error)? < 0.0 || attrs.float("softcap").map_err(op_error)? < 0.0 {
         return unsupported("a negative scale or cap");
     }
@@ -284,7 +287,12 @@ fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let given = |yes: bool, text: &'static str| if yes { text } else { "" };
     let mut bounds = given(mask.is_some(), "n = ::min(n, m(8u));").to_owned();
     bounds += given(has(NONPAD), " n = ::min(n, u32(::max(near6(b), 0)));");
-    let empty = if attrs.bool("zero_nan").map_err(op_error)? { "0u" } else { "0x7fc00000u" };
+    let flag = |name| attrs.bool(name).map_err(op_error);
+    let empty = match (flag("zero_nan")?, flag("zero_empty")?) {
+        (true, _) => "0u",
+        (false, true) => "n == 0.0f ? 0u : 0x7fc00000u",
+        (false, false) => "0x7fc00000u",
+    };
     let threads = tile.threads();
     let block = tile.beside.map_or_else(|| threads.to_string(), |n| format!("{threads},{n}"));
     let code = fill(
@@ -328,8 +336,12 @@ fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let mut w = words([p.batch, p.heads, p.kv_heads, p.queries, p.keys, p.size, p.v_size, p.past])?;
     w.extend(words([p.mask_len].into_iter().chain(p.mask))?);
     let log2e = std::f32::consts::LOG2_E;
-    let (power, cap) = if p.cap > 0.0 { (log2e, p.scale / p.cap) } else { (p.scale * log2e, 0.0) };
-    w.extend([1.0 / p.scale, power, p.cap, cap].map(f32::to_bits));
+    // Scores that are capped have their scale when the mask is added to them.
+    let (mask, power, cap) = match p.cap > 0.0 {
+        true => (1.0, log2e, p.scale / p.cap),
+        false => (1.0 / p.scale, p.scale * log2e, 0.0),
+    };
+    w.extend([mask, power, p.cap, cap].map(f32::to_bits));
     let per_copy =
         16 / cx.inputs.first().copied().flatten().map_or(2, |f| (f.ty.dtype.bits() as usize / 8).max(1));
     let aligned = |n: &usize| n.is_multiple_of(per_copy);

@@ -61,13 +61,18 @@ struct Bias {
     /// Keys that the mask speaks of.
     keys: usize,
     causal: bool,
+    /// Keys that a query sees before and after its own position.
+    window: [Option<usize>; 2],
 }
 
 impl Bias {
     fn of(cx: &NodeCx<'_>, q: &[usize; 4]) -> Option<Bias> {
-        let causal = cx.node.op.attrs().bool("causal").ok()?;
+        let attrs = cx.node.op.attrs();
+        let causal = attrs.bool("causal").ok()?;
+        let [left, right] = [attrs.int("window_left").ok()?, attrs.int("window_right").ok()?];
+        let window = [left, right].map(|n| usize::try_from(n).ok());
         let Some(Some(v)) = cx.args.get(MASK) else {
-            return Some(Bias { mask: Mask::None, strides: Vec::new(), keys: 0, causal });
+            return Some(Bias { mask: Mask::None, strides: Vec::new(), keys: 0, causal, window });
         };
         let keys = *v.shape().last()?;
         let strides = broadcast_strides(v.shape(), &[q[0], q[1], q[2], keys]);
@@ -75,7 +80,7 @@ impl Bias {
             DType::Bool => Mask::Bools(v.bytes().to_vec()),
             _ => Mask::Floats(cx.floats(MASK)?),
         };
-        Some(Bias { mask, strides, keys, causal })
+        Some(Bias { mask, strides, keys, causal, window })
     }
 
     /// Adds to the scores of one query.
@@ -92,12 +97,19 @@ impl Bias {
             Mask::None => {}
             Mask::Bools(m) => {
                 let out = seen.iter_mut().enumerate().filter(|(j, _)| m[from + j * step] == 0);
-                out.for_each(|(_, x)| *x += f32::NEG_INFINITY);
+                out.for_each(|(_, x)| *x = f32::NEG_INFINITY);
             }
-            Mask::Floats(m) => seen.iter_mut().enumerate().for_each(|(j, x)| *x += m[from + j * step]),
+            Mask::Floats(m) => seen.iter_mut().enumerate().for_each(|(j, x)| match m[from + j * step] {
+                f32::NEG_INFINITY => *x = f32::NEG_INFINITY,
+                bias => *x += bias,
+            }),
         }
-        if self.causal {
-            scores.iter_mut().skip(at[2] + 1).for_each(|x| *x += f32::NEG_INFINITY);
+        let [left, right] = self.window;
+        let right = if self.causal { Some(0) } else { right };
+        let first = left.map_or(0, |n| at[2].saturating_sub(n)).min(total);
+        scores[..first].fill(f32::NEG_INFINITY);
+        if let Some(end) = right.and_then(|n| at[2].checked_add(n)?.checked_add(1)) {
+            scores[end.min(total)..].fill(f32::NEG_INFINITY);
         }
     }
 }
@@ -122,6 +134,7 @@ struct Job {
     cap: f32,
     mode: i64,
     zero_nan: bool,
+    zero_empty: bool,
 }
 
 impl Job {
@@ -135,8 +148,8 @@ impl Job {
             s => s,
         };
         let (cap, mode) = (attrs.float("softcap").ok()? as f32, attrs.int("qk_output").ok()?);
-        let zero_nan = attrs.bool("zero_nan").ok()?;
-        Some(Job { q, k, v, bias, scale: scale as f32, cap, mode, zero_nan })
+        let (zero_nan, zero_empty) = (attrs.bool("zero_nan").ok()?, attrs.bool("zero_empty").ok()?);
+        Some(Job { q, k, v, bias, scale: scale as f32, cap, mode, zero_nan, zero_empty })
     }
 
     /// One query of one head: its scores as the operator gives them out, and its result.
@@ -150,14 +163,17 @@ impl Job {
         };
         weights.iter_mut().enumerate().for_each(|(j, x)| *x = self.scale * dot(q, self.k.row(b, kv, j)));
         show(0, weights);
-        self.bias.add([b, h, i], weights);
-        show(1, weights);
         if self.cap > 0.0 {
             weights.iter_mut().for_each(|x| *x = self.cap * (*x / self.cap).tanh());
         }
+        show(1, weights);
+        self.bias.add([b, h, i], weights);
         show(2, weights);
         let scores = weights.to_vec();
         rows::row(&scores, weights);
+        if self.zero_empty && scores.iter().all(|x| *x == f32::NEG_INFINITY) {
+            weights.fill(0.0);
+        }
         if self.zero_nan {
             weights.iter_mut().filter(|w| w.is_nan()).for_each(|w| *w = 0.0);
         }

@@ -142,7 +142,7 @@ fn axis_rows(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
 fn lp_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let square = site.op()?.attrs().int("p").map_err(op_error)? == 2;
     let (first, number) = if square { ("x0(at) * x0(at)", "sqrt(sum)") } else { ("abs(x0(at))", "sum") };
-    text(&Row { first, number, ..RMS_NORM }, &[], &[])
+    text(&Row { first, number, result: "select(x0(at) / a, 0.0, a == 0.0)", ..RMS_NORM }, &[], &[])
 }
 
 fn layer_source(site: &Site<'_>, row: &Row) -> Result<Body, BackendError> {

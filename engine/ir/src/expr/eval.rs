@@ -145,7 +145,11 @@ fn binary_f(op: BinOp, a: f64, b: f64) -> f64 {
         BinOp::FloorDiv => (a / b).floor(),
         BinOp::Mod => {
             let r = libm::fmod(a, b);
-            if r != 0.0 && (r < 0.0) != (b < 0.0) { r + b } else { r }
+            match r {
+                0.0 => 0f64.copysign(b),
+                r if (r < 0.0) != (b < 0.0) => r + b,
+                r => r,
+            }
         }
         BinOp::Rem => libm::fmod(a, b),
         BinOp::Pow => libm::pow(a, b),

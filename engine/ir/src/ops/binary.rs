@@ -117,7 +117,7 @@ pub const OPS: &[OpDef] = &[
         NUMBERS,
         Elementwise,
         follow!(Dim::modulo),
-        "Remainder with the sign of b. Integers by zero give 0."
+        "Remainder with the sign of b, zeros included. Integers by zero give 0."
     ),
     binary!(
         "rem",

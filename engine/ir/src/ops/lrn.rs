@@ -8,7 +8,7 @@ use crate::error::OpError;
 use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx, normalize_axis};
 use crate::op::{OpDef, Tolerance, attr, required};
-use crate::problem::{Problem, Rng};
+use crate::problem::{Problem, Rng, made};
 use crate::tensor::{Elems, Tensor};
 
 /// The operators of this family.
@@ -33,7 +33,7 @@ pub const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "lp_norm",
-        doc: "x/(Σ|x|^p)^(1/p) along one axis, p 1 or 2. A row of zeros gives NaN. Computed in f32 at least.",
+        doc: "x/(Σ|x|^p)^(1/p) along one axis, p 1 or 2. A row whose norm is 0 gives zeros. Computed in f32 at least.",
         attrs: &[attr("axis", || Attr::Int(-1)), attr("p", || Attr::Int(2))],
         infer: infer_lp,
         eval: eval_lp,
@@ -98,7 +98,7 @@ fn eval_lp(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
             at.iter().map(|&i| v[i].abs()).sum::<f64>()
         };
         for &i in at {
-            y[i] = v[i] / norm;
+            y[i] = if norm == 0.0 { 0.0 } else { v[i] / norm };
         }
     });
     Ok(vec![cx.make(0, x.shape(), Elems::F(y))?])
@@ -131,17 +131,17 @@ fn lp_problems(rng: &mut Rng) -> Vec<Problem> {
         ("long row", &[1, 1025], 1),
         ("batch 0", &[0, 3], 1),
         ("empty rows", &[3, 0], 1),
+        ("a row of zeros", &[1, 3], 1),
     ];
     let mut out = Vec::new();
     for &(label, shape, axis) in cases {
         for (p, t) in [(1i64, DType::F32), (2, DType::F32), (2, DType::F16), (1, DType::BF16)] {
             let attrs = Attrs::new().with("axis", axis).with("p", p);
-            out.extend(Problem::of(
-                &format!("{label}, p {p}, {t}"),
-                "lp_norm",
-                attrs,
-                [Some(rng.tensor(t, shape))],
-            ));
+            let x = match label {
+                "a row of zeros" => made(Tensor::from_elems(t, shape, &Elems::F(vec![0.0; 3]))),
+                _ => rng.tensor(t, shape),
+            };
+            out.extend(Problem::of(&format!("{label}, p {p}, {t}"), "lp_norm", attrs, [Some(x)]));
         }
     }
     out
@@ -177,5 +177,10 @@ mod tests {
         assert_near(&go(p(2, -1)), &[2, 2], &[0.6, -0.8, 0.6, 0.8], 1e-7);
         assert_near(&go(p(1, 0)), &[2, 2], &[3.0 / 9.0, -4.0 / 12.0, 6.0 / 9.0, 8.0 / 12.0], 1e-7);
         assert!(run_all("lp_norm", p(3, 0), &[Some(x.clone())]).is_err());
+        let zeros = f32s(&[2, 2], &[0.0, 0.0, -2.0, 0.0]);
+        for order in [1, 2] {
+            let y = run("lp_norm", p(order, -1), std::slice::from_ref(&zeros));
+            assert_near(&y, &[2, 2], &[0.0, 0.0, -1.0, 0.0], 0.0);
+        }
     }
 }

@@ -50,8 +50,8 @@ pub const OPS: &[OpDef] = &[
     },
     OpDef {
         name: "space_to_depth",
-        doc: "[N, C, H·b, W·b] to [N, b·b·C, H, W].",
-        attrs: &[required("block", || Attr::Int(1))],
+        doc: "[N, C, H·b, W·b] to [N, C·b², H, W]. The channels are written as [b, b, C] (DCR) or [C, b, b] (CRD).",
+        attrs: &[required("block", || Attr::Int(1)), choice("mode", || "DCR".into(), &["DCR", "CRD"])],
         infer: infer_space_to_depth,
         eval: eval_space_to_depth,
         problems: space_problems,
@@ -183,11 +183,14 @@ fn infer_space_to_depth(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
 }
 
 fn eval_space_to_depth(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
-    let b = block(cx.attrs())? as usize;
+    let (b, crd) = (block(cx.attrs())? as usize, cx.attrs().str("mode")? == "CRD");
     let x = cx.input(0)?;
     let channels = x.shape()[1];
     moved(cx, x, |at, own| {
-        let (c, part) = (at[1] % channels, at[1] / channels);
+        let (c, part) = match crd {
+            true => (at[1] / (b * b), at[1] % (b * b)),
+            false => (at[1] % channels, at[1] / channels),
+        };
         Some(offset(&[at[0], c, at[2] * b + part / b, at[3] * b + part % b], own))
     })
 }
@@ -291,8 +294,14 @@ fn depth_problems(rng: &mut Rng) -> Vec<Problem> {
 }
 
 fn space_problems(rng: &mut Rng) -> Vec<Problem> {
-    let Ok(op) = Op::new("space_to_depth", Attrs::new().with("block", 3i64)) else { return Vec::new() };
-    with_each_type(rng, &op, "", &[2, 2, 6, 9], &[])
+    let mut out = Vec::new();
+    for mode in ["DCR", "CRD"] {
+        let Ok(op) = Op::new("space_to_depth", Attrs::new().with("block", 3i64).with("mode", mode)) else {
+            continue;
+        };
+        out.extend(with_each_type(rng, &op, mode, &[2, 2, 6, 9], &[]));
+    }
+    out
 }
 
 fn center_problems(rng: &mut Rng) -> Vec<Problem> {
@@ -317,6 +326,8 @@ mod tests {
         assert_eq!((dcr.shape(), dcr.to_f64()), (&[1, 2, 2, 2][..], vec![0., 2., 4., 6., 1., 3., 5., 7.]));
         let crd = run("depth_to_space", Attrs::new().with("block", 2i64).with("mode", "CRD"), &[x]);
         assert_eq!(crd.to_f64(), [0., 1., 2., 3., 4., 5., 6., 7.]);
+        let back = Attrs::new().with("block", 2i64).with("mode", "CRD");
+        assert_eq!(run("space_to_depth", back, &[crd]).to_f64(), [0., 1., 2., 3., 4., 5., 6., 7.]);
         assert_eq!(
             run("space_to_depth", Attrs::new().with("block", 2i64), &[dcr]).to_f64(),
             [0., 1., 2., 3., 4., 5., 6., 7.]

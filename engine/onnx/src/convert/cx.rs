@@ -1,11 +1,14 @@
 //! What a handler sees of the node that it converts.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use kiln_ir::{DType, Dim, Fact, Tensor, TensorId, TensorType};
 
 use super::importer::Importer;
 use super::refusal::{Refusal, unsupported};
 use crate::error::NodeFault;
-use crate::model::Node;
+use crate::model::{Attribute, Node};
 use crate::tensor::TensorData;
 
 /// The outputs of a node, in order; trailing ones that nobody asked for may be left out.
@@ -18,21 +21,41 @@ pub(crate) struct Cx<'a> {
     inputs: Vec<Option<TensorId>>,
     /// How many layers the node has so far.
     pub(super) layers: usize,
+    /// Attributes that the handler has read, or skips on purpose.
+    read: RefCell<BTreeSet<&'a str>>,
 }
 
 impl<'a> Cx<'a> {
     pub(super) fn new(importer: &'a mut Importer, node: &'a Node, inputs: Vec<Option<TensorId>>) -> Self {
-        Self { importer, node, inputs, layers: 0 }
+        Self { importer, node, inputs, layers: 0, read: RefCell::default() }
     }
 
     /// The conversion of a node whose first layers are written: further ones have names of their own.
     pub(super) fn later(importer: &'a mut Importer, node: &'a Node) -> Self {
-        Self { importer, node, inputs: Vec::new(), layers: 1 }
+        Self { importer, node, inputs: Vec::new(), layers: 1, read: RefCell::default() }
     }
 
     /// The node itself.
     pub(crate) fn node(&self) -> &'a Node {
         self.node
+    }
+
+    /// An attribute as it is, if it is there.
+    pub(crate) fn attribute(&self, name: &str) -> Option<&'a Attribute> {
+        let (name, value) = self.node.attributes.get_key_value(name)?;
+        self.read.borrow_mut().insert(name);
+        Some(value)
+    }
+
+    /// Takes note that results do not depend on an attribute here, whatever it says.
+    pub(crate) fn skip(&self, name: &str) {
+        self.attribute(name);
+    }
+
+    /// An attribute that was neither read nor skipped.
+    pub(super) fn ignored(&self) -> Option<&'a str> {
+        let read = self.read.borrow();
+        self.node.attributes.keys().map(String::as_str).find(|name| !read.contains(name))
     }
 
     /// The version of the operator set that the node is written against.

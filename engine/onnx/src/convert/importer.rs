@@ -14,6 +14,7 @@ use super::split::Splits;
 use crate::error::OnnxError;
 use crate::model::{Graph, Node};
 use crate::ops;
+use crate::schema;
 use crate::tensor::{DataType, TensorData};
 
 /// What names mean in one graph. `None` stands for a value whose node was refused.
@@ -153,7 +154,12 @@ impl Importer {
     }
 
     pub(super) fn node(&mut self, node: &Node) -> Outs {
-        let handler = ops::find(&node.domain, &node.op).ok_or(Refusal::UnknownOperator)?;
+        let operator = ops::find(&node.domain, &node.op).ok_or(Refusal::UnknownOperator)?;
+        self.convert(node, operator)
+    }
+
+    /// Converts a node that its version allows. An attribute that the handler does not read is refused.
+    fn convert(&mut self, node: &Node, operator: &ops::Operator) -> Outs {
         let inputs = node
             .inputs
             .iter()
@@ -161,7 +167,12 @@ impl Importer {
             .collect();
         self.check_lists(node)?;
         self.check_types(node)?;
-        let outputs = handler(&mut Cx::new(self, node, inputs))?;
+        let mut cx = Cx::new(self, node, inputs);
+        schema::check(&cx, operator)?;
+        let outputs = (operator.handler)(&mut cx)?;
+        if let Some(attribute) = cx.ignored() {
+            return Err(Refusal::IgnoredAttribute { attribute: attribute.to_owned() });
+        }
         let outputs = self.settle_types(node, outputs)?;
         if let Some(i) = (outputs.len()..node.outputs.len())
             .find(|&i| node.output(i).is_some_and(|name| !self.sequences.defines(name)))
@@ -222,5 +233,37 @@ impl Importer {
             self.net.mark_any_output(value, &info.name).map_err(|e| bad(e.to_string()))?;
         }
         Ok(Imported { network: self.net, report: self.report })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::model::Attribute;
+
+    #[test]
+    fn an_attribute_that_no_handler_reads_is_refused() {
+        let mut importer = Importer::new(&Graph::default(), &ImportOptions::default()).unwrap();
+        let x = importer.named_weight("x", Tensor::f32(&[1], &[1.0]).unwrap()).unwrap();
+        importer.define("x", Some(x));
+        let alpha = [("alpha".to_owned(), Attribute::Float(2.0))];
+        let node = Node {
+            name: "n".into(),
+            op: "Elu".into(),
+            domain: String::new(),
+            opset: 22,
+            inputs: vec!["x".into()],
+            outputs: vec!["y".into()],
+            attributes: BTreeMap::from(alpha),
+        };
+        assert!(importer.node(&node).is_ok());
+        let deaf = ops::Operator { name: "Elu", versions: &[22], handler: |cx| Ok(vec![cx.input(0)?]) };
+        let refused = importer.convert(&node, &deaf);
+        assert!(matches!(refused, Err(Refusal::IgnoredAttribute { attribute }) if attribute == "alpha"));
+        let older = ops::Operator { versions: &[1, 6], ..deaf };
+        let refused = importer.convert(&node, &older);
+        assert!(matches!(refused, Err(Refusal::UnknownVersion { since: 22, .. })));
     }
 }

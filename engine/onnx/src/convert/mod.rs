@@ -20,7 +20,7 @@ mod shapes;
 mod split;
 
 pub(crate) use cx::{Cx, Outs};
-pub(crate) use dtype::dtype_of_number;
+pub(crate) use dtype::{dtype_of_number, held};
 pub(crate) use held::{named_type, range};
 pub use options::{ImportOptions, Imported, Report};
 pub(crate) use refusal::unsupported;

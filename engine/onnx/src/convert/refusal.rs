@@ -14,6 +14,80 @@ pub enum Refusal {
     /// No handler knows the operator.
     #[error("no conversion is known for this operator")]
     UnknownOperator,
+    /// A later operator set defines the operator first.
+    #[error("the operator is defined from operator set {first} on")]
+    NotYetDefined {
+        /// The first operator set that has it.
+        first: i64,
+    },
+    /// The operator set has the operator no more.
+    #[error("the operator was removed in operator set {since}: export the model with its successor")]
+    Removed {
+        /// The operator set that removed it.
+        since: i64,
+    },
+    /// The version in force is none that the importer implements.
+    #[error(
+        "version {since} of the operator is not known, only {known:?}: export the model for one of these"
+    )]
+    UnknownVersion {
+        /// The version in force.
+        since: i64,
+        /// The versions that are implemented.
+        known: Vec<i64>,
+    },
+    /// An attribute that the version in force does not have.
+    #[error("attribute '{attribute}' does not exist in version {since} of the operator")]
+    UnknownAttribute {
+        /// Its name.
+        attribute: String,
+        /// The version in force.
+        since: i64,
+    },
+    /// An attribute that the conversion would ignore.
+    #[error("attribute '{attribute}' is not implemented: the result would not depend on it")]
+    IgnoredAttribute {
+        /// Its name.
+        attribute: String,
+    },
+    /// More inputs or outputs than the version in force has.
+    #[error("{found} {what}, where version {since} of the operator has {most} at most")]
+    TooMany {
+        /// `inputs` or `outputs`.
+        what: &'static str,
+        /// How many the node names.
+        found: usize,
+        /// How many there may be.
+        most: usize,
+        /// The version in force.
+        since: i64,
+    },
+    /// An input that the version in force requires.
+    #[error("input {index} ({input}) is missing, which version {since} of the operator requires")]
+    MissingInput {
+        /// Its position.
+        index: usize,
+        /// Its name in the operator's documentation.
+        input: &'static str,
+        /// The version in force.
+        since: i64,
+    },
+    /// An input of a type that the version in force does not allow.
+    #[error(
+        "input {index} ({input}) is {found}, where version {since} of the operator wants one of {wanted}"
+    )]
+    InputType {
+        /// Its position.
+        index: usize,
+        /// Its name in the operator's documentation.
+        input: &'static str,
+        /// Its type in the network.
+        found: kiln_ir::DType,
+        /// The types that are allowed, by their ONNX names.
+        wanted: String,
+        /// The version in force.
+        since: i64,
+    },
     /// Nodes in its branch were refused, and are listed.
     #[error("its branch holds nodes that cannot be converted")]
     Branch,

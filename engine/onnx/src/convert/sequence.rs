@@ -118,6 +118,12 @@ fn convert(cx: &mut Cx<'_>, lists: &[Option<Listed>]) -> Result<Made, Refusal> {
             unsupported("a sequence of more than 65536 tensors")
         }
     };
+    // Types of elements are those of the tensors.
+    match cx.node().op.as_str() {
+        "Optional" => cx.skip("type"),
+        "SequenceEmpty" => cx.skip("dtype"),
+        _ => {}
+    }
     match cx.node().op.as_str() {
         "SequenceConstruct" => tensors(cx.inputs()?),
         "SequenceEmpty" => tensors(Vec::new()),
@@ -183,7 +189,7 @@ fn place(cx: &Cx<'_>, input: usize, absent: usize, end: usize) -> Result<usize, 
 }
 
 fn concat(cx: &mut Cx<'_>, mut all: Vec<TensorId>) -> Result<TensorId, Refusal> {
-    let axis = cx.node().require_attr::<i64>("axis")?;
+    let axis = cx.require_attr::<i64>("axis")?;
     let Some(first) = all.first() else { return unsupported("a concatenation of no tensors") };
     if !cx.flag("new_axis", false)? {
         return cx.concat(&all, axis);
@@ -200,7 +206,8 @@ fn split(cx: &mut Cx<'_>) -> Result<Vec<TensorId>, Refusal> {
     let x = cx.input(0)?;
     let axis = cx.axis(cx.int("axis", 0)?, cx.rank(x))?;
     let known = cx.dim(x, axis).and_then(|d| d.as_const());
-    let drops = cx.opt(1).is_none() && !cx.flag("keepdims", true)?;
+    let keeps = cx.flag("keepdims", true)?;
+    let drops = cx.opt(1).is_none() && !keeps;
     let (mut sizes, scalar) = match cx.opt(1) {
         None => (vec![1], true),
         Some(sizes) => (cx.need_ints(1, "split")?, cx.rank(sizes) == 0),

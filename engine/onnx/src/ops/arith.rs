@@ -2,36 +2,38 @@
 
 use kiln_ir::{Attrs, DType, TensorId};
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs, Refusal, unsupported};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("Add", |cx| two(cx, "add")),
-    ("BitShift", bit_shift),
-    ("BitwiseAnd", |cx| two(cx, "bit_and")),
-    ("BitwiseNot", |cx| {
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("Add", &[1, 6, 7, 13, 14], |cx| two(cx, "add")),
+    Operator::new("BitShift", &[11, 28], bit_shift),
+    Operator::new("BitwiseAnd", &[18], |cx| two(cx, "bit_and")),
+    Operator::new("BitwiseNot", &[18], |cx| {
         let x = cx.input(0)?;
         Ok(vec![cx.un("bit_not", x)?])
     }),
-    ("BitwiseOr", |cx| two(cx, "bit_or")),
-    ("BitwiseXor", |cx| two(cx, "bit_xor")),
-    ("Clip", clip),
-    ("Div", |cx| two(cx, "div")),
-    ("Max", |cx| many(cx, "max")),
-    ("Mean", mean),
-    ("Min", |cx| many(cx, "min")),
-    ("Mod", modulo),
-    ("Mul", |cx| two(cx, "mul")),
-    ("Pow", pow),
-    ("Sub", |cx| two(cx, "sub")),
-    ("Sum", |cx| many(cx, "add")),
+    Operator::new("BitwiseOr", &[18], |cx| two(cx, "bit_or")),
+    Operator::new("BitwiseXor", &[18], |cx| two(cx, "bit_xor")),
+    Operator::new("Clip", &[1, 6, 11, 12, 13], clip),
+    Operator::new("Div", &[1, 6, 7, 13, 14], |cx| two(cx, "div")),
+    Operator::new("Max", &[1, 6, 8, 12, 13], |cx| many(cx, "max")),
+    Operator::new("Mean", &[1, 6, 8, 13], mean),
+    Operator::new("Min", &[1, 6, 8, 12, 13], |cx| many(cx, "min")),
+    Operator::new("Mod", &[10, 13, 28], modulo),
+    Operator::new("Mul", &[1, 6, 7, 13, 14], |cx| two(cx, "mul")),
+    Operator::new("Pow", &[1, 7, 12, 13, 15], pow),
+    Operator::new("Sub", &[1, 6, 7, 13, 14], |cx| two(cx, "sub")),
+    Operator::new("Sum", &[1, 6, 8, 13], |cx| many(cx, "add")),
 ];
 
 /// The two inputs, the second in a shape that broadcasts as numpy does. Before version 7 the attribute `axis` says
 /// where the dimensions of the second lie in the first.
 pub(super) fn operands(cx: &mut Cx<'_>) -> Result<(TensorId, TensorId), Refusal> {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
+    // Without broadcasting the axis has no meaning.
+    cx.skip("axis");
     if cx.version() >= 7 || !cx.flag("broadcast", false)? {
         return Ok((a, b));
     }

@@ -2,16 +2,23 @@
 
 use kiln_ir::Attrs;
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[("Attention", attention), ("RotaryEmbedding", rotary)];
+pub(super) const OPS: &[Operator] =
+    &[Operator::new("Attention", &[23, 24, 25], attention), Operator::new("RotaryEmbedding", &[23], rotary)];
 
 /// The number of FLOAT among element types.
 const FLOAT: i64 = 1;
 
+/// Every version as onnx 1.23 defines it: releases before 1.20 added the mask in front of the cap in versions 23 and 24.
 fn attention(cx: &mut Cx<'_>) -> Outs {
+    let precision = cx.int("softmax_precision", 0)?;
+    // FLOAT, FLOAT16, DOUBLE and BFLOAT16; 0 stands for an absent attribute.
+    if ![0, FLOAT, 10, 11, 16].contains(&precision) {
+        return Err(cx.bad_attr("softmax_precision", &format!("is {precision}: wanted 1, 10, 11 or 16")));
+    }
     let attrs = Attrs::new()
         .with("q_heads", cx.int("q_num_heads", 0)?)
         .with("kv_heads", cx.int("kv_num_heads", 0)?)
@@ -19,7 +26,10 @@ fn attention(cx: &mut Cx<'_>) -> Outs {
         .with("causal", cx.flag("is_causal", false)?)
         .with("softcap", cx.float("softcap", 0.0)?)
         .with("qk_output", cx.int("qk_matmul_output_mode", 0)?)
-        .with("softmax_f32", cx.int("softmax_precision", 0)? == FLOAT);
+        .with("softmax_f32", precision == FLOAT)
+        .with("window_left", cx.int("left_window_size", -1)?)
+        .with("window_right", cx.int("right_window_size", -1)?)
+        .with("zero_empty", true);
     let inputs = cx.all();
     cx.layers("attention", attrs, &inputs)
 }

@@ -2,18 +2,18 @@
 
 use kiln_ir::{Attrs, DType, Elems, Tensor, TensorId};
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs, Refusal, dtype_of_number, unsupported};
 use crate::model::Attribute;
 use crate::tensor::TensorData;
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("Constant", constant),
-    ("ConstantOfShape", constant_of_shape),
-    ("EyeLike", eye_like),
-    ("Shape", shape),
-    ("Size", |cx| {
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("Constant", &[1, 9, 11, 12, 13, 19, 21, 23, 24, 25], constant),
+    Operator::new("ConstantOfShape", &[9, 20, 21, 23, 24, 25], constant_of_shape),
+    Operator::new("EyeLike", &[9, 22], eye_like),
+    Operator::new("Shape", &[1, 13, 15, 19, 21, 23, 24, 25], shape),
+    Operator::new("Size", &[1, 13, 19, 21, 23, 24, 25], |cx| {
         let x = cx.input(0)?;
         Ok(vec![cx.un("size", x)?])
     }),
@@ -27,6 +27,7 @@ fn constant(cx: &mut Cx<'_>) -> Outs {
     let (Some((attribute, value)), None) = (values.next(), values.next()) else {
         return Err(cx.bad_attr("value", "must be the only attribute, in any of its forms"));
     };
+    cx.skip(attribute);
     let tensor = match value {
         Attribute::Tensor(data) => Some(cx.tensor(data)?),
         Attribute::Float(x) => Tensor::f32(&[], &[*x]),
@@ -44,7 +45,7 @@ fn constant(cx: &mut Cx<'_>) -> Outs {
 
 /// The element that `value` holds, as a scalar.
 fn fill_value(cx: &mut Cx<'_>) -> Result<TensorId, Refusal> {
-    let Some(data) = cx.node().attr::<&TensorData>("value")? else {
+    let Some(data) = cx.attr::<&TensorData>("value")? else {
         return cx.num(DType::F32, 0.0);
     };
     let tensor = cx.tensor(data)?;

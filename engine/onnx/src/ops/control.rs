@@ -5,12 +5,16 @@ use std::sync::Arc;
 use kiln_ir::TensorId;
 use kiln_ir::network::IfId;
 
-use super::{Handler, looping, scan};
+use super::{Operator, looping, scan};
 use crate::convert::{Cx, Outs, unsupported};
 use crate::model::Graph;
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[("If", if_), ("Loop", looping::loop_), ("Scan", scan::scan)];
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("If", &[1, 11, 13, 16, 19, 21, 23, 24, 25], if_),
+    Operator::new("Loop", &[1, 11, 13, 16, 19, 21, 23, 24, 25], looping::loop_),
+    Operator::new("Scan", &[8, 9, 11, 16, 19, 21, 23, 24, 25], scan::scan),
+];
 
 /// A condition that is known picks its branch, which is converted in place; else both become branches of a
 /// conditional.
@@ -19,8 +23,8 @@ fn if_(cx: &mut Cx<'_>) -> Outs {
     if cx.dtype(condition) != kiln_ir::DType::Bool {
         return unsupported(format!("a condition of type {}, wants bool", cx.dtype(condition)));
     }
-    let on_true = cx.node().require_attr::<&Arc<Graph>>("then_branch")?.clone();
-    let on_false = cx.node().require_attr::<&Arc<Graph>>("else_branch")?.clone();
+    let on_true = cx.require_attr::<&Arc<Graph>>("then_branch")?.clone();
+    let on_false = cx.require_attr::<&Arc<Graph>>("else_branch")?.clone();
     if on_true.outputs.len() != on_false.outputs.len() {
         let (t, f) = (on_true.outputs.len(), on_false.outputs.len());
         return unsupported(format!("then_branch has {t} outputs, else_branch {f}: wants as many"));

@@ -2,12 +2,15 @@
 
 use kiln_ir::{Attrs, TensorId};
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs, Refusal};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] =
-    &[("Conv", conv), ("ConvTranspose", conv_transpose), ("DeformConv", deform_conv)];
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("Conv", &[1, 11, 22], conv),
+    Operator::new("ConvTranspose", &[1, 11, 22], conv_transpose),
+    Operator::new("DeformConv", &[19, 22], deform_conv),
+];
 
 /// How padding is chosen.
 pub(super) fn pad_mode(cx: &Cx<'_>) -> Result<&'static str, Refusal> {
@@ -32,6 +35,17 @@ pub(super) fn steps(cx: &Cx<'_>) -> Result<Attrs, Refusal> {
     Ok(attrs)
 }
 
+/// Refuses a `kernel_shape` that contradicts the weights.
+fn kernel_shape(cx: &Cx<'_>, w: TensorId) -> Result<(), Refusal> {
+    let Some(given) = cx.ints("kernel_shape")? else { return Ok(()) };
+    let own = cx.ty(w).dims.get(2..).unwrap_or_default();
+    let differ = own.iter().zip(&given).any(|(d, g)| d.as_const().is_some_and(|d| d != *g));
+    if own.len() == given.len() && !differ {
+        return Ok(());
+    }
+    Err(cx.bad_attr("kernel_shape", &format!("is {given:?}, where the weights are {}", cx.ty(w))))
+}
+
 /// A convolution of these tensors with the attributes of the node.
 pub(super) fn conv_of(
     cx: &mut Cx<'_>,
@@ -39,6 +53,7 @@ pub(super) fn conv_of(
     w: TensorId,
     bias: Option<TensorId>,
 ) -> Result<TensorId, Refusal> {
+    kernel_shape(cx, w)?;
     let attrs = steps(cx)?.with("groups", cx.int("group", 1)?);
     cx.layer("conv", attrs, &[Some(x), Some(w), bias])
 }
@@ -49,6 +64,7 @@ fn conv(cx: &mut Cx<'_>) -> Outs {
 }
 
 fn conv_transpose(cx: &mut Cx<'_>) -> Outs {
+    kernel_shape(cx, cx.input(1)?)?;
     let attrs = steps(cx)?
         .with("groups", cx.int("group", 1)?)
         .with("output_padding", cx.ints("output_padding")?.unwrap_or_default())
@@ -57,6 +73,7 @@ fn conv_transpose(cx: &mut Cx<'_>) -> Outs {
 }
 
 fn deform_conv(cx: &mut Cx<'_>) -> Outs {
+    kernel_shape(cx, cx.input(1)?)?;
     let mut attrs =
         Attrs::new().with("groups", cx.int("group", 1)?).with("offset_groups", cx.int("offset_group", 1)?);
     for name in ["strides", "pads", "dilations"] {

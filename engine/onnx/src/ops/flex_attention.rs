@@ -5,12 +5,12 @@ use std::sync::Arc;
 use kiln_ir::infer::differ;
 use kiln_ir::{Attrs, DType, Dim, Fact, IrError, Op, TensorId};
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs, Refusal, unsupported};
 use crate::model::Graph;
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[("ai.onnx.preview.FlexAttention", flex_attention)];
+pub(super) const OPS: &[Operator] = &[Operator::new("ai.onnx.preview.FlexAttention", &[1], flex_attention)];
 
 /// Plain attention is one layer. Else the parts of it are layers: product, what changes the scores, softmax, what changes the
 /// probabilities, product; the builder makes one layer of those that it knows as attention.
@@ -26,8 +26,8 @@ fn flex_attention(cx: &mut Cx<'_>) -> Outs {
     if ![DType::F32, DType::F16, DType::BF16].contains(&precision) {
         return Err(cx.bad_attr("softmax_precision", &format!("is {precision}: wanted a float type")));
     }
-    let scale = cx.node().attr::<f32>("scale")?.map(f64::from);
-    let graph = |name| Ok::<_, Refusal>(cx.node().attr::<&Arc<Graph>>(name)?.cloned());
+    let scale = cx.attr::<f32>("scale")?.map(f64::from);
+    let graph = |name| Ok::<_, Refusal>(cx.attr::<&Arc<Graph>>(name)?.cloned());
     let (score_mod, prob_mod) = (graph("score_mod")?, graph("prob_mod")?);
     // The rule of the operator for plain attention holds for the parts, too, which would stretch more.
     let plain = Attrs::new().with("softmax_f32", precision == DType::F32);

@@ -2,26 +2,36 @@
 
 use kiln_ir::{Attrs, DType, TensorId};
 
-use super::Handler;
+use super::Operator;
 use super::constant::{all_true, output_datatype};
 use crate::convert::{Cx, Outs, Refusal, unsupported};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("Bernoulli", bernoulli),
-    ("BlackmanWindow", |cx| window(cx, "blackman")),
-    ("Dropout", dropout),
-    ("HammingWindow", |cx| window(cx, "hamming")),
-    ("HannWindow", |cx| window(cx, "hann")),
-    ("RandomNormal", |cx| random(cx, "normal", ("mean", 0.0), ("scale", 1.0))),
-    ("RandomNormalLike", |cx| random_like(cx, "normal", ("mean", 0.0), ("scale", 1.0))),
-    ("RandomUniform", |cx| random(cx, "uniform", ("low", 0.0), ("high", 1.0))),
-    ("RandomUniformLike", |cx| random_like(cx, "uniform", ("low", 0.0), ("high", 1.0))),
-    ("Range", range),
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("Bernoulli", &[15, 22], bernoulli),
+    Operator::new("BlackmanWindow", &[17], |cx| window(cx, "blackman")),
+    Operator::new("Dropout", &[1, 6, 7, 10, 12, 13, 22], dropout),
+    Operator::new("HammingWindow", &[17], |cx| window(cx, "hamming")),
+    Operator::new("HannWindow", &[17], |cx| window(cx, "hann")),
+    Operator::new("RandomNormal", &[1, 22], |cx| random(cx, "normal", ("mean", 0.0), ("scale", 1.0))),
+    Operator::new("RandomNormalLike", &[1, 22], |cx| {
+        random_like(cx, "normal", ("mean", 0.0), ("scale", 1.0))
+    }),
+    Operator::new("RandomUniform", &[1, 22], |cx| random(cx, "uniform", ("low", 0.0), ("high", 1.0))),
+    Operator::new("RandomUniformLike", &[1, 22], |cx| {
+        random_like(cx, "uniform", ("low", 0.0), ("high", 1.0))
+    }),
+    Operator::new("Range", &[11, 27], range),
 ];
 
 fn range(cx: &mut Cx<'_>) -> Outs {
     let bounds = [cx.input(0)?, cx.input(1)?, cx.input(2)?];
+    let stash = cx.int("stash_type", 1)?;
+    if stash != 1 {
+        return unsupported(format!(
+            "intermediate results of element type number {stash} (stash_type), wanted 1 (FLOAT)"
+        ));
+    }
     let mut scalars = Vec::new();
     for bound in bounds {
         scalars.push(Some(cx.as_scalar(bound)?));
@@ -40,6 +50,12 @@ fn window(cx: &mut Cx<'_>, kind: &str) -> Outs {
 /// At inference the input passes and the mask is true everywhere. The mask had the input's type before version 10.
 fn dropout(cx: &mut Cx<'_>) -> Outs {
     let x = cx.input(0)?;
+    // Nothing is dropped: ratio and seed do not matter. Training mode was the default before version 7.
+    if cx.version() < 7 && !cx.flag("is_test", false)? {
+        return unsupported("dropout in training mode (is_test = 0)");
+    }
+    cx.skip("ratio");
+    cx.skip("seed");
     let training = match cx.opt(2) {
         Some(mode) => cx.ints_of(mode).and_then(|v| v.first().copied()),
         None => Some(0),
@@ -64,7 +80,7 @@ type Parameter = (&'static str, f32);
 /// The seed given, by its bits so that fractions count; else one that follows from the node's name, so that nodes
 /// differ and builds do not.
 fn seed(cx: &Cx<'_>) -> Result<i64, Refusal> {
-    if let Some(seed) = cx.node().attr::<f32>("seed")? {
+    if let Some(seed) = cx.attr::<f32>("seed")? {
         return Ok(i64::from(seed.to_bits()));
     }
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);

@@ -2,16 +2,16 @@
 
 use kiln_ir::Attrs;
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs, unsupported};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("AffineGrid", affine_grid),
-    ("Col2Im", col2im),
-    ("GridSample", grid_sample),
-    ("NonMaxSuppression", nms),
-    ("RoiAlign", roi_align),
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("AffineGrid", &[20], affine_grid),
+    Operator::new("Col2Im", &[18], col2im),
+    Operator::new("GridSample", &[16, 20, 22], grid_sample),
+    Operator::new("NonMaxSuppression", &[10, 11], nms),
+    Operator::new("RoiAlign", &[10, 16, 22], roi_align),
 ];
 
 fn affine_grid(cx: &mut Cx<'_>) -> Outs {

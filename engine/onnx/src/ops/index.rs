@@ -2,21 +2,21 @@
 
 use kiln_ir::{Attrs, DType};
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("Compress", compress),
-    ("Gather", |cx| along_axis(cx, "gather", 0)),
-    ("GatherElements", |cx| along_axis(cx, "gather_elements", 0)),
-    ("GatherND", gather_nd),
-    ("NonZero", |cx| {
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("Compress", &[9, 11, 28], compress),
+    Operator::new("Gather", &[1, 11, 13], |cx| along_axis(cx, "gather", 0)),
+    Operator::new("GatherElements", &[11, 13], |cx| along_axis(cx, "gather_elements", 0)),
+    Operator::new("GatherND", &[11, 12, 13], gather_nd),
+    Operator::new("NonZero", &[9, 13], |cx| {
         let x = cx.input(0)?;
         Ok(vec![cx.un("nonzero", x)?])
     }),
-    ("OneHot", one_hot),
-    ("ReverseSequence", reverse_sequence),
+    Operator::new("OneHot", &[9, 11, 28], one_hot),
+    Operator::new("ReverseSequence", &[10, 28], reverse_sequence),
 ];
 
 fn along_axis(cx: &mut Cx<'_>, op: &str, default: i64) -> Outs {
@@ -31,7 +31,7 @@ fn gather_nd(cx: &mut Cx<'_>) -> Outs {
 
 /// Without an axis the input is taken as flat.
 fn compress(cx: &mut Cx<'_>) -> Outs {
-    let axis = cx.node().attr::<i64>("axis")?;
+    let axis = cx.attr::<i64>("axis")?;
     let attrs = Attrs::new().with("axis", axis.unwrap_or(0)).with("flatten", axis.is_none());
     Ok(vec![cx.layer("compress", attrs, &[cx.opt(0), cx.opt(1)])?])
 }

@@ -2,16 +2,16 @@
 
 use kiln_ir::{Attrs, DType, TensorId};
 
-use super::Handler;
+use super::Operator;
 use super::conv::conv_of;
 use crate::convert::{Cx, Outs, Refusal};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("ConvInteger", conv_integer),
-    ("MatMulInteger", matmul_integer),
-    ("QLinearConv", qlinear_conv),
-    ("QLinearMatMul", qlinear_matmul),
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("ConvInteger", &[10], conv_integer),
+    Operator::new("MatMulInteger", &[10], matmul_integer),
+    Operator::new("QLinearConv", &[10], qlinear_conv),
+    Operator::new("QLinearMatMul", &[10, 21], qlinear_matmul),
 ];
 
 /// `x` less its zero point, in i32; as it is if it has none.

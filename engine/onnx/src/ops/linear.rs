@@ -2,25 +2,25 @@
 
 use kiln_ir::{Attrs, TensorId};
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs, Refusal};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("Det", |cx| {
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("Det", &[11, 22], |cx| {
         let x = cx.input(0)?;
         Ok(vec![cx.un("det", x)?])
     }),
-    ("Einsum", einsum),
-    ("Gemm", gemm),
-    ("MatMul", |cx| {
+    Operator::new("Einsum", &[12, 28], einsum),
+    Operator::new("Gemm", &[1, 6, 7, 9, 11, 13], gemm),
+    Operator::new("MatMul", &[1, 9, 13], |cx| {
         let (a, b) = (cx.input(0)?, cx.input(1)?);
         Ok(vec![cx.bin("matmul", a, b)?])
     }),
 ];
 
 fn einsum(cx: &mut Cx<'_>) -> Outs {
-    let equation = cx.node().require_attr::<&str>("equation")?;
+    let equation = cx.require_attr::<&str>("equation")?;
     let inputs = cx.all();
     Ok(vec![cx.layer("einsum", Attrs::new().with("equation", equation), &inputs)?])
 }
@@ -33,6 +33,8 @@ fn gemm(cx: &mut Cx<'_>) -> Outs {
 pub(super) fn gemm_of(cx: &mut Cx<'_>) -> Result<TensorId, Refusal> {
     let attrs =
         Attrs::new().with("trans_a", cx.flag("transA", false)?).with("trans_b", cx.flag("transB", false)?);
+    // The third input broadcasts in any case.
+    cx.skip("broadcast");
     let (alpha, beta) = (cx.float("alpha", 1.0)?, cx.float("beta", 1.0)?);
     let product = cx.layer("matmul", attrs, &[cx.opt(0), cx.opt(1)])?;
     let product = scaled(cx, product, alpha)?;

@@ -2,37 +2,37 @@
 
 use kiln_ir::{Attrs, DType};
 
-use super::Handler;
+use super::Operator;
 use super::arith::two;
 use crate::convert::{Cx, Outs, dtype_of_number, unsupported};
 use crate::model::Attribute;
 use crate::tensor::DataType;
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("And", |cx| two(cx, "and")),
-    ("BitCast", bit_cast),
-    ("Cast", cast),
-    ("CastLike", cast_like),
-    ("Equal", |cx| two(cx, "equal")),
-    ("Greater", |cx| two(cx, "greater")),
-    ("GreaterOrEqual", |cx| two(cx, "greater_equal")),
-    ("Less", |cx| two(cx, "less")),
-    ("LessOrEqual", |cx| two(cx, "less_equal")),
-    ("Not", |cx| {
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("And", &[1, 7], |cx| two(cx, "and")),
+    Operator::new("BitCast", &[26], bit_cast),
+    Operator::new("Cast", &[1, 6, 9, 13, 19, 21, 23, 24, 25, 28], cast),
+    Operator::new("CastLike", &[15, 19, 21, 23, 24, 25], cast_like),
+    Operator::new("Equal", &[1, 7, 11, 13, 19], |cx| two(cx, "equal")),
+    Operator::new("Greater", &[1, 7, 9, 13], |cx| two(cx, "greater")),
+    Operator::new("GreaterOrEqual", &[12, 16], |cx| two(cx, "greater_equal")),
+    Operator::new("Less", &[1, 7, 9, 13], |cx| two(cx, "less")),
+    Operator::new("LessOrEqual", &[12, 16], |cx| two(cx, "less_equal")),
+    Operator::new("Not", &[1], |cx| {
         let x = cx.input(0)?;
         Ok(vec![cx.un("not", x)?])
     }),
-    ("Or", |cx| two(cx, "or")),
-    ("Where", |cx| {
+    Operator::new("Or", &[1, 7], |cx| two(cx, "or")),
+    Operator::new("Where", &[9, 16], |cx| {
         let (cond, a, b) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
         Ok(vec![cx.layer("select", Attrs::new(), &[Some(cond), Some(a), Some(b)])?])
     }),
-    ("Xor", |cx| two(cx, "xor")),
+    Operator::new("Xor", &[1, 7], |cx| two(cx, "xor")),
 ];
 
 fn cast(cx: &mut Cx<'_>) -> Outs {
-    let to = match cx.node().attributes.get("to") {
+    let to = match cx.attribute("to") {
         Some(Attribute::String(_)) => {
             let name = cx.text("to", "")?;
             match DataType::from_name(name) {
@@ -40,8 +40,13 @@ fn cast(cx: &mut Cx<'_>) -> Outs {
                 None => return unsupported(format!("element type {name}")),
             }
         }
-        _ => dtype_of_number(cx.node().require_attr::<i64>("to")?)?,
+        _ => dtype_of_number(cx.require_attr::<i64>("to")?)?,
     };
+    // Only FLOAT8E8M0 is rounded by it, which is refused above.
+    cx.skip("round_mode");
+    if to != DType::F8E4M3 {
+        cx.skip("saturate");
+    }
     // Values outside f8e4m3 saturate; without that they would become NaN.
     if to == DType::F8E4M3 && !cx.flag("saturate", true)? {
         return unsupported("a cast to FLOAT8E4M3FN without saturation");
@@ -51,7 +56,7 @@ fn cast(cx: &mut Cx<'_>) -> Outs {
 
 /// Bytes as bool are true where they are not 0.
 fn bit_cast(cx: &mut Cx<'_>) -> Outs {
-    let number = cx.node().require_attr::<i64>("to")?;
+    let number = cx.require_attr::<i64>("to")?;
     let (x, to) = (cx.input(0)?, dtype_of_number(number)?);
     // What the network holds in another type has other bits there.
     use DataType::{Double, Int16, Uint4, Uint16, Uint32, Uint64};
@@ -72,5 +77,11 @@ fn bit_cast(cx: &mut Cx<'_>) -> Outs {
 
 fn cast_like(cx: &mut Cx<'_>) -> Outs {
     let to = cx.dtype(cx.input(1)?);
+    cx.skip("round_mode");
+    if to != DType::F8E4M3 {
+        cx.skip("saturate");
+    } else if !cx.flag("saturate", true)? {
+        return unsupported("a cast to FLOAT8E4M3FN without saturation");
+    }
     Ok(vec![cx.layer("cast", Attrs::new().with("to", to), &[cx.opt(0)])?])
 }

@@ -115,7 +115,7 @@ struct Parts {
 }
 
 pub(super) fn loop_(cx: &mut Cx<'_>) -> Outs {
-    let body = cx.node().require_attr::<&Arc<Graph>>("body")?.clone();
+    let body = cx.require_attr::<&Arc<Graph>>("body")?.clone();
     let initial = (2..cx.input_count()).map(|i| cx.input(i)).collect::<Result<Vec<_>, _>>()?;
     let (ins, outs) = (initial.len() + 2, initial.len() + 1);
     if body.inputs.len() != ins || body.outputs.len() < outs {

@@ -2,20 +2,20 @@
 
 use kiln_ir::{Attrs, TensorId};
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs, Refusal};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("NegativeLogLikelihoodLoss", |cx| {
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("NegativeLogLikelihoodLoss", &[12, 13, 22], |cx| {
         let scores = cx.input(0)?;
         Ok(vec![nll_loss(cx, scores)?])
     }),
-    ("SoftmaxCrossEntropyLoss", cross_entropy),
+    Operator::new("SoftmaxCrossEntropyLoss", &[12, 13], cross_entropy),
 ];
 
 fn nll_loss(cx: &mut Cx<'_>, scores: TensorId) -> Result<TensorId, Refusal> {
-    let ignore = cx.node().attr::<i64>("ignore_index")?;
+    let ignore = cx.attr::<i64>("ignore_index")?;
     let attrs = Attrs::new()
         .with("reduction", cx.text("reduction", "mean")?)
         .with("ignore_index", ignore.unwrap_or(0))

@@ -41,8 +41,24 @@ use crate::convert::{Cx, Outs};
 /// Writes the layers of one node, for every version of its operator, and gives the node's outputs.
 pub(crate) type Handler = fn(&mut Cx<'_>) -> Outs;
 
-/// Every family's operators. Those outside the standard set are listed as `domain.Operator`.
-const FAMILIES: &[&[(&str, Handler)]] = &[
+/// What the importer knows of an operator.
+pub(crate) struct Operator {
+    /// Its name; `domain.Operator` outside the standard set.
+    pub name: &'static str,
+    /// The versions that the handler implements, by the operator set in which each came into force. None where no set
+    /// has the operator, which is then taken with every set.
+    pub versions: &'static [i64],
+    pub handler: Handler,
+}
+
+impl Operator {
+    const fn new(name: &'static str, versions: &'static [i64], handler: Handler) -> Self {
+        Self { name, versions, handler }
+    }
+}
+
+/// Every family's operators.
+const FAMILIES: &[&[Operator]] = &[
     activation::OPS,
     arith::OPS,
     attention::OPS,
@@ -82,10 +98,15 @@ const FAMILIES: &[&[(&str, Handler)]] = &[
     text::OPS,
 ];
 
-/// The handler of an operator; the standard set has the domain "".
-pub(crate) fn find(domain: &str, op: &str) -> Option<Handler> {
-    static MAP: OnceLock<HashMap<&'static str, Handler>> = OnceLock::new();
-    let map = MAP.get_or_init(|| FAMILIES.iter().flat_map(|family| family.iter().copied()).collect());
+/// All operators that are converted.
+pub(crate) fn all() -> impl Iterator<Item = &'static Operator> {
+    FAMILIES.iter().copied().flatten()
+}
+
+/// The importer's row of an operator; the standard set has the domain "".
+pub(crate) fn find(domain: &str, op: &str) -> Option<&'static Operator> {
+    static MAP: OnceLock<HashMap<&'static str, &'static Operator>> = OnceLock::new();
+    let map = MAP.get_or_init(|| all().map(|operator| (operator.name, operator)).collect());
     if domain.is_empty() {
         return map.get(op).copied();
     }
@@ -94,12 +115,12 @@ pub(crate) fn find(domain: &str, op: &str) -> Option<Handler> {
 
 /// Whether an operator of the standard set makes or reads sequences or optional values.
 pub(crate) fn lists(op: &str) -> bool {
-    sequence::OPS.iter().any(|(name, _)| *name == op)
+    sequence::OPS.iter().any(|operator| operator.name == op)
 }
 
 /// The operators that are converted, sorted.
 pub fn supported() -> Vec<&'static str> {
-    let mut names: Vec<_> = FAMILIES.iter().flat_map(|family| family.iter().map(|(name, _)| *name)).collect();
+    let mut names: Vec<_> = all().map(|operator| operator.name).collect();
     names.sort_unstable();
     names
 }

@@ -2,25 +2,25 @@
 
 use kiln_ir::{Attrs, TensorId};
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs, Refusal, unsupported};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("CenterCropPad", center_crop_pad),
-    ("Concat", concat),
-    ("DepthToSpace", depth_to_space),
-    ("Expand", |cx| {
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("CenterCropPad", &[18], center_crop_pad),
+    Operator::new("Concat", &[1, 4, 11, 13], concat),
+    Operator::new("DepthToSpace", &[1, 11, 13, 28], depth_to_space),
+    Operator::new("Expand", &[8, 13], |cx| {
         let (x, shape) = (cx.input(0)?, cx.input(1)?);
         Ok(vec![cx.bin("expand", x, shape)?])
     }),
-    ("Flatten", flatten),
-    ("Reshape", reshape),
-    ("SpaceToDepth", space_to_depth),
-    ("Squeeze", squeeze),
-    ("Tile", tile),
-    ("Transpose", transpose),
-    ("Unsqueeze", unsqueeze),
+    Operator::new("Flatten", &[1, 9, 11, 13, 21, 23, 24, 25], flatten),
+    Operator::new("Reshape", &[1, 5, 13, 14, 19, 21, 23, 24, 25], reshape),
+    Operator::new("SpaceToDepth", &[1, 13, 28], space_to_depth),
+    Operator::new("Squeeze", &[1, 11, 13, 21, 23, 24, 25], squeeze),
+    Operator::new("Tile", &[1, 6, 13], tile),
+    Operator::new("Transpose", &[1, 13, 21, 23, 24, 25], transpose),
+    Operator::new("Unsqueeze", &[1, 11, 13, 21, 23, 24, 25], unsqueeze),
 ];
 
 /// The list that versions below `from` have as an attribute and later ones as input `i`.
@@ -32,7 +32,7 @@ pub(super) fn list(cx: &mut Cx<'_>, name: &str, i: usize, from: i64) -> Result<O
 }
 
 fn concat(cx: &mut Cx<'_>) -> Outs {
-    let axis = if cx.version() < 4 { cx.int("axis", 1)? } else { cx.node().require_attr("axis")? };
+    let axis = if cx.version() < 4 { cx.int("axis", 1)? } else { cx.require_attr("axis")? };
     let parts: Vec<_> = cx.inputs()?.into_iter().map(Some).collect();
     Ok(vec![cx.layer("concat", Attrs::new().with("axis", axis), &parts)?])
 }
@@ -112,13 +112,15 @@ fn transpose(cx: &mut Cx<'_>) -> Outs {
 
 fn depth_to_space(cx: &mut Cx<'_>) -> Outs {
     let attrs = Attrs::new()
-        .with("block", cx.node().require_attr::<i64>("blocksize")?)
+        .with("block", cx.require_attr::<i64>("blocksize")?)
         .with("mode", cx.text("mode", "DCR")?);
     Ok(vec![cx.layer("depth_to_space", attrs, &[cx.opt(0)])?])
 }
 
 fn space_to_depth(cx: &mut Cx<'_>) -> Outs {
-    let attrs = Attrs::new().with("block", cx.node().require_attr::<i64>("blocksize")?);
+    let attrs = Attrs::new()
+        .with("block", cx.require_attr::<i64>("blocksize")?)
+        .with("mode", cx.text("mode", "DCR")?);
     Ok(vec![cx.layer("space_to_depth", attrs, &[cx.opt(0)])?])
 }
 

@@ -2,20 +2,20 @@
 
 use kiln_ir::{Attrs, TensorId};
 
-use super::Handler;
+use super::Operator;
 use super::reduce::over;
 use crate::convert::{Cx, Outs, Refusal, unsupported};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("BatchNormalization", batch_norm),
-    ("GroupNormalization", group_norm),
-    ("InstanceNormalization", instance_norm),
-    ("LRN", lrn),
-    ("LayerNormalization", layer_norm),
-    ("LpNormalization", lp_norm),
-    ("MeanVarianceNormalization", mean_variance),
-    ("RMSNormalization", rms_norm),
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("BatchNormalization", &[1, 6, 7, 9, 14, 15], batch_norm),
+    Operator::new("GroupNormalization", &[18, 21], group_norm),
+    Operator::new("InstanceNormalization", &[1, 6, 22], instance_norm),
+    Operator::new("LRN", &[1, 13], lrn),
+    Operator::new("LayerNormalization", &[17], layer_norm),
+    Operator::new("LpNormalization", &[1, 22], lp_norm),
+    Operator::new("MeanVarianceNormalization", &[9, 13], mean_variance),
+    Operator::new("RMSNormalization", &[23], rms_norm),
 ];
 
 fn batch_norm(cx: &mut Cx<'_>) -> Outs {
@@ -23,6 +23,11 @@ fn batch_norm(cx: &mut Cx<'_>) -> Outs {
     if cx.flag("training_mode", false)? || (1..cx.output_count()).any(|i| cx.wants(i)) {
         return unsupported("batch normalization in training mode");
     }
+    // Training mode was the default before version 7.
+    if cx.version() < 7 && !cx.flag("is_test", false)? {
+        return unsupported("batch normalization in training mode (is_test = 0)");
+    }
+    cx.skip("momentum");
     if cx.version() < 9 && !cx.flag("spatial", true)? && cx.rank(x) > 2 {
         return unsupported("statistics for each element (spatial = 0)");
     }
@@ -39,7 +44,8 @@ fn instance_norm(cx: &mut Cx<'_>) -> Outs {
 /// Scale and bias belong to groups before version 21, then to channels.
 fn group_norm(cx: &mut Cx<'_>) -> Outs {
     let (x, mut scale, mut bias) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
-    let groups = cx.node().require_attr::<i64>("num_groups")?;
+    let groups = cx.require_attr::<i64>("num_groups")?;
+    single_precision(cx)?;
     if groups < 1 {
         return Err(cx.bad_attr("num_groups", &format!("is {groups}: wanted 1 or more")));
     }
@@ -62,20 +68,32 @@ fn per_channel(cx: &mut Cx<'_>, v: TensorId, x: TensorId, groups: i64) -> Result
     cx.reshape(spread, &[-1])
 }
 
+/// Refuses statistics in another type than f32.
+fn single_precision(cx: &Cx<'_>) -> Result<(), Refusal> {
+    match cx.int("stash_type", 1)? {
+        1 => Ok(()),
+        other => {
+            unsupported(format!("statistics of element type number {other} (stash_type), wanted 1 (FLOAT)"))
+        }
+    }
+}
+
 /// All three outputs; mean and inverse deviation are computed in f32.
 fn layer_norm(cx: &mut Cx<'_>) -> Outs {
+    single_precision(cx)?;
     let attrs = Attrs::new().with("axis", cx.int("axis", -1)?).with("epsilon", cx.float("epsilon", 1e-5)?);
     cx.layers("layer_norm", attrs, &[cx.opt(0), cx.opt(1), cx.opt(2)])
 }
 
 fn rms_norm(cx: &mut Cx<'_>) -> Outs {
+    single_precision(cx)?;
     let attrs = Attrs::new().with("axis", cx.int("axis", -1)?).with("epsilon", cx.float("epsilon", 1e-5)?);
     Ok(vec![cx.layer("rms_norm", attrs, &[cx.opt(0), cx.opt(1)])?])
 }
 
 fn lrn(cx: &mut Cx<'_>) -> Outs {
     let attrs = Attrs::new()
-        .with("size", cx.node().require_attr::<i64>("size")?)
+        .with("size", cx.require_attr::<i64>("size")?)
         .with("alpha", cx.float("alpha", 1e-4)?)
         .with("beta", cx.float("beta", 0.75)?)
         .with("bias", cx.float("bias", 1.0)?);

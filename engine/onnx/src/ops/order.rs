@@ -2,18 +2,18 @@
 
 use kiln_ir::Attrs;
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("ArgMax", |cx| arg(cx, "argmax")),
-    ("ArgMin", |cx| arg(cx, "argmin")),
-    ("CumProd", |cx| cumulative(cx, "prod")),
-    ("CumSum", |cx| cumulative(cx, "sum")),
-    ("TopK", topk),
-    ("Trilu", trilu),
-    ("Unique", unique),
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("ArgMax", &[1, 11, 12, 13], |cx| arg(cx, "argmax")),
+    Operator::new("ArgMin", &[1, 11, 12, 13], |cx| arg(cx, "argmin")),
+    Operator::new("CumProd", &[26], |cx| cumulative(cx, "prod")),
+    Operator::new("CumSum", &[11, 14], |cx| cumulative(cx, "sum")),
+    Operator::new("TopK", &[1, 10, 11, 24], topk),
+    Operator::new("Trilu", &[14], trilu),
+    Operator::new("Unique", &[11, 28], unique),
 ];
 
 fn arg(cx: &mut Cx<'_>, op: &str) -> Outs {
@@ -38,7 +38,7 @@ fn cumulative(cx: &mut Cx<'_>, op: &str) -> Outs {
 fn topk(cx: &mut Cx<'_>) -> Outs {
     let x = cx.input(0)?;
     let k = if cx.version() < 10 {
-        let k = cx.node().require_attr::<i64>("k")?;
+        let k = cx.require_attr::<i64>("k")?;
         cx.i64(k)?
     } else {
         let k = cx.input(1)?;
@@ -62,7 +62,7 @@ fn trilu(cx: &mut Cx<'_>) -> Outs {
 
 /// Without an axis the input is taken as flat.
 fn unique(cx: &mut Cx<'_>) -> Outs {
-    let axis = cx.node().attr::<i64>("axis")?;
+    let axis = cx.attr::<i64>("axis")?;
     let attrs = Attrs::new()
         .with("axis", axis.unwrap_or(0))
         .with("flatten", axis.is_none())

@@ -2,16 +2,20 @@
 
 use kiln_ir::Attrs;
 
-use super::Handler;
+use super::Operator;
 use super::conv::steps;
 use crate::convert::{Cx, Outs, Refusal};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] =
-    &[("AveragePool", average_pool), ("LpPool", lp_pool), ("MaxPool", max_pool), ("MaxUnpool", max_unpool)];
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("AveragePool", &[1, 7, 10, 11, 19, 22], average_pool),
+    Operator::new("LpPool", &[1, 2, 11, 18, 22], lp_pool),
+    Operator::new("MaxPool", &[1, 8, 10, 11, 12, 22], max_pool),
+    Operator::new("MaxUnpool", &[9, 11, 22], max_unpool),
+];
 
 pub(super) fn window(cx: &Cx<'_>) -> Result<Attrs, Refusal> {
-    let kernel = cx.node().require_attr::<&[i64]>("kernel_shape")?;
+    let kernel = cx.require_attr::<&[i64]>("kernel_shape")?;
     Ok(steps(cx)?.with("kernel", kernel).with("ceil_mode", cx.flag("ceil_mode", false)?))
 }
 
@@ -30,6 +34,8 @@ fn lp_pool(cx: &mut Cx<'_>) -> Outs {
 
 fn max_pool(cx: &mut Cx<'_>) -> Outs {
     let attrs = window(cx)?;
+    // The order of the indices.
+    cx.skip("storage_order");
     if !cx.wants(1) {
         return Ok(vec![cx.layer("pool", attrs.with("op", "max"), &[cx.opt(0)])?]);
     }
@@ -38,7 +44,7 @@ fn max_pool(cx: &mut Cx<'_>) -> Outs {
 }
 
 fn max_unpool(cx: &mut Cx<'_>) -> Outs {
-    let mut attrs = Attrs::new().with("kernel", cx.node().require_attr::<&[i64]>("kernel_shape")?);
+    let mut attrs = Attrs::new().with("kernel", cx.require_attr::<&[i64]>("kernel_shape")?);
     for name in ["strides", "pads"] {
         attrs.set(name, cx.ints(name)?.unwrap_or_default());
     }

@@ -2,17 +2,17 @@
 
 use kiln_ir::{Attrs, DType, TensorId};
 
-use super::Handler;
+use super::Operator;
 use super::reduce::over;
 use crate::convert::{Cx, Outs, Refusal, named_type, range, unsupported};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("DequantizeLinear", dequantize),
-    ("DynamicQuantizeLinear", dynamic_quantize),
-    ("QuantizeLinear", quantize),
-    ("com.microsoft.DequantizeLinear", dequantize),
-    ("com.microsoft.QuantizeLinear", quantize),
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("DequantizeLinear", &[10, 13, 19, 21, 23, 24, 25, 28], dequantize),
+    Operator::new("DynamicQuantizeLinear", &[11], dynamic_quantize),
+    Operator::new("QuantizeLinear", &[10, 13, 19, 21, 23, 24, 25, 28], quantize),
+    Operator::new("com.microsoft.DequantizeLinear", &[1], dequantize),
+    Operator::new("com.microsoft.QuantizeLinear", &[1], quantize),
 ];
 
 /// A tensor with its scale and zero point in shapes that broadcast.
@@ -27,6 +27,8 @@ struct Scaled {
 fn scaled(cx: &mut Cx<'_>) -> Result<Scaled, Refusal> {
     let (x, scale, zero) = (cx.input(0)?, cx.input(1)?, cx.opt(2));
     let block = cx.int("block_size", 0)?;
+    // Without meaning for one scale.
+    cx.skip("axis");
     let rank = cx.rank(x);
     if block != 0 {
         return blocked(cx, (x, scale, zero), block);
@@ -81,10 +83,19 @@ fn whole(cx: &mut Cx<'_>, y: TensorId, whole: Option<TensorId>) -> Outs {
 
 /// The type is that of the zero point, else the attribute's, else u8.
 fn quantize(cx: &mut Cx<'_>) -> Outs {
-    let given = cx.dtype_attr("output_dtype")?;
+    let scale_of = cx.input(1)?;
+    // The attribute's number 0 stands for no type.
+    let typed = |name| Ok::<_, Refusal>(if cx.int(name, 0)? == 0 { None } else { cx.dtype_attr(name)? });
+    let given = typed("output_dtype")?;
+    let precision = typed("precision")?;
+    if precision.is_some_and(|p| p != DType::F32 && p != cx.dtype(scale_of)) {
+        return unsupported(format!("quantization in {} (precision)", precision.unwrap_or(DType::F32)));
+    }
     let held = cx.held_type(2).or(named_type(cx.node(), "output_dtype").filter(|_| cx.opt(2).is_none()));
     let to = cx.opt(2).map(|zero| cx.dtype(zero)).or(given).unwrap_or(DType::U8);
-    if to == DType::F8E4M3 && !cx.flag("saturate", true)? {
+    if to != DType::F8E4M3 {
+        cx.skip("saturate");
+    } else if !cx.flag("saturate", true)? {
         return unsupported("quantization to FLOAT8E4M3FN without saturation");
     }
     let Scaled { mut x, scale, zero, whole: shape } = scaled(cx)?;
@@ -120,7 +131,8 @@ fn to_range(
 /// The type is the attribute's, else that of the scale.
 fn dequantize(cx: &mut Cx<'_>) -> Outs {
     let Scaled { x, scale, zero, whole: shape } = scaled(cx)?;
-    let to = cx.dtype_attr("output_dtype")?.unwrap_or(cx.dtype(scale));
+    let given = if cx.int("output_dtype", 0)? == 0 { None } else { cx.dtype_attr("output_dtype")? };
+    let to = given.unwrap_or(cx.dtype(scale));
     let y = cx.layer("dequantize", Attrs::new().with("to", to), &[Some(x), Some(scale), zero])?;
     whole(cx, y, shape)
 }

@@ -2,20 +2,20 @@
 
 use kiln_ir::Attrs;
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs, Refusal};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("GRU", |cx| {
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("GRU", &[1, 3, 7, 14, 22], |cx| {
         let attrs = attrs(cx)?.with("linear_before_reset", cx.flag("linear_before_reset", false)?);
         recurrent(cx, "gru", attrs)
     }),
-    ("LSTM", |cx| {
+    Operator::new("LSTM", &[1, 7, 14, 22], |cx| {
         let attrs = attrs(cx)?.with("input_forget", cx.flag("input_forget", false)?);
         recurrent(cx, "lstm", attrs)
     }),
-    ("RNN", |cx| {
+    Operator::new("RNN", &[1, 7, 14, 22], |cx| {
         let attrs = attrs(cx)?;
         recurrent(cx, "rnn", attrs)
     }),
@@ -24,7 +24,9 @@ pub(super) const OPS: &[(&str, Handler)] = &[
 /// What the three have in common. Without `hidden_size` the recurrence weights give it.
 fn attrs(cx: &Cx<'_>) -> Result<Attrs, Refusal> {
     let from_weights = cx.dim(cx.input(2)?, 2).and_then(|d| d.as_const()).unwrap_or(0);
-    let activations = cx.node().attr::<Vec<&str>>("activations")?.unwrap_or_default();
+    // Outputs are made if they are named.
+    cx.skip("output_sequence");
+    let activations = cx.attr::<Vec<&str>>("activations")?.unwrap_or_default();
     let activations: Vec<String> = activations.into_iter().map(str::to_owned).collect();
     Ok(Attrs::new()
         .with("direction", cx.text("direction", "forward")?)

@@ -2,25 +2,25 @@
 
 use kiln_ir::{Attrs, TensorId};
 
-use super::Handler;
+use super::Operator;
 use super::movement::list;
 use crate::convert::{Cx, Outs, Refusal};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("GlobalAveragePool", |cx| global(cx, "mean")),
-    ("GlobalLpPool", global_lp),
-    ("GlobalMaxPool", |cx| global(cx, "max")),
-    ("ReduceL1", |cx| reduce(cx, "l1", 18)),
-    ("ReduceL2", |cx| reduce(cx, "l2", 18)),
-    ("ReduceLogSum", |cx| reduce(cx, "log_sum", 18)),
-    ("ReduceLogSumExp", |cx| reduce(cx, "log_sum_exp", 18)),
-    ("ReduceMax", |cx| reduce(cx, "max", 18)),
-    ("ReduceMean", |cx| reduce(cx, "mean", 18)),
-    ("ReduceMin", |cx| reduce(cx, "min", 18)),
-    ("ReduceProd", |cx| reduce(cx, "prod", 18)),
-    ("ReduceSum", |cx| reduce(cx, "sum", 13)),
-    ("ReduceSumSquare", |cx| reduce(cx, "sum_square", 18)),
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("GlobalAveragePool", &[1, 22], |cx| global(cx, "mean")),
+    Operator::new("GlobalLpPool", &[1, 2, 22], global_lp),
+    Operator::new("GlobalMaxPool", &[1, 22], |cx| global(cx, "max")),
+    Operator::new("ReduceL1", &[1, 11, 13, 18], |cx| reduce(cx, "l1", 18)),
+    Operator::new("ReduceL2", &[1, 11, 13, 18], |cx| reduce(cx, "l2", 18)),
+    Operator::new("ReduceLogSum", &[1, 11, 13, 18, 28], |cx| reduce(cx, "log_sum", 18)),
+    Operator::new("ReduceLogSumExp", &[1, 11, 13, 18, 28], |cx| reduce(cx, "log_sum_exp", 18)),
+    Operator::new("ReduceMax", &[1, 11, 12, 13, 18, 20], |cx| reduce(cx, "max", 18)),
+    Operator::new("ReduceMean", &[1, 11, 13, 18], |cx| reduce(cx, "mean", 18)),
+    Operator::new("ReduceMin", &[1, 11, 12, 13, 18, 20], |cx| reduce(cx, "min", 18)),
+    Operator::new("ReduceProd", &[1, 11, 13, 18], |cx| reduce(cx, "prod", 18)),
+    Operator::new("ReduceSum", &[1, 11, 13], |cx| reduce(cx, "sum", 13)),
+    Operator::new("ReduceSumSquare", &[1, 11, 13, 18], |cx| reduce(cx, "sum_square", 18)),
 ];
 
 /// Axes are an attribute before version `from`, then an input.

@@ -2,11 +2,14 @@
 
 use kiln_ir::{Attrs, DType, Elems, TensorId};
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs, Refusal, unsupported};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[("Resize", resize), ("Upsample", upsample)];
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("Resize", &[10, 11, 13, 18, 19], resize),
+    Operator::new("Upsample", &[1, 7, 9], upsample),
+];
 
 /// Version 10 has scales only; later ones a region, scales and sizes, of which empty ones count as absent.
 fn resize(cx: &mut Cx<'_>) -> Outs {

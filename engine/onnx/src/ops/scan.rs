@@ -31,7 +31,7 @@ struct Lengths {
 pub(super) fn scan(cx: &mut Cx<'_>) -> Outs {
     let batched = cx.version() < 9;
     let first = usize::from(batched);
-    let body = cx.node().require_attr::<&Arc<Graph>>("body")?.clone();
+    let body = cx.require_attr::<&Arc<Graph>>("body")?.clone();
     let given = (first..cx.input_count()).map(|i| cx.input(i)).collect::<Result<Vec<_>, _>>()?;
     let slices =
         usize::try_from(cx.int("num_scan_inputs", 0)?).ok().filter(|n| (1..=given.len()).contains(n));

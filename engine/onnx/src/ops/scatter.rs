@@ -2,15 +2,15 @@
 
 use kiln_ir::Attrs;
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("Scatter", scatter_elements),
-    ("ScatterElements", scatter_elements),
-    ("ScatterND", scatter_nd),
-    ("TensorScatter", tensor_scatter),
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("Scatter", &[9], scatter_elements),
+    Operator::new("ScatterElements", &[11, 13, 16, 18], scatter_elements),
+    Operator::new("ScatterND", &[11, 13, 16, 18], scatter_nd),
+    Operator::new("TensorScatter", &[24], tensor_scatter),
 ];
 
 fn scatter_elements(cx: &mut Cx<'_>) -> Outs {

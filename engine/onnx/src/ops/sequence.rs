@@ -1,18 +1,18 @@
 //! Sequences and optional values, as far as they are known when a model is imported.
 
-use super::Handler;
+use super::Operator;
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("ConcatFromSequence", |cx| cx.list_node()),
-    ("Optional", |cx| cx.list_node()),
-    ("OptionalGetElement", |cx| cx.list_node()),
-    ("OptionalHasElement", |cx| cx.list_node()),
-    ("SequenceAt", |cx| cx.list_node()),
-    ("SequenceConstruct", |cx| cx.list_node()),
-    ("SequenceEmpty", |cx| cx.list_node()),
-    ("SequenceErase", |cx| cx.list_node()),
-    ("SequenceInsert", |cx| cx.list_node()),
-    ("SequenceLength", |cx| cx.list_node()),
-    ("SplitToSequence", |cx| cx.list_node()),
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("ConcatFromSequence", &[11], |cx| cx.list_node()),
+    Operator::new("Optional", &[15, 28], |cx| cx.list_node()),
+    Operator::new("OptionalGetElement", &[15, 18, 28], |cx| cx.list_node()),
+    Operator::new("OptionalHasElement", &[15, 18, 28], |cx| cx.list_node()),
+    Operator::new("SequenceAt", &[11], |cx| cx.list_node()),
+    Operator::new("SequenceConstruct", &[11], |cx| cx.list_node()),
+    Operator::new("SequenceEmpty", &[11], |cx| cx.list_node()),
+    Operator::new("SequenceErase", &[11], |cx| cx.list_node()),
+    Operator::new("SequenceInsert", &[11], |cx| cx.list_node()),
+    Operator::new("SequenceLength", &[11], |cx| cx.list_node()),
+    Operator::new("SplitToSequence", &[11, 24], |cx| cx.list_node()),
 ];

@@ -2,12 +2,16 @@
 
 use kiln_ir::Attrs;
 
-use super::Handler;
+use super::Operator;
 use super::constant::output_datatype;
 use crate::convert::{Cx, Outs};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[("DFT", dft), ("MelWeightMatrix", mel), ("STFT", stft)];
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("DFT", &[17, 20], dft),
+    Operator::new("MelWeightMatrix", &[17], mel),
+    Operator::new("STFT", &[17], stft),
+];
 
 /// The axis is an attribute before version 20, then an input.
 fn dft(cx: &mut Cx<'_>) -> Outs {

@@ -2,12 +2,16 @@
 
 use kiln_ir::{Attrs, TensorId};
 
-use super::Handler;
+use super::Operator;
 use super::movement::list;
 use crate::convert::{Cx, Outs, Refusal};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[("Pad", pad), ("Slice", slice), ("Split", split)];
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("Pad", &[1, 2, 11, 13, 18, 19, 21, 23, 24, 25], pad),
+    Operator::new("Slice", &[1, 10, 11, 13], slice),
+    Operator::new("Split", &[1, 2, 11, 13, 18], split),
+];
 
 /// Bounds are attributes before version 10.
 fn slice(cx: &mut Cx<'_>) -> Outs {
@@ -27,7 +31,7 @@ fn pad(cx: &mut Cx<'_>) -> Outs {
         return Ok(vec![cx.layer("pad", attrs, &[Some(x), cx.opt(1), cx.opt(2), cx.opt(3)])?]);
     }
     let name = if cx.version() < 2 { "paddings" } else { "pads" };
-    let pads = cx.node().require_attr::<&[i64]>(name)?;
+    let pads = cx.require_attr::<&[i64]>(name)?;
     let pads = cx.i64s(pads)?;
     let value = cx.float("value", 0.0)?;
     let value = cx.num_like(x, value)?;

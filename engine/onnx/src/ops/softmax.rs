@@ -2,14 +2,14 @@
 
 use kiln_ir::Attrs;
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[
-    ("Hardmax", |cx| softmax(cx, "hardmax")),
-    ("LogSoftmax", |cx| softmax(cx, "log_softmax")),
-    ("Softmax", |cx| softmax(cx, "softmax")),
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("Hardmax", &[1, 11, 13], |cx| softmax(cx, "hardmax")),
+    Operator::new("LogSoftmax", &[1, 11, 13], |cx| softmax(cx, "log_softmax")),
+    Operator::new("Softmax", &[1, 11, 13], |cx| softmax(cx, "softmax")),
 ];
 
 /// From version 13 on over one axis. Before, over everything from the axis on, as if the input were a matrix.

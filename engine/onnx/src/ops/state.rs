@@ -3,12 +3,12 @@
 use kiln_ir::infer::differ;
 use kiln_ir::{Attrs, Dim, TensorId};
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs, Refusal, unsupported};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] =
-    &[("CausalConvWithState", causal_conv), ("LinearAttention", linear_attention)];
+pub(super) const OPS: &[Operator] =
+    &[Operator::new("CausalConvWithState", &[27], causal_conv), Operator::new("LinearAttention", &[27], linear_attention)];
 
 /// `chunk_size` is advice for how to compute, and has no effect on results.
 fn linear_attention(cx: &mut Cx<'_>) -> Outs {
@@ -22,8 +22,8 @@ fn linear_attention(cx: &mut Cx<'_>) -> Outs {
         return Err(cx.bad_attr("update_rule", &reason));
     }
     let attrs = Attrs::new()
-        .with("q_heads", cx.node().require_attr::<i64>("q_num_heads")?)
-        .with("kv_heads", cx.node().require_attr::<i64>("kv_num_heads")?)
+        .with("q_heads", cx.require_attr::<i64>("q_num_heads")?)
+        .with("kv_heads", cx.require_attr::<i64>("kv_num_heads")?)
         .with("rule", rule)
         .with("scale", cx.float("scale", 0.0)?);
     let inputs = cx.all();

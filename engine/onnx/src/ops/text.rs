@@ -2,24 +2,24 @@
 
 use kiln_ir::Attrs;
 
-use super::Handler;
+use super::Operator;
 use crate::convert::{Cx, Outs, unsupported};
 
 /// The operators of this family.
-pub(super) const OPS: &[(&str, Handler)] = &[("TfIdfVectorizer", tfidf)];
+pub(super) const OPS: &[Operator] = &[Operator::new("TfIdfVectorizer", &[9], tfidf)];
 
 fn tfidf(cx: &mut Cx<'_>) -> Outs {
-    if cx.node().attributes.contains_key("pool_strings") {
+    if cx.attribute("pool_strings").is_some() {
         return unsupported("n-grams of strings");
     }
     let attrs = Attrs::new()
-        .with("mode", cx.node().require_attr::<&str>("mode")?.to_lowercase())
-        .with("min_gram", cx.node().require_attr::<i64>("min_gram_length")?)
-        .with("max_gram", cx.node().require_attr::<i64>("max_gram_length")?)
-        .with("max_skip", cx.node().require_attr::<i64>("max_skip_count")?)
-        .with("counts", cx.node().require_attr::<&[i64]>("ngram_counts")?)
-        .with("ngram_indexes", cx.node().require_attr::<&[i64]>("ngram_indexes")?)
-        .with("pool", cx.node().require_attr::<&[i64]>("pool_int64s")?)
+        .with("mode", cx.require_attr::<&str>("mode")?.to_lowercase())
+        .with("min_gram", cx.require_attr::<i64>("min_gram_length")?)
+        .with("max_gram", cx.require_attr::<i64>("max_gram_length")?)
+        .with("max_skip", cx.require_attr::<i64>("max_skip_count")?)
+        .with("counts", cx.require_attr::<&[i64]>("ngram_counts")?)
+        .with("ngram_indexes", cx.require_attr::<&[i64]>("ngram_indexes")?)
+        .with("pool", cx.require_attr::<&[i64]>("pool_int64s")?)
         .with("weights", cx.floats("weights")?);
     Ok(vec![cx.layer("tfidf", attrs, &[cx.opt(0)])?])
 }

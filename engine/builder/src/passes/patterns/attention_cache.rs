@@ -34,8 +34,9 @@ impl Rule for AttentionCache {
         let further = node.inputs.iter().skip(4).flatten().count() > 0;
         let read =
             node.outputs.iter().skip(1).any(|&y| !view.readers(y).is_empty() || view.g.outputs.contains(&y));
-        // Causal attention with a past counts queries from there on.
-        if further || read || attrs.bool("causal").ok()? || view.g.ty(q).rank() != 4 {
+        // With a past, positions of queries are counted from there on.
+        let window = attrs.int("window_left").ok()? >= 0 || attrs.int("window_right").ok()? >= 0;
+        if further || read || attrs.bool("causal").ok()? || window || view.g.ty(q).rank() != 4 {
             return None;
         }
         let parts = [grown(view, k?, root)?, grown(view, v?, root)?];

@@ -55,8 +55,12 @@ fn present(past: Option<&Tensor>, new: &View) -> Result<View, OpError> {
 /// What is added to the score of (batch, head, query, key).
 struct Bias {
     mask: Option<(Elems, Vec<usize>, usize)>,
-    /// Keys before the first query, if causal.
-    causal: Option<usize>,
+    causal: bool,
+    /// Keys that a query sees before and after its own position; -1 for all.
+    window: [i64; 2],
+    /// Position of the first query where no lengths are given.
+    past: i64,
+    queries: i64,
     nonpad: Option<Vec<i64>>,
 }
 
@@ -67,21 +71,40 @@ impl Bias {
             let strides = broadcast_strides(t.shape(), &[to[0], to[1], to[2], len]);
             (t.elems(), strides, len)
         });
-        let causal = cx.attrs().bool("causal")?.then_some(past);
-        Ok(Bias { mask, causal, nonpad: cx.get(NONPAD).map(Tensor::to_i64) })
+        let attrs = cx.attrs();
+        Ok(Bias {
+            mask,
+            causal: attrs.bool("causal")?,
+            window: [attrs.int("window_left")?, attrs.int("window_right")?],
+            past: past as i64,
+            queries: to[2] as i64,
+            nonpad: cx.get(NONPAD).map(|n| n.to_i64().into_iter().map(|n| n.max(0)).collect()),
+        })
+    }
+
+    /// Whether causality, the window and the lengths leave a key to a query.
+    fn sees(&self, b: usize, i: usize, j: usize) -> bool {
+        let (i, j) = (i as i64, j as i64);
+        let length = self.nonpad.as_ref().map(|n| n[b]);
+        let own = i + length.map_or(self.past, |n| n - self.queries);
+        let [left, right] = self.window;
+        length.is_none_or(|n| j < n)
+            && !(self.causal && j > own)
+            && !(left >= 0 && own - j > left)
+            && !(right >= 0 && j - own > right)
     }
 
     fn at(&self, b: usize, h: usize, i: usize, j: usize) -> f64 {
-        let excluded = |out: bool| if out { f64::NEG_INFINITY } else { 0.0 };
-        let masked = match &self.mask {
+        if !self.sees(b, i, j) {
+            return f64::NEG_INFINITY;
+        }
+        match &self.mask {
             None => 0.0,
             Some((_, _, len)) if j >= *len => f64::NEG_INFINITY,
-            Some((Elems::I(v), strides, _)) => excluded(v[offset(&[b, h, i, j], strides)] == 0),
+            Some((Elems::I(v), strides, _)) if v[offset(&[b, h, i, j], strides)] == 0 => f64::NEG_INFINITY,
+            Some((Elems::I(_), ..)) => 0.0,
             Some((Elems::F(v), strides, _)) => v[offset(&[b, h, i, j], strides)],
-        };
-        let future = self.causal.is_some_and(|past| j > i + past);
-        let padding = self.nonpad.as_ref().is_some_and(|n| j as i64 >= n[b]);
-        masked + excluded(future) + excluded(padding)
+        }
     }
 }
 
@@ -107,7 +130,7 @@ pub(super) fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
         s => s,
     };
     let (cap, mode) = (attrs.float("softcap")?, attrs.int("qk_output")?);
-    let zero_nan = attrs.bool("zero_nan")?;
+    let (zero_nan, zero_empty) = (attrs.bool("zero_nan")?, attrs.bool("zero_empty")?);
     let y_shape = cx.out_shape(0)?;
     let v_size = v.shape[3];
     let y_strides = match y_shape.len() {
@@ -121,12 +144,19 @@ pub(super) fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
         for i in 0..q_len {
             let dot = |j| (0..size).map(|d| q.at(b, h, i, d) * k.at(b, kv, j, d)).sum::<f64>();
             let product: Vec<f64> = (0..total).map(|j| scale * dot(j)).collect();
-            let biased: Vec<f64> = product.iter().enumerate().map(|(j, x)| x + bias.at(b, h, i, j)).collect();
             let capped: Vec<f64> = match cap {
-                c if c > 0.0 => biased.iter().map(|x| c * libm::tanh(x / c)).collect(),
-                _ => biased.clone(),
+                c if c > 0.0 => product.iter().map(|x| c * libm::tanh(x / c)).collect(),
+                _ => product.clone(),
             };
-            let mut weights = softmax(&capped);
+            let with_bias = |(j, x): (usize, &f64)| match bias.at(b, h, i, j) {
+                f64::NEG_INFINITY => f64::NEG_INFINITY,
+                bias => x + bias,
+            };
+            let biased: Vec<f64> = capped.iter().enumerate().map(with_bias).collect();
+            let mut weights = softmax(&biased);
+            if zero_empty && biased.iter().all(|x| *x == f64::NEG_INFINITY) {
+                weights.fill(0.0);
+            }
             if zero_nan {
                 weights.iter_mut().filter(|w| w.is_nan()).for_each(|w| *w = 0.0);
             }
@@ -136,8 +166,8 @@ pub(super) fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
             }
             qk.extend(match mode {
                 0 => product,
-                1 => biased,
-                2 => capped,
+                1 => capped,
+                2 => biased,
                 _ => weights,
             });
         }
@@ -209,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_cut_off_and_the_cap_applies_after_the_bias() {
+    fn padding_is_cut_off_and_the_cap_applies_before_the_bias() {
         let q = f32s(&[2, 1, 1, 1], &[1.0; 2]);
         let k = f32s(&[2, 1, 2, 1], &[0.0, LN3, 0.0, LN3]);
         let v = f32s(&[2, 1, 2, 1], &[4.0, 8.0, 4.0, 8.0]);
@@ -219,8 +249,49 @@ mod tests {
         let cap = Attrs::new().with("softcap", 2.0).with("qk_output", 2i64);
         let bias = f32s(&[1, 2], &[1.0, 0.0]);
         let out = run(cap, &[Some(&q), Some(&k), Some(&v), Some(&bias)]);
-        // 2·tanh(1/2) and 2·tanh(ln 3/2) = 2·(3 − 1)/(3 + 1).
-        assert_near(&out[3], &[2, 1, 1, 2], &[0.924_234_3, 1.0, 0.924_234_3, 1.0], 1e-6);
+        // 2·tanh(0) + 1 and 2·tanh(ln 3/2) = 2·(3 − 1)/(3 + 1).
+        assert_near(&out[3], &[2, 1, 1, 2], &[1.0, 1.0, 1.0, 1.0], 1e-6);
+        let cap = Attrs::new().with("softcap", 2.0).with("qk_output", 1i64);
+        let none = f32s(&[1, 2], &[0.0, f64::NEG_INFINITY]);
+        let out = run(cap, &[Some(&q), Some(&k), Some(&v), Some(&none)]);
+        assert_near(&out[3], &[2, 1, 1, 2], &[0.0, 1.0, 0.0, 1.0], 1e-6);
+        assert_near(&out[0], &[2, 1, 1, 1], &[4.0, 4.0], 0.0);
+    }
+
+    #[test]
+    fn windows_and_diagonals_follow_the_position_of_the_query() {
+        let q = f32s(&[1, 1, 3, 1], &[0.0; 3]);
+        let k = f32s(&[1, 1, 5, 1], &[0.0; 5]);
+        let v = f32s(&[1, 1, 5, 1], &[1.0, 10.0, 100.0, 1000.0, 10000.0]);
+        let plain = |attrs: Attrs| run(attrs.with("zero_empty", true), &[Some(&q), Some(&k), Some(&v)]);
+        let left = plain(Attrs::new().with("window_left", 0i64).with("window_right", 1i64));
+        assert_near(&left[0], &[1, 1, 3, 1], &[5.5, 55.0, 550.0], 1e-3);
+        let right = plain(Attrs::new().with("window_right", 0i64));
+        assert_near(&right[0], &[1, 1, 3, 1], &[1.0, 5.5, 37.0], 1e-3);
+        // Four keys count: the queries have positions 1, 2 and 3. Two keys: −1, 0 and 1.
+        let by_length = |n: i64, attrs: Attrs| {
+            let n = ints(DType::I64, &[1], &[n]);
+            run(attrs.with("zero_empty", true), &[Some(&q), Some(&k), Some(&v), None, None, None, Some(&n)])
+        };
+        let causal = by_length(4, Attrs::new().with("causal", true));
+        assert_near(&causal[0], &[1, 1, 3, 1], &[5.5, 37.0, 277.75], 1e-3);
+        let empty = by_length(2, Attrs::new().with("causal", true));
+        assert_near(&empty[0], &[1, 1, 3, 1], &[0.0, 1.0, 5.5], 1e-3);
+        let window = by_length(4, Attrs::new().with("window_left", 1i64).with("window_right", 0i64));
+        assert_near(&window[0], &[1, 1, 3, 1], &[5.5, 55.0, 550.0], 1e-3);
+    }
+
+    #[test]
+    fn what_takes_no_part_does_not_spoil_a_row() {
+        let q = f32s(&[1, 1, 1, 1], &[1.0]);
+        let k = f32s(&[1, 1, 2, 1], &[1.0, f64::INFINITY]);
+        let v = f32s(&[1, 1, 2, 1], &[7.0, 9.0]);
+        let mask = ints(DType::Bool, &[1, 2], &[1, 0]);
+        let out = run(Attrs::new(), &[Some(&q), Some(&k), Some(&v), Some(&mask)]);
+        assert_near(&out[0], &[1, 1, 1, 1], &[7.0], 0.0);
+        let ins = [3, 4, 4].map(|n| (DType::F32, vec![1.into(), 1.into(), Dim::new(n), 1.into()]));
+        let bad = infer("attention", Attrs::new().with("window_left", -2i64), &ins).unwrap_err().to_string();
+        assert!(bad.contains("window_left"), "{bad}");
     }
 
     #[test]

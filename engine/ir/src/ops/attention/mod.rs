@@ -15,16 +15,18 @@ use crate::ty::{TensorType, dims_text};
 /// The operators of this family.
 pub const OPS: &[OpDef] = &[OpDef {
     name: "attention",
-    doc: "y = softmax(cap(scale·Q·Kᵀ + bias))·V for every head. Inputs are q [B, Hq, Sq, D], k [B, Hk, Sk, D] and v \
+    doc: "y = softmax(cap(scale·Q·Kᵀ) + bias)·V for every head. Inputs are q [B, Hq, Sq, D], k [B, Hk, Sk, D] and v \
           [B, Hk, Sk, Dv], or all 3-D, [B, S, H·D], with `q_heads` and `kv_heads` given (0 for 4-D inputs). Hq is a \
           multiple of Hk: query head h reads key head h·Hk/Hq. past_key [B, Hk, P, D] and past_value [B, Hk, P, Dv] go \
           before k and v; T = P + Sk keys in all. The mask broadcasts to [B, Hq, Sq, T]: bool (true takes part) or \
-          float (added); its last dimension never stretches, keys beyond it take no part. `causal`: query i sees keys \
-          up to i + P. nonpad_kv_seqlen [B]: keys from there on take no part. What takes no part gets −∞ before `cap`; \
-          a row without any key gives NaN, or zeros where `zero_nan` takes probabilities that are NaN as 0. cap(s) = softcap·tanh(s/softcap), none for 0. `scale` 0 means 1/√D. Outputs: \
-          y in the layout of q, present_key [B, Hk, T, D], present_value [B, Hk, T, Dv], and qk [B, Hq, Sq, T] after \
-          the product (`qk_output` 0), the bias (1), the cap (2) or the softmax (3). `softmax_f32` asks for a softmax \
-          in f32 where inputs are narrower.",
+          float (added); its last dimension never stretches, keys beyond it take no part. nonpad_kv_seqlen [B]: keys from \
+          there on take no part. Query i has the position p = i + P, or i + nonpad_kv_seqlen − Sq where that is given. \
+          `causal`: it sees keys up to p; `window_left` and `window_right`, unless −1: keys from p − window_left on, and up to \
+          p + window_right. The score of a key that takes no part is −∞, whatever its product; a row without any key \
+          gives NaN, or zeros with `zero_empty`; `zero_nan` takes all probabilities that are NaN as 0. cap(s) = \
+          softcap·tanh(s/softcap), none for 0. `scale` 0 means 1/√D. Outputs: y in the layout of q, present_key \
+          [B, Hk, T, D], present_value [B, Hk, T, Dv], and qk [B, Hq, Sq, T] after the product (`qk_output` 0), the cap (1), \
+          the bias (2) or the softmax (3). `softmax_f32` asks for a softmax in f32 where inputs are narrower.",
     inputs: &[
         input("q"),
         input("k"),
@@ -44,6 +46,9 @@ pub const OPS: &[OpDef] = &[OpDef {
         attr("qk_output", || Attr::Int(0)),
         attr("softmax_f32", || Attr::Bool(false)),
         attr("zero_nan", || Attr::Bool(false)),
+        attr("zero_empty", || Attr::Bool(false)),
+        attr("window_left", || Attr::Int(-1)),
+        attr("window_right", || Attr::Int(-1)),
     ],
     infer,
     eval: eval::eval,
@@ -76,6 +81,13 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     if !(0..=3).contains(&mode) {
         let found = mode.to_string();
         return Err(OpError::Attr { name: "qk_output".into(), found, wanted: "0, 1, 2 or 3".into() });
+    }
+    for name in ["window_left", "window_right"] {
+        let window = cx.attrs.int(name)?;
+        if window < -1 {
+            let wanted = "-1 (no bound), or 0 and more".into();
+            return Err(OpError::Attr { name: name.into(), found: window.to_string(), wanted });
+        }
     }
     let s = sizes(cx)?;
     check_mask(cx, &s, dtype)?;

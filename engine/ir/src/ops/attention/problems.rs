@@ -54,24 +54,49 @@ pub(super) fn problems(rng: &mut Rng) -> Vec<Problem> {
             }
         }
     }
-    for zero_nan in [false, true] {
-        out.extend(rows_without_keys(rng, zero_nan));
+    for zeros in ["", "zero_nan", "zero_empty"] {
+        out.extend(rows_without_keys(rng, zeros));
+    }
+    out.extend(positioned(rng));
+    out
+}
+
+/// Queries that see keys by their position: windows, and diagonals that begin where lengths tell.
+fn positioned(rng: &mut Rng) -> Vec<Problem> {
+    let mut out = Vec::new();
+    for (what, case) in [
+        ("plain", Case { sizes: [2, 4, 2, 6, 9, 0, 8, 8], ..BASE }),
+        ("past", Case { sizes: [2, 2, 2, 3, 3, 8, 8, 8], ..BASE }),
+        ("lengths", Case { sizes: [3, 2, 1, 4, 9, 0, 8, 8], nonpad: true, ..BASE }),
+        ("lengths, bool mask", Case { mask: Some((DType::Bool, &[5, 7])), nonpad: true, ..BASE }),
+    ] {
+        for (causal, left, right) in
+            [(true, -1i64, -1i64), (true, 2, -1), (false, 1, 2), (false, -1, 0), (false, 0, -1)]
+        {
+            let attrs = Attrs::new()
+                .with("causal", causal)
+                .with("window_left", left)
+                .with("window_right", right)
+                .with("softcap", if left == 2 { 1.5 } else { 0.0 })
+                .with("qk_output", if causal { 3i64 } else { 2 })
+                .with("zero_empty", true);
+            let label = format!("positions, {what} causal={causal} window={left},{right}");
+            out.extend(Problem::of(&label, "attention", attrs, inputs(&case, DType::F32, rng)));
+        }
     }
     out
 }
 
 /// Rows of which no key takes part give NaN, or zeros; the others do not.
-fn rows_without_keys(rng: &mut Rng, zero_nan: bool) -> Option<Problem> {
+fn rows_without_keys(rng: &mut Rng, zeros: &str) -> Option<Problem> {
     let mask =
         made(Tensor::from_elems(DType::Bool, &[3, 4], &Elems::I(vec![0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1])));
     let [q, k, v] = [3, 4, 4].map(|len| Some(rng.tensor(DType::F32, &[1, 2, len, 5])));
-    let attrs = Attrs::new().with("zero_nan", zero_nan).with("qk_output", 3i64);
-    Problem::of(
-        &format!("a row without keys, zero_nan={zero_nan}"),
-        "attention",
-        attrs,
-        [q, k, v, Some(mask)],
-    )
+    let mut attrs = Attrs::new().with("qk_output", 3i64);
+    if !zeros.is_empty() {
+        attrs.set(zeros, true);
+    }
+    Problem::of(&format!("a row without keys, {zeros}"), "attention", attrs, [q, k, v, Some(mask)])
 }
 
 fn inputs(case: &Case, t: DType, rng: &mut Rng) -> Vec<Option<Tensor>> {

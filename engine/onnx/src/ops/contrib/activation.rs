@@ -3,16 +3,16 @@
 use kiln_ir::{Attrs, TensorId};
 
 use crate::convert::{Cx, Outs, Refusal, unsupported};
-use crate::ops::Handler;
+use crate::ops::Operator;
 
 /// The operators of this family.
-pub(in crate::ops) const OPS: &[(&str, Handler)] = &[
-    ("com.microsoft.BiasAdd", bias_add),
-    ("com.microsoft.BiasGelu", |cx| gelu(cx, "none")),
-    ("com.microsoft.BiasSplitGelu", bias_split_gelu),
-    ("com.microsoft.FastGelu", |cx| gelu(cx, "tanh")),
-    ("com.microsoft.Gelu", |cx| gelu(cx, "none")),
-    ("com.microsoft.QuickGelu", quick_gelu),
+pub(in crate::ops) const OPS: &[Operator] = &[
+    Operator::new("com.microsoft.BiasAdd", &[1], bias_add),
+    Operator::new("com.microsoft.BiasGelu", &[1], |cx| gelu(cx, "none")),
+    Operator::new("com.microsoft.BiasSplitGelu", &[1], bias_split_gelu),
+    Operator::new("com.microsoft.FastGelu", &[1], |cx| gelu(cx, "tanh")),
+    Operator::new("com.microsoft.Gelu", &[1], |cx| gelu(cx, "none")),
+    Operator::new("com.microsoft.QuickGelu", &[1], quick_gelu),
 ];
 
 /// The sum of the inputs that are there, through a GELU.

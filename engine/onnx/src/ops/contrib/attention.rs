@@ -5,15 +5,15 @@ use kiln_ir::{Attrs, DType, TensorId};
 use super::mask::{self, Keys};
 use super::{absent, unset, unwanted};
 use crate::convert::{Cx, Outs, Refusal, unsupported};
-use crate::ops::Handler;
+use crate::ops::Operator;
 use crate::ops::integer::factors;
 
 /// The operators of this family.
-pub(in crate::ops) const OPS: &[(&str, Handler)] = &[
-    ("com.microsoft.Attention", attention),
-    ("com.microsoft.MultiHeadAttention", multi_head),
-    ("com.microsoft.QAttention", quantized),
-    ("com.microsoft.RotaryEmbedding", rotary),
+pub(in crate::ops) const OPS: &[Operator] = &[
+    Operator::new("com.microsoft.Attention", &[1], attention),
+    Operator::new("com.microsoft.MultiHeadAttention", &[1], multi_head),
+    Operator::new("com.microsoft.QAttention", &[1], quantized),
+    Operator::new("com.microsoft.RotaryEmbedding", &[1], rotary),
 ];
 
 /// What is attended to.
@@ -57,7 +57,7 @@ pub(super) fn join_heads(cx: &mut Cx<'_>, x: TensorId) -> Result<TensorId, Refus
 }
 
 fn heads_attr(cx: &Cx<'_>) -> Result<i64, Refusal> {
-    let heads = cx.node().require_attr::<i64>("num_heads")?;
+    let heads = cx.require_attr::<i64>("num_heads")?;
     match (1..=1 << 20).contains(&heads) {
         true => Ok(heads),
         false => Err(cx.bad_attr("num_heads", &format!("is {heads}: wanted 1 to 2^20"))),
@@ -80,8 +80,8 @@ fn attend(cx: &mut Cx<'_>, given: &Heads, masks: &Masks) -> Result<[TensorId; 3]
     let keys = Keys { batch, total: length, past: past_length };
     let to = cx.dtype(q);
     let mut mask = None;
+    let filter = cx.float("mask_filter_value", -10000.0)?;
     if let Some(padding) = masks.padding {
-        let filter = cx.float("mask_filter_value", -10000.0)?;
         mask = Some(mask::padding(cx, padding, &keys, filter, to)?);
     }
     if let Some(bias) = masks.bias {

@@ -6,10 +6,10 @@ use super::attention::{join_heads, split_heads};
 use super::mask::count;
 use super::{absent, unset, unwanted};
 use crate::convert::{Cx, Outs, Refusal, unsupported};
-use crate::ops::Handler;
+use crate::ops::Operator;
 
 /// The operators of this family.
-pub(in crate::ops) const OPS: &[(&str, Handler)] = &[("com.microsoft.GroupQueryAttention", group_query)];
+pub(in crate::ops) const OPS: &[Operator] = &[Operator::new("com.microsoft.GroupQueryAttention", &[1], group_query)];
 
 /// Positions of new tokens, and lengths.
 struct Places {
@@ -99,8 +99,8 @@ fn operands(cx: &mut Cx<'_>, heads: i64, groups: i64) -> Result<[TensorId; 3], R
     ])
 }
 
-fn rotated(cx: &mut Cx<'_>, x: TensorId, at: &Places) -> Result<TensorId, Refusal> {
-    let attrs = Attrs::new().with("interleaved", cx.flag("rotary_interleaved", false)?);
+fn rotated(cx: &mut Cx<'_>, x: TensorId, at: &Places, interleaved: bool) -> Result<TensorId, Refusal> {
+    let attrs = Attrs::new().with("interleaved", interleaved);
     let (cos, sin) = (cx.input(7)?, cx.input(8)?);
     let rotary = cx.dim(cos, 1).and_then(|d| d.as_const());
     let Some(rotary) = rotary else { return unsupported("a rotary cache of unknown width") };
@@ -112,12 +112,19 @@ fn group_query(cx: &mut Cx<'_>) -> Outs {
     absent(cx, 9, "position_ids")?;
     absent(cx, 11, "head_sink")?;
     unset(cx, "qk_output")?;
+    unset(cx, "kv_cache_bit_width")?;
+    for name in ["k_quant_type", "v_quant_type"] {
+        let found = cx.text(name, "NONE")?;
+        if found != "NONE" {
+            return unsupported(format!("attribute '{name}' = {found}"));
+        }
+    }
     unwanted(cx, 3, "output_qk")?;
     if cx.int("smooth_softmax", -1)? > 0 {
         return unsupported("attribute 'smooth_softmax'");
     }
     let number = |name: &str| {
-        let found = cx.node().require_attr::<i64>(name)?;
+        let found = cx.require_attr::<i64>(name)?;
         match (1..=1 << 20).contains(&found) {
             true => Ok(found),
             false => Err(cx.bad_attr(name, &format!("is {found}: wanted 1 to 2^20"))),
@@ -126,9 +133,10 @@ fn group_query(cx: &mut Cx<'_>) -> Outs {
     let (heads, groups) = (number("num_heads")?, number("kv_num_heads")?);
     let [mut q, mut k, v] = operands(cx, heads, groups)?;
     let at = places(cx, k)?;
+    let interleaved = cx.flag("rotary_interleaved", false)?;
     if cx.flag("do_rotary", false)? {
-        q = rotated(cx, q, &at)?;
-        k = rotated(cx, k, &at)?;
+        q = rotated(cx, q, &at, interleaved)?;
+        k = rotated(cx, k, &at, interleaved)?;
     }
     let (keys, values) = (present(cx, cx.opt(3), k, &at)?, present(cx, cx.opt(4), v, &at)?);
     let seen = visible(cx, keys, &at)?;

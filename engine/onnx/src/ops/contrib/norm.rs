@@ -4,21 +4,21 @@ use kiln_ir::{Attrs, DType, Elems, TensorId};
 
 use super::unwanted;
 use crate::convert::{Cx, Outs, Refusal, unsupported};
-use crate::ops::Handler;
+use crate::ops::Operator;
 use crate::ops::reduce::over;
 
 /// The operators of this family.
-pub(in crate::ops) const OPS: &[(&str, Handler)] = &[
-    ("SimplifiedLayerNormalization", simplified),
-    ("com.microsoft.EmbedLayerNormalization", embed),
-    ("com.microsoft.GroupNorm", |cx| {
+pub(in crate::ops) const OPS: &[Operator] = &[
+    Operator::new("SimplifiedLayerNormalization", &[], simplified),
+    Operator::new("com.microsoft.EmbedLayerNormalization", &[1], embed),
+    Operator::new("com.microsoft.GroupNorm", &[1], |cx| {
         let x = cx.input(0)?;
         Ok(vec![group_norm(cx, x)?])
     }),
-    ("com.microsoft.SimplifiedLayerNormalization", simplified),
-    ("com.microsoft.SkipGroupNorm", skip_group_norm),
-    ("com.microsoft.SkipLayerNormalization", skip_layer_norm),
-    ("com.microsoft.SkipSimplifiedLayerNormalization", skip_simplified),
+    Operator::new("com.microsoft.SimplifiedLayerNormalization", &[1], simplified),
+    Operator::new("com.microsoft.SkipGroupNorm", &[1], skip_group_norm),
+    Operator::new("com.microsoft.SkipLayerNormalization", &[1], skip_layer_norm),
+    Operator::new("com.microsoft.SkipSimplifiedLayerNormalization", &[1], skip_simplified),
 ];
 
 fn epsilon(cx: &Cx<'_>, default: f32) -> Result<Attrs, Refusal> {
@@ -96,6 +96,8 @@ fn embed(cx: &mut Cx<'_>) -> Outs {
         _ => return unsupported("one of segment_ids and segment_embedding without the other"),
     }
     let attrs = epsilon(cx, 1e-12)?;
+    // A hint for the shapes of outputs.
+    cx.skip("mask_index_type");
     let y = cx.layer("layer_norm", attrs, &[Some(sum), cx.opt(5), cx.opt(6)])?;
     let lengths = if cx.wants(1) { lengths(cx, ids)? } else { y };
     Ok(vec![y, lengths, sum])
@@ -117,11 +119,11 @@ fn lengths(cx: &mut Cx<'_>, ids: TensorId) -> Result<TensorId, Refusal> {
 
 /// Normalization of groups of channels, with the layout and activation of the attributes.
 fn group_norm(cx: &mut Cx<'_>, x: TensorId) -> Result<TensorId, Refusal> {
-    let groups = cx.node().require_attr::<i64>("groups")?;
+    let groups = cx.require_attr::<i64>("groups")?;
     if groups < 1 {
         return Err(cx.bad_attr("groups", &format!("is {groups}: wanted 1 or more")));
     }
-    let silu = match cx.node().require_attr::<i64>("activation")? {
+    let silu = match cx.require_attr::<i64>("activation")? {
         0 => false,
         1 => true,
         other => return Err(cx.bad_attr("activation", &format!("is {other}: wanted 0 or 1 (SiLU)"))),

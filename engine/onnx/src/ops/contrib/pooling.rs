@@ -4,25 +4,25 @@ use kiln_ir::{Attrs, TensorId};
 
 use super::quantized::one;
 use crate::convert::{Cx, Outs, Refusal};
-use crate::ops::Handler;
+use crate::ops::Operator;
 use crate::ops::integer::qlinear_conv_of;
 use crate::ops::pool::window;
 use crate::ops::reduce::{over, spatial};
 
 /// The operators of this family.
-pub(in crate::ops) const OPS: &[(&str, Handler)] = &[
-    ("com.microsoft.NhwcMaxPool", |cx| {
+pub(in crate::ops) const OPS: &[Operator] = &[
+    Operator::new("com.microsoft.NhwcMaxPool", &[1], |cx| {
         let x = cx.input(0)?;
         let attrs = window(cx)?.with("op", "max");
         let y = channels_first(cx, x, true, |cx, x| cx.layer("pool", attrs, &[Some(x)]))?;
         Ok(vec![y])
     }),
-    ("com.microsoft.QLinearAveragePool", average),
-    ("com.microsoft.QLinearConv", |cx| {
+    Operator::new("com.microsoft.QLinearAveragePool", &[1], average),
+    Operator::new("com.microsoft.QLinearConv", &[1], |cx| {
         let (x, last) = (cx.input(0)?, cx.flag("channels_last", false)?);
         Ok(vec![channels_first(cx, x, last, qlinear_conv_of)?])
     }),
-    ("com.microsoft.QLinearGlobalAveragePool", global_average),
+    Operator::new("com.microsoft.QLinearGlobalAveragePool", &[1], global_average),
 ];
 
 /// What `f` makes of an image with its channels in front, in the layout of the image.

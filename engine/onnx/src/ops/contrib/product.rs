@@ -4,16 +4,16 @@ use kiln_ir::TensorId;
 
 use super::activation::fused;
 use crate::convert::{Cx, Outs, Refusal, unsupported};
-use crate::ops::Handler;
+use crate::ops::Operator;
 use crate::ops::conv::conv_of;
 use crate::ops::linear::{gemm_of, scaled};
 
 /// The operators of this family.
-pub(in crate::ops) const OPS: &[(&str, Handler)] = &[
-    ("com.microsoft.FusedConv", fused_conv),
-    ("com.microsoft.FusedGemm", fused_gemm),
-    ("com.microsoft.FusedMatMul", fused_matmul),
-    ("com.microsoft.TransposeMatMul", fused_matmul),
+pub(in crate::ops) const OPS: &[Operator] = &[
+    Operator::new("com.microsoft.FusedConv", &[1], fused_conv),
+    Operator::new("com.microsoft.FusedGemm", &[1], fused_gemm),
+    Operator::new("com.microsoft.FusedMatMul", &[1], fused_matmul),
+    Operator::new("com.microsoft.TransposeMatMul", &[1], fused_matmul),
 ];
 
 /// A factor of a product: first its leading dimension goes in front of the last one, then the last two change places.
@@ -47,7 +47,7 @@ fn fused_gemm(cx: &mut Cx<'_>) -> Outs {
     let name = cx.text("activation", "")?;
     let mut params = Vec::new();
     for attribute in ["activation_alpha", "activation_beta", "activation_gamma"] {
-        params.extend(cx.node().attr::<f32>(attribute)?.map(f64::from));
+        params.extend(cx.attr::<f32>(attribute)?.map(f64::from));
     }
     Ok(vec![fused(cx, y, name, &params)?])
 }

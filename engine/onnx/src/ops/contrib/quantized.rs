@@ -3,25 +3,25 @@
 use kiln_ir::{Attrs, DType, TensorId};
 
 use crate::convert::{Cx, Outs, Refusal, unsupported};
-use crate::ops::Handler;
+use crate::ops::Operator;
 use crate::ops::integer::{factors, per_row};
 use crate::ops::quantize::dynamic;
 
 /// The operators of this family.
-pub(in crate::ops) const OPS: &[(&str, Handler)] = &[
-    ("com.microsoft.DynamicQuantizeMatMul", dynamic_quantize_matmul),
-    ("com.microsoft.MatMulIntegerToFloat", matmul_to_float),
-    ("com.microsoft.QGemm", qgemm),
-    ("com.microsoft.QLinearAdd", |cx| two(cx, "add")),
-    ("com.microsoft.QLinearConcat", concat),
-    ("com.microsoft.QLinearLeakyRelu", |cx| {
+pub(in crate::ops) const OPS: &[Operator] = &[
+    Operator::new("com.microsoft.DynamicQuantizeMatMul", &[1], dynamic_quantize_matmul),
+    Operator::new("com.microsoft.MatMulIntegerToFloat", &[1], matmul_to_float),
+    Operator::new("com.microsoft.QGemm", &[1], qgemm),
+    Operator::new("com.microsoft.QLinearAdd", &[1], |cx| two(cx, "add")),
+    Operator::new("com.microsoft.QLinearConcat", &[1], concat),
+    Operator::new("com.microsoft.QLinearLeakyRelu", &[1], |cx| {
         let alpha = cx.float("alpha", 0.01)?;
         one(cx, |cx, x| cx.layer("leaky_relu", Attrs::new().with("alpha", alpha), &[Some(x)]))
     }),
-    ("com.microsoft.QLinearMul", |cx| two(cx, "mul")),
-    ("com.microsoft.QLinearSigmoid", |cx| one(cx, |cx, x| cx.un("sigmoid", x))),
-    ("com.microsoft.QLinearSoftmax", softmax),
-    ("com.microsoft.QLinearWhere", choose),
+    Operator::new("com.microsoft.QLinearMul", &[1], |cx| two(cx, "mul")),
+    Operator::new("com.microsoft.QLinearSigmoid", &[1], |cx| one(cx, |cx, x| cx.un("sigmoid", x))),
+    Operator::new("com.microsoft.QLinearSoftmax", &[1], softmax),
+    Operator::new("com.microsoft.QLinearWhere", &[1], choose),
 ];
 
 /// A scale or zero point of one element as a scalar, so that it adds no dimension.
@@ -79,7 +79,7 @@ fn choose(cx: &mut Cx<'_>) -> Outs {
 
 /// Inputs are scale and zero point of the result, then each part with its own.
 fn concat(cx: &mut Cx<'_>) -> Outs {
-    let axis = cx.node().require_attr::<i64>("axis")?;
+    let axis = cx.require_attr::<i64>("axis")?;
     let n = cx.input_count();
     if n < 5 || n % 3 != 2 {
         return unsupported(format!("{n} inputs: wanted two and three for each part"));
@@ -92,7 +92,7 @@ fn concat(cx: &mut Cx<'_>) -> Outs {
 
 /// Over one axis where `opset` is 13 or more, else over everything from the axis on.
 fn softmax(cx: &mut Cx<'_>) -> Outs {
-    let (opset, axis) = (cx.node().require_attr::<i64>("opset")?, cx.int("axis", -1)?);
+    let (opset, axis) = (cx.require_attr::<i64>("opset")?, cx.int("axis", -1)?);
     one(cx, |cx, x| {
         let rank = cx.rank(x);
         let axis = cx.axis(axis, rank)?;

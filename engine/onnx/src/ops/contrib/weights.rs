@@ -2,12 +2,12 @@
 
 use kiln_ir::{Attrs, DType, Elems, TensorId};
 
-use super::absent;
+use super::{absent, unset};
 use crate::convert::{Cx, Outs, Refusal, unsupported};
-use crate::ops::Handler;
+use crate::ops::Operator;
 
 /// The operators of this family.
-pub(in crate::ops) const OPS: &[(&str, Handler)] = &[("com.microsoft.MatMulNBits", matmul_n_bits)];
+pub(in crate::ops) const OPS: &[Operator] = &[Operator::new("com.microsoft.MatMulNBits", &[1], matmul_n_bits)];
 
 /// The sizes of a packed matrix.
 struct Packed {
@@ -21,7 +21,7 @@ struct Packed {
 impl Packed {
     fn read(cx: &Cx<'_>) -> Result<Self, Refusal> {
         let number = |name: &str| {
-            let found = cx.node().require_attr::<i64>(name)?;
+            let found = cx.require_attr::<i64>(name)?;
             match (1..1 << 31).contains(&found) {
                 true => Ok(found),
                 false => Err(cx.bad_attr(name, &format!("is {found}: wanted 1 to 2^31 exclusive"))),
@@ -127,6 +127,7 @@ impl Packed {
 /// A·Wᵀ + bias. `accuracy_level` allows coarser arithmetic than is used here.
 fn matmul_n_bits(cx: &mut Cx<'_>) -> Outs {
     absent(cx, 4, "g_idx")?;
+    unset(cx, "weight_prepacked")?;
     let level = cx.int("accuracy_level", 0)?;
     if !(0..=4).contains(&level) {
         return Err(cx.bad_attr("accuracy_level", &format!("is {level}: wanted 0 to 4")));
