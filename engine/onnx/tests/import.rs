@@ -158,7 +158,7 @@ fn every_refused_node_is_listed_once() {
             ("Dropout(d)", "Dropout", 17)
         ]
     );
-    assert!(error.to_string().contains("training mode"), "{error}");
+    assert!(error.to_string().contains("input 2 (training_mode) is f32"), "{error}");
 }
 
 #[test]

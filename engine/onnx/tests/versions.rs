@@ -275,6 +275,7 @@ fn what_a_version_does_not_have_is_refused_by_name() {
             "attribute 'next_window_size' does not exist in version 25",
         ),
         (refused("Swish", 23, vec![], vec![x()], &["y"]), "defined from operator set 24 on"),
+        (refused("BitCast", 25, vec![int("to", 6)], vec![x()], &["y"]), "defined from operator set 26 on"),
         (
             refused("Upsample", 13, vec![], vec![x(), f32s(&[4], &[1.0; 4])], &["y"]),
             "removed in operator set 10",

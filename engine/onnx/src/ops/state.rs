@@ -7,8 +7,10 @@ use super::Operator;
 use crate::convert::{Cx, Outs, Refusal, unsupported};
 
 /// The operators of this family.
-pub(super) const OPS: &[Operator] =
-    &[Operator::new("CausalConvWithState", &[27], causal_conv), Operator::new("LinearAttention", &[27], linear_attention)];
+pub(super) const OPS: &[Operator] = &[
+    Operator::new("CausalConvWithState", &[27], causal_conv),
+    Operator::new("LinearAttention", &[27], linear_attention),
+];
 
 /// `chunk_size` is advice for how to compute, and has no effect on results.
 fn linear_attention(cx: &mut Cx<'_>) -> Outs {

@@ -9,7 +9,8 @@ use crate::convert::{Cx, Outs, Refusal, unsupported};
 use crate::ops::Operator;
 
 /// The operators of this family.
-pub(in crate::ops) const OPS: &[Operator] = &[Operator::new("com.microsoft.GroupQueryAttention", &[1], group_query)];
+pub(in crate::ops) const OPS: &[Operator] =
+    &[Operator::new("com.microsoft.GroupQueryAttention", &[1], group_query)];
 
 /// Positions of new tokens, and lengths.
 struct Places {

@@ -7,7 +7,8 @@ use crate::convert::{Cx, Outs, Refusal, unsupported};
 use crate::ops::Operator;
 
 /// The operators of this family.
-pub(in crate::ops) const OPS: &[Operator] = &[Operator::new("com.microsoft.MatMulNBits", &[1], matmul_n_bits)];
+pub(in crate::ops) const OPS: &[Operator] =
+    &[Operator::new("com.microsoft.MatMulNBits", &[1], matmul_n_bits)];
 
 /// The sizes of a packed matrix.
 struct Packed {
