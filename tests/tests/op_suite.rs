@@ -67,6 +67,22 @@ fn run(name: &str, backend: Arc<dyn Backend>, latitude: Latitude) {
     assert!(!whole || stale.is_empty(), "{list} lists what is not refused any more:\n{}", stale.join("\n"));
 }
 
+/// An index out of range is the oracle's error on every backend, and the next run is right. `KILN_INDEX_SEED` draws others,
+/// `KILN_INDEX_EVERY=1` takes every problem.
+#[test]
+fn indices_out_of_range_are_errors() {
+    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |n| n.parse().unwrap());
+    let (seed, every) = (number("KILN_INDEX_SEED", 7), number("KILN_INDEX_EVERY", 5) as usize);
+    println!("KILN_INDEX_SEED={seed}");
+    for backend in kiln_tests::backends::all().unwrap() {
+        let name = backend.name().to_owned();
+        let found = Subject::new(backend, Mode::Test, Latitude::default()).unwrap().indices(seed, every);
+        println!("{name}: {} runs refused, {} in range", found.refused, found.passed);
+        assert!(found.failed.is_empty(), "{name}:\n{}", found.failed.join("\n"));
+        assert!(found.refused > 50 && found.passed > 0, "{name}: {found:?}");
+    }
+}
+
 #[test]
 fn support_matrix() {
     let text = matrix(BACKENDS).unwrap();

@@ -86,7 +86,7 @@ impl Backend for Cuda {
             return blob;
         }
         let kernel = find(&tactic.name, &site)?;
-        let source = text(&site, &(kernel.source)(&site, tactic)?, tactic)?;
+        let source = text(&site, &kernel.body(&site, tactic)?, tactic)?;
         let cubin = compile::cubin(&source.text, &target.arch)?;
         Ok(source.head.blob(&cubin))
     }
@@ -114,7 +114,7 @@ fn text(site: &Site<'_>, body: &Body, tactic: &Tactic) -> Result<Source, Backend
 /// Tactics whose source can be written, with the hash of it.
 fn hashed(k: &Kernel, site: &Site<'_>, mut tactics: Vec<Tactic>) -> Result<Vec<Tactic>, BackendError> {
     for t in &mut tactics {
-        let text = text(site, &(k.source)(site, t)?, t)?.text;
+        let text = text(site, &k.body(site, t)?, t)?.text;
         t.estimate_ns = t.estimate_ns.or_else(|| generic_ns(site, k.name, site.target));
         t.source_hash = Tactic::hash_of(&text);
     }
@@ -125,6 +125,6 @@ fn hashed(k: &Kernel, site: &Site<'_>, mut tactics: Vec<Tactic>) -> Result<Vec<T
 pub fn written(region: &Region, tactic: &Tactic, target: &Target) -> Result<(String, Head), BackendError> {
     let site = Site::of(&region.graph, target, &CUDA)?;
     let kernel = find(&tactic.name, &site)?;
-    let source = text(&site, &(kernel.source)(&site, tactic)?, tactic)?;
+    let source = text(&site, &kernel.body(&site, tactic)?, tactic)?;
     Ok((source.text, source.head))
 }

@@ -17,6 +17,7 @@ macro_rules! generic {
 
 generic!(
     "attention",
+    "checks",
     "deform",
     "einsum",
     "linear_attention",

@@ -117,6 +117,19 @@ fn store(t: DType, buffer: &str, at: &str, v: &str) -> String {
 const OFF: &str = "DEV bool off(u64 ahead) const { return alive != 0u && (alive & 1u) == ahead && \
                    *reinterpret_cast<const volatile u32*>(alive - ahead) == 0u; }\n";
 
+/// Records an element of an index input, unless the step has a record.
+const FAULT: &str = "DEV void fault(u32 input, u32 at, u32 low, u32 high, u32 least, u32 greatest) const {
+    if (atomicExch(faults, 1u) == 0u) {
+        faults[1] = input;
+        faults[2] = at;
+        faults[3] = low;
+        faults[4] = high;
+        faults[5] = least;
+        faults[6] = greatest;
+    }
+}
+";
+
 /// The members of every kernel's parameter.
 fn head() -> Vec<Field> {
     let mut fields: Vec<Field> =
@@ -289,6 +302,10 @@ fn binding(site: &Site<'_>, slot: Slot, code: &mut String) -> Field {
         Slot::Output(j) => (format!("by{j}"), format!("ry{j}"), site.stored().get(j).copied(), ""),
         Slot::Scratch => return Field::new("u32*", "scratch"),
         Slot::Sizes => return Field::new("u32*", "sizes"),
+        Slot::Faults => {
+            *code += FAULT;
+            return Field::new("u32*", "faults");
+        }
     };
     let t = t.unwrap_or(DType::F32);
     *code += &(CUDA.function)(&loader, &[("at", "u32")], register(t), &load(t, &name, "at"));

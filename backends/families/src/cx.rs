@@ -97,3 +97,19 @@ impl Cx<'_> {
         f.as_const().ok_or_else(|| BackendError::Internal(format!("input {i} is not known on the host")))
     }
 }
+
+/// Kernels count elements in 32 bits.
+pub const MAX_ELEMENTS: u64 = u32::MAX as u64;
+
+/// Refuses tensors with more elements than kernels can count.
+pub fn check_sizes(cx: &Cx<'_>, layer: &str) -> Result<(), BackendError> {
+    for f in cx.inputs.iter().flatten().chain(&cx.outputs) {
+        let elements = f.ty.static_dims().map(|d| kiln_ir::tensor::volume(&d));
+        if elements.is_some_and(|n| n.is_none_or(|n| n as u64 > MAX_ELEMENTS)) {
+            let message =
+                format!("{} has more than {MAX_ELEMENTS} elements, which kernels can't count", f.ty);
+            return Err(BackendError::Execution { layer: layer.to_owned(), message });
+        }
+    }
+    Ok(())
+}

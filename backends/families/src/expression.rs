@@ -18,6 +18,8 @@ pub enum Slot {
     Scratch,
     /// Sizes for the host.
     Sizes,
+    /// The record of an index out of range; see [`checks`](crate::checks).
+    Faults,
 }
 
 /// The bindings of a kernel in order.
@@ -31,6 +33,7 @@ pub fn slots(site: &Site<'_>, body: &Body) -> Vec<Slot> {
     out.extend((0..site.stored().len()).map(Slot::Output));
     out.extend(body.scratch.then_some(Slot::Scratch));
     out.extend(body.sizes.then_some(Slot::Sizes));
+    out.extend((!body.checks.is_empty()).then_some(Slot::Faults));
     out
 }
 

@@ -8,6 +8,7 @@
 pub mod affine;
 pub mod attention;
 pub mod bits;
+pub mod checks;
 mod conv;
 pub mod deform;
 pub mod einsum;
@@ -108,8 +109,8 @@ pub struct Body {
     pub shared: u32,
     /// Outputs that are bound, but that it does not write, as nobody reads them.
     pub unwritten: Vec<usize>,
-    /// What an error says that its text finds, and calls `fault()` for; for languages that can.
-    pub faults: Option<&'static str>,
+    /// Index inputs that its last entry points check, in this order; see [`checks`].
+    pub checks: Vec<usize>,
 }
 
 /// One entry point.

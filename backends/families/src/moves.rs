@@ -76,7 +76,28 @@ fn pad(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     for (&a, &p) in axes.iter().zip(&pads) {
         before[normalize_axis(a, rank, "axes").map_err(op_error)?] = p;
     }
+    let mode = cx.op()?.attrs().str("mode").map_err(op_error)?;
+    let out = cx.out_shape(0)?;
+    for ((b, &n), &to) in before.iter_mut().zip(&cx.shape(0)?).zip(&out) {
+        *b = position(mode, *b, n as i64, to as i64)?;
+    }
     frame_words(cx, &before)
+}
+
+/// Where x starts in the result, as a kernel can count: far outside it does not matter how far, or only up to whole periods.
+fn position(mode: &str, before: i64, n: i64, to: i64) -> Result<i64, BackendError> {
+    const FAR: i64 = 1 << 30;
+    if before.abs() <= FAR {
+        return Ok(before);
+    }
+    match mode {
+        _ if n.max(to) > FAR => Err(BackendError::Unsupported(format!(
+            "a pad of {before} elements before a dimension of {n}, which becomes {to}"
+        ))),
+        "wrap" => Ok(before.rem_euclid(n.max(1))),
+        "reflect" => Ok(before.rem_euclid(2 * (n - 1).max(1))),
+        _ => Ok(before.clamp(-FAR, FAR)),
+    }
 }
 
 fn center(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

@@ -50,7 +50,6 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     Ok(Body {
         code: fill(&text, &pairs),
         entries: vec![Entry::Map(0), Entry::Free("scatter")],
-        faults: Some("an index is out of range"),
         ..Body::default()
     })
 }

@@ -6,7 +6,7 @@ use crate::fast;
 use crate::value::Val;
 use kiln_backend::{BackendError, Program, Shapes, Step, Tactic};
 use kiln_ir::expr::Expr;
-use kiln_ir::{Graph, Node, NodeId, Tensor, ValueId};
+use kiln_ir::{Graph, IrError, Node, NodeId, Tensor, TensorType, ValueId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -122,6 +122,10 @@ impl Operation {
         match &self.work {
             Work::Fused(expr) => return Ok(vec![fast::pointwise::run(expr, node, args, cx)?]),
             Work::Path(path, depth) => {
+                check_indices(node, &args)?;
+                if let Some(empty) = node.op.empty_results(&cx.types(node)) {
+                    return Ok(empty.into_iter().map(Val::Shared).collect());
+                }
                 if let Some(outs) = fast::run(*path, node, &mut args, cx, *depth)? {
                     return Ok(outs);
                 }
@@ -130,6 +134,24 @@ impl Operation {
         }
         oracle(node, &args)
     }
+}
+
+impl RunCx<'_> {
+    /// The types of a node's results as far as they are known.
+    fn types(&self, node: &Node) -> Vec<TensorType> {
+        node.outputs.iter().map(|&v| self.shapes.fact(v).ty.clone()).collect()
+    }
+}
+
+/// Refuses index inputs that hold something out of range. The oracle does so by itself.
+fn check_indices(node: &Node, args: &[Option<Val>]) -> Result<(), BackendError> {
+    if node.op.def().ranges.is_none() {
+        return Ok(());
+    }
+    let shapes: Vec<_> = args.iter().map(|v| v.as_ref().map(|v| v.shape().to_vec())).collect();
+    let tensor = |i: usize| args.get(i)?.as_ref()?.tensor().ok();
+    let checked = node.op.check_indices(&shapes, tensor);
+    Ok(checked.map_err(|e| IrError::layer(&node.name, node.op.name(), e))?)
 }
 
 /// Evaluates a node with its reference implementation.

@@ -63,7 +63,7 @@ impl Backend for Wgpu {
         }
         let site = Site::of(&region.graph, target, &WGSL)?;
         let kernel = find(&tactic.name, &site)?;
-        Ok(module(&site, &(kernel.source)(&site, tactic)?)?.into_bytes())
+        Ok(module(&site, &kernel.body(&site, tactic)?)?.into_bytes())
     }
 
     fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
@@ -102,7 +102,7 @@ fn check_types(site: &Site<'_>) -> Result<(), BackendError> {
 /// Tactics whose text can be written, with the hash of it.
 fn checked(k: &Kernel, site: &Site<'_>, mut tactics: Vec<Tactic>) -> Result<Vec<Tactic>, BackendError> {
     for t in &mut tactics {
-        let text = module(site, &(k.source)(site, t)?)?;
+        let text = module(site, &k.body(site, t)?)?;
         t.source_hash = Tactic::hash_of(&text);
     }
     Ok(tactics)

@@ -19,6 +19,7 @@ macro_rules! shared {
 
 shared!(
     "attention",
+    "checks",
     "deform",
     "einsum",
     "linear_attention",

@@ -1,7 +1,7 @@
 //! Random inputs to time kernels with.
 
 use kiln_ir::tensor::volume;
-use kiln_ir::{DType, Elems, Tensor, problem::Rng};
+use kiln_ir::{DType, Elems, Fact, Graph, Tensor, ValueId, problem::Rng};
 
 /// Elements that are drawn; a larger tensor repeats them. Not a power of two, so that the rows of a matrix differ, and even, so that halves of bytes fit.
 const DRAWN: usize = (1 << 18) + 8 * 3;
@@ -32,6 +32,28 @@ fn draw(rng: &mut Rng, dtype: DType, shape: &[usize]) -> Option<Tensor> {
             Tensor::from_elems(dtype, shape, &Elems::I(elems))
         }
         _ => Some(rng.tensor(dtype, shape)),
+    }
+}
+
+/// The tensor with what layers of the graph read as indices brought into their ranges.
+pub fn in_range(g: &Graph, v: ValueId, t: Tensor) -> Option<Tensor> {
+    let mut bounds: Option<(i64, i64)> = None;
+    for (_, n) in g.nodes().filter(|(_, n)| n.inputs.contains(&Some(v))) {
+        let facts: Vec<Option<&Fact>> = n.inputs.iter().map(|v| v.map(|v| &g.value(v).fact)).collect();
+        let ranges = n.op.ranges_of_facts(&facts).unwrap_or_default();
+        for r in ranges.iter().filter(|r| n.inputs.get(r.input) == Some(&Some(v))) {
+            for &(least, greatest) in &r.bounds {
+                let (a, b) = bounds.unwrap_or((i64::MIN, i64::MAX));
+                bounds = Some((a.max(least), b.min(greatest)));
+            }
+        }
+    }
+    match bounds.filter(|(least, greatest)| least <= greatest) {
+        Some((least, greatest)) => {
+            let v = t.to_i64().into_iter().map(|i| i.clamp(least, greatest)).collect();
+            Tensor::from_elems(t.dtype(), t.shape(), &Elems::I(v))
+        }
+        None => Some(t),
     }
 }
 

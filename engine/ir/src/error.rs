@@ -85,7 +85,25 @@ pub enum OpError {
         /// For example "known at build time".
         wanted: String,
     },
-    /// The contents of an input are not allowed (an index out of range, a negative size).
+    /// An element of an index input is out of range.
+    #[error("{op}: element {at} of input {input} (\"{name}\") is {found}, wants {least} to {greatest}")]
+    Index {
+        /// The operator.
+        op: String,
+        /// Position of the input.
+        input: usize,
+        /// Its name in the schema.
+        name: String,
+        /// Position of the element, row-major.
+        at: u64,
+        /// The element.
+        found: i64,
+        /// The least value allowed.
+        least: i64,
+        /// The greatest value allowed.
+        greatest: i64,
+    },
+    /// The contents of an input are not allowed (a negative size, a step of 0).
     #[error("{0}")]
     Value(String),
     /// Legal, but not implemented for this combination.

@@ -92,12 +92,13 @@ impl Op {
     pub fn infer(&self, inputs: &[Option<Fact>], scope: &str) -> Result<Vec<Fact>, OpError> {
         self.check_arity(&inputs.iter().map(Option::is_some).collect::<Vec<_>>())?;
         let mut facts = (self.def().infer)(&mut InferCx::new(self, inputs, scope))?;
+        facts.iter().try_for_each(|f| check_volume(&f.ty))?;
+        self.check_known_indices(inputs)?;
         if facts.iter().any(|f| f.value.is_none()) && self.worth_folding(inputs, &facts) {
             let tensors: Vec<_> =
                 inputs.iter().map(|f| f.as_ref().and_then(Fact::as_const).cloned()).collect();
             let types: Vec<_> = facts.iter().map(|f| f.ty.clone()).collect();
-            let _held = self.reserve(&tensors, &types)?;
-            let outs = (self.def().eval)(&EvalCx { op: self, inputs: &tensors, outputs: &types })?;
+            let outs = self.run(&tensors, &types)?;
             for (f, t) in facts.iter_mut().zip(outs) {
                 f.value = Some(Value::Const(t));
             }
@@ -119,8 +120,32 @@ impl Op {
         self.check_arity(&facts.iter().map(Option::is_some).collect::<Vec<_>>())?;
         let types: Vec<_> =
             (self.def().infer)(&mut InferCx::new(self, &facts, ""))?.into_iter().map(|f| f.ty).collect();
-        let _held = self.reserve(inputs, &types)?;
-        (self.def().eval)(&EvalCx { op: self, inputs, outputs: &types })
+        types.iter().try_for_each(check_volume)?;
+        let shapes: Vec<_> = inputs.iter().map(|t| t.as_ref().map(|t| t.shape().to_vec())).collect();
+        self.check_indices(&shapes, |i| inputs.get(i).cloned().flatten())?;
+        self.run(inputs, &types)
+    }
+
+    /// Evaluates. Results that are all empty are not computed: other dimensions of theirs may be any size.
+    fn run(&self, inputs: &[Option<Tensor>], types: &[TensorType]) -> Result<Vec<Tensor>, OpError> {
+        match self.empty_results(types) {
+            Some(empty) => Ok(empty),
+            None => {
+                let _held = self.reserve(inputs, types)?;
+                (self.def().eval)(&EvalCx { op: self, inputs, outputs: types })
+            }
+        }
+    }
+
+    /// The results, if they are known to have no elements and nothing else depends on the evaluation.
+    pub fn empty_results(&self, types: &[TensorType]) -> Option<Vec<Tensor>> {
+        let traits = self.def().traits;
+        let pure = !traits.side_effect && !traits.data_dependent && !matches!(self.name(), "loop" | "if");
+        let empty = |ty: &TensorType| {
+            let shape = ty.static_dims().filter(|s| s.contains(&0))?;
+            Tensor::from_bytes(ty.dtype, &shape, Vec::new())
+        };
+        if pure && !types.is_empty() { types.iter().map(empty).collect() } else { None }
     }
 
     /// Asks the memory budget for what the oracle takes while it evaluates: inputs and outputs as 64-bit numbers, and the
@@ -140,5 +165,95 @@ impl Op {
         let inputs = inputs.iter().flatten().map(of_input);
         let wanted = inputs.chain(outputs.iter().map(of_output)).fold(0u64, u64::saturating_add);
         Ok(budget::reserve(wanted)?)
+    }
+}
+
+/// Refuses a shape whose strides can't be computed, even if it has no elements.
+fn check_volume(ty: &TensorType) -> Result<(), OpError> {
+    match ty.static_dims() {
+        Some(shape) if volume(&shape).is_none() => Err(OpError::TooLarge(ty.to_string())),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::attr::Attrs;
+    use crate::dtype::DType;
+    use crate::error::OpError;
+    use crate::infer::Fact;
+    use crate::op::Op;
+    use crate::ops::testing::{f32s, ints, run, run_all};
+    use crate::tensor::Tensor;
+    use crate::ty::TensorType;
+
+    fn empty(shape: &[usize]) -> Tensor {
+        Tensor::from_bytes(DType::F32, shape, Vec::new()).unwrap()
+    }
+
+    /// Loops over 2^40 elements, or tables of as many, would never end.
+    #[test]
+    fn empty_results_of_huge_shapes_are_returned_at_once() {
+        let x = empty(&[1 << 40, 0]);
+        for (op, attrs) in [
+            ("softmax", Attrs::new().with("axis", 1i64)),
+            ("log_softmax", Attrs::new().with("axis", 1i64)),
+            ("relu", Attrs::new()),
+            ("transpose", Attrs::new()),
+        ] {
+            assert_eq!(run(op, attrs, std::slice::from_ref(&x)).len(), 0, "{op}");
+        }
+        let both = run("concat", Attrs::new().with("axis", 0i64), &[x.clone(), x.clone()]);
+        assert_eq!(both.shape(), [1 << 41, 0]);
+        let k = ints(DType::I64, &[1], &[0]);
+        let top = run("topk", Attrs::new().with("axis", 1i64), &[x, k]);
+        assert_eq!(top.shape(), [1 << 40, 0]);
+        let sizes = ints(DType::I64, &[2], &[(1 << 31) - 1, 0]);
+        let resized =
+            run_all("resize", Attrs::new(), &[Some(f32s(&[1, 1], &[1.0])), None, None, Some(sizes)]);
+        assert_eq!(resized.map(|y| y[0].len()), Ok(0));
+    }
+
+    #[test]
+    fn shapes_whose_strides_overflow_are_refused() {
+        let x = Fact::of(TensorType::new(DType::F32, [0, 1 << 40, 1 << 40]));
+        let e = Op::new("relu", Attrs::new()).unwrap().infer(&[Some(x)], "t").unwrap_err();
+        assert!(matches!(e, OpError::TooLarge(_)), "{e}");
+    }
+
+    #[test]
+    fn integers_wrap_and_never_panic() {
+        let two = |op: &str, t: DType, a: i64, b: i64| {
+            run(op, Attrs::new(), &[ints(t, &[1], &[a]), ints(t, &[1], &[b])]).to_i64()[0]
+        };
+        for (t, least) in [(DType::I8, -128), (DType::I32, i64::from(i32::MIN)), (DType::I64, i64::MIN)] {
+            assert_eq!(two("div", t, least, -1), least, "{t}");
+            assert_eq!(two("floor_div", t, least, -1), least, "{t}");
+            assert_eq!(two("mod", t, least, -1), 0, "{t}");
+            assert_eq!(two("rem", t, least, -1), 0, "{t}");
+            assert_eq!(two("mod", t, 7, 0), 0, "{t}");
+        }
+        assert_eq!(
+            two("pow", DType::I64, 3, (1 << 32) + 1),
+            3i64.wrapping_pow(1 << 31).wrapping_pow(2).wrapping_mul(3)
+        );
+        assert_eq!(two("pow", DType::I64, -1, (1 << 40) + 1), -1);
+        assert_eq!(two("pow", DType::I64, 2, 1 << 40), 0);
+        assert_eq!(two("pow", DType::I32, 3, 40), i64::from(3i32.wrapping_pow(40)));
+    }
+
+    #[test]
+    fn slices_and_pads_of_extreme_numbers() {
+        let x = f32s(&[4], &[0.0, 1.0, 2.0, 3.0]);
+        let one = |n: i64| ints(DType::I64, &[1], &[n]);
+        let y = run("slice", Attrs::new(), &[x.clone(), one(1), one(i64::MAX), one(0), one(i64::MAX)]);
+        assert_eq!(y.to_f64(), [1.0]);
+        let y = run("slice", Attrs::new(), &[x.clone(), one(2), one(i64::MIN), one(0), one(i64::MIN)]);
+        assert_eq!(y.to_f64(), [2.0]);
+        for pads in [[i64::MAX, i64::MAX], [i64::MIN, 0], [1 << 62, -(1 << 62)]] {
+            let e = run_all("pad", Attrs::new(), &[Some(x.clone()), Some(ints(DType::I64, &[2], &pads))]);
+            assert!(matches!(e, Err(OpError::Value(_))), "{pads:?}");
+        }
+        assert_eq!(crate::ops::slice::window::window(-5, 0, i64::MAX, 1).len, 0);
     }
 }

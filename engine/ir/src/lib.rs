@@ -17,6 +17,7 @@ pub mod network;
 pub mod op;
 pub mod ops;
 pub mod problem;
+pub mod range;
 pub mod tensor;
 pub mod text;
 pub mod ty;
@@ -32,5 +33,6 @@ pub use graph::{
 pub use infer::{Fact, Value};
 pub use network::{Network, TensorId};
 pub use op::{Op, OpDef};
+pub use range::IndexRange;
 pub use tensor::{Bytes, Elems, Tensor};
 pub use ty::TensorType;

@@ -7,6 +7,7 @@ use crate::eval::EvalCx;
 use crate::expr::Expr;
 use crate::infer::{Fact, InferCx};
 use crate::problem::{Problem, Rng};
+use crate::range::Ranges;
 use crate::tensor::Tensor;
 use std::fmt;
 
@@ -28,6 +29,8 @@ pub struct OpDef {
     pub infer: fn(&mut InferCx<'_>) -> Result<Vec<Fact>, OpError>,
     /// The oracle: outputs from inputs, obviously right, on a scalar fixed-order path.
     pub eval: fn(&EvalCx<'_>) -> Result<Vec<Tensor>, OpError>,
+    /// The ranges that the contents of its index inputs must lie in.
+    pub ranges: Option<Ranges>,
     /// For pointwise operators, the scalar expression from inputs (of these dtypes) to the output.
     pub expr: Option<fn(&Attrs, &[DType]) -> Result<Expr, OpError>>,
     /// What passes and backends may assume.

@@ -223,9 +223,12 @@ impl Tensor {
     }
 }
 
-/// Product of the dimensions, `None` on overflow.
+/// Product of the dimensions; `None` if that of those that are not 0 overflows, whose parts are strides.
 pub fn volume(shape: &[usize]) -> Option<usize> {
-    shape.iter().try_fold(1usize, |a, &d| a.checked_mul(d))
+    let whole = shape.iter().try_fold(1usize, |a, &d| a.checked_mul(d.max(1)))?;
+    // Positions are also computed with signs.
+    let whole = whole.checked_mul(8).filter(|&n| n <= isize::MAX as usize)? / 8;
+    Some(if shape.contains(&0) { 0 } else { whole })
 }
 
 fn chunks<const N: usize, T>(b: &[u8], f: impl Fn([u8; N]) -> T) -> Vec<T> {
@@ -289,6 +292,8 @@ mod tests {
     #[test]
     fn a_wrong_number_of_bytes_is_refused() {
         assert!(Tensor::from_bytes(DType::F32, &[2], vec![0; 7]).is_none());
+        assert!(Tensor::from_bytes(DType::F32, &[1 << 40, 0], vec![]).is_some());
+        assert!(Tensor::from_bytes(DType::F32, &[0, 1 << 40, 1 << 40], vec![]).is_none());
         assert!(Tensor::zeros(DType::F32, &[usize::MAX, 2]).is_err());
     }
 }

@@ -44,7 +44,7 @@ impl TensorType {
 
     /// Number of elements, if static and not overflowing.
     pub fn static_volume(&self) -> Option<usize> {
-        self.static_dims()?.into_iter().try_fold(1usize, usize::checked_mul)
+        crate::tensor::volume(&self.static_dims()?)
     }
 
     /// The least known of the dimensions' kinds.

@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod faulty;
 mod guard;
+mod indices;
 mod matrix;
 mod problems;
 mod random;
@@ -13,6 +14,7 @@ mod refusals;
 mod run;
 mod table;
 
+pub use indices::Indices;
 pub use matrix::matrix;
 pub use problems::{UNTESTED, dtype_of, problems};
 pub use refusals::{Refusal, listed};

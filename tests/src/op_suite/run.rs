@@ -33,9 +33,9 @@ impl Mode {
 
 /// A backend under test.
 pub struct Subject {
-    backend: Arc<dyn Backend>,
-    target: Target,
-    device: Option<Arc<dyn Device>>,
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) target: Target,
+    pub(super) device: Option<Arc<dyn Device>>,
     latitude: Latitude,
 }
 

@@ -82,7 +82,10 @@ impl CudaContext {
 
     /// A context on a given stream.
     pub fn on(loaded: Arc<Loaded>, stream: Arc<Stream>) -> Result<CudaContext, BackendError> {
-        let memory = Memory::new(&stream, &loaded.program)?;
+        let mut memory = Memory::new(&stream, &loaded.program)?;
+        if loaded.steps.iter().any(|s| !s.checks.is_empty()) {
+            memory.make_records(loaded.steps.len())?;
+        }
         let bodies = loaded.bodies.iter().map(|b| b.as_ref().map(|b| Bodies::new(b, &stream)).transpose());
         Ok(CudaContext {
             bodies: bodies.collect::<Result<_, _>>()?,
@@ -131,6 +134,10 @@ impl CudaContext {
         self.marked = false;
         self.parts.clear();
         self.settle();
+        if matches!(self.outputs, Some(Pending::Copied(..))) {
+            // Nobody asked for the results of the last run: its records are no fault of this one.
+            self.clear_records()?;
+        }
         self.outputs = None;
         let allocations = self.memory.allocations;
         self.upload(inputs, shapes)?;

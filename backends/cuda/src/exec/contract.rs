@@ -137,7 +137,7 @@ impl Context for CudaContext {
 
     fn wait(&mut self) -> Result<(), BackendError> {
         self.loaded.gpu.bind()?;
-        self.await_run()
+        self.finish()
     }
 
     fn address(&mut self, port: Bound) -> Result<(*mut c_void, u64), BackendError> {

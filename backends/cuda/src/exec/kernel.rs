@@ -88,6 +88,8 @@ pub struct StepKernel {
     pub wanted: Vec<bool>,
     /// Stored values that the kernel does not write, as nobody reads them.
     pub unwritten: Vec<usize>,
+    /// Index inputs that its last entry points check.
+    pub checks: Vec<usize>,
     /// Do pointwise operators follow the anchor?
     pub fused: bool,
     /// Does it give other results at each run?
@@ -109,6 +111,7 @@ struct Code {
     together: Vec<bool>,
     cells: u32,
     unwritten: Vec<usize>,
+    checks: Vec<usize>,
 }
 
 impl Code {
@@ -125,10 +128,11 @@ impl Code {
                 together: Vec::new(),
                 cells: 0,
                 unwritten: Vec::new(),
+                checks: Vec::new(),
             });
         }
         let kernel = find(&step.tactic.name, site)?;
-        let body = (kernel.source)(site, &step.tactic)?;
+        let body = kernel.body(site, &step.tactic)?;
         let (module, head) = modules.get(gpu, step.blob.as_slice())?;
         let slots = slots(site, &body);
         if body.shared > 0 {
@@ -148,7 +152,7 @@ impl Code {
         let map = |e: &Entry| if let Entry::Map(j) = e { Some(*j) } else { None };
         let maps = body.entries.iter().map(map).collect();
         let together = body.entries.iter().map(|e| matches!(e, Entry::Together(_))).collect();
-        let (shared, unwritten) = (body.shared, body.unwritten);
+        let (shared, unwritten, checks) = (body.shared, body.unwritten, body.checks);
         let cells = cells(site, &slots, &step.tactic);
         Ok(Code {
             kernel,
@@ -160,6 +164,7 @@ impl Code {
             together,
             cells,
             unwritten,
+            checks,
         })
     }
 }
@@ -208,6 +213,7 @@ impl StepKernel {
             moves: site.moves.iter().map(nodes).collect(),
             wanted,
             unwritten: code.unwritten,
+            checks: code.checks,
             results,
             extras: extras.ok_or_else(|| BackendError::Internal("an extra that is no input".into()))?,
             stored: stored.into_iter().map(|v| (v, program.graph.ty(v).dtype)).collect(),
@@ -223,6 +229,12 @@ impl StepKernel {
     /// Is a value stored by the kernel?
     pub fn writes(&self, value: ValueId) -> bool {
         self.stored.iter().enumerate().any(|(j, (v, _))| *v == value && !self.unwritten.contains(&j))
+    }
+
+    /// The name that errors of the step give: of the anchor, else of the step.
+    pub fn layer<'p>(&self, program: &'p Program, step: usize) -> &'p str {
+        let anchor = self.anchor.and_then(|n| program.graph.get(n)).map(|n| &*n.name);
+        anchor.or_else(|| program.steps.get(step).map(|s| &*s.name)).unwrap_or_default()
     }
 
     /// Of control flow: nothing to launch, but outputs to keep.
@@ -241,6 +253,7 @@ impl StepKernel {
             moves: Vec::new(),
             wanted: Vec::new(),
             unwritten: Vec::new(),
+            checks: Vec::new(),
             results: node.outputs.clone(),
             extras: Vec::new(),
             stored: node.outputs.iter().map(|&v| (v, program.graph.ty(v).dtype)).collect(),

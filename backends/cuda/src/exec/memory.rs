@@ -2,6 +2,7 @@
 
 use crate::driver::{Buffer, Pinned, Stream};
 use kiln_backend::{BackendError, Place, Program};
+use kiln_families::checks::RECORD_WORDS;
 use kiln_ir::ValueId;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -87,6 +88,8 @@ pub struct Memory {
     own: HashMap<ValueId, Buffer>,
     scratch: Option<Buffer>,
     sizes: Option<Buffer>,
+    /// For each step, a record of an index out of range; where kernels check any.
+    records: Option<Buffer>,
     staging: Option<Pinned>,
     readback: Option<Pinned>,
     /// Buffers that larger ones have replaced, which launches of the present run may still name.
@@ -129,6 +132,7 @@ impl Memory {
             own: HashMap::new(),
             scratch: None,
             sizes: None,
+            records: None,
             staging: None,
             readback: None,
             retired: Vec::new(),
@@ -209,6 +213,34 @@ impl Memory {
         let r = Range { address: b.address(), size: 64 };
         self.sizes = Some(b);
         Ok(r)
+    }
+
+    /// Makes records for so many steps, none of them set.
+    pub fn make_records(&mut self, steps: usize) -> Result<(), BackendError> {
+        let bytes = (steps * RECORD_WORDS * 4) as u64;
+        let buffer = naming("records of the steps", bytes, Buffer::new(&self.stream, bytes))?;
+        buffer.fill(0, &self.stream)?;
+        self.allocations += 1;
+        self.records = Some(buffer);
+        Ok(())
+    }
+
+    /// All records, if there are any.
+    pub fn records(&self) -> Option<Range> {
+        self.records.as_ref().map(|b| Range { address: b.address(), size: b.size() })
+    }
+
+    /// The record of a step.
+    pub fn record(&self, step: usize) -> Result<Range, BackendError> {
+        let size = (RECORD_WORDS * 4) as u64;
+        let all = self.records().filter(|r| (step as u64 + 1) * size <= r.size);
+        let all = all.ok_or_else(|| BackendError::Internal(format!("step {step} has no record")))?;
+        Ok(Range { address: all.address + step as u64 * size, size })
+    }
+
+    /// Resets all records, in the order of the stream.
+    pub fn clear_records(&self) -> Result<(), BackendError> {
+        Ok(self.records.as_ref().map_or(Ok(()), |b| b.fill(0, &self.stream))?)
     }
 
     /// Page-locked memory of another context of the same stream, for what goes up.

@@ -8,7 +8,7 @@ use crate::frame::{ALIVE_AT, CELLS_AT, MAP_THREADS, PARAMETER_HEAD, WORDS, lanes
 use crate::vendor::Places;
 use kiln_backend::{BackendError, Shapes};
 use kiln_families::expression::{Slot, extra_words};
-use kiln_families::site::Cx;
+use kiln_families::site::{Cx, check_sizes};
 use kiln_families::views::View;
 use kiln_families::{Grid, word};
 use kiln_ir::{NodeId, ValueId};
@@ -100,7 +100,10 @@ impl Planner<'_> {
             dialect: &CUDA,
         };
         let mut out = Vec::new();
-        for launch in (k.kernel.launch)(&cx)?.into_iter().filter(|l| l.counts == counts) {
+        let layer = k.layer(&self.loaded.program, index);
+        check_sizes(&cx, layer)?;
+        let launches = k.kernel.launches(&cx, k.maps.len(), &k.checks, layer)?;
+        for launch in launches.into_iter().filter(|l| l.counts == counts) {
             out.extend(self.launch(index, launch, &inputs, &outputs)?);
         }
         Ok(out)
@@ -184,6 +187,7 @@ impl Planner<'_> {
                 },
                 Slot::Scratch => self.memory.scratch(launch.scratch.max(16))?,
                 Slot::Sizes => self.memory.sizes()?,
+                Slot::Faults => self.memory.record(step)?,
             };
             match range.in_cell() {
                 Some(at) if may_be_cell(k.cells, s) => {

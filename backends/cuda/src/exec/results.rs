@@ -2,19 +2,26 @@
 
 use super::consumed::LastRead;
 use super::context::{CudaContext, tensor};
+use super::device::Loaded;
 use super::extent::WORD;
 use super::memory::Range;
 use super::values::bytes;
 use kiln_backend::{BackendError, Shapes};
+use kiln_families::checks::{RECORD_WORDS, recorded};
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
 
 /// Outputs that the host has not asked for yet, or has.
 pub(super) enum Pending {
-    /// In the read-back memory: values with so many bytes, none of those in memory of the caller's; then the words that lie
-    /// at these addresses of the device.
-    Copied(Vec<(ValueId, Option<usize>)>, Vec<u64>),
+    /// In the read-back memory: the records of these programs' steps; values with so many bytes, none of those in memory of the
+    /// caller's; then the words that lie at these addresses of the device.
+    Copied(Vec<Arc<Loaded>>, Vec<(ValueId, Option<usize>)>, Vec<u64>),
     Taken(Vec<Tensor>),
+}
+
+/// Bytes of the records of a program's steps.
+fn record_bytes(loaded: &Loaded) -> usize {
+    loaded.steps.len() * RECORD_WORDS * 4
 }
 
 impl CudaContext {
@@ -26,7 +33,7 @@ impl CudaContext {
             return Ok(());
         }
         let loaded = self.loaded.clone();
-        let mut from = Vec::new();
+        let (programs, mut from): (Vec<_>, Vec<_>) = self.records().into_iter().unzip();
         let mut pending = Vec::new();
         for &v in &loaded.program.graph.outputs {
             let (r, n) = self.place(shapes, v)?;
@@ -43,7 +50,7 @@ impl CudaContext {
         self.mark(LastRead::Outputs)?;
         self.done.record(&self.stream)?;
         self.marked = true;
-        self.outputs = Some(Pending::Copied(pending, words));
+        self.outputs = Some(Pending::Copied(programs, pending, words));
         Ok(())
     }
 
@@ -69,11 +76,14 @@ impl CudaContext {
         let shapes = self.shapes.clone().ok_or_else(nothing)?;
         let out = match self.outputs.take().ok_or_else(nothing)? {
             Pending::Taken(t) => t,
-            Pending::Copied(values, words) => {
+            Pending::Copied(programs, values, words) => {
                 self.loaded.gpu.bind()?;
                 self.done.wait()?;
+                self.check_records(&programs)?;
+                let skipped = programs.iter().map(|p| record_bytes(p));
                 let read = values.iter().filter_map(|(_, n)| *n).chain(words.iter().map(|_| WORD));
-                let mut read = self.collect(&read.collect::<Vec<_>>())?;
+                let mut read = self.collect(&skipped.chain(read).collect::<Vec<_>>())?;
+                read.drain(..programs.len());
                 let told = read.split_off(read.len().saturating_sub(words.len()));
                 let shapes = self.settled(shapes, &words, &told)?;
                 let mut read = read.into_iter();
@@ -93,6 +103,46 @@ impl CudaContext {
         };
         self.outputs = Some(Pending::Taken(out.clone()));
         Ok(out)
+    }
+
+    /// Where the steps of this program, and of the bodies in it, record an index out of range.
+    pub(super) fn records(&self) -> Vec<(Arc<Loaded>, (Range, usize))> {
+        let own = self.memory.records().map(|r| (self.loaded.clone(), (r, record_bytes(&self.loaded))));
+        let bodies = self.bodies.iter().flatten().flat_map(|b| &b.bodies);
+        own.into_iter().chain(bodies.flat_map(|b| b.context.records())).collect()
+    }
+
+    /// Resets them.
+    pub(super) fn clear_records(&self) -> Result<(), BackendError> {
+        self.memory.clear_records()?;
+        let mut bodies = self.bodies.iter().flatten().flat_map(|b| &b.bodies);
+        bodies.try_for_each(|b| b.context.clear_records())
+    }
+
+    /// Looks at the records of the last run, which is done: its error, if there is one.
+    fn check_records(&mut self, programs: &[Arc<Loaded>]) -> Result<(), BackendError> {
+        let lengths: Vec<usize> = programs.iter().map(|p| record_bytes(p)).collect();
+        let all = self.collect(&lengths)?;
+        let found = programs.iter().zip(&all).try_for_each(|(p, records)| {
+            p.steps.iter().zip(records.chunks(RECORD_WORDS * 4)).enumerate().try_for_each(|(i, (step, r))| {
+                let anchor = step.anchor.and_then(|n| p.program.graph.get(n));
+                recorded(r, anchor.map(|n| &n.op), step.layer(&p.program, i))
+            })
+        });
+        if found.is_err() {
+            self.clear_records()?;
+        }
+        found
+    }
+
+    /// Waits for the run: the error that its steps recorded, if there is one. Its outputs can still be asked for.
+    pub(super) fn finish(&mut self) -> Result<(), BackendError> {
+        self.await_run()?;
+        let programs = match &self.outputs {
+            Some(Pending::Copied(programs, ..)) => programs.clone(),
+            _ => return Ok(()),
+        };
+        self.check_records(&programs).inspect_err(|_| self.outputs = None)
     }
 
     /// The shapes of the run with those that it left open.

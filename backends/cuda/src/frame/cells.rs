@@ -50,7 +50,7 @@ pub fn cells(site: &Site<'_>, slots: &[Slot], tactic: &Tactic) -> u32 {
         Slot::Input(k) => taken(bound(site, k)),
         Slot::Extra(k) => taken(site.extras.get(k).copied()),
         Slot::Output(j) => at(outputs, site.stored_value(j)).is_some_and(|j| flow::gives_slice(tactic, j)),
-        Slot::Scratch | Slot::Sizes => false,
+        Slot::Scratch | Slot::Sizes | Slot::Faults => false,
     };
     let found = slots.iter().take(32).enumerate().filter(|(_, s)| may(s));
     found.fold(0, |bits, (s, _)| bits | 1 << s)

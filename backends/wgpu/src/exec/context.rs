@@ -6,6 +6,7 @@ use super::memory::{Memory, Range, write};
 use super::plan::{Dispatch, Planner};
 use super::record::{BindGroups, Stamps, bind, collect, encode, encode_copies, read_ranges};
 use kiln_backend::{BackendError, Context, Counters, HostStep, Shapes, StepTime, assisted};
+use kiln_families::checks::{RECORD_WORDS, recorded};
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
 
@@ -240,7 +241,7 @@ impl WgpuContext {
         }
         let mut programs = Vec::new();
         for (r, loaded) in self.faults()? {
-            from.push((r, loaded.steps.len() * 4));
+            from.push((r, loaded.steps.len() * RECORD_WORDS * 4));
             programs.push(loaded);
         }
         encode_copies(&loaded.gpu, &mut self.memory, &mut encoder, &from)?;
@@ -256,15 +257,12 @@ pub(super) fn tensor(ty: &kiln_ir::TensorType, bytes: Vec<u8>) -> Result<Tensor,
         .ok_or_else(|| BackendError::Internal(format!("too few bytes for {ty} came back")))
 }
 
-/// The error of the first step that told of a fault.
+/// The error of the first step that recorded an index out of range.
 pub(super) fn check_faults(loaded: &Loaded, words: &[u8]) -> Result<(), BackendError> {
-    let steps = loaded.steps.iter().zip(&loaded.program.steps);
-    let found = steps.zip(words.as_chunks::<4>().0).find(|(_, w)| **w != [0; 4]);
-    found.map_or(Ok(()), |((step, planned), _)| {
-        Err(BackendError::Execution {
-            layer: planned.name.clone(),
-            message: step.faults.unwrap_or("a fault").to_owned(),
-        })
+    let records = words.chunks(RECORD_WORDS * 4);
+    loaded.steps.iter().zip(records).enumerate().try_for_each(|(i, (step, record))| {
+        let anchor = step.anchor.and_then(|n| loaded.program.graph.get(n));
+        recorded(record, anchor.map(|n| &n.op), step.layer(&loaded.program, i))
     })
 }
 
@@ -319,7 +317,7 @@ impl Context for WgpuContext {
             }
             Pending::Copied(list, programs) => {
                 let loaded = self.loaded.clone();
-                let words = programs.iter().map(|p| p.steps.len() * 4);
+                let words = programs.iter().map(|p| p.steps.len() * RECORD_WORDS * 4);
                 let lengths: Vec<usize> = list.iter().map(|(_, n)| *n).chain(words).collect();
                 let mut bytes = collect(&loaded.gpu, &mut self.memory, &lengths)?;
                 let words = bytes.split_off(list.len());

@@ -21,7 +21,7 @@ impl WgpuContext {
     pub(super) fn faults(&mut self) -> Result<Vec<(Range, Arc<Loaded>)>, BackendError> {
         let mut all = Vec::new();
         let loaded = self.loaded.clone();
-        if loaded.steps.iter().any(|s| s.faults.is_some()) {
+        if loaded.steps.iter().any(|s| !s.checks.is_empty()) {
             all.push((self.memory.faults(&loaded.gpu, loaded.steps.len())?, loaded));
         }
         for b in self.bodies.iter_mut().flatten() {

@@ -41,8 +41,8 @@ pub struct StepKernel {
     pub fused: bool,
     /// Does it give other results at each run?
     pub random: bool,
-    /// What its faults mean.
-    pub faults: Option<&'static str>,
+    /// Index inputs that its last entry points check.
+    pub checks: Vec<usize>,
     /// What an assertion says when it fails.
     pub assertion: Option<String>,
     /// Are the sizes of outputs known to the device only?
@@ -57,7 +57,7 @@ impl StepKernel {
         let region = program.region(step)?;
         let site = Site::of(&region.graph, &gpu.target, &WGSL)?;
         let kernel = find(&step.tactic.name, &site)?;
-        let body = (kernel.source)(&site, &step.tactic)?;
+        let body = kernel.body(&site, &step.tactic)?;
         let text = std::str::from_utf8(step.blob.as_slice()).map_err(|_| {
             BackendError::Incompatible(format!("step \"{}\": the blob is no text", step.name))
         })?;
@@ -101,7 +101,7 @@ impl StepKernel {
             stored: stored.into_iter().map(|v| (v, program.graph.ty(v).dtype)).collect(),
             fused: site.fused.is_some(),
             random: node.is_some_and(|n| n.op.def().traits.random),
-            faults: body.faults,
+            checks: body.checks,
             assertion: node
                 .filter(|n| n.op.is("assertion"))
                 .map(|n| n.op.attrs().str("message").unwrap_or_default().to_owned()),
@@ -120,6 +120,12 @@ impl StepKernel {
         self.slots.iter().filter(same).count()
     }
 
+    /// The name that errors of the step give: of the anchor, else of the step.
+    pub fn layer<'p>(&self, program: &'p Program, step: usize) -> &'p str {
+        let anchor = self.anchor.and_then(|n| program.graph.get(n)).map(|n| &*n.name);
+        anchor.or_else(|| program.steps.get(step).map(|s| &*s.name)).unwrap_or_default()
+    }
+
     /// Of control flow: nothing to launch, but outputs to keep.
     fn walked(gpu: &Gpu, program: &Program, node: &Node) -> Result<StepKernel, BackendError> {
         Ok(StepKernel {
@@ -135,7 +141,7 @@ impl StepKernel {
             stored: node.outputs.iter().map(|&v| (v, program.graph.ty(v).dtype)).collect(),
             fused: false,
             random: false,
-            faults: None,
+            checks: Vec::new(),
             assertion: None,
             data_dependent: false,
         })

@@ -3,6 +3,7 @@
 use crate::adapter::ALIGNMENT;
 use crate::gpu::Gpu;
 use kiln_backend::{BackendError, Place, Program};
+use kiln_families::checks::RECORD_WORDS;
 use kiln_ir::ValueId;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -222,9 +223,9 @@ impl Memory {
         Self::grow(gpu, &mut self.sizes, &mut self.allocations, "sizes", 64, TENSOR)
     }
 
-    /// A word for every step.
+    /// A record of an index out of range for every step.
     pub fn faults(&mut self, gpu: &Gpu, steps: usize) -> Result<Range, BackendError> {
-        let size = steps as u64 * 4;
+        let size = (steps * RECORD_WORDS * 4) as u64;
         Self::grow(gpu, &mut self.faults, &mut self.allocations, "faults", size, TENSOR)
     }
 

@@ -8,7 +8,7 @@ use crate::wgsl::array::piece_bytes;
 use crate::wgsl::{HEADER_WORDS, MAP_THREADS, Slot};
 use kiln_backend::{BackendError, Shapes};
 use kiln_families::expression::extra_words;
-use kiln_families::site::Cx;
+use kiln_families::site::{Cx, check_sizes};
 use kiln_families::{Grid, Launch, word};
 use kiln_ir::ValueId;
 
@@ -91,7 +91,9 @@ impl Planner<'_> {
             lanes: k.lanes(0) as usize,
             dialect: &WGSL,
         };
-        let launches = (k.kernel.launch)(&cx)?;
+        let layer = k.layer(&self.loaded.program, index);
+        check_sizes(&cx, layer)?;
+        let launches = k.kernel.launches(&cx, k.maps.len(), &k.checks, layer)?;
         let mut out = Vec::new();
         for (number, launch) in launches.into_iter().enumerate().filter(|(_, l)| l.counts == counts) {
             out.extend(self.dispatch(index, number, launch, &inputs, &outputs)?);

@@ -28,7 +28,7 @@ pub enum Slot {
     Scratch,
     /// Sizes for the host.
     Sizes,
-    /// A word for each step, set by what the host answers with an error.
+    /// A record for each step, set by what the host answers with an error.
     Faults,
 }
 
@@ -65,7 +65,7 @@ pub fn slots(site: &Site<'_>, body: &Body) -> Vec<Slot> {
     }
     out.extend(body.scratch.then_some(Slot::Scratch));
     out.extend(body.sizes.then_some(Slot::Sizes));
-    out.extend(body.faults.map(|_| Slot::Faults));
+    out.extend((!body.checks.is_empty()).then_some(Slot::Faults));
     out
 }
 
@@ -162,7 +162,7 @@ fn binding(site: &Site<'_>, i: usize, slot: Slot, free: bool) -> String {
         Slot::Args => var("read", "args", "u32"),
         Slot::Scratch => var(rw, "scratch", "u32"),
         Slot::Sizes => var(rw, "sizes", "u32"),
-        Slot::Faults => var(rw, "faults", "atomic<u32>") + "fn fault() { atomicOr(&faults[args[4]], 1u); }\n",
+        Slot::Faults => var(rw, "faults", "atomic<u32>") + FAULT,
         Slot::Input(k, p) => {
             let t = site.dtype(k).unwrap_or(DType::F32);
             tensor(array(site, format!("bx{k}"), site.input(k), t, false), p, format!("x{k}"), t)
@@ -229,6 +229,20 @@ fn mi(k: u32) -> i32 { return bitcast<i32>(args[k + 5u]); }
 fn mf(k: u32) -> f32 { return bitcast<f32>(args[k + 5u]); }
 fn lo() -> u32 { return args[2]; }
 fn hi() -> u32 { return args[3]; }
+";
+
+/// Records an element of an index input, unless the step has a record.
+const FAULT: &str = "fn fault(input: u32, at: u32, low: u32, high: u32, least: u32, greatest: u32) {
+    let to = args[4] * 8u;
+    if (atomicExchange(&faults[to], 1u) == 0u) {
+        atomicStore(&faults[to + 1u], input);
+        atomicStore(&faults[to + 2u], at);
+        atomicStore(&faults[to + 3u], low);
+        atomicStore(&faults[to + 4u], high);
+        atomicStore(&faults[to + 5u], least);
+        atomicStore(&faults[to + 6u], greatest);
+    }
+}
 ";
 
 /// Threads of a map's workgroup.

@@ -175,7 +175,8 @@ pub(super) fn random_inputs(g: &Graph) -> Result<Vec<Tensor>, BuildError> {
                 def.fact.ty, def.name
             ))));
         };
-        let t = crate::inputs::random(&mut rng, def.fact.ty.dtype, &shape).ok_or_else(|| {
+        let drawn = crate::inputs::random(&mut rng, def.fact.ty.dtype, &shape);
+        let t = drawn.and_then(|t| crate::inputs::in_range(g, v, t)).ok_or_else(|| {
             BuildError::Network(kiln_ir::IrError::Structure(format!(
                 "there is no memory to time \"{}\" ({}) with",
                 def.name, def.fact.ty

@@ -54,7 +54,10 @@ impl Dim {
     pub fn floor_div(&self, d: &Dim) -> Dim {
         match (self.as_const(), d.as_const()) {
             (_, Some(0)) => Dim::new(0),
-            (Some(a), Some(b)) => Dim::new(a.div_euclid(b) - i64::from(b < 0 && a.rem_euclid(b) != 0)),
+            (Some(a), Some(b)) => {
+                let down = i64::from(b < 0 && a.wrapping_rem_euclid(b) != 0);
+                Dim::new(a.wrapping_div_euclid(b).wrapping_sub(down))
+            }
             _ => self.div_exact(d).unwrap_or_else(|| Dim::op(DimOp::FloorDiv, self.clone(), d.clone())),
         }
     }

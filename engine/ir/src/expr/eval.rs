@@ -169,7 +169,9 @@ fn binary_i(op: BinOp, a: i64, b: i64, ty: DType) -> i64 {
         _ if b == 0 && matches!(op, BinOp::Div | BinOp::FloorDiv | BinOp::Mod | BinOp::Rem) => 0,
         BinOp::Div => a.wrapping_div(b),
         BinOp::Rem => a.wrapping_rem(b),
-        BinOp::FloorDiv => a.wrapping_div(b) - i64::from(a.wrapping_rem(b) != 0 && (a < 0) != (b < 0)),
+        BinOp::FloorDiv => {
+            a.wrapping_div(b).wrapping_sub(i64::from(a.wrapping_rem(b) != 0 && (a < 0) != (b < 0)))
+        }
         BinOp::Mod => {
             let r = a.wrapping_rem(b);
             if r != 0 && (r < 0) != (b < 0) { r + b } else { r }
@@ -195,7 +197,15 @@ fn binary_i(op: BinOp, a: i64, b: i64, ty: DType) -> i64 {
 
 fn pow_i(a: i64, b: i64) -> i64 {
     if b >= 0 {
-        return a.wrapping_pow(b.min(i64::from(u32::MAX)) as u32);
+        let (mut power, mut square, mut rest) = (1i64, a, b);
+        while rest > 0 {
+            if rest & 1 == 1 {
+                power = power.wrapping_mul(square);
+            }
+            square = square.wrapping_mul(square);
+            rest >>= 1;
+        }
+        return power;
     }
     match a {
         1 => 1,

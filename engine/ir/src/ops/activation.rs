@@ -21,6 +21,7 @@ macro_rules! activation {
             attrs: { const ATTRS: &[AttrDef] = &[$($attr),*]; ATTRS },
             infer: pointwise::infer,
             eval: pointwise::eval,
+            ranges: None,
             expr: Some(|attrs, t| build(attrs, t, $f)),
             tolerance: Tolerance::$tol,
             problems: |rng| problems($name, rng),

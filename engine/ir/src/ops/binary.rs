@@ -35,6 +35,7 @@ const fn def(
         attrs: &[],
         infer,
         eval: pointwise::eval,
+        ranges: None,
         expr: Some(expr),
         traits: Traits::PURE,
         tolerance,

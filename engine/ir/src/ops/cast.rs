@@ -23,6 +23,7 @@ pub const OPS: &[OpDef] = &[
         attrs: &[required("to", || Attr::DType(DType::F32)), attr("saturate", || Attr::Bool(true))],
         infer: infer_cast,
         eval: pointwise::eval,
+        ranges: None,
         expr: Some(cast_expr),
         problems: cast_problems,
         ..PLAIN
@@ -32,6 +33,7 @@ pub const OPS: &[OpDef] = &[
         doc: "The input as it is.",
         infer: |cx| Ok(vec![Fact { ty: cx.ty(0)?.clone(), value: cx.fact(0).and_then(|f| f.value.clone()) }]),
         eval: |cx: &EvalCx<'_>| Ok(vec![cx.input(0)?.clone()]),
+        ranges: None,
         expr: Some(|_, t| {
             let mut b = Builder::new(t);
             let x = b.load(0);

@@ -22,6 +22,7 @@ pub const OPS: &[OpDef] = &[
         doc: "max(x, 0); NaN stays NaN.",
         infer: pointwise::infer,
         eval: pointwise::eval,
+        ranges: None,
         expr: Some(|_, t| {
             let (mut b, x) = load(t)?;
             let zero = b.num(0.0, x);
@@ -38,6 +39,7 @@ pub const OPS: &[OpDef] = &[
         attrs: &[attr("min", || Attr::Float(f64::NEG_INFINITY)), attr("max", || Attr::Float(f64::INFINITY))],
         infer: pointwise::infer,
         eval: pointwise::eval,
+        ranges: None,
         expr: Some(clip),
         problems: clip_problems,
         ..PLAIN
@@ -48,6 +50,7 @@ pub const OPS: &[OpDef] = &[
         inputs: &[input("x"), input("slope")],
         infer: pointwise::infer_like_first,
         eval: pointwise::eval,
+        ranges: None,
         expr: Some(prelu),
         tolerance: Tolerance::Elementwise,
         problems: prelu_problems,
@@ -59,6 +62,7 @@ pub const OPS: &[OpDef] = &[
         attrs: &[attr("detect_negative", || Attr::Bool(true)), attr("detect_positive", || Attr::Bool(true))],
         infer: pointwise::infer,
         eval: pointwise::eval,
+        ranges: None,
         expr: Some(isinf),
         problems: isinf_problems,
         ..PLAIN

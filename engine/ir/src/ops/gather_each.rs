@@ -9,6 +9,7 @@ use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx, differ, normalize_axis, unify};
 use crate::op::{Op, OpDef, Port, attr, input};
 use crate::problem::{Problem, Rng};
+use crate::range::{IndexRange, RangeCx, UNKNOWN};
 use crate::tensor::Tensor;
 use crate::ty::{TensorType, dims_text};
 
@@ -19,22 +20,24 @@ pub const OPS: &[OpDef] = &[
     OpDef {
         name: "gather_elements",
         doc: "y[p] = x[p with p[axis] = indices[p]] for every index p of `indices`. Negative indices count from the end; one \
-              out of range gives 0.",
+              out of range is an error.",
         inputs: PORTS,
         attrs: &[attr("axis", || Attr::Int(0))],
         infer: infer_elements,
         eval: eval_elements,
+        ranges: Some(|cx| Ok(vec![IndexRange::signed(1, cx.size(0, cx.axis("axis", 0)?))])),
         problems: element_problems,
         ..PLAIN
     },
     OpDef {
         name: "gather_nd",
         doc: "For every index p of all but the last dimension of `indices`: the slice x[indices[p]] (after the first \
-              `batch_dims` dimensions, which both share). Negative indices count from the end; a tuple out of range gives 0.",
+              `batch_dims` dimensions, which both share). Negative indices count from the end; one out of range is an error.",
         inputs: PORTS,
         attrs: &[attr("batch_dims", || Attr::Int(0))],
         infer: infer_nd,
         eval: eval_nd,
+        ranges: Some(ranges_nd),
         problems: nd_problems,
         ..PLAIN
     },
@@ -124,6 +127,13 @@ fn eval_nd(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
         }
         Ok(v)
     })
+}
+
+fn ranges_nd(cx: &RangeCx<'_>) -> Result<Vec<IndexRange>, OpError> {
+    let (x, indices) = (cx.dims(0), cx.dims(1));
+    let last = indices.last().copied().filter(|&n| n != UNKNOWN);
+    let (batch, depth) = split(cx.attrs, x.len(), indices.len(), last)?;
+    Ok(vec![IndexRange::tuples(1, &x[batch..batch + depth])])
 }
 
 const TYPES: [DType; 5] = [DType::F32, DType::F16, DType::I64, DType::U8, DType::Bool];

@@ -24,6 +24,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     attrs: &[attr("trans_a", || Attr::Bool(false)), attr("trans_b", || Attr::Bool(false))],
     infer,
     eval,
+    ranges: None,
     expr: None,
     traits: Traits::PURE,
     tolerance: Tolerance::Reduction,

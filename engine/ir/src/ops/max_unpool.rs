@@ -11,6 +11,7 @@ use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx, differ};
 use crate::op::{OpDef, input, optional};
 use crate::problem::{Problem, Rng};
+use crate::range::{IndexRange, RangeCx, UNKNOWN};
 use crate::tensor::{Elems, Tensor};
 use crate::ty::TensorType;
 
@@ -20,11 +21,12 @@ pub const OPS: &[OpDef] = &[OpDef {
     doc: "The inverse of max_pool_indices for x [N, C, ..] and i64 indices of the same shape: zeros, and every element \
           of x at its index in the pooled tensor flattened. That tensor has spatial sizes (I−1)·stride + kernel − pads. \
           With `shape` (all dimensions of the result) it lies at the start of a tensor of that shape, cut off where \
-          that is smaller. Indices outside are ignored; of equal ones the last wins.",
+          that is smaller. Indices that are not of the pooled tensor are an error; of equal ones the last wins.",
     inputs: &[input("x"), input("indices"), optional("shape").on_host()],
     attrs: &[KERNEL, STRIDES, PADS],
     infer,
     eval,
+    ranges: Some(ranges),
     problems,
     ..PLAIN
 }];
@@ -55,6 +57,19 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
         x.dims[..2].iter().cloned().chain(axes.into_iter().map(|a| a.input)).collect()
     };
     Ok(vec![Fact::of(TensorType { dtype: x.dtype, dims })])
+}
+
+/// Indices are positions in the pooled tensor flattened.
+fn ranges(cx: &RangeCx<'_>) -> Result<Vec<IndexRange>, OpError> {
+    let x = cx.dims(0);
+    if x.contains(&UNKNOWN) {
+        return Ok(vec![IndexRange::up_to(1, UNKNOWN)]);
+    }
+    let axes = geometry(cx.attrs, &x.iter().map(|&n| n.into()).collect::<Vec<_>>())?;
+    let sizes = axes.into_iter().map(|a| a.input.as_const());
+    let volume = x.iter().take(2).copied().map(Some).chain(sizes);
+    let volume = volume.map(|n| n.map(|n| n.max(0))).try_fold(1i64, |v, n| v.checked_mul(n?));
+    Ok(vec![IndexRange::up_to(1, volume.unwrap_or(UNKNOWN) - 1)])
 }
 
 fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
@@ -168,10 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn indices_outside_are_ignored_and_bad_shapes_refused() {
+    fn indices_outside_and_bad_shapes_are_refused() {
         let x = f32s(&[1, 1, 1, 2], &[1.0, 2.0]);
-        let i = ints(DType::I64, &[1, 1, 1, 2], &[-1, 99]);
-        assert_near(&run("max_unpool", attrs(), &[x.clone(), i.clone()]), &[1, 1, 2, 4], &[0.0; 8], 0.0);
+        let i = ints(DType::I64, &[1, 1, 1, 2], &[0, 8]);
+        let e = run_all("max_unpool", attrs(), &[Some(x.clone()), Some(i.clone())]).unwrap_err();
+        assert!(matches!(e, OpError::Index { at: 1, found: 8, least: 0, greatest: 7, .. }), "{e}");
         let bad = |v: &[i64]| {
             let shape = ints(DType::I64, &[v.len()], v);
             run_all("max_unpool", attrs(), &[Some(x.clone()), Some(i.clone()), Some(shape)]).is_err()

@@ -9,6 +9,7 @@ use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx, differ};
 use crate::op::{OpDef, Tolerance, attr, choice, input, optional};
 use crate::problem::{Problem, Rng};
+use crate::range::{IndexRange, RangeCx};
 use crate::tensor::{Elems, Tensor};
 use crate::ty::{TensorType, dims_text};
 
@@ -16,8 +17,8 @@ use crate::ty::{TensorType, dims_text};
 pub const OPS: &[OpDef] = &[OpDef {
     name: "nll_loss",
     doc: "Loss −weight[t]·x[n, t, ..] for log-probabilities x [N, C, d..] and classes t = target[n, ..] of shape [N, d..]; \
-          weight [C], absent: ones. Targets equal to `ignore_index` (if `use_ignore`), and those outside 0..C, give loss \
-          0 and weight 0. reduction: none, sum, or mean: the sum of losses over the sum of weights (NaN if that is 0).",
+          weight [C], absent: ones. Targets equal to `ignore_index` (if `use_ignore`) give loss 0 and weight 0; others \
+          outside 0..C are an error. reduction: none, sum, or mean: the sum of losses over the sum of weights (NaN if that is 0).",
     inputs: &[input("x"), input("target"), optional("weight")],
     attrs: &[
         choice("reduction", || "mean".into(), &["none", "sum", "mean"]),
@@ -26,6 +27,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     ],
     infer,
     eval,
+    ranges: Some(ranges),
     tolerance: Tolerance::Reduction,
     problems,
     ..PLAIN
@@ -45,6 +47,11 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     }
     let dims = if cx.attrs.str("reduction")? == "none" { of_target } else { Vec::new() };
     Ok(vec![Fact::of(TensorType { dtype, dims })])
+}
+
+fn ranges(cx: &RangeCx<'_>) -> Result<Vec<IndexRange>, OpError> {
+    let except = cx.attrs.bool("use_ignore")?.then_some(cx.attrs.int("ignore_index")?);
+    Ok(vec![IndexRange { except, ..IndexRange::up_to(1, cx.size(0, 1) - 1) }])
 }
 
 fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
@@ -118,11 +125,11 @@ mod tests {
     }
 
     #[test]
-    fn ignored_and_unknown_classes_weigh_nothing() {
-        let ignore = Attrs::new().with("use_ignore", true).with("ignore_index", 1i64);
-        assert_near(&loss(ignore.clone(), &[2, 1, 0, 2], false), &[], &[-5.0 / 3.0], 1e-6);
-        assert_near(&loss(Attrs::new(), &[2, -9, 0, 3], false), &[], &[-3.0 / 2.0], 1e-6);
-        assert_near(&loss(ignore, &[1; 4], false), &[], &[f64::NAN], 0.0);
+    fn ignored_classes_weigh_nothing() {
+        let ignore = |class: i64| Attrs::new().with("use_ignore", true).with("ignore_index", class);
+        assert_near(&loss(ignore(1), &[2, 1, 0, 2], false), &[], &[-5.0 / 3.0], 1e-6);
+        assert_near(&loss(ignore(-9), &[2, -9, 0, 2], false), &[], &[-5.0 / 3.0], 1e-6);
+        assert_near(&loss(ignore(1), &[1; 4], false), &[], &[f64::NAN], 0.0);
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub const OPS: &[OpDef] = &[OpDef {
     ..PLAIN
 }];
 
+/// More elements than that are never added to a dimension, or cut off.
+const MAX_PAD: i64 = 1 << 48;
+
 /// For each axis of x what is added before and after, where it is known.
 fn amounts(cx: &InferCx<'_>, rank: usize) -> Result<Vec<[Option<Dim>; 2]>, OpError> {
     let pads = host_list(cx, 1)?;
@@ -46,6 +49,12 @@ fn amounts(cx: &InferCx<'_>, rank: usize) -> Result<Vec<[Option<Dim>; 2]>, OpErr
     let mut out = vec![[Some(Dim::new(0)), Some(Dim::new(0))]; rank];
     for (k, &a) in axes.iter().enumerate() {
         let known = |d: &Option<Dim>| d.clone().filter(|d| !d.has_content());
+        for k in [k, axes.len() + k] {
+            let n = pads[k].as_ref().and_then(Dim::as_const).unwrap_or(0);
+            if !(-MAX_PAD..=MAX_PAD).contains(&n) {
+                return Err(OpError::Value(format!("pads[{k}] is {n}; wants -2^48 to 2^48")));
+            }
+        }
         out[a] = [known(&pads[k]), known(&pads[axes.len() + k])];
     }
     Ok(out)

@@ -26,6 +26,7 @@ pub const OPS: &[OpDef] = &[
         attrs: &[required("to", || Attr::DType(DType::I8))],
         infer: pointwise::infer,
         eval: pointwise::eval,
+        ranges: None,
         expr: Some(quantize),
         problems: quantize_problems,
         ..PLAIN
@@ -38,6 +39,7 @@ pub const OPS: &[OpDef] = &[
         attrs: &[attr("to", || Attr::DType(DType::F32))],
         infer: pointwise::infer,
         eval: pointwise::eval,
+        ranges: None,
         expr: Some(dequantize),
         tolerance: Tolerance::Elementwise,
         problems: dequantize_problems,

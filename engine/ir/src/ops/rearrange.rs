@@ -12,6 +12,7 @@ use crate::expr::Num;
 use crate::infer::{Fact, InferCx, differ, normalize_axes, normalize_axis};
 use crate::op::{Op, OpDef, attr, choice, input, optional, required};
 use crate::problem::{Problem, Rng};
+use crate::range::IndexRange;
 use crate::tensor::Tensor;
 use crate::ty::TensorType;
 
@@ -31,11 +32,12 @@ pub const OPS: &[OpDef] = &[
     OpDef {
         name: "reverse_sequence",
         doc: "For each position b along `batch_axis`, the first lens[b] elements along `time_axis` in reverse order, the \
-              others as they are.",
+              others as they are. A length that is negative, or greater than the axis, is an error.",
         inputs: &[input("x"), input("lens")],
         attrs: &[attr("batch_axis", || Attr::Int(1)), attr("time_axis", || Attr::Int(0))],
         infer: infer_reverse,
         eval: eval_reverse,
+        ranges: Some(|cx| Ok(vec![IndexRange::up_to(1, cx.size(0, cx.axis("time_axis", 0)?))])),
         problems: reverse_problems,
         ..PLAIN
     },
@@ -120,10 +122,6 @@ fn eval_reverse(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     let rank = x.shape().len();
     let batch = normalize_axis(cx.attrs().int("batch_axis")?, rank, "batch_axis")?;
     let time = normalize_axis(cx.attrs().int("time_axis")?, rank, "time_axis")?;
-    let n = x.shape()[time] as i64;
-    if let Some(l) = lens.iter().find(|&&l| l < 0 || l > n) {
-        return Err(OpError::Value(format!("a sequence length is {l}; wants 0..={n}")));
-    }
     moved(cx, x, |at, own| {
         let len = lens[at[batch]] as usize;
         let t = if at[time] < len { len - 1 - at[time] } else { at[time] };

@@ -9,6 +9,7 @@ use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx, differ};
 use crate::op::{OpDef, Tolerance, attr, input, optional};
 use crate::problem::{Problem, Rng};
+use crate::range::IndexRange;
 use crate::tensor::{Elems, Tensor};
 
 /// The operators of this family.
@@ -17,7 +18,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     doc: "Rotates the first R = `rotary_dim` (0: all, even) components of every head of x, [B, H, S, D] or, with \
           `num_heads`, [B, S, H·D]. Pair i is components i and i + R/2, or 2i and 2i+1 if `interleaved`; it becomes \
           (cos·x1 − sin·x2, sin·x1 + cos·x2). With position_ids [B, S], cos and sin are [positions, R/2] and row \
-          position_ids[b, s] is read (negative ids count from the end, ids out of range read zeros); without, they are \
+          position_ids[b, s] is read (negative ids count from the end, ids out of range are an error); without, they are \
           [B, S, R/2].",
     inputs: &[input("x"), input("cos"), input("sin"), optional("position_ids")],
     attrs: &[
@@ -27,6 +28,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     ],
     infer,
     eval,
+    ranges: Some(|cx| Ok(vec![IndexRange::signed(3, cx.size(1, 0))])),
     tolerance: Tolerance::Elementwise,
     problems,
     ..PLAIN
@@ -186,7 +188,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::testing::{assert_near, f32s, infer, ints, run};
+    use crate::ops::testing::{assert_near, f32s, infer, ints, run, run_all};
 
     #[test]
     fn a_quarter_turn_exchanges_the_halves() {
@@ -209,8 +211,8 @@ mod tests {
         let turned = [-1.0, -2.0, 9.0, -3.0, -4.0, 9.0, -2.0, 1.0, 9.0, -4.0, 3.0, 9.0];
         assert_near(&y, &[1, 2, 6], &turned, 0.0);
         let beyond = ints(DType::I64, &[1, 2], &[2, -3]);
-        let y = run("rotary_embedding", attrs, &[x, cos, sin, beyond]);
-        assert_near(&y, &[1, 2, 6], &[0.0, 0.0, 9.0, 0.0, 0.0, 9.0, 0.0, 0.0, 9.0, 0.0, 0.0, 9.0], 0.0);
+        let e = run_all("rotary_embedding", attrs, &[x, cos, sin, beyond].map(Some)).unwrap_err();
+        assert!(matches!(e, OpError::Index { input: 3, at: 0, found: 2, least: -2, greatest: 1, .. }), "{e}");
     }
 
     #[test]

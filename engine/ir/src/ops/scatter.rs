@@ -9,6 +9,7 @@ use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx, differ, normalize_axis};
 use crate::op::{AttrDef, Op, OpDef, Port, Tolerance, attr, choice, input};
 use crate::problem::{Problem, Rng};
+use crate::range::{IndexRange, RangeCx};
 use crate::tensor::{Elems, Tensor};
 use crate::ty::dims_text;
 
@@ -27,6 +28,7 @@ pub const OPS: &[OpDef] = &[
         infer: infer_elements,
         tolerance: Tolerance::Reduction,
         eval: eval_elements,
+        ranges: Some(|cx| Ok(vec![IndexRange::signed(1, cx.size(0, cx.axis("axis", 0)?))])),
         problems: element_problems,
         ..PLAIN
     },
@@ -40,6 +42,7 @@ pub const OPS: &[OpDef] = &[
         infer: infer_nd,
         tolerance: Tolerance::Reduction,
         eval: eval_nd,
+        ranges: Some(ranges_nd),
         problems: nd_problems,
         ..PLAIN
     },
@@ -79,9 +82,15 @@ fn infer_nd(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     Ok(vec![Fact::of(x.clone())])
 }
 
-/// An index counted from the end if negative; refused if out of range.
-fn place(i: i64, n: usize) -> Result<usize, OpError> {
-    wrap_index(i, n).ok_or_else(|| OpError::Value(format!("index {i} is outside of 0..{n}")))
+fn ranges_nd(cx: &RangeCx<'_>) -> Result<Vec<IndexRange>, OpError> {
+    let depth = cx.dims(1).last().and_then(|&d| usize::try_from(d).ok());
+    let sizes = depth.and_then(|d| cx.dims(0).get(..d)).unwrap_or_default();
+    Ok(vec![IndexRange::tuples(1, sizes)])
+}
+
+/// An index counted from the end if negative; the contents of `indices` were checked before.
+fn place(i: i64, n: usize) -> usize {
+    wrap_index(i, n).unwrap_or(0)
 }
 
 fn eval_elements(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
@@ -90,15 +99,11 @@ fn eval_elements(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     let own = strides(x.shape());
     let values = indices.to_i64();
     let mut targets = Vec::with_capacity(values.len());
-    let mut wrong = None;
-    for_each_index(indices.shape(), |at| match place(values[targets.len()], x.shape()[axis]) {
-        Ok(p) => targets.push(offset(at, &own) + p * own[axis] - at[axis] * own[axis]),
-        Err(e) => {
-            wrong.get_or_insert(e);
-            targets.push(0);
-        }
+    for_each_index(indices.shape(), |at| {
+        let p = place(values[targets.len()], x.shape()[axis]);
+        targets.push(offset(at, &own) + p * own[axis] - at[axis] * own[axis]);
     });
-    finish(cx, wrong, targets)
+    finish(cx, targets)
 }
 
 fn eval_nd(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
@@ -109,27 +114,15 @@ fn eval_nd(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     let tuples: usize = indices.shape()[..indices.shape().len().saturating_sub(1)].iter().product();
     let values = indices.to_i64();
     let mut targets = Vec::new();
-    let mut wrong = None;
     for t in 0..tuples {
-        let mut base = 0;
-        for d in 0..depth {
-            match place(values[t * depth + d], x.shape()[d]) {
-                Ok(p) => base += p * own[d],
-                Err(e) => {
-                    wrong.get_or_insert(e);
-                }
-            }
-        }
+        let base: usize = (0..depth).map(|d| place(values[t * depth + d], x.shape()[d]) * own[d]).sum();
         targets.extend(base..base + slice);
     }
-    finish(cx, wrong.filter(|_| slice > 0), targets)
+    finish(cx, targets)
 }
 
 /// Writes update `i` to target `i`, in order.
-fn finish(cx: &EvalCx<'_>, wrong: Option<OpError>, targets: Vec<usize>) -> Result<Vec<Tensor>, OpError> {
-    if let Some(e) = wrong {
-        return Err(e);
-    }
+fn finish(cx: &EvalCx<'_>, targets: Vec<usize>) -> Result<Vec<Tensor>, OpError> {
     let (x, updates) = (cx.input(0)?, cx.input(2)?);
     let how = cx.attrs().str("reduction")?;
     let out = match (x.elems(), updates.elems()) {
@@ -242,6 +235,6 @@ mod tests {
     fn an_index_out_of_range_is_an_error() {
         let ins = [f32s(&[2], &[1., 2.]), ints(DType::I64, &[1], &[2]), f32s(&[1], &[0.])];
         let e = run_all("scatter_elements", Attrs::new(), &ins.map(Some)).unwrap_err();
-        assert!(e.to_string().contains("index 2"), "{e}");
+        assert!(matches!(e, OpError::Index { at: 0, found: 2, least: -2, greatest: 1, .. }), "{e}");
     }
 }

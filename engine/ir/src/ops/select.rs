@@ -18,6 +18,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     inputs: &[input("cond"), input("a"), input("b")],
     infer,
     eval: pointwise::eval,
+    ranges: None,
     expr: Some(expr),
     problems,
     ..PLAIN

@@ -109,7 +109,9 @@ fn places(from: &[usize], to: &[usize], axes: &[usize], [starts, ends, steps]: [
     let own = strides(from);
     let mut out = Vec::new();
     for_each_index(to, |at| {
-        let place = |(k, w): (usize, &Window)| (w.first + w.step * at[k] as i64) as usize * own[k];
+        let place = |(k, w): (usize, &Window)| {
+            w.first.saturating_add(w.step.saturating_mul(at[k] as i64)) as usize * own[k]
+        };
         out.push(Some(windows.iter().enumerate().map(place).sum()));
     });
     out

@@ -17,6 +17,7 @@ pub const PLAIN: OpDef = OpDef {
     attrs: &[],
     infer: |_| Ok(Vec::new()),
     eval: |_| Ok(Vec::new()),
+    ranges: None,
     expr: None,
     traits: Traits::PURE,
     tolerance: Tolerance::Exact,

@@ -18,6 +18,7 @@ use super::device::Loaded;
 use super::memory::Range;
 use body::Body;
 use kiln_backend::{BackendError, Counters, Shapes, StepTime};
+use kiln_families::checks::RECORD_WORDS;
 use kiln_ir::{Node, Tensor, TensorType};
 use pieces::Pieces;
 use recorder::Recorder;
@@ -143,7 +144,7 @@ impl Bodies {
         self.host_syncs += 1;
         let faults = self.faults()?;
         let mut from = vec![(v.at.clone(), v.bytes()?)];
-        from.extend(faults.iter().map(|(r, p)| (r.clone(), p.steps.len() * 4)));
+        from.extend(faults.iter().map(|(r, p)| (r.clone(), p.steps.len() * RECORD_WORDS * 4)));
         let Bodies { list, recorder, .. } = self;
         let body = list.first_mut().ok_or_else(|| BackendError::Internal("no bodies".into()))?;
         let mut bytes = recorder.read(&mut body.context.memory, &from)?.into_iter();

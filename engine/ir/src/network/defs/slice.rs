@@ -234,13 +234,13 @@ impl Slice {
         let at = b.plain("add", &[steps, start])?;
         let (n, none, unit) = (b.dim(x, c.axis)?, b.ints(&[0])?, b.ints(&[1])?);
         let last = b.plain("sub", &[n, unit])?;
-        let read = |b: &mut Body<'_>, at: ValueId| {
+        let read = |b: &mut Body<'_>, at: ValueId, x: ValueId| {
             b.op("gather", Attrs::new().with("axis", c.axis as i64), &[x, at])
         };
         match self.mode {
             SampleMode::Wrap => {
                 let at = b.plain("mod", &[at, n])?;
-                read(b, at)
+                read(b, at, x)
             }
             SampleMode::Reflect => {
                 // The period is 2·(n−1); one element has the period 1.
@@ -250,7 +250,7 @@ impl Slice {
                 let back = b.plain("sub", &[there, at])?;
                 let back = b.plain("max", &[back, none])?;
                 let at = b.plain("min", &[at, back])?;
-                read(b, at)
+                read(b, at, x)
             }
             mode => {
                 let inside = (b.plain("greater_equal", &[at, none])?, b.plain("less", &[at, n])?);
@@ -260,11 +260,22 @@ impl Slice {
                     b.ops("assertion", Attrs::new().with("message", text), &[Some(inside)])?;
                 }
                 let low = b.plain("max", &[at, none])?;
-                let near = b.plain("min", &[low, last])?;
-                let y = read(b, near)?;
                 if mode != SampleMode::Fill {
-                    return Ok(y);
+                    let near = b.plain("min", &[low, last])?;
+                    return read(b, near, x);
                 }
+                // An axis that may be empty gets an element to read where nothing is inside.
+                let (x, last) = match c.extent {
+                    Some(1..) => (x, last),
+                    _ => {
+                        let mut pads = vec![0; 2 * b.rank(x)];
+                        pads[b.rank(x) + c.axis] = 1;
+                        let pads = b.ints(&pads)?;
+                        (b.plain("pad", &[x, pads])?, b.plain("max", &[last, none])?)
+                    }
+                };
+                let near = b.plain("min", &[low, last])?;
+                let y = read(b, near, x)?;
                 let fill = match b.opt(FILL) {
                     Some(v) => v,
                     None => b.number(b.dtype(x), 0.0)?,

@@ -14,6 +14,7 @@ use crate::dtype::DType;
 use crate::error::OpError;
 use crate::infer::{Fact, InferCx, differ};
 use crate::op::{AttrDef, OpDef, Port, Tolerance, attr, choice, input, optional};
+use crate::range::{IndexRange, RangeCx};
 use crate::ty::{TensorType, dims_text};
 
 /// What distinguishes the three operators.
@@ -57,7 +58,7 @@ pub const OPS: &[OpDef] = &[
         doc: "h = f(x·Wᵀ + h·Rᵀ + wb + rb) over a sequence; f is tanh unless `activations` says else. With T steps, D \
               directions, batch B, input size I and hidden size H: x [T, B, I], w [D, H, I], r [D, H, H], b [D, 2H] (wb \
               then rb), seq_lens [B], h0 [D, B, H]; y [T, D, B, H], h [D, B, H]. layout 1 puts B first in x, h0, y and \
-              h. Steps from seq_lens[b] on give y = 0; the reverse direction starts at the last step of each sequence. \
+              h. Steps from seq_lens[b] on give y = 0, and a length that is negative or above T is an error; the reverse direction starts at the last step of each sequence. \
               `hidden` is H, or 0 for that of r. `clip` > 0 bounds the input of every activation. Activations are one \
               per direction, by name, capitals and underscores ignored: tanh, sigmoid, relu, softsign, softplus, and \
               with alpha and beta affine (1, 0), leaky_relu (0.01), thresholded_relu (1), scaled_tanh (1, 1), \
@@ -67,6 +68,7 @@ pub const OPS: &[OpDef] = &[
         attrs: &[DIRECTION, ACTIVATIONS, ALPHA, BETA, CLIP, HIDDEN, LAYOUT],
         infer: |cx| infer(cx, RNN),
         eval: |cx| run::eval(cx, RNN, &cells::rnn),
+        ranges: Some(lengths),
         tolerance: Tolerance::Recurrence,
         problems: |rng| problems::problems("rnn", RNN, rng),
         ..PLAIN
@@ -91,6 +93,7 @@ pub const OPS: &[OpDef] = &[
         ],
         infer: |cx| infer(cx, GRU),
         eval: |cx| run::eval(cx, GRU, &cells::gru),
+        ranges: Some(lengths),
         tolerance: Tolerance::Recurrence,
         problems: |rng| problems::problems("gru", GRU, rng),
         ..PLAIN
@@ -116,6 +119,7 @@ pub const OPS: &[OpDef] = &[
         ],
         infer: |cx| infer(cx, LSTM),
         eval: |cx| run::eval(cx, LSTM, &cells::lstm),
+        ranges: Some(lengths),
         tolerance: Tolerance::Recurrence,
         problems: |rng| problems::problems("lstm", LSTM, rng),
         ..PLAIN
@@ -131,6 +135,12 @@ pub fn activations(op: &crate::Op) -> Result<Vec<(&'static str, f64, f64)>, OpEr
         _ => RNN,
     };
     Ok(activation::of(op.attrs(), kind)?.iter().map(|a| a.describe()).collect())
+}
+
+/// Lengths of sequences: at most the number of steps.
+fn lengths(cx: &RangeCx<'_>) -> Result<Vec<IndexRange>, OpError> {
+    let steps = usize::from(batch_first(cx.attrs)?);
+    Ok(vec![IndexRange::up_to(4, cx.size(0, steps))])
 }
 
 /// One direction or two.

@@ -13,8 +13,9 @@ pub struct Window {
     pub len: i64,
 }
 
-/// The indices that a slice takes of an axis of `d` elements.
+/// The indices that a slice takes of an axis of `d` elements; none of an axis of negative size, which a later check refuses.
 pub fn window(d: i64, start: i64, end: i64, step: i64) -> Window {
+    let d = d.max(0);
     let from_end = |x: i64| if x < 0 { x.saturating_add(d) } else { x };
     let (start, end) = (from_end(start), from_end(end));
     let (first, distance) = if step > 0 {
@@ -25,7 +26,7 @@ pub fn window(d: i64, start: i64, end: i64, step: i64) -> Window {
         let first = start.max(0).min(d - 1);
         (first, first - end.max(-1).min(d - 1))
     };
-    let len = distance.max(0).unsigned_abs().div_ceil(step.unsigned_abs());
+    let len = distance.max(0).unsigned_abs().div_ceil(step.unsigned_abs().max(1));
     Window { first, step, len: len as i64 }
 }
 
