@@ -11,7 +11,7 @@ PACK=${OUT:-target/gpu}
 LIMIT=$((64 << 20))
 TESTS=(op_suite onnx_suite trained_models exports control_flow new_shapes threads enqueue_waits consumed reduced_precision
     cuda_stream cuda_consumed cuda_memory cuda_large sources tensor_cores flash_attention recurrent vectors family
-    branches slices branch_sizes flow_runs laziness lazy_sequences unrolled host_layers)
+    branches slices branch_sizes flow_runs laziness lazy_sequences unrolled host_layers cancel)
 FOLDER=target/$([ "$PROFILE" = dev ] && echo debug || echo "$PROFILE")
 
 rm -rf "$PACK"

@@ -1,5 +1,6 @@
 //! Latencies of many runs.
 
+use crate::signals;
 use kiln::{Engine, ExecutionContext, RuntimeError, Tensor};
 use std::time::{Duration, Instant};
 
@@ -87,6 +88,9 @@ pub fn together(
 }
 
 fn once(context: &mut ExecutionContext, resident: bool) -> Result<(f64, f64), RuntimeError> {
+    if signals::received().is_some() {
+        return Err(RuntimeError::Cancelled { layer: String::new() });
+    }
     let start = Instant::now();
     context.enqueue()?;
     let enqueue = start.elapsed().as_nanos() as f64;

@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use kiln::builder::Constraints;
 use kiln::{BuildConfig, BuildOptions, DType, PlanHeader, ShapeRequest, Verbosity};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A name with dimensions or values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -247,6 +248,21 @@ impl ModelOptions {
     }
 }
 
+/// How long a run may take.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub struct LimitOptions {
+    /// Stop a run that takes longer than so many seconds, with exit code 1
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
+    pub timeout: Option<Duration>,
+}
+
+fn positive(text: &str) -> Result<Duration, String> {
+    let wanted = || "wanted seconds, more than 0".to_owned();
+    let seconds: f64 = text.parse().map_err(|_| wanted())?;
+    Duration::try_from_secs_f64(seconds).ok().filter(|d| !d.is_zero()).ok_or_else(wanted)
+}
+
 /// How closely results have to agree: |found − wanted| ≤ atol + rtol·|wanted|; integers: |found − wanted| ≤ atol.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Tolerance")]
@@ -262,6 +278,12 @@ pub struct ToleranceOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_are_positive() {
+        assert_eq!(positive("0.25"), Ok(Duration::from_millis(250)));
+        assert!(["0", "-1", "inf", "nan", "x", "1e-30"].iter().all(|s| positive(s).is_err()));
+    }
 
     #[test]
     fn shapes_are_read() {

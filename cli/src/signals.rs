@@ -3,9 +3,11 @@
 //! The first one cancels: [`received`] reports it to whoever asks between two pieces of work, and the callbacks of
 //! [`on_signal`] are called. The second one ends the process at once.
 
+use kiln::ExecutionContext;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// The number of the first signal; 0 before it.
 static RECEIVED: AtomicI32 = AtomicI32::new(0);
@@ -50,13 +52,45 @@ pub fn received() -> Option<i32> {
 }
 
 /// Calls `f` on another thread when the first signal arrives, or now if it has.
-#[allow(dead_code, reason = "for work that cannot ask between two pieces")]
 pub fn on_signal(f: impl Fn() + Send + 'static) {
     let mut callbacks = CALLBACKS.lock().unwrap_or_else(PoisonError::into_inner);
     if received().is_some() {
         f();
     }
     callbacks.push(Box::new(f));
+}
+
+/// Cancels runs of a context from the first signal on, until it is dropped.
+#[derive(Debug)]
+pub struct CancelOnSignal(Arc<AtomicBool>);
+
+impl CancelOnSignal {
+    pub fn new(context: &ExecutionContext) -> CancelOnSignal {
+        let (over, canceller) = (Arc::new(AtomicBool::new(false)), context.canceller());
+        let dropped = over.clone();
+        on_signal(move || {
+            let (dropped, canceller) = (dropped.clone(), canceller.clone());
+            // A run that begins just behind the signal is cancelled, too.
+            let repeat = move || {
+                while !dropped.load(Ordering::Relaxed) {
+                    canceller.cancel();
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            };
+            if let Err(e) = std::thread::Builder::new().name("cancel".into()).spawn(repeat) {
+                tracing::warn!(
+                    "the run is not cancelled, as no thread can be made ({e}); a second signal ends it"
+                );
+            }
+        });
+        CancelOnSignal(over)
+    }
+}
+
+impl Drop for CancelOnSignal {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The exit code of a command that a signal ended.

@@ -250,3 +250,49 @@ fn backends_lists_the_reference_and_refusals() {
     let off = ok(&["backends", "--plugins", "off"]).stdout;
     assert!(off.contains("linked in") && !off.contains("fake"), "{off}");
 }
+
+/// A loop of so many trips that it never ends: the model and its inputs.
+fn endless(f: &Folder) -> Vec<String> {
+    let model =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/control_flow/loop_swap.onnx");
+    let array = |t, shape: &[u64], bytes: &[u8]| Array::new(t, shape.to_vec(), bytes.to_vec()).unwrap();
+    let inputs = BTreeMap::from([
+        ("a".to_owned(), array(NpyType::F32, &[2], &[0; 8])),
+        ("b".to_owned(), array(NpyType::F32, &[2], &[0; 8])),
+        ("trips".to_owned(), array(NpyType::I64, &[], &i64::MAX.to_le_bytes())),
+    ]);
+    let path = f.name("endless.npz");
+    write_npz(&path, &inputs, Compression::Stored).unwrap();
+    let model = model.display().to_string();
+    ["run", &model, "--backend", "reference", "--inputs", &path].map(str::to_owned).to_vec()
+}
+
+#[test]
+fn a_run_ends_at_its_limit() {
+    let f = Folder::new();
+    let mut args = endless(&f);
+    args.extend(["--timeout", "0.3"].map(str::to_owned));
+    let r = kiln(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(r.code, 1, "{}", r.stderr);
+    assert!(r.stderr.contains("at its limit of 300ms at layer \""), "{}", r.stderr);
+    assert_eq!(kiln(&["run", "x", "--timeout", "0"]).code, 2);
+}
+
+#[cfg(unix)]
+#[test]
+fn signals_end_a_run() {
+    let f = Folder::new();
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_kiln"))
+            .args(endless(&f))
+            .env_remove("KILN_PLUGIN_PATH")
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        assert!(child.try_wait().unwrap().is_none(), "the run ended by itself");
+        let sent =
+            std::process::Command::new("kill").arg(format!("-{signal}")).arg(child.id().to_string()).status();
+        assert!(sent.unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+    }
+}

@@ -40,7 +40,8 @@ constexpr u32 LEAVES = 4, STEPS = 8, MOVES = 16;
 
 // Nothing is done where `alive` names a zero (its lowest bit counts for other kernels only). `mode`: 1 the loop starts, 2 a trip has been made, 4 decide whether one
 // follows, 8 decide for a branch, 16 the count is of 32 bits, 32 the condition is read behind the copies, 64 only an end is
-// told, 128 the trip that follows is one further. Without `count` the number is `most`, if that is not negative. The
+// told, 128 the trip that follows is one further. Without `count` the number is `most`, if that is not negative. A word
+// other than zero at `stop`, which the host sets, ends the loop. The
 // condition is the last result of `steps`; without leaves it is true.
 struct Moves {
     u64 handle;
@@ -48,6 +49,7 @@ struct Moves {
     State* state;
     const void* count;
     i64 most;
+    const u32* stop;
     u32 mode, n, leaves, steps;
     Leaf leaf[LEAVES];
     Step step[STEPS];
@@ -225,7 +227,9 @@ extern "C" __global__ void __launch_bounds__(256) moves(const __grid_constant__ 
     }
     const i64 next = (m.mode & 2) != 0 ? trip + 1 : trip;
     const bool counted = (m.mode & 4) == 0 || most < 0 || next < most;
-    const bool goes_on = counted && holds(m, raw);
+    // The host's memory is read once a body, by one thread.
+    const bool stopped = m.stop != nullptr && *static_cast<const volatile u32*>(m.stop) != 0;
+    const bool goes_on = counted && !stopped && holds(m, raw);
     if (m.state != nullptr) {
         m.state->trip = next;
         m.state->alive = goes_on ? 1 : 0;

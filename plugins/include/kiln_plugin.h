@@ -27,9 +27,25 @@
 /**
  * Minor version of the ABI: 1.1 added `context_step_times` and `context_counters`, 1.2
  * `context_time_runs` and `context_set_stream`, 1.3 `context_bind`, 1.4
- * `context_set_consumed_event`, `context_wait` and `context_address`, 1.5 `context_host_steps`.
+ * `context_set_consumed_event`, `context_wait` and `context_address`, 1.5 `context_host_steps`, 1.6
+ * `context_stop`.
  */
-#define KILN_ABI_MINOR 5
+#define KILN_ABI_MINOR 6
+
+/**
+ * Nobody can stop the run.
+ */
+#define KILN_STOP_NEVER 0
+
+/**
+ * The run may be stopped: work that takes long is handed to the device in pieces.
+ */
+#define KILN_STOP_POSSIBLE 1
+
+/**
+ * The run is to stop.
+ */
+#define KILN_STOP_NOW 2
 
 /**
  * A moment of a run: its inputs may be overwritten.
@@ -142,7 +158,7 @@
 #define KILN_INCOMPATIBLE -6
 
 /**
- * The caller asked to stop.
+ * The caller asked to stop. Detail "layer": the layer that the run had come to.
  */
 #define KILN_CANCELLED -7
 
@@ -732,6 +748,13 @@ typedef struct kiln_backend_v1 {
      * `[serial-per-object]`
      */
     int32_t (*context_host_steps)(struct kiln_context *context, struct kiln_sink *out, struct kiln_error *err);
+    /**
+     * Optional, since 1.6: absent means that the host answers `is_cancelled` only. Tells whether the run in flight is to stop
+     * early, one of `KILN_STOP_*`; unknown ones mean now. Calls for this context that are in progress, or come behind, return
+     * `KILN_CANCELLED` as soon as they can, with what runs on the device ended; then the host sets `KILN_STOP_NEVER` again
+     * and the next run is as if this one had not been. `[any-thread]`, beside another call for this context.
+     */
+    int32_t (*context_stop)(struct kiln_context *context, uint32_t state, struct kiln_error *err);
 } kiln_backend_v1;
 
 #endif  /* KILN_PLUGIN_H */

@@ -44,7 +44,7 @@ fn statuses_and_their_messages() {
     assert_eq!(backend("positive", &["STATUS=3"]).targets(), Err(positive));
     let silent = BackendError::DeviceLost("the backend gives no reason".into());
     assert_eq!(backend("silent", &["SILENT=KILN_DEVICE_LOST"]).targets(), Err(silent));
-    assert_eq!(backend("cancelled", &["SILENT=KILN_CANCELLED"]).targets(), Err(BackendError::Cancelled));
+    assert_eq!(backend("cancelled", &["SILENT=KILN_CANCELLED"]).targets(), Err(BackendError::cancelled()));
 }
 
 #[test]

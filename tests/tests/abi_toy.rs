@@ -1,12 +1,12 @@
 //! A backend in C99, written against the header and a CBOR library of its system, runs networks end to end.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
 
+use kiln_backend::stop::{self, Stop, StopFlag};
 use kiln_backend::{Backend, BackendError, Bound, Context, Region, Tactic, TimeRequest};
 use kiln_builder::Builder;
 use kiln_ir::{Attrs, DType, Network, NodeId, Tensor, TensorType};
-use kiln_runtime::plugin::{LoadedBackend, Policy, load, with_cancellation};
+use kiln_runtime::plugin::{LoadedBackend, Policy, load};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 mod abi;
 
@@ -87,8 +87,9 @@ fn tactics_compile_and_are_timed() {
     let device = b.open(t).unwrap();
     let times = device.time(&request).unwrap();
     assert!(times.len() == 5 && times.iter().any(|ns| *ns > 0.0), "{times:?}");
-    let stop = Arc::new(AtomicBool::new(true));
-    assert_eq!(with_cancellation(&stop, || device.time(&request)), Err(BackendError::Cancelled));
+    let flag = StopFlag::new();
+    flag.set(Stop::Now);
+    assert_eq!(stop::scope(&flag, || device.time(&request)), Err(BackendError::cancelled()));
     assert!(device.time(&request).is_ok());
 }
 

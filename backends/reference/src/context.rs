@@ -5,7 +5,7 @@ use crate::device::Loaded;
 use crate::kernel::{Operation, RunCx};
 use crate::value::Val;
 use kiln_backend::flow::{self, Bodies, LoadedBodies};
-use kiln_backend::{BackendError, Context, Counters, HostStep, Program, Shapes, Step, StepTime};
+use kiln_backend::{BackendError, Context, Counters, HostStep, Program, Shapes, Step, StepTime, stop};
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
 use std::time::Instant;
@@ -59,13 +59,16 @@ impl CpuContext {
         let loaded = self.loaded.clone();
         let graph = &loaded.program.graph;
         if let Some(bodies) = self.bodies.get_mut(index).and_then(Option::as_mut) {
-            return walk(&loaded.program, index, bodies, &mut self.values, shapes);
+            let name = &loaded.program.steps[index].name;
+            let walked = walk(&loaded.program, index, bodies, &mut self.values, shapes);
+            return walked.map_err(|e| e.inside(name));
         }
         let cx = RunCx { graph, shapes, pool: &self.pool };
         for op in loaded.schedule.steps.get(index).into_iter().flatten() {
             let args = fetch(&mut self.values, op, self.observable);
             self.pool.begin(op.node.0);
-            let outs = op.run(&cx, args)?;
+            let layer = graph.get(op.node).map_or("", |n| n.name.as_str());
+            let outs = stop::interruptible(layer, || op.run(&cx, args))?;
             for ((&v, &unused), out) in op.outputs.iter().zip(&op.unused).zip(outs) {
                 shapes.check_shape(graph, v, out.shape())?;
                 if !unused || self.observable {
@@ -82,6 +85,7 @@ impl CpuContext {
         let mut shapes = shapes.clone();
         let mut sharpened = false;
         for (i, step) in program.steps.iter().enumerate() {
+            stop::check(&step.name)?;
             let start = Instant::now();
             if sharpened || !shapes.ready(&program, step) {
                 sharpened = true;

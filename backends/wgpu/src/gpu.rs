@@ -1,10 +1,11 @@
 //! An open wgpu device, its errors collected instead of panicking, its pipelines cached by text.
 
 use crate::adapter::{features, wait};
-use kiln_backend::{BackendError, Target};
+use kiln_backend::{BackendError, Target, watchdog};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// A device with its queue.
 pub struct Gpu {
@@ -14,6 +15,8 @@ pub struct Gpu {
     pub timestamps: bool,
     /// Iterations that all loops of one thread may make in one launch.
     pub rounds: usize,
+    /// How long the host waits for the device before it gives it up.
+    limit: Option<Duration>,
     errors: Arc<Errors>,
     modules: Mutex<HashMap<blake3::Hash, Arc<Module>>>,
     compilations: AtomicU64,
@@ -75,6 +78,7 @@ impl Gpu {
             queue,
             timestamps: want.contains(wgpu::Features::TIMESTAMP_QUERY),
             rounds: rounds(&target),
+            limit: watchdog::limit(),
             target,
             errors,
             modules: Mutex::default(),
@@ -120,9 +124,16 @@ impl Gpu {
 
     /// Waits until the device has done all that was submitted.
     pub fn finish(&self) -> Result<(), BackendError> {
-        self.device
-            .poll(wgpu::PollType::wait_indefinitely())
-            .map_err(|e| BackendError::DeviceLost(e.to_string()))?;
+        self.finish_to(None)
+    }
+
+    /// Waits until the device has done this submission, of `None` all of them; no longer than the limit of waits.
+    pub fn finish_to(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<(), BackendError> {
+        let wait = wgpu::PollType::Wait { submission_index: submission, timeout: self.limit };
+        self.device.poll(wait).map_err(|e| match (e, self.limit) {
+            (wgpu::PollError::Timeout, Some(limit)) => watchdog::expired(&self.target.device, limit),
+            (e, _) => BackendError::DeviceLost(e.to_string()),
+        })?;
         self.check()
     }
 

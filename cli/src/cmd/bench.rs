@@ -5,7 +5,7 @@ use crate::cmd::build::report_json;
 use crate::cmd::host::{host_json, print_host};
 use crate::failure::Failure;
 use crate::given::InputOptions;
-use crate::options::ModelOptions;
+use crate::options::{LimitOptions, ModelOptions};
 use crate::print::{Printer, dims, time};
 use crate::progress::Bar;
 use crate::subject::{self, Subject};
@@ -47,6 +47,8 @@ pub struct Args {
     #[command(flatten)]
     inputs: InputOptions,
     #[command(flatten)]
+    limits: LimitOptions,
+    #[command(flatten)]
     model: ModelOptions,
 }
 
@@ -78,6 +80,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         duration: Duration::from_secs_f64(args.duration),
         resident: args.no_transfers,
     };
+    context.set_timeout(args.limits.timeout);
     let mut bar = Bar::default();
     let (times, warm) = measure(&mut context, &s.inputs, &limits, |n| bar.set("runs", n, n))?;
     drop(bar);

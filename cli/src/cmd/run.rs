@@ -6,9 +6,9 @@ use crate::cmd::host::{host_json, print_host};
 use crate::diff::Diff;
 use crate::failure::Failure;
 use crate::given::InputOptions;
-use crate::options::{ModelOptions, ToleranceOptions};
+use crate::options::{LimitOptions, ModelOptions, ToleranceOptions};
 use crate::print::{Printer, dims, number};
-use crate::subject;
+use crate::{signals, subject};
 use kiln::Tensor;
 use kiln::ir::Elems;
 use serde_json::{Value, json};
@@ -37,6 +37,8 @@ pub struct Args {
     #[command(flatten)]
     tolerance: ToleranceOptions,
     #[command(flatten)]
+    limits: LimitOptions,
+    #[command(flatten)]
     model: ModelOptions,
 }
 
@@ -45,7 +47,10 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let s = subject::open(&args.subject, &args.model, &args.inputs, out)?;
     let inputs: Vec<(&str, Tensor)> = s.inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
     let mut context = s.engine.create_context()?;
+    context.set_timeout(args.limits.timeout);
+    let stop = signals::CancelOnSignal::new(&context);
     let outputs = context.run(&inputs)?;
+    drop(stop);
     let host = context.host_layers().ok();
     if let Some(path) = &args.save_outputs {
         arrays::write_archive(path, &outputs)?;

@@ -287,7 +287,21 @@ pub struct kiln_backend_v1 {
     pub context_host_steps: Option<
         unsafe extern "C" fn(context: *mut kiln_context, out: *mut kiln_sink, err: *mut kiln_error) -> i32,
     >,
+
+    /// Optional, since 1.6: absent means that the host answers `is_cancelled` only. Tells whether the run in flight is to stop
+    /// early, one of `KILN_STOP_*`; unknown ones mean now. Calls for this context that are in progress, or come behind, return
+    /// `KILN_CANCELLED` as soon as they can, with what runs on the device ended; then the host sets `KILN_STOP_NEVER` again
+    /// and the next run is as if this one had not been. `[any-thread]`, beside another call for this context.
+    pub context_stop:
+        Option<unsafe extern "C" fn(context: *mut kiln_context, state: u32, err: *mut kiln_error) -> i32>,
 }
+
+/// Nobody can stop the run.
+pub const KILN_STOP_NEVER: u32 = 0;
+/// The run may be stopped: work that takes long is handed to the device in pieces.
+pub const KILN_STOP_POSSIBLE: u32 = 1;
+/// The run is to stop.
+pub const KILN_STOP_NOW: u32 = 2;
 
 /// A moment of a run: its inputs may be overwritten.
 pub const KILN_WAIT_CONSUMED: u32 = 0;

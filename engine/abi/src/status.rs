@@ -14,7 +14,7 @@ pub const KILN_DEVICE_LOST: i32 = -4;
 pub const KILN_IO: i32 = -5;
 /// A payload or blob was made for something else.
 pub const KILN_INCOMPATIBLE: i32 = -6;
-/// The caller asked to stop.
+/// The caller asked to stop. Detail "layer": the layer that the run had come to.
 pub const KILN_CANCELLED: i32 = -7;
 /// The code of the plug-in panicked or threw; the object that it happened in is unusable.
 pub const KILN_PANICKED: i32 = -8;

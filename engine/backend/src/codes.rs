@@ -13,7 +13,7 @@ impl BackendError {
             BackendError::DeviceLost(_) => abi::KILN_DEVICE_LOST,
             BackendError::Incompatible(_) => abi::KILN_INCOMPATIBLE,
             BackendError::Io(_) => abi::KILN_IO,
-            BackendError::Cancelled => abi::KILN_CANCELLED,
+            BackendError::Cancelled { .. } => abi::KILN_CANCELLED,
             BackendError::Panicked(_) => abi::KILN_PANICKED,
             BackendError::Execution { .. } => abi::KILN_EXECUTION,
             BackendError::Internal(_) => abi::KILN_INTERNAL,
@@ -30,7 +30,8 @@ impl BackendError {
             | BackendError::Io(m)
             | BackendError::Panicked(m)
             | BackendError::Internal(m) => (m.clone(), vec![]),
-            BackendError::Cancelled => (String::new(), vec![]),
+            BackendError::Cancelled { layer } if layer.is_empty() => (String::new(), vec![]),
+            BackendError::Cancelled { layer } => (String::new(), vec![("layer", layer.clone())]),
             BackendError::OutOfMemory { what, bytes } => (what.clone(), vec![("bytes", bytes.to_string())]),
             BackendError::Execution { layer, message } => (message.clone(), vec![("layer", layer.clone())]),
         }
@@ -48,7 +49,7 @@ impl BackendError {
             abi::KILN_DEVICE_LOST => BackendError::DeviceLost(message),
             abi::KILN_INCOMPATIBLE => BackendError::Incompatible(message),
             abi::KILN_IO => BackendError::Io(message),
-            abi::KILN_CANCELLED => BackendError::Cancelled,
+            abi::KILN_CANCELLED => BackendError::Cancelled { layer: detail("layer").unwrap_or_default() },
             abi::KILN_PANICKED => BackendError::Panicked(message),
             abi::KILN_EXECUTION => {
                 BackendError::Execution { layer: detail("layer").unwrap_or_default(), message }
@@ -73,7 +74,8 @@ mod tests {
             BackendError::DeviceLost(m()),
             BackendError::Incompatible(m()),
             BackendError::Io(m()),
-            BackendError::Cancelled,
+            BackendError::cancelled(),
+            BackendError::Cancelled { layer: "l".into() },
             BackendError::Panicked(m()),
             BackendError::Execution { layer: "l".into(), message: m() },
             BackendError::Internal(m()),

@@ -1,5 +1,6 @@
 //! The four objects of a backend.
 
+use crate::stop::StopFlag;
 use crate::{BackendError, HostStep, Program, Region, Shapes, Tactic, Target};
 use kiln_ir::{Graph, Tensor, ValueId};
 use std::ffi::c_void;
@@ -58,7 +59,9 @@ pub trait Executable: Send + Sync {
 /// One run in flight at a time.
 pub trait Context: Send {
     /// Starts a run: inputs in the order of the program's, `shapes` for exactly these (from [`Program::shapes`]).
-    /// Does not wait for the device, unless sizes are needed that only the device knows.
+    /// Does not wait for the device, unless sizes are needed that only the device knows, or the run may be stopped and takes
+    /// long. A run that is stopped ends with [`BackendError::Cancelled`], here or where it is waited for; the next run is
+    /// right.
     fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError>;
 
     /// Waits for the run and gives its outputs in the order of the program's.
@@ -135,6 +138,12 @@ pub trait Context: Send {
     /// [`Context::bind`] takes too, of the context's own unless another was bound.
     fn address(&mut self, _port: Bound) -> Result<(*mut c_void, u64), BackendError> {
         Err(BackendError::Unsupported("this backend does not tell where tensors lie".into()))
+    }
+
+    /// The flag that stops the run in flight, where the backend has one of its own: of a device that reads it, say. By
+    /// default none: whoever runs the context makes one, and works under it ([`crate::stop::scope`]).
+    fn stop_flag(&self) -> Option<Arc<StopFlag>> {
+        None
     }
 
     /// What this context has done so far.

@@ -30,8 +30,11 @@ pub enum BackendError {
     #[error("i/o: {0}")]
     Io(String),
     /// The caller asked to stop.
-    #[error("cancelled")]
-    Cancelled,
+    #[error("cancelled{}", at(.layer))]
+    Cancelled {
+        /// The layer that the run had come to, behind those around it (`loop / add`); empty where that is not known.
+        layer: String,
+    },
     /// The backend panicked; the object it happened in is unusable.
     #[error("the backend panicked: {0}")]
     Panicked(String),
@@ -46,6 +49,30 @@ pub enum BackendError {
     /// A defect of the backend.
     #[error("internal error: {0}")]
     Internal(String),
+}
+
+fn at(layer: &str) -> String {
+    if layer.is_empty() { String::new() } else { format!(" at layer \"{layer}\"") }
+}
+
+impl BackendError {
+    /// A cancelled run, at a layer that is not known yet.
+    pub fn cancelled() -> BackendError {
+        BackendError::Cancelled { layer: String::new() }
+    }
+
+    /// What a body of a step of control flow ended with: where it was cancelled, the step is named in front.
+    pub fn inside(self, step: &str) -> BackendError {
+        match self {
+            BackendError::Cancelled { layer } if layer.is_empty() => {
+                BackendError::Cancelled { layer: step.to_owned() }
+            }
+            BackendError::Cancelled { layer } => {
+                BackendError::Cancelled { layer: format!("{step} / {layer}") }
+            }
+            e => e,
+        }
+    }
 }
 
 impl From<kiln_ir::IrError> for BackendError {

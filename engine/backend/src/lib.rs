@@ -13,11 +13,13 @@ mod program;
 mod region;
 mod resolve;
 pub mod sdk;
+pub mod stop;
 mod tactic;
 mod target;
 pub mod threads;
 mod unplanned;
 pub mod view;
+pub mod watchdog;
 pub mod wire;
 
 pub use assisted::HostStep;

@@ -107,6 +107,7 @@ impl Builder {
 
     /// Builds a graph, reporting progress.
     pub fn build_graph(&mut self, mut g: Graph, progress: Progress<'_>) -> Result<Built, BuildError> {
+        kiln_runtime::check_process().map_err(BuildError::Process)?;
         let start = Instant::now();
         kiln_backend::threads::prepare();
         let backend = self.backend.clone();

@@ -77,4 +77,7 @@ pub enum BuildError {
     /// The progress callback asked to stop.
     #[error("cancelled")]
     Cancelled,
+    /// The process was forked after it had used Kiln.
+    #[error(transparent)]
+    Process(kiln_runtime::RuntimeError),
 }

@@ -18,6 +18,7 @@ pub mod op;
 pub mod ops;
 pub mod problem;
 pub mod range;
+pub mod stop;
 pub mod tensor;
 pub mod text;
 pub mod ty;

@@ -1,19 +1,24 @@
 //! Execution contexts: one run at a time, inputs and outputs by name.
 
+mod gone;
 mod layers;
 mod on_device;
 
 pub use self::layers::{HostLayer, LayerTime};
 
+use self::gone::Gone;
+use crate::cancel::Control;
 use crate::engine::{Loaded, Shared, unknown};
+use crate::forked::is_forked;
 use crate::inspect::LayerTable;
 use crate::profile::{Given, select};
 use crate::shapes::{check_shape, check_symbols};
-use crate::{IoTensor, RuntimeError};
-use kiln_backend::{Context, Counters, Shapes};
+use crate::{Canceller, IoTensor, RuntimeError, check_process};
+use kiln_backend::{BackendError, Context, Counters, Shapes, stop};
 use kiln_ir::{Source, Tensor, TensorType};
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Runs an engine. Made by [`crate::Engine::create_context`]; may move between threads.
 pub struct ExecutionContext {
@@ -25,6 +30,8 @@ pub struct ExecutionContext {
     observable: bool,
     counters: RunCounters,
     in_flight: bool,
+    control: Arc<Control>,
+    limit: Option<Duration>,
     /// Which inputs lie in memory of the caller's.
     bound: Vec<bool>,
 }
@@ -51,9 +58,13 @@ pub struct RunCounters {
 
 impl ExecutionContext {
     pub(crate) fn new(engine: Arc<Shared>) -> Result<ExecutionContext, RuntimeError> {
+        check_process()?;
         let loaded = engine.current();
         let context = loaded.executable.context().map_err(|e| engine.backend_error(e))?;
+        let control = Control::new(context.stop_flag().unwrap_or_default());
         Ok(ExecutionContext {
+            control,
+            limit: None,
             slots: vec![Slot::default(); engine.inputs],
             bound: vec![false; engine.inputs],
             engine,
@@ -141,8 +152,20 @@ impl ExecutionContext {
         Ok(named.map(|(t, &v)| (t.name.clone(), shapes.fact(v).ty.clone())).collect())
     }
 
+    /// What stops this context's runs from other threads.
+    pub fn canceller(&self) -> Canceller {
+        Canceller::new(&self.control)
+    }
+
+    /// Stops further runs that take longer than this, from `enqueue` until their outputs are taken (or `wait` returns), with
+    /// [`RuntimeError::TimedOut`]. `None`, the default: no limit.
+    pub fn set_timeout(&mut self, limit: Option<Duration>) {
+        self.limit = limit;
+    }
+
     /// Starts a run with the inputs set. Everything about them is checked before anything runs.
     pub fn enqueue(&mut self) -> Result<(), RuntimeError> {
+        check_process()?;
         self.follow_refit()?;
         self.stand_in()?;
         let missing = |(t, s): (&IoTensor, &Slot)| {
@@ -154,10 +177,32 @@ impl ExecutionContext {
         let inputs: Vec<Tensor> =
             self.engine.input_tensors().iter().zip(&self.slots).map(missing).collect::<Result<_, _>>()?;
         let shapes = self.shapes()?;
-        self.in_flight = false;
-        self.context.enqueue(&inputs, &shapes).map_err(|e| self.engine.backend_error(e))?;
+        if std::mem::take(&mut self.in_flight) && self.control.is_stopped() {
+            // What the last run left on the device ends before the next one may run.
+            self.under_flag(|context| context.wait()).unwrap_or_default();
+        }
+        self.control.begin(self.limit)?;
+        let started = self.under_flag(|context| context.enqueue(&inputs, &shapes));
+        started.map_err(|e| self.ended(e))?;
         self.in_flight = true;
         Ok(())
+    }
+
+    /// A call of the backend's context that a stop of the run in flight ends.
+    fn under_flag<T>(
+        &mut self,
+        f: impl FnOnce(&mut dyn Context) -> Result<T, BackendError>,
+    ) -> Result<T, BackendError> {
+        stop::scope(&self.control.flag(), || f(&mut *self.context))
+    }
+
+    /// The error of a call that ended the run in flight.
+    fn ended(&mut self, e: BackendError) -> RuntimeError {
+        self.in_flight = false;
+        match self.control.error(e) {
+            Ok(e) => self.engine.backend_error(e),
+            Err(stopped) => stopped,
+        }
     }
 
     /// Waits for the run and gives its outputs, once.
@@ -167,7 +212,12 @@ impl ExecutionContext {
                 "there is no run whose outputs were not taken; call enqueue".into(),
             ));
         }
-        let outs = self.context.outputs().map_err(|e| self.engine.backend_error(e))?;
+        check_process()?;
+        let outs = self.under_flag(|context| context.outputs()).map_err(|e| self.ended(e))?;
+        // What was asked to stop may have ended early: its outputs count as incomplete.
+        if let Some(cause) = self.control.end() {
+            return Err(cause.error(String::new()));
+        }
         Ok(self.engine.output_tensors().iter().map(|t| t.name.clone()).zip(outs).collect())
     }
 
@@ -218,6 +268,7 @@ impl ExecutionContext {
         let mut context = current.executable.context().map_err(|e| self.engine.backend_error(e))?;
         context.set_observable(self.observable);
         self.bound.fill(false);
+        self.control.replace(context.stop_flag().unwrap_or_default());
         self.context = context;
         self.loaded = current;
         self.in_flight = false;
@@ -249,6 +300,17 @@ fn given(t: &IoTensor, s: &Slot) -> Result<Given, RuntimeError> {
     let shape = s.shape.clone().or_else(|| t.ty().static_dims()).ok_or_else(missing)?;
     let content = if t.is_shape_input { Some(s.tensor.clone().ok_or_else(missing)?) } else { None };
     Ok(Given { shape, content })
+}
+
+impl Drop for ExecutionContext {
+    fn drop(&mut self) {
+        if is_forked() {
+            let context = std::mem::replace(&mut self.context, Box::new(Gone));
+            return std::mem::forget(context);
+        }
+        // Nobody is left to take the outputs: the device need not come to an end.
+        self.control.abandon();
+    }
 }
 
 impl std::fmt::Debug for ExecutionContext {

@@ -3,6 +3,7 @@
 use crate::RuntimeError;
 use crate::backends::Backends;
 use crate::context::ExecutionContext;
+use crate::forked::{check_process, is_forked};
 use crate::inspect::LayerTable;
 use crate::io::{IoMode, IoTensor, io_tensors};
 use crate::plan::{Plan, PlanHeader, Verbosity};
@@ -120,6 +121,7 @@ impl Engine {
         target: Target,
         told: Told,
     ) -> Result<Engine, RuntimeError> {
+        check_process()?;
         let io = io_tensors(&program);
         if profiles.is_empty() {
             profiles.extend(Profile::fixed(&io));
@@ -204,6 +206,15 @@ impl Engine {
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Engine({:?} on {})", self.name(), self.shared.target.device)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if is_forked() {
+            // Devices of the process that was forked cannot be closed in this one.
+            std::mem::forget((self.device.clone(), self.current()));
+        }
     }
 }
 

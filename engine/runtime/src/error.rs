@@ -3,6 +3,7 @@
 use crate::plan::PlanError;
 use kiln_backend::BackendError;
 use kiln_ir::{DType, IrError};
+use std::time::Duration;
 use thiserror::Error;
 
 /// An error of the runtime. Those about a tensor name it, say what was found and what was wanted.
@@ -140,6 +141,35 @@ pub enum RuntimeError {
     /// The plan file is broken.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The run was stopped: see [`crate::Canceller`].
+    #[error("the run was cancelled{}", reached(.layer))]
+    Cancelled {
+        /// The layer that it had come to, behind those around it (`loop / add`); empty where that is not known.
+        layer: String,
+    },
+    /// The run took longer than its limit, from `enqueue` until its outputs were taken.
+    #[error(
+        "the run was stopped at its limit of {limit:?}{}; set a longer one, or look with `kiln bench --profile` for what \
+         takes so long",
+        reached(.layer)
+    )]
+    TimedOut {
+        /// The limit.
+        limit: Duration,
+        /// As of [`RuntimeError::Cancelled`].
+        layer: String,
+    },
+    /// The process was forked after it had used Kiln.
+    #[error(
+        "process {now} was forked from process {then}, which had used Kiln: its threads and devices are not in the copy. \
+         Start workers as new processes (in Python: the start method \"spawn\"), or fork before the first engine is loaded"
+    )]
+    Forked {
+        /// The process that used Kiln first.
+        then: u32,
+        /// This process.
+        now: u32,
+    },
     /// The backend failed.
     #[error("backend \"{backend}\": {source}")]
     Backend {
@@ -152,4 +182,8 @@ pub enum RuntimeError {
     /// Shapes do not go together, found before anything ran.
     #[error(transparent)]
     Ir(#[from] IrError),
+}
+
+fn reached(layer: &str) -> String {
+    if layer.is_empty() { String::new() } else { format!(" at layer \"{layer}\"") }
 }

@@ -4,9 +4,11 @@
 //! own. [`Profile`]s say for which input shapes it was built.
 
 mod backends;
+mod cancel;
 mod context;
 mod engine;
 mod error;
+mod forked;
 mod inspect;
 mod io;
 pub mod plan;
@@ -14,11 +16,14 @@ pub mod plugin;
 mod profile;
 mod refit;
 mod shapes;
+mod timer;
 
 pub use backends::Backends;
+pub use cancel::Canceller;
 pub use context::{ExecutionContext, HostLayer, LayerTime, RunCounters};
 pub use engine::Engine;
 pub use error::RuntimeError;
+pub use forked::check_process;
 pub use inspect::{Layer, LayerInfo, LayerTable, TensorInfo, WeightInfo};
 pub use io::{IoMode, IoTensor, graph_io, io_tensors};
 pub use profile::{Given, MAX_SHAPE_VALUES, Profile, Range, select};

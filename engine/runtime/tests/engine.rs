@@ -5,7 +5,7 @@ mod common;
 
 use common::{engine, f32_ty, linear, program, rows, t};
 use kiln_ir::{Attrs, DType, Dim, Network, Tensor, TensorType};
-use kiln_runtime::{Engine, IoMode, Profile, RuntimeError};
+use kiln_runtime::{Engine, ExecutionContext, IoMode, Profile, RuntimeError};
 
 #[test]
 fn runs_by_name_in_any_order_and_remembers_shapes() {
@@ -166,4 +166,61 @@ fn a_static_network_needs_no_profile() {
     assert_eq!(e.profiles()[0].shapes["x"].opt, [3]);
     let out = e.create_context().unwrap().run(&[("x", t(&[3], &[1.0, 2.0, 3.0]))]).unwrap();
     assert_eq!(out[0].1, t(&[3], &[-1.0, -2.0, -3.0]));
+}
+
+/// The threads of the pool are not in the copy: a run there would wait for them for ever.
+#[cfg(unix)]
+#[test]
+fn a_forked_process_is_refused() {
+    let e = engine(&linear(), vec![rows(4)]);
+    let mut cx = e.create_context().unwrap();
+    let run = |cx: &mut ExecutionContext| {
+        cx.run(&[("a", t(&[1, 2], &[1.0; 2])), ("b", t(&[1, 2], &[0.0; 2]))]).map(drop)
+    };
+    run(&mut cx).unwrap();
+    // SAFETY: the copy runs on its only thread, and ends without destructors.
+    let status = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            let refused = |e: Result<(), RuntimeError>| matches!(e, Err(RuntimeError::Forked { .. }));
+            let both = refused(run(&mut cx)) && refused(e.create_context().map(drop));
+            drop(cx);
+            libc::_exit(if both { 7 } else { 1 });
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        status
+    };
+    assert_eq!(libc::WEXITSTATUS(status), 7, "not refused");
+    assert!(run(&mut cx).is_ok());
+}
+
+/// A layer of the fast path or the oracle that takes long is left in the middle; the context runs again.
+#[test]
+fn runs_are_cancelled_and_time_out() {
+    let mut n = Network::new("product");
+    let [a, b] = ["a", "b"].map(|x| n.add_input(x, TensorType::new(DType::I64, [500, 3000])).unwrap());
+    let b =
+        n.add_layer("turned", "transpose", Attrs::new().with("perm", vec![1i64, 0]), &[Some(b)]).unwrap()[0];
+    let y = n.add_layer("product", "matmul", Attrs::new(), &[Some(a), Some(b)]).unwrap()[0];
+    n.mark_output(y, "y").unwrap();
+    let mut cx = engine(&n, Vec::new()).create_context().unwrap();
+    let zeros = Tensor::zeros(DType::I64, &[500, 3000]).unwrap();
+    let inputs = [("a", zeros.clone()), ("b", zeros)];
+    let limit = std::time::Duration::from_millis(40);
+    cx.set_timeout(Some(limit));
+    match cx.run(&inputs) {
+        Err(RuntimeError::TimedOut { limit: l, .. }) => assert_eq!(l, limit),
+        other => panic!("{:?}", other.map(drop)),
+    }
+    cx.set_timeout(None);
+    let canceller = cx.canceller();
+    assert!(!canceller.cancel(), "nothing is in flight");
+    std::thread::scope(|s| {
+        s.spawn(|| while !canceller.cancel() {});
+        match cx.run(&inputs) {
+            Err(RuntimeError::Cancelled { .. }) => (),
+            other => panic!("{:?}", other.map(drop)),
+        }
+    });
 }

@@ -1,8 +1,11 @@
 //! Devices and their primary contexts.
 
 use super::library::{Api, DriverError, Handle};
-use std::ffi::{c_char, c_int};
+use kiln_backend::watchdog;
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Numbers of a device, by the driver's codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +29,12 @@ pub struct Gpu {
     pub api: &'static Api,
     device: c_int,
     pub(super) context: Handle,
-    /// Does the device allocate in the order of streams?
-    pub pools: bool,
+    /// Where memory comes from, in the order of streams; null where the device has no such pools.
+    pub(super) pool: Handle,
+    /// How long the host waits for the device.
+    limit: Option<Duration>,
+    /// Did it not end its work in that time? Then nothing of it is waited for or given back any more.
+    lost: AtomicBool,
     /// May kernels begin before the one in front of them is done?
     pub overlap: bool,
 }
@@ -106,13 +113,21 @@ impl Found {
         let mut context = std::ptr::null_mut();
         // SAFETY: the place for the context is valid, the device is one of the driver's.
         api.check("cuDevicePrimaryCtxRetain", unsafe { (api.primary_retain)(&mut context, self.device) })?;
-        let pools = self.attribute(Attribute::MemoryPools)? != 0;
-        let wanted = std::env::var_os(OVERLAP).is_none_or(|v| v != "0");
-        let overlap = wanted && self.attribute(Attribute::Major)? >= 9;
-        let gpu = Gpu { api, device: self.device, context, pools, overlap };
+        // From here on the context is given back with the object.
+        let mut gpu = Gpu {
+            api,
+            device: self.device,
+            context,
+            pool: std::ptr::null_mut(),
+            overlap: false,
+            limit: watchdog::limit(),
+            lost: AtomicBool::new(false),
+        };
         gpu.bind()?;
-        if pools {
-            gpu.keep_pool()?;
+        let wanted = std::env::var_os(OVERLAP).is_none_or(|v| v != "0");
+        gpu.overlap = wanted && self.attribute(Attribute::Major)? >= 9;
+        if self.attribute(Attribute::MemoryPools)? != 0 {
+            gpu.make_pool()?;
         }
         Ok(Arc::new(gpu))
     }
@@ -126,32 +141,78 @@ impl Gpu {
 
     /// Makes the device that of the calling thread. Every entry from outside starts with it.
     pub fn bind(&self) -> Result<(), DriverError> {
+        Api::check_process()?;
+        if let Some(limit) = self.limit.filter(|_| self.lost.load(Ordering::Relaxed)) {
+            return Err(DriverError::Hung { limit });
+        }
         // SAFETY: the context lives as long as this object.
         self.api.check("cuCtxSetCurrent", unsafe { (self.api.set_current)(self.context) })
     }
 
+    /// Whether what was made on the device is given back: not if the device is lost, or belongs to the process that this one was
+    /// forked from. Makes it the calling thread's as far as the driver lets.
+    pub(super) fn may_close(&self) -> bool {
+        if self.lost.load(Ordering::Relaxed) || Api::check_process().is_err() {
+            return false;
+        }
+        // SAFETY: the context lives as long as this object. What is destroyed knows its context where this fails.
+        unsafe { (self.api.set_current)(self.context) };
+        true
+    }
+
+    /// Waits by `block`; where there is a limit of waits, by asking `ready` again and again (0: yes, [`NOT_READY`]: not yet).
+    pub(super) fn wait(
+        &self,
+        call: &'static str,
+        ready: impl Fn() -> c_int,
+        block: impl Fn() -> c_int,
+    ) -> Result<(), DriverError> {
+        let Some(limit) = self.limit else { return self.api.check(call, block()) };
+        if self.lost.load(Ordering::Relaxed) {
+            return Err(DriverError::Hung { limit });
+        }
+        let start = Instant::now();
+        loop {
+            match ready() {
+                NOT_READY => (),
+                code => return self.api.check(call, code),
+            }
+            let waited = start.elapsed();
+            if waited >= limit {
+                self.lost.store(true, Ordering::Relaxed);
+                return Err(DriverError::Hung { limit });
+            }
+            // As exact as the time that was waited: short waits cost nothing, long ones no processor.
+            match waited / 256 {
+                pause if pause > SHORTEST_PAUSE => std::thread::sleep(pause.min(LONGEST_PAUSE)),
+                _ => std::hint::spin_loop(),
+            }
+        }
+    }
+
+    /// Does the device allocate in the order of streams?
+    pub fn has_pool(&self) -> bool {
+        !self.pool.is_null()
+    }
+
     /// Gives memory that nothing uses back to the system.
     pub fn trim(&self) -> Result<(), DriverError> {
-        if !self.pools {
+        if !self.has_pool() {
             return Ok(());
         }
-        let pool = self.pool()?;
-        // SAFETY: the pool is the device's own.
-        self.api.check("cuMemPoolTrimTo", unsafe { (self.api.pool_trim)(pool, 0) })
+        // SAFETY: the pool is this object's.
+        self.api.check("cuMemPoolTrimTo", unsafe { (self.api.pool_trim)(self.pool, 0) })
     }
 
-    fn pool(&self) -> Result<Handle, DriverError> {
-        let mut pool = std::ptr::null_mut();
-        // SAFETY: the place for the pool is valid.
-        let code = unsafe { (self.api.default_pool)(&mut pool, self.device) };
-        self.api.check("cuDeviceGetDefaultMemPool", code)?;
-        Ok(pool)
-    }
-
-    /// Freed memory stays in the pool instead of going back to the system at each synchronization.
-    fn keep_pool(&self) -> Result<(), DriverError> {
+    /// A pool of its own: others in the process keep theirs, and how it gives memory back. Freed memory stays in it instead of
+    /// going back to the system at each synchronization.
+    fn make_pool(&mut self) -> Result<(), DriverError> {
         const RELEASE_THRESHOLD: c_int = 4;
-        let pool = self.pool()?;
+        let props = PoolProps::of(self.device);
+        let mut pool = std::ptr::null_mut();
+        // SAFETY: the structure has the layout of the driver's header; the place for the pool is valid.
+        self.api.check("cuMemPoolCreate", unsafe { (self.api.pool_create)(&mut pool, &props) })?;
+        self.pool = pool;
         let mut all = u64::MAX;
         // SAFETY: the attribute's value is 64 bits wide.
         let code = unsafe { (self.api.pool_set_attribute)(pool, RELEASE_THRESHOLD, (&raw mut all).cast()) };
@@ -159,9 +220,53 @@ impl Gpu {
     }
 }
 
+/// Result code: what was asked for is still under way.
+pub(super) const NOT_READY: c_int = 600;
+const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+
+/// `CUmemPoolProps` of the driver's header.
+#[repr(C)]
+pub struct PoolProps {
+    allocation: c_int,
+    handles: c_int,
+    location: c_int,
+    device: c_int,
+    security: *mut c_void,
+    most: usize,
+    usage: u16,
+    _reserved: [u8; 54],
+}
+
+impl PoolProps {
+    /// Memory of this device, for this process.
+    fn of(device: c_int) -> PoolProps {
+        const PINNED: c_int = 1;
+        const DEVICE: c_int = 1;
+        PoolProps {
+            allocation: PINNED,
+            handles: 0,
+            location: DEVICE,
+            device,
+            security: std::ptr::null_mut(),
+            most: 0,
+            usage: 0,
+            _reserved: [0; 54],
+        }
+    }
+}
+
 impl Drop for Gpu {
     fn drop(&mut self) {
-        // SAFETY: retained once in `open`; all that was made in the context holds this object and is gone.
-        unsafe { (self.api.primary_release)(self.device) };
+        if !self.may_close() {
+            return;
+        }
+        // SAFETY: made and retained once in `open`; all that was made in the context holds this object and is gone.
+        unsafe {
+            if self.has_pool() {
+                (self.api.pool_destroy)(self.pool);
+            }
+            (self.api.primary_release)(self.device);
+        }
     }
 }

@@ -20,8 +20,11 @@ struct Recorded<'a>(&'a Stream, Handle);
 
 impl Drop for Recorded<'_> {
     fn drop(&mut self) {
-        // SAFETY: recorded by the driver, destroyed once.
-        unsafe { (self.0.gpu.api.graph_destroy)(self.1) };
+        // A recording that failed has no graph.
+        if !self.1.is_null() {
+            // SAFETY: recorded by the driver, destroyed once.
+            unsafe { (self.0.gpu.api.graph_destroy)(self.1) };
+        }
     }
 }
 
@@ -84,7 +87,7 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        if self.gpu.bind().is_ok() {
+        if self.gpu.may_close() {
             // SAFETY: instantiated in `new`, destroyed once; the driver keeps it until a launch in flight is done.
             unsafe { (self.gpu.api.exec_destroy)(self.exec) };
         }

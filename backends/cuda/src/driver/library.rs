@@ -1,20 +1,25 @@
 //! The driver's library and the entry points that are used.
 
 use super::copy::Plane;
+use super::device::PoolProps;
 use super::module::Config;
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// What stands between this process and a CUDA device.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DriverError {
     /// The driver is not installed.
     #[error(
-        "no NVIDIA driver: {library} can't be loaded ({reason}); install the NVIDIA driver, version 525 or later"
+        "no NVIDIA driver: {} can't be loaded ({reason}); install the NVIDIA driver, version 525 or later",
+        library.display()
     )]
     Missing {
         /// The file that was looked for.
-        library: &'static str,
+        library: PathBuf,
         /// What the loader says.
         reason: String,
     },
@@ -35,6 +40,24 @@ pub enum DriverError {
         name: String,
         /// The driver's words.
         message: String,
+    },
+    /// The process was forked after the driver had been started.
+    #[error(
+        "process {now} was forked from process {then}, which had started the CUDA driver, and the driver does not work in the \
+         copy: start workers as new processes (in Python: the start method \"spawn\"), or fork before the first device is \
+         looked for"
+    )]
+    Forked {
+        /// The process that started the driver.
+        then: u32,
+        /// This process.
+        now: u32,
+    },
+    /// The device did not end its work in time.
+    #[error("{}", kiln_backend::watchdog::expired("the CUDA device", *limit))]
+    Hung {
+        /// The limit.
+        limit: Duration,
     },
     /// A call of a vendor's library failed.
     #[error("{call} of {library} failed with code {code}")]
@@ -57,6 +80,16 @@ pub type DevicePtr = u64;
 const LIBRARY: &str = "nvcuda.dll";
 #[cfg(not(windows))]
 const LIBRARY: &str = "libcuda.so.1";
+
+/// Names another library to take for the driver: a stand-in for tests. Ignored where the process has more rights than who
+/// started it.
+const VARIABLE: &str = "KILN_CUDA_DRIVER";
+
+/// The driver's library.
+fn library() -> PathBuf {
+    let named = kiln_files::environment::trusted(VARIABLE);
+    named.map_or_else(|| LIBRARY.into(), PathBuf::from)
+}
 
 macro_rules! api {
     ($(#[$doc:meta])* $name:ident: $($call:ident = $symbol:literal ($($t:ty),*);)*) => {
@@ -97,6 +130,7 @@ api! {
     stream_create = "cuStreamCreate" (*mut Handle, c_uint);
     stream_destroy = "cuStreamDestroy_v2" (Handle);
     stream_synchronize = "cuStreamSynchronize" (Handle);
+    stream_query = "cuStreamQuery" (Handle);
     stream_begin_capture = "cuStreamBeginCapture_v2" (Handle, c_int);
     stream_end_capture = "cuStreamEndCapture" (Handle, *mut Handle);
     event_create = "cuEventCreate" (*mut Handle, c_uint);
@@ -121,13 +155,15 @@ api! {
     );
     mem_alloc = "cuMemAlloc_v2" (*mut DevicePtr, usize);
     mem_free = "cuMemFree_v2" (DevicePtr);
-    mem_alloc_async = "cuMemAllocAsync" (*mut DevicePtr, usize, Handle);
+    mem_alloc_async = "cuMemAllocFromPoolAsync" (*mut DevicePtr, usize, Handle, Handle);
     mem_free_async = "cuMemFreeAsync" (DevicePtr, Handle);
-    default_pool = "cuDeviceGetDefaultMemPool" (*mut Handle, c_int);
+    pool_create = "cuMemPoolCreate" (*mut Handle, *const PoolProps);
+    pool_destroy = "cuMemPoolDestroy" (Handle);
     pool_trim = "cuMemPoolTrimTo" (Handle, usize);
     pool_set_attribute = "cuMemPoolSetAttribute" (Handle, c_int, *mut c_void);
     host_alloc = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
     host_free = "cuMemFreeHost" (*mut c_void);
+    host_address = "cuMemHostGetDevicePointer_v2" (*mut DevicePtr, *mut c_void, c_uint);
     copy_in = "cuMemcpyHtoDAsync_v2" (DevicePtr, *const c_void, usize, Handle);
     copy_out = "cuMemcpyDtoHAsync_v2" (*mut c_void, DevicePtr, usize, Handle);
     copy_within = "cuMemcpyDtoDAsync_v2" (DevicePtr, DevicePtr, usize, Handle);
@@ -163,7 +199,7 @@ impl Conditional {
             // SAFETY: the place for the number is valid.
             let code = unsafe { (Api::get().ok()?.driver_version)(&mut version) };
             // SAFETY: the driver's library is loaded already, and stays so.
-            let library = unsafe { libloading::Library::new(LIBRARY) }.ok()?;
+            let library = unsafe { libloading::Library::new(library()) }.ok()?;
             (code == 0 && version >= LEAST).then(|| Conditional::find(&library).ok()).flatten()
         };
         FOUND.get_or_init(find).as_ref()
@@ -177,13 +213,25 @@ impl Api {
     /// The driver, loaded and initialized once for the process.
     pub fn get() -> Result<&'static Api, DriverError> {
         static API: OnceLock<Result<Api, DriverError>> = OnceLock::new();
+        Api::check_process()?;
         API.get_or_init(Api::load).as_ref().map_err(Clone::clone)
     }
 
+    /// Refuses to go on in a process that was forked from the one that started the driver.
+    pub fn check_process() -> Result<(), DriverError> {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let now = std::process::id();
+        match STARTED.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
+            Err(then) if then != now => Err(DriverError::Forked { then, now }),
+            _ => Ok(()),
+        }
+    }
+
     fn load() -> Result<Api, DriverError> {
+        let name = library();
         // SAFETY: the driver's library may be loaded into any process.
-        let library = unsafe { libloading::Library::new(LIBRARY) }
-            .map_err(|e| DriverError::Missing { library: LIBRARY, reason: e.to_string() })?;
+        let library = unsafe { libloading::Library::new(&name) }
+            .map_err(|e| DriverError::Missing { library: name, reason: e.to_string() })?;
         let api = Api::find(&library)?;
         // The functions stay valid for the life of the process.
         std::mem::forget(library);

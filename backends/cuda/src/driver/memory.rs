@@ -23,10 +23,10 @@ impl Buffer {
         let size = size.max(1).saturating_add(GRAIN - 1) / GRAIN * GRAIN;
         let mut address = 0;
         let n = usize::try_from(size).unwrap_or(usize::MAX);
-        if gpu.pools {
-            // SAFETY: the place for the address is valid, the stream is alive.
-            let code = unsafe { (gpu.api.mem_alloc_async)(&mut address, n, stream.handle) };
-            gpu.api.check("cuMemAllocAsync", code)?;
+        if gpu.has_pool() {
+            // SAFETY: the place for the address is valid, pool and stream are alive.
+            let code = unsafe { (gpu.api.mem_alloc_async)(&mut address, n, gpu.pool, stream.handle) };
+            gpu.api.check("cuMemAllocFromPoolAsync", code)?;
         } else {
             // SAFETY: the place for the address is valid.
             gpu.api.check("cuMemAlloc", unsafe { (gpu.api.mem_alloc)(&mut address, n) })?;
@@ -53,12 +53,12 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let gpu = &self.stream.gpu;
-        if gpu.bind().is_err() {
+        if !gpu.may_close() {
             return;
         }
         // SAFETY: allocated in `new`, freed once, behind all work of the only stream that uses it.
         unsafe {
-            if gpu.pools {
+            if gpu.has_pool() {
                 (gpu.api.mem_free_async)(self.address, self.stream.handle);
             } else {
                 (gpu.api.stream_synchronize)(self.stream.handle);
@@ -136,7 +136,7 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let gpu = &self.stream.gpu;
-        if gpu.bind().is_ok() {
+        if gpu.may_close() {
             // SAFETY: allocated in `new`, freed once, when no transfer is under way.
             unsafe {
                 (gpu.api.stream_synchronize)(self.stream.handle);

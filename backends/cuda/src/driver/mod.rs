@@ -9,6 +9,7 @@ mod map;
 mod memory;
 mod module;
 mod stream;
+mod word;
 
 pub use branch::{Branch, Kind};
 pub use copy::Rows;
@@ -19,8 +20,9 @@ pub use map::{MAP_ALIGNMENT, MAP_BYTES, encode};
 pub use memory::{Buffer, Pinned};
 pub use module::{Call, Command, Function, Launch, Module};
 pub use stream::{Event, Stream};
+pub use word::Word;
 
-use kiln_backend::BackendError;
+use kiln_backend::{BackendError, watchdog};
 
 impl From<DriverError> for BackendError {
     fn from(e: DriverError) -> BackendError {
@@ -35,7 +37,13 @@ impl From<DriverError> for BackendError {
             DriverError::Call {
                 code: 4 | 46 | 214 | 219 | 220 | 226 | 700..=702 | 709 | 710 | 713..=719,
                 ..
-            } => BackendError::DeviceLost(e.to_string()),
+            } => BackendError::DeviceLost(format!(
+                "{e}. A kernel failed or the hardware did: this process cannot use the device any more, so end it and start \
+                 another; if it happens again, look at `dmesg` and `nvidia-smi -q` for errors, and run the engine under \
+                 compute-sanitizer"
+            )),
+            DriverError::Hung { limit } => watchdog::expired("the CUDA device", *limit),
+            DriverError::Forked { .. } => BackendError::DeviceLost(e.to_string()),
             DriverError::Call { code: 200 | 209 | 222, .. } => BackendError::Incompatible(e.to_string()),
             DriverError::Call { .. } | DriverError::Library { .. } => BackendError::Internal(e.to_string()),
         }

@@ -201,7 +201,7 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        if self.gpu.bind().is_ok() {
+        if self.gpu.may_close() {
             // SAFETY: loaded in `load`, unloaded once; executables outlive their contexts' work.
             unsafe { (self.gpu.api.module_unload)(self.handle) };
         }

@@ -1,7 +1,7 @@
 //! Streams and events.
 
 use super::branch::position;
-use super::device::Gpu;
+use super::device::{Gpu, NOT_READY};
 use super::library::{Conditional, DriverError, Handle};
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -40,14 +40,17 @@ impl Stream {
 
     /// Waits until all work is done.
     pub fn synchronize(&self) -> Result<(), DriverError> {
+        let (api, stream) = (self.gpu.api, self.handle);
         // SAFETY: the handle lives as long as this object.
-        self.gpu.api.check("cuStreamSynchronize", unsafe { (self.gpu.api.stream_synchronize)(self.handle) })
+        let ready = || unsafe { (api.stream_query)(stream) };
+        // SAFETY: as above.
+        self.gpu.wait("cuStreamSynchronize", ready, || unsafe { (api.stream_synchronize)(stream) })
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if !self.foreign && self.gpu.bind().is_ok() {
+        if !self.foreign && self.gpu.may_close() {
             // SAFETY: made in `new`, destroyed once; work in flight is finished before the memory goes back.
             unsafe {
                 (self.gpu.api.stream_synchronize)(self.handle);
@@ -97,7 +100,6 @@ impl Event {
 
     /// Has the mark been reached?
     pub fn reached(&self) -> Result<bool, DriverError> {
-        const NOT_READY: i32 = 600;
         // SAFETY: the handle is alive.
         match unsafe { (self.gpu.api.event_query)(self.handle) } {
             NOT_READY => Ok(false),
@@ -141,8 +143,11 @@ impl Event {
 
     /// Waits until the mark is reached.
     pub fn wait(&self) -> Result<(), DriverError> {
+        let (api, event) = (self.gpu.api, self.handle);
         // SAFETY: the handle is alive.
-        self.gpu.api.check("cuEventSynchronize", unsafe { (self.gpu.api.event_synchronize)(self.handle) })
+        let ready = || unsafe { (api.event_query)(event) };
+        // SAFETY: as above.
+        self.gpu.wait("cuEventSynchronize", ready, || unsafe { (api.event_synchronize)(event) })
     }
 
     /// Nanoseconds from this mark to a later one; both are reached.
@@ -157,7 +162,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if !self.foreign && self.gpu.bind().is_ok() {
+        if !self.foreign && self.gpu.may_close() {
             // SAFETY: made in `new`, destroyed once.
             unsafe { (self.gpu.api.event_destroy)(self.handle) };
         }

@@ -8,7 +8,8 @@ use super::memory::{Memory, Range};
 use super::results::Pending;
 use super::run::{Batch, Stamps};
 use super::values::bytes;
-use crate::driver::{Event, Graph, Pinned, Stream};
+use crate::driver::{Event, Graph, Pinned, Stream, Word};
+use kiln_backend::stop::{Stop, StopFlag};
 use kiln_backend::{BackendError, Context, Counters, HostStep, Shapes};
 use kiln_ir::Tensor;
 use std::sync::Arc;
@@ -48,6 +49,10 @@ pub struct CudaContext {
     pub(super) consumed: Consumed,
     /// Are results left on the device, as nobody asks for them?
     pub(super) timed_only: bool,
+    /// What device loops read to know whether they are to stop; where there are any.
+    pub(super) word: Option<Arc<Word>>,
+    /// What sets it; of the outermost context.
+    pub(super) flag: Option<Arc<StopFlag>>,
     pub(super) stream: Arc<Stream>,
 }
 
@@ -77,16 +82,25 @@ impl Key {
 impl CudaContext {
     pub fn new(loaded: Arc<Loaded>) -> Result<CudaContext, BackendError> {
         let stream = Stream::new(&loaded.gpu)?;
-        CudaContext::on(loaded, stream)
+        let word = loaded.moves.is_some().then(|| Word::new(&loaded.gpu)).transpose()?;
+        let mut context = CudaContext::on(loaded, stream, word.clone())?;
+        context.flag = word.map(|w| StopFlag::with_listener(move |s| w.set(u32::from(s == Stop::Now))));
+        Ok(context)
     }
 
-    /// A context on a given stream.
-    pub fn on(loaded: Arc<Loaded>, stream: Arc<Stream>) -> Result<CudaContext, BackendError> {
+    /// A context on a given stream, whose loops on the device stop by this word.
+    pub fn on(
+        loaded: Arc<Loaded>,
+        stream: Arc<Stream>,
+        word: Option<Arc<Word>>,
+    ) -> Result<CudaContext, BackendError> {
         let mut memory = Memory::new(&stream, &loaded.program)?;
         if loaded.steps.iter().any(|s| !s.checks.is_empty()) {
             memory.make_records(loaded.steps.len())?;
         }
-        let bodies = loaded.bodies.iter().map(|b| b.as_ref().map(|b| Bodies::new(b, &stream)).transpose());
+        let one =
+            |b: &Option<Vec<Arc<Loaded>>>| b.as_ref().map(|b| Bodies::new(b, &stream, &word)).transpose();
+        let bodies = loaded.bodies.iter().map(one);
         Ok(CudaContext {
             bodies: bodies.collect::<Result<_, _>>()?,
             given: vec![None; loaded.program.graph.inputs.len()],
@@ -109,6 +123,8 @@ impl CudaContext {
             stamps: None,
             assisted: Vec::new(),
             counters: Counters::default(),
+            word,
+            flag: None,
             stream,
         })
     }
@@ -227,6 +243,15 @@ impl CudaContext {
             false => self.stream.synchronize()?,
         }
         Ok(())
+    }
+}
+
+impl Drop for CudaContext {
+    fn drop(&mut self) {
+        // Kernels of a stream of the caller's may still read the word.
+        if self.word.is_some() {
+            self.await_run().unwrap_or_default();
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use super::memory::Range;
 use super::results::Pending;
 use crate::driver::{Event, Stream};
 use crate::nvtx;
+use kiln_backend::stop::StopFlag;
 use kiln_backend::{BackendError, Bound, Context, Counters, HostStep, Shapes, StepTime};
 use kiln_ir::{Tensor, ValueId};
 use std::collections::HashMap;
@@ -82,7 +83,8 @@ impl Context for CudaContext {
             false => unsafe { Stream::foreign(gpu, stream) },
         };
         // Memory is given back in the order of its stream: all of it is made anew.
-        let mut other = CudaContext::on(self.loaded.clone(), stream)?;
+        let mut other = CudaContext::on(self.loaded.clone(), stream, self.word.clone())?;
+        other.flag = self.flag.take();
         let counters = self.counters();
         other.counters = Counters { allocations: 0, ..counters };
         other.memory.allocations += counters.allocations;
@@ -153,6 +155,10 @@ impl Context for CudaContext {
             BackendError::InvalidArgument(format!("{port:?} lies nowhere: there was no run, or it has none"))
         })?;
         Ok((range.address as usize as *mut c_void, range.size))
+    }
+
+    fn stop_flag(&self) -> Option<Arc<StopFlag>> {
+        self.flag.clone()
     }
 
     fn counters(&self) -> Counters {

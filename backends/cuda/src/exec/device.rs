@@ -114,7 +114,7 @@ impl Device for CudaDevice {
         let loaded = Arc::new(self.load_program(Arc::new(program))?);
         let mut bench = self.bench.lock().unwrap_or_else(PoisonError::into_inner);
         let stream = bench.stream.clone();
-        let mut cx = CudaContext::on(loaded, stream.clone())?;
+        let mut cx = CudaContext::on(loaded, stream.clone(), None)?;
         cx.for_timing(bench.staging.take());
         cx.enqueue(request.inputs, &shapes)?;
         cx.await_run()?;

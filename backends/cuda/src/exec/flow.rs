@@ -4,9 +4,9 @@ use super::context::CudaContext;
 use super::device::Loaded;
 use super::memory::Range;
 use super::values::{Ferry, Pool, Value, bytes};
-use crate::driver::{Buffer, Rows, Stream};
-use kiln_backend::flow::{Machine, walk};
-use kiln_backend::{BackendError, Counters, Shapes, StepTime};
+use crate::driver::{Buffer, Event, Rows, Stream, Word};
+use kiln_backend::flow::{Machine, Pace, walk};
+use kiln_backend::{BackendError, Counters, Shapes, StepTime, stop};
 use kiln_ir::{Fact, LoopOutputKind, Node, Tensor, TensorType};
 use std::sync::Arc;
 
@@ -27,6 +27,9 @@ pub struct Bodies {
     /// Buffers that larger ones have replaced.
     pub(super) retired: Vec<Buffer>,
     pub(super) own_allocations: u64,
+    /// What loops on the device read to know whether they are to stop.
+    pub(super) word: Option<Arc<Word>>,
+    pace: Pace<Event>,
     pool: Arc<Pool>,
     ferry: Ferry,
 }
@@ -41,9 +44,13 @@ pub(super) struct Body {
 }
 
 impl Bodies {
-    pub fn new(bodies: &[Arc<Loaded>], stream: &Arc<Stream>) -> Result<Bodies, BackendError> {
+    pub fn new(
+        bodies: &[Arc<Loaded>],
+        stream: &Arc<Stream>,
+        word: &Option<Arc<Word>>,
+    ) -> Result<Bodies, BackendError> {
         let one = |loaded: &Arc<Loaded>| {
-            let context = CudaContext::on(loaded.clone(), stream.clone())?;
+            let context = CudaContext::on(loaded.clone(), stream.clone(), word.clone())?;
             Ok(Body { loaded: loaded.clone(), context, last: None, times: Vec::new() })
         };
         Ok(Bodies {
@@ -55,6 +62,8 @@ impl Bodies {
             others: Vec::new(),
             retired: Vec::new(),
             own_allocations: 0,
+            word: word.clone(),
+            pace: Pace::default(),
             pool: Pool::new(stream),
             ferry: Ferry::new(stream),
         })
@@ -67,7 +76,18 @@ impl Bodies {
         inputs: &[Value],
         outputs: &[Fact],
     ) -> Result<Vec<Value>, BackendError> {
+        self.pace.restart();
         walk(node, inputs, outputs, self)
+    }
+
+    /// Waits now and then for what bodies have put into the stream, where the run may be stopped.
+    fn keep_pace(&mut self) -> Result<(), BackendError> {
+        if !stop::possible() || !self.pace.is_due(1) {
+            return Ok(());
+        }
+        let mark = Event::new(&self.stream.gpu, false)?;
+        mark.record(&self.stream)?;
+        self.pace.passed(mark, |before| Ok(before.wait()?))
     }
 
     /// Gives back what the last run alone could name; it is done.
@@ -164,7 +184,9 @@ impl Machine for Bodies {
         let body = self.bodies.get_mut(body).ok_or_else(|| {
             BackendError::InvalidArgument(format!("an interpreted step has no body {body}"))
         })?;
-        body.run(&inputs, &self.pool, &mut self.ferry)
+        let outputs = body.run(&inputs, &self.pool, &mut self.ferry)?;
+        self.keep_pace()?;
+        Ok(outputs)
     }
 
     fn number(&mut self, v: &Value) -> Result<i64, BackendError> {

@@ -16,7 +16,7 @@ const THREADS: u32 = 256;
 /// Moves of one launch.
 const MOST: usize = 16;
 /// Bytes of the parameter before the moves.
-const HEAD: usize = 152;
+const HEAD: usize = 160;
 const MOVE_BYTES: usize = 64;
 /// Where the address of the word lies that switches a launch off.
 const ALIVE_AT: usize = 8;
@@ -74,6 +74,8 @@ pub struct Decision {
     pub count: Option<(u64, bool)>,
     /// The number of trips that the host knows.
     pub most: Option<i64>,
+    /// Where the word lies that ends the loop if it is not zero.
+    pub stop: Option<u64>,
     /// What has to be true.
     pub test: Option<Test>,
     /// The condition is read behind the copies.
@@ -248,6 +250,8 @@ fn parameter(part: &[Move], d: &Decision, decides: bool) -> Vec<u8> {
     let words = [0, 0, d.state.unwrap_or(0), d.count.map_or(0, |c| c.0)];
     words.iter().for_each(|w| p.extend(w.to_le_bytes()));
     p.extend(d.most.unwrap_or(-1).to_le_bytes());
+    // Trips that another one follows in the same body leave it to the last of them: the word is far away.
+    p.extend(d.stop.filter(|_| decides && d.of_loop && !d.inner).unwrap_or(0).to_le_bytes());
     p.extend(mode.to_le_bytes());
     p.extend((part.len() as u32).to_le_bytes());
     d.test.clone().unwrap_or_default().put(&mut p);

@@ -6,7 +6,7 @@ use super::device::Loaded;
 use super::extent::WORD;
 use super::memory::Range;
 use super::values::bytes;
-use kiln_backend::{BackendError, Shapes};
+use kiln_backend::{BackendError, Shapes, stop};
 use kiln_families::checks::{RECORD_WORDS, recorded};
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
@@ -80,6 +80,8 @@ impl CudaContext {
                 self.loaded.gpu.bind()?;
                 self.done.wait()?;
                 self.check_records(&programs)?;
+                // Loops on the device may have ended early.
+                stop::check("")?;
                 let skipped = programs.iter().map(|p| record_bytes(p));
                 let read = values.iter().filter_map(|(_, n)| *n).chain(words.iter().map(|_| WORD));
                 let mut read = self.collect(&skipped.chain(read).collect::<Vec<_>>())?;

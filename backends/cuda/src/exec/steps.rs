@@ -7,7 +7,7 @@ use super::plan::{Planned, Planner};
 use super::reasons;
 use super::run::Batch;
 use super::values::Value;
-use kiln_backend::{BackendError, Shapes, assisted, flow};
+use kiln_backend::{BackendError, Shapes, assisted, flow, stop};
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
 
@@ -58,6 +58,7 @@ impl CudaContext {
         let loaded = self.loaded.clone();
         let program = &loaded.program;
         let (Some(step), Some(kernel)) = (program.steps.get(i), loaded.steps.get(i)) else { return Ok(()) };
+        stop::check(&step.name)?;
         shapes.update(program, step)?;
         if loaded.bodies.get(i).is_some_and(Option::is_some) {
             // Steps inside are timed where the host walks.
@@ -130,7 +131,8 @@ impl CudaContext {
         }
         let bodies = self.bodies.get_mut(step).and_then(Option::as_mut).ok_or_else(|| flow::lost(step))?;
         bodies.bodies.iter_mut().for_each(|b| b.context.forget_host());
-        let outputs = bodies.walk(node, &inputs, &facts)?;
+        let name = &loaded.program.steps[step].name;
+        let outputs = bodies.walk(node, &inputs, &facts).map_err(|e| e.inside(name))?;
         for (&v, out) in node.outputs.iter().zip(&outputs) {
             shapes.came_out(graph, v, &out.shape())?;
             let (to, n) = self.place(shapes, v)?;

@@ -269,8 +269,9 @@ impl Graph {
         const MODE_A: i32 = 3;
         const CONFIGS: usize = 16;
         let operations: Vec<&Descriptor> = self.operations.iter().collect();
+        let handle = state.handle();
         let graph = Descriptor::new(self.api, Kind::Graph)?
-            .state(at::GRAPH_HANDLE, state)?
+            .handle(at::GRAPH_HANDLE, &handle)?
             .parts(at::GRAPH_OPERATIONS, &operations)?
             .done()?;
         let heuristic = Descriptor::new(self.api, Kind::Heuristic)?
@@ -280,7 +281,7 @@ impl Graph {
         let mut plans = Vec::new();
         for config in heuristic.found(at::HEURISTIC_RESULTS, Kind::EngineConfig, CONFIGS)? {
             let plan = Descriptor::new(self.api, Kind::Plan)?
-                .state(at::PLAN_HANDLE, state)?
+                .handle(at::PLAN_HANDLE, &handle)?
                 .parts(at::PLAN_CONFIG, &[&config])?
                 .done();
             // A proposal may turn out not to be supported.

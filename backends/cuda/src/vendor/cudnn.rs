@@ -3,7 +3,7 @@
 use super::library::{Name, functions};
 use crate::driver::{Call, DriverError, Gpu};
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 type Handle = *mut c_void;
 
@@ -66,9 +66,10 @@ impl State {
         Ok(state)
     }
 
-    /// What a descriptor stores as the handle.
-    fn handle(&self) -> usize {
-        *self.handle.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The library's handle, for one thread as long as the guard is kept: descriptors that store it are finalized, and plans
+    /// run, by one thread at a time.
+    pub fn handle(&self) -> MutexGuard<'_, usize> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -168,8 +169,8 @@ impl Descriptor {
         self.put(name, of_type::DESCRIPTOR, &all)
     }
 
-    pub fn state(self, name: i32, state: &State) -> Result<Descriptor, DriverError> {
-        self.put(name, of_type::HANDLE, &[state.handle()])
+    pub fn handle(self, name: i32, handle: &MutexGuard<'_, usize>) -> Result<Descriptor, DriverError> {
+        self.put(name, of_type::HANDLE, &[**handle])
     }
 
     pub fn done(self) -> Result<Descriptor, DriverError> {
@@ -216,7 +217,7 @@ pub struct Execute {
 impl Call for Execute {
     fn run(&self, stream: *mut c_void) -> Result<(), DriverError> {
         let api = self.state.api;
-        let handle = self.state.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let handle = self.state.handle();
         let h = *handle as Handle;
         // SAFETY: both handles are alive; nobody else uses the library's one now.
         check("cudnnSetStream", unsafe { (api.set_stream)(h, stream) })?;

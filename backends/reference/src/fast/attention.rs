@@ -3,6 +3,7 @@
 use super::gemm::{floats, floats_mut, scratch};
 use super::{Floats, NodeCx, rows};
 use kiln_backend::BackendError;
+use kiln_backend::stop::Checkpoints;
 use kiln_ir::DType;
 use kiln_ir::ops::util::broadcast_strides;
 use rayon::prelude::*;
@@ -196,12 +197,16 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let mut qk = scratch(cx.pool, queries * total, "scores of attention")?;
     let mut weights = scratch(cx.pool, queries * total, "weights of attention")?;
     let mut y = scratch(cx.pool, queries * size, "results of attention")?;
+    let points = Checkpoints::here();
     floats_mut(&mut y)
         .par_chunks_mut(size)
         .zip(floats_mut(&mut qk).par_chunks_mut(total))
         .zip(floats_mut(&mut weights).par_chunks_mut(total))
         .enumerate()
-        .for_each(|(r, ((y, qk), w))| job.query([r / (heads * len), r / len % heads, r % len], qk, w, y));
+        .for_each(|(r, ((y, qk), w))| {
+            points.pass();
+            job.query([r / (heads * len), r / len % heads, r % len], qk, w, y);
+        });
     let outputs = cx.node.outputs.len();
     let flat = shape.len() == 3;
     let mut done = cx.write_floats(0, &shape, |out| {

@@ -5,6 +5,7 @@ use super::conv_last;
 use super::gemm::{Bias, Right, Size, Strided, gemm};
 use crate::buffer::Pool;
 use kiln_backend::BackendError;
+use kiln_backend::stop::Checkpoints;
 use kiln_ir::ops::conv::geometry;
 use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::window::{self, Axis};
@@ -164,7 +165,9 @@ fn linear(c: &Conv<'_>, y: &mut [f32], how: (usize, &Arc<Pool>)) -> Result<(), B
     let taps = volume(axes, |a| a.kernel);
     let s = Size { m: m / (*groups).max(1), n: windows, k: depth * taps };
     if *depth == 1 && *groups > 1 {
+        let points = Checkpoints::here();
         y.par_chunks_mut(windows).enumerate().for_each(|(i, y)| {
+            points.pass();
             let (image, o) = (i / m, i % m);
             let start = (image * channels + o / s.m) * inputs;
             y.fill(c.bias.map_or(0.0, |b| b[o]));

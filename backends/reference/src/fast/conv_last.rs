@@ -4,6 +4,7 @@ use super::conv::{Conv, Spatial, volume};
 use super::gemm::{Bias, Left, Right, Size, floats_mut, gemm, scratch};
 use crate::buffer::Pool;
 use kiln_backend::BackendError;
+use kiln_backend::stop::Checkpoints;
 use kiln_ir::ops::window::Axis;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -189,7 +190,9 @@ fn depthwise(c: &Conv<'_>, y: &mut [f32]) {
     let windows = Windows::new(c, 0);
     let [d, h, w] = &c.axes;
     let wide = w.output as usize;
+    let points = Checkpoints::here();
     y.par_chunks_mut(wide * c.m).enumerate().for_each(|(row, y)| {
+        points.pass();
         for (i, y) in y.chunks_exact_mut(c.m).enumerate() {
             let At { image, at } = At::of(&c.axes, row * wide + i);
             match c.bias {

@@ -3,6 +3,7 @@
 use super::micro::{Micro, TILE};
 use crate::buffer::{Buf, Pool};
 use kiln_backend::BackendError;
+use kiln_backend::stop::Checkpoints;
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
@@ -178,6 +179,7 @@ impl Job<'_> {
     fn rows(&self, c: &mut [f32], memory: &mut [f32]) {
         let Micro { mr, nr, .. } = self.micro;
         let Size { n, k, .. } = self.s;
+        let points = Checkpoints::here();
         for j0 in (0..n).step_by(NC) {
             let cols = j0..n.min(j0 + NC);
             for p0 in (0..k).step_by(self.depth) {
@@ -186,6 +188,7 @@ impl Job<'_> {
                 strips.enumerate().for_each(|(s, out)| self.pack(&depth, &cols, s, out));
                 let panel = &*memory;
                 c.par_chunks_mut(mr * n).enumerate().for_each(|(i, c)| {
+                    points.pass();
                     self.strip(i, c, (n, cols.start), &depth, &cols, panel);
                 });
             }
@@ -201,8 +204,9 @@ impl Job<'_> {
         let shares = deal(parts, split.threads);
         let panels = panels.chunks_mut((split.width * split.depth).max(1));
         let work: Vec<_> = shares.into_iter().zip(panels).collect();
+        let points = Checkpoints::here();
         work.into_par_iter().for_each(|(share, panel)| {
-            share.into_iter().for_each(|(part, out)| self.part(&cols(part), out, panel));
+            share.into_iter().for_each(|(part, out)| self.part(&cols(part), out, panel, &points));
         });
         for (part, out) in copies.chunks(m * split.width).enumerate() {
             let cols = cols(part);
@@ -212,10 +216,11 @@ impl Job<'_> {
     }
 
     /// All rows of some columns.
-    fn part(&self, cols: &Range<usize>, out: &mut [f32], panel: &mut [f32]) {
+    fn part(&self, cols: &Range<usize>, out: &mut [f32], panel: &mut [f32], points: &Checkpoints) {
         let Micro { mr, nr, .. } = self.micro;
         let Size { m, k, .. } = self.s;
         for p0 in (0..k).step_by(self.depth) {
+            points.pass();
             let depth = p0..k.min(p0 + self.depth);
             let strips = panel.chunks_mut(depth.len() * nr).take(cols.len().div_ceil(nr));
             strips.enumerate().for_each(|(s, out)| self.pack(&depth, cols, s, out));

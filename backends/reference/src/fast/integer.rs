@@ -5,6 +5,7 @@ use super::NodeCx;
 use super::matmul::{Operand, operand};
 use crate::value::{Out, Val};
 use kiln_backend::BackendError;
+use kiln_backend::stop::Checkpoints;
 use kiln_ir::DType;
 use kiln_ir::ops::util::{broadcast_strides, for_each_index, offset};
 use rayon::prelude::*;
@@ -92,7 +93,9 @@ fn product<T: Word>(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
 
 /// c = rows by columns, each of `k` words; c has rows of `n`.
 fn multiply<T: Word>(rows: &[T], columns: &[T], [n, k]: [usize; 2], c: &mut [i32]) {
+    let points = Checkpoints::here();
     c.par_chunks_mut(ROWS * n).zip(rows.par_chunks(ROWS * k)).for_each(|(c, rows)| {
+        points.pass();
         for (j, column) in columns.chunks_exact(k).enumerate() {
             for (c, row) in c.chunks_exact_mut(n).zip(rows.chunks_exact(k)) {
                 c[j] = T::dot(row, column);

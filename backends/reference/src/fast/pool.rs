@@ -3,6 +3,7 @@
 use super::NodeCx;
 use super::conv::{Spatial, spatial};
 use kiln_backend::BackendError;
+use kiln_backend::stop::Checkpoints;
 use kiln_ir::ops::layout::Layout;
 use kiln_ir::ops::pool::{PoolOp, geometry};
 use kiln_ir::ops::window;
@@ -24,9 +25,13 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         return cx.write_floats(0, &out, |y| {
             let last = Last { x: &x, axes: &axes, channels };
             let row = axes[2].output as usize * channels;
-            y.par_chunks_mut(row).enumerate().for_each(|(i, y)| match op {
-                PoolOp::Max => last.max(i, y),
-                _ => last.mean(i, y, include_pad),
+            let points = Checkpoints::here();
+            y.par_chunks_mut(row).enumerate().for_each(|(i, y)| {
+                points.pass();
+                match op {
+                    PoolOp::Max => last.max(i, y),
+                    _ => last.mean(i, y, include_pad),
+                }
             });
             Ok(())
         });
@@ -34,9 +39,13 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let inputs: usize = shape[2..].iter().product();
     let windows: usize = out[2..].iter().product();
     cx.write_floats(0, &out, |y| {
-        y.par_chunks_mut(windows).zip(x.par_chunks(inputs)).for_each(|(y, x)| match op {
-            PoolOp::Max => plane(&axes, y, |d, h, w| max(&axes, x, d, h, w)),
-            _ => plane(&axes, y, |d, h, w| mean(&axes, x, d, h, w, include_pad)),
+        let points = Checkpoints::here();
+        y.par_chunks_mut(windows).zip(x.par_chunks(inputs)).for_each(|(y, x)| {
+            points.pass();
+            match op {
+                PoolOp::Max => plane(&axes, y, |d, h, w| max(&axes, x, d, h, w)),
+                _ => plane(&axes, y, |d, h, w| mean(&axes, x, d, h, w, include_pad)),
+            }
         });
         Ok(())
     })

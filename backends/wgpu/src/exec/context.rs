@@ -3,12 +3,14 @@
 use super::device::Loaded;
 use super::flow::Bodies;
 use super::memory::{Memory, Range, write};
+use super::pieces::Pieces;
 use super::plan::{Dispatch, Planner};
 use super::record::{BindGroups, Stamps, bind, collect, encode, encode_copies, read_ranges};
-use kiln_backend::{BackendError, Context, Counters, HostStep, Shapes, StepTime, assisted};
+use kiln_backend::{BackendError, Context, Counters, HostStep, Shapes, StepTime, assisted, stop};
 use kiln_families::checks::{RECORD_WORDS, recorded};
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Runs a program on the queue of its device.
 pub struct WgpuContext {
@@ -34,6 +36,7 @@ struct Prepared {
     key: Vec<Key>,
     dispatches: Vec<Dispatch>,
     groups: Vec<wgpu::BindGroup>,
+    pieces: Pieces,
 }
 
 /// What the dispatches of a run depend on: each input's shape, and the contents of shape inputs.
@@ -134,6 +137,7 @@ impl WgpuContext {
         let mut waiting = Vec::new();
         let mut stopped = false;
         for (i, step) in program.steps.iter().enumerate() {
+            stop::check(&step.name)?;
             shapes.update(program, step)?;
             if loaded.bodies.get(i).is_some_and(|b| !b.is_empty()) {
                 self.flush(&mut waiting)?;
@@ -166,10 +170,10 @@ impl WgpuContext {
     fn run_steps(&mut self, shapes: &mut Shapes, key: Vec<Key>) -> Result<(), BackendError> {
         let (waiting, stopped) = self.plan_steps(shapes)?;
         let groups = self.bind(&waiting)?;
-        let mut encoder = self.encoder();
-        encode(&self.loaded, &mut encoder, &waiting, &groups, self.stamps.as_ref());
+        let mut pieces = Pieces::default();
+        let encoder = self.record(&waiting, &groups, &mut pieces)?;
         self.take_outputs(encoder, shapes)?;
-        self.last = (!stopped).then_some(Prepared { key, dispatches: waiting, groups });
+        self.last = (!stopped).then_some(Prepared { key, dispatches: waiting, groups, pieces });
         Ok(())
     }
 
@@ -192,10 +196,40 @@ impl WgpuContext {
     /// Submits what was planned.
     pub(super) fn flush(&mut self, waiting: &mut Vec<Dispatch>) -> Result<(), BackendError> {
         let groups = self.bind(waiting)?;
-        let mut encoder = self.encoder();
-        encode(&self.loaded, &mut encoder, waiting, &groups, self.stamps.as_ref());
+        let encoder = self.record(waiting, &groups, &mut Pieces::default())?;
         waiting.clear();
         self.submit(encoder, false)
+    }
+
+    /// Records dispatches. Of a run that may be stopped only the last of them: those before are submitted in pieces, and the
+    /// host waits for each piece before the last.
+    fn record(
+        &self,
+        dispatches: &[Dispatch],
+        groups: &[wgpu::BindGroup],
+        pieces: &mut Pieces,
+    ) -> Result<wgpu::CommandEncoder, BackendError> {
+        let (loaded, stamps) = (&self.loaded, self.stamps.as_ref());
+        let step = |d: &Dispatch| loaded.program.steps.get(d.step).map_or("", |s| s.name.as_str());
+        let mut from = 0;
+        // The times of a step are taken in one submission.
+        while stop::possible() && stamps.is_none() {
+            stop::check(dispatches.get(from).map_or("", step))?;
+            let end = pieces.end(from, dispatches.len());
+            if end == dispatches.len() {
+                break;
+            }
+            let mut encoder = self.encoder();
+            encode(loaded, &mut encoder, &dispatches[from..end], &groups[from..end], None);
+            let start = Instant::now();
+            self.submit(encoder, false)?;
+            loaded.gpu.finish()?;
+            pieces.took(from..end, start.elapsed());
+            from = end;
+        }
+        let mut encoder = self.encoder();
+        encode(loaded, &mut encoder, &dispatches[from..], &groups[from..], stamps);
+        Ok(encoder)
     }
 
     fn fetch(&mut self, shapes: &Shapes, v: ValueId) -> Result<Tensor, BackendError> {
@@ -291,10 +325,8 @@ impl Context for WgpuContext {
         self.forget_inner_times();
         self.assisted.clear();
         let key = self.key(inputs);
-        let loaded = self.loaded.clone();
-        if let Some(p) = self.last.take().filter(|p| p.key == key) {
-            let mut encoder = self.encoder();
-            encode(&loaded, &mut encoder, &p.dispatches, &p.groups, self.stamps.as_ref());
+        if let Some(mut p) = self.last.take().filter(|p| p.key == key) {
+            let encoder = self.record(&p.dispatches, &p.groups, &mut p.pieces)?;
             self.take_outputs(encoder, shapes)?;
             self.last = Some(p);
             self.shapes = Some(shapes.clone());

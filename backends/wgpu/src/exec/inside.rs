@@ -48,7 +48,7 @@ impl WgpuContext {
         if let Some(slot) = self.bodies.get_mut(step) {
             *slot = Some(bodies);
         }
-        done
+        done.map_err(|e| e.inside(&loaded.program.steps[step].name))
     }
 
     /// Where an output of control flow goes that came out in this shape.

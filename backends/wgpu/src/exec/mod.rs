@@ -6,6 +6,7 @@ mod flow;
 mod inside;
 mod kernel;
 mod memory;
+mod pieces;
 mod plan;
 mod record;
 

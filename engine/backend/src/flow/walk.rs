@@ -1,6 +1,6 @@
 //! The walk through a loop's trips, or into a branch.
 
-use crate::BackendError;
+use crate::{BackendError, stop};
 use kiln_ir::{Fact, LoopOut, LoopOutputKind, LoopShape, Node, TensorType, budget};
 
 /// What runs bodies, and keeps values between them.
@@ -130,6 +130,7 @@ impl<M: Machine> Trips<'_, M> {
         let mut scans: Vec<Vec<M::Value>> = vec![Vec::new(); s.scans()];
         let (mut trip, mut kept) = (0, 0u64);
         while count.is_none_or(|n| trip < n) && self.goes_on(&carried)? {
+            stop::check("")?;
             let mut ins = carried;
             for (v, &(axis, reverse)) in self.inputs[s.iterables()].iter().zip(&s.iterated) {
                 let at = if reverse { count.unwrap_or(0) - 1 - trip } else { trip };

@@ -2,6 +2,7 @@
 
 use super::handle::{Handle, give};
 use super::{host, import};
+use crate::stop::{self, Stop, StopFlag};
 use crate::view;
 use crate::wire::{host_steps_to_cbor, samples_to_cbor, step_times_to_cbor};
 use crate::{BackendError, Bound, Context, Executable, Program, Shapes};
@@ -53,10 +54,17 @@ impl RunShapes {
 
 struct Running {
     context: Mutex<Box<dyn Context>>,
+    stop: Arc<StopFlag>,
     run: Arc<RunShapes>,
 }
 
 impl Running {
+    /// Runs on the context under its flag.
+    fn run<T>(&self, f: impl FnOnce(&mut dyn Context) -> Result<T, BackendError>) -> Result<T, BackendError> {
+        let mut context = self.lock()?;
+        stop::scope(&self.stop, || f(&mut **context))
+    }
+
     /// The context, unless another thread is using it.
     fn lock(&self) -> Result<MutexGuard<'_, Box<dyn Context>>, BackendError> {
         match self.context.try_lock() {
@@ -86,8 +94,9 @@ pub(super) unsafe extern "C" fn create(
     // SAFETY: the host passes what `load` made and a place for a pointer.
     unsafe {
         ExecutableHandle::slot(executable, err, |e| {
-            let context = Mutex::new(e.executable.context()?);
-            give(out, || Handle::make(Running { context, run: e.run.clone() }))
+            let context = e.executable.context()?;
+            let stop = context.stop_flag().unwrap_or_default();
+            give(out, || Handle::make(Running { context: Mutex::new(context), stop, run: e.run.clone() }))
         })
     }
 }
@@ -108,7 +117,7 @@ pub(super) unsafe extern "C" fn enqueue(
             let run = view::sized(run, "the run")?;
             let inputs = import::tensors(run.inputs, run.input_count)?;
             let shapes = c.run.of(&run)?;
-            c.lock()?.enqueue(&inputs, &shapes)
+            c.run(|context| context.enqueue(&inputs, &shapes))
         })
     }
 }
@@ -121,7 +130,7 @@ pub(super) unsafe extern "C" fn outputs(
     // SAFETY: the host passes what `create` made and sinks of the present call.
     unsafe {
         ContextHandle::slot(context, err, |c| {
-            c.lock()?.outputs()?.iter().try_for_each(|t| host::write_tensor(out, t))
+            c.run(|context| context.outputs())?.iter().try_for_each(|t| host::write_tensor(out, t))
         })
     }
 }
@@ -257,8 +266,8 @@ pub(super) unsafe extern "C" fn wait(context: *mut kiln_context, moment: u32, er
     // SAFETY: the host passes what `create` made.
     unsafe {
         ContextHandle::slot(context, err, |c| match moment {
-            KILN_WAIT_CONSUMED => c.lock()?.wait_consumed(),
-            KILN_WAIT_DONE => c.lock()?.wait(),
+            KILN_WAIT_CONSUMED => c.run(|context| context.wait_consumed()),
+            KILN_WAIT_DONE => c.run(|context| context.wait()),
             _ => Err(BackendError::Unsupported(format!("moment {moment} of a run; there are 0 and 1"))),
         })
     }
@@ -292,4 +301,14 @@ pub(super) unsafe extern "C" fn host_steps(
 ) -> i32 {
     // SAFETY: as this slot's contract says.
     unsafe { told(context, out, err, |c| host_steps_to_cbor(&c.host_steps()?)) }
+}
+
+pub(super) unsafe extern "C" fn stop(context: *mut kiln_context, state: u32, err: *mut kiln_error) -> i32 {
+    // SAFETY: the host passes what `create` made, and does not destroy it during the call.
+    unsafe {
+        ContextHandle::slot(context, err, |c| {
+            c.stop.set(Stop::of(state));
+            Ok(())
+        })
+    }
 }

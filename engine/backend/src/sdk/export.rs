@@ -39,6 +39,7 @@ static TABLE: kiln_backend_v1 = kiln_backend_v1 {
     context_wait: Some(context::wait),
     context_address: Some(context::address),
     context_host_steps: Some(context::host_steps),
+    context_stop: Some(context::stop),
 };
 
 /// The constant that `export_backend!` exports.

@@ -141,6 +141,7 @@ impl Job<'_> {
             let mut under = Vec::new();
             window::for_each_tap(&self.axes, at, |tap, position| under.push((tap, position)));
             for (image, o) in (0..n).flat_map(|image| (0..m).map(move |o| (image, o))) {
+                crate::stop::checkpoint();
                 let sum = &mut y[(image * m + o) * outputs + at_output];
                 for c in 0..depth {
                     let from = (image * channels + o / group * depth + c) * inputs;

@@ -101,6 +101,7 @@ pub(super) fn transform(signal: &[(f64, f64)], n: usize, bins: usize, inverse: b
     let sign = if inverse { 1.0 } else { -1.0 };
     let scale = if inverse { 1.0 / n as f64 } else { 1.0 };
     let coefficient = |k: usize| {
+        crate::stop::checkpoint();
         let (mut re, mut im) = (0.0, 0.0);
         for (t, &(x, y)) in signal.iter().take(n).enumerate() {
             // The product modulo n keeps the angle exact for long signals.

@@ -9,6 +9,7 @@ use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx, broadcast, unify};
 use crate::op::{Op, OpDef, Tolerance, Traits, attr, input};
 use crate::problem::{Problem, Rng};
+use crate::stop::checkpoint;
 use crate::tensor::{Elems, Tensor};
 use crate::ty::{TensorType, dims_text};
 
@@ -89,6 +90,7 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
         let (oa, ob) = (offset(at, &sa), offset(at, &sb));
         for i in 0..m {
             for j in 0..n {
+                checkpoint();
                 match (&ea, &eb) {
                     (Elems::F(x), Elems::F(y)) => {
                         out_f.push((0..k).map(|p| x[oa + at_a(i, p)] * y[ob + at_b(p, j)]).sum::<f64>());

@@ -47,6 +47,7 @@ pub fn for_each_index(shape: &[usize], mut f: impl FnMut(&[usize])) {
     }
     let mut at = vec![0; shape.len()];
     loop {
+        crate::stop::checkpoint();
         f(&at);
         let Some(axis) = (0..shape.len()).rev().find(|&i| at[i] + 1 < shape[i]) else { return };
         at[axis] += 1;

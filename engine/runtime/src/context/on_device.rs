@@ -1,7 +1,7 @@
 //! Streams, events and memory of the caller's on the device.
 
 use super::ExecutionContext;
-use crate::RuntimeError;
+use crate::{RuntimeError, check_process};
 use kiln_backend::Bound;
 use kiln_ir::Tensor;
 use std::ffi::c_void;
@@ -61,17 +61,25 @@ impl ExecutionContext {
     /// first call may wait for the whole run: later runs are marked where their inputs are free.
     pub fn wait_consumed(&mut self) -> Result<(), RuntimeError> {
         match self.in_flight {
-            true => self.context.wait_consumed().map_err(|e| self.engine.backend_error(e)),
+            true => self.under_flag(|context| context.wait_consumed()).map_err(|e| self.ended(e)),
             false => Ok(()),
         }
     }
 
     /// Waits until the run in flight is done, without taking its outputs.
     pub fn wait(&mut self) -> Result<(), RuntimeError> {
-        match self.in_flight {
-            true => self.context.wait().map_err(|e| self.engine.backend_error(e)),
-            false => Ok(()),
+        if !self.in_flight {
+            return Ok(());
         }
+        check_process()?;
+        self.under_flag(|context| context.wait()).map_err(|e| self.ended(e))?;
+        if self.control.finish() {
+            return Ok(());
+        }
+        // What was asked to stop may have ended early.
+        self.in_flight = false;
+        let cause = self.control.end();
+        cause.map_or(Ok(()), |c| Err(c.error(String::new())))
     }
 
     /// Leaves transfers out of further runs: inputs keep on the device the elements of the last run, outputs stay there in

@@ -2,8 +2,9 @@
 
 use super::call;
 use super::loaded::DeviceObject;
-use super::objects::Object;
+use super::objects::{Library, Object};
 use super::outgoing::{Payload, Tensors};
+use ::kiln_backend::stop::{Stop, StopFlag};
 use ::kiln_backend::wire::{self, BlobList, TensorViews};
 use ::kiln_backend::{
     BackendError, Bound, Context, Counters, Executable, HostStep, Program, Shapes, StepTime,
@@ -62,7 +63,10 @@ impl Executable for LoadedExecutable {
         // SAFETY: the object is alive; place and sink live for the call.
         let ptr = call::object(|out, err| unsafe { f(self.inner.object.ptr(), out, err) })?;
         let object = Object::new(ptr, lib.table.context_destroy, lib.clone(), self.inner.clone());
-        Ok(Box::new(LoadedContext { object, inner: self.inner.clone(), runs: 0, early: None }))
+        let target = Arc::new(StopTarget::new(&object));
+        let to = target.clone();
+        let flag = StopFlag::with_listener(move |s| to.pass(s));
+        Ok(Box::new(LoadedContext { target, flag, object, inner: self.inner.clone(), runs: 0, early: None }))
     }
 }
 
@@ -134,7 +138,35 @@ impl Inner {
     }
 }
 
+type StopSlot = unsafe extern "C" fn(*mut kiln_context, u32, *mut kiln_error) -> i32;
+
+/// Where requests to stop go as long as the context is there: other threads send them.
+struct StopTarget(Mutex<Option<(*mut kiln_context, StopSlot, Arc<Library>)>>);
+
+// SAFETY: the slot may be called from any thread, beside others, and the context is not destroyed while the lock is held.
+unsafe impl Send for StopTarget {}
+// SAFETY: as above.
+unsafe impl Sync for StopTarget {}
+
+impl StopTarget {
+    fn new(object: &Object<kiln_context, Arc<Inner>>) -> StopTarget {
+        let lib = object.library();
+        StopTarget(Mutex::new(lib.table.context_stop.map(|f| (object.ptr(), f, lib.clone()))))
+    }
+
+    fn pass(&self, state: Stop) {
+        let target = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((context, f, _)) = target.as_ref().filter(|t| t.2.plugin.is_alive()) {
+            // SAFETY: the context lives as long as it stands here.
+            let done = call::status(|err| unsafe { f(*context, state as u32, err) });
+            done.unwrap_or_else(|e| tracing::debug!("a context could not be told to stop: {e}"));
+        }
+    }
+}
+
 struct LoadedContext {
+    target: Arc<StopTarget>,
+    flag: Arc<StopFlag>,
     object: Object<kiln_context, Arc<Inner>>,
     inner: Arc<Inner>,
     runs: u64,
@@ -152,7 +184,17 @@ fn numbered(port: Bound) -> Result<(u32, u32), BackendError> {
     Ok((output, index.map_err(|_| BackendError::InvalidArgument(format!("there is no tensor {i}")))?))
 }
 
+impl Drop for LoadedContext {
+    fn drop(&mut self) {
+        *self.target.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
 impl Context for LoadedContext {
+    fn stop_flag(&self) -> Option<Arc<StopFlag>> {
+        Some(self.flag.clone())
+    }
+
     fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
         self.early = None;
         let lib = self.object.library();

@@ -2,15 +2,12 @@
 
 use super::call::{ByteSink, ErrorSink, TensorSink, lossy};
 use super::outgoing::Owner;
-use ::kiln_backend::{BackendError, view};
+use ::kiln_backend::{BackendError, stop, view};
 use kiln_abi::*;
 use std::alloc::Layout;
-use std::cell::RefCell;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 static TABLE: kiln_host = kiln_host {
@@ -36,22 +33,6 @@ static TABLE: kiln_host = kiln_host {
 /// The table that is passed to `init`.
 pub(super) fn table() -> &'static kiln_host {
     &TABLE
-}
-
-thread_local! {
-    static CANCEL: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
-}
-
-/// Runs `f`; while it does, backends that ask on this thread are told to stop once `token` is true.
-pub fn with_cancellation<T>(token: &Arc<AtomicBool>, f: impl FnOnce() -> T) -> T {
-    struct Restore(Option<Arc<AtomicBool>>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            CANCEL.set(self.0.take());
-        }
-    }
-    let _restore = Restore(CANCEL.replace(Some(token.clone())));
-    f()
 }
 
 /// Runs the body of a callback; a panic (of a log subscriber, say) gives `or`.
@@ -162,7 +143,7 @@ unsafe extern "C" fn now_ns(_: *mut kiln_host_ctx) -> u64 {
 }
 
 unsafe extern "C" fn is_cancelled(_: *mut kiln_host_ctx) -> u32 {
-    fence(0, || CANCEL.with_borrow(|c| c.as_ref().is_some_and(|c| c.load(Ordering::Relaxed)).into()))
+    fence(0, || stop::asked().into())
 }
 
 /// There are no further interfaces yet.

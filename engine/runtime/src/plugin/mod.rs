@@ -21,7 +21,6 @@ mod trust;
 
 pub use discover::{Found, discover, find};
 pub use error::PluginError;
-pub use host::with_cancellation;
 pub use library::{Plugin, PluginInfo, load};
 pub use loaded::LoadedBackend;
 pub use policy::{Level, Policy};

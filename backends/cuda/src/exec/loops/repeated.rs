@@ -119,6 +119,7 @@ impl Loop<'_> {
             of_loop: true,
             count: count.map(|g| (g.at.address, g.ty.dtype.bits() == 32)),
             most: self.trips,
+            stop: bodies.word.as_ref().map(|w| w.address()),
             ..Decision::default()
         })
     }

@@ -8,6 +8,7 @@ mod walk;
 use crate::kernel::RunCx;
 use crate::value::{Out, Val};
 use kiln_backend::BackendError;
+use kiln_backend::stop::Checkpoints;
 use kiln_ir::expr::{Expr, Num};
 use kiln_ir::infer::broadcast_all;
 use kiln_ir::{DType, Dim, Elems, Node, Tensor};
@@ -62,10 +63,12 @@ pub(crate) fn run(
         .collect();
     let size = dtype.bits() as usize / 8;
     let simple = lanes::supported(expr);
+    let points = Checkpoints::here();
     let tasks = out.bytes_mut().par_chunks_mut(TASK * size).enumerate();
     tasks.for_each_init(
         || Lanes::new(expr),
         |lanes, (t, chunk)| {
+            points.pass();
             for (b, chunk) in chunk.chunks_mut(BLOCK * size).enumerate() {
                 let start = t * TASK + b * BLOCK;
                 block(expr, &sources, lanes, start, chunk, simple);

@@ -6,20 +6,15 @@ use super::super::record::{Stamps, collect, encode, encode_copies};
 use super::Loaded;
 use crate::gpu::Gpu;
 use kiln_backend::BackendError;
+use kiln_backend::flow::Pace;
 use std::sync::Arc;
-
-/// So many dispatches go into one submission, so that it ends in time.
-const DISPATCHES: usize = 256;
-
-/// So many submissions may be under way before the host waits for the device.
-const UNDER_WAY: usize = 32;
 
 /// Records commands in order and submits them when asked to, or when they are many.
 pub struct Recorder {
     pub gpu: Arc<Gpu>,
     encoder: Option<wgpu::CommandEncoder>,
     dispatches: usize,
-    under_way: usize,
+    pace: Pace<wgpu::SubmissionIndex>,
     /// What is copied within one buffer goes through this one.
     bounce: Option<Growing>,
     pub allocations: u64,
@@ -27,12 +22,13 @@ pub struct Recorder {
 
 impl Recorder {
     pub fn new(gpu: Arc<Gpu>) -> Recorder {
-        Recorder { gpu, encoder: None, dispatches: 0, under_way: 0, bounce: None, allocations: 0 }
+        Recorder { gpu, encoder: None, dispatches: 0, pace: Pace::default(), bounce: None, allocations: 0 }
     }
 
     /// Forgets what a run that failed left behind.
     pub fn forget(&mut self) {
         (self.encoder, self.dispatches) = (None, 0);
+        self.pace.restart();
     }
 
     pub fn encoder(&mut self) -> &mut wgpu::CommandEncoder {
@@ -76,18 +72,16 @@ impl Recorder {
         self.dispatches += dispatches.len();
     }
 
-    /// Submits what was recorded if it is much.
+    /// Submits what was recorded if it keeps the device busy for a while, and waits for what was submitted before it.
     pub fn relieve(&mut self) -> Result<(), BackendError> {
-        if self.dispatches < DISPATCHES {
+        if !self.pace.is_due(std::mem::take(&mut self.dispatches)) {
             return Ok(());
         }
-        self.flush()?;
-        self.under_way += 1;
-        if self.under_way >= UNDER_WAY {
-            self.under_way = 0;
-            self.gpu.finish()?;
-        }
-        Ok(())
+        let gpu = self.gpu.clone();
+        let commands = self.encoder.take().map(wgpu::CommandEncoder::finish);
+        let mark = gpu.queue.submit(commands);
+        gpu.check()?;
+        self.pace.passed(mark, |before| gpu.finish_to(Some(before)))
     }
 
     /// Copies the first bytes of a range, in whole words.

@@ -6,7 +6,7 @@ use super::{Bodies, Body, Value, bytes_of, lost};
 use crate::exec::context::WgpuContext;
 use crate::exec::memory::{Growing, Memory, Range};
 use kiln_backend::flow::{check_kept, lengths, named};
-use kiln_backend::{BackendError, Shapes};
+use kiln_backend::{BackendError, Shapes, stop};
 use kiln_ir::{Fact, LoopOut, LoopOutputKind, LoopShape, Node};
 
 /// What a loop keeps between trips, and its buffers.
@@ -83,6 +83,7 @@ impl Bodies {
         let mut carried = run.inputs[run.shape.initials()].to_vec();
         let (mut trip, mut kept) = (0i64, 0u64);
         while run.count.is_none_or(|n| trip < n) && self.goes_on(run, &carried)? {
+            stop::check("")?;
             let State { elements, allocations, .. } = &mut self.state;
             let mut given = carried.clone();
             for (cut, room) in run.cuts.iter().zip(elements) {

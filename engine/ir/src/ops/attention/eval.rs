@@ -142,6 +142,7 @@ pub(super) fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     for (b, h) in (0..batch).flat_map(|b| (0..q_heads).map(move |h| (b, h))) {
         let kv = h * kv_heads / q_heads;
         for i in 0..q_len {
+            crate::stop::checkpoint();
             let dot = |j| (0..size).map(|d| q.at(b, h, i, d) * k.at(b, kv, j, d)).sum::<f64>();
             let product: Vec<f64> = (0..total).map(|j| scale * dot(j)).collect();
             let capped: Vec<f64> = match cap {

@@ -123,6 +123,7 @@ pub(super) fn eval(cx: &EvalCx<'_>, kind: Kind, step: &Step) -> Result<Vec<Tenso
             let row = g.state(d, b);
             let mut state = State { h: initial(&h0, row), c: initial(&c0, row) };
             for k in 0..len {
+                crate::stop::checkpoint();
                 let t = if backward { len - 1 - k } else { k };
                 let at = g.x(t, b) * size;
                 state = step(&layer, &x[at..at + size], &state)?;
