@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kiln_backend::{Backend, flow};
-use kiln_builder::BuildConfig;
+use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::{Graph, Tensor};
 use kiln_onnx::{ImportOptions, parse_file};
-use kiln_runtime::Engine;
 use kiln_runtime::plan::Plan;
+use kiln_runtime::{Engine, IoMode, Profile, graph_io};
 use kiln_tests::backends::{cuda, reference, wgpu};
 use kiln_tests::models::{archive, argmax, data, difference, engine};
 use kiln_tests::suite::{Setting, run_graph};
@@ -138,6 +138,66 @@ fn one_engine_runs_all_lengths() {
 #[test]
 fn one_engine_runs_all_lengths_on_cuda() {
     cuda().unwrap().iter().for_each(one_engine);
+}
+
+/// Layers that read sizes which the device counts: random contents contradict the shapes.
+const COUNTED: &str = "graph \"counted\" { input %x: f32[n,1] input %gate: f32[n]
+    weight %w: f32[1,4] = seed 1 weight %i0: i64[1] = [0] weight %i1: i64[1] = [1] weight %i2: i64[1] = [2]
+    %rows = nonzero(%gate) %s = shape(%rows) %k = slice(%s, %i1, %i2, %i0)
+    %sx = shape(%x) %n = slice(%sx, %i0, %i1, %i0) %wanted = concat(%n, %k) {axis=0}
+    %wide = expand(%x, %wanted) %y = exp(%wide) %tall = matmul(%x, %w) %z = tanh(%tall)
+    %flat = concat(%k, %i1) {axis=0} %column = expand(%i1, %flat) %c = neg(%column) output %y output %z output %c }";
+
+/// Builds with the times of several candidates.
+fn build_timed(backend: &Arc<dyn Backend>, name: &str, g: Graph, inputs: &[Tensor]) {
+    let mut profile = Profile::new();
+    for (io, t) in graph_io(&g).iter().zip(inputs) {
+        let shape: Vec<i64> = t.shape().iter().map(|&d| d as i64).collect();
+        profile.set_shape(&io.name, &shape, &shape, &shape).unwrap();
+        if io.is_shape_input && !t.dtype().is_float() {
+            profile.set_values(&io.name, &t.to_i64(), &t.to_i64(), &t.to_i64()).unwrap();
+        }
+    }
+    let wanted = g.eval(inputs).unwrap();
+    let target = backend.targets().unwrap().remove(0);
+    let mut b = Builder::new(backend.clone(), target.clone());
+    b.config = BuildConfig { samples: 1, profiles: vec![profile.clone()], ..BuildConfig::default() };
+    let built = b.build_graph(g, &mut |_, _, _| true);
+    let built = built.unwrap_or_else(|e| panic!("{name} on {}: {e}", backend.name()));
+    let engine = Engine::on_target(built.program, vec![profile], backend.as_ref(), target).unwrap();
+    let mut context = engine.create_context().unwrap();
+    let names: Vec<String> =
+        engine.io_tensors().iter().filter(|io| io.mode == IoMode::Input).map(|io| io.name.clone()).collect();
+    let given: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(inputs.iter().cloned()).collect();
+    let found = context.run(&given).unwrap_or_else(|e| panic!("{name} on {}: {e}", backend.name()));
+    for ((_, found), wanted) in found.iter().zip(&wanted) {
+        assert_eq!(found.ty(), wanted.ty(), "{name} on {}", backend.name());
+        assert!(difference(found, wanted) <= 1e-4, "{name} on {}", backend.name());
+    }
+}
+
+fn all_build_timed(backend: &Arc<dyn Backend>) {
+    for &(model, _) in MODELS {
+        let g = graph(&format!("control_flow/{model}.onnx")).unwrap();
+        let ins = cases(&format!("control_flow/{model}.npz"), "in");
+        let case = ins.values().next().unwrap();
+        let inputs: Vec<Tensor> = g.inputs.iter().map(|&v| case[&g.value(v).name].clone()).collect();
+        build_timed(backend, model, g, &inputs);
+    }
+    let gate: Vec<f32> = (0..20).map(|i| f32::from(u8::from(i % 3 == 0))).collect();
+    let x: Vec<f32> = (0..20).map(|i| i as f32 / 20.0).collect();
+    let inputs = [Tensor::f32(&[20, 1], &x).unwrap(), Tensor::f32(&[20], &gate).unwrap()];
+    build_timed(backend, "counted", Graph::from_text(COUNTED).unwrap(), &inputs);
+}
+
+#[test]
+fn all_build_with_timing_on_reference() {
+    all_build_timed(&reference());
+}
+
+#[test]
+fn all_build_with_timing_on_wgpu() {
+    wgpu().unwrap().iter().for_each(all_build_timed);
 }
 
 #[test]

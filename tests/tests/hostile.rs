@@ -1,6 +1,6 @@
 //! Models that mean harm, from file to run: a typed error or a right result, in little memory and time.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::{Attrs, DType, Dim, Network, Tensor, TensorId, TensorType};
@@ -281,4 +281,83 @@ fn a_tensor_beyond_the_limit_is_refused_with_its_layer() {
     // 64 MiB are given; the oracle wants 128 MiB to read them and 192 MiB for the result.
     let e = whole_chain(&n, &[("x", Tensor::zeros(DType::F32, &[16 << 20]).unwrap())]).unwrap_err();
     assert!(e.contains("too wide") && e.contains("memory") && e.contains(&LIMIT.to_string()), "{e}");
+}
+
+/// A graph built without timing on the reference, and how long that took.
+fn built(g: kiln_ir::Graph, config: BuildConfig) -> (kiln_builder::Built, Duration) {
+    let start = Instant::now();
+    let mut b = Builder::new(reference(), Reference::target());
+    b.config = BuildConfig { estimates: true, ..config };
+    let built = b.build_graph(g, &mut |_, _, _| true).unwrap();
+    (built, start.elapsed())
+}
+
+fn chain(n: usize) -> kiln_ir::Graph {
+    let mut g = kiln_ir::Graph::new("chain");
+    let mut x = g.add_input("x", kiln_ir::Fact::of(TensorType::new(DType::F32, [4])));
+    for i in 0..n {
+        x = g.add(&format!("l{i}"), kiln_ir::Op::new("tanh", Attrs::new()).unwrap(), &[x]).unwrap();
+    }
+    g.outputs = vec![x];
+    g
+}
+
+fn sum(n: usize) -> kiln_ir::Graph {
+    let mut g = kiln_ir::Graph::new("sum");
+    let fact = kiln_ir::Fact::of(TensorType::new(DType::F32, [4]));
+    let inputs: Vec<_> = (0..n).map(|i| g.add_input(&format!("x{i}"), fact.clone())).collect();
+    let add = kiln_ir::Op::new("add", Attrs::new()).unwrap();
+    let mut at = 0;
+    let total = inputs.into_iter().reduce(|a, b| {
+        at += 1;
+        g.add(&format!("l{at}"), add.clone(), &[a, b]).unwrap()
+    });
+    g.outputs = total.into_iter().collect();
+    g
+}
+
+/// Ten times the layers take some ten times as long, not a hundred times. `KILN_LARGE` layers (20,000).
+#[test]
+fn builds_take_time_in_proportion_to_layers() {
+    let large = std::env::var("KILN_LARGE").ok().and_then(|v| v.parse().ok()).unwrap_or(20_000usize);
+    for make in [chain, sum] {
+        let (_, little) = built(make(large / 10), BuildConfig::default());
+        let (_, much) = built(make(large), BuildConfig::default());
+        println!("{} layers {little:.2?}, {large} layers {much:.2?}", large / 10);
+        assert!(much < little * 30 + Duration::from_secs(1), "{little:?} and {much:?}");
+    }
+}
+
+/// Ten symbolic lengths, whose sum is squared again and again: what expanded has more terms than memory.
+#[test]
+fn shape_arithmetic_is_bounded() {
+    let start = Instant::now();
+    let mut g = kiln_ir::Graph::new("g");
+    let op = |name: &str| kiln_ir::Op::new(name, Attrs::new()).unwrap();
+    let mut total = None;
+    for i in 0..10 {
+        let ty = TensorType { dtype: DType::F32, dims: vec![Dim::host(format!("n{i}"))] };
+        let x = g.add_input(&format!("x{i}"), kiln_ir::Fact::of(ty));
+        let n = g.add(&format!("s{i}"), op("shape"), &[x]).unwrap();
+        total = Some(total.map_or(n, |t| g.add(&format!("t{i}"), op("add"), &[t, n]).unwrap()));
+    }
+    let mut n = total.unwrap();
+    let k = g.add_constant("k", Tensor::i64(&[1], &[7]).unwrap());
+    for i in 0..60 {
+        let square = g.add(&format!("q{i}"), op("mul"), &[n, n]).unwrap();
+        let quotient = g.add(&format!("d{i}"), op("floor_div"), &[square, n]).unwrap();
+        let rest = g.add(&format!("m{i}"), op("mod"), &[square, quotient]).unwrap();
+        let sum = g.add(&format!("a{i}"), op("add"), &[square, rest]).unwrap();
+        n = g.add(&format!("x_{i}"), op("max"), &[sum, quotient]).unwrap();
+    }
+    let size = g.add("size", op("mod"), &[n, k]).unwrap();
+    let one = g.add_constant("one", Tensor::f32(&[1], &[1.0]).unwrap());
+    g.outputs = vec![g.add("y", op("expand"), &[one, size]).unwrap()];
+    let mut profile = Profile::new();
+    for i in 0..10 {
+        profile.set_shape(&format!("x{i}"), &[1], &[2], &[3]).unwrap();
+    }
+    built(g, BuildConfig { profiles: vec![profile], ..BuildConfig::default() });
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    bounded();
 }

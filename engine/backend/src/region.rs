@@ -1,5 +1,6 @@
 //! Regions: the pieces of a graph that one kernel runs.
 
+use kiln_ir::graph::Uses;
 use kiln_ir::{Fact, Graph, Node, NodeId, Op, Source, ValueId};
 use std::collections::{HashMap, HashSet};
 
@@ -20,9 +21,28 @@ pub struct Region {
 
 impl Region {
     /// Cuts these nodes (in execution order) out of `g`. Outputs are the values that something outside reads, or
-    /// that `g` gives out.
+    /// that `g` gives out. Looks at the whole graph: for many regions of one graph see [`Region::extract_with`].
     pub fn extract(g: &Graph, nodes: &[NodeId]) -> Result<Region, kiln_ir::IrError> {
         let inside: HashSet<NodeId> = nodes.iter().copied().collect();
+        let own = nodes.iter().filter_map(|&n| g.get(n)).flat_map(|n| n.outputs.iter().copied());
+        let own: HashSet<ValueId> = own.collect();
+        let others = g.nodes().filter(|(id, _)| !inside.contains(id));
+        let inputs = others.flat_map(|(_, n)| n.inputs.iter().flatten());
+        let read: HashSet<ValueId> = inputs.chain(&g.outputs).copied().filter(|v| own.contains(v)).collect();
+        Region::cut(g, nodes, |v| read.contains(&v))
+    }
+
+    /// The same with the readers of all values of the graph at hand.
+    pub fn extract_with(g: &Graph, nodes: &[NodeId], uses: &Uses) -> Result<Region, kiln_ir::IrError> {
+        let read = |v: ValueId| uses.get(&v).into_iter().flatten().any(|(n, _)| !nodes.contains(n));
+        Region::cut(g, nodes, |v| read(v) || g.outputs.contains(&v))
+    }
+
+    fn cut(
+        g: &Graph,
+        nodes: &[NodeId],
+        read_outside: impl Fn(ValueId) -> bool,
+    ) -> Result<Region, kiln_ir::IrError> {
         let mut cut = Cut { from: g, graph: Graph::new(""), map: HashMap::new(), inputs: Vec::new() };
         for (k, &id) in nodes.iter().enumerate() {
             cut.node(k, id)?;
@@ -30,7 +50,7 @@ impl Region {
         let mut outputs = Vec::new();
         for &id in nodes {
             let defined = g.get(id).map(|n| n.outputs.clone()).unwrap_or_default();
-            outputs.extend(defined.into_iter().filter(|&v| read_outside(g, v, &inside)));
+            outputs.extend(defined.into_iter().filter(|&v| read_outside(v)));
         }
         let Cut { mut graph, map, inputs, .. } = cut;
         graph.outputs = outputs.iter().filter_map(|v| map.get(v).copied()).collect();
@@ -112,8 +132,4 @@ impl Cut<'_> {
 /// weights a body knows no contents: a refit changes them.
 pub fn is_shape_data(fact: &Fact) -> bool {
     fact.as_const().is_some_and(|t| !t.dtype().is_float() && t.len() <= SHAPE_DATA)
-}
-
-fn read_outside(g: &Graph, v: ValueId, inside: &HashSet<NodeId>) -> bool {
-    g.outputs.contains(&v) || g.nodes().any(|(id, n)| !inside.contains(&id) && n.inputs.contains(&Some(v)))
 }

@@ -1,7 +1,7 @@
 //! What is known inside of loops and conditionals when their bodies are built.
 
 use crate::BuildError;
-use crate::points::Points;
+use crate::points::{Points, Span};
 use crate::tuner::concretize;
 use kiln_backend::{Region, is_shape_data};
 use kiln_ir::{Dim, Fact, Graph, Node, ValueId};
@@ -58,7 +58,7 @@ fn in_place(g: &Graph) -> bool {
 
 /// Facts of all values of a body, from those of its inputs. Sizes that only a run tells are guessed for the choice of
 /// kernels, where a guess fits the whole body, branches that are not taken too; in the memory plan they stay unknown.
-pub(crate) fn points(body: &Graph, inputs: &[Fact], ends: &[&[Fact]]) -> Result<Points, BuildError> {
+pub(crate) fn points(body: &Graph, inputs: &[Fact], spans: &[Span]) -> Result<Points, BuildError> {
     let own = || {
         let inputs: Vec<Fact> = body.inputs.iter().map(|&v| body.value(v).fact.clone()).collect();
         body.infer_from(&inputs)
@@ -68,13 +68,17 @@ pub(crate) fn points(body: &Graph, inputs: &[Fact], ends: &[&[Fact]]) -> Result<
         Ok(facts) => (inputs.to_vec(), facts),
         Err(_) => (body.inputs.iter().map(|&v| body.value(v).fact.clone()).collect(), own()?),
     };
-    let ends: Result<Vec<_>, _> = ends.iter().map(|e| body.infer_from(e)).collect();
-    let ends = match ends {
-        Ok(ends) => ends,
-        Err(_) => vec![own()?],
-    };
+    let mut inside = Vec::with_capacity(spans.len());
+    for s in spans {
+        // The body's own facts hold for all shapes.
+        let facts = match body.infer_from(&s.facts) {
+            Ok(facts) => facts,
+            Err(_) => own()?,
+        };
+        inside.push(s.inside(facts));
+    }
     let opt = guess(body, &inputs).unwrap_or_else(|| sure.clone());
-    Ok(Points { opt, sure, ends })
+    Ok(Points { opt, sure, spans: inside })
 }
 
 /// Facts of all values with a guess in the place of sizes that only a run tells: the usual one, or a size that stands in

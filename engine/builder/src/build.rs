@@ -4,7 +4,7 @@ use crate::ahead::{Spent, compile_all};
 use crate::cache::{CacheStore, TimingCache};
 use crate::memory::{self, StepUse};
 use crate::passes::{self, PassCx, PassReport};
-use crate::points::Points;
+use crate::points::{Points, Span};
 use crate::search::{Considered, Formed, Given, Search};
 use crate::tuner::{Choice, Tuner};
 use crate::{BuildConfig, BuildError, bodies};
@@ -45,6 +45,8 @@ pub struct Built {
     pub timed: usize,
     /// Where the time went.
     pub spent: Spent,
+    /// What the user should know: candidates that could not be timed.
+    pub notes: Vec<String>,
 }
 
 /// One step of a program, for reports.
@@ -127,6 +129,7 @@ impl Builder {
             timed: 0,
             sites: HashMap::new(),
             blobs: HashMap::new(),
+            notes: Vec::new(),
             spent: Spent::default(),
         };
         let mut search = Search { tuner: &mut tuner, cx, given: Given::Profiles, considered: Vec::new() };
@@ -136,11 +139,11 @@ impl Builder {
         let Chosen { steps, mut reports, inside } =
             choose_all(&mut tuner, &graph, regions, &points, &[], progress)?;
         considered.extend(inside);
-        let (timed, spent) = (tuner.timed, tuner.spent);
+        let (timed, spent, notes) = (tuner.timed, tuner.spent, std::mem::take(&mut tuner.notes));
         let program = planned(graph, steps, &points, &target);
         note_views(&program, &mut reports.iter_mut());
         let spent = Spent { total: start.elapsed(), ..spent };
-        Ok(Built { program, passes, considered, steps: reports, timed, spent })
+        Ok(Built { program, passes, considered, steps: reports, timed, spent, notes })
     }
 }
 
@@ -152,7 +155,7 @@ fn planned(graph: Graph, steps: Vec<Step>, points: &Points, target: &Target) -> 
         leaves_unread: s.tactic.leaves_unread,
     };
     let uses: Vec<StepUse> = steps.iter().map(step).collect();
-    let memory = memory::plan(&graph, &uses, &points.ends, &target.memory);
+    let memory = memory::plan(&graph, &uses, &points.sizes(&graph), &target.memory);
     Program { graph, steps, memory }
 }
 
@@ -240,9 +243,10 @@ fn pick_all(
     progress: Progress<'_>,
 ) -> Result<Vec<Picked>, BuildError> {
     let mut known = Vec::with_capacity(regions.len());
+    let uses = g.uses();
     for nodes in regions {
         let name: Vec<&str> = nodes.iter().filter_map(|&n| Some(g.get(n)?.name.as_str())).collect();
-        let region = Region::extract(g, &nodes)?;
+        let region = Region::extract_with(g, &nodes, &uses)?;
         let facts = usual(&region, points);
         known.push((name.join(" + "), nodes, region, facts));
     }
@@ -288,7 +292,10 @@ fn build_bodies(
     all: &mut Chosen,
 ) -> Result<Vec<Program>, BuildError> {
     let usual = bodies::region_facts(g, node, &points.sure)?;
-    let ends = points.ends.iter().map(|p| bodies::region_facts(g, node, p)).collect::<Result<Vec<_>, _>>()?;
+    let spans = |i: usize| {
+        let inside = |s: &Span| Ok(s.inside(bodies::region_facts(g, node, &s.facts)?.swap_remove(i)));
+        points.spans.iter().map(inside).collect::<Result<Vec<Span>, BuildError>>()
+    };
     let mut programs = Vec::with_capacity(node.regions.len());
     for (i, region) in node.regions.iter().enumerate() {
         let mut body = region.clone();
@@ -296,8 +303,8 @@ fn build_bodies(
         let cx = PassCx { config: tuner.config, backend: tuner.backend, target: tuner.target };
         passes::run_all(&mut body, &cx)?;
         bodies::hand_on(&mut body);
-        let ends: Vec<&[Fact]> = ends.iter().map(|e| e[i].as_slice()).collect();
-        let given = Given::Facts(&usual[i], &ends);
+        let spans = spans(i)?;
+        let given = Given::Facts(&usual[i], &spans);
         let mut search = Search { tuner: &mut *tuner, cx, given, considered: Vec::new() };
         let Formed { graph, points, regions } = search.run(body, progress)?;
         let considered = search.considered;

@@ -1,7 +1,7 @@
 //! The memory plan: offsets of values in the arena, by lifetimes, for the largest shapes of all profiles.
 
 use kiln_backend::{MemoryPlan, MemoryRules, Place, is_view_op};
-use kiln_ir::{Dim, Fact, Graph, NodeId, Source, ValueId};
+use kiln_ir::{Graph, NodeId, Source, ValueId};
 use std::collections::HashMap;
 
 /// A step as the planner sees it.
@@ -23,8 +23,8 @@ struct Live {
     to: usize,
 }
 
-/// Plans the memory of a program. `points` are the facts of all values at the ends of every profile.
-pub fn plan(g: &Graph, steps: &[StepUse], points: &[Vec<Fact>], rules: &MemoryRules) -> MemoryPlan {
+/// Plans the memory of a program. `sizes` are the bytes of all values at their largest; `None` where no bound is known.
+pub fn plan(g: &Graph, steps: &[StepUse], sizes: &[Option<u64>], rules: &MemoryRules) -> MemoryPlan {
     let mut places = vec![Place::None; g.value_ids().count()];
     for (i, v) in g.inputs.iter().enumerate() {
         places[v.0 as usize] = Place::Input(i as u32);
@@ -34,7 +34,7 @@ pub fn plan(g: &Graph, steps: &[StepUse], points: &[Vec<Fact>], rules: &MemoryRu
             places[v.0 as usize] = Place::Weight;
         }
     }
-    let lives = lifetimes(g, steps, points, rules, &mut places);
+    let lives = lifetimes(g, steps, sizes, rules, &mut places);
     let arena = assign(lives, rules.alignment.max(1), &mut places);
     let scratch = round_up(arena, rules.alignment.max(1));
     let workspace = steps.iter().map(|s| s.workspace).max().unwrap_or(0);
@@ -45,7 +45,7 @@ pub fn plan(g: &Graph, steps: &[StepUse], points: &[Vec<Fact>], rules: &MemoryRu
 fn lifetimes(
     g: &Graph,
     steps: &[StepUse],
-    points: &[Vec<Fact>],
+    sizes: &[Option<u64>],
     rules: &MemoryRules,
     places: &mut [Place],
 ) -> Vec<Live> {
@@ -58,7 +58,7 @@ fn lifetimes(
                 places[v.0 as usize] = input;
                 continue;
             }
-            let Some(size) = size_of(v, points) else {
+            let Some(size) = sizes.get(v.0 as usize).copied().flatten() else {
                 places[v.0 as usize] = Place::Dynamic;
                 continue;
             };
@@ -161,32 +161,13 @@ fn input_viewed(g: &Graph, step: &StepUse, v: ValueId, places: &[Place]) -> Opti
     Some(places[from.0 as usize]).filter(|p| matches!(p, Place::Input(_)))
 }
 
-/// Bytes of a value at its largest; `None` if no bound is known.
-fn size_of(v: ValueId, points: &[Vec<Fact>]) -> Option<u64> {
-    points.iter().map(|facts| bytes(&facts[v.0 as usize])).try_fold(0, |a, b| Some(a.max(b?)))
-}
-
-fn bytes(f: &Fact) -> Option<u64> {
-    let mut n: u64 = 1;
-    for d in &f.ty.dims {
-        let bound = d.upper_bound().as_ref().and_then(Dim::as_const)?;
-        n = n.checked_mul(u64::try_from(bound).ok()?)?;
-    }
-    // Whole words, so that packed types can be written by word.
-    Some(f.ty.dtype.bytes_for(n)?.checked_add(3)? / 4 * 4)
-}
-
 /// Greatest first, each at the lowest offset that is free over its whole life. Returns the bytes used.
 fn assign(mut lives: Vec<Live>, alignment: u64, places: &mut [Place]) -> u64 {
     lives.sort_by_key(|l| (std::cmp::Reverse(l.size), l.from, l.values[0]));
-    let mut placed: Vec<(u64, u64, usize, usize)> = Vec::new();
+    let mut placed = Timeline::new(lives.iter().map(|l| l.to + 1).max().unwrap_or(0));
     let mut end = 0;
     for l in lives {
-        let mut busy: Vec<(u64, u64)> = placed
-            .iter()
-            .filter(|(_, _, from, to)| *from <= l.to && l.from <= *to)
-            .map(|&(offset, size, ..)| (offset, size))
-            .collect();
+        let mut busy = placed.during(l.from, l.to);
         busy.sort_unstable();
         let mut offset = 0;
         for (o, s) in busy {
@@ -195,11 +176,63 @@ fn assign(mut lives: Vec<Live>, alignment: u64, places: &mut [Place]) -> u64 {
             }
             offset = offset.max(round_up(o + s, alignment));
         }
-        placed.push((offset, l.size, l.from, l.to));
+        placed.add(l.from, l.to, (offset, l.size));
         end = end.max(offset + l.size);
         l.values.iter().for_each(|v| places[v.0 as usize] = Place::Arena { offset, size: l.size });
     }
     end
+}
+
+/// Ranges of memory by the steps in which they are taken: a tree over steps, each range at the fewest nodes that cover its
+/// life.
+struct Timeline {
+    /// Leaves of the tree, a power of two.
+    width: usize,
+    /// Ranges kept at each node; the root is 1.
+    own: Vec<Vec<(u64, u64)>>,
+    /// Whether a node or one below it keeps any.
+    any: Vec<bool>,
+}
+
+impl Timeline {
+    fn new(steps: usize) -> Timeline {
+        let width = steps.max(1).next_power_of_two();
+        Timeline { width, own: vec![Vec::new(); 2 * width], any: vec![false; 2 * width] }
+    }
+
+    fn add(&mut self, from: usize, to: usize, range: (u64, u64)) {
+        let (mut low, mut high) = (from + self.width, to + self.width + 1);
+        while low < high {
+            for node in
+                [(low % 2 == 1).then_some(low), (high % 2 == 1).then(|| high - 1)].into_iter().flatten()
+            {
+                self.own[node].push(range);
+                let mut up = node;
+                while up > 0 && !self.any[up] {
+                    self.any[up] = true;
+                    up /= 2;
+                }
+            }
+            (low, high) = (low.div_ceil(2), high / 2);
+        }
+    }
+
+    /// Ranges taken in any of these steps; one may be named twice.
+    fn during(&self, from: usize, to: usize) -> Vec<(u64, u64)> {
+        let mut found = Vec::new();
+        let mut open = vec![(1, 0, self.width - 1)];
+        while let Some((node, first, last)) = open.pop() {
+            if last < from || to < first || !self.any[node] {
+                continue;
+            }
+            found.extend_from_slice(&self.own[node]);
+            if first < last {
+                let middle = first + (last - first) / 2;
+                open.extend([(2 * node, first, middle), (2 * node + 1, middle + 1, last)]);
+            }
+        }
+        found
+    }
 }
 
 fn round_up(x: u64, to: u64) -> u64 {
@@ -220,11 +253,34 @@ mod tests {
         let g = Graph::from_text(ATTENTION).expect("a graph");
         let step = |(n, _)| StepUse { nodes: vec![n], workspace: 0, leaves_unread };
         let steps: Vec<StepUse> = g.nodes().map(step).collect();
-        let facts: Vec<Fact> = g.value_ids().map(|v| g.value(v).fact.clone()).collect();
+        let size = |v| Some(g.ty(v).static_volume().unwrap_or(0) as u64 * 4);
+        let sizes: Vec<Option<u64>> = g.value_ids().map(size).collect();
         let rules = MemoryRules { alignment: 256, max_binding: u64::MAX, in_place: false, total: 0 };
-        let m = plan(&g, &steps, &[facts], &rules);
+        let m = plan(&g, &steps, &sizes, &rules);
         let place = |name: &str| m.places[g.find(name).expect("a value").0 as usize];
         (["y", "key", "value", "qk"].map(place).into(), m.arena)
+    }
+
+    #[test]
+    fn a_timeline_finds_what_overlaps() {
+        let mut rng = kiln_ir::problem::Rng::new(3);
+        for steps in [1, 7, 16, 33] {
+            let mut t = Timeline::new(steps);
+            let mut all: Vec<(usize, usize, u64)> = Vec::new();
+            for id in 0..40 {
+                let mut at = || rng.int(0, steps as i64 - 1) as usize;
+                let (a, b) = (at(), at());
+                let (from, to) = (a.min(b), a.max(b));
+                let mut found: Vec<u64> = t.during(from, to).into_iter().map(|r| r.0).collect();
+                found.sort_unstable();
+                found.dedup();
+                let overlaps = |l: &&(usize, usize, u64)| l.0 <= to && from <= l.1;
+                let wanted: Vec<u64> = all.iter().filter(overlaps).map(|l| l.2).collect();
+                assert_eq!(found, wanted, "{from}..={to} of {steps}");
+                t.add(from, to, (id, 1));
+                all.push((from, to, id));
+            }
+        }
     }
 
     #[test]

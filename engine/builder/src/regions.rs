@@ -7,6 +7,7 @@
 //! here is needed for correctness: a region of one node always exists.
 
 use kiln_backend::{Backend, Region, Target};
+use kiln_ir::graph::Uses;
 use kiln_ir::{DimKind, Graph, Node, NodeId, ValueId};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -83,7 +84,7 @@ struct Former<'a> {
     g: &'a Graph,
     backend: &'a dyn Backend,
     target: &'a Target,
-    uses: HashMap<ValueId, Vec<(NodeId, usize)>>,
+    uses: Uses,
     /// Where nodes stand in the order of execution.
     rank: HashMap<NodeId, usize>,
     of: HashMap<NodeId, usize>,
@@ -266,7 +267,7 @@ impl<'a> Former<'a> {
     /// Does the backend run these as one? Their outputs are one value, or all of the last node.
     fn accepted(&self, members: &[NodeId]) -> bool {
         let last = members.last().map_or(&[][..], |&n| self.outputs(n));
-        Region::extract(self.g, members).is_ok_and(|region| {
+        Region::extract_with(self.g, members, &self.uses).is_ok_and(|region| {
             (region.outputs.len() == 1 || region.outputs.iter().all(|v| last.contains(v)))
                 && self.backend.tactics(&region, self.target).is_ok_and(|t| !t.is_empty())
         })

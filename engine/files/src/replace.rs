@@ -77,6 +77,11 @@ impl Replacement {
         Err(io::Error::other(format!("no name for a temporary file in {} attempts", ATTEMPTS)))
     }
 
+    /// Where the new contents are until [`Replacement::commit`], to read them back.
+    pub fn temporary(&self) -> &Path {
+        &self.temporary
+    }
+
     /// The file that is replaced, symbolic links resolved.
     pub fn target(&self) -> &Path {
         &self.target

@@ -14,6 +14,12 @@ use crate::ty::{TensorType, dims_text};
 /// Contents of integer tensors longer than this are not followed symbolically.
 pub const MAX_CONTENT: usize = 256;
 
+/// The terms and factors of the contents of one tensor that are followed together; in larger contents, elements of more
+/// than [`LARGE_ELEMENT`] become opaque.
+const MAX_CONTENT_SIZE: usize = 1 << 14;
+
+const LARGE_ELEMENT: usize = 32;
+
 /// What is known of a tensor before it is computed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fact {
@@ -51,7 +57,7 @@ impl Fact {
             .and_then(|(v, shape)| Tensor::from_elems(ty.dtype, &shape, &crate::tensor::Elems::I(v)));
         match constant {
             Some(t) => Fact { ty, value: Some(Value::Const(t)) },
-            None => Fact { ty, value: Some(Value::Dims(dims)) },
+            None => Fact { ty, value: Some(Value::Dims(limited(dims))) },
         }
     }
 
@@ -72,6 +78,14 @@ impl Fact {
             }
             _ => None,
         }
+    }
+}
+
+/// Contents whose expressions together are not too large.
+fn limited(dims: Vec<Dim>) -> Vec<Dim> {
+    match dims.iter().map(Dim::size).sum::<usize>() <= MAX_CONTENT_SIZE {
+        true => dims,
+        false => dims.iter().map(|d| d.at_most(LARGE_ELEMENT)).collect(),
     }
 }
 
@@ -151,9 +165,10 @@ impl<'a> InferCx<'a> {
         })
     }
 
-    /// A new dimension that the host computes by applying this rule again once it knows the inputs' contents.
-    pub fn fresh_host(&self, hint: &str) -> Dim {
-        Dim::host(format!("{}.{hint}", self.scope))
+    /// A new dimension that the host computes by applying this rule again once it knows the inputs' contents, with an upper
+    /// bound if there is one.
+    pub fn fresh_host(&self, hint: &str, bound: Option<Dim>) -> Dim {
+        Dim::host_bounded(format!("{}.{hint}", self.scope), bound)
     }
 
     /// A new dimension that the device computes, with an upper bound if there is one.
@@ -164,7 +179,9 @@ impl<'a> InferCx<'a> {
     /// A new dimension that follows from the contents of input `i`: host-known if those are, else on the device.
     pub fn fresh_from(&self, i: usize, hint: &str, bound: Option<Dim>) -> Dim {
         match self.contents(i) {
-            Some(d) if d.iter().all(|d| d.kind() <= crate::dim::DimKind::Host) => self.fresh_host(hint),
+            Some(d) if d.iter().all(|d| d.kind() <= crate::dim::DimKind::Host) => {
+                self.fresh_host(hint, bound)
+            }
             _ => self.fresh_device(hint, bound),
         }
     }

@@ -111,7 +111,7 @@ pub struct BuildReport {
     pub spent: Spent,
     /// Inputs with dimensions that nobody gave, with the shape that they got.
     pub assumed: Vec<(String, Vec<i64>)>,
-    /// What the importer wants to be known.
+    /// What the importer and the builder want to be known.
     pub notes: Vec<String>,
 }
 
@@ -148,7 +148,8 @@ pub fn build_with_progress<'a>(
         }
         (result, _) => result?,
     };
-    built.report.notes = notes;
+    let own = std::mem::replace(&mut built.report.notes, notes);
+    built.report.notes.extend(own);
     Ok(built)
 }
 
@@ -214,7 +215,7 @@ fn build_on(
         timed: built.timed,
         spent: built.spent,
         assumed,
-        notes: Vec::new(),
+        notes: built.notes,
     };
     Ok(Built { plan, report })
 }

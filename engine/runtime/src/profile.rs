@@ -10,6 +10,9 @@ use std::sync::Arc;
 /// The most elements that a shape input may have.
 pub const MAX_SHAPE_VALUES: usize = 64;
 
+/// The most bytes of an input at its greatest shape: what a process can address.
+const MAX_BYTES: u64 = 1 << 47;
+
 /// The least, the most common and the greatest of something with several components.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range {
@@ -270,6 +273,12 @@ fn check_shape(t: &IoTensor, range: &Range, symbols: &mut Symbols) -> Result<(),
             range.min.len()
         )));
     }
+    if t.dtype.bytes_for(range.size().unsigned_abs()).is_none_or(|bytes| bytes > MAX_BYTES) {
+        return Err(bad(format!(
+            "\"{}\" ({}): the greatest shape {:?} has more than {MAX_BYTES} bytes, the most of a tensor; give a smaller max",
+            t.name, t.dtype, range.max
+        )));
+    }
     for (i, d) in t.dims.iter().enumerate() {
         let own = [range.min[i], range.opt[i], range.max[i]];
         if own[0] < 0 || d.as_const().is_some_and(|n| own != [n; 3]) {
@@ -299,7 +308,7 @@ type Symbols = HashMap<Arc<str>, (String, [i64; 3])>;
 pub(crate) fn host_symbol(d: &Dim) -> Option<Arc<str>> {
     match &*d.terms() {
         [t] if t.coef == 1 => match &t.atoms[..] {
-            [Atom::Sym(s)] if matches!(s.origin, Origin::Host) => Some(s.name.clone()),
+            [Atom::Sym(s)] if matches!(s.origin, Origin::Host(_)) => Some(s.name.clone()),
             _ => None,
         },
         _ => None,

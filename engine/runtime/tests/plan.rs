@@ -205,6 +205,20 @@ fn the_verifier_finds_bad_steps_and_memory() {
 }
 
 #[test]
+fn a_plan_that_cannot_be_loaded_replaces_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("engine");
+    plan().write_file(&path).unwrap();
+    let old = std::fs::read(&path).unwrap();
+    let mut broken = plan();
+    broken.program.steps.pop();
+    let e = broken.write_file(&path).unwrap_err();
+    assert!(matches!(&e, PlanError::Unloadable(_)) && e.to_string().contains("\"sum\" is in no step"), "{e}");
+    assert_eq!(std::fs::read(&path).unwrap(), old);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "a temporary file is left");
+}
+
+#[test]
 fn the_inspector_tells_as_much_as_it_may() {
     let p = plan();
     let json: serde_json::Value = serde_json::from_str(&p.layers.to_json()).unwrap();

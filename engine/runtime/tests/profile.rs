@@ -31,6 +31,8 @@ fn profiles_are_checked_against_the_network() {
     assert!(broken("a", &[1], &[1], &[1]).contains("1 dimensions"));
     assert!(broken("a", &[2, 2], &[2, 2], &[2, 2]).contains("dimension \"n\""));
     assert!(broken("b", &[0, 2], &[2, 2], &[3, 2]).contains("opt must be equal"));
+    let endless = broken("a", &[1, 2], &[2, 2], &[i64::MAX, 2]);
+    assert!(endless.contains("more than 140737488355328 bytes"), "{endless}");
     let mut p = Profile::new();
     p.set_shape("a", &[1, 2], &[1, 2], &[1, 2]).unwrap();
     assert!(p.check(&io).unwrap_err().to_string().contains("input \"b\" has shape [n,2]"));

@@ -3,8 +3,8 @@
 use super::transposes::order;
 use super::{Pass, PassCx, pure};
 use crate::BuildError;
-use kiln_ir::{DType, Graph, Node, ValueId};
-use std::collections::HashMap;
+use kiln_ir::{DType, Graph, Node, NodeId, ValueId};
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 /// Constants of up to so many elements are compared by contents.
@@ -14,26 +14,58 @@ const SMALL: usize = 64;
 pub const PASS: Pass = Pass { name: "canonicalize", run };
 
 fn run(g: &mut Graph, _: &PassCx<'_>) -> Result<usize, BuildError> {
-    let mut changes = 0;
+    let mut moved = Moved::default();
     for id in g.order().to_vec() {
+        moved.rewire(g, id);
         let Some(node) = g.get(id) else { continue };
         let Some((from, to)) = forwarded(g, node) else { continue };
         if g.outputs.contains(&from) && !take_over_name(g, from, to) {
             continue;
         }
-        g.replace_uses(from, to);
-        g.remove_node(id);
-        changes += 1;
+        moved.note(g, id, &[(from, to)]);
     }
-    changes += merge_equal(g);
+    let changes = moved.finish(g) + merge_equal(g);
     Ok(changes + g.remove_dead())
+}
+
+/// Values that others stand for from here on, and nodes that go. Nodes are visited in execution order, so that readers come
+/// after what they read.
+#[derive(Default)]
+struct Moved {
+    to: HashMap<ValueId, ValueId>,
+    gone: HashSet<NodeId>,
+}
+
+impl Moved {
+    /// Lets a node read what stands for its inputs.
+    fn rewire(&self, g: &mut Graph, id: NodeId) {
+        let Some(node) = g.get_mut(id).filter(|_| !self.to.is_empty()) else { return };
+        for v in node.inputs.iter_mut().flatten() {
+            *v = self.to.get(v).copied().unwrap_or(*v);
+        }
+    }
+
+    fn note(&mut self, g: &mut Graph, id: NodeId, pairs: &[(ValueId, ValueId)]) {
+        for &(from, to) in pairs {
+            g.outputs.iter_mut().filter(|v| **v == from).for_each(|v| *v = to);
+            self.to.insert(from, to);
+        }
+        self.gone.insert(id);
+    }
+
+    /// Removes the nodes; how many.
+    fn finish(self, g: &mut Graph) -> usize {
+        g.remove_nodes(&self.gone);
+        self.gone.len()
+    }
 }
 
 /// Lets one of several equal layers serve the readers of all.
 fn merge_equal(g: &mut Graph) -> usize {
     let mut first: HashMap<String, Vec<ValueId>> = HashMap::new();
-    let mut changes = 0;
+    let mut moved = Moved::default();
     for id in g.order().to_vec() {
+        moved.rewire(g, id);
         let Some(node) = g.get(id) else { continue };
         let Some(key) = identity(g, node) else { continue };
         let outputs = node.outputs.clone();
@@ -42,13 +74,11 @@ fn merge_equal(g: &mut Graph) -> usize {
             Some(_) if outputs.iter().any(|v| g.outputs.contains(v)) => {}
             Some(kept) => {
                 let pairs: Vec<_> = outputs.iter().copied().zip(kept.iter().copied()).collect();
-                pairs.into_iter().for_each(|(from, to)| g.replace_uses(from, to));
-                g.remove_node(id);
-                changes += 1;
+                moved.note(g, id, &pairs);
             }
         }
     }
-    changes
+    moved.finish(g)
 }
 
 /// A text that only layers share that always give the same; `None` for those that never do.

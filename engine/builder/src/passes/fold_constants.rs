@@ -19,7 +19,7 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
     if !cx.config.fold {
         return Ok(0);
     }
-    let mut changes = 0;
+    let mut gone = HashSet::new();
     let mut readers: HashMap<ValueId, usize> = g.uses().into_iter().map(|(v, u)| (v, u.len())).collect();
     for id in g.order().to_vec() {
         let Some(node) = g.get(id) else { continue };
@@ -29,6 +29,7 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
         let weights = fold(g, node)?;
         let inputs: Vec<ValueId> = node.inputs.iter().flatten().copied().collect();
         replace(g, id, weights);
+        gone.insert(id);
         for v in inputs {
             let left = readers.entry(v).or_default();
             *left = left.saturating_sub(1);
@@ -36,9 +37,9 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
                 forget(g, v);
             }
         }
-        changes += 1;
     }
-    Ok(changes)
+    g.remove_nodes(&gone);
+    Ok(gone.len())
 }
 
 /// Gives the memory of a constant back that nobody can ask for any more.
@@ -200,10 +201,9 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Puts constants in the place of a node's outputs.
+/// Puts constants in the place of a node's outputs. The node is still to be removed.
 fn replace(g: &mut Graph, id: NodeId, weights: Vec<Weight>) {
     let Some(outputs) = g.get(id).map(|n| n.outputs.clone()) else { return };
-    g.remove_node(id);
     for (v, w) in outputs.into_iter().zip(weights) {
         let def = g.value_mut(v);
         def.fact = kiln_ir::Fact::constant(w.tensor.clone());

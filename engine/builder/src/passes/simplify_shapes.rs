@@ -3,6 +3,7 @@
 use super::{Pass, PassCx};
 use crate::BuildError;
 use kiln_ir::{Graph, Source, ValueId};
+use std::collections::HashSet;
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "simplify-shapes", run };
@@ -12,7 +13,7 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
         return Ok(0);
     }
     g.refresh()?;
-    let mut changes = 0;
+    let mut gone = HashSet::new();
     for id in g.order().to_vec() {
         let Some(node) = g.get(id) else { continue };
         let known = |v: &ValueId| g.value(*v).fact.as_const().is_some();
@@ -29,14 +30,14 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
             continue;
         }
         let outputs = node.outputs.clone();
-        g.remove_node(id);
+        gone.insert(id);
         for v in outputs {
             let def = g.value_mut(v);
             if let Some(t) = def.fact.as_const().cloned() {
                 def.source = Source::Weight(kiln_ir::Weight { tensor: t, name: None, recipe: None });
             }
         }
-        changes += 1;
     }
-    Ok(changes + g.remove_dead())
+    g.remove_nodes(&gone);
+    Ok(gone.len() + g.remove_dead())
 }

@@ -9,7 +9,7 @@ mod rewrite;
 mod split;
 
 use crate::passes::{self, PassCx};
-use crate::points::Points;
+use crate::points::{Points, Span};
 use crate::tuner::Tuner;
 use crate::{BuildConfig, BuildError, Progress, bodies, regions};
 use kiln_ir::{Fact, Graph, NodeId};
@@ -57,8 +57,8 @@ pub struct Formed {
 pub enum Given<'a> {
     /// Of a network: its profiles.
     Profiles,
-    /// Of a body of control flow: facts at the usual shapes, and at the ends of the profiles.
-    Facts(&'a [Fact], &'a [&'a [Fact]]),
+    /// Of a body of control flow: facts at the usual shapes, and over those of every profile.
+    Facts(&'a [Fact], &'a [Span]),
 }
 
 /// What decides.
@@ -100,7 +100,7 @@ impl Search<'_, '_> {
     fn form(&self, graph: Graph) -> Result<Formed, BuildError> {
         let points = match self.given {
             Given::Profiles => Points::of(&graph, self.cx.config)?,
-            Given::Facts(usual, ends) => bodies::points(&graph, usual, ends)?,
+            Given::Facts(usual, spans) => bodies::points(&graph, usual, spans)?,
         };
         let regions = regions::form(&graph, self.cx.backend, self.cx.target, self.cx.config.fuse);
         Ok(Formed { graph, points, regions })

@@ -4,6 +4,7 @@ use super::{Formed, Search};
 use crate::BuildError;
 use crate::passes::fold_constants;
 use kiln_backend::{Region, Target};
+use kiln_ir::graph::Uses;
 use kiln_ir::{Fact, NodeId};
 use std::collections::BTreeMap;
 
@@ -77,8 +78,8 @@ impl Search<'_, '_> {
     }
 
     /// Nodes as an item.
-    pub(super) fn item(&self, f: &Formed, nodes: &[NodeId]) -> Result<Item, BuildError> {
-        let region = Region::extract(&f.graph, nodes)?;
+    pub(super) fn item(&self, f: &Formed, nodes: &[NodeId], uses: &Uses) -> Result<Item, BuildError> {
+        let region = Region::extract_with(&f.graph, nodes, uses)?;
         let facts = region.inputs.iter().map(|v| f.points.opt[v.0 as usize].clone()).collect();
         let layer = nodes.iter().filter_map(|&n| Some(f.graph.get(n)?.name.as_str())).collect::<Vec<_>>();
         Ok(Item { layer: layer.join(" + "), region, facts })
@@ -86,9 +87,9 @@ impl Search<'_, '_> {
 
     fn items(&self, f: &Formed) -> Result<Items, BuildError> {
         let mut items = Items::new();
-        let constant = fold_constants::constant_layers(&f.graph, &self.cx);
+        let (constant, uses) = (fold_constants::constant_layers(&f.graph, &self.cx), f.graph.uses());
         for nodes in f.regions.iter().filter(|nodes| !nodes.iter().all(|n| constant.contains(n))) {
-            let item = self.item(f, nodes)?;
+            let item = self.item(f, nodes, &uses)?;
             let key = self.tuner.text(&item.region, &item.facts)?;
             items.entry(key).or_insert((item, 0)).1 += 1;
         }

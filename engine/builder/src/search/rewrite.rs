@@ -64,8 +64,13 @@ pub fn next_class(
     seen: &mut BTreeSet<String>,
 ) -> Result<Option<Vec<Rewrite>>, IrError> {
     let mut found: Option<(String, Vec<Rewrite>)> = None;
+    let uses = g.uses();
     for rewrite in all {
-        let text = format!("{}\n{}", rewrite.name(), describe(&Region::extract(g, rewrite.nodes())?.graph));
+        let text = format!(
+            "{}\n{}",
+            rewrite.name(),
+            describe(&Region::extract_with(g, rewrite.nodes(), &uses)?.graph)
+        );
         match &mut found {
             Some((class, sites)) if *class == text => sites.push(rewrite),
             None if !seen.contains(&text) => found = Some((text, vec![rewrite])),

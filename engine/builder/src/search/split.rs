@@ -7,6 +7,7 @@ use super::price::{Verdict, launch};
 use super::{Formed, Search};
 use crate::BuildError;
 use kiln_ir::NodeId;
+use kiln_ir::graph::Uses;
 use std::collections::BTreeMap;
 
 impl Search<'_, '_> {
@@ -14,12 +15,13 @@ impl Search<'_, '_> {
     pub(super) fn split(&mut self, f: &mut Formed) -> Result<(), BuildError> {
         let mut classes: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         let mut order = Vec::new();
+        let uses = f.graph.uses();
         for (i, nodes) in f.regions.iter().enumerate() {
             let anchored = nodes.first().and_then(|&n| f.graph.get(n)).is_some_and(|n| !n.op.is_pointwise());
             if nodes.len() < 2 || !anchored {
                 continue;
             }
-            let item = self.item(f, nodes)?;
+            let item = self.item(f, nodes, &uses)?;
             let sites = classes.entry(self.tuner.text(&item.region, &item.facts)?).or_default();
             if sites.is_empty() {
                 order.push(i);
@@ -29,8 +31,8 @@ impl Search<'_, '_> {
         let mut cut = vec![false; f.regions.len()];
         for first in order {
             let Some(sites) = classes.values().find(|s| s.first() == Some(&first)) else { continue };
-            let Some(verdict) = self.parts(f, &f.regions[first])? else { continue };
-            let layer = self.item(f, &f.regions[first])?.layer;
+            let Some(verdict) = self.parts(f, &f.regions[first], &uses)? else { continue };
+            let layer = self.item(f, &f.regions[first], &uses)?.layer;
             if self.note("split", layer, sites.len(), verdict) {
                 sites.iter().for_each(|&i| cut[i] = true);
             }
@@ -47,9 +49,10 @@ impl Search<'_, '_> {
     }
 
     /// A region against its anchor and the rest; `None` where fusing can't lose.
-    fn parts(&mut self, f: &Formed, nodes: &[NodeId]) -> Result<Option<Verdict>, BuildError> {
+    fn parts(&mut self, f: &Formed, nodes: &[NodeId], uses: &Uses) -> Result<Option<Verdict>, BuildError> {
         let Some((&head, rest)) = nodes.split_first() else { return Ok(None) };
-        let (whole, head, rest) = (self.item(f, nodes)?, self.item(f, &[head])?, self.item(f, rest)?);
+        let item = |nodes: &[NodeId]| self.item(f, nodes, uses);
+        let (whole, head, rest) = (item(nodes)?, item(&[head])?, item(rest)?);
         let t = &mut *self.tuner;
         let fused = t.offered(&whole.layer, &whole.region, &whole.facts)?;
         let Ok(alone) = t.tactics(&head.layer, &head.region, &head.facts) else { return Ok(None) };

@@ -1,10 +1,10 @@
 //! Times of candidates on the device.
 
-use super::Tuner;
+use super::{Site, Tuner};
 use crate::BuildError;
-use crate::cache::{Candidate, Entry};
+use crate::cache::{Candidate, Entry, describe};
 use kiln_backend::{BackendError, Device, Region, Tactic, TimeRequest};
-use kiln_ir::{Fact, Graph, Tensor, problem::Rng};
+use kiln_ir::{Fact, Graph, Node, Tensor, problem::Rng};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,24 +48,26 @@ impl Tuner<'_> {
         }
     }
 
-    /// Times all candidates round-robin, dropping the slow ones between rounds.
-    pub(super) fn measure(
-        &mut self,
-        key: &str,
-        region_text: String,
-        region: &Region,
-        concrete: &Graph,
-        candidates: &[Tactic],
-    ) -> Result<(), BuildError> {
-        let inputs = random_inputs(concrete)?;
+    /// Times all candidates round-robin, dropping the slow ones between rounds. A candidate that fails with these inputs is
+    /// dropped and noted, and remembered as one without samples, so that a warm build chooses alike; a lack of memory for all
+    /// of them is not remembered.
+    pub(super) fn measure(&mut self, layer: &str, region: &Region, site: &Site) -> Result<(), BuildError> {
+        let Site { key, concrete, candidates, .. } = site;
         let backend = self.backend;
         let wrap = |source| BuildError::Backend { backend: backend.name().to_owned(), source };
         let blobs = self.blobs_of(key, region, candidates).map_err(wrap)?;
+        let inputs = match random_inputs(concrete) {
+            Ok(inputs) => inputs,
+            Err(e) => {
+                self.note(format!("\"{layer}\" is not timed: {e}"));
+                return Ok(());
+            }
+        };
         let start = Instant::now();
         let device = self.opened()?;
         let mut samples: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         let mut alive: Vec<usize> = (0..candidates.len()).filter(|i| blobs.contains_key(i)).collect();
-        let mut out = Vec::new();
+        let (mut out, mut short) = (Vec::new(), false);
         // The first round warms up; after two samples the slow ones are out.
         let early = self.config.samples.min(2);
         for (round, count) in [1, early, self.config.samples - early].into_iter().enumerate() {
@@ -81,10 +83,12 @@ impl Tuner<'_> {
                 match device.time(&request) {
                     Ok(t) if round > 0 => samples[i].extend(t),
                     Ok(_) => {}
-                    // Another candidate may want less memory.
-                    Err(source @ BackendError::OutOfMemory { .. }) if others(&alive, &out) => {
-                        tracing::warn!("{} is left out: {source}", candidates[i].id());
+                    // Another candidate may want less memory; random contents may be none that the layer takes.
+                    Err(source) if of_this_run(&source) => {
+                        let tactic = candidates[i].id();
+                        self.note(format!("\"{layer}\" by {tactic} is not timed: {source}"));
                         out.push(i);
+                        short |= matches!(source, BackendError::OutOfMemory { .. });
                     }
                     Err(source) => return Err(wrap(source)),
                 }
@@ -100,7 +104,9 @@ impl Tuner<'_> {
         }
         self.spent.timing += start.elapsed();
         self.timed += candidates.len();
-        self.remember(key, region_text, candidates, samples);
+        if !(short && samples.iter().all(Vec::is_empty)) {
+            self.remember(key, describe(concrete), candidates, samples);
+        }
         Ok(())
     }
 
@@ -141,13 +147,22 @@ impl Tuner<'_> {
     }
 }
 
-/// Is more than one left?
-fn others(alive: &[usize], out: &[usize]) -> bool {
-    alive.iter().filter(|i| !out.contains(i)).count() > 1
+/// Whether another way to run a layer, or the same with other elements, may work.
+pub(super) fn of_this_run(e: &BackendError) -> bool {
+    use BackendError::{Execution, InvalidArgument, OutOfMemory, Unsupported};
+    matches!(e, Unsupported(_) | OutOfMemory { .. } | Execution { .. } | InvalidArgument(_))
 }
 
-/// Is there a bound for every dimension of every input, and do the bounds fit together?
+/// Whether every dimension of every input has a bound, the bounds fit together, and the contents are known from which
+/// host ports read shapes, axes and sizes: random ones contradict the shapes.
 pub(super) fn can_be_timed(g: &Graph) -> bool {
+    let unknown = |n: &Node| {
+        let host = n.inputs.iter().enumerate().filter(|(i, _)| n.op.port(*i).is_some_and(|p| p.host));
+        host.filter_map(|(_, v)| *v).any(|v| g.value(v).fact.as_const().is_none())
+    };
+    if g.nodes().any(|(_, n)| unknown(n)) {
+        return false;
+    }
     let bound = |d: &kiln_ir::Dim| d.upper_bound().filter(|b| b.as_const().is_some());
     let inputs = g.inputs.iter().map(|&v| {
         let mut fact = g.value(v).fact.clone();

@@ -36,6 +36,8 @@ pub struct Tuner<'a> {
     pub sites: HashMap<String, Rc<Site>>,
     /// Blobs that were compiled ahead and not yet used, by the site's key and the tactic.
     pub blobs: HashMap<(String, String), Vec<u8>>,
+    /// What the user should know, in words.
+    pub notes: Vec<String>,
     /// Where the time goes.
     pub spent: Spent,
 }
@@ -95,6 +97,14 @@ impl Tuner<'_> {
         Ok(self.pick(site.key.clone(), site.candidates.clone()))
     }
 
+    /// Adds a note for the report, once.
+    fn note(&mut self, text: String) {
+        if !self.notes.contains(&text) {
+            tracing::warn!("{text}");
+            self.notes.push(text);
+        }
+    }
+
     /// The most promising candidate, where nothing is to be timed.
     fn expected<'s>(&self, site: &'s Site) -> Option<&'s Tactic> {
         let ask = self.config.estimates && !self.known(&site.key, &site.candidates);
@@ -143,7 +153,8 @@ impl Tuner<'_> {
 
     /// Will candidates of a site be timed?
     fn is_timed(&self, site: &Site) -> bool {
-        let asked = !self.config.estimates && !self.config.locked && !self.known(&site.key, &site.candidates);
+        let known = self.known(&site.key, &site.candidates);
+        let asked = !self.config.estimates && !self.config.locked && !known;
         let walked = site.candidates.first().is_some_and(|t| t.name == flow::INTERPRETED);
         asked && !walked && can_be_timed(&site.concrete)
     }
@@ -199,6 +210,7 @@ impl Tuner<'_> {
         Ok(site)
     }
 
+    /// Times the candidates of a site unless their times are known.
     fn ensure(&mut self, layer: &str, region: &Region, site: &Site) -> Result<(), BuildError> {
         if self.known(&site.key, &site.candidates) {
             return Ok(());
@@ -206,7 +218,7 @@ impl Tuner<'_> {
         if self.config.locked {
             return Err(BuildError::CacheMiss { layer: layer.into(), key: site.key.clone() });
         }
-        self.measure(&site.key, describe(&site.concrete), region, &site.concrete, &site.candidates)
+        self.measure(layer, region, site)
     }
 
     /// Settings that change what may be chosen from.
@@ -264,10 +276,13 @@ impl Tuner<'_> {
         known.map_or(f64::INFINITY, Candidate::median)
     }
 
-    /// The candidate of the least median; of equal ones the first by name.
+    /// The candidate of the least median; of equal ones the first by name. Where none has a time, the most promising.
     fn pick(&self, key: String, candidates: Vec<Tactic>) -> Choice {
         let count = candidates.len();
         let time = |t: &Tactic| self.median(&key, t);
+        if let Some(first) = candidates.first().filter(|_| candidates.iter().all(|t| time(t).is_infinite())) {
+            return Choice { tactic: first.clone(), ns: None, key: Some(key), candidates: count };
+        }
         let best = candidates
             .into_iter()
             .min_by(|a, b| time(a).total_cmp(&time(b)).then_with(|| a.id().cmp(&b.id())));

@@ -2,7 +2,7 @@
 //!
 //! The time depends on what was chosen inside, which is therefore part of the key.
 
-use super::measure::{can_be_timed, random_inputs};
+use super::measure::{can_be_timed, of_this_run, random_inputs};
 use super::{Choice, Site, Tuner};
 use crate::BuildError;
 use crate::cache::{describe, key};
@@ -69,7 +69,7 @@ impl Tuner<'_> {
             samples.push(match time(&*device, step, graph, tactic, &inputs, self.config.samples) {
                 Ok(times) => times,
                 Err(e) if of_this_run(&e) => {
-                    tracing::info!("\"{}\" by {} is not timed: {e}", step.name, tactic.id());
+                    self.note(format!("\"{}\" by {} is not timed: {e}", step.name, tactic.id()));
                     Vec::new()
                 }
                 Err(source) => {
@@ -113,12 +113,6 @@ fn ends(body: &Program) -> bool {
         let looped = flow::node(&body.graph, s).is_some_and(|n| n.op.is("loop"));
         (!looped || counted(s)) && s.bodies.iter().all(ends)
     })
-}
-
-/// May another way to run the step, or the same with other elements, work?
-fn of_this_run(e: &BackendError) -> bool {
-    use BackendError::{Execution, InvalidArgument, OutOfMemory, Unsupported};
-    matches!(e, Unsupported(_) | OutOfMemory { .. } | Execution { .. } | InvalidArgument(_))
 }
 
 /// The region with inputs whose contents are known as constants of its own.

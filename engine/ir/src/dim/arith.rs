@@ -1,9 +1,8 @@
-//! Arithmetic in the normal form. Coefficients saturate: a dimension that large is refused where it is used.
+//! Arithmetic in the normal form. Numbers and coefficients saturate: a dimension that large is refused where it is used.
 
-use super::{Atom, Dim, DimOp, Repr, Term};
+use super::{Atom, Dim, DimOp, MAX_SIZE, Repr, Term};
 use std::collections::BTreeMap;
 use std::ops::{Add, Mul, Neg, Sub};
-use std::sync::Arc;
 
 impl Dim {
     /// Sorts, merges equal products and drops zeros.
@@ -20,12 +19,17 @@ impl Dim {
         match terms.as_slice() {
             [] => Dim::new(0),
             [t] if t.atoms.is_empty() => Dim::new(t.coef),
-            _ => Dim(Repr::Poly(Arc::new(terms))),
+            _ => Dim::limited(terms),
         }
     }
 
+    /// A single factor.
+    pub(super) fn from_atom(a: Atom) -> Dim {
+        Dim::from_terms(vec![Term { atoms: vec![a], coef: 1 }])
+    }
+
     fn op(op: DimOp, a: Dim, b: Dim) -> Dim {
-        Dim::from_terms(vec![Term { atoms: vec![Atom::Op(op, Box::new(a), Box::new(b))], coef: 1 }])
+        Dim::from_atom(Atom::Op(op, Box::new(a), Box::new(b)))
     }
 
     /// `self / d` if it divides exactly as a polynomial by a product.
@@ -45,7 +49,7 @@ impl Dim {
             if t.coef.checked_rem(by.coef)? != 0 {
                 return None;
             }
-            out.push(Term { atoms, coef: t.coef / by.coef });
+            out.push(Term { atoms, coef: t.coef.checked_div(by.coef)? });
         }
         Some(Dim::from_terms(out))
     }
@@ -54,10 +58,7 @@ impl Dim {
     pub fn floor_div(&self, d: &Dim) -> Dim {
         match (self.as_const(), d.as_const()) {
             (_, Some(0)) => Dim::new(0),
-            (Some(a), Some(b)) => {
-                let down = i64::from(b < 0 && a.wrapping_rem_euclid(b) != 0);
-                Dim::new(a.wrapping_div_euclid(b).wrapping_sub(down))
-            }
+            (Some(a), Some(b)) => saturated(quotient(a.into(), b.into())),
             _ => self.div_exact(d).unwrap_or_else(|| Dim::op(DimOp::FloorDiv, self.clone(), d.clone())),
         }
     }
@@ -66,7 +67,7 @@ impl Dim {
     pub fn ceil_div(&self, d: &Dim) -> Dim {
         match (self.as_const(), d.as_const()) {
             (_, Some(0)) => Dim::new(0),
-            (Some(a), Some(b)) => -Dim::new(a.wrapping_neg()).floor_div(&Dim::new(b)),
+            (Some(a), Some(b)) => saturated(-quotient(-i128::from(a), b.into())),
             _ => self.div_exact(d).unwrap_or_else(|| Dim::op(DimOp::CeilDiv, self.clone(), d.clone())),
         }
     }
@@ -75,7 +76,7 @@ impl Dim {
     pub fn modulo(&self, d: &Dim) -> Dim {
         match (self.as_const(), d.as_const()) {
             (_, Some(0)) => Dim::new(0),
-            (Some(_), Some(_)) => self.clone() - self.floor_div(d) * d.clone(),
+            (Some(a), Some(b)) => Dim::new(remainder(a, b)),
             _ if self.div_exact(d).is_some() => Dim::new(0),
             _ => Dim::op(DimOp::Mod, self.clone(), d.clone()),
         }
@@ -112,8 +113,8 @@ impl Dim {
 
     /// The operation and its operands, if it is nothing but one.
     fn operation(&self) -> Option<(DimOp, &Dim, &Dim)> {
-        let Repr::Poly(terms) = &self.0 else { return None };
-        match terms.as_slice() {
+        let Repr::Poly(sum) = &self.0 else { return None };
+        match sum.terms() {
             [Term { atoms, coef: 1 }] => match atoms.as_slice() {
                 [Atom::Op(op, a, b)] => Some((*op, a, b)),
                 _ => None,
@@ -132,6 +133,21 @@ impl Dim {
             DimOp::Min => a.min_with(b),
         }
     }
+}
+
+/// The quotient rounded down; the divisor is not 0.
+fn quotient(a: i128, b: i128) -> i128 {
+    a.div_euclid(b) - i128::from(b < 0 && a.rem_euclid(b) != 0)
+}
+
+fn saturated(n: i128) -> Dim {
+    Dim::new(i64::try_from(n).unwrap_or(if n < 0 { i64::MIN } else { i64::MAX }))
+}
+
+/// The remainder with the sign of the divisor, which is not 0.
+fn remainder(a: i64, b: i64) -> i64 {
+    let r = a.wrapping_rem_euclid(b);
+    if b < 0 && r != 0 { r + b } else { r }
 }
 
 impl Add for Dim {
@@ -164,9 +180,14 @@ impl Mul for Dim {
         if let (Some(a), Some(b)) = (self.as_const(), o.as_const()) {
             return Dim::new(a.saturating_mul(b));
         }
+        let (mine, other) = (self.terms(), o.terms());
+        let work = self.size().saturating_mul(other.len()) + o.size().saturating_mul(mine.len());
+        if work > 4 * MAX_SIZE {
+            return Dim::opaque_product(&self, &o);
+        }
         let mut out = Vec::new();
-        for a in self.terms().iter() {
-            for b in o.terms().iter() {
+        for a in mine.iter() {
+            for b in other.iter() {
                 out.push(Term {
                     atoms: [a.atoms.clone(), b.atoms.clone()].concat(),
                     coef: a.coef.saturating_mul(b.coef),
@@ -219,6 +240,39 @@ mod tests {
         let other = Dim::host("t").min_with(&n);
         assert_ne!(s.max_with(&other), s);
         assert_ne!(s.max_with(&(low + 1.into())), s);
+    }
+
+    #[test]
+    fn the_ends_of_the_integers_saturate() {
+        let (min, max, minus) = (Dim::new(i64::MIN), Dim::new(i64::MAX), Dim::new(-1));
+        assert!(min.floor_div(&minus).is(i64::MAX) && min.ceil_div(&minus).is(i64::MAX));
+        assert!(min.modulo(&minus).is(0) && min.modulo(&max).is(i64::MAX - 1) && max.modulo(&min).is(-1));
+        assert!(min.ceil_div(&1.into()).is(i64::MIN) && max.ceil_div(&minus).is(-i64::MAX));
+        let symbolic = Dim::host("n") * min;
+        assert_eq!(symbolic.div_exact(&minus), None);
+        assert_eq!(symbolic.floor_div(&minus).as_const(), None);
+    }
+
+    /// Ten squared sums, each in terms of the one before: what expanded would have 10^1024 terms.
+    #[test]
+    fn expressions_have_a_limit_beyond_which_they_are_opaque() {
+        let sum: Dim = (0..10).map(|i| Dim::host(format!("n{i}"))).sum();
+        let mut d = sum.clone();
+        let mut nested = sum.clone();
+        for i in 0..200i64 {
+            d = d.clone() * d.clone() + sum.clone();
+            nested = (nested.clone() + 1.into()).floor_div(&(nested.min_with(&sum) + i.into()));
+            for d in [&d, &nested] {
+                assert!(d.size() <= MAX_SIZE && d.terms().len() <= super::super::MAX_TERMS, "{}", d.size());
+            }
+        }
+        assert!(d.is_nonnegative() && d.kind() == super::super::DimKind::Host);
+        // The same expression is the same symbol, another one is another.
+        let large = |k: i64| (0..9).fold(sum.clone() + k.into(), |d, _| d.clone() * d);
+        assert_eq!(large(1), large(1));
+        assert_ne!(large(1), large(2));
+        let signed = (0..9).fold(sum.clone() - Dim::device("k", None), |d, _| d.clone() * d - 1.into());
+        assert!(!signed.is_nonnegative() && signed.kind() == super::super::DimKind::Device);
     }
 
     #[test]

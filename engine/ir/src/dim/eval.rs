@@ -1,6 +1,6 @@
 //! Values of dimensions once their symbols are known.
 
-use super::{Atom, Dim, Origin, Symbol, Term};
+use super::{Atom, Dim, DimKind, DimOp, Origin, Symbol, Term};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -44,26 +44,76 @@ impl Dim {
         r.as_const().ok_or_else(|| first_symbol(&r))
     }
 
-    /// An upper bound with every device symbol at its bound; `None` if one has none.
-    ///
-    /// Right for dimensions that do not shrink as a symbol grows; a subtracted device symbol counts as 0.
+    /// An upper bound in terms of what the host knows; `None` if a device symbol has none, or an expression with one is not
+    /// certain to have one.
     pub fn upper_bound(&self) -> Option<Dim> {
+        self.extreme_of(true)
+    }
+
+    /// An upper (or lower) bound without device symbols.
+    fn extreme_of(&self, upper: bool) -> Option<Dim> {
         let mut sum = Dim::new(0);
-        for Term { atoms, coef } in self.terms().iter() {
-            let mut p = Dim::new(*coef);
-            for a in atoms {
-                p = p * match a {
-                    Atom::Sym(Symbol { origin: Origin::Device(_), .. }) if *coef < 0 => Dim::new(0),
-                    Atom::Sym(Symbol { origin: Origin::Device(bound), .. }) => {
-                        bound.as_ref()?.upper_bound()?
-                    }
-                    Atom::Sym(s) => s.clone().into(),
-                    Atom::Op(op, x, y) => Dim::apply(*op, &x.upper_bound()?, &y.upper_bound()?),
-                };
-            }
-            sum = sum + p;
+        for t in self.terms().iter() {
+            sum = sum + term_extreme(t, upper)?;
         }
         Some(sum)
+    }
+}
+
+fn term_extreme(t: &Term, upper: bool) -> Option<Dim> {
+    let on_device = |a: &Atom| atom_kind(a) == DimKind::Device;
+    let mut product = Dim::new(t.coef);
+    if !t.atoms.iter().any(on_device) {
+        return Some(t.atoms.iter().fold(product, |p, a| p * Dim::from_atom(a.clone())));
+    }
+    // A product grows with its factors only where none of them is negative.
+    if !t.atoms.iter().all(|a| a.is_nonnegative()) {
+        return None;
+    }
+    for a in &t.atoms {
+        product = product * atom_extreme(a, upper == (t.coef > 0))?;
+    }
+    Some(product)
+}
+
+/// A bound of a factor that is not negative.
+fn atom_extreme(a: &Atom, upper: bool) -> Option<Dim> {
+    let zero = Dim::new(0);
+    match a {
+        Atom::Sym(Symbol { origin: Origin::Device(bound), .. }) => match upper {
+            true => bound.as_ref()?.upper_bound(),
+            false => Some(zero),
+        },
+        Atom::Sym(s) => Some(s.clone().into()),
+        Atom::Op(op @ (DimOp::Max | DimOp::Min), x, y) => {
+            Some(Dim::apply(*op, &x.extreme_of(upper)?, &y.extreme_of(upper)?))
+        }
+        Atom::Op(DimOp::Mod, x, y) => match upper {
+            // Less than the divisor, and no more than what is divided.
+            true => {
+                let below = (y.extreme_of(true)? - 1.into()).max_with(&zero);
+                let whole = x.is_nonnegative().then(|| x.extreme_of(true)).flatten();
+                Some(whole.map_or(below.clone(), |x| x.min_with(&below)))
+            }
+            false => Some(zero),
+        },
+        Atom::Op(DimOp::FloorDiv | DimOp::CeilDiv, x, y) => match (upper, y.as_const()) {
+            (true, Some(n)) if n > 0 => {
+                let Atom::Op(op, ..) = a else { return None };
+                Some(Dim::apply(*op, &x.extreme_of(true)?, y))
+            }
+            // The divisor is at least 1 where the quotient is not 0.
+            (true, _) => x.extreme_of(true),
+            (false, _) => Some(zero),
+        },
+    }
+}
+
+fn atom_kind(a: &Atom) -> DimKind {
+    match a {
+        Atom::Sym(Symbol { origin: Origin::Device(_), .. }) => DimKind::Device,
+        Atom::Sym(_) => DimKind::Host,
+        Atom::Op(_, x, y) => x.kind().max(y.kind()),
     }
 }
 
@@ -71,6 +121,7 @@ fn substitute_atom(a: &Atom, known: &dyn Fn(&Symbol) -> Option<Dim>) -> Dim {
     match a {
         Atom::Sym(s) => known(s).unwrap_or_else(|| match &s.origin {
             Origin::Device(Some(bound)) => Dim::device(s.name.clone(), Some(bound.substitute(known))),
+            Origin::Host(Some(bound)) => Dim::host_bounded(s.name.clone(), Some(bound.substitute(known))),
             _ => s.clone().into(),
         }),
         Atom::Op(op, x, y) => Dim::apply(*op, &x.substitute(known), &y.substitute(known)),
@@ -104,6 +155,14 @@ mod tests {
         let k = Dim::device("k", Some(Dim::host("n") * 4.into()));
         assert_eq!((k.clone() + 1.into()).upper_bound(), Some(Dim::host("n") * 4.into() + 1.into()));
         assert_eq!(Dim::device("u", None).upper_bound(), None);
+        // What shrinks as the device's number grows is bounded at its least.
+        let n = Dim::host("n");
+        assert_eq!((n.clone() - k.clone()).upper_bound(), Some(n.clone()));
+        assert_eq!(Dim::new(1000).floor_div(&k).upper_bound(), Some(1000.into()));
+        assert_eq!(k.floor_div(&2.into()).upper_bound(), Some(n.clone() * 2.into()));
+        let m = k.modulo(&17.into()).upper_bound();
+        assert_eq!(m, Some((n.clone() * 4.into()).min_with(&16.into())));
+        assert_eq!(((n.clone() - k.clone()) * k.clone()).upper_bound(), Some(n * Dim::host("n") * 4.into()));
         assert_eq!(k.kind(), super::super::DimKind::Device);
     }
 }

@@ -6,10 +6,15 @@
 
 mod arith;
 mod eval;
+mod interval;
+mod poly;
 mod sign;
 pub(crate) mod text;
 
 pub use eval::Bindings;
+pub use interval::{Interval, SymbolRanges};
+pub(crate) use poly::Poly;
+pub use poly::{MAX_DEGREE, MAX_DEPTH, MAX_SIZE, MAX_TERMS};
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,14 +22,15 @@ use std::sync::Arc;
 /// One dimension, or one element of a shape tensor. May be negative in the latter use.
 ///
 /// Kept in a normal form (a sum of products with integer coefficients, sorted), so that `==` proves equality for
-/// everything that addition and multiplication build.
+/// everything that addition and multiplication build. An expression beyond [`MAX_TERMS`], [`MAX_DEGREE`], [`MAX_DEPTH`]
+/// or [`MAX_SIZE`] becomes an opaque symbol, whose value inference finds again once the inputs are numbers.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Dim(pub(crate) Repr);
 
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Repr {
     Const(i64),
-    Poly(Arc<Vec<Term>>),
+    Poly(Arc<Poly>),
 }
 
 /// `coef` times the product of `atoms`.
@@ -73,8 +79,9 @@ pub struct Symbol {
 /// Where the value of a [`Symbol`] comes from.
 #[derive(Clone, Debug)]
 pub enum Origin {
-    /// A dimension that the host knows before enqueue; never negative.
-    Host,
+    /// A dimension that the host knows before enqueue; at least 0. A dimension that follows from other dimensions by
+    /// no expression may have an upper bound, which the builder uses; it is not written into plans.
+    Host(Option<Arc<Dim>>),
     /// An element of a shape input, which the host reads before enqueue; any integer.
     Content,
     /// An operator computes it on the device; it is at most this, and at least 0. `None`: no bound is known.
@@ -122,7 +129,12 @@ impl Dim {
 
     /// A host symbol.
     pub fn host(name: impl Into<Arc<str>>) -> Dim {
-        Symbol { name: name.into(), origin: Origin::Host }.into()
+        Symbol { name: name.into(), origin: Origin::Host(None) }.into()
+    }
+
+    /// A host symbol with an upper bound, if there is one.
+    pub fn host_bounded(name: impl Into<Arc<str>>, bound: Option<Dim>) -> Dim {
+        Symbol { name: name.into(), origin: Origin::Host(poly::kept(bound)) }.into()
     }
 
     /// An element of a shape input.
@@ -132,7 +144,7 @@ impl Dim {
 
     /// A device symbol with its upper bound.
     pub fn device(name: impl Into<Arc<str>>, bound: Option<Dim>) -> Dim {
-        Symbol { name: name.into(), origin: Origin::Device(bound.map(Arc::new)) }.into()
+        Symbol { name: name.into(), origin: Origin::Device(poly::kept(bound)) }.into()
     }
 
     /// The number, if it is static.
@@ -153,7 +165,7 @@ impl Dim {
         let mut kind = DimKind::Static;
         self.visit(&mut |s| {
             kind = kind.max(match s.origin {
-                Origin::Host | Origin::Content => DimKind::Host,
+                Origin::Host(_) | Origin::Content => DimKind::Host,
                 Origin::Device(_) => DimKind::Device,
             });
         });
@@ -185,7 +197,7 @@ impl Dim {
         match &self.0 {
             Repr::Const(0) => (&[][..]).into(),
             Repr::Const(n) => vec![Term { atoms: vec![], coef: *n }].into(),
-            Repr::Poly(t) => t.as_slice().into(),
+            Repr::Poly(p) => p.terms().into(),
         }
     }
 }

@@ -6,17 +6,20 @@ impl Dim {
     /// Is it certainly at least 0, whatever the values of its symbols? An element of a shape input may be negative;
     /// a difference counts as uncertain.
     pub fn is_nonnegative(&self) -> bool {
-        self.terms().iter().all(|t| t.coef > 0 && t.atoms.iter().all(nonnegative))
+        self.terms().iter().all(|t| t.coef > 0 && t.atoms.iter().all(Atom::is_nonnegative))
     }
 }
 
-fn nonnegative(a: &Atom) -> bool {
-    match a {
-        Atom::Sym(s) => !matches!(s.origin, Origin::Content),
-        Atom::Op(DimOp::Max, a, b) => a.is_nonnegative() || b.is_nonnegative(),
-        Atom::Op(DimOp::Mod, _, divisor) => divisor.is_nonnegative(),
-        Atom::Op(DimOp::Min | DimOp::FloorDiv | DimOp::CeilDiv, a, b) => {
-            a.is_nonnegative() && b.is_nonnegative()
+impl Atom {
+    /// Is it certainly at least 0?
+    pub(super) fn is_nonnegative(&self) -> bool {
+        match self {
+            Atom::Sym(s) => !matches!(s.origin, Origin::Content),
+            Atom::Op(DimOp::Max, a, b) => a.is_nonnegative() || b.is_nonnegative(),
+            Atom::Op(DimOp::Mod, _, divisor) => divisor.is_nonnegative(),
+            Atom::Op(DimOp::Min | DimOp::FloorDiv | DimOp::CeilDiv, a, b) => {
+                a.is_nonnegative() && b.is_nonnegative()
+            }
         }
     }
 }

@@ -40,7 +40,7 @@ impl fmt::Display for Atom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Atom::Sym(s) => match s.origin {
-                Origin::Host => f.write_str(&quoted(&s.name)),
+                Origin::Host(_) => f.write_str(&quoted(&s.name)),
                 Origin::Content => write!(f, "@{}", quoted(&s.name)),
                 Origin::Device(_) => write!(f, "?{}", quoted(&s.name)),
             },

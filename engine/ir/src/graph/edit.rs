@@ -6,6 +6,9 @@ use crate::infer::Fact;
 use crate::op::Op;
 use std::collections::{HashMap, HashSet};
 
+/// Readers of values: `(node, input position)`.
+pub type Uses = HashMap<ValueId, Vec<(NodeId, usize)>>;
+
 impl Graph {
     /// Adds a node before position `at` of the order; see [`Graph::add_node`].
     pub fn insert_node(
@@ -41,8 +44,8 @@ impl Graph {
     }
 
     /// Readers of every value: `(node, input position)`.
-    pub fn uses(&self) -> HashMap<ValueId, Vec<(NodeId, usize)>> {
-        let mut uses: HashMap<ValueId, Vec<(NodeId, usize)>> = HashMap::new();
+    pub fn uses(&self) -> Uses {
+        let mut uses = Uses::new();
         for (id, node) in self.nodes() {
             for (i, v) in node.inputs.iter().enumerate() {
                 if let Some(v) = v {
@@ -67,17 +70,25 @@ impl Graph {
 
     /// Removes a node; its outputs become dead. Nothing may read them any more.
     pub fn remove_node(&mut self, n: NodeId) {
-        self.remove_nodes(&HashSet::from([n]));
+        self.forget_node(n);
+        if let Some(at) = self.order.iter().position(|&x| x == n) {
+            self.order.remove(at);
+        }
     }
 
-    fn remove_nodes(&mut self, gone: &HashSet<NodeId>) {
-        for n in gone {
-            let node = self.nodes.get_mut(n.0 as usize).and_then(Option::take);
-            for v in node.map_or(Vec::new(), |n| n.outputs) {
+    /// Removes many nodes at once. Outputs that were given another source meanwhile keep it, the others become dead.
+    pub fn remove_nodes(&mut self, gone: &HashSet<NodeId>) {
+        gone.iter().for_each(|&n| self.forget_node(n));
+        self.order.retain(|n| !gone.contains(n));
+    }
+
+    fn forget_node(&mut self, n: NodeId) {
+        let node = self.nodes.get_mut(n.0 as usize).and_then(Option::take);
+        for v in node.map_or(Vec::new(), |n| n.outputs) {
+            if matches!(self.value(v).source, Source::Node(by, _) if by == n) {
                 self.value_mut(v).source = Source::Dead;
             }
         }
-        self.order.retain(|n| !gone.contains(n));
     }
 
     /// Removes nodes whose outputs nobody reads, unless they have side effects. Returns how many.

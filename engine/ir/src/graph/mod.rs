@@ -10,6 +10,7 @@ mod verify;
 
 pub(crate) use compact::Numbering;
 pub use control::{LoopOut, LoopOutputKind, LoopShape, element, stack};
+pub use edit::Uses;
 
 use crate::error::IrError;
 use crate::infer::Fact;

@@ -3,7 +3,7 @@
 use super::moves;
 use super::util::{PLAIN, broadcast_strides, for_each_index, offset, strides};
 use crate::attr::Attrs;
-use crate::dim::Dim;
+use crate::dim::{Dim, DimKind};
 use crate::dtype::DType;
 use crate::error::OpError;
 use crate::eval::EvalCx;
@@ -54,12 +54,20 @@ fn infer_expand(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
             let own = |i: usize| {
                 x.dims.get((i + x.rank()).checked_sub(rank)?).filter(|d| d.as_const().is_some_and(|n| n != 1))
             };
-            (0..rank)
-                .map(|i| own(i).cloned().unwrap_or_else(|| moves::fresh(cx, &[1], &format!("d{i}"), None)))
-                .collect()
+            (0..rank).map(|i| own(i).cloned().unwrap_or_else(|| stretched_size(cx, i, rank))).collect()
         }
     };
     moves::infer(cx, TensorType { dtype: x.dtype, dims }, |from, to| Ok(stretched(from, to)))
+}
+
+/// A size that the contents of input 1 say: theirs, or that of the dimension that is stretched.
+fn stretched_size(cx: &InferCx<'_>, i: usize, rank: usize) -> Dim {
+    let x = cx.dims(0).unwrap_or_default();
+    let at = |len: usize| (i + len).checked_sub(rank);
+    let own = at(x.len()).map_or(Dim::new(1), |k| x[k].clone());
+    let wanted = at(cx.contents(1).map_or(0, |v| v.len())).and_then(|k| moves::size_bound(cx, 1, k));
+    let bound = wanted.filter(|_| own.kind() <= DimKind::Host).map(|w| w.max_with(&own));
+    moves::fresh(cx, &[1], &format!("d{i}"), bound)
 }
 
 fn stretched(from: &[usize], to: &[usize]) -> moves::Moves {
@@ -77,7 +85,10 @@ fn infer_tile(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     }
     let dim = |(i, (d, r)): (usize, (&Dim, &Option<Dim>))| match r {
         Some(r) => d.clone() * r.clone(),
-        None => moves::fresh(cx, &[1], &format!("d{i}"), None),
+        None => {
+            let repeats = moves::size_bound(cx, 1, i).filter(|_| d.kind() <= DimKind::Host);
+            moves::fresh(cx, &[1], &format!("d{i}"), repeats.map(|r| d.clone() * r))
+        }
     };
     let dims = x.dims.iter().zip(&repeats).enumerate().map(dim).collect();
     moves::infer(cx, TensorType { dtype: x.dtype, dims }, |from, to| Ok(tiled(from, to)))

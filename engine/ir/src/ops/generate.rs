@@ -164,7 +164,7 @@ fn infer_one_hot(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
         Some(d) => Dim::new(d as i64),
         None => match cx.contents(1) {
             Some(d) if !d[0].has_content() => d[0].clone(),
-            _ => cx.fresh_from(1, "depth", None),
+            _ => cx.fresh_from(1, "depth", moves::size_bound(cx, 1, 0)),
         },
     };
     if depth.as_const().is_some_and(|d| d < 0) {
@@ -220,7 +220,8 @@ fn infer_random(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
         _ => {
             let rank =
                 cx.dims(0)?[0].as_const().ok_or_else(|| cx.bad_shape(0, "a known number of elements"))?;
-            (0..rank).map(|i| cx.fresh_from(0, &format!("d{i}"), None)).collect()
+            let size = |i| cx.fresh_from(0, &format!("d{i}"), moves::size_bound(cx, 0, i as usize));
+            (0..rank).map(size).collect()
         }
     };
     if let Some(d) = dims.iter().find(|d| d.as_const().is_some_and(|d| d < 0)) {

@@ -108,10 +108,16 @@ pub fn fresh(cx: &InferCx<'_>, inputs: &[usize], hint: &str, bound: Option<Dim>)
     let on_host = |d: &Dim| d.kind() <= DimKind::Host;
     let known = |&i: &usize| !cx.has(i) || cx.contents(i).is_some_and(|v| v.iter().all(on_host));
     if inputs.iter().all(known) && bound.as_ref().is_none_or(on_host) {
-        cx.fresh_host(hint)
+        cx.fresh_host(hint, bound)
     } else {
         cx.fresh_device(hint, bound)
     }
+}
+
+/// A bound of a size that is element `k` of the contents of input `i`, as far as the host knows these.
+pub fn size_bound(cx: &InferCx<'_>, i: usize, k: usize) -> Option<Dim> {
+    let size = cx.contents(i)?.into_iter().nth(k).filter(|d| d.kind() <= DimKind::Host)?;
+    Some(size.max_with(&Dim::new(0)))
 }
 
 fn port_name(cx: &InferCx<'_>, i: usize) -> String {

@@ -1,9 +1,9 @@
 //! `pad`: elements added around a tensor, or cut off.
 
-use super::moves::{check_index_dtype, fresh, host_list, take};
+use super::moves::{check_index_dtype, fresh, host_list, size_bound, take};
 use super::util::{PLAIN, for_each_index, strides};
 use crate::attr::Attrs;
-use crate::dim::Dim;
+use crate::dim::{Dim, DimKind};
 use crate::dtype::DType;
 use crate::error::OpError;
 use crate::eval::EvalCx;
@@ -60,6 +60,14 @@ fn amounts(cx: &InferCx<'_>, rank: usize) -> Result<Vec<[Option<Dim>; 2]>, OpErr
     Ok(out)
 }
 
+/// A bound of a dimension whose amounts are contents of shape inputs; where axes are named, none.
+fn padded_bound(cx: &InferCx<'_>, axis: usize, rank: usize, d: &Dim) -> Option<Dim> {
+    if cx.has(3) || d.kind() > DimKind::Host {
+        return None;
+    }
+    Some(d.clone() + size_bound(cx, 1, axis)? + size_bound(cx, 1, rank + axis)?)
+}
+
 fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     let x = cx.ty(0)?;
     if cx.has(2) {
@@ -70,7 +78,8 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     let mut dims = Vec::new();
     for (i, ([before, after], d)) in amounts(cx, x.rank())?.into_iter().zip(&x.dims).enumerate() {
         let (Some(before), Some(after)) = (before, after) else {
-            dims.push(fresh(cx, &[1, 3], &format!("d{i}"), None));
+            let bound = padded_bound(cx, i, x.rank(), d);
+            dims.push(fresh(cx, &[1, 3], &format!("d{i}"), bound));
             continue;
         };
         let to = d.clone() + before.clone() + after.clone();

@@ -108,7 +108,7 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
 fn resolve(cx: &InferCx<'_>, d: &Dim) -> Result<Dim, OpError> {
     let mut unknown = None;
     d.visit(&mut |s: &Symbol| {
-        if matches!(s.origin, Origin::Host | Origin::Content) && lookup(cx, &s.name).is_none() {
+        if matches!(s.origin, Origin::Host(_) | Origin::Content) && lookup(cx, &s.name).is_none() {
             unknown = Some(s.name.to_string());
         }
     });

@@ -1,7 +1,7 @@
 //! Operators that move elements by a fixed rule: `trilu`, `reverse_sequence`, `depth_to_space`,
 //! `space_to_depth`, `center_crop_pad`.
 
-use super::moves::take;
+use super::moves::{self, take};
 use super::util::{PLAIN, for_each_index, offset, strides};
 use crate::attr::{Attr, Attrs};
 use crate::dim::Dim;
@@ -217,7 +217,7 @@ fn infer_center(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
                 return Err(OpError::Value(format!("shape[{k}] is {}; wants 0 or more", v[k])));
             }
             Some(v) => v[k].clone(),
-            None => cx.fresh_from(1, &format!("d{axis}"), None),
+            None => cx.fresh_from(1, &format!("d{axis}"), moves::size_bound(cx, 1, k)),
         };
     }
     Ok(vec![Fact::of(TensorType { dtype: x.dtype, dims })])

@@ -135,7 +135,7 @@ pub fn host_scalar(
     cx.check_shape(i, |d| d.iter().all(|d| d.as_const().is_none_or(|n| n == 1)), "one element")?;
     Ok(Some(match cx.contents(i).as_deref() {
         Some([n]) if !n.has_content() => n.clone(),
-        _ => cx.fresh_from(i, hint, bound),
+        _ => cx.fresh_from(i, hint, bound.or_else(|| super::moves::size_bound(cx, i, 0))),
     }))
 }
 
@@ -148,7 +148,7 @@ pub fn host_dims(cx: &InferCx<'_>, i: usize, what: &str) -> Result<Vec<Dim>, OpE
             Err(OpError::Value(format!("{what}[{k}] is {d}; wants 0 or more")))
         }
         Some(d) if !d.has_content() => Ok(d),
-        _ => Ok(cx.fresh_from(i, &format!("{what}{k}"), None)),
+        _ => Ok(cx.fresh_from(i, &format!("{what}{k}"), super::moves::size_bound(cx, i, k))),
     })
     .collect()
 }

@@ -77,9 +77,9 @@ impl Parser<'_> {
                 if self.token == Token::Punct('(') {
                     return self.operation(&w, s, depth);
                 }
-                (w, Origin::Host)
+                (w, Origin::Host(None))
             }
-            Token::Str(w) => (self.advance().map(|_| w)?, Origin::Host),
+            Token::Str(w) => (self.advance().map(|_| w)?, Origin::Host(None)),
             Token::At(w) => (self.advance().map(|_| w)?, Origin::Content),
             Token::Device(w) => {
                 self.advance()?;

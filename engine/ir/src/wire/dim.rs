@@ -28,7 +28,7 @@ fn write_atom<W: Write>(e: &mut Encoder<W>, atom: &Atom) -> Written<W> {
     match atom {
         Atom::Sym(s) => {
             let (origin, bound) = match &s.origin {
-                Origin::Host => (0, None),
+                Origin::Host(_) => (0, None),
                 Origin::Content => (1, None),
                 Origin::Device(b) => (2, b.as_deref()),
             };
@@ -115,7 +115,7 @@ fn read_atom(d: &mut Decoder<'_>, depth: usize) -> Result<Atom, Error> {
     }
     let name = need(f.name, "field 0 (name) of a symbol")?;
     let origin = match need(f.origin, "field 1 (origin) of a symbol")? {
-        0 => Origin::Host,
+        0 => Origin::Host(None),
         1 => Origin::Content,
         2 => Origin::Device(f.bound.map(Arc::new)),
         n => return Err(refuse(format!("{n} is no origin of a symbol"))),

@@ -50,6 +50,11 @@ pub enum PlanError {
         /// What was hashed.
         what: String,
     },
+    /// A plan that was built cannot be loaded.
+    #[error(
+        "internal error: the plan that was built cannot be loaded, and is not written: {0}; please report the model"
+    )]
+    Unloadable(Box<PlanError>),
     /// The layout is illegal.
     #[error("the plan is malformed: {0}")]
     Layout(String),

@@ -89,11 +89,16 @@ impl Plan {
         Replacement::create(path, Some(engine)).map_err(|e| io_error(path, e))
     }
 
-    /// Writes the plan to its reserved place.
+    /// Writes the plan to its reserved place, once it was read back and verified: a plan that cannot be loaded replaces
+    /// nothing.
     pub fn write_into(&self, mut new: Replacement) -> Result<(), PlanError> {
         let path = new.target().to_owned();
         let parts = self.parts()?;
-        parts.write_to(&mut new).and_then(|()| new.commit()).map_err(|e| io_error(&path, e))
+        parts.write_to(&mut new).map_err(|e| io_error(&path, e))?;
+        // SAFETY: the temporary file is ours and locked until it is committed, and the plan is dropped at once.
+        let read = unsafe { Plan::open_mapped(new.temporary()) };
+        drop(read.map_err(|e| PlanError::Unloadable(Box::new(e)))?);
+        new.commit().map_err(|e| io_error(&path, e))
     }
 
     fn parts(&self) -> Result<Parts, PlanError> {

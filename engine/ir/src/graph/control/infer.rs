@@ -196,7 +196,9 @@ fn output(
 pub(crate) fn extent(name: &str, fact: &Fact) -> Dim {
     match fact.as_dims().as_deref() {
         Some([d]) if !d.has_content() => d.max_with(&Dim::new(0)),
-        Some([d]) if d.kind() <= crate::dim::DimKind::Host => Dim::host(name),
+        Some([d]) if d.kind() <= crate::dim::DimKind::Host => {
+            Dim::host_bounded(name, Some(d.max_with(&Dim::new(0))))
+        }
         _ => Dim::device(name, None),
     }
 }

@@ -119,10 +119,12 @@ fn by_scales(cx: &InferCx<'_>, x: &TensorType, axes: &[usize]) -> Result<Vec<Dim
 /// A size that is computed once the input's is a number.
 fn unknown(cx: &InferCx<'_>, size: &Dim, axis: usize, scale: f64) -> Dim {
     let hint = format!("d{axis}");
-    if size.kind() == DimKind::Device {
-        cx.fresh_device(&hint, Some(size.clone() * (scale.ceil() as i64).into()))
-    } else {
-        cx.fresh_host(&hint)
+    // The product is rounded to f32, so that it may be greater by a part in 2²³.
+    let product = size.clone() * (scale.ceil() as i64).into();
+    let bound = Some(product.clone() + product.floor_div(&(1 << 23).into()) + 1.into());
+    match size.kind() {
+        DimKind::Device => cx.fresh_device(&hint, bound),
+        _ => cx.fresh_host(&hint, bound),
     }
 }
 
