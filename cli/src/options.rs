@@ -67,7 +67,8 @@ pub struct BackendOptions {
     /// The backend that takes over the whole network if the first refuses a layer; reported loudly
     #[arg(long, value_name = "NAME")]
     pub fallback: Option<String>,
-    /// Any refusal of a layer is an error: allows no --fallback
+    /// Refuse what would need the host during runs (sizes found by the device, checks, control flow that the host walks), and
+    /// any --fallback
     #[arg(long, conflicts_with = "fallback")]
     pub strict: bool,
 }
@@ -209,6 +210,7 @@ impl ModelOptions {
             search: !self.tune.no_search,
             locked: self.tune.locked,
             estimates: self.tune.no_timing,
+            strict: self.backend.strict,
             tactic_sources: self.tune.tactic_sources.clone(),
             ..BuildConfig::default()
         };
@@ -232,6 +234,7 @@ impl ModelOptions {
             (b.device != 0, "--device"),
             (b.fallback.is_some(), "--fallback"),
             (b.target.is_some(), "--target"),
+            (b.strict, "--strict"),
             (self.types.fp16, "--fp16"),
             (self.types.bf16, "--bf16"),
             (self.types.strongly_typed, "--strongly-typed"),

@@ -77,3 +77,27 @@ fn backends_agree_within_the_tolerance_and_differ_beyond_it() {
     let first = j["first_layer_that_differs"]["layer"].as_str().unwrap();
     assert!(exact.stderr.contains(first), "{}", exact.stderr);
 }
+
+/// A loop that ends when the data say so: wgpu has to read the condition.
+#[test]
+fn strict_builds_refuse_what_waits_for_the_host_and_others_list_it() {
+    if !has_wgpu() {
+        return;
+    }
+    let f = Folder::new();
+    let model =
+        format!("{}/../tests/data/control_flow/while_newton_bounded.onnx", env!("CARGO_MANIFEST_DIR"));
+    let engine = f.name("e.kiln");
+    let args = ["build", &model, "-o", &engine, "--backend", "wgpu", "--no-timing"];
+    let strict = kiln(&[&args[..], &["--strict"]].concat());
+    assert_eq!(strict.code, 1, "{}", strict.stdout);
+    assert!(strict.stderr.contains("needs the host at layer"), "{}", strict.stderr);
+    assert!(strict.stderr.contains("conditions"), "{}", strict.stderr);
+    assert!(!Path::new(&engine).exists());
+    let j = ok(&[&args[..], &["--json"]].concat()).json();
+    let layers = j["host_layers"].as_array().unwrap();
+    assert!(!layers.is_empty() && layers.iter().all(|l| l["why"] != "" && l["name"] != ""), "{j}");
+    let reference =
+        ["build", &model, "-o", &engine, "--backend", "reference", "--no-timing", "--strict", "--json"];
+    assert_eq!(ok(&reference).json()["host_layers"], serde_json::json!([]));
+}

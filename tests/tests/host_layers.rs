@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use kiln_backend::Backend;
-use kiln_builder::{BuildConfig, Builder};
+use kiln_backend::{Backend, assisted};
+use kiln_builder::{BuildConfig, BuildError, Builder};
 use kiln_ir::network::{LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_ir::{Attrs, DType, Tensor, TensorType};
 use kiln_runtime::{Engine, ExecutionContext, HostLayer};
@@ -126,5 +126,118 @@ fn what_nothing_bounds_says_so() {
             assert!(layers[0].why.contains("number of trips"), "{layers:?}");
             assert_eq!(of_model(&backend, "while_newton_bounded"), []);
         }
+    }
+}
+
+/// What a strict build says, for a target with these features more.
+fn refusal(backend: &Arc<dyn Backend>, features: &[&str], net: &Network) -> Option<BuildError> {
+    let mut target = backend.targets().unwrap().remove(0);
+    target.features.extend(features.iter().map(|&f| f.to_owned()));
+    let mut builder = Builder::new(backend.clone(), target);
+    builder.config = BuildConfig { estimates: true, strict: true, ..BuildConfig::default() };
+    builder.build(net).err()
+}
+
+/// The layers that a strict build names, with reasons.
+fn refused(backend: &Arc<dyn Backend>, features: &[&str], net: &Network) -> Vec<(String, String)> {
+    match refusal(backend, features, net) {
+        None => Vec::new(),
+        Some(BuildError::NeedsHost { layers, .. }) => layers.into_iter().map(|l| (l.name, l.why)).collect(),
+        Some(e) => panic!("{e}"),
+    }
+}
+
+/// One operator of a network: a layer whose input comes from an input of the network.
+fn layer(op: &str, dtype: DType, attrs: Attrs, more: &[Tensor]) -> Network {
+    let mut net = Network::new("one");
+    let x = net.add_input("x", TensorType::new(dtype, [4])).unwrap();
+    let mut inputs = vec![Some(x)];
+    inputs.extend(more.iter().map(|t| Some(net.add_weights(None, t.clone()).unwrap())));
+    let out = net.add_layer("it", op, attrs, &inputs).unwrap();
+    match out.first() {
+        Some(&y) => net.mark_output(y, "y").unwrap(),
+        None => {
+            let to = Attrs::new().with("to", DType::F32);
+            let y = net.add_layer("other", "cast", to, &[Some(x)]).unwrap()[0];
+            net.mark_output(y, "y").unwrap();
+        }
+    }
+    net
+}
+
+/// A reshape to a shape that is computed from data.
+fn asked_for_contents() -> Network {
+    let mut net = Network::new("contents");
+    let x = net.add_input("x", TensorType::new(DType::F32, [4])).unwrap();
+    let by = net.add_input("by", TensorType::new(DType::F32, [2])).unwrap();
+    let doubled = net.add_layer("doubled", "add", Attrs::new(), &[Some(by), Some(by)]).unwrap()[0];
+    let to = Attrs::new().with("to", DType::I64);
+    let shape = net.add_layer("whole", "cast", to, &[Some(doubled)]).unwrap()[0];
+    let y = net.add_layer("reshaped", "reshape", Attrs::new(), &[Some(x), Some(shape)]).unwrap()[0];
+    net.mark_output(y, "y").unwrap();
+    net
+}
+
+#[test]
+fn strict_builds_refuse_each_reason_by_name() {
+    let Some(backend) = wgpu().unwrap() else { return };
+    let one = |net: &Network| {
+        let mut found = refused(&backend, &[], net);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.remove(0)
+    };
+    let sizes = one(&net(false, false, true));
+    assert!(sizes.0 == "places" && sizes.1.contains("how large its results are"), "{sizes:?}");
+    let checks = one(&layer("assertion", DType::Bool, Attrs::new(), &[]));
+    assert!(checks.0 == "it" && checks.1.contains("what it checks"), "{checks:?}");
+    let contents = one(&asked_for_contents());
+    assert!(contents.0.contains("reshaped") && contents.1.contains("computed on the device"), "{contents:?}");
+    let decisions = one(&net(false, true, false));
+    assert!(decisions.0 == "asked" && decisions.1.contains("numbers of trips"), "{decisions:?}");
+    let e = refusal(&backend, &[], &net(false, true, true)).unwrap().to_string();
+    assert!(
+        e.contains("layer \"places\"") && e.contains("layer \"asked\"") && e.contains("mask elements"),
+        "{e}"
+    );
+}
+
+/// The rules of a backend that keeps control flow on the device, as CUDA does; they depend on the target alone.
+#[test]
+fn strict_builds_refuse_what_no_device_keeps() {
+    let Some(backend) = wgpu().unwrap() else { return };
+    let device = |net: &Network| refused(&backend, &[assisted::DEVICE_FLOW], net);
+    assert_eq!(device(&net(true, true, false)), []);
+    let beside = device(&net(true, false, true));
+    assert!(beside.iter().any(|(n, why)| n == "counted" && why.contains("the same network")), "{beside:?}");
+}
+
+#[test]
+fn strict_builds_take_what_the_device_runs_alone() {
+    let Some(backend) = wgpu().unwrap() else { return };
+    assert_eq!(refused(&backend, &[], &net(true, false, false)), [], "trips of a constant number");
+    let attrs = Attrs::new().with("seed", 3i64);
+    let mut random = Network::new("random");
+    let shape = random.add_weights(None, Tensor::i64(&[2], &[64, 65]).unwrap()).unwrap();
+    let y = random.add_layer("it", "random", attrs, &[Some(shape)]).unwrap()[0];
+    random.mark_output(y, "y").unwrap();
+    assert_eq!(refused(&backend, &[], &random), []);
+    assert_eq!(refused(&reference(), &[], &net(true, true, true)), [], "the host is the device");
+}
+
+/// What is expected at the build is what runs find.
+#[test]
+fn expected_layers_are_those_that_runs_find() {
+    let Some(backend) = wgpu().unwrap() else { return };
+    for (counted, asked, places) in
+        [(true, true, true), (true, false, false), (false, true, false), (false, false, true)]
+    {
+        let net = net(counted, asked, places);
+        let target = backend.targets().unwrap().remove(0);
+        let mut builder = Builder::new(backend.clone(), target.clone());
+        builder.config = BuildConfig { estimates: true, ..BuildConfig::default() };
+        let built = builder.build(&net).unwrap();
+        let engine = Engine::on_target(built.program, Vec::new(), backend.as_ref(), target).unwrap();
+        let found = run(&mut engine.create_context().unwrap());
+        assert_eq!(built.host_layers, found, "{counted} {asked} {places}");
     }
 }

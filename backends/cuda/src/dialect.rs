@@ -20,6 +20,7 @@ generic!(
     "checks",
     "deform",
     "einsum",
+    "generate",
     "linear_attention",
     "matmul",
     "moves",

@@ -2,6 +2,7 @@
 
 use crate::driver::{Attribute, DriverError, Gpu, devices};
 use crate::vendor;
+use kiln_backend::assisted::DEVICE_FLOW;
 use kiln_backend::{BackendError, MemoryRules, Target, flow::SLICES, offer_feature, source_feature};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -42,6 +43,7 @@ impl Numbers {
             "weights_along_depth",
             "patches_as_rows",
             SLICES,
+            DEVICE_FLOW,
         ];
         if capability(&self.arch) >= 89 {
             features.push("f8");

@@ -12,7 +12,7 @@ pub mod checks;
 mod conv;
 pub mod deform;
 pub mod einsum;
-pub mod host;
+pub mod generate;
 pub mod linear_attention;
 pub mod lines;
 pub mod long;
@@ -236,7 +236,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     conv::KERNELS,
     deform::KERNELS,
     einsum::KERNELS,
-    host::KERNELS,
+    generate::KERNELS,
     linear_attention::KERNELS,
     lines::KERNELS,
     loss::KERNELS,

@@ -2,6 +2,7 @@
 
 use crate::device::Cpu;
 use crate::{cost, fast};
+use kiln_backend::assisted::HOST_IS_DEVICE;
 use kiln_backend::{Backend, BackendError, Device, MemoryRules, Region, Tactic, Target, flow};
 use kiln_ir::{Graph, Node};
 use std::collections::BTreeMap;
@@ -50,7 +51,7 @@ impl Reference {
             arch: std::env::consts::ARCH.into(),
             device: "cpu".into(),
             driver: String::new(),
-            features: Vec::new(),
+            features: vec![HOST_IS_DEVICE.into()],
             // Times of one processor say little of another; plans run on both.
             numbers: BTreeMap::from([("vector_bits".to_owned(), fast::vector_bits())]),
             memory: MemoryRules { alignment: 64, max_binding: u64::MAX, in_place: true, total: 0 },

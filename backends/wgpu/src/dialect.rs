@@ -22,6 +22,7 @@ shared!(
     "checks",
     "deform",
     "einsum",
+    "generate",
     "linear_attention",
     "moves",
     "recurrent",

@@ -1,5 +1,6 @@
 //! `kiln build`: a model into an engine file.
 
+use crate::cmd::host::{host_json, print_host};
 use crate::failure::Failure;
 use crate::options::ModelOptions;
 use crate::print::{Printer, bytes, time};
@@ -84,6 +85,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     ));
     out.line(format!("wrote {} ({})", args.output.display(), bytes(size)));
     print_kernels(&report, args.layers, out);
+    print_host(&report.host_layers, out);
     Ok(())
 }
 
@@ -148,6 +150,7 @@ pub fn report_json(r: &BuildReport) -> Value {
             "timing": r.spent.timing.as_secs_f64(),
         },
         "assumed_shapes": r.assumed.iter().map(|(n, s)| json!({"input": n, "shape": s})).collect::<Vec<_>>(),
+        "host_layers": host_json(Some(&r.host_layers)),
         "notes": r.notes,
     })
 }

@@ -1,4 +1,4 @@
-//! Steps at which a run waits for the host, and why.
+//! Steps at which a run waits for the host, or is expected to, and why.
 
 /// Why a run needs the host at a step, and what may be done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,36 @@ pub const CONTENTS: Reason = Reason {
     why: "it is told shapes, axes or sizes that are computed on the device",
     advice: "compute them from shapes, or give them as inputs of the network",
 };
+
+/// Control flow whose decisions the host reads, as no kernel starts another one.
+pub const DECISIONS: Reason = Reason {
+    why: "the host reads numbers of trips, conditions, or sizes that are computed inside",
+    advice: "give numbers of trips as constants, or run on a backend that decides on the device (cuda)",
+};
+
+/// Control flow in a network that is not one piece of work of the device.
+pub const BESIDE: Reason = Reason {
+    why: "the same network or body has layers that give as much as they find, check, or draw random numbers",
+    advice: "leave such layers out, give random numbers a seed, or build them as an engine of their own",
+};
+
+/// Control flow whose body needs the host.
+pub const INSIDE: Reason = Reason {
+    why: "a layer inside gives as much as it finds, checks, draws random numbers, or is told sizes that are computed there",
+    advice: "move that layer out, give random numbers a seed, or compute sizes from shapes and inputs of the network",
+};
+
+/// Control flow with sizes that nothing bounds.
+pub const UNBOUNDED: Reason = Reason {
+    why: "a size of what it reads, carries or stacks is not known before the run, and nothing bounds it",
+    advice: "bound the number of trips by a constant or an input, and let carried tensors keep their sizes",
+};
+
+/// The feature of a target whose device is the host itself, so that nothing waits for it.
+pub const HOST_IS_DEVICE: &str = "host_is_device";
+
+/// The feature of a target that keeps control flow on the device wherever its sizes are bounded.
+pub const DEVICE_FLOW: &str = "device_flow";
 
 /// A step at which the last run waited for the host.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use crate::tuner::{Choice, Tuner};
 use crate::{BuildConfig, BuildError, bodies};
 use kiln_backend::{Backend, Device, Program, Region, Step, Target, flow, offer_feature, source_feature};
 use kiln_ir::{Bytes, Fact, Graph, Network, Node, NodeId, ValueId};
+use kiln_runtime::HostLayer;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,6 +48,8 @@ pub struct Built {
     pub spent: Spent,
     /// What the user should know: candidates that could not be timed.
     pub notes: Vec<String>,
+    /// Layers at which runs are expected to need the host, and why.
+    pub host_layers: Vec<HostLayer>,
 }
 
 /// One step of a program, for reports.
@@ -142,8 +145,13 @@ impl Builder {
         let (timed, spent, notes) = (tuner.timed, tuner.spent, std::mem::take(&mut tuner.notes));
         let program = planned(graph, steps, &points, &target);
         note_views(&program, &mut reports.iter_mut());
+        let expected = crate::host::expected(&program, &points.ends, &target);
+        let host_layers: Vec<_> = expected.into_iter().filter_map(|s| HostLayer::of(&program, s)).collect();
+        if self.config.strict && !host_layers.is_empty() {
+            return Err(BuildError::NeedsHost { backend: target.backend, layers: host_layers });
+        }
         let spent = Spent { total: start.elapsed(), ..spent };
-        Ok(Built { program, passes, considered, steps: reports, timed, spent, notes })
+        Ok(Built { program, passes, considered, steps: reports, timed, spent, notes, host_layers })
     }
 }
 

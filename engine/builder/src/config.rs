@@ -51,6 +51,9 @@ pub struct BuildConfig {
     pub samples: u32,
     /// Ranges of input shapes. Empty: the network's own shapes, which must be static.
     pub profiles: Vec<Profile>,
+    /// Refuse networks whose runs would need the host in between: for sizes or contents that only the device knows, for
+    /// checks, or to decide control flow. Errors name every layer with the reason.
+    pub strict: bool,
     /// Keep the sources of derived weights, so that they can be recomputed and refitted.
     pub refit: bool,
 }
@@ -74,6 +77,7 @@ impl Default for BuildConfig {
             estimate_limit: 8.0,
             samples: 5,
             profiles: Vec::new(),
+            strict: false,
             refit: true,
         }
     }

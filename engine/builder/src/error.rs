@@ -2,6 +2,7 @@
 
 use kiln_backend::BackendError;
 use kiln_ir::IrError;
+use kiln_runtime::HostLayer;
 use thiserror::Error;
 
 /// An error of a build.
@@ -66,6 +67,14 @@ pub enum BuildError {
         /// The key.
         key: String,
     },
+    /// A strict build of a network whose runs would need the host.
+    #[error("backend {backend} needs the host at {}", list(.layers))]
+    NeedsHost {
+        /// The backend.
+        backend: String,
+        /// The layers, with reasons.
+        layers: Vec<HostLayer>,
+    },
     /// A constraint on types can't be met.
     #[error("layer \"{layer}\": {message}")]
     Precision {
@@ -80,4 +89,19 @@ pub enum BuildError {
     /// The process was forked after it had used Kiln.
     #[error(transparent)]
     Process(kiln_runtime::RuntimeError),
+}
+
+/// Layers that are written out in an error; further ones are counted.
+const LISTED: usize = 8;
+
+/// Layers with their reasons, as the end of a sentence.
+fn list(layers: &[HostLayer]) -> String {
+    let one = |l: &HostLayer| match l.advice.as_str() {
+        "" => format!("layer \"{}\": {}", l.name, l.why),
+        advice => format!("layer \"{}\": {} ({advice})", l.name, l.why),
+    };
+    let named: Vec<String> = layers.iter().take(LISTED).map(one).collect();
+    let rest = layers.len().saturating_sub(LISTED);
+    let more = if rest > 0 { format!("; and {rest} more") } else { String::new() };
+    format!("{}{more}. A build that is not strict runs it", named.join("; "))
 }

@@ -6,6 +6,7 @@ mod build;
 pub mod cache;
 mod config;
 mod error;
+mod host;
 mod inputs;
 mod memory;
 pub mod passes;

@@ -8,7 +8,7 @@ use kiln_builder::{BuildConfig, BuildError, Builder, Considered, Progress, Spent
 use kiln_ir::{Graph, Network};
 use kiln_onnx::ImportOptions;
 use kiln_runtime::plan::{Plan, Verbosity};
-use kiln_runtime::{Backends, graph_io};
+use kiln_runtime::{Backends, HostLayer, graph_io};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -109,6 +109,9 @@ pub struct BuildReport {
     pub timed: usize,
     /// Where the time of the build went.
     pub spent: Spent,
+    /// Layers at which runs are expected to need the host, and why. What a run did is in
+    /// [`kiln_runtime::ExecutionContext::host_layers`].
+    pub host_layers: Vec<HostLayer>,
     /// Inputs with dimensions that nobody gave, with the shape that they got.
     pub assumed: Vec<(String, Vec<i64>)>,
     /// What the importer and the builder want to be known.
@@ -214,6 +217,7 @@ fn build_on(
         considered: built.considered,
         timed: built.timed,
         spent: built.spent,
+        host_layers: built.host_layers,
         assumed,
         notes: built.notes,
     };

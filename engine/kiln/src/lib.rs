@@ -50,7 +50,8 @@ pub use kiln_ir::{DType, Network, Tensor};
 pub use kiln_runtime::plan::{Plan, PlanHeader, Verbosity};
 pub use kiln_runtime::plugin::{Found, PluginError};
 pub use kiln_runtime::{
-    Backends, Canceller, Engine, ExecutionContext, IoMode, IoTensor, Profile, RuntimeError, verify_recipes,
+    Backends, Canceller, Engine, ExecutionContext, HostLayer, IoMode, IoTensor, Profile, RuntimeError,
+    verify_recipes,
 };
 pub use shapes::{ShapeRequest, Shaped};
 

@@ -11,10 +11,7 @@ pub const NO_NODES: Reason =
     because("the driver has no conditional nodes", "install a driver of CUDA 12.8 or later");
 pub const BEHIND: Reason =
     because("a layer before it waits for the host, which starts all that follows", "see that layer");
-pub const BESIDE: Reason = because(
-    "the same network or body has layers that give as much as they find, check, or draw random numbers",
-    "leave such layers out, or build them as an engine of their own",
-);
+pub const BESIDE: Reason = kiln_backend::assisted::BESIDE;
 pub const SIZE_OUTSIDE: Reason = because(
     "a size of what it reads or gives is not known before the run",
     "bound it: trips by a constant or an input, what trips carry and branches give by equal sizes",
@@ -23,10 +20,7 @@ pub const SIZE_INSIDE: Reason = because(
     "a size inside is not known before the run",
     "let tensors inside keep their sizes: as large as they may become, with a count of what is filled",
 );
-pub const LAYER_INSIDE: Reason = because(
-    "a layer inside gives as much as it finds, checks, draws random numbers, or is told sizes that are computed there",
-    "move that layer out, or compute sizes from shapes and inputs of the network",
-);
+pub const LAYER_INSIDE: Reason = kiln_backend::assisted::INSIDE;
 pub const TRIPS: Reason = because(
     "the number of trips, which bounds what is read or stacked, is known on the device only",
     "make the number of trips a constant or an input of the network, a condition may end them before",

@@ -58,7 +58,8 @@ pub const FAMILIES: &[&[Kernel]] = &[
 ];
 
 /// How much longer than their bytes generic kernels take, by name; others take as long as [`SLOW`] says.
-const SLOWNESS: &[(&str, f64)] = &[("pointwise", 1.3), ("host", 1.0), ("reduce.serial", 60.0)];
+const SLOWNESS: &[(&str, f64)] =
+    &[("pointwise", 1.3), ("shape", 1.0), ("range", 1.3), ("reduce.serial", 60.0)];
 const SLOW: f64 = 8.0;
 /// Operators whose time is not that of their bytes.
 const BY_ARITHMETIC: &[&str] = &[

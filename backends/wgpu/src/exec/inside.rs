@@ -5,16 +5,10 @@ use super::device::Loaded;
 use super::flow::{Bodies, Value};
 use super::memory::Range;
 use super::record::Stamps;
-use kiln_backend::assisted::Reason;
+use kiln_backend::assisted::DECISIONS;
 use kiln_backend::{BackendError, HostStep, Shapes, StepTime, flow};
 use kiln_ir::ValueId;
 use std::sync::Arc;
-
-/// Why runs wait at a step of control flow: of how many trips and which branch no shader decides.
-const READ: Reason = Reason {
-    why: "the host reads numbers of trips, conditions, or sizes that are computed inside",
-    advice: "give numbers of trips as constants, or run on a backend that decides on the device (cuda)",
-};
 
 impl WgpuContext {
     /// Where the steps of this program, and of the bodies in it, tell of their faults.
@@ -43,7 +37,7 @@ impl WgpuContext {
         let before = bodies.counters().host_syncs;
         let done = bodies.walk(self, shapes, node, &inputs);
         if bodies.counters().host_syncs > before {
-            HostStep::add(&mut self.assisted, step, READ);
+            HostStep::add(&mut self.assisted, step, DECISIONS);
         }
         if let Some(slot) = self.bodies.get_mut(step) {
             *slot = Some(bodies);

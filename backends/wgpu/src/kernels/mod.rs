@@ -16,7 +16,7 @@ mod sort;
 mod tile;
 
 use kiln_families::{
-    Kernel, affine, bits, deform, einsum, host, linear_attention, lines, moves, pointwise, sample, scatter,
+    Kernel, affine, bits, deform, einsum, generate, linear_attention, lines, moves, pointwise, sample, scatter,
     sequence, text, window,
 };
 
@@ -42,7 +42,7 @@ pub const SHARED: &[&[Kernel]] = &[
     bits::KERNELS,
     deform::KERNELS,
     einsum::KERNELS,
-    host::KERNELS,
+    generate::KERNELS,
     linear_attention::KERNELS,
     lines::KERNELS,
     moves::KERNELS,

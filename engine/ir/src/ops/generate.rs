@@ -1,5 +1,5 @@
-//! Operators that make tensors from sizes and positions: `range`, `one_hot`, `eye_like`, `size`, `random`; and
-//! `assertion`, which makes none.
+//! Operators that make tensors from sizes and positions: `range`, `one_hot`, `eye_like`, `size`; and `assertion`,
+//! which makes none.
 
 use super::moves::{self, take};
 use super::util::PLAIN;
@@ -10,7 +10,7 @@ use crate::error::OpError;
 use crate::eval::EvalCx;
 use crate::expr::Num;
 use crate::infer::{Fact, InferCx, normalize_axis};
-use crate::op::{Op, OpDef, Tolerance, Traits, attr, choice, input};
+use crate::op::{Op, OpDef, Tolerance, Traits, attr, input};
 use crate::problem::{Problem, Rng};
 use crate::tensor::{Elems, Tensor};
 use crate::ty::TensorType;
@@ -55,23 +55,6 @@ pub const OPS: &[OpDef] = &[
         infer: |cx| Ok(vec![Fact::contents(TensorType::scalar(DType::I64), vec![cx.ty(0)?.volume()])]),
         eval: |cx| Ok(vec![cx.make(0, &[], Elems::I(vec![cx.input(0)?.len() as i64]))?]),
         problems: size_problems,
-        ..PLAIN
-    },
-    OpDef {
-        name: "random",
-        doc: "Random numbers of type `to` in the shape given by the 1-D tensor `shape`: uniform in [a, b), or normal with mean \
-              a and standard deviation b. A seed of 0 gives other numbers at each run.",
-        inputs: &[input("shape").on_host()],
-        attrs: &[
-            choice("dist", || "uniform".into(), &["uniform", "normal"]),
-            attr("a", || Attr::Float(0.0)),
-            attr("b", || Attr::Float(1.0)),
-            attr("seed", || Attr::Int(0)),
-            attr("to", || Attr::DType(DType::F32)),
-        ],
-        infer: infer_random,
-        eval: eval_random,
-        traits: Traits { random: true, ..Traits::PURE },
         ..PLAIN
     },
     OpDef {
@@ -205,58 +188,6 @@ fn eval_eye(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     Ok(vec![cx.make(0, &shape, Elems::I((0..n).map(one).collect()))?])
 }
 
-fn infer_random(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
-    let to = cx.attrs.dtype("to")?;
-    if !to.is_float() {
-        return Err(OpError::Attr {
-            name: "to".into(),
-            found: to.to_string(),
-            wanted: "a float type".into(),
-        });
-    }
-    cx.check_rank(0, 1)?;
-    let dims = match cx.contents(0) {
-        Some(v) if !v.iter().any(Dim::has_content) => v,
-        _ => {
-            let rank =
-                cx.dims(0)?[0].as_const().ok_or_else(|| cx.bad_shape(0, "a known number of elements"))?;
-            let size = |i| cx.fresh_from(0, &format!("d{i}"), moves::size_bound(cx, 0, i as usize));
-            (0..rank).map(size).collect()
-        }
-    };
-    if let Some(d) = dims.iter().find(|d| d.as_const().is_some_and(|d| d < 0)) {
-        return Err(OpError::Value(format!("the shape has a dimension {d}; wants 0 or more")));
-    }
-    Ok(vec![Fact::of(TensorType { dtype: to, dims })])
-}
-
-fn eval_random(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
-    let shape = cx.out_shape(0)?;
-    let (a, b) = (cx.attrs().float("a")?, cx.attrs().float("b")?);
-    let seed = match cx.attrs().int("seed")? {
-        0 => fresh_seed(),
-        s => s as u64,
-    };
-    let mut rng = Rng::new(seed);
-    let normal = cx.attrs().str("dist")? == "normal";
-    let mut draw = || {
-        if !normal {
-            return rng.float(a, b);
-        }
-        // Box–Muller; 1 − u keeps the logarithm finite.
-        let (u, v) = (1.0 - rng.float(0.0, 1.0), rng.float(0.0, 1.0));
-        a + b * libm::sqrt(-2.0 * libm::log(u)) * libm::cos(std::f64::consts::TAU * v)
-    };
-    let n: usize = shape.iter().product();
-    Ok(vec![cx.make(0, &shape, Elems::F((0..n).map(|_| draw()).collect()))?])
-}
-
-/// Another seed at each call, from the standard library's randomly keyed hasher.
-fn fresh_seed() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
-}
-
 fn infer_assertion(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     cx.check_dtype(0, |d| d == DType::Bool, "bool")?;
     match cx.ints(0) {
@@ -358,18 +289,6 @@ mod tests {
     fn one_hot_counts_negative_indices_from_the_end() {
         let ins = [ints(DType::I64, &[2], &[0, -1]), ints(DType::I64, &[], &[3]), f32s(&[2], &[2.0, 5.0])];
         assert_eq!(run("one_hot", Attrs::new(), &ins).to_f64(), [5., 2., 2., 2., 2., 5.]);
-    }
-
-    #[test]
-    fn random_numbers_lie_in_their_range_and_repeat_with_their_seed() {
-        let shape = ints(DType::I64, &[1], &[1000]);
-        let attrs = Attrs::new().with("a", 2.0).with("b", 3.0).with("seed", 7i64);
-        let x = run("random", attrs.clone(), &[shape.clone()]);
-        assert!(x.to_f64().iter().all(|x| (2.0..=3.0).contains(x)));
-        assert_eq!(x, run("random", attrs.clone(), &[shape.clone()]));
-        let n = run("random", attrs.with("dist", "normal"), &[shape]).to_f64();
-        let mean = n.iter().sum::<f64>() / 1000.0;
-        assert!((mean - 2.0).abs() < 0.5, "{mean}");
     }
 
     #[test]

@@ -53,7 +53,7 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
 }
 
 /// The spectral bins on which the edges fall.
-fn edges(bins: usize, dft_length: f64, sample_rate: f64, lower: f64, upper: f64) -> Vec<i64> {
+pub fn edges(bins: usize, dft_length: f64, sample_rate: f64, lower: f64, upper: f64) -> Vec<i64> {
     let mel = |hertz: f64| 2595.0 * libm::log10(1.0 + hertz / 700.0);
     let (low, high) = (mel(lower), mel(upper));
     let step = (high - low) / (bins + 2) as f64;

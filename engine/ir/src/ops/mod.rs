@@ -40,6 +40,7 @@ pub mod pointwise;
 pub mod pool;
 pub mod quantize;
 pub mod ragged_softmax;
+pub mod random;
 pub mod rearrange;
 pub mod reduce;
 pub mod resize;
@@ -113,6 +114,7 @@ pub const FAMILIES: &[&[OpDef]] = &[
     order::OPS,
     pad::OPS,
     quantize::OPS,
+    random::OPS,
     ragged_softmax::OPS,
     rearrange::OPS,
     reduce::OPS,

@@ -37,7 +37,8 @@ pub const OPS: &[OpDef] = &[
     },
 ];
 
-fn window(cx: &Attrs, rank: usize) -> Result<(usize, usize), OpError> {
+/// The dimensions that `shape` gives, as positions from the first to behind the last.
+pub fn window(cx: &Attrs, rank: usize) -> Result<(usize, usize), OpError> {
     let r = rank as i64;
     let at = |x: i64| if x < 0 { x.saturating_add(r) } else { x }.clamp(0, r) as usize;
     let (start, end) = (at(cx.int("start")?), at(cx.int("end")?));

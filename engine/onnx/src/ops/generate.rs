@@ -4,6 +4,7 @@ use kiln_ir::{Attrs, DType, TensorId};
 
 use super::Operator;
 use super::constant::{all_true, output_datatype};
+use super::reduce::over;
 use crate::convert::{Cx, Outs, Refusal, unsupported};
 
 /// The operators of this family.
@@ -13,6 +14,7 @@ pub(super) const OPS: &[Operator] = &[
     Operator::new("Dropout", &[1, 6, 7, 10, 12, 13, 22], dropout),
     Operator::new("HammingWindow", &[17], |cx| window(cx, "hamming")),
     Operator::new("HannWindow", &[17], |cx| window(cx, "hann")),
+    Operator::new("Multinomial", &[7, 22], multinomial),
     Operator::new("RandomNormal", &[1, 22], |cx| random(cx, "normal", ("mean", 0.0), ("scale", 1.0))),
     Operator::new("RandomNormalLike", &[1, 22], |cx| {
         random_like(cx, "normal", ("mean", 0.0), ("scale", 1.0))
@@ -77,15 +79,20 @@ fn dropout(cx: &mut Cx<'_>) -> Outs {
 
 type Parameter = (&'static str, f32);
 
-/// The seed given, by its bits so that fractions count; else one that follows from the node's name, so that nodes
-/// differ and builds do not.
+/// A seed that is never 0, which would give other numbers in every run: the one given, by its bits so that fractions count; else
+/// one that follows from the node's name, so that nodes differ and builds do not.
 fn seed(cx: &Cx<'_>) -> Result<i64, Refusal> {
     if let Some(seed) = cx.attr::<f32>("seed")? {
-        return Ok(i64::from(seed.to_bits()));
+        return Ok(i64::from(seed.to_bits()) | GIVEN);
     }
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    Ok(i64::from(cx.node().label().bytes().fold(0x811c_9dc5, mix)))
+    Ok(i64::from(cx.node().label().bytes().fold(0x811c_9dc5, mix)) | NAMED)
 }
+
+/// Marks seeds that the node gives.
+const GIVEN: i64 = 1 << 32;
+/// Marks seeds that follow from names.
+const NAMED: i64 = 1 << 33;
 
 fn sample(
     cx: &mut Cx<'_>,
@@ -124,4 +131,34 @@ fn bernoulli(cx: &mut Cx<'_>) -> Outs {
     let chance = cx.cast(x, DType::F32)?;
     let hit = cx.bin("less", draw, chance)?;
     Ok(vec![cx.cast(hit, to)?])
+}
+
+/// Classes of a batch of unnormalized logarithms of probabilities, by the inverse of their cumulated distribution: the number of
+/// classes whose cumulated probability does not exceed a uniform number. Scaled by the last cumulated one, that number is always
+/// less than it, so that no class beyond the last, and none without probability, is drawn.
+fn multinomial(cx: &mut Cx<'_>) -> Outs {
+    let x = cx.input(0)?;
+    let count = cx.int("sample_size", 1)?;
+    if count < 1 {
+        return unsupported(format!("sample_size {count}; wants 1 or more"));
+    }
+    let to = cx.dtype_attr("dtype")?.unwrap_or(DType::I32);
+    let logs = cx.cast(x, DType::F32)?;
+    let greatest = over(cx, "max", logs, &[1])?;
+    let away = cx.bin("sub", logs, greatest)?;
+    let chances = cx.un("exp", away)?;
+    let axis = cx.i64(1)?;
+    let upto = cx.layer("cumulative", Attrs::new().with("op", "sum"), &[Some(chances), Some(axis)])?;
+    let all = over(cx, "max", upto, &[1])?;
+    let (batch, count) = (cx.length(x, 0)?, cx.i64s(&[count])?);
+    let batch = cx.reshape(batch, &[1])?;
+    let shape = cx.layer("concat", Attrs::new().with("axis", 0i64), &[Some(batch), Some(count)])?;
+    let share = sample(cx, "uniform", (0.0, 1.0), DType::F32, shape)?;
+    let number = cx.bin("mul", share, all)?;
+    let (number, upto) = (cx.unsqueeze(number, &[2])?, cx.unsqueeze(upto, &[1])?);
+    let passed = cx.bin("less_equal", upto, number)?;
+    let (passed, axes) = (cx.cast(passed, DType::I32)?, cx.i64s(&[2])?);
+    let attrs = Attrs::new().with("op", "sum").with("keep_dims", false);
+    let class = cx.layer("reduce", attrs, &[Some(passed), Some(axes)])?;
+    Ok(vec![cx.cast(class, to)?])
 }

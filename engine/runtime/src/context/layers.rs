@@ -20,7 +20,7 @@ pub struct LayerTime {
     pub ns: f64,
 }
 
-/// A layer at which a run waited for the host.
+/// A layer at which a run waited for the host, or is expected to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostLayer {
     /// Names of its layers, as [`LayerTime::name`].
@@ -40,6 +40,14 @@ fn named<'p>(program: &'p Program, step: usize, inside: &[(usize, usize)]) -> Op
         name = format!("{name} / {}", step.name);
     }
     Some((name, step))
+}
+
+impl HostLayer {
+    /// A step of a program, or of a body in it, by name.
+    pub fn of(program: &Program, s: HostStep) -> Option<HostLayer> {
+        let (name, _) = named(program, s.step, &s.inside)?;
+        Some(HostLayer { name, why: s.why, advice: s.advice })
+    }
 }
 
 impl LayerTime {
@@ -67,10 +75,6 @@ impl ExecutionContext {
     pub fn host_layers(&mut self) -> Result<Vec<HostLayer>, RuntimeError> {
         let steps = self.context.host_steps().map_err(|e| self.engine.backend_error(e))?;
         let program = &self.loaded.program;
-        let layer = |s: HostStep| {
-            let (name, _) = named(program, s.step, &s.inside)?;
-            Some(HostLayer { name, why: s.why, advice: s.advice })
-        };
-        Ok(steps.into_iter().filter_map(layer).collect())
+        Ok(steps.into_iter().filter_map(|s| HostLayer::of(program, s)).collect())
     }
 }

@@ -1,0 +1,154 @@
+//! Steps at which runs of a program will need the host, as far as a build can tell.
+
+use crate::bodies;
+use kiln_backend::assisted::{self, HOST_IS_DEVICE, Reason};
+use kiln_backend::{HostStep, Program, Shapes, Step, Target, flow};
+use kiln_ir::ops::random::is_fresh;
+use kiln_ir::{Dim, Fact, Node};
+
+/// The steps of a program, and of the bodies in it, at which runs at one of these points need the host; points are facts of
+/// all values. None where the host is the device.
+pub(crate) fn expected(program: &Program, points: &[Vec<Fact>], target: &Target) -> Vec<HostStep> {
+    let mut all: Vec<HostStep> = Vec::new();
+    if target.has(HOST_IS_DEVICE) {
+        return all;
+    }
+    for facts in points {
+        for s in at(program, facts, target) {
+            if !all.contains(&s) {
+                all.push(s);
+            }
+        }
+    }
+    all.sort_by(|a, b| (a.step, &a.inside).cmp(&(b.step, &b.inside)));
+    all
+}
+
+/// The same for runs at one point.
+fn at(program: &Program, facts: &[Fact], target: &Target) -> Vec<HostStep> {
+    let mut shapes = Shapes::new(facts.to_vec());
+    let mut all = Vec::new();
+    let stops = program.steps.iter().any(|s| waits(program, s));
+    for (i, step) in program.steps.iter().enumerate() {
+        // Shapes that the bounds of sizes do not fit say nothing of the steps behind.
+        if shapes.update(program, step).is_err() {
+            break;
+        }
+        if let Some(node) = flow::node(&program.graph, step) {
+            let inside = inside(program, step, node, &shapes, target);
+            let why = match target.has(assisted::DEVICE_FLOW) {
+                true => on_device(program, node, &shapes, stops, &inside),
+                false => on_host(program, node, &shapes, &inside),
+            };
+            all.extend(why.map(|why| HostStep::new(i, why)));
+            let bodies = inside.into_iter().enumerate();
+            all.extend(bodies.flat_map(|(k, b)| b.steps.into_iter().map(move |s| s.within(i, k))));
+        } else {
+            if !shapes.unknown_host_ports(program, step).is_empty() {
+                all.push(HostStep::new(i, assisted::CONTENTS));
+            }
+            let has = |p: fn(&Node) -> bool| nodes(program, step).any(p);
+            if has(|n| n.op.def().traits.data_dependent) {
+                all.push(HostStep::new(i, assisted::SIZES));
+            } else if has(|n| n.op.is("assertion")) {
+                all.push(HostStep::new(i, assisted::CHECKS));
+            }
+        }
+        assume_bounds(program, step, &mut shapes);
+    }
+    all
+}
+
+fn nodes<'a>(program: &'a Program, step: &'a Step) -> impl Iterator<Item = &'a Node> {
+    step.nodes.iter().filter_map(|&n| program.graph.get(n))
+}
+
+/// Whether a step that is no control flow keeps a whole program from being one piece of work of the device.
+fn waits(program: &Program, step: &Step) -> bool {
+    let one = |n: &Node| n.op.def().traits.data_dependent || n.op.is("assertion") || is_fresh(&n.op);
+    nodes(program, step).any(one)
+}
+
+/// Gives sizes that the step finds their bounds, so that no step behind is named for the same reason.
+fn assume_bounds(program: &Program, step: &Step, shapes: &mut Shapes) {
+    for &v in nodes(program, step).flat_map(|n| &n.outputs) {
+        if shapes.shape(v).is_some() {
+            continue;
+        }
+        let size = |d: &Dim| d.as_const().or_else(|| d.upper_bound()?.as_const()).unwrap_or(1).max(0);
+        let shape: Vec<usize> = shapes.fact(v).ty.dims.iter().map(|d| size(d) as usize).collect();
+        shapes.set_shape(v, &shape);
+    }
+}
+
+/// What is known of a body of control flow.
+struct Inside {
+    /// Its steps that need the host.
+    steps: Vec<HostStep>,
+    /// Whether the sizes of all its values are known before a run.
+    sized: bool,
+}
+
+/// The bodies of a step of control flow.
+fn inside(program: &Program, step: &Step, node: &Node, shapes: &Shapes, target: &Target) -> Vec<Inside> {
+    let facts: Vec<Fact> = program.graph.value_ids().map(|v| shapes.fact(v).clone()).collect();
+    let Ok(inputs) = bodies::region_facts(&program.graph, node, &facts) else { return Vec::new() };
+    let one = |(body, inputs): (&Program, Vec<Fact>)| {
+        let facts = body_facts(body, &inputs).unwrap_or_default();
+        let sized = !facts.is_empty() && facts.iter().all(|f| f.ty.static_dims().is_some());
+        let steps = if facts.is_empty() { Vec::new() } else { at(body, &facts, target) };
+        Inside { steps, sized }
+    };
+    step.bodies.iter().zip(inputs).map(one).collect()
+}
+
+/// Facts of all values of a body: from those of its inputs, or its own where these do not fit, as in a branch that is not
+/// taken at these shapes.
+fn body_facts(body: &Program, inputs: &[Fact]) -> Option<Vec<Fact>> {
+    let g = &body.graph;
+    let own = || g.inputs.iter().map(|&v| g.value(v).fact.clone()).collect::<Vec<_>>();
+    g.infer_from(inputs).or_else(|_| g.infer_from(&own())).ok()
+}
+
+/// Whether the host has to read what decides a loop or conditional that it walks, or sizes of it. Iterations of a known
+/// number are recorded like any other work.
+fn on_host(program: &Program, node: &Node, shapes: &Shapes, inside: &[Inside]) -> Option<Reason> {
+    let known = |i: usize| {
+        let v = node.inputs.get(i).copied().flatten();
+        v.is_some_and(|v| shapes.content(&program.graph, v).is_some())
+    };
+    let decided = match node.op.is("loop") {
+        true => node.loop_shape(node.inputs.len()).is_ok_and(|s| s.count && !s.condition) && known(0),
+        false => known(0),
+    };
+    let sized = node.outputs.iter().all(|&v| shapes.shape(v).is_some());
+    (!decided || !sized || inside.iter().any(|b| !b.steps.is_empty())).then_some(assisted::DECISIONS)
+}
+
+/// Why a backend that keeps control flow on the device leaves this one to the host.
+fn on_device(
+    program: &Program,
+    node: &Node,
+    shapes: &Shapes,
+    stops: bool,
+    inside: &[Inside],
+) -> Option<Reason> {
+    let bounded = |d: &Dim| d.as_const().is_some() || d.upper_bound().is_some_and(|b| b.as_const().is_some());
+    let all_bounded = |v: &kiln_ir::ValueId| {
+        shapes.fact(*v).ty.dims.iter().all(bounded) || program.graph.weight(*v).is_some()
+    };
+    let fresh = |g: &kiln_ir::Graph| g.nodes().any(|(_, n)| is_fresh(&n.op));
+    let takes_slices = || {
+        let shape = node.loop_shape(node.inputs.len());
+        node.op.is("loop") && shape.is_ok_and(|s| !s.count && s.has_slices())
+    };
+    if stops {
+        Some(assisted::BESIDE)
+    } else if inside.iter().any(|b| !b.steps.is_empty()) || node.regions.iter().any(fresh) {
+        Some(assisted::INSIDE)
+    } else {
+        let bounded = inside.iter().all(|b| b.sized)
+            && node.inputs.iter().flatten().chain(&node.outputs).all(all_bounded);
+        (takes_slices() || !bounded).then_some(assisted::UNBOUNDED)
+    }
+}
