@@ -1,8 +1,7 @@
 //! An open wgpu device, its errors collected instead of panicking, its pipelines cached by text.
 
 use crate::adapter::{features, wait};
-use kiln_backend::{BackendError, Target, watchdog};
-use std::collections::HashMap;
+use kiln_backend::{BackendError, Recent, Target, watchdog};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,13 +17,16 @@ pub struct Gpu {
     /// How long the host waits for the device before it gives it up.
     limit: Option<Duration>,
     errors: Arc<Errors>,
-    modules: Mutex<HashMap<blake3::Hash, Arc<Module>>>,
+    modules: Recent<blake3::Hash, Module>,
     compilations: AtomicU64,
     /// Times that bytes went to the device.
     pub uploads: AtomicU64,
     /// Times that the host waited for bytes of the device.
     pub downloads: AtomicU64,
 }
+
+/// Bytes of kernel text whose pipelines are kept, those in use included.
+const KEPT_TEXT: u64 = 16 << 20;
 
 /// What went wrong since somebody asked.
 #[derive(Default)]
@@ -81,7 +83,7 @@ impl Gpu {
             limit: watchdog::limit(),
             target,
             errors,
-            modules: Mutex::default(),
+            modules: Recent::new(KEPT_TEXT),
             compilations: AtomicU64::new(0),
             uploads: AtomicU64::new(0),
             downloads: AtomicU64::new(0),
@@ -137,14 +139,14 @@ impl Gpu {
         self.check()
     }
 
-    /// The pipelines of a kernel, made once for every text.
+    /// The pipelines of a kernel, made once for every text of those that are in use or were used lately.
     pub fn module(&self, text: &str) -> Result<Arc<Module>, BackendError> {
         let hash = blake3::hash(text.as_bytes());
-        if let Some(m) = lock(&self.modules).get(&hash) {
-            return Ok(m.clone());
+        if let Some(m) = self.modules.get(&hash) {
+            return Ok(m);
         }
         let module = Arc::new(self.make(text)?);
-        lock(&self.modules).insert(hash, module.clone());
+        self.modules.insert(hash, module.clone(), text.len() as u64);
         Ok(module)
     }
 

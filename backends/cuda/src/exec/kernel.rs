@@ -7,13 +7,12 @@ use crate::dialect::CUDA;
 use crate::driver::{Conditional, Gpu, Module};
 use crate::frame::cells;
 use crate::vendor::{self, Library};
-use kiln_backend::{BackendError, Program, Step, Target, flow};
+use kiln_backend::{BackendError, Program, Recent, Step, Target, flow};
 use kiln_families::expression::{Slot, slots};
 use kiln_families::site::Site;
 use kiln_families::{Body, Entry, Kernel};
 use kiln_ir::{DType, Node, NodeId, ValueId};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// The kernel of control flow, which the host walks, and of libraries' steps: it launches nothing.
 static WALKED: Kernel = Kernel {
@@ -28,11 +27,20 @@ static WALKED: Kernel = Kernel {
 /// Clusters from this size on have to be allowed: every device of sm_90 has those of 8 blocks.
 const PORTABLE_CLUSTER: u32 = 9;
 
-/// Modules by the hash of their blob: steps of equal regions share one.
-#[derive(Default)]
+/// Bytes of code that stay loaded, those in use included.
+const KEPT_CODE: u64 = 256 << 20;
+
+/// Modules by the hash of their blob: steps of equal regions share one. Those that no executable uses are unloaded beyond
+/// [`KEPT_CODE`].
 pub struct Modules {
-    by_blob: Mutex<HashMap<blake3::Hash, Arc<Module>>>,
+    by_blob: Recent<blake3::Hash, Module>,
     moves: OnceLock<Option<Arc<Module>>>,
+}
+
+impl Default for Modules {
+    fn default() -> Modules {
+        Modules { by_blob: Recent::new(KEPT_CODE), moves: OnceLock::new() }
+    }
 }
 
 impl Modules {
@@ -48,12 +56,11 @@ impl Modules {
     fn get(&self, gpu: &Arc<Gpu>, blob: &[u8]) -> Result<(Arc<Module>, Head), BackendError> {
         let (head, cubin) = Head::parse(blob)?;
         let hash = blake3::hash(blob);
-        let mut known = self.by_blob.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(m) = known.get(&hash) {
-            return Ok((m.clone(), head));
+        if let Some(m) = self.by_blob.get(&hash) {
+            return Ok((m, head));
         }
         let module = Arc::new(Module::load(gpu, cubin, &head.entries)?);
-        known.insert(hash, module.clone());
+        self.by_blob.insert(hash, module.clone(), blob.len() as u64);
         Ok((module, head))
     }
 }
@@ -218,7 +225,7 @@ impl StepKernel {
             extras: extras.ok_or_else(|| BackendError::Internal("an extra that is no input".into()))?,
             stored: stored.into_iter().map(|v| (v, program.graph.ty(v).dtype)).collect(),
             fused: site.fused.is_some(),
-            random: node.is_some_and(|n| n.op.def().traits.random),
+            random: node.is_some_and(|n| kiln_ir::ops::random::is_fresh(&n.op)),
             assertion: node
                 .filter(|n| n.op.is("assertion"))
                 .map(|n| n.op.attrs().str("message").unwrap_or_default().to_owned()),
