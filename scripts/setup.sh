@@ -118,6 +118,16 @@ topologies() {
     echo "$made" >"$NETWORKS/made"
 }
 
+# Random operators with ONNX Runtime's answers, made anew when what makes them changes.
+oracle() {
+    local from=tests/oracle cases=.cache/oracle made
+    made=$(cat tests/topologies/requirements.txt "$from"/*.py | sha256sum)
+    [ "$(cat "$cases/made" 2>/dev/null)" = "$made" ] && return 0
+    rm -rf "$cases"
+    PYTHONPATH=$PEER python3 "$from/make.py" "$cases" --count 4 || fail "$from/make.py failed"
+    echo "$made" >"$cases/made"
+}
+
 vulkan() {
     local summary
     summary=$(vulkaninfo --summary 2>/dev/null) || fail "vulkaninfo --summary fails; run it to see why"
@@ -129,6 +139,7 @@ system_packages
 onnx_suite
 newest_suite
 topologies
+oracle
 case $(uname -m) in
     x86_64 | aarch64) nvrtc ;;
     *) echo "setup: no NVRTC for $(uname -m); CUDA kernels are not compiled in tests" ;;

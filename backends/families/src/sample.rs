@@ -76,7 +76,11 @@ fn grid_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let (inside, element) = match s.padding {
         Padding::Zeros => ("return x;", "return -1;"),
         Padding::Border => (
-            "return clamp(x, 0.0f, max(f32(size) - 1.0f, 0.0f));",
+            match s.how {
+                // Every tap is brought inside by itself.
+                Interpolation::Cubic => "return clamp(x, -2.0f, f32(size) + 1.0f);",
+                _ => "return clamp(x, 0.0f, max(f32(size) - 1.0f, 0.0f));",
+            },
             "return select(clamp(i, 0, size - 1), -1, size == 0);",
         ),
         Padding::Reflection => (

@@ -4,24 +4,10 @@
 mod common;
 
 use common::{assert_close, run, single};
-use kiln_ir::op::Tolerance;
+use kiln_backend::compare::{Expectation, Latitude};
 use kiln_ir::ops::layout::Layout;
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Op, Tensor};
-
-fn tolerance(t: Tolerance, outs: &[Tensor]) -> f64 {
-    let eps = match outs.first().map(Tensor::dtype) {
-        Some(DType::F16) => 1e-3,
-        Some(DType::BF16) => 8e-3,
-        Some(DType::F32) => 1.2e-7,
-        _ => return 0.0,
-    };
-    match t {
-        Tolerance::Exact => 0.0,
-        Tolerance::Elementwise => 4.0 * eps,
-        _ => 40.0 * eps,
-    }
-}
 
 /// Every problem of every operator, whether it has a fast path or not.
 #[test]
@@ -35,7 +21,10 @@ fn all_problems_agree_with_the_oracle() {
             let (g, inputs) = single(&p.op, &p.inputs);
             let wanted = run(&g, "oracle", &inputs, false).unwrap_or_else(|e| panic!("{what}: {e}"));
             let found = run(&g, "fast", &inputs, false).unwrap_or_else(|e| panic!("{what}: {e}"));
-            assert_close(&what, &found, &wanted, tolerance(def.tolerance, &wanted));
+            let oracle = Expectation::new(&p.op, &p.inputs, Latitude::default())
+                .unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_eq!(wanted, oracle.wanted(), "{what}");
+            oracle.check(&found).unwrap_or_else(|e| panic!("{what}: {e}"));
         }
     }
 }

@@ -17,7 +17,7 @@ const VIEWS: [&str; 4] = ["reshape", "squeeze", "unsqueeze", "identity"];
 pub struct EvalCx<'a> {
     /// The operator with its attributes.
     pub op: &'a Op,
-    inputs: &'a [Option<Tensor>],
+    pub(crate) inputs: &'a [Option<Tensor>],
     outputs: &'a [TensorType],
 }
 

@@ -130,22 +130,29 @@ impl Traits {
     pub const DATA_DEPENDENT: Traits = Traits { data_dependent: true, ..Traits::PURE };
 }
 
-/// How closely a backend must agree with the oracle; the bounds themselves are in the test suite's table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How far a backend's result may be from the oracle's. `kiln_backend::compare` computes the bounds, element by element;
+/// none of them depends on other elements than those that a result is made of, except where a variant says so.
+#[derive(Clone, Copy, Debug)]
 pub enum Tolerance {
-    /// Bit for bit.
+    /// Bit for bit: data movement, comparisons, extrema, integers.
     Exact,
-    /// A few units in the last place.
+    /// Rounding errors of the scalar expression, followed through its instructions: one unit in the last place for a
+    /// sum, difference or product, four for a quotient or a root.
     Elementwise,
-    /// Transcendental functions.
+    /// As `Elementwise`, with 16 units in the last place for each transcendental function.
     Transcendental,
-    /// A sum of this many products at most grows the bound: |err| ≤ c·k·eps·Σ|aᵢbᵢ|.
-    Reduction,
-    /// Long chains (transforms, attention, bodies).
-    Chain,
-    /// A chain that goes on from its own results: a state of a narrow type may be rounded to it between two steps, and what
-    /// that changes may grow from step to step.
-    Recurrence,
+    /// Linear in each input: c·eps·Σ|aᵢbᵢ| of the terms that a result sums.
+    Sum,
+    /// Interpolation between neighbours: positions are rounded, so that the bound is relative to the greatest input.
+    Sampled,
+    /// A backward-stable algorithm: the error is what a few roundings of each input would cause.
+    Conditioned,
+    /// As `Conditioned`; intermediate results may be rounded to the narrowest float type of the inputs.
+    Narrow,
+    /// Made of sizes and attributes alone: 16 units in the last place, or 8 of the greatest result.
+    Generated,
+    /// Depends on attributes, by this rule; the rule itself must not answer with `ByAttrs`.
+    ByAttrs(fn(&Attrs) -> Tolerance),
 }
 
 /// An operator with its attributes set and checked against its schema.
@@ -189,6 +196,14 @@ impl Op {
     /// The schema.
     pub fn def(&self) -> &'static OpDef {
         self.def
+    }
+
+    /// How far a backend's result may be from the oracle's, for these attributes.
+    pub fn tolerance(&self) -> Tolerance {
+        match self.def.tolerance {
+            Tolerance::ByAttrs(rule) => rule(&self.attrs),
+            fixed => fixed,
+        }
     }
 
     /// The operator's name.

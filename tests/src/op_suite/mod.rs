@@ -8,6 +8,8 @@ mod faulty;
 mod guard;
 mod indices;
 mod matrix;
+#[cfg(test)]
+mod mutations;
 mod problems;
 mod random;
 mod refusals;

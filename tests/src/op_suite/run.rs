@@ -3,7 +3,7 @@
 use super::guard::Guarded;
 use super::table::Table;
 use super::{dtype_of, problems, random};
-use kiln_backend::compare::{Latitude, check};
+use kiln_backend::compare::{Expectation, Latitude};
 use kiln_backend::{Backend, BackendError, Context, Device, Region, Shapes, Tactic, Target};
 use kiln_ir::Tensor;
 use kiln_ir::problem::Problem;
@@ -122,9 +122,12 @@ impl Subject {
         if self.device.is_some() {
             guarded.program.choose(&*self.backend, &self.target)?;
         }
+        let compared = self.device.is_some() && !p.op.def().traits.random;
+        let expected = compared.then(|| Expectation::new(&p.op, &p.inputs, self.latitude)).transpose();
+        let expected = expected.map_err(Trouble::Failed)?;
         for t in tactics {
             let name = t.id();
-            self.tactic(p, &mut guarded, &region, t).map_err(|e| match e {
+            self.tactic(p, expected.as_ref(), &mut guarded, &region, t).map_err(|e| match e {
                 Trouble::Failed(why) => Trouble::Failed(format!("by {name}: {why}")),
                 refused => refused,
             })?;
@@ -132,7 +135,14 @@ impl Subject {
         Ok(())
     }
 
-    fn tactic(&self, p: &Problem, g: &mut Guarded, region: &Region, tactic: Tactic) -> Result<(), Trouble> {
+    fn tactic(
+        &self,
+        p: &Problem,
+        expected: Option<&Expectation>,
+        g: &mut Guarded,
+        region: &Region,
+        tactic: Tactic,
+    ) -> Result<(), Trouble> {
         let blob = self.backend.compile(region, &tactic, &self.target)?;
         if blob != self.backend.compile(region, &tactic, &self.target)? {
             return Err(Trouble::Failed("compiles to another blob each time".into()));
@@ -144,8 +154,8 @@ impl Subject {
         let program = Arc::new(g.program.clone());
         let shapes = Arc::new(program.shapes(&g.inputs)?);
         let mut cx = device.load(program)?.context()?;
-        let first = self.once(p, g, &mut *cx, &shapes)?;
-        let second = self.once(p, g, &mut *cx, &shapes).map_err(|e| match e {
+        let first = once(p, expected, g, &mut *cx, &shapes)?;
+        let second = once(p, expected, g, &mut *cx, &shapes).map_err(|e| match e {
             Trouble::Failed(why) | Trouble::Refused(why) => Trouble::Failed(format!("second run: {why}")),
         })?;
         let same = first.iter().zip(&second).all(|(a, b)| a.bytes() == b.bytes());
@@ -154,21 +164,22 @@ impl Subject {
         }
         Ok(())
     }
+}
 
-    fn once(
-        &self,
-        p: &Problem,
-        g: &Guarded,
-        cx: &mut dyn Context,
-        shapes: &Arc<Shapes>,
-    ) -> Result<Vec<Tensor>, Trouble> {
-        cx.enqueue(&g.inputs, shapes)?;
-        let found = g.take(cx.outputs()?).map_err(Trouble::Failed)?;
-        match p.op.is("random") {
-            true => random::check(p, &found),
-            false => check(&p.op, &p.inputs, &found, self.latitude),
-        }
-        .map_err(Trouble::Failed)?;
-        Ok(found)
+/// One run; random results are checked by their distribution, all others against the oracle.
+fn once(
+    p: &Problem,
+    expected: Option<&Expectation>,
+    g: &Guarded,
+    cx: &mut dyn Context,
+    shapes: &Arc<Shapes>,
+) -> Result<Vec<Tensor>, Trouble> {
+    cx.enqueue(&g.inputs, shapes)?;
+    let found = g.take(cx.outputs()?).map_err(Trouble::Failed)?;
+    match expected {
+        None => random::check(p, &found),
+        Some(expected) => expected.check(&found),
     }
+    .map_err(Trouble::Failed)?;
+    Ok(found)
 }

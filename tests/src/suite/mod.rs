@@ -4,7 +4,7 @@ mod compare;
 mod run;
 
 pub use compare::{Tolerance, compare};
-pub use run::{Setting, run_case, run_graph};
+pub use run::{Setting, run_case, run_case_by, run_graph};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! The meaning of an expression: every instruction computed in `f64` or `i64` and rounded to its type.
 
-use super::{BinOp, CmpOp, Expr, Scalar, UnOp};
+use super::{BinOp, CmpOp, Expr, Inst, Reg, Scalar, UnOp};
 use crate::dtype::{DType, Kind};
 use crate::float;
 use half::{bf16, f16};
@@ -34,20 +34,26 @@ impl Expr {
     pub fn eval(&self, inputs: &[Num], scratch: &mut Vec<Num>) -> Num {
         scratch.clear();
         for inst in &self.insts {
-            let at = |r: u16| scratch[usize::from(r)];
-            let v = match inst.op {
-                Scalar::Input(i) => inputs[usize::from(i)],
-                Scalar::Float(x) => round_to(Num::F(x), inst.ty),
-                Scalar::Int(x) => round_to(Num::I(x), inst.ty),
-                Scalar::Un(op, a) => round_to(unary(op, at(a)), inst.ty),
-                Scalar::Bin(op, a, b) => round_to(binary(op, at(a), at(b), inst.ty), inst.ty),
-                Scalar::Cmp(op, a, b) => Num::I(compare(op, at(a), at(b)).into()),
-                Scalar::Select(c, a, b) => at(if at(c).i() != 0 { a } else { b }),
-                Scalar::Cast(a) => cast(at(a), inst.ty),
-            };
+            let v = inst.value(inputs, |r| scratch[usize::from(r)]);
             scratch.push(v);
         }
         scratch[usize::from(self.result)]
+    }
+}
+
+impl Inst {
+    /// The instruction's value, from one element of each input and the values of earlier instructions.
+    pub fn value(&self, inputs: &[Num], at: impl Fn(Reg) -> Num) -> Num {
+        match self.op {
+            Scalar::Input(i) => inputs[usize::from(i)],
+            Scalar::Float(x) => round_to(Num::F(x), self.ty),
+            Scalar::Int(x) => round_to(Num::I(x), self.ty),
+            Scalar::Un(op, a) => round_to(unary(op, at(a)), self.ty),
+            Scalar::Bin(op, a, b) => round_to(binary(op, at(a), at(b), self.ty), self.ty),
+            Scalar::Cmp(op, a, b) => Num::I(compare(op, at(a), at(b)).into()),
+            Scalar::Select(c, a, b) => at(if at(c).i() != 0 { a } else { b }),
+            Scalar::Cast(a) => cast(at(a), self.ty),
+        }
     }
 }
 

@@ -22,7 +22,7 @@ pub const OPS: &[OpDef] = &[
         attrs: &[attr("epsilon", || Attr::Float(1e-5)), LAYOUT],
         infer: |cx| layout::infer(cx, 1, infer_batch),
         eval: |cx| layout::eval(cx, 1, eval_batch),
-        tolerance: Tolerance::Elementwise,
+        tolerance: Tolerance::Conditioned,
         problems: |rng| layout::both(batch_problems(rng)),
         ..PLAIN
     },
@@ -35,7 +35,7 @@ pub const OPS: &[OpDef] = &[
         attrs: &[required("groups", || Attr::Int(1)), attr("epsilon", || Attr::Float(1e-5)), LAYOUT],
         infer: |cx| layout::infer(cx, 1, infer_group),
         eval: |cx| layout::eval(cx, 1, eval_group),
-        tolerance: Tolerance::Reduction,
+        tolerance: Tolerance::Conditioned,
         problems: |rng| layout::both(group_problems(rng)),
         ..PLAIN
     },

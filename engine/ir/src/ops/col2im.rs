@@ -23,7 +23,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     attrs: &[STRIDES, PADS, DILATIONS],
     infer,
     eval,
-    tolerance: Tolerance::Reduction,
+    tolerance: Tolerance::Sum,
     problems,
     ..PLAIN
 }];

@@ -41,7 +41,7 @@ pub const OPS: &[OpDef] = &[
         ],
         infer: no_regions_infer,
         eval: no_regions_eval,
-        tolerance: Tolerance::Chain,
+        tolerance: Tolerance::Conditioned,
         ..PLAIN
     },
     OpDef {
@@ -55,7 +55,7 @@ pub const OPS: &[OpDef] = &[
         attrs: &[attr("then_captures", || Attr::Int(0))],
         infer: no_regions_infer,
         eval: no_regions_eval,
-        tolerance: Tolerance::Chain,
+        tolerance: Tolerance::Conditioned,
         ..PLAIN
     },
 ];

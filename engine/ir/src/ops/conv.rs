@@ -29,7 +29,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     attrs: &[STRIDES, PADS, DILATIONS, GROUPS, PAD_MODE, LAYOUT],
     infer: |cx| layout::infer(cx, 2, infer),
     eval: |cx| layout::eval(cx, 2, eval),
-    tolerance: Tolerance::Reduction,
+    tolerance: Tolerance::Sum,
     problems: |rng| layout::both(problems::problems(rng)),
     ..PLAIN
 }];

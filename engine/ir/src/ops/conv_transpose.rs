@@ -35,7 +35,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     ],
     infer: |cx| layout::infer(cx, 1, infer),
     eval: |cx| layout::eval(cx, 1, eval),
-    tolerance: Tolerance::Reduction,
+    tolerance: Tolerance::Sum,
     problems: |rng| layout::both(problems(rng)),
     ..PLAIN
 }];

@@ -26,7 +26,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     attrs: &[STRIDES, PADS, DILATIONS, GROUPS, attr("offset_groups", || Attr::Int(1))],
     infer,
     eval,
-    tolerance: Tolerance::Reduction,
+    tolerance: Tolerance::Sampled,
     problems,
     ..PLAIN
 }];

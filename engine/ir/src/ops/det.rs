@@ -17,7 +17,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     doc: "The determinant of every square matrix of x [.., M, M]; 1 for M = 0.",
     infer,
     eval,
-    tolerance: Tolerance::Chain,
+    tolerance: Tolerance::Conditioned,
     problems,
     ..PLAIN
 }];

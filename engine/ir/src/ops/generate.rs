@@ -24,7 +24,7 @@ pub const OPS: &[OpDef] = &[
         inputs: &[input("start").on_host(), input("limit").on_host(), input("delta").on_host()],
         infer: infer_range,
         eval: eval_range,
-        tolerance: Tolerance::Elementwise,
+        tolerance: Tolerance::Generated,
         problems: range_problems,
         ..PLAIN
     },

@@ -35,7 +35,7 @@ pub const OPS: &[OpDef] = &[
         ],
         infer,
         eval,
-        tolerance: Tolerance::Reduction,
+        tolerance: Tolerance::ByAttrs(sampling::tolerance),
         problems,
         ..PLAIN
     },
@@ -49,7 +49,7 @@ pub const OPS: &[OpDef] = &[
         attrs: &[ALIGN_CORNERS],
         infer: affine::infer,
         eval: affine::eval,
-        tolerance: Tolerance::Reduction,
+        tolerance: Tolerance::Conditioned,
         problems: affine::problems,
         ..PLAIN
     },
@@ -83,13 +83,19 @@ impl Sampler {
     }
 
     /// Elements (`None`: zero) and weights for a normalized coordinate of a dimension of this size. A coordinate is
-    /// rounded, with mode nearest, before it is brought inside.
+    /// rounded, with mode nearest, before it is brought inside. With mode cubic and padding border each tap is brought
+    /// inside, not the coordinate.
     pub fn taps(self, n: f32, size: i64) -> Vec<(Option<i64>, f64)> {
         let mut x = sampling::unnormalize(n, size, self.align_corners);
         if self.how == Interpolation::Nearest {
             x = x.round_ties_even();
         }
-        let x = sampling::bring_inside(x, size, self.padding, self.align_corners);
+        let x = match (self.how, self.padding) {
+            // Taps beyond the border read its element, so that the weights are those of the coordinate as it is; from
+            // two elements outside on, all taps do.
+            (Interpolation::Cubic, Padding::Border) => x.clamp(-2.0, size as f32 + 1.0),
+            _ => sampling::bring_inside(x, size, self.padding, self.align_corners),
+        };
         let element = |i| sampling::element(i, size, self.padding, self.align_corners);
         sampling::taps(self.how, x).into_iter().map(|(i, w)| (element(i), w)).collect()
     }

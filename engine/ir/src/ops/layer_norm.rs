@@ -28,7 +28,7 @@ pub const OPS: &[OpDef] = &[
         attrs: ATTRS,
         infer,
         eval: eval_layer,
-        tolerance: Tolerance::Reduction,
+        tolerance: Tolerance::Conditioned,
         problems: |rng| problems("layer_norm", rng),
         ..PLAIN
     },
@@ -40,7 +40,7 @@ pub const OPS: &[OpDef] = &[
         attrs: ATTRS,
         infer,
         eval: eval_rms,
-        tolerance: Tolerance::Reduction,
+        tolerance: Tolerance::Conditioned,
         problems: |rng| problems("rms_norm", rng),
         ..PLAIN
     },

@@ -27,7 +27,7 @@ pub const OPS: &[OpDef] = &[
         ],
         infer: |cx| layout::infer(cx, 1, infer_lrn),
         eval: |cx| layout::eval(cx, 1, eval_lrn),
-        tolerance: Tolerance::Reduction,
+        tolerance: Tolerance::Conditioned,
         problems: |rng| layout::both(lrn_problems(rng)),
         ..PLAIN
     },
@@ -37,7 +37,7 @@ pub const OPS: &[OpDef] = &[
         attrs: &[attr("axis", || Attr::Int(-1)), attr("p", || Attr::Int(2))],
         infer: infer_lp,
         eval: eval_lp,
-        tolerance: Tolerance::Reduction,
+        tolerance: Tolerance::Conditioned,
         problems: lp_problems,
         ..PLAIN
     },

@@ -28,7 +28,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     ranges: None,
     expr: None,
     traits: Traits::PURE,
-    tolerance: Tolerance::Reduction,
+    tolerance: Tolerance::Sum,
     problems,
 }];
 

@@ -29,7 +29,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     attrs: &[attr("to", || Attr::DType(DType::F32))],
     infer,
     eval,
-    tolerance: Tolerance::Elementwise,
+    tolerance: Tolerance::Generated,
     problems,
     ..PLAIN
 }];

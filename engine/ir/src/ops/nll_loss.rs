@@ -28,7 +28,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     infer,
     eval,
     ranges: Some(ranges),
-    tolerance: Tolerance::Reduction,
+    tolerance: Tolerance::Conditioned,
     problems,
     ..PLAIN
 }];

@@ -44,7 +44,10 @@ pub const OPS: &[OpDef] = &[
         ],
         infer: infer_cumulative,
         eval: eval_cumulative,
-        tolerance: Tolerance::Reduction,
+        tolerance: Tolerance::ByAttrs(|attrs| match attrs.str("op") {
+            Ok("sum") => Tolerance::Sum,
+            _ => Tolerance::Conditioned,
+        }),
         problems: cumulative_problems,
         ..PLAIN
     },

@@ -31,7 +31,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     eval: |cx| Err(OpError::Unsupported(format!("{} has no reference implementation", title(cx.attrs())?))),
     // Nobody knows what it does: it stays, and is never evaluated while building.
     traits: Traits { side_effect: true, ..Traits::PURE },
-    tolerance: Tolerance::Chain,
+    tolerance: Tolerance::Conditioned,
     ..PLAIN
 }];
 

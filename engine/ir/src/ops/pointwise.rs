@@ -85,26 +85,41 @@ fn expr_of(f: Option<ExprFn>, attrs: &crate::Attrs, types: &[DType]) -> Result<E
 /// The oracle of every pointwise operator: the expression, element by element. Holds no more than the result and some
 /// elements in between, as the weights of whole networks are folded by it.
 pub fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
-    let ins =
-        (0..given(cx.len(), |i| cx.get(i).is_some())).map(|i| cx.input(i)).collect::<Result<Vec<_>, _>>()?;
-    let types: Vec<_> = ins.iter().map(|t| t.dtype()).collect();
-    let expr = expr_of(cx.op.def().expr, cx.attrs(), &types)?;
     let shape = cx.out_shape(0)?;
-    let strides: Vec<_> = ins.iter().map(|t| broadcast_strides(t.shape(), &shape)).collect();
-    let (outer, inner, strides) = collapse(&shape, &strides);
-    let columns: Vec<_> = ins.iter().map(|t| Column::of(t)).collect();
     let mut out = Writer::new(cx.out_dtype(0)?, &shape)?;
     let mut scratch = Vec::new();
+    for_each_element(cx.op, cx.inputs, &shape, |expr, args| out.push(expr.eval(args, &mut scratch)))?;
+    Ok(vec![out.finish(&shape)?])
+}
+
+/// Calls `f` with the expression of a pointwise operator and one element of each input, for all elements of a result of
+/// this shape in row-major order.
+pub fn for_each_element(
+    op: &Op,
+    inputs: &[Option<Tensor>],
+    shape: &[usize],
+    mut f: impl FnMut(&Expr, &[Num]),
+) -> Result<(), OpError> {
+    let present = given(inputs.len(), |i| inputs[i].is_some());
+    let missing =
+        |i: usize| OpError::MissingInput { input: i, name: op.port(i).map_or("", |p| p.name).into() };
+    let ins = (0..present).map(|i| inputs[i].as_ref().ok_or_else(|| missing(i)));
+    let ins = ins.collect::<Result<Vec<_>, _>>()?;
+    let types: Vec<_> = ins.iter().map(|t| t.dtype()).collect();
+    let expr = expr_of(op.def().expr, op.attrs(), &types)?;
+    let strides: Vec<_> = ins.iter().map(|t| broadcast_strides(t.shape(), shape)).collect();
+    let (outer, inner, strides) = collapse(shape, &strides);
+    let columns: Vec<_> = ins.iter().map(|t| Column::of(t)).collect();
     let mut args = vec![Num::I(0); ins.len()];
     for_each_index(&outer, |at| {
         for i in 0..inner {
             for ((arg, c), s) in args.iter_mut().zip(&columns).zip(&strides) {
                 *arg = c.at(offset(at, &s[..outer.len()]) + i * s[outer.len()]);
             }
-            out.push(expr.eval(&args, &mut scratch));
+            f(&expr, &args);
         }
     });
-    Ok(vec![out.finish(&shape)?])
+    Ok(())
 }
 
 /// The shape with axes joined that lie together in all operands: outer dimensions, the innermost one, and the strides of

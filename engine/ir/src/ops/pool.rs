@@ -22,6 +22,15 @@ use crate::ty::TensorType;
 pub const KERNEL: AttrDef = required("kernel", || Attr::Ints(Vec::new()));
 const CEIL_MODE: AttrDef = attr("ceil_mode", || Attr::Bool(false));
 
+/// Maxima keep their bits.
+fn tolerance(attrs: &Attrs) -> Tolerance {
+    match PoolOp::of(attrs) {
+        PoolOp::Max => Tolerance::Exact,
+        PoolOp::Average => Tolerance::Sum,
+        PoolOp::Lp => Tolerance::Conditioned,
+    }
+}
+
 /// The operators of this family.
 pub const OPS: &[OpDef] = &[
     OpDef {
@@ -45,7 +54,7 @@ pub const OPS: &[OpDef] = &[
         ],
         infer: |cx| layout::infer(cx, 1, infer),
         eval: |cx| layout::eval(cx, 1, eval),
-        tolerance: Tolerance::Reduction,
+        tolerance: Tolerance::ByAttrs(tolerance),
         problems: |rng| layout::both(problems::pool(rng)),
         ..PLAIN
     },

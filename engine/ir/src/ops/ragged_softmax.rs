@@ -20,7 +20,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     inputs: &[input("x"), input("bounds")],
     infer,
     eval,
-    tolerance: Tolerance::Transcendental,
+    tolerance: Tolerance::Conditioned,
     problems,
     ..PLAIN
 }];

@@ -34,10 +34,19 @@ pub const OPS: &[OpDef] = &[OpDef {
     ],
     infer,
     eval,
-    tolerance: Tolerance::Reduction,
+    tolerance: Tolerance::ByAttrs(tolerance),
     problems: problems::problems,
     ..PLAIN
 }];
+
+/// Sums of terms that are linear in x, extrema, or functions of sums.
+fn tolerance(attrs: &Attrs) -> Tolerance {
+    match ReduceOp::of(attrs) {
+        Ok(ReduceOp::Max | ReduceOp::Min) => Tolerance::Exact,
+        Ok(ReduceOp::Sum | ReduceOp::Mean | ReduceOp::L1 | ReduceOp::SumSquare) => Tolerance::Sum,
+        _ => Tolerance::Conditioned,
+    }
+}
 
 /// Which axes are reduced, by position, once their numbers are known.
 pub fn mask(attrs: &Attrs, axes: Option<&[i64]>, rank: usize) -> Result<Vec<bool>, OpError> {

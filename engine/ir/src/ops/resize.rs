@@ -8,7 +8,7 @@ mod tests;
 
 use self::coord::{Filter, ResizeAxis};
 use self::plan::Given;
-use super::sampling::for_each_combination;
+use super::sampling::{self, for_each_combination};
 use super::util::{PLAIN, for_each_index, strides};
 use crate::attr::Attr;
 use crate::dtype::DType;
@@ -50,7 +50,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     ],
     infer,
     eval,
-    tolerance: Tolerance::Reduction,
+    tolerance: Tolerance::ByAttrs(sampling::tolerance),
     problems: problems::problems,
     ..PLAIN
 }];

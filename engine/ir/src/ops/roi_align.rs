@@ -37,7 +37,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     infer,
     eval,
     ranges: Some(|cx| Ok(vec![IndexRange::up_to(2, cx.size(0, 0) - 1)])),
-    tolerance: Tolerance::Reduction,
+    tolerance: Tolerance::Sampled,
     problems,
     ..PLAIN
 }];

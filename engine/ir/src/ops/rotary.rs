@@ -29,7 +29,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     infer,
     eval,
     ranges: Some(|cx| Ok(vec![IndexRange::signed(3, cx.size(1, 0))])),
-    tolerance: Tolerance::Elementwise,
+    tolerance: Tolerance::Conditioned,
     problems,
     ..PLAIN
 }];

@@ -3,6 +3,12 @@
 //! Coordinates are computed in f32, one rounding an operation and none contracted, so that every backend chooses the
 //! same elements; weights and sums follow in the precision of the operator.
 
+/// Nearest elements are copied as they are; the other modes interpolate.
+pub fn tolerance(attrs: &crate::Attrs) -> crate::op::Tolerance {
+    use crate::op::Tolerance;
+    if attrs.str("mode").is_ok_and(|m| m == "nearest") { Tolerance::Exact } else { Tolerance::Sampled }
+}
+
 /// What lies outside the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Padding {

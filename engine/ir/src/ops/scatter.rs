@@ -16,6 +16,15 @@ use crate::ty::dims_text;
 const PORTS: &[Port] = &[input("x"), input("indices"), input("updates")];
 const REDUCTION: AttrDef = choice("reduction", || "none".into(), &["none", "add", "mul", "max", "min"]);
 
+/// Elements that are copied or compared keep their bits.
+fn tolerance(attrs: &crate::Attrs) -> Tolerance {
+    match attrs.str("reduction") {
+        Ok("add") => Tolerance::Sum,
+        Ok("mul") => Tolerance::Conditioned,
+        _ => Tolerance::Exact,
+    }
+}
+
 /// The operators of this family.
 pub const OPS: &[OpDef] = &[
     OpDef {
@@ -26,7 +35,7 @@ pub const OPS: &[OpDef] = &[
         inputs: PORTS,
         attrs: &[attr("axis", || Attr::Int(0)), REDUCTION],
         infer: infer_elements,
-        tolerance: Tolerance::Reduction,
+        tolerance: Tolerance::ByAttrs(tolerance),
         eval: eval_elements,
         ranges: Some(|cx| Ok(vec![IndexRange::signed(1, cx.size(0, cx.axis("axis", 0)?))])),
         problems: element_problems,
@@ -40,7 +49,7 @@ pub const OPS: &[OpDef] = &[
         inputs: PORTS,
         attrs: &[REDUCTION],
         infer: infer_nd,
-        tolerance: Tolerance::Reduction,
+        tolerance: Tolerance::ByAttrs(tolerance),
         eval: eval_nd,
         ranges: Some(ranges_nd),
         problems: nd_problems,

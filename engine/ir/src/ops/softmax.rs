@@ -22,7 +22,7 @@ pub const OPS: &[OpDef] = &[
         attrs: ATTRS,
         infer,
         eval: |cx| eval(cx, softmax),
-        tolerance: Tolerance::Reduction,
+        tolerance: Tolerance::Conditioned,
         problems: |rng| problems("softmax", rng),
         ..PLAIN
     },
@@ -32,7 +32,7 @@ pub const OPS: &[OpDef] = &[
         attrs: ATTRS,
         infer,
         eval: |cx| eval(cx, log_softmax),
-        tolerance: Tolerance::Reduction,
+        tolerance: Tolerance::Conditioned,
         problems: |rng| problems("log_softmax", rng),
         ..PLAIN
     },

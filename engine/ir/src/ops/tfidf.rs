@@ -33,7 +33,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     ],
     infer,
     eval,
-    tolerance: Tolerance::Elementwise,
+    tolerance: Tolerance::Generated,
     problems,
     ..PLAIN
 }];

@@ -26,7 +26,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     ],
     infer,
     eval,
-    tolerance: Tolerance::Transcendental,
+    tolerance: Tolerance::Generated,
     problems,
     ..PLAIN
 }];

@@ -52,7 +52,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     ],
     infer,
     eval: eval::eval,
-    tolerance: Tolerance::Chain,
+    tolerance: Tolerance::Narrow,
     problems: problems::problems,
     ..PLAIN
 }];

@@ -27,7 +27,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     attrs: &[required("equation", || Attr::Str(String::new()))],
     infer,
     eval,
-    tolerance: Tolerance::Reduction,
+    tolerance: Tolerance::Sum,
     problems,
     ..PLAIN
 }];

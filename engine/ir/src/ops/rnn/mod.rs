@@ -69,7 +69,7 @@ pub const OPS: &[OpDef] = &[
         infer: |cx| infer(cx, RNN),
         eval: |cx| run::eval(cx, RNN, &cells::rnn),
         ranges: Some(lengths),
-        tolerance: Tolerance::Recurrence,
+        tolerance: Tolerance::Narrow,
         problems: |rng| problems::problems("rnn", RNN, rng),
         ..PLAIN
     },
@@ -94,7 +94,7 @@ pub const OPS: &[OpDef] = &[
         infer: |cx| infer(cx, GRU),
         eval: |cx| run::eval(cx, GRU, &cells::gru),
         ranges: Some(lengths),
-        tolerance: Tolerance::Recurrence,
+        tolerance: Tolerance::Narrow,
         problems: |rng| problems::problems("gru", GRU, rng),
         ..PLAIN
     },
@@ -120,7 +120,7 @@ pub const OPS: &[OpDef] = &[
         infer: |cx| infer(cx, LSTM),
         eval: |cx| run::eval(cx, LSTM, &cells::lstm),
         ranges: Some(lengths),
-        tolerance: Tolerance::Recurrence,
+        tolerance: Tolerance::Narrow,
         problems: |rng| problems::problems("lstm", LSTM, rng),
         ..PLAIN
     },
