@@ -7,7 +7,7 @@ use common::{assert_close, run, single};
 use kiln_backend::compare::{Expectation, Latitude};
 use kiln_ir::ops::layout::Layout;
 use kiln_ir::problem::Rng;
-use kiln_ir::{Attrs, DType, Op, Tensor};
+use kiln_ir::{Attrs, DType, Op};
 
 /// Every problem of every operator, whether it has a fast path or not.
 #[test]

@@ -4,7 +4,7 @@ use crate::ahead::{Spent, compile_all};
 use crate::cache::{CacheStore, TimingCache};
 use crate::memory::{self, StepUse};
 use crate::passes::{self, PassCx, PassReport};
-use crate::points::{Points, Span};
+use crate::points::{Points, Span, profile_ends};
 use crate::search::{Considered, Formed, Given, Search};
 use crate::tuner::{Choice, Tuner};
 use crate::{BuildConfig, BuildError, bodies};
@@ -145,7 +145,8 @@ impl Builder {
         let (timed, spent, notes) = (tuner.timed, tuner.spent, std::mem::take(&mut tuner.notes));
         let program = planned(graph, steps, &points, &target);
         note_views(&program, &mut reports.iter_mut());
-        let expected = crate::host::expected(&program, &points.ends, &target);
+        let ends = profile_ends(&program.graph, &self.config)?;
+        let expected = crate::host::expected(&program, &ends, &target);
         let host_layers: Vec<_> = expected.into_iter().filter_map(|s| HostLayer::of(&program, s)).collect();
         if self.config.strict && !host_layers.is_empty() {
             return Err(BuildError::NeedsHost { backend: target.backend, layers: host_layers });

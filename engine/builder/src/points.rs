@@ -185,6 +185,21 @@ fn bytes(f: &Fact, size: impl Fn(&Dim) -> Option<i64>) -> Option<u64> {
     Some(f.ty.dtype.bytes_for(n)?.checked_add(3)? / 4 * 4)
 }
 
+/// Facts of all values at the least, usual and greatest shapes of every profile, but for those that no run can have.
+pub fn profile_ends(g: &Graph, config: &BuildConfig) -> Result<Vec<Vec<Fact>>, BuildError> {
+    let io = graph_io(g);
+    let mut all = Vec::new();
+    if config.profiles.is_empty() {
+        let own: Vec<Fact> = g.inputs.iter().map(|&v| g.value(v).fact.clone()).collect();
+        all.extend(g.infer_from(&own));
+    }
+    for profile in &config.profiles {
+        let points = profile.points(&io).map_err(|e| BuildError::Profile(e.to_string()))?;
+        all.extend(points.iter().filter_map(|inputs| g.infer_from(inputs).ok()));
+    }
+    Ok(all)
+}
+
 fn check_static(g: &Graph, facts: &[Fact]) -> Result<(), BuildError> {
     match facts.iter().zip(&g.inputs).find(|(f, _)| f.ty.static_dims().is_none()) {
         None => Ok(()),

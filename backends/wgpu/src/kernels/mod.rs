@@ -16,8 +16,8 @@ mod sort;
 mod tile;
 
 use kiln_families::{
-    Kernel, affine, bits, deform, einsum, generate, linear_attention, lines, moves, pointwise, sample, scatter,
-    sequence, text, window,
+    Kernel, affine, bits, deform, einsum, generate, linear_attention, lines, moves, pointwise, sample,
+    scatter, sequence, text, window,
 };
 
 /// Kernels of this backend alone.

@@ -191,8 +191,7 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
         _ => {
             let rank =
                 cx.dims(0)?[0].as_const().ok_or_else(|| cx.bad_shape(0, "a known number of elements"))?;
-            let size =
-                |i| cx.fresh_from(0, &format!("d{i}"), super::moves::size_bound(cx, 0, i as usize));
+            let size = |i| cx.fresh_from(0, &format!("d{i}"), super::moves::size_bound(cx, 0, i as usize));
             (0..rank).map(size).collect()
         }
     };
