@@ -255,14 +255,15 @@ fn backends_lists_the_reference_and_refusals() {
 fn endless(f: &Folder) -> Vec<String> {
     let model =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/control_flow/loop_swap.onnx");
-    let array = |t, shape: &[u64], bytes: &[u8]| Array::new(t, shape.to_vec(), bytes.to_vec()).unwrap();
+    let array =
+        |t, shape: &[u64], bytes: &[u8]| Array::new(t, shape.to_vec(), bytes.to_vec()).expect("an array");
     let inputs = BTreeMap::from([
         ("a".to_owned(), array(NpyType::F32, &[2], &[0; 8])),
         ("b".to_owned(), array(NpyType::F32, &[2], &[0; 8])),
         ("trips".to_owned(), array(NpyType::I64, &[], &i64::MAX.to_le_bytes())),
     ]);
     let path = f.name("endless.npz");
-    write_npz(&path, &inputs, Compression::Stored).unwrap();
+    write_npz(&path, &inputs, Compression::Stored).expect("a folder of the test");
     let model = model.display().to_string();
     ["run", &model, "--backend", "reference", "--inputs", &path].map(str::to_owned).to_vec()
 }
