@@ -50,6 +50,7 @@ pub fn lock(path: &Path, patience: Duration, waiting: impl FnOnce()) -> io::Resu
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failed test panics")]
 mod tests {
     use super::*;
     use std::cell::Cell;

@@ -72,6 +72,7 @@ fn kind(t: std::fs::FileType) -> &'static str {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failed test panics")]
 mod tests {
     use super::*;
 
