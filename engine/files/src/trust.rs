@@ -107,6 +107,7 @@ fn open_to_others(_: &std::fs::Metadata, _: usize) -> Option<String> {
 }
 
 #[cfg(all(test, unix))]
+#[allow(clippy::unwrap_used, reason = "a failed test panics")]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;

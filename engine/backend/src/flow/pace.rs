@@ -96,11 +96,19 @@ mod tests {
         let (mut pace, mut waited) = (Pace::default(), Vec::new());
         for batch in 0..4 {
             assert!(pace.is_due(MOST));
-            pace.passed(batch, |b| Ok(waited.push(b))).unwrap();
+            pace.passed(batch, |b| {
+                waited.push(b);
+                Ok(())
+            })
+            .unwrap();
         }
         assert_eq!(waited, [0, 1, 2]);
         pace.restart();
-        pace.passed(9, |b| Ok(waited.push(b))).unwrap();
+        pace.passed(9, |b| {
+            waited.push(b);
+            Ok(())
+        })
+        .unwrap();
         assert_eq!(waited, [0, 1, 2]);
     }
 }
