@@ -55,6 +55,17 @@ def answer(model, values):
     return [o.name for o in session.get_outputs()], session.run(None, feeds)
 
 
+def about(case):
+    """The case in a line: attributes, then type and shape of each input, with its elements where they are few integers."""
+    def one(value):
+        if value is None:
+            return "-"
+        few = value.dtype.kind in "iu" and value.size <= 8
+        empty = " empty" if value.size == 0 else ""
+        return f"{value.dtype}{list(value.shape)}{empty}" + (f" = {value.tolist()}" if few else "")
+    return f"{case.op} {case.attributes}; " + "; ".join(one(v) for v, _ in case.inputs)
+
+
 def write(folder, model, values, names, results):
     data = folder / "test_data_set_0"
     data.mkdir(parents=True)
@@ -90,7 +101,9 @@ def main():
                 if args.verbose:
                     print(f"{op} {case.attributes}: {str(e)[:300]}")
                 continue
-            write(args.folder / f"{op}_{args.seed}_{n:04}", model, values, names, results)
+            folder = args.folder / f"{op}_{args.seed}_{n:04}"
+            write(folder, model, values, names, results)
+            (folder / "about.txt").write_text(about(case))
             written += 1
     print(f"{written} cases; dropped: {dict(dropped) or 'none'}")
 

@@ -33,8 +33,7 @@ fn folder() -> PathBuf {
     std::env::var_os("KILN_ORACLE").map_or_else(|| root().join(".cache/oracle"), PathBuf::from)
 }
 
-/// Cases by operator, each on the backend; differences that are not listed fail, and so does a listed operator that has
-/// none left among all cases.
+/// Runs the cases on a backend; differences that are not listed fail.
 fn run(name: &str, setting: Setting, every: usize) {
     let pick = std::env::var("KILN_OPS").ok();
     let listed = differences();
@@ -51,9 +50,14 @@ fn run(name: &str, setting: Setting, every: usize) {
     let work = || {
         let take = || cases.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let outcome = |case: &String| {
-            let run = || run_case_by(&setting, &folder().join(case), compare);
+            let folder = folder().join(case);
+            let run = || run_case_by(&setting, &folder, compare);
             let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-            (case.clone(), ran.unwrap_or_else(|_| Err("panicked".into())))
+            let about = std::fs::read_to_string(folder.join("about.txt")).unwrap_or_default();
+            (
+                case.clone(),
+                ran.unwrap_or_else(|_| Err("panicked".into())).map_err(|e| format!("{e} | {about}")),
+            )
         };
         std::iter::from_fn(take).map(outcome).collect::<Vec<_>>()
     };
@@ -68,7 +72,7 @@ fn run(name: &str, setting: Setting, every: usize) {
     let unexplained: Vec<String> = failed
         .iter()
         .filter(|(case, error)| {
-            !listed.get(operator(case)).is_some_and(|known| known.iter().any(|k| error.contains(k)))
+            !listed.get(operator(case)).is_some_and(|known| known.iter().any(|k| explains(k, error)))
         })
         .map(|(case, error)| format!("{case}: {error}"))
         .collect();
@@ -80,14 +84,20 @@ fn operator(case: &str) -> &str {
     case.split('_').next().unwrap_or(case)
 }
 
-/// For each operator the parts of messages that are explained: lines `Operator: part of the message: reason`.
+/// Whether all parts of a line, separated by ` & `, stand in a message.
+fn explains(parts: &str, error: &str) -> bool {
+    parts.split(" & ").all(|part| error.contains(part))
+}
+
+/// For each operator the parts of messages that are explained: lines `Operator -- parts -- reason`.
 fn differences() -> BTreeMap<String, Vec<String>> {
     let text = std::fs::read_to_string(root().join("tests/oracle/differences.txt")).unwrap();
     let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in text.lines().filter(|l| !l.starts_with('#') && !l.trim().is_empty()) {
-        let (op, rest) = line.split_once(": ").unwrap();
-        let (part, _reason) = rest.split_once(": ").unwrap();
-        all.entry(op.into()).or_default().push(part.into());
+        let [op, parts, _reason] = line.splitn(3, " -- ").collect::<Vec<_>>()[..] else {
+            panic!("a line of differences.txt has no three parts: {line}");
+        };
+        all.entry(op.into()).or_default().push(parts.into());
     }
     all
 }
