@@ -147,6 +147,9 @@ pub enum Tolerance {
     Sampled,
     /// A backward-stable algorithm: the error is what a few roundings of each input would cause.
     Conditioned,
+    /// As `Conditioned`, with constant factors that are rounded too (those of a Fourier transform), so that a result that
+    /// should vanish is as far from zero as they leave it: 8 units in the last place of the greatest result.
+    Transform,
     /// As `Conditioned`; intermediate results may be rounded to the narrowest float type of the inputs.
     Narrow,
     /// Made of sizes and attributes alone: 16 units in the last place, or 8 of the greatest result.

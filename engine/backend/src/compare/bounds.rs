@@ -53,6 +53,11 @@ pub fn intervals(
             let spread = Spread::new(op, inputs, wanted, DType::F32);
             per_output(&|i, at, x| spread.error(i, at, x))
         }
+        Tolerance::Transform => {
+            let spread = Spread::new(op, inputs, wanted, DType::F32);
+            let most: Vec<f64> = wanted.iter().map(|t| greatest(&values(t))).collect();
+            per_output(&|i, at, x| spread.error(i, at, x) + 8.0 * e32 * most[i])
+        }
         Tolerance::Narrow => {
             let spread = Spread::new(op, inputs, wanted, narrowest(inputs));
             per_output(&|i, at, x| spread.error(i, at, x))

@@ -24,7 +24,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     attrs: &[attr("inverse", || Attr::Bool(false)), attr("onesided", || Attr::Bool(false))],
     infer,
     eval,
-    tolerance: Tolerance::Conditioned,
+    tolerance: Tolerance::Transform,
     problems,
     ..PLAIN
 }];

@@ -28,7 +28,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     attrs: &[attr("onesided", || Attr::Bool(true))],
     infer,
     eval,
-    tolerance: Tolerance::Conditioned,
+    tolerance: Tolerance::Transform,
     problems,
     ..PLAIN
 }];
