@@ -571,7 +571,7 @@ def space_to_depth(d, op):
 
 @operator("Col2Im")
 def col2im(d, op):
-    block, image = [d.int(1, 3), d.int(1, 3)], [d.int(4, 7), d.int(4, 7)]
+    block, image = [d.int(1, 3), d.int(1, 3)], [d.int(5, 7), d.int(5, 7)]
     strides, dilations, pads = [d.int(1, 2) for _ in block], [d.int(1, 2) for _ in block], [d.int(0, 1) for _ in range(4)]
     count = 1
     for i in range(2):

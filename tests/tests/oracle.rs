@@ -102,7 +102,8 @@ fn differences() -> BTreeMap<String, Vec<String>> {
     all
 }
 
-/// Integers are equal, floats within 1e-4 of the value and 1e-5 of the greatest (2e-3 in f16): both sides round.
+/// Integers are equal, floats within 1e-4 of the value and 1e-5 of the greatest (2e-3 in f16): both sides round. Zero is
+/// anything below 1e-12.
 fn compare(found: &Tensor, wanted: &Tensor) -> Result<(), String> {
     if found.dtype() != wanted.dtype() || found.shape() != wanted.shape() {
         return Err(format!("is {}, wants {}", found.ty(), wanted.ty()));
@@ -114,7 +115,7 @@ fn compare(found: &Tensor, wanted: &Tensor) -> Result<(), String> {
             let same = |x: f64, y: f64| {
                 x == y
                     || (x.is_nan() && y.is_nan())
-                    || (y.is_finite() && (x - y).abs() <= relative * y.abs() + absolute * greatest)
+                    || (y.is_finite() && (x - y).abs() <= relative * y.abs() + absolute * greatest + 1e-12)
             };
             (0..a.len()).find(|&i| !same(a[i], b[i])).map(|i| format!("[{i}] is {}, wants {}", a[i], b[i]))
         }
