@@ -17,8 +17,11 @@ const MUTATIONS: &[(&str, Mutation)] = &[
 ];
 
 /// Operators whose problems have nothing for a mutation to change, with the reason.
-const INAPPLICABLE: &[(&str, &str)] =
-    &[("assertion", "passes its input on, one truth value"), ("random", "is compared by its distribution")];
+const INAPPLICABLE: &[(&str, &str)] = &[
+    ("assertion", "passes its input on, one truth value"),
+    ("random", "is compared by its distribution"),
+    ("size", "has one integer, without neighbours"),
+];
 
 #[test]
 fn wrong_results_do_not_pass() {
