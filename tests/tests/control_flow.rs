@@ -206,7 +206,7 @@ fn broken_models_are_refused() {
         ("if_else_without_node", "x"),
         ("if_else_missing", "else_branch"),
         ("if_output_count_differs", "then_branch has 1 outputs, else_branch 2"),
-        ("if_condition_not_bool", "a condition of type f32, wants bool"),
+        ("if_condition_not_bool", "input 0 (cond) is f32"),
         ("loop_body_without_condition_output", "a body of"),
     ] {
         let e = graph(&format!("control_flow/illegal/{model}.onnx")).unwrap_err();
