@@ -205,9 +205,9 @@ fn broken_models_are_refused() {
     for (model, says) in [
         ("if_else_without_node", "x"),
         ("if_else_missing", "else_branch"),
-        ("if_output_count_differs", "then_branch has 1 outputs, else_branch 2"),
+        ("if_output_count_differs", "attribute 'else_branch' has 2 outputs: wanted 1"),
         ("if_condition_not_bool", "input 0 (cond) is f32"),
-        ("loop_body_without_condition_output", "a body of"),
+        ("loop_body_without_condition_output", "attribute 'body' has"),
     ] {
         let e = graph(&format!("control_flow/illegal/{model}.onnx")).unwrap_err();
         assert!(e.contains(says), "{model}: {e}");

@@ -3,25 +3,11 @@
 
 mod common;
 
-use common::{body, check, graph, model, node, tensor};
+use common::{body, check, graph, model, node, tensor, typed as input};
 use kiln_ir::{DType, Tensor};
 use kiln_onnx::proto::tensor_proto::DataType;
-use kiln_onnx::proto::tensor_shape_proto::{Dimension, dimension::Value};
-use kiln_onnx::proto::type_proto::{Tensor as TensorTypeProto, Value as TypeValue};
 use kiln_onnx::proto::*;
 use kiln_onnx::{ImportOptions, Imported, OnnxError, import};
-
-/// An input whose dimensions are numbers, or names.
-fn input(name: &str, ty: DataType, dims: &[&str]) -> ValueInfoProto {
-    let dim = |text: &&str| {
-        let value = text.parse().map_or(Value::DimParam((*text).into()), Value::DimValue);
-        Dimension { value: Some(value), ..Default::default() }
-    };
-    let shape = TensorShapeProto { dim: dims.iter().map(dim).collect() };
-    let tensor = TensorTypeProto { elem_type: ty as i32, shape: Some(shape) };
-    let r#type = TypeProto { value: Some(TypeValue::TensorType(tensor)), ..Default::default() };
-    ValueInfoProto { name: name.into(), r#type: Some(r#type), ..Default::default() }
-}
 
 fn floats(shape: &[usize], values: &[f32]) -> Tensor {
     Tensor::f32(shape, values).unwrap()

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{check, int, node, tensor};
+use common::{check, int, ints, node, tensor};
 use kiln_ir::Tensor;
 use kiln_onnx::proto::attribute_proto::AttributeType;
 use kiln_onnx::proto::tensor_proto::DataType;
@@ -20,11 +20,6 @@ fn i64s(dims: &[i64], values: &[i64]) -> TensorProto {
 
 fn bytes(dtype: DataType, dims: &[i64], values: &[i32]) -> TensorProto {
     TensorProto { int32_data: values.to_vec(), ..tensor("", dtype, dims) }
-}
-
-fn ints(name: &str, values: &[i64]) -> AttributeProto {
-    let r#type = AttributeType::Ints as i32;
-    AttributeProto { name: name.into(), ints: values.to_vec(), r#type, ..Default::default() }
 }
 
 fn float(name: &str, f: f32) -> AttributeProto {

@@ -67,4 +67,13 @@ impl Cx<'_> {
     pub(crate) fn identity(&mut self, x: TensorId) -> Result<TensorId, Refusal> {
         self.un("identity", x)
     }
+
+    /// Makes a run fail with a message unless all elements of `cond` are true. Conditions on sizes and on contents that the
+    /// host knows are checked before the run starts; what is certain now needs no layer.
+    pub(crate) fn demand(&mut self, cond: TensorId, message: String) -> Result<(), Refusal> {
+        if self.ints_of(cond).is_some_and(|all| !all.contains(&0)) {
+            return Ok(());
+        }
+        self.layers("assertion", Attrs::new().with("message", message), &[Some(cond)]).map(drop)
+    }
 }

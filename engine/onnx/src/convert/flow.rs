@@ -24,6 +24,10 @@ impl Importer {
     /// Converts the nodes of a node's graph in place, some names bound; its outputs.
     pub(super) fn region(&mut self, node: &Node, graph: &Graph, bound: Vec<(String, TensorId)>) -> Outs {
         let before = self.refused.len();
+        for (name, t) in &bound {
+            let info = graph.inputs.iter().find(|info| info.name == *name);
+            info.map_or(Ok(()), |info| self.check_inside(name, *t, &info.ty))?;
+        }
         self.enter(bound);
         self.region_types(node, graph);
         self.weights(graph);
@@ -33,7 +37,12 @@ impl Importer {
         self.held.close_region(graph);
         self.leave();
         match outputs {
-            Some(outputs) => Ok(outputs),
+            Some(outputs) => {
+                for (info, &t) in graph.outputs.iter().zip(&outputs) {
+                    self.check_inside(&info.name, t, &info.ty)?;
+                }
+                Ok(outputs)
+            }
             None if self.refused.len() > before => Err(Refusal::Branch),
             None => unsupported("a graph inside of it has undefined outputs"),
         }

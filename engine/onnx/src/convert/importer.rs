@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use kiln_ir::{Network, Tensor, TensorId};
 
 use super::cx::{Cx, Outs};
+use super::declared::{Contradiction, overridden};
 use super::dtype;
 use super::held::{HeldTypes, caution};
 use super::options::{ImportOptions, Imported, Report};
@@ -36,6 +37,8 @@ pub(crate) struct Importer {
     pub(super) held: HeldTypes,
     /// Values that are lists of tensors.
     pub(super) sequences: Sequences,
+    /// Whether the user gave sizes that the model declares otherwise.
+    overridden: bool,
 }
 
 impl Importer {
@@ -52,6 +55,7 @@ impl Importer {
             splits: Splits::default(),
             held: HeldTypes::default(),
             sequences: Sequences::default(),
+            overridden: overridden(graph, options),
         };
         importer.inputs(graph, options)?;
         Ok(importer)
@@ -138,6 +142,7 @@ impl Importer {
                 Some(of) => self.split(node, of),
                 None => self.node(node),
             };
+            let made = made.and_then(|outputs| self.check_declared(graph, node, outputs));
             match made {
                 Ok(outputs) => {
                     self.follow(node, &outputs);
@@ -183,6 +188,16 @@ impl Importer {
         Ok(outputs)
     }
 
+    /// Compares the outputs of a node with what the graph declares of values inside of it.
+    fn check_declared(&mut self, graph: &Graph, node: &Node, made: Vec<TensorId>) -> Outs {
+        for (name, &t) in node.outputs.iter().zip(&made) {
+            if let Some(declared) = graph.values.get(name) {
+                self.check_inside(name, t, declared)?;
+            }
+        }
+        Ok(made)
+    }
+
     fn define_outputs(&mut self, node: &Node, made: &[TensorId]) {
         for (i, name) in node.outputs.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             if made.is_empty() && self.sequences.defines(name) {
@@ -225,6 +240,15 @@ impl Importer {
             })?;
             if let Some(why) = self.ranks_differ(value) {
                 return Err(bad(why));
+            }
+            match self.contradiction(value, &info.ty) {
+                Some(Contradiction::Shape(_)) if self.overridden => {}
+                Some(Contradiction::Shape(declared) | Contradiction::Type(declared)) => {
+                    let found = self.net.ty(value);
+                    let advice = "correct the declaration, or the node that makes it";
+                    return Err(bad(format!("is {found}, where the model declares {declared}: {advice}")));
+                }
+                None => {}
             }
             let of = info.ty.dtype().filter(|of| *of == DataType::Double).or(self.held.get(&info.name));
             if let Some(text) = of.and_then(caution) {

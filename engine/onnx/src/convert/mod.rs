@@ -8,6 +8,7 @@ mod attrs;
 mod build;
 mod consts;
 mod cx;
+mod declared;
 mod dtype;
 mod flow;
 mod held;

@@ -88,6 +88,33 @@ pub enum Refusal {
         /// The version in force.
         since: i64,
     },
+    /// An input of a rank that the operator does not have.
+    #[error("input {index} ({input}) is {found}: the operator wants {wanted} dimensions")]
+    InputRank {
+        /// Its position.
+        index: usize,
+        /// Its name in the operator's documentation.
+        input: &'static str,
+        /// Its type in the network.
+        found: kiln_ir::TensorType,
+        /// The ranks that are allowed.
+        wanted: String,
+    },
+    /// A value whose declared type is not the one that its node makes.
+    #[error(
+        "'{value}' is {found}, where the model declares {declared}: correct the declaration or the node that makes it"
+    )]
+    DeclaredType {
+        /// The value.
+        value: String,
+        /// Its type in the network.
+        found: kiln_ir::TensorType,
+        /// Its declared type.
+        declared: String,
+    },
+    /// Sizes that the operator does not allow together.
+    #[error("{0}")]
+    Sizes(String),
     /// Nodes in its branch were refused, and are listed.
     #[error("its branch holds nodes that cannot be converted")]
     Branch,

@@ -25,9 +25,22 @@ fn if_(cx: &mut Cx<'_>) -> Outs {
     }
     let on_true = cx.require_attr::<&Arc<Graph>>("then_branch")?.clone();
     let on_false = cx.require_attr::<&Arc<Graph>>("else_branch")?.clone();
-    if on_true.outputs.len() != on_false.outputs.len() {
-        let (t, f) = (on_true.outputs.len(), on_false.outputs.len());
-        return unsupported(format!("then_branch has {t} outputs, else_branch {f}: wants as many"));
+    let (t, f) = (on_true.outputs.len(), on_false.outputs.len());
+    if t != f {
+        return Err(cx.bad_attr("else_branch", &format!("has {f} outputs: wanted {t}, as then_branch has")));
+    }
+    if cx.output_count() > t {
+        let n = cx.output_count();
+        return Err(cx.bad_attr("then_branch", &format!("has {t} outputs: wanted {n}, as the node has")));
+    }
+    // A branch that is not taken is not converted, so its declarations are all that is known of it.
+    for (a, b) in on_true.outputs.iter().zip(&on_false.outputs) {
+        let types = a.ty.dtype().zip(b.ty.dtype());
+        if let Some((t, f)) = types.filter(|(t, f)| t != f) {
+            let (a, b) = (&a.name, &b.name);
+            let why = format!("gives '{b}' as {f}: wanted {t}, as '{a}' of then_branch is");
+            return Err(cx.bad_attr("else_branch", &why));
+        }
     }
     if let Some(known) = cx.ints_of(condition) {
         return inline(cx, &known, &on_true, &on_false);

@@ -40,13 +40,15 @@ fn flex_attention(cx: &mut Cx<'_>) -> Outs {
         let attrs = plain.with("scale", scale.unwrap_or(0.0));
         return Ok(vec![cx.layer("attention", attrs, &[Some(q), Some(k), Some(v)])?]);
     }
-    let scale = match (scale, cx.dim(q, 3).and_then(|d| d.as_const())) {
-        (Some(scale), _) => scale,
-        (None, Some(size)) => 1.0 / (size as f64).sqrt(),
-        _ => return unsupported("no scale, and a head size that is not known before the run"),
-    };
     let groups = Groups::of(cx, q, k)?;
-    let scaled = cx.bin_num("mul", q, scale)?;
+    let scaled = match (scale, cx.dim(q, 3).and_then(|d| d.as_const())) {
+        (Some(scale), _) => cx.bin_num("mul", q, scale)?,
+        (None, Some(size)) => cx.bin_num("mul", q, 1.0 / (size as f64).sqrt())?,
+        (None, None) => {
+            let scale = scale_of_size(cx, q)?;
+            cx.bin("mul", q, scale)?
+        }
+    };
     let rows = groups.join(cx, scaled)?;
     let scores = cx.layer("matmul", Attrs::new().with("trans_b", true), &[Some(rows), Some(k)])?;
     let scores = groups.part(cx, scores, q)?;
@@ -82,34 +84,44 @@ fn modified(
     if same { Ok(y) } else { Err(cx.bad_attr(name, &format!("makes {after} of {before}: wanted no change"))) }
 }
 
+/// One over the root of the head size, computed from the shape of the queries and rounded to their type.
+fn scale_of_size(cx: &mut Cx<'_>, q: TensorId) -> Result<TensorId, Refusal> {
+    let size = cx.dims(q, 3..4)?;
+    let size = cx.cast(size, DType::F32)?;
+    let root = cx.un("sqrt", size)?;
+    let one = cx.num(DType::F32, 1.0)?;
+    let scale = cx.bin("div", one, root)?;
+    cx.cast(scale, cx.dtype(q))
+}
+
 /// Query heads that share a key head stand one behind the other: their rows are those of one product.
 struct Groups {
-    /// Query heads and key heads, if these are fewer.
-    heads: Option<(i64, i64)>,
+    /// The number of key heads and that of the query heads of each, 1-D tensors of one element; `None` if there are as many
+    /// key heads as query heads.
+    heads: Option<[TensorId; 2]>,
 }
 
 impl Groups {
-    fn of(cx: &Cx<'_>, q: TensorId, k: TensorId) -> Result<Groups, Refusal> {
+    fn of(cx: &mut Cx<'_>, q: TensorId, k: TensorId) -> Result<Groups, Refusal> {
         let (of_q, of_k) = (cx.dim(q, 1), cx.dim(k, 1));
         if of_q == of_k {
             return Ok(Groups { heads: None });
         }
-        let number = |d: Option<&Dim>| d.and_then(Dim::as_const);
-        match (number(of_q.as_ref()), number(of_k.as_ref())) {
-            (Some(q), Some(k)) => Ok(Groups { heads: Some((q, k)) }),
-            _ => unsupported(format!(
-                "heads of {} and {}, whose numbers are not known before the run",
-                cx.ty(q),
-                cx.ty(k)
-            )),
-        }
+        let number = |d: Option<Dim>| d.and_then(|d| d.as_const());
+        let (heads, each) = match (number(of_q), number(of_k)) {
+            (Some(q), Some(k)) => (cx.i64s(&[k])?, cx.i64s(&[q / k.max(1)])?),
+            _ => {
+                let (all, heads) = (cx.dims(q, 1..2)?, cx.dims(k, 1..2)?);
+                (heads, cx.bin("floor_div", all, heads)?)
+            }
+        };
+        Ok(Groups { heads: Some([heads, each]) })
     }
 
     /// [batch, query heads, length, size] as [batch, key heads, rows, size].
     fn join(&self, cx: &mut Cx<'_>, x: TensorId) -> Result<TensorId, Refusal> {
-        let Some((q, k)) = self.heads else { return Ok(x) };
+        let Some([heads, each]) = self.heads else { return Ok(x) };
         let (batch, length, size) = (cx.dims(x, 0..1)?, cx.dims(x, 2..3)?, cx.dims(x, 3..4)?);
-        let (heads, each) = (cx.i64s(&[k])?, cx.i64s(&[q / k])?);
         let rows = cx.bin("mul", length, each)?;
         let shape = cx.join(&[batch, heads, rows, size])?;
         cx.reshape_to(x, shape)

@@ -119,12 +119,17 @@ pub(super) fn loop_(cx: &mut Cx<'_>) -> Outs {
     let initial = (2..cx.input_count()).map(|i| cx.input(i)).collect::<Result<Vec<_>, _>>()?;
     let (ins, outs) = (initial.len() + 2, initial.len() + 1);
     if body.inputs.len() != ins || body.outputs.len() < outs {
-        return unsupported(format!(
-            "a body of {} inputs and {} outputs: wants {ins} and at least {outs} (the condition, {} carried values)",
-            body.inputs.len(),
-            body.outputs.len(),
+        let (i, o) = (body.inputs.len(), body.outputs.len());
+        let why = format!(
+            "has {i} inputs and {o} outputs: wanted {ins} and at least {outs} (the condition and {} carried values)",
             initial.len()
-        ));
+        );
+        return Err(cx.bad_attr("body", &why));
+    }
+    if cx.output_count() + 1 > body.outputs.len() {
+        let (n, o) = (cx.output_count() + 1, body.outputs.len());
+        let why = format!("has {o} outputs: wanted {n}, the condition and one for each output of the node");
+        return Err(cx.bad_attr("body", &why));
     }
     let count = cx.opt(0).map(|t| cx.scalar(t)).transpose()?;
     let condition = cx.opt(1).map(|t| cx.scalar(t)).transpose()?;

@@ -71,7 +71,7 @@ fn squeeze(cx: &mut Cx<'_>) -> Outs {
             "'{label}' has no axes, and dimension {i} ({d}) is 1; it was taken for another number when the model was \
              imported: export the model with axes"
         );
-        cx.layers("assertion", Attrs::new().with("message", message), &[Some(other)])?;
+        cx.demand(other, message)?;
         cx.note(format!(
             "node '{label}' has no axes: dimension {i} ({d}) is kept, and may not be 1 at run time"
         ));

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kiln_ir::TensorId;
+use kiln_ir::infer::differ;
 use kiln_ir::network::{LoopId, LoopOutputKind, TripLimitKind};
 
 use super::looping::{Carried, Tried, inside, retry};
@@ -40,12 +41,13 @@ pub(super) fn scan(cx: &mut Cx<'_>) -> Outs {
     };
     let states = given.len() - slices;
     if body.inputs.len() != given.len() || body.outputs.len() < states {
-        return unsupported(format!(
-            "a body of {} inputs and {} outputs: wants {} and at least {states}",
-            body.inputs.len(),
-            body.outputs.len(),
-            given.len()
-        ));
+        let (i, o, n) = (body.inputs.len(), body.outputs.len(), given.len());
+        let why = format!("has {i} inputs and {o} outputs: wanted {n} and at least {states} (the states)");
+        return Err(cx.bad_attr("body", &why));
+    }
+    if cx.output_count() > body.outputs.len() {
+        let (n, o) = (cx.output_count(), body.outputs.len());
+        return Err(cx.bad_attr("body", &format!("has {o} outputs: wanted {n}, as the node has")));
     }
     let outputs = body.outputs.len() - states;
     let (states, scanned) = given.split_at(states);
@@ -64,13 +66,35 @@ pub(super) fn scan(cx: &mut Cx<'_>) -> Outs {
     let out_reversed = directions(cx, "scan_output_directions", outputs)?;
     let stacked = out_axes.into_iter().zip(out_reversed).collect();
     let parts = Parts { body, states: states.to_vec(), slices: all, stacked };
-    let trips = match parts.slices.first() {
-        Some(&(t, axis, _)) => cx.length(t, axis)?,
-        None => return unsupported("nothing to scan"),
-    };
+    let scanned: Vec<_> = parts.slices.iter().map(|&(t, axis, _)| (t, axis)).collect();
+    let trips = common_length(cx, &scanned)?;
     let (scans, mut outs) = parts.convert(cx, Lengths { trips, outputs: None })?;
     outs.extend(scans);
     Ok(outs)
+}
+
+/// The length that all of these tensors have along their axes. Lengths that are not known to be equal are compared by the
+/// run, before it starts where the host knows them.
+fn common_length(cx: &mut Cx<'_>, scanned: &[(TensorId, usize)]) -> Result<TensorId, Refusal> {
+    let Some((&(first, axis), others)) = scanned.split_first() else { return unsupported("nothing to scan") };
+    let trips = cx.length(first, axis)?;
+    for (i, &(t, own)) in others.iter().enumerate() {
+        let (Some(a), Some(b)) = (cx.dim(first, axis), cx.dim(t, own)) else { continue };
+        let n = i + 1;
+        if differ(&a, &b) {
+            let why = format!(
+                "scan inputs of different length: {a} in input 0 (axis {axis} of {}), {b} in input {n} (axis {own} of {})",
+                cx.ty(first),
+                cx.ty(t)
+            );
+            return Err(Refusal::Sizes(why));
+        }
+        let length = cx.length(t, own)?;
+        let same = cx.bin("equal", trips, length)?;
+        let label = cx.label();
+        cx.demand(same, format!("the scan inputs 0 and {n} of '{label}' differ in length: {a} and {b}"))?;
+    }
+    Ok(trips)
 }
 
 fn list(cx: &Cx<'_>, name: &str, len: usize) -> Result<Vec<i64>, Refusal> {
@@ -151,8 +175,10 @@ struct Batched<'a> {
 
 impl Batched<'_> {
     fn convert(&self, cx: &mut Cx<'_>) -> Outs {
-        let Some(&first) = self.scanned.first() else { return unsupported("nothing to scan") };
-        let (entries, longest) = (cx.length(first, 0)?, cx.length(first, 1)?);
+        let along = |axis| self.scanned.iter().map(|&t| (t, axis)).collect::<Vec<_>>();
+        let batches = self.states.iter().map(|&t| (t, 0));
+        let entries = common_length(cx, &along(0).into_iter().chain(batches).collect::<Vec<_>>())?;
+        let longest = common_length(cx, &along(1))?;
         let lengths = cx.opt(0);
         let outer = cx.net().add_loop()?;
         cx.net().add_trip_limit(outer, entries, TripLimitKind::Count)?;

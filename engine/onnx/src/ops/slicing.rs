@@ -52,15 +52,23 @@ fn split(cx: &mut Cx<'_>) -> Outs {
     }
     let sizes = if cx.ints("split")?.is_some() { list(cx, "split", 1, 13)? } else { cx.opt(1) };
     let bounds = match sizes {
-        Some(sizes) => bounds_of_sizes(cx, sizes, parts)?,
+        Some(sizes) => bounds_of_sizes(cx, sizes, x, axis, parts)?,
         None => equal_bounds(cx, x, axis, parts)?,
     };
     let pairs = bounds.iter().zip(bounds.iter().skip(1));
     pairs.map(|(start, end)| cx.slice_to(x, axis as i64, *start, *end)).collect()
 }
 
-/// Where each part begins and the last one ends, as 1-D tensors of one element.
-fn bounds_of_sizes(cx: &mut Cx<'_>, sizes: TensorId, parts: usize) -> Result<Vec<TensorId>, Refusal> {
+/// Where each part begins and the last one ends, as 1-D tensors of one element. The sizes must be as many as there are parts,
+/// not negative, and add up to the axis; what is not known now is checked by the run.
+fn bounds_of_sizes(
+    cx: &mut Cx<'_>,
+    sizes: TensorId,
+    x: TensorId,
+    axis: usize,
+    parts: usize,
+) -> Result<Vec<TensorId>, Refusal> {
+    let whole = cx.dim(x, axis);
     if let Some(sizes) = cx.ints_of(sizes) {
         let mut end = 0i64;
         let ends = sizes.iter().map(|size| {
@@ -68,7 +76,24 @@ fn bounds_of_sizes(cx: &mut Cx<'_>, sizes: TensorId, parts: usize) -> Result<Vec
             end
         });
         let bounds: Vec<i64> = std::iter::once(0).chain(ends).collect();
+        let known = whole.as_ref().and_then(|d| d.as_const());
+        let fits = known.is_none_or(|n| n == end) && sizes.iter().all(|n| *n >= 0);
+        if sizes.len() != parts || !fits {
+            let (ty, n) = (cx.ty(x), whole.map_or_else(String::new, |d| d.to_string()));
+            return Err(Refusal::Sizes(format!(
+                "sizes {sizes:?} of {ty} along axis {axis}: wanted {parts} sizes of 0 or more whose sum is {n}"
+            )));
+        }
+        if known.is_none() {
+            let (sum, length) = (cx.i64s(&[end])?, cx.dims(x, axis..axis + 1)?);
+            let whole = cx.bin("equal", length, sum)?;
+            let label = cx.label();
+            cx.demand(whole, format!("the sizes {sizes:?} of '{label}' do not add up to axis {axis}"))?;
+        }
         return bounds.into_iter().map(|b| cx.i64s(&[b])).collect();
+    }
+    if let Some(n) = cx.dim(sizes, 0).and_then(|d| d.as_const()).filter(|n| *n != parts as i64) {
+        return Err(Refusal::Sizes(format!("{n} sizes: wanted {parts}, one for each output")));
     }
     let mut bounds = vec![cx.i64s(&[0])?];
     let mut end = None;
@@ -80,6 +105,16 @@ fn bounds_of_sizes(cx: &mut Cx<'_>, sizes: TensorId, parts: usize) -> Result<Vec
         };
         bounds.push(next);
         end = Some(next);
+    }
+    let label = cx.label();
+    let zero = cx.num_like(sizes, 0.0)?;
+    let positive = cx.bin("greater_equal", sizes, zero)?;
+    cx.demand(positive, format!("a size of '{label}' is negative: wanted 0 or more"))?;
+    if let Some(end) = end {
+        let end = cx.cast(end, kiln_ir::DType::I64)?;
+        let length = cx.dims(x, axis..axis + 1)?;
+        let whole = cx.bin("equal", length, end)?;
+        cx.demand(whole, format!("the sizes of '{label}' do not add up to axis {axis}"))?;
     }
     Ok(bounds)
 }

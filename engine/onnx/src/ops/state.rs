@@ -1,7 +1,7 @@
 //! Operators that go on from a state: causal convolution and linear attention.
 
 use kiln_ir::infer::differ;
-use kiln_ir::{Attrs, Dim, TensorId};
+use kiln_ir::{Attrs, DType, Dim, TensorId};
 
 use super::Operator;
 use crate::convert::{Cx, Outs, Refusal, unsupported};
@@ -48,11 +48,11 @@ fn causal_conv(cx: &mut Cx<'_>) -> Outs {
         ));
     }
     let known = |axis| cx.dim(w, axis).and_then(|d| d.as_const());
-    let (Some(channels), Some(k)) = (known(0), known(2).filter(|k| *k > 0)) else {
-        return unsupported(format!(
-            "a weight {}, whose channels and length are not known numbers",
-            cx.ty(w)
-        ));
+    if known(2).is_some_and(|k| k < 1) {
+        return unsupported(format!("a weight {}: wants a kernel length of 1 or more", cx.ty(w)));
+    }
+    let (Some(channels), Some(k)) = (known(0), known(2)) else {
+        return causal_conv_of_shapes(cx, x, w, activation != "none");
     };
     let past = match cx.opt(3) {
         Some(past) => Some(in_state_shape(cx, past, x, k)?),
@@ -73,6 +73,60 @@ fn causal_conv(cx: &mut Cx<'_>) -> Outs {
     }
     let state = present(cx, whole, k, missing)?;
     Ok(vec![y, in_state_shape(cx, state, x, k)?])
+}
+
+/// The same where the number of channels or the kernel length is known at the run only: products of the windows of each
+/// channel with its weights.
+fn causal_conv_of_shapes(cx: &mut Cx<'_>, x: TensorId, w: TensorId, activate: bool) -> Outs {
+    let (own, zero, one) = (cx.dtype(x), cx.i64s(&[0])?, cx.i64s(&[1])?);
+    let (batch, channels) = (cx.dims(x, 0..1)?, cx.dims(x, 1..2)?);
+    let (length, k) = (cx.dims(x, 2..3)?, cx.dims(w, 2..3)?);
+    let kept = cx.bin("sub", k, one)?;
+    let whole = match cx.opt(3) {
+        Some(past) if cx.rank(past) == 3 => {
+            let shape = cx.join(&[batch, channels, kept])?;
+            let past = cx.reshape_to(past, shape)?;
+            cx.concat(&[past, x], 2)?
+        }
+        Some(past) => return unsupported(format!("a state {}: wants three dimensions", cx.ty(past))),
+        None => {
+            let (pads, axes) = (cx.join(&[kept, zero])?, cx.i64s(&[2])?);
+            cx.layer("pad", Attrs::new(), &[Some(x), Some(pads), None, Some(axes)])?
+        }
+    };
+    // Element t of the result reads elements t up to t + k − 1 of the whole.
+    let (starts, steps) = (count_to(cx, length)?, count_to(cx, k)?);
+    let starts = cx.unsqueeze(starts, &[1])?;
+    let at = cx.bin("add", starts, steps)?;
+    let windows = cx.layer("gather", Attrs::new().with("axis", 2i64), &[Some(whole), Some(at)])?;
+    // Another number of channels, or more than one weight for each, does not fit this shape.
+    let shape = cx.join(&[channels, k, one])?;
+    let weights = cx.reshape_to(w, shape)?;
+    let (windows, weights) = (cx.cast(windows, DType::F32)?, cx.cast(weights, DType::F32)?);
+    let y = cx.bin("matmul", windows, weights)?;
+    let mut y = cx.squeeze(y, &[3])?;
+    if let Some(bias) = cx.opt(2) {
+        let shape = cx.join(&[channels, one])?;
+        let bias = cx.reshape_to(bias, shape)?;
+        let bias = cx.cast(bias, DType::F32)?;
+        y = cx.bin("add", y, bias)?;
+    }
+    let mut y = cx.cast(y, own)?;
+    if activate {
+        y = cx.un("swish", y)?;
+    }
+    if !cx.wants(1) {
+        return Ok(vec![y]);
+    }
+    // The whole has as many elements before this one as the input has.
+    let end = cx.i64s(&[i64::MAX])?;
+    Ok(vec![y, cx.slice_to(whole, 2, length, end)?])
+}
+
+/// The numbers 0, 1, … up to but without `n`, a 1-D tensor of one element.
+fn count_to(cx: &mut Cx<'_>, n: TensorId) -> Result<TensorId, Refusal> {
+    let (zero, one, n) = (cx.i64(0)?, cx.i64(1)?, cx.as_scalar(n)?);
+    cx.layer("range", Attrs::new(), &[Some(zero), Some(n), Some(one)])
 }
 
 /// The state [batch, channels, k − 1]. Where its shape is not known before a run, another one is an error of the run.

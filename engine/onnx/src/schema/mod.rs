@@ -2,6 +2,9 @@
 //!
 //! `schemas.txt` is written by `make.py` from the wheel of that release. An importer's row names the versions that it
 //! implements; a node of any other version, with an attribute, input or type that its version lacks, is refused.
+//! [`ranks`] adds what only the operators' texts say.
+
+mod ranks;
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -102,7 +105,11 @@ pub(crate) fn check(cx: &Cx<'_>, operator: &Operator) -> Result<(), Refusal> {
     let Some(versions) = table().get(name.as_str()) else {
         // Operators that no set of the table has: the importer's row is all that is known of them.
         let known = operator.versions.is_empty() || operator.versions.contains(&node.opset);
-        return if known { Ok(()) } else { Err(unknown_version(node.opset, operator)) };
+        return if known {
+            ranks::check(cx, &name, None)
+        } else {
+            Err(unknown_version(node.opset, operator))
+        };
     };
     let Some(schema) = versions.iter().rfind(|schema| schema.since <= node.opset) else {
         let first = versions.first().map_or(1, |schema| schema.since);
@@ -116,7 +123,8 @@ pub(crate) fn check(cx: &Cx<'_>, operator: &Operator) -> Result<(), Refusal> {
     }
     attributes(cx, schema)?;
     arity(cx, schema)?;
-    types(cx, schema)
+    types(cx, schema)?;
+    ranks::check(cx, &name, Some(schema))
 }
 
 fn unknown_version(since: i64, operator: &Operator) -> Refusal {

@@ -56,6 +56,24 @@ pub fn int(name: &str, i: i64) -> AttributeProto {
     AttributeProto { name: name.into(), i, r#type: AttributeType::Int as i32, ..Default::default() }
 }
 
+pub fn ints(name: &str, values: &[i64]) -> AttributeProto {
+    let r#type = AttributeType::Ints as i32;
+    AttributeProto { name: name.into(), ints: values.to_vec(), r#type, ..Default::default() }
+}
+
+/// A declaration whose dimensions are numbers, or names.
+pub fn typed(name: &str, ty: tensor_proto::DataType, dims: &[&str]) -> ValueInfoProto {
+    use tensor_shape_proto::{Dimension, dimension::Value};
+    let dim = |text: &&str| {
+        let value = text.parse().map_or(Value::DimParam((*text).into()), Value::DimValue);
+        Dimension { value: Some(value), ..Default::default() }
+    };
+    let shape = TensorShapeProto { dim: dims.iter().map(dim).collect() };
+    let tensor = type_proto::Tensor { elem_type: ty as i32, shape: Some(shape) };
+    let r#type = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..Default::default() };
+    ValueInfoProto { name: name.into(), r#type: Some(r#type), ..Default::default() }
+}
+
 pub fn body(name: &str, graph: GraphProto) -> AttributeProto {
     AttributeProto {
         name: name.into(),
