@@ -5,7 +5,9 @@
 mod common;
 mod hostile;
 
-use common::{Folder, digits, kiln, ok};
+use common::{Folder, command, digits, kiln, number, ok};
+use kiln::ir::problem::Rng;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -30,8 +32,7 @@ fn regions(cache: &str) -> usize {
 /// Runs the command where no file can grow beyond so many blocks of 512 bytes, as on a full disk.
 fn on_a_full_disk(blocks: u32, args: &[&str]) -> (i32, String) {
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
-    let out =
-        Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_kiln")]).args(args).output().unwrap();
+    let out = Command::new("sh").args(["-c", &script]).arg(command()).args(args).output().unwrap();
     (out.status.code().unwrap_or(-1), String::from_utf8_lossy(&out.stderr).into_owned())
 }
 
@@ -138,29 +139,36 @@ fn a_lock_that_another_process_holds_is_waited_for_and_then_passed() {
     only(&f, &["c", "c.lock", "e.kiln"]);
 }
 
-/// Times are saved as they are taken: what a killed build had timed, the next one does not time again.
+/// Times are saved as they are taken: what a killed build had timed, the next one does not time again. Every other signal
+/// comes after a number of saved times, the others at any moment of the build. `KILN_SIGNALS` (8) and `KILN_SIGNALS_SEED` (1)
+/// set how many there are and which.
 #[test]
 fn signals_lose_no_time_and_no_old_file() {
     let f = Folder::new();
     let (engine, cache) = (f.name("e.kiln"), f.name("c"));
+    let start = Instant::now();
     assert_eq!(run(&build(&engine, &cache)).code, 0);
-    let (old, all) = (std::fs::read(&engine).unwrap(), regions(&cache));
+    let (whole, all) = (start.elapsed(), regions(&cache));
+    let old = std::fs::read(&engine).unwrap();
     assert!(all >= 3, "{all} regions");
-    let moments = std::env::var("KILN_SIGNALS").ok().and_then(|v| v.parse().ok()).unwrap_or(6u32);
+    let (moments, seed) = (number("KILN_SIGNALS").unwrap_or(8), number("KILN_SIGNALS_SEED").unwrap_or(1));
     let mut stopped = 0;
-    for i in 0..moments {
+    for i in seed..seed + moments {
+        let mut rng = Rng::new(i);
         let (name, code) = [("INT", 130), ("TERM", 143), ("KILL", -1)][i as usize % 3];
-        std::fs::remove_file(&cache).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_kiln"))
+        std::fs::remove_file(&cache).unwrap_or_default();
+        std::fs::write(&engine, &old).unwrap();
+        let mut child = Command::new(command())
             .args(build(&engine, &cache))
             .env_remove("KILN_PLUGIN_PATH")
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // From the first time that is saved on, at another moment each time.
         let wanted = 1 + i as usize % all.saturating_sub(2).max(1);
-        while regions(&cache) < wanted && child.try_wait().unwrap().is_none() {
+        let moment = Instant::now() + whole.mul_f64(rng.float(0.0, 1.1));
+        let early = || if i % 2 == 0 { regions(&cache) < wanted } else { Instant::now() < moment };
+        while early() && child.try_wait().unwrap().is_none() {
             std::thread::sleep(Duration::from_micros(200));
         }
         let kept = regions(&cache);
@@ -168,17 +176,30 @@ fn signals_lose_no_time_and_no_old_file() {
         let status = child.wait().unwrap();
         if status.code() != Some(0) {
             stopped += 1;
-            assert_eq!(status.code().unwrap_or(-1), code, "{name}");
-            assert!(std::fs::read(&engine).unwrap() == old, "{name}: the old engine was lost");
+            // A signal that comes before the handler is installed ends the process by itself.
+            let found = status.code().or(status.signal().map(|s| if s == 9 { -1 } else { 128 + s }));
+            assert_eq!(found, Some(code), "seed {i}, {name}");
         }
-        let shown = ok(&["cache", "show", &cache, "--json"]).json();
-        let keys: std::collections::BTreeSet<&str> =
-            shown.as_array().unwrap().iter().filter_map(|l| l["key"].as_str()).collect();
-        assert!(keys.len() >= kept, "{name}: {} of {kept} regions", keys.len());
+        // The old engine or, where the signal came behind the last step, the new one.
+        if std::fs::read(&engine).unwrap() != old {
+            let r = kiln(&["run", &engine, "--random-inputs", "1"]);
+            assert_eq!(r.code, 0, "seed {i}, {name}: no engine is left: {}", r.stderr);
+        }
+        let left = if kept > 0 { saved(&cache) } else { 0 };
+        assert!(left >= kept, "seed {i}, {name}: {left} of {kept} regions");
     }
+    println!("{moments} moments, {stopped} builds stopped");
     assert!(stopped > 0, "no signal came in time");
     assert_eq!(run(&build(&engine, &cache)).code, 0);
     only(&f, &["c", "c.lock", "e.kiln"]);
+}
+
+/// How many regions the command finds in a cache.
+fn saved(cache: &str) -> usize {
+    let shown = ok(&["cache", "show", cache, "--json"]).json();
+    let keys: std::collections::BTreeSet<&str> =
+        shown.as_array().unwrap().iter().filter_map(|l| l["key"].as_str()).collect();
+    keys.len()
 }
 
 #[test]
@@ -248,7 +269,8 @@ fn no_threads_are_no_failure() {
     // Limits of processes hold for other users than root; only root can become one.
     let limited = |args: &[&str]| {
         Command::new("setpriv")
-            .args(["--reuid", "54321", "--clear-groups", "prlimit", "--nproc=1", env!("CARGO_BIN_EXE_kiln")])
+            .args(["--reuid", "54321", "--clear-groups", "prlimit", "--nproc=1"])
+            .arg(command())
             .args(args)
             .env_remove("KILN_PLUGIN_PATH")
             .output()

@@ -5,47 +5,99 @@
 
 use kiln_backend::wire::BlobList;
 use kiln_backend::{Backend, Region};
-use kiln_builder::Builder;
+use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::{Graph, Network, TensorType};
+use kiln_onnx::proto::ModelProto;
+use kiln_onnx::{Model, ModelFile};
 use kiln_reference::Reference;
 use kiln_runtime::plan::Plan;
-use kiln_tests::mutants::BySize;
+use kiln_tests::mutants::{BySize, cuts};
+use prost::Message;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// Seeds larger than this mutate slowly.
+const LARGEST: usize = 24 << 10;
 
 fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().collect();
     let [_, models, corpus] = &args[..] else { return Err("usage: fuzz_seeds MODELS CORPUS".into()) };
     let corpus = Path::new(corpus);
     let mut made = 0;
-    for path in models_under(Path::new(models))? {
+    for path in files_under(Path::new(models), "onnx")? {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let bytes = std::fs::read(&path)?;
-        if bytes.len() <= 8192 {
+        for (name, bytes) in model_seeds(&name, &bytes)? {
+            if bytes.len() > LARGEST {
+                continue;
+            }
             write(corpus, "onnx_model", &name, &bytes)?;
-        }
-        let Ok(done) = kiln_onnx::parse_file(&path, &Default::default()) else { continue };
-        if let Ok(g) = done.network.lower() {
+            let file = ModelFile::from_bytes(bytes, None)?;
+            let Ok(done) = Model::check(&file).and_then(|m| kiln_onnx::import(&m, &Default::default()))
+            else {
+                continue;
+            };
+            let Ok(g) = done.network.lower() else { continue };
             graph_seeds(corpus, &name, &g)?;
+            plan_seed(corpus, &name, g)?;
             made += 1;
         }
     }
-    plan_seeds(corpus)?;
+    for path in files_under(Path::new(models), "npz")? {
+        let bytes = std::fs::read(&path)?;
+        if bytes.len() <= LARGEST {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            write(corpus, "npz", &name, &bytes)?;
+        }
+    }
+    network_seeds(corpus)?;
     file_seeds(corpus)?;
     println!("seeds of {made} models");
     Ok(())
 }
 
-fn models_under(folder: &Path) -> Outcome<Vec<PathBuf>> {
+/// A model as it is, without its weights, and cut to its first nodes.
+fn model_seeds(name: &str, bytes: &[u8]) -> Outcome<Vec<(String, Vec<u8>)>> {
+    let mut all = vec![(name.to_owned(), bytes.to_vec())];
+    let Some(light) = ModelProto::decode(bytes).ok().and_then(|m| cuts::without_weights(&m)) else {
+        return Ok(all);
+    };
+    let nodes = light.graph.as_ref().map_or(0, |g| g.node.len());
+    all.push((format!("{name}-light"), light.encode_to_vec()));
+    for eighths in (1..8).filter(|_| nodes >= 16) {
+        if let Some(part) = cuts::first_nodes(&light, nodes * eighths / 8) {
+            all.push((format!("{name}-{eighths}"), part.encode_to_vec()));
+        }
+    }
+    Ok(all)
+}
+
+/// The plan of a graph whose inputs have one size a dimension, if it is small.
+fn plan_seed(corpus: &Path, name: &str, graph: Graph) -> Outcome<()> {
+    let mut b = Builder::new(Arc::new(Reference::new()), Reference::target());
+    b.config = BuildConfig { estimates: true, max_tactics: 1, ..BuildConfig::default() };
+    let Ok(built) = b.build_graph(graph.clone(), &mut |_, _, _| true) else { return Ok(()) };
+    let program = built.program.to_cbor(&mut BySize, &mut BlobList::default())?;
+    if program.len() <= LARGEST {
+        write(corpus, "payloads", &format!("program-{name}"), &[&[1], &program[..]].concat())?;
+    }
+    let bytes = Plan::new(built.program, Vec::new(), Reference::target()).with_network(graph).write()?;
+    if bytes.len() <= LARGEST {
+        write(corpus, "plan_file", name, &bytes)?;
+    }
+    Ok(())
+}
+
+fn files_under(folder: &Path, extension: &str) -> Outcome<Vec<PathBuf>> {
     let (mut out, mut todo) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(f) = todo.pop() {
         for entry in std::fs::read_dir(f)? {
             let path = entry?.path();
             match path.is_dir() {
                 true => todo.push(path),
-                false if path.extension().is_some_and(|e| e == "onnx") => out.push(path),
+                false if path.extension().is_some_and(|e| e == extension) => out.push(path),
                 false => {}
             }
         }
@@ -78,16 +130,10 @@ fn graph_seeds(corpus: &Path, name: &str, g: &Graph) -> Outcome<()> {
     Ok(())
 }
 
-/// Plans of small networks, and their programs and targets as payloads.
-fn plan_seeds(corpus: &Path) -> Outcome<()> {
+/// Plans of networks that no model has, and targets and tactics as payloads.
+fn network_seeds(corpus: &Path) -> Outcome<()> {
     for (name, network) in [("chain", chain()?), ("cache", cache()?)] {
-        let mut b = Builder::new(Arc::new(Reference::new()), Reference::target());
-        b.config.max_tactics = 1;
-        let program = b.build(&network)?.program;
-        let cbor = program.to_cbor(&mut BySize, &mut BlobList::default())?;
-        write(corpus, "payloads", &format!("program-{name}"), &[&[1], &cbor[..]].concat())?;
-        let plan = Plan::new(program, Vec::new(), Reference::target()).with_network(network.lower()?);
-        write(corpus, "plan_file", name, &plan.write()?)?;
+        plan_seed(corpus, name, network.lower()?)?;
     }
     let targets = Reference::new().targets()?;
     write(corpus, "payloads", "target", &[&[2], &targets[0].to_cbor()?[..]].concat())?;
@@ -110,10 +156,17 @@ fn file_seeds(corpus: &Path) -> Outcome<()> {
     b.build(&chain()?)?;
     write(corpus, "timing_cache", "chain", b.cache.to_text().as_bytes())?;
     let hash = blake3::hash(b"no library").to_hex();
-    let manifest = format!(
-        "file = \"libkiln_backend_fuzz.so\"\nkind = \"backend\"\nabi = \"1.0\"\nblake3 = \"{hash}\"\n"
-    );
-    write(corpus, "manifest", "whole", manifest.as_bytes())
+    for (name, file, kind, hash) in [
+        ("whole", "libkiln_backend_fuzz.so", "backend", hash.as_str()),
+        ("layers", "libkiln_backend_fuzz.so", "layers", "00"),
+        ("other", "../other.so", "backend", ""),
+    ] {
+        let manifest = format!(
+            "file = \"{file}\"\nkind = \"{kind}\"\nabi = \"1.6\"\nblake3 = \"{hash}\"\nunknown = [1, {{ a = 2.5 }}]\n"
+        );
+        write(corpus, "manifest", name, manifest.as_bytes())?;
+    }
+    Ok(())
 }
 
 fn f32_input(n: &mut Network, name: &str, dims: &[i64]) -> Outcome<kiln_ir::TensorId> {

@@ -3,9 +3,27 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// The command: where Cargo built it, or, on another machine, in the current folder.
+pub fn command() -> PathBuf {
+    let built = PathBuf::from(env!("CARGO_BIN_EXE_kiln"));
+    if built.exists() { built } else { std::env::current_dir().unwrap_or_default().join("kiln") }
+}
+
+/// A path under `tests/data`: of the workspace, or, on another machine, of the current folder.
+pub fn data(name: &str) -> PathBuf {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
+    if built.exists() { built.join(name) } else { Path::new("tests/data").join(name) }
+}
+
+/// A number that an environment variable sets.
+#[allow(dead_code, reason = "not every test file has a long run")]
+pub fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().and_then(|v| v.parse().ok())
+}
+
 /// A file of the digits' test data.
 pub fn digits(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/digits").join(name);
+    let path = data("digits").join(name);
     assert!(path.exists(), "{} is missing", path.display());
     path.display().to_string()
 }
@@ -29,7 +47,7 @@ impl Ran {
 
 /// Runs `kiln` with no plug-ins in its environment.
 pub fn kiln(args: &[&str]) -> Ran {
-    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_kiln"))
+    let Output { status, stdout, stderr } = Command::new(command())
         .args(args)
         .env_remove("KILN_PLUGIN_PATH")
         .env("NO_COLOR", "1")

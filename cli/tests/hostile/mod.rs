@@ -1,26 +1,28 @@
 //! Models of exporters with mutations: each run ends with a result or an error, in bounded time and memory.
 //!
-//! `KILN_HOSTILE=10000` sets how many mutations there are, `KILN_HOSTILE_SEED` the first of them.
+//! `KILN_HOSTILE=10000` sets how many mutations there are, `KILN_HOSTILE_SEED` the first of them, `KILN_HOSTILE_KEEP` a folder
+//! for models at fault.
 
-use crate::common::Folder;
+use crate::common::{Folder, command, data, number};
 use kiln::ir::problem::Rng;
+use kiln_tests::mutants::models;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What one run may take.
+/// What one run may take, from the start of the process to its end. Its inference, which a mutated condition of a loop can make
+/// endless, is stopped after 2 s.
 const SECONDS: u64 = 20;
 const BYTES: u64 = 2 << 30;
 
 /// Models larger than this are left to the long runs.
 const SMALL: u64 = 64 << 10;
 
-fn models(all: bool) -> Vec<PathBuf> {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
+fn files(all: bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for folder in ["exports", "control_flow", "digits", "nlp"] {
-        let entries = std::fs::read_dir(data.join(folder)).unwrap();
+        let entries = std::fs::read_dir(data(folder)).unwrap();
         found.extend(entries.map(|e| e.unwrap().path()).filter(|p| {
             let small = std::fs::metadata(p).is_ok_and(|m| m.len() <= if all { 1 << 20 } else { SMALL });
             small && p.extension().is_some_and(|e| e == "onnx")
@@ -35,9 +37,15 @@ fn models(all: bool) -> Vec<PathBuf> {
 const NUMBERS: [u64; 12] =
     [0, 1, 2, 127, 255, 1 << 16, (1 << 31) - 1, 1 << 31, 1 << 40, i64::MAX as u64, 1 << 63, u64::MAX];
 
-/// A changed copy: bytes flipped, parts removed, repeated or moved, numbers of the encoding replaced by others of the same
-/// length.
+/// A changed copy: half of them remain well-formed models.
 fn mutate(model: &[u8], rng: &mut Rng) -> Vec<u8> {
+    let changed = if rng.int(0, 1) == 0 { models::mutate(model, rng) } else { None };
+    changed.unwrap_or_else(|| damage(model, rng))
+}
+
+/// A damaged copy: bytes flipped, parts removed, repeated or moved, numbers of the encoding replaced by others of the same
+/// length.
+fn damage(model: &[u8], rng: &mut Rng) -> Vec<u8> {
     let mut bytes = model.to_vec();
     for _ in 0..rng.int(1, 6) {
         // Structure comes first in small models, weights last: half of the places are near the beginning.
@@ -83,9 +91,9 @@ fn mutate(model: &[u8], rng: &mut Rng) -> Vec<u8> {
 
 /// Runs the command on a model; what went wrong beyond an error of its own.
 fn offence(path: &str) -> Option<String> {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_kiln"))
+    let mut child = Command::new(command())
         .args(["run", path, "--backend", "reference", "--no-timing", "--random-inputs", "1"])
-        .args(["--memory-limit", "1G"])
+        .args(["--memory-limit", "1G", "--timeout", "2"])
         .env_remove("KILN_PLUGIN_PATH")
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -121,17 +129,19 @@ fn resident(id: u32) -> u64 {
 
 #[test]
 fn mutated_models_end_with_a_result_or_an_error() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
     let asked = number("KILN_HOSTILE");
     let (count, first) = (asked.unwrap_or(80), number("KILN_HOSTILE_SEED").unwrap_or(1));
-    let (models, folder) = (models(asked.is_some()), Folder::new());
-    let mut offences = Vec::new();
+    let (models, folder) = (files(asked.is_some()), Folder::new());
+    let (mut offences, mut slowest) = (Vec::new(), Duration::ZERO);
     for seed in first..first + count {
         let mut rng = Rng::new(seed);
         let model = &models[seed as usize % models.len()];
         let path = folder.name("m.onnx");
         std::fs::write(&path, mutate(&std::fs::read(model).unwrap(), &mut rng)).unwrap();
-        if let Some(what) = offence(&path) {
+        let start = Instant::now();
+        let found = offence(&path);
+        slowest = slowest.max(start.elapsed());
+        if let Some(what) = found {
             let name = model.file_name().unwrap_or_default().to_string_lossy().into_owned();
             println!("seed {seed} ({name}): {what}");
             if let Ok(kept) = std::env::var("KILN_HOSTILE_KEEP") {
@@ -140,5 +150,6 @@ fn mutated_models_end_with_a_result_or_an_error() {
             offences.push(seed);
         }
     }
+    println!("{count} mutations, the slowest took {slowest:.1?}");
     assert!(offences.is_empty(), "KILN_HOSTILE_SEED of {} of {count}: {offences:?}", offences.len());
 }

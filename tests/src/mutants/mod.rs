@@ -1,4 +1,8 @@
-//! Inputs for readers: weight stores that need no weights, and plan files whose hashes are put right.
+//! Inputs for readers: weight stores that need no weights, plan files whose hashes are put right, and ONNX models that are
+//! changed ([`models`]) or cut down ([`cuts`]).
+
+pub mod cuts;
+pub mod models;
 
 use kiln_ir::wire::WeightSource;
 use kiln_ir::{Bytes, IrError};
