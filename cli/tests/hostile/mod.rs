@@ -1,7 +1,10 @@
-//! Models of exporters with mutations: each run ends with a result or an error, in bounded time and memory.
+//! Files, names and folders that mean harm, and models of exporters with mutations: each run ends with a result or an error, in bounded time and memory.
 //!
 //! `KILN_HOSTILE=10000` sets how many mutations there are, `KILN_HOSTILE_SEED` the first of them, `KILN_HOSTILE_KEEP` a folder
 //! for models at fault.
+
+mod access;
+mod names;
 
 use crate::common::{Folder, command, data, number};
 use kiln::ir::problem::Rng;

@@ -74,6 +74,11 @@ pub fn mutate(model: &[u8], rng: &mut Rng) -> Option<Vec<u8>> {
     Some(model.encode_to_vec())
 }
 
+/// A model as a file.
+pub fn encoded(model: &ModelProto) -> Vec<u8> {
+    model.encode_to_vec()
+}
+
 /// The index of an element, drawn at random.
 fn any<T>(of: &[T], rng: &mut Rng) -> Option<usize> {
     (!of.is_empty()).then(|| rng.int(0, of.len() as i64 - 1) as usize)
