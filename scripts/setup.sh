@@ -33,7 +33,7 @@ have() {
 
 system_packages() {
     missing=()
-    have gcc || missing+=(gcc libc6-dev)
+    have gcc && have cc || missing+=(gcc libc6-dev)
     have g++ || missing+=(g++)
     have unzip || missing+=(unzip)
     have /usr/include/cbor.h || missing+=(libcbor-dev)

@@ -71,16 +71,17 @@ pub fn all() -> Result<Vec<Arc<dyn Backend>>, String> {
     Ok([Some(reference()), wgpu()?, cuda()?].into_iter().flatten().collect())
 }
 
-fn open(name: &str) -> Result<Arc<dyn Backend>, String> {
+/// A backend's shared library, loaded; whether it finds a device is not asked.
+pub fn loaded(name: &str) -> Result<Arc<dyn Backend>, String> {
     let path = library(name)?;
     let plugin = load(&path, &Policy::default()).map_err(|e| e.chain())?;
-    let backend = plugin.backend().map_err(|e| e.to_string())?;
+    Ok(Arc::new(plugin.backend().map_err(|e| e.to_string())?))
+}
+
+fn open(name: &str) -> Result<Arc<dyn Backend>, String> {
+    let backend = loaded(name)?;
     let targets = backend.targets().map_err(|e| e.to_string())?;
-    if targets.is_empty() {
-        Err(format!("the {name} backend finds no device"))
-    } else {
-        Ok(Arc::new(backend))
-    }
+    if targets.is_empty() { Err(format!("the {name} backend finds no device")) } else { Ok(backend) }
 }
 
 /// The shared library of a backend in the folder that cargo builds into.

@@ -131,7 +131,10 @@ pub fn permits(device: &Target, target: &Target) -> bool {
 /// Opens the device here that a target describes, with its own target.
 pub fn opened(target: &Target) -> Result<(Arc<Gpu>, Target), BackendError> {
     let found = found()?.into_iter().find(|(_, t)| permits(t, target));
-    let here = found.and_then(|(ordinal, own)| Some((devices().ok()?.into_iter().nth(ordinal)?, own)));
+    let here = match found {
+        Some((ordinal, own)) => devices()?.into_iter().nth(ordinal).map(|d| (d, own)),
+        None => None,
+    };
     let (device, own) = here.ok_or_else(|| {
         BackendError::Incompatible(format!(
             "no device here is the target {} ({})",

@@ -13,11 +13,11 @@ pub enum BackendError {
     #[error("invalid argument: {0}")]
     InvalidArgument(String),
     /// Memory could not be had.
-    #[error("out of memory: {what} wants {bytes} bytes")]
+    #[error("out of memory: {what}{}", wants(*bytes))]
     OutOfMemory {
         /// What the memory was for.
         what: String,
-        /// How much was asked for.
+        /// How much was asked for; 0 where nobody knows.
         bytes: u64,
     },
     /// The device is gone; the executable and its contexts are unusable.
@@ -53,6 +53,10 @@ pub enum BackendError {
 
 fn at(layer: &str) -> String {
     if layer.is_empty() { String::new() } else { format!(" at layer \"{layer}\"") }
+}
+
+fn wants(bytes: u64) -> String {
+    if bytes == 0 { String::new() } else { format!(" wants {bytes} bytes") }
 }
 
 impl BackendError {

@@ -114,7 +114,8 @@ impl Branch {
         let at = position(of, stream)?;
         if at.graph.is_null() {
             let recorder = Stream::new(&stream.gpu)?;
-            return Graph::new(&recorder, &[Command::Branch(self.clone())])?.run(stream);
+            let alone = Graph::new(&recorder, &[Command::Branch(self.clone())]);
+            return alone.map_err(|f| f.error)?.run(stream);
         }
         self.record(of, stream, &at)
     }
@@ -179,7 +180,7 @@ impl Branch {
         let mut same = std::ptr::null_mut();
         // SAFETY: the capture was begun above; the graph stays the node's.
         let code = unsafe { (api.stream_end_capture)(stream.handle, &mut same) };
-        ran?;
+        ran.map_err(|f| f.error)?;
         api.check("cuStreamEndCapture", code)
     }
 }

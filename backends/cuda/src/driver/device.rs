@@ -160,14 +160,32 @@ impl Gpu {
         true
     }
 
+    /// Waits for a stream before what its work uses is given back; whether that may be done. Not if the device is lost.
+    pub(super) fn drained(&self, stream: Handle) -> bool {
+        if !self.may_close() {
+            return false;
+        }
+        let api = self.api;
+        // SAFETY: the caller's stream is alive.
+        let ready = || unsafe { (api.stream_query)(stream) };
+        // SAFETY: as above.
+        let block = || unsafe { (api.stream_synchronize)(stream) };
+        // After other failures nothing runs any more.
+        !matches!(
+            self.wait(["cuStreamQuery", "cuStreamSynchronize"], ready, block),
+            Err(DriverError::Hung { .. })
+        )
+    }
+
     /// Waits by `block`; where there is a limit of waits, by asking `ready` again and again (0: yes, [`NOT_READY`]: not yet).
+    /// Both by the names of their calls.
     pub(super) fn wait(
         &self,
-        call: &'static str,
+        [asked, blocked]: [&'static str; 2],
         ready: impl Fn() -> c_int,
         block: impl Fn() -> c_int,
     ) -> Result<(), DriverError> {
-        let Some(limit) = self.limit else { return self.api.check(call, block()) };
+        let Some(limit) = self.limit else { return self.api.check(blocked, block()) };
         if self.lost.load(Ordering::Relaxed) {
             return Err(DriverError::Hung { limit });
         }
@@ -175,7 +193,7 @@ impl Gpu {
         loop {
             match ready() {
                 NOT_READY => (),
-                code => return self.api.check(call, code),
+                code => return self.api.check(asked, code),
             }
             let waited = start.elapsed();
             if waited >= limit {

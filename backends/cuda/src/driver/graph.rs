@@ -15,6 +15,18 @@ pub struct Graph {
 // SAFETY: executable graphs may be used from any thread, by one at a time.
 unsafe impl Send for Graph {}
 
+/// Why commands were not put into a stream or a graph, and which of them failed, if it was one.
+pub struct Failed {
+    pub command: Option<usize>,
+    pub error: DriverError,
+}
+
+impl From<DriverError> for Failed {
+    fn from(error: DriverError) -> Failed {
+        Failed { command: None, error }
+    }
+}
+
 /// A recorded graph that is destroyed when it goes.
 struct Recorded<'a>(&'a Stream, Handle);
 
@@ -28,7 +40,7 @@ impl Drop for Recorded<'_> {
     }
 }
 
-fn record<'a>(stream: &'a Stream, launches: &[Command]) -> Result<Recorded<'a>, DriverError> {
+fn record<'a>(stream: &'a Stream, launches: &[Command]) -> Result<Recorded<'a>, Failed> {
     const THREAD_LOCAL: i32 = 1;
     // With control flow: its kernels may not be loaded yet.
     const RELAXED: i32 = 2;
@@ -49,7 +61,7 @@ fn record<'a>(stream: &'a Stream, launches: &[Command]) -> Result<Recorded<'a>, 
 
 impl Graph {
     /// The launches, in order; `stream` records them and nothing else.
-    pub fn new(stream: &Arc<Stream>, launches: &[Command]) -> Result<Graph, DriverError> {
+    pub fn new(stream: &Arc<Stream>, launches: &[Command]) -> Result<Graph, Failed> {
         let recorded = record(stream, launches)?;
         let api = stream.gpu.api;
         let mut exec = std::ptr::null_mut();
@@ -60,7 +72,7 @@ impl Graph {
     }
 
     /// Other parameters and grids for the same kernels in the same order; false if the kernels differ.
-    pub fn update(&mut self, stream: &Stream, launches: &[Command]) -> Result<bool, DriverError> {
+    pub fn update(&mut self, stream: &Stream, launches: &[Command]) -> Result<bool, Failed> {
         /// `CUgraphExecUpdateResultInfo`: a code and two nodes.
         #[repr(C)]
         struct Info {

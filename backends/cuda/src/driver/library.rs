@@ -189,32 +189,34 @@ api! {
     set_dependencies = "cuStreamUpdateCaptureDependencies_v2" (Handle, *mut Handle, *const c_void, usize, c_uint);
 }
 
+/// What is found once for the process.
+struct Driver {
+    api: Api,
+    /// Where the driver has conditional nodes with two branches.
+    conditional: Option<Conditional>,
+}
+
+static DRIVER: OnceLock<Driver> = OnceLock::new();
+
 impl Conditional {
-    /// The functions, if the driver has conditional nodes with two branches (CUDA 12.8).
+    /// The first version of CUDA whose driver has conditional nodes with two branches.
+    const LEAST: c_int = 12080;
+
+    /// The functions, if the driver has such nodes. [`Api::get`] has found them.
     pub fn get() -> Option<&'static Conditional> {
-        const LEAST: c_int = 12080;
-        static FOUND: OnceLock<Option<Conditional>> = OnceLock::new();
-        let find = || {
-            let mut version = 0;
-            // SAFETY: the place for the number is valid.
-            let code = unsafe { (Api::get().ok()?.driver_version)(&mut version) };
-            // SAFETY: the driver's library is loaded already, and stays so.
-            let library = unsafe { libloading::Library::new(library()) }.ok()?;
-            (code == 0 && version >= LEAST).then(|| Conditional::find(&library).ok()).flatten()
-        };
-        FOUND.get_or_init(find).as_ref()
+        DRIVER.get()?.conditional.as_ref()
     }
 }
 
-/// Result code: out of memory.
-pub const OUT_OF_MEMORY: c_int = 2;
-
 impl Api {
-    /// The driver, loaded and initialized once for the process.
+    /// The driver, loaded and initialized once for the process. What fails is tried again by the next caller.
     pub fn get() -> Result<&'static Api, DriverError> {
-        static API: OnceLock<Result<Api, DriverError>> = OnceLock::new();
         Api::check_process()?;
-        API.get_or_init(Api::load).as_ref().map_err(Clone::clone)
+        if let Some(found) = DRIVER.get() {
+            return Ok(&found.api);
+        }
+        let loaded = Api::load()?;
+        Ok(&DRIVER.get_or_init(|| loaded).api)
     }
 
     /// Refuses to go on in a process that was forked from the one that started the driver.
@@ -227,18 +229,24 @@ impl Api {
         }
     }
 
-    fn load() -> Result<Api, DriverError> {
+    fn load() -> Result<Driver, DriverError> {
         let name = library();
         // SAFETY: the driver's library may be loaded into any process.
         let library = unsafe { libloading::Library::new(&name) }
             .map_err(|e| DriverError::Missing { library: name, reason: e.to_string() })?;
         let api = Api::find(&library)?;
-        // The functions stay valid for the life of the process.
-        std::mem::forget(library);
         // SAFETY: no flags are defined.
         let code = unsafe { (api.init)(0) };
         api.check("cuInit", code)?;
-        Ok(api)
+        let mut version = 0;
+        // SAFETY: the place for the number is valid.
+        let code = unsafe { (api.driver_version)(&mut version) };
+        api.check("cuDriverGetVersion", code)?;
+        let newer = version >= Conditional::LEAST;
+        let conditional = newer.then(|| Conditional::find(&library)).and_then(Result::ok);
+        // The functions stay valid for the life of the process.
+        std::mem::forget(library);
+        Ok(Driver { api, conditional })
     }
 
     /// The error of a result code.

@@ -53,17 +53,14 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let gpu = &self.stream.gpu;
-        if !gpu.may_close() {
-            return;
-        }
-        // SAFETY: allocated in `new`, freed once, behind all work of the only stream that uses it.
-        unsafe {
-            if gpu.has_pool() {
-                (gpu.api.mem_free_async)(self.address, self.stream.handle);
-            } else {
-                (gpu.api.stream_synchronize)(self.stream.handle);
-                (gpu.api.mem_free)(self.address);
+        if gpu.has_pool() {
+            if gpu.may_close() {
+                // SAFETY: allocated in `new`, freed once, behind all work of the only stream that uses it.
+                unsafe { (gpu.api.mem_free_async)(self.address, self.stream.handle) };
             }
+        } else if gpu.drained(self.stream.handle) {
+            // SAFETY: as above; that work is done.
+            unsafe { (gpu.api.mem_free)(self.address) };
         }
     }
 }
@@ -136,12 +133,9 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let gpu = &self.stream.gpu;
-        if gpu.may_close() {
+        if gpu.drained(self.stream.handle) {
             // SAFETY: allocated in `new`, freed once, when no transfer is under way.
-            unsafe {
-                (gpu.api.stream_synchronize)(self.stream.handle);
-                (gpu.api.host_free)(self.start.cast());
-            }
+            unsafe { (gpu.api.host_free)(self.start.cast()) };
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::branch::Branch;
 use super::device::Gpu;
+use super::graph::Failed;
 use super::library::{DriverError, Handle};
 use super::stream::{Event, Stream};
 use std::ffi::{CString, c_int, c_void};
@@ -101,10 +102,10 @@ impl Command {
 }
 
 /// Puts commands into a stream; kernels overlap with kernels before them where that is wanted.
-pub fn run_all(commands: &[Command], stream: &Stream, overlap: bool) -> Result<(), DriverError> {
+pub fn run_all(commands: &[Command], stream: &Stream, overlap: bool) -> Result<(), Failed> {
     let mut behind = false;
-    for c in commands {
-        c.run(stream, overlap && behind)?;
+    for (i, c) in commands.iter().enumerate() {
+        c.run(stream, overlap && behind).map_err(|error| Failed { command: Some(i), error })?;
         behind = match c {
             Command::Kernel(_) => true,
             Command::Mark(_) => behind && Event::marks_aside(),

@@ -44,18 +44,17 @@ impl Stream {
         // SAFETY: the handle lives as long as this object.
         let ready = || unsafe { (api.stream_query)(stream) };
         // SAFETY: as above.
-        self.gpu.wait("cuStreamSynchronize", ready, || unsafe { (api.stream_synchronize)(stream) })
+        self.gpu.wait(["cuStreamQuery", "cuStreamSynchronize"], ready, || unsafe {
+            (api.stream_synchronize)(stream)
+        })
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if !self.foreign && self.gpu.may_close() {
-            // SAFETY: made in `new`, destroyed once; work in flight is finished before the memory goes back.
-            unsafe {
-                (self.gpu.api.stream_synchronize)(self.handle);
-                (self.gpu.api.stream_destroy)(self.handle);
-            }
+        if !self.foreign && self.gpu.drained(self.handle) {
+            // SAFETY: made in `new`, destroyed once; work in flight is done.
+            unsafe { (self.gpu.api.stream_destroy)(self.handle) };
         }
     }
 }
@@ -147,7 +146,8 @@ impl Event {
         // SAFETY: the handle is alive.
         let ready = || unsafe { (api.event_query)(event) };
         // SAFETY: as above.
-        self.gpu.wait("cuEventSynchronize", ready, || unsafe { (api.event_synchronize)(event) })
+        self.gpu
+            .wait(["cuEventQuery", "cuEventSynchronize"], ready, || unsafe { (api.event_synchronize)(event) })
     }
 
     /// Nanoseconds from this mark to a later one; both are reached.

@@ -248,9 +248,11 @@ impl CudaContext {
 
 impl Drop for CudaContext {
     fn drop(&mut self) {
-        // Kernels of a stream of the caller's may still read the word.
-        if self.word.is_some() {
-            self.await_run().unwrap_or_default();
+        // The run in flight reads weights and code, which may go with this context and not in the order of its stream, and the
+        // word, which may be in use in a stream of the caller's.
+        let waited = self.loaded.gpu.bind().map_err(BackendError::from).and_then(|()| self.await_run());
+        if let Err(e) = waited.or_else(|_| self.stream.synchronize()) {
+            tracing::debug!("the last run of a context ended with an error that nobody asked for: {e}");
         }
     }
 }

@@ -46,7 +46,7 @@ impl CudaDevice {
         let shape_inputs = program.shape_inputs();
         let counts = counts(&program);
         let nested = bodies.iter().any(Option::is_some);
-        let moves = if nested { self.modules.moves(&self.gpu) } else { None };
+        let moves = if nested { self.modules.moves(&self.gpu)? } else { None };
         let waits = |k: &StepKernel| k.data_dependent || k.assertion.is_some() || k.random;
         let stops = steps.iter().any(waits);
         Ok(Loaded {

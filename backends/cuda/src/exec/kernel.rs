@@ -4,7 +4,7 @@ use super::moves;
 use crate::backend::find;
 use crate::blob::Head;
 use crate::dialect::CUDA;
-use crate::driver::{Conditional, Gpu, Module};
+use crate::driver::{Conditional, Gpu, Module, at_layer};
 use crate::frame::cells;
 use crate::vendor::{self, Library};
 use kiln_backend::{BackendError, Program, Recent, Step, Target, flow};
@@ -12,7 +12,7 @@ use kiln_families::expression::{Slot, slots};
 use kiln_families::site::Site;
 use kiln_families::{Body, Entry, Kernel};
 use kiln_ir::{DType, Node, NodeId, ValueId};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The kernel of control flow, which the host walks, and of libraries' steps: it launches nothing.
 static WALKED: Kernel = Kernel {
@@ -34,23 +34,34 @@ const KEPT_CODE: u64 = 256 << 20;
 /// [`KEPT_CODE`].
 pub struct Modules {
     by_blob: Recent<blake3::Hash, Module>,
-    moves: OnceLock<Option<Arc<Module>>>,
+    moves: Mutex<Option<Arc<Module>>>,
 }
 
 impl Default for Modules {
     fn default() -> Modules {
-        Modules { by_blob: Recent::new(KEPT_CODE), moves: OnceLock::new() }
+        Modules { by_blob: Recent::new(KEPT_CODE), moves: Mutex::default() }
     }
 }
 
 impl Modules {
-    /// The kernel that copies and decides between the bodies of control flow, where the driver has conditional nodes.
-    pub fn moves(&self, gpu: &Arc<Gpu>) -> Option<Arc<Module>> {
-        let load = || {
-            Conditional::get()?;
-            moves::load(gpu).map_err(|e| tracing::warn!("control flow is left to the host: {e}")).ok()
-        };
-        self.moves.get_or_init(load).clone()
+    /// The kernel that copies and decides between the bodies of control flow; none where the driver has no conditional nodes,
+    /// or does not link the kernel.
+    pub fn moves(&self, gpu: &Arc<Gpu>) -> Result<Option<Arc<Module>>, BackendError> {
+        if Conditional::get().is_none() {
+            return Ok(None);
+        }
+        let mut loaded = self.moves.lock().unwrap_or_else(PoisonError::into_inner);
+        if loaded.is_none() {
+            *loaded = match moves::load(gpu).map_err(BackendError::from) {
+                Ok(m) => Some(m),
+                Err(BackendError::Incompatible(why)) => {
+                    tracing::warn!("control flow is left to the host: {why}");
+                    return Ok(None);
+                }
+                Err(e) => return Err(e),
+            };
+        }
+        Ok(loaded.clone())
     }
 
     fn get(&self, gpu: &Arc<Gpu>, blob: &[u8]) -> Result<(Arc<Module>, Head), BackendError> {
@@ -189,12 +200,7 @@ impl StepKernel {
         }
         let region = program.region(step)?;
         let site = Site::of(&region.graph, target, &CUDA)?;
-        let code = Code::load(gpu, modules, &site, step).map_err(|e| match e {
-            BackendError::Incompatible(why) => {
-                BackendError::Incompatible(format!("step \"{}\": {why}", step.name))
-            }
-            e => e,
-        })?;
+        let code = Code::load(gpu, modules, &site, step).map_err(|e| at_layer(e, &step.name))?;
         let anchor = site.anchor.and_then(|(k, _)| step.nodes.get(k).copied());
         let node = anchor.and_then(|n| program.graph.get(n));
         let results: Vec<ValueId> = node.map(|n| n.outputs.clone()).unwrap_or_default();

@@ -39,7 +39,9 @@ pub fn naming<T>(
     r: Result<T, crate::driver::DriverError>,
 ) -> Result<T, BackendError> {
     r.map_err(|e| match BackendError::from(e) {
-        BackendError::OutOfMemory { .. } => BackendError::OutOfMemory { what: what.to_owned(), bytes },
+        BackendError::OutOfMemory { what: call, .. } => {
+            BackendError::OutOfMemory { what: format!("{what} ({call})"), bytes }
+        }
         e => e,
     })
 }
@@ -311,13 +313,7 @@ impl Memory {
             return Ok(Range { address: arena.address() + offset, size: bytes });
         }
         let old = self.own.remove(&v);
-        let b = self.grow("a tensor", old, bytes).map_err(|e| match e {
-            BackendError::OutOfMemory { bytes, .. } => BackendError::OutOfMemory {
-                what: format!("tensor \"{}\"", program.graph.value(v).name),
-                bytes,
-            },
-            e => e,
-        })?;
+        let b = self.grow(&format!("tensor \"{}\"", program.graph.value(v).name), old, bytes)?;
         let r = Range { address: b.address(), size: bytes };
         self.own.insert(v, b);
         Ok(r)

@@ -3,7 +3,7 @@
 use super::device::Loaded;
 use super::memory::{Memory, Range};
 use crate::dialect::CUDA;
-use crate::driver::{Command, Launch, MAP_ALIGNMENT, encode};
+use crate::driver::{Command, Launch, MAP_ALIGNMENT, at_layer, encode};
 use crate::frame::{ALIVE_AT, CELLS_AT, MAP_THREADS, PARAMETER_HEAD, WORDS, lanes, may_be_cell};
 use crate::vendor::Places;
 use kiln_backend::{BackendError, Shapes};
@@ -206,7 +206,8 @@ impl Planner<'_> {
             if range.in_cell().is_some() {
                 return Ok(None);
             }
-            parameter.extend(encode(&self.loaded.gpu, range.address, map)?);
+            let encoded = encode(&self.loaded.gpu, range.address, map);
+            parameter.extend(encoded.map_err(|e| at_layer(e.into(), k.layer(&self.loaded.program, step)))?);
         }
         let function = k.module.as_ref().and_then(|m| m.functions().get(launch.entry).copied());
         let function = function.ok_or_else(lost)?;

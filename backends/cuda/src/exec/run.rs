@@ -2,7 +2,7 @@
 
 use super::memory::naming;
 use super::plan::Planned;
-use crate::driver::{Buffer, Command, Event, Graph, Pinned, Stream};
+use crate::driver::{Buffer, Command, Event, Failed, Graph, Pinned, Stream, at_layer};
 use crate::nvtx::Range;
 use kiln_backend::{BackendError, Program, StepTime};
 use std::sync::Arc;
@@ -14,6 +14,8 @@ pub struct Batch {
     further: Option<Further>,
     graph: Option<Graph>,
     runs: u64,
+    /// Whose steps they are, for errors.
+    program: Option<Arc<Program>>,
 }
 
 /// Memory of argument words that found no room in the launches' parameters.
@@ -83,7 +85,26 @@ impl Batch {
             f.pinned.send(0, bytemuck::cast_slice(&words), to)?;
             f.sent.record(stream)?;
         }
-        Ok(Batch { launches, steps, further, graph: None, runs: 0 })
+        Ok(Batch { launches, steps, further, graph: None, runs: 0, program: None })
+    }
+
+    /// The same; errors name the layers of this program.
+    pub fn of(self, program: &Arc<Program>) -> Batch {
+        Batch { program: Some(program.clone()), ..self }
+    }
+
+    fn failed(&self, f: Failed) -> BackendError {
+        let step = f.command.and_then(|c| self.steps.get(c));
+        let step = step.and_then(|&s| self.program.as_ref()?.steps.get(s));
+        match step {
+            Some(s) => at_layer(f.error.into(), &s.name),
+            None => f.error.into(),
+        }
+    }
+
+    fn launch(&self, command: usize, stream: &Stream) -> Result<(), BackendError> {
+        let ran = self.launches.get(command).map_or(Ok(()), |l| l.run(stream, true));
+        ran.map_err(|error| self.failed(Failed { command: Some(command), error }))
     }
 
     /// Puts the launches into the stream, with marks around each step where they are wanted.
@@ -92,14 +113,14 @@ impl Batch {
         let Some(stamps) = stamps else {
             match &self.graph {
                 Some(g) => g.run(stream)?,
-                None => self.launches.iter().try_for_each(|l| l.run(stream, true))?,
+                None => (0..self.launches.len()).try_for_each(|i| self.launch(i, stream))?,
             }
             return Ok(());
         };
-        for (l, &step) in self.launches.iter().zip(&self.steps) {
+        for (i, &step) in self.steps.iter().enumerate() {
             stamps.before(step, stream)?;
             let _step = Range::of(stamps.name(step));
-            l.run(stream, true)?;
+            self.launch(i, stream)?;
         }
         stamps.close(stream)
     }
@@ -129,12 +150,12 @@ impl Batch {
     /// else. Returns how many graphs were instantiated.
     pub fn make_graph(&mut self, recorder: &Arc<Stream>, old: Option<Graph>) -> Result<u64, BackendError> {
         if let Some(mut g) = old
-            && g.update(recorder, &self.launches)?
+            && g.update(recorder, &self.launches).map_err(|f| self.failed(f))?
         {
             self.graph = Some(g);
             return Ok(0);
         }
-        self.graph = Some(Graph::new(recorder, &self.launches)?);
+        self.graph = Some(Graph::new(recorder, &self.launches).map_err(|f| self.failed(f))?);
         Ok(1)
     }
 

@@ -101,7 +101,8 @@ impl CudaContext {
             false => self.prepared.remove(0).batch.retire(),
         };
         self.spare = self.spare.take().or(graph);
-        let mut batch = Batch::new(&self.stream, waiting, further, &mut self.memory.allocations)?;
+        let batch = Batch::new(&self.stream, waiting, further, &mut self.memory.allocations)?;
+        let mut batch = batch.of(&self.loaded.program);
         let like = |p: &Prepared| p.key.len() == key.len() && p.key.iter().zip(&key).all(|(a, b)| a.like(b));
         if self.prepared.iter().any(like) {
             // The same launches at other addresses: their kernels are loaded.
@@ -175,7 +176,8 @@ impl CudaContext {
 
     fn flush(&mut self, waiting: &mut Vec<Planned>) -> Result<(), BackendError> {
         let waiting = std::mem::take(waiting);
-        let mut batch = Batch::new(&self.stream, waiting, None, &mut self.memory.allocations)?;
+        let batch = Batch::new(&self.stream, waiting, None, &mut self.memory.allocations)?;
+        let mut batch = batch.of(&self.loaded.program);
         batch.run(&self.stream, self.stamps.as_mut())?;
         self.parts.push(batch);
         Ok(())

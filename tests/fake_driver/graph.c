@@ -1,0 +1,186 @@
+/* Captures, graphs and their conditional nodes. */
+#include "fake.h"
+
+enum { THREAD_LOCAL = 1, RELAXED = 2, CONDITIONAL = 13 };
+
+static int begin(object *stream, object *graph, int mode) {
+    if (stream->graph) {
+        complain("a stream is to record two graphs; ");
+        return INVALID_VALUE;
+    }
+    if (mode <= THREAD_LOCAL) recording++;
+    stream->graph = graph;
+    stream->invalid = 0;
+    stream->mode = mode;
+    return OK;
+}
+
+int cuStreamBeginCapture_v2(void *handle, int mode) {
+    STREAM_CALL(handle)
+    return leave(begin(stream, add(GRAPH), mode));
+}
+
+int cuStreamBeginCaptureToGraph(void *handle, void *into, const void *nodes, const void *edges, size_t count, int mode) {
+    STREAM_CALL(handle)
+    (void)nodes, (void)edges, (void)count;
+    object *graph = find(GRAPH, into, __func__);
+    return leave(graph ? begin(stream, graph, mode) : INVALID_HANDLE);
+}
+
+static void take_out_graph(object *graph) {
+    for (object *node = graph->inner; node;) {
+        object *next = node->next_inner;
+        take_out_graph(node);
+        node = next;
+    }
+    for (int k = 0; k < 2; k++)
+        if (graph->bodies[k]) take_out_graph(graph->bodies[k]);
+    take_out(graph);
+}
+
+/* Ends the recording even where it fails. */
+int cuStreamEndCapture(void *handle, void **out) {
+    int code = enter(__func__, 1);
+    object *stream = find(STREAM, handle, __func__);
+    *out = NULL;
+    if (!stream || !stream->graph) {
+        complain("%s: nothing is recorded; ", __func__);
+        return leave(INVALID_VALUE);
+    }
+    object *graph = stream->graph;
+    if (stream->mode <= THREAD_LOCAL) recording--;
+    if (code == OK && stream->invalid) code = CAPTURE_INVALIDATED;
+    stream->graph = NULL;
+    if (code == OK) *out = graph;
+    else if (!graph->owned) take_out_graph(graph);
+    return leave(code);
+}
+
+int cuStreamGetCaptureInfo_v3(void *handle, int *status, uint64_t *id, void **graph, void *const **nodes, const uint64_t **edges,
+                              size_t *count) {
+    STREAM_CALL(handle)
+    static void *last = &last;
+    static const uint64_t none = 0;
+    *status = stream->graph != NULL;
+    *id = 1;
+    *graph = stream->graph;
+    *nodes = &last, *edges = &none, *count = stream->graph ? 1 : 0;
+    return leave(OK);
+}
+
+int cuStreamUpdateCaptureDependencies_v2(void *handle, void **nodes, const void *edges, size_t count, unsigned flags) {
+    STREAM_CALL(handle)
+    (void)nodes, (void)edges, (void)count, (void)flags;
+    return leave(in_stream(stream, stream->graph ? OK : INVALID_VALUE));
+}
+
+int cuGraphConditionalHandleCreate(uint64_t *out, void *graph, void *context, unsigned first, unsigned flags) {
+    CALL
+    (void)first, (void)flags;
+    if (!find(GRAPH, graph, __func__) || !find(PRIMARY, context, __func__)) return leave(INVALID_HANDLE);
+    *out = 7;
+    return leave(OK);
+}
+
+/* The head of `CUgraphNodeParams`, for a conditional node. */
+typedef struct {
+    int node, reserved[3];
+    uint64_t handle;
+    int kind;
+    unsigned size;
+    object **bodies;
+} node_params;
+
+/* A node is a graph that owns its bodies. */
+int cuGraphAddNode_v2(void **out, void *into, const void *nodes, const void *edges, size_t count, node_params *p) {
+    CALL
+    (void)nodes, (void)edges, (void)count;
+    object *graph = find(GRAPH, into, __func__);
+    if (!graph || p->node != CONDITIONAL || p->handle != 7 || p->size < 1 || p->size > 2) {
+        complain("%s: a node that is no conditional one; ", __func__);
+        return leave(INVALID_VALUE);
+    }
+    object *node = add(GRAPH);
+    node->owned = 1;
+    node->next_inner = graph->inner;
+    graph->inner = node;
+    for (unsigned k = 0; k < p->size; k++) {
+        node->bodies[k] = add(GRAPH);
+        node->bodies[k]->owned = 1;
+    }
+    p->bodies = node->bodies;
+    *out = node;
+    return leave(OK);
+}
+
+int cuGraphAddEventRecordNode(void **out, void *into, void *const *nodes, size_t count, void *handle) {
+    CALL
+    (void)nodes, (void)count;
+    object *graph = find(GRAPH, into, __func__), *event = find(EVENT, handle, __func__);
+    if (!graph || !event) return leave(INVALID_HANDLE);
+    op *mark = op_new(MARK);
+    mark->object = event;
+    append(graph, mark);
+    *out = graph;
+    return leave(OK);
+}
+
+/* All work of a graph, that of bodies behind its own. */
+static void collect(object *to, const object *graph) {
+    op *own = op_clone(graph->first);
+    if (own) append(to, own);
+    for (int k = 0; k < 2; k++)
+        if (graph->bodies[k]) collect(to, graph->bodies[k]);
+    for (const object *node = graph->inner; node; node = node->next_inner) collect(to, node);
+}
+
+int cuGraphInstantiateWithFlags(void **out, void *handle, uint64_t flags) {
+    CALL
+    (void)flags;
+    object *graph = find(GRAPH, handle, __func__);
+    if (!graph) return leave(INVALID_HANDLE);
+    object *made = add(EXEC);
+    collect(made, graph);
+    *out = made;
+    return leave(OK);
+}
+
+int cuGraphDestroy(void *handle) {
+    GIVE_BACK
+    object *graph = find(GRAPH, handle, __func__);
+    if (graph && graph->owned) complain("%s: a node owns that graph; ", __func__);
+    else if (graph) take_out_graph(graph);
+    LEAVE_WITH(graph);
+}
+
+int cuGraphExecDestroy(void *handle) {
+    GIVE_BACK
+    object *made = find(EXEC, handle, __func__);
+    if (made) take_out(made);
+    LEAVE_WITH(made);
+}
+
+/* Other parameters for the same kernels; other work is refused. */
+int cuGraphExecUpdate_v2(void *handle, void *with, void *info) {
+    CALL
+    (void)info;
+    object *made = find(EXEC, handle, __func__), *graph = find(GRAPH, with, __func__);
+    if (!made || !graph) return leave(INVALID_HANDLE);
+    const op *a = made->first, *b = graph->first;
+    while (a && b && a->work == b->work && a->object == b->object) a = a->next, b = b->next;
+    if (a || b || graph->inner) return leave(UPDATE_FAILURE);
+    op_free(made->first);
+    made->first = made->last = NULL;
+    collect(made, graph);
+    return leave(OK);
+}
+
+int cuGraphLaunch(void *handle, void *in) {
+    STREAM_CALL(in)
+    object *made = find(EXEC, handle, __func__);
+    if (!made) return leave(INVALID_HANDLE);
+    op *run = op_new(RUN);
+    run->inside = op_clone(made->first);
+    push(stream, run);
+    return leave(OK);
+}

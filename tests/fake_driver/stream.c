@@ -1,0 +1,236 @@
+/* Streams and events. Work is queued, and executed when the host waits for it. */
+#include "fake.h"
+#include <stdlib.h>
+#include <string.h>
+
+__thread int recording;
+
+void outside_of_recording(const char *call) {
+    if (recording) complain("%s: while this thread records a graph; ", call);
+}
+
+int in_stream(object *stream, int code) {
+    if (code != OK && stream && stream->graph) stream->invalid = 1;
+    return code;
+}
+
+op *op_new(enum work work) {
+    op *o = calloc(1, sizeof *o);
+    o->work = work;
+    return o;
+}
+
+void op_free(op *list) {
+    while (list) {
+        op *next = list->next;
+        op_free(list->inside);
+        free(list->addresses);
+        free(list);
+        list = next;
+    }
+}
+
+op *op_clone(const op *list) {
+    op *first = NULL, **end = &first;
+    for (; list; list = list->next) {
+        op *o = op_new(list->work);
+        *o = *list;
+        o->next = NULL;
+        o->inside = op_clone(list->inside);
+        if (o->addresses) {
+            o->addresses = malloc(o->count * sizeof *o->addresses + 1);
+            memcpy(o->addresses, list->addresses, o->count * sizeof *o->addresses);
+        }
+        *end = o;
+        end = &o->next;
+    }
+    return first;
+}
+
+void append(object *holder, op *work) {
+    if (holder->last) holder->last->next = work;
+    else holder->first = work;
+    while (work->next) work = work->next;
+    holder->last = work;
+}
+
+static void marked(object *stream, const op *list) {
+    for (; list; list = list->next) {
+        marked(stream, list->inside);
+        if (list->work == MARK) list->object->reached = 0, list->object->stream = stream;
+    }
+}
+
+void push(object *stream, op *work) {
+    if (stream->graph) {
+        append(stream->graph, work);
+        return;
+    }
+    marked(stream, work);
+    append(stream, work);
+    stream->polls = (int)delay;
+}
+
+static int is_live(const object *it) {
+    for (object *o = all; o; o = o->next)
+        if (o == it) return 1;
+    return 0;
+}
+
+/* After a failure that lasts nothing is computed any more. */
+void execute(op *list) {
+    for (; list; list = list->next) {
+        if (sticky && list->work != FREE) continue;
+        switch (list->work) {
+            case COPY:
+            case FILL: copy_now(list); break;
+            case MARK:
+                if (is_live(list->object)) list->object->reached = 1;
+                else complain("an event is to be marked that was destroyed; ");
+                break;
+            case FREE: take_out(list->object); break;
+            case RUN: execute(list->inside); break;
+            case KERNEL:
+                if (!is_live(list->object)) complain("kernel %s runs after its module was unloaded; ", list->object->name);
+                for (size_t k = 0; k < list->count; k++)
+                    if (!memory_at(list->addresses[k], 1))
+                        complain("kernel %s runs with %#llx, which is no live memory; ", list->object->name,
+                                 (unsigned long long)list->addresses[k]);
+        }
+    }
+}
+
+/* Executes what is queued, up to the mark of an event where one is given. */
+void finish(object *stream, object *until) {
+    while (stream->first && !(until && until->reached)) {
+        op *one = stream->first;
+        stream->first = one->next;
+        if (!stream->first) stream->last = NULL;
+        one->next = NULL;
+        execute(one);
+        op_free(one);
+    }
+}
+
+int cuStreamCreate(void **out, unsigned flags) {
+    CALL
+    if (flags > 1) return leave(INVALID_VALUE);
+    *out = add(STREAM);
+    return leave(OK);
+}
+
+/* Work that is queued is still done. */
+int cuStreamDestroy_v2(void *handle) {
+    GIVE_BACK
+    object *stream = find(STREAM, handle, __func__);
+    if (stream && stream->graph) complain("%s: it records a graph; ", __func__);
+    if (stream) {
+        finish(stream, NULL);
+        take_out(stream);
+    }
+    LEAVE_WITH(stream);
+}
+
+static int blocked(object *stream, const char *call) {
+    if (stream->graph) {
+        complain("%s: the stream records a graph; ", call);
+        return CAPTURE_UNSUPPORTED;
+    }
+    return OK;
+}
+
+/* A call that waits or asks. The work of the stream is done even where it fails: the error is that of earlier work. */
+#define WAITING_CALL(handle)                                                                  \
+    int code = enter(__func__, 1);                                                            \
+    object *stream = find(STREAM, handle, __func__);                                          \
+    if (code != OK && code != NOT_READY && stream && !stream->graph && !hang) finish(stream, NULL); \
+    if (code != OK || !stream) return leave(code != OK ? in_stream(stream, code) : INVALID_HANDLE);
+
+int cuStreamSynchronize(void *handle) {
+    WAITING_CALL(handle)
+    outside_of_recording(__func__);
+    if ((code = blocked(stream, __func__)) != OK) return leave(in_stream(stream, code));
+    if (hang && stream->first) {
+        complain("%s: blocks for ever; ", __func__);
+        return leave(LAUNCH_TIMEOUT);
+    }
+    finish(stream, NULL);
+    return leave(OK);
+}
+
+int cuStreamQuery(void *handle) {
+    WAITING_CALL(handle)
+    if ((code = blocked(stream, __func__)) != OK) return leave(in_stream(stream, code));
+    if (stream->first && (hang || stream->polls-- > 0)) return leave(NOT_READY);
+    finish(stream, NULL);
+    return leave(OK);
+}
+
+int cuEventCreate(void **out, unsigned flags) {
+    CALL
+    object *event = add(EVENT);
+    event->timed = !(flags & 2);
+    event->reached = 1;
+    *out = event;
+    return leave(OK);
+}
+
+int cuEventDestroy_v2(void *handle) {
+    GIVE_BACK
+    object *event = find(EVENT, handle, __func__);
+    if (event && !event->reached && event->stream && !hang) finish(event->stream, event);
+    if (event) take_out(event);
+    LEAVE_WITH(event);
+}
+
+static int record(void *handle, object *stream, const char *call) {
+    object *event = find(EVENT, handle, call);
+    if (!event) return INVALID_HANDLE;
+    op *mark = op_new(MARK);
+    mark->object = event;
+    push(stream, mark);
+    return OK;
+}
+
+int cuEventRecord(void *event, void *handle) {
+    STREAM_CALL(handle)
+    return leave(in_stream(stream, record(event, stream, __func__)));
+}
+
+int cuEventRecordWithFlags(void *event, void *handle, unsigned flags) {
+    STREAM_CALL(handle)
+    if (flags == 1 && !stream->graph) return leave(INVALID_VALUE);
+    return leave(in_stream(stream, record(event, stream, __func__)));
+}
+
+int cuEventQuery(void *handle) {
+    CALL
+    object *event = find(EVENT, handle, __func__);
+    if (!event) return leave(INVALID_HANDLE);
+    if (event->reached) return leave(OK);
+    if (hang || event->stream->polls-- > 0) return leave(NOT_READY);
+    finish(event->stream, event);
+    return leave(OK);
+}
+
+int cuEventSynchronize(void *handle) {
+    CALL
+    outside_of_recording(__func__);
+    object *event = find(EVENT, handle, __func__);
+    if (!event) return leave(INVALID_HANDLE);
+    if (!event->reached && hang) {
+        complain("%s: blocks for ever; ", __func__);
+        return leave(LAUNCH_TIMEOUT);
+    }
+    if (!event->reached) finish(event->stream, event);
+    return leave(OK);
+}
+
+int cuEventElapsedTime(float *ms, void *from, void *to) {
+    CALL
+    object *a = find(EVENT, from, __func__), *b = find(EVENT, to, __func__);
+    if (!a || !b || !a->timed || !b->timed) return leave(INVALID_HANDLE);
+    if (!a->reached || !b->reached) return leave(NOT_READY);
+    *ms = 0.5f;
+    return leave(OK);
+}

@@ -1,0 +1,336 @@
+//! What runs on the driver of tests: each case loads an engine and uses it in its own way.
+
+use crate::fake::Fake;
+use crate::faults::{Faults, Outputs};
+use kiln_backend::{Backend, Program, Target, TimeRequest};
+use kiln_builder::{BuildConfig, Builder};
+use kiln_ir::network::{LoopOutputKind, Network, TensorId, TripLimitKind};
+use kiln_ir::{Attrs, DType, Tensor, TensorType};
+use kiln_onnx::{ImportOptions, parse_file};
+use kiln_runtime::{Engine, ExecutionContext, Profile, RuntimeError};
+use kiln_tests::models::data;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// The backend on the driver of tests.
+pub struct Cx {
+    pub fake: Fake,
+    pub backend: Arc<dyn Backend>,
+    pub target: Target,
+}
+
+/// An engine and what is done with it.
+pub struct Case {
+    pub name: &'static str,
+    program: Program,
+    profiles: Vec<Profile>,
+    session: fn(&Case, &Cx, &mut Faults) -> Option<Vec<Outputs>>,
+}
+
+type Made = Result<Case, String>;
+
+impl Case {
+    /// Loads the engine, uses it and drops everything; all outputs. `None` once the device was lost.
+    pub fn session(&self, cx: &Cx, faults: &mut Faults) -> Option<Vec<Outputs>> {
+        (self.session)(self, cx, faults)
+    }
+
+    pub fn load(&self, cx: &Cx) -> Result<Engine, RuntimeError> {
+        let (program, profiles) = (self.program.clone(), self.profiles.clone());
+        Engine::on_target(program, profiles, cx.backend.as_ref(), cx.target.clone())
+    }
+
+    /// Why the host walks its layers, where the input "n" is 3.
+    pub fn host_layers(&self, cx: &Cx) -> Vec<String> {
+        let mut context = self.load(cx).unwrap().create_context().unwrap();
+        flow_run(&mut context, 3).unwrap();
+        context.host_layers().unwrap().into_iter().map(|l| l.why).collect()
+    }
+
+    /// Names of its steps, those of bodies too, and that of one that is timed alone.
+    pub fn layers(&self) -> Vec<String> {
+        fn of(p: &Program, to: &mut Vec<String>) {
+            to.extend(p.steps.iter().map(|s| s.name.clone()));
+            p.steps.iter().flat_map(|s| &s.bodies).for_each(|b| of(b, to));
+        }
+        let mut all = vec!["n0 + n1".to_owned()];
+        of(&self.program, &mut all);
+        all
+    }
+}
+
+/// All cases; the reason where kernels cannot be compiled.
+pub fn all(cx: &Cx) -> Result<Vec<Case>, String> {
+    Ok(vec![images(cx)?, products(cx)?, control(cx)?, walked(cx)?, on_device(cx)?, timed(cx)?])
+}
+
+fn built(
+    cx: &Cx,
+    name: &'static str,
+    net: &Network,
+    profiles: Vec<Profile>,
+    session: fn(&Case, &Cx, &mut Faults) -> Option<Vec<Outputs>>,
+) -> Made {
+    let mut builder = Builder::new(cx.backend.clone(), cx.target.clone());
+    builder.config =
+        BuildConfig { estimates: true, search: false, profiles: profiles.clone(), ..BuildConfig::default() };
+    let program = builder.build(net).map_err(|e| format!("{name}: {e}"))?.program;
+    Ok(Case { name, program, profiles, session })
+}
+
+fn counted(shape: &[usize]) -> Tensor {
+    let n: usize = shape.iter().product();
+    Tensor::f32(shape, &(0..n).map(|i| i as f32).collect::<Vec<_>>()).unwrap()
+}
+
+/// A convolutional network in two contexts and two profiles, of more batch sizes than have a graph of their own; refitted in
+/// between.
+fn images(cx: &Cx) -> Made {
+    let net = parse_file(data("digits/lenet_a.onnx"), &ImportOptions::default())
+        .map_err(|e| e.to_string())?
+        .network;
+    let profile = |min: i64, max: i64| {
+        let mut p = Profile::new();
+        p.set_shape("input", &[min, 1, 28, 28], &[max, 1, 28, 28], &[max, 1, 28, 28]).unwrap();
+        p
+    };
+    built(cx, "images", &net, vec![profile(1, 3), profile(4, 6)], |case, cx, faults| {
+        let engine = faults.twice(|| case.load(cx))?;
+        let mut first = faults.twice(|| engine.create_context())?;
+        let mut second = faults.twice(|| engine.create_context())?;
+        let mut all = Vec::new();
+        let run = |context: &mut ExecutionContext, batch: usize, faults: &mut Faults| {
+            faults.twice(|| context.run(&[("input", counted(&[batch, 1, 28, 28]))]))
+        };
+        for batch in [6, 5, 4, 3, 2, 1, 6, 5, 4, 3, 2, 1] {
+            all.push(run(&mut first, batch, faults)?);
+        }
+        all.push(run(&mut second, 3, faults)?);
+        drop(second);
+        let mut refitter = engine.refitter().unwrap();
+        let w = refitter.weights().find(|w| w.fixed.is_none()).unwrap().clone();
+        refitter.set(&w.name, Tensor::zeros(w.dtype, &w.shape).unwrap()).unwrap();
+        faults.twice(|| refitter.refit())?;
+        all.push(run(&mut first, 6, faults)?);
+        // A run that nobody waits for, when the engine goes before its context.
+        faults.twice(|| {
+            first.set_input("input", counted(&[2, 1, 28, 28]))?;
+            first.enqueue()
+        })?;
+        drop((refitter, engine));
+        drop(first);
+        Some(all)
+    })
+}
+
+fn plain(net: &mut Network, name: &str, op: &str, inputs: &[TensorId]) -> TensorId {
+    let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+    net.add_layer(name, op, Attrs::new(), &inputs).unwrap()[0]
+}
+
+fn halves(shape: &[usize]) -> Tensor {
+    let n: usize = shape.iter().product();
+    Tensor::from_bytes(DType::F16, shape, [0x00, 0x38].repeat(n)).unwrap()
+}
+
+/// Products of f16 whose operands are copied by tensor maps, run often enough to become a graph.
+fn products(cx: &Cx) -> Made {
+    let mut net = Network::new("products");
+    let x = net.add_input("x", TensorType::new(DType::F16, [256, 256])).unwrap();
+    let mut last = x;
+    for name in ["first", "second", "third"] {
+        let w = net.add_weights(Some(&format!("{name}_w")), halves(&[256, 256])).unwrap();
+        last = plain(&mut net, name, "matmul", &[last, w]);
+    }
+    let y = plain(&mut net, "rows", "softmax", &[last]);
+    net.mark_output(y, "y").unwrap();
+    built(cx, "products", &net, Vec::new(), |case, cx, faults| {
+        let engine = faults.twice(|| case.load(cx))?;
+        let mut context = faults.twice(|| engine.create_context())?;
+        let mut all = Vec::new();
+        for _ in 0..3 {
+            all.push(faults.twice(|| context.run(&[("x", halves(&[256, 256]))]))?);
+        }
+        faults.twice(|| context.time_runs(2).map(drop))?;
+        context.set_observable(true);
+        faults.twice(|| context.run(&[("x", halves(&[256, 256]))]).map(drop))?;
+        let seen = faults.twice(|| context.observe("x").map(|t| vec![("x".to_owned(), t)]))?;
+        assert_eq!(seen[0].1, halves(&[256, 256]), "an input is copied up and back");
+        all.push(seen);
+        faults.twice(|| context.layer_times().map(drop))?;
+        all.push(faults.twice(|| context.run(&[("x", halves(&[256, 256]))]))?);
+        faults.twice(|| context.layer_times().map(drop))?;
+        Some(all)
+    })
+}
+
+/// x through a loop of as many trips as an input says, with a weight in the body, then through one of two branches. With
+/// `places` the host has to know how many elements are not zero, and walks the loop, too.
+fn flow(places: bool) -> Network {
+    let mut net = Network::new("flow");
+    let x = net.add_input("x", TensorType::new(DType::F32, [4, 4])).unwrap();
+    let n = net.add_input("n", TensorType::new(DType::I64, [0; 0])).unwrap();
+    let c = net.add_input("c", TensorType::new(DType::Bool, [0; 0])).unwrap();
+    let w = net.add_weights(Some("w"), Tensor::f32(&[4, 4], &[0.5; 16]).unwrap()).unwrap();
+    let l = net.add_loop().unwrap();
+    net.add_trip_limit(l, n, TripLimitKind::Count).unwrap();
+    let r = net.add_recurrence(l, x).unwrap();
+    let (id, value) = (r.id(), r.output(0).unwrap());
+    let product = plain(&mut net, "product", "matmul", &[value, w]);
+    let next = plain(&mut net, "bounded", "tanh", &[product]);
+    net.set_input(id, 1, next).unwrap();
+    let y = net.add_loop_output(l, value, LoopOutputKind::LastValue, 0).unwrap().output(0).unwrap();
+    net.mark_output(y, "y").unwrap();
+    if places {
+        let stacked = net.add_loop_output(l, next, LoopOutputKind::Concatenate, 1).unwrap();
+        let (id, all) = (stacked.id(), stacked.output(0).unwrap());
+        net.set_input(id, 1, n).unwrap();
+        net.mark_output(all, "all").unwrap();
+    }
+    let of = net.add_if_conditional().unwrap();
+    net.set_condition(of, c).unwrap();
+    let inside = net.add_if_input(of, y).unwrap().output(0).unwrap();
+    let (a, b) = (plain(&mut net, "a", "exp", &[inside]), plain(&mut net, "b", "neg", &[inside]));
+    let z = net.add_if_output(of, a, b).unwrap().output(0).unwrap();
+    net.mark_output(z, "z").unwrap();
+    let perm = Attrs::new().with("perm", vec![1i64, 0]);
+    let turned = net.add_layer("turned", "transpose", perm, &[Some(x)]).unwrap()[0];
+    net.mark_output(turned, "turned").unwrap();
+    if places {
+        let found = plain(&mut net, "places", "nonzero", &[z]);
+        net.mark_output(found, "found").unwrap();
+    }
+    net
+}
+
+fn flow_run(context: &mut ExecutionContext, trips: i64) -> Result<Outputs, RuntimeError> {
+    let c = Tensor::from_bytes(DType::Bool, &[], vec![1]).unwrap();
+    context.run(&[("x", counted(&[4, 4])), ("n", Tensor::i64(&[], &[trips]).unwrap()), ("c", c)])
+}
+
+fn flow_session(case: &Case, cx: &Cx, faults: &mut Faults, trips: i64) -> Option<Vec<Outputs>> {
+    let engine = faults.twice(|| case.load(cx))?;
+    let mut context = faults.twice(|| engine.create_context())?;
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        all.push(faults.twice(|| flow_run(&mut context, trips))?);
+    }
+    let mut refitter = engine.refitter().unwrap();
+    refitter.set("w", Tensor::f32(&[4, 4], &[0.25; 16]).unwrap()).unwrap();
+    faults.twice(|| refitter.refit())?;
+    for trips in [trips, trips, 0] {
+        all.push(faults.twice(|| flow_run(&mut context, trips))?);
+    }
+    Some(all)
+}
+
+/// So many trips are no longer written out one after the other: nodes of the graph.
+fn control(cx: &Cx) -> Made {
+    built(cx, "control", &flow(false), Vec::new(), |case, cx, faults| flow_session(case, cx, faults, 1000))
+}
+
+/// The host walks the loop and reads how many elements there are.
+fn walked(cx: &Cx) -> Made {
+    built(cx, "walked", &flow(true), Vec::new(), |case, cx, faults| {
+        let all = flow_session(case, cx, faults, 3)?;
+        assert_eq!(
+            all[5][0].1,
+            counted(&[4, 4]),
+            "no iteration: the input, as copies of the driver brought it"
+        );
+        Some(all)
+    })
+}
+
+/// Two layers that are kernels of their own.
+fn rows() -> Network {
+    let mut net = Network::new("rows");
+    let x = net.add_input("x", TensorType::new(DType::F32, [8, 8])).unwrap();
+    let y = plain(&mut net, "rows", "softmax", &[x]);
+    let z = plain(&mut net, "next", "exp", &[y]);
+    net.mark_output(z, "z").unwrap();
+    net
+}
+
+/// A user's stream, memory and event.
+fn on_device(cx: &Cx) -> Made {
+    built(cx, "on_device", &rows(), Vec::new(), |case, cx, faults| {
+        cx.fake.with_native(8 * 8 * 4, |native| {
+            let at = |i: usize| native.memory[i] as usize as *mut c_void;
+            let x = [("x", counted(&[8, 8]))];
+            let engine = faults.twice(|| case.load(cx))?;
+            let mut context = faults.twice(|| engine.create_context())?;
+            let mut all = vec![faults.twice(|| context.run(&x))?];
+            // SAFETY: the stream, the event and the memory outlive the context.
+            unsafe {
+                faults.twice(|| context.set_stream(native.stream))?;
+                faults.twice(|| context.set_consumed_event(native.event))?;
+                faults.twice(|| context.bind("x", at(0), 256))?;
+                faults.twice(|| context.bind("z", at(1), 256))?;
+            }
+            context.set_input_shape("x", &[8, 8]).unwrap();
+            for _ in 0..3 {
+                faults.twice(|| {
+                    context.enqueue()?;
+                    context.wait_consumed()?;
+                    context.wait()
+                })?;
+            }
+            all.push(faults.twice(|| {
+                context.enqueue()?;
+                context.outputs()
+            })?);
+            // SAFETY: null gives them up.
+            unsafe {
+                faults.twice(|| context.bind("x", std::ptr::null_mut(), 0))?;
+                faults.twice(|| context.bind("z", std::ptr::null_mut(), 0))?;
+                faults.twice(|| context.set_consumed_event(std::ptr::null_mut()))?;
+                faults.twice(|| context.set_stream(std::ptr::null_mut()))?;
+            }
+            all.push(faults.twice(|| context.run(&x))?);
+            faults.twice(|| context.keep_on_device())?;
+            all.push(faults.twice(|| {
+                context.enqueue()?;
+                context.outputs()
+            })?);
+            Some(all)
+        })
+    })
+}
+
+/// Builds by times that the driver of tests makes up, then times a layer of the result.
+fn timed(cx: &Cx) -> Made {
+    cx.fake.start(-1, 0);
+    let mut builder = Builder::new(cx.backend.clone(), cx.target.clone());
+    builder.config = BuildConfig { samples: 2, max_tactics: 2, ..BuildConfig::default() };
+    let program = builder.build(&rows()).map_err(|e| format!("timed: {e}"))?.program;
+    drop(builder);
+    assert_eq!((cx.fake.misuse(), cx.fake.alive()), (String::new(), String::new()));
+    assert!(cx.fake.trace().iter().any(|call| call == "cuEventElapsedTime"), "nothing was timed");
+    Ok(Case {
+        name: "timed",
+        program,
+        profiles: Vec::new(),
+        session: |case, cx, faults| {
+            let wrap = |source| RuntimeError::Backend { backend: "cuda".into(), source };
+            let step = &case.program.steps[0];
+            let graph = case.program.region(step).unwrap().graph;
+            let inputs: Vec<Tensor> = graph.inputs.iter().map(|&v| graph.ty(v)).map(zeros).collect();
+            let request = TimeRequest {
+                graph: &graph,
+                tactic: &step.tactic,
+                blob: step.blob.as_slice(),
+                inputs: &inputs,
+                samples: 3,
+            };
+            let device = faults.twice(|| cx.backend.open(&cx.target).map_err(wrap))?;
+            let times = faults.twice(|| device.time(&request).map_err(wrap))?;
+            assert_eq!(times, [500_000.0; 3]);
+            Some(Vec::new())
+        },
+    })
+}
+
+fn zeros(ty: &TensorType) -> Tensor {
+    Tensor::zeros(ty.dtype, &ty.static_dims().unwrap()).unwrap()
+}
