@@ -171,6 +171,9 @@ pub struct TuneOptions {
     /// Do not compute constant layers at build time
     #[arg(long)]
     pub no_fold: bool,
+    /// Operations that the build may spend on computing constant layers; a layer may take a quarter [default: 2^34]
+    #[arg(long, value_name = "N", conflicts_with = "no_fold")]
+    pub fold_budget: Option<u64>,
     /// Do not fuse layers into larger kernels
     #[arg(long)]
     pub no_fuse: bool,
@@ -199,6 +202,7 @@ impl ModelOptions {
     pub fn build(&self) -> Result<BuildOptions, Failure> {
         let target = self.backend.target.as_deref().map(PlanHeader::peek).transpose()?.map(|h| h.target);
         let reduced = [(self.types.fp16, DType::F16), (self.types.bf16, DType::BF16)];
+        let defaults = BuildConfig::default();
         let config = BuildConfig {
             reduced: reduced.into_iter().filter(|r| r.0).map(|r| r.1).collect(),
             tf32: !self.types.no_tf32,
@@ -206,13 +210,14 @@ impl ModelOptions {
             io_type: self.types.io_type,
             constraints: Constraints::None,
             fold: !self.tune.no_fold,
+            fold_budget: self.tune.fold_budget.unwrap_or(defaults.fold_budget),
             fuse: !self.tune.no_fuse,
             search: !self.tune.no_search,
             locked: self.tune.locked,
             estimates: self.tune.no_timing,
             strict: self.backend.strict,
             tactic_sources: self.tune.tactic_sources.clone(),
-            ..BuildConfig::default()
+            ..defaults
         };
         Ok(BuildOptions {
             target,
@@ -244,6 +249,7 @@ impl ModelOptions {
             (t.no_timing, "--no-timing"),
             (!t.tactic_sources.is_empty(), "--tactic-sources"),
             (t.no_fold, "--no-fold"),
+            (t.fold_budget.is_some(), "--fold-budget"),
             (t.no_fuse, "--no-fuse"),
             (t.no_search, "--no-search"),
         ];

@@ -7,6 +7,7 @@ use crate::print::{Printer, dims};
 use crate::progress::Bar;
 use crate::session::Session;
 use crate::signals;
+use kiln::ir::stop::{self, Stop, StopFlag};
 use kiln::runtime::graph_io;
 use kiln::{BuildOptions, BuildReport, Built, Engine, PlanHeader, Source, Tensor};
 use std::io::Read;
@@ -119,9 +120,15 @@ pub fn build(
     out: &Printer,
 ) -> Result<Built, Failure> {
     let mut bar = Bar::default();
-    let built = kiln::build_with_progress(source, options, &session.backends, &mut |phase, done, total| {
-        bar.set(phase, done, total);
-        signals::received().is_none()
+    // Signals end long layers that are computed at build, too.
+    let flag = StopFlag::new();
+    let set = flag.clone();
+    signals::on_signal(move || set.set(Stop::Now));
+    let built = stop::scope(&flag, || {
+        kiln::build_with_progress(source, options, &session.backends, &mut |phase, done, total| {
+            bar.set(phase, done, total);
+            signals::received().is_none()
+        })
     });
     drop(bar);
     Ok(built.inspect_err(|_| tell_refusals(session, out))?)

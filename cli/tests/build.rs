@@ -127,3 +127,52 @@ fn caches_are_shown_merged_in_any_order_and_exported() {
     let r = kiln(&["cache", "show", &a]);
     assert!(r.code == 1 && r.stderr.contains("is no timing cache"), "{}", r.stderr);
 }
+
+/// A model of the test data: constants, and a layer of `n`² products of them.
+fn folding(name: &str) -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/folding").join(name);
+    path.display().to_string()
+}
+
+#[test]
+fn folding_spends_what_the_budget_allows() {
+    let f = Folder::new();
+    let (model, engine) = (folding("einsum.onnx"), f.name("e.kiln"));
+    let build = |more: &[&str]| {
+        let args = ["build", &model, "-o", &engine, "--backend", "reference", "--json"];
+        ok(&[&args[..], more].concat()).json()
+    };
+    for (more, stays) in
+        [(&[][..], false), (&["--fold-budget", "16512"], false), (&["--fold-budget", "9999"], true)]
+    {
+        let report = build(more);
+        let notes = report["notes"].as_array().unwrap();
+        let said = notes.iter().any(|n| n.as_str().unwrap().contains("\"wide\" (einsum)"));
+        assert_eq!(said, stays, "{more:?}: {notes:?}");
+    }
+    assert_eq!(kiln(&["build", &model, "-o", &engine, "--fold-budget", "-1"]).code, 2);
+    assert_eq!(kiln(&["build", &model, "-o", &engine, "--no-fold", "--fold-budget", "1"]).code, 2);
+    let r = kiln(&["run", &engine, "--fold-budget", "1"]);
+    assert!(r.code == 1 && r.stderr.contains("--fold-budget"), "{}", r.stderr);
+}
+
+/// The oracle is deep in one layer when the signal comes.
+#[cfg(unix)]
+#[test]
+fn signals_end_folding() {
+    let f = Folder::new();
+    let (model, engine) = (folding("large.onnx"), f.name("e.kiln"));
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_kiln"))
+        .args(["build", &model, "-o", &engine, "--backend", "reference", "--fold-budget", "1000000000000000"])
+        .env_remove("KILN_PLUGIN_PATH")
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert!(child.try_wait().unwrap().is_none(), "the build ended by itself");
+    let sent = std::process::Command::new("kill").arg("-INT").arg(child.id().to_string()).status();
+    assert!(sent.unwrap().success());
+    let start = std::time::Instant::now();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(start.elapsed() < std::time::Duration::from_secs(5));
+    assert!(!f.path("e.kiln").exists());
+}

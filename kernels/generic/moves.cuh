@@ -1,4 +1,5 @@
-// Elements taken from elsewhere. REG is the type in registers, IDX that of indices, GAP what stands where nothing is.
+// Elements taken from elsewhere. REG is the type in registers, IDX that of indices, GAP what stands where nothing is, AT that
+// of positions in x, PLACE its signed form.
 
 // ---- affine
 // Words: offset, rank, dimensions, strides.
@@ -59,7 +60,7 @@ DEV i32 at_reflect(i32 i, i32 n) const {
 
 // ---- wrap
 // An index counted from the end if negative; -1 if out of range.
-DEV i32 wrap(IDX v, u32 n) const {
+DEV PLACE wrap(IDX v, u32 n) const {
     auto k = v;
     if (k < IDX(0)) {
         k = k + IDX(n);
@@ -67,7 +68,29 @@ DEV i32 wrap(IDX v, u32 n) const {
     if (k < IDX(0) || k >= IDX(n)) {
         return -1;
     }
-    return i32(k);
+    return PLACE(k);
+}
+
+// ---- far32
+// Number k of those behind word `base`.
+DEV u32 far(u32 base, u32 k) const { return m(base + k); }
+
+// ---- far64
+// Number k of those behind word `base`, of two words each.
+DEV u64 far(u32 base, u32 k) const { return (u64(m(base + 2u * k + 1u)) << 32) | m(base + 2u * k); }
+
+// ---- affine_far
+// Words: rank, dimensions, offset and strides of two words each.
+DEV REG compute0(u32 at) const {
+    const auto rank = m(0u);
+    auto rest = at;
+    auto src = far(1u + rank, 0u);
+    for (auto d = rank; d > 0u; d--) {
+        const auto n = m(d);
+        src += (rest % n) * far(1u + rank, d);
+        rest = rest / n;
+    }
+    return x0(src);
 }
 
 // ---- trilu
@@ -93,7 +116,7 @@ DEV REG compute0(u32 at) const {
     if (i < 0) {
         return GAP;
     }
-    return x0((p * m(0u) + u32(i)) * after + k);
+    return x0((AT(p) * m(0u) + AT(i)) * after + k);
 }
 
 // ---- gather_elements
@@ -105,12 +128,12 @@ DEV REG compute0(u32 at) const {
         return GAP;
     }
     auto rest = at;
-    u32 src = 0u;
+    AT src = 0u;
     for (auto d = rank; d > 0u; d--) {
         const auto n = m(2u + d);
         const auto c = select(rest % n, u32(i), d == m(1u));
         rest = rest / n;
-        src += c * m(2u + rank + d);
+        src += AT(c) * far(3u + rank, d - 1u);
     }
     return x0(src);
 }
@@ -120,13 +143,13 @@ DEV REG compute0(u32 at) const {
 DEV REG compute0(u32 at) const {
     const auto depth = m(0u);
     const auto tuple = at / m(1u);
-    auto src = tuple / m(2u) * m(3u) + at % m(1u);
+    AT src = AT(tuple / m(2u)) * far(3u, 0u) + at % m(1u);
     for (u32 d = 0u; d < depth; d++) {
-        const auto i = wrap(x1(tuple * depth + d), m(4u + d));
+        const auto i = wrap(x1(tuple * depth + d), m(SIZES + d));
         if (i < 0) {
             return GAP;
         }
-        src += u32(i) * m(4u + depth + d);
+        src += AT(i) * far(SIZES + depth, d);
     }
     return x0(src);
 }

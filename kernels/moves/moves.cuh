@@ -76,19 +76,19 @@ GROUPS transposed 256 {
 
 // ---- gather
 // Words: size of the axis; elements after it, indices of a batch, slices before it in a batch, each to divide by.
-DEV u32 picked(u32 t, u32 width, bool& inside) const {
+DEV AT picked(u32 t, u32 width, bool& inside) const {
     const u32 q = divide(t, 1u);
     const u32 k = (t - q * m(1u)) * width;
     const u32 p = divide(q, 4u);
     const u32 i = q - p * m(4u);
-    const i32 index = wrap(x1(divide(p, 7u) * m(4u) + i), m(0u));
+    const PLACE index = wrap(x1(divide(p, 7u) * m(4u) + i), m(0u));
     inside = index >= 0;
-    return (p * m(0u) + u32(index)) * m(1u) * width + k;
+    return (AT(p) * m(0u) + AT(index)) * m(1u) * width + k;
 }
 
 THREADS by_8 {
     bool inside;
-    const u32 from = picked(t, 8u, inside);
+    const AT from = picked(t, 8u, inside);
     const u32 at = t * 8u;
     if (!inside) {
         for (u32 i = 0u; i < 8u; i++) {
@@ -101,7 +101,7 @@ THREADS by_8 {
 
 THREADS by_1 {
     bool inside;
-    const u32 from = picked(t, 1u, inside);
+    const AT from = picked(t, 1u, inside);
     const u32 at = t;
     if (!inside) {
         emit0(at, GAP);

@@ -105,7 +105,7 @@ DEV f32 round_bf16(f32 x) { return bf16_to_f32(f32_to_bf16(x)); }
 DEV f32 round_f8e4m3(f32 x) { return f8e4m3_to_f32(f32_to_f8e4m3(x)); }
 
 // Two 4-bit integers lie in a byte, the first in the low half.
-DEV i32 i4_at(const u8* p, u32 at) { return i32(u32(p[at / 2u]) << (28u - (at % 2u) * 4u)) >> 28; }
+template <class At> DEV i32 i4_at(const u8* p, At at) { return i32(u32(p[at / 2u]) << (28u - u32(at % 2u) * 4u)) >> 28; }
 
 // Threads may share bytes, hence words are changed as a whole. Buffers start at multiples of 4 bytes and end so, too.
 DEV void put_i4(u8* p, u32 at, i32 v) {

@@ -201,6 +201,81 @@ fn models_that_grow_without_bound_are_refused() {
     assert!(outcome.is_err());
 }
 
+/// A result of two layers whose inputs are `a` and `b`, both of ones.
+fn of_ones(last: NodeProto, dims: &[i64], config: BuildConfig) -> (kiln_builder::Built, Duration) {
+    let ones = |to: &str| NodeProto { attribute: vec![one()], ..node("ConstantOfShape", &["s"], &[to]) };
+    let network = import(vec![ones("a"), ones("b"), last], vec![shape("s", dims)], "y").unwrap();
+    built(network.lower().unwrap(), config)
+}
+
+/// The value 1 of a ConstantOfShape.
+fn one() -> AttributeProto {
+    let data_type = tensor_proto::DataType::Float as i32;
+    let t = TensorProto { dims: vec![1], data_type, float_data: vec![1.0], ..Default::default() };
+    let r#type = attribute_proto::AttributeType::Tensor as i32;
+    AttributeProto { name: "value".into(), r#type, t: Some(Box::new(t)), ..Default::default() }
+}
+
+fn einsum(equation: &str) -> NodeProto {
+    let attribute = AttributeProto {
+        name: "equation".into(),
+        r#type: attribute_proto::AttributeType::String as i32,
+        s: equation.as_bytes().to_vec().into(),
+        ..Default::default()
+    };
+    NodeProto { name: "wide".into(), attribute: vec![attribute], ..node("Einsum", &["a", "b"], &["y"]) }
+}
+
+/// A few hundred bytes ask for 2^42 and for 2^36 multiplications of constants.
+#[test]
+fn folding_has_a_work_budget() {
+    let product = NodeProto { name: "wide".into(), ..node("MatMul", &["a", "b"], &["y"]) };
+    let (_, took) = of_ones(product, &[1 << 14, 1 << 14], BuildConfig::default());
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    // The constants are small enough to be made, and so is the result.
+    let (all, took) = of_ones(einsum("a,b->"), &[1 << 18], BuildConfig::default());
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    let said = all.notes.iter().filter(|n| n.contains("\"wide\" (einsum)") && n.contains("--fold-budget"));
+    assert_eq!(said.count(), 1, "{:?}", all.notes);
+    assert!(all.program.graph.nodes().any(|(_, n)| n.op.is("einsum")));
+}
+
+/// What folds and what stays computes the same.
+#[test]
+fn the_work_budget_is_the_callers() {
+    let n = 64;
+    for (budget, stays) in [(BuildConfig::default().fold_budget, false), (4 * n * n - 1, true), (0, true)] {
+        let config = BuildConfig { fold_budget: budget, ..BuildConfig::default() };
+        let (all, _) = of_ones(einsum("a,b->"), &[n as i64], config);
+        assert_eq!(all.program.graph.nodes().any(|(_, n)| n.op.is("einsum")), stays, "{budget}");
+        assert_eq!(all.notes.is_empty(), !stays, "{:?}", all.notes);
+        let e = Engine::from_program(all.program, Vec::new(), reference()).unwrap();
+        let outs = e.create_context().unwrap().run(&[]).unwrap();
+        assert_eq!(outs[0].1.to_f64(), [(n * n) as f64]);
+    }
+}
+
+/// Who builds may stop the evaluation of a layer from another thread.
+#[test]
+fn folding_is_interruptible() {
+    use kiln_ir::stop::{Stop, StopFlag, scope};
+    let flag = StopFlag::new();
+    let (other, start) = (flag.clone(), Instant::now());
+    let setter = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        other.set(Stop::Now);
+    });
+    let ones = |to: &str| NodeProto { attribute: vec![one()], ..node("ConstantOfShape", &["s"], &[to]) };
+    let network =
+        import(vec![ones("a"), ones("b"), einsum("a,b->")], vec![shape("s", &[1 << 18])], "y").unwrap();
+    let mut b = Builder::new(reference(), Reference::target());
+    b.config = BuildConfig { fold_budget: u64::MAX, ..BuildConfig::default() };
+    let outcome = scope(&flag, || b.build(&network));
+    setter.join().unwrap();
+    assert!(matches!(outcome, Err(kiln_builder::BuildError::Cancelled)), "{:?}", outcome.err());
+    assert!(start.elapsed() < Duration::from_secs(3));
+}
+
 #[test]
 fn cycles_are_refused() {
     let nodes =

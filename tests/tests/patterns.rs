@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+use kiln_builder::passes::folding::FoldWork;
 use kiln_builder::{BuildConfig, PassCx, passes};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Elems, Fact, Graph, Op, Tensor, TensorType, ValueId};
@@ -237,7 +238,8 @@ fn check(mut m: Maker, y: ValueId) -> usize {
         m.g.outputs.push(y);
     }
     let (backend, config, target) = (Reference::new(), BuildConfig::default(), Reference::target());
-    let cx = PassCx { config: &config, backend: &backend, target: &target };
+    let folding = FoldWork::new(config.fold_budget);
+    let cx = PassCx { config: &config, backend: &backend, target: &target, folding: &folding };
     let mut after = m.g.clone();
     let changes = passes::run_one("patterns", &mut after, &cx).unwrap().unwrap();
     after.verify().unwrap();

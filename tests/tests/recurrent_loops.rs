@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+use kiln_builder::passes::folding::FoldWork;
 use kiln_builder::{BuildConfig, PassCx, passes};
 use kiln_ir::network::{LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_ir::problem::Rng;
@@ -222,7 +223,8 @@ fn ways() -> Vec<Way> {
 /// Applies the patterns, and compares; the graph that they give.
 fn rewritten(g: &Graph, rng: &mut Rng, what: &str) -> Graph {
     let (backend, config, target) = (Reference::new(), BuildConfig::default(), Reference::target());
-    let cx = PassCx { config: &config, backend: &backend, target: &target };
+    let folding = FoldWork::new(config.fold_budget);
+    let cx = PassCx { config: &config, backend: &backend, target: &target, folding: &folding };
     let mut after = g.clone();
     passes::run_one("patterns", &mut after, &cx).unwrap().unwrap();
     after.verify().unwrap();

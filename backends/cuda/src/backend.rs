@@ -9,6 +9,7 @@ use crate::refusals::Refusals;
 use crate::{compile, target, vendor};
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
 use kiln_families::expression::slots;
+use kiln_families::limits::fitting;
 use kiln_families::site::{Site, unsupported};
 use kiln_families::{Body, Kernel};
 use std::sync::Arc;
@@ -61,14 +62,14 @@ impl Backend for Cuda {
         let mut found = Vec::new();
         let mut why = Refusals::default();
         for k in site.kernels() {
-            match (k.tactics)(&site).and_then(|t| hashed(k, &site, t)) {
+            match (k.tactics)(&site).and_then(|t| fitting(&site, t)).and_then(|t| hashed(k, &site, t)) {
                 Ok(t) => found.extend(t),
                 Err(BackendError::Unsupported(reason)) => why.add(k.name, reason),
                 Err(e) => return Err(e),
             }
         }
         let libraries = vendor::tactics(&site, &found, &mut why)?;
-        found.extend(libraries);
+        found.extend(fitting(&site, libraries).unwrap_or_default());
         tell(region, &mut found, &why);
         match (found.is_empty(), why.is_empty()) {
             (false, _) => Ok(found),

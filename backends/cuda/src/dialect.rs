@@ -45,6 +45,7 @@ pub static CUDA: Dialect = Dialect {
     spans: None,
     readers: READERS,
     reshapes: false,
+    far: true,
 };
 
 fn function(name: &str, arguments: &[(&str, &str)], result: &str, value: &str) -> String {

@@ -150,7 +150,7 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
     );
     for (s, slot) in slots.iter().enumerate() {
         let cell = Some(s).filter(|&s| may_be_cell(cells, s));
-        fields.push(Field { cell, ..binding(site, *slot, &mut code) });
+        fields.push(Field { cell, ..binding(site, body, *slot, &mut code) });
         if let Slot::Input(k) = *slot
             && body.code.contains(&format!("near{k}("))
         {
@@ -292,7 +292,7 @@ fn headings(code: &str) -> Result<(String, String, Vec<Heading>), BackendError> 
 }
 
 /// A binding's member, and the function that loads its elements.
-fn binding(site: &Site<'_>, slot: Slot, code: &mut String) -> Field {
+fn binding(site: &Site<'_>, body: &Body, slot: Slot, code: &mut String) -> Field {
     let (name, loader, t, constant) = match slot {
         Slot::Input(k) => (format!("bx{k}"), format!("x{k}"), site.dtype(k), "const "),
         Slot::Extra(k) => {
@@ -308,7 +308,9 @@ fn binding(site: &Site<'_>, slot: Slot, code: &mut String) -> Field {
         }
     };
     let t = t.unwrap_or(DType::F32);
-    *code += &(CUDA.function)(&loader, &[("at", "u32")], register(t), &load(t, &name, "at"));
+    let far = matches!(slot, Slot::Input(k) if body.far.contains(&k));
+    let at = if far { "u64" } else { "u32" };
+    *code += &(CUDA.function)(&loader, &[("at", at)], register(t), &load(t, &name, "at"));
     Field::new(&format!("{constant}{}*", cell(t)), &name)
 }
 

@@ -81,3 +81,43 @@ fn tiled_kernels_do_not_spill() {
     let failed = report::compile(&tiled, &target.arch, "tiled", spills);
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
+
+/// Gathers and slices have texts for positions of 32 and of 64 bits.
+#[test]
+fn positions_of_both_widths_compile() {
+    if !nvrtc() {
+        return;
+    }
+    let target = target::known("h200").unwrap();
+    let layers = [
+        ("i64[6]", "gather(%x, %at) {axis=0}"),
+        ("i32[6]", "gather(%x, %at) {axis=1}"),
+        ("i64[3,2]", "gather_elements(%x, %at) {axis=0}"),
+        ("i32[3,1]", "gather_nd(%x, %at)"),
+        ("i64[1]", "slice(%x, %from, %to)"),
+    ];
+    let mut sources = BTreeMap::new();
+    for dtype in ["f16", "f32", "i64", "u8", "i4"] {
+        for (rows, far) in [(1000u64, false), (140_000, true)] {
+            for (at, layer) in &layers {
+                let text = format!(
+                    "graph \"g\" {{ input %x: {dtype}[{rows},32768] input %at: {at} weight %from: i64[1] = [5] \
+                     weight %to: i64[1] = [9] %y = {layer} output %y }}"
+                );
+                let g = kiln_ir::Graph::from_text(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
+                let program = Program::step_per_node(g, &kiln_backend::Tactic::plain(""));
+                let region = program.region(&program.steps[0]).unwrap();
+                let tactics = Cuda.tactics(&region, &target).unwrap();
+                assert!(!tactics.is_empty());
+                for t in tactics {
+                    assert_eq!(t.params.contains_key("far"), far, "{text}: {}", t.id());
+                    let (source, _) = written(&region, &t, &target).unwrap();
+                    sources.insert(source, format!("{text} by {}", t.id()));
+                }
+            }
+        }
+    }
+    let sources: Vec<_> = sources.into_iter().collect();
+    let failed = report::compile(&sources, &target.arch, "widths", |_| None);
+    assert!(failed.is_empty(), "{} of {} fail:\n{}", failed.len(), sources.len(), failed.join("\n"));
+}

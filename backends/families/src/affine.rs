@@ -1,9 +1,11 @@
 //! Operators that move elements by affine index arithmetic: the element at index c of the output is that at
 //! offset + Σ c·stride of the input.
 
+use crate::cx::halves;
+use crate::limits::{is_far, near_or_far};
 use crate::scalar::register;
 use crate::site::{Cx, Site, op_error};
-use crate::template::{fill, section};
+use crate::template::{fill, sections};
 use crate::{Body, Entry, Kernel, Launch, plain};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::infer::normalize_axis;
@@ -20,16 +22,22 @@ const fn affine(name: &'static str, ops: &'static [&'static str], launch: Launch
 pub const KERNELS: &[Kernel] = &[
     affine("copy", &["reshape", "squeeze", "unsqueeze"], copy),
     affine("transpose", &["transpose"], transpose),
-    affine("slice", &["slice"], slice),
+    Kernel {
+        tactics: |site| Ok(vec![near_or_far(site, Tactic::plain(site.kernel_name()))]),
+        ..affine("slice", &["slice"], slice)
+    },
     affine("expand", &["expand"], expand),
     affine("tile", &["tile"], tile),
     affine("depth_to_space", &["depth_to_space"], depth_to_space),
     affine("space_to_depth", &["space_to_depth"], space_to_depth),
 ];
 
-fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let code = fill(section(site.text("moves"), "affine"), &[("REG", register(site.out_dtype(0)))]);
-    Ok(Body { inputs: Some(vec![0]), entries: vec![Entry::Map(0)], code, ..Body::default() })
+fn source(site: &Site<'_>, tactic: &Tactic) -> Result<Body, BackendError> {
+    let far = is_far(tactic);
+    let names: &[&str] = if far { &["far64", "affine_far"] } else { &["affine"] };
+    let code = fill(&sections(site.text("moves"), names), &[("REG", register(site.out_dtype(0)))]);
+    let far = if far { vec![0] } else { Vec::new() };
+    Ok(Body { inputs: Some(vec![0]), entries: vec![Entry::Map(0)], code, far, ..Body::default() })
 }
 
 /// The same elements in the same order.
@@ -78,7 +86,19 @@ fn slice(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         // A single element needs no step; a huge one would overflow.
         by[axis] = if w.len > 1 { by[axis] * w.step } else { 0 };
     }
-    gather(offset, &cx.out_shape(0)?, &by)
+    match cx.far() {
+        true => far(offset, &cx.out_shape(0)?, &by),
+        false => gather(offset, &cx.out_shape(0)?, &by),
+    }
+}
+
+/// As [`gather`], for positions of 64 bits.
+fn far(offset: i64, dims: &[usize], strides: &[i64]) -> Result<Vec<Launch>, BackendError> {
+    let (dims, strides) = coalesce(dims, strides);
+    let mut words = vec![crate::word(dims.len())?];
+    words.extend(crate::words(dims)?);
+    words.extend([offset].iter().chain(&strides).flat_map(|&n| halves(n as u64)));
+    Ok(vec![Launch::map(0, words)])
 }
 
 fn expand(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

@@ -54,6 +54,19 @@ impl Cx<'_> {
         Self::numbers(self.outputs.get(j).copied(), "output", j)
     }
 
+    /// Does the kernel count positions in its first input in 64 bits?
+    pub fn far(&self) -> bool {
+        crate::limits::is_far(self.tactic)
+    }
+
+    /// Numbers as argument words: two words each where positions have 64 bits.
+    pub fn far_words(&self, n: impl IntoIterator<Item = usize>) -> Result<Vec<u32>, BackendError> {
+        match self.far() {
+            true => Ok(n.into_iter().flat_map(|n| halves(n as u64)).collect()),
+            false => crate::words(n),
+        }
+    }
+
     /// Are loops cut into spans?
     pub fn cut(&self) -> bool {
         self.dialect.spans.is_some()
@@ -98,18 +111,7 @@ impl Cx<'_> {
     }
 }
 
-/// Kernels count elements in 32 bits.
-pub const MAX_ELEMENTS: u64 = u32::MAX as u64;
-
-/// Refuses tensors with more elements than kernels can count.
-pub fn check_sizes(cx: &Cx<'_>, layer: &str) -> Result<(), BackendError> {
-    for f in cx.inputs.iter().flatten().chain(&cx.outputs) {
-        let elements = f.ty.static_dims().map(|d| kiln_ir::tensor::volume(&d));
-        if elements.is_some_and(|n| n.is_none_or(|n| n as u64 > MAX_ELEMENTS)) {
-            let message =
-                format!("{} has more than {MAX_ELEMENTS} elements, which kernels can't count", f.ty);
-            return Err(BackendError::Execution { layer: layer.to_owned(), message });
-        }
-    }
-    Ok(())
+/// The words of a number of 64 bits.
+pub fn halves(n: u64) -> [u32; 2] {
+    [n as u32, (n >> 32) as u32]
 }

@@ -28,6 +28,8 @@ pub struct Dialect {
     /// May an expression read extras through reshapes and prefixes of the region, and may the region have shapes that the
     /// host alone reads?
     pub reshapes: bool,
+    /// Can kernels count positions in an input in 64 bits? See [`crate::limits`].
+    pub far: bool,
 }
 
 impl Dialect {

@@ -187,6 +187,7 @@ mod tests {
         spans: None,
         readers: &[],
         reshapes: false,
+        far: false,
     };
 
     /// Argument words of the only launch.

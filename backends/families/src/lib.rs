@@ -13,6 +13,7 @@ mod conv;
 pub mod deform;
 pub mod einsum;
 pub mod generate;
+pub mod limits;
 pub mod linear_attention;
 pub mod lines;
 pub mod long;
@@ -99,6 +100,8 @@ pub struct Body {
     pub entries: Vec<Entry>,
     /// Inputs that are bound, by position; `None` binds all that are present and not on the host.
     pub inputs: Option<Vec<usize>>,
+    /// Inputs whose functions `x<i>(at)` take positions of 64 bits.
+    pub far: Vec<usize>,
     /// Does it use scratch memory?
     pub scratch: bool,
     /// Does it tell sizes to the host?

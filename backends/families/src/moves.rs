@@ -1,5 +1,6 @@
 //! Operators that take elements from elsewhere by more than affine arithmetic: padding, triangles, gathers, concat.
 
+use crate::limits::{self, is_far, near_or_far};
 use crate::scalar::{register, zero};
 use crate::site::{Cx, Site, op_error};
 use crate::template::{fill, sections};
@@ -14,14 +15,9 @@ pub const KERNELS: &[Kernel] = &[
     Kernel::of("pad", &["pad"], |s, _| framed(s, mode_function(s)?), pad),
     Kernel::of("center_crop_pad", &["center_crop_pad"], |s, _| framed(s, "at_constant"), center),
     Kernel::of("trilu", &["trilu"], trilu_source, trilu),
-    Kernel::of("gather", &["gather"], |s, _| map(s, &["wrap", "gather"], &[]), gather),
-    Kernel::of(
-        "gather_elements",
-        &["gather_elements"],
-        |s, _| map(s, &["wrap", "gather_elements"], &[]),
-        gather_elements,
-    ),
-    Kernel::of("gather_nd", &["gather_nd"], |s, _| map(s, &["wrap", "gather_nd"], &[]), gather_nd),
+    picking("gather", &["gather"], |s, t| picks(s, t, "gather"), gather),
+    picking("gather_elements", &["gather_elements"], |s, t| picks(s, t, "gather_elements"), gather_elements),
+    picking("gather_nd", &["gather_nd"], |s, t| picks(s, t, "gather_nd"), gather_nd),
     Kernel::of(
         "reverse_sequence",
         &["reverse_sequence"],
@@ -32,6 +28,26 @@ pub const KERNELS: &[Kernel] = &[
     Kernel::of("eye_like", &["eye_like"], eye_source, eye_like),
     Kernel::of("concat", &["concat"], concat_source, concat),
 ];
+
+/// A kernel that may count positions in its first input in 64 bits.
+const fn picking(
+    name: &'static str,
+    ops: &'static [&'static str],
+    source: crate::Source,
+    launch: crate::Launcher,
+) -> Kernel {
+    let tactics: fn(&Site<'_>) -> Result<Vec<Tactic>, BackendError> =
+        |site| Ok(vec![near_or_far(site, Tactic::plain(site.kernel_name()))]);
+    Kernel { tactics, ..Kernel::of(name, ops, source, launch) }
+}
+
+/// A map that reads elements by indices.
+fn picks(site: &Site<'_>, tactic: &Tactic, section: &str) -> Result<Body, BackendError> {
+    let (width, sizes) = if is_far(tactic) { ("far64", "5u") } else { ("far32", "4u") };
+    let [at, place] = limits::types(tactic);
+    let body = map(site, &["wrap", width, section], &[at, place, ("SIZES", sizes)])?;
+    Ok(Body { far: if is_far(tactic) { vec![0] } else { Vec::new() }, ..body })
+}
 
 /// A map of these sections, with the words that they share filled in.
 fn map(site: &Site<'_>, names: &[&str], more: &[(&str, &str)]) -> Result<Body, BackendError> {
@@ -142,7 +158,7 @@ fn gather_elements(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let axis = axis(cx, x.len())?;
     let mut w = words([x.len(), axis + 1, x[axis]])?;
     w.extend(words(out)?);
-    w.extend(words(strides(&x))?);
+    w.extend(cx.far_words(strides(&x))?);
     Ok(vec![Launch::map(0, w)])
 }
 
@@ -153,9 +169,10 @@ fn gather_nd(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let slice: usize = x[batch + depth..].iter().product();
     let per_batch: usize = lead[batch..].iter().product();
     let whole: usize = x[batch..].iter().product();
-    let mut w = words([depth, slice, per_batch, whole])?;
+    let mut w = words([depth, slice, per_batch])?;
+    w.extend(cx.far_words([whole])?);
     w.extend(words(x[batch..batch + depth].iter().copied())?);
-    w.extend(words(strides(&x)[batch..batch + depth].iter().copied())?);
+    w.extend(cx.far_words(strides(&x)[batch..batch + depth].iter().copied())?);
     Ok(vec![Launch::map(0, w)])
 }
 

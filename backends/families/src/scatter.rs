@@ -44,7 +44,8 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         _ => "new_value",
     };
     let index = if site.dtype(1) == Some(DType::I64) { "i64" } else { "i32" };
-    let pairs = [("REG", register(site.out_dtype(0))), ("IDX", index), ("COMBINE", combine)];
+    let pairs =
+        [("REG", register(site.out_dtype(0))), ("IDX", index), ("PLACE", "i32"), ("COMBINE", combine)];
     let text =
         sections(site.text("moves"), &["scatter_copy", "wrap"]) + section(site.text("moves"), op.name());
     Ok(Body {

@@ -7,6 +7,7 @@ use crate::gpu::Gpu;
 use crate::wgsl::module;
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
 use kiln_families::Kernel;
+use kiln_families::limits::fitting;
 use kiln_families::site::{Site, unsupported};
 use kiln_ir::DType;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ impl Backend for Wgpu {
         let mut found = Vec::new();
         let mut why = Vec::new();
         for k in site.kernels() {
-            match (k.tactics)(&site).and_then(|t| checked(k, &site, t)) {
+            match (k.tactics)(&site).and_then(|t| fitting(&site, t)).and_then(|t| checked(k, &site, t)) {
                 Ok(t) => found.extend(t),
                 Err(BackendError::Unsupported(reason)) => why.push(format!("{}: {reason}", k.name)),
                 Err(e) => return Err(e),

@@ -44,6 +44,7 @@ pub static WGSL: Dialect = Dialect {
     spans: Some(state),
     readers: &[],
     reshapes: true,
+    far: false,
 };
 
 fn function(name: &str, arguments: &[(&str, &str)], result: &str, value: &str) -> String {

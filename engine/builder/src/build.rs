@@ -3,11 +3,12 @@
 use crate::ahead::{Spent, compile_all};
 use crate::cache::{CacheStore, TimingCache};
 use crate::memory::{self, StepUse};
+use crate::passes::folding::FoldWork;
 use crate::passes::{self, PassCx, PassReport};
 use crate::points::{Points, Span, profile_ends};
 use crate::search::{Considered, Formed, Given, Search};
 use crate::tuner::{Choice, Tuner};
-use crate::{BuildConfig, BuildError, bodies};
+use crate::{BuildConfig, BuildError, bodies, largest};
 use kiln_backend::{Backend, Device, Program, Region, Step, Target, flow, offer_feature, source_feature};
 use kiln_ir::{Bytes, Fact, Graph, Network, Node, NodeId, ValueId};
 use kiln_runtime::HostLayer;
@@ -117,7 +118,9 @@ impl Builder {
         kiln_backend::threads::prepare();
         let backend = self.backend.clone();
         let target = self.permitted()?;
-        let cx = PassCx { config: &self.config, backend: backend.as_ref(), target: &target };
+        let folding = FoldWork::new(self.config.fold_budget);
+        let cx =
+            PassCx { config: &self.config, backend: backend.as_ref(), target: &target, folding: &folding };
         if let Some(t) = self.config.io_type {
             passes::io_types::apply(&mut g, t)?;
         }
@@ -134,6 +137,7 @@ impl Builder {
             blobs: HashMap::new(),
             notes: Vec::new(),
             spent: Spent::default(),
+            folding: &folding,
         };
         let mut search = Search { tuner: &mut tuner, cx, given: Given::Profiles, considered: Vec::new() };
         let formed = search.run(g, progress)?;
@@ -142,7 +146,8 @@ impl Builder {
         let Chosen { steps, mut reports, inside } =
             choose_all(&mut tuner, &graph, regions, &points, &[], progress)?;
         considered.extend(inside);
-        let (timed, spent, notes) = (tuner.timed, tuner.spent, std::mem::take(&mut tuner.notes));
+        let (timed, spent, mut notes) = (tuner.timed, tuner.spent, std::mem::take(&mut tuner.notes));
+        notes.extend(folding.notes());
         let program = planned(graph, steps, &points, &target);
         note_views(&program, &mut reports.iter_mut());
         let ends = profile_ends(&program.graph, &self.config)?;
@@ -266,7 +271,9 @@ fn pick_all(
         if !progress("choosing kernels", done, total) {
             return Err(BuildError::Cancelled);
         }
-        let mut choice = tuner.choose(&name, &region, &facts)?;
+        let choice = tuner.choose(&name, &region, &facts);
+        let choice = choice.and_then(|c| largest::checked(tuner, &name, &region, points, c));
+        let mut choice = choice.map_err(|e| e.with_names(g, &region))?;
         choice.tactic = flow::sliced(choice.tactic, &region, slices);
         let key = format!("{}\n{}", choice.tactic.id(), crate::cache::describe(&region.graph));
         picked.push(Picked { name, nodes, region, choice, key });
@@ -309,7 +316,8 @@ fn build_bodies(
     for (i, region) in node.regions.iter().enumerate() {
         let mut body = region.clone();
         bodies::forget_weights(&mut body);
-        let cx = PassCx { config: tuner.config, backend: tuner.backend, target: tuner.target };
+        let (config, folding) = (tuner.config, tuner.folding);
+        let cx = PassCx { config, backend: tuner.backend, target: tuner.target, folding };
         passes::run_all(&mut body, &cx)?;
         bodies::hand_on(&mut body);
         let spans = spans(i)?;

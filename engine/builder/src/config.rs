@@ -35,6 +35,9 @@ pub struct BuildConfig {
     pub fold: bool,
     /// Constants larger than this, in bytes, are not made by folding.
     pub fold_limit: u64,
+    /// Operations that folding may spend in all, counted by the operators' records; a layer may take a quarter of it. What
+    /// takes more is computed in each run, and reported. Layers that only pass over weights of the network always fold.
+    pub fold_budget: u64,
     /// Fuse layers into larger kernels.
     pub fuse: bool,
     /// Try formats of values and cuts of regions, and keep what is faster.
@@ -69,6 +72,7 @@ impl Default for BuildConfig {
             constraints: Constraints::None,
             fold: true,
             fold_limit: 1 << 30,
+            fold_budget: 1 << 34,
             fuse: true,
             search: true,
             locked: false,

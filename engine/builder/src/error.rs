@@ -1,7 +1,7 @@
 //! What can go wrong in a build.
 
-use kiln_backend::BackendError;
-use kiln_ir::IrError;
+use kiln_backend::{BackendError, Region};
+use kiln_ir::{Graph, IrError};
 use kiln_runtime::HostLayer;
 use thiserror::Error;
 
@@ -89,6 +89,19 @@ pub enum BuildError {
     /// The process was forked after it had used Kiln.
     #[error(transparent)]
     Process(kiln_runtime::RuntimeError),
+}
+
+impl BuildError {
+    /// The error with names of a region's inputs, which the backend does not see.
+    pub(crate) fn with_names(mut self, g: &Graph, region: &Region) -> BuildError {
+        if let BuildError::NoTactic { inputs, .. } = &mut self {
+            let types = region.graph.inputs.iter().map(|&v| region.graph.ty(v));
+            let named = region.inputs.iter().zip(types);
+            let all = named.map(|(&v, ty)| format!("\"{}\" {ty}", g.value(v).name));
+            *inputs = all.collect::<Vec<_>>().join(", ");
+        }
+        self
+    }
 }
 
 /// Layers that are written out in an error; further ones are counted.

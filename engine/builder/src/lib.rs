@@ -8,6 +8,7 @@ mod config;
 mod error;
 mod host;
 mod inputs;
+mod largest;
 mod memory;
 pub mod passes;
 mod points;

@@ -121,6 +121,12 @@ impl Span {
         Span { facts, ranges: self.ranges.clone() }
     }
 
+    /// The largest dimensions of a value; `None` if one of them has no bound.
+    pub fn largest(&self, fact: &Fact) -> Option<Vec<i64>> {
+        let ranges = |s: &Symbol| self.ranges.get(&s.name).map(|r| (r[0], r[2]));
+        fact.ty.dims.iter().map(|d| d.interval(&ranges).hi().map(|n| n.max(0))).collect()
+    }
+
     fn sizes(&self, g: &Graph) -> Vec<Option<u64>> {
         let mut sizes: Vec<Option<u64>> = self.facts.iter().map(|f| self.size(f)).collect();
         // A view is as large as what it shows; its own dimensions may say so less exactly.

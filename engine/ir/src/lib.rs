@@ -23,6 +23,7 @@ pub mod tensor;
 pub mod text;
 pub mod ty;
 pub mod wire;
+pub mod work;
 
 pub use attr::{Attr, Attrs};
 pub use dim::{Bindings, Dim, DimKind};

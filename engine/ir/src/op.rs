@@ -110,7 +110,7 @@ pub const fn choice(name: &'static str, default: fn() -> Attr, choices: &'static
 }
 
 /// What passes and backends may assume of an operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Traits {
     /// The sizes of its outputs depend on the contents of its inputs, which only the device knows.
     pub data_dependent: bool,
@@ -120,14 +120,21 @@ pub struct Traits {
     pub side_effect: bool,
     /// Pairs (input, output) that must be the same memory.
     pub must_alias: &'static [(usize, usize)],
+    /// Operations of the oracle beyond one pass over inputs and outputs; `None` if it makes a few passes only.
+    pub work: Option<crate::work::Rule>,
 }
 
 impl Traits {
     /// A pure function whose output sizes follow from input sizes and host-known contents.
     pub const PURE: Traits =
-        Traits { data_dependent: false, random: false, side_effect: false, must_alias: &[] };
+        Traits { data_dependent: false, random: false, side_effect: false, must_alias: &[], work: None };
     /// Pure, with output sizes that depend on data.
     pub const DATA_DEPENDENT: Traits = Traits { data_dependent: true, ..Traits::PURE };
+
+    /// Pure, with more work than a few passes over inputs and outputs.
+    pub const fn heavy(work: crate::work::Rule) -> Traits {
+        Traits { work: Some(work), ..Traits::PURE }
+    }
 }
 
 /// How far a backend's result may be from the oracle's. `kiln_backend::compare` computes the bounds, element by element;

@@ -3,6 +3,7 @@
 use super::{Case, same_results};
 use crate::backends::{reference, wgpu};
 use kiln_backend::{Backend, Target};
+use kiln_builder::passes::folding::FoldWork;
 use kiln_builder::{PassCx, passes, regions};
 use kiln_ir::{Graph, Source, ValueId};
 use std::collections::{HashMap, HashSet};
@@ -11,7 +12,13 @@ use std::sync::Arc;
 /// The text that comes out; `None` where the backend that the case asks for is not here.
 pub fn run(case: &Case) -> Result<Option<String>, String> {
     let Some((backend, target)) = backend(&case.settings.backend)? else { return Ok(None) };
-    let cx = PassCx { config: &case.settings.config, backend: backend.as_ref(), target: &target };
+    let folding = FoldWork::new(case.settings.config.fold_budget);
+    let cx = PassCx {
+        config: &case.settings.config,
+        backend: backend.as_ref(),
+        target: &target,
+        folding: &folding,
+    };
     let mut g = Graph::from_text(&case.input).map_err(|e| e.to_string())?;
     g.verify().map_err(|e| format!("before: {e}"))?;
     let before = g.clone();

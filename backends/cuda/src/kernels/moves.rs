@@ -3,6 +3,7 @@
 use super::shape::{input, moving, output};
 use crate::frame::{cell, load};
 use kiln_backend::{BackendError, Tactic};
+use kiln_families::limits::{self, near_or_far};
 use kiln_families::scalar::{register, zero};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::{fill, section, sections};
@@ -35,8 +36,11 @@ pub const KERNELS: &[Kernel] = &[
         name: "gather.vectors",
         ops: &["gather"],
         epilogue: true,
-        tactics: |site| tactics(site, "gather.vectors"),
-        source: |site, _| gather_source(site),
+        tactics: |site| {
+            let all = tactics(site, "gather.vectors")?;
+            Ok(all.into_iter().map(|t| near_or_far(site, t)).collect())
+        },
+        source: gather_source,
         launch: gather,
     },
     Kernel {
@@ -212,14 +216,23 @@ impl Walk {
     }
 }
 
-fn gather_source(site: &Site<'_>) -> Result<Body, BackendError> {
+fn gather_source(site: &Site<'_>, tactic: &Tactic) -> Result<Body, BackendError> {
     let t = site.out_dtype(0);
     let index = if site.dtype(1) == Some(DType::I64) { "i64" } else { "i32" };
     let [eight, one] = puts(site, "from");
+    let [at, place] = limits::types(tactic);
     let head = TEXT.split_once("// ---- ").map_or("", |p| p.0).to_owned();
     let code = fill(
         &(head + section(site.text("moves"), "wrap") + section(TEXT, "gather")),
-        &[("PUT_8", &*eight), ("PUT_1", &*one), ("CELL", cell(t)), ("IDX", index), ("GAP", zero(t))],
+        &[
+            at,
+            place,
+            ("PUT_8", &*eight),
+            ("PUT_1", &*one),
+            ("CELL", cell(t)),
+            ("IDX", index),
+            ("GAP", zero(t)),
+        ],
     );
     Ok(Body { code, entries: ["by_8", "by_1"].map(Entry::Free).into(), ..Body::default() })
 }

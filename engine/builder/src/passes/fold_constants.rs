@@ -1,10 +1,11 @@
 //! Evaluates layers whose inputs are all constants, on the oracle's scalar path, and records the recipe of what was
-//! made from named weights.
+//! made from named weights. What takes too much work stays in the graph, with a note ([`super::folding`]).
 
 use super::converted::converted;
 use super::transposed::transposed;
 use super::{Pass, PassCx, bytes, pure};
 use crate::BuildError;
+use kiln_ir::stop::{self, Stop};
 use kiln_ir::{Graph, IrError, Node, NodeId, Recipe, Source, Tensor, TensorType, ValueId, Weight};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -26,7 +27,16 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
         if !foldable(g, node, cx.config.fold_limit) {
             continue;
         }
-        let weights = fold(g, node)?;
+        if !cx.folding.allows(g, node) {
+            cx.folding.leave(g, node);
+            continue;
+        }
+        if stop::state() == Stop::Now {
+            return Err(BuildError::Cancelled);
+        }
+        cx.folding.spend(g, node);
+        cx.folding.done(node);
+        let weights = stop::catch(|| fold(g, node)).map_err(|_| BuildError::Cancelled)??;
         let inputs: Vec<ValueId> = node.inputs.iter().flatten().copied().collect();
         replace(g, id, weights);
         gone.insert(id);
@@ -60,6 +70,7 @@ pub fn constant_layers(g: &Graph, cx: &PassCx<'_>) -> HashSet<NodeId> {
             && pure(node)
             && node.inputs.iter().flatten().all(|&v| g.weight(v).is_some() || made(v))
             && node.outputs.iter().all(|&v| bytes(g, v).is_some_and(|b| b <= cx.config.fold_limit))
+            && cx.folding.allows(g, node)
         {
             all.insert(id);
         }

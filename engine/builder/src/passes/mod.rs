@@ -5,6 +5,7 @@ mod converted;
 mod fold_batch_norm;
 mod fold_branches;
 pub mod fold_constants;
+pub mod folding;
 pub(crate) mod io_types;
 pub mod layout;
 pub mod patterns;
@@ -27,6 +28,8 @@ pub struct PassCx<'a> {
     pub backend: &'a dyn Backend,
     /// What it will run on.
     pub target: &'a Target,
+    /// The work that folding may do.
+    pub folding: &'a folding::FoldWork,
 }
 
 /// A pass: its name, and what it does to a graph. Returns how many changes it made.

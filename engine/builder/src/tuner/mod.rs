@@ -5,6 +5,7 @@
 use self::measure::can_be_timed;
 use crate::ahead::{Spent, compile_all};
 use crate::cache::{CacheStore, Candidate, TimingCache, describe, key};
+use crate::passes::folding::FoldWork;
 use crate::{BuildConfig, BuildError};
 use kiln_backend::{Backend, Device, Region, Tactic, Target, flow};
 use kiln_ir::{Fact, Graph};
@@ -40,6 +41,8 @@ pub struct Tuner<'a> {
     pub notes: Vec<String>,
     /// Where the time goes.
     pub spent: Spent,
+    /// The work that folding may do.
+    pub folding: &'a FoldWork,
 }
 
 /// A region at the usual shapes, with the tactics that may be timed and the key of their times.
@@ -226,19 +229,22 @@ impl Tuner<'_> {
         format!("max_tactics={} estimate_limit={}", self.config.max_tactics, self.config.estimate_limit)
     }
 
+    /// The error for a region that the backend refuses.
+    pub fn refused(&self, layer: &str, region: &Region, reasons: String) -> BuildError {
+        let g = &region.graph;
+        let inputs: Vec<String> = g.inputs.iter().map(|&v| g.ty(v).to_string()).collect();
+        BuildError::NoTactic {
+            backend: self.backend.name().to_owned(),
+            layer: layer.to_owned(),
+            op: region.label(),
+            inputs: inputs.join(", "),
+            reasons,
+        }
+    }
+
     /// The backend's tactics, the most promising at the usual shapes first.
     fn by_promise(&self, layer: &str, region: &Region, concrete: &Graph) -> Result<Vec<Tactic>, BuildError> {
-        let refused = |reasons: String| {
-            let g = &region.graph;
-            let inputs: Vec<String> = g.inputs.iter().map(|&v| g.ty(v).to_string()).collect();
-            BuildError::NoTactic {
-                backend: self.backend.name().to_owned(),
-                layer: layer.to_owned(),
-                op: region.label(),
-                inputs: inputs.join(", "),
-                reasons,
-            }
-        };
+        let refused = |reasons: String| self.refused(layer, region, reasons);
         let mut all = self.backend.tactics(region, self.target).map_err(|e| refused(e.to_string()))?;
         if all.is_empty() {
             return Err(refused("it proposes no tactic and gives no reason".into()));

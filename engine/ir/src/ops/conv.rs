@@ -10,7 +10,7 @@ use crate::dim::Dim;
 use crate::error::OpError;
 use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx, differ};
-use crate::op::{AttrDef, OpDef, Tolerance, attr, input, optional};
+use crate::op::{AttrDef, OpDef, Tolerance, Traits, attr, input, optional};
 use crate::tensor::{Elems, Tensor};
 use crate::ty::TensorType;
 
@@ -31,6 +31,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     eval: |cx| layout::eval(cx, 2, eval),
     tolerance: Tolerance::Sum,
     problems: |rng| layout::both(problems::problems(rng)),
+    traits: Traits::heavy(|s| s.made(0).saturating_mul(s.filter(1))),
     ..PLAIN
 }];
 

@@ -10,7 +10,7 @@ use crate::dtype::DType;
 use crate::error::OpError;
 use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx, differ};
-use crate::op::{OpDef, Tolerance, attr, input, optional};
+use crate::op::{OpDef, Tolerance, Traits, attr, input, optional};
 use crate::problem::{Problem, Rng};
 use crate::tensor::{Elems, Tensor};
 use crate::ty::TensorType;
@@ -37,6 +37,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     eval: |cx| layout::eval(cx, 1, eval),
     tolerance: Tolerance::Sum,
     problems: |rng| layout::both(problems(rng)),
+    traits: Traits::heavy(|s| s.volume(0).saturating_mul(s.filter(1))),
     ..PLAIN
 }];
 

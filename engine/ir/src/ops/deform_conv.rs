@@ -10,7 +10,7 @@ use crate::dtype::DType;
 use crate::error::OpError;
 use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx, differ};
-use crate::op::{OpDef, Tolerance, attr, input, optional};
+use crate::op::{OpDef, Tolerance, Traits, attr, input, optional};
 use crate::problem::{Problem, Rng};
 use crate::tensor::{Elems, Tensor};
 use crate::ty::TensorType;
@@ -28,6 +28,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     eval,
     tolerance: Tolerance::Sampled,
     problems,
+    traits: Traits::heavy(|s| s.made(0).saturating_mul(s.filter(1)).saturating_mul(4)),
     ..PLAIN
 }];
 

@@ -6,7 +6,7 @@ use crate::dim::Dim;
 use crate::error::OpError;
 use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx, differ};
-use crate::op::{OpDef, Tolerance};
+use crate::op::{OpDef, Tolerance, Traits};
 use crate::problem::{Problem, Rng};
 use crate::tensor::{Elems, Tensor};
 use crate::ty::TensorType;
@@ -19,6 +19,7 @@ pub const OPS: &[OpDef] = &[OpDef {
     eval,
     tolerance: Tolerance::Conditioned,
     problems,
+    traits: Traits::heavy(|s| s.volume(0).saturating_mul(s.from_last(0, 0))),
     ..PLAIN
 }];
 

@@ -6,11 +6,14 @@ use crate::dim::Dim;
 use crate::error::OpError;
 use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx};
-use crate::op::{OpDef, Tolerance, attr, input, optional};
+use crate::op::{OpDef, Tolerance, Traits, attr, input, optional};
 use crate::problem::{Problem, Rng, made};
 use crate::tensor::{Elems, Tensor};
 use crate::ty::TensorType;
 use std::f64::consts::PI;
+
+/// Operations of a sine and a cosine.
+pub(super) const TURN: u64 = 16;
 
 /// The operators of this family.
 pub const OPS: &[OpDef] = &[OpDef {
@@ -26,6 +29,11 @@ pub const OPS: &[OpDef] = &[OpDef {
     eval,
     tolerance: Tolerance::Transform,
     problems,
+    traits: Traits::heavy(|s| {
+        // The axis is known at run time: a sine and a cosine for each product of the longest.
+        let longest = s.dims(0).iter().max().copied().unwrap_or(1);
+        s.made(0).saturating_mul(longest).saturating_mul(TURN)
+    }),
     ..PLAIN
 }];
 

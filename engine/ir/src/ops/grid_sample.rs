@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::error::OpError;
 use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx, unify};
-use crate::op::{AttrDef, OpDef, Tolerance, attr, choice, input};
+use crate::op::{AttrDef, OpDef, Tolerance, Traits, attr, choice, input};
 use crate::problem::{Problem, Rng};
 use crate::tensor::{Elems, Tensor};
 use crate::ty::{TensorType, dims_text};
@@ -37,6 +37,10 @@ pub const OPS: &[OpDef] = &[
         eval,
         tolerance: Tolerance::ByAttrs(sampling::tolerance),
         problems,
+        traits: Traits::heavy(|s| {
+            let taps: u64 = if s.attrs.str("mode").is_ok_and(|m| m == "cubic") { 4 } else { 2 };
+            s.made(0).saturating_mul(taps.saturating_pow(s.from_last(1, 0).min(3) as u32))
+        }),
         ..PLAIN
     },
     OpDef {

@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::error::OpError;
 use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx, normalize_axis};
-use crate::op::{OpDef, Tolerance, attr, required};
+use crate::op::{OpDef, Tolerance, Traits, attr, required};
 use crate::problem::{Problem, Rng, made};
 use crate::tensor::{Elems, Tensor};
 
@@ -29,6 +29,7 @@ pub const OPS: &[OpDef] = &[
         eval: |cx| layout::eval(cx, 1, eval_lrn),
         tolerance: Tolerance::Conditioned,
         problems: |rng| layout::both(lrn_problems(rng)),
+        traits: Traits::heavy(|s| s.made(0).saturating_mul(s.attrs.int("size").unwrap_or(1).unsigned_abs())),
         ..PLAIN
     },
     OpDef {

@@ -27,7 +27,11 @@ pub const OPS: &[OpDef] = &[OpDef {
     eval,
     ranges: None,
     expr: None,
-    traits: Traits::PURE,
+    traits: Traits::heavy(|s| {
+        // The depth is the last dimension of A, or the one before it.
+        let before = s.attrs.bool("trans_a").unwrap_or(false) && s.dims(0).len() > 1;
+        s.made(0).saturating_mul(s.from_last(0, usize::from(before)))
+    }),
     tolerance: Tolerance::Sum,
     problems,
 }];

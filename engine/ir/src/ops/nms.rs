@@ -36,7 +36,11 @@ pub const OPS: &[OpDef] = &[OpDef {
     ],
     infer,
     eval,
-    traits: Traits::DATA_DEPENDENT,
+    traits: Traits {
+        // Each box of a class is compared with those that were picked before.
+        work: Some(|s| s.volume(1).saturating_mul(s.from_last(1, 0))),
+        ..Traits::DATA_DEPENDENT
+    },
     tolerance: Tolerance::Exact,
     problems,
     ..PLAIN

@@ -14,9 +14,10 @@ use crate::dtype::DType;
 use crate::error::OpError;
 use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx};
-use crate::op::{AttrDef, OpDef, Tolerance, attr, choice, required};
+use crate::op::{AttrDef, OpDef, Tolerance, Traits, attr, choice, required};
 use crate::tensor::{Elems, Tensor};
 use crate::ty::TensorType;
+use crate::work::Shapes;
 
 /// Attribute: taps of a window, one number a spatial dimension.
 pub const KERNEL: AttrDef = required("kernel", || Attr::Ints(Vec::new()));
@@ -56,6 +57,7 @@ pub const OPS: &[OpDef] = &[
         eval: |cx| layout::eval(cx, 1, eval),
         tolerance: Tolerance::ByAttrs(tolerance),
         problems: |rng| layout::both(problems::pool(rng)),
+        traits: Traits::heavy(taps),
         ..PLAIN
     },
     OpDef {
@@ -76,9 +78,16 @@ pub const OPS: &[OpDef] = &[
         infer,
         eval: eval_indices,
         problems: problems::indices,
+        traits: Traits::heavy(taps),
         ..PLAIN
     },
 ];
+
+/// One operation for each element of each window.
+fn taps(s: &Shapes<'_>) -> u64 {
+    let kernel = s.attrs.ints("kernel").unwrap_or_default();
+    kernel.iter().fold(s.made(0), |n, k| n.saturating_mul(k.unsigned_abs()))
+}
 
 /// What a `pool` computes of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

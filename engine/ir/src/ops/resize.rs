@@ -15,7 +15,7 @@ use crate::dtype::DType;
 use crate::error::OpError;
 use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx};
-use crate::op::{OpDef, Tolerance, attr, choice, input, optional};
+use crate::op::{OpDef, Tolerance, Traits, attr, choice, input, optional};
 use crate::tensor::{Elems, Tensor};
 
 /// The operators of this family.
@@ -52,8 +52,22 @@ pub const OPS: &[OpDef] = &[OpDef {
     eval,
     tolerance: Tolerance::ByAttrs(sampling::tolerance),
     problems: problems::problems,
+    traits: Traits::heavy(work),
     ..PLAIN
 }];
+
+/// Neighbours of each result along all axes that change.
+fn work(s: &crate::work::Shapes<'_>) -> u64 {
+    let near = match s.attrs.str("mode") {
+        Ok("nearest") => return 0,
+        Ok("cubic") => 4,
+        _ => 2,
+    };
+    let wide = s.attrs.bool("antialias").unwrap_or(false);
+    let axes = s.dims(0).iter().zip(s.made_dims(0)).filter(|(x, y)| x != y);
+    let along = |(x, y): (&u64, &u64)| if wide { near * (1 + x / (*y).max(1)) } else { near };
+    axes.map(along).fold(s.made(0), u64::saturating_mul)
+}
 
 fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     let ok = |d| !matches!(d, DType::F8E4M3 | DType::I4 | DType::Bool);

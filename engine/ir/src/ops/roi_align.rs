@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::error::OpError;
 use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx, differ, unify};
-use crate::op::{OpDef, Tolerance, attr, choice, input};
+use crate::op::{OpDef, Tolerance, Traits, attr, choice, input};
 use crate::problem::{Problem, Rng};
 use crate::range::IndexRange;
 use crate::tensor::{Elems, Tensor};
@@ -39,6 +39,14 @@ pub const OPS: &[OpDef] = &[OpDef {
     ranges: Some(|cx| Ok(vec![IndexRange::up_to(2, cx.size(0, 0) - 1)])),
     tolerance: Tolerance::Sampled,
     problems,
+    traits: Traits::heavy(|s| {
+        let samples = match s.attrs.int("sampling_ratio") {
+            Ok(n) if n > 0 => n.unsigned_abs().saturating_mul(n.unsigned_abs()),
+            // As many as fit into a region, which may be the whole image.
+            _ => s.from_last(0, 0).saturating_mul(s.from_last(0, 1)),
+        };
+        s.made(0).saturating_mul(samples).saturating_mul(4)
+    }),
     ..PLAIN
 }];
 

@@ -51,6 +51,15 @@ pub const OPS: &[OpDef] = &[
         ],
         infer: infer_unique,
         eval: eval_unique,
+        traits: Traits {
+            // Each slice is compared with the different ones in front of it.
+            work: Some(|s| {
+                let flat = s.attrs.bool("flatten").unwrap_or(true);
+                let slices = if flat { s.volume(0) } else { s.dims(0).iter().max().copied().unwrap_or(1) };
+                s.volume(0).saturating_mul(slices)
+            }),
+            ..Traits::DATA_DEPENDENT
+        },
         problems: unique_problems,
         ..BASE
     },

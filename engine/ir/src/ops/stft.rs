@@ -7,7 +7,7 @@ use crate::dim::Dim;
 use crate::error::OpError;
 use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx};
-use crate::op::{OpDef, Tolerance, attr, input, optional};
+use crate::op::{OpDef, Tolerance, Traits, attr, input, optional};
 use crate::problem::{Problem, Rng, made};
 use crate::tensor::{Elems, Tensor};
 use crate::ty::TensorType;
@@ -30,6 +30,13 @@ pub const OPS: &[OpDef] = &[OpDef {
     eval,
     tolerance: Tolerance::Transform,
     problems,
+    traits: Traits::heavy(|s| {
+        // Frames are at most as long as the signal, and twice as long as there are frequencies.
+        let bins = s.made_from_last(0, 1);
+        s.made(0)
+            .saturating_mul(s.from_last(0, 1).min(bins.saturating_mul(2)))
+            .saturating_mul(super::dft::TURN)
+    }),
     ..PLAIN
 }];
 

@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::error::OpError;
 use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx};
-use crate::op::{OpDef, Tolerance, attr, choice, required};
+use crate::op::{OpDef, Tolerance, Traits, attr, choice, required};
 use crate::problem::{Problem, Rng};
 use crate::tensor::{Elems, Tensor};
 use crate::ty::TensorType;
@@ -35,6 +35,11 @@ pub const OPS: &[OpDef] = &[OpDef {
     eval,
     tolerance: Tolerance::Generated,
     problems,
+    traits: Traits::heavy(|s| {
+        let distances = s.attrs.int("max_skip").unwrap_or(0).unsigned_abs().saturating_add(1);
+        let items = s.attrs.ints("pool").map_or(0, |p| p.len() as u64);
+        s.volume(0).saturating_mul(distances.min(s.from_last(0, 0))).saturating_mul(items)
+    }),
     ..PLAIN
 }];
 

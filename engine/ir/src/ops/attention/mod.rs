@@ -9,8 +9,9 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::OpError;
 use crate::infer::{Fact, InferCx, differ, unify};
-use crate::op::{OpDef, Tolerance, attr, input, optional};
+use crate::op::{OpDef, Tolerance, Traits, attr, input, optional};
 use crate::ty::{TensorType, dims_text};
+use crate::work::Shapes;
 
 /// The operators of this family.
 pub const OPS: &[OpDef] = &[OpDef {
@@ -54,8 +55,16 @@ pub const OPS: &[OpDef] = &[OpDef {
     eval: eval::eval,
     tolerance: Tolerance::Narrow,
     problems: problems::problems,
+    traits: Traits::heavy(scores),
     ..PLAIN
 }];
+
+/// Products of queries with keys, and of probabilities with values: each key is as deep as a head of the query.
+fn scores(s: &Shapes<'_>) -> u64 {
+    let past = if s.dims(PAST_KEY).is_empty() { 0 } else { s.from_last(PAST_KEY, 1) };
+    let keys = s.from_last(1, 1).saturating_add(past);
+    s.volume(0).saturating_add(s.made(0)).saturating_mul(keys)
+}
 
 const MASK: usize = 3;
 const PAST_KEY: usize = 4;

@@ -9,11 +9,13 @@ use crate::dtype::DType;
 use crate::error::OpError;
 use crate::eval::EvalCx;
 use crate::infer::{Fact, InferCx, broadcast, unify};
-use crate::op::{OpDef, Tolerance, required, variadic};
+use crate::op::{OpDef, Tolerance, Traits, required, variadic};
 use crate::problem::{Problem, Rng};
 use crate::tensor::{Elems, Tensor};
 use crate::ty::TensorType;
+use crate::work::{Shapes, product};
 use equation::{Equation, Label};
+use std::collections::BTreeMap;
 
 /// The operators of this family.
 pub const OPS: &[OpDef] = &[OpDef {
@@ -29,8 +31,23 @@ pub const OPS: &[OpDef] = &[OpDef {
     eval,
     tolerance: Tolerance::Sum,
     problems,
+    traits: Traits::heavy(products),
     ..PLAIN
 }];
+
+/// The product of the sizes of all labels, for each input.
+fn products(s: &Shapes<'_>) -> u64 {
+    let ranks: Vec<usize> = s.inputs().iter().map(Vec::len).collect();
+    let Ok(eq) = s.attrs.str("equation").and_then(|e| Equation::parse(e, &ranks)) else { return u64::MAX };
+    let mut sizes: BTreeMap<Label, u64> = BTreeMap::new();
+    for (&label, &n) in eq.inputs.iter().flatten().zip(s.inputs().iter().flatten()) {
+        let size = sizes.entry(label).or_insert(n);
+        // A dimension of 1 stretches.
+        *size = if *size == 1 { n } else { *size };
+    }
+    let one = product(&sizes.into_values().collect::<Vec<_>>());
+    one.saturating_mul(ranks.len().saturating_sub(1) as u64)
+}
 
 fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     let allowed = |d: DType| d != DType::Bool && !matches!(d, DType::F8E4M3 | DType::I4);

@@ -10,8 +10,9 @@ use crate::attr::{Attr, Attrs};
 use crate::dim::Dim;
 use crate::error::OpError;
 use crate::infer::{Fact, InferCx, differ, unify};
-use crate::op::{OpDef, Tolerance, attr, choice, input, optional, required};
+use crate::op::{OpDef, Tolerance, Traits, attr, choice, input, optional, required};
 use crate::ty::TensorType;
+use crate::work::Shapes;
 
 /// The operators of this family.
 pub const OPS: &[OpDef] = &[OpDef {
@@ -43,8 +44,14 @@ pub const OPS: &[OpDef] = &[OpDef {
     eval: eval::eval,
     tolerance: Tolerance::Narrow,
     problems: problems::problems,
+    traits: Traits::heavy(states),
     ..PLAIN
 }];
+
+/// In each step a few passes over the states of all heads.
+fn states(s: &Shapes<'_>) -> u64 {
+    s.made(1).saturating_mul(s.from_last(0, 1)).saturating_mul(4)
+}
 
 const PAST: usize = 3;
 const DECAY: usize = 4;

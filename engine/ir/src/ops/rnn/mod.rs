@@ -13,9 +13,10 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::OpError;
 use crate::infer::{Fact, InferCx, differ};
-use crate::op::{AttrDef, OpDef, Port, Tolerance, attr, choice, input, optional};
+use crate::op::{AttrDef, OpDef, Port, Tolerance, Traits, attr, choice, input, optional};
 use crate::range::{IndexRange, RangeCx};
 use crate::ty::{TensorType, dims_text};
+use crate::work::{Shapes, product};
 
 /// What distinguishes the three operators.
 #[derive(Clone, Copy)]
@@ -71,6 +72,7 @@ pub const OPS: &[OpDef] = &[
         ranges: Some(lengths),
         tolerance: Tolerance::Narrow,
         problems: |rng| problems::problems("rnn", RNN, rng),
+        traits: Traits::heavy(gates),
         ..PLAIN
     },
     OpDef {
@@ -96,6 +98,7 @@ pub const OPS: &[OpDef] = &[
         ranges: Some(lengths),
         tolerance: Tolerance::Narrow,
         problems: |rng| problems::problems("gru", GRU, rng),
+        traits: Traits::heavy(gates),
         ..PLAIN
     },
     OpDef {
@@ -122,9 +125,16 @@ pub const OPS: &[OpDef] = &[
         ranges: Some(lengths),
         tolerance: Tolerance::Narrow,
         problems: |rng| problems::problems("lstm", LSTM, rng),
+        traits: Traits::heavy(gates),
         ..PLAIN
     },
 ];
+
+/// Products of the weights in each step of each sequence.
+fn gates(s: &Shapes<'_>) -> u64 {
+    let steps = product(s.dims(0).get(..2).unwrap_or(&[]));
+    steps.saturating_mul(s.volume(1).saturating_add(s.volume(2)))
+}
 
 /// The activations of an `rnn`, `gru` or `lstm`, direction by direction: plain name (lower case, without underscores),
 /// alpha and beta.

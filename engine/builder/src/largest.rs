@@ -1,0 +1,66 @@
+//! Regions at the largest shapes of a profile: what a backend refuses there is refused by the build, not by a run.
+
+use crate::BuildError;
+use crate::points::{Points, Span};
+use crate::tuner::{Choice, Tuner, concretize};
+use kiln_backend::{Region, flow};
+use kiln_ir::{Fact, Graph, TensorType};
+
+/// Values of more elements than this are asked about; no backend has a limit below it that depends on elements alone.
+const LARGE: u64 = i32::MAX as u64;
+
+/// The choice for a region, or another tactic where the backend does not offer it for tensors as large as the profile allows.
+/// Where no bound of a size is known, what was chosen stays, and a run checks it.
+pub fn checked(
+    tuner: &Tuner<'_>,
+    layer: &str,
+    region: &Region,
+    points: &Points,
+    choice: Choice,
+) -> Result<Choice, BuildError> {
+    let mut choice = choice;
+    if choice.tactic.name == flow::INTERPRETED {
+        return Ok(choice);
+    }
+    for span in &points.spans {
+        let Some(graph) = largest(region, points, span) else { continue };
+        if !graph.value_ids().any(|v| is_large(graph.ty(v), tuner.target.memory.max_binding)) {
+            continue;
+        }
+        let at = Region { graph, ..region.clone() };
+        let offered = tuner.backend.tactics(&at, tuner.target).map_err(|e| {
+            let of = "at the largest shapes of the profile";
+            tuner.refused(layer, &at, format!("{of}: {e}"))
+        })?;
+        if offered.iter().any(|t| t.id() == choice.tactic.id()) {
+            continue;
+        }
+        let Some(first) = offered.into_iter().next() else { continue };
+        choice = Choice { tactic: first, ns: None, key: None, candidates: choice.candidates };
+    }
+    Ok(choice)
+}
+
+/// The region with the largest inputs that a profile allows; `None` where that is not known, or all is static.
+fn largest(region: &Region, points: &Points, span: &Span) -> Option<Graph> {
+    let mut varies = false;
+    let mut facts = Vec::with_capacity(region.inputs.len());
+    for v in &region.inputs {
+        let (fact, usual) = (span.facts.get(v.0 as usize)?, points.opt.get(v.0 as usize)?);
+        if fact.ty.static_dims().is_some() {
+            facts.push(usual.clone());
+            continue;
+        }
+        varies = true;
+        let dims = span.largest(fact)?;
+        facts.push(Fact::of(TensorType::new(fact.ty.dtype, dims)));
+    }
+    // The results of sizes that host inputs hold are not known from these.
+    varies.then(|| concretize(&region.graph, &facts).ok()).flatten()
+}
+
+fn is_large(ty: &TensorType, max_binding: u64) -> bool {
+    let Some(dims) = ty.static_dims() else { return false };
+    let elements = dims.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64));
+    elements > LARGE || ty.dtype.bytes_for(elements).is_none_or(|b| b > max_binding)
+}

@@ -1,0 +1,165 @@
+//! What the oracle has to do for an operator, counted from shapes and attributes before it is evaluated.
+//!
+//! Most operators make a few passes over their inputs and outputs. The others say in their record
+//! ([`Traits::work`](crate::op::Traits::work)) how many operations they need beside that.
+
+use crate::attr::Attrs;
+use crate::op::Op;
+use crate::ty::TensorType;
+
+/// The rule of an operator: operations beyond one pass over its inputs and outputs.
+pub type Rule = fn(&Shapes<'_>) -> u64;
+
+/// Attributes and sizes of one application of an operator, for its rule.
+#[derive(Debug)]
+pub struct Shapes<'a> {
+    /// The attributes.
+    pub attrs: &'a Attrs,
+    inputs: Vec<Vec<u64>>,
+    outputs: Vec<Vec<u64>>,
+}
+
+/// How much an application of an operator costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Elements of inputs and outputs.
+    pub elements: u64,
+    /// Operations beyond one pass over these.
+    pub beyond: u64,
+}
+
+impl Work {
+    /// Both together.
+    pub fn total(self) -> u64 {
+        self.elements.saturating_add(self.beyond)
+    }
+}
+
+impl Shapes<'_> {
+    /// Dimensions of an input; none if it is absent.
+    pub fn dims(&self, input: usize) -> &[u64] {
+        self.inputs.get(input).map_or(&[], Vec::as_slice)
+    }
+
+    /// Dimensions of all inputs.
+    pub fn inputs(&self) -> &[Vec<u64>] {
+        &self.inputs
+    }
+
+    /// A dimension of an input, counted from the last one; 1 if there is none.
+    pub fn from_last(&self, input: usize, back: usize) -> u64 {
+        self.dims(input).iter().rev().nth(back).copied().unwrap_or(1)
+    }
+
+    /// Elements of an input; 1 if it is absent.
+    pub fn volume(&self, input: usize) -> u64 {
+        product(self.dims(input))
+    }
+
+    /// Elements of an output; 1 if their number depends on data.
+    pub fn made(&self, output: usize) -> u64 {
+        self.outputs.get(output).map_or(1, |d| product(d))
+    }
+
+    /// Dimensions of an output; those that depend on data are 1.
+    pub fn made_dims(&self, output: usize) -> &[u64] {
+        self.outputs.get(output).map_or(&[], Vec::as_slice)
+    }
+
+    /// A dimension of an output, counted from the last one; 1 if there is none.
+    pub fn made_from_last(&self, output: usize, back: usize) -> u64 {
+        self.made_dims(output).iter().rev().nth(back).copied().unwrap_or(1)
+    }
+
+    /// Elements of a weight for each of its first dimension: products of one result of a convolution.
+    pub fn filter(&self, input: usize) -> u64 {
+        product(self.dims(input).get(1..).unwrap_or(&[]))
+    }
+}
+
+/// The product of sizes, at most `u64::MAX`.
+pub fn product(sizes: &[u64]) -> u64 {
+    // A product with zero is zero, whatever the others are.
+    if sizes.contains(&0) { 0 } else { sizes.iter().fold(1, |n, &d| n.saturating_mul(d)) }
+}
+
+impl Op {
+    /// What the oracle has to do for inputs of these types. Dimensions that are no numbers yet count as 1.
+    pub fn work(&self, inputs: &[Option<&TensorType>], outputs: &[&TensorType]) -> Work {
+        let sizes = |ty: &TensorType| -> Vec<u64> {
+            ty.dims.iter().map(|d| d.as_const().map_or(1, |n| n.max(0).unsigned_abs())).collect()
+        };
+        let shapes = Shapes {
+            attrs: self.attrs(),
+            inputs: inputs.iter().map(|ty| ty.map(sizes).unwrap_or_default()).collect(),
+            outputs: outputs.iter().map(|ty| sizes(ty)).collect(),
+        };
+        let all = shapes.inputs.iter().chain(&shapes.outputs);
+        Work {
+            elements: all.fold(0, |n: u64, d| n.saturating_add(product(d))),
+            beyond: self.def().traits.work.map_or(0, |rule| rule(&shapes)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::infer::{Fact, InferCx};
+    use crate::problem::Rng;
+    use crate::stop;
+
+    fn work(name: &str, attrs: Attrs, shapes: &[&[i64]]) -> Work {
+        let op = Op::new(name, attrs).unwrap();
+        let types: Vec<_> =
+            shapes.iter().map(|s| TensorType::new(crate::DType::F32, s.iter().copied())).collect();
+        let facts: Vec<_> = types.iter().map(|t| Some(Fact::of(t.clone()))).collect();
+        let outs = op.infer(&facts, "l").unwrap();
+        op.work(&types.iter().map(Some).collect::<Vec<_>>(), &outs.iter().map(|f| &f.ty).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn products_count_their_depth() {
+        let n = 1 << 14;
+        assert_eq!(work("matmul", Attrs::new(), &[&[n, n], &[n, n]]).beyond, 1 << 42);
+        let trans = Attrs::new().with("trans_a", true);
+        assert_eq!(work("matmul", trans, &[&[5, 2], &[5, 3]]).beyond, 5 * 2 * 3);
+        let e = Attrs::new().with("equation", "ij,jk->ik");
+        assert_eq!(work("einsum", e, &[&[n, n], &[n, n]]).beyond, 1 << 42);
+        let e = Attrs::new().with("equation", "a,b->");
+        assert_eq!(work("einsum", e, &[&[n], &[n]]).beyond, 1 << 28);
+        let e = Attrs::new().with("equation", "...i,...i->...");
+        assert_eq!(work("einsum", e, &[&[2, 3, 5], &[3, 5]]).beyond, 2 * 3 * 5);
+        assert_eq!(work("add", Attrs::new(), &[&[n, n], &[n, n]]), Work { elements: 3 << 28, beyond: 0 });
+        // y [1, 4, 6, 6] of x [1, 2, 8, 8]: 2 × 3 × 3 products each.
+        assert_eq!(work("conv", Attrs::new(), &[&[1, 2, 8, 8], &[4, 2, 3, 3]]).beyond, 4 * 36 * 18);
+        let all = Attrs::new().with("kernel", vec![8i64, 8]);
+        assert_eq!(work("pool", all, &[&[1, 2, 8, 8]]).beyond, 2 * 64);
+    }
+
+    /// The oracle passes at least one checkpoint for each element of most loops: no operator may pass many more than its
+    /// record admits to. The sizes of the problems are small, so that what grows faster than them counts only where
+    /// problems are large enough: the bound leaves a factor for passes that an operator makes more often.
+    #[test]
+    fn no_operator_does_much_more_than_it_says() {
+        let (mut rng, mut wrong) = (Rng::new(11), Vec::new());
+        for def in crate::ops::all() {
+            for p in (def.problems)(&mut rng) {
+                let facts: Vec<_> = p.inputs.iter().map(|t| t.clone().map(Fact::constant)).collect();
+                let Ok(outs) = (def.infer)(&mut InferCx::new(&p.op, &facts, "")) else { continue };
+                let types: Vec<_> = p.inputs.iter().map(|t| t.as_ref().map(|t| t.ty())).collect();
+                let said = p.op.work(
+                    &types.iter().map(Option::as_ref).collect::<Vec<_>>(),
+                    &outs.iter().map(|f| &f.ty).collect::<Vec<_>>(),
+                );
+                let before = stop::passed();
+                let _ = p.op.eval(&p.inputs);
+                let done = stop::passed() - before;
+                if done > said.total().saturating_mul(8).saturating_add(64) {
+                    wrong.push(format!("{} ({}): {done} checkpoints, {said:?}", def.name, p.label));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+}
