@@ -1,9 +1,9 @@
 //! Whole plans: writing and reading.
 
 use super::header::{PlanHeader, Requirement, Verbosity};
-use super::layout::{self, ENTRY, Entry, HEAD, Head, Kind};
+use super::layout::{self, ENTRY, Entry, HEAD, Head, Kind, Table};
 use super::parts::Parts;
-use super::weights::Store;
+use super::weights::{CHUNK, Store};
 use super::{PlanError, blobs, verify, weights};
 use crate::inspect::LayerTable;
 use crate::io::io_tensors;
@@ -11,9 +11,10 @@ use crate::profile::Profile;
 use kiln_backend::wire::BlobList;
 use kiln_backend::{Program, Target};
 use kiln_files::{Content, Replacement};
-use kiln_ir::wire::WeightList;
+use kiln_ir::wire::{WeightList, WeightSource};
 use kiln_ir::{Bytes, Graph};
-use std::io::{Read, Seek, SeekFrom};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -73,7 +74,7 @@ impl Plan {
 
     /// The file's bytes. Equal plans give equal bytes.
     pub fn write(&self) -> Result<Vec<u8>, PlanError> {
-        Ok(self.parts()?.to_vec())
+        Ok(self.parts()?.0.to_vec())
     }
 
     /// Replaces a file by this plan, as a whole or not at all: see [`Replacement`]. A file that is there must be an engine.
@@ -93,15 +94,15 @@ impl Plan {
     /// nothing.
     pub fn write_into(&self, mut new: Replacement) -> Result<(), PlanError> {
         let path = new.target().to_owned();
-        let parts = self.parts()?;
+        let (parts, weights) = self.parts()?;
         parts.write_to(&mut new).map_err(|e| io_error(&path, e))?;
-        // SAFETY: the temporary file is ours and locked until it is committed, and the plan is dropped at once.
-        let read = unsafe { Plan::open_mapped(new.temporary()) };
-        drop(read.map_err(|e| PlanError::Unloadable(Box::new(e)))?);
+        drop(parts);
+        read_back(new.temporary(), &weights).map_err(|e| PlanError::Unloadable(Box::new(e)))?;
         new.commit().map_err(|e| io_error(&path, e))
     }
 
-    fn parts(&self) -> Result<Parts, PlanError> {
+    /// The file in pieces, and the weights that they share.
+    fn parts(&self) -> Result<(Parts, WeightList), PlanError> {
         let (mut weights, mut kernels) = (WeightList::default(), BlobList::default());
         let program =
             self.program.to_cbor(&mut weights, &mut kernels).map_err(|e| payload(Kind::Program, e))?;
@@ -119,30 +120,39 @@ impl Plan {
         ];
         sections.extend(network.map(|n| (Kind::Network, one(n))));
         sections.push((Kind::Weights, data));
-        Ok(layout::assemble(sections))
+        Ok((layout::assemble(sections), weights))
     }
 
     /// Reads a plan and verifies its program. Weights share the memory of `bytes`.
     pub fn read(bytes: impl Into<Bytes>) -> Result<Plan, PlanError> {
         let file = Image { bytes: bytes.into() };
         let (_, entries) = layout::parse(file.bytes.as_slice())?;
-        let header = PlanHeader::from_cbor(file.section(&entries, Kind::Header)?.as_slice())?;
-        let kernels = blobs::read(&file.section(&entries, Kind::Blobs)?)?;
         let table = file.section(&entries, Kind::WeightTable)?;
         let store = Store::new(table, file.unchecked(&entries, Kind::Weights)?)?;
-        let program = file.section(&entries, Kind::Program)?;
-        let program = Program::from_cbor(program.as_slice(), &store, &kernels)
+        Plan::decode(&entries, &|kind| file.section(&entries, kind), &store)
+    }
+
+    /// Decodes the sections, whose hashes `section` checks, and verifies the program.
+    fn decode(
+        entries: &[Entry],
+        section: &dyn Fn(Kind) -> Result<Bytes, PlanError>,
+        weights: &dyn WeightSource,
+    ) -> Result<Plan, PlanError> {
+        let header = PlanHeader::from_cbor(section(Kind::Header)?.as_slice())?;
+        let kernels = blobs::read(&section(Kind::Blobs)?)?;
+        let program = section(Kind::Program)?;
+        let program = Program::from_cbor(program.as_slice(), weights, &kernels)
             .map_err(|e| payload(Kind::Program, e))?;
         verify(&program, &header.target.memory)?;
         if io_tensors(&program) != header.io {
             return Err(PlanError::Program("its inputs and outputs are not those of the header".into()));
         }
-        let layers = file.section(&entries, Kind::Layers)?;
+        let layers = section(Kind::Layers)?;
         let layers = LayerTable::from_json(layers.as_slice()).map_err(|e| payload(Kind::Layers, e))?;
         let network = match entries.iter().any(|e| e.kind == Kind::Network) {
             true => {
-                let n = file.section(&entries, Kind::Network)?;
-                Some(Graph::from_cbor(n.as_slice(), &store).map_err(|e| payload(Kind::Network, e))?)
+                let n = section(Kind::Network)?;
+                Some(Graph::from_cbor(n.as_slice(), weights).map_err(|e| payload(Kind::Network, e))?)
             }
             false => None,
         };
@@ -180,22 +190,58 @@ impl PlanHeader {
     pub fn peek(path: &Path) -> Result<PlanHeader, PlanError> {
         let fail = |e| io_error(path, e);
         let mut file = kiln_files::open_regular(path).map_err(fail)?;
-        let size = file.metadata().map_err(fail)?.len();
-        let mut start = Vec::new();
-        (&mut file).take(HEAD as u64).read_to_end(&mut start).map_err(fail)?;
-        let head = Head::parse(&start)?;
-        if head.size != size {
-            return Err(PlanError::Truncated { what: "the file".into(), wanted: head.size, found: size });
-        }
-        (&mut file).take((ENTRY * head.sections) as u64).read_to_end(&mut start).map_err(fail)?;
-        let table = head.table(&start)?;
+        let table = table_of(&mut file, path)?;
         let entry = find(&table.entries, Kind::Header)?;
-        let mut section = Vec::new();
-        file.seek(SeekFrom::Start(entry.start as u64)).map_err(fail)?;
-        file.take(entry.len as u64).read_to_end(&mut section).map_err(fail)?;
+        let section = read_part(&file, entry.start as u64, entry.len as u64).map_err(fail)?;
         entry.check(&section)?;
         PlanHeader::from_cbor(&section)
     }
+}
+
+/// The section table of a file that is as long as its head says.
+fn table_of(file: &mut File, path: &Path) -> Result<Table, PlanError> {
+    let fail = |e| io_error(path, e);
+    let size = file.metadata().map_err(fail)?.len();
+    let mut start = read_part(file, 0, HEAD as u64).map_err(fail)?;
+    let head = Head::parse(&start)?;
+    if head.size != size {
+        return Err(PlanError::Truncated { what: "the file".into(), wanted: head.size, found: size });
+    }
+    start.extend(read_part(file, HEAD as u64, (ENTRY * head.sections) as u64).map_err(fail)?);
+    head.table(&start)
+}
+
+/// At most `len` bytes from `start` on.
+fn read_part(mut file: &File, start: u64, len: u64) -> io::Result<Vec<u8>> {
+    let mut part = Vec::new();
+    file.seek(SeekFrom::Start(start))?;
+    file.take(len).read_to_end(&mut part)?;
+    Ok(part)
+}
+
+/// Checks that a file which was written just now can be loaded, in little memory: weights are hashed in pieces, and the
+/// program is decoded with those that were written, which are the same.
+fn read_back(path: &Path, written: &WeightList) -> Result<(), PlanError> {
+    let fail = |e| io_error(path, e);
+    let mut file = kiln_files::open_regular(path).map_err(fail)?;
+    let Table { entries, gaps } = table_of(&mut file, path)?;
+    for (start, end) in gaps {
+        layout::check_gap((start, end), &read_part(&file, start, end - start).map_err(fail)?)?;
+    }
+    let section = |kind| -> Result<Bytes, PlanError> {
+        let entry = find(&entries, kind)?;
+        let bytes = read_part(&file, entry.start as u64, entry.len as u64).map_err(fail)?;
+        entry.check(&bytes)?;
+        Ok(bytes.into())
+    };
+    let data = find(&entries, Kind::Weights)?;
+    let table = weights::Table::new(section(Kind::WeightTable)?, data.len)?;
+    for (i, at) in (0..data.len).step_by(CHUNK).enumerate() {
+        let len = CHUNK.min(data.len - at) as u64;
+        table.check_chunk(i, &read_part(&file, (data.start + at) as u64, len).map_err(fail)?)?;
+    }
+    table.check_lengths(written)?;
+    Plan::decode(&entries, &section, written).map(drop)
 }
 
 /// A file in memory.

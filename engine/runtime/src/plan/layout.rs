@@ -89,7 +89,7 @@ pub(super) struct Entry {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     pub(super) entries: Vec<Entry>,
-    gaps: Vec<(u64, u64)>,
+    pub(super) gaps: Vec<(u64, u64)>,
 }
 
 /// The whole file from its sections, in this order.
@@ -265,11 +265,17 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(Head, Vec<Entry>), PlanError> {
     }
     let table = head.table(bytes)?;
     for (start, end) in table.gaps {
-        if bytes.get(start as usize..end as usize).unwrap_or_default().iter().any(|&b| b != 0) {
-            return Err(PlanError::Layout(format!("bytes {start} to {end}, between sections, are not zero")));
-        }
+        check_gap((start, end), bytes.get(start as usize..end as usize).unwrap_or_default())?;
     }
     Ok((head, table.entries))
+}
+
+/// Checks that the bytes between two sections are zero.
+pub(super) fn check_gap((start, end): (u64, u64), bytes: &[u8]) -> Result<(), PlanError> {
+    match bytes.iter().all(|&b| b == 0) {
+        true => Ok(()),
+        false => Err(PlanError::Layout(format!("bytes {start} to {end}, between sections, are not zero"))),
+    }
 }
 
 fn text(bytes: &[u8]) -> String {
