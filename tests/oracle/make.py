@@ -56,14 +56,16 @@ def answer(model, values):
 
 
 def about(case):
-    """The case in a line: attributes, then type and shape of each input, with its elements where they are few integers."""
+    """The case in a line: attributes, then type and shape of each input, with its elements where they are few integers;
+    then the note."""
     def one(value):
         if value is None:
             return "-"
         few = value.dtype.kind in "iu" and value.size <= 8
         empty = " empty" if value.size == 0 else ""
         return f"{value.dtype}{list(value.shape)}{empty}" + (f" = {value.tolist()}" if few else "")
-    return f"{case.op} {case.attributes}; " + "; ".join(one(v) for v, _ in case.inputs)
+    note = f"; {case.note}" if case.note else ""
+    return f"{case.op} {case.attributes}; " + "; ".join(one(v) for v, _ in case.inputs) + note
 
 
 def write(folder, model, values, names, results):

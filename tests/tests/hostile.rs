@@ -9,6 +9,7 @@ use kiln_onnx::{ImportOptions, Model, ModelFile};
 use kiln_reference::Reference;
 use kiln_runtime::{Engine, Profile};
 use kiln_tests::backends::reference;
+use kiln_tests::suite::{Setting, run_graph};
 use std::time::{Duration, Instant};
 
 /// The memory limit of this process: all its tests have the same.
@@ -274,6 +275,107 @@ fn folding_is_interruptible() {
     setter.join().unwrap();
     assert!(matches!(outcome, Err(kiln_builder::BuildError::Cancelled)), "{:?}", outcome.err());
     assert!(start.elapsed() < Duration::from_secs(3));
+}
+
+/// Imports a node whose inputs have these types, and runs it on every backend: the errors.
+fn on_every_backend(
+    node: NodeProto,
+    types: &[(&str, i32, &[Option<i64>])],
+    inputs: &[Tensor],
+) -> Vec<String> {
+    use tensor_shape_proto::{Dimension, dimension::Value};
+    let info = |&(name, elem_type, dims): &(&str, i32, &[Option<i64>])| {
+        let dim = |d: &Option<i64>| Dimension { value: d.map(Value::DimValue), ..Default::default() };
+        let shape = Some(TensorShapeProto { dim: dims.iter().map(dim).collect() });
+        let value = Some(type_proto::Value::TensorType(type_proto::Tensor { elem_type, shape }));
+        let r#type = Some(TypeProto { value, ..Default::default() });
+        ValueInfoProto { name: name.into(), r#type, ..Default::default() }
+    };
+    let output = node.output.iter().map(|name| ValueInfoProto { name: name.clone(), ..Default::default() });
+    let graph = GraphProto {
+        name: "g".into(),
+        output: output.collect(),
+        node: vec![node],
+        input: types.iter().map(info).collect(),
+        ..Default::default()
+    };
+    let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 17 }];
+    let model = ModelProto { ir_version: 8, opset_import, graph: Some(graph), ..Default::default() };
+    let model = Model::check(&ModelFile::from_proto(model)).unwrap();
+    let graph = kiln_onnx::import(&model, &ImportOptions::default()).unwrap().network.lower().unwrap();
+    let backends = kiln_tests::backends::all().unwrap().into_iter();
+    let run = |b| run_graph(&Setting::of(b, true).unwrap(), graph.clone(), inputs);
+    backends.map(|b| run(b).err().unwrap_or_else(|| "no error".into())).collect()
+}
+
+#[test]
+fn sizes_of_a_run_that_do_not_fit_are_refused_before_it_on_every_backend() {
+    let (float, int) = (tensor_proto::DataType::Float as i32, tensor_proto::DataType::Int64 as i32);
+    let x = |n: usize| Tensor::f32(&[n], &vec![1.0; n]).unwrap();
+    let split = || node("Split", &["x", "s"], &["a", "b"]);
+    let types: &[(&str, i32, &[Option<i64>])] = &[("x", float, &[None]), ("s", int, &[Some(2)])];
+    for (sizes, wanted) in
+        [([1, 3], "no error"), ([1, 2], "do not add up to axis 0"), ([-1, 5], "is negative")]
+    {
+        for e in on_every_backend(split(), types, &[x(4), Tensor::i64(&[2], &sizes).unwrap()]) {
+            assert!(e.contains(wanted), "{sizes:?}: {e}");
+        }
+    }
+    let body = GraphProto {
+        name: "body".into(),
+        node: vec![node("Add", &["p", "q"], &["r"])],
+        input: ["p", "q"].map(|n| ValueInfoProto { name: n.into(), ..Default::default() }).to_vec(),
+        output: vec![ValueInfoProto { name: "r".into(), ..Default::default() }],
+        ..Default::default()
+    };
+    let mut scan = node("Scan", &["a", "b"], &["y"]);
+    let int = attribute_proto::AttributeType::Int as i32;
+    let graph = attribute_proto::AttributeType::Graph as i32;
+    scan.attribute = vec![
+        AttributeProto { name: "num_scan_inputs".into(), i: 2, r#type: int, ..Default::default() },
+        AttributeProto { name: "body".into(), g: Some(Box::new(body)), r#type: graph, ..Default::default() },
+    ];
+    let types: &[(&str, i32, &[Option<i64>])] = &[("a", float, &[None]), ("b", float, &[None])];
+    for (lengths, wanted) in
+        [([4, 4], "no error"), ([4, 5], "differ in length"), ([5, 4], "differ in length")]
+    {
+        for e in on_every_backend(scan.clone(), types, &lengths.map(x)) {
+            assert!(e.contains(wanted), "{lengths:?}: {e}");
+        }
+    }
+}
+
+#[test]
+fn sizes_that_the_device_finds_and_no_result_can_have_are_errors_of_the_layer() {
+    let x = Tensor::f32(&[1, 1, 4], &[1.0; 4]).unwrap();
+    let keep = Tensor::from_bytes(DType::Bool, &[4], vec![1, 0, 0, 0]).unwrap();
+    for layer in [
+        "conv_transpose(%r, %w) {pads=[2, 2]}",
+        "conv(%r, %long)",
+        "pool(%r) {kernel=[3]}",
+        "pad(%r, %cut)",
+        "resize(%r, _, _, %less)",
+        "expand(%w, %less)",
+        "tile(%r, %less)",
+        "expand(%one, %more)",
+    ] {
+        let text = format!(
+            "graph \"g\" {{ input %x: f32[1,1,4] input %k: bool[4]
+             weight %w: f32[1,1,1] = [1.0] weight %long: f32[1,1,3] = [1.0, 1.0, 1.0]
+             weight %cut: i64[6] = [0, 0, -2, 0, 0, -2] weight %three: i64[3] = [0, 0, 3]
+             weight %one: f32[1] = [1.0] weight %huge: i64[3] = [1, 1, 1152921504606846976]
+             %r = compress(%x, %k) {{axis=2}} %s = shape(%r) %less = sub(%s, %three) %more = mul(%s, %huge)
+             %y0 = {layer} output %y0 }}"
+        );
+        let graph = kiln_ir::Graph::from_text(&text).unwrap();
+        for b in kiln_tests::backends::all().unwrap() {
+            let name = b.name().to_owned();
+            let run = run_graph(&Setting::of(b, true).unwrap(), graph.clone(), &[x.clone(), keep.clone()]);
+            let e = run.err().unwrap_or_else(|| "no error".into());
+            assert!(e.contains("y0") && !e.contains("internal"), "{name} {layer}: {e}");
+            println!("{name}: {e}");
+        }
+    }
 }
 
 #[test]

@@ -11,7 +11,8 @@ use kiln_backend::compare::Latitude;
 use kiln_ir::DType;
 use kiln_reference::{Options, Reference};
 use kiln_tests::backends::{cuda, wgpu};
-use kiln_tests::op_suite::{Mode, Subject, listed, matrix};
+use kiln_tests::op_suite::{Mode, Subject, device_sizes, listed, matrix};
+use kiln_tests::suite::Setting;
 use std::sync::Arc;
 
 /// The backends of the support matrix.
@@ -80,6 +81,21 @@ fn indices_out_of_range_are_errors() {
         println!("{name}: {} runs refused, {} in range", found.refused, found.passed);
         assert!(found.failed.is_empty(), "{name}:\n{}", found.failed.join("\n"));
         assert!(found.refused > 50 && found.passed > 0, "{name}: {found:?}");
+    }
+}
+
+/// Operators run on inputs whose size only the device knows. `KILN_SIZES_EVERY=1` takes every problem, from
+/// `KILN_SIZES_FIRST` on.
+#[test]
+fn sizes_that_only_the_device_knows() {
+    let number = |name: &str, default: usize| std::env::var(name).map_or(default, |n| n.parse().unwrap());
+    let (first, every) = (number("KILN_SIZES_FIRST", 0), number("KILN_SIZES_EVERY", 1 << 20));
+    for backend in kiln_tests::backends::all().unwrap() {
+        let name = backend.name().to_owned();
+        let found = device_sizes(&Setting::of(backend, true).unwrap(), first, every);
+        println!("{name}: {} pass, refused: {:?}", found.passed, found.refused);
+        assert!(found.failed.is_empty(), "{name}:\n{}", found.failed.join("\n"));
+        assert!(found.passed > 80, "{name}: {}", found.passed);
     }
 }
 

@@ -85,7 +85,10 @@ impl Shapes {
         let n = ty.static_volume().and_then(|n| ty.dtype.bytes_for(n as u64));
         n.ok_or_else(|| {
             let name = &program.graph.value(v).name;
-            BackendError::Internal(format!("the size of \"{name}\" ({ty}) is not known"))
+            match ty.dims.iter().all(|d| d.as_const().is_some()) {
+                true => BackendError::Unsupported(format!("\"{name}\" is {ty}, which no memory can hold")),
+                false => BackendError::Internal(format!("the size of \"{name}\" ({ty}) is not known")),
+            }
         })
     }
 

@@ -92,7 +92,7 @@ impl Op {
     pub fn infer(&self, inputs: &[Option<Fact>], scope: &str) -> Result<Vec<Fact>, OpError> {
         self.check_arity(&inputs.iter().map(Option::is_some).collect::<Vec<_>>())?;
         let mut facts = (self.def().infer)(&mut InferCx::new(self, inputs, scope))?;
-        facts.iter().try_for_each(|f| check_volume(&f.ty))?;
+        facts.iter().try_for_each(|f| check_sizes(&f.ty))?;
         self.check_known_indices(inputs)?;
         if facts.iter().any(|f| f.value.is_none()) && self.worth_folding(inputs, &facts) {
             let tensors: Vec<_> =
@@ -120,7 +120,7 @@ impl Op {
         self.check_arity(&facts.iter().map(Option::is_some).collect::<Vec<_>>())?;
         let types: Vec<_> =
             (self.def().infer)(&mut InferCx::new(self, &facts, ""))?.into_iter().map(|f| f.ty).collect();
-        types.iter().try_for_each(check_volume)?;
+        types.iter().try_for_each(check_sizes)?;
         let shapes: Vec<_> = inputs.iter().map(|t| t.as_ref().map(|t| t.shape().to_vec())).collect();
         self.check_indices(&shapes, |i| inputs.get(i).cloned().flatten())?;
         self.run(inputs, &types)
@@ -168,8 +168,12 @@ impl Op {
     }
 }
 
-/// Refuses a shape whose strides can't be computed, even if it has no elements.
-fn check_volume(ty: &TensorType) -> Result<(), OpError> {
+/// Refuses a result with a negative size, and a shape whose strides can't be computed, even if it has no elements.
+pub(crate) fn check_sizes(ty: &TensorType) -> Result<(), OpError> {
+    if let Some((axis, n)) = ty.negative_dim() {
+        let why = format!("the result would be {ty}: size {n} of axis {axis}, wants 0 or more");
+        return Err(OpError::Value(why));
+    }
     match ty.static_dims() {
         Some(shape) if volume(&shape).is_none() => Err(OpError::TooLarge(ty.to_string())),
         _ => Ok(()),
@@ -212,6 +216,13 @@ mod tests {
         let resized =
             run_all("resize", Attrs::new(), &[Some(f32s(&[1, 1], &[1.0])), None, None, Some(sizes)]);
         assert_eq!(resized.map(|y| y[0].len()), Ok(0));
+    }
+
+    #[test]
+    fn results_of_negative_size_are_refused() {
+        let x = Fact::of(TensorType::new(DType::F32, [2, -3]));
+        let e = Op::new("relu", Attrs::new()).unwrap().infer(&[Some(x)], "t").unwrap_err().to_string();
+        assert!(e.contains("f32[2,-3]: size -3 of axis 1"), "{e}");
     }
 
     #[test]

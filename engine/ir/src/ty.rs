@@ -37,6 +37,12 @@ impl TensorType {
         self.dims.iter().cloned().product()
     }
 
+    /// A dimension that is certainly negative: its position and size.
+    pub fn negative_dim(&self) -> Option<(usize, i64)> {
+        let size = |(axis, d): (usize, &Dim)| Some((axis, d.as_const().filter(|n| *n < 0)?));
+        self.dims.iter().enumerate().find_map(size)
+    }
+
     /// The dimensions as numbers, if all are static and none is negative.
     pub fn static_dims(&self) -> Option<Vec<usize>> {
         self.dims.iter().map(|d| d.as_const().and_then(|n| usize::try_from(n).ok())).collect()

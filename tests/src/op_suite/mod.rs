@@ -14,6 +14,7 @@ mod problems;
 mod random;
 mod refusals;
 mod run;
+mod sizes;
 mod table;
 
 pub use indices::Indices;
@@ -21,4 +22,5 @@ pub use matrix::matrix;
 pub use problems::{UNTESTED, dtype_of, problems};
 pub use refusals::{Refusal, listed};
 pub use run::{Mode, Subject};
+pub use sizes::{Sizes, device_sizes};
 pub use table::{Row, Table};

@@ -47,6 +47,10 @@ impl Network {
     /// Adds an input. Unknown dimensions are [`crate::Dim::host`] symbols: equal names are equal at run time.
     pub fn add_input(&mut self, name: &str, ty: TensorType) -> Result<TensorId, IrError> {
         check_name(name)?;
+        if let Some((axis, n)) = ty.negative_dim() {
+            let why = format!("input \"{name}\" is {ty}: size {n} of axis {axis}, wants 0 or more");
+            return Err(IrError::Structure(why));
+        }
         let ty = self.with_batch(name, ty)?;
         self.free(name)?;
         let id = self.push_tensor(name.to_owned(), input_fact(name, ty), TensorSource::Input);

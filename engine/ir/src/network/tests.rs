@@ -72,6 +72,13 @@ fn sum(net: &mut Network, a: TensorId, b: TensorId) -> TensorId {
 }
 
 #[test]
+fn inputs_of_negative_size_are_refused() {
+    let mut n = Network::new("n");
+    let e = n.add_input("x", TensorType::new(DType::F32, [2, -3])).unwrap_err().to_string();
+    assert!(e.contains("\"x\"") && e.contains("size -3 of axis 1"), "{e}");
+}
+
+#[test]
 fn names_are_unique_and_short() {
     let mut net = Network::new("n");
     let x = input(&mut net, "x", DType::F32, &[2]);

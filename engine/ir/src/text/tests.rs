@@ -161,6 +161,8 @@ fn errors_name_the_line_and_what_is_wrong() {
     refused(&with("weight %w: f32[99999999999] = seed 1\n"), 3, "the most for a seed");
     refused(&with("weight %w: f32[1] = 0x000\n"), 3, "half a byte");
     refused(&with("input %z: f32[foo(n, 2)]"), 3, "`foo`");
+    refused(&with("input %z: f32[2,-3]"), 3, "f32[2,-3] has size -3 along axis 1");
+    refused(&with("%y: f32[-1] = neg(%x)"), 3, "size -1 along axis 0");
     refused(&with("output %y"), 3, "%y is read before");
     refused(&with("do neg(%x)"), 3, "needs `@`");
     refused(&with("%y = neg(%x) @\"a"), 3, "ends with its line");

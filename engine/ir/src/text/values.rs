@@ -35,7 +35,13 @@ impl Parser<'_> {
         let dtype = self.dtype()?;
         self.expect('[')?;
         let dims = self.items(']', |p| p.dim(s))?;
-        Ok(TensorType { dtype, dims })
+        let ty = TensorType { dtype, dims };
+        match ty.negative_dim() {
+            Some((axis, n)) => {
+                Err(self.error(format!("{ty} has size {n} along axis {axis}; wanted 0 or more")))
+            }
+            None => Ok(ty),
+        }
     }
 
     pub(super) fn dim(&mut self, s: &Scope) -> Result<Dim, IrError> {

@@ -138,10 +138,16 @@ pub(super) fn read_type(d: &mut Decoder<'_>) -> Result<TensorType, Error> {
         }
         Ok(true)
     })?;
-    Ok(TensorType {
+    let ty = TensorType {
         dtype: need(dtype, "field 0 (dtype) of a type")?,
         dims: need(dims, "field 1 (dims) of a type")?,
-    })
+    };
+    match ty.negative_dim() {
+        Some((axis, n)) => {
+            Err(refuse(format!("a type {ty} has size {n} along axis {axis}; wanted 0 or more")))
+        }
+        None => Ok(ty),
+    }
 }
 
 impl<C> minicbor::Encode<C> for Dim {

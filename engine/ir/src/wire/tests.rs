@@ -231,6 +231,19 @@ fn claimed_lengths_allocate_nothing() {
 }
 
 #[test]
+fn negative_sizes_are_refused() {
+    // The dimension of the input, then that of the output.
+    let dims: Vec<usize> = (0..NEG.len() - 1).filter(|&i| NEG[i..i + 2] == [0x81, 0x03]).collect();
+    assert_eq!(dims.len(), 2);
+    for at in dims {
+        let mut bytes = NEG.to_vec();
+        bytes[at + 1] = 0x22;
+        let e = Graph::from_cbor(&bytes, &store()).unwrap_err().to_string();
+        assert!(e.contains("f32[-3]") && e.contains("size -3 along axis 0"), "{e}");
+    }
+}
+
+#[test]
 fn damaged_payloads_never_panic() {
     let mut w = store();
     let bytes = rich().to_cbor(&mut w).unwrap();

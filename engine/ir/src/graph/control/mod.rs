@@ -12,6 +12,7 @@ pub use pieces::{element, stack};
 use super::{Graph, Meta, Node, NodeId, Source, ValueId};
 use crate::attr::Attrs;
 use crate::error::{IrError, OpError};
+use crate::eval::check_sizes;
 use crate::infer::Fact;
 use crate::op::Op;
 use std::ops::Range;
@@ -198,7 +199,12 @@ impl Node {
     /// Facts of the outputs from facts of the inputs, through the regions where there are some.
     pub fn infer(&self, inputs: &[Option<Fact>]) -> Result<Vec<Fact>, IrError> {
         match self.op.name() {
-            "loop" | "if" => infer::infer(&self.name, &self.op, &self.regions, inputs).map(|i| i.outputs),
+            op @ ("loop" | "if") => {
+                let outputs = infer::infer(&self.name, &self.op, &self.regions, inputs)?.outputs;
+                let checked = outputs.iter().try_for_each(|f| check_sizes(&f.ty));
+                checked.map_err(|e| IrError::layer(&self.name, op, e))?;
+                Ok(outputs)
+            }
             op => self.op.infer(inputs, &self.name).map_err(|e| IrError::layer(&self.name, op, e)),
         }
     }
