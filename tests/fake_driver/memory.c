@@ -51,8 +51,10 @@ static object *allocate(enum kind kind, size_t n) {
     return o;
 }
 
+/* A pool may go before frees that are still queued. */
 static void freed(object *o) {
     if (o->kind == DEVICE_MEMORY) in_use -= (o->size + GRAIN - 1) / GRAIN * GRAIN;
+    o->pool = NULL;
 }
 
 static object *starting_at(enum kind kind, uint64_t at, const char *call) {

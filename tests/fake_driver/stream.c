@@ -139,15 +139,16 @@ static int blocked(object *stream, const char *call) {
     return OK;
 }
 
-/* A call that waits or asks. The work of the stream is done even where it fails: the error is that of earlier work. */
-#define WAITING_CALL(handle)                                                                  \
+/* A call that waits or asks. The work of the stream is done even where it fails, unless that is the answer to a question: the
+ * error is that of earlier work. */
+#define WAITING_CALL(handle, answer)                                                          \
     int code = enter(__func__, 1);                                                            \
     object *stream = find(STREAM, handle, __func__);                                          \
-    if (code != OK && code != NOT_READY && stream && !stream->graph && !hang) finish(stream, NULL); \
+    if (code != OK && code != answer && stream && !stream->graph && !hang) finish(stream, NULL); \
     if (code != OK || !stream) return leave(code != OK ? in_stream(stream, code) : INVALID_HANDLE);
 
 int cuStreamSynchronize(void *handle) {
-    WAITING_CALL(handle)
+    WAITING_CALL(handle, OK)
     outside_of_recording(__func__);
     if ((code = blocked(stream, __func__)) != OK) return leave(in_stream(stream, code));
     if (hang && stream->first) {
@@ -159,7 +160,7 @@ int cuStreamSynchronize(void *handle) {
 }
 
 int cuStreamQuery(void *handle) {
-    WAITING_CALL(handle)
+    WAITING_CALL(handle, NOT_READY)
     if ((code = blocked(stream, __func__)) != OK) return leave(in_stream(stream, code));
     if (stream->first && (hang || stream->polls-- > 0)) return leave(NOT_READY);
     finish(stream, NULL);

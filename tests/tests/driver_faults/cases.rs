@@ -298,7 +298,7 @@ fn on_device(cx: &Cx) -> Made {
     })
 }
 
-/// Builds by times that the driver of tests makes up, then times a layer of the result.
+/// Builds by times that the driver of tests makes up, then times a layer of the result and runs it through the backend alone.
 fn timed(cx: &Cx) -> Made {
     cx.fake.start(-1, 0);
     let mut builder = Builder::new(cx.backend.clone(), cx.target.clone());
@@ -326,6 +326,15 @@ fn timed(cx: &Cx) -> Made {
             let device = faults.twice(|| cx.backend.open(&cx.target).map_err(wrap))?;
             let times = faults.twice(|| device.time(&request).map_err(wrap))?;
             assert_eq!(times, [500_000.0; 3]);
+            // A run that nobody waits for, whose context is the last to go.
+            let program = Arc::new(case.program.clone());
+            let x = [counted(&[8, 8])];
+            let shapes = Arc::new(program.shapes(&x).unwrap());
+            let made = || device.load(program.clone())?.context();
+            let mut context = faults.twice(|| made().map_err(wrap))?;
+            faults.twice(|| context.enqueue(&x, &shapes).map_err(wrap))?;
+            drop(device);
+            drop(context);
             Some(Vec::new())
         },
     })
