@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
+use kiln_backend::Backend;
 use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::{Attrs, DType, Dim, Network, Tensor, TensorId, TensorType};
 use kiln_onnx::proto::*;
@@ -10,19 +11,30 @@ use kiln_reference::Reference;
 use kiln_runtime::{Engine, Profile};
 use kiln_tests::backends::reference;
 use kiln_tests::suite::{Setting, run_graph};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The memory limit of this process: all its tests have the same.
 const LIMIT: u64 = 256 << 20;
 
-/// Builds, loads and runs with inputs of ones; the error as text.
+/// Builds, loads and runs on the reference; the error as text.
 fn whole_chain(network: &Network, inputs: &[(&str, Tensor)]) -> Result<Vec<Tensor>, String> {
+    chain_on(&reference(), network, inputs)
+}
+
+/// Builds, loads and runs with inputs of ones; the error as text.
+fn chain_on(
+    backend: &Arc<dyn Backend>,
+    network: &Network,
+    inputs: &[(&str, Tensor)],
+) -> Result<Vec<Tensor>, String> {
     let start = Instant::now();
     kiln_ir::budget::set_limit(LIMIT);
-    let mut b = Builder::new(reference(), Reference::target());
+    let mut b = Builder::new(backend.clone(), backend.targets().unwrap().remove(0));
     b.config = BuildConfig { max_tactics: 1, ..BuildConfig::default() };
     let outcome = b.build(network).map_err(|e| e.to_string()).and_then(|built| {
-        let e = Engine::from_program(built.program, Vec::new(), reference()).map_err(|e| e.to_string())?;
+        let e =
+            Engine::from_program(built.program, Vec::new(), backend.clone()).map_err(|e| e.to_string())?;
         let mut context = e.create_context().map_err(|e| e.to_string())?;
         let outs = context.run(inputs).map_err(|e| e.to_string())?;
         Ok(outs.into_iter().map(|(_, t)| t).collect())
@@ -387,7 +399,12 @@ fn cycles_are_refused() {
 }
 
 /// A Loop of so many iterations that passes `v` through `body`, whose result is `v2`, and stacks it if `stacked`.
-fn loop_over(body: Vec<NodeProto>, stacked: bool, iterations: i64) -> Result<Vec<Tensor>, String> {
+fn loop_over(
+    on: &Arc<dyn Backend>,
+    body: Vec<NodeProto>,
+    stacked: bool,
+    iterations: i64,
+) -> Result<Vec<Tensor>, String> {
     let typed = |name: &str, elem_type: tensor_proto::DataType, rank: usize| {
         let dim = tensor_shape_proto::Dimension::default();
         let shape = Some(TensorShapeProto { dim: vec![dim; rank] });
@@ -427,25 +444,53 @@ fn loop_over(body: Vec<NodeProto>, stacked: bool, iterations: i64) -> Result<Vec
         float_data: vec![1.0; 1024],
         ..Default::default()
     };
-    import(vec![looping], vec![count, x], "y").and_then(|n| whole_chain(&n, &[]))
+    import(vec![looping], vec![count, x], "y").and_then(|n| chain_on(on, &n, &[]))
 }
 
 /// What a loop grows or stacks is bounded by the memory limit, not by a number of its own.
-#[test]
-fn loops_that_grow_are_refused_at_the_memory_limit() {
+fn check_growing_loops(on: &Arc<dyn Backend>, limit: u64) {
     let axis = AttributeProto {
         name: "axis".into(),
         r#type: attribute_proto::AttributeType::Int as i32,
         ..Default::default()
     };
     let double = NodeProto { attribute: vec![axis], ..node("Concat", &["v", "v"], &["v2"]) };
-    assert!(loop_over(vec![double.clone()], false, 3).is_ok_and(|y| y[0].len() == 8192));
-    let e = loop_over(vec![double], false, 40).unwrap_err();
-    assert!(e.contains("memory") && e.contains(&LIMIT.to_string()), "{e}");
+    assert!(loop_over(on, vec![double.clone()], false, 3).is_ok_and(|y| y[0].len() == 8192));
+    let e = loop_over(on, vec![double], false, 40).unwrap_err();
+    assert!(e.contains("memory") && e.contains(&limit.to_string()), "{e}");
     let same = node("Neg", &["v"], &["v2"]);
-    assert!(loop_over(vec![same.clone()], true, 3).is_ok_and(|y| y[0].len() == 3 * 1024));
-    let e = loop_over(vec![same], true, 1 << 20).unwrap_err();
-    assert!(e.contains("memory") && e.contains(&LIMIT.to_string()), "{e}");
+    assert!(loop_over(on, vec![same.clone()], true, 3).is_ok_and(|y| y[0].len() == 3 * 1024));
+    let e = loop_over(on, vec![same], true, 1 << 20).unwrap_err();
+    // A backend that plans memory for all iterations refuses that before the first one.
+    assert!(e.contains("memory") && (e.contains(&limit.to_string()) || e.contains("arena wants")), "{e}");
+}
+
+#[test]
+fn loops_that_grow_are_refused_at_the_memory_limit() {
+    check_growing_loops(&reference(), LIMIT);
+}
+
+/// The limit of plug-ins, which have a budget of their own; less than one binding spans.
+const PLUGIN_LIMIT: u64 = 48 << 20;
+
+fn limit_plugins() {
+    static SET: std::sync::Once = std::sync::Once::new();
+    // SAFETY: before the plug-ins of this process, which read it, are loaded.
+    SET.call_once(|| unsafe { std::env::set_var("KILN_MEMORY_LIMIT", PLUGIN_LIMIT.to_string()) });
+}
+
+#[test]
+fn loops_that_grow_are_refused_at_the_memory_limit_on_wgpu() {
+    limit_plugins();
+    let Some(wgpu) = kiln_tests::backends::wgpu().unwrap() else { return };
+    check_growing_loops(&wgpu, PLUGIN_LIMIT);
+}
+
+#[test]
+fn loops_that_grow_are_refused_at_the_memory_limit_on_cuda() {
+    limit_plugins();
+    let Some(cuda) = kiln_tests::backends::cuda().unwrap() else { return };
+    check_growing_loops(&cuda, PLUGIN_LIMIT);
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! How large tensors may be: kernels count elements in 32 bits, except for the input that gathers and slices read from, and
-//! devices bound what one kernel may bind.
+//! How large tensors may be: kernels count elements in 32 bits, except for the input that gathers and slices read from.
 //!
 //! Sizes that are known when tactics are asked for are checked there, so that a build refuses them; the builder asks again
 //! with the largest shapes of a profile. Sizes without a bound are checked when launches are planned.
@@ -37,7 +36,7 @@ pub fn types(tactic: &Tactic) -> [(&'static str, &'static str); 2] {
     }
 }
 
-/// Keeps the tactics that can count the elements of all tensors of the region whose sizes are known, and bind them.
+/// Keeps the tactics that can count the elements of all tensors of the region whose sizes are known.
 pub fn fitting(site: &Site<'_>, tactics: Vec<Tactic>) -> Result<Vec<Tactic>, BackendError> {
     let given = tactics.len();
     let mut why = None;
@@ -68,7 +67,7 @@ fn beyond(site: &Site<'_>, far: bool) -> Option<String> {
     let made = g.nodes().flat_map(|(_, n)| n.outputs.iter().copied());
     let mut all = g.inputs.iter().copied().chain(made);
     all.find_map(|v| {
-        let reason = too_large(g.ty(v), free == Some(v), site.target.memory.max_binding)?;
+        let reason = too_large(g.ty(v), free == Some(v))?;
         let role = |name: &str, of: &[ValueId]| Some(format!("{name} {}", of.iter().position(|&o| o == v)?));
         let role = role("input", &g.inputs).or_else(|| role("output", &g.outputs));
         Some(format!("{} {reason}", role.unwrap_or_else(|| "a value between its layers".into())))
@@ -76,7 +75,7 @@ fn beyond(site: &Site<'_>, far: bool) -> Option<String> {
 }
 
 /// What is too much of a type, and what to do.
-fn too_large(ty: &TensorType, far: bool, max_binding: u64) -> Option<String> {
+fn too_large(ty: &TensorType, far: bool) -> Option<String> {
     const ADVICE: &str = "split it along an axis, or run the network on a backend without this limit";
     let dims = ty.static_dims()?;
     // With a dimension of 0 there is nothing to count.
@@ -93,17 +92,14 @@ fn too_large(ty: &TensorType, far: bool, max_binding: u64) -> Option<String> {
             "({ty}) has a dimension of {most}, kernels count up to {MAX_ELEMENTS}: {ADVICE}"
         ));
     }
-    let bytes = ty.dtype.bytes_for(elements).unwrap_or(u64::MAX);
-    (bytes > max_binding).then(|| {
-        format!("({ty}) has {bytes} bytes, a kernel of this device binds up to {max_binding}: {ADVICE}")
-    })
+    None
 }
 
 /// Refuses tensors with more elements than the kernel can count, once all sizes are known.
 pub fn check_sizes(cx: &Cx<'_>, layer: &str) -> Result<(), BackendError> {
     let inputs = cx.inputs.iter().enumerate().filter_map(|(i, f)| Some((i == 0 && cx.far(), (*f)?)));
     let outputs = cx.outputs.iter().map(|f| (false, *f));
-    match inputs.chain(outputs).find_map(|(far, f)| too_large(&f.ty, far, u64::MAX)) {
+    match inputs.chain(outputs).find_map(|(far, f)| too_large(&f.ty, far)) {
         None => Ok(()),
         Some(reason) => {
             let message = format!("a tensor {reason}");

@@ -24,7 +24,7 @@ pub fn checked(
     }
     for span in &points.spans {
         let Some(graph) = largest(region, points, span) else { continue };
-        if !graph.value_ids().any(|v| is_large(graph.ty(v), tuner.target.memory.max_binding)) {
+        if !graph.value_ids().any(|v| is_large(graph.ty(v))) {
             continue;
         }
         let at = Region { graph, ..region.clone() };
@@ -59,8 +59,8 @@ fn largest(region: &Region, points: &Points, span: &Span) -> Option<Graph> {
     varies.then(|| concretize(&region.graph, &facts).ok()).flatten()
 }
 
-fn is_large(ty: &TensorType, max_binding: u64) -> bool {
+fn is_large(ty: &TensorType) -> bool {
     let Some(dims) = ty.static_dims() else { return false };
     let elements = dims.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64));
-    elements > LARGE || ty.dtype.bytes_for(elements).is_none_or(|b| b > max_binding)
+    elements > LARGE
 }

@@ -40,8 +40,9 @@ pub trait Machine {
 /// Bytes that a stacked value takes beside its elements.
 const LIST_ENTRY: u64 = 192;
 
-/// Refuses a loop whose outputs take so many bytes after so many iterations, if that is more than the memory limit, so
-/// that one that never ends does not take all memory. Empty values count, too.
+/// Refuses a loop whose stacked outputs, and what its carried values have grown by, take so many bytes after so many
+/// iterations, if that is more than the memory limit, so that one that never ends does not take all memory. Empty values count,
+/// too. The limit holds for devices as well: what a loop starts with does not count.
 pub fn check_kept(node: &Node, iterations: i64, bytes: u64) -> Result<(), BackendError> {
     let limit = budget::limit();
     let bytes = bytes.saturating_add((iterations as u64).saturating_mul(LIST_ENTRY));
@@ -49,7 +50,7 @@ pub fn check_kept(node: &Node, iterations: i64, bytes: u64) -> Result<(), Backen
         return Ok(());
     }
     let what = format!(
-        "the outputs of loop \"{}\" after {iterations} iterations, with a memory limit of {limit} bytes (--memory-limit),",
+        "what loop \"{}\" made in {iterations} iterations, with a memory limit of {limit} bytes (--memory-limit),",
         node.name
     );
     Err(BackendError::OutOfMemory { what, bytes })
@@ -128,6 +129,7 @@ impl<M: Machine> Trips<'_, M> {
         let lengths = lengths(self.node, &s, count, |i| machine.number(&inputs[i]))?;
         let mut carried = self.inputs[s.initials()].to_vec();
         let mut scans: Vec<Vec<M::Value>> = vec![Vec::new(); s.scans()];
+        let first = self.size(&carried);
         let (mut trip, mut kept) = (0, 0u64);
         while count.is_none_or(|n| trip < n) && self.goes_on(&carried)? {
             stop::check("")?;
@@ -144,7 +146,8 @@ impl<M: Machine> Trips<'_, M> {
             let values = outs.split_off(s.carried);
             carried = outs;
             kept = values.iter().fold(kept, |n, v| n.saturating_add(self.machine.bytes(v)));
-            check_kept(self.node, trip + 1, kept)?;
+            let grown = self.size(&carried).saturating_sub(first);
+            check_kept(self.node, trip + 1, kept.saturating_add(grown))?;
             scans.iter_mut().zip(values).for_each(|(all, v)| all.push(v));
             trip += 1;
         }
@@ -165,6 +168,10 @@ impl<M: Machine> Trips<'_, M> {
             });
         }
         Ok(results)
+    }
+
+    fn size(&self, values: &[M::Value]) -> u64 {
+        values.iter().fold(0, |n, v| n.saturating_add(self.machine.bytes(v)))
     }
 
     /// Facts of the outputs that follow from what the inputs are.

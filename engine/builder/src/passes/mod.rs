@@ -9,6 +9,7 @@ pub mod folding;
 pub(crate) mod io_types;
 pub mod layout;
 pub mod patterns;
+mod piecewise;
 mod precision;
 mod simplify_shapes;
 mod transposed;

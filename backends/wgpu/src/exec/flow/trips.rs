@@ -81,6 +81,7 @@ impl Bodies {
     /// Makes the trips; the carried values after the last one, and how many there were.
     fn go(&mut self, run: &mut Run<'_>) -> Result<(Vec<Value>, i64), BackendError> {
         let mut carried = run.inputs[run.shape.initials()].to_vec();
+        let first = size(&carried)?;
         let (mut trip, mut kept) = (0i64, 0u64);
         while run.count.is_none_or(|n| trip < n) && self.goes_on(run, &carried)? {
             stop::check("")?;
@@ -100,7 +101,8 @@ impl Bodies {
             }
             carried = self.carry(run, outs, (trip & 1) as usize)?;
             trip += 1;
-            check_kept(run.node, trip, kept)?;
+            let grown = size(&carried)?.saturating_sub(first);
+            check_kept(run.node, trip, kept.saturating_add(grown))?;
             self.recorder.relieve()?;
         }
         Ok((carried, trip))
@@ -224,4 +226,9 @@ fn half_of(
     allocations: &mut u64,
 ) -> Result<Range, BackendError> {
     Ok(Memory::tensor(&body.context.loaded.gpu, &mut room[half], allocations, bytes)?.cut(bytes))
+}
+
+/// Bytes of all values.
+fn size(values: &[Value]) -> Result<u64, BackendError> {
+    values.iter().try_fold(0u64, |n, v| Ok(n.saturating_add(v.bytes()? as u64)))
 }
