@@ -1,6 +1,9 @@
-//! What fuzz targets share: building and running what was read, within budgets.
+//! What fuzz targets share: building and running what was read, within budgets, and comparing results with the oracle's.
+
+mod oracle;
 
 use kiln::{BuildConfig, BuildOptions, Engine, IoMode, Plan, Source, Tensor};
+use kiln_ir::problem::Rng;
 use kiln_ir::{Elems, Graph, budget};
 use kiln_reference::Reference;
 use std::sync::Arc;
@@ -10,6 +13,11 @@ use std::time::{Duration, Instant};
 pub const MEMORY: u64 = 192 << 20;
 /// A build or a run that takes longer is stopped.
 const TIME: Duration = Duration::from_secs(5);
+/// Runs that take longer are not compared: nothing stops the oracle.
+const COMPARED: Duration = Duration::from_millis(100);
+
+/// Inputs of a run, and its outputs or why it failed.
+type Ran = (Vec<Tensor>, Result<Vec<Tensor>, String>);
 
 /// Sets the budgets of the process.
 pub fn limit() {
@@ -24,32 +32,43 @@ pub fn build_and_run(graph: Graph) {
     let (backends, _) = kiln::backends(&kiln::DiscoverOptions::linked());
     let start = Instant::now();
     let mut progress = |_: &str, _: usize, _: usize| start.elapsed() < TIME;
-    let Ok(built) = kiln::build_with_progress(Source::Graph(graph), &options, &backends, &mut progress)
+    let Ok(built) =
+        kiln::build_with_progress(Source::Graph(graph.clone()), &options, &backends, &mut progress)
     else {
         return;
     };
     let bytes = built.plan.write().expect("a plan that was built is written");
-    run(Plan::read(bytes).expect("a plan that was built is read"));
+    let start = Instant::now();
+    let ran = run(Plan::read(bytes).expect("a plan that was built is read"));
+    if let Some((inputs, outputs)) = ran.filter(|_| start.elapsed() < COMPARED) {
+        oracle::compare(&graph, &inputs, outputs.as_deref().map_err(Clone::clone));
+    }
 }
 
-/// Loads a plan on the reference backend and runs it once, its inputs ones. Loops that do not end are stopped.
-pub fn run(plan: Plan) {
+/// Loads a plan on the reference backend and runs it once. Inputs of integers are ones; loops that do not end are stopped.
+/// `None` if it is refused before.
+pub fn run(plan: Plan) -> Option<Ran> {
     limit();
     let profile = plan.header.profiles.first().cloned().unwrap_or_default();
-    let Ok(engine) = Engine::from_plan(plan, Arc::new(Reference::new())) else { return };
-    let Ok(mut context) = engine.create_context() else { return };
+    let engine = Engine::from_plan(plan, Arc::new(Reference::new())).ok()?;
+    let mut context = engine.create_context().ok()?;
     context.set_timeout(Some(TIME));
-    let mut inputs = Vec::new();
+    let (mut names, mut inputs, mut rng) = (Vec::new(), Vec::new(), Rng::new(1));
     for t in engine.io_tensors().iter().filter(|t| t.mode == IoMode::Input) {
         let dims = match profile.shapes.get(&t.name) {
             Some(range) => range.opt.clone(),
             None => t.dims_or_minus_one(),
         };
         let shape: Vec<usize> = dims.iter().map(|&d| usize::try_from(d).unwrap_or(1)).collect();
-        let volume = kiln_ir::tensor::volume(&shape).filter(|&n| n <= 1 << 20);
-        let Some(volume) = volume else { return };
-        let Some(ones) = Tensor::from_elems(t.dtype, &shape, &Elems::I(vec![1; volume])) else { return };
-        inputs.push((t.name.as_str(), ones));
+        let volume = kiln_ir::tensor::volume(&shape).filter(|&n| n <= 1 << 20)?;
+        let elems = match t.dtype.is_float() {
+            true => Elems::F((0..volume).map(|_| rng.float(-1.0, 1.0)).collect()),
+            false => Elems::I(vec![1; volume]),
+        };
+        inputs.push(Tensor::from_elems(t.dtype, &shape, &elems)?);
+        names.push(t.name.as_str());
     }
-    let _ = context.run(&inputs);
+    let given: Vec<_> = names.into_iter().zip(inputs.iter().cloned()).collect();
+    let outputs = context.run(&given).map_err(|e| e.to_string());
+    Some((inputs, outputs.map(|all| all.into_iter().map(|(_, t)| t).collect())))
 }
