@@ -227,10 +227,12 @@ fn runs_on(backend: &Arc<dyn Backend>, programs: u64) {
                 panic!("{} refuses a valid run, seed {seed}: {e}\n{}", backend.name(), s.graph.to_text())
             });
             let found = &found[0].1;
-            assert_eq!(found.shape(), wanted.shape(), "{}, seed {seed}", backend.name());
+            let (name, text) = (backend.name(), s.graph.to_text());
+            let at: Vec<_> = inputs.iter().map(|x| x.shape().to_vec()).collect();
+            assert_eq!(found.shape(), wanted.shape(), "{name}, seed {seed}, inputs {at:?}\n{text}");
             let off =
                 found.to_f64().iter().zip(wanted.to_f64()).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-            assert!(off < 1e-5, "{}, seed {seed}: off by {off}", backend.name());
+            assert!(off < 1e-5, "{name}, seed {seed}: off by {off}\n{text}");
             runs += 1;
         }
     }
@@ -276,4 +278,33 @@ fn sizes_that_are_largest_inside_the_profile_run() {
     named(&format!("{HEAD} %s = mod(%sx, %k17) {tail}"), [[17, 34], [1, 1]], [33, 1], 0, 16);
     let count = "%f = nonzero(%x) %sf = shape(%f) %c = slice(%sf, %i1, %i2, %i0) %s = div(%k1000, %c)";
     named(&format!("{HEAD} {count} {tail}"), [[1, 20], [1, 1]], [20, 1], 2, 500);
+}
+
+/// A view of more elements than there can be: the engine is built, and every run is refused at the view.
+#[test]
+fn views_that_never_fit_are_refused_when_run() {
+    let text = "graph \"g\" { input %x: f32[3] weight %k: i64[1] = [64] %f = nonzero(%x) %v = reshape(%f, %k) %z = neg(%v) output %z }";
+    for backend in backends::all().unwrap().iter() {
+        let target = backend.targets().unwrap().remove(0);
+        let mut b = Builder::new(backend.clone(), target.clone());
+        b.config = BuildConfig { estimates: true, search: false, ..BuildConfig::default() };
+        let built = b.build_graph(Graph::from_text(text).unwrap(), &mut |_, _, _| true).unwrap();
+        let engine = Engine::on_target(built.program, vec![], backend.as_ref(), target);
+        let mut context =
+            engine.unwrap_or_else(|e| panic!("{}: {e}", backend.name())).create_context().unwrap();
+        let refused = context.run(&[("x", Tensor::f32(&[3], &[1.0; 3]).unwrap())]).unwrap_err().to_string();
+        assert!(refused.contains("64"), "{}: {refused}", backend.name());
+    }
+}
+
+/// Quotients by sizes that may be 0, and of differences that may be negative, where they become sizes.
+#[test]
+fn quotients_of_sizes_are_those_of_the_operators() {
+    let tail = "%e = expand(%one, %s) %z = neg(%e) output %z }";
+    let same = format!("{HEAD} %q = floor_div(%sx, %sy) %s = floor_div(%q, %q) {tail}");
+    named(&same, [[0, 50], [1, 50]], [10, 20], 0, 0);
+    named(&same, [[0, 50], [1, 50]], [20, 20], 0, 1);
+    let below = format!("{HEAD} %d = sub(%sx, %sy) %q = div(%d, %i2) %s = add(%q, %k17) {tail}");
+    named(&below, [[0, 50], [1, 50]], [10, 15], 0, 15);
+    named(&below, [[0, 50], [1, 50]], [15, 10], 0, 19);
 }

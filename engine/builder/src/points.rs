@@ -129,10 +129,13 @@ impl Span {
 
     fn sizes(&self, g: &Graph) -> Vec<Option<u64>> {
         let mut sizes: Vec<Option<u64>> = self.facts.iter().map(|f| self.size(f)).collect();
-        // A view is as large as what it shows; its own dimensions may say so less exactly.
+        // A view is as large as what it shows; its own dimensions may say so less exactly. Where they are numbers of more
+        // than that, every run is refused at the view, and it has a place of its own.
         for (_, n) in g.nodes().filter(|(_, n)| is_view_op(&n.op)) {
-            if let (Some(&Some(x)), [y]) = (n.inputs.first(), &n.outputs[..]) {
-                sizes[y.0 as usize] = sizes[x.0 as usize].or(sizes[y.0 as usize]);
+            if let (Some(&Some(x)), &[y]) = (n.inputs.first(), &n.outputs[..]) {
+                let stated = bytes(&g.value(y).fact, Dim::as_const).unwrap_or(0);
+                let shown = sizes[x.0 as usize].map(|size| size.max(stated));
+                sizes[y.0 as usize] = shown.or(sizes[y.0 as usize]);
             }
         }
         sizes

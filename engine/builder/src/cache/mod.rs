@@ -167,6 +167,23 @@ mod tests {
         assert_eq!(merged(&[0, 1, 2, 3]), merged(&[1, 0, 0, 3, 2]));
     }
 
+    /// Numbers of more digits than a time has, as a person may write them.
+    #[test]
+    fn what_was_written_is_read_to_the_last_bit() {
+        let entry = r#"{"key":"k","region":"r","target":"t","device":"d","driver":"","candidates":{"a":{"source_hash":"h","samples":"#;
+        let numbers =
+            ["511111111111111111111111111111111111111272.0", "8.371160993642719e29", "-0.0", "5e-324"];
+        for number in numbers {
+            let line = format!("{entry}[{number}]}}}}}}\n");
+            let read = TimingCache::from_text(&(TimingCache::new().to_text() + &line)).unwrap();
+            let exact: f64 = number.parse().unwrap();
+            let found = read.get("k").unwrap().candidates["a"].samples[0];
+            assert_eq!(found.to_bits(), exact.to_bits(), "{number}");
+            let text = read.to_text();
+            assert_eq!(TimingCache::from_text(&text).unwrap().to_text(), text, "{number}");
+        }
+    }
+
     #[test]
     fn text_survives_a_round_trip_and_foreign_text_is_refused() {
         let mut c = cache("k", "a", &[1.25, f64::MAX, 0.1]);

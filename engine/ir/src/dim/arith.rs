@@ -32,7 +32,7 @@ impl Dim {
         Dim::from_atom(Atom::Op(op, Box::new(a), Box::new(b)))
     }
 
-    /// `self / d` if it divides exactly as a polynomial by a product.
+    /// `self / d` if it divides exactly as a polynomial by a product. It is the quotient wherever `d` is not 0.
     pub fn div_exact(&self, d: &Dim) -> Option<Dim> {
         if self == d && !d.is(0) {
             return Some(Dim::new(1));
@@ -59,8 +59,33 @@ impl Dim {
         match (self.as_const(), d.as_const()) {
             (_, Some(0)) => Dim::new(0),
             (Some(a), Some(b)) => saturated(quotient(a.into(), b.into())),
-            _ => self.div_exact(d).unwrap_or_else(|| Dim::op(DimOp::FloorDiv, self.clone(), d.clone())),
+            _ => self.quotient_by(d).unwrap_or_else(|| Dim::op(DimOp::FloorDiv, self.clone(), d.clone())),
         }
+    }
+
+    /// `self / d` if it divides exactly and `d` is certainly not 0, so that no division by zero is lost.
+    fn quotient_by(&self, d: &Dim) -> Option<Dim> {
+        self.div_exact(d).filter(|_| d.is_nonzero())
+    }
+
+    /// Quotient rounded to zero. Division by zero gives 0.
+    pub fn trunc_div(&self, d: &Dim) -> Dim {
+        if let (Some(a), Some(b)) = (self.as_const(), d.as_const()) {
+            return Dim::new(if b == 0 { 0 } else { a.wrapping_div(b) });
+        }
+        let down = self.floor_div(d);
+        if self.div_exact(d).is_some() || (self.is_nonnegative() && d.is_nonnegative()) {
+            return down;
+        }
+        // Rounded down where the quotient is positive and up where it is negative; one of the two is 0.
+        let zero = Dim::new(0);
+        down.max_with(&zero) + self.ceil_div(d).min_with(&zero)
+    }
+
+    /// The size that completes `d` to a volume of `self`, which the caller has checked: exact as a polynomial where it can
+    /// be, for which `d` is taken to be not 0.
+    pub fn complement(&self, d: &Dim) -> Dim {
+        self.div_exact(d).unwrap_or_else(|| self.floor_div(d))
     }
 
     /// Quotient rounded up. Division by zero gives 0.
@@ -68,7 +93,7 @@ impl Dim {
         match (self.as_const(), d.as_const()) {
             (_, Some(0)) => Dim::new(0),
             (Some(a), Some(b)) => saturated(-quotient(-i128::from(a), b.into())),
-            _ => self.div_exact(d).unwrap_or_else(|| Dim::op(DimOp::CeilDiv, self.clone(), d.clone())),
+            _ => self.quotient_by(d).unwrap_or_else(|| Dim::op(DimOp::CeilDiv, self.clone(), d.clone())),
         }
     }
 
@@ -273,6 +298,44 @@ mod tests {
         assert_ne!(large(1), large(2));
         let signed = (0..9).fold(sum.clone() - Dim::device("k", None), |d, _| d.clone() * d - 1.into());
         assert!(!signed.is_nonnegative() && signed.kind() == super::super::DimKind::Device);
+    }
+
+    /// A quotient of equal sizes is 1, except where they are 0.
+    #[test]
+    fn quotients_cancel_only_what_is_not_zero() {
+        let (n, m) = (Dim::host("n"), Dim::host("m"));
+        let at = |d: &Dim, n: i64| d.substitute(&|_| Some(n.into())).as_const();
+        for quotient in [Dim::floor_div, Dim::ceil_div, Dim::trunc_div] {
+            let (same, part) =
+                (quotient(&n, &n), quotient(&(n.clone() * n.clone() * 6.into()), &(n.clone() * 2.into())));
+            assert_eq!((at(&same, 0), at(&same, 5)), (Some(0), Some(1)));
+            assert_eq!((at(&part, 0), at(&part, 5)), (Some(0), Some(15)));
+            let more = n.clone() + 1.into();
+            assert!(
+                quotient(&more, &more).is(1)
+                    && quotient(&(n.clone() * 6.into()), &(-2).into()) == n.clone() * (-3).into()
+            );
+            let some = n.max_with(&1.into());
+            assert_eq!(quotient(&(m.clone() * some.clone()), &some), m);
+        }
+        assert_eq!((n.clone() * m.clone()).complement(&n), m);
+    }
+
+    #[test]
+    fn truncated_quotients_round_to_zero() {
+        let (x, y) = (Dim::content("x"), Dim::content("y"));
+        let (both, by_two) = (x.trunc_div(&y), (x.clone() - 7.into()).trunc_div(&2.into()));
+        for (a, b) in (-9..9).flat_map(|a| (-4..4).map(move |b| (a, b))) {
+            let of = |s: &super::super::Symbol| Some(Dim::new(if &*s.name == "x" { a } else { b }));
+            let wanted = if b == 0 { 0 } else { a / b };
+            assert!(
+                both.substitute(&of).is(wanted) && Dim::new(a).trunc_div(&b.into()).is(wanted),
+                "{a} / {b}"
+            );
+            assert!(by_two.substitute(&of).is((a - 7) / 2), "{a}");
+        }
+        let n = Dim::host("n");
+        assert_eq!(n.trunc_div(&2.into()), n.floor_div(&2.into()));
     }
 
     #[test]

@@ -81,17 +81,14 @@ impl Interval {
         all.reduce(Interval::hull).unwrap_or(Interval::point(0))
     }
 
-    /// Quotients, whether rounded down, up or to zero: layers that truncate are followed as ones that round down.
+    /// Quotients, rounded up or down.
     fn quotient(self, d: Interval, up: bool) -> Interval {
         self.over(d, |a, d| {
             let corners = [(a.lo, d.lo), (a.lo, d.hi), (a.hi, d.lo), (a.hi, d.hi)];
             let down = |(x, y): (i128, i128)| x.div_euclid(y) - i128::from(y < 0 && x.rem_euclid(y) != 0);
             let inexact = |(x, y): (i128, i128)| i128::from(x % y != 0);
             let lo = corners.iter().map(|&c| down(c)).min();
-            let hi = corners.iter().map(|&c| {
-                let q = down(c);
-                q + if up || q < 0 { inexact(c) } else { 0 }
-            });
+            let hi = corners.iter().map(|&c| down(c) + if up { inexact(c) } else { 0 });
             Interval::of(lo.unwrap_or(-FAR), hi.max().unwrap_or(FAR))
         })
     }

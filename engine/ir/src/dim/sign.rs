@@ -8,6 +8,12 @@ impl Dim {
     pub fn is_nonnegative(&self) -> bool {
         self.terms().iter().all(|t| t.coef > 0 && t.atoms.iter().all(Atom::is_nonnegative))
     }
+
+    /// Is it certainly not 0?
+    pub fn is_nonzero(&self) -> bool {
+        let all = self.interval(&|_| None);
+        all.lo().is_some_and(|n| n > 0) || all.hi().is_some_and(|n| n < 0)
+    }
 }
 
 impl Atom {
@@ -35,5 +41,7 @@ mod tests {
         assert!(c.max_with(&Dim::new(0)).is_nonnegative());
         assert!(!Dim::new(-1).is_nonnegative() && !(n.clone() - 1.into()).is_nonnegative());
         assert!(!c.is_nonnegative() && !n.min_with(&c).is_nonnegative());
+        assert!((n.clone() + 1.into()).is_nonzero() && (Dim::new(-1) - n.clone()).is_nonzero());
+        assert!(!n.is_nonzero() && !(n - 1.into()).is_nonzero() && !c.is_nonzero());
     }
 }

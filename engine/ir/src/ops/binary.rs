@@ -101,7 +101,7 @@ pub const OPS: &[OpDef] = &[
         Div,
         NUMBERS,
         Elementwise,
-        follow!(div),
+        follow!(Dim::trunc_div),
         "a/b. Integers truncate toward zero; by zero they give 0."
     ),
     binary!(
@@ -159,14 +159,6 @@ pub const OPS: &[OpDef] = &[
     compare!("less", Lt, NUMBERS, "a < b, as bool."),
     compare!("less_equal", Le, NUMBERS, "a ≤ b, as bool."),
 ];
-
-/// Dimensions are not negative, so truncation and rounding down agree.
-fn div(a: &Dim, b: &Dim) -> Dim {
-    match (a.as_const(), b.as_const()) {
-        (Some(x), Some(y)) => Dim::new(if y == 0 { 0 } else { x.wrapping_div(y) }),
-        _ => a.floor_div(b),
-    }
-}
 
 /// The result of a comparison, if it is the same for all values of the symbols.
 fn certain(op: CmpOp, a: &Dim, b: &Dim) -> Option<bool> {

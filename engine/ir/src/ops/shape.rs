@@ -116,7 +116,7 @@ fn resolve(cx: &InferCx<'_>, x: &TensorType, want: &[Dim]) -> Result<Vec<Dim>, O
             if differ(&volume.modulo(&rest), &Dim::new(0)) {
                 return Err(misfit(&dims));
             }
-            dims[hole] = volume.floor_div(&rest);
+            dims[hole] = volume.complement(&rest);
             Ok(dims)
         }
         _ => Err(OpError::Value("more than one dimension of the shape is -1".into())),
