@@ -56,6 +56,7 @@ fn score(b: u32, h: u32, i: u32, j: u32) -> f32 {
     if (is_inf(added) && added < 0.0) {
         return added;
     }
+    HIDDEN
     return capped(product(b, h, i, j)) + added;
 }
 

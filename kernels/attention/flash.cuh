@@ -7,7 +7,8 @@
 // of the mask, 9-12 its strides, 13 factor of the mask, 14 scores to powers of 2, 15 cap, 16 scale / cap, 17 bits: may q, k with the
 // past, v with the past, and results be copied by 16 bytes, lie the mask's keys side by side, and in aligned pairs;
 // 18-21 offset and strides of q over batch, head and position, 22-25 of k, 26-29 of v, 30-33 of the past keys, 34-37 of the
-// past values; 38-40 rows of the result from batch to batch, head to head, query to query; 41 parts, 42 keys of a part, 43 offset of the mask.
+// past values; 38-40 rows of the result from batch to batch, head to head, query to query; 41 parts, 42 keys of a part, 43 offset of the mask,
+// 44 the least that a mask adds, 45 the score of keys that a bool mask hides, both in the units of the scores that they meet.
 
 // ---- shape
 static constexpr u32 MI = BM / WARPS_M / 16u;
@@ -140,11 +141,11 @@ DEV void attend(f32 (&o)[MI][DV / 8][4], f32 (&top)[MI][2], f32 (&sum)[MI][2], c
     constexpr u32 KEYS = ALL_KEYS - AT < BN ? ALL_KEYS - AT : BN;
     if (!CAUSAL || AT < last) {
         f32 s[MI][NJ][4] = {};
-        if constexpr (!CAPPED) {
+        if constexpr (!LATE) {
             add_mask(s, mask_at, AT, last);
         }
         score<false, KEYS>(s, kept, keys_of(0u) + AT * PITCH_K, line, KEYS);
-        if constexpr (CAPPED) {
+        if constexpr (LATE) {
             curb(s);
             add_mask(s, mask_at, AT, last);
         }
@@ -262,7 +263,7 @@ GROUPS flash THREADS_OF_BLOCK {
         const u32 j0 = first + step * BN + key;
         const bool works = active && j0 < last;
         f32 s[MI][NJ][4] = {};
-        if (works && !CAPPED) {
+        if (works && !LATE) {
             add_mask(s, mask_at, j0, last);
         }
         if constexpr (STAGES == 1u) {
@@ -292,7 +293,7 @@ GROUPS flash THREADS_OF_BLOCK {
             const bool edge = j0 + WK > ::min(valid, last) || (CAUSAL && j0 + WK > all_see + 1u);
             if (edge) {
                 score<true, WK>(s, kept, keys, line, live);
-                if constexpr (CAPPED) {
+                if constexpr (LATE) {
                     curb(s);
                     add_mask(s, mask_at, j0, last);
                 }
@@ -301,7 +302,7 @@ GROUPS flash THREADS_OF_BLOCK {
                 weigh<true, WK>(o, s, values, live);
             } else {
                 score<false, WK>(s, kept, keys, line, live);
-                if constexpr (CAPPED) {
+                if constexpr (LATE) {
                     curb(s);
                     add_mask(s, mask_at, j0, last);
                 }

@@ -56,9 +56,7 @@ DEV f32 compute0(u32 at) const {
 }
 
 // ---- mask
-// Adds the mask in the units of the scores. Scores without a cap begin with it; those with a cap get it after the cap.
-DEV static void put(f32& s, f32 x) { s = CAPPED ? s + x : x; }
-
+// Applies the mask in the units of the scores: scores begin with it, unless it comes LATE.
 DEV void add_mask(f32 (&s)[MI][NJ][4], const u32 (&mask_at)[MI][2], u32 j0, u32 last) const {
     const u32 end = ::min(last, m(8u));
     const u32 col = j0 + threadIdx.x % 4u * 2u;
@@ -76,14 +74,14 @@ DEV void add_mask(f32 (&s)[MI][NJ][4], const u32 (&mask_at)[MI][2], u32 j0, u32 
 #pragma unroll
                 for (u32 j = 0u; j < NJ; j++) {
                     const Pair p = *reinterpret_cast<const Pair*>(row + j * 8u);
-                    put(s[i][j][2u * h], added(p.a));
-                    put(s[i][j][2u * h + 1u], added(p.b));
+                    put(s[i][j][2u * h], p.a);
+                    put(s[i][j][2u * h + 1u], p.b);
                 }
             } else if (inside) {
 #pragma unroll
                 for (u32 j = 0u; j < NJ; j++) {
-                    put(s[i][j][2u * h], added(row[j * 8u]));
-                    put(s[i][j][2u * h + 1u], added(row[j * 8u + 1u]));
+                    put(s[i][j][2u * h], row[j * 8u]);
+                    put(s[i][j][2u * h + 1u], row[j * 8u + 1u]);
                 }
             } else {
 #pragma unroll
@@ -92,7 +90,7 @@ DEV void add_mask(f32 (&s)[MI][NJ][4], const u32 (&mask_at)[MI][2], u32 j0, u32 
                     for (u32 r = 0u; r < 2u; r++) {
                         const u32 at = col + j * 8u + r;
                         if (at < end) {
-                            put(s[i][j][2u * h + r], added(row[u64(at) * m(12u)]));
+                            put(s[i][j][2u * h + r], row[u64(at) * m(12u)]);
                         }
                     }
                 }
@@ -105,10 +103,18 @@ DEV void add_mask(f32 (&s)[MI][NJ][4], const u32 (&mask_at)[MI][2], u32 j0, u32 
 DEV void add_mask(f32 (&)[MI][NJ][4], const u32 (&)[MI][2], u32, u32) const {}
 
 // ---- float_mask
-DEV f32 added(MASK_CELL x) const { return MASK_OF(x) * mf(13u); }
+// Finite numbers stay finite in the units of powers of 2, so that rows of them alone are means.
+DEV f32 added(MASK_CELL x) const {
+    const f32 by = MASK_OF(x) * mf(13u);
+    return MASK_WIDE && by < mf(44u) && MASK_OF(x) != cf(0xff800000u) ? mf(44u) : by;
+}
+
+DEV void put(f32& s, MASK_CELL x) const { s = LATE ? s + added(x) : added(x); }
 
 // ---- bool_mask
-DEV f32 added(MASK_CELL x) const { return x != 0 ? 0.0f : cf(0xff800000u); }
+DEV void put(f32& s, MASK_CELL x) const {
+    s = x == 0 ? HIDDEN : (LATE ? s : 0.0f);
+}
 
 // ---- cap
 DEV void curb(f32 (&s)[MI][NJ][4]) const {

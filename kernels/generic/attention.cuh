@@ -62,6 +62,7 @@ DEV f32 score(u32 b, u32 h, u32 i, u32 j) const {
     if (is_inf(added) && added < 0.0f) {
         return added;
     }
+    HIDDEN
     return capped(product(b, h, i, j)) + added;
 }
 

@@ -70,6 +70,17 @@ fn on_reference_with_the_search() {
     check(&reference(), &BuildConfig::default());
 }
 
+/// Attention of every layer is one operator, however the exporter wrote it.
+#[test]
+fn attention_is_recognized_in_every_layer() {
+    for (name, layers) in [("bert", 2), ("decoder", 2), ("vit", 2), ("swin", 4)] {
+        let config = BuildConfig { search: false, ..BuildConfig::default() };
+        let e = engine(&format!("exports/{name}.onnx"), &reference(), &[], config).unwrap();
+        let count = |op: &str| e.program().graph.nodes().filter(|(_, n)| n.op.is(op)).count();
+        assert_eq!((count("attention"), count("softmax")), (layers, 0), "{name}");
+    }
+}
+
 /// Queries, keys and values of a layer are read from one product, whose matrix of 32 x 96 is converted once.
 #[test]
 fn packed_projections_stay_one_product_in_f16() {

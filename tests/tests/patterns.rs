@@ -209,8 +209,58 @@ impl Maker {
         let p = self.add("matmul", Attrs::new().with("trans_b", trans), &[q, k]);
         let mut scores = self.maybe_scaled(p);
         let shape = self.shape(scores);
-        let mask = self.mask_shape(&shape);
-        match self.rng.int(0, 3) {
+        if self.rarely(4) {
+            scores = self.capped(scores);
+        }
+        for _ in 0..self.rng.int(0, 2) {
+            scores = self.masked(scores, &shape);
+        }
+        if self.rarely(8) {
+            scores = self.capped(scores);
+        }
+        let mut w = self.softmax(scores);
+        if self.rarely(3) {
+            w = self.guarded(w, scores);
+        }
+        self.op("matmul", &[w, v])
+    }
+
+    /// Tanh between two factors, which mostly are each other's inverse.
+    fn capped(&mut self, x: ValueId) -> ValueId {
+        let (by, cap) = (self.scalar(0.5), self.scalar(2.0));
+        let cap = if self.rarely(8) { self.scalar(-1.5) } else { cap };
+        let x = self.op("mul", &[x, by]);
+        let x = self.op("tanh", &[x]);
+        if self.rarely(6) { x } else { self.op("mul", &[x, cap]) }
+    }
+
+    /// Zeros for probabilities that are NaN, or for rows whose scores are all (rarely: any) −∞.
+    fn guarded(&mut self, w: ValueId, scores: ValueId) -> ValueId {
+        let zero = if self.rarely(10) { 1.0 } else { 0.0 };
+        let zero = self.scalar(zero);
+        let cond = if self.rarely(2) {
+            let of = if self.rarely(8) { scores } else { w };
+            self.op("isnan", &[of])
+        } else {
+            let low = if self.rarely(10) { 0.0 } else { f32::NEG_INFINITY };
+            let low = self.scalar(low);
+            let hidden = self.op("equal", &[scores, low]);
+            let seen = self.op("not", &[hidden]);
+            let x = if self.rarely(8) { hidden } else { seen };
+            let x = self.add("cast", Attrs::new().with("to", DType::I64), &[x]);
+            let kind = self.rng.pick(&["max", "sum", "min"]).unwrap();
+            let any = self.reduce(kind, x, &[-1]);
+            let any = self.add("cast", Attrs::new().with("to", DType::Bool), &[any]);
+            if self.rarely(8) { any } else { self.op("not", &[any]) }
+        };
+        let order = if self.rarely(8) { [cond, w, zero] } else { [cond, zero, w] };
+        self.op("select", &order)
+    }
+
+    /// Scores with something added to them, or hidden behind a number, or held above one, or scaled.
+    fn masked(&mut self, mut scores: ValueId, shape: &[usize]) -> ValueId {
+        let mask = self.mask_shape(shape);
+        match self.rng.int(0, 6) {
             0 => {
                 let m = self.input(&mask);
                 scores = self.op("add", &[scores, m]);
@@ -219,16 +269,83 @@ impl Maker {
                 let n = mask.iter().product();
                 let bits = Elems::I((0..n).map(|_| self.rng.int(0, 2).min(1)).collect());
                 let m = self.constant(Tensor::from_elems(DType::Bool, &mask, &bits).unwrap());
-                let low = [f32::NEG_INFINITY, f32::MIN, -1e4];
+                let low = [f32::NEG_INFINITY, f32::MIN, -1e9, -1e4, 1.0];
                 let low = self.rng.pick(&low).unwrap();
                 let low = self.scalar(low);
                 let order = if self.rarely(2) { [m, low, scores] } else { [m, scores, low] };
                 scores = self.op("select", &order);
             }
+            2 => {
+                let m = self.input(&mask);
+                scores = self.op("sub", &[scores, m]);
+            }
+            3 => {
+                let low = if self.rarely(6) { 0.0 } else { f32::MIN };
+                let low = self.scalar(low);
+                scores = self.op("max", &[scores, low]);
+            }
+            4 => scores = self.scaled(scores, shape.len()),
             _ => {}
         }
-        let w = self.softmax(scores);
+        scores
+    }
+
+    /// Attention of groups: keys and values of fewer heads, repeated in one of several orders.
+    fn groups(&mut self) -> ValueId {
+        let [b, kv, n, s, t] = [0; 5].map(|_| self.rng.int(1, 3) as usize);
+        let q = self.input(&[b, kv * n, s, 4]);
+        let (k, v) = (self.input(&[b, kv, t, 4]), self.input(&[b, kv, t, 4]));
+        let (k, v) = (self.repeated(k, n), self.repeated(v, n));
+        let (q, k, v) = match self.rng.int(0, 3) {
+            // Heads in the batch.
+            0 => {
+                let mut fold = |x: ValueId| {
+                    let shape = self.shape(x);
+                    let to = [(shape[0] * shape[1]) as i64, shape[2] as i64, shape[3] as i64];
+                    let to = self.constant(Tensor::i64(&[3], &to).unwrap());
+                    self.add("reshape", Attrs::new(), &[x, to])
+                };
+                (fold(q), fold(k), fold(v))
+            }
+            _ => (q, k, v),
+        };
+        let p = self.add("matmul", Attrs::new().with("trans_b", true), &[q, k]);
+        let w = self.softmax(p);
         self.op("matmul", &[w, v])
+    }
+
+    /// Heads, each `n` times in a row, or all `n` times.
+    fn repeated(&mut self, x: ValueId, n: usize) -> ValueId {
+        let shape = self.shape(x);
+        let heads = shape[1] as i64;
+        let n = n as i64;
+        let ints = |m: &mut Maker, v: &[i64]| m.constant(Tensor::i64(&[v.len()], v).unwrap());
+        match self.rng.int(0, 4) {
+            0 => {
+                let at: Vec<i64> = (0..heads * n).map(|i| i / n).collect();
+                let at = ints(self, &at);
+                self.add("gather", Attrs::new().with("axis", 1i64), &[x, at])
+            }
+            1 => {
+                let by = ints(self, &[1, n, 1, 1]);
+                self.op("tile", &[x, by])
+            }
+            way => {
+                let axis = if self.rarely(6) { 1 } else { 2 };
+                let axes = ints(self, &[axis]);
+                let x = self.op("unsqueeze", &[x, axes]);
+                let mut by = [1; 5];
+                by[axis as usize] = n;
+                let all = ints(self, &by);
+                let x = match way {
+                    2 => self.op("expand", &[x, all]),
+                    3 => self.op("tile", &[x, all]),
+                    _ => self.add("concat", Attrs::new().with("axis", axis), &vec![x; n as usize]),
+                };
+                let to = ints(self, &[shape[0] as i64, heads * n, shape[2] as i64, shape[3] as i64]);
+                self.add("reshape", Attrs::new(), &[x, to])
+            }
+        }
     }
 }
 
@@ -267,7 +384,13 @@ fn normalizations() {
 }
 
 #[test]
+fn groups() {
+    let (changed, kept) = run(Maker::groups, 400);
+    assert!(changed > 100 && kept > 30, "{changed} rewritten, {kept} kept");
+}
+
+#[test]
 fn attentions() {
-    let (changed, kept) = run(Maker::attention, 600);
+    let (changed, kept) = run(Maker::attention, 1500);
     assert!(changed > 100 && kept > 50, "{changed} rewritten, {kept} kept");
 }

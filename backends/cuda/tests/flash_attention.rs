@@ -9,7 +9,7 @@
 mod attention;
 mod common;
 
-use attention::{Case, WORKLOADS, cases, region};
+use attention::{Case, WORKLOADS, cases, hidden, region};
 use common::device::device;
 use common::nvrtc::nvrtc;
 use common::{parallel, report};
@@ -85,7 +85,12 @@ fn tiles_agree_with_the_oracle() {
         let generic = generic.into_iter().filter(|t| t.name == "attention");
         tactics(&case.label, &case.graph, &target).into_iter().chain(generic).collect()
     };
-    let taken = report::sampled(cases(), &target, |case| region(&case.graph), all);
+    let taken = report::sampled(
+        cases().into_iter().chain(hidden()).collect(),
+        &target,
+        |case| region(&case.graph),
+        all,
+    );
     let wanted = report::parallel(&taken, |(case, _)| case.graph.eval(&case.inputs).unwrap());
     let mut failed = Vec::new();
     let mut runs = 0;

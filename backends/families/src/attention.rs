@@ -78,11 +78,19 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     Ok(Body { unwritten, ..body(site, &VIEWED)? })
 }
 
+/// The score of keys that a bool mask hides, if it is not −∞.
+pub fn hidden_score(site: &Site<'_>) -> Result<Option<f32>, BackendError> {
+    let x = site.op()?.attrs().float("hidden_score").map_err(op_error)?;
+    Ok((x != f64::NEG_INFINITY).then_some(x as f32))
+}
+
 /// The template, filled in, with its entries: scores, weights, mixed values, keys, values, the output of scores.
 pub fn body(site: &Site<'_>, at: &Places) -> Result<Body, BackendError> {
     let given = |i, text: String| if site.dtype(i).is_some() { text } else { String::new() };
     let past = |x: &str, place: &str| format!("if (j < m(7u)) {{ return {x}({place}); }}");
+    let hidden = hidden_score(site)?;
     let mask = match site.dtype(MASK) {
+        Some(DType::Bool) if hidden.is_some() => format!("select(cf(0x7f800000u), 0.0f, x3({}))", at.mask),
         Some(DType::Bool) => format!("select(out, 0.0f, x3({}))", at.mask),
         _ => format!("x3({})", at.mask),
     };
@@ -104,7 +112,11 @@ pub fn body(site: &Site<'_>, at: &Places) -> Result<Body, BackendError> {
         None => "i32(i + m(7u))",
     };
     let windows = window_tests(site)?;
+    // Only what is hidden behind a number has a bias above 0.
+    let hides = hidden
+        .map_or_else(String::new, |x| format!("if (added > 0.0f) {{ return cf(0x{:08x}u); }}", x.to_bits()));
     let pairs = [
+        ("HIDDEN", &*hides),
         ("EMPTY", empty),
         ("PAST_KEY", &*given(PAST, past("x4", at.past_key))),
         ("PAST_VALUE", &*given(PAST, past("x5", at.past_value))),
@@ -150,6 +162,8 @@ pub struct Problem {
     pub scale: f32,
     /// What scores are capped at; 0 for no cap.
     pub cap: f32,
+    /// The score of keys that a bool mask hides.
+    pub hidden: f32,
     /// Does a query see only the keys up to its own position?
     pub causal: bool,
     /// Offset and strides of q, k, v, past keys and past values over batch, head and position; zeros for absent ones.
@@ -203,6 +217,7 @@ impl Problem {
             mask,
             scale: scale as f32,
             cap: attrs.float("softcap").map_err(op_error)? as f32,
+            hidden: attrs.float("hidden_score").map_err(op_error)? as f32,
             causal: attrs.bool("causal").map_err(op_error)?,
             inputs,
         })

@@ -5,7 +5,7 @@ mod cost;
 use crate::frame::cell;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::attention::{Problem, is_positioned, unmoved};
+use kiln_families::attention::{Problem, hidden_score, is_positioned, unmoved};
 use kiln_families::site::{Cx, Site, op_error, unsupported};
 use kiln_families::template::{fill, section};
 use kiln_families::{Body, Entry, Grid, Kernel, Launch, words};
@@ -256,6 +256,8 @@ fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     }
     let causal = attrs.bool("causal").map_err(op_error)?;
     let split = tile.split > 1;
+    let mask = site.dtype(MASK);
+    let hidden = hidden_score(site)?.is_some();
     for (name, yes) in [
         ("CAUSAL", causal),
         ("CAPPED", capped),
@@ -270,7 +272,6 @@ fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     code += section(INSTRUCTIONS, if kind.size == 4 { "wide" } else { "narrow" });
     code += section(INSTRUCTIONS, "instructions");
     code += section(TEXT, "flash");
-    let mask = site.dtype(MASK);
     for (name, yes) in [
         ("whole", !split),
         ("split", split),
@@ -311,6 +312,10 @@ fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
                 },
             ),
             ("EMPTY", empty),
+            // Whether the mask is applied to scores, instead of being what they begin with.
+            ("LATE", if hidden { "true" } else { "CAPPED" }),
+            ("HIDDEN", if hidden { "mf(45u)" } else { "cf(0xff800000u)" }),
+            ("MASK_WIDE", if matches!(mask, Some(DType::F32 | DType::BF16)) { "true" } else { "false" }),
             ("CELL", kind.cell),
             ("MMA_SHAPE", kind.shape),
             ("MMA_TYPE", kind.of),
@@ -361,6 +366,9 @@ fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
         if p.flat { (p.queries * p.heads, 1, p.heads) } else { (p.heads * p.queries, p.queries, 1) };
     let (parts, share) = tile.parts(p.keys);
     w.extend(words([of_batch, of_head, of_query, parts, share, p.mask_offset])?);
+    // Scores of this size are finite as powers of 2, whatever their factor.
+    let least = -1e38 / power.max(1.0);
+    w.extend([least, (p.hidden * mask).max(least)].map(f32::to_bits));
     let rows = p.heads.checked_div(p.kv_heads).unwrap_or(0) * p.queries;
     let blocks = p.batch * p.kv_heads * rows.div_ceil(tile.rows).max(1) * parts;
     let flash = Launch::map(0, w.clone()).on(Grid::Groups(blocks as u64));

@@ -57,6 +57,10 @@ pub enum Mask {
     Bools(&'static [usize]),
     /// Of random bools, the last so many queries and first so many keys.
     Cut(&'static [usize; 2], [usize; 2]),
+    /// Bools that are false as [`Mask::Infinite`] hides, behind this number.
+    Hidden(&'static [usize], f64),
+    /// The same as a sum with the least number, in f32 whatever the type of the queries.
+    Least(&'static [usize]),
 }
 
 /// An attention: batch, query heads, key heads, queries, keys, past, head size, value size.
@@ -139,6 +143,29 @@ const CASES: &[Sizes] = &[
     Sizes { present: true, nonpad: true, ..of("present, padded", [2, 2, 2, 5, 90, 0, 64, 64]) },
 ];
 
+/// Keys that are hidden behind numbers, in every type.
+const HIDDEN: &[Sizes] = &[
+    Sizes { mask: Mask::Hidden(&[50, 300], -1e4), ..of("hidden", [1, 2, 2, 50, 300, 0, 64, 64]) },
+    Sizes { mask: Mask::Hidden(&[50, 61], -3e38), ..of("hidden far", [1, 2, 2, 50, 61, 0, 64, 64]) },
+    Sizes {
+        cap: 3.0,
+        mask: Mask::Hidden(&[50, 60], 0.5),
+        ..of("hidden, capped", [1, 2, 2, 50, 60, 0, 64, 64])
+    },
+    Sizes { mask: Mask::Least(&[50, 300]), ..of("least in f32", [1, 2, 2, 50, 300, 0, 64, 64]) },
+    Sizes {
+        cap: 3.0,
+        mask: Mask::Least(&[50, 60]),
+        ..of("least in f32, capped", [1, 2, 2, 50, 60, 0, 64, 64])
+    },
+];
+
+/// Cases whose masks hide keys behind numbers, some rows as a whole.
+pub fn hidden() -> Vec<Case> {
+    let of = |t| HIDDEN.iter().map(move |c| Sizes { t, ..*c });
+    [DType::F16, DType::BF16, DType::F32].into_iter().flat_map(of).map(|s| s.case()).collect()
+}
+
 /// All problems: those of f16, and some in the other types.
 pub fn cases() -> Vec<Case> {
     let more = |t| CASES.iter().step_by(3).map(move |c| Sizes { t, ..*c });
@@ -196,6 +223,10 @@ impl Sizes {
             .with("causal", self.causal)
             .with("softcap", self.cap)
             .with("zero_nan", self.zero_nan);
+        let attrs = match self.mask {
+            Mask::Hidden(_, number) => attrs.with("hidden_score", number),
+            _ => attrs,
+        };
         let [pk, pv] = cache.map_or([None, None], |c| c.map(Some));
         let all = [Some(q), Some(k), Some(v), mask, pk, pv, nonpad];
         let outs = w.g.add_node("attention", Op::new("attention", attrs).unwrap(), &all).unwrap();
@@ -286,6 +317,17 @@ impl Writer {
                     .filter(|(i, _)| hidden(*i))
                     .for_each(|(_, x)| *x = f64::NEG_INFINITY);
                 Tensor::from_elems(self.t, shape, &Elems::F(x)).unwrap()
+            }
+            Mask::Hidden(shape, _) | Mask::Least(shape) => {
+                let len = shape.last().copied().unwrap();
+                let n = shape.iter().product::<usize>();
+                let seen = |i: usize| i / len % 3 != 1 && i % 2 == 0;
+                let bools = Elems::I((0..n).map(|i| i64::from(seen(i))).collect());
+                let least = |i| if seen(i) { 0.0 } else { f64::from(f32::MIN) };
+                let floats = Elems::F((0..n).map(least).collect());
+                let least = matches!(mask, Mask::Least(_));
+                let (t, x) = if least { (DType::F32, floats) } else { (DType::Bool, bools) };
+                Tensor::from_elems(t, shape, &x).unwrap()
             }
             Mask::Bools(shape) => {
                 let len = shape.last().copied().unwrap();

@@ -64,6 +64,8 @@ struct Bias {
     causal: bool,
     /// Keys that a query sees before and after its own position.
     window: [Option<usize>; 2],
+    /// The score of a key that a bool mask hides.
+    hidden: f32,
 }
 
 impl Bias {
@@ -72,8 +74,9 @@ impl Bias {
         let causal = attrs.bool("causal").ok()?;
         let [left, right] = [attrs.int("window_left").ok()?, attrs.int("window_right").ok()?];
         let window = [left, right].map(|n| usize::try_from(n).ok());
+        let hidden = attrs.float("hidden_score").ok()? as f32;
         let Some(Some(v)) = cx.args.get(MASK) else {
-            return Some(Bias { mask: Mask::None, strides: Vec::new(), keys: 0, causal, window });
+            return Some(Bias { mask: Mask::None, strides: Vec::new(), keys: 0, causal, window, hidden });
         };
         let keys = *v.shape().last()?;
         let strides = broadcast_strides(v.shape(), &[q[0], q[1], q[2], keys]);
@@ -81,7 +84,7 @@ impl Bias {
             DType::Bool => Mask::Bools(v.bytes().to_vec()),
             _ => Mask::Floats(cx.floats(MASK)?),
         };
-        Some(Bias { mask, strides, keys, causal, window })
+        Some(Bias { mask, strides, keys, causal, window, hidden })
     }
 
     /// Adds to the scores of one query.
@@ -98,7 +101,7 @@ impl Bias {
             Mask::None => {}
             Mask::Bools(m) => {
                 let out = seen.iter_mut().enumerate().filter(|(j, _)| m[from + j * step] == 0);
-                out.for_each(|(_, x)| *x = f32::NEG_INFINITY);
+                out.for_each(|(_, x)| *x = self.hidden);
             }
             Mask::Floats(m) => seen.iter_mut().enumerate().for_each(|(j, x)| match m[from + j * step] {
                 f32::NEG_INFINITY => *x = f32::NEG_INFINITY,

@@ -10,6 +10,7 @@ mod attention_cache;
 mod attention_heads;
 mod attention_windows;
 mod conv_transpose;
+mod einsum;
 mod fold_scale;
 mod gelu;
 mod layer_norm;
@@ -98,6 +99,7 @@ const fn pattern<R: Rule>() -> Pattern {
 /// All patterns, in the order in which they are tried: moves first, as others look through fewer then.
 pub const PATTERNS: &[Pattern] = &[
     pattern::<recurrence::Recurrence>(),
+    pattern::<einsum::Einsum>(),
     pattern::<transposes::Transposes>(),
     pattern::<reshapes::Reshapes>(),
     pattern::<roll::Roll>(),

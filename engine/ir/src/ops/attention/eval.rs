@@ -52,7 +52,7 @@ fn present(past: Option<&Tensor>, new: &View) -> Result<View, OpError> {
     Ok(View { elems, shape: [batch, heads, total, size], strides })
 }
 
-/// What is added to the score of (batch, head, query, key).
+/// What becomes of the score of (batch, head, query, key).
 struct Bias {
     mask: Option<(Elems, Vec<usize>, usize)>,
     causal: bool,
@@ -62,6 +62,8 @@ struct Bias {
     past: i64,
     queries: i64,
     nonpad: Option<Vec<i64>>,
+    /// The score of a key that a bool mask hides.
+    hidden: f64,
 }
 
 impl Bias {
@@ -75,6 +77,7 @@ impl Bias {
         Ok(Bias {
             mask,
             causal: attrs.bool("causal")?,
+            hidden: attrs.float("hidden_score")?,
             window: [attrs.int("window_left")?, attrs.int("window_right")?],
             past: past as i64,
             queries: to[2] as i64,
@@ -94,16 +97,19 @@ impl Bias {
             && !(right >= 0 && j - own > right)
     }
 
-    fn at(&self, b: usize, h: usize, i: usize, j: usize) -> f64 {
+    fn of(&self, score: f64, [b, h, i, j]: [usize; 4]) -> f64 {
         if !self.sees(b, i, j) {
             return f64::NEG_INFINITY;
         }
         match &self.mask {
-            None => 0.0,
+            None => score,
             Some((_, _, len)) if j >= *len => f64::NEG_INFINITY,
-            Some((Elems::I(v), strides, _)) if v[offset(&[b, h, i, j], strides)] == 0 => f64::NEG_INFINITY,
-            Some((Elems::I(_), ..)) => 0.0,
-            Some((Elems::F(v), strides, _)) => v[offset(&[b, h, i, j], strides)],
+            Some((Elems::I(v), strides, _)) if v[offset(&[b, h, i, j], strides)] == 0 => self.hidden,
+            Some((Elems::I(_), ..)) => score,
+            Some((Elems::F(v), strides, _)) => match v[offset(&[b, h, i, j], strides)] {
+                f64::NEG_INFINITY => f64::NEG_INFINITY,
+                added => score + added,
+            },
         }
     }
 }
@@ -149,10 +155,7 @@ pub(super) fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
                 c if c > 0.0 => product.iter().map(|x| c * libm::tanh(x / c)).collect(),
                 _ => product.clone(),
             };
-            let with_bias = |(j, x): (usize, &f64)| match bias.at(b, h, i, j) {
-                f64::NEG_INFINITY => f64::NEG_INFINITY,
-                bias => x + bias,
-            };
+            let with_bias = |(j, x): (usize, &f64)| bias.of(*x, [b, h, i, j]);
             let biased: Vec<f64> = capped.iter().enumerate().map(with_bias).collect();
             let mut weights = softmax(&biased);
             if zero_empty && biased.iter().all(|x| *x == f64::NEG_INFINITY) {
@@ -223,6 +226,27 @@ mod tests {
         let none = ints(DType::Bool, &[1, 3], &[0; 3]);
         let nothing = run(Attrs::new(), &[Some(&one), Some(&one), Some(&v), Some(&none)]);
         assert_near(&nothing[0], &[1, 1, 3, 1], &[f64::NAN; 3], 0.0);
+    }
+
+    #[test]
+    fn hidden_scores_are_a_number_that_may_be_seen() {
+        let q = f32s(&[1, 1, 2, 1], &[1.0, 1.0]);
+        let k = f32s(&[1, 1, 2, 1], &[0.0, 5.0]);
+        let v = f32s(&[1, 1, 2, 1], &[4.0, 8.0]);
+        let mask = ints(DType::Bool, &[2, 2], &[0, 0, 1, 0]);
+        let run =
+            |x: f64| run(Attrs::new().with("hidden_score", x), &[Some(&q), Some(&k), Some(&v), Some(&mask)]);
+        // All are hidden: a mean. One is: its weight is e^x / (1 + e^x).
+        assert_near(&run(LN3)[0], &[1, 1, 2, 1], &[6.0, 7.0], 1e-5);
+        assert_near(&run(-1e4)[0], &[1, 1, 2, 1], &[6.0, 4.0], 1e-6);
+        let ty = |n| (DType::F32, vec![1.into(), 1.into(), Dim::new(n), 1.into()]);
+        let float = (DType::F32, vec![Dim::new(2)]);
+        let bad = infer("attention", Attrs::new().with("hidden_score", -1.0), &[ty(2), ty(2), ty(2), float]);
+        assert!(bad.unwrap_err().to_string().contains("hidden_score"));
+        let half = |n| (DType::F16, vec![1.into(), 1.into(), Dim::new(n), 1.into()]);
+        let wide =
+            infer("attention", Attrs::new(), &[half(2), half(2), half(2), (DType::F32, vec![Dim::new(2)])]);
+        assert_eq!(wide.unwrap()[0].ty.dtype, DType::F16);
     }
 
     #[test]

@@ -20,11 +20,12 @@ pub const OPS: &[OpDef] = &[OpDef {
           [B, Hk, Sk, Dv], or all 3-D, [B, S, H·D], with `q_heads` and `kv_heads` given (0 for 4-D inputs). Hq is a \
           multiple of Hk: query head h reads key head h·Hk/Hq. past_key [B, Hk, P, D] and past_value [B, Hk, P, Dv] go \
           before k and v; T = P + Sk keys in all. The mask broadcasts to [B, Hq, Sq, T]: bool (true takes part) or \
-          float (added); its last dimension never stretches, keys beyond it take no part. nonpad_kv_seqlen [B]: keys from \
+          float (added, in the type of q or f32); its last dimension never stretches, keys beyond it take no part. nonpad_kv_seqlen [B]: keys from \
           there on take no part. Query i has the position p = i + P, or i + nonpad_kv_seqlen − Sq where that is given. \
           `causal`: it sees keys up to p; `window_left` and `window_right`, unless −1: keys from p − window_left on, and up to \
           p + window_right. The score of a key that takes no part is −∞, whatever its product; a row without any key \
-          gives NaN, or zeros with `zero_empty`; `zero_nan` takes all probabilities that are NaN as 0. cap(s) = \
+          gives NaN, or zeros with `zero_empty`; `zero_nan` takes all probabilities that are NaN as 0. \
+          With `hidden_score` the score of a key that a bool mask hides is this number in place of −∞. cap(s) = \
           softcap·tanh(s/softcap), none for 0. `scale` 0 means 1/√D. Outputs: y in the layout of q, present_key \
           [B, Hk, T, D], present_value [B, Hk, T, Dv], and qk [B, Hq, Sq, T] after the product (`qk_output` 0), the cap (1), \
           the bias (2) or the softmax (3). `softmax_f32` asks for a softmax in f32 where inputs are narrower.",
@@ -48,6 +49,7 @@ pub const OPS: &[OpDef] = &[OpDef {
         attr("softmax_f32", || Attr::Bool(false)),
         attr("zero_nan", || Attr::Bool(false)),
         attr("zero_empty", || Attr::Bool(false)),
+        attr("hidden_score", || Attr::Float(f64::NEG_INFINITY)),
         attr("window_left", || Attr::Int(-1)),
         attr("window_right", || Attr::Int(-1)),
     ],
@@ -188,10 +190,17 @@ fn past(cx: &InferCx<'_>, of: &[&Dim; 4]) -> Result<Dim, OpError> {
 }
 
 fn check_mask(cx: &InferCx<'_>, s: &Sizes, dtype: DType) -> Result<(), OpError> {
+    let hidden = cx.attrs.float("hidden_score")?;
+    let chooses = cx.has(MASK) && cx.ty(MASK)?.dtype == DType::Bool;
+    if hidden != f64::NEG_INFINITY && !((hidden as f32).is_finite() && chooses) {
+        let wanted = "-inf, or a number within f32 together with a bool mask".into();
+        return Err(OpError::Attr { name: "hidden_score".into(), found: hidden.to_string(), wanted });
+    }
     if !cx.has(MASK) {
         return Ok(());
     }
-    cx.check_dtype(MASK, |d| d == DType::Bool || d == dtype, &format!("bool or {dtype}, as q is"))?;
+    let fits = |d| d == DType::Bool || d == DType::F32 || d == dtype;
+    cx.check_dtype(MASK, fits, &format!("bool, f32 or {dtype}, as q is"))?;
     let to = [s.batch.clone(), s.q_heads.clone(), s.q_len.clone(), s.total.clone()];
     let fits = |d: &[Dim]| match d {
         [lead @ .., last] if lead.len() <= 3 => {

@@ -58,6 +58,37 @@ pub(super) fn problems(rng: &mut Rng) -> Vec<Problem> {
         out.extend(rows_without_keys(rng, zeros));
     }
     out.extend(positioned(rng));
+    out.extend(hidden(rng));
+    out
+}
+
+/// Keys behind a number instead of −∞, in rows of which none, some and all are hidden; the same by sums with masks in f32.
+fn hidden(rng: &mut Rng) -> Vec<Problem> {
+    let mut out = Vec::new();
+    let keys = 20;
+    let bits = |row: i64, key: i64| i64::from(row > 1 || (row == 1 && key % 3 != 0));
+    for t in REALS {
+        for number in [-1e4, -65504.0, f64::from(f32::MIN), 0.5] {
+            for softcap in [0.0, 1.5] {
+                let qkv = [6, keys, keys].map(|len| Some(rng.tensor(t, &[2, 2, len as usize, 8])));
+                let all = || (0..6).flat_map(|i| (0..keys).map(move |j| bits(i, j)));
+                let bools = Tensor::from_elems(DType::Bool, &[6, keys as usize], &Elems::I(all().collect()));
+                let attrs = Attrs::new().with("softcap", softcap);
+                let own = attrs.clone().with("hidden_score", number).with("qk_output", 2i64);
+                let label = format!("hidden behind {number} {t} softcap={softcap}");
+                let ins = qkv.iter().cloned().chain([Some(made(bools))]).collect::<Vec<_>>();
+                out.extend(Problem::of(&label, "attention", own, ins));
+                // A row that sums hide alone depends on their rounding: each row sees its first key.
+                if number < -1e30 {
+                    let seen = |(i, b)| if b == 0 && i as i64 % keys > 0 { -1e38 } else { 0.0 };
+                    let added = all().enumerate().map(seen).collect();
+                    let floats = Tensor::from_elems(DType::F32, &[6, keys as usize], &Elems::F(added));
+                    let ins = qkv.into_iter().chain([Some(made(floats))]).collect::<Vec<_>>();
+                    out.extend(Problem::of(&format!("{label}, added in f32"), "attention", attrs, ins));
+                }
+            }
+        }
+    }
     out
 }
 
