@@ -69,7 +69,8 @@ DEV static void score(f32 (&s)[MI][NJ][4], const u32 (&kept)[KEPT ? DQ / STEP : 
     }
 }
 
-// Scores of KEYS keys to weights under a new maximum; what there is of sums and results is scaled down to it.
+// Scores of KEYS keys to weights under a new maximum; what there is of sums and results is scaled down to it. Scores that may
+// be far from 0 are rounded as the maximum is, so that the weight of the greatest is 1.
 template <u32 KEYS>
 DEV static void soften(f32 (&s)[MI][NJ][4], f32 (&o)[MI][DV / 8][4], f32 (&top)[MI][2], f32 (&sum)[MI][2], f32 c) {
 #pragma unroll
@@ -92,7 +93,7 @@ DEV static void soften(f32 (&s)[MI][NJ][4], f32 (&o)[MI][DV / 8][4], f32 (&top)[
             for (u32 j = 0u; j < KEYS / 8u; j++) {
 #pragma unroll
                 for (u32 r = 2u * h; r < 2u * h + 2u; r++) {
-                    s[i][j][r] = power(__fmaf_rn(s[i][j][r], c, -base));
+                    s[i][j][r] = power(FAR ? __fmul_rn(s[i][j][r], c) - base : __fmaf_rn(s[i][j][r], c, -base));
                     all += s[i][j][r];
                 }
             }

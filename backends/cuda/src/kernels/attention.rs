@@ -258,6 +258,7 @@ fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let split = tile.split > 1;
     let mask = site.dtype(MASK);
     let hidden = hidden_score(site)?.is_some();
+    let wide = matches!(mask, Some(DType::F32 | DType::BF16));
     for (name, yes) in [
         ("CAUSAL", causal),
         ("CAPPED", capped),
@@ -315,7 +316,8 @@ fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
             // Whether the mask is applied to scores, instead of being what they begin with.
             ("LATE", if hidden { "true" } else { "CAPPED" }),
             ("HIDDEN", if hidden { "mf(45u)" } else { "cf(0xff800000u)" }),
-            ("MASK_WIDE", if matches!(mask, Some(DType::F32 | DType::BF16)) { "true" } else { "false" }),
+            ("MASK_WIDE", if wide { "true" } else { "false" }),
+            ("FAR", if wide || hidden { "true" } else { "false" }),
             ("CELL", kind.cell),
             ("MMA_SHAPE", kind.shape),
             ("MMA_TYPE", kind.of),

@@ -321,7 +321,7 @@ impl Writer {
             Mask::Hidden(shape, _) | Mask::Least(shape) => {
                 let len = shape.last().copied().unwrap();
                 let n = shape.iter().product::<usize>();
-                let seen = |i: usize| i / len % 3 != 1 && i % 2 == 0;
+                let seen = |i: usize| i / len % 3 != 1 && i.is_multiple_of(2);
                 let bools = Elems::I((0..n).map(|i| i64::from(seen(i))).collect());
                 let least = |i| if seen(i) { 0.0 } else { f64::from(f32::MIN) };
                 let floats = Elems::F((0..n).map(least).collect());
