@@ -39,7 +39,9 @@ fn chain_on(
         let outs = context.run(inputs).map_err(|e| e.to_string())?;
         Ok(outs.into_iter().map(|(_, t)| t).collect())
     });
-    assert!(start.elapsed() < Duration::from_secs(5), "slow");
+    // Compilers of kernels take their time.
+    let most = if backend.name() == "reference" { 5 } else { 60 };
+    assert!(start.elapsed() < Duration::from_secs(most), "took {:?}", start.elapsed());
     bounded();
     outcome
 }
