@@ -67,8 +67,8 @@ pub struct BackendOptions {
     /// The backend that takes over the whole network if the first refuses a layer; reported loudly
     #[arg(long, value_name = "NAME")]
     pub fallback: Option<String>,
-    /// Refuse what would need the host during runs (sizes found by the device, checks, control flow that the host walks), and
-    /// any --fallback
+    /// Refuse what would need the host during runs (contents found by the device, sizes without a bound, checks, control flow
+    /// that the host walks), and any --fallback
     #[arg(long, conflicts_with = "fallback")]
     pub strict: bool,
 }

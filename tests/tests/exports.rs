@@ -49,7 +49,8 @@ fn check(backend: &Arc<dyn Backend>, config: &BuildConfig) {
 
 /// How many kernels a network has, and how far its outputs are from PyTorch's.
 fn run(name: &str, backend: &Arc<dyn Backend>, config: &BuildConfig) -> Result<(usize, f64), String> {
-    let e = engine(&format!("exports/{name}.onnx"), backend, &[], config.clone())?;
+    let config = BuildConfig { strict: true, ..config.clone() };
+    let e = engine(&format!("exports/{name}.onnx"), backend, &[], config)?;
     let tensors = archive(&format!("exports/{name}.npz"))?;
     let inputs: Vec<_> = tensors.iter().filter(|(n, _)| n.starts_with("input")).collect();
     let inputs: Vec<_> = inputs.into_iter().map(|(n, t)| (n.as_str(), t.clone())).collect();

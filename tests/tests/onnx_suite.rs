@@ -2,72 +2,108 @@
 //!
 //! The newest release runs first. Of the older one those cases follow whose files are different.
 //! A failure that is not listed in `tests/onnx/expected-failures/` fails the test, and so does a listed case that
-//! passes. `KILN_CASE=text` runs only the cases whose name contains the text, and prints what they say.
+//! passes. Builds are strict, so that no case passes by what the host computes or decides during a run; those that need the host
+//! are listed in `tests/onnx/host/`, and must be refused by a strict build. `KILN_CASE=text` runs only the cases whose name
+//! contains the text, and prints what they say.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 use kiln_backend::Backend;
 use kiln_tests::backends::{cuda, reference, wgpu};
-use kiln_tests::suite::{Setting, Suite, run_case};
+use kiln_tests::suite::{Setting, Suite, host_cases, host_cases_file, run_case};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 
-fn outcomes(s: &Setting, suite: Suite, only: Option<&str>) -> (usize, BTreeMap<String, Result<(), String>>) {
-    let folder = suite.folder();
-    assert!(folder.is_dir(), "{} is missing: run scripts/setup.sh", folder.display());
-    assert_eq!(suite.cases().len(), suite.in_scope, "the list of cases is complete");
-    let cases = if suite == Suite::NEWEST { suite.cases() } else { suite.cases_unlike(&Suite::NEWEST) };
-    let chosen = cases.iter().filter(|c| only.is_none_or(|o| c.contains(o)));
-    let outcomes = chosen.map(|case| {
-        let run = catch_unwind(AssertUnwindSafe(|| run_case(s, &folder.join(case))));
-        let outcome = run.unwrap_or_else(|p| {
+/// What a case came to.
+enum Outcome {
+    /// It is right, and no run waited for the host, but to read sizes.
+    Passes,
+    /// A strict build refuses it for this reason; any other build of it is right.
+    NeedsHost(String),
+    /// It is wrong, or refused.
+    Fails(String),
+}
+
+/// Builds and runs a case strictly, and, where a strict build refuses it for what it needs the host for, as any build.
+fn outcome(s: &Setting, folder: &Path) -> Outcome {
+    let run = |strict: bool| {
+        let run = catch_unwind(AssertUnwindSafe(|| run_case(&Setting { strict, ..s.clone() }, folder)));
+        run.unwrap_or_else(|p| {
             let text = p.downcast_ref::<String>().cloned();
-            Err(format!(
-                "panicked: {}",
-                text.or(p.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default()
-            ))
-        });
-        (case.clone(), outcome)
-    });
-    (cases.len(), outcomes.collect())
+            let text = text.or(p.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            Err(format!("panicked: {}", text.unwrap_or_default()))
+        })
+    };
+    match run(true) {
+        Ok(()) => Outcome::Passes,
+        Err(e) => match host_reason(&e) {
+            None => Outcome::Fails(e),
+            Some(why) => run(false).map_or_else(Outcome::Fails, |()| Outcome::NeedsHost(why)),
+        },
+    }
+}
+
+/// What a strict build says of the first layer that needs the host.
+fn host_reason(error: &str) -> Option<String> {
+    let (_, layers) = error.split_once("needs the host at layer \"")?;
+    let (_, why) = layers.split_once("\": ")?;
+    Some(why.split(" (").next().unwrap_or(why).to_owned())
 }
 
 fn check(name: &str, backend: Arc<dyn Backend>, fold: bool) {
     let setting = Setting::of(backend, fold).unwrap();
     let only = std::env::var("KILN_CASE").ok();
-    let mut wrong = Vec::new();
+    let listed = host_cases(name);
+    let (mut wrong, mut host) = (Vec::new(), BTreeMap::new());
     for suite in [Suite::NEWEST, Suite::OLDER] {
-        let (cases, outcomes) = outcomes(&setting, suite, only.as_deref());
+        let folder = suite.folder();
+        assert!(folder.is_dir(), "{} is missing: run scripts/setup.sh", folder.display());
+        assert_eq!(suite.cases().len(), suite.in_scope, "the list of cases is complete");
+        let cases = if suite == Suite::NEWEST { suite.cases() } else { suite.cases_unlike(&Suite::NEWEST) };
         let expected = suite.expected_failures(name);
-        for (case, outcome) in &outcomes {
-            match (outcome, expected.get(case)) {
-                (Err(e), None) => wrong.push(format!("{} {case}: fails: {e}", suite.version)),
-                (Ok(()), Some(reason)) => {
-                    wrong.push(format!("{} {case}: passes, but is listed as: {reason}", suite.version));
+        let unknown: Vec<_> = expected.keys().filter(|c| !cases.contains(c)).collect();
+        assert!(unknown.is_empty(), "listed as failures, but no cases of {}: {unknown:?}", suite.version);
+        let (mut strictly, mut by_host) = (0, 0);
+        for case in cases.iter().filter(|c| only.as_ref().is_none_or(|o| c.contains(o.as_str()))) {
+            let outcome = outcome(&setting, &folder.join(case));
+            let text = match (&outcome, expected.get(case), listed.get(case)) {
+                (Outcome::Fails(e), None, _) => Some(format!("fails: {e}")),
+                (Outcome::Passes | Outcome::NeedsHost(_), Some(reason), _) => {
+                    Some(format!("passes, but is listed as: {reason}"))
                 }
-                _ => {}
-            }
-            if only.is_some() {
-                println!("{} {case}: {outcome:?}", suite.version);
+                (Outcome::NeedsHost(why), _, None) => Some(format!("needs the host: {why}")),
+                // Folding may leave nothing that needs the host.
+                (Outcome::Passes, _, Some(_)) if !fold => Some("needs no host, but is listed as if".into()),
+                _ => None,
+            };
+            wrong.extend(text.map(|t| format!("{} {case}: {t}", suite.version)));
+            match outcome {
+                Outcome::Passes => strictly += 1,
+                Outcome::NeedsHost(why) => {
+                    by_host += 1;
+                    host.insert(case.clone(), why);
+                }
+                Outcome::Fails(e) if only.is_some() => println!("{} {case}: {e}", suite.version),
+                Outcome::Fails(_) => {}
             }
         }
-        let unknown: Vec<_> =
-            expected.keys().filter(|c| only.is_none() && !outcomes.contains_key(*c)).collect();
-        assert!(
-            unknown.is_empty(),
-            "listed as expected failures, but no cases of {}: {unknown:?}",
-            suite.version
-        );
-        let passed = outcomes.values().filter(|o| o.is_ok()).count();
         println!(
-            "{name}, suite {}, folding {}: {passed} of {} pass, {} expected failures{}",
+            "{name}, suite {}, folding {}: {strictly} of {} pass without the host, {by_host} with it, {} expected failures{}",
             suite.version,
             if fold { "on" } else { "off" },
-            outcomes.len(),
+            cases.len(),
             expected.len(),
-            if cases < suite.in_scope { " (cases unlike the newest suite's)" } else { "" }
+            if cases.len() < suite.in_scope { " (cases unlike the newest suite's)" } else { "" }
         );
+    }
+    if std::env::var_os("KILN_BLESS").is_some() && !fold && only.is_none() {
+        let head = format!(
+            "# Cases in which {name} needs the host during a run, and what for. `KILN_BLESS=1` writes this file.\n"
+        );
+        let lines = host.iter().map(|(case, why)| format!("{case}: {why}\n"));
+        std::fs::write(host_cases_file(name), head + &lines.collect::<String>()).unwrap();
     }
     assert!(wrong.is_empty(), "{} unexpected outcomes:\n{}", wrong.len(), wrong.join("\n"));
 }

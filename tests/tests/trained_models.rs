@@ -48,7 +48,8 @@ fn digits(backend: &Arc<dyn Backend>) {
         ("lenet_a_qdq", 497, 1e-1),
         ("lenet_a_qdq_ort", 497, 1e-1),
     ] {
-        let (predicted, first) = predict(&lenet(name, backend, BuildConfig::default()));
+        let (predicted, first) =
+            predict(&lenet(name, backend, BuildConfig { strict: true, ..BuildConfig::default() }));
         let expected = archive(&format!("digits/logits_{name}.npz")).unwrap();
         assert_eq!(correct(&predicted), wanted, "{name}");
         let d = difference(&first, &expected["logits"]);

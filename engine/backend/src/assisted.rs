@@ -9,10 +9,17 @@ pub struct Reason {
     pub advice: &'static str,
 }
 
-/// A layer that gives as much as it finds.
+/// A layer that gives as much as it finds, within bounds: all is computed on the device, and the host reads how much it is.
+/// Strict builds report it, but do not refuse it.
 pub const SIZES: Reason = Reason {
     why: "how large its results are is found on the device",
     advice: "mask elements instead of picking them, if the size may stay as it is",
+};
+
+/// The same where nothing bounds them, so that no memory can be planned.
+pub const UNBOUNDED_SIZES: Reason = Reason {
+    why: "how large its results are is found on the device, and nothing bounds it",
+    advice: "give the network's inputs greatest sizes in the profile",
 };
 
 /// A layer that checks.

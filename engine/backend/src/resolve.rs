@@ -104,11 +104,28 @@ impl Shapes {
         let mut sizes = words.as_chunks::<4>().0.iter().map(|c| u32::from_le_bytes(*c) as usize);
         match assertion {
             None => self.set_sizes(results, sizes),
-            Some(_) if sizes.next() == Some(0) => Ok(()),
-            Some(message) => Err(BackendError::Execution {
-                layer: layer.to_owned(),
-                message: format!("assertion failed: {message}"),
-            }),
+            Some(message) => assertion_outcome(sizes.next() == Some(0), layer, message),
+        }
+    }
+
+    /// Whether an assertion holds, if the host knows the elements that it checks, so that no device has to be asked.
+    pub fn asserted(&self, program: &Program, step: &Step) -> Option<bool> {
+        let mut nodes = step.nodes.iter().filter_map(|&n| program.graph.get(n));
+        let checked = nodes.find(|n| n.op.is("assertion"))?.inputs.first().copied().flatten()?;
+        let elements = self.content(&program.graph, checked)?;
+        Some(elements.to_f64().iter().all(|&x| x != 0.0))
+    }
+
+    /// Checks an assertion on the host. False, and nothing is checked, where the device has the elements, or for another step.
+    pub fn check_assertion(
+        &self,
+        program: &Program,
+        step: &Step,
+        message: Option<&str>,
+    ) -> Result<bool, BackendError> {
+        match message.and_then(|m| Some((m, self.asserted(program, step)?))) {
+            None => Ok(false),
+            Some((message, holds)) => assertion_outcome(holds, &step.name, message).map(|()| true),
         }
     }
 
@@ -188,4 +205,9 @@ impl Shapes {
         }
         Ok(())
     }
+}
+
+fn assertion_outcome(holds: bool, layer: &str, message: &str) -> Result<(), BackendError> {
+    let message = || format!("assertion failed: {message}");
+    if holds { Ok(()) } else { Err(BackendError::Execution { layer: layer.to_owned(), message: message() }) }
 }

@@ -9,7 +9,9 @@ use crate::points::{Points, Span, profile_ends};
 use crate::search::{Considered, Formed, Given, Search};
 use crate::tuner::{Choice, Tuner};
 use crate::{BuildConfig, BuildError, bodies, largest};
-use kiln_backend::{Backend, Device, Program, Region, Step, Target, flow, offer_feature, source_feature};
+use kiln_backend::{
+    Backend, Device, Program, Region, Step, Target, assisted, flow, offer_feature, source_feature,
+};
 use kiln_ir::{Bytes, Fact, Graph, Network, Node, NodeId, ValueId};
 use kiln_runtime::HostLayer;
 use std::collections::{HashMap, HashSet};
@@ -153,8 +155,10 @@ impl Builder {
         let ends = profile_ends(&program.graph, &self.config)?;
         let expected = crate::host::expected(&program, &ends, &target);
         let host_layers: Vec<_> = expected.into_iter().filter_map(|s| HostLayer::of(&program, s)).collect();
-        if self.config.strict && !host_layers.is_empty() {
-            return Err(BuildError::NeedsHost { backend: target.backend, layers: host_layers });
+        let refused = |l: &&HostLayer| l.why != assisted::SIZES.why;
+        let layers: Vec<_> = host_layers.iter().filter(refused).cloned().collect();
+        if self.config.strict && !layers.is_empty() {
+            return Err(BuildError::NeedsHost { backend: target.backend, layers });
         }
         let spent = Spent { total: start.elapsed(), ..spent };
         Ok(Built { program, passes, considered, steps: reports, timed, spent, notes, host_layers })

@@ -54,8 +54,9 @@ pub struct BuildConfig {
     pub samples: u32,
     /// Ranges of input shapes. Empty: the network's own shapes, which must be static.
     pub profiles: Vec<Profile>,
-    /// Refuse networks whose runs would need the host in between: for sizes or contents that only the device knows, for
-    /// checks, or to decide control flow. Errors name every layer with the reason.
+    /// Refuse networks whose runs would need the host in between: for contents that only the device knows, for checks, to
+    /// decide control flow, or for sizes that nothing bounds. Errors name every layer with the reason. A layer whose results
+    /// have a size within bounds is computed on the device, and only reported (`Built::host_layers`): the host reads the size.
     pub strict: bool,
     /// Keep the sources of derived weights, so that they can be recomputed and refitted.
     pub refit: bool,

@@ -4,17 +4,18 @@ use crate::bodies;
 use kiln_backend::assisted::{self, HOST_IS_DEVICE, Reason};
 use kiln_backend::{HostStep, Program, Shapes, Step, Target, flow};
 use kiln_ir::ops::random::is_fresh;
-use kiln_ir::{Dim, Fact, Node};
+use kiln_ir::{DType, Dim, Elems, Fact, Node, Tensor, ValueId};
 
 /// The steps of a program, and of the bodies in it, at which runs at one of these points need the host; points are facts of
-/// all values. None where the host is the device.
+/// all values. None where the host is the device. Contents of shape inputs are given to the host with each run.
 pub(crate) fn expected(program: &Program, points: &[Vec<Fact>], target: &Target) -> Vec<HostStep> {
     let mut all: Vec<HostStep> = Vec::new();
     if target.has(HOST_IS_DEVICE) {
         return all;
     }
     for facts in points {
-        for s in at(program, facts, target) {
+        let facts = with_contents(program, facts);
+        for s in at(program, &facts, target) {
             if !all.contains(&s) {
                 all.push(s);
             }
@@ -24,11 +25,35 @@ pub(crate) fn expected(program: &Program, points: &[Vec<Fact>], target: &Target)
     all
 }
 
+/// Facts in which shape inputs have contents. Where no profile says which, as for numbers that are not integers, they are
+/// ones: any contents serve to tell what follows from them. Without, where the network takes no ones.
+fn with_contents(program: &Program, facts: &[Fact]) -> Vec<Fact> {
+    let g = &program.graph;
+    let mut inputs: Vec<Fact> = g.inputs.iter().map(|&v| facts[v.0 as usize].clone()).collect();
+    let mut guessed = false;
+    for i in program.shape_inputs() {
+        let known = inputs[i].as_const().is_some();
+        if let Some(ones) =
+            inputs[i].ty.static_dims().filter(|_| !known).and_then(|d| ones(inputs[i].ty.dtype, &d))
+        {
+            inputs[i] = Fact::constant(ones);
+            guessed = true;
+        }
+    }
+    let inferred = if guessed { g.infer_from(&inputs).ok() } else { None };
+    inferred.unwrap_or_else(|| facts.to_vec())
+}
+
+fn ones(dtype: DType, shape: &[usize]) -> Option<Tensor> {
+    let n: usize = shape.iter().product();
+    Tensor::from_elems(dtype, shape, &Elems::F(vec![1.0; n]))
+}
+
 /// The same for runs at one point.
 fn at(program: &Program, facts: &[Fact], target: &Target) -> Vec<HostStep> {
     let mut shapes = Shapes::new(facts.to_vec());
     let mut all = Vec::new();
-    let stops = program.steps.iter().any(|s| waits(program, s));
+    let stops = program.steps.iter().any(|s| waits(program, s, &shapes));
     for (i, step) in program.steps.iter().enumerate() {
         // Shapes that the bounds of sizes do not fit say nothing of the steps behind.
         if shapes.update(program, step).is_err() {
@@ -49,8 +74,13 @@ fn at(program: &Program, facts: &[Fact], target: &Target) -> Vec<HostStep> {
             }
             let has = |p: fn(&Node) -> bool| nodes(program, step).any(p);
             if has(|n| n.op.def().traits.data_dependent) {
-                all.push(HostStep::new(i, assisted::SIZES));
-            } else if has(|n| n.op.is("assertion")) {
+                let bounded = |v: &ValueId| shapes.fact(*v).ty.dims.iter().all(has_bound);
+                let all_bounded = nodes(program, step).flat_map(|n| &n.outputs).all(bounded);
+                all.push(HostStep::new(
+                    i,
+                    if all_bounded { assisted::SIZES } else { assisted::UNBOUNDED_SIZES },
+                ));
+            } else if has(|n| n.op.is("assertion")) && shapes.asserted(program, step).is_none() {
                 all.push(HostStep::new(i, assisted::CHECKS));
             }
         }
@@ -64,9 +94,14 @@ fn nodes<'a>(program: &'a Program, step: &'a Step) -> impl Iterator<Item = &'a N
 }
 
 /// Whether a step that is no control flow keeps a whole program from being one piece of work of the device.
-fn waits(program: &Program, step: &Step) -> bool {
-    let one = |n: &Node| n.op.def().traits.data_dependent || n.op.is("assertion") || is_fresh(&n.op);
-    nodes(program, step).any(one)
+fn waits(program: &Program, step: &Step, shapes: &Shapes) -> bool {
+    let asks = |n: &Node| n.op.is("assertion") && shapes.asserted(program, step).is_none();
+    nodes(program, step).any(|n| n.op.def().traits.data_dependent || asks(n) || is_fresh(&n.op))
+}
+
+/// Whether a number is the greatest that a dimension may become.
+fn has_bound(d: &Dim) -> bool {
+    d.as_const().is_some() || d.upper_bound().is_some_and(|b| b.as_const().is_some())
 }
 
 /// Gives sizes that the step finds their bounds, so that no step behind is named for the same reason.
@@ -87,17 +122,27 @@ struct Inside {
     steps: Vec<HostStep>,
     /// Whether the sizes of all its values are known before a run.
     sized: bool,
+    /// Whether the host knows the contents of all its inputs that it must know.
+    told: bool,
 }
 
 /// The bodies of a step of control flow.
 fn inside(program: &Program, step: &Step, node: &Node, shapes: &Shapes, target: &Target) -> Vec<Inside> {
     let facts: Vec<Fact> = program.graph.value_ids().map(|v| shapes.fact(v).clone()).collect();
     let Ok(inputs) = bodies::region_facts(&program.graph, node, &facts) else { return Vec::new() };
-    let one = |(body, inputs): (&Program, Vec<Fact>)| {
+    let one = |(body, mut inputs): (&Program, Vec<Fact>)| {
+        let read = body.shape_inputs();
+        let told = read.iter().all(|&i| inputs.get(i).is_some_and(|f| f.as_const().is_some()));
+        if !target.has(assisted::DEVICE_FLOW) {
+            // A context that walks a body is told no other contents.
+            for (_, f) in inputs.iter_mut().enumerate().filter(|(i, _)| !read.contains(i)) {
+                *f = Fact::of(f.ty.clone());
+            }
+        }
         let facts = body_facts(body, &inputs).unwrap_or_default();
         let sized = !facts.is_empty() && facts.iter().all(|f| f.ty.static_dims().is_some());
         let steps = if facts.is_empty() { Vec::new() } else { at(body, &facts, target) };
-        Inside { steps, sized }
+        Inside { steps, sized, told }
     };
     step.bodies.iter().zip(inputs).map(one).collect()
 }
@@ -118,11 +163,14 @@ fn on_host(program: &Program, node: &Node, shapes: &Shapes, inside: &[Inside]) -
         v.is_some_and(|v| shapes.content(&program.graph, v).is_some())
     };
     let decided = match node.op.is("loop") {
-        true => node.loop_shape(node.inputs.len()).is_ok_and(|s| s.count && !s.condition) && known(0),
+        true => node
+            .loop_shape(node.inputs.len())
+            .is_ok_and(|s| s.count && !s.condition && known(0) && s.lengths().into_iter().all(known)),
         false => known(0),
     };
     let sized = node.outputs.iter().all(|&v| shapes.shape(v).is_some());
-    (!decided || !sized || inside.iter().any(|b| !b.steps.is_empty())).then_some(assisted::DECISIONS)
+    let bodies = inside.iter().all(|b| b.steps.is_empty() && b.told);
+    (!decided || !sized || !bodies).then_some(assisted::DECISIONS)
 }
 
 /// Why a backend that keeps control flow on the device leaves this one to the host.
@@ -133,10 +181,8 @@ fn on_device(
     stops: bool,
     inside: &[Inside],
 ) -> Option<Reason> {
-    let bounded = |d: &Dim| d.as_const().is_some() || d.upper_bound().is_some_and(|b| b.as_const().is_some());
-    let all_bounded = |v: &kiln_ir::ValueId| {
-        shapes.fact(*v).ty.dims.iter().all(bounded) || program.graph.weight(*v).is_some()
-    };
+    let all_bounded =
+        |v: &ValueId| shapes.fact(*v).ty.dims.iter().all(has_bound) || program.graph.weight(*v).is_some();
     let fresh = |g: &kiln_ir::Graph| g.nodes().any(|(_, n)| is_fresh(&n.op));
     let takes_slices = || {
         let shape = node.loop_shape(node.inputs.len());

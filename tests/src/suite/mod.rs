@@ -63,6 +63,18 @@ impl Suite {
     }
 }
 
+/// Cases whose runs a backend can't finish without the host, by name, each with what it needs the host for.
+pub fn host_cases(backend: &str) -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(host_cases_file(backend)).unwrap_or_default();
+    let lines = text.lines().filter(|l| !l.starts_with('#') && !l.trim().is_empty());
+    lines.filter_map(|l| l.split_once(": ")).map(|(case, why)| (case.to_owned(), why.to_owned())).collect()
+}
+
+/// Where they are listed.
+pub fn host_cases_file(backend: &str) -> PathBuf {
+    root().join(format!("tests/onnx/host/{backend}.txt"))
+}
+
 /// Whether two folders hold the same files, down to the last byte.
 fn same_files(a: &Path, b: &Path) -> bool {
     let names = |folder: &Path| -> Option<Vec<_>> {

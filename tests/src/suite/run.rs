@@ -1,7 +1,7 @@
 //! One case of the suite on one backend.
 
 use super::{Tolerance, compare};
-use kiln_backend::{Backend, Device, Target};
+use kiln_backend::{Backend, Device, Target, assisted};
 use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::Tensor;
 use kiln_onnx::{ImportOptions, Model, TensorData};
@@ -20,6 +20,8 @@ pub struct Setting {
     pub device: Arc<dyn Device>,
     /// Fold constants?
     pub fold: bool,
+    /// Refuse what needs the host during runs, and check that no run waited for it, but for sizes?
+    pub strict: bool,
 }
 
 impl Setting {
@@ -28,7 +30,7 @@ impl Setting {
         let targets = backend.targets().map_err(|e| e.to_string())?;
         let target = targets.into_iter().next().ok_or("no device")?;
         let device = backend.open(&target).map_err(|e| e.to_string())?;
-        Ok(Setting { backend, target, device, fold })
+        Ok(Setting { backend, target, device, fold, strict: false })
     }
 }
 
@@ -74,6 +76,7 @@ pub fn run_graph(s: &Setting, graph: kiln_ir::Graph, inputs: &[Tensor]) -> Resul
     let mut builder = Builder::new(s.backend.clone(), s.target.clone());
     builder.config = BuildConfig {
         fold: s.fold,
+        strict: s.strict,
         profiles: vec![profile(&graph, inputs)?],
         samples: 1,
         max_tactics: 1,
@@ -85,7 +88,17 @@ pub fn run_graph(s: &Setting, graph: kiln_ir::Graph, inputs: &[Tensor]) -> Resul
     let executable = s.device.load(program).map_err(|e| e.to_string())?;
     let mut context = executable.context().map_err(|e| e.to_string())?;
     context.enqueue(inputs, &shapes).map_err(|e| e.to_string())?;
-    context.outputs().map_err(|e| e.to_string())
+    let outputs = context.outputs().map_err(|e| e.to_string())?;
+    if s.strict {
+        let mut steps = context.host_steps().map_err(|e| e.to_string())?;
+        let all = steps.len() as u64;
+        steps.retain(|s| s.why != assisted::SIZES.why);
+        let syncs = context.counters().host_syncs;
+        if syncs > all || !steps.is_empty() {
+            return Err(format!("a strict build waited for the host {syncs} times: {steps:?}"));
+        }
+    }
+    Ok(outputs)
 }
 
 /// The profile that holds these inputs and no others.

@@ -5,7 +5,9 @@ use super::counts::counts;
 use super::kernel::{Modules, StepKernel};
 use super::memory::{Weights, naming};
 use crate::driver::{Buffer, Event, Gpu, Module, Pinned, Stream};
-use kiln_backend::{BackendError, Context, Device, Executable, Program, Step, Target, TimeRequest, flow};
+use kiln_backend::{
+    BackendError, Context, Device, Executable, Program, Shapes, Step, Target, TimeRequest, flow,
+};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// An open device.
@@ -47,8 +49,8 @@ impl CudaDevice {
         let counts = counts(&program);
         let nested = bodies.iter().any(Option::is_some);
         let moves = if nested { self.modules.moves(&self.gpu)? } else { None };
-        let waits = |k: &StepKernel| k.data_dependent || k.assertion.is_some() || k.random;
-        let stops = steps.iter().any(waits);
+        let waits = |k: &StepKernel| k.data_dependent || k.random;
+        let finds = steps.iter().any(waits);
         Ok(Loaded {
             gpu: self.gpu.clone(),
             program,
@@ -58,7 +60,7 @@ impl CudaDevice {
             shape_inputs,
             counts,
             moves,
-            stops,
+            finds,
         })
     }
 
@@ -95,7 +97,17 @@ pub struct Loaded {
     /// Copies and decides between bodies; where the driver has conditional nodes.
     pub moves: Option<Arc<Module>>,
     /// Is there a step that stops for the host whatever the shapes, or whose launches differ from run to run?
-    pub stops: bool,
+    finds: bool,
+}
+
+impl Loaded {
+    /// Is there a step at which a run of these shapes stops for the host, or whose launches differ from run to run?
+    pub fn stops(&self, shapes: &Shapes) -> bool {
+        let asks = |(k, s): (&StepKernel, &Step)| {
+            k.assertion.is_some() && shapes.asserted(&self.program, s).is_none()
+        };
+        self.finds || self.steps.iter().zip(&self.program.steps).any(asks)
+    }
 }
 
 struct CudaExecutable(Arc<Loaded>);

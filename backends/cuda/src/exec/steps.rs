@@ -62,7 +62,7 @@ impl CudaContext {
         shapes.update(program, step)?;
         if loaded.bodies.get(i).is_some_and(Option::is_some) {
             // Steps inside are timed where the host walks.
-            let stays = !*stopped && !loaded.stops && self.stamps.is_none();
+            let stays = !*stopped && !loaded.stops(shapes) && self.stamps.is_none();
             if !stays {
                 self.note_host(i, if *stopped { reasons::BEHIND } else { reasons::BESIDE });
             }
@@ -82,7 +82,8 @@ impl CudaContext {
             shapes.update(program, step)?;
             *stopped = true;
         }
-        if kernel.data_dependent || kernel.assertion.is_some() {
+        let checked = shapes.check_assertion(program, step, kernel.assertion.as_deref())?;
+        if kernel.data_dependent || (kernel.assertion.is_some() && !checked) {
             self.note_host(i, if kernel.data_dependent { assisted::SIZES } else { assisted::CHECKS });
             waiting.extend(self.plan(shapes, i, true)?);
             self.flush(waiting)?;

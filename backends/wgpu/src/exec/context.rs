@@ -153,8 +153,9 @@ impl WgpuContext {
                 shapes.update(program, step)?;
                 stopped = true;
             }
-            if loaded.steps[i].data_dependent || loaded.steps[i].assertion.is_some() {
-                let sizes = loaded.steps[i].data_dependent;
+            let (sizes, assertion) = (loaded.steps[i].data_dependent, loaded.steps[i].assertion.as_deref());
+            let checked = shapes.check_assertion(program, step, assertion)?;
+            if sizes || (assertion.is_some() && !checked) {
                 HostStep::add(&mut self.assisted, i, if sizes { assisted::SIZES } else { assisted::CHECKS });
                 waiting.extend(self.plan(shapes, i, true)?);
                 self.flush(&mut waiting)?;
