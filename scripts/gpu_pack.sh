@@ -11,7 +11,8 @@ PACK=${OUT:-target/gpu}
 LIMIT=$((64 << 20))
 TESTS=(op_suite onnx_suite trained_models exports control_flow new_shapes threads enqueue_waits consumed reduced_precision
     cuda_stream cuda_consumed cuda_memory cuda_large sources tensor_cores flash_attention recurrent vectors family
-    branches slices branch_sizes flow_runs laziness lazy_sequences unrolled host_layers cancel)
+    branches slices branch_sizes flow_runs laziness lazy_sequences unrolled host_layers cancel
+    oracle:cuda_agrees hostile:on_cuda shape_bounds:valid_runs)
 FOLDER=target/$([ "$PROFILE" = dev ] && echo debug || echo "$PROFILE")
 
 rm -rf "$PACK"
@@ -19,21 +20,28 @@ mkdir -p "$PACK/tests"
 if [ -z "${BUILT:-}" ]; then
     cargo build --quiet --profile "$PROFILE" --workspace --all-targets
 fi
-for name in "${TESTS[@]}"; do
-    # The newest executable of the name: older ones are of other features or versions.
-    newest=$(find "$FOLDER/deps" -maxdepth 1 -type f -executable -name "$name-*" -printf '%T@ %p\n' | sort -n | tail -1 | cut -d' ' -f2)
-    [ -n "$newest" ] || { echo "gpu_pack: $name is not built" >&2; exit 1; }
-    strip --strip-debug -o "$PACK/$name" "$newest"
+# The newest executable of a name that has a test like this: older ones are of other features or versions, others of other crates.
+newest() {
+    find "$FOLDER/deps" -maxdepth 1 -type f -executable -name "$1-*" -printf '%T@ %p\n' | sort -rn | cut -d' ' -f2 |
+        while read -r file; do
+            if [ -z "$2" ] || grep -q "$2" <<<"$("$file" --list)"; then echo "$file" && break; fi
+        done
+}
+for test in "${TESTS[@]}"; do
+    name=${test%%:*}
+    file=$(newest "$name" "$([ "$name" = "$test" ] || echo "${test#*:}")")
+    [ -n "$file" ] || { echo "gpu_pack: $name is not built" >&2; exit 1; }
+    strip --strip-debug -o "$PACK/$name" "$file"
 done
 for name in libkiln_backend_cuda.so kiln examples/run_engine; do
     strip --strip-debug -o "$PACK/${name##*/}" "$FOLDER/$name"
 done
-cp -r tests/data tests/onnx tests/ops "$PACK/tests"
+cp -r tests/data tests/onnx tests/ops tests/oracle "$PACK/tests"
 cp -r benches/gpu "$PACK/bench"
 # The cases in scope; most of the older suite's files are those of the newest, which a large dictionary finds.
 for version in 1.23.2 1.19.1; do
     sed "s|^|onnx-suite-$version/|" "tests/onnx/scope-$version.txt"
-done | XZ_OPT='-6 --lzma2=dict=128MiB' tar -cJf "$PACK/onnx-suite.tar.xz" -C .cache -T -
+done | { cat && echo oracle; } | XZ_OPT='-6 --lzma2=dict=128MiB' tar -cJf "$PACK/onnx-suite.tar.xz" -C .cache -T -
 if [ -n "${KILN_KERNEL_CACHE:-}" ] && [ -d "$KILN_KERNEL_CACHE" ]; then
     cp -r "$KILN_KERNEL_CACHE" "$PACK/kernels"
 fi

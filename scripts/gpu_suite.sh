@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the suites on the CUDA device of this machine, in a folder that gpu_pack.sh has made: needs the NVIDIA driver, and
 # NVRTC for kernels whose cubins were not packed. Arguments pick suites, by default all:
-#   stream, memory, large, shapes, threads, flow, cancel, models, exports, tiles, sources, bare, onnx, ops,
+#   stream, memory, large, shapes, threads, flow, cancel, models, exports, tiles, attention, sources, bare, onnx, ops,
+#   oracle (cases of ONNX Runtime), hostile (refusals and limits on the device), bounds (random shapes inside profiles),
 #   (bare: a program of the runtime alone runs a plan with nothing but the driver)
 #   waits (what enqueue waits for, inputs that are consumed), reduced (accuracy in TF32, FP16, BF16),
 #   sanitize (compute-sanitizer's memcheck and racecheck over a sample of every family of kernels, two minutes each at most;
@@ -37,6 +38,9 @@ declare -A suites=(
     [attention]="./flash_attention agree --nocapture"
     [onnx]="./onnx_suite cuda_ --nocapture --test-threads=2"
     [ops]="./op_suite cuda_backend --nocapture"
+    [oracle]="./oracle cuda --nocapture"
+    [hostile]="./hostile on_cuda sizes_ --nocapture"
+    [bounds]="./shape_bounds --nocapture"
     [waits]="waits"
     [cancel]="./cancel --nocapture --test-threads=1"
     [reduced]="./reduced_precision cuda --nocapture"
@@ -56,7 +60,8 @@ declare -A watched=(
     [flow]="./control_flow models_on_cuda"
 )
 picked=("$@")
-[ ${#picked[@]} -gt 0 ] || picked=(stream waits memory large shapes threads flow cancel models reduced exports tiles sources bare onnx ops sanitize)
+[ ${#picked[@]} -gt 0 ] || picked=(stream waits memory large shapes threads flow cancel models reduced exports tiles attention sources bare onnx ops oracle
+    hostile bounds sanitize)
 
 # Builds engines, then runs them where no CUDA library but the driver can be found, and lists what was loaded.
 bare() {
