@@ -88,6 +88,11 @@ impl HostStep {
         }
     }
 
+    /// Does the host only read how much the device found, within bounds? Strict builds take such steps.
+    pub fn reads_sizes(&self) -> bool {
+        self.why == SIZES.why
+    }
+
     /// A step of a body, as one inside of a step.
     pub fn within(self, step: usize, body: usize) -> HostStep {
         let inside = std::iter::once((body, self.step)).chain(self.inside).collect();

@@ -1,8 +1,9 @@
 //! Shapes of one run: facts of all values, sharpened as data-dependent sizes become known.
 
 use crate::BackendError;
+use crate::assisted::{self, Reason};
 use crate::program::{Program, Step};
-use kiln_ir::{Dim, Fact, Graph, Tensor, ValueId};
+use kiln_ir::{Dim, Fact, Graph, Node, Tensor, ValueId};
 
 /// Facts of all values of a program for one run.
 #[derive(Clone, Debug)]
@@ -109,24 +110,27 @@ impl Shapes {
     }
 
     /// Whether an assertion holds, if the host knows the elements that it checks, so that no device has to be asked.
-    pub fn asserted(&self, program: &Program, step: &Step) -> Option<bool> {
+    fn asserted(&self, program: &Program, step: &Step) -> Option<bool> {
         let mut nodes = step.nodes.iter().filter_map(|&n| program.graph.get(n));
         let checked = nodes.find(|n| n.op.is("assertion"))?.inputs.first().copied().flatten()?;
         let elements = self.content(&program.graph, checked)?;
         Some(elements.to_f64().iter().all(|&x| x != 0.0))
     }
 
-    /// Checks an assertion on the host. False, and nothing is checked, where the device has the elements, or for another step.
-    pub fn check_assertion(
-        &self,
-        program: &Program,
-        step: &Step,
-        message: Option<&str>,
-    ) -> Result<bool, BackendError> {
-        match message.and_then(|m| Some((m, self.asserted(program, step)?))) {
-            None => Ok(false),
-            Some((message, holds)) => assertion_outcome(holds, &step.name, message).map(|()| true),
+    /// Why the host has to read what a step counts on the device: how much it found, or whether an assertion holds. None for
+    /// steps that count nothing, and for assertions about elements that the host knows.
+    pub fn counted(&self, program: &Program, step: &Step) -> Option<Reason> {
+        let has = |p: fn(&Node) -> bool| step.nodes.iter().filter_map(|&n| program.graph.get(n)).any(p);
+        if has(|n| n.op.def().traits.data_dependent) {
+            return Some(assisted::SIZES);
         }
+        let asks = has(|n| n.op.is("assertion")) && self.asserted(program, step).is_none();
+        asks.then_some(assisted::CHECKS)
+    }
+
+    /// Checks an assertion with this message on the host, where it knows the elements.
+    pub fn check_assertion(&self, program: &Program, step: &Step, message: &str) -> Result<(), BackendError> {
+        assertion_outcome(self.asserted(program, step).unwrap_or(true), &step.name, message)
     }
 
     /// Records the real shape of a data-dependent value.

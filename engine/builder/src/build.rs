@@ -10,7 +10,7 @@ use crate::search::{Considered, Formed, Given, Search};
 use crate::tuner::{Choice, Tuner};
 use crate::{BuildConfig, BuildError, bodies, largest};
 use kiln_backend::{
-    Backend, Device, Program, Region, Step, Target, assisted, flow, offer_feature, source_feature,
+    Backend, Device, HostStep, Program, Region, Step, Target, flow, offer_feature, source_feature,
 };
 use kiln_ir::{Bytes, Fact, Graph, Network, Node, NodeId, ValueId};
 use kiln_runtime::HostLayer;
@@ -154,11 +154,16 @@ impl Builder {
         note_views(&program, &mut reports.iter_mut());
         let ends = profile_ends(&program.graph, &self.config)?;
         let expected = crate::host::expected(&program, &ends, &target);
-        let host_layers: Vec<_> = expected.into_iter().filter_map(|s| HostLayer::of(&program, s)).collect();
-        let refused = |l: &&HostLayer| l.why != assisted::SIZES.why;
-        let layers: Vec<_> = host_layers.iter().filter(refused).cloned().collect();
-        if self.config.strict && !layers.is_empty() {
-            return Err(BuildError::NeedsHost { backend: target.backend, layers });
+        let named = |steps: &[HostStep]| -> Vec<HostLayer> {
+            steps.iter().cloned().filter_map(|s| HostLayer::of(&program, s)).collect()
+        };
+        let host_layers = named(&expected);
+        if self.config.strict {
+            let refused: Vec<HostStep> = expected.into_iter().filter(|s| !s.reads_sizes()).collect();
+            let layers = named(&refused);
+            if !layers.is_empty() {
+                return Err(BuildError::NeedsHost { backend: target.backend, layers });
+            }
         }
         let spent = Spent { total: start.elapsed(), ..spent };
         Ok(Built { program, passes, considered, steps: reports, timed, spent, notes, host_layers })

@@ -72,16 +72,10 @@ fn at(program: &Program, facts: &[Fact], target: &Target) -> Vec<HostStep> {
             if !shapes.unknown_host_ports(program, step).is_empty() {
                 all.push(HostStep::new(i, assisted::CONTENTS));
             }
-            let has = |p: fn(&Node) -> bool| nodes(program, step).any(p);
-            if has(|n| n.op.def().traits.data_dependent) {
-                let bounded = |v: &ValueId| shapes.fact(*v).ty.dims.iter().all(has_bound);
+            if let Some(why) = shapes.counted(program, step) {
+                let bounded = |v: &ValueId| shapes.fact(*v).ty.dims.iter().all(|d| greatest(d).is_some());
                 let all_bounded = nodes(program, step).flat_map(|n| &n.outputs).all(bounded);
-                all.push(HostStep::new(
-                    i,
-                    if all_bounded { assisted::SIZES } else { assisted::UNBOUNDED_SIZES },
-                ));
-            } else if has(|n| n.op.is("assertion")) && shapes.asserted(program, step).is_none() {
-                all.push(HostStep::new(i, assisted::CHECKS));
+                all.push(HostStep::new(i, if all_bounded { why } else { assisted::UNBOUNDED_SIZES }));
             }
         }
         assume_bounds(program, step, &mut shapes);
@@ -95,13 +89,12 @@ fn nodes<'a>(program: &'a Program, step: &'a Step) -> impl Iterator<Item = &'a N
 
 /// Whether a step that is no control flow keeps a whole program from being one piece of work of the device.
 fn waits(program: &Program, step: &Step, shapes: &Shapes) -> bool {
-    let asks = |n: &Node| n.op.is("assertion") && shapes.asserted(program, step).is_none();
-    nodes(program, step).any(|n| n.op.def().traits.data_dependent || asks(n) || is_fresh(&n.op))
+    shapes.counted(program, step).is_some() || nodes(program, step).any(|n| is_fresh(&n.op))
 }
 
-/// Whether a number is the greatest that a dimension may become.
-fn has_bound(d: &Dim) -> bool {
-    d.as_const().is_some() || d.upper_bound().is_some_and(|b| b.as_const().is_some())
+/// The greatest that a dimension may become, if a number bounds it.
+fn greatest(d: &Dim) -> Option<i64> {
+    d.as_const().or_else(|| d.upper_bound()?.as_const())
 }
 
 /// Gives sizes that the step finds their bounds, so that no step behind is named for the same reason.
@@ -110,7 +103,7 @@ fn assume_bounds(program: &Program, step: &Step, shapes: &mut Shapes) {
         if shapes.shape(v).is_some() {
             continue;
         }
-        let size = |d: &Dim| d.as_const().or_else(|| d.upper_bound()?.as_const()).unwrap_or(1).max(0);
+        let size = |d: &Dim| greatest(d).unwrap_or(1).max(0);
         let shape: Vec<usize> = shapes.fact(v).ty.dims.iter().map(|d| size(d) as usize).collect();
         shapes.set_shape(v, &shape);
     }
@@ -181,8 +174,9 @@ fn on_device(
     stops: bool,
     inside: &[Inside],
 ) -> Option<Reason> {
-    let all_bounded =
-        |v: &ValueId| shapes.fact(*v).ty.dims.iter().all(has_bound) || program.graph.weight(*v).is_some();
+    let all_bounded = |v: &ValueId| {
+        shapes.fact(*v).ty.dims.iter().all(|d| greatest(d).is_some()) || program.graph.weight(*v).is_some()
+    };
     let fresh = |g: &kiln_ir::Graph| g.nodes().any(|(_, n)| is_fresh(&n.op));
     let takes_slices = || {
         let shape = node.loop_shape(node.inputs.len());

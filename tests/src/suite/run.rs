@@ -1,7 +1,7 @@
 //! One case of the suite on one backend.
 
 use super::{Tolerance, compare};
-use kiln_backend::{Backend, Device, Target, assisted};
+use kiln_backend::{Backend, Device, Target};
 use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::Tensor;
 use kiln_onnx::{ImportOptions, Model, TensorData};
@@ -92,7 +92,7 @@ pub fn run_graph(s: &Setting, graph: kiln_ir::Graph, inputs: &[Tensor]) -> Resul
     if s.strict {
         let mut steps = context.host_steps().map_err(|e| e.to_string())?;
         let all = steps.len() as u64;
-        steps.retain(|s| s.why != assisted::SIZES.why);
+        steps.retain(|s| !s.reads_sizes());
         let syncs = context.counters().host_syncs;
         if syncs > all || !steps.is_empty() {
             return Err(format!("a strict build waited for the host {syncs} times: {steps:?}"));

@@ -49,19 +49,7 @@ impl CudaDevice {
         let counts = counts(&program);
         let nested = bodies.iter().any(Option::is_some);
         let moves = if nested { self.modules.moves(&self.gpu)? } else { None };
-        let waits = |k: &StepKernel| k.data_dependent || k.random;
-        let finds = steps.iter().any(waits);
-        Ok(Loaded {
-            gpu: self.gpu.clone(),
-            program,
-            steps,
-            bodies,
-            weights,
-            shape_inputs,
-            counts,
-            moves,
-            finds,
-        })
+        Ok(Loaded { gpu: self.gpu.clone(), program, steps, bodies, weights, shape_inputs, counts, moves })
     }
 
     /// The memory that clears the L2.
@@ -96,17 +84,13 @@ pub struct Loaded {
     pub counts: Vec<usize>,
     /// Copies and decides between bodies; where the driver has conditional nodes.
     pub moves: Option<Arc<Module>>,
-    /// Is there a step that stops for the host whatever the shapes, or whose launches differ from run to run?
-    finds: bool,
 }
 
 impl Loaded {
     /// Is there a step at which a run of these shapes stops for the host, or whose launches differ from run to run?
     pub fn stops(&self, shapes: &Shapes) -> bool {
-        let asks = |(k, s): (&StepKernel, &Step)| {
-            k.assertion.is_some() && shapes.asserted(&self.program, s).is_none()
-        };
-        self.finds || self.steps.iter().zip(&self.program.steps).any(asks)
+        let mut steps = self.steps.iter().zip(&self.program.steps);
+        steps.any(|(k, s)| k.random || shapes.counted(&self.program, s).is_some())
     }
 }
 

@@ -82,9 +82,11 @@ impl CudaContext {
             shapes.update(program, step)?;
             *stopped = true;
         }
-        let checked = shapes.check_assertion(program, step, kernel.assertion.as_deref())?;
-        if kernel.data_dependent || (kernel.assertion.is_some() && !checked) {
-            self.note_host(i, if kernel.data_dependent { assisted::SIZES } else { assisted::CHECKS });
+        if let Some(message) = &kernel.assertion {
+            shapes.check_assertion(program, step, message)?;
+        }
+        if let Some(why) = shapes.counted(program, step) {
+            self.note_host(i, why);
             waiting.extend(self.plan(shapes, i, true)?);
             self.flush(waiting)?;
             self.fetch_sizes(shapes, i)?;

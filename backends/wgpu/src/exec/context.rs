@@ -153,10 +153,11 @@ impl WgpuContext {
                 shapes.update(program, step)?;
                 stopped = true;
             }
-            let (sizes, assertion) = (loaded.steps[i].data_dependent, loaded.steps[i].assertion.as_deref());
-            let checked = shapes.check_assertion(program, step, assertion)?;
-            if sizes || (assertion.is_some() && !checked) {
-                HostStep::add(&mut self.assisted, i, if sizes { assisted::SIZES } else { assisted::CHECKS });
+            if let Some(message) = &loaded.steps[i].assertion {
+                shapes.check_assertion(program, step, message)?;
+            }
+            if let Some(why) = shapes.counted(program, step) {
+                HostStep::add(&mut self.assisted, i, why);
                 waiting.extend(self.plan(shapes, i, true)?);
                 self.flush(&mut waiting)?;
                 self.fetch_sizes(shapes, i)?;

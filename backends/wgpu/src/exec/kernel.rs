@@ -45,8 +45,6 @@ pub struct StepKernel {
     pub checks: Vec<usize>,
     /// What an assertion says when it fails.
     pub assertion: Option<String>,
-    /// Are the sizes of outputs known to the device only?
-    pub data_dependent: bool,
 }
 
 impl StepKernel {
@@ -105,7 +103,6 @@ impl StepKernel {
             assertion: node
                 .filter(|n| n.op.is("assertion"))
                 .map(|n| n.op.attrs().str("message").unwrap_or_default().to_owned()),
-            data_dependent: node.is_some_and(|n| n.op.def().traits.data_dependent),
         })
     }
 
@@ -143,7 +140,6 @@ impl StepKernel {
             random: false,
             checks: Vec::new(),
             assertion: None,
-            data_dependent: false,
         })
     }
 
