@@ -28,9 +28,9 @@
  * Minor version of the ABI: 1.1 added `context_step_times` and `context_counters`, 1.2
  * `context_time_runs` and `context_set_stream`, 1.3 `context_bind`, 1.4
  * `context_set_consumed_event`, `context_wait` and `context_address`, 1.5 `context_host_steps`, 1.6
- * `context_stop`.
+ * `context_stop`, 1.7 `backend_supports`.
  */
-#define KILN_ABI_MINOR 6
+#define KILN_ABI_MINOR 7
 
 /**
  * Nobody can stop the run.
@@ -755,6 +755,15 @@ typedef struct kiln_backend_v1 {
      * and the next run is as if this one had not been. `[any-thread]`, beside another call for this context.
      */
     int32_t (*context_stop)(struct kiln_context *context, uint32_t state, struct kiln_error *err);
+    /**
+     * Optional, since 1.7: absent means that the host asks `backend_tactics`. Accepts a Region on a Target, or refuses it with
+     * `KILN_UNSUPPORTED` and the reason, as `backend_tactics` would. Called thousands of times in a build: it must not
+     * generate kernels. `[any-thread]`
+     */
+    int32_t (*backend_supports)(struct kiln_backend *backend,
+                                const struct kiln_payload *region,
+                                struct kiln_bytes target,
+                                struct kiln_error *err);
 } kiln_backend_v1;
 
 #endif  /* KILN_PLUGIN_H */

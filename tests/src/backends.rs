@@ -42,6 +42,10 @@ impl Backend for Ieee {
         Ok(all)
     }
 
+    fn supports(&self, region: &Region, target: &Target) -> Result<(), BackendError> {
+        self.0.supports(region, target)
+    }
+
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
         self.0.tactics(region, target)
     }

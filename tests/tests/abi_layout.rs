@@ -53,12 +53,12 @@ fn layout() -> Layout {
             context_destroy, context_enqueue, context_outputs, context_observe, context_set_observable,
             context_step_times, context_counters, context_time_runs, context_set_stream,
             context_bind, context_set_consumed_event, context_wait, context_address, context_host_steps,
-            context_stop,
+            context_stop, backend_supports,
         }
     }
 }
 
-/// As of version 1.6, for 64-bit targets. Lines may be added at the end of a structure that begins with `struct_size`;
+/// As of version 1.7, for 64-bit targets. Lines may be added at the end of a structure that begins with `struct_size`;
 /// none may change.
 const GOLDEN: &str = include_str!("abi/layout.txt");
 

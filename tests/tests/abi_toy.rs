@@ -29,7 +29,7 @@ fn context(b: &LoadedBackend, program: &Arc<kiln_backend::Program>) -> Box<dyn C
 #[test]
 fn networks_of_matmul_and_add_run_at_any_shape() {
     let b = toy("toy", &[]);
-    assert_eq!((b.name(), b.info().vendor.as_str(), b.info().abi), ("toy", "Kiln", (1, 6)));
+    assert_eq!((b.name(), b.info().vendor.as_str(), b.info().abi), ("toy", "Kiln", (1, 7)));
     let (program, y, x) = affine("affine");
     let mut c = context(&b, &program);
     for rows in [4, 1, 0, 4] {
@@ -54,8 +54,11 @@ fn everything_else_is_refused_with_a_reason() {
     let f = |dtype, dims: &[i64]| TensorType::new(dtype, dims.iter().copied());
     let why = |p: &kiln_backend::Program, nodes: &[u32]| {
         let nodes: Vec<NodeId> = nodes.iter().map(|n| NodeId(*n)).collect();
-        match b.tactics(&Region::extract(&p.graph, &nodes).unwrap(), t) {
-            Err(BackendError::Unsupported(m)) => m,
+        let region = Region::extract(&p.graph, &nodes).unwrap();
+        let refusal = b.supports(&region, t).unwrap_err();
+        assert_eq!(b.tactics(&region, t), Err(refusal.clone()));
+        match refusal {
+            BackendError::Unsupported(m) => m,
             other => panic!("{other:?}"),
         }
     };
@@ -113,6 +116,25 @@ fn a_library_of_an_older_minor_version_runs() {
     let e = c.step_times().unwrap_err();
     assert!(matches!(&e, BackendError::Unsupported(m) if m.contains("version 1.0")), "{e}");
     assert_eq!(c.counters().runs, 1, "the host counts where the library does not");
+}
+
+/// Libraries from 1.7 on answer `backend_supports`; older ones are asked for their tactics.
+#[test]
+fn whether_a_region_runs_is_asked_without_tactics() {
+    let (program, ..) = affine("asked");
+    let region = program.region(&program.steps[0]).unwrap();
+    for (name, minor, asked) in [("toy_supports", 7, false), ("toy_before_supports", 0, true)] {
+        let b = toy(name, &["-DTOY_WITHOUT_TACTICS", &format!("-DTOY_ABI_MINOR={minor}")]);
+        let answer = b.supports(&region, &b.targets().unwrap()[0]);
+        match asked {
+            false => assert_eq!(answer, Ok(())),
+            true => {
+                assert!(matches!(&answer, Err(BackendError::Internal(m)) if m == "tactics were asked for"))
+            }
+        }
+    }
+    let b = toy("toy_before", &["-DTOY_ABI_MINOR=0"]);
+    assert_eq!(b.supports(&region, &b.targets().unwrap()[0]), Ok(()));
 }
 
 #[test]

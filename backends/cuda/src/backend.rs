@@ -18,6 +18,9 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cuda;
 
+/// Identifies the templates and the code that kernels' texts are written from; their times are those of these sources.
+const SOURCES: &str = env!("KILN_KERNEL_SOURCES");
+
 /// Names a known GPU to build for instead of those that are here.
 const TARGET: &str = "KILN_CUDA_TARGET";
 
@@ -54,6 +57,26 @@ impl Backend for Cuda {
         Ok(target::found()?.into_iter().map(|(_, t)| t).collect())
     }
 
+    fn supports(&self, region: &Region, target: &Target) -> Result<(), BackendError> {
+        if choices(region).is_some() {
+            return Ok(());
+        }
+        let site = Site::of(&region.graph, target, &CUDA)?;
+        let mut why = Refusals::default();
+        for k in site.kernels() {
+            match k.offers(&site) {
+                Ok(t) if t.is_empty() => {}
+                Ok(_) => return Ok(()),
+                Err(BackendError::Unsupported(reason)) => why.add(k.name, reason),
+                Err(e) => return Err(e),
+            }
+        }
+        match of_libraries(&site, &[], &mut why)?.is_empty() {
+            true => none(region, &why),
+            false => Ok(()),
+        }
+    }
+
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
         if let Some(ways) = choices(region) {
             return Ok(ways);
@@ -62,19 +85,24 @@ impl Backend for Cuda {
         let mut found = Vec::new();
         let mut why = Refusals::default();
         for k in site.kernels() {
-            match (k.tactics)(&site).and_then(|t| fitting(&site, t)).and_then(|t| hashed(k, &site, t)) {
-                Ok(t) => found.extend(t),
+            match k.offers(&site) {
+                Ok(mut tactics) => {
+                    for t in &mut tactics {
+                        t.estimate_ns = t.estimate_ns.or_else(|| generic_ns(&site, k.name, site.target));
+                        t.source_hash = SOURCES.to_owned();
+                    }
+                    found.append(&mut tactics);
+                }
                 Err(BackendError::Unsupported(reason)) => why.add(k.name, reason),
                 Err(e) => return Err(e),
             }
         }
-        let libraries = vendor::tactics(&site, &found, &mut why)?;
-        found.extend(fitting(&site, libraries).unwrap_or_default());
+        let libraries = of_libraries(&site, &found, &mut why)?;
+        found.extend(libraries);
         tell(region, &mut found, &why);
-        match (found.is_empty(), why.is_empty()) {
-            (false, _) => Ok(found),
-            (true, false) => unsupported(why.to_string()),
-            _ => unsupported(format!("no kernel for {}", region.label())),
+        match found.is_empty() {
+            true => none(region, &why),
+            false => Ok(found),
         }
     }
 
@@ -112,14 +140,17 @@ fn text(site: &Site<'_>, body: &Body, tactic: &Tactic) -> Result<Source, Backend
     source(site, body, cells(site, &slots(site, body), tactic))
 }
 
-/// Tactics whose source can be written, with the hash of it.
-fn hashed(k: &Kernel, site: &Site<'_>, mut tactics: Vec<Tactic>) -> Result<Vec<Tactic>, BackendError> {
-    for t in &mut tactics {
-        let text = text(site, &k.body(site, t)?, t)?.text;
-        t.estimate_ns = t.estimate_ns.or_else(|| generic_ns(site, k.name, site.target));
-        t.source_hash = Tactic::hash_of(&text);
+/// Tactics of the libraries that were asked for, beside those of own kernels.
+fn of_libraries(site: &Site<'_>, own: &[Tactic], why: &mut Refusals) -> Result<Vec<Tactic>, BackendError> {
+    Ok(fitting(site, vendor::tactics(site, own, why)?).unwrap_or_default())
+}
+
+/// The refusal of a region that nothing runs.
+fn none<T>(region: &Region, why: &Refusals) -> Result<T, BackendError> {
+    match why.is_empty() {
+        true => unsupported(format!("no kernel for {}", region.label())),
+        false => unsupported(why.to_string()),
     }
-    Ok(tactics)
 }
 
 /// The source of a region by a tactic, and its head: for tools and tests.

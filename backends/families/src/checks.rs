@@ -14,8 +14,9 @@ use kiln_ir::{DType, Fact, IndexRange, Op};
 pub const RECORD_WORDS: usize = 8;
 
 impl Kernel {
-    /// The text, with the checks of the anchor's index inputs.
-    pub fn body(&self, site: &Site<'_>, tactic: &Tactic) -> Result<Body, BackendError> {
+    /// What [`Kernel::body`] returns, in the words of the site's dialect: of one without templates, the entry points and
+    /// bindings are right and the code is not.
+    pub fn outline(&self, site: &Site<'_>, tactic: &Tactic) -> Result<Body, BackendError> {
         let mut body = (self.source)(site, tactic)?;
         for input in checked(site)? {
             let index = if site.dtype(input) == Some(DType::I64) { "i64" } else { "i32" };
@@ -73,7 +74,7 @@ fn pure(op: Option<&Op>) -> bool {
 const NAMES: [&str; 8] = ["check0", "check1", "check2", "check3", "check4", "check5", "check6", "check7"];
 
 /// Positions of the anchor's index inputs.
-fn checked(site: &Site<'_>) -> Result<Vec<usize>, BackendError> {
+pub(crate) fn checked(site: &Site<'_>) -> Result<Vec<usize>, BackendError> {
     let Some((_, node)) = site.anchor else { return Ok(Vec::new()) };
     let facts: Vec<Option<&Fact>> =
         node.inputs.iter().map(|v| v.map(|v| &site.graph.value(v).fact)).collect();

@@ -20,6 +20,7 @@ pub mod long;
 pub mod loss;
 pub mod matmul;
 pub mod moves;
+pub mod offer;
 pub mod pointwise;
 pub mod recurrent;
 pub mod reduce;

@@ -140,6 +140,36 @@ pub fn cast(x: &str, from: DType, to: DType) -> String {
     if from == to || to == t { wide } else { narrow(to, &wide) }
 }
 
+/// Refuses an expression that [`print`] can't write, without writing it.
+pub fn check(e: &Expr) -> Result<(), BackendError> {
+    let ty = |r: Reg| e.insts.get(usize::from(r)).map_or(DType::F32, |i| i.ty);
+    for inst in &e.insts {
+        match inst.op {
+            Scalar::Un(op, x) if !has_unary(op, ty(x)) => return no(op.name(), ty(x)),
+            Scalar::Bin(op, ..) if !has_binary(op, inst.ty) => return no(op.name(), inst.ty),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn has_unary(op: UnOp, t: DType) -> bool {
+    match t.kind() {
+        Kind::Float => op != UnOp::BitNot,
+        Kind::Int => true,
+        Kind::Bool => matches!(op, UnOp::Not | UnOp::BitNot | UnOp::IsNan | UnOp::IsInf),
+    }
+}
+
+fn has_binary(op: BinOp, t: DType) -> bool {
+    use BinOp::{Add, And, BitAnd, BitOr, BitXor, Div, FloorDiv, Max, Min, Mod, Mul, Or, Pow, Rem, Sub, Xor};
+    match t.kind() {
+        Kind::Float => matches!(op, Add | Sub | Mul | Div | FloorDiv | Mod | Rem | Pow | Min | Max),
+        Kind::Int => true,
+        Kind::Bool => matches!(op, And | BitAnd | Min | Mul | Or | BitOr | Max | Add | Xor | BitXor),
+    }
+}
+
 fn no<T>(what: &str, t: DType) -> Result<T, BackendError> {
     Err(BackendError::Unsupported(format!("{what} of {t} in an expression")))
 }
@@ -279,6 +309,23 @@ fn compare(op: CmpOp, a: &str, b: &str, t: DType) -> String {
                 CmpOp::Ge => ">=",
             };
             format!("({a} {sign} {b})")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operators_are_refused_where_they_cannot_be_printed() {
+        for t in [DType::F32, DType::F16, DType::I32, DType::I64, DType::U8, DType::I4, DType::Bool] {
+            for &op in UnOp::ALL {
+                assert_eq!(has_unary(op, t), unary(op, "x", t).is_ok(), "{op:?} of {t}");
+            }
+            for &op in BinOp::ALL {
+                assert_eq!(has_binary(op, t), binary(op, "a", "b", t).is_ok(), "{op:?} of {t}");
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ use kiln_ir::{DType, Graph, Node, Op, Source, ValueId};
 use std::collections::HashMap;
 
 /// A region, analysed.
+#[derive(Clone)]
 pub struct Site<'a> {
     /// The operator that is no pointwise one, with its position among the nodes.
     pub anchor: Option<(usize, &'a Node)>,
@@ -76,6 +77,11 @@ impl<'a> Site<'a> {
             _ => {}
         }
         Ok(site)
+    }
+
+    /// The same region in the words of another dialect.
+    pub fn in_dialect(&self, dialect: &'static Dialect) -> Site<'a> {
+        Site { dialect, ..self.clone() }
     }
 
     /// Finds the moves in front of the anchor, the only layer that is none.

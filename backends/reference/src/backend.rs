@@ -68,6 +68,11 @@ impl Backend for Reference {
         Ok(vec![Reference::target()])
     }
 
+    /// The oracle runs whatever the verifier accepts.
+    fn supports(&self, _: &Region, _: &Target) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     fn tactics(&self, region: &Region, _target: &Target) -> Result<Vec<Tactic>, BackendError> {
         if let Some(walked) = flow::tactic(region) {
             return Ok(vec![walked]);

@@ -4,13 +4,15 @@ use crate::adapter::probe;
 use crate::dialect::WGSL;
 use crate::exec::WgpuDevice;
 use crate::gpu::Gpu;
-use crate::wgsl::module;
+use crate::wgsl::{check_bindings, module};
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
 use kiln_families::Kernel;
-use kiln_families::limits::fitting;
 use kiln_families::site::{Site, unsupported};
 use kiln_ir::DType;
 use std::sync::Arc;
+
+/// Identifies the templates and the code that kernels' texts are written from; their times are those of these sources.
+const SOURCES: &str = env!("KILN_KERNEL_SOURCES");
 
 /// The WGSL backend.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,6 +34,24 @@ impl Backend for Wgpu {
         Ok(probe()?.into_iter().map(|(_, t)| t).collect())
     }
 
+    fn supports(&self, region: &Region, target: &Target) -> Result<(), BackendError> {
+        if flow::tactic(region).is_some() {
+            return Ok(());
+        }
+        let site = Site::of(&region.graph, target, &WGSL)?;
+        check_types(&site)?;
+        let mut why = Vec::new();
+        for k in site.kernels() {
+            match offers(k, &site) {
+                Ok(t) if t.is_empty() => {}
+                Ok(_) => return Ok(()),
+                Err(BackendError::Unsupported(reason)) => why.push(format!("{}: {reason}", k.name)),
+                Err(e) => return Err(e),
+            }
+        }
+        none(region, &why)
+    }
+
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
         if let Some(walked) = flow::tactic(region) {
             return Ok(vec![walked]);
@@ -41,21 +61,19 @@ impl Backend for Wgpu {
         let mut found = Vec::new();
         let mut why = Vec::new();
         for k in site.kernels() {
-            match (k.tactics)(&site).and_then(|t| fitting(&site, t)).and_then(|t| checked(k, &site, t)) {
+            match offers(k, &site) {
                 Ok(t) => found.extend(t),
                 Err(BackendError::Unsupported(reason)) => why.push(format!("{}: {reason}", k.name)),
                 Err(e) => return Err(e),
             }
         }
-        match (found.is_empty(), why.is_empty()) {
-            (false, _) => {
-                let cost = |t: &Tactic| t.estimate_ns.unwrap_or(f64::INFINITY);
-                found.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
-                Ok(found)
-            }
-            (true, false) => unsupported(why.join("; ")),
-            _ => unsupported(format!("no kernel for {}", region.label())),
+        if found.is_empty() {
+            return none(region, &why);
         }
+        let cost = |t: &Tactic| t.estimate_ns.unwrap_or(f64::INFINITY);
+        found.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+        found.iter_mut().for_each(|t| t.source_hash = SOURCES.to_owned());
+        Ok(found)
     }
 
     fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
@@ -100,11 +118,19 @@ fn check_types(site: &Site<'_>) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// Tactics whose text can be written, with the hash of it.
-fn checked(k: &Kernel, site: &Site<'_>, mut tactics: Vec<Tactic>) -> Result<Vec<Tactic>, BackendError> {
-    for t in &mut tactics {
-        let text = module(site, &k.body(site, t)?)?;
-        t.source_hash = Tactic::hash_of(&text);
+/// A kernel's tactics whose bindings the device has.
+fn offers(k: &Kernel, site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
+    let found = k.offers(site)?;
+    for t in &found {
+        check_bindings(k, site, t)?;
     }
-    Ok(tactics)
+    Ok(found)
+}
+
+/// The refusal of a region that no kernel runs.
+fn none<T>(region: &Region, why: &[String]) -> Result<T, BackendError> {
+    match why.is_empty() {
+        true => unsupported(format!("no kernel for {}", region.label())),
+        false => unsupported(why.join("; ")),
+    }
 }

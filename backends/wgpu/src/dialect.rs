@@ -35,17 +35,24 @@ shared!(
 );
 
 /// WGSL.
-pub static WGSL: Dialect = Dialect {
-    text,
-    function,
-    decode,
-    own: OWN,
-    generic: SHARED,
-    spans: Some(state),
-    readers: &[],
-    reshapes: true,
-    far: false,
-};
+pub static WGSL: Dialect = with_templates(text);
+
+/// WGSL without templates: for the bindings and entry points of kernels whose text is not wanted.
+pub static OUTLINE: Dialect = with_templates(|_| "");
+
+const fn with_templates(text: fn(&str) -> &'static str) -> Dialect {
+    Dialect {
+        text,
+        function,
+        decode,
+        own: OWN,
+        generic: SHARED,
+        spans: Some(state),
+        readers: &[],
+        reshapes: true,
+        far: false,
+    }
+}
 
 fn function(name: &str, arguments: &[(&str, &str)], result: &str, value: &str) -> String {
     let list: Vec<String> = arguments.iter().map(|(n, t)| format!("{n}: {t}")).collect();

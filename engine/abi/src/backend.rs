@@ -294,6 +294,18 @@ pub struct kiln_backend_v1 {
     /// and the next run is as if this one had not been. `[any-thread]`, beside another call for this context.
     pub context_stop:
         Option<unsafe extern "C" fn(context: *mut kiln_context, state: u32, err: *mut kiln_error) -> i32>,
+
+    /// Optional, since 1.7: absent means that the host asks `backend_tactics`. Accepts a Region on a Target, or refuses it with
+    /// `KILN_UNSUPPORTED` and the reason, as `backend_tactics` would. Called thousands of times in a build: it must not
+    /// generate kernels. `[any-thread]`
+    pub backend_supports: Option<
+        unsafe extern "C" fn(
+            backend: *mut kiln_backend,
+            region: *const kiln_payload,
+            target: kiln_bytes,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
 }
 
 /// Nobody can stop the run.

@@ -40,8 +40,8 @@ pub const KILN_ABI_MAJOR: u32 = 1;
 /// Minor version of the ABI: 1.1 added `context_step_times` and `context_counters`, 1.2
 /// `context_time_runs` and `context_set_stream`, 1.3 `context_bind`, 1.4
 /// `context_set_consumed_event`, `context_wait` and `context_address`, 1.5 `context_host_steps`, 1.6
-/// `context_stop`.
-pub const KILN_ABI_MINOR: u32 = 6;
+/// `context_stop`, 1.7 `backend_supports`.
+pub const KILN_ABI_MINOR: u32 = 7;
 
 /// The target triple that this crate was compiled for: a library of another one is refused.
 pub const TARGET: &str = env!("KILN_TARGET");

@@ -14,8 +14,19 @@ pub trait Backend: Send + Sync {
     /// The devices that it can open, best first. Empty with a reason where there is none.
     fn targets(&self) -> Result<Vec<Target>, BackendError>;
 
+    /// Accepts a region, or refuses it with [`BackendError::Unsupported`] and the reason: whether [`Backend::tactics`] returns
+    /// any. Cheap, as each growth of each region and each rewrite asks: no kernel's text is written. By default `tactics` is
+    /// asked.
+    fn supports(&self, region: &Region, target: &Target) -> Result<(), BackendError> {
+        match self.tactics(region, target)?.is_empty() {
+            true => Err(BackendError::Unsupported(format!("no tactic for {}", region.label()))),
+            false => Ok(()),
+        }
+    }
+
     /// The ways to run a region, or a refusal with its reason. A region of a single node is refused only where the
-    /// backend lacks the operator or type; a refused larger region is split.
+    /// backend lacks the operator or type; a refused larger region is split. Asked once for each different region that is
+    /// priced; kernels' texts are written by [`Backend::compile`] only.
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError>;
 
     /// The blob that [`Device::load`] needs to run the region by this tactic; empty where nothing is to be stored.

@@ -13,7 +13,7 @@ pub struct Tactic {
     pub workspace: u64,
     /// Does it give the same bits every time?
     pub deterministic: bool,
-    /// Hash of the kernel source, so that a changed kernel is timed again.
+    /// Identifies the sources that the kernel's text is written from, so that changed kernels are timed again.
     pub source_hash: String,
     /// Expected time in nanoseconds at the region's optimal shapes, if the backend has a model; the engine times the
     /// most promising ones only.

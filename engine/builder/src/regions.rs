@@ -269,7 +269,7 @@ impl<'a> Former<'a> {
         let last = members.last().map_or(&[][..], |&n| self.outputs(n));
         Region::extract_with(self.g, members, &self.uses).is_ok_and(|region| {
             (region.outputs.len() == 1 || region.outputs.iter().all(|v| last.contains(v)))
-                && self.backend.tactics(&region, self.target).is_ok_and(|t| !t.is_empty())
+                && self.backend.supports(&region, self.target).is_ok()
         })
     }
 }

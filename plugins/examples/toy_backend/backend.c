@@ -94,9 +94,20 @@ static int32_t read_region(const kiln_payload *region, toy_graph *g, kiln_error 
     return status;
 }
 
+static int32_t backend_supports(kiln_backend *b, const kiln_payload *region, kiln_bytes target, kiln_error *err) {
+    (void)b, (void)target;
+    toy_graph g;
+    int32_t status = read_region(region, &g, err);
+    if (status == KILN_OK) toy_graph_free(&g);
+    return status;
+}
+
 static int32_t backend_tactics(kiln_backend *b, const kiln_payload *region, kiln_bytes target, kiln_sink *out,
                                kiln_error *err) {
     (void)b, (void)target;
+#ifdef TOY_WITHOUT_TACTICS
+    return toy_fail(err, KILN_INTERNAL, "tactics were asked for");
+#endif
     toy_graph g;
     int32_t status = read_region(region, &g, err);
     if (status != KILN_OK) return status;
@@ -264,6 +275,7 @@ static const kiln_backend_v1 table = {
     .backend_destroy = backend_destroy,
     .backend_targets = backend_targets,
     .backend_tactics = backend_tactics,
+    .backend_supports = backend_supports,
     .backend_compile = backend_compile,
     .backend_open = backend_open,
     .device_destroy = device_destroy,

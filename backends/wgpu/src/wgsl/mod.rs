@@ -4,11 +4,12 @@ pub mod array;
 mod library;
 pub mod types;
 
+use crate::dialect::OUTLINE;
 use array::Array;
-use kiln_backend::BackendError;
+use kiln_backend::{BackendError, Tactic};
 use kiln_families::scalar::{self, narrow, near, register};
 use kiln_families::site::{Site, unsupported};
-use kiln_families::{Body, Entry};
+use kiln_families::{Body, Entry, Kernel};
 use kiln_ir::{DType, ValueId};
 use std::fmt::Write;
 use types::{encode, lanes, storer};
@@ -95,13 +96,23 @@ fn out_array(site: &Site<'_>, j: usize, free: bool) -> Array {
     array(site, format!("by{j}"), site.stored_value(j), t, free)
 }
 
+/// Refuses a kernel with more bindings than the device has, without its text.
+pub fn check_bindings(kernel: &Kernel, site: &Site<'_>, tactic: &Tactic) -> Result<(), BackendError> {
+    let limit = site.target.numbers.get("storage_buffers").copied().unwrap_or(8);
+    let most = Body { scratch: true, sizes: true, checks: vec![0], ..Body::default() };
+    if slots(site, &most).len() as u64 <= limit {
+        return Ok(());
+    }
+    let count = slots(site, &kernel.outline(&site.in_dialect(&OUTLINE), tactic)?).len();
+    match count as u64 <= limit {
+        true => Ok(()),
+        false => unsupported(format!("{count} bindings of one kernel, the device has {limit}")),
+    }
+}
+
 /// The whole text.
 pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
     let slots = slots(site, body);
-    let limit = site.target.numbers.get("storage_buffers").copied().unwrap_or(8);
-    if slots.len() as u64 > limit {
-        return unsupported(format!("{} bindings of one kernel, the device has {limit}", slots.len()));
-    }
     let free = body.entries.iter().any(|e| matches!(e, Entry::Free(_)));
     let mut text = String::new();
     for (i, slot) in slots.iter().enumerate() {

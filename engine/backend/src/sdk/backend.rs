@@ -35,6 +35,22 @@ pub(super) unsafe extern "C" fn targets(
     unsafe { BackendHandle::slot(backend, err, |b| host::write(out, &targets_to_cbor(&b.targets()?)?)) }
 }
 
+pub(super) unsafe extern "C" fn supports(
+    backend: *mut kiln_backend,
+    region: *const kiln_payload,
+    target: kiln_bytes,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: the host passes what `create` made, and views of the present call.
+    unsafe {
+        BackendHandle::slot(backend, err, |b| {
+            let p = import::payload(view::required(region, "the region")?)?;
+            let region = Region::from_cbor(p.cbor, &p.tensors)?;
+            b.supports(&region, &Target::from_cbor(view::bytes(target.ptr, target.len)?)?)
+        })
+    }
+}
+
 pub(super) unsafe extern "C" fn tactics(
     backend: *mut kiln_backend,
     region: *const kiln_payload,

@@ -40,6 +40,7 @@ static TABLE: kiln_backend_v1 = kiln_backend_v1 {
     context_address: Some(context::address),
     context_host_steps: Some(context::host_steps),
     context_stop: Some(context::stop),
+    backend_supports: Some(backend::supports),
 };
 
 /// The constant that `export_backend!` exports.

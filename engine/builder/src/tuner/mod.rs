@@ -253,10 +253,13 @@ impl Tuner<'_> {
         if all.iter().all(|t| t.name == flow::INTERPRETED) {
             return Ok(all);
         }
-        let usual = Region { graph: concrete.clone(), ..region.clone() };
-        let estimates = self.backend.tactics(&usual, self.target).unwrap_or_default();
-        for t in &mut all {
-            t.estimate_ns = estimates.iter().find(|e| e.id() == t.id()).and_then(|e| e.estimate_ns);
+        // Estimates are those of the usual shapes.
+        if !same_inputs(&region.graph, concrete) {
+            let usual = Region { graph: concrete.clone(), ..region.clone() };
+            let usual = self.backend.tactics(&usual, self.target).unwrap_or_default();
+            let estimates: HashMap<String, Option<f64>> =
+                usual.into_iter().map(|t| (t.id(), t.estimate_ns)).collect();
+            all.iter_mut().for_each(|t| t.estimate_ns = estimates.get(&t.id()).copied().flatten());
         }
         all.sort_by(|a, b| cost(a).total_cmp(&cost(b)).then_with(|| a.id().cmp(&b.id())));
         Ok(all)
@@ -311,6 +314,12 @@ pub fn concretize(region: &Graph, facts: &[Fact]) -> Result<Graph, BuildError> {
     }
     g.refresh()?;
     Ok(g)
+}
+
+/// Whether a graph knows of its inputs what another one does.
+fn same_inputs(g: &Graph, other: &Graph) -> bool {
+    g.inputs.len() == other.inputs.len()
+        && g.inputs.iter().zip(&other.inputs).all(|(a, b)| g.value(*a).fact == other.value(*b).fact)
 }
 
 /// Expected nanoseconds; those that are not expected come last.

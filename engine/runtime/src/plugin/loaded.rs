@@ -56,6 +56,21 @@ impl Backend for LoadedBackend {
         wire::targets_from_cbor(&bytes)
     }
 
+    fn supports(&self, region: &Region, target: &Target) -> Result<(), BackendError> {
+        let lib = self.object.library();
+        let Some(f) = lib.table.backend_supports else {
+            // A library older than 1.7.
+            return match self.tactics(region, target)?.is_empty() {
+                true => Err(BackendError::Unsupported(format!("no tactic for {}", region.label()))),
+                false => Ok(()),
+            };
+        };
+        let (region, target) = (region_payload(region)?, target.to_cbor()?);
+        let (r, t) = (region.view(), kiln_bytes::new(&target));
+        // SAFETY: the object is alive; views and the sink live for the call.
+        call::status(|err| unsafe { f(self.object.ptr(), &r, t, err) })
+    }
+
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
         let lib = self.object.library();
         let f = lib.slot(lib.table.backend_tactics, "backend_tactics")?;

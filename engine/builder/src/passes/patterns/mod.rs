@@ -189,7 +189,7 @@ pub fn try_site(p: &Pattern, g: &mut Graph, site: Site, cx: &PassCx<'_>) -> Resu
 /// Does the backend run this layer?
 fn accepted(g: &Graph, id: NodeId, cx: &PassCx<'_>) -> Result<bool, BuildError> {
     let region = Region::extract(g, &[id])?;
-    Ok(cx.backend.tactics(&region, cx.target).is_ok_and(|t| !t.is_empty()))
+    Ok(cx.backend.supports(&region, cx.target).is_ok())
 }
 
 fn find_all<R: Rule>(g: &Graph) -> Vec<Site> {

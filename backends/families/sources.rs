@@ -1,0 +1,44 @@
+// Included by the build scripts of backends that print kernels.
+
+use std::path::{Path, PathBuf};
+
+/// Sets `KILN_KERNEL_SOURCES` to a digest of the files under these folders, blank lines and whole-line comments aside.
+fn digest(roots: &[&str]) -> std::io::Result<()> {
+    let mut files = Vec::new();
+    for root in roots {
+        println!("cargo:rerun-if-changed={root}");
+        collect(Path::new(root), &mut files)?;
+    }
+    files.sort();
+    // FNV-1a.
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut put = |bytes: &[u8]| {
+        for b in bytes {
+            hash = (hash ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    for file in files {
+        put(file.to_string_lossy().replace('\\', "/").as_bytes());
+        let text = std::fs::read_to_string(&file)?;
+        for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
+            // Headings of sections are comments, too, and matter.
+            if !line.starts_with("//") || line.starts_with("// ---- ") {
+                put(line.as_bytes());
+                put(b"\n");
+            }
+        }
+    }
+    println!("cargo:rustc-env=KILN_KERNEL_SOURCES={hash:016x}");
+    Ok(())
+}
+
+fn collect(path: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    if path.is_file() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(path)? {
+        collect(&entry?.path(), files)?;
+    }
+    Ok(())
+}

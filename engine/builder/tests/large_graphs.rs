@@ -1,0 +1,62 @@
+//! Graphs of many layers: builds take time and memory in proportion.
+//!
+//! `KILN_LARGE=100000` sets the number of layers.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
+
+use kiln_backend::Backend;
+use kiln_builder::{BuildConfig, Builder, Built};
+use kiln_ir::{Attrs, DType, Fact, Graph, Op, TensorType};
+use kiln_reference::Reference;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Layers of a graph.
+fn layers() -> usize {
+    std::env::var("KILN_LARGE").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000)
+}
+
+/// Most time for the build of a graph: quadratic steps take longer by far.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn op(name: &str) -> Op {
+    Op::new(name, Attrs::new()).unwrap()
+}
+
+fn built(what: &str, g: Graph) -> Built {
+    let start = Instant::now();
+    let backend = Arc::new(Reference::new());
+    let target = backend.targets().unwrap().remove(0);
+    let mut builder = Builder::new(backend, target);
+    builder.config = BuildConfig { estimates: true, ..BuildConfig::default() };
+    let built = builder.build_graph(g, &mut |_, _, _| true).unwrap();
+    println!("{what}: {:?}", start.elapsed());
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    built
+}
+
+#[test]
+fn a_long_chain() {
+    let mut g = Graph::new("chain");
+    let mut v = g.add_input("x", Fact::of(TensorType::new(DType::F32, [2, 3])));
+    for i in 0..layers() {
+        // Two of the same in a row would be one.
+        v = g.add(&format!("l{i}"), op(if i % 2 == 0 { "relu" } else { "sigmoid" }), &[v]).unwrap();
+    }
+    g.outputs = vec![v];
+    let built = built("chain", g);
+    assert!(built.program.steps.len() >= layers() / 24, "{}", built.program.steps.len());
+}
+
+#[test]
+fn a_sum_of_many_inputs() {
+    let mut g = Graph::new("sum");
+    let ty = TensorType::new(DType::F32, [2, 3]);
+    let mut v = g.add_input("x", Fact::of(ty.clone()));
+    for i in 0..layers() {
+        let x = g.add_input(&format!("x{i}"), Fact::of(ty.clone()));
+        v = g.add(&format!("l{i}"), op("add"), &[v, x]).unwrap();
+    }
+    g.outputs = vec![v];
+    built("sum", g);
+}
