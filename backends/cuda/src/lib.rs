@@ -10,6 +10,7 @@ pub mod compile;
 mod dialect;
 pub mod driver;
 mod exec;
+mod foreign;
 mod frame;
 mod kernels;
 mod library;

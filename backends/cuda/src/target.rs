@@ -93,20 +93,27 @@ fn architecture(major: u64, minor: u64) -> String {
 /// Targets of all devices here, by ordinal. Devices before sm_80 are left out.
 pub fn found() -> Result<Vec<(usize, Target)>, BackendError> {
     let mut out = Vec::new();
+    use Attribute::*;
     for (ordinal, d) in devices()?.into_iter().enumerate() {
         let one = || -> Result<Target, DriverError> {
             let a = |what| d.attribute(what);
             let version = d.driver_version()?;
             let numbers = Numbers {
                 device: d.name()?,
-                arch: architecture(a(Attribute::Major)?, a(Attribute::Minor)?),
-                sm_count: a(Attribute::Multiprocessors)?,
-                clock: a(Attribute::ClockKhz)? / 1000,
+                arch: architecture(
+                    a(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+                    a(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+                ),
+                sm_count: a(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+                clock: a(CU_DEVICE_ATTRIBUTE_CLOCK_RATE)? / 1000,
                 // Two transfers a clock.
-                bandwidth: a(Attribute::MemoryClockKhz)? * 2 * (a(Attribute::MemoryBusBits)? / 8) / 1_000_000,
+                bandwidth: a(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE)?
+                    * 2
+                    * (a(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)? / 8)
+                    / 1_000_000,
                 memory: d.memory()? >> 20,
-                shared: a(Attribute::SharedMemoryBlock)? >> 10,
-                l2: a(Attribute::L2Bytes)? >> 10,
+                shared: a(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? >> 10,
+                l2: a(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? >> 10,
             };
             Ok(numbers.target(format!("CUDA {}.{}", version / 1000, version % 1000 / 10)))
         };

@@ -3,9 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
+use cudarc::driver::sys::{self, CUresult::CUDA_SUCCESS};
 use kiln_backend::{Backend, Bound, Context, Program, Shapes, Tactic};
 use kiln_backend_cuda::Cuda;
-use kiln_backend_cuda::driver::{Api, Buffer, Event, Gpu, Pinned, Stream, devices};
+use kiln_backend_cuda::driver::{Buffer, Event, Gpu, Pinned, Stream, devices};
 use kiln_ir::problem::Rng;
 use kiln_ir::{DType, Graph, Tensor};
 use std::ffi::c_void;
@@ -51,15 +52,14 @@ fn setup() -> Option<Setup> {
     };
     let gpu = found.open().unwrap();
     gpu.bind().unwrap();
-    let api = Api::get().unwrap();
     let mut stream = std::ptr::null_mut();
     // SAFETY: the place for the handle is valid.
-    assert_eq!(unsafe { (api.stream_create)(&mut stream, 1) }, 0);
+    assert_eq!(unsafe { sys::cuStreamCreate(&mut stream, 1) }, CUDA_SUCCESS);
     let event = || {
         let mut e = std::ptr::null_mut();
         // SAFETY: the place for the handle is valid.
-        assert_eq!(unsafe { (api.event_create)(&mut e, 0) }, 0);
-        e
+        assert_eq!(unsafe { sys::cuEventCreate(&mut e, 0) }, CUDA_SUCCESS);
+        e.cast()
     };
     let program = products();
     let x = Rng::new(5).tensor(DType::F32, &[N, N]);
@@ -69,8 +69,8 @@ fn setup() -> Option<Setup> {
     let mut context = loaded.context().unwrap();
     let (consumed, ends) = (event(), [event(), event()]);
     // SAFETY: stream and event outlive the context's runs.
-    unsafe { context.set_stream(stream).and_then(|()| context.set_consumed_event(consumed)) }.unwrap();
-    Some(Setup { gpu, stream, context, shapes, x, consumed, ends })
+    unsafe { context.set_stream(stream.cast()).and_then(|()| context.set_consumed_event(consumed)) }.unwrap();
+    Some(Setup { gpu, stream: stream.cast(), context, shapes, x, consumed, ends })
 }
 
 impl Setup {
@@ -82,25 +82,24 @@ impl Setup {
 
     fn record(&self, event: *mut c_void) {
         // SAFETY: both handles are alive.
-        assert_eq!(unsafe { (Api::get().unwrap().event_record)(event, self.stream) }, 0);
+        assert_eq!(unsafe { sys::cuEventRecord(event.cast(), self.stream.cast()) }, CUDA_SUCCESS);
     }
 
     fn reached(&self, event: *mut c_void) -> bool {
         // SAFETY: the handle is alive.
-        unsafe { (Api::get().unwrap().event_query)(event) == 0 }
+        unsafe { sys::cuEventQuery(event.cast()) == CUDA_SUCCESS }
     }
 
     /// Milliseconds of the whole run, and of what is behind the event.
     fn times(&self) -> (f32, f32) {
-        let api = Api::get().unwrap();
-        let between = |a, b| {
+        let between = |a: *mut c_void, b: *mut c_void| {
             let mut ms = 0.0;
             // SAFETY: the handles are alive and reached.
-            assert_eq!(unsafe { (api.event_elapsed)(&mut ms, a, b) }, 0);
+            assert_eq!(unsafe { sys::cuEventElapsedTime(&mut ms, a.cast(), b.cast()) }, CUDA_SUCCESS);
             ms
         };
         // SAFETY: the handle is alive.
-        assert_eq!(unsafe { (api.event_synchronize)(self.ends[1]) }, 0);
+        assert_eq!(unsafe { sys::cuEventSynchronize(self.ends[1].cast()) }, CUDA_SUCCESS);
         (between(self.ends[0], self.ends[1]), between(self.consumed, self.ends[1]))
     }
 

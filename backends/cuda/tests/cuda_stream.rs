@@ -7,9 +7,10 @@
 mod branches;
 
 use branches::op;
+use cudarc::driver::sys::{self, CUresult::CUDA_SUCCESS};
 use kiln_backend::{Backend, BackendError, Bound, Context, Program, Shapes, Tactic};
 use kiln_backend_cuda::Cuda;
-use kiln_backend_cuda::driver::{Api, Buffer, Gpu, Pinned, Stream, devices};
+use kiln_backend_cuda::driver::{Buffer, Gpu, Pinned, Stream, devices};
 use kiln_ir::problem::Rng;
 use kiln_ir::{DType, Fact, Graph, Tensor, TensorType};
 use std::ffi::c_void;
@@ -17,8 +18,6 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 type Run = (Box<dyn Context>, Vec<Tensor>, Arc<Shapes>, Tensor);
-type HostFunction = unsafe extern "C" fn(*mut c_void);
-type LaunchHostFunction = unsafe extern "C" fn(*mut c_void, HostFunction, *mut c_void) -> i32;
 
 /// Holds a stream up until it is opened, or some seconds have gone.
 #[derive(Default)]
@@ -102,17 +101,12 @@ fn control_flow_does_not_wait_for_the_callers_stream() {
 fn does_not_wait(context: fn() -> Run) {
     let Some(gpu) = gpu() else { return };
     gpu.bind().unwrap();
-    let api = Api::get().unwrap();
-    // SAFETY: the driver's header gives the symbol this type.
-    let library = unsafe { libloading::Library::new("libcuda.so.1") }.unwrap();
-    // SAFETY: as above.
-    let launch = unsafe { library.get::<LaunchHostFunction>(b"cuLaunchHostFunc\0") }.unwrap();
     let mut stream = std::ptr::null_mut();
     // SAFETY: the place for the handle is valid.
-    assert_eq!(unsafe { (api.stream_create)(&mut stream, 1) }, 0);
+    assert_eq!(unsafe { sys::cuStreamCreate(&mut stream, 1) }, CUDA_SUCCESS);
     let (mut context, inputs, shapes, wanted) = context();
     // SAFETY: the stream is destroyed behind the context.
-    unsafe { context.set_stream(stream) }.unwrap();
+    unsafe { context.set_stream(stream.cast()) }.unwrap();
     for _ in 0..3 {
         context.enqueue(&inputs, &shapes).unwrap();
         check(context.as_mut(), &wanted);
@@ -120,7 +114,8 @@ fn does_not_wait(context: fn() -> Run) {
     let before = context.counters();
     let gate = Gate::default();
     // SAFETY: the gate outlives the stream's work, which is waited for below.
-    assert_eq!(unsafe { launch(stream, hold, (&raw const gate).cast_mut().cast()) }, 0);
+    let launched = unsafe { sys::cuLaunchHostFunc(stream, Some(hold), (&raw const gate).cast_mut().cast()) };
+    assert_eq!(launched, CUDA_SUCCESS);
     context.enqueue(&inputs, &shapes).unwrap();
     assert!(!gate.passed(), "enqueue waited for the caller's stream");
     gate.open();
@@ -136,7 +131,7 @@ fn does_not_wait(context: fn() -> Run) {
     check(context.as_mut(), &wanted);
     drop(context);
     // SAFETY: nothing uses the stream any more.
-    assert_eq!(unsafe { (api.stream_destroy)(stream) }, 0);
+    assert_eq!(unsafe { sys::cuStreamDestroy_v2(stream) }, CUDA_SUCCESS);
 }
 
 fn pointer(address: u64) -> *mut c_void {

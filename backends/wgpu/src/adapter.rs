@@ -1,10 +1,9 @@
 //! Finding adapters, and describing them as targets.
 
 use kiln_backend::{BackendError, MemoryRules, Target};
+use pollster::block_on;
 use std::collections::BTreeMap;
-use std::pin::pin;
 use std::sync::OnceLock;
-use std::task::{Context, Poll, Waker};
 
 /// Features that kernels know, with their names in targets.
 const FEATURES: [(wgpu::Features, &str); 4] = [
@@ -16,18 +15,6 @@ const FEATURES: [(wgpu::Features, &str); 4] = [
 
 /// Alignment of bindings: the greatest that WebGPU lets a device want.
 pub const ALIGNMENT: u64 = 256;
-
-/// The result of a future that needs no executor, as all of wgpu's on native devices.
-pub fn wait<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let mut cx = Context::from_waker(Waker::noop());
-    loop {
-        if let Poll::Ready(x) = future.as_mut().poll(&mut cx) {
-            return x;
-        }
-        std::thread::yield_now();
-    }
-}
 
 /// The instance of the process. It is made once and stays: drivers crash where threads make and destroy instances at a time.
 fn instance() -> &'static wgpu::Instance {
@@ -70,7 +57,7 @@ fn headless() -> Option<wgpu::Instance> {
 
 /// All adapters that can run compute shaders, real devices before software, with their targets.
 pub fn probe() -> Result<Vec<(wgpu::Adapter, Target)>, BackendError> {
-    let adapters = wait(instance().enumerate_adapters(wgpu::Backends::all()));
+    let adapters = block_on(instance().enumerate_adapters(wgpu::Backends::all()));
     let mut refused = Vec::new();
     let mut found = Vec::new();
     for a in adapters {

@@ -1,6 +1,6 @@
 //! An open wgpu device, its errors collected instead of panicking, its pipelines cached by text.
 
-use crate::adapter::{features, wait};
+use crate::adapter::features;
 use kiln_backend::{BackendError, Recent, Target, watchdog};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -61,7 +61,7 @@ impl Gpu {
     /// Opens an adapter with all features that kernels use and its full limits.
     pub fn open(adapter: &wgpu::Adapter, target: Target) -> Result<Arc<Gpu>, BackendError> {
         let want = features(adapter);
-        let (device, queue) = wait(adapter.request_device(&wgpu::DeviceDescriptor {
+        let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
             label: Some("kiln"),
             required_features: want,
             required_limits: adapter.limits(),

@@ -1,7 +1,9 @@
 //! The compiler's library.
 
+use crate::foreign::{call, functions};
 use crate::library::candidates;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use cudarc::nvrtc::sys;
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -47,26 +49,22 @@ impl From<CompileError> for kiln_backend::BackendError {
     }
 }
 
-type Program = *mut c_void;
+functions! {
+    /// The compiler's functions.
+    Api {
+        nvrtcVersion nvrtcCreateProgram nvrtcDestroyProgram nvrtcCompileProgram nvrtcGetProgramLogSize nvrtcGetProgramLog
+        nvrtcGetCUBINSize nvrtcGetCUBIN nvrtcGetErrorString
+    }
+}
+
+/// Type of `nvrtcGetErrorString`. Declared here because the library's code may be newer than cudarc's enumeration, which is the
+/// type of the argument there.
+type Describe = unsafe extern "C" fn(c_int) -> *const c_char;
 
 /// NVRTC, loaded once for the process.
 pub struct Nvrtc {
     version: (i32, i32),
-    create: unsafe extern "C" fn(
-        *mut Program,
-        *const c_char,
-        *const c_char,
-        c_int,
-        *const *const c_char,
-        *const *const c_char,
-    ) -> c_int,
-    destroy: unsafe extern "C" fn(*mut Program) -> c_int,
-    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int,
-    log_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
-    log: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
-    cubin_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
-    cubin: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
-    error: unsafe extern "C" fn(c_int) -> *const c_char,
+    api: Api,
 }
 
 /// What a compilation gives.
@@ -114,31 +112,14 @@ impl Nvrtc {
     }
 
     fn find(library: libloading::Library, path: &str) -> Result<Nvrtc, CompileError> {
-        macro_rules! symbol {
-            ($name:literal) => {{
-                // SAFETY: NVRTC's header gives the symbol the type of the field that it goes to.
-                let found = unsafe { library.get(concat!($name, "\0").as_bytes()) };
-                *found.map_err(|_| CompileError::TooOld { library: path.to_owned(), symbol: $name })?
-            }};
-        }
-        let version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int = symbol!("nvrtcVersion");
-        let (mut major, mut minor) = (0, 0);
-        // SAFETY: the places for the numbers are valid.
-        unsafe { version(&mut major, &mut minor) };
-        let nvrtc = Nvrtc {
-            version: (major, minor),
-            create: symbol!("nvrtcCreateProgram"),
-            destroy: symbol!("nvrtcDestroyProgram"),
-            compile: symbol!("nvrtcCompileProgram"),
-            log_size: symbol!("nvrtcGetProgramLogSize"),
-            log: symbol!("nvrtcGetProgramLog"),
-            cubin_size: symbol!("nvrtcGetCUBINSize"),
-            cubin: symbol!("nvrtcGetCUBIN"),
-            error: symbol!("nvrtcGetErrorString"),
-        };
+        let lacks = |symbol| CompileError::TooOld { library: path.to_owned(), symbol };
+        let api = Api::find(&library).map_err(lacks)?;
         // The functions stay valid for the life of the process.
         std::mem::forget(library);
-        Ok(nvrtc)
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: the places for the numbers are valid.
+        unsafe { call!(api, sys::nvrtcVersion(&mut major, &mut minor)) };
+        Ok(Nvrtc { version: (major, minor), api })
     }
 
     /// Its version.
@@ -155,22 +136,26 @@ impl Nvrtc {
         let mut program = Owned { nvrtc: self, program: std::ptr::null_mut() };
         // SAFETY: the text ends with a zero; there are no headers.
         let code = unsafe {
-            (self.create)(&mut program.program, text.as_ptr(), c"kernel.cu".as_ptr(), 0, none, none)
+            let name = c"kernel.cu".as_ptr();
+            call!(self.api, sys::nvrtcCreateProgram(&mut program.program, text.as_ptr(), name, 0, none, none))
         };
         self.check(code, String::new)?;
         // SAFETY: the program was made above; so many options follow.
-        let code = unsafe { (self.compile)(program.program, pointers.len() as c_int, pointers.as_ptr()) };
+        let code = unsafe {
+            let count = pointers.len() as c_int;
+            call!(self.api, sys::nvrtcCompileProgram(program.program, count, pointers.as_ptr()))
+        };
         self.check(code, || program.log())?;
-        let cubin = program.bytes(self.cubin_size, self.cubin)?;
-        Ok(Compiled { cubin, log: program.log() })
+        Ok(Compiled { cubin: program.cubin()?, log: program.log() })
     }
 
     fn check(&self, code: c_int, log: impl FnOnce() -> String) -> Result<(), CompileError> {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: NVRTC gives static text for every number.
-        let message = unsafe { CStr::from_ptr((self.error)(code)) }.to_string_lossy().into_owned();
+        // SAFETY: the function has this signature, and returns static text for every number.
+        let message = unsafe { CStr::from_ptr(self.api.nvrtcGetErrorString.typed::<Describe>()(code)) };
+        let message = message.to_string_lossy().into_owned();
         Err(CompileError::Refused { message, log: log() })
     }
 }
@@ -178,28 +163,35 @@ impl Nvrtc {
 /// A program of NVRTC that is destroyed when it goes.
 struct Owned<'a> {
     nvrtc: &'a Nvrtc,
-    program: Program,
+    program: sys::nvrtcProgram,
 }
 
 impl Owned<'_> {
-    /// A result whose size one function tells and that another one writes.
-    fn bytes(
-        &self,
-        size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
-        write: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
-    ) -> Result<Vec<u8>, CompileError> {
-        let mut n = 0;
+    fn cubin(&self) -> Result<Vec<u8>, CompileError> {
+        let (api, mut size) = (&self.nvrtc.api, 0);
         // SAFETY: the program is alive, the place for the number valid.
-        self.nvrtc.check(unsafe { size(self.program, &mut n) }, String::new)?;
-        let mut out = vec![0u8; n];
-        // SAFETY: the buffer has the size that NVRTC told.
-        self.nvrtc.check(unsafe { write(self.program, out.as_mut_ptr().cast()) }, String::new)?;
+        let code = unsafe { call!(api, sys::nvrtcGetCUBINSize(self.program, &mut size)) };
+        self.nvrtc.check(code, String::new)?;
+        let mut out = vec![0u8; size];
+        // SAFETY: the buffer has the size that NVRTC returned.
+        let code = unsafe { call!(api, sys::nvrtcGetCUBIN(self.program, out.as_mut_ptr().cast())) };
+        self.nvrtc.check(code, String::new)?;
         Ok(out)
     }
 
+    /// The compiler's messages; empty where it cannot return them.
     fn log(&self) -> String {
-        let bytes = self.bytes(self.nvrtc.log_size, self.nvrtc.log).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned()
+        let (api, mut size) = (&self.nvrtc.api, 0);
+        // SAFETY: the program is alive, the place for the number valid.
+        if unsafe { call!(api, sys::nvrtcGetProgramLogSize(self.program, &mut size)) } != 0 {
+            return String::new();
+        }
+        let mut out = vec![0u8; size];
+        // SAFETY: the buffer has the size that NVRTC returned.
+        if unsafe { call!(api, sys::nvrtcGetProgramLog(self.program, out.as_mut_ptr().cast())) } != 0 {
+            return String::new();
+        }
+        String::from_utf8_lossy(&out).trim_end_matches('\0').to_owned()
     }
 }
 
@@ -207,7 +199,7 @@ impl Drop for Owned<'_> {
     fn drop(&mut self) {
         if !self.program.is_null() {
             // SAFETY: made by `create`, destroyed once.
-            unsafe { (self.nvrtc.destroy)(&mut self.program) };
+            unsafe { call!(self.nvrtc.api, sys::nvrtcDestroyProgram(&mut self.program)) };
         }
     }
 }

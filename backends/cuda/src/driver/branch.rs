@@ -1,21 +1,21 @@
 //! Conditional nodes of graphs: what runs is decided on the device.
 
 use super::graph::Graph;
-use super::library::{Conditional, DriverError, Handle};
+use super::library::{Conditional, DriverError, cu};
 use super::module::{Command, Launch, run_all};
 use super::stream::Stream;
+use cudarc::driver::sys;
 use std::any::Any;
-use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex};
 
 /// What a conditional node does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
 pub enum Kind {
     /// Runs its first body if the handle is set, its second else.
-    If = 0,
+    If,
     /// Runs its body as long as the handle is set.
-    While = 1,
+    While,
 }
 
 /// A conditional node with its bodies. The kernels that decide take its handle in the first eight bytes of their parameter.
@@ -30,46 +30,43 @@ pub struct Branch {
     _kept: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
-/// `CUgraphNodeParams` of the driver's header, for a conditional node.
-#[repr(C)]
-struct NodeParams {
-    node: i32,
-    _reserved: [i32; 3],
-    handle: u64,
-    kind: i32,
-    size: u32,
-    bodies: *mut Handle,
-    context: Handle,
-    _rest: [u64; 26],
-}
-
-const CONDITIONAL_NODE: i32 = 13;
-const RELAXED: i32 = 2;
-const SET_DEPENDENCIES: u32 = 1;
-
 /// Where a stream that is recording has come to: its graph, and what the next node depends on.
 pub(super) struct Position {
     /// Null where it records nothing.
-    pub graph: Handle,
-    pub dependencies: Vec<Handle>,
-    edges: Vec<u64>,
+    pub graph: sys::CUgraph,
+    pub dependencies: Vec<sys::CUgraphNode>,
+    edges: Vec<sys::CUgraphEdgeData>,
 }
 
 pub(super) fn position(of: &Conditional, stream: &Stream) -> Result<Position, DriverError> {
-    let (mut status, mut id, mut graph, mut count) = (0, 0, std::ptr::null_mut(), 0usize);
-    let (mut nodes, mut edges): (*const Handle, *const u64) = (std::ptr::null(), std::ptr::null());
-    // SAFETY: all places are valid; an edge's data are 8 bytes.
-    let code = unsafe {
-        (of.capture_info)(stream.handle, &mut status, &mut id, &mut graph, &mut nodes, &mut edges, &mut count)
+    let (mut id, mut graph, mut count) = (0, std::ptr::null_mut(), 0usize);
+    // Not read: a driver's status may be newer than cudarc's enumeration.
+    let mut status = MaybeUninit::uninit();
+    let (mut nodes, mut edges) = (std::ptr::null(), std::ptr::null());
+    // SAFETY: all places are valid.
+    unsafe {
+        cu!(stream.gpu.api, in of, cuStreamGetCaptureInfo_v3(
+            stream.handle, status.as_mut_ptr(), &mut id, &mut graph, &mut nodes, &mut edges, &mut count
+        ))
+    }?;
+    // SAFETY: the driver has written so many of both, valid until the stream's capture goes on; they are copied before.
+    let (dependencies, edges) = unsafe {
+        let unlabelled = sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
+        (copied(nodes, count, std::ptr::null_mut()), copied(edges, count, unlabelled))
     };
-    stream.gpu.api.check("cuStreamGetCaptureInfo", code)?;
-    let copied = |p: *const u64| match p.is_null() || count == 0 {
-        true => vec![0; count],
-        // SAFETY: the driver gives so many, valid until the stream's capture goes on; they are copied before.
-        false => unsafe { std::slice::from_raw_parts(p, count) }.to_vec(),
-    };
-    let dependencies = copied(nodes.cast()).into_iter().map(|n| n as usize as Handle).collect();
-    Ok(Position { graph, dependencies, edges: copied(edges) })
+    Ok(Position { graph, dependencies, edges })
+}
+
+/// A copy of the driver's list; `default` for each element where there is no list.
+///
+/// # Safety
+/// A list that is not null has `count` elements.
+unsafe fn copied<T: Copy>(list: *const T, count: usize, default: T) -> Vec<T> {
+    match list.is_null() || count == 0 {
+        true => vec![default; count],
+        // SAFETY: the caller's promise.
+        false => unsafe { std::slice::from_raw_parts(list, count) }.to_vec(),
+    }
 }
 
 impl Launch {
@@ -124,63 +121,75 @@ impl Branch {
         let api = stream.gpu.api;
         let mut handle = 0;
         // SAFETY: the graph is being recorded, the context is current.
-        let code = unsafe { (of.create_handle)(&mut handle, at.graph, stream.gpu.context, 0, 0) };
-        api.check("cuGraphConditionalHandleCreate", code)?;
+        unsafe {
+            cu!(api, in of, cuGraphConditionalHandleCreate(&mut handle, at.graph, stream.gpu.context, 0, 0))
+        }?;
         self.ahead.with_handle(handle).run(stream, false)?;
         let at = position(of, stream)?;
-        let mut params = NodeParams {
-            node: CONDITIONAL_NODE,
-            _reserved: [0; 3],
-            handle,
-            kind: self.kind as i32,
-            size: self.bodies.len() as u32,
-            bodies: std::ptr::null_mut(),
-            context: stream.gpu.context,
-            _rest: [0; 26],
-        };
+        let mut params = self.node(stream, handle);
         let mut node = std::ptr::null_mut();
+        let (dependencies, edges) = (at.dependencies.as_ptr(), at.edges.as_ptr());
         let count = at.dependencies.len();
-        // SAFETY: the lists have `count` elements; the structure has the layout of the driver's header.
-        let code = unsafe {
-            (of.add_node)(
-                &mut node,
-                at.graph,
-                at.dependencies.as_ptr(),
-                at.edges.as_ptr().cast(),
-                count,
-                (&raw mut params).cast::<c_void>(),
-            )
-        };
-        api.check("cuGraphAddNode", code)?;
+        // SAFETY: the lists have `count` elements; the parameters are those of a conditional node.
+        unsafe {
+            cu!(api, in of, cuGraphAddNode_v2(&mut node, at.graph, dependencies, edges, count, &mut params))
+        }?;
+        // SAFETY: the parameters were set as a conditional node's.
+        let graphs = unsafe { params.__bindgen_anon_1.conditional }.phGraph_out;
         for (i, body) in self.bodies.iter().enumerate() {
             // SAFETY: the driver has made as many graphs as were asked for; they belong to the node.
-            let graph = unsafe { *params.bodies.add(i) };
+            let graph = unsafe { *graphs.add(i) };
             self.record_body(of, graph, body, handle)?;
         }
+        let set = sys::CUstreamUpdateCaptureDependencies_flags::CU_STREAM_SET_CAPTURE_DEPENDENCIES as u32;
+        let none = std::ptr::null();
         // SAFETY: the node is one of the graph that is recorded.
-        let code =
-            unsafe { (of.set_dependencies)(stream.handle, &mut node, std::ptr::null(), 1, SET_DEPENDENCIES) };
-        api.check("cuStreamUpdateCaptureDependencies", code)
+        unsafe {
+            cu!(api, in of, cuStreamUpdateCaptureDependencies_v2(stream.handle, &mut node, none, 1, set))
+        }
+    }
+
+    /// Parameters of the conditional node, whose graphs the driver adds.
+    fn node(&self, stream: &Stream, handle: sys::CUgraphConditionalHandle) -> sys::CUgraphNodeParams {
+        let mut union = sys::CUgraphNodeParams_st__bindgen_ty_1 { reserved1: [0; 29] };
+        union.conditional = sys::CUDA_CONDITIONAL_NODE_PARAMS {
+            handle,
+            type_: match self.kind {
+                Kind::If => sys::CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_IF,
+                Kind::While => sys::CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_WHILE,
+            },
+            size: self.bodies.len() as u32,
+            phGraph_out: std::ptr::null_mut(),
+            ctx: stream.gpu.context,
+        };
+        sys::CUgraphNodeParams {
+            type_: sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL,
+            reserved0: [0; 3],
+            __bindgen_anon_1: union,
+            reserved2: 0,
+        }
     }
 
     fn record_body(
         &self,
         of: &Conditional,
-        graph: Handle,
+        graph: sys::CUgraph,
         body: &[Command],
         handle: u64,
     ) -> Result<(), DriverError> {
         let (api, stream) = (self.recorder.gpu.api, &self.recorder);
-        let none = std::ptr::null();
+        let relaxed = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        let (nodes, edges) = (std::ptr::null(), std::ptr::null());
         // SAFETY: the stream is alive and records nothing else; the graph is the node's.
-        let code = unsafe { (of.begin_in)(stream.handle, graph, none, none.cast(), 0, RELAXED) };
-        api.check("cuStreamBeginCaptureToGraph", code)?;
+        unsafe {
+            cu!(api, in of, cuStreamBeginCaptureToGraph(stream.handle, graph, nodes, edges, 0, relaxed))
+        }?;
         let told: Vec<Command> = body.iter().map(|c| c.with_handle(handle)).collect();
         let ran = run_all(&told, stream, true);
         let mut same = std::ptr::null_mut();
         // SAFETY: the capture was begun above; the graph stays the node's.
-        let code = unsafe { (api.stream_end_capture)(stream.handle, &mut same) };
+        let ended = unsafe { cu!(api, cuStreamEndCapture(stream.handle, &mut same)) };
         ran.map_err(|f| f.error)?;
-        api.check("cuStreamEndCapture", code)
+        ended
     }
 }

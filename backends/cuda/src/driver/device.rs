@@ -1,36 +1,24 @@
 //! Devices and their primary contexts.
 
-use super::library::{Api, DriverError, Handle};
+use super::library::{Api, DriverError, cu};
+use crate::foreign::call;
+use cudarc::driver::sys;
 use kiln_backend::watchdog;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Numbers of a device, by the driver's codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
-pub enum Attribute {
-    ClockKhz = 13,
-    Multiprocessors = 16,
-    MemoryClockKhz = 36,
-    MemoryBusBits = 37,
-    L2Bytes = 38,
-    Major = 75,
-    Minor = 76,
-    SharedMemoryMultiprocessor = 81,
-    RegistersMultiprocessor = 82,
-    SharedMemoryBlock = 97,
-    MemoryPools = 115,
-}
+/// Numbers of a device.
+pub use cudarc::driver::sys::CUdevice_attribute as Attribute;
 
 /// An open device: its primary context, which everything in the process shares.
 pub struct Gpu {
     pub api: &'static Api,
-    device: c_int,
-    pub(super) context: Handle,
+    device: sys::CUdevice,
+    pub(super) context: sys::CUcontext,
     /// Where memory comes from, in the order of streams; null where the device has no such pools.
-    pub(super) pool: Handle,
+    pub(super) pool: sys::CUmemoryPool,
     /// How long the host waits for the device.
     limit: Option<Duration>,
     /// Did it not end its work in that time? Then nothing of it is waited for or given back any more.
@@ -52,7 +40,7 @@ unsafe impl Sync for Gpu {}
 pub struct Found {
     pub api: &'static Api,
     pub ordinal: c_int,
-    device: c_int,
+    device: sys::CUdevice,
 }
 
 /// All devices of the driver.
@@ -60,12 +48,12 @@ pub fn devices() -> Result<Vec<Found>, DriverError> {
     let api = Api::get()?;
     let mut n = 0;
     // SAFETY: the place for the number is valid.
-    api.check("cuDeviceGetCount", unsafe { (api.device_count)(&mut n) })?;
+    unsafe { cu!(api, cuDeviceGetCount(&mut n)) }?;
     (0..n)
         .map(|ordinal| {
             let mut device = 0;
             // SAFETY: the place for the device is valid, the ordinal is below the count.
-            api.check("cuDeviceGet", unsafe { (api.device_get)(&mut device, ordinal) })?;
+            unsafe { cu!(api, cuDeviceGet(&mut device, ordinal)) }?;
             Ok(Found { api, ordinal, device })
         })
         .collect()
@@ -76,8 +64,7 @@ impl Found {
     pub fn attribute(&self, a: Attribute) -> Result<u64, DriverError> {
         let mut n = 0;
         // SAFETY: the place for the number is valid, the device is one of the driver's.
-        let code = unsafe { (self.api.device_attribute)(&mut n, a as c_int, self.device) };
-        self.api.check("cuDeviceGetAttribute", code)?;
+        unsafe { cu!(self.api, cuDeviceGetAttribute(&mut n, a, self.device)) }?;
         Ok(u64::try_from(n).unwrap_or(0))
     }
 
@@ -85,8 +72,7 @@ impl Found {
     pub fn name(&self) -> Result<String, DriverError> {
         let mut text = [0u8; 256];
         // SAFETY: the buffer has the length that is told.
-        let code = unsafe { (self.api.device_name)(text.as_mut_ptr().cast::<c_char>(), 255, self.device) };
-        self.api.check("cuDeviceGetName", code)?;
+        unsafe { cu!(self.api, cuDeviceGetName(text.as_mut_ptr().cast::<c_char>(), 255, self.device)) }?;
         let end = text.iter().position(|&b| b == 0).unwrap_or(0);
         Ok(String::from_utf8_lossy(&text[..end]).into_owned())
     }
@@ -95,7 +81,7 @@ impl Found {
     pub fn memory(&self) -> Result<u64, DriverError> {
         let mut n = 0;
         // SAFETY: the place for the number is valid.
-        self.api.check("cuDeviceTotalMem", unsafe { (self.api.device_memory)(&mut n, self.device) })?;
+        unsafe { cu!(self.api, cuDeviceTotalMem_v2(&mut n, self.device)) }?;
         Ok(n as u64)
     }
 
@@ -103,7 +89,7 @@ impl Found {
     pub fn driver_version(&self) -> Result<u32, DriverError> {
         let mut n = 0;
         // SAFETY: the place for the number is valid.
-        self.api.check("cuDriverGetVersion", unsafe { (self.api.driver_version)(&mut n) })?;
+        unsafe { cu!(self.api, cuDriverGetVersion(&mut n)) }?;
         Ok(u32::try_from(n).unwrap_or(0))
     }
 
@@ -112,7 +98,7 @@ impl Found {
         let api = self.api;
         let mut context = std::ptr::null_mut();
         // SAFETY: the place for the context is valid, the device is one of the driver's.
-        api.check("cuDevicePrimaryCtxRetain", unsafe { (api.primary_retain)(&mut context, self.device) })?;
+        unsafe { cu!(api, cuDevicePrimaryCtxRetain(&mut context, self.device)) }?;
         // From here on the context is given back with the object.
         let mut gpu = Gpu {
             api,
@@ -125,8 +111,8 @@ impl Found {
         };
         gpu.bind()?;
         let wanted = std::env::var_os(OVERLAP).is_none_or(|v| v != "0");
-        gpu.overlap = wanted && self.attribute(Attribute::Major)? >= 9;
-        if self.attribute(Attribute::MemoryPools)? != 0 {
+        gpu.overlap = wanted && self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? >= 9;
+        if self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0 {
             gpu.make_pool()?;
         }
         Ok(Arc::new(gpu))
@@ -146,7 +132,7 @@ impl Gpu {
             return Err(DriverError::Hung { limit });
         }
         // SAFETY: the context lives as long as this object.
-        self.api.check("cuCtxSetCurrent", unsafe { (self.api.set_current)(self.context) })
+        unsafe { cu!(self.api, cuCtxSetCurrent(self.context)) }
     }
 
     /// Whether what was made on the device is given back: not if the device is lost, or belongs to the process that this one was
@@ -156,20 +142,20 @@ impl Gpu {
             return false;
         }
         // SAFETY: the context lives as long as this object. What is destroyed knows its context where this fails.
-        unsafe { (self.api.set_current)(self.context) };
+        unsafe { call!(self.api, sys::cuCtxSetCurrent(self.context)) };
         true
     }
 
     /// Waits for a stream before what its work uses is given back; whether that may be done. Not if the device is lost.
-    pub(super) fn drained(&self, stream: Handle) -> bool {
+    pub(super) fn drained(&self, stream: sys::CUstream) -> bool {
         if !self.may_close() {
             return false;
         }
         let api = self.api;
         // SAFETY: the caller's stream is alive.
-        let ready = || unsafe { (api.stream_query)(stream) };
+        let ready = || unsafe { call!(api, sys::cuStreamQuery(stream)) };
         // SAFETY: as above.
-        let block = || unsafe { (api.stream_synchronize)(stream) };
+        let block = || unsafe { call!(api, sys::cuStreamSynchronize(stream)) };
         // After other failures nothing runs any more.
         !matches!(
             self.wait(["cuStreamQuery", "cuStreamSynchronize"], ready, block),
@@ -219,60 +205,40 @@ impl Gpu {
             return Ok(());
         }
         // SAFETY: the pool is this object's.
-        self.api.check("cuMemPoolTrimTo", unsafe { (self.api.pool_trim)(self.pool, 0) })
+        unsafe { cu!(self.api, cuMemPoolTrimTo(self.pool, 0)) }
     }
 
     /// A pool of its own: others in the process keep theirs, and how it gives memory back. Freed memory stays in it instead of
     /// going back to the system at each synchronization.
     fn make_pool(&mut self) -> Result<(), DriverError> {
-        const RELEASE_THRESHOLD: c_int = 4;
-        let props = PoolProps::of(self.device);
+        use sys::{CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPool_attribute};
+        let props = sys::CUmemPoolProps {
+            allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            handleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+            location: sys::CUmemLocation {
+                type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+                id: self.device,
+            },
+            win32SecurityAttributes: std::ptr::null_mut(),
+            maxSize: 0,
+            usage: 0,
+            reserved: [0; 54],
+        };
         let mut pool = std::ptr::null_mut();
-        // SAFETY: the structure has the layout of the driver's header; the place for the pool is valid.
-        self.api.check("cuMemPoolCreate", unsafe { (self.api.pool_create)(&mut pool, &props) })?;
+        // SAFETY: the place for the pool is valid.
+        unsafe { cu!(self.api, cuMemPoolCreate(&mut pool, &props)) }?;
         self.pool = pool;
         let mut all = u64::MAX;
+        let threshold = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
         // SAFETY: the attribute's value is 64 bits wide.
-        let code = unsafe { (self.api.pool_set_attribute)(pool, RELEASE_THRESHOLD, (&raw mut all).cast()) };
-        self.api.check("cuMemPoolSetAttribute", code)
+        unsafe { cu!(self.api, cuMemPoolSetAttribute(pool, threshold, (&raw mut all).cast())) }
     }
 }
 
 /// Result code: what was asked for is still under way.
-pub(super) const NOT_READY: c_int = 600;
+pub(super) const NOT_READY: c_int = sys::CUresult::CUDA_ERROR_NOT_READY as c_int;
 const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
-
-/// `CUmemPoolProps` of the driver's header.
-#[repr(C)]
-pub struct PoolProps {
-    allocation: c_int,
-    handles: c_int,
-    location: c_int,
-    device: c_int,
-    security: *mut c_void,
-    most: usize,
-    usage: u16,
-    _reserved: [u8; 54],
-}
-
-impl PoolProps {
-    /// Memory of this device, for this process.
-    fn of(device: c_int) -> PoolProps {
-        const PINNED: c_int = 1;
-        const DEVICE: c_int = 1;
-        PoolProps {
-            allocation: PINNED,
-            handles: 0,
-            location: DEVICE,
-            device,
-            security: std::ptr::null_mut(),
-            most: 0,
-            usage: 0,
-            _reserved: [0; 54],
-        }
-    }
-}
 
 impl Drop for Gpu {
     fn drop(&mut self) {
@@ -282,9 +248,9 @@ impl Drop for Gpu {
         // SAFETY: made and retained once in `open`; all that was made in the context holds this object and is gone.
         unsafe {
             if self.has_pool() {
-                (self.api.pool_destroy)(self.pool);
+                call!(self.api, sys::cuMemPoolDestroy(self.pool));
             }
-            (self.api.primary_release)(self.device);
+            call!(self.api, sys::cuDevicePrimaryCtxRelease_v2(self.device));
         }
     }
 }

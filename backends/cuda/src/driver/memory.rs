@@ -1,14 +1,16 @@
 //! Memory of the device, and of the host where the device reaches it.
 
-use super::library::{DevicePtr, DriverError};
+use super::library::{DriverError, cu};
 use super::stream::Stream;
+use crate::foreign::call;
+use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::sync::Arc;
 
 /// Memory of the device, given back in the order of its stream.
 pub struct Buffer {
     stream: Arc<Stream>,
-    address: DevicePtr,
+    address: sys::CUdeviceptr,
     size: u64,
 }
 
@@ -25,11 +27,10 @@ impl Buffer {
         let n = usize::try_from(size).unwrap_or(usize::MAX);
         if gpu.has_pool() {
             // SAFETY: the place for the address is valid, pool and stream are alive.
-            let code = unsafe { (gpu.api.mem_alloc_async)(&mut address, n, gpu.pool, stream.handle) };
-            gpu.api.check("cuMemAllocFromPoolAsync", code)?;
+            unsafe { cu!(gpu.api, cuMemAllocFromPoolAsync(&mut address, n, gpu.pool, stream.handle)) }?;
         } else {
             // SAFETY: the place for the address is valid.
-            gpu.api.check("cuMemAlloc", unsafe { (gpu.api.mem_alloc)(&mut address, n) })?;
+            unsafe { cu!(gpu.api, cuMemAlloc_v2(&mut address, n)) }?;
         }
         Ok(Buffer { stream: stream.clone(), address, size })
     }
@@ -56,11 +57,11 @@ impl Drop for Buffer {
         if gpu.has_pool() {
             if gpu.may_close() {
                 // SAFETY: allocated in `new`, freed once, behind all work of the only stream that uses it.
-                unsafe { (gpu.api.mem_free_async)(self.address, self.stream.handle) };
+                unsafe { call!(gpu.api, sys::cuMemFreeAsync(self.address, self.stream.handle)) };
             }
         } else if gpu.drained(self.stream.handle) {
             // SAFETY: as above; that work is done.
-            unsafe { (gpu.api.mem_free)(self.address) };
+            unsafe { call!(gpu.api, sys::cuMemFree_v2(self.address)) };
         }
     }
 }
@@ -83,7 +84,7 @@ impl Pinned {
         let mut start: *mut c_void = std::ptr::null_mut();
         let api = stream.gpu.api;
         // SAFETY: the place for the address is valid.
-        api.check("cuMemHostAlloc", unsafe { (api.host_alloc)(&mut start, size, 0) })?;
+        unsafe { cu!(api, cuMemHostAlloc(&mut start, size, 0)) }?;
         Ok(Pinned { stream: stream.clone(), start: start.cast(), size })
     }
 
@@ -101,12 +102,11 @@ impl Pinned {
         let api = self.stream.gpu.api;
         // SAFETY: `at + len` lies within the memory (checked above); the caller passes an address of the device with
         // room for the bytes.
-        let code = unsafe {
+        unsafe {
             let from = self.start.add(at);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), from, bytes.len());
-            (api.copy_in)(to, from.cast(), bytes.len(), self.stream.handle)
-        };
-        api.check("cuMemcpyHtoDAsync", code)
+            cu!(api, cuMemcpyHtoDAsync_v2(to, from.cast(), bytes.len(), self.stream.handle))
+        }
     }
 
     /// Starts copying from the device to `at`.
@@ -116,8 +116,7 @@ impl Pinned {
         }
         let api = self.stream.gpu.api;
         // SAFETY: `at + n` lies within the memory (checked above).
-        let code = unsafe { (api.copy_out)(self.start.add(at).cast(), from, n, self.stream.handle) };
-        api.check("cuMemcpyDtoHAsync", code)
+        unsafe { cu!(api, cuMemcpyDtoHAsync_v2(self.start.add(at).cast(), from, n, self.stream.handle)) }
     }
 
     /// What lies at `at`; the transfers to it are done.
@@ -135,7 +134,7 @@ impl Drop for Pinned {
         let gpu = &self.stream.gpu;
         if gpu.drained(self.stream.handle) {
             // SAFETY: allocated in `new`, freed once, when no transfer is under way.
-            unsafe { (gpu.api.host_free)(self.start.cast()) };
+            unsafe { call!(gpu.api, sys::cuMemFreeHost(self.start.cast())) };
         }
     }
 }

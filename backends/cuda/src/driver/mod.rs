@@ -17,7 +17,7 @@ pub use copy::Rows;
 pub use device::{Attribute, Gpu, devices};
 pub use fault::at_layer;
 pub use graph::{Failed, Graph};
-pub use library::{Api, Conditional, DriverError};
+pub use library::{Conditional, DriverError};
 pub use map::{MAP_ALIGNMENT, MAP_BYTES, encode};
 pub use memory::{Buffer, Pinned};
 pub use module::{Call, Command, Function, Launch, Module};

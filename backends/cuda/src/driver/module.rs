@@ -3,15 +3,19 @@
 use super::branch::Branch;
 use super::device::Gpu;
 use super::graph::Failed;
-use super::library::{DriverError, Handle};
+use super::library::{DriverError, Handle, cu};
 use super::stream::{Event, Stream};
+use crate::foreign::call;
+use cudarc::driver::sys::{
+    self, CUfunction_attribute as FunctionAttribute, CUlaunchAttributeID as LaunchAttribute,
+};
 use std::ffi::{CString, c_int, c_void};
 use std::sync::Arc;
 
 /// Loaded kernels.
 pub struct Module {
     gpu: Arc<Gpu>,
-    handle: Handle,
+    handle: sys::CUmodule,
     functions: Vec<Function>,
 }
 
@@ -23,7 +27,7 @@ unsafe impl Sync for Module {}
 /// One kernel; valid as long as its module.
 #[derive(Clone, Copy)]
 pub struct Function {
-    handle: Handle,
+    handle: sys::CUfunction,
     /// Threads of a block.
     pub threads: u32,
 }
@@ -81,7 +85,7 @@ impl Command {
     pub fn run(&self, stream: &Stream, overlap: bool) -> Result<(), DriverError> {
         match self {
             Command::Kernel(l) => l.run(stream, overlap),
-            Command::Library(c) => c.run(stream.handle),
+            Command::Library(c) => c.run(stream.handle.cast()),
             Command::Branch(b) => b.run(stream),
             Command::Mark(e) => e.mark(stream),
         }
@@ -115,45 +119,19 @@ pub fn run_all(commands: &[Command], stream: &Stream, overlap: bool) -> Result<(
     Ok(())
 }
 
-/// `CUlaunchAttribute` of the driver's header.
-#[repr(C)]
-pub struct Attribute {
-    id: u32,
-    _pad: u32,
-    value: [u32; 16],
-}
-
-/// `CUlaunchConfig` of the driver's header.
-#[repr(C)]
-pub struct Config {
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared: u32,
-    stream: Handle,
-    attributes: *mut Attribute,
-    count: u32,
-}
-
-/// All blocks run at once, or the launch fails.
-const COOPERATIVE: u32 = 2;
-/// The kernel may begin before the one in front of it is done: it waits itself.
-const PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;
-
 impl Module {
     /// Loads a cubin and its entry points, given by name and threads of a block.
     pub fn load(gpu: &Arc<Gpu>, cubin: &[u8], entries: &[(String, u32)]) -> Result<Module, DriverError> {
         gpu.bind()?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: a cubin is an ELF file, whose headers tell its length; blobs are trusted input like the plan.
-        let code = unsafe { (gpu.api.module_load)(&mut handle, cubin.as_ptr().cast()) };
-        gpu.api.check("cuModuleLoadData", code)?;
+        unsafe { cu!(gpu.api, cuModuleLoadData(&mut handle, cubin.as_ptr().cast())) }?;
         let mut module = Module { gpu: gpu.clone(), handle, functions: Vec::new() };
         for (name, threads) in entries {
             let name = CString::new(name.as_str()).unwrap_or_default();
             let mut f = std::ptr::null_mut();
             // SAFETY: the module is loaded, the name ends with a zero.
-            let code = unsafe { (gpu.api.module_function)(&mut f, handle, name.as_ptr()) };
-            gpu.api.check("cuModuleGetFunction", code)?;
+            unsafe { cu!(gpu.api, cuModuleGetFunction(&mut f, handle, name.as_ptr())) }?;
             module.functions.push(Function { handle: f, threads: *threads });
         }
         Ok(module)
@@ -166,37 +144,32 @@ impl Module {
 
     /// Registers of a thread and bytes of local memory (spills) of an entry point.
     pub fn resources(&self, entry: usize) -> Result<(u32, u32), DriverError> {
-        const LOCAL_BYTES: c_int = 3;
-        const REGISTERS: c_int = 4;
         let Some(f) = self.functions.get(entry) else { return Ok((0, 0)) };
         let of = |what| {
             let mut n = 0;
             // SAFETY: the function is alive as the module is.
-            let code = unsafe { (self.gpu.api.function_attribute)(&mut n, what, f.handle) };
-            self.gpu.api.check("cuFuncGetAttribute", code)?;
+            unsafe { cu!(self.gpu.api, cuFuncGetAttribute(&mut n, what, f.handle)) }?;
             Ok(u32::try_from(n).unwrap_or(0))
         };
-        Ok((of(REGISTERS)?, of(LOCAL_BYTES)?))
+        let registers = of(FunctionAttribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?;
+        Ok((registers, of(FunctionAttribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?))
     }
 
     /// Lets an entry point run in clusters of more than 8 blocks.
     pub fn allow_large_clusters(&self, entry: usize) -> Result<(), DriverError> {
-        const NON_PORTABLE_CLUSTER_SIZE_ALLOWED: c_int = 14;
-        let Some(f) = self.functions.get(entry) else { return Ok(()) };
-        let allow = self.gpu.api.function_set_attribute;
-        // SAFETY: the function is alive as the module is.
-        let code = unsafe { allow(f.handle, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1) };
-        self.gpu.api.check("cuFuncSetAttribute", code)
+        self.set(entry, FunctionAttribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
     }
 
     /// Lets an entry point use this much dynamic shared memory.
     pub fn allow_shared(&self, entry: usize, bytes: u32) -> Result<(), DriverError> {
-        const MAX_DYNAMIC_SHARED: c_int = 8;
-        let Some(f) = self.functions.get(entry) else { return Ok(()) };
         let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        self.set(entry, FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes)
+    }
+
+    fn set(&self, entry: usize, attribute: FunctionAttribute, value: c_int) -> Result<(), DriverError> {
+        let Some(f) = self.functions.get(entry) else { return Ok(()) };
         // SAFETY: the function is alive as the module is.
-        let code = unsafe { (self.gpu.api.function_set_attribute)(f.handle, MAX_DYNAMIC_SHARED, bytes) };
-        self.gpu.api.check("cuFuncSetAttribute", code)
+        unsafe { cu!(self.gpu.api, cuFuncSetAttribute(f.handle, attribute, value)) }
     }
 }
 
@@ -204,7 +177,7 @@ impl Drop for Module {
     fn drop(&mut self) {
         if self.gpu.may_close() {
             // SAFETY: loaded in `load`, unloaded once; executables outlive their contexts' work.
-            unsafe { (self.gpu.api.module_unload)(self.handle) };
+            unsafe { call!(self.gpu.api, sys::cuModuleUnload(self.handle)) };
         }
     }
 }
@@ -229,22 +202,36 @@ impl Launch {
         let api = stream.gpu.api;
         let mut parameters = [self.parameter.as_ptr().cast_mut().cast::<c_void>()];
         let Function { handle, threads } = self.function;
-        let id = if self.together { COOPERATIVE } else { PROGRAMMATIC_STREAM_SERIALIZATION };
-        let mut attribute = Attribute { id, _pad: 0, value: [0; 16] };
-        attribute.value[0] = 1;
+        let mut attribute = match self.together {
+            // All blocks run at once, or the launch fails.
+            true => sys::CUlaunchAttribute {
+                id: LaunchAttribute::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+                pad: [0; 4],
+                value: sys::CUlaunchAttributeValue { cooperative: 1 },
+            },
+            // The kernel may begin before the one in front of it is done: it waits itself.
+            false => sys::CUlaunchAttribute {
+                id: LaunchAttribute::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                pad: [0; 4],
+                value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+            },
+        };
         let early = stream.gpu.overlap && overlap && self.waits;
-        let config = Config {
-            grid: [self.blocks, 1, 1],
-            block: [threads, 1, 1],
-            shared: self.shared,
-            stream: stream.handle,
-            attributes: &raw mut attribute,
-            count: u32::from(self.together || early),
+        let config = sys::CUlaunchConfig {
+            gridDimX: self.blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: self.shared,
+            hStream: stream.handle,
+            attrs: &raw mut attribute,
+            numAttrs: u32::from(self.together || early),
         };
         // SAFETY: the kernel takes one structure by value, which `parameter` holds in full (the blob's head tells its
         // layout, checked when it was made); addresses in it are those of live buffers of this context; kernels wait for
         // what they depend on before they touch memory.
-        let code = unsafe { (api.launch)(&config, handle, parameters.as_mut_ptr(), std::ptr::null_mut()) };
-        api.check("cuLaunchKernelEx", code)
+        unsafe { cu!(api, cuLaunchKernelEx(&config, handle, parameters.as_mut_ptr(), std::ptr::null_mut())) }
     }
 }

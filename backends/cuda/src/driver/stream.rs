@@ -2,14 +2,16 @@
 
 use super::branch::position;
 use super::device::{Gpu, NOT_READY};
-use super::library::{Conditional, DriverError, Handle};
+use super::library::{Conditional, DriverError, cu};
+use crate::foreign::call;
+use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::sync::Arc;
 
 /// A queue of work.
 pub struct Stream {
     pub gpu: Arc<Gpu>,
-    pub(super) handle: Handle,
+    pub(super) handle: sys::CUstream,
     /// Is it the caller's? Then it is not destroyed here.
     foreign: bool,
 }
@@ -22,11 +24,11 @@ unsafe impl Sync for Stream {}
 impl Stream {
     /// A stream that does not wait for the default one.
     pub fn new(gpu: &Arc<Gpu>) -> Result<Arc<Stream>, DriverError> {
-        const NON_BLOCKING: u32 = 1;
+        const NON_BLOCKING: u32 = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         gpu.bind()?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: the place for the handle is valid and the context is current.
-        gpu.api.check("cuStreamCreate", unsafe { (gpu.api.stream_create)(&mut handle, NON_BLOCKING) })?;
+        unsafe { cu!(gpu.api, cuStreamCreate(&mut handle, NON_BLOCKING)) }?;
         Ok(Arc::new(Stream { gpu: gpu.clone(), handle, foreign: false }))
     }
 
@@ -35,17 +37,17 @@ impl Stream {
     /// # Safety
     /// The handle is a stream of this device's primary context that outlives the object.
     pub unsafe fn foreign(gpu: &Arc<Gpu>, handle: *mut c_void) -> Arc<Stream> {
-        Arc::new(Stream { gpu: gpu.clone(), handle, foreign: true })
+        Arc::new(Stream { gpu: gpu.clone(), handle: handle.cast(), foreign: true })
     }
 
     /// Waits until all work is done.
     pub fn synchronize(&self) -> Result<(), DriverError> {
         let (api, stream) = (self.gpu.api, self.handle);
         // SAFETY: the handle lives as long as this object.
-        let ready = || unsafe { (api.stream_query)(stream) };
+        let ready = || unsafe { call!(api, sys::cuStreamQuery(stream)) };
         // SAFETY: as above.
         self.gpu.wait(["cuStreamQuery", "cuStreamSynchronize"], ready, || unsafe {
-            (api.stream_synchronize)(stream)
+            call!(api, sys::cuStreamSynchronize(stream))
         })
     }
 }
@@ -54,7 +56,7 @@ impl Drop for Stream {
     fn drop(&mut self) {
         if !self.foreign && self.gpu.drained(self.handle) {
             // SAFETY: made in `new`, destroyed once; work in flight is done.
-            unsafe { (self.gpu.api.stream_destroy)(self.handle) };
+            unsafe { call!(self.gpu.api, sys::cuStreamDestroy_v2(self.handle)) };
         }
     }
 }
@@ -62,7 +64,7 @@ impl Drop for Stream {
 /// A mark in a stream.
 pub struct Event {
     gpu: Arc<Gpu>,
-    handle: Handle,
+    handle: sys::CUevent,
     /// Is it the caller's? Then it is not destroyed here.
     foreign: bool,
 }
@@ -75,12 +77,12 @@ unsafe impl Sync for Event {}
 impl Event {
     /// An event; `timed` ones tell the time between two.
     pub fn new(gpu: &Arc<Gpu>, timed: bool) -> Result<Event, DriverError> {
-        const DISABLE_TIMING: u32 = 2;
+        const DISABLE_TIMING: u32 = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
         gpu.bind()?;
         let mut handle = std::ptr::null_mut();
         let flags = if timed { 0 } else { DISABLE_TIMING };
         // SAFETY: the place for the handle is valid and the context is current.
-        gpu.api.check("cuEventCreate", unsafe { (gpu.api.event_create)(&mut handle, flags) })?;
+        unsafe { cu!(gpu.api, cuEventCreate(&mut handle, flags)) }?;
         Ok(Event { gpu: gpu.clone(), handle, foreign: false })
     }
 
@@ -89,18 +91,18 @@ impl Event {
     /// # Safety
     /// The handle is an event of this device's primary context that outlives the object.
     pub unsafe fn foreign(gpu: &Arc<Gpu>, handle: *mut c_void) -> Event {
-        Event { gpu: gpu.clone(), handle, foreign: true }
+        Event { gpu: gpu.clone(), handle: handle.cast(), foreign: true }
     }
 
     /// Is it an event with this handle?
     pub fn is(&self, handle: *mut c_void) -> bool {
-        self.handle == handle
+        self.handle == handle.cast()
     }
 
     /// Has the mark been reached?
     pub fn reached(&self) -> Result<bool, DriverError> {
         // SAFETY: the handle is alive.
-        match unsafe { (self.gpu.api.event_query)(self.handle) } {
+        match unsafe { call!(self.gpu.api, sys::cuEventQuery(self.handle)) } {
             NOT_READY => Ok(false),
             code => self.gpu.api.check("cuEventQuery", code).map(|()| true),
         }
@@ -114,11 +116,12 @@ impl Event {
     /// Sets the mark behind all work of the stream so far. In a stream that records a graph it becomes a node of it, which
     /// nothing waits for where the driver can do that.
     pub fn mark(&self, stream: &Stream) -> Result<(), DriverError> {
-        const EXTERNAL: u32 = 1;
+        const EXTERNAL: u32 = sys::CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
         let api = stream.gpu.api;
         let Some(of) = Conditional::get() else {
             // SAFETY: both handles are alive. Refused where nothing is recorded.
-            let code = unsafe { (api.event_record_flags)(self.handle, stream.handle, EXTERNAL) };
+            let code =
+                unsafe { call!(api, sys::cuEventRecordWithFlags(self.handle, stream.handle, EXTERNAL)) };
             return if code == 0 { Ok(()) } else { self.record(stream) };
         };
         let at = position(of, stream)?;
@@ -128,34 +131,31 @@ impl Event {
         let mut node = std::ptr::null_mut();
         let (all, count) = (at.dependencies.as_ptr(), at.dependencies.len());
         // SAFETY: the list has `count` nodes of the graph, which is being recorded.
-        let code = unsafe { (api.graph_add_event)(&mut node, at.graph, all, count, self.handle) };
-        api.check("cuGraphAddEventRecordNode", code)
+        unsafe { cu!(api, cuGraphAddEventRecordNode(&mut node, at.graph, all, count, self.handle)) }
     }
 
     /// Sets the mark behind all work of the stream so far.
     pub fn record(&self, stream: &Stream) -> Result<(), DriverError> {
         // SAFETY: both handles are alive.
-        self.gpu
-            .api
-            .check("cuEventRecord", unsafe { (self.gpu.api.event_record)(self.handle, stream.handle) })
+        unsafe { cu!(self.gpu.api, cuEventRecord(self.handle, stream.handle)) }
     }
 
     /// Waits until the mark is reached.
     pub fn wait(&self) -> Result<(), DriverError> {
         let (api, event) = (self.gpu.api, self.handle);
         // SAFETY: the handle is alive.
-        let ready = || unsafe { (api.event_query)(event) };
+        let ready = || unsafe { call!(api, sys::cuEventQuery(event)) };
         // SAFETY: as above.
-        self.gpu
-            .wait(["cuEventQuery", "cuEventSynchronize"], ready, || unsafe { (api.event_synchronize)(event) })
+        self.gpu.wait(["cuEventQuery", "cuEventSynchronize"], ready, || unsafe {
+            call!(api, sys::cuEventSynchronize(event))
+        })
     }
 
     /// Nanoseconds from this mark to a later one; both are reached.
     pub fn until(&self, later: &Event) -> Result<f64, DriverError> {
         let mut ms = 0.0f32;
         // SAFETY: both handles are alive, the place for the number is valid.
-        let code = unsafe { (self.gpu.api.event_elapsed)(&mut ms, self.handle, later.handle) };
-        self.gpu.api.check("cuEventElapsedTime", code)?;
+        unsafe { cu!(self.gpu.api, cuEventElapsedTime(&mut ms, self.handle, later.handle)) }?;
         Ok(f64::from(ms) * 1e6)
     }
 }
@@ -164,7 +164,7 @@ impl Drop for Event {
     fn drop(&mut self) {
         if !self.foreign && self.gpu.may_close() {
             // SAFETY: made in `new`, destroyed once.
-            unsafe { (self.gpu.api.event_destroy)(self.handle) };
+            unsafe { call!(self.gpu.api, sys::cuEventDestroy_v2(self.handle)) };
         }
     }
 }

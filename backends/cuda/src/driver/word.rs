@@ -1,7 +1,9 @@
 //! A word of the host's memory that kernels read while they run.
 
 use super::device::Gpu;
-use super::library::DriverError;
+use super::library::{DriverError, cu};
+use crate::foreign::call;
+use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,18 +23,16 @@ unsafe impl Sync for Word {}
 impl Word {
     /// A word for kernels of this device.
     pub fn new(gpu: &Arc<Gpu>) -> Result<Arc<Word>, DriverError> {
-        const PORTABLE_MAPPED: u32 = 1 | 2;
+        const PORTABLE_MAPPED: u32 = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         gpu.bind()?;
         let mut start = std::ptr::null_mut();
         // SAFETY: the place for the address is valid.
-        let code = unsafe { (gpu.api.host_alloc)(&mut start, size_of::<u64>(), PORTABLE_MAPPED) };
-        gpu.api.check("cuMemHostAlloc", code)?;
+        unsafe { cu!(gpu.api, cuMemHostAlloc(&mut start, size_of::<u64>(), PORTABLE_MAPPED)) }?;
         // From here on the memory is given back with the object.
         let mut word = Word { gpu: gpu.clone(), start, address: 0 };
         word.set(0);
         // SAFETY: the memory is mapped, the place for the address is valid.
-        let code = unsafe { (gpu.api.host_address)(&mut word.address, start, 0) };
-        gpu.api.check("cuMemHostGetDevicePointer", code)?;
+        unsafe { cu!(gpu.api, cuMemHostGetDevicePointer_v2(&mut word.address, start, 0)) }?;
         Ok(Arc::new(word))
     }
 
@@ -53,7 +53,7 @@ impl Drop for Word {
     fn drop(&mut self) {
         if self.gpu.may_close() {
             // SAFETY: allocated in `new`, freed once; whoever starts kernels that read it keeps it until they are done.
-            unsafe { (self.gpu.api.host_free)(self.start) };
+            unsafe { call!(self.gpu.api, sys::cuMemFreeHost(self.start)) };
         }
     }
 }

@@ -1,10 +1,14 @@
 //! Convolutions by cuDNN, with additions and relu behind them.
 
-use super::cudnn::{Api, Descriptor, EnumType, Execute, Kind, State, TITLE};
+use super::cudnn::{Api, Attribute, Descriptor, Execute, Kind, State, TITLE};
 use super::library::{Blob, missing};
 use super::tail::{Behind, chain, extra_dims, input_dims, output_dims};
 use super::{Library, Places, RANKS, WORKSPACE, given, rank, ranked};
 use crate::driver::{Call, DriverError, Gpu};
+use cudarc::cudnn::sys::{
+    cudnnBackendHeurMode_t as HeuristicMode, cudnnConvolutionMode_t as ConvolutionMode,
+    cudnnDataType_t as DataType, cudnnPointwiseMode_t as PointwiseMode,
+};
 use kiln_backend::{BackendError, Tactic};
 use kiln_families::site::{Site, op_error, unsupported};
 use kiln_ir::DType;
@@ -44,7 +48,7 @@ enum Then {
 /// A convolution and what follows.
 #[derive(Clone, Debug)]
 struct Problem {
-    dtype: i32,
+    dtype: DataType,
     x: Image,
     w: Image,
     y: Image,
@@ -75,9 +79,9 @@ fn problem(site: &Site<'_>) -> Result<Problem, BackendError> {
         return unsupported("convolutions alone");
     }
     let dtype = match site.first_dtype() {
-        DType::F16 => 2,
-        DType::BF16 => 9,
-        DType::F32 if site.target.has("tf32") => 0,
+        DType::F16 => DataType::CUDNN_DATA_HALF,
+        DType::BF16 => DataType::CUDNN_DATA_BFLOAT16,
+        DType::F32 if site.target.has("tf32") => DataType::CUDNN_DATA_FLOAT,
         t => return unsupported(format!("convolutions of {t}")),
     };
     let (Some(x), Some(w), Some(y)) = (input_dims(site, 0), input_dims(site, 1), output_dims(site)) else {
@@ -133,53 +137,13 @@ fn operand(site: &Site<'_>, extra: usize, y: &Image, layout: Layout) -> Result<I
     unsupported("an addition that is neither an image nor a bias of the channels")
 }
 
-mod attribute {
-    pub const POINTWISE_MODE: i32 = 0;
-    pub const POINTWISE_PRECISION: i32 = 1;
-    pub const CONV_TYPE: i32 = 100;
-    pub const CONV_MODE: i32 = 101;
-    pub const CONV_DILATIONS: i32 = 102;
-    pub const CONV_STRIDES: i32 = 103;
-    pub const CONV_POST_PADDINGS: i32 = 104;
-    pub const CONV_PRE_PADDINGS: i32 = 105;
-    pub const CONV_SPATIAL_DIMS: i32 = 106;
-    pub const HEURISTIC_MODE: i32 = 200;
-    pub const HEURISTIC_GRAPH: i32 = 201;
-    pub const HEURISTIC_RESULTS: i32 = 202;
-    pub const PLAN_HANDLE: i32 = 400;
-    pub const PLAN_CONFIG: i32 = 401;
-    pub const PLAN_WORKSPACE: i32 = 402;
-    pub const FORWARD_ALPHA: i32 = 700;
-    pub const FORWARD_BETA: i32 = 701;
-    pub const FORWARD_CONV: i32 = 702;
-    pub const FORWARD_W: i32 = 703;
-    pub const FORWARD_X: i32 = 704;
-    pub const FORWARD_Y: i32 = 705;
-    pub const POINTWISE: i32 = 750;
-    pub const POINTWISE_X: i32 = 751;
-    pub const POINTWISE_B: i32 = 752;
-    pub const POINTWISE_Y: i32 = 753;
-    pub const GRAPH_HANDLE: i32 = 800;
-    pub const GRAPH_OPERATIONS: i32 = 801;
-    pub const TENSOR_ALIGNMENT: i32 = 900;
-    pub const TENSOR_TYPE: i32 = 901;
-    pub const TENSOR_DIMS: i32 = 902;
-    pub const TENSOR_STRIDES: i32 = 903;
-    pub const TENSOR_ID: i32 = 906;
-    pub const TENSOR_VIRTUAL: i32 = 907;
-    pub const PACK_IDS: i32 = 1000;
-    pub const PACK_POINTERS: i32 = 1001;
-    pub const PACK_WORKSPACE: i32 = 1003;
-}
-use attribute as at;
-
-/// `CUDNN_DATA_FLOAT`: what sums are made in.
-const FLOAT: i32 = 0;
+/// Type that sums are made in.
+const FLOAT: DataType = DataType::CUDNN_DATA_FLOAT;
 
 /// Descriptors of a problem, made one behind the other.
 struct Graph {
     api: &'static Api,
-    dtype: i32,
+    dtype: DataType,
     tensors: Vec<(From, Descriptor)>,
     operations: Vec<Descriptor>,
     /// The library reads descriptors that others name; all are kept.
@@ -190,13 +154,13 @@ impl Graph {
     fn tensor(&mut self, image: &Image) -> Result<usize, DriverError> {
         let nowhere = image.from == From::Nowhere;
         let dtype = if nowhere { FLOAT } else { self.dtype };
-        let t = Descriptor::new(self.api, Kind::Tensor)?
-            .one_of(at::TENSOR_TYPE, EnumType::Data, dtype)?
-            .ints(at::TENSOR_DIMS, &image.dims)?
-            .ints(at::TENSOR_STRIDES, &image.strides)?
-            .ints(at::TENSOR_ID, &[self.tensors.len() as i64 + 1])?
-            .ints(at::TENSOR_ALIGNMENT, &[16])?
-            .one_of(at::TENSOR_VIRTUAL, EnumType::Bool, i32::from(nowhere))?
+        let t = Descriptor::new(self.api, Kind::CUDNN_BACKEND_TENSOR_DESCRIPTOR)?
+            .one_of(Attribute::CUDNN_ATTR_TENSOR_DATA_TYPE, dtype)?
+            .ints(Attribute::CUDNN_ATTR_TENSOR_DIMENSIONS, &image.dims)?
+            .ints(Attribute::CUDNN_ATTR_TENSOR_STRIDES, &image.strides)?
+            .ints(Attribute::CUDNN_ATTR_TENSOR_UNIQUE_ID, &[self.tensors.len() as i64 + 1])?
+            .ints(Attribute::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[16])?
+            .flag(Attribute::CUDNN_ATTR_TENSOR_IS_VIRTUAL, nowhere)?
             .done()?;
         self.tensors.push((image.from, t));
         Ok(self.tensors.len() - 1)
@@ -212,23 +176,22 @@ impl Graph {
             Graph { api, dtype: p.dtype, tensors: Vec::new(), operations: Vec::new(), rest: Vec::new() };
         let (x, w) = (g.tensor(&p.x)?, g.tensor(&p.w)?);
         let mut y = g.result(p, p.then.is_empty())?;
-        const CORRELATION: i32 = 1;
-        let conv = Descriptor::new(api, Kind::Convolution)?
-            .one_of(at::CONV_TYPE, EnumType::Data, FLOAT)?
-            .one_of(at::CONV_MODE, EnumType::ConvolutionMode, CORRELATION)?
-            .ints(at::CONV_SPATIAL_DIMS, &[p.strides.len() as i64])?
-            .ints(at::CONV_DILATIONS, &p.dilations)?
-            .ints(at::CONV_STRIDES, &p.strides)?
-            .ints(at::CONV_PRE_PADDINGS, &p.begin)?
-            .ints(at::CONV_POST_PADDINGS, &p.end)?
+        let conv = Descriptor::new(api, Kind::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR)?
+            .one_of(Attribute::CUDNN_ATTR_CONVOLUTION_COMP_TYPE, FLOAT)?
+            .one_of(Attribute::CUDNN_ATTR_CONVOLUTION_CONV_MODE, ConvolutionMode::CUDNN_CROSS_CORRELATION)?
+            .ints(Attribute::CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, &[p.strides.len() as i64])?
+            .ints(Attribute::CUDNN_ATTR_CONVOLUTION_DILATIONS, &p.dilations)?
+            .ints(Attribute::CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, &p.strides)?
+            .ints(Attribute::CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, &p.begin)?
+            .ints(Attribute::CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, &p.end)?
             .done()?;
-        let forward = Descriptor::new(api, Kind::Forward)?
-            .float(at::FORWARD_ALPHA, 1.0)?
-            .float(at::FORWARD_BETA, 0.0)?
-            .parts(at::FORWARD_CONV, &[&conv])?
-            .parts(at::FORWARD_X, &[&g.tensors[x].1])?
-            .parts(at::FORWARD_W, &[&g.tensors[w].1])?
-            .parts(at::FORWARD_Y, &[&g.tensors[y].1])?
+        let forward = Descriptor::new(api, Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)?
+            .float(Attribute::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, 1.0)?
+            .float(Attribute::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, 0.0)?
+            .parts(Attribute::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, &[&conv])?
+            .parts(Attribute::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, &[&g.tensors[x].1])?
+            .parts(Attribute::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, &[&g.tensors[w].1])?
+            .parts(Attribute::CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, &[&g.tensors[y].1])?
             .done()?;
         g.rest.push(conv);
         g.operations.push(forward);
@@ -240,24 +203,25 @@ impl Graph {
 
     /// One pointwise operator; the place of its result.
     fn then(&mut self, p: &Problem, then: &Then, from: usize, last: bool) -> Result<usize, DriverError> {
-        const ADD: i32 = 0;
-        const RELU: i32 = 100;
-        let mode = if matches!(then, Then::Relu) { RELU } else { ADD };
-        let what = Descriptor::new(self.api, Kind::Pointwise)?
-            .one_of(at::POINTWISE_MODE, EnumType::PointwiseMode, mode)?
-            .one_of(at::POINTWISE_PRECISION, EnumType::Data, FLOAT)?
+        let mode = match then {
+            Then::Relu => PointwiseMode::CUDNN_POINTWISE_RELU_FWD,
+            Then::Add(_) => PointwiseMode::CUDNN_POINTWISE_ADD,
+        };
+        let what = Descriptor::new(self.api, Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?
+            .one_of(Attribute::CUDNN_ATTR_POINTWISE_MODE, mode)?
+            .one_of(Attribute::CUDNN_ATTR_POINTWISE_MATH_PREC, FLOAT)?
             .done()?;
         let operand = match then {
             Then::Add(image) => Some(self.tensor(image)?),
             Then::Relu => None,
         };
         let y = self.result(p, last)?;
-        let mut op = Descriptor::new(self.api, Kind::PointwiseOperation)?
-            .parts(at::POINTWISE, &[&what])?
-            .parts(at::POINTWISE_X, &[&self.tensors[from].1])?
-            .parts(at::POINTWISE_Y, &[&self.tensors[y].1])?;
+        let mut op = Descriptor::new(self.api, Kind::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?
+            .parts(Attribute::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[&what])?
+            .parts(Attribute::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &[&self.tensors[from].1])?
+            .parts(Attribute::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &[&self.tensors[y].1])?;
         if let Some(b) = operand {
-            op = op.parts(at::POINTWISE_B, &[&self.tensors[b].1])?;
+            op = op.parts(Attribute::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, &[&self.tensors[b].1])?;
         }
         self.operations.push(op.done()?);
         self.rest.push(what);
@@ -266,27 +230,30 @@ impl Graph {
 
     /// Plans in the order in which the library expects them to be fast, which need no more than [`WORKSPACE`].
     fn plans(&mut self, state: &State, most: usize) -> Result<Vec<Descriptor>, DriverError> {
-        const MODE_A: i32 = 3;
         const CONFIGS: usize = 16;
         let operations: Vec<&Descriptor> = self.operations.iter().collect();
         let handle = state.handle();
-        let graph = Descriptor::new(self.api, Kind::Graph)?
-            .handle(at::GRAPH_HANDLE, &handle)?
-            .parts(at::GRAPH_OPERATIONS, &operations)?
+        let graph = Descriptor::new(self.api, Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
+            .handle(Attribute::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, &handle)?
+            .parts(Attribute::CUDNN_ATTR_OPERATIONGRAPH_OPS, &operations)?
             .done()?;
-        let heuristic = Descriptor::new(self.api, Kind::Heuristic)?
-            .parts(at::HEURISTIC_GRAPH, &[&graph])?
-            .one_of(at::HEURISTIC_MODE, EnumType::HeuristicMode, MODE_A)?
+        let heuristic = Descriptor::new(self.api, Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
+            .parts(Attribute::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[&graph])?
+            .one_of(Attribute::CUDNN_ATTR_ENGINEHEUR_MODE, HeuristicMode::CUDNN_HEUR_MODE_A)?
             .done()?;
         let mut plans = Vec::new();
-        for config in heuristic.found(at::HEURISTIC_RESULTS, Kind::EngineConfig, CONFIGS)? {
-            let plan = Descriptor::new(self.api, Kind::Plan)?
-                .handle(at::PLAN_HANDLE, &handle)?
-                .parts(at::PLAN_CONFIG, &[&config])?
+        for config in heuristic.found(
+            Attribute::CUDNN_ATTR_ENGINEHEUR_RESULTS,
+            Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR,
+            CONFIGS,
+        )? {
+            let plan = Descriptor::new(self.api, Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?
+                .handle(Attribute::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, &handle)?
+                .parts(Attribute::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[&config])?
                 .done();
             // A proposal may turn out not to be supported.
             let Ok(plan) = plan else { continue };
-            if plan.int(at::PLAN_WORKSPACE)? > WORKSPACE as i64 {
+            if plan.int(Attribute::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)? > WORKSPACE as i64 {
                 continue;
             }
             self.rest.push(config);
@@ -333,7 +300,8 @@ pub fn load(site: &Site<'_>, blob: &[u8], gpu: &Arc<Gpu>) -> Result<Arc<dyn Libr
         )));
     }
     let plan = plans.pop().ok_or_else(|| BackendError::Internal("no plan".into()))?;
-    let workspace = u64::try_from(plan.int(at::PLAN_WORKSPACE)?).unwrap_or(0);
+    let workspace =
+        u64::try_from(plan.int(Attribute::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?).unwrap_or(0);
     Ok(Arc::new(Loaded { state, plan: Arc::new(plan), graph, workspace }))
 }
 
@@ -363,10 +331,10 @@ impl Library for Loaded {
             });
             ids.push(i as i64 + 1);
         }
-        let pack = Descriptor::new(self.state.api, Kind::VariantPack)?
-            .ints(at::PACK_IDS, &ids)?
-            .pointers(at::PACK_POINTERS, &pointers)?
-            .pointers(at::PACK_WORKSPACE, &[places.scratch])?
+        let pack = Descriptor::new(self.state.api, Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?
+            .ints(Attribute::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &ids)?
+            .pointers(Attribute::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &pointers)?
+            .pointers(Attribute::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[places.scratch])?
             .done()?;
         Ok(Arc::new(Execute { state: self.state.clone(), plan: self.plan.clone(), pack }))
     }

@@ -1,45 +1,29 @@
 //! cuBLASLt: matrix products.
 
-use super::library::{Name, functions};
+use super::library::Name;
 use crate::driver::{Call, DriverError, Gpu};
+use crate::foreign::{call, functions};
+use cudarc::cublaslt::sys;
 use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-type Handle = *mut c_void;
+pub use sys::cublasComputeType_t as ComputeType;
+pub use sys::cublasLtEpilogue_t as Epilogue;
+pub use sys::cudaDataType_t as DataType;
 
 /// An algorithm, opaque; equal for equal versions of the library.
 pub type Algorithm = [u64; 8];
 
-/// `cublasLtMatmulHeuristicResult_t`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Proposal {
-    algorithm: Algorithm,
-    workspace: usize,
-    state: c_int,
-    waves: f32,
-    reserved: [c_int; 4],
+functions! {
+    /// The library's functions.
+    Api {
+        cublasLtGetVersion cublasLtCreate cublasLtMatmulDescCreate cublasLtMatmulDescDestroy cublasLtMatmulDescSetAttribute
+        cublasLtMatrixLayoutCreate cublasLtMatrixLayoutDestroy cublasLtMatrixLayoutSetAttribute
+        cublasLtMatmulPreferenceCreate cublasLtMatmulPreferenceDestroy cublasLtMatmulPreferenceSetAttribute
+        cublasLtMatmulAlgoGetHeuristic cublasLtMatmul
+    }
 }
-
-functions!(Api {
-    version = "cublasLtGetVersion" () -> usize;
-    create = "cublasLtCreate" (*mut Handle) -> c_int;
-    product_create = "cublasLtMatmulDescCreate" (*mut Handle, c_int, c_int) -> c_int;
-    product_destroy = "cublasLtMatmulDescDestroy" (Handle) -> c_int;
-    product_set = "cublasLtMatmulDescSetAttribute" (Handle, c_int, *const c_void, usize) -> c_int;
-    layout_create = "cublasLtMatrixLayoutCreate" (*mut Handle, c_int, u64, u64, i64) -> c_int;
-    layout_destroy = "cublasLtMatrixLayoutDestroy" (Handle) -> c_int;
-    layout_set = "cublasLtMatrixLayoutSetAttribute" (Handle, c_int, *const c_void, usize) -> c_int;
-    preference_create = "cublasLtMatmulPreferenceCreate" (*mut Handle) -> c_int;
-    preference_destroy = "cublasLtMatmulPreferenceDestroy" (Handle) -> c_int;
-    preference_set = "cublasLtMatmulPreferenceSetAttribute" (Handle, c_int, *const c_void, usize) -> c_int;
-    heuristic = "cublasLtMatmulAlgoGetHeuristic"
-        (Handle, Handle, Handle, Handle, Handle, Handle, Handle, c_int, *mut Proposal, *mut c_int) -> c_int;
-    matmul = "cublasLtMatmul" (
-        Handle, Handle, *const c_void, *const c_void, Handle, *const c_void, Handle, *const c_void, *const c_void,
-        Handle, *mut c_void, Handle, *const Algorithm, *mut c_void, usize, Handle
-    ) -> c_int;
-});
 
 const NAME: Name = Name {
     title: "cuBLASLt",
@@ -60,7 +44,7 @@ impl Api {
     /// Its version, as 10000 major + 100 minor + patch.
     pub fn version(&self) -> u64 {
         // SAFETY: it takes nothing and reads a constant.
-        unsafe { (self.version)() as u64 }
+        unsafe { call!(self, sys::cublasLtGetVersion()) as u64 }
     }
 }
 
@@ -69,16 +53,16 @@ fn check(call: &'static str, code: c_int) -> Result<(), DriverError> {
 }
 
 /// The library's state for a device, kept for the life of the process.
-fn handle(api: &Api, gpu: &Arc<Gpu>) -> Result<Handle, DriverError> {
+fn handle(api: &Api, gpu: &Arc<Gpu>) -> Result<sys::cublasLtHandle_t, DriverError> {
     static ALL: Mutex<Vec<(Arc<Gpu>, usize)>> = Mutex::new(Vec::new());
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, h)) = all.iter().find(|(of, _)| of.same(gpu)) {
-        return Ok(*h as Handle);
+        return Ok(*h as sys::cublasLtHandle_t);
     }
     gpu.bind()?;
     let mut h = std::ptr::null_mut();
     // SAFETY: the place for the handle is valid, a context is current.
-    check("cublasLtCreate", unsafe { (api.create)(&mut h) })?;
+    check("cublasLtCreate", unsafe { call!(api, sys::cublasLtCreate(&mut h)) })?;
     all.push((gpu.clone(), h as usize));
     Ok(h)
 }
@@ -86,7 +70,7 @@ fn handle(api: &Api, gpu: &Arc<Gpu>) -> Result<Handle, DriverError> {
 /// A matrix as the library sees it: columns are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matrix {
-    pub dtype: c_int,
+    pub dtype: DataType,
     pub rows: usize,
     pub cols: usize,
     /// Elements from one column to the next.
@@ -103,38 +87,59 @@ pub struct Product {
     pub d: Matrix,
     pub trans: [bool; 2],
     pub batch: usize,
-    pub compute: c_int,
-    pub scale: c_int,
-    /// The library's number for bias and relu.
-    pub epilogue: c_int,
+    pub compute: ComputeType,
+    pub scale: DataType,
+    /// Bias and relu.
+    pub epilogue: Epilogue,
 }
 
-/// A descriptor that is destroyed when it goes.
-struct Owned(Handle, unsafe extern "C" fn(Handle) -> c_int);
+/// Declares an owner of a descriptor: how it is made, what sets an attribute, and what destroys it.
+macro_rules! descriptor {
+    ($name:ident($handle:ty): $create:ident($($argument:ident: $type:ty),*), $set:ident($attribute:ty), $destroy:ident) => {
+        struct $name(&'static Api, $handle);
 
-impl Drop for Owned {
-    fn drop(&mut self) {
-        // SAFETY: made by the library, destroyed once.
-        unsafe { (self.1)(self.0) };
-    }
+        impl $name {
+            fn new(api: &'static Api, $($argument: $type),*) -> Result<$name, DriverError> {
+                let mut handle = std::ptr::null_mut();
+                // SAFETY: the place for the descriptor is valid.
+                check(stringify!($create), unsafe { call!(api, sys::$create(&mut handle, $($argument),*)) })?;
+                Ok($name(api, handle))
+            }
+
+            fn set<T: Copy>(&self, attribute: $attribute, value: T) -> Result<(), DriverError> {
+                let value = (&raw const value).cast::<c_void>();
+                // SAFETY: the attribute's value has the size that is passed; the library copies it.
+                let code = unsafe { call!(self.0, sys::$set(self.1, attribute, value, size_of::<T>())) };
+                check(stringify!($set), code)
+            }
+        }
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: made by the library, destroyed once.
+                unsafe { call!(self.0, sys::$destroy(self.1)) };
+            }
+        }
+    };
 }
 
-type Setter = unsafe extern "C" fn(Handle, c_int, *const c_void, usize) -> c_int;
-
-fn set<T: Copy>(of: &Owned, by: Setter, what: c_int, value: T) -> Result<(), DriverError> {
-    // SAFETY: the attribute's value has the size that is told; the library copies it.
-    let code = unsafe { by(of.0, what, (&raw const value).cast(), size_of::<T>()) };
-    check("cublasLt…SetAttribute", code)
-}
+descriptor!(Operation(sys::cublasLtMatmulDesc_t):
+    cublasLtMatmulDescCreate(compute: ComputeType, scale: DataType),
+    cublasLtMatmulDescSetAttribute(sys::cublasLtMatmulDescAttributes_t), cublasLtMatmulDescDestroy);
+descriptor!(Layout(sys::cublasLtMatrixLayout_t):
+    cublasLtMatrixLayoutCreate(dtype: DataType, rows: u64, columns: u64, leading: i64),
+    cublasLtMatrixLayoutSetAttribute(sys::cublasLtMatrixLayoutAttribute_t), cublasLtMatrixLayoutDestroy);
+descriptor!(Preference(sys::cublasLtMatmulPreference_t): cublasLtMatmulPreferenceCreate(),
+    cublasLtMatmulPreferenceSetAttribute(sys::cublasLtMatmulPreferenceAttributes_t), cublasLtMatmulPreferenceDestroy);
 
 /// A product's descriptors.
 pub struct Described {
     api: &'static Api,
-    handle: Handle,
-    product: Owned,
+    handle: sys::cublasLtHandle_t,
+    operation: Operation,
     /// Of A, B and D.
-    layouts: [Owned; 3],
-    scale: c_int,
+    layouts: [Layout; 3],
+    scale: DataType,
 }
 
 // SAFETY: descriptors are not changed once they are made, and may be read from any thread.
@@ -142,77 +147,73 @@ unsafe impl Send for Described {}
 // SAFETY: as above.
 unsafe impl Sync for Described {}
 
-const TRANS_A: c_int = 3;
-const TRANS_B: c_int = 4;
-const EPILOGUE: c_int = 7;
-const BIAS_POINTER: c_int = 8;
-const BATCH_COUNT: c_int = 5;
-const BATCH_STRIDE: c_int = 6;
-const MAX_WORKSPACE: c_int = 1;
-
 impl Described {
     /// Describes a product; `bias` is its address on the device.
     pub fn new(api: &'static Api, gpu: &Arc<Gpu>, p: &Product, bias: u64) -> Result<Described, DriverError> {
+        use sys::cublasLtMatmulDescAttributes_t::*;
+        use sys::cublasLtMatrixLayoutAttribute_t::*;
         let handle = handle(api, gpu)?;
-        let mut h = std::ptr::null_mut();
-        // SAFETY: the place for the descriptor is valid.
-        check("cublasLtMatmulDescCreate", unsafe { (api.product_create)(&mut h, p.compute, p.scale) })?;
-        let product = Owned(h, api.product_destroy);
-        set(&product, api.product_set, TRANS_A, c_int::from(p.trans[0]))?;
-        set(&product, api.product_set, TRANS_B, c_int::from(p.trans[1]))?;
-        set(&product, api.product_set, EPILOGUE, p.epilogue)?;
+        let operation = Operation::new(api, p.compute, p.scale)?;
+        operation.set(CUBLASLT_MATMUL_DESC_TRANSA, c_int::from(p.trans[0]))?;
+        operation.set(CUBLASLT_MATMUL_DESC_TRANSB, c_int::from(p.trans[1]))?;
+        operation.set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue)?;
         if bias != 0 {
-            set(&product, api.product_set, BIAS_POINTER, bias)?;
+            operation.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias)?;
         }
         let layout = |m: &Matrix| {
-            let mut h = std::ptr::null_mut();
-            let (rows, cols) = (m.rows as u64, m.cols as u64);
-            // SAFETY: the place for the descriptor is valid.
-            let code = unsafe { (api.layout_create)(&mut h, m.dtype, rows, cols, m.leading as i64) };
-            check("cublasLtMatrixLayoutCreate", code)?;
-            let layout = Owned(h, api.layout_destroy);
-            set(&layout, api.layout_set, BATCH_COUNT, p.batch as i32)?;
-            set(&layout, api.layout_set, BATCH_STRIDE, m.stride as i64)?;
+            let layout = Layout::new(api, m.dtype, m.rows as u64, m.cols as u64, m.leading as i64)?;
+            layout.set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, p.batch as i32)?;
+            layout.set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, m.stride as i64)?;
             Ok::<_, DriverError>(layout)
         };
         let layouts = [layout(&p.a)?, layout(&p.b)?, layout(&p.d)?];
-        Ok(Described { api, handle, product, layouts, scale: p.scale })
+        Ok(Described { api, handle, operation, layouts, scale: p.scale })
     }
 
     /// The `rank`-th of the algorithms that the library proposes, or the last one, and its workspace in bytes.
     pub fn propose(&self, rank: usize, workspace: usize) -> Result<Option<(Algorithm, usize)>, DriverError> {
-        let mut h = std::ptr::null_mut();
-        // SAFETY: the place for the descriptor is valid.
-        check("cublasLtMatmulPreferenceCreate", unsafe { (self.api.preference_create)(&mut h) })?;
-        let preference = Owned(h, self.api.preference_destroy);
-        set(&preference, self.api.preference_set, MAX_WORKSPACE, workspace)?;
-        let none = Proposal { algorithm: [0; 8], workspace: 0, state: 0, waves: 0.0, reserved: [0; 4] };
-        let mut all = [none; 8];
+        let preference = Preference::new(self.api)?;
+        let most = sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+        preference.set(most, workspace)?;
+        let mut all = [const { MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::zeroed() }; 8];
         let mut n = 0;
         let [a, b, d] = &self.layouts;
         let wanted = (rank + 1).min(all.len()) as c_int;
         // SAFETY: descriptors are alive, so many places are valid.
         let code = unsafe {
-            (self.api.heuristic)(
-                self.handle,
-                self.product.0,
-                a.0,
-                b.0,
-                d.0,
-                d.0,
-                preference.0,
-                wanted,
-                all.as_mut_ptr(),
-                &mut n,
+            call!(
+                self.api,
+                sys::cublasLtMatmulAlgoGetHeuristic(
+                    self.handle,
+                    self.operation.1,
+                    a.1,
+                    b.1,
+                    d.1,
+                    d.1,
+                    preference.1,
+                    wanted,
+                    all.as_mut_ptr().cast(),
+                    &mut n,
+                )
             )
         };
-        const NOT_SUPPORTED: c_int = 15;
-        if code == NOT_SUPPORTED {
+        if code == sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED as c_int {
             return Ok(None);
         }
         check("cublasLtMatmulAlgoGetHeuristic", code)?;
         let found = all.get(..usize::try_from(n).unwrap_or(0)).unwrap_or_default();
-        Ok(found.iter().rfind(|p| p.state == 0).map(|p| (p.algorithm, p.workspace)))
+        Ok(found.iter().filter_map(usable).next_back())
+    }
+}
+
+/// Algorithm and workspace in bytes of a proposal; `None` if the library could not make it.
+fn usable(proposal: &MaybeUninit<sys::cublasLtMatmulHeuristicResult_t>) -> Option<(Algorithm, usize)> {
+    let at = proposal.as_ptr();
+    // SAFETY: the place is initialized, and all fields that are read are valid for any bytes: the state, whose code may be newer
+    // than cudarc's enumeration, is read as a number.
+    unsafe {
+        let state = (&raw const (*at).state).cast::<c_int>().read();
+        (state == 0).then(|| ((*at).algo.data, (*at).workspaceSize))
     }
 }
 
@@ -225,35 +226,36 @@ pub struct Multiply {
     pub workspace: usize,
 }
 
-/// The type that integers are scaled in.
-pub const SCALE_I32: c_int = 10;
-
 impl Call for Multiply {
     fn run(&self, stream: *mut c_void) -> Result<(), DriverError> {
         let (d, [a, b, out, scratch]) = (&self.described, self.at);
         let (one, zero): ([u32; 1], [u32; 1]) =
-            if d.scale == SCALE_I32 { ([1], [0]) } else { ([1.0f32.to_bits()], [0]) };
+            if d.scale == DataType::CUDA_R_32I { ([1], [0]) } else { ([1.0f32.to_bits()], [0]) };
         let at = |address: u64| address as usize as *mut c_void;
+        let algorithm = sys::cublasLtMatmulAlgo_t { data: self.algorithm };
         // SAFETY: descriptors are alive, addresses are those of live tensors of the described sizes in this device's memory,
         // the scalars have the type that the product was described with.
         let code = unsafe {
-            (d.api.matmul)(
-                d.handle,
-                d.product.0,
-                one.as_ptr().cast(),
-                at(a),
-                d.layouts[0].0,
-                at(b),
-                d.layouts[1].0,
-                zero.as_ptr().cast(),
-                at(out),
-                d.layouts[2].0,
-                at(out),
-                d.layouts[2].0,
-                &raw const self.algorithm,
-                at(scratch),
-                self.workspace,
-                stream,
+            call!(
+                d.api,
+                sys::cublasLtMatmul(
+                    d.handle,
+                    d.operation.1,
+                    one.as_ptr().cast(),
+                    at(a),
+                    d.layouts[0].1,
+                    at(b),
+                    d.layouts[1].1,
+                    zero.as_ptr().cast(),
+                    at(out),
+                    d.layouts[2].1,
+                    at(out),
+                    d.layouts[2].1,
+                    &algorithm,
+                    at(scratch),
+                    self.workspace,
+                    stream.cast(),
+                )
             )
         };
         check("cublasLtMatmul", code)

@@ -1,23 +1,22 @@
 //! cuDNN's graph interface: descriptors, plans, runs.
 
-use super::library::{Name, functions};
+use super::library::Name;
 use crate::driver::{Call, DriverError, Gpu};
+use crate::foreign::{call, functions};
+use cudarc::cudnn::sys::{self, cudnnBackendAttributeType_t as Type};
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-type Handle = *mut c_void;
+pub use sys::cudnnBackendAttributeName_t as Attribute;
+pub use sys::cudnnBackendDescriptorType_t as Kind;
 
-functions!(Api {
-    version = "cudnnGetVersion" () -> usize;
-    create = "cudnnCreate" (*mut Handle) -> c_int;
-    set_stream = "cudnnSetStream" (Handle, Handle) -> c_int;
-    descriptor_create = "cudnnBackendCreateDescriptor" (c_int, *mut Handle) -> c_int;
-    descriptor_destroy = "cudnnBackendDestroyDescriptor" (Handle) -> c_int;
-    descriptor_set = "cudnnBackendSetAttribute" (Handle, c_int, c_int, i64, *const c_void) -> c_int;
-    descriptor_get = "cudnnBackendGetAttribute" (Handle, c_int, c_int, i64, *mut i64, *mut c_void) -> c_int;
-    finalize = "cudnnBackendFinalize" (Handle) -> c_int;
-    execute = "cudnnBackendExecute" (Handle, Handle, Handle) -> c_int;
-});
+functions! {
+    /// The library's functions.
+    Api {
+        cudnnGetVersion cudnnCreate cudnnSetStream cudnnBackendCreateDescriptor cudnnBackendDestroyDescriptor
+        cudnnBackendSetAttribute cudnnBackendGetAttribute cudnnBackendFinalize cudnnBackendExecute
+    }
+}
 
 const NAME: Name =
     Name { title: "cuDNN", files: &["libcudnn.so.9"], variable: "KILN_CUDNN", package: "nvidia-cudnn-cu13" };
@@ -34,7 +33,7 @@ impl Api {
     /// Its version, as 10000 major + 100 minor + patch.
     pub fn version(&self) -> u64 {
         // SAFETY: it takes nothing and reads a constant.
-        unsafe { (self.version)() as u64 }
+        unsafe { call!(self, sys::cudnnGetVersion()) as u64 }
     }
 }
 
@@ -60,7 +59,7 @@ impl State {
         gpu.bind()?;
         let mut h = std::ptr::null_mut();
         // SAFETY: the place for the handle is valid, a context is current.
-        check("cudnnCreate", unsafe { (api.create)(&mut h) })?;
+        check("cudnnCreate", unsafe { call!(api, sys::cudnnCreate(&mut h)) })?;
         let state = Arc::new(State { api, _gpu: gpu.clone(), handle: Mutex::new(h as usize) });
         all.push((gpu.clone(), state.clone()));
         Ok(state)
@@ -73,46 +72,29 @@ impl State {
     }
 }
 
-/// Kinds of descriptors, by the header's numbers.
-#[derive(Clone, Copy)]
-#[repr(i32)]
-pub enum Kind {
-    Pointwise = 0,
-    Convolution = 1,
-    EngineConfig = 3,
-    Heuristic = 4,
-    Plan = 5,
-    Forward = 10,
-    PointwiseOperation = 13,
-    Graph = 15,
-    VariantPack = 16,
-    Tensor = 17,
+/// Enumeration that an attribute may hold, with the attribute's type.
+pub trait Enumeration: Copy {
+    const TYPE: sys::cudnnBackendAttributeType_t;
 }
 
-/// Types of attributes, by the header's numbers.
-mod of_type {
-    pub const HANDLE: i32 = 0;
-    pub const INT64: i32 = 3;
-    pub const FLOAT: i32 = 4;
-    pub const POINTER: i32 = 6;
-    pub const DESCRIPTOR: i32 = 15;
+macro_rules! enumerations {
+    ($($enumeration:ident: $type:ident;)*) => {
+        $(impl Enumeration for sys::$enumeration {
+            const TYPE: sys::cudnnBackendAttributeType_t = sys::cudnnBackendAttributeType_t::$type;
+        })*
+    };
 }
-
-/// Types of attributes that hold one of an enumeration.
-#[derive(Clone, Copy)]
-#[repr(i32)]
-pub enum EnumType {
-    Data = 1,
-    Bool = 2,
-    ConvolutionMode = 7,
-    HeuristicMode = 8,
-    PointwiseMode = 14,
+enumerations! {
+    cudnnDataType_t: CUDNN_TYPE_DATA_TYPE;
+    cudnnConvolutionMode_t: CUDNN_TYPE_CONVOLUTION_MODE;
+    cudnnBackendHeurMode_t: CUDNN_TYPE_HEUR_MODE;
+    cudnnPointwiseMode_t: CUDNN_TYPE_POINTWISE_MODE;
 }
 
 /// A descriptor, destroyed when it goes.
 pub struct Descriptor {
     api: &'static Api,
-    handle: Handle,
+    handle: sys::cudnnBackendDescriptor_t,
 }
 
 // SAFETY: finished descriptors are not changed, and may be used from any thread.
@@ -123,7 +105,7 @@ unsafe impl Sync for Descriptor {}
 impl Drop for Descriptor {
     fn drop(&mut self) {
         // SAFETY: made in `new`, destroyed once.
-        unsafe { (self.api.descriptor_destroy)(self.handle) };
+        unsafe { call!(self.api, sys::cudnnBackendDestroyDescriptor(self.handle)) };
     }
 }
 
@@ -131,75 +113,79 @@ impl Descriptor {
     pub fn new(api: &'static Api, kind: Kind) -> Result<Descriptor, DriverError> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the place for the handle is valid.
-        let code = unsafe { (api.descriptor_create)(kind as c_int, &mut handle) };
+        let code = unsafe { call!(api, sys::cudnnBackendCreateDescriptor(kind, &mut handle)) };
         check("cudnnBackendCreateDescriptor", code)?;
         Ok(Descriptor { api, handle })
     }
 
-    fn put<T>(self, name: i32, of: i32, all: &[T]) -> Result<Descriptor, DriverError> {
+    fn put<T>(self, name: Attribute, of: Type, all: &[T]) -> Result<Descriptor, DriverError> {
         // SAFETY: so many elements of the attribute's type lie there; the library copies them.
         let code = unsafe {
-            (self.api.descriptor_set)(self.handle, name, of, all.len() as i64, all.as_ptr().cast())
+            let count = all.len() as i64;
+            call!(self.api, sys::cudnnBackendSetAttribute(self.handle, name, of, count, all.as_ptr().cast()))
         };
         check("cudnnBackendSetAttribute", code)?;
         Ok(self)
     }
 
-    pub fn ints(self, name: i32, all: &[i64]) -> Result<Descriptor, DriverError> {
-        self.put(name, of_type::INT64, all)
+    pub fn ints(self, name: Attribute, all: &[i64]) -> Result<Descriptor, DriverError> {
+        self.put(name, Type::CUDNN_TYPE_INT64, all)
     }
 
-    pub fn float(self, name: i32, v: f32) -> Result<Descriptor, DriverError> {
-        self.put(name, of_type::FLOAT, &[v])
+    pub fn float(self, name: Attribute, v: f32) -> Result<Descriptor, DriverError> {
+        self.put(name, Type::CUDNN_TYPE_FLOAT, &[v])
     }
 
-    pub fn one_of(self, name: i32, of: EnumType, v: i32) -> Result<Descriptor, DriverError> {
-        match of {
-            EnumType::Bool => self.put(name, of as i32, &[v != 0]),
-            _ => self.put(name, of as i32, &[v]),
-        }
+    pub fn one_of<E: Enumeration>(self, name: Attribute, value: E) -> Result<Descriptor, DriverError> {
+        self.put(name, E::TYPE, &[value])
     }
 
-    pub fn pointers(self, name: i32, all: &[u64]) -> Result<Descriptor, DriverError> {
-        self.put(name, of_type::POINTER, all)
+    pub fn flag(self, name: Attribute, value: bool) -> Result<Descriptor, DriverError> {
+        self.put(name, Type::CUDNN_TYPE_BOOLEAN, &[value])
     }
 
-    pub fn parts(self, name: i32, all: &[&Descriptor]) -> Result<Descriptor, DriverError> {
-        let all: Vec<Handle> = all.iter().map(|d| d.handle).collect();
-        self.put(name, of_type::DESCRIPTOR, &all)
+    pub fn pointers(self, name: Attribute, all: &[u64]) -> Result<Descriptor, DriverError> {
+        self.put(name, Type::CUDNN_TYPE_VOID_PTR, all)
     }
 
-    pub fn handle(self, name: i32, handle: &MutexGuard<'_, usize>) -> Result<Descriptor, DriverError> {
-        self.put(name, of_type::HANDLE, &[**handle])
+    pub fn parts(self, name: Attribute, all: &[&Descriptor]) -> Result<Descriptor, DriverError> {
+        let all: Vec<_> = all.iter().map(|d| d.handle).collect();
+        self.put(name, Type::CUDNN_TYPE_BACKEND_DESCRIPTOR, &all)
+    }
+
+    pub fn handle(self, name: Attribute, handle: &MutexGuard<'_, usize>) -> Result<Descriptor, DriverError> {
+        self.put(name, Type::CUDNN_TYPE_HANDLE, &[**handle])
     }
 
     pub fn done(self) -> Result<Descriptor, DriverError> {
         // SAFETY: the descriptor is alive.
-        check("cudnnBackendFinalize", unsafe { (self.api.finalize)(self.handle) })?;
+        check("cudnnBackendFinalize", unsafe { call!(self.api, sys::cudnnBackendFinalize(self.handle)) })?;
         Ok(self)
     }
 
     /// A number that the library tells.
-    pub fn int(&self, name: i32) -> Result<i64, DriverError> {
+    pub fn int(&self, name: Attribute) -> Result<i64, DriverError> {
         let (mut n, mut v) = (0i64, 0i64);
         // SAFETY: there is room for the one element that is asked for.
         let code = unsafe {
             let to = (&raw mut v).cast();
-            (self.api.descriptor_get)(self.handle, name, of_type::INT64, 1, &mut n, to)
+            let of = Type::CUDNN_TYPE_INT64;
+            call!(self.api, sys::cudnnBackendGetAttribute(self.handle, name, of, 1, &mut n, to))
         };
         check("cudnnBackendGetAttribute", code)?;
         Ok(v)
     }
 
     /// Descriptors of a kind that the library fills in, at most `most`.
-    pub fn found(&self, name: i32, kind: Kind, most: usize) -> Result<Vec<Descriptor>, DriverError> {
+    pub fn found(&self, name: Attribute, kind: Kind, most: usize) -> Result<Vec<Descriptor>, DriverError> {
         let mut all = (0..most).map(|_| Descriptor::new(self.api, kind)).collect::<Result<Vec<_>, _>>()?;
-        let mut handles: Vec<Handle> = all.iter().map(|d| d.handle).collect();
+        let mut handles: Vec<_> = all.iter().map(|d| d.handle).collect();
         let mut n = 0i64;
         // SAFETY: there are as many descriptors as are asked for.
         let code = unsafe {
             let to = handles.as_mut_ptr().cast();
-            (self.api.descriptor_get)(self.handle, name, of_type::DESCRIPTOR, most as i64, &mut n, to)
+            let of = Type::CUDNN_TYPE_BACKEND_DESCRIPTOR;
+            call!(self.api, sys::cudnnBackendGetAttribute(self.handle, name, of, most as i64, &mut n, to))
         };
         check("cudnnBackendGetAttribute", code)?;
         all.truncate(usize::try_from(n).unwrap_or(0));
@@ -218,10 +204,11 @@ impl Call for Execute {
     fn run(&self, stream: *mut c_void) -> Result<(), DriverError> {
         let api = self.state.api;
         let handle = self.state.handle();
-        let h = *handle as Handle;
+        let h = *handle as sys::cudnnHandle_t;
         // SAFETY: both handles are alive; nobody else uses the library's one now.
-        check("cudnnSetStream", unsafe { (api.set_stream)(h, stream) })?;
+        check("cudnnSetStream", unsafe { call!(api, sys::cudnnSetStream(h, stream.cast())) })?;
         // SAFETY: plan and pack are finished and alive; addresses are those of live tensors of the described sizes.
-        check("cudnnBackendExecute", unsafe { (api.execute)(h, self.plan.handle, self.pack.handle) })
+        let code = unsafe { call!(api, sys::cudnnBackendExecute(h, self.plan.handle, self.pack.handle)) };
+        check("cudnnBackendExecute", code)
     }
 }

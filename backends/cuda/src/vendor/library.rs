@@ -11,28 +11,6 @@ pub struct Name {
     pub package: &'static str,
 }
 
-/// Declares a table of a library's functions, all of which are found when it is opened.
-macro_rules! functions {
-    ($table:ident { $($call:ident = $symbol:literal ($($t:ty),*) -> $result:ty;)* }) => {
-        /// The library's functions, as its header declares them.
-        pub struct $table {
-            $($call: unsafe extern "C" fn($($t),*) -> $result,)*
-        }
-
-        impl $table {
-            fn find(library: &libloading::Library) -> Result<$table, &'static str> {
-                Ok($table {
-                    $($call: {
-                        // SAFETY: the library's header gives the symbol this type.
-                        *unsafe { library.get(concat!($symbol, "\0").as_bytes()) }.map_err(|_| $symbol)?
-                    },)*
-                })
-            }
-        }
-    };
-}
-pub(super) use functions;
-
 impl Name {
     /// Opens the library and finds its functions.
     pub fn load<T>(&self, find: fn(&libloading::Library) -> Result<T, &'static str>) -> Result<T, String> {

@@ -1,6 +1,6 @@
 //! Matrix products as cuBLASLt takes them: results row by row are its transposed ones column by column.
 
-use super::cublaslt::{Api, Described, Matrix, Multiply, Product, SCALE_I32, TITLE};
+use super::cublaslt::{Api, ComputeType, DataType, Described, Epilogue, Matrix, Multiply, Product, TITLE};
 use super::library::{Blob, missing};
 use super::tail::{Behind, chain, extra_dims, input_dims, output_dims};
 use super::{Library, Places, WORKSPACE, given, rank, ranked};
@@ -13,27 +13,28 @@ use std::sync::Arc;
 const TACTIC: &str = "cublaslt.matmul";
 const MAGIC: &str = "kiln-cublaslt-1";
 
-/// Types of operands and results, of sums and of scales, as the library numbers them.
+/// Types of operands and results, of sums and of scales.
 struct Types {
-    operand: i32,
-    result: i32,
-    compute: i32,
-    scale: i32,
+    operand: DataType,
+    result: DataType,
+    compute: ComputeType,
+    scale: DataType,
 }
 
 fn types(site: &Site<'_>) -> Result<Types, BackendError> {
-    const F32: i32 = 68;
-    const TF32: i32 = 77;
-    const I32: i32 = 72;
-    let float = |n, compute| Types { operand: n, result: n, compute, scale: 0 };
+    use ComputeType::{
+        CUBLAS_COMPUTE_32F as F32, CUBLAS_COMPUTE_32F_FAST_TF32 as TF32, CUBLAS_COMPUTE_32I as I32,
+    };
+    use DataType::{CUDA_R_8I, CUDA_R_16BF, CUDA_R_16F, CUDA_R_32F, CUDA_R_32I};
+    let float = |operand, compute| Types { operand, result: operand, compute, scale: CUDA_R_32F };
     match (site.dtype(0), site.dtype(1), site.out_dtype(0)) {
-        (Some(DType::F16), Some(DType::F16), DType::F16) => Ok(float(2, F32)),
-        (Some(DType::BF16), Some(DType::BF16), DType::BF16) => Ok(float(14, F32)),
+        (Some(DType::F16), Some(DType::F16), DType::F16) => Ok(float(CUDA_R_16F, F32)),
+        (Some(DType::BF16), Some(DType::BF16), DType::BF16) => Ok(float(CUDA_R_16BF, F32)),
         (Some(DType::F32), Some(DType::F32), DType::F32) => {
-            Ok(float(0, if site.target.has("tf32") { TF32 } else { F32 }))
+            Ok(float(CUDA_R_32F, if site.target.has("tf32") { TF32 } else { F32 }))
         }
         (Some(DType::I8), Some(DType::I8), DType::I32) => {
-            Ok(Types { operand: 3, result: 10, compute: I32, scale: SCALE_I32 })
+            Ok(Types { operand: CUDA_R_8I, result: CUDA_R_32I, compute: I32, scale: CUDA_R_32I })
         }
         (a, b, y) => unsupported(format!("products of {a:?} and {b:?} to {y}")),
     }
@@ -68,7 +69,8 @@ fn problem(site: &Site<'_>) -> Result<(Product, Option<usize>), BackendError> {
         return unsupported("a batch of one operand alone");
     };
     let aligned = [m, k, *n].iter().all(|d| d % 4 == 0);
-    if t.operand == 3 && (ta || !tb || !aligned) {
+    let integers = t.operand == DataType::CUDA_R_8I;
+    if integers && (ta || !tb || !aligned) {
         return unsupported("8-bit integers that are not aligned along the depth");
     }
     let (bias, relu) = match chain(site).as_deref() {
@@ -80,7 +82,7 @@ fn problem(site: &Site<'_>) -> Result<(Product, Option<usize>), BackendError> {
     };
     if let Some(e) = bias {
         let d = extra_dims(site, e).unwrap_or_default();
-        if d.last() != Some(n) || d.iter().product::<usize>() != *n || t.operand == 3 {
+        if d.last() != Some(n) || d.iter().product::<usize>() != *n || integers {
             return unsupported("an addition that is no bias of the columns");
         }
     }
@@ -94,10 +96,10 @@ fn problem(site: &Site<'_>) -> Result<(Product, Option<usize>), BackendError> {
         compute: t.compute,
         scale: t.scale,
         epilogue: match (bias.is_some(), relu) {
-            (false, false) => 1,
-            (false, true) => 2,
-            (true, false) => 4,
-            (true, true) => 6,
+            (false, false) => Epilogue::CUBLASLT_EPILOGUE_DEFAULT,
+            (false, true) => Epilogue::CUBLASLT_EPILOGUE_RELU,
+            (true, false) => Epilogue::CUBLASLT_EPILOGUE_BIAS,
+            (true, true) => Epilogue::CUBLASLT_EPILOGUE_RELU_BIAS,
         },
     };
     Ok((product, bias))
@@ -134,8 +136,19 @@ pub fn load(site: &Site<'_>, blob: &[u8], gpu: &Arc<Gpu>) -> Result<Arc<dyn Libr
     };
     let (algorithm, workspace) = ([a, b, c, d, e, f, g, h], workspace.min(WORKSPACE as u64));
     // The device may allow TF32 where the build did not.
-    product.compute = compute as i32;
+    product.compute = compute_type(compute)?;
     Ok(Arc::new(Loaded { api, gpu: gpu.clone(), product, bias, algorithm, workspace }))
+}
+
+/// The type of sums that a blob stores by its number.
+fn compute_type(number: u64) -> Result<ComputeType, BackendError> {
+    use ComputeType::{CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_COMPUTE_32I};
+    let known = [CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_COMPUTE_32I];
+    known.into_iter().find(|c| *c as u64 == number).ok_or_else(|| {
+        BackendError::Incompatible(format!(
+            "a step of {TITLE} sums in type {number}, which no plan of this version has; build the plan again"
+        ))
+    })
 }
 
 struct Loaded {
