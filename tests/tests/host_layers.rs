@@ -9,6 +9,7 @@ use kiln_ir::{Attrs, DType, Tensor, TensorType};
 use kiln_runtime::{Engine, ExecutionContext, HostLayer};
 use kiln_tests::backends::{cuda, reference, wgpu};
 use kiln_tests::models::{archive, engine};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// x doubled so many times.
@@ -23,11 +24,21 @@ fn doubled(net: &mut Network, name: &str, x: TensorId, n: TensorId) -> TensorId 
     net.add_loop_output(l, value, LoopOutputKind::LastValue, 0).unwrap().output(0).unwrap()
 }
 
-/// A loop of 3 trips, one of as many as an input says, and the places of what is not zero.
+/// Elements of a tensor that is too large for the host to follow what is computed from it.
+const MANY: usize = 300;
+
+/// The greatest element of a large tensor, found on the device.
+fn greatest(net: &mut Network, x: TensorId) -> TensorId {
+    let axis = net.add_weights(None, Tensor::i64(&[1], &[0]).unwrap()).unwrap();
+    let attrs = Attrs::new().with("op", "max").with("keep_dims", false);
+    net.add_layer("greatest", "reduce", attrs, &[Some(x), Some(axis)]).unwrap()[0]
+}
+
+/// A loop of 3 trips, one of as many as the device finds, and the places of what is not zero.
 fn net(counted: bool, asked: bool, places: bool) -> Network {
     let mut net = Network::new("host");
     let x = net.add_input("x", TensorType::new(DType::F32, [4])).unwrap();
-    let n = net.add_input("n", TensorType::new(DType::I64, [0; 0])).unwrap();
+    let n = net.add_input("n", TensorType::new(DType::I64, [MANY as i64])).unwrap();
     let three = net.add_weights(None, Tensor::i64(&[], &[3]).unwrap()).unwrap();
     if places {
         let found = net.add_layer("places", "nonzero", Attrs::new(), &[Some(x)]).unwrap()[0];
@@ -38,6 +49,7 @@ fn net(counted: bool, asked: bool, places: bool) -> Network {
         net.mark_output(y, "y").unwrap();
     }
     if asked {
+        let n = greatest(&mut net, n);
         let z = doubled(&mut net, "asked", x, n);
         net.mark_output(z, "z").unwrap();
     }
@@ -54,7 +66,7 @@ fn context(backend: &Arc<dyn Backend>, net: &Network) -> ExecutionContext {
 
 fn run(context: &mut ExecutionContext) -> Vec<HostLayer> {
     let x = Tensor::f32(&[4], &[1.0, 0.0, 2.0, 0.5]).unwrap();
-    context.run(&[("x", x), ("n", Tensor::i64(&[], &[5]).unwrap())]).unwrap();
+    context.run(&[("x", x), ("n", Tensor::i64(&[MANY], &[5; MANY]).unwrap())]).unwrap();
     context.host_layers().unwrap()
 }
 
@@ -197,7 +209,7 @@ fn strict_builds_refuse_each_reason_by_name() {
     let decisions = one(&net(false, true, false));
     assert!(decisions.0 == "asked" && decisions.1.contains("numbers of trips"), "{decisions:?}");
     let e = refusal(&backend, &[], &net(false, true, true)).unwrap().to_string();
-    assert!(e.contains("layer \"asked\"") && e.contains("trips as constants"), "{e}");
+    assert!(e.contains("layer \"asked\"") && e.contains("constants or inputs of the network"), "{e}");
 }
 
 /// The rules of a backend that keeps control flow on the device, as CUDA does; they depend on the target alone.
@@ -238,5 +250,60 @@ fn expected_layers_are_those_that_runs_find() {
         let engine = Engine::on_target(built.program, Vec::new(), backend.as_ref(), target).unwrap();
         let found = run(&mut engine.create_context().unwrap());
         assert_eq!(built.host_layers, found, "{counted} {asked} {places}");
+    }
+}
+
+/// x doubled n times and stacked, where n is also what a float says, then negated if c says so; the first rows of x one by one.
+fn decided_by_inputs() -> Network {
+    let mut net = Network::new("decided");
+    let x = net.add_input("x", TensorType::new(DType::F32, [4])).unwrap();
+    let n = net.add_input("n", TensorType::new(DType::I64, [0; 0])).unwrap();
+    let f = net.add_input("f", TensorType::new(DType::F32, [0; 0])).unwrap();
+    let c = net.add_input("c", TensorType::new(DType::Bool, [0; 0])).unwrap();
+    let counted = doubled(&mut net, "counted", x, n);
+    let to = Attrs::new().with("to", DType::I64);
+    let m = net.add_layer("whole", "cast", to, &[Some(f)]).unwrap()[0];
+    let l = net.add_loop().unwrap();
+    net.add_trip_limit(l, m, TripLimitKind::Count).unwrap();
+    let r = net.add_recurrence(l, counted).unwrap();
+    let (id, value) = (r.id(), r.output(0).unwrap());
+    let next = net.add_layer("again", "add", Attrs::new(), &[Some(value), Some(value)]).unwrap()[0];
+    net.set_input(id, 1, next).unwrap();
+    let all = net.add_loop_output(l, value, LoopOutputKind::Concatenate, 0).unwrap();
+    let all = all.set_exact_length().unwrap().output(0).unwrap();
+    net.mark_output(all, "all").unwrap();
+    let of = net.add_if_conditional().unwrap();
+    net.set_condition(of, c).unwrap();
+    let (a, b) = (net.add_if_input(of, counted).unwrap().output(0).unwrap(), net.add_if_input(of, counted));
+    let b = b.unwrap().output(0).unwrap();
+    let a = net.add_layer("negated", "neg", Attrs::new(), &[Some(a)]).unwrap()[0];
+    let b = net.add_layer("kept", "abs", Attrs::new(), &[Some(b)]).unwrap()[0];
+    let y = net.add_if_output(of, a, b).unwrap().output(0).unwrap();
+    net.mark_output(y, "y").unwrap();
+    net
+}
+
+/// Inputs come from the host: what they decide is known before the run, and changes from run to run.
+#[test]
+fn what_inputs_decide_is_known_before_the_run() {
+    for backend in [Some(reference()), wgpu().unwrap()].into_iter().flatten() {
+        let net = decided_by_inputs();
+        assert_eq!(refused(&backend, &[], &net), [], "{}", backend.name());
+        let mut context = context(&backend, &net);
+        for (n, f, c) in [(2i64, 3.0f32, true), (0, 1.0, false), (1, 0.0, true), (3, 2.5, false)] {
+            let x = Tensor::f32(&[4], &[1.0, 0.0, 2.0, 0.5]).unwrap();
+            let c_in = Tensor::from_bytes(DType::Bool, &[], vec![u8::from(c)]).unwrap();
+            let n_in = Tensor::i64(&[], &[n]).unwrap();
+            let f_in = Tensor::f32(&[], &[f]).unwrap();
+            let out = context.run(&[("x", x), ("n", n_in), ("f", f_in), ("c", c_in)]).unwrap();
+            let out: BTreeMap<String, Tensor> = out.into_iter().collect();
+            let by = |k: i64| [1.0f64, 0.0, 2.0, 0.5].map(|v| v * f64::from(1u32 << k));
+            let (m, name) = (f as i64, backend.name());
+            let sign = if c { -1.0 } else { 1.0 };
+            assert_eq!(out["y"].to_f64(), by(n).map(|v| v * sign), "{name} {n} {f} {c}");
+            let rows: Vec<f64> = (0..m).flat_map(|i| by(n + i)).collect();
+            assert_eq!((out["all"].shape(), out["all"].to_f64()), (&[m as usize, 4][..], rows), "{name}");
+            assert_eq!(context.host_layers().unwrap(), [], "{name} {n} {f} {c}");
+        }
     }
 }

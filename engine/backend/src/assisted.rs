@@ -35,7 +35,7 @@ pub const CONTENTS: Reason = Reason {
 /// Control flow whose decisions the host reads, as no kernel starts another one.
 pub const DECISIONS: Reason = Reason {
     why: "the host reads numbers of trips, conditions, or sizes that are computed inside",
-    advice: "give numbers of trips as constants, or run on a backend that decides on the device (cuda)",
+    advice: "give numbers of trips and conditions as constants or inputs of the network, or run on a backend that decides on the device (cuda)",
 };
 
 /// Control flow in a network that is not one piece of work of the device.

@@ -194,6 +194,15 @@ impl Shapes {
         self.changed[v.0 as usize] = true;
     }
 
+    /// Records the elements of those inputs of `graph` whose positions are wanted.
+    pub fn set_inputs(&mut self, graph: &Graph, inputs: &[Tensor], wanted: impl Fn(usize) -> bool) {
+        for (i, (&v, t)) in graph.inputs.iter().zip(inputs).enumerate() {
+            if wanted(i) && self.fact(v).as_const().is_none() {
+                self.set_content(v, t.clone());
+            }
+        }
+    }
+
     /// Infers the nodes of a step again if anything that they read has become better known. Call before launching
     /// each step.
     pub fn update(&mut self, program: &Program, step: &Step) -> Result<(), BackendError> {

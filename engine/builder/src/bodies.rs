@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 const USUAL: i64 = 16;
 
 /// So many other lengths are tried.
-const GUESSES: usize = 8;
+pub(crate) const GUESSES: usize = 8;
 
 /// Facts of the inputs of each region at one point.
 pub(crate) fn region_facts(g: &Graph, node: &Node, facts: &[Fact]) -> Result<Vec<Vec<Fact>>, BuildError> {
@@ -97,7 +97,7 @@ fn guess(body: &Graph, inputs: &[Fact]) -> Option<Vec<Fact>> {
 }
 
 /// The sizes that stand in a graph and its regions.
-fn sizes_in(g: &Graph, sizes: &mut BTreeSet<i64>) {
+pub(crate) fn sizes_in(g: &Graph, sizes: &mut BTreeSet<i64>) {
     sizes.extend(g.value_ids().flat_map(|v| g.ty(v).dims.iter().filter_map(Dim::as_const)));
     g.nodes().flat_map(|(_, n)| &n.regions).for_each(|r| sizes_in(r, sizes));
 }

@@ -4,7 +4,8 @@ use crate::bodies;
 use kiln_backend::assisted::{self, HOST_IS_DEVICE, Reason};
 use kiln_backend::{HostStep, Program, Shapes, Step, Target, flow};
 use kiln_ir::ops::random::is_fresh;
-use kiln_ir::{DType, Dim, Elems, Fact, Node, Tensor, ValueId};
+use kiln_ir::{DType, Dim, Elems, Fact, Graph, Node, Tensor, ValueId};
+use std::collections::BTreeSet;
 
 /// The steps of a program, and of the bodies in it, at which runs at one of these points need the host; points are facts of
 /// all values. None where the host is the device. Contents of shape inputs are given to the host with each run.
@@ -14,7 +15,7 @@ pub(crate) fn expected(program: &Program, points: &[Vec<Fact>], target: &Target)
         return all;
     }
     for facts in points {
-        let facts = with_contents(program, facts);
+        let facts = with_contents(program, facts, target);
         for s in at(program, &facts, target) {
             if !all.contains(&s) {
                 all.push(s);
@@ -25,28 +26,48 @@ pub(crate) fn expected(program: &Program, points: &[Vec<Fact>], target: &Target)
     all
 }
 
-/// Facts in which shape inputs have contents. Where no profile says which, as for numbers that are not integers, they are
-/// ones: any contents serve to tell what follows from them. Without, where the network takes no ones.
-fn with_contents(program: &Program, facts: &[Fact]) -> Vec<Fact> {
+/// Facts in which inputs that the host plans by have contents. Where no profile says which, as for numbers that are not integers
+/// and for iteration counts, they are ones, or, where the network takes no ones, a size that stands in it: any contents serve to
+/// find out what follows from them. Without contents where none of these fits.
+fn with_contents(program: &Program, facts: &[Fact], target: &Target) -> Vec<Fact> {
     let g = &program.graph;
-    let mut inputs: Vec<Fact> = g.inputs.iter().map(|&v| facts[v.0 as usize].clone()).collect();
-    let mut guessed = false;
-    for i in program.shape_inputs() {
-        let known = inputs[i].as_const().is_some();
-        if let Some(ones) =
-            inputs[i].ty.static_dims().filter(|_| !known).and_then(|d| ones(inputs[i].ty.dtype, &d))
-        {
-            inputs[i] = Fact::constant(ones);
-            guessed = true;
-        }
+    let own: Vec<Fact> = g.inputs.iter().map(|&v| facts[v.0 as usize].clone()).collect();
+    let unknown: Vec<usize> =
+        planned_by(program, target).into_iter().filter(|&i| own[i].as_const().is_none()).collect();
+    if unknown.is_empty() {
+        return facts.to_vec();
     }
-    let inferred = if guessed { g.infer_from(&inputs).ok() } else { None };
-    inferred.unwrap_or_else(|| facts.to_vec())
+    let filled = |n: i64| {
+        let mut inputs = own.clone();
+        for &i in &unknown {
+            let ty = &own[i].ty;
+            let n = if ty.dtype == DType::Bool { 1 } else { n };
+            let t = ty.static_dims().and_then(|d| filled(ty.dtype, &d, n));
+            inputs[i] = t.map_or_else(|| own[i].clone(), Fact::constant);
+        }
+        g.infer_from(&inputs).ok()
+    };
+    let mut sizes = BTreeSet::new();
+    bodies::sizes_in(g, &mut sizes);
+    let guesses = std::iter::once(1).chain(sizes.into_iter().filter(|&n| n > 1).take(bodies::GUESSES));
+    guesses.into_iter().find_map(filled).unwrap_or_else(|| facts.to_vec())
 }
 
-fn ones(dtype: DType, shape: &[usize]) -> Option<Tensor> {
-    let n: usize = shape.iter().product();
-    Tensor::from_elems(dtype, shape, &Elems::F(vec![1.0; n]))
+/// Positions of inputs whose contents come with each run and are planned by: shape inputs and, of backends whose host walks
+/// control flow, inputs that decide it.
+fn planned_by(program: &Program, target: &Target) -> Vec<usize> {
+    let mut all = program.shape_inputs();
+    if !target.has(assisted::DEVICE_FLOW) {
+        all.extend(flow::deciding_inputs(program, flow::Decisions::All));
+        all.sort_unstable();
+        all.dedup();
+    }
+    all
+}
+
+fn filled(dtype: DType, shape: &[usize], n: i64) -> Option<Tensor> {
+    let len: usize = shape.iter().product();
+    Tensor::from_elems(dtype, shape, &Elems::F(vec![n as f64; len]))
 }
 
 /// The same for runs at one point.
@@ -122,22 +143,87 @@ struct Inside {
 /// The bodies of a step of control flow.
 fn inside(program: &Program, step: &Step, node: &Node, shapes: &Shapes, target: &Target) -> Vec<Inside> {
     let facts: Vec<Fact> = program.graph.value_ids().map(|v| shapes.fact(v).clone()).collect();
-    let Ok(inputs) = bodies::region_facts(&program.graph, node, &facts) else { return Vec::new() };
-    let one = |(body, mut inputs): (&Program, Vec<Fact>)| {
+    let Ok(mut inputs) = bodies::region_facts(&program.graph, node, &facts) else { return Vec::new() };
+    if !target.has(assisted::DEVICE_FLOW) {
+        let planned: Vec<Vec<usize>> = step.bodies.iter().map(|b| planned_by(b, target)).collect();
+        for (inputs, planned) in inputs.iter_mut().zip(&planned) {
+            without_others(inputs, planned);
+        }
+        if let (Ok(s), Some(first)) = (node.loop_shape(node.inputs.len()), inputs.first_mut())
+            && let (Some(body), Some(planned)) = (step.bodies.first(), planned.first())
+            && let Some(walked) = walked(
+                &program.graph,
+                shapes,
+                node.inputs.get(s.initials()).unwrap_or_default(),
+                body,
+                planned,
+                first,
+            )
+        {
+            *first = walked;
+        }
+    }
+    let one = |(body, inputs): (&Program, Vec<Fact>)| {
         let read = body.shape_inputs();
         let told = read.iter().all(|&i| inputs.get(i).is_some_and(|f| f.as_const().is_some()));
-        if !target.has(assisted::DEVICE_FLOW) {
-            // A context that walks a body is told no other contents.
-            for (_, f) in inputs.iter_mut().enumerate().filter(|(i, _)| !read.contains(i)) {
-                *f = Fact::of(f.ty.clone());
-            }
-        }
         let facts = body_facts(body, &inputs).unwrap_or_default();
-        let sized = !facts.is_empty() && facts.iter().all(|f| f.ty.static_dims().is_some());
+        let sized = !facts.is_empty() && sized(&body.graph, &facts);
         let steps = if facts.is_empty() { Vec::new() } else { at(body, &facts, target) };
         Inside { steps, sized, told }
     };
     step.bodies.iter().zip(inputs).map(one).collect()
+}
+
+/// Whether the sizes of all values that exist are numbers.
+fn sized(g: &Graph, facts: &[Fact]) -> bool {
+    let size = |v: &ValueId| facts.get(v.0 as usize).is_some_and(|f| f.ty.static_dims().is_some());
+    g.inputs.iter().all(size) && g.nodes().flat_map(|(_, n)| &n.outputs).all(size)
+}
+
+/// Forgets the contents of all inputs but these: a context that walks a body is told no others.
+fn without_others(inputs: &mut [Fact], planned: &[usize]) {
+    for (_, f) in inputs.iter_mut().enumerate().filter(|(i, _)| !planned.contains(i)) {
+        *f = Fact::of(f.ty.clone());
+    }
+}
+
+/// Facts of the inputs of a loop's body in its second iteration, for a host that walks it: sizes of carried values are those that
+/// the first iteration finds, and the elements that it plans by are followed where each iteration computes them from such.
+/// `None` where the first iterations do not tell all sizes.
+fn walked(
+    outer: &Graph,
+    shapes: &Shapes,
+    initials: &[Option<ValueId>],
+    body: &Program,
+    planned: &[usize],
+    inputs: &[Fact],
+) -> Option<Vec<Fact>> {
+    let g = &body.graph;
+    let mut now = inputs.to_vec();
+    for (i, (fact, v)) in now.iter_mut().zip(initials).enumerate() {
+        let v = (*v)?;
+        let content = shapes.content(outer, v).filter(|_| planned.contains(&i));
+        *fact = content.map_or_else(|| shapes.fact(v).clone(), Fact::constant);
+    }
+    without_others(&mut now, planned);
+    let known = |facts: &[Fact]| -> Vec<bool> { facts.iter().map(|f| f.as_const().is_some()).collect() };
+    for _ in 0..2 {
+        let before = known(&now);
+        let facts = g.infer_from(&now).ok()?;
+        if !sized(g, &facts) {
+            return None;
+        }
+        for (fact, &v) in now.iter_mut().zip(&g.outputs).take(initials.len()) {
+            *fact = facts[v.0 as usize].clone();
+        }
+        without_others(&mut now, planned);
+        // An element that is known at first alone is read in later iterations.
+        let lost = before.iter().zip(known(&now)).any(|(before, now)| *before && !now);
+        if lost {
+            return None;
+        }
+    }
+    Some(now)
 }
 
 /// Facts of all values of a body: from those of its inputs, or its own where these do not fit, as in a branch that is not
@@ -161,7 +247,9 @@ fn on_host(program: &Program, node: &Node, shapes: &Shapes, inside: &[Inside]) -
             .is_ok_and(|s| s.count && !s.condition && known(0) && s.lengths().into_iter().all(known)),
         false => known(0),
     };
-    let sized = node.outputs.iter().all(|&v| shapes.shape(v).is_some());
+    // Sizes that the iterations change are known when the last of them is recorded.
+    let walked = node.op.is("loop") && inside.first().is_some_and(|b| b.sized && b.told);
+    let sized = walked || node.outputs.iter().all(|&v| shapes.shape(v).is_some());
     let bodies = inside.iter().all(|b| b.steps.is_empty() && b.told);
     (!decided || !sized || !bodies).then_some(assisted::DECISIONS)
 }

@@ -1,7 +1,6 @@
 //! The device object and loaded programs.
 
 use super::context::CudaContext;
-use super::counts::counts;
 use super::kernel::{Modules, StepKernel};
 use super::memory::{Weights, naming};
 use crate::driver::{Buffer, Event, Gpu, Module, Pinned, Stream};
@@ -46,7 +45,7 @@ impl CudaDevice {
         let bodies = bodies.collect::<Result<Vec<Option<Vec<_>>>, BackendError>>()?;
         let weights = Weights::upload(&self.stream, &program, self.target.memory.alignment)?;
         let shape_inputs = program.shape_inputs();
-        let counts = counts(&program);
+        let counts = flow::deciding_inputs(&program, flow::Decisions::Sizes);
         let nested = bodies.iter().any(Option::is_some);
         let moves = if nested { self.modules.moves(&self.gpu)? } else { None };
         Ok(Loaded { gpu: self.gpu.clone(), program, steps, bodies, weights, shape_inputs, counts, moves })
@@ -80,7 +79,8 @@ pub struct Loaded {
     pub bodies: Vec<Option<Vec<Arc<Loaded>>>>,
     pub weights: Weights,
     pub shape_inputs: Vec<usize>,
-    /// Positions of further inputs whose elements the host reads where they are given to it: see [`counts`].
+    /// Positions of further inputs whose elements the host reads where they are given to it, by
+    /// [`flow::deciding_inputs`].
     pub counts: Vec<usize>,
     /// Copies and decides between bodies; where the driver has conditional nodes.
     pub moves: Option<Arc<Module>>,

@@ -44,14 +44,11 @@ impl CudaContext {
 
     /// The shapes with what else the elements of inputs tell.
     pub(super) fn with_counts(&self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Arc<Shapes> {
-        let graph = &self.loaded.program.graph;
-        let all = graph.inputs.iter().zip(inputs).enumerate();
-        let mut told = all.filter(|(i, _)| self.counts(*i)).map(|(_, pair)| pair).peekable();
-        if told.peek().is_none() {
+        if !(0..inputs.len()).any(|i| self.counts(i)) {
             return shapes.clone();
         }
         let mut known = (**shapes).clone();
-        told.for_each(|(&v, t)| known.set_content(v, t.clone()));
+        known.set_inputs(&self.loaded.program.graph, inputs, |i| self.counts(i));
         Arc::new(known)
     }
 }

@@ -6,7 +6,6 @@ mod conditional;
 mod consumed;
 mod context;
 mod contract;
-mod counts;
 mod device;
 mod extent;
 mod flow;

@@ -39,7 +39,7 @@ struct Prepared {
     pieces: Pieces,
 }
 
-/// What the dispatches of a run depend on: each input's shape, and the contents of shape inputs.
+/// What the dispatches of a run depend on: each input's shape, and the contents of inputs that the host plans by.
 #[derive(PartialEq)]
 struct Key(Vec<usize>, Option<Tensor>);
 
@@ -125,7 +125,7 @@ impl WgpuContext {
     }
 
     fn key(&self, inputs: &[Tensor]) -> Vec<Key> {
-        let content = |i: usize, t: &Tensor| self.loaded.shape_inputs.contains(&i).then(|| t.clone());
+        let content = |i: usize, t: &Tensor| self.loaded.plans_by(i).then(|| t.clone());
         inputs.iter().enumerate().map(|(i, t)| Key(t.shape().to_vec(), content(i, t))).collect()
     }
 
@@ -334,6 +334,7 @@ impl Context for WgpuContext {
             self.shapes = Some(shapes.clone());
         } else {
             let mut known = (**shapes).clone();
+            known.set_inputs(&self.loaded.program.graph, inputs, |i| self.loaded.deciding.contains(&i));
             self.run_steps(&mut known, key)?;
             self.shapes = Some(Arc::new(known));
         }

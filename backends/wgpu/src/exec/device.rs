@@ -25,7 +25,8 @@ impl WgpuDevice {
         let bodies = bodies.collect::<Result<_, _>>()?;
         let weights = Weights::upload(&self.gpu, &program)?;
         let shape_inputs = program.shape_inputs();
-        Ok(Loaded { gpu: self.gpu.clone(), program, steps, bodies, weights, shape_inputs })
+        let deciding = flow::deciding_inputs(&program, flow::Decisions::All);
+        Ok(Loaded { gpu: self.gpu.clone(), program, steps, bodies, weights, shape_inputs, deciding })
     }
 
     fn load_bodies(&self, program: &Program, step: &Step) -> Result<Vec<Arc<Loaded>>, BackendError> {
@@ -44,6 +45,15 @@ pub struct Loaded {
     pub bodies: Vec<Vec<Arc<Loaded>>>,
     pub weights: Weights,
     pub shape_inputs: Vec<usize>,
+    /// Positions of further inputs whose elements the host plans by where it knows them, by [`flow::deciding_inputs`].
+    pub deciding: Vec<usize>,
+}
+
+impl Loaded {
+    /// Whether launches may depend on the elements of this input.
+    pub fn plans_by(&self, input: usize) -> bool {
+        self.shape_inputs.contains(&input) || self.deciding.contains(&input)
+    }
 }
 
 struct WgpuExecutable(Arc<Loaded>);

@@ -6,11 +6,13 @@
 //! host between the bodies.
 
 mod bodies;
+mod deciding;
 mod pace;
 mod slices;
 mod walk;
 
 pub use bodies::{Bodies, LoadedBodies};
+pub use deciding::{Decisions, deciding_inputs};
 pub use pace::Pace;
 pub use slices::{SLICES, gives_slice, sliced, slices, takes_slice};
 pub use walk::{Machine, check_kept, lengths, named, walk};

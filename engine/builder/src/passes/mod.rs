@@ -2,6 +2,7 @@
 
 mod canonicalize;
 mod converted;
+mod count_loops;
 mod fold_batch_norm;
 mod fold_branches;
 pub mod fold_constants;
@@ -47,6 +48,7 @@ pub const PASSES: &[Pass] = &[
     canonicalize::PASS,
     fold_constants::PASS,
     fold_branches::PASS,
+    count_loops::PASS,
     fold_constants::PASS,
     simplify_shapes::PASS,
     patterns::PASS,

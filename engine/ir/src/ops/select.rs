@@ -43,10 +43,15 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     Ok(out)
 }
 
-/// The contents of the result where the condition is a constant and both branches are followed.
+/// The contents of the result where both branches are followed: those that a constant condition picks, else numbers that the
+/// device knows, bounded by the greater branch. A symbol of the device is at least 0, so both branches must be.
 fn follow(cx: &InferCx<'_>, out: &Fact) -> Option<Vec<Dim>> {
     matches!(out.ty.dtype, DType::I32 | DType::I64).then_some(())?;
-    let (cond, a, b) = (cx.ints(0)?, cx.contents(1)?, cx.contents(2)?);
+    let (cond, a, b) = (cx.ints(0), cx.contents(1)?, cx.contents(2)?);
+    let natural = |d: &Dim| d.interval(&|_| None).lo().is_some_and(|n| n >= 0);
+    if cond.is_none() && !a.iter().chain(&b).all(natural) {
+        return None;
+    }
     let shape = out.ty.static_dims()?;
     let strides = (0..3)
         .map(|i| Some(broadcast_strides(&cx.fact(i)?.ty.static_dims()?, &shape)))
@@ -55,7 +60,21 @@ fn follow(cx: &InferCx<'_>, out: &Fact) -> Option<Vec<Dim>> {
     let mut v = Vec::new();
     for_each_index(&shape, |at| {
         let i = |k: usize| offset(at, &strides[k]);
-        v.push(if cond[i(0)] != 0 { a[i(1)].clone() } else { b[i(2)].clone() });
+        let (x, y) = (&a[i(1)], &b[i(2)]);
+        v.push(match &cond {
+            Some(c) => {
+                if c[i(0)] != 0 {
+                    x.clone()
+                } else {
+                    y.clone()
+                }
+            }
+            None if x == y => x.clone(),
+            None => {
+                let bound = x.upper_bound().zip(y.upper_bound()).map(|(x, y)| x.max_with(&y));
+                cx.fresh_device(&format!("selected{}", v.len()), bound)
+            }
+        });
     });
     Some(v)
 }
@@ -107,6 +126,23 @@ mod tests {
         let (a, b) = (dims(vec![n.clone(), n.clone()]), dims(vec![7.into(), 8.into()]));
         let out = Op::new("select", Attrs::new()).unwrap().infer(&[c, a, b], "t").unwrap();
         assert_eq!(out[0].as_dims(), Some(vec![7.into(), n]));
+    }
+
+    #[test]
+    fn follows_bounds_under_an_unknown_condition() {
+        let number = |d: Dim| Some(Fact::contents(TensorType::new(DType::I64, [0; 0]), vec![d]));
+        let c = || Some(Fact::of(TensorType::new(DType::Bool, [0; 0])));
+        let chosen = |a: Dim, b: Dim| {
+            let out =
+                Op::new("select", Attrs::new()).unwrap().infer(&[c(), number(a), number(b)], "t").unwrap();
+            out[0].as_dims().map(|d| d[0].clone())
+        };
+        let n = Dim::host("n");
+        assert_eq!(chosen(n.clone(), n.clone()), Some(n.clone()));
+        assert_eq!(chosen(5.into(), 0.into()).and_then(|d| d.upper_bound()), Some(5.into()));
+        assert_eq!(chosen(n.clone(), 0.into()).and_then(|d| d.upper_bound()), Some(n.max_with(&0.into())));
+        assert_eq!(chosen((-1).into(), 4.into()), None, "numbers of the device are not negative");
+        assert_eq!(chosen(Dim::content("s[0]"), 4.into()), None);
     }
 
     #[test]

@@ -65,8 +65,9 @@ impl Body {
 
     /// The shapes of a run with these inputs, shape inputs known.
     pub fn shapes(&mut self, given: &[Value]) -> Result<Arc<Shapes>, BackendError> {
-        let host = &self.context.loaded.shape_inputs;
-        let content = |(i, v): (usize, &Value)| (v.ty.clone(), v.known.clone().filter(|_| host.contains(&i)));
+        let loaded = &self.context.loaded;
+        let content =
+            |(i, v): (usize, &Value)| (v.ty.clone(), v.known.clone().filter(|_| loaded.plans_by(i)));
         let key: Vec<_> = given.iter().enumerate().map(content).collect();
         if let Some((made_for, shapes)) = &self.last
             && *made_for == key

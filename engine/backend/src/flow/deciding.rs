@@ -1,23 +1,35 @@
-//! Inputs that say how often loops go round, or how long their outputs are: where such a number is given to the host, it plans by
-//! it, instead of waiting for the device.
+//! Inputs whose elements decide control flow: how often loops go round, how long their outputs are, which branch is taken.
+//! Where such an input is in the host's memory, the host plans by its elements instead of waiting for the device.
 
-use kiln_backend::{Program, flow};
+use super::node;
+use crate::Program;
 use kiln_ir::infer::MAX_CONTENT;
 use kiln_ir::{Node, ValueId};
 use std::collections::HashSet;
 
-/// Positions of these inputs of a program.
-pub(super) fn counts(program: &Program) -> Vec<usize> {
+/// Decisions that a backend's host takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decisions {
+    /// Sizes alone: iteration counts of loops that take elements or stack values, and lengths of outputs, where they are made
+    /// of integers. For backends that leave every other decision to the device.
+    Sizes,
+    /// Every iteration count, every length and the condition of every conditional: for backends whose host walks control flow.
+    All,
+}
+
+/// Positions of the inputs of a program from which these decisions follow, directly or through small tensors.
+pub fn deciding_inputs(program: &Program, decisions: Decisions) -> Vec<usize> {
     let g = &program.graph;
     let mut needed: HashSet<ValueId> = HashSet::new();
     for (_, node) in g.nodes().rev() {
         let wanted = match node.regions.is_empty() {
             true => made_of(node, &needed),
-            false => asked(program, node),
+            false => asked(program, node, decisions),
         };
         let small = |v: &ValueId| {
             let ty = g.ty(*v);
-            !ty.dtype.is_float() && ty.static_volume().is_some_and(|n| n <= MAX_CONTENT)
+            let followed = decisions == Decisions::All || !ty.dtype.is_float();
+            followed && ty.static_volume().is_some_and(|n| n <= MAX_CONTENT)
         };
         needed.extend(wanted.into_iter().filter(small));
     }
@@ -31,38 +43,43 @@ fn made_of(node: &Node, needed: &HashSet<ValueId>) -> Vec<ValueId> {
     if makes { node.inputs.iter().flatten().copied().collect() } else { Vec::new() }
 }
 
-/// The numbers that control flow asks for: for itself, where they say how much a loop reads or gives, and for its bodies.
-fn asked(program: &Program, node: &Node) -> Vec<ValueId> {
+/// The inputs of a node of control flow that decide it, or something in its bodies.
+fn asked(program: &Program, control: &Node, decisions: Decisions) -> Vec<ValueId> {
     let step = program.steps.iter().find(|s| {
-        flow::node(&program.graph, s).is_some_and(|n| n.outputs == node.outputs && n.name == node.name)
+        node(&program.graph, s).is_some_and(|n| n.outputs == control.outputs && n.name == control.name)
     });
     let bodies = step.map_or(&[][..], |s| &s.bodies);
-    let n = node.inputs.len();
+    let n = control.inputs.len();
     let mut at = Vec::new();
-    if let Ok(Some(captures)) = node.branches(n) {
+    if let Ok(Some(captures)) = control.branches(n) {
+        at.extend((decisions == Decisions::All).then_some(0));
         for (range, body) in captures.into_iter().zip(bodies) {
-            at.extend(counts(body).into_iter().map(|i| range.start + i));
+            at.extend(deciding_inputs(body, decisions).into_iter().map(|i| range.start + i));
         }
-    } else if let Ok(s) = node.loop_shape(n) {
-        if s.has_slices() {
+    } else if let Ok(s) = control.loop_shape(n) {
+        if s.has_slices() || decisions == Decisions::All {
             at.extend((0..usize::from(s.count)).chain(s.lengths()));
         }
         let own = s.carried + s.iterated.len();
-        let inner = bodies.first().map(counts).unwrap_or_default();
+        let inner = bodies.first().map(|b| deciding_inputs(b, decisions)).unwrap_or_default();
         at.extend(inner.into_iter().filter_map(|i| Some(s.captures().start + i.checked_sub(own)?)));
     }
-    at.into_iter().filter_map(|i| node.inputs.get(i).copied().flatten()).collect()
+    at.into_iter().filter_map(|i| control.inputs.get(i).copied().flatten()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_backend::Tactic;
+    use crate::{Tactic, flow};
     use kiln_ir::Graph;
 
     fn found(text: &str) -> Vec<usize> {
+        found_for(text, Decisions::Sizes)
+    }
+
+    fn found_for(text: &str, decisions: Decisions) -> Vec<usize> {
         let g = Graph::from_text(text).unwrap_or_else(|e| panic!("{e}"));
-        counts(&interpreted(g))
+        deciding_inputs(&interpreted(g), decisions)
     }
 
     /// A program whose control flow is walked.
@@ -106,5 +123,21 @@ mod tests {
         let body = format!("input %c: i64[] %s: f32[?n,4] = {inner} %y = neg(%x) output %y");
         let outer = looped("%k", "%a, %j", false, 1, &body);
         assert_eq!(found(&format!("{HEAD} input %j: i64[] %o: f32[4] = {outer} output %o }}")), [2]);
+    }
+
+    #[test]
+    fn a_host_that_walks_control_flow_reads_every_count_and_condition() {
+        let last = looped("%k", "%a", false, 0, "%y = exp(%x) output %y");
+        let text = format!("{HEAD} %o: f32[4] = {last} output %o }}");
+        assert_eq!(found_for(&text, Decisions::All), [1]);
+        let made = looped("%m", "%a", false, 0, "%y = exp(%x) output %y");
+        let float =
+            format!("{HEAD} input %j: f32[] %m = cast(%j) {{to=i64}} %o: f32[4] = {made} output %o }}");
+        assert_eq!(found_for(&float, Decisions::All), [2], "a count may be made of floats");
+        assert!(found(&float).is_empty());
+        let branches = "if(%c, %a, %a) {then_captures=1} @i graph \"t\" { input %x: f32[4] %y = exp(%x) output %y } \
+                        graph \"f\" { input %x: f32[4] %y = neg(%x) output %y }";
+        let asked = format!("{HEAD} input %c: bool[] %o: f32[4] = {branches} output %o }}");
+        assert_eq!((found_for(&asked, Decisions::All), found(&asked)), (vec![2], vec![]));
     }
 }
