@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use kiln_runtime::plan::Plan;
+use kiln_plan::Plan;
 use kiln_tests::mutants::repair;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target, fuzzer_mutate};
 

@@ -6,11 +6,12 @@
 use kiln_backend::wire::BlobList;
 use kiln_backend::{Backend, Region};
 use kiln_builder::{BuildConfig, Builder};
-use kiln_ir::{Graph, Network, TensorType};
+use kiln_ir::{Graph, TensorType};
+use kiln_network::Network;
 use kiln_onnx::proto::ModelProto;
 use kiln_onnx::{Model, ModelFile};
+use kiln_plan::Plan;
 use kiln_reference::Reference;
-use kiln_runtime::plan::Plan;
 use kiln_tests::mutants::{BySize, cuts};
 use prost::Message;
 use std::path::{Path, PathBuf};
@@ -169,7 +170,7 @@ fn file_seeds(corpus: &Path) -> Outcome<()> {
     Ok(())
 }
 
-fn f32_input(n: &mut Network, name: &str, dims: &[i64]) -> Outcome<kiln_ir::TensorId> {
+fn f32_input(n: &mut Network, name: &str, dims: &[i64]) -> Outcome<kiln_network::TensorId> {
     let dims = dims.iter().map(|&d| kiln_ir::Dim::new(d));
     Ok(n.add_input(name, TensorType::new(kiln_ir::DType::F32, dims))?)
 }

@@ -1,7 +1,8 @@
 //! Random networks of mixed operators, each from a seed, whose values stay near one so that results compare.
 
 use kiln_ir::problem::Rng;
-use kiln_ir::{Attrs, DType, IrError, Network, Tensor, TensorId, TensorType};
+use kiln_ir::{Attrs, DType, Tensor, TensorType};
+use kiln_network::{Network, NetworkError, TensorId};
 use std::collections::HashSet;
 
 /// A network with data for its inputs.
@@ -13,7 +14,7 @@ pub struct Sample {
 }
 
 /// A network of this many layers.
-pub fn network(seed: u64, layers: usize) -> Result<Sample, IrError> {
+pub fn network(seed: u64, layers: usize) -> Result<Sample, NetworkError> {
     let mut m = Maker {
         network: Network::new(&format!("random {seed}")),
         inputs: Vec::new(),
@@ -52,7 +53,7 @@ impl Maker {
         (0..rank).map(|_| self.rng.int(1, 6) as usize).collect()
     }
 
-    fn input(&mut self, i: usize) -> Result<(), IrError> {
+    fn input(&mut self, i: usize) -> Result<(), NetworkError> {
         let shape = self.shape();
         let ty = TensorType::new(DType::F32, shape.iter().map(|&d| kiln_ir::Dim::new(d as i64)));
         self.values.push(self.network.add_input(&format!("x{i}"), ty)?);
@@ -60,7 +61,7 @@ impl Maker {
         Ok(())
     }
 
-    fn weight(&mut self, i: usize) -> Result<(), IrError> {
+    fn weight(&mut self, i: usize) -> Result<(), NetworkError> {
         let shape = self.shape();
         let t = self.rng.tensor(DType::F32, &shape);
         self.values.push(self.network.add_weights(Some(&format!("w{i}")), t)?);
@@ -69,7 +70,7 @@ impl Maker {
 
     /// Marks results that nobody reads, and one in the middle, which may then be read and given out. The first four values
     /// are inputs and weights.
-    fn outputs(&mut self) -> Result<(), IrError> {
+    fn outputs(&mut self) -> Result<(), NetworkError> {
         let middle = self.values[self.values.len() / 2];
         let open = self.values.iter().copied().skip(4).filter(|v| !self.read.contains(v) || *v == middle);
         for (i, v) in open.collect::<Vec<_>>().into_iter().enumerate() {
@@ -89,19 +90,19 @@ impl Maker {
         self.network.ty(v).static_dims().unwrap_or_default()
     }
 
-    fn add(&mut self, op: &str, attrs: Attrs, inputs: &[TensorId]) -> Result<TensorId, IrError> {
+    fn add(&mut self, op: &str, attrs: Attrs, inputs: &[TensorId]) -> Result<TensorId, NetworkError> {
         self.read.extend(inputs);
         self.layers += 1;
         let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
         Ok(self.network.add_layer("", op, attrs, &inputs)?[0])
     }
 
-    fn ints(&mut self, v: &[i64]) -> Result<TensorId, IrError> {
+    fn ints(&mut self, v: &[i64]) -> Result<TensorId, NetworkError> {
         let t = self.rng.i64s(&[v.len()], v);
         self.network.add_weights(None, t)
     }
 
-    fn layer(&mut self) -> Result<TensorId, IrError> {
+    fn layer(&mut self) -> Result<TensorId, NetworkError> {
         let x = self.any();
         match self.rng.int(0, 13) {
             0..=2 => self.unary(x),
@@ -116,14 +117,14 @@ impl Maker {
         }
     }
 
-    fn unary(&mut self, x: TensorId) -> Result<TensorId, IrError> {
+    fn unary(&mut self, x: TensorId) -> Result<TensorId, NetworkError> {
         let ops = ["tanh", "sigmoid", "relu", "abs", "neg", "sin", "softsign", "erf"];
         let op = self.rng.pick(&ops).unwrap_or("tanh");
         self.add(op, Attrs::new(), &[x])
     }
 
     /// With a value that has the same shape, or else with one row of a new constant.
-    fn binary(&mut self, x: TensorId) -> Result<TensorId, IrError> {
+    fn binary(&mut self, x: TensorId) -> Result<TensorId, NetworkError> {
         let shape = self.dims(x);
         let same: Vec<TensorId> = self.values.iter().copied().filter(|&v| self.dims(v) == shape).collect();
         let partner = self.rng.pick(&same).filter(|&v| v != x);
@@ -139,7 +140,7 @@ impl Maker {
         if matches!(op, "max" | "min") { Ok(z) } else { self.add("tanh", Attrs::new(), &[z]) }
     }
 
-    fn product(&mut self, x: TensorId) -> Result<TensorId, IrError> {
+    fn product(&mut self, x: TensorId) -> Result<TensorId, NetworkError> {
         let k = self.dims(x).last().copied().unwrap_or(1);
         let n = self.rng.int(1, 6) as usize;
         let w = self.rng.tensor(DType::F32, &[k, n]);
@@ -149,14 +150,14 @@ impl Maker {
         self.add("tanh", Attrs::new(), &[y])
     }
 
-    fn reduce(&mut self, x: TensorId) -> Result<TensorId, IrError> {
+    fn reduce(&mut self, x: TensorId) -> Result<TensorId, NetworkError> {
         let axis = self.rng.int(0, self.dims(x).len() as i64 - 1);
         let op = self.rng.pick(&["mean", "max", "min", "l2"]).unwrap_or("mean");
         let axes = self.ints(&[axis])?;
         self.add("reduce", Attrs::new().with("op", op), &[x, axes])
     }
 
-    fn reshape(&mut self, x: TensorId) -> Result<TensorId, IrError> {
+    fn reshape(&mut self, x: TensorId) -> Result<TensorId, NetworkError> {
         let shape = self.dims(x);
         let (first, rest) = (shape[0] as i64, shape[1..].iter().product::<usize>() as i64);
         let to = if shape.len() == 3 { vec![first, rest] } else { vec![first, 1, rest] };
@@ -164,21 +165,21 @@ impl Maker {
         self.add("reshape", Attrs::new(), &[x, to])
     }
 
-    fn transpose(&mut self, x: TensorId) -> Result<TensorId, IrError> {
+    fn transpose(&mut self, x: TensorId) -> Result<TensorId, NetworkError> {
         let rank = self.dims(x).len() as i64;
         let perm: Vec<i64> =
             if self.rng.int(0, 1) == 0 { (0..rank).rev().collect() } else { (1..rank).chain([0]).collect() };
         self.add("transpose", Attrs::new().with("perm", perm), &[x])
     }
 
-    fn concat(&mut self, x: TensorId) -> Result<TensorId, IrError> {
+    fn concat(&mut self, x: TensorId) -> Result<TensorId, NetworkError> {
         let y = self.add("neg", Attrs::new(), &[x])?;
         let axis = self.rng.int(0, self.dims(x).len() as i64 - 1);
         let both = self.add("concat", Attrs::new().with("axis", axis), &[x, y])?;
         if self.dims(both).iter().product::<usize>() > 512 { Ok(y) } else { Ok(both) }
     }
 
-    fn slice(&mut self, x: TensorId) -> Result<TensorId, IrError> {
+    fn slice(&mut self, x: TensorId) -> Result<TensorId, NetworkError> {
         let shape = self.dims(x);
         let axis = self.rng.int(0, shape.len() as i64 - 1);
         let end = self.rng.int(1, shape[axis as usize] as i64);
@@ -187,7 +188,7 @@ impl Maker {
     }
 
     /// Operators on the last dimension, and the one that writes in place.
-    fn rows(&mut self, x: TensorId) -> Result<TensorId, IrError> {
+    fn rows(&mut self, x: TensorId) -> Result<TensorId, NetworkError> {
         let rank = self.dims(x).len();
         match self.rng.int(0, 3) {
             0 => self.add("softmax", Attrs::new(), &[x]),
@@ -201,7 +202,7 @@ impl Maker {
         }
     }
 
-    fn slice_one(&mut self, x: TensorId) -> Result<TensorId, IrError> {
+    fn slice_one(&mut self, x: TensorId) -> Result<TensorId, NetworkError> {
         let parts = [self.ints(&[0])?, self.ints(&[1])?, self.ints(&[1])?];
         let part = self.add("slice", Attrs::new(), &[x, parts[0], parts[1], parts[2]])?;
         self.add("abs", Attrs::new(), &[part])

@@ -4,7 +4,8 @@
 use kiln_backend::stop::{self, Stop, StopFlag};
 use kiln_backend::{Backend, BackendError, Bound, Context, Region, Tactic, TimeRequest};
 use kiln_builder::Builder;
-use kiln_ir::{Attrs, DType, Network, NodeId, Tensor, TensorType};
+use kiln_ir::{Attrs, DType, NodeId, Tensor, TensorType};
+use kiln_network::Network;
 use kiln_runtime::plugin::{LoadedBackend, Policy, load};
 use std::sync::Arc;
 

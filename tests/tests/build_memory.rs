@@ -5,8 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use kiln_builder::BuildConfig;
+use kiln_plan::Plan;
 use kiln_reference::Reference;
-use kiln_runtime::plan::Plan;
 use kiln_tests::backends::reference;
 use kiln_tests::topologies::Topology;
 use std::process::Command;

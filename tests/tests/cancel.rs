@@ -6,9 +6,9 @@
 
 use kiln_backend::Backend;
 use kiln_builder::{BuildConfig, Builder};
-use kiln_ir::network::{LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Tensor, TensorType};
+use kiln_network::{LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_runtime::{Engine, ExecutionContext, RuntimeError};
 use kiln_tests::backends;
 use kiln_tests::models::engine;

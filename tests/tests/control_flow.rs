@@ -7,7 +7,7 @@ use kiln_backend::{Backend, flow};
 use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::{Graph, Tensor};
 use kiln_onnx::{ImportOptions, parse_file};
-use kiln_runtime::plan::Plan;
+use kiln_plan::Plan;
 use kiln_runtime::{Engine, IoMode, Profile, graph_io};
 use kiln_tests::backends::{cuda, reference, wgpu};
 use kiln_tests::models::{archive, argmax, data, difference, engine};

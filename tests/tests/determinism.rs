@@ -4,11 +4,11 @@
 
 use kiln_builder::cache::TimingCache;
 use kiln_builder::{BuildConfig, BuildError, Builder, Built};
-use kiln_ir::Network;
+use kiln_network::Network;
 use kiln_onnx::{ImportOptions, parse_file};
+use kiln_plan::Plan;
 use kiln_reference::Reference;
 use kiln_runtime::Profile;
-use kiln_runtime::plan::Plan;
 use kiln_tests::backends::reference;
 use kiln_tests::models::data;
 

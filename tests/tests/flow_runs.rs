@@ -5,8 +5,8 @@
 
 use kiln_backend::Backend;
 use kiln_builder::{BuildConfig, Builder, Built};
-use kiln_ir::network::{IfId, LoopId, LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_ir::{Attrs, DType, Elems, Tensor, TensorType};
+use kiln_network::{IfId, LoopId, LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_runtime::{Engine, LayerTime};
 use kiln_tests::backends;
 use kiln_tests::suite::{Setting, run_graph};

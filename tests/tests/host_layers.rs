@@ -4,8 +4,8 @@
 
 use kiln_backend::{Backend, assisted};
 use kiln_builder::{BuildConfig, BuildError, Builder};
-use kiln_ir::network::{LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_ir::{Attrs, DType, Tensor, TensorType};
+use kiln_network::{LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_runtime::{Engine, ExecutionContext, HostLayer};
 use kiln_tests::backends::{cuda, reference, wgpu};
 use kiln_tests::models::{archive, engine};

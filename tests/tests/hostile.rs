@@ -4,7 +4,8 @@
 
 use kiln_backend::Backend;
 use kiln_builder::{BuildConfig, Builder};
-use kiln_ir::{Attrs, DType, Dim, Network, Tensor, TensorId, TensorType};
+use kiln_ir::{Attrs, DType, Dim, Tensor, TensorType};
+use kiln_network::{Network, TensorId};
 use kiln_onnx::proto::*;
 use kiln_onnx::{ImportOptions, Model, ModelFile};
 use kiln_reference::Reference;
@@ -58,7 +59,12 @@ fn input(n: &mut Network, name: &str, dims: &[i64]) -> TensorId {
     n.add_input(name, TensorType::new(DType::F32, dims.iter().map(|&d| Dim::new(d)))).unwrap()
 }
 
-fn add(n: &mut Network, op: &str, attrs: Attrs, ins: &[TensorId]) -> Result<TensorId, kiln_ir::IrError> {
+fn add(
+    n: &mut Network,
+    op: &str,
+    attrs: Attrs,
+    ins: &[TensorId],
+) -> Result<TensorId, kiln_network::NetworkError> {
     let ins: Vec<_> = ins.iter().copied().map(Some).collect();
     Ok(n.add_layer("", op, attrs, &ins)?[0])
 }
@@ -121,7 +127,7 @@ fn huge_profiles_are_refused_or_built_without_their_memory() {
         let outcome = b.build(&n);
         assert!(start.elapsed() < Duration::from_secs(5));
         if let Ok(built) = outcome {
-            kiln_runtime::plan::verify(&built.program, &Reference::target().memory).unwrap();
+            kiln_plan::verify(&built.program, &Reference::target().memory).unwrap();
         }
     }
     bounded();

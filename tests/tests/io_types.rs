@@ -4,7 +4,8 @@
 
 use kiln_backend::Backend;
 use kiln_builder::{BuildConfig, Builder, Built};
-use kiln_ir::{Attrs, DType, Network, Tensor, TensorType};
+use kiln_ir::{Attrs, DType, Tensor, TensorType};
+use kiln_network::Network;
 use kiln_tests::backends::{reference, wgpu};
 use kiln_tests::models::{archive, difference, engine};
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use kiln_ir::network::{IfId, LoopId, LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_ir::{Attrs, DType, Tensor, TensorType};
+use kiln_network::{IfId, LoopId, LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_tests::backends;
 use kiln_tests::lazy::Spec;
 use kiln_tests::suite::{Setting, run_graph};

@@ -81,7 +81,7 @@ fn aligned_and_inside(p: &Program, rules: &MemoryRules) {
             assert!(offset + size <= p.memory.arena);
         }
     }
-    kiln_runtime::plan::verify(p, rules).unwrap();
+    kiln_plan::verify(p, rules).unwrap();
 }
 
 fn size(p: &Place) -> u64 {

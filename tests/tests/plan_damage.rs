@@ -4,9 +4,9 @@
 
 use kiln_builder::{BuildConfig, Builder};
 use kiln_onnx::parse_file;
+use kiln_plan::{Plan, PlanError};
 use kiln_reference::Reference;
 use kiln_runtime::Profile;
-use kiln_runtime::plan::{Plan, PlanError};
 use kiln_tests::backends::reference;
 use kiln_tests::models::data;
 use kiln_tests::mutants::repair;

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kiln_builder::{BuildConfig, Builder};
-use kiln_ir::{Attrs, DType, Network, Tensor, TensorId, TensorType};
+use kiln_ir::{Attrs, DType, Tensor, TensorType};
+use kiln_network::{Network, TensorId};
 use kiln_onnx::parse_file;
 use kiln_reference::Reference;
 use kiln_runtime::{Engine, Profile, Range, RuntimeError, graph_io, verify_recipes};

@@ -5,9 +5,9 @@
 
 use kiln_builder::passes::folding::FoldWork;
 use kiln_builder::{BuildConfig, PassCx, passes};
-use kiln_ir::network::{LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Graph, Tensor, TensorType};
+use kiln_network::{LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_reference::Reference;
 use kiln_tests::filetests::near;
 

@@ -5,7 +5,8 @@
 use kiln_backend::Backend;
 use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::problem::Rng;
-use kiln_ir::{Attrs, DType, Network, Tensor, TensorType};
+use kiln_ir::{Attrs, DType, Tensor, TensorType};
+use kiln_network::Network;
 use kiln_runtime::Engine;
 use kiln_tests::backends;
 use kiln_tests::models::{archive, difference, engine, rows};
@@ -100,7 +101,7 @@ fn bert(backend: &Arc<dyn Backend>, runs: usize) {
 /// Keys of three steps of a decoder: the new rows are written into the cache in place, then read.
 fn cache() -> Network {
     let mut n = Network::new("cache");
-    let layer = |n: &mut Network, op: &str, ins: &[kiln_ir::TensorId]| {
+    let layer = |n: &mut Network, op: &str, ins: &[kiln_network::TensorId]| {
         let ins: Vec<_> = ins.iter().copied().map(Some).collect();
         n.add_layer("", op, Attrs::new(), &ins).unwrap()[0]
     };

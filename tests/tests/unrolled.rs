@@ -8,10 +8,10 @@ use kiln_backend::{
 };
 use kiln_builder::cache::TimingCache;
 use kiln_builder::{BuildConfig, BuildError, Builder, Built, StepReport};
-use kiln_ir::network::{LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_ir::{Attrs, DType, Tensor, TensorType, ValueId};
+use kiln_network::{LoopOutputKind, Network, TensorId, TripLimitKind};
+use kiln_plan::Plan;
 use kiln_runtime::Engine;
-use kiln_runtime::plan::Plan;
 use kiln_tests::backends::{cuda, reference};
 use std::sync::Arc;
 

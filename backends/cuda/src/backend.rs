@@ -8,10 +8,10 @@ use crate::kernels::generic_ns;
 use crate::refusals::Refusals;
 use crate::{compile, target, vendor};
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
-use kiln_families::expression::slots;
-use kiln_families::limits::fitting;
-use kiln_families::site::{Site, unsupported};
-use kiln_families::{Body, Kernel};
+use kiln_codegen::expression::slots;
+use kiln_codegen::limits::fitting;
+use kiln_codegen::site::{Site, unsupported};
+use kiln_codegen::{Body, Kernel};
 use std::sync::Arc;
 
 /// The CUDA backend.

@@ -1,7 +1,7 @@
 //! The generic kernels' templates in CUDA C++.
 
-use kiln_families::views::READERS;
-use kiln_families::{Dialect, FAMILIES};
+use kiln_codegen::views::READERS;
+use kiln_codegen::{Dialect, FAMILIES};
 use kiln_ir::DType;
 
 macro_rules! generic {

@@ -14,11 +14,11 @@ pub use self::reach::strided;
 use crate::blob::Head;
 use crate::dialect::CUDA;
 use kiln_backend::BackendError;
-use kiln_families::expression::{Slot, slots};
-use kiln_families::rounding::stored_wide;
-use kiln_families::scalar::{self, register};
-use kiln_families::site::{Site, unsupported};
-use kiln_families::{Body, Entry};
+use kiln_codegen::expression::{Slot, slots};
+use kiln_codegen::rounding::stored_wide;
+use kiln_codegen::scalar::{self, register};
+use kiln_codegen::site::{Site, unsupported};
+use kiln_codegen::{Body, Entry};
 use kiln_ir::DType;
 use std::fmt::Write;
 

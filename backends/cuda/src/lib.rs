@@ -1,7 +1,7 @@
 //! The CUDA backend of Kiln, on the NVIDIA driver and NVRTC.
 //!
 //! Building compiles CUDA C++ with NVRTC to cubins, which plans store; running needs the driver and nothing else.
-//! Kernels are listed by family in `kiln-families` and [`kernels`], the tiles of tensor cores in [`tiles`]; [`frame`] writes a kernel's source, [`compile`]
+//! Kernels are listed by family in `kiln-codegen` and [`kernels`], the tiles of tensor cores in [`tiles`]; [`frame`] writes a kernel's source, [`compile`]
 //! compiles it, [`driver`] talks to the device, [`exec`] runs programs on it; [`vendor`] has the tactics of cuBLASLt and cuDNN.
 
 mod backend;

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 fn sources(target: &Target, all: bool) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut seen = BTreeSet::new();
-    for def in kiln_ir::ops::all() {
+    for def in kiln_ops::all() {
         for p in (def.problems)(&mut Rng::new(3)) {
             let Ok((program, _)) = Program::single(&p.op, &p.inputs) else { continue };
             let region = program.region(&program.steps[0]).unwrap();

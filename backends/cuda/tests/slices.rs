@@ -23,7 +23,7 @@ fn told(region: &Region, t: Tactic) -> Tactic {
 /// Regions of one operator each, and those for tensor cores, with what they are.
 fn regions() -> Vec<(String, Region)> {
     let mut all = Vec::new();
-    for def in kiln_ir::ops::all() {
+    for def in kiln_ops::all() {
         let Some(p) = (def.problems)(&mut Rng::new(3)).into_iter().next() else { continue };
         let Ok((program, _)) = Program::single(&p.op, &p.inputs) else { continue };
         all.push((def.name.to_owned(), program.region(&program.steps[0]).unwrap()));

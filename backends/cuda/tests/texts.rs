@@ -5,7 +5,7 @@
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target};
 use kiln_backend_cuda::{Cuda, target, written};
 use kiln_builder::{BuildConfig, Builder};
-use kiln_families::offer::texts;
+use kiln_codegen::offer::texts;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

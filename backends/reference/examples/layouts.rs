@@ -1,9 +1,9 @@
 //! Times of convolutions and pooling in both layouts: `cargo run --release -p kiln-reference --example layouts`.
 
 use kiln_backend::{Backend, Program, Region, Tactic, TimeRequest};
-use kiln_ir::ops::layout::Layout;
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Op};
+use kiln_ops::layout::Layout;
 use kiln_reference::Reference;
 
 /// Operator, image [C, H, W], kernel, stride, output channels and groups.

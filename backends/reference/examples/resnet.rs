@@ -2,7 +2,8 @@
 
 use kiln_backend::{Backend, Program, Tactic};
 use kiln_ir::problem::Rng;
-use kiln_ir::{Attrs, DType, IrError, Network, TensorId, TensorType};
+use kiln_ir::{Attrs, DType, TensorType};
+use kiln_network::{Network, NetworkError, TensorId};
 use kiln_reference::Reference;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,12 +14,19 @@ struct Resnet {
 }
 
 impl Resnet {
-    fn layer(&mut self, op: &str, attrs: Attrs, ins: &[TensorId]) -> Result<TensorId, IrError> {
+    fn layer(&mut self, op: &str, attrs: Attrs, ins: &[TensorId]) -> Result<TensorId, NetworkError> {
         let ins: Vec<_> = ins.iter().copied().map(Some).collect();
         Ok(self.net.add_layer("", op, attrs, &ins)?[0])
     }
 
-    fn conv(&mut self, x: TensorId, from: usize, to: usize, k: usize, s: i64) -> Result<TensorId, IrError> {
+    fn conv(
+        &mut self,
+        x: TensorId,
+        from: usize,
+        to: usize,
+        k: usize,
+        s: i64,
+    ) -> Result<TensorId, NetworkError> {
         let w = self.rng.tensor_in(DType::F32, &[to, from, k, k], -0.05, 0.05, 0);
         let w = self.net.add_weights(None, w)?;
         let b = self.rng.tensor_in(DType::F32, &[to], -0.1, 0.1, 0);
@@ -27,7 +35,7 @@ impl Resnet {
         self.layer("conv", attrs, &[x, w, b])
     }
 
-    fn block(&mut self, x: TensorId, from: usize, mid: usize, s: i64) -> Result<TensorId, IrError> {
+    fn block(&mut self, x: TensorId, from: usize, mid: usize, s: i64) -> Result<TensorId, NetworkError> {
         let mut y = self.conv(x, from, mid, 1, 1)?;
         y = self.layer("relu", Attrs::new(), &[y])?;
         y = self.conv(y, mid, mid, 3, s)?;
@@ -38,7 +46,7 @@ impl Resnet {
         self.layer("relu", Attrs::new(), &[y])
     }
 
-    fn build(mut self) -> Result<Network, IrError> {
+    fn build(mut self) -> Result<Network, NetworkError> {
         let mut x = self.net.add_input("x", TensorType::new(DType::F32, [1, 3, 224, 224]))?;
         x = self.conv(x, 3, 64, 7, 2)?;
         x = self.layer("relu", Attrs::new(), &[x])?;

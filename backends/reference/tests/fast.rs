@@ -5,14 +5,14 @@ mod common;
 
 use common::{assert_close, run, single};
 use kiln_backend::compare::{Expectation, Latitude};
-use kiln_ir::ops::layout::Layout;
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Op};
+use kiln_ops::layout::Layout;
 
 /// Every problem of every operator, whether it has a fast path or not.
 #[test]
 fn all_problems_agree_with_the_oracle() {
-    for def in kiln_ir::ops::all() {
+    for def in kiln_ops::all() {
         if def.traits.random {
             continue;
         }
@@ -83,12 +83,12 @@ fn random_convolutions() {
 #[test]
 fn chains_of_pointwise_layers() {
     let mut rng = Rng::new(9);
-    let mut n = kiln_ir::Network::new("chain");
+    let mut n = kiln_network::Network::new("chain");
     let ty = |t: DType, d: &[i64]| kiln_ir::TensorType::new(t, d.iter().copied());
     let x = n.add_input("x", ty(DType::F32, &[2, 300, 7])).unwrap();
     let b = n.add_input("b", ty(DType::F32, &[300, 1])).unwrap();
     let k = n.add_input("k", ty(DType::I32, &[7])).unwrap();
-    let mut add = |op: &str, attrs: Attrs, i: &[kiln_ir::TensorId]| {
+    let mut add = |op: &str, attrs: Attrs, i: &[kiln_network::TensorId]| {
         let ins: Vec<_> = i.iter().copied().map(Some).collect();
         n.add_layer("", op, attrs, &ins).unwrap()[0]
     };

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests stop at the first surprise")]
 
 use kiln_backend::{Backend, BackendError, Context, Program, Tactic};
-use kiln_ir::{Attrs, DType, Dim, Network, Tensor, TensorType};
+use kiln_ir::{Attrs, DType, Dim, Tensor, TensorType};
+use kiln_network::Network;
 use kiln_reference::{Options, Reference};
 use std::sync::Arc;
 

@@ -6,8 +6,8 @@ use crate::exec::WgpuDevice;
 use crate::gpu::Gpu;
 use crate::wgsl::{check_bindings, module};
 use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
-use kiln_families::Kernel;
-use kiln_families::site::{Site, unsupported};
+use kiln_codegen::Kernel;
+use kiln_codegen::site::{Site, unsupported};
 use kiln_ir::DType;
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 
 use crate::kernels::{OWN, SHARED};
 use crate::wgsl::types::decode;
-use kiln_families::Dialect;
-use kiln_families::scalar::register;
+use kiln_codegen::Dialect;
+use kiln_codegen::scalar::register;
 use kiln_ir::DType;
 
 macro_rules! shared {

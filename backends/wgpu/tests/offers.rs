@@ -7,7 +7,7 @@
 
 use kiln_backend::{Backend, MemoryRules, Program, Region, Target};
 use kiln_backend_wgpu::Wgpu;
-use kiln_families::offer::texts;
+use kiln_codegen::offer::texts;
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, Op};
 use std::collections::BTreeSet;
@@ -39,7 +39,7 @@ fn regions(program: &Program) -> Vec<(&'static str, Region)> {
 /// All offers and refusals, a line each; what is offered for the first time is written.
 fn offers(target: &Target, seen: &mut BTreeSet<String>) -> String {
     let mut text = String::new();
-    for def in kiln_ir::ops::all() {
+    for def in kiln_ops::all() {
         for (i, p) in (def.problems)(&mut Rng::new(3)).into_iter().enumerate() {
             let Ok((program, _)) = Program::single(&p.op, &p.inputs) else { continue };
             for (form, region) in regions(&program) {

@@ -35,7 +35,7 @@ fn validate(text: &str) -> Result<(), String> {
 fn every_text_is_valid() {
     let target = target(&["i64"]);
     let mut seen = BTreeSet::new();
-    for def in kiln_ir::ops::all() {
+    for def in kiln_ops::all() {
         for p in (def.problems)(&mut Rng::new(3)) {
             let Ok((program, _)) = Program::single(&p.op, &p.inputs) else { continue };
             let region = program.region(&program.steps[0]).expect("a region of one node");

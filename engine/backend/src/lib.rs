@@ -9,6 +9,7 @@ pub mod compare;
 mod contract;
 mod error;
 pub mod flow;
+pub mod process;
 mod program;
 mod recent;
 mod region;

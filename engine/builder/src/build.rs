@@ -12,8 +12,9 @@ use crate::{BuildConfig, BuildError, bodies, largest};
 use kiln_backend::{
     Backend, Device, HostStep, Program, Region, Step, Target, flow, offer_feature, source_feature,
 };
-use kiln_ir::{Bytes, Fact, Graph, Network, Node, NodeId, ValueId};
-use kiln_runtime::HostLayer;
+use kiln_ir::{Bytes, Fact, Graph, Node, NodeId, ValueId};
+use kiln_network::Network;
+use kiln_plan::HostLayer;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -115,7 +116,7 @@ impl Builder {
 
     /// Builds a graph, reporting progress.
     pub fn build_graph(&mut self, mut g: Graph, progress: Progress<'_>) -> Result<Built, BuildError> {
-        kiln_runtime::check_process().map_err(BuildError::Process)?;
+        kiln_backend::process::check_process().map_err(BuildError::Process)?;
         let start = Instant::now();
         kiln_backend::threads::prepare();
         let backend = self.backend.clone();

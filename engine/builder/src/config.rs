@@ -1,7 +1,7 @@
 //! What the user may set about a build.
 
 use kiln_ir::DType;
-use kiln_runtime::Profile;
+use kiln_plan::Profile;
 
 /// How strictly per-layer types bind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,16 +2,19 @@
 
 use kiln_backend::{BackendError, Region};
 use kiln_ir::{Graph, IrError};
-use kiln_runtime::HostLayer;
+use kiln_plan::HostLayer;
 use thiserror::Error;
 
 /// An error of a build.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The network is wrong.
+    /// The network definition is wrong.
     #[error(transparent)]
-    Network(#[from] IrError),
+    Network(#[from] kiln_network::NetworkError),
+    /// A graph of the build is wrong.
+    #[error(transparent)]
+    Graph(#[from] IrError),
     /// A pass broke the graph: a defect of Kiln.
     #[error("pass {pass} left a broken graph: {source}")]
     Pass {
@@ -88,7 +91,7 @@ pub enum BuildError {
     Cancelled,
     /// The process was forked after it had used Kiln.
     #[error(transparent)]
-    Process(kiln_runtime::RuntimeError),
+    Process(kiln_backend::process::Forked),
 }
 
 impl BuildError {

@@ -4,7 +4,7 @@ use crate::{BuildConfig, BuildError};
 use kiln_backend::is_view_op;
 use kiln_ir::dim::{Atom, Symbol};
 use kiln_ir::{Dim, Fact, Graph};
-use kiln_runtime::graph_io;
+use kiln_plan::graph_io;
 use std::collections::HashMap;
 use std::sync::Arc;
 

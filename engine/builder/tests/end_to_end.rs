@@ -5,8 +5,9 @@
 use kiln_backend::{Backend, Tactic, flow};
 use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::problem::Rng;
-use kiln_ir::{Attrs, DType, Graph, Network, Tensor, TensorType};
-use kiln_runtime::plan::Plan;
+use kiln_ir::{Attrs, DType, Graph, Tensor, TensorType};
+use kiln_network::Network;
+use kiln_plan::Plan;
 use std::sync::Arc;
 
 fn build(network: &Network, config: BuildConfig) -> kiln_builder::Built {
@@ -50,7 +51,12 @@ fn check(network: &Network, inputs: &[Tensor]) -> kiln_builder::Built {
     build(network, BuildConfig::default())
 }
 
-fn layer(n: &mut Network, op: &str, attrs: Attrs, inputs: &[kiln_ir::TensorId]) -> kiln_ir::TensorId {
+fn layer(
+    n: &mut Network,
+    op: &str,
+    attrs: Attrs,
+    inputs: &[kiln_network::TensorId],
+) -> kiln_network::TensorId {
     let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
     n.add_layer("", op, attrs, &inputs).unwrap()[0]
 }

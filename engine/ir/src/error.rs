@@ -1,4 +1,4 @@
-//! What can be wrong with an operator, a network or a graph.
+//! Errors of operators and graphs.
 
 use crate::dtype::DType;
 use thiserror::Error;
@@ -143,9 +143,6 @@ pub enum IrError {
     /// A name is used twice.
     #[error("the name \"{0}\" is used twice; names of inputs, outputs and layers are unique")]
     DuplicateName(String),
-    /// A rule of network definitions is broken.
-    #[error(transparent)]
-    Network(#[from] crate::network::NetworkError),
     /// Text that does not parse.
     #[error("line {line}: {message}")]
     Parse {

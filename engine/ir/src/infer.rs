@@ -106,7 +106,7 @@ impl<'a> InferCx<'a> {
     }
 
     /// The same application with other attributes and inputs.
-    pub(crate) fn reordered<'b>(&'b self, attrs: &'b Attrs, inputs: &'b [Option<Fact>]) -> InferCx<'b> {
+    pub fn reordered<'b>(&'b self, attrs: &'b Attrs, inputs: &'b [Option<Fact>]) -> InferCx<'b> {
         InferCx { def: self.def, attrs, inputs, scope: self.scope }
     }
 

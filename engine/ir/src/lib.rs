@@ -1,7 +1,8 @@
-//! Dtypes, dimensions, operators, networks and graphs of Kiln.
+//! Data types, dimensions, operator records and graphs of Kiln.
 //!
 //! [`op::OpDef`] is the heart: one static record per operator with schema, shape and type rule, reference
-//! implementation and test problems. Everything else (importers, passes, backends, tests) reads these records.
+//! implementation and test problems. Everything else (importers, passes, backends, tests) reads these records. The
+//! records themselves are in the crate `kiln-ops`, which registers them in [`op::FAMILIES`].
 
 pub mod attr;
 pub mod budget;
@@ -13,9 +14,7 @@ pub mod expr;
 pub mod float;
 pub mod graph;
 pub mod infer;
-pub mod network;
 pub mod op;
-pub mod ops;
 pub mod problem;
 pub mod range;
 pub mod stop;
@@ -33,7 +32,6 @@ pub use graph::{
     Graph, LoopOut, LoopOutputKind, LoopShape, Node, NodeId, Recipe, Source, ValueId, Weight, element, stack,
 };
 pub use infer::{Fact, Value};
-pub use network::{Network, TensorId};
 pub use op::{Op, OpDef};
 pub use range::IndexRange;
 pub use tensor::{Bytes, Elems, Tensor};

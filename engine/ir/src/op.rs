@@ -9,11 +9,13 @@ use crate::infer::{Fact, InferCx};
 use crate::problem::{Problem, Rng};
 use crate::range::Ranges;
 use crate::tensor::Tensor;
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::OnceLock;
 
 /// The schema of an operator, with its type and shape rule and its reference implementation.
 ///
-/// One static record per operator, in the file of its family; [`crate::ops`] lists the families.
+/// One static record per operator, in the file of its family; the crate `kiln-ops` lists the families.
 pub struct OpDef {
     /// Stable name, snake case.
     pub name: &'static str,
@@ -165,6 +167,31 @@ pub enum Tolerance {
     ByAttrs(fn(&Attrs) -> Tolerance),
 }
 
+/// The operators of all linked crates: each file that defines operators adds a slice of them.
+///
+/// A crate that only looks operators up by name must still refer to the defining crate (`use kiln_ops as _;`), because the
+/// compiler does not link crates that nothing refers to.
+#[linkme::distributed_slice]
+pub static FAMILIES: [&'static [OpDef]];
+
+/// All registered operators, sorted by the first name of their family.
+pub fn all() -> impl Iterator<Item = &'static OpDef> {
+    static SORTED: OnceLock<Vec<&'static OpDef>> = OnceLock::new();
+    let sorted = SORTED.get_or_init(|| {
+        let mut families: Vec<&'static [OpDef]> =
+            FAMILIES.iter().copied().filter(|f| !f.is_empty()).collect();
+        families.sort_by_key(|family| family[0].name);
+        families.into_iter().flatten().collect()
+    });
+    sorted.iter().copied()
+}
+
+/// The registered operator of this name.
+pub fn find(name: &str) -> Option<&'static OpDef> {
+    static MAP: OnceLock<HashMap<&'static str, &'static OpDef>> = OnceLock::new();
+    MAP.get_or_init(|| all().map(|d| (d.name, d)).collect()).get(name).copied()
+}
+
 /// An operator with its attributes set and checked against its schema.
 #[derive(Clone)]
 pub struct Op {
@@ -175,7 +202,7 @@ pub struct Op {
 impl Op {
     /// Looks the operator up, fills in defaults and checks kinds; unknown attributes are refused.
     pub fn new(name: &str, attrs: Attrs) -> Result<Op, IrError> {
-        let def = crate::ops::find(name).ok_or_else(|| IrError::UnknownOp(name.to_owned()))?;
+        let def = find(name).ok_or_else(|| IrError::UnknownOp(name.to_owned()))?;
         Op::from_def(def, attrs).map_err(|e| IrError::layer("", name, e))
     }
 

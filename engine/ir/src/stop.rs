@@ -117,20 +117,20 @@ pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Interrupted> {
     })
 }
 
-#[cfg(test)]
+#[cfg(debug_assertions)]
 thread_local! {
     static PASSED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// How many checkpoints this thread has passed.
-#[cfg(test)]
-pub(crate) fn passed() -> u64 {
+/// The number of checkpoints that this thread has passed; counted in builds with debug assertions, for tests.
+#[cfg(debug_assertions)]
+pub fn passed() -> u64 {
     PASSED.get()
 }
 
 /// Leaves the work of the innermost [`catch`] of this thread if its flags ask for it; does nothing without one.
 pub fn checkpoint() {
-    #[cfg(test)]
+    #[cfg(debug_assertions)]
     PASSED.set(PASSED.get() + 1);
     if cfg!(panic = "unwind") && CATCHING.get() > 0 && state() == Stop::Now {
         resume_unwind(Box::new(Interrupted));

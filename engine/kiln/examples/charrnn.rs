@@ -3,11 +3,12 @@
 //!
 //! `cargo run --release -p kiln --example charrnn -- [BACKEND [PROMPT]]`
 
-use kiln::ir::network::LayerId;
-use kiln::ir::network::{
-    ActivationKind, ElementwiseOp, LoopId, LoopOutputKind, MatrixOp, TopKOp, TripLimitKind, UnaryOp,
+use kiln::ir::{Dim, Elems, TensorType};
+use kiln::network::LayerId;
+use kiln::network::{
+    ActivationKind, ElementwiseOp, LoopId, LoopOutputKind, MatrixOp, NetworkError, TensorId, TopKOp,
+    TripLimitKind, UnaryOp,
 };
-use kiln::ir::{Dim, Elems, IrError, TensorId, TensorType};
 use kiln::{Backends, BuildOptions, DType, DiscoverOptions, Engine, Network, Source, Tensor};
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -80,7 +81,7 @@ fn binary(
     a: TensorId,
     op: ElementwiseOp,
     b: TensorId,
-) -> std::result::Result<TensorId, IrError> {
+) -> std::result::Result<TensorId, NetworkError> {
     net.add_elementwise(a, b, op)?.output(0)
 }
 
@@ -150,10 +151,10 @@ fn recurrences(
     net: &mut Network,
     l: LoopId,
     initial: [TensorId; 2],
-) -> std::result::Result<([LayerId; 2], [TensorId; 2]), IrError> {
+) -> std::result::Result<([LayerId; 2], [TensorId; 2]), NetworkError> {
     let mut one = |t| {
         let r = net.add_recurrence(l, t)?;
-        Ok::<_, IrError>((r.id(), r.output(0)?))
+        Ok::<_, NetworkError>((r.id(), r.output(0)?))
     };
     let ((a, x), (b, y)) = (one(initial[0])?, one(initial[1])?);
     Ok(([a, b], [x, y]))

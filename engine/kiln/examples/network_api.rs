@@ -2,8 +2,8 @@
 //!
 //! `cargo run -p kiln --example network_api`
 
-use kiln::ir::network::{ActivationKind, ElementwiseOp, MatrixOp};
 use kiln::ir::{Dim, TensorType};
+use kiln::network::{ActivationKind, ElementwiseOp, MatrixOp};
 use kiln::{BuildOptions, DType, DiscoverOptions, Engine, Network, Tensor};
 use std::error::Error;
 

@@ -2,10 +2,10 @@
 
 use kiln_backend::BackendError;
 use kiln_builder::BuildError;
-use kiln_ir::IrError;
+use kiln_network::NetworkError;
 use kiln_onnx::OnnxError;
+use kiln_plan::{PlanError, ProfileError};
 use kiln_runtime::RuntimeError;
-use kiln_runtime::plan::PlanError;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -24,7 +24,7 @@ pub enum Error {
     },
     /// The network is wrong.
     #[error(transparent)]
-    Network(#[from] IrError),
+    Network(#[from] NetworkError),
     /// The build failed.
     #[error("cannot build \"{network}\" for {backend}")]
     Build {
@@ -97,4 +97,10 @@ pub enum Error {
     /// The runtime refused.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
+}
+
+impl From<ProfileError> for Error {
+    fn from(e: ProfileError) -> Error {
+        RuntimeError::from(e).into()
+    }
 }

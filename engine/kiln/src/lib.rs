@@ -38,7 +38,9 @@ mod shapes;
 pub use kiln_backend as backend;
 pub use kiln_builder as builder;
 pub use kiln_ir as ir;
+pub use kiln_network as network;
 pub use kiln_onnx as onnx;
+pub use kiln_plan as plan;
 pub use kiln_runtime as runtime;
 
 pub use backends::{DiscoverOptions, REFERENCE, backends, best};
@@ -46,8 +48,9 @@ pub use build::{BuildOptions, BuildReport, Built, Source, build, build_with_prog
 pub use error::Error;
 pub use kiln_builder::BuildConfig;
 pub use kiln_builder::cache::TimingCache;
-pub use kiln_ir::{DType, Network, Tensor};
-pub use kiln_runtime::plan::{Plan, PlanHeader, Verbosity};
+pub use kiln_ir::{DType, Tensor};
+pub use kiln_network::Network;
+pub use kiln_plan::{Plan, PlanHeader, Verbosity};
 pub use kiln_runtime::plugin::{Found, PluginError};
 pub use kiln_runtime::{
     Backends, Canceller, Engine, ExecutionContext, HostLayer, IoMode, IoTensor, Profile, RuntimeError,

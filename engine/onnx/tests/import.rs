@@ -4,7 +4,8 @@
 mod common;
 
 use common::{body, check, graph, int, model, node, tensor};
-use kiln_ir::{DType, Elems, Network, Tensor};
+use kiln_ir::{DType, Elems, Tensor};
+use kiln_network::Network;
 use kiln_onnx::proto::attribute_proto::AttributeType;
 use kiln_onnx::proto::tensor_proto::DataType;
 use kiln_onnx::proto::tensor_shape_proto::{Dimension, dimension::Value};

@@ -5,8 +5,8 @@
 //! elements as they lie in memory. Inputs that are not given are zeros.
 
 use kiln_ir::Tensor;
+use kiln_plan::PlanHeader;
 use kiln_reference::Reference;
-use kiln_runtime::plan::PlanHeader;
 use kiln_runtime::plugin::{Policy, Search, find};
 use kiln_runtime::{Backends, Engine, IoMode, IoTensor};
 use std::error::Error;

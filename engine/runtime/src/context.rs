@@ -4,18 +4,19 @@ mod gone;
 mod layers;
 mod on_device;
 
-pub use self::layers::{HostLayer, LayerTime};
+pub use self::layers::LayerTime;
 
 use self::gone::Gone;
 use crate::cancel::Control;
 use crate::engine::{Loaded, Shared, unknown};
-use crate::forked::is_forked;
-use crate::inspect::LayerTable;
-use crate::profile::{Given, select};
+use crate::selection::{RuntimeInput, check, select};
 use crate::shapes::{check_shape, check_symbols};
-use crate::{Canceller, IoTensor, RuntimeError, check_process};
+use crate::{Canceller, IoTensor, RuntimeError};
+use kiln_backend::process::check_process;
+use kiln_backend::process::is_forked;
 use kiln_backend::{BackendError, Context, Counters, Shapes, stop};
 use kiln_ir::{Source, Tensor, TensorType};
+use kiln_plan::{LayerTable, ProfileError};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,7 +128,9 @@ impl ExecutionContext {
     pub fn set_profile(&mut self, profile: Option<usize>) -> Result<(), RuntimeError> {
         let count = self.engine.profiles.len();
         if let Some(p) = profile.filter(|&p| p >= count) {
-            return Err(RuntimeError::Profile(format!("there is no profile {p}; the engine has {count}")));
+            return Err(RuntimeError::Profile(ProfileError(format!(
+                "there is no profile {p}; the engine has {count}"
+            ))));
         }
         self.profile = profile;
         Ok(())
@@ -279,11 +282,11 @@ impl ExecutionContext {
     /// Shapes for the inputs set, after all checks.
     fn shapes(&mut self) -> Result<Arc<Shapes>, RuntimeError> {
         let io = self.engine.input_tensors();
-        let given: Vec<Given> =
+        let given: Vec<RuntimeInput> =
             io.iter().zip(&self.slots).map(|(t, s)| given(t, s)).collect::<Result<_, _>>()?;
         check_symbols(io, &given)?;
         match self.profile {
-            Some(p) => self.engine.profiles.get(p).map_or(Ok(()), |x| x.admits(p, io, &given))?,
+            Some(p) => self.engine.profiles.get(p).map_or(Ok(()), |x| check(x, p, io, &given))?,
             None if self.engine.profiles.is_empty() => {}
             None => select(&self.engine.profiles, io, &given).map(drop)?,
         }
@@ -295,11 +298,11 @@ impl ExecutionContext {
     }
 }
 
-fn given(t: &IoTensor, s: &Slot) -> Result<Given, RuntimeError> {
+fn given(t: &IoTensor, s: &Slot) -> Result<RuntimeInput, RuntimeError> {
     let missing = || RuntimeError::MissingInput { name: t.name.clone(), wanted: t.ty().to_string() };
     let shape = s.shape.clone().or_else(|| t.ty().static_dims()).ok_or_else(missing)?;
     let content = if t.is_shape_input { Some(s.tensor.clone().ok_or_else(missing)?) } else { None };
-    Ok(Given { shape, content })
+    Ok(RuntimeInput { shape, content })
 }
 
 impl Drop for ExecutionContext {

@@ -3,13 +3,14 @@
 use crate::RuntimeError;
 use crate::backends::Backends;
 use crate::context::ExecutionContext;
-use crate::forked::{check_process, is_forked};
-use crate::inspect::LayerTable;
-use crate::io::{IoMode, IoTensor, io_tensors};
-use crate::plan::{Plan, PlanHeader, Verbosity};
-use crate::profile::Profile;
 use crate::shapes::ShapeCache;
+use kiln_backend::process::{check_process, is_forked};
 use kiln_backend::{Backend, BackendError, Device, Executable, Place, Program, Target};
+use kiln_plan::LayerTable;
+use kiln_plan::ProfileError;
+use kiln_plan::profile::Profile;
+use kiln_plan::{IoMode, IoTensor, io_tensors};
+use kiln_plan::{Plan, PlanHeader, Verbosity};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -128,9 +129,9 @@ impl Engine {
         }
         let planned = program.memory.places.iter().any(|p| matches!(p, Place::Arena { .. }));
         if profiles.is_empty() && planned {
-            return Err(RuntimeError::Profile(
+            return Err(RuntimeError::Profile(ProfileError(
                 "the network has dynamic inputs; the engine wants at least one profile".into(),
-            ));
+            )));
         }
         profiles.iter().try_for_each(|p| p.check(&io))?;
         let name = backend.name().to_owned();

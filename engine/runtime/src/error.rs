@@ -1,8 +1,8 @@
 //! What can go wrong when an engine is loaded or run.
 
-use crate::plan::PlanError;
 use kiln_backend::BackendError;
 use kiln_ir::{DType, IrError};
+use kiln_plan::{PlanError, ProfileError};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -115,7 +115,7 @@ pub enum RuntimeError {
     },
     /// An optimization profile is illegal.
     #[error("optimization profile: {0}")]
-    Profile(String),
+    Profile(#[from] ProfileError),
     /// Outputs were asked for before a run.
     #[error("{0}")]
     State(String),
@@ -160,16 +160,8 @@ pub enum RuntimeError {
         layer: String,
     },
     /// The process was forked after it had used Kiln.
-    #[error(
-        "process {now} was forked from process {then}, which had used Kiln: its threads and devices are not in the copy. \
-         Start workers as new processes (in Python: the start method \"spawn\"), or fork before the first engine is loaded"
-    )]
-    Forked {
-        /// The process that used Kiln first.
-        then: u32,
-        /// This process.
-        now: u32,
-    },
+    #[error(transparent)]
+    Forked(#[from] kiln_backend::process::Forked),
     /// The backend failed.
     #[error("backend \"{backend}\": {source}")]
     Backend {

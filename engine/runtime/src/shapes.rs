@@ -1,10 +1,11 @@
 //! Shapes of a run: the checks of inputs against the engine's, and the cache of inferred shapes.
 
 use crate::RuntimeError;
-use crate::io::IoTensor;
-use crate::profile::{Given, host_symbol};
+use crate::selection::RuntimeInput;
 use kiln_backend::{Program, Shapes};
 use kiln_ir::{Bindings, Dim, Fact, TensorType};
+use kiln_plan::IoTensor;
+use kiln_plan::profile::host_symbol;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +15,7 @@ const CAPACITY: usize = 32;
 /// Inferred shapes by what they were inferred from, the last used first.
 #[derive(Default)]
 pub(crate) struct ShapeCache {
-    known: Mutex<Vec<(Vec<Given>, Arc<Shapes>)>>,
+    known: Mutex<Vec<(Vec<RuntimeInput>, Arc<Shapes>)>>,
 }
 
 impl ShapeCache {
@@ -23,7 +24,7 @@ impl ShapeCache {
         &self,
         program: &Program,
         io: &[IoTensor],
-        given: &[Given],
+        given: &[RuntimeInput],
     ) -> Result<(Arc<Shapes>, bool), RuntimeError> {
         if let Some(found) = self.find(given) {
             return Ok((found, false));
@@ -36,7 +37,7 @@ impl ShapeCache {
         Ok((shapes, true))
     }
 
-    fn find(&self, given: &[Given]) -> Option<Arc<Shapes>> {
+    fn find(&self, given: &[RuntimeInput]) -> Option<Arc<Shapes>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let at = known.iter().position(|(k, _)| k == given)?;
         known[..=at].rotate_right(1);
@@ -44,7 +45,7 @@ impl ShapeCache {
     }
 }
 
-fn fact(t: &IoTensor, g: &Given) -> Fact {
+fn fact(t: &IoTensor, g: &RuntimeInput) -> Fact {
     match &g.content {
         Some(content) => Fact::constant(content.clone()),
         None => Fact::of(TensorType::new(t.dtype, g.shape.iter().map(|&d| Dim::new(d as i64)))),
@@ -69,7 +70,7 @@ pub(crate) fn check_shape(t: &IoTensor, shape: &[usize]) -> Result<(), RuntimeEr
 }
 
 /// Checks that equal symbols have equal values, and dimensions made of symbols theirs.
-pub(crate) fn check_symbols(io: &[IoTensor], given: &[Given]) -> Result<(), RuntimeError> {
+pub(crate) fn check_symbols(io: &[IoTensor], given: &[RuntimeInput]) -> Result<(), RuntimeError> {
     let mut bindings = Bindings::default();
     let mut first: HashMap<Arc<str>, &str> = HashMap::new();
     for (t, g) in io.iter().zip(given) {

@@ -4,7 +4,8 @@
 mod common;
 
 use common::{engine, f32_ty, linear, program, rows, t};
-use kiln_ir::{Attrs, DType, Dim, Network, Tensor, TensorType};
+use kiln_ir::{Attrs, DType, Dim, Tensor, TensorType};
+use kiln_network::Network;
 use kiln_runtime::{Engine, ExecutionContext, IoMode, Profile, RuntimeError};
 
 #[test]

@@ -6,8 +6,8 @@ mod common;
 use common::{backend, linear, program, rows, t};
 use kiln_backend::{Backend, MemoryPlan, Place};
 use kiln_ir::{Bytes, Tensor};
+use kiln_plan::{Plan, PlanError, PlanHeader, Requirement, Verbosity, verify};
 use kiln_reference::Reference;
-use kiln_runtime::plan::{Plan, PlanError, PlanHeader, Requirement, Verbosity, verify};
 use kiln_runtime::{Backends, Engine, RuntimeError};
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn plan() -> Plan {
 
 /// A plan whose weights need several chunks.
 fn large() -> Plan {
-    let mut n = kiln_ir::Network::new("large");
+    let mut n = kiln_network::Network::new("large");
     let x = n.add_input("x", common::f32_ty(&[kiln_ir::Dim::new(1)])).unwrap();
     let mut last = x;
     for i in 0..3 {

@@ -4,12 +4,12 @@
 mod common;
 
 use common::{linear, program, rows};
-use kiln_runtime::{Given, Profile, io_tensors, select};
+use kiln_runtime::{Profile, RuntimeInput, io_tensors, select};
 
 #[test]
 fn illegal_ranges_are_refused_when_set() {
     let mut p = Profile::new();
-    let said = |r: Result<(), kiln_runtime::RuntimeError>| r.unwrap_err().to_string();
+    let said = |r: Result<(), kiln_runtime::ProfileError>| r.unwrap_err().to_string();
     assert!(said(p.set_shape("a", &[1, 2], &[1], &[1, 2])).contains("differ in rank"));
     assert!(said(p.set_shape("a", &[2, 2], &[1, 2], &[3, 2])).contains("min [2, 2] ≤ opt"));
     assert!(said(p.set_shape("a", &[-1], &[1], &[3])).contains("negative"));
@@ -44,7 +44,7 @@ fn profiles_are_checked_against_the_network() {
 #[test]
 fn the_tightest_of_several_is_selected() {
     let io = io_tensors(&program(&linear()));
-    let given = |n: usize| vec![Given { shape: vec![n, 2], content: None }; 2];
+    let given = |n: usize| vec![RuntimeInput { shape: vec![n, 2], content: None }; 2];
     let profiles = [rows(8), rows(2), rows(4)];
     assert_eq!(select(&profiles, &io, &given(1)).unwrap(), 1);
     assert_eq!(select(&profiles, &io, &given(3)).unwrap(), 2);

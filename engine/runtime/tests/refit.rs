@@ -6,8 +6,8 @@ mod common;
 use common::{backend, engine, linear, rows, t};
 use kiln_backend::{Program, Tactic};
 use kiln_ir::{Attrs, DType, Dim, Fact, Graph, Op, Recipe, Tensor, TensorType, Weight};
+use kiln_plan::Plan;
 use kiln_reference::Reference;
-use kiln_runtime::plan::Plan;
 use kiln_runtime::{Engine, ExecutionContext, RuntimeError, verify_recipes};
 use std::sync::Arc;
 
@@ -115,7 +115,7 @@ fn what_does_not_fit_is_refused() {
 
 #[test]
 fn structural_weights_are_fixed() {
-    let mut n = kiln_ir::Network::new("reshape");
+    let mut n = kiln_network::Network::new("reshape");
     let x = n.add_input("x", common::f32_ty(&[Dim::new(6)])).unwrap();
     let s = n.add_weights(Some("s"), Tensor::i64(&[2], &[2, 3]).unwrap()).unwrap();
     n.add_weights(Some("gone"), t(&[1], &[0.0])).unwrap();

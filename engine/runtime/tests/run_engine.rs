@@ -7,9 +7,10 @@ mod common;
 mod run_engine;
 
 use common::{f32_ty, linear, program, rows, t};
-use kiln_ir::{Attrs, Network};
+use kiln_ir::Attrs;
+use kiln_network::Network;
+use kiln_plan::Plan;
 use kiln_reference::Reference;
-use kiln_runtime::plan::Plan;
 
 fn plan_file(
     folder: &tempfile::TempDir,

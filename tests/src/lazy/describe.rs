@@ -1,7 +1,7 @@
 //! What a network says about itself, read through its public interface.
 
 use kiln_ir::Op;
-use kiln_ir::network::{
+use kiln_network::{
     Condition, IfId, IfInput, IfOutput, LayerDef, LayerId, LoopId, LoopIterator, LoopOutput, LoopOutputKind,
     Network, Operator, Recurrence, TensorId, TripLimit, TripLimitKind,
 };

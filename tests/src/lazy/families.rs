@@ -1,7 +1,8 @@
 //! Families of operators that random programs draw from, each with a way to apply it to a value.
 
 use super::grow::{Grow, Val};
-use kiln_ir::{Attrs, DType, IrError};
+use kiln_ir::{Attrs, DType};
+use kiln_network::NetworkError;
 
 /// A family of operators.
 pub struct Family {
@@ -9,13 +10,13 @@ pub struct Family {
     pub name: &'static str,
     /// The operators of a graph that count as having tried it.
     pub ops: &'static [&'static str],
-    pub(super) make: fn(&mut Grow, &Val) -> Result<Val, IrError>,
+    pub(super) make: fn(&mut Grow, &Val) -> Result<Val, NetworkError>,
 }
 
 const fn family(
     name: &'static str,
     ops: &'static [&'static str],
-    make: fn(&mut Grow, &Val) -> Result<Val, IrError>,
+    make: fn(&mut Grow, &Val) -> Result<Val, NetworkError>,
 ) -> Family {
     Family { name, ops, make }
 }
@@ -59,19 +60,19 @@ fn wide(dtype: DType) -> bool {
     matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
-fn refused(x: &Val, why: &str) -> IrError {
-    IrError::Structure(format!("{} {why}", x.ty()))
+fn refused(x: &Val, why: &str) -> NetworkError {
+    kiln_ir::IrError::Structure(format!("{} {why}", x.ty())).into()
 }
 
 /// An axis that the value has.
-fn axis(g: &mut Grow, x: &Val) -> Result<i64, IrError> {
+fn axis(g: &mut Grow, x: &Val) -> Result<i64, NetworkError> {
     match x.shape().len() {
         0 => Err(refused(x, "has no axis")),
         n => Ok(g.rng.int(0, n as i64 - 1)),
     }
 }
 
-fn filled(x: &Val) -> Result<(), IrError> {
+fn filled(x: &Val) -> Result<(), NetworkError> {
     if x.shape().contains(&0) { Err(refused(x, "is empty")) } else { Ok(()) }
 }
 
@@ -79,14 +80,14 @@ fn one_of(g: &mut Grow, of: &[&'static str]) -> &'static str {
     g.rng.pick(of).unwrap_or("identity")
 }
 
-fn arithmetic(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn arithmetic(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     let y = g.partner(x)?;
     let op = one_of(g, &["add", "sub", "mul", "max", "min"]);
     let z = g.op(op, Attrs::new(), &[x, &y])?;
     if wide(x.dtype()) { g.op("tanh", Attrs::new(), &[&z]) } else { Ok(z) }
 }
 
-fn compare(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn compare(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     if x.dtype().is_float() {
         // Far from all values, so that roundings don't matter.
         let far = g.number(x.dtype(), 64.0)?;
@@ -97,13 +98,13 @@ fn compare(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
     g.op(op, Attrs::new(), &[x, &y])
 }
 
-fn unary(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn unary(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     let floats = ["neg", "abs", "sigmoid", "erf", "sin"];
     let op = if wide(x.dtype()) { one_of(g, &floats) } else { one_of(g, &["neg", "abs", "sign"]) };
     g.op(op, Attrs::new(), &[x])
 }
 
-fn logic(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn logic(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     let y = g.partner(x)?;
     match one_of(g, &["and", "or", "xor", "not"]) {
         "not" => g.op("not", Attrs::new(), &[x]),
@@ -111,14 +112,14 @@ fn logic(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
     }
 }
 
-fn select(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn select(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     let y = g.partner(x)?;
     let like = g.constant(DType::Bool, x.shape())?;
     let asked = g.partner(&like)?;
     g.op("select", Attrs::new(), &[&asked, x, &y])
 }
 
-fn cast(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn cast(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     let to: Vec<DType> = DType::ALL
         .into_iter()
         .filter(|d| *d != x.dtype() && (d.is_float() || !x.dtype().is_float()))
@@ -127,11 +128,11 @@ fn cast(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
     g.op("cast", Attrs::new().with("to", to), &[x])
 }
 
-fn clip(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn clip(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     g.op("clip", Attrs::new().with("min", 0.0).with("max", 3.0), &[x])
 }
 
-fn reduce(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn reduce(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     let op = match (x.dtype(), x.shape().contains(&0)) {
         (DType::Bool, false) => one_of(g, &["max", "min"]),
         (d, true) if wide(d) => "sum",
@@ -145,21 +146,21 @@ fn reduce(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
     g.op("reduce", Attrs::new().with("op", op).with("keep_dims", keep), &[x, &axes])
 }
 
-fn softmax(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn softmax(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     filled(x)?;
     let axis = axis(g, x)?;
     let op = one_of(g, &["softmax", "log_softmax"]);
     g.op(op, Attrs::new().with("axis", axis), &[x])
 }
 
-fn norm(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn norm(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     filled(x)?;
     axis(g, x)?;
     let op = one_of(g, &["layer_norm", "rms_norm"]);
     g.op(op, Attrs::new().with("epsilon", 0.5), &[x])
 }
 
-fn matmul(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn matmul(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     let k = x.shape().last().copied().ok_or_else(|| refused(x, "has no row"))?;
     let n = g.rng.int(1, 3) as usize;
     let w = g.constant(x.dtype(), &[k, n])?;
@@ -167,13 +168,13 @@ fn matmul(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
     if wide(y.dtype()) { g.op("tanh", Attrs::new(), &[&y]) } else { Ok(y) }
 }
 
-fn concat(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn concat(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     let axis = axis(g, x)?;
     let y = g.partner(x)?;
     g.op("concat", Attrs::new().with("axis", axis), &[x, &y])
 }
 
-fn slice(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn slice(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     let axis = axis(g, x)?;
     let extent = x.shape()[axis as usize] as i64;
     let start = g.rng.int(0, extent.min(1));
@@ -181,16 +182,16 @@ fn slice(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
     g.op("slice", Attrs::new(), &[x, &parts[0], &parts[1], &parts[2]])
 }
 
-fn transpose(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn transpose(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     let perm: Vec<i64> = (0..x.shape().len() as i64).rev().collect();
     g.op("transpose", Attrs::new().with("perm", perm), &[x])
 }
 
-fn reshape(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn reshape(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     g.flat(x)
 }
 
-fn gather(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn gather(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     filled(x)?;
     let axis = axis(g, x)?;
     let last = x.shape()[axis as usize] as i64 - 1;
@@ -199,7 +200,7 @@ fn gather(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
     g.op("gather", Attrs::new().with("axis", axis), &[x, &at])
 }
 
-fn scatter(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn scatter(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     filled(x)?;
     let axis = axis(g, x)?;
     let shape: Vec<usize> = x.shape().iter().map(|_| 1).collect();
@@ -209,7 +210,7 @@ fn scatter(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
     g.op("scatter_elements", Attrs::new().with("axis", axis), &[x, &at, &with])
 }
 
-fn pad(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn pad(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     let axis = axis(g, x)?;
     let mut pads = vec![0; 2 * x.shape().len()];
     pads[axis as usize] = 1;
@@ -217,7 +218,7 @@ fn pad(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
     g.op("pad", Attrs::new(), &[x, &pads])
 }
 
-fn expand(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn expand(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     let shape: Vec<i64> = [2].into_iter().chain(x.shape().iter().map(|&d| d as i64)).collect();
     if g.rng.int(0, 1) == 0 {
         let shape = g.ints(&shape)?;
@@ -229,7 +230,7 @@ fn expand(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
     g.op("tile", Attrs::new(), &[x, &times])
 }
 
-fn order(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn order(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     filled(x)?;
     let axis = axis(g, x)?;
     // Which of two close floats is the greater, roundings decide.
@@ -242,7 +243,7 @@ fn order(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
     g.op(op, Attrs::new().with("axis", axis), &[x])
 }
 
-fn cache(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn cache(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     if x.shape().len() < 2 {
         return Err(refused(x, "has less than two axes"));
     }
@@ -256,23 +257,23 @@ fn cache(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
     g.op("kv_cache_update", Attrs::new().with("axis", 1), &[x, &part, &at])
 }
 
-fn dequantize(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn dequantize(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     let scale = g.number(DType::F32, 0.25)?;
     g.op("dequantize", Attrs::new(), &[x, &scale])
 }
 
 /// The sum of the places, so that the shape is known again.
-fn nonzero(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn nonzero(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     axis(g, x)?;
     let axes = g.ints(&[1])?;
     g.counted("nonzero", x, &axes)
 }
 
-fn shape(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn shape(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     axis(g, x)?;
     g.op("shape", Attrs::new(), &[x])
 }
 
-fn identity(g: &mut Grow, x: &Val) -> Result<Val, IrError> {
+fn identity(g: &mut Grow, x: &Val) -> Result<Val, NetworkError> {
     g.op("identity", Attrs::new(), &[x])
 }

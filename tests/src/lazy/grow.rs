@@ -1,7 +1,9 @@
 //! A network as it grows: values with the shapes that they will have, and what a random program needs to make more.
 
+use kiln_ir::IrError;
 use kiln_ir::problem::Rng;
-use kiln_ir::{Attrs, DType, Dim, Elems, Fact, IrError, Network, Op, Tensor, TensorId, TensorType};
+use kiln_ir::{Attrs, DType, Dim, Elems, Fact, Op, Tensor, TensorType};
+use kiln_network::{Network, NetworkError, TensorId};
 use std::collections::{HashMap, HashSet};
 
 /// A value: its tensor, and what is known of it at run time.
@@ -64,7 +66,7 @@ impl Grow {
     }
 
     /// An operator of values of known shapes; its first output.
-    pub(super) fn op(&mut self, op: &str, attrs: Attrs, inputs: &[&Val]) -> Result<Val, IrError> {
+    pub(super) fn op(&mut self, op: &str, attrs: Attrs, inputs: &[&Val]) -> Result<Val, NetworkError> {
         let facts: Vec<_> = inputs.iter().map(|v| Some(v.fact.clone())).collect();
         let made = Op::new(op, attrs.clone())?.infer(&facts, "").map_err(|e| IrError::layer("", op, e))?;
         let fact =
@@ -75,15 +77,15 @@ impl Grow {
         Ok(Val { id, fact: Fact::of(fact.ty), shape })
     }
 
-    fn layer(&mut self, op: &str, attrs: Attrs, inputs: &[&Val]) -> Result<TensorId, IrError> {
+    fn layer(&mut self, op: &str, attrs: Attrs, inputs: &[&Val]) -> Result<TensorId, NetworkError> {
         let ids: Vec<_> = inputs.iter().map(|v| Some(v.id)).collect();
         let made = self.net.add_layer("", op, attrs, &ids)?;
         self.read.extend(inputs.iter().map(|v| v.id));
-        made.first().copied().ok_or_else(|| IrError::Structure(format!("{op} gives nothing")))
+        made.first().copied().ok_or_else(|| IrError::Structure(format!("{op} gives nothing")).into())
     }
 
     /// An operator whose number of columns only the device knows, and the sum over them.
-    pub(super) fn counted(&mut self, op: &str, x: &Val, axes: &Val) -> Result<Val, IrError> {
+    pub(super) fn counted(&mut self, op: &str, x: &Val, axes: &Val) -> Result<Val, NetworkError> {
         let places = self.layer(op, Attrs::new(), &[x])?;
         let keep = Attrs::new().with("op", "sum").with("keep_dims", false);
         let places = Val::new(places, DType::I64, &[x.shape().len(), 0]);
@@ -100,27 +102,27 @@ impl Grow {
         self.read.insert(v.id);
     }
 
-    fn known(&mut self, t: Tensor) -> Result<Val, IrError> {
+    fn known(&mut self, t: Tensor) -> Result<Val, NetworkError> {
         let shape = t.shape().to_vec();
         let id = self.net.add_weights(None, t.clone())?;
         Ok(Val { id, fact: Fact::constant(t), shape })
     }
 
     /// A random constant.
-    pub(super) fn constant(&mut self, dtype: DType, shape: &[usize]) -> Result<Val, IrError> {
+    pub(super) fn constant(&mut self, dtype: DType, shape: &[usize]) -> Result<Val, NetworkError> {
         let t = self.rng.tensor_in(dtype, shape, -2.0, 2.0, 3);
         self.known(t)
     }
 
     /// A constant of one element, without dimensions.
-    pub(super) fn number(&mut self, dtype: DType, n: f64) -> Result<Val, IrError> {
+    pub(super) fn number(&mut self, dtype: DType, n: f64) -> Result<Val, NetworkError> {
         let elems = if dtype.is_float() { Elems::F(vec![n]) } else { Elems::I(vec![n as i64]) };
         let t = Tensor::from_elems(dtype, &[], &elems);
         self.known(t.ok_or_else(|| IrError::Structure(format!("no {dtype} {n}")))?)
     }
 
     /// A list of integers.
-    pub(super) fn ints(&mut self, v: &[i64]) -> Result<Val, IrError> {
+    pub(super) fn ints(&mut self, v: &[i64]) -> Result<Val, NetworkError> {
         if let Some(known) = self.constants.get(v) {
             return Ok(known.clone());
         }
@@ -130,7 +132,7 @@ impl Grow {
     }
 
     /// Integers in a shape.
-    pub(super) fn ints_of(&mut self, shape: &[usize], v: &[i64]) -> Result<Val, IrError> {
+    pub(super) fn ints_of(&mut self, shape: &[usize], v: &[i64]) -> Result<Val, NetworkError> {
         let t = self.rng.i64s(shape, v);
         self.known(t)
     }
@@ -141,7 +143,7 @@ impl Grow {
         dtype: DType,
         shape: &[usize],
         data: Option<Elems>,
-    ) -> Result<Val, IrError> {
+    ) -> Result<Val, NetworkError> {
         let random = |g: &mut Grow| g.rng.tensor_in(dtype, shape, -2.0, 2.0, 3);
         let t = match data {
             Some(e) => {
@@ -168,12 +170,12 @@ impl Grow {
     }
 
     /// A new tensor: an input of the network, or a constant.
-    pub(super) fn fresh(&mut self, dtype: DType, shape: &[usize]) -> Result<Val, IrError> {
+    pub(super) fn fresh(&mut self, dtype: DType, shape: &[usize]) -> Result<Val, NetworkError> {
         if self.rng.int(0, 2) == 0 { self.constant(dtype, shape) } else { self.input(dtype, shape, None) }
     }
 
     /// Another value of the same type and shape that can be read here, or a constant.
-    pub(super) fn partner(&mut self, x: &Val) -> Result<Val, IrError> {
+    pub(super) fn partner(&mut self, x: &Val) -> Result<Val, NetworkError> {
         let alike = |v: &&Val| v.id != x.id && v.dtype() == x.dtype() && v.shape() == x.shape();
         let all: Vec<Val> = self.frames.iter().flatten().filter(alike).cloned().collect();
         match self.rng.int(0, 3) {
@@ -187,7 +189,7 @@ impl Grow {
     }
 
     /// The value as a list.
-    pub(super) fn flat(&mut self, x: &Val) -> Result<Val, IrError> {
+    pub(super) fn flat(&mut self, x: &Val) -> Result<Val, NetworkError> {
         // A list of no elements has no length that -1 could stand for.
         let to = if x.volume() == 0 { 0 } else { -1 };
         let to = self.ints(&[to])?;
@@ -195,7 +197,7 @@ impl Grow {
     }
 
     /// The value cut to at most this many elements along every axis, if it is large.
-    pub(super) fn cut(&mut self, x: Val, most: usize) -> Result<Val, IrError> {
+    pub(super) fn cut(&mut self, x: Val, most: usize) -> Result<Val, NetworkError> {
         if x.volume() <= 27 {
             return Ok(x);
         }

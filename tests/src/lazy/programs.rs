@@ -7,15 +7,16 @@ mod loops;
 use super::coverage::{Pair, Place};
 use super::grow::{Grow, Val};
 use crate::random::Sample;
+use kiln_ir::DType;
 use kiln_ir::problem::Rng;
-use kiln_ir::{DType, IrError};
+use kiln_network::NetworkError;
 use std::collections::VecDeque;
 
 /// The most constructs around a layer.
 const DEPTH: usize = 4;
 
 /// The program of a seed. `pairs` are all that may be tried: programs of successive seeds go through them in turns.
-pub fn program(seed: u64, pairs: &[Pair]) -> Result<Sample, IrError> {
+pub fn program(seed: u64, pairs: &[Pair]) -> Result<Sample, NetworkError> {
     let mut rng = Rng::new(seed ^ 0x5eed);
     let dynamic = rng.int(0, 3) == 0;
     // One program of three is large, the others so small that what they find can be read.
@@ -39,7 +40,7 @@ struct Program {
 }
 
 impl Program {
-    fn outermost(&mut self) -> Result<(), IrError> {
+    fn outermost(&mut self) -> Result<(), NetworkError> {
         for _ in 0..2 {
             let shape = self.g.shape();
             let x = self.g.input(DType::F32, &shape, None)?;
@@ -58,7 +59,7 @@ impl Program {
     }
 
     /// A construct of the kind that the next wish is about.
-    fn construct(&mut self, depth: usize) -> Result<Vec<Val>, IrError> {
+    fn construct(&mut self, depth: usize) -> Result<Vec<Val>, NetworkError> {
         self.left = self.left.saturating_sub(1);
         let place = match self.wishes.front() {
             Some(w) if self.g.rng.int(0, 3) > 0 => w.1,

@@ -8,8 +8,8 @@
 //! same end. A conditional is its first or its second value, and the other is never asked for.
 
 use super::describe::{Description, What};
-use kiln_ir::network::{IfId, LoopId, LoopOutputKind, Network, TensorId};
 use kiln_ir::{Dim, Elems, Fact, Tensor, TensorType};
+use kiln_network::{IfId, LoopId, LoopOutputKind, Network, TensorId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Which element of each loop's sequences is asked for; loops are numbered as they were added.

@@ -15,7 +15,7 @@ pub const UNTESTED: &[(&str, &str)] = &[
 
 /// All problems, operator by operator.
 pub fn problems() -> Vec<Problem> {
-    let own = kiln_ir::ops::all().flat_map(|d| (d.problems)(&mut Rng::new(SEED)));
+    let own = kiln_ops::all().flat_map(|d| (d.problems)(&mut Rng::new(SEED)));
     let holds = made(Tensor::from_elems(DType::Bool, &[3], &Elems::I(vec![1; 3])));
     let holds = of("holds", "assertion", Attrs::new(), vec![holds]);
     own.chain(wide()).chain(super::random::problems()).chain(holds).collect()
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn every_operator_has_problems_or_is_listed() {
         let with: std::collections::BTreeSet<_> = problems().iter().map(|p| p.op.name()).collect();
-        for d in kiln_ir::ops::all() {
+        for d in kiln_ops::all() {
             let listed = UNTESTED.iter().any(|(op, _)| *op == d.name);
             assert!(with.contains(d.name) != listed, "{}, listed: {listed}", d.name);
         }

@@ -37,7 +37,7 @@ impl Refusal {
             [op, dtype, "some"] => (op, dtype, true),
             _ => return None,
         };
-        kiln_ir::ops::find(op)?;
+        kiln_ops::find(op)?;
         Some(Refusal { op: op.to_owned(), dtype: dtype.parse().ok()?, some, why: why.to_owned() })
     }
 }

@@ -8,9 +8,9 @@ use crate::driver::{Conditional, Gpu, Module, at_layer};
 use crate::frame::cells;
 use crate::vendor::{self, Library};
 use kiln_backend::{BackendError, Program, Recent, Step, Target, flow};
-use kiln_families::expression::{Slot, slots};
-use kiln_families::site::Site;
-use kiln_families::{Body, Entry, Kernel};
+use kiln_codegen::expression::{Slot, slots};
+use kiln_codegen::site::Site;
+use kiln_codegen::{Body, Entry, Kernel};
 use kiln_ir::{DType, Node, NodeId, ValueId};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -231,7 +231,7 @@ impl StepKernel {
             extras: extras.ok_or_else(|| BackendError::Internal("an extra that is no input".into()))?,
             stored: stored.into_iter().map(|v| (v, program.graph.ty(v).dtype)).collect(),
             fused: site.fused.is_some(),
-            random: node.is_some_and(|n| kiln_ir::ops::random::is_fresh(&n.op)),
+            random: node.is_some_and(|n| kiln_ops::random::is_fresh(&n.op)),
             assertion: node
                 .filter(|n| n.op.is("assertion"))
                 .map(|n| n.op.attrs().str("message").unwrap_or_default().to_owned()),

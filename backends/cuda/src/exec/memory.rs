@@ -2,7 +2,7 @@
 
 use crate::driver::{Buffer, Pinned, Stream};
 use kiln_backend::{BackendError, Place, Program};
-use kiln_families::checks::RECORD_WORDS;
+use kiln_codegen::checks::RECORD_WORDS;
 use kiln_ir::ValueId;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -7,10 +7,10 @@ use crate::driver::{Command, Launch, MAP_ALIGNMENT, at_layer, encode};
 use crate::frame::{ALIVE_AT, CELLS_AT, MAP_THREADS, PARAMETER_HEAD, WORDS, lanes, may_be_cell};
 use crate::vendor::Places;
 use kiln_backend::{BackendError, Shapes};
-use kiln_families::expression::{Slot, extra_words};
-use kiln_families::site::{Cx, check_sizes};
-use kiln_families::views::View;
-use kiln_families::{Grid, word};
+use kiln_codegen::expression::{Slot, extra_words};
+use kiln_codegen::site::{Cx, check_sizes};
+use kiln_codegen::views::View;
+use kiln_codegen::{Grid, word};
 use kiln_ir::{NodeId, ValueId};
 
 /// A command, its step, and the words that found no room in its parameter.
@@ -132,7 +132,7 @@ impl Planner<'_> {
     fn launch(
         &mut self,
         step: usize,
-        launch: kiln_families::Launch,
+        launch: kiln_codegen::Launch,
         inputs: &[Option<Range>],
         outputs: &[Option<Range>],
     ) -> Result<Option<Planned>, BackendError> {

@@ -7,7 +7,7 @@ use super::extent::WORD;
 use super::memory::Range;
 use super::values::bytes;
 use kiln_backend::{BackendError, Shapes, stop};
-use kiln_families::checks::{RECORD_WORDS, recorded};
+use kiln_codegen::checks::{RECORD_WORDS, recorded};
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
 

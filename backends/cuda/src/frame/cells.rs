@@ -2,8 +2,8 @@
 //! have the binding's address. Kernels without such bindings are written as if there were none.
 
 use kiln_backend::{Tactic, flow};
-use kiln_families::expression::Slot;
-use kiln_families::site::Site;
+use kiln_codegen::expression::Slot;
+use kiln_codegen::site::Site;
 use kiln_ir::ValueId;
 use std::fmt::Write;
 

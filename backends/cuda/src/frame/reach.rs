@@ -1,7 +1,7 @@
 //! How a fused expression finds its operands: most lie like the result or are one row of it, which is known when the source is
 //! written and takes no division to find.
 
-use kiln_families::site::Site;
+use kiln_codegen::site::Site;
 use kiln_ir::{DType, Dim};
 use std::fmt::Write;
 

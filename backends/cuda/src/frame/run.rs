@@ -2,8 +2,8 @@
 
 use super::reach::{self, Reach, whole_bytes};
 use super::{anchored, cell, load, store};
-use kiln_families::scalar::register;
-use kiln_families::site::Site;
+use kiln_codegen::scalar::register;
+use kiln_codegen::site::Site;
 use kiln_ir::DType;
 use std::fmt::Write;
 

@@ -5,10 +5,10 @@ mod cost;
 use crate::frame::cell;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::attention::{Problem, hidden_score, is_positioned, unmoved};
-use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::{fill, section};
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, words};
+use kiln_codegen::attention::{Problem, hidden_score, is_positioned, unmoved};
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::template::{fill, section};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, words};
 use kiln_ir::{DType, Dim};
 
 const INSTRUCTIONS: &str = include_str!("../../../../kernels/attention/instructions.cuh");

@@ -4,11 +4,11 @@ use super::cost;
 use super::mma::{Kind, TILES, Tile};
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::site::{Cx, Site, unsupported};
-use kiln_families::template::sections;
-use kiln_families::window::conv_words;
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, word};
-use kiln_ir::ops::layout::Layout;
+use kiln_codegen::site::{Cx, Site, unsupported};
+use kiln_codegen::template::sections;
+use kiln_codegen::window::conv_words;
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, word};
+use kiln_ops::layout::Layout;
 
 const TEXT: &str = include_str!("../../../../kernels/mma/conv.cuh");
 

@@ -5,7 +5,7 @@ use super::mma::{Kind, Tile};
 use super::wgmma;
 use crate::target::capability;
 use kiln_backend::Target;
-use kiln_families::site::Site;
+use kiln_codegen::site::Site;
 use kiln_ir::{Node, TensorType};
 
 /// A matrix product, or a convolution as one.

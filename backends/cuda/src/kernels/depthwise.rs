@@ -3,13 +3,13 @@
 use super::shape::{from_end, input, moving, output, traffic};
 use crate::frame::cell;
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::fill;
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, words};
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::template::fill;
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, words};
 use kiln_ir::DType;
-use kiln_ir::ops::conv;
-use kiln_ir::ops::layout::Layout;
-use kiln_ir::ops::window::{dims, known};
+use kiln_ops::conv;
+use kiln_ops::layout::Layout;
+use kiln_ops::window::{dims, known};
 
 const TEXT: &str = include_str!("../../../../kernels/window/depthwise.cuh");
 
@@ -138,6 +138,6 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         let pad = i32::try_from(pad);
         words.push(pad.map_err(|_| BackendError::Unsupported("a padding beyond 32 bits".into()))? as u32);
     }
-    words.extend(kiln_families::words([runs, positions, along, blocks])?);
+    words.extend(kiln_codegen::words([runs, positions, along, blocks])?);
     Ok(vec![Launch::map(0, words).on(Grid::Groups((along * blocks) as u64))])
 }

@@ -8,10 +8,10 @@ use super::mma::Kind;
 use super::wgmma::{self, multiply};
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::{fill, section, sections};
-use kiln_families::window::conv_words;
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, Map, words};
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::template::{fill, section, sections};
+use kiln_codegen::window::conv_words;
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Map, words};
 use std::fmt::Write;
 
 const TEXT: &str = include_str!("../../../../kernels/wgmma/few.cuh");

@@ -4,10 +4,10 @@ use super::cost;
 use super::mma::{Kind, TILES, Tile};
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::matmul::geometry;
-use kiln_families::site::{Cx, Site, op_error};
-use kiln_families::template::sections;
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, word};
+use kiln_codegen::matmul::geometry;
+use kiln_codegen::site::{Cx, Site, op_error};
+use kiln_codegen::template::sections;
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, word};
 
 const TEXT: &str = include_str!("../../../../kernels/mma/gemm.cuh");
 

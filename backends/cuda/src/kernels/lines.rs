@@ -5,11 +5,11 @@ use super::cost;
 use super::mma::Kind;
 use super::wgmma;
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::{fill, section};
-use kiln_families::window::conv_words;
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, words};
-use kiln_ir::ops::layout::Layout;
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::template::{fill, section};
+use kiln_codegen::window::conv_words;
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, words};
+use kiln_ops::layout::Layout;
 use std::fmt::Write;
 
 const TEXT: &str = include_str!("../../../../kernels/mma/lines.cuh");

@@ -2,8 +2,8 @@
 
 use crate::tiles;
 use kiln_backend::BackendError;
-use kiln_families::site::{Site, unsupported};
-use kiln_families::template::{fill, section};
+use kiln_codegen::site::{Site, unsupported};
+use kiln_codegen::template::{fill, section};
 use kiln_ir::DType;
 
 const TEXT: &str = include_str!("../../../../kernels/mma/core.cuh");

@@ -38,8 +38,8 @@ mod shape;
 pub mod wgmma;
 
 use kiln_backend::Target;
-use kiln_families::Kernel;
-use kiln_families::site::Site;
+use kiln_codegen::Kernel;
+use kiln_codegen::site::Site;
 
 /// All of them, by family.
 pub const FAMILIES: &[&[Kernel]] = &[

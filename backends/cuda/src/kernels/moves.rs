@@ -3,11 +3,11 @@
 use super::shape::{input, moving, output};
 use crate::frame::{cell, load};
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::limits::{self, near_or_far};
-use kiln_families::scalar::{register, zero};
-use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::{fill, section, sections};
-use kiln_families::{Body, Entry, FAMILIES, Grid, Kernel, Launch, word};
+use kiln_codegen::limits::{self, near_or_far};
+use kiln_codegen::scalar::{register, zero};
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::template::{fill, section, sections};
+use kiln_codegen::{Body, Entry, FAMILIES, Grid, Kernel, Launch, word};
 use kiln_ir::DType;
 use kiln_ir::infer::normalize_axis;
 

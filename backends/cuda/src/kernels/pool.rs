@@ -3,12 +3,12 @@
 use super::shape::{from_end, input, moving, traffic};
 use crate::frame::{cell, load};
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::fill;
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, words};
-use kiln_ir::ops::layout::Layout;
-use kiln_ir::ops::pool::{PoolOp, geometry};
-use kiln_ir::ops::window::{dims, known};
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::template::fill;
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, words};
+use kiln_ops::layout::Layout;
+use kiln_ops::pool::{PoolOp, geometry};
+use kiln_ops::window::{dims, known};
 
 const TEXT: &str = include_str!("../../../../kernels/window/pool.cuh");
 

@@ -7,12 +7,12 @@ use super::mma::{Kind, Tile};
 use crate::target::capability;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic, Target};
-use kiln_families::recurrent::{activation, forget_gate};
-use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::{fill, section, sections};
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, words};
-use kiln_ir::ops::rnn::activations;
+use kiln_codegen::recurrent::{activation, forget_gate};
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::template::{fill, section, sections};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, words};
 use kiln_ir::{DType, Op};
+use kiln_ops::rnn::activations;
 use std::fmt::Write;
 
 const CORE: &str = include_str!("../../../../kernels/recurrent/core.cuh");

@@ -3,13 +3,13 @@
 use super::shape::{input, ints, moving, traffic};
 use crate::frame::{cell, load};
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::reduce::{Sum, reduce_op};
-use kiln_families::scalar::register;
-use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::{fill, section};
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, words};
+use kiln_codegen::reduce::{Sum, reduce_op};
+use kiln_codegen::scalar::register;
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::template::{fill, section};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, words};
 use kiln_ir::DType;
-use kiln_ir::ops::reduce::{ReduceOp, mask};
+use kiln_ops::reduce::{ReduceOp, mask};
 use std::ops::Range;
 
 const TEXT: &str = include_str!("../../../../kernels/rows/reduce.cuh");

@@ -3,9 +3,9 @@
 use super::shape::{from_end, input, moving, product, traffic};
 use crate::frame::{cell, load};
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::{fill, section, sections};
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, words};
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::template::{fill, section, sections};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, words};
 use kiln_ir::Dim;
 use kiln_ir::infer::normalize_axis;
 

@@ -1,7 +1,7 @@
 //! What kernels ask of the shapes and the target of a site.
 
 use kiln_backend::Target;
-use kiln_families::site::Site;
+use kiln_codegen::site::Site;
 use kiln_ir::{TensorType, ValueId};
 
 /// Nanoseconds of a kernel that does little.

@@ -10,9 +10,9 @@ use super::mma::Kind;
 use crate::frame::strided;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic, Target};
-use kiln_families::site::{Site, unsupported};
-use kiln_families::template::{fill, section, sections};
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, Map};
+use kiln_codegen::site::{Site, unsupported};
+use kiln_codegen::template::{fill, section, sections};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Map};
 use kiln_ir::expr::{BinOp, Scalar, UnOp};
 use std::fmt::Write;
 

@@ -10,11 +10,11 @@ use cudarc::cudnn::sys::{
     cudnnDataType_t as DataType, cudnnPointwiseMode_t as PointwiseMode,
 };
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::site::{Site, op_error, unsupported};
+use kiln_codegen::site::{Site, op_error, unsupported};
 use kiln_ir::DType;
-use kiln_ir::ops::conv::geometry;
-use kiln_ir::ops::layout::Layout;
-use kiln_ir::ops::window::{dims, known};
+use kiln_ops::conv::geometry;
+use kiln_ops::layout::Layout;
+use kiln_ops::window::{dims, known};
 use std::sync::Arc;
 
 const TACTIC: &str = "cudnn.conv";

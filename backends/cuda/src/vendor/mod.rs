@@ -14,7 +14,7 @@ use crate::driver::{Call, Gpu};
 use crate::refusals::Refusals;
 use crate::target::opened;
 use kiln_backend::{BackendError, Tactic, Target, source_feature};
-use kiln_families::site::Site;
+use kiln_codegen::site::Site;
 use std::sync::Arc;
 
 /// A library that offers tactics.

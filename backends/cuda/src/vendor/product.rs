@@ -6,7 +6,7 @@ use super::tail::{Behind, chain, extra_dims, input_dims, output_dims};
 use super::{Library, Places, WORKSPACE, given, rank, ranked};
 use crate::driver::{Call, Gpu};
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::site::{Site, op_error, unsupported};
+use kiln_codegen::site::{Site, op_error, unsupported};
 use kiln_ir::DType;
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! What libraries can fuse behind a product or convolution: additions and relu.
 
-use kiln_families::site::Site;
+use kiln_codegen::site::Site;
 use kiln_ir::ValueId;
 
 /// One pointwise operator behind the anchor.

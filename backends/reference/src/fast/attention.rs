@@ -5,7 +5,7 @@ use super::{Floats, NodeCx, rows};
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
 use kiln_ir::DType;
-use kiln_ir::ops::util::broadcast_strides;
+use kiln_ops::util::broadcast_strides;
 use rayon::prelude::*;
 
 const MASK: usize = 3;

@@ -7,7 +7,7 @@ use crate::value::{Out, Val};
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
 use kiln_ir::DType;
-use kiln_ir::ops::util::{broadcast_strides, for_each_index, offset};
+use kiln_ops::util::{broadcast_strides, for_each_index, offset};
 use rayon::prelude::*;
 
 /// Rows by which a column is read once.

@@ -3,7 +3,7 @@
 use super::NodeCx;
 use super::gemm::{Bias, Size, Strided, gemm};
 use kiln_backend::BackendError;
-use kiln_ir::ops::util::broadcast_strides;
+use kiln_ops::util::broadcast_strides;
 
 /// One operand: its batch dimensions and the strides of its matrix.
 pub struct Operand {
@@ -54,8 +54,8 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         let (ba, bb) = (broadcast_strides(&l.batch, &batch), broadcast_strides(&r.batch, &batch));
         let mut matrices = c.chunks_exact_mut((s.m * s.n).max(1));
         let mut result = Ok(());
-        kiln_ir::ops::util::for_each_index(&batch, |at| {
-            let offset = |strides: &[usize]| kiln_ir::ops::util::offset(at, strides);
+        kiln_ops::util::for_each_index(&batch, |at| {
+            let offset = |strides: &[usize]| kiln_ops::util::offset(at, strides);
             let (oa, ob) = (offset(&ba) * s.m * s.k, offset(&bb) * s.k * s.n);
             let left = Strided { data: &a[oa..], row: l.row, col: l.col };
             let right = Strided { data: &b[ob..], row: r.row, col: r.col };

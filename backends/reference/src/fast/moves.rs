@@ -4,7 +4,7 @@ use super::NodeCx;
 use crate::value::Out;
 use kiln_backend::BackendError;
 use kiln_ir::infer::normalize_axis;
-use kiln_ir::ops::util::{broadcast_strides, strides};
+use kiln_ops::util::{broadcast_strides, strides};
 use rayon::prelude::*;
 
 /// The same elements in the output's shape, without copying.

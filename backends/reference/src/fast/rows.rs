@@ -5,8 +5,8 @@ use super::NodeCx;
 use super::pointwise::math::exp;
 use kiln_backend::BackendError;
 use kiln_ir::infer::normalize_axis;
-use kiln_ir::ops::layout::Layout;
-use kiln_ir::ops::reduce::mask;
+use kiln_ops::layout::Layout;
+use kiln_ops::reduce::mask;
 use rayon::prelude::*;
 
 /// Accumulators that are independent, so that sums run in vectors.

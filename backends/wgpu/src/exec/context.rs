@@ -7,7 +7,7 @@ use super::pieces::Pieces;
 use super::plan::{Dispatch, Planner};
 use super::record::{BindGroups, Stamps, bind, collect, encode, encode_copies, read_ranges};
 use kiln_backend::{BackendError, Context, Counters, HostStep, Shapes, StepTime, assisted, stop};
-use kiln_families::checks::{RECORD_WORDS, recorded};
+use kiln_codegen::checks::{RECORD_WORDS, recorded};
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
 use std::time::Instant;

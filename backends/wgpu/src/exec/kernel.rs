@@ -5,8 +5,8 @@ use crate::dialect::WGSL;
 use crate::gpu::{Gpu, Module};
 use crate::wgsl::{Slot, slots, types};
 use kiln_backend::{BackendError, Program, Step, flow};
-use kiln_families::site::Site;
-use kiln_families::{Body, Entry, Kernel};
+use kiln_codegen::site::Site;
+use kiln_codegen::{Body, Entry, Kernel};
 use kiln_ir::{DType, Node, NodeId, ValueId};
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ impl StepKernel {
             lies: lies.ok_or_else(|| BackendError::Internal("a view that is no value".into()))?,
             stored: stored.into_iter().map(|v| (v, program.graph.ty(v).dtype)).collect(),
             fused: site.fused.is_some(),
-            random: node.is_some_and(|n| kiln_ir::ops::random::is_fresh(&n.op)),
+            random: node.is_some_and(|n| kiln_ops::random::is_fresh(&n.op)),
             checks: body.checks,
             assertion: node
                 .filter(|n| n.op.is("assertion"))

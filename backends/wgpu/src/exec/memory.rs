@@ -3,7 +3,7 @@
 use crate::adapter::ALIGNMENT;
 use crate::gpu::Gpu;
 use kiln_backend::{BackendError, Place, Program};
-use kiln_families::checks::RECORD_WORDS;
+use kiln_codegen::checks::RECORD_WORDS;
 use kiln_ir::ValueId;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -7,9 +7,9 @@ use crate::dialect::WGSL;
 use crate::wgsl::array::piece_bytes;
 use crate::wgsl::{HEADER_WORDS, MAP_THREADS, Slot};
 use kiln_backend::{BackendError, Shapes};
-use kiln_families::expression::extra_words;
-use kiln_families::site::{Cx, check_sizes};
-use kiln_families::{Grid, Launch, word};
+use kiln_codegen::expression::extra_words;
+use kiln_codegen::site::{Cx, check_sizes};
+use kiln_codegen::{Grid, Launch, word};
 use kiln_ir::ValueId;
 
 /// One dispatch with all that it needs.

@@ -1,10 +1,10 @@
 //! Attention: scores, softmax and weighted sum, one pass each, with the weights in scratch memory.
 
 use kiln_backend::BackendError;
-use kiln_families::attention::{Places, Problem, body};
-use kiln_families::long::repeated;
-use kiln_families::site::{Cx, unsupported};
-use kiln_families::{Grid, Kernel, Launch, plain};
+use kiln_codegen::attention::{Places, Problem, body};
+use kiln_codegen::long::repeated;
+use kiln_codegen::site::{Cx, unsupported};
+use kiln_codegen::{Grid, Kernel, Launch, plain};
 
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "attention",

@@ -5,11 +5,11 @@
 
 use super::cost::Work;
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::long::state;
-use kiln_families::scalar::{register, zero};
-use kiln_families::site::{Site, unsupported};
-use kiln_families::template::fill;
-use kiln_families::{Body, Entry};
+use kiln_codegen::long::state;
+use kiln_codegen::scalar::{register, zero};
+use kiln_codegen::site::{Site, unsupported};
+use kiln_codegen::template::fill;
+use kiln_codegen::{Body, Entry};
 use std::fmt::Write;
 
 /// Rows and columns of the result that one thread computes.

@@ -5,13 +5,13 @@ use super::cost::Work;
 use super::matmul::{bytes, dot};
 use super::tile::{direct_tactic, launches, tile_body, tile_of, tile_tactics};
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::long::continued;
-use kiln_families::scalar::zero;
-use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::{section, sections};
-use kiln_families::window::{conv_words, groups, layout, shared, sums};
-use kiln_families::{Body, Grid, Kernel, Launch, word};
-use kiln_ir::ops::layout::Layout;
+use kiln_codegen::long::continued;
+use kiln_codegen::scalar::zero;
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::template::{section, sections};
+use kiln_codegen::window::{conv_words, groups, layout, shared, sums};
+use kiln_codegen::{Body, Grid, Kernel, Launch, word};
+use kiln_ops::layout::Layout;
 
 pub const KERNELS: &[Kernel] = &[
     Kernel {

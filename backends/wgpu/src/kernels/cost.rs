@@ -1,7 +1,7 @@
 //! What products of matrices are expected to take. Only for the order of tactics, and for not timing hopeless ones.
 
-use kiln_families::site::Site;
-use kiln_ir::ops::layout::Layout;
+use kiln_codegen::site::Site;
+use kiln_ops::layout::Layout;
 
 /// A product of matrices, several at once.
 #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,10 @@
 //! Losses: sums by one workgroup.
 
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::long::repeated;
-use kiln_families::loss::{each, loss_words, text};
-use kiln_families::site::{Cx, Site};
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, plain};
+use kiln_codegen::long::repeated;
+use kiln_codegen::loss::{each, loss_words, text};
+use kiln_codegen::site::{Cx, Site};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, plain};
 
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "nll_loss",

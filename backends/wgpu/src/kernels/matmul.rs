@@ -4,12 +4,12 @@ use super::block::{RUN, Unrolled, block_body, block_of, block_tactics};
 use super::cost::Work;
 use super::tile::{direct_tactic, launches, tile_body, tile_of, tile_tactics};
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::long::{continued, summed};
-use kiln_families::matmul::{Product, product};
-use kiln_families::scalar::{register, zero};
-use kiln_families::site::{Cx, Site, unsupported};
-use kiln_families::template::{fill, sections};
-use kiln_families::{Body, Grid, Kernel, Launch, word};
+use kiln_codegen::long::{continued, summed};
+use kiln_codegen::matmul::{Product, product};
+use kiln_codegen::scalar::{register, zero};
+use kiln_codegen::site::{Cx, Site, unsupported};
+use kiln_codegen::template::{fill, sections};
+use kiln_codegen::{Body, Grid, Kernel, Launch, word};
 use kiln_ir::DType;
 
 const TEXT: &str = include_str!("../../../../shaders/matmul.wgsl");

@@ -1,5 +1,5 @@
 //! Kernels: one file a family of operators, each listing its kernels. Those that other backends run as they are come from
-//! `kiln-families`, whose templates [`crate::dialect`] has in WGSL.
+//! `kiln-codegen`, whose templates [`crate::dialect`] has in WGSL.
 
 mod attention;
 mod block;
@@ -15,7 +15,7 @@ mod select;
 mod sort;
 mod tile;
 
-use kiln_families::{
+use kiln_codegen::{
     Kernel, affine, bits, deform, einsum, generate, linear_attention, lines, moves, pointwise, sample,
     scatter, sequence, text, window,
 };

@@ -1,13 +1,13 @@
 //! Softmax and norms: two numbers of a row, then a result for each of its elements.
 
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::lines::along;
-use kiln_families::rows::{Rows, group_rows, layer_rows};
-use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::{fill, sections};
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, moves, words};
+use kiln_codegen::lines::along;
+use kiln_codegen::rows::{Rows, group_rows, layer_rows};
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::template::{fill, sections};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, moves, words};
 use kiln_ir::DType;
-use kiln_ir::ops::layout::Layout;
+use kiln_ops::layout::Layout;
 
 const TEXT: &str = include_str!("../../../../shaders/norm.wgsl");
 

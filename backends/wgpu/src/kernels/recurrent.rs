@@ -1,9 +1,9 @@
 //! Recurrences: a workgroup for each sequence and direction.
 
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::recurrent::{code, sizes};
-use kiln_families::site::{Cx, Site, unsupported};
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, plain};
+use kiln_codegen::recurrent::{code, sizes};
+use kiln_codegen::site::{Cx, Site, unsupported};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, plain};
 
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "recurrent",

@@ -1,14 +1,14 @@
 //! Reductions: one thread a result, or one workgroup a result.
 
 use kiln_backend::BackendError;
-use kiln_families::long::{continued, repeated, spans, state, summing};
-use kiln_families::reduce::{Geometry, accumulator, by, geometry, group_tactics, reduce_op, result};
-use kiln_families::scalar::register;
-use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::{fill, section};
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, plain, word};
+use kiln_codegen::long::{continued, repeated, spans, state, summing};
+use kiln_codegen::reduce::{Geometry, accumulator, by, geometry, group_tactics, reduce_op, result};
+use kiln_codegen::scalar::register;
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::template::{fill, section};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, plain, word};
 use kiln_ir::DType;
-use kiln_ir::ops::reduce::ReduceOp;
+use kiln_ops::reduce::ReduceOp;
 
 const TEXT: &str = include_str!("../../../../shaders/reduce.wgsl");
 

@@ -2,13 +2,13 @@
 
 use super::sort;
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::lines::along;
-use kiln_families::long::{repeated, summed};
-use kiln_families::rows::precedes;
-use kiln_families::scalar::register;
-use kiln_families::site::{Cx, Site};
-use kiln_families::template::sections;
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, moves, word, words};
+use kiln_codegen::lines::along;
+use kiln_codegen::long::{repeated, summed};
+use kiln_codegen::rows::precedes;
+use kiln_codegen::scalar::register;
+use kiln_codegen::site::{Cx, Site};
+use kiln_codegen::template::sections;
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, moves, word, words};
 use kiln_ir::DType;
 
 fn text(names: &[&str]) -> String {

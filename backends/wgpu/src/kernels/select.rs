@@ -3,12 +3,12 @@
 
 use super::sort;
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::long::repeated;
-use kiln_families::scalar::register;
-use kiln_families::select::{nonzero_shape, nonzero_test, nonzero_words, phases, slices};
-use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::{fill, section, sections};
-use kiln_families::{Body, Entry, Grid, Kernel, Launch, word, words};
+use kiln_codegen::long::repeated;
+use kiln_codegen::scalar::register;
+use kiln_codegen::select::{nonzero_shape, nonzero_test, nonzero_words, phases, slices};
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::template::{fill, section, sections};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, word, words};
 use kiln_ir::DType;
 
 const TEXT: &str = include_str!("../../../../shaders/select.wgsl");

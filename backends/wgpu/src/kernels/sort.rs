@@ -1,8 +1,8 @@
 //! Sorting the numbers of elements in scratch memory.
 
 use kiln_backend::BackendError;
-use kiln_families::template::section;
-use kiln_families::{Entry, Grid, Launch};
+use kiln_codegen::template::section;
+use kiln_codegen::{Entry, Grid, Launch};
 
 /// The functions: they call `before(row, a, b)`.
 pub fn text() -> &'static str {

@@ -3,10 +3,10 @@
 use super::block::{cells, lines};
 use super::cost::Work;
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::long::state;
-use kiln_families::site::{Cx, Site, unsupported};
-use kiln_families::template::fill;
-use kiln_families::{Body, Entry, Launch, long};
+use kiln_codegen::long::state;
+use kiln_codegen::site::{Cx, Site, unsupported};
+use kiln_codegen::template::fill;
+use kiln_codegen::{Body, Entry, Launch, long};
 use std::fmt::Write;
 
 /// A tile that one workgroup computes through its own memory, and the block of each of its threads.

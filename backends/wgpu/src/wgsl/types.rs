@@ -1,7 +1,7 @@
 //! How element types are stored in WGSL buffers, and what they are in registers.
 
 use super::array::Array;
-use kiln_families::scalar::register;
+use kiln_codegen::scalar::register;
 use kiln_ir::DType;
 
 /// How many elements share a stored word; 1 for types with array elements of their own.

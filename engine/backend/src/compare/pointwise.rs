@@ -4,8 +4,8 @@ use super::interval::{Interval, overflowing};
 use super::units::ulp;
 use kiln_ir::expr::{BinOp, CmpOp, Expr, Inst, Num, Reg, Scalar, UnOp};
 use kiln_ir::op::Tolerance;
-use kiln_ir::ops::pointwise::for_each_element;
 use kiln_ir::{DType, Op, Tensor};
+use kiln_ops::pointwise::for_each_element;
 
 /// The intervals of the result's elements.
 pub fn intervals(op: &Op, inputs: &[Option<Tensor>], wanted: &Tensor) -> Result<Vec<Interval>, String> {

@@ -185,14 +185,14 @@ pub(super) fn random_inputs(g: &Graph) -> Result<Vec<Tensor>, BuildError> {
         let dims: Option<Vec<usize>> =
             def.fact.ty.dims.iter().map(|d| usize::try_from(d.upper_bound()?.as_const()?).ok()).collect();
         let Some(shape) = dims else {
-            return Err(BuildError::Network(kiln_ir::IrError::Structure(format!(
+            return Err(BuildError::Graph(kiln_ir::IrError::Structure(format!(
                 "the shape {} of \"{}\" is not known for timing",
                 def.fact.ty, def.name
             ))));
         };
         let drawn = crate::inputs::random(&mut rng, def.fact.ty.dtype, &shape);
         let t = drawn.and_then(|t| crate::inputs::in_range(g, v, t)).ok_or_else(|| {
-            BuildError::Network(kiln_ir::IrError::Structure(format!(
+            BuildError::Graph(kiln_ir::IrError::Structure(format!(
                 "there is no memory to time \"{}\" ({}) with",
                 def.name, def.fact.ty
             )))

@@ -9,8 +9,10 @@ pub(crate) mod names;
 mod verify;
 
 pub(crate) use compact::Numbering;
+pub use control::infer::{extent, join};
 pub use control::{LoopOut, LoopOutputKind, LoopShape, element, stack};
 pub use edit::Uses;
+pub use names::first_free;
 
 use crate::error::IrError;
 use crate::infer::Fact;
@@ -196,7 +198,22 @@ impl Graph {
         self.add_weight(name, Weight { tensor, name: None, recipe: None })
     }
 
-    pub(crate) fn add_value(&mut self, name: &str, fact: Fact, source: Source) -> ValueId {
+    /// The id that the next node gets.
+    pub fn next_node(&self) -> NodeId {
+        NodeId(self.nodes.len() as u32)
+    }
+
+    /// Adds a node at the end of the order without inference: its outputs are values that [`Graph::add_value`] made with
+    /// [`Graph::next_node`] as their source.
+    pub fn push_node(&mut self, node: Node) -> NodeId {
+        let id = self.next_node();
+        self.nodes.push(Some(node));
+        self.order.push(id);
+        id
+    }
+
+    /// Adds a value of known facts; [`Graph::verify`] checks that its source has it.
+    pub fn add_value(&mut self, name: &str, fact: Fact, source: Source) -> ValueId {
         self.values.push(ValueDef { name: name.to_owned(), fact, source });
         self.names.added(&self.values);
         ValueId(self.values.len() as u32 - 1)

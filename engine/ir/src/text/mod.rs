@@ -25,8 +25,6 @@ mod cursor;
 mod lex;
 mod parse;
 mod print;
-#[cfg(test)]
-mod tests;
 mod values;
 
 use crate::error::IrError;

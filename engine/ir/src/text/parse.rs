@@ -260,10 +260,39 @@ fn facts(
     Ok(outputs.iter().zip(inferred).map(|(o, f)| o.1.clone().unwrap_or(f)).collect())
 }
 
-/// Attributes in braces, for tests.
 #[cfg(test)]
-pub(super) fn attrs_of(text: &str) -> Result<Attrs, IrError> {
-    let mut p = Parser::new(text, &|_| None)?;
-    p.expect('{')?;
-    p.attrs()
+mod tests {
+    use super::*;
+    use crate::{Attr, DType};
+
+    /// Attributes in braces.
+    fn attrs(text: &str) -> Result<Attrs, IrError> {
+        let mut p = Parser::new(text, &|_| None)?;
+        p.expect('{')?;
+        p.attrs()
+    }
+
+    #[test]
+    fn every_kind_of_attribute_survives() {
+        let text = |a: Attr| format!("{{k={a}}}");
+        for a in [
+            Attr::Int(i64::MIN),
+            Attr::Float(1e-5),
+            Attr::Float(-0.0),
+            Attr::Float(f64::NEG_INFINITY),
+            Attr::Float(3.0),
+            Attr::Bool(false),
+            Attr::Str("a, b]} \u{7f}\t\"".into()),
+            Attr::Ints(vec![]),
+            Attr::Ints(vec![1, -2]),
+            Attr::Floats(vec![]),
+            Attr::Floats(vec![0.1, f64::INFINITY, -1.0]),
+            Attr::Strs(vec!["x".into(), String::new()]),
+            Attr::DType(DType::F8E4M3),
+            Attr::Bytes(vec![]),
+            Attr::Bytes(vec![0, 255]),
+        ] {
+            assert_eq!(attrs(&text(a.clone())).unwrap(), Attrs::new().with("k", a));
+        }
+    }
 }

@@ -130,6 +130,3 @@ pub fn encode_graph(e: &mut Encoder<Vec<u8>>, g: &Graph, sink: &mut dyn WeightSi
 pub fn decode_graph(d: &mut Decoder<'_>, source: &dyn WeightSource) -> Result<Graph, IrError> {
     graph::decode(d, source, 0).map_err(|e| IrError::Payload(e.to_string()))
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,6 +1,7 @@
 //! Writing layers.
 
-use kiln_ir::{Attrs, DType, TensorId};
+use kiln_ir::{Attrs, DType};
+use kiln_network::TensorId;
 
 use super::cx::Cx;
 use super::refusal::{Refusal, unsupported};

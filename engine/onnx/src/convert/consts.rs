@@ -1,6 +1,7 @@
 //! Small constants.
 
-use kiln_ir::{DType, Elems, Tensor, TensorId};
+use kiln_ir::{DType, Elems, Tensor};
+use kiln_network::TensorId;
 
 use super::cx::Cx;
 use super::refusal::{Refusal, unsupported};

@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use kiln_ir::{DType, Dim, Fact, Tensor, TensorId, TensorType};
+use kiln_ir::{DType, Dim, Fact, Tensor, TensorType};
+use kiln_network::TensorId;
 
 use super::importer::Importer;
 use super::refusal::{Refusal, unsupported};

@@ -3,7 +3,8 @@
 //! A declared element type that contradicts is refused everywhere. Declared sizes that contradict are refused for outputs of
 //! the model; for values inside they are a note, since tools that edit models leave stale shapes behind, which nothing reads.
 
-use kiln_ir::{TensorId, TensorType};
+use kiln_ir::TensorType;
+use kiln_network::TensorId;
 
 use super::dtype::held;
 use super::importer::Importer;

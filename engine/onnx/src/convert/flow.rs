@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use kiln_ir::{Network, TensorId};
+use kiln_network::{Network, TensorId};
 
 use super::Report;
 use super::cx::{Cx, Outs};

@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 
-use kiln_ir::{DType, Elems, TensorId};
+use kiln_ir::{DType, Elems};
+use kiln_network::TensorId;
 
 use super::cx::{Cx, Outs};
 use super::dtype::held;

@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kiln_ir::{Network, Tensor, TensorId};
+use kiln_ir::Tensor;
+use kiln_network::{Network, TensorId};
 
 use super::cx::{Cx, Outs};
 use super::declared::{Contradiction, overridden};

@@ -1,6 +1,7 @@
 //! The inputs of a model as inputs of the network.
 
-use kiln_ir::{Dim, TensorId, TensorType};
+use kiln_ir::{Dim, TensorType};
+use kiln_network::TensorId;
 
 use super::dtype::held;
 use super::held::caution;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use kiln_ir::Network;
+use kiln_network::Network;
 
 /// How a model is imported.
 #[derive(Debug, Clone, Default)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use kiln_ir::IrError;
+use kiln_network::NetworkError;
 
 use crate::error::OnnxError;
 use crate::model::Node;
@@ -123,7 +123,7 @@ pub enum Refusal {
     Unsupported(String),
     /// The network refuses the layer.
     #[error("{0}")]
-    Network(#[from] IrError),
+    Network(#[from] NetworkError),
     /// The node contradicts its own schema.
     #[error("{0}")]
     Model(Box<OnnxError>),

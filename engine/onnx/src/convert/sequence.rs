@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use kiln_ir::{DType, Elems, TensorId};
+use kiln_ir::{DType, Elems};
+use kiln_network::TensorId;
 
 use super::cx::{Cx, Outs};
 use super::importer::Importer;

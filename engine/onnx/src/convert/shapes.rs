@@ -1,6 +1,7 @@
 //! Shape arithmetic that also works where dimensions are not known yet.
 
-use kiln_ir::{Attrs, TensorId};
+use kiln_ir::Attrs;
+use kiln_network::TensorId;
 
 use super::cx::Cx;
 use super::refusal::Refusal;

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use kiln_ir::TensorId;
-use kiln_ir::network::IfId;
+use kiln_network::IfId;
+use kiln_network::TensorId;
 
 use super::cx::{Cx, Outs};
 use super::importer::Importer;

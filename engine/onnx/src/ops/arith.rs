@@ -1,6 +1,7 @@
 //! Arithmetic of two or more tensors, with the broadcasting of each version.
 
-use kiln_ir::{Attrs, DType, TensorId};
+use kiln_ir::{Attrs, DType};
+use kiln_network::TensorId;
 
 use super::Operator;
 use crate::convert::{Cx, Outs, Refusal, unsupported};

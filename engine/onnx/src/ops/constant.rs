@@ -1,6 +1,7 @@
 //! Constants, and tensors made from a shape.
 
-use kiln_ir::{Attrs, DType, Elems, Tensor, TensorId};
+use kiln_ir::{Attrs, DType, Elems, Tensor};
+use kiln_network::TensorId;
 
 use super::Operator;
 use crate::convert::{Cx, Outs, Refusal, dtype_of_number, unsupported};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use kiln_ir::TensorId;
-use kiln_ir::network::IfId;
+use kiln_network::IfId;
+use kiln_network::TensorId;
 
 use super::{Operator, looping, scan};
 use crate::convert::{Cx, Outs, unsupported};

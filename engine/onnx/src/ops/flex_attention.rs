@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use kiln_ir::infer::differ;
-use kiln_ir::{Attrs, DType, Dim, Fact, IrError, Op, TensorId};
+use kiln_ir::{Attrs, DType, Dim, Fact, IrError, Op};
+use kiln_network::{NetworkError, TensorId};
 
 use super::Operator;
 use crate::convert::{Cx, Outs, Refusal, unsupported};
@@ -34,7 +35,7 @@ fn flex_attention(cx: &mut Cx<'_>) -> Outs {
     let facts: Vec<Option<Fact>> = [q, k, v].iter().map(|&t| Some(cx.fact(t).clone())).collect();
     let checked = Op::new("attention", plain.clone())
         .and_then(|op| op.infer(&facts, "").map_err(|e| IrError::layer(&cx.node().label(), "attention", e)));
-    checked?;
+    checked.map_err(NetworkError::from)?;
     let same = precision == own || (precision == DType::F32 && own != DType::F32);
     if score_mod.is_none() && prob_mod.is_none() && same && scale != Some(0.0) {
         let attrs = plain.with("scale", scale.unwrap_or(0.0));

@@ -1,6 +1,7 @@
 //! Sequences, windows, random numbers, and dropout.
 
-use kiln_ir::{Attrs, DType, TensorId};
+use kiln_ir::{Attrs, DType};
+use kiln_network::TensorId;
 
 use super::Operator;
 use super::constant::{all_true, output_datatype};

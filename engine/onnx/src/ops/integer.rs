@@ -1,6 +1,7 @@
 //! Products of integers with zero points, in i32, and their requantization.
 
-use kiln_ir::{Attrs, DType, TensorId};
+use kiln_ir::{Attrs, DType};
+use kiln_network::TensorId;
 
 use super::Operator;
 use super::conv::conv_of;

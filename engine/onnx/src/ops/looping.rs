@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kiln_ir::network::{LayerId, LoopId, LoopOutputKind, TripLimitKind};
-use kiln_ir::{DType, Elems, TensorId};
+use kiln_ir::{DType, Elems};
+use kiln_network::TensorId;
+use kiln_network::{LayerId, LoopId, LoopOutputKind, TripLimitKind};
 
 use crate::convert::{Cx, Outs, Refusal, unsupported};
 use crate::model::Graph;

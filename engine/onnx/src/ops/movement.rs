@@ -1,6 +1,7 @@
 //! Operators that change the shape or the order of elements.
 
-use kiln_ir::{Attrs, TensorId};
+use kiln_ir::Attrs;
+use kiln_network::TensorId;
 
 use super::Operator;
 use crate::convert::{Cx, Outs, Refusal, unsupported};

@@ -1,6 +1,7 @@
 //! Normalization.
 
-use kiln_ir::{Attrs, TensorId};
+use kiln_ir::Attrs;
+use kiln_network::TensorId;
 
 use super::Operator;
 use super::reduce::over;

@@ -1,6 +1,7 @@
 //! Quantization and its inverse, per tensor, per axis and in blocks.
 
-use kiln_ir::{Attrs, DType, TensorId};
+use kiln_ir::{Attrs, DType};
+use kiln_network::TensorId;
 
 use super::Operator;
 use super::reduce::over;

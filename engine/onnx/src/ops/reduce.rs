@@ -1,6 +1,7 @@
 //! Reductions over axes, and pooling over all of space.
 
-use kiln_ir::{Attrs, TensorId};
+use kiln_ir::Attrs;
+use kiln_network::TensorId;
 
 use super::Operator;
 use super::movement::list;

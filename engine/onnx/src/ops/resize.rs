@@ -1,6 +1,7 @@
 //! Resizing of images.
 
-use kiln_ir::{Attrs, DType, Elems, TensorId};
+use kiln_ir::{Attrs, DType, Elems};
+use kiln_network::TensorId;
 
 use super::Operator;
 use crate::convert::{Cx, Outs, Refusal, unsupported};

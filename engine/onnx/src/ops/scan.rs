@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kiln_ir::TensorId;
 use kiln_ir::infer::differ;
-use kiln_ir::network::{LoopId, LoopOutputKind, TripLimitKind};
+use kiln_network::TensorId;
+use kiln_network::{LoopId, LoopOutputKind, TripLimitKind};
 
 use super::looping::{Carried, Tried, inside, retry};
 use crate::convert::{Cx, Outs, Refusal, unsupported};

@@ -1,6 +1,7 @@
 //! Cutting tensors up, and padding them.
 
-use kiln_ir::{Attrs, TensorId};
+use kiln_ir::Attrs;
+use kiln_network::TensorId;
 
 use super::Operator;
 use super::movement::list;

@@ -1,7 +1,8 @@
 //! Operators that go on from a state: causal convolution and linear attention.
 
 use kiln_ir::infer::differ;
-use kiln_ir::{Attrs, DType, Dim, TensorId};
+use kiln_ir::{Attrs, DType, Dim};
+use kiln_network::TensorId;
 
 use super::Operator;
 use crate::convert::{Cx, Outs, Refusal, unsupported};

@@ -2,7 +2,8 @@
 
 use super::ExecutionContext;
 use crate::RuntimeError;
-use kiln_backend::{HostStep, Program, Step, StepTime};
+use kiln_backend::{Program, StepTime};
+use kiln_plan::host::{HostLayer, step_at};
 
 /// Time of one step of the last run.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,39 +21,9 @@ pub struct LayerTime {
     pub ns: f64,
 }
 
-/// A layer at which a run waited for the host, or is expected to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostLayer {
-    /// Names of its layers, as [`LayerTime::name`].
-    pub name: String,
-    /// Why, as part of a sentence.
-    pub why: String,
-    /// What may be done about it; may be empty.
-    pub advice: String,
-}
-
-/// A step of a program, or of a body in it, and its name with those around it.
-fn named<'p>(program: &'p Program, step: usize, inside: &[(usize, usize)]) -> Option<(String, &'p Step)> {
-    let mut step = program.steps.get(step)?;
-    let mut name = step.name.clone();
-    for &(body, inner) in inside {
-        step = step.bodies.get(body)?.steps.get(inner)?;
-        name = format!("{name} / {}", step.name);
-    }
-    Some((name, step))
-}
-
-impl HostLayer {
-    /// A step of a program, or of a body in it, by name.
-    pub fn of(program: &Program, s: HostStep) -> Option<HostLayer> {
-        let (name, _) = named(program, s.step, &s.inside)?;
-        Some(HostLayer { name, why: s.why, advice: s.advice })
-    }
-}
-
 impl LayerTime {
     fn of(program: &Program, t: &StepTime) -> Option<LayerTime> {
-        let (name, step) = named(program, t.step, &t.inside)?;
+        let (name, step) = step_at(program, t.step, &t.inside)?;
         Some(LayerTime {
             name,
             tactic: step.tactic.id(),

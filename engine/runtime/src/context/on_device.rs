@@ -1,8 +1,9 @@
 //! Streams, events and memory of the caller's on the device.
 
 use super::ExecutionContext;
-use crate::{RuntimeError, check_process};
+use crate::RuntimeError;
 use kiln_backend::Bound;
+use kiln_backend::process::check_process;
 use kiln_ir::Tensor;
 use std::ffi::c_void;
 

@@ -3,7 +3,8 @@
 #![allow(dead_code, reason = "each test file uses some of them")]
 
 use kiln_backend::{Program, Tactic};
-use kiln_ir::{Attrs, DType, Dim, Network, Tensor, TensorType};
+use kiln_ir::{Attrs, DType, Dim, Tensor, TensorType};
+use kiln_network::Network;
 use kiln_reference::{Options, Reference};
 use kiln_runtime::{Engine, Profile};
 use std::sync::Arc;

@@ -4,12 +4,13 @@ use super::super::coverage::Pair;
 use super::super::families::FAMILIES;
 use super::super::grow::Val;
 use super::{DEPTH, Program};
-use kiln_ir::{Attrs, DType, IrError};
+use kiln_ir::{Attrs, DType};
+use kiln_network::NetworkError;
 use std::collections::BTreeMap;
 
 impl Program {
     /// Fills the innermost frame.
-    pub(super) fn body(&mut self, wishes: &[Pair], depth: usize) -> Result<(), IrError> {
+    pub(super) fn body(&mut self, wishes: &[Pair], depth: usize) -> Result<(), NetworkError> {
         let half = wishes.len() / 2;
         self.apply(&wishes[..half])?;
         while depth < DEPTH && self.left > 0 && self.g.rng.int(0, 2) > 0 {
@@ -19,7 +20,7 @@ impl Program {
         self.apply(&wishes[half..])
     }
 
-    fn apply(&mut self, wishes: &[Pair]) -> Result<(), IrError> {
+    fn apply(&mut self, wishes: &[Pair]) -> Result<(), NetworkError> {
         for &(family, _, dtype) in wishes {
             let of_type: Vec<Val> = self.g.frame().iter().filter(|v| v.dtype() == dtype).cloned().collect();
             // Late values are likelier; what one does not suit, another may.
@@ -46,7 +47,7 @@ impl Program {
     }
 
     /// A value from around the innermost frame that operators of this type can begin with, or a new one.
-    pub(super) fn source(&mut self, dtype: DType) -> Result<Val, IrError> {
+    pub(super) fn source(&mut self, dtype: DType) -> Result<Val, NetworkError> {
         let around = &self.g.frames[..self.g.frames.len().saturating_sub(1)];
         let of_type: Vec<Val> = around.iter().flatten().filter(|v| v.dtype() == dtype).cloned().collect();
         if self.g.rng.int(0, 2) > 0 && !of_type.is_empty() {
@@ -62,7 +63,7 @@ impl Program {
 
     /// All that the innermost frame has that nothing reads, one list for each type, or a value as it is if it is alone
     /// of its type.
-    pub(super) fn rest(&mut self) -> Result<Vec<Val>, IrError> {
+    pub(super) fn rest(&mut self) -> Result<Vec<Val>, NetworkError> {
         let mut open: BTreeMap<DType, Vec<Val>> = BTreeMap::new();
         for v in self.g.frame().clone() {
             if !self.g.is_read(&v) {
@@ -77,7 +78,7 @@ impl Program {
     }
 
     /// Several values of one type as one list.
-    pub(super) fn list(&mut self, all: &[Val]) -> Result<Val, IrError> {
+    pub(super) fn list(&mut self, all: &[Val]) -> Result<Val, NetworkError> {
         let flat = all.iter().map(|v| self.g.flat(v)).collect::<Result<Vec<_>, _>>()?;
         match &flat[..] {
             [one] => Ok(one.clone()),

@@ -3,11 +3,11 @@
 use super::super::coverage::Place;
 use super::super::grow::Val;
 use super::Program;
-use kiln_ir::network::IfId;
-use kiln_ir::{Attrs, DType, Elems, IrError};
+use kiln_ir::{Attrs, DType, Elems};
+use kiln_network::{IfId, NetworkError};
 
 impl Program {
-    pub(super) fn conditional(&mut self, depth: usize) -> Result<Vec<Val>, IrError> {
+    pub(super) fn conditional(&mut self, depth: usize) -> Result<Vec<Val>, NetworkError> {
         let of = self.g.net.add_if_conditional()?;
         let condition = self.decision()?;
         self.g.mark_read(&condition);
@@ -41,7 +41,7 @@ impl Program {
     }
 
     /// A truth value: one from around, a comparison of a number from around, an input or a constant.
-    fn decision(&mut self) -> Result<Val, IrError> {
+    fn decision(&mut self) -> Result<Val, NetworkError> {
         let truth = self.g.rng.int(0, 1);
         let find = |dtype: DType| move |v: &&Val| v.dtype() == dtype && v.shape().is_empty();
         let frame = self.g.frame();
@@ -60,7 +60,7 @@ impl Program {
         }
     }
 
-    fn pass(&mut self, of: IfId, v: &Val) -> Result<(), IrError> {
+    fn pass(&mut self, of: IfId, v: &Val) -> Result<(), NetworkError> {
         self.g.mark_read(v);
         let id = self.g.net.add_if_input(of, v.id)?.output(0)?;
         self.g.frame().push(Val::new(id, v.dtype(), v.shape()));
@@ -69,7 +69,7 @@ impl Program {
 
     /// A result: a value of one branch, and of the other what it has of the type, or a constant (an empty branch). Lists of
     /// different lengths become their sums, where the type has sums, so that the shape is known again.
-    fn either(&mut self, of: IfId, v: &Val, other: Option<&Val>, first: bool) -> Result<Val, IrError> {
+    fn either(&mut self, of: IfId, v: &Val, other: Option<&Val>, first: bool) -> Result<Val, NetworkError> {
         let (mut v, mut other) = match other {
             Some(o) => (v.clone(), o.clone()),
             None => (v.clone(), self.g.constant(v.dtype(), v.shape())?),
@@ -95,7 +95,7 @@ impl Program {
     }
 
     /// The first elements, as a list.
-    fn start(&mut self, v: &Val, n: usize) -> Result<Val, IrError> {
+    fn start(&mut self, v: &Val, n: usize) -> Result<Val, NetworkError> {
         let flat = self.g.flat(v)?;
         let parts = [self.g.ints(&[0])?, self.g.ints(&[n as i64])?, self.g.ints(&[0])?];
         self.g.op("slice", Attrs::new(), &[&flat, &parts[0], &parts[1], &parts[2]])

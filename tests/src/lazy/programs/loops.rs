@@ -3,9 +3,9 @@
 use super::super::coverage::Place;
 use super::super::grow::Val;
 use super::Program;
-use kiln_ir::network::{LayerId, LoopId, LoopOutputKind, TripLimitKind};
 use kiln_ir::ty::MAX_DIMS;
-use kiln_ir::{Attrs, DType, Elems, IrError};
+use kiln_ir::{Attrs, DType, Elems};
+use kiln_network::{LayerId, LoopId, LoopOutputKind, NetworkError, TripLimitKind};
 
 /// A loop as it is written.
 struct Writing {
@@ -21,7 +21,7 @@ struct Writing {
 }
 
 impl Program {
-    pub(super) fn looping(&mut self, place: Place, depth: usize) -> Result<Vec<Val>, IrError> {
+    pub(super) fn looping(&mut self, place: Place, depth: usize) -> Result<Vec<Val>, NetworkError> {
         let wishes = self.wanted(place);
         let of = self.g.net.add_loop()?;
         let most = if self.g.rng.int(0, 6) == 0 { 0 } else { self.g.rng.int(1, 3) };
@@ -61,14 +61,14 @@ impl Program {
     }
 
     /// A whole number that is at most this, from around if there is one.
-    fn bounded(&mut self, most: i64) -> Result<Option<Val>, IrError> {
+    fn bounded(&mut self, most: i64) -> Result<Option<Val>, NetworkError> {
         let whole = |v: &&Val| v.dtype() == DType::I64 && v.shape().is_empty();
         let Some(v) = self.g.frame().iter().rev().find(whole).cloned() else { return Ok(None) };
         let bound = self.g.number(DType::I64, most as f64)?;
         self.g.op("min", Attrs::new(), &[&v, &bound]).map(Some)
     }
 
-    fn count(&mut self, w: &mut Writing, count: i64, place: Place) -> Result<(), IrError> {
+    fn count(&mut self, w: &mut Writing, count: i64, place: Place) -> Result<(), NetworkError> {
         let dtype = if self.g.rng.int(0, 1) == 0 { DType::I32 } else { DType::I64 };
         // A negative count is none.
         let number = if count == 0 && self.g.rng.int(0, 1) == 0 { -1 } else { count };
@@ -91,7 +91,7 @@ impl Program {
     }
 
     /// Goes on while the counter is less than a number, and, perhaps, a carried truth value holds.
-    fn condition(&mut self, w: &mut Writing, counter: &Val) -> Result<(), IrError> {
+    fn condition(&mut self, w: &mut Writing, counter: &Val) -> Result<(), NetworkError> {
         let limit = match self.g.rng.int(0, 2) {
             0 => self.g.input(DType::I64, &[], Some(Elems::I(vec![w.most])))?,
             _ => self.g.number(DType::I64, w.most as f64)?,
@@ -108,7 +108,7 @@ impl Program {
     }
 
     /// A recurrence; its value is put into the innermost frame.
-    fn carry(&mut self, w: &mut Writing, initial: &Val) -> Result<Val, IrError> {
+    fn carry(&mut self, w: &mut Writing, initial: &Val) -> Result<Val, NetworkError> {
         self.g.mark_read(initial);
         let layer = self.g.net.add_recurrence(w.of, initial.id)?;
         let (id, value) = (layer.id(), Val::new(layer.output(0)?, initial.dtype(), initial.shape()));
@@ -118,7 +118,7 @@ impl Program {
     }
 
     /// Brings values of a type into the body: elements of a tensor, a carried value, or both.
-    fn enter(&mut self, w: &mut Writing, dtype: DType) -> Result<(), IrError> {
+    fn enter(&mut self, w: &mut Writing, dtype: DType) -> Result<(), NetworkError> {
         let which = self.g.rng.int(0, 2);
         if which > 0 {
             let initial = self.source(dtype)?;
@@ -154,7 +154,7 @@ impl Program {
     }
 
     /// Sets the next value of a recurrence.
-    fn close(&mut self, w: &Writing, value: &Val, next: &Val) -> Result<(), IrError> {
+    fn close(&mut self, w: &Writing, value: &Val, next: &Val) -> Result<(), NetworkError> {
         if let Some((layer, _)) = w.carried.iter().find(|(_, v)| v.id == value.id) {
             self.g.net.set_input(*layer, 1, next.id)?;
             self.g.mark_read(next);
@@ -162,7 +162,7 @@ impl Program {
         Ok(())
     }
 
-    fn outputs(&mut self, w: &Writing, depth: usize) -> Result<Vec<Val>, IrError> {
+    fn outputs(&mut self, w: &Writing, depth: usize) -> Result<Vec<Val>, NetworkError> {
         let mut outs = Vec::new();
         // The counter was the second value carried, or the first.
         for (layer, v) in &w.carried {
@@ -189,7 +189,7 @@ impl Program {
     }
 
     /// All values of the trips, in order or reversed, padded or of the exact length.
-    fn stack(&mut self, w: &Writing, v: &Val, depth: usize) -> Result<Val, IrError> {
+    fn stack(&mut self, w: &Writing, v: &Val, depth: usize) -> Result<Val, NetworkError> {
         self.g.mark_read(v);
         let kind = match self.g.rng.int(0, 1) {
             0 => LoopOutputKind::Concatenate,

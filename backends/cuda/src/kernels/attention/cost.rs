@@ -2,7 +2,7 @@
 
 use super::{Heads, Kind, MASK, Tile};
 use crate::target::capability;
-use kiln_families::site::Site;
+use kiln_codegen::site::Site;
 
 /// How much longer blocks take that wait for all their keys at once, where a mask is read, too: nothing else goes on meanwhile.
 const MASKED_AT_ONCE: f64 = 1.3;

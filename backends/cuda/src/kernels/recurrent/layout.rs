@@ -2,7 +2,7 @@
 
 use super::{Plan, gates, hidden, narrow};
 use kiln_backend::BackendError;
-use kiln_families::site::{Site, unsupported};
+use kiln_codegen::site::{Site, unsupported};
 use std::fmt::Write;
 
 /// Warps of a block.

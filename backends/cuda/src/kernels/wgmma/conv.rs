@@ -5,11 +5,11 @@ use super::{STAGE_BYTES, TEXT, Tile, has_wgmma, text, windows_text};
 use crate::kernels::conv::{bias_value, of_group};
 use crate::kernels::mma::Kind;
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::{fill, section};
-use kiln_families::window::conv_words;
-use kiln_families::{Body, Launch, Map, Windows, words};
-use kiln_ir::ops::layout::Layout;
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::template::{fill, section};
+use kiln_codegen::window::conv_words;
+use kiln_codegen::{Body, Launch, Map, Windows, words};
+use kiln_ops::layout::Layout;
 
 pub(super) fn tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
     let (kind, channels) = windows(site)?;

@@ -1,7 +1,7 @@
 //! How the second operand of a product lies in shared memory.
 
 use super::STAGE_BYTES;
-use kiln_families::Map;
+use kiln_codegen::Map;
 
 /// How B lies in a stage.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -5,9 +5,9 @@ use super::{STAGE_BYTES, TEXT, Tile, has_wgmma, text};
 use crate::kernels::gemm::across;
 use crate::kernels::mma::Kind;
 use kiln_backend::{BackendError, Tactic};
-use kiln_families::site::{Cx, Site, op_error, unsupported};
-use kiln_families::template::section;
-use kiln_families::{Body, Launch, Map, words};
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::template::section;
+use kiln_codegen::{Body, Launch, Map, words};
 
 pub(super) fn tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
     has_wgmma(site.target)?;

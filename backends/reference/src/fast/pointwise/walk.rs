@@ -1,6 +1,6 @@
 //! Reading a broadcast input in the order of the output.
 
-use kiln_ir::ops::util::broadcast_strides;
+use kiln_ops::util::broadcast_strides;
 
 /// Dimensions of the output, merged where the input allows, with the input's strides.
 pub struct Walk {
@@ -49,7 +49,7 @@ impl Walk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_ir::ops::util::{for_each_index, offset};
+    use kiln_ops::util::{for_each_index, offset};
 
     #[test]
     fn every_element_is_read_once_from_the_right_place() {

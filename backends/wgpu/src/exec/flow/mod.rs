@@ -18,7 +18,7 @@ use super::device::Loaded;
 use super::memory::Range;
 use body::Body;
 use kiln_backend::{BackendError, Counters, Shapes, StepTime};
-use kiln_families::checks::RECORD_WORDS;
+use kiln_codegen::checks::RECORD_WORDS;
 use kiln_ir::{Node, Tensor, TensorType};
 use pieces::Pieces;
 use recorder::Recorder;

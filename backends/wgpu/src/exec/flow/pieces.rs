@@ -8,7 +8,7 @@ use crate::adapter::ALIGNMENT;
 use crate::gpu::Module;
 use crate::wgsl::{MAP_THREADS, headings};
 use kiln_backend::BackendError;
-use kiln_families::template::section;
+use kiln_codegen::template::section;
 use std::sync::Arc;
 
 const TEXT: &str = include_str!("../../../../../shaders/flow.wgsl");

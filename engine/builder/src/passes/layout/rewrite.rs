@@ -1,8 +1,8 @@
 //! Rewrites one island to channels last.
 
 use super::roles::{Role, image_inputs, role};
-use kiln_ir::ops::layout::{moved_inputs, to_first, to_last};
 use kiln_ir::{Attr, Attrs, Graph, IrError, Node, NodeId, Op, Tensor, ValueId};
+use kiln_ops::layout::{moved_inputs, to_first, to_last};
 use std::collections::{HashMap, HashSet};
 
 /// Gives the layers of an island channels last, with transposes where values enter and leave it. Values inside get

@@ -1,9 +1,9 @@
 //! Which layers can work on images with channels last, and what changes in them.
 
 use kiln_ir::infer::normalize_axis;
-use kiln_ir::ops::layout::{Layout, to_last};
-use kiln_ir::ops::resize::plan::resized;
 use kiln_ir::{Attrs, Graph, Node, ValueId};
+use kiln_ops::layout::{Layout, to_last};
+use kiln_ops::resize::plan::resized;
 
 /// How a layer takes channels last.
 #[derive(Clone, Debug, PartialEq)]

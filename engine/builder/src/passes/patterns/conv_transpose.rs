@@ -3,8 +3,8 @@
 
 use super::view::{View, constant, input};
 use super::{Rule, Writer};
-use kiln_ir::ops::layout::Layout;
 use kiln_ir::{Attrs, Dim, IrError, Node, NodeId, ValueId};
+use kiln_ops::layout::Layout;
 
 pub struct ConvTranspose {
     x: ValueId,

@@ -3,8 +3,8 @@
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::infer::normalize_axis;
-use kiln_ir::ops::slice::window::window;
 use kiln_ir::{Attrs, IrError, Node, NodeId, ValueId};
+use kiln_ops::slice::window::window;
 
 /// Elements of an axis that are counted out, at most.
 const LONGEST: i64 = 1 << 16;

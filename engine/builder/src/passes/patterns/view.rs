@@ -84,7 +84,7 @@ impl<'g> View<'g> {
             None => None,
         };
         let rank = self.g.ty(input(node, 0)?).rank();
-        let mask = kiln_ir::ops::reduce::mask(attrs, axes.as_deref(), rank).ok()?;
+        let mask = kiln_ops::reduce::mask(attrs, axes.as_deref(), rank).ok()?;
         Some((0..rank).filter(|&i| mask[i]).collect())
     }
 }

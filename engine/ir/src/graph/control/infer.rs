@@ -193,7 +193,7 @@ fn output(
 }
 
 /// The dimension that one integer gives: its value if that can't be negative, else a new one.
-pub(crate) fn extent(name: &str, fact: &Fact) -> Dim {
+pub fn extent(name: &str, fact: &Fact) -> Dim {
     match fact.as_dims().as_deref() {
         Some([d]) if !d.has_content() => d.max_with(&Dim::new(0)),
         Some([d]) if d.kind() <= crate::dim::DimKind::Host => {
@@ -238,7 +238,7 @@ fn infer_if(
 }
 
 /// What is known of a value that is either of two.
-pub(crate) fn join(name: &str, condition: Option<i64>, a: &Fact, b: &Fact) -> Result<Fact, OpError> {
+pub fn join(name: &str, condition: Option<i64>, a: &Fact, b: &Fact) -> Result<Fact, OpError> {
     let misfit =
         |wanted: &str| OpError::Mismatch { a: a.ty.to_string(), b: b.ty.to_string(), wanted: wanted.into() };
     if a.ty.dtype != b.ty.dtype {

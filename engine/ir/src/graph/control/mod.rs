@@ -4,8 +4,6 @@ mod eval;
 pub(crate) mod infer;
 mod pieces;
 mod refresh;
-#[cfg(test)]
-mod tests;
 
 pub use pieces::{element, stack};
 

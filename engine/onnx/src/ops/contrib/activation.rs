@@ -1,6 +1,7 @@
 //! Activations with what is fused in front of them.
 
-use kiln_ir::{Attrs, TensorId};
+use kiln_ir::Attrs;
+use kiln_network::TensorId;
 
 use crate::convert::{Cx, Outs, Refusal, unsupported};
 use crate::ops::Operator;

@@ -1,6 +1,7 @@
 //! Attention with its projections, masks and caches.
 
-use kiln_ir::{Attrs, DType, TensorId};
+use kiln_ir::{Attrs, DType};
+use kiln_network::TensorId;
 
 use super::mask::{self, Keys};
 use super::{absent, unset, unwanted};

@@ -1,6 +1,7 @@
 //! GroupQueryAttention: causal attention with a cache whose entries may be filled to different lengths.
 
-use kiln_ir::{Attrs, DType, TensorId};
+use kiln_ir::{Attrs, DType};
+use kiln_network::TensorId;
 
 use super::attention::{join_heads, split_heads};
 use super::mask::count;

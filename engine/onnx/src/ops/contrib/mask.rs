@@ -1,6 +1,7 @@
 //! Masks of attention, in every form that com.microsoft has, as numbers that are added to the scores.
 
-use kiln_ir::{Attrs, DType, TensorId};
+use kiln_ir::{Attrs, DType};
+use kiln_network::TensorId;
 
 use crate::convert::{Cx, Refusal, unsupported};
 

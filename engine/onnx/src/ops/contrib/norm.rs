@@ -1,6 +1,7 @@
 //! Normalization of sums and of embeddings.
 
-use kiln_ir::{Attrs, DType, Elems, TensorId};
+use kiln_ir::{Attrs, DType, Elems};
+use kiln_network::TensorId;
 
 use super::unwanted;
 use crate::convert::{Cx, Outs, Refusal, unsupported};

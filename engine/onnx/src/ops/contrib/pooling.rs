@@ -1,6 +1,7 @@
 //! Pooling and convolution of codes, also with channels last.
 
-use kiln_ir::{Attrs, TensorId};
+use kiln_ir::Attrs;
+use kiln_network::TensorId;
 
 use super::quantized::one;
 use crate::convert::{Cx, Outs, Refusal};

@@ -1,6 +1,6 @@
 //! Products of floats with a transposition, a factor or an activation.
 
-use kiln_ir::TensorId;
+use kiln_network::TensorId;
 
 use super::activation::fused;
 use crate::convert::{Cx, Outs, Refusal, unsupported};

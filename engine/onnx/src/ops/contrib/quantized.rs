@@ -1,6 +1,7 @@
 //! Operators on codes: what they do to real values, between a dequantization and a quantization.
 
-use kiln_ir::{Attrs, DType, TensorId};
+use kiln_ir::{Attrs, DType};
+use kiln_network::TensorId;
 
 use crate::convert::{Cx, Outs, Refusal, unsupported};
 use crate::ops::Operator;

@@ -1,6 +1,7 @@
 //! Products with weights of few bits in blocks.
 
-use kiln_ir::{Attrs, DType, Elems, TensorId};
+use kiln_ir::{Attrs, DType, Elems};
+use kiln_network::TensorId;
 
 use super::{absent, unset};
 use crate::convert::{Cx, Outs, Refusal, unsupported};

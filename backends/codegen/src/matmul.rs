@@ -1,0 +1,113 @@
+//! Matrix products: a naive kernel for every type, a tiled one for floats.
+
+use crate::scalar::{register, zero};
+use crate::site::{Cx, Site, op_error, unsupported};
+use crate::template::{fill, section};
+use crate::{Body, Entry, Grid, Kernel, Launch, plain, words};
+use kiln_backend::{BackendError, Tactic};
+use kiln_ops::util::broadcast_strides;
+
+pub const KERNELS: &[Kernel] = &[
+    Kernel {
+        name: "matmul.tiled",
+        ops: &["matmul"],
+        epilogue: true,
+        tactics: tiled_tactics,
+        source: |site, _| tiled_source(site),
+        launch: tiled_launch,
+    },
+    Kernel {
+        name: "matmul.naive",
+        ops: &["matmul"],
+        epilogue: true,
+        tactics: |_| plain("matmul.naive"),
+        source: |site, _| Ok(Body::map(part(site, "naive"))),
+        launch: |cx| Ok(vec![Launch::map(0, geometry(cx, 1, 1)?.0)]),
+    },
+];
+
+fn part(site: &Site<'_>, name: &str) -> String {
+    let text = site.text("matmul");
+    let shared = text.split_once("// ---- ").map_or("", |p| p.0);
+    let t = site.out_dtype(0);
+    fill(&(shared.to_owned() + section(text, name)), &[("ACC", register(t)), ("ZERO", zero(t))])
+}
+
+fn tiled_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
+    if !site.out_dtype(0).is_float() {
+        return unsupported("tiles of integers");
+    }
+    if site.target.numbers.get("workgroup_threads").is_none_or(|&n| n < 256) {
+        return unsupported("workgroups of fewer than 256 threads");
+    }
+    plain("matmul.tiled")
+}
+
+fn tiled_source(site: &Site<'_>) -> Result<Body, BackendError> {
+    let code = part(site, "tiled");
+    Ok(Body { code, entries: vec![Entry::Free("tiled")], ..Body::default() })
+}
+
+fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (words, tiles) = geometry(cx, 64, 64)?;
+    Ok(vec![Launch::map(0, words).on(Grid::Groups(tiles))])
+}
+
+/// A product at launch.
+pub struct Product {
+    /// m, n, k, row and column strides of A, row and column strides of B, rank of the batch, its dimensions, its strides in
+    /// A and in B.
+    pub words: Vec<u32>,
+    /// Rows of the result.
+    pub m: usize,
+    /// Its columns.
+    pub n: usize,
+    /// Products that are summed up.
+    pub k: usize,
+    /// Results.
+    pub batch: usize,
+    /// Strides of A along k and across.
+    pub left: (usize, usize),
+    /// Strides of B along k and across.
+    pub right: (usize, usize),
+}
+
+/// The words of a product, and how many tiles of `rows` x `cols` cover its results.
+pub fn geometry(cx: &Cx<'_>, rows: usize, cols: usize) -> Result<(Vec<u32>, u64), BackendError> {
+    let p = product(cx)?;
+    let tiles = p.m.div_ceil(rows) * p.n.div_ceil(cols) * p.batch;
+    Ok((p.words, tiles as u64))
+}
+
+/// What a launch multiplies.
+pub fn product(cx: &Cx<'_>) -> Result<Product, BackendError> {
+    let (a, b, out) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
+    let attrs = cx.op()?.attrs();
+    let trans = |name| attrs.bool(name).map_err(op_error);
+    let (ra, ca, ba) = matrix(&a, trans("trans_a")?, true);
+    let (rb, cb, bb) = matrix(&b, trans("trans_b")?, false);
+    let (m, k, n) = (ra.0, ca.0, cb.0);
+    let own = usize::from(a.len() > 1) + usize::from(b.len() > 1);
+    let batch = &out[..out.len().saturating_sub(own)];
+    let scaled = |own: &[usize], size| -> Vec<usize> {
+        broadcast_strides(own, batch).into_iter().map(|s| s * size).collect()
+    };
+    let mut w = words([m, n, k, ra.1, ca.1, rb.1, cb.1, batch.len()])?;
+    w.extend(words(batch.iter().copied())?);
+    w.extend(words(scaled(ba, m * k))?);
+    w.extend(words(scaled(bb, k * n))?);
+    let batch = batch.iter().product();
+    Ok(Product { words: w, m, n, k, batch, left: (ca.1, ra.1), right: (rb.1, cb.1) })
+}
+
+/// Rows and columns of an operand as (size, stride), and its batch dimensions. A vector is a row on the left and a
+/// column on the right.
+fn matrix(dims: &[usize], trans: bool, left: bool) -> ((usize, usize), (usize, usize), &[usize]) {
+    match dims {
+        [n] if left => ((1, *n), (*n, 1), &[]),
+        [n] => ((*n, 1), (1, 1), &[]),
+        [batch @ .., r, c] if trans => ((*c, 1), (*r, *c), batch),
+        [batch @ .., r, c] => ((*r, *c), (*c, 1), batch),
+        [] => ((1, 1), (1, 1), &[]),
+    }
+}

@@ -1,0 +1,184 @@
+//! Moves in front of an anchor that need no kernel: the anchor reads what they move where it lies.
+
+use crate::affine::coalesce;
+use crate::site::{op_error, unsupported};
+use kiln_backend::BackendError;
+use kiln_ir::infer::normalize_axis;
+use kiln_ir::{Fact, Graph, Node, Op, ValueId};
+use kiln_ops::slice::window::window;
+use kiln_ops::util::strides;
+
+/// Operators whose kernels take inputs as views, if the region has the moves in front of them.
+pub const READERS: &[&str] = &["attention"];
+
+/// Operators that views see through.
+pub const MOVES: &[&str] = &["slice", "transpose", "reshape", "squeeze", "unsqueeze"];
+
+/// Where the elements of a value lie in the one that is bound for it. The last dimension is contiguous.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Elements before the first one.
+    pub offset: usize,
+    /// Its dimensions.
+    pub shape: Vec<usize>,
+    /// Elements from one to the next, for each dimension.
+    pub strides: Vec<usize>,
+}
+
+impl View {
+    /// A value as it lies.
+    pub fn whole(shape: &[usize]) -> View {
+        View { offset: 0, shape: shape.to_vec(), strides: strides(shape) }
+    }
+
+    /// What an operator of [`MOVES`] gives of it; `inputs` are facts of the operator's inputs, `to` its result's shape.
+    pub fn through(mut self, op: &Op, inputs: &[Option<&Fact>], to: &[usize]) -> Result<View, BackendError> {
+        match op.name() {
+            "transpose" => {
+                let order = order(op, self.shape.len())?;
+                self.strides = order.iter().filter_map(|&p| self.strides.get(p).copied()).collect();
+            }
+            "slice" => {
+                for cut in cuts(inputs, self.shape.len())? {
+                    let w = window(self.shape[cut.axis] as i64, cut.start, cut.end, cut.step);
+                    if w.len > 0 {
+                        self.offset += w.first as usize * self.strides[cut.axis];
+                    }
+                    self.strides[cut.axis] *= if w.len > 1 { w.step as usize } else { 1 };
+                }
+            }
+            _ => self.strides = split(&self.shape, &self.strides, to)?,
+        }
+        self.shape = to.to_vec();
+        Ok(self)
+    }
+}
+
+/// One axis of a slice.
+struct Cut {
+    axis: usize,
+    start: i64,
+    end: i64,
+    step: i64,
+}
+
+/// The axes of a slice whose bounds are known and that goes forward.
+fn cuts(inputs: &[Option<&Fact>], rank: usize) -> Result<Vec<Cut>, BackendError> {
+    let ints = |i: usize| inputs.get(i).copied().flatten().and_then(|f| f.as_const()).map(|t| t.to_i64());
+    let (Some(starts), Some(ends)) = (ints(1), ints(2)) else {
+        return unsupported("a view by unknown bounds");
+    };
+    let axes = ints(3).unwrap_or_else(|| (0..starts.len() as i64).collect());
+    let steps = ints(4).unwrap_or_else(|| vec![1; starts.len()]);
+    let mut out = Vec::new();
+    for (((&axis, &start), &end), &step) in axes.iter().zip(&starts).zip(&ends).zip(&steps) {
+        if step < 1 {
+            return unsupported("a view that goes backward");
+        }
+        out.push(Cut { axis: normalize_axis(axis, rank, "axes").map_err(op_error)?, start, end, step });
+    }
+    Ok(out)
+}
+
+/// The order of a transpose.
+fn order(op: &Op, rank: usize) -> Result<Vec<usize>, BackendError> {
+    let perm = op.attrs().ints("perm").map_err(op_error)?;
+    if perm.is_empty() {
+        return Ok((0..rank).rev().collect());
+    }
+    perm.iter().map(|&p| normalize_axis(p, rank, "perm").map_err(op_error)).collect()
+}
+
+/// Strides of the same elements in other dimensions.
+fn split(shape: &[usize], by: &[usize], to: &[usize]) -> Result<Vec<usize>, BackendError> {
+    if to.contains(&0) {
+        return Ok(vec![0; to.len()]);
+    }
+    let signed: Vec<i64> = by.iter().map(|&s| s as i64).collect();
+    let (dims, steps) = coalesce(shape, &signed);
+    let mut groups = dims.into_iter().zip(steps).rev();
+    let mut out = vec![0; to.len()];
+    let (mut left, mut step) = (1, 1);
+    for (d, n) in to.iter().enumerate().rev().filter(|(_, n)| **n != 1) {
+        if left == 1 {
+            (left, step) = groups.next().map_or((0, 0), |(n, s)| (n, s as usize));
+        }
+        if left == 0 || !left.is_multiple_of(*n) {
+            return Err(BackendError::Internal(format!(
+                "{shape:?} with strides {by:?} is no view as {to:?}"
+            )));
+        }
+        out[d] = step;
+        step *= n;
+        left /= n;
+    }
+    Ok(out)
+}
+
+/// The moves in front of a value of a region, the first one first, and the value that they begin with; refused unless
+/// they give a view for all shapes, whose last dimension lies as it did.
+pub fn chain(g: &Graph, nodes: &[&Node], mut v: ValueId) -> Result<(Vec<usize>, ValueId), BackendError> {
+    let mut found = Vec::new();
+    while let Some(at) = nodes.iter().position(|n| n.outputs.contains(&v)) {
+        let node = nodes[at];
+        if !MOVES.contains(&node.op.name()) {
+            return unsupported(format!("two operators of one kernel: {}", node.op.name()));
+        }
+        let Some(Some(from)) = node.inputs.first() else { return unsupported("a move of nothing") };
+        found.push(at);
+        v = *from;
+    }
+    found.reverse();
+    let mut contiguous = true;
+    for &at in &found {
+        check(g, nodes[at], &mut contiguous)?;
+    }
+    Ok((found, v))
+}
+
+fn check(g: &Graph, node: &Node, contiguous: &mut bool) -> Result<(), BackendError> {
+    let rank = |v: Option<&ValueId>| v.map_or(0, |&v| g.ty(v).rank());
+    let (from, to) = (rank(node.inputs.first().and_then(Option::as_ref)), rank(node.outputs.first()));
+    let facts: Vec<Option<&Fact>> = node.inputs.iter().map(|v| v.map(|v| &g.value(v).fact)).collect();
+    match node.op.name() {
+        "transpose" => {
+            if order(&node.op, from)?.last() != from.checked_sub(1).as_ref() {
+                return unsupported("a view whose rows are not contiguous");
+            }
+            *contiguous = false;
+        }
+        "slice" => {
+            if cuts(&facts, from)?.iter().any(|c| c.axis + 1 == from && c.step != 1) {
+                return unsupported("a view that leaves out elements of rows");
+            }
+            *contiguous = false;
+        }
+        _ if *contiguous => {}
+        "squeeze" | "unsqueeze" => {
+            let all = from.max(to);
+            let axes = facts.get(1).copied().flatten().and_then(|f| f.as_const()).map(|t| t.to_i64());
+            let Some(axes) = axes else { return unsupported("a view by unknown axes") };
+            for a in axes {
+                if normalize_axis(a, all, "axes").map_err(op_error)? + 1 == all {
+                    return unsupported("a view whose rows are not contiguous");
+                }
+            }
+        }
+        other => return unsupported(format!("{other} of what does not lie in order")),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dimensions_split_and_join_where_strides_allow_it() {
+        assert_eq!(split(&[2, 6], &[6, 1], &[2, 3, 2]), Ok(vec![6, 2, 1]));
+        assert_eq!(split(&[4, 1, 6], &[12, 3, 1], &[2, 2, 6]), Ok(vec![24, 12, 1]));
+        assert_eq!(split(&[2, 3], &[1, 2], &[2, 1, 3]), Ok(vec![1, 0, 2]));
+        assert_eq!(split(&[2, 0], &[1, 2], &[0]), Ok(vec![0]));
+        assert!(split(&[2, 3], &[1, 2], &[6]).is_err());
+    }
+}

@@ -1,0 +1,164 @@
+//! Operators about shapes: `shape`, `reshape`.
+
+use super::util::PLAIN;
+use kiln_ir::attr::{Attr, Attrs};
+use kiln_ir::dim::Dim;
+use kiln_ir::dtype::DType;
+use kiln_ir::error::OpError;
+use kiln_ir::eval::EvalCx;
+use kiln_ir::infer::{Fact, InferCx, differ};
+use kiln_ir::op::{Op, OpDef, attr, input};
+use kiln_ir::problem::{Problem, Rng};
+use kiln_ir::tensor::{Elems, Tensor};
+use kiln_ir::ty::TensorType;
+
+/// The operators of this family.
+#[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
+static OPS: &[OpDef] = &[
+    OpDef {
+        name: "shape",
+        doc: "The dimensions of x from `start` to `end` (negative ones count from the end, both clamped to the rank) \
+              as a 1-D i64 tensor.",
+        attrs: &[attr("start", || Attr::Int(0)), attr("end", || Attr::Int(i64::MAX))],
+        infer: infer_shape,
+        eval: eval_shape,
+        problems: shape_problems,
+        ..PLAIN
+    },
+    OpDef {
+        name: "reshape",
+        doc: "The same elements in the shape given by the i64 (or i32) 1-D tensor `shape`. One -1 stands for what is \
+              left; 0 copies the input's dimension at that position, unless `allow_zero`.",
+        inputs: &[input("x"), input("shape").on_host()],
+        attrs: &[attr("allow_zero", || Attr::Bool(false))],
+        infer: infer_reshape,
+        eval: eval_copy,
+        problems: reshape_problems,
+        ..PLAIN
+    },
+];
+
+/// The dimensions that `shape` gives, as positions from the first to behind the last.
+pub fn window(cx: &Attrs, rank: usize) -> Result<(usize, usize), OpError> {
+    let r = rank as i64;
+    let at = |x: i64| if x < 0 { x.saturating_add(r) } else { x }.clamp(0, r) as usize;
+    let (start, end) = (at(cx.int("start")?), at(cx.int("end")?));
+    Ok((start, end.max(start)))
+}
+
+fn infer_shape(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
+    let dims = cx.dims(0)?;
+    let (start, end) = window(cx.attrs, dims.len())?;
+    let ty = TensorType::new(DType::I64, [(end - start) as i64]);
+    Ok(vec![Fact::contents(ty, dims[start..end].to_vec())])
+}
+
+fn eval_shape(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
+    let shape = cx.input(0)?.shape();
+    let (start, end) = window(cx.attrs(), shape.len())?;
+    let v = shape[start..end].iter().map(|&d| d as i64).collect();
+    Ok(vec![cx.make(0, &[end - start], Elems::I(v))?])
+}
+
+fn infer_reshape(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
+    let x = cx.ty(0)?;
+    cx.check_dtype(1, |d| matches!(d, DType::I32 | DType::I64), "i32 or i64")?;
+    cx.check_rank(1, 1)?;
+    let dims = match cx.contents(1) {
+        Some(want) if !want.iter().any(Dim::has_content) => resolve(cx, x, &want)?,
+        known => {
+            let rank = known.map(|k| k.len()).or_else(|| cx.dims(1).ok()?[0].as_const().map(|n| n as usize));
+            let rank = rank.ok_or_else(|| OpError::NeedsValue {
+                input: 1,
+                name: "shape".into(),
+                wanted: "of a length that is known when the network is built".into(),
+            })?;
+            (0..rank).map(|i| cx.fresh_from(1, &format!("d{i}"), Some(x.volume()))).collect()
+        }
+    };
+    let mut out = Fact::of(TensorType { dtype: x.dtype, dims });
+    if let Some(v) = cx.contents(0) {
+        out = Fact::contents(out.ty, v);
+    }
+    Ok(vec![out])
+}
+
+/// Replaces 0 and -1 by what they stand for and checks the volume.
+fn resolve(cx: &InferCx<'_>, x: &TensorType, want: &[Dim]) -> Result<Vec<Dim>, OpError> {
+    let allow_zero = cx.attrs.bool("allow_zero")?;
+    let mut dims = Vec::with_capacity(want.len());
+    for (i, d) in want.iter().enumerate() {
+        let d = match d.as_const() {
+            Some(0) if !allow_zero => x.dims.get(i).cloned().ok_or_else(|| {
+                OpError::Value(format!("shape[{i}] is 0: input 0 has no dimension {i} to copy"))
+            })?,
+            Some(n) if n < -1 => return Err(OpError::Value(format!("shape[{i}] is {n}; wants -1 or more"))),
+            _ => d.clone(),
+        };
+        dims.push(d);
+    }
+    let misfit = |dims: &[Dim]| OpError::Mismatch {
+        a: kiln_ir::ty::dims_text(&x.dims),
+        b: kiln_ir::ty::dims_text(dims),
+        wanted: "both must have the same number of elements".into(),
+    };
+    let holes: Vec<usize> = (0..dims.len()).filter(|&i| dims[i].is(-1)).collect();
+    match holes[..] {
+        [] => {
+            let v: Dim = dims.iter().cloned().product();
+            if differ(&v, &x.volume()) { Err(misfit(&dims)) } else { Ok(dims) }
+        }
+        [hole] => {
+            let rest: Dim = (0..dims.len()).filter(|&i| i != hole).map(|i| dims[i].clone()).product();
+            if rest.is(0) {
+                return Err(OpError::Value("-1 is ambiguous: the other dimensions have volume 0".into()));
+            }
+            let volume = x.volume();
+            if differ(&volume.modulo(&rest), &Dim::new(0)) {
+                return Err(misfit(&dims));
+            }
+            dims[hole] = volume.complement(&rest);
+            Ok(dims)
+        }
+        _ => Err(OpError::Value("more than one dimension of the shape is -1".into())),
+    }
+}
+
+/// The same elements in the inferred shape.
+pub fn eval_copy(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
+    let shape = cx.out_shape(0)?;
+    let x = cx.input(0)?;
+    Ok(vec![
+        x.reshaped(&shape)
+            .ok_or_else(|| OpError::Value(format!("{:?} does not reshape to {shape:?}", x.shape())))?,
+    ])
+}
+
+fn shape_problems(rng: &mut Rng) -> Vec<Problem> {
+    let make = |s: i64, e: i64| Op::new("shape", Attrs::new().with("start", s).with("end", e)).ok();
+    [(0, i64::MAX), (1, -1), (-2, 9), (3, 1)]
+        .into_iter()
+        .filter_map(|(s, e)| {
+            Some(Problem::new(&format!("{s}..{e}"), make(s, e)?, [rng.tensor(DType::F32, &[2, 3, 0, 5])]))
+        })
+        .collect()
+}
+
+fn reshape_problems(rng: &mut Rng) -> Vec<Problem> {
+    let cases: &[(&[usize], &[i64])] =
+        &[(&[2, 3, 4], &[4, -1]), (&[2, 3, 4], &[0, 12]), (&[1], &[]), (&[0, 3], &[3, 0, 2])];
+    let mut out = Vec::new();
+    for &(from, to) in cases {
+        let allow_zero = to.contains(&0) && from.contains(&0);
+        let Ok(op) = Op::new("reshape", Attrs::new().with("allow_zero", allow_zero)) else { continue };
+        for t in [DType::F32, DType::I8, DType::Bool] {
+            let shape = rng.i64s(&[to.len()], to);
+            out.push(Problem::new(
+                &format!("{from:?} to {to:?} {t}"),
+                op.clone(),
+                [rng.tensor(t, from), shape],
+            ));
+        }
+    }
+    out
+}

@@ -1,0 +1,88 @@
+//! Does a plan run on a device?
+
+use crate::PlanHeader;
+use kiln_backend::{MemoryRules, Target};
+use std::collections::BTreeMap;
+
+/// The answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Compatibility {
+    /// Why it does not run; `None` if it does.
+    pub refusal: Option<String>,
+    /// What differs and may cost speed or memory.
+    pub warnings: Vec<String>,
+}
+
+impl Compatibility {
+    /// Does it run?
+    pub fn ok(&self) -> bool {
+        self.refusal.is_none()
+    }
+
+    fn refuse(&mut self, reason: String) {
+        self.refusal.get_or_insert(reason);
+    }
+}
+
+impl PlanHeader {
+    /// Compares the device that the plan was built for with another. Kernels are native code: another backend,
+    /// another version of it, another architecture, a missing feature and tighter memory rules refuse. Anything that
+    /// kernels were only chosen by warns.
+    pub fn check_compatibility(&self, device: &Target) -> Compatibility {
+        // Without `..`: a new field must be decided on here.
+        let Target { backend, version, arch, device: name, driver: _, features, numbers, memory } =
+            &self.target;
+        let mut c = Compatibility::default();
+        let rebuild = "build the plan again for it";
+        for (what, built, here) in [
+            ("the backend", backend, &device.backend),
+            ("the backend's version", version, &device.version),
+            ("the architecture", arch, &device.arch),
+        ] {
+            if built != here {
+                c.refuse(format!("{what} is \"{here}\", the plan was built for \"{built}\"; {rebuild}"));
+            }
+        }
+        if let Some(f) = features.iter().find(|f| !device.has(f)) {
+            c.refuse(format!(
+                "the device \"{}\" lacks \"{f}\", which kernels may use; {rebuild}",
+                device.device
+            ));
+        }
+        memory_rules(&mut c, memory, &device.memory);
+        if name != &device.device {
+            c.warnings.push(format!(
+                "the plan was built on \"{name}\", this is \"{}\": its kernels may not be the fastest here",
+                device.device
+            ));
+        }
+        numbers_differ(&mut c, numbers, &device.numbers);
+        c
+    }
+}
+
+fn memory_rules(c: &mut Compatibility, built: &MemoryRules, here: &MemoryRules) {
+    let MemoryRules { alignment, max_binding, in_place, total } = *built;
+    if alignment == 0 || here.alignment == 0 || alignment % here.alignment != 0 {
+        c.refuse(format!("tensors are aligned to {alignment} bytes, the device wants {}", here.alignment));
+    }
+    if max_binding > here.max_binding {
+        c.refuse(format!("kernels may bind {max_binding} bytes, the device {}", here.max_binding));
+    }
+    if in_place && !here.in_place {
+        c.refuse("values share memory inside a kernel, which the device does not allow".into());
+    }
+    if here.total != 0 && here.total < total {
+        c.warnings.push(format!("the device has {} bytes of memory, that of the build {total}", here.total));
+    }
+}
+
+fn numbers_differ(c: &mut Compatibility, built: &BTreeMap<String, u64>, here: &BTreeMap<String, u64>) {
+    for (name, value) in built {
+        let now = here.get(name);
+        if now != Some(value) {
+            let now = now.map_or_else(|| "unknown".to_owned(), u64::to_string);
+            c.warnings.push(format!("{name} is {now}, was {value} where the plan was built"));
+        }
+    }
+}

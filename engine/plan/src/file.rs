@@ -1,0 +1,287 @@
+//! Whole plans: writing and reading.
+
+use crate::header::{PlanHeader, Requirement, Verbosity};
+use crate::inspect::LayerTable;
+use crate::io::io_tensors;
+use crate::layout::{self, ENTRY, Entry, HEAD, Head, Kind, Table};
+use crate::parts::Parts;
+use crate::profile::Profile;
+use crate::weights::{CHUNK, Store};
+use crate::{PlanError, blobs, verify, weights};
+use kiln_backend::wire::BlobList;
+use kiln_backend::{Program, Target};
+use kiln_files::{Content, Replacement};
+use kiln_ir::wire::{WeightList, WeightSource};
+use kiln_ir::{Bytes, Graph};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A built network with all that is needed to run it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What it says about itself.
+    pub header: PlanHeader,
+    /// What runs.
+    pub program: Program,
+    /// The layers, as far as the plan tells them.
+    pub layers: LayerTable,
+    /// The network before passes, so that the builder can build it again for another device.
+    pub network: Option<Graph>,
+}
+
+impl Plan {
+    /// A plan of a program, with layers told by name.
+    pub fn new(program: Program, profiles: Vec<Profile>, target: Target) -> Plan {
+        let weight_is_named = |g: &Graph| {
+            g.value_ids().any(|v| g.weight(v).is_some_and(|w| w.name.is_some() || w.recipe.is_some()))
+        };
+        let header = PlanHeader {
+            name: program.graph.name.clone(),
+            target,
+            io: io_tensors(&program),
+            profiles,
+            plugins: Vec::new(),
+            verbosity: Verbosity::default(),
+            refittable: weight_is_named(&program.graph),
+            context_memory: program.memory.arena,
+        };
+        let layers = LayerTable::of(&program, header.verbosity);
+        Plan { header, program, layers, network: None }
+    }
+
+    /// The same plan that tells this much of its layers.
+    pub fn with_verbosity(mut self, verbosity: Verbosity) -> Plan {
+        self.header.verbosity = verbosity;
+        self.layers = LayerTable::of(&self.program, verbosity);
+        self
+    }
+
+    /// The same plan that keeps the network before passes.
+    pub fn with_network(mut self, network: Graph) -> Plan {
+        self.network = Some(network);
+        self
+    }
+
+    /// The same plan that needs these plug-in libraries.
+    pub fn with_plugins(mut self, mut plugins: Vec<Requirement>) -> Plan {
+        plugins.sort();
+        plugins.dedup();
+        self.header.plugins = plugins;
+        self
+    }
+
+    /// The file's bytes. Equal plans give equal bytes.
+    pub fn write(&self) -> Result<Vec<u8>, PlanError> {
+        Ok(self.parts()?.0.to_vec())
+    }
+
+    /// Replaces a file by this plan, as a whole or not at all: see [`Replacement`]. A file that is there must be an engine.
+    pub fn write_file(&self, path: &Path) -> Result<(), PlanError> {
+        let new = Plan::replacement(path)?;
+        self.write_into(new)
+    }
+
+    /// Checks that an engine can be written to a path, and reserves it until [`Plan::write_into`]: asked before a build, so
+    /// that a long one does not fail at its end.
+    pub fn replacement(path: &Path) -> Result<Replacement, PlanError> {
+        let engine = Content { name: "an engine", magic: layout::MAGIC };
+        Replacement::create(path, Some(engine)).map_err(|e| io_error(path, e))
+    }
+
+    /// Writes the plan to its reserved place, once it was read back and verified: a plan that cannot be loaded replaces
+    /// nothing.
+    pub fn write_into(&self, mut new: Replacement) -> Result<(), PlanError> {
+        let path = new.target().to_owned();
+        let (parts, weights) = self.parts()?;
+        parts.write_to(&mut new).map_err(|e| io_error(&path, e))?;
+        drop(parts);
+        read_back(new.temporary(), &weights).map_err(|e| PlanError::Unloadable(Box::new(e)))?;
+        new.commit().map_err(|e| io_error(&path, e))
+    }
+
+    /// The file in pieces, and the weights that they share.
+    fn parts(&self) -> Result<(Parts, WeightList), PlanError> {
+        let (mut weights, mut kernels) = (WeightList::default(), BlobList::default());
+        let program =
+            self.program.to_cbor(&mut weights, &mut kernels).map_err(|e| payload(Kind::Program, e))?;
+        let network = match &self.network {
+            Some(g) => Some(g.to_cbor(&mut weights).map_err(|e| payload(Kind::Network, e))?),
+            None => None,
+        };
+        let (table, data) = weights::write(&weights);
+        let mut sections = vec![
+            (Kind::Header, one(self.header.to_cbor()?)),
+            (Kind::Program, one(program)),
+            (Kind::Blobs, blobs::write(&kernels)),
+            (Kind::WeightTable, table),
+            (Kind::Layers, one(self.layers.to_json().into_bytes())),
+        ];
+        sections.extend(network.map(|n| (Kind::Network, one(n))));
+        sections.push((Kind::Weights, data));
+        Ok((layout::assemble(sections), weights))
+    }
+
+    /// Reads a plan and verifies its program. Weights share the memory of `bytes`.
+    pub fn read(bytes: impl Into<Bytes>) -> Result<Plan, PlanError> {
+        let file = Image { bytes: bytes.into() };
+        let (_, entries) = layout::parse(file.bytes.as_slice())?;
+        let table = file.section(&entries, Kind::WeightTable)?;
+        let store = Store::new(table, file.unchecked(&entries, Kind::Weights)?)?;
+        Plan::decode(&entries, &|kind| file.section(&entries, kind), &store)
+    }
+
+    /// Decodes the sections, whose hashes `section` checks, and verifies the program.
+    fn decode(
+        entries: &[Entry],
+        section: &dyn Fn(Kind) -> Result<Bytes, PlanError>,
+        weights: &dyn WeightSource,
+    ) -> Result<Plan, PlanError> {
+        let header = PlanHeader::from_cbor(section(Kind::Header)?.as_slice())?;
+        let kernels = blobs::read(&section(Kind::Blobs)?)?;
+        let program = section(Kind::Program)?;
+        let program = Program::from_cbor(program.as_slice(), weights, &kernels)
+            .map_err(|e| payload(Kind::Program, e))?;
+        verify(&program, &header.target.memory)?;
+        if io_tensors(&program) != header.io {
+            return Err(PlanError::Program("its inputs and outputs are not those of the header".into()));
+        }
+        let layers = section(Kind::Layers)?;
+        let layers = LayerTable::from_json(layers.as_slice()).map_err(|e| payload(Kind::Layers, e))?;
+        let network = match entries.iter().any(|e| e.kind == Kind::Network) {
+            true => {
+                let n = section(Kind::Network)?;
+                Some(Graph::from_cbor(n.as_slice(), weights).map_err(|e| payload(Kind::Network, e))?)
+            }
+            false => None,
+        };
+        Ok(Plan { header, program, layers, network })
+    }
+
+    /// Reads a file into memory and verifies its program. What becomes of the file afterwards does not matter. Deploy
+    /// new engines by renaming them to their place, as [`Plan::write_file`] does, so that nobody reads half of one.
+    pub fn open(path: &Path) -> Result<Plan, PlanError> {
+        let bytes = kiln_files::read_regular(path, kiln_ir::budget::left()).map_err(|e| io_error(path, e))?;
+        Plan::read(bytes)
+    }
+
+    /// Maps a file and reads it: weights stay in the file until they are used, and processes share their memory.
+    ///
+    /// # Safety
+    /// The file must be neither truncated nor written in place while the plan, or anything that was made from it (engines,
+    /// contexts, tensors), lives: a truncated file ends the process with SIGBUS, and an overwritten one changes weights
+    /// whose hashes were checked. Replacing the file by a rename is fine.
+    pub unsafe fn open_mapped(path: &Path) -> Result<Plan, PlanError> {
+        let file = kiln_files::open_regular(path).map_err(|e| io_error(path, e))?;
+        if file.metadata().map_err(|e| io_error(path, e))?.len() == 0 {
+            return Err(PlanError::Magic { found: "nothing".into() });
+        }
+        // SAFETY: the map is read only, and nobody changes the file, as the caller says.
+        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| io_error(path, e))?;
+        let len = map.len();
+        let bytes = Bytes::window(Arc::new(map), 0, len);
+        Plan::read(bytes.ok_or_else(|| PlanError::Layout("the map has another size than the file".into()))?)
+    }
+}
+
+impl PlanHeader {
+    /// Reads the header of a file and nothing else.
+    pub fn peek(path: &Path) -> Result<PlanHeader, PlanError> {
+        let fail = |e| io_error(path, e);
+        let mut file = kiln_files::open_regular(path).map_err(fail)?;
+        let table = table_of(&mut file, path)?;
+        let entry = find(&table.entries, Kind::Header)?;
+        let section = read_part(&file, entry.start as u64, entry.len as u64).map_err(fail)?;
+        entry.check(&section)?;
+        PlanHeader::from_cbor(&section)
+    }
+}
+
+/// The section table of a file that is as long as its head says.
+fn table_of(file: &mut File, path: &Path) -> Result<Table, PlanError> {
+    let fail = |e| io_error(path, e);
+    let size = file.metadata().map_err(fail)?.len();
+    let mut start = read_part(file, 0, HEAD as u64).map_err(fail)?;
+    let head = Head::parse(&start)?;
+    if head.size != size {
+        return Err(PlanError::Truncated { what: "the file".into(), wanted: head.size, found: size });
+    }
+    start.extend(read_part(file, HEAD as u64, (ENTRY * head.sections) as u64).map_err(fail)?);
+    head.table(&start)
+}
+
+/// At most `len` bytes from `start` on.
+fn read_part(mut file: &File, start: u64, len: u64) -> io::Result<Vec<u8>> {
+    let mut part = Vec::new();
+    file.seek(SeekFrom::Start(start))?;
+    file.take(len).read_to_end(&mut part)?;
+    Ok(part)
+}
+
+/// Checks that a file which was written just now can be loaded, in little memory: weights are hashed in pieces, and the
+/// program is decoded with those that were written, which are the same.
+fn read_back(path: &Path, written: &WeightList) -> Result<(), PlanError> {
+    let fail = |e| io_error(path, e);
+    let mut file = kiln_files::open_regular(path).map_err(fail)?;
+    let Table { entries, gaps } = table_of(&mut file, path)?;
+    for (start, end) in gaps {
+        layout::check_gap((start, end), &read_part(&file, start, end - start).map_err(fail)?)?;
+    }
+    let section = |kind| -> Result<Bytes, PlanError> {
+        let entry = find(&entries, kind)?;
+        let bytes = read_part(&file, entry.start as u64, entry.len as u64).map_err(fail)?;
+        entry.check(&bytes)?;
+        Ok(bytes.into())
+    };
+    let data = find(&entries, Kind::Weights)?;
+    let table = weights::Table::new(section(Kind::WeightTable)?, data.len)?;
+    for (i, at) in (0..data.len).step_by(CHUNK).enumerate() {
+        let len = CHUNK.min(data.len - at) as u64;
+        table.check_chunk(i, &read_part(&file, (data.start + at) as u64, len).map_err(fail)?)?;
+    }
+    table.check_lengths(written)?;
+    Plan::decode(&entries, &section, written).map(drop)
+}
+
+/// A file in memory.
+struct Image {
+    bytes: Bytes,
+}
+
+impl Image {
+    fn unchecked(&self, entries: &[Entry], kind: Kind) -> Result<Bytes, PlanError> {
+        let e = find(entries, kind)?;
+        let cut = || PlanError::Truncated {
+            what: format!("the {} section", kind.name()),
+            wanted: (e.start + e.len) as u64,
+            found: self.bytes.as_slice().len() as u64,
+        };
+        self.bytes.slice(e.start, e.len).ok_or_else(cut)
+    }
+
+    /// A section whose hash is right.
+    fn section(&self, entries: &[Entry], kind: Kind) -> Result<Bytes, PlanError> {
+        let data = self.unchecked(entries, kind)?;
+        find(entries, kind)?.check(data.as_slice())?;
+        Ok(data)
+    }
+}
+
+fn find(entries: &[Entry], kind: Kind) -> Result<&Entry, PlanError> {
+    entries.iter().find(|e| e.kind == kind).ok_or(PlanError::MissingSection(kind.name()))
+}
+
+fn one(bytes: Vec<u8>) -> Parts {
+    let mut p = Parts::default();
+    p.push(bytes);
+    p
+}
+
+fn payload(kind: Kind, e: impl std::fmt::Display) -> PlanError {
+    PlanError::Payload { section: kind.name(), message: e.to_string() }
+}
+
+fn io_error(path: &Path, e: std::io::Error) -> PlanError {
+    PlanError::Io { path: path.display().to_string(), message: e.to_string() }
+}

@@ -1,0 +1,312 @@
+//! The engine inspector: what runs, as a table for people and as JSON with TensorRT's keys for programs.
+
+use crate::Verbosity;
+use crate::io::io_tensors;
+use kiln_backend::{Place, Program, Shapes, Step};
+use kiln_ir::ty::dims_text;
+use kiln_ir::{Attr, Node, NodeId, Source, TensorType, ValueId};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// The layers of an engine, as far as it tells them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LayerTable {
+    /// Layers in execution order.
+    #[serde(rename = "Layers")]
+    pub layers: Vec<Layer>,
+    /// Names of inputs and outputs.
+    #[serde(rename = "I/O Tensors")]
+    pub io: Vec<String>,
+}
+
+/// One layer: its name (or number), or all about it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Layer {
+    /// A name; a decimal number where the engine tells none.
+    Name(String),
+    /// All about it.
+    Detailed(Box<LayerInfo>),
+}
+
+/// All about a layer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LayerInfo {
+    /// Names of the fused layers, joined with " + ".
+    #[serde(rename = "Name")]
+    pub name: String,
+    /// Operators, joined with " + ".
+    #[serde(rename = "LayerType")]
+    pub ops: String,
+    /// What it reads, weights excepted.
+    #[serde(rename = "Inputs")]
+    pub inputs: Vec<TensorInfo>,
+    /// What it gives to others.
+    #[serde(rename = "Outputs")]
+    pub outputs: Vec<TensorInfo>,
+    /// Weights that it reads.
+    #[serde(rename = "Weights")]
+    pub weights: Vec<WeightInfo>,
+    /// Attributes by operator, as text.
+    #[serde(rename = "Parameters")]
+    pub parameters: Vec<BTreeMap<String, String>>,
+    /// The tactic; "view" of a layer that only gives memory another name.
+    #[serde(rename = "TacticName")]
+    pub tactic: String,
+    /// Its parameters.
+    #[serde(rename = "TacticValue")]
+    pub tactic_params: BTreeMap<String, i64>,
+    /// Scratch memory in bytes.
+    #[serde(rename = "Workspace")]
+    pub workspace: u64,
+    /// What the network's author noted.
+    #[serde(rename = "Metadata")]
+    pub metadata: String,
+}
+
+/// A tensor at the border of a layer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TensorInfo {
+    /// Its name.
+    #[serde(rename = "Name")]
+    pub name: String,
+    /// Dimensions; -1 where a run determines them.
+    #[serde(rename = "Dimensions")]
+    pub dims: Vec<i64>,
+    /// Dimensions as text, with the names of symbols.
+    #[serde(rename = "Shape")]
+    pub shape: String,
+    /// Element type and memory order.
+    #[serde(rename = "Format/Datatype")]
+    pub format: String,
+    /// Where it lies: "input 0", "arena 4096 (512 bytes)", "dynamic".
+    #[serde(rename = "Memory")]
+    pub memory: String,
+}
+
+/// A weight of a layer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WeightInfo {
+    /// The name to refit it by; empty if it has none.
+    #[serde(rename = "Name")]
+    pub name: String,
+    /// Element type.
+    #[serde(rename = "Type")]
+    pub dtype: String,
+    /// Number of elements.
+    #[serde(rename = "Count")]
+    pub count: usize,
+}
+
+impl LayerTable {
+    /// The layers of a program.
+    pub fn of(program: &Program, verbosity: Verbosity) -> LayerTable {
+        LayerTable::with_shapes(program, verbosity, None)
+    }
+
+    /// The layers of a program, with the shapes of a run.
+    pub fn with_shapes(program: &Program, verbosity: Verbosity, shapes: Option<&Shapes>) -> LayerTable {
+        let mut layers = Vec::new();
+        add_layers(&mut layers, program, verbosity, shapes, "");
+        let io = match verbosity {
+            Verbosity::None => Vec::new(),
+            _ => io_tensors(program).into_iter().map(|t| t.name).collect(),
+        };
+        LayerTable { layers, io }
+    }
+
+    /// As JSON, keys as in TensorRT.
+    pub fn to_json(&self) -> String {
+        // Strings, numbers and maps with text keys always have a JSON form.
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// From JSON.
+    pub fn from_json(bytes: &[u8]) -> Result<LayerTable, serde_json::Error> {
+        serde_json::from_slice(bytes)
+    }
+
+    /// One line for a layer.
+    pub fn line(&self, i: usize) -> Option<String> {
+        self.layers.get(i).map(|l| match l {
+            Layer::Name(name) => name.clone(),
+            Layer::Detailed(l) => {
+                let outs: Vec<String> =
+                    l.outputs.iter().map(|t| format!("{} {}[{}]", t.name, t.format, t.shape)).collect();
+                format!("{}: {} by {} → {}", l.name, l.ops, l.tactic, outs.join(", "))
+            }
+        })
+    }
+
+    /// As a table for people.
+    pub fn to_text(&self) -> String {
+        let head = ["#", "layer", "operators", "tactic", "outputs", "memory"].map(str::to_owned);
+        let mut rows = vec![head.to_vec()];
+        rows.extend(self.layers.iter().enumerate().map(|(i, l)| l.row(i)));
+        let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns)
+            .map(|c| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0))
+            .collect();
+        let mut out = String::new();
+        for row in rows {
+            let cells: Vec<String> = row.iter().zip(&widths).map(|(s, &w)| format!("{s:w$}")).collect();
+            out.push_str(cells.join("  ").trim_end());
+            out.push('\n');
+        }
+        out
+    }
+}
+
+impl Layer {
+    /// Its name or number.
+    pub fn name(&self) -> &str {
+        match self {
+            Layer::Name(n) => n,
+            Layer::Detailed(l) => &l.name,
+        }
+    }
+
+    fn row(&self, i: usize) -> Vec<String> {
+        match self {
+            Layer::Name(n) => vec![i.to_string(), n.clone()],
+            Layer::Detailed(l) => {
+                let outs: Vec<String> =
+                    l.outputs.iter().map(|t| format!("{}[{}]", t.format, t.shape)).collect();
+                let memory: Vec<&str> = l.outputs.iter().map(|t| t.memory.as_str()).collect();
+                vec![
+                    i.to_string(),
+                    l.name.clone(),
+                    l.ops.clone(),
+                    l.tactic.clone(),
+                    outs.join(", "),
+                    memory.join(", "),
+                ]
+            }
+        }
+    }
+}
+
+/// The layers of a program, those of its bodies of control flow behind their step, `path` before their names.
+fn add_layers(
+    layers: &mut Vec<Layer>,
+    program: &Program,
+    verbosity: Verbosity,
+    shapes: Option<&Shapes>,
+    path: &str,
+) {
+    let uses = if verbosity == Verbosity::Detailed { program.graph.uses() } else { HashMap::new() };
+    let describe = Describe { program, shapes, uses };
+    for step in &program.steps {
+        let name = format!("{path}{}", step.name);
+        layers.push(match verbosity {
+            Verbosity::None => Layer::Name(layers.len().to_string()),
+            Verbosity::Names => Layer::Name(name.clone()),
+            Verbosity::Detailed => {
+                Layer::Detailed(Box::new(LayerInfo { name: name.clone(), ..describe.layer(step) }))
+            }
+        });
+        for body in &step.bodies {
+            add_layers(layers, body, verbosity, None, &format!("{name} / "));
+        }
+    }
+}
+
+struct Describe<'a> {
+    program: &'a Program,
+    shapes: Option<&'a Shapes>,
+    uses: HashMap<ValueId, Vec<(NodeId, usize)>>,
+}
+
+impl Describe<'_> {
+    fn layer(&self, step: &Step) -> LayerInfo {
+        let g = &self.program.graph;
+        let nodes: Vec<&Node> = step.nodes.iter().filter_map(|&n| g.get(n)).collect();
+        let defined: HashSet<ValueId> = nodes.iter().flat_map(|n| n.outputs.iter().copied()).collect();
+        let mut seen = HashSet::new();
+        let read: Vec<ValueId> = nodes
+            .iter()
+            .flat_map(|n| n.inputs.iter().flatten().copied())
+            .filter(|v| !defined.contains(v) && seen.insert(*v))
+            .collect();
+        let own: HashSet<NodeId> = step.nodes.iter().copied().collect();
+        let inside = |v: &ValueId| {
+            let readers = self.uses.get(v).map(Vec::as_slice).unwrap_or_default();
+            !readers.is_empty() && readers.iter().all(|(n, _)| own.contains(n)) && !g.outputs.contains(v)
+        };
+        let (weights, inputs): (Vec<_>, Vec<_>) = read.into_iter().partition(|&v| g.weight(v).is_some());
+        let outputs = nodes.iter().flat_map(|n| n.outputs.iter().copied()).filter(|v| !inside(v));
+        let notes: Vec<&str> =
+            nodes.iter().map(|n| n.meta.metadata.as_str()).filter(|m| !m.is_empty()).collect();
+        LayerInfo {
+            name: step.name.clone(),
+            ops: nodes.iter().map(|n| n.op.name()).collect::<Vec<_>>().join(" + "),
+            inputs: inputs.into_iter().map(|v| self.tensor(v)).collect(),
+            outputs: outputs.map(|v| self.tensor(v)).collect(),
+            weights: weights.into_iter().filter_map(|v| self.weight(v)).collect(),
+            parameters: nodes.iter().map(|n| parameters(n)).collect(),
+            tactic: if self.program.is_view(step) { "view".into() } else { step.tactic.name.clone() },
+            tactic_params: step.tactic.params.clone(),
+            workspace: step.tactic.workspace,
+            metadata: notes.join("; "),
+        }
+    }
+
+    fn tensor(&self, v: ValueId) -> TensorInfo {
+        let def = self.program.graph.value(v);
+        let ty: &TensorType = self.shapes.map_or(&def.fact.ty, |s| &s.fact(v).ty);
+        let place = self.program.memory.places.get(v.0 as usize).copied().unwrap_or(Place::None);
+        let memory = match place {
+            Place::None => String::new(),
+            Place::Input(i) => format!("input {i}"),
+            Place::Weight => "weight".into(),
+            Place::Arena { offset, size } => format!("arena {offset} ({size} bytes)"),
+            Place::Dynamic => "dynamic".into(),
+        };
+        TensorInfo {
+            name: def.name.clone(),
+            dims: ty.dims.iter().map(|d| d.as_const().unwrap_or(-1)).collect(),
+            shape: dims_text(&ty.dims),
+            format: format!("row-major {}", ty.dtype),
+            memory,
+        }
+    }
+
+    fn weight(&self, v: ValueId) -> Option<WeightInfo> {
+        let Source::Weight(w) = &self.program.graph.value(v).source else { return None };
+        Some(WeightInfo {
+            name: w.name.as_deref().unwrap_or_default().to_owned(),
+            dtype: w.tensor.dtype().to_string(),
+            count: w.tensor.len(),
+        })
+    }
+}
+
+/// The operator's name as "ParameterType", and its attributes; of a convolution also those that its weight shows.
+fn parameters(n: &Node) -> BTreeMap<String, String> {
+    let mut p: BTreeMap<String, String> =
+        n.op.attrs().iter().map(|(k, a)| (trt_key(k), attr_text(a))).collect();
+    p.insert("ParameterType".into(), n.op.name().into());
+    p
+}
+
+/// TensorRT's key for an attribute that it has, else the attribute's name.
+fn trt_key(name: &str) -> String {
+    match name {
+        "strides" => "Stride",
+        "dilations" => "Dilation",
+        "groups" => "Groups",
+        "kernel" => "Kernel",
+        "pad_mode" => "PaddingMode",
+        "pads" => "Padding",
+        other => other,
+    }
+    .to_owned()
+}
+
+fn attr_text(a: &Attr) -> String {
+    match a {
+        Attr::Str(s) => s.clone(),
+        Attr::Bytes(b) => format!("{} bytes", b.len()),
+        other => other.to_string(),
+    }
+}
