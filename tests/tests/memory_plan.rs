@@ -95,7 +95,7 @@ fn aliases(p: &Program) -> usize {
     for (id, node) in p.graph.nodes() {
         for &(i, o) in node.op.def().traits.must_alias {
             let (input, output) = (node.inputs[i].unwrap(), node.outputs[o]);
-            let readers = p.graph.uses().get(&input).map_or(0, Vec::len);
+            let readers = p.graph.uses().of_value(input).len();
             let dies = readers == 1 && !p.graph.outputs.contains(&input);
             if dies && matches!(place(input), Place::Arena { .. }) {
                 assert_eq!(place(input), place(output), "{id:?} does not write in place");

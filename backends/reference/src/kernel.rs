@@ -6,6 +6,7 @@ use crate::fast;
 use crate::value::Val;
 use kiln_backend::{BackendError, Program, Shapes, Step, Tactic};
 use kiln_ir::expr::Expr;
+use kiln_ir::graph::Uses;
 use kiln_ir::{Graph, IrError, Node, NodeId, Tensor, TensorType, ValueId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -63,8 +64,6 @@ impl Schedule {
         Ok(Schedule { border: border(program), steps })
     }
 }
-
-type Uses = HashMap<ValueId, Vec<(NodeId, usize)>>;
 
 fn operations(graph: &Graph, step: &Step, uses: &Uses) -> Result<Vec<Operation>, BackendError> {
     let fast = step.tactic.name == FAST;

@@ -34,8 +34,8 @@ impl Region {
 
     /// The same with the readers of all values of the graph at hand.
     pub fn extract_with(g: &Graph, nodes: &[NodeId], uses: &Uses) -> Result<Region, kiln_ir::IrError> {
-        let read = |v: ValueId| uses.get(&v).into_iter().flatten().any(|(n, _)| !nodes.contains(n));
-        Region::cut(g, nodes, |v| read(v) || g.outputs.contains(&v))
+        let read = |v: ValueId| uses.of_value(v).iter().any(|(n, _)| !nodes.contains(n));
+        Region::cut(g, nodes, |v| read(v) || uses.is_output(v))
     }
 
     fn cut(
@@ -85,6 +85,14 @@ impl Cut<'_> {
         let inputs: Vec<Option<ValueId>> =
             node.inputs.iter().enumerate().map(|(i, v)| v.map(|v| self.input(node, i, v))).collect();
         let name = format!("n{k}");
+        if let Some(facts) = self.plain(node) {
+            // Names depend on position only, so that equal regions have equal bytes.
+            let first = self.graph.value_count();
+            let named = facts.into_iter().enumerate().map(|(i, f)| (format!("v{}", first + i), f));
+            let outs = self.graph.add_inferred(&name, node.op.clone(), &inputs, named);
+            self.map.extend(node.outputs.iter().copied().zip(outs));
+            return Ok(());
+        }
         let outs = match &node.regions[..] {
             [] => self.graph.add_node(&name, node.op.clone(), &inputs)?,
             regions => {
@@ -93,7 +101,6 @@ impl Cut<'_> {
             }
         };
         for (&outer, inner) in node.outputs.iter().zip(outs) {
-            // Names depend on position only, so that equal regions have equal bytes.
             let name = format!("v{}", inner.0);
             let def = self.graph.value_mut(inner);
             def.name = name;
@@ -102,12 +109,34 @@ impl Cut<'_> {
         Ok(())
     }
 
+    /// Facts of the outputs of a pointwise layer of numbers as dimensions, where nothing is known of contents: inference
+    /// would find the same again.
+    fn plain(&self, node: &Node) -> Option<Vec<Fact>> {
+        let plain = |f: &Fact| f.value.is_none() && f.ty.dims.iter().all(|d| d.as_const().is_some());
+        let given = |v: &Option<ValueId>| {
+            v.is_some_and(|v| match self.map.get(&v) {
+                Some(&inner) => plain(&self.graph.value(inner).fact),
+                None => {
+                    let def = self.from.value(v);
+                    def.fact.ty.dims.iter().all(|d| d.as_const().is_some())
+                        && (def.fact.value.is_none() || matches!(def.source, Source::Weight(_)))
+                }
+            })
+        };
+        let facts = || node.outputs.iter().map(|&v| &self.from.value(v).fact);
+        let known = node.op.is_pointwise()
+            && node.meta.output_types.iter().all(Option::is_none)
+            && node.inputs.iter().all(given)
+            && facts().all(plain);
+        known.then(|| facts().cloned().collect())
+    }
+
     fn input(&mut self, node: &Node, i: usize, v: ValueId) -> ValueId {
         if let Some(&inner) = self.map.get(&v) {
             return inner;
         }
         let def = self.from.value(v);
-        let name = format!("v{}", self.graph.value_ids().count());
+        let name = format!("v{}", self.graph.value_count());
         let inner = match &def.source {
             Source::Weight(w) if node.op.port(i).is_some_and(|p| p.host) => {
                 self.graph.add_constant(&name, w.tensor.clone())

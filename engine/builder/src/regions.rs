@@ -104,7 +104,7 @@ impl<'a> Former<'a> {
     }
 
     fn readers(&self, v: ValueId) -> impl Iterator<Item = NodeId> + '_ {
-        self.uses.get(&v).into_iter().flatten().map(|(n, _)| *n)
+        self.uses.of_value(v).iter().map(|(n, _)| *n)
     }
 
     fn outputs(&self, id: NodeId) -> &'a [ValueId] {
@@ -156,7 +156,7 @@ impl<'a> Former<'a> {
         let (mut open, mut fixed) = (0, 0);
         for v in members.iter().flat_map(|&n| self.outputs(n)) {
             let mut outside = self.readers(*v).filter(|n| !members.contains(n)).peekable();
-            let output = self.g.outputs.contains(v);
+            let output = self.uses.is_output(*v);
             open += usize::from(output || outside.peek().is_some());
             fixed += usize::from(output || outside.any(|n| !self.joins(n, like)));
         }
@@ -218,7 +218,7 @@ impl<'a> Former<'a> {
             let (p, n) = self.g.producer(v)?;
             let known =
                 n.outputs.iter().all(|&v| self.g.ty(v).dims.iter().all(|d| d.kind() <= DimKind::Host));
-            let alone = !self.g.outputs.contains(&v) && self.readers(v).all(|r| members.contains(&r));
+            let alone = !self.uses.is_output(v) && self.readers(v).all(|r| members.contains(&r));
             let new = !members.contains(&p) && !self.of.contains_key(&p);
             (ops.contains(&n.op.name()) && known && alone && new).then_some(p)
         })
@@ -238,10 +238,10 @@ impl<'a> Former<'a> {
         let like = *self.outputs(*members.last()?).first()?;
         let read = members.iter().filter_map(|&n| self.g.get(n)).flat_map(|n| n.inputs.iter().flatten());
         let found =
-            read.filter(|v| !self.g.outputs.contains(v)).filter_map(|&v| Some((v, self.g.producer(v)?)));
+            read.filter(|v| !self.uses.is_output(**v)).filter_map(|&v| Some((v, self.g.producer(v)?)));
         let serves = |&(v, (id, n)): &(ValueId, (NodeId, &Node))| {
             let new = !members.contains(&id) && !refused.contains(&id) && !self.of.contains_key(&id);
-            let readers = || self.uses.get(&v).into_iter().flatten();
+            let readers = || self.uses.of_value(v).iter();
             let at_pointwise = || {
                 let pointwise = |r: &NodeId| self.g.get(*r).is_some_and(|n| n.op.is_pointwise());
                 readers().all(|(r, _)| members.contains(r) && pointwise(r))

@@ -3,10 +3,11 @@
 use crate::Verbosity;
 use crate::io::io_tensors;
 use kiln_backend::{Place, Program, Shapes, Step};
+use kiln_ir::graph::Uses;
 use kiln_ir::ty::dims_text;
 use kiln_ir::{Attr, Node, NodeId, Source, TensorType, ValueId};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 /// The layers of an engine, as far as it tells them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -194,7 +195,7 @@ fn add_layers(
     shapes: Option<&Shapes>,
     path: &str,
 ) {
-    let uses = if verbosity == Verbosity::Detailed { program.graph.uses() } else { HashMap::new() };
+    let uses = if verbosity == Verbosity::Detailed { program.graph.uses() } else { Uses::default() };
     let describe = Describe { program, shapes, uses };
     for step in &program.steps {
         let name = format!("{path}{}", step.name);
@@ -214,7 +215,7 @@ fn add_layers(
 struct Describe<'a> {
     program: &'a Program,
     shapes: Option<&'a Shapes>,
-    uses: HashMap<ValueId, Vec<(NodeId, usize)>>,
+    uses: Uses,
 }
 
 impl Describe<'_> {
@@ -230,7 +231,7 @@ impl Describe<'_> {
             .collect();
         let own: HashSet<NodeId> = step.nodes.iter().copied().collect();
         let inside = |v: &ValueId| {
-            let readers = self.uses.get(v).map(Vec::as_slice).unwrap_or_default();
+            let readers = self.uses.of_value(*v);
             !readers.is_empty() && readers.iter().all(|(n, _)| own.contains(n)) && !g.outputs.contains(v)
         };
         let (weights, inputs): (Vec<_>, Vec<_>) = read.into_iter().partition(|&v| g.weight(v).is_some());

@@ -43,7 +43,7 @@ pub fn run(case: &Case) -> Result<Option<String>, String> {
 /// The graph as text, without constants that nobody reads.
 fn text(g: &Graph) -> String {
     let mut g = g.clone();
-    let read: HashSet<ValueId> = g.uses().into_keys().chain(g.outputs.clone()).collect();
+    let read: HashSet<ValueId> = g.uses().read().map(|(v, _)| v).chain(g.outputs.clone()).collect();
     for v in g.value_ids().filter(|v| !read.contains(v)) {
         if g.weight(v).is_some() {
             g.value_mut(v).source = Source::Dead;

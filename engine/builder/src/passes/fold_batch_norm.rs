@@ -5,6 +5,7 @@
 use super::writer::Writer;
 use super::{Pass, PassCx};
 use crate::BuildError;
+use kiln_ir::graph::Uses;
 use kiln_ir::{Attrs, DType, Graph, IrError, NodeId, ValueId};
 
 /// The pass.
@@ -15,9 +16,10 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
         return Ok(0);
     }
     let mut changes = 0;
+    let uses = g.uses();
     for id in g.order().to_vec() {
         let Some(norm) = Norm::read(g, id) else { continue };
-        norm.rewrite(g, id)?;
+        norm.rewrite(g, id, &uses)?;
         changes += 1;
     }
     Ok(changes + g.remove_dead())
@@ -46,14 +48,14 @@ impl Norm {
         Some(Norm { x, params, epsilon: node.op.attrs().float("epsilon").ok()?, dtype, rank: g.ty(x).rank() })
     }
 
-    fn rewrite(self, g: &mut Graph, id: NodeId) -> Result<(), IrError> {
+    fn rewrite(self, g: &mut Graph, id: NodeId, uses: &Uses) -> Result<(), IrError> {
         let mut w = Writer::before(g, id);
         let [scale, bias, mean, var] = self.params;
         let eps = w.scalar(self.epsilon, self.dtype)?;
         let shifted = w.op("add", Attrs::new(), &[var, eps])?;
         let dev = w.op("sqrt", Attrs::new(), &[shifted])?;
         let factor = w.op("div", Attrs::new(), &[scale, dev])?;
-        let y = match self.conv(w.g) {
+        let y = match self.conv(w.g, uses) {
             Some(conv) => {
                 let centred = match conv.bias {
                     Some(b) => w.op("sub", Attrs::new(), &[b, mean])?,
@@ -77,10 +79,14 @@ impl Norm {
         Ok(())
     }
 
-    /// The convolution before it, if its weights are constant and nobody else reads its result.
-    fn conv(&self, g: &Graph) -> Option<Conv> {
+    /// The convolution before it, if its weights are constant and nobody else reads its result. `uses` are those before the
+    /// first rewrite, which changes how often new values are read, and no others.
+    fn conv(&self, g: &Graph, uses: &Uses) -> Option<Conv> {
         let (_, node) = g.producer(self.x).filter(|(_, n)| n.op.is("conv"))?;
-        let readers = g.uses().get(&self.x).map_or(0, Vec::len);
+        let readers = match uses.of_value(self.x).len() {
+            0 => g.nodes().flat_map(|(_, n)| n.inputs.iter().flatten()).filter(|v| **v == self.x).count(),
+            known => known,
+        };
         let weights = node.inputs.get(1).copied().flatten().filter(|&v| g.weight(v).is_some())?;
         let bias = node.inputs.get(2).copied().flatten();
         let fits = readers == 1

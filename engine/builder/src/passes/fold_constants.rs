@@ -22,7 +22,7 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
         return Ok(0);
     }
     let mut gone = HashSet::new();
-    let mut readers: HashMap<ValueId, usize> = g.uses().into_iter().map(|(v, u)| (v, u.len())).collect();
+    let mut readers: HashMap<ValueId, usize> = g.uses().read().map(|(v, u)| (v, u.len())).collect();
     for id in g.order().to_vec() {
         let Some(node) = g.get(id) else { continue };
         if !foldable(g, node, cx.config.fold_limit) {

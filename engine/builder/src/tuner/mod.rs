@@ -194,16 +194,16 @@ impl Tuner<'_> {
 
     /// A text that tells regions apart that may be chosen for differently.
     pub fn text(&self, region: &Region, facts: &[Fact]) -> Result<String, BuildError> {
-        Ok(describe(&region.graph) + &describe(&concretize(&region.graph, facts)?))
+        Ok(described(&region.graph, &concretize(&region.graph, facts)?))
     }
 
     /// What is known of a region before it is timed; asked of the backend once.
     fn site(&mut self, layer: &str, region: &Region, facts: &[Fact]) -> Result<Rc<Site>, BuildError> {
-        let text = self.text(region, facts)?;
+        let concrete = concretize(&region.graph, facts)?;
+        let text = described(&region.graph, &concrete);
         if let Some(known) = self.sites.get(&text) {
             return Ok(known.clone());
         }
-        let concrete = concretize(&region.graph, facts)?;
         let mut candidates = self.by_promise(layer, region, &concrete)?;
         let offered = candidates.iter().map(Tactic::id).collect();
         self.keep_promising(&mut candidates);
@@ -298,6 +298,15 @@ impl Tuner<'_> {
         let tactic = best.unwrap_or_else(|| Tactic::plain("none"));
         let ns = Some(time(&tactic)).filter(|t| t.is_finite());
         Choice { tactic, ns, key: Some(key), candidates: count }
+    }
+}
+
+/// A region's text, and that of the region at the usual shapes.
+fn described(region: &Graph, concrete: &Graph) -> String {
+    let own = describe(region);
+    match same_inputs(region, concrete) {
+        true => own.repeat(2),
+        false => own + &describe(concrete),
     }
 }
 

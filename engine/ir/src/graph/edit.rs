@@ -6,8 +6,59 @@ use crate::infer::Fact;
 use crate::op::Op;
 use std::collections::{HashMap, HashSet};
 
-/// Readers of values: `(node, input position)`.
-pub type Uses = HashMap<ValueId, Vec<(NodeId, usize)>>;
+/// Readers of a graph's values, as of when they were counted.
+#[derive(Clone, Debug, Default)]
+pub struct Uses {
+    /// Where the readers of each value begin in `readers`; one more than there are values.
+    starts: Vec<u32>,
+    /// `(node, input position)`, by value, in execution order.
+    readers: Vec<(NodeId, usize)>,
+    /// Values that are outputs of the graph.
+    outputs: HashSet<ValueId>,
+}
+
+impl Uses {
+    fn of(g: &Graph) -> Uses {
+        let mut starts = vec![0u32; g.values.len() + 1];
+        let inputs = || {
+            g.nodes().flat_map(|(id, n)| {
+                n.inputs.iter().enumerate().filter_map(move |(i, v)| Some(((*v)?, (id, i))))
+            })
+        };
+        inputs().for_each(|(v, _)| starts[v.0 as usize + 1] += 1);
+        for v in 1..starts.len() {
+            starts[v] += starts[v - 1];
+        }
+        let mut next = starts.clone();
+        let mut readers = vec![(NodeId(0), 0); starts.last().map_or(0, |&n| n as usize)];
+        for (v, reader) in inputs() {
+            let at = &mut next[v.0 as usize];
+            readers[*at as usize] = reader;
+            *at += 1;
+        }
+        Uses { starts, readers, outputs: g.outputs.iter().copied().collect() }
+    }
+
+    /// Readers of a value: `(node, input position)`, in execution order.
+    pub fn of_value(&self, v: ValueId) -> &[(NodeId, usize)] {
+        let at = v.0 as usize;
+        match self.starts.get(at..at + 2) {
+            Some(&[from, to]) => self.readers.get(from as usize..to as usize).unwrap_or_default(),
+            _ => &[],
+        }
+    }
+
+    /// Is the value an output of the graph?
+    pub fn is_output(&self, v: ValueId) -> bool {
+        self.outputs.contains(&v)
+    }
+
+    /// Values that nodes read, with their readers.
+    pub fn read(&self) -> impl Iterator<Item = (ValueId, &[(NodeId, usize)])> {
+        let values = (0..self.starts.len().saturating_sub(1) as u32).map(ValueId);
+        values.map(|v| (v, self.of_value(v))).filter(|(_, readers)| !readers.is_empty())
+    }
+}
 
 impl Graph {
     /// Adds a node before position `at` of the order; see [`Graph::add_node`].
@@ -20,40 +71,56 @@ impl Graph {
     ) -> Result<Vec<ValueId>, IrError> {
         let facts: Vec<Option<Fact>> = inputs.iter().map(|v| v.map(|v| self.value(v).fact.clone())).collect();
         let out = op.infer(&facts, name).map_err(|e| IrError::layer(name, op.name(), e))?;
-        let id = NodeId(self.nodes.len() as u32);
         let single = out.len() == 1;
-        let outputs: Vec<ValueId> = out
+        let mut named = Vec::with_capacity(out.len());
+        for (i, fact) in out.into_iter().enumerate() {
+            let port = op.def().outputs.get(i).copied().unwrap_or("out");
+            let name = if single { name.to_owned() } else { format!("{name}.{port}") };
+            named.push((name, fact));
+        }
+        let id = NodeId(self.nodes.len() as u32);
+        let outputs = named
             .into_iter()
             .enumerate()
-            .map(|(i, fact)| {
-                let port = op.def().outputs.get(i).copied().unwrap_or("out");
-                let name = if single { name.to_owned() } else { format!("{name}.{port}") };
-                self.add_value(&self.unique_name(&name), fact, Source::Node(id, i))
-            })
-            .collect();
+            .map(|(i, (name, fact))| self.add_value(&self.unique_name(&name), fact, Source::Node(id, i)));
+        let outputs: Vec<ValueId> = outputs.collect();
+        self.put_node(at, name, op, inputs, &outputs);
+        Ok(outputs)
+    }
+
+    fn put_node(&mut self, at: usize, name: &str, op: Op, inputs: &[Option<ValueId>], outputs: &[ValueId]) {
+        let id = NodeId(self.nodes.len() as u32);
         self.nodes.push(Some(Node {
             name: name.to_owned(),
             op,
             inputs: inputs.to_vec(),
-            outputs: outputs.clone(),
+            outputs: outputs.to_vec(),
             regions: Vec::new(),
             meta: Meta::default(),
         }));
         self.order.insert(at.min(self.order.len()), id);
-        Ok(outputs)
     }
 
-    /// Readers of every value: `(node, input position)`.
+    /// Adds a node at the end of the order whose outputs have these names and facts, which are what inference would find.
+    /// Names must be free.
+    pub fn add_inferred(
+        &mut self,
+        name: &str,
+        op: Op,
+        inputs: &[Option<ValueId>],
+        outputs: impl IntoIterator<Item = (String, Fact)>,
+    ) -> Vec<ValueId> {
+        let id = NodeId(self.nodes.len() as u32);
+        let add =
+            |(i, (name, fact)): (usize, (String, Fact))| self.add_value(&name, fact, Source::Node(id, i));
+        let outputs: Vec<ValueId> = outputs.into_iter().enumerate().map(add).collect();
+        self.put_node(self.order.len(), name, op, inputs, &outputs);
+        outputs
+    }
+
+    /// Readers of every value.
     pub fn uses(&self) -> Uses {
-        let mut uses = Uses::new();
-        for (id, node) in self.nodes() {
-            for (i, v) in node.inputs.iter().enumerate() {
-                if let Some(v) = v {
-                    uses.entry(*v).or_default().push((id, i));
-                }
-            }
-        }
-        uses
+        Uses::of(self)
     }
 
     /// Makes every reader of `from`, outputs of the graph included, read `to`.

@@ -144,6 +144,11 @@ impl Graph {
         (0..self.values.len() as u32).map(ValueId)
     }
 
+    /// How many values there are, dead ones included.
+    pub fn value_count(&self) -> usize {
+        self.values.len()
+    }
+
     /// A node, unless it was removed.
     pub fn get(&self, n: NodeId) -> Option<&Node> {
         self.nodes.get(n.0 as usize)?.as_ref()

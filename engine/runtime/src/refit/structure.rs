@@ -12,7 +12,8 @@ pub(super) fn fixed(p: &Program) -> BTreeMap<Arc<str>, String> {
     let host = host_values(p);
     let mut out = BTreeMap::new();
     let mut used: HashSet<Arc<str>> = HashSet::new();
-    let read: HashSet<ValueId> = p.graph.uses().into_keys().chain(p.graph.outputs.iter().copied()).collect();
+    let read: HashSet<ValueId> =
+        p.graph.uses().read().map(|(v, _)| v).chain(p.graph.outputs.iter().copied()).collect();
     for (v, w) in weights(p) {
         for name in names(w) {
             if host.contains(&v) {

@@ -2,6 +2,7 @@
 
 use super::holds;
 use kiln_ir::expr::{Builder, Expr};
+use kiln_ir::graph::Uses;
 use kiln_ir::{Attrs, DType, Graph, Node, NodeId, OpError, ValueId};
 use std::collections::{HashMap, HashSet};
 
@@ -20,11 +21,7 @@ pub(crate) struct Fused {
 const MAX_INSTS: usize = 256;
 
 /// The groups of a step's nodes by their last node, and the nodes that live inside a group.
-pub(crate) fn plan(
-    g: &Graph,
-    nodes: &[NodeId],
-    uses: &HashMap<ValueId, Vec<(NodeId, usize)>>,
-) -> (HashMap<NodeId, Fused>, HashSet<NodeId>) {
+pub(crate) fn plan(g: &Graph, nodes: &[NodeId], uses: &Uses) -> (HashMap<NodeId, Fused>, HashSet<NodeId>) {
     let mut groups: HashMap<NodeId, Fused> = HashMap::new();
     let mut inside = HashSet::new();
     for &id in nodes {
@@ -36,9 +33,9 @@ pub(crate) fn plan(
             .iter()
             .map(|v| {
                 let (from, _) = g.producer(*v)?;
-                let only = uses.get(v)?.iter().all(|(reader, _)| *reader == id);
+                let only = uses.of_value(*v).iter().all(|(reader, _)| *reader == id);
                 let same = g.ty(*v).dims == g.ty(*node.outputs.first()?).dims;
-                let free = only && same && !g.outputs.contains(v);
+                let free = only && same && !uses.is_output(*v);
                 groups.get(&from).filter(|_| free)
             })
             .collect();

@@ -1,13 +1,13 @@
 //! A graph with its readers, as patterns look at it.
 
+use kiln_ir::graph::Uses;
 use kiln_ir::{Dim, Graph, Node, NodeId, ValueId};
-use std::collections::HashMap;
 
 /// A graph and who reads what.
 pub struct View<'g> {
     /// The graph.
     pub g: &'g Graph,
-    uses: HashMap<ValueId, Vec<(NodeId, usize)>>,
+    uses: Uses,
 }
 
 impl<'g> View<'g> {
@@ -18,20 +18,19 @@ impl<'g> View<'g> {
 
     /// Readers of a value: `(node, input position)`.
     pub fn readers(&self, v: ValueId) -> &[(NodeId, usize)] {
-        self.uses.get(&v).map_or(&[], Vec::as_slice)
+        self.uses.of_value(v)
     }
 
     /// Is the value read once, and no output of the graph?
     pub fn read_once(&self, v: ValueId) -> bool {
-        self.readers(v).len() == 1 && !self.g.outputs.contains(&v)
+        self.readers(v).len() == 1 && !self.uses.is_output(v)
     }
 
     /// Are results of these nodes, but those of `root`, read by these nodes alone? And has the user asked for the same
     /// precision of all?
     pub fn closed(&self, nodes: &[NodeId], root: NodeId) -> bool {
-        let inside = |v: &ValueId| {
-            !self.g.outputs.contains(v) && self.readers(*v).iter().all(|(n, _)| nodes.contains(n))
-        };
+        let inside =
+            |v: &ValueId| !self.uses.is_output(*v) && self.readers(*v).iter().all(|(n, _)| nodes.contains(n));
         let Some(meta) = self.g.get(root).map(|n| &n.meta) else { return false };
         nodes.iter().filter_map(|&n| Some((n, self.g.get(n)?))).all(|(id, n)| {
             (id == root || n.outputs.iter().all(inside))
