@@ -149,3 +149,27 @@ fn profiles_that_fit_build() {
         &["largest shapes of the profile", "4294967296 elements"],
     );
 }
+
+/// One binding of the device spans less than a tensor of varying size may come to: the build says so, not the run.
+#[test]
+fn tensors_beyond_a_binding_are_refused_by_the_build() {
+    let Some(on) = wgpu() else { return };
+    let limit = on.1.memory.max_binding;
+    let columns = 32_768i64;
+    // Two bytes an element.
+    let most = (limit / 2 / columns as u64) as i64;
+    let rows = || vec![Dim::host("rows"), Dim::new(columns)];
+    let exp = || layer("exp", Attrs::new(), &rows(), None, &[]);
+    build(&on, exp(), Some(&[most, columns])).unwrap();
+    let bytes = format!("{} bytes", (most + 1) * columns * 2);
+    let words =
+        ["layer \"wide", "tensor \"table\"", &bytes, &format!("spans {limit} bytes"), "greatest shapes"];
+    refused(build(&on, exp(), Some(&[most + 1, columns])), &words);
+    let fixed = layer("exp", Attrs::new(), &dims(&[most + 1, columns]), None, &[]);
+    build(&on, fixed, None).unwrap();
+    // What only its shape is read of is bound by no kernel.
+    let mut g = Graph::new("shape");
+    let x = g.add_input("table", Fact::of(TensorType { dtype: DType::F16, dims: rows() }));
+    g.outputs = vec![g.add("wide", op("shape", Attrs::new()), &[x]).unwrap()];
+    build(&on, g, Some(&[most + 1, columns])).unwrap();
+}

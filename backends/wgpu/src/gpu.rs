@@ -1,10 +1,13 @@
 //! An open wgpu device, its errors collected instead of panicking, its pipelines cached by text.
 
 use crate::adapter::features;
-use kiln_backend::{BackendError, Recent, Target, watchdog};
+use kiln_backend::{BackendError, Recent, Target, stop, watchdog};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Time after which a host that waits looks whether its run is to stop.
+const GLANCE: Duration = Duration::from_millis(5);
 
 /// A device with its queue.
 pub struct Gpu {
@@ -129,14 +132,26 @@ impl Gpu {
         self.finish_to(None)
     }
 
-    /// Waits until the device has done this submission, of `None` all of them; no longer than the limit of waits.
+    /// Waits until the device has done this submission, of `None` all of them; no longer than the limit of waits. A run that is
+    /// asked to stop leaves the wait at once: what was submitted goes on without it.
     pub fn finish_to(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<(), BackendError> {
-        let wait = wgpu::PollType::Wait { submission_index: submission, timeout: self.limit };
-        self.device.poll(wait).map_err(|e| match (e, self.limit) {
-            (wgpu::PollError::Timeout, Some(limit)) => watchdog::expired(&self.target.device, limit),
-            (e, _) => BackendError::DeviceLost(e.to_string()),
-        })?;
-        self.check()
+        let start = Instant::now();
+        loop {
+            let rest = self.limit.map(|l| l.saturating_sub(start.elapsed()));
+            let timeout = match stop::possible() {
+                true => Some(rest.map_or(GLANCE, |r| r.min(GLANCE))),
+                false => rest,
+            };
+            let wait = wgpu::PollType::Wait { submission_index: submission.clone(), timeout };
+            match (self.device.poll(wait), self.limit) {
+                (Ok(_), _) => return self.check(),
+                (Err(wgpu::PollError::Timeout), Some(limit)) if start.elapsed() >= limit => {
+                    return Err(watchdog::expired(&self.target.device, limit));
+                }
+                (Err(wgpu::PollError::Timeout), _) => stop::check("")?,
+                (Err(e), _) => return Err(BackendError::DeviceLost(e.to_string())),
+            }
+        }
     }
 
     /// The pipelines of a kernel, made once for every text of those that are in use or were used lately.

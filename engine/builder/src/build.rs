@@ -282,7 +282,7 @@ fn pick_all(
             return Err(BuildError::Cancelled);
         }
         let choice = tuner.choose(&name, &region, &facts);
-        let choice = choice.and_then(|c| largest::checked(tuner, &name, &region, points, c));
+        let choice = choice.and_then(|c| largest::checked(tuner, g, &name, &region, points, c));
         let mut choice = choice.map_err(|e| e.with_names(g, &region))?;
         choice.tactic = flow::sliced(choice.tactic, &region, slices);
         let key = format!("{}\n{}", choice.tactic.id(), crate::cache::describe(&region.graph));

@@ -141,7 +141,8 @@ impl Span {
         sizes
     }
 
-    fn size(&self, fact: &Fact) -> Option<u64> {
+    /// Bytes of a value at its largest, by the rules of [`Points::sizes`].
+    pub fn size(&self, fact: &Fact) -> Option<u64> {
         if fact.ty.static_dims().is_some() {
             return bytes(fact, |d| d.as_const());
         }

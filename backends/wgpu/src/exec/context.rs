@@ -22,6 +22,8 @@ pub struct WgpuContext {
     /// The dispatches of the last run with its inputs' shapes, if it needed no host in between.
     last: Option<Prepared>,
     outputs: Option<Pending>,
+    /// Whether work of a run may still be under way.
+    unfinished: bool,
     shapes: Option<Arc<Shapes>>,
     pub(super) stamps: Option<Stamps>,
     pub(super) timing: bool,
@@ -64,6 +66,7 @@ impl WgpuContext {
             groups: BindGroups::default(),
             last: None,
             outputs: None,
+            unfinished: false,
             shapes: None,
             stamps: None,
             timing: false,
@@ -225,7 +228,8 @@ impl WgpuContext {
             encode(loaded, &mut encoder, &dispatches[from..end], &groups[from..end], None);
             let start = Instant::now();
             self.submit(encoder, false)?;
-            loaded.gpu.finish()?;
+            let layer = || dispatches.get(end - 1).map_or("", step);
+            loaded.gpu.finish().map_err(|e| e.inside(layer()))?;
             pieces.took(from..end, start.elapsed());
             from = end;
         }
@@ -312,10 +316,11 @@ fn poison_buffer(loaded: &Loaded) -> Result<wgpu::Buffer, BackendError> {
 
 impl Context for WgpuContext {
     fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
-        if let Some(Pending::Copied(..)) = self.outputs {
+        // A run that was stopped, or whose outputs nobody took, may still be at work.
+        if self.unfinished {
             self.loaded.gpu.finish()?;
         }
-        self.outputs = None;
+        (self.outputs, self.unfinished) = (None, true);
         self.upload(inputs, shapes)?;
         let mut encoder = self.encoder();
         self.poison(&mut encoder);
@@ -355,6 +360,7 @@ impl Context for WgpuContext {
                 let words = programs.iter().map(|p| p.steps.len() * RECORD_WORDS * 4);
                 let lengths: Vec<usize> = list.iter().map(|(_, n)| *n).chain(words).collect();
                 let mut bytes = collect(&loaded.gpu, &mut self.memory, &lengths)?;
+                self.unfinished = false;
                 let words = bytes.split_off(list.len());
                 programs.iter().zip(&words).try_for_each(|(p, w)| check_faults(p, w))?;
                 let out = list.iter().zip(bytes).map(|((v, _), b)| tensor(&shapes.fact(*v).ty, b));

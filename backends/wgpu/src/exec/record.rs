@@ -177,7 +177,11 @@ pub fn collect(gpu: &Gpu, memory: &mut Memory, lengths: &[usize]) -> Result<Vec<
     let slice = from.buffer.slice(..total);
     let (send, receive) = std::sync::mpsc::channel();
     slice.map_async(wgpu::MapMode::Read, move |r| drop(send.send(r)));
-    gpu.finish()?;
+    if let Err(e) = gpu.finish() {
+        // A run that was stopped leaves nothing mapped to the next one.
+        from.buffer.unmap();
+        return Err(e);
+    }
     let lost = |e: String| BackendError::DeviceLost(format!("the result could not be mapped: {e}"));
     receive.recv().map_err(|e| lost(e.to_string()))?.map_err(|e| lost(e.to_string()))?;
     let mut out = Vec::new();
