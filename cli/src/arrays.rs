@@ -1,7 +1,7 @@
 //! NumPy files as tensors, and back.
 
 use crate::failure::Failure;
-use kiln::ir::Elems;
+use kiln::Elems;
 use kiln::{DType, Tensor};
 use kiln_npz::{Array, Compression, NpyType};
 use std::collections::BTreeMap;

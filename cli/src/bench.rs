@@ -41,7 +41,7 @@ pub fn measure(
     inputs: &[(String, Tensor)],
     limits: &Limits,
     mut tick: impl FnMut(usize),
-) -> Result<(Times, kiln::runtime::RunCounters), RuntimeError> {
+) -> Result<(Times, kiln::RunCounters), RuntimeError> {
     for (name, tensor) in inputs {
         context.set_input(name, tensor.clone())?;
     }

@@ -2,9 +2,9 @@
 
 use crate::options::ToleranceOptions;
 use crate::print::number;
+use kiln::Elems;
 use kiln::Tensor;
-use kiln::backend::compare::ulp_distance;
-use kiln::ir::Elems;
+use kiln_backend::compare::ulp_distance;
 use serde_json::{Value, json};
 
 /// The distance of two tensors of one type and shape, or that they are not.

@@ -56,7 +56,7 @@ macro_rules! through_the_facade {
         })*
     };
 }
-through_the_facade!(kiln::RuntimeError, kiln::plan::PlanError);
+through_the_facade!(kiln::RuntimeError, kiln::PlanError);
 
 /// One message of a chain of causes. A cause that the message above it repeats is left out.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use crate::arrays::{self, ArrayPath, array_path};
 use crate::failure::Failure;
 use crate::print::Printer;
 use clap::Args;
-use kiln::ir::problem::Rng;
-use kiln::ir::{Dim, Elems};
 use kiln::{DType, IoMode, IoTensor, Profile, ShapeRequest, Tensor};
+use kiln::{Dim, Elems};
+use kiln_ir::problem::Rng;
 use kiln_npz::NpyType;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -175,7 +175,7 @@ fn random(t: &IoTensor, profile: &Profile, rng: &mut Rng) -> Result<Tensor, Fail
     };
     let shape: Option<Vec<usize>> = dims.iter().map(|&d| usize::try_from(d).ok()).collect();
     let shape = shape.ok_or_else(|| fail("its shape is not known; give --shapes"))?;
-    let n = kiln::ir::tensor::volume(&shape)
+    let n = kiln_ir::tensor::volume(&shape)
         .filter(|&n| n <= MAX_RANDOM)
         .ok_or_else(|| fail("it is too large"))?;
     let elems = match profile.values.get(&t.name) {

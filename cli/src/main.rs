@@ -39,7 +39,7 @@ struct Cli {
     json: bool,
     /// The most host memory that tensors may take: 800000000, 512M, 1.5G; the variable KILN_MEMORY_LIMIT sets it for
     /// plug-ins, too [default: 80 % of what is available]
-    #[arg(long, global = true, value_name = "BYTES", value_parser = kiln::ir::budget::parse)]
+    #[arg(long, global = true, value_name = "BYTES", value_parser = kiln_ir::budget::parse)]
     memory_limit: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     log(cli.verbose);
     signals::install();
     if let Some(bytes) = cli.memory_limit {
-        kiln::ir::budget::set_limit(bytes);
+        kiln_ir::budget::set_limit(bytes);
     }
     let out = print::Printer::new(cli.json);
     let result = match &cli.command {

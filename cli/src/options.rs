@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
-use kiln::builder::Constraints;
+use kiln::Constraints;
 use kiln::{BuildConfig, BuildOptions, DType, PlanHeader, ShapeRequest, Verbosity};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -219,17 +219,16 @@ impl ModelOptions {
             tactic_sources: self.tune.tactic_sources.clone(),
             ..defaults
         };
-        Ok(BuildOptions {
-            target,
-            backend: self.backend.backend.clone(),
-            fallback: self.backend.fallback.clone(),
-            device: self.backend.device,
-            config,
-            shapes: self.shapes.request(),
-            timing_cache: self.tune.timing_cache.clone(),
-            verbosity: Verbosity::Detailed,
-            portable: false,
-        })
+        let mut options = BuildOptions::default();
+        options.target = target;
+        options.backend = self.backend.backend.clone();
+        options.fallback = self.backend.fallback.clone();
+        options.device = self.backend.device;
+        options.config = config;
+        options.shapes = self.shapes.request();
+        options.timing_cache = self.tune.timing_cache.clone();
+        options.verbosity = Verbosity::Detailed;
+        Ok(options)
     }
 
     /// The first option given that says how to build, which an engine cannot obey.

@@ -1,8 +1,8 @@
 //! The backends that a command uses, looked for no earlier and no further than it needs them.
 
 use crate::options::{PluginLevel, PluginOptions};
-use kiln::runtime::plugin::{Level, Policy, Search};
-use kiln::{Backends, DiscoverOptions, Found, REFERENCE};
+use kiln::plugin::{Found, Level, Policy, Search};
+use kiln::{Backends, DiscoverOptions, REFERENCE};
 
 /// Backends and where they came from.
 #[derive(Debug)]
@@ -21,9 +21,10 @@ impl Session {
             PluginLevel::Manifest => Level::Manifest,
             PluginLevel::Any => Level::Any,
         };
-        let search = Search::from_env().with(options.plugin.iter().cloned());
-        let policy = Policy { level, ..Policy::default() };
-        let (backends, found) = kiln::backends(&DiscoverOptions { search, policy });
+        let mut discover = DiscoverOptions::default();
+        discover.search = Search::from_env().with(options.plugin.iter().cloned());
+        discover.policy = Policy { level, ..Policy::default() };
+        let (backends, found) = kiln::backends(&discover);
         Session { backends, found }
     }
 

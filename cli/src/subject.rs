@@ -7,10 +7,8 @@ use crate::print::{Printer, dims};
 use crate::progress::Bar;
 use crate::session::Session;
 use crate::signals;
-use kiln::ir::stop::{self, Stop, StopFlag};
-use kiln::runtime::graph_io;
-use kiln::{BuildOptions, BuildReport, Built, Engine, PlanHeader, Source, Tensor};
-use std::io::Read;
+use kiln::{BuildOptions, BuildReport, Built, Engine, Model, Tensor};
+use kiln_ir::stop::{self, Stop, StopFlag};
 use std::path::Path;
 
 /// An engine with the inputs to run it with.
@@ -24,15 +22,6 @@ pub struct Subject {
     pub inputs: Vec<(String, Tensor)>,
 }
 
-/// Does the file begin as a plan does?
-pub fn is_plan(path: &Path) -> Result<bool, Failure> {
-    let fail = |source| Failure::File { path: path.to_owned(), source };
-    let mut start = Vec::new();
-    let file = kiln_files::open_regular(path).map_err(fail)?;
-    file.take(8).read_to_end(&mut start).map_err(fail)?;
-    Ok(start == b"KILNPLAN")
-}
-
 /// Loads or builds, and reads or makes the inputs.
 pub fn open(
     path: &Path,
@@ -40,11 +29,17 @@ pub fn open(
     inputs: &InputOptions,
     out: &Printer,
 ) -> Result<Subject, Failure> {
-    if is_plan(path)? { open_plan(path, model, inputs, out) } else { open_model(path, model, inputs, out) }
+    let opened = Model::open(path)?;
+    match opened.plan().map(|header| header.target.backend.clone()) {
+        Some(backend) => open_plan(path, opened, &backend, model, inputs, out),
+        None => open_model(opened, model, inputs, out),
+    }
 }
 
 fn open_plan(
     path: &Path,
+    plan: Model,
+    backend: &str,
     model: &ModelOptions,
     inputs: &InputOptions,
     out: &Printer,
@@ -55,15 +50,15 @@ fn open_plan(
             path.display()
         )));
     }
-    let backend = PlanHeader::peek(path)?.target.backend;
-    if let Some(asked) = model.backend.backend.as_ref().filter(|b| **b != backend) {
+    if let Some(asked) = model.backend.backend.as_ref().filter(|b| *b != backend) {
         return Err(Failure::Input(format!(
             "{} was built for the backend \"{backend}\", not \"{asked}\": build the model for it",
             path.display()
         )));
     }
-    let session = Session::with(&model.plugins, [backend.as_str()]);
-    let engine = kiln::load(path, &session.backends).inspect_err(|_| tell_refusals(&session, out))?;
+    let session = Session::with(&model.plugins, [backend]);
+    let builder = Engine::builder().backends(session.backends.clone());
+    let engine = builder.build(plan).inspect_err(|_| tell_refusals(&session, out))?;
     let given = inputs.read(engine.io_tensors(), out)?;
     let mut request = model.shapes.request();
     ask_for_given(&mut request, &given, engine.io_tensors());
@@ -81,13 +76,12 @@ fn open_plan(
 }
 
 fn open_model(
-    path: &Path,
+    network: Model,
     model: &ModelOptions,
     inputs: &InputOptions,
     out: &Printer,
 ) -> Result<Subject, Failure> {
-    let (graph, notes) = Source::Model(path).graph()?;
-    let io = graph_io(&graph);
+    let io = network.io_tensors().to_vec();
     let given = inputs.read(&io, out)?;
     let mut options = model.build()?;
     let asked = &model.backend;
@@ -95,11 +89,9 @@ fn open_model(
     let profile = options.shapes.profile(&io, &|_, _| 1)?.profile;
     let inputs = inputs.complete(given, &io, &profile)?;
     let session = session_for(model, [asked.backend.as_deref(), asked.fallback.as_deref()]);
-    let mut built = build(graph.into(), &options, &session, out)?;
-    built.report.notes.extend(notes);
+    let built = build(network, &options, &session, out)?;
     tell(&built.report, out);
-    let backend = session.backends.get(&built.report.backend)?;
-    let engine = Engine::from_plan(built.plan, backend)?;
+    let engine = Engine::builder().backends(session.backends).build(built.plan)?;
     let inputs = round_to_inputs(inputs, engine.io_tensors(), out);
     Ok(Subject { engine, report: Some(built.report), inputs })
 }
@@ -114,7 +106,7 @@ pub fn session_for(model: &ModelOptions, names: [Option<&str>; 2]) -> Session {
 
 /// Builds, with a progress bar.
 pub fn build(
-    source: Source<'_>,
+    network: Model,
     options: &BuildOptions,
     session: &Session,
     out: &Printer,
@@ -125,7 +117,8 @@ pub fn build(
     let set = flag.clone();
     signals::on_signal(move || set.set(Stop::Now));
     let built = stop::scope(&flag, || {
-        kiln::build_with_progress(source, options, &session.backends, &mut |phase, done, total| {
+        let builder = Engine::builder().options(options.clone()).backends(session.backends.clone());
+        builder.build_plan_with_progress(network, &mut |phase, done, total| {
             bar.set(phase, done, total);
             signals::received().is_none()
         })

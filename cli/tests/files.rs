@@ -6,7 +6,7 @@ mod common;
 mod hostile;
 
 use common::{Folder, command, digits, kiln, number, ok};
-use kiln::ir::problem::Rng;
+use kiln_ir::problem::Rng;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 
 mod oracle;
 
-use kiln::{BuildConfig, BuildOptions, Engine, IoMode, Plan, Source, Tensor};
+use kiln::{BuildConfig, Engine, IoMode, Plan, Tensor};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Elems, Graph, budget};
 use kiln_reference::Reference;
@@ -28,15 +28,11 @@ pub fn limit() {
 pub fn build_and_run(graph: Graph) {
     limit();
     let config = BuildConfig { estimates: true, ..BuildConfig::default() };
-    let options = BuildOptions { backend: Some("reference".into()), config, ..BuildOptions::default() };
     let (backends, _) = kiln::backends(&kiln::DiscoverOptions::linked());
+    let builder = Engine::builder().backend("reference").config(config).backends(backends);
     let start = Instant::now();
     let mut progress = |_: &str, _: usize, _: usize| start.elapsed() < TIME;
-    let Ok(built) =
-        kiln::build_with_progress(Source::Graph(graph.clone()), &options, &backends, &mut progress)
-    else {
-        return;
-    };
+    let Ok(built) = builder.build_plan_with_progress(graph.clone(), &mut progress) else { return };
     let bytes = built.plan.write().expect("a plan that was built is written");
     let start = Instant::now();
     let ran = run(Plan::read(bytes).expect("a plan that was built is read"));
@@ -50,7 +46,7 @@ pub fn build_and_run(graph: Graph) {
 pub fn run(plan: Plan) -> Option<Ran> {
     limit();
     let profile = plan.header.profiles.first().cloned().unwrap_or_default();
-    let engine = Engine::from_plan(plan, Arc::new(Reference::new())).ok()?;
+    let engine = kiln_runtime::Engine::from_plan(plan, Arc::new(Reference::new())).ok()?;
     let mut context = engine.create_context().ok()?;
     context.set_timeout(Some(TIME));
     let (mut names, mut inputs, mut rng) = (Vec::new(), Vec::new(), Rng::new(1));

@@ -104,7 +104,7 @@ fn held(context: &mut ExecutionContext, inputs: &[(String, Tensor)]) -> Result<(
     for (name, t) in inputs {
         context.set_input(name, t.clone()).map_err(text)?;
     }
-    let mut wanted = Vec::new();
+    let mut wanted = kiln_runtime::Outputs::default();
     for _ in 0..3 {
         context.enqueue().map_err(text)?;
         wanted = context.outputs().map_err(text)?;

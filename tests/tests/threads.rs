@@ -7,7 +7,7 @@ use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Tensor, TensorType};
 use kiln_network::Network;
-use kiln_runtime::Engine;
+use kiln_runtime::{Engine, Outputs};
 use kiln_tests::backends;
 use kiln_tests::models::{archive, difference, engine, rows};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ struct Expected {
 /// ones, and with those of one thread bit for bit.
 fn hammer(e: &Engine, cases: &[Expected], runs: usize, tolerance: f64) {
     let mut alone = e.create_context().unwrap();
-    let exact: Vec<Vec<(String, Tensor)>> = cases.iter().map(|c| alone.run(&c.inputs).unwrap()).collect();
+    let exact: Vec<Outputs> = cases.iter().map(|c| alone.run(&c.inputs).unwrap()).collect();
     for (found, case) in exact.iter().zip(cases) {
         for ((name, found), wanted) in found.iter().zip(&case.outputs) {
             let d = difference(found, wanted);

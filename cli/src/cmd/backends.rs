@@ -4,8 +4,9 @@ use crate::failure::Failure;
 use crate::options::PluginOptions;
 use crate::print::{Printer, bytes};
 use crate::session::Session;
-use kiln::backend::{BackendError, Target};
-use kiln::{Found, REFERENCE};
+use kiln::REFERENCE;
+use kiln::plugin::Found;
+use kiln::{BackendError, Target};
 use serde_json::{Value, json};
 
 /// List backends, their devices, and plug-ins that were refused

@@ -10,7 +10,7 @@ use crate::print::{Printer, dims, time};
 use crate::progress::Bar;
 use crate::subject::{self, Subject};
 use kiln::ExecutionContext;
-use kiln::runtime::{LayerTime, RunCounters};
+use kiln::{LayerTime, RunCounters};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -6,16 +6,16 @@ use crate::options::ModelOptions;
 use crate::print::{Printer, bytes, time};
 use crate::subject::{self, session_for};
 use clap::ValueEnum;
-use kiln::{BuildReport, Built, Plan, Source, Verbosity};
+use kiln::{BuildReport, Built, Model, Plan, Verbosity};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Build an engine from an ONNX model
+/// Build an engine from a model
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The ONNX model
-    #[arg(value_name = "MODEL.onnx")]
+    /// The ONNX model, a network as text, or a portable engine that is built again
+    #[arg(value_name = "MODEL")]
     model: PathBuf,
     /// Where the engine goes
     #[arg(short, long, value_name = "E.kiln")]
@@ -61,7 +61,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     place
         .refuse_inputs(read.into_iter().flatten().map(PathBuf::as_path))
         .map_err(|source| Failure::File { path: args.output.clone(), source })?;
-    let Built { plan, report } = subject::build(Source::Model(&args.model), &options, &session, out)?;
+    let Built { plan, report, .. } = subject::build(Model::open(&args.model)?, &options, &session, out)?;
     subject::tell(&report, out);
     plan.write_into(place)?;
     let size = std::fs::metadata(&args.output)
@@ -94,7 +94,7 @@ fn kernels(report: &BuildReport) -> usize {
     report.steps.iter().filter(|s| !s.view).count()
 }
 
-fn tactic(s: &kiln::builder::StepReport) -> &str {
+fn tactic(s: &kiln::report::StepReport) -> &str {
     if s.view { "view" } else { &s.tactic }
 }
 
@@ -102,7 +102,7 @@ fn tactic(s: &kiln::builder::StepReport) -> &str {
 pub fn print_kernels(report: &BuildReport, layers: bool, out: &Printer) {
     if layers {
         let head = ["#", "layer", "operators", "runs on", "tactic", "time", "candidates"];
-        let row = |(i, s): (usize, &kiln::builder::StepReport)| {
+        let row = |(i, s): (usize, &kiln::report::StepReport)| {
             vec![
                 i.to_string(),
                 s.name.clone(),
@@ -123,13 +123,13 @@ pub fn print_kernels(report: &BuildReport, layers: bool, out: &Printer) {
 
 /// The report for programs.
 pub fn report_json(r: &BuildReport) -> Value {
-    let step = |s: &kiln::builder::StepReport| {
+    let step = |s: &kiln::report::StepReport| {
         json!({
             "name": s.name, "operators": s.ops, "backend": r.backend, "tactic": tactic(s), "view": s.view,
             "ns": s.ns, "candidates": s.candidates, "cache_key": s.key, "note": s.note,
         })
     };
-    let considered = |c: &kiln::builder::Considered| {
+    let considered = |c: &kiln::report::Considered| {
         json!({
             "rewrite": c.rewrite, "layer": c.layer, "sites": c.sites, "taken": c.taken, "why": c.why,
             "without_ns": c.without_ns, "with_ns": c.with_ns,

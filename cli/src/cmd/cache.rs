@@ -3,8 +3,7 @@
 use crate::failure::Failure;
 use crate::print::{Printer, time};
 use clap::Subcommand;
-use kiln::TimingCache;
-use kiln::builder::cache::{Candidate, Entry};
+use kiln::cache::{Candidate, Entry, TimingCache};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 

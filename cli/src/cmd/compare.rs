@@ -7,8 +7,7 @@ use crate::options::{PluginOptions, ShapeOptions, ToleranceOptions, TypeOptions}
 use crate::print::Printer;
 use crate::session::Session;
 use crate::subject::{build, tell};
-use kiln::runtime::graph_io;
-use kiln::{BuildConfig, BuildOptions, DType, Engine, ExecutionContext, Source, Tensor};
+use kiln::{BuildConfig, BuildOptions, DType, Engine, ExecutionContext, Model, Outputs, Tensor};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -54,14 +53,13 @@ struct Side {
     backend: String,
     engine: Engine,
     context: ExecutionContext,
-    outputs: Vec<(String, Tensor)>,
+    outputs: Outputs,
 }
 
 /// Runs the command.
 pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
-    let (graph, notes) = Source::Model(&args.model).graph()?;
-    notes.iter().for_each(|n| out.note(n));
-    let io = graph_io(&graph);
+    let model = Model::open(&args.model)?;
+    let io = model.io_tensors().to_vec();
     let given = args.inputs.read(&io, out)?;
     let mut options = options(args);
     ask_for_given(&mut options.shapes, &given, &io);
@@ -72,11 +70,11 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let mut sides = Vec::new();
     for backend in [a, b] {
         options.backend = Some(backend.clone());
-        let built = build(graph.clone().into(), &options, &session, out)?;
+        let built = build(model.clone(), &options, &session, out)?;
         if sides.is_empty() {
             tell(&built.report, out);
         }
-        let engine = Engine::from_plan(built.plan, session.backends.get(backend)?)?;
+        let engine = Engine::builder().backends(session.backends.clone()).build(built.plan)?;
         sides.push(execute(backend, engine, &inputs, args.per_layer)?);
     }
     let Some((mut found, mut wanted)) = sides.pop().zip(sides.pop()) else { return Ok(()) };
@@ -103,7 +101,10 @@ fn options(args: &Args) -> BuildOptions {
         search: !args.per_layer,
         ..BuildConfig::default()
     };
-    BuildOptions { config, shapes: args.shapes.request(), ..BuildOptions::default() }
+    let mut options = BuildOptions::default();
+    options.config = config;
+    options.shapes = args.shapes.request();
+    options
 }
 
 fn execute(

@@ -1,7 +1,7 @@
 //! Layers at which a run waits for the host: why, and what to do.
 
 use crate::print::Printer;
-use kiln::runtime::HostLayer;
+use kiln::HostLayer;
 use serde_json::{Value, json};
 
 /// For programs; null where the backend does not tell.

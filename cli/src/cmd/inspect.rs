@@ -5,7 +5,8 @@ use crate::failure::Failure;
 use crate::options::PluginOptions;
 use crate::print::{Printer, bytes};
 use crate::session::Session;
-use kiln::runtime::{Layer, RecipeReport};
+use kiln::RecipeReport;
+use kiln::inspect::Layer;
 use kiln::{IoMode, IoTensor, Plan, PlanHeader, Profile, Verbosity, verify_recipes};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -111,7 +112,7 @@ fn io_row(t: &IoTensor) -> Vec<String> {
 
 fn profile_rows(i: usize, p: &Profile) -> Vec<Vec<String>> {
     let of = |what: &'static str| {
-        move |(n, r): (&String, &kiln::runtime::Range)| {
+        move |(n, r): (&String, &kiln::Range)| {
             let text = |v: &[i64]| format!("{v:?}");
             vec![i.to_string(), n.clone(), what.to_owned(), text(&r.min), text(&r.opt), text(&r.max)]
         }
@@ -151,9 +152,9 @@ fn value(
             "shape_input": t.is_shape_input,
         })
     };
-    let range = |r: &kiln::runtime::Range| json!({"min": r.min, "opt": r.opt, "max": r.max});
+    let range = |r: &kiln::Range| json!({"min": r.min, "opt": r.opt, "max": r.max});
     let profile = |p: &Profile| {
-        let map = |m: &std::collections::BTreeMap<String, kiln::runtime::Range>| -> Value {
+        let map = |m: &std::collections::BTreeMap<String, kiln::Range>| -> Value {
             m.iter().map(|(n, r)| (n.clone(), range(r))).collect()
         };
         json!({"shapes": map(&p.shapes), "values": map(&p.values)})

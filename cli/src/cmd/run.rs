@@ -9,8 +9,8 @@ use crate::given::InputOptions;
 use crate::options::{LimitOptions, ModelOptions, ToleranceOptions};
 use crate::print::{Printer, dims, number};
 use crate::{signals, subject};
+use kiln::Elems;
 use kiln::Tensor;
-use kiln::ir::Elems;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 

@@ -7,7 +7,7 @@ mod access;
 mod names;
 
 use crate::common::{Folder, command, data, number};
-use kiln::ir::problem::Rng;
+use kiln_ir::problem::Rng;
 use kiln_tests::mutants::models;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Names of files that would drive a terminal or flood it.
 
 use crate::common::{Folder, Ran, kiln};
-use kiln::onnx::proto::*;
+use kiln_onnx::proto::*;
 use kiln_tests::mutants::models::encoded;
 
 /// Sets the title of a window, clears it, erases the line, reverses the direction, and ends the line.

@@ -8,6 +8,7 @@ pub mod attr;
 pub mod budget;
 pub mod dim;
 pub mod dtype;
+mod elements;
 pub mod error;
 pub mod eval;
 pub mod expr;
@@ -27,6 +28,7 @@ pub mod work;
 pub use attr::{Attr, Attrs};
 pub use dim::{Bindings, Dim, DimKind};
 pub use dtype::DType;
+pub use elements::{Element, ElementError};
 pub use error::{IrError, OpError};
 pub use graph::{
     Graph, LoopOut, LoopOutputKind, LoopShape, Node, NodeId, Recipe, Source, ValueId, Weight, element, stack,

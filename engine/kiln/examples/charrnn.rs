@@ -3,13 +3,12 @@
 //!
 //! `cargo run --release -p kiln --example charrnn -- [BACKEND [PROMPT]]`
 
-use kiln::ir::{Dim, Elems, TensorType};
 use kiln::network::LayerId;
 use kiln::network::{
     ActivationKind, ElementwiseOp, LoopId, LoopOutputKind, MatrixOp, NetworkError, TensorId, TopKOp,
     TripLimitKind, UnaryOp,
 };
-use kiln::{Backends, BuildOptions, DType, DiscoverOptions, Engine, Network, Source, Tensor};
+use kiln::{Backends, BuildConfig, DType, Dim, DiscoverOptions, Engine, Network, Tensor, TensorType};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -50,7 +49,7 @@ impl Model {
         let id = |c: char| self.chars.iter().position(|x| x.chars().eq([c])).map(|i| i as i64);
         let ids: Option<Vec<i64>> = text.chars().map(id).collect();
         let ids = ids.ok_or("the prompt has a character that the model does not know")?;
-        Ok(Tensor::i64(&[ids.len()], &ids).ok_or("a prompt")?)
+        Ok(Tensor::from_slice(&[ids.len()], &ids)?)
     }
 
     /// The text of ids.
@@ -72,8 +71,8 @@ struct Cell {
     units: i64,
 }
 
-fn number(dtype: DType, n: i64) -> Result<Tensor> {
-    Ok(Tensor::from_elems(dtype, &[], &Elems::I(vec![n])).ok_or("a number")?)
+fn number(n: i64) -> Result<Tensor> {
+    Ok(Tensor::from_slice(&[], &[n])?)
 }
 
 fn binary(
@@ -188,8 +187,8 @@ pub fn network(model: &Model) -> Result<Network> {
     let writing = net.add_loop()?;
     net.set_loop_name(writing, "writing")?;
     net.add_trip_limit(writing, max_new, TripLimitKind::Count)?;
-    let yes = Tensor::from_bytes(DType::Bool, &[], vec![1]).ok_or("a truth value")?;
-    let (yes, newline) = (net.add_weights(None, yes)?, net.add_weights(None, number(DType::I64, NEWLINE)?)?);
+    let yes = Tensor::from_slice(&[], &[true])?;
+    let (yes, newline) = (net.add_weights(None, yes)?, net.add_weights(None, number(NEWLINE)?)?);
     let goes_on = net.add_recurrence(writing, yes)?;
     let (goes_on, go) = (goes_on.id(), goes_on.output(0)?);
     net.add_trip_limit(writing, go, TripLimitKind::While)?;
@@ -210,28 +209,30 @@ pub fn network(model: &Model) -> Result<Network> {
 }
 
 /// An engine for prompts of 1 to 64 characters.
-pub fn engine<'a>(source: impl Into<Source<'a>>, backend: &str, backends: &Backends) -> Result<Engine> {
-    let mut options = BuildOptions { backend: Some(backend.to_owned()), ..BuildOptions::default() };
-    options.config.max_tactics = 1;
-    options.shapes.min("prompt", &[1]).opt("prompt", &[16]).max("prompt", &[64]);
-    let built = kiln::build(source, &options, backends)?;
-    Ok(Engine::from_plan(built.plan, backends.get(&built.report.backend)?)?)
+pub fn engine<M>(model: M, backend: &str, backends: &Backends) -> Result<Engine>
+where
+    M: TryInto<kiln::Model>,
+    kiln::Error: From<M::Error>,
+{
+    let builder = Engine::builder().backend(backend).backends(backends.clone());
+    let builder = builder.config(BuildConfig { max_tactics: 1, ..BuildConfig::default() });
+    Ok(builder.shapes("prompt", &[1], &[16], &[64]).build(model)?)
 }
 
 /// What follows a prompt: up to a newline, or `max_new` characters.
 pub fn write(engine: &Engine, model: &Model, prompt: &str, max_new: i64) -> Result<String> {
-    let inputs = [("prompt", model.ids(prompt)?), ("max_new", number(DType::I64, max_new)?)];
-    let outputs = engine.create_context()?.run(&inputs)?;
-    let (_, ids) = outputs.iter().find(|(name, _)| name == "generated").ok_or("no output \"generated\"")?;
-    Ok(model.text(ids))
+    let inputs = [("prompt", model.ids(prompt)?), ("max_new", number(max_new)?)];
+    Ok(model.text(engine.run(inputs)?.get("generated")?))
 }
 
 #[allow(clippy::print_stdout, reason = "it is what the example is for")]
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
-    let backend = args.next().unwrap_or_else(|| kiln::REFERENCE.to_owned());
+    let backend = args.next();
     let prompt = args.next().unwrap_or_else(|| "MERCHANTABILITY or ".to_owned());
     let (backends, _) = kiln::backends(&DiscoverOptions::default());
+    let backend = backend.map_or_else(|| kiln::best(&backends), Ok)?;
+    println!("on {backend}");
     let model = Model::read(&folder(), "h128")?;
     let by_hand = engine(&network(&model)?, &backend, &backends)?;
     println!("written with the API: {prompt}{}", write(&by_hand, &model, &prompt, 80)?);

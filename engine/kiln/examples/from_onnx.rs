@@ -1,33 +1,42 @@
-//! Builds an engine from an ONNX model, runs it on zeros and prints its outputs.
+//! Runs an ONNX model, a plan or a network as text once, on inputs of zeros, on the best device here, and says which that is.
 //!
-//! `cargo run --release -p kiln --example from_onnx -- MODEL.onnx [BACKEND]`; dimensions that the model leaves open are 1.
+//! `cargo run --release -p kiln --example from_onnx -- MODEL [BACKEND]`; dimensions that the model leaves open are 1. Plug-ins that
+//! cargo built are found: `cargo build --release -p kiln-backend-cuda -p kiln-backend-wgpu`.
 
-use kiln::{BuildOptions, DiscoverOptions, Engine, IoMode, Tensor};
-use std::error::Error;
-use std::path::Path;
+use kiln::{DiscoverOptions, Engine, EngineBuilder, Error, IoMode, Outputs, Tensor};
+use std::path::{Path, PathBuf};
 
-/// Builds and runs. Outputs by name.
-pub fn build_and_run(model: &Path, backend: &str) -> Result<Vec<(String, Tensor)>, Box<dyn Error>> {
-    let (backends, _) = kiln::backends(&DiscoverOptions::default());
-    let options = BuildOptions { backend: Some(backend.to_owned()), ..BuildOptions::default() };
-    let built = kiln::build(model, &options, &backends)?;
-    let engine = Engine::from_plan(built.plan, backends.get(&built.report.backend)?)?;
-    let mut context = engine.create_context()?;
+/// Runs the model on zeros.
+pub fn run_on_zeros(model: &Path, builder: &EngineBuilder) -> Result<(Engine, Outputs), Error> {
+    let engine = builder.build(model)?;
+    let mut inputs = Vec::new();
     for input in engine.io_tensors().iter().filter(|t| t.mode == IoMode::Input) {
-        let shape: Vec<usize> =
-            input.dims_or_minus_one().into_iter().map(|d| usize::try_from(d).unwrap_or(1)).collect();
-        context.set_input(&input.name, Tensor::zeros(input.dtype, &shape)?)?;
+        let one = |d: i64| usize::try_from(d).unwrap_or(1);
+        let shape: Vec<usize> = input.dims_or_minus_one().into_iter().map(one).collect();
+        inputs.push((input.name.as_str(), Tensor::zeros(input.dtype, &shape)?));
     }
-    context.enqueue()?;
-    Ok(context.outputs()?)
+    let outputs = engine.run(inputs)?;
+    Ok((engine, outputs))
+}
+
+/// The folder that cargo puts plug-ins into: the one above that of the examples.
+fn plugins() -> Option<PathBuf> {
+    Some(std::env::current_exe().ok()?.parent()?.parent()?.to_owned())
 }
 
 #[allow(clippy::print_stdout, reason = "it is what the example is for")]
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
-    let model = args.next().ok_or("usage: from_onnx MODEL.onnx [BACKEND]")?;
-    let backend = args.next().unwrap_or_else(|| kiln::REFERENCE.to_owned());
-    for (name, value) in build_and_run(Path::new(&model), &backend)? {
+    let model = args.next().ok_or("usage: from_onnx MODEL [BACKEND]")?;
+    let mut discover = DiscoverOptions::default();
+    discover.search = discover.search.with(plugins());
+    let mut builder = Engine::builder().plugins(discover);
+    if let Some(backend) = args.next() {
+        builder = builder.backend(backend);
+    }
+    let (engine, outputs) = run_on_zeros(Path::new(&model), &builder)?;
+    println!("{} on {} ({})", engine.name(), engine.backend(), engine.target().device);
+    for (name, value) in outputs {
         println!("{name}: {value:?}");
     }
     Ok(())

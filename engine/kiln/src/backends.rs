@@ -14,6 +14,7 @@ const PREFERRED: [&str; 2] = ["cuda", "wgpu"];
 
 /// Where plug-ins are looked for, and which are allowed.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DiscoverOptions {
     /// The places.
     pub search: Search,

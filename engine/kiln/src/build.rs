@@ -1,4 +1,4 @@
-//! From a model or network to a plan.
+//! From a network to a plan.
 
 use crate::{Error, ShapeRequest, best};
 use kiln_backend::{Backend, Target};
@@ -6,60 +6,20 @@ use kiln_builder::cache::CacheStore;
 use kiln_builder::passes::PassReport;
 use kiln_builder::{BuildConfig, BuildError, Builder, Considered, Progress, Spent, StepReport};
 use kiln_ir::Graph;
-use kiln_network::Network;
-use kiln_onnx::ImportOptions;
 use kiln_plan::{Plan, Verbosity};
 use kiln_runtime::{Backends, HostLayer, graph_io};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What is built.
-#[allow(clippy::large_enum_variant, reason = "one is made for a build")]
-#[derive(Clone, Debug)]
-pub enum Source<'a> {
-    /// An ONNX file.
-    Model(&'a Path),
-    /// A network.
-    Network(&'a Network),
-    /// A lowered network.
-    Graph(Graph),
-}
-
-impl<'a> From<&'a Path> for Source<'a> {
-    fn from(path: &'a Path) -> Self {
-        Source::Model(path)
-    }
-}
-
-impl<'a> From<&'a Network> for Source<'a> {
-    fn from(network: &'a Network) -> Self {
-        Source::Network(network)
-    }
-}
-
-impl From<Graph> for Source<'_> {
-    fn from(graph: Graph) -> Self {
-        Source::Graph(graph)
-    }
-}
-
-impl Source<'_> {
-    /// The graph, and what the importer wants to be known.
-    pub fn graph(self) -> Result<(Graph, Vec<String>), Error> {
-        match self {
-            Source::Graph(g) => Ok((g, Vec::new())),
-            Source::Network(n) => Ok((n.lower()?, Vec::new())),
-            Source::Model(path) => {
-                let fail = |e| Error::Import { path: path.to_owned(), source: Box::new(e) };
-                let done = kiln_onnx::parse_file(path, &ImportOptions::default()).map_err(fail)?;
-                Ok((done.network.lower()?, done.report.notes))
-            }
-        }
-    }
-}
-
-/// How something is built.
+/// How a network is built. [`Engine::builder`](crate::Engine::builder) sets most of them by name.
+///
+/// ```
+/// let mut options = kiln::BuildOptions::default();
+/// options.backend = Some("reference".to_owned());
+/// options.shapes.fixed("input", &[1, 1, 28, 28]);
+/// ```
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct BuildOptions {
     /// The backend; `None` takes the best one that has a device.
     pub backend: Option<String>,
@@ -82,8 +42,9 @@ pub struct BuildOptions {
     pub portable: bool,
 }
 
-/// What was built, and how.
+/// A plan, and how it was built.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Built {
     /// The plan.
     pub plan: Plan,
@@ -91,8 +52,9 @@ pub struct Built {
     pub report: BuildReport,
 }
 
-/// How a plan came about.
+/// How a plan was built.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct BuildReport {
     /// The backend that every layer runs on.
     pub backend: String,
@@ -119,23 +81,14 @@ pub struct BuildReport {
     pub notes: Vec<String>,
 }
 
-/// Builds a plan.
-pub fn build<'a>(
-    source: impl Into<Source<'a>>,
-    options: &BuildOptions,
-    backends: &Backends,
-) -> Result<Built, Error> {
-    build_with_progress(source, options, backends, &mut |_, _, _| true)
-}
-
-/// Builds a plan; `progress` is told how far it is and may cancel.
-pub fn build_with_progress<'a>(
-    source: impl Into<Source<'a>>,
+/// Builds a plan of a network; `progress` is told how far it is and may cancel.
+pub(crate) fn build(
+    graph: Graph,
+    notes: Vec<String>,
     options: &BuildOptions,
     backends: &Backends,
     progress: Progress<'_>,
 ) -> Result<Built, Error> {
-    let (graph, notes) = source.into().graph()?;
     let name = match (&options.backend, &options.target) {
         (Some(name), _) => name.clone(),
         (None, Some(target)) => target.backend.clone(),

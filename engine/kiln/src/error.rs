@@ -2,6 +2,7 @@
 
 use kiln_backend::BackendError;
 use kiln_builder::BuildError;
+use kiln_ir::{ElementError, IrError, OpError};
 use kiln_network::NetworkError;
 use kiln_onnx::OnnxError;
 use kiln_plan::{PlanError, ProfileError};
@@ -25,6 +26,15 @@ pub enum Error {
     /// The network is wrong.
     #[error(transparent)]
     Network(#[from] NetworkError),
+    /// A network's text is wrong.
+    #[error("{} is not a network", path.display())]
+    Text {
+        /// The file.
+        path: PathBuf,
+        /// Why, with the line.
+        #[source]
+        source: IrError,
+    },
     /// The build failed.
     #[error("cannot build \"{network}\" for {backend}")]
     Build {
@@ -94,6 +104,43 @@ pub enum Error {
     /// The plan file is broken.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The model is a plan, which an option of the build cannot change.
+    #[error(
+        "\"{name}\" is a plan for the backend \"{backend}\": the option {option} says how to build and does not apply; leave it \
+         out, or give it when the plan is built"
+    )]
+    Built {
+        /// The network's name.
+        name: String,
+        /// The backend that the plan was built for.
+        backend: String,
+        /// The option.
+        option: &'static str,
+    },
+    /// A plan was to be built again, and does not store its network.
+    #[error(
+        "the plan \"{name}\" does not store its network, so that it cannot be built again: build it from the model, or build \
+         plans with the option portable"
+    )]
+    NotPortable {
+        /// The network's name.
+        name: String,
+    },
+    /// A file cannot be read.
+    #[error("cannot read {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Elements are not a tensor, or a tensor not such elements.
+    #[error(transparent)]
+    Elements(#[from] ElementError),
+    /// A tensor cannot be made.
+    #[error(transparent)]
+    Tensor(#[from] OpError),
     /// The runtime refused.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
@@ -102,5 +149,11 @@ pub enum Error {
 impl From<ProfileError> for Error {
     fn from(e: ProfileError) -> Error {
         RuntimeError::from(e).into()
+    }
+}
+
+impl From<std::convert::Infallible> for Error {
+    fn from(never: std::convert::Infallible) -> Error {
+        match never {}
     }
 }

@@ -1,64 +1,117 @@
 //! Kiln: compile neural networks into engines and run them.
 //!
-//! A network comes from ONNX or from the network API ([`ir::Network`]), [`build`] makes a plan of it for one device of
-//! one backend, and an [`Engine`] made from the plan runs it in any number of [`ExecutionContext`]s.
+//! [`Engine::open`] makes an engine of an ONNX model, of a plan that was built before, or of a network that was written with the
+//! API ([`network`]), on the best backend that has a device: CUDA, then wgpu, then the reference on the CPU.
 //!
 //! ```
+//! # fn main() -> Result<(), kiln::Error> {
 //! # let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/digits/lenet_a.onnx");
-//! # let folder = tempfile::tempdir()?;
-//! # let plan_file = folder.path().join("lenet.kiln");
-//! use kiln::{BuildOptions, DiscoverOptions, Tensor};
-//! use std::path::Path;
-//!
-//! // The reference backend, and none of the plug-ins that may be installed.
-//! let (backends, _) = kiln::backends(&DiscoverOptions::linked());
-//!
-//! // ONNX file → plan → file. The batch of this model is dynamic: give its least, usual and greatest shape.
-//! let mut options = BuildOptions { backend: Some("reference".into()), ..BuildOptions::default() };
-//! options.shapes.min("input", &[1, 1, 28, 28]).opt("input", &[4, 1, 28, 28]).max("input", &[8, 1, 28, 28]);
-//! let built = kiln::build(Path::new(model), &options, &backends)?;
-//! built.plan.write_file(&plan_file)?;
-//!
-//! // File → engine → run.
-//! let engine = kiln::load(&plan_file, &backends)?;
-//! let mut context = engine.create_context()?;
-//! let image = Tensor::f32(&[1, 1, 28, 28], &[0.5; 28 * 28]).ok_or("784 elements")?;
-//! let outputs = context.run(&[("input", image)])?;
-//! assert_eq!((outputs[0].0.as_str(), outputs[0].1.shape()), ("logits", &[1, 10][..]));
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! let engine = kiln::Engine::open(model)?;
+//! let image = kiln::Tensor::from_slice(&[1, 1, 28, 28], &[0.5f32; 784])?;
+//! let outputs = engine.run([("input", image)])?;
+//! println!("{}: {:?}", engine.backend(), outputs.get("logits")?.to_vec::<f32>()?);
+//! # Ok(())
+//! # }
 //! ```
 //!
-//! A program that only runs engines links `kiln-runtime` alone.
+//! [`Engine::builder`] says more: the backend, shapes of dynamic inputs, precision, a timing cache. A plan is written to a file
+//! once and loaded wherever the same kind of device is:
+//!
+//! ```
+//! # fn main() -> Result<(), kiln::Error> {
+//! # let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/digits/lenet_a.onnx");
+//! # let folder = tempfile::tempdir().expect("a folder");
+//! # let file = folder.path().join("lenet.kiln");
+//! use kiln::{Engine, Tensor};
+//!
+//! let builder = Engine::builder().backend("reference").shapes("input", &[1, 1, 28, 28], &[4, 1, 28, 28], &[8, 1, 28, 28]);
+//! builder.build_plan(model)?.plan.write_file(&file)?;
+//!
+//! let engine = Engine::open(&file)?;
+//! let mut context = engine.create_context()?;
+//! for images in 1..=8 {
+//!     let outputs = context.run(&[("input", Tensor::zeros(kiln::DType::F32, &[images, 1, 28, 28])?)])?;
+//!     assert_eq!(outputs.get("logits")?.shape(), [images, 10]);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A program that only runs plans links `kiln-runtime` and a backend alone.
+//!
+//! # Features
+//!
+//! * `half`: tensors from and to elements of `half::f16` and `half::bf16`.
+//! * `ndarray`: tensors from and to arrays of `ndarray`, by `TryFrom`.
+//!
+//! ```
+//! use kiln::Tensor;
+//! use ndarray::{ArrayD, arr2};
+//!
+//! let tensor = Tensor::try_from(arr2(&[[1.0f32, 2.0], [3.0, 4.0]]))?;
+//! let array: ArrayD<f32> = (&tensor).try_into()?;
+//! assert_eq!(array[[1, 0]], 3.0);
+//! let half = Tensor::from_slice(&[2], &[half::f16::ONE, half::f16::ZERO])?;
+//! assert_eq!(half.to_f64(), [1.0, 0.0]);
+//! # Ok::<(), kiln::Error>(())
+//! ```
+
+#![deny(missing_docs)]
 
 mod backends;
 mod build;
+mod engine;
 mod error;
+mod model;
 mod shapes;
 
-pub use kiln_backend as backend;
-pub use kiln_builder as builder;
-pub use kiln_ir as ir;
-pub use kiln_network as network;
-pub use kiln_onnx as onnx;
-pub use kiln_plan as plan;
-pub use kiln_runtime as runtime;
-
 pub use backends::{DiscoverOptions, REFERENCE, backends, best};
-pub use build::{BuildOptions, BuildReport, Built, Source, build, build_with_progress};
+pub use build::{BuildOptions, BuildReport, Built};
+pub use engine::{Engine, EngineBuilder};
 pub use error::Error;
-pub use kiln_builder::BuildConfig;
-pub use kiln_builder::cache::TimingCache;
-pub use kiln_ir::{DType, Tensor};
-pub use kiln_network::Network;
-pub use kiln_plan::{Plan, PlanHeader, Verbosity};
-pub use kiln_runtime::plugin::{Found, PluginError};
-pub use kiln_runtime::{
-    Backends, Canceller, Engine, ExecutionContext, HostLayer, IoMode, IoTensor, Profile, RuntimeError,
-    verify_recipes,
-};
+pub use model::Model;
 pub use shapes::{ShapeRequest, Shaped};
 
-/// Reads a plan file and loads it on the backend that it names.
-pub fn load(path: &std::path::Path, backends: &Backends) -> Result<Engine, Error> {
-    Ok(Engine::load(path, backends)?)
+pub use kiln_backend::{Backend, BackendError, Target};
+pub use kiln_builder::{BuildConfig, Constraints, Progress};
+pub use kiln_ir::{DType, Dim, Element, ElementError, Elems, OpError, Tensor, TensorType};
+pub use kiln_network::Network;
+pub use kiln_plan::{
+    HostLayer, IoMode, IoTensor, Plan, PlanError, PlanHeader, Profile, ProfileError, Range, Verbosity,
+};
+pub use kiln_runtime::{
+    Backends, Canceller, ExecutionContext, LayerTime, NamedWeight, Outputs, RecipeReport, Refitter,
+    RunCounters, RuntimeError, verify_recipes,
+};
+
+/// Layers of [`Network`]: what its methods take and return.
+pub mod network {
+    pub use kiln_network::{
+        ActivationKind, AnyLayer, AttentionNorm, BoundingBoxFormat, CausalMask, ElementwiseOp, FillOp,
+        FillValue, GatherMode, IfId, InterpolationMode, Layer, LayerId, LoopId, LoopOutputKind, MatrixOp,
+        Network, NetworkError, PaddingMode, PluginSpec, PoolingKind, ReduceOp, ResizeCoordinates,
+        ResizeRounding, ResizeSelector, SampleMode, ScaleMode, ScatterMode, TensorId, TopKOp, TripLimitKind,
+        UnaryOp, Weights, WeightsRole,
+    };
+}
+
+/// How a build went, in detail: what [`BuildReport`] holds.
+pub mod report {
+    pub use kiln_builder::passes::PassReport;
+    pub use kiln_builder::{BuildError, Considered, Spent, StepReport};
+}
+
+/// Measured times of kernels, which builds read and add to.
+pub mod cache {
+    pub use kiln_builder::cache::{Candidate, Entry, TimingCache};
+}
+
+/// Layers of a plan or an engine, as its inspector describes them.
+pub mod inspect {
+    pub use kiln_plan::{Layer, LayerInfo, LayerTable, TensorInfo, WeightInfo};
+}
+
+/// Plug-ins: where they are looked for, and which are allowed.
+pub mod plugin {
+    pub use kiln_runtime::plugin::{Found, Level, Origin, PluginError, PluginInfo, Policy, Search};
 }

@@ -31,6 +31,7 @@ pub struct ShapeRequest {
 
 /// A profile, and which of its dimensions were assumed.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Shaped {
     /// The profile; it holds every input.
     pub profile: Profile,

@@ -7,21 +7,42 @@ mod charrnn;
 #[allow(dead_code, reason = "its main is what cargo runs")]
 #[path = "../examples/from_onnx.rs"]
 mod from_onnx;
+#[path = "../examples/hello.rs"]
+mod hello;
 #[allow(dead_code, reason = "its main is what cargo runs")]
 #[path = "../examples/network_api.rs"]
 mod network_api;
 
-use kiln::runtime::plugin::{Policy, load};
-use kiln::{Backends, DiscoverOptions};
+use kiln::{Backends, DiscoverOptions, Engine};
+use kiln_runtime::plugin::{Policy, load};
 use std::path::Path;
 use std::sync::Arc;
 
 #[test]
 fn an_onnx_model_is_built_and_run() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/digits/lenet_a.onnx");
-    let outputs = from_onnx::build_and_run(&model, "reference").unwrap();
-    assert_eq!(outputs.len(), 1);
-    assert_eq!((outputs[0].0.as_str(), outputs[0].1.shape()), ("logits", &[1, 10][..]));
+    let builder = Engine::builder().backend("reference");
+    let (engine, outputs) = from_onnx::run_on_zeros(&model, &builder).unwrap();
+    assert_eq!((outputs.len(), outputs.get("logits").unwrap().shape()), (1, &[1, 10][..]));
+    assert_eq!((engine.backend(), engine.report().unwrap().backend.as_str()), ("reference", "reference"));
+    // The best backend is that with hardware, else the reference.
+    let backends = all_backends();
+    let best = kiln::best(&backends).unwrap();
+    let (engine, _) = from_onnx::run_on_zeros(&model, &Engine::builder().backends(backends)).unwrap();
+    assert_eq!(engine.backend(), best);
+}
+
+#[test]
+fn hello_world_has_six_lines_and_runs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let hello = std::fs::read_to_string(root.join("engine/kiln/examples/hello.rs")).unwrap();
+    let body = hello.split_once("kiln::Error> {").unwrap().1.trim_end().strip_suffix('}').unwrap();
+    assert!(body.trim().lines().count() <= 6, "{body}");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    assert!(readme.contains(body.trim_end()), "README shows another hello world than the example");
+    // Its path is that of the repository's root.
+    std::env::set_current_dir(root).unwrap();
+    hello::main().unwrap();
 }
 
 #[test]
@@ -38,7 +59,7 @@ fn all_backends() -> Backends {
         let file = format!("libkiln_backend_{name}{}", std::env::consts::DLL_SUFFIX);
         let library = exe.ancestors().skip(1).take(3).map(|d| d.join(&file)).find(|p| p.is_file());
         let backend = library.and_then(|p| load(&p, &Policy::default()).ok()?.backend().ok());
-        match backend.filter(|b| kiln::backend::Backend::targets(b).is_ok_and(|t| !t.is_empty())) {
+        match backend.filter(|b| kiln::Backend::targets(b).is_ok_and(|t| !t.is_empty())) {
             Some(b) => all.register(Arc::new(b)).unwrap(),
             None => {
                 assert!(std::env::var_os(required).is_none(), "{name} must be there");

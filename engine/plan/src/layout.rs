@@ -8,7 +8,8 @@ pub const FORMAT: u32 = 1;
 /// The oldest format that this build reads.
 pub const OLDEST_FORMAT: u32 = 1;
 
-pub(crate) const MAGIC: &[u8; 8] = b"KILNPLAN";
+/// The first bytes of a plan file.
+pub const MAGIC: &[u8; 8] = b"KILNPLAN";
 pub(crate) const HEAD: usize = 128;
 pub(crate) const ENTRY: usize = 64;
 /// Bytes of the head before its hash.

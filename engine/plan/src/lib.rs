@@ -43,6 +43,6 @@ pub use header::{PlanHeader, Requirement, Verbosity};
 pub use host::HostLayer;
 pub use inspect::{Layer, LayerInfo, LayerTable, TensorInfo, WeightInfo};
 pub use io::{IoMode, IoTensor, graph_io, io_tensors};
-pub use layout::{FORMAT, Kind, OLDEST_FORMAT};
+pub use layout::{FORMAT, Kind, MAGIC, OLDEST_FORMAT};
 pub use profile::{MAX_SHAPE_VALUES, Profile, Range};
 pub use verify::verify;

@@ -52,7 +52,7 @@ pub fn run(engine: &Engine, files: &[(String, PathBuf)]) -> Result<Vec<(String, 
         context.set_input(&input.name, tensor(engine, input, file)?)?;
     }
     context.enqueue()?;
-    Ok(context.outputs()?)
+    Ok(context.outputs()?.into_vec())
 }
 
 #[allow(clippy::print_stdout, reason = "it is what the program is for")]

@@ -11,7 +11,7 @@ use crate::cancel::Control;
 use crate::engine::{Loaded, Shared, unknown};
 use crate::selection::{RuntimeInput, check, select};
 use crate::shapes::{check_shape, check_symbols};
-use crate::{Canceller, IoTensor, RuntimeError};
+use crate::{Canceller, IoTensor, Outputs, RuntimeError};
 use kiln_backend::process::check_process;
 use kiln_backend::process::is_forked;
 use kiln_backend::{BackendError, Context, Counters, Shapes, stop};
@@ -80,7 +80,7 @@ impl ExecutionContext {
 
     /// Runs once: all inputs by name in any order, outputs by name in the engine's order. Inputs set before are
     /// forgotten.
-    pub fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Vec<(String, Tensor)>, RuntimeError> {
+    pub fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Outputs, RuntimeError> {
         self.clear_inputs();
         let mut seen = HashSet::new();
         for (name, tensor) in inputs {
@@ -209,7 +209,7 @@ impl ExecutionContext {
     }
 
     /// Waits for the run and gives its outputs, once.
-    pub fn outputs(&mut self) -> Result<Vec<(String, Tensor)>, RuntimeError> {
+    pub fn outputs(&mut self) -> Result<Outputs, RuntimeError> {
         if !std::mem::take(&mut self.in_flight) {
             return Err(RuntimeError::State(
                 "there is no run whose outputs were not taken; call enqueue".into(),

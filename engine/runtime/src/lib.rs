@@ -8,6 +8,7 @@ mod cancel;
 mod context;
 mod engine;
 mod error;
+mod outputs;
 pub mod plugin;
 mod refit;
 mod selection;
@@ -23,5 +24,6 @@ pub use kiln_plan::{
     HostLayer, IoMode, IoTensor, Layer, LayerInfo, LayerTable, MAX_SHAPE_VALUES, Profile, ProfileError,
     Range, TensorInfo, WeightInfo, graph_io, io_tensors,
 };
+pub use outputs::Outputs;
 pub use refit::{NamedWeight, RecipeReport, Refitter, verify_recipes};
 pub use selection::{RuntimeInput, select};

@@ -6,14 +6,14 @@ mod common;
 use common::{engine, f32_ty, linear, program, rows, t};
 use kiln_ir::{Attrs, DType, Dim, Tensor, TensorType};
 use kiln_network::Network;
-use kiln_runtime::{Engine, ExecutionContext, IoMode, Profile, RuntimeError};
+use kiln_runtime::{Engine, ExecutionContext, IoMode, Outputs, Profile, RuntimeError};
 
 #[test]
 fn runs_by_name_in_any_order_and_remembers_shapes() {
     let e = engine(&linear(), vec![rows(4)]);
     let mut cx = e.create_context().unwrap();
     let out = cx.run(&[("b", t(&[1, 2], &[1.0, 2.0])), ("a", t(&[1, 2], &[3.0, 4.0]))]).unwrap();
-    assert_eq!(out, [("y".to_owned(), t(&[1, 2], &[31.0, 402.0]))]);
+    assert_eq!(*out, [("y".to_owned(), t(&[1, 2], &[31.0, 402.0]))]);
     for n in [3, 1, 3] {
         cx.run(&[("a", t(&[n, 2], &vec![1.0; 2 * n])), ("b", t(&[n, 2], &vec![0.0; 2 * n]))]).unwrap();
     }
@@ -46,7 +46,7 @@ fn io_is_described() {
 fn wrong_inputs_are_refused_before_anything_runs() {
     let mut cx = engine(&linear(), vec![rows(4)]).create_context().unwrap();
     let (a, b) = (t(&[1, 2], &[1.0, 2.0]), t(&[1, 2], &[1.0, 2.0]));
-    let error = |r: Result<_, RuntimeError>| r.map(|_: Vec<_>| ()).unwrap_err();
+    let error = |r: Result<_, RuntimeError>| r.map(|_: Outputs| ()).unwrap_err();
     let e = error(cx.run(&[("a", a.clone())]));
     assert!(matches!(&e, RuntimeError::MissingInput { name, .. } if name == "b"), "{e}");
     let e = error(cx.run(&[("a", a.clone()), ("a", a.clone())]));

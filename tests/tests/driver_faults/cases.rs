@@ -156,7 +156,7 @@ fn products(cx: &Cx) -> Made {
         faults.twice(|| context.run(&[("x", halves(&[256, 256]))]).map(drop))?;
         let seen = faults.twice(|| context.observe("x").map(|t| vec![("x".to_owned(), t)]))?;
         assert_eq!(seen[0].1, halves(&[256, 256]), "an input is copied up and back");
-        all.push(seen);
+        all.push(seen.into_iter().collect());
         faults.twice(|| context.layer_times().map(drop))?;
         all.push(faults.twice(|| context.run(&[("x", halves(&[256, 256]))]))?);
         faults.twice(|| context.layer_times().map(drop))?;

@@ -2,12 +2,11 @@
 
 use crate::cases::{Case, Cx};
 use kiln_backend::BackendError;
-use kiln_ir::Tensor;
 use kiln_ir::problem::Rng;
 use kiln_runtime::RuntimeError;
 use std::collections::BTreeMap;
 
-pub type Outputs = Vec<(String, Tensor)>;
+pub use kiln_runtime::Outputs;
 
 /// What a result code must become.
 #[derive(Clone, Copy, Debug, PartialEq)]
