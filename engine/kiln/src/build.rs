@@ -11,7 +11,7 @@ use kiln_runtime::{Backends, HostLayer, graph_io};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How a network is built. [`Engine::builder`](crate::Engine::builder) sets most of them by name.
+/// How a network is built. `Engine::builder` sets most of them by name.
 ///
 /// ```
 /// let mut options = kiln::BuildOptions::default();

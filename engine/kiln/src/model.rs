@@ -89,7 +89,7 @@ impl Model {
     }
 
     /// The network to build, and the importer's notes. A plan has it if it was built with
-    /// [`BuildOptions::portable`](crate::BuildOptions::portable).
+    /// `BuildOptions::portable`.
     ///
     /// # Errors
     /// [`Error::NotPortable`] if the plan does not store its network.

@@ -3,10 +3,9 @@
 use super::graph::Graph;
 use super::library::{Conditional, DriverError, cu};
 use super::module::{Command, Launch, run_all};
-use super::stream::Stream;
+use super::stream::{Position, Stream, position};
 use cudarc::driver::sys;
 use std::any::Any;
-use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex};
 
 /// What a conditional node does.
@@ -28,45 +27,6 @@ pub struct Branch {
     recorder: Arc<Stream>,
     /// Memory that commands name.
     _kept: Mutex<Vec<Box<dyn Any + Send>>>,
-}
-
-/// Where a stream that is recording has come to: its graph, and what the next node depends on.
-pub(super) struct Position {
-    /// Null where it records nothing.
-    pub graph: sys::CUgraph,
-    pub dependencies: Vec<sys::CUgraphNode>,
-    edges: Vec<sys::CUgraphEdgeData>,
-}
-
-pub(super) fn position(of: &Conditional, stream: &Stream) -> Result<Position, DriverError> {
-    let (mut id, mut graph, mut count) = (0, std::ptr::null_mut(), 0usize);
-    // Not read: a driver's status may be newer than cudarc's enumeration.
-    let mut status = MaybeUninit::uninit();
-    let (mut nodes, mut edges) = (std::ptr::null(), std::ptr::null());
-    // SAFETY: all places are valid.
-    unsafe {
-        cu!(stream.gpu.api, in of, cuStreamGetCaptureInfo_v3(
-            stream.handle, status.as_mut_ptr(), &mut id, &mut graph, &mut nodes, &mut edges, &mut count
-        ))
-    }?;
-    // SAFETY: the driver has written so many of both, valid until the stream's capture goes on; they are copied before.
-    let (dependencies, edges) = unsafe {
-        let unlabelled = sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
-        (copied(nodes, count, std::ptr::null_mut()), copied(edges, count, unlabelled))
-    };
-    Ok(Position { graph, dependencies, edges })
-}
-
-/// A copy of the driver's list; `default` for each element where there is no list.
-///
-/// # Safety
-/// A list that is not null has `count` elements.
-unsafe fn copied<T: Copy>(list: *const T, count: usize, default: T) -> Vec<T> {
-    match list.is_null() || count == 0 {
-        true => vec![default; count],
-        // SAFETY: the caller's promise.
-        false => unsafe { std::slice::from_raw_parts(list, count) }.to_vec(),
-    }
 }
 
 impl Launch {

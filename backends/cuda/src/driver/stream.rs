@@ -1,11 +1,11 @@
 //! Streams and events.
 
-use super::branch::position;
 use super::device::{Gpu, NOT_READY};
 use super::library::{Conditional, DriverError, cu};
 use crate::foreign::call;
 use cudarc::driver::sys;
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// A queue of work.
@@ -58,6 +58,46 @@ impl Drop for Stream {
             // SAFETY: made in `new`, destroyed once; work in flight is done.
             unsafe { call!(self.gpu.api, sys::cuStreamDestroy_v2(self.handle)) };
         }
+    }
+}
+
+/// Position of a stream that is recording: its graph, and the nodes that the next one depends on.
+pub(super) struct Position {
+    /// Null where it records nothing.
+    pub graph: sys::CUgraph,
+    pub dependencies: Vec<sys::CUgraphNode>,
+    pub edges: Vec<sys::CUgraphEdgeData>,
+}
+
+/// The position of a stream that may be recording.
+pub(super) fn position(of: &Conditional, stream: &Stream) -> Result<Position, DriverError> {
+    let (mut id, mut graph, mut count) = (0, std::ptr::null_mut(), 0usize);
+    // Not read: a driver's status may be newer than cudarc's enumeration.
+    let mut status = MaybeUninit::uninit();
+    let (mut nodes, mut edges) = (std::ptr::null(), std::ptr::null());
+    // SAFETY: all places are valid.
+    unsafe {
+        cu!(stream.gpu.api, in of, cuStreamGetCaptureInfo_v3(
+            stream.handle, status.as_mut_ptr(), &mut id, &mut graph, &mut nodes, &mut edges, &mut count
+        ))
+    }?;
+    // SAFETY: the driver has written so many of both, valid until the stream's capture goes on; they are copied before.
+    let (dependencies, edges) = unsafe {
+        let unlabelled = sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
+        (copied(nodes, count, std::ptr::null_mut()), copied(edges, count, unlabelled))
+    };
+    Ok(Position { graph, dependencies, edges })
+}
+
+/// A copy of the driver's list; `default` for each element where there is no list.
+///
+/// # Safety
+/// A list that is not null has `count` elements.
+unsafe fn copied<T: Copy>(list: *const T, count: usize, default: T) -> Vec<T> {
+    match list.is_null() || count == 0 {
+        true => vec![default; count],
+        // SAFETY: the caller's promise.
+        false => unsafe { std::slice::from_raw_parts(list, count) }.to_vec(),
     }
 }
 
