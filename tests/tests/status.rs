@@ -1,0 +1,90 @@
+//! The pages of `docs/` that can be checked: `status.md` names tests that exist, `glossary.md` defines each term once, in order.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn page(name: &str) -> String {
+    std::fs::read_to_string(root().join("docs").join(name)).unwrap()
+}
+
+/// Cells of the rows of all tables, without heads and rules.
+fn rows(text: &str) -> Vec<Vec<&str>> {
+    let lines = text.lines().filter(|l| l.starts_with('|') && !l.starts_with("|--"));
+    lines.map(|l| l.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+/// Whether a text has a function of this name that is a test.
+fn has_test(text: &str, name: &str) -> bool {
+    let declared = format!("fn {name}(");
+    text.match_indices(&declared).any(|(at, _)| {
+        let above = text[..at].trim_end_matches("pub ").lines().rev();
+        above
+            .skip_while(|l| l.is_empty())
+            .take_while(|l| l.trim_start().starts_with("#["))
+            .any(|l| l.trim() == "#[test]")
+    })
+}
+
+/// What is wrong with a row of `status.md`: feature, status, tests.
+fn fault(row: &[&str]) -> Option<String> {
+    let [feature, status, tests] = row else { return Some(format!("{row:?}: wants three cells")) };
+    match *status {
+        "planned" if tests.is_empty() => None,
+        "planned" => Some(format!("\"{feature}\" is planned and names tests: is it built?")),
+        "built" if tests.is_empty() => Some(format!("\"{feature}\" is built and names no test")),
+        "built" => tests.split("; ").find_map(|group| {
+            let Some((file, names)) = group.split_once(": ") else {
+                return Some(format!("\"{feature}\": wants `file`: `test`, `test`; found {group}"));
+            };
+            let Ok(text) = std::fs::read_to_string(root().join(file.trim_matches('`'))) else {
+                return Some(format!("\"{feature}\": there is no file {file}"));
+            };
+            let missing = names.split(", ").map(|n| n.trim_matches('`')).find(|n| !has_test(&text, n))?;
+            Some(format!("\"{feature}\": {file} has no test {missing}; name the one that shows the feature"))
+        }),
+        other => Some(format!("\"{feature}\" is \"{other}\"; a feature is built or planned")),
+    }
+}
+
+#[test]
+fn features_are_built_with_tests_that_exist_or_planned() {
+    let text = page("status.md");
+    let rows: Vec<_> = rows(&text).into_iter().filter(|r| r[0] != "feature").collect();
+    assert!(rows.len() > 30, "{} rows", rows.len());
+    let faults: Vec<String> = rows.iter().filter_map(|r| fault(r)).collect();
+    assert!(faults.is_empty(), "docs/status.md:\n{}", faults.join("\n"));
+}
+
+#[test]
+fn wrong_rows_are_found() {
+    let this = "`tests/tests/status.rs`: `wrong_rows_are_found`";
+    assert_eq!(fault(&["x", "built", this]), None);
+    let wrong = |status, tests| fault(&["x", status, tests]).unwrap();
+    assert!(wrong("built", "").contains("names no test"));
+    assert!(wrong("planned", this).contains("is it built"));
+    assert!(wrong("nearly", "").contains("built or planned"));
+    assert!(
+        wrong("built", "`tests/tests/status.rs`: `wrong_rows_are_found`, `gone`").contains("no test gone")
+    );
+    assert!(wrong("built", "`tests/tests/status.rs`: `has_test`").contains("no test has_test"));
+    assert!(wrong("built", "`tests/tests/gone.rs`: `gone`").contains("no file"));
+    assert!(wrong("built", "`gone`").contains("wants `file`"));
+}
+
+#[test]
+fn the_glossary_defines_each_term_once_and_in_order() {
+    let text = page("glossary.md");
+    let terms: Vec<String> =
+        rows(&text).into_iter().filter(|r| r[0] != "term").map(|r| r[0].to_lowercase()).collect();
+    assert!(terms.len() >= 60, "{} terms", terms.len());
+    for pair in terms.windows(2) {
+        assert!(pair[0] < pair[1], "\"{}\" stands in front of \"{}\"", pair[0], pair[1]);
+    }
+    let long = |r: &Vec<&str>| r[1].split(' ').count() > 25;
+    let too_long: Vec<_> = rows(&text).into_iter().filter(long).map(|r| r[0].to_owned()).collect();
+    assert!(too_long.is_empty(), "more than 25 words: {too_long:?}");
+}
