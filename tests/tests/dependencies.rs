@@ -1,4 +1,4 @@
-//! Dependencies between the workspace's crates point one way.
+//! The structure of the workspace: dependencies between crates point one way, files of operators have the names of families.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -90,5 +90,37 @@ fn a_program_that_only_runs_engines_links_neither_importer_nor_builder() {
     assert!(linked.contains("kiln-reference"), "the example has a backend: {linked:?}");
     for banned in ["kiln-onnx", "kiln-builder", "kiln-backend-wgpu", "kiln-backend-cuda", "kiln"] {
         assert!(!linked.contains(banned), "run_engine reaches {banned}: {linked:?}");
+    }
+}
+
+/// Files in the folders of operators that are not families: what families share.
+const SHARED: &[(&str, &[&str])] = &[
+    ("engine/ops/src", &["indices", "layout", "lib", "testing", "util"]),
+    ("engine/onnx/src/ops", &["contrib", "mod"]),
+];
+
+#[test]
+fn operators_are_in_files_named_by_family() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for (folder, shared) in SHARED {
+        let names: Vec<String> = std::fs::read_dir(root.join(folder))
+            .expect("the folder exists")
+            .map(|e| {
+                e.expect("it is readable")
+                    .path()
+                    .file_stem()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned()
+            })
+            .collect();
+        assert!(names.len() > 20, "{folder} holds the operators");
+        for name in names {
+            let known = kiln_ops::FAMILY_NAMES.contains(&name.as_str()) || shared.contains(&name.as_str());
+            assert!(
+                known,
+                "{folder}/{name} is neither a family of kiln_ops::FAMILY_NAMES nor listed as shared"
+            );
+        }
     }
 }

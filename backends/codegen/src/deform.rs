@@ -7,7 +7,7 @@ use crate::window::{axis_words, shared};
 use crate::{Body, Kernel, Launch, plain, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
-use kiln_ops::{conv, window};
+use kiln_ops::conv::{self, window};
 
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[Kernel {

@@ -7,8 +7,8 @@ use crate::template::{fill, sections};
 use crate::{Body, Kernel, Launch, plain, word, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
-use kiln_ops::dft::to_real;
-use kiln_ops::einsum::walk;
+use kiln_ops::matmul::einsum::walk;
+use kiln_ops::signal::dft::to_real;
 
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[

@@ -7,8 +7,8 @@ use crate::template::{fill, section, sections};
 use crate::{Body, Entry, Kernel, Launch, word};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::{DType, Elems, Tensor};
-use kiln_ops::random::{Uniform, key};
-use kiln_ops::{mel, shape};
+use kiln_ops::generate::random::{Uniform, key};
+use kiln_ops::{generate::mel, shape};
 
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[

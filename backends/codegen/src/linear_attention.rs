@@ -4,7 +4,7 @@ use crate::site::{Cx, Site, op_error};
 use crate::template::{fill, sections};
 use crate::{Body, Entry, Grid, Kernel, Launch, long, word, words};
 use kiln_backend::{BackendError, Tactic};
-use kiln_ops::linear_attention::Rule;
+use kiln_ops::attention::linear::Rule;
 
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[Kernel::alone("linear_attention", &["linear_attention"], source, launch)];

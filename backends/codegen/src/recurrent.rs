@@ -6,7 +6,7 @@ use crate::template::{fill, section};
 use crate::{Body, Entry, Grid, Kernel, Launch, plain, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::Op;
-use kiln_ops::rnn::activations;
+use kiln_ops::recurrent::activations;
 use std::fmt::Write;
 
 pub const KERNELS: &[Kernel] = &[Kernel {

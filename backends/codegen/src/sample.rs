@@ -7,10 +7,10 @@ use crate::template::{fill, sections};
 use crate::{Body, Kernel, Launch, word, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
-use kiln_ops::grid_sample::Sampler;
-use kiln_ops::resize::coord::Filter;
-use kiln_ops::resize::plan::{Given, axes};
-use kiln_ops::sampling::{Interpolation, Padding};
+use kiln_ops::sample::grid_sample::Sampler;
+use kiln_ops::sample::resize::coord::Filter;
+use kiln_ops::sample::resize::plan::{Given, axes};
+use kiln_ops::sample::{Interpolation, Padding};
 use kiln_ops::util::strides;
 
 /// The kernels.

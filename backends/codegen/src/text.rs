@@ -6,7 +6,7 @@ use crate::template::{fill, section};
 use crate::{Body, Kernel, Launch, plain, word, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
-use kiln_ops::tfidf::counted;
+use kiln_ops::text::counted;
 use std::collections::BTreeMap;
 
 /// The kernels.

@@ -7,11 +7,12 @@ use crate::template::{fill, sections};
 use crate::{Body, Entry, Grid, Kernel, Launch, word, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::{DType, Dim};
+use kiln_ops::conv::window::{Axis, dims, known};
+use kiln_ops::conv::{self, col2im, transposed};
 use kiln_ops::layout::Layout;
 use kiln_ops::pool::PoolOp;
+use kiln_ops::pool::{self, max_unpool};
 use kiln_ops::util::strides;
-use kiln_ops::window::{Axis, dims, known};
-use kiln_ops::{col2im, conv, conv_transpose, max_unpool, pool};
 
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[
@@ -84,7 +85,7 @@ pub fn conv_words(cx: &Cx<'_>) -> Result<Vec<u32>, BackendError> {
 fn transposed(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let attrs = cx.op()?.attrs();
     let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
-    let axes = conv_transpose::geometry(attrs, &dims(&x), &dims(&k)).map_err(op_error)?;
+    let axes = transposed::geometry(attrs, &dims(&x), &dims(&k)).map_err(op_error)?;
     let (x, y) = (Layout::of(attrs).to_linear(&x), Layout::of(attrs).to_linear(&y));
     let mut w = axis_words(&axes)?;
     let channels = x[1] / groups(cx)?;

@@ -4,7 +4,7 @@ use crate::bodies;
 use kiln_backend::assisted::{self, HOST_IS_DEVICE, Reason};
 use kiln_backend::{HostStep, Program, Shapes, Step, Target, flow};
 use kiln_ir::{DType, Dim, Elems, Fact, Graph, Node, Tensor, ValueId};
-use kiln_ops::random::is_fresh;
+use kiln_ops::generate::random::is_fresh;
 use std::collections::BTreeSet;
 
 /// The steps of a program, and of the bodies in it, at which runs at one of these points need the host; points are facts of

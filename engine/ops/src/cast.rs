@@ -1,7 +1,9 @@
 //! `cast` and `identity`.
 
-use super::pointwise;
-use super::util::PLAIN;
+pub mod bitcast;
+
+use crate::pointwise;
+use crate::util::PLAIN;
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
@@ -150,8 +152,8 @@ fn identity_problems(rng: &mut Rng) -> Vec<Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::*;
     use super::*;
+    use crate::testing::*;
     use kiln_ir::dim::Dim;
     use kiln_ir::ty::TensorType;
 

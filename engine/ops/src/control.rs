@@ -1,7 +1,7 @@
 //! `loop`, `if`: structured control flow. Their bodies are the regions of the node, so inference and the oracle work
 //! on nodes of a graph ([`kiln_ir::graph`]); an operator alone has neither.
 
-use super::util::PLAIN;
+use crate::util::PLAIN;
 use kiln_ir::attr::Attr;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;

@@ -1,10 +1,16 @@
 //! `conv`: convolution (correlation) in one to three spatial dimensions.
 
+pub mod col2im;
+pub mod deformable;
+
+pub mod transposed;
+pub mod window;
+
 mod problems;
 
-use super::layout::{self, LAYOUT, Layout};
-use super::util::{PLAIN, for_each_index, product_dtype};
-use super::window::{self, Axis, DILATIONS, PAD_MODE, PADS, STRIDES};
+use crate::conv::window::{Axis, DILATIONS, PAD_MODE, PADS, STRIDES};
+use crate::layout::{self, LAYOUT, Layout};
+use crate::util::{PLAIN, for_each_index, product_dtype};
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dim::Dim;
 use kiln_ir::error::OpError;
@@ -53,13 +59,13 @@ pub fn groups(attrs: &Attrs, name: &str, channels: &Dim, what: &str) -> Result<i
 }
 
 /// x must have one to three spatial dimensions, w as many; a bias (input `bias`) one element an output channel.
-pub(super) fn check_ranks(cx: &InferCx<'_>) -> Result<(), OpError> {
+pub(crate) fn check_ranks(cx: &InferCx<'_>) -> Result<(), OpError> {
     cx.check_shape(0, |d| (3..=5).contains(&d.len()), "[N, C, ..] with one to three spatial dimensions")?;
     cx.check_rank(1, cx.dims(0)?.len())
 }
 
 /// The bias, if present, has one element an output channel, of the output's type.
-pub(super) fn check_bias(cx: &InferCx<'_>, i: usize, out: &TensorType) -> Result<(), OpError> {
+pub(crate) fn check_bias(cx: &InferCx<'_>, i: usize, out: &TensorType) -> Result<(), OpError> {
     if !cx.has(i) {
         return Ok(());
     }
@@ -110,12 +116,12 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
 }
 
 /// s + a·b, wrapping.
-pub(super) fn fma(s: i64, a: i64, b: i64) -> i64 {
+pub(crate) fn fma(s: i64, a: i64, b: i64) -> i64 {
     s.wrapping_add(a.wrapping_mul(b))
 }
 
 /// The integers among widened elements.
-pub(super) fn ints(e: Elems) -> Vec<i64> {
+pub(crate) fn ints(e: Elems) -> Vec<i64> {
     match e {
         Elems::I(v) => v,
         Elems::F(_) => Vec::new(),

@@ -1,7 +1,9 @@
 //! `gather`: slices picked by an index tensor.
 
-use super::moves::{self, Moves, check_index_dtype, wrap_index};
-use super::util::{PLAIN, for_each_index, offset, strides};
+pub mod each;
+
+use crate::indices::{self, Moves, check_index_dtype, wrap_index};
+use crate::util::{PLAIN, for_each_index, offset, strides};
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;
@@ -64,7 +66,7 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     dims.extend_from_slice(&x.dims[axis + 1..]);
     let ty = TensorType { dtype: x.dtype, dims };
     match cx.fact(1).and_then(Fact::as_const) {
-        Some(indices) => moves::infer(cx, ty, |from, _| Ok(gathered(from, indices, axis, batch))),
+        Some(indices) => indices::infer(cx, ty, |from, _| Ok(gathered(from, indices, axis, batch))),
         None => Ok(vec![Fact::of(ty)]),
     }
 }
@@ -88,7 +90,7 @@ fn gathered(from: &[usize], indices: &Tensor, axis: usize, batch: usize) -> Move
 fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     let indices = cx.input(1)?;
     let (axis, batch) = axis_and_batch(cx.attrs(), cx.input(0)?.shape().len(), indices.shape().len())?;
-    moves::eval(cx, |from, _| Ok(gathered(from, indices, axis, batch)))
+    indices::eval(cx, |from, _| Ok(gathered(from, indices, axis, batch)))
 }
 
 /// Indices in `-size..size`, as i64 or i32.
@@ -131,8 +133,8 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{assert_near, f32s, iota, run, run_all};
     use super::*;
+    use crate::testing::{assert_near, f32s, iota, run, run_all};
 
     fn at(shape: &[usize], v: &[i64]) -> Tensor {
         Tensor::i64(shape, v).unwrap()

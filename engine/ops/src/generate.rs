@@ -1,8 +1,12 @@
 //! Operators that make tensors from sizes and positions: `range`, `one_hot`, `eye_like`, `size`; and `assertion`,
 //! which makes none.
 
-use super::moves::{self, take};
-use super::util::PLAIN;
+pub mod mel;
+pub mod random;
+pub mod window;
+
+use crate::indices::{self, take};
+use crate::util::PLAIN;
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;
@@ -84,7 +88,7 @@ fn infer_range(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
         None if ints => counted(cx),
         None => None,
     };
-    let n = n.unwrap_or_else(|| moves::fresh(cx, &[0, 1, 2], "n", None));
+    let n = n.unwrap_or_else(|| indices::fresh(cx, &[0, 1, 2], "n", None));
     let ty = TensorType { dtype, dims: vec![n.clone()] };
     if let (true, Some(start), Some(delta), Some(len)) =
         (follow, cx.contents(0), cx.contents(2), n.as_const())
@@ -152,7 +156,7 @@ fn infer_one_hot(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
         Some(d) => Dim::new(d as i64),
         None => match cx.contents(1) {
             Some(d) if !d[0].has_content() => d[0].clone(),
-            _ => cx.fresh_from(1, "depth", moves::size_bound(cx, 1, 0)),
+            _ => cx.fresh_from(1, "depth", indices::size_bound(cx, 1, 0)),
         },
     };
     if depth.as_const().is_some_and(|d| d < 0) {
@@ -264,8 +268,8 @@ fn size_problems(rng: &mut Rng) -> Vec<Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{f32s, ints, run, run_all};
     use super::*;
+    use crate::testing::{f32s, ints, run, run_all};
 
     #[test]
     fn ranges_stop_before_the_limit() {

@@ -5,7 +5,7 @@
 //! attributes stay as they are. The shape rule and the oracle are those of the linear layout, with dimensions moved
 //! before and after.
 
-use super::transpose;
+use crate::transpose;
 use kiln_ir::attr::Attrs;
 use kiln_ir::dim::Dim;
 use kiln_ir::error::OpError;
@@ -109,7 +109,7 @@ pub fn moved_inputs(op: &str) -> usize {
 }
 
 /// A shape rule of the linear layout for both. `moved` inputs have the layout of images.
-pub(super) fn infer(
+pub(crate) fn infer(
     cx: &mut InferCx<'_>,
     moved: usize,
     rule: fn(&mut InferCx<'_>) -> Result<Vec<Fact>, OpError>,
@@ -138,7 +138,7 @@ fn said_of_linear(e: OpError, moved: usize) -> OpError {
 }
 
 /// An oracle of the linear layout for both. `moved` inputs have the layout of images.
-pub(super) fn eval(
+pub(crate) fn eval(
     cx: &EvalCx<'_>,
     moved: usize,
     oracle: fn(&EvalCx<'_>) -> Result<Vec<Tensor>, OpError>,
@@ -159,7 +159,7 @@ pub(super) fn eval(
 }
 
 /// The problems of an operator, and those of rank 3 and more again with channels last.
-pub(super) fn both(problems: Vec<Problem>) -> Vec<Problem> {
+pub(crate) fn both(problems: Vec<Problem>) -> Vec<Problem> {
     let last: Vec<Problem> = problems.iter().filter_map(channels_last).collect();
     problems.into_iter().chain(last).collect()
 }

@@ -1,72 +1,77 @@
 //! The operators, one file per family. Each family registers its operators in [`kiln_ir::op::FAMILIES`], so that a new
 //! family needs only its `mod` line here.
 
-pub mod activation;
-pub mod argreduce;
 pub mod attention;
-pub mod batch_norm;
-pub mod binary;
-pub mod bitcast;
 pub mod cast;
-pub mod clip;
-pub mod col2im;
-pub mod concat;
 pub mod control;
 pub mod conv;
-pub mod conv_transpose;
-pub mod deform_conv;
-pub mod det;
-pub mod dft;
-pub mod einsum;
-pub mod expand;
 pub mod gather;
-pub mod gather_each;
 pub mod generate;
-pub mod grid_sample;
-pub mod kv_cache;
-pub mod layer_norm;
+pub mod indices;
 pub mod layout;
-pub mod linear_attention;
-pub mod lrn;
+pub mod loss;
 pub mod matmul;
-pub mod max_unpool;
-pub mod mel;
-pub mod moves;
-pub mod nll_loss;
-pub mod nms;
-pub mod order;
-pub mod pad;
+/// Normalization.
+pub mod norm {
+    pub mod batch_norm;
+    pub mod layer_norm;
+    pub mod lrn;
+}
 pub mod plugin;
 pub mod pointwise;
 pub mod pool;
 pub mod quantize;
-pub mod ragged_softmax;
-pub mod random;
-pub mod rearrange;
+pub mod recurrent;
 pub mod reduce;
-pub mod resize;
-pub mod rnn;
-pub mod roi_align;
-pub mod rotary;
-pub mod sampling;
+pub mod sample;
 pub mod scatter;
 pub mod select;
-pub mod select_by;
 pub mod shape;
+/// Fourier transforms.
+pub mod signal {
+    pub mod dft;
+    pub mod stft;
+}
 pub mod slice;
 pub mod softmax;
-pub mod squeeze;
-pub mod stft;
-pub mod swiglu;
+pub mod sort;
 pub mod testing;
-pub mod tfidf;
+pub mod text;
 pub mod transpose;
-pub mod unary;
 pub mod util;
-pub mod window;
-pub mod window_fn;
 
 pub use kiln_ir::op::{all, find};
+
+/// The names of the operator families. Files (or folders) of operators have these names in every crate, so that the
+/// definition, the import and the kernels of an operator are found under one name.
+pub const FAMILY_NAMES: &[&str] = &[
+    "attention",
+    "cast",
+    "control",
+    "conv",
+    "gather",
+    "generate",
+    "loss",
+    "matmul",
+    "norm",
+    "plugin",
+    "pointwise",
+    "pool",
+    "quantize",
+    "recurrent",
+    "reduce",
+    "sample",
+    "scatter",
+    "select",
+    "sequence",
+    "shape",
+    "signal",
+    "slice",
+    "softmax",
+    "sort",
+    "text",
+    "transpose",
+];
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,9 @@
 //! Matrix multiplication.
 
-use super::util::{broadcast_strides, for_each_index, offset, product_dtype};
+pub mod det;
+pub mod einsum;
+
+use crate::util::{broadcast_strides, for_each_index, offset, product_dtype};
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;

@@ -1,6 +1,6 @@
 //! `plugin`: an opaque layer that a plug-in implements.
 
-use super::util::PLAIN;
+use crate::util::PLAIN;
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dim::{Dim, Origin, Symbol};
 use kiln_ir::error::OpError;

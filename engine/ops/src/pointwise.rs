@@ -1,6 +1,13 @@
 //! What all pointwise operators share: numpy broadcasting, the result type of the expression, the scalar oracle.
 
-use super::util::{broadcast_strides, for_each_index, offset};
+pub mod activation;
+pub mod binary;
+pub mod clip;
+pub mod select;
+pub mod swiglu;
+pub mod unary;
+
+use crate::util::{broadcast_strides, for_each_index, offset};
 use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;

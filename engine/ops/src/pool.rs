@@ -1,13 +1,15 @@
 //! `pool`, `max_pool_indices`: the greatest, the mean or a norm of every window.
 
+pub mod max_unpool;
+
 mod problems;
 #[cfg(test)]
 mod tests;
 
-use super::layout::{self, LAYOUT, Layout};
-use super::reduce::ReduceOp;
-use super::util::{PLAIN, REAL, for_each_index, is_real};
-use super::window::{self, Axis, DILATIONS, PAD_MODE, PADS, STRIDES};
+use crate::conv::window::{self, Axis, DILATIONS, PAD_MODE, PADS, STRIDES};
+use crate::layout::{self, LAYOUT, Layout};
+use crate::reduce::ReduceOp;
+use crate::util::{PLAIN, REAL, for_each_index, is_real};
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;
@@ -122,7 +124,7 @@ pub fn geometry(attrs: &Attrs, x: &[Dim]) -> Result<Vec<Axis<Dim>>, OpError> {
 }
 
 /// The attribute "kernel", one number a spatial dimension.
-pub(super) fn kernel(attrs: &Attrs, rank: usize) -> Result<Vec<Dim>, OpError> {
+pub(crate) fn kernel(attrs: &Attrs, rank: usize) -> Result<Vec<Dim>, OpError> {
     let kernel = attrs.ints("kernel")?;
     if kernel.len() == rank {
         return Ok(kernel.iter().map(|&k| k.into()).collect());

@@ -1,8 +1,8 @@
 //! `quantize` and `dequantize`: floats to small integers (or FP8) and back, by a scale and a zero point that broadcast.
 
-use super::pointwise;
-use super::unary::check;
-use super::util::{PLAIN, REALS};
+use crate::pointwise;
+use crate::pointwise::unary::check;
+use crate::util::{PLAIN, REALS};
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
@@ -157,8 +157,8 @@ fn dequantize_problems(rng: &mut Rng) -> Vec<Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{assert_near, f32s, ints, run};
     use super::*;
+    use crate::testing::{assert_near, f32s, ints, run};
 
     #[test]
     fn quantizes_with_zero_point_and_saturates() {

@@ -1,11 +1,14 @@
 //! `reduce`: sums, products, extrema, means and norms over axes.
 
+pub mod argreduce;
+pub mod cumulative;
+
 mod fold;
 mod problems;
 
 pub use fold::ReduceOp;
 
-use super::util::{PLAIN, for_each_group};
+use crate::util::{PLAIN, for_each_group};
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;

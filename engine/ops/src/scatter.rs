@@ -1,7 +1,7 @@
 //! `scatter_elements` and `scatter_nd`: a copy of a tensor with elements replaced or combined at given places.
 
-use super::moves::wrap_index;
-use super::util::{PLAIN, for_each_index, offset, strides};
+use crate::indices::wrap_index;
+use crate::util::{PLAIN, for_each_index, offset, strides};
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
@@ -185,7 +185,7 @@ fn element_problems(rng: &mut Rng) -> Vec<Problem> {
                 let Ok(op) = Op::new("scatter_elements", attrs) else { continue };
                 // Without a reduction no place may be written twice: every slice counts up along the axis.
                 let count: usize = part.iter().product();
-                let along = super::util::strides(part)[if axis < 0 { part.len() - 1 } else { axis as usize }];
+                let along = crate::util::strides(part)[if axis < 0 { part.len() - 1 } else { axis as usize }];
                 let v: Vec<i64> = (0..count)
                     .map(|i| if how == "none" { (i / along) as i64 % n } else { rng.int(-n, n - 1) })
                     .collect();
@@ -218,8 +218,8 @@ fn nd_problems(rng: &mut Rng) -> Vec<Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{f32s, ints, run, run_all};
     use super::*;
+    use crate::testing::{f32s, ints, run, run_all};
 
     #[test]
     fn elements_go_along_the_axis() {

@@ -1,6 +1,9 @@
 //! Operators about shapes: `shape`, `reshape`.
 
-use super::util::PLAIN;
+pub mod expand;
+pub mod squeeze;
+
+use crate::util::PLAIN;
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;

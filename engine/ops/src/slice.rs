@@ -1,9 +1,12 @@
 //! `slice`: a box of a tensor, with steps.
 
+pub mod concat;
+pub mod pad;
+
 pub mod window;
 
-use super::moves;
-use super::util::{PLAIN, for_each_index, strides};
+use crate::indices;
+use crate::util::{PLAIN, for_each_index, strides};
 use kiln_ir::attr::Attrs;
 use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;
@@ -45,7 +48,7 @@ struct Params {
 }
 
 fn params(cx: &InferCx<'_>, rank: usize) -> Result<Params, OpError> {
-    let starts = moves::host_list(cx, 1)?;
+    let starts = indices::host_list(cx, 1)?;
     let ends = same_length(cx, 2, starts.len())?;
     let steps =
         if cx.has(4) { same_length(cx, 4, starts.len())? } else { vec![Some(Dim::new(1)); starts.len()] };
@@ -62,7 +65,7 @@ fn params(cx: &InferCx<'_>, rank: usize) -> Result<Params, OpError> {
 }
 
 fn same_length(cx: &InferCx<'_>, i: usize, n: usize) -> Result<Vec<Option<Dim>>, OpError> {
-    let v = moves::host_list(cx, i)?;
+    let v = indices::host_list(cx, i)?;
     if v.len() == n { Ok(v) } else { Err(cx.bad_shape(i, &format!("{n} elements, as starts has"))) }
 }
 
@@ -80,7 +83,7 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     let p = params(cx, x.rank())?;
     let mut dims = x.dims.clone();
     let unknown =
-        |axis: usize| moves::fresh(cx, &[1, 2, 3, 4], &format!("d{axis}"), Some(x.dims[axis].clone()));
+        |axis: usize| indices::fresh(cx, &[1, 2, 3, 4], &format!("d{axis}"), Some(x.dims[axis].clone()));
     let Some(axes) = &p.axes else {
         let dims = (0..x.rank()).map(unknown).collect();
         return Ok(vec![Fact::of(TensorType { dtype: x.dtype, dims })]);
@@ -96,13 +99,18 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     let numbers = |v: &[Option<Dim>]| v.iter().map(|d| d.as_ref()?.as_const()).collect::<Option<Vec<_>>>();
     match (numbers(&p.starts), numbers(&p.ends), numbers(&p.steps)) {
         (Some(starts), Some(ends), Some(steps)) => {
-            moves::infer(cx, ty, |from, to| Ok(places(from, to, axes, [&starts, &ends, &steps])))
+            indices::infer(cx, ty, |from, to| Ok(places(from, to, axes, [&starts, &ends, &steps])))
         }
         _ => Ok(vec![Fact::of(ty)]),
     }
 }
 
-fn places(from: &[usize], to: &[usize], axes: &[usize], [starts, ends, steps]: [&[i64]; 3]) -> moves::Moves {
+fn places(
+    from: &[usize],
+    to: &[usize],
+    axes: &[usize],
+    [starts, ends, steps]: [&[i64]; 3],
+) -> indices::Moves {
     let mut windows = vec![Window { first: 0, step: 1, len: 0 }; from.len()];
     for (i, &axis) in axes.iter().enumerate() {
         windows[axis] = window(from[axis] as i64, starts[i], ends[i], steps[i]);
@@ -126,7 +134,7 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
         None => (0..starts.len()).collect(),
     };
     let steps = cx.get(4).map_or_else(|| vec![1; starts.len()], Tensor::to_i64);
-    moves::eval(cx, |from, to| Ok(places(from, to, &axes, [&starts, &ends, &steps])))
+    indices::eval(cx, |from, to| Ok(places(from, to, &axes, [&starts, &ends, &steps])))
 }
 
 type Case = (&'static str, &'static [usize], [&'static [i64]; 4]);

@@ -1,7 +1,9 @@
 //! `softmax`, `log_softmax`, `hardmax` along one axis.
 
-use super::reduce::ReduceOp;
-use super::util::{PLAIN, REAL, for_each_group, is_real, mask_of};
+pub mod ragged;
+
+use crate::reduce::ReduceOp;
+use crate::util::{PLAIN, REAL, for_each_group, is_real, mask_of};
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;

@@ -1,7 +1,9 @@
 //! `transpose`: axes in another order.
 
-use super::moves;
-use super::util::{PLAIN, for_each_index, offset, strides};
+pub mod rearrange;
+
+use crate::indices;
+use crate::util::{PLAIN, for_each_index, offset, strides};
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
@@ -22,11 +24,11 @@ static OPS: &[OpDef] = &[OpDef {
         let x = cx.ty(0)?;
         let perm = order(cx.attrs, x.rank())?;
         let dims = perm.iter().map(|&p| x.dims[p].clone()).collect();
-        moves::infer(cx, TensorType { dtype: x.dtype, dims }, |from, to| Ok(places(&perm, from, to)))
+        indices::infer(cx, TensorType { dtype: x.dtype, dims }, |from, to| Ok(places(&perm, from, to)))
     },
     eval: |cx| {
         let perm = order(cx.attrs(), cx.input(0)?.shape().len())?;
-        moves::eval(cx, |from, to| Ok(places(&perm, from, to)))
+        indices::eval(cx, |from, to| Ok(places(&perm, from, to)))
     },
     problems,
     ..PLAIN
@@ -50,14 +52,14 @@ fn order(attrs: &Attrs, rank: usize) -> Result<Vec<usize>, OpError> {
 }
 
 /// A tensor with its axes in this order.
-pub(super) fn permute(t: &Tensor, perm: &[usize]) -> Result<Tensor, OpError> {
+pub(crate) fn permute(t: &Tensor, perm: &[usize]) -> Result<Tensor, OpError> {
     let shape: Vec<usize> = perm.iter().filter_map(|&p| t.shape().get(p).copied()).collect();
-    let elems = moves::take(&t.elems(), &places(perm, t.shape(), &shape), Num::I(0));
+    let elems = indices::take(&t.elems(), &places(perm, t.shape(), &shape), Num::I(0));
     Tensor::from_elems(t.dtype(), &shape, &elems)
         .ok_or_else(|| OpError::Value(format!("{:?} can't be reordered by {perm:?}", t.shape())))
 }
 
-fn places(perm: &[usize], from: &[usize], to: &[usize]) -> moves::Moves {
+fn places(perm: &[usize], from: &[usize], to: &[usize]) -> indices::Moves {
     let own = strides(from);
     let by: Vec<_> = perm.iter().map(|&p| own[p]).collect();
     let mut out = Vec::new();
@@ -93,8 +95,8 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{assert_near, iota, run, run_all};
     use super::*;
+    use crate::testing::{assert_near, iota, run, run_all};
 
     #[test]
     fn axes_move() {

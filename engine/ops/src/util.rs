@@ -135,20 +135,20 @@ pub fn host_scalar(
     cx.check_shape(i, |d| d.iter().all(|d| d.as_const().is_none_or(|n| n == 1)), "one element")?;
     Ok(Some(match cx.contents(i).as_deref() {
         Some([n]) if !n.has_content() => n.clone(),
-        _ => cx.fresh_from(i, hint, bound.or_else(|| super::moves::size_bound(cx, i, 0))),
+        _ => cx.fresh_from(i, hint, bound.or_else(|| crate::indices::size_bound(cx, i, 0))),
     }))
 }
 
 /// The dimensions that a 1-D host input of integers gives: as they are where they are known, new symbols where not.
 /// Its length must be known; a negative number is refused.
 pub fn host_dims(cx: &InferCx<'_>, i: usize, what: &str) -> Result<Vec<Dim>, OpError> {
-    let dims = super::moves::host_list(cx, i)?.into_iter().enumerate();
+    let dims = crate::indices::host_list(cx, i)?.into_iter().enumerate();
     dims.map(|(k, d)| match d {
         Some(d) if d.as_const().is_some_and(|n| n < 0) => {
             Err(OpError::Value(format!("{what}[{k}] is {d}; wants 0 or more")))
         }
         Some(d) if !d.has_content() => Ok(d),
-        _ => Ok(cx.fresh_from(i, &format!("{what}{k}"), super::moves::size_bound(cx, i, k))),
+        _ => Ok(cx.fresh_from(i, &format!("{what}{k}"), crate::indices::size_bound(cx, i, k))),
     })
     .collect()
 }

@@ -231,7 +231,7 @@ impl StepKernel {
             extras: extras.ok_or_else(|| BackendError::Internal("an extra that is no input".into()))?,
             stored: stored.into_iter().map(|v| (v, program.graph.ty(v).dtype)).collect(),
             fused: site.fused.is_some(),
-            random: node.is_some_and(|n| kiln_ops::random::is_fresh(&n.op)),
+            random: node.is_some_and(|n| kiln_ops::generate::random::is_fresh(&n.op)),
             assertion: node
                 .filter(|n| n.op.is("assertion"))
                 .map(|n| n.op.attrs().str("message").unwrap_or_default().to_owned()),

@@ -8,8 +8,8 @@ use kiln_codegen::template::fill;
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, words};
 use kiln_ir::DType;
 use kiln_ops::conv;
+use kiln_ops::conv::window::{dims, known};
 use kiln_ops::layout::Layout;
-use kiln_ops::window::{dims, known};
 
 const TEXT: &str = include_str!("../../../../kernels/window/depthwise.cuh");
 

@@ -6,9 +6,9 @@ use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
 use kiln_codegen::template::fill;
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, words};
+use kiln_ops::conv::window::{dims, known};
 use kiln_ops::layout::Layout;
 use kiln_ops::pool::{PoolOp, geometry};
-use kiln_ops::window::{dims, known};
 
 const TEXT: &str = include_str!("../../../../kernels/window/pool.cuh");
 

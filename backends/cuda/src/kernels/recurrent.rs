@@ -12,7 +12,7 @@ use kiln_codegen::site::{Cx, Site, op_error, unsupported};
 use kiln_codegen::template::{fill, section, sections};
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, words};
 use kiln_ir::{DType, Op};
-use kiln_ops::rnn::activations;
+use kiln_ops::recurrent::activations;
 use std::fmt::Write;
 
 const CORE: &str = include_str!("../../../../kernels/recurrent/core.cuh");

@@ -13,8 +13,8 @@ use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Site, op_error, unsupported};
 use kiln_ir::DType;
 use kiln_ops::conv::geometry;
+use kiln_ops::conv::window::{dims, known};
 use kiln_ops::layout::Layout;
-use kiln_ops::window::{dims, known};
 use std::sync::Arc;
 
 const TACTIC: &str = "cudnn.conv";

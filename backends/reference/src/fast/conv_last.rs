@@ -5,7 +5,7 @@ use super::gemm::{Bias, Left, Right, Size, floats_mut, gemm, scratch};
 use crate::buffer::Pool;
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
-use kiln_ops::window::Axis;
+use kiln_ops::conv::window::Axis;
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;

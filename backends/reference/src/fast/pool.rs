@@ -4,9 +4,9 @@ use super::NodeCx;
 use super::conv::{Spatial, spatial};
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
+use kiln_ops::conv::window;
 use kiln_ops::layout::Layout;
 use kiln_ops::pool::{PoolOp, geometry};
-use kiln_ops::window;
 use rayon::prelude::*;
 
 pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {

@@ -98,7 +98,7 @@ impl StepKernel {
             lies: lies.ok_or_else(|| BackendError::Internal("a view that is no value".into()))?,
             stored: stored.into_iter().map(|v| (v, program.graph.ty(v).dtype)).collect(),
             fused: site.fused.is_some(),
-            random: node.is_some_and(|n| kiln_ops::random::is_fresh(&n.op)),
+            random: node.is_some_and(|n| kiln_ops::generate::random::is_fresh(&n.op)),
             checks: body.checks,
             assertion: node
                 .filter(|n| n.op.is("assertion"))

@@ -1,13 +1,19 @@
-//! Attention and rotary position embedding.
+//! Attention, linear attention and rotary position embedding.
+
+mod flex;
 
 use kiln_ir::Attrs;
 
-use super::Operator;
 use crate::convert::{Cx, Outs};
+use crate::ops::Operator;
 
 /// The operators of this family.
-pub(super) const OPS: &[Operator] =
-    &[Operator::new("Attention", &[23, 24, 25], attention), Operator::new("RotaryEmbedding", &[23], rotary)];
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+static OPS: &[Operator] = &[
+    Operator::new("Attention", &[23, 24, 25], attention),
+    Operator::new("LinearAttention", &[27], linear_attention),
+    Operator::new("RotaryEmbedding", &[23], rotary),
+];
 
 /// The number of FLOAT among element types.
 const FLOAT: i64 = 1;
@@ -41,4 +47,24 @@ fn rotary(cx: &mut Cx<'_>) -> Outs {
         .with("rotary_dim", cx.int("rotary_embedding_dim", 0)?);
     let inputs = cx.all();
     Ok(vec![cx.layer("rotary_embedding", attrs, &inputs)?])
+}
+
+/// `chunk_size` is advice for how to compute, and has no effect on results.
+fn linear_attention(cx: &mut Cx<'_>) -> Outs {
+    let chunk = cx.int("chunk_size", 64)?;
+    if chunk < 1 {
+        return Err(cx.bad_attr("chunk_size", &format!("is {chunk}: wanted 1 or more")));
+    }
+    let rule = cx.text("update_rule", "gated_delta")?;
+    if !["linear", "gated", "delta", "gated_delta"].contains(&rule) {
+        let reason = format!("is '{rule}': wanted linear, gated, delta or gated_delta");
+        return Err(cx.bad_attr("update_rule", &reason));
+    }
+    let attrs = Attrs::new()
+        .with("q_heads", cx.require_attr::<i64>("q_num_heads")?)
+        .with("kv_heads", cx.require_attr::<i64>("kv_num_heads")?)
+        .with("rule", rule)
+        .with("scale", cx.float("scale", 0.0)?);
+    let inputs = cx.all();
+    cx.layers("linear_attention", attrs, &inputs)
 }

@@ -1,16 +1,20 @@
 //! Conditionals.
 
+mod looping;
+mod scan;
+
 use std::sync::Arc;
 
 use kiln_network::IfId;
 use kiln_network::TensorId;
 
-use super::{Operator, looping, scan};
 use crate::convert::{Cx, Outs, unsupported};
 use crate::model::Graph;
+use crate::ops::Operator;
 
 /// The operators of this family.
-pub(super) const OPS: &[Operator] = &[
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+static OPS: &[Operator] = &[
     Operator::new("If", &[1, 11, 13, 16, 19, 21, 23, 24, 25], if_),
     Operator::new("Loop", &[1, 11, 13, 16, 19, 21, 23, 24, 25], looping::loop_),
     Operator::new("Scan", &[8, 9, 11, 16, 19, 21, 23, 24, 25], scan::scan),

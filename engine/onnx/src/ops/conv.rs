@@ -1,20 +1,24 @@
 //! Convolutions.
 
+mod causal;
+
 use kiln_ir::Attrs;
 use kiln_network::TensorId;
 
-use super::Operator;
 use crate::convert::{Cx, Outs, Refusal};
+use crate::ops::Operator;
 
 /// The operators of this family.
-pub(super) const OPS: &[Operator] = &[
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+static OPS: &[Operator] = &[
     Operator::new("Conv", &[1, 11, 22], conv),
     Operator::new("ConvTranspose", &[1, 11, 22], conv_transpose),
     Operator::new("DeformConv", &[19, 22], deform_conv),
+    Operator::new("Col2Im", &[18], col2im),
 ];
 
 /// How padding is chosen.
-pub(super) fn pad_mode(cx: &Cx<'_>) -> Result<&'static str, Refusal> {
+pub(crate) fn pad_mode(cx: &Cx<'_>) -> Result<&'static str, Refusal> {
     match cx.text("auto_pad", "NOTSET")? {
         "NOTSET" | "" => Ok("explicit"),
         "SAME_UPPER" => Ok("same_upper"),
@@ -28,7 +32,7 @@ pub(super) fn pad_mode(cx: &Cx<'_>) -> Result<&'static str, Refusal> {
 }
 
 /// Strides, pads and dilations, empty where the node leaves them out.
-pub(super) fn steps(cx: &Cx<'_>) -> Result<Attrs, Refusal> {
+pub(crate) fn steps(cx: &Cx<'_>) -> Result<Attrs, Refusal> {
     let mut attrs = Attrs::new().with("pad_mode", pad_mode(cx)?);
     for name in ["strides", "pads", "dilations"] {
         attrs.set(name, cx.ints(name)?.unwrap_or_default());
@@ -48,7 +52,7 @@ fn kernel_shape(cx: &Cx<'_>, w: TensorId) -> Result<(), Refusal> {
 }
 
 /// A convolution of these tensors with the attributes of the node.
-pub(super) fn conv_of(
+pub(crate) fn conv_of(
     cx: &mut Cx<'_>,
     x: TensorId,
     w: TensorId,
@@ -82,4 +86,12 @@ fn deform_conv(cx: &mut Cx<'_>) -> Outs {
     }
     let inputs = [cx.opt(0), cx.opt(1), cx.opt(2), cx.opt(3), cx.opt(4)];
     Ok(vec![cx.layer("deform_conv", attrs, &inputs)?])
+}
+
+fn col2im(cx: &mut Cx<'_>) -> Outs {
+    let mut attrs = Attrs::new();
+    for name in ["dilations", "pads", "strides"] {
+        attrs.set(name, cx.ints(name)?.unwrap_or_default());
+    }
+    Ok(vec![cx.layer("col2im", attrs, &[cx.opt(0), cx.opt(1), cx.opt(2)])?])
 }

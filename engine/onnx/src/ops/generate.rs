@@ -1,15 +1,18 @@
 //! Sequences, windows, random numbers, and dropout.
 
+pub(crate) mod constant;
+
 use kiln_ir::{Attrs, DType};
 use kiln_network::TensorId;
 
-use super::Operator;
-use super::constant::{all_true, output_datatype};
-use super::reduce::over;
 use crate::convert::{Cx, Outs, Refusal, unsupported};
+use crate::ops::Operator;
+use crate::ops::generate::constant::{all_true, output_datatype};
+use crate::ops::reduce::over;
 
 /// The operators of this family.
-pub(super) const OPS: &[Operator] = &[
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+static OPS: &[Operator] = &[
     Operator::new("Bernoulli", &[15, 22], bernoulli),
     Operator::new("BlackmanWindow", &[17], |cx| window(cx, "blackman")),
     Operator::new("Dropout", &[1, 6, 7, 10, 12, 13, 22], dropout),

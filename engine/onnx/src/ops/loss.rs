@@ -3,11 +3,12 @@
 use kiln_ir::Attrs;
 use kiln_network::TensorId;
 
-use super::Operator;
 use crate::convert::{Cx, Outs, Refusal};
+use crate::ops::Operator;
 
 /// The operators of this family.
-pub(super) const OPS: &[Operator] = &[
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+static OPS: &[Operator] = &[
     Operator::new("NegativeLogLikelihoodLoss", &[12, 13, 22], |cx| {
         let scores = cx.input(0)?;
         Ok(vec![nll_loss(cx, scores)?])

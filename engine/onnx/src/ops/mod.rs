@@ -1,37 +1,36 @@
 //! How each ONNX operator becomes layers: one file a family, each with its list.
 
-mod activation;
-mod arith;
 mod attention;
-mod constant;
+mod cast;
 mod contrib;
 mod control;
 mod conv;
-mod flex_attention;
+mod gather;
 mod generate;
-mod image;
-mod index;
-mod integer;
-mod linear;
-mod logic;
-mod looping;
 mod loss;
-mod movement;
+mod matmul;
 mod norm;
-mod order;
+/// Operators computed element by element.
+mod pointwise {
+    pub(crate) mod activation;
+    pub(crate) mod arithmetic;
+    mod logic;
+}
 mod pool;
 mod quantize;
 mod recurrent;
 mod reduce;
-mod resize;
-mod scan;
+mod sample;
 mod scatter;
+mod select;
 mod sequence;
+mod shape;
 mod signal;
-mod slicing;
+mod slice;
 mod softmax;
-mod state;
+mod sort;
 mod text;
+mod transpose;
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -57,50 +56,13 @@ impl Operator {
     }
 }
 
-/// Every family's operators.
-const FAMILIES: &[&[Operator]] = &[
-    activation::OPS,
-    arith::OPS,
-    attention::OPS,
-    constant::OPS,
-    contrib::ACTIVATION,
-    contrib::ATTENTION,
-    contrib::CACHED,
-    contrib::NORM,
-    contrib::POOLING,
-    contrib::PRODUCT,
-    contrib::QUANTIZED,
-    contrib::WEIGHTS,
-    control::OPS,
-    conv::OPS,
-    flex_attention::OPS,
-    generate::OPS,
-    image::OPS,
-    index::OPS,
-    integer::OPS,
-    linear::OPS,
-    logic::OPS,
-    loss::OPS,
-    movement::OPS,
-    norm::OPS,
-    order::OPS,
-    pool::OPS,
-    quantize::OPS,
-    recurrent::OPS,
-    reduce::OPS,
-    resize::OPS,
-    scatter::OPS,
-    sequence::OPS,
-    signal::OPS,
-    slicing::OPS,
-    softmax::OPS,
-    state::OPS,
-    text::OPS,
-];
+/// The operators of all families: each file adds its own. (Distributed slices of one program need different names.)
+#[linkme::distributed_slice]
+pub(crate) static ONNX_FAMILIES: [&'static [Operator]];
 
 /// All operators that are converted.
 pub(crate) fn all() -> impl Iterator<Item = &'static Operator> {
-    FAMILIES.iter().copied().flatten()
+    ONNX_FAMILIES.iter().copied().flatten()
 }
 
 /// The importer's row of an operator; the standard set has the domain "".

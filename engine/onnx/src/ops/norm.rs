@@ -3,12 +3,13 @@
 use kiln_ir::Attrs;
 use kiln_network::TensorId;
 
-use super::Operator;
-use super::reduce::over;
 use crate::convert::{Cx, Outs, Refusal, unsupported};
+use crate::ops::Operator;
+use crate::ops::reduce::over;
 
 /// The operators of this family.
-pub(super) const OPS: &[Operator] = &[
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+static OPS: &[Operator] = &[
     Operator::new("BatchNormalization", &[1, 6, 7, 9, 14, 15], batch_norm),
     Operator::new("GroupNormalization", &[18, 21], group_norm),
     Operator::new("InstanceNormalization", &[1, 6, 22], instance_norm),

@@ -2,19 +2,20 @@
 
 use kiln_ir::Attrs;
 
-use super::Operator;
-use super::conv::steps;
 use crate::convert::{Cx, Outs, Refusal};
+use crate::ops::Operator;
+use crate::ops::conv::steps;
 
 /// The operators of this family.
-pub(super) const OPS: &[Operator] = &[
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+static OPS: &[Operator] = &[
     Operator::new("AveragePool", &[1, 7, 10, 11, 19, 22], average_pool),
     Operator::new("LpPool", &[1, 2, 11, 18, 22], lp_pool),
     Operator::new("MaxPool", &[1, 8, 10, 11, 12, 22], max_pool),
     Operator::new("MaxUnpool", &[9, 11, 22], max_unpool),
 ];
 
-pub(super) fn window(cx: &Cx<'_>) -> Result<Attrs, Refusal> {
+pub(crate) fn window(cx: &Cx<'_>) -> Result<Attrs, Refusal> {
     let kernel = cx.require_attr::<&[i64]>("kernel_shape")?;
     Ok(steps(cx)?.with("kernel", kernel).with("ceil_mode", cx.flag("ceil_mode", false)?))
 }

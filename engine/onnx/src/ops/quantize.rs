@@ -3,12 +3,13 @@
 use kiln_ir::{Attrs, DType};
 use kiln_network::TensorId;
 
-use super::Operator;
-use super::reduce::over;
 use crate::convert::{Cx, Outs, Refusal, named_type, range, unsupported};
+use crate::ops::Operator;
+use crate::ops::reduce::over;
 
 /// The operators of this family.
-pub(super) const OPS: &[Operator] = &[
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+static OPS: &[Operator] = &[
     Operator::new("DequantizeLinear", &[10, 13, 19, 21, 23, 24, 25, 28], dequantize),
     Operator::new("DynamicQuantizeLinear", &[11], dynamic_quantize),
     Operator::new("QuantizeLinear", &[10, 13, 19, 21, 23, 24, 25, 28], quantize),
@@ -144,7 +145,7 @@ fn dynamic_quantize(cx: &mut Cx<'_>) -> Outs {
 }
 
 /// The range of the tensor, widened to hold 0, on 0..255: codes, scale and zero point.
-pub(super) fn dynamic(cx: &mut Cx<'_>, x: TensorId) -> Result<[TensorId; 3], Refusal> {
+pub(crate) fn dynamic(cx: &mut Cx<'_>, x: TensorId) -> Result<[TensorId; 3], Refusal> {
     let all: Vec<i64> = (0..cx.rank(x) as i64).collect();
     let (low, high) = (over(cx, "min", x, &all)?, over(cx, "max", x, &all)?);
     let (low, high) = (cx.as_scalar(low)?, cx.as_scalar(high)?);

@@ -2,11 +2,12 @@
 
 use kiln_ir::Attrs;
 
-use super::Operator;
 use crate::convert::{Cx, Outs, Refusal};
+use crate::ops::Operator;
 
 /// The operators of this family.
-pub(super) const OPS: &[Operator] = &[
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+static OPS: &[Operator] = &[
     Operator::new("GRU", &[1, 3, 7, 14, 22], |cx| {
         let attrs = attrs(cx)?.with("linear_before_reset", cx.flag("linear_before_reset", false)?);
         recurrent(cx, "gru", attrs)

@@ -1,14 +1,15 @@
-//! Reductions over axes, and pooling over all of space.
+//! Reductions over axes, running sums, and pooling over all of space.
 
 use kiln_ir::Attrs;
 use kiln_network::TensorId;
 
-use super::Operator;
-use super::movement::list;
 use crate::convert::{Cx, Outs, Refusal};
+use crate::ops::Operator;
+use crate::ops::shape::list;
 
 /// The operators of this family.
-pub(super) const OPS: &[Operator] = &[
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+static OPS: &[Operator] = &[
     Operator::new("GlobalAveragePool", &[1, 22], |cx| global(cx, "mean")),
     Operator::new("GlobalLpPool", &[1, 2, 22], global_lp),
     Operator::new("GlobalMaxPool", &[1, 22], |cx| global(cx, "max")),
@@ -22,6 +23,10 @@ pub(super) const OPS: &[Operator] = &[
     Operator::new("ReduceProd", &[1, 11, 13, 18], |cx| reduce(cx, "prod", 18)),
     Operator::new("ReduceSum", &[1, 11, 13], |cx| reduce(cx, "sum", 13)),
     Operator::new("ReduceSumSquare", &[1, 11, 13, 18], |cx| reduce(cx, "sum_square", 18)),
+    Operator::new("ArgMax", &[1, 11, 12, 13], |cx| arg(cx, "argmax")),
+    Operator::new("ArgMin", &[1, 11, 12, 13], |cx| arg(cx, "argmin")),
+    Operator::new("CumProd", &[26], |cx| cumulative(cx, "prod")),
+    Operator::new("CumSum", &[11, 14], |cx| cumulative(cx, "sum")),
 ];
 
 /// Axes are an attribute before version `from`, then an input.
@@ -35,13 +40,13 @@ fn reduce(cx: &mut Cx<'_>, op: &str, from: i64) -> Outs {
 }
 
 /// A reduction over constant axes that keeps them as 1.
-pub(super) fn over(cx: &mut Cx<'_>, op: &str, x: TensorId, axes: &[i64]) -> Result<TensorId, Refusal> {
+pub(crate) fn over(cx: &mut Cx<'_>, op: &str, x: TensorId, axes: &[i64]) -> Result<TensorId, Refusal> {
     let axes = cx.i64s(axes)?;
     cx.layer("reduce", Attrs::new().with("op", op).with("keep_dims", true), &[Some(x), Some(axes)])
 }
 
 /// The axes behind batch and channel.
-pub(super) fn spatial(cx: &Cx<'_>, x: TensorId) -> Vec<i64> {
+pub(crate) fn spatial(cx: &Cx<'_>, x: TensorId) -> Vec<i64> {
     (2..cx.rank(x) as i64).collect()
 }
 
@@ -66,4 +71,22 @@ fn global_lp(cx: &mut Cx<'_>) -> Outs {
     let power = cx.bin_num("pow", size, p)?;
     let sum = over(cx, "sum", power, &axes)?;
     Ok(vec![cx.bin_num("pow", sum, 1.0 / p)?])
+}
+
+fn arg(cx: &mut Cx<'_>, op: &str) -> Outs {
+    let attrs = Attrs::new()
+        .with("axis", cx.int("axis", 0)?)
+        .with("keep_dims", cx.flag("keepdims", true)?)
+        .with("select_last", cx.flag("select_last_index", false)?);
+    Ok(vec![cx.layer(op, attrs, &[cx.opt(0)])?])
+}
+
+fn cumulative(cx: &mut Cx<'_>, op: &str) -> Outs {
+    let (x, axis) = (cx.input(0)?, cx.input(1)?);
+    let axis = cx.as_scalar(axis)?;
+    let attrs = Attrs::new()
+        .with("op", op)
+        .with("exclusive", cx.flag("exclusive", false)?)
+        .with("reverse", cx.flag("reverse", false)?);
+    Ok(vec![cx.layer("cumulative", attrs, &[Some(x), Some(axis)])?])
 }

@@ -2,11 +2,12 @@
 
 use kiln_ir::Attrs;
 
-use super::Operator;
 use crate::convert::{Cx, Outs};
+use crate::ops::Operator;
 
 /// The operators of this family.
-pub(super) const OPS: &[Operator] = &[
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+static OPS: &[Operator] = &[
     Operator::new("Scatter", &[9], scatter_elements),
     Operator::new("ScatterElements", &[11, 13, 16, 18], scatter_elements),
     Operator::new("ScatterND", &[11, 13, 16, 18], scatter_nd),

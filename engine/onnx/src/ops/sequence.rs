@@ -1,9 +1,10 @@
 //! Sequences and optional values, as far as they are known when a model is imported.
 
-use super::Operator;
+use crate::ops::Operator;
 
 /// The operators of this family.
-pub(super) const OPS: &[Operator] = &[
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+pub(crate) static OPS: &[Operator] = &[
     Operator::new("ConcatFromSequence", &[11], |cx| cx.list_node()),
     Operator::new("Optional", &[15, 28], |cx| cx.list_node()),
     Operator::new("OptionalGetElement", &[15, 18, 28], |cx| cx.list_node()),

@@ -2,12 +2,13 @@
 
 use kiln_ir::Attrs;
 
-use super::Operator;
-use super::constant::output_datatype;
 use crate::convert::{Cx, Outs};
+use crate::ops::Operator;
+use crate::ops::generate::constant::output_datatype;
 
 /// The operators of this family.
-pub(super) const OPS: &[Operator] = &[
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+static OPS: &[Operator] = &[
     Operator::new("DFT", &[17, 20], dft),
     Operator::new("MelWeightMatrix", &[17], mel),
     Operator::new("STFT", &[17], stft),

@@ -2,11 +2,12 @@
 
 use kiln_ir::Attrs;
 
-use super::Operator;
 use crate::convert::{Cx, Outs};
+use crate::ops::Operator;
 
 /// The operators of this family.
-pub(super) const OPS: &[Operator] = &[
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+static OPS: &[Operator] = &[
     Operator::new("Hardmax", &[1, 11, 13], |cx| softmax(cx, "hardmax")),
     Operator::new("LogSoftmax", &[1, 11, 13], |cx| softmax(cx, "log_softmax")),
     Operator::new("Softmax", &[1, 11, 13], |cx| softmax(cx, "softmax")),

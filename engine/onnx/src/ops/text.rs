@@ -2,11 +2,12 @@
 
 use kiln_ir::Attrs;
 
-use super::Operator;
 use crate::convert::{Cx, Outs, unsupported};
+use crate::ops::Operator;
 
 /// The operators of this family.
-pub(super) const OPS: &[Operator] = &[Operator::new("TfIdfVectorizer", &[9], tfidf)];
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+static OPS: &[Operator] = &[Operator::new("TfIdfVectorizer", &[9], tfidf)];
 
 fn tfidf(cx: &mut Cx<'_>) -> Outs {
     if cx.attribute("pool_strings").is_some() {

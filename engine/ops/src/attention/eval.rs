@@ -122,7 +122,7 @@ fn softmax(row: &[f64]) -> Vec<f64> {
 }
 
 /// See the operator's documentation. Computes in f64 and rounds once.
-pub(super) fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
+pub(crate) fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     let attrs = cx.attrs();
     let heads = |name| Ok::<_, OpError>(usize::try_from(attrs.int(name)?).unwrap_or(0));
     let q = View::new(cx.input(0)?, heads("q_heads")?)?;

@@ -34,7 +34,7 @@ const CASES: &[Case] = &[
     Case { label: "larger", sizes: [1, 4, 4, 66, 130, 0, 64, 64], ..BASE },
 ];
 
-pub(super) fn problems(rng: &mut Rng) -> Vec<Problem> {
+pub(crate) fn problems(rng: &mut Rng) -> Vec<Problem> {
     let mut out = Vec::new();
     for (n, case) in CASES.iter().enumerate() {
         let types: &[DType] = if n < 4 { &REALS } else { &[DType::F32] };

@@ -1,5 +1,5 @@
-use super::super::testing::{assert_near, iota, run};
 use super::*;
+use crate::testing::{assert_near, iota, run};
 use kiln_ir::dim::Bindings;
 use kiln_ir::infer::Fact;
 

@@ -3,7 +3,7 @@
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::{Attrs, Graph, Node, ValueId};
 use kiln_ops::layout::{Layout, to_last};
-use kiln_ops::resize::plan::resized;
+use kiln_ops::sample::resize::plan::resized;
 
 /// How a layer takes channels last.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,16 +1,20 @@
 //! Attention with its projections, masks and caches.
 
+mod cached;
+mod mask;
+
 use kiln_ir::{Attrs, DType};
 use kiln_network::TensorId;
 
-use super::mask::{self, Keys};
-use super::{absent, unset, unwanted};
 use crate::convert::{Cx, Outs, Refusal, unsupported};
 use crate::ops::Operator;
-use crate::ops::integer::factors;
+use crate::ops::contrib::attention::mask::Keys;
+use crate::ops::contrib::{absent, unset, unwanted};
+use crate::ops::matmul::integer::factors;
 
 /// The operators of this family.
-pub(in crate::ops) const OPS: &[Operator] = &[
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+static OPS: &[Operator] = &[
     Operator::new("com.microsoft.Attention", &[1], attention),
     Operator::new("com.microsoft.MultiHeadAttention", &[1], multi_head),
     Operator::new("com.microsoft.QAttention", &[1], quantized),
@@ -34,7 +38,7 @@ struct Masks {
 }
 
 /// [B, S, N·D] as [B, N, S, D].
-pub(super) fn split_heads(cx: &mut Cx<'_>, x: TensorId, heads: i64) -> Result<TensorId, Refusal> {
+pub(crate) fn split_heads(cx: &mut Cx<'_>, x: TensorId, heads: i64) -> Result<TensorId, Refusal> {
     let width = cx.dim(x, 2).and_then(|d| d.as_const());
     let Some(size) = width.filter(|w| w % heads == 0).map(|w| w / heads) else {
         return unsupported(format!("{} for {heads} heads: its last dimension has to be known", cx.ty(x)));
@@ -46,7 +50,7 @@ pub(super) fn split_heads(cx: &mut Cx<'_>, x: TensorId, heads: i64) -> Result<Te
 }
 
 /// [B, N, S, D] as [B, S, N·D].
-pub(super) fn join_heads(cx: &mut Cx<'_>, x: TensorId) -> Result<TensorId, Refusal> {
+pub(crate) fn join_heads(cx: &mut Cx<'_>, x: TensorId) -> Result<TensorId, Refusal> {
     let x = cx.transpose(x, vec![0, 2, 1, 3])?;
     let sizes = [2, 3].map(|axis| cx.dim(x, axis).and_then(|d| d.as_const()));
     let [Some(heads), Some(size)] = sizes else {

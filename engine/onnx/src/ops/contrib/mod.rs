@@ -1,23 +1,11 @@
 //! Operators of the domain com.microsoft, as ONNX Runtime's quantizer and optimizer write them.
 
-mod activation;
 mod attention;
-mod cached;
-mod mask;
+mod matmul;
 mod norm;
-mod pooling;
-mod product;
-mod quantized;
-mod weights;
-
-pub(super) use activation::OPS as ACTIVATION;
-pub(super) use attention::OPS as ATTENTION;
-pub(super) use cached::OPS as CACHED;
-pub(super) use norm::OPS as NORM;
-pub(super) use pooling::OPS as POOLING;
-pub(super) use product::OPS as PRODUCT;
-pub(super) use quantized::OPS as QUANTIZED;
-pub(super) use weights::OPS as WEIGHTS;
+mod pointwise;
+mod pool;
+mod quantize;
 
 use crate::convert::{Cx, Refusal, unsupported};
 

@@ -3,13 +3,14 @@
 use kiln_ir::{Attrs, DType, Elems};
 use kiln_network::TensorId;
 
-use super::unwanted;
 use crate::convert::{Cx, Outs, Refusal, unsupported};
 use crate::ops::Operator;
+use crate::ops::contrib::unwanted;
 use crate::ops::reduce::over;
 
 /// The operators of this family.
-pub(in crate::ops) const OPS: &[Operator] = &[
+#[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
+static OPS: &[Operator] = &[
     Operator::new("SimplifiedLayerNormalization", &[], simplified),
     Operator::new("com.microsoft.EmbedLayerNormalization", &[1], embed),
     Operator::new("com.microsoft.GroupNorm", &[1], |cx| {
