@@ -9,6 +9,7 @@ pub mod affine;
 pub mod attention;
 pub mod bits;
 pub mod checks;
+pub mod compiled;
 mod conv;
 pub mod deform;
 pub mod einsum;

@@ -1,17 +1,17 @@
 //! The backend object.
 
-use crate::blob::Head;
 use crate::dialect::CUDA;
 use crate::exec::{CudaDevice, choices};
 use crate::frame::{Source, cells, source};
 use crate::kernels::generic_ns;
 use crate::refusals::Refusals;
 use crate::{compile, target, vendor};
-use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
+use kiln_backend::{Backend, BackendError, CompiledKernel, Device, Region, Tactic, Target, flow};
+use kiln_codegen::Kernel;
+use kiln_codegen::compiled::{binding, compiled};
 use kiln_codegen::expression::slots;
 use kiln_codegen::limits::fitting;
 use kiln_codegen::site::{Site, unsupported};
-use kiln_codegen::{Body, Kernel};
 use std::sync::Arc;
 
 /// The CUDA backend.
@@ -115,9 +115,16 @@ impl Backend for Cuda {
             return blob;
         }
         let kernel = find(&tactic.name, &site)?;
-        let source = text(&site, &kernel.body(&site, tactic)?, tactic)?;
-        let cubin = compile::cubin(&source.text, &target.arch)?;
-        Ok(source.head.blob(&cubin))
+        let body = kernel.body(&site, tactic)?;
+        let cells = cells(&site, &slots(&site, &body), tactic);
+        let Source { text, entries, slots } = source(&site, &body, cells)?;
+        let cubin = compile::cubin(&text, &target.arch)?;
+        let bindings = slots.iter().map(binding).collect();
+        let kernel = CompiledKernel {
+            arch: target.arch.clone(),
+            ..compiled(&body, entries, bindings, cells, cubin.to_vec())
+        };
+        kernel.to_blob()
     }
 
     fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
@@ -135,11 +142,6 @@ pub fn find(name: &str, site: &Site<'_>) -> Result<&'static Kernel, BackendError
     })
 }
 
-/// The source of a kernel's text by a tactic.
-fn text(site: &Site<'_>, body: &Body, tactic: &Tactic) -> Result<Source, BackendError> {
-    source(site, body, cells(site, &slots(site, body), tactic))
-}
-
 /// Tactics of the libraries that were asked for, beside those of own kernels.
 fn of_libraries(site: &Site<'_>, own: &[Tactic], why: &mut Refusals) -> Result<Vec<Tactic>, BackendError> {
     Ok(fitting(site, vendor::tactics(site, own, why)?).unwrap_or_default())
@@ -153,10 +155,14 @@ fn none<T>(region: &Region, why: &Refusals) -> Result<T, BackendError> {
     }
 }
 
-/// The source of a region by a tactic, and its head: for tools and tests.
-pub fn written(region: &Region, tactic: &Tactic, target: &Target) -> Result<(String, Head), BackendError> {
+/// The source of a region by a tactic, and its entry points with the threads of their blocks: for tools and tests.
+pub fn written(
+    region: &Region,
+    tactic: &Tactic,
+    target: &Target,
+) -> Result<(String, Vec<(String, u32)>), BackendError> {
     let site = Site::of(&region.graph, target, &CUDA)?;
-    let kernel = find(&tactic.name, &site)?;
-    let source = text(&site, &kernel.body(&site, tactic)?, tactic)?;
-    Ok((source.text, source.head))
+    let body = find(&tactic.name, &site)?.body(&site, tactic)?;
+    let source = source(&site, &body, cells(&site, &slots(&site, &body), tactic))?;
+    Ok((source.text, source.entries))
 }

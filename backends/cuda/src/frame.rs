@@ -11,7 +11,6 @@ mod run;
 use self::cells::{Field, looked_up, plain};
 pub use self::cells::{cells, may_be_cell};
 pub use self::reach::strided;
-use crate::blob::Head;
 use crate::dialect::CUDA;
 use kiln_backend::BackendError;
 use kiln_codegen::expression::{Slot, slots};
@@ -60,7 +59,10 @@ pub const ALIVE_AT: usize = 24;
 /// A source with what the host has to know about it.
 pub struct Source {
     pub text: String,
-    pub head: Head,
+    /// Names of entry points with the threads of their blocks.
+    pub entries: Vec<(String, u32)>,
+    /// The bindings in order.
+    pub slots: Vec<Slot>,
 }
 
 /// Elements of one thread where nothing but an expression is computed.
@@ -207,7 +209,7 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
         text += &h.kernel(blocks, cells != 0);
         entries.push((name, h.threads));
     }
-    Ok(Source { text, head: Head { arch: site.target.arch.clone(), bindings: slots.len() as u32, entries } })
+    Ok(Source { text, entries, slots })
 }
 
 /// The heading of an entry point.

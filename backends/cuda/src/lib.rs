@@ -5,7 +5,6 @@
 //! compiles it, [`driver`] talks to the device, [`exec`] runs programs on it; [`vendor`] has the tactics of cuBLASLt and cuDNN.
 
 mod backend;
-mod blob;
 pub mod compile;
 mod dialect;
 pub mod driver;
@@ -21,7 +20,6 @@ pub mod tiles;
 mod vendor;
 
 pub use backend::{Cuda, written};
-pub use blob::Head;
 pub use exec::copied_in_a_trip;
 
 kiln_backend::export_backend!(Cuda::new, "cuda");

@@ -4,9 +4,10 @@ use crate::adapter::probe;
 use crate::dialect::WGSL;
 use crate::exec::WgpuDevice;
 use crate::gpu::Gpu;
-use crate::wgsl::{check_bindings, module};
-use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
+use crate::wgsl::{Head, Slot, check_bindings, module, slots};
+use kiln_backend::{Backend, BackendError, CompiledKernel, Device, Region, Tactic, Target, flow};
 use kiln_codegen::Kernel;
+use kiln_codegen::compiled::compiled;
 use kiln_codegen::site::{Site, unsupported};
 use kiln_ir::DType;
 use std::sync::Arc;
@@ -81,8 +82,13 @@ impl Backend for Wgpu {
             return Ok(Vec::new());
         }
         let site = Site::of(&region.graph, target, &WGSL)?;
-        let kernel = find(&tactic.name, &site)?;
-        Ok(module(&site, &kernel.body(&site, tactic)?)?.into_bytes())
+        let body = find(&tactic.name, &site)?.body(&site, tactic)?;
+        let text = module(&site, &body)?;
+        let bindings = slots(&site, &body).iter().map(Slot::binding).collect();
+        let named = Head::parse(&text).map(|h| h.entries).unwrap_or_default();
+        // A workgroup's threads are in the text.
+        let entries = named.into_iter().map(|name| (name, 0)).collect();
+        compiled(&body, entries, bindings, 0, text.into_bytes()).to_blob()
     }
 
     fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
@@ -95,6 +101,12 @@ impl Backend for Wgpu {
         })?;
         Ok(Arc::new(WgpuDevice::new(Gpu::open(&adapter, own)?)))
     }
+}
+
+/// The text of a kernel's blob: for tools and tests.
+pub fn text_of(blob: &[u8]) -> Result<String, BackendError> {
+    String::from_utf8(CompiledKernel::from_blob(blob)?.code)
+        .map_err(|_| BackendError::Incompatible("a blob without text; build the plan again".into()))
 }
 
 /// The kernel of a tactic's name.

@@ -193,3 +193,17 @@ fn steps_and_regions_can_be_timed() {
     let times = device.time(&request).expect("times");
     assert!(times.len() == 3 && times.iter().all(|t| *t > 0.0), "{times:?}");
 }
+
+#[test]
+fn blobs_of_earlier_versions_are_refused() {
+    let Some((device, target)) = device() else { return };
+    let x = Rng::new(1).tensor(DType::F32, &[4]);
+    let (mut program, _) = Program::single(&op("neg"), &[Some(x)]).expect("a program");
+    program.choose(&Wgpu, &target).expect("tactics");
+    program.steps[0].blob = b"// kiln 3 main0\nfn main0() {}\n".to_vec().into();
+    let refused = device.load(Arc::new(program)).map(drop).expect_err("an old blob");
+    assert!(
+        matches!(&refused, BackendError::Incompatible(m) if m.contains("build the plan again")),
+        "{refused}"
+    );
+}

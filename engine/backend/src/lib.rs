@@ -6,6 +6,7 @@
 pub mod assisted;
 mod codes;
 pub mod compare;
+mod compiled;
 mod contract;
 mod error;
 pub mod flow;
@@ -25,6 +26,7 @@ pub mod watchdog;
 pub mod wire;
 
 pub use assisted::HostStep;
+pub use compiled::{Binding, CompiledKernel, EntryPoint, Parameter};
 pub use contract::{Backend, Bound, Context, Counters, Device, Executable, StepTime, TimeRequest};
 pub use error::BackendError;
 pub use program::{MemoryPlan, Place, Program, Step, is_view_op, shape_inputs};

@@ -2,15 +2,14 @@
 
 use super::moves;
 use crate::backend::find;
-use crate::blob::Head;
 use crate::dialect::CUDA;
 use crate::driver::{Conditional, Gpu, Module, at_layer};
-use crate::frame::cells;
 use crate::vendor::{self, Library};
-use kiln_backend::{BackendError, Program, Recent, Step, Target, flow};
-use kiln_codegen::expression::{Slot, slots};
+use kiln_backend::{BackendError, CompiledKernel, Program, Recent, Step, Target, flow};
+use kiln_codegen::compiled::slot;
+use kiln_codegen::expression::Slot;
 use kiln_codegen::site::Site;
-use kiln_codegen::{Body, Entry, Kernel};
+use kiln_codegen::{Body, Kernel};
 use kiln_ir::{DType, Node, NodeId, ValueId};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -64,15 +63,22 @@ impl Modules {
         Ok(loaded.clone())
     }
 
-    fn get(&self, gpu: &Arc<Gpu>, blob: &[u8]) -> Result<(Arc<Module>, Head), BackendError> {
-        let (head, cubin) = Head::parse(blob)?;
+    fn get(&self, gpu: &Arc<Gpu>, blob: &[u8]) -> Result<(Arc<Module>, CompiledKernel), BackendError> {
+        let kernel = CompiledKernel::from_blob(blob)?;
+        if !kernel.code.starts_with(b"\x7fELF") {
+            return Err(BackendError::Incompatible(
+                "the blob is no kernel of the cuda backend; build the plan again".into(),
+            ));
+        }
         let hash = blake3::hash(blob);
         if let Some(m) = self.by_blob.get(&hash) {
-            return Ok((m, head));
+            return Ok((m, kernel));
         }
-        let module = Arc::new(Module::load(gpu, cubin, &head.entries)?);
+        let entries: Vec<(String, u32)> =
+            kernel.entries.iter().map(|e| (e.name.clone(), e.threads.max(1))).collect();
+        let module = Arc::new(Module::load(gpu, &kernel.code, &entries)?);
         self.by_blob.insert(hash, module.clone(), blob.len() as u64);
-        Ok((module, head))
+        Ok((module, kernel))
     }
 }
 
@@ -150,39 +156,34 @@ impl Code {
             });
         }
         let kernel = find(&step.tactic.name, site)?;
-        let body = kernel.body(site, &step.tactic)?;
-        let (module, head) = modules.get(gpu, step.blob.as_slice())?;
-        let slots = slots(site, &body);
-        if body.shared > 0 {
-            (0..body.entries.len()).try_for_each(|e| module.allow_shared(e, body.shared))?;
+        let (module, stored) = modules.get(gpu, step.blob.as_slice())?;
+        if stored.shared > 0 {
+            (0..stored.entries.len()).try_for_each(|e| module.allow_shared(e, stored.shared))?;
         }
-        for (e, entry) in body.entries.iter().enumerate() {
-            if let Entry::Cluster(_, PORTABLE_CLUSTER..) = entry {
+        for (e, entry) in stored.entries.iter().enumerate() {
+            if entry.cluster >= PORTABLE_CLUSTER {
                 module.allow_large_clusters(e)?;
             }
         }
-        if head.entries.len() != body.entries.len() || head.bindings as usize != slots.len() {
-            return Err(BackendError::Incompatible(format!(
-                "its blob is of another version of \"{}\"; build the plan again",
+        let slots: Option<Vec<Slot>> = stored.bindings.iter().map(slot).collect();
+        let slots = slots.ok_or_else(|| {
+            BackendError::Incompatible(format!(
+                "its blob binds what no kernel of this backend does (\"{}\"); build the plan again",
                 kernel.name
-            )));
-        }
-        let map = |e: &Entry| if let Entry::Map(j) = e { Some(*j) } else { None };
-        let maps = body.entries.iter().map(map).collect();
-        let together = body.entries.iter().map(|e| matches!(e, Entry::Together(_))).collect();
-        let (shared, unwritten, checks) = (body.shared, body.unwritten, body.checks);
-        let cells = cells(site, &slots, &step.tactic);
+            ))
+        })?;
+        let numbers = |all: Vec<u32>| all.into_iter().map(|n| n as usize).collect();
         Ok(Code {
             kernel,
             module: Some(module),
             library: None,
             slots,
-            shared,
-            maps,
-            together,
-            cells,
-            unwritten,
-            checks,
+            shared: stored.shared,
+            maps: stored.entries.iter().map(|e| e.maps.map(|j| j as usize)).collect(),
+            together: stored.entries.iter().map(|e| e.together).collect(),
+            cells: stored.parameter.cells,
+            unwritten: numbers(stored.unwritten),
+            checks: numbers(stored.checks),
         })
     }
 }

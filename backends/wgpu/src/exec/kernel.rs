@@ -3,10 +3,10 @@
 use crate::backend::find;
 use crate::dialect::WGSL;
 use crate::gpu::{Gpu, Module};
-use crate::wgsl::{Slot, slots, types};
-use kiln_backend::{BackendError, Program, Step, flow};
+use crate::wgsl::{Head, Slot, types};
+use kiln_backend::{BackendError, CompiledKernel, Program, Step, flow};
 use kiln_codegen::site::Site;
-use kiln_codegen::{Body, Entry, Kernel};
+use kiln_codegen::{Body, Kernel};
 use kiln_ir::{DType, Node, NodeId, ValueId};
 use std::sync::Arc;
 
@@ -19,6 +19,11 @@ static WALKED: Kernel = Kernel {
     source: |_, _| Ok(Body::default()),
     launch: |_| Ok(Vec::new()),
 };
+
+/// How many bindings a module's text declares.
+fn bindings(text: &str) -> Option<usize> {
+    Some(Head::parse(text)?.bindings as usize)
+}
 
 /// A step with its pipelines, its values named as in the program.
 pub struct StepKernel {
@@ -55,9 +60,9 @@ impl StepKernel {
         let region = program.region(step)?;
         let site = Site::of(&region.graph, &gpu.target, &WGSL)?;
         let kernel = find(&step.tactic.name, &site)?;
-        let body = kernel.body(&site, &step.tactic)?;
-        let text = std::str::from_utf8(step.blob.as_slice()).map_err(|_| {
-            BackendError::Incompatible(format!("step \"{}\": the blob is no text", step.name))
+        let compiled = CompiledKernel::from_blob(step.blob.as_slice())?;
+        let text = std::str::from_utf8(&compiled.code).map_err(|_| {
+            BackendError::Incompatible(format!("step \"{}\": the blob has no text", step.name))
         })?;
         let module = gpu.module(text)?;
         let anchor = site.anchor.and_then(|(k, _)| step.nodes.get(k).copied());
@@ -79,8 +84,8 @@ impl StepKernel {
             program.graph.get(*step.nodes.get(k)?)?.outputs.get(output).copied()
         };
         let lies: Option<Vec<ValueId>> = site.lies.iter().map(|v| outer(v).or_else(|| inside(v))).collect();
-        let slots = slots(&site, &body);
-        if module.pipelines.len() != body.entries.len() {
+        let slots: Vec<Slot> = compiled.bindings.iter().map(Slot::of).collect();
+        if module.pipelines.len() != compiled.entries.len() || Some(slots.len()) != bindings(text) {
             return Err(BackendError::Incompatible(format!(
                 "step \"{}\": its blob is of another version of \"{}\"; build the plan again",
                 step.name, kernel.name
@@ -90,7 +95,7 @@ impl StepKernel {
             kernel,
             module,
             slots,
-            maps: body.entries.iter().map(|e| if let Entry::Map(j) = e { Some(*j) } else { None }).collect(),
+            maps: compiled.entries.iter().map(|e| e.maps.map(|j| j as usize)).collect(),
             anchor,
             inputs: node.map(|n| n.inputs.clone()).unwrap_or_default(),
             results,
@@ -99,7 +104,7 @@ impl StepKernel {
             stored: stored.into_iter().map(|v| (v, program.graph.ty(v).dtype)).collect(),
             fused: site.fused.is_some(),
             random: node.is_some_and(|n| kiln_ops::generate::random::is_fresh(&n.op)),
-            checks: body.checks,
+            checks: compiled.checks.into_iter().map(|i| i as usize).collect(),
             assertion: node
                 .filter(|n| n.op.is("assertion"))
                 .map(|n| n.op.attrs().str("message").unwrap_or_default().to_owned()),

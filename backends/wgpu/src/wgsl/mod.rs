@@ -6,7 +6,7 @@ pub mod types;
 
 use crate::dialect::OUTLINE;
 use array::Array;
-use kiln_backend::{BackendError, Tactic};
+use kiln_backend::{BackendError, Binding, Tactic};
 use kiln_codegen::scalar::{self, narrow, near, register};
 use kiln_codegen::site::{Site, unsupported};
 use kiln_codegen::{Body, Entry, Kernel};
@@ -31,6 +31,34 @@ pub enum Slot {
     Sizes,
     /// A record for each step, set by what the host answers with an error.
     Faults,
+}
+
+impl Slot {
+    /// The slot as blobs store it.
+    pub fn binding(&self) -> Binding {
+        match *self {
+            Slot::Args => Binding::Arguments,
+            Slot::Input(k, p) => Binding::Input(k as u32, p as u32),
+            Slot::Extra(k, p) => Binding::Extra(k as u32, p as u32),
+            Slot::Output(j, p) => Binding::Output(j as u32, p as u32),
+            Slot::Scratch => Binding::Scratch,
+            Slot::Sizes => Binding::Sizes,
+            Slot::Faults => Binding::Faults,
+        }
+    }
+
+    /// The slot of a stored binding.
+    pub fn of(binding: &Binding) -> Slot {
+        match *binding {
+            Binding::Arguments => Slot::Args,
+            Binding::Input(k, p) => Slot::Input(k as usize, p as usize),
+            Binding::Extra(k, p) => Slot::Extra(k as usize, p as usize),
+            Binding::Output(j, p) => Slot::Output(j as usize, p as usize),
+            Binding::Scratch => Slot::Scratch,
+            Binding::Sizes => Slot::Sizes,
+            Binding::Faults => Slot::Faults,
+        }
+    }
 }
 
 /// What the first line of a module tells: how many bindings it has, and its entry points.

@@ -1,0 +1,208 @@
+//! What a region is compiled to: code, and what an executor must know of it.
+//!
+//! A plan stores it whole as a step's blob, so that loading writes no kernel's text again.
+
+use crate::BackendError;
+use minicbor::{Decode, Encode};
+
+/// The form of blobs: a backend refuses those of another one.
+const VERSION: u32 = 1;
+const MOST_ENTRIES: usize = 256;
+const MOST_BINDINGS: usize = 1024;
+const MOST_THREADS: u32 = 1024;
+
+/// A compiled kernel. The blob is the CBOR form: a map with the numbers of fields as keys, in which unknown fields are
+/// skipped.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct CompiledKernel {
+    /// The form of the blob, which [`CompiledKernel::of`] sets.
+    #[n(0)]
+    pub version: u32,
+    /// The architecture that the code was made for; empty where any runs it.
+    #[n(1)]
+    pub arch: String,
+    /// Entry points, in the order in which launches name them.
+    #[n(2)]
+    pub entries: Vec<EntryPoint>,
+    /// Bindings, in the order in which the code takes them.
+    #[n(3)]
+    pub bindings: Vec<Binding>,
+    /// What lies in the parameter beside bindings and argument words.
+    #[n(4)]
+    pub parameter: Parameter,
+    /// Dynamic shared memory in bytes of entry points that map nothing.
+    #[n(5)]
+    pub shared: u32,
+    /// Outputs that are bound, but not written.
+    #[n(6)]
+    pub unwritten: Vec<u32>,
+    /// Index inputs that the last entry points check, in this order.
+    #[n(7)]
+    pub checks: Vec<u32>,
+    /// The code: a cubin, or text.
+    #[cbor(n(8), with = "minicbor::bytes")]
+    pub code: Vec<u8>,
+}
+
+/// One entry point.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct EntryPoint {
+    /// Its name in the code.
+    #[n(0)]
+    pub name: String,
+    /// Threads of a block; 0 where the code says so by itself.
+    #[n(1)]
+    pub threads: u32,
+    /// The output whose elements its threads compute, one each; none of other entry points.
+    #[n(2)]
+    pub maps: Option<u32>,
+    /// Blocks of a cluster; 1 where there are no clusters.
+    #[n(3)]
+    pub cluster: u32,
+    /// Whether all of its blocks run at once, or none.
+    #[n(4)]
+    pub together: bool,
+}
+
+/// What one binding holds. Tensors of more bytes than a binding spans are bound in pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum Binding {
+    /// The argument words.
+    #[n(0)]
+    Arguments,
+    /// An input of the anchor by position, and the piece of it.
+    #[n(1)]
+    Input(#[n(0)] u32, #[n(1)] u32),
+    /// An operand of the pointwise layers by position, and the piece of it.
+    #[n(2)]
+    Extra(#[n(0)] u32, #[n(1)] u32),
+    /// A stored output by position, and the piece of it.
+    #[n(3)]
+    Output(#[n(0)] u32, #[n(1)] u32),
+    /// Scratch memory.
+    #[n(4)]
+    Scratch,
+    /// Sizes for the host.
+    #[n(5)]
+    Sizes,
+    /// The record of an index out of range.
+    #[n(6)]
+    Faults,
+}
+
+/// What lies in the parameter beside bindings and argument words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Parameter {
+    /// Bindings, by bits, that may be addresses of cells which hold the address.
+    #[n(0)]
+    pub cells: u32,
+    /// Tensor maps behind the bindings.
+    #[n(1)]
+    pub maps: u32,
+}
+
+impl CompiledKernel {
+    /// A kernel of this code, for any architecture, without entry points and bindings.
+    pub fn of(code: Vec<u8>) -> CompiledKernel {
+        CompiledKernel {
+            version: VERSION,
+            arch: String::new(),
+            entries: Vec::new(),
+            bindings: Vec::new(),
+            parameter: Parameter::default(),
+            shared: 0,
+            unwritten: Vec::new(),
+            checks: Vec::new(),
+            code,
+        }
+    }
+
+    /// The kernel as a step's blob.
+    pub fn to_blob(&self) -> Result<Vec<u8>, BackendError> {
+        minicbor::to_vec(self)
+            .map_err(|e| BackendError::Internal(format!("a kernel could not be stored: {e}")))
+    }
+
+    /// The kernel of a step's blob; refuses what [`CompiledKernel::to_blob`] of this version did not write.
+    pub fn from_blob(blob: &[u8]) -> Result<CompiledKernel, BackendError> {
+        let refused = |why: String| {
+            BackendError::Incompatible(format!(
+                "a step's blob is not a compiled kernel of this version of Kiln ({why}); build the plan again"
+            ))
+        };
+        let k: CompiledKernel = minicbor::decode(blob).map_err(|e| refused(e.to_string()))?;
+        if k.version != VERSION {
+            return Err(refused(format!("its form is {}, wanted {VERSION}", k.version)));
+        }
+        if k.entries.len() > MOST_ENTRIES || k.bindings.len() > MOST_BINDINGS {
+            let found = format!("{} entry points and {} bindings", k.entries.len(), k.bindings.len());
+            return Err(refused(format!("{found}, at most {MOST_ENTRIES} and {MOST_BINDINGS} are possible")));
+        }
+        if let Some(e) = k.entries.iter().find(|e| e.threads > MOST_THREADS) {
+            return Err(refused(format!(
+                "blocks of {} threads, at most {MOST_THREADS} are possible",
+                e.threads
+            )));
+        }
+        if k.checks.len() > k.entries.len() {
+            return Err(refused(format!("{} checks by {} entry points", k.checks.len(), k.entries.len())));
+        }
+        Ok(k)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel() -> CompiledKernel {
+        let entry = |name: &str, maps| EntryPoint {
+            name: name.into(),
+            threads: 256,
+            maps,
+            cluster: 1,
+            together: false,
+        };
+        CompiledKernel {
+            arch: "sm_90a".into(),
+            entries: vec![entry("main0", Some(0)), entry("rows", None)],
+            bindings: vec![Binding::Arguments, Binding::Input(0, 1), Binding::Output(0, 0), Binding::Scratch],
+            parameter: Parameter { cells: 2, maps: 1 },
+            shared: 1024,
+            unwritten: vec![1],
+            checks: vec![1],
+            ..CompiledKernel::of(b"\x7fELF...".to_vec())
+        }
+    }
+
+    #[test]
+    fn blobs_are_read_back() {
+        let blob = kernel().to_blob().unwrap();
+        assert_eq!(CompiledKernel::from_blob(&blob), Ok(kernel()));
+        for cut in 0..blob.len() {
+            let e = CompiledKernel::from_blob(&blob[..cut]).unwrap_err();
+            assert!(e.to_string().contains("build the plan again"), "{cut} bytes: {e}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_kernel_of_this_version_is_refused() {
+        for old in [&b"kiln-cuda-3 sm_80 3 main0:256\n\x7fELF"[..], b"// kiln 3 main0\n", b""] {
+            let e = CompiledKernel::from_blob(old).unwrap_err();
+            assert!(matches!(&e, BackendError::Incompatible(m) if m.contains("build the plan again")), "{e}");
+        }
+        let refused = |change: fn(&mut CompiledKernel), says: &str| {
+            let mut k = kernel();
+            change(&mut k);
+            let e = CompiledKernel::from_blob(&k.to_blob().unwrap()).unwrap_err().to_string();
+            assert!(e.contains(says), "{e}");
+        };
+        refused(|k| k.version = 2, "its form is 2, wanted 1");
+        refused(|k| k.entries[0].threads = 4096, "blocks of 4096 threads");
+        refused(|k| k.checks = vec![0; 3], "3 checks by 2 entry points");
+        refused(|k| k.bindings = vec![Binding::Sizes; 1025], "1025 bindings");
+    }
+}
