@@ -138,6 +138,32 @@ mod tests {
         }
     }
 
+    /// Stands for a module of cudarc: its functions are never called, their types are taken.
+    #[cfg(target_os = "linux")]
+    mod sys {
+        use cudarc::driver::sys::CUresult;
+
+        pub unsafe fn abs(_: std::ffi::c_int) -> CUresult {
+            panic!("the declaration was called")
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    super::functions!(Numbers { abs });
+    #[cfg(target_os = "linux")]
+    super::functions!(#[allow(dead_code, reason = "it is not found")] Newer { abs cuNotYet });
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn missing_functions_are_named_and_unknown_codes_stay_numbers() {
+        // SAFETY: the C library is loaded already.
+        let library = unsafe { libloading::Library::new("libc.so.6") }.unwrap();
+        assert_eq!(Newer::find(&library).map(|_| ()), Err("cuNotYet"));
+        let numbers = Numbers::find(&library).unwrap();
+        // SAFETY: the function has this signature.
+        assert_eq!(unsafe { super::call!(numbers, sys::abs(-424_242)) }, 424_242);
+    }
+
     /// A direct call of a function of cudarc panics where the library or the function is missing.
     #[test]
     fn functions_of_cudarc_are_called_by_tables_only() {

@@ -2,7 +2,7 @@
 
 use crate::{DType, Tensor};
 
-/// Why elements are not a tensor, or a tensor not such elements.
+/// Mismatch of elements and a tensor's shape or element type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElementError {

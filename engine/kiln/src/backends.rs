@@ -12,13 +12,13 @@ pub const REFERENCE: &str = "reference";
 /// Backends in the order of preference where none is asked for; others come after, the reference last.
 const PREFERRED: [&str; 2] = ["cuda", "wgpu"];
 
-/// Where plug-ins are looked for, and which are allowed.
+/// Places that plug-ins are looked for in, and the policy that they must satisfy.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DiscoverOptions {
     /// The places.
     pub search: Search,
-    /// What is allowed.
+    /// Policy that a library must satisfy.
     pub policy: Policy,
 }
 

@@ -25,9 +25,9 @@ pub struct BuildOptions {
     pub backend: Option<String>,
     /// The backend that takes over the whole network if the first refuses a layer.
     pub fallback: Option<String>,
-    /// Which of the backend's devices, best first.
+    /// Number of the backend's device, best first.
     pub device: usize,
-    /// What to build for instead of a device that is here: the target of another plan, say. What is timed needs it here.
+    /// Target to build for instead of a device of this machine, such as that of another plan. Timing needs the device here.
     pub target: Option<Target>,
     /// Settings of the builder. Its profiles, if there are any, go before `shapes`.
     pub config: BuildConfig,
@@ -36,7 +36,7 @@ pub struct BuildOptions {
     /// A file of times: read before the build and added to as times are taken, unless the build is locked. A file that
     /// cannot be read or written is a warning.
     pub timing_cache: Option<PathBuf>,
-    /// How much the plan tells of its layers.
+    /// Amount of information on layers in the plan.
     pub verbosity: Verbosity,
     /// Keep the network in the plan, so that it can be built again for another device.
     pub portable: bool,
@@ -64,24 +64,24 @@ pub struct BuildReport {
     pub fell_back: Option<(String, String)>,
     /// Steps in execution order, with their kernels.
     pub steps: Vec<StepReport>,
-    /// What each pass did.
+    /// Passes with their changes.
     pub passes: Vec<PassReport>,
     /// Rewrites that the search considered.
     pub considered: Vec<Considered>,
     /// Candidates that were timed; 0 for a warm build.
     pub timed: usize,
-    /// Where the time of the build went.
+    /// Time of the build by phase.
     pub spent: Spent,
     /// Layers at which runs are expected to need the host, and why. What a run did is in
     /// [`kiln_runtime::ExecutionContext::host_layers`].
     pub host_layers: Vec<HostLayer>,
     /// Inputs with dimensions that nobody gave, with the shape that they got.
     pub assumed: Vec<(String, Vec<i64>)>,
-    /// What the importer and the builder want to be known.
+    /// Notes of the importer and the builder.
     pub notes: Vec<String>,
 }
 
-/// Builds a plan of a network; `progress` is told how far it is and may cancel.
+/// Builds a plan of a network. `progress` receives phase, steps done and steps in all, and cancels by returning false.
 pub(crate) fn build(
     graph: Graph,
     notes: Vec<String>,
@@ -110,7 +110,7 @@ pub(crate) fn build(
     Ok(built)
 }
 
-/// Is it that the backend lacks a kernel, or a device?
+/// Whether the backend lacks a kernel or a device.
 fn refused(e: &Error) -> bool {
     matches!(e, Error::Devices { .. } | Error::Build { source: BuildError::NoTactic { .. }, .. })
 }

@@ -203,8 +203,8 @@ impl EngineBuilder {
         self.build_plan_with_progress(model, &mut |_, _, _| true)
     }
 
-    /// Builds a plan as [`build_plan`](EngineBuilder::build_plan) does. `progress` is told the phase, how many of its steps are
-    /// done and how many there are; it cancels the build by returning false.
+    /// Builds a plan as [`build_plan`](EngineBuilder::build_plan) does. `progress` receives the phase, its steps that are
+    /// done and all its steps; it cancels the build by returning false.
     ///
     /// # Errors
     /// As [`build_plan`](EngineBuilder::build_plan).

@@ -1,4 +1,4 @@
-//! What can go wrong in the façade.
+//! Errors of importing, building and loading.
 
 use kiln_backend::BackendError;
 use kiln_builder::BuildError;
@@ -51,23 +51,23 @@ pub enum Error {
     Shape {
         /// The input.
         name: String,
-        /// What is wrong.
+        /// Difference from what the network wants.
         message: String,
     },
     /// No backend has a device.
     #[error("no backend has a device here: {reasons}")]
     NoBackend {
-        /// What each one said.
+        /// Reason of each backend.
         reasons: String,
     },
-    /// There is no such backend.
+    /// The backend asked for is not here.
     #[error(
         "there is no backend \"{name}\" here, only {known}; put its library on the plug-in path: see `kiln backends`"
     )]
     UnknownBackend {
         /// The name asked for.
         name: String,
-        /// Those that are here.
+        /// Backends that are here.
         known: String,
     },
     /// A backend cannot say what devices it has.

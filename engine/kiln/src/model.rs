@@ -1,4 +1,4 @@
-//! What an engine is made from, and the one loader of files.
+//! Models, from which engines are made, and the one loader of files.
 
 use crate::Error;
 use kiln_files::{open_regular, read_regular};
@@ -14,7 +14,7 @@ const TEXT: &[u8] = b"graph ";
 /// The longest text of a network, in bytes: weights of any size come by seed.
 const TEXT_LIMIT: u64 = 64 << 20;
 
-/// What an engine is made from: a network that is to be built, or a plan that is to be loaded.
+/// Source of an engine: a network that is to be built, or a plan that is to be loaded.
 ///
 /// ```
 /// # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/digits");
@@ -33,7 +33,7 @@ pub struct Model {
     notes: Vec<String>,
 }
 
-/// What there is of a model. A plan file is read when its engine is made.
+/// Content of a model. A plan file is read when its engine is made.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     Graph(Box<Graph>),
@@ -83,7 +83,7 @@ impl Model {
         }
     }
 
-    /// What the importer changed or assumed.
+    /// Changes and assumptions of the importer.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

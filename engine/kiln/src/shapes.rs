@@ -5,7 +5,7 @@ use kiln_ir::Dim;
 use kiln_runtime::{IoMode, IoTensor, Profile};
 use std::collections::{BTreeMap, HashMap};
 
-/// What was asked for of one input, each perhaps absent.
+/// Shapes or values asked for of one input, each perhaps absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Ends {
     min: Option<Vec<i64>>,
@@ -40,17 +40,17 @@ pub struct Shaped {
 }
 
 impl ShapeRequest {
-    /// Nothing asked for?
+    /// Whether nothing is asked for.
     pub fn is_empty(&self) -> bool {
         self.shapes.is_empty() && self.values.is_empty()
     }
 
-    /// Is there a shape for this input?
+    /// Whether there is a shape for this input.
     pub fn has(&self, name: &str) -> bool {
         self.shapes.contains_key(name)
     }
 
-    /// Are there values for this shape input?
+    /// Whether there are values for this shape input.
     pub fn has_values(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }

@@ -7,7 +7,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Why there is no cubin.
+/// Failure to compile a kernel.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CompileError {
     /// The library is not there.
@@ -16,7 +16,7 @@ pub enum CompileError {
          KILN_NVRTC name libnvrtc.so or its folder"
     )]
     Missing {
-        /// Where it was looked for.
+        /// Files that were tried.
         tried: String,
     },
     /// The library lacks a function.
@@ -67,7 +67,7 @@ pub struct Nvrtc {
     api: Api,
 }
 
-/// What a compilation gives.
+/// Result of a compilation.
 pub struct Compiled {
     pub cubin: Vec<u8>,
     pub log: String,
@@ -201,5 +201,19 @@ impl Drop for Owned<'_> {
             // SAFETY: made by `create`, destroyed once.
             unsafe { call!(self.nvrtc.api, sys::nvrtcDestroyProgram(&mut self.program)) };
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    #[test]
+    fn a_library_without_the_compilers_functions_is_refused_by_name() {
+        // SAFETY: the C library is loaded already.
+        let library = unsafe { libloading::Library::new("libc.so.6") }.unwrap();
+        let e = Nvrtc::find(library, "libc.so.6").err().unwrap().to_string();
+        assert!(e.contains("libc.so.6 lacks nvrtcVersion") && e.contains("install NVRTC"), "{e}");
     }
 }

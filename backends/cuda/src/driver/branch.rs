@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 use std::any::Any;
 use std::sync::{Arc, Mutex};
 
-/// What a conditional node does.
+/// Kind of a conditional node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Runs its first body if the handle is set, its second else.

@@ -14,7 +14,7 @@ pub struct Rows {
 }
 
 impl Stream {
-    /// Copies `n` bytes. Both ranges lie in live buffers that work of this stream alone changes.
+    /// Copies `n` bytes. Both ranges are in live buffers, which only work of this stream changes.
     pub fn copy(&self, to: u64, from: u64, n: usize) -> Result<(), DriverError> {
         if n == 0 || to == from {
             return Ok(());

@@ -17,17 +17,17 @@ pub struct Gpu {
     pub api: &'static Api,
     device: sys::CUdevice,
     pub(super) context: sys::CUcontext,
-    /// Where memory comes from, in the order of streams; null where the device has no such pools.
+    /// Memory pool that allocates in the order of streams; null where the device has none.
     pub(super) pool: sys::CUmemoryPool,
-    /// How long the host waits for the device.
+    /// Limit of each wait of the host for the device.
     limit: Option<Duration>,
-    /// Did it not end its work in that time? Then nothing of it is waited for or given back any more.
+    /// Whether the device exceeded the limit. A lost device is neither waited for nor given anything back.
     lost: AtomicBool,
-    /// May kernels begin before the one in front of them is done?
+    /// Whether a kernel may begin before the one in front of it has ended.
     pub overlap: bool,
 }
 
-/// `0` turns overlapping launches off, to find out what they gain.
+/// Environment variable that turns overlapping launches off by `0`, to measure their gain.
 const OVERLAP: &str = "KILN_CUDA_OVERLAP";
 
 // SAFETY: the driver's contexts may be used from any thread once they are made current there, which `bind` does.
@@ -35,7 +35,7 @@ unsafe impl Send for Gpu {}
 // SAFETY: as above; the driver locks its own state.
 unsafe impl Sync for Gpu {}
 
-/// What the driver tells of one device.
+/// One device, as the driver lists it.
 #[derive(Clone, Copy)]
 pub struct Found {
     pub api: &'static Api,
@@ -43,7 +43,7 @@ pub struct Found {
     device: sys::CUdevice,
 }
 
-/// All devices of the driver.
+/// Lists all devices of the driver.
 pub fn devices() -> Result<Vec<Found>, DriverError> {
     let api = Api::get()?;
     let mut n = 0;
@@ -71,7 +71,7 @@ impl Found {
     /// Its name.
     pub fn name(&self) -> Result<String, DriverError> {
         let mut text = [0u8; 256];
-        // SAFETY: the buffer has the length that is told.
+        // SAFETY: the buffer has at least the length that is passed.
         unsafe { cu!(self.api, cuDeviceGetName(text.as_mut_ptr().cast::<c_char>(), 255, self.device)) }?;
         let end = text.iter().position(|&b| b == 0).unwrap_or(0);
         Ok(String::from_utf8_lossy(&text[..end]).into_owned())
@@ -120,7 +120,7 @@ impl Found {
 }
 
 impl Gpu {
-    /// Are both the same device?
+    /// Whether both are the same device.
     pub fn same(&self, other: &Gpu) -> bool {
         self.device == other.device
     }
@@ -194,7 +194,7 @@ impl Gpu {
         }
     }
 
-    /// Does the device allocate in the order of streams?
+    /// Whether the device allocates in the order of streams.
     pub fn has_pool(&self) -> bool {
         !self.pool.is_null()
     }
@@ -208,7 +208,7 @@ impl Gpu {
         unsafe { cu!(self.api, cuMemPoolTrimTo(self.pool, 0)) }
     }
 
-    /// A pool of its own: others in the process keep theirs, and how it gives memory back. Freed memory stays in it instead of
+    /// Makes a pool of its own, so that other users of the device in this process keep theirs and its threshold. Freed memory stays in it instead of
     /// going back to the system at each synchronization.
     fn make_pool(&mut self) -> Result<(), DriverError> {
         use sys::{CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPool_attribute};

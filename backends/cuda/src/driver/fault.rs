@@ -1,4 +1,4 @@
-//! What a result code of the driver means for the caller, and what to do about it.
+//! Result codes of the driver as errors of the backend, with advice.
 
 use super::library::DriverError;
 use kiln_backend::{BackendError, watchdog};

@@ -17,7 +17,7 @@ pub struct Graph {
 // SAFETY: executable graphs may be used from any thread, by one at a time.
 unsafe impl Send for Graph {}
 
-/// Why commands were not put into a stream or a graph, and which of them failed, if it was one.
+/// Failure to put commands into a stream or a graph, with the command that failed, if it was one.
 pub struct Failed {
     pub command: Option<usize>,
     pub error: DriverError,

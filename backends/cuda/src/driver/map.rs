@@ -1,4 +1,4 @@
-//! Tensor maps: what the copy engine of sm_90 and later knows of a tensor.
+//! Tensor maps: descriptions of tensors for the copy engine of sm_90 and later.
 
 use super::device::Gpu;
 use super::library::{DriverError, cu};
@@ -6,9 +6,9 @@ use cudarc::driver::sys::{self, CUtensorMapDataType as DataType};
 use kiln_codegen::Map;
 use std::ffi::c_void;
 
-/// Bytes of a tensor map, and what its address must be a multiple of.
+/// Bytes of a tensor map.
 pub const MAP_BYTES: usize = size_of::<sys::CUtensorMap>();
-/// What a tensor map's address must be a multiple of.
+/// Alignment of a tensor map in bytes.
 pub const MAP_ALIGNMENT: usize = align_of::<sys::CUtensorMap>();
 
 const INTERLEAVE: sys::CUtensorMapInterleave = sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE;
@@ -17,7 +17,7 @@ const PROMOTION: sys::CUtensorMapL2promotion =
     sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
 const ZEROS_OUTSIDE: sys::CUtensorMapFloatOOBfill =
     sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE;
-/// Of smaller tensors, a bit of the map of windows must be cleared, or drivers refuse accesses near the end.
+/// Bytes below which a bit of a map of windows must be cleared, or drivers refuse accesses near the end.
 const SMALL_TENSOR: u64 = 131_072;
 const SMALL_TENSOR_BIT: (usize, u8) = (8 + 2, 1 << 5);
 

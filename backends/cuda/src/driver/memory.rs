@@ -56,7 +56,7 @@ impl Drop for Buffer {
         let gpu = &self.stream.gpu;
         if gpu.has_pool() {
             if gpu.may_close() {
-                // SAFETY: allocated in `new`, freed once, behind all work of the only stream that uses it.
+                // SAFETY: allocated in `new`, freed once, after all work of the only stream that uses it.
                 unsafe { call!(gpu.api, sys::cuMemFreeAsync(self.address, self.stream.handle)) };
             }
         } else if gpu.drained(self.stream.handle) {
@@ -100,7 +100,7 @@ impl Pinned {
             return Ok(());
         };
         let api = self.stream.gpu.api;
-        // SAFETY: `at + len` lies within the memory (checked above); the caller passes an address of the device with
+        // SAFETY: `at + len` is within the memory (checked above); the caller passes an address of the device with
         // room for the bytes.
         unsafe {
             let from = self.start.add(at);
@@ -115,16 +115,16 @@ impl Pinned {
             return Ok(());
         }
         let api = self.stream.gpu.api;
-        // SAFETY: `at + n` lies within the memory (checked above).
+        // SAFETY: `at + n` is within the memory (checked above).
         unsafe { cu!(api, cuMemcpyDtoHAsync_v2(self.start.add(at).cast(), from, n, self.stream.handle)) }
     }
 
-    /// What lies at `at`; the transfers to it are done.
+    /// Bytes from `at` on, once the transfers to them are done.
     pub fn bytes(&self, at: usize, n: usize) -> &[u8] {
         if self.size.checked_sub(at).is_none_or(|room| room < n) {
             return &[];
         }
-        // SAFETY: `at + n` lies within the memory, which the driver gave zeroed or a transfer has written.
+        // SAFETY: `at + n` is within the memory, which the driver returned zeroed or a transfer has written.
         unsafe { std::slice::from_raw_parts(self.start.add(at), n) }
     }
 }

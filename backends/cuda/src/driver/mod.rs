@@ -1,4 +1,4 @@
-//! The driver: devices, streams, events, memory, modules, graphs. All `unsafe` of running lies here.
+//! The driver: devices, streams, events, memory, modules, graphs. All `unsafe` code of runs is in this module.
 
 mod branch;
 mod copy;

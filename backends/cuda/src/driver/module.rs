@@ -38,7 +38,7 @@ unsafe impl Send for Function {}
 unsafe impl Sync for Function {}
 
 impl Function {
-    /// The same kernel with fewer threads in a block.
+    /// Returns the kernel with fewer threads in a block.
     pub fn of_threads(self, threads: u32) -> Function {
         Function { threads, ..self }
     }
@@ -53,13 +53,13 @@ pub struct Launch {
     pub shared: u32,
     /// The parameter, as the kernel's structure lays it out.
     pub parameter: Vec<u8>,
-    /// Does the kernel wait itself for those before it?
+    /// Whether the kernel itself waits for those in front of it.
     pub waits: bool,
-    /// Do its blocks wait for each other, so that all have to run at once?
+    /// Whether its blocks wait for each other, so that all of them must run at once.
     pub together: bool,
-    /// Does it set the handle of the control flow that it is part of?
+    /// Whether it sets the handle of the control flow that it belongs to.
     pub decides: bool,
-    /// Where the parameter has the address of a word: if that is zero, the kernel does nothing. Without an address it runs.
+    /// Offset in the parameter of a word's address: the kernel does nothing if the word is zero. Without an address it runs.
     pub alive_at: usize,
 }
 
@@ -75,7 +75,7 @@ pub enum Command {
     Kernel(Launch),
     Library(Arc<dyn Call>),
     Branch(Arc<Branch>),
-    /// An event behind what comes before it.
+    /// Records an event after the commands in front of it.
     Mark(Arc<Event>),
 }
 
@@ -91,12 +91,12 @@ impl Command {
         }
     }
 
-    /// Is it control flow?
+    /// Whether the command is control flow.
     pub fn is_branch(&self) -> bool {
         matches!(self, Command::Branch(_))
     }
 
-    /// How many commands it comes to, with those in its bodies.
+    /// Number of commands, those in its bodies included.
     pub fn size(&self) -> usize {
         match self {
             Command::Branch(b) => 1 + b.size(),
@@ -124,7 +124,7 @@ impl Module {
     pub fn load(gpu: &Arc<Gpu>, cubin: &[u8], entries: &[(String, u32)]) -> Result<Module, DriverError> {
         gpu.bind()?;
         let mut handle = std::ptr::null_mut();
-        // SAFETY: a cubin is an ELF file, whose headers tell its length; blobs are trusted input like the plan.
+        // SAFETY: a cubin is an ELF file, whose headers state its length; blobs are trusted input like the plan.
         unsafe { cu!(gpu.api, cuModuleLoadData(&mut handle, cubin.as_ptr().cast())) }?;
         let mut module = Module { gpu: gpu.clone(), handle, functions: Vec::new() };
         for (name, threads) in entries {
@@ -183,7 +183,7 @@ impl Drop for Module {
 }
 
 impl Launch {
-    /// The same launch, which does nothing if the word at this address, a multiple of 4, is zero. It may be read `ahead` of
+    /// Returns the launch that does nothing if the word at this address, a multiple of 4, is zero. The word may be read `ahead` of
     /// the end of the kernel in front, where that one has waited for those that write it.
     pub fn only_if(mut self, address: u64, ahead: bool) -> Launch {
         self.put(self.alive_at, address | u64::from(ahead));

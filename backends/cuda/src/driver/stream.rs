@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub struct Stream {
     pub gpu: Arc<Gpu>,
     pub(super) handle: sys::CUstream,
-    /// Is it the caller's? Then it is not destroyed here.
+    /// Whether it belongs to the caller, who destroys it.
     foreign: bool,
 }
 
@@ -89,7 +89,7 @@ pub(super) fn position(of: &Conditional, stream: &Stream) -> Result<Position, Dr
     Ok(Position { graph, dependencies, edges })
 }
 
-/// A copy of the driver's list; `default` for each element where there is no list.
+/// Copies the driver's list; returns `default` for each element where there is no list.
 ///
 /// # Safety
 /// A list that is not null has `count` elements.
@@ -105,7 +105,7 @@ unsafe fn copied<T: Copy>(list: *const T, count: usize, default: T) -> Vec<T> {
 pub struct Event {
     gpu: Arc<Gpu>,
     handle: sys::CUevent,
-    /// Is it the caller's? Then it is not destroyed here.
+    /// Whether it belongs to the caller, who destroys it.
     foreign: bool,
 }
 
@@ -115,7 +115,7 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// An event; `timed` ones tell the time between two.
+    /// Makes an event; two `timed` ones measure the time between them.
     pub fn new(gpu: &Arc<Gpu>, timed: bool) -> Result<Event, DriverError> {
         const DISABLE_TIMING: u32 = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
         gpu.bind()?;
@@ -134,12 +134,12 @@ impl Event {
         Event { gpu: gpu.clone(), handle: handle.cast(), foreign: true }
     }
 
-    /// Is it an event with this handle?
+    /// Whether the event has this handle.
     pub fn is(&self, handle: *mut c_void) -> bool {
         self.handle == handle.cast()
     }
 
-    /// Has the mark been reached?
+    /// Whether the stream has reached the event.
     pub fn reached(&self) -> Result<bool, DriverError> {
         // SAFETY: the handle is alive.
         match unsafe { call!(self.gpu.api, sys::cuEventQuery(self.handle)) } {
@@ -148,12 +148,12 @@ impl Event {
         }
     }
 
-    /// Can a graph that is recorded mark an event beside what follows, so that kernels around it still overlap?
+    /// Whether a recorded graph can record an event aside, so that the kernels around it still overlap.
     pub fn marks_aside() -> bool {
         Conditional::get().is_some()
     }
 
-    /// Sets the mark behind all work of the stream so far. In a stream that records a graph it becomes a node of it, which
+    /// Records the event after all work of the stream so far. In a stream that records a graph it becomes a node of it, which
     /// nothing waits for where the driver can do that.
     pub fn mark(&self, stream: &Stream) -> Result<(), DriverError> {
         const EXTERNAL: u32 = sys::CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL as u32;
@@ -174,7 +174,7 @@ impl Event {
         unsafe { cu!(api, cuGraphAddEventRecordNode(&mut node, at.graph, all, count, self.handle)) }
     }
 
-    /// Sets the mark behind all work of the stream so far.
+    /// Records the event after all work of the stream so far.
     pub fn record(&self, stream: &Stream) -> Result<(), DriverError> {
         // SAFETY: both handles are alive.
         unsafe { cu!(self.gpu.api, cuEventRecord(self.handle, stream.handle)) }

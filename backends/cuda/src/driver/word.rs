@@ -36,7 +36,7 @@ impl Word {
         Ok(Arc::new(word))
     }
 
-    /// Where kernels find it.
+    /// Address of the word for kernels.
     pub fn address(&self) -> u64 {
         self.address
     }

@@ -1,4 +1,4 @@
-//! Convolutions by cuDNN, with additions and relu behind them.
+//! Convolutions by cuDNN, with additions and relu as their epilogue.
 
 use super::cudnn::{Api, Attribute, Descriptor, Execute, Kind, State, TITLE};
 use super::library::{Blob, missing};
@@ -20,13 +20,13 @@ use std::sync::Arc;
 const TACTIC: &str = "cudnn.conv";
 const MAGIC: &str = "kiln-cudnn-1";
 
-/// Where a tensor's address comes from.
+/// Source of a tensor's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
     Input(usize),
     Extra(usize),
     Output,
-    /// It never lies in memory.
+    /// Without an address: the tensor is never stored.
     Nowhere,
 }
 
@@ -120,7 +120,7 @@ fn problem(site: &Site<'_>) -> Result<Problem, BackendError> {
     })
 }
 
-/// What is added: an image like the result, or a number for each channel.
+/// Operand of an addition: an image like the result, or a number for each channel.
 fn operand(site: &Site<'_>, extra: usize, y: &Image, layout: Layout) -> Result<Image, BackendError> {
     let shape = extra_dims(site, extra).unwrap_or_default();
     let whole = image(From::Extra(extra), &shape, layout);
@@ -140,7 +140,7 @@ fn operand(site: &Site<'_>, extra: usize, y: &Image, layout: Layout) -> Result<I
 /// Type that sums are made in.
 const FLOAT: DataType = DataType::CUDNN_DATA_FLOAT;
 
-/// Descriptors of a problem, made one behind the other.
+/// Descriptors of a problem, in the order in which they are made.
 struct Graph {
     api: &'static Api,
     dtype: DataType,

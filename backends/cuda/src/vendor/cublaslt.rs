@@ -79,7 +79,7 @@ pub struct Matrix {
     pub stride: usize,
 }
 
-/// D = op(A) op(B), and what follows.
+/// Product D = op(A) op(B) with an epilogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Product {
     pub a: Matrix,
@@ -89,7 +89,7 @@ pub struct Product {
     pub batch: usize,
     pub compute: ComputeType,
     pub scale: DataType,
-    /// Bias and relu.
+    /// Epilogue: bias and relu.
     pub epilogue: Epilogue,
 }
 
@@ -137,7 +137,7 @@ pub struct Described {
     api: &'static Api,
     handle: sys::cublasLtHandle_t,
     operation: Operation,
-    /// Of A, B and D.
+    /// Layouts of A, B and D.
     layouts: [Layout; 3],
     scale: DataType,
 }
@@ -221,7 +221,7 @@ fn usable(proposal: &MaybeUninit<sys::cublasLtMatmulHeuristicResult_t>) -> Optio
 pub struct Multiply {
     pub described: Described,
     pub algorithm: Algorithm,
-    /// Of A, B, D and the workspace.
+    /// Addresses of A, B, D and the workspace.
     pub at: [u64; 4],
     pub workspace: usize,
 }

@@ -49,7 +49,7 @@ pub struct State {
 }
 
 impl State {
-    /// That of a device, kept for the life of the process.
+    /// Returns the state of a device, which is kept for the life of the process.
     pub fn of(api: &'static Api, gpu: &Arc<Gpu>) -> Result<Arc<State>, DriverError> {
         static ALL: Mutex<Vec<(Arc<Gpu>, Arc<State>)>> = Mutex::new(Vec::new());
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,7 +119,7 @@ impl Descriptor {
     }
 
     fn put<T>(self, name: Attribute, of: Type, all: &[T]) -> Result<Descriptor, DriverError> {
-        // SAFETY: so many elements of the attribute's type lie there; the library copies them.
+        // SAFETY: the list has so many elements of the attribute's type; the library copies them.
         let code = unsafe {
             let count = all.len() as i64;
             call!(self.api, sys::cudnnBackendSetAttribute(self.handle, name, of, count, all.as_ptr().cast()))
@@ -163,7 +163,7 @@ impl Descriptor {
         Ok(self)
     }
 
-    /// A number that the library tells.
+    /// Reads a number from the library.
     pub fn int(&self, name: Attribute) -> Result<i64, DriverError> {
         let (mut n, mut v) = (0i64, 0i64);
         // SAFETY: there is room for the one element that is asked for.

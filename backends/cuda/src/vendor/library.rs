@@ -39,7 +39,7 @@ pub fn missing(why: &str) -> BackendError {
     BackendError::Io(why.to_owned())
 }
 
-/// What a plan stores of a library's step: one line of words.
+/// Blob of a library's step in a plan: one line of words.
 pub struct Blob {
     pub version: u64,
     pub words: Vec<u64>,
@@ -95,6 +95,14 @@ mod tests {
         assert!(error("kiln-y-1", 130_002, 3).contains("none of x"));
         assert!(error("kiln-x-1", 130_002, 4).contains("none of x"));
         assert!(Blob::read(b"\xff", "kiln-x-1", "x", 1, 0).is_err());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_library_without_a_function_says_which_and_what_to_do() {
+        let old = Name { title: "cuOld", files: &["libc.so.6"], variable: "KILN_OLD", package: "nvidia-old" };
+        let why = old.load(|_| Err::<(), _>("cuOldNewest")).unwrap_err();
+        assert_eq!(why, "libc.so.6 lacks cuOldNewest; install a newer cuOld");
     }
 
     #[test]

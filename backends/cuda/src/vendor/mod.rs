@@ -45,7 +45,7 @@ const SOURCES: [Source; 2] = [
     },
 ];
 
-/// How many algorithms each library proposes for a region.
+/// Number of algorithms that each library proposes for a region.
 const RANKS: i64 = 3;
 
 /// Scratch memory that a library may use, in bytes.
@@ -78,13 +78,13 @@ fn of(tactic: &Tactic) -> Option<&'static Source> {
     SOURCES.iter().find(|s| tactic.name.starts_with(s.prefix))
 }
 
-/// The blob of a library's tactic; none if it is no library's.
+/// Compiles a library's tactic to its blob; `None` if the tactic belongs to no library.
 pub fn compile(site: &Site<'_>, tactic: &Tactic, target: &Target) -> Option<Result<Vec<u8>, BackendError>> {
     let source = of(tactic)?;
     Some(opened(target).and_then(|(gpu, _)| (source.compile)(site, tactic, &gpu)))
 }
 
-/// A library's step; none if the tactic is no library's.
+/// Loads a library's step; `None` if the tactic belongs to no library.
 pub fn load(
     site: &Site<'_>,
     tactic: &Tactic,
@@ -98,11 +98,11 @@ pub fn load(
 pub struct Places {
     /// The anchor's inputs.
     pub inputs: Vec<Option<u64>>,
-    /// What pointwise operators read beside the anchor's result.
+    /// Further operands of the pointwise operators.
     pub extras: Vec<u64>,
     /// The result.
     pub output: u64,
-    /// As much as [`Library::workspace`] says.
+    /// Scratch memory of [`Library::workspace`] bytes.
     pub scratch: u64,
 }
 
@@ -122,7 +122,7 @@ fn ranked(name: &str, version: &str) -> Vec<Tactic> {
     (0..RANKS).map(one).collect()
 }
 
-/// Which of the library's proposals a tactic means.
+/// Index of the tactic's proposal among those of the library.
 fn rank(tactic: &Tactic) -> usize {
     tactic.params.get("rank").copied().unwrap_or(0).clamp(0, RANKS) as usize
 }

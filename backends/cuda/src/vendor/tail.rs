@@ -1,9 +1,9 @@
-//! What libraries can fuse behind a product or convolution: additions and relu.
+//! Epilogues that libraries fuse with a product or convolution: additions and relu.
 
 use kiln_codegen::site::Site;
 use kiln_ir::ValueId;
 
-/// One pointwise operator behind the anchor.
+/// Pointwise operator after the anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behind {
     /// Plus an extra, by position.
@@ -11,7 +11,7 @@ pub enum Behind {
     Relu,
 }
 
-/// The operators behind the anchor, if they are a chain of nothing else in the type of the anchor's result.
+/// Returns the operators after the anchor, if they are a chain of additions and relu in the type of the anchor's result.
 pub fn chain(site: &Site<'_>) -> Option<Vec<Behind>> {
     let (at, anchor) = site.anchor?;
     let &[result] = &anchor.outputs[..] else { return None };
