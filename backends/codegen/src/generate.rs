@@ -185,7 +185,7 @@ mod tests {
         own: &[],
         generic: &[],
         spans: None,
-        readers: &[],
+        reads_through_movement: false,
         reshapes: false,
         far: false,
     };

@@ -37,7 +37,5 @@ pub fn is_on_host(graph: &Graph, n: &Node) -> bool {
         let at = |(i, v): (usize, &Option<ValueId>)| *v == Some(y) && !r.op.port(i).is_some_and(|p| p.host);
         r.inputs.iter().enumerate().any(at)
     };
-    matches!(n.op.name(), "shape" | "size")
-        && !graph.outputs.contains(&y)
-        && !graph.nodes().any(|(_, r)| reads(r))
+    n.op.roles().host_known && !graph.outputs.contains(&y) && !graph.nodes().any(|(_, r)| reads(r))
 }

@@ -45,7 +45,7 @@ impl<'a> Site<'a> {
         dialect: &'static Dialect,
     ) -> Result<Site<'a>, BackendError> {
         let all: Vec<&Node> = graph.nodes().map(|(_, n)| n).collect();
-        let reads = |n: &&Node| dialect.readers.contains(&n.op.name());
+        let reads = |n: &&Node| dialect.reads_through_movement && n.op.roles().reads_through_movement;
         let last = all.last().filter(|n| all.len() > 1 && reads(n));
         let silent = |n: &Node| dialect.reshapes && (is_view(graph, n) || is_on_host(graph, n));
         let own = |n: &Node| n.op.is_pointwise() || silent(n);

@@ -4,15 +4,10 @@ use crate::affine::coalesce;
 use crate::site::{op_error, unsupported};
 use kiln_backend::BackendError;
 use kiln_ir::infer::normalize_axis;
+use kiln_ir::op::Movement;
 use kiln_ir::{Fact, Graph, Node, Op, ValueId};
 use kiln_ops::slice::window::window;
 use kiln_ops::util::strides;
-
-/// Operators whose kernels take inputs as views, if the region has the moves in front of them.
-pub const READERS: &[&str] = &["attention"];
-
-/// Operators that views see through.
-pub const MOVES: &[&str] = &["slice", "transpose", "reshape", "squeeze", "unsqueeze"];
 
 /// Where the elements of a value lie in the one that is bound for it. The last dimension is contiguous.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,14 +26,14 @@ impl View {
         View { offset: 0, shape: shape.to_vec(), strides: strides(shape) }
     }
 
-    /// What an operator of [`MOVES`] gives of it; `inputs` are facts of the operator's inputs, `to` its result's shape.
+    /// The view after an operator of an addressable [`Movement`]; `inputs` are facts of the operator's inputs, `to` its result's shape.
     pub fn through(mut self, op: &Op, inputs: &[Option<&Fact>], to: &[usize]) -> Result<View, BackendError> {
-        match op.name() {
-            "transpose" => {
+        match op.movement() {
+            Movement::Permutation => {
                 let order = order(op, self.shape.len())?;
                 self.strides = order.iter().filter_map(|&p| self.strides.get(p).copied()).collect();
             }
-            "slice" => {
+            Movement::Slice => {
                 for cut in cuts(inputs, self.shape.len())? {
                     let w = window(self.shape[cut.axis] as i64, cut.start, cut.end, cut.step);
                     if w.len > 0 {
@@ -121,7 +116,7 @@ pub fn chain(g: &Graph, nodes: &[&Node], mut v: ValueId) -> Result<(Vec<usize>, 
     let mut found = Vec::new();
     while let Some(at) = nodes.iter().position(|n| n.outputs.contains(&v)) {
         let node = nodes[at];
-        if !MOVES.contains(&node.op.name()) {
+        if !node.op.movement().is_addressable() {
             return unsupported(format!("two operators of one kernel: {}", node.op.name()));
         }
         let Some(Some(from)) = node.inputs.first() else { return unsupported("a move of nothing") };

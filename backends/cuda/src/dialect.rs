@@ -1,6 +1,5 @@
 //! The generic kernels' templates in CUDA C++.
 
-use kiln_codegen::views::READERS;
 use kiln_codegen::{Dialect, FAMILIES};
 use kiln_ir::DType;
 
@@ -43,7 +42,7 @@ pub static CUDA: Dialect = Dialect {
     own: crate::kernels::FAMILIES,
     generic: FAMILIES,
     spans: None,
-    readers: READERS,
+    reads_through_movement: true,
     reshapes: false,
     far: true,
 };

@@ -48,7 +48,7 @@ const fn with_templates(text: fn(&str) -> &'static str) -> Dialect {
         own: OWN,
         generic: SHARED,
         spans: Some(state),
-        readers: &[],
+        reads_through_movement: false,
         reshapes: true,
         far: false,
     }

@@ -165,9 +165,9 @@ impl Program {
     }
 }
 
-/// Operators that give the bytes of their first input as they lie.
+/// Whether an operator returns the bytes of its first input in their order, so that its result can be the same memory.
 pub fn is_view_op(op: &Op) -> bool {
-    matches!(op.name(), "reshape" | "squeeze" | "unsqueeze" | "identity" | "bitcast")
+    op.movement().is_view()
 }
 
 /// Positions of the inputs of a graph whose contents the host needs before enqueue (shape inputs): those that host

@@ -8,51 +8,22 @@
 
 use kiln_backend::{Backend, Region, Target};
 use kiln_ir::graph::Uses;
+use kiln_ir::op::Movement;
 use kiln_ir::{DimKind, Graph, Node, NodeId, ValueId};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Nodes of one region grow no further than this.
 const MAX_NODES: usize = 24;
 
-/// Operators that take pointwise layers behind them into their kernel, if the backend agrees.
-const ANCHORS: &[&str] = &[
-    "matmul",
-    "conv",
-    "conv_transpose",
-    "pool",
-    "reduce",
-    "softmax",
-    "layer_norm",
-    "rms_norm",
-    "group_norm",
-    "batch_norm",
-    "gather",
-    "transpose",
-    "concat",
-    "resize",
-];
-
-/// Operators that may read through moves, if the backend agrees.
-const MOVE_READERS: &[&str] = &["attention"];
-
-/// Moves that may be read through.
-const MOVES: &[&str] = &["slice", "transpose", "reshape", "squeeze", "unsqueeze"];
-
-/// Operators that give elements of their input as they lie, so that a pointwise layer may read the input instead.
-const VIEWS: &[&str] = &["reshape", "squeeze", "unsqueeze", "slice"];
-
-/// Operators whose results the host knows, so that they need no kernel where only the host reads them.
-const ON_HOST: &[&str] = &["shape", "size"];
-
 /// Regions in execution order; together they cover every node once.
 pub fn form(g: &Graph, backend: &dyn Backend, target: &Target, fuse: bool) -> Vec<Vec<NodeId>> {
     let mut former = Former::new(g, backend, target);
     if fuse {
-        for id in g.nodes().filter(|(_, n)| MOVE_READERS.contains(&n.op.name())).map(|(id, _)| id) {
+        for id in g.nodes().filter(|(_, n)| n.op.roles().reads_through_movement).map(|(id, _)| id) {
             let members = former.with_moves(id);
             former.settle(members);
         }
-        let anchor = |id: &NodeId, n: &Node| ANCHORS.contains(&n.op.name()) && !former.of.contains_key(id);
+        let anchor = |id: &NodeId, n: &Node| n.op.roles().absorbs_pointwise && !former.of.contains_key(id);
         let anchors: Vec<NodeId> =
             g.nodes().rev().filter(|(id, n)| anchor(id, n)).map(|(id, _)| id).collect();
         // The last anchor has the first choice: what it adds up is done when it runs.
@@ -192,11 +163,11 @@ impl<'a> Former<'a> {
     /// as one.
     fn with_moves(&self, id: NodeId) -> Vec<NodeId> {
         let mut all = vec![id];
-        while let Some(p) = self.mover(&all, MOVES) {
+        while let Some(p) = self.mover(&all, Movement::is_addressable) {
             all.push(p);
         }
         let mut slices = vec![id];
-        while let Some(p) = self.mover(&slices, &["slice"]) {
+        while let Some(p) = self.mover(&slices, |m| m == Movement::Slice) {
             slices.push(p);
         }
         for mut members in [all, slices] {
@@ -209,7 +180,7 @@ impl<'a> Former<'a> {
     }
 
     /// A move of one of these operators whose result is read by these nodes alone.
-    fn mover(&self, members: &[NodeId], ops: &[&str]) -> Option<NodeId> {
+    fn mover(&self, members: &[NodeId], fits: fn(Movement) -> bool) -> Option<NodeId> {
         let nodes = members.iter().filter_map(|&n| self.g.get(n));
         let read = nodes.flat_map(|n| {
             n.inputs.iter().enumerate().filter(|(i, _)| n.op.port(*i).is_some_and(|p| !p.host))
@@ -220,14 +191,14 @@ impl<'a> Former<'a> {
                 n.outputs.iter().all(|&v| self.g.ty(v).dims.iter().all(|d| d.kind() <= DimKind::Host));
             let alone = !self.uses.is_output(v) && self.readers(v).all(|r| members.contains(&r));
             let new = !members.contains(&p) && !self.of.contains_key(&p);
-            (ops.contains(&n.op.name()) && known && alone && new).then_some(p)
+            (fits(n.op.movement()) && known && alone && new).then_some(p)
         })
     }
 
     /// When a layer of a region comes: numbers for the host first, then the anchor, if `head` is one, then the others.
     fn turn(&self, n: NodeId, head: NodeId) -> u8 {
         match self.g.get(n).map(|n| &n.op) {
-            Some(op) if ON_HOST.contains(&op.name()) => 0,
+            Some(op) if op.roles().host_known => 0,
             Some(op) if n == head && !op.is_pointwise() => 1,
             _ => 2,
         }
@@ -255,9 +226,9 @@ impl<'a> Former<'a> {
                 !n.inputs.iter().flatten().any(inner)
             };
             let known = || self.g.ty(v).dims.iter().all(|d| d.kind() <= DimKind::Host);
-            new && match n.op.name() {
-                op if VIEWS.contains(&op) => known() && at_pointwise(),
-                op if ON_HOST.contains(&op) => from_outside() && at_host(),
+            new && match n.op.movement() {
+                Movement::Reshape | Movement::Slice => known() && at_pointwise(),
+                _ if n.op.roles().host_known => from_outside() && at_host(),
                 _ => self.joins(id, like) && at_pointwise(),
             }
         };

@@ -6,12 +6,9 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::OpError;
 use crate::infer::{Fact, InferCx, Value};
-use crate::op::Op;
+use crate::op::{Movement, Op};
 use crate::tensor::{Elems, Tensor, volume};
 use crate::ty::TensorType;
-
-/// Operators whose oracle copies no elements.
-const VIEWS: [&str; 4] = ["reshape", "squeeze", "unsqueeze", "identity"];
 
 /// The operator, inputs and output types that a reference implementation works on.
 pub struct EvalCx<'a> {
@@ -154,7 +151,7 @@ impl Op {
     /// outputs as they are stored. Outputs whose shapes depend on data are taken at their bounds, if they have any. Views
     /// share the memory of their input.
     fn reserve(&self, inputs: &[Option<Tensor>], outputs: &[TensorType]) -> Result<Reservation, OpError> {
-        if VIEWS.contains(&self.name()) {
+        if matches!(self.movement(), Movement::Identity | Movement::Reshape) {
             return Ok(Reservation::of(0));
         }
         let wide = |n: u64| n.saturating_mul(8);

@@ -37,6 +37,8 @@ pub struct OpDef {
     pub expr: Option<fn(&Attrs, &[DType]) -> Result<Expr, OpError>>,
     /// What passes and backends may assume.
     pub traits: Traits,
+    /// What passes, region forming and code generation do with it.
+    pub roles: Roles,
     /// How closely a backend must agree with the oracle.
     pub tolerance: Tolerance,
     /// Test problems: shapes, dtypes and edge cases worth checking on every backend.
@@ -136,6 +138,65 @@ impl Traits {
     /// Pure, with more work than a few passes over inputs and outputs.
     pub const fn heavy(work: crate::work::Rule) -> Traits {
         Traits { work: Some(work), ..Traits::PURE }
+    }
+}
+
+/// The roles of an operator in the compiler, which reads them here instead of from lists of names.
+#[derive(Clone, Copy, Debug)]
+pub struct Roles {
+    /// How its result is made of the elements of its first input, if it only moves them.
+    pub movement: Movement,
+    /// Whether its kernel may compute pointwise layers that follow, if the backend agrees.
+    pub absorbs_pointwise: bool,
+    /// Whether its kernel may read inputs through [`Movement`]s in front of it, if the backend agrees.
+    pub reads_through_movement: bool,
+    /// Whether its result follows from shapes, so that it needs no kernel if only the host reads it.
+    pub host_known: bool,
+    /// Whether weak typing keeps it in f32 unless the user asks otherwise: its results grow with the number of elements, or
+    /// are coordinates.
+    pub keeps_f32: bool,
+    /// Whether channels last may make it faster; the layout pass leaves islands without such a layer as they are.
+    pub gains_channels_last: bool,
+}
+
+impl Roles {
+    /// No role.
+    pub const NONE: Roles = Roles {
+        movement: Movement::None,
+        absorbs_pointwise: false,
+        reads_through_movement: false,
+        host_known: false,
+        keeps_f32: false,
+        gains_channels_last: false,
+    };
+}
+
+/// Movement of data: how the elements of a result follow from those of the first input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Movement {
+    /// By computation.
+    None,
+    /// The same elements in the same shape.
+    Identity,
+    /// The same bytes with another element type.
+    Reinterpretation,
+    /// The same elements in the same order, in another shape.
+    Reshape,
+    /// The same elements with their dimensions in another order.
+    Permutation,
+    /// A part of the elements, at even steps along each dimension.
+    Slice,
+}
+
+impl Movement {
+    /// Whether the result can be the memory of the input.
+    pub fn is_view(self) -> bool {
+        matches!(self, Movement::Identity | Movement::Reinterpretation | Movement::Reshape)
+    }
+
+    /// Whether a kernel can address the input in the place of the result: strides and offsets say where elements are.
+    pub fn is_addressable(self) -> bool {
+        matches!(self, Movement::Reshape | Movement::Permutation | Movement::Slice)
     }
 }
 
@@ -256,6 +317,16 @@ impl Op {
     /// Is it this operator?
     pub fn is(&self, name: &str) -> bool {
         self.def.name == name
+    }
+
+    /// What the compiler does with it.
+    pub fn roles(&self) -> &'static Roles {
+        &self.def.roles
+    }
+
+    /// How it moves elements, if it does nothing else.
+    pub fn movement(&self) -> Movement {
+        self.def.roles.movement
     }
 
     /// Is it pointwise, with a scalar expression?

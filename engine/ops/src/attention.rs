@@ -13,7 +13,7 @@ use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::infer::{Fact, InferCx, differ, unify};
-use kiln_ir::op::{OpDef, Tolerance, Traits, attr, input, optional};
+use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, attr, input, optional};
 use kiln_ir::ty::{TensorType, dims_text};
 use kiln_ir::work::Shapes;
 
@@ -63,6 +63,7 @@ static OPS: &[OpDef] = &[OpDef {
     tolerance: Tolerance::Narrow,
     problems: problems::problems,
     traits: Traits::heavy(scores),
+    roles: Roles { reads_through_movement: true, ..Roles::NONE },
     ..PLAIN
 }];
 

@@ -10,7 +10,7 @@ use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::expr::{Builder, CmpOp, Expr, UnOp};
 use kiln_ir::infer::{Fact, InferCx, Value};
-use kiln_ir::op::{Op, OpDef, attr, required};
+use kiln_ir::op::{Movement, Op, OpDef, Roles, attr, required};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 
@@ -29,6 +29,7 @@ static OPS: &[OpDef] = &[
         ranges: None,
         expr: Some(cast_expr),
         problems: cast_problems,
+        roles: Roles { keeps_f32: true, ..Roles::NONE },
         ..PLAIN
     },
     OpDef {
@@ -43,6 +44,7 @@ static OPS: &[OpDef] = &[
             Ok(b.finish(x, t[0]))
         }),
         problems: identity_problems,
+        roles: Roles { movement: Movement::Identity, ..Roles::NONE },
         ..PLAIN
     },
 ];

@@ -16,7 +16,7 @@ use kiln_ir::dim::Dim;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, differ};
-use kiln_ir::op::{AttrDef, OpDef, Tolerance, Traits, attr, input, optional};
+use kiln_ir::op::{AttrDef, OpDef, Roles, Tolerance, Traits, attr, input, optional};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 
@@ -39,6 +39,7 @@ static OPS: &[OpDef] = &[OpDef {
     tolerance: Tolerance::Sum,
     problems: |rng| layout::both(problems::problems(rng)),
     traits: Traits::heavy(|s| s.made(0).saturating_mul(s.filter(1))),
+    roles: Roles { absorbs_pointwise: true, gains_channels_last: true, ..Roles::NONE },
     ..PLAIN
 }];
 

@@ -10,7 +10,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, normalize_axis, unify};
-use kiln_ir::op::{Op, OpDef, attr, input};
+use kiln_ir::op::{Op, OpDef, Roles, attr, input};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::range::IndexRange;
 use kiln_ir::tensor::Tensor;
@@ -29,6 +29,7 @@ static OPS: &[OpDef] = &[OpDef {
     eval,
     ranges: Some(|cx| Ok(vec![IndexRange::signed(1, cx.size(0, cx.axis("axis", 0)?))])),
     problems,
+    roles: Roles { absorbs_pointwise: true, ..Roles::NONE },
     ..PLAIN
 }];
 

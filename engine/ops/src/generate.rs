@@ -14,7 +14,7 @@ use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::expr::Num;
 use kiln_ir::infer::{Fact, InferCx, normalize_axis};
-use kiln_ir::op::{Op, OpDef, Tolerance, Traits, attr, input};
+use kiln_ir::op::{Op, OpDef, Roles, Tolerance, Traits, attr, input};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
@@ -31,6 +31,7 @@ static OPS: &[OpDef] = &[
         eval: eval_range,
         tolerance: Tolerance::Generated,
         problems: range_problems,
+        roles: Roles { keeps_f32: true, ..Roles::NONE },
         ..PLAIN
     },
     OpDef {
@@ -60,6 +61,7 @@ static OPS: &[OpDef] = &[
         infer: |cx| Ok(vec![Fact::contents(TensorType::scalar(DType::I64), vec![cx.ty(0)?.volume()])]),
         eval: |cx| Ok(vec![cx.make(0, &[], Elems::I(vec![cx.input(0)?.len() as i64]))?]),
         problems: size_problems,
+        roles: Roles { host_known: true, ..Roles::NONE },
         ..PLAIN
     },
     OpDef {

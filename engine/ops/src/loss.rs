@@ -7,7 +7,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, differ};
-use kiln_ir::op::{OpDef, Tolerance, attr, choice, input, optional};
+use kiln_ir::op::{OpDef, Roles, Tolerance, attr, choice, input, optional};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::range::{IndexRange, RangeCx};
 use kiln_ir::tensor::{Elems, Tensor};
@@ -31,6 +31,7 @@ static OPS: &[OpDef] = &[OpDef {
     ranges: Some(ranges),
     tolerance: Tolerance::Conditioned,
     problems,
+    roles: Roles { keeps_f32: true, ..Roles::NONE },
     ..PLAIN
 }];
 

@@ -10,7 +10,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, broadcast, unify};
-use kiln_ir::op::{Op, OpDef, Tolerance, Traits, attr, input};
+use kiln_ir::op::{Op, OpDef, Roles, Tolerance, Traits, attr, input};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::stop::checkpoint;
 use kiln_ir::tensor::{Elems, Tensor};
@@ -31,6 +31,7 @@ static OPS: &[OpDef] = &[OpDef {
     eval,
     ranges: None,
     expr: None,
+    roles: Roles { absorbs_pointwise: true, ..Roles::NONE },
     traits: Traits::heavy(|s| {
         // The depth is the last dimension of A, or the one before it.
         let before = s.attrs.bool("trans_a").unwrap_or(false) && s.dims(0).len() > 1;

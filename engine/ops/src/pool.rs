@@ -16,7 +16,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx};
-use kiln_ir::op::{AttrDef, OpDef, Tolerance, Traits, attr, choice, required};
+use kiln_ir::op::{AttrDef, OpDef, Roles, Tolerance, Traits, attr, choice, required};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 use kiln_ir::work::Shapes;
@@ -61,6 +61,7 @@ static OPS: &[OpDef] = &[
         tolerance: Tolerance::ByAttrs(tolerance),
         problems: |rng| layout::both(problems::pool(rng)),
         traits: Traits::heavy(taps),
+        roles: Roles { absorbs_pointwise: true, gains_channels_last: true, ..Roles::NONE },
         ..PLAIN
     },
     OpDef {

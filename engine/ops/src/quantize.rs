@@ -7,7 +7,7 @@ use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::expr::{BinOp, Builder, Expr, Reg, UnOp};
-use kiln_ir::op::{Op, OpDef, Port, Tolerance, attr, input, optional, required};
+use kiln_ir::op::{Op, OpDef, Port, Roles, Tolerance, attr, input, optional, required};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 
@@ -30,6 +30,7 @@ static OPS: &[OpDef] = &[
         ranges: None,
         expr: Some(quantize),
         problems: quantize_problems,
+        roles: Roles { keeps_f32: true, ..Roles::NONE },
         ..PLAIN
     },
     OpDef {
@@ -44,6 +45,7 @@ static OPS: &[OpDef] = &[
         expr: Some(dequantize),
         tolerance: Tolerance::Elementwise,
         problems: dequantize_problems,
+        roles: Roles { keeps_f32: true, ..Roles::NONE },
         ..PLAIN
     },
 ];

@@ -15,7 +15,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, normalize_axes};
-use kiln_ir::op::{OpDef, Tolerance, attr, choice, input, optional};
+use kiln_ir::op::{OpDef, Roles, Tolerance, attr, choice, input, optional};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 
@@ -40,6 +40,7 @@ static OPS: &[OpDef] = &[OpDef {
     eval,
     tolerance: Tolerance::ByAttrs(tolerance),
     problems: problems::problems,
+    roles: Roles { absorbs_pointwise: true, keeps_f32: true, ..Roles::NONE },
     ..PLAIN
 }];
 

@@ -10,7 +10,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, differ};
-use kiln_ir::op::{Op, OpDef, attr, input};
+use kiln_ir::op::{Movement, Op, OpDef, Roles, attr, input};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
@@ -26,6 +26,7 @@ static OPS: &[OpDef] = &[
         infer: infer_shape,
         eval: eval_shape,
         problems: shape_problems,
+        roles: Roles { host_known: true, ..Roles::NONE },
         ..PLAIN
     },
     OpDef {
@@ -37,6 +38,7 @@ static OPS: &[OpDef] = &[
         infer: infer_reshape,
         eval: eval_copy,
         problems: reshape_problems,
+        roles: Roles { movement: Movement::Reshape, ..Roles::NONE },
         ..PLAIN
     },
 ];

@@ -13,7 +13,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, normalize_axis};
-use kiln_ir::op::{Op, OpDef, input, optional};
+use kiln_ir::op::{Movement, Op, OpDef, Roles, input, optional};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::Tensor;
 use kiln_ir::ty::TensorType;
@@ -36,6 +36,7 @@ static OPS: &[OpDef] = &[OpDef {
     infer,
     eval,
     problems,
+    roles: Roles { movement: Movement::Slice, ..Roles::NONE },
     ..PLAIN
 }];
 

@@ -9,7 +9,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, normalize_axis};
-use kiln_ir::op::{AttrDef, OpDef, Tolerance, attr};
+use kiln_ir::op::{AttrDef, OpDef, Roles, Tolerance, attr};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 
@@ -27,6 +27,7 @@ static OPS: &[OpDef] = &[
         eval: |cx| eval(cx, softmax),
         tolerance: Tolerance::Conditioned,
         problems: |rng| problems("softmax", rng),
+        roles: Roles { absorbs_pointwise: true, ..Roles::NONE },
         ..PLAIN
     },
     OpDef {

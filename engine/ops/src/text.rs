@@ -7,7 +7,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx};
-use kiln_ir::op::{OpDef, Tolerance, Traits, attr, choice, required};
+use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, attr, choice, required};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
@@ -41,6 +41,7 @@ static OPS: &[OpDef] = &[OpDef {
         let items = s.attrs.ints("pool").map_or(0, |p| p.len() as u64);
         s.volume(0).saturating_mul(distances.min(s.from_last(0, 0))).saturating_mul(items)
     }),
+    roles: Roles { keeps_f32: true, ..Roles::NONE },
     ..PLAIN
 }];
 

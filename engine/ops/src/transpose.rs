@@ -9,7 +9,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::expr::Num;
 use kiln_ir::infer::normalize_axis;
-use kiln_ir::op::{Op, OpDef, attr};
+use kiln_ir::op::{Movement, Op, OpDef, Roles, attr};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::Tensor;
 use kiln_ir::ty::TensorType;
@@ -31,6 +31,7 @@ static OPS: &[OpDef] = &[OpDef {
         indices::eval(cx, |from, to| Ok(places(&perm, from, to)))
     },
     problems,
+    roles: Roles { absorbs_pointwise: true, movement: Movement::Permutation, ..Roles::NONE },
     ..PLAIN
 }];
 

@@ -5,7 +5,7 @@ use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::infer::{InferCx, differ};
-use kiln_ir::op::{OpDef, Tolerance, Traits, input};
+use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, input};
 use kiln_ir::ty::dims_text;
 
 /// A pure, exact operator of one input and one output, for `..PLAIN` in definitions that say only what differs.
@@ -20,6 +20,7 @@ pub const PLAIN: OpDef = OpDef {
     ranges: None,
     expr: None,
     traits: Traits::PURE,
+    roles: Roles::NONE,
     tolerance: Tolerance::Exact,
     problems: kiln_ir::problem::none,
 };

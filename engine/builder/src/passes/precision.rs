@@ -1,7 +1,7 @@
 //! Weakly typed precision: runs f32 layers in a permitted narrower type, or in the type that the user set on them.
 //!
 //! Casts go on the inputs and outputs of each layer that changes; neighbouring pairs cancel. Inputs and outputs of
-//! the network keep their types. Layers that are known to overflow or to lose too much (see [`KEEP_F32`]) stay.
+//! the network keep their types. Layers that are known to overflow or to lose too much ([`kiln_ir::op::Roles::keeps_f32`]) stay.
 
 use super::canonicalize::narrowed_back;
 use super::writer::cast;
@@ -11,34 +11,6 @@ use kiln_ir::{DType, Graph, Node, NodeId, ValueId};
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "precision", run };
-
-/// Operators that are kept in f32 unless the user asks otherwise: their results grow with the number of elements or
-/// feed on coordinates.
-const KEEP_F32: &[&str] = &[
-    "range",
-    "resize",
-    "grid_sample",
-    "affine_grid",
-    "roi_align",
-    "nms",
-    "cumulative",
-    "dft",
-    "stft",
-    "det",
-    "quantize",
-    "dequantize",
-    "nll_loss",
-    "mel_weight_matrix",
-    "window",
-    "pow",
-    "reduce",
-    "random",
-    "deform_conv",
-    "cast",
-    "bitcast",
-    "linear_attention",
-    "tfidf",
-];
 
 fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
     let config = cx.config;
@@ -78,7 +50,7 @@ fn wanted(node: &Node, config: &BuildConfig) -> Option<DType> {
     match node.meta.precision {
         Some(DType::F32) => None,
         Some(t) if t.is_float() && (allowed(t) || config.constraints == Constraints::Obey) => Some(t),
-        _ if KEEP_F32.contains(&node.op.name()) => None,
+        _ if node.op.roles().keeps_f32 => None,
         _ => config.reduced.first().copied(),
     }
 }

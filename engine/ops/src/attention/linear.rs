@@ -10,7 +10,7 @@ use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dim::Dim;
 use kiln_ir::error::OpError;
 use kiln_ir::infer::{Fact, InferCx, differ, unify};
-use kiln_ir::op::{OpDef, Tolerance, Traits, attr, choice, input, optional, required};
+use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, attr, choice, input, optional, required};
 use kiln_ir::ty::TensorType;
 use kiln_ir::work::Shapes;
 
@@ -46,6 +46,7 @@ static OPS: &[OpDef] = &[OpDef {
     tolerance: Tolerance::Narrow,
     problems: problems::problems,
     traits: Traits::heavy(states),
+    roles: Roles { keeps_f32: true, ..Roles::NONE },
     ..PLAIN
 }];
 

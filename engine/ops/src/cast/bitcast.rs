@@ -5,7 +5,7 @@ use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::infer::{Fact, InferCx};
-use kiln_ir::op::{OpDef, required};
+use kiln_ir::op::{Movement, OpDef, Roles, required};
 use kiln_ir::problem::{Problem, Rng, made};
 use kiln_ir::tensor::Tensor;
 use kiln_ir::ty::TensorType;
@@ -24,6 +24,7 @@ static OPS: &[OpDef] = &[OpDef {
         Ok(vec![y.ok_or_else(|| widths(x.dtype(), to))?])
     },
     problems,
+    roles: Roles { keeps_f32: true, movement: Movement::Reinterpretation, ..Roles::NONE },
     ..PLAIN
 }];
 

@@ -10,7 +10,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, differ};
-use kiln_ir::op::{OpDef, Tolerance, Traits, attr, input, optional};
+use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, attr, input, optional};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
@@ -39,6 +39,7 @@ static OPS: &[OpDef] = &[OpDef {
     tolerance: Tolerance::Sum,
     problems: |rng| layout::both(problems(rng)),
     traits: Traits::heavy(|s| s.volume(0).saturating_mul(s.filter(1))),
+    roles: Roles { absorbs_pointwise: true, gains_channels_last: true, ..Roles::NONE },
     ..PLAIN
 }];
 

@@ -11,7 +11,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx};
-use kiln_ir::op::{OpDef, Tolerance, Traits, attr, choice, input};
+use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, attr, choice, input};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
@@ -40,6 +40,7 @@ static OPS: &[OpDef] = &[OpDef {
     traits: Traits { random: true, ..Traits::PURE },
     tolerance: Tolerance::Transcendental,
     problems,
+    roles: Roles { keeps_f32: true, ..Roles::NONE },
     ..PLAIN
 }];
 

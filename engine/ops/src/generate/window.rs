@@ -7,7 +7,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx};
-use kiln_ir::op::{OpDef, Tolerance, attr, choice, input};
+use kiln_ir::op::{OpDef, Roles, Tolerance, attr, choice, input};
 use kiln_ir::problem::{Problem, Rng, made};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
@@ -29,6 +29,7 @@ static OPS: &[OpDef] = &[OpDef {
     eval,
     tolerance: Tolerance::Generated,
     problems,
+    roles: Roles { keeps_f32: true, ..Roles::NONE },
     ..PLAIN
 }];
 

@@ -6,7 +6,7 @@ use kiln_ir::dim::Dim;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, differ};
-use kiln_ir::op::{OpDef, Tolerance, Traits};
+use kiln_ir::op::{OpDef, Roles, Tolerance, Traits};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
@@ -21,6 +21,7 @@ static OPS: &[OpDef] = &[OpDef {
     tolerance: Tolerance::Conditioned,
     problems,
     traits: Traits::heavy(|s| s.volume(0).saturating_mul(s.from_last(0, 0))),
+    roles: Roles { keeps_f32: true, ..Roles::NONE },
     ..PLAIN
 }];
 

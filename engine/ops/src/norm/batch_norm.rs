@@ -8,7 +8,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, differ};
-use kiln_ir::op::{OpDef, Tolerance, attr, input, required};
+use kiln_ir::op::{OpDef, Roles, Tolerance, attr, input, required};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 
@@ -25,6 +25,7 @@ static OPS: &[OpDef] = &[
         eval: |cx| layout::eval(cx, 1, eval_batch),
         tolerance: Tolerance::Conditioned,
         problems: |rng| layout::both(batch_problems(rng)),
+        roles: Roles { absorbs_pointwise: true, ..Roles::NONE },
         ..PLAIN
     },
     OpDef {
@@ -38,6 +39,7 @@ static OPS: &[OpDef] = &[
         eval: |cx| layout::eval(cx, 1, eval_group),
         tolerance: Tolerance::Conditioned,
         problems: |rng| layout::both(group_problems(rng)),
+        roles: Roles { absorbs_pointwise: true, ..Roles::NONE },
         ..PLAIN
     },
 ];

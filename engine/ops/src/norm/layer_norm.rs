@@ -9,7 +9,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, normalize_axis};
-use kiln_ir::op::{AttrDef, OpDef, Tolerance, attr, input, optional};
+use kiln_ir::op::{AttrDef, OpDef, Roles, Tolerance, attr, input, optional};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
@@ -31,6 +31,7 @@ static OPS: &[OpDef] = &[
         eval: eval_layer,
         tolerance: Tolerance::Conditioned,
         problems: |rng| problems("layer_norm", rng),
+        roles: Roles { absorbs_pointwise: true, ..Roles::NONE },
         ..PLAIN
     },
     OpDef {
@@ -43,6 +44,7 @@ static OPS: &[OpDef] = &[
         eval: eval_rms,
         tolerance: Tolerance::Conditioned,
         problems: |rng| problems("rms_norm", rng),
+        roles: Roles { absorbs_pointwise: true, ..Roles::NONE },
         ..PLAIN
     },
 ];

@@ -7,7 +7,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::expr::{BinOp, Builder, CmpOp, Expr};
 use kiln_ir::infer::{Fact, InferCx};
-use kiln_ir::op::{OpDef, Port, Tolerance, Traits, input};
+use kiln_ir::op::{OpDef, Port, Roles, Tolerance, Traits, input};
 
 const NUMBERS: &[DType] =
     &[DType::F32, DType::F16, DType::BF16, DType::I8, DType::U8, DType::I32, DType::I64];
@@ -39,6 +39,7 @@ const fn def(
         ranges: None,
         expr: Some(expr),
         traits: Traits::PURE,
+        roles: Roles::NONE,
         tolerance,
         problems,
     }
@@ -130,7 +131,10 @@ static OPS: &[OpDef] = &[
         pointwise::infer,
         "Remainder with the sign of a. Integers by zero give 0."
     ),
-    binary!("pow", Pow, NUMBERS, Transcendental, pointwise::infer, "aᵇ. Integers wrap."),
+    OpDef {
+        roles: Roles { keeps_f32: true, ..Roles::NONE },
+        ..binary!("pow", Pow, NUMBERS, Transcendental, pointwise::infer, "aᵇ. Integers wrap.")
+    },
     binary!("min", Min, NUMBERS, Exact, follow!(Dim::min_with), "The lesser; NaN if either is."),
     binary!("max", Max, NUMBERS, Exact, follow!(Dim::max_with), "The greater; NaN if either is."),
     binary!("and", And, BOOL, Exact, pointwise::infer, "Logical and."),

@@ -5,7 +5,7 @@ use kiln_ir::attr::Attrs;
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::expr::{Builder, Expr, UnOp};
-use kiln_ir::op::{OpDef, Tolerance, Traits, input};
+use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, input};
 
 /// `exp`, `sqrt`, `neg` and so on, of the named scalar function.
 macro_rules! unary {
@@ -21,6 +21,7 @@ macro_rules! unary {
             ranges: None,
             expr: Some(|_, t| simple(UnOp::$op, $types, t)),
             traits: Traits::PURE,
+            roles: Roles::NONE,
             tolerance: Tolerance::$tol,
             problems: |rng| pointwise::problems($name, 1, $types, rng),
         }
@@ -94,6 +95,7 @@ static OPS: &[OpDef] = &[
         ranges: None,
         expr: Some(logical_not),
         traits: Traits::PURE,
+        roles: Roles::NONE,
         tolerance: Tolerance::Exact,
         problems: |rng| pointwise::problems("not", 1, &[DType::Bool], rng),
     },

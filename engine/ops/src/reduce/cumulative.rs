@@ -6,7 +6,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, normalize_axis};
-use kiln_ir::op::{Op, OpDef, Tolerance, attr, choice, input};
+use kiln_ir::op::{Op, OpDef, Roles, Tolerance, attr, choice, input};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 
@@ -29,6 +29,7 @@ static OPS: &[OpDef] = &[OpDef {
         _ => Tolerance::Conditioned,
     }),
     problems: cumulative_problems,
+    roles: Roles { keeps_f32: true, ..Roles::NONE },
     ..PLAIN
 }];
 

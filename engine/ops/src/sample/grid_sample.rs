@@ -11,7 +11,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, unify};
-use kiln_ir::op::{AttrDef, OpDef, Tolerance, Traits, attr, choice, input};
+use kiln_ir::op::{AttrDef, OpDef, Roles, Tolerance, Traits, attr, choice, input};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::{TensorType, dims_text};
@@ -42,6 +42,7 @@ static OPS: &[OpDef] = &[
             let taps: u64 = if s.attrs.str("mode").is_ok_and(|m| m == "cubic") { 4 } else { 2 };
             s.made(0).saturating_mul(taps.saturating_pow(s.from_last(1, 0).min(3) as u32))
         }),
+        roles: Roles { keeps_f32: true, ..Roles::NONE },
         ..PLAIN
     },
     OpDef {
@@ -56,6 +57,7 @@ static OPS: &[OpDef] = &[
         eval: affine::eval,
         tolerance: Tolerance::Conditioned,
         problems: affine::problems,
+        roles: Roles { keeps_f32: true, ..Roles::NONE },
         ..PLAIN
     },
 ];

@@ -15,7 +15,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx};
-use kiln_ir::op::{OpDef, Tolerance, Traits, attr, choice, input, optional};
+use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, attr, choice, input, optional};
 use kiln_ir::tensor::{Elems, Tensor};
 
 /// The operators of this family.
@@ -54,6 +54,7 @@ static OPS: &[OpDef] = &[OpDef {
     tolerance: Tolerance::ByAttrs(sample::tolerance),
     problems: problems::problems,
     traits: Traits::heavy(work),
+    roles: Roles { absorbs_pointwise: true, keeps_f32: true, ..Roles::NONE },
     ..PLAIN
 }];
 

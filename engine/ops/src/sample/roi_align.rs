@@ -6,7 +6,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, differ, unify};
-use kiln_ir::op::{OpDef, Tolerance, Traits, attr, choice, input};
+use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, attr, choice, input};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::range::IndexRange;
 use kiln_ir::tensor::{Elems, Tensor};
@@ -48,6 +48,7 @@ static OPS: &[OpDef] = &[OpDef {
         };
         s.made(0).saturating_mul(samples).saturating_mul(4)
     }),
+    roles: Roles { keeps_f32: true, ..Roles::NONE },
     ..PLAIN
 }];
 

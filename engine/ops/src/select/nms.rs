@@ -7,7 +7,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, differ};
-use kiln_ir::op::{OpDef, Tolerance, Traits, attr, input, optional};
+use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, attr, input, optional};
 use kiln_ir::problem::{Problem, Rng, made};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
@@ -44,6 +44,7 @@ static OPS: &[OpDef] = &[OpDef {
     },
     tolerance: Tolerance::Exact,
     problems,
+    roles: Roles { keeps_f32: true, ..Roles::NONE },
     ..PLAIN
 }];
 

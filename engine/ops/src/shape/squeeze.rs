@@ -8,7 +8,7 @@ use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::infer::{Fact, InferCx, normalize_axes};
-use kiln_ir::op::{Op, OpDef, input, optional};
+use kiln_ir::op::{Movement, Op, OpDef, Roles, input, optional};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::ty::TensorType;
 
@@ -23,6 +23,7 @@ static OPS: &[OpDef] = &[
         infer: squeeze,
         eval: eval_copy,
         problems: |rng| problems("squeeze", SQUEEZES, rng),
+        roles: Roles { movement: Movement::Reshape, ..Roles::NONE },
         ..PLAIN
     },
     OpDef {
@@ -33,6 +34,7 @@ static OPS: &[OpDef] = &[
         infer: unsqueeze,
         eval: eval_copy,
         problems: |rng| problems("unsqueeze", UNSQUEEZES, rng),
+        roles: Roles { movement: Movement::Reshape, ..Roles::NONE },
         ..PLAIN
     },
 ];

@@ -6,7 +6,7 @@ use kiln_ir::dim::Dim;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx};
-use kiln_ir::op::{OpDef, Tolerance, Traits, attr, input, optional};
+use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, attr, input, optional};
 use kiln_ir::problem::{Problem, Rng, made};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
@@ -35,6 +35,7 @@ static OPS: &[OpDef] = &[OpDef {
         let longest = s.dims(0).iter().max().copied().unwrap_or(1);
         s.made(0).saturating_mul(longest).saturating_mul(TURN)
     }),
+    roles: Roles { keeps_f32: true, ..Roles::NONE },
     ..PLAIN
 }];
 

@@ -7,7 +7,7 @@ use kiln_ir::dim::Dim;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx};
-use kiln_ir::op::{OpDef, Tolerance, Traits, attr, input, optional};
+use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, attr, input, optional};
 use kiln_ir::problem::{Problem, Rng, made};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
@@ -38,6 +38,7 @@ static OPS: &[OpDef] = &[OpDef {
             .saturating_mul(s.from_last(0, 1).min(bins.saturating_mul(2)))
             .saturating_mul(crate::signal::dft::TURN)
     }),
+    roles: Roles { keeps_f32: true, ..Roles::NONE },
     ..PLAIN
 }];
 

@@ -7,7 +7,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, MAX_CONTENT, normalize_axis, unify};
-use kiln_ir::op::{Op, OpDef, attr, variadic};
+use kiln_ir::op::{Op, OpDef, Roles, attr, variadic};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::{TensorType, dims_text};
@@ -22,6 +22,7 @@ static OPS: &[OpDef] = &[OpDef {
     infer,
     eval,
     problems,
+    roles: Roles { absorbs_pointwise: true, ..Roles::NONE },
     ..PLAIN
 }];
 

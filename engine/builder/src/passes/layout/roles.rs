@@ -23,12 +23,9 @@ pub enum Role {
     },
 }
 
-/// Operators that channels last may make faster; islands without them stay as they are.
-const GAINS: &[&str] = &["conv", "conv_transpose", "pool"];
-
-/// May the layer itself gain?
+/// Whether channels last may make the layer itself faster.
 pub fn gains(node: &Node) -> bool {
-    GAINS.contains(&node.op.name())
+    node.op.roles().gains_channels_last
 }
 
 /// What a layer of the linear layout does when its images have channels last; `None` if it can't.

@@ -4,6 +4,7 @@
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::infer::normalize_axis;
+use kiln_ir::op::Movement;
 use kiln_ir::{Dim, IrError, Node, NodeId, ValueId};
 use std::collections::VecDeque;
 
@@ -113,9 +114,9 @@ fn regroup(mut parts: VecDeque<Part>, to: &[Dim]) -> Option<Vec<Vec<Part>>> {
     parts.is_empty().then_some(out)
 }
 
-/// Is it a move, whatever its shapes?
+/// Whether the layer keeps all elements and changes their shape or the order of their dimensions.
 pub fn is_move(node: &Node) -> bool {
-    matches!(node.op.name(), "reshape" | "squeeze" | "unsqueeze" | "transpose")
+    matches!(node.op.movement(), Movement::Reshape | Movement::Permutation)
 }
 
 fn as_move(view: &View<'_>, node: &Node) -> Option<Move> {

@@ -3,9 +3,8 @@
 use super::moves::shape_text;
 use super::view::{View, input};
 use super::{Rule, Writer};
-use kiln_ir::{IrError, NodeId, ValueId};
-
-const MOVES: &[&str] = &["reshape", "squeeze", "unsqueeze"];
+use kiln_ir::op::Movement;
+use kiln_ir::{IrError, Node, NodeId, ValueId};
 
 pub struct Reshapes {
     x: ValueId,
@@ -17,9 +16,9 @@ impl Rule for Reshapes {
     const NAME: &'static str = "reshapes";
 
     fn find(view: &View<'_>, root: NodeId) -> Option<Reshapes> {
-        let is_move = |op: &str| MOVES.contains(&op);
-        let last = view.g.get(root).filter(|n| is_move(n.op.name()))?;
-        let (_, before) = view.g.producer(input(last, 0)?).filter(|(_, n)| is_move(n.op.name()))?;
+        let reshapes = |n: &Node| n.op.movement() == Movement::Reshape;
+        let last = view.g.get(root).filter(|n| reshapes(n))?;
+        let (_, before) = view.g.producer(input(last, 0)?).filter(|(_, n)| reshapes(n))?;
         let (x, y) = (input(before, 0)?, *last.outputs.first()?);
         if view.dims(x) == view.dims(y) {
             return Some(Reshapes { x, shape: None });

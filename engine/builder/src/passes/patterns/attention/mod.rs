@@ -12,6 +12,7 @@ mod weights;
 
 use super::view::{View, input};
 use super::{Rule, Writer};
+use kiln_ir::op::Movement;
 use kiln_ir::{Attrs, DType, Dim, IrError, Node, NodeId, ValueId};
 use operands::{Heads, Operand};
 use scores::Scores;
@@ -180,7 +181,7 @@ fn reshape(w: &mut Writer<'_>, x: ValueId, shape: &[i64]) -> Result<ValueId, IrE
 fn folds(view: &View<'_>, node: &Node) -> Option<ValueId> {
     let (x, y) = (input(node, 0)?, *node.outputs.first()?);
     let (from, to) = (view.dims(x), view.dims(y));
-    let kind = matches!(node.op.name(), "reshape" | "squeeze" | "unsqueeze");
+    let kind = node.op.movement() == Movement::Reshape;
     let tail = |d: &[Dim]| d.len().checked_sub(2).map(|n| d[n..].to_vec());
     (kind && tail(from).is_some() && tail(from) == tail(to)).then_some(x)
 }
