@@ -12,12 +12,13 @@ use kiln_network::{LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_runtime::{Engine, ExecutionContext, RuntimeError};
 use kiln_tests::backends;
 use kiln_tests::models::engine;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The time in which a stopped run returns. Nine of ten do so whatever else the machine does; from the others the time is
-/// taken off in which another thread, that only sleeps, was not woken up either.
+/// taken off in which their threads were ready to run, and other programs had the processors.
 const USUAL: Duration = Duration::from_millis(100);
 /// The time in which a stopped run returns on a machine that does much else beside.
 const WORST: Duration = Duration::from_secs(2);
@@ -108,12 +109,13 @@ fn stacking(backend: &Arc<dyn Backend>) -> Engine {
     built(&net, backend)
 }
 
-/// Starts a run and stops it after this time; what it ended with, and how long after it was asked to stop.
+/// Starts a run and stops it after this time; what it ended with, how long after it was asked to stop, and how much of that
+/// other programs took.
 fn stopped(
     context: &mut ExecutionContext,
     inputs: &Inputs,
     after: Duration,
-) -> (Result<(), RuntimeError>, Duration) {
+) -> (Result<(), RuntimeError>, Duration, Duration) {
     let (canceller, over) = (context.canceller(), AtomicBool::new(false));
     std::thread::scope(|s| {
         let asked = s.spawn(|| {
@@ -122,58 +124,42 @@ fn stopped(
             while !canceller.cancel() && !over.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
-            Instant::now()
+            (Instant::now(), queued())
         });
         let ended = context.run(inputs).map(drop);
         let end = Instant::now();
         over.store(true, Ordering::Relaxed);
-        (ended, end.saturating_duration_since(asked.join().unwrap()))
+        let (asked, before) = asked.join().unwrap();
+        (ended, end.saturating_duration_since(asked), starved(&before))
     })
 }
 
-/// A thread that sleeps a millisecond at a time, and notes when it was woken up late: then the machine had no time for
-/// anybody.
-struct Sleeper {
-    late: Arc<Mutex<Vec<(Instant, Duration)>>>,
-    over: Arc<AtomicBool>,
+/// How long each thread of this process has waited for a processor so far, as Linux counts it; nothing elsewhere.
+fn queued() -> BTreeMap<String, Duration> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let waited = tasks.filter_map(|task| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let ns = text.split_whitespace().nth(1)?.parse().ok()?;
+        Some((task.file_name().to_string_lossy().into_owned(), Duration::from_nanos(ns)))
+    });
+    waited.collect()
 }
 
-impl Sleeper {
-    fn new() -> Sleeper {
-        let sleeper = Sleeper { late: Arc::default(), over: Arc::default() };
-        let (late, over) = (sleeper.late.clone(), sleeper.over.clone());
-        std::thread::spawn(move || {
-            let mut before = Instant::now();
-            while !over.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(1));
-                let now = Instant::now();
-                let gap = now - before;
-                if gap > Duration::from_millis(4) {
-                    late.lock().unwrap().push((now, gap));
-                }
-                before = now;
-            }
-        });
-        sleeper
-    }
-
-    /// How much of the time before `end` it was kept from waking up.
-    fn kept_off(&self, end: Instant, before: Duration) -> Duration {
-        // What began before the end is noted when it is over.
-        std::thread::sleep(Duration::from_millis(5));
-        let Some(start) = end.checked_sub(before) else { return Duration::ZERO };
-        let inside = |(woken, gap): &(Instant, Duration)| {
-            let from = (*woken - *gap).max(start);
-            (*woken).min(end).saturating_duration_since(from)
-        };
-        self.late.lock().unwrap().iter().map(inside).sum()
-    }
+/// The name of the calling thread in [`queued`].
+fn this_thread() -> String {
+    let link = std::fs::read_link("/proc/thread-self").unwrap_or_default();
+    link.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-    }
+/// The time since then in which the calling thread, or the one that it may have waited for, had no processor: what other
+/// programs cost a run.
+fn starved(before: &BTreeMap<String, Duration>) -> Duration {
+    let now = queued();
+    let own = this_thread();
+    let waited =
+        |(name, d): (&String, &Duration)| d.saturating_sub(before.get(name).copied().unwrap_or_default());
+    let mine = now.get_key_value(&own).map(waited).unwrap_or_default();
+    mine + now.iter().filter(|(name, _)| **name != own).map(waited).max().unwrap_or_default()
 }
 
 /// The greatest and the one that nine of ten do not exceed.
@@ -190,18 +176,15 @@ fn random_moments(backend: &Arc<dyn Backend>) {
         let mut context = case.engine.create_context().unwrap();
         let expected = context.run(&case.short).unwrap_or_else(|e| panic!("{what}: {e}"));
         let (mut latencies, mut own) = (Vec::new(), Duration::ZERO);
-        let sleeper = Sleeper::new();
         for moment in 0..moments {
             let after = Duration::from_micros(rng.int(0, if moment % 2 == 0 { 300 } else { 30_000 }) as u64);
-            let (ended, latency) = stopped(&mut context, &case.long, after);
-            let end = Instant::now();
+            let (ended, latency, late) = stopped(&mut context, &case.long, after);
             let cancelled = matches!(ended, Err(RuntimeError::Cancelled { .. }));
             assert!(cancelled, "{what}, moment {moment} ({after:?}): {ended:?}");
             latencies.push(latency);
-            let late = if latency > USUAL / 2 { sleeper.kept_off(end, latency) } else { Duration::ZERO };
             if latency > USUAL / 2 {
                 println!(
-                    "{what}, moment {moment} ({after:?}): {latency:?}, of which a sleeper missed {late:?}"
+                    "{what}, moment {moment} ({after:?}): {latency:?}, of which {late:?} without a processor"
                 );
             }
             own = own.max(latency.saturating_sub(late));
@@ -210,8 +193,8 @@ fn random_moments(backend: &Arc<dyn Backend>) {
         }
         let (worst, usual) = worst(latencies);
         let told = format!(
-            "{what}: {moments} runs stopped, nine of ten within {usual:?}, all within {worst:?}, or {own:?} without what the \
-             machine did beside"
+            "{what}: {moments} runs stopped, nine of ten within {usual:?}, all within {worst:?}, or {own:?} without the \
+             time that other programs took"
         );
         println!("{told}");
         assert!(usual <= USUAL && own <= USUAL && worst <= WORST, "{told}");
@@ -274,7 +257,7 @@ fn the_reference_stops_inside_of_a_step() {
         let zeros = |r: i64, c: i64| Tensor::zeros(dtype, &[r as usize, c as usize]).unwrap();
         let inputs = vec![("a", zeros(m, k)), ("b", zeros(k, n))];
         for after in [0, 50, 150].map(Duration::from_millis) {
-            let (ended, latency) = stopped(&mut context, &inputs, after);
+            let (ended, latency, _) = stopped(&mut context, &inputs, after);
             match ended {
                 Err(RuntimeError::Cancelled { layer }) => assert!(["product", ""].contains(&layer.as_str())),
                 other => panic!("{dtype}: {other:?}"),
@@ -298,10 +281,8 @@ fn wgpu_leaves_a_kernel_that_takes_long() {
     let start = Instant::now();
     let expected = context.run(&inputs).unwrap();
     let whole = start.elapsed();
-    let sleeper = Sleeper::new();
     for part in [2, 5] {
-        let (ended, latency) = stopped(&mut context, &inputs, whole * part / 10);
-        let late = sleeper.kept_off(Instant::now(), latency);
+        let (ended, latency, late) = stopped(&mut context, &inputs, whole * part / 10);
         println!(
             "the whole run took {whole:?}; stopped after {part} tenths it ended in {latency:?}, late by {late:?}"
         );
@@ -331,7 +312,7 @@ fn long_chains_stop_between_steps() {
         let whole = start.elapsed();
         let mut latencies = Vec::new();
         for part in [1, 3, 5, 7] {
-            let (ended, latency) = stopped(&mut context, &inputs, whole * part / 10);
+            let (ended, latency, _) = stopped(&mut context, &inputs, whole * part / 10);
             // On a fast device the run may be over before: then another one is stopped, later.
             assert!(matches!(ended, Err(RuntimeError::Cancelled { .. }) | Ok(())), "{ended:?}");
             if ended.is_err() {

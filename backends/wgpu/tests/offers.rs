@@ -1,7 +1,8 @@
 //! What is offered for every operator's problems, alone and with pointwise layers behind: `supports` and `tactics` agree and
 //! write no kernel's text, and whatever is offered has one.
 //!
-//! `KILN_OFFERS=FILE` writes all offers and refusals to a file, to compare two versions of the backend.
+//! `KILN_OFFERS=FILE` writes all offers and refusals to a file, to compare two versions of the backend; `KILN_SNAPSHOT=FOLDER`
+//! the hashes of all texts.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -12,6 +13,10 @@ use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, Op};
 use std::collections::BTreeSet;
 use std::fmt::Write;
+
+#[path = "../../codegen/tests/common/snapshot.rs"]
+mod snapshot;
+use snapshot::Snapshot;
 
 /// The region of a problem, and the same with pointwise layers behind its first result.
 fn regions(program: &Program) -> Vec<(&'static str, Region)> {
@@ -37,7 +42,7 @@ fn regions(program: &Program) -> Vec<(&'static str, Region)> {
 }
 
 /// All offers and refusals, a line each; what is offered for the first time is written.
-fn offers(target: &Target, seen: &mut BTreeSet<String>) -> String {
+fn offers(target: &Target, seen: &mut BTreeSet<String>, snapshot: &mut Snapshot) -> String {
     let mut text = String::new();
     for def in kiln_ops::all() {
         for (i, p) in (def.problems)(&mut Rng::new(3)).into_iter().enumerate() {
@@ -55,9 +60,11 @@ fn offers(target: &Target, seen: &mut BTreeSet<String>) -> String {
                         for t in found {
                             let (id, estimate) = (t.id(), t.estimate_ns);
                             let _ = write!(text, " {id} {estimate:?} {} {};", t.workspace, t.note);
-                            if seen.insert(format!("{} {form} {id} {}", def.name, types(&region))) {
-                                Wgpu.compile(&region, &t, target)
-                                    .unwrap_or_else(|e| panic!("{what} {id}: {e}"));
+                            let first = seen.insert(format!("{} {form} {id} {}", def.name, types(&region)));
+                            if first || snapshot.wanted() {
+                                let text = Wgpu.compile(&region, &t, target);
+                                let text = text.unwrap_or_else(|e| panic!("{what} {id}: {e}"));
+                                snapshot.add(&what, &id, &text);
                             }
                         }
                     }
@@ -99,9 +106,11 @@ fn target(features: &[&str], buffers: u64) -> Target {
 #[test]
 fn what_is_offered_has_a_text() {
     let (mut all, mut seen) = (String::new(), BTreeSet::new());
+    let mut snapshot = Snapshot::new("wgpu");
     for (features, buffers) in [(&["i64"][..], 32), (&["i64", "dot4", "subgroup"][..], 8), (&[][..], 4)] {
-        all += &offers(&target(features, buffers), &mut seen);
+        all += &offers(&target(features, buffers), &mut seen, &mut snapshot);
     }
+    snapshot.finish();
     if let Some(path) = std::env::var_os("KILN_OFFERS") {
         std::fs::write(path, &all).unwrap();
     }

@@ -1,5 +1,6 @@
 //! Test problems: an operator with inputs, made from a seed.
 
+use crate::attr::Attrs;
 use crate::dtype::DType;
 use crate::op::Op;
 use crate::tensor::{Elems, Tensor};
@@ -16,21 +17,27 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem; `None` if a tensor could not be made, so that generators can use `?`.
+    /// A problem whose inputs are all present.
     pub fn new(label: &str, op: Op, inputs: impl IntoIterator<Item = Tensor>) -> Problem {
         Problem { label: label.into(), op, inputs: inputs.into_iter().map(Some).collect() }
     }
 
-    /// A problem by the operator's name, some optional inputs perhaps absent; `None` if the attributes are refused.
+    /// A problem by the operator's name, some optional inputs perhaps absent. Panics as [`op`] does.
     pub fn of(
         label: &str,
         name: &str,
-        attrs: crate::attr::Attrs,
+        attrs: Attrs,
         inputs: impl IntoIterator<Item = Option<Tensor>>,
-    ) -> Option<Problem> {
-        let op = Op::new(name, attrs).ok()?;
-        Some(Problem { label: label.into(), op, inputs: inputs.into_iter().collect() })
+    ) -> Problem {
+        Problem { label: label.into(), op: op(name, attrs), inputs: inputs.into_iter().collect() }
     }
+}
+
+/// The operator of a problem. Only tests make problems: one that is not made is coverage that is lost without a word, so refused
+/// attributes are a panic that names operator and attribute.
+#[expect(clippy::panic, reason = "only tests make problems, and their attributes are constants")]
+pub fn op(name: &str, attrs: Attrs) -> Op {
+    Op::new(name, attrs.clone()).unwrap_or_else(|e| panic!("a test problem of {name} with {attrs:?}: {e}"))
 }
 
 /// A small deterministic generator of random numbers (splitmix64).
@@ -109,10 +116,10 @@ impl Rng {
     }
 }
 
-/// Generators give as many elements as the shape has, so a tensor is always made; an empty one stands for a
-/// generator's mistake and fails the test that uses it.
+/// A tensor of a problem. Generators give as many elements as the shape has; anything else is a mistake of theirs, and a panic.
+#[expect(clippy::panic, reason = "only tests make problems")]
 pub fn made(t: Option<Tensor>) -> Tensor {
-    t.or_else(|| Tensor::f32(&[0], &[])).unwrap_or_else(|| unreachable!("the empty tensor can be made"))
+    t.unwrap_or_else(|| panic!("a generator of test problems gives elements that do not fit its shape"))
 }
 
 /// No problems, for operators that a suite of their own covers (control flow, plug-ins).

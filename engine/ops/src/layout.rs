@@ -171,7 +171,7 @@ fn channels_last(p: &Problem) -> Option<Problem> {
     for x in inputs.iter_mut().take(moved_inputs(p.op.name())).flatten() {
         *x = transpose::permute(x, &to_last(x.shape().len())).ok()?;
     }
-    Problem::of(&format!("{}, channels last", p.label), p.op.name(), attrs, inputs)
+    Some(Problem::of(&format!("{}, channels last", p.label), p.op.name(), attrs, inputs))
 }
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
                 let weight = weighted.then(|| rng.tensor_in(t, &shape[1..2], 0.1, 1.0, 9));
                 let ins = [Some(rng.tensor(t, shape)), Some(rng.i64s(&of_target, &classes)), weight];
                 let label = format!("{shape:?} {t} {reduction} weighted={weighted} ignored={ignored}");
-                out.extend(Problem::of(&label, "nll_loss", attrs, ins));
+                out.push(Problem::of(&label, "nll_loss", attrs, ins));
             }
         }
     }

@@ -237,7 +237,7 @@ impl Writer {
 
 /// Problems for an operator of `arity` inputs of one type: odd sizes, scalar, empty, broadcast, special floats.
 pub fn problems(name: &str, arity: usize, types: &[DType], rng: &mut Rng) -> Vec<Problem> {
-    Op::new(name, kiln_ir::Attrs::new()).map(|op| problems_of(&op, arity, types, rng)).unwrap_or_default()
+    problems_of(&kiln_ir::problem::op(name, kiln_ir::Attrs::new()), arity, types, rng)
 }
 
 /// As [`problems`], for an operator with its attributes.

@@ -7,7 +7,7 @@ use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::expr::{BinOp, Builder, Expr, Reg, UnOp};
-use kiln_ir::op::{Op, OpDef, Port, Roles, Tolerance, attr, input, optional, required};
+use kiln_ir::op::{OpDef, Port, Roles, Tolerance, attr, input, optional, required};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 
@@ -114,7 +114,7 @@ fn scales(rng: &mut Rng, t: DType, per_channel: bool) -> Tensor {
 fn quantize_problems(rng: &mut Rng) -> Vec<Problem> {
     let mut out = Vec::new();
     for to in NARROW {
-        let Ok(op) = Op::new("quantize", Attrs::new().with("to", to)) else { continue };
+        let op = kiln_ir::problem::op("quantize", Attrs::new().with("to", to));
         for (t, per_channel) in
             [(DType::F32, false), (DType::F32, true), (DType::F16, true), (DType::BF16, false)]
         {
@@ -146,7 +146,7 @@ fn dequantize_problems(rng: &mut Rng) -> Vec<Problem> {
     let mut out = Vec::new();
     for from in [DType::I8, DType::U8, DType::I4, DType::I32, DType::F8E4M3] {
         for (to, per_channel) in [(DType::F32, false), (DType::F32, true), (DType::F16, true)] {
-            let Ok(op) = Op::new("dequantize", Attrs::new().with("to", to)) else { continue };
+            let op = kiln_ir::problem::op("dequantize", Attrs::new().with("to", to));
             let (x, scale) =
                 (rng.tensor_in(from, &[2, 5, 3], -200.0, 200.0, 100), scales(rng, to, per_channel));
             let zero = rng.tensor(from, scale.shape());

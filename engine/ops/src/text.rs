@@ -196,7 +196,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
             for t in [DType::I32, DType::I64] {
                 let x = Some(rng.tensor_in(t, shape, 0.0, 1.0, 3));
                 let label = format!("{shape:?} {t} {mode} {min}..={max} skip {skip}");
-                out.extend(Problem::of(&label, "tfidf", attrs.clone(), [x]));
+                out.push(Problem::of(&label, "tfidf", attrs.clone(), [x]));
             }
         }
     }

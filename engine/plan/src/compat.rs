@@ -4,6 +4,9 @@ use crate::PlanHeader;
 use kiln_backend::{MemoryRules, Target};
 use std::collections::BTreeMap;
 
+/// The advice of every refusal.
+const REBUILD: &str = "build the plan again for it";
+
 /// The answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compatibility {
@@ -33,19 +36,18 @@ impl PlanHeader {
         let Target { backend, version, arch, device: name, driver: _, features, numbers, memory } =
             &self.target;
         let mut c = Compatibility::default();
-        let rebuild = "build the plan again for it";
         for (what, built, here) in [
             ("the backend", backend, &device.backend),
             ("the backend's version", version, &device.version),
             ("the architecture", arch, &device.arch),
         ] {
             if built != here {
-                c.refuse(format!("{what} is \"{here}\", the plan was built for \"{built}\"; {rebuild}"));
+                c.refuse(format!("{what} is \"{here}\", the plan was built for \"{built}\"; {REBUILD}"));
             }
         }
         if let Some(f) = features.iter().find(|f| !device.has(f)) {
             c.refuse(format!(
-                "the device \"{}\" lacks \"{f}\", which kernels may use; {rebuild}",
+                "the device \"{}\" lacks \"{f}\", which kernels may use; {REBUILD}",
                 device.device
             ));
         }
@@ -64,13 +66,16 @@ impl PlanHeader {
 fn memory_rules(c: &mut Compatibility, built: &MemoryRules, here: &MemoryRules) {
     let MemoryRules { alignment, max_binding, in_place, total } = *built;
     if alignment == 0 || here.alignment == 0 || alignment % here.alignment != 0 {
-        c.refuse(format!("tensors are aligned to {alignment} bytes, the device wants {}", here.alignment));
+        c.refuse(format!(
+            "tensors are aligned to {alignment} bytes, the device wants {}; {REBUILD}",
+            here.alignment
+        ));
     }
     if max_binding > here.max_binding {
-        c.refuse(format!("kernels may bind {max_binding} bytes, the device {}", here.max_binding));
+        c.refuse(format!("kernels may bind {max_binding} bytes, the device {}; {REBUILD}", here.max_binding));
     }
     if in_place && !here.in_place {
-        c.refuse("values share memory inside a kernel, which the device does not allow".into());
+        c.refuse(format!("values share memory inside a kernel, which the device does not allow; {REBUILD}"));
     }
     if here.total != 0 && here.total < total {
         c.warnings.push(format!("the device has {} bytes of memory, that of the build {total}", here.total));

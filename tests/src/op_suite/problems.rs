@@ -17,7 +17,7 @@ pub const UNTESTED: &[(&str, &str)] = &[
 pub fn problems() -> Vec<Problem> {
     let own = kiln_ops::all().flat_map(|d| (d.problems)(&mut Rng::new(SEED)));
     let holds = made(Tensor::from_elems(DType::Bool, &[3], &Elems::I(vec![1; 3])));
-    let holds = of("holds", "assertion", Attrs::new(), vec![holds]);
+    let holds = [of("holds", "assertion", Attrs::new(), vec![holds])];
     own.chain(wide()).chain(super::random::problems()).chain(holds).collect()
 }
 
@@ -41,7 +41,7 @@ fn wide() -> Vec<Problem> {
         ["add", "sub", "mul", "div", "floor_div", "rem", "mod", "min", "max", "bit_and", "bit_or", "bit_xor"];
     let compared = ["equal", "greater", "greater_equal", "less", "less_equal"];
     let binary = two.into_iter().chain(compared);
-    let mut all: Vec<Option<Problem>> =
+    let mut all: Vec<Problem> =
         binary.map(|op| big(op, Attrs::new(), vec![ints(&[6], &A), ints(&[6], &B)])).collect();
     for op in ["neg", "abs", "sign", "bit_not", "identity", "relu", "clip"] {
         all.push(big(op, Attrs::new(), vec![ints(&[6], &A)]));
@@ -73,7 +73,7 @@ fn wide() -> Vec<Problem> {
     let sum = vec![ints(&[3], &[BIG, 1, -BIG]), ints(&[2], &[0, 0]), ints(&[2], &[BIG, 1])];
     all.push(big("scatter_elements", add, sum));
     all.push(big("matmul", Attrs::new(), vec![ints(&[1, 2], &[BIG, -1]), ints(&[2, 1], &[3, BIG])]));
-    all.into_iter().flatten().collect()
+    all
 }
 
 /// An i64 tensor.
@@ -85,10 +85,11 @@ fn to(dtype: DType) -> Attrs {
     Attrs::new().with("to", Attr::DType(dtype))
 }
 
-/// The problem, where the operator takes such inputs at all.
-fn of(label: &str, op: &str, attrs: Attrs, inputs: Vec<Tensor>) -> Option<Problem> {
-    let p = Problem::of(label, op, attrs, inputs.into_iter().map(Some))?;
-    p.op.eval(&p.inputs).is_ok().then_some(p)
+/// A problem that the oracle takes.
+fn of(label: &str, op: &str, attrs: Attrs, inputs: Vec<Tensor>) -> Problem {
+    let p = Problem::of(label, op, attrs, inputs.into_iter().map(Some));
+    assert!(p.op.eval(&p.inputs).is_ok(), "{op} ({label}): {:?}", p.op.eval(&p.inputs).err());
+    p
 }
 
 #[cfg(test)]

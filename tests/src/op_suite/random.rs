@@ -19,7 +19,6 @@ pub fn problems() -> Vec<Problem> {
         .into_iter()
         .flat_map(|t| ["uniform", "normal"].map(|d| [of(d, t, 0), of(d, t, 7)]))
         .flatten()
-        .flatten()
         .collect()
 }
 

@@ -69,7 +69,9 @@ impl TimingCache {
         match serde_json::from_str(first) {
             Ok(Header { kiln_timing_cache: FORMAT }) => {}
             Ok(Header { kiln_timing_cache: found }) => {
-                return Err(format!("format {found} is not {FORMAT}, which this version reads"));
+                return Err(format!(
+                    "format {found} is not {FORMAT}, which this version reads: give another file, and times are taken again"
+                ));
             }
             // A header that was cut off while it was written, and nothing after it.
             Err(_) if header().starts_with(first) => {}

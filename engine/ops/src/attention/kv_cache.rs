@@ -101,7 +101,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
             let attrs = Attrs::new().with("axis", axis).with("mode", mode);
             let at = at.map(|v| rng.i64s(&[v.len()], v));
             let ins = [Some(rng.tensor(t, cache)), Some(rng.tensor(t, update)), at];
-            out.extend(Problem::of(&format!("{label} {t}"), "kv_cache_update", attrs, ins));
+            out.push(Problem::of(&format!("{label} {t}"), "kv_cache_update", attrs, ins));
         }
     }
     out

@@ -50,12 +50,12 @@ pub(crate) fn problems(rng: &mut Rng) -> Vec<Problem> {
                     .with("softmax_f32", t != DType::F32)
                     .with("qk_output", n as i64 % 4);
                 let label = format!("{} {t} causal={causal} softcap={softcap}", case.label);
-                out.extend(Problem::of(&label, "attention", attrs, inputs(case, t, rng)));
+                out.push(Problem::of(&label, "attention", attrs, inputs(case, t, rng)));
             }
         }
     }
     for zeros in ["", "zero_nan", "zero_empty"] {
-        out.extend(rows_without_keys(rng, zeros));
+        out.push(rows_without_keys(rng, zeros));
     }
     out.extend(positioned(rng));
     out.extend(hidden(rng));
@@ -77,14 +77,14 @@ fn hidden(rng: &mut Rng) -> Vec<Problem> {
                 let own = attrs.clone().with("hidden_score", number).with("qk_output", 2i64);
                 let label = format!("hidden behind {number} {t} softcap={softcap}");
                 let ins = qkv.iter().cloned().chain([Some(made(bools))]).collect::<Vec<_>>();
-                out.extend(Problem::of(&label, "attention", own, ins));
+                out.push(Problem::of(&label, "attention", own, ins));
                 // A row that sums hide alone depends on their rounding: each row sees its first key.
                 if number < -1e30 {
                     let seen = |(i, b)| if b == 0 && i as i64 % keys > 0 { -1e38 } else { 0.0 };
                     let added = all().enumerate().map(seen).collect();
                     let floats = Tensor::from_elems(DType::F32, &[6, keys as usize], &Elems::F(added));
                     let ins = qkv.into_iter().chain([Some(made(floats))]).collect::<Vec<_>>();
-                    out.extend(Problem::of(&format!("{label}, added in f32"), "attention", attrs, ins));
+                    out.push(Problem::of(&format!("{label}, added in f32"), "attention", attrs, ins));
                 }
             }
         }
@@ -112,14 +112,14 @@ fn positioned(rng: &mut Rng) -> Vec<Problem> {
                 .with("qk_output", if causal { 3i64 } else { 2 })
                 .with("zero_empty", true);
             let label = format!("positions, {what} causal={causal} window={left},{right}");
-            out.extend(Problem::of(&label, "attention", attrs, inputs(&case, DType::F32, rng)));
+            out.push(Problem::of(&label, "attention", attrs, inputs(&case, DType::F32, rng)));
         }
     }
     out
 }
 
 /// Rows of which no key takes part give NaN, or zeros; the others do not.
-fn rows_without_keys(rng: &mut Rng, zeros: &str) -> Option<Problem> {
+fn rows_without_keys(rng: &mut Rng, zeros: &str) -> Problem {
     let mask =
         made(Tensor::from_elems(DType::Bool, &[3, 4], &Elems::I(vec![0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1])));
     let [q, k, v] = [3, 4, 4].map(|len| Some(rng.tensor(DType::F32, &[1, 2, len, 5])));

@@ -169,12 +169,12 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
                 let x = Some(rng.tensor(t, &shape));
                 let full = [2, 7, half];
                 let plain = [x.clone(), Some(rng.tensor(t, &full)), Some(rng.tensor(t, &full))];
-                out.extend(Problem::of(&format!("{label} {t}"), "rotary_embedding", attrs.clone(), plain));
+                out.push(Problem::of(&format!("{label} {t}"), "rotary_embedding", attrs.clone(), plain));
                 let ids: Vec<i64> = (0..14).map(|_| rng.int(0, 19)).collect();
                 let table = [20, half];
                 let ids = rng.i64s(&[2, 7], &ids);
                 let looked_up = [x, Some(rng.tensor(t, &table)), Some(rng.tensor(t, &table)), Some(ids)];
-                out.extend(Problem::of(
+                out.push(Problem::of(
                     &format!("{label} {t} by position"),
                     "rotary_embedding",
                     attrs,

@@ -57,7 +57,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
             for shape in [&[3, 5, 7][..], &[], &[0, 3], &[1021]].into_iter().filter(|_| fits) {
                 let x = patterns(from, shape, rng);
                 let label = format!("{from} to {to} {shape:?}");
-                out.extend(Problem::of(&label, "bitcast", attrs.clone(), [Some(x)]));
+                out.push(Problem::of(&label, "bitcast", attrs.clone(), [Some(x)]));
             }
         }
     }

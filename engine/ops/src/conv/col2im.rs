@@ -106,7 +106,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
             let attrs = Attrs::new().with("strides", strides).with("pads", pads).with("dilations", dilations);
             let inputs =
                 [rng.tensor(t, &x), rng.i64s(&[image.len()], image), rng.i64s(&[block.len()], block)];
-            out.extend(Problem::of(&format!("{label} {t}"), "col2im", attrs, inputs.map(Some)));
+            out.push(Problem::of(&format!("{label} {t}"), "col2im", attrs, inputs.map(Some)));
         }
     }
     out

@@ -184,7 +184,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
                 full.then(|| rng.tensor(t, &w[..1])),
                 full.then(|| rng.tensor_in(t, &placed(slots), 0.0, 1.0, 1)),
             ];
-            out.extend(Problem::of(
+            out.push(Problem::of(
                 &format!("{label}, full {full}, {t}"),
                 "deform_conv",
                 attrs.clone(),

@@ -213,7 +213,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
                 .with("pad_mode", c.mode);
             let b = bias.then(|| rng.tensor(t, &[c.w[1] * c.groups as usize]));
             let inputs = [Some(rng.tensor(t, c.x)), Some(rng.tensor(t, c.w)), b];
-            out.extend(Problem::of(&format!("{} {t}", c.label), "conv_transpose", attrs, inputs));
+            out.push(Problem::of(&format!("{} {t}", c.label), "conv_transpose", attrs, inputs));
         }
     }
     out

@@ -237,7 +237,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
                 Attrs::new().with("dist", dist).with("a", a).with("b", b).with("seed", seed).with("to", to);
             let shape: Vec<i64> = shape.iter().map(|&d| d as i64).collect();
             let shape = rng.i64s(&[shape.len()], &shape);
-            out.extend(Problem::of(&format!("{dist} {a} {b} {to}"), "random", attrs, [Some(shape)]));
+            out.push(Problem::of(&format!("{dist} {a} {b} {to}"), "random", attrs, [Some(shape)]));
         }
     }
     out

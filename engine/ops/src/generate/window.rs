@@ -71,7 +71,7 @@ fn problems(_: &mut Rng) -> Vec<Problem> {
         ] {
             let attrs = Attrs::new().with("kind", kind).with("periodic", periodic).with("to", to);
             let size = made(Tensor::i64(&[], &[size]));
-            out.extend(Problem::of(
+            out.push(Problem::of(
                 &format!("{kind} {size:?} periodic={periodic}"),
                 "window",
                 attrs,

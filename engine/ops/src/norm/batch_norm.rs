@@ -137,7 +137,7 @@ fn batch_problems(rng: &mut Rng) -> Vec<Problem> {
         let mut inputs = vec![Some(rng.tensor(t, shape))];
         inputs.extend((0..3).map(|_| Some(rng.tensor(p, &c))));
         inputs.push(Some(rng.tensor_in(p, &c, 0.1, 3.0, 1)));
-        out.extend(Problem::of(&label, "batch_norm", Attrs::new().with("epsilon", 1e-3), inputs));
+        out.push(Problem::of(&label, "batch_norm", Attrs::new().with("epsilon", 1e-3), inputs));
     };
     for (label, shape) in SHAPES {
         for t in [DType::F32, DType::F16, DType::BF16] {
@@ -157,7 +157,7 @@ fn group_problems(rng: &mut Rng) -> Vec<Problem> {
         {
             let attrs = Attrs::new().with("groups", groups).with("epsilon", 1e-3);
             let inputs = [rng.tensor(t, shape), rng.tensor(t, &[6]), rng.tensor(t, &[6])].map(Some);
-            out.extend(Problem::of(&format!("{label}, {groups} groups, {t}"), "group_norm", attrs, inputs));
+            out.push(Problem::of(&format!("{label}, {groups} groups, {t}"), "group_norm", attrs, inputs));
         }
     }
     out

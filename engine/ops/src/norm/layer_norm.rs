@@ -138,15 +138,15 @@ fn problems(name: &str, rng: &mut Rng) -> Vec<Problem> {
             let attrs = Attrs::new().with("axis", axis).with("epsilon", 1e-3);
             let mut inputs = vec![Some(rng.tensor(t, shape)), Some(rng.tensor(t, scale))];
             inputs.extend(biased.then(|| Some(rng.tensor(t, scale))));
-            out.extend(Problem::of(&format!("{label} {t}"), name, attrs, inputs));
+            out.push(Problem::of(&format!("{label} {t}"), name, attrs, inputs));
         }
     }
-    out.extend(Problem::of("no scale", name, Attrs::new(), [Some(rng.tensor(DType::F32, &[3, 8]))]));
+    out.push(Problem::of("no scale", name, Attrs::new(), [Some(rng.tensor(DType::F32, &[3, 8]))]));
     let far = rng.tensor_in(DType::F32, &[3, 64], 1000.0, 1001.0, 1);
-    out.extend(Problem::of("far from zero", name, Attrs::new(), [Some(far)]));
+    out.push(Problem::of("far from zero", name, Attrs::new(), [Some(far)]));
     if biased {
         let inputs = [Some(rng.tensor(DType::F32, &[3, 8])), None, Some(rng.tensor(DType::F32, &[8]))];
-        out.extend(Problem::of("bias without scale", name, Attrs::new(), inputs));
+        out.push(Problem::of("bias without scale", name, Attrs::new(), inputs));
     }
     out
 }

@@ -120,7 +120,7 @@ fn lrn_problems(rng: &mut Rng) -> Vec<Problem> {
         for t in [DType::F32, DType::F16, DType::BF16] {
             let attrs =
                 Attrs::new().with("size", size).with("alpha", 0.5).with("beta", 0.6).with("bias", 2.0);
-            out.extend(Problem::of(&format!("{label} {t}"), "lrn", attrs, [Some(rng.tensor(t, shape))]));
+            out.push(Problem::of(&format!("{label} {t}"), "lrn", attrs, [Some(rng.tensor(t, shape))]));
         }
     }
     out
@@ -143,7 +143,7 @@ fn lp_problems(rng: &mut Rng) -> Vec<Problem> {
                 "a row of zeros" => made(Tensor::from_elems(t, shape, &Elems::F(vec![0.0; 3]))),
                 _ => rng.tensor(t, shape),
             };
-            out.extend(Problem::of(&format!("{label}, p {p}, {t}"), "lp_norm", attrs, [Some(x)]));
+            out.push(Problem::of(&format!("{label}, p {p}, {t}"), "lp_norm", attrs, [Some(x)]));
         }
     }
     out

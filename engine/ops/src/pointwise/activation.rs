@@ -7,7 +7,7 @@ use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::expr::{BinOp, Builder, CmpOp, Expr, Reg, UnOp};
-use kiln_ir::op::{AttrDef, Op, OpDef, Tolerance, attr, choice};
+use kiln_ir::op::{AttrDef, OpDef, Tolerance, attr, choice};
 use kiln_ir::problem::{Problem, Rng};
 
 const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::BF16];
@@ -268,7 +268,7 @@ impl Scope<'_> {
 /// The pointwise problems with default attributes, and again with others.
 fn problems(name: &str, rng: &mut Rng) -> Vec<Problem> {
     let mut out = pointwise::problems(name, 1, FLOATS, rng);
-    let Ok(op) = Op::new(name, Attrs::new()) else { return out };
+    let op = kiln_ir::problem::op(name, Attrs::new());
     if op.attrs().is_empty() {
         return out;
     }
@@ -279,7 +279,8 @@ fn problems(name: &str, rng: &mut Rng) -> Vec<Problem> {
             _ => attrs.set(d.name, *d.choices.last().unwrap_or(&"")),
         }
     }
-    if let Ok(op) = Op::new(name, attrs) {
+    {
+        let op = kiln_ir::problem::op(name, attrs);
         out.extend(
             pointwise::problems_of(&op, 1, FLOATS, rng)
                 .into_iter()

@@ -68,13 +68,13 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
             for alpha in [1.0, 1.702, -0.5, 0.0] {
                 let ins = [rng.tensor(t, shape), rng.tensor(t, shape)].map(Some);
                 let attrs = Attrs::new().with("alpha", alpha);
-                out.extend(Problem::of(&format!("{label} {t} alpha={alpha}"), "swiglu", attrs, ins));
+                out.push(Problem::of(&format!("{label} {t} alpha={alpha}"), "swiglu", attrs, ins));
             }
         }
         let large = [rng.tensor_in(t, &[64], -120.0, 120.0, 1), rng.tensor(t, &[64])].map(Some);
-        out.extend(Problem::of(&format!("large {t}"), "swiglu", Attrs::new(), large));
+        out.push(Problem::of(&format!("large {t}"), "swiglu", Attrs::new(), large));
         let edges = [rng.edge_floats(t, 40), rng.tensor(t, &[40])].map(Some);
-        out.extend(Problem::of(&format!("edges {t}"), "swiglu", Attrs::new(), edges));
+        out.push(Problem::of(&format!("edges {t}"), "swiglu", Attrs::new(), edges));
     }
     out
 }

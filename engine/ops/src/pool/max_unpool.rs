@@ -142,7 +142,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
             let indices: Vec<i64> = (0..n as i64).map(index).collect();
             let shape = (!shape.is_empty()).then(|| rng.i64s(&[shape.len()], shape));
             let inputs = [Some(rng.tensor(t, x)), Some(rng.i64s(x, &indices)), shape];
-            out.extend(Problem::of(&format!("{label} {t}"), "max_unpool", attrs, inputs));
+            out.push(Problem::of(&format!("{label} {t}"), "max_unpool", attrs, inputs));
         }
     }
     out

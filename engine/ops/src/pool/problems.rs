@@ -100,7 +100,7 @@ pub fn pool(rng: &mut Rng) -> Vec<Problem> {
     for c in CASES {
         for t in [F32, F16, BF16, I8, U8, I32] {
             let label = format!("max {} {t}", c.label);
-            out.extend(Problem::of(&label, "pool", c.attrs().with("op", "max"), [Some(rng.tensor(t, c.x))]));
+            out.push(Problem::of(&label, "pool", c.attrs().with("op", "max"), [Some(rng.tensor(t, c.x))]));
         }
         for (t, op, include, p) in [
             (F32, "average", false, 2i64),
@@ -113,12 +113,12 @@ pub fn pool(rng: &mut Rng) -> Vec<Problem> {
         ] {
             let attrs = c.attrs().with("op", op).with("count_include_pad", include).with("p", p);
             let label = format!("{op} {}, include {include}, p {p}, {t}", c.label);
-            out.extend(Problem::of(&label, "pool", attrs, [Some(rng.tensor(t, c.x))]));
+            out.push(Problem::of(&label, "pool", attrs, [Some(rng.tensor(t, c.x))]));
         }
     }
     let attrs = Attrs::new().with("op", "max").with("kernel", vec![2i64]);
     let row = rng.edge_floats(F32, 12).reshaped(&[1, 1, 12]);
-    out.extend(Problem::of("max NaN", "pool", attrs, [row]));
+    out.push(Problem::of("max NaN", "pool", attrs, [row]));
     out
 }
 
@@ -130,7 +130,7 @@ pub fn indices(rng: &mut Rng) -> Vec<Problem> {
         for (t, order) in [(F32, 0i64), (F32, 1), (F16, 0), (I8, 0), (U8, 1)] {
             let attrs = c.attrs().with("storage_order", order);
             let label = format!("{}, order {order}, {t}", c.label);
-            out.extend(Problem::of(&label, "max_pool_indices", attrs, [Some(rng.tensor(t, c.x))]));
+            out.push(Problem::of(&label, "max_pool_indices", attrs, [Some(rng.tensor(t, c.x))]));
         }
     }
     out

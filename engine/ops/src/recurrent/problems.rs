@@ -26,7 +26,7 @@ pub(crate) fn problems(name: &str, kind: Kind, rng: &mut Rng) -> Vec<Problem> {
                     let attrs = if full { variant(name, kind, attrs) } else { attrs };
                     let ins = inputs(kind, sizes, t, full, layout == 1, direction, rng);
                     let label = format!("{label} {t} {direction} layout={layout} all inputs={full}");
-                    out.extend(Problem::of(&label, name, attrs, ins));
+                    out.push(Problem::of(&label, name, attrs, ins));
                 }
             }
         }

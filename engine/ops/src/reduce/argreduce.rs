@@ -97,12 +97,12 @@ fn problems(name: &str, rng: &mut Rng) -> Vec<Problem> {
         let attrs = Attrs::new().with("axis", axis).with("keep_dims", keep).with("select_last", last);
         for t in [DType::F32, DType::F16, DType::BF16, DType::I32, DType::I8, DType::U8, DType::I64] {
             let x = rng.tensor(t, shape);
-            out.extend(Problem::of(&format!("{label} {t}"), name, attrs.clone(), [Some(x)]));
+            out.push(Problem::of(&format!("{label} {t}"), name, attrs.clone(), [Some(x)]));
         }
     }
     for last in [false, true] {
         let x = rng.edge_floats(DType::F32, 12);
-        out.extend(Problem::of("NaN", name, Attrs::new().with("select_last", last), [Some(x)]));
+        out.push(Problem::of("NaN", name, Attrs::new().with("select_last", last), [Some(x)]));
     }
     out
 }

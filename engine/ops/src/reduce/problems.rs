@@ -54,7 +54,7 @@ fn positive(t: &Tensor) -> Option<Tensor> {
     Tensor::from_elems(t.dtype(), t.shape(), &Elems::I(v))
 }
 
-fn make(rng: &mut Rng, op: ReduceOp, name: &str, c: &Case, dtype: DType) -> Option<Problem> {
+fn make(rng: &mut Rng, op: ReduceOp, name: &str, c: &Case, dtype: DType) -> Problem {
     let attrs = Attrs::new().with("op", name).with("keep_dims", c.keep).with("noop_with_empty_axes", c.noop);
     let axes = c.axes.map(|a| rng.i64s(&[a.len()], a));
     let x = values(rng, op, dtype, c.shape);
@@ -65,20 +65,20 @@ fn make(rng: &mut Rng, op: ReduceOp, name: &str, c: &Case, dtype: DType) -> Opti
 pub fn problems(rng: &mut Rng) -> Vec<Problem> {
     let mut out = Vec::new();
     for (name, op) in ReduceOp::NAMES.iter().zip(ReduceOp::ALL) {
-        out.extend(CASES.iter().filter_map(|c| make(rng, op, name, c, DType::F32)));
+        out.extend(CASES.iter().map(|c| make(rng, op, name, c, DType::F32)));
         for dtype in [DType::F16, DType::BF16, DType::I32, DType::I64, DType::I8, DType::U8] {
-            out.extend(CASES[..3].iter().filter_map(|c| make(rng, op, name, c, dtype)));
+            out.extend(CASES[..3].iter().map(|c| make(rng, op, name, c, dtype)));
         }
     }
     for name in ["max", "min"] {
         let attrs = Attrs::new().with("op", name);
-        out.extend(Problem::of(
+        out.push(Problem::of(
             &format!("{name} NaN"),
             "reduce",
             attrs.clone(),
             [Some(rng.edge_floats(DType::F32, 12))],
         ));
-        out.extend(Problem::of(
+        out.push(Problem::of(
             &format!("{name} bool"),
             "reduce",
             attrs,

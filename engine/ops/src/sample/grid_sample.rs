@@ -172,7 +172,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
                         // Places up to half an input outside; off the ties of the nearest element.
                         let inputs = [rng.tensor(t, x), rng.tensor_in(t, grid, -1.87, 1.93, 1)].map(Some);
                         let label = format!("{label} {mode} {padding} align {align} {t}");
-                        out.extend(Problem::of(&label, "grid_sample", attrs(), inputs));
+                        out.push(Problem::of(&label, "grid_sample", attrs(), inputs));
                     }
                 }
             }

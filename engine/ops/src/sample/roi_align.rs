@@ -200,7 +200,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
                 let images = rng.tensor_in(DType::I64, &[n], 0.0, 1.0, 0);
                 let inputs = [Some(rng.tensor(t, &x)), rois, Some(images)];
                 let label = format!("{label} {mode} ratio {ratio} half {half} {t}");
-                out.extend(Problem::of(&label, "roi_align", attrs, inputs));
+                out.push(Problem::of(&label, "roi_align", attrs, inputs));
             }
         }
     }

@@ -184,7 +184,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
                 score.map(|s| made(Tensor::f32(&[1], &[s]))),
             ];
             let attrs = Attrs::new().with("center_box", center).with("topk_limit", topk);
-            out.extend(Problem::of(&format!("{label} {t}"), "nms", attrs, ins));
+            out.push(Problem::of(&format!("{label} {t}"), "nms", attrs, ins));
         }
     }
     out

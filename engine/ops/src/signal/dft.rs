@@ -204,7 +204,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
             let attrs = Attrs::new().with("inverse", inverse).with("onesided", onesided);
             let scalar = |v: i64| made(Tensor::i64(&[], &[v]));
             let ins = [Some(rng.tensor(t, shape)), length.map(scalar), axis.map(scalar)];
-            out.extend(Problem::of(&format!("{label} {t}"), "dft", attrs, ins));
+            out.push(Problem::of(&format!("{label} {t}"), "dft", attrs, ins));
         }
     }
     out

@@ -119,7 +119,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
                 length.and_then(scalar),
             ];
             let attrs = Attrs::new().with("onesided", onesided);
-            out.extend(Problem::of(&format!("{label} {t}"), "stft", attrs, ins));
+            out.push(Problem::of(&format!("{label} {t}"), "stft", attrs, ins));
         }
     }
     out

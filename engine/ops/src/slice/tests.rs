@@ -2,6 +2,7 @@ use super::*;
 use crate::testing::{assert_near, iota, run};
 use kiln_ir::dim::Bindings;
 use kiln_ir::infer::Fact;
+use kiln_ir::op::Op;
 
 fn slice(x: &Tensor, params: [&[i64]; 4]) -> Tensor {
     let mut ins = vec![x.clone()];

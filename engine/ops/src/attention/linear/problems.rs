@@ -31,7 +31,7 @@ pub(super) fn problems(rng: &mut Rng) -> Vec<Problem> {
             for rule in ["linear", "gated", "delta", "gated_delta"] {
                 let attrs = attrs(sizes, rule);
                 let ins = inputs(sizes, rule, t, past.then_some(t), (by_row, by_head), rng);
-                out.extend(Problem::of(&format!("{label} {t} {rule}"), "linear_attention", attrs, ins));
+                out.push(Problem::of(&format!("{label} {t} {rule}"), "linear_attention", attrs, ins));
             }
         }
     }
@@ -40,7 +40,7 @@ pub(super) fn problems(rng: &mut Rng) -> Vec<Problem> {
         let sizes = [2, 4, 4, 2, 16, 12];
         let ins = inputs(sizes, "gated_delta", t, Some(state), (true, true), rng);
         let attrs = attrs(sizes, "gated_delta").with("scale", 0.3);
-        out.extend(Problem::of(&format!("{t} with a state of {state}"), "linear_attention", attrs, ins));
+        out.push(Problem::of(&format!("{t} with a state of {state}"), "linear_attention", attrs, ins));
     }
     out.extend(edges(rng));
     out
@@ -84,5 +84,5 @@ fn edges(rng: &mut Rng) -> Vec<Problem> {
     let k = rng.tensor_in(DType::F32, &[1, 4, 3], 0.1, 1.0, 1);
     let q = rng.tensor_in(DType::F32, &[1, 4, 6], 0.1, 1.0, 1);
     (ins[0], ins[1]) = (Some(q), Some(k));
-    Problem::of("decay to nothing, NaN", "linear_attention", attrs(sizes, "gated"), ins).into_iter().collect()
+    vec![Problem::of("decay to nothing, NaN", "linear_attention", attrs(sizes, "gated"), ins)]
 }

@@ -77,7 +77,7 @@ pub(super) fn problems(rng: &mut Rng) -> Vec<Problem> {
         for (t, align) in [(DType::F32, false), (DType::F32, true), (DType::F16, true)] {
             let inputs = [Some(rng.tensor(t, theta)), Some(rng.i64s(&[size.len()], size))];
             let attrs = Attrs::new().with("align_corners", align);
-            out.extend(Problem::of(&format!("{label} align {align} {t}"), "affine_grid", attrs, inputs));
+            out.push(Problem::of(&format!("{label} align {align} {t}"), "affine_grid", attrs, inputs));
         }
     }
     out

@@ -2,7 +2,7 @@
 
 use kiln_ir::attr::Attrs;
 use kiln_ir::dtype::DType;
-use kiln_ir::problem::{Problem, Rng};
+use kiln_ir::problem::{Problem, Rng, made};
 use kiln_ir::tensor::Tensor;
 
 struct Case {
@@ -33,14 +33,15 @@ const CASES: &[Case] = &[
     Case { label: "to nothing", sizes: &[0, 7], ..BASE },
 ];
 
-fn make(rng: &mut Rng, c: &Case, label: &str, attrs: Attrs, t: DType) -> Option<Problem> {
+fn make(rng: &mut Rng, c: &Case, label: &str, attrs: Attrs, t: DType) -> Problem {
     let n = if c.axes.is_empty() { c.x.len() } else { c.axes.len() };
     let attrs = attrs.with("axes", c.axes).with("policy", c.policy);
     // Regions that leave the input on both sides, or only at its end.
     let roi: Vec<f32> = (0..2 * n).map(|i| if i < n { 0.15 - 0.2 * (i % 2) as f32 } else { 1.1 }).collect();
     let crop = attrs.str("coord") == Ok("tf_crop_and_resize");
-    let roi = if crop { Some(Tensor::f32(&[2 * n], &roi)?) } else { None };
-    let scales = if c.scales.is_empty() { None } else { Some(Tensor::f32(&[c.scales.len()], c.scales)?) };
+    let roi = if crop { Some(made(Tensor::f32(&[2 * n], &roi))) } else { None };
+    let scales =
+        if c.scales.is_empty() { None } else { Some(made(Tensor::f32(&[c.scales.len()], c.scales))) };
     let sizes = (!c.sizes.is_empty()).then(|| rng.i64s(&[c.sizes.len()], c.sizes));
     let inputs = [Some(rng.tensor(t, c.x)), roi, scales, sizes];
     Problem::of(&format!("{} {label} {t}", c.label), "resize", attrs, inputs)
@@ -53,7 +54,7 @@ pub fn problems(rng: &mut Rng) -> Vec<Problem> {
         for mode in ["nearest", "linear", "cubic"] {
             for coord in super::coord::Coord::NAMES {
                 let attrs = Attrs::new().with("mode", mode).with("coord", *coord).with("extrapolation", 10.0);
-                out.extend(make(rng, c, &format!("{mode} {coord}"), attrs, DType::F32));
+                out.push(make(rng, c, &format!("{mode} {coord}"), attrs, DType::F32));
             }
         }
     }
@@ -61,7 +62,7 @@ pub fn problems(rng: &mut Rng) -> Vec<Problem> {
         for rounding in super::coord::Rounding::NAMES {
             for coord in ["half_pixel", "asymmetric"] {
                 let attrs = Attrs::new().with("nearest_mode", *rounding).with("coord", coord);
-                out.extend(make(rng, c, &format!("{rounding} {coord}"), attrs, DType::F32));
+                out.push(make(rng, c, &format!("{rounding} {coord}"), attrs, DType::F32));
             }
         }
         for mode in ["linear", "cubic"] {
@@ -72,12 +73,12 @@ pub fn problems(rng: &mut Rng) -> Vec<Problem> {
                     .with("exclude_outside", exclude)
                     .with("cubic_a", -0.5);
                 let label = format!("{mode} antialias {antialias} exclude {exclude}");
-                out.extend(make(rng, c, &label, attrs, DType::F32));
+                out.push(make(rng, c, &label, attrs, DType::F32));
             }
         }
         for t in [DType::F16, DType::BF16, DType::I8, DType::U8, DType::I32] {
             for mode in ["nearest", "linear", "cubic"] {
-                out.extend(make(rng, c, mode, Attrs::new().with("mode", mode), t));
+                out.push(make(rng, c, mode, Attrs::new().with("mode", mode), t));
             }
         }
     }
