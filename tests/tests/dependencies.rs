@@ -18,8 +18,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kiln-builder", &["kiln-files", "kiln-ir", "kiln-ops", "kiln-network", "kiln-backend", "kiln-plan"]),
     ("kiln-reference", &["kiln-abi", "kiln-ir", "kiln-ops", "kiln-backend"]),
     ("kiln-codegen", &["kiln-ir", "kiln-ops", "kiln-backend"]),
-    ("kiln-backend-wgpu", &["kiln-abi", "kiln-ir", "kiln-ops", "kiln-backend", "kiln-codegen"]),
-    ("kiln-backend-cuda", &["kiln-abi", "kiln-files", "kiln-ir", "kiln-ops", "kiln-backend", "kiln-codegen"]),
+    ("kiln-gpu", &["kiln-ir", "kiln-ops", "kiln-backend", "kiln-codegen"]),
+    ("kiln-backend-wgpu", &["kiln-abi", "kiln-ir", "kiln-ops", "kiln-backend", "kiln-codegen", "kiln-gpu"]),
+    (
+        "kiln-backend-cuda",
+        &["kiln-abi", "kiln-files", "kiln-ir", "kiln-ops", "kiln-backend", "kiln-codegen", "kiln-gpu"],
+    ),
     (
         "kiln",
         &[

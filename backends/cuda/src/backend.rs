@@ -7,11 +7,11 @@ use crate::kernels::generic_ns;
 use crate::refusals::Refusals;
 use crate::{compile, target, vendor};
 use kiln_backend::{Backend, BackendError, CompiledKernel, Device, Region, Tactic, Target, flow};
-use kiln_codegen::Kernel;
 use kiln_codegen::compiled::{binding, compiled};
 use kiln_codegen::expression::slots;
 use kiln_codegen::limits::fitting;
 use kiln_codegen::site::{Site, unsupported};
+use kiln_gpu::find;
 use std::sync::Arc;
 
 /// The CUDA backend.
@@ -131,15 +131,6 @@ impl Backend for Cuda {
         let (gpu, own) = target::opened(target)?;
         Ok(Arc::new(CudaDevice::new(gpu, own)?))
     }
-}
-
-/// The kernel of a tactic's name.
-pub fn find(name: &str, site: &Site<'_>) -> Result<&'static Kernel, BackendError> {
-    site.kernels().find(|k| k.name == name).ok_or_else(|| {
-        BackendError::Incompatible(format!(
-            "this backend has no tactic \"{name}\" for the region; build the plan again"
-        ))
-    })
 }
 
 /// Tactics of the libraries that were asked for, beside those of own kernels.

@@ -9,6 +9,7 @@ use kiln_backend::{Backend, BackendError, CompiledKernel, Device, Region, Tactic
 use kiln_codegen::Kernel;
 use kiln_codegen::compiled::compiled;
 use kiln_codegen::site::{Site, unsupported};
+use kiln_gpu::find;
 use kiln_ir::DType;
 use std::sync::Arc;
 
@@ -107,15 +108,6 @@ impl Backend for Wgpu {
 pub fn text_of(blob: &[u8]) -> Result<String, BackendError> {
     String::from_utf8(CompiledKernel::from_blob(blob)?.code)
         .map_err(|_| BackendError::Incompatible("a blob without text; build the plan again".into()))
-}
-
-/// The kernel of a tactic's name.
-pub fn find(name: &str, site: &Site<'_>) -> Result<&'static Kernel, BackendError> {
-    site.kernels().find(|k| k.name == name).ok_or_else(|| {
-        BackendError::Incompatible(format!(
-            "this backend has no tactic \"{name}\" for the region; build the plan again"
-        ))
-    })
 }
 
 /// Every type that a kernel of it touches must be one that the device can hold.

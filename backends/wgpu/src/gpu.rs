@@ -165,14 +165,6 @@ impl Gpu {
         Ok(module)
     }
 
-    /// A module without a kernel.
-    pub fn nothing(&self) -> Result<Arc<Module>, BackendError> {
-        let empty = wgpu::BindGroupLayoutDescriptor { label: None, entries: &[] };
-        let layout = self.device.create_bind_group_layout(&empty);
-        self.check()?;
-        Ok(Arc::new(Module { layout, pipelines: Vec::new() }))
-    }
-
     /// How many pipelines were made so far.
     pub fn compilations(&self) -> u64 {
         self.compilations.load(Ordering::Relaxed)

@@ -1,37 +1,37 @@
 //! When memory that the caller lent for inputs may be overwritten: events behind the last step that reads it.
 
-use super::context::CudaContext;
-use super::plan::Planned;
-use crate::driver::{Command, Event};
+use crate::driver::{Event, Gpu, Stream};
 use kiln_backend::{BackendError, Place, Program};
 use kiln_ir::{Node, ValueId};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The events that a run marks.
+/// The events that a run marks when the memory of bound inputs is free.
 #[derive(Default)]
-pub(super) struct Consumed {
+pub struct Consumed {
     /// The caller's.
     pub given: Option<Arc<Event>>,
-    /// What the host waits for, once it has asked.
+    /// The host's, once it has asked.
     own: Option<Arc<Event>>,
-    /// Has the last run marked `own`?
+    /// Whether the last run has marked `own`.
     marked: bool,
+    /// The point at which the run marks them; none where nobody asks.
+    last: Option<LastRead>,
 }
 
 /// Behind what nothing reads the memory of bound inputs any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LastRead {
+pub enum LastRead {
     /// There are none.
     Nothing,
     /// A step of this index.
     Step(usize),
-    /// What is copied to outputs.
+    /// The copies to outputs.
     Outputs,
 }
 
 impl LastRead {
-    /// Of a program whose inputs `bound` lie in memory of the caller's.
+    /// The last reader in a program whose inputs `bound` are in memory of the caller's.
     fn of(program: &Program, bound: impl Fn(usize) -> bool) -> LastRead {
         let g = &program.graph;
         let inputs = g.inputs.iter().enumerate();
@@ -49,7 +49,7 @@ impl LastRead {
     }
 }
 
-/// Does a node read elements of one of these values?
+/// Whether a node reads elements of one of these values.
 fn reads(node: &Node, there: &HashSet<ValueId>) -> bool {
     let shape_only = node.op.is("shape") || node.op.is("size");
     !shape_only && node.inputs.iter().flatten().any(|v| there.contains(v))
@@ -67,48 +67,42 @@ fn lying_there(program: &Program, node: &Node, there: &HashSet<ValueId>) -> Vec<
     outputs.filter(|&(j, &v)| view(v) || aliased(j)).map(|(_, &v)| v).collect()
 }
 
-impl CudaContext {
-    /// Behind what the memory of bound inputs is free; `None` where nobody asks.
-    pub(super) fn last_read(&self) -> Option<LastRead> {
-        let asked = self.consumed.given.is_some() || self.consumed.own.is_some();
-        let bound = &self.memory.bound.inputs;
-        asked.then(|| LastRead::of(&self.loaded.program, |i| bound.contains_key(&i)))
+impl Consumed {
+    /// Finds out behind what the memory of bound inputs is free, if anybody asks.
+    pub fn begin(&mut self, program: &Program, bound: impl Fn(usize) -> bool) {
+        let asked = self.given.is_some() || self.own.is_some();
+        self.last = asked.then(|| LastRead::of(program, bound));
     }
 
-    /// The events of a step, as commands behind its own.
-    pub(super) fn marks(&self, last: Option<LastRead>, step: usize) -> Vec<Planned> {
-        if last != Some(LastRead::Step(step)) {
-            return Vec::new();
-        }
-        let planned =
-            |e: &Arc<Event>| Planned { step, launch: Command::Mark(e.clone()), further: Vec::new() };
-        self.events().map(planned).collect()
+    /// The events that belong behind a step.
+    pub fn after(&self, step: usize) -> impl Iterator<Item = Arc<Event>> {
+        self.events().filter(move |_| self.last == Some(LastRead::Step(step))).cloned()
     }
 
     /// Records the events now, if this is where they belong.
-    pub(super) fn mark(&mut self, at: LastRead) -> Result<(), BackendError> {
-        if self.last_read() == Some(at) {
-            self.events().try_for_each(|e| e.record(&self.stream))?;
+    pub fn mark(&mut self, at: LastRead, stream: &Stream) -> Result<(), BackendError> {
+        if self.last == Some(at) {
+            self.events().try_for_each(|e| e.record(stream))?;
         }
-        self.consumed.marked = self.consumed.own.is_some();
+        self.marked = self.own.is_some();
         Ok(())
     }
 
     fn events(&self) -> impl Iterator<Item = &Arc<Event>> {
-        self.consumed.given.iter().chain(&self.consumed.own)
+        self.given.iter().chain(&self.own)
     }
 
-    /// Waits until the memory of bound inputs of the last run may be overwritten. The first call waits for the whole run.
-    pub(super) fn await_consumed(&mut self) -> Result<(), BackendError> {
-        self.loaded.gpu.bind()?;
-        match self.consumed.own.as_ref().filter(|_| self.consumed.marked) {
-            Some(e) => e.wait()?,
-            None => {
-                self.await_run()?;
-                self.consumed.own = Some(Arc::new(Event::new(&self.loaded.gpu, false)?));
-                self.prepared.clear();
-            }
+    /// Waits until the memory of bound inputs of the last run may be overwritten; false if the last run has no mark for that.
+    pub fn wait(&self) -> Result<bool, BackendError> {
+        match self.own.as_ref().filter(|_| self.marked) {
+            Some(e) => e.wait().map(|()| true).map_err(BackendError::from),
+            None => Ok(false),
         }
+    }
+
+    /// Lets further runs mark an event for [`Consumed::wait`].
+    pub fn mark_further(&mut self, gpu: &Arc<Gpu>) -> Result<(), BackendError> {
+        self.own = Some(Arc::new(Event::new(gpu, false)?));
         Ok(())
     }
 }

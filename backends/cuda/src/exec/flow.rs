@@ -1,266 +1,156 @@
-//! Control flow: the host decides, values stay on the device between the bodies.
+//! A step of control flow on the device: its operands, and its bodies as commands.
 
-use super::context::CudaContext;
-use super::device::Loaded;
+use super::batch::Batch;
+use super::condition::DeviceCondition;
+use super::fallback::{OnDevice, on_host};
+use super::launch::Planned;
 use super::memory::Range;
-use super::values::{Ferry, Pool, Value, bytes};
-use crate::driver::{Buffer, Event, Rows, Stream, Word};
-use kiln_backend::flow::{Machine, Pace, walk};
-use kiln_backend::{BackendError, Counters, Shapes, StepTime, stop};
-use kiln_ir::{Fact, LoopOutputKind, Node, Tensor, TensorType};
+use super::moves::{Decision, Move, Trips, clash, commands};
+use super::parts::{BodyPlan, Part};
+use super::planning::{CudaBodies, Input, Operand};
+use super::queue::CudaQueue;
+use super::reasons;
+use crate::driver::{Branch, Command, Kind, Launch, Module, Stream};
+use kiln_backend::{BackendError, Tactic};
+use std::any::Any;
 use std::sync::Arc;
 
-/// The most bytes that are planned for one stacked output on the device.
-const MAX_PARTS: u64 = 1 << 36;
-
-/// Contexts of the bodies of one step, all in the stream of the context around them.
-pub struct Bodies {
-    pub(super) bodies: Vec<Body>,
-    pub(super) stream: Arc<Stream>,
-    /// Of steps that stay on the device: where trips are counted, and where values go that others overwrite.
-    pub(super) state: Option<Buffer>,
-    pub(super) stage: Option<Buffer>,
-    /// Where it is told where the slices of a trip lie.
-    pub(super) cells: Option<Buffer>,
-    /// Where carried values lie after every other trip.
-    pub(super) others: Vec<Buffer>,
-    /// Buffers that larger ones have replaced.
-    pub(super) retired: Vec<Buffer>,
-    pub(super) own_allocations: u64,
-    /// What loops on the device read to know whether they are to stop.
-    pub(super) word: Option<Arc<Word>>,
-    pace: Pace<Event>,
-    pool: Arc<Pool>,
-    ferry: Ferry,
+/// A step of control flow.
+pub struct Site {
+    pub step: usize,
+    pub tactic: Tactic,
+    pub inputs: Vec<Operand>,
+    pub outputs: Vec<Operand>,
+    pub module: Arc<Module>,
 }
 
-pub(super) struct Body {
-    pub(super) loaded: Arc<Loaded>,
-    pub(super) context: CudaContext,
-    /// The shapes of the last run with what they were made for.
-    last: Option<(Vec<(TensorType, Option<Tensor>)>, Arc<Shapes>)>,
-    /// Times of its steps since they were forgotten, if they are taken.
-    pub(super) times: Vec<StepTime>,
-}
-
-impl Bodies {
-    pub fn new(
-        bodies: &[Arc<Loaded>],
-        stream: &Arc<Stream>,
-        word: &Option<Arc<Word>>,
-    ) -> Result<Bodies, BackendError> {
-        let one = |loaded: &Arc<Loaded>| {
-            let context = CudaContext::on(loaded.clone(), stream.clone(), word.clone())?;
-            Ok(Body { loaded: loaded.clone(), context, last: None, times: Vec::new() })
-        };
-        Ok(Bodies {
-            bodies: bodies.iter().map(one).collect::<Result<_, BackendError>>()?,
-            stream: stream.clone(),
-            state: None,
-            stage: None,
-            cells: None,
-            others: Vec::new(),
-            retired: Vec::new(),
-            own_allocations: 0,
-            word: word.clone(),
-            pace: Pace::default(),
-            pool: Pool::new(stream),
-            ferry: Ferry::new(stream),
-        })
+impl Site {
+    pub fn planned(&self, commands: impl IntoIterator<Item = Command>) -> Vec<Planned> {
+        let one = |launch| Planned { step: self.step, launch, further: Vec::new() };
+        commands.into_iter().map(one).collect()
     }
 
-    /// Runs the node of the step.
-    pub fn walk(
+    /// Inputs at these positions; fewer where there are fewer.
+    pub fn operands(&self, range: std::ops::Range<usize>) -> &[Operand] {
+        self.inputs.get(range).unwrap_or_default()
+    }
+
+    /// Copies that read before others write, through memory in between where they must.
+    pub fn moves(&self, flow: &mut Flow<'_>, all: &[Move], decision: &Decision) -> OnDevice<Vec<Command>> {
+        if !clash(all) {
+            return Ok(commands(&self.module, all, decision));
+        }
+        let size = |m: &Move| (u64::from(m.rows) * u64::from(m.width)).next_multiple_of(256);
+        let mut at = flow.stage(all.iter().map(size).sum())?;
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        for m in all {
+            let width = u64::from(m.width);
+            first.push(Move { to: at, to_step: 0, to_pitch: width, ..*m });
+            // An address is computed once, and then copied.
+            let trips = if m.trips == Trips::Address { Trips::Next } else { m.trips };
+            second.push(Move { from: Some(at), from_step: 0, from_pitch: width, trips, ..*m });
+            at += size(m);
+        }
+        let mut out = commands(&self.module, &first, &decision.without());
+        out.extend(commands(&self.module, &second, decision));
+        Ok(out)
+    }
+
+    /// The launch that decides, behind these copies: what comes before it, and the launch.
+    pub fn deciding(
+        &self,
+        flow: &mut Flow<'_>,
+        all: &[Move],
+        decision: &Decision,
+    ) -> OnDevice<(Vec<Command>, Launch)> {
+        let mut ahead = self.moves(flow, all, decision)?;
+        match ahead.pop() {
+            Some(Command::Kernel(last)) => Ok((ahead, last)),
+            _ => Err(BackendError::Internal("no kernel that decides".into()).into()),
+        }
+    }
+}
+
+/// The bodies of a step, and its memory.
+pub struct Flow<'a> {
+    pub bodies: &'a mut CudaBodies,
+    pub queue: &'a mut CudaQueue,
+}
+
+impl Flow<'_> {
+    pub fn body(&mut self, body: usize) -> OnDevice<BodyPlan<'_>> {
+        let lost = || BackendError::InvalidArgument(format!("an interpreted step has no body {body}"));
+        let body = self.bodies.list.get_mut(body).ok_or_else(lost)?;
+        Ok(BodyPlan { body, queue: self.queue })
+    }
+
+    pub fn part(&mut self, body: usize, inputs: Vec<Input>, wanted: &[Option<Range>]) -> OnDevice<Part> {
+        self.body(body)?.part(inputs, wanted)
+    }
+
+    /// The condition of a loop: the steps that compute it, and what the deciding kernel evaluates then.
+    pub fn condition(
         &mut self,
-        node: &Node,
-        inputs: &[Value],
-        outputs: &[Fact],
-    ) -> Result<Vec<Value>, BackendError> {
-        self.pace.restart();
-        walk(node, inputs, outputs, self)
-    }
-
-    /// Waits now and then for what bodies have put into the stream, where the run may be stopped.
-    fn keep_pace(&mut self) -> Result<(), BackendError> {
-        if !stop::possible() || !self.pace.is_due(1) {
-            return Ok(());
+        inputs: Vec<Input>,
+        folded: bool,
+    ) -> OnDevice<(Vec<Planned>, DeviceCondition)> {
+        let mut body = self.body(1)?;
+        if let Some(test) = folded.then(|| body.condition(inputs.clone())).transpose()?.flatten() {
+            return Ok((Vec::new(), test));
         }
-        let mark = Event::new(&self.stream.gpu, false)?;
-        mark.record(&self.stream)?;
-        self.pace.passed(mark, |before| Ok(before.wait()?))
+        let part = body.part(inputs, &[])?;
+        let flag = part.results.first().ok_or_else(|| BackendError::Internal("no condition".into()))?;
+        Ok((part.planned, DeviceCondition::flag(flag.at.address)))
     }
 
-    /// Gives back what the last run alone could name; it is done.
-    pub fn settle(&mut self) {
-        self.retired.clear();
-        self.bodies.iter_mut().for_each(|b| b.context.settle());
-    }
-
-    /// What was done for the bodies, their runs left out.
-    pub fn counters(&self) -> Counters {
-        use kiln_backend::Context;
-        let own = Counters {
-            allocations: self.pool.made() + self.ferry.allocations + self.own_allocations,
-            host_syncs: self.ferry.waits,
-            ..Counters::default()
-        };
-        self.bodies.iter().map(|b| b.context.counters()).fold(own, |a, c| Counters {
-            runs: 0,
-            allocations: a.allocations + c.allocations,
-            compilations: a.compilations + c.compilations,
-            pipelines: a.pipelines + c.pipelines,
-            host_syncs: a.host_syncs + c.host_syncs,
-        })
-    }
-
-    fn through_host(
+    /// The commands of a body, and the memory that they name.
+    pub fn commands(
         &mut self,
-        values: &[&Value],
-        f: impl FnOnce(&[Tensor]) -> Result<Tensor, kiln_ir::OpError>,
-    ) -> Result<Value, BackendError> {
-        let all = values.iter().map(|v| self.ferry.fetch(v)).collect::<Result<Vec<_>, _>>()?;
-        let made = f(&all).map_err(|e| BackendError::InvalidArgument(e.to_string()))?;
-        self.ferry.send(&self.pool, made)
+        planned: Vec<Planned>,
+        kept: &mut Vec<Box<dyn Any + Send>>,
+    ) -> OnDevice<Vec<Command>> {
+        let (commands, memory) = Batch::new(self.queue, planned, None)?.into_parts();
+        kept.extend(memory.map(|m| Box::new(m) as Box<dyn Any + Send>));
+        Ok(commands)
     }
-}
 
-impl Body {
-    fn shapes(&mut self, inputs: &[Value], ferry: &mut Ferry) -> Result<Arc<Shapes>, BackendError> {
-        let mut key = Vec::with_capacity(inputs.len());
-        for (i, v) in inputs.iter().enumerate() {
-            let content = self.loaded.shape_inputs.contains(&i).then(|| ferry.fetch(v)).transpose()?;
-            key.push((v.ty.clone(), content));
+    pub fn node(
+        &self,
+        kind: Kind,
+        ahead: Launch,
+        bodies: Vec<Vec<Command>>,
+        kept: Vec<Box<dyn Any + Send>>,
+    ) -> OnDevice<Command> {
+        let recorder = Stream::new(&self.queue.stream.gpu)?;
+        match Branch::new(recorder, kind, ahead, bodies, kept) {
+            Some(b) => Ok(Command::Branch(Arc::new(b))),
+            None => on_host(reasons::NO_NODES),
         }
-        if let Some((made_for, shapes)) = &self.last
-            && *made_for == key
-        {
-            return Ok(shapes.clone());
-        }
-        let facts: Vec<Fact> = key
-            .iter()
-            .map(|(ty, content)| match content {
-                Some(t) => Fact::constant(t.clone()),
-                None => Fact::of(ty.clone()),
-            })
-            .collect();
-        let shapes = Arc::new(Shapes::new(self.loaded.program.graph.infer_from(&facts)?));
-        self.last = Some((key, shapes.clone()));
-        Ok(shapes)
     }
 
-    fn run(
-        &mut self,
-        inputs: &[Value],
-        pool: &Arc<Pool>,
-        ferry: &mut Ferry,
-    ) -> Result<Vec<Value>, BackendError> {
-        let shapes = self.shapes(inputs, ferry)?;
-        let contents: Vec<Option<Tensor>> = match &self.last {
-            Some((key, _)) => key.iter().map(|(_, t)| t.clone()).collect(),
-            None => Vec::new(),
-        };
-        let outputs = self.context.run_here(inputs, contents, &shapes, pool)?;
-        if let Some(s) = &self.context.stamps {
-            StepTime::add(&mut self.times, s.read()?);
-        }
-        Ok(outputs)
-    }
-}
-
-/// Rows before the axis, its length, bytes of what lies behind it; none where elements share bytes.
-pub(super) fn split(ty: &TensorType, axis: usize) -> Option<(usize, usize, usize)> {
-    let shape = ty.static_dims()?;
-    let bits = ty.dtype.bits() as usize;
-    let (before, rest) = shape.split_at_checked(axis)?;
-    let (&length, after) = rest.split_first()?;
-    let inner = after.iter().product::<usize>() * bits / 8;
-    bits.is_multiple_of(8).then(|| (before.iter().product(), length, inner))
-}
-
-impl Machine for Bodies {
-    type Value = Value;
-
-    fn run(&mut self, body: usize, inputs: Vec<Value>) -> Result<Vec<Value>, BackendError> {
-        let body = self.bodies.get_mut(body).ok_or_else(|| {
-            BackendError::InvalidArgument(format!("an interpreted step has no body {body}"))
-        })?;
-        let outputs = body.run(&inputs, &self.pool, &mut self.ferry)?;
-        self.keep_pace()?;
-        Ok(outputs)
+    /// Memory for values on their way.
+    pub fn stage(&mut self, bytes: u64) -> OnDevice<u64> {
+        self.bodies.state.stage(self.queue, bytes)
     }
 
-    fn number(&mut self, v: &Value) -> Result<i64, BackendError> {
-        let one = v.ty.static_volume() == Some(1);
-        let t = one.then(|| self.ferry.fetch(v)).transpose()?;
-        t.and_then(|t| t.scalar_i64()).ok_or_else(|| {
-            BackendError::InvalidArgument(format!("{} decides on control flow, wants one element", v.ty))
-        })
+    /// Memory of carried value `i` after every other iteration.
+    pub fn other(&mut self, i: usize, bytes: u64) -> OnDevice<Range> {
+        self.bodies.state.other(self.queue, i, bytes)
     }
 
-    fn bytes(&self, v: &Value) -> u64 {
-        v.at.size
+    /// Memory for so many cells.
+    pub fn cells(&mut self, count: usize) -> OnDevice<u64> {
+        self.bodies.state.cells(self.queue, count)
     }
 
-    fn fact(&mut self, v: &Value) -> Result<Option<Fact>, BackendError> {
-        let small = v.ty.static_volume().is_some_and(|n| n <= kiln_ir::infer::MAX_CONTENT);
-        Ok(Some(if small { Fact::constant(self.ferry.fetch(v)?) } else { Fact::of(v.ty.clone()) }))
+    /// Memory in which a loop counts its iterations.
+    pub fn state(&mut self) -> OnDevice<u64> {
+        self.bodies.state.state(self.queue)
     }
 
-    fn element(&mut self, v: &Value, axis: usize, at: i64) -> Result<Value, BackendError> {
-        let parts = split(&v.ty, axis);
-        let inside = |n: usize| usize::try_from(at).ok().filter(|&i| i < n);
-        let Some(((rows, length, inner), i)) = parts.and_then(|p| Some((p, inside(p.1)?))) else {
-            return self.through_host(&[v], |t| match t {
-                [t] => kiln_ir::element(t, axis, at),
-                _ => Err(kiln_ir::OpError::Value("no tensor to iterate over".into())),
-            });
-        };
-        let mut ty = v.ty.clone();
-        ty.dims.remove(axis);
-        let from = v.at.address + (i * inner) as u64;
-        if rows == 1 {
-            return Ok(v.part(ty, Range { address: from, size: inner as u64 }));
-        }
-        let picked = self.pool.take(ty)?;
-        let rows = Rows { width: inner, height: rows, from_pitch: length * inner, to_pitch: inner };
-        self.stream.copy_rows(picked.at.address, from, rows)?;
-        Ok(picked)
-    }
-
-    fn stack(
-        &mut self,
-        kind: LoopOutputKind,
-        axis: usize,
-        values: &[Value],
-        length: Option<usize>,
-        empty: &TensorType,
-    ) -> Result<Value, BackendError> {
-        let trips = values.len();
-        let n = length.unwrap_or(trips);
-        let plain = |first: &Value| {
-            let mut ty = first.ty.clone();
-            let fits = n >= trips && axis <= ty.dims.len() && values.iter().all(|v| v.ty == first.ty);
-            fits.then(|| ty.dims.insert(axis, (n as i64).into()))?;
-            let parts = split(&ty, axis)?;
-            (bytes(&ty).ok()? <= MAX_PARTS).then_some((ty, parts))
-        };
-        let Some((ty, (rows, _, inner))) = values.first().and_then(plain) else {
-            let all: Vec<&Value> = values.iter().collect();
-            return self.through_host(&all, |all| kiln_ir::stack(kind, axis, all, length, empty));
-        };
-        let all = self.pool.take(ty)?;
-        if n > trips {
-            self.stream.fill(all.at.address, 0, all.at.size as usize)?;
-        }
-        for (trip, v) in values.iter().enumerate() {
-            let place = if kind == LoopOutputKind::Reverse { trips - 1 - trip } else { trip };
-            let to = all.at.address + (place * inner) as u64;
-            let rows = Rows { width: inner, height: rows, from_pitch: inner, to_pitch: n * inner };
-            match rows.height {
-                1 => self.stream.copy(to, v.at.address, inner)?,
-                _ => self.stream.copy_rows(to, v.at.address, rows)?,
-            }
-        }
-        Ok(all)
+    /// Cells that planned launches of the first body cannot use.
+    pub fn refused(&mut self) -> OnDevice<&mut Vec<u64>> {
+        let lost = || BackendError::Internal("a loop without a body".into());
+        Ok(self.bodies.list.first_mut().map(|b| &mut b.run.memory.notes.0).ok_or_else(lost)?)
     }
 }

@@ -1,31 +1,26 @@
-//! Running programs: loading, memory, launches, reading back.
+//! Running programs: a device of the shared executor ([`kiln_gpu`]), and control flow that stays on the device.
 
-mod asked;
+mod batch;
 mod branches;
+mod condition;
 mod conditional;
 mod consumed;
 mod context;
-mod contract;
 mod device;
-mod extent;
+mod executor;
+mod fallback;
 mod flow;
-mod inputs;
-mod inside;
+mod flow_memory;
 mod kernel;
+mod launch;
 mod loops;
 mod memory;
 mod moves;
 mod parts;
-mod plan;
+mod planning;
+mod queue;
 mod reasons;
-mod replay;
-mod results;
-mod run;
-mod stage;
-mod steps;
-mod stop;
-mod times;
-mod values;
+mod stamps;
 
 pub use device::CudaDevice;
 pub(crate) use loops::choices;

@@ -1,6 +1,6 @@
 //! Copies between the bodies of control flow as launches of one kernel, which also decides: see `kernels/flow/moves.cu`.
 
-use super::asked::Test;
+use super::condition::DeviceCondition;
 use super::memory::Range;
 use crate::driver::{Command, DriverError, Gpu, Launch, Module};
 use kiln_backend::Tactic;
@@ -18,7 +18,7 @@ const MOST: usize = 16;
 /// Bytes of the parameter before the moves.
 const HEAD: usize = 160;
 const MOVE_BYTES: usize = 64;
-/// Where the address of the word lies that switches a launch off.
+/// Offset of the address of the word that switches a launch off.
 const ALIVE_AT: usize = 8;
 /// Bytes that are worth a block, how many blocks copy at most where the last one decides, and where none does.
 const PER_BLOCK: u64 = 16 << 10;
@@ -29,16 +29,16 @@ pub const CELL_BYTES: u64 = 8;
 /// Threads of a launch that copies nothing.
 const FEW: u32 = 32;
 
-/// What the steps of a move are multiplied with.
+/// Factor of the steps of a move.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Trips {
     /// The trips that the loop has made.
     Made = 0,
     /// One if their number is odd.
     Parity = 1,
-    /// Those made when the trip that follows begins; nothing is copied if none follows by the count.
+    /// Iterations made when the next one begins; nothing is copied if the count allows none.
     Next = 2,
-    /// The same; what is written is the address itself: where the trip that follows finds something.
+    /// As [`Trips::Next`], but the address itself is written: the place of an operand of the next iteration.
     Address = 6,
 }
 
@@ -57,7 +57,7 @@ pub struct Move {
     pub trips: Trips,
 }
 
-/// What a launch decides.
+/// A decision of a launch.
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
     /// Trips made, blocks done, and a word that tells whether the loop goes on: 16 bytes.
@@ -66,18 +66,18 @@ pub struct Decision {
     pub start: bool,
     /// A trip has been made.
     pub next: bool,
-    /// Is another trip to be made? Else, where there is a condition, which branch is taken.
+    /// Whether the decision is about another iteration; else, where there is a condition, about a branch.
     pub of_loop: bool,
     /// A trip follows in the same body: only an end is told.
     pub inner: bool,
-    /// Where the number of trips lies, and whether it has 32 bits.
+    /// Address of the number of iterations, and whether it has 32 bits.
     pub count: Option<(u64, bool)>,
     /// The number of trips that the host knows.
     pub most: Option<i64>,
-    /// Where the word lies that ends the loop if it is not zero.
+    /// Address of a word that ends the loop if it is not zero.
     pub stop: Option<u64>,
-    /// What has to be true.
-    pub test: Option<Test>,
+    /// The condition.
+    pub test: Option<DeviceCondition>,
     /// The condition is read behind the copies.
     pub late: bool,
 }
@@ -141,7 +141,7 @@ impl Move {
         if self.trips == Trips::Address { 0 } else { self.bytes() }
     }
 
-    /// Does it write there?
+    /// Whether it writes to an address.
     pub fn covers(&self, at: u64) -> bool {
         self.span(true).is_some_and(|(from, end)| (from..end).contains(&at))
     }
@@ -175,7 +175,7 @@ impl Move {
     }
 }
 
-/// Do some read what others write?
+/// Whether some read bytes that others write.
 pub fn clash(all: &[Move]) -> bool {
     let over = |a: (u64, u64), b: (u64, u64)| a.0 < b.1 && b.0 < a.1;
     let reads: Vec<_> = all.iter().enumerate().filter_map(|(i, m)| Some((i, m.span(false)?))).collect();
@@ -234,7 +234,7 @@ fn blocks(bytes: u64, decides: Option<&Decision>) -> u32 {
     bytes.div_ceil(PER_BLOCK).clamp(1, most) as u32
 }
 
-/// The same as commands.
+/// These launches as commands.
 pub fn commands(module: &Module, all: &[Move], decision: &Decision) -> Vec<Command> {
     launches(module, all, decision).into_iter().map(Command::Kernel).collect()
 }
@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(m(0x3000, 0x3000), None);
     }
 
-    /// What lies at an address that is told is not read.
+    /// The memory at an address that is written as a number is not read.
     #[test]
     fn addresses_clash_with_nothing() {
         let told = Move::address(0x3000, 64, 0x5000);

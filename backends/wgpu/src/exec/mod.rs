@@ -1,13 +1,17 @@
-//! Running programs: loading, memory, recording, reading back.
+//! Running programs: a device of the shared executor ([`kiln_gpu`]).
 
+mod batch;
+mod commands;
 mod context;
 mod device;
-mod flow;
-mod inside;
+mod dispatch;
 mod kernel;
 mod memory;
 mod pieces;
-mod plan;
-mod record;
+mod queue;
+mod rearrange;
+mod stamps;
+#[cfg(test)]
+mod tests;
 
 pub use device::WgpuDevice;

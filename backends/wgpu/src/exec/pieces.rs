@@ -8,12 +8,12 @@ const MOST: Duration = Duration::from_millis(20);
 /// Dispatches of a piece that was never timed.
 const UNKNOWN: usize = 4;
 
-/// What each dispatch took, as far as it was timed.
+/// Times of dispatches, as far as they are known.
 #[derive(Default)]
 pub struct Pieces(Vec<Duration>);
 
 impl Pieces {
-    /// Where the piece ends that begins with this dispatch of `count`.
+    /// The end of the piece that begins with dispatch `from` of `count`.
     pub fn end(&self, from: usize, count: usize) -> usize {
         let mut sum = Duration::ZERO;
         let known = self.0.get(from..).unwrap_or_default().iter();

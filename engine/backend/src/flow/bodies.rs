@@ -121,6 +121,8 @@ impl Bodies {
 
 impl Machine for Bodies {
     type Value = Tensor;
+    type Elements = (Tensor, usize);
+    type Stack = Vec<Tensor>;
 
     fn run(&mut self, body: usize, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, BackendError> {
         let body = self.0.get_mut(body).ok_or_else(|| {
@@ -144,19 +146,32 @@ impl Machine for Bodies {
         Ok(Some(if small { Fact::constant(v.clone()) } else { Fact::of(v.ty()) }))
     }
 
-    fn element(&mut self, v: &Tensor, axis: usize, at: i64) -> Result<Tensor, BackendError> {
-        element(v, axis, at).map_err(refused)
+    fn elements(&mut self, v: &Tensor, axis: usize) -> Result<(Tensor, usize), BackendError> {
+        Ok((v.clone(), axis))
     }
 
-    fn stack(
+    fn element(&mut self, all: &mut (Tensor, usize), at: i64) -> Result<Tensor, BackendError> {
+        element(&all.0, all.1, at).map_err(refused)
+    }
+
+    fn stack(&mut self, _count: Option<i64>) -> Vec<Tensor> {
+        Vec::new()
+    }
+
+    fn push(&mut self, all: &mut Vec<Tensor>, v: Tensor) -> Result<(), BackendError> {
+        all.push(v);
+        Ok(())
+    }
+
+    fn stacked(
         &mut self,
+        all: &Vec<Tensor>,
         kind: LoopOutputKind,
         axis: usize,
-        values: &[Tensor],
         length: Option<usize>,
         empty: &TensorType,
     ) -> Result<Tensor, BackendError> {
-        stack(kind, axis, values, length, empty).map_err(refused)
+        stack(kind, axis, all, length, empty).map_err(refused)
     }
 }
 

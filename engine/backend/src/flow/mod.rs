@@ -1,9 +1,9 @@
 //! Control flow on backends that cannot keep it on the device: the host decides, the device runs the bodies.
 //!
 //! A step whose node is a `loop` or an `if`, with the tactic [`INTERPRETED`], holds a program for each region
-//! ([`crate::Step::bodies`]). [`walk`] goes through the node's trips or picks its branch, and leaves to a [`Machine`]
-//! how values are kept and bodies run; [`Bodies`] is the machine that any backend's contexts make, with values on the
-//! host between the bodies.
+//! ([`crate::Step::bodies`]). [`walk`] goes through the node's iterations or picks its branch, and leaves to a [`Machine`]
+//! how values are kept and bodies run. [`Bodies`] is the machine of backends whose values are on the host; `kiln-gpu` has the one
+//! for values on a device.
 
 mod bodies;
 mod deciding;
@@ -15,7 +15,7 @@ pub use bodies::{Bodies, LoadedBodies};
 pub use deciding::{Decisions, deciding_inputs};
 pub use pace::Pace;
 pub use slices::{SLICES, gives_slice, sliced, slices, takes_slice};
-pub use walk::{Machine, check_kept, lengths, named, walk};
+pub use walk::{Machine, walk};
 
 use crate::{BackendError, Program, Region, Step, Tactic};
 use kiln_ir::{Graph, Node, ValueId};

@@ -1,12 +1,16 @@
-//! The walk through a loop's trips, or into a branch.
+//! The walk through a loop's iterations, or into a branch.
 
 use crate::{BackendError, stop};
 use kiln_ir::{Fact, LoopOut, LoopOutputKind, LoopShape, Node, TensorType, budget};
 
 /// What runs bodies, and keeps values between them.
 pub trait Machine {
-    /// A tensor, wherever it lies. Clones are the same tensor.
+    /// A tensor, wherever it is stored. Clones are the same tensor.
     type Value: Clone;
+    /// A tensor that a loop reads element by element.
+    type Elements;
+    /// The values that iterations have added to a stacked output so far.
+    type Stack;
 
     /// Runs the body of a region.
     fn run(&mut self, body: usize, inputs: Vec<Self::Value>) -> Result<Vec<Self::Value>, BackendError>;
@@ -17,21 +21,30 @@ pub trait Machine {
     /// Its size in bytes.
     fn bytes(&self, v: &Self::Value) -> u64;
 
-    /// What is known of it: its type, and its elements where they are few. Asked for where a loop makes no trip and the
-    /// shapes of the run don't say what a trip would have given; `None` where that is not worth a wait.
+    /// What is known of it: its type, and its elements where they are few. Asked for where a loop makes no iteration and
+    /// the shapes of the run don't say what one would have given; `None` where that is not worth a wait.
     fn fact(&mut self, _v: &Self::Value) -> Result<Option<Fact>, BackendError> {
         Ok(None)
     }
 
-    /// Element `at` along an axis, which is dropped; refused where there is none.
-    fn element(&mut self, v: &Self::Value, axis: usize, at: i64) -> Result<Self::Value, BackendError>;
+    /// Prepares a tensor to be read element by element along an axis.
+    fn elements(&mut self, v: &Self::Value, axis: usize) -> Result<Self::Elements, BackendError>;
 
-    /// Values of all trips along a new axis: see [`kiln_ir::stack`].
-    fn stack(
+    /// Element `at`, without the axis; refused where there is none. It is read in one iteration only.
+    fn element(&mut self, all: &mut Self::Elements, at: i64) -> Result<Self::Value, BackendError>;
+
+    /// A stacked output without a value, of a loop that makes `count` iterations at most, if that is known.
+    fn stack(&mut self, count: Option<i64>) -> Self::Stack;
+
+    /// Adds the value of an iteration.
+    fn push(&mut self, all: &mut Self::Stack, v: Self::Value) -> Result<(), BackendError>;
+
+    /// The values of all iterations along a new axis: see [`kiln_ir::stack`].
+    fn stacked(
         &mut self,
+        all: &Self::Stack,
         kind: LoopOutputKind,
         axis: usize,
-        values: &[Self::Value],
         length: Option<usize>,
         empty: &TensorType,
     ) -> Result<Self::Value, BackendError>;
@@ -43,7 +56,7 @@ const LIST_ENTRY: u64 = 192;
 /// Refuses a loop whose stacked outputs, and what its carried values have grown by, take so many bytes after so many
 /// iterations, if that is more than the memory limit, so that one that never ends does not take all memory. Empty values count,
 /// too. The limit holds for devices as well: what a loop starts with does not count.
-pub fn check_kept(node: &Node, iterations: i64, bytes: u64) -> Result<(), BackendError> {
+fn check_kept(node: &Node, iterations: i64, bytes: u64) -> Result<(), BackendError> {
     let limit = budget::limit();
     let bytes = bytes.saturating_add((iterations as u64).saturating_mul(LIST_ENTRY));
     if bytes <= limit {
@@ -58,7 +71,7 @@ pub fn check_kept(node: &Node, iterations: i64, bytes: u64) -> Result<(), Backen
 
 /// The length of each output that has one, `number` being the number in an input of the node; refused where the count
 /// alone says that it is too short.
-pub fn lengths(
+fn lengths(
     node: &Node,
     shape: &LoopShape,
     count: Option<i64>,
@@ -94,11 +107,11 @@ pub fn walk<M: Machine>(
             _ => machine.run(0, inputs[on_true].to_vec()),
         };
     }
-    Trips { node, shape: node.loop_shape(inputs.len())?, inputs, machine }.run(outputs)
+    Loop { node, shape: node.loop_shape(inputs.len())?, inputs, machine }.run(outputs)
 }
 
-/// What a machine refuses, with the layer's name.
-pub fn named(node: &Node, e: BackendError) -> BackendError {
+/// The error of a machine, with the layer's name.
+fn named(node: &Node, e: BackendError) -> BackendError {
     match e {
         BackendError::InvalidArgument(message) => {
             BackendError::Execution { layer: node.name.clone(), message }
@@ -111,14 +124,14 @@ fn lost(node: &Node, what: &str) -> BackendError {
     BackendError::InvalidArgument(format!("layer \"{}\" ({}) lacks its {what}", node.name, node.op.name()))
 }
 
-struct Trips<'a, M: Machine> {
+struct Loop<'a, M: Machine> {
     node: &'a Node,
     shape: LoopShape,
     inputs: &'a [M::Value],
     machine: &'a mut M,
 }
 
-impl<M: Machine> Trips<'_, M> {
+impl<M: Machine> Loop<'_, M> {
     fn run(&mut self, outputs: &[Fact]) -> Result<Vec<M::Value>, BackendError> {
         let s = self.shape.clone();
         let count = match s.count {
@@ -127,34 +140,40 @@ impl<M: Machine> Trips<'_, M> {
         };
         let (inputs, machine) = (self.inputs, &mut *self.machine);
         let lengths = lengths(self.node, &s, count, |i| machine.number(&inputs[i]))?;
+        let mut elements = Vec::with_capacity(s.iterated.len());
+        for (v, &(axis, _)) in inputs[s.iterables()].iter().zip(&s.iterated) {
+            elements.push(machine.elements(v, axis).map_err(|e| named(self.node, e))?);
+        }
+        let mut scans: Vec<M::Stack> = (0..s.scans()).map(|_| machine.stack(count)).collect();
         let mut carried = self.inputs[s.initials()].to_vec();
-        let mut scans: Vec<Vec<M::Value>> = vec![Vec::new(); s.scans()];
         let first = self.size(&carried);
-        let (mut trip, mut kept) = (0, 0u64);
-        while count.is_none_or(|n| trip < n) && self.goes_on(&carried)? {
+        let (mut iteration, mut kept) = (0, 0u64);
+        while count.is_none_or(|n| iteration < n) && self.goes_on(&carried)? {
             stop::check("")?;
             let mut ins = carried;
-            for (v, &(axis, reverse)) in self.inputs[s.iterables()].iter().zip(&s.iterated) {
-                let at = if reverse { count.unwrap_or(0) - 1 - trip } else { trip };
-                ins.push(self.machine.element(v, axis, at).map_err(|e| named(self.node, e))?);
+            for (all, &(_, reverse)) in elements.iter_mut().zip(&s.iterated) {
+                let at = if reverse { count.unwrap_or(0) - 1 - iteration } else { iteration };
+                ins.push(self.machine.element(all, at).map_err(|e| named(self.node, e))?);
             }
             ins.extend_from_slice(&self.inputs[s.captures()]);
             let mut outs = self.machine.run(0, ins)?;
             if outs.len() != s.carried + s.scans() {
-                return Err(lost(self.node, "results of a trip"));
+                return Err(lost(self.node, "results of an iteration"));
             }
             let values = outs.split_off(s.carried);
             carried = outs;
             kept = values.iter().fold(kept, |n, v| n.saturating_add(self.machine.bytes(v)));
             let grown = self.size(&carried).saturating_sub(first);
-            check_kept(self.node, trip + 1, kept.saturating_add(grown))?;
-            scans.iter_mut().zip(values).for_each(|(all, v)| all.push(v));
-            trip += 1;
+            iteration += 1;
+            check_kept(self.node, iteration, kept.saturating_add(grown))?;
+            for (all, v) in scans.iter_mut().zip(values) {
+                self.machine.push(all, v).map_err(|e| named(self.node, e))?;
+            }
         }
         let stacks =
             |(o, f): (&LoopOut, &Fact)| o.kind != LoopOutputKind::LastValue && f.ty.static_dims().is_none();
-        let known = match trip == 0 && s.outs.iter().zip(outputs).any(stacks) {
-            true => self.without_a_trip()?,
+        let known = match iteration == 0 && s.outs.iter().zip(outputs).any(stacks) {
+            true => self.without_an_iteration()?,
             false => None,
         };
         let mut results = Vec::with_capacity(s.outs.len());
@@ -162,7 +181,7 @@ impl<M: Machine> Trips<'_, M> {
             results.push(match o.kind {
                 LoopOutputKind::LastValue => carried[o.index].clone(),
                 kind => {
-                    let all = self.machine.stack(kind, o.axis, &scans[o.index], length, &fact.ty);
+                    let all = self.machine.stacked(&scans[o.index], kind, o.axis, length, &fact.ty);
                     all.map_err(|e| named(self.node, e))?
                 }
             });
@@ -175,7 +194,7 @@ impl<M: Machine> Trips<'_, M> {
     }
 
     /// Facts of the outputs that follow from what the inputs are.
-    fn without_a_trip(&mut self) -> Result<Option<Vec<Fact>>, BackendError> {
+    fn without_an_iteration(&mut self) -> Result<Option<Vec<Fact>>, BackendError> {
         let mut facts = Vec::with_capacity(self.inputs.len());
         for v in self.inputs {
             match self.machine.fact(v)? {

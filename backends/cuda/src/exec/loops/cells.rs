@@ -1,15 +1,15 @@
 //! Slices that the kernels of a node's body use where they lie: in every trip elsewhere, so that kernels find addresses in
 //! cells, which the kernel that decides about the trip fills.
 
-use super::super::flow::Bodies;
+use super::super::fallback::OnDevice;
+use super::super::flow::Flow;
 use super::super::memory::Range;
 use super::super::moves::{CELL_BYTES, Move, Trips};
 use super::super::parts::Part;
-use super::super::stop::Made;
-use super::Loop;
+use super::iteration::Loop;
 use std::cell::Cell;
 
-/// Where the kernels of a trip find elements, and put what is stacked; `None`: where the body has it.
+/// Places of elements and of stacked values for the kernels of an iteration; `None`: the body's own.
 pub(super) struct Places {
     pub elements: Vec<Option<Range>>,
     pub stacks: Vec<Option<Range>>,
@@ -32,8 +32,8 @@ pub(super) fn note_copied(bytes: u64) {
 
 impl Places {
     /// Cells for all slices that kernels can use in place.
-    pub fn new(l: &Loop, bodies: &mut Bodies) -> Made<Places> {
-        let at = bodies.cells(l.elements.len() + l.stacks.len())?;
+    pub fn new(l: &Loop, flow: &mut Flow<'_>) -> OnDevice<Places> {
+        let at = flow.cells(l.elements.len() + l.stacks.len())?;
         let cell = |k: usize| at + k as u64 * CELL_BYTES;
         let elements = l.elements.iter().enumerate().map(|(k, e)| e.in_cell(cell(k))).collect();
         let stacks = l.stacks.iter().enumerate();
@@ -69,7 +69,7 @@ impl Loop<'_> {
         all
     }
 
-    /// What the trip that follows finds: its elements, or where they lie, and where what it stacks goes.
+    /// Copies for the next iteration: its elements, or their addresses, and the addresses of its stacked values.
     pub(super) fn brought(&self, elements: &[Range], slots: &[Option<Range>]) -> Vec<Move> {
         let of_element = self.elements.iter().zip(elements).map(|(e, to)| match to.in_cell() {
             Some(cell) => e.tell(cell),

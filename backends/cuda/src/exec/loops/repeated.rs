@@ -1,19 +1,19 @@
 //! Loops as nodes that go on as long as they are told, several trips at a time where these are short.
 
-use super::super::asked::Test;
-use super::super::branches::Given;
-use super::super::flow::Bodies;
+use super::super::condition::DeviceCondition;
+use super::super::fallback::OnDevice;
+use super::super::flow::Flow;
+use super::super::launch::Planned;
 use super::super::memory::Range;
 use super::super::moves::{Decision, Move, Trips};
-use super::super::plan::Planned;
-use super::super::stop::Made;
+use super::super::planning::Operand;
 use super::cells::{Places, note_copied};
-use super::{Loop, Trip};
+use super::iteration::{Iteration, Loop};
 use crate::driver::{Command, Kind};
 
-/// Where a loop's state has bytes to spare.
+/// Offset of spare bytes in a loop's state.
 const SPARE: u64 = 16;
-/// Where it tells whether the loop goes on.
+/// Offset of the word that is not zero while the loop goes on.
 const ALIVE: u64 = 12;
 /// Commands of the body of a node, in which several trips may follow each other, and how many trips at most.
 const AT_ONCE: usize = 72;
@@ -21,13 +21,13 @@ const MOST_TRIPS: usize = 8;
 
 impl Loop<'_> {
     /// A node that goes on as long as it is told, several trips at a time where they are short.
-    pub(super) fn repeated(&self, bodies: &mut Bodies) -> Made<Vec<Planned>> {
-        let homes = self.homes(bodies)?;
-        let mut places = Places::new(self, bodies)?;
+    pub(super) fn repeated(&self, flow: &mut Flow<'_>) -> OnDevice<Vec<Planned>> {
+        let homes = self.homes(flow)?;
+        let mut places = Places::new(self, flow)?;
         loop {
-            bodies.body(0)?.context.memory.refused.clear();
-            let planned = self.placed(bodies, &homes, &places)?;
-            let refused = std::mem::take(&mut bodies.body(0)?.context.memory.refused);
+            flow.refused()?.clear();
+            let planned = self.placed(flow, &homes, &places)?;
+            let refused = std::mem::take(flow.refused()?);
             // What was planned names cells where addresses are wanted: once more, with copies of these slices.
             if !places.give_up(&refused) {
                 return Ok(planned);
@@ -35,91 +35,91 @@ impl Loop<'_> {
         }
     }
 
-    /// The same, where slices have these places.
-    fn placed(&self, bodies: &mut Bodies, homes: &[Vec<Range>; 2], at: &Places) -> Made<Vec<Planned>> {
-        let (room, slots) = (self.room(bodies, &at.elements)?, &at.stacks);
-        let state = bodies.state()?;
+    /// The node, for these places of slices.
+    fn placed(&self, flow: &mut Flow<'_>, homes: &[Vec<Range>; 2], at: &Places) -> OnDevice<Vec<Planned>> {
+        let (room, slots) = (self.room(flow, &at.elements)?, &at.stacks);
+        let state = flow.state()?;
         let mut kept = Vec::new();
-        let even = self.trip(bodies, &homes[0], &room, &homes[1], slots)?;
-        let first = self.round(bodies, even, (&room, slots), &mut kept)?;
+        let even = self.iteration(flow, &homes[0], &room, &homes[1], slots)?;
+        let first = self.round(flow, even, (&room, slots), &mut kept)?;
         let (trips, rounds, last) = match first.trips_at_once() {
             1 => {
                 let own: Vec<Range> = homes[0].clone();
-                let one = self.in_place(bodies, &own, &room, slots)?;
-                (1, vec![self.round(bodies, one, (&room, slots), &mut kept)?], own)
+                let one = self.in_place(flow, &own, &room, slots)?;
+                (1, vec![self.round(flow, one, (&room, slots), &mut kept)?], own)
             }
             n => {
                 let next = first.next.clone();
-                let odd = self.trip(bodies, &next, &room, &homes[0], slots)?;
-                (n, vec![first, self.round(bodies, odd, (&room, slots), &mut kept)?], next)
+                let odd = self.iteration(flow, &next, &room, &homes[0], slots)?;
+                (n, vec![first, self.round(flow, odd, (&room, slots), &mut kept)?], next)
             }
         };
         note_copied(rounds.iter().map(Round::copies).max().unwrap_or(0));
         let mut body = Vec::new();
         for k in 0..trips {
             let Some(round) = rounds.get(k % 2).or(rounds.first()) else { break };
-            body.extend(self.commands(bodies, round, state, (k, trips))?);
+            body.extend(self.commands(flow, round, state, (k, trips))?);
         }
-        self.around(bodies, [&homes[0], &last], self.brought(&room, slots), body, kept)
+        self.around(flow, [&homes[0], &last], self.brought(&room, slots), body, kept)
     }
 
     /// A trip whose results are copied to where its inputs lie.
     fn in_place(
         &self,
-        bodies: &mut Bodies,
+        flow: &mut Flow<'_>,
         own: &[Range],
         room: &[Range],
         slots: &[Option<Range>],
-    ) -> Made<Trip> {
+    ) -> OnDevice<Iteration> {
         let nowhere = Range { address: 0, size: u64::MAX };
         let wanted = vec![nowhere; own.len()];
-        let mut trip = self.trip(bodies, own, room, &wanted, slots)?;
+        let mut trip = self.iteration(flow, own, room, &wanted, slots)?;
         let results = trip.part.results.iter().zip(own);
         trip.after = results.filter_map(|(g, to)| Move::whole(g.at.address, *to)).collect();
         trip.next = own.to_vec();
         Ok(trip)
     }
 
-    /// What decides whether there are trips at all, the node, and what follows.
+    /// The node between the launch that decides about the first iteration and the copies of results.
     fn around(
         &self,
-        bodies: &mut Bodies,
+        flow: &mut Flow<'_>,
         [own, other]: [&[Range]; 2],
         brought: Vec<Move>,
         body: Vec<Command>,
         kept: Vec<Box<dyn std::any::Any + Send>>,
-    ) -> Made<Vec<Planned>> {
+    ) -> OnDevice<Vec<Planned>> {
         let mut moves: Vec<Move> = self.zeros().collect();
         moves.extend(self.initials().iter().zip(own).filter_map(|(g, to)| Move::whole(g.at.address, *to)));
         moves.extend(brought);
         let initials: Vec<Range> = self.initials().iter().map(|g| g.at).collect();
-        let (asked, test) = self.condition(bodies, &initials, true)?;
+        let (asked, test) = self.condition(flow, &initials, true)?;
         let step = self.site.step;
         let mut out: Vec<_> = asked.into_iter().map(|p| Planned { step, ..p }).collect();
-        let decision = Decision { start: true, test, ..self.decision(bodies)? };
-        let (first, ahead) = self.site.deciding(bodies, &moves, &decision)?;
+        let decision = Decision { start: true, test, ..self.decision(flow)? };
+        let (first, ahead) = self.site.deciding(flow, &moves, &decision)?;
         out.extend(self.site.planned(first));
-        out.extend(self.site.planned([bodies.node(Kind::While, ahead, vec![body], kept)?]));
+        out.extend(self.site.planned([flow.node(Kind::While, ahead, vec![body], kept)?]));
         let end = |&(i, out): &(usize, Range)| {
             let (own, other) = (own.get(i)?.address, other.get(i)?.address);
             let from_step = other.wrapping_sub(own) as i64;
             Some(Move { from_step, trips: Trips::Parity, ..Move::whole(own, out)? })
         };
         let ends: Vec<Move> = self.lasts.iter().filter_map(end).collect();
-        let state = Decision { state: Some(bodies.state()?), ..Decision::default() };
-        out.extend(self.site.planned(self.site.moves(bodies, &ends, &state)?));
+        let state = Decision { state: Some(flow.state()?), ..Decision::default() };
+        out.extend(self.site.planned(self.site.moves(flow, &ends, &state)?));
         Ok(out)
     }
 
     /// The loop's decision, its condition left out.
-    fn decision(&self, bodies: &mut Bodies) -> Made<Decision> {
+    fn decision(&self, flow: &mut Flow<'_>) -> OnDevice<Decision> {
         let count = self.site.inputs.first().filter(|_| self.shape.count && self.trips.is_none());
         Ok(Decision {
-            state: Some(bodies.state()?),
+            state: Some(flow.state()?),
             of_loop: true,
             count: count.map(|g| (g.at.address, g.ty.dtype.bits() == 32)),
             most: self.trips,
-            stop: bodies.word.as_ref().map(|w| w.address()),
+            stop: flow.queue.word.as_ref().map(|w| w.address()),
             ..Decision::default()
         })
     }
@@ -127,66 +127,67 @@ impl Loop<'_> {
     /// The condition for carried values that lie there.
     fn condition(
         &self,
-        bodies: &mut Bodies,
+        flow: &mut Flow<'_>,
         carried: &[Range],
         folded: bool,
-    ) -> Made<(Vec<Planned>, Option<Test>)> {
+    ) -> OnDevice<(Vec<Planned>, Option<DeviceCondition>)> {
         if !self.shape.condition {
             return Ok((Vec::new(), None));
         }
         let mut given = self.carried(carried);
         let captures = self.shape.captures().end..self.site.inputs.len();
-        given.extend(self.site.given(captures).iter().map(Given::lent));
-        let (planned, test) = bodies.asked(given, folded)?;
+        given.extend(self.site.operands(captures).iter().map(Operand::lent));
+        let (planned, test) = flow.condition(given, folded)?;
         Ok((planned, Some(test)))
     }
 
     /// A trip in the body of a node: its commands, those of the condition behind it, and what is copied.
     fn round(
         &self,
-        bodies: &mut Bodies,
-        trip: Trip,
+        flow: &mut Flow<'_>,
+        trip: Iteration,
         (room, slots): (&[Range], &[Option<Range>]),
         kept: &mut Vec<Box<dyn std::any::Any + Send>>,
-    ) -> Made<Round> {
+    ) -> OnDevice<Round> {
         let mut moves = trip.after.clone();
         for (k, ((_, s), slot)) in self.stacks.iter().zip(slots).enumerate() {
             moves.extend(self.stacked(&trip, k).filter(|_| slot.is_none()).map(|from| s.store(from)));
         }
         moves.extend(self.brought(room, slots));
         let found: Vec<Range> = trip.part.results.iter().take(self.shape.carried).map(|g| g.at).collect();
-        let (mut asked, mut test) = self.condition(bodies, &found, true)?;
+        let (mut asked, mut test) = self.condition(flow, &found, true)?;
         // What is asked lies where the same launch copies something else.
-        let over = |t: &Test| t.reads().any(|at| moves.iter().any(|m| m.covers(at)));
+        let over = |t: &DeviceCondition| t.reads().any(|at| moves.iter().any(|m| m.covers(at)));
         let mut late = false;
         if test.as_ref().is_some_and(over) {
-            (asked, test) = self.condition(bodies, &found, test.as_ref().is_some_and(Test::is_flag))?;
-            let spare = bodies.state()? + SPARE;
+            (asked, test) =
+                self.condition(flow, &found, test.as_ref().is_some_and(DeviceCondition::is_flag))?;
+            let spare = flow.state()? + SPARE;
             let at = test.as_ref().filter(|t| over(t)).and_then(|t| t.reads().next());
             if let Some(at) = at {
                 moves.extend(Move::whole(at, Range { address: spare, size: 1 }));
-                (test, late) = (Some(Test::flag(spare)), true);
+                (test, late) = (Some(DeviceCondition::flag(spare)), true);
             }
         }
-        let mut commands = bodies.commands(trip.part.planned, kept)?;
-        commands.extend(bodies.commands(asked, kept)?);
+        let mut commands = flow.commands(trip.part.planned, kept)?;
+        commands.extend(flow.commands(asked, kept)?);
         Ok(Round { commands, moves, test, late, next: trip.next })
     }
 
     /// The commands of the k-th of the trips of a body.
     fn commands(
         &self,
-        bodies: &mut Bodies,
+        flow: &mut Flow<'_>,
         round: &Round,
         state: u64,
         (k, trips): (usize, usize),
-    ) -> Made<Vec<Command>> {
+    ) -> OnDevice<Vec<Command>> {
         let Round { test, late, .. } = round;
-        let own = self.decision(bodies)?;
+        let own = self.decision(flow)?;
         let inner = k + 1 < trips;
         let decision = Decision { next: true, inner, test: test.clone(), late: *late, ..own };
         let mut all = round.commands.clone();
-        let (first, last) = self.site.deciding(bodies, &round.moves, &decision)?;
+        let (first, last) = self.site.deciding(flow, &round.moves, &decision)?;
         all.extend(first);
         all.push(Command::Kernel(last));
         // The first trip is made in any case. Only the first kernel of a trip may begin before what decides is done.
@@ -202,7 +203,7 @@ impl Loop<'_> {
 struct Round {
     commands: Vec<Command>,
     moves: Vec<Move>,
-    test: Option<Test>,
+    test: Option<DeviceCondition>,
     /// The condition is read behind the copies.
     late: bool,
     next: Vec<Range>,

@@ -1,11 +1,10 @@
 //! Elements of tensors that trips take, and parts of outputs that they add.
 
-use super::super::branches::Given;
-use super::super::flow::split;
+use super::super::fallback::{Fallback, OnDevice, on_host};
 use super::super::memory::Range;
 use super::super::moves::{Move, Trips};
+use super::super::planning::{Operand, split};
 use super::super::reasons;
-use super::super::stop::{Made, Stop, host};
 use kiln_ir::TensorType;
 
 /// Kernels load 16 bytes at once.
@@ -22,13 +21,13 @@ pub(super) struct Slices {
 }
 
 impl Slices {
-    pub(super) fn new(whole: &Given, axis: usize, reverse: bool, trips: i64) -> Made<Slices> {
+    pub(super) fn new(whole: &Operand, axis: usize, reverse: bool, trips: i64) -> OnDevice<Slices> {
         let mut ty = whole.ty.clone();
-        let Some((rows, length, inner)) = split(&ty, axis) else { return host(reasons::PACKED) };
+        let Some((rows, length, inner)) = split(&ty, axis) else { return on_host(reasons::PACKED) };
         ty.dims.remove(axis);
         let step = inner as i64;
         let start = if reverse { (trips - 1).max(0) * step } else { 0 };
-        let small = |n: usize| u32::try_from(n).map_err(|_| Stop::Host(reasons::LONG_ROWS));
+        let small = |n: usize| u32::try_from(n).map_err(|_| Fallback::Host(reasons::LONG_ROWS));
         Ok(Slices {
             ty,
             at: whole.at.address.wrapping_add_signed(start),
@@ -50,7 +49,7 @@ impl Slices {
         fits.then_some(Range { address: at, size: u64::from(self.width) })
     }
 
-    /// Can a kernel use all of them where they lie?
+    /// Whether a kernel can use all of them in place.
     fn fits(&self) -> bool {
         let even = self.at.is_multiple_of(ALIGNMENT) && self.step.unsigned_abs().is_multiple_of(ALIGNMENT);
         self.rows == 1 && self.width > 0 && even
@@ -91,7 +90,7 @@ impl Slices {
     }
 }
 
-/// The same move in a trip that is known.
+/// The move of one iteration.
 pub(super) fn at_trip(m: &Move, trip: i64) -> Move {
     let shift = |at: u64, step: i64| at.wrapping_add_signed(step * trip);
     let (from, to) = (m.from.map(|at| shift(at, m.from_step)), shift(m.to, m.to_step));

@@ -1,12 +1,12 @@
 //! Loops of few trips: one after the other, without a node. How many commands that may come to is a parameter of the step.
 
-use super::super::flow::Bodies;
+use super::super::fallback::OnDevice;
+use super::super::flow::Flow;
+use super::super::launch::Planned;
 use super::super::memory::Range;
 use super::super::moves::{Decision, Move, Trips, source_hash};
-use super::super::plan::Planned;
 use super::super::reasons;
-use super::super::stop::Made;
-use super::Loop;
+use super::iteration::Loop;
 use super::slices::at_trip;
 use kiln_backend::assisted::Reason;
 use kiln_backend::{Region, Tactic, flow};
@@ -14,7 +14,7 @@ use kiln_backend::{Region, Tactic, flow};
 /// Commands that an unrolled loop may come to where nothing is timed: each saves the 2 to 3 µs of a trip, and takes its part of
 /// the time and memory of a graph.
 const USUAL: i64 = 320;
-/// The same whatever a plan says, the commands in bodies of nodes among them.
+/// Upper limit of that parameter, the commands in bodies of nodes included.
 const MOST: i64 = 4096;
 
 /// The ways to run a region of control flow, the most promising first; none for other regions. A loop whose trips are known when
@@ -42,17 +42,17 @@ fn limit(tactic: &Tactic) -> i64 {
 impl Loop<'_> {
     /// All trips one after the other, each where its values lie; none where that comes to more commands
     /// than the step may.
-    pub(super) fn unrolled(&self, bodies: &mut Bodies, n: i64) -> Made<Option<Vec<Planned>>> {
+    pub(super) fn unrolled(&self, flow: &mut Flow<'_>, n: i64) -> OnDevice<Option<Vec<Planned>>> {
         let most = limit(&self.site.tactic);
         if n > most {
             return Ok(None);
         }
-        let (homes, room) = (self.homes(bodies)?, self.room(bodies, &[])?);
+        let (homes, room) = (self.homes(flow)?, self.room(flow, &[])?);
         let mut moves: Vec<Move> = self.zeros().collect();
         let mut at = Vec::new();
         for (i, (g, own)) in self.initials().iter().zip(&homes[0]).enumerate() {
             // Values around the loop stay as they are.
-            let copied = bodies.body(0)?.overwrites(i);
+            let copied = flow.body(0)?.overwrites(i);
             moves.extend(Move::whole(g.at.address, *own).filter(|_| copied));
             at.push(if copied { *own } else { g.at });
         }
@@ -65,9 +65,9 @@ impl Loop<'_> {
             }
             let last = trip + 1 == n;
             let slots: Vec<_> = self.stacks.iter().map(|s| s.1.place(trip)).collect();
-            let wanted = self.wanted(bodies, &at, &homes, &slots, last)?;
-            let made = self.trip(bodies, &at, &elements, &wanted, &slots)?;
-            let mut made_of = self.site.planned(self.site.moves(bodies, &moves, &Decision::default())?);
+            let wanted = self.wanted(flow, &at, &homes, &slots, last)?;
+            let made = self.iteration(flow, &at, &elements, &wanted, &slots)?;
+            let mut made_of = self.site.planned(self.site.moves(flow, &moves, &Decision::default())?);
             moves = made.after.clone();
             for (k, (_, s)) in self.stacks.iter().enumerate() {
                 let from = self.stacked(&made, k).filter(|&from| from != s.address(trip));
@@ -84,21 +84,21 @@ impl Loop<'_> {
         }
         let end = |&(i, out): &(usize, Range)| at.get(i).and_then(|from| Move::whole(from.address, out));
         let ends: Vec<Move> = self.lasts.iter().filter_map(end).collect();
-        out.extend(self.site.planned(self.site.moves(bodies, &moves, &Decision::default())?));
-        out.extend(self.site.planned(self.site.moves(bodies, &ends, &Decision::default())?));
+        out.extend(self.site.planned(self.site.moves(flow, &moves, &Decision::default())?));
+        out.extend(self.site.planned(self.site.moves(flow, &ends, &Decision::default())?));
         Ok(Some(out))
     }
 
-    /// Where the carried values of the next trip go: into outputs at once, else where those of this one don't lie.
+    /// Places of the next carried values: outputs after the last iteration, else memory that this one does not use.
     fn wanted(
         &self,
-        bodies: &mut Bodies,
+        flow: &mut Flow<'_>,
         at: &[Range],
         homes: &[Vec<Range>; 2],
         slots: &[Option<Range>],
         last: bool,
-    ) -> Made<Vec<Range>> {
-        let outputs = bodies.body(0)?.loaded.program.graph.outputs.clone();
+    ) -> OnDevice<Vec<Range>> {
+        let outputs = flow.body(0)?.body.run.loaded.program.graph.outputs.clone();
         let mut all = Vec::new();
         for (j, (now, (own, other))) in at.iter().zip(homes[0].iter().zip(&homes[1])).enumerate() {
             let stacked = self.stacks.iter().zip(slots).find_map(|((index, _), slot)| {

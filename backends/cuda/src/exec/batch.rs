@@ -1,10 +1,13 @@
 //! Launches that are ready to run, alone or as a graph.
 
+use super::launch::Planned;
 use super::memory::naming;
-use super::plan::Planned;
+use super::queue::CudaQueue;
+use super::stamps::Stamps;
 use crate::driver::{Buffer, Command, Event, Failed, Graph, Pinned, Stream, at_layer};
 use crate::nvtx::Range;
-use kiln_backend::{BackendError, Program, StepTime};
+use kiln_backend::{BackendError, Program};
+use kiln_gpu::Queue as _;
 use std::sync::Arc;
 
 /// The launches of a run or of a part of it.
@@ -13,6 +16,8 @@ pub struct Batch {
     steps: Vec<usize>,
     further: Option<Further>,
     graph: Option<Graph>,
+    /// A graph that may be updated to these launches.
+    inherited: Option<Graph>,
     runs: u64,
     /// Whose steps they are, for errors.
     program: Option<Arc<Program>>,
@@ -27,13 +32,12 @@ pub struct Further {
 }
 
 impl Further {
-    fn new(stream: &Arc<Stream>, bytes: usize) -> Result<Further, BackendError> {
+    fn new(queue: &mut CudaQueue, bytes: usize) -> Result<Further, BackendError> {
         let what = "argument words";
-        Ok(Further {
-            buffer: naming(what, bytes as u64, Buffer::new(stream, bytes as u64))?,
-            pinned: naming(what, bytes as u64, Pinned::new(stream, bytes))?,
-            sent: Event::new(&stream.gpu, false)?,
-        })
+        let buffer = queue.allocate(what, bytes as u64)?;
+        queue.allocations += 1;
+        let pinned = naming(what, bytes as u64, Pinned::new(&queue.stream, bytes))?;
+        Ok(Further { buffer, pinned, sent: Event::new(&queue.stream.gpu, false)? })
     }
 
     fn holds(&self, bytes: usize) -> bool {
@@ -41,27 +45,23 @@ impl Further {
     }
 }
 
-/// Where the address of further words lies in a launch's parameter.
+/// Offset of the address of further words in a launch's parameter.
 const FURTHER_AT: usize = 16;
 
 impl Batch {
-    /// Uploads the words that don't travel with the launches, into `old` memory if it is large enough; counts what is
-    /// allocated.
+    /// Uploads the words that don't travel with the launches, into the memory of an old batch if it is large enough.
     pub fn new(
-        stream: &Arc<Stream>,
+        queue: &mut CudaQueue,
         planned: Vec<Planned>,
-        old: Option<Further>,
-        allocations: &mut u64,
+        old: Option<Batch>,
     ) -> Result<Batch, BackendError> {
+        let (inherited, old) = old.map_or((None, None), |b| (b.graph, b.further));
         let bytes = planned.iter().map(|p| p.further.len()).sum::<usize>() * 4;
         let mut further = None;
         if bytes > 0 {
             further = Some(match old.filter(|f| f.holds(bytes)) {
                 Some(f) => f,
-                None => {
-                    *allocations += 2;
-                    Further::new(stream, bytes)?
-                }
+                None => Further::new(queue, bytes)?,
             });
         }
         let (mut launches, mut steps, mut words) = (Vec::new(), Vec::new(), Vec::with_capacity(bytes / 4));
@@ -83,12 +83,12 @@ impl Batch {
             f.sent.wait()?;
             let to = f.buffer.address();
             f.pinned.send(0, bytemuck::cast_slice(&words), to)?;
-            f.sent.record(stream)?;
+            f.sent.record(&queue.stream)?;
         }
-        Ok(Batch { launches, steps, further, graph: None, runs: 0, program: None })
+        Ok(Batch { launches, steps, further, graph: None, inherited, runs: 0, program: None })
     }
 
-    /// The same; errors name the layers of this program.
+    /// The same batch; errors name the layers of this program.
     pub fn of(self, program: &Arc<Program>) -> Batch {
         Batch { program: Some(program.clone()), ..self }
     }
@@ -125,7 +125,8 @@ impl Batch {
         stamps.close(stream)
     }
 
-    /// Can it become a graph? Once it has run without one, so that all kernels are loaded; control flow is nothing else.
+    /// Whether it should become a graph: once it has run without one, so that all kernels are loaded. Control flow runs as a graph
+    /// only.
     pub fn wants_graph(&self) -> bool {
         let branches = self.launches.iter().any(Command::is_branch);
         self.graph.is_none() && (branches || self.launches.len() >= 2 && self.runs > 0)
@@ -136,20 +137,24 @@ impl Batch {
         (self.launches, self.further)
     }
 
-    /// Its kernels have run in another batch.
+    /// Notes that its kernels have run in another batch.
     pub fn prove(&mut self) {
         self.runs = self.runs.max(1);
     }
 
-    /// Has it a graph?
+    /// Whether it has a graph.
     pub fn has_graph(&self) -> bool {
         self.graph.is_some()
     }
 
-    /// Makes a graph of the launches, taking over `old` where its kernels are the same. `recorder` is a stream for nothing
-    /// else. Returns how many graphs were instantiated.
-    pub fn make_graph(&mut self, recorder: &Arc<Stream>, old: Option<Graph>) -> Result<u64, BackendError> {
-        if let Some(mut g) = old
+    /// Makes a graph of the launches; updates an inherited one, or what `old` finds, where its kernels are the same. `recorder` is
+    /// a stream for nothing else. Returns how many graphs were instantiated.
+    pub fn make_graph(
+        &mut self,
+        recorder: &Arc<Stream>,
+        old: impl FnOnce() -> Option<Graph>,
+    ) -> Result<u64, BackendError> {
+        if let Some(mut g) = self.inherited.take().or_else(old)
             && g.update(recorder, &self.launches).map_err(|f| self.failed(f))?
         {
             self.graph = Some(g);
@@ -162,76 +167,5 @@ impl Batch {
     /// Gives its graph away.
     pub fn take_graph(&mut self) -> Option<Graph> {
         self.graph.take()
-    }
-
-    /// What another batch can use of this one.
-    pub fn retire(self) -> (Option<Graph>, Option<Further>) {
-        (self.graph, self.further)
-    }
-}
-
-/// Marks in the stream around every step of a run.
-pub struct Stamps {
-    program: Arc<Program>,
-    marks: Vec<Event>,
-    /// Step and its first mark; the next mark ends it.
-    used: Vec<(Option<usize>, usize)>,
-    next: usize,
-}
-
-impl Stamps {
-    pub fn new(program: &Arc<Program>) -> Stamps {
-        Stamps { program: program.clone(), marks: Vec::new(), used: Vec::new(), next: 0 }
-    }
-
-    fn name(&self, step: usize) -> &str {
-        self.program.steps.get(step).map_or("", |s| &s.name)
-    }
-
-    /// Forgets the last run's times.
-    pub fn reset(&mut self) {
-        self.used.clear();
-        self.next = 0;
-    }
-
-    fn mark(&mut self, step: Option<usize>, stream: &Stream) -> Result<(), BackendError> {
-        if self.next == self.marks.len() {
-            self.marks.push(Event::new(&stream.gpu, true)?);
-        }
-        if let Some(e) = self.marks.get(self.next) {
-            e.record(stream)?;
-        }
-        self.used.push((step, self.next));
-        self.next += 1;
-        Ok(())
-    }
-
-    /// Marks where a step begins.
-    pub fn before(&mut self, step: usize, stream: &Stream) -> Result<(), BackendError> {
-        if self.used.last().map(|u| u.0) == Some(Some(step)) {
-            return Ok(());
-        }
-        self.mark(Some(step), stream)
-    }
-
-    /// Marks where the last step ends.
-    pub fn close(&mut self, stream: &Stream) -> Result<(), BackendError> {
-        self.mark(None, stream)
-    }
-
-    /// Durations of the steps of the last run, which is done.
-    pub fn read(&self) -> Result<Vec<StepTime>, BackendError> {
-        let mut out: Vec<StepTime> = Vec::new();
-        for pair in self.used.windows(2) {
-            let (&[(Some(step), from), (_, to)], true) = (pair, true) else { continue };
-            let (Some(a), Some(b)) = (self.marks.get(from), self.marks.get(to)) else { continue };
-            b.wait()?;
-            let ns = a.until(b)?;
-            match out.iter_mut().find(|t| t.step == step) {
-                Some(t) => t.ns += ns,
-                None => out.push(StepTime::new(step, ns)),
-            }
-        }
-        Ok(out)
     }
 }

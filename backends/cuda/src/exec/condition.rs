@@ -8,9 +8,9 @@ const LEAVES: usize = 4;
 const STEPS: usize = 8;
 const FLOATS: u8 = 16;
 
-/// What has to be true: the last of the operations on some elements; the only element, where there are none.
+/// A condition: the last of some operations on elements; the only element, where there are no operations.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Test {
+pub struct DeviceCondition {
     leaves: Vec<(u64, u32)>,
     /// Operation and operands: elements come first, then earlier operations from number [`LEAVES`] on.
     steps: Vec<[u8; 3]>,
@@ -35,18 +35,18 @@ fn operation(op: &str) -> Option<u8> {
     all.iter().position(|&name| name == op).map(|n| n as u8)
 }
 
-impl Test {
+impl DeviceCondition {
     /// A truth value that lies there.
-    pub fn flag(at: u64) -> Test {
-        Test { leaves: vec![(at, 0)], steps: Vec::new() }
+    pub fn flag(at: u64) -> DeviceCondition {
+        DeviceCondition { leaves: vec![(at, 0)], steps: Vec::new() }
     }
 
     /// The first output of a graph, if it is made of such operations alone; `place` tells where values lie.
     pub fn of<E>(
         graph: &Graph,
         mut place: impl FnMut(ValueId) -> Result<Range, E>,
-    ) -> Result<Option<Test>, E> {
-        let mut test = Test::default();
+    ) -> Result<Option<DeviceCondition>, E> {
+        let mut test = DeviceCondition::default();
         let Some(&v) = graph.outputs.first() else { return Ok(None) };
         let mut known = Vec::new();
         Ok(test.result(graph, v, &mut known, &mut place)?.map(|_| test))
@@ -94,12 +94,12 @@ impl Test {
         Ok(Some(at as u8))
     }
 
-    /// Where the elements lie.
+    /// Addresses of the elements.
     pub fn reads(&self) -> impl Iterator<Item = u64> + '_ {
         self.leaves.iter().map(|l| l.0)
     }
 
-    /// Is it an element as it is?
+    /// Whether it is an element without an operation.
     pub fn is_flag(&self) -> bool {
         self.steps.is_empty()
     }
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use kiln_ir::{Attrs, Fact, Op, TensorType};
 
-    fn condition(dtype: DType, dims: &[i64], ops: &[(&str, &[usize])]) -> Option<Test> {
+    fn condition(dtype: DType, dims: &[i64], ops: &[(&str, &[usize])]) -> Option<DeviceCondition> {
         let mut g = Graph::new("condition");
         let ty = TensorType::new(dtype, dims.iter().copied());
         let mut all: Vec<ValueId> = ["a", "b"].iter().map(|n| g.add_input(n, Fact::of(ty.clone()))).collect();
@@ -135,13 +135,16 @@ mod tests {
         }
         g.outputs = all.last().copied().into_iter().collect();
         let place = |v: ValueId| Ok::<_, ()>(Range { address: 0x100 + 16 * u64::from(v.0), size: 1 });
-        Test::of(&g, place).unwrap()
+        DeviceCondition::of(&g, place).unwrap()
     }
 
     #[test]
     fn comparisons_and_what_combines_them_are_taken() {
         let test = condition(DType::F32, &[], &[("less", &[0, 1])]);
-        assert_eq!(test, Some(Test { leaves: vec![(0x100, 6), (0x110, 6)], steps: vec![[16, 0, 1]] }));
+        assert_eq!(
+            test,
+            Some(DeviceCondition { leaves: vec![(0x100, 6), (0x110, 6)], steps: vec![[16, 0, 1]] })
+        );
         let ops: [(&str, &[usize]); 4] =
             [("less", &[0, 1]), ("equal", &[1, 0]), ("not", &[3]), ("and", &[2, 4])];
         let test = condition(DType::I64, &[1], &ops).unwrap();
@@ -159,7 +162,7 @@ mod tests {
     #[test]
     fn the_parameter_has_room_for_the_longest() {
         let mut p = Vec::new();
-        Test { leaves: vec![(1, 2)], steps: vec![[0; 3]; STEPS] }.put(&mut p);
+        DeviceCondition { leaves: vec![(1, 2)], steps: vec![[0; 3]; STEPS] }.put(&mut p);
         assert_eq!(p.len(), 8 + LEAVES * 16 + STEPS * 4);
     }
 }

@@ -1,31 +1,43 @@
-//! Sizes that a run decides on within a bound that is known before: by the branch that it takes, or the trips that it makes. What
-//! tells them the device leaves in words, which the host reads together with the outputs.
+//! Sizes that a run decides on the device, within a bound that is known before: by the branch that it takes, or by its number of
+//! iterations. The device leaves them in words, which the host reads together with the outputs.
 
-use super::values::bytes;
+use crate::value::bytes_of;
 use kiln_backend::{BackendError, Shapes};
 use kiln_ir::{TensorType, ValueId};
 use std::collections::HashMap;
 
 /// The type of a tensor, or what it follows from.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Extent {
+pub enum Extent {
     /// Known before the run.
     Known(TensorType),
-    /// Of the first where the word that lies there is not zero, else of the second.
-    Branch { word: u64, of: Box<[Extent; 2]> },
-    /// As long along this dimension as the word that lies there says; at most as long as in this type.
-    Trips { word: u64, axis: usize, most: TensorType },
+    /// Decided by a conditional.
+    Branch {
+        /// Address of a word: not zero where the first branch was taken.
+        word: u64,
+        /// The extents of both branches.
+        of: Box<[Extent; 2]>,
+    },
+    /// As long along one dimension as a loop made iterations.
+    Iterations {
+        /// Address of the number of iterations.
+        word: u64,
+        /// The dimension.
+        axis: usize,
+        /// The type at the greatest number.
+        most: TensorType,
+    },
 }
 
 /// Bytes of a word.
-pub(super) const WORD: usize = 8;
+pub const WORD: usize = 8;
 
 fn lost(what: &str) -> BackendError {
-    BackendError::Internal(format!("the device told no {what}"))
+    BackendError::Internal(format!("the device reported no {what}"))
 }
 
 impl Extent {
-    /// Of a tensor that either of two branches gives.
+    /// The extent of a result of two branches.
     pub fn either(word: u64, of: [Extent; 2]) -> Extent {
         match of {
             [a, b] if a == b => a,
@@ -33,10 +45,10 @@ impl Extent {
         }
     }
 
-    /// Bytes at most.
+    /// The greatest number of bytes.
     pub fn bytes(&self) -> Result<u64, BackendError> {
         match self {
-            Extent::Known(ty) | Extent::Trips { most: ty, .. } => bytes(ty),
+            Extent::Known(ty) | Extent::Iterations { most: ty, .. } => bytes_of(ty),
             Extent::Branch { of, .. } => Ok(of[0].bytes()?.max(of[1].bytes()?)),
         }
     }
@@ -44,7 +56,7 @@ impl Extent {
     fn words(&self, all: &mut Vec<u64>) {
         match self {
             Extent::Known(_) => (),
-            Extent::Trips { word, .. } => all.push(*word),
+            Extent::Iterations { word, .. } => all.push(*word),
             Extent::Branch { word, of } => {
                 all.push(*word);
                 of.iter().for_each(|e| e.words(all));
@@ -61,11 +73,11 @@ impl Extent {
                 0 => of[1].dims(word),
                 _ => of[0].dims(word),
             },
-            Extent::Trips { word: at, axis, most } => {
+            Extent::Iterations { word: at, axis, most } => {
                 let mut dims = of(most)?;
                 let made = word(*at).and_then(|n| usize::try_from(n).ok());
                 let length = dims.get_mut(*axis).zip(made).filter(|(most, made)| made <= *most);
-                let (length, made) = length.ok_or_else(|| lost("number of trips"))?;
+                let (length, made) = length.ok_or_else(|| lost("number of iterations"))?;
                 *length = made;
                 Ok(dims)
             }
@@ -75,30 +87,35 @@ impl Extent {
 
 /// The values of a program whose sizes a run leaves open.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Open(HashMap<ValueId, Extent>);
+pub struct Open(HashMap<ValueId, Extent>);
 
 impl Open {
+    /// Forgets all.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
+    /// Leaves a size open.
     pub fn insert(&mut self, v: ValueId, extent: Extent) {
         self.0.insert(v, extent);
     }
 
+    /// Takes back that a size is open.
     pub fn remove(&mut self, v: ValueId) {
         self.0.remove(&v);
     }
 
+    /// The extent of a value whose size is open.
     pub fn get(&self, v: ValueId) -> Option<&Extent> {
         self.0.get(&v)
     }
 
+    /// Whether all sizes are known.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Where the words lie that tell sizes, each once.
+    /// Addresses of the words that decide sizes, each once.
     pub fn words(&self) -> Vec<u64> {
         let mut all = Vec::new();
         self.0.values().for_each(|e| e.words(&mut all));
@@ -107,7 +124,7 @@ impl Open {
         all
     }
 
-    /// Records the shapes for words that lie there.
+    /// Records the shapes that follow from words by their addresses.
     pub fn settle(&self, words: &[(u64, i64)], shapes: &mut Shapes) -> Result<(), BackendError> {
         let word = |at: u64| words.iter().find(|w| w.0 == at).map(|w| w.1);
         for (&v, e) in &self.0 {
@@ -140,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_branch_that_was_taken_tells_the_size() {
+    fn the_branch_taken_decides_the_size() {
         let inner = Extent::either(16, [known(&[7]), known(&[0])]);
         let e = Extent::either(8, [known(&[3]), inner]);
         assert_eq!(e.bytes().ok(), Some(28));
@@ -151,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn the_trips_that_were_made_tell_the_length() {
-        let e = Extent::Trips { word: 8, axis: 1, most: ty(&[1, 5, 2]) };
+    fn the_number_of_iterations_is_the_length() {
+        let e = Extent::Iterations { word: 8, axis: 1, most: ty(&[1, 5, 2]) };
         assert_eq!(e.bytes().ok(), Some(40));
         assert_eq!(dims(&e, &[(8, 0)]), Some(vec![1, 0, 2]));
         assert_eq!(dims(&e, &[(8, 5)]), Some(vec![1, 5, 2]));

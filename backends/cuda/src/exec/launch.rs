@@ -1,0 +1,127 @@
+//! Launches: commands of a step with their parameters.
+
+use super::kernel::{Code, CudaGpu};
+use crate::driver::{Command, Launch, MAP_ALIGNMENT, at_layer, encode};
+use crate::frame::{ALIVE_AT, CELLS_AT, MAP_THREADS, PARAMETER_HEAD, WORDS, lanes, may_be_cell};
+use crate::vendor::Places;
+use kiln_backend::BackendError;
+use kiln_codegen::word;
+use kiln_gpu::{Launches, Operands, Planner, StepKernel, Work, lost};
+
+/// A command, its step, and the words that found no room in its parameter.
+#[derive(Clone)]
+pub struct Planned {
+    pub step: usize,
+    pub launch: Command,
+    pub further: Vec<u32>,
+}
+
+impl Launches for CudaGpu {
+    type Launch = Planned;
+
+    const MAP_THREADS: u64 = MAP_THREADS as u64;
+
+    fn rounds(&self) -> usize {
+        usize::MAX
+    }
+
+    fn lanes(step: &StepKernel<Code>, output: usize) -> u64 {
+        step.stored.get(output).map_or(1, |&(_, t)| lanes(t, step.anchor.is_some()).into())
+    }
+
+    fn library(
+        plan: &mut Planner<'_, CudaGpu>,
+        step: usize,
+        operands: &Operands<CudaGpu>,
+    ) -> Result<Option<Vec<Planned>>, BackendError> {
+        let code = plan.loaded.steps[step].code.as_ref();
+        let Some(library) = code.and_then(|c| c.library.as_ref()) else { return Ok(None) };
+        let Operands { inputs, outputs, extras } = operands;
+        let mut void = false;
+        for r in inputs.iter().chain(outputs).flatten().chain(extras) {
+            void |= plan.memory.notes.fixed(*r).in_cell().is_some();
+        }
+        if void {
+            return Ok(Some(Vec::new()));
+        }
+        let places = Places {
+            inputs: inputs.iter().map(|r| r.map(|r| r.address)).collect(),
+            extras: extras.iter().map(|r| r.address).collect(),
+            output: outputs.first().copied().flatten().map_or(0, |r| r.address),
+            scratch: plan.memory.scratch(plan.queue, library.workspace().max(16))?.address,
+        };
+        let launch = Command::Library(library.prepare(&places)?);
+        Ok(Some(vec![Planned { step, launch, further: Vec::new() }]))
+    }
+
+    fn launch(
+        plan: &mut Planner<'_, CudaGpu>,
+        (step, _): (usize, usize),
+        launch: kiln_codegen::Launch,
+        operands: &Operands<CudaGpu>,
+        work: Work,
+    ) -> Result<Option<Planned>, BackendError> {
+        let loaded = plan.loaded;
+        let k = &loaded.steps[step];
+        let code = k.code.as_ref().ok_or_else(|| lost(k))?;
+        let Work { threads: count, elements: extent, groups: blocks } = work;
+        let blocks = u32::try_from(blocks).ok().filter(|b| *b <= i32::MAX as u32);
+        let blocks = blocks.ok_or_else(|| {
+            let name = &loaded.program.steps[step].name;
+            BackendError::Unsupported(format!("\"{name}\" has {extent} elements, a launch spans fewer"))
+        })?;
+        let mut words = launch.words.clone();
+        let extras_at = words.len();
+        words.extend(plan.extra_words(step)?);
+        let further = words.split_off(words.len().min(WORDS));
+        words.resize(WORDS, 0);
+        let mut parameter = Vec::with_capacity(PARAMETER_HEAD + WORDS * 4 + code.slots.len() * 8);
+        for n in [word(count as usize)?, word(extras_at)?, word(extent as usize)?, 0, 0, 0, 0, 0] {
+            parameter.extend(n.to_le_bytes());
+        }
+        words.iter().for_each(|w| parameter.extend(w.to_le_bytes()));
+        let mut cells = 0u32;
+        for (s, &slot) in code.slots.iter().enumerate() {
+            let range = plan.bound(step, slot, &launch, operands)?;
+            match range.in_cell() {
+                Some(at) if may_be_cell(code.cells, s) => {
+                    cells |= 1 << s;
+                    parameter.extend(at.to_le_bytes());
+                }
+                _ => parameter.extend(plan.memory.notes.fixed(range).address.to_le_bytes()),
+            }
+        }
+        parameter.splice(CELLS_AT..CELLS_AT + 4, cells.to_le_bytes());
+        if !launch.maps.is_empty() {
+            parameter.resize(parameter.len().next_multiple_of(MAP_ALIGNMENT), 0);
+        }
+        for map in &launch.maps {
+            let range = plan
+                .memory
+                .notes
+                .fixed(operands.inputs.get(map.input).copied().flatten().ok_or_else(|| lost(k))?);
+            if range.in_cell().is_some() {
+                return Ok(None);
+            }
+            let encoded = encode(&loaded.device.gpu, range.address, map);
+            parameter.extend(encoded.map_err(|e| at_layer(e.into(), k.layer(&loaded.program, step)))?);
+        }
+        let function = code.module.as_ref().and_then(|m| m.functions().get(launch.entry).copied());
+        let function = function.ok_or_else(|| lost(k))?;
+        let maps = k.maps.get(launch.entry).copied().flatten().is_some();
+        let shared = if maps { 0 } else { code.shared };
+        let together = code.together.get(launch.entry).copied().unwrap_or(false);
+        let launch = Launch {
+            function,
+            blocks,
+            shared,
+            parameter,
+            waits: true,
+            together,
+            decides: false,
+            alive_at: ALIVE_AT,
+        };
+        let launch = Command::Kernel(launch);
+        Ok(Some(Planned { step, launch, further }))
+    }
+}

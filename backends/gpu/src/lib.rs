@@ -1,0 +1,31 @@
+//! The executor that GPU backends share.
+//!
+//! A backend implements [`Device`], [`Kernels`], [`Launches`] and [`Executor`]: its memory and queue, loaded code, launches, and how
+//! batches of launches run. The rest is here, once for all: memory, launch plans, runs that stop where the host has to know
+//! something from the device, read-back, records of faults, times of steps, and loops and conditionals that the host walks.
+//! `docs/design/gpu.md` has the contract.
+
+mod context;
+mod device;
+mod extent;
+mod launches;
+mod loaded;
+mod memory;
+mod plan;
+mod run;
+mod slots;
+mod step;
+mod value;
+mod walk;
+
+pub use context::GpuContext;
+pub use device::{Buffer, Device, Queue, Range, Rearrange};
+pub use extent::{Extent, Open, WORD};
+pub use launches::{Key, Launches as KeptLaunches, Prepared};
+pub use loaded::Loaded;
+pub use memory::{Bound, Memory, RECORD_BYTES, SIZES_BYTES};
+pub use plan::{Launches, Operands, Planner, Work, lost};
+pub use run::{Bodies, Body, Executor, PREPARED_BODIES, Run, Times};
+pub use slots::{Elements, Stack};
+pub use step::{Compiled, Kernels, NO_KERNEL, StepKernel, find};
+pub use value::{Pool, Value, bytes_of, tensor};

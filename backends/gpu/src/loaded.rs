@@ -1,0 +1,84 @@
+//! Loaded programs.
+
+use crate::memory::{RECORD_BYTES, Weights};
+use crate::step::{Kernels, StepKernel};
+use kiln_backend::{BackendError, Program, Step, flow};
+use kiln_codegen::checks::recorded;
+use std::sync::Arc;
+
+/// A loaded program: code and weights, shared by all contexts.
+pub struct Loaded<D: Kernels> {
+    /// The device.
+    pub device: Arc<D>,
+    /// The program.
+    pub program: Arc<Program>,
+    /// The code of each step.
+    pub steps: Vec<StepKernel<D::Code>>,
+    /// The bodies of each step of control flow; none of other steps.
+    pub bodies: Vec<Option<Vec<Arc<Loaded<D>>>>>,
+    /// The weights.
+    pub weights: Weights<D>,
+    /// Positions of the inputs whose contents the host needs before a run.
+    pub shape_inputs: Vec<usize>,
+    /// Positions of further inputs whose contents the host plans by where it knows them, by [`flow::deciding_inputs`].
+    pub deciding: Vec<usize>,
+}
+
+impl<D: Kernels> Loaded<D> {
+    /// Loads a program and the bodies in it.
+    pub fn new(
+        device: &Arc<D>,
+        queue: &mut D::Queue,
+        program: Arc<Program>,
+    ) -> Result<Loaded<D>, BackendError> {
+        let steps = program.steps.iter().map(|s| StepKernel::load(&**device, &program, s));
+        let steps = steps.collect::<Result<_, _>>()?;
+        let bodies = program.steps.iter().map(|s| Loaded::bodies(device, queue, &program, s));
+        let bodies = bodies.collect::<Result<_, _>>()?;
+        let weights = Weights::upload(&**device, queue, &program)?;
+        let shape_inputs = program.shape_inputs();
+        let deciding = flow::deciding_inputs(&program, D::DECISIONS);
+        Ok(Loaded { device: device.clone(), program, steps, bodies, weights, shape_inputs, deciding })
+    }
+
+    fn bodies(
+        device: &Arc<D>,
+        queue: &mut D::Queue,
+        program: &Program,
+        step: &Step,
+    ) -> Result<Option<Vec<Arc<Loaded<D>>>>, BackendError> {
+        let Some(node) = flow::checked(&program.graph, step)? else { return Ok(None) };
+        step.check_bodies(node)?;
+        let load = |p: &Program| Ok(Arc::new(Loaded::new(device, queue, Arc::new(p.clone()))?));
+        step.bodies.iter().map(load).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Whether launches may depend on the elements of this input.
+    pub fn plans_by(&self, input: usize) -> bool {
+        self.shape_inputs.contains(&input) || self.deciding.contains(&input)
+    }
+
+    /// Whether it has control flow.
+    pub fn has_flow(&self) -> bool {
+        self.bodies.iter().any(Option::is_some)
+    }
+
+    /// Whether a step is control flow.
+    pub fn is_flow(&self, step: usize) -> bool {
+        self.bodies.get(step).is_some_and(Option::is_some)
+    }
+
+    /// Bytes of the records of its steps.
+    pub fn record_bytes(&self) -> usize {
+        self.steps.len() * RECORD_BYTES
+    }
+
+    /// The error of the first step that recorded an index out of range.
+    pub fn check_records(&self, records: &[u8]) -> Result<(), BackendError> {
+        let all = self.steps.iter().zip(records.chunks(RECORD_BYTES)).enumerate();
+        all.into_iter().try_for_each(|(i, (step, record))| {
+            let anchor = step.anchor.and_then(|n| self.program.graph.get(n));
+            recorded(record, anchor.map(|n| &n.op), step.layer(&self.program, i))
+        })
+    }
+}

@@ -1,0 +1,274 @@
+//! The buffers of a run, and where its values are stored.
+
+use crate::device::{Buffer, Device, Queue, Range};
+use kiln_backend::{BackendError, Place, Program};
+use kiln_codegen::checks::RECORD_WORDS;
+use kiln_ir::ValueId;
+use std::collections::HashMap;
+
+/// Bytes of a step's record of an index out of range.
+pub const RECORD_BYTES: usize = RECORD_WORDS * 4;
+/// Bytes of the sizes that a data-dependent kernel reports.
+pub const SIZES_BYTES: usize = 64;
+
+/// The weights of a program on the device.
+pub struct Weights<D: Device> {
+    ranges: HashMap<ValueId, D::Range>,
+    _buffers: Vec<D::Buffer>,
+}
+
+impl<D: Device> Weights<D> {
+    /// Uploads them, packed into chunks.
+    pub fn upload(device: &D, queue: &mut D::Queue, program: &Program) -> Result<Weights<D>, BackendError> {
+        let alignment = device.target().memory.alignment.max(1);
+        let mut chunks: Vec<(u64, Vec<(ValueId, u64, &[u8])>)> = Vec::new();
+        for (v, t) in program.weights() {
+            let size = (t.bytes().len() as u64).max(16).next_multiple_of(alignment);
+            match chunks.last_mut().filter(|c| c.0 + size <= D::WEIGHTS_CHUNK) {
+                Some(c) => {
+                    c.1.push((v, c.0, t.bytes()));
+                    c.0 += size;
+                }
+                None => chunks.push((size, vec![(v, 0, t.bytes())])),
+            }
+        }
+        let (mut ranges, mut buffers) = (HashMap::new(), Vec::new());
+        for (size, parts) in chunks {
+            let buffer = queue.allocate("weights", size)?;
+            for (v, offset, bytes) in parts {
+                let range = buffer.range(offset, bytes.len() as u64);
+                queue.store(&range, bytes)?;
+                ranges.insert(v, range);
+            }
+            buffers.push(buffer);
+        }
+        queue.wait()?;
+        Ok(Weights { ranges, _buffers: buffers })
+    }
+}
+
+/// Memory that is not the run's own: of inputs by position, and of outputs by value.
+#[derive(Clone, Debug)]
+pub struct Bound<R> {
+    /// Memory of inputs by position.
+    pub inputs: HashMap<usize, R>,
+    /// Memory of outputs by value.
+    pub outputs: HashMap<ValueId, R>,
+}
+
+impl<R> Default for Bound<R> {
+    fn default() -> Bound<R> {
+        Bound { inputs: HashMap::new(), outputs: HashMap::new() }
+    }
+}
+
+/// The first bytes of bound memory, if it has so many.
+fn holding<R: Range>(range: &R, what: impl FnOnce() -> String, bytes: u64) -> Result<R, BackendError> {
+    if range.bytes() < bytes {
+        return Err(BackendError::InvalidArgument(format!(
+            "{} has {bytes} bytes, the memory bound to it {}; bind more",
+            what(),
+            range.bytes()
+        )));
+    }
+    Ok(range.part(0, bytes))
+}
+
+/// The buffers of one run. All grow and never shrink.
+pub struct Memory<D: Device> {
+    arena: Option<D::Buffer>,
+    inputs: Vec<Option<D::Buffer>>,
+    own: HashMap<ValueId, D::Buffer>,
+    scratch: Option<D::Buffer>,
+    sizes: Option<D::Buffer>,
+    records: Option<D::Buffer>,
+    /// Replaced buffers that launches of the present run may still name.
+    retired: Vec<D::Buffer>,
+    /// How many buffers of inputs were made.
+    pub input_buffers: u64,
+    /// Whether every value that a node computes has a buffer of its own.
+    pub separate: bool,
+    /// Memory of others.
+    pub bound: Bound<D::Range>,
+    /// Notes of the device.
+    pub notes: D::Notes,
+}
+
+impl<D: Device> Memory<D> {
+    /// The arena of a program, and records for its steps where kernels check indices.
+    pub fn new(queue: &mut D::Queue, program: &Program, records: bool) -> Result<Memory<D>, BackendError> {
+        let mut inputs = Vec::new();
+        inputs.resize_with(program.graph.inputs.len(), || None);
+        let arena = match program.memory.arena {
+            0 => None,
+            bytes => Some(queue.allocate("the arena", bytes.saturating_add(D::ARENA_TAIL))?),
+        };
+        let mut memory = Memory {
+            arena,
+            inputs,
+            own: HashMap::new(),
+            scratch: None,
+            sizes: None,
+            records: None,
+            retired: Vec::new(),
+            input_buffers: 0,
+            separate: false,
+            bound: Bound::default(),
+            notes: D::Notes::default(),
+        };
+        if records {
+            let bytes = (program.steps.len() * RECORD_BYTES) as u64;
+            memory.records = Some(queue.allocate("records of the steps", bytes)?);
+            memory.clear_records(queue)?;
+        }
+        Ok(memory)
+    }
+
+    /// The buffer, or one of at least `bytes` bytes in its place.
+    fn grown(
+        queue: &mut D::Queue,
+        retired: &mut Vec<D::Buffer>,
+        old: Option<D::Buffer>,
+        bytes: u64,
+        what: impl FnOnce() -> String,
+    ) -> Result<D::Buffer, BackendError> {
+        match old {
+            Some(b) if b.bytes() >= bytes => return Ok(b),
+            old if D::KEEPS_REPLACED => retired.extend(old),
+            // Given back before more is taken.
+            old => drop(old),
+        }
+        queue.allocate(&what(), bytes)
+    }
+
+    /// The memory of an input, of at least `bytes` bytes.
+    pub fn input(&mut self, queue: &mut D::Queue, i: usize, bytes: u64) -> Result<D::Range, BackendError> {
+        if let Some(range) = self.bound.inputs.get(&i) {
+            return holding(range, || format!("input {i}"), bytes);
+        }
+        let lost = || BackendError::Internal(format!("no input {i}"));
+        let slot = self.inputs.get_mut(i).ok_or_else(lost)?;
+        if slot.as_ref().is_none_or(|b| b.bytes() < bytes) {
+            self.input_buffers += 1;
+        }
+        let buffer = Self::grown(queue, &mut self.retired, slot.take(), bytes, || format!("input {i}"))?;
+        let range = buffer.range(0, bytes);
+        *slot = Some(buffer);
+        Ok(range)
+    }
+
+    /// The memory of an input that was given: bound or of the run's own.
+    pub fn given_input(&self, i: usize) -> Option<D::Range> {
+        let own = || self.inputs.get(i)?.as_ref().map(|b| b.range(0, b.bytes()));
+        self.bound.inputs.get(&i).cloned().or_else(own)
+    }
+
+    /// Scratch memory of a launch.
+    pub fn scratch(&mut self, queue: &mut D::Queue, bytes: u64) -> Result<D::Range, BackendError> {
+        let what = || "scratch memory".to_owned();
+        let buffer = Self::grown(queue, &mut self.retired, self.scratch.take(), bytes, what)?;
+        Ok(self.scratch.insert(buffer).range(0, bytes))
+    }
+
+    /// Memory in which kernels report sizes: 16 words.
+    pub fn sizes(&mut self, queue: &mut D::Queue) -> Result<D::Range, BackendError> {
+        let bytes = SIZES_BYTES as u64;
+        let buffer = Self::grown(queue, &mut self.retired, self.sizes.take(), bytes, || "sizes".to_owned())?;
+        Ok(self.sizes.insert(buffer).range(0, bytes))
+    }
+
+    /// The records of all steps, where kernels check indices.
+    pub fn records(&self) -> Option<D::Range> {
+        self.records.as_ref().map(|b| b.range(0, b.bytes()))
+    }
+
+    /// The record of a step.
+    pub fn record(&self, step: usize) -> Result<D::Range, BackendError> {
+        let (at, bytes) = ((step * RECORD_BYTES) as u64, RECORD_BYTES as u64);
+        let all = self.records.as_ref().filter(|b| at + bytes <= b.bytes());
+        let all = all.ok_or_else(|| BackendError::Internal(format!("step {step} has no record")))?;
+        Ok(all.range(at, bytes))
+    }
+
+    /// Resets all records.
+    pub fn clear_records(&self, queue: &mut D::Queue) -> Result<(), BackendError> {
+        match &self.records {
+            Some(b) => queue.clear(&b.range(0, b.bytes()), 0, b.bytes()),
+            None => Ok(()),
+        }
+    }
+
+    /// The memory of a value of `bytes` bytes. Values without a planned place get a buffer of their own.
+    pub fn place(
+        &mut self,
+        queue: &mut D::Queue,
+        program: &Program,
+        weights: &Weights<D>,
+        v: ValueId,
+        bytes: u64,
+    ) -> Result<D::Range, BackendError> {
+        if let Some(r) = weights.ranges.get(&v) {
+            return Ok(r.clone());
+        }
+        if let Some(i) = program.graph.inputs.iter().position(|&i| i == v) {
+            return self.input(queue, i, bytes);
+        }
+        let name = || &program.graph.value(v).name;
+        if let Some(range) = self.bound.outputs.get(&v) {
+            return holding(range, || format!("output \"{}\"", name()), bytes);
+        }
+        let planned = program.memory.places.get(v.0 as usize).filter(|_| !self.separate);
+        match (planned, &self.arena) {
+            (Some(&Place::Input(i)), _) => return self.input(queue, i as usize, bytes),
+            (Some(&Place::Arena { offset, size }), Some(arena)) => {
+                let end = offset.checked_add(size).filter(|end| *end <= arena.bytes());
+                if bytes > size || end.is_none() {
+                    return Err(BackendError::InvalidArgument(format!(
+                        "\"{}\" has {bytes} bytes, {size} were planned; the shapes are outside the profile",
+                        name()
+                    )));
+                }
+                return Ok(arena.range(offset, bytes));
+            }
+            _ => {}
+        }
+        let what = || format!("tensor \"{}\"", name());
+        let buffer = Self::grown(queue, &mut self.retired, self.own.remove(&v), bytes, what)?;
+        let range = buffer.range(0, bytes);
+        self.own.insert(v, buffer);
+        Ok(range)
+    }
+
+    /// The run's own buffers whose contents count only within a run.
+    fn temporary(&self) -> impl Iterator<Item = &D::Buffer> {
+        self.arena.iter().chain(self.own.values()).chain(&self.scratch)
+    }
+
+    /// Forgets bound memory that is part of the run's own buffers: they go.
+    pub fn unbind_own(&mut self) {
+        let mut bound = std::mem::take(&mut self.bound);
+        let own = |r: &D::Range| self.inputs.iter().flatten().chain(self.temporary()).any(|b| b.contains(r));
+        bound.inputs.retain(|_, r| !own(r));
+        bound.outputs.retain(|_, r| !own(r));
+        self.bound = bound;
+    }
+
+    /// Overwrites what nothing may read any more.
+    pub fn poison(&self, queue: &mut D::Queue) -> Result<(), BackendError> {
+        self.temporary().try_for_each(|b| queue.poison(b))
+    }
+
+    /// Gives back replaced buffers: the run that could name them is done.
+    pub fn settle(&mut self) {
+        self.retired.clear();
+    }
+
+    /// Gives back all but the arena and the records.
+    pub fn release(&mut self) {
+        self.unbind_own();
+        self.retired.clear();
+        self.own.clear();
+        self.inputs.fill_with(|| None);
+        (self.scratch, self.sizes) = (None, None);
+    }
+}

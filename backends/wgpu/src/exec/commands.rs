@@ -1,0 +1,57 @@
+//! Grids and bind groups of dispatches.
+
+use super::memory::Range;
+use crate::gpu::Gpu;
+use crate::wgsl::MAP_THREADS;
+use kiln_backend::BackendError;
+
+/// Most workgroups in one dimension of a dispatch.
+const FOLD: u64 = 65_535;
+
+/// Splits a number of workgroups into two dimensions.
+pub fn fold(groups: u64) -> Result<(u32, u32), BackendError> {
+    let x = groups.min(FOLD);
+    let y = groups.div_ceil(x.max(1));
+    if y > FOLD {
+        return Err(BackendError::Unsupported(format!("a dispatch of {groups} workgroups")));
+    }
+    // Threads are counted in 32 bits, those of the last row beyond the grid too.
+    if x * y * MAP_THREADS > 1 << 32 {
+        return Err(BackendError::Unsupported(format!("a dispatch of {groups} workgroups of {MAP_THREADS}")));
+    }
+    Ok((x as u32, y as u32))
+}
+
+/// A bind group of these ranges in order.
+pub fn bind_group<'a>(
+    gpu: &Gpu,
+    layout: &wgpu::BindGroupLayout,
+    ranges: impl Iterator<Item = &'a Range>,
+) -> Result<wgpu::BindGroup, BackendError> {
+    let entries: Vec<_> = ranges
+        .enumerate()
+        .map(|(i, r)| wgpu::BindGroupEntry {
+            binding: i as u32,
+            resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                buffer: &r.buffer,
+                offset: r.offset,
+                size: std::num::NonZeroU64::new(r.size),
+            }),
+        })
+        .collect();
+    let group =
+        gpu.device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries: &entries });
+    gpu.check()?;
+    Ok(group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_groups_fold_into_two_dimensions() {
+        assert_eq!(fold(65_536), Ok((65_535, 2)));
+        assert!(fold(u64::from(u32::MAX) * 4).is_err());
+    }
+}

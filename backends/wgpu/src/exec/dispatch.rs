@@ -1,0 +1,102 @@
+//! Dispatches: launches of the device.
+
+use super::commands::fold;
+use super::kernel::Code;
+use super::memory::Range;
+use crate::gpu::Gpu;
+use crate::wgsl::array::piece_bytes;
+use crate::wgsl::{self, HEADER_WORDS, MAP_THREADS, types};
+use kiln_backend::BackendError;
+use kiln_codegen::expression::Slot;
+use kiln_codegen::{Launch, word};
+use kiln_gpu::{Launches, Operands, Planner, StepKernel, Work, lost};
+
+/// One dispatch with all that it needs.
+#[derive(Clone)]
+pub struct Dispatch {
+    pub step: usize,
+    /// Number among the dispatches of its step, for the cache of bind groups.
+    pub number: usize,
+    pub entry: usize,
+    pub groups: (u32, u32),
+    /// Argument words, `args[0]` first.
+    pub args: Vec<u32>,
+    /// Bindings in order, the arguments left out.
+    pub ranges: Vec<Range>,
+}
+
+impl Launches for Gpu {
+    type Launch = Dispatch;
+
+    const MAP_THREADS: u64 = MAP_THREADS;
+
+    fn rounds(&self) -> usize {
+        self.rounds
+    }
+
+    fn lanes(step: &StepKernel<Code>, output: usize) -> u64 {
+        step.stored.get(output).map_or(1, |&(_, t)| types::lanes(t).into())
+    }
+
+    fn launch(
+        plan: &mut Planner<'_, Gpu>,
+        (step, number): (usize, usize),
+        launch: Launch,
+        operands: &Operands<Gpu>,
+        work: Work,
+    ) -> Result<Option<Dispatch>, BackendError> {
+        let loaded = plan.loaded;
+        let k = &loaded.steps[step];
+        let code = k.code.as_ref().ok_or_else(|| lost(k))?;
+        let extra = word(HEADER_WORDS + launch.words.len())?;
+        let mut args = vec![word(work.elements as usize)?, extra, launch.span.0, launch.span.1, word(step)?];
+        args.extend(&launch.words);
+        args.extend(plan.extra_words(step)?);
+        let limit = loaded.device.target.memory.max_binding;
+        let mut ranges = Vec::new();
+        for &slot in code.slots.iter().skip(1) {
+            let mut bind = |s| plan.bound(step, s, &launch, operands);
+            ranges.push(match slot {
+                wgsl::Slot::Args => continue,
+                wgsl::Slot::Input(i, p) => piece(k.kernel.name, code, slot, p, bind(Slot::Input(i))?, limit)?,
+                wgsl::Slot::Extra(e, p) => piece(k.kernel.name, code, slot, p, bind(Slot::Extra(e))?, limit)?,
+                wgsl::Slot::Output(j, p) => match operands.outputs.get(j) {
+                    Some(Some(_)) => piece(k.kernel.name, code, slot, p, bind(Slot::Output(j))?, limit)?,
+                    _ => bind(Slot::Output(j))?,
+                },
+                wgsl::Slot::Scratch => bind(Slot::Scratch)?,
+                wgsl::Slot::Sizes => bind(Slot::Sizes)?,
+                wgsl::Slot::Faults => plan.memory.records().ok_or_else(|| lost(k))?,
+            });
+        }
+        if let Some(r) = ranges.iter().find(|r| r.size > limit) {
+            let name = &loaded.program.steps[step].name;
+            return Err(BackendError::Unsupported(format!(
+                "\"{name}\" needs a tensor of {} bytes, one binding spans {limit} at most",
+                r.size
+            )));
+        }
+        Ok(Some(Dispatch { step, number, entry: launch.entry, groups: fold(work.groups)?, args, ranges }))
+    }
+}
+
+/// Piece `p` of the tensor of a slot. Pieces but the last of a tensor in several bindings are full; a tensor in one is bound as a
+/// whole.
+fn piece(
+    kernel: &str,
+    code: &Code,
+    slot: wgsl::Slot,
+    p: usize,
+    range: Range,
+    limit: u64,
+) -> Result<Range, BackendError> {
+    let (pieces, bytes) = (code.pieces(slot) as u64, piece_bytes(limit));
+    match pieces {
+        1 => Ok(range),
+        _ if range.size > pieces * bytes => Err(BackendError::Unsupported(format!(
+            "{kernel}: a tensor of {} bytes, its {pieces} bindings span {bytes} each",
+            range.size
+        ))),
+        _ => Ok(range.piece(p as u64, bytes)),
+    }
+}

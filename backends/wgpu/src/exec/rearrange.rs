@@ -1,0 +1,117 @@
+//! The kernel that cuts tensors along an axis, and stacks what the iterations of a loop add.
+
+use super::commands::{bind_group, fold};
+use super::memory::{Buffer, Range, write};
+use crate::adapter::ALIGNMENT;
+use crate::gpu::{Gpu, Module};
+use crate::wgsl::{MAP_THREADS, headings};
+use kiln_backend::BackendError;
+use kiln_codegen::template::section;
+use kiln_gpu::{Buffer as _, Rearrange};
+use std::sync::Arc;
+
+const TEXT: &str = include_str!("../../../../shaders/flow.wgsl");
+
+/// Jobs whose arguments can be there at a time.
+const ROOM: u64 = 256;
+
+/// Bytes of the arguments of all jobs.
+pub const ARGUMENT_BYTES: u64 = ROOM * ALIGNMENT;
+
+/// The kernel, and the arguments of what was recorded.
+#[derive(Default)]
+pub struct Rearranger {
+    module: Option<Arc<Module>>,
+    /// Memory of [`ARGUMENT_BYTES`] bytes.
+    pub args: Option<Buffer>,
+    used: u64,
+}
+
+impl Rearranger {
+    /// Whether what was recorded has to be submitted before another job.
+    pub fn is_full(&self) -> bool {
+        self.used >= ROOM
+    }
+
+    /// Records a job.
+    pub fn run(
+        &mut self,
+        gpu: &Gpu,
+        encoder: &mut wgpu::CommandEncoder,
+        job: &Rearrange,
+        from: &Range,
+        to: &Range,
+    ) -> Result<(), BackendError> {
+        let limit = gpu.target.memory.max_binding;
+        if from.size.max(to.size) > limit {
+            return Err(BackendError::Unsupported(format!(
+                "a loop cuts or stacks a tensor of {} bytes, one binding spans {limit} at most; put the axis first, \
+                 elements in whole words of 4 bytes",
+                from.size.max(to.size)
+            )));
+        }
+        let Some(numbers) = words(job)? else { return Ok(()) };
+        let module = match &self.module {
+            Some(m) => m.clone(),
+            None => self.module.insert(gpu.module(&text())?).clone(),
+        };
+        let args =
+            self.args.as_ref().ok_or_else(|| BackendError::Internal("no memory for arguments".into()))?;
+        // Nothing that was submitted or recorded since reads these words.
+        let at = args.range(self.used * ALIGNMENT, ALIGNMENT);
+        self.used += 1;
+        write(gpu, &at.buffer, at.offset, bytemuck::cast_slice(&numbers))?;
+        let group = bind_group(gpu, &module.layout, [&at, from, to].into_iter())?;
+        let groups = fold(u64::from(numbers[0]).div_ceil(MAP_THREADS))?;
+        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+        if let Some(p) = module.pipelines.first() {
+            pass.set_pipeline(p);
+            pass.set_bind_group(0, &group, &[]);
+            pass.dispatch_workgroups(groups.0, groups.1, 1);
+        }
+        Ok(())
+    }
+
+    /// All that was recorded has been submitted: the room for arguments is free again.
+    pub fn submitted(&mut self) {
+        self.used = 0;
+    }
+}
+
+/// The arguments of a job; none where it writes nothing.
+fn words(job: &Rearrange) -> Result<Option<Vec<u32>>, BackendError> {
+    // Elements move in units that divide what is behind the axis; a unit is part of one word.
+    let unit = [32, 16, 8, 4].into_iter().find(|u| job.inner.is_multiple_of(*u)).unwrap_or(4);
+    let numbers = [
+        job.bytes.div_ceil(4),
+        unit,
+        u64::from(job.stacks),
+        job.rows,
+        job.length,
+        job.inner / unit,
+        job.slot / unit,
+        job.filled,
+        u64::from(job.reverse),
+    ];
+    if numbers[0] == 0 {
+        return Ok(None);
+    }
+    let words: Option<Vec<u32>> = numbers.iter().map(|&n| u32::try_from(n).ok()).collect();
+    let large = || BackendError::Unsupported(format!("a loop over a tensor of {} bytes", job.bytes));
+    words.ok_or_else(large).map(Some)
+}
+
+fn text() -> String {
+    format!("// kiln 3 pieces\n{}", headings(section(TEXT, "pieces")))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_kernel_is_valid() {
+        let module = naga::front::wgsl::parse_str(&super::text()).expect("it parses");
+        naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::empty())
+            .validate(&module)
+            .expect("it is valid");
+    }
+}
