@@ -6,7 +6,7 @@
 
 use kiln_backend::Backend;
 use kiln_builder::{BuildConfig, Builder, Built};
-use kiln_ir::{Attrs, DType, Fact, Graph, Op, TensorType};
+use kiln_ir::{Attrs, DType, Fact, Graph, Op, Tensor, TensorType};
 use kiln_reference::Reference;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,12 +23,12 @@ fn op(name: &str) -> Op {
     Op::new(name, Attrs::new()).unwrap()
 }
 
-fn built(what: &str, g: Graph) -> Built {
+fn built(what: &str, g: Graph, reduced: Vec<DType>) -> Built {
     let start = Instant::now();
     let backend = Arc::new(Reference::new());
     let target = backend.targets().unwrap().remove(0);
     let mut builder = Builder::new(backend, target);
-    builder.config = BuildConfig { estimates: true, ..BuildConfig::default() };
+    builder.config = BuildConfig { estimates: true, reduced, ..BuildConfig::default() };
     let built = builder.build_graph(g, &mut |_, _, _| true).unwrap();
     println!("{what}: {:?}", start.elapsed());
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
@@ -44,7 +44,7 @@ fn a_long_chain() {
         v = g.add(&format!("l{i}"), op(if i % 2 == 0 { "relu" } else { "sigmoid" }), &[v]).unwrap();
     }
     g.outputs = vec![v];
-    let built = built("chain", g);
+    let built = built("chain", g, Vec::new());
     assert!(built.program.steps.len() >= layers() / 24, "{}", built.program.steps.len());
 }
 
@@ -58,5 +58,30 @@ fn a_sum_of_many_inputs() {
         v = g.add(&format!("l{i}"), op("add"), &[v, x]).unwrap();
     }
     g.outputs = vec![v];
-    built("sum", g);
+    built("sum", g, Vec::new());
+}
+
+/// Every fifth layer ends a GELU that is written out, and all run in f16.
+#[test]
+fn many_rewrites() {
+    let mut g = Graph::new("gelus");
+    let mut v = g.add_input("x", Fact::of(TensorType::new(DType::F32, [2, 3])));
+    let number = |g: &mut Graph, name: &str, x: f32| g.add_constant(name, Tensor::f32(&[], &[x]).unwrap());
+    let (root, one, half) =
+        (number(&mut g, "root", 2f32.sqrt()), number(&mut g, "one", 1.0), number(&mut g, "half", 0.5));
+    let gelus = layers() / 5;
+    for i in 0..gelus {
+        let mut layer = |what: &str, inputs: &[_]| g.add(&format!("{what}{i}"), op(what), inputs).unwrap();
+        let scaled = layer("div", &[v, root]);
+        let erf = layer("erf", &[scaled]);
+        let more = layer("add", &[erf, one]);
+        let times = layer("mul", &[v, more]);
+        v = g.add(&format!("y{i}"), op("mul"), &[times, half]).unwrap();
+    }
+    g.outputs = vec![v];
+    let built = built("rewrites", g, vec![DType::F16]);
+    let patterns = built.passes.iter().find(|p| p.pass == "patterns").unwrap();
+    assert_eq!(patterns.changes, gelus);
+    let g = &built.program.graph;
+    assert!(g.nodes().filter(|(_, n)| n.op.is("gelu")).all(|(_, n)| g.ty(n.outputs[0]).dtype == DType::F16));
 }

@@ -31,21 +31,21 @@ fn run(g: &mut Graph, _: &PassCx<'_>) -> Result<usize, BuildError> {
 /// Values that others stand for from here on, and nodes that go. Nodes are visited in execution order, so that readers come
 /// after what they read.
 #[derive(Default)]
-struct Moved {
+pub(super) struct Moved {
     to: HashMap<ValueId, ValueId>,
     gone: HashSet<NodeId>,
 }
 
 impl Moved {
     /// Lets a node read what stands for its inputs.
-    fn rewire(&self, g: &mut Graph, id: NodeId) {
+    pub(super) fn rewire(&self, g: &mut Graph, id: NodeId) {
         let Some(node) = g.get_mut(id).filter(|_| !self.to.is_empty()) else { return };
         for v in node.inputs.iter_mut().flatten() {
             *v = self.to.get(v).copied().unwrap_or(*v);
         }
     }
 
-    fn note(&mut self, g: &mut Graph, id: NodeId, pairs: &[(ValueId, ValueId)]) {
+    pub(super) fn note(&mut self, g: &mut Graph, id: NodeId, pairs: &[(ValueId, ValueId)]) {
         for &(from, to) in pairs {
             g.outputs.iter_mut().filter(|v| **v == from).for_each(|v| *v = to);
             self.to.insert(from, to);
@@ -54,7 +54,7 @@ impl Moved {
     }
 
     /// Removes the nodes; how many.
-    fn finish(self, g: &mut Graph) -> usize {
+    pub(super) fn finish(self, g: &mut Graph) -> usize {
         g.remove_nodes(&self.gone);
         self.gone.len()
     }

@@ -3,11 +3,12 @@
 //! Casts go on the inputs and outputs of each layer that changes; neighbouring pairs cancel. Inputs and outputs of
 //! the network keep their types. Layers that are known to overflow or to lose too much ([`kiln_ir::op::Roles::keeps_f32`]) stay.
 
-use super::canonicalize::narrowed_back;
+use super::canonicalize::{Moved, narrowed_back};
 use super::writer::cast;
 use super::{Pass, PassCx};
 use crate::{BuildConfig, BuildError, Constraints};
 use kiln_ir::{DType, Graph, Node, NodeId, ValueId};
+use std::collections::HashSet;
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "precision", run };
@@ -32,14 +33,20 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
         return Ok(0);
     }
     let mut changes = 0;
+    let mut moved = Moved::default();
+    let mut order = Vec::with_capacity(g.order().len());
     for id in g.order().to_vec() {
+        moved.rewire(g, id);
         let Some(node) = g.get(id) else { continue };
-        if let Some(to) = wanted(node, config).or_else(|| settled(g, node, config))
-            && narrow(g, id, to, config)?
-        {
-            changes += 1;
-        }
+        let new = match wanted(node, config).or_else(|| settled(g, node, config)) {
+            Some(to) => narrow(g, id, to, config, &mut moved)?,
+            None => None,
+        };
+        changes += usize::from(new.is_some());
+        order.extend(new.unwrap_or_else(|| vec![id]));
     }
+    moved.finish(g);
+    g.reorder(order)?;
     cancel_casts(g);
     Ok(changes + g.remove_dead())
 }
@@ -67,9 +74,16 @@ fn settled(g: &Graph, node: &Node, config: &BuildConfig) -> Option<DType> {
     config.reduced.contains(&from).then_some(from)
 }
 
-/// Rewrites one layer to run in `to`. Leaves it as it is, and returns false, if its schema does not take that type.
-fn narrow(g: &mut Graph, id: NodeId, to: DType, config: &BuildConfig) -> Result<bool, BuildError> {
-    let Some(node) = g.get(id).cloned() else { return Ok(false) };
+/// Writes one layer anew, to run in `to`, and the casts around it, at the end of the order; returns them as they are to run.
+/// Leaves the layer as it is, and returns nothing, if its schema does not take that type.
+fn narrow(
+    g: &mut Graph,
+    id: NodeId,
+    to: DType,
+    config: &BuildConfig,
+    moved: &mut Moved,
+) -> Result<Option<Vec<NodeId>>, BuildError> {
+    let Some(node) = g.get(id).cloned() else { return Ok(None) };
     let is_f32 = |g: &Graph, v: ValueId| g.ty(v).dtype == DType::F32;
     let touched =
         node.inputs.iter().enumerate().any(|(i, v)| v.is_some_and(|v| is_f32(g, v) && !host(&node, i)));
@@ -78,35 +92,33 @@ fn narrow(g: &mut Graph, id: NodeId, to: DType, config: &BuildConfig) -> Result<
             let message = format!("must run in {to}, but {} has no such form", node.op.name());
             Err(BuildError::Precision { layer: node.name, message })
         } else {
-            Ok(false)
+            Ok(None)
         };
     }
-    let mut at = g.order().iter().position(|&n| n == id).unwrap_or(0);
+    let first = g.order().len();
+    moved.note(g, id, &[]);
     let mut inputs = node.inputs.clone();
     for (i, v) in inputs.iter_mut().enumerate() {
         if let Some(x) = v.filter(|&x| is_f32(g, x) && !host(&node, i)) {
-            *v = Some(cast(g, at, &format!("{}.in{i}", node.name), x, to)?);
-            at += 1;
+            *v = Some(cast(g, usize::MAX, &format!("{}.in{i}", node.name), x, to)?);
         }
     }
-    let outs = g.insert_node(at, &format!("{}.{to}", node.name), node.op.clone(), &inputs)?;
+    let outs = g.add_node(&format!("{}.{to}", node.name), node.op.clone(), &inputs)?;
     let new_id = outs.first().and_then(|&v| Some(g.producer(v)?.0));
     for (k, (&old, new)) in node.outputs.iter().zip(outs).enumerate() {
         let back = g.ty(old).dtype;
         let mut value = new;
         if g.ty(new).dtype != back {
-            at += 1;
-            value = cast(g, at, &format!("{}.out{k}", node.name), new, back)?;
+            value = cast(g, usize::MAX, &format!("{}.out{k}", node.name), new, back)?;
         }
-        g.replace_uses(old, value);
+        moved.note(g, id, &[(old, value)]);
         let name = std::mem::take(&mut g.value_mut(old).name);
         g.value_mut(value).name = name;
     }
-    g.remove_node(id);
     if let Some(n) = new_id.and_then(|n| g.get_mut(n)) {
         n.meta = node.meta;
     }
-    Ok(true)
+    Ok(Some(g.order()[first..].to_vec()))
 }
 
 fn host(node: &Node, i: usize) -> bool {
@@ -135,11 +147,14 @@ fn takes(g: &Graph, node: &Node, to: DType) -> bool {
 
 /// Removes casts to f32 and back, which neighbours that both changed leave between them.
 fn cancel_casts(g: &mut Graph) {
+    let mut moved = Moved::default();
+    let outputs: HashSet<ValueId> = g.outputs.iter().copied().collect();
     for id in g.order().to_vec() {
+        moved.rewire(g, id);
         let Some(node) = g.get(id).filter(|n| n.op.is("cast")) else { continue };
         let (Some(x), y) = (node.inputs[0], node.outputs[0]) else { continue };
-        let Some(source) = narrowed_back(g, x, y).filter(|_| !g.outputs.contains(&y)) else { continue };
-        g.replace_uses(y, source);
-        g.remove_node(id);
+        let Some(source) = narrowed_back(g, x, y).filter(|_| !outputs.contains(&y)) else { continue };
+        moved.note(g, id, &[(y, source)]);
     }
+    moved.finish(g);
 }

@@ -52,6 +52,7 @@ impl Graph {
     /// nodes in execution order; nodes by execution order. Regions are compacted too. Returns the new ids by old id.
     /// Equal graphs are then numbered equally, whatever passes did to them.
     pub fn compact(&mut self) -> Result<Vec<Option<ValueId>>, IrError> {
+        self.note_all();
         let n = self.numbering()?;
         let mut values: Vec<ValueDef> = n.old.iter().map(|&v| self.value(v).clone()).collect();
         let mut nodes = Vec::with_capacity(self.order.len());

@@ -125,10 +125,14 @@ impl Graph {
 
     /// Makes every reader of `from`, outputs of the graph included, read `to`.
     pub fn replace_uses(&mut self, from: ValueId, to: ValueId) {
-        for node in self.nodes.iter_mut().flatten() {
-            for v in node.inputs.iter_mut().flatten().filter(|v| **v == from) {
-                *v = to;
+        for n in 0..self.nodes.len() {
+            let reads = |node: &Node| node.inputs.contains(&Some(from));
+            if !self.nodes[n].as_ref().is_some_and(reads) {
+                continue;
             }
+            let node = self.get_mut(NodeId(n as u32));
+            let inputs = node.into_iter().flat_map(|n| n.inputs.iter_mut().flatten());
+            inputs.filter(|v| **v == from).for_each(|v| *v = to);
         }
         for v in self.outputs.iter_mut().filter(|v| **v == from) {
             *v = to;
@@ -149,7 +153,20 @@ impl Graph {
         self.order.retain(|n| !gone.contains(n));
     }
 
+    /// Puts the nodes into another order; an error unless it has each of them once.
+    pub fn reorder(&mut self, order: Vec<NodeId>) -> Result<(), IrError> {
+        let (mut old, mut new) = (self.order.clone(), order.clone());
+        old.sort_unstable();
+        new.sort_unstable();
+        if old != new {
+            return Err(IrError::Structure("another order lacks a node, or has one twice".into()));
+        }
+        self.order = order;
+        Ok(())
+    }
+
     fn forget_node(&mut self, n: NodeId) {
+        self.note_node(n);
         let node = self.nodes.get_mut(n.0 as usize).and_then(Option::take);
         for v in node.map_or(Vec::new(), |n| n.outputs) {
             if matches!(self.value(v).source, Source::Node(by, _) if by == n) {
@@ -160,14 +177,18 @@ impl Graph {
 
     /// Removes nodes whose outputs nobody reads, unless they have side effects. Returns how many.
     pub fn remove_dead(&mut self) -> usize {
-        let mut live: HashSet<ValueId> = self.outputs.iter().copied().collect();
+        let mut live = vec![false; self.values.len()];
+        self.outputs.iter().for_each(|v| live[v.0 as usize] = true);
         let mut dead = HashSet::new();
         for (id, node) in self.nodes().rev() {
-            if node.op.def().traits.side_effect || node.outputs.iter().any(|v| live.contains(v)) {
-                live.extend(node.inputs.iter().flatten());
+            if node.op.def().traits.side_effect || node.outputs.iter().any(|v| live[v.0 as usize]) {
+                node.inputs.iter().flatten().for_each(|v| live[v.0 as usize] = true);
             } else {
                 dead.insert(id);
             }
+        }
+        if dead.is_empty() {
+            return 0;
         }
         self.remove_nodes(&dead);
         dead.len()

@@ -26,6 +26,7 @@ impl Graph {
     pub fn refresh(&mut self) -> Result<(), IrError> {
         let inputs: Vec<Fact> = self.inputs.iter().map(|&v| self.value(v).fact.clone()).collect();
         let facts = self.infer_from(&inputs)?;
+        self.note_all();
         self.refresh_regions(&facts)?;
         for (v, f) in self.values.iter_mut().zip(facts) {
             v.fact = f;

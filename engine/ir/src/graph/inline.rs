@@ -16,6 +16,7 @@ impl Graph {
         if self.get(n).filter(fits).is_none() {
             return Err(IrError::Structure(format!("node {} has no region {region} of this layout", n.0)));
         }
+        self.note_all();
         let Some(mut node) = self.nodes.get_mut(n.0 as usize).and_then(Option::take) else { return Ok(()) };
         let mut at = self.order.iter().position(|&o| o == n).unwrap_or(self.order.len());
         self.order.retain(|&o| o != n);

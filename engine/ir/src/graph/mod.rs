@@ -1,5 +1,6 @@
 //! The graph that passes work on: SSA values, nodes in topological order, nested graphs for control flow.
 
+mod attempt;
 mod compact;
 pub(crate) mod control;
 mod edit;
@@ -43,6 +44,8 @@ pub struct Graph {
     pub inputs: Vec<ValueId>,
     /// Outputs in order. A value may be both input and output, and may be given twice.
     pub outputs: Vec<ValueId>,
+    /// What was before the edits of [`Graph::attempt`].
+    journal: Option<Box<attempt::Journal>>,
 }
 
 /// What is known of one value.
@@ -130,6 +133,7 @@ impl Graph {
 
     /// A value's definition, to change.
     pub fn value_mut(&mut self, v: ValueId) -> &mut ValueDef {
+        self.note_value(v);
         self.names.touch(v);
         &mut self.values[v.0 as usize]
     }
@@ -156,6 +160,7 @@ impl Graph {
 
     /// A node that exists, to change.
     pub fn get_mut(&mut self, n: NodeId) -> Option<&mut Node> {
+        self.note_node(n);
         self.nodes.get_mut(n.0 as usize)?.as_mut()
     }
 

@@ -163,33 +163,33 @@ pub fn apply_all(p: &Pattern, g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, B
 
 /// Applies one site unless the backend refuses a layer that it makes; then the graph stays as it is.
 pub fn try_site(p: &Pattern, g: &mut Graph, site: Site, cx: &PassCx<'_>) -> Result<bool, BuildError> {
-    let mut changed = g.clone();
-    let before = changed.value_ids().count();
-    if !(p.apply)(&mut changed, site)? {
-        return Ok(false);
-    }
+    let before = g.value_count();
+    g.attempt(|changed| Ok((p.apply)(changed, site)? && holds(changed, before, cx)?))
+}
+
+/// Whether the constant folder makes the layers whose results have numbers from `before` on, or the backend runs them.
+fn holds(g: &Graph, before: usize, cx: &PassCx<'_>) -> Result<bool, BuildError> {
     // Results that the constant folder will make.
     let mut folded = HashSet::new();
-    for (id, node) in changed.nodes() {
-        let constant = |v: &ValueId| changed.weight(*v).is_some() || folded.contains(v);
-        let new = node.outputs.iter().all(|v| v.0 as usize >= before);
-        if new && node.inputs.iter().flatten().all(constant) {
-            if !node.outputs.iter().all(|&v| bytes(&changed, v).is_some_and(|n| n <= cx.config.fold_limit)) {
+    let mut uses = None;
+    for (id, node) in g.nodes() {
+        if node.outputs.iter().any(|v| (v.0 as usize) < before) {
+            continue;
+        }
+        let constant = |v: &ValueId| g.weight(*v).is_some() || folded.contains(v);
+        if node.inputs.iter().flatten().all(constant) {
+            if !node.outputs.iter().all(|&v| bytes(g, v).is_some_and(|n| n <= cx.config.fold_limit)) {
                 return Ok(false);
             }
             folded.extend(node.outputs.iter().copied());
-        } else if new && !node.op.is_pointwise() && !accepted(&changed, id, cx)? {
-            return Ok(false);
+        } else if !node.op.is_pointwise() {
+            let region = Region::extract_with(g, &[id], uses.get_or_insert_with(|| g.uses()))?;
+            if cx.backend.supports(&region, cx.target).is_err() {
+                return Ok(false);
+            }
         }
     }
-    *g = changed;
     Ok(true)
-}
-
-/// Does the backend run this layer?
-fn accepted(g: &Graph, id: NodeId, cx: &PassCx<'_>) -> Result<bool, BuildError> {
-    let region = Region::extract(g, &[id])?;
-    Ok(cx.backend.supports(&region, cx.target).is_ok())
 }
 
 fn find_all<R: Rule>(g: &Graph) -> Vec<Site> {
