@@ -23,7 +23,7 @@ fn has_test(text: &str, name: &str) -> bool {
     text.match_indices(&declared).any(|(at, _)| {
         let above = text[..at].trim_end_matches("pub ").lines().rev();
         above
-            .skip_while(|l| l.is_empty())
+            .skip_while(|l| l.trim().is_empty())
             .take_while(|l| l.trim_start().starts_with("#["))
             .any(|l| l.trim() == "#[test]")
     })
