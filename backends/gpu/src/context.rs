@@ -7,6 +7,7 @@ use crate::loaded::Loaded;
 use crate::run::{Executor, Run};
 use crate::value::{bytes_of, tensor};
 use kiln_backend::{BackendError, Counters, Shapes, StepTime};
+use kiln_ir::budget::{self, Exceeded};
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
 
@@ -164,6 +165,7 @@ impl<D: Executor> GpuContext<D> {
                 values.push((v, Some(n)));
             }
         }
+        check_copies(values.iter().filter_map(|(_, n)| *n).map(|n| n as u64).sum())?;
         let words = self.run.open.words();
         for &word in &words {
             let at = D::word(word).ok_or_else(|| BackendError::Internal("a word on no device".into()))?;
@@ -313,4 +315,14 @@ impl<D: Executor> GpuContext<D> {
         self.runs = other.runs;
         self.run.host_syncs = other.run.all_host_syncs();
     }
+}
+
+/// Refuses outputs that the host cannot hold: their copies take so many bytes of its memory limit.
+fn check_copies(bytes: u64) -> Result<(), BackendError> {
+    budget::reserve(bytes).map(drop).map_err(|Exceeded { limit, .. }| {
+        let what = format!(
+            "copying the outputs to the host, with a memory limit of {limit} bytes (--memory-limit),"
+        );
+        BackendError::OutOfMemory { what, bytes }
+    })
 }
