@@ -65,6 +65,9 @@ fn eval_shape(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     Ok(vec![cx.make(0, &[end - start], Elems::I(v))?])
 }
 
+/// The most dimensions that a shape of unknown contents may have: a file can claim any length.
+const MAX_RANK: i64 = 1024;
+
 fn infer_reshape(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     let x = cx.ty(0)?;
     cx.check_dtype(1, |d| matches!(d, DType::I32 | DType::I64), "i32 or i64")?;
@@ -72,7 +75,11 @@ fn infer_reshape(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     let dims = match cx.contents(1) {
         Some(want) if !want.iter().any(Dim::has_content) => resolve(cx, x, &want)?,
         known => {
-            let rank = known.map(|k| k.len()).or_else(|| cx.dims(1).ok()?[0].as_const().map(|n| n as usize));
+            let length = cx.dims(1)?[0].as_const();
+            if length.is_some_and(|n| !(0..=MAX_RANK).contains(&n)) {
+                return Err(cx.bad_shape(1, &format!("0 to {MAX_RANK} sizes")));
+            }
+            let rank = known.map(|k| k.len()).or(length.map(|n| n as usize));
             let rank = rank.ok_or_else(|| OpError::NeedsValue {
                 input: 1,
                 name: "shape".into(),
@@ -164,4 +171,19 @@ fn reshape_problems(rng: &mut Rng) -> Vec<Problem> {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::infer;
+    use kiln_ir::{Attrs, DType, OpError};
+
+    #[test]
+    fn claimed_ranks_allocate_nothing() {
+        for n in [-(1i64 << 29), -1, 1025, i64::MAX] {
+            let inputs = [(DType::F32, vec![2.into()]), (DType::I64, vec![n.into()])];
+            let e = infer("reshape", Attrs::new(), &inputs);
+            assert!(matches!(e, Err(OpError::Shape { input: 1, .. })), "{n}: {e:?}");
+        }
+    }
 }
