@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 /// The lines so far, where a snapshot is asked for.
 pub struct Snapshot {
-    name: &'static str,
+    name: String,
     folder: Option<PathBuf>,
     with_texts: bool,
     lines: String,
@@ -15,9 +15,9 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// A snapshot of the backend of this name, as the environment asks for it.
-    pub fn new(name: &'static str) -> Snapshot {
+    pub fn new(name: &str) -> Snapshot {
         Snapshot {
-            name,
+            name: name.to_owned(),
             folder: std::env::var_os("KILN_SNAPSHOT").map(PathBuf::from),
             with_texts: std::env::var_os("KILN_SNAPSHOT_TEXT").is_some_and(|v| v == "1"),
             lines: String::new(),
@@ -36,7 +36,7 @@ impl Snapshot {
         let hash = blake3::hash(text).to_hex()[..16].to_owned();
         self.lines += &format!("{problem} {tactic} {hash}\n");
         if self.with_texts && self.written.insert(hash.clone()) {
-            let folder = folder.join(self.name);
+            let folder = folder.join(&self.name);
             std::fs::create_dir_all(&folder).expect("the folder of the snapshot");
             std::fs::write(folder.join(format!("{hash}.txt")), text).expect("a text of the snapshot");
         }
