@@ -14,8 +14,8 @@ use kiln_ir::{DType, Fact, IndexRange, Op};
 pub const RECORD_WORDS: usize = 8;
 
 impl Kernel {
-    /// What [`Kernel::body`] returns, in the words of the site's dialect: of one without templates, the entry points and
-    /// bindings are right and the code is not.
+    /// The body as [`Kernel::body`] returns it, in the site's dialect. A dialect without templates gets the right entry points
+    /// and bindings, but no valid code.
     pub fn outline(&self, site: &Site<'_>, tactic: &Tactic) -> Result<Body, BackendError> {
         let mut body = (self.source)(site, tactic)?;
         for input in checked(site)? {

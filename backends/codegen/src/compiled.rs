@@ -1,4 +1,4 @@
-//! What is stored of a kernel's body beside its code.
+//! Conversion of a kernel's body to the compiled kernel that a plan stores: entry points, bindings and parameter.
 
 use crate::expression::Slot;
 use crate::{Body, Entry};

@@ -1,4 +1,4 @@
-//! What kernels offer for a region, decided without their text.
+//! Offers of kernels for a region (tactics or a refusal), decided without the kernels' text.
 //!
 //! Regions are formed and tactics are priced by these answers, thousands of times a build. A kernel's text is written
 //! when it is compiled; [`texts`] counts how often.

@@ -79,7 +79,7 @@ impl<'a> Site<'a> {
         Ok(site)
     }
 
-    /// The same region in the words of another dialect.
+    /// Returns this region for another dialect.
     pub fn in_dialect(&self, dialect: &'static Dialect) -> Site<'a> {
         Site { dialect, ..self.clone() }
     }

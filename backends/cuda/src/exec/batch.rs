@@ -88,7 +88,7 @@ impl Batch {
         Ok(Batch { launches, steps, further, graph: None, inherited, runs: 0, program: None })
     }
 
-    /// The same batch; errors name the layers of this program.
+    /// Returns the batch with a program, whose layers its errors name.
     pub fn of(self, program: &Arc<Program>) -> Batch {
         Batch { program: Some(program.clone()), ..self }
     }

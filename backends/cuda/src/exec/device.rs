@@ -91,7 +91,7 @@ impl Device for CudaDevice {
             flush.fill(0, stream)?;
             from.record(stream)?;
             if !cx.repeat()? {
-                // What stops for the host is timed with its transfers.
+                // A run that needs the host in between cannot be repeated: it is timed with its transfers.
                 cx.enqueue(request.inputs, &shapes)?;
             }
             to.record(stream)?;

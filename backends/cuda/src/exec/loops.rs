@@ -69,7 +69,7 @@ fn stacked(
         *d = Dim::new(trips);
     }
     match (split(&ty, axis), bytes_of(&ty)) {
-        // What is stored in rows would have gaps behind each.
+        // Only one row can be stored at the bound: several would have gaps between them.
         (Some((1, ..)), Ok(most)) if most <= MOST_BOUND => {
             let word = bodies.state.state(run.queue)?;
             run.leave_open(v, Extent::Iterations { word, axis, most: ty.clone() }, most)?;

@@ -59,7 +59,7 @@ pub enum Mask {
     Cut(&'static [usize; 2], [usize; 2]),
     /// Bools that are false as [`Mask::Infinite`] hides, behind this number.
     Hidden(&'static [usize], f64),
-    /// The same as a sum with the least number, in f32 whatever the type of the queries.
+    /// A mask that is added, with the least f32 where it hides, whatever the type of the queries.
     Least(&'static [usize]),
 }
 

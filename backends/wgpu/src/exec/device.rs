@@ -48,7 +48,7 @@ impl Device for WgpuDevice {
         for _ in 0..request.samples {
             let start = Instant::now();
             if !cx.repeat()? {
-                // What stops for the host is timed with its transfers.
+                // A run that needs the host in between cannot be repeated: it is timed with its transfers.
                 cx.enqueue(request.inputs, &shapes)?;
             }
             cx.queue.wait()?;

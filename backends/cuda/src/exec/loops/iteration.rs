@@ -67,7 +67,7 @@ impl<'a> Loop<'a> {
             if split(&out.ty, o.axis).is_none_or(|(_, length, _)| length as i64 != most) {
                 return on_host(reasons::STACKED_SIZE);
             }
-            // Where no length is given, the output ends with the last trip that is made.
+            // Without a length, the output ends with the last iteration, so that nothing after it needs zeros.
             if length.is_some() && (most > n || !exact) {
                 self.zeroed.push(out.at);
             }
@@ -98,7 +98,7 @@ impl<'a> Loop<'a> {
         let mut given = self.carried(carried);
         given.extend(elements.iter().zip(&self.elements).map(|(at, e)| (Some(*at), e.ty.clone(), None)));
         given.extend(self.site.operands(self.shape.captures()).iter().map(Operand::lent));
-        // What is still read is not overwritten.
+        // A carried value is still read while the iteration runs: its memory is not free for a result.
         let free = |r: &Range| !carried.iter().any(|c| c.address == r.address);
         let mut places: Vec<Option<Range>> = wanted.iter().map(|r| Some(*r).filter(free)).collect();
         for ((index, _), slot) in self.stacks.iter().zip(slots) {
@@ -112,7 +112,7 @@ impl<'a> Loop<'a> {
         flow.refused()?.extend(astray);
         let (mut after, mut next) = (Vec::new(), Vec::new());
         for (j, (found, wanted)) in part.results.iter().zip(wanted).enumerate() {
-            // What the body keeps in the memory of its input stays there.
+            // A result that the body returns in the memory of its input is not copied.
             let stays = carried.get(j).is_some_and(|at| at.address == found.at.address);
             let at = if stays { found.at } else { *wanted };
             after.extend(Move::whole(found.at.address, at));
