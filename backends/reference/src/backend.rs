@@ -1,29 +1,18 @@
 //! The backend object: its target and tactics.
 
+use crate::buffer::Options;
 use crate::device::Cpu;
-use crate::{cost, fast};
+use crate::fast;
+use crate::tactics::{self, FAST, ORACLE, check_tactic};
 use kiln_backend::assisted::HOST_IS_DEVICE;
 use kiln_backend::{Backend, BackendError, Device, MemoryRules, Region, Tactic, Target, flow};
 use kiln_ir::{Graph, Node};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Evaluates node by node on the oracle.
-pub(crate) const ORACLE: &str = "oracle";
-
-/// Runs blocked, threaded paths where there are some, the oracle elsewhere.
-pub(crate) const FAST: &str = "fast";
-
 /// Operators that the fast tactic makes matrix products of, and the depths of blocks to choose from.
 const PRODUCTS: &[&str] = &["conv", "matmul"];
 const DEPTHS: [i64; 2] = [256, 512];
-
-/// How contexts behave; for tests and debugging.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// Fill memory with NaN bytes before every reuse, so that reading what was never written shows.
-    pub poison: bool,
-}
 
 /// The CPU reference backend.
 #[derive(Clone, Debug, Default)]
@@ -83,14 +72,14 @@ impl Backend for Reference {
             // Sums that fit the least depth are the same with all.
             let one = products.all(|(_, n)| terms(&region.graph, n).is_some_and(|k| k <= DEPTHS[0]));
             for depth in DEPTHS.into_iter().take(if one { 1 } else { DEPTHS.len() }) {
-                let mut t = cost::tactic(FAST, &region.graph);
+                let mut t = tactics::tactic(FAST, &region.graph);
                 t.params.insert("depth".into(), depth);
                 tactics.push(t);
             }
         } else if region.graph.nodes().any(|(_, n)| fast::covers(n)) {
-            tactics.push(cost::tactic(FAST, &region.graph));
+            tactics.push(tactics::tactic(FAST, &region.graph));
         }
-        tactics.push(cost::tactic(ORACLE, &region.graph));
+        tactics.push(tactics::tactic(ORACLE, &region.graph));
         Ok(tactics)
     }
 
@@ -125,16 +114,6 @@ fn terms(g: &Graph, n: &Node) -> Option<i64> {
     }
     let across = usize::from(n.op.attrs().bool("trans_a").ok()?);
     dims(0)?.iter().rev().nth(across)?.as_const()
-}
-
-/// Refuses a tactic that this build does not have.
-pub(crate) fn check_tactic(name: &str) -> Result<(), BackendError> {
-    match name {
-        ORACLE | FAST | flow::INTERPRETED => Ok(()),
-        other => Err(BackendError::Incompatible(format!(
-            "the reference backend has no tactic \"{other}\"; build the plan again"
-        ))),
-    }
 }
 
 #[cfg(test)]

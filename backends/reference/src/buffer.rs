@@ -1,12 +1,18 @@
 //! Memory of values: buffers that go back to their context's pool when the last holder drops them.
 
-use crate::backend::Options;
 use bytemuck::{Pod, Zeroable};
 use kiln_backend::BackendError;
 use kiln_ir::budget::{self, Reservation};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// How contexts behave; for tests and debugging.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Fill memory with NaN bytes before every reuse, so that reading what was never written shows.
+    pub poison: bool,
+}
 
 /// The unit of storage: one cache line.
 #[derive(Clone, Copy, Pod, Zeroable)]

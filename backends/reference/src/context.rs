@@ -1,14 +1,25 @@
 //! A run.
 
-use crate::buffer::Pool;
-use crate::device::Loaded;
-use crate::kernel::{Operation, RunCx};
+use crate::buffer::{Options, Pool};
+use crate::fast::RunCx;
+use crate::kernel::{Operation, Schedule};
 use crate::value::Val;
 use kiln_backend::flow::{self, Bodies, LoadedBodies};
 use kiln_backend::{BackendError, Context, Counters, HostStep, Program, Shapes, Step, StepTime, stop};
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
 use std::time::Instant;
+
+/// A program with its schedule and weights.
+pub(crate) struct Loaded {
+    pub(crate) program: Arc<Program>,
+    pub(crate) schedule: Schedule,
+    /// For each step that the host walks, its bodies.
+    pub(crate) bodies: Vec<Option<LoadedBodies>>,
+    /// By value id.
+    pub(crate) weights: Vec<Option<Val>>,
+    pub(crate) options: Options,
+}
 
 /// Runs on the calling thread; fast paths use the shared thread pool.
 pub(crate) struct CpuContext {

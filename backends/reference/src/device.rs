@@ -1,9 +1,9 @@
 //! The device and what is loaded on it.
 
-use crate::backend::{Options, check_tactic};
-use crate::buffer::afford;
-use crate::context::CpuContext;
+use crate::buffer::{Options, afford};
+use crate::context::{CpuContext, Loaded};
 use crate::kernel::Schedule;
+use crate::tactics::check_tactic;
 use crate::value::Val;
 use kiln_backend::flow::LoadedBodies;
 use kiln_backend::{BackendError, Context, Device, Executable, MemoryPlan, Program, Step, TimeRequest};
@@ -19,17 +19,6 @@ impl Cpu {
     pub(crate) fn new(options: Options) -> Cpu {
         Cpu { options }
     }
-}
-
-/// A program with its schedule and weights.
-pub(crate) struct Loaded {
-    pub(crate) program: Arc<Program>,
-    pub(crate) schedule: Schedule,
-    /// For each step that the host walks, its bodies.
-    pub(crate) bodies: Vec<Option<LoadedBodies>>,
-    /// By value id.
-    pub(crate) weights: Vec<Option<Val>>,
-    pub(crate) options: Options,
 }
 
 /// What contexts are made from.

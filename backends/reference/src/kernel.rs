@@ -1,15 +1,13 @@
 //! What a program's steps come to: operations in order, with the last use of every value.
 
-use crate::backend::FAST;
-use crate::buffer::Pool;
-use crate::fast;
+use crate::fast::{self, RunCx};
+use crate::tactics::FAST;
 use crate::value::Val;
-use kiln_backend::{BackendError, Program, Shapes, Step, Tactic};
+use kiln_backend::{BackendError, Program, Step, Tactic};
 use kiln_ir::expr::Expr;
 use kiln_ir::graph::Uses;
 use kiln_ir::{Graph, IrError, Node, NodeId, Tensor, TensorType, ValueId};
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 /// Operations of all steps.
 pub(crate) struct Schedule {
@@ -43,13 +41,6 @@ enum Work {
     Path(fast::Path, usize),
     /// As part of a group of pointwise nodes.
     Fused(Box<Expr>),
-}
-
-/// What an operation runs with.
-pub(crate) struct RunCx<'a> {
-    pub(crate) graph: &'a Graph,
-    pub(crate) shapes: &'a Shapes,
-    pub(crate) pool: &'a Arc<Pool>,
 }
 
 impl Schedule {

@@ -6,10 +6,11 @@
 mod backend;
 mod buffer;
 mod context;
-mod cost;
 mod device;
 mod fast;
 mod kernel;
+mod tactics;
 mod value;
 
-pub use backend::{Options, Reference};
+pub use backend::Reference;
+pub use buffer::Options;

@@ -67,7 +67,7 @@ pub const DEVICE_FLOW: &str = "device_flow";
 pub struct HostStep {
     /// Index of the step.
     pub step: usize,
-    /// Where a step inside of it lies, as in [`crate::StepTime::inside`].
+    /// Where a step inside of it lies, as in `StepTime::inside`.
     pub inside: Vec<(usize, usize)>,
     /// Why, as part of a sentence.
     pub why: String,

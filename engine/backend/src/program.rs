@@ -2,9 +2,8 @@
 
 use crate::BackendError;
 use crate::region::Region;
-use crate::resolve::Shapes;
 use crate::tactic::Tactic;
-use kiln_ir::{Bytes, DType, Fact, Graph, Node, NodeId, Op, Source, Tensor, ValueId};
+use kiln_ir::{Bytes, DType, Graph, Node, NodeId, Op, Source, Tensor, ValueId};
 use std::collections::HashSet;
 
 /// The executable form of a network: its graph, cut into steps of one kernel each, and where its values lie.
@@ -29,7 +28,7 @@ pub struct Step {
     pub tactic: Tactic,
     /// What the backend compiled for it. Steps of equal regions share it.
     pub blob: Bytes,
-    /// Of control flow that the host walks ([`crate::flow`]): a program for each region, whose inputs and outputs are the
+    /// Of control flow that the host walks (module `flow`): a program for each region, whose inputs and outputs are the
     /// region's. Empty for all other steps.
     pub bodies: Vec<Program>,
 }
@@ -139,17 +138,6 @@ impl Program {
     /// Positions of the inputs whose contents the host needs before enqueue.
     pub fn shape_inputs(&self) -> Vec<usize> {
         shape_inputs(&self.graph)
-    }
-
-    /// Facts of all values for inputs of these shapes and, where they are shape inputs, these contents.
-    pub fn shapes(&self, inputs: &[Tensor]) -> Result<Shapes, BackendError> {
-        let host = self.shape_inputs();
-        let facts: Vec<Fact> = inputs
-            .iter()
-            .enumerate()
-            .map(|(i, t)| if host.contains(&i) { Fact::constant(t.clone()) } else { Fact::of(t.ty()) })
-            .collect();
-        Ok(Shapes::new(self.graph.infer_from(&facts)?))
     }
 
     /// The weights that a layer or the caller reads: the value and its elements. Sources of derived weights, kept for

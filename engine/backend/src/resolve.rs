@@ -12,6 +12,19 @@ pub struct Shapes {
     changed: Vec<bool>,
 }
 
+impl Program {
+    /// Facts of all values for inputs of these shapes and, where they are shape inputs, these contents.
+    pub fn shapes(&self, inputs: &[Tensor]) -> Result<Shapes, BackendError> {
+        let host = self.shape_inputs();
+        let facts: Vec<Fact> = inputs
+            .iter()
+            .enumerate()
+            .map(|(i, t)| if host.contains(&i) { Fact::constant(t.clone()) } else { Fact::of(t.ty()) })
+            .collect();
+        Ok(Shapes::new(self.graph.infer_from(&facts)?))
+    }
+}
+
 impl Shapes {
     /// Facts by [`ValueId`].
     pub fn new(facts: Vec<Fact>) -> Shapes {

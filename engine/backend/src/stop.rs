@@ -1,13 +1,14 @@
 //! Stopping a run early: what backends ask between steps, iterations and submissions.
 
-use crate::{BackendError, sdk};
+use crate::BackendError;
+use crate::sdk::host::is_cancelled;
 use kiln_ir::stop as flags;
 
 pub use kiln_ir::stop::{Checkpoints, Interrupted, Stop, StopFlag, catch, checkpoint, scope};
 
 /// Whether the work of this thread is to stop, by its flags or, in a library, by the host of the call in progress.
 pub fn asked() -> bool {
-    flags::state() == Stop::Now || sdk::is_cancelled()
+    flags::state() == Stop::Now || is_cancelled()
 }
 
 /// Whether anybody may ask this thread to stop: then work that takes long goes in pieces.

@@ -8,7 +8,7 @@ use crate::passes::{self, PassCx, PassReport};
 use crate::points::{Points, Span, profile_ends};
 use crate::search::{Considered, Formed, Given, Search};
 use crate::tuner::{Choice, Tuner};
-use crate::{BuildConfig, BuildError, bodies, largest};
+use crate::{BuildConfig, BuildError, Progress, bodies, largest};
 use kiln_backend::{
     Backend, Device, HostStep, Program, Region, Step, Target, flow, offer_feature, source_feature,
 };
@@ -18,9 +18,6 @@ use kiln_plan::HostLayer;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Called as a build goes on: phase, steps done, steps in all. Returning false cancels the build.
-pub type Progress<'a> = &'a mut dyn FnMut(&str, usize, usize) -> bool;
 
 /// Builds programs for one target of one backend.
 pub struct Builder {

@@ -3,6 +3,9 @@
 use kiln_ir::DType;
 use kiln_plan::Profile;
 
+/// Called as a build goes on: phase, steps done, steps in all. Returning false cancels the build.
+pub type Progress<'a> = &'a mut dyn FnMut(&str, usize, usize) -> bool;
+
 /// How strictly per-layer types bind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Constraints {

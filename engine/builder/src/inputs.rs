@@ -1,7 +1,8 @@
 //! Random inputs to time kernels with.
 
+use crate::BuildError;
 use kiln_ir::tensor::volume;
-use kiln_ir::{DType, Elems, Fact, Graph, Tensor, ValueId, problem::Rng};
+use kiln_ir::{DType, Elems, Fact, Graph, IrError, Node, Tensor, ValueId, problem::Rng};
 
 /// Elements that are drawn; a larger tensor repeats them. Not a power of two, so that the rows of a matrix differ, and even, so that halves of bytes fit.
 const DRAWN: usize = (1 << 18) + 8 * 3;
@@ -55,6 +56,55 @@ pub fn in_range(g: &Graph, v: ValueId, t: Tensor) -> Option<Tensor> {
         }
         None => Some(t),
     }
+}
+
+/// Whether every dimension of every input has a bound, the bounds fit together, and the contents are known from which
+/// host ports read shapes, axes and sizes: random ones contradict the shapes.
+pub(crate) fn can_be_timed(g: &Graph) -> bool {
+    let unknown = |n: &Node| {
+        let host = n.inputs.iter().enumerate().filter(|(i, _)| n.op.port(*i).is_some_and(|p| p.host));
+        host.filter_map(|(_, v)| *v).any(|v| g.value(v).fact.as_const().is_none())
+    };
+    if g.nodes().any(|(_, n)| unknown(n)) {
+        return false;
+    }
+    let bound = |d: &kiln_ir::Dim| d.upper_bound().filter(|b| b.as_const().is_some());
+    let inputs = g.inputs.iter().map(|&v| {
+        let mut fact = g.value(v).fact.clone();
+        fact.ty.dims = fact.ty.dims.iter().map(bound).collect::<Option<_>>()?;
+        Some(fact)
+    });
+    inputs.collect::<Option<Vec<Fact>>>().is_some_and(|facts| g.infer_from(&facts).is_ok())
+}
+
+/// Random inputs.
+pub(crate) fn random_inputs(g: &Graph) -> Result<Vec<Tensor>, BuildError> {
+    let mut rng = Rng::new(1);
+    let mut out = Vec::new();
+    for &v in &g.inputs {
+        let def = g.value(v);
+        if let Some(t) = def.fact.as_const() {
+            out.push(t.clone());
+            continue;
+        }
+        let dims: Option<Vec<usize>> =
+            def.fact.ty.dims.iter().map(|d| usize::try_from(d.upper_bound()?.as_const()?).ok()).collect();
+        let Some(shape) = dims else {
+            return Err(BuildError::Graph(IrError::Structure(format!(
+                "the shape {} of \"{}\" is not known for timing",
+                def.fact.ty, def.name
+            ))));
+        };
+        let drawn = random(&mut rng, def.fact.ty.dtype, &shape);
+        let t = drawn.and_then(|t| in_range(g, v, t)).ok_or_else(|| {
+            BuildError::Graph(IrError::Structure(format!(
+                "there is no memory to time \"{}\" ({}) with",
+                def.name, def.fact.ty
+            )))
+        })?;
+        out.push(t);
+    }
+    Ok(out)
 }
 
 #[cfg(test)]

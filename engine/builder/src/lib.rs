@@ -17,8 +17,8 @@ mod search;
 mod tuner;
 
 pub use ahead::Spent;
-pub use build::{Builder, Built, Progress, StepReport};
-pub use config::{BuildConfig, Constraints};
+pub use build::{Builder, Built, StepReport};
+pub use config::{BuildConfig, Constraints, Progress};
 pub use error::BuildError;
 pub use passes::PassCx;
 pub use search::Considered;

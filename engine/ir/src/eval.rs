@@ -9,6 +9,7 @@ use crate::infer::{Fact, InferCx, Value};
 use crate::op::{Movement, Op};
 use crate::tensor::{Elems, Tensor, volume};
 use crate::ty::TensorType;
+use crate::work::{Shapes, Work};
 
 /// The operator, inputs and output types that a reference implementation works on.
 pub struct EvalCx<'a> {
@@ -145,6 +146,12 @@ impl Op {
             Tensor::from_bytes(ty.dtype, &shape, Vec::new())
         };
         if pure && !types.is_empty() { types.iter().map(empty).collect() } else { None }
+    }
+
+    /// The oracle's work for inputs of these types. Dimensions that are not numbers yet count as 1.
+    pub fn work(&self, inputs: &[Option<&TensorType>], outputs: &[&TensorType]) -> Work {
+        let shapes = Shapes::new(self.attrs(), inputs, outputs);
+        Work { elements: shapes.elements(), beyond: self.def().traits.work.map_or(0, |rule| rule(&shapes)) }
     }
 
     /// Asks the memory budget for what the oracle takes while it evaluates: inputs and outputs as 64-bit numbers, and the

@@ -4,6 +4,7 @@
 //! and shape inputs known, so that every host-known dimension becomes a number), and on the oracle (everything known).
 
 use crate::attr::Attrs;
+pub use crate::axis::{normalize_axes, normalize_axis};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::OpError;
@@ -237,29 +238,6 @@ impl<'a> InferCx<'a> {
     pub fn axes(&self, name: &str, rank: usize) -> Result<Vec<usize>, OpError> {
         normalize_axes(self.attrs.ints(name)?, rank, name)
     }
-}
-
-/// An axis counted from the end if negative; refused if outside `0..rank`.
-pub fn normalize_axis(a: i64, rank: usize, name: &str) -> Result<usize, OpError> {
-    let r = rank as i64;
-    if (-r..r).contains(&a) {
-        return Ok(a.rem_euclid(r) as usize);
-    }
-    Err(OpError::Attr { name: name.into(), found: a.to_string(), wanted: format!("in -{rank}..{rank}") })
-}
-
-/// Axes in range, sorted; repetition is refused.
-pub fn normalize_axes(axes: &[i64], rank: usize, name: &str) -> Result<Vec<usize>, OpError> {
-    let mut v = axes.iter().map(|&a| normalize_axis(a, rank, name)).collect::<Result<Vec<_>, _>>()?;
-    v.sort_unstable();
-    if v.windows(2).any(|w| w[0] == w[1]) {
-        return Err(OpError::Attr {
-            name: name.into(),
-            found: format!("{axes:?}"),
-            wanted: "without repetition".into(),
-        });
-    }
-    Ok(v)
 }
 
 /// Are the two certainly different numbers?

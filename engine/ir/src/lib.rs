@@ -5,6 +5,7 @@
 //! records themselves are in the crate `kiln-ops`, which registers them in [`op::FAMILIES`].
 
 pub mod attr;
+mod axis;
 pub mod budget;
 pub mod dim;
 pub mod dtype;
@@ -14,6 +15,7 @@ pub mod eval;
 pub mod expr;
 pub mod float;
 pub mod graph;
+mod indices;
 pub mod infer;
 pub mod op;
 pub mod problem;

@@ -6,6 +6,7 @@ use crate::dtype::{DType, Kind};
 use crate::error::OpError;
 use crate::float;
 use crate::ty::TensorType;
+pub use crate::ty::volume;
 use half::{bf16, f16};
 use std::fmt;
 use std::sync::Arc;
@@ -221,14 +222,6 @@ impl Tensor {
     pub fn scalar_f64(&self) -> Option<f64> {
         (self.len() == 1).then(|| self.to_f64()[0])
     }
-}
-
-/// Product of the dimensions; `None` if that of those that are not 0 overflows, whose parts are strides.
-pub fn volume(shape: &[usize]) -> Option<usize> {
-    let whole = shape.iter().try_fold(1usize, |a, &d| a.checked_mul(d.max(1)))?;
-    // Positions are also computed with signs.
-    let whole = whole.checked_mul(8).filter(|&n| n <= isize::MAX as usize)? / 8;
-    Some(if shape.contains(&0) { 0 } else { whole })
 }
 
 fn chunks<const N: usize, T>(b: &[u8], f: impl Fn([u8; N]) -> T) -> Vec<T> {

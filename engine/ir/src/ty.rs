@@ -50,7 +50,7 @@ impl TensorType {
 
     /// Number of elements, if static and not overflowing.
     pub fn static_volume(&self) -> Option<usize> {
-        crate::tensor::volume(&self.static_dims()?)
+        volume(&self.static_dims()?)
     }
 
     /// The least known of the dimensions' kinds.
@@ -62,6 +62,14 @@ impl TensorType {
     pub fn with_dtype(&self, dtype: DType) -> TensorType {
         TensorType { dtype, dims: self.dims.clone() }
     }
+}
+
+/// Product of the dimensions; `None` if that of those that are not 0 overflows, whose parts are strides.
+pub fn volume(shape: &[usize]) -> Option<usize> {
+    let whole = shape.iter().try_fold(1usize, |a, &d| a.checked_mul(d.max(1)))?;
+    // Positions are also computed with signs.
+    let whole = whole.checked_mul(8).filter(|&n| n <= isize::MAX as usize)? / 8;
+    Some(if shape.contains(&0) { 0 } else { whole })
 }
 
 /// Dimensions separated by commas, as messages and text print them.

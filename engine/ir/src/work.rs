@@ -1,10 +1,9 @@
 //! What the oracle has to do for an operator, counted from shapes and attributes before it is evaluated.
 //!
 //! Most operators make a few passes over their inputs and outputs. The others say in their record
-//! ([`Traits::work`](crate::op::Traits::work)) how many operations they need beside that.
+//! (`Traits::work`) how many operations they need beside that.
 
 use crate::attr::Attrs;
-use crate::op::Op;
 use crate::ty::TensorType;
 
 /// The rule of an operator: operations beyond one pass over its inputs and outputs.
@@ -35,7 +34,29 @@ impl Work {
     }
 }
 
-impl Shapes<'_> {
+impl<'a> Shapes<'a> {
+    /// The sizes of these types. Dimensions that are not numbers yet count as 1.
+    pub(crate) fn new(
+        attrs: &'a Attrs,
+        inputs: &[Option<&TensorType>],
+        outputs: &[&TensorType],
+    ) -> Shapes<'a> {
+        let sizes = |ty: &TensorType| -> Vec<u64> {
+            ty.dims.iter().map(|d| d.as_const().map_or(1, |n| n.max(0).unsigned_abs())).collect()
+        };
+        Shapes {
+            attrs,
+            inputs: inputs.iter().map(|ty| ty.map(sizes).unwrap_or_default()).collect(),
+            outputs: outputs.iter().map(|ty| sizes(ty)).collect(),
+        }
+    }
+
+    /// Elements of all inputs and outputs.
+    pub(crate) fn elements(&self) -> u64 {
+        let all = self.inputs.iter().chain(&self.outputs);
+        all.fold(0, |n: u64, d| n.saturating_add(product(d)))
+    }
+
     /// Dimensions of an input; none if it is absent.
     pub fn dims(&self, input: usize) -> &[u64] {
         self.inputs.get(input).map_or(&[], Vec::as_slice)
@@ -81,23 +102,4 @@ impl Shapes<'_> {
 pub fn product(sizes: &[u64]) -> u64 {
     // A product with zero is zero, whatever the others are.
     if sizes.contains(&0) { 0 } else { sizes.iter().fold(1, |n, &d| n.saturating_mul(d)) }
-}
-
-impl Op {
-    /// What the oracle has to do for inputs of these types. Dimensions that are no numbers yet count as 1.
-    pub fn work(&self, inputs: &[Option<&TensorType>], outputs: &[&TensorType]) -> Work {
-        let sizes = |ty: &TensorType| -> Vec<u64> {
-            ty.dims.iter().map(|d| d.as_const().map_or(1, |n| n.max(0).unsigned_abs())).collect()
-        };
-        let shapes = Shapes {
-            attrs: self.attrs(),
-            inputs: inputs.iter().map(|ty| ty.map(sizes).unwrap_or_default()).collect(),
-            outputs: outputs.iter().map(|ty| sizes(ty)).collect(),
-        };
-        let all = shapes.inputs.iter().chain(&shapes.outputs);
-        Work {
-            elements: all.fold(0, |n: u64, d| n.saturating_add(product(d))),
-            beyond: self.def().traits.work.map_or(0, |rule| rule(&shapes)),
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! Writing the operators of one layer.
 
-use super::weights::WeightsRole;
+use super::ids::WeightsRole;
 use kiln_ir::attr::Attrs;
 use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;

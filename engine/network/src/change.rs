@@ -2,8 +2,9 @@
 
 use super::body::Body;
 use super::error::NetworkError;
-use super::layer::{LayerData, LayerDef, LayerId};
-use super::tensors::{TensorId, TensorSource, unique};
+use super::ids::{LayerId, TensorId, WeightsRole};
+use super::layer::{LayerData, LayerDef};
+use super::tensors::{TensorSource, unique};
 use super::{Network, Typing, check_name};
 use kiln_ir::IrError;
 use kiln_ir::dtype::DType;
@@ -245,6 +246,30 @@ impl Network {
             }
         }
         Ok(())
+    }
+
+    /// Names weights that a layer holds, so that they can be refitted by that name. Names are unique.
+    pub fn set_weights_name(
+        &mut self,
+        layer: LayerId,
+        role: WeightsRole,
+        name: &str,
+    ) -> Result<(), NetworkError> {
+        let data = self.try_layer(layer)?;
+        if !data.def.weights().contains(&role) {
+            let none = NetworkError::NoWeights { layer: data.name.clone(), role: role.to_string() };
+            return Err(none);
+        }
+        super::check_name(name)?;
+        let taken = |d: &LayerData| d.weight_names.iter().any(|(_, n)| &**n == name);
+        let same = data.weight_names.iter().any(|(r, n)| *r == role && &**n == name);
+        if !same && (self.layers.iter().any(taken) || self.is_weights(name)) {
+            return Err(IrError::DuplicateName(name.to_owned()).into());
+        }
+        let names = &mut self.layer_data_mut(layer).weight_names;
+        names.retain(|(r, _)| *r != role);
+        names.push((role, Arc::from(name)));
+        self.reexpand(layer)
     }
 
     pub(super) fn rename_layer(&mut self, id: LayerId, name: &str) -> Result<(), NetworkError> {

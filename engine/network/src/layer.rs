@@ -1,10 +1,10 @@
 //! Layers: what a definition has to say, what the network keeps of each, and the handle that changes it.
 
+use super::Network;
 use super::body::Body;
 use super::error::NetworkError;
 use super::flow::Boundary;
-use super::weights::WeightsRole;
-use super::{Network, TensorId};
+use super::ids::{LayerId, TensorId, WeightsRole};
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::graph::{Graph, Meta, ValueId};
@@ -12,10 +12,6 @@ use std::any::Any;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
-
-/// A layer of a [`Network`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LayerId(pub(super) u32);
 
 /// A kind of layer with its parameters: how it is made of operators of the graph.
 pub trait LayerDef: Any + Debug + Send + Sync {

@@ -23,21 +23,20 @@ mod change;
 mod defs;
 mod error;
 mod flow;
+mod ids;
 mod layer;
 mod lower;
 mod tensors;
 #[cfg(test)]
 mod tests;
-mod weights;
 
 pub use body::Body;
 pub use defs::*;
 pub use error::NetworkError;
 pub use flow::*;
+pub use ids::{IfId, LayerId, LoopId, TensorId, WeightsRole};
 pub use kiln_ir::graph::LoopOutputKind;
-pub use layer::{AnyLayer, Layer, LayerDef, LayerId};
-pub use tensors::TensorId;
-pub use weights::WeightsRole;
+pub use layer::{AnyLayer, Layer, LayerDef};
 
 use flow::Construct;
 use kiln_ir::IrError;

@@ -1,7 +1,8 @@
 //! Tensors of a network: inputs, constants, outputs, their names and marks.
 
 use super::error::NetworkError;
-use super::{LayerId, Network, check_name};
+use super::ids::{LayerId, TensorId};
+use super::{Network, check_name};
 use kiln_ir::IrError;
 use kiln_ir::attr::Attrs;
 use kiln_ir::dim::{Dim, DimKind};
@@ -13,10 +14,6 @@ use kiln_ir::tensor::Tensor;
 use kiln_ir::ty::TensorType;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// A tensor of a [`Network`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TensorId(pub(super) u32);
 
 /// The name of the leading dimension in networks with an implicit batch.
 pub(super) const BATCH: &str = "batch";

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::NpyType;
+use crate::dtype::NpyType;
 
 /// Why an array or archive was refused.
 #[derive(Debug, thiserror::Error)]

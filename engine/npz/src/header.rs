@@ -23,7 +23,7 @@ impl Header {
             let key = cursor.string()?;
             cursor.expect(":")?;
             let repeated = match key {
-                "descr" => dtype.replace(NpyType::from_descr(cursor.string()?)?).is_some(),
+                "descr" => dtype.replace(element_type(cursor.string()?)?).is_some(),
                 "fortran_order" => fortran_order.replace(cursor.boolean()?).is_some(),
                 "shape" => shape.replace(cursor.tuple()?).is_some(),
                 _ => return Err(NpzError::Header(format!("unknown header entry '{key}'"))),
@@ -44,6 +44,11 @@ impl Header {
             shape: shape.ok_or_else(|| missing("shape"))?,
         })
     }
+}
+
+/// The type of a NumPy `descr`, as `<f4` or `|b1`; refused if arrays of it are not read.
+fn element_type(descr: &str) -> Result<NpyType, NpzError> {
+    NpyType::from_descr(descr).ok_or_else(|| NpzError::Type(descr.to_owned()))
 }
 
 /// The text of the header of an array in C order, without padding.

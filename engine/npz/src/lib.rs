@@ -6,11 +6,13 @@
 
 mod archive;
 mod array;
+mod dtype;
 mod error;
 mod header;
 mod npy;
 
 pub use archive::{Compression, read_npz, read_npz_bytes, read_npz_where, write_npz, write_npz_bytes};
-pub use array::{Array, NpyType};
+pub use array::Array;
+pub use dtype::NpyType;
 pub use error::NpzError;
 pub use npy::{read_npy, write_npy};

@@ -7,7 +7,7 @@ use kiln_backend::stop::{Stop, StopFlag};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Stops the run in flight of one context, from any thread. Made by [`crate::ExecutionContext::canceller`]; clones stop the
+/// Stops the run in flight of one context, from any thread. Made by `ExecutionContext::canceller`; clones stop the
 /// same context.
 #[derive(Clone, Debug)]
 pub struct Canceller(Arc<Control>);
@@ -100,7 +100,9 @@ impl Control {
         if let Some((at, _)) = r.deadline.filter(|(at, _)| r.timer.is_none_or(|t| *at < t)) {
             r.timer = Some(at);
             drop(r);
-            return timer::at(at, self).map_err(|e| {
+            let context = Arc::downgrade(self);
+            let look = Box::new(move |now| context.upgrade()?.look(now));
+            return timer::at(at, look).map_err(|e| {
                 self.end();
                 RuntimeError::State(format!("no time limit can be kept, as no thread can be made: {e}"))
             });

@@ -1,14 +1,12 @@
 //! Execution contexts: one run at a time, inputs and outputs by name.
 
 mod gone;
-mod layers;
+pub(crate) mod layers;
 mod on_device;
-
-pub use self::layers::LayerTime;
 
 use self::gone::Gone;
 use crate::cancel::Control;
-use crate::engine::{Loaded, Shared, unknown};
+use crate::engine::{Engine, Loaded, Shared, unknown};
 use crate::selection::{RuntimeInput, check, select};
 use crate::shapes::{check_shape, check_symbols};
 use crate::{Canceller, IoTensor, Outputs, RuntimeError};
@@ -21,7 +19,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Runs an engine. Made by [`crate::Engine::create_context`]; may move between threads.
+/// Runs an engine. Made by [`Engine::create_context`]; may move between threads.
 pub struct ExecutionContext {
     engine: Arc<Shared>,
     loaded: Arc<Loaded>,
@@ -55,6 +53,13 @@ pub struct RunCounters {
     pub reloads: u64,
     /// What the backend's context did, since the last reload.
     pub backend: Counters,
+}
+
+impl Engine {
+    /// A context with memory of its own. Contexts of one engine may run at the same time, each on one thread.
+    pub fn create_context(&self) -> Result<ExecutionContext, RuntimeError> {
+        ExecutionContext::new(self.shared.clone())
+    }
 }
 
 impl ExecutionContext {

@@ -2,7 +2,6 @@
 
 use crate::RuntimeError;
 use crate::backends::Backends;
-use crate::context::ExecutionContext;
 use crate::shapes::ShapeCache;
 use kiln_backend::process::{check_process, is_forked};
 use kiln_backend::{Backend, BackendError, Device, Executable, Place, Program, Target};
@@ -150,11 +149,6 @@ impl Engine {
             current,
         };
         Ok(Engine { shared: Arc::new(shared) })
-    }
-
-    /// A context with memory of its own. Contexts of one engine may run at the same time, each on one thread.
-    pub fn create_context(&self) -> Result<ExecutionContext, RuntimeError> {
-        ExecutionContext::new(self.shared.clone())
     }
 
     /// The network's name.

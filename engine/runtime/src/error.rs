@@ -141,7 +141,7 @@ pub enum RuntimeError {
     /// The plan file is broken.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The run was stopped: see [`crate::Canceller`].
+    /// The run was stopped: see `Canceller`.
     #[error("the run was cancelled{}", reached(.layer))]
     Cancelled {
         /// The layer that it had come to, behind those around it (`loop / add`); empty where that is not known.

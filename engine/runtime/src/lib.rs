@@ -17,7 +17,8 @@ mod timer;
 
 pub use backends::Backends;
 pub use cancel::Canceller;
-pub use context::{ExecutionContext, LayerTime, RunCounters};
+pub use context::layers::LayerTime;
+pub use context::{ExecutionContext, RunCounters};
 pub use engine::Engine;
 pub use error::RuntimeError;
 pub use kiln_plan::{

@@ -1,7 +1,6 @@
-//! One thread that looks at contexts when the limits of their runs are over.
+//! One thread that looks at runs when their time limits are over.
 
-use crate::cancel::Control;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
 struct Timer {
@@ -9,22 +8,25 @@ struct Timer {
     earlier: Condvar,
 }
 
+/// Looks at a run at a time and returns when to look again, if ever.
+pub(crate) type Look = Box<dyn Fn(Instant) -> Option<Instant> + Send>;
+
 struct Waiting {
-    contexts: Vec<(Instant, Weak<Control>)>,
+    looks: Vec<(Instant, Look)>,
     started: bool,
 }
 
 static TIMER: Timer =
-    Timer { waiting: Mutex::new(Waiting { contexts: Vec::new(), started: false }), earlier: Condvar::new() };
+    Timer { waiting: Mutex::new(Waiting { looks: Vec::new(), started: false }), earlier: Condvar::new() };
 
-/// Has a context looked at as soon as it is this time. An error where the thread can't be made.
-pub(crate) fn at(when: Instant, control: &Arc<Control>) -> std::io::Result<()> {
+/// Calls `look` as soon as it is this time. An error where the thread can't be made.
+pub(crate) fn at(when: Instant, look: Look) -> std::io::Result<()> {
     let mut w = TIMER.waiting.lock().unwrap_or_else(PoisonError::into_inner);
     if !w.started {
         std::thread::Builder::new().name("kiln-timer".into()).spawn(keep)?;
         w.started = true;
     }
-    w.contexts.push((when, Arc::downgrade(control)));
+    w.looks.push((when, look));
     TIMER.earlier.notify_one();
     Ok(())
 }
@@ -33,17 +35,16 @@ fn keep() {
     let mut w = TIMER.waiting.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         let now = Instant::now();
-        let due: Vec<_> = w.contexts.extract_if(.., |(at, _)| *at <= now).collect();
+        let due: Vec<_> = w.looks.extract_if(.., |(at, _)| *at <= now).collect();
         if !due.is_empty() {
             // Contexts lock themselves, and then this list.
             drop(w);
-            let look = |(_, c): (Instant, Weak<Control>)| Some((c.upgrade()?.look(now)?, c));
-            let again: Vec<_> = due.into_iter().filter_map(look).collect();
+            let again: Vec<_> = due.into_iter().filter_map(|(_, look)| Some((look(now)?, look))).collect();
             w = TIMER.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            w.contexts.extend(again);
+            w.looks.extend(again);
             continue;
         }
-        let next = w.contexts.iter().map(|c| c.0).min();
+        let next = w.looks.iter().map(|c| c.0).min();
         w = match next {
             Some(at) => {
                 let waited = TIMER.earlier.wait_timeout(w, at - now);

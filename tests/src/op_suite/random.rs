@@ -1,9 +1,8 @@
 //! Random numbers. With a seed they are those of the oracle: uniform ones bit for bit. Without one they are judged by range,
 //! mean and spread.
 
-use super::problems::ints;
 use kiln_backend::compare::ulp;
-use kiln_ir::problem::Problem;
+use kiln_ir::problem::{Problem, made};
 use kiln_ir::{Attrs, DType, Tensor};
 
 /// Draws of both distributions, with a seed and without one.
@@ -12,7 +11,7 @@ pub fn problems() -> Vec<Problem> {
     let of = |dist: &str, to: DType, seed: i64| {
         let attrs =
             Attrs::new().with("dist", dist).with("a", -1.0).with("b", 3.0).with("to", to).with("seed", seed);
-        Problem::of(dist, "random", attrs, [Some(ints(&[2], &shape))])
+        Problem::of(dist, "random", attrs, [Some(made(Tensor::i64(&[2], &shape)))])
     };
     let types = [DType::F32, DType::F16];
     types

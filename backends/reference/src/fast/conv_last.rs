@@ -1,7 +1,7 @@
 //! `conv` of floats with channels last: all windows of the batch are the rows of a product with the weights.
 
-use super::conv::{Conv, Spatial, volume};
 use super::gemm::{Bias, Left, Right, Size, floats_mut, gemm, scratch};
+use super::windows::{Conv, Spatial, volume};
 use crate::buffer::Pool;
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;

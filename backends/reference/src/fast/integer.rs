@@ -2,7 +2,7 @@
 //! wrap in 32 bits.
 
 use super::NodeCx;
-use super::matmul::{Operand, operand};
+use super::operand::{Operand, operand};
 use crate::value::{Out, Val};
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;

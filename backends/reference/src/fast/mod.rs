@@ -10,17 +10,18 @@ mod integer;
 mod matmul;
 mod micro;
 mod moves;
+mod operand;
 pub(crate) mod pointwise;
 mod pool;
 mod rows;
+mod windows;
 
 use crate::buffer::Pool;
-use crate::kernel::RunCx;
 use crate::value::{Out, Val};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use kiln_backend::BackendError;
-use kiln_ir::{DType, Fact, Node, Tensor};
+use kiln_backend::{BackendError, Shapes};
+use kiln_ir::{DType, Fact, Graph, Node, Tensor};
 use std::sync::Arc;
 
 /// Bits of the vectors that the kernels here use: which of them run depends on the processor's features.
@@ -77,6 +78,13 @@ pub(crate) fn run(
     let mut n = NodeCx { node, args, pool: cx.pool, depth, run: cx, outs: Vec::new() };
     let done = path(&mut n)?;
     Ok(done.then_some(n.outs))
+}
+
+/// What an operation runs with.
+pub(crate) struct RunCx<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) shapes: &'a Shapes,
+    pub(crate) pool: &'a Arc<Pool>,
 }
 
 /// What a path sees.

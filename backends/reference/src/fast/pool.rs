@@ -1,7 +1,7 @@
 //! `pool` of floats: greatest and mean.
 
 use super::NodeCx;
-use super::conv::{Spatial, spatial};
+use super::windows::{Spatial, spatial};
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
 use kiln_ops::conv::window;

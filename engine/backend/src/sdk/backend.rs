@@ -1,8 +1,9 @@
 //! Slots of backends and devices.
 
+use super::constructor::create_with;
 use super::context::Loaded;
 use super::handle::{Handle, give};
-use super::{create_with, host, import, panics};
+use super::{host, import, panics};
 use crate::view;
 use crate::wire::{samples_to_cbor, tactics_to_cbor, targets_to_cbor};
 use crate::{Backend, Device, Program, Region, Tactic, Target, TimeRequest};

@@ -1,15 +1,13 @@
 //! The descriptor and the functions that it names.
 
-use super::{Constructor, backend, context, host, panics};
-use crate::{BackendError, view};
+use super::constructor::{self, Constructor};
+use super::{backend, context, host, panics};
+use crate::view;
 use kiln_abi::*;
 use std::ffi::c_void;
-use std::sync::OnceLock;
 
 /// How panics behave in this library.
 pub const FLAGS: u32 = if cfg!(panic = "unwind") { KILN_FLAG_PANIC_UNWIND } else { KILN_FLAG_PANIC_ABORT };
-
-static CONSTRUCTOR: OnceLock<Constructor> = OnceLock::new();
 
 static TABLE: kiln_backend_v1 = kiln_backend_v1 {
     struct_size: size_of::<kiln_backend_v1>() as u32,
@@ -85,9 +83,7 @@ pub unsafe fn init(
         return code;
     }
     panics::guard(err, || {
-        CONSTRUCTOR
-            .set(constructor)
-            .map_err(|_| BackendError::InvalidArgument("init is called a second time".into()))?;
+        constructor::set(constructor)?;
         panics::install_hook();
         Ok(())
     })
@@ -110,13 +106,5 @@ pub unsafe extern "C" fn get_interface(id: kiln_str) -> *const c_void {
     match unsafe { view::bytes(id.ptr.cast(), id.len) } {
         Ok(id) if id == KILN_BACKEND_V1.as_bytes() => (&raw const TABLE).cast(),
         _ => std::ptr::null(),
-    }
-}
-
-/// The backend that the constructor makes.
-pub fn create_with() -> Result<Box<dyn crate::Backend>, BackendError> {
-    match CONSTRUCTOR.get() {
-        Some(make) => make(),
-        None => Err(BackendError::InvalidArgument("init has not been called".into())),
     }
 }

@@ -1,25 +1,22 @@
-//! The SDK: a [`Backend`] as a shared library with [`export_backend!`](crate::export_backend).
+//! The SDK: a [`Backend`](crate::Backend) as a shared library with [`export_backend!`](crate::export_backend).
 //!
 //! Every slot of the table runs under `catch_unwind`. A panic becomes the status "panicked" with its message, and the
 //! object that it happened in refuses all further calls without running its code; its destructor is not run either.
 
 mod backend;
+mod constructor;
 mod context;
 mod export;
 mod handle;
-mod host;
+pub(crate) mod host;
 mod import;
 mod panics;
 
-pub use export::{FLAGS, create_with, deinit, descriptor, get_interface, init};
+pub use constructor::{Constructor, create_with};
+pub use export::{FLAGS, deinit, descriptor, get_interface, init};
 pub use host::{is_cancelled, log};
 /// The C ABI that the exported symbols speak.
 pub use kiln_abi as abi;
-
-use crate::{Backend, BackendError};
-
-/// What makes the backend of a library.
-pub type Constructor = fn() -> Result<Box<dyn Backend>, BackendError>;
 
 /// Exports a backend from a `cdylib`: the descriptor that a host looks for, and the functions behind it.
 ///

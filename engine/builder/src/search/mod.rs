@@ -13,7 +13,6 @@ use crate::points::{Points, Span};
 use crate::tuner::Tuner;
 use crate::{BuildConfig, BuildError, Progress, bodies, regions};
 use kiln_ir::{Fact, Graph, NodeId};
-use price::Verdict;
 use rewrite::{Rewrite, by_patterns, formats, next_class};
 use std::collections::BTreeSet;
 
@@ -22,6 +21,21 @@ const TRIAL: u64 = 256 << 10;
 
 /// A rewrite must be faster by this part to be taken.
 pub(crate) const GAIN: f64 = 0.02;
+
+/// How a rewrite compares with what it replaces.
+pub enum Verdict {
+    /// Nanoseconds of the regions that differ.
+    Timed {
+        /// Of those before.
+        without: f64,
+        /// Of those after.
+        with: f64,
+    },
+    /// The backend expects it to take so many times as long: not timed.
+    Hopeless(f64),
+    /// The backend lacks a kernel for it.
+    Refused(String),
+}
 
 /// A rewrite that was considered, and what became of it.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! What graphs cost.
 
-use super::{Formed, Search};
+use super::{Formed, Search, Verdict};
 use crate::BuildError;
 use crate::passes::fold_constants;
 use kiln_backend::{Region, Target};
@@ -10,21 +10,6 @@ use std::collections::BTreeMap;
 
 /// Nanoseconds of a launch where the target does not tell them (number "launch_ns").
 const LAUNCH_NS: f64 = 1000.0;
-
-/// How a rewrite compares with what it replaces.
-pub enum Verdict {
-    /// Nanoseconds of the regions that differ.
-    Timed {
-        /// Of those before.
-        without: f64,
-        /// Of those after.
-        with: f64,
-    },
-    /// The backend expects it to take so many times as long: not timed.
-    Hopeless(f64),
-    /// The backend lacks a kernel for it.
-    Refused(String),
-}
 
 /// A region with what the tuner wants to know.
 pub struct Item {

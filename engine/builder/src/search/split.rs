@@ -3,8 +3,8 @@
 //! Fusing saves a launch and a pass over memory, so parts are timed only where fusing may lose: where the anchor alone
 //! has a tactic that the fused region lacks, or the backend expects the parts to be faster.
 
-use super::price::{Verdict, launch};
-use super::{Formed, Search};
+use super::price::launch;
+use super::{Formed, Search, Verdict};
 use crate::BuildError;
 use kiln_ir::NodeId;
 use kiln_ir::graph::Uses;

@@ -3,8 +3,8 @@
 use super::{Site, Tuner};
 use crate::BuildError;
 use crate::cache::{Candidate, Entry, describe};
+use crate::inputs::random_inputs;
 use kiln_backend::{BackendError, Device, Region, Tactic, TimeRequest};
-use kiln_ir::{Fact, Graph, Node, Tensor, problem::Rng};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
@@ -151,53 +151,4 @@ impl Tuner<'_> {
 pub(super) fn of_this_run(e: &BackendError) -> bool {
     use BackendError::{Execution, InvalidArgument, OutOfMemory, Unsupported};
     matches!(e, Unsupported(_) | OutOfMemory { .. } | Execution { .. } | InvalidArgument(_))
-}
-
-/// Whether every dimension of every input has a bound, the bounds fit together, and the contents are known from which
-/// host ports read shapes, axes and sizes: random ones contradict the shapes.
-pub(super) fn can_be_timed(g: &Graph) -> bool {
-    let unknown = |n: &Node| {
-        let host = n.inputs.iter().enumerate().filter(|(i, _)| n.op.port(*i).is_some_and(|p| p.host));
-        host.filter_map(|(_, v)| *v).any(|v| g.value(v).fact.as_const().is_none())
-    };
-    if g.nodes().any(|(_, n)| unknown(n)) {
-        return false;
-    }
-    let bound = |d: &kiln_ir::Dim| d.upper_bound().filter(|b| b.as_const().is_some());
-    let inputs = g.inputs.iter().map(|&v| {
-        let mut fact = g.value(v).fact.clone();
-        fact.ty.dims = fact.ty.dims.iter().map(bound).collect::<Option<_>>()?;
-        Some(fact)
-    });
-    inputs.collect::<Option<Vec<Fact>>>().is_some_and(|facts| g.infer_from(&facts).is_ok())
-}
-
-/// Random inputs.
-pub(super) fn random_inputs(g: &Graph) -> Result<Vec<Tensor>, BuildError> {
-    let mut rng = Rng::new(1);
-    let mut out = Vec::new();
-    for &v in &g.inputs {
-        let def = g.value(v);
-        if let Some(t) = def.fact.as_const() {
-            out.push(t.clone());
-            continue;
-        }
-        let dims: Option<Vec<usize>> =
-            def.fact.ty.dims.iter().map(|d| usize::try_from(d.upper_bound()?.as_const()?).ok()).collect();
-        let Some(shape) = dims else {
-            return Err(BuildError::Graph(kiln_ir::IrError::Structure(format!(
-                "the shape {} of \"{}\" is not known for timing",
-                def.fact.ty, def.name
-            ))));
-        };
-        let drawn = crate::inputs::random(&mut rng, def.fact.ty.dtype, &shape);
-        let t = drawn.and_then(|t| crate::inputs::in_range(g, v, t)).ok_or_else(|| {
-            BuildError::Graph(kiln_ir::IrError::Structure(format!(
-                "there is no memory to time \"{}\" ({}) with",
-                def.name, def.fact.ty
-            )))
-        })?;
-        out.push(t);
-    }
-    Ok(out)
 }

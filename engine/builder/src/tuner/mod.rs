@@ -2,9 +2,9 @@
 //!
 //! The choice is always made from stored samples, so that a warm build chooses as the cold one did.
 
-use self::measure::can_be_timed;
 use crate::ahead::{Spent, compile_all};
 use crate::cache::{CacheStore, Candidate, TimingCache, describe, key};
+use crate::inputs::can_be_timed;
 use crate::passes::folding::FoldWork;
 use crate::{BuildConfig, BuildError};
 use kiln_backend::{Backend, Device, Region, Tactic, Target, flow};

@@ -2,10 +2,11 @@
 //!
 //! The time depends on what was chosen inside, which is therefore part of the key.
 
-use super::measure::{can_be_timed, of_this_run, random_inputs};
+use super::measure::of_this_run;
 use super::{Choice, Site, Tuner};
 use crate::BuildError;
 use crate::cache::{describe, key};
+use crate::inputs::{can_be_timed, random_inputs};
 use crate::search::GAIN;
 use kiln_backend::{BackendError, Device, Program, Region, Step, Tactic, flow};
 use kiln_ir::{Fact, Graph, NodeId, Source, Tensor, Weight};

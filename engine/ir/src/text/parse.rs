@@ -2,9 +2,8 @@
 
 use super::cursor::{Lookup, Parser};
 use super::lex::Token;
-use super::values::Contents;
+use super::values::{Bounds, Contents};
 use crate::attr::Attrs;
-use crate::dim::Dim;
 use crate::error::IrError;
 use crate::graph::{Graph, Meta, Node, NodeId, Recipe, Source, ValueId, Weight};
 use crate::infer::{Fact, Value};
@@ -16,11 +15,11 @@ use std::sync::Arc;
 
 /// A graph that is being read.
 #[derive(Default)]
-pub(super) struct Scope {
+struct Scope {
     g: Graph,
     ids: HashMap<String, ValueId>,
     /// Bounds of device symbols.
-    pub(super) bounds: HashMap<String, Dim>,
+    bounds: Bounds,
 }
 
 pub(super) fn parse(text: &str, lookup: Lookup<'_>) -> Result<Graph, IrError> {
@@ -78,7 +77,7 @@ impl Parser<'_> {
         self.advance()?;
         self.expect('<')?;
         self.expect('=')?;
-        let bound = self.dim(s)?;
+        let bound = self.dim(&s.bounds)?;
         match s.bounds.insert(name.clone(), bound) {
             None => Ok(()),
             Some(_) => Err(self.error(format!("?{name} has a bound already"))),
@@ -88,7 +87,7 @@ impl Parser<'_> {
     fn input(&mut self, s: &mut Scope) -> Result<(), IrError> {
         let name = self.value_name()?;
         self.expect(':')?;
-        let ty = self.ty(s)?;
+        let ty = self.ty(&s.bounds)?;
         let value = if self.accept('=')? { Some(self.contents(s, &name, &ty)?) } else { None };
         let v = self.define(s, &name, Fact { ty, value }, Source::Input)?;
         s.g.inputs.push(v);
@@ -98,7 +97,7 @@ impl Parser<'_> {
     fn weight(&mut self, s: &mut Scope, depth: usize) -> Result<(), IrError> {
         let value = self.value_name()?;
         self.expect(':')?;
-        let ty = self.ty(s)?;
+        let ty = self.ty(&s.bounds)?;
         self.expect('=')?;
         let Value::Const(tensor) = self.contents(s, &value, &ty)? else {
             return Err(self.error(format!("weight %{value} is to have elements, not dimensions")));
@@ -163,13 +162,13 @@ impl Parser<'_> {
         if !self.accept(':')? {
             return Ok((name, None));
         }
-        let ty = self.ty(s)?;
+        let ty = self.ty(&s.bounds)?;
         let value = if self.accept_word("is")? { Some(self.contents(s, &name, &ty)?) } else { None };
         Ok((name, Some(Fact { ty, value })))
     }
 
     fn contents(&mut self, s: &Scope, name: &str, ty: &TensorType) -> Result<Value, IrError> {
-        match self.contents_of(s, name, ty)? {
+        match self.contents_of(&s.bounds, name, ty)? {
             Contents::Tensor(t) => Ok(Value::Const(t)),
             Contents::Dims(d) => Ok(Value::Dims(d)),
         }

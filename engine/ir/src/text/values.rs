@@ -2,7 +2,6 @@
 
 use super::cursor::Parser;
 use super::lex::Token;
-use super::parse::Scope;
 use super::{MAX_SEEDED, TensorRef};
 use crate::attr::{Attr, Attrs};
 use crate::dim::{Atom, Dim, DimOp, Origin, Symbol, Term};
@@ -12,7 +11,11 @@ use crate::problem::Rng;
 use crate::tensor::{Elems, Tensor};
 use crate::ty::TensorType;
 use crate::wire::MAX_DIM_NESTING;
+use std::collections::HashMap;
 use std::sync::Arc;
+
+/// Bounds of the device symbols that are declared so far, by name.
+pub(super) type Bounds = HashMap<String, Dim>;
 
 /// What is known of a tensor's contents.
 pub(super) enum Contents {
@@ -31,10 +34,10 @@ impl Parser<'_> {
         Ok(dtype)
     }
 
-    pub(super) fn ty(&mut self, s: &Scope) -> Result<TensorType, IrError> {
+    pub(super) fn ty(&mut self, bounds: &Bounds) -> Result<TensorType, IrError> {
         let dtype = self.dtype()?;
         self.expect('[')?;
-        let dims = self.items(']', |p| p.dim(s))?;
+        let dims = self.items(']', |p| p.dim(bounds))?;
         let ty = TensorType { dtype, dims };
         match ty.negative_dim() {
             Some((axis, n)) => {
@@ -44,22 +47,22 @@ impl Parser<'_> {
         }
     }
 
-    pub(super) fn dim(&mut self, s: &Scope) -> Result<Dim, IrError> {
-        self.sum(s, 0)
+    pub(super) fn dim(&mut self, bounds: &Bounds) -> Result<Dim, IrError> {
+        self.sum(bounds, 0)
     }
 
-    fn sum(&mut self, s: &Scope, depth: usize) -> Result<Dim, IrError> {
+    fn sum(&mut self, bounds: &Bounds, depth: usize) -> Result<Dim, IrError> {
         if depth > MAX_DIM_NESTING {
             return Err(self.error(format!("a dimension nests deeper than {MAX_DIM_NESTING}")));
         }
-        let mut terms = vec![self.product(s, depth)?];
+        let mut terms = vec![self.product(bounds, depth)?];
         while self.accept('+')? {
-            terms.push(self.product(s, depth)?);
+            terms.push(self.product(bounds, depth)?);
         }
         Ok(Dim::from_terms(terms))
     }
 
-    fn product(&mut self, s: &Scope, depth: usize) -> Result<Term, IrError> {
+    fn product(&mut self, bounds: &Bounds, depth: usize) -> Result<Term, IrError> {
         let mut t = Term { atoms: Vec::new(), coef: 1 };
         loop {
             match self.token.clone() {
@@ -68,7 +71,7 @@ impl Parser<'_> {
                     self.advance()?;
                     t.coef = t.coef.saturating_mul(n);
                 }
-                _ => t.atoms.push(self.atom(s, depth)?),
+                _ => t.atoms.push(self.atom(bounds, depth)?),
             }
             if !self.accept('*')? {
                 return Ok(t);
@@ -76,12 +79,12 @@ impl Parser<'_> {
         }
     }
 
-    fn atom(&mut self, s: &Scope, depth: usize) -> Result<Atom, IrError> {
+    fn atom(&mut self, bounds: &Bounds, depth: usize) -> Result<Atom, IrError> {
         let (name, origin) = match self.token.clone() {
             Token::Word(w) => {
                 self.advance()?;
                 if self.token == Token::Punct('(') {
-                    return self.operation(&w, s, depth);
+                    return self.operation(&w, bounds, depth);
                 }
                 (w, Origin::Host(None))
             }
@@ -89,7 +92,7 @@ impl Parser<'_> {
             Token::At(w) => (self.advance().map(|_| w)?, Origin::Content),
             Token::Device(w) => {
                 self.advance()?;
-                let bound = s.bounds.get(&w).cloned().map(Arc::new);
+                let bound = bounds.get(&w).cloned().map(Arc::new);
                 (w, Origin::Device(bound))
             }
             _ => return Err(self.wanted("a dimension")),
@@ -97,16 +100,16 @@ impl Parser<'_> {
         Ok(Atom::Sym(Symbol { name: name.into(), origin }))
     }
 
-    fn operation(&mut self, name: &str, s: &Scope, depth: usize) -> Result<Atom, IrError> {
+    fn operation(&mut self, name: &str, bounds: &Bounds, depth: usize) -> Result<Atom, IrError> {
         let op = DimOp::ALL.into_iter().find(|o| o.name() == name);
         let op = op.ok_or_else(|| {
             let known: Vec<_> = DimOp::ALL.iter().map(|o| o.name()).collect();
             self.error(format!("`{name}` is no operation on dimensions; there are {}", known.join(", ")))
         })?;
         self.expect('(')?;
-        let a = self.sum(s, depth + 1)?;
+        let a = self.sum(bounds, depth + 1)?;
         self.expect(',')?;
-        let b = self.sum(s, depth + 1)?;
+        let b = self.sum(bounds, depth + 1)?;
         self.expect(')')?;
         Ok(Atom::Op(op, Box::new(a), Box::new(b)))
     }
@@ -114,12 +117,12 @@ impl Parser<'_> {
     /// The contents of the value `name`, which must fit its type.
     pub(super) fn contents_of(
         &mut self,
-        s: &Scope,
+        bounds: &Bounds,
         name: &str,
         ty: &TensorType,
     ) -> Result<Contents, IrError> {
         if self.accept('(')? {
-            let dims = self.items(')', |p| p.dim(s))?;
+            let dims = self.items(')', |p| p.dim(bounds))?;
             return match ty.static_volume().is_none_or(|n| n == dims.len()) {
                 true => Ok(Contents::Dims(dims)),
                 false => Err(self.error(format!("%{name} is {ty} and has {} elements here", dims.len()))),

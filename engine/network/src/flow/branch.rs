@@ -1,7 +1,8 @@
 //! The boundary layers of conditionals and the types of what they give.
 
+use super::Boundary;
 use super::rules::scalar;
-use super::{Boundary, IfId};
+use crate::ids::IfId;
 use crate::{Body, LayerDef};
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;

@@ -1,9 +1,10 @@
 //! Adding loops, conditionals and their boundary layers.
 
 use super::{
-    Boundary, Condition, Construct, ConstructId, IfId, IfInput, IfOutput, LoopId, LoopIterator, LoopOutput,
-    Recurrence, TripLimit, TripLimitKind,
+    Boundary, Condition, Construct, IfInput, IfOutput, LoopIterator, LoopOutput, Recurrence, TripLimit,
+    TripLimitKind,
 };
+use crate::ids::{ConstructId, IfId, LoopId};
 use crate::{Layer, LayerDef, LayerId, Network, NetworkError, TensorId, check_name};
 use kiln_ir::IrError;
 use kiln_ir::dim::Dim;

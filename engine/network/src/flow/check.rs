@@ -1,6 +1,7 @@
 //! The rules of loops and conditionals that only the whole network can show.
 
-use super::{Boundary, ConstructId, LoopIterator, LoopOutput, Scopes, TripLimitKind};
+use super::{Boundary, LoopIterator, LoopOutput, Scopes, TripLimitKind};
+use crate::ids::ConstructId;
 use crate::layer::LayerData;
 use crate::{LayerId, Network, NetworkError, TensorId};
 use kiln_ir::graph::LoopOutputKind;

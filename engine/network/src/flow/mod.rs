@@ -16,15 +16,7 @@ pub use branch::{Condition, IfInput, IfOutput};
 pub use rules::{LoopIterator, LoopOutput, Recurrence, TripLimit};
 pub(super) use scope::Scopes;
 
-use super::LayerId;
-
-/// A loop of a network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LoopId(pub(super) u32);
-
-/// A conditional of a network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct IfId(pub(super) u32);
+use super::ids::{ConstructId, LayerId};
 
 /// What ends a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,9 +35,6 @@ impl TripLimitKind {
         }
     }
 }
-
-/// A loop or a conditional, by its number in the network.
-pub(super) type ConstructId = u32;
 
 /// What the network keeps of a loop or a conditional.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! The boundary layers of loops and the types of what they give.
 
-use super::{Boundary, LoopId, TripLimitKind};
+use super::{Boundary, TripLimitKind};
+use crate::ids::LoopId;
 use crate::{Body, LayerDef};
 use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;

@@ -4,7 +4,8 @@
 //! loop's outputs, and inside of a conditional if it depends on one of its inputs likewise. A construct lies inside of
 //! all that the inputs of its boundary layers lie in.
 
-use super::{Boundary, ConstructId, LoopId};
+use super::Boundary;
+use crate::ids::{ConstructId, LoopId};
 use crate::{LayerId, Network, NetworkError, TensorId};
 use std::collections::BTreeSet;
 

@@ -3,7 +3,8 @@
 use super::plan::{Scope, closure, effects, is_in};
 use super::{Frame, Lowering, lost};
 use crate::NetworkError;
-use crate::flow::{Boundary, ConstructId, TripLimitKind};
+use crate::flow::{Boundary, TripLimitKind};
+use crate::ids::ConstructId;
 use crate::{LayerId, TensorId};
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::graph::{Graph, LoopOutputKind, ValueId};

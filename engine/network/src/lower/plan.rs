@@ -1,6 +1,7 @@
 //! What has to be computed, where, and in which order.
 
-use crate::flow::{Boundary, ConstructId, Scopes};
+use crate::flow::{Boundary, Scopes};
+use crate::ids::ConstructId;
 use crate::{LayerId, Network, NetworkError, TensorId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

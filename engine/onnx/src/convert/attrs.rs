@@ -4,7 +4,7 @@ use kiln_ir::DType;
 
 use super::cx::Cx;
 use super::dtype::dtype_of_number;
-use super::refusal::Refusal;
+use crate::error::Refusal;
 use crate::model::FromAttribute;
 
 impl<'a> Cx<'a> {

@@ -4,7 +4,7 @@ use kiln_ir::{Attrs, DType};
 use kiln_network::TensorId;
 
 use super::cx::Cx;
-use super::refusal::{Refusal, unsupported};
+use crate::error::{Refusal, unsupported};
 
 impl Cx<'_> {
     /// The name of the node's next layer: the node's own for the first, with the operator behind it for others.

@@ -4,7 +4,7 @@ use kiln_ir::{DType, Elems, Tensor};
 use kiln_network::TensorId;
 
 use super::cx::Cx;
-use super::refusal::{Refusal, unsupported};
+use crate::error::{Refusal, unsupported};
 
 /// Constants of at most this many bytes are shared between layers.
 const SHARED: usize = 256;

@@ -7,8 +7,8 @@ use kiln_ir::{DType, Dim, Fact, Tensor, TensorType};
 use kiln_network::TensorId;
 
 use super::importer::Importer;
-use super::refusal::{Refusal, unsupported};
 use crate::error::NodeFault;
+use crate::error::{Refusal, unsupported};
 use crate::model::{Attribute, Node};
 use crate::tensor::TensorData;
 

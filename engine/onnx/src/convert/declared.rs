@@ -9,7 +9,7 @@ use kiln_network::TensorId;
 use super::dtype::held;
 use super::importer::Importer;
 use super::options::ImportOptions;
-use super::refusal::Refusal;
+use crate::error::Refusal;
 use crate::model::{Dim, Graph, ValueType};
 
 /// How a declaration and a value differ.

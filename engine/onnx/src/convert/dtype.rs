@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use kiln_ir::{DType, Elems, Tensor};
 
-use super::refusal::{Refusal, unsupported};
 use crate::error::{OnnxError, TensorFault};
+use crate::error::{Refusal, unsupported};
 use crate::tensor::{DataType, TensorData};
 
 /// The type of a network's tensor that has the same elements, if there is one.
@@ -24,8 +24,7 @@ fn exact(of: DataType) -> Option<DType> {
     })
 }
 
-/// The type of a network's tensor that holds values of a type of the model: its own, or the nearest (see
-/// [`super::held`]).
+/// The type of a network's tensor that holds values of a type of the model: its own, or the nearest.
 pub(crate) fn held(of: DataType) -> Option<DType> {
     exact(of).or(match of {
         DataType::Double => Some(DType::F32),
@@ -36,9 +35,33 @@ pub(crate) fn held(of: DataType) -> Option<DType> {
     })
 }
 
+/// The least and the greatest value of an integer type that is held in a wider one.
+pub(crate) fn range(of: DataType) -> Option<(i64, i64)> {
+    Some(match of {
+        DataType::Uint4 => (0, 15),
+        DataType::Int16 => (i16::MIN.into(), i16::MAX.into()),
+        DataType::Uint16 => (0, u16::MAX.into()),
+        DataType::Uint32 => (0, u32::MAX.into()),
+        DataType::Uint64 => (0, i64::MAX),
+        _ => return None,
+    })
+}
+
+/// What users should know of a type that is held in another one; `None` for types that Kiln has.
+pub(crate) fn caution(of: DataType) -> Option<String> {
+    let to = held(of)?;
+    let loss = match (of, range(of)) {
+        (DataType::Double, _) => "values are rounded to 24 bits".to_owned(),
+        (DataType::Uint64, _) => "values from 2^63 on are not represented".to_owned(),
+        (_, Some((low, high))) => format!("values are {low} to {high}"),
+        _ => return None,
+    };
+    Some(format!("{of} in the model, {to} in the network: {loss}"))
+}
+
 /// The type of a number in an attribute, as in `to`.
 pub(crate) fn dtype_of_number(number: i64) -> Result<DType, Refusal> {
-    let known = i32::try_from(number).ok().and_then(|n| DataType::from_number(n).ok());
+    let known = i32::try_from(number).ok().and_then(DataType::from_number);
     match known.map(|found| (found, held(found))) {
         Some((_, Some(dtype))) => Ok(dtype),
         Some((found, None)) => unsupported(format!("element type {found}")),
@@ -62,7 +85,7 @@ pub(crate) fn tensor(data: &TensorData, label: &str) -> Result<(Tensor, Option<S
         return Ok((data.to_tensor()?, None));
     }
     let (tensor, changed) = data.to_held()?;
-    let mut text = super::held::caution(data.dtype).unwrap_or_default();
+    let mut text = caution(data.dtype).unwrap_or_default();
     if data.dtype == DataType::Double {
         let loss = if changed == 0 {
             "no value changes".into()

@@ -6,9 +6,8 @@ use kiln_network::{Network, TensorId};
 
 use super::Report;
 use super::cx::{Cx, Outs};
-use super::importer::Importer;
-use super::refusal::{Refusal, unsupported};
-use super::split::Splits;
+use super::importer::{Importer, Splits};
+use crate::error::{Refusal, unsupported};
 use crate::model::{Graph, Node};
 
 /// What an import was before something was tried.

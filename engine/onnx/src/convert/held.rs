@@ -4,82 +4,15 @@
 //! arithmetic of its own type: what may leave its range is wrapped ([`Importer::settle_types`]), so every tensor of the
 //! network that stands for such a value is in its range. Values of UINT64 from 2⁶³ on are not represented.
 
-use std::collections::HashMap;
-
 use kiln_ir::{DType, Elems};
 use kiln_network::TensorId;
 
 use super::cx::{Cx, Outs};
-use super::dtype::held;
+use super::dtype::{caution, range};
 use super::importer::Importer;
-use super::refusal::{Refusal, unsupported};
+use crate::error::{Refusal, unsupported};
 use crate::model::{Attribute, Graph, Node};
 use crate::tensor::DataType;
-
-/// The least and the greatest value of an integer type that is held in a wider one.
-pub(crate) fn range(of: DataType) -> Option<(i64, i64)> {
-    Some(match of {
-        DataType::Uint4 => (0, 15),
-        DataType::Int16 => (i16::MIN.into(), i16::MAX.into()),
-        DataType::Uint16 => (0, u16::MAX.into()),
-        DataType::Uint32 => (0, u32::MAX.into()),
-        DataType::Uint64 => (0, i64::MAX),
-        _ => return None,
-    })
-}
-
-/// What users should know of a type that is held in another one; `None` for types that Kiln has.
-pub(crate) fn caution(of: DataType) -> Option<String> {
-    let to = held(of)?;
-    let loss = match (of, range(of)) {
-        (DataType::Double, _) => "values are rounded to 24 bits".to_owned(),
-        (DataType::Uint64, _) => "values from 2^63 on are not represented".to_owned(),
-        (_, Some((low, high))) => format!("values are {low} to {high}"),
-        _ => return None,
-    };
-    Some(format!("{of} in the model, {to} in the network: {loss}"))
-}
-
-/// The held types of the values in scope, by name. Types that Kiln has are `None`.
-pub(super) struct HeldTypes {
-    scopes: Vec<HashMap<String, Option<DataType>>>,
-    /// Types of the outputs of the graph that was converted last.
-    region: Vec<Option<DataType>>,
-    /// Types of the outputs of the node that was converted last.
-    pub(super) node: Vec<Option<DataType>>,
-}
-
-impl Default for HeldTypes {
-    fn default() -> Self {
-        Self { scopes: vec![HashMap::new()], region: Vec::new(), node: Vec::new() }
-    }
-}
-
-impl HeldTypes {
-    /// Sets the type of a name in the innermost graph.
-    pub(super) fn set(&mut self, name: &str, of: Option<DataType>) {
-        if let Some(scope) = self.scopes.last_mut() {
-            scope.insert(name.to_owned(), of.filter(|of| range(*of).is_some()));
-        }
-    }
-
-    pub(super) fn get(&self, name: &str) -> Option<DataType> {
-        self.scopes.iter().rev().find_map(|scope| scope.get(name)).copied().flatten()
-    }
-
-    pub(super) fn enter(&mut self) {
-        self.scopes.push(HashMap::new());
-    }
-
-    pub(super) fn leave(&mut self) {
-        self.scopes.pop();
-    }
-
-    /// Notes the types of a graph's outputs, before it is left.
-    pub(super) fn close_region(&mut self, graph: &Graph) {
-        self.region = graph.outputs.iter().map(|o| self.get(&o.name)).collect();
-    }
-}
 
 /// How the outputs of an operator relate to held types among its inputs.
 #[derive(Clone, Copy)]
@@ -146,7 +79,7 @@ fn rule(node: &Node) -> Option<Rule> {
 /// The element type that an attribute names by number or, before version 6, by name, or that its tensor has.
 pub(crate) fn named_type(node: &Node, attribute: &str) -> Option<DataType> {
     match node.attributes.get(attribute)? {
-        Attribute::Int(number) => DataType::from_number(i32::try_from(*number).ok()?).ok(),
+        Attribute::Int(number) => DataType::from_number(i32::try_from(*number).ok()?),
         Attribute::String(name) => DataType::from_name(std::str::from_utf8(name).ok()?),
         Attribute::Tensor(data) => Some(data.dtype),
         _ => None,

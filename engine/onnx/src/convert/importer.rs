@@ -1,22 +1,14 @@
-//! The state of an import and its walk over graphs.
+//! The state of an import: what names mean in the graph that is being converted and in those around it.
 
 use std::collections::{HashMap, HashSet};
 
 use kiln_ir::Tensor;
-use kiln_network::{Network, TensorId};
+use kiln_network::{IfId, Network, TensorId};
 
-use super::cx::{Cx, Outs};
-use super::declared::{Contradiction, overridden};
-use super::dtype;
-use super::held::{HeldTypes, caution};
-use super::options::{ImportOptions, Imported, Report};
-use super::refusal::{Refusal, RefusedNode, RefusedNodes, unsupported};
-use super::sequence::{Listed, Sequences};
-use super::split::Splits;
-use crate::error::OnnxError;
-use crate::model::{Graph, Node};
-use crate::ops;
-use crate::schema;
+use super::dtype::{self, range};
+use super::options::Report;
+use crate::error::{Refusal, RefusedNode, unsupported};
+use crate::model::Graph;
 use crate::tensor::{DataType, TensorData};
 
 /// What names mean in one graph. `None` stands for a value whose node was refused.
@@ -39,14 +31,15 @@ pub(crate) struct Importer {
     /// Values that are lists of tensors.
     pub(super) sequences: Sequences,
     /// Whether the user gave sizes that the model declares otherwise.
-    overridden: bool,
+    pub(super) overridden: bool,
 }
 
 impl Importer {
-    pub(super) fn new(graph: &Graph, options: &ImportOptions) -> Result<Self, OnnxError> {
+    /// The import of a main graph; `overridden` says whether the user gave sizes that the model declares otherwise.
+    pub(super) fn new(graph: &Graph, overridden: bool) -> Self {
         let ends = graph.inputs.iter().chain(&graph.outputs).map(|info| info.name.clone());
         let constants = graph.nodes.iter().filter(|n| n.op == "Constant").flat_map(|n| n.outputs.clone());
-        let mut importer = Self {
+        Self {
             net: Network::new(&graph.name),
             report: Report::default(),
             reserved: ends.chain(constants).chain(graph.initializers.keys().cloned()).collect(),
@@ -56,10 +49,8 @@ impl Importer {
             splits: Splits::default(),
             held: HeldTypes::default(),
             sequences: Sequences::default(),
-            overridden: overridden(graph, options),
-        };
-        importer.inputs(graph, options)?;
-        Ok(importer)
+            overridden,
+        }
     }
 
     /// Gives a name its meaning in the innermost graph.
@@ -127,89 +118,6 @@ impl Importer {
         Ok(self.net.add_weights(Some(&free), tensor)?)
     }
 
-    /// Converts every node of a graph. Nodes that read from refused ones are passed over.
-    pub(super) fn nodes(&mut self, graph: &Graph) {
-        for (i, node) in graph.nodes.iter().enumerate() {
-            let reads: Vec<_> = node.reads().map(|name| self.lookup(name)).collect();
-            if reads.iter().any(|r| matches!(r, Some(None))) {
-                // Unknown because of a refusal that is on the list; an operator without handler is news still.
-                if ops::find(&node.domain, &node.op).is_none() {
-                    self.refused.push(RefusedNode::new(node, Refusal::UnknownOperator));
-                }
-                self.define_outputs(node, &[]);
-                continue;
-            }
-            let made = match self.split_at(node, &graph.nodes[i + 1..]) {
-                Some(of) => self.split(node, of),
-                None => self.node(node),
-            };
-            let made = made.and_then(|outputs| self.check_declared(graph, node, outputs));
-            match made {
-                Ok(outputs) => {
-                    self.follow(node, &outputs);
-                    self.define_outputs(node, &outputs);
-                }
-                Err(reason) => {
-                    if !matches!(reason, Refusal::Branch) {
-                        self.refused.push(RefusedNode::new(node, reason));
-                    }
-                    self.define_outputs(node, &[]);
-                }
-            }
-        }
-    }
-
-    pub(super) fn node(&mut self, node: &Node) -> Outs {
-        let operator = ops::find(&node.domain, &node.op).ok_or(Refusal::UnknownOperator)?;
-        self.convert(node, operator)
-    }
-
-    /// Converts a node that its version allows. An attribute that the handler does not read is refused.
-    fn convert(&mut self, node: &Node, operator: &ops::Operator) -> Outs {
-        let inputs = node
-            .inputs
-            .iter()
-            .map(|name| if name.is_empty() { None } else { self.lookup(name).flatten() })
-            .collect();
-        self.check_lists(node)?;
-        self.check_types(node)?;
-        let mut cx = Cx::new(self, node, inputs);
-        schema::check(&cx, operator)?;
-        let outputs = (operator.handler)(&mut cx)?;
-        if let Some(attribute) = cx.ignored() {
-            return Err(Refusal::IgnoredAttribute { attribute: attribute.to_owned() });
-        }
-        let outputs = self.settle_types(node, outputs)?;
-        if let Some(i) = (outputs.len()..node.outputs.len())
-            .find(|&i| node.output(i).is_some_and(|name| !self.sequences.defines(name)))
-        {
-            return unsupported(format!("output {i} of this operator"));
-        }
-        *self.report.nodes.entry(node.op.clone()).or_default() += 1;
-        Ok(outputs)
-    }
-
-    /// Compares the outputs of a node with what the graph declares of values inside of it.
-    fn check_declared(&mut self, graph: &Graph, node: &Node, made: Vec<TensorId>) -> Outs {
-        for (name, &t) in node.outputs.iter().zip(&made) {
-            if let Some(declared) = graph.values.get(name) {
-                self.check_inside(name, t, declared)?;
-            }
-        }
-        Ok(made)
-    }
-
-    fn define_outputs(&mut self, node: &Node, made: &[TensorId]) {
-        for (i, name) in node.outputs.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-            if made.is_empty() && self.sequences.defines(name) {
-                continue;
-            }
-            self.define(name, made.get(i).copied());
-            let of = self.held.node.get(i).copied().flatten();
-            self.held.set(name, of);
-        }
-    }
-
     /// Enters a graph in which some names are bound.
     pub(super) fn enter(&mut self, bound: Vec<(String, TensorId)>) {
         self.scopes.push(bound.into_iter().map(|(name, t)| (name, Some(t))).collect());
@@ -223,72 +131,121 @@ impl Importer {
         self.held.leave();
         self.sequences.leave();
     }
+}
 
-    /// Marks the outputs, or gives the list of everything refused.
-    pub(super) fn finish(mut self, graph: &Graph) -> Result<Imported, OnnxError> {
-        if !self.refused.is_empty() {
-            return Err(OnnxError::Refused(RefusedNodes(self.refused)));
-        }
-        for info in &graph.outputs {
-            let bad = |reason: String| OnnxError::BadOutput { output: info.name.clone(), reason };
-            let value = self.lookup(&info.name).flatten();
-            let value = value.ok_or_else(|| match self.sequences.get(&info.name) {
-                Some(Listed::Tensors(list)) => {
-                    let why = "which no network gives; make each tensor an output (SequenceAt), or concatenate them";
-                    bad(format!("is a sequence of {} tensors, {why}", list.len()))
-                }
-                _ => bad("is not defined by the graph".into()),
-            })?;
-            if let Some(why) = self.ranks_differ(value) {
-                return Err(bad(why));
-            }
-            match self.contradiction(value, &info.ty) {
-                Some(Contradiction::Shape(_)) if self.overridden => {}
-                Some(Contradiction::Shape(declared) | Contradiction::Type(declared)) => {
-                    let found = self.net.ty(value);
-                    let advice = "correct the declaration, or the node that makes it";
-                    return Err(bad(format!("is {found}, where the model declares {declared}: {advice}")));
-                }
-                None => {}
-            }
-            let of = info.ty.dtype().filter(|of| *of == DataType::Double).or(self.held.get(&info.name));
-            if let Some(text) = of.and_then(caution) {
-                self.report.note(format!("output '{}' is {text}", info.name));
-            }
-            self.net.mark_any_output(value, &info.name).map_err(|e| bad(e.to_string()))?;
-        }
-        Ok(Imported { network: self.net, report: self.report })
+/// The held types of the values in scope, by name. Types that Kiln has are `None`.
+pub(super) struct HeldTypes {
+    scopes: Vec<HashMap<String, Option<DataType>>>,
+    /// Types of the outputs of the graph that was converted last.
+    pub(super) region: Vec<Option<DataType>>,
+    /// Types of the outputs of the node that was converted last.
+    pub(super) node: Vec<Option<DataType>>,
+}
+
+impl Default for HeldTypes {
+    fn default() -> Self {
+        Self { scopes: vec![HashMap::new()], region: Vec::new(), node: Vec::new() }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
+impl HeldTypes {
+    /// Sets the type of a name in the innermost graph.
+    pub(super) fn set(&mut self, name: &str, of: Option<DataType>) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.insert(name.to_owned(), of.filter(|of| range(*of).is_some()));
+        }
+    }
 
-    use super::*;
-    use crate::model::Attribute;
+    pub(super) fn get(&self, name: &str) -> Option<DataType> {
+        self.scopes.iter().rev().find_map(|scope| scope.get(name)).copied().flatten()
+    }
 
-    #[test]
-    fn an_attribute_that_no_handler_reads_is_refused() {
-        let mut importer = Importer::new(&Graph::default(), &ImportOptions::default()).unwrap();
-        let x = importer.named_weight("x", Tensor::f32(&[1], &[1.0]).unwrap()).unwrap();
-        importer.define("x", Some(x));
-        let alpha = [("alpha".to_owned(), Attribute::Float(2.0))];
-        let node = Node {
-            name: "n".into(),
-            op: "Elu".into(),
-            domain: String::new(),
-            opset: 22,
-            inputs: vec!["x".into()],
-            outputs: vec!["y".into()],
-            attributes: BTreeMap::from(alpha),
-        };
-        assert!(importer.node(&node).is_ok());
-        let deaf = ops::Operator { name: "Elu", versions: &[22], handler: |cx| Ok(vec![cx.input(0)?]) };
-        let refused = importer.convert(&node, &deaf);
-        assert!(matches!(refused, Err(Refusal::IgnoredAttribute { attribute }) if attribute == "alpha"));
-        let older = ops::Operator { versions: &[1, 6], ..deaf };
-        let refused = importer.convert(&node, &older);
-        assert!(matches!(refused, Err(Refusal::UnknownVersion { since: 22, .. })));
+    pub(super) fn enter(&mut self) {
+        self.scopes.push(HashMap::new());
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.scopes.pop();
+    }
+
+    /// Notes the types of a graph's outputs, before it is left.
+    pub(super) fn close_region(&mut self, graph: &Graph) {
+        self.region = graph.outputs.iter().map(|o| self.get(&o.name)).collect();
+    }
+}
+
+/// A value that is not a tensor.
+#[derive(Clone, Debug)]
+pub(super) enum Listed {
+    /// A sequence.
+    Tensors(Vec<TensorId>),
+    /// An optional value without an element.
+    Absent,
+}
+
+/// Sequences and absent values in scope, by name.
+pub(super) struct Sequences(Vec<HashMap<String, Listed>>);
+
+impl Default for Sequences {
+    fn default() -> Self {
+        Self(vec![HashMap::new()])
+    }
+}
+
+impl Sequences {
+    pub(super) fn get(&self, name: &str) -> Option<&Listed> {
+        self.0.iter().rev().find_map(|scope| scope.get(name))
+    }
+
+    /// Whether the innermost graph has a sequence of this name.
+    pub(super) fn defines(&self, name: &str) -> bool {
+        self.0.last().is_some_and(|scope| scope.contains_key(name))
+    }
+
+    pub(super) fn set(&mut self, name: &str, value: Listed) {
+        if let Some(scope) = self.0.last_mut() {
+            scope.insert(name.to_owned(), value);
+        }
+    }
+
+    pub(super) fn enter(&mut self) {
+        self.0.push(HashMap::new());
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.0.pop();
+    }
+}
+
+/// What a value is in both branches of a conditional.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sides {
+    pub(super) of: IfId,
+    pub(super) on_true: TensorId,
+    pub(super) on_false: TensorId,
+}
+
+/// What is known of values that depend on the branches of conditionals with results of two ranks.
+#[derive(Clone, Default)]
+pub(crate) struct Splits {
+    /// Values of two ranks, by what stands for them: their value in the true branch.
+    pub(super) open: HashMap<TensorId, Sides>,
+    /// Values of one rank that have been converted in both branches.
+    pub(super) joined: HashMap<TensorId, Sides>,
+    /// Values that follow from those.
+    pub(super) after: HashMap<TensorId, HashSet<IfId>>,
+    /// Nodes that became these conditionals.
+    pub(super) names: HashMap<IfId, String>,
+}
+
+impl Splits {
+    /// Conditionals whose results a value follows from.
+    pub(super) fn behind(&self, t: TensorId) -> HashSet<IfId> {
+        let own = self.joined.get(&t).map(|s| s.of);
+        own.into_iter().chain(self.after.get(&t).into_iter().flatten().copied()).collect()
+    }
+
+    pub(super) fn name(&self, of: IfId) -> &str {
+        self.names.get(&of).map_or("If", String::as_str)
     }
 }

@@ -3,8 +3,7 @@
 use kiln_ir::{Dim, TensorType};
 use kiln_network::TensorId;
 
-use super::dtype::held;
-use super::held::caution;
+use super::dtype::{caution, held};
 use super::importer::Importer;
 use super::options::ImportOptions;
 use crate::error::OnnxError;

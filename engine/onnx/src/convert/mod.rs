@@ -14,18 +14,18 @@ mod flow;
 mod held;
 mod importer;
 mod inputs;
+mod nodes;
 mod options;
-mod refusal;
 mod sequence;
 mod shapes;
 mod split;
 
+pub(crate) use crate::error::unsupported;
+pub use crate::error::{Refusal, RefusedNode, RefusedNodes};
 pub(crate) use cx::{Cx, Outs};
-pub(crate) use dtype::{dtype_of_number, held};
-pub(crate) use held::{named_type, range};
+pub(crate) use dtype::{dtype_of_number, held, range};
+pub(crate) use held::named_type;
 pub use options::{ImportOptions, Imported, Report};
-pub(crate) use refusal::unsupported;
-pub use refusal::{Refusal, RefusedNode, RefusedNodes};
 
 use std::path::Path;
 
@@ -38,7 +38,8 @@ use importer::Importer;
 /// Initializers and `Constant` nodes become named weights. A named dimension of an input becomes the host symbol of
 /// that name; an unknown one of input `x` at position `i` the symbol `x.d<i>`.
 pub fn import(model: &Model, options: &ImportOptions) -> Result<Imported, OnnxError> {
-    let mut importer = Importer::new(&model.graph, options)?;
+    let mut importer = Importer::new(&model.graph, declared::overridden(&model.graph, options));
+    importer.inputs(&model.graph, options)?;
     importer.weights(&model.graph);
     importer.nodes(&model.graph);
     importer.finish(&model.graph)

@@ -1,60 +1,15 @@
 //! Sequences and optional values whose contents are known when a model is imported: lists of tensors, without a layer.
 
-use std::collections::HashMap;
-
 use kiln_ir::{DType, Elems};
 use kiln_network::TensorId;
 
 use super::cx::{Cx, Outs};
-use super::importer::Importer;
-use super::refusal::{Refusal, unsupported};
+use super::importer::{Importer, Listed};
+use crate::error::{Refusal, unsupported};
 use crate::model::Node;
 
 /// The most tensors that one sequence may hold.
 const LONGEST: usize = 1 << 16;
-
-/// A value that is not a tensor.
-#[derive(Clone, Debug)]
-pub(super) enum Listed {
-    /// A sequence.
-    Tensors(Vec<TensorId>),
-    /// An optional value without an element.
-    Absent,
-}
-
-/// Sequences and absent values in scope, by name.
-pub(super) struct Sequences(Vec<HashMap<String, Listed>>);
-
-impl Default for Sequences {
-    fn default() -> Self {
-        Self(vec![HashMap::new()])
-    }
-}
-
-impl Sequences {
-    pub(super) fn get(&self, name: &str) -> Option<&Listed> {
-        self.0.iter().rev().find_map(|scope| scope.get(name))
-    }
-
-    /// Whether the innermost graph has a sequence of this name.
-    pub(super) fn defines(&self, name: &str) -> bool {
-        self.0.last().is_some_and(|scope| scope.contains_key(name))
-    }
-
-    fn set(&mut self, name: &str, value: Listed) {
-        if let Some(scope) = self.0.last_mut() {
-            scope.insert(name.to_owned(), value);
-        }
-    }
-
-    pub(super) fn enter(&mut self) {
-        self.0.push(HashMap::new());
-    }
-
-    pub(super) fn leave(&mut self) {
-        self.0.pop();
-    }
-}
 
 /// What a node gives.
 enum Made {

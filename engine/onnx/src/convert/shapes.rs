@@ -4,7 +4,7 @@ use kiln_ir::Attrs;
 use kiln_network::TensorId;
 
 use super::cx::Cx;
-use super::refusal::Refusal;
+use crate::error::Refusal;
 
 impl Cx<'_> {
     /// The tensor in a constant shape; 0 is a size, −1 what is left.

@@ -4,48 +4,15 @@
 //! the ranks agree; from there on one tensor stands for both. What reads it together with a value that depends on such a
 //! tensor is converted in both branches as well.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 
 use kiln_network::IfId;
 use kiln_network::TensorId;
 
 use super::cx::{Cx, Outs};
-use super::importer::Importer;
-use super::refusal::{Refusal, unsupported};
+use super::importer::{Importer, Sides};
+use crate::error::{Refusal, unsupported};
 use crate::model::Node;
-
-/// What a value is in both branches of a conditional.
-#[derive(Clone, Copy, Debug)]
-struct Sides {
-    of: IfId,
-    on_true: TensorId,
-    on_false: TensorId,
-}
-
-/// What is known of values that depend on the branches of conditionals with results of two ranks.
-#[derive(Clone, Default)]
-pub(crate) struct Splits {
-    /// Values of two ranks, by what stands for them: their value in the true branch.
-    open: HashMap<TensorId, Sides>,
-    /// Values of one rank that have been converted in both branches.
-    joined: HashMap<TensorId, Sides>,
-    /// Values that follow from those.
-    after: HashMap<TensorId, HashSet<IfId>>,
-    /// Nodes that became these conditionals.
-    names: HashMap<IfId, String>,
-}
-
-impl Splits {
-    /// Conditionals whose results a value follows from.
-    fn behind(&self, t: TensorId) -> HashSet<IfId> {
-        let own = self.joined.get(&t).map(|s| s.of);
-        own.into_iter().chain(self.after.get(&t).into_iter().flatten().copied()).collect()
-    }
-
-    fn name(&self, of: IfId) -> &str {
-        self.names.get(&of).map_or("If", String::as_str)
-    }
-}
 
 impl Cx<'_> {
     /// A result of a conditional; where the ranks differ, something that stands for both.

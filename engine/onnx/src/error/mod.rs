@@ -2,15 +2,20 @@
 
 mod external;
 mod node;
+mod refusal;
 mod tensor;
 
 pub use external::ExternalFault;
 pub use node::NodeFault;
+pub(crate) use refusal::unsupported;
+pub use refusal::{Refusal, RefusedNode, RefusedNodes};
 pub use tensor::TensorFault;
 
 use std::path::PathBuf;
 
-use crate::load::NOT_ONNX_HINT;
+/// What people should look at when a file is no model.
+pub(crate) const NOT_ONNX_HINT: &str =
+    "a model is a protobuf file written by an ONNX exporter, neither its text form nor a pointer to it";
 
 /// Why a model was refused.
 #[derive(Debug, thiserror::Error)]
@@ -221,5 +226,5 @@ pub enum OnnxError {
     },
     /// Nodes that cannot be converted, all of them.
     #[error("{0}")]
-    Refused(crate::convert::RefusedNodes),
+    Refused(RefusedNodes),
 }

@@ -1,6 +1,6 @@
 //! Faults of one tensor.
 
-use crate::DataType;
+use crate::tensor::DataType;
 
 /// What is wrong with a tensor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! Which fields of the schema hold messages, and what a decoded message or list entry takes in memory.
 //!
-//! The table repeats onnx.proto3 as far as [`super::wire`] needs it; a test compares both.
+//! The table repeats onnx.proto3 as far as module `wire` needs it; a test compares both.
 
 use std::mem::size_of;
 

@@ -18,7 +18,6 @@ use map::Access;
 
 pub(crate) use external::External;
 use path::Folders;
-pub(crate) use wire::NOT_ONNX_HINT;
 
 /// A decoded model file and the files beside it that hold its external data. What it decodes to takes at most 64 times the
 /// file's size.
@@ -87,17 +86,29 @@ impl ModelFile {
 }
 
 /// Decodes a file that holds a single tensor, as those of the ONNX test suite do.
-pub(crate) fn open_tensor(path: &Path) -> Result<TensorData, OnnxError> {
+fn open_tensor(path: &Path) -> Result<TensorData, OnnxError> {
     let bytes =
         Access::Copied.read(path).map_err(|source| OnnxError::Io { path: path.to_owned(), source })?;
     decode_tensor(bytes, Some(Folders::of_file(path, folder_of(path))))
 }
 
 /// Decodes a single tensor from memory.
-pub(crate) fn decode_tensor(bytes: Bytes, folders: Option<Folders>) -> Result<TensorData, OnnxError> {
+fn decode_tensor(bytes: Bytes, folders: Option<Folders>) -> Result<TensorData, OnnxError> {
     wire::check(&bytes, &layout::TENSOR)?;
     let proto = TensorProto::decode(bytes).map_err(malformed)?;
     TensorData::read(&proto, &proto.name, &External::new(folders, Access::Copied))
+}
+
+impl TensorData {
+    /// Reads a file that holds one encoded tensor, as those of the ONNX test suite do.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OnnxError> {
+        open_tensor(path.as_ref())
+    }
+
+    /// Decodes one encoded tensor, sharing `bytes`; external data is refused.
+    pub fn from_encoded(bytes: impl Into<Bytes>) -> Result<Self, OnnxError> {
+        decode_tensor(bytes.into(), None)
+    }
 }
 
 /// The folder that a file lies in.

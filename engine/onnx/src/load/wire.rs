@@ -10,10 +10,6 @@ pub(crate) const MAX_DEPTH: usize = 96;
 const MEMORY_RATIO: u64 = 64;
 const MEMORY_BASE: u64 = 64 * 1024;
 
-/// What people should look at when a file is no model.
-pub(crate) const NOT_ONNX_HINT: &str =
-    "a model is a protobuf file written by an ONNX exporter, neither its text form nor a pointer to it";
-
 /// Checks that `bytes` can hold a message of this layout. Time is linear in the number of fields; nothing is allocated.
 pub(crate) fn check(bytes: &[u8], layout: &'static Layout) -> Result<(), OnnxError> {
     if bytes.is_empty() {

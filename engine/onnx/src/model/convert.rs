@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use prost::Message;
 
+use super::functions::{self, Functions};
 use super::names::Names;
 use super::opset::canonical_domain;
 use super::scope::Text;
-use super::{Graph, Node, Opsets, SparseTensor, ValueInfo, ValueType, calls, verify};
+use super::{Graph, Node, Opsets, SparseTensor, ValueInfo, ValueType, verify};
 use crate::error::{NodeFault, OnnxError};
 use crate::load::ModelFile;
 use crate::proto::{FunctionProto, GraphProto, NodeProto, TensorProto, ValueInfoProto};
@@ -23,7 +24,7 @@ const INLINE_BASE: u64 = 64 << 20;
 /// The conversion of one model.
 pub(super) struct Converter<'a> {
     pub file: &'a ModelFile,
-    pub functions: calls::Functions<'a>,
+    pub functions: Functions<'a>,
     pub names: Names,
     /// The functions being inlined, outermost first.
     pub calls: Vec<&'a FunctionProto>,
@@ -33,7 +34,7 @@ pub(super) struct Converter<'a> {
 
 /// Converts the main graph and all in it.
 pub(super) fn main_graph(file: &ModelFile, proto: &GraphProto, opsets: &Opsets) -> Result<Graph, OnnxError> {
-    let functions = calls::functions(&file.proto().functions)?;
+    let functions = functions::functions(&file.proto().functions)?;
     let mut names = Names::default();
     if !functions.is_empty() {
         names.take_all(proto);

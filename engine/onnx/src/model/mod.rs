@@ -1,11 +1,10 @@
 //! The checked view of a model.
 
-mod attribute;
 mod calls;
 mod convert;
+mod functions;
 mod graph;
 mod names;
-mod node;
 mod opset;
 mod order;
 mod read_attribute;
@@ -14,9 +13,7 @@ mod sparse;
 mod value;
 mod verify;
 
-pub use attribute::{Attribute, FromAttribute};
-pub use graph::Graph;
-pub use node::Node;
+pub use graph::{Attribute, FromAttribute, Graph, Node};
 pub use opset::{MAX_OPSET, Opsets};
 pub use sparse::SparseTensor;
 pub use value::{Dim, ValueInfo, ValueType};

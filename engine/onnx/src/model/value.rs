@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::OnnxError;
+use crate::error::{OnnxError, TensorFault};
 use crate::proto::{TensorShapeProto, TypeProto, ValueInfoProto, tensor_shape_proto, type_proto};
 use crate::tensor::DataType;
 
@@ -93,7 +93,7 @@ fn dtype(number: i32, value: &str) -> Result<Option<DataType>, OnnxError> {
     }
     let bad =
         |fault| OnnxError::BadType { value: value.to_owned(), reason: format!("cannot be read: {fault}") };
-    DataType::from_number(number).map(Some).map_err(bad)
+    DataType::from_number(number).ok_or(TensorFault::UnknownType(number)).map(Some).map_err(bad)
 }
 
 /// Declared dimensions. A negative size is what some exporters write for an unknown one.

@@ -44,7 +44,7 @@ fn bit_cast(cx: &mut Cx<'_>) -> Outs {
     let (x, to) = (cx.input(0)?, dtype_of_number(number)?);
     // What the network holds in another type has other bits there.
     use DataType::{Double, Int16, Uint4, Uint16, Uint32, Uint64};
-    let named = i32::try_from(number).ok().and_then(|n| DataType::from_number(n).ok());
+    let named = i32::try_from(number).ok().and_then(DataType::from_number);
     if let Some(of @ (Double | Int16 | Uint4 | Uint16 | Uint32 | Uint64)) = named {
         return unsupported(format!("bits as {of}, whose values the network holds as {to}"));
     }

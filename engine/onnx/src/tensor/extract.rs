@@ -12,7 +12,8 @@ impl TensorData {
     /// into new bytes no longer than the decoded field.
     pub(crate) fn read(proto: &TensorProto, label: &str, external: &External) -> Result<Self, OnnxError> {
         let bad = |fault| OnnxError::BadTensor { tensor: label.to_owned(), fault };
-        let dtype = DataType::from_number(proto.data_type).map_err(bad)?;
+        let dtype = DataType::from_number(proto.data_type);
+        let dtype = dtype.ok_or_else(|| bad(TensorFault::UnknownType(proto.data_type)))?;
         if dtype == DataType::String {
             return Err(bad(TensorFault::Strings));
         }

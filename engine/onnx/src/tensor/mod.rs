@@ -8,12 +8,7 @@ mod values;
 pub use dtype::DataType;
 pub(crate) use extract::check_dims;
 
-use std::path::Path;
-
 use bytes::Bytes;
-
-use crate::error::OnnxError;
-use crate::load;
 
 /// A tensor whose bytes fit its type and shape.
 ///
@@ -32,16 +27,6 @@ pub struct TensorData {
 }
 
 impl TensorData {
-    /// Reads a file that holds one encoded tensor, as those of the ONNX test suite do.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, OnnxError> {
-        load::open_tensor(path.as_ref())
-    }
-
-    /// Decodes one encoded tensor, sharing `bytes`; external data is refused.
-    pub fn from_encoded(bytes: impl Into<Bytes>) -> Result<Self, OnnxError> {
-        load::decode_tensor(bytes.into(), None)
-    }
-
     /// The number of elements.
     pub fn len(&self) -> u64 {
         self.dims.iter().product()

@@ -43,9 +43,9 @@ static OPS: &[OpDef] = &[OpDef {
     ..PLAIN
 }];
 
-/// The windows of the convolution that a `conv_transpose` transposes; see [`window::transposed`].
+/// The windows of the convolution that a `conv_transpose` transposes; see [`window::transposed::windows`].
 pub fn geometry(attrs: &Attrs, x: &[Dim], w: &[Dim]) -> Result<Vec<Axis<Dim>>, OpError> {
-    window::transposed(attrs, Layout::of(attrs).spatial(x), w.get(2..).unwrap_or_default())
+    window::transposed::windows(attrs, Layout::of(attrs).spatial(x), w.get(2..).unwrap_or_default())
 }
 
 fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {

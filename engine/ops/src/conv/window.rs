@@ -16,9 +16,7 @@
 
 #[cfg(test)]
 mod tests;
-mod transposed;
-
-pub use transposed::transposed;
+pub mod transposed;
 
 use crate::util::for_each_index;
 use kiln_ir::attr::{Attr, Attrs};

@@ -35,7 +35,7 @@ static OPS: &[OpDef] = &[OpDef {
 /// The windows of the pooling that made x: they slide over the unpooled tensor (`Axis::input`).
 pub fn geometry(attrs: &Attrs, x: &[Dim]) -> Result<Vec<Axis<Dim>>, OpError> {
     let spatial = x.get(2..).unwrap_or_default();
-    window::transposed(attrs, spatial, &kernel(attrs, spatial.len())?)
+    window::transposed::windows(attrs, spatial, &kernel(attrs, spatial.len())?)
 }
 
 fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {

@@ -1,8 +1,7 @@
 //! Executables and contexts of a library as the engine sees them.
 
 use super::call;
-use super::loaded::DeviceObject;
-use super::objects::{Library, Object};
+use super::objects::{DeviceObject, Library, Object};
 use super::outgoing::{Payload, Tensors};
 use ::kiln_backend::stop::{Stop, StopFlag};
 use ::kiln_backend::wire::{self, BlobList, TensorViews};

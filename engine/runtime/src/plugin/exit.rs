@@ -1,15 +1,17 @@
 //! Ends libraries when the process ends, the last one first.
 
-use super::library::Plugin;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-static STARTED: Mutex<Vec<Arc<Plugin>>> = Mutex::new(Vec::new());
+/// Ends a library.
+type End = Box<dyn FnOnce() + Send>;
 
-/// Notes that a library was started. Registered with the system once for each library, and after its own destructors, so
+static STARTED: Mutex<Vec<End>> = Mutex::new(Vec::new());
+
+/// Notes that a library was started, and how it is ended. Registered with the system once for each library, and after its own destructors, so
 /// that it runs before them.
-pub(super) fn started(plugin: Arc<Plugin>) {
+pub(super) fn started(end: End) {
     if let Ok(mut all) = STARTED.lock() {
-        all.push(plugin);
+        all.push(end);
     }
     // SAFETY: the handler is a function without arguments that does not unwind.
     #[cfg(unix)]
@@ -21,8 +23,8 @@ pub(super) fn started(plugin: Arc<Plugin>) {
 #[cfg(unix)]
 extern "C" fn end_last() {
     // A thread that holds the lock while the process ends will never give it back.
-    let plugin = STARTED.try_lock().ok().and_then(|mut all| all.pop());
-    if let Some(plugin) = plugin {
-        plugin.end();
+    let end = STARTED.try_lock().ok().and_then(|mut all| all.pop());
+    if let Some(end) = end {
+        end();
     }
 }

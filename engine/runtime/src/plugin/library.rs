@@ -1,7 +1,7 @@
 //! One library: opened, checked, started, and kept.
 
 use super::handshake::{self, Checked};
-use super::{Level, LoadedBackend, PluginError, Policy, call, exit, host, manifest, trust};
+use super::{Level, PluginError, Policy, call, exit, host, manifest, trust};
 use ::kiln_backend::BackendError;
 use kiln_abi::*;
 use std::collections::HashMap;
@@ -108,7 +108,8 @@ fn start(path: &Path, c: Checked) -> Result<Arc<Plugin>, BackendError> {
     };
     tracing::debug!(path = %path.display(), name = info.name, version = info.version, "plug-in started");
     let plugin = Arc::new(Plugin { info, descriptor: c.table, alive: AtomicBool::new(true) });
-    exit::started(plugin.clone());
+    let started = plugin.clone();
+    exit::started(Box::new(move || started.end()));
     Ok(plugin)
 }
 
@@ -116,13 +117,6 @@ impl Plugin {
     /// What it says of itself.
     pub fn info(&self) -> &PluginInfo {
         &self.info
-    }
-
-    /// Makes the backend that it offers.
-    pub fn backend(self: &Arc<Plugin>) -> Result<LoadedBackend, PluginError> {
-        let table = self.backend_table()?;
-        LoadedBackend::new(self.clone(), table)
-            .map_err(|source| PluginError::Init { path: self.info.path.clone(), source })
     }
 
     /// The functions of the backend that it offers, the required ones all there.
@@ -144,7 +138,7 @@ impl Plugin {
     }
 
     /// Ends it, when the process ends.
-    pub(super) fn end(&self) {
+    fn end(&self) {
         if self.alive.swap(false, Ordering::AcqRel)
             && let Some(deinit) = self.descriptor.deinit
         {

@@ -2,9 +2,9 @@
 
 use super::executable::LoadedExecutable;
 use super::library::Plugin;
-use super::objects::{Library, Object};
+use super::objects::{BackendObject, DeviceObject, Library, Object};
 use super::outgoing::{Payload, Tensors};
-use super::{PluginInfo, call};
+use super::{PluginError, PluginInfo, call};
 use ::kiln_backend::wire::{self, BlobList, TensorViews};
 use ::kiln_backend::{
     Backend, BackendError, Device, Executable, Program, Region, Tactic, Target, TimeRequest,
@@ -13,9 +13,6 @@ use kiln_abi::*;
 use kiln_ir::{Source, ValueId};
 use std::collections::HashSet;
 use std::sync::Arc;
-
-pub(super) type BackendObject = Object<kiln_backend, ()>;
-pub(super) type DeviceObject = Object<kiln_device, Arc<BackendObject>>;
 
 /// A backend of a library.
 pub struct LoadedBackend {
@@ -34,6 +31,15 @@ impl LoadedBackend {
     /// The library that it comes from.
     pub fn info(&self) -> &PluginInfo {
         self.object.library().plugin.info()
+    }
+}
+
+impl Plugin {
+    /// Makes the backend that it offers.
+    pub fn backend(self: &Arc<Plugin>) -> Result<LoadedBackend, PluginError> {
+        let table = self.backend_table()?;
+        LoadedBackend::new(self.clone(), table)
+            .map_err(|source| PluginError::Init { path: self.info().path.clone(), source })
     }
 }
 

@@ -20,6 +20,9 @@ pub(super) struct Object<O, P> {
     _parent: P,
 }
 
+pub(super) type BackendObject = Object<kiln_backend, ()>;
+pub(super) type DeviceObject = Object<kiln_device, Arc<BackendObject>>;
+
 // SAFETY: the ABI lets objects be called from any thread; contexts are used through `&mut` only.
 unsafe impl<O, P: Send> Send for Object<O, P> {}
 // SAFETY: as above.

@@ -1,13 +1,27 @@
 //! Blocks of elements in registers: floats as f32, integers and truth values as i64.
 
-use super::{encode, math, num};
+use super::math;
 use half::{bf16, f16};
-use kiln_ir::DType;
 use kiln_ir::expr::{BinOp, CmpOp, Expr, Inst, Num, Scalar, UnOp};
 use kiln_ir::float::f8e4m3_to_f64;
+use kiln_ir::{DType, Elems, Tensor};
 
 /// Elements of a block.
 pub const BLOCK: usize = 512;
+
+/// A widened element.
+fn num(f: f64, i: i64, ty: DType) -> Num {
+    if ty.is_float() { Num::F(f) } else { Num::I(i) }
+}
+
+/// Stores one widened element of a type that the lanes do not convert themselves.
+fn encode(ty: DType, x: Num) -> Option<Tensor> {
+    let elems = match x {
+        Num::F(x) => Elems::F(vec![x]),
+        Num::I(x) => Elems::I(vec![x]),
+    };
+    Tensor::from_elems(ty, &[1], &elems)
+}
 
 /// The value of one instruction for a block.
 enum Lane {

@@ -5,13 +5,13 @@ pub(super) mod math;
 mod plan;
 mod walk;
 
-use crate::kernel::RunCx;
+use crate::fast::RunCx;
 use crate::value::{Out, Val};
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
-use kiln_ir::expr::{Expr, Num};
+use kiln_ir::expr::Expr;
 use kiln_ir::infer::broadcast_all;
-use kiln_ir::{DType, Dim, Elems, Node, Tensor};
+use kiln_ir::{DType, Dim, Node};
 use lanes::{BLOCK, Lanes};
 use rayon::prelude::*;
 use walk::Walk;
@@ -123,18 +123,4 @@ fn out_shape(node: &Node, args: &[Option<Val>], cx: &RunCx<'_>) -> Result<Vec<us
 /// Types whose elements are whole bytes and that lanes hold.
 pub(crate) fn holds(t: DType) -> bool {
     t.bits() >= 8
-}
-
-/// A widened element.
-pub(crate) fn num(f: f64, i: i64, ty: DType) -> Num {
-    if ty.is_float() { Num::F(f) } else { Num::I(i) }
-}
-
-/// Stores one widened element of a type that the lanes do not convert themselves.
-pub(crate) fn encode(ty: DType, x: Num) -> Option<Tensor> {
-    let elems = match x {
-        Num::F(x) => Elems::F(vec![x]),
-        Num::I(x) => Elems::I(vec![x]),
-    };
-    Tensor::from_elems(ty, &[1], &elems)
 }

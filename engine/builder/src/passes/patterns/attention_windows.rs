@@ -2,7 +2,7 @@
 //! scores as [images·windows, heads, ..] are seen as [images, windows, heads, ..], a mask is added, and they are seen as before.
 //! Windows become heads, and what is added one mask, so that nothing is left between the products but a sum and a softmax.
 
-use super::attention::{Product, product};
+use super::attention::parts::{Product, product};
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::{Attrs, IrError, NodeId, ValueId};

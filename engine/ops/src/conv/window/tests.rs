@@ -105,7 +105,7 @@ fn taps_in_two_dimensions_are_row_major() {
 #[test]
 fn transposed_sizes() {
     let go = |a: &Attrs, operand: i64, k: i64| {
-        let a = numbers(&transposed(a, &[operand.into()], &[k.into()]).unwrap()).unwrap().remove(0);
+        let a = numbers(&transposed::windows(a, &[operand.into()], &[k.into()]).unwrap()).unwrap().remove(0);
         [a.input, a.begin, a.end]
     };
     assert_eq!(go(&attrs(1, 1, [0, 0], "explicit"), 3, 3), [5, 0, 0]);
@@ -138,6 +138,6 @@ fn mistakes_are_named() {
     );
     assert!(fails(attrs(1, 1, [0, -1], "explicit"), 1).contains("0 or more"));
     assert!(fails(Attrs::new(), 0).contains("kernel has size 0"));
-    let e = transposed(&attrs(1, 1, [3, 3], "explicit"), &[2.into()], &[1.into()]).unwrap_err();
+    let e = transposed::windows(&attrs(1, 1, [3, 3], "explicit"), &[2.into()], &[1.into()]).unwrap_err();
     assert_eq!(e.to_string(), "padding of 3 and 3 leaves a size of -4 on spatial axis 0");
 }

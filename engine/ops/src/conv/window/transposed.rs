@@ -17,7 +17,7 @@ use kiln_ir::error::OpError;
 /// | valid | full | none |
 /// | same_upper, same_lower | I·S | P = max(0, full − O), the odd one after (upper) or before (lower) |
 /// | any, `output_shape` given | as given | P = max(0, full − O), the odd one after only with same_upper |
-pub fn transposed(attrs: &Attrs, operand: &[Dim], kernel: &[Dim]) -> Result<Vec<Axis<Dim>>, OpError> {
+pub fn windows(attrs: &Attrs, operand: &[Dim], kernel: &[Dim]) -> Result<Vec<Axis<Dim>>, OpError> {
     let n = operand.len();
     let (strides, dilations) = (list(attrs, "strides", n, 1, 1)?, list(attrs, "dilations", n, 1, 1)?);
     let (pads, extra) = (list(attrs, "pads", 2 * n, 0, 0)?, list(attrs, "output_padding", n, 0, 0)?);

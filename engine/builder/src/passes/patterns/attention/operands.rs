@@ -3,7 +3,7 @@
 use super::super::Writer;
 use super::super::view::{View, input};
 use super::groups::Groups;
-use super::{Product, factor, folds, reshape, shape_of};
+use super::parts::{Product, factor, folds, reshape, shape_of};
 use kiln_ir::{Attrs, DType, Dim, IrError, NodeId, ValueId};
 
 /// Layers in front of a product that are looked through, at most.

@@ -8,7 +8,7 @@
 use super::super::Writer;
 use super::super::view::{View, input};
 use super::operands::{Heads, unfolded};
-use super::{factor, folds, reshape};
+use super::parts::{factor, folds, reshape};
 use kiln_ir::{Attrs, DType, Dim, IrError, NodeId, ValueId};
 
 /// A number at which a sum with a score is the number, in f64 as in f32.

@@ -1,7 +1,7 @@
 //! The chain between the softmax and the second product.
 
 use super::super::view::{View, input};
-use super::folds;
+use super::parts::folds;
 use super::scores::filled;
 use kiln_ir::{DType, NodeId, ValueId};
 

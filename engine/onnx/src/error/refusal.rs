@@ -4,8 +4,7 @@ use std::fmt;
 
 use kiln_network::NetworkError;
 
-use crate::error::OnnxError;
-use crate::model::Node;
+use super::OnnxError;
 
 /// Why one node could not be converted.
 #[derive(Debug, thiserror::Error)]
@@ -153,19 +152,6 @@ pub struct RefusedNode {
     pub opset: i64,
     /// What is wrong.
     pub reason: Refusal,
-}
-
-impl RefusedNode {
-    /// The entry for a node.
-    pub(crate) fn new(node: &Node, reason: Refusal) -> Self {
-        Self {
-            node: node.label(),
-            op: node.op.clone(),
-            domain: node.domain.clone(),
-            opset: node.opset,
-            reason,
-        }
-    }
 }
 
 impl fmt::Display for RefusedNode {

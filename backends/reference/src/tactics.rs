@@ -1,8 +1,13 @@
-//! A rough model of times, so that an engine can choose without timing.
+//! The tactics: their names, and a rough model of their times, so that an engine can choose without timing.
 
-use crate::backend::FAST;
-use kiln_backend::Tactic;
+use kiln_backend::{BackendError, Tactic, flow};
 use kiln_ir::{Graph, Node};
+
+/// Evaluates node by node on the oracle.
+pub(crate) const ORACLE: &str = "oracle";
+
+/// Runs blocked, threaded paths where there are some, the oracle elsewhere.
+pub(crate) const FAST: &str = "fast";
 
 /// Changes whenever results or times may change: the version and a hash of the backend's sources.
 const SOURCE: &str = concat!("reference ", env!("CARGO_PKG_VERSION"), " ", env!("KILN_REFERENCE_SOURCES"));
@@ -38,4 +43,14 @@ fn products(g: &Graph, n: &Node) -> Option<f64> {
     };
     let read: Option<f64> = n.inputs.iter().flatten().map(|&v| volume(v)).sum();
     Some(out? * depth + read?)
+}
+
+/// Refuses a tactic that this build does not have.
+pub(crate) fn check_tactic(name: &str) -> Result<(), BackendError> {
+    match name {
+        ORACLE | FAST | flow::INTERPRETED => Ok(()),
+        other => Err(BackendError::Incompatible(format!(
+            "the reference backend has no tactic \"{other}\"; build the plan again"
+        ))),
+    }
 }
