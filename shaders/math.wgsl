@@ -633,3 +633,21 @@ fn nearest(x: f32) -> f32 {
 fn fquotient(a: f32, b: f32) -> f32 {
     return a / b;
 }
+
+// Stand-ins for what a generated module takes from storage.wgsl.
+
+fn cf(bits: u32) -> f32 {
+    return bitcast<f32>(bits);
+}
+
+fn ci64(high: u32, low: u32) -> i64 {
+    return (i64(high) << 32u) | i64(low);
+}
+
+fn is_nan(x: f32) -> bool {
+    return x != x;
+}
+
+fn is_inf(x: f32) -> bool {
+    return abs(x) > 3.4028234e38;
+}

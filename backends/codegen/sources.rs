@@ -42,3 +42,29 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     }
     Ok(())
 }
+
+/// Writes `files.rs`, a table of the files with this ending under a folder: name without the ending, text. A new kernel file
+/// needs no line anywhere.
+fn table(folder: &str, ending: &str) -> std::io::Result<()> {
+    let mut found = Vec::new();
+    gather(&Path::new(folder).canonicalize()?, "", ending, &mut found)?;
+    found.sort();
+    let rows: String =
+        found.iter().map(|(name, path)| format!("    ({name:?}, include_str!({path:?})),\n")).collect();
+    let text = format!("/// Name and text of every kernel file.\npub const FILES: &[(&str, &str)] = &[\n{rows}];\n");
+    let to = std::env::var("OUT_DIR").map_err(std::io::Error::other)?;
+    std::fs::write(Path::new(&to).join("files.rs"), text)
+}
+
+fn gather(folder: &Path, prefix: &str, ending: &str, found: &mut Vec<(String, PathBuf)>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() {
+            gather(&path, &format!("{prefix}{name}/"), ending, found)?;
+        } else if let Some(name) = name.strip_suffix(ending) {
+            found.push((format!("{prefix}{name}"), path));
+        }
+    }
+    Ok(())
+}

@@ -1,7 +1,8 @@
-//! Gives the backend a digest of everything that its kernels' texts are written from.
+//! Gives the backend a digest of everything that its kernels' texts are written from, and a table of the kernels' files.
 
 include!("../codegen/sources.rs");
 
 fn main() -> std::io::Result<()> {
+    table("../../shaders", ".wgsl")?;
     digest(&["../../shaders", "../codegen/src", "src/dialect.rs", "src/kernels", "src/wgsl"])
 }

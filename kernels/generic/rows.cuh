@@ -196,60 +196,6 @@ GROUPS rows 256 {
     }
 }
 
-// ---- batch_norm
-// Words: elements of a channel, channels, epsilon.
-DEV f32 compute0(u32 at) const {
-    const auto c = (at / m(0u)) % m(1u);
-    return (x0(at) - x3(c)) / sqrt(x4(c) + mf(2u)) * x1(c) + x2(c);
-}
-
-// ---- lrn
-// Words: elements of a channel, channels, before, after, alpha / size, beta, bias.
-DEV f32 compute0(u32 at) const {
-    const auto inner = m(0u);
-    const auto c = (at / inner) % m(1u);
-    const auto first = c - min(c, m(2u));
-    const auto last = min(c + min(m(3u), m(1u)), m(1u) - 1u);
-    f32 sum = 0.0f;
-    for (auto k = first; k <= last; k++) {
-        const auto v = x0(at + k * inner - c * inner);
-        sum += v * v;
-    }
-    return x0(at) / kpow(mf(6u) + mf(4u) * sum, mf(5u));
-}
-
-// ---- argreduce
-// Words: elements of a row, inner.
-DEV i64 compute0(u32 at) const {
-    const auto n = m(0u);
-    const auto inner = m(1u);
-    const auto base = at / inner * n * inner + at % inner;
-    u32 best = 0u;
-    for (u32 k = 1u; k < n; k++) {
-        const auto a = x0(base + best * inner);
-        const auto b = x0(base + k * inner);
-        if (REPLACES) {
-            best = k;
-        }
-    }
-    return i64(i32(best));
-}
-
-// ---- cumulative
-// Words: elements of a row, inner.
-THREADS rows {
-    const auto n = m(0u);
-    const auto inner = m(1u);
-    const auto base = t / inner * n * inner + t % inner;
-    auto acc = START;
-    for (u32 k = 0u; k < n; k++) {
-        const auto at = base + PLACE * inner;
-        const auto next = acc STEP x0(at);
-        emit0(at, STORED);
-        acc = next;
-    }
-}
-
 // ---- topk
 // One thread an element: its rank in its row. Words: elements of a row, inner, k.
 THREADS rows {

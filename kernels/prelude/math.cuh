@@ -1,4 +1,7 @@
 // Scalar functions of expressions. NaN goes through min and max; comparisons are those of IEEE 754.
+#pragma once
+#include "storage.cuh"
+
 DEV f32 kmin(f32 a, f32 b) {
     f32 y;
     asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));

@@ -1,4 +1,7 @@
 // Narrow element types: bits in memory to values in registers and back. Rounding is to nearest even.
+#pragma once
+#include "types.cuh"
+
 DEV f32 f16_to_f32(u16 h) {
     f32 x;
     asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));

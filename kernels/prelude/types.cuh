@@ -1,5 +1,7 @@
 // Names of types, small vectors, and what kernels share with other languages: `select(no, yes, test)` evaluates only the
 // side that it gives.
+#pragma once
+
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;

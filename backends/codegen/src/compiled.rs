@@ -17,9 +17,13 @@ pub fn compiled(
     let entry = |(e, (name, threads)): (&Entry, (String, u32))| EntryPoint {
         name,
         threads,
-        maps: if let Entry::Map(j) = e { Some(*j as u32) } else { None },
-        cluster: if let Entry::Cluster(_, blocks) = e { *blocks } else { 1 },
-        together: matches!(e, Entry::Together(_)),
+        maps: e.mapped().map(|j| j as u32),
+        cluster: match e {
+            Entry::Cluster(_, blocks) => *blocks,
+            Entry::Blocks(b) => b.cluster,
+            _ => 1,
+        },
+        together: matches!(e, Entry::Together(_)) || matches!(e, Entry::Blocks(b) if b.together),
     };
     CompiledKernel {
         entries: body.entries.iter().zip(entries).map(entry).collect(),

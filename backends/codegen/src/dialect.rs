@@ -14,6 +14,10 @@ pub struct Dialect {
     pub text: fn(family: &str) -> &'static str,
     /// A function: name, arguments with their types, type of the result, the expression that it returns.
     pub function: fn(&str, &[(&str, &str)], &str, &str) -> String,
+    /// A constant: name, type, value.
+    pub constant: fn(&str, &str, &str) -> String,
+    /// Another name of a type: name, type.
+    pub alias: fn(&str, &str) -> String,
     /// The lane of a word as a value of this type: word, number of the lane.
     pub decode: fn(DType, &str, &str) -> String,
     /// Kernels that only this backend has; they are preferred.

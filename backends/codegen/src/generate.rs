@@ -180,6 +180,8 @@ mod tests {
 
     static NONE: Dialect = Dialect {
         text: |_| "",
+        constant: |_, _, _| String::new(),
+        alias: |_, _| String::new(),
         function: |_, _, _, _| String::new(),
         decode: |_, _, _| String::new(),
         own: &[],

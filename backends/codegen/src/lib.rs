@@ -21,7 +21,9 @@ pub mod long;
 pub mod loss;
 pub mod matmul;
 pub mod moves;
+pub mod norm;
 pub mod offer;
+pub mod params;
 pub mod pointwise;
 pub mod recurrent;
 pub mod reduce;
@@ -45,7 +47,10 @@ pub mod template;
 
 pub use dialect::Dialect;
 
-use kiln_backend::{BackendError, Tactic};
+pub use kiln_backend::BackendError;
+pub use linkme;
+
+use kiln_backend::Tactic;
 use site::{Cx, Site};
 
 /// One kernel: what it can run, its text, and how it is launched.
@@ -98,6 +103,8 @@ impl Kernel {
 pub struct Body {
     /// Functions.
     pub code: String,
+    /// Kernel files that it is made of, by family and name (`"norm/lrn"`); the frame finds them in its language.
+    pub files: Vec<&'static str>,
     /// Entry points.
     pub entries: Vec<Entry>,
     /// Inputs that are bound, by position; `None` binds all that are present and not on the host.
@@ -130,6 +137,86 @@ pub enum Entry {
     Cluster(&'static str, u32),
     /// The same, but all of its workgroups run at once, or none: they may wait for each other.
     Together(&'static str),
+    /// One thread computes the elements of one word of output `j` by a function of a kernel file, `name(at) -> value`.
+    Element(usize, &'static str),
+    /// Threads that each run a function of a kernel file, given their number.
+    Threads(Threads),
+    /// Blocks of threads that each run a function of a kernel file.
+    Blocks(Blocks),
+}
+
+/// An entry point in a kernel file, one thread each.
+#[derive(Clone, Copy, Debug)]
+pub struct Threads {
+    /// The function.
+    pub name: &'static str,
+    /// Does it write outputs?
+    pub writes: bool,
+}
+
+/// An entry point in a kernel file, a block of threads each.
+#[derive(Clone, Copy, Debug)]
+pub struct Blocks {
+    /// The function.
+    pub name: &'static str,
+    /// Does it write outputs?
+    pub writes: bool,
+    /// Threads of a block. WGSL says so in the file.
+    pub threads: u32,
+    /// Blocks that registers of a multiprocessor are to suffice for, if it matters.
+    pub beside: Option<u32>,
+    /// Does it wait by itself for the kernel in front?
+    pub early: bool,
+    /// Blocks of a cluster, which divide the number of blocks; 1 where there are no clusters.
+    pub cluster: u32,
+    /// Do all blocks run at once, or none, so that they may wait for each other?
+    pub together: bool,
+}
+
+impl Entry {
+    /// Threads that write outputs.
+    pub const fn threads(name: &'static str) -> Entry {
+        Entry::Threads(Threads { name, writes: true })
+    }
+
+    /// Blocks of `threads` threads that write outputs.
+    pub const fn blocks(name: &'static str, threads: u32) -> Entry {
+        Entry::Blocks(Blocks::of(name, threads))
+    }
+
+    /// The same, writing no outputs.
+    pub const fn silent(self) -> Entry {
+        match self {
+            Entry::Threads(t) => Entry::Threads(Threads { writes: false, ..t }),
+            Entry::Blocks(b) => Entry::Blocks(Blocks { writes: false, ..b }),
+            other => other,
+        }
+    }
+
+    /// Does it write elements of outputs at places of its choice?
+    pub fn writes(&self) -> bool {
+        match self {
+            Entry::Free(_) => true,
+            Entry::Threads(t) => t.writes,
+            Entry::Blocks(b) => b.writes,
+            _ => false,
+        }
+    }
+
+    /// The output that it maps.
+    pub fn mapped(&self) -> Option<usize> {
+        match *self {
+            Entry::Map(j) | Entry::Element(j, _) => Some(j),
+            _ => None,
+        }
+    }
+}
+
+impl Blocks {
+    /// Blocks of `threads` threads that write outputs.
+    pub const fn of(name: &'static str, threads: u32) -> Blocks {
+        Blocks { name, writes: true, threads, beside: None, early: false, cluster: 1, together: false }
+    }
 }
 
 /// One dispatch.
@@ -229,6 +316,21 @@ impl Body {
     pub fn map(code: String) -> Body {
         Body { code, entries: vec![Entry::Map(0)], ..Body::default() }
     }
+
+    /// A body of one kernel file with these entry points.
+    pub fn of(file: &'static str, entries: Vec<Entry>) -> Body {
+        Body { files: vec![file], entries, ..Body::default() }
+    }
+
+    /// A body of one kernel file with a map over output 0 by the function `element`.
+    pub fn element(file: &'static str, element: &'static str) -> Body {
+        Body::of(file, vec![Entry::Element(0, element)])
+    }
+
+    /// The same with further functions that the file calls.
+    pub fn with(self, code: String) -> Body {
+        Body { code: self.code + &code, ..self }
+    }
 }
 
 /// The generic kernels, the preferred ones of an operator first.
@@ -247,6 +349,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     loss::KERNELS,
     matmul::KERNELS,
     moves::KERNELS,
+    norm::KERNELS,
     recurrent::KERNELS,
     reduce::KERNELS,
     rows::KERNELS,

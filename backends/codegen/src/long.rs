@@ -44,6 +44,26 @@ pub fn summed(site: &Site<'_>, code: String, t: DType) -> Body {
     }
 }
 
+/// A map of output 0 by the function `element` of a kernel file that sums up in a long loop, keeping numbers of type `t`;
+/// launched by [`continued`]. Where there are spans, the file's function `total` goes from `lo()` to `hi()` and starts from
+/// `resume(at, ..)`; `element` calls it.
+pub fn long_sum(
+    site: &Site<'_>,
+    file: &'static str,
+    (element, total): (&'static str, &str),
+    t: DType,
+) -> Body {
+    let body = Body::element(file, element);
+    match site.dialect.spans {
+        None => body,
+        Some(write) => {
+            let partial = format!("THREADS partial {{\n    keep(t, {total}(t));\n}}\n");
+            let entries = vec![Entry::Element(0, element), Entry::Partial("partial")];
+            Body { code: write(t) + &partial, entries, scratch: true, ..body }
+        }
+    }
+}
+
 /// Launches of the map of output 0 (entry 0) over spans; those before the last are of entry 1, which keeps what
 /// [`summing`] says in scratch memory.
 pub fn continued(

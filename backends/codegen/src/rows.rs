@@ -1,6 +1,7 @@
 //! Operators on rows: softmax, norms, orders, determinants.
 
-use crate::lines::{along, attr, channels};
+use crate::lines::{along, attr};
+use crate::norm::channels;
 use crate::scalar::register;
 use crate::site::{Cx, Site, op_error};
 use crate::template::{fill, sections};

@@ -258,6 +258,16 @@ impl<'a> Site<'a> {
         (self.dialect.text)(family)
     }
 
+    /// A constant of a kernel.
+    pub fn constant(&self, name: &str, of: &str, value: impl std::fmt::Display) -> String {
+        (self.dialect.constant)(name, of, &value.to_string())
+    }
+
+    /// Another name for the register type of an element type.
+    pub fn alias(&self, name: &str, of: DType) -> String {
+        (self.dialect.alias)(name, crate::scalar::register(of))
+    }
+
     /// A function that gives an expression.
     pub fn function(&self, name: &str, arguments: &[(&str, &str)], result: &str, value: &str) -> String {
         (self.dialect.function)(name, arguments, result, value)

@@ -38,6 +38,8 @@ generic!(
 pub static CUDA: Dialect = Dialect {
     text,
     function,
+    constant,
+    alias,
     decode,
     own: crate::kernels::FAMILIES,
     generic: FAMILIES,
@@ -50,6 +52,14 @@ pub static CUDA: Dialect = Dialect {
 fn function(name: &str, arguments: &[(&str, &str)], result: &str, value: &str) -> String {
     let list: Vec<String> = arguments.iter().map(|(n, t)| format!("{t} {n}")).collect();
     format!("DEV {result} {name}({}) const {{ return {value}; }}\n", list.join(", "))
+}
+
+fn constant(name: &str, of: &str, value: &str) -> String {
+    format!("static constexpr {of} {name} = {value};\n")
+}
+
+fn alias(name: &str, of: &str) -> String {
+    format!("typedef {of} {name};\n")
 }
 
 fn decode(t: DType, word: &str, lane: &str) -> String {

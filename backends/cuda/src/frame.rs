@@ -4,6 +4,7 @@
 //! bindings. All functions of the module are its members, so that they may stand in any order.
 
 mod cells;
+mod files;
 mod near;
 mod reach;
 mod run;
@@ -17,30 +18,17 @@ use kiln_codegen::expression::{Slot, slots};
 use kiln_codegen::rounding::stored_wide;
 use kiln_codegen::scalar::{self, register};
 use kiln_codegen::site::{Site, unsupported};
-use kiln_codegen::{Body, Entry};
+use kiln_codegen::{Blocks, Body, Entry, Threads};
 use kiln_ir::DType;
 use std::fmt::Write;
 
-const PRELUDE: [&str; 3] = [
+const PRELUDE: [&str; 4] = [
     include_str!("../../../kernels/prelude/types.cuh"),
+    include_str!("../../../kernels/prelude/launch.cuh"),
     include_str!("../../../kernels/prelude/storage.cuh"),
     include_str!("../../../kernels/prelude/math.cuh"),
 ];
 const INTEGER: &str = include_str!("../../../kernels/prelude/integer.cuh");
-
-/// Every kernel begins with `depend`, or calls it before it touches what another kernel writes: it may be on the device before
-/// the kernels in front of it are done. The next one comes when all blocks of this one have ended, or called `release`: worth
-/// it where there is one block a multiprocessor (of more, those of the next one that come early gather on the multiprocessors
-/// that are free then, and are slow together).
-const DEPEND: &str = r#"
-#if __CUDA_ARCH__ >= 900
-DEV void depend() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-DEV void release() { asm volatile("griddepcontrol.launch_dependents;"); }
-#else
-DEV void depend() {}
-DEV void release() {}
-#endif
-"#;
 
 /// Threads of a block that maps elements.
 pub const MAP_THREADS: u32 = 256;
@@ -145,6 +133,8 @@ fn head() -> Vec<Field> {
 /// The whole source; bindings of these bits may be cells.
 pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, BackendError> {
     let slots = slots(site, body);
+    let files = files::text(&body.files)?;
+    let calls = |name: String| body.code.contains(&name) || files.contains(&name);
     let mut fields = head();
     let mut code = format!(
         "DEV u32 m(u32 k) const {{ return k < {WORDS}u ? words[k] : more_words[k - {WORDS}u]; }}\n{OFF}\
@@ -154,7 +144,7 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
         let cell = Some(s).filter(|&s| may_be_cell(cells, s));
         fields.push(Field { cell, ..binding(site, body, *slot, &mut code) });
         if let Slot::Input(k) = *slot
-            && body.code.contains(&format!("near{k}("))
+            && calls(format!("near{k}("))
         {
             let value = scalar::near(&format!("x{k}"), site.dtype(k));
             code += &site.function(&format!("near{k}"), &[("at", "u32")], "i32", &value);
@@ -169,29 +159,44 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
         let r = register(site.out_dtype(j));
         let put = store(t, &format!("by{j}"), "at", value);
         let _ = writeln!(code, "DEV void emit{j}(u32 at, {r} v) const {{ {put} }}");
-        if body.code.contains(&format!("emit{j}_run(")) {
+        if calls(format!("emit{j}_run(")) {
             code += &run::emit(site, j, t);
         }
     }
     code += &body.code;
     let mut names = Vec::new();
+    let mut templates = Vec::new();
     for (k, e) in body.entries.iter().enumerate() {
         match e {
+            Entry::Element(j, name) => {
+                names.push((format!("main{k}"), 1));
+                code += &map_entry(site, k, *j, &format!("kernels::{name}(*this, at)"))?;
+            }
+            Entry::Threads(e) => {
+                names.push((e.name.to_owned(), 1));
+                templates.push(Heading::of_threads(e));
+            }
+            Entry::Blocks(e) => {
+                names.push((e.name.to_owned(), e.cluster));
+                templates.push(Heading::of_blocks(e));
+            }
             Entry::Free(name) | Entry::Partial(name) | Entry::Together(name) => {
                 names.push(((*name).to_owned(), 1))
             }
             Entry::Cluster(name, blocks) => names.push(((*name).to_owned(), *blocks)),
             Entry::Map(j) => {
                 names.push((format!("main{k}"), 1));
-                code += &map_entry(site, k, *j)?;
+                code += &map_entry(site, k, *j, &format!("compute{j}(at)"))?;
             }
         }
     }
-    let (shared, members, found) = headings(&code)?;
-    let mut text = PRELUDE.concat();
+    let (shared, members, mut found) = headings(&code)?;
+    found.extend(templates);
+    let mut text: String = PRELUDE.concat().replace("#pragma once\n", "");
+    text = text.lines().filter(|l| !l.starts_with("#include ")).flat_map(|l| [l, "\n"]).collect();
     text += &INTEGER.replace("TAG", "i").replace("INT", "i32");
     text += &INTEGER.replace("TAG", "l").replace("INT", "i64");
-    text += DEPEND;
+    let _ = writeln!(text, "namespace kernels {{\n{files}}}");
     text += &shared;
     let lanes = found.iter().find(|h| h.group).map_or(MAP_THREADS, |h| h.threads);
     let (parameter, fields) = match cells {
@@ -222,9 +227,45 @@ struct Heading {
     beside: Option<u32>,
     /// Does it call `depend` itself?
     early: bool,
+    /// What it calls: a member of `K`, or a template over it.
+    call: String,
 }
 
 impl Heading {
+    /// Threads that run a template.
+    fn of_threads(e: &Threads) -> Heading {
+        let call = format!(
+            "const u32 t = blockIdx.x * {MAP_THREADS}u + threadIdx.x; if (t < k.grid_n) {{ kernels::{}(k, t); }}",
+            e.name
+        );
+        Heading {
+            name: e.name.to_owned(),
+            group: false,
+            threads: MAP_THREADS,
+            beside: None,
+            early: false,
+            call,
+        }
+    }
+
+    /// Blocks that run a template.
+    fn of_blocks(e: &Blocks) -> Heading {
+        let Blocks { name, threads, beside, early, .. } = *e;
+        Heading {
+            name: name.to_owned(),
+            group: true,
+            threads,
+            beside,
+            early,
+            call: format!("kernels::{name}(k);"),
+        }
+    }
+
+    /// One that runs a member of `K`.
+    fn of_member(name: &str, group: bool, threads: u32, beside: Option<u32>, early: bool) -> Heading {
+        Heading { name: name.to_owned(), group, threads, beside, early, call: format!("k.{name}();") }
+    }
+
     /// The entry point, its blocks in clusters of so many. Cells are written by the kernel in front.
     fn kernel(&self, blocks: u32, cells: bool) -> String {
         let Heading { name, threads, .. } = self;
@@ -239,7 +280,8 @@ impl Heading {
         format!(
             "extern \"C\" __global__ void __launch_bounds__({threads}{beside}){cluster} {name}(\
              const __grid_constant__ {of} {p}) {{ \
-             if ({p}.off(1u)) {{ return; }} {depend}if ({p}.off(0u)) {{ return; }} {made}k.{name}(); }}\n"
+             if ({p}.off(1u)) {{ return; }} {depend}if ({p}.off(0u)) {{ return; }} {made}{} }}\n",
+            self.call
         )
     }
 }
@@ -263,8 +305,7 @@ fn headings(code: &str) -> Result<(String, String, Vec<Heading>), BackendError> 
                     "DEV void {name}() const {{\n    const u32 t = blockIdx.x * {MAP_THREADS}u + threadIdx.x;\n    \
                      if (t >= grid_n) {{ return; }}"
                 );
-                let name = name.to_owned();
-                found.push(Heading { name, group: false, threads: MAP_THREADS, beside: None, early: false });
+                found.push(Heading::of_member(name, false, MAP_THREADS, None, false));
             }
             ["GROUPS", name, threads, "{"] | ["EARLY", name, threads, "{"] => {
                 let number = |n: &str| {
@@ -278,7 +319,7 @@ fn headings(code: &str) -> Result<(String, String, Vec<Heading>), BackendError> 
                     members,
                     "DEV void {name}() const {{\n    const u32 group = blockIdx.x;\n    const u32 l = threadIdx.x;"
                 );
-                found.push(Heading { name: name.to_owned(), group: true, threads, beside, early });
+                found.push(Heading::of_member(name, true, threads, beside, early));
             }
             ["__shared__", ..] | ["extern", "__shared__", ..] => {
                 shared += line;
@@ -365,13 +406,13 @@ fn pack_entry(site: &Site<'_>, k: usize, t: DType) -> String {
     )
 }
 
-/// One thread makes the elements that share a byte.
-fn map_entry(site: &Site<'_>, k: usize, j: usize) -> Result<String, BackendError> {
+/// One thread makes the elements that share a byte, each by the expression `element` of `at`.
+fn map_entry(site: &Site<'_>, k: usize, j: usize, element: &str) -> Result<String, BackendError> {
     let Some(&t) = site.stored().get(j) else { return unsupported("an output that is not stored") };
     let value = match (&site.fused, site.anchor) {
         (Some(_), None) => "finish(at)".to_owned(),
-        (Some(_), Some(_)) => format!("finish(at, compute{j}(at))"),
-        _ => format!("compute{j}(at)"),
+        (Some(_), Some(_)) => format!("finish(at, {element})"),
+        _ => element.to_owned(),
     };
     let n = lanes(t, site.anchor.is_some());
     if t.bits() >= 8 && site.anchor.is_none() {

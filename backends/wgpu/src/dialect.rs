@@ -44,6 +44,8 @@ const fn with_templates(text: fn(&str) -> &'static str) -> Dialect {
     Dialect {
         text,
         function,
+        constant,
+        alias,
         decode,
         own: OWN,
         generic: SHARED,
@@ -57,6 +59,14 @@ const fn with_templates(text: fn(&str) -> &'static str) -> Dialect {
 fn function(name: &str, arguments: &[(&str, &str)], result: &str, value: &str) -> String {
     let list: Vec<String> = arguments.iter().map(|(n, t)| format!("{n}: {t}")).collect();
     format!("fn {name}({}) -> {result} {{ return {value}; }}\n", list.join(", "))
+}
+
+fn constant(name: &str, of: &str, value: &str) -> String {
+    format!("const {name}: {of} = {value};\n")
+}
+
+fn alias(name: &str, of: &str) -> String {
+    format!("alias {name} = {of};\n")
 }
 
 /// `keep`, `kept` and `resume` for numbers of type `t`.

@@ -46,6 +46,7 @@ pub const SHARED: &[&[Kernel]] = &[
     linear_attention::KERNELS,
     lines::KERNELS,
     moves::KERNELS,
+    kiln_codegen::norm::KERNELS,
     sample::KERNELS,
     scatter::KERNELS,
     sequence::KERNELS,

@@ -1,7 +1,7 @@
 //! Writing a kernel's module: bindings, loads and stores of every tensor, the fused expression, entry points.
 
 pub mod array;
-mod library;
+pub mod link;
 pub mod types;
 
 use crate::dialect::OUTLINE;
@@ -141,16 +141,18 @@ pub fn check_bindings(kernel: &Kernel, site: &Site<'_>, tactic: &Tactic) -> Resu
 /// The whole text.
 pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
     let slots = slots(site, body);
-    let free = body.entries.iter().any(|e| matches!(e, Entry::Free(_)));
+    let free = body.entries.iter().any(Entry::writes);
+    let files: Vec<&str> = body.files.iter().filter_map(|f| link::file(f)).collect();
+    let calls = |name: String| body.code.contains(&name) || files.iter().any(|f| f.contains(&name));
     let mut text = String::new();
     for (i, slot) in slots.iter().enumerate() {
         text.push_str(&binding(site, i, *slot, free));
         if let Slot::Input(k, 0) = *slot {
-            if body.code.contains(&format!("near{k}(")) {
+            if calls(format!("near{k}(")) {
                 let value = near(&format!("x{k}"), site.dtype(k));
                 text += &site.function(&format!("near{k}"), &[("at", "u32")], "i32", &value);
             }
-            if body.code.contains(&format!("w{k}(")) {
+            if calls(format!("w{k}(")) {
                 let t = site.dtype(k).unwrap_or(DType::F32);
                 let word = array(site, format!("bx{k}"), site.input(k), t, false).get("at");
                 let _ = writeln!(text, "fn w{k}(at: u32) -> u32 {{ return bitcast<u32>({word}); }}");
@@ -163,7 +165,7 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
     if free {
         for (j, t) in site.stored().into_iter().enumerate() {
             text.push_str(&emit(site, j, t));
-            if body.code.contains(&format!("put_word{j}(")) {
+            if calls(format!("put_word{j}(")) {
                 let store = out_array(site, j, true).set("at", &format!("bitcast<{}>(w)", types::cell(t)));
                 let _ = writeln!(text, "fn put_word{j}(at: u32, w: u32) {{ {store} }}");
             }
@@ -176,7 +178,16 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
             Entry::Free(name) | Entry::Partial(name) => names.push((*name).to_owned()),
             Entry::Map(j) => {
                 names.push(format!("main{k}"));
-                text.push_str(&map_entry(site, k, *j, free)?);
+                text.push_str(&map_entry(site, k, *j, free, &format!("compute{j}"))?);
+            }
+            Entry::Element(j, element) => {
+                names.push(format!("main{k}"));
+                text.push_str(&map_entry(site, k, *j, free, element)?);
+            }
+            Entry::Threads(e) => names.push(e.name.to_owned()),
+            Entry::Blocks(e) if e.cluster == 1 && !e.together => names.push(e.name.to_owned()),
+            Entry::Blocks(e) => {
+                return unsupported(format!("\"{}\": workgroups that know each other", e.name));
             }
             Entry::Cluster(name, _) | Entry::Together(name) => {
                 return unsupported(format!("\"{name}\": workgroups that know each other"));
@@ -184,7 +195,7 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
         }
     }
     let head = format!("// kiln {} {}\n", slots.len(), names.join(" "));
-    Ok(head + &library::needed_by(&text) + &text)
+    Ok(head + &link::needed_by(&text, &body.files, &names)? + &text)
 }
 
 fn binding(site: &Site<'_>, i: usize, slot: Slot, free: bool) -> String {
@@ -266,8 +277,6 @@ pub const HEADER_WORDS: usize = 5;
 const HEADER: &str = "fn m(k: u32) -> u32 { return args[k + 5u]; }
 fn mi(k: u32) -> i32 { return bitcast<i32>(args[k + 5u]); }
 fn mf(k: u32) -> f32 { return bitcast<f32>(args[k + 5u]); }
-fn lo() -> u32 { return args[2]; }
-fn hi() -> u32 { return args[3]; }
 ";
 
 /// Records an element of an index input, unless the step has a record.
@@ -315,13 +324,14 @@ pub fn headings(code: &str) -> String {
     out
 }
 
-fn map_entry(site: &Site<'_>, k: usize, j: usize, free: bool) -> Result<String, BackendError> {
+/// One thread makes the elements that share a word, each by the function `element`.
+fn map_entry(site: &Site<'_>, k: usize, j: usize, free: bool, element: &str) -> Result<String, BackendError> {
     let stored = site.stored();
     let Some(&t) = stored.get(j) else { return unsupported("an output that is not stored") };
     let value = match (&site.fused, site.anchor) {
         (Some(_), None) => "finish(at)".to_owned(),
-        (Some(_), Some(_)) => format!("finish(at, compute{j}(at))"),
-        _ => format!("compute{j}(at)"),
+        (Some(_), Some(_)) => format!("finish(at, {element}(at))"),
+        _ => format!("{element}(at)"),
     };
     let mut s = format!("@compute @workgroup_size({MAP_THREADS})\nfn main{k}({ENTRY_ARGS}) {{\n");
     s.push_str("    let t = (w.y * g.x + w.x) * 64u + l;\n    let count = args[0];\n");

@@ -1,0 +1,50 @@
+// What a kernel knows of its launch. Kernels are function templates over `K`, the structure of a generated unit: it has the
+// bindings (`k.x0(at)` loads an element of input 0, `k.emit0(at, v)` stores one of output 0), the functions and constants that a
+// kernel's file asks for, and the words of its parameters.
+#pragma once
+#include "types.cuh"
+
+// Numbers behind the fields of a structure of parameters.
+struct List {
+    u32 first, count;
+};
+
+// A number of 64 bits that lies at a multiple of 4 bytes.
+struct Long {
+    u32 low, high;
+    DEV operator i64() const { return ci64(high, low); }
+};
+
+// The parameters of the launch.
+template <class P, class K> DEV const P& params(const K& k) { return *reinterpret_cast<const P*>(&k.words[0]); }
+
+// Number i of a list.
+template <class K> DEV u32 item(const K& k, List list, u32 i) { return k.m(list.first + i); }
+template <class K> DEV i32 item_i32(const K& k, List list, u32 i) { return i32(item(k, list, i)); }
+template <class K> DEV f32 item_f32(const K& k, List list, u32 i) { return cf(item(k, list, i)); }
+template <class K> DEV i64 item_i64(const K& k, List list, u32 i) {
+    return ci64(k.m(list.first + i * 2u + 1u), k.m(list.first + i * 2u));
+}
+
+// Where element `at` of an array of sizes `dims`, the last one innermost, lies by these strides.
+template <class K> DEV u32 strided(const K& k, List dims, List strides, u32 at) {
+    u32 found = 0u;
+    for (u32 d = dims.count; d > 0u; d--) {
+        const u32 n = item(k, dims, d - 1u);
+        found += at % n * item(k, strides, d - 1u);
+        at = at / n;
+    }
+    return found;
+}
+
+// A kernel may be on the device before the kernels in front of it are done: it calls `depend` before it touches what they
+// write. The next one comes when all blocks of this one have ended or called `release`: worth it where there is one block a
+// multiprocessor (of more, those of the next one that come early gather on the multiprocessors that are free then, and are
+// slow together).
+#if __CUDA_ARCH__ >= 900
+DEV void depend() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+DEV void release() { asm volatile("griddepcontrol.launch_dependents;"); }
+#else
+DEV void depend() {}
+DEV void release() {}
+#endif

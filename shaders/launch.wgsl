@@ -1,0 +1,59 @@
+// What a kernel knows of its launch. `args` has the size of the grid, the place of the words of a fused expression, the span
+// of the launch, the number of the step, and then the words of the kernel's parameters.
+
+@group(0) @binding(0) var<storage, read> args: array<u32>;
+
+// Numbers behind the fields of a structure of parameters.
+struct List {
+    first: u32,
+    count: u32,
+}
+
+// Word k of the parameters.
+fn word(k: u32) -> u32 {
+    return args[k + 5u];
+}
+
+// Number i of a list.
+fn item(list: List, i: u32) -> u32 {
+    return word(list.first + i);
+}
+
+fn item_i32(list: List, i: u32) -> i32 {
+    return bitcast<i32>(item(list, i));
+}
+
+fn item_f32(list: List, i: u32) -> f32 {
+    return bitcast<f32>(item(list, i));
+}
+
+// Where element `at` of an array of sizes `dims`, the last one innermost, lies by these strides.
+fn strided(dims: List, strides: List, at: u32) -> u32 {
+    var rest = at;
+    var found = 0u;
+    for (var d = dims.count; d > 0u; d--) {
+        let n = item(dims, d - 1u);
+        found += rest % n * item(strides, d - 1u);
+        rest = rest / n;
+    }
+    return found;
+}
+
+// How many threads or blocks the launch has; there may be more.
+fn grid() -> u32 {
+    return args[0];
+}
+
+// Bounds of the part of a loop that this launch does.
+fn lo() -> u32 {
+    return args[2];
+}
+
+fn hi() -> u32 {
+    return args[3];
+}
+
+// The number of a block, of a dispatch that may be folded into rows.
+fn block_of(id: vec3<u32>, count: vec3<u32>) -> u32 {
+    return id.y * count.x + id.x;
+}
