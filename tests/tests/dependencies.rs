@@ -128,3 +128,55 @@ fn operators_are_in_files_named_by_family() {
         }
     }
 }
+
+/// Crates that still compare operators with text.
+const COMPARE_TEXT: &[&str] = &["backends/codegen", "backends/cuda", "backends/gpu", "backends/wgpu"];
+
+/// A name that is mistyped in a comparison is silently another operator; that of a constant does not compile.
+#[test]
+fn operators_are_compared_with_constants() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut files = Vec::new();
+    for folder in ["engine", "backends"] {
+        rust_files(&root.join(folder), &mut files);
+    }
+    let mut seen = 0;
+    let mut wrong = Vec::new();
+    for file in &files {
+        let name = file.strip_prefix(&root).expect("a file of the workspace").display().to_string();
+        if !name.contains("/src/")
+            || name.contains("/tests")
+            || COMPARE_TEXT.iter().any(|c| name.starts_with(c))
+        {
+            continue;
+        }
+        seen += 1;
+        let text = std::fs::read_to_string(file).expect("a readable file");
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for (i, line) in code.lines().enumerate() {
+            let compares = [
+                "op.is(\"",
+                "op.name() == \"",
+                "op.name() != \"",
+                "match node.op.name()",
+                "match n.op.name()",
+            ];
+            if compares.iter().any(|c| line.contains(c)) {
+                wrong.push(format!("{name}:{}: {}", i + 1, line.trim()));
+            }
+        }
+    }
+    assert!(seen > 300, "{seen} files");
+    assert!(wrong.is_empty(), "compared with text instead of constants:\n{}", wrong.join("\n"));
+}
+
+fn rust_files(folder: &std::path::Path, out: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("the folder exists").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            rust_files(&path, out);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            out.push(path);
+        }
+    }
+}

@@ -22,7 +22,7 @@ fn sources(target: &Target, all: bool) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut seen = BTreeSet::new();
     let pick = std::env::var("KILN_OPS").unwrap_or_default();
-    for def in kiln_ops::all().filter(|d| pick.is_empty() || pick.split(',').any(|n| n == d.name)) {
+    for def in kiln_ops::all().filter(|d| pick.is_empty() || pick.split(',').any(|n| n == d.name.as_str())) {
         for p in (def.problems)(&mut Rng::new(3)) {
             let Ok((program, _)) = Program::single(&p.op, &p.inputs) else { continue };
             let region = program.region(&program.steps[0]).unwrap();

@@ -26,7 +26,7 @@ fn regions() -> Vec<(String, Region)> {
     for def in kiln_ops::all() {
         let Some(p) = (def.problems)(&mut Rng::new(3)).into_iter().next() else { continue };
         let Ok((program, _)) = Program::single(&p.op, &p.inputs) else { continue };
-        all.push((def.name.to_owned(), program.region(&program.steps[0]).unwrap()));
+        all.push((def.name.to_string(), program.region(&program.steps[0]).unwrap()));
     }
     all.extend(cases().into_iter().map(|c| (c.label.clone(), c.region())));
     all

@@ -6,12 +6,14 @@ use crate::fast;
 use crate::tactics::{self, FAST, ORACLE, check_tactic};
 use kiln_backend::assisted::HOST_IS_DEVICE;
 use kiln_backend::{Backend, BackendError, Device, MemoryRules, Region, Tactic, Target, flow};
-use kiln_ir::{Graph, Node};
+use kiln_ir::{Graph, Node, OpName};
+use kiln_ops::conv::CONV;
+use kiln_ops::matmul::MATMUL;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Operators that the fast tactic makes matrix products of, and the depths of blocks to choose from.
-const PRODUCTS: &[&str] = &["conv", "matmul"];
+const PRODUCTS: &[OpName] = &[CONV, MATMUL];
 const DEPTHS: [i64; 2] = [256, 512];
 
 /// The CPU reference backend.
@@ -103,13 +105,13 @@ impl Backend for Reference {
 
 /// Does the fast tactic make matrix products of it?
 fn product(g: &Graph, n: &Node) -> bool {
-    PRODUCTS.contains(&n.op.name()) && n.outputs.iter().all(|&y| g.ty(y).dtype.is_float())
+    PRODUCTS.contains(&n.op.id()) && n.outputs.iter().all(|&y| g.ty(y).dtype.is_float())
 }
 
 /// How many products a sum of a convolution or a product has, if that is known.
 fn terms(g: &Graph, n: &Node) -> Option<i64> {
     let dims = |i: usize| Some(&g.ty((*n.inputs.get(i)?)?).dims);
-    if n.op.is("conv") {
+    if n.op.is(CONV) {
         return dims(1)?.iter().skip(1).try_fold(1_i64, |k, d| k.checked_mul(d.as_const()?));
     }
     let across = usize::from(n.op.attrs().bool("trans_a").ok()?);

@@ -84,7 +84,7 @@ pub(crate) fn node(graph: &Graph, id: NodeId) -> Result<&Node, BackendError> {
 impl Operation {
     /// By a path with blocks of this depth, or by the oracle.
     fn single(id: NodeId, node: &Node, depth: Option<usize>) -> Operation {
-        let path = fast::path(node.op.name()).zip(depth);
+        let path = fast::path(node.op.id()).zip(depth);
         Operation {
             node: id,
             work: path.map_or(Work::Oracle, |(path, depth)| Work::Path(path, depth)),

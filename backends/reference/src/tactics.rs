@@ -2,6 +2,8 @@
 
 use kiln_backend::{BackendError, Tactic, flow};
 use kiln_ir::{Graph, Node};
+use kiln_ops::conv::CONV;
+use kiln_ops::matmul::MATMUL;
 
 /// Evaluates node by node on the oracle.
 pub(crate) const ORACLE: &str = "oracle";
@@ -28,13 +30,13 @@ fn products(g: &Graph, n: &Node) -> Option<f64> {
     let volume = |v| g.ty(v).static_volume().map(|n| n as f64);
     let out: Option<f64> = n.outputs.iter().map(|&v| volume(v)).sum();
     let input = |i: usize| n.inputs.get(i).copied().flatten();
-    let depth = match n.op.name() {
-        "conv" => {
+    let depth = match n.op.id() {
+        CONV => {
             let w = input(1)?;
             let outs = g.ty(w).dims.first()?.as_const()?;
             volume(w)? / outs.max(1) as f64
         }
-        "matmul" => {
+        MATMUL => {
             let a = g.ty(input(0)?);
             let trans = n.op.attrs().bool("trans_a").unwrap_or(false) && a.rank() > 1;
             a.dims.iter().rev().nth(usize::from(trans))?.as_const()? as f64

@@ -164,7 +164,7 @@ pub fn shape_inputs(g: &Graph) -> Vec<usize> {
     let mut needed: HashSet<ValueId> = HashSet::new();
     for (_, n) in g.nodes().rev() {
         // Of what `shape` and `size` read only the dimensions matter.
-        let wanted = n.outputs.iter().any(|v| needed.contains(v)) && !(n.op.is("shape") || n.op.is("size"));
+        let wanted = n.outputs.iter().any(|v| needed.contains(v)) && !n.op.roles().host_known;
         for (i, v) in n.inputs.iter().enumerate() {
             if let Some(v) = v.filter(|_| wanted || n.op.port(i).is_some_and(|p| p.host)) {
                 // What a shape is made of is needed only where it is small enough to be followed.

@@ -4,6 +4,7 @@ use crate::BackendError;
 use crate::assisted::{self, Reason};
 use crate::program::{Program, Step};
 use kiln_ir::{Dim, Fact, Graph, Node, Tensor, ValueId};
+use kiln_ops::generate::ASSERTION;
 
 /// Facts of all values of a program for one run.
 #[derive(Clone, Debug)]
@@ -125,7 +126,7 @@ impl Shapes {
     /// Whether an assertion holds, if the host knows the elements that it checks, so that no device has to be asked.
     fn asserted(&self, program: &Program, step: &Step) -> Option<bool> {
         let mut nodes = step.nodes.iter().filter_map(|&n| program.graph.get(n));
-        let checked = nodes.find(|n| n.op.is("assertion"))?.inputs.first().copied().flatten()?;
+        let checked = nodes.find(|n| n.op.is(ASSERTION))?.inputs.first().copied().flatten()?;
         let elements = self.content(&program.graph, checked)?;
         Some(elements.to_f64().iter().all(|&x| x != 0.0))
     }
@@ -137,7 +138,7 @@ impl Shapes {
         if has(|n| n.op.def().traits.data_dependent) {
             return Some(assisted::SIZES);
         }
-        let asks = has(|n| n.op.is("assertion")) && self.asserted(program, step).is_none();
+        let asks = has(|n| n.op.is(ASSERTION)) && self.asserted(program, step).is_none();
         asks.then_some(assisted::CHECKS)
     }
 

@@ -5,6 +5,7 @@ use crate::points::{Points, Span};
 use crate::tuner::concretize;
 use kiln_backend::{Region, is_shape_data};
 use kiln_ir::{Dim, Fact, Graph, Node, ValueId};
+use kiln_ops::cast::IDENTITY;
 use std::collections::BTreeSet;
 
 /// The length taken for dimensions of which nothing is known, where kernels are chosen.
@@ -46,7 +47,7 @@ pub(crate) fn hand_on(body: &mut Graph) {
 
 /// What a layer hands on as this value.
 fn handed_on(g: &Graph, v: ValueId) -> Option<ValueId> {
-    let (_, node) = g.producer(v).filter(|(_, n)| n.op.is("identity"))?;
+    let (_, node) = g.producer(v).filter(|(_, n)| n.op.is(IDENTITY))?;
     node.inputs.first().copied().flatten().filter(|&x| g.ty(x) == g.ty(v))
 }
 

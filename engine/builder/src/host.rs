@@ -4,6 +4,7 @@ use crate::bodies;
 use kiln_backend::assisted::{self, HOST_IS_DEVICE, Reason};
 use kiln_backend::{HostStep, Program, Shapes, Step, Target, flow};
 use kiln_ir::{DType, Dim, Elems, Fact, Graph, Node, Tensor, ValueId};
+use kiln_ops::control::LOOP;
 use kiln_ops::generate::random::is_fresh;
 use std::collections::BTreeSet;
 
@@ -241,14 +242,14 @@ fn on_host(program: &Program, node: &Node, shapes: &Shapes, inside: &[Inside]) -
         let v = node.inputs.get(i).copied().flatten();
         v.is_some_and(|v| shapes.content(&program.graph, v).is_some())
     };
-    let decided = match node.op.is("loop") {
+    let decided = match node.op.is(LOOP) {
         true => node
             .loop_shape(node.inputs.len())
             .is_ok_and(|s| s.count && !s.condition && known(0) && s.lengths().into_iter().all(known)),
         false => known(0),
     };
     // Sizes that the iterations change are known when the last of them is recorded.
-    let walked = node.op.is("loop") && inside.first().is_some_and(|b| b.sized && b.told);
+    let walked = node.op.is(LOOP) && inside.first().is_some_and(|b| b.sized && b.told);
     let sized = walked || node.outputs.iter().all(|&v| shapes.shape(v).is_some());
     let bodies = inside.iter().all(|b| b.steps.is_empty() && b.told);
     (!decided || !sized || !bodies).then_some(assisted::DECISIONS)
@@ -268,7 +269,7 @@ fn on_device(
     let fresh = |g: &kiln_ir::Graph| g.nodes().any(|(_, n)| is_fresh(&n.op));
     let takes_slices = || {
         let shape = node.loop_shape(node.inputs.len());
-        node.op.is("loop") && shape.is_ok_and(|s| !s.count && s.has_slices())
+        node.op.is(LOOP) && shape.is_ok_and(|s| !s.count && s.has_slices())
     };
     if stops {
         Some(assisted::BESIDE)

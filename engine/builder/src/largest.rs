@@ -80,7 +80,7 @@ fn check_bindings(
 
 /// Whether a node reads the elements of this input on the device.
 fn on_device(node: &Node, input: usize) -> bool {
-    !(node.op.is("shape") || node.op.is("size") || node.op.port(input).is_some_and(|p| p.host))
+    !(node.op.roles().host_known || node.op.port(input).is_some_and(|p| p.host))
 }
 
 /// The region with the largest inputs that a profile allows; `None` where that is not known, or all is static.

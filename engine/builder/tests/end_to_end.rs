@@ -62,7 +62,7 @@ fn layer(
 }
 
 fn op_count(g: &Graph, op: &str) -> usize {
-    g.nodes().filter(|(_, n)| n.op.is(op)).count()
+    g.nodes().filter(|(_, n)| n.op.name() == op).count()
 }
 
 #[test]

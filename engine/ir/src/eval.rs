@@ -140,7 +140,7 @@ impl Op {
     /// The results, if they are known to have no elements and nothing else depends on the evaluation.
     pub fn empty_results(&self, types: &[TensorType]) -> Option<Vec<Tensor>> {
         let traits = self.def().traits;
-        let pure = !traits.side_effect && !traits.data_dependent && !matches!(self.name(), "loop" | "if");
+        let pure = !traits.side_effect && !traits.data_dependent && !self.roles().control;
         let empty = |ty: &TensorType| {
             let shape = ty.static_dims().filter(|s| s.contains(&0))?;
             Tensor::from_bytes(ty.dtype, &shape, Vec::new())

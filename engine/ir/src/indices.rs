@@ -21,7 +21,7 @@ impl IndexRange {
         let count = self.bounds.len().max(1) as u64;
         let (least, greatest) = self.bounds.get((at % count) as usize).copied().unwrap_or((0, -1));
         OpError::Index {
-            op: def.name.into(),
+            op: def.name.as_str().into(),
             input: self.input,
             name: def.inputs.get(self.input).map_or(String::new(), |p| p.name.into()),
             at,

@@ -6,8 +6,10 @@ use crate::error::{IrError, OpError};
 use crate::eval::EvalCx;
 use crate::expr::Expr;
 use crate::infer::{Fact, InferCx};
+pub use crate::op_name::{IF, LOOP, OpName};
 use crate::problem::{Problem, Rng};
 use crate::range::Ranges;
+pub use crate::roles::{AxesPlace, AxesRule, LayoutRule, Movement, NamedAxes, Roles};
 use crate::tensor::Tensor;
 use std::collections::HashMap;
 use std::fmt;
@@ -18,7 +20,7 @@ use std::sync::OnceLock;
 /// One static record per operator, in the file of its family; the crate `kiln-ops` lists the families.
 pub struct OpDef {
     /// Stable name, snake case.
-    pub name: &'static str,
+    pub name: OpName,
     /// What it computes, for the documentation: formula, shapes, dtypes.
     pub doc: &'static str,
     /// Inputs in order. Only the last may be variadic.
@@ -141,65 +143,6 @@ impl Traits {
     }
 }
 
-/// The roles of an operator in the compiler, which reads them here instead of from lists of names.
-#[derive(Clone, Copy, Debug)]
-pub struct Roles {
-    /// How its result is made of the elements of its first input, if it only moves them.
-    pub movement: Movement,
-    /// Whether its kernel may compute pointwise layers that follow, if the backend agrees.
-    pub absorbs_pointwise: bool,
-    /// Whether its kernel may read inputs through [`Movement`]s in front of it, if the backend agrees.
-    pub reads_through_movement: bool,
-    /// Whether its result follows from shapes, so that it needs no kernel if only the host reads it.
-    pub host_known: bool,
-    /// Whether weak typing keeps it in f32 unless the user asks otherwise: its results grow with the number of elements, or
-    /// are coordinates.
-    pub keeps_f32: bool,
-    /// Whether channels last may make it faster; the layout pass leaves islands without such a layer as they are.
-    pub gains_channels_last: bool,
-}
-
-impl Roles {
-    /// No role.
-    pub const NONE: Roles = Roles {
-        movement: Movement::None,
-        absorbs_pointwise: false,
-        reads_through_movement: false,
-        host_known: false,
-        keeps_f32: false,
-        gains_channels_last: false,
-    };
-}
-
-/// Movement of data: how the elements of a result follow from those of the first input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Movement {
-    /// By computation.
-    None,
-    /// The same elements in the same shape.
-    Identity,
-    /// The same bytes with another element type.
-    Reinterpretation,
-    /// The same elements in the same order, in another shape.
-    Reshape,
-    /// The same elements with their dimensions in another order.
-    Permutation,
-    /// A part of the elements, at even steps along each dimension.
-    Slice,
-}
-
-impl Movement {
-    /// Whether the result can be the memory of the input.
-    pub fn is_view(self) -> bool {
-        matches!(self, Movement::Identity | Movement::Reinterpretation | Movement::Reshape)
-    }
-
-    /// Whether a kernel can address the input in the place of the result: strides and offsets say where elements are.
-    pub fn is_addressable(self) -> bool {
-        matches!(self, Movement::Reshape | Movement::Permutation | Movement::Slice)
-    }
-}
-
 /// How far a backend's result may be from the oracle's. `kiln_backend::compare` computes the bounds, element by element;
 /// none of them depends on other elements than those that a result is made of, except where a variant says so.
 #[derive(Clone, Copy, Debug)]
@@ -250,7 +193,7 @@ pub fn all() -> impl Iterator<Item = &'static OpDef> {
 /// The registered operator of this name.
 pub fn find(name: &str) -> Option<&'static OpDef> {
     static MAP: OnceLock<HashMap<&'static str, &'static OpDef>> = OnceLock::new();
-    MAP.get_or_init(|| all().map(|d| (d.name, d)).collect()).get(name).copied()
+    MAP.get_or_init(|| all().map(|d| (d.name.as_str(), d)).collect()).get(name).copied()
 }
 
 /// An operator with its attributes set and checked against its schema.
@@ -262,7 +205,8 @@ pub struct Op {
 
 impl Op {
     /// Looks the operator up, fills in defaults and checks kinds; unknown attributes are refused.
-    pub fn new(name: &str, attrs: Attrs) -> Result<Op, IrError> {
+    pub fn new(name: impl AsRef<str>, attrs: Attrs) -> Result<Op, IrError> {
+        let name = name.as_ref();
         let def = find(name).ok_or_else(|| IrError::UnknownOp(name.to_owned()))?;
         Op::from_def(def, attrs).map_err(|e| IrError::layer("", name, e))
     }
@@ -304,8 +248,13 @@ impl Op {
         }
     }
 
-    /// The operator's name.
+    /// The operator's name as text, for messages.
     pub fn name(&self) -> &'static str {
+        self.def.name.as_str()
+    }
+
+    /// The operator's name, to compare with constants.
+    pub fn id(&self) -> OpName {
         self.def.name
     }
 
@@ -314,9 +263,9 @@ impl Op {
         &self.attrs
     }
 
-    /// Is it this operator?
-    pub fn is(&self, name: &str) -> bool {
-        self.def.name == name
+    /// Whether it is this operator.
+    pub fn is(&self, name: impl Into<OpName>) -> bool {
+        self.def.name == name.into()
     }
 
     /// What the compiler does with it.

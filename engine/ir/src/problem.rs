@@ -25,7 +25,7 @@ impl Problem {
     /// A problem by the operator's name, some optional inputs perhaps absent. Panics as [`op`] does.
     pub fn of(
         label: &str,
-        name: &str,
+        name: impl AsRef<str>,
         attrs: Attrs,
         inputs: impl IntoIterator<Item = Option<Tensor>>,
     ) -> Problem {
@@ -36,7 +36,8 @@ impl Problem {
 /// The operator of a problem. Only tests make problems: one that is not made is coverage that is lost without a word, so refused
 /// attributes are a panic that names operator and attribute.
 #[expect(clippy::panic, reason = "only tests make problems, and their attributes are constants")]
-pub fn op(name: &str, attrs: Attrs) -> Op {
+pub fn op(name: impl AsRef<str>, attrs: Attrs) -> Op {
+    let name = name.as_ref();
     Op::new(name, attrs.clone()).unwrap_or_else(|e| panic!("a test problem of {name} with {attrs:?}: {e}"))
 }
 

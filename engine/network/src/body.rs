@@ -10,6 +10,9 @@ use kiln_ir::infer::Fact;
 use kiln_ir::op::Op;
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
+use kiln_ops::cast::CAST;
+use kiln_ops::shape::{RESHAPE, SHAPE};
+use kiln_ops::transpose::TRANSPOSE;
 use std::sync::Arc;
 
 /// The operators of one layer as they are written: a graph whose inputs are the layer's.
@@ -117,7 +120,7 @@ impl<'a> Body<'a> {
     /// An operator with all its outputs.
     pub fn ops(
         &mut self,
-        op: &str,
+        op: impl AsRef<str>,
         attrs: Attrs,
         inputs: &[Option<ValueId>],
     ) -> Result<Vec<ValueId>, OpError> {
@@ -133,14 +136,15 @@ impl<'a> Body<'a> {
     }
 
     /// An operator of required inputs, and its first output.
-    pub fn op(&mut self, op: &str, attrs: Attrs, inputs: &[ValueId]) -> Result<ValueId, OpError> {
+    pub fn op(&mut self, op: impl AsRef<str>, attrs: Attrs, inputs: &[ValueId]) -> Result<ValueId, OpError> {
         let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        let op = op.as_ref();
         let outs = self.ops(op, attrs, &inputs)?;
         outs.first().copied().ok_or_else(|| OpError::Value(format!("{op} has no output")))
     }
 
     /// An operator without attributes.
-    pub fn plain(&mut self, op: &str, inputs: &[ValueId]) -> Result<ValueId, OpError> {
+    pub fn plain(&mut self, op: impl AsRef<str>, inputs: &[ValueId]) -> Result<ValueId, OpError> {
         self.op(op, Attrs::new(), inputs)
     }
 
@@ -149,7 +153,7 @@ impl<'a> Body<'a> {
         if self.dtype(v) == to {
             return Ok(v);
         }
-        self.op("cast", Attrs::new().with("to", to), &[v])
+        self.op(CAST, Attrs::new().with("to", to), &[v])
     }
 
     /// Weights of the layer; they keep the name that the user gave them.
@@ -188,24 +192,24 @@ impl<'a> Body<'a> {
     /// The value in a shape given by numbers; 0 copies a dimension, one -1 takes what is left.
     pub fn reshape(&mut self, v: ValueId, shape: &[i64]) -> Result<ValueId, OpError> {
         let shape = self.ints(shape)?;
-        self.plain("reshape", &[v, shape])
+        self.plain(RESHAPE, &[v, shape])
     }
 
     /// The value with its axes in another order.
     pub fn transpose(&mut self, v: ValueId, perm: &[usize]) -> Result<ValueId, OpError> {
         let perm: Vec<i64> = perm.iter().map(|&a| a as i64).collect();
-        self.op("transpose", Attrs::new().with("perm", perm), &[v])
+        self.op(TRANSPOSE, Attrs::new().with("perm", perm), &[v])
     }
 
     /// The dimensions as a 1-D tensor of i64.
     pub fn shape(&mut self, v: ValueId) -> Result<ValueId, OpError> {
-        self.plain("shape", &[v])
+        self.plain(SHAPE, &[v])
     }
 
     /// One dimension as a 1-D tensor of one i64.
     pub fn dim(&mut self, v: ValueId, axis: usize) -> Result<ValueId, OpError> {
         let attrs = Attrs::new().with("start", axis as i64).with("end", axis as i64 + 1);
-        self.op("shape", attrs, &[v])
+        self.op(SHAPE, attrs, &[v])
     }
 
     /// An output that no operator of the layer makes: control flow does.

@@ -17,10 +17,14 @@ use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, attr, input, optional};
 use kiln_ir::ty::{TensorType, dims_text};
 use kiln_ir::work::Shapes;
 
+kiln_ir::op_names! {
+    ATTENTION = "attention",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "attention",
+    name: ATTENTION,
     doc: "y = softmax(cap(scale·Q·Kᵀ) + bias)·V for every head. Inputs are q [B, Hq, Sq, D], k [B, Hk, Sk, D] and v \
           [B, Hk, Sk, Dv], or all 3-D, [B, S, H·D], with `q_heads` and `kv_heads` given (0 for 4-D inputs). Hq is a \
           multiple of Hk: query head h reads key head h·Hk/Hq. past_key [B, Hk, P, D] and past_value [B, Hk, P, Dv] go \

@@ -14,11 +14,16 @@ use kiln_ir::op::{Movement, OpDef, Roles, attr, required};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 
+kiln_ir::op_names! {
+    CAST = "cast",
+    IDENTITY = "identity",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "cast",
+        name: CAST,
         doc: "The elements converted to the type `to`. Float to integer truncates toward zero (outside the range of \
               i32, of i64 for i64, it saturates; narrower types then wrap; NaN gives 0). Integer to narrower integer \
               wraps. To bool is x ≠ 0. To a narrower float rounds to nearest even; f8e4m3 then saturates at ±448 or, \
@@ -33,7 +38,7 @@ static OPS: &[OpDef] = &[
         ..PLAIN
     },
     OpDef {
-        name: "identity",
+        name: IDENTITY,
         doc: "The input as it is.",
         infer: |cx| Ok(vec![Fact { ty: cx.ty(0)?.clone(), value: cx.fact(0).and_then(|f| f.value.clone()) }]),
         eval: |cx: &EvalCx<'_>| Ok(vec![cx.input(0)?.clone()]),
@@ -144,7 +149,7 @@ fn edges(t: DType) -> Option<Tensor> {
 }
 
 fn identity_problems(rng: &mut Rng) -> Vec<Problem> {
-    let mut out = pointwise::problems("identity", 1, &DType::ALL, rng);
+    let mut out = pointwise::problems(IDENTITY, 1, &DType::ALL, rng);
     {
         let op = kiln_ir::problem::op("identity", Attrs::new());
         let x = rng.i64s(&[3], &[i64::MIN, 1 << 40, i64::MAX]);

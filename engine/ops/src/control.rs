@@ -6,14 +6,15 @@ use kiln_ir::attr::Attr;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx};
-use kiln_ir::op::{OpDef, Tolerance, attr, variadic};
+pub use kiln_ir::op::{IF, LOOP};
+use kiln_ir::op::{OpDef, Roles, Tolerance, attr, variadic};
 use kiln_ir::tensor::Tensor;
 
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "loop",
+        name: LOOP,
         doc: "Runs a body n times. Inputs in order: the trip count (one integer), if `count`; the initial values of \
               `carried` values; one tensor for each of `iter_axes`, cut along that axis; one length (one integer) for \
               each output with `out_length` 1; `body_captures` values that the body reads unchanged; the rest is \
@@ -42,11 +43,12 @@ static OPS: &[OpDef] = &[
         ],
         infer: no_regions_infer,
         eval: no_regions_eval,
+        roles: Roles { control: true, ..Roles::NONE },
         tolerance: Tolerance::Conditioned,
         ..PLAIN
     },
     OpDef {
-        name: "if",
+        name: IF,
         doc: "Runs one of two bodies. Inputs in order: the condition (one bool); `then_captures` values that region 0 \
               reads; the rest is captured by region 1. Region 0 runs if the condition is true, region 1 otherwise. Both \
               have as many outputs, of the same types; where their dimensions differ those of the result are known on \
@@ -56,6 +58,7 @@ static OPS: &[OpDef] = &[
         attrs: &[attr("then_captures", || Attr::Int(0))],
         infer: no_regions_infer,
         eval: no_regions_eval,
+        roles: Roles { control: true, ..Roles::NONE },
         tolerance: Tolerance::Conditioned,
         ..PLAIN
     },

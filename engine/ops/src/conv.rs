@@ -16,17 +16,21 @@ use kiln_ir::dim::Dim;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, differ};
-use kiln_ir::op::{AttrDef, OpDef, Roles, Tolerance, Traits, attr, input, optional};
+use kiln_ir::op::{AttrDef, LayoutRule, OpDef, Roles, Tolerance, Traits, attr, input, optional};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 
 /// Attribute: groups of channels that are convolved by themselves.
 pub const GROUPS: AttrDef = attr("groups", || Attr::Int(1));
 
+kiln_ir::op_names! {
+    CONV = "conv",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "conv",
+    name: CONV,
     doc: "Convolution (correlation: the kernel is not flipped) of x [N, C, ..] with w [M, C/groups, kernel..] and bias \
           [M], giving [N, M, ..], for one to three spatial dimensions. Output channels of group g read the input \
           channels of group g. Floats accumulate in f32 at least and round once to the input type; i8 and u8 (mixed \
@@ -34,12 +38,17 @@ static OPS: &[OpDef] = &[OpDef {
           are [N, .., C], w is [M, kernel.., C/groups].",
     inputs: &[input("x"), input("w"), optional("bias")],
     attrs: &[STRIDES, PADS, DILATIONS, GROUPS, PAD_MODE, LAYOUT],
-    infer: |cx| layout::infer(cx, 2, infer),
-    eval: |cx| layout::eval(cx, 2, eval),
+    infer: |cx| layout::infer(cx, infer),
+    eval: |cx| layout::eval(cx, eval),
     tolerance: Tolerance::Sum,
     problems: |rng| layout::both(problems::problems(rng)),
     traits: Traits::heavy(|s| s.made(0).saturating_mul(s.filter(1))),
-    roles: Roles { absorbs_pointwise: true, gains_channels_last: true, ..Roles::NONE },
+    roles: Roles {
+        layout: LayoutRule::Attribute(2),
+        absorbs_pointwise: true,
+        gains_channels_last: true,
+        ..Roles::NONE
+    },
     ..PLAIN
 }];
 

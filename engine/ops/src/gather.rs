@@ -16,10 +16,14 @@ use kiln_ir::range::IndexRange;
 use kiln_ir::tensor::Tensor;
 use kiln_ir::ty::{TensorType, dims_text};
 
+kiln_ir::op_names! {
+    GATHER = "gather",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "gather",
+    name: GATHER,
     doc: "y[b.., i.., j.., k..] = x[b.., i.., indices[b.., j..], k..]: slices of x along `axis` picked by indices \
               (i32 or i64); the first `batch_dims` dimensions are common to both. Negative indices count from the end; \
               one out of range is an error.",

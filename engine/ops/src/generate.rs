@@ -19,11 +19,19 @@ use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 
+kiln_ir::op_names! {
+    RANGE = "range",
+    ONE_HOT = "one_hot",
+    EYE_LIKE = "eye_like",
+    SIZE = "size",
+    ASSERTION = "assertion",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "range",
+        name: RANGE,
         doc: "start, start+delta, start+2·delta, … as long as below `limit` (above it if delta is negative); all three are \
               scalars of one number type. max(⌈(limit−start)/delta⌉, 0) elements; element i is start + i·delta.",
         inputs: &[input("start").on_host(), input("limit").on_host(), input("delta").on_host()],
@@ -35,7 +43,7 @@ static OPS: &[OpDef] = &[
         ..PLAIN
     },
     OpDef {
-        name: "one_hot",
+        name: ONE_HOT,
         doc: "`values` is [off, on]. A new axis of size `depth` (a scalar) is put in at `axis`; the result is `on` where the \
               position along it is the index (negative ones counted from the end), else `off`. An index out of range gives \
               `off` everywhere.",
@@ -47,7 +55,7 @@ static OPS: &[OpDef] = &[
         ..PLAIN
     },
     OpDef {
-        name: "eye_like",
+        name: EYE_LIKE,
         doc: "A matrix of the shape of x with ones on diagonal k (positive: above the main one) and zeros elsewhere.",
         attrs: &[attr("k", || Attr::Int(0)), attr("to", || Attr::DType(DType::F32))],
         infer: infer_eye,
@@ -56,7 +64,7 @@ static OPS: &[OpDef] = &[
         ..PLAIN
     },
     OpDef {
-        name: "size",
+        name: SIZE,
         doc: "The number of elements of x as an i64 scalar.",
         infer: |cx| Ok(vec![Fact::contents(TensorType::scalar(DType::I64), vec![cx.ty(0)?.volume()])]),
         eval: |cx| Ok(vec![cx.make(0, &[], Elems::I(vec![cx.input(0)?.len() as i64]))?]),
@@ -65,7 +73,7 @@ static OPS: &[OpDef] = &[
         ..PLAIN
     },
     OpDef {
-        name: "assertion",
+        name: ASSERTION,
         doc: "An error with the message at run time if any element of the bool tensor is false.",
         inputs: &[input("cond")],
         outputs: &[],

@@ -10,8 +10,8 @@ use kiln_ir::attr::Attrs;
 use kiln_ir::dim::Dim;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
-use kiln_ir::infer::{Fact, InferCx};
-use kiln_ir::op::{AttrDef, Op, choice};
+use kiln_ir::infer::{Fact, InferCx, normalize_axis};
+use kiln_ir::op::{AttrDef, AxesPlace, LayoutRule, NamedAxes, Op, OpDef, choice};
 use kiln_ir::problem::Problem;
 use kiln_ir::tensor::Tensor;
 use kiln_ir::ty::TensorType;
@@ -103,21 +103,40 @@ fn with_dims(ty: &TensorType, f: impl FnOnce(&[Dim]) -> Vec<Dim>) -> TensorType 
     TensorType { dtype: ty.dtype, dims: f(&ty.dims) }
 }
 
-/// How many of an operator's inputs, from the first on, have the layout of images.
-pub fn moved_inputs(op: &str) -> usize {
-    if op == "conv" { 2 } else { 1 }
+/// The axes that input `at` names, for an operator's [`LayoutRule::Axes`]: `Some(None)` if it is absent.
+pub(crate) fn listed_axes(inputs: &[Option<&Fact>], at: usize, rank: usize) -> Option<Option<Vec<usize>>> {
+    let Some(list) = inputs.get(at).copied().flatten() else { return Some(None) };
+    let axis = |a| normalize_axis(a, rank, "axes").ok();
+    list.as_const()?.to_i64().into_iter().map(axis).collect::<Option<Vec<_>>>().map(Some)
 }
 
-/// A shape rule of the linear layout for both. `moved` inputs have the layout of images.
+/// The axes that input 3 names, for an operator's [`LayoutRule::Axes`]: without it the first ones, as many as input 1 has
+/// groups of `each` numbers.
+pub(crate) fn axes_or_first(inputs: &[Option<&Fact>], rank: usize, each: i64) -> Option<NamedAxes> {
+    let numbers = inputs.get(1).copied().flatten()?.ty.dims.first()?.as_const()?;
+    let first = || (0..usize::try_from(numbers / each).unwrap_or(0)).collect();
+    let axes = listed_axes(inputs, 3, rank)?.unwrap_or_else(first);
+    Some(NamedAxes { place: AxesPlace::Input(3), axes })
+}
+
+/// How many of an operator's inputs, from the first on, have the layout of images.
+pub fn moved_inputs(def: &OpDef) -> usize {
+    match def.roles.layout {
+        LayoutRule::Attribute(inputs) => inputs,
+        _ => 1,
+    }
+}
+
+/// A shape rule of the linear layout for both.
 pub(crate) fn infer(
     cx: &mut InferCx<'_>,
-    moved: usize,
     rule: fn(&mut InferCx<'_>) -> Result<Vec<Fact>, OpError>,
 ) -> Result<Vec<Fact>, OpError> {
     let layout = Layout::of(cx.attrs);
     if layout == Layout::Linear {
         return rule(cx);
     }
+    let moved = moved_inputs(cx.def);
     let mut facts: Vec<Option<Fact>> = (0..cx.len()).map(|i| cx.fact(i).cloned()).collect();
     for (i, fact) in facts.iter_mut().enumerate().take(moved) {
         *fact = Some(Fact::of(with_dims(cx.ty(i)?, |d| layout.to_linear(d))));
@@ -137,10 +156,9 @@ fn said_of_linear(e: OpError, moved: usize) -> OpError {
     }
 }
 
-/// An oracle of the linear layout for both. `moved` inputs have the layout of images.
+/// An oracle of the linear layout for both.
 pub(crate) fn eval(
     cx: &EvalCx<'_>,
-    moved: usize,
     oracle: fn(&EvalCx<'_>) -> Result<Vec<Tensor>, OpError>,
 ) -> Result<Vec<Tensor>, OpError> {
     let layout = Layout::of(cx.attrs());
@@ -148,7 +166,7 @@ pub(crate) fn eval(
         return oracle(cx);
     }
     let mut inputs: Vec<Option<Tensor>> = (0..cx.len()).map(|i| cx.get(i).cloned()).collect();
-    for (i, x) in inputs.iter_mut().enumerate().take(moved) {
+    for (i, x) in inputs.iter_mut().enumerate().take(moved_inputs(cx.op.def())) {
         *x = Some(transpose::permute(cx.input(i)?, &to_first(cx.input(i)?.shape().len()))?);
     }
     let op = Op::from_def(cx.op.def(), linear_attrs(cx.attrs()))?;
@@ -168,7 +186,7 @@ fn channels_last(p: &Problem) -> Option<Problem> {
     p.inputs.first()?.as_ref().filter(|x| x.shape().len() > 2)?;
     let attrs = p.op.attrs().clone().with("layout", Layout::ChannelsLast.name());
     let mut inputs = p.inputs.clone();
-    for x in inputs.iter_mut().take(moved_inputs(p.op.name())).flatten() {
+    for x in inputs.iter_mut().take(moved_inputs(p.op.def())).flatten() {
         *x = transpose::permute(x, &to_last(x.shape().len())).ok()?;
     }
     Some(Problem::of(&format!("{}, channels last", p.label), p.op.name(), attrs, inputs))

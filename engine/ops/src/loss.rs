@@ -13,10 +13,14 @@ use kiln_ir::range::{IndexRange, RangeCx};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::{TensorType, dims_text};
 
+kiln_ir::op_names! {
+    NLL_LOSS = "nll_loss",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "nll_loss",
+    name: NLL_LOSS,
     doc: "Loss −weight[t]·x[n, t, ..] for log-probabilities x [N, C, d..] and classes t = target[n, ..] of shape [N, d..]; \
           weight [C], absent: ones. Targets equal to `ignore_index` (if `use_ignore`) give loss 0 and weight 0; others \
           outside 0..C are an error. reduction: none, sum, or mean: the sum of losses over the sum of weights (NaN if that is 0).",

@@ -16,10 +16,14 @@ use kiln_ir::stop::checkpoint;
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::{TensorType, dims_text};
 
+kiln_ir::op_names! {
+    MATMUL = "matmul",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "matmul",
+    name: MATMUL,
     doc: "Batched matrix product of A [.., M, K] and B [.., K, N], giving [.., M, N]. With trans_a (trans_b) the last \
           two dimensions of A (B) are swapped. Batch dimensions broadcast; a 1-D input is a vector whose dimension is \
           then dropped. Floats accumulate in f32 at least and round once to the input type; i8 and u8 (mixed allowed) \

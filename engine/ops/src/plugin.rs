@@ -8,10 +8,14 @@ use kiln_ir::infer::{Fact, InferCx};
 use kiln_ir::op::{OpDef, Tolerance, Traits, attr, required, variadic};
 use kiln_ir::ty::TensorType;
 
+kiln_ir::op_names! {
+    PLUGIN = "plugin",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "plugin",
+    name: PLUGIN,
     doc: "What the plug-in `plugin` of this `namespace` and `version` does with its serialized `fields`. `outputs` is a \
           CBOR array of tensor types; their dimensions are expressions over the dimensions of inputs, each a host symbol \
           \"i<input>.d<axis>\", and over sizes that the plug-in computes, each a device symbol with an upper bound. \

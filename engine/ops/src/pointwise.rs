@@ -15,6 +15,7 @@ use kiln_ir::eval::EvalCx;
 use kiln_ir::expr::{Expr, Num};
 use kiln_ir::infer::{Fact, InferCx, MAX_CONTENT, broadcast_all, differ};
 use kiln_ir::op::Op;
+use kiln_ir::op::OpName;
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor, volume};
 use kiln_ir::ty::{TensorType, dims_text};
@@ -236,7 +237,7 @@ impl Writer {
 }
 
 /// Problems for an operator of `arity` inputs of one type: odd sizes, scalar, empty, broadcast, special floats.
-pub fn problems(name: &str, arity: usize, types: &[DType], rng: &mut Rng) -> Vec<Problem> {
+pub fn problems(name: OpName, arity: usize, types: &[DType], rng: &mut Rng) -> Vec<Problem> {
     problems_of(&kiln_ir::problem::op(name, kiln_ir::Attrs::new()), arity, types, rng)
 }
 

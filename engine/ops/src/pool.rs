@@ -16,7 +16,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx};
-use kiln_ir::op::{AttrDef, OpDef, Roles, Tolerance, Traits, attr, choice, required};
+use kiln_ir::op::{AttrDef, LayoutRule, OpDef, Roles, Tolerance, Traits, attr, choice, required};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 use kiln_ir::work::Shapes;
@@ -34,11 +34,16 @@ fn tolerance(attrs: &Attrs) -> Tolerance {
     }
 }
 
+kiln_ir::op_names! {
+    POOL = "pool",
+    MAX_POOL_INDICES = "max_pool_indices",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "pool",
+        name: POOL,
         doc: "One value for every window over the one to three spatial dimensions of x [N, C, ..]. max: the greatest \
               element, NaN if there is one, −∞ (integers: the least value) for a window of padding only. average: the \
               mean of the elements or, with `count_include_pad`, their sum divided by the taps on elements and \
@@ -56,16 +61,21 @@ static OPS: &[OpDef] = &[
             PAD_MODE,
             LAYOUT,
         ],
-        infer: |cx| layout::infer(cx, 1, infer),
-        eval: |cx| layout::eval(cx, 1, eval),
+        infer: |cx| layout::infer(cx, infer),
+        eval: |cx| layout::eval(cx, eval),
         tolerance: Tolerance::ByAttrs(tolerance),
         problems: |rng| layout::both(problems::pool(rng)),
         traits: Traits::heavy(taps),
-        roles: Roles { absorbs_pointwise: true, gains_channels_last: true, ..Roles::NONE },
+        roles: Roles {
+            layout: LayoutRule::Attribute(1),
+            absorbs_pointwise: true,
+            gains_channels_last: true,
+            ..Roles::NONE
+        },
         ..PLAIN
     },
     OpDef {
-        name: "max_pool_indices",
+        name: MAX_POOL_INDICES,
         doc: "Max pooling as `pool`, and for every window the i64 position of the greatest element (the first of \
               equals, the first NaN) in x flattened; with `storage_order` 1 the spatial dimensions are flattened with \
               the first fastest. A window of padding only has position −1.",

@@ -15,11 +15,16 @@ const PORTS: &[Port] = &[input("x"), input("scale"), optional("zero_point")];
 /// What a quantized tensor may be stored in.
 const NARROW: [DType; 4] = [DType::I8, DType::U8, DType::I4, DType::F8E4M3];
 
+kiln_ir::op_names! {
+    QUANTIZE = "quantize",
+    DEQUANTIZE = "dequantize",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "quantize",
+        name: QUANTIZE,
         doc: "saturate(round(x/scale) + zero_point) in type `to` (i8, u8, i4, f8e4m3): the quotient in f32, rounded to the \
               nearest integer, ties to even (f8e4m3: to its nearest value); the sum is clamped to the range of the type. \
               NaN gives 0 in integers. A scale a channel is given in a shape that broadcasts, [1, C, 1, 1].",
@@ -34,7 +39,7 @@ static OPS: &[OpDef] = &[
         ..PLAIN
     },
     OpDef {
-        name: "dequantize",
+        name: DEQUANTIZE,
         doc: "(x − zero_point)·scale in type `to`: the difference of integers in i32, the product in f32. x is i8, u8, i4, \
               i32 or f8e4m3.",
         inputs: PORTS,

@@ -29,9 +29,9 @@ struct Kind {
     cell: bool,
 }
 
-const RNN: Kind = Kind { gates: 1, activations: &["tanh"], cell: false };
-const GRU: Kind = Kind { gates: 3, activations: &["sigmoid", "tanh"], cell: false };
-const LSTM: Kind = Kind { gates: 4, activations: &["sigmoid", "tanh", "tanh"], cell: true };
+const RNN_CELL: Kind = Kind { gates: 1, activations: &["tanh"], cell: false };
+const GRU_CELL: Kind = Kind { gates: 3, activations: &["sigmoid", "tanh"], cell: false };
+const LSTM_CELL: Kind = Kind { gates: 4, activations: &["sigmoid", "tanh", "tanh"], cell: true };
 
 const PORTS: &[Port] = &[
     input("x"),
@@ -52,11 +52,17 @@ const CLIP: AttrDef = attr("clip", || Attr::Float(0.0));
 const HIDDEN: AttrDef = attr("hidden", || Attr::Int(0));
 const LAYOUT: AttrDef = attr("layout", || Attr::Int(0));
 
+kiln_ir::op_names! {
+    RNN = "rnn",
+    GRU = "gru",
+    LSTM = "lstm",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "rnn",
+        name: RNN,
         doc: "h = f(x·Wᵀ + h·Rᵀ + wb + rb) over a sequence; f is tanh unless `activations` says else. With T steps, D \
               directions, batch B, input size I and hidden size H: x [T, B, I], w [D, H, I], r [D, H, H], b [D, 2H] (wb \
               then rb), seq_lens [B], h0 [D, B, H]; y [T, D, B, H], h [D, B, H]. layout 1 puts B first in x, h0, y and \
@@ -68,16 +74,16 @@ static OPS: &[OpDef] = &[
         inputs: PORTS.split_at(6).0,
         outputs: &["y", "h"],
         attrs: &[DIRECTION, ACTIVATIONS, ALPHA, BETA, CLIP, HIDDEN, LAYOUT],
-        infer: |cx| infer(cx, RNN),
-        eval: |cx| run::eval(cx, RNN, &cells::rnn),
+        infer: |cx| infer(cx, RNN_CELL),
+        eval: |cx| run::eval(cx, RNN_CELL, &cells::rnn),
         ranges: Some(lengths),
         tolerance: Tolerance::Narrow,
-        problems: |rng| problems::problems("rnn", RNN, rng),
+        problems: |rng| problems::problems(RNN, RNN_CELL, rng),
         traits: Traits::heavy(gates),
         ..PLAIN
     },
     OpDef {
-        name: "gru",
+        name: GRU,
         doc: "z = f(x·Wzᵀ + h·Rzᵀ + wbz + rbz); r likewise; n = g(x·Wnᵀ + (r∘h)·Rnᵀ + rbn + wbn), or with \
               linear_before_reset n = g(x·Wnᵀ + r∘(h·Rnᵀ + rbn) + wbn); h = (1 − z)∘n + z∘h. f is sigmoid, g tanh. \
               Shapes and attributes as those of `rnn`, with w [D, 3H, I], r [D, 3H, H], b [D, 6H], gates in the order \
@@ -94,16 +100,16 @@ static OPS: &[OpDef] = &[
             LAYOUT,
             attr("linear_before_reset", || Attr::Bool(false)),
         ],
-        infer: |cx| infer(cx, GRU),
-        eval: |cx| run::eval(cx, GRU, &cells::gru),
+        infer: |cx| infer(cx, GRU_CELL),
+        eval: |cx| run::eval(cx, GRU_CELL, &cells::gru),
         ranges: Some(lengths),
         tolerance: Tolerance::Narrow,
-        problems: |rng| problems::problems("gru", GRU, rng),
+        problems: |rng| problems::problems(GRU, GRU_CELL, rng),
         traits: Traits::heavy(gates),
         ..PLAIN
     },
     OpDef {
-        name: "lstm",
+        name: LSTM,
         doc: "i = f(x·Wiᵀ + h·Riᵀ + pi∘c + wbi + rbi), f likewise (or 1 − i with input_forget), g = g(x·Wcᵀ + h·Rcᵀ + \
               wbc + rbc), c = f∘c + i∘g, o = f(x·Woᵀ + h·Roᵀ + po∘c + wbo + rbo) with the new c, h = o∘h(c). f is \
               sigmoid, g and h are tanh. Shapes and attributes as those of `rnn`, with w [D, 4H, I], r [D, 4H, H], b \
@@ -121,11 +127,11 @@ static OPS: &[OpDef] = &[
             LAYOUT,
             attr("input_forget", || Attr::Bool(false)),
         ],
-        infer: |cx| infer(cx, LSTM),
-        eval: |cx| run::eval(cx, LSTM, &cells::lstm),
+        infer: |cx| infer(cx, LSTM_CELL),
+        eval: |cx| run::eval(cx, LSTM_CELL, &cells::lstm),
         ranges: Some(lengths),
         tolerance: Tolerance::Narrow,
-        problems: |rng| problems::problems("lstm", LSTM, rng),
+        problems: |rng| problems::problems(LSTM, LSTM_CELL, rng),
         traits: Traits::heavy(gates),
         ..PLAIN
     },
@@ -140,10 +146,10 @@ fn gates(s: &Shapes<'_>) -> u64 {
 /// The activations of an `rnn`, `gru` or `lstm`, direction by direction: plain name (lower case, without underscores),
 /// alpha and beta.
 pub fn activations(op: &kiln_ir::Op) -> Result<Vec<(&'static str, f64, f64)>, OpError> {
-    let kind = match op.name() {
-        "lstm" => LSTM,
-        "gru" => GRU,
-        _ => RNN,
+    let kind = match op.id() {
+        LSTM => LSTM_CELL,
+        GRU => GRU_CELL,
+        _ => RNN_CELL,
     };
     Ok(activation::of(op.attrs(), kind)?.iter().map(|a| a.describe()).collect())
 }

@@ -8,6 +8,7 @@ mod problems;
 
 pub use fold::ReduceOp;
 
+use crate::layout::listed_axes;
 use crate::util::{PLAIN, for_each_group};
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dim::Dim;
@@ -15,14 +16,18 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, normalize_axes};
-use kiln_ir::op::{OpDef, Roles, Tolerance, attr, choice, input, optional};
+use kiln_ir::op::{AxesPlace, LayoutRule, NamedAxes, OpDef, Roles, Tolerance, attr, choice, input, optional};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
+
+kiln_ir::op_names! {
+    REDUCE = "reduce",
+}
 
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "reduce",
+    name: REDUCE,
     doc: "One value for all elements of x along the given axes (absent or empty: along all; with \
           `noop_with_empty_axes` along none, so that every element is reduced by itself). `keep_dims` leaves \
           dimensions of 1. sum Σx · prod Πx · max · min · mean Σx/n · l1 Σ|x| · l2 √Σx² · log_sum ln Σx · \
@@ -40,11 +45,22 @@ static OPS: &[OpDef] = &[OpDef {
     eval,
     tolerance: Tolerance::ByAttrs(tolerance),
     problems: problems::problems,
-    roles: Roles { absorbs_pointwise: true, keeps_f32: true, ..Roles::NONE },
+    roles: Roles {
+        absorbs_pointwise: true,
+        keeps_f32: true,
+        layout: LayoutRule::Axes(named_axes),
+        ..Roles::NONE
+    },
     ..PLAIN
 }];
 
 /// Sums of terms that are linear in x, extrema, or functions of sums.
+/// Where reduced dimensions go, others move up: only kept ones stay where images have them.
+fn named_axes(attrs: &Attrs, inputs: &[Option<&Fact>], rank: usize) -> Option<NamedAxes> {
+    let axes = listed_axes(inputs, 1, rank)?.filter(|axes| !axes.is_empty())?;
+    attrs.bool("keep_dims").ok()?.then_some(NamedAxes { place: AxesPlace::Input(1), axes })
+}
+
 fn tolerance(attrs: &Attrs) -> Tolerance {
     match ReduceOp::of(attrs) {
         Ok(ReduceOp::Max | ReduceOp::Min) => Tolerance::Exact,

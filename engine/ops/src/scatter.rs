@@ -25,11 +25,16 @@ fn tolerance(attrs: &kiln_ir::Attrs) -> Tolerance {
     }
 }
 
+kiln_ir::op_names! {
+    SCATTER_ELEMENTS = "scatter_elements",
+    SCATTER_ND = "scatter_nd",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "scatter_elements",
+        name: SCATTER_ELEMENTS,
         doc: "y = x, then for every index p of `indices`: y[p with p[axis] = indices[p]] = updates[p], or combined with \
               what is there by `reduction`, in row-major order of p. Negative indices count from the end; those out of \
               range are an error.",
@@ -43,7 +48,7 @@ static OPS: &[OpDef] = &[
         ..PLAIN
     },
     OpDef {
-        name: "scatter_nd",
+        name: SCATTER_ND,
         doc: "y = x, then for every index p of all but the last dimension of `indices`: the slice y[indices[p]] = \
               updates[p], or combined with what is there by `reduction`, in row-major order of p. Negative indices count \
               from the end; those out of range are an error.",

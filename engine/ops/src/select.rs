@@ -18,11 +18,17 @@ use kiln_ir::ty::TensorType;
 
 const BASE: OpDef = OpDef { traits: Traits::DATA_DEPENDENT, ..PLAIN };
 
+kiln_ir::op_names! {
+    NONZERO = "nonzero",
+    COMPRESS = "compress",
+    UNIQUE = "unique",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "nonzero",
+        name: NONZERO,
         doc: "Indices of the elements that are not zero (NaN is not), as i64 [rank, n]: one column an element, in \
               row-major order. A scalar gives [0, n] with n 0 or 1.",
         infer: infer_nonzero,
@@ -31,7 +37,7 @@ static OPS: &[OpDef] = &[
         ..BASE
     },
     OpDef {
-        name: "compress",
+        name: COMPRESS,
         doc: "The slices along `axis` (or, with `flatten`, the elements) at which the 1-D bool tensor `cond` is true; \
               past its end it is false.",
         inputs: &[input("x"), input("cond")],
@@ -42,7 +48,7 @@ static OPS: &[OpDef] = &[
         ..BASE
     },
     OpDef {
-        name: "unique",
+        name: UNIQUE,
         doc: "The different elements (or, unless `flatten`, the different slices along `axis`), ascending if `sorted`, \
               else in the order of first occurrence; with the i64 position of the first occurrence of each, for each \
               element of x its number among them, and how often each occurs. NaNs are all different.",

@@ -15,11 +15,16 @@ use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 
+kiln_ir::op_names! {
+    SHAPE = "shape",
+    RESHAPE = "reshape",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "shape",
+        name: SHAPE,
         doc: "The dimensions of x from `start` to `end` (negative ones count from the end, both clamped to the rank) \
               as a 1-D i64 tensor.",
         attrs: &[attr("start", || Attr::Int(0)), attr("end", || Attr::Int(i64::MAX))],
@@ -30,7 +35,7 @@ static OPS: &[OpDef] = &[
         ..PLAIN
     },
     OpDef {
-        name: "reshape",
+        name: RESHAPE,
         doc: "The same elements in the shape given by the i64 (or i32) 1-D tensor `shape`. One -1 stands for what is \
               left; 0 copies the input's dimension at that position, unless `allow_zero`.",
         inputs: &[input("x"), input("shape").on_host()],

@@ -6,6 +6,7 @@ pub mod pad;
 pub mod window;
 
 use crate::indices;
+use crate::layout::axes_or_first;
 use crate::util::{PLAIN, for_each_index, strides};
 use kiln_ir::attr::Attrs;
 use kiln_ir::dim::Dim;
@@ -13,16 +14,20 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, normalize_axis};
-use kiln_ir::op::{Movement, OpDef, Roles, input, optional};
+use kiln_ir::op::{LayoutRule, Movement, OpDef, Roles, input, optional};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::Tensor;
 use kiln_ir::ty::TensorType;
 use window::{Window, length, window};
 
+kiln_ir::op_names! {
+    SLICE = "slice",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "slice",
+    name: SLICE,
     doc: "The elements from `starts` up to but without `ends` along `axes` (all from the first if absent), every \
           `steps`-th (1 if absent). Negative starts and ends count from the end of the axis; then starts are cut to \
           0..=d (0..=d−1 for a negative step) and ends to 0..=d (−1..=d−1). Steps may be negative, not 0.",
@@ -36,7 +41,11 @@ static OPS: &[OpDef] = &[OpDef {
     infer,
     eval,
     problems,
-    roles: Roles { movement: Movement::Slice, ..Roles::NONE },
+    roles: Roles {
+        movement: Movement::Slice,
+        layout: LayoutRule::Axes(|_, inputs, rank| axes_or_first(inputs, rank, 1)),
+        ..Roles::NONE
+    },
     ..PLAIN
 }];
 

@@ -9,44 +9,50 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, normalize_axis};
-use kiln_ir::op::{AttrDef, OpDef, Roles, Tolerance, attr};
+use kiln_ir::op::{AttrDef, OpDef, OpName, Roles, Tolerance, attr};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 
 const ATTRS: &[AttrDef] = &[attr("axis", || Attr::Int(-1))];
 
+kiln_ir::op_names! {
+    SOFTMAX = "softmax",
+    LOG_SOFTMAX = "log_softmax",
+    HARDMAX = "hardmax",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "softmax",
+        name: SOFTMAX,
         doc: "eˣ/Σeˣ along one axis, shifted by the greatest so that nothing overflows. A row with NaN or +∞, or of \
               −∞ only, gives NaN. Computed in f32 at least.",
         attrs: ATTRS,
         infer,
         eval: |cx| eval(cx, softmax),
         tolerance: Tolerance::Conditioned,
-        problems: |rng| problems("softmax", rng),
+        problems: |rng| problems(SOFTMAX, rng),
         roles: Roles { absorbs_pointwise: true, ..Roles::NONE },
         ..PLAIN
     },
     OpDef {
-        name: "log_softmax",
+        name: LOG_SOFTMAX,
         doc: "x − ln Σeˣ along one axis, shifted by the greatest so that nothing overflows. Computed in f32 at least.",
         attrs: ATTRS,
         infer,
         eval: |cx| eval(cx, log_softmax),
         tolerance: Tolerance::Conditioned,
-        problems: |rng| problems("log_softmax", rng),
+        problems: |rng| problems(LOG_SOFTMAX, rng),
         ..PLAIN
     },
     OpDef {
-        name: "hardmax",
+        name: HARDMAX,
         doc: "1 at the first greatest element along one axis (NaN counts as greatest), 0 elsewhere.",
         attrs: ATTRS,
         infer,
         eval: |cx| eval(cx, hardmax),
-        problems: |rng| problems("hardmax", rng),
+        problems: |rng| problems(HARDMAX, rng),
         ..PLAIN
     },
 ];
@@ -95,7 +101,7 @@ fn hardmax(row: &[f64]) -> Vec<f64> {
     (0..row.len()).map(|i| if i == best { 1.0 } else { 0.0 }).collect()
 }
 
-fn problems(name: &str, rng: &mut Rng) -> Vec<Problem> {
+fn problems(name: OpName, rng: &mut Rng) -> Vec<Problem> {
     let cases: &[(&str, &[usize], i64)] = &[
         ("odd sizes, last axis", &[3, 5, 7], -1),
         ("middle axis", &[3, 33, 5], 1),

@@ -14,10 +14,14 @@ use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 use std::cmp::Ordering;
 
+kiln_ir::op_names! {
+    TOPK = "topk",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "topk",
+    name: TOPK,
     doc: "The k largest (or smallest) elements along an axis with their i64 positions. Sorted; of equal elements the \
               one at the lower position comes first. NaN counts as larger than everything.",
     inputs: &[input("x"), input("k").on_host()],

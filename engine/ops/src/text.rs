@@ -13,10 +13,14 @@ use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 use std::collections::HashMap;
 
+kiln_ir::op_names! {
+    TFIDF = "tfidf",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "tfidf",
+    name: TFIDF,
     doc: "Counts n-grams of every row of x ([C] or [N, C], integers); gives f32 [K] or [N, K], K the greatest of \
           `ngram_indexes` plus 1. `pool` holds all 1-grams, then all 2-grams and so on; `counts`[n−1] is where n-grams \
           start. The i-th n-gram of the pool is counted at ngram_indexes[i]. N-grams of min_gram to max_gram items count, \

@@ -14,10 +14,14 @@ use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::Tensor;
 use kiln_ir::ty::TensorType;
 
+kiln_ir::op_names! {
+    TRANSPOSE = "transpose",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "transpose",
+    name: TRANSPOSE,
     doc: "Axis i of the output is axis perm[i] of the input. Without `perm` (empty) the order is reversed.",
     attrs: &[attr("perm", || Attr::Ints(vec![]))],
     infer: |cx| {

@@ -5,12 +5,12 @@ use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::infer::{InferCx, differ};
-use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, input};
+use kiln_ir::op::{OpDef, OpName, Roles, Tolerance, Traits, input};
 use kiln_ir::ty::dims_text;
 
 /// A pure, exact operator of one input and one output, for `..PLAIN` in definitions that say only what differs.
 pub const PLAIN: OpDef = OpDef {
-    name: "",
+    name: OpName::new(""),
     doc: "",
     inputs: &[input("x")],
     outputs: &["y"],

@@ -21,7 +21,22 @@ use crate::value::{Out, Val};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use kiln_backend::{BackendError, Shapes};
-use kiln_ir::{DType, Fact, Graph, Node, Tensor};
+use kiln_ir::{DType, Fact, Graph, Node, OpName, Tensor};
+use kiln_ops::attention::ATTENTION;
+use kiln_ops::conv::CONV;
+use kiln_ops::gather::GATHER;
+use kiln_ops::matmul::MATMUL;
+use kiln_ops::norm::batch_norm::BATCH_NORM;
+use kiln_ops::norm::layer_norm::{LAYER_NORM, RMS_NORM};
+use kiln_ops::pool::POOL;
+use kiln_ops::reduce::REDUCE;
+use kiln_ops::shape::RESHAPE;
+use kiln_ops::shape::expand::EXPAND;
+use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
+use kiln_ops::slice::SLICE;
+use kiln_ops::slice::concat::CONCAT;
+use kiln_ops::softmax::{LOG_SOFTMAX, SOFTMAX};
+use kiln_ops::transpose::TRANSPOSE;
 use std::sync::Arc;
 
 /// Bits of the vectors that the kernels here use: which of them run depends on the processor's features.
@@ -41,29 +56,29 @@ pub(crate) fn vector_bits() -> u64 {
 pub(crate) type Path = fn(&mut NodeCx<'_>) -> Result<bool, BackendError>;
 
 /// The paths by operator.
-const PATHS: &[(&str, Path)] = &[
-    ("attention", attention::run),
-    ("conv", conv::run),
-    ("matmul", matmul::run),
-    ("pool", pool::run),
-    ("softmax", rows::softmax),
-    ("log_softmax", rows::softmax),
-    ("layer_norm", rows::layer_norm),
-    ("rms_norm", rows::layer_norm),
-    ("batch_norm", rows::batch_norm),
-    ("reduce", rows::reduce),
-    ("reshape", moves::reshape),
-    ("squeeze", moves::reshape),
-    ("unsqueeze", moves::reshape),
-    ("transpose", moves::transpose),
-    ("expand", moves::expand),
-    ("slice", moves::slice),
-    ("concat", moves::concat),
-    ("gather", moves::gather),
+const PATHS: &[(OpName, Path)] = &[
+    (ATTENTION, attention::run),
+    (CONV, conv::run),
+    (MATMUL, matmul::run),
+    (POOL, pool::run),
+    (SOFTMAX, rows::softmax),
+    (LOG_SOFTMAX, rows::softmax),
+    (LAYER_NORM, rows::layer_norm),
+    (RMS_NORM, rows::layer_norm),
+    (BATCH_NORM, rows::batch_norm),
+    (REDUCE, rows::reduce),
+    (RESHAPE, moves::reshape),
+    (SQUEEZE, moves::reshape),
+    (UNSQUEEZE, moves::reshape),
+    (TRANSPOSE, moves::transpose),
+    (EXPAND, moves::expand),
+    (SLICE, moves::slice),
+    (CONCAT, moves::concat),
+    (GATHER, moves::gather),
 ];
 
 /// The path of an operator.
-pub(crate) fn path(op: &str) -> Option<Path> {
+pub(crate) fn path(op: OpName) -> Option<Path> {
     PATHS.iter().find(|(name, _)| *name == op).map(|(_, p)| *p)
 }
 
@@ -218,5 +233,5 @@ fn widen(v: &Val) -> Vec<f32> {
 
 /// Is there a path for a node?
 pub(crate) fn covers(node: &Node) -> bool {
-    path(node.op.name()).is_some() || node.op.is_pointwise()
+    path(node.op.id()).is_some() || node.op.is_pointwise()
 }

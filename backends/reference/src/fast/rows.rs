@@ -6,7 +6,9 @@ use super::pointwise::math::exp;
 use kiln_backend::BackendError;
 use kiln_ir::infer::normalize_axis;
 use kiln_ops::layout::Layout;
+use kiln_ops::norm::layer_norm::RMS_NORM;
 use kiln_ops::reduce::mask;
+use kiln_ops::softmax::LOG_SOFTMAX;
 use rayon::prelude::*;
 
 /// Accumulators that are independent, so that sums run in vectors.
@@ -41,7 +43,7 @@ pub fn softmax(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     if inner != 1 {
         return Ok(false);
     }
-    let log = cx.node.op.is("log_softmax");
+    let log = cx.node.op.is(LOG_SOFTMAX);
     cx.write_floats(0, &shape, |y| {
         let rows = y.par_chunks_mut(n.max(1)).zip(x.par_chunks(n.max(1)));
         rows.with_min_len(1 + 4096 / n.max(1)).for_each(|(y, x)| if log { log_row(x, y) } else { row(x, y) });
@@ -83,7 +85,7 @@ pub fn layer_norm(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let (Some(x), Some(axis), Ok(epsilon)) = (cx.floats(0), axis, attrs.float("epsilon")) else {
         return Ok(false);
     };
-    let rms = cx.node.op.is("rms_norm");
+    let rms = cx.node.op.is(RMS_NORM);
     let row = shape[axis..].to_vec();
     let n: usize = row.iter().product();
     let (scale, bias) = (along(cx, 1, &row, 1.0), along(cx, 2, &row, 0.0));

@@ -38,8 +38,7 @@ pub fn deciding_inputs(program: &Program, decisions: Decisions) -> Vec<usize> {
 
 /// What a number is made of, if a layer makes one; of what `shape` and `size` read only the dimensions matter.
 fn made_of(node: &Node, needed: &HashSet<ValueId>) -> Vec<ValueId> {
-    let makes =
-        node.outputs.iter().any(|v| needed.contains(v)) && !(node.op.is("shape") || node.op.is("size"));
+    let makes = node.outputs.iter().any(|v| needed.contains(v)) && !node.op.roles().host_known;
     if makes { node.inputs.iter().flatten().copied().collect() } else { Vec::new() }
 }
 

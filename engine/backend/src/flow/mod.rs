@@ -19,6 +19,7 @@ pub use walk::{Machine, walk};
 
 use crate::{BackendError, Program, Region, Step, Tactic};
 use kiln_ir::{Graph, Node, ValueId};
+use kiln_ops::control::LOOP;
 
 /// The tactic of control flow that the host walks.
 pub const INTERPRETED: &str = "interpreted";
@@ -38,7 +39,7 @@ pub fn tactic(region: &Region) -> Option<Tactic> {
 pub fn trips(region: &Region) -> Option<i64> {
     let g = &region.graph;
     let (_, node) = g.nodes().next().filter(|_| tactic(region).is_some())?;
-    node.op.is("loop").then_some(())?;
+    node.op.is(LOOP).then_some(())?;
     node.loop_shape(node.inputs.len()).ok().filter(|s| s.count && !s.condition)?;
     let count = node.inputs.first().copied().flatten()?;
     g.value(count).fact.as_const()?.scalar_i64().map(|n| n.max(0))

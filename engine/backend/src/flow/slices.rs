@@ -3,6 +3,7 @@
 
 use crate::{Region, Tactic, Target, is_view_op};
 use kiln_ir::{Graph, Node, ValueId};
+use kiln_ops::control::LOOP;
 
 /// The feature of a target whose backend compiles such kernels.
 pub const SLICES: &str = "slices_in_place";
@@ -16,7 +17,7 @@ const OUTPUTS: usize = 31;
 /// The values of `graph`, the program of body number `body` of a node, that lie elsewhere in every trip: elements, views of
 /// them, and what is stacked. None where the target has no kernels for it.
 pub fn slices(node: &Node, body: usize, graph: &Graph, target: &Target) -> Vec<ValueId> {
-    if body != 0 || !node.op.is("loop") || !target.has(SLICES) {
+    if body != 0 || !node.op.is(LOOP) || !target.has(SLICES) {
         return Vec::new();
     }
     let Ok(shape) = node.loop_shape(node.inputs.len()) else { return Vec::new() };

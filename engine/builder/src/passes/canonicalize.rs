@@ -4,6 +4,15 @@ use super::transposes::order;
 use super::{Pass, PassCx, pure};
 use crate::BuildError;
 use kiln_ir::{DType, Graph, Node, NodeId, ValueId};
+use kiln_ops::cast::bitcast::BITCAST;
+use kiln_ops::cast::{CAST, IDENTITY};
+use kiln_ops::shape::RESHAPE;
+use kiln_ops::shape::expand::{EXPAND, TILE};
+use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
+use kiln_ops::slice::SLICE;
+use kiln_ops::slice::concat::CONCAT;
+use kiln_ops::slice::pad::PAD;
+use kiln_ops::transpose::TRANSPOSE;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
@@ -105,22 +114,22 @@ fn forwarded(g: &Graph, node: &Node) -> Option<(ValueId, ValueId)> {
     if let Some(source) = narrowed_back(g, x, y) {
         return Some((y, source));
     }
-    let nothing = match node.op.name() {
-        "identity" => true,
-        "cast" | "bitcast" | "reshape" | "expand" | "squeeze" | "unsqueeze" | "tile" | "pad" => same,
-        "transpose" => order(node.op.attrs(), g.ty(x).rank()).is_some_and(|p| p.is_sorted()),
-        "concat" => node.inputs.len() == 1,
-        "slice" => same && forward(g, node),
+    let nothing = match node.op.id() {
+        IDENTITY => true,
+        CAST | BITCAST | RESHAPE | EXPAND | SQUEEZE | UNSQUEEZE | TILE | PAD => same,
+        TRANSPOSE => order(node.op.attrs(), g.ty(x).rank()).is_some_and(|p| p.is_sorted()),
+        CONCAT => node.inputs.len() == 1,
+        SLICE => same && forward(g, node),
         _ => false,
     };
     // Tiles and pads of unknown amounts may keep the symbolic shape by name only where it is static.
-    let sure = !matches!(node.op.name(), "tile" | "pad" | "expand") || g.ty(y).static_dims().is_some();
+    let sure = !matches!(node.op.id(), TILE | PAD | EXPAND) || g.ty(y).static_dims().is_some();
     (nothing && sure).then_some((y, x))
 }
 
 /// Where a cast to f32 and the next one back give what there was: that value.
 pub(super) fn narrowed_back(g: &Graph, x: ValueId, y: ValueId) -> Option<ValueId> {
-    let cast = |v: ValueId| g.producer(v).map(|p| p.1).filter(|n| n.op.is("cast"));
+    let cast = |v: ValueId| g.producer(v).map(|p| p.1).filter(|n| n.op.is(CAST));
     let source = cast(y).and(cast(x))?.inputs.first().copied().flatten()?;
     let wider = g.ty(x).dtype == DType::F32 && g.ty(source).dtype.is_float();
     (wider && g.ty(source).dtype == g.ty(y).dtype).then_some(source)

@@ -1,6 +1,7 @@
 //! Casts of constants from f32 to narrower floats, by all processors: large weights get no second form in f64 on the way.
 
 use kiln_ir::{DType, Node, Tensor, float};
+use kiln_ops::cast::CAST;
 use rayon::prelude::*;
 
 /// Elements that are worth a thread.
@@ -8,7 +9,7 @@ const SHARE: usize = 1 << 18;
 
 /// What a `cast` from f32 to f16 or bf16 makes of a constant, bit by bit as the oracle; `None` for other layers.
 pub fn converted(node: &Node, x: &Tensor) -> Option<Tensor> {
-    let to = node.op.attrs().dtype("to").ok().filter(|_| node.op.is("cast") && x.dtype() == DType::F32)?;
+    let to = node.op.attrs().dtype("to").ok().filter(|_| node.op.is(CAST) && x.dtype() == DType::F32)?;
     let bits: fn(f64) -> u16 = match to {
         DType::F16 => float::f16_bits,
         DType::BF16 => float::bf16_bits,

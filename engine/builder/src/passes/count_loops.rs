@@ -5,6 +5,10 @@ use super::writer::Writer;
 use super::{Pass, PassCx};
 use crate::BuildError;
 use kiln_ir::{Attrs, Graph, IrError, LoopShape, Node, NodeId, Op, ValueId};
+use kiln_ops::cast::IDENTITY;
+use kiln_ops::control::LOOP;
+use kiln_ops::pointwise::binary::MIN;
+use kiln_ops::pointwise::select::SELECT;
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "count-loops", run };
@@ -55,7 +59,7 @@ struct Conditions {
 impl Conditions {
     /// The conditions of a loop, if they are known in front of it.
     fn of(g: &Graph, node: &Node) -> Option<Conditions> {
-        if !node.op.is("loop") {
+        if !node.op.is(LOOP) {
             return None;
         }
         let s = node.loop_shape(node.inputs.len()).ok().filter(|s| s.count && s.condition)?;
@@ -76,7 +80,7 @@ impl Conditions {
     fn count(self, g: &mut Graph, id: NodeId) -> Result<(), IrError> {
         let count = self.iterations(&mut Writer::before(g, id))?;
         let Some(node) = g.get_mut(id) else { return Ok(()) };
-        node.op = Op::new("loop", node.op.attrs().clone().with("while", false))?;
+        node.op = Op::new(LOOP, node.op.attrs().clone().with("while", false))?;
         node.inputs.truncate(self.inputs);
         if let Some(first) = node.inputs.first_mut() {
             *first = Some(count);
@@ -90,7 +94,7 @@ impl Conditions {
         let mut number = self.count;
         if self.further != self.first && self.further != Condition::Constant(true) {
             let one = w.scalar(1.0, dtype)?;
-            let once = w.op("min", Attrs::new(), &[self.count, one])?;
+            let once = w.op(MIN, Attrs::new(), &[self.count, one])?;
             number = self.further.choose(w, number, once)?;
         }
         if self.first == Condition::Constant(true) {
@@ -113,7 +117,7 @@ impl Condition {
     fn choose(self, w: &mut Writer<'_>, yes: ValueId, no: ValueId) -> Result<ValueId, IrError> {
         match self {
             Condition::Constant(c) => Ok(if c { yes } else { no }),
-            Condition::Value(c) => w.op("select", Attrs::new(), &[c, yes, no]),
+            Condition::Value(c) => w.op(SELECT, Attrs::new(), &[c, yes, no]),
         }
     }
 
@@ -158,7 +162,7 @@ enum Origin {
 /// The origin of a value that a region does not compute.
 fn origin(region: &Graph, mut v: ValueId) -> Option<Origin> {
     while let Some((_, node)) = region.producer(v) {
-        let view = node.op.is("identity")
+        let view = node.op.is(IDENTITY)
             || kiln_backend::is_view_op(&node.op) && region.ty(v).static_volume() == Some(1);
         v = node
             .inputs

@@ -7,6 +7,10 @@ use super::{Pass, PassCx};
 use crate::BuildError;
 use kiln_ir::graph::Uses;
 use kiln_ir::{Attrs, DType, Graph, IrError, NodeId, ValueId};
+use kiln_ops::conv::CONV;
+use kiln_ops::norm::batch_norm::BATCH_NORM;
+use kiln_ops::pointwise::binary::{ADD, DIV, MUL, SUB};
+use kiln_ops::pointwise::unary::{NEG, SQRT};
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "fold-batch-norm", run };
@@ -37,7 +41,7 @@ struct Norm {
 
 impl Norm {
     fn read(g: &Graph, id: NodeId) -> Option<Norm> {
-        let node = g.get(id).filter(|n| n.op.is("batch_norm") && n.outputs.len() == 1)?;
+        let node = g.get(id).filter(|n| n.op.is(BATCH_NORM) && n.outputs.len() == 1)?;
         let ins: Vec<ValueId> = node.inputs.iter().copied().collect::<Option<_>>()?;
         let [x, scale, bias, mean, var] = ins[..] else { return None };
         let params = [scale, bias, mean, var];
@@ -52,27 +56,27 @@ impl Norm {
         let mut w = Writer::before(g, id);
         let [scale, bias, mean, var] = self.params;
         let eps = w.scalar(self.epsilon, self.dtype)?;
-        let shifted = w.op("add", Attrs::new(), &[var, eps])?;
-        let dev = w.op("sqrt", Attrs::new(), &[shifted])?;
-        let factor = w.op("div", Attrs::new(), &[scale, dev])?;
+        let shifted = w.op(ADD, Attrs::new(), &[var, eps])?;
+        let dev = w.op(SQRT, Attrs::new(), &[shifted])?;
+        let factor = w.op(DIV, Attrs::new(), &[scale, dev])?;
         let y = match self.conv(w.g, uses) {
             Some(conv) => {
                 let centred = match conv.bias {
-                    Some(b) => w.op("sub", Attrs::new(), &[b, mean])?,
-                    None => w.op("neg", Attrs::new(), &[mean])?,
+                    Some(b) => w.op(SUB, Attrs::new(), &[b, mean])?,
+                    None => w.op(NEG, Attrs::new(), &[mean])?,
                 };
-                let scaled = w.op("mul", Attrs::new(), &[centred, factor])?;
-                let new_bias = w.op("add", Attrs::new(), &[scaled, bias])?;
+                let scaled = w.op(MUL, Attrs::new(), &[centred, factor])?;
+                let new_bias = w.op(ADD, Attrs::new(), &[scaled, bias])?;
                 let per_output = w.column(factor, w.g.ty(conv.weights).rank(), 0)?;
-                let new_weights = w.op("mul", Attrs::new(), &[conv.weights, per_output])?;
-                w.op("conv", conv.attrs, &[conv.x, new_weights, new_bias])?
+                let new_weights = w.op(MUL, Attrs::new(), &[conv.weights, per_output])?;
+                w.op(CONV, conv.attrs, &[conv.x, new_weights, new_bias])?
             }
             None => {
-                let drop = w.op("mul", Attrs::new(), &[mean, factor])?;
-                let shift = w.op("sub", Attrs::new(), &[bias, drop])?;
+                let drop = w.op(MUL, Attrs::new(), &[mean, factor])?;
+                let shift = w.op(SUB, Attrs::new(), &[bias, drop])?;
                 let (f, s) = (w.column(factor, self.rank, 1)?, w.column(shift, self.rank, 1)?);
-                let scaled = w.op("mul", Attrs::new(), &[self.x, f])?;
-                w.op("add", Attrs::new(), &[scaled, s])?
+                let scaled = w.op(MUL, Attrs::new(), &[self.x, f])?;
+                w.op(ADD, Attrs::new(), &[scaled, s])?
             }
         };
         w.replace(id, y);
@@ -82,7 +86,7 @@ impl Norm {
     /// The convolution before it, if its weights are constant and nobody else reads its result. `uses` are those before the
     /// first rewrite, which changes how often new values are read, and no others.
     fn conv(&self, g: &Graph, uses: &Uses) -> Option<Conv> {
-        let (_, node) = g.producer(self.x).filter(|(_, n)| n.op.is("conv"))?;
+        let (_, node) = g.producer(self.x).filter(|(_, n)| n.op.is(CONV))?;
         let readers = match uses.of_value(self.x).len() {
             0 => g.nodes().flat_map(|(_, n)| n.inputs.iter().flatten()).filter(|v| **v == self.x).count(),
             known => known,

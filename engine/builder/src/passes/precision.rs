@@ -8,6 +8,8 @@ use super::writer::cast;
 use super::{Pass, PassCx};
 use crate::{BuildConfig, BuildError, Constraints};
 use kiln_ir::{DType, Graph, Node, NodeId, ValueId};
+use kiln_ops::cast::CAST;
+use kiln_ops::reduce::REDUCE;
 use std::collections::HashSet;
 
 /// The pass.
@@ -66,10 +68,10 @@ fn wanted(node: &Node, config: &BuildConfig) -> Option<DType> {
 fn settled(g: &Graph, node: &Node, config: &BuildConfig) -> Option<DType> {
     let bounded = matches!(node.op.attrs().str("op"), Ok("mean" | "max" | "min"));
     let x = node.inputs.first().copied().flatten()?;
-    if !node.op.is("reduce") || !bounded || node.meta.precision.is_some() {
+    if !node.op.is(REDUCE) || !bounded || node.meta.precision.is_some() {
         return None;
     }
-    let (_, cast) = g.producer(x).filter(|(_, n)| n.op.is("cast"))?;
+    let (_, cast) = g.producer(x).filter(|(_, n)| n.op.is(CAST))?;
     let from = g.ty(cast.inputs.first().copied().flatten()?).dtype;
     config.reduced.contains(&from).then_some(from)
 }
@@ -151,7 +153,7 @@ fn cancel_casts(g: &mut Graph) {
     let outputs: HashSet<ValueId> = g.outputs.iter().copied().collect();
     for id in g.order().to_vec() {
         moved.rewire(g, id);
-        let Some(node) = g.get(id).filter(|n| n.op.is("cast")) else { continue };
+        let Some(node) = g.get(id).filter(|n| n.op.is(CAST)) else { continue };
         let (Some(x), y) = (node.inputs[0], node.outputs[0]) else { continue };
         let Some(source) = narrowed_back(g, x, y).filter(|_| !outputs.contains(&y)) else { continue };
         moved.note(g, id, &[(y, source)]);

@@ -6,6 +6,8 @@ use super::{Pass, PassCx};
 use crate::BuildError;
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::{Attr, Attrs, Dim, Graph, IrError, Node, NodeId, Op, Tensor, ValueId};
+use kiln_ops::shape::RESHAPE;
+use kiln_ops::transpose::TRANSPOSE;
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "merge-transposes", run };
@@ -13,7 +15,7 @@ pub const PASS: Pass = Pass { name: "merge-transposes", run };
 fn run(g: &mut Graph, _: &PassCx<'_>) -> Result<usize, BuildError> {
     let mut changes = 0;
     for id in g.order().to_vec() {
-        if g.get(id).is_none_or(|n| !n.op.is("transpose")) {
+        if g.get(id).is_none_or(|n| !n.op.is(TRANSPOSE)) {
             continue;
         }
         changes += usize::from(merge(g, id)?);
@@ -24,7 +26,7 @@ fn run(g: &mut Graph, _: &PassCx<'_>) -> Result<usize, BuildError> {
 
 /// What a transpose reads, and its permutation.
 fn read(g: &Graph, node: &Node) -> Option<(ValueId, Vec<usize>)> {
-    let x = node.inputs.first().copied().flatten().filter(|_| node.op.is("transpose"))?;
+    let x = node.inputs.first().copied().flatten().filter(|_| node.op.is(TRANSPOSE))?;
     Some((x, order(node.op.attrs(), g.ty(x).rank())?))
 }
 
@@ -44,7 +46,7 @@ fn merge(g: &mut Graph, id: NodeId) -> Result<bool, IrError> {
         Some((source, outer.iter().map(|&p| inner[p] as i64).collect::<Vec<_>>()))
     };
     let Some((source, perm)) = both(g) else { return Ok(false) };
-    let op = Op::new("transpose", Attrs::new().with("perm", perm))?;
+    let op = Op::new(TRANSPOSE, Attrs::new().with("perm", perm))?;
     if let Some(node) = g.get_mut(id) {
         node.op = op;
         node.inputs = vec![Some(source)];
@@ -64,7 +66,7 @@ fn flatten(g: &mut Graph, id: NodeId) -> Result<bool, IrError> {
     let Some(to) = sizes(&dims, &to) else { return Ok(false) };
     let shape = Tensor::i64(&[to.len()], &to)
         .ok_or_else(|| IrError::Structure("a shape could not be made".into()))?;
-    let op = Op::new("reshape", Attrs::new().with("allow_zero", Attr::Bool(false)))?;
+    let op = Op::new(RESHAPE, Attrs::new().with("allow_zero", Attr::Bool(false)))?;
     let name = g.unique_name(&format!("{}.shape", g.get(id).map_or("", |n| n.name.as_str())));
     let shape = g.add_constant(&name, shape);
     if let Some(node) = g.get_mut(id) {

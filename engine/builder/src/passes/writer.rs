@@ -1,11 +1,14 @@
 //! Writing layers into a graph before a position.
 
+use kiln_ir::OpName;
 use kiln_ir::graph::Meta;
 use kiln_ir::{Attr, Attrs, DType, Dim, Graph, IrError, NodeId, Op, Tensor, ValueId};
+use kiln_ops::cast::CAST;
+use kiln_ops::shape::RESHAPE;
 
 /// A cast at a position of the order.
 pub fn cast(g: &mut Graph, at: usize, name: &str, x: ValueId, to: DType) -> Result<ValueId, IrError> {
-    let out = g.insert_node(at, name, Op::new("cast", Attrs::new().with("to", to))?, &[Some(x)])?;
+    let out = g.insert_node(at, name, Op::new(CAST, Attrs::new().with("to", to))?, &[Some(x)])?;
     out.first().copied().ok_or_else(|| IrError::Structure("a cast has no output".into()))
 }
 
@@ -36,14 +39,14 @@ impl Writer<'_> {
     }
 
     /// A layer on these inputs; its first output.
-    pub fn op(&mut self, op: &str, attrs: Attrs, inputs: &[ValueId]) -> Result<ValueId, IrError> {
+    pub fn op(&mut self, op: OpName, attrs: Attrs, inputs: &[ValueId]) -> Result<ValueId, IrError> {
         let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
         self.node(op, attrs, &inputs)
     }
 
     /// A layer on these inputs, some perhaps absent; its first output.
-    pub fn node(&mut self, op: &str, attrs: Attrs, inputs: &[Option<ValueId>]) -> Result<ValueId, IrError> {
-        let name = self.name(op);
+    pub fn node(&mut self, op: OpName, attrs: Attrs, inputs: &[Option<ValueId>]) -> Result<ValueId, IrError> {
+        let name = self.name(&op);
         let out = self.g.insert_node(self.at, &name, Op::new(op, attrs)?, inputs)?;
         self.at += 1;
         let y = out.first().copied().ok_or_else(|| IrError::Structure(format!("{op} has no output")))?;
@@ -77,7 +80,7 @@ impl Writer<'_> {
     pub fn reshape(&mut self, x: ValueId, shape: &[i64]) -> Result<ValueId, IrError> {
         let shape = self.ints(shape)?;
         let zero = shape_has_zero(self.g, shape);
-        self.op("reshape", Attrs::new().with("allow_zero", Attr::Bool(zero)), &[x, shape])
+        self.op(RESHAPE, Attrs::new().with("allow_zero", Attr::Bool(zero)), &[x, shape])
     }
 
     /// A [C] vector as a tensor of `rank` dimensions with C at `axis`.

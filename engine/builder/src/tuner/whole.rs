@@ -10,6 +10,7 @@ use crate::inputs::{can_be_timed, random_inputs};
 use crate::search::GAIN;
 use kiln_backend::{BackendError, Device, Program, Region, Step, Tactic, flow};
 use kiln_ir::{Fact, Graph, NodeId, Source, Tensor, Weight};
+use kiln_ops::control::LOOP;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
@@ -111,7 +112,7 @@ fn time(
 fn ends(body: &Program) -> bool {
     let counted = |s: &Step| body.region(s).is_ok_and(|r| flow::trips(&r).is_some());
     body.steps.iter().all(|s| {
-        let looped = flow::node(&body.graph, s).is_some_and(|n| n.op.is("loop"));
+        let looped = flow::node(&body.graph, s).is_some_and(|n| n.op.is(LOOP));
         (!looped || counted(s)) && s.bodies.iter().all(ends)
     })
 }

@@ -8,6 +8,18 @@ use kiln_ir::attr::Attrs;
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
+use kiln_ops::attention::ATTENTION;
+use kiln_ops::attention::kv_cache::KV_CACHE_UPDATE;
+use kiln_ops::attention::rotary::ROTARY_EMBEDDING;
+use kiln_ops::gather::GATHER;
+use kiln_ops::matmul::MATMUL;
+use kiln_ops::pointwise::binary::{ADD, MUL, SUB};
+use kiln_ops::pointwise::select::SELECT;
+use kiln_ops::quantize::{DEQUANTIZE, QUANTIZE};
+use kiln_ops::shape::expand::EXPAND;
+use kiln_ops::slice::concat::CONCAT;
+use kiln_ops::softmax::SOFTMAX;
+use kiln_ops::transpose::rearrange::TRILU;
 
 /// How scores become weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -132,7 +144,7 @@ impl Attention {
         let inputs = [b.opt(0), b.opt(1), b.opt(2), mask];
         let attrs = Attrs::new().with("scale", self.scale);
         let attrs = attrs.with("causal", self.causal == CausalMask::UpperLeft);
-        Ok(b.ops("attention", attrs, &inputs)?.into_iter().take(1).collect())
+        Ok(b.ops(ATTENTION, attrs, &inputs)?.into_iter().take(1).collect())
     }
 
     fn by_steps(&self) -> bool {
@@ -143,17 +155,17 @@ impl Attention {
     fn triangle(&self, b: &mut Body<'_>, upper_left: bool) -> Result<ValueId, OpError> {
         let (q, k) = (b.x(0)?, b.x(1)?);
         let (rows, columns) = (b.dim(q, 2)?, b.dim(k, 2)?);
-        let shape = b.op("concat", Attrs::new().with("axis", 0i64), &[rows, columns])?;
+        let shape = b.op(CONCAT, Attrs::new().with("axis", 0i64), &[rows, columns])?;
         let one = b.number(DType::F32, 1.0)?;
-        let ones = b.plain("expand", &[one, shape])?;
+        let ones = b.plain(EXPAND, &[one, shape])?;
         let diagonal = match upper_left {
             true => b.int(0)?,
             false => {
-                let d = b.plain("sub", &[columns, rows])?;
+                let d = b.plain(SUB, &[columns, rows])?;
                 b.reshape(d, &[])?
             }
         };
-        let low = b.op("trilu", Attrs::new().with("upper", false), &[ones, diagonal])?;
+        let low = b.op(TRILU, Attrs::new().with("upper", false), &[ones, diagonal])?;
         b.cast(low, DType::Bool)
     }
 
@@ -162,33 +174,33 @@ impl Attention {
         let dtype = b.dtype(q);
         let (k, v) = (heads_of(b, q, k)?, heads_of(b, q, v)?);
         let k = b.transpose(k, &[0, 1, 3, 2])?;
-        let mut scores = b.plain("matmul", &[q, k])?;
+        let mut scores = b.plain(MATMUL, &[q, k])?;
         if self.scale != 1.0 {
             let scale = b.number(dtype, self.scale)?;
-            scores = b.plain("mul", &[scores, scale])?;
+            scores = b.plain(MUL, &[scores, scale])?;
         }
         if let Some(m) = mask {
             scores = match b.dtype(m) {
                 DType::Bool => {
                     let none = if self.norm == AttentionNorm::None { 0.0 } else { f64::NEG_INFINITY };
                     let none = b.number(dtype, none)?;
-                    b.plain("select", &[m, scores, none])?
+                    b.plain(SELECT, &[m, scores, none])?
                 }
-                _ => b.plain("add", &[scores, m])?,
+                _ => b.plain(ADD, &[scores, m])?,
             };
         }
         if self.norm == AttentionNorm::Softmax {
-            scores = b.op("softmax", Attrs::new().with("axis", -1i64), &[scores])?;
+            scores = b.op(SOFTMAX, Attrs::new().with("axis", -1i64), &[scores])?;
         }
         if let Some(to) = self.quantize {
             if !matches!(to, DType::I8 | DType::F8E4M3) {
                 return Err(bad("quantize_to_type", to, "i8 or f8e4m3"));
             }
             let scale = b.x(SCALE)?;
-            let narrow = b.op("quantize", Attrs::new().with("to", to), &[scores, scale])?;
-            scores = b.op("dequantize", Attrs::new().with("to", dtype), &[narrow, scale])?;
+            let narrow = b.op(QUANTIZE, Attrs::new().with("to", to), &[scores, scale])?;
+            scores = b.op(DEQUANTIZE, Attrs::new().with("to", dtype), &[narrow, scale])?;
         }
-        Ok(vec![b.plain("matmul", &[scores, v])?])
+        Ok(vec![b.plain(MATMUL, &[scores, v])?])
     }
 }
 
@@ -204,7 +216,7 @@ fn heads_of(b: &mut Body<'_>, q: ValueId, v: ValueId) -> Result<ValueId, OpError
     }
     let heads: Vec<i64> = (0..many).map(|h| h / (many / few)).collect();
     let heads = b.ints(&heads)?;
-    b.op("gather", Attrs::new().with("axis", 1i64), &[v, heads])
+    b.op(GATHER, Attrs::new().with("axis", 1i64), &[v, heads])
 }
 
 /// See [`Network::add_rotary_embedding`].
@@ -227,7 +239,7 @@ impl RotaryEmbedding {
         b.check_rank(0, |r| r == 4, "[batch, heads, length, size]")?;
         let attrs = Attrs::new().with("interleaved", self.interleaved).with("rotary_dim", self.rotary_dim);
         let inputs: Vec<_> = (0..b.len()).map(|i| b.opt(i)).collect();
-        b.ops("rotary_embedding", attrs, &inputs)
+        b.ops(ROTARY_EMBEDDING, attrs, &inputs)
     }
 }
 
@@ -251,6 +263,6 @@ impl crate::LayerDef for KvCacheUpdate {
             b.check_rank(i, |r| r == 4, "[batch, heads, length, size]")?;
         }
         let all = b.all()?;
-        Ok(vec![b.plain("kv_cache_update", &all)?])
+        Ok(vec![b.plain(KV_CACHE_UPDATE, &all)?])
     }
 }

@@ -9,6 +9,8 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
 use kiln_ir::tensor::Tensor;
+use kiln_ops::cast::{CAST, IDENTITY};
+use kiln_ops::generate::ASSERTION;
 
 impl Network {
     /// A constant. Truth values and u8 are refused; cast from i32 instead.
@@ -94,7 +96,7 @@ impl LayerDef for Identity {
         let x = b.x(0)?;
         match b.output_type(0) {
             Some(to) if to != b.dtype(x) => Ok(vec![b.cast(x, to)?]),
-            _ => Ok(vec![b.plain("identity", &[x])?]),
+            _ => Ok(vec![b.plain(IDENTITY, &[x])?]),
         }
     }
 }
@@ -119,7 +121,7 @@ impl LayerDef for Cast {
     }
     fn expand(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError> {
         let x = b.x(0)?;
-        Ok(vec![b.op("cast", Attrs::new().with("to", self.to), &[x])?])
+        Ok(vec![b.op(CAST, Attrs::new().with("to", self.to), &[x])?])
     }
 }
 
@@ -162,6 +164,6 @@ impl LayerDef for Assertion {
         if b.fact(x).as_const().is_some_and(|t| t.to_i64().contains(&0)) {
             return Err(OpError::Value(format!("the assertion is false already: {}", self.message)));
         }
-        b.ops("assertion", Attrs::new().with("message", self.message.clone()), &[Some(x)])
+        b.ops(ASSERTION, Attrs::new().with("message", self.message.clone()), &[Some(x)])
     }
 }

@@ -9,6 +9,11 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
 use kiln_ir::tensor::Tensor;
+use kiln_ops::cast::IDENTITY;
+use kiln_ops::generate::RANGE;
+use kiln_ops::generate::random::RANDOM;
+use kiln_ops::pointwise::binary::{ADD, MUL, SUB};
+use kiln_ops::slice::SLICE;
 
 /// What a fill layer gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -153,21 +158,21 @@ impl Fill {
         let beta = if dynamic { beta } else { b.reshape(beta, &[1])? };
         for axis in 0..rank {
             let (at, end) = (b.ints(&[axis as i64])?, b.ints(&[axis as i64 + 1])?);
-            let (n, step) = (b.plain("slice", &[shape, at, end])?, b.plain("slice", &[beta, at, end])?);
+            let (n, step) = (b.plain(SLICE, &[shape, at, end])?, b.plain(SLICE, &[beta, at, end])?);
             let (zero, one, n) = (b.int(0)?, b.int(1)?, b.reshape(n, &[])?);
-            let index = b.plain("range", &[zero, n, one])?;
+            let index = b.plain(RANGE, &[zero, n, one])?;
             let index = b.cast(index, self.to)?;
-            let along = b.plain("mul", &[index, step])?;
+            let along = b.plain(MUL, &[index, step])?;
             let mut column = vec![1; rank];
             column[axis] = -1;
             let along = match rank {
                 1 => along,
                 _ => b.reshape(along, &column)?,
             };
-            y = b.plain("add", &[y, along])?;
+            y = b.plain(ADD, &[y, along])?;
         }
         if rank == 0 {
-            y = b.plain("identity", &[y])?;
+            y = b.plain(IDENTITY, &[y])?;
         }
         Ok(vec![y])
     }
@@ -189,13 +194,13 @@ impl Fill {
             .with("b", to)
             .with("seed", self.seed)
             .with("to", self.to);
-        let y = b.op("random", attrs, &[shape])?;
+        let y = b.op(RANDOM, attrs, &[shape])?;
         if !dynamic {
             return Ok(vec![y]);
         }
         let (alpha, beta) = (self.param(b, 1, self.alpha, 0)?, self.param(b, 2, self.beta, 0)?);
-        let width = if uniform { b.plain("sub", &[beta, alpha])? } else { beta };
-        let y = b.plain("mul", &[y, width])?;
-        Ok(vec![b.plain("add", &[y, alpha])?])
+        let width = if uniform { b.plain(SUB, &[beta, alpha])? } else { beta };
+        let y = b.plain(MUL, &[y, width])?;
+        Ok(vec![b.plain(ADD, &[y, alpha])?])
     }
 }

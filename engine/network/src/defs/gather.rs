@@ -10,6 +10,9 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
 use kiln_ir::infer::differ;
+use kiln_ops::generate::ONE_HOT;
+use kiln_ops::scatter::{SCATTER_ELEMENTS, SCATTER_ND};
+use kiln_ops::select::NONZERO;
 
 /// What indices mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -165,10 +168,10 @@ impl Scatter {
         let all = b.all()?;
         let rank = b.check_rank(0, |r| r > 0, "at least one dimension")?;
         Ok(vec![match self.mode {
-            ScatterMode::Nd => b.plain("scatter_nd", &all)?,
+            ScatterMode::Nd => b.plain(SCATTER_ND, &all)?,
             ScatterMode::Element => {
                 let axis = b.axis("axis", self.axis, rank)? as i64;
-                b.op("scatter_elements", Attrs::new().with("axis", axis), &all)?
+                b.op(SCATTER_ELEMENTS, Attrs::new().with("axis", axis), &all)?
             }
         }])
     }
@@ -197,7 +200,7 @@ impl OneHot {
             ref found => return Err(bad("depth", format!("{found:?}"), "greater than 0")),
         }
         let (indices, values, depth) = (b.x(0)?, b.x(1)?, b.x(2)?);
-        Ok(vec![b.op("one_hot", Attrs::new().with("axis", self.axis), &[indices, depth, values])?])
+        Ok(vec![b.op(ONE_HOT, Attrs::new().with("axis", self.axis), &[indices, depth, values])?])
     }
 }
 
@@ -216,7 +219,7 @@ layer_def!(NonZero, "non_zero", 1, false);
 impl NonZero {
     fn write(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError> {
         let x = b.x(0)?;
-        let y = b.plain("nonzero", &[x])?;
+        let y = b.plain(NONZERO, &[x])?;
         Ok(vec![index_type(b, y, self.indices)?])
     }
 }

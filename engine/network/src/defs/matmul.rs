@@ -10,6 +10,10 @@ use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
 use kiln_ir::infer::differ;
 use kiln_ir::tensor::Tensor;
+use kiln_ops::matmul::MATMUL;
+use kiln_ops::matmul::einsum::EINSUM;
+use kiln_ops::pointwise::binary::ADD;
+use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
 
 /// How a matrix multiplication reads an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,12 +92,12 @@ impl MatrixMultiply {
         if batch[0].len() != batch[1].len() || !batch[0].iter().zip(&batch[1]).all(fit) {
             return Err(b.bad_shape(1, "as many dimensions before the matrix as input 0, equal or 1"));
         }
-        let mut y = b.plain("matmul", &operands)?;
+        let mut y = b.plain(MATMUL, &operands)?;
         for (i, op) in self.ops.into_iter().enumerate() {
             if op == MatrixOp::Vector {
                 // The dimension that made the vector a matrix: the row of input 0, the column of input 1.
                 let axis = b.ints(&[if i == 0 { -2 } else { -1 }])?;
-                y = b.plain("squeeze", &[y, axis])?;
+                y = b.plain(SQUEEZE, &[y, axis])?;
             }
         }
         Ok(vec![y])
@@ -111,7 +115,7 @@ fn matrix(b: &mut Body<'_>, v: ValueId, op: MatrixOp, i: usize) -> Result<ValueI
         }
         MatrixOp::Vector => {
             let axis = b.ints(&[if i == 0 { -2 } else { -1 }])?;
-            b.plain("unsqueeze", &[v, axis])
+            b.plain(UNSQUEEZE, &[v, axis])
         }
     }
 }
@@ -160,9 +164,9 @@ impl FullyConnected {
         shape.push(size);
         let flat = b.reshape(x, &shape)?;
         let w = b.transpose(w, &[1, 0])?;
-        let mut y = b.plain("matmul", &[flat, w])?;
+        let mut y = b.plain(MATMUL, &[flat, w])?;
         if let Some(bias) = bias {
-            y = b.plain("add", &[y, bias])?;
+            y = b.plain(ADD, &[y, bias])?;
         }
         let mut shape = vec![0; copied];
         shape.extend([self.outputs, 1, 1]);
@@ -193,6 +197,6 @@ impl Einsum {
         }
         (0..b.len()).try_for_each(|i| b.floats(i).map(drop))?;
         let all = b.all()?;
-        Ok(vec![b.op("einsum", Attrs::new().with("equation", self.equation.clone()), &all)?])
+        Ok(vec![b.op(EINSUM, Attrs::new().with("equation", self.equation.clone()), &all)?])
     }
 }

@@ -9,6 +9,7 @@ use kiln_ir::attr::Attrs;
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
+use kiln_ops::select::nms::NMS;
 
 /// The most candidates that [`Network::add_nms`] takes of every class.
 pub const MAX_TOPK_BOXES: i64 = 5000;
@@ -82,7 +83,7 @@ impl LayerDef for Nms {
             .with("topk_limit", self.topk)
             .with("by_score", true);
         let inputs = [b.opt(0), Some(scores), b.opt(2), b.opt(3), b.opt(4)];
-        let picked = b.ops("nms", attrs, &inputs)?;
+        let picked = b.ops(NMS, attrs, &inputs)?;
         let picked = picked.first().copied().ok_or_else(|| OpError::Value("nms has no output".into()))?;
         let count = b.dim(picked, 0)?;
         let count = b.reshape(count, &[])?;

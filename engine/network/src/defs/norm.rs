@@ -9,6 +9,12 @@ use kiln_ir::dim::Dim;
 use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
 use kiln_ir::infer::differ;
+use kiln_ops::norm::batch_norm::GROUP_NORM;
+use kiln_ops::norm::layer_norm::LAYER_NORM;
+use kiln_ops::pointwise::binary::{ADD, DIV, MUL, SUB};
+use kiln_ops::pointwise::unary::SQRT;
+use kiln_ops::reduce::REDUCE;
+use kiln_ops::shape::expand::EXPAND;
 
 /// See [`Network::add_normalization`].
 #[derive(Clone, Debug)]
@@ -102,7 +108,7 @@ impl Normalization {
         if axes == (first..rank).collect::<Vec<_>>() {
             let attrs = Attrs::new().with("axis", first as i64).with("epsilon", self.epsilon);
             let inputs = [Some(x), b.opt(1), b.opt(2)];
-            return Ok(b.ops("layer_norm", attrs, &inputs)?.into_iter().take(1).collect());
+            return Ok(b.ops(LAYER_NORM, attrs, &inputs)?.into_iter().take(1).collect());
         }
         self.scattered(b, x, &axes)
     }
@@ -121,7 +127,7 @@ impl Normalization {
         })?;
         let attrs = Attrs::new().with("groups", self.groups).with("epsilon", self.epsilon);
         let (scale, bias) = (self.a_channel(b, 1, channels)?, self.a_channel(b, 2, channels)?);
-        Ok(vec![b.op("group_norm", attrs, &[x, scale, bias])?])
+        Ok(vec![b.op(GROUP_NORM, attrs, &[x, scale, bias])?])
     }
 
     /// Scale or bias as one number a channel.
@@ -138,7 +144,7 @@ impl Normalization {
         }
         let column = b.reshape(v, &[n, 1])?;
         let shape = b.ints(&[n, channels / n])?;
-        let wide = b.plain("expand", &[column, shape])?;
+        let wide = b.plain(EXPAND, &[column, shape])?;
         b.reshape(wide, &[channels])
     }
 
@@ -147,15 +153,15 @@ impl Normalization {
         let dtype = b.dtype(x);
         let axes: Vec<i64> = axes.iter().map(|&a| a as i64).collect();
         let axes = b.ints(&axes)?;
-        let mean = |b: &mut Body<'_>, v: ValueId| b.op("reduce", Attrs::new().with("op", "mean"), &[v, axes]);
+        let mean = |b: &mut Body<'_>, v: ValueId| b.op(REDUCE, Attrs::new().with("op", "mean"), &[v, axes]);
         let wide = b.cast(x, kiln_ir::DType::F32)?;
         let centre = mean(b, wide)?;
-        let off = b.plain("sub", &[wide, centre])?;
-        let square = b.plain("mul", &[off, off])?;
+        let off = b.plain(SUB, &[wide, centre])?;
+        let square = b.plain(MUL, &[off, off])?;
         let (var, epsilon) = (mean(b, square)?, b.number(kiln_ir::DType::F32, self.epsilon)?);
-        let var = b.plain("add", &[var, epsilon])?;
-        let deviation = b.plain("sqrt", &[var])?;
-        let mut y = b.plain("div", &[off, deviation])?;
+        let var = b.plain(ADD, &[var, epsilon])?;
+        let deviation = b.plain(SQRT, &[var])?;
+        let mut y = b.plain(DIV, &[off, deviation])?;
         for (i, op) in [(1, "mul"), (2, "add")] {
             let v = b.x(i)?;
             let v = b.cast(v, kiln_ir::DType::F32)?;

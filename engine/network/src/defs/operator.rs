@@ -4,6 +4,7 @@ use crate::{Body, LayerDef};
 use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
 use kiln_ir::op::{Arity, Op};
+use kiln_ops::cast::IDENTITY;
 
 /// One operator of the graph, with its attributes.
 #[derive(Clone, Debug)]
@@ -40,7 +41,7 @@ impl LayerDef for Operator {
     }
 
     fn implicit_batch(&self) -> bool {
-        self.op.is("identity")
+        self.op.is(IDENTITY)
     }
 
     fn side_effect(&self) -> bool {

@@ -7,6 +7,7 @@ use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
 use kiln_ir::ty::TensorType;
+use kiln_ops::plugin::PLUGIN;
 use kiln_ops::plugin::encode_outputs;
 
 /// What the network knows of a plug-in layer; the plug-in itself is found by name when the network is built.
@@ -98,6 +99,6 @@ impl LayerDef for Plugin {
             .with("formats", s.formats.clone())
             .with("aliases", pairs);
         let inputs: Vec<_> = b.all()?.into_iter().map(Some).collect();
-        b.ops("plugin", attrs, &inputs)
+        b.ops(PLUGIN, attrs, &inputs)
     }
 }

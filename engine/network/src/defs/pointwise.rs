@@ -9,6 +9,8 @@ use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
 use kiln_ir::infer::differ;
 use kiln_ir::ty::dims_text;
+use kiln_ops::pointwise::clip::PRELU;
+use kiln_ops::pointwise::select::SELECT;
 
 impl Network {
     /// A function of every element without parameters.
@@ -229,7 +231,7 @@ impl LayerDef for Select {
         b.same_dtype(1, 2)?;
         same_rank(b, &[0, 1, 2])?;
         let all = b.all()?;
-        Ok(vec![b.plain("select", &all)?])
+        Ok(vec![b.plain(SELECT, &all)?])
     }
 }
 
@@ -252,6 +254,6 @@ impl LayerDef for ParametricRelu {
         b.same_dtype(0, 1)?;
         same_rank(b, &[0, 1])?;
         let all = b.all()?;
-        Ok(vec![b.plain("prelu", &all)?])
+        Ok(vec![b.plain(PRELU, &all)?])
     }
 }

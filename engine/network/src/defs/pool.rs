@@ -7,6 +7,8 @@ use crate::layer::{layer_def, setters};
 use crate::{Body, Layer, Network, TensorId};
 use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
+use kiln_ops::pointwise::binary::{ADD, MUL};
+use kiln_ops::pool::POOL;
 
 /// What a window becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,7 +89,7 @@ impl Pooling {
         let pool = |b: &mut Body<'_>, op: &str| {
             let mut attrs = attrs.clone().with("op", op);
             attrs.set("count_include_pad", op == "average" && !self.excludes_padding);
-            b.op("pool", attrs, &[x])
+            b.op(POOL, attrs, &[x])
         };
         match self.kind {
             PoolingKind::Max => Ok(vec![pool(b, "max")?]),
@@ -95,8 +97,8 @@ impl Pooling {
             PoolingKind::MaxAverageBlend => {
                 let (max, mean) = (pool(b, "max")?, pool(b, "average")?);
                 let (rest, blend) = (b.number(dtype, 1.0 - self.blend)?, b.number(dtype, self.blend)?);
-                let (max, mean) = (b.plain("mul", &[max, rest])?, b.plain("mul", &[mean, blend])?);
-                Ok(vec![b.plain("add", &[max, mean])?])
+                let (max, mean) = (b.plain(MUL, &[max, rest])?, b.plain(MUL, &[mean, blend])?);
+                Ok(vec![b.plain(ADD, &[max, mean])?])
             }
         }
     }

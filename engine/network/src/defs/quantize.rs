@@ -9,6 +9,13 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
 use kiln_ir::infer::differ;
+use kiln_ops::pointwise::binary::{DIV, EQUAL, MUL};
+use kiln_ops::pointwise::select::SELECT;
+use kiln_ops::pointwise::unary::ABS;
+use kiln_ops::quantize::QUANTIZE;
+use kiln_ops::reduce::REDUCE;
+use kiln_ops::shape::RESHAPE;
+use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
 
 impl Network {
     /// clamp(round(x/scale)) in type `to` (i8, i4 or f8e4m3). The scale is a scalar, one number a channel (1-D, with an
@@ -137,10 +144,10 @@ fn scaled(b: &mut Body<'_>, op: &str, to: DType, axis: Option<i64>) -> Result<Ve
     let (axis, block) = block(b, &own, &dims)?;
     let split = split(b, x, axis, block)?;
     let at = b.ints(&[axis as i64 + 1])?;
-    let scale = b.plain("unsqueeze", &[scale, at])?;
+    let scale = b.plain(UNSQUEEZE, &[scale, at])?;
     let y = b.op(op, attrs, &[split, scale])?;
     let shape = b.shape(x)?;
-    Ok(vec![b.op("reshape", Attrs::new().with("allow_zero", true), &[y, shape])?])
+    Ok(vec![b.op(RESHAPE, Attrs::new().with("allow_zero", true), &[y, shape])?])
 }
 
 /// The axis along which a scale of the same rank has blocks, and how long they are.
@@ -216,32 +223,32 @@ impl DynamicQuantize {
         }
         let wide = b.cast(x, DType::F32)?;
         let blocks = split(b, wide, axis, self.block)?;
-        let (size, along) = (b.plain("abs", &[blocks])?, b.ints(&[axis as i64 + 1])?);
-        let top = b.op("reduce", Attrs::new().with("op", "max"), &[size, along])?;
+        let (size, along) = (b.plain(ABS, &[blocks])?, b.ints(&[axis as i64 + 1])?);
+        let top = b.op(REDUCE, Attrs::new().with("op", "max"), &[size, along])?;
         let most = b.number(DType::F32, most)?;
-        let mut scale = b.plain("div", &[top, most])?;
+        let mut scale = b.plain(DIV, &[top, most])?;
         if b.has(1) {
             b.floats(1)?;
             b.check_rank(1, |r| r == 0, "no dimensions (a scalar)")?;
             let outer = b.x(1)?;
             let outer = b.cast(outer, DType::F32)?;
-            scale = b.plain("div", &[scale, outer])?;
+            scale = b.plain(DIV, &[scale, outer])?;
         }
         let stored = b.cast(scale, self.scale_type)?;
         let mut used = b.cast(stored, DType::F32)?;
         if b.has(1) {
             let outer = b.x(1)?;
             let outer = b.cast(outer, DType::F32)?;
-            used = b.plain("mul", &[used, outer])?;
+            used = b.plain(MUL, &[used, outer])?;
         }
         // A block of zeros has the scale 0; dividing by 1 leaves the zeros.
         let (zero, one) = (b.number(DType::F32, 0.0)?, b.number(DType::F32, 1.0)?);
-        let none = b.plain("equal", &[used, zero])?;
-        let used = b.plain("select", &[none, one, used])?;
-        let y = b.op("quantize", Attrs::new().with("to", self.to), &[blocks, used])?;
+        let none = b.plain(EQUAL, &[used, zero])?;
+        let used = b.plain(SELECT, &[none, one, used])?;
+        let y = b.op(QUANTIZE, Attrs::new().with("to", self.to), &[blocks, used])?;
         let shape = b.shape(x)?;
-        let y = b.op("reshape", Attrs::new().with("allow_zero", true), &[y, shape])?;
+        let y = b.op(RESHAPE, Attrs::new().with("allow_zero", true), &[y, shape])?;
         let at = b.ints(&[axis as i64 + 1])?;
-        Ok(vec![y, b.plain("squeeze", &[stored, at])?])
+        Ok(vec![y, b.plain(SQUEEZE, &[stored, at])?])
     }
 }

@@ -8,6 +8,11 @@ use kiln_ir::attr::Attrs;
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
+use kiln_ops::reduce::REDUCE;
+use kiln_ops::reduce::cumulative::CUMULATIVE;
+use kiln_ops::softmax::SOFTMAX;
+use kiln_ops::softmax::ragged::RAGGED_SOFTMAX;
+use kiln_ops::sort::TOPK;
 
 /// How elements are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,7 +129,7 @@ impl Reduce {
         let axes: Vec<i64> = b.mask("axes", self.axes, b.rank(x))?.into_iter().map(|a| a as i64).collect();
         let axes = b.ints(&axes)?;
         let attrs = Attrs::new().with("op", self.op.name()).with("keep_dims", self.keep_dims);
-        Ok(vec![b.op("reduce", attrs, &[x, axes])?])
+        Ok(vec![b.op(REDUCE, attrs, &[x, axes])?])
     }
 }
 
@@ -158,7 +163,7 @@ impl Softmax {
             Some(mask) => one_axis(b, mask, rank)?,
             None => (rank - b.lead()).saturating_sub(3) + b.lead(),
         };
-        Ok(vec![b.op("softmax", Attrs::new().with("axis", axis as i64), &[x])?])
+        Ok(vec![b.op(SOFTMAX, Attrs::new().with("axis", axis as i64), &[x])?])
     }
 }
 
@@ -178,7 +183,7 @@ impl RaggedSoftmax {
             return Err(b.bad_shape(1, "a last dimension of 1"));
         }
         let all = b.all()?;
-        Ok(vec![b.plain("ragged_softmax", &all)?])
+        Ok(vec![b.plain(RAGGED_SOFTMAX, &all)?])
     }
 }
 
@@ -237,7 +242,7 @@ impl crate::LayerDef for TopK {
             return Err(bad("k", n, &format!("in 0 to {}", MAX_TOPK.min(extent))));
         }
         let attrs = Attrs::new().with("axis", axis as i64).with("largest", self.op == TopKOp::Max);
-        let outs = b.ops("topk", attrs, &[Some(x), Some(k)])?;
+        let outs = b.ops(TOPK, attrs, &[Some(x), Some(k)])?;
         let indices = index_type(b, outs[1], self.indices)?;
         Ok(vec![outs[0], indices])
     }
@@ -274,6 +279,6 @@ impl Cumulative {
         b.need_ints(1, "axis")?;
         let attrs = Attrs::new().with("exclusive", self.exclusive).with("reverse", self.reverse);
         let all = b.all()?;
-        Ok(vec![b.op("cumulative", attrs, &all)?])
+        Ok(vec![b.op(CUMULATIVE, attrs, &all)?])
     }
 }

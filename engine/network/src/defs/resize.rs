@@ -8,6 +8,9 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
 use kiln_ir::tensor::Tensor;
+use kiln_ops::cast::IDENTITY;
+use kiln_ops::sample::grid_sample::GRID_SAMPLE;
+use kiln_ops::sample::resize::RESIZE;
 
 /// How values between elements are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -164,7 +167,7 @@ impl Resize {
                 b.check_dtype(1, |d| matches!(d, DType::I32 | DType::I64), "i32 or i64")?;
                 sizes = Some(b.cast(v, DType::I64)?);
             }
-            (None, Target::Same) => return Ok(vec![b.plain("identity", &[x])?]),
+            (None, Target::Same) => return Ok(vec![b.plain(IDENTITY, &[x])?]),
             (None, Target::Dims(d)) => {
                 counted(format!("{d:?}"), d.len())?;
                 sizes = Some(b.ints(d)?);
@@ -175,7 +178,7 @@ impl Resize {
                 scales = Some(b.constant(t));
             }
         }
-        let y = b.ops("resize", self.attrs(axes), &[Some(x), None, scales, sizes])?;
+        let y = b.ops(RESIZE, self.attrs(axes), &[Some(x), None, scales, sizes])?;
         if let Some(&y) = y.first() {
             self.check_dims(b, x, y)?;
         }
@@ -255,6 +258,6 @@ impl GridSample {
         };
         let attrs = Attrs::new().with("mode", self.mode.name()).with("padding", padding);
         let all = b.all()?;
-        Ok(vec![b.op("grid_sample", attrs.with("align_corners", self.align_corners), &all)?])
+        Ok(vec![b.op(GRID_SAMPLE, attrs.with("align_corners", self.align_corners), &all)?])
     }
 }

@@ -9,6 +9,8 @@ use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
 use kiln_ir::tensor::Tensor;
 use kiln_ir::tensor::volume;
+use kiln_ops::cast::IDENTITY;
+use kiln_ops::norm::lrn::LRN;
 
 /// How many coefficients a scale layer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,7 +111,7 @@ impl Scale {
             y = b.plain(op, &[y, w])?;
         }
         if y == x {
-            y = b.plain("identity", &[x])?;
+            y = b.plain(IDENTITY, &[x])?;
         }
         Ok(vec![y])
     }
@@ -169,6 +171,6 @@ impl Lrn {
             return Err(bad(name, v, &format!("in {least} to {most}")));
         }
         let attrs = Attrs::new().with("size", self.window).with("alpha", self.alpha).with("beta", self.beta);
-        Ok(vec![b.op("lrn", attrs.with("bias", self.k), &[x])?])
+        Ok(vec![b.op(LRN, attrs.with("bias", self.k), &[x])?])
     }
 }

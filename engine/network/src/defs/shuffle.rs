@@ -9,6 +9,12 @@ use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
 use kiln_ir::infer::{differ, normalize_axis};
 use kiln_ir::ty::{MAX_DIMS, dims_text};
+use kiln_ops::cast::IDENTITY;
+use kiln_ops::shape::RESHAPE;
+use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
+use kiln_ops::slice::concat::CONCAT;
+use kiln_ops::slice::pad::PAD;
+use kiln_ops::transpose::rearrange::REVERSE_SEQUENCE;
 
 impl Network {
     /// Transposes, reshapes, transposes; each step does nothing until it is set. A tensor for the new shape is set by
@@ -120,13 +126,13 @@ impl Shuffle {
         };
         if let Some(shape) = shape {
             let attrs = Attrs::new().with("allow_zero", !self.zero_is_placeholder);
-            y = b.op("reshape", attrs, &[y, shape])?;
+            y = b.op(RESHAPE, attrs, &[y, shape])?;
         }
         if let Some(perm) = &self.second {
             y = transpose(b, y, perm)?;
         }
         if y == b.x(0)? {
-            y = b.plain("identity", &[y])?;
+            y = b.plain(IDENTITY, &[y])?;
         }
         Ok(vec![y])
     }
@@ -143,7 +149,7 @@ impl Shuffle {
         }
         let rest: Vec<i64> = dims.iter().enumerate().map(copied).collect();
         let (batch, rest) = (b.dim(x, 0)?, b.ints(&rest)?);
-        b.op("concat", Attrs::new().with("axis", 0i64), &[batch, rest])
+        b.op(CONCAT, Attrs::new().with("axis", 0i64), &[batch, rest])
     }
 }
 
@@ -184,7 +190,7 @@ impl Concatenation {
             Some(a) => b.axis("axis", a, rank)?,
             None => default_axis(b, &all, (rank - b.lead()).saturating_sub(3) + b.lead()),
         };
-        Ok(vec![b.op("concat", Attrs::new().with("axis", axis as i64), &all)?])
+        Ok(vec![b.op(CONCAT, Attrs::new().with("axis", axis as i64), &all)?])
     }
 }
 
@@ -223,7 +229,7 @@ impl Squeeze {
             return Err(b.bad_shape(0, &format!("1 in dimension {a}")));
         }
         let axes = b.ints(&axes)?;
-        Ok(vec![b.plain("squeeze", &[x, axes])?])
+        Ok(vec![b.plain(SQUEEZE, &[x, axes])?])
     }
 }
 
@@ -242,7 +248,7 @@ impl Unsqueeze {
         }
         let axes = axes(b, rank)?;
         let axes = b.ints(&axes)?;
-        Ok(vec![b.plain("unsqueeze", &[x, axes])?])
+        Ok(vec![b.plain(UNSQUEEZE, &[x, axes])?])
     }
 }
 
@@ -277,7 +283,7 @@ impl Padding {
         let pads: Vec<i64> = self.pre.iter().chain(&self.post).copied().collect();
         let rank = b.rank(x) as i64;
         let (pads, axes) = (b.ints(&pads)?, b.ints(&[rank - 2, rank - 1])?);
-        b.ops("pad", Attrs::new(), &[Some(x), Some(pads), None, Some(axes)])
+        b.ops(PAD, Attrs::new(), &[Some(x), Some(pads), None, Some(axes)])
     }
 }
 
@@ -313,6 +319,6 @@ impl ReverseSequence {
             );
         }
         let (lens, attrs) = (b.x(1)?, Attrs::new().with("batch_axis", batch as i64));
-        Ok(vec![b.op("reverse_sequence", attrs.with("time_axis", sequence as i64), &[x, lens])?])
+        Ok(vec![b.op(REVERSE_SEQUENCE, attrs.with("time_axis", sequence as i64), &[x, lens])?])
     }
 }

@@ -9,6 +9,15 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
 use kiln_ir::infer::normalize_axis;
+use kiln_ops::cast::IDENTITY;
+use kiln_ops::gather::GATHER;
+use kiln_ops::generate::{ASSERTION, RANGE};
+use kiln_ops::pointwise::binary::{ADD, AND, GREATER_EQUAL, LESS, MAX, MIN, MOD, MUL, SUB};
+use kiln_ops::pointwise::select::SELECT;
+use kiln_ops::shape::RESHAPE;
+use kiln_ops::slice::SLICE;
+use kiln_ops::slice::concat::CONCAT;
+use kiln_ops::slice::pad::PAD;
 
 /// What a slice reads beyond the bounds of its tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -88,7 +97,7 @@ impl Param {
             (Some(n), _) => b.ints(&[n]),
             (None, Some((v, i))) => {
                 let (at, end) = (b.ints(&[i as i64])?, b.ints(&[i as i64 + 1])?);
-                let one = b.plain("slice", &[v, at, end])?;
+                let one = b.plain(SLICE, &[v, at, end])?;
                 b.cast(one, DType::I64)
             }
             (None, None) => Err(OpError::Value("a parameter of a slice is not known".into())),
@@ -167,7 +176,7 @@ impl Slice {
             y = self.sample(b, y, &c)?;
         }
         if y == x {
-            y = b.plain("identity", &[x])?;
+            y = b.plain(IDENTITY, &[x])?;
         }
         Ok(vec![y])
     }
@@ -229,40 +238,40 @@ impl Slice {
     fn sample(&self, b: &mut Body<'_>, x: ValueId, c: &Cut) -> Result<ValueId, OpError> {
         let (zero, one) = (b.int(0)?, b.int(1)?);
         let size = c.size.scalar(b)?;
-        let steps = b.plain("range", &[zero, size, one])?;
+        let steps = b.plain(RANGE, &[zero, size, one])?;
         let (start, stride) = (c.start.read(b)?, c.stride.read(b)?);
-        let steps = b.plain("mul", &[steps, stride])?;
-        let at = b.plain("add", &[steps, start])?;
+        let steps = b.plain(MUL, &[steps, stride])?;
+        let at = b.plain(ADD, &[steps, start])?;
         let (n, none, unit) = (b.dim(x, c.axis)?, b.ints(&[0])?, b.ints(&[1])?);
-        let last = b.plain("sub", &[n, unit])?;
+        let last = b.plain(SUB, &[n, unit])?;
         let read = |b: &mut Body<'_>, at: ValueId, x: ValueId| {
-            b.op("gather", Attrs::new().with("axis", c.axis as i64), &[x, at])
+            b.op(GATHER, Attrs::new().with("axis", c.axis as i64), &[x, at])
         };
         match self.mode {
             SampleMode::Wrap => {
-                let at = b.plain("mod", &[at, n])?;
+                let at = b.plain(MOD, &[at, n])?;
                 read(b, at, x)
             }
             SampleMode::Reflect => {
                 // The period is 2·(n−1); one element has the period 1.
-                let there = b.plain("add", &[last, last])?;
-                let period = b.plain("max", &[there, unit])?;
-                let at = b.plain("mod", &[at, period])?;
-                let back = b.plain("sub", &[there, at])?;
-                let back = b.plain("max", &[back, none])?;
-                let at = b.plain("min", &[at, back])?;
+                let there = b.plain(ADD, &[last, last])?;
+                let period = b.plain(MAX, &[there, unit])?;
+                let at = b.plain(MOD, &[at, period])?;
+                let back = b.plain(SUB, &[there, at])?;
+                let back = b.plain(MAX, &[back, none])?;
+                let at = b.plain(MIN, &[at, back])?;
                 read(b, at, x)
             }
             mode => {
-                let inside = (b.plain("greater_equal", &[at, none])?, b.plain("less", &[at, n])?);
-                let inside = b.plain("and", &[inside.0, inside.1])?;
+                let inside = (b.plain(GREATER_EQUAL, &[at, none])?, b.plain(LESS, &[at, n])?);
+                let inside = b.plain(AND, &[inside.0, inside.1])?;
                 if mode == SampleMode::StrictBounds {
                     let text = format!("slice \"{}\" reads beyond axis {}", b.layer(), c.axis);
-                    b.ops("assertion", Attrs::new().with("message", text), &[Some(inside)])?;
+                    b.ops(ASSERTION, Attrs::new().with("message", text), &[Some(inside)])?;
                 }
-                let low = b.plain("max", &[at, none])?;
+                let low = b.plain(MAX, &[at, none])?;
                 if mode != SampleMode::Fill {
-                    let near = b.plain("min", &[low, last])?;
+                    let near = b.plain(MIN, &[low, last])?;
                     return read(b, near, x);
                 }
                 // An axis that may be empty gets an element to read where nothing is inside.
@@ -272,10 +281,10 @@ impl Slice {
                         let mut pads = vec![0; 2 * b.rank(x)];
                         pads[b.rank(x) + c.axis] = 1;
                         let pads = b.ints(&pads)?;
-                        (b.plain("pad", &[x, pads])?, b.plain("max", &[last, none])?)
+                        (b.plain(PAD, &[x, pads])?, b.plain(MAX, &[last, none])?)
                     }
                 };
-                let near = b.plain("min", &[low, last])?;
+                let near = b.plain(MIN, &[low, last])?;
                 let y = read(b, near, x)?;
                 let fill = match b.opt(FILL) {
                     Some(v) => v,
@@ -284,7 +293,7 @@ impl Slice {
                 let mut shape = vec![1; b.rank(x)];
                 shape[c.axis] = -1;
                 let inside = b.reshape(inside, &shape)?;
-                b.plain("select", &[inside, y, fill])
+                b.plain(SELECT, &[inside, y, fill])
             }
         }
     }
@@ -321,7 +330,7 @@ fn params(
 
 /// Cuts along axes within bounds; a slice that turns out shorter than asked for fails.
 fn cut(b: &mut Body<'_>, x: ValueId, cuts: &[Cut]) -> Result<ValueId, OpError> {
-    let join = |b: &mut Body<'_>, v: Vec<ValueId>| b.op("concat", Attrs::new().with("axis", 0i64), &v);
+    let join = |b: &mut Body<'_>, v: Vec<ValueId>| b.op(CONCAT, Attrs::new().with("axis", 0i64), &v);
     let (mut starts, mut ends, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
     for c in cuts {
         let (start, size, stride) = (c.start.read(b)?, c.size.read(b)?, c.stride.read(b)?);
@@ -332,8 +341,8 @@ fn cut(b: &mut Body<'_>, x: ValueId, cuts: &[Cut]) -> Result<ValueId, OpError> {
                 b.ints(&[if end < 0 { i64::MIN / 2 } else { end }])?
             }
             _ => {
-                let length = b.plain("mul", &[size, stride])?;
-                b.plain("add", &[start, length])?
+                let length = b.plain(MUL, &[size, stride])?;
+                b.plain(ADD, &[start, length])?
             }
         };
         starts.push(start);
@@ -344,7 +353,7 @@ fn cut(b: &mut Body<'_>, x: ValueId, cuts: &[Cut]) -> Result<ValueId, OpError> {
     let steps: Vec<i64> = cuts.iter().filter_map(|c| c.stride.known).collect();
     let (starts, ends) = (join(b, starts)?, join(b, ends)?);
     let (axes, steps) = (b.ints(&axes)?, b.ints(&steps)?);
-    let y = b.plain("slice", &[x, starts, ends, axes, steps])?;
+    let y = b.plain(SLICE, &[x, starts, ends, axes, steps])?;
     let right = |c: &Cut| c.size.known.is_some() && c.size.known == b.dims(y)[c.axis].as_const();
     if cuts.iter().all(right) {
         return Ok(y);
@@ -357,7 +366,7 @@ fn cut(b: &mut Body<'_>, x: ValueId, cuts: &[Cut]) -> Result<ValueId, OpError> {
         });
     }
     let shape = join(b, shape)?;
-    b.op("reshape", Attrs::new().with("allow_zero", true), &[y, shape])
+    b.op(RESHAPE, Attrs::new().with("allow_zero", true), &[y, shape])
 }
 
 #[cfg(test)]

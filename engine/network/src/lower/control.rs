@@ -9,6 +9,7 @@ use crate::{LayerId, TensorId};
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::graph::{Graph, LoopOutputKind, ValueId};
 use kiln_ir::op::Op;
+use kiln_ops::control::{IF, LOOP};
 
 /// The boundary layers of a loop that are needed.
 #[derive(Default)]
@@ -94,7 +95,7 @@ impl Lowering<'_> {
         ins.extend(parts.outputs.iter().filter_map(|o| o.length));
         let attrs = attrs(&parts, regions[0].1.len())?;
         let outputs: Vec<LayerId> = parts.outputs.iter().map(|o| o.layer).collect();
-        self.node(c, Op::new("loop", attrs)?, ins, regions, &outputs)
+        self.node(c, Op::new(LOOP, attrs)?, ins, regions, &outputs)
     }
 
     fn body(&mut self, c: ConstructId, scope: &Scope, parts: &Parts) -> Result<Region, NetworkError> {
@@ -167,7 +168,7 @@ impl Lowering<'_> {
         }
         let attrs = Attrs::new().with("then_captures", regions[0].1.len() as i64);
         let ins = vec![self.input(condition, 0)?];
-        self.node(c, Op::new("if", attrs)?, ins, regions, &outputs)
+        self.node(c, Op::new(IF, attrs)?, ins, regions, &outputs)
     }
 
     /// Ends a region: its outputs are these tensors.

@@ -11,10 +11,14 @@ use kiln_ir::op::{OpDef, Tolerance, Traits, attr, choice, input, optional};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 
+kiln_ir::op_names! {
+    KV_CACHE_UPDATE = "kv_cache_update",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "kv_cache_update",
+    name: KV_CACHE_UPDATE,
     doc: "The cache with rows of `update` written along `axis` (not the first), in place: output and cache are the \
           same memory. Both have the same dimensions but for `axis`, where the cache is at least as long. Row s of batch \
           entry b goes to write_indices[b] + s (absent: 0 + s); `linear` drops rows that fall outside, `circular` takes \

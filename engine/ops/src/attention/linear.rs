@@ -14,10 +14,14 @@ use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, attr, choice, input, optional
 use kiln_ir::ty::TensorType;
 use kiln_ir::work::Shapes;
 
+kiln_ir::op_names! {
+    LINEAR_ATTENTION = "linear_attention",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "linear_attention",
+    name: LINEAR_ATTENTION,
     doc: "For each batch entry and key head a state S [Dk, Dv] goes from step to step: first S ← exp(g)·S where `rule` is \
           gated or gated_delta, then S ← S + k ⊗ w with w = v, or w = β·(v − Sᵀk) where `rule` is delta or gated_delta; \
           y = scale·qᵀS of the new state. q [B, T, Hq·Dk], k [B, T, Hk·Dk], v [B, T, Hk·Dv]; Hq (`q_heads`) is a multiple of \

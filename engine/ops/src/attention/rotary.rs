@@ -12,10 +12,14 @@ use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::range::IndexRange;
 use kiln_ir::tensor::{Elems, Tensor};
 
+kiln_ir::op_names! {
+    ROTARY_EMBEDDING = "rotary_embedding",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "rotary_embedding",
+    name: ROTARY_EMBEDDING,
     doc: "Rotates the first R = `rotary_dim` (0: all, even) components of every head of x, [B, H, S, D] or, with \
           `num_heads`, [B, S, H·D]. Pair i is components i and i + R/2, or 2i and 2i+1 if `interleaved`; it becomes \
           (cos·x1 − sin·x2, sin·x1 + cos·x2). With position_ids [B, S], cos and sin are [positions, R/2] and row \

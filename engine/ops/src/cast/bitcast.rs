@@ -10,10 +10,14 @@ use kiln_ir::problem::{Problem, Rng, made};
 use kiln_ir::tensor::Tensor;
 use kiln_ir::ty::TensorType;
 
+kiln_ir::op_names! {
+    BITCAST = "bitcast",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "bitcast",
+    name: BITCAST,
     doc: "The bits of every element as an element of the type `to`, which is as wide. Bool as another type is 0 or 1; no \
           other type becomes bool, whose bytes are 0 and 1 only: cast, or compare with 0.",
     attrs: &[required("to", || Attr::DType(DType::F32))],

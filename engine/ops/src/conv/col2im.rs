@@ -13,10 +13,14 @@ use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::{TensorType, dims_text};
 
+kiln_ir::op_names! {
+    COL2IM = "col2im",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "col2im",
+    name: COL2IM,
     doc: "The transpose of taking blocks: x [N, C·block volume, L] gives [N, C, image..]. Column l of x holds block l \
           (row-major) of the windows of size `block_shape` over an image of size `image_shape`, and every element is \
           added where the block has it; padding is dropped. Integers wrap.",

@@ -15,10 +15,14 @@ use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 
+kiln_ir::op_names! {
+    DEFORM_CONV = "deform_conv",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "deform_conv",
+    name: DEFORM_CONV,
     doc: "Convolution as `conv`, of floats, each tap moved by its offset and multiplied by its mask. offset [N, \
           offset_groups·kernel volume·r, out..] holds, for each group of input channels and tap, a distance in \
           elements for each of the r spatial dimensions, outermost first; mask [N, offset_groups·kernel volume, \

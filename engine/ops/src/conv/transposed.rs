@@ -10,15 +10,19 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, differ};
-use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, attr, input, optional};
+use kiln_ir::op::{LayoutRule, OpDef, Roles, Tolerance, Traits, attr, input, optional};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 
+kiln_ir::op_names! {
+    CONV_TRANSPOSE = "conv_transpose",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "conv_transpose",
+    name: CONV_TRANSPOSE,
     doc: "Transposed convolution of x [N, C, ..] with w [C, M/groups, kernel..] and bias [M], giving [N, M, ..], for \
           one to three spatial dimensions: every element of x adds its multiple of the kernel to the result at its \
           position times the stride, padding cut off. `output_padding` lengthens the end; `output_shape` (spatial) \
@@ -34,12 +38,17 @@ static OPS: &[OpDef] = &[OpDef {
         PAD_MODE,
         LAYOUT,
     ],
-    infer: |cx| layout::infer(cx, 1, infer),
-    eval: |cx| layout::eval(cx, 1, eval),
+    infer: |cx| layout::infer(cx, infer),
+    eval: |cx| layout::eval(cx, eval),
     tolerance: Tolerance::Sum,
     problems: |rng| layout::both(problems(rng)),
     traits: Traits::heavy(|s| s.volume(0).saturating_mul(s.filter(1))),
-    roles: Roles { absorbs_pointwise: true, gains_channels_last: true, ..Roles::NONE },
+    roles: Roles {
+        layout: LayoutRule::Attribute(1),
+        absorbs_pointwise: true,
+        gains_channels_last: true,
+        ..Roles::NONE
+    },
     ..PLAIN
 }];
 

@@ -15,11 +15,16 @@ use kiln_ir::ty::{TensorType, dims_text};
 
 const PORTS: &[Port] = &[input("x"), input("indices")];
 
+kiln_ir::op_names! {
+    GATHER_ELEMENTS = "gather_elements",
+    GATHER_ND = "gather_nd",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "gather_elements",
+        name: GATHER_ELEMENTS,
         doc: "y[p] = x[p with p[axis] = indices[p]] for every index p of `indices`. Negative indices count from the end; one \
               out of range is an error.",
         inputs: PORTS,
@@ -31,7 +36,7 @@ static OPS: &[OpDef] = &[
         ..PLAIN
     },
     OpDef {
-        name: "gather_nd",
+        name: GATHER_ND,
         doc: "For every index p of all but the last dimension of `indices`: the slice x[indices[p]] (after the first \
               `batch_dims` dimensions, which both share). Negative indices count from the end; one out of range is an error.",
         inputs: PORTS,

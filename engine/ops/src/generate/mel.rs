@@ -12,10 +12,14 @@ use kiln_ir::problem::{Problem, Rng, made};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 
+kiln_ir::op_names! {
+    MEL_WEIGHT_MATRIX = "mel_weight_matrix",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "mel_weight_matrix",
+    name: MEL_WEIGHT_MATRIX,
     doc: "A matrix [⌊dft_length/2⌋ + 1, bins] that turns spectra into `bins` mel bands. Edge k of bins + 2 edges is at \
           frequency 700·(10^(m/2595) − 1) hertz with m = low + k·(high − low)/(bins + 2), where low and high are 2595·log₁₀(1 + \
           hertz/700) of the two edges; it falls on spectral bin ⌊(dft_length + 1)·frequency/sample_rate⌋. Band i rises from \

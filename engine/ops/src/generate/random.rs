@@ -16,10 +16,14 @@ use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 
+kiln_ir::op_names! {
+    RANDOM = "random",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "random",
+    name: RANDOM,
     doc: "Random numbers of type `to` in the shape given by the 1-D tensor `shape`: uniform in [a, b), or normal with mean \
           a and standard deviation b. Element i is made of word i mod 4 of block ⌊i/4⌋ of Philox4x32-10 under the key `seed`, \
           so a seed gives the same numbers in every run, at every iteration of a loop and on every backend; a seed of 0 takes \

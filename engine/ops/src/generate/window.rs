@@ -13,10 +13,14 @@ use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 use std::f64::consts::PI;
 
+kiln_ir::op_names! {
+    WINDOW = "window",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "window",
+    name: WINDOW,
     doc: "A window of N = `size` values, with t = n/N for a periodic one, else n/(N−1): hann sin²(πt), hamming \
           25/46 − 21/46·cos 2πt, blackman 0.42 − 0.5·cos 2πt + 0.08·cos 4πt. A symmetric window of one value is 1.",
     inputs: &[input("size").on_host()],

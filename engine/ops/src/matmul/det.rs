@@ -11,10 +11,14 @@ use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 
+kiln_ir::op_names! {
+    DET = "det",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "det",
+    name: DET,
     doc: "The determinant of every square matrix of x [.., M, M]; 1 for M = 0.",
     infer,
     eval,

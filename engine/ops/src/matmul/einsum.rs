@@ -17,10 +17,14 @@ use kiln_ir::ty::TensorType;
 use kiln_ir::work::{Shapes, product};
 use std::collections::BTreeMap;
 
+kiln_ir::op_names! {
+    EINSUM = "einsum",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "einsum",
+    name: EINSUM,
     doc: "The product of the inputs, element by element under the labels of `equation` (\"bij,bjk->bik\"), summed over the \
           labels that the output lacks. Labels are ASCII letters; `...` stands for any dimensions, right-aligned between \
           inputs; a label twice in one input takes the diagonal; a dimension of 1 stretches. Without `->` the output has \

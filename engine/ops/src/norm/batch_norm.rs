@@ -8,38 +8,43 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, differ};
-use kiln_ir::op::{OpDef, Roles, Tolerance, attr, input, required};
+use kiln_ir::op::{LayoutRule, OpDef, Roles, Tolerance, attr, input, required};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
+
+kiln_ir::op_names! {
+    BATCH_NORM = "batch_norm",
+    GROUP_NORM = "group_norm",
+}
 
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "batch_norm",
+        name: BATCH_NORM,
         doc: "(x − mean)/√(var + epsilon)·scale + bias for x [N, C, ..], the four others [C] of any float type (a \
               vector x has one channel). Computed in f32 at least, rounded once. With channels last x is [N, .., C].",
         inputs: &[input("x"), input("scale"), input("bias"), input("mean"), input("var")],
         attrs: &[attr("epsilon", || Attr::Float(1e-5)), LAYOUT],
-        infer: |cx| layout::infer(cx, 1, infer_batch),
-        eval: |cx| layout::eval(cx, 1, eval_batch),
+        infer: |cx| layout::infer(cx, infer_batch),
+        eval: |cx| layout::eval(cx, eval_batch),
         tolerance: Tolerance::Conditioned,
         problems: |rng| layout::both(batch_problems(rng)),
-        roles: Roles { absorbs_pointwise: true, ..Roles::NONE },
+        roles: Roles { layout: LayoutRule::Attribute(1), absorbs_pointwise: true, ..Roles::NONE },
         ..PLAIN
     },
     OpDef {
-        name: "group_norm",
+        name: GROUP_NORM,
         doc: "(x − mean)/√(var + epsilon)·scale + bias for x [N, C, ..], scale and bias [C], mean and (biased) \
               variance over each of `groups` groups of consecutive channels of one image; 0 groups means C, which is \
               instance normalization. Computed in f32 at least, rounded once. With channels last x is [N, .., C].",
         inputs: &[input("x"), input("scale"), input("bias")],
         attrs: &[required("groups", || Attr::Int(1)), attr("epsilon", || Attr::Float(1e-5)), LAYOUT],
-        infer: |cx| layout::infer(cx, 1, infer_group),
-        eval: |cx| layout::eval(cx, 1, eval_group),
+        infer: |cx| layout::infer(cx, infer_group),
+        eval: |cx| layout::eval(cx, eval_group),
         tolerance: Tolerance::Conditioned,
         problems: |rng| layout::both(group_problems(rng)),
-        roles: Roles { absorbs_pointwise: true, ..Roles::NONE },
+        roles: Roles { layout: LayoutRule::Attribute(1), absorbs_pointwise: true, ..Roles::NONE },
         ..PLAIN
     },
 ];

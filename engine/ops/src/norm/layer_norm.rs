@@ -9,18 +9,23 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, normalize_axis};
-use kiln_ir::op::{AttrDef, OpDef, Roles, Tolerance, attr, input, optional};
+use kiln_ir::op::{AttrDef, OpDef, OpName, Roles, Tolerance, attr, input, optional};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 
 const ATTRS: &[AttrDef] = &[attr("axis", || Attr::Int(-1)), attr("epsilon", || Attr::Float(1e-5))];
 
+kiln_ir::op_names! {
+    LAYER_NORM = "layer_norm",
+    RMS_NORM = "rms_norm",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "layer_norm",
+        name: LAYER_NORM,
         doc: "(x − mean)/√(var + epsilon)·scale + bias, mean and (biased) variance over the axes from `axis` to the \
               last; scale and bias broadcast to x. Also gives the mean and 1/√(var + epsilon) as f32, with dimensions \
               of 1 where x was normalized. Computed in f32 at least, rounded once.",
@@ -30,12 +35,12 @@ static OPS: &[OpDef] = &[
         infer,
         eval: eval_layer,
         tolerance: Tolerance::Conditioned,
-        problems: |rng| problems("layer_norm", rng),
+        problems: |rng| problems(LAYER_NORM, rng),
         roles: Roles { absorbs_pointwise: true, ..Roles::NONE },
         ..PLAIN
     },
     OpDef {
-        name: "rms_norm",
+        name: RMS_NORM,
         doc: "x/√(mean(x²) + epsilon)·scale, the mean over the axes from `axis` to the last; scale broadcasts to x. \
               Computed in f32 at least, rounded once.",
         inputs: &[input("x"), optional("scale")],
@@ -43,7 +48,7 @@ static OPS: &[OpDef] = &[
         infer,
         eval: eval_rms,
         tolerance: Tolerance::Conditioned,
-        problems: |rng| problems("rms_norm", rng),
+        problems: |rng| problems(RMS_NORM, rng),
         roles: Roles { absorbs_pointwise: true, ..Roles::NONE },
         ..PLAIN
     },
@@ -120,7 +125,7 @@ fn eval_rms(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     Ok(vec![cx.make(0, x.shape(), Elems::F(y))?])
 }
 
-fn problems(name: &str, rng: &mut Rng) -> Vec<Problem> {
+fn problems(name: OpName, rng: &mut Rng) -> Vec<Problem> {
     let cases: &[(&str, &[usize], i64, &[usize])] = &[
         ("last axis", &[3, 5, 67], -1, &[67]),
         ("two axes", &[2, 3, 4, 5], 2, &[4, 5]),
@@ -132,7 +137,7 @@ fn problems(name: &str, rng: &mut Rng) -> Vec<Problem> {
         ("empty rows", &[2, 0], 1, &[0]),
     ];
     let mut out = Vec::new();
-    let biased = name == "layer_norm";
+    let biased = name == LAYER_NORM;
     for &(label, shape, axis, scale) in cases {
         for t in [DType::F32, DType::F16, DType::BF16] {
             let attrs = Attrs::new().with("axis", axis).with("epsilon", 1e-3);

@@ -7,15 +7,20 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, normalize_axis};
-use kiln_ir::op::{OpDef, Tolerance, Traits, attr, required};
+use kiln_ir::op::{LayoutRule, OpDef, Roles, Tolerance, Traits, attr, required};
 use kiln_ir::problem::{Problem, Rng, made};
 use kiln_ir::tensor::{Elems, Tensor};
+
+kiln_ir::op_names! {
+    LRN = "lrn",
+    LP_NORM = "lp_norm",
+}
 
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "lrn",
+        name: LRN,
         doc: "Local response normalization across channels of x [N, C, ..]: x/(bias + alpha/size·Σx²)^beta, the sum \
               over the channels from ⌊(size−1)/2⌋ before to ⌈(size−1)/2⌉ after, as far as they exist. Computed in \
               f32 at least. With channels last x is [N, .., C].",
@@ -26,15 +31,16 @@ static OPS: &[OpDef] = &[
             attr("bias", || Attr::Float(1.0)),
             LAYOUT,
         ],
-        infer: |cx| layout::infer(cx, 1, infer_lrn),
-        eval: |cx| layout::eval(cx, 1, eval_lrn),
+        infer: |cx| layout::infer(cx, infer_lrn),
+        eval: |cx| layout::eval(cx, eval_lrn),
         tolerance: Tolerance::Conditioned,
         problems: |rng| layout::both(lrn_problems(rng)),
         traits: Traits::heavy(|s| s.made(0).saturating_mul(s.attrs.int("size").unwrap_or(1).unsigned_abs())),
+        roles: Roles { layout: LayoutRule::Attribute(1), ..Roles::NONE },
         ..PLAIN
     },
     OpDef {
-        name: "lp_norm",
+        name: LP_NORM,
         doc: "x/(Σ|x|^p)^(1/p) along one axis, p 1 or 2. A row whose norm is 0 gives zeros. Computed in f32 at least.",
         attrs: &[attr("axis", || Attr::Int(-1)), attr("p", || Attr::Int(2))],
         infer: infer_lp,

@@ -7,14 +7,14 @@ use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::expr::{BinOp, Builder, CmpOp, Expr, Reg, UnOp};
-use kiln_ir::op::{AttrDef, OpDef, Tolerance, attr, choice};
+use kiln_ir::op::{AttrDef, OpDef, OpName, Tolerance, attr, choice};
 use kiln_ir::problem::{Problem, Rng};
 
 const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::BF16];
 
 /// The definition of one activation; `$f` builds it from a [`Scope`].
 macro_rules! activation {
-    ($name:literal, $tol:ident, [$($attr:expr),*], $doc:literal, $f:expr) => {
+    ($name:expr, $tol:ident, [$($attr:expr),*], $doc:literal, $f:expr) => {
         OpDef {
             name: $name,
             doc: $doc,
@@ -32,21 +32,39 @@ macro_rules! activation {
 
 /// A float attribute with a default.
 macro_rules! float {
-    ($name:literal, $default:expr) => {
+    ($name:expr, $default:expr) => {
         attr($name, || Attr::Float($default))
     };
+}
+
+kiln_ir::op_names! {
+    LEAKY_RELU = "leaky_relu",
+    ELU = "elu",
+    CELU = "celu",
+    SELU = "selu",
+    SIGMOID = "sigmoid",
+    HARD_SIGMOID = "hard_sigmoid",
+    HARD_SWISH = "hard_swish",
+    SOFTPLUS = "softplus",
+    SOFTSIGN = "softsign",
+    GELU = "gelu",
+    MISH = "mish",
+    SWISH = "swish",
+    THRESHOLDED_RELU = "thresholded_relu",
+    SCALED_TANH = "scaled_tanh",
+    SHRINK = "shrink",
 }
 
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
-    activation!("leaky_relu", Elementwise, [float!("alpha", 0.01)], "x where x ≥ 0, else alpha·x.", |s| {
+    activation!(LEAKY_RELU, Elementwise, [float!("alpha", 0.01)], "x where x ≥ 0, else alpha·x.", |s| {
         let alpha = s.float("alpha")?;
         let scaled = s.bin(BinOp::Mul, alpha, s.x);
         Ok(s.where_below_zero(scaled, s.x))
     }),
     activation!(
-        "elu",
+        ELU,
         Transcendental,
         [float!("alpha", 1.0)],
         "x where x ≥ 0, else alpha·(eˣ − 1).",
@@ -58,7 +76,7 @@ static OPS: &[OpDef] = &[
         }
     ),
     activation!(
-        "celu",
+        CELU,
         Transcendental,
         [float!("alpha", 1.0)],
         "max(0, x) + min(0, alpha·(e^(x/alpha) − 1)).",
@@ -73,7 +91,7 @@ static OPS: &[OpDef] = &[
         }
     ),
     activation!(
-        "selu",
+        SELU,
         Transcendental,
         [float!("alpha", 1.673_263_192_176_818_8), float!("gamma", 1.050_701_022_148_132_3)],
         "gamma·x where x > 0, else gamma·(alpha·eˣ − alpha).",
@@ -85,9 +103,9 @@ static OPS: &[OpDef] = &[
             Ok(s.bin(BinOp::Mul, gamma, y))
         }
     ),
-    activation!("sigmoid", Transcendental, [], "1/(1 + e^(−x)).", |s| Ok(s.sigmoid(s.x))),
+    activation!(SIGMOID, Transcendental, [], "1/(1 + e^(−x)).", |s| Ok(s.sigmoid(s.x))),
     activation!(
-        "hard_sigmoid",
+        HARD_SIGMOID,
         Elementwise,
         [float!("alpha", 0.2), float!("beta", 0.5)],
         "max(0, min(1, alpha·x + beta)).",
@@ -96,13 +114,13 @@ static OPS: &[OpDef] = &[
             Ok(s.hard_sigmoid(alpha, beta))
         }
     ),
-    activation!("hard_swish", Elementwise, [], "x·max(0, min(1, x/6 + 1/2)).", |s| {
+    activation!(HARD_SWISH, Elementwise, [], "x·max(0, min(1, x/6 + 1/2)).", |s| {
         let (alpha, beta) = (s.b.num(1.0 / 6.0, s.x), s.b.num(0.5, s.x));
         let gate = s.hard_sigmoid(alpha, beta);
         Ok(s.bin(BinOp::Mul, s.x, gate))
     }),
     activation!(
-        "softplus",
+        SOFTPLUS,
         Transcendental,
         [float!("alpha", 1.0), float!("beta", 1.0)],
         "alpha·ln(1 + e^(beta·x)).",
@@ -113,13 +131,13 @@ static OPS: &[OpDef] = &[
             Ok(s.bin(BinOp::Mul, alpha, y))
         }
     ),
-    activation!("softsign", Elementwise, [], "x/(1 + |x|).", |s| {
+    activation!(SOFTSIGN, Elementwise, [], "x/(1 + |x|).", |s| {
         let size = s.un(UnOp::Abs, s.x);
         let below = s.bin_num(BinOp::Add, size, 1.0);
         Ok(s.bin(BinOp::Div, s.x, below))
     }),
     activation!(
-        "gelu",
+        GELU,
         Transcendental,
         [choice("approximate", || Attr::Str("none".into()), &["none", "tanh"])],
         "x/2·(1 + erf(x/√2)), or with approximate = \"tanh\" x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))).",
@@ -136,19 +154,19 @@ static OPS: &[OpDef] = &[
             Ok(s.bin(BinOp::Mul, half, gate))
         }
     ),
-    activation!("mish", Transcendental, [], "x·tanh(ln(1 + eˣ)).", |s| {
+    activation!(MISH, Transcendental, [], "x·tanh(ln(1 + eˣ)).", |s| {
         let soft = s.softplus(s.x);
         let gate = s.un(UnOp::Tanh, soft);
         Ok(s.bin(BinOp::Mul, s.x, gate))
     }),
-    activation!("swish", Transcendental, [float!("alpha", 1.0)], "x/(1 + e^(−alpha·x)).", |s| {
+    activation!(SWISH, Transcendental, [float!("alpha", 1.0)], "x/(1 + e^(−alpha·x)).", |s| {
         let alpha = s.float("alpha")?;
         let ax = s.bin(BinOp::Mul, alpha, s.x);
         let gate = s.sigmoid(ax);
         Ok(s.bin(BinOp::Mul, s.x, gate))
     }),
     activation!(
-        "thresholded_relu",
+        THRESHOLDED_RELU,
         Exact,
         [float!("alpha", 1.0)],
         "x where x > alpha, else 0 (so for NaN too).",
@@ -159,7 +177,7 @@ static OPS: &[OpDef] = &[
         }
     ),
     activation!(
-        "scaled_tanh",
+        SCALED_TANH,
         Transcendental,
         [float!("alpha", 1.0), float!("beta", 1.0)],
         "alpha·tanh(beta·x).",
@@ -171,7 +189,7 @@ static OPS: &[OpDef] = &[
         }
     ),
     activation!(
-        "shrink",
+        SHRINK,
         Elementwise,
         [float!("lambd", 0.5), float!("bias", 0.0)],
         "x + bias where x < −lambd, x − bias where x > lambd, else 0 (so for NaN too).",
@@ -266,7 +284,7 @@ impl Scope<'_> {
 }
 
 /// The pointwise problems with default attributes, and again with others.
-fn problems(name: &str, rng: &mut Rng) -> Vec<Problem> {
+fn problems(name: OpName, rng: &mut Rng) -> Vec<Problem> {
     let mut out = pointwise::problems(name, 1, FLOATS, rng);
     let op = kiln_ir::problem::op(name, Attrs::new());
     if op.attrs().is_empty() {

@@ -7,7 +7,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::expr::{BinOp, Builder, CmpOp, Expr};
 use kiln_ir::infer::{Fact, InferCx};
-use kiln_ir::op::{OpDef, Port, Roles, Tolerance, Traits, input};
+use kiln_ir::op::{OpDef, OpName, Port, Roles, Tolerance, Traits, input};
 
 const NUMBERS: &[DType] =
     &[DType::F32, DType::F16, DType::BF16, DType::I8, DType::U8, DType::I32, DType::I64];
@@ -21,7 +21,7 @@ type Infer = fn(&mut InferCx<'_>) -> Result<Vec<Fact>, OpError>;
 const AB: &[Port] = &[input("a"), input("b")];
 
 const fn def(
-    name: &'static str,
+    name: OpName,
     doc: &'static str,
     tolerance: Tolerance,
     infer: Infer,
@@ -46,7 +46,7 @@ const fn def(
 }
 
 macro_rules! binary {
-    ($name:literal, $op:ident, $types:expr, $tol:ident, $infer:expr, $doc:literal) => {
+    ($name:expr, $op:ident, $types:expr, $tol:ident, $infer:expr, $doc:literal) => {
         def(
             $name,
             $doc,
@@ -59,7 +59,7 @@ macro_rules! binary {
 }
 
 macro_rules! compare {
-    ($name:literal, $op:ident, $types:expr, $doc:literal) => {
+    ($name:expr, $op:ident, $types:expr, $doc:literal) => {
         def(
             $name,
             $doc,
@@ -93,14 +93,40 @@ macro_rules! follow {
     };
 }
 
+kiln_ir::op_names! {
+    ADD = "add",
+    SUB = "sub",
+    MUL = "mul",
+    DIV = "div",
+    FLOOR_DIV = "floor_div",
+    MOD = "mod",
+    REM = "rem",
+    POW = "pow",
+    MIN = "min",
+    MAX = "max",
+    AND = "and",
+    OR = "or",
+    XOR = "xor",
+    BIT_AND = "bit_and",
+    BIT_OR = "bit_or",
+    BIT_XOR = "bit_xor",
+    SHL = "shl",
+    SHR = "shr",
+    EQUAL = "equal",
+    GREATER = "greater",
+    GREATER_EQUAL = "greater_equal",
+    LESS = "less",
+    LESS_EQUAL = "less_equal",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
-    binary!("add", Add, NUMBERS, Elementwise, follow!(|a, b| a.clone() + b.clone()), "a + b. Integers wrap."),
-    binary!("sub", Sub, NUMBERS, Elementwise, follow!(|a, b| a.clone() - b.clone()), "a − b. Integers wrap."),
-    binary!("mul", Mul, NUMBERS, Elementwise, follow!(|a, b| a.clone() * b.clone()), "a·b. Integers wrap."),
+    binary!(ADD, Add, NUMBERS, Elementwise, follow!(|a, b| a.clone() + b.clone()), "a + b. Integers wrap."),
+    binary!(SUB, Sub, NUMBERS, Elementwise, follow!(|a, b| a.clone() - b.clone()), "a − b. Integers wrap."),
+    binary!(MUL, Mul, NUMBERS, Elementwise, follow!(|a, b| a.clone() * b.clone()), "a·b. Integers wrap."),
     binary!(
-        "div",
+        DIV,
         Div,
         NUMBERS,
         Elementwise,
@@ -108,7 +134,7 @@ static OPS: &[OpDef] = &[
         "a/b. Integers truncate toward zero; by zero they give 0."
     ),
     binary!(
-        "floor_div",
+        FLOOR_DIV,
         FloorDiv,
         NUMBERS,
         Elementwise,
@@ -116,7 +142,7 @@ static OPS: &[OpDef] = &[
         "⌊a/b⌋. Integers by zero give 0."
     ),
     binary!(
-        "mod",
+        MOD,
         Mod,
         NUMBERS,
         Elementwise,
@@ -124,7 +150,7 @@ static OPS: &[OpDef] = &[
         "Remainder with the sign of b, zeros included. Integers by zero give 0."
     ),
     binary!(
-        "rem",
+        REM,
         Rem,
         NUMBERS,
         Elementwise,
@@ -133,18 +159,18 @@ static OPS: &[OpDef] = &[
     ),
     OpDef {
         roles: Roles { keeps_f32: true, ..Roles::NONE },
-        ..binary!("pow", Pow, NUMBERS, Transcendental, pointwise::infer, "aᵇ. Integers wrap.")
+        ..binary!(POW, Pow, NUMBERS, Transcendental, pointwise::infer, "aᵇ. Integers wrap.")
     },
-    binary!("min", Min, NUMBERS, Exact, follow!(Dim::min_with), "The lesser; NaN if either is."),
-    binary!("max", Max, NUMBERS, Exact, follow!(Dim::max_with), "The greater; NaN if either is."),
-    binary!("and", And, BOOL, Exact, pointwise::infer, "Logical and."),
-    binary!("or", Or, BOOL, Exact, pointwise::infer, "Logical or."),
-    binary!("xor", Xor, BOOL, Exact, pointwise::infer, "Logical exclusive or."),
-    binary!("bit_and", BitAnd, INTS, Exact, pointwise::infer, "Bitwise and."),
-    binary!("bit_or", BitOr, INTS, Exact, pointwise::infer, "Bitwise or."),
-    binary!("bit_xor", BitXor, INTS, Exact, pointwise::infer, "Bitwise exclusive or."),
+    binary!(MIN, Min, NUMBERS, Exact, follow!(Dim::min_with), "The lesser; NaN if either is."),
+    binary!(MAX, Max, NUMBERS, Exact, follow!(Dim::max_with), "The greater; NaN if either is."),
+    binary!(AND, And, BOOL, Exact, pointwise::infer, "Logical and."),
+    binary!(OR, Or, BOOL, Exact, pointwise::infer, "Logical or."),
+    binary!(XOR, Xor, BOOL, Exact, pointwise::infer, "Logical exclusive or."),
+    binary!(BIT_AND, BitAnd, INTS, Exact, pointwise::infer, "Bitwise and."),
+    binary!(BIT_OR, BitOr, INTS, Exact, pointwise::infer, "Bitwise or."),
+    binary!(BIT_XOR, BitXor, INTS, Exact, pointwise::infer, "Bitwise exclusive or."),
     binary!(
-        "shl",
+        SHL,
         Shl,
         INTS,
         Exact,
@@ -152,18 +178,18 @@ static OPS: &[OpDef] = &[
         "a·2ᵇ, wrapping; 0 if b is negative or at least the width of a."
     ),
     binary!(
-        "shr",
+        SHR,
         Shr,
         INTS,
         Exact,
         pointwise::infer,
         "⌊a/2ᵇ⌋; if b is negative or at least the width of a: −1 for negative a, else 0."
     ),
-    compare!("equal", Eq, ANY, "a = b, as bool; NaN equals nothing."),
-    compare!("greater", Gt, NUMBERS, "a > b, as bool."),
-    compare!("greater_equal", Ge, NUMBERS, "a ≥ b, as bool."),
-    compare!("less", Lt, NUMBERS, "a < b, as bool."),
-    compare!("less_equal", Le, NUMBERS, "a ≤ b, as bool."),
+    compare!(EQUAL, Eq, ANY, "a = b, as bool; NaN equals nothing."),
+    compare!(GREATER, Gt, NUMBERS, "a > b, as bool."),
+    compare!(GREATER_EQUAL, Ge, NUMBERS, "a ≥ b, as bool."),
+    compare!(LESS, Lt, NUMBERS, "a < b, as bool."),
+    compare!(LESS_EQUAL, Le, NUMBERS, "a ≤ b, as bool."),
 ];
 
 /// The result of a comparison, if it is the same for all values of the symbols.

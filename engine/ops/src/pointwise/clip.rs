@@ -14,11 +14,18 @@ const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::BF16];
 const NUMBERS: &[DType] =
     &[DType::F32, DType::F16, DType::BF16, DType::I8, DType::U8, DType::I32, DType::I64];
 
+kiln_ir::op_names! {
+    RELU = "relu",
+    CLIP = "clip",
+    PRELU = "prelu",
+    ISINF = "isinf",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "relu",
+        name: RELU,
         doc: "max(x, 0); NaN stays NaN.",
         infer: pointwise::infer,
         eval: pointwise::eval,
@@ -29,11 +36,11 @@ static OPS: &[OpDef] = &[
             let y = b.bin(BinOp::Max, x, zero);
             Ok(b.finish(y, t[0]))
         }),
-        problems: |rng| pointwise::problems("relu", 1, NUMBERS, rng),
+        problems: |rng| pointwise::problems(RELU, 1, NUMBERS, rng),
         ..PLAIN
     },
     OpDef {
-        name: "clip",
+        name: CLIP,
         doc: "min(max(x, min), max); NaN stays NaN. For integers the bounds are cut to the range of the type and \
               rounded inwards.",
         attrs: &[attr("min", || Attr::Float(f64::NEG_INFINITY)), attr("max", || Attr::Float(f64::INFINITY))],
@@ -45,7 +52,7 @@ static OPS: &[OpDef] = &[
         ..PLAIN
     },
     OpDef {
-        name: "prelu",
+        name: PRELU,
         doc: "x where x ≥ 0, else slope·x. The slope broadcasts to x.",
         inputs: &[input("x"), input("slope")],
         infer: pointwise::infer_like_first,
@@ -57,7 +64,7 @@ static OPS: &[OpDef] = &[
         ..PLAIN
     },
     OpDef {
-        name: "isinf",
+        name: ISINF,
         doc: "Is the element −∞ (if `detect_negative`) or +∞ (if `detect_positive`)? Gives bool.",
         attrs: &[attr("detect_negative", || Attr::Bool(true)), attr("detect_positive", || Attr::Bool(true))],
         infer: pointwise::infer,

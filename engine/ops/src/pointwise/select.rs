@@ -11,10 +11,14 @@ use kiln_ir::infer::{Fact, InferCx};
 use kiln_ir::op::{OpDef, input};
 use kiln_ir::problem::{Problem, Rng};
 
+kiln_ir::op_names! {
+    SELECT = "select",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "select",
+    name: SELECT,
     doc: "a where cond is true, b elsewhere; all three broadcast. cond is bool, a and b are of one type.",
     inputs: &[input("cond"), input("a"), input("b")],
     infer,

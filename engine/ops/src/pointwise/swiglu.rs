@@ -12,10 +12,14 @@ use kiln_ir::op::{OpDef, Tolerance, attr, input};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::ty::{TensorType, dims_text};
 
+kiln_ir::op_names! {
+    SWIGLU = "swiglu",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "swiglu",
+    name: SWIGLU,
     doc: "a·sigmoid(alpha·a)·b of two tensors of the same shape; nothing is stretched.",
     inputs: &[input("a"), input("b")],
     attrs: &[attr("alpha", || Attr::Float(1.0))],

@@ -15,10 +15,14 @@ use kiln_ir::range::{IndexRange, RangeCx, UNKNOWN};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 
+kiln_ir::op_names! {
+    MAX_UNPOOL = "max_unpool",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "max_unpool",
+    name: MAX_UNPOOL,
     doc: "The inverse of max_pool_indices for x [N, C, ..] and i64 indices of the same shape: zeros, and every element \
           of x at its index in the pooled tensor flattened. That tensor has spatial sizes (I−1)·stride + kernel − pads. \
           With `shape` (all dimensions of the result) it lies at the start of a tensor of that shape, cut off where \

@@ -1,9 +1,11 @@
 //! Test problems of recurrences.
 
 use super::Kind;
+use super::{GRU, LSTM};
 use crate::util::REALS;
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dtype::DType;
+use kiln_ir::op::OpName;
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::Tensor;
 
@@ -16,7 +18,7 @@ const SIZES: &[(&str, [usize; 4])] = &[
     ("larger", [9, 2, 33, 34]),
 ];
 
-pub(crate) fn problems(name: &str, kind: Kind, rng: &mut Rng) -> Vec<Problem> {
+pub(crate) fn problems(name: OpName, kind: Kind, rng: &mut Rng) -> Vec<Problem> {
     let mut out = Vec::new();
     for &(label, sizes) in SIZES {
         for t in REALS {
@@ -35,7 +37,7 @@ pub(crate) fn problems(name: &str, kind: Kind, rng: &mut Rng) -> Vec<Problem> {
 }
 
 /// Everything that is not a default.
-fn variant(name: &str, kind: Kind, attrs: Attrs) -> Attrs {
+fn variant(name: OpName, kind: Kind, attrs: Attrs) -> Attrs {
     let per = ["hard_sigmoid", "leaky_relu", "scaled_tanh"];
     let dirs = if attrs.str("direction") == Ok("bidirectional") { 2 } else { 1 };
     let names: Vec<String> =
@@ -43,8 +45,8 @@ fn variant(name: &str, kind: Kind, attrs: Attrs) -> Attrs {
     let attrs =
         attrs.with("activations", Attr::Strs(names)).with("clip", 0.9).with("alpha", vec![0.3, 0.1, 1.5]);
     match name {
-        "gru" => attrs.with("linear_before_reset", true),
-        "lstm" => attrs.with("input_forget", true),
+        GRU => attrs.with("linear_before_reset", true),
+        LSTM => attrs.with("input_forget", true),
         _ => attrs,
     }
 }

@@ -7,7 +7,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx};
-use kiln_ir::op::{AttrDef, OpDef, attr};
+use kiln_ir::op::{AttrDef, OpDef, OpName, attr};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
@@ -18,27 +18,32 @@ const ATTRS: &[AttrDef] = &[
     attr("select_last", || Attr::Bool(false)),
 ];
 
+kiln_ir::op_names! {
+    ARGMAX = "argmax",
+    ARGMIN = "argmin",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "argmax",
+        name: ARGMAX,
         doc: "The i64 index, along one axis, of the greatest element: the first of equals, or the last with \
               `select_last`. NaN counts as greatest. `keep_dims` leaves a dimension of 1.",
         attrs: ATTRS,
         infer,
         eval: |cx| eval(cx, |a, b| a > b, |a, b| a > b),
-        problems: |rng| problems("argmax", rng),
+        problems: |rng| problems(ARGMAX, rng),
         ..PLAIN
     },
     OpDef {
-        name: "argmin",
+        name: ARGMIN,
         doc: "The i64 index, along one axis, of the least element: the first of equals, or the last with \
               `select_last`. NaN counts as least. `keep_dims` leaves a dimension of 1.",
         attrs: ATTRS,
         infer,
         eval: |cx| eval(cx, |a, b| a < b, |a, b| a < b),
-        problems: |rng| problems("argmin", rng),
+        problems: |rng| problems(ARGMIN, rng),
         ..PLAIN
     },
 ];
@@ -83,7 +88,7 @@ fn eval(cx: &EvalCx<'_>, f: fn(f64, f64) -> bool, i: fn(i64, i64) -> bool) -> Re
     Ok(vec![cx.make(0, &cx.out_shape(0)?, Elems::I(out))?])
 }
 
-fn problems(name: &str, rng: &mut Rng) -> Vec<Problem> {
+fn problems(name: OpName, rng: &mut Rng) -> Vec<Problem> {
     let cases: &[(&str, &[usize], i64, bool, bool)] = &[
         ("odd sizes", &[3, 5, 7], 1, true, false),
         ("last axis, last of equals", &[4, 33], -1, false, true),

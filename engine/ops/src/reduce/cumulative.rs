@@ -10,10 +10,14 @@ use kiln_ir::op::{OpDef, Roles, Tolerance, attr, choice, input};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 
+kiln_ir::op_names! {
+    CUMULATIVE = "cumulative",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "cumulative",
+    name: CUMULATIVE,
     doc: "Running sum or product along the axis given by the 0-D (or one-element) i64 tensor `axis`; of the elements \
               before only if `exclusive`, from the end if `reverse`. Integers wrap.",
     inputs: &[input("x"), input("axis").on_host()],

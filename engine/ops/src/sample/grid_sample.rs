@@ -18,11 +18,16 @@ use kiln_ir::ty::{TensorType, dims_text};
 
 const ALIGN_CORNERS: AttrDef = attr("align_corners", || Attr::Bool(false));
 
+kiln_ir::op_names! {
+    GRID_SAMPLE = "grid_sample",
+    AFFINE_GRID = "affine_grid",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "grid_sample",
+        name: GRID_SAMPLE,
         doc: "x [N, C, ..] sampled at grid [N, out.., r], giving [N, C, out..], for r = one to three spatial \
               dimensions. The last dimension of grid holds coordinates of the innermost dimension first, normalized \
               to −1..1 (centres of the outer elements with `align_corners`, else their outer edges; NaN counts as \
@@ -46,7 +51,7 @@ static OPS: &[OpDef] = &[
         ..PLAIN
     },
     OpDef {
-        name: "affine_grid",
+        name: AFFINE_GRID,
         doc: "A sampling grid: theta [N, r, r+1] applied to the points (x, y, 1) or (x, y, z, 1) of an evenly spaced \
               grid over −1..1 (ends included with `align_corners`, else centres of equal cells; a single point with \
               `align_corners` is at −1), giving [N, H, W, 2] or [N, D, H, W, 3]. size is [N, C, H, W] or [N, C, D, \

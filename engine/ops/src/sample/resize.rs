@@ -10,18 +10,24 @@ use self::coord::{Filter, ResizeAxis};
 use self::plan::Given;
 use crate::sample::{self, for_each_combination};
 use crate::util::{PLAIN, for_each_index, strides};
-use kiln_ir::attr::Attr;
+use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx};
-use kiln_ir::op::{OpDef, Roles, Tolerance, Traits, attr, choice, input, optional};
+use kiln_ir::op::{
+    AxesPlace, LayoutRule, NamedAxes, OpDef, Roles, Tolerance, Traits, attr, choice, input, optional,
+};
 use kiln_ir::tensor::{Elems, Tensor};
+
+kiln_ir::op_names! {
+    RESIZE = "resize",
+}
 
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "resize",
+    name: RESIZE,
     doc: "x resized along `axes` (empty: all) by `scales` (each output size is ⌊size·scale⌋ in f32) or to `sizes`; \
           exactly one of them is given, with one number an axis. `policy` with sizes: stretch to them, or keep the \
           aspect ratio with the largest size that is not_larger, or the smallest that is not_smaller, rounded half \
@@ -54,11 +60,21 @@ static OPS: &[OpDef] = &[OpDef {
     tolerance: Tolerance::ByAttrs(sample::tolerance),
     problems: problems::problems,
     traits: Traits::heavy(work),
-    roles: Roles { absorbs_pointwise: true, keeps_f32: true, ..Roles::NONE },
+    roles: Roles {
+        absorbs_pointwise: true,
+        keeps_f32: true,
+        layout: LayoutRule::Axes(named_axes),
+        ..Roles::NONE
+    },
     ..PLAIN
 }];
 
 /// Neighbours of each result along all axes that change.
+fn named_axes(attrs: &Attrs, inputs: &[Option<&Fact>], rank: usize) -> Option<NamedAxes> {
+    inputs.first().copied().flatten().filter(|x| x.ty.rank() == rank)?;
+    Some(NamedAxes { place: AxesPlace::List("axes"), axes: plan::resized(attrs, rank).ok()? })
+}
+
 fn work(s: &kiln_ir::work::Shapes<'_>) -> u64 {
     let near = match s.attrs.str("mode") {
         Ok("nearest") => return 0,

@@ -15,10 +15,14 @@ use kiln_ir::ty::{TensorType, dims_text};
 /// The most samples that a bin takes along one dimension when their number follows from the region's size.
 pub const MAX_SAMPLES: i64 = 1024;
 
+kiln_ir::op_names! {
+    ROI_ALIGN = "roi_align",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "roi_align",
+    name: ROI_ALIGN,
     doc: "Regions of x [N, C, H, W], giving [R, C, output_height, output_width]. rois [R, 4] are x1, y1, x2, y2 in \
           coordinates that `spatial_scale` takes to elements, less 0.5 with `half_pixel` (without it, regions are at \
           least 1 wide and high); batch_indices [R] (i64 or i32) name their images, one out of range is an error. \

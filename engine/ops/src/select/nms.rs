@@ -12,10 +12,14 @@ use kiln_ir::problem::{Problem, Rng, made};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 
+kiln_ir::op_names! {
+    NMS = "nms",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "nms",
+    name: NMS,
     doc: "For every batch entry and class, picks boxes by descending score (equal scores: lower index first), leaving out \
           those whose intersection over union with a picked one exceeds `iou`, until `max_out` are picked. boxes are [B, N, \
           4], or [B, N, C, 4] with boxes for each class; scores are [B, C, N]. A box is two opposite corners (y1, x1, y2, x2) \

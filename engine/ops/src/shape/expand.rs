@@ -8,29 +8,34 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, broadcast};
-use kiln_ir::op::{OpDef, input};
+use kiln_ir::op::{OpDef, OpName, input};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::ty::TensorType;
+
+kiln_ir::op_names! {
+    EXPAND = "expand",
+    TILE = "tile",
+}
 
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "expand",
+        name: EXPAND,
         doc: "x broadcast with a tensor of shape `shape`: either may stretch the other's dimensions of 1.",
         inputs: &[input("x"), input("shape").on_host()],
         infer: infer_expand,
         eval: |cx: &EvalCx<'_>| indices::eval(cx, |from, to| Ok(stretched(from, to))),
-        problems: |rng| problems("expand", EXPANSIONS, rng),
+        problems: |rng| problems(EXPAND, EXPANSIONS, rng),
         ..PLAIN
     },
     OpDef {
-        name: "tile",
+        name: TILE,
         doc: "x repeated repeats[i] times along each axis i.",
         inputs: &[input("x"), input("repeats").on_host()],
         infer: infer_tile,
         eval: |cx: &EvalCx<'_>| indices::eval(cx, |from, to| Ok(tiled(from, to))),
-        problems: |rng| problems("tile", TILINGS, rng),
+        problems: |rng| problems(TILE, TILINGS, rng),
         ..PLAIN
     },
 ];
@@ -121,7 +126,7 @@ const TILINGS: &[Case] = &[
     (&[0, 2], &[3, 2]),
 ];
 
-fn problems(name: &str, cases: &[Case], rng: &mut Rng) -> Vec<Problem> {
+fn problems(name: OpName, cases: &[Case], rng: &mut Rng) -> Vec<Problem> {
     let mut out = Vec::new();
     let op = kiln_ir::problem::op(name, Attrs::new());
     for &(shape, to) in cases {
@@ -131,7 +136,7 @@ fn problems(name: &str, cases: &[Case], rng: &mut Rng) -> Vec<Problem> {
         }
     }
     let by = rng.i64s(&[2], &[2, 13]);
-    let exact = rng.exact_tensors(if name == "tile" { &[13, 1] } else { &[2, 1] });
+    let exact = rng.exact_tensors(if name == TILE { &[13, 1] } else { &[2, 1] });
     out.extend(exact.map(|x| Problem::new("exact values", op.clone(), [x, by.clone()])));
     out
 }

@@ -8,32 +8,37 @@ use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::infer::{Fact, InferCx, normalize_axes};
-use kiln_ir::op::{Movement, OpDef, Roles, input, optional};
+use kiln_ir::op::{Movement, OpDef, OpName, Roles, input, optional};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::ty::TensorType;
+
+kiln_ir::op_names! {
+    SQUEEZE = "squeeze",
+    UNSQUEEZE = "unsqueeze",
+}
 
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "squeeze",
+        name: SQUEEZE,
         doc: "The same elements without the dimensions `axes`, which must be 1; without `axes`, without all \
               dimensions of 1 (then all must be numbers). Axes that are not known yet leave the dimensions unknown.",
         inputs: &[input("x"), optional("axes").on_host()],
         infer: squeeze,
         eval: eval_copy,
-        problems: |rng| problems("squeeze", SQUEEZES, rng),
+        problems: |rng| problems(SQUEEZE, SQUEEZES, rng),
         roles: Roles { movement: Movement::Reshape, ..Roles::NONE },
         ..PLAIN
     },
     OpDef {
-        name: "unsqueeze",
+        name: UNSQUEEZE,
         doc: "The same elements with a dimension of 1 at each of `axes` of the result. Axes that are not \
               known yet leave the dimensions unknown.",
         inputs: &[input("x"), input("axes").on_host()],
         infer: unsqueeze,
         eval: eval_copy,
-        problems: |rng| problems("unsqueeze", UNSQUEEZES, rng),
+        problems: |rng| problems(UNSQUEEZE, UNSQUEEZES, rng),
         roles: Roles { movement: Movement::Reshape, ..Roles::NONE },
         ..PLAIN
     },
@@ -104,7 +109,7 @@ const SQUEEZES: &[Case] =
 const UNSQUEEZES: &[Case] =
     &[(&[3, 5], &[1]), (&[3], &[0, -1]), (&[], &[0]), (&[0, 2], &[2]), (&[2, 3], &[4, 0, 1])];
 
-fn problems(name: &str, cases: &[Case], rng: &mut Rng) -> Vec<Problem> {
+fn problems(name: OpName, cases: &[Case], rng: &mut Rng) -> Vec<Problem> {
     let mut out = Vec::new();
     let op = kiln_ir::problem::op(name, Attrs::new());
     for &(shape, axes) in cases {
@@ -113,7 +118,7 @@ fn problems(name: &str, cases: &[Case], rng: &mut Rng) -> Vec<Problem> {
             out.push(Problem::new(&format!("{shape:?} at {axes:?} {t}"), op.clone(), ins));
         }
     }
-    if name == "squeeze" {
+    if name == SQUEEZE {
         out.push(Problem::new("all dimensions of 1", op, [rng.tensor(DType::F32, &[1, 3, 1, 2])]));
     }
     out

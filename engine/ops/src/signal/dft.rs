@@ -15,10 +15,14 @@ use std::f64::consts::PI;
 /// Operations of a sine and a cosine.
 pub(crate) const TURN: u64 = 16;
 
+kiln_ir::op_names! {
+    DFT = "dft",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "dft",
+    name: DFT,
     doc: "y[k] = Σₙ x[n]·e^(−2πi·kn/N) along `axis` (default −2; not the last), or with `inverse` 1/N·Σₙ x[n]·e^(2πi·kn/N). \
           The last dimension of x is 1 (real) or 2 (real and imaginary part), that of y is 2. N is `length`, or the \
           dimension of x; x is cut or padded with zeros at its end to N. `onesided`, for real x: only k = 0..=⌊N/2⌋. Both \

@@ -12,10 +12,14 @@ use kiln_ir::problem::{Problem, Rng, made};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 
+kiln_ir::op_names! {
+    STFT = "stft",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "stft",
+    name: STFT,
     doc: "Transforms of frames of a signal [B, L, 1] (real) or [B, L, 2] (complex): frame f starts at f·frame_step, is \
           multiplied by `window` [W] and transformed with length N = `frame_length` (absent: W, or L without a window), \
           cut or padded with zeros at its end to N. Gives [B, frames, K, 2] with 1 + ⌊(L − N)/frame_step⌋ frames and K = \

@@ -7,24 +7,33 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, MAX_CONTENT, normalize_axis, unify};
-use kiln_ir::op::{OpDef, Roles, attr, variadic};
+use kiln_ir::op::{AxesPlace, LayoutRule, NamedAxes, OpDef, Roles, attr, variadic};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::{TensorType, dims_text};
 
+kiln_ir::op_names! {
+    CONCAT = "concat",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "concat",
+    name: CONCAT,
     doc: "The inputs one after another along `axis`. They have one type and agree in all other dimensions.",
     inputs: &[variadic("x")],
     attrs: &[attr("axis", || Attr::Int(0))],
     infer,
     eval,
     problems,
-    roles: Roles { absorbs_pointwise: true, ..Roles::NONE },
+    roles: Roles { absorbs_pointwise: true, layout: LayoutRule::Axes(named_axis), ..Roles::NONE },
     ..PLAIN
 }];
+
+fn named_axis(attrs: &Attrs, _: &[Option<&Fact>], rank: usize) -> Option<NamedAxes> {
+    let axis = normalize_axis(attrs.int("axis").ok()?, rank, "axis").ok()?;
+    Some(NamedAxes { place: AxesPlace::Axis("axis"), axes: vec![axis] })
+}
 
 fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     let x = cx.ty(0)?;

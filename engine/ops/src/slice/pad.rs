@@ -1,6 +1,7 @@
 //! `pad`: elements added around a tensor, or cut off.
 
 use crate::indices::{check_index_dtype, fresh, host_list, size_bound, take};
+use crate::layout::axes_or_first;
 use crate::util::{PLAIN, for_each_index, strides};
 use kiln_ir::attr::Attrs;
 use kiln_ir::dim::{Dim, DimKind};
@@ -9,15 +10,19 @@ use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::expr::Num;
 use kiln_ir::infer::{Fact, InferCx, normalize_axis};
-use kiln_ir::op::{OpDef, choice, input, optional};
+use kiln_ir::op::{LayoutRule, OpDef, Roles, choice, input, optional};
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 
+kiln_ir::op_names! {
+    PAD = "pad",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "pad",
+    name: PAD,
     doc: "x with elements added before and after each of `axes` (all of them if absent): `pads` holds what comes before each, \
           then what comes after each; a negative number cuts off. New elements are `value` (0 if absent), the nearest element \
           (edge), the mirror image without the edge itself (reflect), or the other end (wrap).",
@@ -26,6 +31,10 @@ static OPS: &[OpDef] = &[OpDef {
     infer,
     eval,
     problems,
+    roles: Roles {
+        layout: LayoutRule::Axes(|_, inputs, rank| axes_or_first(inputs, rank, 2)),
+        ..Roles::NONE
+    },
     ..PLAIN
 }];
 

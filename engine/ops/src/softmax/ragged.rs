@@ -12,10 +12,14 @@ use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::dims_text;
 
+kiln_ir::op_names! {
+    RAGGED_SOFTMAX = "ragged_softmax",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[OpDef {
-    name: "ragged_softmax",
+    name: RAGGED_SOFTMAX,
     doc: "Softmax along the last axis of x [.., S], each row up to its length in bounds [.., 1] (i32 or i64, clamped to \
           0..=S); what lies behind gives 0.",
     inputs: &[input("x"), input("bounds")],

@@ -16,11 +16,19 @@ use kiln_ir::range::IndexRange;
 use kiln_ir::tensor::Tensor;
 use kiln_ir::ty::TensorType;
 
+kiln_ir::op_names! {
+    TRILU = "trilu",
+    REVERSE_SEQUENCE = "reverse_sequence",
+    DEPTH_TO_SPACE = "depth_to_space",
+    SPACE_TO_DEPTH = "space_to_depth",
+    CENTER_CROP_PAD = "center_crop_pad",
+}
+
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
 static OPS: &[OpDef] = &[
     OpDef {
-        name: "trilu",
+        name: TRILU,
         doc: "The upper (or lower) triangle of the last two dimensions, from diagonal k (positive: above the main one) on; \
               zeros elsewhere. k is a scalar, 0 if absent.",
         inputs: &[input("x"), optional("k").on_host()],
@@ -31,7 +39,7 @@ static OPS: &[OpDef] = &[
         ..PLAIN
     },
     OpDef {
-        name: "reverse_sequence",
+        name: REVERSE_SEQUENCE,
         doc: "For each position b along `batch_axis`, the first lens[b] elements along `time_axis` in reverse order, the \
               others as they are. A length that is negative, or greater than the axis, is an error.",
         inputs: &[input("x"), input("lens")],
@@ -43,7 +51,7 @@ static OPS: &[OpDef] = &[
         ..PLAIN
     },
     OpDef {
-        name: "depth_to_space",
+        name: DEPTH_TO_SPACE,
         doc: "[N, C·b², H, W] to [N, C, H·b, W·b]. The channels are taken as [b, b, C] (DCR) or [C, b, b] (CRD).",
         attrs: &[required("block", || Attr::Int(1)), choice("mode", || "DCR".into(), &["DCR", "CRD"])],
         infer: infer_depth_to_space,
@@ -52,7 +60,7 @@ static OPS: &[OpDef] = &[
         ..PLAIN
     },
     OpDef {
-        name: "space_to_depth",
+        name: SPACE_TO_DEPTH,
         doc: "[N, C, H·b, W·b] to [N, C·b², H, W]. The channels are written as [b, b, C] (DCR) or [C, b, b] (CRD).",
         attrs: &[required("block", || Attr::Int(1)), choice("mode", || "DCR".into(), &["DCR", "CRD"])],
         infer: infer_space_to_depth,
@@ -61,7 +69,7 @@ static OPS: &[OpDef] = &[
         ..PLAIN
     },
     OpDef {
-        name: "center_crop_pad",
+        name: CENTER_CROP_PAD,
         doc: "x cropped or padded with zeros around its centre to the sizes in `shape`, along `axes` (all of them if the \
               list is empty). Of an odd difference the larger part is cropped or padded at the end.",
         inputs: &[input("x"), input("shape").on_host()],

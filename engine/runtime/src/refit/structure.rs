@@ -43,7 +43,7 @@ fn host_values(p: &Program) -> HashSet<ValueId> {
     let g = &p.graph;
     let mut needed: HashSet<ValueId> = HashSet::new();
     for (_, n) in g.nodes().rev() {
-        let wanted = n.outputs.iter().any(|v| needed.contains(v)) && !(n.op.is("shape") || n.op.is("size"));
+        let wanted = n.outputs.iter().any(|v| needed.contains(v)) && !n.op.roles().host_known;
         for (i, v) in n.inputs.iter().enumerate() {
             if let Some(v) = v.filter(|_| wanted || n.op.port(i).is_some_and(|p| p.host)) {
                 needed.insert(v);

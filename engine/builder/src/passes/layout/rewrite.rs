@@ -3,6 +3,8 @@
 use super::roles::{Role, image_inputs, role};
 use kiln_ir::{Attr, Attrs, Graph, IrError, Node, NodeId, Op, Tensor, ValueId};
 use kiln_ops::layout::{moved_inputs, to_first, to_last};
+use kiln_ops::shape::RESHAPE;
+use kiln_ops::transpose::TRANSPOSE;
 use std::collections::{HashMap, HashSet};
 
 /// Gives the layers of an island channels last, with transposes where values enter and leave it. Values inside get
@@ -48,7 +50,7 @@ impl Rewrite<'_> {
         let attrs = node.op.attrs().clone();
         let attrs = match role {
             Role::Layout => {
-                for slot in inputs.iter_mut().take(moved_inputs(node.op.name())).skip(1) {
+                for slot in inputs.iter_mut().take(moved_inputs(node.op.def())).skip(1) {
                     *slot = slot.map(|v| self.enter(v)).transpose()?;
                 }
                 attrs.with("layout", "channels_last")
@@ -97,7 +99,7 @@ impl Rewrite<'_> {
             let lead = std::iter::repeat_n(1, rank.saturating_sub(dims.len()));
             let shape: Vec<i64> = lead.chain(dims.iter().map(|&d| d as i64)).collect();
             let shape = self.numbers(&format!("{}.shape{i}", node.name), &shape)?;
-            let op = Op::new("reshape", Attrs::new().with("allow_zero", Attr::Bool(true)))?;
+            let op = Op::new(RESHAPE, Attrs::new().with("allow_zero", Attr::Bool(true)))?;
             let wide = self.add(&format!("{}.in{i}", node.name), op, &[Some(v), Some(shape)])?;
             *slot =
                 Some(self.transpose(&format!("{}.in{i}.channels_last", node.name), wide, &to_last(rank))?);
@@ -126,7 +128,7 @@ impl Rewrite<'_> {
 
     fn transpose(&mut self, name: &str, v: ValueId, perm: &[usize]) -> Result<ValueId, IrError> {
         let perm: Vec<i64> = perm.iter().map(|&p| p as i64).collect();
-        self.add(name, Op::new("transpose", Attrs::new().with("perm", perm))?, &[Some(v)])
+        self.add(name, Op::new(TRANSPOSE, Attrs::new().with("perm", perm))?, &[Some(v)])
     }
 
     fn numbers(&mut self, name: &str, v: &[i64]) -> Result<ValueId, IrError> {

@@ -1,9 +1,8 @@
 //! Which layers can work on images with channels last, and what changes in them.
 
-use kiln_ir::infer::normalize_axis;
-use kiln_ir::{Attrs, Graph, Node, ValueId};
+use kiln_ir::op::{Arity, AxesPlace, AxesRule, LayoutRule, NamedAxes};
+use kiln_ir::{Attrs, Fact, Graph, Node, ValueId};
 use kiln_ops::layout::{Layout, to_last};
-use kiln_ops::sample::resize::plan::resized;
 
 /// How a layer takes channels last.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +31,6 @@ pub fn gains(node: &Node) -> bool {
 pub fn role(g: &Graph, node: &Node) -> Option<Role> {
     let &[y] = &node.outputs[..] else { return None };
     let rank = g.ty(y).rank();
-    let x = node.inputs.first().copied().flatten()?;
     let plain = node.regions.is_empty() && !node.op.def().traits.side_effect && !node.op.def().traits.random;
     if !(3..=5).contains(&rank) || !plain {
         return None;
@@ -40,35 +38,30 @@ pub fn role(g: &Graph, node: &Node) -> Option<Role> {
     if node.op.is_pointwise() {
         return node.inputs.iter().flatten().all(|&v| spreads(g, v, rank)).then_some(Role::Pointwise);
     }
-    if node.op.attrs().get("layout").is_some() {
-        return (Layout::of(node.op.attrs()) == Layout::Linear).then_some(Role::Layout);
+    match node.op.roles().layout {
+        LayoutRule::Fixed => None,
+        LayoutRule::Attribute(_) => (Layout::of(node.op.attrs()) == Layout::Linear).then_some(Role::Layout),
+        LayoutRule::Axes(rule) => renumbered(g, node, rule, rank),
     }
-    let moved = |axes: Vec<usize>| axes.into_iter().map(|a| new_axis(a, rank)).collect::<Vec<i64>>();
+}
+
+/// The axes that a layer names, as images with channels last have them.
+fn renumbered(g: &Graph, node: &Node, rule: AxesRule, rank: usize) -> Option<Role> {
+    let inputs: Vec<Option<&Fact>> = node.inputs.iter().map(|v| v.map(|v| &g.value(v).fact)).collect();
     let attrs = node.op.attrs();
-    match node.op.name() {
-        "concat" => {
-            let axis = normalize_axis(attrs.int("axis").ok()?, rank, "axis").ok()?;
-            Some(Role::Attrs(attrs.clone().with("axis", new_axis(axis, rank))))
-        }
-        "resize" if g.ty(x).rank() == rank => {
-            Some(Role::Attrs(attrs.clone().with("axes", moved(resized(attrs, rank).ok()?))))
-        }
-        "reduce" if attrs.bool("keep_dims").ok()? => {
-            let axes = axes_of(g, node, 1, rank)??;
-            (!axes.is_empty()).then(|| Role::Axes { at: 1, axes: moved(axes) })
-        }
-        "pad" | "slice" => {
-            let count = length(g, node, 1)? / if node.op.is("pad") { 2 } else { 1 };
-            let axes = axes_of(g, node, 3, rank)?.unwrap_or_else(|| (0..count).collect());
-            Some(Role::Axes { at: 3, axes: moved(axes) })
-        }
-        _ => None,
-    }
+    let NamedAxes { place, axes } = rule(attrs, &inputs, rank)?;
+    let axes: Vec<i64> = axes.into_iter().map(|a| new_axis(a, rank)).collect();
+    Some(match place {
+        AxesPlace::Axis(name) => Role::Attrs(attrs.clone().with(name, *axes.first()?)),
+        AxesPlace::List(name) => Role::Attrs(attrs.clone().with(name, axes)),
+        AxesPlace::Input(at) => Role::Axes { at, axes },
+    })
 }
 
 /// Inputs that are images, by position.
 pub fn image_inputs(g: &Graph, node: &Node) -> Vec<usize> {
-    let many = node.op.is_pointwise() || node.op.is("concat");
+    let variadic = node.op.port(0).is_some_and(|p| p.arity == Arity::Variadic);
+    let many = node.op.is_pointwise() || variadic;
     let rank = node.outputs.first().map_or(0, |&v| g.ty(v).rank());
     let count = if many { node.inputs.len() } else { 1 };
     let image = |i: &usize| node.inputs[*i].is_some_and(|v| g.ty(v).rank() == rank);
@@ -85,17 +78,4 @@ fn spreads(g: &Graph, v: ValueId, rank: usize) -> bool {
 /// Where an axis comes to lie.
 fn new_axis(axis: usize, rank: usize) -> i64 {
     to_last(rank).iter().position(|&p| p == axis).unwrap_or(axis) as i64
-}
-
-/// The axes that a constant input lists: `Some(None)` if it is absent, `None` if it is not known.
-fn axes_of(g: &Graph, node: &Node, at: usize, rank: usize) -> Option<Option<Vec<usize>>> {
-    let Some(v) = node.inputs.get(at).copied().flatten() else { return Some(None) };
-    let given = g.value(v).fact.as_const()?.to_i64();
-    let axes: Result<Vec<usize>, _> = given.iter().map(|&a| normalize_axis(a, rank, "axes")).collect();
-    axes.ok().map(Some)
-}
-
-fn length(g: &Graph, node: &Node, at: usize) -> Option<usize> {
-    let v = node.inputs.get(at).copied().flatten()?;
-    usize::try_from(g.ty(v).dims.first()?.as_const()?).ok()
 }

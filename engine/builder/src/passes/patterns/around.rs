@@ -5,6 +5,10 @@ use super::moves::{Moved, Part, is_move, shape_text};
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::{Dim, IrError, Node, NodeId, Op, ValueId};
+use kiln_ops::matmul::MATMUL;
+use kiln_ops::pointwise::binary::ADD;
+use kiln_ops::slice::SLICE;
+use kiln_ops::transpose::TRANSPOSE;
 
 pub struct Around {
     x: ValueId,
@@ -59,7 +63,7 @@ impl Rule for Around {
                 let axis = w.g.ty(y).rank() as i64 - 1;
                 inputs[3] = Some(w.ints(&[axis])?);
             }
-            y = w.node(l.op.name(), l.op.attrs().clone(), &inputs)?;
+            y = w.node(l.op.id(), l.op.attrs().clone(), &inputs)?;
         }
         if let Some(shape) = &self.shape {
             y = w.reshape(y, shape)?;
@@ -82,7 +86,7 @@ fn up<'g>(view: &View<'g>, v: ValueId, kind: impl Fn(&Node) -> bool) -> (Vec<&'g
 /// The input that a move or layer works on.
 fn carried(view: &View<'_>, n: &Node) -> Option<ValueId> {
     let first = input(n, 0)?;
-    if n.op.is("add") && view.g.weight(first).is_some() { input(n, 1) } else { Some(first) }
+    if n.op.is(ADD) && view.g.weight(first).is_some() { input(n, 1) } else { Some(first) }
 }
 
 /// A layer that works on the last dimension alone, whatever the others are.
@@ -91,19 +95,19 @@ fn layer(view: &View<'_>, n: &Node) -> Option<Layer> {
     let rank = view.g.ty(x).rank();
     let constant = |v: ValueId| view.g.weight(v).is_some();
     let of = |before, after, slice| Some(Layer { op: n.op.clone(), before, after, slice });
-    match n.op.name() {
-        "matmul" => {
+    match n.op.id() {
+        MATMUL => {
             let w = input(n, 1).filter(|&w| constant(w) && view.g.ty(w).rank() == 2)?;
             (rank >= 2 && !n.op.attrs().bool("trans_a").ok()?).then_some(())?;
             of(None, vec![Some(w)], false)
         }
-        "add" => {
+        ADD => {
             let first = input(n, 0)? != x;
             let bias = input(n, usize::from(!first)).filter(|&b| constant(b) && view.g.ty(b).rank() <= 1)?;
             (view.dims(y) == view.dims(x)).then_some(())?;
             if first { of(Some(bias), Vec::new(), false) } else { of(None, vec![Some(bias)], false) }
         }
-        "slice" => {
+        SLICE => {
             let axes = view.ints(input(n, 3)?)?;
             let at_last = axes[..] == [rank as i64 - 1] || axes[..] == [-1];
             let known = at_last && rank >= 2 && n.inputs[1..].iter().flatten().all(|&v| constant(v));
@@ -123,11 +127,11 @@ fn read_once(view: &View<'_>, n: &Node) -> bool {
 fn alone(view: &View<'_>, n: &Node, last: &Node) -> bool {
     let Some(&y) = n.outputs.first() else { return false };
     let alike = |id: NodeId| {
-        let slice = view.g.get(id).filter(|n| n.op.is("slice"));
+        let slice = view.g.get(id).filter(|n| n.op.is(SLICE));
         let read =
             slice.and_then(|n| n.outputs.first()).filter(|&&v| view.read_once(v)).map(|&v| view.readers(v));
         let next = read.and_then(|r| view.g.get(r.first()?.0));
-        next.is_some_and(|n| n.op == last.op && last.op.is("transpose"))
+        next.is_some_and(|n| n.op == last.op && last.op.is(TRANSPOSE))
     };
     view.read_once(y) || (!view.g.outputs.contains(&y) && view.readers(y).iter().all(|&(id, _)| alike(id)))
 }
@@ -136,7 +140,7 @@ fn alone(view: &View<'_>, n: &Node, last: &Node) -> bool {
 /// leave the last one that the layers work on alone?
 fn undone(view: &View<'_>, [above, below]: [&[&Node]; 2], [x, top, z]: [ValueId; 3]) -> bool {
     let all = || {
-        if !above.iter().chain(below).any(|n| n.op.is("transpose")) {
+        if !above.iter().chain(below).any(|n| n.op.is(TRANSPOSE)) {
             return None;
         }
         let mut moved = Moved::of(view.dims(x))?;

@@ -4,6 +4,8 @@
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::{Attrs, Dim, IrError, NodeId, ValueId};
+use kiln_ops::attention::ATTENTION;
+use kiln_ops::slice::concat::CONCAT;
 
 pub struct AttentionCache {
     q: ValueId,
@@ -28,7 +30,7 @@ impl Rule for AttentionCache {
     const ALWAYS: bool = false;
 
     fn find(view: &View<'_>, root: NodeId) -> Option<AttentionCache> {
-        let node = view.g.get(root).filter(|n| n.op.is("attention"))?;
+        let node = view.g.get(root).filter(|n| n.op.is(ATTENTION))?;
         let [q, k, v] = [0, 1, 2].map(|i| input(node, i));
         let (q, attrs) = (q?, node.op.attrs().clone());
         let further = node.inputs.iter().skip(4).flatten().count() > 0;
@@ -52,7 +54,7 @@ impl Rule for AttentionCache {
     fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
         let [k, v] = self.parts;
         let inputs = [Some(self.q), Some(k.new), Some(v.new), self.mask, Some(k.past), Some(v.past)];
-        let y = w.node("attention", self.attrs, &inputs)?;
+        let y = w.node(ATTENTION, self.attrs, &inputs)?;
         let outputs = w.g.producer(y).map(|(_, n)| n.outputs.clone()).unwrap_or_default();
         for (part, new) in self.parts.iter().zip(outputs.iter().skip(1)) {
             let name = std::mem::take(&mut w.g.value_mut(part.y).name);
@@ -66,7 +68,7 @@ impl Rule for AttentionCache {
 
 /// A value that is the past and then the new keys, or values, whose other readers come after the attention.
 fn grown(view: &View<'_>, y: ValueId, attention: NodeId) -> Option<Grown> {
-    let (id, node) = view.made_by(y, "concat")?;
+    let (id, node) = view.made_by(y, CONCAT)?;
     let &[Some(past), Some(new)] = &node.inputs[..] else { return None };
     let axis = node.op.attrs().int("axis").ok()?;
     let rank = |n: NodeId| view.g.order().iter().position(|&o| o == n);

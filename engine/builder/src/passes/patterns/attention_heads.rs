@@ -5,6 +5,8 @@ use super::moves::{Moved, Part, shape_text, trace};
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::{Attrs, Dim, IrError, NodeId, ValueId};
+use kiln_ops::attention::ATTENTION;
+use kiln_ops::slice::SLICE;
 
 pub struct AttentionHeads {
     /// q, k and v with heads and sizes in one dimension.
@@ -34,8 +36,8 @@ impl Rule for AttentionHeads {
     fn find(view: &View<'_>, root: NodeId) -> Option<AttentionHeads> {
         let y = *view.g.get(root)?.outputs.first()?;
         let (z, moved, mut inside) =
-            trace(view, y).into_iter().skip(1).find(|(v, ..)| view.made_by(*v, "attention").is_some())?;
-        let (id, node) = view.made_by(z, "attention").filter(|(_, n)| n.outputs.first() == Some(&z))?;
+            trace(view, y).into_iter().skip(1).find(|(v, ..)| view.made_by(*v, ATTENTION).is_some())?;
+        let (id, node) = view.made_by(z, ATTENTION).filter(|(_, n)| n.outputs.first() == Some(&z))?;
         inside.push(id);
         // Only the first result is read: the others have the same layout in both forms, but inner results must be closed.
         if node.inputs.len() > 4 || view.g.ty(z).rank() != 4 || !moved.picked.is_empty() {
@@ -64,7 +66,7 @@ impl Rule for AttentionHeads {
             inputs.push(Some(part.write(&mut w)?));
         }
         inputs.extend(self.mask.map(Some));
-        let mut y = w.node("attention", self.attrs, &inputs)?;
+        let mut y = w.node(ATTENTION, self.attrs, &inputs)?;
         if self.swapped {
             y = w.transpose(y, &[1, 0, 2])?;
         }
@@ -81,7 +83,7 @@ impl Whole {
         let mut x = self.x;
         if let Some((from, to)) = self.cut {
             let bounds = [w.ints(&[from])?, w.ints(&[to])?, w.ints(&[2])?];
-            x = w.op("slice", Attrs::new(), &[x, bounds[0], bounds[1], bounds[2]])?;
+            x = w.op(SLICE, Attrs::new(), &[x, bounds[0], bounds[1], bounds[2]])?;
         }
         if self.swapped { w.transpose(x, &[1, 0, 2]) } else { Ok(x) }
     }

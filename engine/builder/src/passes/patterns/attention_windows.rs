@@ -6,6 +6,11 @@ use super::attention::parts::{Product, product};
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::{Attrs, IrError, NodeId, ValueId};
+use kiln_ops::matmul::MATMUL;
+use kiln_ops::pointwise::binary::ADD;
+use kiln_ops::shape::RESHAPE;
+use kiln_ops::shape::expand::EXPAND;
+use kiln_ops::softmax::SOFTMAX;
 
 pub struct AttentionWindows {
     first: Product,
@@ -24,15 +29,15 @@ impl Rule for AttentionWindows {
 
     fn find(view: &View<'_>, root: NodeId) -> Option<AttentionWindows> {
         let last = view.g.get(root).and_then(|n| product(n, false)).filter(|p| !p.trans_b)?;
-        let (id, softmax) = view.made_by(last.a, "softmax")?;
+        let (id, softmax) = view.made_by(last.a, SOFTMAX)?;
         let mut inside = vec![root, id];
         let scores = numbers(view, last.a).filter(|d| d.len() == 4)?;
         let axis = softmax.op.attrs().int("axis").ok()?;
-        let (id, back) = view.made_by(input(softmax, 0)?, "reshape").filter(|_| axis == -1 || axis == 3)?;
+        let (id, back) = view.made_by(input(softmax, 0)?, RESHAPE).filter(|_| axis == -1 || axis == 3)?;
         inside.push(id);
-        let (id, sum) = view.made_by(input(back, 0)?, "add")?;
+        let (id, sum) = view.made_by(input(back, 0)?, ADD)?;
         inside.push(id);
-        let apart = |v: ValueId| view.made_by(v, "reshape").filter(|_| view.g.ty(v).rank() == 5);
+        let apart = |v: ValueId| view.made_by(v, RESHAPE).filter(|_| view.g.ty(v).rank() == 5);
         let (a, b) = (input(sum, 0)?, input(sum, 1)?);
         let (all, mask) = if apart(a).is_some() { (a, b) } else { (b, a) };
         let (id, split) = apart(all)?;
@@ -43,7 +48,7 @@ impl Rule for AttentionWindows {
             return None;
         }
         let (bias, qk) = biased(view, input(split, 0)?, &mut inside)?;
-        let (id, first) = view.made_by(qk, "matmul")?;
+        let (id, first) = view.made_by(qk, MATMUL)?;
         inside.push(id);
         let first = product(first, false)?;
         let softmax = softmax.op.attrs().clone();
@@ -66,16 +71,16 @@ impl Rule for AttentionWindows {
         let v = own(&mut w, self.v)?;
         let mut mask = self.mask;
         if let Some(bias) = self.bias {
-            mask = w.op("add", Attrs::new(), &[mask, bias])?;
+            mask = w.op(ADD, Attrs::new(), &[mask, bias])?;
         }
         let whole = w.ints(&[1, windows, heads, queries, keys])?;
-        mask = w.op("expand", Attrs::new(), &[mask, whole])?;
+        mask = w.op(EXPAND, Attrs::new(), &[mask, whole])?;
         mask = w.reshape(mask, &[1, windows * heads, queries, keys])?;
         let trans = Attrs::new().with("trans_b", self.first.trans_b);
-        let scores = w.op("matmul", trans, &[q, k])?;
-        let scores = w.op("add", Attrs::new(), &[scores, mask])?;
-        let shares = w.op("softmax", self.softmax, &[scores])?;
-        let y = w.op("matmul", Attrs::new(), &[shares, v])?;
+        let scores = w.op(MATMUL, trans, &[q, k])?;
+        let scores = w.op(ADD, Attrs::new(), &[scores, mask])?;
+        let shares = w.op(SOFTMAX, self.softmax, &[scores])?;
+        let y = w.op(MATMUL, Attrs::new(), &[shares, v])?;
         let size = w.g.ty(y).dims.last().and_then(|d| d.as_const()).unwrap_or(-1);
         let y = w.reshape(y, &[images * windows, heads, queries, size])?;
         Ok(w.replace(root, y))
@@ -111,9 +116,9 @@ fn numbers(view: &View<'_>, v: ValueId) -> Option<Vec<i64>> {
 
 /// The product, and what is added to it, if anything is.
 fn biased(view: &View<'_>, x: ValueId, inside: &mut Vec<NodeId>) -> Option<(Option<ValueId>, ValueId)> {
-    let Some((id, node)) = view.made_by(x, "add") else { return Some((None, x)) };
+    let Some((id, node)) = view.made_by(x, ADD) else { return Some((None, x)) };
     inside.push(id);
     let (a, b) = (input(node, 0)?, input(node, 1)?);
-    let (qk, bias) = if view.made_by(a, "matmul").is_some() { (a, b) } else { (b, a) };
+    let (qk, bias) = if view.made_by(a, MATMUL).is_some() { (a, b) } else { (b, a) };
     Some((Some(bias), qk))
 }

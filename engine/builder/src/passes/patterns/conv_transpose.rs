@@ -4,7 +4,10 @@
 use super::view::{View, constant, input};
 use super::{Rule, Writer};
 use kiln_ir::{Attrs, Dim, IrError, Node, NodeId, ValueId};
+use kiln_ops::conv::CONV;
+use kiln_ops::conv::transposed::CONV_TRANSPOSE;
 use kiln_ops::layout::Layout;
+use kiln_ops::slice::concat::CONCAT;
 
 pub struct ConvTranspose {
     x: ValueId,
@@ -24,7 +27,7 @@ impl Rule for ConvTranspose {
     const ALWAYS: bool = false;
 
     fn find(view: &View<'_>, root: NodeId) -> Option<ConvTranspose> {
-        let node = view.g.get(root).filter(|n| n.op.is("conv_transpose"))?;
+        let node = view.g.get(root).filter(|n| n.op.is(CONV_TRANSPOSE))?;
         let (x, weights, bias) = (input(node, 0)?, input(node, 1)?, input(node, 2));
         let known = |v: ValueId| view.dims(v).iter().map(Dim::as_const).collect::<Option<Vec<i64>>>();
         let w = known(weights)?;
@@ -56,9 +59,9 @@ impl Rule for ConvTranspose {
         let weights = w.reshape(weights, &flat)?;
         let mut inputs = vec![self.x, weights];
         if let Some(bias) = self.bias {
-            inputs.push(w.op("concat", Attrs::new().with("axis", 0i64), &vec![bias; taps as usize])?);
+            inputs.push(w.op(CONCAT, Attrs::new().with("axis", 0i64), &vec![bias; taps as usize])?);
         }
-        let y = w.op("conv", Attrs::new(), &inputs)?;
+        let y = w.op(CONV, Attrs::new(), &inputs)?;
         let split: Vec<i64> = [self.batch]
             .into_iter()
             .chain(self.kernel.clone())

@@ -4,6 +4,8 @@ use super::matmul_flags::swaps_last;
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::{Attrs, IrError, NodeId, ValueId};
+use kiln_ops::matmul::MATMUL;
+use kiln_ops::matmul::einsum::EINSUM;
 
 pub struct Einsum {
     operands: [Operand; 2],
@@ -43,7 +45,7 @@ impl Rule for Einsum {
     const NAME: &'static str = "einsum";
 
     fn find(view: &View<'_>, root: NodeId) -> Option<Einsum> {
-        let node = view.g.get(root).filter(|n| n.op.is("einsum") && n.inputs.len() == 2)?;
+        let node = view.g.get(root).filter(|n| n.op.is(EINSUM) && n.inputs.len() == 2)?;
         let (x, y) = (input(node, 0)?, input(node, 1)?);
         let text: String = node.op.attrs().str("equation").ok()?.split_whitespace().collect();
         let (left, out) = text.split_once("->")?;
@@ -87,7 +89,7 @@ impl Rule for Einsum {
                 attrs.set(name, true);
             }
         }
-        let mut y = w.op("matmul", attrs, &inputs)?;
+        let mut y = w.op(MATMUL, attrs, &inputs)?;
         if let Some(perm) = &self.perm {
             y = w.transpose(y, perm)?;
         }

@@ -3,7 +3,11 @@
 
 use super::view::{View, constant, input};
 use super::{Rule, Writer};
-use kiln_ir::{Attrs, Graph, IrError, Node, NodeId, ValueId};
+use kiln_ir::{Attrs, Graph, IrError, Node, NodeId, OpName, ValueId};
+use kiln_ops::conv::CONV;
+use kiln_ops::matmul::MATMUL;
+use kiln_ops::pointwise::binary::{ADD, DIV, MUL, SUB};
+use kiln_ops::shape::expand::EXPAND;
 
 pub struct FoldScale {
     anchor: Anchor,
@@ -14,7 +18,7 @@ pub struct FoldScale {
 }
 
 struct Anchor {
-    op: &'static str,
+    op: OpName,
     attrs: Attrs,
     x: ValueId,
     weights: ValueId,
@@ -38,11 +42,11 @@ impl Rule for FoldScale {
 
     fn find(view: &View<'_>, root: NodeId) -> Option<FoldScale> {
         let node = view.g.get(root)?;
-        let change = match node.op.name() {
-            "mul" => Change::Multiply,
-            "div" => Change::Divide,
-            "add" => Change::Add,
-            "sub" => Change::Subtract,
+        let change = match node.op.id() {
+            MUL => Change::Multiply,
+            DIV => Change::Divide,
+            ADD => Change::Add,
+            SUB => Change::Subtract,
             _ => return None,
         };
         let (a, b) = (input(node, 0)?, input(node, 1)?);
@@ -54,7 +58,7 @@ impl Rule for FoldScale {
         let fits = constant(view.g, by)
             && view.g.ty(by).dtype == view.g.ty(anchor.weights).dtype
             && view.g.ty(by).dtype.is_float()
-            && (anchor.op == "conv" || !plus)
+            && (anchor.op == CONV || !plus)
             && per_channel(view.g, by, y, &anchor);
         fits.then(|| FoldScale { anchor, change, by, inside: vec![id, root] })
     }
@@ -71,10 +75,10 @@ impl Rule for FoldScale {
         let by = w.reshape(self.by, &[if one { 1 } else { channels }])?;
         let rank = w.g.ty(weights).rank();
         let name = match self.change {
-            Change::Multiply => "mul",
-            Change::Divide => "div",
-            Change::Add => "add",
-            Change::Subtract => "sub",
+            Change::Multiply => MUL,
+            Change::Divide => DIV,
+            Change::Add => ADD,
+            Change::Subtract => SUB,
         };
         if matches!(self.change, Change::Multiply | Change::Divide) {
             let column = w.column(by, rank, axis)?;
@@ -90,7 +94,7 @@ impl Rule for FoldScale {
                     let dtype = w.g.ty(weights).dtype;
                     let zero = w.scalar(0.0, dtype)?;
                     let shape = w.ints(&[channels])?;
-                    w.op("expand", Attrs::new(), &[zero, shape])?
+                    w.op(EXPAND, Attrs::new(), &[zero, shape])?
                 }
             };
             bias = Some(w.op(name, Attrs::new(), &[old, by])?);
@@ -109,11 +113,11 @@ fn anchor(g: &Graph, n: &Node) -> Option<Anchor> {
         return None;
     }
     let attrs = n.op.attrs().clone();
-    let (op, axis, from_end) = match n.op.name() {
-        "conv" => ("conv", 0, g.ty(*n.outputs.first()?).rank().checked_sub(2)?),
-        "matmul" if g.ty(weights).rank() == 2 => {
+    let (op, axis, from_end) = match n.op.id() {
+        CONV => (CONV, 0, g.ty(*n.outputs.first()?).rank().checked_sub(2)?),
+        MATMUL if g.ty(weights).rank() == 2 => {
             let trans = attrs.bool("trans_b").ok()?;
-            ("matmul", usize::from(!trans), 0)
+            (MATMUL, usize::from(!trans), 0)
         }
         _ => return None,
     };

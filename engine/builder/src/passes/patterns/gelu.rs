@@ -3,7 +3,10 @@
 use super::pat::{Pat, Pat::*};
 use super::view::View;
 use super::{Rule, Writer};
-use kiln_ir::{Attrs, IrError, NodeId, ValueId};
+use kiln_ir::{Attrs, IrError, NodeId, OpName, ValueId};
+use kiln_ops::pointwise::activation::{GELU, MISH, SIGMOID, SOFTPLUS, SWISH};
+use kiln_ops::pointwise::binary::{ADD, DIV, MUL, POW};
+use kiln_ops::pointwise::unary::{ERF, TANH};
 use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
 
 /// √(2/π).
@@ -11,21 +14,19 @@ const TANH_SCALE: f64 = 0.797_884_560_802_865_4;
 /// Of x³.
 const TANH_CUBE: f64 = 0.044715;
 
-const ERF: Pat = Op(
-    "erf",
-    &[Or(&[Op("div", &[Any("x"), Number(SQRT_2)]), Op("mul", &[Any("x"), Number(FRAC_1_SQRT_2)])])],
-);
+const BY_ERF: Pat =
+    Op(ERF, &[Or(&[Op(DIV, &[Any("x"), Number(SQRT_2)]), Op(MUL, &[Any("x"), Number(FRAC_1_SQRT_2)])])]);
 const CUBE: Pat =
-    Or(&[Op("pow", &[Any("x"), Number(3.0)]), Op("mul", &[Op("mul", &[Any("x"), Any("x")]), Any("x")])]);
-const TANH: Pat = Op(
-    "tanh",
+    Or(&[Op(POW, &[Any("x"), Number(3.0)]), Op(MUL, &[Op(MUL, &[Any("x"), Any("x")]), Any("x")])]);
+const BY_TANH: Pat = Op(
+    TANH,
     &[Or(&[
-        Op("mul", &[Op("add", &[Op("mul", &[CUBE, Number(TANH_CUBE)]), Any("x")]), Number(TANH_SCALE)]),
+        Op(MUL, &[Op(ADD, &[Op(MUL, &[CUBE, Number(TANH_CUBE)]), Any("x")]), Number(TANH_SCALE)]),
         Op(
-            "mul",
+            MUL,
             &[
-                Op("add", &[Op("mul", &[Op("mul", &[Any("x"), Any("x")]), Number(TANH_CUBE)]), Number(1.0)]),
-                Op("mul", &[Any("x"), Number(TANH_SCALE)]),
+                Op(ADD, &[Op(MUL, &[Op(MUL, &[Any("x"), Any("x")]), Number(TANH_CUBE)]), Number(1.0)]),
+                Op(MUL, &[Any("x"), Number(TANH_SCALE)]),
             ],
         ),
     ])],
@@ -35,25 +36,25 @@ const TANH: Pat = Op(
 macro_rules! gated {
     ($curve:expr) => {
         Or(&[
-            Op("mul", &[Op("mul", &[Op("add", &[$curve, Number(1.0)]), Any("x")]), Number(0.5)]),
-            Op("mul", &[Op("mul", &[Op("add", &[$curve, Number(1.0)]), Number(0.5)]), Any("x")]),
-            Op("mul", &[Op("add", &[$curve, Number(1.0)]), Op("mul", &[Any("x"), Number(0.5)])]),
-            Op("mul", &[Op("add", &[$curve, Number(1.0)]), Op("div", &[Any("x"), Number(2.0)])]),
-            Op("div", &[Op("mul", &[Op("add", &[$curve, Number(1.0)]), Any("x")]), Number(2.0)]),
+            Op(MUL, &[Op(MUL, &[Op(ADD, &[$curve, Number(1.0)]), Any("x")]), Number(0.5)]),
+            Op(MUL, &[Op(MUL, &[Op(ADD, &[$curve, Number(1.0)]), Number(0.5)]), Any("x")]),
+            Op(MUL, &[Op(ADD, &[$curve, Number(1.0)]), Op(MUL, &[Any("x"), Number(0.5)])]),
+            Op(MUL, &[Op(ADD, &[$curve, Number(1.0)]), Op(DIV, &[Any("x"), Number(2.0)])]),
+            Op(DIV, &[Op(MUL, &[Op(ADD, &[$curve, Number(1.0)]), Any("x")]), Number(2.0)]),
         ])
     };
 }
 
 /// Operator, value of `approximate`, pattern.
-const FORMS: &[(&str, &str, Pat)] = &[
-    ("gelu", "none", gated!(ERF)),
-    ("gelu", "tanh", gated!(TANH)),
-    ("swish", "", Op("mul", &[Op("sigmoid", &[Any("x")]), Any("x")])),
-    ("mish", "", Op("mul", &[Op("tanh", &[Op("softplus", &[Any("x")])]), Any("x")])),
+const FORMS: &[(OpName, &str, Pat)] = &[
+    (GELU, "none", gated!(BY_ERF)),
+    (GELU, "tanh", gated!(BY_TANH)),
+    (SWISH, "", Op(MUL, &[Op(SIGMOID, &[Any("x")]), Any("x")])),
+    (MISH, "", Op(MUL, &[Op(TANH, &[Op(SOFTPLUS, &[Any("x")])]), Any("x")])),
 ];
 
 pub struct Gelu {
-    op: &'static str,
+    op: OpName,
     approximate: &'static str,
     x: ValueId,
     inside: Vec<NodeId>,
@@ -69,10 +70,10 @@ impl Rule for Gelu {
                 .inside
                 .iter()
                 .filter_map(|&n| view.g.get(n))
-                .filter(|n| n.op.is("softplus"))
+                .filter(|n| n.op.is(SOFTPLUS))
                 .all(|n| ["alpha", "beta"].iter().all(|a| n.op.attrs().float(a).is_ok_and(|x| x == 1.0)));
             let x = found.value("x").filter(|_| plain)?;
-            Some(Gelu { op, approximate, x, inside: found.inside })
+            Some(Gelu { op: *op, approximate, x, inside: found.inside })
         })
     }
 

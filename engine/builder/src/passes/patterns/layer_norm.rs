@@ -3,36 +3,36 @@
 use super::pat::{Found, Pat, Pat::*};
 use super::view::View;
 use super::{Rule, Writer};
-use kiln_ir::{Attrs, Graph, IrError, NodeId, ValueId};
+use kiln_ir::{Attrs, Graph, IrError, NodeId, OpName, ValueId};
+use kiln_ops::norm::layer_norm::{LAYER_NORM, RMS_NORM};
+use kiln_ops::pointwise::binary::{ADD, DIV, MUL, POW, SUB};
+use kiln_ops::pointwise::unary::{RECIP, SQRT};
 
 /// What a root mean square is taken of: `x` itself, or `x` less its mean.
-const CENTRED: Pat = Op("sub", &[Any("x"), Reduce("mean", &Any("x"))]);
-const SUM: Pat = Op("add", &[SQUARES, Scalar("eps")]);
+const CENTRED: Pat = Op(SUB, &[Any("x"), Reduce("mean", &Any("x"))]);
+const SUM: Pat = Op(ADD, &[SQUARES, Scalar("eps")]);
 const SQUARES: Pat =
-    Reduce("mean", &Or(&[Op("pow", &[Any("d"), Number(2.0)]), Op("mul", &[Any("d"), Any("d")])]));
+    Reduce("mean", &Or(&[Op(POW, &[Any("d"), Number(2.0)]), Op(MUL, &[Any("d"), Any("d")])]));
 /// √(mean of squares + eps).
-const DEVIATION: Pat = Or(&[Op("sqrt", &[SUM]), Op("pow", &[SUM, Number(0.5)])]);
+const DEVIATION: Pat = Or(&[Op(SQRT, &[SUM]), Op(POW, &[SUM, Number(0.5)])]);
 /// Its inverse.
 const INVERSE: Pat =
-    Or(&[Op("recip", &[DEVIATION]), Op("div", &[Number(1.0), DEVIATION]), Op("pow", &[SUM, Number(-0.5)])]);
-const NORMAL: Pat = Or(&[Op("div", &[Any("d"), DEVIATION]), Op("mul", &[INVERSE, Any("d")])]);
+    Or(&[Op(RECIP, &[DEVIATION]), Op(DIV, &[Number(1.0), DEVIATION]), Op(POW, &[SUM, Number(-0.5)])]);
+const NORMAL: Pat = Or(&[Op(DIV, &[Any("d"), DEVIATION]), Op(MUL, &[INVERSE, Any("d")])]);
 /// Scaled after or before `d` is divided.
 const SCALED: Pat =
-    Or(&[Op("mul", &[NORMAL, Any("scale")]), Op("mul", &[Op("mul", &[INVERSE, Any("scale")]), Any("d")])]);
-const FORMS: &[Pat] = &[Op("add", &[SCALED, Any("bias")]), Op("add", &[NORMAL, Any("bias")]), SCALED, NORMAL];
+    Or(&[Op(MUL, &[NORMAL, Any("scale")]), Op(MUL, &[Op(MUL, &[INVERSE, Any("scale")]), Any("d")])]);
+const FORMS: &[Pat] = &[Op(ADD, &[SCALED, Any("bias")]), Op(ADD, &[NORMAL, Any("bias")]), SCALED, NORMAL];
 
 /// x·s + (bias − mean·s), s = scale/√(variance + eps), as some exporters write batch statistics.
 const AFFINE: Pat = Op(
-    "add",
-    &[
-        Op("mul", &[STRETCH, Any("x")]),
-        Op("sub", &[Any("bias"), Op("mul", &[STRETCH, Reduce("mean", &Any("x"))])]),
-    ],
+    ADD,
+    &[Op(MUL, &[STRETCH, Any("x")]), Op(SUB, &[Any("bias"), Op(MUL, &[STRETCH, Reduce("mean", &Any("x"))])])],
 );
-const STRETCH: Pat = As("s", &Op("mul", &[INVERSE, Any("scale")]));
+const STRETCH: Pat = As("s", &Op(MUL, &[INVERSE, Any("scale")]));
 
 pub struct LayerNorm {
-    op: &'static str,
+    op: OpName,
     x: ValueId,
     axis: usize,
     epsilon: f64,
@@ -94,7 +94,7 @@ fn read(view: &View<'_>, mut found: Found) -> Option<LayerNorm> {
     }
     found.inside.sort_unstable();
     found.inside.dedup();
-    let op = if layer { "layer_norm" } else { "rms_norm" };
+    let op = if layer { LAYER_NORM } else { RMS_NORM };
     Some(LayerNorm { op, x, axis, epsilon, scale, bias, inside: found.inside })
 }
 

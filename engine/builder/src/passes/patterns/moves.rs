@@ -6,6 +6,11 @@ use super::{Rule, Writer};
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::op::Movement;
 use kiln_ir::{Dim, IrError, Node, NodeId, ValueId};
+use kiln_ops::gather::GATHER;
+use kiln_ops::shape::RESHAPE;
+use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
+use kiln_ops::slice::SLICE;
+use kiln_ops::transpose::TRANSPOSE;
 use std::collections::VecDeque;
 
 /// A factor of a dimension of the source, never 1.
@@ -123,19 +128,17 @@ fn as_move(view: &View<'_>, node: &Node) -> Option<Move> {
     let x = input(node, 0)?;
     let y = *node.outputs.first()?;
     let rank = view.g.ty(x).rank();
-    match node.op.name() {
-        "reshape" | "squeeze" | "unsqueeze" => Some(Move::Reshape(view.dims(y).to_vec())),
-        "transpose" => view.perm(node).map(Move::Transpose),
-        "gather"
-            if view.g.ty(input(node, 1)?).rank() == 0 && node.op.attrs().int("batch_dims").ok()? == 0 =>
-        {
+    match node.op.id() {
+        RESHAPE | SQUEEZE | UNSQUEEZE => Some(Move::Reshape(view.dims(y).to_vec())),
+        TRANSPOSE => view.perm(node).map(Move::Transpose),
+        GATHER if view.g.ty(input(node, 1)?).rank() == 0 && node.op.attrs().int("batch_dims").ok()? == 0 => {
             let axis = normalize_axis(node.op.attrs().int("axis").ok()?, rank, "axis").ok()?;
             let n = view.dims(x).get(axis)?.as_const()?;
             let index = *view.ints(input(node, 1)?)?.first()?;
             let index = if index < 0 { index + n } else { index };
             (0..n).contains(&index).then_some(Move::Pick { axis, index, stays: false })
         }
-        "slice" => {
+        SLICE => {
             let one = |i| view.ints(input(node, i)?).filter(|v| v.len() == 1).map(|v| v[0]);
             let axis = normalize_axis(one(3)?, rank, "axes").ok()?;
             let (n, step) =
@@ -185,7 +188,7 @@ impl Rule for Moves {
                 *id == root || view.g.get(*id).is_some_and(|n| n.outputs.iter().all(|&v| view.read_once(v)))
             };
             let all = chain.iter().take_while(|id| dies(id)).filter_map(|&id| view.g.get(id));
-            all.filter(|n| n.op.is("transpose")).count()
+            all.filter(|n| n.op.is(TRANSPOSE)).count()
         };
         trace(view, y).into_iter().rev().find_map(|(x, moved, chain)| {
             let new = usize::from(!moved.in_order());

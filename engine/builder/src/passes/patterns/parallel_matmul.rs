@@ -4,6 +4,10 @@
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::{Attr, Attrs, Graph, IrError, Node, NodeId, ValueId};
+use kiln_ops::matmul::MATMUL;
+use kiln_ops::pointwise::binary::ADD;
+use kiln_ops::slice::SLICE;
+use kiln_ops::slice::concat::CONCAT;
 
 pub struct ParallelMatmul {
     x: ValueId,
@@ -38,7 +42,7 @@ impl Rule for ParallelMatmul {
     /// The root is the first of the products.
     fn find(view: &View<'_>, root: NodeId) -> Option<ParallelMatmul> {
         let first = view.g.get(root)?;
-        let x = input(first, 0).filter(|_| first.op.is("matmul"))?;
+        let x = input(first, 0).filter(|_| first.op.is(MATMUL))?;
         let trans = first.op.attrs().bool("trans_b").ok()?;
         let mut ids: Vec<NodeId> = view.readers(x).iter().filter(|(_, i)| *i == 0).map(|(n, _)| *n).collect();
         ids.sort_by_key(|id| view.g.order().iter().position(|n| n == id));
@@ -64,14 +68,14 @@ impl Rule for ParallelMatmul {
     fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
         let axis = i64::from(!self.trans);
         let weights: Vec<ValueId> = self.parts.iter().map(|p| p.weights).collect();
-        let all = w.op("concat", Attrs::new().with("axis", axis), &weights)?;
-        let product = w.op("matmul", Attrs::new().with("trans_b", Attr::Bool(self.trans)), &[self.x, all])?;
+        let all = w.op(CONCAT, Attrs::new().with("axis", axis), &weights)?;
+        let product = w.op(MATMUL, Attrs::new().with("trans_b", Attr::Bool(self.trans)), &[self.x, all])?;
         let biases: Vec<ValueId> = self.parts.iter().filter_map(|p| Some(p.bias?.vector)).collect();
         let sum = match &biases[..] {
             [] => product,
             all => {
-                let bias = w.op("concat", Attrs::new().with("axis", 0i64), all)?;
-                w.op("add", Attrs::new(), &[product, bias])?
+                let bias = w.op(CONCAT, Attrs::new().with("axis", 0i64), all)?;
+                w.op(ADD, Attrs::new(), &[product, bias])?
             }
         };
         let last = w.g.ty(sum).rank() as i64 - 1;
@@ -79,7 +83,7 @@ impl Rule for ParallelMatmul {
         let mut slices = Vec::new();
         for p in &self.parts {
             let bounds = [w.ints(&[at])?, w.ints(&[at + p.width])?, w.ints(&[last])?];
-            slices.push(w.op("slice", Attrs::new(), &[sum, bounds[0], bounds[1], bounds[2]])?);
+            slices.push(w.op(SLICE, Attrs::new(), &[sum, bounds[0], bounds[1], bounds[2]])?);
             at += p.width;
         }
         let rest: Vec<(Part, ValueId)> = self.parts.iter().copied().zip(slices).collect();
@@ -124,7 +128,7 @@ fn part(g: &Graph, id: NodeId, n: &Node) -> Option<Part> {
     let weights = input(n, 1).filter(|&v| g.weight(v).is_some())?;
     let dims = g.ty(weights).static_dims().filter(|d| d.len() == 2)?;
     let width = if attrs.bool("trans_b").ok()? { dims[0] } else { dims[1] };
-    let plain = n.op.is("matmul") && !attrs.bool("trans_a").ok()? && g.ty(weights).dtype.is_float();
+    let plain = n.op.is(MATMUL) && !attrs.bool("trans_a").ok()? && g.ty(weights).dtype.is_float();
     let (y, width) = (*n.outputs.first()?, i64::try_from(width).ok()?);
     (plain && width > 0).then_some(Part { id, y, weights, width, bias: None })
 }
@@ -132,7 +136,7 @@ fn part(g: &Graph, id: NodeId, n: &Node) -> Option<Part> {
 /// The constant vector, as long as the product is wide, that is added to it and to nothing else.
 fn bias(view: &View<'_>, p: &Part) -> Option<Bias> {
     let &[(id, i)] = view.readers(p.y) else { return None };
-    let n = view.g.get(id).filter(|n| n.op.is("add") && view.read_once(p.y))?;
+    let n = view.g.get(id).filter(|n| n.op.is(ADD) && view.read_once(p.y))?;
     let vector =
         input(n, 1 - i.min(1)).filter(|&v| view.g.weight(v).is_some() && same_type(view.g, v, p.y))?;
     let fits = view.g.ty(vector).static_dims()?[..] == [usize::try_from(p.width).ok()?];

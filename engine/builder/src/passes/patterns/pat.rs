@@ -1,7 +1,10 @@
 //! A small matcher: shapes of subgraphs as data.
 
 use super::view::View;
+use kiln_ir::OpName;
 use kiln_ir::{DType, Graph, Node, NodeId, ValueId};
+use kiln_ops::pointwise::binary::{ADD, MAX, MUL};
+use kiln_ops::reduce::REDUCE;
 
 /// A pattern of a value and of the layers behind it.
 pub enum Pat {
@@ -12,7 +15,7 @@ pub enum Pat {
     /// A constant of one element, which is kept under the name.
     Scalar(&'static str),
     /// The single output of a layer of this operator on these inputs. Inputs of `add`, `mul` and `max` may be swapped.
-    Op(&'static str, &'static [Pat]),
+    Op(OpName, &'static [Pat]),
     /// A `reduce` of this kind that keeps dimensions. All reductions of a pattern are over the same constant axes.
     Reduce(&'static str, &'static Pat),
     /// The first of these that matches.
@@ -83,10 +86,10 @@ impl Pat {
             },
             Pat::Or(list) => list.iter().any(|p| attempt(found, |f| p.matches(view, v, f))),
             Pat::Op(op, args) => {
-                let Some((id, node)) = layer(view.g, v, op) else { return false };
+                let Some((id, node)) = layer(view.g, v, *op) else { return false };
                 found.inside.push(id);
                 match (&node.inputs[..], args) {
-                    ([Some(a), Some(b)], [p, q]) if matches!(*op, "add" | "mul" | "max") => {
+                    ([Some(a), Some(b)], [p, q]) if matches!(*op, ADD | MUL | MAX) => {
                         let both = |a: ValueId, b: ValueId| {
                             move |f: &mut Found| p.matches(view, a, f) && q.matches(view, b, f)
                         };
@@ -102,7 +105,7 @@ impl Pat {
                 }
             }
             Pat::Reduce(kind, of) => {
-                let Some((id, node)) = layer(view.g, v, "reduce") else { return false };
+                let Some((id, node)) = layer(view.g, v, REDUCE) else { return false };
                 let (Some(x), Some(axes)) =
                     (node.inputs.first().copied().flatten(), view.reduced(node, kind))
                 else {
@@ -126,7 +129,7 @@ fn attempt(found: &mut Found, f: impl FnOnce(&mut Found) -> bool) -> bool {
 }
 
 /// The layer of this operator whose only output is `v`.
-fn layer<'g>(g: &'g Graph, v: ValueId, op: &str) -> Option<(NodeId, &'g Node)> {
+fn layer(g: &Graph, v: ValueId, op: OpName) -> Option<(NodeId, &Node)> {
     g.producer(v).filter(|(_, n)| n.op.is(op) && n.outputs.len() == 1)
 }
 

@@ -6,6 +6,9 @@ use super::view::{View, constant, input};
 use super::{Rule, Writer};
 use kiln_backend::Target;
 use kiln_ir::{Attrs, Dim, Graph, IrError, NodeId, ValueId};
+use kiln_ops::conv::CONV;
+use kiln_ops::matmul::MATMUL;
+use kiln_ops::pointwise::binary::ADD;
 
 /// A target of this feature multiplies rows faster than it finds windows of so few channels.
 const FEATURE: &str = "patches_as_rows";
@@ -34,7 +37,7 @@ impl Rule for Patches {
     }
 
     fn find(view: &View<'_>, root: NodeId) -> Option<Patches> {
-        let node = view.g.get(root).filter(|n| n.op.is("conv"))?;
+        let node = view.g.get(root).filter(|n| n.op.is(CONV))?;
         let (x, weights, bias) = (input(node, 0)?, input(node, 1)?, input(node, 2));
         let known = |d: &[Dim]| d.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>();
         let w = known(view.dims(weights))?;
@@ -69,9 +72,9 @@ impl Rule for Patches {
         let rows: Vec<i64> = [-1].into_iter().chain(self.counts).chain([depth]).collect();
         let x = w.reshape(x, &rows)?;
         let weights = w.reshape(self.weights, &[self.outputs, depth])?;
-        let mut y = w.op("matmul", Attrs::new().with("trans_b", true), &[x, weights])?;
+        let mut y = w.op(MATMUL, Attrs::new().with("trans_b", true), &[x, weights])?;
         if let Some(bias) = self.bias {
-            y = w.op("add", Attrs::new(), &[y, bias])?;
+            y = w.op(ADD, Attrs::new(), &[y, bias])?;
         }
         let perm: Vec<usize> = [0, n + 1].into_iter().chain(1..=n).collect();
         let y = w.transpose(y, &perm)?;

@@ -3,6 +3,13 @@
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::{Attrs, IrError, NodeId, ValueId};
+use kiln_ops::attention::ATTENTION;
+use kiln_ops::gather::GATHER;
+use kiln_ops::shape::RESHAPE;
+use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
+use kiln_ops::slice::SLICE;
+use kiln_ops::slice::concat::CONCAT;
+use kiln_ops::transpose::TRANSPOSE;
 
 /// Layers between the gather and attention, at most.
 const FAR: usize = 8;
@@ -27,15 +34,15 @@ impl Rule for Pick {
 
     fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
         let bounds = [w.ints(&[self.index])?, w.ints(&[self.index + 1])?, w.ints(&[self.axis])?];
-        let one = w.op("slice", Attrs::new(), &[self.x, bounds[0], bounds[1], bounds[2]])?;
-        let y = w.op("squeeze", Attrs::new(), &[one, bounds[2]])?;
+        let one = w.op(SLICE, Attrs::new(), &[self.x, bounds[0], bounds[1], bounds[2]])?;
+        let y = w.op(SQUEEZE, Attrs::new(), &[one, bounds[2]])?;
         Ok(w.replace(root, y))
     }
 }
 
 /// A gather of one constant index, counted from the front.
 fn picks<'g>(view: &View<'g>, id: NodeId) -> Option<(&'g kiln_ir::Node, i64)> {
-    let node = view.g.get(id).filter(|n| n.op.is("gather"))?;
+    let node = view.g.get(id).filter(|n| n.op.is(GATHER))?;
     let index = input(node, 1)?;
     let i = view.g.weight(index).filter(|_| view.g.ty(index).rank() == 0)?.tensor.to_i64();
     i.first().filter(|i| **i >= 0).map(|i| (node, *i))
@@ -46,9 +53,9 @@ fn picks<'g>(view: &View<'g>, id: NodeId) -> Option<(&'g kiln_ir::Node, i64)> {
 fn serves(view: &View<'_>, v: ValueId, far: usize) -> bool {
     let moves = |n: NodeId| {
         let node = view.g.get(n)?;
-        match node.op.name() {
-            "attention" => Some(true),
-            "slice" | "squeeze" | "unsqueeze" | "reshape" | "transpose" | "concat" => {
+        match node.op.id() {
+            ATTENTION => Some(true),
+            SLICE | SQUEEZE | UNSQUEEZE | RESHAPE | TRANSPOSE | CONCAT => {
                 Some(far > 0 && serves(view, *node.outputs.first()?, far - 1))
             }
             _ => Some(far > 0 && picks(view, n).is_some() && serves(view, *node.outputs.first()?, far - 1)),

@@ -4,6 +4,9 @@ use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::{Attrs, IrError, Node, NodeId, ValueId};
+use kiln_ops::gather::GATHER;
+use kiln_ops::slice::SLICE;
+use kiln_ops::slice::concat::CONCAT;
 use kiln_ops::slice::window::window;
 
 /// Elements of an axis that are counted out, at most.
@@ -21,7 +24,7 @@ impl Rule for Roll {
     const NAME: &'static str = "roll";
 
     fn find(view: &View<'_>, root: NodeId) -> Option<Roll> {
-        let node = view.g.get(root).filter(|n| n.op.is("concat") && n.inputs.len() == 2)?;
+        let node = view.g.get(root).filter(|n| n.op.is(CONCAT) && n.inputs.len() == 2)?;
         let (behind, before) = (cut(view, input(node, 0)?)?, cut(view, input(node, 1)?)?);
         let rank = view.g.ty(behind.x).rank();
         let axis = normalize_axis(node.op.attrs().int("axis").ok()?, rank, "axis").ok()?;
@@ -39,7 +42,7 @@ impl Rule for Roll {
     fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
         let order: Vec<i64> = (self.first..self.size).chain(0..self.first).collect();
         let order = w.ints(&order)?;
-        let y = w.op("gather", Attrs::new().with("axis", self.axis as i64), &[self.x, order])?;
+        let y = w.op(GATHER, Attrs::new().with("axis", self.axis as i64), &[self.x, order])?;
         Ok(w.replace(root, y))
     }
 }
@@ -54,7 +57,7 @@ struct Cut {
 }
 
 fn cut(view: &View<'_>, v: ValueId) -> Option<Cut> {
-    let (_, node) = view.made_by(v, "slice")?;
+    let (_, node) = view.made_by(v, SLICE)?;
     let x = input(node, 0)?;
     let ints = |i: usize| input(node, i).map(|v| view.ints(v));
     let one = |n: &Node, i: usize| match ints(i) {

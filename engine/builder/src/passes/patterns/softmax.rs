@@ -3,18 +3,21 @@
 use super::pat::{Pat, Pat::*};
 use super::view::View;
 use super::{Rule, Writer};
-use kiln_ir::{Attrs, IrError, NodeId, ValueId};
+use kiln_ir::{Attrs, IrError, NodeId, OpName, ValueId};
+use kiln_ops::pointwise::binary::{DIV, MUL, SUB};
+use kiln_ops::pointwise::unary::{EXP, LOG, RECIP};
+use kiln_ops::softmax::{LOG_SOFTMAX, SOFTMAX};
 
-const SHIFTED: Pat = Op("sub", &[Any("x"), Reduce("max", &Any("x"))]);
-const POWER: Pat = As("e", &Op("exp", &[As("s", &SHIFTED)]));
-const FORMS: &[(&str, Pat)] = &[
-    ("softmax", Op("div", &[POWER, Reduce("sum", &Any("e"))])),
-    ("softmax", Op("mul", &[POWER, Op("recip", &[Reduce("sum", &Any("e"))])])),
-    ("log_softmax", Op("sub", &[As("s", &SHIFTED), Op("log", &[Reduce("sum", &Op("exp", &[Any("s")]))])])),
+const SHIFTED: Pat = Op(SUB, &[Any("x"), Reduce("max", &Any("x"))]);
+const POWER: Pat = As("e", &Op(EXP, &[As("s", &SHIFTED)]));
+const FORMS: &[(OpName, Pat)] = &[
+    (SOFTMAX, Op(DIV, &[POWER, Reduce("sum", &Any("e"))])),
+    (SOFTMAX, Op(MUL, &[POWER, Op(RECIP, &[Reduce("sum", &Any("e"))])])),
+    (LOG_SOFTMAX, Op(SUB, &[As("s", &SHIFTED), Op(LOG, &[Reduce("sum", &Op(EXP, &[Any("s")]))])])),
 ];
 
 pub struct Softmax {
-    op: &'static str,
+    op: OpName,
     x: ValueId,
     axis: usize,
     inside: Vec<NodeId>,
@@ -27,7 +30,7 @@ impl Rule for Softmax {
         FORMS.iter().find_map(|(op, pat)| {
             let found = pat.at_node(view, root)?;
             let [axis] = found.axes.as_deref()? else { return None };
-            Some(Softmax { op, x: found.value("x")?, axis: *axis, inside: found.inside })
+            Some(Softmax { op: *op, x: found.value("x")?, axis: *axis, inside: found.inside })
         })
     }
 

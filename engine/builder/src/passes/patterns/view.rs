@@ -1,5 +1,6 @@
 //! A graph with its readers, as patterns look at it.
 
+use kiln_ir::OpName;
 use kiln_ir::graph::Uses;
 use kiln_ir::{Dim, Graph, Node, NodeId, ValueId};
 
@@ -52,7 +53,7 @@ impl<'g> View<'g> {
     }
 
     /// The producer of a value, if it is this operator.
-    pub fn made_by(&self, v: ValueId, op: &str) -> Option<(NodeId, &'g Node)> {
+    pub fn made_by(&self, v: ValueId, op: OpName) -> Option<(NodeId, &'g Node)> {
         self.g.producer(v).filter(|(_, n)| n.op.is(op))
     }
 

@@ -5,6 +5,8 @@ use super::view::{View, constant, input};
 use super::{Rule, Writer};
 use kiln_backend::Target;
 use kiln_ir::{Attrs, DType, Graph, IrError, NodeId, ValueId};
+use kiln_ops::matmul::MATMUL;
+use kiln_ops::transpose::TRANSPOSE;
 
 /// A target of this feature takes weights of types without 16 bits better along the depth, and those of 16 bits where rows of
 /// columns are no multiples of 16 bytes, as vocabularies are.
@@ -34,7 +36,7 @@ impl Rule for WeightsAlong {
     }
 
     fn find(view: &View<'_>, root: NodeId) -> Option<WeightsAlong> {
-        let node = view.g.get(root).filter(|n| n.op.is("matmul"))?;
+        let node = view.g.get(root).filter(|n| n.op.is(MATMUL))?;
         let (x, weights) = (input(node, 0)?, input(node, 1)?);
         let attrs = node.op.attrs().clone();
         let across = view.g.ty(weights).rank() == 2 && !attrs.bool("trans_b").ok()?;
@@ -44,9 +46,9 @@ impl Rule for WeightsAlong {
     }
 
     fn write(mut self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
-        let turned = w.op("transpose", Attrs::new().with("perm", vec![1i64, 0]), &[self.weights])?;
+        let turned = w.op(TRANSPOSE, Attrs::new().with("perm", vec![1i64, 0]), &[self.weights])?;
         self.attrs.set("trans_b", true);
-        let y = w.op("matmul", self.attrs, &[self.x, turned])?;
+        let y = w.op(MATMUL, self.attrs, &[self.x, turned])?;
         Ok(w.replace(root, y))
     }
 }

@@ -6,6 +6,7 @@ use super::{LoopOut, LoopOutputKind, LoopShape, infer};
 use crate::budget;
 use crate::error::{IrError, OpError};
 use crate::infer::Fact;
+use crate::op::IF;
 use crate::tensor::Tensor;
 use crate::ty::TensorType;
 
@@ -18,14 +19,14 @@ impl Node {
     /// Runs the node on the oracle, regions included.
     pub fn eval(&self, inputs: &[Option<Tensor>]) -> Result<Vec<Tensor>, IrError> {
         let wrap = |e| IrError::layer(&self.name, self.op.name(), e);
-        if !matches!(self.op.name(), "loop" | "if") {
+        if !self.op.roles().control {
             return self.op.eval(inputs).map_err(wrap);
         }
         let missing = || wrap(OpError::MissingInput { input: 0, name: "inputs".into() });
         let ins = inputs.iter().cloned().collect::<Option<Vec<Tensor>>>().ok_or_else(missing)?;
         let types: Vec<TensorType> = ins.iter().map(Tensor::ty).collect();
         let types: Vec<&TensorType> = types.iter().collect();
-        if self.op.is("if") {
+        if self.op.is(IF) {
             let captures = infer::check_if(&self.op, &self.regions, &types).map_err(wrap)?;
             let taken = usize::from(truth(&ins[0]).map_err(wrap)? == 0);
             return self.regions[taken].eval(&ins[captures[taken].clone()]);

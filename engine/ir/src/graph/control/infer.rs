@@ -6,7 +6,7 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{IrError, OpError};
 use crate::infer::Fact;
-use crate::op::Op;
+use crate::op::{LOOP, Op};
 use crate::ty::TensorType;
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ pub(crate) fn infer(
     let missing = || OpError::MissingInput { input: 0, name: "inputs".into() };
     let facts = facts.ok_or_else(|| wrap(missing()))?;
     let types: Vec<&TensorType> = facts.iter().map(|f| &f.ty).collect();
-    if op.is("loop") {
+    if op.is(LOOP) {
         let shape = check_loop(op, regions, &types).map_err(wrap)?;
         return infer_loop(name, op, &shape, regions, &facts);
     }

@@ -12,7 +12,7 @@ use crate::attr::Attrs;
 use crate::error::{IrError, OpError};
 use crate::eval::check_sizes;
 use crate::infer::Fact;
-use crate::op::Op;
+use crate::op::{IF, Op};
 use std::ops::Range;
 
 /// What a loop gives out.
@@ -187,31 +187,29 @@ impl Node {
 
     /// Positions of what the two branches of an `if` of so many inputs capture; `None` for other nodes.
     pub fn branches(&self, inputs: usize) -> Result<Option<[Range<usize>; 2]>, IrError> {
-        if !self.op.is("if") {
+        if !self.op.is(IF) {
             return Ok(None);
         }
         let captures = branch_captures(self.op.attrs(), inputs);
-        captures.map(Some).map_err(|e| IrError::layer(&self.name, "if", e))
+        captures.map(Some).map_err(|e| IrError::layer(&self.name, IF.as_str(), e))
     }
 
     /// Facts of the outputs from facts of the inputs, through the regions where there are some.
     pub fn infer(&self, inputs: &[Option<Fact>]) -> Result<Vec<Fact>, IrError> {
-        match self.op.name() {
-            op @ ("loop" | "if") => {
-                let outputs = infer::infer(&self.name, &self.op, &self.regions, inputs)?.outputs;
-                let checked = outputs.iter().try_for_each(|f| check_sizes(&f.ty));
-                checked.map_err(|e| IrError::layer(&self.name, op, e))?;
-                Ok(outputs)
-            }
-            op => self.op.infer(inputs, &self.name).map_err(|e| IrError::layer(&self.name, op, e)),
+        let wrap = |e| IrError::layer(&self.name, self.op.name(), e);
+        if !self.op.roles().control {
+            return self.op.infer(inputs, &self.name).map_err(wrap);
         }
+        let outputs = infer::infer(&self.name, &self.op, &self.regions, inputs)?.outputs;
+        outputs.iter().try_for_each(|f| check_sizes(&f.ty)).map_err(wrap)?;
+        Ok(outputs)
     }
 
     /// Facts of the inputs of each region from facts of the node's inputs; none for nodes without regions.
     pub fn region_facts(&self, inputs: &[Option<Fact>]) -> Result<Vec<Vec<Fact>>, IrError> {
-        match self.op.name() {
-            "loop" | "if" => infer::infer(&self.name, &self.op, &self.regions, inputs).map(|i| i.regions),
-            _ => Ok(Vec::new()),
+        match self.op.roles().control {
+            true => infer::infer(&self.name, &self.op, &self.regions, inputs).map(|i| i.regions),
+            false => Ok(Vec::new()),
         }
     }
 }

@@ -4,6 +4,7 @@ use super::super::Graph;
 use super::infer;
 use crate::error::IrError;
 use crate::infer::Fact;
+use crate::op::IF;
 
 impl Graph {
     /// Gives the inputs of every region the facts that follow from facts of all values of this graph, and infers the
@@ -17,7 +18,7 @@ impl Graph {
                 let own: Vec<Fact> = region.inputs.iter().map(|&v| region.value(v).fact.clone()).collect();
                 region.set_inputs(inputs);
                 if let Err(e) = region.refresh() {
-                    if !node.op.is("if") {
+                    if !node.op.is(IF) {
                         return Err(e);
                     }
                     region.set_inputs(own);

@@ -3,6 +3,12 @@
 use super::super::view::{View, input};
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::{Dim, Node, ValueId};
+use kiln_ops::gather::GATHER;
+use kiln_ops::shape::RESHAPE;
+use kiln_ops::shape::expand::{EXPAND, TILE};
+use kiln_ops::shape::squeeze::UNSQUEEZE;
+use kiln_ops::slice::SLICE;
+use kiln_ops::slice::concat::CONCAT;
 
 /// Heads, at most, and layers between repeated heads and their source.
 const MOST: usize = 4096;
@@ -60,14 +66,14 @@ fn heads(view: &View<'_>, v: ValueId, far: usize) -> Option<Groups> {
     let leaf = || Groups { x: v, squeeze: None, of: (0..n).collect() };
     let Some(far) = far.checked_sub(1) else { return Some(leaf()) };
     let Some((_, node)) = view.g.producer(v) else { return Some(leaf()) };
-    let found = || match node.op.name() {
-        "reshape" => {
+    let found = || match node.op.id() {
+        RESHAPE => {
             let e = input(node, 0)?;
             let (from, to) = (view.dims(e), view.dims(v));
             let splits = from.len() == 5 && from[0] == to[0] && from[3..] == to[2..];
             pairs(view, e, far).filter(|p| splits && p.of.len() == n)
         }
-        "gather" => {
+        GATHER => {
             let (x, at) = (input(node, 0)?, input(node, 1)?);
             let axis = normalize_axis(node.op.attrs().int("axis").ok()?, 4, "axis").ok()?;
             let plain =
@@ -77,7 +83,7 @@ fn heads(view: &View<'_>, v: ValueId, far: usize) -> Option<Groups> {
             let wrap = |i: i64| usize::try_from(if i < 0 { i + all } else { i }).unwrap_or(MOST);
             Groups { x, squeeze: None, of: (0..all as usize).collect() }.pick(at.into_iter().map(wrap))
         }
-        "slice" => {
+        SLICE => {
             let one = |i| view.ints(input(node, i)?).filter(|v| v.len() == 1).map(|v| v[0]);
             let (x, axis) = (input(node, 0)?, normalize_axis(one(3)?, 4, "axes").ok()?);
             let step = if node.inputs.len() > 4 { one(4)? } else { 1 };
@@ -85,7 +91,7 @@ fn heads(view: &View<'_>, v: ValueId, far: usize) -> Option<Groups> {
             let all = count(view.dims(x).get(1)?)?;
             Groups { x, squeeze: None, of: (0..all).collect() }.pick(from..from + n)
         }
-        "concat" => {
+        CONCAT => {
             let axis = normalize_axis(node.op.attrs().int("axis").ok()?, 4, "axis").ok()?;
             let mut parts = node.inputs.iter().flatten();
             let mut all = heads(view, *parts.next().filter(|_| axis == 1)?, far)?;
@@ -118,7 +124,7 @@ fn pairs(view: &View<'_>, e: ValueId, far: usize) -> Option<Groups> {
     let own = Groups { x: u, squeeze: Some(axis), of: (0..if axis == 2 { a } else { g }).collect() };
     let dims = own.dims(view);
     let plain = || {
-        let (_, n) = view.g.producer(u).filter(|(_, n)| matches!(n.op.name(), "unsqueeze" | "reshape"))?;
+        let (_, n) = view.g.producer(u).filter(|(_, n)| matches!(n.op.id(), UNSQUEEZE | RESHAPE))?;
         let x = input(n, 0).filter(|&x| view.dims(x) == dims)?;
         heads(view, x, far)
     };
@@ -132,11 +138,11 @@ fn repeated(view: &View<'_>, node: &Node, axis: usize) -> Option<ValueId> {
     let (x, y) = (input(node, 0)?, *node.outputs.first()?);
     let (from, to) = (view.dims(x), view.dims(y));
     let others = || from.iter().zip(to).enumerate().all(|(i, (a, b))| i == axis || a == b);
-    let fits = match node.op.name() {
-        "expand" => from.get(axis)?.is(1),
+    let fits = match node.op.id() {
+        EXPAND => from.get(axis)?.is(1),
         // Dimensions that stay may be 1 repeated once, or 0 repeated at will.
-        "tile" => view.ints(input(node, 1)?)?.iter().enumerate().all(|(i, &n)| n == 1 || i == axis),
-        "concat" => {
+        TILE => view.ints(input(node, 1)?)?.iter().enumerate().all(|(i, &n)| n == 1 || i == axis),
+        CONCAT => {
             let along = normalize_axis(node.op.attrs().int("axis").ok()?, from.len(), "axis").ok()?;
             along == axis && node.inputs.iter().all(|v| *v == Some(x))
         }

@@ -14,6 +14,8 @@ mod weights;
 use super::view::View;
 use super::{Rule, Writer};
 use kiln_ir::{Attrs, DType, Dim, IrError, NodeId, ValueId};
+use kiln_ops::attention::ATTENTION;
+use kiln_ops::shape::squeeze::UNSQUEEZE;
 use operands::{Heads, Operand};
 use parts::{Product, product, reshape, shape_of};
 use scores::Scores;
@@ -95,7 +97,7 @@ impl Rule for Attention {
         // Three dimensions are [batch, length, heads·size]; a mask of three then belongs to the batch, not to heads.
         if let Some(m) = mask.filter(|&m| flat && w.g.ty(m).rank() == 3) {
             let axes = w.ints(&[1])?;
-            mask = Some(w.op("unsqueeze", Attrs::new(), &[m, axes])?);
+            mask = Some(w.op(UNSQUEEZE, Attrs::new(), &[m, axes])?);
         }
         for (name, value) in [("softcap", self.scores.cap), ("hidden_score", hidden)] {
             if let Some(x) = value {
@@ -114,7 +116,7 @@ impl Rule for Attention {
         }
         let mut inputs = vec![Some(q), Some(k), Some(v)];
         inputs.extend(mask.map(Some));
-        let mut y = w.node("attention", attrs, &inputs)?;
+        let mut y = w.node(ATTENTION, attrs, &inputs)?;
         if let Some(shape) = &self.shape {
             y = reshape(&mut w, y, shape)?;
         }

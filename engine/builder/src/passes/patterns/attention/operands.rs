@@ -5,6 +5,9 @@ use super::super::view::{View, input};
 use super::groups::Groups;
 use super::parts::{Product, factor, folds, reshape, shape_of};
 use kiln_ir::{Attrs, DType, Dim, IrError, NodeId, ValueId};
+use kiln_ops::cast::CAST;
+use kiln_ops::shape::squeeze::SQUEEZE;
+use kiln_ops::transpose::TRANSPOSE;
 
 /// Layers in front of a product that are looked through, at most.
 const FAR: usize = 8;
@@ -65,7 +68,7 @@ impl Peeled {
 
     /// Takes a cast from the type of the values off.
     fn widened(&mut self, view: &View<'_>, kind: DType) -> bool {
-        let cast = view.made_by(self.x, "cast").and_then(|(_, n)| input(n, 0));
+        let cast = view.made_by(self.x, CAST).and_then(|(_, n)| input(n, 0));
         let Some(x) = cast.filter(|&x| view.g.ty(x).dtype == kind && widens(kind, view.g.ty(self.x).dtype))
         else {
             return false;
@@ -77,7 +80,7 @@ impl Peeled {
     /// Takes a transpose off.
     fn moved(&mut self, view: &View<'_>) -> bool {
         let before = || {
-            let (_, n) = view.made_by(self.x, "transpose")?;
+            let (_, n) = view.made_by(self.x, TRANSPOSE)?;
             let order = view.perm(n)?;
             let perm = self.perm.iter().map(|&p| order.get(p).copied()).collect::<Option<Vec<_>>>()?;
             Some((input(n, 0)?, perm))
@@ -241,7 +244,7 @@ impl Operand {
         }
         if let Some(axis) = self.squeeze {
             let axes = w.ints(&[axis as i64])?;
-            x = w.op("squeeze", Attrs::new(), &[x, axes])?;
+            x = w.op(SQUEEZE, Attrs::new(), &[x, axes])?;
         }
         Ok(x)
     }

@@ -4,6 +4,9 @@ use super::super::Writer;
 use super::super::view::{View, input};
 use kiln_ir::op::Movement;
 use kiln_ir::{Attrs, Dim, IrError, Node, NodeId, ValueId};
+use kiln_ops::matmul::MATMUL;
+use kiln_ops::pointwise::binary::{DIV, MUL};
+use kiln_ops::shape::RESHAPE;
 
 /// A matrix product.
 pub struct Product {
@@ -15,7 +18,7 @@ pub struct Product {
 /// A matrix product whose first operand is transposed as given.
 pub fn product(n: &Node, trans_a: bool) -> Option<Product> {
     let attrs = n.op.attrs();
-    let own = n.op.is("matmul") && attrs.bool("trans_a").ok()? == trans_a;
+    let own = n.op.is(MATMUL) && attrs.bool("trans_a").ok()? == trans_a;
     own.then_some(Product { a: input(n, 0)?, b: input(n, 1)?, trans_b: attrs.bool("trans_b").ok()? })
 }
 
@@ -34,7 +37,7 @@ pub fn shape_of(from: &[Dim], to: &[Dim]) -> Option<Vec<i64>> {
 /// The same elements in a shape by [`shape_of`].
 pub fn reshape(w: &mut Writer<'_>, x: ValueId, shape: &[i64]) -> Result<ValueId, IrError> {
     let shape = w.ints(shape)?;
-    w.op("reshape", Attrs::new(), &[x, shape])
+    w.op(RESHAPE, Attrs::new(), &[x, shape])
 }
 
 /// A layer that reshapes and leaves the last two dimensions alone: what it reads.
@@ -50,12 +53,12 @@ pub fn folds(view: &View<'_>, node: &Node) -> Option<ValueId> {
 pub fn factor(view: &View<'_>, v: ValueId) -> Option<(NodeId, f64, ValueId)> {
     let (id, n) = view.g.producer(v)?;
     let (a, b) = (input(n, 0)?, input(n, 1)?);
-    let (factor, x) = match n.op.name() {
-        "mul" => match view.scalar(b) {
+    let (factor, x) = match n.op.id() {
+        MUL => match view.scalar(b) {
             Some(s) => (s, a),
             None => (view.scalar(a)?, b),
         },
-        "div" => (1.0 / view.scalar(b)?, a),
+        DIV => (1.0 / view.scalar(b)?, a),
         _ => return None,
     };
     (view.g.ty(x).rank() == view.g.ty(v).rank()).then_some((id, factor, x))

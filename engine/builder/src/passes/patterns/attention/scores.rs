@@ -10,6 +10,14 @@ use super::super::view::{View, input};
 use super::operands::{Heads, unfolded};
 use super::parts::{factor, folds, reshape};
 use kiln_ir::{Attrs, DType, Dim, IrError, NodeId, ValueId};
+use kiln_ops::cast::{CAST, IDENTITY};
+use kiln_ops::matmul::MATMUL;
+use kiln_ops::pointwise::binary::{ADD, AND, DIV, MAX, MUL, SUB};
+use kiln_ops::pointwise::select::SELECT;
+use kiln_ops::pointwise::unary::{NEG, NOT, TANH};
+use kiln_ops::shape::RESHAPE;
+use kiln_ops::shape::expand::EXPAND;
+use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
 
 /// A number at which a sum with a score is the number, in f64 as in f32.
 const HIDES: f64 = -1e30;
@@ -213,9 +221,9 @@ impl Mask {
             (&Term::Hide { keep, number, .. }, Some(cond)) => {
                 let hides = number != f64::NEG_INFINITY;
                 if matches!(self.kind, Kind::None) || (self.kind == Kind::Keeps && !hides) {
-                    let mut v = if keep { cond } else { w.op("not", Attrs::new(), &[cond])? };
+                    let mut v = if keep { cond } else { w.op(NOT, Attrs::new(), &[cond])? };
                     if let Some(old) = self.v {
-                        v = w.op("and", Attrs::new(), &[old, v])?;
+                        v = w.op(AND, Attrs::new(), &[old, v])?;
                     }
                     let kind = if hides { Kind::Hides(number) } else { Kind::Keeps };
                     return Ok(Mask { kind, v: Some(v) });
@@ -223,16 +231,16 @@ impl Mask {
                 let old = self.float(w)?;
                 let number = w.scalar(number, w.g.ty(old).dtype)?;
                 let (yes, no) = if keep { (old, number) } else { (number, old) };
-                float(w.op("select", Attrs::new(), &[cond, yes, no])?)
+                float(w.op(SELECT, Attrs::new(), &[cond, yes, no])?)
             }
             (&Term::Add { minus, .. }, Some(v)) => {
-                let v = if minus { w.op("neg", Attrs::new(), &[v])? } else { v };
+                let v = if minus { w.op(NEG, Attrs::new(), &[v])? } else { v };
                 if self.v.is_none() {
                     return float(v);
                 }
                 let old = self.float(w)?;
                 let (a, b) = same_type(w, old, v)?;
-                float(w.op("add", Attrs::new(), &[a, b])?)
+                float(w.op(ADD, Attrs::new(), &[a, b])?)
             }
             (&Term::Floor(least), _) => {
                 // Scores without a mask are not as small as this.
@@ -241,12 +249,12 @@ impl Mask {
                 }
                 let old = self.float(w)?;
                 let least = w.scalar(least, w.g.ty(old).dtype)?;
-                float(w.op("max", Attrs::new(), &[old, least])?)
+                float(w.op(MAX, Attrs::new(), &[old, least])?)
             }
             (&Term::Times(f), _) => match (self.kind, self.v) {
                 (Kind::Float, Some(v)) => {
                     let f = w.scalar(f, w.g.ty(v).dtype)?;
-                    float(w.op("mul", Attrs::new(), &[v, f])?)
+                    float(w.op(MUL, Attrs::new(), &[v, f])?)
                 }
                 (Kind::Hides(x), v) => Ok(Mask { kind: Kind::Hides(x * f), v }),
                 _ => Ok(self),
@@ -265,7 +273,7 @@ impl Mask {
         let (zero, number) = (w.scalar(0.0, DType::F32)?, w.scalar(number, DType::F32)?);
         match (self.kind, self.v) {
             (Kind::Float, Some(v)) => Ok(v),
-            (_, Some(v)) => w.op("select", Attrs::new(), &[v, zero, number]),
+            (_, Some(v)) => w.op(SELECT, Attrs::new(), &[v, zero, number]),
             (_, None) => Ok(zero),
         }
     }
@@ -275,7 +283,7 @@ fn cast(w: &mut Writer<'_>, v: ValueId, to: DType) -> Result<ValueId, IrError> {
     if w.g.ty(v).dtype == to {
         return Ok(v);
     }
-    w.op("cast", Attrs::new().with("to", to), &[v])
+    w.op(CAST, Attrs::new().with("to", to), &[v])
 }
 
 fn same_type(w: &mut Writer<'_>, a: ValueId, b: ValueId) -> Result<(ValueId, ValueId), IrError> {
@@ -306,7 +314,7 @@ impl AtRank {
             How::Reshape(shape) => reshape(w, self.x, shape),
             How::Squeeze(axis) => {
                 let axes = w.ints(&[*axis])?;
-                w.op("squeeze", Attrs::new(), &[self.x, axes])
+                w.op(SQUEEZE, Attrs::new(), &[self.x, axes])
             }
         }
     }
@@ -353,7 +361,7 @@ pub fn filled(view: &View<'_>, v: ValueId) -> Option<f64> {
             return all.iter().all(|x| *x == first).then_some(first);
         }
         let (_, n) = view.g.producer(at)?;
-        matches!(n.op.name(), "expand" | "reshape" | "unsqueeze" | "squeeze" | "identity").then_some(())?;
+        matches!(n.op.id(), EXPAND | RESHAPE | UNSQUEEZE | SQUEEZE | IDENTITY).then_some(())?;
         at = input(n, 0)?;
     }
     None
@@ -368,7 +376,7 @@ fn walk(
     steps: &mut Vec<(NodeId, ValueId, Step)>,
 ) -> Option<ValueId> {
     let (id, n) = view.g.producer(v)?;
-    if n.op.is("matmul") {
+    if n.op.is(MATMUL) {
         return Some(v);
     }
     let far = far.checked_sub(1)?;
@@ -385,19 +393,19 @@ fn walk(
         walk(view, x, far, false, steps)
     };
     let all = || Some((input(n, 0)?, input(n, 1)?));
-    match n.op.name() {
-        "mul" | "div" => {
+    match n.op.id() {
+        MUL | DIV => {
             let (_, by, x) = factor(view, v)?;
             follow(x, Step::Factor(by), false)
         }
-        "tanh" => follow(input(n, 0)?, Step::Tanh, false),
-        "cast" => {
+        TANH => follow(input(n, 0)?, Step::Tanh, false),
+        CAST => {
             let x = input(n, 0)?;
             let (from, to) = (view.g.ty(x).dtype, view.g.ty(v).dtype);
             let wider = to == DType::F32 || from == to;
             follow(x, if wider { Step::Nothing } else { Step::Narrow }, false)
         }
-        "add" => {
+        ADD => {
             let (a, b) = all()?;
             let term = |v| Step::Term(Term::Add { v, minus: false, rank });
             match follow(a, term(b), false) {
@@ -405,11 +413,11 @@ fn walk(
                 None => follow(b, term(a), false),
             }
         }
-        "sub" => {
+        SUB => {
             let (a, b) = all()?;
             follow(a, Step::Term(Term::Add { v: b, minus: true, rank }), false)
         }
-        "max" => {
+        MAX => {
             let (a, b) = all()?;
             let (x, least) = match filled(view, b) {
                 Some(least) => (a, least),
@@ -417,7 +425,7 @@ fn walk(
             };
             follow(x, Step::Term(Term::Floor(least)), false)
         }
-        "select" => {
+        SELECT => {
             let (cond, a, b) = (input(n, 0)?, input(n, 1)?, input(n, 2)?);
             let (keep, x, number) = match filled(view, b) {
                 Some(number) => (true, a, number),

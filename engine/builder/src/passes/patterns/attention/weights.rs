@@ -4,6 +4,12 @@ use super::super::view::{View, input};
 use super::parts::folds;
 use super::scores::filled;
 use kiln_ir::{DType, NodeId, ValueId};
+use kiln_ops::cast::{CAST, IDENTITY};
+use kiln_ops::pointwise::binary::{EQUAL, GREATER};
+use kiln_ops::pointwise::select::SELECT;
+use kiln_ops::pointwise::unary::{ISNAN, NOT};
+use kiln_ops::reduce::REDUCE;
+use kiln_ops::softmax::SOFTMAX;
 
 /// A softmax over keys, what guards it, and what it reads.
 pub struct Weights {
@@ -32,15 +38,15 @@ impl Weights {
             let (id, node) = view.g.producer(at)?;
             inside.push(id);
             found.levels.push(at);
-            match node.op.name() {
-                "softmax" => {
+            match node.op.id() {
+                SOFTMAX => {
                     let rank = view.g.ty(at).rank() as i64;
                     let axis = node.op.attrs().int("axis").ok()?;
                     found.scores = input(node, 0)?;
                     return (axis == -1 || axis == rank - 1).then_some(found);
                 }
-                "cast" if view.g.ty(at).dtype.is_float() => at = input(node, 0)?,
-                "select" => {
+                CAST if view.g.ty(at).dtype.is_float() => at = input(node, 0)?,
+                SELECT => {
                     let (cond, a, b) = (input(node, 0)?, input(node, 1)?, input(node, 2)?);
                     let zero = |v: ValueId| filled(view, v) == Some(0.0);
                     let (drops, own) = if zero(a) { (true, b) } else { (false, a) };
@@ -80,17 +86,17 @@ fn tested(
     drops: bool,
     nodes: &mut Vec<NodeId>,
 ) -> Option<Test> {
-    if let Some((id, n)) = view.made_by(cond, "isnan").filter(|_| drops)
+    if let Some((id, n)) = view.made_by(cond, ISNAN).filter(|_| drops)
         && input(n, 0)? == own
     {
         nodes.push(id);
         return Some(Test::Nan);
     }
     let mut scores = own;
-    while let Some((_, n)) = view.made_by(scores, "cast") {
+    while let Some((_, n)) = view.made_by(scores, CAST) {
         scores = input(n, 0)?;
     }
-    let (_, softmax) = view.made_by(scores, "softmax")?;
+    let (_, softmax) = view.made_by(scores, SOFTMAX)?;
     let truth = truth(view, cond, input(softmax, 0)?, LONG, nodes)?;
     (truth == Truth { of_row: true, hidden: drops }).then_some(Test::Empty)
 }
@@ -110,8 +116,8 @@ fn truth(view: &View<'_>, v: ValueId, scores: ValueId, far: usize, nodes: &mut V
     let (id, n) = view.g.producer(v)?;
     nodes.push(id);
     let x = input(n, 0)?;
-    match n.op.name() {
-        "equal" => {
+    match n.op.id() {
+        EQUAL => {
             let y = input(n, 1)?;
             let of_scores =
                 |a: ValueId, b: ValueId| a == scores && filled(view, b) == Some(f64::NEG_INFINITY);
@@ -121,16 +127,16 @@ fn truth(view: &View<'_>, v: ValueId, scores: ValueId, far: usize, nodes: &mut V
             let t = truth(view, x, scores, far, nodes)?;
             (number(view, y)? == 0.0).then_some(Truth { hidden: !t.hidden, ..t })
         }
-        "greater" => {
+        GREATER => {
             let t = truth(view, x, scores, far, nodes)?;
             (number(view, input(n, 1)?)? == 0.0).then_some(t)
         }
-        "not" => {
+        NOT => {
             let t = truth(view, x, scores, far, nodes)?;
             Some(Truth { hidden: !t.hidden, ..t })
         }
-        "cast" | "identity" => truth(view, x, scores, far, nodes),
-        "reduce" => {
+        CAST | IDENTITY => truth(view, x, scores, far, nodes),
+        REDUCE => {
             let t = truth(view, x, scores, far, nodes).filter(|t| !t.of_row)?;
             let rank = view.g.ty(x).rank();
             // All are hidden, or any is not: the least and the greatest. Counts stay within what their type holds exactly.

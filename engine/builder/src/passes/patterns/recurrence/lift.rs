@@ -4,6 +4,8 @@ use super::{Class, Found, Walk};
 use crate::passes::patterns::Writer;
 use crate::passes::patterns::view::input;
 use kiln_ir::{Node, ValueId};
+use kiln_ops::gather::GATHER;
+use kiln_ops::matmul::MATMUL;
 
 impl Walk {
     /// A value by what it is made of, written if it has to be.
@@ -48,7 +50,7 @@ impl Walk {
                 }
             }));
         }
-        let y = w.node(node.op.name(), node.op.attrs().clone(), &given)?;
+        let y = w.node(node.op.id(), node.op.attrs().clone(), &given)?;
         Ok(Some(if varies { Class::Each(y) } else { Class::Fixed(y) }))
     }
 
@@ -56,13 +58,13 @@ impl Walk {
     fn follows(&self, node: &Node, i: usize, x: ValueId, y: ValueId) -> bool {
         let rank = |v: ValueId| self.body.ty(v).rank();
         let attrs = node.op.attrs();
-        match node.op.name() {
+        match node.op.id() {
             _ if node.op.is_pointwise() => rank(x) == rank(y),
-            "matmul" => {
+            MATMUL => {
                 let matrix = input(node, 1).is_some_and(|m| rank(m) == 2 && self.fixed(m));
                 i == 0 && rank(x) >= 2 && matrix && attrs.bool("trans_a") == Ok(false)
             }
-            "gather" => i == 1 && attrs.int("axis") == Ok(0) && attrs.int("batch_dims") == Ok(0),
+            GATHER => i == 1 && attrs.int("axis") == Ok(0) && attrs.int("batch_dims") == Ok(0),
             _ => false,
         }
     }

@@ -23,8 +23,12 @@ use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::infer::Value;
 use kiln_ir::{
-    Attrs, Dim, Fact, Graph, IrError, LoopOut, LoopOutputKind, LoopShape, Node, NodeId, Tensor, ValueId,
+    Attrs, Dim, Fact, Graph, IrError, LoopOut, LoopOutputKind, LoopShape, Node, NodeId, OpName, Tensor,
+    ValueId,
 };
+use kiln_ops::control::LOOP;
+use kiln_ops::slice::SLICE;
+use kiln_ops::transpose::TRANSPOSE;
 use std::collections::HashMap;
 
 pub struct Recurrence;
@@ -34,7 +38,7 @@ impl Rule for Recurrence {
     const WEIGHTS: bool = true;
 
     fn find(view: &View<'_>, root: NodeId) -> Option<Recurrence> {
-        view.g.get(root).filter(|n| n.op.is("loop"))?;
+        view.g.get(root).filter(|n| n.op.is(LOOP))?;
         let mut tried = view.g.clone();
         let found = Walk::new(&tried, root)?.run(Writer::before(&mut tried, root), root);
         found.is_ok_and(|f| f.is_some()).then_some(Recurrence)
@@ -172,17 +176,17 @@ impl Walk {
     }
 
     /// The two inputs of an operator, in both orders.
-    fn either(&self, v: ValueId, op: &str) -> Option<[[ValueId; 2]; 2]> {
+    fn either(&self, v: ValueId, op: OpName) -> Option<[[ValueId; 2]; 2]> {
         self.pair(v, op).map(|[a, b]| [[a, b], [b, a]])
     }
 
     /// The two inputs of an operator.
-    fn pair(&self, v: ValueId, op: &str) -> Option<[ValueId; 2]> {
+    fn pair(&self, v: ValueId, op: OpName) -> Option<[ValueId; 2]> {
         let n = self.producer(v).filter(|n| n.op.is(op))?;
         Some([input(n, 0)?, input(n, 1)?])
     }
 
-    fn single(&self, v: ValueId, op: &str) -> Option<ValueId> {
+    fn single(&self, v: ValueId, op: OpName) -> Option<ValueId> {
         self.producer(v).filter(|n| n.op.is(op)).and_then(|n| input(n, 0))
     }
 
@@ -199,13 +203,13 @@ fn moved(w: &mut Writer<'_>, v: ValueId, from: usize, to: usize) -> Result<Value
     }
     let mut perm: Vec<i64> = (0..w.g.ty(v).rank() as i64).filter(|&a| a != from as i64).collect();
     perm.insert(to.min(perm.len()), from as i64);
-    w.op("transpose", Attrs::new().with("perm", perm), &[v])
+    w.op(TRANSPOSE, Attrs::new().with("perm", perm), &[v])
 }
 
 /// The elements of the first dimension from the last to the first.
 fn flipped(w: &mut Writer<'_>, v: ValueId) -> Result<ValueId, IrError> {
     let bounds = [w.ints(&[-1])?, w.ints(&[i64::MIN])?, w.ints(&[0])?, w.ints(&[-1])?];
-    w.op("slice", Attrs::new(), &[v, bounds[0], bounds[1], bounds[2], bounds[3]])
+    w.op(SLICE, Attrs::new(), &[v, bounds[0], bounds[1], bounds[2], bounds[3]])
 }
 
 /// Puts values in the place of a node's outputs; not where one would stand for two outputs of the graph.

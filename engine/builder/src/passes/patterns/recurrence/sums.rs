@@ -4,6 +4,8 @@ use super::{Class, Found, Walk};
 use crate::passes::patterns::Writer;
 use crate::passes::patterns::view::input;
 use kiln_ir::{Graph, ValueId};
+use kiln_ops::matmul::MATMUL;
+use kiln_ops::pointwise::binary::ADD;
 
 /// A part of a sum, of which the columns of a gate.
 #[derive(Clone, Copy)]
@@ -44,7 +46,7 @@ impl Walk {
                 false => Ok(None),
             };
         }
-        if let Some([a, b]) = self.pair(v, "add") {
+        if let Some([a, b]) = self.pair(v, ADD) {
             let last = |v: ValueId| self.body.ty(v).dims.last().cloned();
             if last(a) != last(v) || last(b) != last(v) {
                 return Ok(None);
@@ -52,7 +54,7 @@ impl Walk {
             take!(self.terms(w, state, a, (from, width), out)?);
             return self.terms(w, state, b, (from, width), out);
         }
-        let what = match self.producer(v).is_some_and(|n| n.op.is("matmul")) {
+        let what = match self.producer(v).is_some_and(|n| n.op.is(MATMUL)) {
             true => take!(self.product(w, state, v)?),
             false => match self.class(w, v)? {
                 Some(Class::Fixed(b)) if w.g.ty(b).rank() == 1 => What::Bias(b),
@@ -98,14 +100,14 @@ fn before(
     let parts = [input(node, 0)?, input(node, 1)?];
     let rank = |v: ValueId| g.ty(v).rank();
     let last = |v: ValueId| g.ty(v).dims.last();
-    if node.op.is("matmul") {
+    if node.op.is(MATMUL) {
         let [x, m] = parts;
         let attrs = node.op.attrs();
         let fits = rank(x) == 3 && rank(m) == 2 && attrs.bool("trans_a") == Ok(false);
         let what = What::Input(x, m, attrs.bool("trans_b") == Ok(true));
         return fits.then(|| out.push(Term { what, from, width }));
     }
-    if !node.op.is("add") || parts.iter().any(|v| last(*v) != last(all)) {
+    if !node.op.is(ADD) || parts.iter().any(|v| last(*v) != last(all)) {
         return None;
     }
     parts.into_iter().try_for_each(|v| match rank(v) {

@@ -5,6 +5,12 @@ use super::sums::{Term, What};
 use super::{Cell, Class, Found, Walk};
 use crate::passes::patterns::Writer;
 use kiln_ir::{Attrs, Dim, IrError, ValueId};
+use kiln_ops::pointwise::binary::ADD;
+use kiln_ops::shape::expand::EXPAND;
+use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
+use kiln_ops::slice::SLICE;
+use kiln_ops::slice::concat::CONCAT;
+use kiln_ops::transpose::TRANSPOSE;
 
 /// What an operator multiplies and adds, gate by gate.
 #[derive(Default)]
@@ -117,16 +123,16 @@ fn sum(w: &mut Writer<'_>, parts: &[ValueId], size: i64, x: ValueId) -> Result<V
     let Some((&one, more)) = parts.split_first() else {
         let zero = w.scalar(0.0, w.g.ty(x).dtype)?;
         let shape = w.ints(&[size])?;
-        return w.op("expand", Attrs::new(), &[zero, shape]);
+        return w.op(EXPAND, Attrs::new(), &[zero, shape]);
     };
-    more.iter().try_fold(one, |all, &b| w.op("add", Attrs::new(), &[all, b]))
+    more.iter().try_fold(one, |all, &b| w.op(ADD, Attrs::new(), &[all, b]))
 }
 
 /// Rows under each other, with a first dimension of 1.
 fn stack(w: &mut Writer<'_>, parts: &[ValueId]) -> Result<ValueId, IrError> {
     let one = match parts {
         [one] => *one,
-        _ => w.op("concat", Attrs::new().with("axis", 0i64), parts)?,
+        _ => w.op(CONCAT, Attrs::new().with("axis", 0i64), parts)?,
     };
     first(w, one)
 }
@@ -136,7 +142,7 @@ fn rows(w: &mut Writer<'_>, m: ValueId, across: bool, t: &Term) -> Result<ValueI
     let part = slice(w, m, i64::from(!across), t)?;
     match across {
         true => Ok(part),
-        false => w.op("transpose", Attrs::new().with("perm", vec![1i64, 0]), &[part]),
+        false => w.op(TRANSPOSE, Attrs::new().with("perm", vec![1i64, 0]), &[part]),
     }
 }
 
@@ -146,17 +152,17 @@ fn slice(w: &mut Writer<'_>, v: ValueId, axis: i64, t: &Term) -> Result<ValueId,
         return Ok(v);
     }
     let bounds = [w.ints(&[t.from])?, w.ints(&[t.from + t.width])?, w.ints(&[axis])?];
-    w.op("slice", Attrs::new(), &[v, bounds[0], bounds[1], bounds[2]])
+    w.op(SLICE, Attrs::new(), &[v, bounds[0], bounds[1], bounds[2]])
 }
 
 /// With a first dimension of 1.
 fn first(w: &mut Writer<'_>, v: ValueId) -> Result<ValueId, IrError> {
     let axes = w.ints(&[0])?;
-    w.op("unsqueeze", Attrs::new(), &[v, axes])
+    w.op(UNSQUEEZE, Attrs::new(), &[v, axes])
 }
 
 /// Without a dimension of 1.
 fn without(w: &mut Writer<'_>, v: ValueId, axis: i64) -> Result<ValueId, IrError> {
     let axes = w.ints(&[axis])?;
-    w.op("squeeze", Attrs::new(), &[v, axes])
+    w.op(SQUEEZE, Attrs::new(), &[v, axes])
 }
