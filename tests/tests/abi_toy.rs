@@ -110,7 +110,7 @@ fn a_library_of_an_older_minor_version_runs() {
     c.wait().unwrap();
     let z: Vec<f32> = expected_y(2).iter().map(|v| 2.0 * v).collect();
     assert_eq!(c.outputs().unwrap(), [Tensor::f32(&[2, 20], &z).unwrap()]);
-    let e = c.address(Bound::Input(0)).unwrap_err();
+    let e = c.require_native().unwrap().address(Bound::Input(0)).unwrap_err();
     assert!(matches!(&e, BackendError::Unsupported(m) if m.contains("version 1.0")), "{e}");
     let e = c.host_steps().unwrap_err();
     assert!(matches!(e, BackendError::Unsupported(_)), "{e}");

@@ -212,11 +212,11 @@ fn bound_memory_that_is_too_small_is_refused_on_cuda() {
         Ok::<(), String>(())
     };
     run(&mut cx, true).unwrap();
-    let (at, bytes) = cx.address(Bound::Output(0)).unwrap();
+    let (at, bytes) = cx.require_native().unwrap().address(Bound::Output(0)).unwrap();
     assert_eq!(bytes, 60, "as much as either branch needs");
     for (room, large) in [(60, true), (24, false), (59, false), (60, true)] {
         // SAFETY: the context's own memory, which has 60 bytes.
-        unsafe { cx.bind(Bound::Output(0), at, room) }.unwrap();
+        unsafe { cx.require_native().unwrap().bind(Bound::Output(0), at, room) }.unwrap();
         run(&mut cx, true).unwrap();
         match run(&mut cx, false) {
             Ok(()) => assert!(large, "{room} bytes"),
@@ -224,7 +224,7 @@ fn bound_memory_that_is_too_small_is_refused_on_cuda() {
         }
     }
     // SAFETY: null is always allowed.
-    unsafe { cx.bind(Bound::Output(0), std::ptr::null_mut(), 0) }.unwrap();
+    unsafe { cx.require_native().unwrap().bind(Bound::Output(0), std::ptr::null_mut(), 0) }.unwrap();
     run(&mut cx, false).unwrap();
     run(&mut cx, true).unwrap();
 }

@@ -68,8 +68,9 @@ fn setup() -> Option<Setup> {
     let loaded = Cuda.open(&target).unwrap().load(Arc::new(program)).unwrap();
     let mut context = loaded.context().unwrap();
     let (consumed, ends) = (event(), [event(), event()]);
+    let native = context.require_native().unwrap();
     // SAFETY: stream and event outlive the context's runs.
-    unsafe { context.set_stream(stream.cast()).and_then(|()| context.set_consumed_event(consumed)) }.unwrap();
+    unsafe { native.set_stream(stream.cast()).and_then(|()| native.set_consumed_event(consumed)) }.unwrap();
     Some(Setup { gpu, stream: stream.cast(), context, shapes, x, consumed, ends })
 }
 
@@ -122,9 +123,15 @@ fn the_event_is_reached_long_before_the_run_ends_and_the_input_may_go() {
     let mut pinned = Pinned::new(&other, bytes).unwrap();
     let mut wanted = None;
     // SAFETY: the buffer outlives the context's runs.
-    unsafe { s.context.bind(Bound::Input(0), pointer(input.address()), bytes as u64) }.unwrap();
+    unsafe {
+        s.context.require_native().unwrap().bind(Bound::Input(0), pointer(input.address()), bytes as u64)
+    }
+    .unwrap();
     // SAFETY: as above. What is read back otherwise is copied behind the run.
-    unsafe { s.context.bind(Bound::Output(0), pointer(output.address()), bytes as u64) }.unwrap();
+    unsafe {
+        s.context.require_native().unwrap().bind(Bound::Output(0), pointer(output.address()), bytes as u64)
+    }
+    .unwrap();
     for run in 0..5 {
         pinned.send(0, s.x.bytes(), input.address()).unwrap();
         other.synchronize().unwrap();
@@ -165,7 +172,8 @@ fn the_host_waits_for_inputs_no_longer_than_they_are_read() {
     input.fill(0, &other).unwrap();
     other.synchronize().unwrap();
     // SAFETY: the buffer outlives the context's runs.
-    unsafe { s.context.bind(Bound::Input(0), pointer(input.address()), bytes) }.unwrap();
+    unsafe { s.context.require_native().unwrap().bind(Bound::Input(0), pointer(input.address()), bytes) }
+        .unwrap();
     // The first wait asks for marks.
     s.enqueue();
     s.context.wait_consumed().unwrap();
@@ -179,7 +187,7 @@ fn the_host_waits_for_inputs_no_longer_than_they_are_read() {
         assert!(zeros.to_f64().iter().all(|x| *x == 0.0));
     }
     // SAFETY: null is always allowed.
-    unsafe { s.context.set_consumed_event(std::ptr::null_mut()) }.unwrap();
+    unsafe { s.context.require_native().unwrap().set_consumed_event(std::ptr::null_mut()) }.unwrap();
     s.enqueue();
     s.context.wait().unwrap();
 }

@@ -116,7 +116,7 @@ fn run(g: Graph, inputs: &[Tensor], table: (usize, u64, u64), to_table: bool) ->
     let (port, address, bytes) = table;
     let port = if to_table { Bound::Output(port) } else { Bound::Input(port) };
     // SAFETY: the buffer outlives the run, which is waited for.
-    unsafe { context.bind(port, pointer(address), bytes) }.unwrap();
+    unsafe { context.require_native().unwrap().bind(port, pointer(address), bytes) }.unwrap();
     context.enqueue(inputs, &shapes).unwrap();
     match to_table {
         true => {

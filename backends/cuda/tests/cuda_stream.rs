@@ -106,7 +106,7 @@ fn does_not_wait(context: fn() -> Run) {
     assert_eq!(unsafe { sys::cuStreamCreate(&mut stream, 1) }, CUDA_SUCCESS);
     let (mut context, inputs, shapes, wanted) = context();
     // SAFETY: the stream is destroyed behind the context.
-    unsafe { context.set_stream(stream.cast()) }.unwrap();
+    unsafe { context.require_native().unwrap().set_stream(stream.cast()) }.unwrap();
     for _ in 0..3 {
         context.enqueue(&inputs, &shapes).unwrap();
         check(context.as_mut(), &wanted);
@@ -126,7 +126,7 @@ fn does_not_wait(context: fn() -> Run) {
     assert_eq!(after.host_syncs, 0);
     assert!(context.time_runs(5).unwrap().iter().all(|ns| *ns > 0.0));
     // SAFETY: null is always allowed.
-    unsafe { context.set_stream(std::ptr::null_mut()) }.unwrap();
+    unsafe { context.require_native().unwrap().set_stream(std::ptr::null_mut()) }.unwrap();
     context.enqueue(&inputs, &shapes).unwrap();
     check(context.as_mut(), &wanted);
     drop(context);
@@ -159,9 +159,15 @@ fn tensors_of_the_caller_on_the_device_are_used_in_place() {
     for round in 0..12 {
         let [input, output] = &pairs[round % 3];
         // SAFETY: the buffers outlive the context's runs, which are waited for.
-        unsafe { context.bind(Bound::Input(0), pointer(input.address()), bytes as u64) }.unwrap();
+        unsafe {
+            context.require_native().unwrap().bind(Bound::Input(0), pointer(input.address()), bytes as u64)
+        }
+        .unwrap();
         // SAFETY: as above.
-        unsafe { context.bind(Bound::Output(0), pointer(output.address()), bytes as u64) }.unwrap();
+        unsafe {
+            context.require_native().unwrap().bind(Bound::Output(0), pointer(output.address()), bytes as u64)
+        }
+        .unwrap();
         context.enqueue(&given, &shapes).unwrap();
         check(context.as_mut(), &wanted);
         pinned.fetch(0, output.address(), bytes).unwrap();
@@ -181,7 +187,8 @@ fn tensors_of_the_caller_on_the_device_are_used_in_place() {
     // The launches that are known for this address write all of the output.
     let [_, output] = &pairs[2];
     // SAFETY: as above.
-    unsafe { context.bind(Bound::Output(0), pointer(output.address()), 64) }.unwrap();
+    unsafe { context.require_native().unwrap().bind(Bound::Output(0), pointer(output.address()), 64) }
+        .unwrap();
     let short = context.enqueue(&given, &shapes);
     let says = format!("has {bytes} bytes, the memory bound to it 64");
     assert!(matches!(&short, Err(BackendError::InvalidArgument(m)) if m.contains(&says)), "{short:?}");
@@ -189,19 +196,23 @@ fn tensors_of_the_caller_on_the_device_are_used_in_place() {
     stream.synchronize().unwrap();
     assert!(pinned.bytes(0, bytes).iter().all(|b| *b == 0xff), "something was written");
     // SAFETY: as above.
-    unsafe { context.bind(Bound::Output(0), pointer(output.address()), bytes as u64) }.unwrap();
+    unsafe {
+        context.require_native().unwrap().bind(Bound::Output(0), pointer(output.address()), bytes as u64)
+    }
+    .unwrap();
     let [input, _] = &pairs[0];
     // SAFETY: refused before anything is read.
-    let odd = unsafe { context.bind(Bound::Input(0), pointer(input.address() + 4), 64) };
+    let odd =
+        unsafe { context.require_native().unwrap().bind(Bound::Input(0), pointer(input.address() + 4), 64) };
     assert!(matches!(odd, Err(BackendError::InvalidArgument(m)) if m.contains("16")));
     // SAFETY: as above.
-    unsafe { context.bind(Bound::Input(0), pointer(input.address()), 64) }.unwrap();
+    unsafe { context.require_native().unwrap().bind(Bound::Input(0), pointer(input.address()), 64) }.unwrap();
     let short = context.enqueue(&given, &shapes);
     assert!(matches!(short, Err(BackendError::InvalidArgument(m)) if m.contains("bind more")));
     // SAFETY: null is always allowed.
-    unsafe { context.bind(Bound::Input(0), std::ptr::null_mut(), 0) }.unwrap();
+    unsafe { context.require_native().unwrap().bind(Bound::Input(0), std::ptr::null_mut(), 0) }.unwrap();
     // SAFETY: null is always allowed.
-    unsafe { context.bind(Bound::Output(0), std::ptr::null_mut(), 0) }.unwrap();
+    unsafe { context.require_native().unwrap().bind(Bound::Output(0), std::ptr::null_mut(), 0) }.unwrap();
     context.enqueue(&inputs, &shapes).unwrap();
     check(context.as_mut(), &wanted);
 }

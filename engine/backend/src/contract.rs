@@ -1,9 +1,8 @@
 //! The four objects of a backend.
 
 use crate::stop::StopFlag;
-use crate::{BackendError, HostStep, Program, Region, Shapes, Tactic, Target};
+use crate::{BackendError, HostStep, NativeContext, Program, Region, Shapes, Tactic, Target};
 use kiln_ir::{Graph, Tensor, ValueId};
-use std::ffi::c_void;
 use std::sync::Arc;
 
 /// A backend: proposes tactics, compiles them, opens devices. Callable from any thread.
@@ -99,40 +98,6 @@ pub trait Context: Send {
         Err(BackendError::Unsupported("this backend does not time runs without transfers".into()))
     }
 
-    /// Puts the work of further runs into a stream of the caller's, behind what is in it; null: into the context's own
-    /// stream again.
-    ///
-    /// # Safety
-    /// The handle is a stream of the backend's kind (of CUDA a `CUstream`) on this device, or null. It stays until another
-    /// one is set or the context is gone, and is not capturing while a run is started.
-    unsafe fn set_stream(&mut self, _stream: *mut c_void) -> Result<(), BackendError> {
-        Err(BackendError::Unsupported("this backend has no streams of the caller's".into()))
-    }
-
-    /// Lets further runs read an input from, or write an output to, `bytes` bytes of the caller's on the device; null: memory
-    /// of the context's own again. Of such an input `enqueue` reads the shape only, and the elements where the host needs
-    /// them. Outputs are there once the run is done, in the order of its stream; `outputs` copies them to the host, too.
-    /// An output whose size the run decides on needs room for what it becomes; `enqueue` may wait for the device where there is
-    /// none for the most that it may become.
-    ///
-    /// # Safety
-    /// The address is one of the backend's kind (of CUDA a device pointer) on this device, with as many bytes behind it, or
-    /// null. They stay while runs use them, and nothing else writes to them meanwhile.
-    unsafe fn bind(&mut self, _port: Bound, _address: *mut c_void, _bytes: u64) -> Result<(), BackendError> {
-        Err(BackendError::Unsupported("this backend does not use memory of the caller's".into()))
-    }
-
-    /// Lets further runs mark an event of the caller's as soon as inputs may be overwritten: behind the last kernel that reads
-    /// memory which is bound to an input, and before any where none is bound, as `enqueue` keeps or copies what is given
-    /// to it. Null: no event.
-    ///
-    /// # Safety
-    /// The handle is an event of the backend's kind (of CUDA a `CUevent`) on this device, or null. It stays until another one
-    /// is set or the context is gone.
-    unsafe fn set_consumed_event(&mut self, _event: *mut c_void) -> Result<(), BackendError> {
-        Err(BackendError::Unsupported("this backend does not mark events of the caller's".into()))
-    }
-
     /// Waits until the inputs of the last run may be overwritten. By default at once: a backend that does not use memory of
     /// the caller's has copied the inputs, or keeps them.
     fn wait_consumed(&mut self) -> Result<(), BackendError> {
@@ -145,10 +110,15 @@ pub trait Context: Send {
         Ok(())
     }
 
-    /// Where an input or output of the last run lies on the device, and how many bytes there are: memory that
-    /// [`Context::bind`] takes too, of the context's own unless another was bound.
-    fn address(&mut self, _port: Bound) -> Result<(*mut c_void, u64), BackendError> {
-        Err(BackendError::Unsupported("this backend does not tell where tensors lie".into()))
+    /// The context's native handles, of a backend whose device has any: streams, addresses, events. By default none.
+    fn native(&mut self) -> Option<&mut dyn NativeContext> {
+        None
+    }
+
+    /// The same, or the error of a backend that has none.
+    fn require_native(&mut self) -> Result<&mut dyn NativeContext, BackendError> {
+        const NONE: &str = "this backend takes no streams, device memory or events of the caller's; pass tensors of the host";
+        self.native().ok_or_else(|| BackendError::Unsupported(NONE.into()))
     }
 
     /// The flag that stops the run in flight, where the backend has one of its own: of a device that reads it, say. By
@@ -159,15 +129,6 @@ pub trait Context: Send {
 
     /// What this context has done so far.
     fn counters(&self) -> Counters;
-}
-
-/// A tensor of a program that may lie in memory of the caller's, by its position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// An input.
-    Input(usize),
-    /// An output.
-    Output(usize),
 }
 
 /// Time of one step, or of a step inside of a step of control flow.

@@ -10,6 +10,7 @@ mod compiled;
 mod contract;
 mod error;
 pub mod flow;
+mod native;
 pub mod process;
 mod program;
 mod recent;
@@ -27,8 +28,9 @@ pub mod wire;
 
 pub use assisted::HostStep;
 pub use compiled::{Binding, CompiledKernel, EntryPoint, Parameter};
-pub use contract::{Backend, Bound, Context, Counters, Device, Executable, StepTime, TimeRequest};
+pub use contract::{Backend, Context, Counters, Device, Executable, StepTime, TimeRequest};
 pub use error::BackendError;
+pub use native::{Bound, NativeContext};
 pub use program::{MemoryPlan, Place, Program, Step, is_view_op, shape_inputs};
 pub use recent::Recent;
 pub use region::{Region, is_shape_data};

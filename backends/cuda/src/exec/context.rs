@@ -7,7 +7,7 @@ use super::queue::CudaQueue;
 use crate::driver::{Event, Stream, Word};
 use crate::nvtx;
 use kiln_backend::stop::{Stop, StopFlag};
-use kiln_backend::{BackendError, Bound, Context, Counters, HostStep, Shapes, StepTime};
+use kiln_backend::{BackendError, Bound, Context, Counters, HostStep, NativeContext, Shapes, StepTime};
 use kiln_gpu::{GpuContext, Loaded, Queue as _};
 use kiln_ir::{Tensor, ValueId};
 use std::collections::HashMap;
@@ -102,6 +102,36 @@ impl Context for CudaContext {
         marks?.iter().map(|(from, to)| Ok(from.until(to)?)).collect()
     }
 
+    fn native(&mut self) -> Option<&mut dyn NativeContext> {
+        Some(self)
+    }
+
+    fn wait_consumed(&mut self) -> Result<(), BackendError> {
+        let loaded = self.inner.loaded();
+        loaded.device.gpu.bind()?;
+        if !self.run().state.consumed.wait()? {
+            // The first call waits for the whole run; launches of further ones mark an event.
+            self.inner.queue.wait()?;
+            self.run().state.consumed.mark_further(&loaded.device.gpu)?;
+            self.run().launches.clear();
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), BackendError> {
+        self.inner.wait()
+    }
+
+    fn stop_flag(&self) -> Option<Arc<StopFlag>> {
+        self.flag.clone()
+    }
+
+    fn counters(&self) -> Counters {
+        Counters { pipelines: self.graphs_before + graphs_made(&self.inner.run), ..self.inner.counters() }
+    }
+}
+
+impl NativeContext for CudaContext {
     unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), BackendError> {
         let loaded = self.inner.loaded();
         let gpu = &loaded.device.gpu;
@@ -166,22 +196,6 @@ impl Context for CudaContext {
         Ok(())
     }
 
-    fn wait_consumed(&mut self) -> Result<(), BackendError> {
-        let loaded = self.inner.loaded();
-        loaded.device.gpu.bind()?;
-        if !self.run().state.consumed.wait()? {
-            // The first call waits for the whole run; launches of further ones mark an event.
-            self.inner.queue.wait()?;
-            self.run().state.consumed.mark_further(&loaded.device.gpu)?;
-            self.run().launches.clear();
-        }
-        Ok(())
-    }
-
-    fn wait(&mut self) -> Result<(), BackendError> {
-        self.inner.wait()
-    }
-
     fn address(&mut self, port: Bound) -> Result<(*mut c_void, u64), BackendError> {
         let GpuContext { run, queue, shapes, .. } = &mut self.inner;
         let range = match port {
@@ -196,14 +210,6 @@ impl Context for CudaContext {
             BackendError::InvalidArgument(format!("{port:?} has no memory: there was no run, or it has none"))
         })?;
         Ok((range.address as usize as *mut c_void, range.size))
-    }
-
-    fn stop_flag(&self) -> Option<Arc<StopFlag>> {
-        self.flag.clone()
-    }
-
-    fn counters(&self) -> Counters {
-        Counters { pipelines: self.graphs_before + graphs_made(&self.inner.run), ..self.inner.counters() }
     }
 }
 

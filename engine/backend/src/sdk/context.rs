@@ -231,7 +231,7 @@ pub(super) unsafe extern "C" fn set_stream(
     err: *mut kiln_error,
 ) -> i32 {
     // SAFETY: the host passes what `create` made, and a stream that stays as the slot's contract says.
-    unsafe { ContextHandle::slot(context, err, |c| c.lock()?.set_stream(stream)) }
+    unsafe { ContextHandle::slot(context, err, |c| c.lock()?.require_native()?.set_stream(stream)) }
 }
 
 pub(super) unsafe extern "C" fn bind(
@@ -243,7 +243,11 @@ pub(super) unsafe extern "C" fn bind(
     err: *mut kiln_error,
 ) -> i32 {
     // SAFETY: the host passes what `create` made, and memory that stays as the slot's contract says.
-    unsafe { ContextHandle::slot(context, err, |c| c.lock()?.bind(port(output, index), address, bytes)) }
+    unsafe {
+        ContextHandle::slot(context, err, |c| {
+            c.lock()?.require_native()?.bind(port(output, index), address, bytes)
+        })
+    }
 }
 
 fn port(output: u32, index: u32) -> Bound {
@@ -259,7 +263,7 @@ pub(super) unsafe extern "C" fn set_consumed_event(
     err: *mut kiln_error,
 ) -> i32 {
     // SAFETY: the host passes what `create` made, and an event that stays as the slot's contract says.
-    unsafe { ContextHandle::slot(context, err, |c| c.lock()?.set_consumed_event(event)) }
+    unsafe { ContextHandle::slot(context, err, |c| c.lock()?.require_native()?.set_consumed_event(event)) }
 }
 
 pub(super) unsafe extern "C" fn wait(context: *mut kiln_context, moment: u32, err: *mut kiln_error) -> i32 {
@@ -287,7 +291,7 @@ pub(super) unsafe extern "C" fn address(
             if address.is_null() || bytes.is_null() {
                 return Err(BackendError::InvalidArgument("no place for an address and its size".into()));
             }
-            let (at, n) = c.lock()?.address(port(output, index))?;
+            let (at, n) = c.lock()?.require_native()?.address(port(output, index))?;
             (*address, *bytes) = (at, n);
             Ok(())
         })

@@ -17,7 +17,10 @@ impl ExecutionContext {
     pub unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), RuntimeError> {
         self.in_flight = false;
         // SAFETY: as the caller vouches.
-        unsafe { self.context.set_stream(stream) }.map_err(|e| self.engine.backend_error(e))
+        self.context
+            .require_native()
+            .and_then(|native| unsafe { native.set_stream(stream) })
+            .map_err(|e| self.engine.backend_error(e))
     }
 
     /// Lets further runs read an input from, or write an output to, `bytes` bytes of the caller's on the device, dense; null:
@@ -37,7 +40,9 @@ impl ExecutionContext {
             None => Bound::Input(self.engine.input(name)?),
         };
         // SAFETY: as the caller vouches.
-        unsafe { self.context.bind(port, address, bytes) }.map_err(|e| self.engine.backend_error(e))?;
+        let bound =
+            self.context.require_native().and_then(|native| unsafe { native.bind(port, address, bytes) });
+        bound.map_err(|e| self.engine.backend_error(e))?;
         if let Bound::Input(i) = port
             && let Some(b) = self.bound.get_mut(i)
         {
@@ -55,7 +60,9 @@ impl ExecutionContext {
     /// until another one is set or this context is gone.
     pub unsafe fn set_consumed_event(&mut self, event: *mut c_void) -> Result<(), RuntimeError> {
         // SAFETY: as the caller vouches.
-        unsafe { self.context.set_consumed_event(event) }.map_err(|e| self.engine.backend_error(e))
+        let set =
+            self.context.require_native().and_then(|native| unsafe { native.set_consumed_event(event) });
+        set.map_err(|e| self.engine.backend_error(e))
     }
 
     /// Waits until the inputs of the run in flight may be overwritten, on any backend; at once where they were copied. The
@@ -89,9 +96,10 @@ impl ExecutionContext {
     pub fn keep_on_device(&mut self) -> Result<(), RuntimeError> {
         let (inputs, outputs) = (self.engine.input_tensors().len(), self.engine.output_tensors().len());
         for port in (0..inputs).map(Bound::Input).chain((0..outputs).map(Bound::Output)) {
-            let kept = self.context.address(port).and_then(|(address, bytes)| {
+            let kept = self.context.require_native().and_then(|native| {
+                let (address, bytes) = native.address(port)?;
                 // SAFETY: the context's own memory, which it keeps as long as it is bound.
-                unsafe { self.context.bind(port, address, bytes) }
+                unsafe { native.bind(port, address, bytes) }
             });
             kept.map_err(|e| self.engine.backend_error(e))?;
             if let Bound::Input(i) = port {

@@ -6,7 +6,7 @@ use super::outgoing::{Payload, Tensors};
 use ::kiln_backend::stop::{Stop, StopFlag};
 use ::kiln_backend::wire::{self, BlobList, TensorViews};
 use ::kiln_backend::{
-    BackendError, Bound, Context, Counters, Executable, HostStep, Program, Shapes, StepTime,
+    BackendError, Bound, Context, Counters, Executable, HostStep, NativeContext, Program, Shapes, StepTime,
 };
 use kiln_abi::*;
 use kiln_ir::{Tensor, ValueId};
@@ -270,6 +270,25 @@ impl Context for LoadedContext {
         wire::samples_from_cbor(&bytes)
     }
 
+    fn native(&mut self) -> Option<&mut dyn NativeContext> {
+        Some(self)
+    }
+
+    fn wait_consumed(&mut self) -> Result<(), BackendError> {
+        self.wait_for(KILN_WAIT_CONSUMED)
+    }
+
+    fn wait(&mut self) -> Result<(), BackendError> {
+        self.wait_for(KILN_WAIT_DONE)
+    }
+
+    fn counters(&self) -> Counters {
+        self.read_counters().unwrap_or(Counters { runs: self.runs, ..Counters::default() })
+    }
+}
+
+/// A library without one of these slots answers with an error that names it.
+impl NativeContext for LoadedContext {
     unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), BackendError> {
         let lib = self.object.library();
         let f = lib.slot(lib.table.context_set_stream, "set_stream")?;
@@ -292,14 +311,6 @@ impl Context for LoadedContext {
         call::status(|err| unsafe { f(self.object.ptr(), event, err) })
     }
 
-    fn wait_consumed(&mut self) -> Result<(), BackendError> {
-        self.wait_for(KILN_WAIT_CONSUMED)
-    }
-
-    fn wait(&mut self) -> Result<(), BackendError> {
-        self.wait_for(KILN_WAIT_DONE)
-    }
-
     fn address(&mut self, port: Bound) -> Result<(*mut c_void, u64), BackendError> {
         let lib = self.object.library();
         let f = lib.slot(lib.table.context_address, "address")?;
@@ -308,10 +319,6 @@ impl Context for LoadedContext {
         // SAFETY: the object is alive and used by this thread alone; both places live for the call.
         call::status(|err| unsafe { f(self.object.ptr(), output, index, &mut at, &mut bytes, err) })?;
         Ok((at, bytes))
-    }
-
-    fn counters(&self) -> Counters {
-        self.read_counters().unwrap_or(Counters { runs: self.runs, ..Counters::default() })
     }
 }
 

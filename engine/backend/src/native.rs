@@ -1,0 +1,49 @@
+//! The optional native interface of a context: streams, device memory and events of the caller's.
+//!
+//! [`Context`](crate::Context) itself has no handles of a device. A backend whose device has them returns this interface from
+//! [`Context::native`](crate::Context::native).
+
+use crate::BackendError;
+use std::ffi::c_void;
+
+/// An input or output of a program by its position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// An input.
+    Input(usize),
+    /// An output.
+    Output(usize),
+}
+
+/// Native handles of a context. The kind of a handle is the backend's; CUDA takes `CUstream`, device pointers and `CUevent`.
+pub trait NativeContext {
+    /// Runs the work of further runs in a stream of the caller's, in its order. Null returns to the context's own stream.
+    ///
+    /// # Safety
+    /// The handle is a stream of the backend's kind on this device, or null. It stays valid until another one is set or the
+    /// context is dropped, and is not capturing while a run is started.
+    unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), BackendError>;
+
+    /// Lets further runs read an input from, or write an output to, `bytes` bytes of the caller's device memory. Null returns to
+    /// memory of the context's own. Of a bound input `enqueue` reads only the shape, and the elements where the host needs
+    /// them. A bound output is complete when the run is, in the order of its stream; `outputs` copies it to the host as
+    /// well. An output whose size the run decides needs room for that size. `enqueue` may wait for the device where the memory is
+    /// smaller than the largest possible size.
+    ///
+    /// # Safety
+    /// The address is a device address of the backend's kind with `bytes` bytes, or null. The memory stays valid while runs use
+    /// it, and nothing else writes to it meanwhile.
+    unsafe fn bind(&mut self, port: Bound, address: *mut c_void, bytes: u64) -> Result<(), BackendError>;
+
+    /// Lets further runs record an event of the caller's as soon as inputs may be overwritten: after the last kernel that reads
+    /// memory bound to an input, and before any kernel where none is bound. Null: no event.
+    ///
+    /// # Safety
+    /// The handle is an event of the backend's kind on this device, or null. It stays valid until another one is set or the
+    /// context is dropped.
+    unsafe fn set_consumed_event(&mut self, event: *mut c_void) -> Result<(), BackendError>;
+
+    /// The device address of an input or output of the last run, and its size in bytes. The memory is the context's own unless
+    /// the caller bound other memory; [`NativeContext::bind`] accepts both.
+    fn address(&mut self, port: Bound) -> Result<(*mut c_void, u64), BackendError>;
+}
