@@ -29,3 +29,5 @@ if command -v cargo-nextest >/dev/null; then
 else
     step cargo test --workspace --quiet
 fi
+# Benches of host code, each once.
+step cargo test -p kiln-benches --benches --quiet
