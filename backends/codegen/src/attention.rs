@@ -1,5 +1,8 @@
 //! Attention: scores, softmax and weighted sum, one pass each, with the weights in scratch memory.
 
+pub mod kv_cache;
+pub mod rotary;
+
 use crate::site::{Cx, Site, op_error, unsupported};
 use crate::template::{fill, sections};
 use crate::{Body, Entry, Grid, Kernel, Launch, words};

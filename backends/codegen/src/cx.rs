@@ -3,6 +3,7 @@
 use crate::Dialect;
 use crate::views::View;
 use kiln_backend::{BackendError, Tactic};
+use kiln_ir::infer::normalize_axis;
 use kiln_ir::{Fact, Op};
 
 /// What a kernel knows when it is launched: the anchor with all shapes as numbers.
@@ -54,17 +55,15 @@ impl Cx<'_> {
         Self::numbers(self.outputs.get(j).copied(), "output", j)
     }
 
+    /// The attribute "axis" as a position among this many dimensions.
+    pub fn axis(&self, rank: usize) -> Result<usize, BackendError> {
+        let op_error = |e: kiln_ir::OpError| BackendError::InvalidArgument(e.to_string());
+        normalize_axis(self.op()?.attrs().int("axis").map_err(op_error)?, rank, "axis").map_err(op_error)
+    }
+
     /// Does the kernel count positions in its first input in 64 bits?
     pub fn far(&self) -> bool {
         crate::limits::is_far(self.tactic)
-    }
-
-    /// Numbers as argument words: two words each where positions have 64 bits.
-    pub fn far_words(&self, n: impl IntoIterator<Item = usize>) -> Result<Vec<u32>, BackendError> {
-        match self.far() {
-            true => Ok(n.into_iter().flat_map(|n| halves(n as u64)).collect()),
-            false => crate::words(n),
-        }
     }
 
     /// Are loops cut into spans?
@@ -109,9 +108,4 @@ impl Cx<'_> {
     fn content<'f>(&self, f: &'f Fact, i: usize) -> Result<&'f kiln_ir::Tensor, BackendError> {
         f.as_const().ok_or_else(|| BackendError::Internal(format!("input {i} is not known on the host")))
     }
-}
-
-/// The words of a number of 64 bits.
-pub fn halves(n: u64) -> [u32; 2] {
-    [n as u32, (n >> 32) as u32]
 }

@@ -12,7 +12,7 @@ use std::fmt;
 pub struct Dialect {
     /// The templates of a family; empty if it has none.
     pub text: fn(family: &str) -> &'static str,
-    /// A function: name, arguments with their types, type of the result, the expression that it returns.
+    /// A function: name, arguments with their types (`"u32"`, `"[u32; 3]"`), type of the result, the expression that it returns.
     pub function: fn(&str, &[(&str, &str)], &str, &str) -> String,
     /// A constant: name, type, value.
     pub constant: fn(&str, &str, &str) -> String,

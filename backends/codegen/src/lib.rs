@@ -5,14 +5,13 @@
 //! on operators, element types and attributes but not on shapes: those travel as argument words, so that a new shape
 //! compiles nothing.
 
-pub mod affine;
 pub mod attention;
-pub mod bits;
+pub mod cast;
 pub mod checks;
 pub mod compiled;
 mod conv;
 pub mod deform;
-pub mod einsum;
+pub mod gather;
 pub mod generate;
 pub mod limits;
 pub mod linear_attention;
@@ -31,8 +30,11 @@ pub mod rows;
 pub mod sample;
 pub mod scatter;
 pub mod select;
-pub mod sequence;
+pub mod shape;
+pub mod signal;
+pub mod slice;
 pub mod text;
+pub mod transpose;
 pub mod views;
 pub mod window;
 
@@ -337,18 +339,19 @@ impl Body {
 #[rustfmt::skip]
 pub const FAMILIES: &[&[Kernel]] = &[
     pointwise::KERNELS,
-    affine::KERNELS,
     attention::KERNELS,
-    bits::KERNELS,
+    attention::kv_cache::KERNELS,
+    attention::rotary::KERNELS,
+    cast::KERNELS,
     conv::KERNELS,
     deform::KERNELS,
-    einsum::KERNELS,
+    gather::KERNELS,
     generate::KERNELS,
     linear_attention::KERNELS,
     lines::KERNELS,
     loss::KERNELS,
     matmul::KERNELS,
-    moves::KERNELS,
+    matmul::einsum::KERNELS,
     norm::KERNELS,
     recurrent::KERNELS,
     reduce::KERNELS,
@@ -356,8 +359,11 @@ pub const FAMILIES: &[&[Kernel]] = &[
     sample::KERNELS,
     scatter::KERNELS,
     select::KERNELS,
-    sequence::KERNELS,
+    shape::KERNELS,
+    signal::KERNELS,
+    slice::KERNELS,
     text::KERNELS,
+    transpose::KERNELS,
     window::KERNELS,
 ];
 

@@ -1,5 +1,7 @@
 //! Matrix products: a naive kernel for every type, a tiled one for floats.
 
+pub mod einsum;
+
 use crate::scalar::{register, zero};
 use crate::site::{Cx, Site, op_error, unsupported};
 use crate::template::{fill, section};
@@ -7,6 +9,7 @@ use crate::{Body, Entry, Grid, Kernel, Launch, plain, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ops::util::broadcast_strides;
 
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "matmul.tiled",

@@ -3,7 +3,7 @@
 use crate::scalar::{cast, float, int, register};
 use crate::site::{Cx, Site, op_error, unsupported};
 use crate::template::{fill, section};
-use crate::{Body, Entry, Grid, Kernel, Launch, affine::coalesce, plain, word, words};
+use crate::{Body, Entry, Grid, Kernel, Launch, plain, views::coalesce, word, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ops::reduce::{ReduceOp, mask};

@@ -1,6 +1,5 @@
 //! Moves in front of an anchor that need no kernel: the anchor reads what they move where it lies.
 
-use crate::affine::coalesce;
 use crate::site::{op_error, unsupported};
 use kiln_backend::BackendError;
 use kiln_ir::infer::normalize_axis;
@@ -164,6 +163,24 @@ fn check(g: &Graph, node: &Node, contiguous: &mut bool) -> Result<(), BackendErr
     Ok(())
 }
 
+/// Joins neighbouring dimensions that are walked as one, and drops those of size 1.
+pub fn coalesce(dims: &[usize], strides: &[i64]) -> (Vec<usize>, Vec<i64>) {
+    let mut out: (Vec<usize>, Vec<i64>) = (Vec::new(), Vec::new());
+    for (&n, &s) in dims.iter().zip(strides).filter(|(n, _)| **n != 1) {
+        match (out.0.last_mut(), out.1.last_mut()) {
+            (Some(m), Some(t)) if *t == s * n as i64 => {
+                *m *= n;
+                *t = s;
+            }
+            _ => {
+                out.0.push(n);
+                out.1.push(s);
+            }
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,5 +192,12 @@ mod tests {
         assert_eq!(split(&[2, 3], &[1, 2], &[2, 1, 3]), Ok(vec![1, 0, 2]));
         assert_eq!(split(&[2, 0], &[1, 2], &[0]), Ok(vec![0]));
         assert!(split(&[2, 3], &[1, 2], &[6]).is_err());
+    }
+
+    #[test]
+    fn contiguous_dimensions_join() {
+        assert_eq!(coalesce(&[2, 3, 1, 4], &[12, 4, 9, 1]), (vec![24], vec![1]));
+        assert_eq!(coalesce(&[2, 3], &[1, 2]), (vec![2, 3], vec![1, 2]));
+        assert_eq!(coalesce(&[4, 3], &[0, 0]), (vec![12], vec![0]));
     }
 }

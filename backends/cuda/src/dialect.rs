@@ -18,8 +18,6 @@ generic!(
     "attention",
     "checks",
     "deform",
-    "einsum",
-    "generate",
     "linear_attention",
     "matmul",
     "moves",
@@ -29,7 +27,6 @@ generic!(
     "sample",
     "select",
     "sequence",
-    "spectrum",
     "text",
     "window"
 );
@@ -50,7 +47,11 @@ pub static CUDA: Dialect = Dialect {
 };
 
 fn function(name: &str, arguments: &[(&str, &str)], result: &str, value: &str) -> String {
-    let list: Vec<String> = arguments.iter().map(|(n, t)| format!("{t} {n}")).collect();
+    let argument = |(n, t): &(&str, &str)| match t.strip_prefix('[').and_then(|t| t.split_once(';')) {
+        Some((element, _)) => format!("const {element}* {n}"),
+        None => format!("{t} {n}"),
+    };
+    let list: Vec<String> = arguments.iter().map(argument).collect();
     format!("DEV {result} {name}({}) const {{ return {value}; }}\n", list.join(", "))
 }
 

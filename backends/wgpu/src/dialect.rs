@@ -21,15 +21,12 @@ shared!(
     "attention",
     "checks",
     "deform",
-    "einsum",
-    "generate",
     "linear_attention",
     "moves",
     "recurrent",
     "rows",
     "sample",
     "sequence",
-    "spectrum",
     "text",
     "window"
 );
@@ -57,7 +54,13 @@ const fn with_templates(text: fn(&str) -> &'static str) -> Dialect {
 }
 
 fn function(name: &str, arguments: &[(&str, &str)], result: &str, value: &str) -> String {
-    let list: Vec<String> = arguments.iter().map(|(n, t)| format!("{n}: {t}")).collect();
+    let argument = |(n, t): &(&str, &str)| match t.strip_prefix('[').and_then(|t| t.split_once("; ")) {
+        Some((element, count)) => {
+            format!("{n}: array<{element}, {count}>", count = count.trim_end_matches(']'))
+        }
+        None => format!("{n}: {t}"),
+    };
+    let list: Vec<String> = arguments.iter().map(argument).collect();
     format!("fn {name}({}) -> {result} {{ return {value}; }}\n", list.join(", "))
 }
 

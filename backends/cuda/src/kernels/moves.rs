@@ -137,11 +137,8 @@ fn walk(cx: &Cx<'_>) -> Result<Option<Walk>, BackendError> {
     let generic = FAMILIES.iter().flat_map(|f| f.iter()).find(|k| k.ops.contains(&name));
     let lost = || BackendError::Internal(format!("\"{name}\" does not say how it walks"));
     let Some(launch) = (generic.ok_or_else(lost)?.launch)(cx)?.pop() else { return Ok(None) };
-    let (&[offset, rank], rest) = launch.words.split_at_checked(2).ok_or_else(lost)? else {
-        return Err(lost());
-    };
-    let (dims, strides) = rest.split_at_checked(rank as usize).ok_or_else(lost)?;
-    Ok(Some(Walk { offset, dims: dims.iter().map(|&d| d as usize).collect(), strides: strides.to_vec() }))
+    let found = kiln_codegen::shape::Walk::of(&launch).ok_or_else(lost)?;
+    Ok(Some(Walk { offset: found.offset, dims: found.dims, strides: found.strides }))
 }
 
 /// Smaller dimensions are not worth a tile.

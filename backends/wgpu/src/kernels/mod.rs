@@ -16,8 +16,8 @@ mod sort;
 mod tile;
 
 use kiln_codegen::{
-    Kernel, affine, bits, deform, einsum, generate, linear_attention, lines, moves, pointwise, sample,
-    scatter, sequence, text, window,
+    Kernel, cast, deform, gather, generate, linear_attention, lines, pointwise, sample, scatter, shape,
+    signal, slice, text, transpose, window,
 };
 
 /// Kernels of this backend alone.
@@ -38,18 +38,22 @@ pub const OWN: &[&[Kernel]] = &[
 #[rustfmt::skip]
 pub const SHARED: &[&[Kernel]] = &[
     pointwise::KERNELS,
-    affine::KERNELS,
-    bits::KERNELS,
+    kiln_codegen::attention::kv_cache::KERNELS,
+    kiln_codegen::attention::rotary::KERNELS,
+    cast::KERNELS,
     deform::KERNELS,
-    einsum::KERNELS,
+    gather::KERNELS,
     generate::KERNELS,
     linear_attention::KERNELS,
     lines::KERNELS,
-    moves::KERNELS,
+    kiln_codegen::matmul::einsum::KERNELS,
     kiln_codegen::norm::KERNELS,
     sample::KERNELS,
     scatter::KERNELS,
-    sequence::KERNELS,
+    shape::KERNELS,
+    signal::KERNELS,
+    slice::KERNELS,
     text::KERNELS,
+    transpose::KERNELS,
     window::KERNELS,
 ];
