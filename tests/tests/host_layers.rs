@@ -286,9 +286,10 @@ fn decided_by_inputs() -> Network {
 /// Inputs come from the host: what they decide is known before the run, and changes from run to run.
 #[test]
 fn what_inputs_decide_is_known_before_the_run() {
-    for backend in [Some(reference()), wgpu().unwrap()].into_iter().flatten() {
+    for backend in [Some(reference()), wgpu().unwrap(), cuda().unwrap()].into_iter().flatten() {
         let net = decided_by_inputs();
         assert_eq!(refused(&backend, &[], &net), [], "{}", backend.name());
+        assert_eq!(refused(&backend, &[assisted::DEVICE_FLOW], &net), [], "{}", backend.name());
         let mut context = context(&backend, &net);
         for (n, f, c) in [(2i64, 3.0f32, true), (0, 1.0, false), (1, 0.0, true), (3, 2.5, false)] {
             let x = Tensor::f32(&[4], &[1.0, 0.0, 2.0, 0.5]).unwrap();

@@ -54,15 +54,17 @@ fn with_contents(program: &Program, facts: &[Fact], target: &Target) -> Vec<Fact
     guesses.into_iter().find_map(filled).unwrap_or_else(|| facts.to_vec())
 }
 
-/// Positions of inputs whose contents come with each run and are planned by: shape inputs and, of backends whose host walks
-/// control flow, inputs that decide it.
+/// Positions of inputs whose contents come with each run and are planned by: shape inputs and inputs that decide control flow,
+/// of backends that leave it to the device those that decide sizes.
 fn planned_by(program: &Program, target: &Target) -> Vec<usize> {
     let mut all = program.shape_inputs();
-    if !target.has(assisted::DEVICE_FLOW) {
-        all.extend(flow::deciding_inputs(program, flow::Decisions::All));
-        all.sort_unstable();
-        all.dedup();
-    }
+    let decisions = match target.has(assisted::DEVICE_FLOW) {
+        true => flow::Decisions::Sizes,
+        false => flow::Decisions::All,
+    };
+    all.extend(flow::deciding_inputs(program, decisions));
+    all.sort_unstable();
+    all.dedup();
     all
 }
 

@@ -10,8 +10,8 @@ use std::collections::HashSet;
 /// Decisions that a backend's host takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decisions {
-    /// Sizes alone: iteration counts of loops that take elements or stack values, and lengths of outputs, where they are made
-    /// of integers. For backends that leave every other decision to the device.
+    /// Sizes alone: iteration counts of loops that take elements or stack values, and lengths of outputs. For backends that leave
+    /// every other decision to the device.
     Sizes,
     /// Every iteration count, every length and the condition of every conditional: for backends whose host walks control flow.
     All,
@@ -26,11 +26,7 @@ pub fn deciding_inputs(program: &Program, decisions: Decisions) -> Vec<usize> {
             true => made_of(node, &needed),
             false => asked(program, node, decisions),
         };
-        let small = |v: &ValueId| {
-            let ty = g.ty(*v);
-            let followed = decisions == Decisions::All || !ty.dtype.is_float();
-            followed && ty.static_volume().is_some_and(|n| n <= MAX_CONTENT)
-        };
+        let small = |v: &ValueId| g.ty(*v).static_volume().is_some_and(|n| n <= MAX_CONTENT);
         needed.extend(wanted.into_iter().filter(small));
     }
     (0..g.inputs.len()).filter(|&i| needed.contains(&g.inputs[i])).collect()
@@ -134,6 +130,11 @@ mod tests {
             format!("{HEAD} input %j: f32[] %m = cast(%j) {{to=i64}} %o: f32[4] = {made} output %o }}");
         assert_eq!(found_for(&float, Decisions::All), [2], "a count may be made of floats");
         assert!(found(&float).is_empty());
+        let body = "%y = exp(%x) %z = neg(%x) output %y output %z";
+        let all = looped("%m", "%a", true, 0, body);
+        let stacked =
+            format!("{HEAD} input %j: f32[] %m = cast(%j) {{to=i64}} %o: f32[?n,4] = {all} output %o }}");
+        assert_eq!(found(&stacked), [2], "so may the count of what is stacked");
         let branches = "if(%c, %a, %a) {then_captures=1} @i graph \"t\" { input %x: f32[4] %y = exp(%x) output %y } \
                         graph \"f\" { input %x: f32[4] %y = neg(%x) output %y }";
         let asked = format!("{HEAD} input %c: bool[] %o: f32[4] = {branches} output %o }}");
