@@ -90,6 +90,12 @@ pub fn load(t: DType, buffer: &str, at: &str) -> String {
     }
 }
 
+/// An alias of the type of elements in memory, and a function that returns the value of one.
+pub fn element(alias: &str, function: &str, t: DType) -> String {
+    let value = load(t, "(&cell)", "0");
+    (CUDA.alias)(alias, cell(t)) + &(CUDA.function)(function, &[("cell", alias)], register(t), &value)
+}
+
 fn store(t: DType, buffer: &str, at: &str, v: &str) -> String {
     match t {
         DType::F16 => format!("{buffer}[{at}] = f32_to_f16({v});"),

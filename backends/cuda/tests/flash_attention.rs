@@ -36,7 +36,7 @@ fn sources(target: &Target, cases: &[Case]) -> report::Sources {
 /// Bytes that a thread may keep outside of registers: some numbers that the loop over keys does not use.
 const MAX_SPILL: u32 = 32;
 
-/// By default one of 41 sources; `KILN_KERNELS=all` takes all.
+/// By default one of 41 sources; `KILN_KERNELS=all` takes all, another text those whose name has it.
 #[test]
 fn tiles_compile_and_do_not_spill() {
     if !nvrtc() {

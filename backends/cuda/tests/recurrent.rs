@@ -151,7 +151,7 @@ fn sources(target: &Target) -> report::Sources {
 /// of a unit and a sequence with all that a step may have (288 bytes for 333 units and 64 sequences).
 const MAX_SPILL: u32 = 320;
 
-/// By default one of 23 sources; `KILN_KERNELS=all` takes all.
+/// By default one of 23 sources; `KILN_KERNELS=all` takes all, another text those whose name has it.
 #[test]
 fn layouts_compile_and_do_not_spill() {
     if !nvrtc() {

@@ -1,5 +1,7 @@
 //! Convolutions on tensor cores, images with channels last.
 
+pub mod depthwise;
+
 use super::cost;
 use super::mma::{Kind, TILES, Tile};
 use crate::tiles;

@@ -24,17 +24,19 @@ macro_rules! by_tile {
 pub mod attention;
 pub mod conv;
 mod cost;
-mod depthwise;
+mod divisor;
 pub mod few;
+mod gather;
 pub mod gemm;
 mod lines;
 mod mma;
-mod moves;
 mod pool;
 pub mod recurrent;
 mod reduce;
 mod rows;
 mod shape;
+mod slice;
+mod transpose;
 pub mod wgmma;
 
 use kiln_backend::Target;
@@ -49,8 +51,10 @@ pub const FAMILIES: &[&[Kernel]] = &[
     gemm::KERNELS,
     conv::KERNELS,
     lines::KERNELS,
-    depthwise::KERNELS,
-    moves::KERNELS,
+    conv::depthwise::KERNELS,
+    slice::KERNELS,
+    gather::KERNELS,
+    slice::concat::KERNELS,
     pool::KERNELS,
     recurrent::KERNELS,
     reduce::KERNELS,

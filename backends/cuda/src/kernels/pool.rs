@@ -1,17 +1,15 @@
 //! Pooling of planes with channels last, eight channels a thread.
 
 use super::shape::{from_end, input, moving, traffic};
-use crate::frame::{cell, load};
+use crate::frame::element;
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::template::fill;
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, words};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
 use kiln_ops::conv::window::{dims, known};
 use kiln_ops::layout::Layout;
 use kiln_ops::pool::{PoolOp, geometry};
 
-const TEXT: &str = include_str!("../../../../kernels/window/pool.cuh");
-
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "pool.channels",
     ops: &["pool"],
@@ -20,6 +18,38 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     source: |site, _| source(site),
     launch,
 }];
+
+kiln_codegen::params! {
+    /// Windows over planes with channels last.
+    struct PoolChannelsParams {
+        /// Height of x.
+        height: u32,
+        /// Width of x.
+        width: u32,
+        /// Height of the result.
+        rows: u32,
+        /// Width of the result.
+        columns: u32,
+        /// Taps of a window down.
+        kernel_down: u32,
+        /// Taps of a window across.
+        kernel_across: u32,
+        /// Elements from one window to the next, down.
+        stride_down: u32,
+        /// Elements from one window to the next, across.
+        stride_across: u32,
+        /// Elements from one tap to the next, down.
+        dilation_down: u32,
+        /// Elements from one tap to the next, across.
+        dilation_across: u32,
+        /// Padding above.
+        before_down: i32,
+        /// Padding on the left.
+        before_across: i32,
+        /// Threads of a pixel.
+        side: u32,
+    }
+}
 
 fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     let attrs = site.op()?.attrs();
@@ -41,40 +71,38 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
 }
 
 fn source(site: &Site<'_>) -> Result<Body, BackendError> {
-    let (start, step, last) = match PoolOp::of(site.op()?.attrs()) {
-        PoolOp::Max => ("cf(0xff800000u)", "kmax(acc, v)", ""),
-        _ => ("0.0f", "acc + v", "sums[j] = count == 0u ? 0.0f : sums[j] / f32(count);"),
-    };
-    let value = load(site.first_dtype(), "r.v", "j");
-    let pairs = [
-        ("CELL", cell(site.first_dtype())),
-        ("VALUE", &*value),
-        ("START", start),
-        ("STEP", step),
-        ("LAST", last),
-    ];
-    Ok(Body { code: fill(TEXT, &pairs), entries: vec![Entry::Free("pool")], ..Body::default() })
+    let average = matches!(PoolOp::of(site.op()?.attrs()), PoolOp::Average);
+    let code = element("Cell", "wide", site.first_dtype()) + &site.constant("AVERAGE", "bool", average);
+    Ok(Body::of("pool/channels", vec![Entry::threads("pool_channels")]).with(code))
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
     let axes = known(&geometry(cx.op()?.attrs(), &dims(&x)).map_err(op_error)?).map_err(op_error)?;
-    let (&[n, oh, ow, c], [down, across]) = (&y[..], &axes[..]) else {
+    let (&[n, rows, columns, c], [down, across]) = (&y[..], &axes[..]) else {
         return Err(BackendError::Internal("pooling of no plane".into()));
     };
-    let mut w = words([x[1], x[2], oh, ow])?;
-    let each = |a: i64| i32::try_from(a).map(|v| v as u32);
-    for (a, b) in [
-        (down.kernel, across.kernel),
-        (down.stride, across.stride),
-        (down.dilation, across.dilation),
-        (down.begin, across.begin),
-    ] {
-        for v in [a, b] {
-            let v = each(v).map_err(|_| BackendError::Unsupported(format!("a window of size {v}")))?;
-            w.push(v);
-        }
-    }
-    w.extend(words([c / 8])?);
-    Ok(vec![Launch::map(0, w).on(Grid::Threads((n * oh * ow * (c / 8)) as u64))])
+    let side = c / 8;
+    let params = PoolChannelsParams {
+        height: x[1],
+        width: x[2],
+        rows,
+        columns,
+        kernel_down: size(down.kernel)?,
+        kernel_across: size(across.kernel)?,
+        stride_down: size(down.stride)?,
+        stride_across: size(across.stride)?,
+        dilation_down: size(down.dilation)?,
+        dilation_across: size(across.dilation)?,
+        before_down: down.begin,
+        before_across: across.begin,
+        side,
+    };
+    Ok(vec![Launch::map(0, params.words()?).on(Grid::Threads((n * rows * columns * side) as u64))])
+}
+
+/// A size of a window, which signed numbers of 32 bits can hold.
+fn size(n: i64) -> Result<usize, BackendError> {
+    let found = i32::try_from(n).ok().and_then(|n| usize::try_from(n).ok());
+    found.ok_or_else(|| BackendError::Unsupported(format!("a window of size {n}")))
 }

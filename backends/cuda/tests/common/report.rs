@@ -79,10 +79,12 @@ pub fn compile(
 /// Sources, each once, with what they are for.
 pub type Sources = BTreeMap<String, String>;
 
-/// One of `share` sources; `KILN_KERNELS=all` takes all.
+/// One of `share` sources; `KILN_KERNELS=all` takes all, another text those whose name has it.
 pub fn some(sources: Sources, share: usize) -> Vec<(String, String)> {
-    let all = std::env::var_os("KILN_KERNELS").is_some_and(|v| v == "all");
-    sources.into_iter().step_by(if all { 1 } else { share }).collect()
+    match std::env::var("KILN_KERNELS") {
+        Ok(part) => sources.into_iter().filter(|(_, what)| part == "all" || what.contains(&part)).collect(),
+        Err(_) => sources.into_iter().step_by(share).collect(),
+    }
 }
 
 /// Compiles one of `share` sources for sm_90a and sm_80; none may store more than so many bytes outside of registers.

@@ -1,18 +1,16 @@
 //! Convolutions of each channel by itself, images with channels last.
 
-use super::shape::{from_end, input, moving, output, traffic};
-use crate::frame::cell;
+use crate::frame::element;
+use crate::kernels::shape::{from_end, input, moving, output, traffic};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::template::fill;
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, words};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
 use kiln_ir::DType;
 use kiln_ops::conv;
 use kiln_ops::conv::window::{dims, known};
 use kiln_ops::layout::Layout;
 
-const TEXT: &str = include_str!("../../../../kernels/window/depthwise.cuh");
-
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "conv.depthwise",
     ops: &["conv"],
@@ -22,11 +20,40 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     launch,
 }];
 
+kiln_codegen::params! {
+    /// Windows over planes with channels last, by runs of neighbouring windows.
+    struct DepthwiseParams {
+        /// Height of x.
+        height: u32,
+        /// Width of x.
+        width: u32,
+        /// Height of the result.
+        rows: u32,
+        /// Width of the result.
+        columns: u32,
+        /// How many channels.
+        channels: u32,
+        /// Padding above.
+        before_down: i32,
+        /// Padding on the left.
+        before_across: i32,
+        /// Runs of a row.
+        runs: u32,
+        /// Runs of all rows.
+        positions: u32,
+        /// Blocks along channels.
+        along: u32,
+        /// Blocks along positions.
+        blocks: u32,
+    }
+}
+
 /// Channels of a thread.
 const WIDTH: usize = 8;
 /// Neighbouring windows of a thread.
 const RUN: usize = 4;
-const THREADS: usize = 128;
+/// Threads of a block.
+const THREADS: u32 = 128;
 /// The most taps down or across.
 const MOST: usize = 11;
 
@@ -91,31 +118,27 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
 }
 
 fn source(site: &Site<'_>) -> Result<Body, BackendError> {
-    let s = shape(site)?;
-    let number = |n: usize| format!("{n}u");
-    let side = side(s.channels);
-    let widen = match site.first_dtype() {
-        DType::F16 => "f16x2_to_f32(cells[s][j / 2u], taps[s][j], taps[s][j + 1u]);",
-        DType::BF16 => "bf16x2_to_f32(cells[s][j / 2u], taps[s][j], taps[s][j + 1u]);",
-        _ => "taps[s][j] = cf(cells[s][j]);\n                taps[s][j + 1u] = cf(cells[s][j + 1u]);",
-    };
-    let pairs = [
-        ("ALL", number(s.kernel[0] * s.kernel[1] * side * WIDTH)),
-        ("KH", number(s.kernel[0])),
-        ("KW", number(s.kernel[1])),
-        ("SH", number(s.strides[0])),
-        ("SW", number(s.strides[1])),
-        ("SIDE", number(side)),
-        ("RUN", number(RUN)),
-        ("BIAS", if site.dtype(2).is_some() { "x2(c + j)".into() } else { "0.0f".into() }),
-        ("WIDEN", widen.to_owned()),
-        ("WORDS_OF_8", number(site.first_dtype().bits() as usize / 4)),
-        // Rows of small kernels are all read at once, where registers hold them.
-        ("UNROLL", number(if s.kernel[0] <= 5 && site.first_dtype().bits() <= 16 { s.kernel[0] } else { 1 })),
-        ("CELL", cell(site.first_dtype()).to_owned()),
+    let Shape { kernel: [down, across], strides, channels } = shape(site)?;
+    let t = site.first_dtype();
+    // Rows of small kernels are all read at once, where registers hold them.
+    let unroll = if down <= 5 && t.bits() <= 16 { down } else { 1 };
+    let numbers = [
+        ("KERNEL_DOWN", down),
+        ("KERNEL_ACROSS", across),
+        ("STRIDE_DOWN", strides[0]),
+        ("STRIDE_ACROSS", strides[1]),
+        ("SIDE", side(channels)),
+        ("RUN", RUN),
+        ("UNROLL", unroll),
     ];
-    let pairs: Vec<(&str, &str)> = pairs.iter().map(|(a, b)| (*a, b.as_str())).collect();
-    Ok(Body { code: fill(TEXT, &pairs), entries: vec![Entry::Free("depthwise")], ..Body::default() })
+    let mut code = element("Cell", "wide", t);
+    for (name, n) in numbers {
+        code += &site.constant(name, "u32", format_args!("{n}u"));
+    }
+    code += &site.constant("BF16", "bool", t == DType::BF16);
+    let bias = if site.dtype(2).is_some() { "x2(channel)" } else { "0.0f" };
+    code += &site.function("bias", &[("channel", "u32")], "f32", bias);
+    Ok(Body::of("conv/depthwise", vec![Entry::blocks("depthwise", THREADS)]).with(code))
 }
 
 /// As many blocks keep a large device busy.
@@ -125,19 +148,26 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (x, w, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
     let axes = conv::geometry(cx.op()?.attrs(), &dims(&x), &dims(&w)).map_err(op_error)?;
     let axes = known(&axes).map_err(op_error)?;
-    let (&[n, oh, ow, channels], [down, across]) = (&y[..], &axes[..]) else {
+    let (&[n, rows, columns, channels], [down, across]) = (&y[..], &axes[..]) else {
         return Err(BackendError::Internal("a depthwise convolution of no plane".into()));
     };
     let side = side(channels);
-    let runs = ow.div_ceil(RUN);
-    let positions = n * oh * runs;
+    let runs = columns.div_ceil(RUN);
+    let positions = n * rows * runs;
     let along = channels.div_ceil(side * WIDTH);
-    let blocks = positions.div_ceil(THREADS / side).min((BLOCKS / along.max(1)).max(1));
-    let mut words = words([x[1], x[2], oh, ow, channels])?;
-    for pad in [down.begin, across.begin] {
-        let pad = i32::try_from(pad);
-        words.push(pad.map_err(|_| BackendError::Unsupported("a padding beyond 32 bits".into()))? as u32);
-    }
-    words.extend(kiln_codegen::words([runs, positions, along, blocks])?);
-    Ok(vec![Launch::map(0, words).on(Grid::Groups((along * blocks) as u64))])
+    let blocks = positions.div_ceil(THREADS as usize / side).min((BLOCKS / along.max(1)).max(1));
+    let params = DepthwiseParams {
+        height: x[1],
+        width: x[2],
+        rows,
+        columns,
+        channels,
+        before_down: down.begin,
+        before_across: across.begin,
+        runs,
+        positions,
+        along,
+        blocks,
+    };
+    Ok(vec![Launch::map(0, params.words()?).on(Grid::Groups((along * blocks) as u64))])
 }
