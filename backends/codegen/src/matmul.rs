@@ -69,6 +69,8 @@ pub struct Product {
     pub k: usize,
     /// Results.
     pub batch: usize,
+    /// The dimensions of the batch, and elements from one to the next in A and in B.
+    pub batches: [Vec<usize>; 3],
     /// Strides of A along k and across.
     pub left: (usize, usize),
     /// Strides of B along k and across.
@@ -96,11 +98,10 @@ pub fn product(cx: &Cx<'_>) -> Result<Product, BackendError> {
         broadcast_strides(own, batch).into_iter().map(|s| s * size).collect()
     };
     let mut w = words([m, n, k, ra.1, ca.1, rb.1, cb.1, batch.len()])?;
-    w.extend(words(batch.iter().copied())?);
-    w.extend(words(scaled(ba, m * k))?);
-    w.extend(words(scaled(bb, k * n))?);
+    let batches = [batch.to_vec(), scaled(ba, m * k), scaled(bb, k * n)];
+    w.extend(words(batches.iter().flatten().copied())?);
     let batch = batch.iter().product();
-    Ok(Product { words: w, m, n, k, batch, left: (ca.1, ra.1), right: (rb.1, cb.1) })
+    Ok(Product { words: w, m, n, k, batch, batches, left: (ca.1, ra.1), right: (rb.1, cb.1) })
 }
 
 /// Rows and columns of an operand as (size, stride), and its batch dimensions. A vector is a row on the left and a

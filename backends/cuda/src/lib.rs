@@ -21,6 +21,7 @@ mod vendor;
 
 pub use backend::{Cuda, written};
 pub use exec::copied_in_a_trip;
+pub use kernels::tables::families;
 
 kiln_backend::export_backend!(Cuda::new, "cuda");
 

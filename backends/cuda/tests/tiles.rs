@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use kiln_backend_cuda::tiles::{Family, Tile, families};
+use kiln_backend_cuda::families;
+use kiln_backend_cuda::tiles::{Family, Tile};
 use std::path::Path;
 
 const HEAD: &str = "\

@@ -5,37 +5,45 @@ macro_rules! kernels_of {
     ($($kernel:ident[$($row:literal)*])*) => { &[$($($kernel::<$row>(),)*)*] };
 }
 
-/// The kernels of an operator by the tiles of the module's table TILES, as a function of the tile's number.
-macro_rules! by_tile {
-    ($op:ident, $tactics:path, $source:path, $launch:path) => {
-        const fn $op<const T: usize>() -> Kernel {
+/// A table of tiles, `name [operators] row;`. A row is a kernel of each of its operators, whose tactic is called
+/// `<operator>.<prefix><name>`. The functions `tactics`, `source` and `launch` of the module of the operator's name make it.
+macro_rules! tile_kernels {
+    ($of:ty, $prefix:literal: $($name:literal [$($op:ident)*] $row:expr;)*) => {
+        /// Names of tactics with their rows.
+        #[allow(dead_code, reason = "not every table is part of the documentation")]
+        pub const ROWS: &[(&str, &$of)] = &[$($((concat!(stringify!($op), ".", $prefix, $name), &$row),)*)*];
+
+        /// The kernels of the rows.
+        pub const KERNELS: &[Kernel] = &[$($({
+            const NAME: &str = concat!(stringify!($op), ".", $prefix, $name);
+            const ROW: &$of = &$row;
             Kernel {
-                name: TILES[T].$op,
+                name: NAME,
                 ops: &[stringify!($op)],
                 epilogue: true,
-                tactics: |site| $tactics(site, &TILES[T]),
-                source: |site, _| $source(site, &TILES[T]),
-                launch: |cx| $launch(cx, &TILES[T]),
+                tactics: |site| $op::tactics(site, NAME, ROW),
+                source: |site, _| $op::source(site, ROW),
+                launch: |cx| $op::launch(cx, ROW),
             }
-        }
+        },)*)*];
     };
 }
 
 pub mod attention;
+mod constants;
 pub mod conv;
 mod cost;
 mod divisor;
-pub mod few;
 mod gather;
-pub mod gemm;
-mod lines;
-mod mma;
+pub mod matmul;
+pub mod mma;
 mod pool;
 pub mod recurrent;
 mod reduce;
 mod rows;
 mod shape;
 mod slice;
+pub mod tables;
 mod transpose;
 pub mod wgmma;
 
@@ -46,11 +54,10 @@ use kiln_codegen::site::Site;
 /// All of them, by family.
 pub const FAMILIES: &[&[Kernel]] = &[
     attention::KERNELS,
-    few::KERNELS,
-    wgmma::KERNELS,
-    gemm::KERNELS,
-    conv::KERNELS,
-    lines::KERNELS,
+    wgmma::few_table::KERNELS,
+    wgmma::table::KERNELS,
+    mma::table::KERNELS,
+    conv::lines::KERNELS,
     conv::depthwise::KERNELS,
     slice::KERNELS,
     gather::KERNELS,

@@ -1,134 +1,71 @@
 //! Tiles of products by `wgmma` with TMA, for sm_90a: matrix products, and convolutions of images with channels last.
 
-pub mod conv;
-mod operands;
-mod product;
+pub mod few;
+pub mod few_table;
+pub mod operands;
+pub mod table;
 
 use self::operands::Lies;
-use super::cost;
+pub use self::operands::STAGE_BYTES;
+use super::constants::{constants, structure};
+use super::conv::bias;
+use super::cost::{Device, LAUNCH_NS, Product};
 use super::mma::Kind;
 use crate::frame::strided;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic, Target};
 use kiln_codegen::site::{Site, unsupported};
-use kiln_codegen::template::{fill, section, sections};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Map};
+use kiln_codegen::{Blocks, Body, Entry, Grid, Launch, Map};
 use kiln_ir::expr::{BinOp, Scalar, UnOp};
-use std::fmt::Write;
-
-const TEXT: &str = include_str!("../../../../kernels/wgmma/core.cuh");
-const STORES: &str = include_str!("../../../../kernels/wgmma/stores.cuh");
-const ASYNC: &str = include_str!("../../../../kernels/wgmma/async.cuh");
-
-/// Barriers, copies and descriptors.
-pub fn shared_text() -> &'static str {
-    section(ASYNC, "async")
-}
-
-/// Copies of what lies under the taps of windows.
-pub fn windows_text() -> &'static str {
-    section(ASYNC, "windows")
-}
-
-/// Sections that other kernels of results share.
-pub fn text(names: &[&str]) -> String {
-    sections(STORES, names)
-}
 
 /// Blocks that go on from tile to tile: as many as the largest device of sm_90a has multiprocessors.
 const BLOCKS: u64 = 132;
-/// Bytes of K in a stage.
-const STAGE_BYTES: usize = 128;
 
 /// What a block computes: warpgroups one below the other or in turns, parts of 64 rows of each, columns, buffers, and how many
 /// blocks share a multiprocessor.
 #[derive(Debug)]
 pub struct Tile {
-    groups: usize,
+    pub groups: usize,
     /// Does every warpgroup have tiles of its own, that it stores while others multiply?
     pub in_turns: bool,
-    parts: usize,
+    pub parts: usize,
     pub n: usize,
     pub stages: usize,
     /// Blocks that share the depth.
     pub split: usize,
     pub resident: u64,
-    matmul: &'static str,
-    conv: &'static str,
 }
 
-macro_rules! tile {
-    ($name:literal, $groups:literal, $parts:literal, $n:literal, $stages:literal, $split:literal, $resident:literal) => {
-        tile!($name, $groups, false, $parts, $n, $stages, $split, $resident)
-    };
-    ($name:literal, $groups:literal, $turns:literal, $parts:literal, $n:literal, $stages:literal, $split:literal,
-     $resident:literal) => {
-        Tile {
-            groups: $groups,
-            in_turns: $turns,
-            parts: $parts,
-            n: $n,
-            stages: $stages,
-            split: $split,
-            resident: $resident,
-            matmul: concat!("matmul.wgmma_", $name),
-            conv: concat!("conv.wgmma_", $name),
-        }
-    };
-}
-
-/// The tiles, the largest first.
-const TILES: [Tile; 19] = [
-    tile!("128x256", 2, 1, 256, 4, 1, 1),
-    tile!("256x128", 2, 2, 128, 4, 1, 1),
-    tile!("192x128", 3, 1, 128, 5, 1, 1),
-    tile!("128x192", 2, 1, 192, 5, 1, 1),
-    tile!("128x128_turns", 2, true, 2, 128, 6, 1, 1),
-    tile!("128x128", 2, 1, 128, 6, 1, 1),
-    tile!("64x192_turns", 2, true, 1, 192, 7, 1, 1),
-    tile!("128x64_turns", 2, true, 2, 64, 8, 1, 1),
-    tile!("128x64", 2, 1, 64, 4, 1, 2),
-    tile!("64x128_turns", 2, true, 1, 128, 8, 1, 1),
-    tile!("64x128", 1, 1, 128, 4, 1, 2),
-    tile!("64x64_turns", 2, true, 1, 64, 6, 1, 2),
-    tile!("64x64", 1, 1, 64, 4, 1, 3),
-    tile!("64x32", 1, 1, 32, 8, 1, 2),
-    tile!("128x128_split3", 2, 1, 128, 6, 3, 1),
-    tile!("64x128_split4", 1, 1, 128, 4, 4, 2),
-    tile!("64x64_split2", 1, 1, 64, 4, 2, 3),
-    tile!("64x64_split4", 1, 1, 64, 4, 4, 3),
-    tile!("64x32_split8", 1, 1, 32, 8, 8, 2),
-];
-
-pub const KERNELS: &[Kernel] = kernels_of!(matmul[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18] conv[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18]);
-const _: () = assert!(KERNELS.len() == 2 * TILES.len());
-
-by_tile!(matmul, product::tactics, product::source, product::launch);
-by_tile!(conv, conv::tactics, conv::source, conv::launch);
-
-/// The tables as a list.
-pub fn tiles() -> Vec<tiles::Tile> {
-    let listed = |t: &Tile, tactic| tiles::Tile {
-        tactic,
-        rows: t.m(),
-        columns: t.n,
-        threads: t.threads(),
-        stages: Some(t.stages),
-        stage_bytes: Some(STAGE_BYTES),
-        split: t.split,
-        beside: Some(t.resident as usize),
-    };
-    tiles::of_both(&TILES, |t| [t.matmul, t.conv], listed)
+/// The files of an operator: their name, the entry point, and the function that adds up parts of a sum.
+pub struct Files {
+    pub name: &'static str,
+    pub entry: &'static str,
+    pub sum: &'static str,
 }
 
 impl Tile {
+    /// The tile as a row of the list of all.
+    pub fn listed(&self, tactic: &'static str) -> tiles::Tile {
+        tiles::Tile {
+            tactic,
+            rows: self.m(),
+            columns: self.n,
+            threads: self.threads(),
+            stages: Some(self.stages),
+            stage_bytes: Some(STAGE_BYTES),
+            split: self.split,
+            beside: Some(self.resident as usize),
+        }
+    }
+
+    /// Rows of a tile.
     pub fn m(&self) -> usize {
         let side_by_side = if self.in_turns { 1 } else { self.groups };
         side_by_side * self.parts * 64
     }
 
     /// Refuses what takes more registers than there are: sums that lanes exchange beside many of their own.
-    fn check(&self, lies: Lies) -> Result<(), BackendError> {
+    pub fn check(&self, lies: Lies) -> Result<(), BackendError> {
         match lies {
             Lies::Along if self.in_turns && self.parts * self.n > 128 => {
                 unsupported("warpgroups with many sums in turns, of columns that are no multiple of 32")
@@ -148,7 +85,7 @@ impl Tile {
     }
 
     /// The warpgroups that multiply, and the warp that copies.
-    fn threads(&self) -> usize {
+    pub fn threads(&self) -> usize {
         self.groups * 128 + if self.lent() { 128 } else { 32 }
     }
 
@@ -158,7 +95,7 @@ impl Tile {
     }
 
     /// Launches for so many tiles and sums.
-    fn launches(&self, tiles: usize, sums: usize, words: Vec<u32>, maps: Vec<Map>) -> Vec<Launch> {
+    pub fn launches(&self, tiles: usize, sums: usize, words: Vec<u32>, maps: Vec<Map>) -> Vec<Launch> {
         let blocks = ((tiles * self.split) as u64).min(BLOCKS * self.resident);
         let first = Launch { maps, ..Launch::map(0, words.clone()).on(Grid::Groups(blocks)) };
         if self.split == 1 {
@@ -168,54 +105,82 @@ impl Tile {
         vec![first.scratch(bytes), Launch::map(1, words).scratch(bytes)]
     }
 
-    /// The part of a source that knows where sums go.
-    fn end(&self) -> &'static str {
-        if self.split == 1 { "whole" } else { "split" }
-    }
-
-    fn body(&self, code: String, entry: &'static str) -> Body {
-        let split = self.split > 1;
-        let mut entries = vec![Entry::Free(entry)];
-        entries.extend(split.then_some(Entry::Map(0)));
-        Body { code, entries, shared: self.shared(), maps: 2, scratch: split, ..Body::default() }
-    }
-
-    /// A tactic, if the target has the instructions.
-    fn tactic(&self, site: &Site<'_>, name: &str, kind: Kind) -> Vec<Tactic> {
-        let estimate_ns = cost::Product::of(site).map(|p| p.by_wgmma(site.target, self, kind));
-        vec![Tactic { estimate_ns, ..Tactic::plain(name) }]
-    }
-
-    fn source(&self, site: &Site<'_>, kind: Kind, lies: Lies, text: &str) -> String {
-        let mut code = String::new();
+    /// What the files of an operator ask of `K`.
+    pub fn body(&self, site: &Site<'_>, kind: Kind, lies: Lies, files: &Files) -> Body {
         let numbers = [
-            ("GROUPS_M", self.groups),
+            ("GROUPS", self.groups),
             ("PARTS", self.parts),
-            ("BN", self.n),
+            ("COLUMNS", self.n),
             ("STAGES", self.stages),
             ("SPLIT", self.split),
             ("SIZE", kind.size),
         ];
-        for (name, n) in numbers {
-            let _ = writeln!(code, "static constexpr u32 {name} = {n}u;");
-        }
         let flags = [
             ("IN_TURNS", self.in_turns),
             ("LENT", self.lent()),
-            ("LOOPED", self.lent() && has_functions(site)),
             ("ACROSS_B", lies == Lies::Across),
             ("SPREAD", lies == Lies::Spread),
-            ("ONE_BY_ONE", strided(site)),
         ];
-        for (name, yes) in flags {
-            let _ = writeln!(code, "static constexpr bool {name} = {yes};");
-        }
-        code += shared_text();
-        code += &section(TEXT, "core").replace("+ACC_REG", &format!("+{}", kind.sums.2));
-        code += &multiply(self.n, kind, kind.types, (false, lies == Lies::Across));
-        code += text;
-        let threads = self.threads().to_string();
-        fill(&code, &[("ACC", kind.sums.0), ("THREADS_OF_BLOCK", &threads)])
+        let own = [("LOOPED", self.lent() && has_functions(site)), ("ONE_BY_ONE", strided(site))];
+        let more = multiply(self.n, kind, kind.types, (false, lies == Lies::Across));
+        let code = structure("Tile", &numbers, &flags, &more) + &constants(&[], &own) + &bias(site);
+        let (split, threads) = (self.split > 1, self.threads() as u32);
+        let mut entries = vec![Entry::Blocks(Blocks { early: true, ..Blocks::of(files.entry, threads) })];
+        entries.extend(split.then_some(Entry::Element(0, files.sum)));
+        Body { shared: self.shared(), maps: 2, scratch: split, ..Body::of(files.name, entries) }.with(code)
+    }
+
+    /// A tactic, if the target has the instructions.
+    pub fn tactic(&self, site: &Site<'_>, name: &str, kind: Kind) -> Vec<Tactic> {
+        let estimate_ns = Product::of(site).map(|p| self.estimate(&p, site.target, kind));
+        vec![Tactic { estimate_ns, ..Tactic::plain(name) }]
+    }
+
+    /// The nanoseconds that a product is expected to take, in a chain of launches that overlap.
+    fn estimate(&self, product: &Product, target: &Target, kind: Kind) -> f64 {
+        // Fitted to 194 times of 23 shapes on an H200: one in three is off by more than an eighth.
+        /// Nanoseconds of a launch.
+        const CHAINED_NS: f64 = 1300.0;
+        /// Clocks before the first product.
+        const START: f64 = 3000.0;
+        /// Clocks from the copy of a stage to its products.
+        const LATENCY: f64 = 2300.0;
+        /// Clocks around a tile's results.
+        const AROUND: f64 = 240.0;
+        /// Clocks for a result of a thread.
+        const RESULT: f64 = 37.5;
+        /// Times that a product takes what it takes at best.
+        const SLOWER: f64 = 1.23;
+        /// Bytes that a multiprocessor gets in a clock.
+        const INTAKE: f64 = 59.0;
+        /// The share of its rate on paper that memory gives.
+        const MEMORY: f64 = 0.65;
+        /// The L2 gives so many times what memory gives on paper.
+        const L2: f64 = 2.0;
+        let [m, n, k, count] = product.size;
+        let Device { sm_count, ghz, bandwidth } = Device::of(target);
+        let (rows, cols) = (self.m() as f64, self.n as f64);
+        let steps = (k * kind.size as f64 / 128.0 / self.split as f64).ceil().max(1.0);
+        let tiles = product.tiles(self.m(), self.n) * self.split as f64;
+        let each = (tiles / sm_count).ceil();
+        let bytes = (rows + cols) * 128.0;
+        let on_their_way = (self.stages as f64 - 1.0).max(1.0) * each.min(self.resident as f64);
+        let multiply = rows / 16.0 * (cols / 2.0).max(16.0 + cols / 4.0) * SLOWER;
+        let products = steps * multiply.max(bytes / INTAKE).max(LATENCY / on_their_way);
+        let results = AROUND + RESULT * rows * cols / self.storing_threads() as f64;
+        let beside = each.min(self.resident as f64 * if self.in_turns { 2.0 } else { 1.0 });
+        let clocks =
+            START + each * products.max((products + results) / beside) + results * (1.0 - 1.0 / beside);
+        let memory = product.bytes / (bandwidth * MEMORY);
+        // Sums of several blocks go through memory, and another launch adds them.
+        let sums = if self.split > 1 {
+            LAUNCH_NS + m * n * count * 8.0 * self.split as f64 / bandwidth
+        } else {
+            0.0
+        };
+        let (busy, traffic) = (clocks / ghz, tiles * steps * bytes / (bandwidth * L2));
+        // Of tiles that memory bounds, those that do less are faster.
+        CHAINED_NS + busy.max(memory).max(traffic) + 0.1 * busy + 0.05 * traffic + sums
     }
 }
 
@@ -229,8 +194,8 @@ fn has_functions(site: &Site<'_>) -> bool {
     site.fused.as_ref().is_some_and(|e| e.insts.iter().any(|i| long(&i.op)))
 }
 
-/// The function of one instruction: 64 x `n` sums from 32 bytes of K, on top of those that are there unless `more` is 0, of
-/// operands of these types; which lie across K?
+/// The type of sums, and the function of one instruction: 64 x `n` sums from 32 bytes of K, on top of those that are there
+/// unless `more` is 0, of operands of these types; `across` says which lie across K.
 pub fn multiply(n: usize, kind: Kind, types: (&str, &str), across: (bool, bool)) -> String {
     let sums: Vec<String> = (0..n / 2).map(|i| format!("%{i}")).collect();
     let places: Vec<String> = (0..n / 2).map(|i| format!("\"+{}\"(d[{i}])", kind.sums.2)).collect();
@@ -240,11 +205,12 @@ pub fn multiply(n: usize, kind: Kind, types: (&str, &str), across: (bool, bool))
         4 => ", 1, 1".to_owned(),
         _ => String::new(),
     };
-    let (a, b, one) = (n / 2, n / 2 + 1, n / 2 + 2);
+    let (a, b, one, sum) = (n / 2, n / 2 + 1, n / 2 + 2, kind.sums.0);
     format!(
-        "DEV static void multiply(ACC (&d)[SUMS], u64 a, u64 b, u32 more = 1u) {{\n    asm volatile(\"{{\\n.reg .pred p;\\nsetp.ne.b32 p, \
+        "    typedef {sum} Sum;\n    DEV static void multiply({sum} (&d)[{}], u64 a, u64 b, u32 more = 1u) {{\n    asm volatile(\"{{\\n.reg .pred p;\\nsetp.ne.b32 p, \
          %{one}, 0;\\nwgmma.mma_async.sync.aligned.m64n{n}k{}.{}.{}.{} {{{}}}, %{a}, %{b}, p{more};\\n}}\"\n        : {}\n  \
          : \"l\"(a), \"l\"(b), \"r\"(more));\n}}\n",
+        n / 2,
         32 / kind.size,
         kind.sums.1,
         types.0,

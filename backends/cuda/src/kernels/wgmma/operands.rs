@@ -1,11 +1,14 @@
 //! How the second operand of a product lies in shared memory.
 
-use super::STAGE_BYTES;
 use kiln_codegen::Map;
+use kiln_codegen::site::Cx;
+
+/// Bytes of K in a stage.
+pub const STAGE_BYTES: usize = 128;
 
 /// How B lies in a stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Lies {
+pub enum Lies {
     Along,
     Across,
     /// Along the depth, so that a lane has the sums of neighbouring columns.
@@ -14,13 +17,13 @@ pub(super) enum Lies {
 
 impl Lies {
     /// For a B along the depth, whose parts of a stage follow each other.
-    pub(super) fn along(columns: usize) -> Lies {
+    pub fn along(columns: usize) -> Lies {
         if columns.is_multiple_of(32) { Lies::Spread } else { Lies::Along }
     }
 }
 
 /// The map of `lines` along the depth in the order that gives each lane sums of eight neighbours; a box has `columns` of them.
-pub(super) fn spread_map(size: usize, depth: usize, lines: usize, columns: usize) -> Map {
+pub fn spread_map(size: usize, depth: usize, lines: usize, columns: usize) -> Map {
     Map {
         input: 1,
         size,
@@ -29,4 +32,9 @@ pub(super) fn spread_map(size: usize, depth: usize, lines: usize, columns: usize
         block: [STAGE_BYTES / size, 2, 4, 4, columns / 32].map(|d| d as u32).to_vec(),
         windows: None,
     }
+}
+
+/// Bytes of an element of the first input, at launch.
+pub fn element_bytes(cx: &Cx<'_>) -> usize {
+    cx.inputs.first().copied().flatten().map_or(2, |f| f.ty.dtype.bits() as usize / 8)
 }

@@ -1,15 +1,35 @@
-//! Matrix products.
+//! Matrix products by `wgmma`.
 
-use super::operands::{Lies, spread_map};
-use super::{STAGE_BYTES, TEXT, Tile, has_wgmma, text};
-use crate::kernels::gemm::across;
+use super::across;
 use crate::kernels::mma::Kind;
+use crate::kernels::wgmma::operands::{Lies, element_bytes, spread_map};
+use crate::kernels::wgmma::{Files, STAGE_BYTES, Tile, has_wgmma};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::template::section;
-use kiln_codegen::{Body, Launch, Map, words};
+use kiln_codegen::{Body, Launch, Map};
 
-pub(super) fn tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
+kiln_codegen::params! {
+    /// A matrix product by tiles of `wgmma`.
+    struct WgmmaMatmulParams {
+        /// Rows of the result, of all batches where they share B.
+        rows: u32,
+        /// Columns of the result.
+        columns: u32,
+        /// Products that are summed up.
+        depth: u32,
+        /// Products that do not share B.
+        batch: u32,
+        /// 1 where B has a matrix for each of them.
+        batched_b: u32,
+        /// Results of all batches.
+        results: u32,
+        /// Whether B is constant.
+        constant: u32,
+    }
+}
+
+/// The tactic of a row of the table.
+pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
     has_wgmma(site.target)?;
     let kind = Kind::of(site)?;
     let (across_a, across_b) = across(site)?;
@@ -29,7 +49,7 @@ pub(super) fn tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, Backe
         return unsupported("TMA of rows that are not known to be multiples of 16 bytes");
     }
     tile.check(lies(site)?)?;
-    Ok(tile.tactic(site, tile.matmul, kind))
+    Ok(tile.tactic(site, name, kind))
 }
 
 /// How B lies in the stages of a product, if that is known: by the columns of one matrix along the depth.
@@ -45,13 +65,15 @@ fn lies(site: &Site<'_>) -> Result<Lies, BackendError> {
     }
 }
 
-pub(super) fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
-    let text = text(&["no_bias", tile.end(), "stores"]) + section(TEXT, "matmul");
-    let code = tile.source(site, Kind::of_types(site)?, lies(site)?, &text);
-    Ok(tile.body(code, "matmul"))
+const FILES: Files = Files { name: "matmul/wgmma", entry: "matmul", sum: "matmul_sum" };
+
+/// What the files ask of `K`.
+pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
+    Ok(tile.body(site, Kind::of_types(site)?, lies(site)?, &FILES))
 }
 
-pub(super) fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
+/// The product, then its sums where blocks share the depth.
+pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let (a, b, out) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
     let trans = cx.op()?.attrs().bool("trans_b").map_err(op_error)?;
     let (&[.., m, k], &[.., r, c]) = (&a[..], &b[..]) else { return unsupported("wgmma of vectors") };
@@ -61,7 +83,7 @@ pub(super) fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendErr
     let shared = b.len() == 2;
     let rows = if shared { volume / n.max(1) } else { m };
     let batch = volume / (rows * n).max(1);
-    let size = cx.inputs.first().copied().flatten().map_or(2, |f| f.ty.dtype.bits() as usize / 8);
+    let size = element_bytes(cx);
     let step = STAGE_BYTES / size;
     let map = |input, dims: [usize; 3], block: [usize; 3]| Map {
         input,
@@ -78,6 +100,14 @@ pub(super) fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendErr
     };
     let maps = vec![map(0, [k, rows, batch], [step, tile.m(), 1]), of_b];
     let tiles = rows.div_ceil(tile.m()) * n.div_ceil(tile.n) * batch;
-    let w = words([rows, n, k, batch, 1, usize::from(!shared), volume, cx.constant(1)])?;
-    Ok(tile.launches(tiles, volume, w, maps))
+    let params = WgmmaMatmulParams {
+        rows,
+        columns: n,
+        depth: k,
+        batch,
+        batched_b: usize::from(!shared),
+        results: volume,
+        constant: cx.constant(1),
+    };
+    Ok(tile.launches(tiles, volume, params.words()?, maps))
 }

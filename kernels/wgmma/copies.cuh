@@ -1,22 +1,23 @@
 // What kernels of sm_90a share that copy by TMA and multiply by wgmma: barriers in shared memory, copies of boxes, and where
-// operands lie. Operands have the swizzle of 128 bytes: eight rows of 128 bytes after each other.
+// operands are. Operands have the swizzle of 128 bytes: eight rows of 128 bytes after each other.
+#pragma once
+#include "../prelude/launch.cuh"
 
-// ---- async
-DEV static u32 address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
+DEV u32 address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
 
-DEV static void barrier_init(u32 at, u32 count) {
+DEV void barrier_init(u32 at, u32 count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
 }
 
-DEV static void barrier_arrive(u32 at) {
+DEV void barrier_arrive(u32 at) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
 }
 
-DEV static void barrier_expect(u32 at, u32 bytes) {
+DEV void barrier_expect(u32 at, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
 }
 
-DEV static void barrier_wait(u32 at, u32 parity) {
+DEV void barrier_wait(u32 at, u32 parity) {
     asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\n"
                  "bra again;\nover:\n}" ::"r"(at),
                  "r"(parity)
@@ -24,7 +25,7 @@ DEV static void barrier_wait(u32 at, u32 parity) {
 }
 
 // A box of a tensor of three dimensions.
-DEV static void box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32 y, u32 z) {
+DEV void box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32 y, u32 z) {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
                  "%5}], [%2];" ::"r"(to),
                  "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
@@ -33,7 +34,7 @@ DEV static void box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32 y, u32
 
 // A box of a tensor whose lines are counted by 2, by 4 (eight lines apart), by 4 (two lines apart) and by 32: of 32 columns of a
 // product a lane then has the sums of eight neighbours.
-DEV static void spread_box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32 of_32) {
+DEV void spread_box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32 of_32) {
     asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
                  "%4, %4, %5}], [%2];" ::"r"(to),
                  "l"(map), "r"(barrier), "r"(x), "r"(0u), "r"(of_32)
@@ -41,7 +42,7 @@ DEV static void spread_box(u32 to, const TensorMap* map, u32 barrier, u32 x, u32
 }
 
 // What lies under one tap of neighbouring windows.
-DEV static void under_tap(u32 to, const TensorMap* map, u32 barrier, u32 c, i32 x, i32 y, u32 image, u32 dx, u32 dy) {
+DEV void under_tap(u32 to, const TensorMap* map, u32 barrier, u32 c, i32 x, i32 y, u32 image, u32 dx, u32 dy) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
                  "%5, %6}], [%2], {%7, %8};" ::"r"(to),
                  "l"(map), "r"(barrier), "r"(c), "r"(x), "r"(y), "r"(image), "h"(u16(dx)), "h"(u16(dy))
@@ -49,46 +50,10 @@ DEV static void under_tap(u32 to, const TensorMap* map, u32 barrier, u32 c, i32 
 }
 
 // Operands in stages: 128-byte swizzle, 1024 bytes from 8 rows to the next; across K, boxes are 8192 bytes apart.
-DEV static u64 descriptor(u32 at, u32 apart) {
+DEV u64 descriptor(u32 at, u32 apart) {
     return (u64(1) << 62) | (u64(64) << 32) | (u64(apart) << 16) | u64((at & 0x3ffffu) >> 4);
 }
 
-// ---- windows
-// The windows of neighbouring rows of a convolution, and a part of the depth: a tap and BK channels. Words as in
-// generic/window.cuh.
-struct Windows {
-    i32 x, y;
-    u32 image, channel, tap, dx, dy;
-
-    // Of the row `row`, at part `step` of the depth.
-    DEV Windows(const K& k, u32 row, u32 step) {
-        x = i32(row % k.m(15u)) * k.mi(17u) - k.mi(19u);
-        y = i32(row / k.m(15u) % k.m(8u)) * k.mi(10u) - k.mi(12u);
-        image = row / k.m(15u) / k.m(8u);
-        channel = tap = dx = dy = 0u;
-        if (step > 0u) {
-            const u32 parts = (k.m(21u) + BK - 1u) / BK;
-            channel = step % parts * BK;
-            tap = step / parts;
-            dx = tap % k.m(16u) * k.m(18u);
-            dy = tap / k.m(16u) * k.m(11u);
-        }
-    }
-
-    DEV void copy(const K& k, u32 to, u32 barrier) const {
-        under_tap(to, k.maps, barrier, channel, x, y, image, dx, dy);
-    }
-
-    DEV void next(const K& k) {
-        channel += BK;
-        if (channel >= k.m(21u)) {
-            channel = 0u;
-            tap++;
-            dx += k.m(18u);
-            if (dx == k.m(16u) * k.m(18u)) {
-                dx = 0u;
-                dy += k.m(11u);
-            }
-        }
-    }
-};
+// Keeps a sum in its register while products that the compiler does not see are under way.
+DEV void settle(f32& sum) { asm volatile("" : "+f"(sum)::"memory"); }
+DEV void settle(i32& sum) { asm volatile("" : "+r"(sum)::"memory"); }

@@ -1,20 +1,77 @@
-//! Convolutions of images with channels last.
+//! Convolutions of images with channels last by `wgmma`.
 
-use super::operands::{Lies, spread_map};
-use super::{STAGE_BYTES, TEXT, Tile, has_wgmma, text, windows_text};
-use crate::kernels::conv::{bias_value, of_group};
+use super::{Geometry, of_group, size};
 use crate::kernels::mma::Kind;
+use crate::kernels::wgmma::operands::{Lies, element_bytes, spread_map};
+use crate::kernels::wgmma::{Files, STAGE_BYTES, Tile, has_wgmma};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::template::{fill, section};
-use kiln_codegen::window::conv_words;
-use kiln_codegen::{Body, Launch, Map, Windows, words};
+use kiln_codegen::{Body, Launch, Map, Windows};
 use kiln_ops::layout::Layout;
 
-pub(super) fn tactics(site: &Site<'_>, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
+kiln_codegen::params! {
+    /// A convolution of images of two dimensions whose windows TMA copies.
+    pub struct WgmmaConvParams {
+        /// Windows along y.
+        out_height: u32,
+        /// Windows along x.
+        out_width: u32,
+        /// Taps of a window along y.
+        taps_y: u32,
+        /// Taps of a window along x.
+        taps_x: u32,
+        /// Elements from one window to the next along y.
+        stride_y: i32,
+        /// Elements from one window to the next along x.
+        stride_x: i32,
+        /// Elements from one tap to the next along y.
+        dilation_y: u32,
+        /// Elements from one tap to the next along x.
+        dilation_x: u32,
+        /// Padding before the first element along y.
+        pad_y: i32,
+        /// Padding before the first element along x.
+        pad_x: i32,
+        /// Channels of the image.
+        channels: u32,
+        /// Output channels.
+        outputs: u32,
+        /// Windows of all images.
+        windows: u32,
+        /// Results of all images.
+        results: u32,
+        /// Whether the weights are constant.
+        constant: u32,
+    }
+}
+
+/// The parameters of a convolution of so many windows.
+pub fn params(cx: &Cx<'_>, g: &Geometry, windows: usize) -> Result<WgmmaConvParams, BackendError> {
+    let [_, y, x] = &g.axes;
+    Ok(WgmmaConvParams {
+        out_height: size(y.output),
+        out_width: size(x.output),
+        taps_y: size(y.kernel),
+        taps_x: size(x.kernel),
+        stride_y: y.stride,
+        stride_x: x.stride,
+        dilation_y: size(y.dilation),
+        dilation_x: size(x.dilation),
+        pad_y: y.begin,
+        pad_x: x.begin,
+        channels: g.channels,
+        outputs: g.outputs,
+        windows,
+        results: windows * g.outputs,
+        constant: cx.constant(1),
+    })
+}
+
+/// The tactic of a row of the table.
+pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
     let (kind, channels) = windows(site)?;
     tile.check(weights_lie(channels, of_group(site).map_or(0, |(_, n)| n.max(0) as usize), kind.size))?;
-    Ok(tile.tactic(site, tile.conv, kind))
+    Ok(tile.tactic(site, name, kind))
 }
 
 /// How elements are taken, and the channels; refuses convolutions whose windows TMA cannot copy.
@@ -52,29 +109,27 @@ fn weights_lie(channels: usize, outputs: usize, size: usize) -> Lies {
     if (channels * size).is_multiple_of(STAGE_BYTES) { Lies::along(outputs) } else { Lies::Along }
 }
 
-pub(super) fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
-    let bias = if site.dtype(2).is_some() { "bias" } else { "no_bias" };
-    let text = windows_text().to_owned() + &text(&[bias, tile.end(), "stores"]) + section(TEXT, "conv");
+const FILES: Files = Files { name: "conv/wgmma", entry: "conv", sum: "conv_sum" };
+
+/// What the files ask of `K`.
+pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let kind = Kind::of_types(site)?;
     let Some((channels, outputs)) = of_group(site) else { return unsupported("weights of unknown shape") };
     let lies = weights_lie(channels.max(0) as usize, outputs.max(0) as usize, kind.size);
-    let code = tile.source(site, kind, lies, &text);
-    let cell = site.dtype(2).map_or("u8", crate::frame::cell);
-    let code = fill(&code, &[("CELL_C", cell), ("BIAS_VALUE", &bias_value(site))]);
-    Ok(tile.body(code, "conv"))
+    Ok(tile.body(site, kind, lies, &FILES))
 }
 
-/// The map of an image x under the windows of the result y: a box has `rows` windows. `w` are the words of a convolution.
-pub fn image(x: &[usize], y: &[usize], w: &[u32], size: usize, rows: usize) -> Result<Map, BackendError> {
+/// The map of an image x under the windows of the result y: a box has `rows` windows.
+pub fn image(x: &[usize], y: &[usize], g: &Geometry, size: usize, rows: usize) -> Result<Map, BackendError> {
     let (&[images, height, width, channels], &[_, oh, ow, _]) = (x, y) else {
         return unsupported("wgmma of images of other than two dimensions");
     };
     // Innermost first: where the first window starts, and where the last one does, seen from the last element.
-    let at = |word: usize| w.get(word).map_or(0, |&n| n as i32);
-    let lower = [-at(19), -at(12)];
+    let [_, over_y, over_x] = &g.axes;
+    let lower = [-over_x.begin, -over_y.begin];
     let upper = [
-        lower[0] + (ow as i32 - 1) * at(17) - (width as i32 - 1),
-        lower[1] + (oh as i32 - 1) * at(10) - (height as i32 - 1),
+        lower[0] + (ow as i64 - 1) * over_x.stride - (width as i64 - 1),
+        lower[1] + (oh as i64 - 1) * over_y.stride - (height as i64 - 1),
     ];
     let row = width * channels;
     Ok(Map {
@@ -83,20 +138,24 @@ pub fn image(x: &[usize], y: &[usize], w: &[u32], size: usize, rows: usize) -> R
         dims: [channels, width, height, images].map(|d| d as u64).to_vec(),
         strides: [channels, row, row * height].map(|d| d as u64).to_vec(),
         block: vec![(STAGE_BYTES / size) as u32, rows as u32],
-        windows: Some(Windows { lower, upper, steps: [at(17) as u32, at(10) as u32] }),
+        windows: Some(Windows {
+            lower: lower.map(|n| n as i32),
+            upper: upper.map(|n| n as i32),
+            steps: [over_x.stride as u32, over_y.stride as u32],
+        }),
     })
 }
 
-pub(super) fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
+/// The convolution, then its sums where blocks share the depth.
+pub fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendError> {
     let (x, k, y) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
-    let mut w = conv_words(cx)?;
+    let g = Geometry::of(cx)?;
     let (&[_, kh, kw, channels], &[images, oh, ow, outputs]) = (&k[..], &y[..]) else {
         return unsupported("wgmma of images of other than two dimensions");
     };
     let rows = images * oh * ow;
-    let size = cx.inputs.first().copied().flatten().map_or(2, |f| f.ty.dtype.bits() as usize / 8);
-    let image = image(&x, &y, &w, size, tile.m())?;
-    w.extend(words([rows, rows * outputs, cx.constant(1)])?);
+    let size = element_bytes(cx);
+    let image = image(&x, &y, &g, size, tile.m())?;
     let taps = kh * kw;
     let apart = || Map {
         input: 1,
@@ -111,5 +170,6 @@ pub(super) fn launch(cx: &Cx<'_>, tile: &Tile) -> Result<Vec<Launch>, BackendErr
         _ => apart(),
     };
     let tiles = rows.div_ceil(tile.m()) * outputs.div_ceil(tile.n);
-    Ok(tile.launches(tiles, rows * outputs, w, vec![image, weights]))
+    let params = params(cx, &g, rows)?;
+    Ok(tile.launches(tiles, rows * outputs, params.words()?, vec![image, weights]))
 }

@@ -1,0 +1,16 @@
+//! Matrix products on tensor cores.
+
+pub mod few;
+pub mod mma;
+pub mod wgmma;
+
+use kiln_backend::BackendError;
+use kiln_codegen::site::{Site, op_error};
+
+/// Do A and B lie across the depth? A vector lies along it.
+pub fn across(site: &Site<'_>) -> Result<(bool, bool), BackendError> {
+    let attrs = site.op()?.attrs();
+    let trans = |name| attrs.bool(name).map_err(op_error);
+    let matrix = |i| site.rank(i).is_some_and(|r| r > 1);
+    Ok((matrix(0) && trans("trans_a")?, matrix(1) && !trans("trans_b")?))
+}

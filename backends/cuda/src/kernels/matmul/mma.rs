@@ -1,0 +1,94 @@
+//! Matrix products by `mma.sync`.
+
+use super::across;
+use crate::kernels::constants::constants;
+use crate::kernels::cost;
+use crate::kernels::mma::{Kind, Row};
+use kiln_backend::{BackendError, Tactic};
+use kiln_codegen::matmul::product;
+use kiln_codegen::site::{Cx, Site};
+use kiln_codegen::{Body, Entry, Grid, Launch};
+
+kiln_codegen::params! {
+    /// A matrix product by tiles of `mma.sync`.
+    struct MmaMatmulParams {
+        /// Rows of the result.
+        rows: u32,
+        /// Columns of the result.
+        columns: u32,
+        /// Products that are summed up.
+        depth: u32,
+        /// Elements from one row of A to the next.
+        a_row: u32,
+        /// Elements from one column of A to the next.
+        a_column: u32,
+        /// Elements from one row of B to the next.
+        b_row: u32,
+        /// Elements from one column of B to the next.
+        b_column: u32,
+        /// Results of all batches.
+        sums: u32,
+        /// Dimensions of the batch.
+        batch: [u32],
+        /// Elements from one to the next of each dimension of the batch in A.
+        a_batch: [u32],
+        /// The same in B.
+        b_batch: [u32],
+    }
+}
+
+/// Are lines of both operands known to be whole vectors of 16 bytes?
+fn whole(site: &Site<'_>) -> bool {
+    let one = |i: usize| {
+        let ty = site.anchor.and_then(|(_, n)| Some(site.graph.ty((*n.inputs.get(i)?)?)))?;
+        let line = ty.dims.last().filter(|_| ty.rank() > 1)?.as_const()?;
+        Some(line.checked_mul(i64::from(ty.dtype.bits()))? % 128 == 0)
+    };
+    one(0) == Some(true) && one(1) == Some(true)
+}
+
+/// The tactic of a row of the table.
+pub fn tactics(site: &Site<'_>, name: &str, row: &Row) -> Result<Vec<Tactic>, BackendError> {
+    let kind = Kind::of(site)?;
+    row.tile.check(site, kind, across(site)?)?;
+    let estimate_ns = cost::Product::of(site).map(|p| row.tile.estimate(&p, site.target, kind, row.split));
+    Ok(vec![Tactic { estimate_ns, ..Tactic::plain(name) }])
+}
+
+/// What the files ask of `K`.
+pub fn source(site: &Site<'_>, row: &Row) -> Result<Body, BackendError> {
+    let (kind, across) = (Kind::of_types(site)?, across(site)?);
+    let code =
+        row.tile.constants(kind, across) + &constants(&[("SPLIT", row.split)], &[("WHOLE", whole(site))]);
+    let mut entries = vec![Entry::blocks("gemm", row.tile.threads() as u32)];
+    entries.extend((row.split > 1).then_some(Entry::Element(0, "gemm_sum")));
+    let shared = row.tile.shared(kind, across) as u32;
+    Ok(Body { shared, scratch: row.split > 1, ..Body::of("matmul/mma", entries) }.with(code))
+}
+
+/// The product, then its sums where blocks share the depth.
+pub fn launch(cx: &Cx<'_>, Row { tile, split }: &Row) -> Result<Vec<Launch>, BackendError> {
+    let p = product(cx)?;
+    let sums: usize = cx.out_shape(0)?.iter().product();
+    let [batch, a_batch, b_batch] = p.batches;
+    let params = MmaMatmulParams {
+        rows: p.m,
+        columns: p.n,
+        depth: p.k,
+        a_row: p.left.1,
+        a_column: p.left.0,
+        b_row: p.right.0,
+        b_column: p.right.1,
+        sums,
+        batch,
+        a_batch,
+        b_batch,
+    };
+    let blocks = p.m.div_ceil(tile.m) * p.n.div_ceil(tile.n) * p.batch * split;
+    let gemm = Launch::map(0, params.words()?).on(Grid::Groups(blocks as u64));
+    if *split == 1 {
+        return Ok(vec![gemm]);
+    }
+    let bytes = (split * sums * 4) as u64;
+    Ok(vec![gemm.scratch(bytes), Launch::map(1, params.words()?).scratch(bytes)])
+}

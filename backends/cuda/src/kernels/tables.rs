@@ -1,0 +1,85 @@
+//! The tables of tensor-core tiles as one list.
+
+use super::{attention, mma, recurrent, wgmma};
+use crate::tiles::{Family, Tile};
+
+/// The rows of an operator.
+fn of<T>(op: &str, rows: &[(&'static str, &T)], listed: impl Fn(&T, &'static str) -> Tile) -> Vec<Tile> {
+    let own = rows.iter().filter(|(name, _)| name.split('.').next() == Some(op));
+    own.map(|(name, row)| listed(row, name)).collect()
+}
+
+/// The rows of matrix products, then those of convolutions.
+fn both<T>(rows: &[(&'static str, &T)], listed: impl Fn(&T, &'static str) -> Tile) -> Vec<Tile> {
+    ["matmul", "conv"].iter().flat_map(|op| of(op, rows, &listed)).collect()
+}
+
+/// All families.
+pub fn families() -> Vec<Family> {
+    let family = |name, about, tiles| Family { name, about, tiles };
+    let by_mma = |row: &mma::Row, tactic| row.tile.listed(tactic, row.split);
+    vec![
+        family(
+            "Products and convolutions by wgmma",
+            "`wgmma` on operands that TMA copies (convolutions: im2col, channels last), one warp that copies beside warpgroups \
+             that multiply; sm_90a. Operands lie in the swizzle of 128 bytes. *turns*: every warpgroup has tiles of its own, \
+             and stores them while others multiply.",
+            both(wgmma::table::ROWS, |t, tactic| t.listed(tactic)),
+        ),
+        family(
+            "The same with few rows",
+            "The weights are the first operand of `wgmma`, 64 of their columns in a block, and are copied before what the \
+             kernel waits for is done; blocks of a cluster share the depth; sm_90a. Swizzle of 128 bytes, as many stages as \
+             find room.",
+            both(wgmma::few_table::ROWS, |t, tactic| t.listed(tactic)),
+        ),
+        family(
+            "Products by mma.sync",
+            "`mma.sync` and `ldmatrix` on stages that `cp.async` copies; from sm_80 on. Lines of a stage are 16 bytes longer \
+             than its part of the depth (32 where operands of 4 bytes lie across it), so that no two of eight neighbouring \
+             lines begin in the same banks: there is no swizzle. Products that share the depth add sums in scratch memory.",
+            of("matmul", mma::table::ROWS, by_mma),
+        ),
+        family(
+            "Convolutions by mma.sync",
+            "The same on what lies under the taps of windows, channels last; from sm_80 on.",
+            of("conv", mma::table::ROWS, by_mma),
+        ),
+        family(
+            "Attention",
+            "`mma.sync` in one pass over the keys, with a running maximum and sum; from sm_80 on. Lines of heads are 16 bytes \
+             longer than a head. *all*: up to 256 keys lie in shared memory from the beginning.",
+            attention::tiles(),
+        ),
+        family(
+            "Recurrences",
+            "One product of all inputs by `mma.sync` with tiles of these rows and columns (64 x 64 without tensor cores where \
+             they are f32), then one launch whose blocks keep the recurrent weights on the chip: clusters from sm_90 on, or a \
+             grid whose blocks all run at once.",
+            recurrent::tiles(),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// A tactic that the list leaves out would be one that nobody documents.
+    #[test]
+    fn every_tactic_of_a_table_is_listed() {
+        let tables = [
+            attention::KERNELS,
+            mma::table::KERNELS,
+            recurrent::KERNELS,
+            wgmma::few_table::KERNELS,
+            wgmma::table::KERNELS,
+        ];
+        let names: BTreeSet<&str> = tables.iter().flat_map(|t| t.iter().map(|k| k.name)).collect();
+        let all = families();
+        let listed: Vec<&str> = all.iter().flat_map(|f| f.tiles.iter().map(|t| t.tactic)).collect();
+        assert_eq!(listed.len(), names.len(), "listed twice");
+        assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), names);
+    }
+}

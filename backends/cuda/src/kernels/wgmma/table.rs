@@ -1,0 +1,31 @@
+//! The table of tiles by `wgmma`, the largest first.
+
+use super::Tile;
+use crate::kernels::{conv::wgmma as conv, matmul::wgmma as matmul};
+use kiln_codegen::Kernel;
+
+/// A tile whose depth no blocks share, and whose warpgroups work on it together.
+const ALONE: Tile = Tile { groups: 1, in_turns: false, parts: 1, n: 64, stages: 4, split: 1, resident: 1 };
+
+#[rustfmt::skip]
+tile_kernels! { Tile, "wgmma_":
+    "128x256" [matmul conv] Tile { groups: 2, parts: 1, n: 256, stages: 4, resident: 1, ..ALONE };
+    "256x128" [matmul conv] Tile { groups: 2, parts: 2, n: 128, stages: 4, resident: 1, ..ALONE };
+    "192x128" [matmul conv] Tile { groups: 3, parts: 1, n: 128, stages: 5, resident: 1, ..ALONE };
+    "128x192" [matmul conv] Tile { groups: 2, parts: 1, n: 192, stages: 5, resident: 1, ..ALONE };
+    "128x128_turns" [matmul conv] Tile { groups: 2, in_turns: true, parts: 2, n: 128, stages: 6, resident: 1, ..ALONE };
+    "128x128" [matmul conv] Tile { groups: 2, parts: 1, n: 128, stages: 6, resident: 1, ..ALONE };
+    "64x192_turns" [matmul conv] Tile { groups: 2, in_turns: true, parts: 1, n: 192, stages: 7, resident: 1, ..ALONE };
+    "128x64_turns" [matmul conv] Tile { groups: 2, in_turns: true, parts: 2, n: 64, stages: 8, resident: 1, ..ALONE };
+    "128x64" [matmul conv] Tile { groups: 2, parts: 1, n: 64, stages: 4, resident: 2, ..ALONE };
+    "64x128_turns" [matmul conv] Tile { groups: 2, in_turns: true, parts: 1, n: 128, stages: 8, resident: 1, ..ALONE };
+    "64x128" [matmul conv] Tile { groups: 1, parts: 1, n: 128, stages: 4, resident: 2, ..ALONE };
+    "64x64_turns" [matmul conv] Tile { groups: 2, in_turns: true, parts: 1, n: 64, stages: 6, resident: 2, ..ALONE };
+    "64x64" [matmul conv] Tile { groups: 1, parts: 1, n: 64, stages: 4, resident: 3, ..ALONE };
+    "64x32" [matmul conv] Tile { groups: 1, parts: 1, n: 32, stages: 8, resident: 2, ..ALONE };
+    "128x128_split3" [matmul conv] Tile { groups: 2, parts: 1, n: 128, stages: 6, split: 3, resident: 1, ..ALONE };
+    "64x128_split4" [matmul conv] Tile { groups: 1, parts: 1, n: 128, stages: 4, split: 4, resident: 2, ..ALONE };
+    "64x64_split2" [matmul conv] Tile { groups: 1, parts: 1, n: 64, stages: 4, split: 2, resident: 3, ..ALONE };
+    "64x64_split4" [matmul conv] Tile { groups: 1, parts: 1, n: 64, stages: 4, split: 4, resident: 3, ..ALONE };
+    "64x32_split8" [matmul conv] Tile { groups: 1, parts: 1, n: 32, stages: 8, split: 8, resident: 2, ..ALONE };
+}

@@ -1,0 +1,45 @@
+// Convolutions of images with channels last by wgmma with TMA.
+#pragma once
+#include "../wgmma/stores.cuh"
+#include "../wgmma/windows.cuh"
+
+// The steps of a tile.
+template <class K> struct ConvCursor {
+    typedef WgmmaTiles<typename K::Tile> T;
+    u32 col, step;
+    WindowBox<T::BK> windows;
+
+    DEV ConvCursor(const K& k, const TilePlace& tile, u32 step)
+        : col(tile.col), step(step), windows(params<WgmmaConvParams>(k), tile.row, step) {}
+
+    DEV void copy_a(const K& k, u32 to, u32 barrier) const { windows.copy(k.maps, to, barrier); }
+
+    DEV void copy_b(const K& k, u32 to, u32 barrier) const {
+        if constexpr (K::Tile::SPREAD) {
+            spread_box(to, k.maps + 1, barrier, step * T::BK, col / 32u);
+        } else {
+            box(to, k.maps + 1, barrier, windows.channel, windows.tap, col);
+        }
+    }
+
+    DEV void next(const K& k) {
+        step++;
+        windows.next(params<WgmmaConvParams>(k));
+    }
+};
+
+template <class K> DEV void conv(const K& k) {
+    typedef WgmmaTiles<typename K::Tile> T;
+    const auto& p = params<WgmmaConvParams>(k);
+    const u32 steps = (p.channels + T::BK - 1u) / T::BK * p.taps_y * p.taps_x;
+    const typename T::Product product(p.windows, p.outputs, 1u, steps, p.constant != 0u);
+    make_tiles<ConvCursor<K>>(k, product, [&](const TilePlace& tile, u32 line, const typename T::Sums& sum) {
+        Stores<K>::put_tile(k, product, p.results, tile, line, sum);
+    });
+}
+
+// A result from the parts of its sum.
+template <class K> DEV typename K::Tile::Sum conv_sum(const K& k, u32 at) {
+    const auto& p = params<WgmmaConvParams>(k);
+    return sum_of_parts(k, p.results, at, at % p.outputs);
+}

@@ -1,0 +1,272 @@
+// Products of tiles by wgmma with TMA, for sm_90a, whatever the element type: a stage is 128 bytes of K. One warp copies,
+// GROUPS warpgroups multiply, each PARTS x 64 rows by COLUMNS: of one tile, one below the other, or IN_TURNS of tiles of their
+// own, so that one stores while the other multiplies. A block makes one tile after another. B lies along K (a row of the stage
+// is a column of B), or across it in boxes of 64 columns; SPREAD, its columns are in the order of `spread_box`. LENT, the warp
+// that copies has three idle ones beside it, and all four leave their registers to those that multiply. SPLIT blocks share the
+// depth of a tile. `Tile` is the structure of these constants, with the type of sums and the instruction, `multiply`.
+#pragma once
+#include "copies.cuh"
+
+extern __shared__ __align__(1024) u8 block_memory[];
+
+// Division by a number that stays the same.
+struct Divisor {
+    u32 by, inverse;
+    DEV explicit Divisor(u32 by) : by(by), inverse(0xffffffffu / by) {}
+    DEV u32 of(u32 n, u32& rest) const {
+        const u32 q = __umulhi(n, inverse);
+        rest = n - q * by;
+        const bool more = rest >= by;
+        rest -= more ? by : 0u;
+        return q + u32(more);
+    }
+};
+
+// The place of a tile: its first row and column, the batch, and the part of the depth.
+struct TilePlace {
+    u32 row, col, batch, part;
+};
+
+template <class Tile> struct WgmmaTiles {
+    typedef typename Tile::Sum Sum;
+    static constexpr u32 BN = Tile::COLUMNS;
+    static constexpr u32 PARTS = Tile::PARTS;
+    static constexpr u32 STAGES = Tile::STAGES;
+    static constexpr u32 TURNS = Tile::IN_TURNS ? Tile::GROUPS : 1u;
+    static constexpr u32 BM = Tile::GROUPS / TURNS * PARTS * 64u;
+    static constexpr u32 BK = 128u / Tile::SIZE;
+    static constexpr u32 BYTES_A = BM * 128u;
+    static constexpr u32 STAGE = (BM + BN) * 128u;
+    static constexpr u32 SUMS = BN / 2u;
+    static constexpr u32 WARPS = Tile::GROUPS * 4u;
+    // Parts of 32 columns.
+    static constexpr u32 CHUNKS = BN / 32u;
+
+    // The sums of a thread.
+    typedef Sum Sums[PARTS][SUMS];
+
+    // The first address that the swizzle of 128 bytes may start at.
+    DEV static u32 stages_at() { return (address(block_memory) + 1023u) & ~1023u; }
+    DEV static u32 stage_at(u32 stage) { return stages_at() + stage * STAGE; }
+    DEV static u32 full(u32 stage) { return stage_at(STAGES) + stage * 8u; }
+    DEV static u32 empty(u32 stage) { return full(STAGES + stage); }
+
+    // The order of tiles: neighbours share rows and columns.
+    struct Raster {
+        static constexpr u32 BAND = 2048u / BM;
+        u32 down;
+        Divisor of_batch, of_band;
+
+        DEV Raster(u32 down, u32 across) : down(down), of_batch(down * across), of_band(BAND * across) {}
+
+        DEV TilePlace place(u32 turn) const {
+            u32 number, rest;
+            const u32 batch = of_batch.of(turn / Tile::SPLIT, number);
+            const u32 band = of_band.of(number, rest);
+            const u32 height = ::min(down - band * BAND, BAND);
+            const u32 line = height == BAND ? rest % BAND : rest % height;
+            const u32 col = height == BAND ? rest / BAND : rest / height;
+            return TilePlace{(band * BAND + line) * BM, col * BN, batch, turn % Tile::SPLIT};
+        }
+    };
+
+    // A product: SPLIT blocks share the steps of a tile. Copies of B, if it is `constant`, begin before what the kernel depends
+    // on is done.
+    struct Product {
+        u32 rows, cols, tiles, steps;
+        bool constant;
+        Raster raster;
+
+        DEV Product(u32 rows, u32 cols, u32 batch, u32 steps, bool constant)
+            : rows(rows), cols(cols), steps(steps), constant(constant), raster((rows + BM - 1u) / BM, (cols + BN - 1u) / BN) {
+            tiles = raster.of_batch.by * batch * Tile::SPLIT;
+        }
+
+        DEV u32 first(const TilePlace& t) const { return ::min(t.part * ((steps + Tile::SPLIT - 1u) / Tile::SPLIT), steps); }
+        DEV u32 count(const TilePlace& t) const { return ::min((steps + Tile::SPLIT - 1u) / Tile::SPLIT, steps - first(t)); }
+    };
+
+    DEV static void free_stage(u32 stage) {
+        if (threadIdx.x % 32u == 0u) {
+            barrier_arrive(empty(stage));
+        }
+    }
+
+    // Starts the products of the next steps, and waits for all but those of the last one.
+    DEV static void multiply_steps(Sums& sum, u32 steps, u32 stage, u32 parity, u32 line) {
+        u32 last = 0u;
+        for (u32 step = 0u; step < steps; step++) {
+            barrier_wait(full(stage), parity);
+            const u32 a = stage_at(stage) + line * 128u;
+            const u32 b = stage_at(stage) + BYTES_A;
+            settle_all(sum);
+            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+            for (u32 k = 0u; k < 4u; k++) {
+                const u64 db = descriptor(b + k * (Tile::ACROSS_B ? 2048u : 32u), Tile::ACROSS_B ? 512u : 1u);
+#pragma unroll
+                for (u32 p = 0u; p < PARTS; p++) {
+                    Tile::multiply(sum[p], descriptor(a + p * 8192u + k * 32u, 1u), db, step + k);
+                }
+            }
+            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+            settle_all(sum);
+            if (step > 0u) {
+                free_stage(last);
+            }
+            last = stage;
+            if (++stage == STAGES) {
+                stage = 0u;
+                parity ^= 1u;
+            }
+        }
+    }
+
+    DEV static void clear(Sums& sum) {
+#pragma unroll
+        for (u32 p = 0u; p < PARTS; p++) {
+#pragma unroll
+            for (u32 q = 0u; q < SUMS; q++) {
+                sum[p][q] = Sum(0);
+            }
+        }
+    }
+
+    DEV static void settle_all(Sums& sum) {
+#pragma unroll
+        for (u32 p = 0u; p < PARTS; p++) {
+#pragma unroll
+            for (u32 q = 0u; q < SUMS; q++) {
+                settle(sum[p][q]);
+            }
+        }
+    }
+
+    // Eight neighbouring sums of a row, from `at` on, four from one pair to the next: SPREAD, they are those of this lane; else
+    // four lanes have two columns of every eight of a row of 32, and each gets all of its eight.
+    DEV static void gather_row(Sum (&v)[8], const Sum (&sum)[16], u32 at) {
+        Sum own[4][2];
+#pragma unroll
+        for (u32 j = 0u; j < 4u; j++) {
+            own[j][0] = sum[at + j * 4u];
+            own[j][1] = sum[at + j * 4u + 1u];
+        }
+        // Transposes blocks of 1, then of 2, of a 4 x 4 matrix whose columns are the lanes.
+#pragma unroll
+        for (u32 step = 1u; step < 4u && !Tile::SPREAD; step *= 2u) {
+            const bool upper = (threadIdx.x & step) != 0u;
+#pragma unroll
+            for (u32 j = 0u; j < 4u; j++) {
+                if ((j & step) == 0u) {
+#pragma unroll
+                    for (u32 b = 0u; b < 2u; b++) {
+                        const Sum low = own[j][b];
+                        const Sum high = own[j + step][b];
+                        const Sum got = __shfl_xor_sync(0xffffffffu, upper ? low : high, step);
+                        own[j][b] = upper ? got : low;
+                        own[j + step][b] = upper ? high : got;
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (u32 q = 0u; q < 8u; q++) {
+            v[q] = own[q / 2u][q % 2u];
+        }
+    }
+};
+
+// Starts the copies of all tiles of this block.
+template <class Cursor, class K> DEV void copy_tiles(const K& k, const typename WgmmaTiles<typename K::Tile>::Product& product) {
+    typedef WgmmaTiles<typename K::Tile> T;
+    release();
+    u32 ahead = 0u;
+    if (product.constant && blockIdx.x < product.tiles) {
+        const TilePlace tile = product.raster.place(blockIdx.x);
+        Cursor cursor(k, tile, product.first(tile));
+        ahead = ::min(product.count(tile), T::STAGES);
+        for (u32 step = 0u; step < ahead; step++) {
+            barrier_expect(T::full(step), T::STAGE);
+            cursor.copy_b(k, T::stage_at(step) + T::BYTES_A, T::full(step));
+            cursor.next(k);
+        }
+    }
+    depend();
+    u32 stage = 0u;
+    u32 parity = 0u;
+    for (u32 number = blockIdx.x; number < product.tiles; number += gridDim.x) {
+        const TilePlace tile = product.raster.place(number);
+        Cursor cursor(k, tile, product.first(tile));
+        for (u32 step = product.count(tile); step > 0u; step--) {
+            if (ahead > 0u) {
+                ahead--;
+            } else {
+                barrier_wait(T::empty(stage), parity ^ 1u);
+                barrier_expect(T::full(stage), T::STAGE);
+                cursor.copy_b(k, T::stage_at(stage) + T::BYTES_A, T::full(stage));
+            }
+            cursor.copy_a(k, T::stage_at(stage), T::full(stage));
+            cursor.next(k);
+            if (++stage == T::STAGES) {
+                stage = 0u;
+                parity ^= 1u;
+            }
+        }
+    }
+}
+
+// All tiles of this block. A `Cursor` starts the copies of the steps of a tile one after the other; `put(tile, line, sums)` stores
+// the sums of a warpgroup, from row `line` of the tile on.
+template <class Cursor, class K, class Put>
+DEV void make_tiles(const K& k, const typename WgmmaTiles<typename K::Tile>::Product& product, Put put) {
+    typedef typename K::Tile Tile;
+    typedef WgmmaTiles<Tile> T;
+    if (threadIdx.x == 0u) {
+        for (u32 s = 0u; s < T::STAGES; s++) {
+            barrier_init(T::full(s), 1u);
+            barrier_init(T::empty(s), T::WARPS / T::TURNS);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    if (threadIdx.x >= T::WARPS * 32u) {
+        if constexpr (Tile::LENT) {
+            asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        }
+        if (threadIdx.x == T::WARPS * 32u) {
+            copy_tiles<Cursor>(k, product);
+        }
+        return;
+    }
+    if constexpr (Tile::LENT) {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    }
+    depend();
+    const u32 group = threadIdx.x / 128u;
+    const u32 turn = Tile::IN_TURNS ? group : 0u;
+    const u32 line = Tile::IN_TURNS ? 0u : group * T::PARTS * 64u;
+    u32 done = turn * product.steps;
+    for (u32 number = blockIdx.x + turn * gridDim.x; number < product.tiles; number += T::TURNS * gridDim.x) {
+        const TilePlace tile = product.raster.place(number);
+        const u32 own = product.count(tile);
+        if (Tile::IN_TURNS && number >= gridDim.x) {
+            asm volatile("bar.sync %0, %1;" ::"r"(1u + group), "n"(T::TURNS * 128u) : "memory");
+        }
+        // Ends the lives of the last tile's sums with their stores.
+        typename T::Sums sum;
+        T::clear(sum);
+        T::multiply_steps(sum, own, done % T::STAGES, done / T::STAGES % 2u, line);
+        if (Tile::IN_TURNS && number + gridDim.x < product.tiles) {
+            asm volatile("bar.arrive %0, %1;" ::"r"(1u + (group + 1u) % T::TURNS), "n"(T::TURNS * 128u) : "memory");
+        }
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        T::settle_all(sum);
+        done += own;
+        if (Tile::SPLIT == 1u || own > 0u) {
+            T::free_stage((done - 1u) % T::STAGES);
+        }
+        done += (T::TURNS - 1u) * product.steps;
+        put(tile, line, sum);
+    }
+}
