@@ -1,96 +1,106 @@
-// What becomes of scores and sums: masks, caps, results of a whole row or of a part of its keys, and keys and values that go
-// to a cache.
+// Scores of queries and keys: products, masks, caps, and how they become weights of values. Scores are in units of log2(e) once they
+// are scaled.
+#pragma once
+#include "instructions.cuh"
 
-// ---- whole
-// Eight components of row `at` of the result.
-DEV void put_row(u32, u32 at, u32 col, f32* v, f32, f32 n) const {
-    const u32 size = m(6u);
+// Whether the mask is applied to scores, instead of being what they begin with.
+template <class K> static constexpr bool LATE = K::HIDES || K::CAPPED;
+
+// The queries of a warp from line `row` and component `at` on.
+template <class K> DEV void queries_at(typename Shape<K>::Queries& f, u32 row, u32 at) {
+    typedef Shape<K> T;
+    const u32 lane = threadIdx.x % 32u;
 #pragma unroll
-    for (u32 d = 0u; d < 8u; d++) {
-        v[d] = mean(v[d], n);
-    }
-    if (size % 8u == 0u) {
-        emit0_run(at * size + col, v);
-        return;
-    }
-    for (u32 d = 0u; d < 8u && col + d < size; d++) {
-        emit0(at * size + col + d, v[d]);
+    for (u32 i = 0u; i < T::MI; i++) {
+        matrices<K>(f[i], block_memory + (row + i * 16u + lane % 16u) * T::PITCH_K + at * T::SIZE + lane / 16u * 16u);
     }
 }
 
-// ---- split
-// Parts of rows go to scratch memory: values, then maximum and sum.
-DEV void put_row(u32 part, u32 at, u32 col, const f32* v, f32 most, f32 n) const {
-    const u32 size = m(6u);
-    const u64 rows = u64(m(0u)) * m(1u) * m(3u);
-    f32* to = reinterpret_cast<f32*>(scratch) + (part * rows + at) * size + col;
-    for (u32 d = 0u; d < 8u && col + d < size; d++) {
-        to[d] = v[d];
-    }
-    if (col == 0u) {
-        f32* pair = reinterpret_cast<f32*>(scratch) + m(41u) * rows * size + (part * rows + at) * 2u;
-        pair[0] = most;
-        pair[1] = n;
+// s += queries x keys, KEYS of them, of which the first `live` count at an EDGE.
+template <class K, bool EDGE, u32 KEYS>
+DEV void score(typename Shape<K>::Scores& s, const typename Shape<K>::Kept& kept, const u8* keys, u32 row, u32 live) {
+    typedef Shape<K> T;
+    const u32 lane = threadIdx.x % 32u;
+    const u8* at = keys + (lane / 16u * 8u + lane % 8u) * T::PITCH_K + lane / 8u % 2u * 16u;
+#pragma unroll
+    for (u32 d = 0u; d < K::DQ / T::STEP; d++) {
+        typename T::Queries own;
+        if constexpr (T::KEPT) {
+#pragma unroll
+            for (u32 e = 0u; e < T::MI * 4u; e++) {
+                own[e / 4u][e % 4u] = kept[d][e / 4u][e % 4u];
+            }
+        } else {
+            queries_at<K>(own, row, d * T::STEP);
+        }
+#pragma unroll
+        for (u32 j = 0u; j < KEYS / 8u; j += 2u) {
+            if (EDGE && j * 8u >= live) {
+                continue;
+            }
+            u32 f[4];
+            matrices<K>(f, at + j * 8u * T::PITCH_K + d * 32u);
+#pragma unroll
+            for (u32 i = 0u; i < T::MI; i++) {
+                product<K>(s[i][j], own[i], f[0], f[1]);
+                product<K>(s[i][j + 1u], own[i], f[2], f[3]);
+            }
+        }
     }
 }
 
-DEV f32 compute0(u32 at) const {
-    const u32 size = m(6u);
-    const u32 parts = m(41u);
-    const u64 rows = u64(m(0u)) * m(1u) * m(3u);
-    const f32* values = reinterpret_cast<const f32*>(scratch);
-    const f32* pairs = values + parts * rows * size + at / size * 2u;
-    f32 most = cf(0xff800000u);
-    for (u32 p = 0u; p < parts; p++) {
-        most = fmaxf(most, pairs[p * rows * 2u]);
+// What an element of the mask makes of a score. Finite numbers stay finite in the units of powers of 2, so that rows of them alone
+// are means.
+template <class K> DEV void put_mask(const K& k, const FlashParams& p, f32& s, typename K::MaskCell x) {
+    if constexpr (K::BOOL_MASK) {
+        s = x == 0 ? (K::HIDES ? p.hidden : cf(MINUS_INFINITY)) : (LATE<K> ? s : 0.0f);
+    } else {
+        const f32 by = k.mask_value(x) * p.mask_scale;
+        const f32 added = K::MASK_WIDE && by < p.least && k.mask_value(x) != cf(MINUS_INFINITY) ? p.least : by;
+        s = LATE<K> ? s + added : added;
     }
-    const f32 base = most == cf(0xff800000u) ? 0.0f : most;
-    f32 n = 0.0f;
-    f32 v = 0.0f;
-    for (u32 p = 0u; p < parts; p++) {
-        const f32 by = power(pairs[p * rows * 2u] - base);
-        n = __fmaf_rn(pairs[p * rows * 2u + 1u], by, n);
-        v = __fmaf_rn(values[p * rows * size + at], by, v);
-    }
-    return mean(v, n);
 }
 
-// ---- mask
 // Applies the mask in the units of the scores: scores begin with it, unless it comes LATE.
-DEV void add_mask(f32 (&s)[MI][NJ][4], const u32 (&mask_at)[MI][2], u32 j0, u32 last) const {
-    const u32 end = ::min(last, m(8u));
-    const u32 col = j0 + threadIdx.x % 4u * 2u;
-    const bool inside = j0 + WK <= end && (m(17u) & 16u) != 0u;
-    const bool pairs = inside && (m(17u) & 32u) != 0u;
-    struct alignas(2 * sizeof(MASK_CELL)) Pair {
-        MASK_CELL a, b;
-    };
+template <class K>
+DEV void add_mask(const K& k, const FlashParams& p, typename Shape<K>::Scores& s, const typename Shape<K>::Rows& mask_at, u32 j0, u32 last) {
+    if constexpr (K::MASK) {
+        typedef Shape<K> T;
+        typedef typename K::MaskCell MaskCell;
+        struct alignas(2 * sizeof(MaskCell)) Pair {
+            MaskCell a, b;
+        };
+        const u32 end = ::min(last, p.mask_length);
+        const u32 col = j0 + threadIdx.x % 4u * 2u;
+        const bool inside = j0 + T::WK <= end && (p.whole & MASK_ROWS) != 0u;
+        const bool pairs = inside && (p.whole & MASK_PAIRS) != 0u;
 #pragma unroll
-    for (u32 i = 0u; i < MI; i++) {
+        for (u32 i = 0u; i < T::MI; i++) {
 #pragma unroll
-        for (u32 h = 0u; h < 2u; h++) {
-            const MASK_CELL* row = bx3 + mask_at[i][h] + (inside ? col : 0u);
-            if (pairs) {
+            for (u32 h = 0u; h < 2u; h++) {
+                const MaskCell* row = k.bx3 + mask_at[i][h] + (inside ? col : 0u);
+                if (pairs) {
 #pragma unroll
-                for (u32 j = 0u; j < NJ; j++) {
-                    const Pair p = *reinterpret_cast<const Pair*>(row + j * 8u);
-                    put(s[i][j][2u * h], p.a);
-                    put(s[i][j][2u * h + 1u], p.b);
-                }
-            } else if (inside) {
+                    for (u32 j = 0u; j < T::NJ; j++) {
+                        const Pair x = *reinterpret_cast<const Pair*>(row + j * 8u);
+                        put_mask(k, p, s[i][j][2u * h], x.a);
+                        put_mask(k, p, s[i][j][2u * h + 1u], x.b);
+                    }
+                } else if (inside) {
 #pragma unroll
-                for (u32 j = 0u; j < NJ; j++) {
-                    put(s[i][j][2u * h], row[j * 8u]);
-                    put(s[i][j][2u * h + 1u], row[j * 8u + 1u]);
-                }
-            } else {
+                    for (u32 j = 0u; j < T::NJ; j++) {
+                        put_mask(k, p, s[i][j][2u * h], row[j * 8u]);
+                        put_mask(k, p, s[i][j][2u * h + 1u], row[j * 8u + 1u]);
+                    }
+                } else {
 #pragma unroll
-                for (u32 j = 0u; j < NJ; j++) {
+                    for (u32 j = 0u; j < T::NJ; j++) {
 #pragma unroll
-                    for (u32 r = 0u; r < 2u; r++) {
-                        const u32 at = col + j * 8u + r;
-                        if (at < end) {
-                            put(s[i][j][2u * h + r], row[u64(at) * m(12u)]);
+                        for (u32 r = 0u; r < 2u; r++) {
+                            const u32 at = col + j * 8u + r;
+                            if (at < end) {
+                                put_mask(k, p, s[i][j][2u * h + r], row[u64(at) * p.mask_key]);
+                            }
                         }
                     }
                 }
@@ -99,70 +109,145 @@ DEV void add_mask(f32 (&s)[MI][NJ][4], const u32 (&mask_at)[MI][2], u32 j0, u32 
     }
 }
 
-// ---- no_mask
-DEV void add_mask(f32 (&)[MI][NJ][4], const u32 (&)[MI][2], u32, u32) const {}
-
-// ---- float_mask
-// Finite numbers stay finite in the units of powers of 2, so that rows of them alone are means.
-DEV f32 added(MASK_CELL x) const {
-    const f32 by = MASK_OF(x) * mf(13u);
-    return MASK_WIDE && by < mf(44u) && MASK_OF(x) != cf(0xff800000u) ? mf(44u) : by;
+// What comes behind the products of scores: the cap, and a mask that comes LATE.
+template <class K>
+DEV void finish_scores(const K& k, const FlashParams& p, typename Shape<K>::Scores& s, const typename Shape<K>::Rows& mask_at, u32 j0, u32 last) {
+    typedef Shape<K> T;
+    if constexpr (K::CAPPED) {
+        const f32 cap = p.cap;
+        const f32 by = p.cap_scale;
+#pragma unroll
+        for (u32 i = 0u; i < T::MI; i++) {
+#pragma unroll
+            for (u32 j = 0u; j < T::NJ; j++) {
+#pragma unroll
+                for (u32 r = 0u; r < 4u; r++) {
+                    s[i][j][r] = cap * tanhf(s[i][j][r] * by);
+                }
+            }
+        }
+    }
+    if constexpr (LATE<K>) {
+        add_mask(k, p, s, mask_at, j0, last);
+    }
 }
 
-DEV void put(f32& s, MASK_CELL x) const { s = LATE ? s + added(x) : added(x); }
-
-// ---- bool_mask
-DEV void put(f32& s, MASK_CELL x) const {
-    s = x == 0 ? HIDDEN : (LATE ? s : 0.0f);
-}
-
-// ---- cap
-DEV void curb(f32 (&s)[MI][NJ][4]) const {
-    const f32 cap = mf(15u);
-    const f32 by = mf(16u);
+// Takes keys out that are beyond `valid` or `last`, or later than a row sees: their scores are minus infinity.
+template <class K, u32 KEYS>
+DEV void exclude(typename Shape<K>::Scores& s, const typename Shape<K>::Rows& sees, u32 j0, u32 valid, u32 last) {
 #pragma unroll
-    for (u32 i = 0u; i < MI; i++) {
+    for (u32 i = 0u; i < Shape<K>::MI; i++) {
 #pragma unroll
-        for (u32 j = 0u; j < NJ; j++) {
+        for (u32 j = 0u; j < KEYS / 8u; j++) {
+            if (K::ALL_KEYS > 0u && !K::CAUSAL && j0 + j * 8u + 8u <= ::min(valid, last)) {
+                continue;
+            }
 #pragma unroll
             for (u32 r = 0u; r < 4u; r++) {
-                s[i][j][r] = cap * tanhf(s[i][j][r] * by);
+                const u32 at = j0 + j * 8u + threadIdx.x % 4u * 2u + r % 2u;
+                if (at >= ::min(valid, last) || (K::CAUSAL && at > sees[i][r / 2u])) {
+                    s[i][j][r] = cf(MINUS_INFINITY);
+                }
             }
         }
     }
 }
 
-// ---- no_cap
-DEV void curb(f32 (&)[MI][NJ][4]) const {}
-
-// ---- present
-// Writes the keys and values of a stage to the cache that grows.
-DEV void keep(const u8* keys, const u8* values, u32 j0, u32 last, u32 b, u32 kv) const {
-    const u64 at = (u64(b) * m(2u) + kv) * m(4u) + j0;
-    keep_lines<DQ>(by1 + at * m(5u), keys, m(5u), last - j0);
-    keep_lines<DV>(by2 + at * m(6u), values, m(6u), last - j0);
-}
-
-template <u32 DEPTH> DEV static void keep_lines(CELL* to, const u8* tile, u32 size, u32 lines) {
-    constexpr u32 FROM = DEPTH * SIZE + 16u;
-    constexpr u32 COPIES = DEPTH / PER_COPY;
-    struct alignas(16) Chunk {
-        CELL v[PER_COPY];
-    };
-    if (size % PER_COPY == 0u) {
-        for (u32 e = threadIdx.x; e < BN * COPIES; e += THREADS) {
-            const u32 line = e / COPIES;
-            const u32 d = e % COPIES * PER_COPY;
-            if (line < lines && d < size) {
-                *reinterpret_cast<Chunk*>(to + u64(line) * size + d) =
-                    *reinterpret_cast<const Chunk*>(tile + line * FROM + d * SIZE);
+// Scores of KEYS keys to weights under a new maximum; what there is of sums and results is scaled down to it. Scores that may
+// be far from 0 are rounded as the maximum is, so that the weight of the greatest is 1.
+template <class K, u32 KEYS>
+DEV void soften(typename Shape<K>::Scores& s, typename Shape<K>::Sums& o, typename Shape<K>::OfRows& top, typename Shape<K>::OfRows& sum, f32 c) {
+    constexpr bool FAR = K::MASK_WIDE || K::HIDES;
+#pragma unroll
+    for (u32 i = 0u; i < Shape<K>::MI; i++) {
+#pragma unroll
+        for (u32 h = 0u; h < 2u; h++) {
+            f32 most = cf(MINUS_INFINITY);
+#pragma unroll
+            for (u32 j = 0u; j < KEYS / 8u; j++) {
+                most = fmaxf(most, fmaxf(s[i][j][2u * h], s[i][j][2u * h + 1u]));
+            }
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+            most = fmaxf(top[i][h], most * c);
+            const f32 base = most == cf(MINUS_INFINITY) ? 0.0f : most;
+            const f32 less = power_of_two(top[i][h] - base);
+            top[i][h] = most;
+            f32 all = 0.0f;
+#pragma unroll
+            for (u32 j = 0u; j < KEYS / 8u; j++) {
+#pragma unroll
+                for (u32 r = 2u * h; r < 2u * h + 2u; r++) {
+                    s[i][j][r] = power_of_two(FAR ? __fmul_rn(s[i][j][r], c) - base : __fmaf_rn(s[i][j][r], c, -base));
+                    all += s[i][j][r];
+                }
+            }
+            sum[i][h] = __fmaf_rn(sum[i][h], less, all);
+#pragma unroll
+            for (u32 n = 0u; n < K::DV / 8; n++) {
+                o[i][n][2u * h] *= less;
+                o[i][n][2u * h + 1u] *= less;
             }
         }
-        return;
     }
-    for (u32 e = threadIdx.x; e < BN * size; e += THREADS) {
-        if (e / size < lines) {
-            to[e] = reinterpret_cast<const CELL*>(tile + e / size * FROM)[e % size];
+}
+
+// o += weights x values, for KEYS keys of a warp, of which the first `live` count at an EDGE. Which key goes where in the depth of an
+// instruction of TF32 is free, so that sums are operands as they are: the keys 2t and 2t + 1 of thread t are its k = t and t + 4.
+template <class K, bool EDGE, u32 KEYS>
+DEV void weigh(typename Shape<K>::Sums& o, const typename Shape<K>::Scores& s, const u8* values, u32 live) {
+    typedef Shape<K> T;
+    const u32 lane = threadIdx.x % 32u;
+    if constexpr (T::SIZE == 4u) {
+#pragma unroll
+        for (u32 j = 0u; j < KEYS / 8u; j++) {
+            if (EDGE && j * 8u >= live) {
+                continue;
+            }
+            u32 a[T::MI][4];
+#pragma unroll
+            for (u32 i = 0u; i < T::MI; i++) {
+#pragma unroll
+                for (u32 r = 0u; r < 4u; r++) {
+                    a[i][r] = operand<K>(__float_as_uint(s[i][j][r % 2u * 2u + r / 2u]));
+                }
+            }
+            const u8* at = values + (j * 8u + lane % 4u * 2u) * T::PITCH_V + lane / 4u * T::SIZE;
+#pragma unroll
+            for (u32 n = 0u; n < K::DV / 8; n++) {
+                const u32 b0 = operand<K>(*reinterpret_cast<const u32*>(at + n * 8u * T::SIZE));
+                const u32 b1 = operand<K>(*reinterpret_cast<const u32*>(at + n * 8u * T::SIZE + T::PITCH_V));
+#pragma unroll
+                for (u32 i = 0u; i < T::MI; i++) {
+                    product<K>(o[i][n], a[i], b0, b1);
+                }
+            }
+        }
+    } else {
+#pragma unroll
+        for (u32 j = 0u; j < KEYS / 16u; j++) {
+            if (EDGE && j * 16u >= live) {
+                continue;
+            }
+            u32 a[T::MI][4];
+#pragma unroll
+            for (u32 i = 0u; i < T::MI; i++) {
+#pragma unroll
+                for (u32 r = 0u; r < 4u; r++) {
+                    const f32* at = s[i][2u * j + r / 2u] + r % 2u * 2u;
+                    a[i][r] = pair<K>(at[0], at[1]);
+                }
+            }
+#pragma unroll
+            for (u32 n = 0u; n < K::DV / 16; n++) {
+                u32 f[4];
+                transposed(f, values + (j * 16u + lane % 16u) * T::PITCH_V + (n * 16u + lane / 16u * 8u) * T::SIZE);
+#pragma unroll
+                for (u32 i = 0u; i < T::MI; i++) {
+                    product<K>(o[i][2u * n], a[i], f[0], f[1]);
+                    product<K>(o[i][2u * n + 1u], a[i], f[2], f[3]);
+                }
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What attention is expected to take.
+//! The time that attention is expected to take.
 
-use super::{Heads, Kind, MASK, Tile};
+use super::tile::{Heads, MASK, Tile};
 use crate::target::capability;
 use kiln_codegen::site::Site;
 
@@ -16,8 +16,8 @@ const STEP_CLOCKS: [f64; 2] = [1200.0, 22.0];
 const SCORE_CLOCKS: f64 = 14.0;
 const L2_BYTES: f64 = 45.0;
 
-/// What a tile is expected to take, in nanoseconds, if all sizes are known.
-pub(super) fn estimate(site: &Site<'_>, tile: &Tile, kind: Kind, heads: &Heads) -> Option<f64> {
+/// The nanoseconds that a tile is expected to take, if all sizes are known.
+pub fn estimate(site: &Site<'_>, tile: &Tile, heads: &Heads) -> Option<f64> {
     let (_, node) = site.anchor?;
     let dims = |j: usize| site.graph.ty(*node.outputs.get(j)?).static_dims();
     let (qk, cache) = (dims(3)?, dims(1)?);
@@ -35,21 +35,21 @@ pub(super) fn estimate(site: &Site<'_>, tile: &Tile, kind: Kind, heads: &Heads) 
     let strips = (rows.min(tile.rows).div_ceil(16) * (keys.min(tile.keys)).div_ceil(8)) as f64;
     let deep = tile.rows / tile.warps.0 / 16;
     let rate = if capability(&site.target.arch) == 80 { 1800.0 } else { 1450.0 };
-    let product = 128.0 * width * kind.size as f64 / rate;
+    let product = 128.0 * width * heads.size as f64 / rate;
     let work = strips * (product + SCORE_CLOCKS) * if deep > 1 { 0.8 } else { 1.0 };
-    let read = tile.keys as f64 * width * kind.size as f64 / L2_BYTES;
+    let read = tile.keys as f64 * width * heads.size as f64 / L2_BYTES;
     let busy = each * (BLOCK_CLOCKS[1] + steps * work.max(read));
     // Of blocks one after the other: registers allow 512 threads, or fewer, by the sums that they keep.
     let kept = (deep * (heads.of_values / 2 + tile.keys / tile.warps.1 / 2)) as f64;
     let threads = 65536.0 / (64.0 + kept * 1.2).min(255.0);
     let by_registers = tile.beside.map_or(threads / tile.threads() as f64, |n| n as f64);
-    let fit = by_registers.min(number("shared_memory", 1e5) / tile.shared(kind, heads) as f64);
+    let fit = by_registers.min(number("shared_memory", 1e5) / tile.shared(heads) as f64);
     let step = STEP_CLOCKS[0] + STEP_CLOCKS[1] * (tile.keys / tile.warps.1 * deep) as f64;
     let latent = (each / fit.floor().max(1.0)).ceil() * (BLOCK_CLOCKS[0] + steps * step);
     let clocks = busy.max(latent) + 0.3 * busy.min(latent);
     let waits = if tile.beside.is_some() && site.dtype(MASK).is_some() { MASKED_AT_ONCE } else { 1.0 };
     let time = waits * clocks / (number("clock_mhz", 1500.0).max(1.0) / 1000.0);
-    let bytes = (batch * (q_heads * queries + kv_heads * keys)) as f64 * width * kind.size as f64;
+    let bytes = (batch * (q_heads * queries + kv_heads * keys)) as f64 * width * heads.size as f64;
     let partial = if tile.split > 1 { (batch * q_heads * queries * parts) as f64 * width * 4.0 } else { 0.0 };
     let more = if tile.split > 1 { LAUNCH_NS } else { 0.0 };
     Some(LAUNCH_NS + more + time.max((bytes + partial) / number("bandwidth_gbs", 500.0).max(1.0)))

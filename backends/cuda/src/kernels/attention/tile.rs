@@ -1,0 +1,141 @@
+//! Tiles of attention, and the heads that they are for.
+
+use crate::tiles;
+use kiln_backend::BackendError;
+use kiln_codegen::site::{Site, unsupported};
+use kiln_ir::{DType, Dim};
+
+/// The input that is the mask.
+pub const MASK: usize = 3;
+
+/// What a block computes.
+pub struct Tile {
+    /// Queries.
+    pub rows: usize,
+    /// Keys at a time.
+    pub keys: usize,
+    /// Warps that share the queries, and the keys.
+    pub warps: (usize, usize),
+    /// Buffers of keys.
+    pub stages: usize,
+    /// The largest heads, in bytes, for which sums stay in registers.
+    pub most: usize,
+    /// How many blocks share the keys of a row at most.
+    pub split: usize,
+    /// Where all keys are in shared memory at once: how many blocks of a multiprocessor registers are to suffice for.
+    pub beside: Option<usize>,
+}
+
+/// A tile whose keys go through `stages` buffers.
+pub const fn tile(
+    (rows, keys): (usize, usize),
+    warps: (usize, usize),
+    stages: usize,
+    most: usize,
+    split: usize,
+) -> Tile {
+    Tile { rows, keys, warps, stages, most, split, beside: None }
+}
+
+/// A tile for so few keys that all are in shared memory, `keys` of them in registers at a time.
+pub const fn short((rows, keys): (usize, usize), warps: usize, beside: usize) -> Tile {
+    Tile { rows, keys, warps: (warps, 1), stages: 1, most: 128, split: 1, beside: Some(beside) }
+}
+
+/// Keys that may be in shared memory together.
+pub const MOST_KEYS: usize = 256;
+
+/// Returns the element type of queries, keys and values, if tensor cores take it.
+pub fn element_type(site: &Site<'_>) -> Result<DType, BackendError> {
+    let types = [0, 1, 2].map(|i| site.dtype(i));
+    let [Some(t), ..] = types else { return unsupported("attention without queries") };
+    if types != [Some(t); 3] {
+        return unsupported("queries, keys and values of several types");
+    }
+    match t {
+        DType::F16 | DType::BF16 | DType::F32 => Ok(t),
+        other => unsupported(format!("tensor cores for attention of {other}")),
+    }
+}
+
+/// Components of queries and keys, and of values, as tiles hold them.
+pub struct Heads {
+    /// Bytes of an element.
+    pub size: usize,
+    /// Components of queries and keys.
+    pub of_keys: usize,
+    /// Components of values.
+    pub of_values: usize,
+    /// Whether several heads of queries may share one of keys.
+    pub grouped: bool,
+    /// Keys, if their number is known, with those that fill up an instruction.
+    keys: Option<usize>,
+}
+
+impl Heads {
+    /// Returns the heads of a site; refuses sizes that are not known.
+    pub fn of(site: &Site<'_>) -> Result<Heads, BackendError> {
+        let dim = |j: usize, d: usize| -> Option<i64> {
+            let (_, node) = site.anchor?;
+            site.graph.ty(*node.outputs.get(j)?).dims.get(d).and_then(Dim::as_const)
+        };
+        let whole = |j: usize| usize::try_from(dim(j, 3)?).ok()?.max(1).checked_next_multiple_of(16);
+        match (whole(1), whole(2)) {
+            (Some(of_keys), Some(of_values)) => Ok(Heads {
+                size: element_type(site)?.bits() as usize / 8,
+                of_keys,
+                of_values,
+                grouped: dim(1, 1).zip(dim(3, 1)).is_none_or(|(kv, q)| kv != q),
+                keys: whole(3),
+            }),
+            _ => unsupported("a size of heads that is not known when the kernel is made"),
+        }
+    }
+
+    /// Bytes of a line of keys and of values, with what keeps lines off each other's banks.
+    fn pitches(&self) -> (usize, usize) {
+        (self.of_keys * self.size + 16, self.of_values * self.size + 16)
+    }
+}
+
+impl Tile {
+    /// Threads of a block.
+    pub fn threads(&self) -> usize {
+        self.warps.0 * self.warps.1 * 32
+    }
+
+    /// Shared memory of a block in bytes.
+    pub fn shared(&self, heads: &Heads) -> usize {
+        let (k, v) = heads.pitches();
+        let lines = self.all_keys(heads).unwrap_or(self.stages * self.keys);
+        let stages = self.rows * k + lines * (k + v);
+        let sums = self.warps.1 * self.rows * (heads.of_values + 6) * 4;
+        stages.max(sums)
+    }
+
+    /// Keys that are in shared memory from the beginning, if all are.
+    pub fn all_keys(&self, heads: &Heads) -> Option<usize> {
+        heads.keys.filter(|&n| self.beside.is_some() && n <= MOST_KEYS)
+    }
+
+    /// Parts that the keys are cut into, and keys of one.
+    pub fn parts(&self, keys: usize) -> (usize, usize) {
+        let blocks = keys.div_ceil(self.keys).max(1);
+        let share = blocks.div_ceil(self.split);
+        (blocks.div_ceil(share), share * self.keys)
+    }
+
+    /// The tile as a row of the list of all.
+    pub fn listed(&self, tactic: &'static str) -> tiles::Tile {
+        tiles::Tile {
+            tactic,
+            rows: self.rows,
+            columns: self.keys,
+            threads: self.threads(),
+            stages: Some(self.stages),
+            stage_bytes: None,
+            split: self.split,
+            beside: self.beside,
+        }
+    }
+}
