@@ -10,7 +10,7 @@ const HEAD: &str = "\
 # Tiles
 
 What a block of each tensor-core tactic computes. The tables are those that tactics are made of
-(`kiln_backend_cuda::tiles`, `backends/cuda/src/kernels`); the tuner times the ones that the cost model expects to be
+(`kiln_backend_cuda::families`, `backends/cuda/src/kernels`); the tuner times the ones that the cost model expects to be
 within a factor of the best, and names of tactics are those of reports, plans and timing caches. *Stages* are buffers that
 copies go ahead by (*fit*: as many as find room), *bytes* those of the depth of a line in one of them (*head*: all of a
 head), *split* the blocks that share the depth, the keys, or the hidden units, *beside* the blocks of a multiprocessor that

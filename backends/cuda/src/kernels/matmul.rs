@@ -7,7 +7,7 @@ pub mod wgmma;
 use kiln_backend::BackendError;
 use kiln_codegen::site::{Site, op_error};
 
-/// Do A and B lie across the depth? A vector lies along it.
+/// Whether A and B are laid out across the depth; a vector is laid out along it.
 pub fn across(site: &Site<'_>) -> Result<(bool, bool), BackendError> {
     let attrs = site.op()?.attrs();
     let trans = |name| attrs.bool(name).map_err(op_error);

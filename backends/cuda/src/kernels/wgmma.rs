@@ -26,7 +26,7 @@ const BLOCKS: u64 = 132;
 #[derive(Debug)]
 pub struct Tile {
     pub groups: usize,
-    /// Does every warpgroup have tiles of its own, that it stores while others multiply?
+    /// Whether every warpgroup has tiles of its own, which it stores while others multiply.
     pub in_turns: bool,
     pub parts: usize,
     pub n: usize,
@@ -105,7 +105,7 @@ impl Tile {
         vec![first.scratch(bytes), Launch::map(1, words).scratch(bytes)]
     }
 
-    /// What the files of an operator ask of `K`.
+    /// Returns the body: the files of an operator, constants and entry points.
     pub fn body(&self, site: &Site<'_>, kind: Kind, lies: Lies, files: &Files) -> Body {
         let numbers = [
             ("GROUPS", self.groups),
@@ -184,7 +184,7 @@ impl Tile {
     }
 }
 
-/// Does the fused expression take many instructions for an element?
+/// Whether the fused expression takes many instructions for an element.
 fn has_functions(site: &Site<'_>) -> bool {
     let long = |op: &Scalar| match op {
         Scalar::Un(op, _) => !matches!(op, UnOp::Neg | UnOp::Abs),

@@ -22,7 +22,7 @@ fn depth(site: &Site<'_>) -> Option<usize> {
     weights(site)?.get(1..)?.iter().try_fold(1usize, |p, d| p.checked_mul((*d)?))
 }
 
-/// What the files ask of `K`.
+/// Returns the body: kernel files, constants and entry points.
 pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     tile.body(site, "conv/few", false, depth(site))
 }

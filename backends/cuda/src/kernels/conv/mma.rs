@@ -96,7 +96,7 @@ fn table(site: &Site<'_>, tile: &Tile, kind: Kind) -> Option<usize> {
     fits.then(|| (depth as usize).next_multiple_of(tile.bytes / kind.size))
 }
 
-/// What the files ask of `K`.
+/// Returns the body: kernel files, constants and entry points.
 pub fn source(site: &Site<'_>, Row { tile, .. }: &Row) -> Result<Body, BackendError> {
     let kind = Kind::of_types(site)?;
     let channels = of_group(site).map_or(1, |(c, _)| c);

@@ -111,7 +111,7 @@ fn weights_lie(channels: usize, outputs: usize, size: usize) -> Lies {
 
 const FILES: Files = Files { name: "conv/wgmma", entry: "conv", sum: "conv_sum" };
 
-/// What the files ask of `K`.
+/// Returns the body: kernel files, constants and entry points.
 pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let kind = Kind::of_types(site)?;
     let Some((channels, outputs)) = of_group(site) else { return unsupported("weights of unknown shape") };

@@ -45,7 +45,7 @@ fn depth(site: &Site<'_>, across_b: bool) -> Option<usize> {
     *dims.get(usize::from(!across_b))?
 }
 
-/// What the file asks of `K`.
+/// Returns the body: kernel files, constants and entry points.
 pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     let across_b = across(site)?.1;
     tile.body(site, "matmul/few", across_b, depth(site, across_b))

@@ -37,7 +37,7 @@ kiln_codegen::params! {
     }
 }
 
-/// Are lines of both operands known to be whole vectors of 16 bytes?
+/// Whether lines of both operands are known to be whole vectors of 16 bytes.
 fn whole(site: &Site<'_>) -> bool {
     let one = |i: usize| {
         let ty = site.anchor.and_then(|(_, n)| Some(site.graph.ty((*n.inputs.get(i)?)?)))?;
@@ -55,7 +55,7 @@ pub fn tactics(site: &Site<'_>, name: &str, row: &Row) -> Result<Vec<Tactic>, Ba
     Ok(vec![Tactic { estimate_ns, ..Tactic::plain(name) }])
 }
 
-/// What the files ask of `K`.
+/// Returns the body: kernel files, constants and entry points.
 pub fn source(site: &Site<'_>, row: &Row) -> Result<Body, BackendError> {
     let (kind, across) = (Kind::of_types(site)?, across(site)?);
     let code =

@@ -67,7 +67,7 @@ fn lies(site: &Site<'_>) -> Result<Lies, BackendError> {
 
 const FILES: Files = Files { name: "matmul/wgmma", entry: "matmul", sum: "matmul_sum" };
 
-/// What the files ask of `K`.
+/// Returns the body: kernel files, constants and entry points.
 pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     Ok(tile.body(site, Kind::of_types(site)?, lies(site)?, &FILES))
 }

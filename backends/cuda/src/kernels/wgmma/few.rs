@@ -159,7 +159,7 @@ impl Tile {
         CHAINED_NS + busy.max(product.bytes / bandwidth).max(traffic / (bandwidth * L2))
     }
 
-    /// What an operator's file asks of `K`.
+    /// Returns the body: the file of an operator, constants and entry points.
     pub fn body(
         &self,
         site: &Site<'_>,
