@@ -55,7 +55,7 @@ fn widened(a: &Array) -> Result<Option<Elems>, (String, usize)> {
     }))
 }
 
-/// The same elements as a tensor. f64 becomes f32, i2 and u2 become i32, u4 and u8 i64, as in imported models; a value
+/// Converts to a tensor. f64 becomes f32, i2 and u2 become i32, u4 and u8 i64, as in imported models; a value
 /// that does not fit is refused.
 pub fn tensor(name: &str, a: Array) -> Result<Tensor, Failure> {
     let dtype = held(a.dtype);
@@ -75,7 +75,7 @@ pub fn tensor(name: &str, a: Array) -> Result<Tensor, Failure> {
     })
 }
 
-/// The same elements as an array; types that NumPy lacks are widened (bf16 and FP8 to f32, int4 to int8).
+/// Converts to an array; types that NumPy lacks are widened (bf16 and FP8 to f32, int4 to int8).
 pub fn array(t: &Tensor) -> Result<Array, kiln_npz::NpzError> {
     let (code, wide) = match t.dtype() {
         DType::F16 => (NpyType::F16, None),

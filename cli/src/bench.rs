@@ -29,9 +29,9 @@ pub struct Times {
     pub warm_ups: usize,
     /// From the call of enqueue until the outputs are there, on the host or, where they stay, on the device.
     pub latency: Vec<f64>,
-    /// Of the call of enqueue alone.
+    /// Time of the call of enqueue alone.
     pub enqueue: Vec<f64>,
-    /// Of all counted runs together.
+    /// Time of all counted runs together.
     pub wall: f64,
 }
 
@@ -123,7 +123,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Of samples in any order, percentiles by nearest rank; `None` of none.
+    /// Percentiles of samples in any order, by nearest rank; `None` of none.
     pub fn of(samples: &[f64]) -> Option<Stats> {
         let mut s = samples.to_vec();
         s.sort_by(f64::total_cmp);

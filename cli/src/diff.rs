@@ -83,7 +83,7 @@ impl Diff {
         }
     }
 
-    /// Do they agree?
+    /// Whether they agree.
     pub fn ok(&self) -> bool {
         self.unlike.is_none() && self.off == 0
     }

@@ -32,7 +32,7 @@ pub enum Failure {
         source: std::io::Error,
     },
     /// A timing cache is not one.
-    #[error("{} is no timing cache: {message}", path.display())]
+    #[error("{} is not a timing cache: {message}", path.display())]
     Cache {
         /// The file.
         path: PathBuf,

@@ -47,7 +47,7 @@ pub struct InputOptions {
 pub type Given = BTreeMap<String, Tensor>;
 
 impl InputOptions {
-    /// Reads all files. Arrays of an archive that are no inputs are named in a note and not used.
+    /// Reads all files. Arrays of an archive that are not inputs are named in a note and not used.
     pub fn read(&self, io: &[IoTensor], out: &Printer) -> Result<Given, Failure> {
         let is_input = |name: &str| io.iter().any(|t| t.mode == IoMode::Input && t.name == name);
         let mut given = Given::new();

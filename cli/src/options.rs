@@ -45,7 +45,7 @@ pub struct PluginOptions {
 pub enum PluginLevel {
     /// None: only what is linked in
     Off,
-    /// Those with a manifest that has their hash
+    /// Libraries with a manifest that has their hash
     Manifest,
     /// Any that only its owner may write
     Any,

@@ -17,7 +17,7 @@ impl Printer {
         Printer { json }
     }
 
-    /// Is JSON wanted?
+    /// Whether JSON is wanted.
     pub fn json(&self) -> bool {
         self.json
     }
@@ -59,7 +59,7 @@ impl Printer {
         drop(writeln!(std::io::stderr(), "note: {}", terminal::shown(text.as_ref())));
     }
 
-    /// A reader that closed the pipe has seen enough: that is no failure.
+    /// A reader that closed the pipe has seen enough: that is not a failure.
     fn write(&self, text: &str) {
         drop(writeln!(std::io::stdout(), "{text}"));
     }

@@ -12,7 +12,7 @@ impl Bar {
     /// How far the work is.
     pub fn set(&mut self, phase: &str, done: usize, total: usize) {
         let bar = self.bar.get_or_insert_with(|| {
-            // The default target is stderr, hidden where it is no terminal.
+            // The default target is stderr, hidden where it is not a terminal.
             let bar = ProgressBar::new(0);
             let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {elapsed}");
             if let Ok(style) = style {

@@ -52,7 +52,7 @@ fn without_a_fallback_a_refusal_is_an_error() {
     assert_eq!(both.code, 2, "{}", both.stderr);
 }
 
-/// Is the wgpu backend beside the command? The tests that need it run where it is, and must where the environment says so.
+/// Whether the library of the wgpu backend is in the folder of the command. The tests that need it run where it is, and must where the environment says so.
 fn has_wgpu() -> bool {
     let j = ok(&["backends", "--json"]).json();
     let has = j["backends"].as_array().unwrap().iter().any(|b| b["name"] == "wgpu");

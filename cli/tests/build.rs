@@ -125,7 +125,7 @@ fn caches_are_shown_merged_in_any_order_and_exported() {
     );
     std::fs::write(&a, "no cache").unwrap();
     let r = kiln(&["cache", "show", &a]);
-    assert!(r.code == 1 && r.stderr.contains("is no timing cache"), "{}", r.stderr);
+    assert!(r.code == 1 && r.stderr.contains("is not a timing cache"), "{}", r.stderr);
 }
 
 /// A model of the test data: constants, and a layer of `n`² products of them.

@@ -121,7 +121,7 @@ fn a_build_says_which_weights_do_not_stay_on_the_chip() {
     assert!(found.is_empty() && !told.contains("at each step"), "{told}");
 }
 
-/// A loop that stacks for as long as a condition holds, whatever the shapes: its memory is the host's business.
+/// A loop that stacks for as long as a condition holds, whatever the shapes: its memory is left to the host.
 #[test]
 fn a_build_says_which_loops_wait_for_the_host() {
     let Some((told, found)) = notes("control_flow/while_collatz.onnx", "h200") else { return };

@@ -251,7 +251,7 @@ fn backends_lists_the_reference_and_refusals() {
     assert!(off.contains("linked in") && !off.contains("fake"), "{off}");
 }
 
-/// A loop of so many trips that it never ends: the model and its inputs.
+/// A loop of so many iterations that it never ends: the model and its inputs.
 fn endless(f: &Folder) -> Vec<String> {
     let model =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/control_flow/loop_swap.onnx");

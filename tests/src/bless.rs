@@ -2,7 +2,7 @@
 
 use crate::suite::root;
 
-/// Does `KILN_BLESS=1` ask to write what was found instead of comparing?
+/// Whether `KILN_BLESS=1` asks to write what was found instead of comparing.
 pub fn blessing() -> bool {
     std::env::var_os("KILN_BLESS").is_some_and(|v| v == "1")
 }

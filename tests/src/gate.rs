@@ -29,7 +29,7 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// Has the stream gone on?
+    /// Whether the stream has gone on.
     pub fn passed(&self) -> bool {
         *self.passed.lock().unwrap_or_else(PoisonError::into_inner)
     }

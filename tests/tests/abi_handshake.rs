@@ -37,7 +37,7 @@ fn what_is_no_plugin() {
     let dir = abi::folder("no_plugin");
     let text = dir.join("libkiln_backend_text.so");
     std::fs::write(&text, "no library").unwrap();
-    let e = refusal(&text, &["no library that can be opened", "file too short"]);
+    let e = refusal(&text, &["not a library that can be opened", "file too short"]);
     assert!(matches!(e, PluginError::Open { .. }));
     let source = dir.join("empty.c");
     std::fs::write(&source, "int kiln_something_else = 1;\n").unwrap();

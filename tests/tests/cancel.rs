@@ -88,7 +88,7 @@ fn built(net: &Network, backend: &Arc<dyn Backend>) -> Engine {
     Engine::on_target(program, Vec::new(), backend.as_ref(), target).unwrap()
 }
 
-/// A loop that keeps what it carries at each trip, in one of two trips.
+/// A loop that keeps what it carries at each iteration, in one of two iterations.
 fn stacking(backend: &Arc<dyn Backend>) -> Engine {
     let mut net = Network::new("stacking");
     let x = net.add_input("x", TensorType::new(DType::F32, [8])).unwrap();

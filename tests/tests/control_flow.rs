@@ -113,7 +113,7 @@ fn models_on_cuda() {
     }
 }
 
-/// One engine for all trip counts and lengths, through its file.
+/// One engine for all iteration counts and lengths, through its file.
 fn one_engine(backend: &Arc<dyn Backend>) {
     let shapes: &[(&str, [&[i64]; 3])] = &[("items", [&[0], &[4], &[8]])];
     let e = engine("control_flow/sum_even.onnx", backend, shapes, BuildConfig::default()).unwrap();

@@ -1,5 +1,5 @@
 //! Control flow at work: errors of steps inside of bodies, their times, what is searched and refitted there, and what a
-//! context does trip by trip.
+//! context does iteration by iteration.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -128,7 +128,7 @@ fn an_index_out_of_range_in_a_branch_or_a_loop_is_an_error_of_its_layer() {
     }
 }
 
-/// A loop whose first two trips take a heavy branch, the others a light one.
+/// A loop whose first two iterations take a heavy branch, the others a light one.
 fn alternating() -> Network {
     let mut net = Network::new("alternating");
     let n = input(&mut net, "n", DType::I64, &[]);
@@ -318,7 +318,7 @@ fn a_length_that_only_a_run_tells_and_that_does_not_fit_is_an_error_with_both_nu
     let c = input(&mut net, "c", DType::Bool, &[]);
     let x = input(&mut net, "x", DType::F32, &[3]);
     let w = weight(&mut net, None, floats(&[2, 5], 0.1));
-    // As many trips as a condition allows: nobody knows before.
+    // As many iterations as a condition allows: nobody knows before.
     let l = net.add_loop().unwrap();
     let (zero, one) = (weight(&mut net, None, ints(&[], &[0])), weight(&mut net, None, ints(&[], &[1])));
     let number = net.add_recurrence(l, zero).unwrap();
@@ -390,7 +390,7 @@ fn a_loop_of_a_thousand_trips_allocates_and_waits_as_one_of_ten_does() {
             let start = std::time::Instant::now();
             context.run(&given).unwrap();
             let (after, took) = (context.counters().backend, start.elapsed());
-            eprintln!("{}: {n} trips in {:.2} ms", backend.name(), took.as_secs_f64() * 1e3);
+            eprintln!("{}: {n} iterations in {:.2} ms", backend.name(), took.as_secs_f64() * 1e3);
             [
                 after.allocations - before.allocations,
                 after.compilations - before.compilations,

@@ -34,7 +34,7 @@ fn greatest(net: &mut Network, x: TensorId) -> TensorId {
     net.add_layer("greatest", "reduce", attrs, &[Some(x), Some(axis)]).unwrap()[0]
 }
 
-/// A loop of 3 trips, one of as many as the device finds, and the places of what is not zero.
+/// A loop of 3 iterations, one of as many as the device finds, and the places of what is not zero.
 fn net(counted: bool, asked: bool, places: bool) -> Network {
     let mut net = Network::new("host");
     let x = net.add_input("x", TensorType::new(DType::F32, [4])).unwrap();
@@ -87,9 +87,9 @@ fn wgpu_tells_what_it_reads() {
     let mut all = context(&backend, &net(true, true, true));
     for _ in 0..2 {
         let layers = run(&mut all);
-        assert_eq!(names(&layers), ["places", "asked"], "trips of a constant number need no answer");
+        assert_eq!(names(&layers), ["places", "asked"], "iterations of a constant number need no answer");
         assert!(layers[0].why.contains("how large its results are"), "{layers:?}");
-        assert!(layers[1].why.contains("numbers of trips"), "{layers:?}");
+        assert!(layers[1].why.contains("numbers of iterations"), "{layers:?}");
     }
     assert!(run(&mut context(&backend, &net(true, false, false))).is_empty());
 }
@@ -127,7 +127,7 @@ fn of_model(backend: &Arc<dyn Backend>, name: &str) -> Vec<HostLayer> {
     context.host_layers().unwrap()
 }
 
-/// Nothing bounds the trips of `while_collatz`, whose values it stacks; those of `while_newton_bounded` are bounded.
+/// Nothing bounds the iterations of `while_collatz`, whose values it stacks; those of `while_newton_bounded` are bounded.
 #[test]
 fn what_nothing_bounds_says_so() {
     for backend in [wgpu().unwrap(), cuda().unwrap()].into_iter().flatten() {
@@ -135,7 +135,7 @@ fn what_nothing_bounds_says_so() {
         eprintln!("{}: {layers:#?}", backend.name());
         assert!(!names(&layers).is_empty(), "{}", backend.name());
         if backend.name() == "cuda" {
-            assert!(layers[0].why.contains("number of trips"), "{layers:?}");
+            assert!(layers[0].why.contains("number of iterations"), "{layers:?}");
             assert_eq!(of_model(&backend, "while_newton_bounded"), []);
         }
     }
@@ -207,7 +207,7 @@ fn strict_builds_refuse_each_reason_by_name() {
     let contents = one(&asked_for_contents());
     assert!(contents.0.contains("reshaped") && contents.1.contains("computed on the device"), "{contents:?}");
     let decisions = one(&net(false, true, false));
-    assert!(decisions.0 == "asked" && decisions.1.contains("numbers of trips"), "{decisions:?}");
+    assert!(decisions.0 == "asked" && decisions.1.contains("numbers of iterations"), "{decisions:?}");
     let e = refusal(&backend, &[], &net(false, true, true)).unwrap().to_string();
     assert!(e.contains("layer \"asked\"") && e.contains("constants or inputs of the network"), "{e}");
 }
@@ -225,7 +225,7 @@ fn strict_builds_refuse_what_no_device_keeps() {
 #[test]
 fn strict_builds_take_what_the_device_runs_alone() {
     let Some(backend) = wgpu().unwrap() else { return };
-    assert_eq!(refused(&backend, &[], &net(true, false, false)), [], "trips of a constant number");
+    assert_eq!(refused(&backend, &[], &net(true, false, false)), [], "iterations of a constant number");
     let attrs = Attrs::new().with("seed", 3i64);
     let mut random = Network::new("random");
     let shape = random.add_weights(None, Tensor::i64(&[2], &[64, 65]).unwrap()).unwrap();

@@ -34,7 +34,7 @@ fn inside(net: &mut Network, of: IfId, t: TensorId) -> TensorId {
     net.add_if_input(of, t).unwrap().output(0).unwrap()
 }
 
-/// A loop of n trips that adds the elements 1 and 2 to a value.
+/// A loop of n iterations that adds the elements 1 and 2 to a value.
 fn adding(net: &mut Network, name: &str, t: TensorId, n: TensorId) -> TensorId {
     let table = net.add_weights(None, ints(&[2, 1], &[1, 2])).unwrap();
     let l = net.add_loop().unwrap();
@@ -49,7 +49,7 @@ fn adding(net: &mut Network, name: &str, t: TensorId, n: TensorId) -> TensorId {
 }
 
 /// The chapter's diagrams: T1 → T2 → T3 → output if true, x otherwise. In A the input of the conditional lies before T1, in
-/// B behind it, in C there is none. One of the layers is a loop of n trips over two elements.
+/// B behind it, in C there is none. One of the layers is a loop of n iterations over two elements.
 fn diagram(which: char, fails: usize) -> Network {
     let (mut net, of) = conditional();
     let x = net.add_input("x", TensorType::new(DType::I64, [1i64])).unwrap();
@@ -116,7 +116,7 @@ fn by_definition_nothing_that_is_not_needed_is_computed() {
     }
 }
 
-/// In the true branch a loop of n trips adds up the elements of x, of which there are two.
+/// In the true branch a loop of n iterations adds up the elements of x, of which there are two.
 fn too_many_trips() -> Network {
     let (mut net, of) = conditional();
     let x = net.add_input("x", TensorType::new(DType::I64, [2i64])).unwrap();
@@ -192,7 +192,7 @@ fn an_output_that_is_too_short_is_an_error_that_names_the_loop_and_both_numbers(
             let found = run(&s, &net, &inputs(3, 5)).unwrap();
             assert_eq!(found, [ints(&[5], &[2, 1, 0, 0, 0])]);
             let e = run(&s, &net, &inputs(7, 4)).unwrap_err();
-            assert!(["counting", "length 4", "7 trips"].iter().all(|w| e.contains(w)), "{e}");
+            assert!(["counting", "length 4", "7 iterations"].iter().all(|w| e.contains(w)), "{e}");
         }
     }
 }

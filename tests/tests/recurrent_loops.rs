@@ -24,9 +24,9 @@ struct Way {
     axis: usize,
     kind: LoopOutputKind,
     out_axis: usize,
-    /// The length of the output, or exactly as many as there are trips.
+    /// The length of the output, or exactly as many as there are iterations.
     length: Option<i64>,
-    /// Are the products of the elements computed for all of them before the loop?
+    /// Whether the products of the elements are computed for all of them before the loop.
     before: bool,
 }
 
@@ -265,7 +265,7 @@ fn products_before_the_loop_are_found() {
     }
 }
 
-/// An output that is longer than there are trips ends in zeros, which no operator gives.
+/// An output that is longer than there are iterations ends in zeros, which no operator gives.
 #[test]
 fn longer_outputs_stay_loops() {
     for (seed, way) in ways().into_iter().filter(|w| w.length.is_some()).enumerate() {

@@ -171,7 +171,7 @@ fn a_pattern_that_does_not_always_pay_is_taken_where_it_does() {
     }
 }
 
-/// Does a target of these features get weights that lie along the depth, if they are faster there?
+/// Whether a target of these features gets weights that lie along the depth, if they are faster there.
 fn turned(features: &[&str]) -> (bool, bool) {
     let backend = reference();
     let mut target = backend.targets().unwrap().remove(0);

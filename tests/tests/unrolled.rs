@@ -101,7 +101,7 @@ impl Context for Clocked<Box<dyn Context>> {
     }
 }
 
-/// What becomes of x in a loop of n trips.
+/// What becomes of x in a loop of n iterations.
 fn looped(
     net: &mut Network,
     name: &str,
@@ -132,7 +132,7 @@ fn net(trips: i64, op: &str) -> Network {
     net
 }
 
-/// The same in two loops, the inner one of so many trips or, without a number, as many as an input says.
+/// The same in two loops, the inner one of so many iterations or, without a number, as many as an input says.
 fn nested(inner: Option<i64>) -> Network {
     let mut net = Network::new("nested");
     let x = net.add_input("x", TensorType::new(DType::F32, [4, 4])).unwrap();
@@ -215,7 +215,7 @@ fn what_was_not_timed_is_a_miss_or_left_to_the_backend() {
     assert_eq!((&*taken, report.ns, report.key), ("interpreted(unrolled=64)", None, None));
     assert!(cache.is_empty());
     let (_, cache) = build(backend(), cache, BuildConfig::default(), &net(7, "add"));
-    // Another number of trips, and another body, are others.
+    // Another number of iterations, and another body, are others.
     for other in [net(8, "add"), net(7, "mul")] {
         let (refused, _) = build(backend(), cache.clone(), locked(), &other);
         let refused = refused.map(drop).unwrap_err();
@@ -259,7 +259,7 @@ fn a_loop_that_cannot_be_timed_keeps_the_first_way() {
     assert_eq!(of_loop(&built.unwrap()).0, "interpreted(unrolled=0)");
 }
 
-/// Trips that random numbers decide on may be without end.
+/// Iterations that random numbers decide on may be without end.
 #[test]
 fn loops_around_others_are_timed_if_these_are_counted() {
     let backend = || Arc::new(Several([Some(3.0), Some(2.0), Some(1.0)])) as Arc<dyn Backend>;
@@ -291,7 +291,7 @@ fn loops_are_timed_on_cuda() {
         let entry = cache.get(&report.key.unwrap()).unwrap();
         let times: Vec<String> =
             entry.candidates.iter().map(|(id, c)| format!("{id}: {:.1} us", c.median() / 1e3)).collect();
-        eprintln!("{trips} trips: {taken} of {}", times.join(", "));
+        eprintln!("{trips} iterations: {taken} of {}", times.join(", "));
         assert_eq!(entry.candidates.len(), if trips <= 320 { 3 } else { 2 });
         assert!(entry.candidates.values().all(|c| c.median() > 0.0 && c.median().is_finite()), "{entry:?}");
         let (warm, _) = build(backend.clone(), cache, locked(), &net);
@@ -302,6 +302,6 @@ fn loops_are_timed_on_cuda() {
         let engine = Engine::on_target(program, Vec::new(), backend.as_ref(), target.clone()).unwrap();
         let y = engine.create_context().unwrap().run(&[("x", x.clone())]).unwrap().remove(0).1;
         let wanted = 0.5 + 0.25 * trips as f64;
-        assert!(y.to_f64().iter().all(|y| (y - wanted).abs() < 1e-3), "{trips} trips: {y:?}");
+        assert!(y.to_f64().iter().all(|y| (y - wanted).abs() < 1e-3), "{trips} iterations: {y:?}");
     }
 }

@@ -89,7 +89,7 @@ impl<D: Device> Elements<D> {
         let Some(i) = u64::try_from(at).ok().filter(|&i| i < self.length) else {
             let (axis, n) = (self.axis, self.length);
             return Err(BackendError::InvalidArgument(format!(
-                "iterates to element {at} of axis {axis}, which has {n}; make fewer trips"
+                "iterates to element {at} of axis {axis}, which has {n}; make fewer iterations"
             )));
         };
         let known =
@@ -173,7 +173,7 @@ impl<D: Device> Stack<D> {
         let n = length.unwrap_or(trips);
         if n < trips {
             return Err(BackendError::InvalidArgument(format!(
-                "a loop output has length {n}, but there are {trips} trips; make it longer"
+                "a loop output has length {n}, but there are {trips} iterations; make it longer"
             )));
         }
         let mut ty = match &self.ty {

@@ -103,7 +103,7 @@ impl Backend for Reference {
     }
 }
 
-/// Does the fast tactic make matrix products of it?
+/// Whether the fast tactic makes matrix products of it.
 fn product(g: &Graph, n: &Node) -> bool {
     PRODUCTS.contains(&n.op.id()) && n.outputs.iter().all(|&y| g.ty(y).dtype.is_float())
 }

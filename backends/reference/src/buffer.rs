@@ -163,7 +163,7 @@ impl Pool {
 }
 
 impl Buf {
-    /// Is more than half of its memory unused?
+    /// Whether more than half of its memory is unused.
     pub fn is_wasteful(&self) -> bool {
         self.len.div_ceil(64) < self.lines.as_ref().map_or(0, |l| l.all.len()) / 2
     }

@@ -31,7 +31,7 @@ pub(crate) struct CpuContext {
     outputs: Option<Vec<Tensor>>,
     observable: bool,
     times: Vec<StepTime>,
-    /// Are times asked for, of the steps inside of control flow too?
+    /// Whether times are asked for, of the steps inside of control flow too.
     timing: bool,
     runs: u64,
 }

@@ -77,7 +77,7 @@ impl Val {
         }
     }
 
-    /// The same elements in another shape of the same volume.
+    /// Reshapes to another shape of the same volume.
     pub fn reshaped(self, shape: &[usize]) -> Option<Val> {
         if volume(shape)? != volume(self.shape())? {
             return None;

@@ -52,7 +52,8 @@ fn build(c: &mut Criterion) {
     c.bench_function("passes", |b| {
         let run = |mut g: Graph| {
             let folding = FoldWork::new(config.fold_budget);
-            let cx = PassCx { config: &config, backend: backend.as_ref(), target: &target, folding: &folding };
+            let cx =
+                PassCx { config: &config, backend: backend.as_ref(), target: &target, folding: &folding };
             run_all(&mut g, &cx).unwrap();
             g
         };

@@ -61,9 +61,9 @@ fn seconds(text: &str) -> Result<f64, String> {
 struct LayerStats {
     name: String,
     tactic: String,
-    /// Times that it ran in one run of the network, on average: in a loop once a trip.
+    /// Times that it ran in one run of the network, on average: in a loop once an iteration.
     runs: f64,
-    /// Does it lie in a body of control flow, so that the time of another layer holds its own?
+    /// Whether it lies in a body of control flow, so that the time of another layer holds its own.
     inside: bool,
     stats: Stats,
 }

@@ -124,7 +124,7 @@ fn output_json(name: &str, t: &Tensor) -> Value {
     })
 }
 
-/// Compares with the arrays of an archive. Arrays that are no outputs are named in a note.
+/// Compares with the arrays of an archive. Arrays that are not outputs are named in a note.
 fn expect(
     path: &Path,
     outputs: &[(String, Tensor)],

@@ -16,7 +16,7 @@ pub const SIZES: Reason = Reason {
     advice: "mask elements instead of picking them, if the size may stay as it is",
 };
 
-/// The same where nothing bounds them, so that no memory can be planned.
+/// Sizes that nothing bounds, so that no memory can be planned.
 pub const UNBOUNDED_SIZES: Reason = Reason {
     why: "how large its results are is found on the device, and nothing bounds it",
     advice: "give the network's inputs greatest sizes in the profile",
@@ -34,8 +34,8 @@ pub const CONTENTS: Reason = Reason {
 
 /// Control flow whose decisions the host reads, as no kernel starts another one.
 pub const DECISIONS: Reason = Reason {
-    why: "the host reads numbers of trips, conditions, or sizes that are computed inside",
-    advice: "give numbers of trips and conditions as constants or inputs of the network, or run on a backend that decides on the device (cuda)",
+    why: "the host reads numbers of iterations, conditions, or sizes that are computed inside",
+    advice: "give numbers of iterations and conditions as constants or inputs of the network, or run on a backend that decides on the device (cuda)",
 };
 
 /// Control flow in a network that is not one piece of work of the device.
@@ -53,7 +53,7 @@ pub const INSIDE: Reason = Reason {
 /// Control flow with sizes that nothing bounds.
 pub const UNBOUNDED: Reason = Reason {
     why: "a size of what it reads, carries or stacks is not known before the run, and nothing bounds it",
-    advice: "bound the number of trips by a constant or an input, and let carried tensors keep their sizes",
+    advice: "bound the number of iterations by a constant or an input, and let carried tensors keep their sizes",
 };
 
 /// The feature of a target whose device is the host itself, so that nothing waits for it.
@@ -81,14 +81,14 @@ impl HostStep {
         HostStep { step, inside: Vec::new(), why: reason.why.to_owned(), advice: reason.advice.to_owned() }
     }
 
-    /// Adds a step unless it is there for the same reason, as in another trip.
+    /// Adds a step unless it is there for the same reason, as in another iteration.
     pub fn add(all: &mut Vec<HostStep>, step: usize, reason: Reason) {
         if !all.iter().any(|s| s.step == step && s.why == reason.why) {
             all.push(HostStep::new(step, reason));
         }
     }
 
-    /// Does the host only read how much the device found, within bounds? Strict builds take such steps.
+    /// Whether the host only reads how much the device found, within bounds. Strict builds take such steps.
     pub fn reads_sizes(&self) -> bool {
         self.why == SIZES.why
     }

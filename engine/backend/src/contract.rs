@@ -139,7 +139,7 @@ pub struct StepTime {
     /// Where a step inside of it lies, from the outermost in: the body, and the step's index in it. Empty for the step
     /// itself, whose time holds those inside.
     pub inside: Vec<(usize, usize)>,
-    /// How often it ran: in a body once a trip.
+    /// How often it ran: in a body once an iteration.
     pub runs: u64,
     /// Nanoseconds on the device, of all runs.
     pub ns: f64,

@@ -28,7 +28,7 @@ pub struct Step {
     pub tactic: Tactic,
     /// What the backend compiled for it. Steps of equal regions share it.
     pub blob: Bytes,
-    /// Of control flow that the host walks (module `flow`): a program for each region, whose inputs and outputs are the
+    /// Programs of the regions of control flow that the host walks (module `flow`): one for each region, whose inputs and outputs are the
     /// region's. Empty for all other steps.
     pub bodies: Vec<Program>,
 }
@@ -103,7 +103,7 @@ impl Program {
         Program { graph, steps, memory: MemoryPlan::default() }
     }
 
-    /// Does a step only give memory another name: the result of a reshape that lies where its input lies? It launches
+    /// Whether a step only gives memory another name: the result of a reshape that lies where its input lies. It launches
     /// nothing.
     pub fn is_view(&self, step: &Step) -> bool {
         let [node] = step.nodes[..] else { return false };
@@ -117,7 +117,7 @@ impl Program {
         }
     }
 
-    /// Can a value be observed behind a run, if steps write it or not? An error says why it can't.
+    /// Whether a value can be observed behind a run, if steps write it or not. An error says why it can't.
     pub fn observable(&self, v: ValueId, written: bool) -> Result<(), BackendError> {
         let g = &self.graph;
         if g.value_ids().all(|known| known != v) {
@@ -141,7 +141,7 @@ impl Program {
     }
 
     /// The weights that a layer or the caller reads: the value and its elements. Sources of derived weights, kept for
-    /// refit, are none of a device's business.
+    /// refit, are not a device's concern.
     pub fn weights(&self) -> impl Iterator<Item = (ValueId, &Tensor)> {
         let g = &self.graph;
         let read: HashSet<ValueId> =

@@ -32,7 +32,7 @@ impl Region {
         Region::cut(g, nodes, |v| read.contains(&v))
     }
 
-    /// The same with the readers of all values of the graph at hand.
+    /// Like `extract`, with the readers of all values of the graph given.
     pub fn extract_with(g: &Graph, nodes: &[NodeId], uses: &Uses) -> Result<Region, kiln_ir::IrError> {
         let read = |v: ValueId| uses.of_value(v).iter().any(|(n, _)| !nodes.contains(n));
         Region::cut(g, nodes, |v| read(v) || uses.is_output(v))

@@ -70,7 +70,7 @@ impl Shapes {
         Ok(())
     }
 
-    /// Are all shapes of a step known, and the contents of its host ports?
+    /// Whether all shapes of a step are known, and the contents of its host ports.
     pub fn ready(&self, program: &Program, step: &Step) -> bool {
         self.unknown_host_ports(program, step).is_empty()
             && step.nodes.iter().filter_map(|&n| program.graph.get(n)).all(|n| {

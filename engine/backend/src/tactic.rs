@@ -11,14 +11,14 @@ pub struct Tactic {
     pub params: BTreeMap<String, i64>,
     /// Scratch memory in bytes that the step wants while it runs, at the region's maximal shapes.
     pub workspace: u64,
-    /// Does it give the same bits every time?
+    /// Whether it gives the same bits every time.
     pub deterministic: bool,
     /// Identifies the sources that the kernel's text is written from, so that changed kernels are timed again.
     pub source_hash: String,
     /// Expected time in nanoseconds at the region's optimal shapes, if the backend has a model; the engine times the
     /// most promising ones only.
     pub estimate_ns: Option<f64>,
-    /// Does it leave alone what no other region reads of its layers' results, so that these need no memory? Else it may
+    /// Whether it does not write results that no other region reads, so that these need no memory. Else it may
     /// write them.
     pub leaves_unread: bool,
     /// What those who build should know if it is chosen: that there are faster ways and why they are refused here, say.

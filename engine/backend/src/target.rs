@@ -42,7 +42,7 @@ pub struct MemoryRules {
     pub alignment: u64,
     /// The largest range that one kernel argument may span, in bytes.
     pub max_binding: u64,
-    /// May an output lie in the memory of an input that nobody reads afterwards?
+    /// Whether an output may lie in the memory of an input that nobody reads afterwards.
     pub in_place: bool,
     /// Bytes of device memory; 0 if unknown.
     pub total: u64,
@@ -70,7 +70,7 @@ impl Target {
         h.finalize().to_hex()[..32].to_owned()
     }
 
-    /// Is this feature there?
+    /// Whether the target has this feature.
     pub fn has(&self, feature: &str) -> bool {
         self.features.iter().any(|f| f == feature)
     }

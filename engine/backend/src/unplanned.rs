@@ -44,7 +44,7 @@ impl Program {
         self.choose_for(&[], backend, target)
     }
 
-    /// The same in the body of a loop, where these values lie elsewhere in every trip.
+    /// Chooses for the body of a loop, where these values are at another place in every iteration.
     fn choose_for(
         &mut self,
         slices: &[ValueId],

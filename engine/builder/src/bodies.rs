@@ -51,7 +51,7 @@ fn handed_on(g: &Graph, v: ValueId) -> Option<ValueId> {
     node.inputs.first().copied().flatten().filter(|&x| g.ty(x) == g.ty(v))
 }
 
-/// Does a layer write its result where one of its inputs lies?
+/// Whether a layer writes its result where one of its inputs lies.
 fn in_place(g: &Graph) -> bool {
     let here = |n: &Node| !n.op.def().traits.must_alias.is_empty() || n.regions.iter().any(in_place);
     g.nodes().any(|(_, n)| here(n))
@@ -103,7 +103,7 @@ pub(crate) fn sizes_in(g: &Graph, sizes: &mut BTreeSet<i64>) {
     g.nodes().flat_map(|(_, n)| &n.regions).for_each(|r| sizes_in(r, sizes));
 }
 
-/// Do the facts fit every region of control flow, whatever is decided there?
+/// Whether the facts fit every region of control flow, whatever is decided there.
 fn fits(body: &Graph, facts: &[Fact]) -> bool {
     body.nodes().filter(|(_, n)| !n.regions.is_empty()).all(|(id, _)| {
         Region::extract(body, &[id]).is_ok_and(|r| {

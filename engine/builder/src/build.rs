@@ -68,7 +68,7 @@ pub struct StepReport {
     pub candidates: usize,
     /// Key of the choice in the timing cache.
     pub key: Option<String>,
-    /// Does it only give memory another name and launch nothing?
+    /// Whether it only gives memory another name and launches nothing.
     pub view: bool,
     /// What the backend says of the tactic; empty where that is nothing.
     pub note: String,
@@ -210,7 +210,7 @@ struct Picked {
     key: String,
 }
 
-/// Chooses and compiles a tactic for each region. `slices` are values that lie elsewhere in every trip of a loop.
+/// Chooses and compiles a tactic for each region. `slices` are values that lie elsewhere in every iteration of a loop.
 fn choose_all(
     tuner: &mut Tuner<'_>,
     g: &Graph,

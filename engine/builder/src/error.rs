@@ -45,7 +45,7 @@ pub enum BuildError {
         backend: String,
         /// The source that was asked for.
         name: String,
-        /// Those that it has.
+        /// The names that it has.
         offers: String,
     },
     /// A profile is missing or does not fit the network.

@@ -73,7 +73,7 @@ fn filled(dtype: DType, shape: &[usize], n: i64) -> Option<Tensor> {
     Tensor::from_elems(dtype, shape, &Elems::F(vec![n as f64; len]))
 }
 
-/// The same for runs at one point.
+/// Steps that need the host in runs at one point.
 fn at(program: &Program, facts: &[Fact], target: &Target) -> Vec<HostStep> {
     let mut shapes = Shapes::new(facts.to_vec());
     let mut all = Vec::new();
@@ -111,7 +111,7 @@ fn nodes<'a>(program: &'a Program, step: &'a Step) -> impl Iterator<Item = &'a N
     step.nodes.iter().filter_map(|&n| program.graph.get(n))
 }
 
-/// Whether a step that is no control flow keeps a whole program from being one piece of work of the device.
+/// Whether a step that is not control flow keeps a whole program from being one piece of work of the device.
 fn waits(program: &Program, step: &Step, shapes: &Shapes) -> bool {
     shapes.counted(program, step).is_some() || nodes(program, step).any(|n| is_fresh(&n.op))
 }

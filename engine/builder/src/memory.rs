@@ -11,7 +11,7 @@ pub struct StepUse {
     pub nodes: Vec<NodeId>,
     /// Scratch memory it wants, in bytes.
     pub workspace: u64,
-    /// Does it leave results alone that nobody reads?
+    /// Whether it does not write results that nobody reads.
     pub leaves_unread: bool,
 }
 

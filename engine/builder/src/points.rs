@@ -19,7 +19,7 @@ const LOOSE: u64 = 8;
 pub struct Points {
     /// At the usual shapes of the first profile. In bodies of control flow sizes that only a run tells are guessed.
     pub opt: Vec<Fact>,
-    /// The same without guesses.
+    /// The points without guesses.
     pub sure: Vec<Fact>,
     /// Over all shapes of every profile.
     pub spans: Vec<Span>,
@@ -116,7 +116,7 @@ impl Span {
         Span { facts, ranges }
     }
 
-    /// The same ranges for a body of control flow whose inputs have these facts.
+    /// The ranges for a body of control flow whose inputs have these facts.
     pub fn inside(&self, facts: Vec<Fact>) -> Span {
         Span { facts, ranges: self.ranges.clone() }
     }

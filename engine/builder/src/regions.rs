@@ -82,7 +82,7 @@ impl<'a> Former<'a> {
         self.g.get(id).map_or(&[], |n| &n.outputs)
     }
 
-    /// May a node be computed where the elements of `like` are, in a region that is still to be made?
+    /// Whether a node may be computed where the elements of `like` are, in a region that is still to be made.
     fn joins(&self, id: NodeId, like: ValueId) -> bool {
         let fits = |n: &Node| {
             n.op.is_pointwise() && matches!(n.outputs[..], [y] if self.g.ty(y).dims == self.g.ty(like).dims)
@@ -235,7 +235,7 @@ impl<'a> Former<'a> {
         found.into_iter().find(serves).map(|(_, (id, _))| id)
     }
 
-    /// Does the backend run these as one? Their outputs are one value, or all of the last node.
+    /// Whether the backend runs these as one. Their outputs are one value, or all of the last node.
     fn accepted(&self, members: &[NodeId]) -> bool {
         let last = members.last().map_or(&[][..], |&n| self.outputs(n));
         Region::extract_with(self.g, members, &self.uses).is_ok_and(|region| {

@@ -18,7 +18,7 @@ fn build(network: &Network, config: BuildConfig) -> kiln_builder::Built {
     b.build(network).unwrap()
 }
 
-/// Runs what was built after a trip through a plan file, whose reader verifies it.
+/// Runs what was built after an iteration through a plan file, whose reader verifies it.
 fn run(built: kiln_builder::Built, inputs: &[Tensor]) -> Vec<Tensor> {
     let backend = kiln_reference::Reference::new();
     let target = backend.targets().unwrap().remove(0);

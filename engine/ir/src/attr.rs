@@ -45,7 +45,7 @@ impl Attr {
         }
     }
 
-    /// Are both values of the same kind?
+    /// Whether both values are of the same kind.
     pub fn same_kind(&self, o: &Attr) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(o)
     }

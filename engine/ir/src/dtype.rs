@@ -94,12 +94,12 @@ impl DType {
         }
     }
 
-    /// Is it a floating-point type?
+    /// Whether it is a floating-point type.
     pub fn is_float(self) -> bool {
         self.kind() == Kind::Float
     }
 
-    /// Is it an integer type (bool is none)?
+    /// Whether it is an integer type (bool is none).
     pub fn is_int(self) -> bool {
         self.kind() == Kind::Int
     }

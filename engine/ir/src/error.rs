@@ -138,7 +138,7 @@ pub enum IrError {
     #[error("{0}")]
     Structure(String),
     /// A value of another network, or none at all.
-    #[error("\"{0}\" is no tensor of this network")]
+    #[error("\"{0}\" is not a tensor of this network")]
     UnknownTensor(String),
     /// A name is used twice.
     #[error("the name \"{0}\" is used twice; names of inputs, outputs and layers are unique")]

@@ -63,7 +63,7 @@ impl Op {
         Ok(())
     }
 
-    /// Refuses tensors whose contents are out of range. Only shapes of inputs that are no index inputs matter: `get`
+    /// Refuses tensors whose contents are out of range. Only shapes of inputs that are not index inputs matter: `get`
     /// returns the tensor of an input.
     pub fn check_indices(
         &self,

@@ -29,7 +29,7 @@ impl<'a> InferCx<'a> {
         InferCx { def: op.def(), attrs: op.attrs(), inputs, scope }
     }
 
-    /// The same application with other attributes and inputs.
+    /// This application with other attributes and inputs.
     pub fn reordered<'b>(&'b self, attrs: &'b Attrs, inputs: &'b [Option<Fact>]) -> InferCx<'b> {
         InferCx { def: self.def, attrs, inputs, scope: self.scope }
     }
@@ -44,7 +44,7 @@ impl<'a> InferCx<'a> {
         self.inputs.is_empty()
     }
 
-    /// Is the optional input present?
+    /// Whether the optional input is present.
     pub fn has(&self, i: usize) -> bool {
         self.inputs.get(i).is_some_and(Option::is_some)
     }
@@ -163,7 +163,7 @@ impl<'a> InferCx<'a> {
     }
 }
 
-/// Are the two certainly different numbers?
+/// Whether the two are certainly different numbers.
 pub fn differ(a: &Dim, b: &Dim) -> bool {
     matches!((a.as_const(), b.as_const()), (Some(x), Some(y)) if x != y)
 }

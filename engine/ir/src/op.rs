@@ -52,9 +52,9 @@ pub struct OpDef {
 pub struct Port {
     /// The name in documentation and messages.
     pub name: &'static str,
-    /// May it be absent or repeated?
+    /// Whether it may be absent or repeated.
     pub arity: Arity,
-    /// Is its content needed on the host before the operator can be launched (a shape, an axis, a size)?
+    /// Whether its content is needed on the host before the operator can be launched (a shape, an axis, a size).
     pub host: bool,
 }
 
@@ -83,7 +83,7 @@ pub const fn variadic(name: &'static str) -> Port {
 }
 
 impl Port {
-    /// The same port, its content needed on the host.
+    /// Marks the port: its content is needed on the host.
     pub const fn on_host(self) -> Port {
         Port { host: true, ..self }
     }
@@ -96,7 +96,7 @@ pub struct AttrDef {
     pub name: &'static str,
     /// Its default, which also gives its kind.
     pub default: fn() -> Attr,
-    /// Must it be given?
+    /// Whether it must be given.
     pub required: bool,
     /// The values that it may have, if it is a string out of a closed list.
     pub choices: &'static [&'static str],
@@ -278,7 +278,7 @@ impl Op {
         self.def.roles.movement
     }
 
-    /// Is it pointwise, with a scalar expression?
+    /// Whether it is pointwise, with a scalar expression.
     pub fn is_pointwise(&self) -> bool {
         self.def.expr.is_some()
     }

@@ -33,7 +33,7 @@ impl Problem {
     }
 }
 
-/// The operator of a problem. Only tests make problems: one that is not made is coverage that is lost without a word, so refused
+/// The operator of a problem. Only tests make problems: one that is not made is coverage that is lost silently, so refused
 /// attributes are a panic that names operator and attribute.
 #[expect(clippy::panic, reason = "only tests make problems, and their attributes are constants")]
 pub fn op(name: impl AsRef<str>, attrs: Attrs) -> Op {

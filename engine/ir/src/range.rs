@@ -43,7 +43,7 @@ impl<'a> RangeCx<'a> {
         self.dims.get(i).and_then(Option::as_deref).unwrap_or_default()
     }
 
-    /// Is the input present?
+    /// Whether the input is present.
     pub fn has(&self, i: usize) -> bool {
         self.dims.get(i).is_some_and(Option::is_some)
     }

@@ -45,13 +45,13 @@ impl Roles {
 pub enum Movement {
     /// By computation.
     None,
-    /// The same elements in the same shape.
+    /// Elements and shape stay.
     Identity,
-    /// The same bytes with another element type.
+    /// Bytes stay, with another element type.
     Reinterpretation,
-    /// The same elements in the same order, in another shape.
+    /// Elements stay in their order, in another shape.
     Reshape,
-    /// The same elements with their dimensions in another order.
+    /// Elements stay, with their dimensions in another order.
     Permutation,
     /// A part of the elements, at even steps along each dimension.
     Slice,

@@ -142,7 +142,7 @@ pub fn checkpoint() {
 pub struct Checkpoints(Vec<Arc<StopFlag>>);
 
 impl Checkpoints {
-    /// Those of the calling thread.
+    /// The flags of the calling thread.
     pub fn here() -> Checkpoints {
         let catching = cfg!(panic = "unwind") && CATCHING.get() > 0;
         Checkpoints(if catching { FLAGS.with_borrow(Vec::clone) } else { Vec::new() })

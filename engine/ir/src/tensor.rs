@@ -146,7 +146,7 @@ impl Tensor {
         self.shape.iter().product()
     }
 
-    /// Has it no elements?
+    /// Whether it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -166,7 +166,7 @@ impl Tensor {
         self.bytes.clone()
     }
 
-    /// The same elements in another shape of the same volume.
+    /// Reshapes to another shape of the same volume.
     pub fn reshaped(&self, shape: &[usize]) -> Option<Tensor> {
         (volume(shape)? == self.len()).then(|| Tensor { shape: shape.to_vec(), ..self.clone() })
     }

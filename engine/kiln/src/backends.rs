@@ -1,4 +1,4 @@
-//! The backends that are at hand: the linked reference, and plug-ins.
+//! The backends that are available: the linked reference, and plug-ins.
 
 use crate::Error;
 use kiln_reference::Reference;

@@ -56,7 +56,7 @@ impl<'a> Body<'a> {
         usize::from(self.implicit_batch)
     }
 
-    /// Is the input present?
+    /// Whether the input is present.
     pub fn has(&self, i: usize) -> bool {
         self.inputs.get(i).is_some_and(Option::is_some)
     }

@@ -147,7 +147,7 @@ impl Network {
         Ok(())
     }
 
-    /// Does a tensor depend on a layer other than through a back edge?
+    /// Whether a tensor depends on a layer other than through a back edge.
     fn depends(&self, tensor: TensorId, on: LayerId) -> bool {
         let outputs = &self.layer_data(on).outputs;
         if !outputs.contains(&tensor) && outputs.iter().all(|&t| self.tensor(t).readers.is_empty()) {
@@ -166,7 +166,7 @@ impl Network {
         false
     }
 
-    /// The inputs of a layer that are no back edges.
+    /// The inputs of a layer that are not back edges.
     pub(super) fn forward_inputs(&self, l: LayerId) -> impl Iterator<Item = TensorId> + '_ {
         let d = self.layer_data(l);
         let boundary = d.def.boundary();

@@ -72,7 +72,7 @@ pub enum NetworkError {
     /// A network input is marked as output.
     #[error("\"{0}\" is an input of the network and can't be its output; add an identity layer")]
     InputAsOutput(String),
-    /// A tensor is no output.
+    /// A tensor is not an output.
     #[error("\"{0}\" is not marked as an output of the network")]
     NotMarked(String),
     /// A tensor is made an output for shapes that the host does not know before a run.
@@ -191,7 +191,7 @@ pub enum NetworkError {
         "the condition \"{layer}\" of {construct} depends on \"{on}\" ({kind}); it may use recurrences only"
     )]
     ConditionFrom {
-        /// The trip limit.
+        /// The iteration limit.
         layer: String,
         /// The loop.
         construct: String,
@@ -208,27 +208,27 @@ pub enum NetworkError {
         /// The loop.
         construct: String,
     },
-    /// More trips than elements.
-    #[error("{construct} makes {trips} trips, but iterator \"{layer}\" has {extent} elements")]
+    /// More iterations than elements.
+    #[error("{construct} makes {iterations} iterations, but iterator \"{layer}\" has {extent} elements")]
     BeyondExtent {
         /// The loop.
         construct: String,
         /// The iterator.
         layer: String,
-        /// The trip count.
-        trips: i64,
+        /// The iteration count.
+        iterations: i64,
         /// The length of the axis.
         extent: i64,
     },
     /// A concatenated output that is too short.
-    #[error("{construct} makes {trips} trips, but its output \"{layer}\" has length {length}")]
+    #[error("{construct} makes {iterations} iterations, but its output \"{layer}\" has length {length}")]
     TooShort {
         /// The loop.
         construct: String,
         /// The loop output.
         layer: String,
-        /// The trip count.
-        trips: i64,
+        /// The iteration count.
+        iterations: i64,
         /// The length given.
         length: i64,
     },

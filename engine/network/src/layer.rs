@@ -31,11 +31,11 @@ pub trait LayerDef: Any + Debug + Send + Sync {
     fn output_name(&self, index: usize) -> String {
         index.to_string()
     }
-    /// Can it leave an implicit batch alone?
+    /// Whether it can leave an implicit batch alone.
     fn implicit_batch(&self) -> bool {
         false
     }
-    /// Must it stay though nobody reads its outputs?
+    /// Whether it must stay though nobody reads its outputs.
     fn side_effect(&self) -> bool {
         false
     }
@@ -43,7 +43,7 @@ pub trait LayerDef: Any + Debug + Send + Sync {
     fn weights(&self) -> &'static [WeightsRole] {
         &[]
     }
-    /// Is the rank of its outputs limited, as it is for all layers but operators of the graph?
+    /// Whether the rank of its outputs is limited, as it is for all layers but operators of the graph.
     fn limits_rank(&self) -> bool {
         true
     }

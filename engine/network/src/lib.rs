@@ -118,7 +118,7 @@ impl Network {
         self.typing
     }
 
-    /// Do ranks and axes leave the batch out?
+    /// Whether ranks and axes leave the batch out.
     pub fn has_implicit_batch(&self) -> bool {
         self.implicit_batch
     }

@@ -320,7 +320,7 @@ impl Network {
         &self.shape_outputs
     }
 
-    /// All outputs that the graph gives: those for shapes that are no others come last.
+    /// All outputs that the graph gives: those for shapes that are not among the others come last.
     pub(super) fn all_outputs(&self) -> impl Iterator<Item = TensorId> + '_ {
         let more = self.shape_outputs.iter().filter(|t| !self.outputs.contains(t));
         self.outputs.iter().chain(more).copied()
@@ -406,7 +406,7 @@ impl Network {
         Err(NetworkError::TensorType { tensor, found, wanted: dtype.to_string() })
     }
 
-    /// Is this the name of an input, a constant, a layer or another tensor?
+    /// Whether this is the name of an input, a constant, a layer or another tensor.
     pub fn is_taken(&self, name: &str) -> bool {
         self.layer_names.contains_key(name) || self.by_name.contains_key(name)
     }

@@ -123,7 +123,7 @@ fn only_loose_tensors_are_removed() {
     refused(net.remove_tensor(x), "\"unary\" uses it");
     refused(net.remove_tensor(y), "\"unary\" uses it");
     net.remove_tensor(spare).unwrap();
-    refused(net.add_unary(spare, UnaryOp::Neg).map(|l| l.id()), "no tensor of this network");
+    refused(net.add_unary(spare, UnaryOp::Neg).map(|l| l.id()), "not a tensor of this network");
     assert_eq!(net.lower().unwrap().inputs.len(), 1);
 }
 
@@ -285,7 +285,7 @@ fn ids_of_other_networks_are_refused() {
     let y = a.add_unary(x, UnaryOp::Neg).unwrap();
     let (id, y) = (y.id(), y.output(0).unwrap());
     let mut b = Network::new("b");
-    refused(b.add_identity(y).map(|l| l.id()), "no tensor of this network");
+    refused(b.add_identity(y).map(|l| l.id()), "not a tensor of this network");
     refused(b.layer(id).map(|l| l.id()), "no layer number 0");
     refused(a.layer(id).unwrap().output(1), "has 1 outputs");
 }

@@ -15,15 +15,15 @@ use kiln_ir::tensor::Tensor;
 static OPS: &[OpDef] = &[
     OpDef {
         name: LOOP,
-        doc: "Runs a body n times. Inputs in order: the trip count (one integer), if `count`; the initial values of \
+        doc: "Runs a body n times. Inputs in order: the iteration count (one integer), if `count`; the initial values of \
               `carried` values; one tensor for each of `iter_axes`, cut along that axis; one length (one integer) for \
               each output with `out_length` 1; `body_captures` values that the body reads unchanged; the rest is \
               captured by the condition. Region 0, the body: carried values, one element (the axis dropped) for each \
               iterated tensor, captures → the next carried values, then one value for each output that is not `last`. \
-              Region 1, with `while` only: carried values, captures → one bool, asked before every trip. n is the least \
-              trip that the count (negative: 0) or the condition refuses. Element i of an iterated tensor is number i, \
+              Region 1, with `while` only: carried values, captures → one bool, asked before every iteration. n is the least \
+              iteration that the count (negative: 0) or the condition refuses. Element i of an iterated tensor is number i, \
               or count−1−i where `iter_reverse` is 1; one outside the tensor is an error. Outputs by `out_kinds`: \
-              `last`, carried value number `out_index` after n trips; `concat` and `reverse`, the values of body output \
+              `last`, carried value number `out_index` after n iterations; `concat` and `reverse`, the values of body output \
               number `out_index` (after the carried ones) along a new axis `out_axes`, in this or the opposite order. \
               With a length the axis has that length: shorter than n is an error, entries beyond n are zero. Without, \
               it is n.",

@@ -146,7 +146,7 @@ pub(crate) fn infer(
     Ok(out.into_iter().map(|f| Fact::of(with_dims(&f.ty, |d| layout.from_linear(d)))).collect())
 }
 
-/// A complaint about the shape of an input that was moved speaks of its linear form.
+/// A complaint about the shape of an input that was moved names its linear form.
 fn said_of_linear(e: OpError, moved: usize) -> OpError {
     match e {
         OpError::Shape { input, found, wanted } if input < moved => {

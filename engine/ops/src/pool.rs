@@ -263,7 +263,7 @@ fn eval_indices(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     Ok(vec![cx.make(0, &shape, y)?, cx.make(1, &shape, indices)?])
 }
 
-/// Does element `a` replace the greatest so far, `b`?
+/// Whether element `a` replaces the greatest so far, `b`.
 fn better(elems: &Elems, a: usize, b: usize) -> bool {
     match elems {
         Elems::F(v) => !v[b].is_nan() && (v[a].is_nan() || v[a] > v[b]),

@@ -25,7 +25,7 @@ struct Kind {
     gates: usize,
     /// Activations of one direction, unless given.
     activations: &'static [&'static str],
-    /// Is there a second state?
+    /// Whether there is a second state.
     cell: bool,
 }
 
@@ -165,7 +165,7 @@ fn directions(attrs: &Attrs) -> Result<usize, OpError> {
     Ok(if attrs.str("direction")? == "bidirectional" { 2 } else { 1 })
 }
 
-/// Does the batch come first?
+/// Whether the batch comes first.
 fn batch_first(attrs: &Attrs) -> Result<bool, OpError> {
     match attrs.int("layout")? {
         n @ (0 | 1) => Ok(n == 1),

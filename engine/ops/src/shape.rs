@@ -141,7 +141,7 @@ fn resolve(cx: &InferCx<'_>, x: &TensorType, want: &[Dim]) -> Result<Vec<Dim>, O
     }
 }
 
-/// The same elements in the inferred shape.
+/// Reshapes to the inferred shape.
 pub fn eval_copy(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     let shape = cx.out_shape(0)?;
     let x = cx.input(0)?;

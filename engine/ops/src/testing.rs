@@ -49,7 +49,7 @@ pub fn infer(name: &str, attrs: Attrs, inputs: &[(DType, Vec<Dim>)]) -> Result<V
     Op::new(name, attrs).unwrap().infer(&facts, "t")
 }
 
-/// Do both have this shape and elements that differ by no more than `tol` (NaN equals NaN)?
+/// Whether both have this shape and elements that differ by no more than `tol` (NaN equals NaN).
 #[track_caller]
 pub fn assert_near(x: &Tensor, shape: &[usize], want: &[f64], tol: f64) {
     assert_eq!(x.shape(), shape);

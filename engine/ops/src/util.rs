@@ -101,7 +101,7 @@ pub fn check_fits(cx: &InferCx<'_>, i: usize, to: &[Dim], stretch: bool) -> Resu
     if fits { Ok(()) } else { Err(cx.bad_shape(i, format!("{wanted} [{}]", dims_text(to)).trim_start())) }
 }
 
-/// Is it a float type that operators compute in: f32, f16 or bf16?
+/// Whether it is a float type that operators compute in: f32, f16 or bf16.
 pub fn is_real(d: DType) -> bool {
     REALS.contains(&d)
 }

@@ -17,7 +17,7 @@ pub struct Compatibility {
 }
 
 impl Compatibility {
-    /// Does it run?
+    /// Whether it runs.
     pub fn ok(&self) -> bool {
         self.refusal.is_none()
     }

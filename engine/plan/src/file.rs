@@ -51,20 +51,20 @@ impl Plan {
         Plan { header, program, layers, network: None }
     }
 
-    /// The same plan that tells this much of its layers.
+    /// Sets how much the plan records of its layers.
     pub fn with_verbosity(mut self, verbosity: Verbosity) -> Plan {
         self.header.verbosity = verbosity;
         self.layers = LayerTable::of(&self.program, verbosity);
         self
     }
 
-    /// The same plan that keeps the network before passes.
+    /// Keeps the network before passes in the plan.
     pub fn with_network(mut self, network: Graph) -> Plan {
         self.network = Some(network);
         self
     }
 
-    /// The same plan that needs these plug-in libraries.
+    /// Records the plug-in libraries that the plan needs.
     pub fn with_plugins(mut self, mut plugins: Vec<Requirement>) -> Plan {
         plugins.sort();
         plugins.dedup();

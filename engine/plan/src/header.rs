@@ -41,7 +41,7 @@ pub struct PlanHeader {
     pub plugins: Vec<Requirement>,
     /// How much of its layers it tells.
     pub verbosity: Verbosity,
-    /// May named weights be replaced?
+    /// Whether named weights may be replaced.
     pub refittable: bool,
     /// Bytes of activations that one context wants.
     pub context_memory: u64,

@@ -4,7 +4,7 @@ use kiln_backend::{Program, shape_inputs};
 use kiln_ir::ty::dims_text;
 use kiln_ir::{DType, Dim, Graph, TensorType, ValueId};
 
-/// Does a tensor go in or come out?
+/// Whether a tensor goes in or comes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoMode {
     /// Given by the caller.
@@ -24,7 +24,7 @@ pub struct IoTensor {
     pub dtype: DType,
     /// Dimensions; those that a run determines are symbols.
     pub dims: Vec<Dim>,
-    /// Are its elements read on the host, to compute shapes?
+    /// Whether its elements are read on the host, to compute shapes.
     pub is_shape_input: bool,
 }
 

@@ -57,7 +57,7 @@ impl Range {
         Ok(())
     }
 
-    /// Does it hold these components?
+    /// Whether it holds these components.
     pub fn contains(&self, v: &[i64]) -> bool {
         v.len() == self.min.len() && (0..v.len()).all(|i| self.min[i] <= v[i] && v[i] <= self.max[i])
     }

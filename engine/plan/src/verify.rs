@@ -105,7 +105,7 @@ fn places_fit(p: &Program, rules: &MemoryRules) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Is a value a view of one that lies in the same input, and no output of the network?
+/// Whether a value is a view of one that lies in the same input, and no output of the network.
 fn views_input(p: &Program, v: ValueId) -> bool {
     let from = |(_, n): (NodeId, &Node)| n.inputs.first().copied().flatten().filter(|_| is_view_op(&n.op));
     let place = |v: ValueId| p.memory.places.get(v.0 as usize);

@@ -1,4 +1,4 @@
-//! The backends that are at hand.
+//! The backends that are available.
 
 use crate::RuntimeError;
 use kiln_backend::Backend;

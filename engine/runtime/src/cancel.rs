@@ -50,7 +50,7 @@ pub(crate) struct Control(Mutex<Running>);
 #[derive(Debug)]
 struct Running {
     flag: Arc<StopFlag>,
-    /// Is anybody there who may stop runs?
+    /// Whether anybody is there who may stop runs.
     stoppable: bool,
     /// The number of the run in flight.
     run: Option<u64>,

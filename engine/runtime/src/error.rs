@@ -126,7 +126,7 @@ pub enum RuntimeError {
     NoBackend {
         /// The backend.
         name: String,
-        /// Those registered.
+        /// The registered ones.
         known: String,
     },
     /// A backend of this name exists already.

@@ -19,7 +19,7 @@ fn runs_by_name_in_any_order_and_remembers_shapes() {
     }
     let c = cx.counters();
     assert_eq!((c.shape_inferences, c.shape_hits, c.backend.runs), (2, 2, 4));
-    // Another context of the engine has the same shapes at hand.
+    // Another context of the engine has the same shapes available.
     let mut other = e.create_context().unwrap();
     other.run(&[("a", t(&[3, 2], &[1.0; 6])), ("b", t(&[3, 2], &[0.0; 6]))]).unwrap();
     assert_eq!(other.counters().shape_inferences, 0);

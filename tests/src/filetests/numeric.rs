@@ -4,7 +4,7 @@ use super::Settings;
 use kiln_ir::problem::Rng;
 use kiln_ir::{Bindings, DType, Elems, Graph, Tensor};
 
-/// Do both graphs give the same outputs on random inputs? Names, types and, for each of the sizes that symbols may have,
+/// Whether both graphs give the same outputs on random inputs. Names, types and, for each of the sizes that symbols may have,
 /// elements are compared.
 pub fn same_results(before: &Graph, after: &Graph, settings: &Settings) -> Result<(), String> {
     let io = |g: &Graph| -> Vec<(String, DType)> {
@@ -55,7 +55,7 @@ pub fn inputs(g: &Graph, size: i64, seed: u64, settings: &Settings) -> Result<Ve
     Ok(out)
 }
 
-/// Are all elements near each other, relative where they are greater than 1? NaN and infinities must be equal.
+/// Whether all elements are near each other, relative where they are greater than 1. NaN and infinities must be equal.
 pub fn near(a: &Tensor, b: &Tensor, tolerance: f64) -> Result<(), String> {
     if (a.dtype(), a.shape()) != (b.dtype(), b.shape()) {
         return Err(format!("{} was {}", b.ty(), a.ty()));

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 /// A body that operators lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
-    /// Of a loop with a count.
+    /// A loop with a count.
     Counted,
-    /// Of a loop with a condition.
+    /// A loop with a condition.
     While,
-    /// Of a loop with both.
+    /// A loop with both.
     Both,
     /// A branch of a conditional.
     Branch,

@@ -22,7 +22,7 @@ const fn family(
 }
 
 /// All families. Results stay small: floats of arithmetic go through tanh, and nothing turns a float into an integer, so
-/// that roundings don't decide on trips.
+/// that roundings don't decide on iterations.
 pub const FAMILIES: &[Family] = &[
     family("arithmetic", &["add", "sub", "mul", "max", "min"], arithmetic),
     family("compare", &["equal", "less", "greater"], compare),

@@ -46,7 +46,7 @@ pub(super) struct Grow {
     pub(super) rng: Rng,
     pub(super) inputs: Vec<Tensor>,
     pub(super) frames: Vec<Vec<Val>>,
-    /// Are dimensions of inputs unknown when the network is built?
+    /// Whether dimensions of inputs are unknown when the network is built.
     pub(super) dynamic: bool,
     read: HashSet<TensorId>,
     constants: HashMap<Vec<i64>, Val>,
@@ -93,7 +93,7 @@ impl Grow {
         Ok(Val::new(id, DType::I64, &[x.shape().len()]))
     }
 
-    /// Is it read by anything?
+    /// Whether it is read by anything.
     pub(super) fn is_read(&self, v: &Val) -> bool {
         self.read.contains(&v.id)
     }

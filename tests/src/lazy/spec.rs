@@ -2,7 +2,7 @@
 //!
 //! Inside of a loop a tensor X is a sequence ⟨X₀, X₁, …⟩. An iterator is ⟨X\[0\], X\[1\], …⟩ on its axis, from the end
 //! (element M−1−i, M the count) if reversed. A recurrence of x and Y is ⟨x, Y₀, Y₁, …⟩. Other layers apply per index; what
-//! does not depend on the loop is the same at every index. The number of trips n is the count (0 if negative), or the
+//! does not depend on the loop is the same at every index. The number of iterations n is the count (0 if negative), or the
 //! least n whose condition is false, whichever is less. A last value is X_n; a concatenation is X₀ … X_{n−1} along a new
 //! axis, padded by zeros to the length given, which must not be less than n; a reversed one X_{n−1} … X₀, padded at the
 //! same end. A conditional is its first or its second value, and the other is never asked for.
@@ -148,7 +148,7 @@ impl<'a> Spec<'a> {
         Ok(n.map(|t| t.scalar_i64().unwrap_or(0).max(0)))
     }
 
-    /// The number of trips.
+    /// The number of iterations.
     fn trips(&mut self, of: LoopId, at: &Index) -> Result<i64, String> {
         let count = self.count(of, at)?;
         let Some(condition) = self.said.loops.get(&of).and_then(|l| l.condition) else {
@@ -181,7 +181,7 @@ impl<'a> Spec<'a> {
             let given = length.map(|t| self.tensor(t, at)).transpose()?.and_then(|t| t.scalar_i64());
             let length = given.unwrap_or(n);
             if length < n {
-                return Err(format!("loop \"{name}\": length {length}, {n} trips"));
+                return Err(format!("loop \"{name}\": length {length}, {n} iterations"));
             }
             for i in 0..upto {
                 all.push(self.tensor(value, &with(at, number, i))?);
@@ -203,7 +203,7 @@ impl<'a> Spec<'a> {
 }
 
 impl Spec<'_> {
-    /// What a tensor inside of a loop would be if there were a trip. Lengths that only a trip tells stay unknown.
+    /// What a tensor inside of a loop would be if there were an iteration. Lengths that only an iteration tells stay unknown.
     fn fact(&mut self, t: TensorId, at: &Index, inside: usize) -> Result<Fact, String> {
         // What varies only in loops that an element is asked of is known.
         let unknown =

@@ -21,7 +21,7 @@ pub fn problems() -> Vec<Problem> {
     own.chain(wide()).chain(super::random::problems()).chain(holds).collect()
 }
 
-/// The element type that a problem is about: of its first input that is no size or axis, else of its first output.
+/// The element type that a problem is about: of its first input that is not a size or axis, else of its first output.
 pub fn dtype_of(p: &Problem) -> DType {
     let data = |i: usize| p.op.port(i).is_none_or(|port| !port.host);
     let input = p.inputs.iter().enumerate().filter(|(i, _)| data(*i)).find_map(|(_, t)| t.as_ref());

@@ -50,7 +50,7 @@ fn drawn(p: &Problem, found: &[Tensor]) -> Result<(), String> {
     }
 }
 
-/// Do the numbers look like the problem's distribution? The bounds are six standard errors wide.
+/// Whether the numbers look like the problem's distribution. The bounds are six standard errors wide.
 fn distributed(p: &Problem, found: &[Tensor]) -> Result<(), String> {
     let [t] = found else { return Err(format!("{} outputs, wants 1", found.len())) };
     let wanted: Vec<usize> = p.inputs[0].iter().flat_map(Tensor::to_i64).map(|d| d as usize).collect();

@@ -15,7 +15,7 @@ pub struct Refusal {
     pub op: String,
     /// The type that the problem is about.
     pub dtype: DType,
-    /// Is it only some of the problems?
+    /// Whether it is only some of the problems.
     pub some: bool,
     /// The backend's reason.
     pub why: String,

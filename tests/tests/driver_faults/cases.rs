@@ -164,7 +164,7 @@ fn products(cx: &Cx) -> Made {
     })
 }
 
-/// x through a loop of as many trips as an input says, with a weight in the body, then through one of two branches. With
+/// x through a loop of as many iterations as an input says, with a weight in the body, then through one of two branches. With
 /// `places` the host has to know how many elements are not zero, and walks the loop, too.
 fn flow(places: bool) -> Network {
     let mut net = Network::new("flow");
@@ -224,7 +224,7 @@ fn flow_session(case: &Case, cx: &Cx, faults: &mut Faults, trips: i64) -> Option
     Some(all)
 }
 
-/// So many trips are no longer written out one after the other: nodes of the graph.
+/// So many iterations are no longer written out one after the other: nodes of the graph.
 fn control(cx: &Cx) -> Made {
     built(cx, "control", &flow(false), Vec::new(), |case, cx, faults| flow_session(case, cx, faults, 1000))
 }

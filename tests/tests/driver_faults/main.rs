@@ -1,4 +1,4 @@
-//! The CUDA backend on a driver of our own, without a device, that checks handles, addresses and the order of work and fails
+//! The CUDA backend on a driver of the project's own, without a device, that checks handles, addresses and the order of work and fails
 //! the call that it is told to fail (`tests/fake_driver`): every fault is a typed error that names call and code, nothing
 //! stays allocated, and the next run is right.
 //!

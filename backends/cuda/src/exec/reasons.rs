@@ -14,7 +14,7 @@ pub const BEHIND: Reason =
 pub const BESIDE: Reason = kiln_backend::assisted::BESIDE;
 pub const SIZE_OUTSIDE: Reason = because(
     "a size of what it reads or gives is not known before the run",
-    "bound it: trips by a constant or an input, what trips carry and branches give by equal sizes",
+    "bound it: iterations by a constant or an input, what iterations carry and branches give by equal sizes",
 );
 pub const SIZE_INSIDE: Reason = because(
     "a size inside is not known before the run",
@@ -22,14 +22,14 @@ pub const SIZE_INSIDE: Reason = because(
 );
 pub const LAYER_INSIDE: Reason = kiln_backend::assisted::INSIDE;
 pub const TRIPS: Reason = because(
-    "the number of trips, which bounds what is read or stacked, is known on the device only",
-    "make the number of trips a constant or an input of the network, a condition may end them before",
+    "the number of iterations, which bounds what is read or stacked, is known on the device only",
+    "make the number of iterations a constant or an input of the network, a condition may end them before",
 );
 pub const MORE_TRIPS: Reason =
-    because("there are more trips than elements", "make no more trips than there are elements");
+    because("there are more iterations than elements", "make no more iterations than there are elements");
 pub const STACKED_LENGTH: Reason = because(
     "the length of what is stacked is known on the device only",
-    "bound the trips, and stack forward along the first axis where a condition ends them",
+    "bound the iterations, and stack forward along the first axis where a condition ends them",
 );
 pub const STACKED_SIZE: Reason =
     because("what is stacked changes its size", "stack values of one size, as many as the output is long");
@@ -39,7 +39,7 @@ pub const CARRIED_SIZE: Reason = because(
 );
 pub const BOUND: Reason = because(
     "the bound of what is stacked is too large to be allocated",
-    "bound the trips closer: up to 256 MiB are allocated for trips that may not be made",
+    "bound the iterations closer: up to 256 MiB are allocated for iterations that may not be made",
 );
 pub const OUTPUT_LENGTH: Reason = because(
     "the length of an output is known on the device only",
@@ -48,7 +48,7 @@ pub const OUTPUT_LENGTH: Reason = because(
 pub const PACKED: Reason =
     because("elements of its tensors share bytes", "let it take and stack elements of at least a byte");
 pub const LONG_ROWS: Reason =
-    because("a trip takes or stacks rows of 4 GiB and more", "make elements of trips smaller");
+    because("an iteration takes or stacks rows of 4 GiB and more", "make elements of iterations smaller");
 pub const BRANCH_SHAPES: Reason = because(
     "a branch that may not be taken does not fit the shapes of the run",
     "let both branches fit all shapes",

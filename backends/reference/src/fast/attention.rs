@@ -59,7 +59,7 @@ enum Mask {
 struct Bias {
     mask: Mask,
     strides: Vec<usize>,
-    /// Keys that the mask speaks of.
+    /// Keys that the mask covers.
     keys: usize,
     causal: bool,
     /// Keys that a query sees before and after its own position.

@@ -157,7 +157,7 @@ impl Split {
     }
 
     /// The scratch memory wanted, the same for any number of rows, so that another one never wants more: a panel for
-    /// each thread and a copy of c, or the shared panel. Where the rows are divided, c is no smaller than the copy.
+    /// each thread and a copy of c, or the shared panel. Where the rows are divided, c is not smaller than the copy.
     fn floats(&self) -> usize {
         (self.rows * self.columns + self.threads * self.width * self.depth).max(self.shared)
     }

@@ -114,7 +114,7 @@ pub(crate) struct NodeCx<'a> {
 }
 
 impl<'a> NodeCx<'a> {
-    /// Is the optional input there?
+    /// Whether the optional input is there.
     pub(crate) fn has(&self, i: usize) -> bool {
         self.args.get(i).is_some_and(Option::is_some)
     }
@@ -231,7 +231,7 @@ fn widen(v: &Val) -> Vec<f32> {
     }
 }
 
-/// Is there a path for a node?
+/// Whether there is a path for a node.
 pub(crate) fn covers(node: &Node) -> bool {
     path(node.op.id()).is_some() || node.op.is_pointwise()
 }

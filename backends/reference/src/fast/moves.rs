@@ -7,7 +7,7 @@ use kiln_ir::infer::normalize_axis;
 use kiln_ops::util::{broadcast_strides, strides};
 use rayon::prelude::*;
 
-/// The same elements in the output's shape, without copying.
+/// Reshapes to the output's shape without a copy.
 pub fn reshape(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let Some(shape) = cx.out_shape(0) else { return Ok(false) };
     let Some(x) = cx.args.first_mut().and_then(Option::take) else { return Ok(false) };

@@ -30,7 +30,7 @@ pub struct Expectation {
     wanted: Vec<Tensor>,
     /// The intervals of each output; of its integers, too.
     intervals: Vec<Vec<Interval>>,
-    /// The same for subnormal inputs taken as zeros, where that makes a difference.
+    /// Bounds for subnormal inputs taken as zeros, where that makes a difference.
     flushed: Option<Box<Expectation>>,
 }
 

@@ -47,7 +47,7 @@ struct Body {
     /// The shapes of the last run with what they were made for.
     last: Option<(Vec<(TensorType, Option<Tensor>)>, Arc<Shapes>)>,
     timing: bool,
-    /// Of all runs since they were forgotten.
+    /// Times of all runs since they were forgotten.
     times: Vec<StepTime>,
 }
 

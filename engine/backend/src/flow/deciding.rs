@@ -90,7 +90,7 @@ mod tests {
 
     const HEAD: &str = "graph \"g\" { input %a: f32[4] input %k: i64[] ";
 
-    /// A loop of %n trips over %x that stacks its values or gives the last one.
+    /// A loop of %n iterations over %x that stacks its values or gives the last one.
     fn looped(n: &str, x: &str, stacks: bool, captures: usize, body: &str) -> String {
         let kind = if stacks { "concat" } else { "last" };
         format!(

@@ -25,7 +25,7 @@ use kiln_ops::control::LOOP;
 pub const INTERPRETED: &str = "interpreted";
 
 /// Parameter of [`INTERPRETED`], of backends that keep loops on the device: the most commands that a loop may come to when its
-/// trips are written out one behind the other; 0 keeps it a loop. Where it is absent the backend decides.
+/// iterations are written out one behind the other; 0 keeps it a loop. Where it is absent the backend decides.
 pub const UNROLLED: &str = "unrolled";
 
 /// The tactic for a region that is one `loop` or `if`; none for other regions.
@@ -35,7 +35,7 @@ pub fn tactic(region: &Region) -> Option<Tactic> {
     (nodes.next().is_none() && !first.regions.is_empty()).then(|| Tactic::plain(INTERPRETED))
 }
 
-/// How many trips a region makes that is one loop without a condition, if that is known when it is built.
+/// How many iterations a region makes that is one loop without a condition, if that is known when it is built.
 pub fn trips(region: &Region) -> Option<i64> {
     let g = &region.graph;
     let (_, node) = g.nodes().next().filter(|_| tactic(region).is_some())?;
@@ -65,7 +65,7 @@ pub fn lost(step: usize) -> BackendError {
     BackendError::Internal(format!("step {step} of control flow lost its node, an input or its bodies"))
 }
 
-/// The same as [`node`]; refuses a step that is to be walked, and has no loop or conditional.
+/// Like [`node`], but refuses a step that is to be walked, and has no loop or conditional.
 pub fn checked<'a>(graph: &'a Graph, step: &Step) -> Result<Option<&'a Node>, BackendError> {
     let found = node(graph, step);
     if found.is_none() && step.tactic.name == INTERPRETED {

@@ -1,5 +1,5 @@
 //! Elements of tensors and parts of stacked outputs that the kernels of a loop's body use where they lie. They lie elsewhere
-//! in every trip, so a kernel must be compiled to find their addresses in memory: its tactic says of which values.
+//! in every iteration, so a kernel must be compiled to find their addresses in memory: its tactic says of which values.
 
 use crate::{Region, Tactic, Target, is_view_op};
 use kiln_ir::{Graph, Node, ValueId};
@@ -14,7 +14,7 @@ const PARAMETER: &str = "slices";
 const INPUTS: usize = 32;
 const OUTPUTS: usize = 31;
 
-/// The values of `graph`, the program of body number `body` of a node, that lie elsewhere in every trip: elements, views of
+/// The values of `graph`, the program of body number `body` of a node, that lie elsewhere in every iteration: elements, views of
 /// them, and what is stacked. None where the target has no kernels for it.
 pub fn slices(node: &Node, body: usize, graph: &Graph, target: &Target) -> Vec<ValueId> {
     if body != 0 || !node.op.is(LOOP) || !target.has(SLICES) {
@@ -47,12 +47,12 @@ pub fn sliced(tactic: Tactic, region: &Region, slices: &[ValueId]) -> Tactic {
     }
 }
 
-/// Does the tactic take input `i` of its region wherever it lies?
+/// Whether the tactic takes input `i` of its region wherever it lies.
 pub fn takes_slice(tactic: &Tactic, i: usize) -> bool {
     i < INPUTS && bit(tactic, i)
 }
 
-/// Does the tactic put output `j` of its region wherever it lies?
+/// Whether the tactic puts output `j` of its region wherever it lies.
 pub fn gives_slice(tactic: &Tactic, j: usize) -> bool {
     j < OUTPUTS && bit(tactic, INPUTS + j)
 }

@@ -84,8 +84,8 @@ fn lengths(
         let n = number(i)?;
         let length = usize::try_from(n).map_err(|_| refuse(format!("a loop output has length {n}")))?;
         match count.filter(|&c| !shape.condition && c > n) {
-            Some(trips) => Err(refuse(format!(
-                "a loop output has length {n}, but there are {trips} trips; make it longer"
+            Some(made) => Err(refuse(format!(
+                "a loop output has length {n}, but there are {made} iterations; make it longer"
             ))),
             None => Ok(Some(length)),
         }
@@ -93,7 +93,7 @@ fn lengths(
     shape.outs.iter().map(&mut of).collect()
 }
 
-/// Runs a `loop` or an `if` on a machine. `outputs` are the facts of its outputs, for what is stacked without a trip.
+/// Runs a `loop` or an `if` on a machine. `outputs` are the facts of its outputs, for what is stacked without an iteration.
 pub fn walk<M: Machine>(
     node: &Node,
     inputs: &[M::Value],

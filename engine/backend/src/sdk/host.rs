@@ -57,7 +57,7 @@ pub(super) fn log_at(level: u32, message: &str, file: &str, line: u32) {
     }
 }
 
-/// Is the call in progress on this thread to stop early, with [`BackendError::Cancelled`]?
+/// Whether the call in progress on this thread must stop early, with [`BackendError::Cancelled`].
 pub fn is_cancelled() -> bool {
     // SAFETY: a host's `is_cancelled` may be called from any thread.
     host().and_then(|h| h.table.is_cancelled.map(|f| unsafe { f(h.table.ctx) } != 0)).unwrap_or(false)

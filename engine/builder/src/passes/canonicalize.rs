@@ -135,7 +135,7 @@ pub(super) fn narrowed_back(g: &Graph, x: ValueId, y: ValueId) -> Option<ValueId
     (wider && g.ty(source).dtype == g.ty(y).dtype).then_some(source)
 }
 
-/// Does a slice go forward along all axes? If it keeps the shape as well, it takes everything.
+/// Whether a slice goes forward along all axes. If it keeps the shape as well, it takes everything.
 fn forward(g: &Graph, node: &Node) -> bool {
     match node.inputs.get(4).copied().flatten() {
         None => true,

@@ -67,7 +67,7 @@ pub const SEARCHED: &[Pass] = &[layout::PASS];
 /// What a rewrite leaves to do, in order.
 pub const CLEAN: &[Pass] = &[fold_constants::PASS, transposes::PASS, patterns::MOVES, canonicalize::PASS];
 
-/// Does a layer always give the same for the same inputs, and do nothing else?
+/// Whether a layer always returns the same for the same inputs, and does nothing else.
 fn pure(node: &Node) -> bool {
     let t = node.op.def().traits;
     !(t.random || t.side_effect) && node.regions.is_empty() && t.must_alias.is_empty()

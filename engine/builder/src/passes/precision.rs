@@ -127,7 +127,7 @@ fn host(node: &Node, i: usize) -> bool {
     node.op.port(i).is_some_and(|p| p.host)
 }
 
-/// Does the operator accept `to` in the place of f32 everywhere?
+/// Whether the operator accepts `to` in the place of f32 everywhere.
 fn takes(g: &Graph, node: &Node, to: DType) -> bool {
     let facts: Vec<_> = node
         .inputs

@@ -76,7 +76,7 @@ impl Writer<'_> {
         Ok(self.g.add_constant(&name, t))
     }
 
-    /// The same elements in another shape; −1 is what remains, 0 a dimension of no elements.
+    /// Reshapes; −1 is what remains, 0 a dimension of no elements.
     pub fn reshape(&mut self, x: ValueId, shape: &[i64]) -> Result<ValueId, IrError> {
         let shape = self.ints(shape)?;
         let zero = shape_has_zero(self.g, shape);
@@ -90,7 +90,7 @@ impl Writer<'_> {
     }
 
     /// Puts `new` in the place of the single output of node `old` and removes the node. A value that this writer made,
-    /// or one in the place of an output of the graph, takes the name. What is no layer's result, or an output itself,
+    /// or one in the place of an output of the graph, takes the name. What is not a layer's result, or an output itself,
     /// can't stand for an output: then nothing happens, and the answer is false.
     pub fn replace(self, old: NodeId, new: ValueId) -> bool {
         let g = self.g;

@@ -26,9 +26,9 @@ pub(crate) const GAIN: f64 = 0.02;
 pub enum Verdict {
     /// Nanoseconds of the regions that differ.
     Timed {
-        /// Of those before.
+        /// Time of the regions before.
         without: f64,
-        /// Of those after.
+        /// Time of the regions after.
         with: f64,
     },
     /// The backend expects it to take so many times as long: not timed.
@@ -50,7 +50,7 @@ pub struct Considered {
     pub without_ns: Option<f64>,
     /// Time of what it puts there.
     pub with_ns: Option<f64>,
-    /// Is it in the program?
+    /// Whether it is in the program.
     pub taken: bool,
     /// Why, in words.
     pub why: String,
@@ -69,9 +69,9 @@ pub struct Formed {
 /// What is known of the inputs of a graph.
 #[derive(Clone, Copy)]
 pub enum Given<'a> {
-    /// Of a network: its profiles.
+    /// Profiles of a network.
     Profiles,
-    /// Of a body of control flow: facts at the usual shapes, and over those of every profile.
+    /// Facts of a body of control flow: at the usual shapes, and over those of every profile.
     Facts(&'a [Fact], &'a [Span]),
 }
 
@@ -120,7 +120,7 @@ impl Search<'_, '_> {
         Ok(Formed { graph, points, regions })
     }
 
-    /// Does a rewrite pay at the first site of a class?
+    /// Whether a rewrite pays at the first site of a class.
     fn decide(&mut self, now: &Formed, class: &[Rewrite]) -> Result<bool, BuildError> {
         let Some(first) = class.first() else { return Ok(false) };
         let layer = first.nodes().first().and_then(|&n| now.graph.get(n));

@@ -49,7 +49,7 @@ pub struct Tuner<'a> {
 pub struct Site {
     concrete: Graph,
     candidates: Vec<Tactic>,
-    /// Of all tactics, also of those that are not worth timing.
+    /// Ids of all tactics, also of those that are not worth timing.
     offered: Vec<String>,
     key: String,
 }

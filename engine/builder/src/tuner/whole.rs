@@ -108,7 +108,7 @@ fn time(
     context.time_runs(fits as u32)
 }
 
-/// Do all loops in a body make as many trips whatever they are given?
+/// Whether all loops in a body make as many iterations whatever they are given.
 fn ends(body: &Program) -> bool {
     let counted = |s: &Step| body.region(s).is_ok_and(|r| flow::trips(&r).is_some());
     body.steps.iter().all(|s| {

@@ -261,7 +261,7 @@ mod tests {
             (s.min_with(&high), s.max_with(&high), high.max_with(&n)),
             (s.clone(), high.clone(), high)
         );
-        // Another operand is no reason.
+        // Another operand is not a reason.
         let other = Dim::host("t").min_with(&n);
         assert_ne!(s.max_with(&other), s);
         assert_ne!(s.max_with(&(low + 1.into())), s);

@@ -155,7 +155,7 @@ impl Dim {
         }
     }
 
-    /// Is it this number?
+    /// Whether it is this number.
     pub fn is(&self, n: i64) -> bool {
         self.as_const() == Some(n)
     }
@@ -172,7 +172,7 @@ impl Dim {
         kind
     }
 
-    /// Does it name an element of a shape input, so that its sign is unknown?
+    /// Whether it names an element of a shape input, so that its sign is unknown.
     pub fn has_content(&self) -> bool {
         let mut found = false;
         self.visit(&mut |s| found |= matches!(s.origin, Origin::Content));

@@ -3,13 +3,13 @@
 use super::{Atom, Dim, DimOp, Origin};
 
 impl Dim {
-    /// Is it certainly at least 0, whatever the values of its symbols? An element of a shape input may be negative;
+    /// Whether it is certainly at least 0, whatever the values of its symbols. An element of a shape input may be negative;
     /// a difference counts as uncertain.
     pub fn is_nonnegative(&self) -> bool {
         self.terms().iter().all(|t| t.coef > 0 && t.atoms.iter().all(Atom::is_nonnegative))
     }
 
-    /// Is it certainly not 0?
+    /// Whether it is certainly not 0.
     pub fn is_nonzero(&self) -> bool {
         let all = self.interval(&|_| None);
         all.lo().is_some_and(|n| n > 0) || all.hi().is_some_and(|n| n < 0)
@@ -17,7 +17,7 @@ impl Dim {
 }
 
 impl Atom {
-    /// Is it certainly at least 0?
+    /// Whether it is certainly at least 0.
     pub(super) fn is_nonnegative(&self) -> bool {
         match self {
             Atom::Sym(s) => !matches!(s.origin, Origin::Content),

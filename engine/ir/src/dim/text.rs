@@ -21,12 +21,12 @@ impl DimOp {
     }
 }
 
-/// May this be written without quotes? A letter or `_`, then letters, digits and `_ . /`.
+/// Whether this may be written without quotes. A letter or `_`, then letters, digits and `_ . /`.
 fn is_plain(s: &str) -> bool {
     s.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && s.chars().all(in_word)
 }
 
-/// May this character be in a name without quotes?
+/// Whether this character may be in a name without quotes.
 pub(crate) fn in_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/')
 }

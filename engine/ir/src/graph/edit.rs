@@ -48,7 +48,7 @@ impl Uses {
         }
     }
 
-    /// Is the value an output of the graph?
+    /// Whether the value is an output of the graph.
     pub fn is_output(&self, v: ValueId) -> bool {
         self.outputs.contains(&v)
     }

@@ -10,7 +10,7 @@ const SMALL: usize = 32;
 /// Where names are. Not part of what a graph is: equal graphs may have different indices.
 #[derive(Clone, Default)]
 pub(super) struct Names {
-    /// Is there an index?
+    /// Whether there is an index.
     on: bool,
     /// The first value of each name, as far as it still has that name; empty in small graphs.
     first: HashMap<String, ValueId>,

@@ -57,7 +57,7 @@ pub fn list<'b, T>(
     Ok(out)
 }
 
-/// Does the map or list have another element? Counts down a definite length, or eats the break of an indefinite one.
+/// Whether the map or list has another element. Counts down a definite length, or consumes the break of an indefinite one.
 pub(super) fn more(d: &mut Decoder<'_>, left: &mut Option<u64>) -> Result<bool, Error> {
     match left {
         Some(0) => Ok(false),

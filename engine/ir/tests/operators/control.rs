@@ -85,10 +85,10 @@ fn reversed_elements_count_down_from_the_trip_count() {
     assert_eq!(out[0].to_f64(), [54.0]);
     assert_eq!(out[1].to_f64(), [22.0, 1.0, 0.0, 0.0]);
     let e = run(&g, 2, &[1.0, 2.0], &[1]).unwrap_err().to_string();
-    assert!(e.contains("length 1") && e.contains("2 trips"), "{e}");
+    assert!(e.contains("length 1") && e.contains("2 iterations"), "{e}");
 }
 
-/// Doubles a vector's length in every trip while it is shorter than the limit.
+/// Doubles a vector's length in every iteration while it is shorter than the limit.
 #[test]
 fn carried_dimensions_may_grow() {
     let mut body = Graph::new("body");

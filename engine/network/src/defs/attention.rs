@@ -99,7 +99,7 @@ setters! { Attention {
     set_causal(causal: CausalMask) => causal = causal;
     /// What scores are multiplied with, 1 at first (beyond TensorRT).
     set_scale(scale: f64) => scale = scale;
-    /// May it be computed step by step where there is no fused kernel? It always may here.
+    /// Whether it may be computed step by step where there is no fused kernel. It always may here.
     set_decomposable(decomposable: bool) => decomposable = decomposable;
 }}
 layer_def!(Attention, "attention", 5, false);
@@ -227,7 +227,7 @@ pub struct RotaryEmbedding {
 }
 
 setters! { RotaryEmbedding {
-    /// Are pairs neighbours?
+    /// Whether the two elements of a pair are neighbours.
     set_interleaved(interleaved: bool) => interleaved = interleaved;
     /// How many components are rotated.
     set_rotary_dim(dim: i64) => rotary_dim = dim;

@@ -160,7 +160,7 @@ impl<const T: bool> LayerDef for Conv<T> {
 }
 
 impl<const T: bool> Layer<'_, Conv<T>> {
-    /// The same padding before and after.
+    /// Sets padding, as much before as after.
     pub fn set_padding_nd(self, padding: &[i64]) -> Result<Self, NetworkError> {
         self.change(|p| (p.window.pre, p.window.post) = (padding.to_vec(), padding.to_vec()))
     }

@@ -59,13 +59,13 @@ setters! { Pooling {
     set_padding_mode(mode: PaddingMode) => window.mode = mode;
     /// How much of the mean a blend has, 0 to 1.
     set_blend_factor(blend: f64) => blend = blend;
-    /// Does padding not count in the mean (as it does not at first)?
+    /// Whether padding does not count in the mean (as it does not at first).
     set_average_count_excludes_padding(excludes: bool) => excludes_padding = excludes;
 }}
 layer_def!(Pooling, "pooling", 1, true);
 
 impl Layer<'_, Pooling> {
-    /// The same padding before and after.
+    /// Sets padding, as much before as after.
     pub fn set_padding_nd(self, padding: &[i64]) -> Result<Self, NetworkError> {
         self.change(|p| (p.window.pre, p.window.post) = (padding.to_vec(), padding.to_vec()))
     }

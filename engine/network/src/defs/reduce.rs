@@ -117,7 +117,7 @@ setters! { Reduce {
     set_operation(op: ReduceOp) => op = op;
     /// The axes, as a bit mask.
     set_reduce_axes(axes: u32) => axes = axes;
-    /// Do the axes stay as dimensions of length 1?
+    /// Whether the axes stay as dimensions of length 1.
     set_keep_dimensions(keep: bool) => keep_dims = keep;
 }}
 layer_def!(Reduce, "reduce", 1, true);
@@ -264,7 +264,7 @@ pub struct Cumulative {
 }
 
 setters! { Cumulative {
-    /// Does an element not count in its own sum?
+    /// Whether an element does not count in its own sum.
     set_exclusive(exclusive: bool) => exclusive = exclusive;
     /// From the end?
     set_reverse(reverse: bool) => reverse = reverse;

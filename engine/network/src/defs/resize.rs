@@ -121,7 +121,7 @@ setters! { Resize {
     set_selector_for_single_pixel(selector: ResizeSelector) => selector = selector;
     /// Which element is nearest.
     set_nearest_rounding(rounding: ResizeRounding) => rounding = rounding;
-    /// Do elements outside have no weight?
+    /// Whether elements outside have no weight.
     set_exclude_outside(exclude: bool) => exclude_outside = exclude;
     /// The coefficient of cubic interpolation.
     set_cubic_coeff(coeff: f64) => cubic_coeff = coeff;
@@ -237,7 +237,7 @@ pub struct GridSample {
 setters! { GridSample {
     /// How values between elements are found.
     set_interpolation_mode(mode: InterpolationMode) => mode = mode;
-    /// Are −1 and 1 the centres of the outer elements?
+    /// Whether −1 and 1 are the centres of the outer elements.
     set_align_corners(align: bool) => align_corners = align;
     /// What is read outside: clamp, fill or reflect.
     set_sample_mode(outside: SampleMode) => outside = outside;

@@ -1,4 +1,4 @@
-//! The same elements elsewhere: shuffle, concatenation, squeeze, unsqueeze, padding, reverse sequence.
+//! Layers that rearrange elements: shuffle, concatenation, squeeze, unsqueeze, padding, reverse sequence.
 
 use crate::body::bad;
 use crate::layer::{layer_def, setters};
@@ -97,7 +97,7 @@ setters! { Shuffle {
     set_first_transpose(perm: &[usize]) => first = Some(perm.to_vec());
     /// The order of axes after the reshape.
     set_second_transpose(perm: &[usize]) => second = Some(perm.to_vec());
-    /// Does a 0 in the new shape copy a dimension (as it does at first)?
+    /// Whether a 0 in the new shape copies a dimension (as it does at first).
     set_zero_is_placeholder(placeholder: bool) => zero_is_placeholder = placeholder;
 }}
 layer_def!(Shuffle, "shuffle", 2, true);

@@ -120,7 +120,7 @@ struct Cut {
 }
 
 impl Cut {
-    /// Does it leave the axis as it is?
+    /// Whether it leaves the axis as it is.
     fn is_whole(&self) -> bool {
         self.start.known == Some(0)
             && self.stride.known == Some(1)
@@ -138,7 +138,7 @@ impl Cut {
         Some(Some((start.min(last), start.max(last))))
     }
 
-    /// Can indices lie beyond the bounds, as far as is known?
+    /// Whether indices can lie beyond the bounds, as far as is known.
     fn may_leave(&self) -> bool {
         match (self.ends(), self.extent) {
             (Some(None), _) => false,

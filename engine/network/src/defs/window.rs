@@ -19,7 +19,7 @@ pub enum PaddingMode {
 }
 
 impl PaddingMode {
-    /// Is the padding computed, whatever was given?
+    /// Whether the padding is computed, whatever was given.
     pub(super) fn is_same(self) -> bool {
         matches!(self, PaddingMode::SameUpper | PaddingMode::SameLower)
     }

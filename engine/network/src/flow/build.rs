@@ -20,7 +20,7 @@ impl Network {
         id
     }
 
-    /// Adds a loop. Its trip limits, iterators, recurrences and outputs are added next; everything that depends on an
+    /// Adds a loop. Its iteration limits, iterators, recurrences and outputs are added next; everything that depends on an
     /// iterator or a recurrence lies inside.
     pub fn add_loop(&mut self) -> Result<LoopId, NetworkError> {
         self.explicit_batch("loop")?;
@@ -102,7 +102,7 @@ impl Network {
         Ok(Layer::new(self, id))
     }
 
-    /// The trip limit of this kind.
+    /// The iteration limit of this kind.
     pub(super) fn limit(&self, of: ConstructId, kind: TripLimitKind) -> Option<LayerId> {
         let c = self.constructs.get(of as usize)?;
         c.layers.iter().copied().find(|&l| match self.layer_data(l).def.boundary() {
@@ -111,7 +111,7 @@ impl Network {
         })
     }
 
-    /// Limits the trips of a loop by a count (a scalar of i32 or i64 from outside) or a condition (a scalar of bool).
+    /// Limits the iterations of a loop by a count (a scalar of i32 or i64 from outside) or a condition (a scalar of bool).
     /// One of each kind at most.
     pub fn add_trip_limit(
         &mut self,
@@ -128,7 +128,7 @@ impl Network {
         self.add_boundary(of.0, TripLimit { of, kind }, &[tensor])
     }
 
-    /// Iterates over a tensor along an axis, from its end (counted by the trip count) if `reverse`.
+    /// Iterates over a tensor along an axis, from its end (counted by the iteration count) if `reverse`.
     pub fn add_iterator(
         &mut self,
         of: LoopId,
@@ -140,7 +140,7 @@ impl Network {
         self.add_boundary(of.0, LoopIterator { of, axis, reverse }, &[tensor])
     }
 
-    /// Carries a value from trip to trip, `initial` in the first; the next is set by `set_input(1, …)`.
+    /// Carries a value from iteration to iteration, `initial` in the first; the next is set by `set_input(1, …)`.
     pub fn add_recurrence(
         &mut self,
         of: LoopId,
@@ -160,7 +160,7 @@ impl Network {
         axis: usize,
     ) -> Result<Layer<'_, LoopOutput>, NetworkError> {
         self.construct(of.0, false)?;
-        self.add_boundary(of.0, LoopOutput { of, kind, axis, exact: false, trips: None }, &[tensor])
+        self.add_boundary(of.0, LoopOutput { of, kind, axis, exact: false, iterations: None }, &[tensor])
     }
 
     /// Sets the condition of a conditional, a scalar of bool. Once only.
@@ -219,7 +219,7 @@ impl Network {
 }
 
 impl Layer<'_, Recurrence> {
-    /// Lets trips change the length of these axes (beyond TensorRT); it is then known on the device only.
+    /// Lets iterations change the length of these axes (beyond TensorRT); it is then known on the device only.
     pub fn set_varying(self, axes: &[usize]) -> Result<Self, NetworkError> {
         self.change(|p| p.varying = axes.to_vec())
     }
@@ -243,19 +243,19 @@ impl Layer<'_, LoopOutput> {
         self.change(|p| p.axis = axis)
     }
 
-    /// Makes the new dimension exactly as long as there are trips (beyond TensorRT), instead of a given length. The
-    /// trip limits have to be there already.
+    /// Makes the new dimension exactly as long as there are iterations (beyond TensorRT), instead of a given length. The
+    /// iteration limits have to be there already.
     pub fn set_exact_length(mut self) -> Result<Self, NetworkError> {
         let of = self.params()?.of;
-        let name = format!("{}.trips", self.name());
-        let trips = self.network().trips(of.0, name);
-        self.change(|p| (p.exact, p.trips) = (true, Some(trips)))
+        let name = format!("{}.iterations", self.name());
+        let iterations = self.network().iterations(of.0, name);
+        self.change(|p| (p.exact, p.iterations) = (true, Some(iterations)))
     }
 }
 
 impl Network {
-    /// The number of trips of a loop as a dimension.
-    fn trips(&self, of: ConstructId, name: String) -> Dim {
+    /// The number of iterations of a loop as a dimension.
+    fn iterations(&self, of: ConstructId, name: String) -> Dim {
         let count =
             self.limit(of, TripLimitKind::Count).and_then(|l| self.layer_data(l).inputs.first().copied());
         let asked = self.limit(of, TripLimitKind::While).is_some();

@@ -112,8 +112,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The trip count, if it is known when the network is built and nothing else ends the loop.
-    fn trips(&self) -> Option<i64> {
+    /// The iteration count, if it is known when the network is built and nothing else ends the loop.
+    fn iterations(&self) -> Option<i64> {
         if self.net.limit(self.c, TripLimitKind::While).is_some() {
             return None;
         }
@@ -133,10 +133,10 @@ impl Checker<'_> {
         }
         let t = self.set(d, 0, "the tensor")?;
         let extent = self.net.fact(t).ty.dims.get(i.axis).and_then(|d| d.as_const());
-        match (self.trips(), extent) {
-            (Some(trips), Some(extent)) if trips > extent => {
+        match (self.iterations(), extent) {
+            (Some(iterations), Some(extent)) if iterations > extent => {
                 let (layer, construct) = (d.name.clone(), self.label());
-                Err(NetworkError::BeyondExtent { construct, layer, trips, extent })
+                Err(NetworkError::BeyondExtent { construct, layer, iterations, extent })
             }
             _ => Ok(()),
         }
@@ -156,10 +156,10 @@ impl Checker<'_> {
         }
         let length = self.set(d, 1, "the length of the new dimension")?;
         self.outside(d, 1)?;
-        match (self.trips(), self.scalar(length)) {
-            (Some(trips), Some(length)) if trips > length => {
+        match (self.iterations(), self.scalar(length)) {
+            (Some(iterations), Some(length)) if iterations > length => {
                 let (layer, construct) = (d.name.clone(), self.label());
-                Err(NetworkError::TooShort { construct, layer, trips, length })
+                Err(NetworkError::TooShort { construct, layer, iterations, length })
             }
             _ => Ok(()),
         }

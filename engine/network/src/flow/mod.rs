@@ -21,9 +21,9 @@ use super::ids::{ConstructId, LayerId};
 /// What ends a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TripLimitKind {
-    /// A number of trips, known before the loop starts; a negative one means none.
+    /// A number of iterations, known before the loop starts; a negative one means none.
     Count,
-    /// A condition, asked before every trip.
+    /// A condition, asked before every iteration.
     While,
 }
 
@@ -57,9 +57,9 @@ impl Construct {
 pub enum Boundary {
     /// Ends the loop.
     TripLimit(TripLimit),
-    /// Elements of a tensor, one a trip.
+    /// Elements of a tensor, one an iteration.
     Iterator(LoopIterator),
-    /// A value carried from trip to trip.
+    /// A value carried from iteration to iteration.
     Recurrence(Recurrence),
     /// A result of the loop.
     LoopOutput(LoopOutput),
@@ -84,17 +84,17 @@ impl Boundary {
         }
     }
 
-    /// Do its outputs lie inside of the construct?
+    /// Whether its outputs lie inside of the construct.
     pub(super) fn opens(&self) -> bool {
         matches!(self, Boundary::Iterator(_) | Boundary::Recurrence(_) | Boundary::IfInput(_))
     }
 
-    /// Do its outputs lie outside, its inputs inside?
+    /// Whether its outputs lie outside, its inputs inside.
     pub(super) fn closes(&self) -> bool {
         matches!(self, Boundary::LoopOutput(_) | Boundary::IfOutput(_))
     }
 
-    /// Is this input the only one that may depend on the layer's own output?
+    /// Whether this input is the only one that may depend on the layer's own output.
     pub(super) fn is_back_edge(&self, input: usize) -> bool {
         matches!(self, Boundary::Recurrence(_)) && input == 1
     }

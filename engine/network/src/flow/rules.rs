@@ -11,14 +11,14 @@ use kiln_ir::graph::{LoopOutputKind, ValueId};
 use kiln_ir::infer::{Fact, differ};
 use kiln_ir::ty::TensorType;
 
-/// Limits the trips of a loop.
+/// Limits the iterations of a loop.
 #[derive(Clone, Debug)]
 pub struct TripLimit {
     pub(crate) of: LoopId,
     pub(crate) kind: TripLimitKind,
 }
 
-/// Gives element i of a tensor along an axis in trip i, the axis dropped.
+/// Gives element i of a tensor along an axis in iteration i, the axis dropped.
 #[derive(Clone, Debug)]
 pub struct LoopIterator {
     pub(crate) of: LoopId,
@@ -26,7 +26,7 @@ pub struct LoopIterator {
     pub(crate) reverse: bool,
 }
 
-/// A value carried from trip to trip: input 0 before the first trip, then what input 1 was in the trip before.
+/// A value carried from iteration to iteration: input 0 before the first iteration, then what input 1 was in the iteration before.
 #[derive(Clone, Debug)]
 pub struct Recurrence {
     pub(crate) of: LoopId,
@@ -40,8 +40,8 @@ pub struct LoopOutput {
     pub(crate) kind: LoopOutputKind,
     pub(crate) axis: usize,
     pub(crate) exact: bool,
-    /// The number of trips that an exact length is, as far as it is known.
-    pub(crate) trips: Option<Dim>,
+    /// The number of iterations that an exact length is, as far as it is known.
+    pub(crate) iterations: Option<Dim>,
 }
 
 macro_rules! getters {
@@ -61,13 +61,13 @@ getters! {
         of: LoopId,
         /// The axis.
         axis: usize,
-        /// Is the last element the first?
+        /// Whether the last element is the first.
         reverse: bool,
     }
     Recurrence {
         /// The loop that it belongs to.
         of: LoopId,
-        /// The axes whose length a trip may change.
+        /// The axes whose length an iteration may change.
         varying: Vec<usize>,
     }
     LoopOutput {
@@ -99,7 +99,7 @@ impl LayerDef for TripLimit {
     }
     fn expand(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError> {
         match self.kind {
-            TripLimitKind::Count => scalar(b, 0, is_count, "i32 or i64, the number of trips")?,
+            TripLimitKind::Count => scalar(b, 0, is_count, "i32 or i64, the number of iterations")?,
             TripLimitKind::While => scalar(b, 0, |d| d == DType::Bool, "bool")?,
         }
         Ok(Vec::new())
@@ -199,12 +199,12 @@ impl LayerDef for LoopOutput {
             return Err(OpError::Attr { name: "axis".into(), found, wanted });
         }
         let own = format!("{}.length", b.layer());
-        let length = match (b.opt(1), &self.trips) {
+        let length = match (b.opt(1), &self.iterations) {
             (Some(v), _) => {
                 scalar(b, 1, is_count, "i32 or i64, the length of the new dimension")?;
                 extent(&own, b.fact(v))
             }
-            (None, Some(trips)) => trips.clone(),
+            (None, Some(iterations)) => iterations.clone(),
             (None, None) => Dim::device(own, None),
         };
         ty.dims.insert(self.axis, length);

@@ -65,7 +65,7 @@ impl Scopes {
         self.chain(&self.tensors[t.0 as usize])
     }
 
-    /// Does a tensor lie inside of a construct?
+    /// Whether a tensor lies inside of a construct.
     pub(crate) fn is_inside(&self, t: TensorId, c: ConstructId) -> bool {
         self.tensors[t.0 as usize].contains(&c)
     }
@@ -127,7 +127,7 @@ impl Scopes {
 }
 
 impl Network {
-    /// Does a tensor lie inside of a loop, as far as the layers added so far tell?
+    /// Whether a tensor lies inside of a loop, as far as the layers added so far tell.
     pub fn is_inside(&self, tensor: TensorId, of: LoopId) -> Result<bool, NetworkError> {
         self.known(tensor)?;
         self.loop_layers(of)?;

@@ -5,13 +5,13 @@ use crate::*;
 use kiln_ir::tensor::Tensor;
 use kiln_ir::{DType, Graph};
 
-/// An outer loop of `trips` trips carries i = 0, 1, …; a loop in it of min(i, 2) trips gives nothing, and asserts that the
+/// An outer loop of `iterations` iterations carries i = 0, 1, …; a loop in it of min(i, 2) iterations gives nothing, and asserts that the
 /// elements that it goes through are above 0.
-fn asserting(trips: i64, elements: [f64; 2]) -> Graph {
+fn asserting(iterations: i64, elements: [f64; 2]) -> Graph {
     let mut net = Network::new("effects");
     let x = net.add_input("x", f32s(&[2], &elements).ty()).unwrap();
     let outer = net.add_loop().unwrap();
-    let n = int(&mut net, DType::I64, trips);
+    let n = int(&mut net, DType::I64, iterations);
     net.add_trip_limit(outer, n, TripLimitKind::Count).unwrap();
     let zero = int(&mut net, DType::I64, 0);
     let r = net.add_recurrence(outer, zero).unwrap();
@@ -35,12 +35,12 @@ fn asserting(trips: i64, elements: [f64; 2]) -> Graph {
 
 #[test]
 fn a_loop_inside_that_only_asserts_makes_its_own_trips() {
-    let last = |trips, elements| {
-        let found = asserting(trips, elements).eval(&[f32s(&[2], &elements)]);
+    let last = |iterations, elements| {
+        let found = asserting(iterations, elements).eval(&[f32s(&[2], &elements)]);
         found.map(|out: Vec<Tensor>| out[0].scalar_i64())
     };
     assert_eq!(last(4, [1.0, 2.0]).unwrap(), Some(4));
-    // The second element is reached in the third trip of the outer loop.
+    // The second element is reached in the third iteration of the outer loop.
     assert_eq!(last(2, [1.0, -2.0]).unwrap(), Some(2));
     let why = last(3, [1.0, -2.0]).unwrap_err().to_string();
     assert!(why.contains("an element is not above 0"), "{why}");

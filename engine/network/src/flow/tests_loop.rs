@@ -16,11 +16,11 @@ fn add(net: &mut Network, a: TensorId, b: TensorId) -> TensorId {
     op2(net, a, b, ElementwiseOp::Sum)
 }
 
-/// A network with a loop of `trips` trips.
-fn counted(trips: i64) -> (Network, LoopId) {
+/// A network with a loop of `iterations` iterations.
+fn counted(iterations: i64) -> (Network, LoopId) {
     let mut net = Network::new("loop");
     let l = net.add_loop().unwrap();
-    let n = int(&mut net, DType::I32, trips);
+    let n = int(&mut net, DType::I32, iterations);
     net.add_trip_limit(l, n, TripLimitKind::Count).unwrap();
     (net, l)
 }
@@ -58,7 +58,7 @@ fn regions(g: &Graph) -> Vec<&Graph> {
 
 #[test]
 fn l04_a_counted_sum_counts_up() {
-    // for (i = j; trips; i += k)
+    // for (i = j; iterations; i += k)
     let (mut net, l) = counted(4);
     let j = input(&mut net, "j", DType::I32, &[]);
     let k = input(&mut net, "k", DType::I32, &[]);
@@ -78,8 +78,8 @@ fn l04_a_counted_sum_counts_up() {
 
 #[test]
 fn l09_no_trips_leave_the_initial_value() {
-    for trips in [0, -3] {
-        let (mut net, l) = counted(trips);
+    for iterations in [0, -3] {
+        let (mut net, l) = counted(iterations);
         let x = input(&mut net, "x", DType::F32, &[1]);
         let (rec, r) = recurrence(&mut net, l, x);
         let next = add(&mut net, r, r);
@@ -92,7 +92,7 @@ fn l09_no_trips_leave_the_initial_value() {
 
 #[test]
 fn l07_l08_l10_iterators_cut_along_any_axis_in_either_direction() {
-    // Axis of the iterator, reversed, trips, axis of the output, what comes out.
+    // Axis of the iterator, reversed, iterations, axis of the output, what comes out.
     let cases: &[(usize, bool, i64, usize, &[usize], &[f64])] = &[
         (0, false, 2, 0, &[2, 3], &[2.0, 3.0, 5.0, 4.0, 6.0, 8.0]),
         (1, false, 3, 0, &[3, 2], &[2.0, 4.0, 3.0, 6.0, 5.0, 8.0]),
@@ -100,11 +100,11 @@ fn l07_l08_l10_iterators_cut_along_any_axis_in_either_direction() {
         (1, true, 2, 0, &[2, 2], &[3.0, 6.0, 2.0, 4.0]),
         (0, false, 2, 1, &[3, 2], &[2.0, 4.0, 3.0, 6.0, 5.0, 8.0]),
     ];
-    for &(axis, reverse, trips, at, shape, want) in cases {
-        let (mut net, l) = counted(trips);
+    for &(axis, reverse, iterations, at, shape, want) in cases {
+        let (mut net, l) = counted(iterations);
         let x = input(&mut net, "x", DType::F32, &[2, 3]);
         let e = iterator(&mut net, l, x, axis, reverse);
-        let y = output(&mut net, l, e, CONCAT, at, trips);
+        let y = output(&mut net, l, e, CONCAT, at, iterations);
         net.mark_output(y, "y").unwrap();
         assert_eq!(run(&net, &[matrix()]), [f32s(shape, want)]);
     }
@@ -122,13 +122,13 @@ fn l11_l12_longer_outputs_are_padded_behind_what_was_computed() {
     }
 }
 
-/// Doubles x while it is below a limit; also counts, if `trips` is given.
-fn doubling(trips: Option<i64>) -> Network {
+/// Doubles x while it is below a limit; also counts, if `iterations` is given.
+fn doubling(iterations: Option<i64>) -> Network {
     let mut net = Network::new("while");
     let l = net.add_loop().unwrap();
     let x = input(&mut net, "x", DType::F32, &[]);
     let limit = constant(&mut net, f32s(&[], &[50.0]));
-    if let Some(n) = trips {
+    if let Some(n) = iterations {
         let n = int(&mut net, DType::I64, n);
         net.add_trip_limit(l, n, TripLimitKind::Count).unwrap();
     }
@@ -151,11 +151,11 @@ fn l06_the_first_limit_ends_a_loop() {
         (Some(2), 12.0, &[3.0, 6.0]),
         (Some(9), 96.0, &[3.0, 6.0, 12.0, 24.0, 48.0]),
     ];
-    for &(trips, last, all) in cases {
-        let out = run(&doubling(trips), &[f32s(&[], &[3.0])]);
+    for &(iterations, last, all) in cases {
+        let out = run(&doubling(iterations), &[f32s(&[], &[3.0])]);
         assert_eq!(out, [f32s(&[], &[last]), f32s(&[all.len()], all)]);
     }
-    // False at once: no trips.
+    // False at once: no iterations.
     let out = run(&doubling(None), &[f32s(&[], &[60.0])]);
     assert_eq!(out, [f32s(&[], &[60.0]), f32s(&[0], &[])]);
 }
@@ -265,12 +265,12 @@ fn l01_loops_and_layers_have_names() {
 
 /// Builds a loop around x[2] in which `f` breaks a rule; the error of lowering, if adding went well.
 fn broken(
-    trips: Option<i64>,
+    iterations: Option<i64>,
     f: impl FnOnce(&mut Network, LoopId, TensorId) -> Result<(), NetworkError>,
 ) -> Result<(), NetworkError> {
     let mut net = Network::new("broken");
     let l = net.add_loop()?;
-    if let Some(n) = trips {
+    if let Some(n) = iterations {
         let n = int(&mut net, DType::I32, n);
         net.add_trip_limit(l, n, TripLimitKind::Count)?;
     }
@@ -333,7 +333,7 @@ fn l05_a_condition_depends_on_recurrences_only() {
         net.add_trip_limit(l, asked, TripLimitKind::While).map(drop)
     };
     refused(broken(Some(2), of_inner_loop), "(loop_output); it may use recurrences only");
-    // A recurrence of a loop inside is no recurrence of this one.
+    // A recurrence of a loop inside is not a recurrence of this one.
     let of_another = |net: &mut Network, l, x| {
         let (rec, r) = recurrence(net, l, x);
         net.set_input(rec, 1, r)?;
@@ -356,7 +356,7 @@ fn l07_l08_iterators_stay_within_their_tensor() {
         output(net, l, e, CONCAT, 0, 3);
         Ok(())
     };
-    refused(broken(Some(3), forward), "3 trips, but iterator \"iterator\" has 2 elements");
+    refused(broken(Some(3), forward), "3 iterations, but iterator \"iterator\" has 2 elements");
     let axis = |net: &mut Network, l, x| net.add_iterator(l, x, 1, false).map(drop);
     refused(broken(Some(1), axis), "a dimension 1 to iterate over");
     let reversed = |net: &mut Network, l, x| {
@@ -389,7 +389,7 @@ fn l07_l11_a_dynamic_iterator_is_checked_when_it_runs() {
     let x = f32s(&[2], &[1.0, 2.0]);
     assert_eq!(g.eval(&[ints(DType::I32, &[], &[2]), x.clone()]).unwrap()[0], f32s(&[3], &[1.0, 2.0, 0.0]));
     refused(g.eval(&[ints(DType::I32, &[], &[3]), x.clone()]), "element 2 of axis 0, which has 2");
-    refused(g.eval(&[ints(DType::I32, &[], &[4]), x]), "length 3, but there are 4 trips");
+    refused(g.eval(&[ints(DType::I32, &[], &[4]), x]), "length 3, but there are 4 iterations");
 }
 
 #[test]
@@ -476,7 +476,7 @@ fn l09_l10_l11_l13_outputs_give_what_they_may() {
         output(net, l, e, CONCAT, 0, 1);
         Ok(())
     };
-    refused(broken(Some(2), short), "2 trips, but its output \"loop_output\" has length 1");
+    refused(broken(Some(2), short), "2 iterations, but its output \"loop_output\" has length 1");
     let float_length = |net: &mut Network, l, x| {
         let e = iterator(net, l, x, 0, false);
         net.add_loop_output(l, e, CONCAT, 0)?.set_input(1, x).map(drop)

@@ -168,7 +168,7 @@ impl Plan {
             waits.entry((l, unit)).or_default();
         }
         for (unit, from, _) in reads {
-            // What a test left out is no unit here.
+            // Units that a test left out do not count here.
             if let (Some(&l), true) = (first.get(&unit), first.contains_key(&from)) {
                 waits.entry((l, unit)).or_default().insert(from);
             }
@@ -195,7 +195,7 @@ impl Plan {
         }
     }
 
-    /// Is the layer needed at all?
+    /// Whether the layer is needed at all.
     pub(super) fn is_live(&self, l: LayerId) -> bool {
         self.live.contains(&l)
     }
@@ -215,13 +215,13 @@ pub(super) fn effects(net: &Network, scopes: &Scopes, ok: impl Fn(LayerId) -> bo
     all
 }
 
-/// Does a layer lie in a construct, its own boundary aside?
+/// Whether a layer lies in a construct, its own boundary aside.
 pub(super) fn is_in(net: &Network, scopes: &Scopes, l: LayerId, c: ConstructId) -> bool {
     let own = net.layer_data(l).def.boundary().is_some_and(|b| b.construct() == c);
     !own && scopes.layer(net, l).contains(&c)
 }
 
-/// Is a layer an output of this construct?
+/// Whether a layer is an output of this construct.
 fn gives(net: &Network, l: LayerId, c: ConstructId) -> bool {
     net.layer_data(l).def.boundary().is_some_and(|b| b.closes() && b.construct() == c)
 }

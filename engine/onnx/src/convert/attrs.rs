@@ -1,4 +1,4 @@
-//! Attributes of the node at hand, as the types that IR attributes want.
+//! Attributes of the node available, as the types that IR attributes want.
 
 use kiln_ir::DType;
 

@@ -69,7 +69,7 @@ impl<'a> Cx<'a> {
         self.node.outputs.len()
     }
 
-    /// Is this output asked for?
+    /// Whether this output is asked for.
     pub(crate) fn wants(&self, output: usize) -> bool {
         self.node.output(output).is_some()
     }

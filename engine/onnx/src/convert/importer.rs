@@ -19,7 +19,7 @@ pub(crate) struct Importer {
     pub(super) report: Report,
     /// Names that belong to inputs, outputs and weights of the main graph, so that layers keep off them.
     pub(super) reserved: HashSet<String>,
-    /// Small constants that handlers made, to be used again.
+    /// Small constants thavailablelers made, to be used again.
     pub(super) small: HashMap<(kiln_ir::DType, Vec<usize>, Vec<u8>), TensorId>,
     /// The graph being converted last, those around it before.
     scopes: Vec<Scope>,

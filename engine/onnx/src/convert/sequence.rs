@@ -39,7 +39,7 @@ impl Cx<'_> {
         self.node.inputs.get(i).is_some_and(|name| self.importer.sequences.get(name).is_some())
     }
 
-    /// Converts a node that makes or reads a sequence or an optional value. What is not a tensor is no output, but known
+    /// Converts a node that makes or reads a sequence or an optional value. What is not a tensor is not an output, but known
     /// by its name.
     pub(crate) fn list_node(&mut self) -> Outs {
         let node = self.node;

@@ -24,7 +24,7 @@ pub enum ExternalFault {
     /// A folder, a pipe, a device.
     #[error("is refused: it is not a regular file")]
     NotAFile,
-    /// Offset or length is no number.
+    /// Offset or length is not a number.
     #[error("is refused: its {key} is '{found}': wanted a number of bytes")]
     BadNumber {
         /// `offset` or `length`.

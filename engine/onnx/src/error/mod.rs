@@ -13,7 +13,7 @@ pub use tensor::TensorFault;
 
 use std::path::PathBuf;
 
-/// What people should look at when a file is no model.
+/// What people should look at when a file is not a model.
 pub(crate) const NOT_ONNX_HINT: &str =
     "a model is a protobuf file written by an ONNX exporter, neither its text form nor a pointer to it";
 
@@ -95,7 +95,7 @@ pub enum OnnxError {
         /// The newest version read.
         max: i64,
     },
-    /// The same operator set is imported in two versions.
+    /// An operator set is imported in two versions.
     #[error("operator set '{domain}' is imported in versions {first} and {second}: wanted one")]
     DuplicateOpset {
         /// The operator set.

@@ -48,7 +48,7 @@ pub enum NodeFault {
         reason: String,
     },
     /// A reference to an attribute of the function, outside any function or undeclared.
-    #[error("attribute '{attribute}' refers to '{target}', which is no attribute of {function}")]
+    #[error("attribute '{attribute}' refers to '{target}', which is not an attribute of {function}")]
     UnknownReference {
         /// The attribute.
         attribute: String,

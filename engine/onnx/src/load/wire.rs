@@ -27,7 +27,7 @@ pub(crate) fn check(bytes: &[u8], layout: &'static Layout) -> Result<(), OnnxErr
     Ok(())
 }
 
-/// A model begins with its IR version, field 1: one that does not, and ends early too, is no model at all.
+/// A model begins with its IR version, field 1: one that does not, and ends early too, is not a model at all.
 fn foreign(error: OnnxError, layout: &Layout, bytes: &[u8]) -> OnnxError {
     match error {
         OnnxError::Truncated { .. } if layout.name == "ModelProto" && bytes[0] != 8 => {

@@ -238,7 +238,7 @@ fn resolve(mut a: Axis<Dim>, mode: PadMode, ceil: bool, axis: usize) -> Result<A
     Ok(a)
 }
 
-/// Can a window, the size rounded up, start in the padding after the input? Not if padding and stride together are no
+/// Whether a window, the size rounded up, can start in the padding after the input. Not if padding and stride together are no
 /// longer than a window.
 fn may_start_after(a: &Axis<Dim>, spanned: &Dim) -> bool {
     match ((a.end.clone() + a.stride.into()).as_const(), spanned.as_const()) {

@@ -15,7 +15,7 @@ pub(crate) struct Layer<'a> {
     w: &'a [f64],
     /// [gates·hidden, hidden].
     r: &'a [f64],
-    /// Of w, then of r; each [gates·hidden].
+    /// Biases of w, then of r; each [gates·hidden].
     b: &'a [f64],
     /// [3·hidden].
     pub(crate) p: &'a [f64],

@@ -74,7 +74,7 @@ pub struct Sampler {
     pub how: Interpolation,
     /// Outside the input.
     pub padding: Padding,
-    /// Are −1 and 1 centres of elements?
+    /// Whether −1 and 1 are centres of elements.
     pub align_corners: bool,
 }
 

@@ -105,7 +105,7 @@ impl Rect {
         (self.x.1 - self.x.0) * (self.y.1 - self.y.0)
     }
 
-    /// Do they overlap by more than `iou`? Boxes without area overlap nothing.
+    /// Whether they overlap by more than `iou`. Boxes without area overlap nothing.
     fn overlaps(&self, o: &Rect, iou: f64) -> bool {
         let width = self.x.1.min(o.x.1) - self.x.0.max(o.x.0);
         let height = self.y.1.min(o.y.1) - self.y.0.max(o.y.0);

@@ -43,7 +43,7 @@ static OPS: &[OpDef] = &[OpDef {
     ..PLAIN
 }];
 
-/// Does the transform take the onesided spectrum of a real signal back to the signal?
+/// Whether the transform takes the onesided spectrum of a real signal back to the signal.
 pub fn to_real(attrs: &Attrs) -> Result<bool, OpError> {
     Ok(attrs.bool("inverse")? && attrs.bool("onesided")?)
 }

@@ -13,9 +13,9 @@ pub struct LayerTime {
     pub name: String,
     /// The tactic with its parameters.
     pub tactic: String,
-    /// Times that it ran: in a loop once a trip.
+    /// Times that it ran: in a loop once an iteration.
     pub runs: u64,
-    /// Does it lie in a body of control flow, so that the time of that step holds its own?
+    /// Whether it lies in a body of control flow, so that the time of that step holds its own.
     pub inside: bool,
     /// Nanoseconds on the device, of all runs.
     pub ns: f64,

@@ -52,7 +52,7 @@ pub enum PluginError {
         wanted: String,
     },
     /// The system can't open it as a library.
-    #[error("{}: is no library that can be opened here; check its architecture and the libraries it needs (ldd)", path.display())]
+    #[error("{}: is not a library that can be opened here; check its architecture and the libraries it needs (ldd)", path.display())]
     Open {
         /// The library.
         path: PathBuf,
@@ -61,7 +61,7 @@ pub enum PluginError {
         source: libloading::Error,
     },
     /// It exports no descriptor.
-    #[error("{}: exports no \"kiln_plugin_descriptor\", so it is no Kiln plug-in", path.display())]
+    #[error("{}: exports no \"kiln_plugin_descriptor\", so it is not a Kiln plug-in", path.display())]
     NoDescriptor {
         /// The library.
         path: PathBuf,
@@ -70,7 +70,7 @@ pub enum PluginError {
         source: libloading::Error,
     },
     /// The descriptor does not begin with the magic number.
-    #[error("{}: its descriptor begins with {found:#018x}, wanted {wanted:#018x}; it is no Kiln plug-in", path.display())]
+    #[error("{}: its descriptor begins with {found:#018x}, wanted {wanted:#018x}; it is not a Kiln plug-in", path.display())]
     Magic {
         /// The library.
         path: PathBuf,

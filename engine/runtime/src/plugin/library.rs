@@ -132,7 +132,7 @@ impl Plugin {
         unsafe { handshake::backend_table(table.cast(), &self.info.path) }
     }
 
-    /// May it still be called?
+    /// Whether it may still be called.
     pub(super) fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Acquire)
     }

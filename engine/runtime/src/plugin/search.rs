@@ -56,7 +56,7 @@ impl Search {
         search
     }
 
-    /// The same with further libraries or directories that come first.
+    /// Adds libraries or directories that come first.
     pub fn with(mut self, explicit: impl IntoIterator<Item = PathBuf>) -> Search {
         self.explicit.extend(explicit);
         self

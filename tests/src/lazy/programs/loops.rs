@@ -10,7 +10,7 @@ use kiln_network::{LayerId, LoopId, LoopOutputKind, NetworkError, TripLimitKind}
 /// A loop as it is written.
 struct Writing {
     of: LoopId,
-    /// It makes so many trips at most.
+    /// It makes so many iterations at most.
     most: i64,
     /// The count, where it is known which.
     trips: Option<i64>,
@@ -188,7 +188,7 @@ impl Program {
         Ok(outs)
     }
 
-    /// All values of the trips, in order or reversed, padded or of the exact length.
+    /// All values of the iterations, in order or reversed, padded or of the exact length.
     fn stack(&mut self, w: &Writing, v: &Val, depth: usize) -> Result<Val, NetworkError> {
         self.g.mark_read(v);
         let kind = match self.g.rng.int(0, 1) {

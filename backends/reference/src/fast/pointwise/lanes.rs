@@ -41,7 +41,7 @@ fn lane(ty: DType) -> Lane {
     if ty.is_float() { Lane::F(vec![0.0; BLOCK].into()) } else { Lane::I(vec![0; BLOCK].into()) }
 }
 
-/// Does [`Lanes::eval`] cover all its instructions? Else [`Lanes::eval_each`] does.
+/// Whether [`Lanes::eval`] covers all its instructions. Else [`Lanes::eval_each`] does.
 pub fn supported(e: &Expr) -> bool {
     e.insts.iter().all(|i| {
         let float = |r: u16| e.insts[usize::from(r)].ty == DType::F32;
@@ -65,7 +65,7 @@ type F1 = fn(f32) -> f32;
 type F2 = fn(f32, f32) -> f32;
 type I2 = fn(i64, i64) -> i64;
 
-/// Functions for which a call per element is no burden; the others are inlined in [`map_unary`].
+/// Functions for which a call per element is not a burden; the others are inlined in [`map_unary`].
 fn unary(op: UnOp) -> Option<F1> {
     Some(match op {
         UnOp::Neg | UnOp::Abs | UnOp::Recip | UnOp::Sqrt | UnOp::Exp | UnOp::Tanh => |x| x,

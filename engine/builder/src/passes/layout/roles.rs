@@ -68,8 +68,8 @@ pub fn image_inputs(g: &Graph, node: &Node) -> Vec<usize> {
     (0..count.min(node.inputs.len())).filter(image).collect()
 }
 
-/// Is an operand of a pointwise layer of this rank one number, of the same rank, or a constant to which leading
-/// dimensions can be given?
+/// Whether an operand of a pointwise layer of this rank is one number, of the same rank, or a constant to which leading
+/// dimensions can be given.
 fn spreads(g: &Graph, v: ValueId, rank: usize) -> bool {
     let own = g.ty(v).rank();
     own == 0 || own == rank || g.weight(v).is_some()

@@ -23,7 +23,7 @@ struct Layer {
     op: Op,
     before: Option<ValueId>,
     after: Vec<Option<ValueId>>,
-    /// Is it a slice, whose axis is a constant of its own?
+    /// Whether it is a slice, whose axis is a constant of its own.
     slice: bool,
 }
 
@@ -122,7 +122,7 @@ fn read_once(view: &View<'_>, n: &Node) -> bool {
     n.outputs.iter().all(|&v| view.read_once(v))
 }
 
-/// Is a layer's result read by one alone, or by slices whose only readers all move as `last` does? These then become
+/// Whether a layer's result is read by one alone, or by slices whose only readers all move as `last` does. These then become
 /// equal layers, which are merged.
 fn alone(view: &View<'_>, n: &Node, last: &Node) -> bool {
     let Some(&y) = n.outputs.first() else { return false };
@@ -136,8 +136,8 @@ fn alone(view: &View<'_>, n: &Node, last: &Node) -> bool {
     view.read_once(y) || (!view.g.outputs.contains(&y) && view.readers(y).iter().all(|&(id, _)| alike(id)))
 }
 
-/// Do the moves above and below keep the order of all dimensions together, with at least one transpose among them, and
-/// leave the last one that the layers work on alone?
+/// Whether the moves above and below keep the order of all dimensions together, with at least one transpose among them, and
+/// leave the last one that the layers work on alone.
 fn undone(view: &View<'_>, [above, below]: [&[&Node]; 2], [x, top, z]: [ValueId; 3]) -> bool {
     let all = || {
         if !above.iter().chain(below).any(|n| n.op.is(TRANSPOSE)) {

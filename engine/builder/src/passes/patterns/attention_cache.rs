@@ -10,7 +10,7 @@ use kiln_ops::slice::concat::CONCAT;
 pub struct AttentionCache {
     q: ValueId,
     mask: Option<ValueId>,
-    /// Of keys and of values.
+    /// The caches of keys and of values.
     parts: [Grown; 2],
     attrs: Attrs,
 }

@@ -13,9 +13,9 @@ pub struct AttentionHeads {
     whole: [Whole; 3],
     mask: Option<ValueId>,
     attrs: Attrs,
-    /// Is the length the first dimension of the result, before the batch?
+    /// Whether the length is the first dimension of the result, before the batch.
     swapped: bool,
-    /// The result, if it is no [batch, length, heads·size].
+    /// The result, if it is not [batch, length, heads·size].
     shape: Option<Vec<i64>>,
     inside: Vec<NodeId>,
 }
@@ -89,7 +89,7 @@ impl Whole {
     }
 }
 
-/// Do the axes of the source lie one after the other in this order, each as a whole?
+/// Whether the axes of the source lie one after the other in this order, each as a whole.
 fn lies(moved: &Moved, order: [usize; 4]) -> bool {
     let wanted = order.into_iter().flat_map(|axis| of_axis(moved.parts(), axis));
     moved.parts().eq(wanted)
@@ -134,7 +134,7 @@ fn split(view: &View<'_>, v: ValueId) -> Option<Whole> {
     trace(view, v).into_iter().rev().find_map(whole).filter(|w| fits(view, *w, v))
 }
 
-/// Are the batch and the length those of the four dimensions, where dimensions of 1 are left out of sight?
+/// Whether the batch and the length are those of the four dimensions, where dimensions of 1 are left out of sight.
 fn fits(view: &View<'_>, w: Whole, v: ValueId) -> bool {
     let (x, own): (&[Dim], &[Dim]) = (view.dims(w.x), view.dims(v));
     let (batch, length) = if w.swapped { (&x[1], &x[0]) } else { (&x[0], &x[1]) };

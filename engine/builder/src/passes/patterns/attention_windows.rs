@@ -88,7 +88,7 @@ impl Rule for AttentionWindows {
 }
 
 impl AttentionWindows {
-    /// Do operands have the scores' batch, and does what is added stretch to the scores of one image and be no larger?
+    /// Whether operands have the scores' batch, and what is added broadcasts to the scores of one image and is not larger.
     fn fits(&self, view: &View<'_>) -> bool {
         let [images, windows, heads, queries, keys] = self.sizes;
         let batch = |v: ValueId| {

@@ -15,7 +15,7 @@ pub struct ConvTranspose {
     bias: Option<ValueId>,
     /// Output channels.
     channels: i64,
-    /// Sizes of x: batch, spatial ones; -1 for at most one that is no number.
+    /// Sizes of x: batch, spatial ones; -1 for at most one that is not a number.
     batch: i64,
     spatial: Vec<i64>,
     kernel: Vec<i64>,
@@ -80,7 +80,7 @@ impl Rule for ConvTranspose {
     }
 }
 
-/// Does every element of the result come from one element of x, nothing cut off and nothing added?
+/// Whether every element of the result comes from one element of x, nothing cut off and nothing added.
 fn apart(node: &Node, kernel: &[i64]) -> Option<bool> {
     let list = |name: &str| node.op.attrs().ints(name).ok();
     Some(
@@ -90,7 +90,7 @@ fn apart(node: &Node, kernel: &[i64]) -> Option<bool> {
     )
 }
 
-/// Do windows follow each other without gaps, overlaps, padding or groups?
+/// Whether windows follow each other without gaps, overlaps, padding or groups.
 pub fn side_by_side(node: &Node, kernel: &[i64]) -> Option<bool> {
     let a = node.op.attrs();
     let list = |name: &str| a.ints(name).ok();

@@ -124,7 +124,7 @@ fn anchor(g: &Graph, n: &Node) -> Option<Anchor> {
     Some(Anchor { op, attrs, x, weights, bias, axis, from_end })
 }
 
-/// Has `by` one element, or one for each channel of the result `y`, whose shape it does not change?
+/// Whether `by` has one element, or one for each channel of the result `y`, whose shape it does not change.
 fn per_channel(g: &Graph, by: ValueId, y: ValueId, anchor: &Anchor) -> bool {
     let (Some(own), y) = (g.ty(by).static_dims(), g.ty(y)) else { return false };
     if own.len() > y.rank() {

@@ -11,7 +11,7 @@ use std::f64::consts::{FRAC_1_SQRT_2, SQRT_2};
 
 /// √(2/π).
 const TANH_SCALE: f64 = 0.797_884_560_802_865_4;
-/// Of x³.
+/// Coefficient of x³.
 const TANH_CUBE: f64 = 0.044715;
 
 const BY_ERF: Pat =

@@ -98,7 +98,7 @@ fn read(view: &View<'_>, mut found: Found) -> Option<LayerNorm> {
     Some(LayerNorm { op, x, axis, epsilon, scale, bias, inside: found.inside })
 }
 
-/// Is it one row of what is normalized, perhaps with dimensions of 1 before it?
+/// Whether it is one row of what is normalized, perhaps with dimensions of 1 before it.
 fn fits(g: &Graph, v: ValueId, x: ValueId, axis: usize) -> bool {
     let (own, x) = (g.ty(v), g.ty(x));
     let row = &x.dims[axis..];

@@ -38,7 +38,7 @@ impl Rule for MatmulFlags {
     }
 }
 
-/// Does it swap the last two axes and nothing else?
+/// Whether it swaps the last two axes and nothing else.
 pub fn swaps_last(perm: &[usize]) -> bool {
     let n = perm.len();
     n >= 2 && perm[..n - 2].iter().copied().eq(0..n - 2) && perm[n - 2..] == [n - 1, n - 2]

@@ -51,9 +51,9 @@ pub struct Pattern {
     pub find: fn(&Graph) -> Vec<Site>,
     /// Rewrites one site; false, and nothing changed, where it does not apply (any more).
     pub apply: fn(&mut Graph, Site) -> Result<bool, IrError>,
-    /// Does it write layers over weights, which the constant folder must evaluate?
+    /// Whether it writes layers over weights, which the constant folder must evaluate.
     pub weights: bool,
-    /// Is it always worth it? Others are alternatives for the search.
+    /// Whether it is always worth it. Others are alternatives for the search.
     pub always: bool,
     /// Should the search look at a site for this target?
     pub wanted: fn(&Target, &Graph, NodeId) -> bool,
@@ -73,7 +73,7 @@ trait Rule: Sized {
         true
     }
 
-    /// Does it apply with this node as the last?
+    /// Whether it applies with this node as the last.
     fn find(view: &View<'_>, root: NodeId) -> Option<Self>;
 
     /// The nodes that the rewrite replaces, whose inner results nobody else may read. Only the root by default.

@@ -58,7 +58,7 @@ impl Moved {
         self.dims.iter().flatten()
     }
 
-    /// Do all parts lie as in the source?
+    /// Whether all parts lie as in the source.
     pub fn in_order(&self) -> bool {
         self.parts().map(|p| &p.key).is_sorted()
     }
@@ -243,7 +243,7 @@ impl Moves {
     }
 }
 
-/// Dimensions as the contents of a shape, if at most one is no number and none is 0.
+/// Dimensions as the contents of a shape, if at most one is not a number and none is 0.
 pub fn shape_text(dims: &[Dim]) -> Option<Vec<i64>> {
     let shape: Vec<i64> = dims.iter().map(|d| d.as_const().unwrap_or(-1)).collect();
     (shape.iter().filter(|&&n| n < 0).count() <= 1 && !shape.contains(&0)).then_some(shape)

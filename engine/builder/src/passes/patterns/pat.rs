@@ -133,7 +133,7 @@ fn layer(g: &Graph, v: ValueId, op: OpName) -> Option<(NodeId, &Node)> {
     g.producer(v).filter(|(_, n)| n.op.is(op) && n.outputs.len() == 1)
 }
 
-/// Is `x` the number, as rounded to this type?
+/// Whether `x` is the number, as rounded to this type.
 fn near(x: f64, want: f64, dtype: DType) -> bool {
     let rounding = match dtype {
         DType::F16 => 1e-3,

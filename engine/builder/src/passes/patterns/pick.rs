@@ -48,7 +48,7 @@ fn picks<'g>(view: &View<'g>, id: NodeId) -> Option<(&'g kiln_ir::Node, i64)> {
     i.first().filter(|i| **i >= 0).map(|i| (node, *i))
 }
 
-/// Does a value go into attention, by way of layers that only move it? What else reads it does not matter: a slice serves
+/// Whether a value goes into attention, by way of layers that only move it. What else reads it does not matter: a slice serves
 /// them as well as a gather.
 fn serves(view: &View<'_>, v: ValueId, far: usize) -> bool {
     let moves = |n: NodeId| {

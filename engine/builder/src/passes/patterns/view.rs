@@ -22,13 +22,13 @@ impl<'g> View<'g> {
         self.uses.of_value(v)
     }
 
-    /// Is the value read once, and no output of the graph?
+    /// Whether the value is read once, and no output of the graph.
     pub fn read_once(&self, v: ValueId) -> bool {
         self.readers(v).len() == 1 && !self.uses.is_output(v)
     }
 
-    /// Are results of these nodes, but those of `root`, read by these nodes alone? And has the user asked for the same
-    /// precision of all?
+    /// Whether results of these nodes, but those of `root`, are read by these nodes alone, and the user asks for one
+    /// precision of all.
     pub fn closed(&self, nodes: &[NodeId], root: NodeId) -> bool {
         let inside =
             |v: &ValueId| !self.uses.is_output(*v) && self.readers(*v).iter().all(|(n, _)| nodes.contains(n));
@@ -97,7 +97,7 @@ pub fn input(node: &Node, i: usize) -> Option<ValueId> {
 /// Layers over constants are looked through so far.
 const DEPTH: usize = 64;
 
-/// Is it a constant, or will the constant folder make it one?
+/// Whether it is a constant, or the constant folder will make it one.
 pub fn constant(g: &Graph, v: ValueId) -> bool {
     fn at(g: &Graph, v: ValueId, depth: usize) -> bool {
         let made =

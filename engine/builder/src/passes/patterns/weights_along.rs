@@ -9,7 +9,7 @@ use kiln_ops::matmul::MATMUL;
 use kiln_ops::transpose::TRANSPOSE;
 
 /// A target of this feature takes weights of types without 16 bits better along the depth, and those of 16 bits where rows of
-/// columns are no multiples of 16 bytes, as vocabularies are.
+/// columns are not multiples of 16 bytes, as vocabularies are.
 const FEATURE: &str = "weights_along_depth";
 
 pub struct WeightsAlong {

@@ -1,4 +1,4 @@
-//! The oracle of control flow: trips one by one, and the branch that is taken.
+//! The oracle of control flow: iterations one by one, and the branch that is taken.
 
 use super::super::Node;
 use super::pieces::{element, stack, too_short};
@@ -59,12 +59,12 @@ impl Trips<'_> {
         let lengths = self.lengths(count).map_err(wrap)?;
         let mut carried = self.ins[s.initials()].to_vec();
         let mut scans: Vec<Vec<Tensor>> = vec![Vec::new(); s.scans()];
-        let mut trip = 0i64;
+        let mut iteration = 0i64;
         let mut lists = Vec::new();
-        while count.is_none_or(|n| trip < n) && self.goes_on(&carried)? {
+        while count.is_none_or(|n| iteration < n) && self.goes_on(&carried)? {
             let mut ins = carried;
             for (t, &(axis, reverse)) in self.ins[s.iterables()].iter().zip(&s.iterated) {
-                let at = if reverse { count.unwrap_or(0) - 1 - trip } else { trip };
+                let at = if reverse { count.unwrap_or(0) - 1 - iteration } else { iteration };
                 ins.push(element(t, axis, at).map_err(wrap)?);
             }
             ins.extend_from_slice(&self.ins[s.captures()]);
@@ -73,14 +73,15 @@ impl Trips<'_> {
             carried = outs;
             scans.iter_mut().zip(values).for_each(|(kept, v)| kept.push(v));
             // The elements that are stacked count by themselves; empty ones take memory, too.
-            if trip % LISTED == 0 {
+            if iteration % LISTED == 0 {
                 let bytes = s.scans() as u64 * LISTED as u64 * LIST_ENTRY;
                 lists.push(budget::reserve(bytes).map_err(|e| wrap(e.into()))?);
             }
-            trip += 1;
+            iteration += 1;
         }
-        let types = if trip == 0 { self.types() } else { Vec::new() };
-        let unknown = || OpError::Value("makes no trip, and the type of what it stacks is not known".into());
+        let types = if iteration == 0 { self.types() } else { Vec::new() };
+        let unknown =
+            || OpError::Value("makes no iteration, and the type of what it stacks is not known".into());
         let outs = s.outs.iter().zip(lengths).enumerate().map(|(i, (o, length))| match o.kind {
             LoopOutputKind::LastValue => Ok(carried[o.index].clone()),
             kind => {
@@ -91,7 +92,7 @@ impl Trips<'_> {
         outs.collect::<Result<_, _>>().map_err(wrap)
     }
 
-    /// The types of the outputs, as far as they are known without a trip.
+    /// The types of the outputs, as far as they are known without an iteration.
     fn types(&self) -> Vec<TensorType> {
         let facts: Vec<_> = self.ins.iter().map(|t| Some(Fact::constant(t.clone()))).collect();
         let inferred = infer::infer(&self.node.name, &self.node.op, &self.node.regions, &facts);

@@ -145,7 +145,7 @@ fn element(ty: &TensorType, input: usize, axis: usize) -> Result<Fact, OpError> 
     Ok(Fact::of(ty))
 }
 
-/// Makes dimensions that a trip changes into device dimensions; tells whether there were any.
+/// Makes dimensions that an iteration changes into device dimensions; tells whether there were any.
 fn widen(name: &str, carried: &mut [Fact], next: &[Fact]) -> Result<bool, OpError> {
     let mut changed = false;
     for (i, (c, n)) in carried.iter_mut().zip(next).enumerate() {
@@ -153,7 +153,7 @@ fn widen(name: &str, carried: &mut [Fact], next: &[Fact]) -> Result<bool, OpErro
             return Err(OpError::Mismatch {
                 a: c.ty.to_string(),
                 b: n.ty.to_string(),
-                wanted: format!("carried value {i} keeps its type and rank from trip to trip"),
+                wanted: format!("carried value {i} keeps its type and rank from iteration to iteration"),
             });
         }
         for (j, (a, b)) in c.ty.dims.iter_mut().zip(&n.ty.dims).enumerate() {
@@ -186,7 +186,7 @@ fn output(
     let own = format!("{name}.{}{}", o.kind.name(), o.index);
     let length = match o.length {
         true => extent(&own, &facts[s.lengths().start + at]),
-        false => trips(&own, s, facts),
+        false => iterations(&own, s, facts),
     };
     ty.dims.insert(o.axis, length);
     Ok(Fact::of(ty))
@@ -203,8 +203,8 @@ pub fn extent(name: &str, fact: &Fact) -> Dim {
     }
 }
 
-/// The number of trips as a dimension.
-fn trips(name: &str, s: &LoopShape, facts: &[Fact]) -> Dim {
+/// The number of iterations as a dimension.
+fn iterations(name: &str, s: &LoopShape, facts: &[Fact]) -> Dim {
     match (s.count, s.condition) {
         (true, false) => extent(name, &facts[0]),
         (true, true) => Dim::device(name, Some(extent(&format!("{name}.count"), &facts[0]))),

@@ -18,11 +18,11 @@ use std::ops::Range;
 /// What a loop gives out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LoopOutputKind {
-    /// The value of a recurrence after the last trip.
+    /// The value of a recurrence after the last iteration.
     LastValue,
-    /// The values of all trips along a new axis, first trip first.
+    /// The values of all iterations along a new axis, first iteration first.
     Concatenate,
-    /// The values of all trips along a new axis, last trip first.
+    /// The values of all iterations along a new axis, last iteration first.
     Reverse,
 }
 
@@ -46,21 +46,21 @@ pub struct LoopOut {
     pub index: usize,
     /// Where the new axis of what is stacked goes.
     pub axis: usize,
-    /// Has it a length input?
+    /// Whether it has a length input.
     pub length: bool,
 }
 
-/// The layout of a `loop`, read from its attributes. Its inputs are, in order: the trip count, if it has one; initial
+/// The layout of a `loop`, read from its attributes. Its inputs are, in order: the iteration count, if it has one; initial
 /// values; iterated tensors; lengths; what the body captures; what the condition captures. Region 0, the body, takes
 /// carried values, elements and captures, and gives the next carried values and what is stacked; region 1, if there is
 /// a condition, takes carried values and its captures.
 #[derive(Clone, Debug)]
 pub struct LoopShape {
-    /// Is there a trip count?
+    /// Whether there is an iteration count.
     pub count: bool,
-    /// Is a condition asked before every trip?
+    /// Whether a condition is asked before every iteration.
     pub condition: bool,
-    /// How many values go from trip to trip.
+    /// How many values go from iteration to iteration.
     pub carried: usize,
     /// Axis, and whether the order is reversed, of each iterated tensor.
     pub iterated: Vec<(usize, bool)>,
@@ -146,7 +146,7 @@ impl LoopShape {
         start..start.saturating_add(self.body_captures)
     }
 
-    /// Are there elements that trips take, or values that they stack?
+    /// Whether there are elements that iterations take, or values that they stack.
     pub fn has_slices(&self) -> bool {
         !self.iterated.is_empty() || self.scans() > 0
     }

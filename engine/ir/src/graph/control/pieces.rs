@@ -16,7 +16,9 @@ fn split(shape: &[usize], axis: usize) -> (usize, usize, usize) {
 pub fn element(t: &Tensor, axis: usize, at: i64) -> Result<Tensor, OpError> {
     let (rows, len, inner) = split(t.shape(), axis);
     let i = usize::try_from(at).ok().filter(|&i| i < len && axis < t.shape().len()).ok_or_else(|| {
-        OpError::Value(format!("iterates to element {at} of axis {axis}, which has {len}; make fewer trips"))
+        OpError::Value(format!(
+            "iterates to element {at} of axis {axis}, which has {len}; make fewer iterations"
+        ))
     })?;
     let mut shape = t.shape().to_vec();
     shape.remove(axis);
@@ -35,8 +37,8 @@ pub fn element(t: &Tensor, axis: usize, at: i64) -> Result<Tensor, OpError> {
     Tensor::from_elems(t.dtype(), &shape, &elems).ok_or_else(wrong)
 }
 
-/// The values of all trips along a new axis; of a given length, with zeros beyond the last trip, or as long as there
-/// are trips. Without a trip `empty` tells type and dimensions of the result; those that only a trip tells are 0.
+/// The values of all iterations along a new axis; of a given length, with zeros beyond the last iteration, or as long as there
+/// are iterations. Without an iteration `empty` tells type and dimensions of the result; those that only an iteration tells are 0.
 pub fn stack(
     kind: LoopOutputKind,
     axis: usize,
@@ -53,7 +55,7 @@ pub fn stack(
         return Err(OpError::Mismatch {
             a: first.ty().to_string(),
             b: odd.ty().to_string(),
-            wanted: "what is concatenated has the same type and shape in every trip".into(),
+            wanted: "what is concatenated has the same type and shape in every iteration".into(),
         });
     }
     let mut shape = first.shape().to_vec();
@@ -63,7 +65,9 @@ pub fn stack(
     shape.insert(axis, length);
     let zero = zeros(&first.ty(), &shape)?;
     let (rows, _, inner) = split(&shape, axis);
-    let place = |trip: usize| if kind == LoopOutputKind::Reverse { values.len() - 1 - trip } else { trip };
+    let place = |iteration: usize| {
+        if kind == LoopOutputKind::Reverse { values.len() - 1 - iteration } else { iteration }
+    };
     fn lay<T: Copy>(y: &mut [T], v: &[T], (rows, length, inner): (usize, usize, usize), at: usize) {
         for r in 0..rows {
             y[(r * length + at) * inner..][..inner].copy_from_slice(&v[r * inner..][..inner]);
@@ -73,26 +77,31 @@ pub fn stack(
     if first.dtype().bits().is_multiple_of(8) {
         let mut bytes = zero.bytes().to_vec();
         let parts = (rows, length, inner * first.dtype().bits() as usize / 8);
-        values.iter().enumerate().for_each(|(trip, v)| lay(&mut bytes, v.bytes(), parts, place(trip)));
+        values
+            .iter()
+            .enumerate()
+            .for_each(|(iteration, v)| lay(&mut bytes, v.bytes(), parts, place(iteration)));
         return Tensor::from_bytes(first.dtype(), &shape, bytes).ok_or_else(wrong);
     }
     let mut elems = zero.elems();
-    for (trip, v) in values.iter().enumerate() {
+    for (iteration, v) in values.iter().enumerate() {
         match (&mut elems, v.elems()) {
-            (Elems::F(y), Elems::F(v)) => lay(y, &v, (rows, length, inner), place(trip)),
-            (Elems::I(y), Elems::I(v)) => lay(y, &v, (rows, length, inner), place(trip)),
+            (Elems::F(y), Elems::F(v)) => lay(y, &v, (rows, length, inner), place(iteration)),
+            (Elems::I(y), Elems::I(v)) => lay(y, &v, (rows, length, inner), place(iteration)),
             _ => return Err(OpError::Value("a loop output changes its type".into())),
         }
     }
     Tensor::from_elems(first.dtype(), &shape, &elems).ok_or_else(wrong)
 }
 
-/// The error for an output that is too short for the trips made.
-pub(super) fn too_short(length: usize, trips: usize) -> OpError {
-    OpError::Value(format!("a loop output has length {length}, but there are {trips} trips; make it longer"))
+/// The error for an output that is too short for the iterations made.
+pub(super) fn too_short(length: usize, iterations: usize) -> OpError {
+    OpError::Value(format!(
+        "a loop output has length {length}, but there are {iterations} iterations; make it longer"
+    ))
 }
 
-/// What a loop without trips stacks: zeros, if the length is not 0.
+/// What a loop without iterations stacks: zeros, if the length is not 0.
 fn none(axis: usize, ty: &TensorType, length: usize) -> Result<Tensor, OpError> {
     let number = |d: &crate::Dim| d.as_const().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
     let mut shape: Vec<usize> = ty.dims.iter().map(number).collect();

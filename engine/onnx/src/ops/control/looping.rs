@@ -1,4 +1,4 @@
-//! `Loop`: a trip count, a condition, or both; carried values and stacked outputs.
+//! `Loop`: an iteration count, a condition, or both; carried values and stacked outputs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use crate::model::Graph;
 pub(crate) enum Tried {
     /// The outputs of the body that follow the carried ones, and the final carried values.
     Done(Vec<TensorId>, Vec<TensorId>),
-    /// Axes of carried values that trips change: for each value.
+    /// Axes of carried values that iterations change: for each value.
     Varies(Vec<BTreeSet<usize>>),
 }
 
-/// Values carried from trip to trip: their layers and what they are inside.
+/// Values carried from iteration to iteration: their layers and what they are inside.
 pub(crate) struct Carried {
     layers: Vec<LayerId>,
     pub(crate) values: Vec<TensorId>,
 }
 
 impl Carried {
-    /// Recurrences from initial values; `varying` are the axes of each whose length trips change.
+    /// Recurrences from initial values; `varying` are the axes of each whose length iterations change.
     pub(crate) fn add(
         cx: &mut Cx<'_>,
         of: LoopId,
@@ -44,7 +44,7 @@ impl Carried {
         Ok(Carried { layers, values })
     }
 
-    /// Closes the recurrences by the values of the next trip, unless a length changes that was not allowed to.
+    /// Closes the recurrences by the values of the next iteration, unless a length changes that was not allowed to.
     pub(crate) fn close(
         &self,
         cx: &mut Cx<'_>,
@@ -70,7 +70,7 @@ impl Carried {
         Ok(None)
     }
 
-    /// The values after the last trip.
+    /// The values after the last iteration.
     pub(crate) fn last(&self, cx: &mut Cx<'_>, of: LoopId) -> Outs {
         let last =
             |&t: &TensorId| Ok(cx.net().add_loop_output(of, t, LoopOutputKind::LastValue, 0)?.output(0)?);
@@ -78,7 +78,7 @@ impl Carried {
     }
 }
 
-/// A value as one that lies inside of the loop: what does not depend on its trips is carried unchanged.
+/// A value as one that lies inside of the loop: what does not depend on its iterations is carried unchanged.
 pub(crate) fn inside(cx: &mut Cx<'_>, of: LoopId, t: TensorId) -> Result<TensorId, Refusal> {
     if cx.net().is_inside(t, of)? {
         return Ok(t);
@@ -161,7 +161,7 @@ fn attempt(cx: &mut Cx<'_>, p: &Parts, varying: &[BTreeSet<usize>]) -> Result<Tr
         cx.net().add_trip_limit(of, asked_inside, TripLimitKind::While)?;
     }
     if p.count.is_none() && !asked {
-        return unsupported("neither a trip count nor a condition that ends it");
+        return unsupported("neither an iteration count nor a condition that ends it");
     }
     let zero = cx.elems(DType::I64, &[], Elems::I(vec![0]))?;
     let counter = Carried::add(cx, of, &[zero], &[])?;
@@ -198,7 +198,7 @@ fn truth(cx: &mut Cx<'_>) -> Result<TensorId, Refusal> {
     cx.elems(DType::Bool, &[], Elems::I(vec![1]))
 }
 
-/// Is the condition that a body gives the one that it was given, or a constant true?
+/// Whether the condition that a body gives is the one that it was given, or a constant true.
 fn passes_condition(body: &Graph) -> bool {
     let Some(mut name) = body.outputs.first().map(|o| o.name.as_str()) else { return false };
     let own = body.inputs.get(1).map(|i| i.name.as_str());

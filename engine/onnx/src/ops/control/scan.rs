@@ -24,8 +24,8 @@ struct Parts {
 /// How long the scan and its outputs are.
 #[derive(Clone, Copy)]
 struct Lengths {
-    trips: TensorId,
-    /// Where outputs are longer than there are trips.
+    iterations: TensorId,
+    /// Where outputs are longer than there are iterations.
     outputs: Option<TensorId>,
 }
 
@@ -67,8 +67,8 @@ pub(crate) fn scan(cx: &mut Cx<'_>) -> Outs {
     let stacked = out_axes.into_iter().zip(out_reversed).collect();
     let parts = Parts { body, states: states.to_vec(), slices: all, stacked };
     let scanned: Vec<_> = parts.slices.iter().map(|&(t, axis, _)| (t, axis)).collect();
-    let trips = common_length(cx, &scanned)?;
-    let (scans, mut outs) = parts.convert(cx, Lengths { trips, outputs: None })?;
+    let iterations = common_length(cx, &scanned)?;
+    let (scans, mut outs) = parts.convert(cx, Lengths { iterations, outputs: None })?;
     outs.extend(scans);
     Ok(outs)
 }
@@ -77,7 +77,7 @@ pub(crate) fn scan(cx: &mut Cx<'_>) -> Outs {
 /// run, before it starts where the host knows them.
 fn common_length(cx: &mut Cx<'_>, scanned: &[(TensorId, usize)]) -> Result<TensorId, Refusal> {
     let Some((&(first, axis), others)) = scanned.split_first() else { return unsupported("nothing to scan") };
-    let trips = cx.length(first, axis)?;
+    let iterations = cx.length(first, axis)?;
     for (i, &(t, own)) in others.iter().enumerate() {
         let (Some(a), Some(b)) = (cx.dim(first, axis), cx.dim(t, own)) else { continue };
         let n = i + 1;
@@ -90,11 +90,11 @@ fn common_length(cx: &mut Cx<'_>, scanned: &[(TensorId, usize)]) -> Result<Tenso
             return Err(Refusal::Sizes(why));
         }
         let length = cx.length(t, own)?;
-        let same = cx.bin("equal", trips, length)?;
+        let same = cx.bin("equal", iterations, length)?;
         let label = cx.label();
         cx.demand(same, format!("the scan inputs 0 and {n} of '{label}' differ in length: {a} and {b}"))?;
     }
-    Ok(trips)
+    Ok(iterations)
 }
 
 fn list(cx: &Cx<'_>, name: &str, len: usize) -> Result<Vec<i64>, Refusal> {
@@ -124,7 +124,7 @@ impl Parts {
         let label = cx.label();
         // Another construct may have the name; then the number stays.
         let _ = cx.net().set_loop_name(of, &label);
-        cx.net().add_trip_limit(of, n.trips, TripLimitKind::Count)?;
+        cx.net().add_trip_limit(of, n.iterations, TripLimitKind::Count)?;
         let states = Carried::add(cx, of, &self.states, varying)?;
         let mut given = states.values.clone();
         for &(t, axis, reverse) in &self.slices {
@@ -191,8 +191,8 @@ impl Batched<'_> {
             slices.push((entry(cx, t)?, 0, reverse));
         }
         let own = match lengths {
-            Some(t) => Lengths { trips: entry(cx, t)?, outputs: Some(longest) },
-            None => Lengths { trips: longest, outputs: None },
+            Some(t) => Lengths { iterations: entry(cx, t)?, outputs: Some(longest) },
+            None => Lengths { iterations: longest, outputs: None },
         };
         let stacked = vec![(0, false); self.outputs];
         let parts = Parts { body: self.body.clone(), states, slices, stacked };

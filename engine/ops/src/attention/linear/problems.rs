@@ -72,7 +72,7 @@ fn inputs(
     vec![Some(q), Some(k), Some(v), past, gated, delta]
 }
 
-/// A decay of −∞ forgets all, one of 0 nothing; what is no number stays in its column.
+/// A decay of −∞ forgets all, one of 0 nothing; what is not a number stays in its column.
 fn edges(rng: &mut Rng) -> Vec<Problem> {
     let sizes = [1, 4, 2, 1, 3, 5];
     let mut ins = inputs(sizes, "gated", DType::F32, Some(DType::F32), (false, true), rng);

@@ -119,7 +119,7 @@ impl ResizeAxis {
         ResizeAxis { input: size, output: size, scale: 1.0, region: (0.0, 1.0) }
     }
 
-    /// Does every output element equal the input's?
+    /// Whether every output element equals the input's.
     pub fn is_identity(&self) -> bool {
         *self == ResizeAxis::identity(self.input)
     }

@@ -109,7 +109,7 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// Of values with the layout of scores. Where all have batch and heads in one dimension, what operands are reshapes
+    /// Dimensions of values with the layout of scores. Where all have batch and heads in one dimension, what operands are reshapes
     /// of may know them apart.
     pub fn of(view: &View<'_>, levels: impl Iterator<Item = ValueId>, operands: &[&Peeled]) -> Option<Heads> {
         let mut lead = None;
@@ -223,7 +223,7 @@ pub struct Operand {
     squeeze: Option<usize>,
     /// Its dimensions.
     pub dims: Vec<Dim>,
-    /// Does each of its heads serve a group of heads of queries?
+    /// Whether each of its heads serves a group of heads of queries.
     pub grouped: bool,
 }
 

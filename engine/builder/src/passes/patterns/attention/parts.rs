@@ -34,7 +34,7 @@ pub fn shape_of(from: &[Dim], to: &[Dim]) -> Option<Vec<i64>> {
     (shape.iter().filter(|&&n| n < 0).count() <= 1).then_some(shape)
 }
 
-/// The same elements in a shape by [`shape_of`].
+/// Reshapes to a shape by [`shape_of`].
 pub fn reshape(w: &mut Writer<'_>, x: ValueId, shape: &[i64]) -> Result<ValueId, IrError> {
     let shape = w.ints(shape)?;
     w.op(RESHAPE, Attrs::new(), &[x, shape])

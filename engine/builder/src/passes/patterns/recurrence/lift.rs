@@ -54,7 +54,7 @@ impl Walk {
         Ok(Some(if varies { Class::Each(y) } else { Class::Fixed(y) }))
     }
 
-    /// May input `i` of a layer get a further first dimension, so that its result gets it, too?
+    /// Whether input `i` of a layer may get a further first dimension, so that its result gets it, too.
     fn follows(&self, node: &Node, i: usize, x: ValueId, y: ValueId) -> bool {
         let rank = |v: ValueId| self.body.ty(v).rank();
         let attrs = node.op.attrs();

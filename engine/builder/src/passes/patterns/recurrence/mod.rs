@@ -1,7 +1,7 @@
 //! Loops over the elements of a sequence whose body is an LSTM, GRU or RNN cell, or several of these in layers, become
 //! the recurrent operators; what the body does before and behind the cells is done for all elements at once.
 //!
-//! Sequences lie along a first dimension here, in the order of the loop's tensors: trip `k` takes element `k`, or the last
+//! Sequences lie along a first dimension here, in the order of the loop's tensors: iteration `k` takes element `k`, or the last
 //! but `k` where the loop goes backward.
 
 /// Takes what is there, or gives up on the site.
@@ -55,9 +55,9 @@ impl Rule for Recurrence {
 /// What a value of the body is for the graph around it.
 #[derive(Clone, Copy, PartialEq)]
 enum Class {
-    /// The same in all trips.
+    /// A value that is the same in all iterations.
     Fixed(ValueId),
-    /// One element a trip, along a new first dimension.
+    /// One element an iteration, along a new first dimension.
     Each(ValueId),
 }
 
@@ -71,7 +71,7 @@ struct Cell {
 struct Walk {
     body: Graph,
     shape: LoopShape,
-    /// Does it go from the last element to the first?
+    /// Whether it goes from the last element to the first.
     backward: bool,
     inputs: Vec<ValueId>,
     known: HashMap<ValueId, Option<Class>>,
@@ -98,11 +98,11 @@ impl Walk {
         let shape = node.loop_shape(node.inputs.len()).ok()?;
         let inputs: Vec<ValueId> = node.inputs.iter().copied().collect::<Option<_>>()?;
         let backward = shape.iterated.first()?.1;
-        let trips = number(&g.value(*inputs.first()?).fact)?;
+        let iterations = number(&g.value(*inputs.first()?).fact)?;
         let whole = |(v, &(axis, reverse)): (&ValueId, &(usize, bool))| {
-            reverse == backward && g.ty(*v).dims.get(axis) == Some(&trips)
+            reverse == backward && g.ty(*v).dims.get(axis) == Some(&iterations)
         };
-        let exact = |v: &ValueId| number(&g.value(*v).fact).as_ref() == Some(&trips);
+        let exact = |v: &ValueId| number(&g.value(*v).fact).as_ref() == Some(&iterations);
         let body = node.regions.first()?.clone();
         let fits = shape.count
             && !shape.condition
@@ -151,7 +151,7 @@ impl Walk {
         Ok(Some(()))
     }
 
-    /// A carried value after the last trip.
+    /// A carried value after the last iteration.
     fn last(&self, i: usize) -> Option<ValueId> {
         self.cells.iter().find_map(|cell| match i {
             _ if cell.h == i => cell.last[0],

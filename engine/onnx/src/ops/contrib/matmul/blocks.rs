@@ -107,7 +107,7 @@ impl Packed {
         self.constant(cx, codes, &shape)
     }
 
-    /// (codes − zero)·scale with zero points that are no codes.
+    /// (codes − zero)·scale with zero points that are not codes.
     fn reals_by_float_zero(
         &self,
         cx: &mut Cx<'_>,
