@@ -18,7 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kiln-builder", &["kiln-files", "kiln-ir", "kiln-ops", "kiln-network", "kiln-backend", "kiln-plan"]),
     ("kiln-reference", &["kiln-abi", "kiln-ir", "kiln-ops", "kiln-backend"]),
     ("kiln-codegen", &["kiln-ir", "kiln-ops", "kiln-backend"]),
-    ("kiln-gpu", &["kiln-ir", "kiln-ops", "kiln-backend", "kiln-codegen"]),
+    ("kiln-gpu", &["kiln-ir", "kiln-ops", "kiln-backend"]),
     ("kiln-backend-wgpu", &["kiln-abi", "kiln-ir", "kiln-ops", "kiln-backend", "kiln-codegen", "kiln-gpu"]),
     (
         "kiln-backend-cuda",
@@ -94,6 +94,30 @@ fn a_program_that_only_runs_engines_links_neither_importer_nor_builder() {
     assert!(linked.contains("kiln-reference"), "the example has a backend: {linked:?}");
     for banned in ["kiln-onnx", "kiln-builder", "kiln-backend-wgpu", "kiln-backend-cuda", "kiln"] {
         assert!(!linked.contains(banned), "run_engine reaches {banned}: {linked:?}");
+    }
+}
+
+/// The run-only form of the CUDA backend, as cargo resolves it for users who build it alone.
+#[test]
+fn a_cuda_backend_that_only_runs_plans_has_no_code_generation() {
+    let linked = |features: &[&str]| {
+        let tree = ["tree", "-p", "kiln-backend-cuda", "-e", "normal", "--prefix", "none", "--offline"];
+        let out = Command::new(env!("CARGO"))
+            .args(tree)
+            .args(features)
+            // All crates of the workspace with the features of all others are another program.
+            .env_remove("CARGO_RESOLVER_FEATURE_UNIFICATION")
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .expect("cargo tree runs");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        text.lines().filter_map(|l| Some(l.split(' ').next()?.to_owned())).collect::<BTreeSet<_>>()
+    };
+    let (full, run) = (linked(&[]), linked(&["--no-default-features", "--features", "run"]));
+    assert!(full.contains("kiln-codegen") && run.contains("kiln-gpu"), "{full:?} {run:?}");
+    for banned in ["kiln-codegen", "kiln-builder", "kiln-onnx", "kiln-network"] {
+        assert!(!run.contains(banned), "the run-only form links {banned}");
     }
 }
 

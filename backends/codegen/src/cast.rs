@@ -25,7 +25,7 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
 
 /// A thread for every 32 bits.
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    if cx.aliased.contains(&(0, 0)) {
+    if cx.aliased(0, 0) {
         return Ok(Vec::new());
     }
     let n: usize = cx.out_shape(0)?.iter().product();

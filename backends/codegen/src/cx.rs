@@ -2,9 +2,11 @@
 
 use crate::Dialect;
 use crate::views::View;
+use kiln_backend::launch::Condition;
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::{Fact, Op};
+use std::cell::Cell;
 
 /// What a kernel knows when it is launched: the anchor with all shapes as numbers.
 pub struct Cx<'a> {
@@ -18,10 +20,8 @@ pub struct Cx<'a> {
     pub outputs: Vec<&'a Fact>,
     /// Do pointwise operators follow in the kernel?
     pub fused: bool,
-    /// Is input i a weight, which no kernel writes? Empty where nothing depends on it.
-    pub constant: Vec<bool>,
-    /// Does output j share its memory with input i? By (i, j).
-    pub aliased: Vec<(usize, usize)>,
+    /// Whether a condition of the run holds.
+    pub holds: &'a dyn Fn(Condition) -> bool,
     /// Inputs that the kernel reads through moves, by position; empty where there are no moves.
     pub views: Vec<Option<View>>,
     /// Is an output of the anchor read by anyone? By position.
@@ -32,6 +32,8 @@ pub struct Cx<'a> {
     pub lanes: usize,
     /// The language that the kernel is written in.
     pub dialect: &'static Dialect,
+    /// Whether the kernel asked for a shape or contents that are not known.
+    pub missed: Cell<bool>,
 }
 
 impl Cx<'_> {
@@ -40,19 +42,23 @@ impl Cx<'_> {
         self.op.ok_or_else(|| BackendError::Internal("no anchor".into()))
     }
 
-    fn numbers(f: Option<&Fact>, what: &str, i: usize) -> Result<Vec<usize>, BackendError> {
-        f.and_then(|f| f.ty.static_dims())
-            .ok_or_else(|| BackendError::Internal(format!("the shape of {what} {i} is not known at launch")))
+    fn numbers(&self, f: Option<&Fact>, what: &str, i: usize) -> Result<Vec<usize>, BackendError> {
+        f.and_then(|f| f.ty.static_dims()).ok_or_else(|| self.missing(&format!("the shape of {what} {i}")))
+    }
+
+    fn missing(&self, what: &str) -> BackendError {
+        self.missed.set(true);
+        BackendError::Internal(format!("{what} is not known at launch"))
     }
 
     /// The shape of an input.
     pub fn shape(&self, i: usize) -> Result<Vec<usize>, BackendError> {
-        Self::numbers(self.inputs.get(i).copied().flatten(), "input", i)
+        self.numbers(self.inputs.get(i).copied().flatten(), "input", i)
     }
 
     /// The shape of an output.
     pub fn out_shape(&self, j: usize) -> Result<Vec<usize>, BackendError> {
-        Self::numbers(self.outputs.get(j).copied(), "output", j)
+        self.numbers(self.outputs.get(j).copied(), "output", j)
     }
 
     /// The attribute "axis" as a position among this many dimensions.
@@ -76,9 +82,14 @@ impl Cx<'_> {
         self.inputs.get(i).is_some_and(Option::is_some)
     }
 
-    /// Is the input a weight, as a word?
+    /// Whether the input is a weight, as a word.
     pub fn constant(&self, i: usize) -> usize {
-        usize::from(self.constant.get(i).is_some_and(|&c| c))
+        usize::from((self.holds)(Condition::Weight(i as u32)))
+    }
+
+    /// Whether output `j` shares its memory with input `i`.
+    pub fn aliased(&self, i: usize, j: usize) -> bool {
+        (self.holds)(Condition::Aliased(i as u32, j as u32))
     }
 
     /// Where the elements of an input lie in what is bound for it.
@@ -106,6 +117,6 @@ impl Cx<'_> {
     }
 
     fn content<'f>(&self, f: &'f Fact, i: usize) -> Result<&'f kiln_ir::Tensor, BackendError> {
-        f.as_const().ok_or_else(|| BackendError::Internal(format!("input {i} is not known on the host")))
+        f.as_const().ok_or_else(|| self.missing(&format!("input {i}")))
     }
 }

@@ -344,13 +344,13 @@ mod tests {
             inputs: inputs.iter().map(Some).collect(),
             outputs: outputs.iter().collect(),
             fused: false,
-            constant: Vec::new(),
-            aliased: Vec::new(),
+            holds: &|_| false,
             views: Vec::new(),
             wanted: Vec::new(),
             rounds: usize::MAX,
             lanes: 1,
             dialect: &NONE,
+            missed: Default::default(),
         };
         let kernel = KERNELS.iter().chain(crate::shape::KERNELS).find(|k| k.ops.contains(&name)).unwrap();
         let mut launches = (kernel.launch)(&cx).unwrap();

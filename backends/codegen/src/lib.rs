@@ -23,6 +23,7 @@ pub mod moves;
 pub mod norm;
 pub mod offer;
 pub mod params;
+pub mod planner;
 pub mod pointwise;
 pub mod recurrent;
 pub mod reduce;
@@ -48,6 +49,7 @@ pub mod site;
 pub mod template;
 
 pub use dialect::Dialect;
+pub use kiln_backend::launch::{Grid, Launch, Map, Windows, word, words};
 
 pub use kiln_backend::BackendError;
 pub use linkme;
@@ -221,98 +223,6 @@ impl Blocks {
     }
 }
 
-/// One dispatch.
-#[derive(Clone, Debug)]
-pub struct Launch {
-    /// Which entry point.
-    pub entry: usize,
-    /// What `m(k)` gives.
-    pub words: Vec<u32>,
-    /// How large.
-    pub grid: Grid,
-    /// Binds another input in the place of one: (place, input).
-    pub swap: Option<(usize, usize)>,
-    /// What `lo()` and `hi()` give: mostly the rounds of a loop that this launch makes.
-    pub span: (u32, u32),
-    /// Scratch memory in bytes.
-    pub scratch: u64,
-    /// Runs before the sizes of data-dependent outputs are read.
-    pub counts: bool,
-    /// Views of inputs for hardware that copies boxes.
-    pub maps: Vec<Map>,
-}
-
-/// A view of an input for hardware that copies boxes of tensors into shared memory: CUDA's tensor maps. Dimensions are
-/// listed from the innermost one on, which is contiguous.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Map {
-    /// The anchor's input, by position.
-    pub input: usize,
-    /// Bytes of an element.
-    pub size: usize,
-    /// Sizes.
-    pub dims: Vec<u64>,
-    /// Elements from one to the next, of every dimension but the innermost.
-    pub strides: Vec<u64>,
-    /// What one copy takes: elements of every dimension; of windows, channels and then windows.
-    pub block: Vec<u32>,
-    /// Copies take what lies under one tap of neighbouring windows.
-    pub windows: Option<Windows>,
-}
-
-/// Sliding windows over the two dimensions between channels and images, the innermost first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Windows {
-    /// Where the first window starts.
-    pub lower: [i32; 2],
-    /// Where the last one starts, seen from the last element.
-    pub upper: [i32; 2],
-    /// From one window to the next.
-    pub steps: [u32; 2],
-}
-
-/// The size of a dispatch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grid {
-    /// All words of the output of a `Map` entry.
-    Output,
-    /// This many threads, 64 a workgroup; `args[0]` has the number.
-    Threads(u64),
-    /// This many workgroups; `args[0]` has the number.
-    Groups(u64),
-}
-
-impl Launch {
-    /// Entry `entry`, which is a map.
-    pub fn map(entry: usize, words: Vec<u32>) -> Launch {
-        Launch {
-            entry,
-            words,
-            grid: Grid::Output,
-            swap: None,
-            span: (0, 0),
-            scratch: 0,
-            counts: false,
-            maps: Vec::new(),
-        }
-    }
-
-    /// Another grid.
-    pub fn on(self, grid: Grid) -> Launch {
-        Launch { grid, ..self }
-    }
-
-    /// With another span.
-    pub fn span(self, lo: usize, hi: usize) -> Result<Launch, BackendError> {
-        Ok(Launch { span: (word(lo)?, word(hi)?), ..self })
-    }
-
-    /// With scratch memory.
-    pub fn scratch(self, bytes: u64) -> Launch {
-        Launch { scratch: bytes, ..self }
-    }
-}
-
 impl Body {
     /// A body with one map over output 0.
     pub fn map(code: String) -> Body {
@@ -370,14 +280,4 @@ pub const FAMILIES: &[&[Kernel]] = &[
 /// One tactic of the kernel's name.
 pub fn plain(name: &str) -> Result<Vec<Tactic>, BackendError> {
     Ok(vec![Tactic::plain(name)])
-}
-
-/// A number as an argument word.
-pub fn word(n: usize) -> Result<u32, BackendError> {
-    u32::try_from(n).map_err(|_| BackendError::Unsupported(format!("{n} does not fit into 32 bits")))
-}
-
-/// Numbers as argument words.
-pub fn words(n: impl IntoIterator<Item = usize>) -> Result<Vec<u32>, BackendError> {
-    n.into_iter().map(word).collect()
 }

@@ -3,20 +3,12 @@
 //! Sizes that are known when tactics are asked for are checked there, so that a build refuses them; the builder asks again
 //! with the largest shapes of a profile. Sizes without a bound are checked when launches are planned.
 
-use crate::site::{Cx, Site};
+use crate::site::Site;
+use kiln_backend::limits::{FAR, too_large};
 use kiln_backend::{BackendError, Tactic, is_view_op};
-use kiln_ir::{Graph, TensorType, ValueId};
+use kiln_ir::{Graph, ValueId};
 
-/// Elements that 32 bits count.
-pub const MAX_ELEMENTS: u64 = u32::MAX as u64;
-
-/// The parameter of tactics that count positions in the first input in 64 bits.
-const FAR: &str = "far";
-
-/// Whether a tactic counts positions in the first input in 64 bits.
-pub fn is_far(tactic: &Tactic) -> bool {
-    tactic.params.contains_key(FAR)
-}
+pub use kiln_backend::limits::{MAX_ELEMENTS, is_far};
 
 /// The tactic of a kernel whose text has both widths: 64 bits where positions in the first input need them. 32 bits, signed
 /// for indices, are faster.
@@ -72,38 +64,4 @@ fn beyond(site: &Site<'_>, far: bool) -> Option<String> {
         let role = role("input", &g.inputs).or_else(|| role("output", &g.outputs));
         Some(format!("{} {reason}", role.unwrap_or_else(|| "a value between its layers".into())))
     })
-}
-
-/// What is too much of a type, and what to do.
-fn too_large(ty: &TensorType, far: bool) -> Option<String> {
-    const ADVICE: &str = "split it along an axis, or run the network on a backend without this limit";
-    let dims = ty.static_dims()?;
-    // With a dimension of 0 there is nothing to count.
-    let elements = match dims.contains(&0) {
-        true => 0,
-        false => dims.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64)),
-    };
-    let most = dims.iter().copied().max().unwrap_or(0) as u64;
-    if elements > MAX_ELEMENTS && !far {
-        return Some(format!("({ty}) has {elements} elements, kernels count up to {MAX_ELEMENTS}: {ADVICE}"));
-    }
-    if elements > 0 && most > MAX_ELEMENTS {
-        return Some(format!(
-            "({ty}) has a dimension of {most}, kernels count up to {MAX_ELEMENTS}: {ADVICE}"
-        ));
-    }
-    None
-}
-
-/// Refuses tensors with more elements than the kernel can count, once all sizes are known.
-pub fn check_sizes(cx: &Cx<'_>, layer: &str) -> Result<(), BackendError> {
-    let inputs = cx.inputs.iter().enumerate().filter_map(|(i, f)| Some((i == 0 && cx.far(), (*f)?)));
-    let outputs = cx.outputs.iter().map(|f| (false, *f));
-    match inputs.chain(outputs).find_map(|(far, f)| too_large(&f.ty, far)) {
-        None => Ok(()),
-        Some(reason) => {
-            let message = format!("a tensor {reason}");
-            Err(BackendError::Execution { layer: layer.to_owned(), message })
-        }
-    }
 }

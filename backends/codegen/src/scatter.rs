@@ -64,7 +64,7 @@ fn with_copy(
 ) -> Result<Vec<Launch>, BackendError> {
     let scatter = Launch::map(1, words).on(Grid::Threads(threads as u64));
     let mut out = Vec::new();
-    if !cx.aliased.contains(&(0, 0)) {
+    if !cx.aliased(0, 0) {
         out.push(Launch::map(0, Vec::new()));
     }
     out.extend(repeated(cx, &scatter, (trips, cost), 0)?);

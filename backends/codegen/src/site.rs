@@ -1,7 +1,6 @@
 //! A region as kernels see it: an anchor, and the pointwise expression around it.
 
 pub use crate::cx::Cx;
-pub use crate::limits::check_sizes;
 use crate::reshapes::{is_on_host, is_view};
 use crate::views::chain;
 use crate::{Dialect, Kernel};

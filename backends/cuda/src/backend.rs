@@ -1,17 +1,18 @@
 //! The backend object.
 
 use crate::dialect::CUDA;
-use crate::exec::{CudaDevice, choices};
+use crate::exec::{CudaDevice, ROUNDS, choices};
 use crate::frame::{Source, cells, source};
 use crate::kernels::generic_ns;
 use crate::refusals::Refusals;
+use crate::written::{Families, all_lanes};
 use crate::{compile, target, vendor};
 use kiln_backend::{Backend, BackendError, CompiledKernel, Device, Region, Tactic, Target, flow};
 use kiln_codegen::compiled::{binding, compiled};
 use kiln_codegen::expression::slots;
 use kiln_codegen::limits::fitting;
+use kiln_codegen::planner::{Planned, find};
 use kiln_codegen::site::{Site, unsupported};
-use kiln_gpu::find;
 use std::sync::Arc;
 
 /// The CUDA backend.
@@ -120,16 +121,16 @@ impl Backend for Cuda {
         let Source { text, entries, slots } = source(&site, &body, cells)?;
         let cubin = compile::cubin(&text, &target.arch)?;
         let bindings = slots.iter().map(binding).collect();
-        let kernel = CompiledKernel {
+        let compiled = CompiledKernel {
             arch: target.arch.clone(),
             ..compiled(&body, entries, bindings, cells, cubin.to_vec())
         };
-        kernel.to_blob()
+        Planned::of(kernel, &site, tactic, all_lanes(&site), ROUNDS)?.store(compiled).to_blob()
     }
 
     fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
         let (gpu, own) = target::opened(target)?;
-        Ok(Arc::new(CudaDevice::new(gpu, own)?))
+        Ok(Arc::new(CudaDevice::new(gpu, own, Some(&Families))?))
     }
 }
 
@@ -144,6 +145,12 @@ fn none<T>(region: &Region, why: &Refusals) -> Result<T, BackendError> {
         true => unsupported(format!("no kernel for {}", region.label())),
         false => unsupported(why.to_string()),
     }
+}
+
+/// How a region's kernel is launched: for tools and tests.
+pub fn planned(region: &Region, tactic: &Tactic, target: &Target) -> Result<Planned, BackendError> {
+    let site = Site::of(&region.graph, target, &CUDA)?;
+    Planned::of(find(&tactic.name, &site)?, &site, tactic, all_lanes(&site), ROUNDS)
 }
 
 /// The source of a region by a tactic, and its entry points with the threads of their blocks: for tools and tests.

@@ -9,10 +9,11 @@ mod near;
 mod reach;
 mod run;
 
+pub use self::cells::cells;
 use self::cells::{Field, looked_up, plain};
-pub use self::cells::{cells, may_be_cell};
 pub use self::reach::strided;
 use crate::dialect::CUDA;
+use crate::parameter::{MAP_THREADS, WORDS, may_be_cell};
 use kiln_backend::BackendError;
 use kiln_codegen::expression::{Slot, slots};
 use kiln_codegen::rounding::stored_wide;
@@ -29,20 +30,6 @@ const PRELUDE: [&str; 4] = [
     include_str!("../../../kernels/prelude/math.cuh"),
 ];
 const INTEGER: &str = include_str!("../../../kernels/prelude/integer.cuh");
-
-/// Threads of a block that maps elements.
-pub const MAP_THREADS: u32 = 256;
-
-/// Argument words that travel in the parameter; further ones lie in memory.
-pub const WORDS: usize = 48;
-
-/// Bytes of the parameter before the words: blocks or threads, word of the extras, elements, which bindings are cells, the
-/// address of further words, that of a word that switches the kernel off.
-pub const PARAMETER_HEAD: usize = 32;
-/// Where bits tell which bindings are addresses of cells that have the binding's address.
-pub const CELLS_AT: usize = 12;
-/// Where that last address lies. Its lowest bit tells that the word may be read before those in front are done.
-pub const ALIVE_AT: usize = 24;
 
 /// A source with what the host has to know about it.
 pub struct Source {

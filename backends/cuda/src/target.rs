@@ -1,9 +1,8 @@
 //! Devices as targets: those that the driver finds, and those that are known by name.
 
 use crate::driver::{Attribute, DriverError, Gpu, devices};
-use crate::vendor;
 use kiln_backend::assisted::DEVICE_FLOW;
-use kiln_backend::{BackendError, MemoryRules, Target, flow::SLICES, offer_feature, source_feature};
+use kiln_backend::{BackendError, MemoryRules, Tactic, Target, flow::SLICES, offer_feature, source_feature};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +11,15 @@ const KNOWN: &str = include_str!("devices.toml");
 
 /// Alignment of tensors: what the driver gives, and enough for every vector load.
 const ALIGNMENT: u64 = 256;
+
+/// Libraries of the vendor that offer tactics. The names of their tactics begin with that of the library and a dot.
+pub const LIBRARIES: [&str; 2] = ["cublaslt", "cudnn"];
+
+/// The library that runs a tactic; none of the backend's own kernels.
+pub fn library(tactic: &Tactic) -> Option<&'static str> {
+    let of = |name: &&str| tactic.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+    LIBRARIES.into_iter().find(of)
+}
 
 /// A device by its numbers.
 #[derive(Debug, Deserialize)]
@@ -49,7 +57,7 @@ impl Numbers {
             features.push("f8");
         }
         let mut features: Vec<String> = features.into_iter().map(str::to_owned).collect();
-        features.extend(vendor::names().map(offer_feature));
+        features.extend(LIBRARIES.map(offer_feature));
         features.sort_unstable();
         let numbers = BTreeMap::from([
             ("bandwidth_gbs".to_owned(), self.bandwidth),
@@ -131,7 +139,7 @@ pub fn found() -> Result<Vec<(usize, Target)>, BackendError> {
 /// Is this device the one that a target describes? The target may leave out features, which then go unused.
 pub fn permits(device: &Target, target: &Target) -> bool {
     let fewer = Target { features: target.features.clone(), ..device.clone() };
-    let has = |f: &String| device.has(f) || vendor::names().any(|n| *f == source_feature(n));
+    let has = |f: &String| device.has(f) || LIBRARIES.iter().any(|n| *f == source_feature(n));
     target.features.iter().all(has) && fewer.fingerprint() == target.fingerprint()
 }
 

@@ -5,9 +5,11 @@
 //! something from the device, read-back, records of faults, times of steps, and loops and conditionals that the host walks.
 //! `docs/design/gpu.md` has the contract.
 
+mod checks;
 mod context;
 mod device;
 mod extent;
+mod extras;
 mod launches;
 mod loaded;
 mod memory;
@@ -27,5 +29,5 @@ pub use memory::{Bound, Memory, RECORD_BYTES, SIZES_BYTES};
 pub use plan::{Launches, Operands, Planner, Work, lost};
 pub use run::{Bodies, Body, Executor, PREPARED_BODIES, Run, Times};
 pub use slots::{Elements, Stack};
-pub use step::{Compiled, Kernels, NO_KERNEL, StepKernel, find};
+pub use step::{Compiled, Kernels, StepKernel};
 pub use value::{Pool, Value, bytes_of, tensor};

@@ -1,9 +1,9 @@
 //! Loaded programs.
 
+use crate::checks::recorded;
 use crate::memory::{RECORD_BYTES, Weights};
 use crate::step::{Kernels, StepKernel};
 use kiln_backend::{BackendError, Program, Step, flow};
-use kiln_codegen::checks::recorded;
 use std::sync::Arc;
 
 /// A loaded program: code and weights, shared by all contexts.

@@ -1,8 +1,8 @@
 //! The buffers of a run, and where its values are stored.
 
+use crate::checks::RECORD_WORDS;
 use crate::device::{Buffer, Device, Queue, Range};
 use kiln_backend::{BackendError, Place, Program};
-use kiln_codegen::checks::RECORD_WORDS;
 use kiln_ir::ValueId;
 use std::collections::HashMap;
 

@@ -1,15 +1,15 @@
 //! From a step and the shapes of a run to launches.
 
+use crate::checks;
 use crate::device::{Device, Range};
+use crate::extras::extra_words;
 use crate::loaded::Loaded;
 use crate::memory::Memory;
 use crate::step::{Kernels, StepKernel};
-use kiln_backend::{BackendError, Shapes};
-use kiln_codegen::expression::{Slot, extra_words};
-use kiln_codegen::site::{Cx, check_sizes};
-use kiln_codegen::views::View;
-use kiln_codegen::{Grid, Launch};
-use kiln_ir::{NodeId, ValueId};
+use kiln_backend::launch::{Condition, Grid, Launch, LaunchSite};
+use kiln_backend::limits::check_sizes;
+use kiln_backend::{BackendError, Binding, Shapes};
+use kiln_ir::{Dim, Fact, ValueId};
 
 /// A device that turns what kernels ask for into launches.
 pub trait Launches: Kernels {
@@ -21,9 +21,6 @@ pub trait Launches: Kernels {
 
     /// Iterations that all loops of one thread may make in one launch.
     fn rounds(&self) -> usize;
-
-    /// Elements of an output that one thread of a map computes.
-    fn lanes(step: &StepKernel<Self::Code>, output: usize) -> u64;
 
     /// The launches of a step that is no kernel; none of a kernel.
     fn library(
@@ -90,28 +87,34 @@ impl<D: Launches> Planner<'_, D> {
         let (Some(k), Some(step)) = (loaded.steps.get(index), loaded.program.steps.get(index)) else {
             return Ok(Vec::new());
         };
-        let (operands, views) = self.operands(k, counts)?;
+        let operands = self.operands(k, counts)?;
         if let Some(launches) = D::library(self, index, &operands)? {
             return Ok(if counts { Vec::new() } else { launches });
         }
         let graph = &loaded.program.graph;
-        let cx = Cx {
-            op: k.anchor.and_then(|n| graph.get(n)).map(|n| &n.op),
+        let holds = |c: Condition| match c {
+            Condition::Weight(i) => {
+                let v = k.inputs.get(i as usize).copied().flatten();
+                v.is_some_and(|v| graph.weight(v).is_some())
+            }
+            Condition::Aliased(i, j) => operands.aliased(i as usize, j as usize),
+        };
+        let site = LaunchSite {
+            graph,
+            nodes: &step.nodes,
+            operands: &k.operands,
             tactic: &step.tactic,
-            inputs: k.inputs.iter().map(|v| v.map(|v| self.shapes.fact(v))).collect(),
-            outputs: k.results.iter().map(|&v| self.shapes.fact(v)).collect(),
-            fused: k.fused,
-            constant: k.inputs.iter().map(|v| v.is_some_and(|v| graph.weight(v).is_some())).collect(),
-            aliased: operands.aliased(),
-            views,
-            wanted: k.wanted.clone(),
+            fact: &|v| self.shapes.fact(v),
+            wanted: &k.wanted,
             rounds: loaded.device.rounds(),
-            lanes: D::lanes(k, 0) as usize,
-            dialect: D::dialect(),
+            holds: &holds,
         };
         let layer = k.layer(&loaded.program, index);
-        check_sizes(&cx, layer)?;
-        let launches = k.kernel.launches(&cx, k.maps.len(), &k.checks, layer)?;
+        check_sizes(&site.inputs(), &site.outputs(), site.tactic, layer)?;
+        let mut launches = checks::launches(&site, k.maps.len(), &k.checks, layer)?;
+        if !site.computes_nothing() {
+            launches.extend(of_kernel(k, &site, layer)?);
+        }
         let mut out = Vec::new();
         for (number, launch) in launches.into_iter().enumerate().filter(|(_, l)| l.counts == counts) {
             let work = self.work(k, &launch)?;
@@ -122,13 +125,9 @@ impl<D: Launches> Planner<'_, D> {
         Ok(out)
     }
 
-    /// The operands, and views of the inputs that the kernel reads through other nodes.
-    fn operands(
-        &mut self,
-        k: &StepKernel<D::Code>,
-        counts: bool,
-    ) -> Result<(Operands<D>, Vec<Option<View>>), BackendError> {
-        let (mut outputs, mut inputs, mut views) = (Vec::new(), Vec::new(), Vec::new());
+    /// The memory of the operands.
+    fn operands(&mut self, k: &StepKernel<D::Code>, counts: bool) -> Result<Operands<D>, BackendError> {
+        let (mut outputs, mut inputs) = (Vec::new(), Vec::new());
         for (j, &(v, _)) in k.stored.iter().enumerate() {
             // The sizes of data-dependent outputs are not known when they are counted.
             let open = counts && self.shapes.shape(v).is_none();
@@ -136,35 +135,18 @@ impl<D: Launches> Planner<'_, D> {
             outputs.push(if stored { Some(self.place(v)?) } else { None });
         }
         for (i, v) in k.inputs.iter().enumerate() {
-            let moves = k.moves.get(i).map_or(&[][..], Vec::as_slice);
-            let v = v.map(|v| self.source(moves, v)).transpose()?;
+            let v = v.map(|v| self.source(k, i, v)).transpose()?;
             let on_device = v.filter(|&v| self.shapes.shape(v).is_some());
             inputs.push(on_device.map(|v| self.place(v)).transpose()?);
-            let view = v.filter(|_| !moves.is_empty()).map(|v| self.view(moves, v));
-            views.push(view.transpose()?);
         }
         let extras = k.extras.iter().map(|&v| self.place(v)).collect::<Result<_, _>>()?;
-        Ok((Operands { inputs, outputs, extras }, views))
+        Ok(Operands { inputs, outputs, extras })
     }
 
-    /// The value that the nodes in front of an input begin with.
-    fn source(&self, moves: &[NodeId], v: ValueId) -> Result<ValueId, BackendError> {
-        let Some(&first) = moves.first() else { return Ok(v) };
-        let from = self.loaded.program.graph.get(first).and_then(|n| n.inputs.first().copied().flatten());
-        from.ok_or_else(|| BackendError::Internal("a layout change without an input".into()))
-    }
-
-    /// The view of an input in the value that is bound for it.
-    fn view(&self, moves: &[NodeId], from: ValueId) -> Result<View, BackendError> {
-        let lost = || BackendError::Internal("a layout change whose shapes are not known".into());
-        let mut view = View::whole(&self.shapes.shape(from).ok_or_else(lost)?);
-        for &id in moves {
-            let node = self.loaded.program.graph.get(id).ok_or_else(lost)?;
-            let facts: Vec<_> = node.inputs.iter().map(|v| v.map(|v| self.shapes.fact(v))).collect();
-            let to = node.outputs.first().and_then(|&v| self.shapes.shape(v)).ok_or_else(lost)?;
-            view = view.through(&node.op, &facts, &to)?;
-        }
-        Ok(view)
+    /// The value that is bound for input `i`: that which the nodes in front of it begin with.
+    fn source(&self, k: &StepKernel<D::Code>, i: usize, v: ValueId) -> Result<ValueId, BackendError> {
+        let Some(first) = k.source(&self.loaded.program, i) else { return Ok(v) };
+        first.ok_or_else(|| BackendError::Internal("a layout change without an input".into()))
     }
 
     fn work(&self, k: &StepKernel<D::Code>, launch: &Launch) -> Result<Work, BackendError> {
@@ -176,7 +158,7 @@ impl<D: Launches> Planner<'_, D> {
                 let stored = output.and_then(|j| Some((j, k.stored.get(j)?.0)));
                 let (j, v) = stored.ok_or_else(|| lost(k))?;
                 let n = self.shapes.fact(v).ty.static_volume().ok_or_else(|| lost(k))? as u64;
-                let threads = n.div_ceil(D::lanes(k, j));
+                let threads = n.div_ceil(k.lanes(j));
                 Work { threads, elements: n, groups: threads.div_ceil(D::MAP_THREADS) }
             }
         })
@@ -186,25 +168,27 @@ impl<D: Launches> Planner<'_, D> {
     pub fn bound(
         &mut self,
         step: usize,
-        slot: Slot,
+        binding: Binding,
         launch: &Launch,
         operands: &Operands<D>,
     ) -> Result<D::Range, BackendError> {
         let lost = || lost(&self.loaded.steps[step]);
-        match slot {
-            Slot::Input(i) => {
+        match binding {
+            Binding::Input(i, _) => {
+                let i = i as usize;
                 let i = launch.swap.filter(|s| s.0 == i).map_or(i, |s| s.1);
                 operands.inputs.get(i).cloned().flatten().ok_or_else(lost)
             }
-            Slot::Extra(e) => operands.extras.get(e).cloned().ok_or_else(lost),
-            Slot::Output(j) => match operands.outputs.get(j).cloned().flatten() {
+            Binding::Extra(e, _) => operands.extras.get(e as usize).cloned().ok_or_else(lost),
+            Binding::Output(j, _) => match operands.outputs.get(j as usize).cloned().flatten() {
                 Some(range) => Ok(range),
                 // Nothing is written there: sizes are counted, or nobody reads it.
                 None => self.memory.sizes(self.queue),
             },
-            Slot::Scratch => self.memory.scratch(self.queue, launch.scratch.max(16)),
-            Slot::Sizes => self.memory.sizes(self.queue),
-            Slot::Faults => self.memory.record(step),
+            Binding::Scratch => self.memory.scratch(self.queue, launch.scratch.max(16)),
+            Binding::Sizes => self.memory.sizes(self.queue),
+            Binding::Faults => self.memory.record(step),
+            Binding::Arguments => Err(lost()),
         }
     }
 
@@ -224,14 +208,59 @@ impl<D: Launches> Planner<'_, D> {
 }
 
 impl<D: Device> Operands<D> {
-    /// Pairs of inputs and outputs that share memory.
-    fn aliased(&self) -> Vec<(usize, usize)> {
-        let pairs = (0..self.inputs.len()).flat_map(|i| (0..self.outputs.len()).map(move |j| (i, j)));
-        let shared = |&(i, j): &(usize, usize)| match (&self.inputs[i], &self.outputs[j]) {
-            (Some(a), Some(b)) => a.same_start(b),
-            _ => false,
-        };
-        pairs.filter(shared).collect()
+    /// Whether an input and an output share memory.
+    fn aliased(&self, input: usize, output: usize) -> bool {
+        let input = self.inputs.get(input).and_then(Option::as_ref);
+        let output = self.outputs.get(output).and_then(Option::as_ref);
+        input.zip(output).is_some_and(|(a, b)| a.same_start(b))
+    }
+}
+
+/// Refuses to launch stored launches where shapes, or contents that the host needs, are not those that the build knew.
+fn check_known(site: &LaunchSite<'_>, layer: &str) -> Result<(), BackendError> {
+    for node in site.nodes.iter().filter_map(|&n| site.graph.get(n)) {
+        let inputs =
+            node.inputs.iter().enumerate().filter_map(|(i, v)| Some((*v.as_ref()?, node.op.port(i))));
+        let inputs = inputs.map(|(v, port)| (v, port.is_some_and(|p| p.host)));
+        for (v, host) in inputs.chain(node.outputs.iter().map(|&v| (v, false))) {
+            let (built, run) = (&site.graph.value(v).fact, (site.fact)(v));
+            if !agrees(built, run, host) {
+                return Err(BackendError::InvalidArgument(format!(
+                    "layer \"{layer}\": \"{}\" is {} in this run, and the plan was built for {}{}; build the network for such inputs",
+                    site.graph.value(v).name,
+                    run.ty,
+                    built.ty,
+                    if host { ", or for other contents" } else { "" }
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a run's fact is that of the build, or says more; its contents too where the host needs them.
+fn agrees(built: &Fact, run: &Fact, contents: bool) -> bool {
+    let same = |(b, r): (&Dim, &Dim)| b.as_const().is_none() || b.as_const() == r.as_const();
+    let dims = built.ty.rank() == run.ty.rank() && built.ty.dims.iter().zip(&run.ty.dims).all(same);
+    dims && (!contents || built.as_const().is_none_or(|t| run.as_const() == Some(t)))
+}
+
+/// The launches of a kernel, checks of its index inputs left out: those that are stored with it, else those that the host's
+/// code plans.
+fn of_kernel<C>(k: &StepKernel<C>, site: &LaunchSite<'_>, layer: &str) -> Result<Vec<Launch>, BackendError> {
+    let stored = k.launches.as_ref().and_then(|p| p.evaluate(site.rounds, site.holds));
+    if stored.is_some() {
+        check_known(site, layer)?;
+    }
+    match (stored, &k.planner) {
+        (Some(launches), _) => Ok(launches.to_vec()),
+        (None, Some(planner)) => planner.launches(site),
+        (None, None) => Err(BackendError::Unsupported(format!(
+            "layer \"{layer}\": the launches of its kernel (tactic \"{}\") depend on sizes that only a run knows, so that the plan \
+             does not hold them, and this backend is run-only; build the network with fixed shapes, or run the plan on the \
+             backend with code generation",
+            k.name
+        ))),
     }
 }
 
@@ -239,7 +268,7 @@ impl<D: Device> Operands<D> {
 pub fn lost<C>(k: &StepKernel<C>) -> BackendError {
     BackendError::Internal(format!(
         "{}: a launch refers to an operand that the step does not have ({} inputs, {} extras, {} outputs)",
-        k.kernel.name,
+        k.name,
         k.inputs.len(),
         k.extras.len(),
         k.stored.len()

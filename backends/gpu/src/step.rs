@@ -2,20 +2,9 @@
 
 use crate::device::Device;
 use kiln_backend::flow::{self, Decisions};
-use kiln_backend::{BackendError, CompiledKernel, Program, Step};
-use kiln_codegen::site::Site;
-use kiln_codegen::{Body, Dialect, Kernel};
+use kiln_backend::launch::{KernelOperands, LaunchProgram, PlanLaunches, RegionValue};
+use kiln_backend::{BackendError, CompiledKernel, Program, Region, Step};
 use kiln_ir::{DType, NodeId, ValueId};
-
-/// The kernel of steps that launch nothing by themselves: control flow, and steps that a library runs.
-pub static NO_KERNEL: Kernel = Kernel {
-    name: flow::INTERPRETED,
-    ops: &[],
-    epilogue: false,
-    tactics: |_| Ok(Vec::new()),
-    source: |_, _| Ok(Body::default()),
-    launch: |_| Ok(Vec::new()),
-};
 
 /// A device that loads compiled kernels.
 pub trait Kernels: Device {
@@ -25,46 +14,40 @@ pub trait Kernels: Device {
     /// The decisions about control flow that the host takes.
     const DECISIONS: Decisions;
 
-    /// The language of the kernels.
-    fn dialect() -> &'static Dialect;
-
     /// Loads what a step was compiled to.
-    fn load(&self, site: &Site<'_>, step: &Step) -> Result<Compiled<Self::Code>, BackendError>;
-}
-
-/// The kernel of a tactic's name.
-pub fn find(name: &str, site: &Site<'_>) -> Result<&'static Kernel, BackendError> {
-    site.kernels().find(|k| k.name == name).ok_or_else(|| {
-        BackendError::Incompatible(format!(
-            "this backend has no tactic \"{name}\" for the region; build the plan again"
-        ))
-    })
+    fn load(&self, region: &Region, step: &Step) -> Result<Compiled<Self::Code>, BackendError>;
 }
 
 /// A loaded kernel.
 pub struct Compiled<C> {
-    /// Plans its launches.
-    pub kernel: &'static Kernel,
-    /// The form in which plans store it.
+    /// The form in which plans store it, with its operands; the launches are taken from here if it has any.
     pub stored: CompiledKernel,
     /// The code.
     pub code: C,
+    /// Plans launches that are not data; none where the backend has no code for that.
+    pub planner: Option<Box<dyn PlanLaunches>>,
 }
 
 /// A step with its code, its values named as in the program.
 pub struct StepKernel<C> {
-    /// Plans the launches.
-    pub kernel: &'static Kernel,
+    /// The name of the tactic.
+    pub name: String,
     /// The code; none of control flow.
     pub code: Option<C>,
+    /// The launches as data.
+    pub launches: Option<LaunchProgram>,
+    /// Plans the launches that are not data.
+    pub planner: Option<Box<dyn PlanLaunches>>,
+    /// Operands by positions in the region.
+    pub operands: KernelOperands,
     /// The output that each entry point maps.
     pub maps: Vec<Option<usize>>,
     /// The anchor.
     pub anchor: Option<NodeId>,
     /// The anchor's inputs.
     pub inputs: Vec<Option<ValueId>>,
-    /// Nodes in front of the inputs that the kernel reads through; all empty, or one list an input.
-    pub moves: Vec<Vec<NodeId>>,
+    /// The first of the nodes in front of each input that the kernel reads through.
+    pub sources: Vec<Option<NodeId>>,
     /// The anchor's outputs.
     pub results: Vec<ValueId>,
     /// Values that the expression reads beside the anchor's result.
@@ -79,8 +62,6 @@ pub struct StepKernel<C> {
     pub unwritten: Vec<usize>,
     /// Index inputs that its last entry points check.
     pub checks: Vec<usize>,
-    /// Whether pointwise operators follow the anchor.
-    pub fused: bool,
     /// Whether each run has other results.
     pub random: bool,
     /// The message of an assertion.
@@ -107,41 +88,43 @@ impl<C> StepKernel<C> {
             });
         }
         let region = program.region(step)?;
-        let site = Site::of(&region.graph, device.target(), D::dialect())?;
-        let Compiled { kernel, stored, code } = device.load(&site, step)?;
+        let Compiled { stored, code, planner } = device.load(&region, step)?;
+        let operands = stored.operands.ok_or_else(|| lost(step))?;
         let positions = |all: &[u32]| all.iter().map(|&n| n as usize).collect();
-        let anchor = site.anchor.and_then(|(k, _)| step.nodes.get(k).copied());
+        let id = |at: u32| step.nodes.get(at as usize).copied().ok_or_else(|| lost(step));
+        let anchor = operands.anchor.map(id).transpose()?;
+        operands.moves.iter().flatten().try_for_each(|&at| id(at).map(drop))?;
+        let sources = operands.moves.iter().map(|m| m.first().copied().map(id).transpose());
+        let sources = sources.collect::<Result<_, _>>()?;
         let node = anchor.and_then(|n| graph.get(n));
         let results: Vec<ValueId> = node.map(|n| n.outputs.clone()).unwrap_or_default();
-        let outer = |inner: &ValueId| {
-            let at = region.graph.inputs.iter().position(|v| v == inner);
-            at.and_then(|i| region.inputs.get(i).copied())
+        let input = |at: u32| region.inputs.get(at as usize).copied();
+        let value = |v: &RegionValue| match *v {
+            RegionValue::Input(at) => input(at),
+            RegionValue::Result(node, output) => {
+                graph.get(id(node).ok()?)?.outputs.get(output as usize).copied()
+            }
         };
-        let inside = |inner: &ValueId| {
-            let mut nodes = region.graph.nodes().enumerate();
-            let (k, output) =
-                nodes.find_map(|(k, (_, n))| Some((k, n.outputs.iter().position(|v| v == inner)?)))?;
-            graph.get(*step.nodes.get(k)?)?.outputs.get(output).copied()
-        };
-        let extras: Option<Vec<ValueId>> = site.extras.iter().map(outer).collect();
-        let shapes: Option<Vec<ValueId>> = site.lies.iter().map(|v| outer(v).or_else(|| inside(v))).collect();
-        let lost = || BackendError::Internal(format!("step \"{}\": an operand is no value of it", step.name));
-        let nodes = |at: &Vec<usize>| at.iter().filter_map(|&k| step.nodes.get(k).copied()).collect();
+        let extras: Option<Vec<ValueId>> = operands.extras.iter().map(|&at| input(at)).collect();
+        let shapes: Option<Vec<ValueId>> = operands.extra_shapes.iter().map(value).collect();
+        let written = if operands.fused { region.outputs.clone() } else { results.clone() };
         Ok(StepKernel {
-            kernel,
+            name: step.tactic.name.clone(),
             code: Some(code),
+            launches: stored.launches,
+            planner,
             maps: stored.entries.iter().map(|e| e.maps.map(|j| j as usize)).collect(),
             anchor,
             inputs: node.map(|n| n.inputs.clone()).unwrap_or_default(),
-            moves: site.moves.iter().map(nodes).collect(),
+            sources,
             wanted: results.iter().map(|v| region.outputs.contains(v)).collect(),
             unwritten: positions(&stored.unwritten),
             checks: positions(&stored.checks),
-            stored: typed(if site.fused.is_some() { region.outputs.clone() } else { results.clone() }),
+            stored: typed(written),
             results,
-            extras: extras.ok_or_else(lost)?,
-            extra_shapes: shapes.ok_or_else(lost)?,
-            fused: site.fused.is_some(),
+            extras: extras.ok_or_else(|| lost(step))?,
+            extra_shapes: shapes.ok_or_else(|| lost(step))?,
+            operands,
             random: node.is_some_and(|n| kiln_ops::generate::random::is_fresh(&n.op)),
             assertion: node
                 .filter(|n| n.op.is("assertion"))
@@ -150,14 +133,18 @@ impl<C> StepKernel<C> {
         })
     }
 
+    /// A step that launches nothing by itself.
     fn empty() -> StepKernel<C> {
         StepKernel {
-            kernel: &NO_KERNEL,
+            name: flow::INTERPRETED.to_owned(),
             code: None,
+            launches: None,
+            planner: None,
+            operands: KernelOperands::default(),
             maps: Vec::new(),
             anchor: None,
             inputs: Vec::new(),
-            moves: Vec::new(),
+            sources: Vec::new(),
             results: Vec::new(),
             extras: Vec::new(),
             extra_shapes: Vec::new(),
@@ -165,11 +152,21 @@ impl<C> StepKernel<C> {
             wanted: Vec::new(),
             unwritten: Vec::new(),
             checks: Vec::new(),
-            fused: false,
             random: false,
             assertion: None,
             data_dependent: false,
         }
+    }
+
+    /// Elements of a stored output that one thread of a map computes.
+    pub fn lanes(&self, output: usize) -> u64 {
+        self.operands.lanes.get(output).copied().unwrap_or(1).max(1).into()
+    }
+
+    /// The first input of the nodes in front of an input that the kernel reads through; none where there are no nodes.
+    pub fn source(&self, program: &Program, input: usize) -> Option<Option<ValueId>> {
+        let first = self.sources.get(input).copied().flatten()?;
+        Some(program.graph.get(first).and_then(|n| n.inputs.first().copied().flatten()))
     }
 
     /// Whether the kernel stores a value.
@@ -182,4 +179,11 @@ impl<C> StepKernel<C> {
         let anchor = self.anchor.and_then(|n| program.graph.get(n)).map(|n| &*n.name);
         anchor.or_else(|| program.steps.get(step).map(|s| &*s.name)).unwrap_or_default()
     }
+}
+
+fn lost(step: &Step) -> BackendError {
+    BackendError::Incompatible(format!(
+        "step \"{}\": its blob has operands that are no values of the step; build the plan again",
+        step.name
+    ))
 }

@@ -3,13 +3,13 @@
 use crate::adapter::probe;
 use crate::dialect::WGSL;
 use crate::exec::WgpuDevice;
-use crate::gpu::Gpu;
-use crate::wgsl::{Head, Slot, check_bindings, module, slots};
+use crate::gpu::{Gpu, rounds};
+use crate::wgsl::{Head, Slot, check_bindings, lanes, module, slots};
 use kiln_backend::{Backend, BackendError, CompiledKernel, Device, Region, Tactic, Target, flow};
 use kiln_codegen::Kernel;
 use kiln_codegen::compiled::compiled;
+use kiln_codegen::planner::{Planned, find};
 use kiln_codegen::site::{Site, unsupported};
-use kiln_gpu::find;
 use kiln_ir::DType;
 use std::sync::Arc;
 
@@ -83,13 +83,15 @@ impl Backend for Wgpu {
             return Ok(Vec::new());
         }
         let site = Site::of(&region.graph, target, &WGSL)?;
-        let body = find(&tactic.name, &site)?.body(&site, tactic)?;
+        let kernel = find(&tactic.name, &site)?;
+        let body = kernel.body(&site, tactic)?;
         let text = module(&site, &body)?;
         let bindings = slots(&site, &body).iter().map(Slot::binding).collect();
         let named = Head::parse(&text).map(|h| h.entries).unwrap_or_default();
         // A workgroup's threads are in the text.
         let entries = named.into_iter().map(|name| (name, 0)).collect();
-        compiled(&body, entries, bindings, 0, text.into_bytes()).to_blob()
+        let compiled = compiled(&body, entries, bindings, 0, text.into_bytes());
+        Planned::of(kernel, &site, tactic, lanes(&site), rounds(target))?.store(compiled).to_blob()
     }
 
     fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
@@ -108,6 +110,12 @@ impl Backend for Wgpu {
 pub fn text_of(blob: &[u8]) -> Result<String, BackendError> {
     String::from_utf8(CompiledKernel::from_blob(blob)?.code)
         .map_err(|_| BackendError::Incompatible("a blob without text; build the plan again".into()))
+}
+
+/// How a region's kernel is launched: for tools and tests.
+pub fn planned(region: &Region, tactic: &Tactic, target: &Target) -> Result<Planned, BackendError> {
+    let site = Site::of(&region.graph, target, &WGSL)?;
+    Planned::of(find(&tactic.name, &site)?, &site, tactic, lanes(&site), rounds(target))
 }
 
 /// Every type that a kernel of it touches must be one that the device can hold.

@@ -213,7 +213,7 @@ impl Gpu {
 
 /// llvmpipe ends loops, without a word, after 65,535 iterations of all loops of one thread; elsewhere one launch should
 /// not take so long that the driver takes the device away. `KILN_WGPU_ROUNDS` sets it, so that tests need no large tensors.
-fn rounds(target: &Target) -> usize {
+pub fn rounds(target: &Target) -> usize {
     let given = std::env::var("KILN_WGPU_ROUNDS").ok().and_then(|v| v.parse().ok());
     given.unwrap_or(if target.has("software") { 50_000 } else { 1 << 22 }).max(1)
 }

@@ -12,6 +12,6 @@ mod gpu;
 mod kernels;
 mod wgsl;
 
-pub use backend::{Wgpu, text_of};
+pub use backend::{Wgpu, planned, text_of};
 
 kiln_backend::export_backend!(Wgpu::new, "wgpu");

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kiln_backend::{Backend, MemoryRules, Target};
-use kiln_backend_wgpu::Wgpu;
+use kiln_backend_wgpu::{Wgpu, planned};
 
+#[path = "../../codegen/tests/common/launches.rs"]
+mod launches;
 #[path = "../../codegen/tests/common/offers.rs"]
 mod offers;
 #[path = "../../codegen/tests/common/snapshot.rs"]
@@ -25,6 +27,15 @@ fn target(features: &[&str], buffers: u64) -> Target {
         ]),
         memory: MemoryRules { alignment: 256, max_binding: 128 << 20, in_place: true, total: 0 },
     }
+}
+
+#[test]
+fn stored_launches_are_those_of_the_host() {
+    // Iterations of a launch on a target that is no software.
+    let rounds = 1 << 22;
+    let software = target(&["i64", "software"], 32);
+    launches::check(&Wgpu, &[target(&["i64", "dot4", "subgroup"], 32)], rounds, planned);
+    launches::check(&Wgpu, &[software], 50_000, planned);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! A plan stores it whole as a step's blob, so that loading writes no kernel's text again.
 
 use crate::BackendError;
+use crate::launch::{KernelOperands, LaunchProgram};
 use minicbor::{Decode, Encode};
 
 /// The form of blobs: a backend refuses those of another one.
@@ -43,6 +44,12 @@ pub struct CompiledKernel {
     /// The code: a cubin, or text.
     #[cbor(n(8), with = "minicbor::bytes")]
     pub code: Vec<u8>,
+    /// The operands; none in blobs of versions that analysed the region again when they loaded it.
+    #[n(9)]
+    pub operands: Option<KernelOperands>,
+    /// The launches, where they depend on nothing that only a run knows; else the families' code plans them.
+    #[n(10)]
+    pub launches: Option<LaunchProgram>,
 }
 
 /// One entry point.
@@ -117,6 +124,8 @@ impl CompiledKernel {
             unwritten: Vec::new(),
             checks: Vec::new(),
             code,
+            operands: None,
+            launches: None,
         }
     }
 
@@ -150,6 +159,10 @@ impl CompiledKernel {
         if k.checks.len() > k.entries.len() {
             return Err(refused(format!("{} checks by {} entry points", k.checks.len(), k.entries.len())));
         }
+        let mut launches = k.launches.iter().flat_map(|p| &p.cases).flat_map(|c| &c.launches);
+        if let Some(l) = launches.find(|l| l.entry >= k.entries.len()) {
+            return Err(refused(format!("a launch of entry point {} of {}", l.entry, k.entries.len())));
+        }
         Ok(k)
     }
 }
@@ -157,6 +170,15 @@ impl CompiledKernel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launch::{Condition, Grid, Launch, Map, RegionValue, Windows};
+
+    fn launch() -> Launch {
+        let windows = Windows { lower: [-1, 0], upper: [i32::MIN, 2], steps: [2, 1] };
+        let (dims, strides, block) = (vec![64, 1 << 33], vec![64], vec![64, 8]);
+        let map = Map { input: 1, size: 2, dims, strides, block, windows: Some(windows) };
+        let base = Launch::map(1, vec![0, u32::MAX]).scratch(1 << 33);
+        Launch { swap: Some((0, 1)), span: (3, 9), counts: true, maps: vec![map], ..base }
+    }
 
     fn kernel() -> CompiledKernel {
         let entry = |name: &str, maps| EntryPoint {
@@ -174,6 +196,18 @@ mod tests {
             shared: 1024,
             unwritten: vec![1],
             checks: vec![1],
+            operands: Some(KernelOperands {
+                anchor: Some(1),
+                moves: vec![vec![0], Vec::new()],
+                extras: vec![2],
+                extra_shapes: vec![RegionValue::Result(0, 0)],
+                lanes: vec![8],
+                ..KernelOperands::default()
+            }),
+            launches: LaunchProgram::record(usize::MAX, |holds| {
+                let grid = if holds(Condition::Weight(1)) { Grid::Groups(7) } else { Grid::Threads(1 << 40) };
+                Ok(vec![launch().on(grid), Launch::map(0, Vec::new())])
+            }),
             ..CompiledKernel::of(b"\x7fELF...".to_vec())
         }
     }
@@ -186,6 +220,15 @@ mod tests {
             let e = CompiledKernel::from_blob(&blob[..cut]).unwrap_err();
             assert!(e.to_string().contains("build the plan again"), "{cut} bytes: {e}");
         }
+    }
+
+    /// Blobs of the version before have neither operands nor launches: the last two fields of the map are absent.
+    #[test]
+    fn blobs_without_launches_are_read() {
+        let old = CompiledKernel { operands: None, launches: None, ..kernel() };
+        let blob = old.to_blob().unwrap();
+        assert_eq!(blob[0], 0xa9, "a map of the nine fields of that version");
+        assert_eq!(CompiledKernel::from_blob(&blob), Ok(old));
     }
 
     #[test]
@@ -204,5 +247,6 @@ mod tests {
         refused(|k| k.entries[0].threads = 4096, "blocks of 4096 threads");
         refused(|k| k.checks = vec![0; 3], "3 checks by 2 entry points");
         refused(|k| k.bindings = vec![Binding::Sizes; 1025], "1025 bindings");
+        refused(|k| drop(k.entries.pop()), "a launch of entry point 1 of 1");
     }
 }

@@ -10,6 +10,8 @@ mod compiled;
 mod contract;
 mod error;
 pub mod flow;
+pub mod launch;
+pub mod limits;
 mod native;
 pub mod process;
 mod program;

@@ -282,10 +282,17 @@ fn pick_all(
         let choice = choice.and_then(|c| largest::checked(tuner, g, &name, &region, points, c));
         let mut choice = choice.map_err(|e| e.with_names(g, &region))?;
         choice.tactic = flow::sliced(choice.tactic, &region, slices);
-        let key = format!("{}\n{}", choice.tactic.id(), crate::cache::describe(&region.graph));
+        let key = format!("{}\n{}", choice.tactic.id(), blob_key(&region.graph));
         picked.push(Picked { name, nodes, region, choice, key });
     }
     Ok(picked)
+}
+
+/// Text that is equal for regions that share a blob: blobs hold launches, which follow from shapes, and from the contents that
+/// are known of inputs.
+fn blob_key(g: &Graph) -> String {
+    let known = g.inputs.iter().map(|&v| format!("{:?}\n", g.value(v).fact.value));
+    crate::cache::describe(g) + &known.collect::<String>()
 }
 
 /// The blobs of all that was picked, by what they depend on.

@@ -52,7 +52,7 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let words = params.words()?;
     let count = |s: &[usize]| Grid::Threads(s.iter().map(|&d| d as u64).product());
     let mut out = Vec::new();
-    if !cx.aliased.contains(&(0, 0)) {
+    if !cx.aliased(0, 0) {
         out.push(Launch::map(1, words.clone()).on(count(&cache)));
     }
     out.push(Launch::map(0, words).on(count(&update)));

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// The region of a problem, and the same with pointwise layers behind its first result.
-fn regions(program: &Program) -> Vec<(&'static str, Region)> {
+pub fn regions(program: &Program) -> Vec<(&'static str, Region)> {
     let alone = program.region(&program.steps[0]).unwrap();
     let mut all = vec![("alone", alone.clone())];
     for (name, op, twice) in [("relu", "relu", false), ("add", "add", true), ("sigmoid", "sigmoid", false)] {

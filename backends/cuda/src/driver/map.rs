@@ -3,7 +3,7 @@
 use super::device::Gpu;
 use super::library::{DriverError, cu};
 use cudarc::driver::sys::{self, CUtensorMapDataType as DataType};
-use kiln_codegen::Map;
+use kiln_backend::launch::Map;
 use std::ffi::c_void;
 
 /// Bytes of a tensor map.

@@ -1,6 +1,7 @@
 //! The device object.
 
 use super::context::CudaContext;
+use super::host::HostCode;
 use super::kernel::{CudaGpu, Modules};
 use super::queue::CudaQueue;
 use crate::driver::{Buffer, Event, Gpu, Stream};
@@ -28,10 +29,15 @@ struct Bench {
 const MAX_FLUSH: u64 = 1 << 30;
 
 impl CudaDevice {
-    pub fn new(gpu: Arc<Gpu>, target: Target) -> Result<CudaDevice, BackendError> {
+    /// Opens a device. Without `host` it runs what needs no code of the host.
+    pub fn new(
+        gpu: Arc<Gpu>,
+        target: Target,
+        host: Option<&'static dyn HostCode>,
+    ) -> Result<CudaDevice, BackendError> {
         let stream = Stream::new(&gpu)?;
         let bench = Mutex::new(Bench { stream: Stream::new(&gpu)?, queue: None, flush: None });
-        let device = Arc::new(CudaGpu { gpu, target, modules: Modules::default() });
+        let device = Arc::new(CudaGpu { gpu, target, modules: Modules::default(), host });
         Ok(CudaDevice { device, stream, bench })
     }
 

@@ -1,36 +1,36 @@
 //! Loading the kernels of a program.
 
+use super::host::{HostCode, Library};
 use super::memory::{Range, RefusedCells};
 use super::moves;
 use super::queue::CudaQueue;
-use crate::dialect::CUDA;
 use crate::driver::{Buffer, Conditional, Gpu, Module, at_layer};
-use crate::vendor::{self, Library};
+use crate::target::library;
 use kiln_backend::flow::Decisions;
-use kiln_backend::{BackendError, CompiledKernel, Recent, Step, Target};
-use kiln_codegen::Dialect;
-use kiln_codegen::compiled::slot;
-use kiln_codegen::expression::Slot;
-use kiln_codegen::site::Site;
-use kiln_gpu::{Compiled, Device, Kernels, NO_KERNEL, find};
+use kiln_backend::launch::PlanLaunches;
+use kiln_backend::{BackendError, Binding, CompiledKernel, Recent, Region, Step, Target};
+use kiln_gpu::{Compiled, Device, Kernels};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Clusters from this size on have to be allowed: every device of sm_90 has those of 8 blocks.
 const PORTABLE_CLUSTER: u32 = 9;
 
+/// Iterations that all loops of one thread may make in one launch: launches take any time.
+pub const ROUNDS: usize = usize::MAX;
+
 /// Bytes of code that stay loaded, those in use included.
 const KEPT_CODE: u64 = 256 << 20;
 
-/// Modules by the hash of their blob: steps of equal regions share one. Those that no executable uses are unloaded beyond
+/// Modules by the hash of their code and entry points: steps of equal code share one. Those that no executable uses are unloaded beyond
 /// [`KEPT_CODE`].
 pub struct Modules {
-    by_blob: Recent<blake3::Hash, Module>,
+    by_code: Recent<blake3::Hash, Module>,
     moves: Mutex<Option<Arc<Module>>>,
 }
 
 impl Default for Modules {
     fn default() -> Modules {
-        Modules { by_blob: Recent::new(KEPT_CODE), moves: Mutex::default() }
+        Modules { by_code: Recent::new(KEPT_CODE), moves: Mutex::default() }
     }
 }
 
@@ -67,14 +67,15 @@ impl Modules {
                 "the blob is no kernel of the cuda backend; build the plan again".into(),
             ));
         }
-        let hash = blake3::hash(blob);
-        if let Some(m) = self.by_blob.get(&hash) {
-            return Ok((m, kernel));
-        }
         let entries: Vec<(String, u32)> =
             kernel.entries.iter().map(|e| (e.name.clone(), e.threads.max(1))).collect();
+        // Kernels of several shapes have the same code, and launches of their own.
+        let hash = blake3::hash(format!("{entries:?} {}", blake3::hash(&kernel.code)).as_bytes());
+        if let Some(m) = self.by_code.get(&hash) {
+            return Ok((m, kernel));
+        }
         let module = Arc::new(Module::load(gpu, &kernel.code, &entries)?);
-        self.by_blob.insert(hash, module.clone(), blob.len() as u64);
+        self.by_code.insert(hash, module.clone(), blob.len() as u64);
         Ok((module, kernel))
     }
 }
@@ -84,6 +85,8 @@ pub struct CudaGpu {
     pub gpu: Arc<Gpu>,
     pub target: Target,
     pub modules: Modules,
+    /// Loads what needs code of the host; none in the run-only form.
+    pub host: Option<&'static dyn HostCode>,
 }
 
 impl Device for CudaGpu {
@@ -107,24 +110,38 @@ pub struct Code {
     pub module: Option<Arc<Module>>,
     /// Runs the step in the place of kernels.
     pub library: Option<Arc<dyn Library>>,
-    pub slots: Vec<Slot>,
+    /// Bindings, in the order in which the parameter has their addresses.
+    pub bindings: Vec<Binding>,
     /// Dynamic shared memory of entry points that map nothing, in bytes.
     pub shared: u32,
     /// Whether all blocks of an entry point have to run at once.
     pub together: Vec<bool>,
-    /// Slots, by bits, that may be cells.
+    /// Bindings, by bits, that may be cells.
     pub cells: u32,
 }
 
+/// What the run-only form does not have, and what to do.
+fn run_only(lacks: &str, or: &str) -> BackendError {
+    BackendError::Unsupported(format!(
+        "{lacks}; this CUDA backend is run-only (built without the feature \"compile\" of kiln-backend-cuda): {or}, or load the \
+         plan with the backend that has the feature (the default)"
+    ))
+}
+
 impl CudaGpu {
-    fn code(&self, site: &Site<'_>, step: &Step) -> Result<Compiled<Code>, BackendError> {
-        if let Some(library) = vendor::load(site, &step.tactic, step.blob.as_slice(), &self.gpu) {
-            let (slots, together) = (Vec::new(), Vec::new());
-            let code = Code { module: None, library: Some(library?), slots, shared: 0, together, cells: 0 };
-            return Ok(Compiled { kernel: &NO_KERNEL, stored: CompiledKernel::of(Vec::new()), code });
+    fn code(&self, region: &Region, step: &Step) -> Result<Compiled<Code>, BackendError> {
+        if let Some(name) = library(&step.tactic) {
+            let or = "build the plan without this tactic source";
+            let host = self.host.ok_or_else(|| run_only(&format!("it is run by the library {name}"), or))?;
+            let library = host.library(region, step, &self.target, &self.gpu)?;
+            let operands = host.operands(region, &self.target)?;
+            let stored = CompiledKernel { operands: Some(operands), ..CompiledKernel::of(Vec::new()) };
+            let (bindings, together) = (Vec::new(), Vec::new());
+            let code = Code { module: None, library: Some(library), bindings, shared: 0, together, cells: 0 };
+            return Ok(Compiled { stored, code, planner: None });
         }
-        let kernel = find(&step.tactic.name, site)?;
-        let (module, stored) = self.modules.get(&self.gpu, step.blob.as_slice())?;
+        let (module, mut stored) = self.modules.get(&self.gpu, step.blob.as_slice())?;
+        let planner = self.planner(region, step, &mut stored)?;
         if stored.shared > 0 {
             (0..stored.entries.len()).try_for_each(|e| module.allow_shared(e, stored.shared))?;
         }
@@ -133,17 +150,44 @@ impl CudaGpu {
                 module.allow_large_clusters(e)?;
             }
         }
-        let slots: Option<Vec<Slot>> = stored.bindings.iter().map(slot).collect();
-        let slots = slots.ok_or_else(|| {
-            BackendError::Incompatible(format!(
+        let bindings = stored.bindings.clone();
+        let other = |b: &&Binding| {
+            use Binding::{Arguments, Extra, Input, Output};
+            matches!(b, Arguments | Input(_, 1..) | Extra(_, 1..) | Output(_, 1..))
+        };
+        if bindings.iter().find(other).is_some() {
+            return Err(BackendError::Incompatible(format!(
                 "its blob binds what no kernel of this backend does (\"{}\"); build the plan again",
-                kernel.name
-            ))
-        })?;
+                step.tactic.name
+            )));
+        }
         let together = stored.entries.iter().map(|e| e.together).collect();
         let (shared, cells) = (stored.shared, stored.parameter.cells);
-        let code = Code { module: Some(module), library: None, slots, shared, together, cells };
-        Ok(Compiled { kernel, stored, code })
+        let code = Code { module: Some(module), library: None, bindings, shared, together, cells };
+        Ok(Compiled { stored, code, planner })
+    }
+
+    /// The planner of launches that are not data, and the operands of a blob that lacks them.
+    fn planner(
+        &self,
+        region: &Region,
+        step: &Step,
+        stored: &mut CompiledKernel,
+    ) -> Result<Option<Box<dyn PlanLaunches>>, BackendError> {
+        if stored.operands.is_some() && stored.launches.as_ref().is_some_and(|p| p.fits(ROUNDS)) {
+            return Ok(None);
+        }
+        let host = self.host.ok_or_else(|| {
+            let why = match stored.operands {
+                Some(_) => "its launches depend on what only a run knows (sizes, contents, a fresh random key), so that the plan does not hold them",
+                None => "the plan was built by a version that did not store launches",
+            };
+            run_only(why, if stored.operands.is_some() { "build the network with fixed shapes" } else { "build it again" })
+        })?;
+        if stored.operands.is_none() {
+            stored.operands = Some(host.operands(region, &self.target)?);
+        }
+        host.planner(region, step, &self.target).map(Some)
     }
 }
 
@@ -152,11 +196,7 @@ impl Kernels for CudaGpu {
 
     const DECISIONS: Decisions = Decisions::Sizes;
 
-    fn dialect() -> &'static Dialect {
-        &CUDA
-    }
-
-    fn load(&self, site: &Site<'_>, step: &Step) -> Result<Compiled<Code>, BackendError> {
-        self.code(site, step).map_err(|e| at_layer(e, &step.name))
+    fn load(&self, region: &Region, step: &Step) -> Result<Compiled<Code>, BackendError> {
+        self.code(region, step).map_err(|e| at_layer(e, &step.name))
     }
 }

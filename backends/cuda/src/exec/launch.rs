@@ -1,12 +1,12 @@
 //! Launches: commands of a step with their parameters.
 
-use super::kernel::{Code, CudaGpu};
+use super::host::Places;
+use super::kernel::{CudaGpu, ROUNDS};
 use crate::driver::{Command, Launch, MAP_ALIGNMENT, at_layer, encode};
-use crate::frame::{ALIVE_AT, CELLS_AT, MAP_THREADS, PARAMETER_HEAD, WORDS, lanes, may_be_cell};
-use crate::vendor::Places;
+use crate::parameter::{ALIVE_AT, CELLS_AT, HEAD, MAP_THREADS, WORDS, may_be_cell};
 use kiln_backend::BackendError;
-use kiln_codegen::word;
-use kiln_gpu::{Launches, Operands, Planner, StepKernel, Work, lost};
+use kiln_backend::launch::{self, word};
+use kiln_gpu::{Launches, Operands, Planner, Work, lost};
 
 /// A command, its step, and the words that found no room in its parameter.
 #[derive(Clone)]
@@ -22,11 +22,7 @@ impl Launches for CudaGpu {
     const MAP_THREADS: u64 = MAP_THREADS as u64;
 
     fn rounds(&self) -> usize {
-        usize::MAX
-    }
-
-    fn lanes(step: &StepKernel<Code>, output: usize) -> u64 {
-        step.stored.get(output).map_or(1, |&(_, t)| lanes(t, step.anchor.is_some()).into())
+        ROUNDS
     }
 
     fn library(
@@ -57,7 +53,7 @@ impl Launches for CudaGpu {
     fn launch(
         plan: &mut Planner<'_, CudaGpu>,
         (step, _): (usize, usize),
-        launch: kiln_codegen::Launch,
+        launch: launch::Launch,
         operands: &Operands<CudaGpu>,
         work: Work,
     ) -> Result<Option<Planned>, BackendError> {
@@ -75,14 +71,14 @@ impl Launches for CudaGpu {
         words.extend(plan.extra_words(step)?);
         let further = words.split_off(words.len().min(WORDS));
         words.resize(WORDS, 0);
-        let mut parameter = Vec::with_capacity(PARAMETER_HEAD + WORDS * 4 + code.slots.len() * 8);
+        let mut parameter = Vec::with_capacity(HEAD + WORDS * 4 + code.bindings.len() * 8);
         for n in [word(count as usize)?, word(extras_at)?, word(extent as usize)?, 0, 0, 0, 0, 0] {
             parameter.extend(n.to_le_bytes());
         }
         words.iter().for_each(|w| parameter.extend(w.to_le_bytes()));
         let mut cells = 0u32;
-        for (s, &slot) in code.slots.iter().enumerate() {
-            let range = plan.bound(step, slot, &launch, operands)?;
+        for (s, &binding) in code.bindings.iter().enumerate() {
+            let range = plan.bound(step, binding, &launch, operands)?;
             match range.in_cell() {
                 Some(at) if may_be_cell(code.cells, s) => {
                     cells |= 1 << s;

@@ -9,7 +9,8 @@ mod unrolled;
 
 pub use self::cells::copied_in_a_trip;
 pub use self::iteration::Loop;
-pub(crate) use self::unrolled::choices;
+#[cfg(feature = "compile")]
+pub use self::unrolled::{MOST, USUAL};
 
 use self::iteration::trips;
 use super::fallback::{OnDevice, on_host};

@@ -2,6 +2,8 @@
 
 mod batch;
 mod branches;
+#[cfg(feature = "compile")]
+mod choices;
 mod condition;
 mod conditional;
 mod consumed;
@@ -11,6 +13,7 @@ mod executor;
 mod fallback;
 mod flow;
 mod flow_memory;
+mod host;
 mod kernel;
 mod launch;
 mod loops;
@@ -22,6 +25,11 @@ mod queue;
 mod reasons;
 mod stamps;
 
+#[cfg(feature = "compile")]
+pub use choices::choices;
 pub use device::CudaDevice;
-pub(crate) use loops::choices;
+#[cfg(feature = "compile")]
+pub use host::{HostCode, Library, Places};
+#[cfg(feature = "compile")]
+pub use kernel::ROUNDS;
 pub use loops::copied_in_a_trip;

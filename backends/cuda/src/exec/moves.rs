@@ -3,14 +3,10 @@
 use super::condition::DeviceCondition;
 use super::memory::Range;
 use crate::driver::{Command, DriverError, Gpu, Launch, Module};
-use kiln_backend::Tactic;
 use std::sync::Arc;
 
-const PTX: &str = concat!(include_str!("../../../../kernels/flow/moves.ptx"), "\0");
-/// Hash of the kernel.
-pub(super) fn source_hash() -> String {
-    Tactic::hash_of(PTX)
-}
+/// The kernel as the driver links it.
+pub(super) const PTX: &str = concat!(include_str!("../../../../kernels/flow/moves.ptx"), "\0");
 
 const THREADS: u32 = 256;
 /// Moves of one launch.

@@ -1,6 +1,5 @@
 //! Why the host walks a step of control flow, and what may be done about it.
 
-use kiln_backend::Region;
 use kiln_backend::assisted::Reason;
 
 const fn because(why: &'static str, advice: &'static str) -> Reason {
@@ -66,10 +65,3 @@ pub const BOUND_MEMORY: Reason = because(
     "memory bound to an output is smaller than the largest that it may become",
     "bind as much as the bounds of the output's dimensions come to",
 );
-
-/// Why the host will walk a region whatever the shapes of a run are, as far as that is known when it is built.
-pub fn sure(region: &Region) -> Option<Reason> {
-    let (_, node) = region.graph.nodes().next().filter(|(_, n)| n.op.is("loop"))?;
-    let s = node.loop_shape(node.inputs.len()).ok()?;
-    (!s.count && s.has_slices()).then_some(TRIPS)
-}

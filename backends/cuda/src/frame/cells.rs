@@ -56,11 +56,6 @@ pub fn cells(site: &Site<'_>, slots: &[Slot], tactic: &Tactic) -> u32 {
     found.fold(0, |bits, (s, _)| bits | 1 << s)
 }
 
-/// May the binding of this slot be a cell, by such bits?
-pub fn may_be_cell(cells: u32, slot: usize) -> bool {
-    slot < 32 && cells >> slot & 1 == 1
-}
-
 /// What is bound for an input of the anchor: what the moves in front of it begin with.
 fn bound(site: &Site<'_>, k: usize) -> Option<ValueId> {
     match site.moves.get(k).and_then(|m| m.first()) {

@@ -10,18 +10,18 @@ mod library;
 mod product;
 mod tail;
 
-use crate::driver::{Call, Gpu};
+use crate::driver::Gpu;
+use crate::exec::{Library, Places};
 use crate::refusals::Refusals;
-use crate::target::opened;
+use crate::target::{library, opened};
 use kiln_backend::{BackendError, Tactic, Target, source_feature};
 use kiln_codegen::site::Site;
 use std::sync::Arc;
 
 /// A library that offers tactics.
 struct Source {
+    /// Its name, with which its tactics begin; one of [`crate::target::LIBRARIES`].
     name: &'static str,
-    /// Its tactics begin with it.
-    prefix: &'static str,
     tactics: fn(&Site<'_>) -> Result<Vec<Tactic>, BackendError>,
     /// The blob of a tactic, chosen on a device.
     compile: fn(&Site<'_>, &Tactic, &Arc<Gpu>) -> Result<Vec<u8>, BackendError>,
@@ -29,16 +29,9 @@ struct Source {
 }
 
 const SOURCES: [Source; 2] = [
-    Source {
-        name: "cublaslt",
-        prefix: "cublaslt.",
-        tactics: product::tactics,
-        compile: product::compile,
-        load: product::load,
-    },
+    Source { name: "cublaslt", tactics: product::tactics, compile: product::compile, load: product::load },
     Source {
         name: "cudnn",
-        prefix: "cudnn.",
         tactics: convolution::tactics,
         compile: convolution::compile,
         load: convolution::load,
@@ -50,11 +43,6 @@ const RANKS: i64 = 3;
 
 /// Scratch memory that a library may use, in bytes.
 const WORKSPACE: usize = 32 << 20;
-
-/// Names of all sources.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    SOURCES.iter().map(|s| s.name)
-}
 
 /// Tactics of the libraries that were asked for, and why others are not there. They are expected to take a little longer
 /// than the best of this backend's own: worth timing, never taken untimed, as a library may refuse what it is to compile.
@@ -75,7 +63,8 @@ pub fn tactics(site: &Site<'_>, own: &[Tactic], why: &mut Refusals) -> Result<Ve
 }
 
 fn of(tactic: &Tactic) -> Option<&'static Source> {
-    SOURCES.iter().find(|s| tactic.name.starts_with(s.prefix))
+    let name = library(tactic)?;
+    SOURCES.iter().find(|s| s.name == name)
 }
 
 /// Compiles a library's tactic to its blob; `None` if the tactic belongs to no library.
@@ -84,35 +73,15 @@ pub fn compile(site: &Site<'_>, tactic: &Tactic, target: &Target) -> Option<Resu
     Some(opened(target).and_then(|(gpu, _)| (source.compile)(site, tactic, &gpu)))
 }
 
-/// Loads a library's step; `None` if the tactic belongs to no library.
+/// Loads a library's step.
 pub fn load(
     site: &Site<'_>,
     tactic: &Tactic,
     blob: &[u8],
     gpu: &Arc<Gpu>,
-) -> Option<Result<Arc<dyn Library>, BackendError>> {
-    of(tactic).map(|s| (s.load)(site, blob, gpu))
-}
-
-/// Addresses of a step's tensors.
-pub struct Places {
-    /// The anchor's inputs.
-    pub inputs: Vec<Option<u64>>,
-    /// Further operands of the pointwise operators.
-    pub extras: Vec<u64>,
-    /// The result.
-    pub output: u64,
-    /// Scratch memory of [`Library::workspace`] bytes.
-    pub scratch: u64,
-}
-
-/// A step that a library runs.
-pub trait Library: Send + Sync {
-    /// Bytes of scratch memory.
-    fn workspace(&self) -> u64;
-
-    /// A call with these addresses.
-    fn prepare(&self, places: &Places) -> Result<Arc<dyn Call>, BackendError>;
+) -> Result<Arc<dyn Library>, BackendError> {
+    let none = || BackendError::Internal(format!("\"{}\" is no tactic of a library", tactic.name));
+    (of(tactic).ok_or_else(none)?.load)(site, blob, gpu)
 }
 
 /// A library's tactics for a region, one for each algorithm that it may propose.

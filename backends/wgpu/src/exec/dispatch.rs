@@ -5,11 +5,10 @@ use super::kernel::Code;
 use super::memory::Range;
 use crate::gpu::Gpu;
 use crate::wgsl::array::piece_bytes;
-use crate::wgsl::{self, HEADER_WORDS, MAP_THREADS, types};
+use crate::wgsl::{self, HEADER_WORDS, MAP_THREADS};
 use kiln_backend::BackendError;
-use kiln_codegen::expression::Slot;
-use kiln_codegen::{Launch, word};
-use kiln_gpu::{Launches, Operands, Planner, StepKernel, Work, lost};
+use kiln_backend::launch::{Launch, word};
+use kiln_gpu::{Launches, Operands, Planner, Work, lost};
 
 /// One dispatch with all that it needs.
 #[derive(Clone)]
@@ -34,10 +33,6 @@ impl Launches for Gpu {
         self.rounds
     }
 
-    fn lanes(step: &StepKernel<Code>, output: usize) -> u64 {
-        step.stored.get(output).map_or(1, |&(_, t)| types::lanes(t).into())
-    }
-
     fn launch(
         plan: &mut Planner<'_, Gpu>,
         (step, number): (usize, usize),
@@ -55,18 +50,15 @@ impl Launches for Gpu {
         let limit = loaded.device.target.memory.max_binding;
         let mut ranges = Vec::new();
         for &slot in code.slots.iter().skip(1) {
-            let mut bind = |s| plan.bound(step, s, &launch, operands);
+            let mut bind = || plan.bound(step, slot.binding(), &launch, operands);
             ranges.push(match slot {
                 wgsl::Slot::Args => continue,
-                wgsl::Slot::Input(i, p) => piece(k.kernel.name, code, slot, p, bind(Slot::Input(i))?, limit)?,
-                wgsl::Slot::Extra(e, p) => piece(k.kernel.name, code, slot, p, bind(Slot::Extra(e))?, limit)?,
-                wgsl::Slot::Output(j, p) => match operands.outputs.get(j) {
-                    Some(Some(_)) => piece(k.kernel.name, code, slot, p, bind(Slot::Output(j))?, limit)?,
-                    _ => bind(Slot::Output(j))?,
-                },
-                wgsl::Slot::Scratch => bind(Slot::Scratch)?,
-                wgsl::Slot::Sizes => bind(Slot::Sizes)?,
                 wgsl::Slot::Faults => plan.memory.records().ok_or_else(|| lost(k))?,
+                wgsl::Slot::Scratch | wgsl::Slot::Sizes => bind()?,
+                wgsl::Slot::Output(j, _) if operands.outputs.get(j).is_none_or(Option::is_none) => bind()?,
+                wgsl::Slot::Input(_, p) | wgsl::Slot::Extra(_, p) | wgsl::Slot::Output(_, p) => {
+                    piece(&k.name, code, slot, p, bind()?, limit)?
+                }
             });
         }
         if let Some(r) = ranges.iter().find(|r| r.size > limit) {

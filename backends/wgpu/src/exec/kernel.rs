@@ -5,12 +5,13 @@ use super::queue::WgpuQueue;
 use crate::adapter::ALIGNMENT;
 use crate::dialect::WGSL;
 use crate::gpu::{Gpu, Module};
-use crate::wgsl::{Head, Slot};
+use crate::wgsl::{Head, Slot, lanes};
 use kiln_backend::flow::Decisions;
-use kiln_backend::{BackendError, CompiledKernel, Step, Target};
-use kiln_codegen::Dialect;
+use kiln_backend::launch::PlanLaunches;
+use kiln_backend::{BackendError, CompiledKernel, Region, Step, Target};
+use kiln_codegen::planner::{HostPlanner, find, operands};
 use kiln_codegen::site::Site;
-use kiln_gpu::{Compiled, Device, Kernels, find};
+use kiln_gpu::{Compiled, Device, Kernels};
 use std::sync::Arc;
 
 impl Device for Gpu {
@@ -57,13 +58,8 @@ impl Kernels for Gpu {
 
     const DECISIONS: Decisions = Decisions::All;
 
-    fn dialect() -> &'static Dialect {
-        &WGSL
-    }
-
-    fn load(&self, site: &Site<'_>, step: &Step) -> Result<Compiled<Code>, BackendError> {
-        let kernel = find(&step.tactic.name, site)?;
-        let stored = CompiledKernel::from_blob(step.blob.as_slice())?;
+    fn load(&self, region: &Region, step: &Step) -> Result<Compiled<Code>, BackendError> {
+        let mut stored = CompiledKernel::from_blob(step.blob.as_slice())?;
         let text = std::str::from_utf8(&stored.code).map_err(|_| {
             BackendError::Incompatible(format!("step \"{}\": the blob has no text", step.name))
         })?;
@@ -72,9 +68,27 @@ impl Kernels for Gpu {
         if module.pipelines.len() != stored.entries.len() || Some(slots.len()) != bindings(text) {
             return Err(BackendError::Incompatible(format!(
                 "step \"{}\": its blob is of another version of \"{}\"; build the plan again",
-                step.name, kernel.name
+                step.name, step.tactic.name
             )));
         }
-        Ok(Compiled { kernel, stored, code: Code { module, slots } })
+        let planner = planner(self, region, step, &mut stored)?;
+        Ok(Compiled { stored, code: Code { module, slots }, planner })
     }
+}
+
+/// The planner of launches that are not data, and the operands of a blob that lacks them.
+fn planner(
+    gpu: &Gpu,
+    region: &Region,
+    step: &Step,
+    stored: &mut CompiledKernel,
+) -> Result<Option<Box<dyn PlanLaunches>>, BackendError> {
+    if stored.operands.is_some() && stored.launches.as_ref().is_some_and(|p| p.fits(gpu.rounds)) {
+        return Ok(None);
+    }
+    let site = Site::of(&region.graph, &gpu.target, &WGSL)?;
+    if stored.operands.is_none() {
+        stored.operands = Some(operands(&site, lanes(&site))?);
+    }
+    Ok(Some(Box::new(HostPlanner::new(find(&step.tactic.name, &site)?, &WGSL))))
 }

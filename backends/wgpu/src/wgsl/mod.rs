@@ -12,7 +12,7 @@ use kiln_codegen::site::{Site, unsupported};
 use kiln_codegen::{Body, Entry, Kernel};
 use kiln_ir::{DType, ValueId};
 use std::fmt::Write;
-use types::{encode, lanes, storer};
+use types::{encode, storer};
 
 /// What one binding of a kernel holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +98,11 @@ pub fn slots(site: &Site<'_>, body: &Body) -> Vec<Slot> {
     out
 }
 
+/// Elements of each stored output that one thread of a map computes.
+pub fn lanes(site: &Site<'_>) -> Vec<u32> {
+    site.stored().into_iter().map(types::lanes).collect()
+}
+
 /// Bindings that a value takes: several if it is known to be larger than what one spans.
 fn pieces(site: &Site<'_>, v: Option<ValueId>) -> usize {
     let ty = v.map(|v| site.graph.ty(v));
@@ -114,7 +119,7 @@ fn array(site: &Site<'_>, name: String, v: Option<ValueId>, t: DType, atomic: bo
         cell: types::cell(t),
         pieces: pieces(site, v),
         shift: cells.ilog2(),
-        atomic: atomic && lanes(t) > 1,
+        atomic: atomic && types::lanes(t) > 1,
     }
 }
 
@@ -335,7 +340,7 @@ fn map_entry(site: &Site<'_>, k: usize, j: usize, free: bool, element: &str) -> 
     };
     let mut s = format!("@compute @workgroup_size({MAP_THREADS})\nfn main{k}({ENTRY_ARGS}) {{\n");
     s.push_str("    let t = (w.y * g.x + w.x) * 64u + l;\n    let count = args[0];\n");
-    let n = lanes(t);
+    let n = types::lanes(t);
     if n == 1 {
         let store = out_array(site, j, free).set("at", &value);
         let _ = writeln!(s, "    let at = t;\n    if (at < count) {{ {store} }}\n}}");

@@ -4,35 +4,16 @@ use super::super::fallback::OnDevice;
 use super::super::flow::Flow;
 use super::super::launch::Planned;
 use super::super::memory::Range;
-use super::super::moves::{Decision, Move, Trips, source_hash};
-use super::super::reasons;
+use super::super::moves::{Decision, Move, Trips};
 use super::iteration::Loop;
 use super::slices::at_trip;
-use kiln_backend::assisted::Reason;
-use kiln_backend::{Region, Tactic, flow};
+use kiln_backend::{Tactic, flow};
 
 /// Commands that an unrolled loop may come to where nothing is timed: each saves the 2 to 3 µs of a trip, and takes its part of
 /// the time and memory of a graph.
-const USUAL: i64 = 320;
+pub const USUAL: i64 = 320;
 /// Upper limit of that parameter, the commands in bodies of nodes included.
-const MOST: i64 = 4096;
-
-/// The ways to run a region of control flow, the most promising first; none for other regions. A loop whose trips are known when
-/// it is built may be timed written out and as a node.
-pub(crate) fn choices(region: &Region) -> Option<Vec<Tactic>> {
-    let mut walked = flow::tactic(region)?;
-    if let Some(Reason { why, advice }) = reasons::sure(region) {
-        walked.note = format!("each run waits for the host here: {why}; {advice}");
-    }
-    let Some(trips) = flow::trips(region).filter(|n| (2..=MOST).contains(n)) else {
-        return Some(vec![walked]);
-    };
-    let limits = [USUAL, 0, MOST].into_iter().filter(|&most| most == 0 || trips <= most);
-    let source_hash = source_hash();
-    let with =
-        |most| Tactic { source_hash: source_hash.clone(), ..walked.clone() }.with(flow::UNROLLED, most);
-    Some(limits.map(with).collect())
-}
+pub const MOST: i64 = 4096;
 
 /// How many commands a loop may come to that is run by this tactic.
 fn limit(tactic: &Tactic) -> i64 {
@@ -117,34 +98,6 @@ impl Loop<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_ir::Graph;
-
-    /// The limits that are offered for a loop of so many trips, ended by a condition or not.
-    fn offered(trips: &str, condition: bool) -> Vec<Option<i64>> {
-        let test = if condition { "graph \"test\" { input %x: bool[] output %x }" } else { "" };
-        let text = format!(
-            "graph \"g\" {{ input %a: bool[] weight %n: i64[] = [{trips}] %o: bool[] = loop(%n, %a) \
-             {{body_captures=0,carried=1,count=true,iter_axes=[],iter_reverse=[],out_axes=[0],out_index=[0],\
-             out_kinds=s[\"last\"],out_length=[0],while={condition}}} @l graph \"body\" {{ input %x: bool[] \
-             %y = not(%x) output %y }} {test} output %o }}"
-        );
-        let g = Graph::from_text(&text).unwrap_or_else(|e| panic!("{e}"));
-        let region = Region::extract(&g, g.order()).unwrap_or_else(|e| panic!("{e}"));
-        let all = choices(&region).unwrap_or_default();
-        all.iter().map(|t| t.params.get(flow::UNROLLED).copied()).collect()
-    }
-
-    #[test]
-    fn counted_loops_are_offered_written_out_and_as_a_node() {
-        let all = [320, 0, 4096].map(Some);
-        assert_eq!(offered("2", false), all);
-        assert_eq!(offered("320", false), all);
-        assert_eq!(offered("321", false), all[1..]);
-        assert_eq!(offered("4096", false), all[1..]);
-        for (trips, condition) in [("0", false), ("1", false), ("4097", false), ("-1", false), ("8", true)] {
-            assert_eq!(offered(trips, condition), [None], "{trips} trips, condition: {condition}");
-        }
-    }
 
     #[test]
     fn a_plan_sets_the_limit_within_bounds() {

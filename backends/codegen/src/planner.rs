@@ -1,0 +1,170 @@
+//! Planning of launches by the families' code: in a build, to record them as data; before a run, where they are no data.
+
+use crate::site::{Cx, Site};
+use crate::views::View;
+use crate::{Dialect, Kernel};
+use kiln_backend::launch::{KernelOperands, Launch, LaunchProgram, LaunchSite, PlanLaunches, RegionValue};
+use kiln_backend::{BackendError, CompiledKernel, Tactic};
+use kiln_ir::{Fact, NodeId, ValueId};
+use kiln_ops::generate::random::is_fresh;
+use std::cell::Cell;
+
+/// The kernel of a tactic's name.
+pub fn find(name: &str, site: &Site<'_>) -> Result<&'static Kernel, BackendError> {
+    named(site.kernels(), name)
+}
+
+fn named(
+    mut kernels: impl Iterator<Item = &'static Kernel>,
+    name: &str,
+) -> Result<&'static Kernel, BackendError> {
+    kernels.find(|k| k.name == name).ok_or_else(|| {
+        BackendError::Incompatible(format!(
+            "this backend has no tactic \"{name}\" for the region; build the plan again"
+        ))
+    })
+}
+
+/// Plans launches by the code of a kernel's family.
+pub struct HostPlanner {
+    kernel: &'static Kernel,
+    dialect: &'static Dialect,
+}
+
+impl HostPlanner {
+    /// The planner of a kernel.
+    pub fn new(kernel: &'static Kernel, dialect: &'static Dialect) -> HostPlanner {
+        HostPlanner { kernel, dialect }
+    }
+
+    /// The launches, and whether all that the kernel asked for was known.
+    fn plan(&self, site: &LaunchSite<'_>) -> Result<(Vec<Launch>, bool), BackendError> {
+        let inputs = site.anchor().map(|n| &n.inputs[..]).unwrap_or_default();
+        let cx = Cx {
+            op: site.op(),
+            tactic: site.tactic,
+            inputs: site.inputs(),
+            outputs: site.outputs(),
+            fused: site.operands.fused,
+            holds: site.holds,
+            views: inputs.iter().enumerate().map(|(i, v)| view(site, i, *v)).collect::<Result<_, _>>()?,
+            wanted: site.wanted.to_vec(),
+            rounds: site.rounds,
+            lanes: site.operands.lanes.first().copied().unwrap_or(1) as usize,
+            dialect: self.dialect,
+            missed: Cell::new(false),
+        };
+        let launches = (self.kernel.launch)(&cx)?;
+        Ok((launches, !cx.missed.get()))
+    }
+}
+
+impl PlanLaunches for HostPlanner {
+    fn launches(&self, site: &LaunchSite<'_>) -> Result<Vec<Launch>, BackendError> {
+        self.plan(site).map(|(launches, _)| launches)
+    }
+}
+
+/// The view of an input of the anchor in the value that is bound for it; none where no node is in front of it.
+fn view(site: &LaunchSite<'_>, i: usize, v: Option<ValueId>) -> Result<Option<View>, BackendError> {
+    let moves = site.operands.moves.get(i).map_or(&[][..], Vec::as_slice);
+    if v.is_none() || moves.is_empty() {
+        return Ok(None);
+    }
+    let lost = || BackendError::Internal("a layout change whose shapes are not known".into());
+    let shape = |v: Option<&ValueId>| v.and_then(|&v| (site.fact)(v).ty.static_dims()).ok_or_else(lost);
+    let node = |at: &u32| site.node(*at).ok_or_else(lost);
+    let first = node(&moves[0])?;
+    let mut view = View::whole(&shape(first.inputs.first().and_then(Option::as_ref))?);
+    for at in moves {
+        let node = node(at)?;
+        let facts: Vec<Option<&Fact>> = node.inputs.iter().map(|v| v.map(|v| (site.fact)(v))).collect();
+        view = view.through(&node.op, &facts, &shape(node.outputs.first())?)?;
+    }
+    Ok(Some(view))
+}
+
+/// The operands of a region's kernel. `lanes` are the elements of each stored output that one thread of a map computes.
+pub fn operands(site: &Site<'_>, lanes: Vec<u32>) -> Result<KernelOperands, BackendError> {
+    let lost = || BackendError::Internal("an operand is no value of the region".into());
+    let input = |v: &ValueId| site.graph.inputs.iter().position(|i| i == v).map(|i| i as u32);
+    let result = |v: &ValueId| {
+        let mut nodes = site.graph.nodes().enumerate();
+        nodes.find_map(|(k, (_, n))| {
+            Some(RegionValue::Result(k as u32, n.outputs.iter().position(|o| o == v)? as u32))
+        })
+    };
+    let value = |v: &ValueId| input(v).map(RegionValue::Input).or_else(|| result(v));
+    let extras: Option<_> = site.extras.iter().map(input).collect();
+    let extra_shapes: Option<_> = site.lies.iter().map(value).collect();
+    let positions = |all: &Vec<usize>| all.iter().map(|&k| k as u32).collect();
+    Ok(KernelOperands {
+        anchor: site.anchor.map(|(k, _)| k as u32),
+        fused: site.fused.is_some(),
+        moves: site.moves.iter().map(positions).collect(),
+        extras: extras.ok_or_else(lost)?,
+        extra_shapes: extra_shapes.ok_or_else(lost)?,
+        lanes,
+    })
+}
+
+/// How a region's kernel is launched.
+pub struct Planned {
+    /// Its operands.
+    pub operands: KernelOperands,
+    /// Its launches, where they depend on nothing that only a run knows.
+    pub launches: Option<LaunchProgram>,
+    /// The code that plans them.
+    pub planner: HostPlanner,
+}
+
+impl Planned {
+    /// Plans the launches of a region's kernel as far as they are known in a build. `lanes`: see [`operands`]; `rounds`: see
+    /// [`Cx::rounds`].
+    pub fn of(
+        kernel: &'static Kernel,
+        site: &Site<'_>,
+        tactic: &Tactic,
+        lanes: Vec<u32>,
+        rounds: usize,
+    ) -> Result<Planned, BackendError> {
+        let operands = operands(site, lanes)?;
+        let planner = HostPlanner::new(kernel, site.dialect);
+        let launches = recorded(&planner, site, tactic, &operands, rounds);
+        Ok(Planned { operands, launches, planner })
+    }
+
+    /// The compiled kernel with these operands and launches.
+    pub fn store(self, compiled: CompiledKernel) -> CompiledKernel {
+        CompiledKernel { operands: Some(self.operands), launches: self.launches, ..compiled }
+    }
+}
+
+/// The launches of a region's kernel as data.
+fn recorded(
+    planner: &HostPlanner,
+    site: &Site<'_>,
+    tactic: &Tactic,
+    operands: &KernelOperands,
+    rounds: usize,
+) -> Option<LaunchProgram> {
+    // Each run draws from a key of its own.
+    if site.anchor.is_some_and(|(_, n)| is_fresh(&n.op)) {
+        return None;
+    }
+    let nodes: Vec<NodeId> = site.graph.nodes().map(|(id, _)| id).collect();
+    let results = site.anchor.map(|(_, n)| n.outputs.len()).unwrap_or(0);
+    let wanted: Vec<bool> = (0..results).map(|j| site.wanted(j)).collect();
+    LaunchProgram::record(rounds, |holds| {
+        let (graph, nodes, wanted) = (site.graph, &nodes[..], &wanted[..]);
+        let fact = |v: ValueId| &graph.value(v).fact;
+        let at = LaunchSite { graph, nodes, operands, tactic, fact: &fact, wanted, rounds, holds };
+        if at.computes_nothing() {
+            return Ok(Vec::new());
+        }
+        match planner.plan(&at)? {
+            (launches, true) => Ok(launches),
+            _ => Err(BackendError::Internal("the launches depend on what only a run knows".into())),
+        }
+    })
+}

@@ -1,0 +1,87 @@
+//! Checks of the contents of index inputs, by the ranges that operators declare.
+//!
+//! A kernel whose anchor has index inputs ends with an entry point for each of them: a thread an element, which records the first
+//! element found out of range in the words of its step. The host reads these words with the outputs. Contents that the host
+//! knows are checked when launches are planned.
+
+use kiln_backend::BackendError;
+use kiln_backend::launch::{Grid, Launch, LaunchSite, word};
+use kiln_ir::{Fact, IndexRange, Op};
+
+/// Words of a step's record: whether it is set, input, element, halves of its value, least and greatest value.
+pub const RECORD_WORDS: usize = 8;
+
+/// Launches that check index inputs. `checks` lists the inputs that the last of `entries` entry points check, in this order;
+/// `layer` is what an error names.
+pub fn launches(
+    site: &LaunchSite<'_>,
+    entries: usize,
+    checks: &[usize],
+    layer: &str,
+) -> Result<Vec<Launch>, BackendError> {
+    let Some(op) = site.op() else { return Ok(Vec::new()) };
+    let inputs = site.inputs();
+    let ranges = op.ranges_of_facts(&inputs).map_err(|e| BackendError::InvalidArgument(e.to_string()))?;
+    let mut all = Vec::new();
+    for (k, range) in ranges.iter().enumerate() {
+        let fact = inputs.get(range.input).copied().flatten();
+        if let Some(t) = fact.and_then(Fact::as_const) {
+            range.check(op.def(), t).map_err(|e| refused(layer, e.to_string()))?;
+            continue;
+        }
+        let first = entries.saturating_sub(checks.len());
+        let entry = checks.iter().position(|&i| i == range.input).map(|at| first + at);
+        let lost = || BackendError::Internal(format!("no check {k} of \"{layer}\""));
+        let count = fact.and_then(|f| f.ty.static_volume());
+        all.push(launch(entry.ok_or_else(lost)?, count.ok_or_else(lost)?, range)?);
+    }
+    Ok(all)
+}
+
+/// A thread for each of `count` elements.
+fn launch(entry: usize, count: usize, range: &IndexRange) -> Result<Launch, BackendError> {
+    let mut words = vec![word(range.bounds.len())?, u32::from(range.except.is_some())];
+    let except = range.except.unwrap_or(0);
+    words.extend([except as u32, (except >> 32) as u32]);
+    let near = |n: i64| n.clamp(i32::MIN.into(), i32::MAX.into()) as i32 as u32;
+    words.extend(range.bounds.iter().flat_map(|&(least, greatest)| [near(least), near(greatest)]));
+    Ok(Launch::map(entry, words).on(Grid::Threads(count as u64)))
+}
+
+fn refused(layer: &str, message: String) -> BackendError {
+    BackendError::Execution { layer: layer.to_owned(), message }
+}
+
+/// The error that the record of a step reports, if it is set.
+pub fn recorded(record: &[u8], op: Option<&Op>, layer: &str) -> Result<(), BackendError> {
+    let words: Vec<u32> = record.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
+    let &[set, input, at, low, high, least, greatest, ..] = &words[..] else { return Ok(()) };
+    if set == 0 {
+        return Ok(());
+    }
+    let Some(op) = op else { return Err(refused(layer, "an index is out of range".into())) };
+    let bound = (i64::from(least as i32), i64::from(greatest as i32));
+    let found = (u64::from(high) << 32 | u64::from(low)) as i64;
+    let range = IndexRange { input: input as usize, bounds: vec![bound], except: None };
+    Err(refused(layer, range.error(op.def(), at.into(), found).to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+    use kiln_ir::Attrs;
+
+    #[test]
+    fn a_record_says_what_the_oracle_says() {
+        // Linked, so that its operators are registered.
+        assert!(kiln_ops::FAMILY_NAMES.contains(&"select"));
+        let op = Op::new("gather", Attrs::new()).unwrap();
+        let words = [1u32, 1, 6, -9i32 as u32, u32::MAX, -4i32 as u32, 3, 0];
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let e = recorded(&bytes, Some(&op), "g").unwrap_err();
+        let wanted = "layer \"g\": gather: element 6 of input 1 (\"indices\") is -9, wants -4 to 3";
+        assert_eq!(e.to_string(), wanted);
+        assert_eq!(recorded(&[0; 32], Some(&op), "g"), Ok(()));
+    }
+}

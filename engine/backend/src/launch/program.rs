@@ -1,0 +1,154 @@
+//! Launch programs: the launches of a step as a plan stores them.
+
+use super::Launch;
+use crate::BackendError;
+use minicbor::{Decode, Encode};
+use std::cell::RefCell;
+
+/// The form of numbers in launches: all are constants. A later form may have expressions of the operands' dimensions in
+/// their place.
+const CONSTANTS: u32 = 1;
+/// More conditions than these are left to the host's code: each doubles the number of cases.
+const MOST_CONDITIONS: usize = 6;
+
+/// The launches of a step, evaluated when the step was compiled.
+///
+/// Shapes and contents that launches depend on were known then. What only a run knows beside them are
+/// [conditions](Condition): there is a case for each combination of those that matter.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct LaunchProgram {
+    /// The form of numbers, which [`LaunchProgram::record`] sets; other forms are not evaluated.
+    #[n(0)]
+    pub form: u32,
+    /// Iterations that all loops of one thread may make in one launch, on the device that the program was made for.
+    #[n(1)]
+    pub rounds: u64,
+    /// The cases; exactly one of them holds in a run.
+    #[n(2)]
+    pub cases: Vec<LaunchCase>,
+}
+
+/// Launches under some conditions.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct LaunchCase {
+    /// The conditions, and whether each has to hold or not.
+    #[n(0)]
+    pub when: Vec<(Condition, bool)>,
+    /// The launches, in order.
+    #[n(1)]
+    pub launches: Vec<Launch>,
+}
+
+/// A fact of a run, beside shapes and contents, that launches may depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum Condition {
+    /// The anchor's input at this position is a weight, which no kernel writes.
+    #[n(0)]
+    Weight(#[n(0)] u32),
+    /// The memory of an input and an output of the anchor, by position, starts at the same byte.
+    #[n(1)]
+    Aliased(#[n(0)] u32, #[n(1)] u32),
+}
+
+impl LaunchProgram {
+    /// Evaluates `launches` for every outcome of the conditions that it asks for; `None` where it fails, as it does if it
+    /// needs what only a run knows, or where the conditions are too many.
+    pub fn record(
+        rounds: usize,
+        launches: impl Fn(&dyn Fn(Condition) -> bool) -> Result<Vec<Launch>, BackendError>,
+    ) -> Option<LaunchProgram> {
+        let mut cases = Vec::new();
+        // Outcomes that are still to be evaluated. What is asked for beyond them is answered by "no", and put here as "yes".
+        let mut open: Vec<Vec<(Condition, bool)>> = vec![Vec::new()];
+        while let Some(given) = open.pop() {
+            let asked = RefCell::new(given.clone());
+            let holds = |c: Condition| {
+                let mut asked = asked.borrow_mut();
+                if let Some((_, known)) = asked.iter().find(|(k, _)| *k == c) {
+                    return *known;
+                }
+                asked.push((c, false));
+                false
+            };
+            let launches = launches(&holds).ok()?;
+            let when = asked.into_inner();
+            if when.len() > MOST_CONDITIONS {
+                return None;
+            }
+            for at in given.len()..when.len() {
+                let mut other = when[..=at].to_vec();
+                other[at].1 = true;
+                open.push(other);
+            }
+            cases.push(LaunchCase { when, launches });
+        }
+        Some(LaunchProgram { form: CONSTANTS, rounds: rounds as u64, cases })
+    }
+
+    /// Whether the program can be evaluated: its form is known, and it was made for devices that end loops after so many
+    /// iterations.
+    pub fn fits(&self, rounds: usize) -> bool {
+        self.form == CONSTANTS && self.rounds == rounds as u64
+    }
+
+    /// The launches of the case that holds; `None` where the program does not [fit](LaunchProgram::fits).
+    pub fn evaluate(&self, rounds: usize, holds: impl Fn(Condition) -> bool) -> Option<&[Launch]> {
+        if !self.fits(rounds) {
+            return None;
+        }
+        let case = self.cases.iter().find(|c| c.when.iter().all(|&(c, wanted)| holds(c) == wanted));
+        case.map(|c| &c.launches[..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Condition = Condition::Weight(1);
+    const B: Condition = Condition::Aliased(0, 0);
+
+    /// Asks for the second condition only if the first holds.
+    fn launches(holds: &dyn Fn(Condition) -> bool) -> Result<Vec<Launch>, BackendError> {
+        let n = match (holds(A), holds(A) && holds(B)) {
+            (false, _) => 1,
+            (true, false) => 2,
+            (true, true) => 3,
+        };
+        Ok(vec![Launch::map(0, vec![n]); n as usize])
+    }
+
+    #[test]
+    fn every_outcome_of_the_conditions_has_the_launches_of_the_host() {
+        let p = LaunchProgram::record(7, launches).unwrap();
+        assert_eq!(p.cases.len(), 3);
+        let p: LaunchProgram = minicbor::decode(&minicbor::to_vec(&p).unwrap()).unwrap();
+        for (a, b) in [(false, false), (false, true), (true, false), (true, true)] {
+            let holds = |c| if c == A { a } else { b };
+            assert_eq!(p.evaluate(7, holds), launches(&holds).ok().as_deref(), "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn programs_of_other_forms_and_devices_are_not_evaluated() {
+        let p = LaunchProgram::record(7, launches).unwrap();
+        assert_eq!(p.evaluate(8, |_| false), None);
+        assert_eq!(LaunchProgram { form: 2, ..p }.evaluate(7, |_| false), None);
+    }
+
+    #[test]
+    fn what_only_a_run_knows_is_not_recorded() {
+        let fails = |holds: &dyn Fn(Condition) -> bool| match holds(A) {
+            true => Err(BackendError::Internal("the shape is not known".into())),
+            false => Ok(Vec::new()),
+        };
+        assert_eq!(LaunchProgram::record(7, fails), None);
+        let many = |holds: &dyn Fn(Condition) -> bool| {
+            (0..9).for_each(|i| _ = holds(Condition::Weight(i)));
+            Ok(Vec::new())
+        };
+        assert_eq!(LaunchProgram::record(7, many), None);
+    }
+}
