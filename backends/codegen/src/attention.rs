@@ -1,11 +1,11 @@
 //! Attention: scores, softmax and weighted sum, one pass each, with the weights in scratch memory.
 
 pub mod kv_cache;
+pub mod linear;
 pub mod rotary;
 
 use crate::site::{Cx, Site, op_error, unsupported};
-use crate::template::{fill, sections};
-use crate::{Body, Entry, Grid, Kernel, Launch, words};
+use crate::{Body, Entry, Grid, Kernel, Launch};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 
@@ -13,6 +13,7 @@ const MASK: usize = 3;
 const PAST: usize = 4;
 const NONPAD: usize = 6;
 
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "attention",
     ops: &["attention"],
@@ -33,24 +34,87 @@ pub fn unmoved(site: &Site<'_>) -> Result<(), BackendError> {
     }
 }
 
-/// Where elements lie, as expressions.
-pub struct Places {
-    /// Of a past key, given `b`, `h`, `j` and `d`.
-    pub past_key: &'static str,
-    /// Of a past value.
-    pub past_value: &'static str,
-    /// Of the mask, given `b`, `h`, `i` and `j`.
-    pub mask: &'static str,
+crate::params! {
+    /// Attention in passes.
+    pub struct AttentionParams {
+        /// Components of queries and keys.
+        size: u32,
+        /// Components of values.
+        v_size: u32,
+        /// How many keys, those of the past first.
+        keys: u32,
+        /// How many queries.
+        queries: u32,
+        /// Heads of the queries.
+        q_heads: u32,
+        /// Heads of keys and values.
+        kv_heads: u32,
+        /// How many batch entries.
+        batch: u32,
+        /// Keys of the past.
+        past: u32,
+        /// Whether the result has heads behind positions.
+        flat: u32,
+        /// Whether a query sees only the keys up to its own position.
+        causal: u32,
+        /// The factor of products.
+        scale: f32,
+        /// What scores are capped at; 0 for no cap.
+        cap: f32,
+        /// Keys that the mask speaks of.
+        mask_keys: u32,
+        /// The first element of the mask.
+        mask_offset: u32,
+        /// Elements of the mask from one batch entry to the next.
+        mask_batch: u32,
+        /// Elements from one head to the next.
+        mask_head: u32,
+        /// Elements from one query to the next.
+        mask_query: u32,
+        /// Elements from one key to the next.
+        mask_key: u32,
+        /// The first element of queries.
+        q_offset: u32,
+        /// Elements from one batch entry to the next.
+        q_batch: u32,
+        /// Elements from one head to the next.
+        q_head: u32,
+        /// Elements from one position to the next.
+        q_position: u32,
+        /// The first element of keys.
+        k_offset: u32,
+        /// Elements from one batch entry to the next.
+        k_batch: u32,
+        /// Elements from one head to the next.
+        k_head: u32,
+        /// Elements from one position to the next.
+        k_position: u32,
+        /// The first element of values.
+        v_offset: u32,
+        /// Elements from one batch entry to the next.
+        v_batch: u32,
+        /// Elements from one head to the next.
+        v_head: u32,
+        /// Elements from one position to the next.
+        v_position: u32,
+        /// The first element of the past keys.
+        past_k_offset: u32,
+        /// Elements from one batch entry to the next.
+        past_k_batch: u32,
+        /// Elements from one head to the next.
+        past_k_head: u32,
+        /// Elements from one position to the next.
+        past_k_position: u32,
+        /// The first element of the past values.
+        past_v_offset: u32,
+        /// Elements from one batch entry to the next.
+        past_v_batch: u32,
+        /// Elements from one head to the next.
+        past_v_head: u32,
+        /// Elements from one position to the next.
+        past_v_position: u32,
+    }
 }
-
-/// Inputs lie as the words behind those of [`Problem::words`] tell.
-const VIEWED: Places = Places {
-    past_key: "lies(29u, b, h, j, d)",
-    past_value: "lies(33u, b, h, j, d)",
-    mask: "m(37u) + b * m(10u) + h * m(11u) + i * m(12u) + j * m(13u)",
-};
-
-const NONPAD_TEST: &str = "if (j >= u32(max(near6(b), 0))) { return out; }";
 
 /// Windows from here on are wider than any tensor: their bound is left out.
 const WIDEST: i64 = 1 << 30;
@@ -63,22 +127,15 @@ pub fn is_positioned(site: &Site<'_>) -> Result<bool, BackendError> {
     Ok(window("window_left")? || window("window_right")? || (causal && site.dtype(NONPAD).is_some()))
 }
 
-/// Tests of a key's distance from the position of its query, `own`.
-fn window_tests(site: &Site<'_>) -> Result<String, BackendError> {
-    let attrs = site.op()?.attrs();
-    let mut tests = String::new();
-    for (name, distance) in [("window_left", "own - i32(j)"), ("window_right", "i32(j) - own")] {
-        let bound = attrs.int(name).map_err(op_error)?;
-        if (0..WIDEST).contains(&bound) {
-            tests += &format!("if ({distance} > {bound}) {{ return out; }}\n    ");
-        }
-    }
-    Ok(tests)
+/// How far a query sees to one side, -1 without a bound.
+fn window(site: &Site<'_>, name: &str) -> Result<i64, BackendError> {
+    let bound = site.op()?.attrs().int(name).map_err(op_error)?;
+    Ok(if (0..WIDEST).contains(&bound) { bound } else { -1 })
 }
 
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let unwritten = (1..4).filter(|&j| !site.wanted(j)).collect();
-    Ok(Body { unwritten, ..body(site, &VIEWED)? })
+    Ok(Body { unwritten, ..body(site)? })
 }
 
 /// The score of keys that a bool mask hides, if it is not −∞.
@@ -87,51 +144,36 @@ pub fn hidden_score(site: &Site<'_>) -> Result<Option<f32>, BackendError> {
     Ok((x != f64::NEG_INFINITY).then_some(x as f32))
 }
 
-/// The template, filled in, with its entries: scores, weights, mixed values, keys, values, the output of scores.
-pub fn body(site: &Site<'_>, at: &Places) -> Result<Body, BackendError> {
-    let given = |i, text: String| if site.dtype(i).is_some() { text } else { String::new() };
-    let past = |x: &str, place: &str| format!("if (j < m(7u)) {{ return {x}({place}); }}");
+/// The kernels, with their entries: scores, weights, mixed values, keys, values, the output of scores. Where loops are cut, a
+/// block weighs a row, else a thread.
+pub fn body(site: &Site<'_>) -> Result<Body, BackendError> {
+    let has = |i: usize| site.dtype(i).is_some();
     let hidden = hidden_score(site)?;
-    let mask = match site.dtype(MASK) {
-        Some(DType::Bool) if hidden.is_some() => format!("select(cf(0x7f800000u), 0.0f, x3({}))", at.mask),
-        Some(DType::Bool) => format!("select(out, 0.0f, x3({}))", at.mask),
-        _ => format!("x3({})", at.mask),
+    let masked = match site.dtype(MASK) {
+        Some(DType::Bool) if hidden.is_some() => "select(cf(0x7f800000u), 0.0f, x3(at))",
+        Some(DType::Bool) => "select(cf(0xff800000u), 0.0f, x3(at))",
+        Some(_) => "x3(at)",
+        None => "0.0f",
     };
-    let mask = given(MASK, format!("if (j >= m(9u)) {{ return out; }}\n    return {mask};"));
-    let qk = match site.op()?.attrs().int("qk_output").map_err(op_error)? {
-        0 => "product(b, h, i, j)",
-        1 => "capped(product(b, h, i, j))",
-        2 => "score(b, h, i, j)",
-        _ => "bitcast<f32>(scratch[t])",
-    };
-    let flag = |name| site.op()?.attrs().bool(name).map_err(op_error);
-    let empty = match (flag("zero_nan")?, flag("zero_empty")?) {
-        (true, _) => "0u, none || (w & 0x7fffffffu) > 0x7f800000u",
-        (false, true) => "0u, none",
-        (false, false) => "0x7fc00000u, none",
-    };
-    let own = match site.dtype(NONPAD) {
-        Some(_) => "max(near6(b), 0) + (i32(i) - i32(m(3u)))",
-        None => "i32(i + m(7u))",
-    };
-    let windows = window_tests(site)?;
-    // Only what is hidden behind a number has a bias above 0.
-    let hides = hidden
-        .map_or_else(String::new, |x| format!("if (added > 0.0f) {{ return cf(0x{:08x}u); }}", x.to_bits()));
-    let pairs = [
-        ("HIDDEN", &*hides),
-        ("EMPTY", empty),
-        ("PAST_KEY", &*given(PAST, past("x4", at.past_key))),
-        ("PAST_VALUE", &*given(PAST, past("x5", at.past_value))),
-        ("OWN", own),
-        ("WINDOW", &*windows),
-        ("NONPAD", &*given(NONPAD, NONPAD_TEST.into())),
-        ("MASK", &*mask),
-        ("QK", qk),
-    ];
-    let code = fill(&sections(site.text("attention"), &["common", "entries"]), &pairs);
-    let entries = ["scores", "weigh", "mix", "keys", "values", "qk"].map(Entry::Free).into();
-    Ok(Body { code, entries, scratch: true, ..Body::default() })
+    let flag = |name: &str, on: bool| site.constant(name, "bool", on);
+    let attr = |name: &str| site.op()?.attrs().bool(name).map_err(op_error);
+    let (zero_nan, zero_empty) = (attr("zero_nan")?, attr("zero_empty")?);
+    let qk = site.op()?.attrs().int("qk_output").map_err(op_error)?.clamp(0, 3);
+    let code = flag("HAS_PAST", has(PAST))
+        + &flag("HAS_MASK", has(MASK))
+        + &flag("HAS_LENGTHS", has(NONPAD))
+        + &flag("HIDES", hidden.is_some())
+        + &site.constant("HIDDEN", "u32", format_args!("0x{:08x}u", hidden.unwrap_or(0.0).to_bits()))
+        + &site.constant("LEFT", "i32", window(site, "window_left")?)
+        + &site.constant("RIGHT", "i32", window(site, "window_right")?)
+        + &flag("ZERO_NAN", zero_nan)
+        + &flag("ZERO_EMPTY", zero_nan || zero_empty)
+        + &site.constant("QK", "u32", format_args!("{qk}u"))
+        + &site.function("masked", &[("at", "u32")], "f32", masked);
+    let weigh = if site.cut() { Entry::blocks("weigh", 64) } else { Entry::threads("weigh") };
+    let [scores, mix, keys, values, qk] = ["scores", "mix", "keys", "values", "qk"].map(Entry::threads);
+    let body = Body::of("attention/attention", vec![scores, weigh, mix, keys, values, qk]);
+    Ok(Body { scratch: true, ..body.with(code) })
 }
 
 /// The numbers of one attention, however its inputs lie.
@@ -226,22 +268,50 @@ impl Problem {
         })
     }
 
-    /// The words of the generic kernels: numbers, mask, scale, cap, is it causal.
-    pub fn words(&self) -> Result<Vec<u32>, BackendError> {
-        let mut w = words([
-            self.batch,
-            self.heads,
-            self.kv_heads,
-            self.queries,
-            self.keys,
-            self.size,
-            self.v_size,
-            self.past,
-            usize::from(self.flat),
-        ])?;
-        w.extend(words([self.mask_len].into_iter().chain(self.mask))?);
-        w.extend([self.scale.to_bits(), self.cap.to_bits(), u32::from(self.causal)]);
-        Ok(w)
+    /// What the generic kernels read.
+    pub fn params(&self) -> AttentionParams {
+        let [q, k, v, past_k, past_v] = self.inputs;
+        let [mask_batch, mask_head, mask_query, mask_key] = self.mask;
+        AttentionParams {
+            size: self.size,
+            v_size: self.v_size,
+            keys: self.keys,
+            queries: self.queries,
+            q_heads: self.heads,
+            kv_heads: self.kv_heads,
+            batch: self.batch,
+            past: self.past,
+            flat: usize::from(self.flat),
+            causal: usize::from(self.causal),
+            scale: self.scale,
+            cap: self.cap,
+            mask_keys: self.mask_len,
+            mask_offset: self.mask_offset,
+            mask_batch,
+            mask_head,
+            mask_query,
+            mask_key,
+            q_offset: q[0],
+            q_batch: q[1],
+            q_head: q[2],
+            q_position: q[3],
+            k_offset: k[0],
+            k_batch: k[1],
+            k_head: k[2],
+            k_position: k[3],
+            v_offset: v[0],
+            v_batch: v[1],
+            v_head: v[2],
+            v_position: v[3],
+            past_k_offset: past_k[0],
+            past_k_batch: past_k[1],
+            past_k_head: past_k[2],
+            past_k_position: past_k[3],
+            past_v_offset: past_v[0],
+            past_v_batch: past_v[1],
+            past_v_head: past_v[2],
+            past_v_position: past_v[3],
+        }
     }
 }
 
@@ -259,8 +329,7 @@ fn lies(cx: &Cx<'_>, i: usize, size: usize) -> Result<[usize; 4], BackendError> 
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let p = Problem::of(cx)?;
-    let mut w = p.words()?;
-    w.extend(words(p.inputs.into_iter().flatten().chain([p.mask_offset]))?);
+    let w = p.params().words()?;
     let count = |shape: &[usize]| shape.iter().map(|&d| d as u64).product::<u64>();
     let rows = count(&[p.batch, p.heads, p.queries]);
     let scores = rows * p.keys as u64;

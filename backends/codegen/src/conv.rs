@@ -1,7 +1,11 @@
 //! Convolutions: in tiles, or one thread an element.
 
+pub mod transposed;
+
+use crate::long::long_sum;
+use crate::scalar::{register, zero};
 use crate::site::{Cx, Site, unsupported};
-use crate::window::{conv_words, groups, sums};
+use crate::window::{channels_last, conv_params, groups};
 use crate::{Body, Entry, Grid, Kernel, Launch, plain};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ops::layout::Layout;
@@ -13,7 +17,7 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["conv"],
         epilogue: true,
         tactics: tiled_tactics,
-        source: |site, _| Ok(Body { entries: vec![Entry::Free("tiled")], ..sums(site, "conv_tiled") }),
+        source: |site, _| Ok(Body { entries: vec![Entry::blocks("conv_tiled", 256)], ..direct(site) }),
         launch: conv_tiled,
     },
     Kernel {
@@ -21,10 +25,29 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["conv"],
         epilogue: true,
         tactics: |_| plain("conv.direct"),
-        source: |site, _| Ok(sums(site, "conv")),
-        launch: |cx| Ok(vec![Launch::map(0, conv_words(cx)?)]),
+        source: |site, _| Ok(direct(site)),
+        launch: |cx| Ok(vec![Launch::map(0, conv_params(cx)?.words()?)]),
     },
 ];
+
+/// The file of windows.
+pub(crate) const WINDOWS: &str = "conv/windows";
+
+/// Sums of products under windows by functions of a file: the element's, and where there are spans that of its sum.
+fn windowed(site: &Site<'_>, file: &'static str, of: (&'static str, &str)) -> Body {
+    let t = site.out_dtype(0);
+    let biased = site.dtype(2).is_some() && !site.op().is_ok_and(|op| op.is("col2im"));
+    let bias = if biased { "x2(channel)" } else { zero(t) };
+    let code = site.alias("Value", t)
+        + &site.constant("LAST", "bool", channels_last(site))
+        + &site.function("bias", &[("channel", "u32")], register(t), bias);
+    Body { files: vec![WINDOWS, file], ..long_sum(site, file, of, t).with(code) }
+}
+
+/// A convolution, one thread an element.
+pub fn direct(site: &Site<'_>) -> Body {
+    windowed(site, "conv/conv", ("conv_direct", "conv_sum"))
+}
 
 fn tiled_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     if !site.out_dtype(0).is_float() {
@@ -50,5 +73,5 @@ fn conv_tiled(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let y = Layout::of(cx.op()?.attrs()).to_linear(&cx.out_shape(0)?);
     let (rows, columns) = (y[1] / g, y[2..].iter().product::<usize>());
     let tiles = rows.div_ceil(64) * columns.div_ceil(64) * y[0] * g;
-    Ok(vec![Launch::map(0, conv_words(cx)?).on(Grid::Groups(tiles as u64))])
+    Ok(vec![Launch::map(0, conv_params(cx)?.words()?).on(Grid::Groups(tiles as u64))])
 }

@@ -9,12 +9,11 @@ pub mod attention;
 pub mod cast;
 pub mod checks;
 pub mod compiled;
-mod conv;
+pub mod conv;
 pub mod deform;
 pub mod gather;
 pub mod generate;
 pub mod limits;
-pub mod linear_attention;
 pub mod lines;
 pub mod long;
 pub mod loss;
@@ -25,6 +24,7 @@ pub mod offer;
 pub mod params;
 pub mod planner;
 pub mod pointwise;
+pub mod pool;
 pub mod recurrent;
 pub mod reduce;
 pub mod rows;
@@ -251,18 +251,20 @@ pub const FAMILIES: &[&[Kernel]] = &[
     pointwise::KERNELS,
     attention::KERNELS,
     attention::kv_cache::KERNELS,
+    attention::linear::KERNELS,
     attention::rotary::KERNELS,
     cast::KERNELS,
     conv::KERNELS,
+    conv::transposed::KERNELS,
     deform::KERNELS,
     gather::KERNELS,
     generate::KERNELS,
-    linear_attention::KERNELS,
     lines::KERNELS,
     loss::KERNELS,
     matmul::KERNELS,
     matmul::einsum::KERNELS,
     norm::KERNELS,
+    pool::KERNELS,
     recurrent::KERNELS,
     reduce::KERNELS,
     rows::KERNELS,
@@ -274,7 +276,6 @@ pub const FAMILIES: &[&[Kernel]] = &[
     slice::KERNELS,
     text::KERNELS,
     transpose::KERNELS,
-    window::KERNELS,
 ];
 
 /// One tactic of the kernel's name.

@@ -2,9 +2,8 @@
 
 pub mod einsum;
 
-use crate::scalar::{register, zero};
+use crate::scalar::zero;
 use crate::site::{Cx, Site, op_error, unsupported};
-use crate::template::{fill, section};
 use crate::{Body, Entry, Grid, Kernel, Launch, plain, words};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ops::util::broadcast_strides;
@@ -16,7 +15,7 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["matmul"],
         epilogue: true,
         tactics: tiled_tactics,
-        source: |site, _| tiled_source(site),
+        source: |_, _| Ok(Body::of(FILE, vec![Entry::blocks("matmul_tiled", 256)])),
         launch: tiled_launch,
     },
     Kernel {
@@ -24,16 +23,43 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["matmul"],
         epilogue: true,
         tactics: |_| plain("matmul.naive"),
-        source: |site, _| Ok(Body::map(part(site, "naive"))),
-        launch: |cx| Ok(vec![Launch::map(0, geometry(cx, 1, 1)?.0)]),
+        source: |site, _| Ok(naive(site)),
+        launch: |cx| Ok(vec![Launch::map(0, product(cx)?.params.words()?)]),
     },
 ];
 
-fn part(site: &Site<'_>, name: &str) -> String {
-    let text = site.text("matmul");
-    let shared = text.split_once("// ---- ").map_or("", |p| p.0);
+const FILE: &str = "matmul/matmul";
+
+crate::params! {
+    /// A product of matrices [m, k] and [k, n].
+    pub struct MatmulParams {
+        /// Rows of the result.
+        m: u32,
+        /// Its columns.
+        n: u32,
+        /// Products that an element sums.
+        k: u32,
+        /// Elements of A from one row to the next.
+        a_row: u32,
+        /// Elements of A from one column to the next.
+        a_column: u32,
+        /// Elements of B from one row to the next.
+        b_row: u32,
+        /// Elements of B from one column to the next.
+        b_column: u32,
+        /// Dimensions of the batch.
+        batch: [u32],
+        /// Strides of A along them.
+        a_batch: [u32],
+        /// Strides of B along them.
+        b_batch: [u32],
+    }
+}
+
+fn naive(site: &Site<'_>) -> Body {
     let t = site.out_dtype(0);
-    fill(&(shared.to_owned() + section(text, name)), &[("ACC", register(t)), ("ZERO", zero(t))])
+    let code = site.alias("Value", t) + &site.constant("ZERO", "Value", zero(t));
+    Body::element(FILE, "matmul_naive").with(code)
 }
 
 fn tiled_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
@@ -46,18 +72,16 @@ fn tiled_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     plain("matmul.tiled")
 }
 
-fn tiled_source(site: &Site<'_>) -> Result<Body, BackendError> {
-    let code = part(site, "tiled");
-    Ok(Body { code, entries: vec![Entry::Free("tiled")], ..Body::default() })
-}
-
 fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let (words, tiles) = geometry(cx, 64, 64)?;
-    Ok(vec![Launch::map(0, words).on(Grid::Groups(tiles))])
+    let p = product(cx)?;
+    let tiles = p.m.div_ceil(64) * p.n.div_ceil(64) * p.batch;
+    Ok(vec![Launch::map(0, p.params.words()?).on(Grid::Groups(tiles as u64))])
 }
 
 /// A product at launch.
 pub struct Product {
+    /// What the generic kernels read.
+    pub params: MatmulParams,
     /// m, n, k, row and column strides of A, row and column strides of B, rank of the batch, its dimensions, its strides in
     /// A and in B.
     pub words: Vec<u32>,
@@ -97,11 +121,23 @@ pub fn product(cx: &Cx<'_>) -> Result<Product, BackendError> {
     let scaled = |own: &[usize], size| -> Vec<usize> {
         broadcast_strides(own, batch).into_iter().map(|s| s * size).collect()
     };
+    let params = MatmulParams {
+        m,
+        n,
+        k,
+        a_row: ra.1,
+        a_column: ca.1,
+        b_row: rb.1,
+        b_column: cb.1,
+        batch: batch.to_vec(),
+        a_batch: scaled(ba, m * k),
+        b_batch: scaled(bb, k * n),
+    };
     let mut w = words([m, n, k, ra.1, ca.1, rb.1, cb.1, batch.len()])?;
-    let batches = [batch.to_vec(), scaled(ba, m * k), scaled(bb, k * n)];
+    let batches = [batch.to_vec(), params.a_batch.clone(), params.b_batch.clone()];
     w.extend(words(batches.iter().flatten().copied())?);
     let batch = batch.iter().product();
-    Ok(Product { words: w, m, n, k, batch, batches, left: (ca.1, ra.1), right: (rb.1, cb.1) })
+    Ok(Product { params, words: w, m, n, k, batch, batches, left: (ca.1, ra.1), right: (rb.1, cb.1) })
 }
 
 /// Rows and columns of an operand as (size, stride), and its batch dimensions. A vector is a row on the left and a

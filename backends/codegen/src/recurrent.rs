@@ -2,13 +2,12 @@
 
 use crate::scalar::float;
 use crate::site::{Cx, Site, op_error};
-use crate::template::{fill, section};
-use crate::{Body, Entry, Grid, Kernel, Launch, plain, words};
+use crate::{Body, Entry, Grid, Kernel, Launch, plain};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::Op;
 use kiln_ops::recurrent::activations;
-use std::fmt::Write;
 
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "recurrent",
     ops: &["rnn", "gru", "lstm"],
@@ -44,64 +43,76 @@ pub fn forget_gate(op: &Op, sum: &str) -> String {
     }
 }
 
-fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    Ok(Body { code: code(site)?, entries: vec![Entry::Free("recur")], scratch: true, ..Body::default() })
+crate::params! {
+    /// Recurrences.
+    pub struct RecurrentParams {
+        /// How many steps.
+        steps: u32,
+        /// How many directions.
+        directions: u32,
+        /// How many sequences.
+        batch: u32,
+        /// Elements of an input.
+        inputs: u32,
+        /// Elements of a state.
+        hidden: u32,
+        /// Whether sequences are the outermost dimension.
+        batch_first: u32,
+        /// Whether the only direction is backward.
+        backward: u32,
+        /// Sums are between this and its negative; 0 for no bounds.
+        clip: f32,
+        /// The first step of the launch, where a launch has no span.
+        first: u32,
+        /// The step behind its last one.
+        end: u32,
+    }
 }
 
-/// The template, filled in.
-pub fn code(site: &Site<'_>) -> Result<String, BackendError> {
+/// The most activations of all directions.
+const MAX_ACTIVATIONS: usize = 6;
+
+fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    body(site, vec![Entry::blocks("recur", 256)])
+}
+
+/// The kernels with these entry points.
+pub fn body(site: &Site<'_>, entries: Vec<Entry>) -> Result<Body, BackendError> {
     let op = site.op()?;
-    let has = |i: usize| site.dtype(i).is_some();
-    let given = |i: usize, text: &'static str, default: &'static str| if has(i) { text } else { default };
     let all = activations(op).map_err(op_error)?;
-    let dirs = if op.attrs().str("direction").map_err(op_error)? == "bidirectional" { 2 } else { 1 };
-    let mut cases = String::new();
-    for (i, &(name, a, b)) in all.iter().enumerate() {
-        let _ = writeln!(cases, "        case {i}u: {{ return {}; }}", activation(name, a, b));
-    }
-    let flag = |name: &str| op.attrs().bool(name).unwrap_or(false);
+    let directions = if op.attrs().str("direction").map_err(op_error)? == "bidirectional" { 2 } else { 1 };
     let gates = match op.name() {
-        "lstm" => "4u",
-        "gru" => "3u",
-        _ => "1u",
+        "lstm" => 4,
+        "gru" => 3,
+        _ => 1,
     };
-    // What a `gru` does first, for one element and for those of a thread.
-    let first = |name| if op.is("gru") { section(site.text("recurrent"), name) } else { "" };
-    let (reset, recurrent) = if flag("linear_before_reset") {
-        ("r", "bitcast<f32>(scratch[reset + j]) * of_state(d, 2u, j, old_h)")
-    } else {
-        ("r * bitcast<f32>(scratch[old_h + j])", "of_state(d, 2u, j, reset)")
-    };
-    let forget = forget_gate(op, "gate(d, 2u, j, x, old_h) + peep(d, 2u, j) * c");
-    let text = site.text("recurrent").split_once("// ---- ").map_or("", |p| p.0);
-    let parts = [
-        ("FIRST_LOOP", first("gru_loop")),
-        ("FIRST", first("gru_first")),
-        ("CELL", section(site.text("recurrent"), op.name())),
-        ("CASES", &*cases),
-    ];
-    let words = [
-        ("GATESu", gates),
-        ("ACTIVATIONSu", &*format!("{}u", all.len() / dirs)),
-        ("BIAS_W", given(3, "sum += x3(d * GATE_ROWS * 2u + gate * m(4u) + j);", "")),
-        ("BIAS_R", given(3, "sum += x3(d * GATE_ROWS * 2u + GATE_ROWS + gate * m(4u) + j);", "")),
-        ("GATE_ROWS", &*format!("({gates} * m(4u))")),
-        ("PEEP", given(7, "return x7((d * 3u + g) * m(4u) + j);", "return 0.0f;")),
-        ("H0", given(5, "x5(row + j)", "0.0f")),
-        ("C0", given(6, "x6(row + j)", "0.0f")),
-        ("LEN", given(4, "u32(clamp(near4(b), 0, i32(steps)))", "steps")),
-        ("RESET", reset),
-        ("RECURRENT", recurrent),
-        ("FORGET", &*forget),
-        ("LAST", if op.is("lstm") { "emit2(row + j, bitcast<f32>(scratch[cell + j]));" } else { "" }),
-    ];
-    Ok(fill(&fill(text, &parts), &words))
+    let flag = |name: &str, on: bool| site.constant(name, "bool", on);
+    let attr = |name: &str| op.attrs().bool(name).unwrap_or(false);
+    let has = |i: usize| site.dtype(i).is_some();
+    let mut code = site.constant("GATES", "u32", format_args!("{gates}u"))
+        + &site.constant("ACTIVATIONS", "u32", format_args!("{}u", all.len() / directions))
+        + &flag("HAS_BIAS", has(3))
+        + &flag("HAS_LENGTHS", has(4))
+        + &flag("HAS_STATE", has(5))
+        + &flag("HAS_CELL", has(6))
+        + &flag("HAS_PEEPHOLES", has(7))
+        + &flag("LINEAR_BEFORE_RESET", attr("linear_before_reset"))
+        + &flag("INPUT_FORGET", attr("input_forget"));
+    if all.len() > MAX_ACTIVATIONS {
+        return Err(BackendError::Internal(format!("{} activations of a recurrence", all.len())));
+    }
+    for i in 0..MAX_ACTIVATIONS {
+        let value = all.get(i).map_or("v".to_owned(), |&(name, a, b)| activation(name, a, b));
+        let arguments = [("v", "f32"), ("relu", "f32")];
+        code += &site.function(&format!("activation{i}"), &arguments, "f32", &value);
+    }
+    Ok(Body { scratch: true, ..Body::of("recurrent/recurrent", entries).with(code) })
 }
 
 /// A recurrence at launch.
 pub struct Sizes {
-    /// Steps, directions, batch, inputs, states, is the batch first, do they go backward, clip.
-    pub words: Vec<u32>,
+    /// What kernels read, of a launch that makes no step yet.
+    pub params: RecurrentParams,
     /// Steps of the longest sequence.
     pub steps: usize,
     /// Elements of an input.
@@ -122,10 +133,20 @@ pub fn sizes(cx: &Cx<'_>) -> Result<Sizes, BackendError> {
     let (steps, batch) = if first { (x[1], x[0]) } else { (x[0], x[1]) };
     let (dirs, inputs, hidden) = (r[0], x[2], r[2]);
     let backward = a.str("direction").map_err(op_error)? == "reverse";
-    let mut w = words([steps, dirs, batch, inputs, hidden, usize::from(first), usize::from(backward)])?;
-    w.push((a.float("clip").map_err(op_error)? as f32).to_bits());
+    let params = RecurrentParams {
+        steps,
+        directions: dirs,
+        batch,
+        inputs,
+        hidden,
+        batch_first: usize::from(first),
+        backward: usize::from(backward),
+        clip: a.float("clip").map_err(op_error)? as f32,
+        first: 0,
+        end: 0,
+    };
     let sequences = (dirs * batch) as u64;
-    Ok(Sizes { words: w, steps, inputs, hidden, sequences, scratch: sequences * hidden as u64 * 16 })
+    Ok(Sizes { params, steps, inputs, hidden, sequences, scratch: sequences * hidden as u64 * 16 })
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -136,8 +157,9 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let starts = (0..s.steps.max(1)).step_by(chunk);
     starts
         .map(|from| {
-            let bounds = words([from, from.saturating_add(chunk).min(s.steps)])?;
-            let launch = Launch::map(0, [s.words.clone(), bounds].concat());
+            let end = from.saturating_add(chunk).min(s.steps);
+            let params = RecurrentParams { first: from, end, ..s.params.clone() };
+            let launch = Launch::map(0, params.words()?);
             Ok(launch.on(Grid::Groups(s.sequences)).scratch(s.scratch))
         })
         .collect()

@@ -14,22 +14,7 @@ macro_rules! generic {
     };
 }
 
-generic!(
-    "attention",
-    "checks",
-    "deform",
-    "linear_attention",
-    "matmul",
-    "moves",
-    "recurrent",
-    "reduce",
-    "rows",
-    "sample",
-    "select",
-    "sequence",
-    "text",
-    "window"
-);
+generic!("checks", "deform", "moves", "reduce", "rows", "sample", "select", "sequence", "text", "window");
 
 /// CUDA C++.
 pub static CUDA: Dialect = Dialect {

@@ -17,19 +17,7 @@ macro_rules! shared {
     };
 }
 
-shared!(
-    "attention",
-    "checks",
-    "deform",
-    "linear_attention",
-    "moves",
-    "recurrent",
-    "rows",
-    "sample",
-    "sequence",
-    "text",
-    "window"
-);
+shared!("checks", "deform", "moves", "rows", "sample", "sequence", "text", "window");
 
 /// WGSL.
 pub static WGSL: Dialect = with_templates(text);

@@ -1,7 +1,7 @@
 //! Attention: scores, softmax and weighted sum, one pass each, with the weights in scratch memory.
 
 use kiln_backend::BackendError;
-use kiln_codegen::attention::{Places, Problem, body};
+use kiln_codegen::attention::{Problem, body};
 use kiln_codegen::long::repeated;
 use kiln_codegen::site::{Cx, unsupported};
 use kiln_codegen::{Grid, Kernel, Launch, plain};
@@ -11,20 +11,13 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     ops: &["attention"],
     epilogue: false,
     tactics: |_| plain("attention"),
-    source: |site, _| body(site, &DENSE),
+    source: |site, _| body(site),
     launch,
 }];
 
-/// Inputs lie in order.
-const DENSE: Places = Places {
-    past_key: "((b * m(2u) + h) * m(7u) + j) * m(5u) + d",
-    past_value: "((b * m(2u) + h) * m(7u) + j) * m(6u) + d",
-    mask: "b * m(10u) + h * m(11u) + i * m(12u) + j * m(13u)",
-};
-
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let p = Problem::of(cx)?;
-    let w = p.words()?;
+    let w = p.params().words()?;
     let (total, size) = (p.keys, p.size);
     let count = |shape: &[usize]| shape.iter().map(|&d| d as u64).product::<u64>();
     let rows = count(&[p.batch, p.heads, p.queries]);

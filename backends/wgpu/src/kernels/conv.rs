@@ -5,11 +5,12 @@ use super::cost::Work;
 use super::matmul::{bytes, dot};
 use super::tile::{direct_tactic, launches, tile_body, tile_of, tile_tactics};
 use kiln_backend::{BackendError, Tactic};
+use kiln_codegen::conv::direct;
 use kiln_codegen::long::continued;
 use kiln_codegen::scalar::zero;
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
 use kiln_codegen::template::{section, sections};
-use kiln_codegen::window::{conv_words, groups, layout, shared, sums};
+use kiln_codegen::window::{conv_words, groups, layout, shared};
 use kiln_codegen::{Body, Grid, Kernel, Launch, word};
 use kiln_ops::layout::Layout;
 
@@ -43,7 +44,7 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["conv"],
         epilogue: true,
         tactics: |site| direct_tactic(site, "conv.direct"),
-        source: |site, _| Ok(sums(site, "conv")),
+        source: |site, _| Ok(direct(site)),
         launch: |cx| {
             let g = geometry(cx)?;
             continued(cx, g.words, g.depth, 1)

@@ -16,8 +16,8 @@ mod sort;
 mod tile;
 
 use kiln_codegen::{
-    Kernel, cast, deform, gather, generate, linear_attention, lines, pointwise, sample, scatter, shape,
-    signal, slice, text, transpose, window,
+    Kernel, cast, deform, gather, generate, lines, pointwise, sample, scatter, shape, signal, slice, text,
+    transpose,
 };
 
 /// Kernels of this backend alone.
@@ -39,12 +39,12 @@ pub const OWN: &[&[Kernel]] = &[
 pub const SHARED: &[&[Kernel]] = &[
     pointwise::KERNELS,
     kiln_codegen::attention::kv_cache::KERNELS,
+    kiln_codegen::attention::linear::KERNELS,
     kiln_codegen::attention::rotary::KERNELS,
     cast::KERNELS,
     deform::KERNELS,
     gather::KERNELS,
     generate::KERNELS,
-    linear_attention::KERNELS,
     lines::KERNELS,
     kiln_codegen::matmul::einsum::KERNELS,
     kiln_codegen::norm::KERNELS,
@@ -55,5 +55,6 @@ pub const SHARED: &[&[Kernel]] = &[
     slice::KERNELS,
     text::KERNELS,
     transpose::KERNELS,
-    window::KERNELS,
+    kiln_codegen::conv::transposed::KERNELS,
+    kiln_codegen::pool::KERNELS,
 ];

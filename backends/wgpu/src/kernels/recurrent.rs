@@ -1,7 +1,7 @@
 //! Recurrences: a workgroup for each sequence and direction.
 
 use kiln_backend::{BackendError, Tactic};
-use kiln_codegen::recurrent::{code, sizes};
+use kiln_codegen::recurrent::{body, sizes};
 use kiln_codegen::site::{Cx, Site, unsupported};
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, plain};
 
@@ -15,13 +15,14 @@ pub const KERNELS: &[Kernel] = &[Kernel {
 }];
 
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let entries = ["recur", "wide_start", "wide_reset", "wide_step", "wide_accept", "wide_finish"];
-    Ok(Body { code: code(site)?, entries: entries.map(Entry::Free).into(), scratch: true, ..Body::default() })
+    let wide = ["wide_start", "wide_reset", "wide_step", "wide_accept", "wide_finish"].map(Entry::threads);
+    let entries = [Entry::blocks("recur", 64)].into_iter().chain(wide);
+    body(site, entries.collect())
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let s = sizes(cx)?;
-    let (w, steps, groups, scratch) = (s.words, s.steps, s.sequences, s.scratch);
+    let (w, steps, groups, scratch) = (s.params.words()?, s.steps, s.sequences, s.scratch);
     // Gates, and elements of their products.
     let element = 4 * (s.inputs + s.hidden + 2);
     let rows = s.hidden.div_ceil(64);

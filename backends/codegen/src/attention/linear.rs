@@ -1,8 +1,7 @@
 //! Linear attention: a thread for each column of a state, which no other column depends on, or a warp for eight.
 
 use crate::site::{Cx, Site, op_error};
-use crate::template::{fill, sections};
-use crate::{Body, Entry, Grid, Kernel, Launch, long, word, words};
+use crate::{Body, Entry, Grid, Kernel, Launch, long};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ops::attention::linear::Rule;
 
@@ -11,32 +10,50 @@ pub const KERNELS: &[Kernel] = &[Kernel::alone("linear_attention", &["linear_att
 
 /// Rows of a state that a warp keeps in registers, by entry; longer columns stay in scratch memory.
 const ROWS: [usize; 4] = [32, 64, 128, 256];
-/// The entry of each of them in the text.
+/// The entry of each of them.
 const WARPS: [&str; 4] = ["warps_1", "warps_2", "warps_4", "warps_8"];
-/// Columns of a warp, and warps of a workgroup.
+/// Columns of a warp, and warps of a block.
 const COLUMNS: usize = 8;
-const GROUP: usize = 4;
+const BLOCK: usize = 4;
+
+crate::params! {
+    /// Linear attention.
+    struct LinearAttentionParams {
+        /// How many steps.
+        steps: u32,
+        /// Heads of the queries.
+        q_heads: u32,
+        /// Heads of keys and values.
+        kv_heads: u32,
+        /// Rows of a state.
+        rows: u32,
+        /// Its columns.
+        columns: u32,
+        /// The factor of results.
+        scale: f32,
+        /// Decays of a head: one, or one a row.
+        decays: u32,
+        /// Whether every head has a beta.
+        beta_heads: u32,
+        /// How many warps run.
+        warps: u32,
+    }
+}
 
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let rule = Rule::of(site.op()?.attrs()).map_err(op_error)?;
-    let past = if site.dtype(3).is_some() { "x3(at)" } else { "0.0f" };
-    let flag = |on: bool| if on { "true" } else { "false" };
-    let pairs = [
-        ("PAST", past),
-        ("GATED", flag(rule.gated)),
-        ("DELTA", flag(rule.delta)),
-        ("DECAY", if rule.gated { "kexp(x4(at))" } else { "1.0f" }),
-        ("BETA", if rule.delta { "x5(at)" } else { "1.0f" }),
-    ];
+    let hook = |name: &str, value: &str| site.function(name, &[("at", "u32")], "f32", value);
+    let code = site.constant("GATED", "bool", rule.gated)
+        + &site.constant("DELTA", "bool", rule.delta)
+        + &hook("past_state", if site.dtype(3).is_some() { "x3(at)" } else { "0.0f" })
+        + &hook("decay", if rule.gated { "kexp(x4(at))" } else { "1.0f" })
+        + &hook("beta", if rule.delta { "x5(at)" } else { "1.0f" });
+    let mut entries = vec![Entry::threads("columns")];
     // Warps know of each other's lanes in languages whose launches take any time.
-    let warps = !site.cut();
-    let names: &[&str] = if warps { &["common", "columns", "warps"] } else { &["common", "columns"] };
-    let code = fill(&sections(site.text("linear_attention"), names), &pairs);
-    let mut entries = vec![Entry::Free("columns")];
-    if warps {
-        entries.extend(WARPS.map(Entry::Free));
+    if !site.cut() {
+        entries.extend(WARPS.map(|name| Entry::blocks(name, BLOCK as u32 * 32)));
     }
-    Ok(Body { code, entries, scratch: true, ..Body::default() })
+    Ok(Body { scratch: true, ..Body::of("attention/linear", entries).with(code) })
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -52,16 +69,24 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         0.0 => 1.0 / (dk as f64).sqrt(),
         scale => scale,
     };
-    let mut w = words([steps, q_heads, kv_heads, dk, dv])?;
-    w.push((scale as f32).to_bits());
-    w.extend(words([decay / kv_heads.max(1), usize::from(beta != 1), batch])?);
+    let warps = batch * kv_heads * dv.div_ceil(COLUMNS);
+    let params = LinearAttentionParams {
+        steps,
+        q_heads,
+        kv_heads,
+        rows: dk,
+        columns: dv,
+        scale: scale as f32,
+        decays: decay / kv_heads.max(1),
+        beta_heads: usize::from(beta != 1),
+        warps,
+    };
+    let w = params.words()?;
     let columns = batch * kv_heads * dv;
     let entry = ROWS.iter().position(|rows| dk <= *rows).filter(|_| !cx.cut());
     if let Some(entry) = entry {
-        let warps = batch * kv_heads * dv.div_ceil(COLUMNS);
-        w.push(word(warps)?);
-        let groups = warps.div_ceil(GROUP) as u64;
-        return Ok(vec![Launch::map(entry + 1, w).on(Grid::Groups(groups))]);
+        let blocks = warps.div_ceil(BLOCK) as u64;
+        return Ok(vec![Launch::map(entry + 1, w).on(Grid::Groups(blocks))]);
     }
     let launch = Launch::map(0, w).on(Grid::Threads(columns as u64)).scratch((columns * dk) as u64 * 4);
     // Two walks over a column for a step and one for every query head; loading and storing it once takes no more.

@@ -1,73 +1,74 @@
-// Linear attention. Words: 0 steps, 1 query heads, 2 key heads, 3 rows of a state, 4 its columns, 5 scale, 6 decays of a head, 7 is
-// beta a number a head, 8 batch, 9 warps.
+// Linear attention: a thread for each column of a state, which no other column depends on, or a warp for eight. Inputs: queries,
+// keys, values; a past state, decays and betas are functions of the generated unit.
+#pragma once
+#include "../prelude/launch.cuh"
+#include "../prelude/math.cuh"
 
-// ---- common
-DEV f32 past_state(u32 at) const {
-    return PAST;
-}
+struct LinearAttentionParams {
+    u32 steps;
+    u32 q_heads;
+    u32 kv_heads;
+    u32 rows;
+    u32 columns;
+    f32 scale;
+    u32 decays;
+    u32 beta_heads;
+    u32 warps;
+};
 
-DEV f32 decay(u32 at) const {
-    return DECAY;
-}
-
-DEV f32 beta(u32 at) const {
-    return BETA;
-}
-
-// ---- columns
 // One thread a column of a state, which lies in scratch memory as the states do.
-THREADS columns {
-    const auto rows = m(3u);
-    const auto stride = m(4u);
-    const auto j = t % stride;
-    const auto state = t / stride;
-    const auto h = state % m(2u);
-    const auto b = state / m(2u);
-    const auto column = state * rows * stride + j;
-    const auto group = m(1u) / m(2u);
+template <class K> DEV void columns(const K& k, u32 t) {
+    const auto& p = params<LinearAttentionParams>(k);
+    const u32 rows = p.rows;
+    const u32 stride = p.columns;
+    const u32 j = t % stride;
+    const u32 state = t / stride;
+    const u32 h = state % p.kv_heads;
+    const u32 b = state / p.kv_heads;
+    const u32 column = state * rows * stride + j;
+    const u32 group = p.q_heads / p.kv_heads;
     for (u32 i = 0u; i < rows; i++) {
-        scratch[column + i * stride] = bitcast<u32>(past_state(column + i * stride));
+        k.scratch[column + i * stride] = bitcast<u32>(k.past_state(column + i * stride));
     }
-    for (u32 s = 0u; s < m(0u); s++) {
-        const auto step = b * m(0u) + s;
-        const auto head = step * m(2u) + h;
-        const auto key = head * rows;
-        const auto decays = head * m(6u);
-        f32 write = x2(head * stride + j);
+    for (u32 s = 0u; s < p.steps; s++) {
+        const u32 step = b * p.steps + s;
+        const u32 head = step * p.kv_heads + h;
+        const u32 keys = head * rows;
+        const u32 decays = head * p.decays;
+        f32 write = k.x2(head * stride + j);
         f32 held = 0.0f;
-        if (GATED || DELTA) {
+        if (K::GATED || K::DELTA) {
             for (u32 i = 0u; i < rows; i++) {
-                f32 x = bitcast<f32>(scratch[column + i * stride]);
-                if (GATED) {
-                    x = x * decay(decays + (m(6u) != 1u ? i : 0u));
-                    scratch[column + i * stride] = bitcast<u32>(x);
+                f32 x = bitcast<f32>(k.scratch[column + i * stride]);
+                if (K::GATED) {
+                    x = x * k.decay(decays + (p.decays != 1u ? i : 0u));
+                    k.scratch[column + i * stride] = bitcast<u32>(x);
                 }
-                mac(held, x, x1(key + i));
+                mac(held, x, k.x1(keys + i));
             }
         }
-        if (DELTA) {
-            write = beta(m(7u) == 1u ? head : step) * (write - held);
+        if (K::DELTA) {
+            write = k.beta(p.beta_heads == 1u ? head : step) * (write - held);
         }
         for (u32 i = 0u; i < rows; i++) {
-            f32 x = bitcast<f32>(scratch[column + i * stride]);
-            mac(x, x1(key + i), write);
-            scratch[column + i * stride] = bitcast<u32>(x);
+            f32 x = bitcast<f32>(k.scratch[column + i * stride]);
+            mac(x, k.x1(keys + i), write);
+            k.scratch[column + i * stride] = bitcast<u32>(x);
         }
         for (u32 g = 0u; g < group; g++) {
-            const auto own = step * m(1u) + h * group + g;
+            const u32 own = step * p.q_heads + h * group + g;
             f32 sum = 0.0f;
             for (u32 i = 0u; i < rows; i++) {
-                mac(sum, x0(own * rows + i), bitcast<f32>(scratch[column + i * stride]));
+                mac(sum, k.x0(own * rows + i), bitcast<f32>(k.scratch[column + i * stride]));
             }
-            emit0(own * stride + j, sum * mf(5u));
+            k.emit0(own * stride + j, sum * p.scale);
         }
     }
     for (u32 i = 0u; i < rows; i++) {
-        emit1(column + i * stride, bitcast<f32>(scratch[column + i * stride]));
+        k.emit1(column + i * stride, bitcast<f32>(k.scratch[column + i * stride]));
     }
 }
 
-// ---- warps
 // What one step reads: R rows of key and first query, the decays of these rows, the value of this lane's column, beta.
 template <u32 R> struct Step {
     f32 key[R];
@@ -77,12 +78,13 @@ template <u32 R> struct Step {
     f32 beta;
 };
 
-template <u32 R> DEV void fetch(Step<R>& s, u32 step, u32 h, u32 j, u32 lane) const {
-    const auto rows = m(3u);
-    const auto head = step * m(2u) + h;
-    const auto first = step * m(1u) + h * (m(1u) / m(2u));
+template <u32 R, class K>
+DEV void fetch(const K& k, const LinearAttentionParams& p, Step<R>& s, u32 step, u32 h, u32 j, u32 lane) {
+    const u32 rows = p.rows;
+    const u32 head = step * p.kv_heads + h;
+    const u32 first = step * p.q_heads + h * (p.q_heads / p.kv_heads);
     // One decay for all rows of a head is read and raised once.
-    const f32 all = GATED && m(6u) == 1u ? decay(head) : 1.0f;
+    const f32 all = K::GATED && p.decays == 1u ? k.decay(head) : 1.0f;
 #pragma unroll
     for (u32 r = 0u; r < R; r++) {
         const u32 i = r * 32u + lane;
@@ -90,20 +92,20 @@ template <u32 R> DEV void fetch(Step<R>& s, u32 step, u32 h, u32 j, u32 lane) co
         s.query[r] = 0.0f;
         s.decay[r] = 0.0f;
         if (i < rows) {
-            s.key[r] = x1(head * rows + i);
-            s.query[r] = x0(first * rows + i);
-            s.decay[r] = GATED && m(6u) != 1u ? decay(head * rows + i) : all;
+            s.key[r] = k.x1(head * rows + i);
+            s.query[r] = k.x0(first * rows + i);
+            s.decay[r] = K::GATED && p.decays != 1u ? k.decay(head * rows + i) : all;
         }
     }
     s.value = 0.0f;
-    if (j < m(4u)) {
-        s.value = x2(head * m(4u) + j);
+    if (j < p.columns) {
+        s.value = k.x2(head * p.columns + j);
     }
-    s.beta = DELTA ? beta(m(7u) == 1u ? head : step) : 1.0f;
+    s.beta = K::DELTA ? k.beta(p.beta_heads == 1u ? head : step) : 1.0f;
 }
 
 // Sums over the lanes of eight numbers each: every lane returns that of number lane / 4.
-static DEV f32 all_lanes(const f32 (&v)[8], u32 lane) {
+DEV f32 all_lanes(const f32 (&v)[8], u32 lane) {
     f32 four[4];
     f32 two[2];
     const bool a = (lane & 16u) != 0u;
@@ -124,22 +126,24 @@ static DEV f32 all_lanes(const f32 (&v)[8], u32 lane) {
 
 // A warp keeps eight columns of a state, R rows a lane: row r of lane l is row 32 r + l. What the next step reads is on its way
 // while this one computes.
-template <u32 R> DEV void warps(u32 group, u32 l) const {
-    const auto warp = group * 4u + l / 32u;
-    if (warp >= m(9u)) {
+template <u32 R, class K> DEV void warps(const K& k) {
+    const auto& p = params<LinearAttentionParams>(k);
+    const u32 l = threadIdx.x;
+    const u32 warp = blockIdx.x * 4u + l / 32u;
+    if (warp >= p.warps) {
         return;
     }
-    const auto lane = l % 32u;
-    const auto rows = m(3u);
-    const auto stride = m(4u);
-    const auto across = (stride + 7u) / 8u;
-    const auto from = warp % across * 8u;
-    const auto state = warp / across;
-    const auto h = state % m(2u);
-    const auto b = state / m(2u);
-    const auto queries = m(1u) / m(2u);
-    const auto place = state * rows * stride;
-    const auto j = from + lane / 4u;
+    const u32 lane = l % 32u;
+    const u32 rows = p.rows;
+    const u32 stride = p.columns;
+    const u32 across = (stride + 7u) / 8u;
+    const u32 from = warp % across * 8u;
+    const u32 state = warp / across;
+    const u32 h = state % p.kv_heads;
+    const u32 b = state / p.kv_heads;
+    const u32 queries = p.q_heads / p.kv_heads;
+    const u32 place = state * rows * stride;
+    const u32 j = from + lane / 4u;
     f32 x[R][8];
 #pragma unroll
     for (u32 r = 0u; r < R; r++) {
@@ -148,24 +152,24 @@ template <u32 R> DEV void warps(u32 group, u32 l) const {
             const u32 i = r * 32u + lane;
             x[r][c] = 0.0f;
             if (i < rows && from + c < stride) {
-                x[r][c] = past_state(place + i * stride + from + c);
+                x[r][c] = k.past_state(place + i * stride + from + c);
             }
         }
     }
-    const auto steps = m(0u);
+    const u32 steps = p.steps;
     Step<R> next;
     if (steps > 0u) {
-        fetch<R>(next, b * steps, h, j, lane);
+        fetch<R>(k, p, next, b * steps, h, j, lane);
     }
     for (u32 s = 0u; s < steps; s++) {
-        const auto step = b * steps + s;
+        const u32 step = b * steps + s;
         const Step<R> now = next;
         if (s + 1u < steps) {
-            fetch<R>(next, step + 1u, h, j, lane);
+            fetch<R>(k, p, next, step + 1u, h, j, lane);
         }
         f32 write = now.value;
         f32 part[8];
-        if (GATED) {
+        if (K::GATED) {
 #pragma unroll
             for (u32 r = 0u; r < R; r++) {
 #pragma unroll
@@ -174,7 +178,7 @@ template <u32 R> DEV void warps(u32 group, u32 l) const {
                 }
             }
         }
-        if (DELTA) {
+        if (K::DELTA) {
 #pragma unroll
             for (u32 c = 0u; c < 8u; c++) {
                 part[c] = 0.0f;
@@ -199,13 +203,13 @@ template <u32 R> DEV void warps(u32 group, u32 l) const {
             }
         }
         for (u32 g = 0u; g < queries; g++) {
-            const auto own = step * m(1u) + h * queries + g;
+            const u32 own = step * p.q_heads + h * queries + g;
             if (g > 0u) {
                 f32 query[R];
 #pragma unroll
                 for (u32 r = 0u; r < R; r++) {
                     const u32 i = r * 32u + lane;
-                    query[r] = i < rows ? x0(own * rows + i) : 0.0f;
+                    query[r] = i < rows ? k.x0(own * rows + i) : 0.0f;
                 }
 #pragma unroll
                 for (u32 c = 0u; c < 8u; c++) {
@@ -218,7 +222,7 @@ template <u32 R> DEV void warps(u32 group, u32 l) const {
             }
             const f32 sum = all_lanes(part, lane);
             if (lane % 4u == 0u && j < stride) {
-                emit0(own * stride + j, sum * mf(5u));
+                k.emit0(own * stride + j, sum * p.scale);
             }
         }
     }
@@ -228,24 +232,13 @@ template <u32 R> DEV void warps(u32 group, u32 l) const {
         for (u32 c = 0u; c < 8u; c++) {
             const u32 i = r * 32u + lane;
             if (i < rows && from + c < stride) {
-                emit1(place + i * stride + from + c, x[r][c]);
+                k.emit1(place + i * stride + from + c, x[r][c]);
             }
         }
     }
 }
 
-GROUPS warps_1 128 {
-    warps<1u>(group, l);
-}
-
-GROUPS warps_2 128 {
-    warps<2u>(group, l);
-}
-
-GROUPS warps_4 128 {
-    warps<4u>(group, l);
-}
-
-GROUPS warps_8 128 {
-    warps<8u>(group, l);
-}
+template <class K> DEV void warps_1(const K& k) { warps<1u>(k); }
+template <class K> DEV void warps_2(const K& k) { warps<2u>(k); }
+template <class K> DEV void warps_4(const K& k) { warps<4u>(k); }
+template <class K> DEV void warps_8(const K& k) { warps<8u>(k); }
