@@ -41,15 +41,15 @@ crate::params! {
         size: u32,
         /// Components of values.
         v_size: u32,
-        /// How many keys, those of the past first.
+        /// Number of keys, those of the past first.
         keys: u32,
-        /// How many queries.
+        /// Number of queries.
         queries: u32,
         /// Heads of the queries.
         q_heads: u32,
         /// Heads of keys and values.
         kv_heads: u32,
-        /// How many batch entries.
+        /// Number of batch entries.
         batch: u32,
         /// Keys of the past.
         past: u32,
@@ -59,9 +59,9 @@ crate::params! {
         causal: u32,
         /// The factor of products.
         scale: f32,
-        /// What scores are capped at; 0 for no cap.
+        /// Bound that scores are capped at; 0 for no cap.
         cap: f32,
-        /// Keys that the mask speaks of.
+        /// Length of a line of the mask.
         mask_keys: u32,
         /// The first element of the mask.
         mask_offset: u32,
@@ -205,7 +205,7 @@ pub struct Problem {
     pub mask: [usize; 4],
     /// Factor of the products.
     pub scale: f32,
-    /// What scores are capped at; 0 for no cap.
+    /// Bound that scores are capped at; 0 for no cap.
     pub cap: f32,
     /// The score of keys that a bool mask hides.
     pub hidden: f32,
@@ -268,7 +268,7 @@ impl Problem {
         })
     }
 
-    /// What the generic kernels read.
+    /// Parameters of the generic kernels.
     pub fn params(&self) -> AttentionParams {
         let [q, k, v, past_k, past_v] = self.inputs;
         let [mask_batch, mask_head, mask_query, mask_key] = self.mask;

@@ -33,7 +33,7 @@ crate::params! {
     struct EyeLikeParams {
         /// Columns of the matrix.
         columns: u32,
-        /// How far the diagonal lies to the right of the main one.
+        /// Distance of the diagonal to the right of the main one.
         diagonal: i32,
     }
 }
@@ -93,11 +93,11 @@ crate::params! {
 crate::params! {
     /// Mel filters.
     struct MelParams {
-        /// How many bands.
+        /// Number of bands.
         bands: u32,
         /// The spectral bin of each edge, of at most 2³⁰ in size.
         bins: [i32],
-        /// The same as floats.
+        /// Bins of the edges as floats.
         floats: [f32],
     }
 }

@@ -80,7 +80,7 @@ fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
 
 /// A product at launch.
 pub struct Product {
-    /// What the generic kernels read.
+    /// Parameters of the generic kernels.
     pub params: MatmulParams,
     /// m, n, k, row and column strides of A, row and column strides of B, rank of the batch, its dimensions, its strides in
     /// A and in B.
@@ -99,13 +99,6 @@ pub struct Product {
     pub left: (usize, usize),
     /// Strides of B along k and across.
     pub right: (usize, usize),
-}
-
-/// The words of a product, and how many tiles of `rows` x `cols` cover its results.
-pub fn geometry(cx: &Cx<'_>, rows: usize, cols: usize) -> Result<(Vec<u32>, u64), BackendError> {
-    let p = product(cx)?;
-    let tiles = p.m.div_ceil(rows) * p.n.div_ceil(cols) * p.batch;
-    Ok((p.words, tiles as u64))
 }
 
 /// What a launch multiplies.

@@ -46,11 +46,11 @@ pub fn forget_gate(op: &Op, sum: &str) -> String {
 crate::params! {
     /// Recurrences.
     pub struct RecurrentParams {
-        /// How many steps.
+        /// Number of steps.
         steps: u32,
-        /// How many directions.
+        /// Number of directions.
         directions: u32,
-        /// How many sequences.
+        /// Number of sequences.
         batch: u32,
         /// Elements of an input.
         inputs: u32,
@@ -111,7 +111,7 @@ pub fn body(site: &Site<'_>, entries: Vec<Entry>) -> Result<Body, BackendError> 
 
 /// A recurrence at launch.
 pub struct Sizes {
-    /// What kernels read, of a launch that makes no step yet.
+    /// Parameters of a launch that makes no step yet.
     pub params: RecurrentParams,
     /// Steps of the longest sequence.
     pub steps: usize,

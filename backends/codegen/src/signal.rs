@@ -40,7 +40,7 @@ crate::params! {
         signal: u32,
         /// Elements of a transform that the result has.
         bins: u32,
-        /// How many frames.
+        /// Number of frames.
         frames: u32,
         /// Parts of a number of the signal, 1 or 2.
         parts: u32,

@@ -25,7 +25,7 @@ crate::params! {
         sizes: [u32],
         /// Strides of x.
         strides: [u32],
-        /// Where x starts in the result.
+        /// Position of x in the result.
         before: [i32],
     }
 }
@@ -37,7 +37,7 @@ crate::params! {
         own: u32,
         /// Elements of one slice of the result.
         whole: u32,
-        /// Where this input starts in a slice of the result.
+        /// Position of this input in a slice of the result.
         start: u32,
     }
 }

@@ -26,7 +26,7 @@ crate::params! {
         rows: u32,
         /// Its columns.
         columns: u32,
-        /// How far the diagonal lies to the right of the main one.
+        /// Distance of the diagonal to the right of the main one.
         diagonal: i32,
     }
 }
@@ -36,11 +36,11 @@ crate::params! {
     struct ReverseSequenceParams {
         /// Elements from one sequence to the next.
         batch_stride: u32,
-        /// How many sequences.
+        /// Number of sequences.
         batches: u32,
         /// Elements from one time to the next.
         time_stride: u32,
-        /// How many times.
+        /// Number of times.
         times: u32,
     }
 }

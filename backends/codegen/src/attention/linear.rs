@@ -19,7 +19,7 @@ const BLOCK: usize = 4;
 crate::params! {
     /// Linear attention.
     struct LinearAttentionParams {
-        /// How many steps.
+        /// Number of steps.
         steps: u32,
         /// Heads of the queries.
         q_heads: u32,
@@ -35,7 +35,7 @@ crate::params! {
         decays: u32,
         /// Whether every head has a beta.
         beta_heads: u32,
-        /// How many warps run.
+        /// Number of warps that run.
         warps: u32,
     }
 }

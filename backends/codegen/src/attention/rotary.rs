@@ -10,9 +10,9 @@ pub const KERNELS: &[Kernel] = &[Kernel::of("rotary_embedding", &["rotary_embedd
 crate::params! {
     /// Rotary embedding.
     struct RotaryParams {
-        /// How many heads.
+        /// Number of heads.
         heads: u32,
-        /// How many positions.
+        /// Number of positions.
         positions: u32,
         /// Elements of a head.
         size: u32,

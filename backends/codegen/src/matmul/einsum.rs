@@ -13,7 +13,7 @@ pub const KERNELS: &[Kernel] = &[Kernel::of("einsum", &["einsum"], source, launc
 crate::params! {
     /// Sums of products under labels.
     struct EinsumParams {
-        /// How many products an element sums.
+        /// Number of products that an element sums.
         terms: u32,
         /// Dimensions of the result.
         dims: [u32],
