@@ -1,5 +1,7 @@
 //! Plans hold their kernels whole: loading and running one writes no kernel's text, and launches what is stored.
 
+#![allow(clippy::panic, reason = "a test")]
+
 use kiln_backend::launch::LaunchCase;
 use kiln_backend::{Backend, BackendError, CompiledKernel, Program, Region, Target};
 use kiln_backend_wgpu::Wgpu;

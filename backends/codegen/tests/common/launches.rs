@@ -35,7 +35,7 @@ pub fn check(backend: &dyn Backend, targets: &[Target], rounds: usize, plan: Pla
         }
     }
     let Counts { kernels, data, open_kernels, open_data } = counts;
-    println!("{data} of {kernels} kernels; of varying shape {open_data} of {open_kernels}");
+    eprintln!("{data} of {kernels} kernels; of varying shape {open_data} of {open_kernels}");
     assert!(
         kernels > 1000 && data * 100 >= kernels * 95,
         "{data} of {kernels} kernels have launches as data"
