@@ -1,10 +1,5 @@
 //! Kernels that only this backend has, preferred over the generic ones.
 
-/// The kernels of these rows of tables, `constructor[rows]` after each other.
-macro_rules! kernels_of {
-    ($($kernel:ident[$($row:literal)*])*) => { &[$($($kernel::<$row>(),)*)*] };
-}
-
 /// A table of tiles, `name [operators] row;`. A row is a kernel of each of its operators, whose tactic is called
 /// `<operator>.<prefix><name>`. The functions `tactics`, `source` and `launch` of the module of the operator's name make it.
 macro_rules! tile_kernels {

@@ -1,12 +1,12 @@
-//! How a recurrence's work lies on the chip: rows of R and depth by warps, in registers, in shared memory.
+//! The layout of a recurrence's work on the chip: rows of R and depth by warps, in registers, in shared memory.
 
-use super::{Plan, gates, hidden, narrow};
+use super::plan::{Plan, gates, hidden, narrow};
 use kiln_backend::BackendError;
 use kiln_codegen::site::{Site, unsupported};
 use std::fmt::Write;
 
 /// Warps of a block.
-pub(super) const WARPS: usize = 16;
+pub const WARPS: usize = 16;
 /// Shared memory that the kernels declare themselves, in bytes at most.
 const FIXED_SHARED: usize = 10 << 10;
 /// Shared memory of a block where the target does not tell: what sm_80 has.
@@ -14,26 +14,26 @@ const LEAST_SHARED: u64 = 160 << 10;
 
 /// How the work of one block is laid out; the names are those of the kernel's constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Layout {
-    pub(super) hidden: usize,
-    pub(super) gates: usize,
-    pub(super) units: usize,
-    pub(super) tiles_m: usize,
-    pub(super) tiles_k: usize,
+pub struct Layout {
+    pub hidden: usize,
+    pub gates: usize,
+    pub units: usize,
+    pub tiles_m: usize,
+    pub tiles_k: usize,
     warps_of_rows: usize,
     k_split: usize,
     held_k: usize,
     shared_k: usize,
-    pub(super) columns: usize,
+    pub columns: usize,
     at_once: usize,
     part_pitch: usize,
-    pub(super) state_bytes: usize,
-    pub(super) shared: usize,
+    pub state_bytes: usize,
+    pub shared: usize,
 }
 
 impl Layout {
-    /// For a cluster of so many blocks with so much shared memory each; `narrow` elements go by tensor cores.
-    pub(super) fn new(hidden: usize, gates: usize, cluster: usize, narrow: bool, memory: usize) -> Layout {
+    /// A layout for a cluster of so many blocks with so much shared memory each; `narrow` elements go by tensor cores.
+    pub fn new(hidden: usize, gates: usize, cluster: usize, narrow: bool, memory: usize) -> Layout {
         // Rows and units of one step of the products, bytes of one such piece of weights.
         let (rows_of, units_of, piece) = if narrow { (16, 16, 512) } else { (8, 128, 4096) };
         let units = units(hidden, cluster);
@@ -74,7 +74,8 @@ impl Layout {
         }
     }
 
-    pub(super) fn of(site: &Site<'_>, plan: &Plan) -> Result<Layout, BackendError> {
+    /// The layout of a site by a plan; refuses states that find no room.
+    pub fn of(site: &Site<'_>, plan: &Plan) -> Result<Layout, BackendError> {
         let gates = gates(site.op()?.name());
         let memory = site.target.numbers.get("shared_memory").copied().unwrap_or(LEAST_SHARED) as usize;
         let l = Layout::new(hidden(site)?, gates, plan.cluster, narrow(site)?, memory);
@@ -88,7 +89,7 @@ impl Layout {
 
     /// Clocks of one step for so many sequences: products, weights that are read again, what becomes of the sums, the
     /// exchange.
-    pub(super) fn clocks(&self, plan: &Plan, columns: usize, narrow: bool) -> f64 {
+    pub fn clocks(&self, plan: &Plan, columns: usize, narrow: bool) -> f64 {
         let pieces = self.warps_of_rows * self.k_split * self.tiles_m;
         let (piece, product, reading) = if narrow { (512.0, 2.4, 4.0) } else { (4096.0, 9.0, 32.0) };
         let times = columns.div_ceil(if narrow { 8 } else { self.at_once }) as f64;
@@ -104,12 +105,12 @@ impl Layout {
         sums + times * (count(self.shared_k) * reading + again) + 500.0 + 200.0 * pairs + exchange
     }
 
-    pub(super) fn constants(&self, plan: &Plan) -> String {
+    /// Constants of the kernel.
+    pub fn constants(&self, plan: &Plan) -> String {
         let numbers = [
             ("HIDDEN", self.hidden),
             ("GATES", self.gates),
             ("CLUSTER", plan.cluster),
-            ("GRID", usize::from(plan.grid)),
             ("UNITS", self.units),
             ("COLUMNS", self.columns),
             ("TILES_M", self.tiles_m),
@@ -130,12 +131,12 @@ impl Layout {
 }
 
 /// Hidden units of a block.
-pub(super) fn units(hidden: usize, cluster: usize) -> usize {
+pub fn units(hidden: usize, cluster: usize) -> usize {
     hidden.div_ceil(cluster).next_multiple_of(if cluster == 1 { 16 } else { 8 })
 }
 
 /// Sequences of a cluster at most: columns of one or two instructions.
-pub(super) fn most_columns(units: usize, narrow: bool) -> usize {
+pub fn most_columns(units: usize, narrow: bool) -> usize {
     if narrow && units * 16 <= 2 * WARPS * 32 { 16 } else { 8 }
 }
 
