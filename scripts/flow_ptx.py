@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes kernels/flow/moves.ptx from moves.cu by NVRTC (KILN_NVRTC: its folder; by default .cache/nvrtc)."""
+"""Writes kernels/control/copies.ptx from copies.cu by NVRTC (KILN_NVRTC: its folder; by default .cache/nvrtc)."""
 import ctypes
 import glob
 import os
@@ -12,10 +12,10 @@ for name in sorted(glob.glob(folder + "/libnvrtc*.so*"), reverse=True):
     library = ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
     if hasattr(library, "nvrtcCompileProgram"):
         nvrtc = library
-source = (root / "kernels/flow/moves.cu").read_bytes()
+source = (root / "kernels/control/copies.cu").read_bytes()
 options = [b"--gpu-architecture=compute_80", b"--std=c++20", b"--relocatable-device-code=true"]
 program = ctypes.c_void_p()
-nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"moves.cu", 0, None, None)
+nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"copies.cu", 0, None, None)
 failed = nvrtc.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
 get = ("nvrtcGetProgramLogSize", "nvrtcGetProgramLog") if failed else ("nvrtcGetPTXSize", "nvrtcGetPTX")
 size = ctypes.c_size_t()
@@ -31,5 +31,5 @@ text = re.sub(r"^//.*\n", "", text, flags=re.M).lstrip()
 mark = 0xCBF29CE484222325
 for byte in source:
     mark = (mark ^ byte) * 0x100000001B3 % 2**64
-head = f"// Written by scripts/flow_ptx.py from moves.cu, FNV-1a {mark:016x}\n"
-(root / "kernels/flow/moves.ptx").write_text(head + text)
+head = f"// Written by scripts/flow_ptx.py from copies.cu, FNV-1a {mark:016x}\n"
+(root / "kernels/control/copies.ptx").write_text(head + text)

@@ -37,6 +37,12 @@ template <class K> DEV u32 strided(const K& k, List dims, List strides, u32 at) 
     return found;
 }
 
+// Whether the kernel is switched off by a word in memory. The lowest bit of the word's address tells that it may be read before the
+// kernels in front are done: `ahead` is 1 in the call before that, and 0 in the one after it.
+template <class P> DEV bool off(const P& p, u64 ahead) {
+    return p.alive != 0u && (p.alive & 1u) == ahead && *reinterpret_cast<const volatile u32*>(p.alive - ahead) == 0u;
+}
+
 // A kernel may be on the device before the kernels in front of it are done: it calls `depend` before it touches what they
 // write. The next one comes when all blocks of this one have ended or called `release`: worth it where there is one block a
 // multiprocessor (of more, those of the next one that come early gather on the multiprocessors that are free then, and are

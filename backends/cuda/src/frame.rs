@@ -96,10 +96,6 @@ fn store(t: DType, buffer: &str, at: &str, v: &str) -> String {
     }
 }
 
-/// Is the kernel switched off, as a word says that is read ahead of the end of the kernel in front, or behind?
-const OFF: &str = "DEV bool off(u64 ahead) const { return alive != 0u && (alive & 1u) == ahead && \
-                   *reinterpret_cast<const volatile u32*>(alive - ahead) == 0u; }\n";
-
 /// Records an element of an index input, unless the step has a record.
 const FAULT: &str = "DEV void fault(u32 input, u32 at, u32 low, u32 high, u32 least, u32 greatest) const {
     if (atomicExch(faults, 1u) == 0u) {
@@ -130,7 +126,7 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
     let calls = |name: String| body.code.contains(&name) || files.contains(&name);
     let mut fields = head();
     let mut code = format!(
-        "DEV u32 m(u32 k) const {{ return k < {WORDS}u ? words[k] : more_words[k - {WORDS}u]; }}\n{OFF}\
+        "DEV u32 m(u32 k) const {{ return k < {WORDS}u ? words[k] : more_words[k - {WORDS}u]; }}\n\
          DEV i32 mi(u32 k) const {{ return i32(m(k)); }}\nDEV f32 mf(u32 k) const {{ return cf(m(k)); }}\n"
     );
     for (s, slot) in slots.iter().enumerate() {
@@ -194,7 +190,7 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
     let lanes = found.iter().find(|h| h.group).map_or(MAP_THREADS, |h| h.threads);
     let (parameter, fields) = match cells {
         0 => (String::new(), plain(&fields)),
-        _ => looked_up(&fields, OFF),
+        _ => looked_up(&fields),
     };
     text += &parameter;
     let _ = writeln!(text, "struct K {{\n{fields}    static constexpr u32 LANES = {lanes}u;");
@@ -273,7 +269,7 @@ impl Heading {
         format!(
             "extern \"C\" __global__ void __launch_bounds__({threads}{beside}){cluster} {name}(\
              const __grid_constant__ {of} {p}) {{ \
-             if ({p}.off(1u)) {{ return; }} {depend}if ({p}.off(0u)) {{ return; }} {made}{} }}\n",
+             if (off({p}, 1u)) {{ return; }} {depend}if (off({p}, 0u)) {{ return; }} {made}{} }}\n",
             self.call
         )
     }

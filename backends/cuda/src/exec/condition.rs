@@ -3,7 +3,7 @@
 use super::memory::Range;
 use kiln_ir::{DType, Graph, ValueId};
 
-/// Elements and operations of one condition at most: as in `kernels/flow/moves.cu`.
+/// Elements and operations of one condition at most: as in `kernels/control/copies.cu`.
 const LEAVES: usize = 4;
 const STEPS: usize = 8;
 const FLOATS: u8 = 16;

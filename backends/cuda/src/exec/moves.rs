@@ -1,4 +1,4 @@
-//! Copies between the bodies of control flow as launches of one kernel, which also decides: see `kernels/flow/moves.cu`.
+//! Copies between the bodies of control flow as launches of one kernel, which also decides: see `kernels/control/copies.cu`.
 
 use super::condition::DeviceCondition;
 use super::memory::Range;
@@ -6,7 +6,7 @@ use crate::driver::{Command, DriverError, Gpu, Launch, Module};
 use std::sync::Arc;
 
 /// The kernel as the driver links it.
-pub(super) const PTX: &str = concat!(include_str!("../../../../kernels/flow/moves.ptx"), "\0");
+pub(super) const PTX: &str = concat!(include_str!("../../../../kernels/control/copies.ptx"), "\0");
 
 const THREADS: u32 = 256;
 /// Moves of one launch.
@@ -303,7 +303,7 @@ mod tests {
     /// The text that the driver links is that of the source beside it.
     #[test]
     fn the_ptx_was_written_from_the_source() {
-        let source = include_bytes!("../../../../kernels/flow/moves.cu");
+        let source = include_bytes!("../../../../kernels/control/copies.cu");
         let step = |h: u64, &b: &u8| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
         let mark = source.iter().fold(0xcbf2_9ce4_8422_2325, step);
         assert!(PTX.contains(&format!("FNV-1a {mark:016x}")), "run scripts/flow_ptx.py");

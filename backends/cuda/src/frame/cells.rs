@@ -65,7 +65,7 @@ fn bound(site: &Site<'_>, k: usize) -> Option<ValueId> {
 }
 
 /// The text of a structure `Parameter`, and of the members of `K` that are made from it, cells looked up: once, in registers.
-pub fn looked_up(fields: &[Field], off: &str) -> (String, String) {
+pub fn looked_up(fields: &[Field]) -> (String, String) {
     let (mut members, mut made) = (String::new(), Vec::new());
     for Field { of, name, count, cell } in fields {
         let _ = match count {
@@ -78,7 +78,7 @@ pub fn looked_up(fields: &[Field], off: &str) -> (String, String) {
         });
     }
     let parameter = format!(
-        "struct Parameter {{\n{}{off}}};\n\
+        "struct Parameter {{\n{}}};\n\
          template <class T> DEV T* in_cell(T* p, u32 cells, u32 bit) {{\n    \
          if ((cells >> bit & 1u) != 0u) {{\n        p = reinterpret_cast<T*>(*reinterpret_cast<const volatile u64*>(p));\n    \
          }}\n    return p;\n}}\n",

@@ -1,5 +1,5 @@
 // Copies between the bodies of control flow, and its decisions: what a conditional node of a graph reads. Compiled to PTX,
-// which the driver links with its own function for handles: `moves.ptx` beside this file, `scripts/flow_ptx.py` writes it.
+// which the driver links with its own function for handles: `copies.ptx` beside this file, `scripts/flow_ptx.py` writes it.
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
