@@ -14,11 +14,9 @@ pub mod deform;
 pub mod gather;
 pub mod generate;
 pub mod limits;
-pub mod lines;
 pub mod long;
 pub mod loss;
 pub mod matmul;
-pub mod moves;
 pub mod norm;
 pub mod offer;
 pub mod params;
@@ -27,13 +25,14 @@ pub mod pointwise;
 pub mod pool;
 pub mod recurrent;
 pub mod reduce;
-pub mod rows;
 pub mod sample;
 pub mod scatter;
 pub mod select;
 pub mod shape;
 pub mod signal;
 pub mod slice;
+pub mod softmax;
+pub mod sort;
 pub mod text;
 pub mod transpose;
 pub mod views;
@@ -259,21 +258,24 @@ pub const FAMILIES: &[&[Kernel]] = &[
     deform::KERNELS,
     gather::KERNELS,
     generate::KERNELS,
-    lines::KERNELS,
     loss::KERNELS,
     matmul::KERNELS,
+    matmul::det::KERNELS,
     matmul::einsum::KERNELS,
     norm::KERNELS,
     pool::KERNELS,
     recurrent::KERNELS,
     reduce::KERNELS,
-    rows::KERNELS,
+    reduce::argreduce::KERNELS,
+    reduce::cumulative::KERNELS,
     sample::KERNELS,
     scatter::KERNELS,
     select::KERNELS,
     shape::KERNELS,
     signal::KERNELS,
     slice::KERNELS,
+    softmax::KERNELS,
+    sort::KERNELS,
     text::KERNELS,
     transpose::KERNELS,
 ];

@@ -1,5 +1,6 @@
 //! Matrix products: a naive kernel for every type, a tiled one for floats.
 
+pub mod det;
 pub mod einsum;
 
 use crate::scalar::zero;

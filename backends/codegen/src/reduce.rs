@@ -2,20 +2,57 @@
 
 use crate::scalar::{cast, float, int, register};
 use crate::site::{Cx, Site, op_error, unsupported};
-use crate::template::{fill, section};
-use crate::{Body, Entry, Grid, Kernel, Launch, plain, views::coalesce, word, words};
+use crate::{Body, Entry, Grid, Kernel, Launch, plain, views::coalesce};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ops::reduce::{ReduceOp, mask};
 use kiln_ops::util::strides;
 
+pub mod argreduce;
+pub mod cumulative;
+
+crate::params! {
+    /// Lines along an axis.
+    pub struct LineParams {
+        /// Elements of a line.
+        count: u32,
+        /// Elements from one element of a line to the next.
+        inner: u32,
+    }
+}
+
+crate::params! {
+    /// Reductions over any axes.
+    pub struct ReduceParams {
+        /// Elements of a result.
+        elements: u32,
+        /// Dimensions that are reduced.
+        dims: [u32],
+        /// Their strides.
+        strides: [u32],
+        /// Dimensions that are kept.
+        kept_dims: [u32],
+        /// Their strides.
+        kept_strides: [u32],
+        /// Where scratch memory has the greatest element of each result, if it is kept there.
+        tops: u32,
+    }
+}
+
+/// The parameters of lines along an axis, and how many lines there are.
+pub fn lines(x: &[usize], axis: usize) -> (LineParams, usize) {
+    let count = x.iter().product::<usize>().checked_div(x[axis]).unwrap_or(0);
+    (LineParams { count: x[axis], inner: x[axis + 1..].iter().product() }, count)
+}
+
+/// The kernels.
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "reduce.group",
         ops: &["reduce"],
         epilogue: true,
         tactics: group_tactics,
-        source: |site, _| source(site, "group"),
+        source: |site, _| source(site, Entry::blocks("reduce_group", 256)),
         launch: |cx| launch(cx, true),
     },
     Kernel {
@@ -23,7 +60,7 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["reduce"],
         epilogue: true,
         tactics: |_| plain("reduce.serial"),
-        source: |site, _| source(site, "serial"),
+        source: |site, _| source(site, Entry::Element(0, "reduce")),
         launch: |cx| launch(cx, false),
     },
 ];
@@ -133,33 +170,32 @@ fn widest(t: DType) -> DType {
     kiln_ir::expr::compute_type(t)
 }
 
-fn source(site: &Site<'_>, variant: &str) -> Result<Body, BackendError> {
-    let t = site.out_dtype(0);
-    let op = reduce_op(site)?;
-    let w = Sum::of(op, t, site.target.has("i64"));
-    let shift = if op == ReduceOp::LogSumExp { section(site.text("reduce"), "shift") } else { "" };
+/// The types and functions of a kernel that reduces to elements of type `t`.
+pub fn hooks(site: &Site<'_>, sum: &Sum, t: DType) -> String {
+    let (r, acc) = (register(t), register(sum.acc));
+    let shifted = reduce_op(site).is_ok_and(|op| op == ReduceOp::LogSumExp);
     let infinite = result("top", DType::F32, t);
-    let shared = site.text("reduce").split_once("// ---- serial").map_or("", |p| p.0);
-    let text = (shared.to_owned() + section(site.text("reduce"), variant)).replace("SHIFT", shift);
-    let code = fill(
-        &text.replace("INFINITE", &infinite),
-        &[
-            ("REG", register(t)),
-            ("ACC", register(w.acc)),
-            ("START", &w.start),
-            ("STEP", &w.step),
-            ("MERGE", &w.merge),
-            ("LAST", &w.last),
-        ],
-    );
-    let entry = if variant == "group" { Entry::Free("rows") } else { Entry::Map(0) };
-    Ok(Body { code, entries: vec![entry], inputs: Some(vec![0]), ..Body::default() })
+    site.alias("Value", t)
+        + &site.alias("Sum", sum.acc)
+        + &site.constant("SHIFTED", "bool", shifted)
+        + &site.function("empty", &[], acc, &sum.start)
+        + &site.function("step", &[("acc", acc), ("v", acc), ("top", "f32")], acc, &sum.step)
+        + &site.function("merge", &[("acc", acc), ("v", acc)], acc, &sum.merge)
+        + &site.function("last", &[("acc", acc), ("n", "u32"), ("top", "f32")], r, &sum.last)
+        + &site.function("infinite", &[("top", "f32")], r, &infinite)
+}
+
+fn source(site: &Site<'_>, entry: Entry) -> Result<Body, BackendError> {
+    let t = site.out_dtype(0);
+    let sum = Sum::of(reduce_op(site)?, t, site.target.has("i64"));
+    let body = Body::of("reduce/reduce", vec![entry]).with(hooks(site, &sum, t));
+    Ok(Body { inputs: Some(vec![0]), ..body })
 }
 
 /// A reduction at launch.
 pub struct Geometry {
-    /// Rank, dimensions and strides of what is kept; the same of what is reduced, and its elements.
-    pub words: Vec<u32>,
+    /// The parameters.
+    pub params: ReduceParams,
     /// Results.
     pub results: usize,
     /// Elements of each.
@@ -173,29 +209,29 @@ pub fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {
     let x = cx.shape(0)?;
     let mask = mask(cx.op()?.attrs(), cx.ints(1)?.as_deref(), x.len()).map_err(op_error)?;
     let own = strides(&x);
-    let mut g = Geometry { words: Vec::new(), results: 1, elements: 1, rank: 0 };
+    let mut params = ReduceParams::default();
+    let (mut results, mut elements, mut rank) = (1, 1, 0);
     for reduced in [false, true] {
         let axes: Vec<usize> = (0..x.len()).filter(|&i| mask[i] == reduced).collect();
         let dims: Vec<usize> = axes.iter().map(|&i| x[i]).collect();
         let by: Vec<i64> = axes.iter().map(|&i| own[i] as i64).collect();
         let count: usize = dims.iter().product();
         let (dims, by) = coalesce(&dims, &by);
-        g.rank = dims.len();
-        g.words.push(word(dims.len())?);
-        g.words.extend(words(dims)?);
-        g.words.extend(by.iter().map(|&s| s as u32));
+        let by = by.iter().map(|&s| s as usize).collect();
         if reduced {
-            g.words.push(word(count)?);
-            g.elements = count;
+            (elements, rank) = (count, dims.len());
+            (params.dims, params.strides) = (dims, by);
         } else {
-            g.results = count;
+            results = count;
+            (params.kept_dims, params.kept_strides) = (dims, by);
         }
     }
-    Ok(g)
+    params.elements = elements;
+    Ok(Geometry { params, results, elements, rank })
 }
 
 fn launch(cx: &Cx<'_>, group: bool) -> Result<Vec<Launch>, BackendError> {
     let g = geometry(cx)?;
-    let launch = Launch::map(0, g.words);
+    let launch = Launch::map(0, g.params.words()?);
     Ok(vec![if group { launch.on(Grid::Groups(g.results as u64)) } else { launch }])
 }

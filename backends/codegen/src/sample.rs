@@ -1,10 +1,9 @@
 //! Sampling between elements: resize, grids, regions of interest.
 
-use crate::long::{continued, summed};
+use crate::long::{continued, long_sum};
 use crate::scalar::{int, register};
 use crate::site::{Cx, Site, op_error, unsupported};
-use crate::template::{fill, sections};
-use crate::{Body, Kernel, Launch, word, words};
+use crate::{Body, Kernel, Launch, word};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ops::sample::grid_sample::Sampler;
@@ -31,9 +30,78 @@ fn resize_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         }
         None => x.to_owned(),
     };
-    let pairs = [("REG", register(t)), ("RESULT", &*stored("sum")), ("OUTSIDE", &*stored("mf(1u)"))];
-    let code = fill(&sections(site.text("sample"), &["resize"]), &pairs);
-    Ok(Body { inputs: Some(vec![0]), ..summed(site, code, DType::F32) })
+    let r = register(t);
+    let code = site.alias("Value", t) + &site.function("stored", &[("x", "f32")], r, &stored("x"));
+    let body = long_sum(site, "sample/resize", ("resize", "resize_sum"), DType::F32).with(code);
+    Ok(Body { inputs: Some(vec![0]), ..body })
+}
+
+crate::params! {
+    /// Resizing by tables of taps.
+    struct ResizeParams {
+        /// Combinations of taps.
+        combinations: u32,
+        /// The result where it is outside of x.
+        outside: f32,
+        /// Dimensions of the result.
+        dims: [u32],
+        /// Strides of x.
+        strides: [u32],
+        /// Taps of a place, for each dimension.
+        taps: [u32],
+        /// Where the taps of each dimension start in the table.
+        starts: [u32],
+        /// For every place in turn its taps: element and weight.
+        table: [u32],
+    }
+}
+
+crate::params! {
+    /// Samples at the places of a grid.
+    struct GridSampleParams {
+        /// Dimensions of an image.
+        rank: u32,
+        /// Elements of the third dimension counted from the last, or 1.
+        depth: u32,
+        /// Elements of the second one, or 1.
+        height: u32,
+        /// Elements of the last one.
+        width: u32,
+        /// Places of a grid.
+        points: u32,
+        /// Channels of an image.
+        channels: u32,
+    }
+}
+
+crate::params! {
+    /// Grids of coordinates.
+    struct AffineGridParams {
+        /// Dimensions of an image.
+        sizes: [u32],
+    }
+}
+
+crate::params! {
+    /// Pooling of regions.
+    struct RoiAlignParams {
+        /// Images of the input.
+        images: u32,
+        /// Their channels.
+        channels: u32,
+        /// Their rows.
+        height: u32,
+        /// Their columns.
+        width: u32,
+        /// Rows of bins.
+        rows: u32,
+        /// Columns of bins.
+        columns: u32,
+        /// Samples of a bin in one direction, 0 for as many as a bin has elements.
+        samples: u32,
+        /// What coordinates are multiplied by.
+        scale: f32,
+    }
 }
 
 /// The tables of taps: what is not resized has one tap of weight 1.
@@ -45,85 +113,60 @@ fn resize(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let axes = axes(a, &x, &y, &given).map_err(op_error)?;
     let own = strides(&x);
     let outside = a.float("extrapolation").map_err(op_error)? as f32;
-    let mut head = vec![word(x.len())?, outside.to_bits()];
-    let mut tables = Vec::new();
+    let (mut taps, mut starts, mut table) = (Vec::new(), Vec::new(), Vec::new());
     let mut combinations = 1_usize;
-    let start = 2 + 5 * x.len();
-    for (d, axis) in axes.iter().enumerate() {
+    for axis in &axes {
         let rows: Vec<_> = (0..axis.output).map(|o| filter.taps(axis, o)).collect();
         let most = rows.iter().flatten().map(Vec::len).max().unwrap_or(1).max(1);
         combinations = combinations.saturating_mul(most);
-        head.extend(words([y[d], x[d], own[d], most, start + tables.len()])?);
+        taps.push(most);
+        starts.push(table.len());
         for row in rows {
-            let taps = row.unwrap_or_else(|| vec![(u32::MAX as usize, 0.0)]);
+            let row = row.unwrap_or_else(|| vec![(u32::MAX as usize, 0.0)]);
             for k in 0..most {
-                let (i, w) = taps.get(k).copied().unwrap_or((0, 0.0));
-                tables.extend([word(i)?, (w as f32).to_bits()]);
+                let (i, w) = row.get(k).copied().unwrap_or((0, 0.0));
+                table.extend([i, (w as f32).to_bits() as usize]);
             }
         }
     }
-    head.extend(tables);
-    continued(cx, head, combinations, 2 + x.len())
+    let params = ResizeParams { combinations, outside, dims: y, strides: own, taps, starts, table };
+    continued(cx, params.words()?, combinations, 2 + x.len())
 }
 
 fn grid_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let s = Sampler::of(site.op()?.attrs()).map_err(op_error)?;
-    let (rounded, base, taps, before, weight) = match s.how {
-        Interpolation::Nearest => ("nearest(x)", "nearest(x)", "1u", "0", "1.0f"),
-        Interpolation::Linear => ("x", "floor(x)", "2u", "0", "select(1.0f - part[d], part[d], tap == 1)"),
-        Interpolation::Cubic => ("x", "floor(x)", "4u", "1", "cubic_kernel(f32(tap) - part[d])"),
-    };
-    let (inside, element) = match s.padding {
-        Padding::Zeros => ("return x;", "return -1;"),
-        Padding::Border => (
-            match s.how {
-                // Every tap is brought inside by itself.
-                Interpolation::Cubic => "return clamp(x, -2.0f, f32(size) + 1.0f);",
-                _ => "return clamp(x, 0.0f, max(f32(size) - 1.0f, 0.0f));",
-            },
-            "return select(clamp(i, 0, size - 1), -1, size == 0);",
-        ),
-        Padding::Reflection => (
-            "return reflect_at(x, lo, hi);",
-            "let r = f_to_i32(reflect_at(f32(i), border_low(), border_high(size)));\n    \
-             return select(clamp(r, 0, size - 1), -1, size == 0);",
-        ),
-    };
-    let pairs = [
-        ("ROUNDED", rounded),
-        ("FLOOR", base),
-        ("TAPSu", taps),
-        ("BEFORE", before),
-        ("WEIGHT", weight),
-        ("INSIDE", inside),
-        ("ELEMENT", element),
-        ("ALIGN", if s.align_corners { "true" } else { "false" }),
-    ];
-    Ok(Body::map(fill(&sections(site.text("sample"), &["grid", "grid_sample"]), &pairs)))
+    let is = |name, of: bool| site.constant(name, "bool", of);
+    let code = is("NEAREST", s.how == Interpolation::Nearest)
+        + &is("CUBIC", s.how == Interpolation::Cubic)
+        + &is("BORDER", s.padding == Padding::Border)
+        + &is("REFLECTION", s.padding == Padding::Reflection)
+        + &is("ALIGN", s.align_corners);
+    Ok(Body::element("sample/grid_sample", "grid_sample").with(code))
 }
 
 fn grid(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
-    let rank = x.len() - 2;
-    let mut w = vec![word(rank)?];
-    w.resize(4 - rank, 1);
-    w.extend(words(x[2..].iter().copied())?);
-    w.extend(words([y[2..].iter().product(), x[1]])?);
-    Ok(vec![Launch::map(0, w)])
+    let from_end = |i: usize| if i + 2 < x.len() { x[x.len() - 1 - i] } else { 1 };
+    let params = GridSampleParams {
+        rank: x.len() - 2,
+        depth: from_end(2),
+        height: from_end(1),
+        width: from_end(0),
+        points: y[2..].iter().product(),
+        channels: x[1],
+    };
+    Ok(vec![Launch::map(0, params.words()?)])
 }
 
 fn affine_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let align = site.op()?.attrs().bool("align_corners").map_err(op_error)?;
-    let pairs = [("ALIGN", if align { "true" } else { "false" })];
-    Ok(Body::map(fill(&sections(site.text("sample"), &["affine_grid"]), &pairs)))
+    Ok(Body::element("sample/affine_grid", "affine_grid").with(site.constant("ALIGN", "bool", align)))
 }
 
 fn affine(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let y = cx.out_shape(0)?;
-    let r = y.len() - 2;
-    let mut w = vec![word(r)?];
-    w.extend(words(y[1..=r].iter().copied())?);
-    Ok(vec![Launch::map(0, w)])
+    let params = AffineGridParams { sizes: y[1..=y.len() - 2].to_vec() };
+    Ok(vec![Launch::map(0, params.words()?)])
 }
 
 /// The most samples of a bin in one direction, where loops are cut into spans.
@@ -133,25 +176,27 @@ fn roi_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let a = site.op()?.attrs();
     let half = a.bool("half_pixel").map_err(op_error)?;
     let mean = a.str("mode").map_err(op_error)? == "avg";
-    let pairs: [(&str, &str); 6] = [
-        ("HALF", if half { "true" } else { "false" }),
-        // Of a bin whose samples one launch takes.
-        ("MODE", if mean { "sum / f32(count)" } else { "most" }),
-        // Of others.
-        ("START", if mean { "0.0f" } else { "cf(0xff800000u)" }),
-        ("STEP", if mean { "acc + sum" } else { "max(acc, most)" }),
-        ("LAST", if mean { "acc / f32(count)" } else { "acc" }),
-        ("MOST_SAMPLES", &format!("{}u", MOST_SAMPLES * MOST_SAMPLES)),
-    ];
-    Ok(summed(site, fill(&sections(site.text("sample"), &["roi_align"]), &pairs), DType::F32))
+    let code = site.constant("HALF", "bool", half)
+        + &site.constant("MEAN", "bool", mean)
+        + &site.constant("MOST_SAMPLES", "u32", format_args!("{}u", MOST_SAMPLES * MOST_SAMPLES));
+    Ok(long_sum(site, "sample/roi_align", ("roi_align", "roi_align"), DType::F32).with(code))
 }
 
 fn roi(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
     let a = cx.op()?.attrs();
     let samples = a.int("sampling_ratio").map_err(op_error)? as usize;
-    let mut w = words([x[0], x[1], x[2], x[3], y[2], y[3], samples])?;
-    w.push((a.float("spatial_scale").map_err(op_error)? as f32).to_bits());
+    let params = RoiAlignParams {
+        images: x[0],
+        channels: x[1],
+        height: x[2],
+        width: x[3],
+        rows: y[2],
+        columns: y[3],
+        samples,
+        scale: a.float("spatial_scale").map_err(op_error)? as f32,
+    };
+    let w = params.words()?;
     if !cx.cut() {
         return Ok(vec![Launch::map(0, w)]);
     }

@@ -3,54 +3,69 @@
 use crate::long::repeated;
 use crate::scalar::register;
 use crate::site::{Cx, Site, op_error};
-use crate::template::{fill, section, sections};
-use crate::{Body, Entry, Grid, Kernel, Launch, plain, words};
-use kiln_backend::{BackendError, Tactic};
+use crate::{Body, Entry, Grid, Kernel, Launch};
+use kiln_backend::BackendError;
 use kiln_ir::DType;
 use kiln_ops::util::strides;
 
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[
-    Kernel {
-        name: "scatter_elements",
-        ops: &["scatter_elements"],
-        epilogue: false,
-        tactics: |_| plain("scatter_elements"),
-        source,
-        launch: elements,
-    },
-    Kernel {
-        name: "scatter_nd",
-        ops: &["scatter_nd"],
-        epilogue: false,
-        tactics: |_| plain("scatter_nd"),
-        source,
-        launch: nd,
-    },
+    Kernel::alone("scatter_elements", &["scatter_elements"], |s, _| source(s, "scatter_elements"), elements),
+    Kernel::alone("scatter_nd", &["scatter_nd"], |s, _| source(s, "scatter_nd"), nd),
 ];
 
-fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let op = site.op()?;
-    let float = site.out_dtype(0).is_float();
-    let combine = match (op.attrs().str("reduction").map_err(op_error)?, float, site.out_dtype(0)) {
-        ("add", _, _) => "old + new_value",
-        ("mul", _, _) => "old * new_value",
-        ("max", true, _) => "kmax(old, new_value)",
-        ("min", true, _) => "kmin(old, new_value)",
-        ("max", _, DType::Bool) => "(old || new_value)",
-        ("min", _, DType::Bool) => "(old && new_value)",
-        ("max", _, _) => "max(old, new_value)",
-        ("min", _, _) => "min(old, new_value)",
-        _ => "new_value",
+crate::params! {
+    /// Updates of single elements along an axis.
+    struct ScatterElementsParams {
+        /// The axis.
+        axis: u32,
+        /// Elements of x along it.
+        size: u32,
+        /// Updates of a line.
+        updates: u32,
+        /// Dimensions of the indices, 1 for the axis.
+        lines: [u32],
+        /// Strides of the indices.
+        index_strides: [u32],
+        /// Strides of x.
+        strides: [u32],
+    }
+}
+
+crate::params! {
+    /// Updates of slices by tuples of indices.
+    struct ScatterNdParams {
+        /// How many tuples.
+        tuples: u32,
+        /// Elements of a slice.
+        slice: u32,
+        /// Dimensions of x that a tuple's indices are of.
+        sizes: [u32],
+        /// Strides of x along them.
+        strides: [u32],
+    }
+}
+
+fn source(site: &Site<'_>, entry: &'static str) -> Result<Body, BackendError> {
+    let t = site.out_dtype(0);
+    let combined = match (site.op()?.attrs().str("reduction").map_err(op_error)?, t.is_float(), t) {
+        ("add", _, _) => "old + update",
+        ("mul", _, _) => "old * update",
+        ("max", true, _) => "kmax(old, update)",
+        ("min", true, _) => "kmin(old, update)",
+        ("max", _, DType::Bool) => "(old || update)",
+        ("min", _, DType::Bool) => "(old && update)",
+        ("max", _, _) => "max(old, update)",
+        ("min", _, _) => "min(old, update)",
+        _ => "update",
     };
-    let index = if site.dtype(1) == Some(DType::I64) { "i64" } else { "i32" };
-    let pairs =
-        [("REG", register(site.out_dtype(0))), ("IDX", index), ("PLACE", "i32"), ("COMBINE", combine)];
-    let text =
-        sections(site.text("moves"), &["scatter_copy", "wrap"]) + section(site.text("moves"), op.name());
+    let r = register(t);
     Ok(Body {
-        code: fill(&text, &pairs),
-        entries: vec![Entry::Map(0), Entry::Free("scatter")],
+        code: site.alias("Value", t)
+            + &site.alias("Index", site.dtype(1).unwrap_or(DType::I32))
+            + &site.function("combine", &[("old", r), ("update", r)], r, combined),
+        files: vec!["gather/gather", "scatter/scatter"],
+        entries: vec![Entry::Element(0, "scatter_copy"), Entry::threads(entry)],
         ..Body::default()
     })
 }
@@ -73,15 +88,14 @@ fn with_copy(
 
 fn elements(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (x, i) = (cx.shape(0)?, cx.shape(1)?);
-    let axis = crate::moves::axis(cx, x.len())?;
-    let mut lines = i.clone();
+    let axis = cx.axis(x.len())?;
+    let updates = i[axis];
+    let (index_strides, mut lines) = (strides(&i), i);
     lines[axis] = 1;
-    let count = if i[axis] == 0 { 0 } else { lines.iter().product() };
-    let mut w = words([x.len(), axis + 1, x[axis], i[axis]])?;
-    w.extend(words(lines)?);
-    w.extend(words(strides(&i))?);
-    w.extend(words(strides(&x))?);
-    with_copy(cx, w, count, (i[axis], 1))
+    let count = if updates == 0 { 0 } else { lines.iter().product() };
+    let params =
+        ScatterElementsParams { axis, size: x[axis], updates, lines, index_strides, strides: strides(&x) };
+    with_copy(cx, params.words()?, count, (updates, 1))
 }
 
 fn nd(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -89,8 +103,7 @@ fn nd(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let Some((&depth, lead)) = i.split_last() else { return Ok(Vec::new()) };
     let tuples: usize = lead.iter().product();
     let slice: usize = x[depth..].iter().product();
-    let mut w = words([tuples, depth, slice])?;
-    w.extend(words(x[..depth].iter().copied())?);
-    w.extend(words(strides(&x)[..depth].iter().copied())?);
-    with_copy(cx, w, if tuples == 0 { 0 } else { slice }, (tuples, 2 + depth))
+    let params =
+        ScatterNdParams { tuples, slice, sizes: x[..depth].to_vec(), strides: strides(&x)[..depth].to_vec() };
+    with_copy(cx, params.words()?, if tuples == 0 { 0 } else { slice }, (tuples, 2 + depth))
 }

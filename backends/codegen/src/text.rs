@@ -1,31 +1,48 @@
 //! Counts of n-grams.
 
-use crate::long::{continued, summed};
+use crate::long::{continued, long_sum};
 use crate::site::{Cx, Site, op_error, unsupported};
-use crate::template::{fill, section};
-use crate::{Body, Kernel, Launch, plain, word, words};
+use crate::{Body, Kernel, Launch};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ops::text::counted;
 use std::collections::BTreeMap;
 
 /// The kernels.
-pub const KERNELS: &[Kernel] =
-    &[Kernel { name: "tfidf", ops: &["tfidf"], epilogue: true, tactics: |_| plain("tfidf"), source, launch }];
+pub const KERNELS: &[Kernel] = &[Kernel::of("tfidf", &["tfidf"], source, launch)];
+
+crate::params! {
+    /// Counts of n-grams.
+    struct TfidfParams {
+        /// Items of a row.
+        len: u32,
+        /// Counts of a row.
+        counts: u32,
+        /// The most items between two of an n-gram.
+        skips: u32,
+        /// How many n-grams.
+        gram_count: u32,
+        /// Of every n-gram its output, its length, and the halves of its items, the lower ones first.
+        grams: [u32],
+        /// A weight for each output, if there are weights.
+        weights: [f32],
+    }
+}
 
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let same = match site.dtype(0) {
-        Some(DType::I64) => "return x0(at) == ci64(high, low);",
+        Some(DType::I64) => "x0(at) == ci64(high, low)",
         // An item beyond 32 bits is none of the row.
-        _ => "let x = x0(at);\n    return bitcast<u32>(x) == low && bitcast<u32>(x >> 31u) == high;",
+        _ => "bitcast<u32>(x0(at)) == low && bitcast<u32>(x0(at) >> 31u) == high",
     };
     let result = match site.op()?.attrs().str("mode").map_err(op_error)? {
         "tf" => "f32(found)",
         "idf" => "select(0.0f, weight, found > 0u)",
         _ => "weight * f32(found)",
     };
-    let code = fill(section(site.text("text"), "tfidf"), &[("SAME", same), ("RESULT", result)]);
-    Ok(summed(site, code, DType::I32))
+    let code = site.function("same", &[("at", "u32"), ("low", "u32"), ("high", "u32")], "bool", same)
+        + &site.function("result", &[("found", "u32"), ("weight", "f32")], "f32", result);
+    Ok(long_sum(site, "text/tfidf", ("tfidf", "tfidf_count"), DType::I32).with(code))
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -41,16 +58,20 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
             cx.rounds / 2
         ));
     }
-    let mut w =
-        words([last(&x), last(&out), skips as usize, grams.len(), usize::from(!weights.is_empty()), 0])?;
+    let mut params = TfidfParams {
+        len: last(&x),
+        counts: last(&out),
+        skips: skips as usize,
+        gram_count: grams.len(),
+        grams: Vec::new(),
+        weights: weights.iter().map(|&x| x as f32).collect(),
+    };
     for (items, slot) in grams {
-        w.extend(words([slot, items.len()])?);
-        w.extend(items.iter().flat_map(|&i| [i as u32, (i >> 32) as u32]));
+        params.grams.extend([slot, items.len()]);
+        params.grams.extend(items.iter().flat_map(|&i| [i as u32 as usize, (i >> 32) as u32 as usize]));
     }
-    w[5] = word(w.len())?;
-    w.extend(weights.iter().map(|&x| (x as f32).to_bits()));
     // Half of a launch may be spent on looking at all n-grams.
-    continued(cx, w, last(&x), each * 2)
+    continued(cx, params.words()?, last(&x), each * 2)
 }
 
 /// Iterations of one output: for each place of a row, and for each launch.

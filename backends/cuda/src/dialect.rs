@@ -14,7 +14,7 @@ macro_rules! generic {
     };
 }
 
-generic!("checks", "deform", "moves", "reduce", "rows", "sample", "select", "sequence", "text", "window");
+generic!("checks", "deform", "select", "window");
 
 /// CUDA C++.
 pub static CUDA: Dialect = Dialect {

@@ -23,13 +23,13 @@ use kiln_codegen::{Blocks, Body, Entry, Threads};
 use kiln_ir::DType;
 use std::fmt::Write;
 
-const PRELUDE: [&str; 4] = [
+const PRELUDE: [&str; 5] = [
     include_str!("../../../kernels/prelude/types.cuh"),
     include_str!("../../../kernels/prelude/launch.cuh"),
     include_str!("../../../kernels/prelude/storage.cuh"),
     include_str!("../../../kernels/prelude/math.cuh"),
+    include_str!("../../../kernels/prelude/integer.cuh"),
 ];
-const INTEGER: &str = include_str!("../../../kernels/prelude/integer.cuh");
 
 /// A source with what the host has to know about it.
 pub struct Source {
@@ -183,8 +183,6 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
     found.extend(templates);
     let mut text: String = PRELUDE.concat().replace("#pragma once\n", "");
     text = text.lines().filter(|l| !l.starts_with("#include ")).flat_map(|l| [l, "\n"]).collect();
-    text += &INTEGER.replace("TAG", "i").replace("INT", "i32");
-    text += &INTEGER.replace("TAG", "l").replace("INT", "i64");
     let _ = writeln!(text, "namespace kernels {{\n{files}}}");
     text += &shared;
     let lanes = found.iter().find(|h| h.group).map_or(MAP_THREADS, |h| h.threads);

@@ -17,7 +17,7 @@ macro_rules! shared {
     };
 }
 
-shared!("checks", "deform", "moves", "rows", "sample", "sequence", "text", "window");
+shared!("checks", "deform", "window");
 
 /// WGSL.
 pub static WGSL: Dialect = with_templates(text);

@@ -32,12 +32,13 @@ mod divisor;
 mod gather;
 pub mod matmul;
 pub mod mma;
+mod norm;
 mod pool;
 pub mod recurrent;
 mod reduce;
-mod rows;
 mod shape;
 mod slice;
+mod softmax;
 pub mod tables;
 mod transpose;
 pub mod wgmma;
@@ -57,10 +58,11 @@ pub const FAMILIES: &[&[Kernel]] = &[
     slice::KERNELS,
     gather::KERNELS,
     slice::concat::KERNELS,
+    norm::KERNELS,
     pool::KERNELS,
     recurrent::KERNELS,
     reduce::KERNELS,
-    rows::KERNELS,
+    softmax::KERNELS,
 ];
 
 /// How much longer than their bytes generic kernels take, by name; others take as long as [`SLOW`] says.

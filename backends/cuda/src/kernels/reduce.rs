@@ -3,16 +3,13 @@
 use super::shape::{input, ints, moving, traffic};
 use crate::frame::{cell, load};
 use kiln_backend::{BackendError, Tactic};
-use kiln_codegen::reduce::{Sum, reduce_op};
+use kiln_codegen::reduce::{Sum, hooks, reduce_op};
 use kiln_codegen::scalar::register;
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::template::{fill, section};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, words};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
 use kiln_ir::DType;
 use kiln_ops::reduce::{ReduceOp, mask};
 use std::ops::Range;
-
-const TEXT: &str = include_str!("../../../../kernels/rows/reduce.cuh");
 
 pub const KERNELS: &[Kernel] = &[
     Kernel {
@@ -20,7 +17,10 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["reduce"],
         epilogue: true,
         tactics: |site| tactics(site, true),
-        source: |site, _| source(site, "rows", &["warps", "blocks"]),
+        source: |site, _| {
+            let entries = ["reduce_warps", "reduce_blocks"].map(|n| Entry::blocks(n, 256));
+            source(site, "reduce/rows", entries.into())
+        },
         launch: rows,
     },
     Kernel {
@@ -28,10 +28,46 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["reduce"],
         epilogue: true,
         tactics: |site| tactics(site, false),
-        source: |site, _| source(site, "columns", &["columns_of_8", "columns_of_1", "together"]),
+        source: |site, _| {
+            let [eights, ones] = ["columns_of_8", "columns_of_1"].map(|n| Entry::blocks(n, 256));
+            let entries = vec![eights, ones, Entry::threads("reduce_parts")];
+            Ok(Body { scratch: true, ..source(site, "reduce/columns", entries)? })
+        },
         launch: columns,
     },
 ];
+
+kiln_codegen::params! {
+    /// Reductions of the last axes.
+    struct ReduceRowsParams {
+        /// Elements of a row.
+        count: u32,
+        /// How many rows.
+        rows: u32,
+    }
+}
+
+kiln_codegen::params! {
+    /// Reductions of axes before the last ones that are kept.
+    struct ReduceColumnsParams {
+        /// Elements of a result.
+        elements: u32,
+        /// Results side by side.
+        columns: u32,
+        /// Threads side by side, a power of two.
+        wide: u32,
+        /// The logarithm of that.
+        wide_log2: u32,
+        /// Parts that a result is summed up in.
+        parts: u32,
+        /// Elements of a part.
+        part: u32,
+        /// Blocks side by side.
+        side: u32,
+        /// How many results.
+        results: u32,
+    }
+}
 
 /// The reduced axes, if they are neighbours.
 fn span(mask: &[bool]) -> Option<Range<usize>> {
@@ -74,25 +110,12 @@ fn tactics(site: &Site<'_>, rows: bool) -> Result<Vec<Tactic>, BackendError> {
     Ok(vec![Tactic { estimate_ns, ..Tactic::plain(name) }])
 }
 
-fn source(site: &Site<'_>, variant: &str, entries: &[&'static str]) -> Result<Body, BackendError> {
+fn source(site: &Site<'_>, file: &'static str, entries: Vec<Entry>) -> Result<Body, BackendError> {
     let (t, from) = (site.out_dtype(0), site.first_dtype());
     let sum = Sum::of(reduce_op(site)?, t, site.target.has("i64"));
-    let value = load(from, "r.v", "j");
-    let code = fill(
-        section(TEXT, variant),
-        &[
-            ("REG", register(t)),
-            ("ACC", register(sum.acc)),
-            ("CELL", cell(from)),
-            ("VALUE", &value),
-            ("START", &sum.start),
-            ("STEP", &sum.step),
-            ("MERGE", &sum.merge),
-            ("LAST", &sum.last),
-        ],
-    );
-    let entries = entries.iter().map(|&e| Entry::Free(e)).collect();
-    Ok(Body { code, entries, inputs: Some(vec![0]), scratch: variant == "columns", ..Body::default() })
+    let decoded = site.function("decoded", &[("v", cell(from))], register(from), &load(from, "(&v)", "0"));
+    let code = hooks(site, &sum, t) + &format!("typedef {} Cell;\n", cell(from)) + &decoded;
+    Ok(Body { inputs: Some(vec![0]), ..Body::of(file, entries).with(code) })
 }
 
 /// Results before the reduced axes, reduced elements of each, elements after them.
@@ -110,7 +133,7 @@ const FEW: usize = 2048;
 
 fn rows(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let [count, n, _] = sizes(cx)?;
-    let w = words([n, count])?;
+    let w = ReduceRowsParams { count: n, rows: count }.words()?;
     let blocks = n > 4096 || (n > 512 && count < FEW);
     Ok(vec![match blocks {
         true => Launch::map(1, w).on(Grid::Groups(count as u64)),
@@ -136,7 +159,17 @@ fn columns(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let high = 256 / wide;
     let parts = (BLOCKS / (outer * side)).clamp(1, (n / (high * LEAST)).max(1));
     let each = n.div_ceil(parts);
-    let w = words([n, columns, wide, wide.ilog2() as usize, parts, each, side, results])?;
+    let params = ReduceColumnsParams {
+        elements: n,
+        columns,
+        wide,
+        wide_log2: wide.ilog2() as usize,
+        parts,
+        part: each,
+        side,
+        results,
+    };
+    let w = params.words()?;
     let entry = usize::from(width == 1);
     let scratch = if parts > 1 { (parts * results * 8) as u64 } else { 0 };
     let groups = (outer * side * parts) as u64;

@@ -2,7 +2,7 @@
 
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::long::repeated;
-use kiln_codegen::loss::{each, loss_words, text};
+use kiln_codegen::loss::{each, given, params};
 use kiln_codegen::site::{Cx, Site};
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, plain};
 
@@ -16,15 +16,16 @@ pub const KERNELS: &[Kernel] = &[Kernel {
 }];
 
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let code = text(site)?;
+    let code = given(site)?;
     if each(site.op()?)? {
-        return Ok(Body::map(code));
+        return Ok(Body::element("loss/nll_loss", "nll_loss").with(code));
     }
-    Ok(Body { code, entries: vec![Entry::Free("all")], scratch: true, ..Body::default() })
+    let body = Body::of("loss/nll_loss", vec![Entry::blocks("nll_loss_all", 64)]).with(code);
+    Ok(Body { scratch: true, ..body })
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let w = loss_words(cx)?;
+    let w = params(cx)?.words()?;
     if each(cx.op()?)? {
         return Ok(vec![Launch::map(0, w)]);
     }

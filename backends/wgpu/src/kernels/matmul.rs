@@ -1,5 +1,7 @@
 //! Matrix products: tiles of workgroup memory, blocks of registers, packed products of bytes, and one thread an element.
 
+pub mod det;
+
 use super::block::{RUN, Unrolled, block_body, block_of, block_tactics};
 use super::cost::Work;
 use super::tile::{direct_tactic, launches, tile_body, tile_of, tile_tactics};

@@ -10,14 +10,13 @@ mod matmul;
 mod norm;
 mod recurrent;
 mod reduce;
-mod rows;
 mod select;
+mod softmax;
 mod sort;
 mod tile;
 
 use kiln_codegen::{
-    Kernel, cast, deform, gather, generate, lines, pointwise, sample, scatter, shape, signal, slice, text,
-    transpose,
+    Kernel, cast, deform, gather, generate, pointwise, sample, scatter, shape, signal, slice, text, transpose,
 };
 
 /// Kernels of this backend alone.
@@ -27,11 +26,13 @@ pub const OWN: &[&[Kernel]] = &[
     conv::KERNELS,
     loss::KERNELS,
     matmul::KERNELS,
+    matmul::det::KERNELS,
     norm::KERNELS,
     recurrent::KERNELS,
     reduce::KERNELS,
-    rows::KERNELS,
     select::KERNELS,
+    softmax::KERNELS,
+    sort::KERNELS,
 ];
 
 /// Kernels that it shares.
@@ -45,9 +46,10 @@ pub const SHARED: &[&[Kernel]] = &[
     deform::KERNELS,
     gather::KERNELS,
     generate::KERNELS,
-    lines::KERNELS,
     kiln_codegen::matmul::einsum::KERNELS,
     kiln_codegen::norm::KERNELS,
+    kiln_codegen::reduce::argreduce::KERNELS,
+    kiln_codegen::reduce::cumulative::KERNELS,
     sample::KERNELS,
     scatter::KERNELS,
     shape::KERNELS,

@@ -1,16 +1,12 @@
 //! Reductions: one thread a result, or one workgroup a result.
 
 use kiln_backend::BackendError;
-use kiln_codegen::long::{continued, repeated, spans, state, summing};
-use kiln_codegen::reduce::{Geometry, accumulator, by, geometry, group_tactics, reduce_op, result};
-use kiln_codegen::scalar::register;
+use kiln_codegen::long::{continued, long_sum, repeated, spans, state};
+use kiln_codegen::reduce::{Geometry, Sum, accumulator, by, geometry, group_tactics, hooks, reduce_op};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::template::{fill, section};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, plain, word};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, plain};
 use kiln_ir::DType;
 use kiln_ops::reduce::ReduceOp;
-
-const TEXT: &str = include_str!("../../../../shaders/reduce.wgsl");
 
 pub const KERNELS: &[Kernel] = &[
     Kernel {
@@ -18,7 +14,7 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["reduce"],
         epilogue: true,
         tactics: group_tactics,
-        source: |site, _| source(site, "group"),
+        source: |site, _| group_source(site),
         launch: grouped,
     },
     Kernel {
@@ -26,12 +22,12 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["reduce"],
         epilogue: true,
         tactics: |_| plain("reduce.serial"),
-        source: |site, _| source(site, "serial"),
+        source: |site, _| serial_source(site),
         launch: serial,
     },
 ];
 
-fn source(site: &Site<'_>, variant: &str) -> Result<Body, BackendError> {
+fn sum(site: &Site<'_>) -> Result<Sum, BackendError> {
     let t = site.out_dtype(0);
     let op = reduce_op(site)?;
     // NVIDIA's compiler loses truth values that a loop carries as booleans.
@@ -39,38 +35,24 @@ fn source(site: &Site<'_>, variant: &str) -> Result<Body, BackendError> {
         DType::Bool => DType::I32,
         acc => acc,
     };
-    let w = by(op, t, acc);
-    let shifted = op == ReduceOp::LogSumExp;
-    let shared = TEXT.split_once("// ---- serial").map_or("", |p| p.0);
-    let shift = match (variant, shifted) {
-        ("group", _) => "",
-        (_, true) => section(TEXT, "shift"),
-        _ => section(TEXT, "no_shift"),
-    };
-    let text = shared.to_owned() + shift + section(TEXT, variant);
-    let infinite = if shifted {
-        format!("if (is_nan(top) || is_inf(top)) {{ return {}; }}", result("top", DType::F32, t))
-    } else {
-        String::new()
-    };
-    let pairs = [
-        ("INFINITE", &*infinite),
-        ("REG", register(t)),
-        ("ACC", register(w.acc)),
-        ("START", &w.start),
-        ("STEP", &w.step),
-        ("MERGE", &w.merge),
-        ("LAST", &w.last),
-    ];
-    let code = fill(&text, &pairs);
-    let (code, entries) = if variant == "group" {
-        (state(site, w.acc) + &code, ["rows", "part", "join"].map(Entry::Free).into())
-    } else {
-        let mut entries = vec![Entry::Map(0), Entry::Partial("partial")];
-        entries.extend(shifted.then_some(Entry::Partial("greatest")));
-        (summing(site, w.acc) + &code, entries)
-    };
-    Ok(Body { code, entries, inputs: Some(vec![0]), scratch: true, ..Body::default() })
+    Ok(by(op, t, acc))
+}
+
+fn group_source(site: &Site<'_>) -> Result<Body, BackendError> {
+    let sum = sum(site)?;
+    let entries = ["reduce_group", "reduce_group_part", "reduce_group_join"].map(|n| Entry::blocks(n, 64));
+    let body = Body::of("reduce/reduce", entries.into());
+    let code = state(site, sum.acc) + &hooks(site, &sum, site.out_dtype(0));
+    Ok(Body { inputs: Some(vec![0]), scratch: true, ..body.with(code) })
+}
+
+fn serial_source(site: &Site<'_>) -> Result<Body, BackendError> {
+    let sum = sum(site)?;
+    let body = long_sum(site, "reduce/reduce", ("reduce", "reduce_part"), sum.acc);
+    let mut body = body.with(hooks(site, &sum, site.out_dtype(0)));
+    let shifted = reduce_op(site)? == ReduceOp::LogSumExp;
+    body.entries.extend(shifted.then_some(Entry::threads("greatest").silent()));
+    Ok(Body { inputs: Some(vec![0]), scratch: true, ..body })
 }
 
 /// Iterations that an element takes: a round, and a loop over the dimensions.
@@ -81,12 +63,13 @@ fn cost(g: &Geometry) -> usize {
 fn serial(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let g = geometry(cx)?;
     let (cost, results, n) = (cost(&g), g.results, g.elements);
-    let mut w = g.words;
+    let mut params = g.params;
     if ReduceOp::of(cx.op()?.attrs()).map_err(op_error)? != ReduceOp::LogSumExp {
-        return continued(cx, w, n, cost);
+        return continued(cx, params.words()?, n, cost);
     }
     // Sums first, then what they are shifted by.
-    w.push(word(results * 2)?);
+    params.tops = results * 2;
+    let w = params.words()?;
     let bytes = results as u64 * 12;
     let greatest = Launch::map(2, w.clone()).on(Grid::Threads(results as u64)).scratch(bytes);
     let mut out = repeated(cx, &greatest, (n, cost), 0)?;
@@ -99,7 +82,7 @@ const PART: usize = 64 * 4096;
 
 fn grouped(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let g = geometry(cx)?;
-    let (cost, results, n, w) = (cost(&g), g.results, g.elements, g.words);
+    let (cost, results, n, w) = (cost(&g), g.results, g.elements, g.params.words()?);
     // The tree takes a few iterations too.
     let lane = (cx.rounds.saturating_sub(16) / cost).clamp(1, PART / 64);
     let parts = n.div_ceil(lane * 64);

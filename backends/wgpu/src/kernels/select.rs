@@ -21,6 +21,9 @@ pub const KERNELS: &[Kernel] = &[
     Kernel::alone("assertion", &["assertion"], assertion_source, assertion),
 ];
 
+const SORTED: &str =
+    "fn sorted_count() -> u32 { return m(0u); }\nfn sorted_width() -> u32 { return m(1u); }\n";
+
 /// A body whose free entries run before the sizes are known, and whose maps run after that.
 fn body(code: String, first: Vec<Entry>, maps: usize) -> Body {
     let entries = first.into_iter().chain((0..maps).map(Entry::Map)).collect();
@@ -101,8 +104,9 @@ fn unique_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     entries.extend([Entry::Partial("tell_which"), Entry::Partial("arrange")]);
     entries.extend((!sorted).then_some(Entry::Partial("count_firsts")));
     let arranged = if sorted { "unique_sorted" } else { "unique_found" };
-    let text = sections(TEXT, &["list", "unique", arranged, "unique_maps"]) + sort::text();
-    Ok(body(order + &fill(&text, &[("REG", r)]), entries, 4))
+    let text = sections(TEXT, &["list", "unique", arranged, "unique_maps"]) + SORTED;
+    let body = body(order + &fill(&text, &[("REG", r)]), entries, 4);
+    Ok(Body { files: vec![sort::FILE], ..body })
 }
 
 fn unique(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -154,8 +158,8 @@ fn nms_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let pairs =
         [("CORNERS", corners), ("BOX", &place("i")), ("SCORE", if least { "s > mf(6u)" } else { "true" })];
     let entries = sort::ENTRIES.into_iter().chain([Entry::Partial("pick"), Entry::Partial("count")]);
-    let text = section(TEXT, "nms").to_owned() + sort::text();
-    Ok(body(fill(&text, &pairs), entries.collect(), 1))
+    let text = section(TEXT, "nms").to_owned() + SORTED;
+    Ok(Body { files: vec![sort::FILE], ..body(fill(&text, &pairs), entries.collect(), 1) })
 }
 
 fn nms(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

@@ -11,8 +11,7 @@ use std::sync::OnceLock;
 include!(concat!(env!("OUT_DIR"), "/files.rs"));
 
 /// Files whose items every module may use.
-const LIBRARIES: [&str; 3] = ["launch", "storage", "math"];
-const INTEGER: &str = include_str!("../../../../shaders/integer.wgsl");
+const LIBRARIES: [&str; 4] = ["launch", "storage", "math", "integer"];
 
 /// The text of a file of `shaders/` by name, `"norm/lrn"`.
 pub fn file(name: &str) -> Option<&'static str> {
@@ -29,9 +28,6 @@ fn libraries() -> &'static Items {
         let mut out = BTreeMap::new();
         for name in LIBRARIES {
             split(file(name).unwrap_or_default(), &mut out);
-        }
-        for (tag, of) in [("i", "i32"), ("l", "i64")] {
-            split(&INTEGER.replace("TAG", tag).replace("INT", of), &mut out);
         }
         out
     })
@@ -133,7 +129,7 @@ mod tests {
 
     #[test]
     fn every_file_is_accepted_as_it_stands() {
-        let pending = |text: &str| text.contains("// ---- ") || text.contains("TAG_");
+        let pending = |text: &str| text.contains("// ---- ");
         let mut refused = Vec::new();
         for (name, text) in FILES.iter().filter(|f| !pending(f.1)) {
             let parsed = naga::front::wgsl::parse_str(text).map_err(|e| e.emit_to_string(text));

@@ -1,0 +1,35 @@
+//! The position of the greatest or least element along an axis.
+
+use super::lines;
+use crate::long::{continued, long_sum};
+use crate::scalar::register;
+use crate::site::{Cx, Site, op_error};
+use crate::{Body, Kernel, Launch};
+use kiln_backend::{BackendError, Tactic};
+use kiln_ir::DType;
+
+/// The kernels.
+pub const KERNELS: &[Kernel] = &[Kernel::of("argreduce", &["argmax", "argmin"], source, launch)];
+
+fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    let op = site.op()?;
+    let t = site.first_dtype();
+    let better = match (op.is("argmax"), t.is_float()) {
+        (true, true) => "(is_nan(a) && !is_nan(b)) || flt(b, a)",
+        (false, true) => "(is_nan(a) && !is_nan(b)) || flt(a, b)",
+        (true, false) => "a > b",
+        (false, false) => "a < b",
+    };
+    let last = op.attrs().bool("select_last").map_err(op_error)?;
+    let replaces = if last { "!better(best, x)" } else { "better(x, best)" };
+    let r = register(t);
+    let code = site.function("better", &[("a", r), ("b", r)], "bool", better)
+        + &site.function("replaces", &[("best", r), ("x", r)], "bool", replaces);
+    Ok(long_sum(site, "reduce/argreduce", ("argreduce", "argreduce_part"), DType::I32).with(code))
+}
+
+fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let x = cx.shape(0)?;
+    let axis = cx.axis(x.len())?;
+    continued(cx, lines(&x, axis).0.words()?, x[axis], 1)
+}

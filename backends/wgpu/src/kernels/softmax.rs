@@ -1,0 +1,41 @@
+//! Softmax: two numbers of a row, then a result for each of its elements. Hardmax: lines in spans.
+
+use super::norm::{along_axis, row_body, row_launches};
+use kiln_backend::{BackendError, Tactic};
+use kiln_codegen::long::{long_sum, repeated};
+use kiln_codegen::site::{Cx, Site};
+use kiln_codegen::softmax::{axis_lines, log, ragged};
+use kiln_codegen::{Body, Grid, Kernel, Launch};
+use kiln_ir::DType;
+
+pub const KERNELS: &[Kernel] = &[
+    Kernel::of("softmax", &["softmax"], |s, _| Ok(softmax(s, false)), along_axis),
+    Kernel::of("log_softmax", &["log_softmax"], |s, _| Ok(softmax(s, true)), along_axis),
+    Kernel::of("ragged_softmax", &["ragged_softmax"], ragged_source, |cx| {
+        let (params, rows) = ragged(cx)?;
+        row_launches(cx, params.words()?, rows, params.count, 0)
+    }),
+    Kernel::of(
+        "hardmax",
+        &["hardmax"],
+        |s, _| Ok(long_sum(s, "softmax/hardmax", ("hardmax", "hardmax_place"), DType::I32)),
+        hardmax,
+    ),
+];
+
+fn softmax(site: &Site<'_>, of: bool) -> Body {
+    row_body(&["softmax/softmax", "norm/lines", "norm/rows"]).with(log(site, of))
+}
+
+fn ragged_source(_: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    Ok(row_body(&["softmax/ragged_softmax", "norm/contiguous", "norm/rows"]))
+}
+
+fn hardmax(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (params, lines) = axis_lines(cx)?;
+    let (w, bytes) = (params.words()?, lines as u64 * 4);
+    let find = Launch::map(1, w.clone()).on(Grid::Threads(lines as u64)).scratch(bytes);
+    let mut out = repeated(cx, &find, (params.count, 1), 0)?;
+    out.push(Launch::map(0, w).scratch(bytes));
+    Ok(out)
+}
