@@ -4,16 +4,18 @@ mod oracle;
 
 use kiln::{BuildConfig, Engine, IoMode, Plan, Tensor};
 use kiln_ir::problem::Rng;
+use kiln_ir::stop::{self, Stop, StopFlag};
 use kiln_ir::{Elems, Graph, budget};
 use kiln_reference::Reference;
 use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// Host memory of tensors.
 pub const MEMORY: u64 = 192 << 20;
 /// A build or a run that takes longer is stopped.
 const TIME: Duration = Duration::from_secs(5);
-/// Runs that take longer are not compared: nothing stops the oracle.
+/// Runs that take longer are not compared, nor are those for which the oracle takes longer than [`TIME`].
 const COMPARED: Duration = Duration::from_millis(100);
 
 /// Inputs of a run, and its outputs or why it failed.
@@ -37,8 +39,25 @@ pub fn build_and_run(graph: Graph) {
     let start = Instant::now();
     let ran = run(Plan::read(bytes).expect("a plan that was built is read"));
     if let Some((inputs, outputs)) = ran.filter(|_| start.elapsed() < COMPARED) {
-        oracle::compare(&graph, &inputs, outputs.as_deref().map_err(Clone::clone));
+        within(TIME, || oracle::compare(&graph, &inputs, outputs.as_deref().map_err(Clone::clone)));
     }
+}
+
+/// Runs `f` until it ends, or passes a checkpoint of the oracle after this time.
+fn within(time: Duration, f: impl FnOnce()) {
+    let flag = StopFlag::new();
+    let (ended, end) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|threads| {
+        let flag = &flag;
+        threads.spawn(move || {
+            if end.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
+                flag.set(Stop::Now);
+            }
+        });
+        let done = stop::scope(flag, || stop::catch(f));
+        drop(ended);
+        drop(done);
+    });
 }
 
 /// Loads a plan on the reference backend and runs it once. Inputs of integers are ones; loops that do not end are stopped.

@@ -148,8 +148,9 @@ fn sources(target: &Target) -> report::Sources {
 }
 
 /// Bytes that a thread may keep outside of registers: some numbers that the products of a step do not use, of up to three pairs
-/// of a unit and a sequence with all that a step may have (288 bytes for 333 units and 64 sequences).
-const MAX_SPILL: u32 = 320;
+/// of a unit and a sequence with all that a step may have (288 bytes for 333 units and 64 sequences; 356 for an LSTM of 1,536 units
+/// in clusters of 8 blocks, which read weights again).
+const MAX_SPILL: u32 = 360;
 
 /// By default one of 23 sources; `KILN_KERNELS=all` takes all, another text those whose name has it.
 #[test]

@@ -7,7 +7,7 @@ use crate::launch::{KernelOperands, LaunchProgram};
 use minicbor::{Decode, Encode};
 
 /// The form of blobs: a backend refuses those of another one.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const MOST_ENTRIES: usize = 256;
 const MOST_BINDINGS: usize = 1024;
 const MOST_THREADS: u32 = 1024;
@@ -243,7 +243,7 @@ mod tests {
             let e = CompiledKernel::from_blob(&k.to_blob().unwrap()).unwrap_err().to_string();
             assert!(e.contains(says), "{e}");
         };
-        refused(|k| k.version = 2, "its form is 2, wanted 1");
+        refused(|k| k.version = 1, "its form is 1, wanted 2");
         refused(|k| k.entries[0].threads = 4096, "blocks of 4096 threads");
         refused(|k| k.checks = vec![0; 3], "3 checks by 2 entry points");
         refused(|k| k.bindings = vec![Binding::Sizes; 1025], "1025 bindings");
