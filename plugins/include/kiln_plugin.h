@@ -530,7 +530,7 @@ typedef struct kiln_run {
      */
     uint64_t shapes_id;
     /**
-     * The same as `values` with everything that is known of unknown dimensions: a Shapes.
+     * Like `values`, with everything that is known of unknown dimensions: a Shapes.
      */
     struct kiln_payload shapes;
 } kiln_run;
