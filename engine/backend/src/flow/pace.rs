@@ -4,9 +4,9 @@ use crate::BackendError;
 use std::time::{Duration, Instant};
 
 /// A batch that takes less is doubled, one that takes more than [`LONG`] is halved. Two batches are under way at most.
-const SHORT: Duration = Duration::from_millis(8);
+const SHORT: Duration = Duration::from_millis(4);
 /// See [`SHORT`].
-const LONG: Duration = Duration::from_millis(20);
+const LONG: Duration = Duration::from_millis(10);
 /// Pieces of work in one batch at most, and in the first.
 const MOST: usize = 1 << 12;
 const FIRST: usize = 16;
@@ -81,11 +81,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_ends_within_50_ms() {
-        for us in [1, 3, 10, 50, 77, 400, 1_000, 9_000, 19_000] {
+    fn what_is_under_way_ends_within_25_ms() {
+        for us in [1, 3, 10, 50, 77, 400, 1_000, 9_000, 12_000] {
             let (at_once, all) = settled(Duration::from_micros(us), 20);
-            assert!(all <= Duration::from_millis(50), "{us} µs: {at_once} pieces take {all:?}");
-            let busy = at_once == MOST || all >= Duration::from_millis(10);
+            assert!(all <= Duration::from_millis(25), "{us} µs: {at_once} pieces take {all:?}");
+            let busy = at_once == MOST || all >= Duration::from_millis(5);
             assert!(busy, "{us} µs: {at_once} pieces take {all:?}, too few to keep the device busy");
         }
         assert_eq!(settled(Duration::from_millis(300), 3).0, 1, "pieces are not cut");
