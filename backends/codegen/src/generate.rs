@@ -1,5 +1,7 @@
 //! Operators whose result follows from a few numbers and the position: ranges, windows, mel filters, random numbers, ones. The numbers travel as argument words, the device makes the elements.
 
+pub mod assertion;
+
 use crate::scalar::{cast, narrow, register};
 use crate::site::{Cx, Site, op_error, unsupported};
 use crate::{Body, Kernel, Launch};

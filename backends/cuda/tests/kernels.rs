@@ -123,3 +123,22 @@ fn positions_of_both_widths_compile() {
     let failed = report::compile(&sources, &target.arch, "widths", |_| None);
     assert!(failed.is_empty(), "{} of {} fail:\n{}", failed.len(), sources.len(), failed.join("\n"));
 }
+
+/// Assertions have no result, and therefore no problem.
+#[test]
+fn the_kernel_of_assertions_compiles() {
+    if !nvrtc() {
+        return;
+    }
+    let target = target::known("h200").unwrap();
+    let g = kiln_ir::Graph::from_text(
+        "graph \"g\" { input %holds: bool[3] do assertion(%holds) {message=\"no\"} @a }",
+    );
+    let program = Program::step_per_node(g.unwrap(), &kiln_backend::Tactic::plain(""));
+    let region = program.region(&program.steps[0]).unwrap();
+    let tactics = Cuda.tactics(&region, &target).unwrap();
+    assert_eq!(tactics.len(), 1);
+    let sources = vec![(written(&region, &tactics[0], &target).unwrap().0, "assertion".to_owned())];
+    let failed = report::compile(&sources, &target.arch, "assertion", |_| None);
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}

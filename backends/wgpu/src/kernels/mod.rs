@@ -5,6 +5,7 @@ mod attention;
 mod block;
 mod conv;
 mod cost;
+mod generate;
 mod loss;
 mod matmul;
 mod norm;
@@ -16,7 +17,7 @@ mod sort;
 mod tile;
 
 use kiln_codegen::{
-    Kernel, cast, deform, gather, generate, pointwise, sample, scatter, shape, signal, slice, text, transpose,
+    Kernel, cast, deform, gather, pointwise, sample, scatter, shape, signal, slice, text, transpose,
 };
 
 /// Kernels of this backend alone.
@@ -24,6 +25,7 @@ use kiln_codegen::{
 pub const OWN: &[&[Kernel]] = &[
     attention::KERNELS,
     conv::KERNELS,
+    generate::KERNELS,
     loss::KERNELS,
     matmul::KERNELS,
     matmul::det::KERNELS,
@@ -31,6 +33,8 @@ pub const OWN: &[&[Kernel]] = &[
     recurrent::KERNELS,
     reduce::KERNELS,
     select::KERNELS,
+    select::nms::KERNELS,
+    select::unique::KERNELS,
     softmax::KERNELS,
     sort::KERNELS,
 ];
@@ -45,7 +49,7 @@ pub const SHARED: &[&[Kernel]] = &[
     cast::KERNELS,
     deform::KERNELS,
     gather::KERNELS,
-    generate::KERNELS,
+    kiln_codegen::generate::KERNELS,
     kiln_codegen::matmul::einsum::KERNELS,
     kiln_codegen::norm::KERNELS,
     kiln_codegen::reduce::argreduce::KERNELS,
