@@ -1,4 +1,4 @@
-//! How far two tensors are apart.
+//! Difference of two tensors.
 
 use crate::options::ToleranceOptions;
 use crate::print::number;

@@ -36,10 +36,10 @@ pub enum Failure {
     Cache {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Defect of the file.
         message: String,
     },
-    /// What was given does not fit.
+    /// An argument or file does not fit.
     #[error("{0}")]
     Input(String),
     /// Results differ from what was expected.

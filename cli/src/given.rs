@@ -1,4 +1,4 @@
-//! Inputs that the user gives: archives, single arrays, random ones.
+//! Inputs of the user: archives, single arrays, random ones.
 
 use crate::arrays::{self, ArrayPath, array_path};
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ const MAX_RANDOM: usize = 1 << 30;
 pub struct InputFile {
     /// The input.
     pub name: String,
-    /// Where its elements are.
+    /// File of its elements.
     pub from: ArrayPath,
 }
 
@@ -28,7 +28,7 @@ fn input_file(text: &str) -> Result<InputFile, String> {
     Ok(InputFile { name: name.to_owned(), from: array_path(path)? })
 }
 
-/// Where inputs come from.
+/// Options for the source of inputs.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Inputs")]
 pub struct InputOptions {

@@ -1,7 +1,7 @@
 //! The `kiln` command: builds, runs, measures, inspects and compares engines.
 //!
-//! Exit codes: 0 for success, 1 for bad input or a mismatch, 2 for wrong usage, 128 + N where signal N ended the command
-//! (130 for an interrupt from the keyboard, 143 for a termination).
+//! Exit codes: 0 for success, 1 for bad input or a mismatch, 2 for wrong usage. 128 + N stands for an end by
+//! signal N (130 for an interrupt from the keyboard, 143 for a termination).
 
 mod arrays;
 mod bench;

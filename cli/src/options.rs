@@ -28,19 +28,19 @@ pub fn named(text: &str) -> Result<Named, String> {
     Ok(Named { name: name.to_owned(), numbers: numbers? })
 }
 
-/// Which plug-ins are used.
+/// Options for the plug-ins to use.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Plug-ins")]
 pub struct PluginOptions {
     /// A plug-in library, or a folder of them, that is looked at first [repeatable]
     #[arg(long = "plugin", value_name = "PATH")]
     pub plugin: Vec<PathBuf>,
-    /// Which plug-ins may be loaded
+    /// Plug-ins that may be loaded
     #[arg(long, value_enum, default_value_t = PluginLevel::Any)]
     pub plugins: PluginLevel,
 }
 
-/// Which plug-ins may be loaded.
+/// Plug-ins that may be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PluginLevel {
     /// None: only what is linked in
@@ -51,14 +51,14 @@ pub enum PluginLevel {
     Any,
 }
 
-/// Where a model is to run.
+/// Options for the backend and the device.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Backend")]
 pub struct BackendOptions {
     /// The backend to build for; default: the best one with hardware here, else "reference"
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
-    /// Which of the backend's devices, as `kiln backends` numbers them
+    /// Number of the backend's device, as in `kiln backends`
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub device: usize,
     /// Build for the device that this engine was built for, which need not be here: with --locked, or --no-timing
@@ -67,8 +67,8 @@ pub struct BackendOptions {
     /// The backend that takes over the whole network if the first refuses a layer; reported loudly
     #[arg(long, value_name = "NAME")]
     pub fallback: Option<String>,
-    /// Refuse what would need the host during runs (contents found by the device, sizes without a bound, checks, control flow
-    /// that the host walks), and any --fallback
+    /// Refuse any --fallback, and layers that would need the host during runs: contents found by the device,
+    /// sizes without a bound, checks, and control flow that the host walks
     #[arg(long, conflicts_with = "fallback")]
     pub strict: bool,
 }
@@ -133,7 +133,7 @@ pub struct ShapeOptions {
 type Setter = for<'a> fn(&'a mut ShapeRequest, &str, &[i64]) -> &'a mut ShapeRequest;
 
 impl ShapeOptions {
-    /// What they ask for.
+    /// Shapes that the options ask for.
     pub fn request(&self) -> ShapeRequest {
         let mut r = ShapeRequest::default();
         let mut put = |all: &[Named], set: Setter| {
@@ -152,7 +152,7 @@ impl ShapeOptions {
     }
 }
 
-/// How kernels are chosen.
+/// Options for the choice of kernels.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Optimization")]
 pub struct TuneOptions {
@@ -256,7 +256,7 @@ impl ModelOptions {
     }
 }
 
-/// How long a run may take.
+/// Limits of a run.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitOptions {
@@ -271,7 +271,7 @@ fn positive(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).ok().filter(|d| !d.is_zero()).ok_or_else(wanted)
 }
 
-/// How closely results have to agree: |found − wanted| ≤ atol + rtol·|wanted|; integers: |found − wanted| ≤ atol.
+/// Tolerance of results: |found − wanted| ≤ atol + rtol·|wanted|; integers: |found − wanted| ≤ atol.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Tolerance")]
 pub struct ToleranceOptions {

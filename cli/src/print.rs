@@ -5,7 +5,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 use std::io::Write;
 
-/// Where results go.
+/// Destination of results.
 #[derive(Debug)]
 pub struct Printer {
     json: bool,

@@ -9,7 +9,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// How far the work is.
+    /// Shows the progress of the work.
     pub fn set(&mut self, phase: &str, done: usize, total: usize) {
         let bar = self.bar.get_or_insert_with(|| {
             // The default target is stderr, hidden where it is not a terminal.

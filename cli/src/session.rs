@@ -9,7 +9,7 @@ use kiln::{Backends, DiscoverOptions, REFERENCE};
 pub struct Session {
     /// Ready to use.
     pub backends: Backends,
-    /// What came of each library.
+    /// Outcome of each library.
     pub found: Vec<Found>,
 }
 

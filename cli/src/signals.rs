@@ -14,7 +14,7 @@ static RECEIVED: AtomicI32 = AtomicI32::new(0);
 
 type Callback = Box<dyn Fn() + Send>;
 
-/// What the first signal calls.
+/// Functions that the first signal calls.
 static CALLBACKS: Mutex<Vec<Callback>> = Mutex::new(Vec::new());
 
 /// Listens for signals from now on. Where that is impossible (no thread can be made), signals end the process as they do

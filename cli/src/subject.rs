@@ -1,4 +1,4 @@
-//! What a command runs: an engine from a file, or a model that is built first.
+//! Engine that a command runs: from a file, or of a model that is built first.
 
 use crate::failure::Failure;
 use crate::given::{InputOptions, ask_for_given, round_to_inputs};
@@ -16,7 +16,7 @@ use std::path::Path;
 pub struct Subject {
     /// Ready to run.
     pub engine: Engine,
-    /// How it was built, if it was built now.
+    /// Report of the build, if it was built now.
     pub report: Option<BuildReport>,
     /// All inputs in order.
     pub inputs: Vec<(String, Tensor)>,

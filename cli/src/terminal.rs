@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 /// Words longer than this are shortened.
 const WORD: usize = 400;
-/// What stays of them at the beginning and at the end.
+/// Number of characters that are kept at the beginning and at the end.
 const KEPT: [usize; 2] = [240, 80];
 
 /// The text with everything escaped that a terminal would obey, and with very long words shortened. Line feeds stay.

@@ -94,7 +94,7 @@ fn a_build_for_another_machine_needs_no_device() {
     assert!(told.contains("H200") && told.contains("sm_90"), "{told}");
 }
 
-/// What a build without times for a GPU says of layers of a model of the test data: as text, and in JSON.
+/// Notes on layers of a model of the test data, from a build without times for a GPU: as text, and in JSON.
 fn notes(model: &str, gpu: &str) -> Option<(String, Vec<String>)> {
     let (nvrtc, library) = parts()?;
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(model);

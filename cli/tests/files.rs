@@ -1,4 +1,4 @@
-//! What becomes of files: full disks, wrong paths, signals, locks, hostile names.
+//! Files in hostile conditions: full disks, wrong paths, signals, locks, hostile names.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
@@ -23,7 +23,7 @@ fn run(args: &[String]) -> common::Ran {
     kiln(&args.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// How many whole lines a cache has beside its header.
+/// Number of whole lines of a cache beside its header.
 fn regions(cache: &str) -> usize {
     let Ok(bytes) = std::fs::read(cache) else { return 0 };
     bytes.iter().filter(|&&b| b == b'\n').count().saturating_sub(1)
@@ -194,7 +194,7 @@ fn signals_lose_no_time_and_no_old_file() {
     only(&f, &["c", "c.lock", "e.kiln"]);
 }
 
-/// How many regions the command finds in a cache.
+/// Number of regions that the command finds in a cache.
 fn saved(cache: &str) -> usize {
     let shown = ok(&["cache", "show", cache, "--json"]).json();
     let keys: std::collections::BTreeSet<&str> =
@@ -258,7 +258,7 @@ fn the_memory_limit_is_obeyed() {
     assert!(r.code == 2 && r.stderr.contains("512M"), "{}", r.stderr);
 }
 
-/// Where the system makes no threads, work is done on the only one.
+/// If the system makes no threads, work is done on the only one.
 #[test]
 fn no_threads_are_no_failure() {
     let f = Folder::new();

@@ -1,4 +1,4 @@
-//! Hands the target triple to the crate: cargo tells it to build scripts only.
+//! Hands the target triple to the crate: cargo passes it to build scripts only.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

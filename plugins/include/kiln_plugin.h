@@ -193,7 +193,7 @@ typedef struct kiln_context kiln_context;
 typedef struct kiln_device kiln_device;
 
 /**
- * Where a call writes its error to, with `error_set` of the host.
+ * Receiver of the error that a call sets with `error_set` of the host.
  */
 typedef struct kiln_error kiln_error;
 
@@ -208,17 +208,17 @@ typedef struct kiln_executable kiln_executable;
 typedef struct kiln_host_ctx kiln_host_ctx;
 
 /**
- * What keeps the data of a tensor alive.
+ * Shared owner that keeps the data of a tensor alive.
  */
 typedef struct kiln_owner kiln_owner;
 
 /**
- * Where a call writes bytes to, with `sink_write` of the host.
+ * Receiver of the bytes that a call writes with `sink_write` of the host.
  */
 typedef struct kiln_sink kiln_sink;
 
 /**
- * Where a call writes tensors to, with `tensor_write` of the host.
+ * Receiver of the tensors that a call writes with `tensor_write` of the host.
  */
 typedef struct kiln_tensor_sink kiln_tensor_sink;
 
@@ -275,14 +275,13 @@ typedef struct kiln_tensor {
      */
     uint64_t len;
     /**
-     * What keeps `data` alive: after `retain` of the host it outlives the call. Null: it can't be retained.
+     * Owner of `data`: after `retain` of the host the data outlives the call. Null: it can't be retained.
      */
     struct kiln_owner *owner;
 } kiln_tensor;
 
 /**
- * A CBOR payload with what lies outside of it: large tensors and blobs, which the payload names by index. This
- * structure never changes.
+ * A CBOR payload with the large tensors and blobs that it names by index. This structure never changes.
  */
 typedef struct kiln_payload {
     /**
@@ -294,7 +293,7 @@ typedef struct kiln_payload {
      */
     const struct kiln_tensor *tensors;
     /**
-     * How many.
+     * Number of tensors.
      */
     uint64_t tensor_count;
     /**
@@ -302,7 +301,7 @@ typedef struct kiln_payload {
      */
     const struct kiln_bytes *blobs;
     /**
-     * How many.
+     * Number of blobs.
      */
     uint64_t blob_count;
 } kiln_payload;
@@ -354,7 +353,7 @@ typedef struct kiln_host {
      */
     void *(*alloc)(struct kiln_host_ctx *ctx, uint64_t size, uint64_t align);
     /**
-     * Gives memory of `alloc` back, with the same numbers. `[any-thread]`
+     * Frees memory of `alloc`; size and alignment are those of the allocation. `[any-thread]`
      */
     void (*free)(struct kiln_host_ctx *ctx, void *ptr, uint64_t size, uint64_t align);
     /**
@@ -389,7 +388,7 @@ typedef struct kiln_host {
 } kiln_host;
 
 /**
- * What a plug-in library exports as the constant `kiln_plugin_descriptor`.
+ * Constant that a plug-in library exports as `kiln_plugin_descriptor`.
  *
  * The host reads it without running any code of the library, in this order: `magic`, `struct_size`, `abi_major`,
  * `min_host_minor`, `target`, `flags`, slots.
@@ -416,11 +415,11 @@ typedef struct kiln_descriptor {
      */
     uint32_t min_host_minor;
     /**
-     * What it offers: `KILN_KIND_` bits. Unknown bits are ignored.
+     * Kinds of plug-in that the library offers: `KILN_KIND_` bits. Unknown bits are ignored.
      */
     uint32_t kinds;
     /**
-     * What the host has to know before it runs code: `KILN_FLAG_` bits. Unknown bits are ignored.
+     * Facts that the host needs before it runs code: `KILN_FLAG_` bits. Unknown bits are ignored.
      */
     uint32_t flags;
     /**
@@ -436,7 +435,7 @@ typedef struct kiln_descriptor {
      */
     struct kiln_str version;
     /**
-     * Anything that tells builds apart; may be empty.
+     * Text that distinguishes builds of one version; may be empty.
      */
     struct kiln_str build_id;
     /**
@@ -461,7 +460,7 @@ typedef struct kiln_descriptor {
 } kiln_descriptor;
 
 /**
- * What to time.
+ * Request to time one blob.
  */
 typedef struct kiln_time_request {
     /**
@@ -469,7 +468,7 @@ typedef struct kiln_time_request {
      */
     uint32_t struct_size;
     /**
-     * How many samples.
+     * Number of samples.
      */
     uint32_t samples;
     /**
@@ -481,7 +480,7 @@ typedef struct kiln_time_request {
      */
     struct kiln_bytes tactic;
     /**
-     * What `backend_compile` gave for it.
+     * Bytes that `backend_compile` returned for the candidate.
      */
     struct kiln_bytes blob;
     /**
@@ -489,7 +488,7 @@ typedef struct kiln_time_request {
      */
     const struct kiln_tensor *inputs;
     /**
-     * How many.
+     * Length of the array of inputs.
      */
     uint64_t input_count;
 } kiln_time_request;
@@ -511,7 +510,7 @@ typedef struct kiln_run {
      */
     const struct kiln_tensor *inputs;
     /**
-     * How many.
+     * Length of the array of inputs.
      */
     uint64_t input_count;
     /**
@@ -521,7 +520,7 @@ typedef struct kiln_run {
      */
     const struct kiln_tensor *values;
     /**
-     * How many.
+     * Length of the array of values.
      */
     uint64_t value_count;
     /**
@@ -536,7 +535,7 @@ typedef struct kiln_run {
 } kiln_run;
 
 /**
- * What a context has done since it was made.
+ * Work that a context has done since it was made.
  */
 typedef struct kiln_counters {
     /**
@@ -668,8 +667,8 @@ typedef struct kiln_backend_v1 {
                                struct kiln_tensor_sink *out,
                                struct kiln_error *err);
     /**
-     * Optional: absent means `KILN_UNSUPPORTED`. Writes the value of this id of the last run, if it lies at the border
-     * of a step. `[serial-per-object]`
+     * Optional: absent means `KILN_UNSUPPORTED`. Writes the value of this id of the last run, if a step
+     * reads or writes it as a whole. `[serial-per-object]`
      */
     int32_t (*context_observe)(struct kiln_context *context,
                                uint32_t value,
@@ -707,11 +706,12 @@ typedef struct kiln_backend_v1 {
      */
     int32_t (*context_set_stream)(struct kiln_context *context, void *stream, struct kiln_error *err);
     /**
-     * Optional, since 1.3: absent means `KILN_UNSUPPORTED`. Lets further runs read an input (`output` 0) from, or write an
-     * output (`output` 1) to, `bytes` bytes of the caller's on the device, dense and in the program's format: of CUDA a
-     * device pointer, a multiple of 16. Of such an input `context_enqueue` reads the shape only, and the elements where the
-     * host needs them. Null: memory of the context's own again. A run of other addresses makes no new objects once a few
-     * were seen. `[serial-per-object]`
+     * Optional, since 1.3: absent means `KILN_UNSUPPORTED`. Sets the memory of an input (`output` 0) or an
+     * output (`output` 1) for further runs: `bytes` bytes of the caller's on the device, dense and in the
+     * program's format. On CUDA the address is a device pointer, a multiple of 16. Of a bound input,
+     * `context_enqueue` reads the shape only, and the elements where the host needs them. Null restores the
+     * context's own memory. Runs that alternate between a few addresses make no new objects.
+     * `[serial-per-object]`
      */
     int32_t (*context_bind)(struct kiln_context *context,
                             uint32_t output,
@@ -732,9 +732,9 @@ typedef struct kiln_backend_v1 {
      */
     int32_t (*context_wait)(struct kiln_context *context, uint32_t moment, struct kiln_error *err);
     /**
-     * Optional, since 1.4: absent means `KILN_UNSUPPORTED`. Tells where an input (`output` 0) or output (`output` 1) of the
-     * last run lies on the device, and its bytes: memory that `context_bind` takes, the context's own unless another was
-     * bound. `[serial-per-object]`
+     * Optional, since 1.4: absent means `KILN_UNSUPPORTED`. Reports the device address and the bytes of an
+     * input (`output` 0) or output (`output` 1) of the last run. The address is one that `context_bind`
+     * takes: the context's own memory unless another was bound. `[serial-per-object]`
      */
     int32_t (*context_address)(struct kiln_context *context,
                                uint32_t output,
@@ -749,10 +749,11 @@ typedef struct kiln_backend_v1 {
      */
     int32_t (*context_host_steps)(struct kiln_context *context, struct kiln_sink *out, struct kiln_error *err);
     /**
-     * Optional, since 1.6: absent means that the host answers `is_cancelled` only. Tells whether the run in flight is to stop
-     * early, one of `KILN_STOP_*`; unknown ones mean now. Calls for this context that are in progress, or come behind, return
-     * `KILN_CANCELLED` as soon as they can, with what runs on the device ended; then the host sets `KILN_STOP_NEVER` again
-     * and the next run is as if this one had not been. `[any-thread]`, beside another call for this context.
+     * Optional, since 1.6: absent means that the backend polls `is_cancelled` only. Sets whether the run in
+     * flight stops early, one of `KILN_STOP_*`; unknown ones mean now. Calls for this context that are in
+     * progress, or come later, return `KILN_CANCELLED` as soon as they can, after the device's work has
+     * ended. The host then sets `KILN_STOP_NEVER` again; the next run does not depend on the cancelled one.
+     * `[any-thread]`, beside another call for this context.
      */
     int32_t (*context_stop)(struct kiln_context *context, uint32_t state, struct kiln_error *err);
     /**

@@ -10,7 +10,7 @@ pub fn reference() -> Arc<dyn Backend> {
     Arc::new(kiln_reference::Reference::new())
 }
 
-/// The wgpu backend, loaded as the shared library that lies beside the test's executable, where there is an adapter.
+/// The wgpu backend, loaded as the shared library beside the test's executable, where there is an adapter.
 ///
 /// `None` with a clear line where the library was not built or no adapter is found; an error where
 /// `KILN_REQUIRE_WGPU=1` says that both must be there.

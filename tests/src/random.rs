@@ -40,7 +40,7 @@ struct Maker {
     inputs: Vec<Tensor>,
     /// All f32, of rank 2 or 3.
     values: Vec<TensorId>,
-    /// What some layer reads.
+    /// Tensors that some layer reads.
     read: HashSet<TensorId>,
     /// Layers that compute.
     layers: usize,

@@ -1,4 +1,4 @@
-//! What a backend answers is not believed: garbage is an error that says what is wrong.
+//! Answers of a backend are not believed: garbage is an error that names the defect.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
 
 use kiln_backend::{Backend, BackendError, Context, Tactic, TimeRequest};
@@ -57,7 +57,7 @@ fn times_that_are_none() {
     assert!(matches!(&e, BackendError::Internal(m) if m.contains("sample 0 is NaN")), "{e}");
 }
 
-/// What the outputs of a backend come to; it should write one f32 tensor of two dimensions.
+/// Error for the outputs of a backend; it should write one f32 tensor of two dimensions.
 fn outputs(name: &str, wrongs: &[&str]) -> BackendError {
     let b = backend(name, wrongs);
     let device = b.open(&target("any")).unwrap();

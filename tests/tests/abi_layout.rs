@@ -1,4 +1,4 @@
-//! Every structure of the plug-in ABI lies in memory as C and C++ see it, and as it has always lain.
+//! Every structure of the plug-in ABI has the layout that C and C++ give it, and that it has always had.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
 
 use kiln_abi::*;

@@ -1,4 +1,4 @@
-//! Where libraries are looked for, whose files are trusted, and how they end.
+//! Search for libraries: their places, trust of their files, and their end.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
 #![cfg(unix)]
 

@@ -70,7 +70,8 @@ impl Writer {
         (0..self.rng.int(0, 3)).fold(x, |t, _| self.layer(g, t))
     }
 
-    /// A branch that reads x and the other condition. It gives a matrix, one as a list, and a list of numbers.
+    /// A branch that reads x and the other condition. It yields a matrix, one as a list, and a list of
+    /// numbers.
     fn branch(&mut self, x: &Fact, deep: bool) -> Graph {
         let mut g = Graph::new(&self.name());
         let (x, d) =

@@ -134,7 +134,8 @@ fn stopped(
     })
 }
 
-/// How long each thread of this process has waited for a processor so far, as Linux counts it; nothing elsewhere.
+/// Time that each thread of this process has waited for a processor so far, as Linux counts it; nothing
+/// elsewhere.
 fn queued() -> BTreeMap<String, Duration> {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let waited = tasks.filter_map(|task| {
@@ -325,7 +326,7 @@ fn long_chains_stop_between_steps() {
     }
 }
 
-/// What runs on the device without anybody who waits for it ends with its context.
+/// A run that nobody waits for ends with its context.
 #[test]
 fn a_context_that_goes_takes_its_endless_run_along() {
     if let Some(backend) = backends::cuda().unwrap() {

@@ -47,7 +47,7 @@ fn waits(backend: &Arc<dyn Backend>) {
     assert_eq!(context.counters().backend.runs, 3, "{name}");
 }
 
-/// Where tensors stay on the device the results are the same, and nothing is made anew.
+/// Runs with tensors on the device have the same results, and make no new objects.
 fn stays(backend: &Arc<dyn Backend>) {
     let (e, name) = (lenet(backend), backend.name());
     let mut context = e.create_context().unwrap();

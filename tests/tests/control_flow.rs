@@ -217,7 +217,7 @@ fn broken_models_are_refused() {
     }
 }
 
-/// Scan gives what the LSTM operator gives.
+/// Scan yields the results of the LSTM operator.
 fn scans(backend: &Arc<dyn Backend>, name: &str, layers: i64, hidden: i64) {
     let state: [&[i64]; 3] = [&[layers, 1, hidden], &[layers, 3, hidden], &[layers, 4, hidden]];
     let shapes: &[(&str, [&[i64]; 3])] =

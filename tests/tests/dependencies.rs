@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// What each crate may depend on, dev-dependencies aside.
+/// Dependencies that each crate may have, dev-dependencies aside.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("kiln-abi", &[]),
     ("kiln-files", &[]),

@@ -1,5 +1,5 @@
-//! Starting a run does not wait for the device: with the stream held up by what is in front of the run, `enqueue` returns,
-//! for all models available but those with sizes that have no bound.
+//! Starting a run does not wait for the device. The stream is held up by work in front of the run, and
+//! `enqueue` returns. This holds for all models available but those with sizes that have no bound.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
@@ -90,9 +90,10 @@ const CONTROL_FLOW: &[&str] = &[
     "zero_trip_loop",
 ];
 
-/// Of these, those with sizes that nothing bounds before the run: the host reads them. `while_collatz` stacks the values of as
-/// many iterations as its condition makes, without a count. (A count that is an input is given to the host with it, and bounds the
-/// iterations; where it lies in memory of the caller's on the device, it does not, and the host reads it.)
+/// Models with sizes that nothing bounds before the run: the host reads them. `while_collatz` stacks the
+/// values of as many iterations as its condition makes, without a count. (A count that is an input is given
+/// to the host with it, and bounds the iterations. Where it is stored in the caller's memory on the device,
+/// it does not, and the host reads it.)
 const UNBOUNDED: &[&str] = &["while_collatz"];
 
 /// Runs three times, then with the stream held up; an error says what went wrong.

@@ -47,7 +47,7 @@ fn check(backend: &Arc<dyn Backend>, config: &BuildConfig) {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// How many kernels a network has, and how far its outputs are from PyTorch's.
+/// Number of kernels of a network, and the difference of its outputs from PyTorch's.
 fn run(name: &str, backend: &Arc<dyn Backend>, config: &BuildConfig) -> Result<(usize, f64), String> {
     let config = BuildConfig { strict: true, ..config.clone() };
     let e = engine(&format!("exports/{name}.onnx"), backend, &[], config)?;

@@ -91,7 +91,7 @@ impl Crate {
         (at, rest)
     }
 
-    /// What each file needs, other than `lib.rs`.
+    /// Other files that each file needs, `lib.rs` aside.
     fn needs(&self) -> BTreeMap<&Module, BTreeSet<&Module>> {
         let mut all = BTreeMap::new();
         for (module, text) in &self.text {
@@ -191,7 +191,7 @@ struct Import {
     paths: Vec<Vec<String>>,
 }
 
-/// Where a line is a `use` item: whether it is public, and where its tree begins.
+/// A line that is a `use` item: whether it is public, and where its tree begins.
 fn import_at(line: &str) -> Option<(bool, usize)> {
     let trimmed = line.trim_start();
     let lead = line.len() - trimmed.len();

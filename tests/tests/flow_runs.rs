@@ -46,7 +46,7 @@ fn all() -> Vec<Arc<dyn Backend>> {
     [Some(backends::reference()), backends::wgpu().unwrap()].into_iter().flatten().collect()
 }
 
-/// Those whose profiles are looked at.
+/// Backends whose profiles are looked at.
 fn profiled() -> Vec<Arc<dyn Backend>> {
     all().into_iter().chain(backends::cuda().unwrap()).collect()
 }
@@ -193,8 +193,8 @@ fn the_profile_tells_what_ran_in_bodies_and_how_often() {
     }
 }
 
-/// The figures of the chapter on conditionals: x → T1 → T2 → T3 if c, x otherwise; the input of the conditional lies before
-/// T1 (A), behind T1 (B), or there is none (C).
+/// The figures of the chapter on conditionals: x → T1 → T2 → T3 if c, x otherwise. The input of the
+/// conditional is before T1 (A), after T1 (B), or there is none (C).
 fn figure(which: char) -> Network {
     let mut net = Network::new("figure");
     let c = input(&mut net, "c", DType::Bool, &[]);

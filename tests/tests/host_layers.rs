@@ -141,7 +141,7 @@ fn what_nothing_bounds_says_so() {
     }
 }
 
-/// What a strict build says, for a target with these features more.
+/// Refusal of a strict build, for a target with these features more.
 fn refusal(backend: &Arc<dyn Backend>, features: &[&str], net: &Network) -> Option<BuildError> {
     let mut target = backend.targets().unwrap().remove(0);
     target.features.extend(features.iter().map(|&f| f.to_owned()));
@@ -235,7 +235,7 @@ fn strict_builds_take_what_the_device_runs_alone() {
     assert_eq!(refused(&reference(), &[], &net(true, true, true)), [], "the host is the device");
 }
 
-/// What is expected at the build is what runs find.
+/// Layers that the build expects to wait for the host are those that runs report.
 #[test]
 fn expected_layers_are_those_that_runs_find() {
     let Some(backend) = wgpu().unwrap() else { return };

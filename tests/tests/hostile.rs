@@ -261,7 +261,7 @@ fn folding_has_a_work_budget() {
     assert!(all.program.graph.nodes().any(|(_, n)| n.op.is("einsum")));
 }
 
-/// What folds and what stays computes the same.
+/// Folded and unfolded layers compute the same values.
 #[test]
 fn the_work_budget_is_the_callers() {
     let n = 64;
@@ -455,7 +455,7 @@ fn loop_over(
     import(vec![looping], vec![count, x], "y").and_then(|n| chain_on(on, &n, &[]))
 }
 
-/// What a loop grows or stacks is bounded by the memory limit, not by a number of its own.
+/// Loops that grow or stack values are bounded by the memory limit, not by a number of their own.
 fn check_growing_loops(on: &Arc<dyn Backend>, limit: u64) {
     let axis = AttributeProto {
         name: "axis".into(),

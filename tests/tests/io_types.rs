@@ -24,7 +24,7 @@ fn halves(t: &Tensor) -> Tensor {
     Tensor::from_elems(DType::F16, t.shape(), &kiln_ir::Elems::F(t.to_f64())).unwrap()
 }
 
-/// An exported network with f16 inputs and outputs gives nearly what it gives in f32.
+/// An exported network with f16 inputs and outputs has nearly the results that it has in f32.
 fn agrees(backend: &Arc<dyn Backend>, reduced: &[DType], most: f64) {
     let given = archive("exports/vit.npz").unwrap();
     let e = engine("exports/vit.onnx", backend, &[], config(DType::F16, reduced)).unwrap();

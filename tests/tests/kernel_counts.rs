@@ -1,4 +1,4 @@
-//! How many kernels a run of a trained model launches: the steps of its program that are not views.
+//! Number of kernels that a run of a trained model launches: the steps of its program that are not views.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 

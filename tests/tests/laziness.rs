@@ -1,4 +1,4 @@
-//! What is not needed does not run: seen by layers that fail where they run.
+//! Layers that are not needed do not run: seen by layers that fail where they run.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
@@ -48,8 +48,9 @@ fn adding(net: &mut Network, name: &str, t: TensorId, n: TensorId) -> TensorId {
     net.add_loop_output(l, sum, LoopOutputKind::LastValue, 0).unwrap().output(0).unwrap()
 }
 
-/// The chapter's diagrams: T1 → T2 → T3 → output if true, x otherwise. In A the input of the conditional lies before T1, in
-/// B behind it, in C there is none. One of the layers is a loop of n iterations over two elements.
+/// The chapter's diagrams: T1 → T2 → T3 → output if true, x otherwise. In A the input of the conditional is
+/// before T1, in B after it, in C there is none. One of the layers is a loop of n iterations over two
+/// elements.
 fn diagram(which: char, fails: usize) -> Network {
     let (mut net, of) = conditional();
     let x = net.add_input("x", TensorType::new(DType::I64, [1i64])).unwrap();

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// How far results may be apart, by the narrowest float that values went through.
+/// Allowed difference of results, by the narrowest float that values went through.
 fn tolerance(narrowest: f64) -> impl Fn(f64, f64) -> bool {
     move |found, wanted| {
         let both_nan = found.is_nan() && wanted.is_nan();

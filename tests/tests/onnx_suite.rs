@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a case came to.
+/// Outcome of a case.
 enum Outcome {
     /// It is right, and no run waited for the host, but to read sizes.
     Passes,
@@ -45,7 +45,7 @@ fn outcome(s: &Setting, folder: &Path) -> Outcome {
     }
 }
 
-/// What a strict build says of the first layer that needs the host.
+/// Reason in a strict build's refusal for the first layer that needs the host.
 fn host_reason(error: &str) -> Option<String> {
     let (_, layers) = error.split_once("needs the host at layer \"")?;
     let (_, why) = layers.split_once("\": ")?;

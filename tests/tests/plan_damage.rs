@@ -23,7 +23,7 @@ fn file() -> Vec<u8> {
     plan.with_network(network.lower().unwrap()).write().unwrap()
 }
 
-/// Where sections lie, from the table.
+/// Offsets of sections and their lengths, from the table.
 fn sections(file: &[u8]) -> Vec<(usize, usize)> {
     let number = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap()) as usize;
     let count = u32::from_le_bytes(file[12..16].try_into().unwrap()) as usize;
@@ -79,7 +79,7 @@ fn foreign_files_are_refused() {
     assert!(Plan::open(&data("digits")).is_err());
 }
 
-/// The peak of this process's memory in bytes, where the system tells.
+/// The peak of this process's memory in bytes, where the system reports it.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|l| l.starts_with("VmHWM"))?;

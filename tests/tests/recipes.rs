@@ -182,7 +182,7 @@ fn running_contexts_are_unharmed() {
     });
 }
 
-/// Indices that named weights give shape to: nothing tells their dimensions without these contents.
+/// Named weights that give shape to indices: without their contents no dimension is known.
 #[test]
 fn weights_that_decide_on_shapes_are_no_sources() {
     let mut n = Network::new("mask");

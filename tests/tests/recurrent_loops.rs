@@ -16,7 +16,7 @@ const BATCH: usize = 2;
 const SIZE: usize = 3;
 const HIDDEN: usize = 5;
 
-/// Which way a loop goes, and what becomes of its states.
+/// Direction of a loop, and the use of its states.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     cell: &'static str,
@@ -33,7 +33,7 @@ struct Way {
 struct Body<'a> {
     net: &'a mut Network,
     rng: &'a mut Rng,
-    /// What the products of the elements are computed of, gate by gate, where that is done before the loop.
+    /// Operands of the elements' products, gate by gate, where they are computed before the loop.
     given: Vec<TensorId>,
 }
 
@@ -265,7 +265,7 @@ fn products_before_the_loop_are_found() {
     }
 }
 
-/// An output that is longer than there are iterations ends in zeros, which no operator gives.
+/// An output that is longer than there are iterations ends in zeros, which no operator writes.
 #[test]
 fn longer_outputs_stay_loops() {
     for (seed, way) in ways().into_iter().filter(|w| w.length.is_some()).enumerate() {

@@ -31,8 +31,8 @@ impl Kind {
     }
 }
 
-/// What a model's answers are worth: how many of all are right, and how far some logits are from those of FP32, as
-/// ‖found − wanted‖ / ‖wanted‖.
+/// Quality of a model's answers: the number of right ones, and the distance of some logits from those of
+/// FP32, as ‖found − wanted‖ / ‖wanted‖.
 struct Figures {
     correct: usize,
     of: usize,
@@ -53,7 +53,7 @@ impl Figures {
         Figures { correct, of: labels.len(), far: apart / norm(&mut wanted.iter().copied()) }
     }
 
-    /// What is wrong with them, if anything is.
+    /// Description of a fault in them, if there is one.
     fn fault(&self, kind: Kind, wanted: usize, most: f64) -> Option<String> {
         let points = 100.0 * self.correct.abs_diff(wanted) as f64 / self.of as f64;
         let allowed = if kind == F32 { (0.0, 1e-4) } else { (POINTS, LOGITS) };
@@ -98,7 +98,7 @@ const TEXTS: Shapes<'static> = &[
     ("attention_mask", [&[1, 65], &[100, 65], &[100, 65]]),
 ];
 
-/// How many of the first texts ONNX Runtime knows.
+/// Number of the first texts that ONNX Runtime knows.
 fn known(texts: usize) -> usize {
     let wanted = archive("nlp/logits_bert_tiny.npz").unwrap()["pred"].to_i64();
     let labels = archive("nlp/nlp_test.npz").unwrap()["labels"].to_i64();

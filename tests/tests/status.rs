@@ -29,7 +29,7 @@ fn has_test(text: &str, name: &str) -> bool {
     })
 }
 
-/// What is wrong with a row of `status.md`: feature, status, tests.
+/// Fault of a row of `status.md`: feature, status, tests.
 fn fault(row: &[&str]) -> Option<String> {
     let [feature, status, tests] = row else { return Some(format!("{row:?}: wants three cells")) };
     match *status {

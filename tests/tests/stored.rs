@@ -20,7 +20,7 @@ use kiln_tests::suite::root;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Once};
 
-/// The advice that every refusal of an engine gives.
+/// Advice in every refusal of an engine.
 const ADVICE: &str = "build the plan again";
 
 /// Networks by name; the rows `n` of their inputs go from 1 to 8.

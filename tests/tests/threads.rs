@@ -17,7 +17,7 @@ const THREADS: usize = 8;
 /// Bytes that the process may grow by in the second half of its runs: what allocators keep for threads.
 const GROWTH: u64 = 32 << 20;
 
-/// Bytes of memory that the process has, where the system tells (Linux).
+/// Bytes of memory that the process has, where the system reports it (Linux).
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     text.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) * 4096

@@ -90,7 +90,7 @@ fn nlp(backend: &Arc<dyn Backend>, file: &str, tolerance: f64) {
     assert!(d <= tolerance, "{file}: logits of the padded batch differ by {d}");
 }
 
-/// The same network with the LSTM operator and with the cell spelt out in a scan, which becomes that operator.
+/// One network with the LSTM operator, and with the cell spelt out in a scan, which becomes that operator.
 fn charrnn(backend: &Arc<dyn Backend>, name: &str, layers: i64, hidden: i64) {
     let state: [&[i64]; 3] = [&[layers, 1, hidden], &[layers, 3, hidden], &[layers, 4, hidden]];
     let shapes: &[(&str, [&[i64]; 3])] =

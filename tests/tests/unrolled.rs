@@ -46,7 +46,7 @@ impl Backend for Several {
     }
 }
 
-/// A device, executable or context that tells the times it is told.
+/// A device, executable or context that reports the times it is given.
 struct Clocked<T: ?Sized>(Several, T);
 
 impl Device for Clocked<Arc<dyn Device>> {
@@ -101,7 +101,7 @@ impl Context for Clocked<Box<dyn Context>> {
     }
 }
 
-/// What becomes of x in a loop of n iterations.
+/// Value of x after a loop of n iterations.
 fn looped(
     net: &mut Network,
     name: &str,
@@ -132,7 +132,7 @@ fn net(trips: i64, op: &str) -> Network {
     net
 }
 
-/// The same in two loops, the inner one of so many iterations or, without a number, as many as an input says.
+/// Two nested loops, the inner one of so many iterations or, without a number, as many as an input says.
 fn nested(inner: Option<i64>) -> Network {
     let mut net = Network::new("nested");
     let x = net.add_input("x", TensorType::new(DType::F32, [4, 4])).unwrap();
@@ -224,7 +224,7 @@ fn what_was_not_timed_is_a_miss_or_left_to_the_backend() {
     assert!(build(backend(), cache, locked(), &net(7, "add")).0.is_ok());
 }
 
-/// What was chosen inside decides on the time of the whole.
+/// Choices inside decide on the time of the whole.
 #[test]
 fn times_are_those_of_the_kernels_inside() {
     let backend = || Arc::new(Several([Some(3.0), Some(2.0), Some(1.0)])) as Arc<dyn Backend>;

@@ -41,7 +41,7 @@ const TOP: &str = "\
  * Threads: [any-thread] may be called from any thread, by several at once; [serial-per-object] from any thread, but never
  * by two at once for one object; [once] once in a process. */";
 
-/// What cbindgen can't say: text constants, the target triple, the exported symbol.
+/// Parts that cbindgen can't print: text constants, the target triple, the exported symbol.
 const BOTTOM: &str = r#"/** Name of the interface kiln_backend_v1. */
 #define KILN_BACKEND_V1 "kiln.backend/1"
 
@@ -83,7 +83,7 @@ extern KILN_EXPORT const kiln_descriptor kiln_plugin_descriptor;
 }
 #endif"#;
 
-/// Writes the header, or with `check` fails if it is not what the crate gives.
+/// Writes the header, or with `check` fails if it differs from the crate.
 pub fn run(root: &Path, check: bool) -> Result<()> {
     let fresh = generate(&root.join(SOURCES))?;
     let path = root.join(HEADER);

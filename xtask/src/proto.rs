@@ -15,7 +15,7 @@ const BOXED: &[&str] = &[
     ".onnx.AttributeProto.sparse_tensor",
 ];
 
-/// Writes the generated file, or with `check` fails if it is not what the schema gives.
+/// Writes the generated file, or with `check` fails if it differs from the schema.
 pub fn run(root: &Path, check: bool) -> Result<()> {
     let fresh = generate(root)?;
     let path = root.join(GENERATED);

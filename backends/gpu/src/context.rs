@@ -136,7 +136,8 @@ impl<D: Executor> GpuContext<D> {
         of_inputs.chain(of_outputs).collect()
     }
 
-    /// Whether the host plans by the elements of this input, which is no shape input. Not where it is in memory of the caller's.
+    /// Whether the host plans by the elements of this input, and it is not a shape input. False where it is
+    /// in the caller's memory.
     fn decides(&self, input: usize) -> bool {
         self.run.loaded.deciding.contains(&input) && !self.run.memory.bound.inputs.contains_key(&input)
     }
@@ -190,7 +191,7 @@ impl<D: Executor> GpuContext<D> {
         Ok(true)
     }
 
-    /// Waits for the run and gives its outputs; all shapes are known from then on.
+    /// Waits for the run and returns its outputs; all shapes are known from then on.
     pub fn outputs(&mut self) -> Result<Vec<Tensor>, BackendError> {
         let nothing = || BackendError::InvalidArgument("no run to take outputs of; enqueue first".into());
         let shapes = self.shapes.clone().ok_or_else(nothing)?;

@@ -65,7 +65,8 @@ pub trait Queue: Send {
     /// Memory of at least `bytes` bytes; `what` names it in errors.
     fn allocate(&mut self, what: &str, bytes: u64) -> Result<Self::Buffer, BackendError>;
 
-    /// How many allocations were made through this queue, of the device and of the host's memory for transfers.
+    /// Number of allocations that were made through this queue, of the device and of the host's memory for
+    /// transfers.
     fn allocations(&self) -> u64;
 
     /// Copies bytes of the host to the device.
@@ -106,7 +107,7 @@ pub trait Queue: Send {
     /// Called after each body of control flow: submits, and waits now and then, as much as [`kiln_backend::flow::Pace`] says.
     fn relieve(&mut self) -> Result<(), BackendError>;
 
-    /// Gives unused memory back to the system.
+    /// Frees unused memory.
     fn trim(&mut self) -> Result<(), BackendError>;
 
     /// Copies ranges to the host now.

@@ -30,7 +30,7 @@ pub struct Prepared<R, B> {
 
 /// Prepared runs, the latest last, and the launches of runs that wait for the host.
 pub struct Launches<R, B> {
-    /// How many prepared runs are kept.
+    /// Number of prepared runs that are kept.
     most: usize,
     prepared: Vec<Prepared<R, B>>,
     /// Whether the latest prepared run is the last run.

@@ -1,9 +1,9 @@
 //! The executor that GPU backends share.
 //!
-//! A backend implements [`Device`], [`Kernels`], [`Launches`] and [`Executor`]: its memory and queue, loaded code, launches, and how
-//! batches of launches run. The rest is here, once for all: memory, launch plans, runs that stop where the host has to know
-//! something from the device, read-back, records of faults, times of steps, and loops and conditionals that the host walks.
-//! `docs/design/gpu.md` has the contract.
+//! A backend implements [`Device`], [`Kernels`], [`Launches`] and [`Executor`]: its memory and queue, loaded
+//! code, launches, and the execution of batches. The rest is shared: memory, launch plans, runs that wait for
+//! the device, read-back, records of faults, times of steps. So are loops and conditionals that the host
+//! walks. `docs/design/gpu.md` has the contract.
 
 mod checks;
 mod context;

@@ -84,7 +84,7 @@ pub struct Memory<D: Device> {
     records: Option<D::Buffer>,
     /// Replaced buffers that launches of the present run may still name.
     retired: Vec<D::Buffer>,
-    /// How many buffers of inputs were made.
+    /// Number of buffers of inputs that were made.
     pub input_buffers: u64,
     /// Whether every value that a node computes has a buffer of its own.
     pub separate: bool,
@@ -258,12 +258,12 @@ impl<D: Device> Memory<D> {
         self.temporary().try_for_each(|b| queue.poison(b))
     }
 
-    /// Gives back replaced buffers: the run that could name them is done.
+    /// Frees replaced buffers: the run that could name them is done.
     pub fn settle(&mut self) {
         self.retired.clear();
     }
 
-    /// Gives back all but the arena and the records.
+    /// Frees everything but the arena and the records.
     pub fn release(&mut self) {
         self.unbind_own();
         self.retired.clear();

@@ -22,7 +22,7 @@ pub trait Launches: Kernels {
     /// Iterations that all loops of one thread may make in one launch.
     fn rounds(&self) -> usize;
 
-    /// The launches of a step that is no kernel; none of a kernel.
+    /// The launches of a step that is not a kernel; none of a kernel.
     fn library(
         _plan: &mut Planner<'_, Self>,
         _step: usize,
@@ -51,7 +51,7 @@ pub struct Operands<D: Device> {
     pub extras: Vec<D::Range>,
 }
 
-/// How large a launch is.
+/// Size of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
     /// Threads, or workgroups where the kernel counts these.

@@ -12,8 +12,8 @@ use kiln_backend::{BackendError, HostStep, Program, Shapes, StepTime, flow, stop
 use kiln_ir::{Tensor, TensorType, ValueId};
 use std::sync::Arc;
 
-/// How many prepared runs of a body are kept: a loop needs one for its first iteration and two for the others, and twice as many for
-/// each loop around it.
+/// Number of prepared runs of a body that are kept. A loop needs one for its first iteration and two for the
+/// others, and twice as many for each loop around it.
 pub const PREPARED_BODIES: usize = 16;
 
 /// A device that runs launches.
@@ -27,7 +27,7 @@ pub trait Executor: Launches {
     /// State of the device for a step of control flow.
     type FlowState: Send + Default;
 
-    /// How many prepared runs of a context are kept.
+    /// Number of prepared runs of a context that are kept.
     const PREPARED: usize;
     /// Why the host walks control flow, where the device never does; noted if the host waited for it.
     const WALKS: Option<Reason>;
@@ -51,7 +51,7 @@ pub trait Executor: Launches {
         kept: bool,
     ) -> Result<(), BackendError>;
 
-    /// Tells a batch that the same kernels have run before, in other memory.
+    /// Notes that a batch's kernels have run before, in other memory.
     fn has_run(_batch: &mut Self::Batch) {}
 
     /// Marks for the steps of a program; refused where the device cannot time them.
@@ -85,7 +85,7 @@ pub trait Executor: Launches {
         Ok(())
     }
 
-    /// Gives back what only the last run of a step of control flow could name.
+    /// Frees memory that only the last run of a step of control flow could name.
     fn settle(_state: &mut Self::FlowState) {}
 
     /// Called when a run's inputs are on the device.
@@ -122,7 +122,7 @@ pub struct Run<D: Executor> {
     pub times: Times<D>,
     /// Steps that needed the host in the last run that was not timed; in a body, in the last walk of its step.
     pub host_steps: Vec<HostStep>,
-    /// How often the host waited for the device within a run, walks left out.
+    /// Number of times that the host waited for the device within a run, walks left out.
     pub host_syncs: u64,
     /// State of the device.
     pub state: D::State,
@@ -147,7 +147,7 @@ pub struct Bodies<D: Executor> {
     pub list: Vec<Body<D>>,
     /// Memory of values between them.
     pub pool: Pool<D>,
-    /// How often the host waited for values.
+    /// Number of times that the host waited for values.
     pub host_syncs: u64,
     /// State of the device.
     pub state: D::FlowState,
@@ -200,7 +200,7 @@ impl<D: Executor> Run<D> {
         }
     }
 
-    /// Gives back what only the last run could name.
+    /// Frees memory that only the last run could name.
     pub fn settle(&mut self) {
         self.memory.settle();
         for b in self.bodies.iter_mut().flatten() {
@@ -214,8 +214,8 @@ impl<D: Executor> Run<D> {
         if self.poison { self.memory.poison(queue) } else { Ok(()) }
     }
 
-    /// After a failure: forgets launches, which may name memory that went. Where memory was short, gives back what can be had
-    /// again.
+    /// After a failure: forgets launches, which may name freed memory. If memory was short, frees everything
+    /// that can be made again.
     pub fn forget(&mut self, why: &BackendError) {
         self.launches.clear();
         if matches!(why, BackendError::OutOfMemory { .. }) {
@@ -485,7 +485,7 @@ impl<D: Executor> Run<D> {
         all
     }
 
-    /// How often the host waited within runs, those of bodies too.
+    /// Number of times that the host waited within runs, those of bodies included.
     pub fn all_host_syncs(&self) -> u64 {
         self.host_syncs + self.bodies.iter().flatten().map(Bodies::all_host_syncs).sum::<u64>()
     }

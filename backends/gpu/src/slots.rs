@@ -105,7 +105,7 @@ impl<D: Device> Elements<D> {
 
 /// The values of one scan output of a loop, of all iterations so far.
 pub struct Stack<D: Device> {
-    /// How many iterations there will be, if that is known.
+    /// Number of iterations, if that is known.
     count: Option<i64>,
     ty: Option<TensorType>,
     slot: u64,

@@ -107,7 +107,7 @@ impl<D: Device> Default for Pool<D> {
     }
 }
 
-/// How many unused buffers are kept.
+/// Number of unused buffers that are kept.
 const FREE: usize = 64;
 /// A buffer is used again for tensors down to this part of it.
 const SLACK: u64 = 4;
@@ -149,7 +149,7 @@ impl<D: Device> Pool<D> {
         Ok(Value { _memory: Some(memory), ..Value::lent(ty, at, None) })
     }
 
-    /// Gives unused buffers back.
+    /// Frees unused buffers.
     pub fn release(&self) {
         self.lock().buffers.clear();
     }

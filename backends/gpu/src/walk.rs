@@ -1,7 +1,8 @@
 //! Control flow that the host walks: it decides, values stay on the device between the bodies.
 //!
-//! A body reads its inputs where they are and writes its outputs into memory of a pool. Since equal requests get equal memory, the
-//! carried values of a loop go to and fro between two buffers each, and what a body launches is prepared once for each of these.
+//! A body reads its inputs where they are and writes its outputs into memory of a pool. Equal requests get
+//! equal memory. So the carried values of a loop alternate between two buffers each, and a body's launches
+//! are prepared once for each of these.
 
 use crate::device::Queue;
 use crate::launches::Key;

@@ -108,7 +108,7 @@ fn product(g: &Graph, n: &Node) -> bool {
     PRODUCTS.contains(&n.op.id()) && n.outputs.iter().all(|&y| g.ty(y).dtype.is_float())
 }
 
-/// How many products a sum of a convolution or a product has, if that is known.
+/// Number of products in a sum of a convolution or a product, if that is known.
 fn terms(g: &Graph, n: &Node) -> Option<i64> {
     let dims = |i: usize| Some(&g.ty((*n.inputs.get(i)?)?).dims);
     if n.op.is(CONV) {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// How contexts behave; for tests and debugging.
+/// Options of contexts, for tests and debugging.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Fill memory with NaN bytes before every reuse, so that reading what was never written shows.
@@ -28,7 +28,7 @@ pub struct Pool {
     sizes: Mutex<Sizes>,
 }
 
-/// What the buffers of earlier runs had.
+/// Sizes of the buffers of earlier runs.
 #[derive(Debug, Default)]
 struct Sizes {
     /// The operation that takes buffers now.
@@ -108,7 +108,7 @@ impl Pool {
         *most = lines.max(*most);
     }
 
-    /// How many buffers were taken from the system so far.
+    /// Number of buffers that were taken from the system so far.
     pub fn allocations(&self) -> u64 {
         self.allocations.load(Ordering::Relaxed)
     }

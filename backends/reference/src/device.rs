@@ -21,7 +21,7 @@ impl Cpu {
     }
 }
 
-/// What contexts are made from.
+/// Loaded program that contexts are made from.
 struct CpuExecutable(Arc<Loaded>);
 
 impl Device for Cpu {

@@ -1,4 +1,4 @@
-//! What a program's steps come to: operations in order, with the last use of every value.
+//! Schedule of a program's steps: operations in order, with the last use of every value.
 
 use crate::fast::{self, RunCx};
 use crate::tactics::FAST;
@@ -21,7 +21,7 @@ pub(crate) struct Schedule {
 pub(crate) struct Operation {
     /// The node; of a group of nodes, the last.
     pub(crate) node: NodeId,
-    /// How it runs.
+    /// Implementation.
     work: Work,
     /// Values read.
     pub(crate) inputs: Vec<Option<ValueId>>,
@@ -33,7 +33,7 @@ pub(crate) struct Operation {
     pub(crate) unused: Vec<bool>,
 }
 
-/// How an operation runs.
+/// Implementation of an operation.
 enum Work {
     /// By the reference implementation.
     Oracle,
@@ -151,7 +151,7 @@ fn oracle(node: &Node, args: &[Option<Val>]) -> Result<Vec<Val>, BackendError> {
     Ok(node.eval(&ins)?.into_iter().map(Val::Shared).collect())
 }
 
-/// Values that a step gives to another step or to the caller.
+/// Values of a step that another step or the caller reads.
 fn border(program: &Program) -> HashSet<ValueId> {
     let mut step_of: HashMap<NodeId, usize> = HashMap::new();
     for (i, step) in program.steps.iter().enumerate() {

@@ -25,7 +25,7 @@ pub(crate) fn tactic(name: &str, graph: &Graph) -> Tactic {
     }
 }
 
-/// How many elements or products a node computes.
+/// Number of elements or products that a node computes.
 fn products(g: &Graph, n: &Node) -> Option<f64> {
     let volume = |v| g.ty(v).static_volume().map(|n| n as f64);
     let out: Option<f64> = n.outputs.iter().map(|&v| volume(v)).sum();

@@ -63,7 +63,7 @@ struct LayerStats {
     tactic: String,
     /// Times that it ran in one run of the network, on average: in a loop once an iteration.
     runs: f64,
-    /// Whether it lies in a body of control flow, so that the time of another layer holds its own.
+    /// Whether it is in a body of control flow, so that the time of another layer includes its own.
     inside: bool,
     stats: Stats,
 }
@@ -216,7 +216,7 @@ fn profile(context: &mut ExecutionContext) -> Result<(Vec<LayerStats>, Vec<f64>)
     Ok((layers, sums))
 }
 
-/// What a context did between two moments; all but runs should be 0 after warm-up.
+/// Work of a context between two moments; all but runs should be 0 after warm-up.
 fn grown(before: &RunCounters, after: &RunCounters) -> [(&'static str, u64); 6] {
     let (a, b) = (&before.backend, &after.backend);
     [

@@ -17,10 +17,10 @@ pub struct Args {
     /// The ONNX model, a network as text, or a portable engine that is built again
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Where the engine goes
+    /// Path of the engine to write
     #[arg(short, long, value_name = "E.kiln")]
     output: PathBuf,
-    /// How much the engine tells of its layers
+    /// Detail in which the engine describes its layers
     #[arg(long, value_enum, default_value_t = Tells::Detailed)]
     verbosity: Tells,
     /// Keep the network in the engine, so that it can be built again for another device
@@ -33,7 +33,7 @@ pub struct Args {
     model_options: ModelOptions,
 }
 
-/// How much an engine tells of its layers.
+/// Detail in which an engine describes its layers.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Tells {
     /// Nothing: layers are numbers
@@ -89,7 +89,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How many kernels a run launches: views only give memory another name.
+/// Number of kernels that a run launches: views launch none.
 fn kernels(report: &BuildReport) -> usize {
     report.steps.iter().filter(|s| !s.view).count()
 }
@@ -98,7 +98,7 @@ fn tactic(s: &kiln::report::StepReport) -> &str {
     if s.view { "view" } else { &s.tactic }
 }
 
-/// Which kernels run: a line for each tactic, or for each layer.
+/// Prints the kernels that run: a line for each tactic, or for each layer.
 pub fn print_kernels(report: &BuildReport, layers: bool, out: &Printer) {
     if layers {
         let head = ["#", "layer", "operators", "runs on", "tactic", "time", "candidates"];

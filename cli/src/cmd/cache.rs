@@ -27,7 +27,7 @@ enum Action {
         /// Timing caches
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// Where the merged cache goes; what is there already is replaced
+        /// Path of the merged cache; an existing file is replaced
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },

@@ -120,7 +120,7 @@ fn execute(
     Ok(Side { backend: backend.to_owned(), engine, context, outputs })
 }
 
-/// What comparing layers gave.
+/// Result of comparing layers.
 #[derive(Default)]
 struct Layers {
     /// Tensors that agree or not, with their layers, in execution order.

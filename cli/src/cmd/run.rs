@@ -14,7 +14,7 @@ use kiln::Tensor;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// How many elements of an output are shown.
+/// Number of elements of an output that are shown.
 const SHOWN: usize = 6;
 
 /// Run an engine, or a model that is built first, once
@@ -157,7 +157,7 @@ fn expect(
     Ok(diffs)
 }
 
-/// How many rows of the only output have their greatest element where the label says, and how many there are.
+/// Number of rows of the only output whose greatest element is the label's, and number of rows.
 fn accuracy(outputs: &[(String, Tensor)], labels: &ArrayPath) -> Result<(usize, usize), Failure> {
     let fail = |m: String| Err(Failure::Input(format!("--accuracy: {m}")));
     let [(name, output)] = outputs else {

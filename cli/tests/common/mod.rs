@@ -28,7 +28,7 @@ pub fn digits(name: &str) -> String {
     path.display().to_string()
 }
 
-/// What a run of the command gave.
+/// Outcome of a run of the command.
 pub struct Ran {
     pub code: i32,
     pub stdout: String,

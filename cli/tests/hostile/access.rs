@@ -30,7 +30,8 @@ fn names(folder: &Folder) -> Vec<String> {
     all
 }
 
-/// What cannot be written there is found before the work; a timing cache that cannot be written costs no engine.
+/// A folder that cannot be written is found before the work; a timing cache that cannot be written costs no
+/// engine.
 #[test]
 fn folders_that_cannot_be_written_keep_their_files() {
     let (closed, mine) = (Folder::new(), Folder::new());

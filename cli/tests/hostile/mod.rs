@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What one run may take, from the start of the process to its end. Its inference, which a mutated condition of a loop can make
-/// endless, is stopped after 2 s.
+/// Time limit of one run in seconds, from the start of the process to its end. Its inference, which a mutated
+/// condition of a loop can make endless, is stopped after 2 s.
 const SECONDS: u64 = 20;
 const BYTES: u64 = 2 << 30;
 

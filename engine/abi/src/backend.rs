@@ -22,23 +22,23 @@ pub struct kiln_context {
     _opaque: [u8; 0],
 }
 
-/// What to time.
+/// Request to time one blob.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kiln_time_request {
     /// Size of this structure as the host knows it, in bytes.
     pub struct_size: u32,
-    /// How many samples.
+    /// Number of samples.
     pub samples: u32,
     /// The graph of the region, its shapes concrete: a Graph.
     pub graph: kiln_payload,
     /// A Tactic.
     pub tactic: kiln_bytes,
-    /// What `backend_compile` gave for it.
+    /// Bytes that `backend_compile` returned for the candidate.
     pub blob: kiln_bytes,
     /// Inputs in the order of the region's.
     pub inputs: *const kiln_tensor,
-    /// How many.
+    /// Length of the array of inputs.
     pub input_count: u64,
 }
 
@@ -52,13 +52,13 @@ pub struct kiln_run {
     pub reserved: u32,
     /// Inputs in the order of the program's. May be retained.
     pub inputs: *const kiln_tensor,
-    /// How many.
+    /// Length of the array of inputs.
     pub input_count: u64,
     /// Element type and dimensions of every value of the program, by its id, with the elements where the host knows
     /// them: those of host ports whose contents do not depend on the device are always there. A dimension that only
     /// the device knows is -1.
     pub values: *const kiln_tensor,
-    /// How many.
+    /// Length of the array of values.
     pub value_count: u64,
     /// A number that stands for these `values` and `shapes`: whenever this executable is run with it again, they are
     /// the same.
@@ -67,7 +67,7 @@ pub struct kiln_run {
     pub shapes: kiln_payload,
 }
 
-/// What a context has done since it was made.
+/// Work that a context has done since it was made.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct kiln_counters {
@@ -188,8 +188,8 @@ pub struct kiln_backend_v1 {
             err: *mut kiln_error,
         ) -> i32,
     >,
-    /// Optional: absent means `KILN_UNSUPPORTED`. Writes the value of this id of the last run, if it lies at the border
-    /// of a step. `[serial-per-object]`
+    /// Optional: absent means `KILN_UNSUPPORTED`. Writes the value of this id of the last run, if a step
+    /// reads or writes it as a whole. `[serial-per-object]`
     pub context_observe: Option<
         unsafe extern "C" fn(
             context: *mut kiln_context,
@@ -237,11 +237,12 @@ pub struct kiln_backend_v1 {
             err: *mut kiln_error,
         ) -> i32,
     >,
-    /// Optional, since 1.3: absent means `KILN_UNSUPPORTED`. Lets further runs read an input (`output` 0) from, or write an
-    /// output (`output` 1) to, `bytes` bytes of the caller's on the device, dense and in the program's format: of CUDA a
-    /// device pointer, a multiple of 16. Of such an input `context_enqueue` reads the shape only, and the elements where the
-    /// host needs them. Null: memory of the context's own again. A run of other addresses makes no new objects once a few
-    /// were seen. `[serial-per-object]`
+    /// Optional, since 1.3: absent means `KILN_UNSUPPORTED`. Sets the memory of an input (`output` 0) or an
+    /// output (`output` 1) for further runs: `bytes` bytes of the caller's on the device, dense and in the
+    /// program's format. On CUDA the address is a device pointer, a multiple of 16. Of a bound input,
+    /// `context_enqueue` reads the shape only, and the elements where the host needs them. Null restores the
+    /// context's own memory. Runs that alternate between a few addresses make no new objects.
+    /// `[serial-per-object]`
     pub context_bind: Option<
         unsafe extern "C" fn(
             context: *mut kiln_context,
@@ -267,9 +268,9 @@ pub struct kiln_backend_v1 {
     /// `KILN_WAIT_*`; unknown ones are refused. Outputs can still be taken. `[serial-per-object]`
     pub context_wait:
         Option<unsafe extern "C" fn(context: *mut kiln_context, moment: u32, err: *mut kiln_error) -> i32>,
-    /// Optional, since 1.4: absent means `KILN_UNSUPPORTED`. Tells where an input (`output` 0) or output (`output` 1) of the
-    /// last run lies on the device, and its bytes: memory that `context_bind` takes, the context's own unless another was
-    /// bound. `[serial-per-object]`
+    /// Optional, since 1.4: absent means `KILN_UNSUPPORTED`. Reports the device address and the bytes of an
+    /// input (`output` 0) or output (`output` 1) of the last run. The address is one that `context_bind`
+    /// takes: the context's own memory unless another was bound. `[serial-per-object]`
     pub context_address: Option<
         unsafe extern "C" fn(
             context: *mut kiln_context,
@@ -288,10 +289,11 @@ pub struct kiln_backend_v1 {
         unsafe extern "C" fn(context: *mut kiln_context, out: *mut kiln_sink, err: *mut kiln_error) -> i32,
     >,
 
-    /// Optional, since 1.6: absent means that the host answers `is_cancelled` only. Tells whether the run in flight is to stop
-    /// early, one of `KILN_STOP_*`; unknown ones mean now. Calls for this context that are in progress, or come behind, return
-    /// `KILN_CANCELLED` as soon as they can, with what runs on the device ended; then the host sets `KILN_STOP_NEVER` again
-    /// and the next run is as if this one had not been. `[any-thread]`, beside another call for this context.
+    /// Optional, since 1.6: absent means that the backend polls `is_cancelled` only. Sets whether the run in
+    /// flight stops early, one of `KILN_STOP_*`; unknown ones mean now. Calls for this context that are in
+    /// progress, or come later, return `KILN_CANCELLED` as soon as they can, after the device's work has
+    /// ended. The host then sets `KILN_STOP_NEVER` again; the next run does not depend on the cancelled one.
+    /// `[any-thread]`, beside another call for this context.
     pub context_stop:
         Option<unsafe extern "C" fn(context: *mut kiln_context, state: u32, err: *mut kiln_error) -> i32>,
 

@@ -23,7 +23,7 @@ pub const KILN_FLAG_NEEDS_CUDA: u32 = 4;
 /// In `flags`: written in Rust, a panic ends the process. Refused unless the host is told otherwise.
 pub const KILN_FLAG_PANIC_ABORT: u32 = 8;
 
-/// What a plug-in library exports as the constant `kiln_plugin_descriptor`.
+/// Constant that a plug-in library exports as `kiln_plugin_descriptor`.
 ///
 /// The host reads it without running any code of the library, in this order: `magic`, `struct_size`, `abi_major`,
 /// `min_host_minor`, `target`, `flags`, slots.
@@ -40,9 +40,9 @@ pub struct kiln_descriptor {
     pub abi_minor: u32,
     /// The least minor version of a host that the library can live with.
     pub min_host_minor: u32,
-    /// What it offers: `KILN_KIND_` bits. Unknown bits are ignored.
+    /// Kinds of plug-in that the library offers: `KILN_KIND_` bits. Unknown bits are ignored.
     pub kinds: u32,
-    /// What the host has to know before it runs code: `KILN_FLAG_` bits. Unknown bits are ignored.
+    /// Facts that the host needs before it runs code: `KILN_FLAG_` bits. Unknown bits are ignored.
     pub flags: u32,
     /// Name of the plug-in: "cuda".
     pub name: kiln_str,
@@ -50,7 +50,7 @@ pub struct kiln_descriptor {
     pub vendor: kiln_str,
     /// Its own version, as semantic versioning writes it.
     pub version: kiln_str,
-    /// Anything that tells builds apart; may be empty.
+    /// Text that distinguishes builds of one version; may be empty.
     pub build_id: kiln_str,
     /// Target triple that it was compiled for; `KILN_TARGET` in C.
     pub target: kiln_str,

@@ -1,4 +1,4 @@
-//! What the host offers to a plug-in.
+//! Functions and data that the host offers to a plug-in.
 
 use crate::{kiln_error, kiln_host_ctx, kiln_owner, kiln_sink, kiln_str, kiln_tensor, kiln_tensor_sink};
 use core::ffi::c_void;
@@ -46,7 +46,7 @@ pub struct kiln_host {
     pub error_detail: Option<unsafe extern "C" fn(err: *mut kiln_error, key: kiln_str, value: kiln_str)>,
     /// Memory of `size` bytes at a multiple of `align`, a power of two; null where it can't be had. `[any-thread]`
     pub alloc: Option<unsafe extern "C" fn(ctx: *mut kiln_host_ctx, size: u64, align: u64) -> *mut c_void>,
-    /// Gives memory of `alloc` back, with the same numbers. `[any-thread]`
+    /// Frees memory of `alloc`; size and alignment are those of the allocation. `[any-thread]`
     pub free: Option<unsafe extern "C" fn(ctx: *mut kiln_host_ctx, ptr: *mut c_void, size: u64, align: u64)>,
     /// Appends bytes to a sink; they are copied. Returns a status. `[serial-per-object]`
     pub sink_write: Option<unsafe extern "C" fn(sink: *mut kiln_sink, data: *const u8, len: u64) -> i32>,

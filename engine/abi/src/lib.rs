@@ -1,9 +1,9 @@
 //! The C ABI of Kiln backends and layer plug-ins.
 //!
 //! A plug-in is a shared library that exports one constant, [`kiln_descriptor`], under the name
-//! [`KILN_DESCRIPTOR_SYMBOL`]. The host checks it before any code of the plug-in runs, calls its `init` with the table of
-//! host functions ([`kiln_host`]) and asks for interfaces by name; a backend answers [`KILN_BACKEND_V1`] with a
-//! [`kiln_backend_v1`].
+//! [`KILN_DESCRIPTOR_SYMBOL`]. The host checks it before any code of the plug-in runs. It then calls `init`
+//! with the table of host functions ([`kiln_host`]) and asks for interfaces by name. A backend answers
+//! [`KILN_BACKEND_V1`] with a [`kiln_backend_v1`].
 //!
 //! Names are the same in Rust and in C: `plugins/include/kiln_plugin.h` is generated from this crate by
 //! `cargo xtask header`. Payloads (targets, regions, tactics, programs) are CBOR; `PAYLOADS.md` beside this crate

@@ -1,4 +1,4 @@
-//! What functions return. A message goes through `error_set` of the host.
+//! Status codes of functions. The message of an error goes through `error_set` of the host.
 
 /// Done.
 pub const KILN_OK: i32 = 0;

@@ -36,12 +36,11 @@ pub struct kiln_tensor {
     pub data: *const c_void,
     /// Bytes of `data`.
     pub len: u64,
-    /// What keeps `data` alive: after `retain` of the host it outlives the call. Null: it can't be retained.
+    /// Owner of `data`: after `retain` of the host the data outlives the call. Null: it can't be retained.
     pub owner: *mut kiln_owner,
 }
 
-/// A CBOR payload with what lies outside of it: large tensors and blobs, which the payload names by index. This
-/// structure never changes.
+/// A CBOR payload with the large tensors and blobs that it names by index. This structure never changes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kiln_payload {
@@ -49,30 +48,30 @@ pub struct kiln_payload {
     pub cbor: kiln_bytes,
     /// Tensors that lie outside.
     pub tensors: *const kiln_tensor,
-    /// How many.
+    /// Number of tensors.
     pub tensor_count: u64,
     /// Blobs that lie outside.
     pub blobs: *const kiln_bytes,
-    /// How many.
+    /// Number of blobs.
     pub blob_count: u64,
 }
 
-/// Where a call writes bytes to, with `sink_write` of the host.
+/// Receiver of the bytes that a call writes with `sink_write` of the host.
 pub struct kiln_sink {
     _opaque: [u8; 0],
 }
 
-/// Where a call writes tensors to, with `tensor_write` of the host.
+/// Receiver of the tensors that a call writes with `tensor_write` of the host.
 pub struct kiln_tensor_sink {
     _opaque: [u8; 0],
 }
 
-/// Where a call writes its error to, with `error_set` of the host.
+/// Receiver of the error that a call sets with `error_set` of the host.
 pub struct kiln_error {
     _opaque: [u8; 0],
 }
 
-/// What keeps the data of a tensor alive.
+/// Shared owner that keeps the data of a tensor alive.
 pub struct kiln_owner {
     _opaque: [u8; 0],
 }

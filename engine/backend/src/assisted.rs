@@ -5,12 +5,12 @@
 pub struct Reason {
     /// Part of a sentence: "a carried value changes its size".
     pub why: &'static str,
-    /// What to change in the network, the inputs or the machine.
+    /// Change of the network, the inputs or the machine that avoids the wait.
     pub advice: &'static str,
 }
 
-/// A layer that gives as much as it finds, within bounds: all is computed on the device, and the host reads how much it is.
-/// Strict builds report it, but do not refuse it.
+/// A layer whose result size depends on data, within bounds. All is computed on the device, and the host
+/// reads the size. Strict builds report it, but do not refuse it.
 pub const SIZES: Reason = Reason {
     why: "how large its results are is found on the device",
     advice: "mask elements instead of picking them, if the size may stay as it is",
@@ -67,11 +67,11 @@ pub const DEVICE_FLOW: &str = "device_flow";
 pub struct HostStep {
     /// Index of the step.
     pub step: usize,
-    /// Where a step inside of it lies, as in `StepTime::inside`.
+    /// Path of a step inside of it, as in `StepTime::inside`.
     pub inside: Vec<(usize, usize)>,
     /// Why, as part of a sentence.
     pub why: String,
-    /// What may be done about it; may be empty.
+    /// Advice on how to avoid the wait; may be empty.
     pub advice: String,
 }
 

@@ -20,7 +20,7 @@ impl BackendError {
         }
     }
 
-    /// What goes with the code: the message without what the code says, and details by name.
+    /// Payload of an error beside its code: the message without the code's own text, and details by name.
     pub fn parts(&self) -> (String, Vec<(&'static str, String)>) {
         match self {
             BackendError::Unsupported(m)

@@ -1,4 +1,4 @@
-//! What a region is compiled to: code, and what an executor must know of it.
+//! Compiled form of a region: code, and everything that an executor must know of it.
 //!
 //! A plan stores it whole as a step's blob, so that loading writes no kernel's text again.
 
@@ -29,7 +29,7 @@ pub struct CompiledKernel {
     /// Bindings, in the order in which the code takes them.
     #[n(3)]
     pub bindings: Vec<Binding>,
-    /// What lies in the parameter beside bindings and argument words.
+    /// Contents of the parameter beside bindings and argument words.
     #[n(4)]
     pub parameter: Parameter,
     /// Dynamic shared memory in bytes of entry points that map nothing.
@@ -73,7 +73,7 @@ pub struct EntryPoint {
     pub together: bool,
 }
 
-/// What one binding holds. Tensors of more bytes than a binding spans are bound in pieces.
+/// Tensor or memory of one binding. Tensors of more bytes than a binding spans are bound in pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Binding {
     /// The argument words.
@@ -99,7 +99,7 @@ pub enum Binding {
     Faults,
 }
 
-/// What lies in the parameter beside bindings and argument words.
+/// Contents of the parameter beside bindings and argument words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct Parameter {

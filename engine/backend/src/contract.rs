@@ -36,7 +36,7 @@ pub trait Backend: Send + Sync {
     fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError>;
 }
 
-/// What to time.
+/// Request to time one blob.
 #[derive(Debug)]
 pub struct TimeRequest<'a> {
     /// The region, its shapes concrete.
@@ -47,13 +47,13 @@ pub struct TimeRequest<'a> {
     pub blob: &'a [u8],
     /// Inputs in the order of the region's, at the shapes to time.
     pub inputs: &'a [Tensor],
-    /// How many samples.
+    /// Number of samples.
     pub samples: u32,
 }
 
 /// An open device.
 pub trait Device: Send + Sync {
-    /// Runs a region several times and gives the time of each run in nanoseconds, without transfers.
+    /// Runs a region several times and returns the time of each run in nanoseconds, without transfers.
     fn time(&self, request: &TimeRequest<'_>) -> Result<Vec<f64>, BackendError>;
 
     /// Uploads weights and makes the kernels ready.
@@ -74,10 +74,11 @@ pub trait Context: Send {
     /// right.
     fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError>;
 
-    /// Waits for the run and gives its outputs in the order of the program's.
+    /// Waits for the run and returns its outputs in the order of the program's.
     fn outputs(&mut self) -> Result<Vec<Tensor>, BackendError>;
 
-    /// A value of the last run that lies at a step's border. `Unsupported` for values inside kernels.
+    /// A value of the last run that a step reads or writes as a whole. `Unsupported` for values inside
+    /// kernels.
     fn observe(&mut self, value: ValueId) -> Result<Tensor, BackendError>;
 
     /// Keeps all border values until they are observed (memory is not reused), from the next run on.
@@ -92,8 +93,9 @@ pub trait Context: Send {
         Err(BackendError::Unsupported("this backend does not tell where a run needs the host".into()))
     }
 
-    /// Runs the kernels of the last run again so many times, without transfers, and gives the time of each run on the
-    /// device in nanoseconds. `Unsupported` where a run needs the host in between, or the device can't tell.
+    /// Repeats the kernels of the last run so many times, without transfers. Returns the time of each run on
+    /// the device in nanoseconds. `Unsupported` where a run needs the host in between, or the device has no
+    /// clock.
     fn time_runs(&mut self, _runs: u32) -> Result<Vec<f64>, BackendError> {
         Err(BackendError::Unsupported("this backend does not time runs without transfers".into()))
     }
@@ -127,7 +129,7 @@ pub trait Context: Send {
         None
     }
 
-    /// What this context has done so far.
+    /// Work that this context has done so far.
     fn counters(&self) -> Counters;
 }
 
@@ -136,10 +138,10 @@ pub trait Context: Send {
 pub struct StepTime {
     /// Index of the step.
     pub step: usize,
-    /// Where a step inside of it lies, from the outermost in: the body, and the step's index in it. Empty for the step
-    /// itself, whose time holds those inside.
+    /// Path of a step inside of it, from the outermost in: the body, and the step's index in it. Empty for
+    /// the step itself, whose time includes those inside.
     pub inside: Vec<(usize, usize)>,
-    /// How often it ran: in a body once an iteration.
+    /// Number of runs of the step: in a body once an iteration.
     pub runs: u64,
     /// Nanoseconds on the device, of all runs.
     pub ns: f64,
@@ -170,7 +172,7 @@ impl StepTime {
     }
 }
 
-/// What a context has done since it was made. After warm-up only `runs` may grow.
+/// Work that a context has done since it was made. After warm-up only `runs` may grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Finished runs.

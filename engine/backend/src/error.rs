@@ -1,4 +1,4 @@
-//! What can go wrong in a backend.
+//! Errors of a backend.
 
 use thiserror::Error;
 
@@ -15,9 +15,9 @@ pub enum BackendError {
     /// Memory could not be had.
     #[error("out of memory: {what}{}", wants(*bytes))]
     OutOfMemory {
-        /// What the memory was for.
+        /// Purpose of the memory.
         what: String,
-        /// How much was asked for; 0 where nobody knows.
+        /// Number of bytes; 0 where it is unknown.
         bytes: u64,
     },
     /// The device is gone; the executable and its contexts are unusable.
@@ -43,7 +43,7 @@ pub enum BackendError {
     Execution {
         /// The layer.
         layer: String,
-        /// What is wrong.
+        /// Description of the failure.
         message: String,
     },
     /// A defect of the backend.
@@ -65,7 +65,8 @@ impl BackendError {
         BackendError::Cancelled { layer: String::new() }
     }
 
-    /// What a body of a step of control flow ended with: where it was cancelled, the step is named in front.
+    /// Error of a body, for the step of control flow that ran it: where it was cancelled, the step is named
+    /// in front.
     pub fn inside(self, step: &str) -> BackendError {
         match self {
             BackendError::Cancelled { layer } if layer.is_empty() => {

@@ -1,5 +1,5 @@
-//! How large tensors of a kernel may be: kernels count elements in 32 bits, except where a tactic counts positions in the
-//! first input in 64 bits.
+//! Greatest size of a kernel's tensors. Kernels count elements in 32 bits, except where a tactic counts
+//! positions in the first input in 64 bits.
 
 use crate::{BackendError, Tactic};
 use kiln_ir::{Fact, TensorType};

@@ -13,7 +13,7 @@ pub struct Program {
     pub graph: Graph,
     /// Steps in execution order; together they cover every node of the graph once.
     pub steps: Vec<Step>,
-    /// Where values lie, planned for the largest shapes of each profile.
+    /// Places of values, planned for the largest shapes of each profile.
     pub memory: MemoryPlan,
 }
 
@@ -26,7 +26,7 @@ pub struct Step {
     pub nodes: Vec<NodeId>,
     /// The chosen tactic.
     pub tactic: Tactic,
-    /// What the backend compiled for it. Steps of equal regions share it.
+    /// Compiled form of the step. Steps of equal regions share it.
     pub blob: Bytes,
     /// Programs of the regions of control flow that the host walks (module `flow`): one for each region, whose inputs and outputs are the
     /// region's. Empty for all other steps.
@@ -61,7 +61,7 @@ impl Step {
     }
 }
 
-/// Where the values of a program lie.
+/// Places of a program's values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemoryPlan {
     /// For each value of the graph, by [`ValueId`].
@@ -72,7 +72,7 @@ pub struct MemoryPlan {
     pub scratch: u64,
 }
 
-/// Where a value lies.
+/// Place of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Nowhere: nobody reads it, or it lives inside a kernel.
@@ -103,8 +103,8 @@ impl Program {
         Program { graph, steps, memory: MemoryPlan::default() }
     }
 
-    /// Whether a step only gives memory another name: the result of a reshape that lies where its input lies. It launches
-    /// nothing.
+    /// Whether a step only renames memory: the result of a reshape that is stored where its input is. It
+    /// launches nothing.
     pub fn is_view(&self, step: &Step) -> bool {
         let [node] = step.nodes[..] else { return false };
         let Some(node) = self.graph.get(node).filter(|n| is_view_op(&n.op)) else { return false };

@@ -64,7 +64,7 @@ impl<K: Hash + Eq + Clone, T: ?Sized> Recent<K, T> {
         drop(dropped);
     }
 
-    /// How many objects it keeps.
+    /// Number of objects that it keeps.
     pub fn len(&self) -> usize {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).entries.len()
     }

@@ -20,8 +20,9 @@ pub struct Region {
 }
 
 impl Region {
-    /// Cuts these nodes (in execution order) out of `g`. Outputs are the values that something outside reads, or
-    /// that `g` gives out. Looks at the whole graph: for many regions of one graph see [`Region::extract_with`].
+    /// Cuts these nodes (in execution order) out of `g`. Outputs are the values that something outside reads,
+    /// and outputs of `g`. Looks at the whole graph: for many regions of one graph see
+    /// [`Region::extract_with`].
     pub fn extract(g: &Graph, nodes: &[NodeId]) -> Result<Region, kiln_ir::IrError> {
         let inside: HashSet<NodeId> = nodes.iter().copied().collect();
         let own = nodes.iter().filter_map(|&n| g.get(n)).flat_map(|n| n.outputs.iter().copied());

@@ -33,7 +33,7 @@ impl Shapes {
         Shapes { facts, changed }
     }
 
-    /// What is known of a value now.
+    /// Facts of a value at this point of the run.
     pub fn fact(&self, v: ValueId) -> &Fact {
         &self.facts[v.0 as usize]
     }
@@ -107,8 +107,8 @@ impl Shapes {
         })
     }
 
-    /// Records what a step left in memory that gives results of unknown size: sizes, as [`Shapes::set_sizes`] takes them, or,
-    /// of an assertion with its message, 0 where it holds.
+    /// Records the words that a step with results of unknown size left in memory: sizes, as
+    /// [`Shapes::set_sizes`] takes them, or, of an assertion with its message, 0 where it holds.
     pub fn set_counted(
         &mut self,
         layer: &str,
@@ -174,8 +174,9 @@ impl Shapes {
         Ok(())
     }
 
-    /// Records the real shapes of data-dependent values from the sizes that a device told: one for each dimension that is
-    /// no number, in the order of values and dimensions; equal dimensions are told once.
+    /// Records the real shapes of data-dependent values from the sizes that a device reported. There is one
+    /// for each dimension that is not a number, in the order of values and dimensions; equal dimensions are
+    /// reported once.
     pub fn set_sizes(
         &mut self,
         values: &[ValueId],

@@ -11,7 +11,7 @@ pub struct Tactic {
     pub params: BTreeMap<String, i64>,
     /// Scratch memory in bytes that the step wants while it runs, at the region's maximal shapes.
     pub workspace: u64,
-    /// Whether it gives the same bits every time.
+    /// Whether it yields the same bits every time.
     pub deterministic: bool,
     /// Identifies the sources that the kernel's text is written from, so that changed kernels are timed again.
     pub source_hash: String,
@@ -21,8 +21,8 @@ pub struct Tactic {
     /// Whether it does not write results that no other region reads, so that these need no memory. Else it may
     /// write them.
     pub leaves_unread: bool,
-    /// What those who build should know if it is chosen: that there are faster ways and why they are refused here, say.
-    /// Empty where there is nothing to say.
+    /// Note for the build report if it is chosen, such as faster tactics and the reason why they are refused
+    /// here. May be empty.
     pub note: String,
 }
 
@@ -41,7 +41,7 @@ impl Tactic {
         }
     }
 
-    /// What [`Tactic::source_hash`] is of a kernel's source.
+    /// Hash of a kernel's source, for [`Tactic::source_hash`].
     pub fn hash_of(source: &str) -> String {
         blake3::hash(source.as_bytes()).to_hex()[..16].to_owned()
     }

@@ -12,7 +12,7 @@ pub struct Target {
     pub version: String,
     /// Instruction set or architecture: "x86_64", "vulkan", "sm_90a". Another one refuses a plan.
     pub arch: String,
-    /// Name of the device as its driver tells it.
+    /// Name of the device as its driver reports it.
     pub device: String,
     /// Driver and its version. Recorded, not part of the fingerprint.
     pub driver: String,
@@ -20,7 +20,7 @@ pub struct Target {
     pub features: Vec<String>,
     /// Numbers that kernels are chosen by: "shared_memory", "sm_count", "l2_bytes". A difference is a warning.
     pub numbers: BTreeMap<String, u64>,
-    /// What the memory planner has to obey.
+    /// Rules of the memory planner.
     pub memory: MemoryRules,
 }
 
@@ -35,7 +35,7 @@ pub fn source_feature(source: &str) -> String {
     format!("source.{source}")
 }
 
-/// What the memory planner has to obey.
+/// Rules of the memory planner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryRules {
     /// Alignment of tensors in the arena, in bytes; a power of two.
@@ -49,8 +49,8 @@ pub struct MemoryRules {
 }
 
 impl Target {
-    /// What timing-cache keys and plans name the target by: backend, version, architecture, device, features and
-    /// memory rules, but not the driver.
+    /// Name of the target in timing-cache keys and plans: backend, version, architecture, device, features
+    /// and memory rules, but not the driver.
     pub fn fingerprint(&self) -> String {
         let mut h = blake3::Hasher::new();
         let mut put = |s: &str| {

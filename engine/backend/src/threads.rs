@@ -2,9 +2,9 @@
 
 use std::sync::Once;
 
-/// Makes the shared thread pool, with as many threads as the system gives, down to none: where none can be made, work is done
-/// on the calling thread. Without this the pool is made at its first use, and a system that refuses threads then ends in a
-/// panic. Does nothing if there is a pool.
+/// Makes the shared thread pool, with as many threads as the system allows. If it allows none, work is done
+/// on the calling thread. Without this call the pool is made at its first use, and a system that refuses
+/// threads then ends in a panic. Does nothing if there is a pool.
 pub fn prepare() {
     static PREPARED: Once = Once::new();
     PREPARED.call_once(|| {

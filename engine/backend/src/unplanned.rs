@@ -39,7 +39,7 @@ impl Program {
         Ok((Program::single_step(graph, Tactic::plain(""), Vec::new()), given))
     }
 
-    /// Gives every step the backend's first tactic, compiled.
+    /// Sets every step to the backend's first tactic, compiled.
     pub fn choose(&mut self, backend: &dyn Backend, target: &Target) -> Result<(), BackendError> {
         self.choose_for(&[], backend, target)
     }

@@ -1,4 +1,4 @@
-//! How long a host waits for a device before it takes it for lost.
+//! Time that a host waits for a device before it takes it for lost.
 
 use crate::BackendError;
 use std::time::Duration;

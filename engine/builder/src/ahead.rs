@@ -4,7 +4,7 @@ use kiln_backend::{Backend, BackendError, Region, Tactic, Target};
 use rayon::prelude::*;
 use std::time::Duration;
 
-/// What a build spent its time on.
+/// Time that a build spent, by kind of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
     /// All of it.

@@ -1,4 +1,4 @@
-//! What is known inside of loops and conditionals when their bodies are built.
+//! Facts of values inside of loops and conditionals when their bodies are built.
 
 use crate::BuildError;
 use crate::points::{Points, Span};
@@ -45,20 +45,21 @@ pub(crate) fn hand_on(body: &mut Graph) {
     body.remove_dead();
 }
 
-/// What a layer hands on as this value.
+/// Source of an identity layer that makes this value, if both have one type.
 fn handed_on(g: &Graph, v: ValueId) -> Option<ValueId> {
     let (_, node) = g.producer(v).filter(|(_, n)| n.op.is(IDENTITY))?;
     node.inputs.first().copied().flatten().filter(|&x| g.ty(x) == g.ty(v))
 }
 
-/// Whether a layer writes its result where one of its inputs lies.
+/// Whether a layer writes its result into the memory of one of its inputs.
 fn in_place(g: &Graph) -> bool {
     let here = |n: &Node| !n.op.def().traits.must_alias.is_empty() || n.regions.iter().any(in_place);
     g.nodes().any(|(_, n)| here(n))
 }
 
-/// Facts of all values of a body, from those of its inputs. Sizes that only a run tells are guessed for the choice of
-/// kernels, where a guess fits the whole body, branches that are not taken too; in the memory plan they stay unknown.
+/// Facts of all values of a body, from those of its inputs. Sizes that only a run computes are guessed for
+/// the choice of kernels, where a guess fits the whole body, branches not taken included. In the memory plan
+/// they stay unknown.
 pub(crate) fn points(body: &Graph, inputs: &[Fact], spans: &[Span]) -> Result<Points, BuildError> {
     let own = || {
         let inputs: Vec<Fact> = body.inputs.iter().map(|&v| body.value(v).fact.clone()).collect();
@@ -82,8 +83,9 @@ pub(crate) fn points(body: &Graph, inputs: &[Fact], spans: &[Span]) -> Result<Po
     Ok(Points { opt, sure, spans: inside })
 }
 
-/// Facts of all values with a guess in the place of sizes that only a run tells: the usual one, or a size that stands in
-/// the body, which a size may have to be equal to. `None` where nothing is to be guessed, or no guess fits.
+/// Facts of all values with a guess in the place of sizes that only a run computes. A guess is the usual
+/// size, or one that stands in the body, which the size may have to equal. `None` where nothing is to be
+/// guessed, or no guess fits.
 fn guess(body: &Graph, inputs: &[Fact]) -> Option<Vec<Fact>> {
     if inputs.iter().all(|f| f.ty.static_dims().is_some()) {
         return None;

@@ -32,12 +32,12 @@ pub struct Builder {
     pub config: BuildConfig,
 }
 
-/// What a build made.
+/// Result of a build.
 #[derive(Debug)]
 pub struct Built {
     /// The program.
     pub program: Program,
-    /// What each pass did.
+    /// Report of each pass.
     pub passes: Vec<PassReport>,
     /// Rewrites that the search considered.
     pub considered: Vec<Considered>,
@@ -45,9 +45,9 @@ pub struct Built {
     pub steps: Vec<StepReport>,
     /// Candidates that were timed; 0 for a warm build.
     pub timed: usize,
-    /// Where the time went.
+    /// Time of the build by kind of work.
     pub spent: Spent,
-    /// What the user should know: candidates that could not be timed.
+    /// Notes for the user, such as candidates that could not be timed.
     pub notes: Vec<String>,
     /// Layers at which runs are expected to need the host, and why.
     pub host_layers: Vec<HostLayer>,
@@ -64,13 +64,13 @@ pub struct StepReport {
     pub tactic: String,
     /// Median time when it was tuned, in nanoseconds.
     pub ns: Option<f64>,
-    /// How many candidates there were.
+    /// Number of candidates.
     pub candidates: usize,
     /// Key of the choice in the timing cache.
     pub key: Option<String>,
-    /// Whether it only gives memory another name and launches nothing.
+    /// Whether it only renames memory and launches nothing.
     pub view: bool,
-    /// What the backend says of the tactic; empty where that is nothing.
+    /// The backend's note on the tactic; may be empty.
     pub note: String,
 }
 
@@ -81,7 +81,7 @@ impl Builder {
         Builder { backend, target, device, cache, store, config: BuildConfig::default() }
     }
 
-    /// What programs are built for.
+    /// Device that programs are built for.
     pub fn target(&self) -> &Target {
         &self.target
     }
@@ -206,7 +206,7 @@ struct Picked {
     nodes: Vec<NodeId>,
     region: Region,
     choice: Choice,
-    /// What its blob depends on.
+    /// Text of everything that its blob depends on.
     key: String,
 }
 

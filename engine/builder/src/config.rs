@@ -1,4 +1,4 @@
-//! What the user may set about a build.
+//! Options of a build.
 
 use kiln_ir::DType;
 use kiln_plan::Profile;
@@ -6,7 +6,7 @@ use kiln_plan::Profile;
 /// Called as a build goes on: phase, steps done, steps in all. Returning false cancels the build.
 pub type Progress<'a> = &'a mut dyn FnMut(&str, usize, usize) -> bool;
 
-/// How strictly per-layer types bind.
+/// Strictness of per-layer types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Constraints {
     /// Honoured only where they are fastest.
@@ -32,7 +32,7 @@ pub struct BuildConfig {
     pub strong_types: bool,
     /// The type of the network's inputs and outputs of f32, if not that. Casts do it, in a strongly typed network, too.
     pub io_type: Option<DType>,
-    /// How strictly per-layer types bind.
+    /// Strictness of per-layer types.
     pub constraints: Constraints,
     /// Fold constants.
     pub fold: bool,

@@ -1,4 +1,4 @@
-//! What can go wrong in a build.
+//! Errors of a build.
 
 use kiln_backend::{BackendError, Region};
 use kiln_ir::{Graph, IrError};
@@ -20,7 +20,7 @@ pub enum BuildError {
     Pass {
         /// The pass.
         pass: &'static str,
-        /// What the verifier found.
+        /// Error of the verifier.
         #[source]
         source: IrError,
     },
@@ -83,7 +83,7 @@ pub enum BuildError {
     Precision {
         /// The layer.
         layer: String,
-        /// What is wanted and why it can't be.
+        /// Type that is wanted, and why it can't be.
         message: String,
     },
     /// The progress callback asked to stop.

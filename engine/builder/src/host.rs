@@ -27,9 +27,9 @@ pub(crate) fn expected(program: &Program, points: &[Vec<Fact>], target: &Target)
     all
 }
 
-/// Facts in which inputs that the host plans by have contents. Where no profile says which, as for numbers that are not integers
-/// and for iteration counts, they are ones, or, where the network takes no ones, a size that stands in it: any contents serve to
-/// find out what follows from them. Without contents where none of these fits.
+/// Facts in which inputs that the host plans by have contents. Where no profile has them, as for numbers that
+/// are not integers and for iteration counts, they are ones. Where the network takes no ones, they are a size
+/// that stands in it: any contents show what follows from them. Without contents where none of these fits.
 fn with_contents(program: &Program, facts: &[Fact], target: &Target) -> Vec<Fact> {
     let g = &program.graph;
     let own: Vec<Fact> = g.inputs.iter().map(|&v| facts[v.0 as usize].clone()).collect();
@@ -121,7 +121,7 @@ fn greatest(d: &Dim) -> Option<i64> {
     d.as_const().or_else(|| d.upper_bound()?.as_const())
 }
 
-/// Gives sizes that the step finds their bounds, so that no step behind is named for the same reason.
+/// Sets sizes that the step computes to their bounds, so that no later step is reported for the same reason.
 fn assume_bounds(program: &Program, step: &Step, shapes: &mut Shapes) {
     for &v in nodes(program, step).flat_map(|n| &n.outputs) {
         if shapes.shape(v).is_some() {
@@ -133,7 +133,7 @@ fn assume_bounds(program: &Program, step: &Step, shapes: &mut Shapes) {
     }
 }
 
-/// What is known of a body of control flow.
+/// Facts of a body of control flow.
 struct Inside {
     /// Its steps that need the host.
     steps: Vec<HostStep>,
@@ -190,9 +190,9 @@ fn without_others(inputs: &mut [Fact], planned: &[usize]) {
     }
 }
 
-/// Facts of the inputs of a loop's body in its second iteration, for a host that walks it: sizes of carried values are those that
-/// the first iteration finds, and the elements that it plans by are followed where each iteration computes them from such.
-/// `None` where the first iterations do not tell all sizes.
+/// Facts of the inputs of a loop's body in its second iteration, for a host that walks it. Sizes of carried
+/// values are those that the first iteration computes. Elements that the host plans by are followed where
+/// each iteration computes them from such. `None` where the first iterations do not determine all sizes.
 fn walked(
     outer: &Graph,
     shapes: &Shapes,

@@ -58,8 +58,9 @@ pub fn in_range(g: &Graph, v: ValueId, t: Tensor) -> Option<Tensor> {
     }
 }
 
-/// Whether every dimension of every input has a bound, the bounds fit together, and the contents are known from which
-/// host ports read shapes, axes and sizes: random ones contradict the shapes.
+/// Whether random inputs of this network can be timed. Every dimension of every input has a bound, and the
+/// bounds fit together. The contents are known from which host ports read shapes, axes and sizes: random ones
+/// contradict the shapes.
 pub(crate) fn can_be_timed(g: &Graph) -> bool {
     let unknown = |n: &Node| {
         let host = n.inputs.iter().enumerate().filter(|(i, _)| n.op.port(*i).is_some_and(|p| p.host));

@@ -80,7 +80,7 @@ fn lifetimes(
     lives
 }
 
-/// Which values cross the borders of steps, and when they are read last.
+/// Values that cross the borders of steps, and the last step that reads each.
 struct Borders {
     step_of: HashMap<NodeId, usize>,
     last: HashMap<ValueId, usize>,
@@ -107,8 +107,8 @@ impl Borders {
         Borders { step_of, last }
     }
 
-    /// Values that a step defines for others, and those of its outputs that nobody reads but that it writes anyway, unless
-    /// its tactic leaves them alone.
+    /// Values that a step defines for others, and unread outputs that it writes anyway, unless its tactic
+    /// leaves them alone.
     fn defined(&self, g: &Graph, step: &StepUse, s: usize) -> Vec<ValueId> {
         let uses_inside =
             |v: &ValueId| step.nodes.iter().filter_map(|&n| g.get(n)).any(|n| n.inputs.contains(&Some(*v)));
@@ -153,7 +153,7 @@ fn shareable(
     nodes.iter().flat_map(|n| n.inputs.iter().flatten().copied()).find(|x| dies(x) && fits(x))
 }
 
-/// Where the input of the network lies that `v` is a view of. Outputs of the network have memory of their own.
+/// Place of the network's input that `v` is a view of. Outputs of the network have memory of their own.
 fn input_viewed(g: &Graph, step: &StepUse, v: ValueId, places: &[Place]) -> Option<Place> {
     let [only] = step.nodes[..] else { return None };
     let node = g.get(only).filter(|n| is_view_op(&n.op) && !g.outputs.contains(&v))?;
@@ -248,7 +248,7 @@ mod tests {
         "graph \"g\" { input %q: f32[1,2,8,4] input %k: f32[1,2,16,4] input %v: f32[1,2,16,4]
         %y, %key, %value, %qk = attention(%q, %k, %v) %z = exp(%y) output %z }";
 
-    /// Where the results of the attention lie, and how large the arena is.
+    /// Places of the attention's results, and the size of the arena.
     fn planned(leaves_unread: bool) -> (Vec<Place>, u64) {
         let g = Graph::from_text(ATTENTION).expect("a graph");
         let step = |(n, _)| StepUse { nodes: vec![n], workspace: 0, leaves_unread };

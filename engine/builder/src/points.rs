@@ -17,7 +17,8 @@ const LOOSE: u64 = 8;
 /// Facts of all values, by value: what kernels are chosen for, and what bounds the memory plan.
 #[derive(Clone, Debug)]
 pub struct Points {
-    /// At the usual shapes of the first profile. In bodies of control flow sizes that only a run tells are guessed.
+    /// Facts at the usual shapes of the first profile. In bodies of control flow, sizes that only a run
+    /// computes are guessed.
     pub opt: Vec<Fact>,
     /// The points without guesses.
     pub sure: Vec<Fact>,
@@ -78,8 +79,8 @@ impl Points {
 }
 
 impl Span {
-    /// Infers the graph with a symbol for each dimension of an input that the profile lets vary, and for each element of a
-    /// shape input that does.
+    /// Infers the graph with a symbol for each dimension of an input that the profile lets vary. Elements of
+    /// shape inputs that vary have symbols too.
     fn of(g: &Graph, points: [&[Fact]; 3], usual: &[Fact]) -> Span {
         let mut ranges = Ranges::new();
         let mut inputs = Vec::with_capacity(g.inputs.len());

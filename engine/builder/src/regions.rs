@@ -1,6 +1,6 @@
-//! Cuts a graph into regions: one anchor with the pointwise layers behind it, or pointwise layers alone, and layers that
-//! only say how something else that these read lies in memory; or a layer that reads what was moved where it lay, with the
-//! moves.
+//! Cuts a graph into regions. A region is one anchor with the pointwise layers after it, or pointwise layers
+//! alone, with the views that these read. A layer that can read a moved operand at its old place forms a
+//! region with the moves.
 //!
 //! Every region has one value that is read outside, which all its layers work for; so no two regions wait for each
 //! other. The backend is asked whether it runs a grown region as one kernel; what it refuses is cut smaller. Nothing
@@ -56,7 +56,7 @@ struct Former<'a> {
     backend: &'a dyn Backend,
     target: &'a Target,
     uses: Uses,
-    /// Where nodes stand in the order of execution.
+    /// Position of each node in the order of execution.
     rank: HashMap<NodeId, usize>,
     of: HashMap<NodeId, usize>,
     /// The anchor first, the others in the order of execution.
@@ -122,7 +122,7 @@ impl<'a> Former<'a> {
         readers.filter(move |&n| self.joins(n, like)).filter_map(|n| Some((*self.rank.get(&n)?, n)))
     }
 
-    /// How many values of these nodes are read outside, and whether those could become one.
+    /// Number of values of these nodes that are read outside, and whether those could become one.
     fn exits(&self, members: &[NodeId], like: ValueId) -> Exits {
         let (mut open, mut fixed) = (0, 0);
         for v in members.iter().flat_map(|&n| self.outputs(n)) {
@@ -204,7 +204,8 @@ impl<'a> Former<'a> {
         }
     }
 
-    /// A layer that only works for the pointwise ones of a region, or tells its other layers numbers on the host.
+    /// A layer that only the pointwise layers of a region read, or that computes numbers on the host for its
+    /// other layers.
     fn servant(&self, members: &[NodeId], refused: &HashSet<NodeId>) -> Option<NodeId> {
         let like = *self.outputs(*members.last()?).first()?;
         let read = members.iter().filter_map(|&n| self.g.get(n)).flat_map(|n| n.inputs.iter().flatten());
@@ -245,7 +246,7 @@ impl<'a> Former<'a> {
     }
 }
 
-/// Values that a set of nodes gives to others.
+/// Values of a set of nodes that others read.
 enum Exits {
     /// One: it can be a region.
     One,

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often a held lock is tried again.
+/// Time between two attempts to take a held lock.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A lock on `FILE.lock`, held until it is dropped or the process ends. The lock file stays: to remove it would let two

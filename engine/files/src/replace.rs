@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 const SUFFIX: &str = ".kiln-tmp";
 /// Hexadecimal digits of the random part of their names.
 const DIGITS: usize = 32;
-/// How many names are tried.
+/// Temporary names that are tried at most.
 const ATTEMPTS: usize = 16;
 
-/// What a file that may be replaced begins with, so that a mistyped path does not destroy a model or an input.
+/// Kind of file that may be replaced, by its first bytes, so that a mistyped path does not destroy a model or
+/// an input.
 #[derive(Clone, Copy, Debug)]
 pub struct Content {
-    /// What it is called in messages, with its article: "an engine".
+    /// Name in messages, with its article: "an engine".
     pub name: &'static str,
     /// The bytes that every file of the kind begins with.
     pub magic: &'static [u8],
@@ -77,7 +78,7 @@ impl Replacement {
         Err(io::Error::other(format!("no name for a temporary file in {} attempts", ATTEMPTS)))
     }
 
-    /// Where the new contents are until [`Replacement::commit`], to read them back.
+    /// Path of the new contents until [`Replacement::commit`], to read them back.
     pub fn temporary(&self) -> &Path {
         &self.temporary
     }

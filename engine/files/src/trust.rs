@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 pub enum Distrust {
     /// The file, or a folder above it, cannot be looked at.
     Io {
-        /// What was looked at.
+        /// File or folder that was examined.
         path: PathBuf,
         /// Why it failed.
         source: io::Error,

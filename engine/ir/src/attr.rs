@@ -90,7 +90,7 @@ impl Attrs {
         self.0.iter().map(|(k, v)| (k.as_str(), v))
     }
 
-    /// How many.
+    /// Number of attributes.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -1,9 +1,10 @@
 //! The budget of host memory: asked before a tensor is made.
 //!
-//! One budget holds for the process. Tensors in memory count against it as long as they live, and [`reserve`] is asked for
-//! what an operator will take beside them, so that a network that wants more than there is ends with an error that names
-//! its layer, and neither ends the process nor makes the machine swap. The limit is that of [`set_limit`], else that of the
-//! variable `KILN_MEMORY_LIMIT`, else a share of what the system had available when it was first asked for.
+//! One budget holds for the process. Tensors in memory count against it as long as they live, and [`reserve`]
+//! is asked for an operator's further needs. A network that needs more memory than is available ends with an
+//! error that names its layer; the process does not end, and the machine does not swap. The limit is that of
+//! [`set_limit`], else that of the variable `KILN_MEMORY_LIMIT`, else a share of the memory that was
+//! available at the first request.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -143,7 +144,8 @@ fn meminfo(text: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What the control groups of /proc/self/cgroup leave: the least of a group and all above it, version 2 or 1.
+/// Memory that the control groups of /proc/self/cgroup leave: the least of a group and all above it, version
+/// 2 or 1.
 fn group_available(groups: &str, root: &Path) -> Option<u64> {
     let mut least = None;
     for line in groups.lines() {
@@ -168,7 +170,7 @@ fn group_available(groups: &str, root: &Path) -> Option<u64> {
     least
 }
 
-/// What one control group leaves. File pages that are not in use are given up first, and so do not count.
+/// Memory that one control group leaves. File pages that are not in use are freed first, and so do not count.
 fn left_in(folder: &Path, [limit, usage, cache]: [&str; 3]) -> Option<u64> {
     let number = |name: &str| std::fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
     let limit = number(limit)?;

@@ -33,7 +33,7 @@ pub enum DType {
     I4 = 10,
 }
 
-/// What kind of number a [`DType`] holds.
+/// Kind of number that a [`DType`] holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Floating point.

@@ -13,9 +13,9 @@ pub enum ElementError {
         dtype: DType,
         /// The shape.
         shape: Vec<usize>,
-        /// How many elements the shape holds.
+        /// Number of elements of the shape.
         wanted: String,
-        /// How many were given.
+        /// Number of elements in the data.
         found: usize,
     },
     /// The tensor has elements of another type.

@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use thiserror::Error;
 
-/// What an operator finds wrong with its inputs or attributes. Says what was found and what was wanted; the layer's
+/// Error in the inputs or attributes of an operator. It names what was found and what was wanted; the layer's
 /// name is added by [`IrError::Layer`].
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum OpError {
@@ -40,7 +40,7 @@ pub enum OpError {
         input: usize,
         /// Its shape as text.
         found: String,
-        /// What was wanted, in words.
+        /// Allowed shapes, in words.
         wanted: String,
     },
     /// Two shapes do not go together.
@@ -53,16 +53,16 @@ pub enum OpError {
         /// The rule they break.
         wanted: String,
     },
-    /// The branches of a conditional give tensors of different ranks, and only a run tells which is taken.
+    /// The branches of a conditional yield tensors of different ranks, and only a run decides which is taken.
     #[error(
         "the branches give {when_true} if true and {when_false} if false, and no tensor has two ranks: give both the same \
          rank (reshape one of them, to dimensions of 1 for example), put what reads the result into the branches, or make \
          the condition a constant"
     )]
     BranchRanks {
-        /// What the true branch gives.
+        /// Shape or type from the true branch.
         when_true: String,
-        /// What the false branch gives.
+        /// Shape or type from the false branch.
         when_false: String,
     },
     /// An attribute is missing, of another type, or out of range.
@@ -70,9 +70,9 @@ pub enum OpError {
     Attr {
         /// The attribute.
         name: String,
-        /// What it is.
+        /// Value of the attribute.
         found: String,
-        /// What it should be.
+        /// Allowed values.
         wanted: String,
     },
     /// A value that must be known when the network is built (or before enqueue) is not.
@@ -117,7 +117,7 @@ pub enum OpError {
     TooLarge(String),
 }
 
-/// What can be wrong with a network or a graph.
+/// Error in a network or a graph.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum IrError {
     /// A layer refuses its inputs or attributes.
@@ -127,7 +127,7 @@ pub enum IrError {
         layer: String,
         /// Its operator.
         op: String,
-        /// What is wrong.
+        /// Error of the operator.
         #[source]
         source: OpError,
     },
@@ -148,7 +148,7 @@ pub enum IrError {
     Parse {
         /// 1-based.
         line: usize,
-        /// What was found and wanted.
+        /// Text that was found, and what was wanted.
         message: String,
     },
     /// A stored payload that does not decode.

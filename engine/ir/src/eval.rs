@@ -36,7 +36,7 @@ impl<'a> EvalCx<'a> {
         self.op.attrs()
     }
 
-    /// How many inputs were given, absent ones included.
+    /// Number of inputs, absent ones included.
     pub fn len(&self) -> usize {
         self.inputs.len()
     }

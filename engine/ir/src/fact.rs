@@ -1,4 +1,4 @@
-//! What is known of a tensor before it is computed.
+//! Facts of a tensor before it is computed.
 
 use crate::dim::Dim;
 use crate::tensor::{Elems, Tensor};
@@ -13,7 +13,7 @@ const MAX_CONTENT_SIZE: usize = 1 << 14;
 
 const LARGE_ELEMENT: usize = 32;
 
-/// What is known of a tensor before it is computed.
+/// Facts of a tensor before it is computed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fact {
     /// Element type and dimensions.

@@ -12,8 +12,8 @@ pub fn bf16_bits(x: f64) -> u16 {
     bf16::from_f32(to_odd(x)).to_bits()
 }
 
-/// The f32 that lies next to `x` toward zero, its last bit set if `x` is not exactly that. What is rounded from it to
-/// a narrower type is as if rounded from `x` once.
+/// The nearest f32 of `x` toward zero, its last bit set if `x` is not exactly that. Rounding it to a narrower
+/// type equals rounding `x` once.
 fn to_odd(x: f64) -> f32 {
     let near = x as f32;
     if f64::from(near) == x || x.is_nan() {

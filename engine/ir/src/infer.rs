@@ -1,7 +1,8 @@
 //! Type and shape inference, with the contents of small integer tensors followed symbolically.
 //!
-//! The same rules serve three times: when a network is written (dimensions symbolic), before enqueue (input shapes
-//! and shape inputs known, so that every host-known dimension becomes a number), and on the oracle (everything known).
+//! The same rules serve three times. When a network is written, dimensions are symbolic. Before enqueue,
+//! input shapes and shape inputs are known, so that every host-known dimension becomes a number. On the
+//! oracle, everything is known.
 
 use crate::attr::Attrs;
 pub use crate::axis::{normalize_axes, normalize_axis};
@@ -13,7 +14,7 @@ use crate::op::{Op, OpDef};
 use crate::tensor::Tensor;
 use crate::ty::{TensorType, dims_text};
 
-/// What an operator's rule sees.
+/// Arguments of an operator's inference rule.
 pub struct InferCx<'a> {
     /// The schema, for names in messages.
     pub def: &'static OpDef,
@@ -34,7 +35,7 @@ impl<'a> InferCx<'a> {
         InferCx { def: self.def, attrs, inputs, scope: self.scope }
     }
 
-    /// How many inputs were given, absent ones included.
+    /// Number of inputs, absent ones included.
     pub fn len(&self) -> usize {
         self.inputs.len()
     }
@@ -49,7 +50,7 @@ impl<'a> InferCx<'a> {
         self.inputs.get(i).is_some_and(Option::is_some)
     }
 
-    /// What is known of an input, if present.
+    /// Facts of an input, if present.
     pub fn fact(&self, i: usize) -> Option<&'a Fact> {
         self.inputs.get(i)?.as_ref()
     }
@@ -89,8 +90,8 @@ impl<'a> InferCx<'a> {
         })
     }
 
-    /// A new dimension that the host computes by applying this rule again once it knows the inputs' contents, with an upper
-    /// bound if there is one.
+    /// A new dimension that the host computes by applying this rule again once it knows the inputs' contents.
+    /// It may have an upper bound.
     pub fn fresh_host(&self, hint: &str, bound: Option<Dim>) -> Dim {
         Dim::host_bounded(format!("{}.{hint}", self.scope), bound)
     }

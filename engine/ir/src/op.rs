@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 pub struct OpDef {
     /// Stable name, snake case.
     pub name: OpName,
-    /// What it computes, for the documentation: formula, shapes, dtypes.
+    /// Definition for the documentation: formula, shapes, dtypes.
     pub doc: &'static str,
     /// Inputs in order. Only the last may be variadic.
     pub inputs: &'static [Port],
@@ -37,11 +37,11 @@ pub struct OpDef {
     pub ranges: Option<Ranges>,
     /// For pointwise operators, the scalar expression from inputs (of these dtypes) to the output.
     pub expr: Option<fn(&Attrs, &[DType]) -> Result<Expr, OpError>>,
-    /// What passes and backends may assume.
+    /// Assumptions that passes and backends may make.
     pub traits: Traits,
-    /// What passes, region forming and code generation do with it.
+    /// Roles in passes, region forming and code generation.
     pub roles: Roles,
-    /// How closely a backend must agree with the oracle.
+    /// Allowed difference of a backend from the oracle.
     pub tolerance: Tolerance,
     /// Test problems: shapes, dtypes and edge cases worth checking on every backend.
     pub problems: fn(&mut Rng) -> Vec<Problem>,
@@ -58,7 +58,7 @@ pub struct Port {
     pub host: bool,
 }
 
-/// How often an input may be given.
+/// Number of tensors that an input may stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arity {
     /// Exactly once.
@@ -94,7 +94,7 @@ impl Port {
 pub struct AttrDef {
     /// Its name.
     pub name: &'static str,
-    /// Its default, which also gives its kind.
+    /// Its default, which also sets its kind.
     pub default: fn() -> Attr,
     /// Whether it must be given.
     pub required: bool,
@@ -106,7 +106,7 @@ pub struct AttrDef {
 pub const fn attr(name: &'static str, default: fn() -> Attr) -> AttrDef {
     AttrDef { name, default, required: false, choices: &[] }
 }
-/// An attribute that must be given; `like` gives its kind.
+/// An attribute that must be given; `like` sets its kind.
 pub const fn required(name: &'static str, like: fn() -> Attr) -> AttrDef {
     AttrDef { name, default: like, required: true, choices: &[] }
 }
@@ -115,7 +115,7 @@ pub const fn choice(name: &'static str, default: fn() -> Attr, choices: &'static
     AttrDef { name, default, required: false, choices }
 }
 
-/// What passes and backends may assume of an operator.
+/// Assumptions that passes and backends may make of an operator.
 #[derive(Clone, Copy, Debug)]
 pub struct Traits {
     /// The sizes of its outputs depend on the contents of its inputs, which only the device knows.
@@ -143,8 +143,9 @@ impl Traits {
     }
 }
 
-/// How far a backend's result may be from the oracle's. `kiln_backend::compare` computes the bounds, element by element;
-/// none of them depends on other elements than those that a result is made of, except where a variant says so.
+/// Allowed difference of a backend's result from the oracle's. `kiln_backend::compare` computes the bounds,
+/// element by element. They depend on the elements that a result is made of alone, except where a variant
+/// says so.
 #[derive(Clone, Copy, Debug)]
 pub enum Tolerance {
     /// Bit for bit: data movement, comparisons, extrema, integers.
@@ -160,8 +161,8 @@ pub enum Tolerance {
     Sampled,
     /// A backward-stable algorithm: the error is what a few roundings of each input would cause.
     Conditioned,
-    /// As `Conditioned`, with constant factors that are rounded too (those of a Fourier transform), so that a result that
-    /// should vanish is as far from zero as they leave it: 8 units in the last place of the greatest result.
+    /// As `Conditioned`, with constant factors that are rounded too (those of a Fourier transform). A result
+    /// that should vanish may differ from zero by 8 units in the last place of the greatest result.
     Transform,
     /// As `Conditioned`; intermediate results may be rounded to the narrowest float type of the inputs.
     Narrow,
@@ -173,8 +174,8 @@ pub enum Tolerance {
 
 /// The operators of all linked crates: each file that defines operators adds a slice of them.
 ///
-/// A crate that only looks operators up by name must still refer to the defining crate (`use kiln_ops as _;`), because the
-/// compiler does not link crates that nothing refers to.
+/// A crate that only looks operators up by name must still refer to the defining crate (`use kiln_ops as
+/// _;`). The compiler does not link crates that nothing refers to.
 #[linkme::distributed_slice]
 pub static FAMILIES: [&'static [OpDef]];
 
@@ -240,7 +241,7 @@ impl Op {
         self.def
     }
 
-    /// How far a backend's result may be from the oracle's, for these attributes.
+    /// Allowed difference of a backend's result from the oracle's, for these attributes.
     pub fn tolerance(&self) -> Tolerance {
         match self.def.tolerance {
             Tolerance::ByAttrs(rule) => rule(&self.attrs),
@@ -268,12 +269,12 @@ impl Op {
         self.def.name == name.into()
     }
 
-    /// What the compiler does with it.
+    /// Roles in the compiler.
     pub fn roles(&self) -> &'static Roles {
         &self.def.roles
     }
 
-    /// How it moves elements, if it does nothing else.
+    /// Map from the result's elements to the input's, if it only moves them.
     pub fn movement(&self) -> Movement {
         self.def.roles.movement
     }

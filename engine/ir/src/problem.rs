@@ -8,7 +8,7 @@ use crate::tensor::{Elems, Tensor};
 /// One application of an operator to check on a backend against the oracle.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    /// What is special about it: "odd sizes", "empty", "NaN".
+    /// Name of the special case: "odd sizes", "empty", "NaN".
     pub label: String,
     /// The operator.
     pub op: Op,

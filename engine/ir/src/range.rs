@@ -26,7 +26,7 @@ pub struct IndexRange {
     pub except: Option<i64>,
 }
 
-/// What a rule sees: attributes, and dimensions of the inputs.
+/// Arguments of a rule: attributes, and dimensions of the inputs.
 pub struct RangeCx<'a> {
     /// The attributes.
     pub attrs: &'a Attrs,

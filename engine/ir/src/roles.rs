@@ -6,7 +6,7 @@ use crate::fact::Fact;
 /// The roles of an operator in the compiler, which reads them here instead of from lists of names.
 #[derive(Clone, Copy, Debug)]
 pub struct Roles {
-    /// How its result is made of the elements of its first input, if it only moves them.
+    /// Map from the result's elements to those of the first input, if it only moves them.
     pub movement: Movement,
     /// Whether its kernel may compute pointwise layers that follow, if the backend agrees.
     pub absorbs_pointwise: bool,
@@ -20,7 +20,7 @@ pub struct Roles {
     /// Whether weak typing keeps it in f32 unless the user asks otherwise: its results grow with the number of elements, or
     /// are coordinates.
     pub keeps_f32: bool,
-    /// How it takes images whose channels are their last dimension.
+    /// Treatment of images whose channels are their last dimension.
     pub layout: LayoutRule,
     /// Whether channels last may make it faster; the layout pass leaves islands without such a layer as they are.
     pub gains_channels_last: bool,
@@ -69,7 +69,7 @@ impl Movement {
     }
 }
 
-/// How an operator takes images whose channels are their last dimension.
+/// Treatment of images whose channels are their last dimension.
 #[derive(Clone, Copy, Debug)]
 pub enum LayoutRule {
     /// Not at all, unless it works element by element.
@@ -87,13 +87,13 @@ pub type AxesRule = fn(&Attrs, &[Option<&Fact>], usize) -> Option<NamedAxes>;
 /// Axes of images, and where the operator names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedAxes {
-    /// Where they are named.
+    /// Place of the names.
     pub place: AxesPlace,
     /// The axes, from 0 on.
     pub axes: Vec<usize>,
 }
 
-/// Where an operator names axes.
+/// Place where an operator names axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxesPlace {
     /// In an attribute that is one axis.

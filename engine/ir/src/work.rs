@@ -1,4 +1,4 @@
-//! What the oracle has to do for an operator, counted from shapes and attributes before it is evaluated.
+//! Work of the oracle for an operator, counted from shapes and attributes before it is evaluated.
 //!
 //! Most operators make a few passes over their inputs and outputs. The others say in their record
 //! (`Traits::work`) how many operations they need beside that.
@@ -18,7 +18,7 @@ pub struct Shapes<'a> {
     outputs: Vec<Vec<u64>>,
 }
 
-/// How much an application of an operator costs.
+/// Cost of one application of an operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
     /// Elements of inputs and outputs.

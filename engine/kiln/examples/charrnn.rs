@@ -1,5 +1,6 @@
-//! Writes text with a trained character LSTM: once as a network written with the API, whose loops run a cell of an LSTM,
-//! once as the ONNX model that was exported with its loops. Both end where the model writes a newline.
+//! Writes text with a trained character LSTM, from two models. One is a network written with the API, whose
+//! loops run an LSTM cell; the other is the ONNX model that was exported with its loops. Both end where the
+//! model writes a newline.
 //!
 //! `cargo run --release -p kiln --example charrnn -- [BACKEND [PROMPT]]`
 
@@ -219,7 +220,7 @@ where
     Ok(builder.shapes("prompt", &[1], &[16], &[64]).build(model)?)
 }
 
-/// What follows a prompt: up to a newline, or `max_new` characters.
+/// Returns the text that follows a prompt: up to a newline, or `max_new` characters.
 pub fn write(engine: &Engine, model: &Model, prompt: &str, max_new: i64) -> Result<String> {
     let inputs = [("prompt", model.ids(prompt)?), ("max_new", number(max_new)?)];
     Ok(model.text(engine.run(inputs)?.get("generated")?))

@@ -1,4 +1,5 @@
-//! Runs an ONNX model, a plan or a network as text once, on inputs of zeros, on the best device here, and says which that is.
+//! Runs an ONNX model, a plan or a network as text once, on inputs of zeros, on the best device here.
+//! Prints the backend, the device and the outputs.
 //!
 //! `cargo run --release -p kiln --example from_onnx -- MODEL [BACKEND]`; dimensions that the model leaves open are 1. Plug-ins that
 //! cargo built are found: `cargo build --release -p kiln-backend-cuda -p kiln-backend-wgpu`.

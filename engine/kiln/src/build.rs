@@ -11,7 +11,7 @@ use kiln_runtime::{Backends, HostLayer, graph_io};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How a network is built. `Engine::builder` sets most of them by name.
+/// Options of a build. `Engine::builder` sets most of them by name.
 ///
 /// ```
 /// let mut options = kiln::BuildOptions::default();
@@ -31,7 +31,7 @@ pub struct BuildOptions {
     pub target: Option<Target>,
     /// Settings of the builder. Its profiles, if there are any, go before `shapes`.
     pub config: BuildConfig,
-    /// Shapes of dynamic inputs; dimensions that nobody gives are 1.
+    /// Shapes of dynamic inputs; dimensions that are not set are 1.
     pub shapes: ShapeRequest,
     /// A file of times: read before the build and added to as times are taken, unless the build is locked. A file that
     /// cannot be read or written is a warning.
@@ -48,11 +48,11 @@ pub struct BuildOptions {
 pub struct Built {
     /// The plan.
     pub plan: Plan,
-    /// How it came about.
+    /// Report of the build.
     pub report: BuildReport,
 }
 
-/// How a plan was built.
+/// Report of how a plan was built.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BuildReport {

@@ -44,12 +44,12 @@ impl Engine {
         EngineBuilder::default()
     }
 
-    /// Makes an engine of a file (an ONNX model, a plan, a network as text) or of a network of the API, on the best backend that
-    /// has a device: CUDA, then wgpu, then the reference on the CPU. [`backend`](kiln_runtime::Engine::backend) and
-    /// [`target`](kiln_runtime::Engine::target) say which it is. Dimensions that the network leaves open are 1.
+    /// Makes an engine of a file (an ONNX model, a plan, a network as text) or of a network of the API. It
+    /// runs on the best backend that has a device: CUDA, then wgpu, then the reference on the CPU.
+    /// [`backend`](kiln_runtime::Engine::backend) and [`target`](kiln_runtime::Engine::target) report the
+    /// choice. Dimensions that the network leaves open are 1.
     ///
-    /// # Errors
-    /// As [`EngineBuilder::build`].
+    /// # Errors As [`EngineBuilder::build`].
     pub fn open<M>(model: M) -> Result<Engine, Error>
     where
         M: TryInto<Model>,
@@ -69,7 +69,7 @@ impl Engine {
         Ok(self.create_context()?.run(&inputs)?)
     }
 
-    /// How the engine was built; `None` if it was loaded from a plan.
+    /// Report of the engine's build; `None` if it was loaded from a plan.
     pub fn report(&self) -> Option<&BuildReport> {
         self.report.as_deref()
     }
@@ -123,13 +123,13 @@ impl EngineBuilder {
         self
     }
 
-    /// Gives a dynamic input its only shape.
+    /// Sets the only shape of a dynamic input.
     pub fn shape(mut self, input: &str, dims: &[i64]) -> Self {
         self.options.shapes.fixed(input, dims);
         self
     }
 
-    /// Gives a dynamic input its least shape, the one that kernels are chosen for, and its greatest one.
+    /// Sets the least shape of a dynamic input, the one that kernels are chosen for, and its greatest one.
     pub fn shapes(mut self, input: &str, min: &[i64], opt: &[i64], max: &[i64]) -> Self {
         self.options.shapes.min(input, min).opt(input, opt).max(input, max);
         self

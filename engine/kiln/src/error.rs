@@ -88,7 +88,7 @@ pub enum Error {
         backend: String,
         /// The number asked for.
         wanted: usize,
-        /// How many it has.
+        /// Number of devices of the backend.
         count: usize,
     },
     /// The target that was given is another backend's.

@@ -1,7 +1,8 @@
 //! Kiln: compile neural networks into engines and run them.
 //!
-//! [`Engine::open`] makes an engine of an ONNX model, of a plan that was built before, or of a network that was written with the
-//! API ([`network`]), on the best backend that has a device: CUDA, then wgpu, then the reference on the CPU.
+//! [`Engine::open`] makes an engine of an ONNX model, of a stored plan, or of a network that was written with
+//! the API ([`network`]). It runs on the best backend that has a device: CUDA, then wgpu, then the reference
+//! on the CPU.
 //!
 //! ```
 //! # fn main() -> Result<(), kiln::Error> {
@@ -95,7 +96,7 @@ pub mod network {
     };
 }
 
-/// How a build went, in detail: what [`BuildReport`] holds.
+/// Details of a build, as [`BuildReport`] holds them.
 pub mod report {
     pub use kiln_builder::passes::PassReport;
     pub use kiln_builder::{BuildError, Considered, Spent, StepReport};

@@ -96,8 +96,9 @@ impl ShapeRequest {
         self
     }
 
-    /// Completes the request to a profile of these inputs. A dimension that is not given is the network's own number,
-    /// that of another input which names it alike, or what `default` says of the input and the axis.
+    /// Completes the request to a profile of these inputs. A dimension that is not set is the network's own
+    /// number. Failing that, it is that of another input with the same symbol, or `default` of the input and
+    /// the axis.
     pub fn profile(&self, io: &[IoTensor], default: &dyn Fn(&str, usize) -> i64) -> Result<Shaped, Error> {
         let inputs = || io.iter().filter(|t| t.mode == IoMode::Input);
         let unknown = |n: &&String| inputs().all(|t| &t.name != *n);

@@ -61,7 +61,7 @@ impl<'a> Body<'a> {
         self.inputs.get(i).is_some_and(Option::is_some)
     }
 
-    /// How many inputs there are, absent ones included.
+    /// Number of inputs, absent ones included.
     pub fn len(&self) -> usize {
         self.inputs.len()
     }
@@ -87,7 +87,7 @@ impl<'a> Body<'a> {
         (0..self.inputs.len()).map(|i| self.x(i)).collect()
     }
 
-    /// What is known of a value.
+    /// Type, dimensions and contents of a value, as far as they are known.
     pub fn fact(&self, v: ValueId) -> &Fact {
         &self.graph.value(v).fact
     }
@@ -284,7 +284,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// What an operator complains about, without the name that the layer's replaces.
+/// Error of an operator, without the name that the layer's replaces.
 fn plain(e: IrError) -> OpError {
     match e {
         IrError::Layer { source, .. } => source,

@@ -15,7 +15,7 @@ use kiln_ir::ty::MAX_DIMS;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// What a change replaced, to put back if something does not fit.
+/// Parts that a change replaced, to restore them if something does not fit.
 type Undo = Vec<(LayerId, LayerData, Vec<Fact>)>;
 
 impl Network {
@@ -87,7 +87,7 @@ impl Network {
         Ok(b.finish(outputs))
     }
 
-    /// Gives a layer other parameters.
+    /// Replaces the parameters of a layer.
     pub(super) fn redefine(&mut self, id: LayerId, def: Arc<dyn LayerDef>) -> Result<(), NetworkError> {
         self.with_undo(id, |d| d.def = def)
     }
@@ -108,7 +108,7 @@ impl Network {
         self.redefine_with(id, def, inputs)
     }
 
-    /// Gives a layer other parameters and other inputs at once.
+    /// Replaces the parameters and the inputs of a layer at once.
     pub(super) fn redefine_with(
         &mut self,
         id: LayerId,

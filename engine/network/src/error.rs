@@ -1,5 +1,4 @@
-//! What can be wrong with a network as a whole; what is wrong with one layer's inputs is an
-//! [`OpError`](kiln_ir::OpError).
+//! Errors of a network as a whole; errors of one layer's inputs are an [`OpError`](kiln_ir::OpError).
 
 use kiln_ir::IrError;
 use thiserror::Error;
@@ -18,7 +17,7 @@ pub enum NetworkError {
         layer: String,
         /// The index asked for.
         index: usize,
-        /// How many there are.
+        /// Number of outputs.
         count: usize,
     },
     /// A layer takes no such input.
@@ -26,11 +25,11 @@ pub enum NetworkError {
     NoInput {
         /// The layer.
         layer: String,
-        /// What kind of layer it is.
+        /// Kind of the layer.
         kind: String,
         /// The index asked for.
         index: usize,
-        /// How many it takes.
+        /// Number of inputs that it takes.
         count: usize,
     },
     /// A layer is asked for parameters of another kind of layer.
@@ -38,9 +37,9 @@ pub enum NetworkError {
     Kind {
         /// The layer.
         layer: String,
-        /// What it is.
+        /// Kind of the layer.
         found: String,
-        /// What was asked for.
+        /// Kind that was asked for.
         wanted: String,
     },
     /// No such layer, loop or conditional in this network.
@@ -54,7 +53,7 @@ pub enum NetworkError {
     Cycle {
         /// The layer.
         layer: String,
-        /// Which input.
+        /// Index of the input.
         input: usize,
         /// The tensor given.
         tensor: String,
@@ -62,7 +61,7 @@ pub enum NetworkError {
     /// A name that is empty or too long.
     #[error("the name \"{start}…\" has {len} bytes; wants 1 to {max}")]
     Name {
-        /// How it starts.
+        /// Beginning of the name.
         start: String,
         /// Its length.
         len: usize,
@@ -130,7 +129,7 @@ pub enum NetworkError {
     ImplicitBatch {
         /// The layer or tensor.
         what: String,
-        /// What it does.
+        /// Use that does not allow an implicit batch.
         why: String,
     },
     /// A tensor inside of a loop or conditional is made an output.
@@ -144,7 +143,7 @@ pub enum NetworkError {
         construct: String,
     },
     /// Two limits of one kind.
-    #[error("{construct} has two trip limits of kind {kind}: \"{first}\" and \"{second}\"")]
+    #[error("{construct} has two iteration limits of kind {kind}: \"{first}\" and \"{second}\"")]
     TwoLimits {
         /// The loop.
         construct: String,
@@ -156,7 +155,7 @@ pub enum NetworkError {
         second: String,
     },
     /// A loop without limit.
-    #[error("{0} has no trip limit; add one")]
+    #[error("{0} has no iteration limit; add one")]
     NoLimit(String),
     /// Something that must be known before a loop starts comes from inside of it.
     #[error(
@@ -165,7 +164,7 @@ pub enum NetworkError {
     FromInside {
         /// The boundary layer.
         layer: String,
-        /// Which input.
+        /// Index of the input.
         input: usize,
         /// The loop or conditional.
         construct: String,
@@ -179,7 +178,7 @@ pub enum NetworkError {
     FromOutside {
         /// The boundary layer.
         layer: String,
-        /// Which input.
+        /// Index of the input.
         input: usize,
         /// The loop.
         construct: String,
@@ -197,7 +196,7 @@ pub enum NetworkError {
         construct: String,
         /// The layer that it depends on.
         on: String,
-        /// What kind of layer that is.
+        /// Kind of the layer that makes it.
         kind: String,
     },
     /// A reversed iterator in a loop without count.
@@ -249,9 +248,9 @@ pub enum NetworkError {
     Unset {
         /// The boundary layer.
         layer: String,
-        /// Which input.
+        /// Index of the input.
         input: usize,
-        /// What it means.
+        /// Meaning of the input.
         what: String,
     },
     /// Constructs that overlap.
@@ -261,7 +260,7 @@ pub enum NetworkError {
         a: String,
         /// The other.
         b: String,
-        /// What shows it.
+        /// Layers that show it.
         why: String,
     },
     /// A construct that depends on its own result.
@@ -278,7 +277,7 @@ pub enum NetworkError {
         /// The condition layer that it has.
         first: String,
     },
-    /// A conditional that gives nothing out.
+    /// A conditional without outputs.
     #[error("{0} has no output; add one, or leave the conditional out")]
     NoOutputs(String),
     /// A layer that both branches need.

@@ -17,9 +17,9 @@ use std::sync::Arc;
 pub trait LayerDef: Any + Debug + Send + Sync {
     /// The kind's name, snake case.
     fn kind(&self) -> &'static str;
-    /// Checks inputs and parameters, writes the operators and gives the outputs.
+    /// Checks inputs and parameters, writes the operators and returns the outputs.
     fn expand(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError>;
-    /// How many inputs it takes at most.
+    /// Greatest number of inputs.
     fn max_inputs(&self) -> usize {
         1
     }
@@ -49,7 +49,7 @@ pub trait LayerDef: Any + Debug + Send + Sync {
     }
 }
 
-/// What the network keeps of a layer.
+/// Data of a layer in the network.
 #[derive(Clone, Debug)]
 pub(super) struct LayerData {
     pub(super) name: String,
@@ -94,7 +94,7 @@ impl<'n, P> Layer<'n, P> {
         &self.data().name
     }
 
-    /// What kind of layer it is.
+    /// Kind of the layer.
     pub fn kind(&self) -> &'static str {
         self.data().def.kind()
     }
@@ -116,7 +116,7 @@ impl<'n, P> Layer<'n, P> {
         &self.data().inputs
     }
 
-    /// Gives it another name, which must be free. Outputs that are named after it are renamed too.
+    /// Renames the layer; the name must be free. Outputs that are named after it are renamed too.
     pub fn set_name(self, name: &str) -> Result<Self, NetworkError> {
         self.net.rename_layer(self.id, name)?;
         Ok(self)

@@ -1,9 +1,9 @@
 //! The network that users and importers write: layers, tensors, named weights, loops and conditionals, checked as
 //! they are added.
 //!
-//! A [`Network`] speaks the vocabulary of TensorRT's network definition. Every `add_…` method infers types and shapes
-//! at once and gives a [`Layer`] to read outputs from and to change; [`Network::lower`] gives the structured
-//! [`Graph`] that passes work on.
+//! A [`Network`] has the vocabulary of TensorRT's network definition. Every `add_…` method infers types and
+//! shapes at once and returns a [`Layer`], to read outputs from and to change. [`Network::lower`] returns the
+//! structured [`Graph`] that passes work on.
 //!
 //! ```
 //! use kiln_network::{ActivationKind, Network};

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// The name of the leading dimension in networks with an implicit batch.
 pub(super) const BATCH: &str = "batch";
 
-/// What the network keeps of a tensor.
+/// Data of a tensor in the network.
 #[derive(Clone, Debug)]
 pub(super) struct TensorData {
     pub(super) name: String,
@@ -131,7 +131,7 @@ impl Network {
         }
     }
 
-    /// What is known of a tensor: type, dimensions, and contents where they are followed. The implicit batch, if
+    /// Facts of a tensor: type, dimensions, and contents where they are followed. The implicit batch, if
     /// there is one, is dimension 0.
     pub fn fact(&self, tensor: TensorId) -> &Fact {
         &self.tensor(tensor).fact
@@ -174,7 +174,7 @@ impl Network {
         &self.outputs
     }
 
-    /// Gives dimensions of an input a name (`None`: it keeps the number or name that it has). Dimensions of equal
+    /// Names dimensions of an input (`None`: it keeps the number or name that it has). Dimensions of equal
     /// names are equal at run time; everything that depends on the input is inferred again.
     pub fn set_dimension_name(
         &mut self,
@@ -197,7 +197,8 @@ impl Network {
         self.replace_input(input, fact)
     }
 
-    /// Gives an input other dimensions, the implicit batch left out; everything that depends on it is inferred again.
+    /// Replaces the dimensions of an input, the implicit batch left out; everything that depends on it is
+    /// inferred again.
     pub fn set_dimensions(&mut self, input: TensorId, dims: impl Into<Vec<Dim>>) -> Result<(), NetworkError> {
         self.known(input)?;
         let data = self.tensor(input);
@@ -308,7 +309,7 @@ impl Network {
         Ok(())
     }
 
-    /// Takes [`Network::mark_output_for_shapes`] back; tells whether the tensor was marked.
+    /// Undoes [`Network::mark_output_for_shapes`]. Returns whether the tensor was marked.
     pub fn unmark_output_for_shapes(&mut self, tensor: TensorId) -> bool {
         let before = self.shape_outputs.len();
         self.shape_outputs.retain(|&t| t != tensor);
@@ -320,7 +321,7 @@ impl Network {
         &self.shape_outputs
     }
 
-    /// All outputs that the graph gives: those for shapes that are not among the others come last.
+    /// All outputs of the graph: those for shapes that are not among the others come last.
     pub(super) fn all_outputs(&self) -> impl Iterator<Item = TensorId> + '_ {
         let more = self.shape_outputs.iter().filter(|t| !self.outputs.contains(t));
         self.outputs.iter().chain(more).copied()
@@ -335,7 +336,7 @@ impl Network {
         Ok(())
     }
 
-    /// Takes [`Network::mark_debug`] back; tells whether the tensor was marked.
+    /// Undoes [`Network::mark_debug`]. Returns whether the tensor was marked.
     pub fn unmark_debug(&mut self, tensor: TensorId) -> bool {
         let before = self.debug.len();
         self.debug.retain(|&t| t != tensor);
@@ -368,7 +369,7 @@ impl Network {
         Ok(())
     }
 
-    /// Gives a tensor another name, which must be free.
+    /// Renames a tensor; the name must be free.
     pub fn set_tensor_name(&mut self, tensor: TensorId, name: &str) -> Result<(), NetworkError> {
         self.known(tensor)?;
         check_name(name)?;
@@ -385,8 +386,8 @@ impl Network {
         self.by_name.insert(name.to_owned(), tensor);
     }
 
-    /// Sets the type of an input, or the type that an output of the network has at the boundary: a cast is added
-    /// where it differs. Other tensors have the type that their layer gives them.
+    /// Sets the type of an input, or the type that an output of the network has at the boundary: a cast is
+    /// added where it differs. Other tensors have the type that their layer computes.
     pub fn set_tensor_type(&mut self, tensor: TensorId, dtype: DType) -> Result<(), NetworkError> {
         self.known(tensor)?;
         let data = self.tensor(tensor);

@@ -10,7 +10,7 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 use crate::npy::{read_elements, read_header, write_npy};
 use crate::{Array, NpyType, NpzError};
 
-/// How the entries of a written archive are stored.
+/// Compression of the entries of a written archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// As they are, like `numpy.savez`.
@@ -73,7 +73,7 @@ fn read_archive<E: From<NpzError>>(
     Ok(arrays)
 }
 
-/// What archives begin with, the empty one excepted.
+/// First bytes of archives, the empty one excepted.
 const ARCHIVE: kiln_files::Content = kiln_files::Content { name: "an archive of arrays", magic: b"PK" };
 
 /// Replaces an archive file as a whole or not at all: see [`kiln_files::Replacement`]. A file that is there must be an

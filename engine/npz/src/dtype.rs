@@ -20,7 +20,7 @@ pub enum NpyType {
     Bool,
 }
 
-/// Every type with the code that NumPy gives it and its size in bytes.
+/// Every type with NumPy's code for it and its size in bytes.
 const TYPES: [(NpyType, &str, u64); 12] = [
     (NpyType::F16, "f2", 2),
     (NpyType::F32, "f4", 4),

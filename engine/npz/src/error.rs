@@ -1,4 +1,4 @@
-//! What can be wrong with an array or an archive.
+//! Errors of arrays and archives.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub enum NpzError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The bytes are not an NPY file that this reader knows.
@@ -55,7 +55,7 @@ pub enum NpzError {
     Entry {
         /// The entry's name in the archive.
         name: String,
-        /// What is wrong with it.
+        /// Error of the entry.
         source: Box<NpzError>,
     },
 }

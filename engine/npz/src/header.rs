@@ -2,7 +2,7 @@
 
 use crate::{NpyType, NpzError};
 
-/// What the dictionary says.
+/// Contents of a header's dictionary.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub dtype: NpyType,
@@ -59,7 +59,7 @@ pub(crate) fn render(dtype: NpyType, shape: &[u64]) -> String {
     format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({dims}), }}", dtype.descr())
 }
 
-/// What is left to read.
+/// Unread rest of a header.
 struct Cursor<'a> {
     rest: &'a str,
 }

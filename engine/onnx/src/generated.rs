@@ -214,8 +214,8 @@ pub mod attribute_proto {
         }
     }
 }
-/// A tensor. The payload lies in `raw_data` (little-endian), in the one typed field that its type asks for, or in a
-/// file beside the model that `external_data` names.
+/// A tensor. Its payload is stored in `raw_data` (little-endian), in the one typed field of its type, or in a file beside the
+/// model that `external_data` names.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TensorProto {
     #[prost(int64, repeated, tag = "1")]

@@ -182,7 +182,7 @@ fn dense_junk_is_refused_before_decoding() {
     assert!(matches!(refused(junk), OnnxError::TooLarge { .. }));
 }
 
-/// Wraps `innermost` so many times in the message that `wrap` gives.
+/// Wraps `innermost` so many times in the message of `wrap`.
 fn deep(innermost: Vec<u8>, levels: usize, wrap: &[u32]) -> Vec<u8> {
     let mut bytes = innermost;
     for field in wrap.iter().cycle().take(levels * wrap.len()) {

@@ -1,4 +1,4 @@
-//! What an import keeps, follows and refuses.
+//! Names, values and types that an import keeps, and models that it refuses.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
 
 mod common;

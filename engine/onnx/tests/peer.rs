@@ -1,4 +1,5 @@
-//! Small models of one operator or a few give what ONNX Runtime gives. `tests/peer/make.py` makes them, with the answers.
+//! Small models of one operator or a few have the results of ONNX Runtime. `tests/peer/make.py` makes them,
+//! with the answers.
 //!
 //! `KILN_PEER_CASES` names a folder with other archives (made with another seed, say), `KILN_PEER` a part of the names of
 //! cases to run.
@@ -20,7 +21,7 @@ struct Case {
     outputs: BTreeMap<String, Array>,
     /// By how much codes may differ.
     slack: i64,
-    /// What the importer says as it refuses the model, if it has to.
+    /// Text of the importer's refusal, if it has to refuse the model.
     says: Option<String>,
 }
 

@@ -1,10 +1,10 @@
 //! The ONNX backend suite: import, lower, evaluate on the oracle, compare.
 //!
-//! The suite lies in `.cache/` of the repository, where `scripts/setup.sh` puts it; without it the test is skipped.
-//! Every case runs twice: with the sizes that its model declares, and with sizes unknown until the run. Cases that are
-//! known to fail are listed with their reason in `suite/expected_failures*.txt`; a case of a list that passes fails the
-//! test too, so that the lists only shrink. `KILN_SUITE=substring` runs the cases that match and prints each error in
-//! full; `KILN_SUITE_BLESS=1` writes the lists anew.
+//! The suite is stored in `.cache/` of the repository, where `scripts/setup.sh` puts it; without it the test
+//! is skipped. Every case runs twice: with the sizes that its model declares, and with sizes unknown until
+//! the run. Cases that are known to fail are listed with their reason in `suite/expected_failures*.txt`. A
+//! case of a list that passes fails the test too, so that the lists only shrink. `KILN_SUITE=substring` runs
+//! the cases that match and prints each error in full; `KILN_SUITE_BLESS=1` writes the lists anew.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::panic, reason = "a test that reports")]
 

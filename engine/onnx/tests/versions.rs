@@ -1,4 +1,4 @@
-//! Operators whose form changed between versions: every form gives the same result.
+//! Operators whose form changed between versions: every form has the same result.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
 
 mod common;

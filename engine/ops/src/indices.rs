@@ -1,4 +1,4 @@
-//! What operators that only move elements share: each says, for each output element, which input element it is.
+//! Index maps of operators that only move elements: each maps an output element to an input element.
 
 use kiln_ir::dim::{Dim, DimKind};
 use kiln_ir::dtype::DType;

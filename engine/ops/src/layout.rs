@@ -119,7 +119,7 @@ pub(crate) fn axes_or_first(inputs: &[Option<&Fact>], rank: usize, each: i64) ->
     Some(NamedAxes { place: AxesPlace::Input(3), axes })
 }
 
-/// How many of an operator's inputs, from the first on, have the layout of images.
+/// Number of an operator's inputs, from the first on, that have the layout of images.
 pub fn moved_inputs(def: &OpDef) -> usize {
     match def.roles.layout {
         LayoutRule::Attribute(inputs) => inputs,

@@ -42,8 +42,8 @@ pub mod util;
 
 pub use kiln_ir::op::{all, find};
 
-/// The names of the operator families. Files (or folders) of operators have these names in every crate, so that the
-/// definition, the import and the kernels of an operator are found under one name.
+/// The names of the operator families. Files (or folders) of operators have these names in every crate. So
+/// one name finds the definition, the import and the kernels of an operator.
 pub const FAMILY_NAMES: &[&str] = &[
     "attention",
     "cast",

@@ -1,4 +1,5 @@
-//! What all pointwise operators share: numpy broadcasting, the result type of the expression, the scalar oracle.
+//! Rules that all pointwise operators share: numpy broadcasting, the result type of the expression, the
+//! scalar oracle.
 
 pub mod activation;
 pub mod binary;
@@ -20,7 +21,7 @@ use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor, volume};
 use kiln_ir::ty::{TensorType, dims_text};
 
-/// The rule of every pointwise operator: shapes broadcast, the expression gives the type.
+/// The rule of every pointwise operator: shapes broadcast, the expression sets the type.
 pub fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     let given = given(cx.len(), |i| cx.has(i));
     let types = (0..given).map(|i| cx.dtype(i)).collect::<Result<Vec<_>, _>>()?;
@@ -29,7 +30,7 @@ pub fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
     Ok(vec![Fact::of(TensorType { dtype: expr.result_type(), dims })])
 }
 
-/// How many inputs there are up to the last that is present.
+/// Number of inputs up to the last that is present.
 fn given(len: usize, has: impl Fn(usize) -> bool) -> usize {
     (0..len).rev().find(|&i| has(i)).map_or(0, |i| i + 1)
 }
@@ -100,8 +101,8 @@ pub fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     Ok(vec![out.finish(&shape)?])
 }
 
-/// Calls `f` with the expression of a pointwise operator and one element of each input, for all elements of a result of
-/// this shape in row-major order.
+/// Calls `f` with the expression of a pointwise operator and one element of each input. It does so for all
+/// elements of a result of this shape, in row-major order.
 pub fn for_each_element(
     op: &Op,
     inputs: &[Option<Tensor>],

@@ -103,7 +103,7 @@ fn taps(s: &Shapes<'_>) -> u64 {
     kernel.iter().fold(s.made(0), |n, k| n.saturating_mul(k.unsigned_abs()))
 }
 
-/// What a `pool` computes of a window.
+/// Function of a window that a `pool` computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PoolOp {
     /// The greatest element.

@@ -12,7 +12,7 @@ use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::tensor::{Elems, Tensor};
 
 const PORTS: &[Port] = &[input("x"), input("scale"), optional("zero_point")];
-/// What a quantized tensor may be stored in.
+/// Storage types of quantized tensors.
 const NARROW: [DType; 4] = [DType::I8, DType::U8, DType::I4, DType::F8E4M3];
 
 kiln_ir::op_names! {

@@ -18,7 +18,7 @@ use kiln_ir::range::{IndexRange, RangeCx};
 use kiln_ir::ty::{TensorType, dims_text};
 use kiln_ir::work::{Shapes, product};
 
-/// What distinguishes the three operators.
+/// Constants of one of the three operators.
 #[derive(Clone, Copy)]
 struct Kind {
     /// Rows of weights per hidden unit.

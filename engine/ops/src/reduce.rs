@@ -69,7 +69,7 @@ fn tolerance(attrs: &Attrs) -> Tolerance {
     }
 }
 
-/// Which axes are reduced, by position, once their numbers are known.
+/// Axes that are reduced, by position, once their numbers are known.
 pub fn mask(attrs: &Attrs, axes: Option<&[i64]>, rank: usize) -> Result<Vec<bool>, OpError> {
     let axes = axes.unwrap_or_default();
     if axes.is_empty() {

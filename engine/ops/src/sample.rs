@@ -13,7 +13,7 @@ pub fn tolerance(attrs: &kiln_ir::Attrs) -> kiln_ir::op::Tolerance {
     if attrs.str("mode").is_ok_and(|m| m == "nearest") { Tolerance::Exact } else { Tolerance::Sampled }
 }
 
-/// What lies outside the input.
+/// Elements outside of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Padding {
     /// Zero.
@@ -24,7 +24,7 @@ pub enum Padding {
     Reflection,
 }
 
-/// How a value between elements is made.
+/// Interpolation between elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interpolation {
     /// From the two neighbours of each dimension.
@@ -47,7 +47,8 @@ fn border(size: i64, align_corners: bool) -> (f32, f32) {
     if align_corners { (0.0, size as f32 - 1.0) } else { (-0.5, size as f32 - 0.5) }
 }
 
-/// A coordinate mirrored at `lo` and `hi` until it lies between them; `lo` if they are equal or it is not finite.
+/// A coordinate mirrored at `lo` and `hi` until it is between them; `lo` if they are equal or it is not
+/// finite.
 pub fn reflect(x: f32, lo: f32, hi: f32) -> f32 {
     let range = hi - lo;
     if range <= 0.0 || !x.is_finite() {

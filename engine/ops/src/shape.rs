@@ -48,7 +48,7 @@ static OPS: &[OpDef] = &[
     },
 ];
 
-/// The dimensions that `shape` gives, as positions from the first to behind the last.
+/// The dimensions that a `shape` reads, as positions from the first to one after the last.
 pub fn window(cx: &Attrs, rank: usize) -> Result<(usize, usize), OpError> {
     let r = rank as i64;
     let at = |x: i64| if x < 0 { x.saturating_add(r) } else { x }.clamp(0, r) as usize;

@@ -54,7 +54,7 @@ const MAX_OUTPUTS: i64 = 1 << 26;
 
 /// The n-grams that count, and how.
 struct Grams<'a> {
-    /// Where each is counted.
+    /// Position of the counter of each n-gram.
     slots: HashMap<&'a [i64], usize>,
     /// Their lengths.
     lengths: std::ops::RangeInclusive<usize>,

@@ -1,5 +1,5 @@
-//! What the families share: the record that definitions start from, and index arithmetic of the reference
-//! implementations.
+//! Helpers that the families share: the record that definitions start from, and index arithmetic of the
+//! reference implementations.
 
 use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;
@@ -61,8 +61,8 @@ pub fn offset(at: &[usize], strides: &[usize]) -> usize {
     at.iter().zip(strides).map(|(a, s)| a * s).sum()
 }
 
-/// Calls `f` for every index of the axes that are not in `mask`, in row-major order, with the positions (in a
-/// row-major tensor of this shape) of the elements along the axes that are, in row-major order too.
+/// Calls `f` for every index of the axes that are not in `mask`, in row-major order. `f` takes the positions
+/// (in a row-major tensor of this shape) of the elements along the masked axes, in row-major order too.
 pub fn for_each_group(shape: &[usize], mask: &[bool], mut f: impl FnMut(&[usize])) {
     let pick = |want: bool, v: &[usize]| -> Vec<usize> {
         v.iter().zip(mask).filter(|&(_, &m)| m == want).map(|(&x, _)| x).collect()
@@ -140,7 +140,7 @@ pub fn host_scalar(
     }))
 }
 
-/// The dimensions that a 1-D host input of integers gives: as they are where they are known, new symbols where not.
+/// The dimensions in a 1-D host input of integers: as they are where they are known, new symbols where not.
 /// Its length must be known; a negative number is refused.
 pub fn host_dims(cx: &InferCx<'_>, i: usize, what: &str) -> Result<Vec<Dim>, OpError> {
     let dims = crate::indices::host_list(cx, i)?.into_iter().enumerate();

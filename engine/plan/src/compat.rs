@@ -1,4 +1,4 @@
-//! Does a plan run on a device?
+//! Whether a plan runs on a device.
 
 use crate::PlanHeader;
 use kiln_backend::{MemoryRules, Target};
@@ -12,7 +12,7 @@ const REBUILD: &str = "build the plan again for it";
 pub struct Compatibility {
     /// Why it does not run; `None` if it does.
     pub refusal: Option<String>,
-    /// What differs and may cost speed or memory.
+    /// Differences that may cost speed or memory.
     pub warnings: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What can be wrong with a plan file.
+//! Errors of a plan file.
 
 use thiserror::Error;
 
@@ -11,7 +11,7 @@ pub enum PlanError {
     Io {
         /// The file.
         path: String,
-        /// What the system said.
+        /// Message of the operating system.
         message: String,
     },
     /// It does not begin as a plan does.
@@ -37,9 +37,9 @@ pub enum PlanError {
     /// The file ends too early.
     #[error("the plan is cut off: {what} wants bytes up to {wanted}, the file has {found}; copy it again")]
     Truncated {
-        /// What lies there.
+        /// Name of the part that is cut off.
         what: String,
-        /// Where it ends.
+        /// End of the part, in bytes from the start of the file.
         wanted: u64,
         /// Size of the file.
         found: u64,
@@ -47,7 +47,7 @@ pub enum PlanError {
     /// A hash differs.
     #[error("the plan is damaged: {what} does not have the hash on record; copy it again")]
     Hash {
-        /// What was hashed.
+        /// Name of the part that was hashed.
         what: String,
     },
     /// A plan that was built cannot be loaded.
@@ -66,7 +66,7 @@ pub enum PlanError {
     Payload {
         /// The section.
         section: &'static str,
-        /// What is wrong.
+        /// Description of the defect.
         message: String,
     },
     /// The program breaks a rule.

@@ -21,11 +21,11 @@ use std::sync::Arc;
 /// A built network with all that is needed to run it.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What it says about itself.
+    /// Header: target, versions and inputs and outputs.
     pub header: PlanHeader,
-    /// What runs.
+    /// Steps and memory plan.
     pub program: Program,
-    /// The layers, as far as the plan tells them.
+    /// Table of layers, in the detail that was chosen at the build.
     pub layers: LayerTable,
     /// The network before passes, so that the builder can build it again for another device.
     pub network: Option<Graph>,

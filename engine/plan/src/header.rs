@@ -1,10 +1,10 @@
-//! What a plan says about itself, readable without loading it.
+//! Header of a plan, readable without loading it.
 
 use crate::io::{IoMode, IoTensor};
 use crate::profile::Profile;
 use kiln_backend::Target;
 
-/// How much of its layers a plan tells.
+/// Detail in which a plan describes its layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Verbosity {
@@ -26,7 +26,7 @@ pub struct Requirement {
     pub version: String,
 }
 
-/// What a plan says about itself.
+/// Header of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanHeader {
     /// The network's name.
@@ -39,7 +39,7 @@ pub struct PlanHeader {
     pub profiles: Vec<Profile>,
     /// Plug-in libraries that its layers come from, by name.
     pub plugins: Vec<Requirement>,
-    /// How much of its layers it tells.
+    /// Detail in which the plan describes its layers.
     pub verbosity: Verbosity,
     /// Whether named weights may be replaced.
     pub refittable: bool,

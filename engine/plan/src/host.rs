@@ -9,7 +9,7 @@ pub struct HostLayer {
     pub name: String,
     /// Why, as part of a sentence.
     pub why: String,
-    /// What may be done about it; may be empty.
+    /// Advice on how to avoid the wait; may be empty.
     pub advice: String,
 }
 

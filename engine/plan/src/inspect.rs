@@ -9,7 +9,7 @@ use kiln_ir::{Attr, Node, NodeId, Source, TensorType, ValueId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 
-/// The layers of an engine, as far as it tells them.
+/// The layers of an engine, in the detail that its plan stores.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LayerTable {
     /// Layers in execution order.
@@ -24,7 +24,7 @@ pub struct LayerTable {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Layer {
-    /// A name; a decimal number where the engine tells none.
+    /// A name; a decimal number where the engine stores no names.
     Name(String),
     /// All about it.
     Detailed(Box<LayerInfo>),
@@ -39,10 +39,10 @@ pub struct LayerInfo {
     /// Operators, joined with " + ".
     #[serde(rename = "LayerType")]
     pub ops: String,
-    /// What it reads, weights excepted.
+    /// Tensors that it reads, weights excepted.
     #[serde(rename = "Inputs")]
     pub inputs: Vec<TensorInfo>,
-    /// What it gives to others.
+    /// Tensors that it writes for others.
     #[serde(rename = "Outputs")]
     pub outputs: Vec<TensorInfo>,
     /// Weights that it reads.
@@ -51,7 +51,7 @@ pub struct LayerInfo {
     /// Attributes by operator, as text.
     #[serde(rename = "Parameters")]
     pub parameters: Vec<BTreeMap<String, String>>,
-    /// The tactic; "view" of a layer that only gives memory another name.
+    /// The tactic; "view" of a layer that launches no kernel and only renames memory.
     #[serde(rename = "TacticName")]
     pub tactic: String,
     /// Its parameters.
@@ -60,7 +60,7 @@ pub struct LayerInfo {
     /// Scratch memory in bytes.
     #[serde(rename = "Workspace")]
     pub workspace: u64,
-    /// What the network's author noted.
+    /// Note of the network's author.
     #[serde(rename = "Metadata")]
     pub metadata: String,
 }
@@ -80,7 +80,7 @@ pub struct TensorInfo {
     /// Element type and memory order.
     #[serde(rename = "Format/Datatype")]
     pub format: String,
-    /// Where it lies: "input 0", "arena 4096 (512 bytes)", "dynamic".
+    /// Place in memory: "input 0", "arena 4096 (512 bytes)", "dynamic".
     #[serde(rename = "Memory")]
     pub memory: String,
 }

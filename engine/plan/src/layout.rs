@@ -23,7 +23,7 @@ pub(crate) const PAGE: u64 = 4096;
 /// Kinds from here on may be skipped.
 const OPTIONAL: u32 = 0x8000_0000;
 
-/// What a section holds.
+/// Kind of a section, by its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
@@ -77,7 +77,7 @@ impl Kind {
     }
 }
 
-/// Where a section lies.
+/// Place of a section in the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) kind: Kind,
@@ -129,12 +129,12 @@ pub(crate) fn assemble(sections: Vec<(Kind, Parts)>) -> Parts {
     body
 }
 
-/// The hash in the head: of what lies before it and of the section table.
+/// Hash of the head's first bytes and of the section table, as the head stores it.
 fn table_hash(start: &[u8], table: &[u8]) -> [u8; 32] {
     *blake3::Hasher::new().update(start).update(table).finalize().as_bytes()
 }
 
-/// What the fixed head says.
+/// Fields of the fixed head.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Head {
     pub(crate) sections: usize,

@@ -18,7 +18,7 @@ const MAX_BYTES: u64 = 1 << 47;
 pub struct Range {
     /// The least.
     pub min: Vec<i64>,
-    /// What kernels are chosen for.
+    /// Dimensions that kernels are chosen for.
     pub opt: Vec<i64>,
     /// The greatest; memory is planned for it.
     pub max: Vec<i64>,
@@ -122,8 +122,9 @@ impl Profile {
         Some(p)
     }
 
-    /// Checks it against a network's inputs: every varying input has a range of its rank, fixed dimensions are kept,
-    /// equal symbols have one opt and ranges that meet, shape inputs have values, and no name is unknown.
+    /// Checks the profile against a network's inputs. Every varying input has a range of its rank, and fixed
+    /// dimensions are kept. Equal symbols have one opt and ranges that meet; shape inputs have values; no
+    /// name is unknown.
     pub fn check(&self, io: &[IoTensor]) -> Result<(), ProfileError> {
         for name in self.shapes.keys().chain(self.values.keys()) {
             if !inputs(io).any(|t| &t.name == name) {

@@ -9,10 +9,11 @@ fn bad(message: String) -> PlanError {
     PlanError::Program(message)
 }
 
-/// Checks that the graph is well formed, that the steps cover every node once and in an order in which values are
-/// defined before they are read, and that the memory plan is sound: places fit their values, lie inside the arena,
-/// are aligned, and no two that live at the same time overlap (an output may take exactly the place of an input that
-/// its step reads last). The same of the bodies of control flow, which fit their regions.
+/// Checks a program. The graph is well formed; the steps cover every node once, in an order in which values
+/// are defined before they are read; and the memory plan is sound. A memory plan is sound if places fit their
+/// values, are inside the arena and aligned. No two values that are live at once overlap, except that an
+/// output may take the place of an input that its step reads last. Bodies of control flow are checked
+/// likewise, and that they fit their regions.
 pub fn verify(program: &Program, rules: &MemoryRules) -> Result<(), PlanError> {
     program.graph.verify().map_err(|e| bad(e.to_string()))?;
     let step_of = steps_cover(program)?;
@@ -105,7 +106,8 @@ fn places_fit(p: &Program, rules: &MemoryRules) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Whether a value is a view of one that lies in the same input, and no output of the network.
+/// Whether a value is a view of an input, itself stored in that input's memory, and not an output of the
+/// network.
 fn views_input(p: &Program, v: ValueId) -> bool {
     let from = |(_, n): (NodeId, &Node)| n.inputs.first().copied().flatten().filter(|_| is_view_op(&n.op));
     let place = |v: ValueId| p.memory.places.get(v.0 as usize);

@@ -43,7 +43,7 @@ impl Cause {
     }
 }
 
-/// What a context shares with those that stop its runs.
+/// State that a context shares with the threads that stop its runs.
 #[derive(Debug)]
 pub(crate) struct Control(Mutex<Running>);
 
@@ -162,7 +162,7 @@ impl Control {
         r.timer
     }
 
-    /// What a call of the run ended with, as the caller sees it.
+    /// Error of a call of the run, as the caller sees it.
     pub fn error(&self, e: BackendError) -> Result<BackendError, RuntimeError> {
         match (self.end(), e) {
             (Some(cause), BackendError::Cancelled { layer }) => Err(cause.error(layer)),

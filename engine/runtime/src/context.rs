@@ -31,18 +31,18 @@ pub struct ExecutionContext {
     in_flight: bool,
     control: Arc<Control>,
     limit: Option<Duration>,
-    /// Which inputs lie in memory of the caller's.
+    /// Whether each input is in the caller's memory.
     bound: Vec<bool>,
 }
 
-/// What was set of one input.
+/// Settings of one input.
 #[derive(Clone, Default)]
 struct Slot {
     shape: Option<Vec<usize>>,
     tensor: Option<Tensor>,
 }
 
-/// What a context has done since it was made.
+/// Work that a context has done since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunCounters {
     /// Times that shapes were inferred because no run of the engine had the same input shapes.
@@ -51,7 +51,7 @@ pub struct RunCounters {
     pub shape_hits: u64,
     /// Times that new weights were taken over after a refit.
     pub reloads: u64,
-    /// What the backend's context did, since the last reload.
+    /// Work of the backend's context since the last reload.
     pub backend: Counters,
 }
 
@@ -160,7 +160,7 @@ impl ExecutionContext {
         Ok(named.map(|(t, &v)| (t.name.clone(), shapes.fact(v).ty.clone())).collect())
     }
 
-    /// What stops this context's runs from other threads.
+    /// Handle that stops this context's runs from other threads.
     pub fn canceller(&self) -> Canceller {
         Canceller::new(&self.control)
     }
@@ -213,7 +213,7 @@ impl ExecutionContext {
         }
     }
 
-    /// Waits for the run and gives its outputs, once.
+    /// Waits for the run and returns its outputs, once.
     pub fn outputs(&mut self) -> Result<Outputs, RuntimeError> {
         if !std::mem::take(&mut self.in_flight) {
             return Err(RuntimeError::State(
@@ -255,14 +255,14 @@ impl ExecutionContext {
         self.context.time_runs(runs).map_err(|e| self.engine.backend_error(e))
     }
 
-    /// The layers at the shapes set, as far as the engine tells them.
+    /// The layers at the shapes set, in the detail that the plan stores.
     pub fn inspector(&mut self) -> Result<LayerTable, RuntimeError> {
         let shapes = self.shapes()?;
         let verbosity = self.engine.told.verbosity;
         Ok(LayerTable::with_shapes(&self.loaded.program, verbosity, Some(&shapes)))
     }
 
-    /// What this context has done.
+    /// Work that this context has done.
     pub fn counters(&self) -> RunCounters {
         RunCounters { backend: self.context.counters(), ..self.counters }
     }

@@ -19,24 +19,24 @@ pub struct Engine {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What contexts hold of an engine.
+/// Parts of an engine that its contexts share.
 pub(crate) struct Shared {
     pub(crate) backend: String,
     pub(crate) target: Target,
     pub(crate) device: Arc<dyn Device>,
     /// Inputs, then outputs.
     pub(crate) io: Vec<IoTensor>,
-    /// How many of `io` are inputs.
+    /// Number of inputs, the first ones of `io`.
     pub(crate) inputs: usize,
     pub(crate) profiles: Vec<Profile>,
     pub(crate) told: Told,
     /// Held while a refit makes new weights, so that two do not lose each other's.
     pub(crate) refitting: Mutex<()>,
-    /// What runs now; a refit puts another in its place.
+    /// Loaded program of new runs; a refit replaces it.
     current: RwLock<Arc<Loaded>>,
 }
 
-/// What an engine tells of itself.
+/// Description of an engine for its users.
 pub(crate) struct Told {
     pub(crate) layers: LayerTable,
     pub(crate) verbosity: Verbosity,
@@ -182,7 +182,7 @@ impl Engine {
         &self.shared.target
     }
 
-    /// Its layers, as far as it tells them.
+    /// The engine's layers, in the detail that the plan stores.
     pub fn inspector(&self) -> &LayerTable {
         &self.shared.told.layers
     }
@@ -214,7 +214,7 @@ impl Drop for Shared {
 }
 
 impl Shared {
-    /// What runs now.
+    /// Loaded program of new runs.
     pub(crate) fn current(&self) -> Arc<Loaded> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,4 +1,4 @@
-//! What can go wrong when an engine is loaded or run.
+//! Errors of loading or running an engine.
 
 use kiln_backend::BackendError;
 use kiln_ir::{DType, IrError};
@@ -53,7 +53,7 @@ pub enum RuntimeError {
         name: String,
         /// Its shape.
         found: Vec<usize>,
-        /// How many dimensions it wants.
+        /// Number of dimensions wanted.
         wanted_rank: usize,
         /// Its dimensions as text.
         wanted: String,
@@ -67,7 +67,7 @@ pub enum RuntimeError {
         found: Vec<usize>,
         /// The dimension that differs.
         axis: usize,
-        /// What it must be.
+        /// Size that is allowed.
         wanted: String,
     },
     /// One symbol would have two values.
@@ -86,7 +86,7 @@ pub enum RuntimeError {
         /// Its value there.
         b: i64,
     },
-    /// An input's shape lies outside the optimization profile.
+    /// An input's shape is outside of the optimization profile.
     #[error(
         "input \"{name}\" has {what} {found:?}, outside profile {profile}: min {min:?}, max {max:?}; build the engine \
          with a profile that covers it"
@@ -96,7 +96,7 @@ pub enum RuntimeError {
         name: String,
         /// "shape" or "values".
         what: &'static str,
-        /// What it has.
+        /// Shape or elements of the input.
         found: Vec<i64>,
         /// The profile.
         profile: usize,
@@ -108,7 +108,7 @@ pub enum RuntimeError {
     /// No optimization profile holds the inputs.
     #[error("none of the {count} profiles covers the inputs; the nearest: {nearest}")]
     NoProfile {
-        /// How many profiles the engine has.
+        /// Number of profiles of the engine.
         count: usize,
         /// Why the last one tried does not.
         nearest: String,
@@ -167,7 +167,7 @@ pub enum RuntimeError {
     Backend {
         /// Its name.
         backend: String,
-        /// What it said.
+        /// Error of the backend.
         #[source]
         source: BackendError,
     },

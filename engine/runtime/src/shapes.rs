@@ -9,7 +9,7 @@ use kiln_plan::profile::host_symbol;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many combinations of input shapes are remembered.
+/// Number of combinations of input shapes that are remembered.
 const CAPACITY: usize = 32;
 
 /// Inferred shapes by what they were inferred from, the last used first.

@@ -6,11 +6,11 @@ use kiln_ir::DType;
 /// One case.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it shows.
+    /// Sentence that the case shows.
     pub title: String,
     /// Names of passes, in order.
     pub passes: Vec<String>,
-    /// How they run.
+    /// Settings of its passes.
     pub settings: Settings,
     /// Lines before the graph, as they are.
     head: String,

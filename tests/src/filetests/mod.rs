@@ -45,7 +45,7 @@ pub fn cases(name: &str) -> Result<Vec<Case>, String> {
     parse(&text).map_err(|e| format!("{path}: {e}"))
 }
 
-/// Runs a file's cases and compares them with their expectations. The error tells all cases that fail.
+/// Runs a file's cases and compares them with their expectations. The error lists all cases that fail.
 pub fn check_file(name: &str) -> Result<usize, String> {
     let path = format!("tests/filetests/{name}");
     let cases = cases(name)?;

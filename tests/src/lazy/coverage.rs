@@ -1,4 +1,4 @@
-//! What programs try: families of operators, by the construct around them and by element type.
+//! Coverage of programs: families of operators, by the construct around them and by element type.
 
 use super::families::{FAMILIES, of_op};
 use super::grow::Grow;

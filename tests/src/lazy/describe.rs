@@ -1,4 +1,4 @@
-//! What a network says about itself, read through its public interface.
+//! Description of a network, read through its public interface.
 
 use kiln_ir::Op;
 use kiln_network::{
@@ -7,7 +7,7 @@ use kiln_network::{
 };
 use std::collections::HashMap;
 
-/// What a layer is.
+/// Kind of a layer.
 #[derive(Clone, Debug)]
 pub(super) enum What {
     Op(Op),

@@ -35,7 +35,7 @@ pub fn program(seed: u64, pairs: &[Pair]) -> Result<Sample, NetworkError> {
 struct Program {
     g: Grow,
     wishes: VecDeque<Pair>,
-    /// How many more constructs there may be.
+    /// Number of constructs that may still be added.
     left: usize,
 }
 

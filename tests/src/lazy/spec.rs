@@ -12,7 +12,7 @@ use kiln_ir::{Dim, Elems, Fact, Tensor, TensorType};
 use kiln_network::{IfId, LoopId, LoopOutputKind, Network, TensorId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Which element of each loop's sequences is asked for; loops are numbered as they were added.
+/// Index of the wanted element of each loop's sequences; loops are numbered as they were added.
 type Index = BTreeMap<usize, i64>;
 
 /// One run of a network by the definition.
@@ -49,7 +49,7 @@ impl<'a> Spec<'a> {
         Ok(spec)
     }
 
-    /// Adds to the loops that a layer varies in those of what it reads; tells whether there were more.
+    /// Adds the loops that a layer's operands vary in to its own. Returns whether there were more.
     fn spread(&mut self, l: usize) -> bool {
         let layer = &self.said.layers[l];
         let mut reads: Vec<TensorId> = layer.inputs.iter().flatten().copied().collect();
@@ -203,7 +203,8 @@ impl<'a> Spec<'a> {
 }
 
 impl Spec<'_> {
-    /// What a tensor inside of a loop would be if there were an iteration. Lengths that only an iteration tells stay unknown.
+    /// Facts that a tensor inside of a loop would have if there were an iteration. Lengths that only an
+    /// iteration decides stay unknown.
     fn fact(&mut self, t: TensorId, at: &Index, inside: usize) -> Result<Fact, String> {
         // What varies only in loops that an element is asked of is known.
         let unknown =
@@ -292,7 +293,8 @@ fn element(x: &Tensor, axis: usize, i: i64) -> Option<Tensor> {
     Tensor::from_elems(x.dtype(), &shape, &picked(&x.elems(), shape.iter().product(), place))
 }
 
-/// Without an element the type tells the shape; lengths that it does not tell are 0.
+/// Stack of elements along an axis. Without an element the type decides the shape; lengths that it leaves
+/// open are 0.
 fn stacked(all: &[Tensor], axis: usize, length: usize, ty: &TensorType) -> Result<Tensor, String> {
     let dtype = ty.dtype;
     let mut shape: Vec<usize> = ty.dims.iter().map(|d| d.as_const().unwrap_or(0) as usize).collect();

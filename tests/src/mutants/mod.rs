@@ -20,7 +20,7 @@ impl WeightSource for Sized {
     }
 }
 
-/// Stores no bytes: a tensor's index is its size, as [`Sized`] gives it back.
+/// Stores no bytes: a tensor's index is its size, from which [`Sized`] makes a tensor.
 pub struct BySize;
 
 impl kiln_ir::wire::WeightSink for BySize {
@@ -35,8 +35,8 @@ const CHUNK: usize = 1 << 20;
 const WEIGHT_TABLE: u32 = 4;
 const WEIGHTS: u32 = 5;
 
-/// Puts the right hashes and the right size into a plan file whose bytes were changed, as far as its table can be
-/// found, so that readers behind the hashes are reached.
+/// Writes the right hashes and the right size into a plan file whose bytes were changed, as far as its table
+/// can be found. So readers after the hash check are reached.
 pub fn repair(file: &mut [u8]) {
     let size = file.len() as u64;
     let Some(count) = file.get(12..16).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes) else {

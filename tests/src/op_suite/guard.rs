@@ -1,9 +1,9 @@
 //! Programs that watch their memory.
 //!
-//! The program of one operator gets a step before it that fills the whole arena with a pattern, by a value whose place
-//! spans all others. The pattern is NaN in every float type and a large number in every integer type, so it poisons
-//! what is read before it is written; and after the run every byte outside the outputs must still hold it. The
-//! inputs are outputs of the program too, so that one that was written shows.
+//! The program of one operator starts with a step that fills the whole arena with a pattern, by a value
+//! whose place spans all others. The pattern is NaN in every float type and a large number in every integer
+//! type. So it poisons memory that is read before it is written. After the run every byte outside the outputs
+//! must still hold it. The inputs are outputs of the program too, so that writes to them are found.
 
 use kiln_backend::{BackendError, MemoryPlan, MemoryRules, Place, Program, Step, Tactic};
 use kiln_ir::problem::Problem;
@@ -21,7 +21,7 @@ pub struct Guarded {
     pub program: Program,
     /// Inputs of the program.
     pub inputs: Vec<Tensor>,
-    /// How many outputs the operator has.
+    /// Number of the operator's outputs.
     outputs: usize,
     /// Byte ranges of the arena that the operator may write.
     own: Vec<(usize, usize)>,

@@ -8,14 +8,14 @@ use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::{Elems, OpError, Tensor};
 use std::sync::Arc;
 
-/// What came of a run of [`Subject::indices`].
+/// Result of [`Subject::indices`].
 #[derive(Debug, Default)]
 pub struct Indices {
     /// Runs that had to fail, and did with the oracle's error.
     pub refused: usize,
     /// Runs whose indices happened to be in range.
     pub passed: usize,
-    /// What went wrong.
+    /// Failures.
     pub failed: Vec<String>,
 }
 
@@ -88,7 +88,7 @@ impl Subject {
     }
 }
 
-/// What an error says of each element that is out of range.
+/// Texts of an error about each element that is out of range.
 fn outside(p: &Problem, input: usize) -> impl Iterator<Item = String> {
     let sizes = |t: &Tensor| t.shape().iter().map(|&n| n as i64).collect();
     let dims: Vec<_> = p.inputs.iter().map(|t| t.as_ref().map(sizes)).collect();

@@ -1,4 +1,4 @@
-//! What the suite runs: the problems of all operators, and integers that need more than 32 bits.
+//! Problems of the suite: those of all operators, and integers that need more than 32 bits.
 
 use kiln_ir::problem::{Problem, Rng, made};
 use kiln_ir::{Attr, Attrs, DType, Elems, Tensor};

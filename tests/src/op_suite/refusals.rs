@@ -1,4 +1,4 @@
-//! What a backend is known to refuse: `tests/ops/expected-refusals/<backend>.txt`.
+//! Expected refusals of a backend: `tests/ops/expected-refusals/<backend>.txt`.
 //!
 //! One line `<operator> <dtype>: <reason>`, or `<operator> <dtype> some: <reason>` where other problems of the same
 //! operator and type run, or are refused for other reasons. Lines that start with `#` are comments.

@@ -11,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the suite does with a problem.
+/// Treatment of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Runs it by every tactic, and compares.
@@ -63,7 +63,7 @@ impl Subject {
         Ok(Subject { backend, target, device, latitude })
     }
 
-    /// The same without these features of the device; nothing can be run then.
+    /// Removes features of the device; nothing can be run then.
     pub fn without(mut self, features: &[&str]) -> Subject {
         self.device = None;
         self.target.features.retain(|f| !features.contains(&f.as_str()));
@@ -105,7 +105,7 @@ impl Subject {
         table
     }
 
-    /// What becomes of a problem; a panic is a failure.
+    /// Outcome of a problem; a panic is a failure.
     fn outcome(&self, p: &Problem) -> Result<(), Trouble> {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.problem(p)));
         outcome.unwrap_or_else(|_| Err(Trouble::Failed("panicked".into())))

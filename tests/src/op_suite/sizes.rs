@@ -6,14 +6,14 @@ use kiln_ir::problem::Problem;
 use kiln_ir::{Attrs, DType, Fact, Graph, IrError, Op, Tensor};
 use std::collections::BTreeSet;
 
-/// What came of a run of [`device_sizes`].
+/// Result of [`device_sizes`].
 #[derive(Debug, Default)]
 pub struct Sizes {
     /// Problems with the shapes and, between integers, the values of the oracle.
     pub passed: usize,
     /// Operators that need the size before, or that the backend refuses.
     pub refused: BTreeSet<&'static str>,
-    /// What went wrong.
+    /// Failures.
     pub failed: Vec<String>,
 }
 

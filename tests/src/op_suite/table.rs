@@ -5,14 +5,14 @@ use kiln_ir::DType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What became of the problems of one operator and type.
+/// Outcomes of the problems of one operator and type.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
-    /// How many passed.
+    /// Number of problems that passed.
     pub passed: usize,
     /// Reasons of refusals, one for each problem.
     pub refused: Vec<String>,
-    /// What is wrong, one for each problem.
+    /// Descriptions of failures, one for each problem.
     pub failed: Vec<String>,
 }
 

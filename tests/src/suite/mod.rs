@@ -70,7 +70,7 @@ pub fn host_cases(backend: &str) -> BTreeMap<String, String> {
     lines.filter_map(|l| l.split_once(": ")).map(|(case, why)| (case.to_owned(), why.to_owned())).collect()
 }
 
-/// Where they are listed.
+/// Path of the list of host cases.
 pub fn host_cases_file(backend: &str) -> PathBuf {
     root().join(format!("tests/onnx/host/{backend}.txt"))
 }

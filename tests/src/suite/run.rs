@@ -9,7 +9,7 @@ use kiln_runtime::{Profile, graph_io};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What cases run on.
+/// Backend and options that cases run with.
 #[derive(Clone)]
 pub struct Setting {
     /// The backend.

@@ -1,4 +1,4 @@
-//! What the tests of the plug-in ABI share: compiling C.
+//! Helpers of the tests of the plug-in ABI: compiling C.
 #![allow(dead_code, reason = "each test binary uses a part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
 
@@ -19,8 +19,8 @@ pub fn folder(name: &str) -> PathBuf {
     dir
 }
 
-/// Compiles source text with all warnings as errors; gives the path of the result. `file` names the source, `more` are
-/// further arguments.
+/// Compiles source text with all warnings as errors. Returns the path of the result. `file` names the source,
+/// `more` are further arguments.
 pub fn compile(compiler: &str, std: &str, file: &str, source: &str, more: &[&str]) -> PathBuf {
     let dir = folder(&format!("{}-{std}", file.replace('.', "-")));
     let source_path = dir.join(file);

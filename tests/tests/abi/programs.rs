@@ -23,8 +23,9 @@ pub fn target(device: &str) -> Target {
     }
 }
 
-/// y = x·wᵀ + b with x [n, 3], w [20, 3], b [1]; z = y + y. Values are numbered in an order that no payload has: the weight
-/// before the input, a removed node between, and a weight that nobody reads. Gives the ids of y and of x.
+/// y = x·wᵀ + b with x [n, 3], w [20, 3], b [1]; z = y + y. Values are numbered in an order that no payload
+/// has: the weight before the input, a removed node between, and a weight that nobody reads. Returns the ids
+/// of y and of x.
 pub fn affine(name: &str) -> (Arc<Program>, ValueId, ValueId) {
     let mut g = Graph::new(name);
     let w: Vec<f32> = (0..60).map(|i| i as f32).collect();
@@ -42,7 +43,7 @@ pub fn affine(name: &str) -> (Arc<Program>, ValueId, ValueId) {
     (Arc::new(Program::step_per_node(g, &Tactic::plain("plain"))), y, x)
 }
 
-/// What [`affine`] gives for x[r][k] = r + k, computed by formula: y = Σₖ (r+k)(3c+k) + ½.
+/// Result of [`affine`] for x[r][k] = r + k, computed by formula: y = Σₖ (r+k)(3c+k) + ½.
 pub fn expected_y(rows: usize) -> Vec<f32> {
     let at = |r: usize, c: usize| (0..3).map(|k| ((r + k) * (3 * c + k)) as f32).sum::<f32>() + 0.5;
     (0..rows * 20).map(|i| at(i / 20, i % 20)).collect()

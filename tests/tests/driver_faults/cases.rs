@@ -1,4 +1,4 @@
-//! What runs on the driver of tests: each case loads an engine and uses it in its own way.
+//! Cases on the driver of tests: each loads an engine and uses it in its own way.
 
 use crate::fake::Fake;
 use crate::faults::{Faults, Outputs};
@@ -224,7 +224,7 @@ fn flow_session(case: &Case, cx: &Cx, faults: &mut Faults, trips: i64) -> Option
     Some(all)
 }
 
-/// So many iterations are no longer written out one after the other: nodes of the graph.
+/// Graph nodes of a loop with more iterations than are unrolled.
 fn control(cx: &Cx) -> Made {
     built(cx, "control", &flow(false), Vec::new(), |case, cx, faults| flow_session(case, cx, faults, 1000))
 }

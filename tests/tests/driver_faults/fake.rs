@@ -58,7 +58,7 @@ pub fn functions() -> Vec<String> {
     all
 }
 
-/// What a user's program holds beside the backend.
+/// Native objects of a user's program beside the backend.
 #[derive(Clone, Copy)]
 pub struct Native {
     pub stream: *mut c_void,
@@ -106,7 +106,7 @@ impl Fake {
         unsafe { self.get::<unsafe extern "C" fn() -> i64>(name)() }
     }
 
-    /// How many calls there were.
+    /// Number of calls.
     pub fn calls(&self) -> i64 {
         self.number("fake_calls")
     }
@@ -124,12 +124,12 @@ impl Fake {
         unsafe { CStr::from_ptr(self.get::<Text>(name)()) }.to_string_lossy().into_owned()
     }
 
-    /// What is handed out and not given back; empty if nothing is.
+    /// Objects that are handed out and not returned; empty if there are none.
     pub fn alive(&self) -> String {
         self.text("fake_alive")
     }
 
-    /// What the driver was misused for; empty if nothing was wrong.
+    /// Misuse of the driver; empty if nothing was wrong.
     pub fn misuse(&self) -> String {
         self.text("fake_misuse")
     }
@@ -144,8 +144,8 @@ impl Fake {
         self.text("fake_seen").split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Runs `f` with a stream, an event and two ranges of `bytes` bytes of a user's, made and given back by calls that are not
-    /// counted.
+    /// Runs `f` with a stream, an event and two ranges of `bytes` bytes of a user's. The calls that make and
+    /// free them are not counted.
     pub fn with_native<T>(&self, bytes: usize, f: impl FnOnce(Native) -> T) -> T {
         self.set("paused", 1);
         let mut context = std::ptr::null_mut();

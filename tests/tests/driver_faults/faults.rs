@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 pub use kiln_runtime::Outputs;
 
-/// What a result code must become.
+/// Meaning of a result code.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Memory,

@@ -1,6 +1,6 @@
-//! The CUDA backend on a driver of the project's own, without a device, that checks handles, addresses and the order of work and fails
-//! the call that it is told to fail (`tests/fake_driver`): every fault is a typed error that names call and code, nothing
-//! stays allocated, and the next run is right.
+//! The CUDA backend on a driver of the project's own, without a device (`tests/fake_driver`). The driver
+//! checks handles, addresses and the order of work, and fails a chosen call. Every fault is a typed error
+//! that names call and code, nothing stays allocated, and the next run is right.
 //!
 //! One call of each function is failed in each case, with each code; `KILN_FAULTS_SEED=n` chooses other ones, and
 //! `KILN_FAULTS=all` fails every call.

@@ -48,7 +48,7 @@ impl Heads {
     }
 }
 
-/// What is added to scores.
+/// Summand of scores.
 enum Mask {
     None,
     /// True takes part.
@@ -156,7 +156,7 @@ impl Job {
         Some(Job { q, k, v, bias, scale: scale as f32, cap, mode, zero_nan, zero_empty })
     }
 
-    /// One query of one head: its scores as the operator gives them out, and its result.
+    /// One query of one head: its scores as the operator returns them, and its result.
     fn query(&self, [b, h, i]: [usize; 3], qk: &mut [f32], weights: &mut [f32], y: &mut [f32]) {
         let kv = h * self.k.shape[1] / self.q.shape[1];
         let q = self.q.row(b, h, i);

@@ -92,7 +92,7 @@ impl<'a> Windows<'a> {
         &self.x[position * self.channels + self.first..]
     }
 
-    /// What lies under a run of taps of one window; in `room` where a part is padding.
+    /// Elements under a run of taps of one window; in `room` where a part is padding.
     fn under<'r>(&'r self, window: &At, [kd, kh, kw]: [usize; 3], room: &'r mut [f32]) -> &'r [f32] {
         let [d, h, w] = self.axes;
         let (Some(z), Some(y)) = (place(d, window.at[0], kd), place(h, window.at[1], kh)) else {
@@ -114,7 +114,7 @@ impl<'a> Windows<'a> {
     }
 }
 
-/// Where the tap of a window lies, unless on padding.
+/// Index of the element under the tap of a window, unless it is padding.
 fn place(a: &Axis<i64>, o: i64, tap: usize) -> Option<usize> {
     let p = o * a.stride + tap as i64 * a.dilation - a.begin;
     (0..a.input).contains(&p).then_some(p as usize)

@@ -15,12 +15,12 @@ const NC: usize = 512;
 
 /// The left matrix, m × k, given by strips of rows.
 pub trait Left: Sync {
-    /// Fills `out[p·mr + r]` with element (rows.start + r, p) for all p below `k` and all of `rows` (at most `mr`),
-    /// and the rows that lack with zeros.
+    /// Fills `out[p·mr + r]` with element (rows.start + r, p) for all p below `k` and all of `rows` (at most
+    /// `mr`). Missing rows are filled with zeros.
     fn pack(&self, rows: Range<usize>, k: usize, mr: usize, out: &mut [f32]);
 }
 
-/// What is added to every element of a product.
+/// Summand of every element of a product.
 #[derive(Clone, Copy)]
 pub enum Bias<'a> {
     /// Nothing.
@@ -128,7 +128,7 @@ pub fn gemm(
     Ok(())
 }
 
-/// How a product of few rows is divided.
+/// Division of a product of few rows among threads.
 struct Split {
     threads: usize,
     /// Columns of a part.

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 /// Rows by which a column is read once.
 const ROWS: usize = 8;
 
-/// What products are made of.
+/// Integer type of a product's operands.
 trait Word: Copy + Send + Sync {
     /// The word of an element; `None` if it does not fit.
     fn read(v: &Val) -> Option<Box<dyn Fn(usize) -> Self + Sync + '_>>;

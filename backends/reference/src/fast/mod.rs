@@ -95,14 +95,14 @@ pub(crate) fn run(
     Ok(done.then_some(n.outs))
 }
 
-/// What an operation runs with.
+/// Graph, shapes and memory that an operation runs with.
 pub(crate) struct RunCx<'a> {
     pub(crate) graph: &'a Graph,
     pub(crate) shapes: &'a Shapes,
     pub(crate) pool: &'a Arc<Pool>,
 }
 
-/// What a path sees.
+/// Node that a fast path computes, with its operands and results.
 pub(crate) struct NodeCx<'a> {
     pub(crate) node: &'a Node,
     pub(crate) args: &'a mut Vec<Option<Val>>,
@@ -162,8 +162,8 @@ impl<'a> NodeCx<'a> {
         self.outs.push(v);
     }
 
-    /// Makes the next output of floats: `f` writes f32, which are rounded to the output's type. False if its type is
-    /// no float type that is covered.
+    /// Makes the next output of floats: `f` writes f32, which are rounded to the output's type. Returns false
+    /// if its type is not a covered float type.
     pub(crate) fn write_floats(
         &mut self,
         i: usize,

@@ -9,7 +9,7 @@ pub struct Operand {
     pub col: usize,
 }
 
-/// How an operand of this shape is read; `None` for a scalar.
+/// Reading order of an operand of this shape; `None` for a scalar.
 pub fn operand(shape: &[usize], trans: bool, left: bool) -> Option<Operand> {
     match *shape {
         [] => None,

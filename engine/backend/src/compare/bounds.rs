@@ -90,7 +90,7 @@ fn narrowest(inputs: &[Option<Tensor>]) -> DType {
     floats.max_by(|a, b| eps(*a).total_cmp(&eps(*b))).unwrap_or(DType::F32)
 }
 
-/// How many elements the largest float input has.
+/// Number of elements of the largest float input.
 fn longest(inputs: &[Option<Tensor>]) -> usize {
     inputs.iter().flatten().filter(|t| t.dtype().is_float()).map(Tensor::len).max().unwrap_or(1)
 }

@@ -1,8 +1,8 @@
-//! How closely a backend has to agree with the oracle.
+//! Allowed differences of a backend from the oracle.
 //!
-//! An [`Expectation`] holds the oracle's results for one operator and its inputs, with an interval around each element.
-//! The intervals come from an error model of the operator ([`kiln_ir::op::Tolerance`]) and depend on what that element is
-//! made of, never on unrelated large values elsewhere in the inputs.
+//! An [`Expectation`] holds the oracle's results for one operator and its inputs, with an interval around
+//! each element. The intervals come from an error model of the operator ([`kiln_ir::op::Tolerance`]). They
+//! depend on the terms of that element, never on unrelated large values elsewhere in the inputs.
 
 mod bounds;
 mod chain;

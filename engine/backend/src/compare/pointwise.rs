@@ -36,7 +36,7 @@ impl Range {
         self.low == self.high || matches!(self.value, Num::F(x) if x.is_nan())
     }
 
-    /// The values to try: both ends, the oracle's, and zero where it lies between.
+    /// The values to try: both ends, the oracle's, and zero if it is between the ends.
     fn samples(&self) -> Vec<Num> {
         if self.is_exact() {
             return vec![self.value];

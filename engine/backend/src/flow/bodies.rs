@@ -104,7 +104,7 @@ impl Bodies {
         each.flat_map(|(i, b)| StepTime::within(b.times.clone(), step, i)).collect()
     }
 
-    /// What the contexts of the bodies have done, their runs left out.
+    /// Work of the bodies' contexts, their runs left out.
     pub fn counters(&self) -> Counters {
         self.0.iter().fold(Counters::default(), |a, b| {
             let c = b.context.counters();

@@ -32,7 +32,8 @@ pub fn deciding_inputs(program: &Program, decisions: Decisions) -> Vec<usize> {
     (0..g.inputs.len()).filter(|&i| needed.contains(&g.inputs[i])).collect()
 }
 
-/// What a number is made of, if a layer makes one; of what `shape` and `size` read only the dimensions matter.
+/// Values that a number is computed from, if a layer makes it; of the operands of `shape` and `size` only the
+/// dimensions matter.
 fn made_of(node: &Node, needed: &HashSet<ValueId>) -> Vec<ValueId> {
     let makes = node.outputs.iter().any(|v| needed.contains(v)) && !node.op.roles().host_known;
     if makes { node.inputs.iter().flatten().copied().collect() } else { Vec::new() }
@@ -90,7 +91,7 @@ mod tests {
 
     const HEAD: &str = "graph \"g\" { input %a: f32[4] input %k: i64[] ";
 
-    /// A loop of %n iterations over %x that stacks its values or gives the last one.
+    /// A loop of %n iterations over %x that stacks its values or returns the last one.
     fn looped(n: &str, x: &str, stacks: bool, captures: usize, body: &str) -> String {
         let kind = if stacks { "concat" } else { "last" };
         format!(

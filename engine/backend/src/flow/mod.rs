@@ -35,7 +35,7 @@ pub fn tactic(region: &Region) -> Option<Tactic> {
     (nodes.next().is_none() && !first.regions.is_empty()).then(|| Tactic::plain(INTERPRETED))
 }
 
-/// How many iterations a region makes that is one loop without a condition, if that is known when it is built.
+/// Number of iterations of a region that is one loop without a condition, if that is known when it is built.
 pub fn trips(region: &Region) -> Option<i64> {
     let g = &region.graph;
     let (_, node) = g.nodes().next().filter(|_| tactic(region).is_some())?;

@@ -1,4 +1,5 @@
-//! How much work the host puts in front of a device: as little as a run may be stopped within, as much as keeps it busy.
+//! Pace of the work that the host puts in front of a device: as little as a run may be stopped within, as
+//! much as keeps it busy.
 
 use crate::BackendError;
 use std::time::{Duration, Instant};

@@ -47,12 +47,12 @@ pub fn sliced(tactic: Tactic, region: &Region, slices: &[ValueId]) -> Tactic {
     }
 }
 
-/// Whether the tactic takes input `i` of its region wherever it lies.
+/// Whether the tactic reads input `i` of its region at any address.
 pub fn takes_slice(tactic: &Tactic, i: usize) -> bool {
     i < INPUTS && bit(tactic, i)
 }
 
-/// Whether the tactic puts output `j` of its region wherever it lies.
+/// Whether the tactic writes output `j` of its region to any address.
 pub fn gives_slice(tactic: &Tactic, j: usize) -> bool {
     j < OUTPUTS && bit(tactic, INPUTS + j)
 }

@@ -3,7 +3,7 @@
 use crate::{BackendError, stop};
 use kiln_ir::{Fact, LoopOut, LoopOutputKind, LoopShape, Node, TensorType, budget};
 
-/// What runs bodies, and keeps values between them.
+/// Executor of bodies, which keeps values between them.
 pub trait Machine {
     /// A tensor, wherever it is stored. Clones are the same tensor.
     type Value: Clone;
@@ -21,8 +21,8 @@ pub trait Machine {
     /// Its size in bytes.
     fn bytes(&self, v: &Self::Value) -> u64;
 
-    /// What is known of it: its type, and its elements where they are few. Asked for where a loop makes no iteration and
-    /// the shapes of the run don't say what one would have given; `None` where that is not worth a wait.
+    /// Facts of the tensor: its type, and its elements where they are few. A loop without iterations asks for
+    /// it if the shapes of the run don't decide its results. `None` where that is not worth a wait.
     fn fact(&mut self, _v: &Self::Value) -> Result<Option<Fact>, BackendError> {
         Ok(None)
     }
@@ -53,9 +53,9 @@ pub trait Machine {
 /// Bytes that a stacked value takes beside its elements.
 const LIST_ENTRY: u64 = 192;
 
-/// Refuses a loop whose stacked outputs, and what its carried values have grown by, take so many bytes after so many
-/// iterations, if that is more than the memory limit, so that one that never ends does not take all memory. Empty values count,
-/// too. The limit holds for devices as well: what a loop starts with does not count.
+/// Refuses a loop whose stacked outputs and growing carried values take more bytes than the memory limit
+/// after so many iterations. So a loop that never ends does not take all memory. Empty values count, too. The
+/// limit holds for devices as well; initial values do not count.
 fn check_kept(node: &Node, iterations: i64, bytes: u64) -> Result<(), BackendError> {
     let limit = budget::limit();
     let bytes = bytes.saturating_add((iterations as u64).saturating_mul(LIST_ENTRY));

@@ -52,7 +52,7 @@ pub struct LaunchSite<'a> {
     pub operands: &'a KernelOperands,
     /// The tactic of the step.
     pub tactic: &'a Tactic,
-    /// What is known of a value of the graph.
+    /// Facts of a value of the graph.
     pub fact: &'a dyn Fn(ValueId) -> &'a Fact,
     /// Whether anyone reads an output of the anchor, by position.
     pub wanted: &'a [bool],

@@ -11,7 +11,7 @@ use kiln_ir::ValueId;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// How many shapes an executable remembers.
+/// Number of shapes that an executable remembers.
 const SHAPES_KEPT: usize = 64;
 
 /// An executable, with the shapes that it was lately run with.
@@ -166,10 +166,9 @@ pub(super) unsafe extern "C" fn set_observable(context: *mut kiln_context, on: u
     }
 }
 
-/// Writes to a sink what a context tells.
+/// Writes a payload that a context makes to a sink.
 ///
-/// # Safety
-/// The host passes what `create` made and sinks of the present call.
+/// # Safety The host passes what `create` made and sinks of the present call.
 unsafe fn told(
     context: *mut kiln_context,
     out: *mut kiln_sink,

@@ -6,7 +6,7 @@ use crate::view;
 use kiln_abi::*;
 use std::ffi::c_void;
 
-/// How panics behave in this library.
+/// Flag for the behaviour of panics in this library.
 pub const FLAGS: u32 = if cfg!(panic = "unwind") { KILN_FLAG_PANIC_UNWIND } else { KILN_FLAG_PANIC_ABORT };
 
 static TABLE: kiln_backend_v1 = kiln_backend_v1 {
@@ -89,10 +89,9 @@ pub unsafe fn init(
     })
 }
 
-/// The `deinit` of a library: panics are no longer forwarded, and nothing is logged any more.
+/// Function `deinit` of a library: stops the forwarding of panics and the log.
 ///
-/// # Safety
-/// Called once, after `init` has returned.
+/// # Safety Called once, after `init` has returned.
 pub unsafe extern "C" fn deinit() {
     host::forget();
 }

@@ -120,7 +120,7 @@ pub(super) unsafe fn write_tensor(sink: *mut kiln_tensor_sink, t: &Tensor) -> Re
     status(unsafe { write(sink, &view) }, "a tensor")
 }
 
-/// What keeps the data of a tensor view alive until it is dropped.
+/// Owner that keeps the data of a tensor view alive until it is dropped.
 pub(super) struct Retained(*mut kiln_owner);
 
 // SAFETY: `retain` and `release` may be called from any thread.

@@ -1,4 +1,4 @@
-//! What the host passes in, as values of Rust.
+//! Arguments from the host, as values of Rust.
 
 use super::host::Retained;
 use crate::BackendError;
@@ -56,7 +56,7 @@ pub(super) unsafe fn tensors(ptr: *const kiln_tensor, len: u64) -> Result<Vec<Te
     unsafe { slice(ptr, len)?.iter().map(|v| tensor(v)).collect() }
 }
 
-/// A payload with what lies outside of it.
+/// A payload with the tensors and blobs that it names.
 pub(super) struct Payload<'a> {
     pub(super) cbor: &'a [u8],
     pub(super) tensors: TensorViews,

@@ -44,7 +44,7 @@ macro_rules! export_backend {
                 unsafe { $crate::sdk::init(host, err, $name, make) }
             }
 
-            /// What a host reads before it runs any code of this library.
+            /// Descriptor that a host reads before it runs any code of this library.
             #[unsafe(no_mangle)]
             #[allow(non_upper_case_globals, reason = "the symbol that hosts look for")]
             pub static kiln_plugin_descriptor: $crate::sdk::abi::kiln_descriptor = $crate::sdk::descriptor(

@@ -1,4 +1,5 @@
-//! The CBOR form of what crosses the C ABI and lies in plans and caches, beside graphs, which are `kiln_ir::wire`'s.
+//! The CBOR form of messages that cross the C ABI or are stored in plans and caches. Graphs are
+//! `kiln_ir::wire`'s.
 //!
 //! The conventions are those of `kiln_ir::wire`: maps with integer keys, canonical bytes, unknown fields skipped,
 //! anything else that is unknown or missing refused by name. `engine/abi/PAYLOADS.md` documents every field.

@@ -18,7 +18,7 @@ fn target() -> Target {
     }
 }
 
-/// What someone with PAYLOADS.md and a CBOR library would write. Bytes by hand.
+/// Bytes by hand, as an author with PAYLOADS.md and a CBOR library would write them.
 const TARGET: &[u8] = &[
     0xa7, 0x00, 0x61, b'b', 0x01, 0x61, b'1', 0x02, 0x61, b'a', 0x03, 0x61, b'd', // names
     0x05, 0x81, 0x63, b'f', b'1', b'6', // features

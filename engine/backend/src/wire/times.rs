@@ -23,7 +23,7 @@ fn write<W: Write>(e: &mut Encoder<W>, t: &StepTime) -> Written<W> {
     Ok(())
 }
 
-/// Where a step lies inside of another.
+/// Path of a step inside of another.
 pub(super) fn inside<W: Write>(e: &mut Encoder<W>, path: &[(usize, usize)]) -> Written<W> {
     e.array(path.len() as u64 * 2)?;
     path.iter().try_for_each(|&(body, step)| e.u64(body as u64)?.u64(step as u64)?.ok())

@@ -10,7 +10,7 @@ use std::path::Path;
 const FORMAT: u32 = 1;
 /// Larger files are refused.
 const MAX_FILE: u64 = 1 << 30;
-/// What every file begins with.
+/// First bytes of a timing cache.
 pub(super) const CONTENT: Content = Content { name: "a timing cache", magic: b"{\"kiln_timing_cache\":" };
 
 #[derive(Serialize, Deserialize)]

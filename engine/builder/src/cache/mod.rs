@@ -40,7 +40,7 @@ impl Candidate {
     }
 }
 
-/// What is known of one region on one target.
+/// Times and choices of one region on one target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// The region as text, its shapes those that were timed.
@@ -77,7 +77,7 @@ impl TimingCache {
         self.entries.iter().map(|(k, e)| (k.as_str(), e))
     }
 
-    /// How many entries.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }

@@ -1,8 +1,8 @@
 //! A cache file that times are added to while a build goes on.
 //!
-//! Each time is appended to the file as a line of its own as soon as it is taken, so that a killed build loses at most
-//! the time that it was writing. The end of a build merges all lines into one sorted file. Nothing here fails a build:
-//! a file that cannot be read or written is a warning.
+//! Each time is appended to the file as a line of its own as soon as it is taken. A killed build loses at
+//! most the time that it was writing. The end of a build merges all lines into one sorted file. Nothing here
+//! fails a build: a file that cannot be read or written is a warning.
 
 use super::file::{CONTENT, header};
 use super::{Entry, TimingCache};
@@ -11,7 +11,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long the end of a build waits for another process that holds the file.
+/// Time that the end of a build waits for another process that holds the file.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A timing cache in a file, shared with other processes by a lock.
@@ -163,7 +163,7 @@ impl CacheStore {
     }
 }
 
-/// What can be read of a file; the rest is a warning.
+/// Reads the valid lines of a file; the rest is a warning.
 fn recovered(path: &Path, bytes: &[u8]) -> Result<TimingCache, String> {
     let (cache, lost) = TimingCache::recover(bytes)?;
     if let Some(lost) = lost {
@@ -172,7 +172,7 @@ fn recovered(path: &Path, bytes: &[u8]) -> Result<TimingCache, String> {
     Ok(cache)
 }
 
-/// What stands between the name of the cache and a random number.
+/// Text between the name of the cache and a random number in the name of a pending file.
 const BESIDE: &str = ".pending-";
 
 fn is_random(text: &str) -> bool {

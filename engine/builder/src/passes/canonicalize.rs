@@ -127,7 +127,7 @@ fn forwarded(g: &Graph, node: &Node) -> Option<(ValueId, ValueId)> {
     (nothing && sure).then_some((y, x))
 }
 
-/// Where a cast to f32 and the next one back give what there was: that value.
+/// Source of a cast to f32 and the next one back, if they restore its type.
 pub(super) fn narrowed_back(g: &Graph, x: ValueId, y: ValueId) -> Option<ValueId> {
     let cast = |v: ValueId| g.producer(v).map(|p| p.1).filter(|n| n.op.is(CAST));
     let source = cast(y).and(cast(x))?.inputs.first().copied().flatten()?;
@@ -143,8 +143,8 @@ fn forward(g: &Graph, node: &Node) -> bool {
     }
 }
 
-/// Gives the output's name to the value that replaces it. Inputs, constants and other outputs keep theirs, and then
-/// the layer has to stay.
+/// Renames the value that replaces an output after that output. Inputs, constants and other outputs keep
+/// their names; the layer then has to stay.
 fn take_over_name(g: &mut Graph, output: ValueId, by: ValueId) -> bool {
     if g.producer(by).is_none() || g.outputs.contains(&by) {
         return false;

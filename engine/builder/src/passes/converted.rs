@@ -7,7 +7,8 @@ use rayon::prelude::*;
 /// Elements that are worth a thread.
 const SHARE: usize = 1 << 18;
 
-/// What a `cast` from f32 to f16 or bf16 makes of a constant, bit by bit as the oracle; `None` for other layers.
+/// Result of a `cast` of a constant from f32 to f16 or bf16, bit by bit as the oracle; `None` for other
+/// layers.
 pub fn converted(node: &Node, x: &Tensor) -> Option<Tensor> {
     let to = node.op.attrs().dtype("to").ok().filter(|_| node.op.is(CAST) && x.dtype() == DType::F32)?;
     let bits: fn(f64) -> u16 = match to {

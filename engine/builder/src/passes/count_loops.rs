@@ -1,5 +1,5 @@
-//! Turns loops into counted ones where no iteration changes the condition: how often the body runs is then a number that is
-//! known in front of the loop, so that no condition is read in between and what the loop stacks has a known length.
+//! Turns loops into counted ones where no iteration changes the condition. The number of iterations is then
+//! known in front of the loop. No condition is read in between, and what the loop stacks has a known length.
 
 use super::writer::Writer;
 use super::{Pass, PassCx};
@@ -76,7 +76,7 @@ impl Conditions {
         fits.then_some(Conditions { count, first, further, inputs: s.captures().end })
     }
 
-    /// Gives the loop the number of its iterations as its count, and takes the condition away.
+    /// Makes the number of iterations the loop's count, and removes the condition.
     fn count(self, g: &mut Graph, id: NodeId) -> Result<(), IrError> {
         let count = self.iterations(&mut Writer::before(g, id))?;
         let Some(node) = g.get_mut(id) else { return Ok(()) };
@@ -153,7 +153,7 @@ fn conditions(g: &Graph, node: &Node, s: &LoopShape) -> Option<(Condition, Condi
     Some((first, further))
 }
 
-/// What a region only hands on.
+/// Source of a value that a region passes through unchanged.
 enum Origin {
     Input(usize),
     Constant(bool),

@@ -14,7 +14,8 @@ use std::sync::Arc;
 /// The pass.
 pub const PASS: Pass = Pass { name: "fold-constants", run };
 
-/// What has more elements than it is made of is not stored if it has more bytes than this: it is made faster than read.
+/// Greatest size in bytes of a stored result that has more elements than its operands. Greater ones are
+/// computed faster than read.
 const GROWN: u64 = 1 << 20;
 
 fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
@@ -53,7 +54,7 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
     Ok(gone.len())
 }
 
-/// Gives the memory of a constant back that nobody can ask for any more.
+/// Frees the memory of a constant that no layer reads any more.
 fn forget(g: &mut Graph, v: ValueId) {
     if g.weight(v).is_some_and(|w| w.name.is_none()) && !g.outputs.contains(&v) {
         let def = g.value_mut(v);

@@ -4,7 +4,7 @@
 use super::writer::cast;
 use kiln_ir::{DType, Graph, IrError, ValueId};
 
-/// Gives all inputs and outputs of f32 a type; their names stay.
+/// Sets the type of all inputs and outputs of f32; their names stay.
 pub fn apply(g: &mut Graph, to: DType) -> Result<(), IrError> {
     for x in g.inputs.clone() {
         if g.ty(x).dtype == DType::F32 {

@@ -21,14 +21,14 @@ use crate::{BuildConfig, BuildError};
 use kiln_backend::{Backend, Target};
 use kiln_ir::{Graph, Node, ValueId};
 
-/// What passes know beside the graph.
+/// Context of passes: everything that they know beside the graph.
 #[derive(Clone, Copy)]
 pub struct PassCx<'a> {
     /// Settings of the build.
     pub config: &'a BuildConfig,
     /// Who will run the graph; asked whether it runs what a pass wants to make.
     pub backend: &'a dyn Backend,
-    /// What it will run on.
+    /// Device that the graph will run on.
     pub target: &'a Target,
     /// The work that folding may do.
     pub folding: &'a folding::FoldWork,
@@ -64,7 +64,7 @@ pub const PASSES: &[Pass] = &[
 /// Passes that no build runs everywhere: the search applies what they do site by site, where it pays.
 pub const SEARCHED: &[Pass] = &[layout::PASS];
 
-/// What a rewrite leaves to do, in order.
+/// Passes that clean up after a rewrite, in order.
 pub const CLEAN: &[Pass] = &[fold_constants::PASS, transposes::PASS, patterns::MOVES, canonicalize::PASS];
 
 /// Whether a layer always returns the same for the same inputs, and does nothing else.
@@ -79,7 +79,7 @@ fn bytes(g: &Graph, v: ValueId) -> Option<u64> {
     ty.dtype.bytes_for(ty.static_volume()? as u64)
 }
 
-/// What one pass did.
+/// Report of one pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassReport {
     /// The pass.

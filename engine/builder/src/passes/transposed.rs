@@ -4,7 +4,7 @@ use super::transposes::order;
 use kiln_ir::{Node, Tensor};
 use kiln_ops::transpose::TRANSPOSE;
 
-/// What a `transpose` makes of a constant; `None` for other layers, and for elements that share bytes.
+/// Result of a `transpose` of a constant; `None` for other layers, and for elements that share bytes.
 pub fn transposed(node: &Node, x: &Tensor) -> Option<Tensor> {
     let width = usize::try_from(x.dtype().bits()).ok().filter(|b| b % 8 == 0)? / 8;
     let perm = order(node.op.attrs(), x.shape().len()).filter(|_| node.op.is(TRANSPOSE))?;

@@ -24,7 +24,7 @@ fn run(g: &mut Graph, _: &PassCx<'_>) -> Result<usize, BuildError> {
     Ok(changes + g.remove_dead())
 }
 
-/// What a transpose reads, and its permutation.
+/// Input of a transpose, and its permutation.
 fn read(g: &Graph, node: &Node) -> Option<(ValueId, Vec<usize>)> {
     let x = node.inputs.first().copied().flatten().filter(|_| node.op.is(TRANSPOSE))?;
     Some((x, order(node.op.attrs(), g.ty(x).rank())?))

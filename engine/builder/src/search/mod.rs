@@ -22,7 +22,7 @@ const TRIAL: u64 = 256 << 10;
 /// A rewrite must be faster by this part to be taken.
 pub(crate) const GAIN: f64 = 0.02;
 
-/// How a rewrite compares with what it replaces.
+/// Comparison of a rewrite with the original.
 pub enum Verdict {
     /// Nanoseconds of the regions that differ.
     Timed {
@@ -40,11 +40,11 @@ pub enum Verdict {
 /// A rewrite that was considered, and what became of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Considered {
-    /// What it does: "channels-last", "split", the name of a pattern.
+    /// Kind of rewrite: "channels-last", "split", the name of a pattern.
     pub rewrite: &'static str,
     /// The first layer of its first site.
     pub layer: String,
-    /// How many equal sites it has.
+    /// Number of equal sites.
     pub sites: usize,
     /// Time of what it replaces, in nanoseconds, if that was timed.
     pub without_ns: Option<f64>,
@@ -66,7 +66,7 @@ pub struct Formed {
     pub regions: Vec<Vec<NodeId>>,
 }
 
-/// What is known of the inputs of a graph.
+/// Facts of a graph's inputs.
 #[derive(Clone, Copy)]
 pub enum Given<'a> {
     /// Profiles of a network.
@@ -75,15 +75,15 @@ pub enum Given<'a> {
     Facts(&'a [Fact], &'a [Span]),
 }
 
-/// What decides.
+/// Search over rewrites of a graph, by measured or estimated times.
 pub struct Search<'a, 'b> {
-    /// Gives times.
+    /// Source of times.
     pub tuner: &'b mut Tuner<'a>,
-    /// What passes see.
+    /// Context of passes.
     pub cx: PassCx<'b>,
-    /// What is known of the inputs.
+    /// Facts of the inputs.
     pub given: Given<'b>,
-    /// What was considered so far.
+    /// Rewrites that were considered so far.
     pub considered: Vec<Considered>,
 }
 

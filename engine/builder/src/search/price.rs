@@ -1,4 +1,4 @@
-//! What graphs cost.
+//! Prices of graphs, in nanoseconds.
 
 use super::{Formed, Search, Verdict};
 use crate::BuildError;

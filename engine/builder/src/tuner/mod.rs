@@ -17,11 +17,11 @@ use std::time::Instant;
 mod measure;
 mod whole;
 
-/// What chooses tactics during one build.
+/// Choice of tactics during one build.
 pub struct Tuner<'a> {
     /// Proposes, compiles and times.
     pub backend: &'a dyn Backend,
-    /// What the plan is for.
+    /// Device that the plan is for.
     pub target: &'a Target,
     /// Settings.
     pub config: &'a BuildConfig,
@@ -37,9 +37,9 @@ pub struct Tuner<'a> {
     pub sites: HashMap<String, Rc<Site>>,
     /// Blobs that were compiled ahead and not yet used, by the site's key and the tactic.
     pub blobs: HashMap<(String, String), Vec<u8>>,
-    /// What the user should know, in words.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// Where the time goes.
+    /// Time by kind of work.
     pub spent: Spent,
     /// The work that folding may do.
     pub folding: &'a FoldWork,
@@ -70,7 +70,7 @@ pub struct Choice {
     pub ns: Option<f64>,
     /// Key of the entry in the timing cache, if the choice came from there.
     pub key: Option<String>,
-    /// How many candidates there were.
+    /// Number of candidates.
     pub candidates: usize,
 }
 
@@ -162,7 +162,7 @@ impl Tuner<'_> {
         asked && !walked && can_be_timed(&site.concrete)
     }
 
-    /// What the backend expects of the most promising tactic, in nanoseconds.
+    /// The backend's estimate for the most promising tactic, in nanoseconds.
     pub fn estimate(
         &mut self,
         layer: &str,
@@ -192,12 +192,12 @@ impl Tuner<'_> {
         Ok(self.site(layer, region, facts)?.offered.clone())
     }
 
-    /// A text that tells regions apart that may be chosen for differently.
+    /// Text that distinguishes regions for which different tactics may be chosen.
     pub fn text(&self, region: &Region, facts: &[Fact]) -> Result<String, BuildError> {
         Ok(described(&region.graph, &concretize(&region.graph, facts)?))
     }
 
-    /// What is known of a region before it is timed; asked of the backend once.
+    /// Facts of a region before it is timed; the backend is asked once.
     fn site(&mut self, layer: &str, region: &Region, facts: &[Fact]) -> Result<Rc<Site>, BuildError> {
         let concrete = concretize(&region.graph, facts)?;
         let text = described(&region.graph, &concrete);

@@ -54,7 +54,7 @@ impl Dim {
         Some(Dim::from_terms(out))
     }
 
-    /// Quotient rounded down. Division by zero gives 0.
+    /// Quotient rounded down. Division by zero yields 0.
     pub fn floor_div(&self, d: &Dim) -> Dim {
         match (self.as_const(), d.as_const()) {
             (_, Some(0)) => Dim::new(0),
@@ -68,7 +68,7 @@ impl Dim {
         self.div_exact(d).filter(|_| d.is_nonzero())
     }
 
-    /// Quotient rounded to zero. Division by zero gives 0.
+    /// Quotient rounded to zero. Division by zero yields 0.
     pub fn trunc_div(&self, d: &Dim) -> Dim {
         if let (Some(a), Some(b)) = (self.as_const(), d.as_const()) {
             return Dim::new(if b == 0 { 0 } else { a.wrapping_div(b) });
@@ -88,7 +88,7 @@ impl Dim {
         self.div_exact(d).unwrap_or_else(|| self.floor_div(d))
     }
 
-    /// Quotient rounded up. Division by zero gives 0.
+    /// Quotient rounded up. Division by zero yields 0.
     pub fn ceil_div(&self, d: &Dim) -> Dim {
         match (self.as_const(), d.as_const()) {
             (_, Some(0)) => Dim::new(0),

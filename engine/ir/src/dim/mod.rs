@@ -1,8 +1,8 @@
 //! Dimensions: integers, or polynomials over symbols.
 //!
-//! A dimension is *static* (a number), *host-known* (its symbols are all host symbols: the host computes it before
-//! enqueue) or *device-known* (it names a device symbol, whose value an operator writes on the device and which has
-//! an upper bound that the host knows).
+//! A dimension is *static* (a number), *host-known* (its symbols are all host symbols: the host computes it
+//! before enqueue) or *device-known*. A device-known dimension names a device symbol; an operator writes its
+//! value on the device, and the host knows an upper bound.
 
 mod arith;
 mod eval;
@@ -72,11 +72,11 @@ pub enum DimOp {
 pub struct Symbol {
     /// The name, unique in its network.
     pub name: Arc<str>,
-    /// Where its value comes from.
+    /// Source of its value.
     pub origin: Origin,
 }
 
-/// Where the value of a [`Symbol`] comes from.
+/// Source of the value of a [`Symbol`].
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// A dimension that the host knows before enqueue; at least 0. A dimension that follows from other dimensions by

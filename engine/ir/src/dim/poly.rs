@@ -28,7 +28,7 @@ pub(crate) struct Poly {
     depth: usize,
 }
 
-/// How large an expression is.
+/// Size of an expression.
 #[derive(Clone, Copy)]
 pub(super) struct Measure {
     pub size: usize,

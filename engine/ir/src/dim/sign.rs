@@ -1,4 +1,4 @@
-//! What is certain of a dimension's sign.
+//! Sign of a dimension, as far as it is certain.
 
 use super::{Atom, Dim, DimOp, Origin};
 

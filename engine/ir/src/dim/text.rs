@@ -1,5 +1,5 @@
-//! How dimensions print: `3*b*s + 1`, `floordiv(n, 2)`, `@s` for an element of a shape input,
-//! `?k` for a device symbol. Names that are not plain words are quoted.
+//! Text form of dimensions: `3*b*s + 1`, `floordiv(n, 2)`, `@s` for an element of a shape input, `?k` for a
+//! device symbol. Names that are not plain words are quoted.
 
 use super::{Atom, Dim, DimOp, Origin};
 use std::borrow::Cow;

@@ -29,13 +29,13 @@ pub struct Expr {
 /// One instruction and the type of its value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Inst {
-    /// What it does.
+    /// Operation.
     pub op: Scalar,
     /// The type of its value.
     pub ty: DType,
 }
 
-/// What an instruction does.
+/// Operation of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// The element of an input.
@@ -48,12 +48,13 @@ pub enum Scalar {
     Un(UnOp, Reg),
     /// A function of two values of the same type.
     Bin(BinOp, Reg, Reg),
-    /// A comparison of two values of one type; gives bool.
+    /// A comparison of two values of one type, with a result of bool.
     Cmp(CmpOp, Reg, Reg),
     /// `if c { a } else { b }`.
     Select(Reg, Reg, Reg),
-    /// Conversion to the instruction's type: float to integer truncates (saturates; NaN gives 0), integer to
-    /// narrower integer wraps, anything to bool is `!= 0`, to narrower float rounds to nearest even (f8 saturates).
+    /// Conversion to the instruction's type. Float to integer truncates (saturates; NaN becomes 0); integer
+    /// to narrower integer wraps; anything to bool is `!= 0`; to narrower float rounds to nearest even (f8
+    /// saturates).
     Cast(Reg),
 }
 

@@ -3,7 +3,7 @@
 use super::{Graph, Node, NodeId, ValueDef, ValueId};
 use std::collections::HashMap;
 
-/// What a graph was when an attempt began, as far as it was changed since.
+/// State of a graph when an attempt began, as far as it was changed since.
 #[derive(Clone, Debug)]
 pub(super) struct Journal {
     /// Values and nodes from these numbers on are new.

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 /// Readers of a graph's values, as of when they were counted.
 #[derive(Clone, Debug, Default)]
 pub struct Uses {
-    /// Where the readers of each value begin in `readers`; one more than there are values.
+    /// Start of the readers of each value in `readers`; one more than there are values.
     starts: Vec<u32>,
     /// `(node, input position)`, by value, in execution order.
     readers: Vec<(NodeId, usize)>,

@@ -44,22 +44,22 @@ pub struct Graph {
     pub inputs: Vec<ValueId>,
     /// Outputs in order. A value may be both input and output, and may be given twice.
     pub outputs: Vec<ValueId>,
-    /// What was before the edits of [`Graph::attempt`].
+    /// State before the edits of [`Graph::attempt`].
     journal: Option<Box<attempt::Journal>>,
 }
 
-/// What is known of one value.
+/// Definition and facts of one value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValueDef {
     /// Unique in its graph.
     pub name: String,
     /// Type, dimensions and, where followed, contents.
     pub fact: Fact,
-    /// Where it comes from.
+    /// Source of the value.
     pub source: Source,
 }
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// An input of the graph.
@@ -79,11 +79,11 @@ pub struct Weight {
     pub tensor: Tensor,
     /// The name by which it can be refitted; `None` for constants that nobody named.
     pub name: Option<Arc<str>>,
-    /// How it was made from named weights, if it is derived.
+    /// Recipe from named weights, if the weight is derived.
     pub recipe: Option<Arc<Recipe>>,
 }
 
-/// How a derived weight is made: a graph whose inputs are named source weights and whose single output it is.
+/// Recipe of a derived weight: a graph whose inputs are named source weights and whose single output it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
     /// The computation; evaluated by the oracle.
@@ -97,7 +97,7 @@ pub struct Recipe {
 pub struct Node {
     /// The layer's name; fused nodes join names with " + ".
     pub name: String,
-    /// What it does.
+    /// Operator.
     pub op: Op,
     /// Values read; `None` where an optional input is absent.
     pub inputs: Vec<Option<ValueId>>,
@@ -109,7 +109,7 @@ pub struct Node {
     pub meta: Meta,
 }
 
-/// What the user said about a layer that is not part of its mathematics.
+/// Notes and settings of the user for a layer, apart from its mathematics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Meta {
     /// Preferred compute type.
@@ -148,7 +148,7 @@ impl Graph {
         (0..self.values.len() as u32).map(ValueId)
     }
 
-    /// How many values there are, dead ones included.
+    /// Number of values, dead ones included.
     pub fn value_count(&self) -> usize {
         self.values.len()
     }

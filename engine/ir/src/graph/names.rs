@@ -7,7 +7,7 @@ use std::fmt;
 /// Graphs of fewer values are searched one by one.
 const SMALL: usize = 32;
 
-/// Where names are. Not part of what a graph is: equal graphs may have different indices.
+/// Index of names. Not compared: equal graphs may have different indices.
 #[derive(Clone, Default)]
 pub(super) struct Names {
     /// Whether there is an index.

@@ -5,8 +5,8 @@ use crate::error::IrError;
 use std::collections::HashSet;
 
 impl Graph {
-    /// Checks that ids exist, names are unique, each value is defined once and before it is read, arities fit, and
-    /// that inference still gives the element types and ranks on record.
+    /// Checks that ids exist, names are unique, each value is defined once and before it is read, and arities
+    /// fit. Inference must still yield the element types and ranks on record.
     pub fn verify(&self) -> Result<(), IrError> {
         self.verify_names()?;
         let mut defined: HashSet<ValueId> = self

@@ -159,7 +159,7 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// What stands for the characters after a backslash.
+/// Character that an escape after a backslash stands for.
 fn escape(chars: &mut impl Iterator<Item = (usize, char)>) -> Option<char> {
     Some(match chars.next()?.1 {
         'n' => '\n',

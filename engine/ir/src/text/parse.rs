@@ -237,7 +237,7 @@ impl Parser<'_> {
     }
 }
 
-/// What is known of a node's outputs: as written, or inferred where no type is written.
+/// Facts of a node's outputs: as written, or inferred where no type is written.
 fn facts(
     s: &Scope,
     op: &Op,

@@ -109,7 +109,7 @@ fn elements(t: &Tensor) -> String {
     format!("[{}]", texts.join(", "))
 }
 
-/// The shortest text that gives the number back.
+/// The shortest text that parses to the number.
 fn float(x: f64, dtype: DType) -> String {
     let short = format!("{:?}", x as f32);
     let exact = short.parse::<f64>().is_ok_and(|y| f64::from(y as f32) == x || x.is_nan());

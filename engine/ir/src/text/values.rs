@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Bounds of the device symbols that are declared so far, by name.
 pub(super) type Bounds = HashMap<String, Dim>;
 
-/// What is known of a tensor's contents.
+/// Contents of a tensor, as far as they are known.
 pub(super) enum Contents {
     Tensor(Tensor),
     Dims(Vec<Dim>),

@@ -54,7 +54,7 @@ pub trait WeightSink {
     fn put(&mut self, tensor: &Tensor, name: Option<&str>) -> Result<u64, IrError>;
 }
 
-/// Gives back what a [`WeightSink`] stored.
+/// Reads the weights that a [`WeightSink`] stored.
 pub trait WeightSource {
     /// The bytes at an index; an error if there are none. The reader checks their number against the tensor's type.
     fn get(&self, index: u64) -> Result<Bytes, IrError>;

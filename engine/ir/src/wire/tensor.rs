@@ -28,7 +28,7 @@ pub(super) fn write<W: Write>(
     }
 }
 
-/// Reads a tensor. `source` gives the bytes of those that are stored apart.
+/// Reads a tensor. `source` yields the bytes of those that are stored apart.
 pub(super) fn read(d: &mut Decoder<'_>, source: Option<&dyn WeightSource>) -> Result<Tensor, Error> {
     let (mut dtype, mut shape, mut bytes) = (None, None, None::<Bytes>);
     let mut once = |b: Bytes| match bytes.replace(b) {

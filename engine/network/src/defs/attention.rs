@@ -21,7 +21,7 @@ use kiln_ops::slice::concat::CONCAT;
 use kiln_ops::softmax::SOFTMAX;
 use kiln_ops::transpose::rearrange::TRILU;
 
-/// How scores become weights.
+/// Function from scores to weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttentionNorm {
     /// They are the weights.
@@ -30,7 +30,7 @@ pub enum AttentionNorm {
     Softmax,
 }
 
-/// Which keys a query sees.
+/// Keys that a query sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CausalMask {
     /// All.
@@ -67,8 +67,9 @@ impl Network {
         self.add_kind(def, &[query, key, value])
     }
 
-    /// Rotates pairs of the first `rotary_dim` components (0: all; even) of x [B, H, S, D] by angles whose cosines and
-    /// sines are [B, S, rotary_dim/2], or tables [positions, rotary_dim/2] read at position ids [B, S], input 3.
+    /// Rotates pairs of the first `rotary_dim` components (0: all; even) of x [B, H, S, D] by angles. Cosines
+    /// and sines are [B, S, rotary_dim/2], or tables [positions, rotary_dim/2] that are read at position ids
+    /// [B, S], input 3.
     pub fn add_rotary_embedding(
         &mut self,
         input: TensorId,
@@ -93,11 +94,11 @@ impl Network {
 }
 
 setters! { Attention {
-    /// How scores become weights.
+    /// Sets the function from scores to weights.
     set_norm(norm: AttentionNorm) => norm = norm;
-    /// Which keys a query sees.
+    /// Sets the keys that a query sees.
     set_causal(causal: CausalMask) => causal = causal;
-    /// What scores are multiplied with, 1 at first (beyond TensorRT).
+    /// Sets the factor of the scores, 1 at first (beyond TensorRT).
     set_scale(scale: f64) => scale = scale;
     /// Whether it may be computed step by step where there is no fused kernel. It always may here.
     set_decomposable(decomposable: bool) => decomposable = decomposable;
@@ -229,7 +230,7 @@ pub struct RotaryEmbedding {
 setters! { RotaryEmbedding {
     /// Whether the two elements of a pair are neighbours.
     set_interleaved(interleaved: bool) => interleaved = interleaved;
-    /// How many components are rotated.
+    /// Sets the number of components that are rotated.
     set_rotary_dim(dim: i64) => rotary_dim = dim;
 }}
 layer_def!(RotaryEmbedding, "rotary_embedding", 4, false);

@@ -58,7 +58,7 @@ pub struct Conv<const TRANSPOSED: bool> {
     bias: Option<Tensor>,
     window: Window,
     dilation: Vec<i64>,
-    /// What the number of weights says, unless it was set.
+    /// Number of groups; if it was not set, it follows from the number of weights.
     groups: Option<i64>,
 }
 
@@ -123,7 +123,7 @@ macro_rules! conv_setters {
             set_pre_padding(padding: &[i64]) => window.pre = padding.to_vec();
             /// Padding after.
             set_post_padding(padding: &[i64]) => window.post = padding.to_vec();
-            /// Where the padding comes from.
+            /// Sets the source of the padding.
             set_padding_mode(mode: PaddingMode) => window.mode = mode;
             /// Distances between taps.
             set_dilation_nd(dilation: &[i64]) => dilation = dilation.to_vec();
@@ -219,7 +219,7 @@ impl<const T: bool> Conv<T> {
         b.ops(op, attrs, &[Some(x), Some(w), bias])
     }
 
-    /// How many groups the weights are for; 1 where they are for none.
+    /// Number of groups that the weights are for; 1 where they fit no number.
     fn groups_of(&self, b: &Body<'_>, channels: i64, kernel: &[i64]) -> i64 {
         let each = if T { self.maps } else { channels };
         let computed = b.opt(1).and_then(|w| b.dims(w).get(1).and_then(|d| d.as_const()));

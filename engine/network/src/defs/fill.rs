@@ -15,7 +15,7 @@ use kiln_ops::generate::random::RANDOM;
 use kiln_ops::pointwise::binary::{ADD, MUL, SUB};
 use kiln_ops::slice::SLICE;
 
-/// What a fill layer gives.
+/// Contents of a fill layer's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FillOp {
     /// α + Σ βᵢ·indexᵢ.
@@ -87,7 +87,7 @@ impl Network {
 setters! { Fill {
     /// The dimensions.
     set_dimensions(dims: &[i64]) => dims = dims.to_vec();
-    /// What it gives.
+    /// Sets the contents.
     set_operation(op: FillOp) => op = op;
     /// The type.
     set_to_type(to: DType) => to = to;
@@ -95,7 +95,7 @@ setters! { Fill {
     set_alpha(alpha: FillValue) => alpha = alpha;
     /// β, exactly.
     set_beta(beta: FillValue) => beta = beta;
-    /// A seed other than 0 gives the same numbers in every run (beyond TensorRT).
+    /// Sets the seed. Each seed other than 0 yields the same numbers in every run (beyond TensorRT).
     set_seed(seed: i64) => seed = seed;
 }}
 layer_def!(Fill, "fill", 3, false);

@@ -14,7 +14,7 @@ use kiln_ops::generate::ONE_HOT;
 use kiln_ops::scatter::{SCATTER_ELEMENTS, SCATTER_ND};
 use kiln_ops::select::NONZERO;
 
-/// What indices mean.
+/// Meaning of indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GatherMode {
     /// Each is a place along one axis, whose slice is taken.
@@ -25,7 +25,7 @@ pub enum GatherMode {
     Nd,
 }
 
-/// Which elements are replaced.
+/// Elements that are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScatterMode {
     /// Each index is a place along one axis, for the element at its own position.
@@ -94,9 +94,9 @@ pub struct Gather {
 setters! { Gather {
     /// The axis that indices speak of.
     set_gather_axis(axis: i64) => axis = axis;
-    /// How many leading dimensions data and indices go through together.
+    /// Sets the number of leading dimensions that data and indices share.
     set_nb_elementwise_dims(dims: usize) => elementwise_dims = dims;
-    /// What indices mean.
+    /// Sets the meaning of indices.
     set_mode(mode: GatherMode) => mode = mode;
 }}
 layer_def!(Gather, "gather", 2, false);
@@ -156,7 +156,7 @@ pub struct Scatter {
 setters! { Scatter {
     /// The axis that indices speak of, element by element.
     set_axis(axis: i64) => axis = axis;
-    /// Which elements are replaced.
+    /// Sets the elements that are replaced.
     set_mode(mode: ScatterMode) => mode = mode;
 }}
 layer_def!(Scatter, "scatter", 3, false);
@@ -184,7 +184,7 @@ pub struct OneHot {
 }
 
 setters! { OneHot {
-    /// Where the new axis goes.
+    /// Sets the position of the new axis.
     set_axis(axis: i64) => axis = axis;
 }}
 layer_def!(OneHot, "one_hot", 3, false);

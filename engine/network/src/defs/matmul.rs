@@ -15,7 +15,7 @@ use kiln_ops::matmul::einsum::EINSUM;
 use kiln_ops::pointwise::binary::ADD;
 use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
 
-/// How a matrix multiplication reads an input.
+/// View of an input that a matrix multiplication reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MatrixOp {
     /// As matrices.
@@ -39,8 +39,9 @@ impl Network {
         self.add_kind(MatrixMultiply { ops: [op_a, op_b] }, &[a, b])
     }
 
-    /// The deprecated fully connected layer: the last three dimensions of the input, flattened, times the transpose of
-    /// `kernel` [outputs, C·H·W], plus a bias of as many numbers; gives [.., outputs, 1, 1].
+    /// The deprecated fully connected layer: the last three dimensions of the input, flattened, times the
+    /// transpose of `kernel` [outputs, C·H·W], plus a bias of as many numbers. Its result is [.., outputs, 1,
+    /// 1].
     pub fn add_fully_connected(
         &mut self,
         input: TensorId,
@@ -69,7 +70,7 @@ pub struct MatrixMultiply {
 }
 
 setters! { MatrixMultiply {
-    /// How both inputs are read.
+    /// Sets the views of both inputs.
     set_operations(ops: [MatrixOp; 2]) => ops = ops;
 }}
 layer_def!(MatrixMultiply, "matrix_multiply", 2, true);
@@ -129,7 +130,7 @@ pub struct FullyConnected {
 }
 
 setters! { FullyConnected {
-    /// How many outputs.
+    /// Sets the number of outputs.
     set_nb_output_channels(outputs: i64) => outputs = outputs;
     /// Another matrix.
     set_kernel_weights(kernel: Tensor) => kernel = kernel;

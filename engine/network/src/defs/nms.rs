@@ -14,7 +14,7 @@ use kiln_ops::select::nms::NMS;
 /// The most candidates that [`Network::add_nms`] takes of every class.
 pub const MAX_TOPK_BOXES: i64 = 5000;
 
-/// How a box is written.
+/// Format of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BoundingBoxFormat {
     /// Two opposite corners.
@@ -32,10 +32,10 @@ pub struct Nms {
 }
 
 impl Network {
-    /// Picks boxes of every class by descending score, leaving out those that overlap a picked one, until
-    /// `max_output_boxes` (a scalar of i32 or i64) are picked. Boxes are [B, N, 4] or [B, N, C, 4], scores [B, N, C];
-    /// scalars for the overlap (0 at first) and the least score are inputs 3 and 4. Gives [n, 3], batch entry, class and
-    /// box, by batch entry and score, and n.
+    /// Picks boxes of every class by descending score, leaving out those that overlap a picked one. It stops
+    /// at `max_output_boxes` (a scalar of i32 or i64). Boxes are [B, N, 4] or [B, N, C, 4], scores [B, N, C].
+    /// Scalars for the overlap (0 at first) and the least score are inputs 3 and 4. Returns [n, 3] (batch
+    /// entry, class and box, by batch entry and score), and n.
     pub fn add_nms(
         &mut self,
         boxes: TensorId,
@@ -48,9 +48,9 @@ impl Network {
 }
 
 setters! { Nms {
-    /// How a box is written.
+    /// Sets the format of a box.
     set_bounding_box_format(format: BoundingBoxFormat) => format = format;
-    /// How many candidates of every class take part, at most 5000; 0 for all.
+    /// Sets the number of candidates of every class that take part, at most 5000; 0 for all.
     set_topk_box_limit(limit: i64) => topk = limit;
     /// The type of the indices, i32 or i64.
     set_indices_type(indices: DType) => indices = indices;

@@ -10,10 +10,10 @@ use kiln_ir::ty::TensorType;
 use kiln_ops::plugin::PLUGIN;
 use kiln_ops::plugin::encode_outputs;
 
-/// What the network knows of a plug-in layer; the plug-in itself is found by name when the network is built.
+/// Description of a plug-in layer; the plug-in itself is found by name when the network is built.
 #[derive(Clone, Debug, Default)]
 pub struct PluginSpec {
-    /// Where the name belongs; may be empty.
+    /// Namespace of the name; may be empty.
     pub namespace: String,
     /// The plug-in's name.
     pub name: String,
@@ -60,7 +60,7 @@ impl Layer<'_, Plugin> {
 }
 
 impl Plugin {
-    /// What the network knows of it.
+    /// Description of the plug-in layer.
     pub fn spec(&self) -> &PluginSpec {
         &self.spec
     }

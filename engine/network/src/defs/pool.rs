@@ -10,7 +10,7 @@ use kiln_ir::graph::ValueId;
 use kiln_ops::pointwise::binary::{ADD, MUL};
 use kiln_ops::pool::POOL;
 
-/// What a window becomes.
+/// Function of a window's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PoolingKind {
     /// The greatest element.
@@ -55,9 +55,9 @@ setters! { Pooling {
     set_pre_padding(padding: &[i64]) => window.pre = padding.to_vec();
     /// Padding after.
     set_post_padding(padding: &[i64]) => window.post = padding.to_vec();
-    /// Where the padding comes from.
+    /// Sets the source of the padding.
     set_padding_mode(mode: PaddingMode) => window.mode = mode;
-    /// How much of the mean a blend has, 0 to 1.
+    /// Sets the part of the mean in a blend, 0 to 1.
     set_blend_factor(blend: f64) => blend = blend;
     /// Whether padding does not count in the mean (as it does not at first).
     set_average_count_excludes_padding(excludes: bool) => excludes_padding = excludes;

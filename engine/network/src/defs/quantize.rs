@@ -18,9 +18,9 @@ use kiln_ops::shape::RESHAPE;
 use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
 
 impl Network {
-    /// clamp(round(x/scale)) in type `to` (i8, i4 or f8e4m3). The scale is a scalar, one number a channel (1-D, with an
-    /// axis), or has the rank of x for blocks along its last or second last dimension. A zero point is a constant of
-    /// zeros, input 2.
+    /// Computes clamp(round(x/scale)) in type `to` (i8, i4 or f8e4m3). The scale is a scalar or one number a channel (1-D,
+    /// with an axis). For blocks along the last or second last dimension, it has the rank of x. A zero point is a
+    /// constant of zeros, input 2.
     pub fn add_quantize(
         &mut self,
         input: TensorId,
@@ -42,8 +42,9 @@ impl Network {
         self.add_kind(Dequantize { to, axis }, &[input, scale])
     }
 
-    /// Quantizes blocks along an axis (the last or second last) by scales computed from their greatest element; gives
-    /// the quantized tensor and the scales. A scale for the scales themselves is input 1, a scalar above 0.
+    /// Quantizes blocks along an axis (the last or second last) by scales computed from their greatest
+    /// element. Returns the quantized tensor and the scales. A scale for the scales themselves is input 1, a
+    /// scalar above 0.
     pub fn add_dynamic_quantize(
         &mut self,
         input: TensorId,

@@ -14,7 +14,7 @@ use kiln_ops::softmax::SOFTMAX;
 use kiln_ops::softmax::ragged::RAGGED_SOFTMAX;
 use kiln_ops::sort::TOPK;
 
-/// How elements are combined.
+/// Operation that combines elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
     /// Sum; 0 for no elements.
@@ -41,7 +41,7 @@ impl ReduceOp {
     }
 }
 
-/// Which elements [`Network::add_topk`] picks.
+/// Elements that [`Network::add_topk`] picks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TopKOp {
     /// The greatest.
@@ -113,7 +113,7 @@ pub struct Reduce {
 }
 
 setters! { Reduce {
-    /// How elements are combined.
+    /// Sets the operation that combines elements.
     set_operation(op: ReduceOp) => op = op;
     /// The axes, as a bit mask.
     set_reduce_axes(axes: u32) => axes = axes;
@@ -199,7 +199,7 @@ pub struct TopK {
 setters! { TopK {
     /// Greatest or least.
     set_operation(op: TopKOp) => op = op;
-    /// How many.
+    /// Sets the number of elements.
     set_k(k: i64) => k = k;
     /// The axis, as a bit mask of exactly one bit.
     set_reduce_axes(axes: u32) => axes = axes;

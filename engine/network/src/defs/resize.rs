@@ -12,7 +12,7 @@ use kiln_ops::cast::IDENTITY;
 use kiln_ops::sample::grid_sample::GRID_SAMPLE;
 use kiln_ops::sample::resize::RESIZE;
 
-/// How values between elements are found.
+/// Interpolation between elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InterpolationMode {
     /// The nearest element; any number of dimensions.
@@ -33,7 +33,7 @@ impl InterpolationMode {
     }
 }
 
-/// Where an output index lies in the input.
+/// Formula from an output index to a coordinate of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResizeCoordinates {
     /// i·(in − 1)/(out − 1).
@@ -44,16 +44,16 @@ pub enum ResizeCoordinates {
     HalfPixel,
 }
 
-/// Where an output of length 1 lies.
+/// Coordinate of an output of length 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResizeSelector {
-    /// Where the formula says.
+    /// The coordinate of the formula.
     Formula,
     /// At 0.
     Upper,
 }
 
-/// Which element is nearest.
+/// Rounding to the nearest element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResizeRounding {
     /// Rounded, halves up.
@@ -113,13 +113,13 @@ impl Network {
 }
 
 setters! { Resize {
-    /// How values between elements are found.
+    /// Sets the interpolation between elements.
     set_resize_mode(mode: InterpolationMode) => mode = mode;
-    /// Where an output index lies in the input.
+    /// Sets the formula from an output index to a coordinate of the input.
     set_coordinate_transformation(coordinates: ResizeCoordinates) => coordinates = coordinates;
-    /// Where an output of length 1 lies.
+    /// Sets the coordinate of an output of length 1.
     set_selector_for_single_pixel(selector: ResizeSelector) => selector = selector;
-    /// Which element is nearest.
+    /// Sets the rounding to the nearest element.
     set_nearest_rounding(rounding: ResizeRounding) => rounding = rounding;
     /// Whether elements outside have no weight.
     set_exclude_outside(exclude: bool) => exclude_outside = exclude;
@@ -235,11 +235,11 @@ pub struct GridSample {
 }
 
 setters! { GridSample {
-    /// How values between elements are found.
+    /// Sets the interpolation between elements.
     set_interpolation_mode(mode: InterpolationMode) => mode = mode;
     /// Whether −1 and 1 are the centres of the outer elements.
     set_align_corners(align: bool) => align_corners = align;
-    /// What is read outside: clamp, fill or reflect.
+    /// Sets the elements that are read outside: clamp, fill or reflect.
     set_sample_mode(outside: SampleMode) => outside = outside;
 }}
 layer_def!(GridSample, "grid_sample", 2, false);

@@ -12,7 +12,7 @@ use kiln_ir::tensor::volume;
 use kiln_ops::cast::IDENTITY;
 use kiln_ops::norm::lrn::LRN;
 
-/// How many coefficients a scale layer has.
+/// Number of coefficients of a scale layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScaleMode {
     /// One for all.
@@ -73,11 +73,11 @@ impl Network {
 }
 
 setters! { Scale {
-    /// How many coefficients there are.
+    /// Sets the number of coefficients.
     set_mode(mode: ScaleMode) => mode = mode;
-    /// What is added.
+    /// Sets the summand.
     set_shift(shift: Option<Tensor>) => shift = shift;
-    /// What is multiplied with.
+    /// Sets the factor.
     set_scale(scale: Option<Tensor>) => scale = scale;
     /// The power at the end.
     set_power(power: Option<Tensor>) => power = power;
@@ -147,7 +147,7 @@ pub struct Lrn {
 }
 
 setters! { Lrn {
-    /// How many channels, odd, 1 to 15.
+    /// Sets the number of channels in a window: odd, 1 to 15.
     set_window_size(window: i64) => window = window;
     /// α, at most 1e20 in size.
     set_alpha(alpha: f64) => alpha = alpha;

@@ -260,9 +260,9 @@ pub struct Padding {
 }
 
 setters! { Padding {
-    /// What comes before.
+    /// Sets the padding in front of each dimension.
     set_pre_padding_nd(padding: &[i64]) => pre = padding.to_vec();
-    /// What comes after.
+    /// Sets the padding after each dimension.
     set_post_padding_nd(padding: &[i64]) => post = padding.to_vec();
 }}
 layer_def!(Padding, "padding", 1, true);

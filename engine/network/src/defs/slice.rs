@@ -19,7 +19,7 @@ use kiln_ops::slice::SLICE;
 use kiln_ops::slice::concat::CONCAT;
 use kiln_ops::slice::pad::PAD;
 
-/// What a slice reads beyond the bounds of its tensor.
+/// Elements that a slice reads beyond the bounds of its tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SampleMode {
     /// Nothing: it is an error.
@@ -70,7 +70,7 @@ setters! { Slice {
     set_stride(stride: &[i64]) => stride = stride.to_vec();
     /// The axes that the lists speak of, instead of all.
     set_axes(axes: &[i64]) => axes = Some(axes.to_vec());
-    /// What is read beyond the bounds.
+    /// Sets the elements that are read beyond the bounds.
     set_mode(mode: SampleMode) => mode = mode;
 }}
 layer_def!(Slice, "slice", 6, true);
@@ -110,7 +110,7 @@ impl Param {
     }
 }
 
-/// What happens along one axis of the graph's tensor.
+/// Slice along one axis of the graph's tensor.
 struct Cut {
     axis: usize,
     start: Param,
@@ -371,12 +371,12 @@ fn cut(b: &mut Body<'_>, x: ValueId, cuts: &[Cut]) -> Result<ValueId, OpError> {
 
 #[cfg(test)]
 impl Slice {
-    /// The same slice of a one-dimensional tensor elsewhere.
+    /// Copies the settings to another range of a one-dimensional tensor.
     pub(super) fn with(self, start: i64, size: i64, stride: i64) -> Slice {
         Slice { start: vec![start], size: vec![size], stride: vec![stride], ..self }
     }
 
-    /// The same slice along one axis only.
+    /// Copies the settings to a slice along one axis only.
     pub(super) fn along(self, axis: i64, start: i64, size: i64) -> Slice {
         Slice { axes: Some(vec![axis]), ..self.with(start, size, 1) }
     }

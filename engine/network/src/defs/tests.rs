@@ -1,4 +1,4 @@
-//! What the layers compute, with literal results, and what they refuse.
+//! Results of the layers, as literals, and their refusals.
 
 mod image;
 mod implicit;

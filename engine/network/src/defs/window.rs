@@ -1,10 +1,10 @@
-//! What convolutions and poolings share: how windows are placed.
+//! Placement of windows, shared by convolutions and poolings.
 
 use crate::body::bad;
 use kiln_ir::attr::Attrs;
 use kiln_ir::error::OpError;
 
-/// How the size of an output follows from the padding.
+/// Rule for the size of an output with its padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PaddingMode {
     /// The paddings given; a window that does not fit is dropped.

@@ -20,8 +20,8 @@ impl Network {
         id
     }
 
-    /// Adds a loop. Its iteration limits, iterators, recurrences and outputs are added next; everything that depends on an
-    /// iterator or a recurrence lies inside.
+    /// Adds a loop. Its iteration limits, iterators, recurrences and outputs are added next; everything that
+    /// depends on an iterator or a recurrence is inside.
     pub fn add_loop(&mut self) -> Result<LoopId, NetworkError> {
         self.explicit_batch("loop")?;
         Ok(LoopId(self.add_construct(false)))

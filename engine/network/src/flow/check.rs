@@ -8,7 +8,7 @@ use kiln_ir::graph::LoopOutputKind;
 use std::collections::HashSet;
 
 impl Network {
-    /// Checks every rule of control flow; gives where everything lies.
+    /// Checks every rule of control flow; returns the nesting of layers.
     pub(crate) fn check_flow(&self) -> Result<Scopes, NetworkError> {
         let scopes = Scopes::of(self);
         scopes.check(self)?;
@@ -79,7 +79,7 @@ impl Checker<'_> {
         (d.name.clone(), self.label(), self.net.tensor_name(t).to_owned())
     }
 
-    /// Refuses an input that lies inside of the loop.
+    /// Refuses an input that is inside of the loop.
     fn outside(&self, d: &LayerData, input: usize) -> Result<(), NetworkError> {
         let t = self.set(d, input, "a value from outside")?;
         if !self.scopes.is_inside(t, self.c) {

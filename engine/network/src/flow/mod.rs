@@ -18,7 +18,7 @@ pub(super) use scope::Scopes;
 
 use super::ids::{ConstructId, LayerId};
 
-/// What ends a loop.
+/// Condition that ends a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TripLimitKind {
     /// A number of iterations, known before the loop starts; a negative one means none.
@@ -36,7 +36,7 @@ impl TripLimitKind {
     }
 }
 
-/// What the network keeps of a loop or a conditional.
+/// Data of a loop or a conditional in the network.
 #[derive(Clone, Debug)]
 pub(super) struct Construct {
     pub(super) name: String,
@@ -63,7 +63,7 @@ pub enum Boundary {
     Recurrence(Recurrence),
     /// A result of the loop.
     LoopOutput(LoopOutput),
-    /// What decides.
+    /// Condition of a conditional.
     Condition(Condition),
     /// A value that only the branches use.
     IfInput(IfInput),

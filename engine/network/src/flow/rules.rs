@@ -18,7 +18,7 @@ pub struct TripLimit {
     pub(crate) kind: TripLimitKind,
 }
 
-/// Gives element i of a tensor along an axis in iteration i, the axis dropped.
+/// Yields element i of a tensor along an axis in iteration i, the axis dropped.
 #[derive(Clone, Debug)]
 pub struct LoopIterator {
     pub(crate) of: LoopId,
@@ -73,9 +73,9 @@ getters! {
     LoopOutput {
         /// The loop that it belongs to.
         of: LoopId,
-        /// What it gives.
+        /// Kind of output.
         kind: LoopOutputKind,
-        /// Where the new axis is.
+        /// Position of the new axis.
         axis: usize,
     }
 }
@@ -169,7 +169,7 @@ impl Recurrence {
 }
 
 impl LoopOutput {
-    /// What it gives with so many inputs: a length turns a last value into a concatenation.
+    /// Kind of output with so many inputs: a length turns a last value into a concatenation.
     pub(crate) fn kind_given(&self, inputs: usize) -> LoopOutputKind {
         match self.kind {
             LoopOutputKind::LastValue if inputs > 1 => LoopOutputKind::Concatenate,

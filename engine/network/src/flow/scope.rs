@@ -1,8 +1,8 @@
-//! Which loops and conditionals a layer lies in, from the flow of data.
+//! Nesting of layers in loops and conditionals, from the flow of data.
 //!
-//! A tensor lies inside of a loop if it depends on an iterator or a recurrence of that loop other than through the
-//! loop's outputs, and inside of a conditional if it depends on one of its inputs likewise. A construct lies inside of
-//! all that the inputs of its boundary layers lie in.
+//! A tensor is inside of a loop if it depends on an iterator or a recurrence of that loop other than through
+//! the loop's outputs. It is inside of a conditional if it depends on one of its inputs likewise. A construct
+//! is inside of all constructs that hold inputs of its boundary layers.
 
 use super::Boundary;
 use crate::ids::{ConstructId, LoopId};
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 type Set = BTreeSet<ConstructId>;
 
-/// Where every tensor and every construct lies.
+/// Nesting of every tensor and every construct.
 #[derive(Debug)]
 pub(crate) struct Scopes {
     tensors: Vec<Set>,
@@ -60,12 +60,12 @@ impl Scopes {
         changed
     }
 
-    /// The constructs that a tensor lies in, outermost first.
+    /// The constructs that hold a tensor, outermost first.
     pub(crate) fn tensor(&self, t: TensorId) -> Vec<ConstructId> {
         self.chain(&self.tensors[t.0 as usize])
     }
 
-    /// Whether a tensor lies inside of a construct.
+    /// Whether a tensor is inside of a construct.
     pub(crate) fn is_inside(&self, t: TensorId, c: ConstructId) -> bool {
         self.tensors[t.0 as usize].contains(&c)
     }
@@ -75,7 +75,7 @@ impl Scopes {
         self.chain(&self.parents[c as usize])
     }
 
-    /// The constructs that a layer lies in, outermost first; boundary layers lie in their own.
+    /// The constructs that hold a layer, outermost first; boundary layers are inside of their own.
     pub(crate) fn layer(&self, net: &Network, l: LayerId) -> Vec<ConstructId> {
         let d = net.layer_data(l);
         if let Some(b) = d.def.boundary() {
@@ -93,7 +93,8 @@ impl Scopes {
         v
     }
 
-    /// Refuses constructs that overlap: of any two that share a layer, one lies in the other, and not both.
+    /// Refuses constructs that overlap: of any two that share a layer, one is nested in the other, and not
+    /// both.
     pub(crate) fn check(&self, net: &Network) -> Result<(), NetworkError> {
         for l in net.layer_ids() {
             let d = net.layer_data(l);
@@ -127,7 +128,7 @@ impl Scopes {
 }
 
 impl Network {
-    /// Whether a tensor lies inside of a loop, as far as the layers added so far tell.
+    /// Whether a tensor is inside of a loop, by the layers added so far.
     pub fn is_inside(&self, tensor: TensorId, of: LoopId) -> Result<bool, NetworkError> {
         self.known(tensor)?;
         self.loop_layers(of)?;

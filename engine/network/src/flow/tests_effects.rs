@@ -5,8 +5,8 @@ use crate::*;
 use kiln_ir::tensor::Tensor;
 use kiln_ir::{DType, Graph};
 
-/// An outer loop of `iterations` iterations carries i = 0, 1, …; a loop in it of min(i, 2) iterations gives nothing, and asserts that the
-/// elements that it goes through are above 0.
+/// An outer loop of `iterations` iterations carries i = 0, 1, …. Its inner loop of min(i, 2) iterations has
+/// no outputs, and asserts that the elements that it goes through are above 0.
 fn asserting(iterations: i64, elements: [f64; 2]) -> Graph {
     let mut net = Network::new("effects");
     let x = net.add_input("x", f32s(&[2], &elements).ty()).unwrap();

@@ -60,7 +60,7 @@ fn c13_a_constant_condition_is_cast_from_an_integer() {
     }
 }
 
-/// The three diagrams: T1 → T2 → T3 → output, with T3 also reading what T1's input is, and where the input lies.
+/// The three diagrams: T1 → T2 → T3 → output, with T3 also reading T1's input, for each place of that input.
 fn diagram(which: char) -> (Graph, Network) {
     let (mut net, c) = on_input();
     let x = input(&mut net, "x", DType::F32, &[1]);

@@ -247,7 +247,7 @@ fn l01_loops_and_layers_have_names() {
     assert_eq!((net.loop_name(l).unwrap(), net.loop_layers(l).unwrap().len()), ("decoder", 1));
     let other = net.add_loop().unwrap();
     refused(net.set_loop_name(other, "decoder"), "used twice");
-    refused(net.lower(), "has no trip limit");
+    refused(net.lower(), "has no iteration limit");
     let n = net.add_if_conditional().unwrap();
     refused(net.set_loop_name(LoopId(n.0), "x"), "no loop number 2");
     // Every boundary layer knows its loop.
@@ -281,12 +281,12 @@ fn broken(
 
 #[test]
 fn l03_l04_limits_are_scalars_from_outside_one_of_each_kind() {
-    refused(broken(None, |_, _, _| Ok(())), "loop \"loop.0\" has no trip limit");
+    refused(broken(None, |_, _, _| Ok(())), "loop \"loop.0\" has no iteration limit");
     let again = |net: &mut Network, l, _| {
         let n = int(net, DType::I32, 2);
         net.add_trip_limit(l, n, TripLimitKind::Count).map(drop)
     };
-    refused(broken(Some(1), again), "two trip limits of kind count");
+    refused(broken(Some(1), again), "two iteration limits of kind count");
     let float = |net: &mut Network, l, x| net.add_trip_limit(l, x, TripLimitKind::Count).map(drop);
     refused(broken(None, float), "is f32, wants i32 or i64");
     let vector = |net: &mut Network, l, _| {

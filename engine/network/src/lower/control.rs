@@ -35,7 +35,7 @@ struct Output {
 type Region = (Graph, Vec<TensorId>);
 
 impl Lowering<'_> {
-    /// Writes a loop or conditional that lies in a region.
+    /// Writes a loop or conditional of a region.
     pub(super) fn construct(&mut self, c: ConstructId, scope: &Scope) -> Result<(), NetworkError> {
         if self.net.constructs[c as usize].conditional {
             return self.conditional(c, scope);

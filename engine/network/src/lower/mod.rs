@@ -15,9 +15,9 @@ use plan::{Plan, Scope, Unit};
 use std::collections::{HashMap, HashSet};
 
 impl Network {
-    /// The structured graph that passes work on. Checks the rules of control flow; nesting follows from the flow of
-    /// data, and layers that only one branch of a conditional needs, or that nothing inside of a loop needs, are
-    /// placed or left out accordingly.
+    /// The structured graph that passes work on. Checks the rules of control flow; nesting follows from the
+    /// flow of data. Layers that only one branch of a conditional needs are placed in it; layers that nothing
+    /// needs are left out.
     pub fn lower(&self) -> Result<Graph, NetworkError> {
         let scopes = self.check_flow()?;
         let plan = Plan::of(self, &scopes)?;

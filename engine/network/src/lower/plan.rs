@@ -1,4 +1,4 @@
-//! What has to be computed, where, and in which order.
+//! Plan of a lowering: layers to compute, their regions and their order.
 
 use crate::flow::{Boundary, Scopes};
 use crate::ids::ConstructId;
@@ -23,20 +23,20 @@ impl Scope {
     }
 }
 
-/// What is written at once in a region.
+/// Part of a region that is written at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Unit {
     Layer(LayerId),
     Construct(ConstructId),
 }
 
-/// Where a cycle was found.
+/// Place of a cycle.
 pub(super) enum CycleAt {
     Construct(String),
     Layer(String),
 }
 
-/// Which layers are needed, and by which branches.
+/// Layers that are needed, and the branches that need them.
 pub(super) struct Plan {
     live: HashSet<LayerId>,
     /// For each conditional, the layers inside of it that each branch needs.
@@ -129,7 +129,7 @@ impl Plan {
         t
     }
 
-    /// What a region holds, each after what it reads; otherwise in the order in which it was added.
+    /// Units of a region, each after its operands; otherwise in the order in which they were added.
     pub(super) fn order(
         &self,
         net: &Network,
@@ -176,7 +176,7 @@ impl Plan {
         sort(net, waits)
     }
 
-    /// The unit of a region that a layer belongs to; `None` if it lies elsewhere.
+    /// The unit of a region that a layer belongs to; `None` if it is elsewhere.
     fn unit(&self, net: &Network, scopes: &Scopes, scope: &Scope, l: LayerId) -> Option<Unit> {
         let chain = scopes.layer(net, l);
         let around = chain.get(..scope.0.len())?;
@@ -215,7 +215,7 @@ pub(super) fn effects(net: &Network, scopes: &Scopes, ok: impl Fn(LayerId) -> bo
     all
 }
 
-/// Whether a layer lies in a construct, its own boundary aside.
+/// Whether a layer is inside of a construct, its own boundary aside.
 pub(super) fn is_in(net: &Network, scopes: &Scopes, l: LayerId, c: ConstructId) -> bool {
     let own = net.layer_data(l).def.boundary().is_some_and(|b| b.construct() == c);
     !own && scopes.layer(net, l).contains(&c)

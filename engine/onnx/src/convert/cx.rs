@@ -1,4 +1,4 @@
-//! What a handler sees of the node that it converts.
+//! Context of a handler: the node that it converts, and the network.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ pub(crate) struct Cx<'a> {
     pub(super) importer: &'a mut Importer,
     pub(super) node: &'a Node,
     inputs: Vec<Option<TensorId>>,
-    /// How many layers the node has so far.
+    /// Number of layers that the node has so far.
     pub(super) layers: usize,
     /// Attributes that the handler has read, or skips on purpose.
     read: RefCell<BTreeSet<&'a str>>,
@@ -64,7 +64,7 @@ impl<'a> Cx<'a> {
         self.node.opset
     }
 
-    /// How many outputs the node names, absent ones in between included.
+    /// Number of outputs that the node names, absent ones in between included.
     pub(crate) fn output_count(&self) -> usize {
         self.node.outputs.len()
     }
@@ -74,7 +74,7 @@ impl<'a> Cx<'a> {
         self.node.output(output).is_some()
     }
 
-    /// How many inputs the node names, absent ones in between included.
+    /// Number of inputs that the node names, absent ones in between included.
     pub(crate) fn input_count(&self) -> usize {
         self.inputs.len()
     }
@@ -100,7 +100,7 @@ impl<'a> Cx<'a> {
         self.inputs.clone()
     }
 
-    /// What is known of a tensor.
+    /// Facts of a tensor.
     pub(crate) fn fact(&self, t: TensorId) -> &Fact {
         self.importer.net.fact(t)
     }
@@ -173,7 +173,7 @@ impl<'a> Cx<'a> {
         self.importer.tensor(data, label)
     }
 
-    /// Tells the user of a decision, once.
+    /// Reports a decision to the user, once.
     pub(crate) fn note(&mut self, text: String) {
         self.importer.report.note(text);
     }

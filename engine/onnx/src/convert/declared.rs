@@ -1,4 +1,4 @@
-//! What a model declares about values, compared with what its nodes make.
+//! Declarations of a model about values, compared with the results of its nodes.
 //!
 //! A declared element type that contradicts is refused everywhere. Declared sizes that contradict are refused for outputs of
 //! the model; for values inside they are a note, since tools that edit models leave stale shapes behind, which nothing reads.
@@ -12,7 +12,7 @@ use super::options::ImportOptions;
 use crate::error::Refusal;
 use crate::model::{Dim, Graph, ValueType};
 
-/// How a declaration and a value differ.
+/// Difference between a declaration and a value.
 pub(super) enum Contradiction {
     /// In the element type.
     Type(String),

@@ -47,7 +47,7 @@ pub(crate) fn range(of: DataType) -> Option<(i64, i64)> {
     })
 }
 
-/// What users should know of a type that is held in another one; `None` for types that Kiln has.
+/// Note for users on a type that is held in another one; `None` for types that Kiln has.
 pub(crate) fn caution(of: DataType) -> Option<String> {
     let to = held(of)?;
     let loss = match (of, range(of)) {

@@ -1,4 +1,4 @@
-//! Graphs inside of nodes: converted in place, with some names bound to what a loop or a branch gives them.
+//! Graphs inside of nodes: converted in place, with some names bound to values of the loop or branch.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::importer::{Importer, Splits};
 use crate::error::{Refusal, unsupported};
 use crate::model::{Graph, Node};
 
-/// What an import was before something was tried.
+/// State of an import before an attempt.
 pub(crate) struct Saved {
     net: Network,
     report: Report,
@@ -80,7 +80,7 @@ impl Cx<'_> {
         self.node.label()
     }
 
-    /// What the import is now. Small constants made later belong to what is written later.
+    /// State of the import. Small constants made later belong to layers that are written later.
     pub(crate) fn save(&self) -> Saved {
         let i = &self.importer;
         Saved {

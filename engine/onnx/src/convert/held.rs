@@ -14,7 +14,7 @@ use crate::error::{Refusal, unsupported};
 use crate::model::{Attribute, Graph, Node};
 use crate::tensor::DataType;
 
-/// How the outputs of an operator relate to held types among its inputs.
+/// Relation of an operator's outputs to held types among its inputs.
 #[derive(Clone, Copy)]
 enum Rule {
     /// The first output has the type of this input and stays in its range.

@@ -11,7 +11,7 @@ use crate::error::{Refusal, RefusedNode, unsupported};
 use crate::model::Graph;
 use crate::tensor::{DataType, TensorData};
 
-/// What names mean in one graph. `None` stands for a value whose node was refused.
+/// Names of one graph. `None` stands for a value whose node was refused.
 type Scope = HashMap<String, Option<TensorId>>;
 
 pub(crate) struct Importer {
@@ -53,7 +53,7 @@ impl Importer {
         }
     }
 
-    /// Gives a name its meaning in the innermost graph.
+    /// Binds a name in the innermost graph.
     pub(super) fn define(&mut self, name: &str, value: Option<TensorId>) {
         if let Some(scope) = self.scopes.last_mut() {
             scope.insert(name.to_owned(), value);
@@ -217,7 +217,7 @@ impl Sequences {
     }
 }
 
-/// What a value is in both branches of a conditional.
+/// Values of a name in both branches of a conditional.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sides {
     pub(super) of: IfId,
@@ -225,7 +225,7 @@ pub(super) struct Sides {
     pub(super) on_false: TensorId,
 }
 
-/// What is known of values that depend on the branches of conditionals with results of two ranks.
+/// Values that depend on the branches of conditionals with results of two ranks.
 #[derive(Clone, Default)]
 pub(crate) struct Splits {
     /// Values of two ranks, by what stands for them: their value in the true branch.

@@ -97,7 +97,7 @@ impl Importer {
         }
     }
 
-    /// Marks the outputs, or gives the list of everything refused.
+    /// Marks the outputs, or returns the list of everything refused.
     pub(super) fn finish(mut self, graph: &Graph) -> Result<Imported, OnnxError> {
         if !self.refused.is_empty() {
             return Err(OnnxError::Refused(RefusedNodes(self.refused)));

@@ -1,10 +1,10 @@
-//! What users may say about an import, and what an import says about itself.
+//! Options and report of an import.
 
 use std::collections::{BTreeMap, HashSet};
 
 use kiln_network::Network;
 
-/// How a model is imported.
+/// Options of an import.
 #[derive(Debug, Clone, Default)]
 pub struct ImportOptions {
     /// Dimensions of inputs, by name, in place of what the model declares; −1 keeps the declared one.
@@ -16,16 +16,16 @@ pub struct ImportOptions {
 pub struct Imported {
     /// The network. Layers carry the names of their nodes, inputs, outputs and weights those of the model's values.
     pub network: Network,
-    /// What was done.
+    /// Report of the import.
     pub report: Report,
 }
 
-/// What an import did.
+/// Report of an import.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
-    /// How many nodes of each operator were converted, those in inlined branches included.
+    /// Number of converted nodes of each operator, those in inlined branches included.
     pub nodes: BTreeMap<String, usize>,
-    /// How many named weights the network has.
+    /// Number of named weights of the network.
     pub weights: usize,
     /// Departures from the model that a user may want to know of, each once.
     pub notes: Vec<String>,

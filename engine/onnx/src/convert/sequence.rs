@@ -11,7 +11,7 @@ use crate::model::Node;
 /// The most tensors that one sequence may hold.
 const LONGEST: usize = 1 << 16;
 
-/// What a node gives.
+/// Output of a node.
 enum Made {
     Tensor(TensorId),
     List(Listed),

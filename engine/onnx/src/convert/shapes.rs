@@ -102,7 +102,7 @@ impl Cx<'_> {
         self.layer("slice", Attrs::new(), &[Some(x), Some(start), Some(end), Some(axes)])
     }
 
-    /// The matrix of what lies before an axis by what lies from it on.
+    /// The matrix of the dimensions before an axis by those from it on.
     pub(crate) fn flatten(&mut self, x: TensorId, axis: usize) -> Result<TensorId, Refusal> {
         let rank = self.rank(x);
         match (self.known_volume(x, 0..axis), self.known_volume(x, axis..rank)) {

@@ -77,7 +77,7 @@ impl Importer {
         behind.into_iter().find(|&of| self.meets(node, later, of))
     }
 
-    /// Whether what a node gives is read together with a value of two ranks.
+    /// Whether an output of a node is read together with a value of two ranks.
     fn meets(&self, node: &Node, later: &[Node], of: IfId) -> bool {
         let mut names: BTreeSet<&str> = node.outputs.iter().map(String::as_str).collect();
         names.remove("");

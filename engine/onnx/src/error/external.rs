@@ -1,14 +1,14 @@
-//! Faults of data that lies outside the model file.
+//! Faults of data in files beside the model.
 
 /// Why external data is refused. Data has to lie in the folder of the model or below it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExternalFault {
     /// The model came from memory, without a folder.
-    #[error("cannot be found: the model was read from memory; give the folder that it lies in")]
+    #[error("cannot be found: the model was read from memory; name the folder of the model's files")]
     NoFolder,
     /// No location is given.
-    #[error("is refused: the tensor gives no location")]
+    #[error("is refused: the tensor has no location")]
     NoLocation,
     /// An absolute path.
     #[error("is refused: the path is absolute; it has to be relative to the model's folder")]
@@ -29,15 +29,15 @@ pub enum ExternalFault {
     BadNumber {
         /// `offset` or `length`.
         key: &'static str,
-        /// What is given.
+        /// Text of the entry.
         found: String,
     },
     /// Offset and length reach past the end.
     #[error("is too short: wanted {length} bytes from {offset}, the file has {size}")]
     PastEnd {
-        /// Where the data begins.
+        /// Start of the data, in bytes.
         offset: u64,
-        /// How much there is.
+        /// Length of the data, in bytes.
         length: u64,
         /// The size of the file.
         size: u64,

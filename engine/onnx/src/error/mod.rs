@@ -1,4 +1,4 @@
-//! What can be wrong with a model. Every error names what was found, what was wanted and, where it helps, what to do.
+//! Errors of a model. Every error names what was found, what was wanted and, where it helps, what to do.
 
 mod external;
 mod node;
@@ -13,7 +13,7 @@ pub use tensor::TensorFault;
 
 use std::path::PathBuf;
 
-/// What people should look at when a file is not a model.
+/// Advice for files that are not models.
 pub(crate) const NOT_ONNX_HINT: &str =
     "a model is a protobuf file written by an ONNX exporter, neither its text form nor a pointer to it";
 
@@ -26,13 +26,13 @@ pub enum OnnxError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The bytes are something else than an ONNX model or tensor.
     #[error("not an ONNX file: {reason}; {NOT_ONNX_HINT}")]
     NotOnnx {
-        /// What gave it away.
+        /// Sign that it is not a model.
         reason: String,
     },
     /// The file ends inside a field.
@@ -42,15 +42,15 @@ pub enum OnnxError {
     Truncated {
         /// The message that the field belongs to, as `GraphProto`.
         message: &'static str,
-        /// Where in the file the field begins.
+        /// Start of the field in the file, in bytes.
         offset: usize,
-        /// How many bytes are missing there.
+        /// Number of bytes that are missing there.
         missing: u64,
     },
     /// The encoding is damaged.
     #[error("the file is damaged: {reason}")]
     Malformed {
-        /// What is wrong, and where.
+        /// Defect and its place.
         reason: String,
     },
     /// The decoded file would take far more memory than any sensible model of its size.
@@ -58,7 +58,7 @@ pub enum OnnxError {
         "{what} would take {wanted} bytes of memory, more than the {limit} allowed for a file of this size"
     )]
     TooLarge {
-        /// What takes the memory.
+        /// Part that takes the memory.
         what: &'static str,
         /// An estimate of it.
         wanted: u64,
@@ -68,7 +68,7 @@ pub enum OnnxError {
     /// Messages, subgraphs or functions nested too deep.
     #[error("{what} are nested more than {limit} deep")]
     NestingTooDeep {
-        /// What is nested.
+        /// Kind of the nested part.
         what: &'static str,
         /// The bound.
         limit: usize,
@@ -113,7 +113,7 @@ pub enum OnnxError {
     BadTensor {
         /// The tensor's name, or how it was reached.
         tensor: String,
-        /// What is wrong with it.
+        /// Fault of the tensor.
         fault: TensorFault,
     },
     /// A tensor's data in another file is refused or missing.
@@ -121,7 +121,7 @@ pub enum OnnxError {
     External {
         /// The tensor.
         tensor: String,
-        /// The path that the model gives.
+        /// Path in the model.
         location: String,
         /// Why it cannot be used.
         fault: ExternalFault,
@@ -131,7 +131,7 @@ pub enum OnnxError {
     BadType {
         /// The value it is declared for.
         value: String,
-        /// What is wrong with it.
+        /// Defect of the type.
         reason: String,
     },
     /// Two definitions of one name in one scope.
@@ -205,7 +205,7 @@ pub enum OnnxError {
         node: String,
         /// Its operator.
         op: String,
-        /// What is wrong.
+        /// Fault of the node.
         fault: NodeFault,
     },
     /// An input that no network can have.
@@ -213,7 +213,7 @@ pub enum OnnxError {
     BadInput {
         /// The input.
         input: String,
-        /// What is wrong.
+        /// Defect of the input.
         reason: String,
     },
     /// An output that the network cannot give.
@@ -221,7 +221,7 @@ pub enum OnnxError {
     BadOutput {
         /// The output.
         output: String,
-        /// What is wrong.
+        /// Defect of the output.
         reason: String,
     },
     /// Nodes that cannot be converted, all of them.

@@ -1,6 +1,6 @@
 //! Faults of one node.
 
-/// What is wrong with a node.
+/// Fault of a node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeFault {
@@ -44,7 +44,7 @@ pub enum NodeFault {
     BadAttribute {
         /// Its name.
         attribute: String,
-        /// What is wrong with it.
+        /// Defect of the attribute.
         reason: String,
     },
     /// A reference to an attribute of the function, outside any function or undeclared.
@@ -52,7 +52,7 @@ pub enum NodeFault {
     UnknownReference {
         /// The attribute.
         attribute: String,
-        /// What it refers to.
+        /// Name that it refers to.
         target: String,
         /// The function, or `a function: the node is part of none`.
         function: String,
@@ -74,15 +74,15 @@ pub enum NodeFault {
         index: usize,
     },
     /// A call with more arguments than the function has.
-    #[error("gives {found} {what} to function '{function}', which has {wanted}")]
+    #[error("passes {found} {what} to function '{function}', which has {wanted}")]
     CallArity {
         /// The function.
         function: String,
         /// `inputs` or `outputs`.
         what: &'static str,
-        /// How many the call gives.
+        /// Number in the call.
         found: usize,
-        /// How many the function has.
+        /// Number in the function.
         wanted: usize,
     },
     /// A function that does not define its own output.

@@ -54,9 +54,9 @@ pub enum Refusal {
     TooMany {
         /// `inputs` or `outputs`.
         what: &'static str,
-        /// How many the node names.
+        /// Number that the node names.
         found: usize,
-        /// How many there may be.
+        /// Greatest number allowed.
         most: usize,
         /// The version in force.
         since: i64,
@@ -150,7 +150,7 @@ pub struct RefusedNode {
     pub domain: String,
     /// The version of the operator set that the node is written against.
     pub opset: i64,
-    /// What is wrong.
+    /// Reason of the refusal.
     pub reason: Refusal,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::tensor::DataType;
 
-/// What is wrong with a tensor.
+/// Fault of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorFault {
@@ -15,7 +15,7 @@ pub enum TensorFault {
     /// A negative dimension.
     #[error("dimension {axis} is {found}: wanted 0 or more")]
     NegativeDim {
-        /// Which dimension.
+        /// Index of the dimension.
         axis: usize,
         /// Its value.
         found: i64,
@@ -30,9 +30,9 @@ pub enum TensorFault {
         dims: Vec<u64>,
         /// The element type.
         dtype: DataType,
-        /// How many the shape takes.
+        /// Size that the shape needs.
         wanted: u64,
-        /// How many there are.
+        /// Size of the data.
         found: u64,
         /// `bytes` or `entries`, as the payload is stored.
         unit: &'static str,
@@ -46,7 +46,7 @@ pub enum TensorFault {
         second: &'static str,
     },
     /// The payload is in a field that belongs to other types.
-    #[error("{dtype} data lies in {found}: wanted raw_data or {wanted}")]
+    #[error("{dtype} data is stored in {found}: wanted raw_data or {wanted}")]
     WrongField {
         /// The element type.
         dtype: DataType,

@@ -1,4 +1,4 @@
-//! Which fields of the schema hold messages, and what a decoded message or list entry takes in memory.
+//! Fields of the schema that hold messages, and the memory that a decoded message or list entry takes.
 //!
 //! The table repeats onnx.proto3 as far as module `wire` needs it; a test compares both.
 
@@ -15,7 +15,7 @@ pub(crate) struct Layout {
     pub fields: &'static [(u32, Field)],
 }
 
-/// What a length-delimited or repeated field decodes to.
+/// Decoded form of a length-delimited or repeated field.
 #[derive(Clone, Copy)]
 pub(crate) enum Field {
     /// A nested message.

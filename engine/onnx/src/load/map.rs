@@ -7,7 +7,7 @@ use std::path::Path;
 use bytes::Bytes;
 use memmap2::Mmap;
 
-/// How files become memory.
+/// Way of reading files into memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Copied: what becomes of the file later does not matter. Counts against the memory budget.
@@ -29,7 +29,7 @@ impl Access {
     }
 }
 
-/// Maps a file; an empty one gives no bytes.
+/// Maps a file; an empty one has no bytes.
 fn map(file: File) -> io::Result<Bytes> {
     if file.metadata()?.len() == 0 {
         return Ok(Bytes::new());

@@ -50,7 +50,7 @@ impl ModelFile {
         Self::decode(bytes, External::new(Some(Folders::of_file(path, folder_of(path))), access))
     }
 
-    /// Decodes a model in memory, sharing `bytes`. `folder` is where external data lies; without it such data is an
+    /// Decodes a model in memory, sharing `bytes`. `folder` holds external data; without it such data is an
     /// error.
     pub fn from_bytes(bytes: impl Into<Bytes>, folder: Option<&Path>) -> Result<Self, OnnxError> {
         Self::decode(bytes.into(), External::new(folder.map(Folders::of), Access::Copied))
@@ -111,7 +111,7 @@ impl TensorData {
     }
 }
 
-/// The folder that a file lies in.
+/// The folder of a file.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

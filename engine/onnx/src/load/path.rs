@@ -1,4 +1,4 @@
-//! Where external data may be stored: inside the model's folder, or where hubs keep the model's own file.
+//! Allowed places of external data: inside the model's folder, or where hubs keep the model's own file.
 
 /// The folders of a model.
 #[derive(Debug, Clone)]

@@ -126,7 +126,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Where something of the given length ends, which is inside what holds it.
+    /// End of a part of the given length, which is inside the part that holds it.
     fn reach(&self, layout: &Layout, start: usize, length: u64, end: usize) -> Result<usize, OnnxError> {
         let left = (end - self.at) as u64;
         if length > left {

@@ -61,7 +61,7 @@ impl Converter<'_> {
         })
     }
 
-    /// Does something one level deeper.
+    /// Runs a function one level deeper.
     pub fn nested<T>(
         &mut self,
         inside: impl FnOnce(&mut Self) -> Result<T, OnnxError>,

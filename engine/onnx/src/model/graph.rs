@@ -24,7 +24,7 @@ pub struct Graph {
     pub sparse_initializers: BTreeMap<String, SparseTensor>,
     /// The nodes in topological order: that of the file where it was one.
     pub nodes: Vec<Node>,
-    /// What is declared about values inside the graph.
+    /// Declarations of values inside the graph.
     pub values: BTreeMap<String, ValueType>,
     /// For the graph of an attribute: the values that it or a graph in it reads from outside, sorted. Names defined in
     /// the graph hide outer ones.
@@ -42,7 +42,7 @@ impl Graph {
         self.initializers.contains_key(name) || self.sparse_initializers.contains_key(name)
     }
 
-    /// What is declared about a value of this graph, wherever it is declared.
+    /// Declaration of a value of this graph, wherever it stands.
     pub fn declared(&self, name: &str) -> Option<&ValueType> {
         let ends = self.inputs.iter().chain(&self.outputs);
         let end = ends.filter(|info| info.ty != ValueType::Unknown).find(|info| info.name == name);
@@ -59,8 +59,8 @@ pub struct Node {
     pub op: String,
     /// The operator's domain; "" is the standard one.
     pub domain: String,
-    /// The version of the domain's operator set that gives the node its meaning: that of the model, or of the
-    /// function that the node came from.
+    /// The version of the domain's operator set that defines the node: that of the model, or of the function
+    /// that the node came from.
     pub opset: i64,
     /// The names of the values read, by position.
     pub inputs: Vec<String>,
@@ -182,7 +182,7 @@ pub enum Attribute {
 }
 
 impl Attribute {
-    /// What kind of value it is, for messages.
+    /// Kind of its value, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Attribute::Float(_) => "a float",
@@ -257,7 +257,7 @@ fn type_weight(ty: &ValueType) -> usize {
 
 /// A Rust type that an attribute can be read as.
 pub trait FromAttribute<'a>: Sized {
-    /// What is wanted, for messages.
+    /// Wanted kind, for messages.
     const WANTED: &'static str;
 
     /// The value, if the attribute is of this type.

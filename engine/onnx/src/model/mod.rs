@@ -46,7 +46,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Opens and checks a file; [`ModelFile::open`] tells more.
+    /// Opens and checks a file, as [`ModelFile::open`] documents.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OnnxError> {
         Self::check(&ModelFile::open(path)?)
     }

@@ -33,7 +33,7 @@ impl Opsets {
         Ok(Self(opsets))
     }
 
-    /// What models had before operator sets were numbered.
+    /// Operator set of models from before operator sets were numbered.
     pub(super) fn first() -> Self {
         Self(BTreeMap::from([(String::new(), 1)]))
     }

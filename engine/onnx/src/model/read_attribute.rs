@@ -160,7 +160,7 @@ fn type_of(attribute: &Attribute) -> AttributeType {
     }
 }
 
-/// The declared type; the earliest models declare none, and the one field in use tells.
+/// The declared type; the earliest models declare none, and the one field in use decides.
 fn attribute_type(proto: &AttributeProto, node: &Node) -> Result<AttributeType, OnnxError> {
     match AttributeType::try_from(proto.r#type) {
         Ok(AttributeType::Undefined) => {}

@@ -1,4 +1,5 @@
-//! How the names in a piece of a model read: in the main graph as they are, in a function by the call's arguments.
+//! Scopes of names in a piece of a model: in the main graph as they are, in a function by the call's
+//! arguments.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -20,7 +21,7 @@ pub(super) struct Text<'a> {
 pub(super) struct Frame {
     /// The function, for messages.
     pub function: String,
-    /// What the names of its nodes and values begin with.
+    /// Prefix of the names of its nodes and values.
     pub prefix: String,
     /// New names by old, for the body and each graph inside it that is open, innermost last.
     pub scopes: Vec<HashMap<String, String>>,

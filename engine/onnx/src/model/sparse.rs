@@ -10,7 +10,7 @@ use crate::tensor::{DataType, TensorData, check_dims};
 pub struct SparseTensor {
     /// The values that are not zero; their name is that of the tensor.
     pub values: TensorData,
-    /// Where they lie, as INT64, all inside `dims`.
+    /// Positions of the elements, as INT64, all inside `dims`.
     pub indices: TensorData,
     /// The dimensions of the dense tensor. Their product can be far larger than the file.
     pub dims: Vec<u64>,

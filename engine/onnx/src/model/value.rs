@@ -1,4 +1,4 @@
-//! What a model declares about its values.
+//! Declarations of a model about its values.
 
 use std::fmt;
 
@@ -112,7 +112,7 @@ fn dims(shape: Option<&TensorShapeProto>) -> Option<Vec<Dim>> {
 pub struct ValueInfo {
     /// The name of the value.
     pub name: String,
-    /// What is declared about it.
+    /// Declared type.
     pub ty: ValueType,
 }
 

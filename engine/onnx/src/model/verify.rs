@@ -1,4 +1,4 @@
-//! What every checked graph keeps: one definition a name, outputs defined, nodes in order, captures listed.
+//! Checks that every graph keeps: one definition a name, outputs defined, nodes in order, captures listed.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 

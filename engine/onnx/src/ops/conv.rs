@@ -17,7 +17,7 @@ static OPS: &[Operator] = &[
     Operator::new("Col2Im", &[18], col2im),
 ];
 
-/// How padding is chosen.
+/// Pad mode of a node.
 pub(crate) fn pad_mode(cx: &Cx<'_>) -> Result<&'static str, Refusal> {
     match cx.text("auto_pad", "NOTSET")? {
         "NOTSET" | "" => Ok("explicit"),

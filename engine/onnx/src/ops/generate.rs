@@ -93,7 +93,7 @@ fn seed(cx: &Cx<'_>) -> Result<i64, Refusal> {
     Ok(i64::from(cx.node().label().bytes().fold(0x811c_9dc5, mix)) | NAMED)
 }
 
-/// Marks seeds that the node gives.
+/// Bit of seeds that the node sets.
 const GIVEN: i64 = 1 << 32;
 /// Marks seeds that follow from names.
 const NAMED: i64 = 1 << 33;
@@ -137,9 +137,10 @@ fn bernoulli(cx: &mut Cx<'_>) -> Outs {
     Ok(vec![cx.cast(hit, to)?])
 }
 
-/// Classes of a batch of unnormalized logarithms of probabilities, by the inverse of their cumulated distribution: the number of
-/// classes whose cumulated probability does not exceed a uniform number. Scaled by the last cumulated one, that number is always
-/// less than it, so that no class beyond the last, and none without probability, is drawn.
+/// Classes of a batch of unnormalized log-probabilities, by the inverse of their cumulated distribution: the
+/// number of classes whose cumulated probability does not exceed a uniform number. That number is scaled by
+/// the last cumulated one, so that it is always less. No class beyond the last, and none without probability,
+/// is drawn.
 fn multinomial(cx: &mut Cx<'_>) -> Outs {
     let x = cx.input(0)?;
     let count = cx.int("sample_size", 1)?;

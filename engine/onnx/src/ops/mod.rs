@@ -1,4 +1,4 @@
-//! How each ONNX operator becomes layers: one file a family, each with its list.
+//! Conversion of each ONNX operator to layers: one file a family, each with its list.
 
 mod attention;
 mod cast;
@@ -37,10 +37,10 @@ use std::sync::OnceLock;
 
 use crate::convert::{Cx, Outs};
 
-/// Writes the layers of one node, for every version of its operator, and gives the node's outputs.
+/// Writes the layers of one node, for every version of its operator, and returns the node's outputs.
 pub(crate) type Handler = fn(&mut Cx<'_>) -> Outs;
 
-/// What the importer knows of an operator.
+/// Record of an operator in the importer.
 pub(crate) struct Operator {
     /// Its name; `domain.Operator` outside the standard set.
     pub name: &'static str,

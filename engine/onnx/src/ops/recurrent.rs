@@ -22,7 +22,7 @@ static OPS: &[Operator] = &[
     }),
 ];
 
-/// What the three have in common. Without `hidden_size` the recurrence weights give it.
+/// Attributes that the three have in common. Without `hidden_size` the recurrence weights decide it.
 fn attrs(cx: &Cx<'_>) -> Result<Attrs, Refusal> {
     let from_weights = cx.dim(cx.input(2)?, 2).and_then(|d| d.as_const()).unwrap_or(0);
     // Outputs are made if they are named.

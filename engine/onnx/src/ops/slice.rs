@@ -63,8 +63,9 @@ fn split(cx: &mut Cx<'_>) -> Outs {
     pairs.map(|(start, end)| cx.slice_to(x, axis as i64, *start, *end)).collect()
 }
 
-/// Where each part begins and the last one ends, as 1-D tensors of one element. The sizes must be as many as there are parts,
-/// not negative, and add up to the axis; what is not known now is checked by the run.
+/// Start of each part and end of the last one, as 1-D tensors of one element. The sizes must be as many as
+/// there are parts, not negative, and add up to the axis. Sizes that are not known yet are checked by the
+/// run.
 fn bounds_of_sizes(
     cx: &mut Cx<'_>,
     sizes: TensorId,

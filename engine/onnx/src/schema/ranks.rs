@@ -9,7 +9,7 @@ use crate::convert::{Cx, Refusal};
 
 const TABLE: &str = include_str!("ranks.txt");
 
-/// How many dimensions an input may have.
+/// Number of dimensions that an input may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     /// From and to.

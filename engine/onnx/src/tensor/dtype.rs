@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The type of a tensor's elements, by the names that ONNX gives them.
+/// The type of a tensor's elements, by ONNX's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]

@@ -39,7 +39,7 @@ pub(crate) fn check_dims(dims: &[i64]) -> Result<Vec<u64>, TensorFault> {
     dims.iter().enumerate().map(check).collect()
 }
 
-/// How many elements there are, and bytes. A zero dimension does not excuse others whose product overflows.
+/// Number of elements and of bytes. A zero dimension does not excuse others whose product overflows.
 fn sizes(dtype: DataType, dims: &[u64]) -> Result<(u64, u64), TensorFault> {
     let overflow = || TensorFault::Overflow(dims.to_vec());
     let nonzero = dims.iter().filter(|dim| **dim > 0);
@@ -48,7 +48,7 @@ fn sizes(dtype: DataType, dims: &[u64]) -> Result<(u64, u64), TensorFault> {
     if dims.contains(&0) { Ok((0, 0)) } else { Ok((full, bytes)) }
 }
 
-/// Data that lies in the message itself, in one field.
+/// Data that is stored in the message itself, in one field.
 fn inline(proto: &TensorProto, dtype: DataType, dims: &[u64], count: u64) -> Result<Bytes, TensorFault> {
     let fields = typed::filled_fields(proto);
     match (proto.raw_data.is_empty(), &fields[..]) {

@@ -1,4 +1,4 @@
-//! The typed payload fields: which type lies in which, and how it is packed there.
+//! The typed payload fields: the types of each, and their packing.
 
 use super::DataType;
 use crate::error::TensorFault;
@@ -29,7 +29,7 @@ pub(super) fn field_of(dtype: DataType) -> &'static str {
     }
 }
 
-/// How many entries the type's field has to have for so many elements, and how many it has.
+/// Number of entries that the type's field needs for so many elements, and the number that it has.
 pub(super) fn entry_counts(proto: &TensorProto, dtype: DataType, count: u64) -> (u64, u64) {
     let found = match field_of(dtype) {
         "float_data" => proto.float_data.len(),

@@ -9,7 +9,7 @@ use kiln_onnx::{DataType, ImportOptions, Model, ModelFile, OnnxError, TensorData
 
 use crate::compare::compare;
 
-/// How a case went.
+/// Outcome of a case.
 pub struct Outcome {
     /// The operator that the case is about, or `several` if its model has more than one.
     pub op: String,

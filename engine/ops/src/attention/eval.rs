@@ -52,7 +52,7 @@ fn present(past: Option<&Tensor>, new: &View) -> Result<View, OpError> {
     Ok(View { elems, shape: [batch, heads, total, size], strides })
 }
 
-/// What becomes of the score of (batch, head, query, key).
+/// Mask of the score of (batch, head, query, key), from the mask operand, causality, windows and lengths.
 struct Bias {
     mask: Option<(Elems, Vec<usize>, usize)>,
     causal: bool,

@@ -63,7 +63,7 @@ const PAST: usize = 3;
 const DECAY: usize = 4;
 const BETA: usize = 5;
 
-/// What the rule of an operator does in a step.
+/// Update rule of an operator, as it works in each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Whether the state decays.

@@ -3,8 +3,8 @@
 //! Convolution, pooling and their relatives share this, and backends call it too: [`windows`] and [`transposed`] give
 //! one [`Axis`] for each spatial dimension, symbolic; [`numbers`] makes them numbers once sizes are known.
 //!
-//! With input I, padding B before and A after, M = I + B + A, stride S, kernel K, dilation D and DK = 1 + D(K−1), the
-//! number of windows O is
+//! Let I be the input, B and A the padding before and after, and M = I + B + A. With stride S, kernel K,
+//! dilation D and DK = 1 + D(K−1), the number of windows O is
 //!
 //! | pad mode | O | padding |
 //! |---|---|---|
@@ -33,7 +33,7 @@ pub const DILATIONS: AttrDef = attr("dilations", || Attr::Ints(Vec::new()));
 /// Attribute: how padding is found and sizes are rounded; see [`PadMode`].
 pub const PAD_MODE: AttrDef = choice("pad_mode", || "explicit".into(), PadMode::NAMES);
 
-/// How padding is found and output sizes are rounded.
+/// Rule for padding and for the rounding of output sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PadMode {
     /// The `pads` attribute; sizes rounded down.
@@ -127,8 +127,8 @@ pub fn dims(shape: &[usize]) -> Vec<Dim> {
     shape.iter().map(|&d| Dim::new(d as i64)).collect()
 }
 
-/// Calls `f(tap, position)` for every tap of the window at `at` that lies on an element; both are row-major, in the
-/// kernel and in the input.
+/// Calls `f(tap, position)` for every tap of the window at `at` that is on an element; both are row-major, in
+/// the kernel and in the input.
 pub fn for_each_tap(axes: &[Axis<i64>], at: &[usize], mut f: impl FnMut(usize, usize)) {
     let taps: Vec<Vec<(i64, i64)>> = axes.iter().zip(at).map(|(a, &o)| a.taps(o as i64).collect()).collect();
     let counts: Vec<usize> = taps.iter().map(Vec::len).collect();
@@ -238,8 +238,8 @@ fn resolve(mut a: Axis<Dim>, mode: PadMode, ceil: bool, axis: usize) -> Result<A
     Ok(a)
 }
 
-/// Whether a window, the size rounded up, can start in the padding after the input. Not if padding and stride together are no
-/// longer than a window.
+/// Whether a window, the size rounded up, can start in the padding after the input. It can't if padding and
+/// stride together are at most as long as a window.
 fn may_start_after(a: &Axis<Dim>, spanned: &Dim) -> bool {
     match ((a.end.clone() + a.stride.into()).as_const(), spanned.as_const()) {
         (Some(reach), Some(spanned)) => reach > spanned,

@@ -125,7 +125,8 @@ mod tests {
         run("mel_weight_matrix", Attrs::new(), &ins)
     }
 
-    /// Mels 0, 710.9, 1421.9, 2132.8 for 0 to 8000 Hz in 2 bands, so 0, 615, 1772, 3945 Hz, so bins 0, 1, 3, 8 of 33/16000.
+    /// Mels 0, 710.9, 1421.9, 2132.8 stand for 0 to 8000 Hz in 2 bands: 0, 615, 1772, 3945 Hz; bins 0, 1, 3,
+    /// 8 of 33/16000.
     #[test]
     fn two_bands_by_hand() {
         let y = matrix(2, 32, 16000, 0.0, 8000.0);

@@ -101,7 +101,7 @@ fn sizes(cx: &InferCx<'_>, eq: &Equation, shapes: &[&[Dim]]) -> Result<Vec<(Labe
     Ok(all)
 }
 
-/// How the elements of the result are summed.
+/// Order in which the elements of the result are summed.
 #[derive(Clone, Debug)]
 pub struct Walk {
     /// Strides of every input along the dimensions of the result.

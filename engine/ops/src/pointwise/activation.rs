@@ -204,7 +204,7 @@ static OPS: &[OpDef] = &[
     ),
 ];
 
-/// What an activation is written with: the builder, the element in f32, the attributes.
+/// Arguments of an activation's formula: the builder, the element in f32, the attributes.
 struct Scope<'a> {
     b: Builder,
     x: Reg,

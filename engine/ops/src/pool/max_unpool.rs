@@ -93,7 +93,8 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     Ok(vec![cx.make(0, &shape, elems)?])
 }
 
-/// Where element `i` of a flattened tensor of shape `from` lies in one of shape `to`, if it does.
+/// Index in a tensor of shape `to` of element `i` of a flattened tensor of shape `from`, if it has that
+/// position.
 fn position(i: usize, from: &[usize], to: &[usize]) -> Option<usize> {
     let mut rest = i;
     let mut at = 0;

@@ -67,7 +67,7 @@ static OPS: &[OpDef] = &[
     },
 ];
 
-/// How a `grid_sample` samples.
+/// Settings of a `grid_sample`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sampler {
     /// Between elements.

@@ -56,7 +56,7 @@ pub(crate) fn check_parts(cx: &InferCx<'_>, onesided: bool) -> Result<(), OpErro
     cx.check_shape(0, real, "a last dimension of 1 (real numbers), as `onesided` is set")
 }
 
-/// How many frequencies come out of a transform of length `n`.
+/// Number of frequencies of a transform of length `n`.
 pub(crate) fn bins(n: &Dim, onesided: bool) -> Dim {
     if onesided { n.floor_div(&2.into()) + 1.into() } else { n.clone() }
 }

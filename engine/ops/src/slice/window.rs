@@ -1,4 +1,4 @@
-//! Which indices of one axis a slice takes.
+//! Indices of one axis that a slice takes.
 
 use kiln_ir::dim::{Dim, DimKind};
 
@@ -9,7 +9,7 @@ pub struct Window {
     pub first: i64,
     /// From one to the next; not 0.
     pub step: i64,
-    /// How many.
+    /// Number of indices.
     pub len: i64,
 }
 
@@ -41,7 +41,7 @@ enum Place {
     Back(Dim),
 }
 
-/// How many indices a slice takes of an axis of `d` elements; `None` if no expression says it.
+/// Number of indices that a slice takes of an axis of `d` elements; `None` if no expression says it.
 pub fn length(d: &Dim, start: &Dim, end: &Dim, step: i64) -> Option<Dim> {
     if let (Some(d), Some(start), Some(end)) = (d.as_const(), start.as_const(), end.as_const()) {
         return Some(Dim::new(window(d, start, end, step).len));

@@ -1,4 +1,4 @@
-//! What a context tells of the layers that it ran.
+//! Reports of a context on the layers that it ran.
 
 use super::ExecutionContext;
 use crate::RuntimeError;
@@ -15,7 +15,7 @@ pub struct LayerTime {
     pub tactic: String,
     /// Times that it ran: in a loop once an iteration.
     pub runs: u64,
-    /// Whether it lies in a body of control flow, so that the time of that step holds its own.
+    /// Whether the layer is in a body of control flow, so that the time of that step includes its own.
     pub inside: bool,
     /// Nanoseconds on the device, of all runs.
     pub ns: f64,
@@ -41,8 +41,8 @@ impl ExecutionContext {
         Ok(times.iter().filter_map(|t| LayerTime::of(&self.loaded.program, t)).collect())
     }
 
-    /// The layers at which the last run waited for the host, and why; none where it did not. While layers are timed CUDA
-    /// tells of the last run before. Refused by backends that don't tell.
+    /// The layers at which the last run waited for the host, and why; none where it did not. While layers are
+    /// timed, CUDA reports the last run before. Refused by backends that don't report it.
     pub fn host_layers(&mut self) -> Result<Vec<HostLayer>, RuntimeError> {
         let steps = self.context.host_steps().map_err(|e| self.engine.backend_error(e))?;
         let program = &self.loaded.program;

@@ -23,16 +23,16 @@ impl ExecutionContext {
             .map_err(|e| self.engine.backend_error(e))
     }
 
-    /// Lets further runs read an input from, or write an output to, `bytes` bytes of the caller's on the device, dense; null:
-    /// memory of this context's own again. Such an input needs only its shape set, and shape inputs their elements, too.
-    /// An output whose size the run decides on needs room for what it becomes, and for the most that
-    /// [`ExecutionContext::infer_shapes`] tells if [`ExecutionContext::enqueue`] is not to wait for the device.
-    /// [`ExecutionContext::outputs`] still copies bound outputs to the host; who reads them on the device leaves that out. A
-    /// refit ends all of this.
+    /// Sets the memory of an input or an output for further runs: `bytes` bytes of the caller's on the
+    /// device, dense. Null restores this context's own memory. Such an input needs only its shape set; shape
+    /// inputs need their elements, too. An output whose size the run computes needs room for that size.
+    /// [`ExecutionContext::enqueue`] waits for the device unless the room is the most that
+    /// [`ExecutionContext::infer_shapes`] reports. [`ExecutionContext::outputs`] still copies bound outputs
+    /// to the host; callers that read them on the device don't call it. A refit ends all of this.
     ///
-    /// # Safety
-    /// The address is one of the backend's kind (of CUDA a device pointer, a multiple of 16) on the engine's device, with as
-    /// many bytes behind it, or null. They stay while runs use them, and nothing else writes to them meanwhile.
+    /// # Safety The address is null or one of the backend's kind, on the engine's device, with as many bytes
+    /// after it. On CUDA it is a device pointer, a multiple of 16. The memory stays while runs use it, and
+    /// nothing else writes to it meanwhile.
     pub unsafe fn bind(&mut self, name: &str, address: *mut c_void, bytes: u64) -> Result<(), RuntimeError> {
         let outputs = self.engine.output_tensors();
         let port = match outputs.iter().position(|t| t.name == name) {
@@ -109,7 +109,7 @@ impl ExecutionContext {
         Ok(())
     }
 
-    /// Gives bound inputs of known shapes elements that nobody reads.
+    /// Sets elements for bound inputs of known shapes, which nobody reads.
     pub(super) fn stand_in(&mut self) -> Result<(), RuntimeError> {
         let io = self.engine.input_tensors();
         for ((t, slot), _) in io.iter().zip(&mut self.slots).zip(&self.bound).filter(|(_, b)| **b) {

@@ -7,20 +7,20 @@ use kiln_ir::{Bytes, Tensor};
 /// Longer messages are cut.
 const MAX_MESSAGE: usize = 1 << 20;
 
-/// Where a call writes its error to.
+/// Receiver of the error of a call.
 #[derive(Default)]
 pub(super) struct ErrorSink {
     pub(super) message: String,
     pub(super) details: Vec<(String, String)>,
 }
 
-/// Where a call writes bytes to.
+/// Receiver of the bytes that a call writes.
 #[derive(Default)]
 pub(super) struct ByteSink {
     bytes: Vec<u8>,
 }
 
-/// Where a call writes tensors to.
+/// Receiver of the tensors that a call writes.
 pub(super) struct TensorSink {
     tensors: Vec<Tensor>,
     most: usize,

@@ -11,9 +11,9 @@ use std::sync::Arc;
 pub struct Found {
     /// The library, or the place in the search path that is refused.
     pub path: PathBuf,
-    /// How it was found.
+    /// Place where it was found.
     pub origin: Origin,
-    /// What it is, or why it is not used.
+    /// Description of the plug-in, or the reason why it is not used.
     pub outcome: Result<PluginInfo, PluginError>,
 }
 

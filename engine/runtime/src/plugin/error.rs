@@ -19,7 +19,7 @@ pub enum PluginError {
     File {
         /// The library, its manifest or its folder.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         #[source]
         source: std::io::Error,
     },
@@ -36,7 +36,7 @@ pub enum PluginError {
     NoManifest {
         /// The library.
         path: PathBuf,
-        /// Where the manifest should be.
+        /// Path at which the manifest is expected.
         wanted: PathBuf,
     },
     /// The manifest does not parse or does not fit the library.
@@ -46,9 +46,9 @@ pub enum PluginError {
         path: PathBuf,
         /// The field.
         field: &'static str,
-        /// What it says.
+        /// Value in the manifest.
         found: String,
-        /// What it should say.
+        /// Value that the library needs.
         wanted: String,
     },
     /// The system can't open it as a library.
@@ -56,7 +56,7 @@ pub enum PluginError {
     Open {
         /// The library.
         path: PathBuf,
-        /// What the system says; the real text is in its source.
+        /// Error of the loader; its source holds the system's message.
         #[source]
         source: libloading::Error,
     },
@@ -65,7 +65,7 @@ pub enum PluginError {
     NoDescriptor {
         /// The library.
         path: PathBuf,
-        /// What the system says; the real text is in its source.
+        /// Error of the loader; its source holds the system's message.
         #[source]
         source: libloading::Error,
     },
@@ -106,7 +106,7 @@ pub enum PluginError {
         path: PathBuf,
         /// The table.
         table: &'static str,
-        /// What its `struct_size` says.
+        /// Value of its `struct_size`.
         found: u32,
         /// The range allowed.
         wanted: String,
@@ -128,9 +128,9 @@ pub enum PluginError {
         path: PathBuf,
         /// The field.
         field: &'static str,
-        /// What is wrong.
+        /// Defect of the text.
         found: String,
-        /// What it should be.
+        /// Allowed form of the text.
         wanted: String,
     },
     /// The policy refuses what its flags announce.
@@ -138,9 +138,9 @@ pub enum PluginError {
     Flags {
         /// The library.
         path: PathBuf,
-        /// What the flags say.
+        /// Meaning of the flags.
         found: String,
-        /// What to do.
+        /// Advice.
         wanted: String,
     },
     /// It offers something else.
@@ -150,7 +150,7 @@ pub enum PluginError {
         path: PathBuf,
         /// Its kind bits.
         found: u32,
-        /// What was asked for.
+        /// Interface that was asked for.
         wanted: &'static str,
     },
     /// A required function is missing.

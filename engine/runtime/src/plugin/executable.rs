@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 type ExecutableObject = Object<kiln_executable, Arc<DeviceObject>>;
 
-/// How many shapes are kept in the form that crosses.
+/// Number of shapes that are kept in the form that crosses the ABI.
 const SHAPES_KEPT: usize = 64;
 
 /// A program of a library.
@@ -139,7 +139,7 @@ impl Inner {
 
 type StopSlot = unsafe extern "C" fn(*mut kiln_context, u32, *mut kiln_error) -> i32;
 
-/// Where requests to stop go as long as the context is there: other threads send them.
+/// Context that requests to stop go to while it exists; other threads send them.
 struct StopTarget(Mutex<Option<(*mut kiln_context, StopSlot, Arc<Library>)>>);
 
 // SAFETY: the slot may be called from any thread, beside others, and the context is not destroyed while the lock is held.

@@ -35,7 +35,7 @@ pub(super) fn table() -> &'static kiln_host {
     &TABLE
 }
 
-/// Runs the body of a callback; a panic (of a log subscriber, say) gives `or`.
+/// Runs the body of a callback; returns `or` on a panic (of a log subscriber, say).
 fn fence<T>(or: T, f: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or(or)
 }

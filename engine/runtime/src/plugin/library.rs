@@ -16,7 +16,7 @@ pub struct Plugin {
     alive: AtomicBool,
 }
 
-/// What a library says of itself.
+/// Description of a library from its descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginInfo {
     /// Its real path.
@@ -27,11 +27,11 @@ pub struct PluginInfo {
     pub vendor: String,
     /// Its own version.
     pub version: String,
-    /// What tells its builds apart; may be empty.
+    /// Text that distinguishes builds of one version; may be empty.
     pub build_id: String,
     /// Version of the ABI that it was built with.
     pub abi: (u32, u32),
-    /// What it offers: `KILN_KIND_` bits.
+    /// Kinds of plug-in that it offers: `KILN_KIND_` bits.
     pub kinds: u32,
     /// `KILN_FLAG_` bits.
     pub flags: u32,
@@ -114,7 +114,7 @@ fn start(path: &Path, c: Checked) -> Result<Arc<Plugin>, BackendError> {
 }
 
 impl Plugin {
-    /// What it says of itself.
+    /// Description of the library from its descriptor.
     pub fn info(&self) -> &PluginInfo {
         &self.info
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Manifests longer than this are refused.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// What a manifest says. Fields that it lacks are not checked; unknown ones are ignored.
+/// Contents of a manifest. Missing fields are not checked; unknown ones are ignored.
 #[derive(Debug, Default, Deserialize)]
 struct Manifest {
     /// The file name of the library.

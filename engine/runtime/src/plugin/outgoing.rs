@@ -1,11 +1,11 @@
-//! What the host passes to a library: views that live while their maker does.
+//! Arguments that the host passes to a library: views that live while their maker does.
 
 use ::kiln_backend::wire::{BlobList, TensorViews};
 use kiln_abi::*;
 use kiln_ir::{Bytes, Tensor};
 use std::sync::Arc;
 
-/// What a `kiln_owner` points to: shared bytes, kept by an [`Arc`].
+/// Object that a `kiln_owner` points to: shared bytes, kept by an [`Arc`].
 pub(super) struct Owner {
     _bytes: Bytes,
 }
@@ -68,7 +68,7 @@ impl Tensors {
     }
 }
 
-/// A payload with what lies outside of it.
+/// A payload with the tensors and blobs that it names.
 pub(super) struct Payload {
     cbor: Vec<u8>,
     tensors: Tensors,

@@ -1,9 +1,9 @@
-//! Which libraries are allowed.
+//! Rules for which libraries may be opened.
 
-/// Which libraries are allowed.
+/// Rules for which libraries may be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// What is asked of a library before it is opened.
+    /// Check of a library before it is opened.
     pub level: Level,
     /// Allow libraries in which a panic ends the process.
     pub allow_abort: bool,
@@ -11,7 +11,7 @@ pub struct Policy {
     pub allow_cuda: bool,
 }
 
-/// What is asked of a library before it is opened.
+/// Check of a library before it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// None is opened.

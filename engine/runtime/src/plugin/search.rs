@@ -1,4 +1,4 @@
-//! Where libraries are looked for.
+//! Folders and files in which libraries are searched.
 
 use kiln_files::environment;
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
@@ -15,7 +15,7 @@ pub(super) fn backend_name(file: &str) -> Option<&str> {
     file.strip_prefix(DLL_PREFIX)?.strip_prefix("kiln_backend_")?.strip_suffix(DLL_SUFFIX)
 }
 
-/// How a library was found, in the order of precedence.
+/// Source of a library's path, in the order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
     /// Its path was given.
@@ -28,7 +28,7 @@ pub enum Origin {
     System,
 }
 
-/// Where to look for libraries.
+/// Search for libraries: paths, environment and policy.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
     /// Libraries, or directories of them, that the caller names. They come first.

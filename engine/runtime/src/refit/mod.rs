@@ -135,9 +135,9 @@ impl Refitter {
         }
     }
 
-    /// Puts the new weights in, with all weights that are made of them, by loading them beside the old and letting the
-    /// next runs use them. Runs that have begun finish with the old. After an error the engine is as before and what
-    /// was set stays set.
+    /// Replaces the weights, with all weights that are computed from them: loads them beside the old ones and
+    /// lets the next runs use them. Runs that have begun finish with the old weights. After an error the
+    /// engine is unchanged and the weights that were set stay set.
     pub fn refit(&mut self) -> Result<(), RuntimeError> {
         let lock = self.engine.refitting.lock().unwrap_or_else(PoisonError::into_inner);
         let missing = self.get_missing();

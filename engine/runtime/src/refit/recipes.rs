@@ -7,7 +7,7 @@ use kiln_ir::{Recipe, Tensor};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What [`verify_recipes`] found.
+/// Result of [`verify_recipes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecipeReport {
     /// Derived weights that came out bit for bit as stored.

@@ -6,8 +6,8 @@ use kiln_ir::{ValueId, Weight};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-/// The names of weights that can't be replaced, with the reason: those that shapes and other host-side numbers are made
-/// of, and those that neither a layer nor a recipe reads any more, because the builder folded them away.
+/// The names of weights that can't be replaced, with the reason. Shapes and other numbers of the host are
+/// computed from some; others no layer or recipe reads any more, because the builder folded them away.
 pub(super) fn fixed(p: &Program) -> BTreeMap<Arc<str>, String> {
     let host = host_values(p);
     let mut out = BTreeMap::new();

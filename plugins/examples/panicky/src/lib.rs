@@ -1,7 +1,7 @@
 //! A backend that panics where the names of its arguments ask it to, and else runs graphs on the oracle.
 //!
-//! The name of the slot is looked for in the target's device, in the name of the tactic, or in the name of the graph. The
-//! constructor panics the first time. Each panic tells how many there have been.
+//! The name of the slot is looked for in the target's device, in the name of the tactic, or in the name of
+//! the graph. The constructor panics the first time. Each panic reports how many there have been.
 #![allow(clippy::panic, reason = "panics are the purpose of this backend")]
 
 use kiln_backend::{

@@ -1,4 +1,4 @@
-//! What lies in a body: operators that were wished for, and more constructs.
+//! Contents of a body: operators that were wished for, and more constructs.
 
 use super::super::coverage::Pair;
 use super::super::families::FAMILIES;
@@ -61,8 +61,8 @@ impl Program {
         self.g.fresh(dtype, &shape)
     }
 
-    /// All that the innermost frame has that nothing reads, one list for each type, or a value as it is if it is alone
-    /// of its type.
+    /// All values of the innermost frame that nothing reads, one list for each type. A value that is alone of
+    /// its type stays as it is.
     pub(super) fn rest(&mut self) -> Result<Vec<Val>, NetworkError> {
         let mut open: BTreeMap<DType, Vec<Val>> = BTreeMap::new();
         for v in self.g.frame().clone() {

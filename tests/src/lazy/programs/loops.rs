@@ -14,7 +14,7 @@ struct Writing {
     most: i64,
     /// The count, where it is known which.
     trips: Option<i64>,
-    /// What iterated tensors must have; with a count, elements are counted from its end.
+    /// Length that iterated tensors must have; with a count, elements are counted from its end.
     extent: i64,
     counted: bool,
     carried: Vec<(LayerId, Val)>,

@@ -21,7 +21,7 @@ pub(crate) use plan::{Fused, plan};
 /// Elements that one task computes at least.
 const TASK: usize = 16 * BLOCK;
 
-/// Where the elements of an input are.
+/// Storage of an input's elements.
 enum Source<'a> {
     /// In the memory of the output, element by element.
     Output,

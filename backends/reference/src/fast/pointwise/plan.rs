@@ -1,4 +1,4 @@
-//! Which pointwise nodes of a step become one expression.
+//! Choice of the pointwise nodes of a step that become one expression.
 
 use super::holds;
 use kiln_ir::expr::{Builder, Expr};
@@ -9,9 +9,9 @@ use std::collections::{HashMap, HashSet};
 /// A group of nodes with one result.
 #[derive(Clone, Debug)]
 pub(crate) struct Fused {
-    /// The node that gives the result.
+    /// The node of the result.
     pub(crate) root: NodeId,
-    /// What it computes of `inputs`.
+    /// Expression of `inputs` that it computes.
     pub(crate) expr: Expr,
     /// Values read, each once.
     pub(crate) inputs: Vec<ValueId>,

@@ -9,7 +9,7 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// How `shape` is read when it is broadcast to `to`.
+    /// Walk over `shape` when it is broadcast to `to`.
     pub fn new(shape: &[usize], to: &[usize]) -> Walk {
         let mut dims: Vec<(usize, usize)> = Vec::new();
         for (&n, s) in to.iter().zip(broadcast_strides(shape, to)) {

@@ -7,8 +7,8 @@ use kiln_ops::shape::RESHAPE;
 use kiln_ops::transpose::TRANSPOSE;
 use std::collections::{HashMap, HashSet};
 
-/// Gives the layers of an island channels last, with transposes where values enter and leave it. Values inside get
-/// new names; those that leave keep theirs.
+/// Rewrites the layers of an island to channels last, with transposes where values enter and leave it. Values
+/// inside get new names; those that leave keep theirs.
 pub fn apply(g: &mut Graph, island: &[NodeId]) -> Result<(), IrError> {
     let mut r = Rewrite { g, at: 0, last: HashMap::new() };
     for &id in island {
@@ -26,7 +26,7 @@ pub fn apply(g: &mut Graph, island: &[NodeId]) -> Result<(), IrError> {
 
 struct Rewrite<'a> {
     g: &'a mut Graph,
-    /// Where the next layer goes.
+    /// Position at which the next layer is inserted.
     at: usize,
     /// Values with channels last, by what they are in the linear layout.
     last: HashMap<ValueId, ValueId>,

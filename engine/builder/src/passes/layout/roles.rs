@@ -1,10 +1,10 @@
-//! Which layers can work on images with channels last, and what changes in them.
+//! Roles of layers that can work on images with channels last: the changes that they need.
 
 use kiln_ir::op::{Arity, AxesPlace, AxesRule, LayoutRule, NamedAxes};
 use kiln_ir::{Attrs, Fact, Graph, Node, ValueId};
 use kiln_ops::layout::{Layout, to_last};
 
-/// How a layer takes channels last.
+/// Change that channels last need in a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Role {
     /// It has the attribute "layout".
@@ -27,7 +27,7 @@ pub fn gains(node: &Node) -> bool {
     node.op.roles().gains_channels_last
 }
 
-/// What a layer of the linear layout does when its images have channels last; `None` if it can't.
+/// Role of a layer of the linear layout when its images have channels last; `None` if it can't.
 pub fn role(g: &Graph, node: &Node) -> Option<Role> {
     let &[y] = &node.outputs[..] else { return None };
     let rank = g.ty(y).rank();
@@ -68,14 +68,14 @@ pub fn image_inputs(g: &Graph, node: &Node) -> Vec<usize> {
     (0..count.min(node.inputs.len())).filter(image).collect()
 }
 
-/// Whether an operand of a pointwise layer of this rank is one number, of the same rank, or a constant to which leading
-/// dimensions can be given.
+/// Whether an operand of a pointwise layer of this rank is one number, of the same rank, or a constant that
+/// can take leading dimensions.
 fn spreads(g: &Graph, v: ValueId, rank: usize) -> bool {
     let own = g.ty(v).rank();
     own == 0 || own == rank || g.weight(v).is_some()
 }
 
-/// Where an axis comes to lie.
+/// Position of an axis in channels-last order.
 fn new_axis(axis: usize, rank: usize) -> i64 {
     to_last(rank).iter().position(|&p| p == axis).unwrap_or(axis) as i64
 }

@@ -136,8 +136,8 @@ fn alone(view: &View<'_>, n: &Node, last: &Node) -> bool {
     view.read_once(y) || (!view.g.outputs.contains(&y) && view.readers(y).iter().all(|&(id, _)| alike(id)))
 }
 
-/// Whether the moves above and below keep the order of all dimensions together, with at least one transpose among them, and
-/// leave the last one that the layers work on alone.
+/// Whether the moves above and below keep the order of all dimensions together, with at least one transpose
+/// among them. The last dimension, which the layers work on, stays alone.
 fn undone(view: &View<'_>, [above, below]: [&[&Node]; 2], [x, top, z]: [ValueId; 3]) -> bool {
     let all = || {
         if !above.iter().chain(below).any(|n| n.op.is(TRANSPOSE)) {

@@ -1,5 +1,5 @@
-//! Attention over keys and values that were concatenated behind those of a cache: attention takes the past and the new ones
-//! apart, and gives the cache that has grown, which others may read.
+//! Attention over keys and values that were concatenated after those of a cache. Attention then takes the
+//! past and the new ones apart, and returns the grown cache, which others may read.
 
 use super::view::{View, input};
 use super::{Rule, Writer};

@@ -101,7 +101,7 @@ fn of_axis<'a>(parts: impl Iterator<Item = &'a Part>, axis: usize) -> Vec<&'a Pa
     own
 }
 
-/// What [batch, heads, length, size] comes of.
+/// Source whose last dimension was split into [batch, heads, length, size].
 fn split(view: &View<'_>, v: ValueId) -> Option<Whole> {
     let [_, heads, _, size] = view.dims(v) else { return None };
     let (heads, width) =

@@ -15,7 +15,7 @@ use kiln_ops::softmax::SOFTMAX;
 pub struct AttentionWindows {
     first: Product,
     v: ValueId,
-    /// What is added to the scores of all windows, and to those of each.
+    /// Bias of the scores of all windows, and mask of each window's scores.
     bias: Option<ValueId>,
     mask: ValueId,
     softmax: Attrs,

@@ -1,5 +1,5 @@
-//! Transposed convolutions whose windows do not overlap: every element of x makes a block of the result by itself, so that a
-//! convolution of 1 x 1 gives all blocks, and a move puts them side by side.
+//! Transposed convolutions whose windows do not overlap. Every element of x makes a block of the result by
+//! itself: a convolution of 1 x 1 computes all blocks, and a move puts them side by side.
 
 use super::view::{View, constant, input};
 use super::{Rule, Writer};

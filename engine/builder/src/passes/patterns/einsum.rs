@@ -104,7 +104,7 @@ fn labels(text: &str) -> Option<Vec<u8>> {
     (0..all.len()).all(once).then_some(all)
 }
 
-/// Where each wanted label is among the own ones.
+/// Position of each wanted label among the own ones.
 fn order(own: &[u8], wanted: &[u8]) -> Option<Vec<usize>> {
     wanted.iter().map(|w| own.iter().position(|o| o == w)).collect()
 }

@@ -23,7 +23,7 @@ struct Anchor {
     x: ValueId,
     weights: ValueId,
     bias: Option<ValueId>,
-    /// Which dimension of the weights, and which of the result counted from its end, is the channel.
+    /// Dimension of the weights that is the channel, and that of the result, counted from its end.
     axis: usize,
     from_end: usize,
 }

@@ -8,7 +8,7 @@ use kiln_ops::norm::layer_norm::{LAYER_NORM, RMS_NORM};
 use kiln_ops::pointwise::binary::{ADD, DIV, MUL, POW, SUB};
 use kiln_ops::pointwise::unary::{RECIP, SQRT};
 
-/// What a root mean square is taken of: `x` itself, or `x` less its mean.
+/// Value of which the root mean square is taken: `x` itself, or `x` less its mean.
 const CENTRED: Pat = Op(SUB, &[Any("x"), Reduce("mean", &Any("x"))]);
 const SUM: Pat = Op(ADD, &[SQUARES, Scalar("eps")]);
 const SQUARES: Pat =

@@ -35,7 +35,7 @@ use kiln_ir::{Graph, IrError, NodeId, ValueId};
 use std::collections::HashSet;
 use view::View;
 
-/// Where a pattern applies: the node whose result the rewrite replaces.
+/// Place where a pattern applies: the node whose result the rewrite replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
     /// The last of its nodes.
@@ -47,7 +47,7 @@ pub struct Site {
 pub struct Pattern {
     /// For reports, tests and errors.
     pub name: &'static str,
-    /// Where it applies, in the order of roots.
+    /// Finds the sites, in the order of roots.
     pub find: fn(&Graph) -> Vec<Site>,
     /// Rewrites one site; false, and nothing changed, where it does not apply (any more).
     pub apply: fn(&mut Graph, Site) -> Result<bool, IrError>,

@@ -1,5 +1,6 @@
-//! What chains of moves do: reshapes, transposes, and picks of one index of an axis. A value's dimensions are followed
-//! as parts of its source's dimensions; so chains can be compared, merged, and seen to undo each other.
+//! Composition of chains of moves: reshapes, transposes, and picks of one index of an axis. A value's
+//! dimensions are followed as parts of its source's dimensions; so chains can be compared, merged, and seen
+//! to undo each other.
 
 use super::view::{View, input};
 use super::{Rule, Writer};
@@ -21,7 +22,7 @@ pub struct Part {
     pub key: Vec<usize>,
 }
 
-/// Where the parts of a source lie after some moves.
+/// Order of the parts of a source after some moves.
 #[derive(Clone, Debug)]
 pub struct Moved {
     /// The parts of each dimension, the slowest first.
@@ -151,7 +152,8 @@ fn as_move(view: &View<'_>, node: &Node) -> Option<Move> {
     }
 }
 
-/// The values that `v` is a move of, the nearest (`v` itself) first, with what lies between and the moves' nodes.
+/// The values that `v` is a move of, the nearest (`v` itself) first, with the moves in between and their
+/// nodes.
 pub fn trace(view: &View<'_>, v: ValueId) -> Vec<(ValueId, Moved, Vec<NodeId>)> {
     let mut chain: Vec<(NodeId, Move)> = Vec::new();
     let mut out = Vec::new();

@@ -20,11 +20,11 @@ pub enum Pat {
     Reduce(&'static str, &'static Pat),
     /// The first of these that matches.
     Or(&'static [Pat]),
-    /// What matches, kept under a name.
+    /// Keeps the value that matches under a name.
     As(&'static str, &'static Pat),
 }
 
-/// What a pattern found.
+/// Values and nodes that a pattern matched.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     values: Vec<(&'static str, ValueId)>,
@@ -58,13 +58,13 @@ impl Found {
 }
 
 impl Pat {
-    /// What it finds at a value.
+    /// Matches at a value.
     pub fn at(&self, view: &View<'_>, v: ValueId) -> Option<Found> {
         let mut found = Found::default();
         self.matches(view, v, &mut found).then_some(found)
     }
 
-    /// What it finds at the single output of a node.
+    /// Matches at the single output of a node.
     pub fn at_node(&self, view: &View<'_>, node: NodeId) -> Option<Found> {
         match view.g.get(node)?.outputs[..] {
             [y] => self.at(view, y),

@@ -1,5 +1,5 @@
-//! Convolutions whose windows lie side by side and have few channels, as the first layer of a vision transformer: a move makes
-//! every window a row, and one product with the weights gives all results.
+//! Convolutions whose windows are adjacent and have few channels, as the first layer of a vision transformer.
+//! A move makes every window a row, and one product with the weights computes all results.
 
 use super::conv_transpose::side_by_side;
 use super::view::{View, constant, input};

@@ -8,7 +8,7 @@ use kiln_ir::{IrError, Node, NodeId, ValueId};
 
 pub struct Reshapes {
     x: ValueId,
-    /// What the result is, −1 for the only dimension that is not a number.
+    /// Shape of the result, −1 for the only dimension that is not a number.
     shape: Option<Vec<i64>>,
 }
 

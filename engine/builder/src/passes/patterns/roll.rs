@@ -47,7 +47,7 @@ impl Rule for Roll {
     }
 }
 
-/// What a slice of one axis takes.
+/// Range that a slice takes of one axis.
 struct Cut {
     x: ValueId,
     axis: usize,

@@ -1,5 +1,5 @@
-//! A constant matrix on the right of a product that lies across the depth: its transpose, once, and the product's flag. Worth
-//! it where a backend's instructions want both operands along the depth.
+//! Constant matrices on the right of a product that are stored across the depth. Each is transposed once, and
+//! the product's flag is set. This pays where a backend's instructions want both operands along the depth.
 
 use super::view::{View, constant, input};
 use super::{Rule, Writer};
@@ -8,8 +8,8 @@ use kiln_ir::{Attrs, DType, Graph, IrError, NodeId, ValueId};
 use kiln_ops::matmul::MATMUL;
 use kiln_ops::transpose::TRANSPOSE;
 
-/// A target of this feature takes weights of types without 16 bits better along the depth, and those of 16 bits where rows of
-/// columns are not multiples of 16 bytes, as vocabularies are.
+/// Feature of targets that read constant weights better along the depth: all types without 16 bits. Types of 16 bits
+/// are read better where rows of columns are not multiples of 16 bytes, as those of vocabularies.
 const FEATURE: &str = "weights_along_depth";
 
 pub struct WeightsAlong {

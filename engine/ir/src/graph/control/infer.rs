@@ -10,7 +10,7 @@ use crate::op::{LOOP, Op};
 use crate::ty::TensorType;
 use std::ops::Range;
 
-/// What inference finds.
+/// Result of inference.
 pub(crate) struct Inferred {
     /// Facts of the node's outputs.
     pub(crate) outputs: Vec<Fact>,
@@ -71,7 +71,7 @@ pub(super) fn check_loop(op: &Op, regions: &[Graph], types: &[&TensorType]) -> R
     Ok(s)
 }
 
-/// What the branches of an `if` capture, its regions and inputs checked.
+/// Captures of the branches of an `if`, its regions and inputs checked.
 pub(super) fn check_if(
     op: &Op,
     regions: &[Graph],
@@ -145,7 +145,7 @@ fn element(ty: &TensorType, input: usize, axis: usize) -> Result<Fact, OpError> 
     Ok(Fact::of(ty))
 }
 
-/// Makes dimensions that an iteration changes into device dimensions; tells whether there were any.
+/// Makes dimensions that an iteration changes into device dimensions. Returns whether there were any.
 fn widen(name: &str, carried: &mut [Fact], next: &[Fact]) -> Result<bool, OpError> {
     let mut changed = false;
     for (i, (c, n)) in carried.iter_mut().zip(next).enumerate() {
@@ -192,7 +192,7 @@ fn output(
     Ok(Fact::of(ty))
 }
 
-/// The dimension that one integer gives: its value if that can't be negative, else a new one.
+/// Dimension whose size is one integer: its value if that can't be negative, else a new one.
 pub fn extent(name: &str, fact: &Fact) -> Dim {
     match fact.as_dims().as_deref() {
         Some([d]) if !d.has_content() => d.max_with(&Dim::new(0)),
@@ -237,7 +237,7 @@ fn infer_if(
     Ok(Inferred { outputs: outputs.collect::<Result<_, _>>().map_err(wrap)?, regions: ins })
 }
 
-/// What is known of a value that is either of two.
+/// Facts of a value that is either of two.
 pub fn join(name: &str, condition: Option<i64>, a: &Fact, b: &Fact) -> Result<Fact, OpError> {
     let misfit =
         |wanted: &str| OpError::Mismatch { a: a.ty.to_string(), b: b.ty.to_string(), wanted: wanted.into() };

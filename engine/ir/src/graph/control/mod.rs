@@ -15,7 +15,7 @@ use crate::infer::Fact;
 use crate::op::{IF, Op};
 use std::ops::Range;
 
-/// What a loop gives out.
+/// Form of a loop's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LoopOutputKind {
     /// The value of a recurrence after the last iteration.
@@ -40,31 +40,31 @@ impl LoopOutputKind {
 /// One output of a loop.
 #[derive(Clone, Debug)]
 pub struct LoopOut {
-    /// What it gives.
+    /// Form of the output.
     pub kind: LoopOutputKind,
-    /// Which carried value, or which body output after the carried ones.
+    /// Index of a carried value, or of a body output after the carried ones.
     pub index: usize,
-    /// Where the new axis of what is stacked goes.
+    /// Position of the new axis of a stacked output.
     pub axis: usize,
     /// Whether it has a length input.
     pub length: bool,
 }
 
-/// The layout of a `loop`, read from its attributes. Its inputs are, in order: the iteration count, if it has one; initial
-/// values; iterated tensors; lengths; what the body captures; what the condition captures. Region 0, the body, takes
-/// carried values, elements and captures, and gives the next carried values and what is stacked; region 1, if there is
-/// a condition, takes carried values and its captures.
+/// The layout of a `loop`, read from its attributes. Its inputs are, in order: the iteration count, if it has
+/// one; initial values; iterated tensors; lengths; captures of the body; captures of the condition. Region 0,
+/// the body, takes carried values, elements and captures. It yields the next carried values and the values to
+/// stack. Region 1, if there is a condition, takes carried values and its captures.
 #[derive(Clone, Debug)]
 pub struct LoopShape {
     /// Whether there is an iteration count.
     pub count: bool,
     /// Whether a condition is asked before every iteration.
     pub condition: bool,
-    /// How many values go from iteration to iteration.
+    /// Number of values that each iteration hands to the next.
     pub carried: usize,
     /// Axis, and whether the order is reversed, of each iterated tensor.
     pub iterated: Vec<(usize, bool)>,
-    /// How many values the body captures.
+    /// Number of values that the body captures.
     pub body_captures: usize,
     /// The outputs.
     pub outs: Vec<LoopOut>,
@@ -151,7 +151,7 @@ impl LoopShape {
         !self.iterated.is_empty() || self.scans() > 0
     }
 
-    /// How many values the body gives after the carried ones.
+    /// Number of values that the body yields after the carried ones.
     pub fn scans(&self) -> usize {
         let scans = self.outs.iter().filter(|o| o.kind != LoopOutputKind::LastValue);
         scans.map(|o| o.index.saturating_add(1)).max().unwrap_or(0)
@@ -215,8 +215,8 @@ impl Node {
 }
 
 impl Graph {
-    /// Adds a `loop` or an `if` at the end of the order, its outputs named by `names` (unique in this graph) and
-    /// inferred through the regions.
+    /// Adds a `loop` or an `if` at the end of the order. Its outputs are named by `names` (unique in this
+    /// graph) and inferred through the regions.
     pub fn add_control(
         &mut self,
         name: &str,

@@ -37,8 +37,9 @@ pub fn element(t: &Tensor, axis: usize, at: i64) -> Result<Tensor, OpError> {
     Tensor::from_elems(t.dtype(), &shape, &elems).ok_or_else(wrong)
 }
 
-/// The values of all iterations along a new axis; of a given length, with zeros beyond the last iteration, or as long as there
-/// are iterations. Without an iteration `empty` tells type and dimensions of the result; those that only an iteration tells are 0.
+/// The values of all iterations along a new axis. With a given length, zeros fill it beyond the last
+/// iteration; otherwise it is as long as there are iterations. Without an iteration, `empty` is type and
+/// dimensions of the result; dimensions that only an iteration decides are 0.
 pub fn stack(
     kind: LoopOutputKind,
     axis: usize,
@@ -101,7 +102,7 @@ pub(super) fn too_short(length: usize, iterations: usize) -> OpError {
     ))
 }
 
-/// What a loop without iterations stacks: zeros, if the length is not 0.
+/// Stack of a loop without iterations: zeros, if the length is not 0.
 fn none(axis: usize, ty: &TensorType, length: usize) -> Result<Tensor, OpError> {
     let number = |d: &crate::Dim| d.as_const().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
     let mut shape: Vec<usize> = ty.dims.iter().map(number).collect();

@@ -7,8 +7,8 @@ use crate::infer::Fact;
 use crate::op::IF;
 
 impl Graph {
-    /// Gives the inputs of every region the facts that follow from facts of all values of this graph, and infers the
-    /// regions again. A branch that these do not fit, so that it can't be taken, keeps its own.
+    /// Sets the inputs of every region to the facts that follow from facts of all values of this graph, and
+    /// infers the regions again. A branch that these do not fit, so that it can't be taken, keeps its own.
     pub(crate) fn refresh_regions(&mut self, facts: &[Fact]) -> Result<(), IrError> {
         for node in self.nodes.iter_mut().flatten().filter(|n| !n.regions.is_empty()) {
             let ins: Vec<Option<Fact>> =

@@ -21,7 +21,7 @@ static OPS: &[Operator] = &[
     Operator::new("com.microsoft.RotaryEmbedding", &[1], rotary),
 ];
 
-/// What is attended to.
+/// Heads of queries, keys and values.
 struct Heads {
     q: TensorId,
     k: TensorId,
@@ -31,7 +31,7 @@ struct Heads {
     heads: i64,
 }
 
-/// Which inputs hold the masks.
+/// Indices of the inputs that hold the masks.
 struct Masks {
     padding: Option<TensorId>,
     bias: Option<TensorId>,
@@ -170,7 +170,7 @@ fn attention(cx: &mut Cx<'_>) -> Outs {
     projected(cx, all, &Masks { padding: cx.opt(3), bias: cx.opt(5) }, cx.opt(4))
 }
 
-/// The same with a projection of codes.
+/// Attention with a quantized projection.
 fn quantized(cx: &mut Cx<'_>) -> Outs {
     let (x, weights, bias) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
     let (a, b) = factors(cx, (x, cx.opt(6)), (weights, cx.opt(7)))?;

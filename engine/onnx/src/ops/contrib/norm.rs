@@ -105,7 +105,7 @@ fn embed(cx: &mut Cx<'_>) -> Outs {
     Ok(vec![y, lengths, sum])
 }
 
-/// How many entries of each row of the mask are 1; zeros without a mask.
+/// Number of entries of each row of the mask that are 1; zeros without a mask.
 fn lengths(cx: &mut Cx<'_>, ids: TensorId) -> Result<TensorId, Refusal> {
     let Some(mask) = cx.opt(7) else {
         let zero = cx.elems(DType::I32, &[1], Elems::I(vec![0]))?;

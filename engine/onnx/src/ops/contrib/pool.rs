@@ -27,7 +27,7 @@ static OPS: &[Operator] = &[
     Operator::new("com.microsoft.QLinearGlobalAveragePool", &[1], global_average),
 ];
 
-/// What `f` makes of an image with its channels in front, in the layout of the image.
+/// Result of `f` on an image with its channels in front, in the layout of the image.
 fn channels_first(
     cx: &mut Cx<'_>,
     x: TensorId,

@@ -10,7 +10,7 @@ use kiln_network::{LayerId, LoopId, LoopOutputKind, TripLimitKind};
 use crate::convert::{Cx, Outs, Refusal, unsupported};
 use crate::model::Graph;
 
-/// What became of an attempt to convert a loop.
+/// Result of an attempt to convert a loop.
 pub(crate) enum Tried {
     /// The outputs of the body that follow the carried ones, and the final carried values.
     Done(Vec<TensorId>, Vec<TensorId>),
@@ -78,7 +78,7 @@ impl Carried {
     }
 }
 
-/// A value as one that lies inside of the loop: what does not depend on its iterations is carried unchanged.
+/// A value as one inside of the loop: a value that does not depend on its iterations is carried unchanged.
 pub(crate) fn inside(cx: &mut Cx<'_>, of: LoopId, t: TensorId) -> Result<TensorId, Refusal> {
     if cx.net().is_inside(t, of)? {
         return Ok(t);
@@ -198,7 +198,7 @@ fn truth(cx: &mut Cx<'_>) -> Result<TensorId, Refusal> {
     cx.elems(DType::Bool, &[], Elems::I(vec![1]))
 }
 
-/// Whether the condition that a body gives is the one that it was given, or a constant true.
+/// Whether the condition that a body yields is the one that it was given, or a constant true.
 fn passes_condition(body: &Graph) -> bool {
     let Some(mut name) = body.outputs.first().map(|o| o.name.as_str()) else { return false };
     let own = body.inputs.get(1).map(|i| i.name.as_str());

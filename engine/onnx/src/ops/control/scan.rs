@@ -11,7 +11,7 @@ use crate::convert::{Cx, Outs, Refusal, unsupported};
 use crate::model::Graph;
 use crate::ops::control::looping::{Carried, Tried, inside, retry};
 
-/// What is scanned, and how.
+/// Parts of a scan: its states, its inputs and outputs, and their axes and directions.
 struct Parts {
     body: Arc<Graph>,
     states: Vec<TensorId>,
@@ -21,11 +21,11 @@ struct Parts {
     stacked: Vec<(i64, bool)>,
 }
 
-/// How long the scan and its outputs are.
+/// Length of the scan and of its outputs.
 #[derive(Clone, Copy)]
 struct Lengths {
     iterations: TensorId,
-    /// Where outputs are longer than there are iterations.
+    /// Length of outputs that are longer than there are iterations.
     outputs: Option<TensorId>,
 }
 

@@ -54,8 +54,8 @@ fn causal_conv(cx: &mut Cx<'_>) -> Outs {
     Ok(vec![y, in_state_shape(cx, state, x, k)?])
 }
 
-/// The same where the number of channels or the kernel length is known at the run only: products of the windows of each
-/// channel with its weights.
+/// Causal convolution whose number of channels or kernel length is known at the run only: products of the
+/// windows of each channel with its weights.
 fn causal_conv_of_shapes(cx: &mut Cx<'_>, x: TensorId, w: TensorId, activate: bool) -> Outs {
     let (own, zero, one) = (cx.dtype(x), cx.i64s(&[0])?, cx.i64s(&[1])?);
     let (batch, channels) = (cx.dims(x, 0..1)?, cx.dims(x, 1..2)?);

@@ -1,5 +1,5 @@
-//! Where an output index of `resize` lies in the input, and which elements make its value; for backends to call on the
-//! host (tables of taps, one dimension at a time) or to mirror in kernels.
+//! Coordinates of `resize`: the place of an output index in the input, and the elements that make its value.
+//! Backends call it on the host (tables of taps, one dimension at a time) or mirror it in kernels.
 
 use crate::sample::cubic_kernel;
 use kiln_ir::attr::Attrs;
@@ -8,7 +8,7 @@ use kiln_ir::error::OpError;
 /// One element of the input and its weight.
 pub type Tap = (usize, f64);
 
-/// How an output index maps to a place of the input.
+/// Map from an output index to a place of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Coord {
     /// (i + ½)/scale − ½.
@@ -48,7 +48,7 @@ impl Coord {
     }
 }
 
-/// How a place between two elements chooses the nearest.
+/// Choice of the nearest element for a place between two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rounding {
     /// To the nearest, ties down.
@@ -89,7 +89,7 @@ impl Rounding {
     }
 }
 
-/// How values between elements are made.
+/// Interpolation between elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
     /// The nearest element.
@@ -128,9 +128,9 @@ impl ResizeAxis {
 /// Everything about a `resize` that is the same for all dimensions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Filter {
-    /// How indices map to places.
+    /// Map from indices to places.
     pub coord: Coord,
-    /// How values are made there.
+    /// Interpolation at the places.
     pub mode: Mode,
     /// Stretch the filter when shrinking?
     pub antialias: bool,
@@ -162,9 +162,9 @@ impl Filter {
         })
     }
 
-    /// The elements that make output index `o` of one dimension, with weights that are not 0; `None` where it lies
-    /// outside the region of tf_crop_and_resize. Their number is at most about four times that of the input's elements
-    /// for every output index that exists.
+    /// The elements that make output index `o` of one dimension, with weights that are not 0; `None` where it
+    /// is outside the region of tf_crop_and_resize. Their number is at most about four times that of the
+    /// input's elements for every output index that exists.
     pub fn taps(&self, a: &ResizeAxis, o: usize) -> Option<Vec<Tap>> {
         if a.is_identity() {
             return Some(vec![(o, 1.0)]);

@@ -1,4 +1,5 @@
-//! Heads of keys and values that were repeated for groups of query heads: attention reads each where it lies.
+//! Heads of keys and values that were repeated for groups of query heads: attention reads each at its own
+//! place.
 
 use super::super::view::{View, input};
 use kiln_ir::infer::normalize_axis;
@@ -14,7 +15,7 @@ use kiln_ops::slice::concat::CONCAT;
 const MOST: usize = 4096;
 const FAR: usize = 8;
 
-/// Where the heads of a value come from.
+/// Origin of a value's heads.
 #[derive(Clone, PartialEq)]
 pub struct Groups {
     /// [batch, heads, length, size], after this axis of 1 is left out.
@@ -133,7 +134,7 @@ fn pairs(view: &View<'_>, e: ValueId, far: usize) -> Option<Groups> {
     own.pick((0..all).map(|i| if axis == 2 { i / g } else { i % g }))
 }
 
-/// What a layer repeats along one axis as a whole, and along no other.
+/// Value that a layer repeats along one axis as a whole, and along no other.
 fn repeated(view: &View<'_>, node: &Node, axis: usize) -> Option<ValueId> {
     let (x, y) = (input(node, 0)?, *node.outputs.first()?);
     let (from, to) = (view.dims(x), view.dims(y));

@@ -17,7 +17,7 @@ pub struct Peeled {
     x: ValueId,
     /// The order of axes that makes [.., length, size] of it.
     perm: Vec<usize>,
-    /// What it was multiplied with.
+    /// Factor of the multiplication.
     pub factor: f64,
 }
 
@@ -100,7 +100,7 @@ fn widens(from: DType, to: DType) -> bool {
     matches!((from, to), (DType::F16 | DType::BF16, DType::F32))
 }
 
-/// How the leading dimensions of scores are those of attention.
+/// Map from the leading dimensions of scores to those of attention.
 pub struct Heads {
     /// Batch and heads, or both in one.
     pub lead: Vec<Dim>,
@@ -198,7 +198,7 @@ impl Heads {
     }
 }
 
-/// What a value is a reshape of, with the same last two dimensions.
+/// Source of a value's reshape that keeps the last two dimensions.
 fn before(view: &View<'_>, v: ValueId) -> Option<ValueId> {
     folds(view, view.g.producer(v)?.1)
 }
@@ -214,7 +214,8 @@ pub fn unfolded(view: &View<'_>, x: ValueId, target: &[Dim]) -> Option<(ValueId,
     }
 }
 
-/// What attention reads, and how it is made of a value of the graph: a transpose, a reshape, or an axis of 1 left out.
+/// Operand of attention, and how it is made of a value of the graph: a transpose, a reshape, or an axis of 1
+/// left out.
 #[derive(Clone)]
 pub struct Operand {
     x: ValueId,

@@ -1,8 +1,8 @@
 //! The chain between the first product and the softmax as cap(scale·product) under one mask.
 //!
-//! The chain is followed from the softmax to the product as a list of steps, and the steps are then put together from the
-//! product on: factors multiply into the scale, the cap and the mask; a cap comes before any mask; masks are summed, and
-//! choices between scores and a number select within the sum. What hides a score behind a number that a sum would not
+//! The chain is followed from the softmax to the product as a list of steps. The steps are then put together
+//! from the product on. Factors multiply into the scale, the cap and the mask; a cap comes before any mask;
+//! masks are summed. Choices between scores and a number select within the sum. A number that a sum would not
 //! reach is the operator's own `hidden_score`, which exists for one choice without further terms.
 
 use super::super::Writer;
@@ -28,20 +28,20 @@ const MOST: usize = 1 << 20;
 
 /// Scores as attention computes them.
 pub struct Scores {
-    /// What the softmax reads.
+    /// Input of the softmax.
     pub value: ValueId,
     /// The first product.
     pub product: ValueId,
     /// The factor of the product.
     pub scale: f64,
-    /// What the scaled product is capped at.
+    /// Cap of the scaled product.
     pub cap: Option<f64>,
     /// The values on the way that have the layout of scores.
     pub levels: Vec<ValueId>,
     terms: Vec<Term>,
 }
 
-/// What becomes of capped scores, one after the other.
+/// Step from capped scores to the softmax.
 enum Term {
     /// Added, or subtracted, at a rank of the scores.
     Add {
@@ -121,7 +121,7 @@ impl Scores {
         Some(())
     }
 
-    /// What the terms come to; `None` where the operator has no exact form.
+    /// Mask form that the terms add up to; `None` where the operator has no exact form.
     fn kind(&self) -> Option<Kind> {
         self.terms.iter().try_fold(Kind::None, |kind, t| match (t, kind) {
             (Term::Times(f), Kind::Hides(x)) => Some(Kind::Hides(x * f)),
@@ -263,7 +263,7 @@ impl Mask {
         }
     }
 
-    /// What is added, in f32 if it was a condition.
+    /// The mask as a summand, in f32 if it was a condition.
     fn float(self, w: &mut Writer<'_>) -> Result<ValueId, IrError> {
         let number = match self.kind {
             Kind::Keeps => f64::NEG_INFINITY,

@@ -13,9 +13,9 @@ use kiln_ops::softmax::SOFTMAX;
 
 /// A softmax over keys, what guards it, and what it reads.
 pub struct Weights {
-    /// What the second product reads.
+    /// Left operand of the second product.
     pub value: ValueId,
-    /// What the softmax reads.
+    /// Input of the softmax.
     pub scores: ValueId,
     /// Probabilities that are NaN are taken as 0.
     pub zero_nan: bool,
@@ -78,7 +78,8 @@ enum Test {
     Empty,
 }
 
-/// What a condition asks of probabilities or of the scores under them, if it is true (`drops`) or false where they go.
+/// Test that a condition makes of probabilities, or of the scores under them. `drops`: probabilities are
+/// dropped where it is true, otherwise where it is false.
 fn tested(
     view: &View<'_>,
     cond: ValueId,
@@ -101,7 +102,7 @@ fn tested(
     (truth == Truth { of_row: true, hidden: drops }).then_some(Test::Empty)
 }
 
-/// What it means that a value is true, or not 0.
+/// Meaning of a value that is true, or not 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Truth {
     /// It is about a whole row, not about one score.

@@ -16,7 +16,7 @@ use kiln_ops::slice::SLICE;
 /// the gate multiplies.
 pub(super) struct Gate {
     pub sums: Vec<ValueId>,
-    /// What its recurrent weights multiply.
+    /// State that its recurrent weights multiply.
     pub state: ValueId,
 }
 
@@ -122,7 +122,8 @@ impl Walk {
         self.constant(v).is_some_and(|t| t.len() == 1 && t.scalar_f64() == Some(1.0))
     }
 
-    /// The columns of a value that a slice along its last dimension gives: of what, the first, and how many.
+    /// Columns of a value that a slice along its last dimension takes: the source, the first column, and
+    /// their number.
     pub(super) fn columns(&self, v: ValueId) -> Option<(ValueId, i64, i64)> {
         let n = self.producer(v).filter(|n| n.op.is(SLICE))?;
         let ints = |i: usize| Some(self.constant(input(n, i)?)?.to_i64());

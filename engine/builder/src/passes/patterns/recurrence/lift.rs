@@ -1,4 +1,4 @@
-//! What a body does with elements alone, done for all elements at once.
+//! Layers of a body that depend on elements alone, computed for all elements at once.
 
 use super::{Class, Found, Walk};
 use crate::passes::patterns::Writer;

@@ -1,10 +1,11 @@
-//! Loops over the elements of a sequence whose body is an LSTM, GRU or RNN cell, or several of these in layers, become
-//! the recurrent operators; what the body does before and behind the cells is done for all elements at once.
+//! Loops over the elements of a sequence become the recurrent operators if their body is an LSTM, GRU or RNN
+//! cell, or several in layers. Other work of the body is done for all elements at once, in front of the cells
+//! or after them.
 //!
 //! Sequences lie along a first dimension here, in the order of the loop's tensors: iteration `k` takes element `k`, or the last
 //! but `k` where the loop goes backward.
 
-/// Takes what is there, or gives up on the site.
+/// Unwraps a value, or leaves the site as it is.
 macro_rules! take {
     ($e:expr) => {
         match $e {
@@ -52,7 +53,7 @@ impl Rule for Recurrence {
     }
 }
 
-/// What a value of the body is for the graph around it.
+/// Dependence of a body's value on the iteration.
 #[derive(Clone, Copy, PartialEq)]
 enum Class {
     /// A value that is the same in all iterations.
@@ -132,7 +133,7 @@ impl Walk {
         Ok(put(w.g, root, &results).then_some(()))
     }
 
-    /// What the body's inputs are: states, elements and what is captured.
+    /// Classifies the body's inputs: states, elements and captures.
     fn know_inputs(&mut self, w: &mut Writer<'_>) -> Found<()> {
         let s = self.shape.clone();
         for (i, &v) in self.body.inputs.clone().iter().enumerate() {

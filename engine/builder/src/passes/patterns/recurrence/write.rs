@@ -12,7 +12,7 @@ use kiln_ops::slice::SLICE;
 use kiln_ops::slice::concat::CONCAT;
 use kiln_ops::transpose::TRANSPOSE;
 
-/// What an operator multiplies and adds, gate by gate.
+/// Operands of a recurrent operator, gate by gate.
 #[derive(Default)]
 struct Parts {
     /// The elements, the same for all gates.

@@ -63,7 +63,7 @@ fn present(cx: &mut Cx<'_>, past: Option<TensorId>, new: TensorId, at: &Places) 
     cx.layer("select", Attrs::new(), &[Some(filled), Some(rows), Some(zero)])
 }
 
-/// Which keys each query sees, [B, 1, S, T]: its own, and as many before it as the window says.
+/// Mask of the keys that each query sees, [B, 1, S, T]: its own, and as many before it as the window has.
 fn visible(cx: &mut Cx<'_>, keys: TensorId, at: &Places) -> Result<TensorId, Refusal> {
     let length = cx.dims(keys, 2..3)?;
     let place = count(cx, length)?;

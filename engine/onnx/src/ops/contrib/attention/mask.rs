@@ -5,7 +5,7 @@ use kiln_network::TensorId;
 
 use crate::convert::{Cx, Refusal, unsupported};
 
-/// What a mask is about: [batch, queries] and the number of keys, as 1-D tensors of one element.
+/// Keys of a mask: [batch, queries] and the number of keys, as 1-D tensors of one element.
 pub(crate) struct Keys {
     pub(crate) batch: Option<i64>,
     pub(crate) total: TensorId,
