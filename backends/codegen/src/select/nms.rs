@@ -28,7 +28,7 @@ crate::params! {
     }
 }
 
-/// How boxes are stored, and whether candidates have a least score, as constants of the kernel.
+/// Constants of the kernel: the layout of boxes, and whether candidates have a least score.
 pub fn constants(site: &Site<'_>) -> Result<String, BackendError> {
     let center = site.op()?.attrs().bool("center_box").map_err(op_error)?;
     Ok(site.constant("CENTER_BOX", "bool", center)
