@@ -2,8 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-/// Sets `KILN_KERNEL_SOURCES` to a digest of the files under these folders, blank lines and whole-line comments aside.
-fn digest(roots: &[&str]) -> std::io::Result<()> {
+/// What a launch is computed from, beside the backend's own kernels: the families, and the rules of operators that they call.
+const LAUNCH_CODE: [&str; 2] = ["../codegen/src", "../../engine/ops/src"];
+
+/// Sets `KILN_LAUNCH_CODE` to a digest of the code that plans launches: [`LAUNCH_CODE`] and the backend's files under `own`.
+fn launch_code(own: &[&str]) -> std::io::Result<()> {
+    digest("KILN_LAUNCH_CODE", &[&LAUNCH_CODE, own].concat())
+}
+
+/// Sets a variable to a digest of the files under these folders; blank lines, whole-line comments and unit tests aside.
+fn digest(variable: &str, roots: &[&str]) -> std::io::Result<()> {
     let mut files = Vec::new();
     for root in roots {
         println!("cargo:rerun-if-changed={root}");
@@ -20,7 +28,8 @@ fn digest(roots: &[&str]) -> std::io::Result<()> {
     for file in files {
         put(file.to_string_lossy().replace('\\', "/").as_bytes());
         let text = std::fs::read_to_string(&file)?;
-        for line in text.lines().map(str::trim).filter(|l| !l.is_empty()) {
+        let text = without_tests(&text);
+        for line in text.map(str::trim).filter(|l| !l.is_empty()) {
             // Headings of sections are comments, too, and matter.
             if !line.starts_with("//") || line.starts_with("// ---- ") {
                 put(line.as_bytes());
@@ -28,8 +37,18 @@ fn digest(roots: &[&str]) -> std::io::Result<()> {
             }
         }
     }
-    println!("cargo:rustc-env=KILN_KERNEL_SOURCES={hash:016x}");
+    println!("cargo:rustc-env={variable}={hash:016x}");
     Ok(())
+}
+
+/// The lines of a file without its module of unit tests, which ends at the first brace that is not indented.
+fn without_tests(text: &str) -> impl Iterator<Item = &str> {
+    let mut inside = false;
+    text.lines().filter(move |line| {
+        let was_inside = inside || *line == "mod tests {";
+        inside = was_inside && *line != "}";
+        !was_inside
+    })
 }
 
 fn collect(path: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {

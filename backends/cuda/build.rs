@@ -1,4 +1,5 @@
-//! Gives the backend a digest of everything that its kernels' texts are written from, and a table of the kernels' files.
+//! Defines a digest of everything that the texts of kernels are written from, a digest of the code that plans launches, and a table
+//! of the kernels' files.
 
 include!("../codegen/sources.rs");
 
@@ -8,13 +9,17 @@ fn main() -> std::io::Result<()> {
         return Ok(());
     }
     table("../../kernels", ".cuh")?;
-    digest(&[
-        "../../kernels",
-        "../codegen/src",
-        "src/dialect.rs",
-        "src/frame.rs",
-        "src/frame",
-        "src/kernels",
-        "src/parameter.rs",
-    ])
+    launch_code(&["src/dialect.rs", "src/kernels"])?;
+    digest(
+        "KILN_KERNEL_SOURCES",
+        &[
+            "../../kernels",
+            "../codegen/src",
+            "src/dialect.rs",
+            "src/frame.rs",
+            "src/frame",
+            "src/kernels",
+            "src/parameter.rs",
+        ],
+    )
 }

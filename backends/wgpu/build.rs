@@ -1,8 +1,13 @@
-//! Gives the backend a digest of everything that its kernels' texts are written from, and a table of the kernels' files.
+//! Defines a digest of everything that the texts of kernels are written from, a digest of the code that plans launches, and a table
+//! of the kernels' files.
 
 include!("../codegen/sources.rs");
 
 fn main() -> std::io::Result<()> {
     table("../../shaders", ".wgsl")?;
-    digest(&["../../shaders", "../codegen/src", "src/dialect.rs", "src/kernels", "src/wgsl"])
+    launch_code(&["src/dialect.rs", "src/kernels"])?;
+    digest(
+        "KILN_KERNEL_SOURCES",
+        &["../../shaders", "../codegen/src", "src/dialect.rs", "src/kernels", "src/wgsl"],
+    )
 }

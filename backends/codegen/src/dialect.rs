@@ -10,6 +10,8 @@ use std::fmt;
 /// `bitcast<f32>(x)`, conversions `i32(x)`, constants `0.0f` and `i64(0)`, `let` for names. The prelude of each language
 /// gives the functions that [`crate::scalar`] calls.
 pub struct Dialect {
+    /// A digest of the code that plans launches, which backends take from their build scripts.
+    pub launch_code: &'static str,
     /// The templates of a family; empty if it has none.
     pub text: fn(family: &str) -> &'static str,
     /// A function: name, arguments with their types (`"u32"`, `"[u32; 3]"`), type of the result, the expression that it returns.

@@ -322,6 +322,7 @@ mod tests {
     }
 
     static NONE: Dialect = Dialect {
+        launch_code: "",
         text: |_| "",
         constant: |_, _, _| String::new(),
         alias: |_, _| String::new(),

@@ -37,6 +37,16 @@ impl HostPlanner {
         HostPlanner { kernel, dialect }
     }
 
+    /// The planner of a stored kernel, by the name of its tactic. Refuses kernels that another build of the backend compiled.
+    pub fn stored(
+        stored: &CompiledKernel,
+        tactic: &str,
+        site: &Site<'_>,
+    ) -> Result<HostPlanner, BackendError> {
+        stored.check_launch_code(site.dialect.launch_code)?;
+        Ok(HostPlanner::new(find(tactic, site)?, site.dialect))
+    }
+
     /// The launches, and whether all that the kernel asked for was known.
     fn plan(&self, site: &LaunchSite<'_>) -> Result<(Vec<Launch>, bool), BackendError> {
         let inputs = site.anchor().map(|n| &n.inputs[..]).unwrap_or_default();
@@ -136,7 +146,8 @@ impl Planned {
 
     /// The compiled kernel with these operands and launches.
     pub fn store(self, compiled: CompiledKernel) -> CompiledKernel {
-        CompiledKernel { operands: Some(self.operands), launches: self.launches, ..compiled }
+        let launch_code = Some(self.planner.dialect.launch_code.to_owned());
+        CompiledKernel { operands: Some(self.operands), launches: self.launches, launch_code, ..compiled }
     }
 }
 

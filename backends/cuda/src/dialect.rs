@@ -18,6 +18,7 @@ generic!("checks", "deform", "window");
 
 /// CUDA C++.
 pub static CUDA: Dialect = Dialect {
+    launch_code: env!("KILN_LAUNCH_CODE"),
     text,
     function,
     constant,

@@ -6,8 +6,8 @@ use crate::exec::{HostCode, Library};
 use crate::frame::lanes;
 use crate::vendor;
 use kiln_backend::launch::{KernelOperands, PlanLaunches};
-use kiln_backend::{BackendError, Region, Step, Target};
-use kiln_codegen::planner::{HostPlanner, find, operands};
+use kiln_backend::{BackendError, CompiledKernel, Region, Step, Target};
+use kiln_codegen::planner::{HostPlanner, operands};
 use kiln_codegen::site::Site;
 use std::sync::Arc;
 
@@ -27,12 +27,13 @@ impl HostCode for Families {
 
     fn planner(
         &self,
+        stored: &CompiledKernel,
         region: &Region,
         step: &Step,
         target: &Target,
     ) -> Result<Box<dyn PlanLaunches>, BackendError> {
         let site = Site::of(&region.graph, target, &CUDA)?;
-        Ok(Box::new(HostPlanner::new(find(&step.tactic.name, &site)?, &CUDA)))
+        Ok(Box::new(HostPlanner::stored(stored, &step.tactic.name, &site)?))
     }
 
     fn library(

@@ -27,6 +27,7 @@ pub static OUTLINE: Dialect = with_templates(|_| "");
 
 const fn with_templates(text: fn(&str) -> &'static str) -> Dialect {
     Dialect {
+        launch_code: env!("KILN_LAUNCH_CODE"),
         text,
         function,
         constant,

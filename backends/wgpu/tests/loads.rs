@@ -67,16 +67,28 @@ fn loading_and_running_write_no_text() {
     assert_eq!(texts(), written);
 }
 
-/// Plans whose kernels have neither operands nor launches are of an earlier version.
+/// Launches that are not data are planned by the code of the build that compiled the kernels, and by no other.
 #[test]
-fn kernels_without_launches_are_planned_by_the_host() {
+fn launches_that_are_not_data_are_planned_by_the_same_build() {
     let Some(target) = target() else { return };
-    let old = built(&target, |k| (k.operands, k.launches) = (None, None));
-    assert_eq!(is_right(old, &target), Ok(true));
     let unplanned = built(&target, |k| k.launches = None);
     assert_eq!(is_right(unplanned, &target), Ok(true));
     let later = built(&target, |k| k.launches.iter_mut().for_each(|p| p.form += 1));
     assert_eq!(is_right(later, &target), Ok(true));
+    for other in [None, Some("0123456789abcdef".to_owned())] {
+        let unplanned = built(&target, |k| (k.launches, k.launch_code) = (None, other.clone()));
+        let Err(BackendError::Incompatible(why)) = is_right(unplanned, &target) else { panic!("{other:?}") };
+        assert!(why.contains("layer \"") && why.contains("build the plan again"), "{why}");
+    }
+}
+
+#[test]
+fn launches_that_are_data_need_no_code_of_their_build() {
+    let Some(target) = target() else { return };
+    let other = built(&target, |k| k.launch_code = Some("0123456789abcdef".into()));
+    assert_eq!(is_right(other, &target), Ok(true));
+    let earlier = built(&target, |k| k.launch_code = None);
+    assert_eq!(is_right(earlier, &target), Ok(true));
 }
 
 /// A run launches what its plan holds, right or wrong.

@@ -47,9 +47,13 @@ pub struct CompiledKernel {
     /// The operands; none in blobs of versions that analysed the region again when they loaded it.
     #[n(9)]
     pub operands: Option<KernelOperands>,
-    /// The launches, where they depend on nothing that only a run knows; else the families' code plans them.
+    /// The launches, where they depend on nothing that only a run knows; else code of the backend plans them.
     #[n(10)]
     pub launches: Option<LaunchProgram>,
+    /// A digest of the backend's code that plans launches, of the build that compiled the kernel. Kernel and code agree on the
+    /// order and meaning of argument words.
+    #[n(11)]
+    pub launch_code: Option<String>,
 }
 
 /// One entry point.
@@ -126,7 +130,22 @@ impl CompiledKernel {
             code,
             operands: None,
             launches: None,
+            launch_code: None,
         }
+    }
+
+    /// Refuses a kernel whose launches are not data, if the code that plans them is not of the build that compiled the kernel.
+    /// `own` is the digest of the available code.
+    pub fn check_launch_code(&self, own: &str) -> Result<(), BackendError> {
+        if self.launch_code.as_deref() == Some(own) {
+            return Ok(());
+        }
+        let built = self.launch_code.as_deref().unwrap_or("unknown");
+        Err(BackendError::Incompatible(format!(
+            "the launches of its kernel depend on shapes or contents that only a run knows, so that code of the backend plans them, \
+             and the plan was built with other code (digest {built}, this backend has {own}): build the plan again with this \
+             version, or with fixed shapes, whose launches are stored in the plan"
+        )))
     }
 
     /// The kernel as a step's blob.
@@ -208,6 +227,7 @@ mod tests {
                 let grid = if holds(Condition::Weight(1)) { Grid::Groups(7) } else { Grid::Threads(1 << 40) };
                 Ok(vec![launch().on(grid), Launch::map(0, Vec::new())])
             }),
+            launch_code: Some("0123456789abcdef".into()),
             ..CompiledKernel::of(b"\x7fELF...".to_vec())
         }
     }
@@ -222,13 +242,25 @@ mod tests {
         }
     }
 
-    /// Blobs of the version before have neither operands nor launches: the last two fields of the map are absent.
+    /// Blobs of versions before have none of the optional fields, which are the last of the map.
     #[test]
-    fn blobs_without_launches_are_read() {
-        let old = CompiledKernel { operands: None, launches: None, ..kernel() };
+    fn blobs_without_optional_fields_are_read() {
+        let old = CompiledKernel { operands: None, launches: None, launch_code: None, ..kernel() };
         let blob = old.to_blob().unwrap();
         assert_eq!(blob[0], 0xa9, "a map of the nine fields of that version");
         assert_eq!(CompiledKernel::from_blob(&blob), Ok(old));
+    }
+
+    #[test]
+    fn launches_are_planned_by_the_code_of_the_same_build_only() {
+        assert_eq!(kernel().check_launch_code("0123456789abcdef"), Ok(()));
+        for built in [Some("fedcba9876543210".to_owned()), None] {
+            let names = built.clone().unwrap_or("unknown".into());
+            let e = CompiledKernel { launch_code: built, ..kernel() }.check_launch_code("0123456789abcdef");
+            let Err(BackendError::Incompatible(why)) = e else { panic!("{e:?}") };
+            let says = ["build the plan again", "0123456789abcdef", &names];
+            assert!(says.iter().all(|s| why.contains(s)), "{why}");
+        }
     }
 
     #[test]

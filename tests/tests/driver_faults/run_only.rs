@@ -82,8 +82,11 @@ fn refusals() {
         load(changed)
     };
     assert_eq!(with(&|_| ()), "");
-    let old = with(&|k| (k.operands, k.launches) = (None, None));
-    assert!(old.contains("layer \"") && old.contains("did not store launches"), "{old}");
+    let bare = with(&|k| k.operands = None);
+    assert!(bare.contains("\"y\"") && bare.contains("build the plan again"), "{bare}");
+    // Launches that are data need no code, of whatever build.
+    assert_eq!(with(&|k| k.launch_code = Some("other".into())), "");
+    assert_eq!(with(&|k| k.launch_code = None), "");
     let later = with(&|k| k.launches = k.launches.take().map(|p| LaunchProgram { form: 99, ..p }));
     assert!(later.contains("only a run knows"), "{later}");
     let mut library = program.clone();

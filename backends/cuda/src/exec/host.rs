@@ -2,17 +2,18 @@
 
 use crate::driver::{Call, Gpu};
 use kiln_backend::launch::{KernelOperands, PlanLaunches};
-use kiln_backend::{BackendError, Region, Step, Target};
+use kiln_backend::{BackendError, CompiledKernel, Region, Step, Target};
 use std::sync::Arc;
 
 /// Loads steps by code generation and by vendors' libraries.
 pub trait HostCode: Sync {
-    /// The operands of a step, for blobs that do not hold them.
+    /// The operands of a step that a library runs.
     fn operands(&self, region: &Region, target: &Target) -> Result<KernelOperands, BackendError>;
 
-    /// Plans the launches of a step.
+    /// Plans the launches of a step. Refuses kernels that another build of the backend compiled.
     fn planner(
         &self,
+        stored: &CompiledKernel,
         region: &Region,
         step: &Step,
         target: &Target,

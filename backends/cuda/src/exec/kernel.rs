@@ -140,8 +140,8 @@ impl CudaGpu {
             let code = Code { module: None, library: Some(library), bindings, shared: 0, together, cells: 0 };
             return Ok(Compiled { stored, code, planner: None });
         }
-        let (module, mut stored) = self.modules.get(&self.gpu, step.blob.as_slice())?;
-        let planner = self.planner(region, step, &mut stored)?;
+        let (module, stored) = self.modules.get(&self.gpu, step.blob.as_slice())?;
+        let planner = self.planner(region, step, &stored)?;
         if stored.shared > 0 {
             (0..stored.entries.len()).try_for_each(|e| module.allow_shared(e, stored.shared))?;
         }
@@ -167,27 +167,24 @@ impl CudaGpu {
         Ok(Compiled { stored, code, planner })
     }
 
-    /// The planner of launches that are not data, and the operands of a blob that lacks them.
+    /// The planner of launches that are not data.
     fn planner(
         &self,
         region: &Region,
         step: &Step,
-        stored: &mut CompiledKernel,
+        stored: &CompiledKernel,
     ) -> Result<Option<Box<dyn PlanLaunches>>, BackendError> {
-        if stored.operands.is_some() && stored.launches.as_ref().is_some_and(|p| p.fits(ROUNDS)) {
+        if stored.launches.as_ref().is_some_and(|p| p.fits(ROUNDS)) {
             return Ok(None);
         }
         let host = self.host.ok_or_else(|| {
-            let why = match stored.operands {
-                Some(_) => "its launches depend on what only a run knows (sizes, contents, a fresh random key), so that the plan does not hold them",
-                None => "the plan was built by a version that did not store launches",
-            };
-            run_only(why, if stored.operands.is_some() { "build the network with fixed shapes" } else { "build it again" })
+            run_only(
+                "its launches depend on what only a run knows (sizes, contents, a fresh random key), so that the plan does not hold \
+                 them",
+                "build the network with fixed shapes",
+            )
         })?;
-        if stored.operands.is_none() {
-            stored.operands = Some(host.operands(region, &self.target)?);
-        }
-        host.planner(region, step, &self.target).map(Some)
+        host.planner(stored, region, step, &self.target).map(Some)
     }
 }
 

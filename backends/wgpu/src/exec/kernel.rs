@@ -5,11 +5,11 @@ use super::queue::WgpuQueue;
 use crate::adapter::ALIGNMENT;
 use crate::dialect::WGSL;
 use crate::gpu::{Gpu, Module};
-use crate::wgsl::{Head, Slot, lanes};
+use crate::wgsl::{Head, Slot};
 use kiln_backend::flow::Decisions;
 use kiln_backend::launch::PlanLaunches;
 use kiln_backend::{BackendError, CompiledKernel, Region, Step, Target};
-use kiln_codegen::planner::{HostPlanner, find, operands};
+use kiln_codegen::planner::HostPlanner;
 use kiln_codegen::site::Site;
 use kiln_gpu::{Compiled, Device, Kernels};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Kernels for Gpu {
     const DECISIONS: Decisions = Decisions::All;
 
     fn load(&self, region: &Region, step: &Step) -> Result<Compiled<Code>, BackendError> {
-        let mut stored = CompiledKernel::from_blob(step.blob.as_slice())?;
+        let stored = CompiledKernel::from_blob(step.blob.as_slice())?;
         let text = std::str::from_utf8(&stored.code).map_err(|_| {
             BackendError::Incompatible(format!("step \"{}\": the blob has no text", step.name))
         })?;
@@ -71,24 +71,27 @@ impl Kernels for Gpu {
                 step.name, step.tactic.name
             )));
         }
-        let planner = planner(self, region, step, &mut stored)?;
+        let planner = planner(self, region, step, &stored)?;
         Ok(Compiled { stored, code: Code { module, slots }, planner })
     }
 }
 
-/// The planner of launches that are not data, and the operands of a blob that lacks them.
+/// The planner of launches that are not data.
 fn planner(
     gpu: &Gpu,
     region: &Region,
     step: &Step,
-    stored: &mut CompiledKernel,
+    stored: &CompiledKernel,
 ) -> Result<Option<Box<dyn PlanLaunches>>, BackendError> {
-    if stored.operands.is_some() && stored.launches.as_ref().is_some_and(|p| p.fits(gpu.rounds)) {
+    if stored.launches.as_ref().is_some_and(|p| p.fits(gpu.rounds)) {
         return Ok(None);
     }
     let site = Site::of(&region.graph, &gpu.target, &WGSL)?;
-    if stored.operands.is_none() {
-        stored.operands = Some(operands(&site, lanes(&site))?);
-    }
-    Ok(Some(Box::new(HostPlanner::new(find(&step.tactic.name, &site)?, &WGSL))))
+    let planner = HostPlanner::stored(stored, &step.tactic.name, &site).map_err(|e| match e {
+        BackendError::Incompatible(why) => {
+            BackendError::Incompatible(format!("layer \"{}\": {why}", step.name))
+        }
+        other => other,
+    });
+    Ok(Some(Box::new(planner?)))
 }
