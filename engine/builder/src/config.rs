@@ -6,15 +6,13 @@ use kiln_plan::Profile;
 /// Called as a build goes on: phase, steps done, steps in all. Returning false cancels the build.
 pub type Progress<'a> = &'a mut dyn FnMut(&str, usize, usize) -> bool;
 
-/// Strictness of per-layer types.
+/// Strictness of the types that layers ask for (`set_precision`, `set_output_type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Constraints {
-    /// Honoured only where they are fastest.
+    /// Preferences: used if [`BuildConfig::reduced`] has the type and the operator takes it.
     #[default]
     None,
-    /// Honoured unless there is no implementation; then a warning.
-    Prefer,
-    /// Honoured, or the build fails.
+    /// Constraints: a type that cannot be had fails the build.
     Obey,
 }
 
@@ -32,7 +30,7 @@ pub struct BuildConfig {
     pub strong_types: bool,
     /// The type of the network's inputs and outputs of f32, if not that. Casts do it, in a strongly typed network, too.
     pub io_type: Option<DType>,
-    /// Strictness of per-layer types.
+    /// Strictness of the types that layers ask for.
     pub constraints: Constraints,
     /// Fold constants.
     pub fold: bool,
@@ -61,8 +59,6 @@ pub struct BuildConfig {
     /// decide control flow, or for sizes that nothing bounds. Errors name every layer with the reason. A layer whose results
     /// have a size within bounds is computed on the device, and only reported (`Built::host_layers`): the host reads the size.
     pub strict: bool,
-    /// Keep the sources of derived weights, so that they can be recomputed and refitted.
-    pub refit: bool,
 }
 
 impl Default for BuildConfig {
@@ -86,7 +82,6 @@ impl Default for BuildConfig {
             samples: 5,
             profiles: Vec::new(),
             strict: false,
-            refit: true,
         }
     }
 }

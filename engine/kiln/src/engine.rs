@@ -49,7 +49,8 @@ impl Engine {
     /// [`backend`](kiln_runtime::Engine::backend) and [`target`](kiln_runtime::Engine::target) report the
     /// choice. Dimensions that the network leaves open are 1.
     ///
-    /// # Errors As [`EngineBuilder::build`].
+    /// # Errors
+    /// As [`EngineBuilder::build`].
     pub fn open<M>(model: M) -> Result<Engine, Error>
     where
         M: TryInto<Model>,

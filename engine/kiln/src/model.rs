@@ -44,7 +44,8 @@ pub(crate) enum Content {
 impl Model {
     /// Opens an ONNX model, a plan, or a network as text. The content of the file decides which.
     ///
-    /// # Errors [`Error::File`] if the file cannot be read; [`Error::Import`] if it is not a model that Kiln
+    /// # Errors
+    /// [`Error::File`] if the file cannot be read; [`Error::Import`] if it is not a model that Kiln
     /// runs; [`Error::Plan`] if it is a damaged plan; [`Error::Text`] if it is a wrong text.
     pub fn open(path: impl AsRef<Path>) -> Result<Model, Error> {
         let path = path.as_ref();

@@ -103,6 +103,23 @@ fn portable_plans_are_built_again_and_others_say_that_they_are_not() {
 }
 
 #[test]
+fn strong_types_hold_wherever_a_network_goes() {
+    let mut net = Network::strongly_typed("strong");
+    let x = net.add_input("x", TensorType::new(DType::F32, [4])).unwrap();
+    let y = net.add_unary(x, kiln::network::UnaryOp::Exp).unwrap().output(0).unwrap();
+    net.mark_output(y, "y").unwrap();
+    let mut portable = kiln::BuildOptions::default();
+    portable.portable = true;
+    let plan = builder().options(portable).build_plan(&net).unwrap().plan;
+    let mut narrow = kiln::BuildOptions::default();
+    narrow.config.reduced = vec![DType::F16];
+    let refused =
+        |e: Error| matches!(e, Error::Build { source, .. } if source.to_string().contains("strongly typed"));
+    assert!(refused(builder().options(narrow.clone()).build_plan(&net).unwrap_err()));
+    assert!(refused(builder().options(narrow).build_plan(plan).unwrap_err()));
+}
+
+#[test]
 fn outputs_that_do_not_exist_are_listed() {
     let engine = builder().build(lenet()).unwrap();
     let image = Tensor::zeros(DType::F32, &[1, 1, 28, 28]).unwrap();

@@ -73,7 +73,6 @@ pub struct Network {
     layer_names: HashMap<String, LayerId>,
     inputs: Vec<TensorId>,
     outputs: Vec<TensorId>,
-    debug: Vec<TensorId>,
     shape_outputs: Vec<TensorId>,
     constructs: Vec<Construct>,
 }
@@ -91,7 +90,6 @@ impl Network {
             layer_names: HashMap::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
-            debug: Vec::new(),
             shape_outputs: Vec::new(),
             constructs: Vec::new(),
         }

@@ -327,27 +327,6 @@ impl Network {
         self.outputs.iter().chain(more).copied()
     }
 
-    /// Asks that a tensor can be watched at run time.
-    pub fn mark_debug(&mut self, tensor: TensorId) -> Result<(), NetworkError> {
-        self.known(tensor)?;
-        if !self.debug.contains(&tensor) {
-            self.debug.push(tensor);
-        }
-        Ok(())
-    }
-
-    /// Undoes [`Network::mark_debug`]. Returns whether the tensor was marked.
-    pub fn unmark_debug(&mut self, tensor: TensorId) -> bool {
-        let before = self.debug.len();
-        self.debug.retain(|&t| t != tensor);
-        self.debug.len() < before
-    }
-
-    /// The tensors to be watched.
-    pub fn debug_tensors(&self) -> &[TensorId] {
-        &self.debug
-    }
-
     /// Removes an input or a constant that nothing reads.
     pub fn remove_tensor(&mut self, tensor: TensorId) -> Result<(), NetworkError> {
         self.known(tensor)?;
@@ -362,7 +341,6 @@ impl Network {
             return Err(in_use(user));
         }
         self.inputs.retain(|&t| t != tensor);
-        self.debug.retain(|&t| t != tensor);
         let data = &mut self.tensors[tensor.0 as usize];
         data.source = TensorSource::Removed;
         self.by_name.remove(&data.name);

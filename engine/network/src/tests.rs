@@ -107,10 +107,6 @@ fn outputs_are_marked_and_unmarked() {
     net.unmark_output(a).unwrap();
     assert_eq!(net.outputs().len(), 1);
     refused(net.unmark_output(a), "not marked");
-    assert!(!net.unmark_debug(a));
-    net.mark_debug(a).unwrap();
-    assert_eq!(net.debug_tensors(), [a]);
-    assert!(net.unmark_debug(a));
 }
 
 #[test]
@@ -170,6 +166,9 @@ fn preferences_travel_unless_types_are_strong() {
     let x = input(&mut net, "x", DType::F32, &[2]);
     refused(net.add_unary(x, UnaryOp::Exp).unwrap().set_precision(DType::F16), "strongly typed");
     refused(net.add_unary(x, UnaryOp::Exp).unwrap().set_output_type(0, DType::F16), "strongly typed");
+    let y = net.add_unary(x, UnaryOp::Exp).unwrap().output(0).unwrap();
+    net.mark_output(y, "y").unwrap();
+    assert!(net.lower().unwrap().strong_types && !g.strong_types);
 }
 
 #[test]

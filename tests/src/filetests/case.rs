@@ -1,6 +1,6 @@
 //! The cases of a file.
 
-use kiln_builder::BuildConfig;
+use kiln_builder::{BuildConfig, Constraints};
 use kiln_ir::DType;
 
 /// One case.
@@ -23,7 +23,7 @@ pub struct Case {
 /// `#! set key=value …`.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `reduced=f16`, `strong_types=true`, `fold=false`, `fuse=false`, `fold_limit=…`.
+    /// `reduced=f16`, `strong_types=true`, `obey=true`, `fold=false`, `fuse=false`, `fold_limit=…`.
     pub config: BuildConfig,
     /// `backend=wgpu`: who is asked what it can run; the reference backend if not given.
     pub backend: String,
@@ -54,6 +54,7 @@ impl Settings {
         match key {
             "reduced" => self.config.reduced = vec![value.parse::<DType>().map_err(|_| wrong())?],
             "strong_types" => self.config.strong_types = flag()?,
+            "obey" if flag()? => self.config.constraints = Constraints::Obey,
             "fold" => self.config.fold = flag()?,
             "fuse" => self.config.fuse = flag()?,
             "fold_limit" => self.config.fold_limit = value.parse().map_err(|_| wrong())?,

@@ -168,7 +168,8 @@ pub(super) unsafe extern "C" fn set_observable(context: *mut kiln_context, on: u
 
 /// Writes a payload that a context makes to a sink.
 ///
-/// # Safety The host passes what `create` made and sinks of the present call.
+/// # Safety
+/// The host passes what `create` made and sinks of the present call.
 unsafe fn told(
     context: *mut kiln_context,
     out: *mut kiln_sink,

@@ -91,7 +91,8 @@ pub unsafe fn init(
 
 /// Function `deinit` of a library: stops the forwarding of panics and the log.
 ///
-/// # Safety Called once, after `init` has returned.
+/// # Safety
+/// Called once, after `init` has returned.
 pub unsafe extern "C" fn deinit() {
     host::forget();
 }

@@ -9,6 +9,7 @@ pub mod fold_constants;
 pub mod folding;
 pub(crate) mod io_types;
 pub mod layout;
+mod output_types;
 pub mod patterns;
 mod piecewise;
 mod precision;
@@ -45,6 +46,7 @@ pub struct Pass {
 
 /// All passes in order.
 pub const PASSES: &[Pass] = &[
+    output_types::PASS,
     canonicalize::PASS,
     fold_constants::PASS,
     fold_branches::PASS,

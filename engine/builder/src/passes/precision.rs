@@ -18,7 +18,7 @@ pub const PASS: Pass = Pass { name: "precision", run };
 fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
     let config = cx.config;
     let asked = g.nodes().find(|(_, n)| n.meta.precision.is_some()).map(|(_, n)| n.name.clone());
-    if config.strong_types {
+    if config.strong_types || g.strong_types {
         return match (asked, config.reduced.is_empty()) {
             (Some(layer), _) => Err(BuildError::Precision {
                 layer,

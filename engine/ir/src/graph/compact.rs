@@ -88,6 +88,7 @@ impl PartialEq for Graph {
             return false;
         }
         a.name == b.name
+            && a.strong_types == b.strong_types
             && a.values == b.values
             && a.nodes == b.nodes
             && a.inputs == b.inputs

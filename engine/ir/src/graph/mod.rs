@@ -35,6 +35,8 @@ pub struct NodeId(pub u32);
 pub struct Graph {
     /// The name of the network, or of what a region does.
     pub name: String,
+    /// Whether types are as written: only casts, quantize and dequantize layers of the graph change them.
+    pub strong_types: bool,
     pub(crate) values: Vec<ValueDef>,
     names: names::Names,
     pub(crate) nodes: Vec<Option<Node>>,

@@ -1,7 +1,7 @@
 //! The text form of graphs, which parses back to an equal graph.
 //!
 //! ```text
-//! graph "name" {
+//! graph "name" {                                           # `graph "name" strong {` if types are as written
 //!   device ?k <= 4*n + 1                                   # bounds of device symbols
 //!   input %x: f32[n,3]
 //!   input %s: i64[2] = (n,@s.1)                            # contents as functions of symbols

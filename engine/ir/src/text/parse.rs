@@ -41,6 +41,7 @@ impl Parser<'_> {
         }
         let name = self.string("the name of the graph in quotes")?;
         let mut s = Scope { g: Graph::new(&name), ..Scope::default() };
+        s.g.strong_types = self.accept_word("strong")?;
         self.expect('{')?;
         while !self.accept('}')? {
             self.statement(&mut s, depth)?;

@@ -23,7 +23,7 @@ fn indent(depth: usize) -> String {
 }
 
 pub(super) fn graph(out: &mut String, g: &Graph, depth: usize) {
-    put!(out, "graph {:?} {{\n", g.name);
+    put!(out, "graph {:?} {}{{\n", g.name, if g.strong_types { "strong " } else { "" });
     let inner = indent(depth + 1);
     for (symbol, bound) in bounds(g) {
         put!(out, "{inner}device ?{} <= {bound}\n", name(&symbol.name));

@@ -14,7 +14,7 @@ type Written<W> = Result<(), EncodeError<<W as Write>::Error>>;
 
 pub(super) fn encode<W: Write>(e: &mut Encoder<W>, g: &Graph, sink: &mut dyn WeightSink) -> Written<W> {
     let n = g.numbering().map_err(EncodeError::message)?;
-    e.map(5)?.u8(0)?.str(&g.name)?.u8(1)?.array(g.inputs.len() as u64)?;
+    e.map(5 + u64::from(g.strong_types))?.u8(0)?.str(&g.name)?.u8(1)?.array(g.inputs.len() as u64)?;
     g.inputs.iter().try_for_each(|&v| write_value(e, g.value(v), sink))?;
     let weights: Vec<_> = n.old.iter().filter_map(|&v| Some((g.value(v), g.weight(v)?))).collect();
     e.u8(2)?.array(weights.len() as u64)?;
@@ -22,7 +22,11 @@ pub(super) fn encode<W: Write>(e: &mut Encoder<W>, g: &Graph, sink: &mut dyn Wei
     e.u8(3)?.array(g.nodes().count() as u64)?;
     g.nodes().try_for_each(|(_, node)| write_node(e, g, node, &n, sink))?;
     e.u8(4)?.array(g.outputs.len() as u64)?;
-    g.outputs.iter().try_for_each(|&v| write_number(e, &n, v))
+    g.outputs.iter().try_for_each(|&v| write_number(e, &n, v))?;
+    if g.strong_types {
+        e.u8(5)?.bool(true)?;
+    }
+    Ok(())
 }
 
 fn write_number<W: Write>(e: &mut Encoder<W>, n: &Numbering, v: ValueId) -> Written<W> {
@@ -123,6 +127,7 @@ struct RawGraph {
     weights: Option<Vec<(String, Weight)>>,
     nodes: Option<Vec<RawNode>>,
     outputs: Option<Vec<u32>>,
+    strong_types: bool,
 }
 
 pub(super) fn decode(d: &mut Decoder<'_>, source: &dyn WeightSource, depth: usize) -> Result<Graph, Error> {
@@ -137,6 +142,7 @@ pub(super) fn decode(d: &mut Decoder<'_>, source: &dyn WeightSource, depth: usiz
             2 => raw.weights = Some(list(d, |d| read_weight(d, source, depth))?),
             3 => raw.nodes = Some(list(d, |d| read_node(d, source, depth))?),
             4 => raw.outputs = Some(list(d, Decoder::u32)?),
+            5 => raw.strong_types = d.bool()?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -146,6 +152,7 @@ pub(super) fn decode(d: &mut Decoder<'_>, source: &dyn WeightSource, depth: usiz
 
 fn assemble(raw: RawGraph) -> Result<Graph, Error> {
     let mut g = Graph::new(&need(raw.name, "field 0 (name) of a graph")?);
+    g.strong_types = raw.strong_types;
     for (name, fact) in need(raw.inputs, "field 1 (inputs) of a graph")? {
         g.add_input(&name, fact);
     }

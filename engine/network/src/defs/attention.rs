@@ -47,7 +47,6 @@ pub struct Attention {
     norm: AttentionNorm,
     causal: CausalMask,
     scale: f64,
-    decomposable: bool,
     quantize: Option<DType>,
 }
 
@@ -63,7 +62,7 @@ impl Network {
         norm: AttentionNorm,
         causal: CausalMask,
     ) -> Result<Layer<'_, Attention>, NetworkError> {
-        let def = Attention { norm, causal, scale: 1.0, decomposable: false, quantize: None };
+        let def = Attention { norm, causal, scale: 1.0, quantize: None };
         self.add_kind(def, &[query, key, value])
     }
 
@@ -100,8 +99,6 @@ setters! { Attention {
     set_causal(causal: CausalMask) => causal = causal;
     /// Sets the factor of the scores, 1 at first (beyond TensorRT).
     set_scale(scale: f64) => scale = scale;
-    /// Whether it may be computed step by step where there is no fused kernel. It always may here.
-    set_decomposable(decomposable: bool) => decomposable = decomposable;
 }}
 layer_def!(Attention, "attention", 5, false);
 

@@ -100,7 +100,7 @@ impl Lowering<'_> {
 
     fn body(&mut self, c: ConstructId, scope: &Scope, parts: &Parts) -> Result<Region, NetworkError> {
         let net = self.net;
-        let mut frame = Frame::new(&format!("{} body", net.constructs[c as usize].name));
+        let mut frame = Frame::new(net, &format!("{} body", net.constructs[c as usize].name));
         for &[value, ..] in &parts.carried {
             frame.input(net, value);
         }
@@ -130,7 +130,7 @@ impl Lowering<'_> {
         asked: TensorId,
     ) -> Result<Region, NetworkError> {
         let net = self.net;
-        let mut frame = Frame::new(&format!("{} condition", net.constructs[c as usize].name));
+        let mut frame = Frame::new(net, &format!("{} condition", net.constructs[c as usize].name));
         for &[value, ..] in &parts.carried {
             frame.input(net, value);
         }
@@ -160,7 +160,7 @@ impl Lowering<'_> {
         let mut regions = Vec::new();
         for (branch, word) in ["true", "false"].into_iter().enumerate() {
             let scope = scope.enter(c, Some(branch));
-            self.frames.push(Frame::new(&format!("{} {word}", net.constructs[c as usize].name)));
+            self.frames.push(Frame::new(net, &format!("{} {word}", net.constructs[c as usize].name)));
             let units = self.plan.order(net, &self.scopes, &scope)?;
             self.units(&units, &scope)?;
             let outs = outputs.iter().map(|&l| self.input(l, branch)).collect::<Result<Vec<_>, _>>()?;

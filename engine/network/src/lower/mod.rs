@@ -6,7 +6,7 @@ mod plan;
 
 use super::flow::Scopes;
 use super::tensors::{TensorSource, unique};
-use super::{LayerId, Network, NetworkError, TensorId};
+use super::{LayerId, Network, NetworkError, TensorId, Typing};
 use kiln_ir::IrError;
 use kiln_ir::attr::Attrs;
 use kiln_ir::graph::{Graph, Meta, Node, Source, ValueDef, ValueId};
@@ -21,7 +21,7 @@ impl Network {
     pub fn lower(&self) -> Result<Graph, NetworkError> {
         let scopes = self.check_flow()?;
         let plan = Plan::of(self, &scopes)?;
-        let mut l = Lowering { net: self, scopes, plan, frames: vec![Frame::new(&self.name)] };
+        let mut l = Lowering { net: self, scopes, plan, frames: vec![Frame::new(self, &self.name)] };
         for t in (0..self.tensors.len() as u32).map(TensorId) {
             l.add_source(t)?;
         }
@@ -52,8 +52,10 @@ struct Frame {
 }
 
 impl Frame {
-    fn new(name: &str) -> Frame {
-        Frame { graph: Graph::new(name), values: HashMap::new(), names: HashSet::new(), captures: Vec::new() }
+    fn new(net: &Network, name: &str) -> Frame {
+        let mut graph = Graph::new(name);
+        graph.strong_types = net.typing == Typing::Strong;
+        Frame { graph, values: HashMap::new(), names: HashSet::new(), captures: Vec::new() }
     }
 
     /// An input of the region that stands for a tensor.

@@ -30,7 +30,8 @@ impl ExecutionContext {
     /// [`ExecutionContext::infer_shapes`] reports. [`ExecutionContext::outputs`] still copies bound outputs
     /// to the host; callers that read them on the device don't call it. A refit ends all of this.
     ///
-    /// # Safety The address is null or one of the backend's kind, on the engine's device, with as many bytes
+    /// # Safety
+    /// The address is null or one of the backend's kind, on the engine's device, with as many bytes
     /// after it. On CUDA it is a device pointer, a multiple of 16. The memory stays while runs use it, and
     /// nothing else writes to it meanwhile.
     pub unsafe fn bind(&mut self, name: &str, address: *mut c_void, bytes: u64) -> Result<(), RuntimeError> {
