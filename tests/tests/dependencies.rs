@@ -121,10 +121,12 @@ fn a_cuda_backend_that_only_runs_plans_has_no_code_generation() {
     }
 }
 
-/// Files in the folders of operators that are not families: what families share.
+/// Files and folders among those of operators that are not families: what families share.
 const SHARED: &[(&str, &[&str])] = &[
     ("engine/ops/src", &["indices", "layout", "lib", "testing", "util"]),
     ("engine/onnx/src/ops", &["contrib", "mod"]),
+    ("kernels", &["checks", "generic", "mma", "prelude", "wgmma"]),
+    ("shaders", &["checks", "deform", "flow", "integer", "launch", "math", "storage", "window"]),
 ];
 
 #[test]
@@ -150,6 +152,31 @@ fn operators_are_in_files_named_by_family() {
                 "{folder}/{name} is neither a family of kiln_ops::FAMILY_NAMES nor listed as shared"
             );
         }
+    }
+}
+
+/// A kernel's file names the structure of its parameters, and a program may link all backends.
+#[test]
+fn structures_of_parameters_have_unique_names() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut files = Vec::new();
+    rust_files(&root.join("backends"), &mut files);
+    let mut declared: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for file in &files {
+        let text = std::fs::read_to_string(file).expect("it is text");
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for part in code.split("params! {").skip(1) {
+            let name = part.split_once("struct ").and_then(|p| p.1.split_once(" {")).map_or("", |p| p.0);
+            declared.entry(name.to_owned()).or_default().push(file.display().to_string());
+        }
+    }
+    assert!(declared.len() > 60, "only {} structures are found", declared.len());
+    for (name, files) in declared {
+        assert!(
+            name.ends_with("Params"),
+            "params! of {files:?} declares \"{name}\", wanted a name \"…Params\""
+        );
+        assert_eq!(files.len(), 1, "\"{name}\" is declared several times: {files:?}");
     }
 }
 

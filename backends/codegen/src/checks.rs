@@ -1,38 +1,32 @@
-//! Kernels that check the contents of index inputs, derived from the ranges that operators declare.
+//! Checks of the contents of index inputs, by the ranges that operators declare.
 //!
 //! Every kernel whose anchor has index inputs gets one more entry point for each of them: a thread an element, which
 //! records the first element found out of range in the words of its step. The host reads these words with the outputs.
 //! The kernel itself must only stay within its memory for such elements; its results are not handed out.
 
 use crate::site::{Site, op_error};
-use crate::template::{fill, section};
 use crate::{Body, Entry, Kernel};
 use kiln_backend::{BackendError, Tactic};
-use kiln_ir::{DType, Fact};
+use kiln_ir::Fact;
+
+/// The kernel file that the entry points call.
+const FILE: &str = "checks/index";
 
 impl Kernel {
     /// The body as [`Kernel::body`] returns it, in the site's dialect. A dialect without templates gets the right entry points
     /// and bindings, but no valid code.
     pub fn outline(&self, site: &Site<'_>, tactic: &Tactic) -> Result<Body, BackendError> {
         let mut body = (self.source)(site, tactic)?;
-        for input in checked(site)? {
-            let index = if site.dtype(input) == Some(DType::I64) { "i64" } else { "i32" };
-            let high = if index == "i64" { "u32(i32(v >> 32u))" } else { "select(0u, 4294967295u, v < 0)" };
-            let pairs = [("INPUT", &*input.to_string()), ("IDX", index), ("HIGH", high)];
-            let text = section(site.text("checks"), "check");
-            let named = [("checkINPUT", &*format!("check{input}")), ("xINPUT", &*format!("x{input}"))];
-            body.code += &fill(&fill(text, &named), &pairs);
-            body.entries.push(Entry::Partial(NAMES.get(input).copied().unwrap_or("check")));
-            body.checks.push(input);
-            if let Some(bound) = body.inputs.as_mut().filter(|b| !b.contains(&input)) {
-                bound.push(input);
-            }
+        body.checks = checked(site)?;
+        body.files.extend((!body.checks.is_empty()).then_some(FILE));
+        body.entries.extend(body.checks.iter().map(|&input| Entry::Check(input)));
+        if let Some(bound) = &mut body.inputs {
+            let more: Vec<usize> = body.checks.iter().copied().filter(|i| !bound.contains(i)).collect();
+            bound.extend(more);
         }
         Ok(body)
     }
 }
-
-const NAMES: [&str; 8] = ["check0", "check1", "check2", "check3", "check4", "check5", "check6", "check7"];
 
 /// Positions of the anchor's index inputs.
 pub(crate) fn checked(site: &Site<'_>) -> Result<Vec<usize>, BackendError> {

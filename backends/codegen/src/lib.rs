@@ -50,10 +50,9 @@ pub mod template;
 pub use dialect::Dialect;
 pub use kiln_backend::launch::{Grid, Launch, Map, Windows, word, words};
 
-pub use kiln_backend::BackendError;
-pub use linkme;
+pub use kiln_backend::params;
 
-use kiln_backend::Tactic;
+use kiln_backend::{BackendError, Tactic};
 use site::{Cx, Site};
 
 /// One kernel: what it can run, its text, and how it is launched.
@@ -146,6 +145,8 @@ pub enum Entry {
     Threads(Threads),
     /// Blocks of threads that each run a function of a kernel file.
     Blocks(Blocks),
+    /// One thread for each element of an index input, by position, which passes it to [`checks`]. The name is `check<i>`.
+    Check(usize),
 }
 
 /// An entry point in a kernel file, one thread each.

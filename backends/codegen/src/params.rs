@@ -1,116 +1,52 @@
-//! Parameters of kernels: numbers and lists of numbers that travel with a launch, declared once as a Rust structure.
+//! Printing of parameters' structures for kernels.
 //!
-//! [`params!`](crate::params!) declares a structure whose fields are numbers (`u32`, `i32`, `f32`, `i64`) or lists of them.
-//! [`Layout::cuda`] and [`Layout::wgsl`] print the same structure for kernels; the printed text stands in the kernel's file, and
-//! a test compares both. A launch carries the structure as words of 32 bits: the fields in order, where a list is
-//! its first word and its count, then the contents of the lists.
+//! [`params!`](crate::params!) declares a structure; [`cuda`] and [`wgsl`] print it. The printed text stands in the kernel's file, and a
+//! test compares both.
 
-use kiln_backend::BackendError;
-use linkme::distributed_slice;
+pub use kiln_backend::launch::params::{Field, Kind, LAYOUTS, Layout, Number};
+
 use std::fmt::Write;
 
-/// The layouts of all structures that the program declares.
-#[distributed_slice]
-pub static LAYOUTS: [Layout];
-
-/// The type of a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Number {
-    /// 32 bits without a sign.
-    U32,
-    /// 32 bits with a sign.
-    I32,
-    /// A float of 32 bits.
-    F32,
-    /// 64 bits with a sign, the lower half first.
-    I64,
-}
-
-impl Number {
-    fn words(self) -> u32 {
-        if self == Number::I64 { 2 } else { 1 }
+/// A structure in CUDA C++.
+pub fn cuda(layout: &Layout) -> String {
+    let mut s = format!("struct {} {{\n", layout.name);
+    for Field { name, kind } in layout.fields {
+        let of = match kind {
+            Kind::One(Number::U32) => "u32",
+            Kind::One(Number::I32) => "i32",
+            Kind::One(Number::F32) => "f32",
+            Kind::One(Number::I64) => "Long",
+            Kind::List(_) => "List",
+        };
+        let _ = writeln!(s, "    {of} {name};");
     }
+    s + "};\n"
 }
 
-/// The type of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// One number.
-    One(Number),
-    /// Any count of numbers, which kernels read by `item(list, i)`.
-    List(Number),
-}
-
-impl Kind {
-    /// Words before the contents of the lists.
-    fn words(self) -> u32 {
-        match self {
-            Kind::One(n) => n.words(),
-            Kind::List(_) => 2,
-        }
+/// A structure in WGSL, and the function that returns it.
+pub fn wgsl(layout: &Layout) -> String {
+    let (mut fields, mut values) = (String::new(), Vec::new());
+    let mut at = 0;
+    for Field { name, kind } in layout.fields {
+        let word = format!("word({at}u)");
+        let next = format!("word({}u)", at + 1);
+        let (of, value) = match kind {
+            Kind::One(Number::U32) => ("u32", word),
+            Kind::One(Number::I32) => ("i32", format!("bitcast<i32>({word})")),
+            Kind::One(Number::F32) => ("f32", format!("bitcast<f32>({word})")),
+            Kind::One(Number::I64) => ("i64", format!("ci64({next}, {word})")),
+            Kind::List(_) => ("List", format!("List({word}, {next})")),
+        };
+        let _ = writeln!(fields, "    {name}: {of},");
+        values.push(format!("        {value},\n"));
+        at += kind.words();
     }
-}
-
-/// One field.
-#[derive(Clone, Copy, Debug)]
-pub struct Field {
-    /// Its name, the same in all languages.
-    pub name: &'static str,
-    /// Its type.
-    pub kind: Kind,
-}
-
-/// A structure of parameters.
-#[derive(Clone, Copy, Debug)]
-pub struct Layout {
-    /// Its name, the same in all languages.
-    pub name: &'static str,
-    /// Its fields.
-    pub fields: &'static [Field],
-}
-
-impl Layout {
-    /// The structure in CUDA C++.
-    pub fn cuda(&self) -> String {
-        let mut s = format!("struct {} {{\n", self.name);
-        for Field { name, kind } in self.fields {
-            let of = match kind {
-                Kind::One(Number::U32) => "u32",
-                Kind::One(Number::I32) => "i32",
-                Kind::One(Number::F32) => "f32",
-                Kind::One(Number::I64) => "Long",
-                Kind::List(_) => "List",
-            };
-            let _ = writeln!(s, "    {of} {name};");
-        }
-        s + "};\n"
-    }
-
-    /// The structure in WGSL, and the function that returns it.
-    pub fn wgsl(&self) -> String {
-        let (mut fields, mut values) = (String::new(), Vec::new());
-        let mut at = 0;
-        for Field { name, kind } in self.fields {
-            let word = format!("word({at}u)");
-            let next = format!("word({}u)", at + 1);
-            let (of, value) = match kind {
-                Kind::One(Number::U32) => ("u32", word),
-                Kind::One(Number::I32) => ("i32", format!("bitcast<i32>({word})")),
-                Kind::One(Number::F32) => ("f32", format!("bitcast<f32>({word})")),
-                Kind::One(Number::I64) => ("i64", format!("ci64({next}, {word})")),
-                Kind::List(_) => ("List", format!("List({word}, {next})")),
-            };
-            let _ = writeln!(fields, "    {name}: {of},");
-            values.push(format!("        {value},\n"));
-            at += kind.words();
-        }
-        let name = self.name;
-        format!(
-            "struct {name} {{\n{fields}}}\n\nfn {}() -> {name} {{\n    return {name}(\n{}    );\n}}\n",
-            snake(name),
-            values.concat()
-        )
-    }
+    let name = layout.name;
+    format!(
+        "struct {name} {{\n{fields}}}\n\nfn {}() -> {name} {{\n    return {name}(\n{}    );\n}}\n",
+        snake(name),
+        values.concat()
+    )
 }
 
 /// A kernel file in which every structure `…Params` has the text that is printed for it; refuses those that nobody declares.
@@ -122,8 +58,7 @@ pub fn renewed(file: &str, print: fn(&Layout) -> String) -> Result<String, Strin
         out.push_str(before);
         let name = found[7..].split_once(" {").map_or("", |p| p.0);
         rest = if name.ends_with("Params") {
-            let layout = LAYOUTS.iter().find(|l| l.name == name);
-            out += &print(layout.ok_or_else(|| format!("no Rust code declares \"{name}\" by params!"))?);
+            out += &print(declared(name)?);
             behind(found, name)
         } else {
             out.push_str("struct ");
@@ -131,6 +66,15 @@ pub fn renewed(file: &str, print: fn(&Layout) -> String) -> Result<String, Strin
         };
     }
     Ok(out + rest)
+}
+
+fn declared(name: &str) -> Result<&'static Layout, String> {
+    let mut all = LAYOUTS.iter().filter(|l| l.name == name);
+    match (all.next(), all.next()) {
+        (Some(layout), None) => Ok(layout),
+        (None, _) => Err(format!("no Rust code declares \"{name}\" by params!")),
+        (Some(_), Some(_)) => Err(format!("\"{name}\" is declared twice by params!")),
+    }
 }
 
 /// What follows the text of a structure, with the function of its name behind it.
@@ -158,145 +102,6 @@ fn snake(name: &str) -> String {
     s
 }
 
-/// The words of a structure as they are written.
-pub struct Words {
-    head: Vec<u32>,
-    /// For each list the position of its first word in `head`, and its contents.
-    lists: Vec<(usize, Vec<u32>)>,
-}
-
-impl Words {
-    /// No words.
-    pub fn new() -> Words {
-        Words { head: Vec::new(), lists: Vec::new() }
-    }
-
-    /// Adds a field.
-    pub fn put(&mut self, field: &Field, value: &impl Value) -> Result<(), BackendError> {
-        let refused =
-            |why: String| BackendError::Unsupported(format!("\"{}\" of a launch: {why}", field.name));
-        match field.kind {
-            Kind::One(n) => {
-                let mut written = Vec::new();
-                value.write(n, &mut written).map_err(refused)?;
-                self.head.extend(written);
-            }
-            Kind::List(n) => {
-                let mut written = Vec::new();
-                value.write(n, &mut written).map_err(refused)?;
-                self.lists.push((self.head.len(), written.clone()));
-                self.head.extend([0, written.len() as u32 / n.words()]);
-            }
-        }
-        Ok(())
-    }
-
-    /// All words, with the contents of the lists behind the fields.
-    pub fn finish(mut self) -> Vec<u32> {
-        for (start, contents) in std::mem::take(&mut self.lists) {
-            self.head[start] = self.head.len() as u32;
-            self.head.extend(contents);
-        }
-        self.head
-    }
-}
-
-impl Default for Words {
-    fn default() -> Words {
-        Words::new()
-    }
-}
-
-/// What a field can be set to.
-pub trait Value {
-    /// Adds its words; refuses numbers that do not fit.
-    fn write(&self, of: Number, to: &mut Vec<u32>) -> Result<(), String>;
-}
-
-impl Value for usize {
-    fn write(&self, _: Number, to: &mut Vec<u32>) -> Result<(), String> {
-        to.push(u32::try_from(*self).map_err(|_| format!("{self} does not fit into 32 bits"))?);
-        Ok(())
-    }
-}
-
-impl Value for i64 {
-    fn write(&self, of: Number, to: &mut Vec<u32>) -> Result<(), String> {
-        match of {
-            Number::I64 => to.extend([*self as u32, (*self >> 32) as u32]),
-            _ => {
-                let n = i32::try_from(*self)
-                    .map_err(|_| format!("{self} does not fit into 32 bits with a sign"))?;
-                to.push(n as u32);
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Value for f32 {
-    fn write(&self, _: Number, to: &mut Vec<u32>) -> Result<(), String> {
-        to.push(self.to_bits());
-        Ok(())
-    }
-}
-
-impl<T: Value> Value for Vec<T> {
-    fn write(&self, of: Number, to: &mut Vec<u32>) -> Result<(), String> {
-        self.iter().try_for_each(|v| v.write(of, to))
-    }
-}
-
-/// Declares a structure of parameters: its Rust form, where `u32` is set by a `usize`, `i32` and `i64` by an `i64`, a list by a
-/// vector, and its [`Layout`].
-#[macro_export]
-macro_rules! params {
-    ($(#[$doc:meta])* $vis:vis struct $name:ident { $($(#[$of:meta])* $field:ident: $kind:tt,)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug, Default)]
-        $vis struct $name {
-            $($(#[$of])* pub $field: $crate::params!(@type $kind),)*
-        }
-
-        impl $name {
-            /// The structure as kernels see it.
-            pub const LAYOUT: $crate::params::Layout = $crate::params::Layout {
-                name: stringify!($name),
-                fields: &[
-                    $($crate::params::Field { name: stringify!($field), kind: $crate::params!(@kind $kind) },)*
-                ],
-            };
-
-            /// The words of a launch.
-            pub fn words(&self) -> Result<Vec<u32>, $crate::BackendError> {
-                let mut fields = Self::LAYOUT.fields.iter();
-                let mut words = $crate::params::Words::new();
-                $(if let Some(field) = fields.next() {
-                    words.put(field, &self.$field)?;
-                })*
-                Ok(words.finish())
-            }
-        }
-
-        const _: () = {
-            #[$crate::linkme::distributed_slice($crate::params::LAYOUTS)]
-            #[linkme(crate = $crate::linkme)]
-            static LAYOUT: $crate::params::Layout = $name::LAYOUT;
-        };
-    };
-    (@type u32) => { usize };
-    (@type i32) => { i64 };
-    (@type f32) => { f32 };
-    (@type i64) => { i64 };
-    (@type [$of:tt]) => { Vec<$crate::params!(@type $of)> };
-    (@kind [$of:tt]) => { $crate::params::Kind::List($crate::params!(@number $of)) };
-    (@kind $of:tt) => { $crate::params::Kind::One($crate::params!(@number $of)) };
-    (@number u32) => { $crate::params::Number::U32 };
-    (@number i32) => { $crate::params::Number::I32 };
-    (@number f32) => { $crate::params::Number::F32 };
-    (@number i64) => { $crate::params::Number::I64 };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -317,46 +122,29 @@ mod tests {
         }
     }
 
-    fn example() -> ExampleParams {
-        ExampleParams { count: 7, dims: vec![2, 3], limit: 1.5, steps: vec![-1], start: 1 << 33 }
-    }
-
-    #[test]
-    fn lists_stand_behind_the_fields_and_are_found_by_their_first_word() {
-        let words = example().words().unwrap();
-        assert_eq!(words[..8], [7, 8, 2, 1.5f32.to_bits(), 10, 1, 0, 2]);
-        assert_eq!(words[8..], [2, 3, u32::MAX, u32::MAX]);
-    }
-
-    #[test]
-    fn numbers_that_do_not_fit_are_refused_by_name() {
-        let e = ExampleParams { count: 1 << 32, ..example() }.words().unwrap_err();
-        assert!(e.to_string().contains("\"count\"") && e.to_string().contains("4294967296"), "{e}");
-    }
-
     #[test]
     fn structures_in_files_are_renewed() {
         let stale = "// A.\nstruct Own {\n};\nstruct ExampleParams {\n    u32 gone;\n};\n\nint x;\n";
-        let new = renewed(stale, Layout::cuda).unwrap();
+        let new = renewed(stale, cuda).unwrap();
         assert!(
             new.starts_with("// A.\nstruct Own {\n};\nstruct ExampleParams {\n    u32 count;\n"),
             "{new}"
         );
         assert!(
-            new.ends_with("    Long start;\n};\n\nint x;\n") && renewed(&new, Layout::cuda).unwrap() == new,
+            new.ends_with("    Long start;\n};\n\nint x;\n") && renewed(&new, cuda).unwrap() == new,
             "{new}"
         );
         let stale = "struct ExampleParams {\n}\n\nfn example_params() -> X {\n    y\n}\n\nfn z() {\n}\n";
-        let new = renewed(stale, Layout::wgsl).unwrap();
-        assert!(new == ExampleParams::LAYOUT.wgsl() + "\nfn z() {\n}\n", "{new}");
-        assert!(renewed("struct NoParams {\n};\n", Layout::cuda).unwrap_err().contains("NoParams"));
+        let new = renewed(stale, wgsl).unwrap();
+        assert!(new == wgsl(&ExampleParams::LAYOUT) + "\nfn z() {\n}\n", "{new}");
+        assert!(renewed("struct NoParams {\n};\n", cuda).unwrap_err().contains("NoParams"));
     }
 
     #[test]
     fn both_languages_get_the_same_fields() {
-        let cuda = "struct ExampleParams {\n    u32 count;\n    List dims;\n    f32 limit;\n    List steps;\n    Long start;\n};\n";
-        assert_eq!(ExampleParams::LAYOUT.cuda(), cuda);
-        let wgsl = ExampleParams::LAYOUT.wgsl();
+        let wanted = "struct ExampleParams {\n    u32 count;\n    List dims;\n    f32 limit;\n    List steps;\n    Long start;\n};\n";
+        assert_eq!(cuda(&ExampleParams::LAYOUT), wanted);
+        let wgsl = wgsl(&ExampleParams::LAYOUT);
         assert!(wgsl.contains("fn example_params() -> ExampleParams {"), "{wgsl}");
         assert!(
             wgsl.contains("        List(word(1u), word(2u)),\n        bitcast<f32>(word(3u)),\n"),

@@ -14,7 +14,7 @@ macro_rules! generic {
     };
 }
 
-generic!("checks", "deform", "window");
+generic!("deform", "window");
 
 /// CUDA C++.
 pub static CUDA: Dialect = Dialect {

@@ -172,6 +172,11 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
             Entry::Free(name) | Entry::Partial(name) | Entry::Together(name) => {
                 names.push(((*name).to_owned(), 1))
             }
+            Entry::Check(input) => {
+                let check = Heading::of_check(*input);
+                names.push((check.name.clone(), 1));
+                templates.push(check);
+            }
             Entry::Cluster(name, blocks) => names.push(((*name).to_owned(), *blocks)),
             Entry::Map(j) => {
                 names.push((format!("main{k}"), 1));
@@ -219,20 +224,25 @@ struct Heading {
 }
 
 impl Heading {
+    /// Threads `t` that run a statement.
+    fn of_each(name: String, statement: &str) -> Heading {
+        let call = format!(
+            "const u32 t = blockIdx.x * {MAP_THREADS}u + threadIdx.x; if (t < k.grid_n) {{ {statement} }}"
+        );
+        Heading { name, group: false, threads: MAP_THREADS, beside: None, early: false, call }
+    }
+
     /// Threads that run a template.
     fn of_threads(e: &Threads) -> Heading {
-        let call = format!(
-            "const u32 t = blockIdx.x * {MAP_THREADS}u + threadIdx.x; if (t < k.grid_n) {{ kernels::{}(k, t); }}",
-            e.name
+        Heading::of_each(e.name.to_owned(), &format!("kernels::{}(k, t);", e.name))
+    }
+
+    /// Threads that check the elements of an index input.
+    fn of_check(input: usize) -> Heading {
+        let check = format!(
+            "const i64 v = k.x{input}(t); kernels::check_index(k, {input}u, t, u32(v), u32(v >> 32));"
         );
-        Heading {
-            name: e.name.to_owned(),
-            group: false,
-            threads: MAP_THREADS,
-            beside: None,
-            early: false,
-            call,
-        }
+        Heading::of_each(format!("check{input}"), &check)
     }
 
     /// Blocks that run a template.

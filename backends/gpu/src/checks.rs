@@ -5,8 +5,24 @@
 //! knows are checked when launches are planned.
 
 use kiln_backend::BackendError;
-use kiln_backend::launch::{Grid, Launch, LaunchSite, word};
+use kiln_backend::launch::{Grid, Launch, LaunchSite};
 use kiln_ir::{Fact, IndexRange, Op};
+
+kiln_backend::params! {
+    /// A check of an index input.
+    pub struct IndexCheckParams {
+        /// The least value of an element, for each of the bounds that elements have in turn.
+        least: [i32],
+        /// The greatest value, likewise.
+        greatest: [i32],
+        /// Whether a value is allowed beside those.
+        excepted: u32,
+        /// The lower half of this value.
+        except_low: u32,
+        /// Its upper half.
+        except_high: u32,
+    }
+}
 
 /// Words of a step's record: whether it is set, input, element, halves of its value, least and greatest value.
 pub const RECORD_WORDS: usize = 8;
@@ -40,12 +56,16 @@ pub fn launches(
 
 /// A thread for each of `count` elements.
 fn launch(entry: usize, count: usize, range: &IndexRange) -> Result<Launch, BackendError> {
-    let mut words = vec![word(range.bounds.len())?, u32::from(range.except.is_some())];
     let except = range.except.unwrap_or(0);
-    words.extend([except as u32, (except >> 32) as u32]);
-    let near = |n: i64| n.clamp(i32::MIN.into(), i32::MAX.into()) as i32 as u32;
-    words.extend(range.bounds.iter().flat_map(|&(least, greatest)| [near(least), near(greatest)]));
-    Ok(Launch::map(entry, words).on(Grid::Threads(count as u64)))
+    let near = |n: i64| n.clamp(i32::MIN.into(), i32::MAX.into());
+    let params = IndexCheckParams {
+        least: range.bounds.iter().map(|b| near(b.0)).collect(),
+        greatest: range.bounds.iter().map(|b| near(b.1)).collect(),
+        excepted: usize::from(range.except.is_some()),
+        except_low: except as u32 as usize,
+        except_high: (except >> 32) as u32 as usize,
+    };
+    Ok(Launch::map(entry, params.words()?).on(Grid::Threads(count as u64)))
 }
 
 fn refused(layer: &str, message: String) -> BackendError {

@@ -17,7 +17,7 @@ macro_rules! shared {
     };
 }
 
-shared!("checks", "deform", "window");
+shared!("deform", "window");
 
 /// WGSL.
 pub static WGSL: Dialect = with_templates(text);

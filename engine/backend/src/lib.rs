@@ -32,6 +32,8 @@ pub use assisted::HostStep;
 pub use compiled::{Binding, CompiledKernel, EntryPoint, Parameter};
 pub use contract::{Backend, Context, Counters, Device, Executable, StepTime, TimeRequest};
 pub use error::BackendError;
+#[doc(hidden)]
+pub use linkme;
 pub use native::{Bound, NativeContext};
 pub use program::{MemoryPlan, Place, Program, Step, is_view_op, shape_inputs};
 pub use recent::Recent;

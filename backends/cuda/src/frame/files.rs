@@ -46,7 +46,7 @@ fn add(name: &str, out: &mut String, done: &mut Vec<String>) -> Result<(), Backe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_codegen::params::{Layout, renewed};
+    use kiln_codegen::params::{cuda, renewed};
 
     #[test]
     fn names_are_sorted_and_found() {
@@ -60,7 +60,7 @@ mod tests {
     fn structures_of_parameters_are_those_that_are_declared() {
         let mut stale = Vec::new();
         for (name, text) in FILES {
-            let new = renewed(text, Layout::cuda).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let new = renewed(text, cuda).unwrap_or_else(|e| panic!("{name}: {e}"));
             if new != *text {
                 stale.push(name);
                 if std::env::var_os("KILN_BLESS").is_some() {

@@ -101,7 +101,7 @@ pub fn needed_by(text: &str, files: &[&str], entries: &[String]) -> Result<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_codegen::params::{Layout, renewed};
+    use kiln_codegen::params::{renewed, wgsl};
 
     #[test]
     fn what_is_called_comes_along() {
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn structures_of_parameters_are_those_that_are_declared() {
         for (name, text) in FILES {
-            let new = renewed(text, Layout::wgsl).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let new = renewed(text, wgsl).unwrap_or_else(|e| panic!("{name}: {e}"));
             if new != *text && std::env::var_os("KILN_BLESS").is_some() {
                 let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shaders/");
                 std::fs::write(format!("{root}{name}.wgsl"), &new).unwrap();

@@ -190,6 +190,10 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
                 text.push_str(&map_entry(site, k, *j, free, element)?);
             }
             Entry::Threads(e) => names.push(e.name.to_owned()),
+            Entry::Check(input) => {
+                names.push(format!("check{input}"));
+                text.push_str(&check_entry(site, *input));
+            }
             Entry::Blocks(e) if e.cluster == 1 && !e.together => names.push(e.name.to_owned()),
             Entry::Blocks(e) => {
                 return unsupported(format!("\"{}\": workgroups that know each other", e.name));
@@ -327,6 +331,18 @@ pub fn headings(code: &str) -> String {
         }
     }
     out
+}
+
+/// One thread passes an element of an index input to `check_index`, as two halves.
+fn check_entry(site: &Site<'_>, input: usize) -> String {
+    let high = match site.dtype(input) {
+        Some(DType::I64) => "u32(i32(v >> 32u))",
+        _ => "select(0u, 4294967295u, v < 0)",
+    };
+    format!(
+        "@compute @workgroup_size({MAP_THREADS})\nfn check{input}({ENTRY_ARGS}) {{\n    let t = (w.y * g.x + w.x) * 64u + l;\n    \
+         if (t >= args[0]) {{ return; }}\n    let v = x{input}(t);\n    check_index({input}u, t, u32(i32(v)), {high});\n}}\n"
+    )
 }
 
 /// One thread makes the elements that share a word, each by the function `element`.

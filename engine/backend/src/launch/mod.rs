@@ -1,5 +1,6 @@
 //! Launches of a kernel: what the executor of a GPU backend is asked to run, as data that plans can hold.
 
+pub mod params;
 mod program;
 mod site;
 
