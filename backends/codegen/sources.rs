@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// What a launch is computed from, beside the backend's own kernels: the families, and the rules of operators that they call.
+/// Sources that launches depend on, beside the backend's own kernels: the families, and the rules of operators that they call.
 const LAUNCH_CODE: [&str; 2] = ["../codegen/src", "../../engine/ops/src"];
 
 /// Sets `KILN_LAUNCH_CODE` to a digest of the code that plans launches: [`LAUNCH_CODE`] and the backend's files under `own`.

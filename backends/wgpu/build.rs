@@ -1,5 +1,4 @@
-//! Defines a digest of everything that the texts of kernels are written from, a digest of the code that plans launches, and a table
-//! of the kernels' files.
+//! Defines a digest of all sources of kernel texts, a digest of the code that plans launches, and a table of the kernels' files.
 
 include!("../codegen/sources.rs");
 

@@ -1,6 +1,6 @@
 //! Engines and timing caches that versions of Kiln wrote, under `tests/data/stored`, by generation and backend. Each loads and
-//! computes what the oracle does, or is refused by a sentence that says what to do. The newest generation loads, unless it was
-//! built for another device, or code of a GPU backend plans launches by its shapes and was changed since then.
+//! computes what the oracle does, or is refused by a sentence that says what to do. The newest generation loads, with two
+//! exceptions: plans for another device, and plans whose launches are planned by code of a GPU backend that was changed since then.
 //!
 //! A change by which plans of the newest generation no longer load stores a new one: `KILN_STORE=1` writes it for the backends that
 //! are there (CUDA builds by NVRTC alone), and leaves the older ones as they are.
