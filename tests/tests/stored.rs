@@ -259,3 +259,16 @@ fn stored_times_are_read_or_refused() {
         }
     }
 }
+
+/// Reading and writing lose nothing: the form of a plan is that of its generation.
+#[test]
+fn plans_of_the_newest_generation_are_written_as_they_were_read() {
+    for backend in ["reference", "wgpu", "cuda"] {
+        for engine in engines(newest()) {
+            let path = folder(newest()).join(backend).join(format!("{engine}.kiln"));
+            let bytes = std::fs::read(&path).unwrap();
+            let again = Plan::read(bytes.clone()).unwrap().write().unwrap();
+            assert!(again == bytes, "{}", path.display());
+        }
+    }
+}

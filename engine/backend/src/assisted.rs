@@ -1,5 +1,8 @@
 //! Steps at which a run waits for the host, or is expected to, and why.
 
+use crate::field;
+use minicbor::{Decode, Encode};
+
 /// Why a run needs the host at a step, and what may be done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason {
@@ -63,15 +66,20 @@ pub const HOST_IS_DEVICE: &str = "host_is_device";
 pub const DEVICE_FLOW: &str = "device_flow";
 
 /// A step at which the last run waited for the host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
 pub struct HostStep {
     /// Index of the step.
+    #[n(0)]
     pub step: usize,
     /// Path of a step inside of it, as in `StepTime::inside`.
+    #[cbor(n(2), with = "field::pairs", has_nil)]
     pub inside: Vec<(usize, usize)>,
     /// Why, as part of a sentence.
+    #[n(1)]
     pub why: String,
     /// Advice on how to avoid the wait; may be empty.
+    #[cbor(n(3), skip_if = "String::is_empty")]
     pub advice: String,
 }
 

@@ -1,8 +1,10 @@
 //! The four objects of a backend.
 
+use crate::field;
 use crate::stop::StopFlag;
 use crate::{BackendError, HostStep, NativeContext, Program, Region, Shapes, Tactic, Target};
 use kiln_ir::{Graph, Tensor, ValueId};
+use minicbor::{Decode, Encode};
 use std::sync::Arc;
 
 /// A backend: proposes tactics, compiles them, opens devices. Callable from any thread.
@@ -134,16 +136,21 @@ pub trait Context: Send {
 }
 
 /// Time of one step, or of a step inside of a step of control flow.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+#[cbor(map)]
 pub struct StepTime {
     /// Index of the step.
+    #[n(0)]
     pub step: usize,
     /// Path of a step inside of it, from the outermost in: the body, and the step's index in it. Empty for
     /// the step itself, whose time includes those inside.
+    #[cbor(n(2), with = "field::pairs", has_nil)]
     pub inside: Vec<(usize, usize)>,
     /// Number of runs of the step: in a body once an iteration.
+    #[cbor(n(3), with = "field::once", has_nil)]
     pub runs: u64,
     /// Nanoseconds on the device, of all runs.
+    #[n(1)]
     pub ns: f64,
 }
 

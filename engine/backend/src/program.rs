@@ -1,35 +1,48 @@
 //! Programs: what a plan runs.
 
 use crate::BackendError;
+use crate::field;
 use crate::region::Region;
+use crate::stores::Stores;
 use crate::tactic::Tactic;
 use kiln_ir::{Bytes, DType, Graph, Node, NodeId, Op, Source, Tensor, ValueId};
+use minicbor::{Decode, Encode};
 use std::collections::HashSet;
 
 /// The executable form of a network: its graph, cut into steps of one kernel each, and where its values lie.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Encode, Decode)]
+#[cbor(map, context_bound = "Stores")]
 pub struct Program {
     /// Values and nodes after all passes. Weights are `Source::Weight` values.
+    #[cbor(n(0), with = "field::graph")]
     pub graph: Graph,
     /// Steps in execution order; together they cover every node of the graph once.
+    #[n(1)]
     pub steps: Vec<Step>,
     /// Places of values, planned for the largest shapes of each profile.
+    #[n(2)]
     pub memory: MemoryPlan,
 }
 
 /// One kernel of a program.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Encode, Decode)]
+#[cbor(map, context_bound = "Stores")]
 pub struct Step {
     /// Names of the layers it runs, joined with " + ".
+    #[n(0)]
     pub name: String,
     /// Its nodes, in execution order.
+    #[n(1)]
     pub nodes: Vec<NodeId>,
     /// The chosen tactic.
+    #[n(2)]
     pub tactic: Tactic,
     /// Compiled form of the step. Steps of equal regions share it.
+    #[cbor(n(3), with = "field::blob", has_nil)]
     pub blob: Bytes,
     /// Programs of the regions of control flow that the host walks (module `flow`): one for each region, whose inputs and outputs are the
     /// region's. Empty for all other steps.
+    #[cbor(n(4), with = "field::bodies", has_nil)]
     pub bodies: Vec<Program>,
 }
 
@@ -62,13 +75,17 @@ impl Step {
 }
 
 /// Places of a program's values.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
+#[cbor(map)]
 pub struct MemoryPlan {
     /// For each value of the graph, by [`ValueId`].
+    #[n(0)]
     pub places: Vec<Place>,
     /// Size of the arena in bytes.
+    #[n(1)]
     pub arena: u64,
     /// Offset of the scratch memory in the arena; as large as the greatest workspace.
+    #[n(2)]
     pub scratch: u64,
 }
 

@@ -1,21 +1,28 @@
 //! Regions: the pieces of a graph that one kernel runs.
 
+use crate::field;
+use crate::stores::Stores;
 use kiln_ir::graph::Uses;
 use kiln_ir::{Fact, Graph, Node, NodeId, Op, Source, ValueId};
+use minicbor::{Decode, Encode};
 use std::collections::{HashMap, HashSet};
 
 /// Bodies of loops and conditionals know the contents of integer weights of up to so many elements.
 const SHAPE_DATA: usize = 64;
 
 /// A connected set of nodes, cut out of its graph, with the values at its border.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Encode, Decode)]
+#[cbor(map, context_bound = "Stores")]
 pub struct Region {
     /// The nodes as a graph of their own, in canonical form: values are `v0…`, nodes `n0…`. Constants that feed host
     /// ports (shapes, axes) stay inside; all other values from outside, weights included, are inputs.
+    #[cbor(n(0), with = "field::graph")]
     pub graph: Graph,
     /// For each input of `graph`, the value outside.
+    #[n(1)]
     pub inputs: Vec<ValueId>,
     /// For each output of `graph`, the value outside.
+    #[n(2)]
     pub outputs: Vec<ValueId>,
 }
 

@@ -1,26 +1,38 @@
 //! Targets: what a plan is built for.
 
+use crate::field;
+use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
+use std::ops::Not;
 
 /// A serializable description of one device and of the backend that drives it. Tactics and compilation need a target
 /// only, never the device.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+#[cbor(map)]
 pub struct Target {
     /// Name of the backend: "reference", "wgpu", "cuda".
+    #[n(0)]
     pub backend: String,
     /// Version of the backend; plans and cached timings of another one are not used.
+    #[n(1)]
     pub version: String,
     /// Instruction set or architecture: "x86_64", "vulkan", "sm_90a". Another one refuses a plan.
+    #[n(2)]
     pub arch: String,
     /// Name of the device as its driver reports it.
+    #[n(3)]
     pub device: String,
     /// Driver and its version. Recorded, not part of the fingerprint.
+    #[cbor(n(4), skip_if = "String::is_empty")]
     pub driver: String,
     /// Features that kernels may use, sorted: "f16", "i64", "subgroup".
+    #[cbor(n(5), with = "field::sorted", has_nil)]
     pub features: Vec<String>,
     /// Numbers that kernels are chosen by: "shared_memory", "sm_count", "l2_bytes". A difference is a warning.
+    #[cbor(n(6), skip_if = "BTreeMap::is_empty")]
     pub numbers: BTreeMap<String, u64>,
     /// Rules of the memory planner.
+    #[n(7)]
     pub memory: MemoryRules,
 }
 
@@ -36,15 +48,20 @@ pub fn source_feature(source: &str) -> String {
 }
 
 /// Rules of the memory planner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
 pub struct MemoryRules {
     /// Alignment of tensors in the arena, in bytes; a power of two.
+    #[cbor(n(0), decode_with = "field::power_of_two")]
     pub alignment: u64,
     /// The largest range that one kernel argument may span, in bytes.
+    #[n(1)]
     pub max_binding: u64,
     /// Whether an output may lie in the memory of an input that nobody reads afterwards.
+    #[cbor(n(2), skip_if = "Not::not")]
     pub in_place: bool,
     /// Bytes of device memory; 0 if unknown.
+    #[cbor(n(3), skip_if = "field::is_zero")]
     pub total: u64,
 }
 

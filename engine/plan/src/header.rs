@@ -3,26 +3,34 @@
 use crate::io::{IoMode, IoTensor};
 use crate::profile::Profile;
 use kiln_backend::Target;
+use minicbor::{Decode, Encode};
 
 /// Detail in which a plan describes its layers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(index_only)]
 #[repr(u8)]
 pub enum Verbosity {
     /// Nothing: layers are numbers.
+    #[n(0)]
     None = 0,
     /// Names of layers.
     #[default]
+    #[n(1)]
     Names = 1,
     /// Names, operators, tactics, types, shapes and memory.
+    #[n(2)]
     Detailed = 2,
 }
 
 /// A backend or plug-in library that a plan needs.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(map)]
 pub struct Requirement {
     /// Its name.
+    #[n(0)]
     pub name: String,
     /// The version that the plan was built with.
+    #[n(1)]
     pub version: String,
 }
 

@@ -12,17 +12,36 @@
 use crate::PlanError;
 use crate::header::{PlanHeader, Requirement, Verbosity};
 use crate::io::{IoMode, IoTensor};
-use crate::profile::{Profile, Range};
+use crate::profile::Profile;
 use kiln_backend::Target;
-use kiln_ir::wire::{WeightList, fields, list, need, refuse};
+use kiln_ir::wire::{WeightList, check_keys};
 use kiln_ir::{Fact, Graph};
-use minicbor::decode::{Decoder, Error};
-use minicbor::encode::{Encoder, Error as EncodeError};
-use std::collections::BTreeMap;
-use std::convert::Infallible;
+use minicbor::bytes::ByteVec;
+use minicbor::{Decode, Decoder, Encode};
 
-type Writer = Encoder<Vec<u8>>;
-type Written = Result<(), EncodeError<Infallible>>;
+/// The header as it is stored.
+#[derive(Encode, Decode)]
+#[cbor(map)]
+struct StoredHeader {
+    #[n(0)]
+    name: String,
+    #[n(1)]
+    target: ByteVec,
+    #[n(2)]
+    tensors: ByteVec,
+    #[n(3)]
+    flags: Vec<u8>,
+    #[n(4)]
+    profiles: Vec<Profile>,
+    #[n(5)]
+    plugins: Vec<Requirement>,
+    #[n(6)]
+    verbosity: Verbosity,
+    #[n(7)]
+    refittable: bool,
+    #[n(8)]
+    context_memory: u64,
+}
 
 fn payload(e: impl std::fmt::Display) -> PlanError {
     PlanError::Payload { section: "header", message: e.to_string() }
@@ -31,45 +50,45 @@ fn payload(e: impl std::fmt::Display) -> PlanError {
 impl PlanHeader {
     /// The section's bytes.
     pub(crate) fn to_cbor(&self) -> Result<Vec<u8>, PlanError> {
-        let target = self.target.to_cbor().map_err(payload)?;
+        let PlanHeader { name, target, io, profiles, plugins, verbosity, refittable, context_memory } = self;
         let mut tensors = Graph::new("");
-        for t in &self.io {
+        for t in io {
             tensors.add_input(&prefixed(t), Fact::of(t.ty()));
         }
-        let tensors = tensors.to_cbor(&mut WeightList::default()).map_err(payload)?;
-        let mut e = Encoder::new(Vec::new());
-        self.write(&mut e, &target, &tensors).map_err(payload)?;
-        Ok(e.into_writer())
-    }
-
-    fn write(&self, e: &mut Writer, target: &[u8], tensors: &[u8]) -> Written {
-        let PlanHeader { name, target: _, io, profiles, plugins, verbosity, refittable, context_memory } =
-            self;
-        e.map(9)?.u8(0)?.str(name)?.u8(1)?.bytes(target)?.u8(2)?.bytes(tensors)?;
-        e.u8(3)?.array(io.len() as u64)?;
-        for t in io {
-            e.u8(u8::from(t.mode == IoMode::Output) + 2 * u8::from(t.is_shape_input))?;
-        }
-        e.u8(4)?.array(profiles.len() as u64)?;
-        for p in profiles {
-            write_ranges(e.map(2)?.u8(0)?, &p.shapes)?;
-            write_ranges(e.u8(1)?, &p.values)?;
-        }
-        e.u8(5)?.array(plugins.len() as u64)?;
-        for r in plugins {
-            e.map(2)?.u8(0)?.str(&r.name)?.u8(1)?.str(&r.version)?;
-        }
-        e.u8(6)?.u8(*verbosity as u8)?.u8(7)?.bool(*refittable)?.u8(8)?.u64(*context_memory)?.ok()
+        let flag = |t: &IoTensor| u8::from(t.mode == IoMode::Output) + 2 * u8::from(t.is_shape_input);
+        let stored = StoredHeader {
+            name: name.clone(),
+            target: target.to_cbor().map_err(payload)?.into(),
+            tensors: tensors.to_cbor(&mut WeightList::default()).map_err(payload)?.into(),
+            flags: io.iter().map(flag).collect(),
+            profiles: profiles.clone(),
+            plugins: plugins.clone(),
+            verbosity: *verbosity,
+            refittable: *refittable,
+            context_memory: *context_memory,
+        };
+        minicbor::to_vec(stored).map_err(payload)
     }
 
     /// The header of a section.
     pub(crate) fn from_cbor(bytes: &[u8]) -> Result<PlanHeader, PlanError> {
+        check_keys(bytes).map_err(payload)?;
         let mut d = Decoder::new(bytes);
-        let header = read(&mut d).map_err(payload)?;
-        match bytes.len() - d.position() {
-            0 => Ok(header),
-            n => Err(payload(format!("{n} bytes follow its end"))),
+        let stored: StoredHeader = d.decode().map_err(payload)?;
+        if d.position() < bytes.len() {
+            return Err(payload(format!("{} bytes follow its end", bytes.len() - d.position())));
         }
+        let tensors = Graph::from_cbor(&stored.tensors, &WeightList::default()).map_err(payload)?;
+        Ok(PlanHeader {
+            name: stored.name,
+            target: Target::from_cbor(&stored.target).map_err(payload)?,
+            io: io(&tensors, &stored.flags).map_err(payload)?,
+            profiles: stored.profiles,
+            plugins: stored.plugins,
+            verbosity: stored.verbosity,
+            refittable: stored.refittable,
+            context_memory: stored.context_memory,
+        })
     }
 }
 
@@ -78,53 +97,9 @@ fn prefixed(t: &IoTensor) -> String {
     format!("{prefix}{}", t.name)
 }
 
-fn write_ranges(e: &mut Writer, ranges: &BTreeMap<String, Range>) -> Written {
-    e.array(ranges.len() as u64)?;
-    for (name, Range { min, opt, max }) in ranges {
-        e.map(4)?.u8(0)?.str(name)?;
-        for (key, v) in [(1, min), (2, opt), (3, max)] {
-            e.u8(key)?.array(v.len() as u64)?;
-            v.iter().try_for_each(|&x| e.i64(x)?.ok())?;
-        }
-    }
-    Ok(())
-}
-
-fn read(d: &mut Decoder<'_>) -> Result<PlanHeader, Error> {
-    let (mut name, mut target, mut tensors, mut flags) = (None, None, None, None);
-    let (mut profiles, mut plugins, mut verbosity) = (None, None, None);
-    let (mut refittable, mut memory) = (None, None);
-    fields(d, "a plan's header", |d, key| {
-        match key {
-            0 => name = Some(d.str()?.to_owned()),
-            1 => target = Some(Target::from_cbor(d.bytes()?).map_err(refuse)?),
-            2 => tensors = Some(Graph::from_cbor(d.bytes()?, &WeightList::default()).map_err(refuse)?),
-            3 => flags = Some(list(d, Decoder::u8)?),
-            4 => profiles = Some(list(d, read_profile)?),
-            5 => plugins = Some(list(d, read_requirement)?),
-            6 => verbosity = Some(read_verbosity(d)?),
-            7 => refittable = Some(d.bool()?),
-            8 => memory = Some(d.u64()?),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    let tensors = need(tensors, "field 2 (tensors) of a plan's header")?;
-    Ok(PlanHeader {
-        name: need(name, "field 0 (name) of a plan's header")?,
-        target: need(target, "field 1 (target) of a plan's header")?,
-        io: io(&tensors, &need(flags, "field 3 (flags) of a plan's header")?)?,
-        profiles: need(profiles, "field 4 (profiles) of a plan's header")?,
-        plugins: need(plugins, "field 5 (plug-ins) of a plan's header")?,
-        verbosity: need(verbosity, "field 6 (verbosity) of a plan's header")?,
-        refittable: need(refittable, "field 7 (refittable) of a plan's header")?,
-        context_memory: need(memory, "field 8 (memory) of a plan's header")?,
-    })
-}
-
-fn io(tensors: &Graph, flags: &[u8]) -> Result<Vec<IoTensor>, Error> {
+fn io(tensors: &Graph, flags: &[u8]) -> Result<Vec<IoTensor>, String> {
     if flags.len() != tensors.inputs.len() {
-        return Err(refuse(format!("{} flags for {} tensors", flags.len(), tensors.inputs.len())));
+        return Err(format!("{} flags for {} tensors", flags.len(), tensors.inputs.len()));
     }
     tensors
         .inputs
@@ -134,8 +109,10 @@ fn io(tensors: &Graph, flags: &[u8]) -> Result<Vec<IoTensor>, Error> {
             let def = tensors.value(v);
             let mode = if flag & 1 == 0 { IoMode::Input } else { IoMode::Output };
             let prefix = if mode == IoMode::Input { 'i' } else { 'o' };
-            let name =
-                def.name.strip_prefix(prefix).ok_or_else(|| refuse(format!("tensor \"{}\"", def.name)))?;
+            let name = def
+                .name
+                .strip_prefix(prefix)
+                .ok_or_else(|| format!("tensor \"{}\" has no prefix", def.name))?;
             let ty = def.fact.ty.clone();
             Ok(IoTensor {
                 name: name.into(),
@@ -148,60 +125,44 @@ fn io(tensors: &Graph, flags: &[u8]) -> Result<Vec<IoTensor>, Error> {
         .collect()
 }
 
-fn read_profile(d: &mut Decoder<'_>) -> Result<Profile, Error> {
-    let (mut shapes, mut values) = (BTreeMap::new(), BTreeMap::new());
-    fields(d, "a profile", |d, key| {
-        match key {
-            0 => shapes.extend(list(d, read_range)?),
-            1 => values.extend(list(d, read_range)?),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    Ok(Profile { shapes, values })
-}
+/// Ranges by input, as a list of maps.
+pub(crate) mod ranges {
+    use crate::profile::Range;
+    use minicbor::decode::{Decoder, Error};
+    use minicbor::encode::{Encoder, Error as EncodeError, Write};
+    use minicbor::{Decode, Encode};
+    use std::collections::BTreeMap;
 
-fn read_range(d: &mut Decoder<'_>) -> Result<(String, Range), Error> {
-    let (mut name, mut min, mut opt, mut max) = (None, None, None, None);
-    fields(d, "a range", |d, key| {
-        match key {
-            0 => name = Some(d.str()?.to_owned()),
-            1 => min = Some(list(d, Decoder::i64)?),
-            2 => opt = Some(list(d, Decoder::i64)?),
-            3 => max = Some(list(d, Decoder::i64)?),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    let range = Range {
-        min: need(min, "field 1 (min) of a range")?,
-        opt: need(opt, "field 2 (opt) of a range")?,
-        max: need(max, "field 3 (max) of a range")?,
-    };
-    Ok((need(name, "field 0 (input) of a range")?, range))
-}
+    #[derive(Encode, Decode)]
+    #[cbor(map)]
+    struct StoredRange {
+        #[n(0)]
+        input: String,
+        #[n(1)]
+        min: Vec<i64>,
+        #[n(2)]
+        opt: Vec<i64>,
+        #[n(3)]
+        max: Vec<i64>,
+    }
 
-fn read_requirement(d: &mut Decoder<'_>) -> Result<Requirement, Error> {
-    let (mut name, mut version) = (None, None);
-    fields(d, "a requirement", |d, key| {
-        match key {
-            0 => name = Some(d.str()?.to_owned()),
-            1 => version = Some(d.str()?.to_owned()),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    Ok(Requirement {
-        name: need(name, "field 0 (name) of a requirement")?,
-        version: need(version, "field 1 (version) of a requirement")?,
-    })
-}
+    pub fn encode<C, W: Write>(
+        ranges: &BTreeMap<String, Range>,
+        e: &mut Encoder<W>,
+        ctx: &mut C,
+    ) -> Result<(), EncodeError<W::Error>> {
+        let stored = ranges.iter().map(|(input, r)| {
+            let Range { min, opt, max } = r.clone();
+            StoredRange { input: input.clone(), min, opt, max }
+        });
+        stored.collect::<Vec<_>>().encode(e, ctx)
+    }
 
-fn read_verbosity(d: &mut Decoder<'_>) -> Result<Verbosity, Error> {
-    match d.u8()? {
-        0 => Ok(Verbosity::None),
-        1 => Ok(Verbosity::Names),
-        2 => Ok(Verbosity::Detailed),
-        n => Err(refuse(format!("{n} is no verbosity"))),
+    pub fn decode<C>(d: &mut Decoder<'_>, ctx: &mut C) -> Result<BTreeMap<String, Range>, Error> {
+        let stored: Vec<StoredRange> = Decode::decode(d, ctx)?;
+        Ok(stored
+            .into_iter()
+            .map(|StoredRange { input, min, opt, max }| (input, Range { min, opt, max }))
+            .collect())
     }
 }

@@ -1,9 +1,11 @@
 //! Optimization profiles: the shapes that an engine is built for.
 
 use crate::error::ProfileError;
+use crate::header_wire::ranges;
 use crate::io::{IoMode, IoTensor};
 use kiln_ir::dim::{Atom, Origin};
 use kiln_ir::{Dim, Elems, Fact, Tensor, TensorType};
+use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -25,11 +27,14 @@ pub struct Range {
 }
 
 /// Ranges of the inputs whose shapes (or, of shape inputs, whose elements) vary. Any number of contexts may use one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
 pub struct Profile {
     /// Shapes by input. Inputs of fixed shape may be absent.
+    #[cbor(n(0), with = "ranges", default)]
     pub shapes: BTreeMap<String, Range>,
     /// Elements of shape inputs, by input.
+    #[cbor(n(1), with = "ranges", default)]
     pub values: BTreeMap<String, Range>,
 }
 

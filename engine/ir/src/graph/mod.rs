@@ -20,15 +20,18 @@ use crate::infer::Fact;
 use crate::op::Op;
 use crate::tensor::Tensor;
 use crate::ty::TensorType;
+use minicbor::{Decode, Encode};
 use std::sync::Arc;
 
 /// A value of a graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ValueId(pub u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Encode, Decode)]
+#[cbor(transparent)]
+pub struct ValueId(#[n(0)] pub u32);
 
 /// A node of a graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeId(pub u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Encode, Decode)]
+#[cbor(transparent)]
+pub struct NodeId(#[n(0)] pub u32);
 
 /// A graph. Ids are positions and stay valid: removing a node leaves a hole until [`Graph::compact`].
 #[derive(Clone, Debug, Default)]
@@ -112,13 +115,17 @@ pub struct Node {
 }
 
 /// Notes and settings of the user for a layer, apart from its mathematics.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
+#[cbor(map)]
 pub struct Meta {
     /// Preferred compute type.
+    #[n(0)]
     pub precision: Option<crate::dtype::DType>,
     /// Preferred types of outputs, by position.
+    #[cbor(n(1), skip_if = "Vec::is_empty")]
     pub output_types: Vec<Option<crate::dtype::DType>>,
     /// Free text shown by the inspector.
+    #[cbor(n(2), skip_if = "String::is_empty")]
     pub metadata: String,
 }
 

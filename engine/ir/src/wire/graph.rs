@@ -1,8 +1,7 @@
 //! Graphs: values, weights with recipes, nodes with regions.
 
-use super::io::{fields, list, need, nullable, refuse};
+use super::io::{fields, list, need, refuse};
 use super::{MAX_NESTING, WeightSink, WeightSource, op, tensor};
-use crate::dtype::DType;
 use crate::graph::{Graph, Meta, Node, NodeId, Numbering, Recipe, Source, ValueDef, ValueId, Weight};
 use crate::infer::Fact;
 use crate::op::Op;
@@ -84,28 +83,7 @@ fn write_node<W: Write>(
     }
     if meta {
         e.u8(5)?;
-        write_meta(e, &node.meta)?;
-    }
-    Ok(())
-}
-
-fn write_meta<W: Write>(e: &mut Encoder<W>, m: &Meta) -> Written<W> {
-    let (types, text) = (!m.output_types.is_empty(), !m.metadata.is_empty());
-    e.map(u64::from(m.precision.is_some()) + u64::from(types) + u64::from(text))?;
-    if let Some(t) = m.precision {
-        e.u8(0)?.u8(t.code())?;
-    }
-    if types {
-        e.u8(1)?.array(m.output_types.len() as u64)?;
-        for t in &m.output_types {
-            match t {
-                Some(t) => e.u8(t.code())?.ok()?,
-                None => e.null()?.ok()?,
-            }
-        }
-    }
-    if text {
-        e.u8(2)?.str(&m.metadata)?;
+        e.encode(&node.meta)?;
     }
     Ok(())
 }
@@ -254,10 +232,10 @@ fn read_node(d: &mut Decoder<'_>, source: &dyn WeightSource, depth: usize) -> Re
         match key {
             0 => name = Some(d.str()?.to_owned()),
             1 => op = Some(op::read(d)?),
-            2 => inputs = Some(list(d, |d| nullable(d, Decoder::u32))?),
+            2 => inputs = Some(d.decode()?),
             3 => outputs = Some(list(d, |d| read_value(d, source))?),
             4 => regions = list(d, |d| decode(d, source, depth + 1))?,
-            5 => meta = read_meta(d)?,
+            5 => meta = d.decode()?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -270,18 +248,4 @@ fn read_node(d: &mut Decoder<'_>, source: &dyn WeightSource, depth: usize) -> Re
         regions,
         meta,
     })
-}
-
-fn read_meta(d: &mut Decoder<'_>) -> Result<Meta, Error> {
-    let mut m = Meta::default();
-    fields(d, "meta", |d, key| {
-        match key {
-            0 => m.precision = Some(op::read_dtype(d)?),
-            1 => m.output_types = list(d, |d| nullable::<DType>(d, op::read_dtype))?,
-            2 => m.metadata = d.str()?.to_owned(),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    })?;
-    Ok(m)
 }

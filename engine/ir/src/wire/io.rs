@@ -2,6 +2,7 @@
 
 use minicbor::data::Type;
 use minicbor::decode::{Decoder, Error};
+use std::collections::BTreeSet;
 
 /// The error for a payload that says something unknown or wrong.
 pub fn refuse(message: impl std::fmt::Display) -> Error {
@@ -9,13 +10,13 @@ pub fn refuse(message: impl std::fmt::Display) -> Error {
 }
 
 /// The value of a required field, or the refusal that names it ("field 1 (dims) of a type").
-pub fn need<T>(x: Option<T>, field: &str) -> Result<T, Error> {
+pub(super) fn need<T>(x: Option<T>, field: &str) -> Result<T, Error> {
     x.ok_or_else(|| refuse(format!("{field} is missing")))
 }
 
 /// Reads a map with integer keys. `f` reads the value of a key and answers true, or answers false without reading if
 /// it does not know the key: the value is then skipped. A key given twice is refused.
-pub fn fields<'b>(
+pub(super) fn fields<'b>(
     d: &mut Decoder<'b>,
     what: &str,
     mut f: impl FnMut(&mut Decoder<'b>, u64) -> Result<bool, Error>,
@@ -44,8 +45,61 @@ pub fn fields<'b>(
     Ok(())
 }
 
+/// A key of a map.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Key<'b> {
+    Number(u64),
+    Name(&'b str),
+}
+
+/// A map or list that is being read.
+struct Open<'b> {
+    left: Option<u64>,
+    keys: Option<BTreeSet<Key<'b>>>,
+}
+
+/// Refuses a payload in which any map has a number or text as key twice. Derived readers would take the last of both.
+pub fn check_keys(payload: &[u8]) -> Result<(), Error> {
+    let mut d = Decoder::new(payload);
+    let mut open: Vec<Open<'_>> = Vec::new();
+    loop {
+        match d.datatype()? {
+            Type::Map | Type::MapIndef => open.push(Open { left: d.map()?, keys: Some(BTreeSet::new()) }),
+            Type::Array | Type::ArrayIndef => open.push(Open { left: d.array()?, keys: None }),
+            _ => d.skip()?,
+        }
+        loop {
+            let Some(last) = open.last_mut() else { return Ok(()) };
+            if more(&mut d, &mut last.left)? {
+                if let Some(keys) = &mut last.keys {
+                    add_key(&mut d, keys)?;
+                }
+                break;
+            }
+            open.pop();
+        }
+    }
+}
+
+fn add_key<'b>(d: &mut Decoder<'b>, keys: &mut BTreeSet<Key<'b>>) -> Result<(), Error> {
+    let key = match d.datatype()? {
+        Type::U8 | Type::U16 | Type::U32 | Type::U64 => Key::Number(d.u64()?),
+        Type::String => Key::Name(d.str()?),
+        _ => return d.skip(),
+    };
+    let twice = match key {
+        Key::Number(n) if keys.contains(&key) => format!("field {n}"),
+        Key::Name(name) if keys.contains(&key) => format!("\"{name}\""),
+        key => {
+            keys.insert(key);
+            return Ok(());
+        }
+    };
+    Err(refuse(format!("{twice} is given twice")).at(d.position()))
+}
+
 /// Reads a list. Nothing is reserved for the length that it claims.
-pub fn list<'b, T>(
+pub(super) fn list<'b, T>(
     d: &mut Decoder<'b>,
     mut f: impl FnMut(&mut Decoder<'b>) -> Result<T, Error>,
 ) -> Result<Vec<T>, Error> {
@@ -71,16 +125,4 @@ pub(super) fn more(d: &mut Decoder<'_>, left: &mut Option<u64>) -> Result<bool, 
         }
         None => Ok(true),
     }
-}
-
-/// `None` for null, else what `f` reads.
-pub(super) fn nullable<'b, T>(
-    d: &mut Decoder<'b>,
-    f: impl FnOnce(&mut Decoder<'b>) -> Result<T, Error>,
-) -> Result<Option<T>, Error> {
-    if d.datatype()? == Type::Null {
-        d.null()?;
-        return Ok(None);
-    }
-    f(d).map(Some)
 }

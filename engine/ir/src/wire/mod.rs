@@ -36,7 +36,8 @@ mod tensor;
 use crate::error::IrError;
 use crate::graph::Graph;
 use crate::tensor::{Bytes, Tensor};
-pub use io::{fields, list, need, refuse};
+pub use io::{check_keys, refuse};
+use minicbor::encode::{Error as EncodeError, Write};
 use minicbor::{Decoder, Encoder};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -111,6 +112,7 @@ impl Graph {
     /// before it is read, arities and attributes fit the schemas); types are as recorded: [`Graph::verify`] infers
     /// them again.
     pub fn from_cbor(bytes: &[u8], source: &dyn WeightSource) -> Result<Graph, IrError> {
+        check_keys(bytes).map_err(|e| IrError::Payload(e.to_string()))?;
         let mut d = Decoder::new(bytes);
         let g = decode_graph(&mut d, source)?;
         if d.position() != bytes.len() {
@@ -122,8 +124,12 @@ impl Graph {
 }
 
 /// Writes a graph as one item of a larger payload.
-pub fn encode_graph(e: &mut Encoder<Vec<u8>>, g: &Graph, sink: &mut dyn WeightSink) -> Result<(), IrError> {
-    graph::encode(e, g, sink).map_err(|e| IrError::Payload(e.to_string()))
+pub fn encode_graph<W: Write>(
+    e: &mut Encoder<W>,
+    g: &Graph,
+    sink: &mut dyn WeightSink,
+) -> Result<(), EncodeError<W::Error>> {
+    graph::encode(e, g, sink)
 }
 
 /// Reads a graph that is one item of a larger payload.

@@ -193,7 +193,7 @@ fn refusals_name_what_is_unknown_or_missing() {
     assert!(refusal(&no_outputs).contains("field 4 (outputs)"), "{}", refusal(&no_outputs));
     assert!(refusal(&[NEG, &[0]].concat()).contains("1 bytes follow"));
     let twice = [&[0xa6, 0x00, 0x60], &NEG[1..]].concat();
-    assert!(refusal(&twice).contains("field 0 of a graph is given twice"), "{}", refusal(&twice));
+    assert!(refusal(&twice).contains("field 0 is given twice"), "{}", refusal(&twice));
 }
 
 #[test]
