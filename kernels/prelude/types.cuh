@@ -31,6 +31,7 @@ template <class T> struct vec3 {
     DEV vec3(T x, T y, T z) : x(x), y(y), z(z) {}
     DEV explicit vec3(T v) : x(v), y(v), z(v) {}
     DEV T& operator[](u32 i) { return i == 0u ? x : i == 1u ? y : z; }
+    DEV const T& operator[](u32 i) const { return i == 0u ? x : i == 1u ? y : z; }
 };
 
 DEV vec2<f32> operator+(vec2<f32> a, vec2<f32> b) { return vec2<f32>(a.x + b.x, a.y + b.y); }

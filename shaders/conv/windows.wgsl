@@ -160,6 +160,14 @@ fn parts(at: u32, channels: u32, places: u32) -> vec3<u32> {
     return vec3<u32>(plane / channels, plane % channels, at % places);
 }
 
+// Where the weight of a channel under a tap lies among those of an output channel.
+fn weight_at(channel: u32, channels: u32, tap: u32, taps: u32) -> u32 {
+    if (LAST) {
+        return tap * channels + channel;
+    }
+    return channel * taps + tap;
+}
+
 // The channel and tap of a weight of an output channel, and of the next one.
 fn weight_tap(q: u32, kernel: vec3<i32>, channels: u32) -> Tap {
     if (LAST) {

@@ -1,5 +1,6 @@
 //! Convolutions: in tiles, or one thread an element.
 
+pub mod deformable;
 pub mod transposed;
 
 use crate::long::long_sum;
@@ -30,17 +31,22 @@ pub const KERNELS: &[Kernel] = &[
     },
 ];
 
-/// The file of windows.
-pub(crate) const WINDOWS: &str = "conv/windows";
+/// The kernel file of windows.
+pub const WINDOWS: &str = "conv/windows";
+
+/// The hooks of every convolution: `LAST`, `bias(channel)`.
+pub fn hooks(site: &Site<'_>) -> String {
+    let t = site.out_dtype(0);
+    let biased = site.dtype(2).is_some() && !site.op().is_ok_and(|op| op.is("col2im"));
+    let bias = if biased { "x2(channel)" } else { zero(t) };
+    site.constant("LAST", "bool", channels_last(site))
+        + &site.function("bias", &[("channel", "u32")], register(t), bias)
+}
 
 /// Sums of products under windows by functions of a file: the element's, and where there are spans that of its sum.
 fn windowed(site: &Site<'_>, file: &'static str, of: (&'static str, &str)) -> Body {
     let t = site.out_dtype(0);
-    let biased = site.dtype(2).is_some() && !site.op().is_ok_and(|op| op.is("col2im"));
-    let bias = if biased { "x2(channel)" } else { zero(t) };
-    let code = site.alias("Value", t)
-        + &site.constant("LAST", "bool", channels_last(site))
-        + &site.function("bias", &[("channel", "u32")], register(t), bias);
+    let code = site.alias("Value", t) + &hooks(site);
     Body { files: vec![WINDOWS, file], ..long_sum(site, file, of, t).with(code) }
 }
 

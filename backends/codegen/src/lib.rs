@@ -10,7 +10,6 @@ pub mod cast;
 pub mod checks;
 pub mod compiled;
 pub mod conv;
-pub mod deform;
 pub mod gather;
 pub mod generate;
 pub mod limits;
@@ -256,7 +255,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     cast::KERNELS,
     conv::KERNELS,
     conv::transposed::KERNELS,
-    deform::KERNELS,
+    conv::deformable::KERNELS,
     gather::KERNELS,
     generate::KERNELS,
     generate::assertion::KERNELS,

@@ -4,6 +4,7 @@
 //! one thread together, and counts for every loop one more than it has rounds. [`Cx::rounds`] bounds what a thread may do
 //! in one launch. Where a dialect has no [spans](crate::Dialect::spans), one launch does all.
 
+use crate::scalar::register;
 use crate::site::{Cx, Site, unsupported};
 use crate::{Body, Entry, Grid, Launch, word};
 use kiln_backend::BackendError;
@@ -30,23 +31,9 @@ pub fn spans(cx: &Cx<'_>, trips: usize, cost: usize) -> Result<Vec<(u32, u32)>, 
     starts.map(|from| Ok((word(from)?, word((from + each).min(trips))?))).collect()
 }
 
-/// A map of output 0 that sums up in a long loop, keeping numbers of type `t`; launched by [`continued`]. Where there are
-/// spans, its text has `total(at)`, which goes from `lo()` to `hi()` and starts from `resume(at, ..)`.
-pub fn summed(site: &Site<'_>, code: String, t: DType) -> Body {
-    match site.dialect.spans {
-        None => Body::map(code),
-        Some(_) => Body {
-            code: code + &summing(site, t),
-            entries: vec![Entry::Map(0), Entry::Partial("partial")],
-            scratch: true,
-            ..Body::default()
-        },
-    }
-}
-
 /// A map of output 0 by the function `element` of a kernel file that sums up in a long loop, keeping numbers of type `t`;
 /// launched by [`continued`]. Where there are spans, the file's function `total` goes from `lo()` to `hi()` and starts from
-/// `resume(at, ..)`; `element` calls it.
+/// `resume(at, ..)`; `element` calls it, and so does a second entry, which keeps the sum.
 pub fn long_sum(
     site: &Site<'_>,
     file: &'static str,
@@ -57,15 +44,15 @@ pub fn long_sum(
     match site.dialect.spans {
         None => body,
         Some(write) => {
-            let partial = format!("THREADS partial {{\n    keep(t, {total}(t));\n}}\n");
-            let entries = vec![Entry::Element(0, element), Entry::Partial("partial")];
-            Body { code: write(t) + &partial, entries, scratch: true, ..body }
+            let sum = site.function("part_of_sum", &[("at", "u32")], register(t), &format!("{total}(at)"));
+            let entries = vec![Entry::Element(0, element), Entry::threads("keep_part_of_sum").silent()];
+            Body { code: write(t) + &sum, entries, scratch: true, ..body }
         }
     }
 }
 
-/// Launches of the map of output 0 (entry 0) over spans; those before the last are of entry 1, which keeps what
-/// [`summing`] says in scratch memory.
+/// Launches of the map of output 0 (entry 0) over spans; those in front of the last are of entry 1, which keeps the
+/// sums in scratch memory.
 pub fn continued(
     cx: &Cx<'_>,
     words: Vec<u32>,
@@ -98,9 +85,4 @@ pub fn repeated(
 /// kept by the launch before this one, if there is one. Empty where there are no spans.
 pub fn state(site: &Site<'_>, t: DType) -> String {
     site.dialect.spans.map_or_else(String::new, |write| write(t))
-}
-
-/// The entry `partial`, which keeps `total(at)`, a number of type `t` that starts from `resume(at, ..)`.
-pub fn summing(site: &Site<'_>, t: DType) -> String {
-    state(site, t) + "THREADS partial {\n    keep(t, total(t));\n}\n"
 }

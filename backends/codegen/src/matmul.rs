@@ -3,9 +3,10 @@
 pub mod det;
 pub mod einsum;
 
+use crate::long::long_sum;
 use crate::scalar::zero;
 use crate::site::{Cx, Site, op_error, unsupported};
-use crate::{Body, Entry, Grid, Kernel, Launch, plain, words};
+use crate::{Body, Entry, Grid, Kernel, Launch, plain};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ops::util::broadcast_strides;
 
@@ -57,10 +58,11 @@ crate::params! {
     }
 }
 
-fn naive(site: &Site<'_>) -> Body {
+/// A product, one thread an element.
+pub fn naive(site: &Site<'_>) -> Body {
     let t = site.out_dtype(0);
     let code = site.alias("Value", t) + &site.constant("ZERO", "Value", zero(t));
-    Body::element(FILE, "matmul_naive").with(code)
+    long_sum(site, FILE, ("matmul_naive", "matmul_sum"), t).with(code)
 }
 
 fn tiled_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
@@ -83,9 +85,6 @@ fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
 pub struct Product {
     /// Parameters of the generic kernels.
     pub params: MatmulParams,
-    /// m, n, k, row and column strides of A, row and column strides of B, rank of the batch, its dimensions, its strides in
-    /// A and in B.
-    pub words: Vec<u32>,
     /// Rows of the result.
     pub m: usize,
     /// Its columns.
@@ -94,8 +93,6 @@ pub struct Product {
     pub k: usize,
     /// Results.
     pub batch: usize,
-    /// The dimensions of the batch, and elements from one to the next in A and in B.
-    pub batches: [Vec<usize>; 3],
     /// Strides of A along k and across.
     pub left: (usize, usize),
     /// Strides of B along k and across.
@@ -127,11 +124,8 @@ pub fn product(cx: &Cx<'_>) -> Result<Product, BackendError> {
         a_batch: scaled(ba, m * k),
         b_batch: scaled(bb, k * n),
     };
-    let mut w = words([m, n, k, ra.1, ca.1, rb.1, cb.1, batch.len()])?;
-    let batches = [batch.to_vec(), params.a_batch.clone(), params.b_batch.clone()];
-    w.extend(words(batches.iter().flatten().copied())?);
     let batch = batch.iter().product();
-    Ok(Product { params, words: w, m, n, k, batch, batches, left: (ca.1, ra.1), right: (rb.1, cb.1) })
+    Ok(Product { params, m, n, k, batch, left: (ca.1, ra.1), right: (rb.1, cb.1) })
 }
 
 /// Rows and columns of an operand as (size, stride), and its batch dimensions. A vector is a row on the left and a

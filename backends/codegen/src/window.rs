@@ -98,16 +98,6 @@ impl WindowsParams {
     }
 }
 
-/// The functions that read the words of [`axis_words`].
-pub fn shared(site: &Site<'_>) -> &'static str {
-    site.text("window").split("// ---- ").next().unwrap_or("")
-}
-
-/// The section of functions that know where elements lie.
-pub fn layout(site: &Site<'_>) -> &'static str {
-    site.anchor.map_or(Layout::Linear, |(_, n)| Layout::of(n.op.attrs())).name()
-}
-
 /// Whether channels are the innermost dimension.
 pub fn channels_last(site: &Site<'_>) -> bool {
     site.anchor.is_some_and(|(_, n)| Layout::of(n.op.attrs()) == Layout::ChannelsLast)
@@ -133,19 +123,7 @@ pub fn conv_params(cx: &Cx<'_>) -> Result<WindowsParams, BackendError> {
     })
 }
 
-/// Words of a convolution: those of [`WindowsParams`].
-pub fn conv_words(cx: &Cx<'_>) -> Result<Vec<u32>, BackendError> {
-    conv_params(cx)?.words()
-}
-
 /// Taps of a window.
 pub fn taps(axes: &[Axis<Dim>]) -> Result<usize, BackendError> {
     Ok(known(axes).map_err(op_error)?.iter().map(|a| a.kernel.max(0) as usize).product())
-}
-
-/// Words of windows alone.
-pub fn axis_words(axes: &[Axis<Dim>]) -> Result<Vec<u32>, BackendError> {
-    let mut w = WindowsParams::of(axes)?.words()?;
-    w.truncate(21);
-    Ok(w)
 }

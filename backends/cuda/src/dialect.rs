@@ -14,7 +14,7 @@ macro_rules! generic {
     };
 }
 
-generic!("deform", "window");
+generic!();
 
 /// CUDA C++.
 pub static CUDA: Dialect = Dialect {

@@ -17,7 +17,7 @@ macro_rules! shared {
     };
 }
 
-shared!("deform", "window");
+shared!();
 
 /// WGSL.
 pub static WGSL: Dialect = with_templates(text);

@@ -4,13 +4,32 @@ use super::commands::{bind_group, fold};
 use super::memory::{Buffer, Range, write};
 use crate::adapter::ALIGNMENT;
 use crate::gpu::{Gpu, Module};
-use crate::wgsl::{MAP_THREADS, headings};
+use crate::wgsl::{HEADER_WORDS, MAP_THREADS, link};
 use kiln_backend::BackendError;
-use kiln_codegen::template::section;
 use kiln_gpu::{Buffer as _, Rearrange};
 use std::sync::Arc;
 
-const TEXT: &str = include_str!("../../../../shaders/flow.wgsl");
+kiln_codegen::params! {
+    /// A tensor that is cut into slots, or stacked from them. Its elements move in units that are parts of one word.
+    struct RearrangeParams {
+        /// Bits of a unit.
+        bits: u32,
+        /// 1 where slots are stacked.
+        stacks: u32,
+        /// Rows in front of the axis.
+        rows: u32,
+        /// Places along the axis.
+        length: u32,
+        /// Units behind the axis.
+        inner: u32,
+        /// Units from slot to slot.
+        slot: u32,
+        /// Slots that are filled; further places of the tensor become 0.
+        filled: u32,
+        /// 1 where the last slot is the first along the axis.
+        reverse: u32,
+    }
+}
 
 /// Jobs whose arguments can be there at a time.
 const ROOM: u64 = 256;
@@ -53,7 +72,7 @@ impl Rearranger {
         let Some(numbers) = words(job)? else { return Ok(()) };
         let module = match &self.module {
             Some(m) => m.clone(),
-            None => self.module.insert(gpu.module(&text())?).clone(),
+            None => self.module.insert(gpu.module(&text()?)?).clone(),
         };
         let args =
             self.args.as_ref().ok_or_else(|| BackendError::Internal("no memory for arguments".into()))?;
@@ -78,38 +97,40 @@ impl Rearranger {
     }
 }
 
-/// The arguments of a job; none where it writes nothing.
+/// The arguments of a job: the header of a launch, then its parameters; none where it writes nothing.
 fn words(job: &Rearrange) -> Result<Option<Vec<u32>>, BackendError> {
-    // Elements move in units that divide what is behind the axis; a unit is part of one word.
-    let unit = [32, 16, 8, 4].into_iter().find(|u| job.inner.is_multiple_of(*u)).unwrap_or(4);
-    let numbers = [
-        job.bytes.div_ceil(4),
-        unit,
-        u64::from(job.stacks),
-        job.rows,
-        job.length,
-        job.inner / unit,
-        job.slot / unit,
-        job.filled,
-        u64::from(job.reverse),
-    ];
-    if numbers[0] == 0 {
-        return Ok(None);
-    }
-    let words: Option<Vec<u32>> = numbers.iter().map(|&n| u32::try_from(n).ok()).collect();
+    let Some(threads) = Some(job.bytes.div_ceil(4)).filter(|n| *n > 0) else { return Ok(None) };
     let large = || BackendError::Unsupported(format!("a loop over a tensor of {} bytes", job.bytes));
-    words.ok_or_else(large).map(Some)
+    let number = |n: u64| u32::try_from(n).map(|n| n as usize).map_err(|_| large());
+    // A unit divides what is behind the axis.
+    let unit = [32, 16, 8, 4].into_iter().find(|u| job.inner.is_multiple_of(*u)).unwrap_or(4);
+    let params = RearrangeParams {
+        bits: number(unit)?,
+        stacks: usize::from(job.stacks),
+        rows: number(job.rows)?,
+        length: number(job.length)?,
+        inner: number(job.inner / unit)?,
+        slot: number(job.slot / unit)?,
+        filled: number(job.filled)?,
+        reverse: usize::from(job.reverse),
+    };
+    let mut words = vec![u32::try_from(threads).map_err(|_| large())?];
+    words.resize(HEADER_WORDS, 0);
+    words.extend(params.words()?);
+    Ok(Some(words))
 }
 
-fn text() -> String {
-    format!("// kiln 3 pieces\n{}", headings(section(TEXT, "pieces")))
+fn text() -> Result<String, BackendError> {
+    let entry = "rearrange";
+    let code = link::needed_by("", &["control/rearrange"], &[entry.to_owned()])?;
+    Ok(format!("// kiln 3 {entry}\n{code}"))
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn the_kernel_is_valid() {
-        let module = naga::front::wgsl::parse_str(&super::text()).expect("it parses");
+        let module = naga::front::wgsl::parse_str(&super::text().expect("a text")).expect("it parses");
         naga::valid::Validator::new(naga::valid::ValidationFlags::all(), naga::valid::Capabilities::empty())
             .validate(&module)
             .expect("it is valid");

@@ -1,17 +1,16 @@
 //! Convolutions: as products of matrices in tiles or blocks, packed products of bytes, and one thread an element.
 
-use super::block::{Unrolled, block_body, block_of, block_tactics};
+use super::block::{block_body, block_of, block_tactics};
 use super::cost::Work;
-use super::matmul::{bytes, dot};
+use super::matmul::{bytes, times};
 use super::tile::{direct_tactic, launches, tile_body, tile_of, tile_tactics};
 use kiln_backend::{BackendError, Tactic};
-use kiln_codegen::conv::direct;
+use kiln_codegen::conv::{WINDOWS, direct, hooks};
 use kiln_codegen::long::continued;
-use kiln_codegen::scalar::zero;
+use kiln_codegen::scalar::register;
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::template::{section, sections};
-use kiln_codegen::window::{conv_words, groups, layout, shared};
-use kiln_codegen::{Body, Grid, Kernel, Launch, word};
+use kiln_codegen::window::{conv_params, groups};
+use kiln_codegen::{Body, Grid, Kernel, Launch};
 use kiln_ops::layout::Layout;
 
 pub const KERNELS: &[Kernel] = &[
@@ -83,10 +82,8 @@ fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {
     let groups = groups(cx)?;
     let rows = k[0] / groups;
     let depth = k[1..].iter().product::<usize>();
-    let mut w = conv_words(cx)?;
-    w.push(word(usize::from(depth.is_multiple_of(4)))?);
     let (cols, batch) = (y[2..].iter().product(), x[0] * groups);
-    Ok(Geometry { words: w, rows, cols, batch, depth, channels: k[1] })
+    Ok(Geometry { words: conv_params(cx)?.words()?, rows, cols, batch, depth, channels: k[1] })
 }
 
 fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
@@ -115,51 +112,23 @@ fn dot_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     launches(cx, Launch::map(0, g.words).on(grid), g.depth, (4, 1 + 5 * block.0))
 }
 
-fn bias(site: &Site<'_>) -> &'static str {
-    if site.dtype(2).is_some() { "x2(ch)" } else { zero(site.out_dtype(0)) }
-}
-
-/// These sections of the windows' templates under what all share.
-fn text(site: &Site<'_>, names: &[&str]) -> String {
-    shared(site).to_owned() + &sections(site.text("window"), names)
+/// The body with the files and hooks of windows.
+fn windowed(site: &Site<'_>, body: Body) -> Body {
+    let files = body.files.iter().copied().chain([WINDOWS, "conv/product"]).collect();
+    Body { files, ..body }.with(hooks(site))
 }
 
 fn tiled_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
-    let text = text(site, &[layout(site), "conv_product", "conv_tiled"]);
-    Ok(tile_body(site, &text, tile_of(t)?, ", size", &[("BIAS", bias(site))]))
+    Ok(windowed(site, tile_body(site, "conv/tiled", "conv_tiled", tile_of(t)?)))
 }
 
-/// What rows and columns of all blocks are.
-const BLOCK: Unrolled = Unrolled {
-    row: "base_a + min(i0 + #u, rows - 1u) * depth",
-    column: "window_at(min(j0 + #u, cols - 1u))",
-    place: "",
-    start: "first_sum(batch, #)",
-    left: "x1(a# + at_a)",
-    right: "select(ZERO, x0(e# + at_b), in#)",
-    product: "LEFT * RIGHT",
-};
-
 fn block_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
-    let text = text(site, &[layout(site), "conv_product", "conv_block"]);
-    let more = [("BIAS", bias(site)), ("LOOP", section(site.text("window"), "conv_taps"))];
-    let place =
-        "let p# = under(b# + k, size); let in# = p# >= 0; let e# = base_b + u32(max(p#, 0)) * next_place;";
-    Ok(block_body(site, &text, block_of(t)?, &Unrolled { place, ..BLOCK }, &more))
+    let operand = register(site.out_dtype(0));
+    Ok(windowed(site, block_body(site, "conv/block", "conv_block", block_of(t)?, operand)))
 }
 
 fn dot_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
     let (x, w) = bytes(site)?;
-    let text = text(site, &[layout(site), "conv_product", "conv_packed", "conv_block"]);
-    let more = [("BIAS", bias(site)), ("LOOP", section(site.text("window"), "conv_words"))];
-    let unrolled = Unrolled {
-        left: "left(a#, k, depth, whole)",
-        right: "byte_of(base_b, tap.channel, under(b# + tap.k * step, size), steps, true) \
-                | (byte_of(base_b, tap1.channel, under(b# + tap1.k * step, size), steps, k + 1u < depth) << 8u) \
-                | (byte_of(base_b, tap2.channel, under(b# + tap2.k * step, size), steps, k + 2u < depth) << 16u) \
-                | (byte_of(base_b, tap3.channel, under(b# + tap3.k * step, size), steps, k + 3u < depth) << 24u)",
-        product: dot(w, x),
-        ..BLOCK
-    };
-    Ok(block_body(site, &text, block_of(t)?, &unrolled, &more))
+    let body = block_body(site, "conv/dot", "conv_dot", block_of(t)?, "u32");
+    Ok(windowed(site, body.with(times(site, w, x))))
 }

@@ -16,9 +16,7 @@ mod softmax;
 mod sort;
 mod tile;
 
-use kiln_codegen::{
-    Kernel, cast, deform, gather, pointwise, sample, scatter, shape, signal, slice, text, transpose,
-};
+use kiln_codegen::{Kernel, cast, gather, pointwise, sample, scatter, shape, signal, slice, text, transpose};
 
 /// Kernels of this backend alone.
 #[rustfmt::skip]
@@ -47,7 +45,7 @@ pub const SHARED: &[&[Kernel]] = &[
     kiln_codegen::attention::linear::KERNELS,
     kiln_codegen::attention::rotary::KERNELS,
     cast::KERNELS,
-    deform::KERNELS,
+    kiln_codegen::conv::deformable::KERNELS,
     gather::KERNELS,
     kiln_codegen::generate::KERNELS,
     kiln_codegen::matmul::einsum::KERNELS,

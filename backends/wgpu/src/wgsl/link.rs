@@ -1,8 +1,8 @@
 //! Links the files in `shaders/` to a module: what its text calls, and what that calls in turn.
 //!
-//! Every file is WGSL that a compiler accepts as it stands: functions and variables that a generated module defines have
-//! stand-ins in it. A name is looked up in the module's own text first, then in the libraries, then in the kernel files, and the
-//! first one found is taken, so that stand-ins are left out.
+//! Every file is WGSL that a compiler accepts as it stands. Functions and variables that are defined elsewhere have stand-ins at
+//! its end. A name is looked up in the module's own text first, then in the libraries, then in what the kernel files define. Last
+//! come the stand-ins: one is linked only where nothing else defines the name, as for an input that the operator lacks.
 
 use kiln_backend::BackendError;
 use std::collections::{BTreeMap, HashSet};
@@ -11,11 +11,19 @@ use std::sync::OnceLock;
 include!(concat!(env!("OUT_DIR"), "/files.rs"));
 
 /// Files whose items every module may use.
-const LIBRARIES: [&str; 4] = ["launch", "storage", "math", "integer"];
+const LIBRARIES: [&str; 5] = ["launch", "spans", "storage", "math", "integer"];
 
 /// The text of a file of `shaders/` by name, `"norm/lrn"`.
 pub fn file(name: &str) -> Option<&'static str> {
     FILES.binary_search_by_key(&name, |f| f.0).ok().map(|at| FILES[at].1)
+}
+
+/// The line that precedes the stand-ins of a file begins with this.
+const STAND_INS: &str = "\n// Stand-ins for ";
+
+/// What a file defines, and its stand-ins.
+fn parts(text: &str) -> (&str, &str) {
+    text.split_once(STAND_INS).unwrap_or((text, ""))
 }
 
 /// Items by name.
@@ -27,7 +35,7 @@ fn libraries() -> &'static Items {
     ITEMS.get_or_init(|| {
         let mut out = BTreeMap::new();
         for name in LIBRARIES {
-            split(file(name).unwrap_or_default(), &mut out);
+            split(parts(file(name).unwrap_or_default()).0, &mut out);
         }
         out
     })
@@ -78,9 +86,12 @@ fn own(text: &str) -> HashSet<&str> {
 /// The items of the libraries and of kernel files that `text` and the entry points need, sorted by name.
 pub fn needed_by(text: &str, files: &[&str], entries: &[String]) -> Result<String, BackendError> {
     let mut given = Items::new();
+    let mut stand_ins = Items::new();
     for name in files {
         let missing = || BackendError::Internal(format!("there is no kernel file \"{name}.wgsl\""));
-        split(file(name).ok_or_else(missing)?, &mut given);
+        let (defined, rest) = parts(file(name).ok_or_else(missing)?);
+        split(defined, &mut given);
+        split(rest, &mut stand_ins);
     }
     let own = own(text);
     let mut wanted: BTreeMap<&str, &str> = BTreeMap::new();
@@ -88,7 +99,9 @@ pub fn needed_by(text: &str, files: &[&str], entries: &[String]) -> Result<Strin
     let mut open: Vec<&str> = vec![text, &entries];
     while let Some(t) = open.pop() {
         for n in names(t).filter(|n| !own.contains(n)) {
-            if let Some((k, v)) = libraries().get_key_value(n).or_else(|| given.get_key_value(n))
+            let found =
+                [libraries(), &given, &stand_ins].into_iter().find_map(|items| items.get_key_value(n));
+            if let Some((k, v)) = found
                 && wanted.insert(k, v).is_none()
             {
                 open.push(v);

@@ -70,7 +70,6 @@ pub fn source(site: &Site<'_>, row: &Row) -> Result<Body, BackendError> {
 pub fn launch(cx: &Cx<'_>, Row { tile, split }: &Row) -> Result<Vec<Launch>, BackendError> {
     let p = product(cx)?;
     let sums: usize = cx.out_shape(0)?.iter().product();
-    let [batch, a_batch, b_batch] = p.batches;
     let params = MmaMatmulParams {
         rows: p.m,
         columns: p.n,
@@ -80,9 +79,9 @@ pub fn launch(cx: &Cx<'_>, Row { tile, split }: &Row) -> Result<Vec<Launch>, Bac
         b_row: p.right.0,
         b_column: p.right.1,
         sums,
-        batch,
-        a_batch,
-        b_batch,
+        batch: p.params.batch,
+        a_batch: p.params.a_batch,
+        b_batch: p.params.b_batch,
     };
     let blocks = p.m.div_ceil(tile.m) * p.n.div_ceil(tile.n) * p.batch * split;
     let gemm = Launch::map(0, params.words()?).on(Grid::Groups(blocks as u64));
