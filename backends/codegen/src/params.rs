@@ -77,7 +77,7 @@ fn declared(name: &str) -> Result<&'static Layout, String> {
     }
 }
 
-/// What follows the text of a structure, with the function of its name behind it.
+/// The rest of a file after the text of a structure and the function that returns it.
 fn behind<'a>(text: &'a str, name: &str) -> &'a str {
     let after = |t: &'a str, end: &str| t.split_once(end).map_or("", |p| p.1);
     if text.split_once('}').is_some_and(|p| p.1.starts_with(';')) {
