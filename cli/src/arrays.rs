@@ -110,7 +110,7 @@ pub fn read_archive_where(
     })
 }
 
-/// Why the reading of an archive ended early.
+/// Reason why the reading of an archive ended early.
 enum Stopped {
     Read(kiln_npz::NpzError),
     Refused(Failure),

@@ -4,7 +4,7 @@ use crate::signals;
 use kiln::{Engine, ExecutionContext, RuntimeError, Tensor};
 use std::time::{Duration, Instant};
 
-/// When to stop.
+/// Limits of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Runs before anything counts.
@@ -27,7 +27,8 @@ pub struct Times {
     pub first: f64,
     /// Runs before anything counted, the first among them.
     pub warm_ups: usize,
-    /// From the call of enqueue until the outputs are there, on the host or, where they stay, on the device.
+    /// Times from the call of enqueue until the outputs are there, on the host or, where they stay, on the
+    /// device.
     pub latency: Vec<f64>,
     /// Time of the call of enqueue alone.
     pub enqueue: Vec<f64>,

@@ -111,7 +111,7 @@ impl Diff {
         ]
     }
 
-    /// For programs. Numbers without a JSON form (infinite, not a number) are null.
+    /// The difference for programs. Numbers without a JSON form (infinite, not a number) are null.
     pub fn json(&self) -> Value {
         json!({
             "name": self.name,

@@ -7,7 +7,7 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use thiserror::Error as ThisError;
 
-/// Why a command failed.
+/// Reason why a command failed.
 #[derive(Debug, ThisError)]
 pub enum Failure {
     /// The library refused.
@@ -18,7 +18,7 @@ pub enum Failure {
     Arrays {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         #[source]
         source: kiln_npz::NpzError,
     },
@@ -27,7 +27,7 @@ pub enum Failure {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         #[source]
         source: std::io::Error,
     },

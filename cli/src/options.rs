@@ -83,7 +83,7 @@ pub struct TypeOptions {
     /// Layers of f32 may run in bf16
     #[arg(long, conflicts_with = "strongly_typed")]
     pub bf16: bool,
-    /// Only casts and Q/DQ of the network change types
+    /// Let only casts and Q/DQ of the network change types
     #[arg(long)]
     pub strongly_typed: bool,
     /// The type of inputs and outputs that are f32 in the model
@@ -182,7 +182,7 @@ pub struct TuneOptions {
     pub no_search: bool,
 }
 
-/// All that says how a model is built.
+/// Options of how a model is built.
 #[derive(Clone, Debug, Args)]
 pub struct ModelOptions {
     #[command(flatten)]

@@ -37,7 +37,7 @@ impl Session {
         Session { backends, found }
     }
 
-    /// Why libraries were refused, one a line: told when a backend is missing.
+    /// Reasons why libraries were refused, one a line: printed when a backend is missing.
     pub fn refusals(&self) -> Vec<String> {
         self.found.iter().filter_map(|f| f.outcome.as_ref().err()).map(|e| e.to_string()).collect()
     }

@@ -34,7 +34,8 @@ fn with(nvrtc: &Path, gpu: Option<&str>, kernels: Option<&str>, args: &[&str]) -
     command.output().unwrap()
 }
 
-/// With the engine of another machine, and the kernels that were compiled there, neither a GPU nor a compiler is needed.
+/// A build for the engine of another machine, with the kernels that were compiled there, needs neither a GPU
+/// nor a compiler.
 #[test]
 fn a_build_for_the_target_of_an_engine_takes_kernels_from_the_cache() {
     let Some((nvrtc, library)) = parts() else { return };

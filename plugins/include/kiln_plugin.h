@@ -68,32 +68,32 @@
 #define KILN_PREFIX_SIZE 32
 
 /**
- * In `kinds`: the library offers a backend, the interface "kiln.backend/1".
+ * Bit of `kinds`: the library offers a backend, the interface "kiln.backend/1".
  */
 #define KILN_KIND_BACKEND 1
 
 /**
- * In `kinds`: the library offers layers.
+ * Bit of `kinds`: the library offers layers.
  */
 #define KILN_KIND_LAYERS 2
 
 /**
- * In `flags`: written in Rust, panics unwind and are caught at every slot.
+ * Bit of `flags`: written in Rust, panics unwind and are caught at every slot.
  */
 #define KILN_FLAG_PANIC_UNWIND 1
 
 /**
- * In `flags`: C++ exceptions may be thrown inside; every slot catches them.
+ * Bit of `flags`: C++ exceptions may be thrown inside; every slot catches them.
  */
 #define KILN_FLAG_EXCEPTIONS 2
 
 /**
- * In `flags`: needs the CUDA driver.
+ * Bit of `flags`: needs the CUDA driver.
  */
 #define KILN_FLAG_NEEDS_CUDA 4
 
 /**
- * In `flags`: written in Rust, a panic ends the process. Refused unless the host is told otherwise.
+ * Bit of `flags`: written in Rust, a panic ends the process. Refused unless the host's policy allows it.
  */
 #define KILN_FLAG_PANIC_ABORT 8
 
@@ -427,11 +427,11 @@ typedef struct kiln_descriptor {
      */
     struct kiln_str name;
     /**
-     * Who made it.
+     * Name of the vendor.
      */
     struct kiln_str vendor;
     /**
-     * Its own version, as semantic versioning writes it.
+     * Version of the library, as semantic versioning writes it.
      */
     struct kiln_str version;
     /**
@@ -529,7 +529,7 @@ typedef struct kiln_run {
      */
     uint64_t shapes_id;
     /**
-     * Like `values`, with everything that is known of unknown dimensions: a Shapes.
+     * Types and dimensions as in `values`, with the facts of unknown dimensions: a Shapes.
      */
     struct kiln_payload shapes;
 } kiln_run;

@@ -53,7 +53,7 @@ pub fn rows(t: &Tensor, from: usize, to: usize) -> Outcome<Tensor> {
         .ok_or_else(|| "rows".into())
 }
 
-/// For each input its least, usual and greatest shape.
+/// Least, usual and greatest shape of each input.
 pub type Shapes<'a> = &'a [(&'a str, [&'a [i64]; 3])];
 
 /// A model of `tests/data` as an engine on the first device of a backend.

@@ -123,7 +123,7 @@ impl Maker {
         self.add(op, Attrs::new(), &[x])
     }
 
-    /// With a value that has the same shape, or else with one row of a new constant.
+    /// Adds a binary operator on a value of the same shape, or else on one row of a new constant.
     fn binary(&mut self, x: TensorId) -> Result<TensorId, NetworkError> {
         let shape = self.dims(x);
         let same: Vec<TensorId> = self.values.iter().copied().filter(|&v| self.dims(v) == shape).collect();

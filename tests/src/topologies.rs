@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Their names.
+/// Names of the networks.
 pub const NAMES: [&str; 9] = [
     "bvlc_alexnet",
     "densenet121",

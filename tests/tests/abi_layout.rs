@@ -58,8 +58,8 @@ fn layout() -> Layout {
     }
 }
 
-/// As of version 1.7, for 64-bit targets. Lines may be added at the end of a structure that begins with `struct_size`;
-/// none may change.
+/// Layout of version 1.7, for 64-bit targets. Lines may be added at the end of a structure that begins with
+/// `struct_size`; none may change.
 const GOLDEN: &str = include_str!("abi/layout.txt");
 
 #[test]

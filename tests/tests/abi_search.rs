@@ -150,7 +150,7 @@ fn manifests_are_checked() {
     assert_eq!(load(&path, &strict).unwrap().info().name, "m");
 }
 
-/// Not a test of its own: the process that [`libraries_end_in_reverse_order`] starts.
+/// Child process that [`libraries_end_in_reverse_order`] starts; not a test of its own.
 #[test]
 #[ignore = "started by another test"]
 fn child_that_loads_three() {

@@ -91,7 +91,7 @@ impl Crate {
         (at, rest)
     }
 
-    /// Other files that each file needs, `lib.rs` aside.
+    /// Files that each file depends on, `lib.rs` aside.
     fn needs(&self) -> BTreeMap<&Module, BTreeSet<&Module>> {
         let mut all = BTreeMap::new();
         for (module, text) in &self.text {

@@ -127,7 +127,8 @@ fn of_model(backend: &Arc<dyn Backend>, name: &str) -> Vec<HostLayer> {
     context.host_layers().unwrap()
 }
 
-/// Nothing bounds the iterations of `while_collatz`, whose values it stacks; those of `while_newton_bounded` are bounded.
+/// The iterations of `while_collatz`, whose values it stacks, have no bound; those of `while_newton_bounded`
+/// have one.
 #[test]
 fn what_nothing_bounds_says_so() {
     for backend in [wgpu().unwrap(), cuda().unwrap()].into_iter().flatten() {

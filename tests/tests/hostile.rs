@@ -47,7 +47,7 @@ fn chain_on(
     outcome
 }
 
-/// This process has never used more than half a gigabyte.
+/// Checks that this process has never used more than half a gigabyte.
 fn bounded() {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return };
     let Some(line) = status.lines().find(|l| l.starts_with("VmHWM")) else { return };
@@ -276,7 +276,7 @@ fn the_work_budget_is_the_callers() {
     }
 }
 
-/// Who builds may stop the evaluation of a layer from another thread.
+/// The evaluation of a layer can be stopped from another thread.
 #[test]
 fn folding_is_interruptible() {
     use kiln_ir::stop::{Stop, StopFlag, scope};

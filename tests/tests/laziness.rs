@@ -117,7 +117,7 @@ fn by_definition_nothing_that_is_not_needed_is_computed() {
     }
 }
 
-/// In the true branch a loop of n iterations adds up the elements of x, of which there are two.
+/// A network whose true branch has a loop of n iterations, which adds up the elements of x; x has two.
 fn too_many_trips() -> Network {
     let (mut net, of) = conditional();
     let x = net.add_input("x", TensorType::new(DType::I64, [2i64])).unwrap();

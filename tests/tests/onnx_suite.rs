@@ -18,11 +18,11 @@ use std::sync::Arc;
 
 /// Outcome of a case.
 enum Outcome {
-    /// It is right, and no run waited for the host, but to read sizes.
+    /// Right results, and no run waited for the host, but to read sizes.
     Passes,
     /// A strict build refuses it for this reason; any other build of it is right.
     NeedsHost(String),
-    /// It is wrong, or refused.
+    /// Wrong results, or a refusal.
     Fails(String),
 }
 

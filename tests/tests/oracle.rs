@@ -89,7 +89,7 @@ fn explains(parts: &str, error: &str) -> bool {
     parts.split(" & ").all(|part| error.contains(part))
 }
 
-/// For each operator the parts of messages that are explained: lines `Operator -- parts -- reason`.
+/// Explained parts of messages by operator: lines `Operator -- parts -- reason`.
 fn differences() -> BTreeMap<String, Vec<String>> {
     let text = std::fs::read_to_string(root().join("tests/oracle/differences.txt")).unwrap();
     let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();

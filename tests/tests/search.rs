@@ -197,7 +197,7 @@ fn weights_are_turned_where_the_target_asks_and_it_pays() {
     assert_eq!(turned(&["weights_along_depth", "tf32"]), (true, true));
 }
 
-/// For which element types and columns does a target of these features want weights turned?
+/// Whether a target of these features wants weights of this type and these columns transposed.
 fn wants_turned(features: &[&str], dtype: DType, columns: usize) -> bool {
     let mut target = reference().targets().unwrap().remove(0);
     target.features.extend(features.iter().map(|f| f.to_string()));

@@ -23,7 +23,7 @@ use std::sync::{Arc, Once};
 /// Advice in every refusal of an engine.
 const ADVICE: &str = "build the plan again";
 
-/// Why engines of varying shapes are refused by a GPU backend of another build.
+/// Reason why engines of varying shapes are refused by a GPU backend of another build.
 const OTHER_CODE: &str = "so that code of the backend plans them, and the plan was built with other code";
 
 /// The first generation with engines of fixed shapes, whose names end with [`FIXED`].

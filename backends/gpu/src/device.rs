@@ -21,7 +21,7 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// The largest buffer that several weights share.
     const WEIGHTS_CHUNK: u64;
 
-    /// Its description.
+    /// Description of the device.
     fn target(&self) -> &Target;
 }
 
@@ -30,7 +30,7 @@ pub trait Buffer: Send + Sync {
     /// A range of it.
     type Range;
 
-    /// Its length.
+    /// Length in bytes.
     fn bytes(&self) -> u64;
 
     /// `bytes` bytes from `offset` on.
@@ -42,7 +42,7 @@ pub trait Buffer: Send + Sync {
 
 /// A range of a buffer. Equal ranges are the same memory.
 pub trait Range: Clone + Debug + PartialEq + Send + Sync {
-    /// Its length; some devices round it up to whole words.
+    /// Length in bytes; some devices round it up to whole words.
     fn bytes(&self) -> u64;
 
     /// `bytes` bytes from `offset` on.

@@ -18,7 +18,7 @@ pub enum Extent {
         /// The extents of both branches.
         of: Box<[Extent; 2]>,
     },
-    /// As long along one dimension as a loop made iterations.
+    /// Length along one dimension: the number of iterations that a loop made.
     Iterations {
         /// Address of the number of iterations.
         word: u64,

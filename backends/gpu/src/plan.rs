@@ -1,4 +1,4 @@
-//! From a step and the shapes of a run to launches.
+//! Planning: the launches of a step at the shapes of a run.
 
 use crate::checks;
 use crate::device::{Device, Range};

@@ -29,7 +29,7 @@ pub trait Executor: Launches {
 
     /// Number of prepared runs of a context that are kept.
     const PREPARED: usize;
-    /// Why the host walks control flow, where the device never does; noted if the host waited for it.
+    /// Reason why the host walks control flow, where the device never does; noted if the host waited for it.
     const WALKS: Option<Reason>;
 
     /// The state of the device for a run.
@@ -108,7 +108,7 @@ pub trait Executor: Launches {
 pub struct Run<D: Executor> {
     /// The program.
     pub loaded: Arc<Loaded<D>>,
-    /// Its memory.
+    /// Memory of the run.
     pub memory: Memory<D>,
     /// Bodies of the steps of control flow.
     pub bodies: Vec<Option<Bodies<D>>>,
@@ -143,7 +143,7 @@ pub struct Times<D: Executor> {
 
 /// The bodies of one step of control flow.
 pub struct Bodies<D: Executor> {
-    /// In the order of the node's regions.
+    /// Bodies in the order of the node's regions.
     pub list: Vec<Body<D>>,
     /// Memory of values between them.
     pub pool: Pool<D>,
@@ -155,7 +155,7 @@ pub struct Bodies<D: Executor> {
 
 /// A body with its memory.
 pub struct Body<D: Executor> {
-    /// Its program.
+    /// Run of the body's program.
     pub run: Run<D>,
     /// The shapes of the last run with what they were inferred from.
     pub shapes: Option<(Vec<(TensorType, Option<Tensor>)>, Arc<Shapes>)>,

@@ -115,7 +115,7 @@ pub struct Stack<D: Device> {
 }
 
 impl<D: Device> Stack<D> {
-    /// No values yet.
+    /// A stack without values.
     pub fn new(count: Option<i64>) -> Stack<D> {
         Stack { count, ty: None, slot: 0, filled: 0, room: 0, memory: None }
     }

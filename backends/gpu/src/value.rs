@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A tensor on the device. Clones are the same tensor.
 pub struct Value<D: Device> {
-    /// Its type; all dimensions are numbers.
+    /// Type of the value; all dimensions are numbers.
     pub ty: TensorType,
-    /// Its memory.
+    /// Memory of the value.
     pub at: D::Range,
-    /// Its elements, once the host knows them.
+    /// Elements, once the host knows them.
     pub known: Arc<OnceLock<Tensor>>,
     /// Whether the memory is overwritten in the next iteration.
     pub volatile: bool,
@@ -38,12 +38,12 @@ impl<D: Device> Value<D> {
         Value { ty, at, known: Arc::new(cell), volatile: false, _memory: None }
     }
 
-    /// Its size.
+    /// Size in bytes.
     pub fn bytes(&self) -> Result<u64, BackendError> {
         bytes_of(&self.ty)
     }
 
-    /// Its dimensions.
+    /// Dimensions of the value.
     pub fn shape(&self) -> Vec<usize> {
         self.ty.static_dims().unwrap_or_default()
     }

@@ -23,13 +23,13 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// With the options that the environment asks for: `KILN_POISON=1` poisons reused memory.
+    /// The backend with the options of the environment: `KILN_POISON=1` poisons reused memory.
     pub fn new() -> Reference {
         let poison = std::env::var_os("KILN_POISON").is_some_and(|v| v == "1");
         Reference { options: Options { poison } }
     }
 
-    /// With these options.
+    /// The backend with these options.
     pub fn with_options(options: Options) -> Reference {
         Reference { options }
     }

@@ -14,9 +14,9 @@ use std::time::Instant;
 pub(crate) struct Loaded {
     pub(crate) program: Arc<Program>,
     pub(crate) schedule: Schedule,
-    /// For each step that the host walks, its bodies.
+    /// Bodies of each step that the host walks.
     pub(crate) bodies: Vec<Option<LoadedBodies>>,
-    /// By value id.
+    /// Weights by value id.
     pub(crate) weights: Vec<Option<Val>>,
     pub(crate) options: Options,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Loaded {
 pub(crate) struct CpuContext {
     loaded: Arc<Loaded>,
     pool: Arc<Pool>,
-    /// For each step that the host walks, contexts of its bodies.
+    /// Contexts of the bodies of each step that the host walks.
     bodies: Vec<Option<Bodies>>,
     values: Vec<Option<Val>>,
     outputs: Option<Vec<Tensor>>,

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Operations of all steps.
 pub(crate) struct Schedule {
-    /// For each step of the program, its operations.
+    /// Operations of each step of the program.
     pub(crate) steps: Vec<Vec<Operation>>,
     /// Values that lie between steps and can be observed.
     pub(crate) border: HashSet<ValueId>,
@@ -25,21 +25,21 @@ pub(crate) struct Operation {
     work: Work,
     /// Values read.
     pub(crate) inputs: Vec<Option<ValueId>>,
-    /// For each input, is this its last use?
+    /// Whether this is the last use of each input.
     pub(crate) last: Vec<bool>,
     /// Values defined.
     pub(crate) outputs: Vec<ValueId>,
-    /// For each output, does nobody read it?
+    /// Whether nobody reads each output.
     pub(crate) unused: Vec<bool>,
 }
 
 /// Implementation of an operation.
 enum Work {
-    /// By the reference implementation.
+    /// The reference implementation.
     Oracle,
-    /// By a fast path, where it covers the case.
+    /// A fast path, where it covers the case.
     Path(fast::Path, usize),
-    /// As part of a group of pointwise nodes.
+    /// Part of a group of pointwise nodes.
     Fused(Box<Expr>),
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn node(graph: &Graph, id: NodeId) -> Result<&Node, BackendError> {
 }
 
 impl Operation {
-    /// By a path with blocks of this depth, or by the oracle.
+    /// Operation of one node: a path with blocks of this depth, or the oracle.
     fn single(id: NodeId, node: &Node, depth: Option<usize>) -> Operation {
         let path = fast::path(node.op.id()).zip(depth);
         Operation {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub enum Val {
     /// Given from outside, or made by the oracle; never written.
     Shared(Tensor),
-    /// In a buffer of the context's pool.
+    /// Buffer of the context's pool.
     Pooled(Pooled),
 }
 
@@ -54,7 +54,7 @@ impl Val {
         }
     }
 
-    /// As a tensor that shares the memory.
+    /// Tensor that shares the memory.
     pub fn tensor(&self) -> Result<Tensor, BackendError> {
         let p = match self {
             Val::Shared(t) => return Ok(t.clone()),
@@ -66,7 +66,7 @@ impl Val {
             .ok_or_else(|| BackendError::Internal(format!("{p:?} has {len} bytes")))
     }
 
-    /// As a tensor for the caller, who may keep it for long: a copy where it would hold on to much unused memory.
+    /// Tensor for the caller, who may keep it for long: a copy where it would hold on to much unused memory.
     pub fn output(&self) -> Result<Tensor, BackendError> {
         match self {
             Val::Pooled(p) if p.buf.is_wasteful() => {

@@ -36,7 +36,7 @@ pub struct Args {
 /// Detail in which an engine describes its layers.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Tells {
-    /// Nothing: layers are numbers
+    /// Layers are numbers
     None,
     /// Names of layers
     Names,

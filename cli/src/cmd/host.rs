@@ -4,13 +4,13 @@ use crate::print::Printer;
 use kiln::HostLayer;
 use serde_json::{Value, json};
 
-/// For programs; null where the backend does not tell.
+/// Layers at which the host waits, for programs; null where the backend does not report them.
 pub fn host_json(layers: Option<&[HostLayer]>) -> Value {
     let one = |l: &HostLayer| json!({"name": l.name, "why": l.why, "advice": l.advice});
     layers.map_or(Value::Null, |all| all.iter().map(one).collect())
 }
 
-/// For people; nothing where no run waits.
+/// Prints layers at which the host waits; nothing where there are none.
 pub fn print_host(layers: &[HostLayer], out: &Printer) {
     let row = |l: &HostLayer| vec![l.name.clone(), l.why.clone(), l.advice.clone()];
     out.table(&["waits for the host at", "because", "what to do"], layers.iter().map(row).collect());

@@ -46,7 +46,7 @@ fn model(op: &str, end: &str) -> Vec<u8> {
     encoded(&model)
 }
 
-/// Nothing that a terminal obeys was printed, and not too much.
+/// Checks that nothing was printed that a terminal obeys, and not too much.
 fn harmless(what: &[&str], r: &Ran) {
     for text in [&r.stdout, &r.stderr] {
         let bad = text.chars().find(|&c| c.is_control() && c != '\n' || c == '\u{202e}');

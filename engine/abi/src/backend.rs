@@ -63,7 +63,7 @@ pub struct kiln_run {
     /// A number that stands for these `values` and `shapes`: whenever this executable is run with it again, they are
     /// the same.
     pub shapes_id: u64,
-    /// Like `values`, with everything that is known of unknown dimensions: a Shapes.
+    /// Types and dimensions as in `values`, with the facts of unknown dimensions: a Shapes.
     pub shapes: kiln_payload,
 }
 

@@ -9,18 +9,18 @@ pub const KILN_MAGIC: u64 = 0x4755_4C50_4E4C_494B;
 /// Size of the part of the descriptor that is the same in every version, in bytes.
 pub const KILN_PREFIX_SIZE: u32 = 32;
 
-/// In `kinds`: the library offers a backend, the interface "kiln.backend/1".
+/// Bit of `kinds`: the library offers a backend, the interface "kiln.backend/1".
 pub const KILN_KIND_BACKEND: u32 = 1;
-/// In `kinds`: the library offers layers.
+/// Bit of `kinds`: the library offers layers.
 pub const KILN_KIND_LAYERS: u32 = 2;
 
-/// In `flags`: written in Rust, panics unwind and are caught at every slot.
+/// Bit of `flags`: written in Rust, panics unwind and are caught at every slot.
 pub const KILN_FLAG_PANIC_UNWIND: u32 = 1;
-/// In `flags`: C++ exceptions may be thrown inside; every slot catches them.
+/// Bit of `flags`: C++ exceptions may be thrown inside; every slot catches them.
 pub const KILN_FLAG_EXCEPTIONS: u32 = 2;
-/// In `flags`: needs the CUDA driver.
+/// Bit of `flags`: needs the CUDA driver.
 pub const KILN_FLAG_NEEDS_CUDA: u32 = 4;
-/// In `flags`: written in Rust, a panic ends the process. Refused unless the host is told otherwise.
+/// Bit of `flags`: written in Rust, a panic ends the process. Refused unless the host's policy allows it.
 pub const KILN_FLAG_PANIC_ABORT: u32 = 8;
 
 /// Constant that a plug-in library exports as `kiln_plugin_descriptor`.
@@ -46,9 +46,9 @@ pub struct kiln_descriptor {
     pub flags: u32,
     /// Name of the plug-in: "cuda".
     pub name: kiln_str,
-    /// Who made it.
+    /// Name of the vendor.
     pub vendor: kiln_str,
-    /// Its own version, as semantic versioning writes it.
+    /// Version of the library, as semantic versioning writes it.
     pub version: kiln_str,
     /// Text that distinguishes builds of one version; may be empty.
     pub build_id: kiln_str,

@@ -62,7 +62,7 @@ pub struct CompiledKernel {
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[cbor(map)]
 pub struct EntryPoint {
-    /// Its name in the code.
+    /// Name in the code.
     #[n(0)]
     pub name: String,
     /// Threads of a block; 0 where the code says so by itself.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// A backend: proposes tactics, compiles them, opens devices. Callable from any thread.
 pub trait Backend: Send + Sync {
-    /// Its name: "reference", "wgpu", "cuda".
+    /// Name of the backend: "reference", "wgpu", "cuda".
     fn name(&self) -> &str;
 
     /// The devices that it can open, best first. Empty with a reason where there is none.
@@ -45,7 +45,7 @@ pub struct TimeRequest<'a> {
     pub graph: &'a Graph,
     /// The tactic.
     pub tactic: &'a Tactic,
-    /// Its blob.
+    /// Blob of the tactic.
     pub blob: &'a [u8],
     /// Inputs in the order of the region's, at the shapes to time.
     pub inputs: &'a [Tensor],
@@ -119,7 +119,7 @@ pub trait Context: Send {
         None
     }
 
-    /// The same, or the error of a backend that has none.
+    /// The native interface, or an error if the backend has none.
     fn require_native(&mut self) -> Result<&mut dyn NativeContext, BackendError> {
         const NONE: &str = "this backend takes no streams, device memory or events of the caller's; pass tensors of the host";
         self.native().ok_or_else(|| BackendError::Unsupported(NONE.into()))

@@ -6,7 +6,7 @@ use thiserror::Error;
 /// The process that used Kiln first; 0 before.
 static FIRST: AtomicU32 = AtomicU32::new(0);
 
-/// This process was forked from one that had used Kiln.
+/// Error of a process that was forked from one that had used Kiln.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error(
     "process {now} was forked from process {then}, which had used Kiln: its threads and devices are not in the copy. \
@@ -15,7 +15,7 @@ static FIRST: AtomicU32 = AtomicU32::new(0);
 pub struct Forked {
     /// The process that used Kiln first.
     pub then: u32,
-    /// This process.
+    /// Id of this process.
     pub now: u32,
 }
 

@@ -131,8 +131,9 @@ impl Shapes {
         Some(elements.to_f64().iter().all(|&x| x != 0.0))
     }
 
-    /// Why the host has to read what a step counts on the device: how much it found, or whether an assertion holds. None for
-    /// steps that count nothing, and for assertions about elements that the host knows.
+    /// Reason why the host has to read the words that a step counts on the device: the size of its results,
+    /// or whether an assertion holds. None for steps that count nothing, and for assertions about elements
+    /// that the host knows.
     pub fn counted(&self, program: &Program, step: &Step) -> Option<Reason> {
         let has = |p: fn(&Node) -> bool| step.nodes.iter().filter_map(|&n| program.graph.get(n)).any(p);
         if has(|n| n.op.def().traits.data_dependent) {

@@ -58,7 +58,7 @@ impl Tactic {
         blake3::hash(source.as_bytes()).to_hex()[..16].to_owned()
     }
 
-    /// With a parameter; for building in a chain.
+    /// Sets a parameter; for building in a chain.
     pub fn with(mut self, name: &str, value: i64) -> Tactic {
         self.params.insert(name.to_owned(), value);
         self

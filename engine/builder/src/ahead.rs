@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Time that a build spent, by kind of work.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
-    /// All of it.
+    /// Time of the whole build.
     pub total: Duration,
     /// Waiting for kernels to be compiled.
     pub compiling: Duration,

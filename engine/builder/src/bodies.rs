@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// The length taken for dimensions of which nothing is known, where kernels are chosen.
 const USUAL: i64 = 16;
 
-/// So many other lengths are tried.
+/// Number of other lengths that are tried.
 pub(crate) const GUESSES: usize = 8;
 
 /// Facts of the inputs of each region at one point.

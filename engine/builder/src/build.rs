@@ -58,7 +58,7 @@ pub struct Built {
 pub struct StepReport {
     /// Names of its layers.
     pub name: String,
-    /// Its operators.
+    /// Operators of the region.
     pub ops: String,
     /// The chosen tactic with parameters.
     pub tactic: String,
@@ -194,7 +194,7 @@ fn note_views<'a>(program: &Program, reports: &mut impl Iterator<Item = &'a mut 
 #[derive(Default)]
 struct Chosen {
     steps: Vec<Step>,
-    /// In the order of the steps, those of bodies behind their step.
+    /// Reports in the order of the steps, those of bodies after their step.
     reports: Vec<StepReport>,
     /// Rewrites that were considered in bodies.
     inside: Vec<Considered>,

@@ -26,7 +26,7 @@ pub struct BuildConfig {
     pub tf32: bool,
     /// Libraries that tactics may come from beside the backend's own: "cublaslt", "cudnn". Engines then need them, too.
     pub tactic_sources: Vec<String>,
-    /// Only casts and Q/DQ of the network change types; `reduced` and per-layer types are refused.
+    /// Let only casts and Q/DQ of the network change types; `reduced` and per-layer types are refused.
     pub strong_types: bool,
     /// The type of the network's inputs and outputs of f32, if not that. Casts do it, in a strongly typed network, too.
     pub io_type: Option<DType>,

@@ -24,18 +24,18 @@ pub enum BuildError {
         #[source]
         source: IrError,
     },
-    /// No tactic of the backend runs a layer.
+    /// Layer that no tactic of the backend runs.
     #[error("backend {backend} can't run layer \"{layer}\" ({op}) with inputs {inputs}: {reasons}")]
     NoTactic {
         /// The backend.
         backend: String,
         /// The layer.
         layer: String,
-        /// Its operator.
+        /// Operator of the layer.
         op: String,
         /// Types of its inputs.
         inputs: String,
-        /// Why each tactic was refused.
+        /// Reasons why the tactics were refused.
         reasons: String,
     },
     /// The backend can't take tactics from a library.
@@ -56,7 +56,7 @@ pub enum BuildError {
     Backend {
         /// The backend.
         backend: String,
-        /// Its error.
+        /// Error of the backend.
         #[source]
         source: BackendError,
     },

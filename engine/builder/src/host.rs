@@ -135,7 +135,7 @@ fn assume_bounds(program: &Program, step: &Step, shapes: &mut Shapes) {
 
 /// Facts of a body of control flow.
 struct Inside {
-    /// Its steps that need the host.
+    /// Steps of the body that need the host.
     steps: Vec<HostStep>,
     /// Whether the sizes of all its values are known before a run.
     sized: bool,
@@ -257,7 +257,7 @@ fn on_host(program: &Program, node: &Node, shapes: &Shapes, inside: &[Inside]) -
     (!decided || !sized || !bodies).then_some(assisted::DECISIONS)
 }
 
-/// Why a backend that keeps control flow on the device leaves this one to the host.
+/// Reason why a backend that keeps control flow on the device leaves this one to the host.
 fn on_device(
     program: &Program,
     node: &Node,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 /// A step as the planner sees it.
 #[derive(Clone, Debug)]
 pub struct StepUse {
-    /// Its nodes.
+    /// Nodes of the step.
     pub nodes: Vec<NodeId>,
     /// Scratch memory it wants, in bytes.
     pub workspace: u64,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// A bound of more bytes is taken only if it is not much more than the value has at the ends of the profile.
 const LARGE: u64 = 16 << 20;
 
-/// So many times as much.
+/// Factor from which a bound is too loose.
 const LOOSE: u64 = 8;
 
 /// Facts of all values, by value: what kernels are chosen for, and what bounds the memory plan.
@@ -29,7 +29,7 @@ pub struct Points {
 /// Facts of all values over the shapes of one profile: dimensions in terms of symbols, and the ranges of these.
 #[derive(Clone, Debug)]
 pub struct Span {
-    /// By value.
+    /// Facts by value.
     pub facts: Vec<Fact>,
     /// Least, usual and greatest values of symbols by name.
     pub ranges: Arc<Ranges>,

@@ -195,7 +195,8 @@ impl<'a> Former<'a> {
         })
     }
 
-    /// When a layer of a region comes: numbers for the host first, then the anchor, if `head` is one, then the others.
+    /// Rank of a layer in the order of a region: numbers for the host first, then the anchor, if `head` is
+    /// one, then the others.
     fn turn(&self, n: NodeId, head: NodeId) -> u8 {
         match self.g.get(n).map(|n| &n.op) {
             Some(op) if op.roles().host_known => 0,

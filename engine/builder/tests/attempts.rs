@@ -42,7 +42,7 @@ fn edit(g: &mut Graph, rng: &mut Rng) -> Result<(), IrError> {
     Ok(())
 }
 
-/// Everything of a graph, and where its names are found.
+/// Text of everything in a graph, and of the values that its names find.
 fn all(g: &Graph, nodes: u32) -> String {
     let values: Vec<_> = g.value_ids().map(|v| (g.value(v), g.find(&g.value(v).name))).collect();
     let nodes: Vec<_> = (0..nodes + 50).map(|n| g.get(NodeId(n))).collect();

@@ -3,17 +3,17 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a file is not trusted.
+/// Reason why a file is not trusted.
 #[derive(Debug)]
 pub enum Distrust {
     /// The file, or a folder above it, cannot be looked at.
     Io {
         /// File or folder that was examined.
         path: PathBuf,
-        /// Why it failed.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Others can replace or change it.
+    /// File or folder that others can replace or change.
     Open {
         /// The file's real path.
         path: PathBuf,

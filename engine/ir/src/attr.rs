@@ -64,7 +64,7 @@ from!(i64 => Int, f64 => Float, bool => Bool, &str => Str, String => Str, Vec<i6
 pub struct Attrs(BTreeMap<String, Attr>);
 
 impl Attrs {
-    /// No attributes.
+    /// An empty map of attributes.
     pub fn new() -> Attrs {
         Attrs::default()
     }

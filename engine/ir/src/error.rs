@@ -20,7 +20,7 @@ pub enum OpError {
     MissingInput {
         /// Position of the input.
         input: usize,
-        /// Its name in the schema.
+        /// Name in the schema.
         name: String,
     },
     /// An input has a type that the operator does not take.
@@ -28,7 +28,7 @@ pub enum OpError {
     DType {
         /// Position of the input.
         input: usize,
-        /// Its element type.
+        /// Element type of the input.
         found: DType,
         /// The types allowed, in words.
         wanted: String,
@@ -38,7 +38,7 @@ pub enum OpError {
     Shape {
         /// Position of the input.
         input: usize,
-        /// Its shape as text.
+        /// Shape of the input, as text.
         found: String,
         /// Allowed shapes, in words.
         wanted: String,
@@ -48,7 +48,7 @@ pub enum OpError {
     Mismatch {
         /// One shape.
         a: String,
-        /// The other.
+        /// Shape or type of the other operand.
         b: String,
         /// The rule they break.
         wanted: String,
@@ -80,9 +80,9 @@ pub enum OpError {
     NeedsValue {
         /// Position of the input.
         input: usize,
-        /// Its name in the schema.
+        /// Name in the schema.
         name: String,
-        /// For example "known at build time".
+        /// Time at which it must be known: "known at build time".
         wanted: String,
     },
     /// An element of an index input is out of range.
@@ -92,7 +92,7 @@ pub enum OpError {
         op: String,
         /// Position of the input.
         input: usize,
-        /// Its name in the schema.
+        /// Name in the schema.
         name: String,
         /// Position of the element, row-major.
         at: u64,
@@ -125,13 +125,13 @@ pub enum IrError {
     Layer {
         /// The layer's name.
         layer: String,
-        /// Its operator.
+        /// Operator of the layer.
         op: String,
         /// Error of the operator.
         #[source]
         source: OpError,
     },
-    /// No such operator.
+    /// Name that no operator has.
     #[error("there is no operator \"{0}\"")]
     UnknownOp(String),
     /// The structure of the network is wrong.

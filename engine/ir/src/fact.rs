@@ -32,7 +32,7 @@ pub enum Value {
 }
 
 impl Fact {
-    /// Nothing known but the type.
+    /// A fact with a type, without contents.
     pub fn of(ty: TensorType) -> Fact {
         Fact { ty, value: None }
     }

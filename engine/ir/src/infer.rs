@@ -30,7 +30,7 @@ impl<'a> InferCx<'a> {
         InferCx { def: op.def(), attrs: op.attrs(), inputs, scope }
     }
 
-    /// This application with other attributes and inputs.
+    /// Context of this application with other attributes and inputs.
     pub fn reordered<'b>(&'b self, attrs: &'b Attrs, inputs: &'b [Option<Fact>]) -> InferCx<'b> {
         InferCx { def: self.def, attrs, inputs, scope: self.scope }
     }

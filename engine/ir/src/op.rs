@@ -35,7 +35,7 @@ pub struct OpDef {
     pub eval: fn(&EvalCx<'_>) -> Result<Vec<Tensor>, OpError>,
     /// The ranges that the contents of its index inputs must lie in.
     pub ranges: Option<Ranges>,
-    /// For pointwise operators, the scalar expression from inputs (of these dtypes) to the output.
+    /// Scalar expression of a pointwise operator, from inputs (of these dtypes) to the output.
     pub expr: Option<fn(&Attrs, &[DType]) -> Result<Expr, OpError>>,
     /// Assumptions that passes and backends may make.
     pub traits: Traits,
@@ -92,9 +92,9 @@ impl Port {
 /// One attribute of a schema.
 #[derive(Clone, Copy)]
 pub struct AttrDef {
-    /// Its name.
+    /// Name of the attribute.
     pub name: &'static str,
-    /// Its default, which also sets its kind.
+    /// Default value, which also sets the kind.
     pub default: fn() -> Attr,
     /// Whether it must be given.
     pub required: bool,
@@ -122,7 +122,7 @@ pub struct Traits {
     pub data_dependent: bool,
     /// Two runs give different results (random numbers): never folded, never merged.
     pub random: bool,
-    /// It must stay even if nobody reads its outputs (assertions, in-place updates).
+    /// Whether it must stay even if nobody reads its outputs (assertions, in-place updates).
     pub side_effect: bool,
     /// Pairs (input, output) that must be the same memory.
     pub must_alias: &'static [(usize, usize)],
@@ -153,7 +153,7 @@ pub enum Tolerance {
     /// Rounding errors of the scalar expression, followed through its instructions: one unit in the last place for a
     /// sum, difference or product, four for a quotient or a root.
     Elementwise,
-    /// As `Elementwise`, with 16 units in the last place for each transcendental function.
+    /// Tolerance of `Elementwise`, with 16 units in the last place for each transcendental function.
     Transcendental,
     /// Linear in each input: c·eps·Σ|aᵢbᵢ| of the terms that a result sums.
     Sum,
@@ -161,10 +161,11 @@ pub enum Tolerance {
     Sampled,
     /// A backward-stable algorithm: the error is what a few roundings of each input would cause.
     Conditioned,
-    /// As `Conditioned`, with constant factors that are rounded too (those of a Fourier transform). A result
-    /// that should vanish may differ from zero by 8 units in the last place of the greatest result.
+    /// Tolerance of `Conditioned`, with constant factors that are rounded too (those of a Fourier transform).
+    /// A result that should vanish may differ from zero by 8 units in the last place of the greatest result.
     Transform,
-    /// As `Conditioned`; intermediate results may be rounded to the narrowest float type of the inputs.
+    /// Tolerance of `Conditioned`, with intermediate results that may be rounded to the narrowest float type
+    /// of the inputs.
     Narrow,
     /// Made of sizes and attributes alone: 16 units in the last place, or 8 of the greatest result.
     Generated,

@@ -12,7 +12,7 @@ pub struct Problem {
     pub label: String,
     /// The operator.
     pub op: Op,
-    /// Its inputs.
+    /// Inputs of the problem.
     pub inputs: Vec<Option<Tensor>>,
 }
 
@@ -123,7 +123,7 @@ pub fn made(t: Option<Tensor>) -> Tensor {
     t.unwrap_or_else(|| panic!("a generator of test problems gives elements that do not fit its shape"))
 }
 
-/// No problems, for operators that a suite of their own covers (control flow, plug-ins).
+/// An empty list, for operators that a suite of their own covers (control flow, plug-ins).
 pub fn none(_: &mut Rng) -> Vec<Problem> {
     Vec::new()
 }

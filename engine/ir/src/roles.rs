@@ -27,7 +27,7 @@ pub struct Roles {
 }
 
 impl Roles {
-    /// No role.
+    /// Roles of an operator without any.
     pub const NONE: Roles = Roles {
         movement: Movement::None,
         control: false,
@@ -43,7 +43,7 @@ impl Roles {
 /// Movement of data: how the elements of a result follow from those of the first input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Movement {
-    /// By computation.
+    /// No movement: elements are computed.
     None,
     /// Elements and shape stay.
     Identity,
@@ -72,11 +72,11 @@ impl Movement {
 /// Treatment of images whose channels are their last dimension.
 #[derive(Clone, Copy, Debug)]
 pub enum LayoutRule {
-    /// Not at all, unless it works element by element.
+    /// Not supported, unless the operator works element by element.
     Fixed,
-    /// By its attribute "layout", which holds for so many inputs, from the first on.
+    /// Attribute "layout", which holds for so many inputs, from the first on.
     Attribute(usize),
-    /// By naming other axes.
+    /// Other numbers of the named axes.
     Axes(AxesRule),
 }
 
@@ -96,10 +96,10 @@ pub struct NamedAxes {
 /// Place where an operator names axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxesPlace {
-    /// In an attribute that is one axis.
+    /// Attribute that is one axis.
     Axis(&'static str),
-    /// In an attribute that is a list.
+    /// Attribute that is a list.
     List(&'static str),
-    /// In an input of integers.
+    /// Input of integers.
     Input(usize),
 }

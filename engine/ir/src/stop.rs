@@ -17,7 +17,7 @@ pub enum Stop {
     Never = 0,
     /// Somebody may ask for it: work goes in pieces that are short enough.
     Possible = 1,
-    /// As soon as possible.
+    /// Stop as soon as possible.
     Now = 2,
 }
 
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Other panics go on as they are.
+    /// Panics of other kinds are passed on.
     #[test]
     fn panics_are_not_interruptions() {
         let other = catch_unwind(|| catch(|| resume_unwind(Box::new("other"))));

@@ -88,7 +88,7 @@ pub enum Elems {
 }
 
 impl Tensor {
-    /// From little-endian bytes; `None` if their number is not that of the shape.
+    /// Makes a tensor of little-endian bytes; `None` if their number is not that of the shape.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: impl Into<Bytes>) -> Option<Tensor> {
         let bytes = bytes.into();
         let n = volume(shape)?;
@@ -99,8 +99,8 @@ impl Tensor {
         })
     }
 
-    /// From floats, rounded to nearest even once (integers: truncated and saturated). Panics never: too few or too
-    /// many elements give `None`.
+    /// Makes a tensor of floats, rounded to nearest even once (integers: truncated and saturated). Never
+    /// panics: too few or too many elements yield `None`.
     pub fn from_elems(dtype: DType, shape: &[usize], elems: &Elems) -> Option<Tensor> {
         let bytes = match elems {
             Elems::F(v) => encode_f(dtype, v),
@@ -151,7 +151,7 @@ impl Tensor {
         self.len() == 0
     }
 
-    /// Its static type.
+    /// Type of the tensor, its dimensions static.
     pub fn ty(&self) -> TensorType {
         TensorType::new(self.dtype, self.shape.iter().map(|&d| Dim::new(d as i64)))
     }
@@ -254,7 +254,7 @@ fn encode_i(dtype: DType, v: &[i64]) -> Vec<u8> {
 }
 
 impl PartialEq for Tensor {
-    /// Same type, shape and bytes.
+    /// Compares type, shape and bytes.
     fn eq(&self, o: &Tensor) -> bool {
         self.dtype == o.dtype && self.shape == o.shape && self.bytes() == o.bytes()
     }

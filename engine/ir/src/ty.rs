@@ -58,7 +58,7 @@ impl TensorType {
         self.dims.iter().map(Dim::kind).max().unwrap_or(DimKind::Static)
     }
 
-    /// This type with another element type.
+    /// The type with another element type.
     pub fn with_dtype(&self, dtype: DType) -> TensorType {
         TensorType { dtype, dims: self.dims.clone() }
     }

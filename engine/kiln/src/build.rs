@@ -1,4 +1,4 @@
-//! From a network to a plan.
+//! Builds of networks to plans.
 
 use crate::{Error, ShapeRequest, best};
 use kiln_backend::{Backend, Target};

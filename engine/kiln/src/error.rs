@@ -19,7 +19,7 @@ pub enum Error {
     Import {
         /// The model's file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         #[source]
         source: Box<OnnxError>,
     },
@@ -31,7 +31,7 @@ pub enum Error {
     Text {
         /// The file.
         path: PathBuf,
-        /// Why, with the line.
+        /// Reason, with the line.
         #[source]
         source: IrError,
     },
@@ -42,7 +42,7 @@ pub enum Error {
         network: String,
         /// The backend.
         backend: String,
-        /// Why.
+        /// Reason.
         #[source]
         source: BuildError,
     },
@@ -54,7 +54,7 @@ pub enum Error {
         /// Difference from what the network wants.
         message: String,
     },
-    /// No backend has a device.
+    /// Error of a machine where no backend has a device.
     #[error("no backend has a device here: {reasons}")]
     NoBackend {
         /// Reason of each backend.
@@ -75,7 +75,7 @@ pub enum Error {
     Devices {
         /// The backend.
         backend: String,
-        /// Why.
+        /// Reason.
         #[source]
         source: BackendError,
     },
@@ -131,7 +131,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         #[source]
         source: std::io::Error,
     },

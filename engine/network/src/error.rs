@@ -42,7 +42,7 @@ pub enum NetworkError {
         /// Kind that was asked for.
         wanted: String,
     },
-    /// No such layer, loop or conditional in this network.
+    /// Name of a layer, loop or conditional that the network does not have.
     #[error("there is no {0} in this network")]
     NoSuch(String),
     /// A tensor would depend on itself.
@@ -63,7 +63,7 @@ pub enum NetworkError {
     Name {
         /// Beginning of the name.
         start: String,
-        /// Its length.
+        /// Length in bytes.
         len: usize,
         /// The longest allowed.
         max: usize,
@@ -82,7 +82,7 @@ pub enum NetworkError {
     NotForShapes {
         /// The tensor.
         tensor: String,
-        /// Its type.
+        /// Type of the tensor.
         found: String,
     },
     /// A tensor that something reads or writes is removed.
@@ -90,7 +90,7 @@ pub enum NetworkError {
     InUse {
         /// The tensor.
         tensor: String,
-        /// Who.
+        /// Name of the user.
         user: String,
     },
     /// A layer has no weights in this role.
@@ -111,7 +111,7 @@ pub enum NetworkError {
     TensorType {
         /// The tensor.
         tensor: String,
-        /// Its type.
+        /// Type of the tensor.
         found: String,
         /// The type asked for.
         wanted: String,
@@ -124,7 +124,7 @@ pub enum NetworkError {
         /// The parameter.
         what: String,
     },
-    /// Something that networks with an implicit batch lack.
+    /// Feature that networks with an implicit batch lack.
     #[error("\"{what}\": {why} in a network with an implicit batch; make the batch explicit")]
     ImplicitBatch {
         /// The layer or tensor.
@@ -157,7 +157,7 @@ pub enum NetworkError {
     /// A loop without limit.
     #[error("{0} has no iteration limit; add one")]
     NoLimit(String),
-    /// Something that must be known before a loop starts comes from inside of it.
+    /// Operand that must be known before a loop starts, but is computed inside.
     #[error(
         "input {input} of \"{layer}\" must come from outside of {construct}, but \"{tensor}\" lies inside"
     )]
@@ -171,7 +171,7 @@ pub enum NetworkError {
         /// The tensor.
         tensor: String,
     },
-    /// Something that must be computed in a loop comes from outside.
+    /// Operand that must be computed in a loop, but is computed outside.
     #[error(
         "input {input} of \"{layer}\" must be computed inside of {construct}, but \"{tensor}\" lies outside"
     )]
@@ -240,7 +240,7 @@ pub enum NetworkError {
         layer: String,
         /// The loop.
         construct: String,
-        /// Its input.
+        /// Tensor that is its input.
         tensor: String,
     },
     /// An input of a boundary layer was never set.
@@ -258,7 +258,7 @@ pub enum NetworkError {
     NotNested {
         /// One.
         a: String,
-        /// The other.
+        /// Label of the other construct.
         b: String,
         /// Layers that show it.
         why: String,

@@ -56,7 +56,7 @@ pub(super) struct LayerData {
     pub(super) def: Arc<dyn LayerDef>,
     pub(super) inputs: Vec<Option<TensorId>>,
     pub(super) outputs: Vec<TensorId>,
-    /// Its operators; the graph's inputs are the layer's inputs that are present, in order.
+    /// Operators of the layer; the graph's inputs are the layer's inputs that are present, in order.
     pub(super) body: Arc<Graph>,
     pub(super) meta: Meta,
     pub(super) weight_names: Vec<(WeightsRole, Arc<str>)>,
@@ -84,12 +84,12 @@ impl<'n, P> Layer<'n, P> {
         self.net.layer_data(self.id)
     }
 
-    /// Its id, which stays valid.
+    /// Id of the layer, which stays valid.
     pub fn id(&self) -> LayerId {
         self.id
     }
 
-    /// Its name.
+    /// Name of the layer.
     pub fn name(&self) -> &str {
         &self.data().name
     }
@@ -194,7 +194,7 @@ impl<'n, P> Layer<'n, P> {
 }
 
 impl<P: LayerDef + Clone> Layer<'_, P> {
-    /// Its parameters.
+    /// Parameters of the layer.
     pub fn params(&self) -> Result<&P, NetworkError> {
         self.net.params::<P>(self.id)
     }

@@ -51,7 +51,7 @@ use tensors::TensorData;
 /// Names of tensors, layers and weights have at most this many bytes.
 pub const MAX_NAME: usize = 4095;
 
-/// Who decides on the types of values.
+/// Rule for the types of values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Typing {
     /// The builder, among those that its flags and the layers' precisions allow.
@@ -111,7 +111,7 @@ impl Network {
         &self.name
     }
 
-    /// Who decides on types.
+    /// Rule for the types of values.
     pub fn typing(&self) -> Typing {
         self.typing
     }

@@ -13,7 +13,7 @@ use crate::{Array, NpyType, NpzError};
 /// Compression of the entries of a written archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// As they are, like `numpy.savez`.
+    /// Stored without compression, like `numpy.savez`.
     Stored,
     /// Deflated, like `numpy.savez_compressed`.
     Deflated,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::dtype::NpyType;
 
-/// Why an array or archive was refused.
+/// Reason why an array or archive was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NpzError {

@@ -19,7 +19,7 @@ struct Case {
     model: Vec<u8>,
     inputs: BTreeMap<String, Array>,
     outputs: BTreeMap<String, Array>,
-    /// By how much codes may differ.
+    /// Greatest difference of codes.
     slack: i64,
     /// Text of the importer's refusal, if it has to refuse the model.
     says: Option<String>,

@@ -9,7 +9,7 @@ use kiln_ir::infer::{Fact, InferCx, MAX_CONTENT};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::TensorType;
 
-/// For each output element, the input element that it is; `None` where it is none (padding, an index out of range).
+/// Input element of each output element; `None` where there is none (padding, an index out of range).
 pub type Moves = Vec<Option<usize>>;
 
 /// The fact of an output of type `ty`, its contents followed through `moves(input shape, output shape)` of input 0;

@@ -29,7 +29,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Their names in attributes.
+    /// Names of the layouts in attributes.
     pub const NAMES: &[&str] = &["linear", "channels_last"];
 
     /// The attribute "layout", linear if there is none.
@@ -40,7 +40,7 @@ impl Layout {
         }
     }
 
-    /// Its name in attributes.
+    /// Name of the layout in attributes.
     pub fn name(self) -> &'static str {
         match self {
             Layout::Linear => "linear",

@@ -115,7 +115,7 @@ pub enum PoolOp {
 }
 
 impl PoolOp {
-    /// Their names in attributes.
+    /// Names of the functions in attributes.
     pub const NAMES: &[&str] = &["max", "average", "lp"];
 
     /// The attribute "op"; max if there is none, as in `max_pool_indices`.

@@ -27,7 +27,7 @@ pub enum Padding {
 /// Interpolation between elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interpolation {
-    /// From the two neighbours of each dimension.
+    /// Linear between the two neighbours of each dimension.
     Linear,
     /// The nearest element, ties to the even one.
     Nearest,

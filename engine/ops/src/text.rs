@@ -56,7 +56,7 @@ const MAX_OUTPUTS: i64 = 1 << 26;
 struct Grams<'a> {
     /// Position of the counter of each n-gram.
     slots: HashMap<&'a [i64], usize>,
-    /// Their lengths.
+    /// Lengths of the n-grams.
     lengths: std::ops::RangeInclusive<usize>,
     skips: usize,
     /// Length of the output.

@@ -10,7 +10,7 @@ const REBUILD: &str = "build the plan again for it";
 /// The answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compatibility {
-    /// Why it does not run; `None` if it does.
+    /// Reason why the plan does not run; `None` if it does.
     pub refusal: Option<String>,
     /// Differences that may cost speed or memory.
     pub warnings: Vec<String>,

@@ -14,7 +14,7 @@ pub enum PlanError {
         /// Message of the operating system.
         message: String,
     },
-    /// It does not begin as a plan does.
+    /// File that does not begin as a plan does.
     #[error(
         "this is no Kiln plan: it begins with {found}, wants \"KILNPLAN\"; give the file that `kiln build` wrote"
     )]
@@ -22,7 +22,7 @@ pub enum PlanError {
         /// The first bytes.
         found: String,
     },
-    /// Another format.
+    /// Plan of a format that this build does not read.
     #[error(
         "plan format {found}; this build reads {least} to {greatest}: build the plan again, or use a newer Kiln"
     )]

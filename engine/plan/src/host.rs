@@ -7,7 +7,7 @@ use kiln_backend::{HostStep, Program, Step};
 pub struct HostLayer {
     /// Names of its layers, as the inspector prints them.
     pub name: String,
-    /// Why, as part of a sentence.
+    /// Reason, as part of a sentence.
     pub why: String,
     /// Advice on how to avoid the wait; may be empty.
     pub advice: String,

@@ -54,7 +54,7 @@ pub struct LayerInfo {
     /// The tactic; "view" of a layer that launches no kernel and only renames memory.
     #[serde(rename = "TacticName")]
     pub tactic: String,
-    /// Its parameters.
+    /// Parameters of the tactic.
     #[serde(rename = "TacticValue")]
     pub tactic_params: BTreeMap<String, i64>,
     /// Scratch memory in bytes.
@@ -68,7 +68,7 @@ pub struct LayerInfo {
 /// A tensor at the border of a layer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TensorInfo {
-    /// Its name.
+    /// Name of the tensor.
     #[serde(rename = "Name")]
     pub name: String,
     /// Dimensions; -1 where a run determines them.
@@ -116,13 +116,13 @@ impl LayerTable {
         LayerTable { layers, io }
     }
 
-    /// As JSON, keys as in TensorRT.
+    /// Writes the table as JSON, with TensorRT's keys.
     pub fn to_json(&self) -> String {
         // Strings, numbers and maps with text keys always have a JSON form.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// From JSON.
+    /// Reads the table from JSON.
     pub fn from_json(bytes: &[u8]) -> Result<LayerTable, serde_json::Error> {
         serde_json::from_slice(bytes)
     }
@@ -139,7 +139,7 @@ impl LayerTable {
         })
     }
 
-    /// As a table for people.
+    /// Writes a table for people.
     pub fn to_text(&self) -> String {
         let head = ["#", "layer", "operators", "tactic", "outputs", "memory"].map(str::to_owned);
         let mut rows = vec![head.to_vec()];
@@ -159,7 +159,7 @@ impl LayerTable {
 }
 
 impl Layer {
-    /// Its name or number.
+    /// Name or number of the layer.
     pub fn name(&self) -> &str {
         match self {
             Layer::Name(n) => n,

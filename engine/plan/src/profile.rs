@@ -74,7 +74,7 @@ impl Range {
 }
 
 impl Profile {
-    /// Nothing set.
+    /// A profile without ranges.
     pub fn new() -> Profile {
         Profile::default()
     }
@@ -247,7 +247,7 @@ fn check_shape(t: &IoTensor, range: &Range, symbols: &mut Symbols) -> Result<(),
     Ok(())
 }
 
-/// For each symbol, the input that first has it and its min, opt and max there.
+/// Ranges of symbols: the input that first has each, and its min, opt and max there.
 type Symbols = HashMap<Arc<str>, (String, [i64; 3])>;
 
 /// The name of a dimension that is a single host symbol.

@@ -26,7 +26,7 @@ impl Canceller {
     }
 }
 
-/// Why a run was stopped.
+/// Reason why a run was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     Cancelled,
@@ -56,9 +56,9 @@ struct Running {
     run: Option<u64>,
     runs: u64,
     cause: Option<Cause>,
-    /// When the run in flight is stopped, and its limit.
+    /// Time at which the run in flight is stopped, and its limit.
     deadline: Option<(Instant, Duration)>,
-    /// When the timer looks at this context next.
+    /// Time at which the timer looks at this context next.
     timer: Option<Instant>,
 }
 

@@ -167,7 +167,7 @@ impl Engine {
         found.ok_or_else(|| unknown(&self.shared.io, "tensor", name))
     }
 
-    /// Its optimization profiles.
+    /// Optimization profiles of the engine.
     pub fn profiles(&self) -> &[Profile] {
         &self.shared.profiles
     }

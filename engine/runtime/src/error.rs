@@ -10,7 +10,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RuntimeError {
-    /// No tensor has this name.
+    /// Name that no tensor has.
     #[error("the engine has no {mode} \"{name}\"; it has {known}")]
     UnknownTensor {
         /// The name asked for.
@@ -25,7 +25,7 @@ pub enum RuntimeError {
     MissingInput {
         /// The input.
         name: String,
-        /// Its type.
+        /// Type of the missing input.
         wanted: String,
     },
     /// An input was given twice.
@@ -41,7 +41,7 @@ pub enum RuntimeError {
     DType {
         /// The input.
         name: String,
-        /// Its element type.
+        /// Element type of the tensor.
         found: DType,
         /// The engine's.
         wanted: DType,
@@ -51,11 +51,11 @@ pub enum RuntimeError {
     Rank {
         /// The input.
         name: String,
-        /// Its shape.
+        /// Shape of the tensor.
         found: Vec<usize>,
         /// Number of dimensions wanted.
         wanted_rank: usize,
-        /// Its dimensions as text.
+        /// Dimensions of the input, as text.
         wanted: String,
     },
     /// A fixed dimension differs.
@@ -63,7 +63,7 @@ pub enum RuntimeError {
     Dim {
         /// The input.
         name: String,
-        /// Its shape.
+        /// Shape of the tensor.
         found: Vec<usize>,
         /// The dimension that differs.
         axis: usize,
@@ -79,11 +79,11 @@ pub enum RuntimeError {
         symbol: String,
         /// An input.
         a_name: String,
-        /// Its value there.
+        /// Value of the symbol there.
         a: i64,
-        /// Another input (or the same, at another dimension).
+        /// Name of another input (or the same, at another dimension).
         b_name: String,
-        /// Its value there.
+        /// Value of the symbol there.
         b: i64,
     },
     /// An input's shape is outside of the optimization profile.
@@ -100,17 +100,17 @@ pub enum RuntimeError {
         found: Vec<i64>,
         /// The profile.
         profile: usize,
-        /// Its least.
+        /// Least allowed value.
         min: Vec<i64>,
-        /// Its greatest.
+        /// Greatest allowed value.
         max: Vec<i64>,
     },
-    /// No optimization profile holds the inputs.
+    /// Inputs that no optimization profile holds.
     #[error("none of the {count} profiles covers the inputs; the nearest: {nearest}")]
     NoProfile {
         /// Number of profiles of the engine.
         count: usize,
-        /// Why the last one tried does not.
+        /// Reason why the last profile tried does not.
         nearest: String,
     },
     /// An optimization profile is illegal.
@@ -156,7 +156,7 @@ pub enum RuntimeError {
     TimedOut {
         /// The limit.
         limit: Duration,
-        /// As of [`RuntimeError::Cancelled`].
+        /// Layer, as in [`RuntimeError::Cancelled`].
         layer: String,
     },
     /// The process was forked after it had used Kiln.
@@ -165,7 +165,7 @@ pub enum RuntimeError {
     /// The backend failed.
     #[error("backend \"{backend}\": {source}")]
     Backend {
-        /// Its name.
+        /// Name of the backend.
         backend: String,
         /// Error of the backend.
         #[source]

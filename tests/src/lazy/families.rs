@@ -6,7 +6,7 @@ use kiln_network::NetworkError;
 
 /// A family of operators.
 pub struct Family {
-    /// Its name.
+    /// Name of the family.
     pub name: &'static str,
     /// The operators of a graph that count as having tried it.
     pub ops: &'static [&'static str],

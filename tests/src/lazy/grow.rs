@@ -174,7 +174,7 @@ impl Grow {
         if self.rng.int(0, 2) == 0 { self.constant(dtype, shape) } else { self.input(dtype, shape, None) }
     }
 
-    /// Another value of the same type and shape that can be read here, or a constant.
+    /// A second value of the same type and shape that can be read here, or a constant.
     pub(super) fn partner(&mut self, x: &Val) -> Result<Val, NetworkError> {
         let alike = |v: &&Val| v.id != x.id && v.dtype() == x.dtype() && v.shape() == x.shape();
         let all: Vec<Val> = self.frames.iter().flatten().filter(alike).cloned().collect();

@@ -182,7 +182,7 @@ fn integers(all: &mut Vec<i64>, rng: &mut Rng) {
     }
 }
 
-/// Another shape, another type, or other contents of a tensor of integers.
+/// Changes the shape, the type, or the contents of a tensor of integers.
 fn tensor(t: &mut TensorProto, rng: &mut Rng) -> Option<()> {
     match rng.int(0, 4) {
         0 => integers(&mut t.dims, rng),
@@ -248,7 +248,7 @@ fn operator(g: &mut GraphProto, rng: &mut Rng) -> Option<()> {
     Some(())
 }
 
-/// Another type or shape of an input.
+/// Changes the type or shape of an input.
 fn declared(g: &mut GraphProto, rng: &mut Rng) -> Option<()> {
     let at = any(&g.input, rng)?;
     let Some(type_proto::Value::TensorType(t)) = g.input[at].r#type.as_mut()?.value.as_mut() else {

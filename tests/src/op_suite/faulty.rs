@@ -16,7 +16,7 @@ enum Fault {
     None,
     /// The first output has another last bit.
     Value,
-    /// The same, from the second run on.
+    /// The first output has another last bit from the second run on.
     SecondRun,
     /// An input is written.
     Input,

@@ -39,7 +39,7 @@ pub struct Subject {
     latitude: Latitude,
 }
 
-/// Why a problem did not pass.
+/// Reason why a problem did not pass.
 enum Trouble {
     Refused(String),
     Failed(String),

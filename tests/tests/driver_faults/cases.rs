@@ -40,7 +40,7 @@ impl Case {
         Engine::on_target(program, profiles, cx.backend.as_ref(), cx.target.clone())
     }
 
-    /// Why the host walks its layers, where the input "n" is 3.
+    /// Reason why the host walks each of its layers, where the input "n" is 3.
     pub fn host_layers(&self, cx: &Cx) -> Vec<String> {
         let mut context = self.load(cx).unwrap().create_context().unwrap();
         flow_run(&mut context, 3).unwrap();

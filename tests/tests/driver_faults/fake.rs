@@ -75,7 +75,7 @@ type Create = unsafe extern "C" fn(*mut *mut c_void, c_uint) -> c_int;
 type Destroy = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 impl Fake {
-    /// That of the environment.
+    /// The driver that the environment names.
     pub fn open() -> Fake {
         let path = std::env::var_os(VARIABLE).unwrap();
         // SAFETY: the library is the test's own.

@@ -23,7 +23,7 @@ pub trait Left: Sync {
 /// Summand of every element of a product.
 #[derive(Clone, Copy)]
 pub enum Bias<'a> {
-    /// Nothing.
+    /// No summand.
     None,
     /// One number a row.
     Rows(&'a [f32]),
@@ -195,7 +195,8 @@ impl Job<'_> {
         }
     }
 
-    /// For few rows: threads divide the columns among them, into parts that are copied together in the end.
+    /// Computes few rows: threads divide the columns among them, into parts that are copied together in the
+    /// end.
     fn columns(&self, c: &mut [f32], split: &Split, memory: &mut [f32]) {
         let Size { m, n, .. } = self.s;
         let (copies, panels) = memory.split_at_mut(m * split.columns);

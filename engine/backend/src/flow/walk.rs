@@ -18,7 +18,7 @@ pub trait Machine {
     /// The number in a tensor of one element; of a truth value, 0 or 1. Waits for the device.
     fn number(&mut self, v: &Self::Value) -> Result<i64, BackendError>;
 
-    /// Its size in bytes.
+    /// Size of a value in bytes.
     fn bytes(&self, v: &Self::Value) -> u64;
 
     /// Facts of the tensor: its type, and its elements where they are few. A loop without iterations asks for

@@ -46,10 +46,10 @@ pub enum Grid {
     /// A thread for each word of the output that the entry point maps.
     #[n(0)]
     Output,
-    /// This many threads, in workgroups of those of an entry point that maps; `args[0]` has the number.
+    /// Number of threads, in workgroups of those of an entry point that maps; `args[0]` has the number.
     #[n(1)]
     Threads(#[n(0)] u64),
-    /// This many workgroups; `args[0]` has the number.
+    /// Number of workgroups; `args[0]` has the number.
     #[n(2)]
     Groups(#[n(0)] u64),
 }

@@ -53,30 +53,30 @@ impl Kind {
 /// One field.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Its name, the same in all languages.
+    /// Name of the field, the same in all languages.
     pub name: &'static str,
-    /// Its type.
+    /// Type of the field.
     pub kind: Kind,
 }
 
 /// A structure of parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// Its name, the same in all languages.
+    /// Name of the structure, the same in all languages.
     pub name: &'static str,
-    /// Its fields.
+    /// Fields of the structure.
     pub fields: &'static [Field],
 }
 
 /// The words of a structure as they are written.
 pub struct Words {
     head: Vec<u32>,
-    /// For each list the position of its first word in `head`, and its contents.
+    /// Contents of each list, and the position of its first word in `head`.
     lists: Vec<(usize, Vec<u32>)>,
 }
 
 impl Words {
-    /// No words.
+    /// An empty list of words.
     pub fn new() -> Words {
         Words { head: Vec::new(), lists: Vec::new() }
     }
@@ -117,7 +117,7 @@ impl Default for Words {
     }
 }
 
-/// What a field can be set to.
+/// Value that a field can be set to.
 pub trait Value {
     /// Adds its words; refuses numbers that do not fit.
     fn write(&self, of: Number, to: &mut Vec<u32>) -> Result<(), String>;
@@ -216,7 +216,7 @@ mod tests {
         struct ExampleParams {
             /// A count.
             count: u32,
-            /// Its dimensions.
+            /// Dimensions of the example.
             dims: [u32],
             /// A limit.
             limit: f32,

@@ -48,7 +48,7 @@ pub struct LaunchSite<'a> {
     pub graph: &'a Graph,
     /// The nodes of the step.
     pub nodes: &'a [NodeId],
-    /// Their operands.
+    /// Operands of the kernel.
     pub operands: &'a KernelOperands,
     /// The tactic of the step.
     pub tactic: &'a Tactic,

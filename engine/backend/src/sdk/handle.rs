@@ -41,7 +41,7 @@ impl<T> Handle<T> {
         result
     }
 
-    /// The same, as a slot that returns a status.
+    /// Calls a function on an object, as a slot that returns a status.
     ///
     /// # Safety
     /// That of [`Handle::call`]; `err` is null or the error sink of the present call.

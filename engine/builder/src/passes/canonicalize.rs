@@ -107,7 +107,7 @@ fn identity(g: &Graph, node: &Node) -> Option<String> {
     Some(key)
 }
 
-/// For a layer that only hands its first input on: its output and that input.
+/// Output and first input of a layer that only copies that input.
 fn forwarded(g: &Graph, node: &Node) -> Option<(ValueId, ValueId)> {
     let (x, y) = (node.inputs.first().copied().flatten()?, *node.outputs.first()?);
     let same = g.ty(x) == g.ty(y);

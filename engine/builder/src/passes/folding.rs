@@ -17,7 +17,7 @@ pub struct FoldWork {
 }
 
 impl FoldWork {
-    /// Nothing is spent yet of so many operations.
+    /// A budget of so many operations, of which none is spent.
     pub fn new(budget: u64) -> FoldWork {
         FoldWork { budget, spent: Cell::new(0), left: RefCell::default() }
     }

@@ -1,4 +1,4 @@
-//! Other types of the network's inputs and outputs than the model was written with: casts behind inputs and in front of
+//! Conversion of the network's inputs and outputs to another type: casts after inputs and in front of
 //! outputs, which cancel where the layers there run in the type as well.
 
 use super::writer::cast;

@@ -27,7 +27,7 @@ use kiln_ir::{Graph, Node, ValueId};
 pub struct PassCx<'a> {
     /// Settings of the build.
     pub config: &'a BuildConfig,
-    /// Who will run the graph; asked whether it runs what a pass wants to make.
+    /// Backend that will run the graph; asked whether it runs the layers that a pass wants to make.
     pub backend: &'a dyn Backend,
     /// Device that the graph will run on.
     pub target: &'a Target,
@@ -38,7 +38,7 @@ pub struct PassCx<'a> {
 /// A pass: its name, and what it does to a graph. Returns how many changes it made.
 #[derive(Clone, Copy)]
 pub struct Pass {
-    /// For reports and errors.
+    /// Name for reports and errors.
     pub name: &'static str,
     /// Changes the graph.
     pub run: fn(&mut Graph, &PassCx<'_>) -> Result<usize, BuildError>,

@@ -30,7 +30,7 @@ fn read(g: &Graph, node: &Node) -> Option<(ValueId, Vec<usize>)> {
     Some((x, order(node.op.attrs(), g.ty(x).rank())?))
 }
 
-/// For each axis of the output of a transpose the axis of its input.
+/// Axis of a transpose's input for each axis of its output.
 pub(super) fn order(attrs: &Attrs, rank: usize) -> Option<Vec<usize>> {
     match attrs.ints("perm").ok()? {
         [] => Some((0..rank).rev().collect()),

@@ -52,7 +52,7 @@ pub struct Considered {
     pub with_ns: Option<f64>,
     /// Whether it is in the program.
     pub taken: bool,
-    /// Why, in words.
+    /// Reason, in words.
     pub why: String,
 }
 

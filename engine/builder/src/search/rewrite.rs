@@ -17,7 +17,7 @@ pub enum Rewrite {
 }
 
 impl Rewrite {
-    /// For reports.
+    /// Name for reports.
     pub fn name(&self) -> &'static str {
         match self {
             Rewrite::ChannelsLast(_) => layout::PASS.name,

@@ -66,7 +66,7 @@ impl Site {
 pub struct Choice {
     /// The tactic.
     pub tactic: Tactic,
-    /// Its median time in nanoseconds, if it was ever timed.
+    /// Median time in nanoseconds, if it was ever timed.
     pub ns: Option<f64>,
     /// Key of the entry in the timing cache, if the choice came from there.
     pub key: Option<String>,

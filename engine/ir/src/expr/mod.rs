@@ -64,7 +64,7 @@ macro_rules! names {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum $t { $(#[doc = $d] $v),* }
         impl $t {
-            /// All of them.
+            /// All values of the type.
             pub const ALL: &'static [$t] = &[$($t::$v),*];
             /// The name in text and payloads.
             pub fn name(self) -> &'static str { match self { $($t::$v => $n),* } }

@@ -5,7 +5,7 @@ use crate::error::IrError;
 
 /// New numbers of values: inputs in order, then weights in order, then outputs of nodes in execution order.
 pub(crate) struct Numbering {
-    /// By old id; `None` for dead values.
+    /// New numbers by old id; `None` for dead values.
     pub(crate) new: Vec<Option<ValueId>>,
     /// Old ids by new number.
     pub(crate) old: Vec<ValueId>,

@@ -73,7 +73,7 @@ pub enum Source {
     Weight(Weight),
     /// An output of a node.
     Node(NodeId, usize),
-    /// Nothing any more: its node was removed.
+    /// No source: its node was removed.
     Dead,
 }
 
@@ -93,7 +93,7 @@ pub struct Weight {
 pub struct Recipe {
     /// The computation; evaluated by the oracle.
     pub graph: Graph,
-    /// For each input of the graph, the name of the source weight.
+    /// Name of the source weight for each input of the graph.
     pub sources: Vec<Arc<str>>,
 }
 

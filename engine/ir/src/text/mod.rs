@@ -44,7 +44,7 @@ pub const MAX_SEEDED: usize = 1 << 22;
 pub struct TensorRef<'a> {
     /// The name of the value.
     pub name: &'a str,
-    /// Its type, which the tensor must have.
+    /// Type that the tensor must have.
     pub ty: &'a TensorType,
     /// Its [`hash`].
     pub hash: u64,

@@ -76,7 +76,7 @@ pub struct Activation {
 }
 
 setters! { Activation {
-    /// Another function; α and β stay.
+    /// Replaces the function; α and β stay.
     set_activation_type(kind: ActivationKind) => kind = kind;
     /// The first parameter.
     set_alpha(alpha: f64) => alpha = alpha;

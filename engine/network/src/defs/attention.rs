@@ -24,7 +24,7 @@ use kiln_ops::transpose::rearrange::TRILU;
 /// Function from scores to weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AttentionNorm {
-    /// They are the weights.
+    /// Scores are the weights.
     None,
     /// Softmax.
     Softmax,

@@ -50,7 +50,7 @@ pub struct Constant {
 }
 
 setters! { Constant {
-    /// Other elements, in another shape perhaps.
+    /// Replaces the elements, perhaps by ones in another shape.
     set_weights(weights: Tensor) => weights = weights;
 }}
 
@@ -146,7 +146,7 @@ pub struct Assertion {
 }
 
 setters! { Assertion {
-    /// Another message.
+    /// Replaces the message.
     set_message(message: &str) => message = message.to_owned();
 }}
 

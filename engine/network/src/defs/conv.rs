@@ -131,9 +131,9 @@ macro_rules! conv_setters {
             set_nb_groups(groups: i64) => groups = Some(groups);
             /// Output channels.
             set_nb_output_maps(maps: i64) => maps = maps;
-            /// Other weights.
+            /// Replaces the weights.
             set_kernel_weights(weights: Option<Tensor>) => weights = weights;
-            /// Another bias.
+            /// Replaces the bias.
             set_bias_weights(bias: Option<Tensor>) => bias = bias;
         }}
     };

@@ -18,11 +18,11 @@ use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
 /// View of an input that a matrix multiplication reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MatrixOp {
-    /// As matrices.
+    /// Matrices as they are.
     None,
-    /// As matrices, transposed.
+    /// Transposed matrices.
     Transpose,
-    /// As vectors.
+    /// Vectors.
     Vector,
 }
 
@@ -132,9 +132,9 @@ pub struct FullyConnected {
 setters! { FullyConnected {
     /// Sets the number of outputs.
     set_nb_output_channels(outputs: i64) => outputs = outputs;
-    /// Another matrix.
+    /// Replaces the matrix.
     set_kernel_weights(kernel: Tensor) => kernel = kernel;
-    /// Another bias.
+    /// Replaces the bias.
     set_bias_weights(bias: Option<Tensor>) => bias = bias;
 }}
 layer_def!(FullyConnected, "fully_connected", 1, true, [Kernel, Bias]);
@@ -182,7 +182,7 @@ pub struct Einsum {
 }
 
 setters! { Einsum {
-    /// Another equation.
+    /// Replaces the equation.
     set_equation(equation: &str) => equation = equation.to_owned();
 }}
 layer_def!(Einsum, "einsum", usize::MAX, false);

@@ -17,9 +17,9 @@ pub struct PluginSpec {
     pub namespace: String,
     /// The plug-in's name.
     pub name: String,
-    /// Its version.
+    /// Version of the plug-in.
     pub version: String,
-    /// Its serialized fields, which only it reads.
+    /// Serialized fields, which only the plug-in reads.
     pub fields: Vec<u8>,
     /// Types of its outputs. Dimensions are expressions over those of the inputs, [`kiln_ops::plugin::input_dim`],
     /// and over device symbols for sizes that it computes.
@@ -53,7 +53,7 @@ impl Network {
 }
 
 impl Layer<'_, Plugin> {
-    /// Other fields.
+    /// Replaces the serialized fields.
     pub fn set_fields(self, fields: Vec<u8>) -> Result<Self, NetworkError> {
         self.change(|p| p.spec.fields = fields)
     }

@@ -85,7 +85,7 @@ pub struct Unary {
 }
 
 setters! { Unary {
-    /// Another function.
+    /// Replaces the function.
     set_operation(op: UnaryOp) => op = op;
 }}
 
@@ -165,7 +165,7 @@ pub struct Elementwise {
 }
 
 setters! { Elementwise {
-    /// Another function.
+    /// Replaces the function.
     set_operation(op: ElementwiseOp) => op = op;
 }}
 

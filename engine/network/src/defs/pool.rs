@@ -45,7 +45,7 @@ impl Network {
 }
 
 setters! { Pooling {
-    /// Another function of the window.
+    /// Replaces the function of the window.
     set_pooling_type(kind: PoolingKind) => kind = kind;
     /// The size of the window.
     set_window_size_nd(size: &[i64]) => size = size.to_vec();

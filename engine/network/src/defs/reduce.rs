@@ -266,7 +266,7 @@ pub struct Cumulative {
 setters! { Cumulative {
     /// Whether an element does not count in its own sum.
     set_exclusive(exclusive: bool) => exclusive = exclusive;
-    /// From the end?
+    /// Sets whether elements are accumulated from the end.
     set_reverse(reverse: bool) => reverse = reverse;
 }}
 layer_def!(Cumulative, "cumulative", 2, false);

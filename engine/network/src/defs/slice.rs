@@ -22,10 +22,10 @@ use kiln_ops::slice::pad::PAD;
 /// Elements that a slice reads beyond the bounds of its tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SampleMode {
-    /// Nothing: it is an error.
+    /// Error of the run: indices out of range are not allowed.
     #[default]
     StrictBounds,
-    /// The other end, again and again.
+    /// Elements of the other end, repeatedly.
     Wrap,
     /// The nearest element.
     Clamp,
@@ -91,7 +91,7 @@ impl Param {
         Param { known: Some(n), from: None }
     }
 
-    /// As a 1-D tensor of one i64.
+    /// Value as a 1-D tensor of one i64.
     fn read(&self, b: &mut Body<'_>) -> Result<ValueId, OpError> {
         match (self.known, self.from) {
             (Some(n), _) => b.ints(&[n]),

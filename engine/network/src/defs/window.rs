@@ -12,9 +12,9 @@ pub enum PaddingMode {
     ExplicitRoundDown,
     /// The paddings given; a last window that does not fit is kept.
     ExplicitRoundUp,
-    /// As many outputs as strides; of an odd padding the larger part comes after.
+    /// Padding for as many outputs as strides; the larger part of an odd padding comes after.
     SameUpper,
-    /// As many outputs as strides; of an odd padding the larger part comes before.
+    /// Padding for as many outputs as strides; the larger part of an odd padding comes before.
     SameLower,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Window {
     pub(super) mode: PaddingMode,
 }
 
-/// No stride, padding, window or dilation is larger.
+/// Greatest stride, padding, window and dilation.
 const MAX: i64 = 1 << 31;
 
 /// The list, or as many times `default` if it is empty; every number at least `least` and at most 2^31.

@@ -41,7 +41,7 @@ impl TripLimitKind {
 pub(super) struct Construct {
     pub(super) name: String,
     pub(super) conditional: bool,
-    /// Its boundary layers, in the order in which they were added.
+    /// Boundary layers, in the order in which they were added.
     pub(super) layers: Vec<LayerId>,
 }
 

@@ -1,5 +1,5 @@
-//! From the network to the structured graph: layers become their operators, loops and conditionals become nodes with
-//! regions.
+//! Lowering of a network to the structured graph: layers become their operators, loops and conditionals
+//! become nodes with regions.
 
 mod control;
 mod plan;

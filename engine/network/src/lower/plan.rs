@@ -39,7 +39,7 @@ pub(super) enum CycleAt {
 /// Layers that are needed, and the branches that need them.
 pub(super) struct Plan {
     live: HashSet<LayerId>,
-    /// For each conditional, the layers inside of it that each branch needs.
+    /// Layers inside of each conditional that each branch needs.
     branches: HashMap<ConstructId, [HashSet<LayerId>; 2]>,
 }
 

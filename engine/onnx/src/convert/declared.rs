@@ -14,9 +14,9 @@ use crate::model::{Dim, Graph, ValueType};
 
 /// Difference between a declaration and a value.
 pub(super) enum Contradiction {
-    /// In the element type.
+    /// Element types that differ.
     Type(String),
-    /// In the number of dimensions or in one that both know.
+    /// Numbers of dimensions that differ, or a dimension that both know.
     Shape(String),
 }
 

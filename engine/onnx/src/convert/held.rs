@@ -23,7 +23,7 @@ enum Rule {
     KeepsAll,
     /// The first output has the type of the first input; its values may leave the range.
     Wraps,
-    /// No output has a type of the inputs.
+    /// Operator whose outputs have no type of the inputs.
     Other,
     /// The first output has the type that an attribute names, if it is there.
     Named(&'static str),

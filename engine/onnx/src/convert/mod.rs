@@ -1,4 +1,4 @@
-//! From a checked model to a network.
+//! Conversion of a checked model to a network.
 //!
 //! Every node is handed to the handler of its operator ([`crate::ops`]), which writes layers through [`Cx`]. A node
 //! that fails does not end the import: the nodes behind it are left out, all others are still tried, and one error

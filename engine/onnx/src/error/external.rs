@@ -1,13 +1,13 @@
 //! Faults of data in files beside the model.
 
-/// Why external data is refused. Data has to lie in the folder of the model or below it.
+/// Reason why external data is refused. Data has to be in the folder of the model or below it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExternalFault {
     /// The model came from memory, without a folder.
     #[error("cannot be found: the model was read from memory; name the folder of the model's files")]
     NoFolder,
-    /// No location is given.
+    /// Tensor without a location.
     #[error("is refused: the tensor has no location")]
     NoLocation,
     /// An absolute path.
@@ -42,7 +42,7 @@ pub enum ExternalFault {
         /// The size of the file.
         size: u64,
     },
-    /// It cannot be opened.
+    /// File that cannot be opened.
     #[error("cannot be read: {0}")]
     Io(std::io::Error),
 }

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 pub(crate) const NOT_ONNX_HINT: &str =
     "a model is a protobuf file written by an ONNX exporter, neither its text form nor a pointer to it";
 
-/// Why a model was refused.
+/// Reason why a model was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OnnxError {
@@ -102,7 +102,7 @@ pub enum OnnxError {
         domain: String,
         /// One version.
         first: i64,
-        /// The other.
+        /// Second version.
         second: i64,
     },
     /// The model holds no graph.
@@ -123,7 +123,7 @@ pub enum OnnxError {
         tensor: String,
         /// Path in the model.
         location: String,
-        /// Why it cannot be used.
+        /// Reason why it cannot be used.
         fault: ExternalFault,
     },
     /// A declared type cannot be read.
@@ -143,9 +143,9 @@ pub enum OnnxError {
         graph: String,
         /// The name.
         name: String,
-        /// Who defines it first, as `input 'x'` or `node 'conv1'`.
+        /// First definition, as `input 'x'` or `node 'conv1'`.
         first: String,
-        /// Who defines it again.
+        /// Second definition.
         second: String,
     },
     /// An initializer, input or output without a name.
@@ -155,7 +155,7 @@ pub enum OnnxError {
         graph: String,
         /// `initializer`, `input` or `output`.
         what: &'static str,
-        /// Its position.
+        /// Position in the list.
         index: usize,
     },
     /// A node reads a value that nothing defines.
@@ -203,7 +203,7 @@ pub enum OnnxError {
     BadNode {
         /// The node.
         node: String,
-        /// Its operator.
+        /// Operator of the node.
         op: String,
         /// Fault of the node.
         fault: NodeFault,

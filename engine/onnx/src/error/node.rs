@@ -4,10 +4,10 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeFault {
-    /// It has no operator.
+    /// Node without an operator.
     #[error("has no op_type")]
     NoOperator,
-    /// Its operator set is not imported.
+    /// Node whose operator set is not imported.
     #[error("operator set '{domain}' is not imported by the {by}")]
     NoOpset {
         /// The operator set.
@@ -24,15 +24,15 @@ pub enum NodeFault {
     /// A required attribute that is not there.
     #[error("attribute '{attribute}' is missing: wanted {wanted}")]
     MissingAttribute {
-        /// Its name.
+        /// Name of the attribute.
         attribute: String,
-        /// Its type.
+        /// Type of the attribute.
         wanted: &'static str,
     },
     /// An attribute of another type.
     #[error("attribute '{attribute}' is {found}: wanted {wanted}")]
     AttributeType {
-        /// Its name.
+        /// Name of the attribute.
         attribute: String,
         /// The type it has.
         found: &'static str,
@@ -42,7 +42,7 @@ pub enum NodeFault {
     /// An attribute whose value cannot be read.
     #[error("attribute '{attribute}' {reason}")]
     BadAttribute {
-        /// Its name.
+        /// Name of the attribute.
         attribute: String,
         /// Defect of the attribute.
         reason: String,
@@ -62,7 +62,7 @@ pub enum NodeFault {
     MissingInput {
         /// The name of the input in the operator's documentation.
         input: &'static str,
-        /// Its position.
+        /// Position of the input.
         index: usize,
     },
     /// A required output that is not there.
@@ -70,7 +70,7 @@ pub enum NodeFault {
     MissingOutput {
         /// The name of the output in the operator's documentation.
         output: &'static str,
-        /// Its position.
+        /// Position of the output.
         index: usize,
     },
     /// A call with more arguments than the function has.

@@ -1,4 +1,4 @@
-//! Why a node could not be converted, and the list of all such nodes of a model.
+//! Reasons why a node could not be converted, and the list of all such nodes of a model.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use kiln_network::NetworkError;
 
 use super::OnnxError;
 
-/// Why one node could not be converted.
+/// Reason why one node could not be converted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No handler knows the operator.
+    /// Operator that no handler knows.
     #[error("no conversion is known for this operator")]
     UnknownOperator,
     /// A later operator set defines the operator first.
@@ -38,7 +38,7 @@ pub enum Refusal {
     /// An attribute that the version in force does not have.
     #[error("attribute '{attribute}' does not exist in version {since} of the operator")]
     UnknownAttribute {
-        /// Its name.
+        /// Name of the attribute.
         attribute: String,
         /// The version in force.
         since: i64,
@@ -46,7 +46,7 @@ pub enum Refusal {
     /// An attribute that the conversion would ignore.
     #[error("attribute '{attribute}' is not implemented: the result would not depend on it")]
     IgnoredAttribute {
-        /// Its name.
+        /// Name of the attribute.
         attribute: String,
     },
     /// More inputs or outputs than the version in force has.
@@ -64,9 +64,9 @@ pub enum Refusal {
     /// An input that the version in force requires.
     #[error("input {index} ({input}) is missing, which version {since} of the operator requires")]
     MissingInput {
-        /// Its position.
+        /// Position of the input.
         index: usize,
-        /// Its name in the operator's documentation.
+        /// Name of the input in the operator's documentation.
         input: &'static str,
         /// The version in force.
         since: i64,
@@ -76,11 +76,11 @@ pub enum Refusal {
         "input {index} ({input}) is {found}, where version {since} of the operator wants one of {wanted}"
     )]
     InputType {
-        /// Its position.
+        /// Position of the input.
         index: usize,
-        /// Its name in the operator's documentation.
+        /// Name of the input in the operator's documentation.
         input: &'static str,
-        /// Its type in the network.
+        /// Type of the input in the network.
         found: kiln_ir::DType,
         /// The types that are allowed, by their ONNX names.
         wanted: String,
@@ -90,11 +90,11 @@ pub enum Refusal {
     /// An input of a rank that the operator does not have.
     #[error("input {index} ({input}) is {found}: the operator wants {wanted} dimensions")]
     InputRank {
-        /// Its position.
+        /// Position of the input.
         index: usize,
-        /// Its name in the operator's documentation.
+        /// Name of the input in the operator's documentation.
         input: &'static str,
-        /// Its type in the network.
+        /// Type of the input in the network.
         found: kiln_ir::TensorType,
         /// The ranks that are allowed.
         wanted: String,
@@ -106,9 +106,9 @@ pub enum Refusal {
     DeclaredType {
         /// The value.
         value: String,
-        /// Its type in the network.
+        /// Type of the value in the network.
         found: kiln_ir::TensorType,
-        /// Its declared type.
+        /// Declared type of the value.
         declared: String,
     },
     /// Sizes that the operator does not allow together.
@@ -142,7 +142,7 @@ pub(crate) fn unsupported<T>(reason: impl Into<String>) -> Result<T, Refusal> {
 /// A node that could not be converted.
 #[derive(Debug)]
 pub struct RefusedNode {
-    /// Its name, or for a nameless node its operator and first output.
+    /// Name of the node, or for a nameless node its operator and first output.
     pub node: String,
     /// The operator.
     pub op: String,

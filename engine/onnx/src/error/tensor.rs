@@ -17,10 +17,10 @@ pub enum TensorFault {
     NegativeDim {
         /// Index of the dimension.
         axis: usize,
-        /// Its value.
+        /// Value of the dimension.
         found: i64,
     },
-    /// Too many elements to count.
+    /// Shape with too many elements to count.
     #[error("the size of shape {0:?} does not fit in 64 bits")]
     Overflow(Vec<u64>),
     /// The payload is shorter or longer than the shape asks for.
@@ -42,7 +42,7 @@ pub enum TensorFault {
     TwoPayloads {
         /// One place.
         first: &'static str,
-        /// The other.
+        /// Second place.
         second: &'static str,
     },
     /// The payload is in a field that belongs to other types.
@@ -62,7 +62,7 @@ pub enum TensorFault {
         dtype: DataType,
         /// The number.
         value: i128,
-        /// Its position.
+        /// Position of the element.
         index: usize,
     },
     /// A number that the type does not reach that holds the element type.
@@ -70,7 +70,7 @@ pub enum TensorFault {
     NotHeld {
         /// The number.
         value: String,
-        /// Its position.
+        /// Position of the element.
         index: usize,
         /// The type that holds it.
         held: &'static str,

@@ -1,4 +1,4 @@
-//! From a file to decoded messages and the bytes of tensors.
+//! Reading of a file into decoded messages and the bytes of tensors.
 
 mod external;
 mod layout;

@@ -1,4 +1,4 @@
-//! From decoded messages to checked graphs, functions inlined on the way.
+//! Conversion of decoded messages to checked graphs, functions inlined on the way.
 
 use std::collections::BTreeMap;
 

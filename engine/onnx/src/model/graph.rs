@@ -26,7 +26,7 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     /// Declarations of values inside the graph.
     pub values: BTreeMap<String, ValueType>,
-    /// For the graph of an attribute: the values that it or a graph in it reads from outside, sorted. Names defined in
+    /// Values that the graph of an attribute, or a graph in it, reads from outside, sorted. Names defined in
     /// the graph hide outer ones.
     pub captures: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! From encoded attributes to checked ones.
+//! Conversion of encoded attributes to checked ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

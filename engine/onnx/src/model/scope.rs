@@ -69,7 +69,7 @@ impl Text<'_> {
         }
     }
 
-    /// Who has to import the operator sets, for messages.
+    /// Model or function that has to import the operator sets, for messages.
     pub fn owner(&self) -> String {
         self.frame
             .as_ref()

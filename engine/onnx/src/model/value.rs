@@ -30,7 +30,7 @@ impl fmt::Display for Dim {
 /// A declared type. Models may leave out any part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueType {
-    /// Nothing is declared.
+    /// No declaration.
     Unknown,
     /// A dense tensor; its element type, and its dimensions unless the rank is unknown.
     Tensor(Option<DataType>, Option<Vec<Dim>>),

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::{Graph, order};
 use crate::error::OnnxError;
 
-/// Who defines a value.
+/// Definer of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Definer {
     Input,

@@ -42,7 +42,7 @@ pub(crate) type Handler = fn(&mut Cx<'_>) -> Outs;
 
 /// Record of an operator in the importer.
 pub(crate) struct Operator {
-    /// Its name; `domain.Operator` outside the standard set.
+    /// Name of the operator; `domain.Operator` outside the standard set.
     pub name: &'static str,
     /// The versions that the handler implements, by the operator set in which each came into force. None where no set
     /// has the operator, which is then taken with every set.

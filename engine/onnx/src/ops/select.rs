@@ -17,7 +17,7 @@ static OPS: &[Operator] = &[
     Operator::new("NonMaxSuppression", &[10, 11], nms),
 ];
 
-/// Without an axis the input is taken as flat.
+/// Converts Unique. Without an axis the input is taken as flat.
 fn unique(cx: &mut Cx<'_>) -> Outs {
     let axis = cx.attr::<i64>("axis")?;
     let attrs = Attrs::new()
@@ -27,7 +27,7 @@ fn unique(cx: &mut Cx<'_>) -> Outs {
     cx.layers("unique", attrs, &[cx.opt(0)])
 }
 
-/// Without an axis the input is taken as flat.
+/// Converts Compress. Without an axis the input is taken as flat.
 fn compress(cx: &mut Cx<'_>) -> Outs {
     let axis = cx.attr::<i64>("axis")?;
     let attrs = Attrs::new().with("axis", axis.unwrap_or(0)).with("flatten", axis.is_none());

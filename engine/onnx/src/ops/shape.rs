@@ -35,7 +35,8 @@ fn reshape(cx: &mut Cx<'_>) -> Outs {
     Ok(vec![cx.layer("reshape", attrs, &[cx.opt(0), Some(shape)])?])
 }
 
-/// Without axes every dimension of 1 goes. One that is not known yet stays, and is an error if a run makes it 1.
+/// Converts Squeeze. Without axes every dimension of 1 goes. One that is not known yet stays, and is an error
+/// if a run makes it 1.
 fn squeeze(cx: &mut Cx<'_>) -> Outs {
     let x = cx.input(0)?;
     if let Some(axes) = list(cx, "axes", 1, 13)? {

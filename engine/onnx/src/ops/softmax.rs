@@ -13,7 +13,8 @@ static OPS: &[Operator] = &[
     Operator::new("Softmax", &[1, 11, 13], |cx| softmax(cx, "softmax")),
 ];
 
-/// From version 13 on over one axis. Before, over everything from the axis on, as if the input were a matrix.
+/// Converts Softmax and its relatives: from version 13 on over one axis; before, over everything from the
+/// axis on, as if the input were a matrix.
 fn softmax(cx: &mut Cx<'_>, op: &str) -> Outs {
     let x = cx.input(0)?;
     let rank = cx.rank(x);

@@ -12,11 +12,11 @@ const TABLE: &str = include_str!("ranks.txt");
 /// Number of dimensions that an input may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
-    /// From and to.
+    /// Least and greatest number.
     Between(usize, usize),
-    /// This many or more.
+    /// Least number.
     AtLeast(usize),
-    /// As many as another input has, less some.
+    /// Number that another input has, less some.
     Like(&'static str, usize),
 }
 

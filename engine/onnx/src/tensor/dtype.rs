@@ -81,12 +81,12 @@ impl DataType {
         TYPES.iter().find(|row| row.1 == name).map(|row| row.0)
     }
 
-    /// Its number in a file.
+    /// Number of the type in a file.
     pub fn number(self) -> i32 {
         self as i32 + 1
     }
 
-    /// Its name in the schema, as `FLOAT16`.
+    /// Name of the type in the schema, as `FLOAT16`.
     pub fn name(self) -> &'static str {
         TYPES[self as usize].1
     }

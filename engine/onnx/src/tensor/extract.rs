@@ -1,4 +1,4 @@
-//! From an encoded tensor to checked bytes.
+//! Conversion of an encoded tensor to checked bytes.
 
 use bytes::Bytes;
 

@@ -13,7 +13,7 @@ use crate::compare::compare;
 pub struct Outcome {
     /// The operator that the case is about, or `several` if its model has more than one.
     pub op: String,
-    /// Why it failed, if it did.
+    /// Reason why it failed, if it did.
     pub error: Option<String>,
 }
 

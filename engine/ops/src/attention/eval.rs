@@ -121,7 +121,7 @@ fn softmax(row: &[f64]) -> Vec<f64> {
     e.iter().map(|x| x / sum).collect()
 }
 
-/// See the operator's documentation. Computes in f64 and rounds once.
+/// Evaluates the operator in f64, rounded once.
 pub(crate) fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     let attrs = cx.attrs();
     let heads = |name| Ok::<_, OpError>(usize::try_from(attrs.int(name)?).unwrap_or(0));

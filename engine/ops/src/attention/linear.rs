@@ -54,7 +54,7 @@ static OPS: &[OpDef] = &[OpDef {
     ..PLAIN
 }];
 
-/// In each step a few passes over the states of all heads.
+/// Work on the states: in each step a few passes over those of all heads.
 fn states(s: &Shapes<'_>) -> u64 {
     s.made(1).saturating_mul(s.from_last(0, 1)).saturating_mul(4)
 }

@@ -40,16 +40,16 @@ pub enum PadMode {
     Explicit,
     /// The `pads` attribute; sizes rounded up.
     ExplicitRoundUp,
-    /// As much as makes the output ⌈I/S⌉ long, an odd one after; `pads` is ignored.
+    /// Padding that makes the output ⌈I/S⌉ long, an odd one after; `pads` is ignored.
     SameUpper,
-    /// The same, an odd one before.
+    /// Padding that makes the output ⌈I/S⌉ long, an odd one before; `pads` is ignored.
     SameLower,
     /// None; `pads` is ignored.
     Valid,
 }
 
 impl PadMode {
-    /// Their names in attributes.
+    /// Names of the modes in attributes.
     pub const NAMES: &[&str] = &["explicit", "explicit_round_up", "same_upper", "same_lower", "valid"];
 
     /// The attribute "pad_mode", explicit if there is none.

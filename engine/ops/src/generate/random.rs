@@ -73,7 +73,7 @@ pub fn key(seed: i64) -> [u32; 2] {
     [bits as u32, (bits >> 32) as u32]
 }
 
-/// Another seed at each call, from the standard library's randomly keyed hasher.
+/// Seed from the standard library's randomly keyed hasher, another one at each call.
 fn fresh_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     std::collections::hash_map::RandomState::new().build_hasher().finish()
@@ -97,14 +97,15 @@ pub struct Uniform {
     pub from: f32,
     /// The distance of the ends.
     pub width: f32,
-    /// The other end, which is not drawn.
+    /// Upper end, which is not drawn.
     pub end: f32,
     /// The last number before it in the result's type.
     pub last: f32,
 }
 
 impl Uniform {
-    /// From the attributes of the operator; an error where the ends or their distance are not finite in f32.
+    /// Reads the ends from the attributes of the operator; an error where they or their distance are not
+    /// finite in f32.
     pub fn of(attrs: &Attrs) -> Result<Uniform, OpError> {
         let (from, end) = (attrs.float("a")? as f32, attrs.float("b")? as f32);
         let width = end - from;
@@ -270,7 +271,8 @@ mod tests {
         run("random", attrs, &[ints(DType::I64, &[1], &[n])])
     }
 
-    /// By hand from the known block of counter 0 and key 0 with its upper word set: seeds are keys.
+    /// Expected words by hand, from the known block of counter 0 and key 0 with its upper word set: seeds are
+    /// keys.
     #[test]
     fn uniform_numbers_are_upper_bits() {
         let key = [7, 0];

@@ -45,7 +45,7 @@ pub(crate) struct Activation {
 }
 
 impl Activation {
-    /// Its plain name (lower case, without underscores), alpha and beta.
+    /// Plain name of the activation (lower case, without underscores), alpha and beta.
     pub(crate) fn describe(&self) -> (&'static str, f64, f64) {
         let name = FUNCTIONS.iter().find(|f| f.1 == self.function).map_or("", |f| f.0);
         (name, self.alpha, self.beta)

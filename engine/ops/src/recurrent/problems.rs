@@ -36,7 +36,7 @@ pub(crate) fn problems(name: OpName, kind: Kind, rng: &mut Rng) -> Vec<Problem> 
     out
 }
 
-/// Everything that is not a default.
+/// Attributes that are not defaults.
 fn variant(name: OpName, kind: Kind, attrs: Attrs) -> Attrs {
     let per = ["hard_sigmoid", "leaky_relu", "scaled_tanh"];
     let dirs = if attrs.str("direction") == Ok("bidirectional") { 2 } else { 1 };

@@ -31,11 +31,11 @@ pub enum ReduceOp {
 }
 
 impl ReduceOp {
-    /// Their names in attributes, in the order of [`ReduceOp::ALL`].
+    /// Names of the operations in attributes, in the order of [`ReduceOp::ALL`].
     pub const NAMES: &[&str] =
         &["sum", "prod", "max", "min", "mean", "l1", "l2", "log_sum", "log_sum_exp", "sum_square"];
 
-    /// All of them.
+    /// All operations.
     pub const ALL: [ReduceOp; 10] = [
         ReduceOp::Sum,
         ReduceOp::Prod,

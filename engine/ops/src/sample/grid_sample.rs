@@ -70,7 +70,7 @@ static OPS: &[OpDef] = &[
 /// Settings of a `grid_sample`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sampler {
-    /// Between elements.
+    /// Interpolation between elements.
     pub how: Interpolation,
     /// Outside the input.
     pub padding: Padding,
@@ -79,7 +79,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// From the attributes of a `grid_sample`.
+    /// Reads the settings from the attributes of a `grid_sample`.
     pub fn of(attrs: &Attrs) -> Result<Sampler, OpError> {
         let how = match attrs.str("mode")? {
             "nearest" => Interpolation::Nearest,

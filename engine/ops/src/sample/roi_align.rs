@@ -68,7 +68,7 @@ pub struct Bins {
 }
 
 impl Bins {
-    /// From the ends of a region and the number of bins; `ratio` 0 derives the number of samples.
+    /// Bins of a region, from its ends and the number of bins; `ratio` 0 derives the number of samples.
     pub fn new(from: f32, to: f32, scale: f32, half_pixel: bool, bins: i64, ratio: i64) -> Bins {
         let shift = if half_pixel { 0.5 } else { 0.0 };
         let start = from * scale - shift;

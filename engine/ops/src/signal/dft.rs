@@ -231,7 +231,8 @@ mod tests {
         assert_near(&back, &[1, 4, 2], &[1.0, 0.0, 2.0, 0.0, 3.0, 0.0, 4.0, 0.0], 1e-6);
     }
 
-    /// By the definition of the full inverse transform, of the spectrum with its conjugate half written out.
+    /// Compares with the definition of the full inverse transform, of the spectrum with its conjugate half
+    /// written out.
     #[test]
     fn a_onesided_spectrum_goes_back_to_its_signal() {
         let both = Attrs::new().with("inverse", true).with("onesided", true);

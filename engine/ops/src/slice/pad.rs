@@ -41,7 +41,7 @@ static OPS: &[OpDef] = &[OpDef {
 /// More elements than that are never added to a dimension, or cut off.
 const MAX_PAD: i64 = 1 << 48;
 
-/// For each axis of x what is added before and after, where it is known.
+/// Padding before and after each axis of x, where it is known.
 fn amounts(cx: &InferCx<'_>, rank: usize) -> Result<Vec<[Option<Dim>; 2]>, OpError> {
     let pads = host_list(cx, 1)?;
     let axes: Vec<usize> = if cx.has(3) {

@@ -7,7 +7,7 @@ use kiln_ir::dim::{Dim, DimKind};
 pub struct Window {
     /// The first index.
     pub first: i64,
-    /// From one to the next; not 0.
+    /// Distance between indices; not 0.
     pub step: i64,
     /// Number of indices.
     pub len: i64,
@@ -35,9 +35,9 @@ const FAR: i64 = i32::MAX as i64;
 
 /// A place on an axis.
 enum Place {
-    /// So far from the front.
+    /// Distance from the front.
     Front(Dim),
-    /// So far from the end.
+    /// Distance from the end.
     Back(Dim),
 }
 

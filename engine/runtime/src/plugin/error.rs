@@ -1,10 +1,10 @@
-//! Why a library is not used.
+//! Reasons why a library is not used.
 
 use ::kiln_backend::BackendError;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Why a library is not used: what was found, what was wanted, what to do.
+/// Reason why a library is not used: what was found, what was wanted, what to do.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PluginError {
@@ -23,7 +23,7 @@ pub enum PluginError {
         #[source]
         source: std::io::Error,
     },
-    /// Others may change the file.
+    /// File that others may change.
     #[error("{}: not trusted, as others could put code there: {found}, or install it elsewhere", path.display())]
     Untrusted {
         /// The library.
@@ -31,7 +31,7 @@ pub enum PluginError {
         /// The file or folder that others may write or own, and what to do.
         found: String,
     },
-    /// There is no manifest, and the policy wants one.
+    /// Missing manifest, which the policy wants.
     #[error("{}: has no manifest {}, which the policy wants; ask its author for one", path.display(), wanted.display())]
     NoManifest {
         /// The library.
@@ -60,7 +60,7 @@ pub enum PluginError {
         #[source]
         source: libloading::Error,
     },
-    /// It exports no descriptor.
+    /// Library without a descriptor.
     #[error("{}: exports no \"kiln_plugin_descriptor\", so it is not a Kiln plug-in", path.display())]
     NoDescriptor {
         /// The library.
@@ -79,17 +79,17 @@ pub enum PluginError {
         /// `KILN_MAGIC`.
         wanted: u64,
     },
-    /// It was built for another major version.
+    /// Library for another major version of the ABI.
     #[error("{}: speaks version {found} of the plug-in ABI, this Kiln speaks {wanted}; rebuild it against kiln-abi {wanted}", path.display())]
     Major {
         /// The library.
         path: PathBuf,
-        /// Its version.
+        /// Version of the library.
         found: String,
         /// The host's version.
         wanted: String,
     },
-    /// It needs a newer host.
+    /// Library that needs a newer host.
     #[error("{}: needs a host of version {wanted} of the plug-in ABI or newer, this Kiln has {found}; upgrade Kiln or use an older plug-in", path.display())]
     HostTooOld {
         /// The library.
@@ -111,12 +111,12 @@ pub enum PluginError {
         /// The range allowed.
         wanted: String,
     },
-    /// It was compiled for another target.
+    /// Library for another target.
     #[error("{}: was compiled for {found}, this Kiln for {wanted}; rebuild it for {wanted}", path.display())]
     Target {
         /// The library.
         path: PathBuf,
-        /// Its target triple.
+        /// Target triple of the library.
         found: String,
         /// The host's.
         wanted: String,
@@ -143,12 +143,12 @@ pub enum PluginError {
         /// Advice.
         wanted: String,
     },
-    /// It offers something else.
+    /// Library without the wanted interface.
     #[error("{}: offers no {wanted} (kinds {found:#x}); use another plug-in", path.display())]
     Kind {
         /// The library.
         path: PathBuf,
-        /// Its kind bits.
+        /// Kind bits of the library.
         found: u32,
         /// Interface that was asked for.
         wanted: &'static str,
@@ -165,7 +165,7 @@ pub enum PluginError {
         /// A null pointer, or a table that ends before it.
         found: String,
     },
-    /// It refuses to start.
+    /// Library that refuses to start.
     #[error("{}: refuses to start; see the reason", path.display())]
     Init {
         /// The library.
@@ -190,7 +190,7 @@ pub enum PluginError {
         /// The entry.
         path: PathBuf,
     },
-    /// No library of this name is in the search path.
+    /// Name that no library in the search path has.
     #[error(
         "no backend \"{name}\": there is no {file} in {searched}; install it or name its path in KILN_PLUGIN_PATH"
     )]

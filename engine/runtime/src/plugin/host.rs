@@ -146,7 +146,7 @@ unsafe extern "C" fn is_cancelled(_: *mut kiln_host_ctx) -> u32 {
     fence(0, || stop::asked().into())
 }
 
-/// There are no further interfaces yet.
+/// Returns null: there are no further interfaces yet.
 unsafe extern "C" fn get_interface(_: *mut kiln_host_ctx, _: kiln_str) -> *const c_void {
     std::ptr::null()
 }

@@ -19,13 +19,13 @@ pub struct Plugin {
 /// Description of a library from its descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginInfo {
-    /// Its real path.
+    /// Path of the library, with links resolved.
     pub path: PathBuf,
     /// Name of the plug-in.
     pub name: String,
-    /// Who made it; may be empty.
+    /// Name of the vendor; may be empty.
     pub vendor: String,
-    /// Its own version.
+    /// Version of the library.
     pub version: String,
     /// Text that distinguishes builds of one version; may be empty.
     pub build_id: String,

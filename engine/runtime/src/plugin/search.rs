@@ -18,13 +18,13 @@ pub(super) fn backend_name(file: &str) -> Option<&str> {
 /// Source of a library's path, in the order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
-    /// Its path was given.
+    /// Path that the caller named.
     Explicit,
     /// `KILN_PLUGIN_PATH`.
     Environment,
     /// The user's data directory.
     User,
-    /// Beside the executable, or in a directory of the system.
+    /// Folder of the executable, or of the system.
     System,
 }
 

@@ -21,7 +21,7 @@ pub struct NamedWeight {
     pub dtype: DType,
     /// Dimensions.
     pub shape: Vec<usize>,
-    /// Why it can't be replaced; `None` if it can.
+    /// Reason why it can't be replaced; `None` if it can.
     pub fixed: Option<String>,
 }
 

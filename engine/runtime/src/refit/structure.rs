@@ -33,7 +33,7 @@ pub(super) fn fixed(p: &Program) -> BTreeMap<Arc<str>, String> {
     out
 }
 
-/// Its own name and those of its sources.
+/// Names of a weight and of its sources.
 fn names(w: &Weight) -> impl Iterator<Item = &Arc<str>> {
     w.name.iter().chain(w.recipe.iter().flat_map(|r| &r.sources))
 }

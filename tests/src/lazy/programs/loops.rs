@@ -10,7 +10,7 @@ use kiln_network::{LayerId, LoopId, LoopOutputKind, NetworkError, TripLimitKind}
 /// A loop as it is written.
 struct Writing {
     of: LoopId,
-    /// It makes so many iterations at most.
+    /// Greatest number of iterations.
     most: i64,
     /// The count, where it is known which.
     trips: Option<i64>,

@@ -23,7 +23,7 @@ const TASK: usize = 16 * BLOCK;
 
 /// Storage of an input's elements.
 enum Source<'a> {
-    /// In the memory of the output, element by element.
+    /// Memory of the output, element by element.
     Output,
     /// Elsewhere.
     Given(&'a Val, Walk),

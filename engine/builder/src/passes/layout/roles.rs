@@ -7,9 +7,9 @@ use kiln_ops::layout::{Layout, to_last};
 /// Change that channels last need in a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Role {
-    /// It has the attribute "layout".
+    /// Operator with the attribute "layout".
     Layout,
-    /// It works element by element.
+    /// Operator that works element by element.
     Pointwise,
     /// These attributes take the place of its own.
     Attrs(Attrs),

@@ -25,7 +25,7 @@ pub struct AttentionHeads {
 struct Whole {
     x: ValueId,
     swapped: bool,
-    /// From and to in the last dimension.
+    /// Range of the last dimension.
     cut: Option<(i64, i64)>,
     heads: i64,
 }

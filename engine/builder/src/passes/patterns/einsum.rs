@@ -21,7 +21,7 @@ struct Operand {
 }
 
 impl Operand {
-    /// Its labels `own` in the order `wanted`.
+    /// Operand with labels `own` in the order `wanted`.
     fn of(x: ValueId, own: &[u8], wanted: &[u8]) -> Option<Operand> {
         let perm = order(own, wanted)?;
         if perm.is_sorted() {

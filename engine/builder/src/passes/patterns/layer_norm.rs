@@ -15,7 +15,7 @@ const SQUARES: Pat =
     Reduce("mean", &Or(&[Op(POW, &[Any("d"), Number(2.0)]), Op(MUL, &[Any("d"), Any("d")])]));
 /// √(mean of squares + eps).
 const DEVIATION: Pat = Or(&[Op(SQRT, &[SUM]), Op(POW, &[SUM, Number(0.5)])]);
-/// Its inverse.
+/// Inverse of the deviation.
 const INVERSE: Pat =
     Or(&[Op(RECIP, &[DEVIATION]), Op(DIV, &[Number(1.0), DEVIATION]), Op(POW, &[SUM, Number(-0.5)])]);
 const NORMAL: Pat = Or(&[Op(DIV, &[Any("d"), DEVIATION]), Op(MUL, &[INVERSE, Any("d")])]);

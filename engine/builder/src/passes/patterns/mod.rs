@@ -45,7 +45,7 @@ pub struct Site {
 /// A kind of rewrite.
 #[derive(Clone, Copy)]
 pub struct Pattern {
-    /// For reports, tests and errors.
+    /// Name for reports, tests and errors.
     pub name: &'static str,
     /// Finds the sites, in the order of roots.
     pub find: fn(&Graph) -> Vec<Site>,
@@ -61,7 +61,7 @@ pub struct Pattern {
 
 /// A pattern as code: what it found at a node, and how that is rewritten.
 trait Rule: Sized {
-    /// Its name.
+    /// Name of the rule.
     const NAME: &'static str;
     /// See [`Pattern::weights`].
     const WEIGHTS: bool = false;

@@ -43,7 +43,7 @@ enum Move {
 }
 
 impl Moved {
-    /// Nothing moved yet.
+    /// The moves of a value that nothing moved yet.
     pub fn of(dims: &[Dim]) -> Option<Moved> {
         let part = |(axis, d): (usize, &Dim)| match d.as_const() {
             Some(1) => Some(Vec::new()),

@@ -23,7 +23,7 @@ impl Steps {
     }
 }
 
-/// See the operator's documentation. Computes in f64 and rounds once.
+/// Evaluates the operator in f64, rounded once.
 pub(super) fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     let rule = Rule::of(cx.attrs())?;
     let (q_heads, kv_heads) = heads(cx.attrs())?;

@@ -13,9 +13,9 @@ pub type Tap = (usize, f64);
 pub enum Coord {
     /// (i + ½)/scale − ½.
     HalfPixel,
-    /// The same, with the centres of input and output aligned.
+    /// Formula of `HalfPixel`, with the centres of input and output aligned.
     HalfPixelSymmetric,
-    /// The same, but 0 for an output of one element.
+    /// Formula of `HalfPixel`, but 0 for an output of one element.
     PytorchHalfPixel,
     /// First and last elements of both coincide.
     AlignCorners,
@@ -26,7 +26,7 @@ pub enum Coord {
 }
 
 impl Coord {
-    /// Their names in attributes.
+    /// Names of the formulas in attributes.
     pub const NAMES: &[&str] = &[
         "half_pixel",
         "half_pixel_symmetric",
@@ -62,7 +62,7 @@ pub enum Rounding {
 }
 
 impl Rounding {
-    /// Their names in attributes.
+    /// Names of the roundings in attributes.
     pub const NAMES: &[&str] = &["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"];
 
     fn of(attrs: &Attrs) -> Result<Rounding, OpError> {
@@ -94,7 +94,7 @@ impl Rounding {
 pub enum Mode {
     /// The nearest element.
     Nearest(Rounding),
-    /// From two neighbours.
+    /// Linear between two neighbours.
     Linear,
     /// Cubic convolution with this coefficient.
     Cubic(f64),
@@ -125,7 +125,7 @@ impl ResizeAxis {
     }
 }
 
-/// Everything about a `resize` that is the same for all dimensions.
+/// Settings of a `resize` that hold for all dimensions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Filter {
     /// Map from indices to places.
@@ -139,7 +139,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// From the attributes of a `resize`.
+    /// Reads the settings from the attributes of a `resize`.
     pub fn of(attrs: &Attrs) -> Result<Filter, OpError> {
         let mode = match attrs.str("mode")? {
             "linear" => Mode::Linear,

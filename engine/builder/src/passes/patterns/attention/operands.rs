@@ -222,14 +222,14 @@ pub struct Operand {
     perm: Option<Vec<usize>>,
     shape: Option<Vec<i64>>,
     squeeze: Option<usize>,
-    /// Its dimensions.
+    /// Dimensions of the operand.
     pub dims: Vec<Dim>,
     /// Whether each of its heads serves a group of heads of queries.
     pub grouped: bool,
 }
 
 impl Operand {
-    /// Its type.
+    /// Element type of the operand.
     pub fn dtype(&self, view: &View<'_>) -> DType {
         view.g.ty(self.x).dtype
     }

@@ -303,7 +303,7 @@ struct AtRank {
 enum How {
     Plain,
     Reshape(Vec<i64>),
-    /// Without this axis of 1.
+    /// Removal of this axis of 1.
     Squeeze(i64),
 }
 

@@ -105,7 +105,7 @@ fn tested(
 /// Meaning of a value that is true, or not 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Truth {
-    /// It is about a whole row, not about one score.
+    /// Whether it is about a whole row, not about one score.
     of_row: bool,
     /// One score, or all scores of the row, are −∞; otherwise one, or any of the row, is not.
     hidden: bool,

@@ -197,7 +197,7 @@ impl Walk {
     }
 }
 
-/// With one axis in another place, the others in their order.
+/// Moves one axis of a value to another place, the others in their order.
 fn moved(w: &mut Writer<'_>, v: ValueId, from: usize, to: usize) -> Result<ValueId, IrError> {
     if from == to {
         return Ok(v);

@@ -155,13 +155,13 @@ fn slice(w: &mut Writer<'_>, v: ValueId, axis: i64, t: &Term) -> Result<ValueId,
     w.op(SLICE, Attrs::new(), &[v, bounds[0], bounds[1], bounds[2]])
 }
 
-/// With a first dimension of 1.
+/// Adds a first dimension of 1.
 fn first(w: &mut Writer<'_>, v: ValueId) -> Result<ValueId, IrError> {
     let axes = w.ints(&[0])?;
     w.op(UNSQUEEZE, Attrs::new(), &[v, axes])
 }
 
-/// Without a dimension of 1.
+/// Removes a dimension of 1.
 fn without(w: &mut Writer<'_>, v: ValueId, axis: i64) -> Result<ValueId, IrError> {
     let axes = w.ints(&[axis])?;
     w.op(SQUEEZE, Attrs::new(), &[v, axes])
