@@ -3,7 +3,7 @@
 use crate::field;
 use minicbor::{Decode, Encode};
 
-/// Why a run needs the host at a step, and what may be done about it.
+/// Reason why a run needs the host at a step, and advice on how to avoid it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason {
     /// Part of a sentence: "a carried value changes its size".
@@ -75,7 +75,7 @@ pub struct HostStep {
     /// Path of a step inside of it, as in `StepTime::inside`.
     #[cbor(n(2), with = "field::pairs", has_nil)]
     pub inside: Vec<(usize, usize)>,
-    /// Why, as part of a sentence.
+    /// Reason, as part of a sentence.
     #[n(1)]
     pub why: String,
     /// Advice on how to avoid the wait; may be empty.

@@ -31,7 +31,7 @@ pub struct Step {
     /// Names of the layers it runs, joined with " + ".
     #[n(0)]
     pub name: String,
-    /// Its nodes, in execution order.
+    /// Nodes of the step, in execution order.
     #[n(1)]
     pub nodes: Vec<NodeId>,
     /// The chosen tactic.
@@ -78,7 +78,7 @@ impl Step {
 #[derive(Clone, Debug, Default, PartialEq, Encode, Decode)]
 #[cbor(map)]
 pub struct MemoryPlan {
-    /// For each value of the graph, by [`ValueId`].
+    /// Place of each value of the graph, by [`ValueId`].
     #[n(0)]
     pub places: Vec<Place>,
     /// Size of the arena in bytes.
@@ -98,11 +98,11 @@ pub enum Place {
     Input(u32),
     /// A weight; see [`Program::graph`].
     Weight,
-    /// In the arena, from `offset` on, `size` bytes at most.
+    /// Range of the arena, from `offset` on, `size` bytes at most.
     Arena {
-        /// In bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// In bytes, at the largest shapes.
+        /// Size in bytes, at the largest shapes.
         size: u64,
     },
     /// Allocated when its size is known: no bound is known before.

@@ -18,10 +18,10 @@ pub struct Region {
     /// ports (shapes, axes) stay inside; all other values from outside, weights included, are inputs.
     #[cbor(n(0), with = "field::graph")]
     pub graph: Graph,
-    /// For each input of `graph`, the value outside.
+    /// Value outside of the region for each input of `graph`.
     #[n(1)]
     pub inputs: Vec<ValueId>,
-    /// For each output of `graph`, the value outside.
+    /// Value outside of the region for each output of `graph`.
     #[n(2)]
     pub outputs: Vec<ValueId>,
 }
@@ -40,7 +40,7 @@ impl Region {
         Region::cut(g, nodes, |v| read.contains(&v))
     }
 
-    /// Like `extract`, with the readers of all values of the graph given.
+    /// Cuts nodes out as [`Region::extract`] does, with the readers of all values of the graph given.
     pub fn extract_with(g: &Graph, nodes: &[NodeId], uses: &Uses) -> Result<Region, kiln_ir::IrError> {
         let read = |v: ValueId| uses.of_value(v).iter().any(|(n, _)| !nodes.contains(n));
         Region::cut(g, nodes, |v| read(v) || uses.is_output(v))

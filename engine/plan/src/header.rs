@@ -10,7 +10,7 @@ use minicbor::{Decode, Encode};
 #[cbor(index_only)]
 #[repr(u8)]
 pub enum Verbosity {
-    /// Nothing: layers are numbers.
+    /// No layers: they are numbers.
     #[n(0)]
     None = 0,
     /// Names of layers.
@@ -26,7 +26,7 @@ pub enum Verbosity {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 #[cbor(map)]
 pub struct Requirement {
-    /// Its name.
+    /// Name of the plug-in.
     #[n(0)]
     pub name: String,
     /// The version that the plan was built with.
