@@ -125,8 +125,8 @@ fn a_cuda_backend_that_only_runs_plans_has_no_code_generation() {
 const SHARED: &[(&str, &[&str])] = &[
     ("engine/ops/src", &["indices", "layout", "lib", "testing", "util"]),
     ("engine/onnx/src/ops", &["contrib", "mod"]),
-    ("kernels", &["checks", "generic", "mma", "prelude", "wgmma"]),
-    ("shaders", &["checks", "deform", "flow", "integer", "launch", "math", "storage", "window"]),
+    ("kernels", &["checks", "mma", "prelude", "wgmma"]),
+    ("shaders", &["checks", "integer", "launch", "math", "spans", "storage"]),
 ];
 
 #[test]
