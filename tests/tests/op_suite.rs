@@ -99,6 +99,26 @@ fn sizes_that_only_the_device_knows() {
     }
 }
 
+/// Operators read their inputs through slices and transposes in front of them, where a backend has kernels that do.
+/// `KILN_VIEWS_EVERY=1` takes every problem, `KILN_OPS` picks operators.
+#[test]
+fn inputs_behind_moves() {
+    let every: usize = std::env::var("KILN_VIEWS_EVERY").map_or(9, |n| n.parse().unwrap());
+    let pick = std::env::var("KILN_OPS").ok();
+    for backend in kiln_tests::backends::all().unwrap() {
+        let name = backend.name().to_owned();
+        let latitude = Latitude { flush: name == "wgpu" };
+        let found = Subject::new(backend, Mode::Test, latitude).unwrap().views(pick.as_deref(), every);
+        println!("{name}: passed {:?}, refused {:?}", found.passed, found.refused);
+        assert!(found.failed.is_empty(), "{name}:\n{}", found.failed.join("\n"));
+        for op in ["matmul", "reduce", "softmax"] {
+            let runs =
+                found.passed.keys().any(|t| pick.is_some() || name == "reference" || t.starts_with(op));
+            assert!(runs, "{name} runs no {op} behind moves");
+        }
+    }
+}
+
 #[test]
 fn support_matrix() {
     let text = matrix(BACKENDS).unwrap();

@@ -284,6 +284,58 @@ fn an_epilogue_that_costs_the_best_tactic_is_split_off() {
     }
 }
 
+/// A product of weights and a part of a tensor whose dimensions are swapped, with a bias behind it.
+fn product_of_a_part() -> Network {
+    let mut net = Network::new("part");
+    let mut rng = Rng::new(8);
+    let x = net.add_input("x", TensorType::new(DType::F32, [4, 10, 6])).unwrap();
+    let list = |net: &mut Network, v: &[i64]| {
+        net.add_weights(None, Tensor::i64(&[v.len()], v).unwrap()).map(Some).unwrap()
+    };
+    let bounds = [list(&mut net, &[2]), list(&mut net, &[8]), list(&mut net, &[1])];
+    let ports = [&[Some(x)], &bounds[..]].concat();
+    let part = net.add_layer("part", "slice", Attrs::new(), &ports).unwrap()[0];
+    let swap = Attrs::new().with("perm", vec![1i64, 0, 2]);
+    let swapped = net.add_layer("swapped", "transpose", swap, &[Some(part)]).unwrap()[0];
+    let w = net.add_weights(Some("w"), rng.tensor(DType::F32, &[6, 5])).unwrap();
+    let b = net.add_weights(Some("b"), rng.tensor(DType::F32, &[5])).unwrap();
+    let y = net.add_layer("product", "matmul", Attrs::new(), &[Some(swapped), Some(w)]).unwrap()[0];
+    let y = net.add_layer("bias", "add", Attrs::new(), &[Some(y), Some(b)]).unwrap()[0];
+    net.mark_output(y, "y").unwrap();
+    net
+}
+
+/// A product reads a transposed slice where it lies, if that is faster, and gives what it gives otherwise.
+#[test]
+fn moves_join_the_region_that_reads_them_where_that_is_faster() {
+    for backend in [wgpu().unwrap(), kiln_tests::backends::cuda().unwrap()].into_iter().flatten() {
+        let net = product_of_a_part();
+        let (cold, _) = build(&backend, TimingCache::new(), BuildConfig::default(), &net);
+        let x = Rng::new(4).tensor(DType::F32, &[4, 10, 6]);
+        let mut outputs = Vec::new();
+        for joined in [true, false] {
+            let whole = |e: &Entry| e.region.contains("matmul") && e.region.contains("transpose");
+            let samples = |e: &Entry, _: &str| if whole(e) == joined { 1e3 } else { 1e6 };
+            let (warm, built) = build(&backend, timed(&cold.cache, samples), BuildConfig::default(), &net);
+            let notes: Vec<_> = built.considered.iter().filter(|c| c.rewrite == "join moves").collect();
+            assert!(matches!(notes[..], [n] if n.taken == joined && n.sites == 1), "{notes:?}");
+            let ops: Vec<&str> = built.steps.iter().map(|s| s.ops.as_str()).collect();
+            let one = ["slice + transpose + matmul + add"];
+            assert_eq!(ops == one, joined, "{ops:?}");
+            let locked = BuildConfig { locked: true, ..BuildConfig::default() };
+            let (_, again) = build(&backend, warm.cache, locked, &net);
+            assert_eq!((again.timed, &again.considered), (0, &built.considered));
+            let target = backend.targets().unwrap().remove(0);
+            let engine = Engine::on_target(built.program, Vec::new(), backend.as_ref(), target).unwrap();
+            let mut cx = engine.create_context().unwrap();
+            outputs.push(cx.run(&[("x", x.clone())]).unwrap().remove(0).1);
+        }
+        let reference = build(&reference(), TimingCache::new(), BuildConfig::default(), &net).1;
+        let wanted = reference.program.graph.eval(&[x]).unwrap();
+        outputs.iter().for_each(|y| assert!(difference(y, &wanted[0]) < 1e-4, "{}", backend.name()));
+    }
+}
+
 #[test]
 fn tactics_that_are_refused_when_they_are_compiled_are_left_out() {
     let backend: Arc<dyn Backend> = Arc::new(Altered(|_, all| all.extend(late_ones())));

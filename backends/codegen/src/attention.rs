@@ -5,7 +5,7 @@ pub mod linear;
 pub mod rotary;
 
 use crate::site::{Cx, Site, op_error, unsupported};
-use crate::{Body, Entry, Grid, Kernel, Launch};
+use crate::{Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 
@@ -18,6 +18,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     name: "attention",
     ops: &["attention"],
     epilogue: false,
+    views: Views::Rows,
     tactics: |site| {
         unmoved(site)?;
         Ok(vec![Tactic { leaves_unread: true, ..Tactic::plain("attention") }])

@@ -17,6 +17,9 @@ impl Kernel {
     /// and bindings, but no valid code.
     pub fn outline(&self, site: &Site<'_>, tactic: &Tactic) -> Result<Body, BackendError> {
         let mut body = (self.source)(site, tactic)?;
+        if self.views == crate::Views::Framed {
+            body.framed = (0..site.moves.len()).filter(|&i| !site.moves[i].is_empty()).collect();
+        }
         body.checks = checked(site)?;
         body.files.extend((!body.checks.is_empty()).then_some(FILE));
         body.entries.extend(body.checks.iter().map(|&input| Entry::Check(input)));

@@ -7,7 +7,7 @@ use crate::long::long_sum;
 use crate::scalar::{register, zero};
 use crate::site::{Cx, Site, unsupported};
 use crate::window::{channels_last, conv_params, groups};
-use crate::{Body, Entry, Grid, Kernel, Launch, plain};
+use crate::{Body, Entry, Grid, Kernel, Launch, Views, plain};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ops::layout::Layout;
 
@@ -17,6 +17,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "conv.tiled",
         ops: &["conv"],
         epilogue: true,
+        views: Views::Framed,
         tactics: tiled_tactics,
         source: |site, _| Ok(Body { entries: vec![Entry::blocks("conv_tiled", 256)], ..direct(site) }),
         launch: conv_tiled,
@@ -25,6 +26,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "conv.direct",
         ops: &["conv"],
         epilogue: true,
+        views: Views::Framed,
         tactics: |_| plain("conv.direct"),
         source: |site, _| Ok(direct(site)),
         launch: |cx| Ok(vec![Launch::map(0, conv_params(cx)?.words()?)]),

@@ -29,8 +29,6 @@ pub struct Dialect {
     /// Loops may be too long for one launch: functions `keep`, `kept` and `resume`, by which numbers of a type stay in
     /// scratch memory from launch to launch (see [`crate::long`]). `None` if launches take any time.
     pub spans: Option<fn(DType) -> String>,
-    /// Whether kernels read inputs through movements in front of them ([`kiln_ir::op::Roles::reads_through_movement`]).
-    pub reads_through_movement: bool,
     /// May an expression read extras through reshapes and prefixes of the region, and may the region have shapes that the
     /// host alone reads?
     pub reshapes: bool,

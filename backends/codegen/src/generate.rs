@@ -331,7 +331,6 @@ mod tests {
         own: &[],
         generic: &[],
         spans: None,
-        reads_through_movement: false,
         reshapes: false,
         far: false,
     };

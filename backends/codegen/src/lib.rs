@@ -62,12 +62,27 @@ pub struct Kernel {
     pub ops: &'static [&'static str],
     /// May pointwise operators follow in the same kernel?
     pub epilogue: bool,
+    /// How it reads inputs that moves stand in front of.
+    pub views: Views,
     /// The ways to run the region, or a refusal.
     pub tactics: fn(&Site<'_>) -> Result<Vec<Tactic>, BackendError>,
     /// The text; depends on operators, attributes and element types only.
     pub source: fn(&Site<'_>, &Tactic) -> Result<Body, BackendError>,
     /// What to launch for these shapes.
     pub launch: fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>,
+}
+
+/// How a kernel reads inputs of its anchor that moves (reshapes, transposes, slices) stand in front of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Views {
+    /// Not at all: inputs have to lie as their shapes say.
+    Whole,
+    /// Its launch passes strides on ([`Cx::view`](site::Cx::view)); the last dimension has to be contiguous.
+    Rows,
+    /// Its launch passes strides on, of all dimensions.
+    Strided,
+    /// It reads them by functions `x<i>(at)` alone, which find the element in the frame.
+    Framed,
 }
 
 type Source = fn(&Site<'_>, &Tactic) -> Result<Body, BackendError>;
@@ -81,7 +96,8 @@ impl Kernel {
         source: Source,
         launch: Launcher,
     ) -> Kernel {
-        Kernel { name, ops, epilogue: true, tactics: |site| plain(site.kernel_name()), source, launch }
+        let tactics: fn(&Site<'_>) -> _ = |site| plain(site.kernel_name());
+        Kernel { name, ops, epilogue: true, views: Views::Whole, tactics, source, launch }
     }
 
     /// The same, but nothing may follow.
@@ -92,6 +108,11 @@ impl Kernel {
         launch: Launcher,
     ) -> Kernel {
         Kernel { epilogue: false, ..Kernel::of(name, ops, source, launch) }
+    }
+
+    /// The kernel, which reads inputs by functions alone, so that moves may stand in front of them.
+    pub const fn framed(self) -> Kernel {
+        Kernel { views: Views::Framed, ..self }
     }
 }
 
@@ -122,6 +143,9 @@ pub struct Body {
     pub shared: u32,
     /// Outputs that are bound, but that it does not write, as nobody reads them.
     pub unwritten: Vec<usize>,
+    /// Inputs whose functions `x<i>(at)` read through moves, in order. Behind the kernel's own words each has those of its view:
+    /// rank, offset, and as many dimensions and strides as its shape has; see [`planner`].
+    pub framed: Vec<usize>,
     /// Index inputs that its last entry points check, in this order; see [`checks`].
     pub checks: Vec<usize>,
 }
@@ -238,7 +262,14 @@ impl Body {
         Body::of(file, vec![Entry::Element(0, element)])
     }
 
-    /// The same with further functions that the file calls.
+    /// How many words in front of those of the expression the view of a framed input begins; `None` of other inputs.
+    pub fn view_words(&self, site: &site::Site<'_>, input: usize) -> Option<u32> {
+        let at = self.framed.iter().position(|&i| i == input)?;
+        let words = |&i: &usize| views::words_of_view(site.rank(i).unwrap_or(0)) as u32;
+        Some(self.framed.get(at..)?.iter().map(words).sum())
+    }
+
+    /// The body with further functions that its file calls.
     pub fn with(self, code: String) -> Body {
         Body { code: self.code + &code, ..self }
     }

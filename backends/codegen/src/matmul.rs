@@ -6,7 +6,7 @@ pub mod einsum;
 use crate::long::long_sum;
 use crate::scalar::zero;
 use crate::site::{Cx, Site, op_error, unsupported};
-use crate::{Body, Entry, Grid, Kernel, Launch, plain};
+use crate::{Body, Entry, Grid, Kernel, Launch, Views, plain};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ops::util::broadcast_strides;
 
@@ -16,6 +16,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "matmul.tiled",
         ops: &["matmul"],
         epilogue: true,
+        views: Views::Framed,
         tactics: tiled_tactics,
         source: |_, _| Ok(Body::of(FILE, vec![Entry::blocks("matmul_tiled", 256)])),
         launch: tiled_launch,
@@ -24,6 +25,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "matmul.naive",
         ops: &["matmul"],
         epilogue: true,
+        views: Views::Framed,
         tactics: |_| plain("matmul.naive"),
         source: |site, _| Ok(naive(site)),
         launch: |cx| Ok(vec![Launch::map(0, product(cx)?.params.words()?)]),

@@ -16,32 +16,38 @@ pub const KERNELS: &[Kernel] = &[
         &["batch_norm"],
         |_, _| Ok(Body::element("norm/batch_norm", "batch_norm")),
         batch,
-    ),
-    Kernel::of("lrn", &["lrn"], |s, _| Ok(long_sum(s, "norm/lrn", ("lrn", "lrn_sum"), DType::F32)), lrn),
+    )
+    .framed(),
+    Kernel::of("lrn", &["lrn"], |s, _| Ok(long_sum(s, "norm/lrn", ("lrn", "lrn_sum"), DType::F32)), lrn)
+        .framed(),
     Kernel::of(
         "lp_norm",
         &["lp_norm"],
         |s, _| Ok(blocks("norm/lp_norm", "lp_norm").with(square(s)?)),
         along_axis,
-    ),
+    )
+    .framed(),
     Kernel::of(
         "layer_norm",
         &["layer_norm"],
         |s, _| Ok(blocks("norm/layer_norm", "layer_norm").with(affine(s))),
         |cx| layer_rows(cx)?.launch(),
-    ),
+    )
+    .framed(),
     Kernel::of(
         "rms_norm",
         &["rms_norm"],
         |s, _| Ok(blocks("norm/rms_norm", "rms_norm").with(affine(s))),
         |cx| layer_rows(cx)?.launch(),
-    ),
+    )
+    .framed(),
     Kernel::of(
         "group_norm",
         &["group_norm"],
         |s, _| Ok(blocks("norm/group_norm", "group_norm").with(group_places(s)?)),
         |cx| group_rows(cx)?.launch(),
-    ),
+    )
+    .framed(),
 ];
 
 crate::params! {

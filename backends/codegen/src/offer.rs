@@ -6,7 +6,7 @@
 use crate::checks::checked;
 use crate::limits::fitting;
 use crate::scalar;
-use crate::site::Site;
+use crate::site::{Site, unsupported};
 use crate::{Body, Kernel};
 use kiln_backend::{BackendError, Tactic};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -25,7 +25,9 @@ impl Kernel {
         if let Some(e) = &site.fused {
             scalar::check(e)?;
         }
-        checked(site)?;
+        if checked(site)?.iter().any(|&i| site.moves.get(i).is_some_and(|m| !m.is_empty())) {
+            return unsupported("indices that are read through moves");
+        }
         Ok(found)
     }
 

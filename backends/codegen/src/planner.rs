@@ -1,8 +1,8 @@
 //! Planning of launches by the families' code: in a build, to record them as data; before a run, where they are no data.
 
 use crate::site::{Cx, Site};
-use crate::views::View;
-use crate::{Dialect, Kernel};
+use crate::views::{View, view_words};
+use crate::{Dialect, Kernel, Views};
 use kiln_backend::launch::{KernelOperands, Launch, LaunchProgram, LaunchSite, PlanLaunches, RegionValue};
 use kiln_backend::{BackendError, CompiledKernel, Tactic};
 use kiln_ir::{Fact, NodeId, ValueId};
@@ -50,6 +50,12 @@ impl HostPlanner {
     /// The launches, and whether all that the kernel asked for was known.
     fn plan(&self, site: &LaunchSite<'_>) -> Result<(Vec<Launch>, bool), BackendError> {
         let inputs = site.anchor().map(|n| &n.inputs[..]).unwrap_or_default();
+        let views = inputs.iter().enumerate().map(|(i, v)| view(site, i, *v));
+        let views: Vec<Option<View>> = views.collect::<Result<_, _>>()?;
+        // A frame reads through the moves: the kernel sees inputs as their shapes say.
+        let framed = self.kernel.views == Views::Framed;
+        let words: Vec<Vec<u32>> =
+            views.iter().flatten().filter(|_| framed).map(view_words).collect::<Result<_, _>>()?;
         let cx = Cx {
             op: site.op(),
             tactic: site.tactic,
@@ -57,14 +63,15 @@ impl HostPlanner {
             outputs: site.outputs(),
             fused: site.operands.fused,
             holds: site.holds,
-            views: inputs.iter().enumerate().map(|(i, v)| view(site, i, *v)).collect::<Result<_, _>>()?,
+            views: if framed { Vec::new() } else { views },
             wanted: site.wanted.to_vec(),
             rounds: site.rounds,
             lanes: site.operands.lanes.first().copied().unwrap_or(1) as usize,
             dialect: self.dialect,
             missed: Cell::new(false),
         };
-        let launches = (self.kernel.launch)(&cx)?;
+        let mut launches = (self.kernel.launch)(&cx)?;
+        launches.iter_mut().for_each(|l| l.words.extend(words.iter().flatten()));
         Ok((launches, !cx.missed.get()))
     }
 }

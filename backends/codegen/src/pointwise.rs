@@ -1,12 +1,13 @@
 //! Regions of pointwise operators only: the fused expression is the kernel.
 
-use crate::{Body, Kernel, Launch, plain};
+use crate::{Body, Kernel, Launch, Views, plain};
 
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "pointwise",
     ops: &[],
     epilogue: true,
+    views: Views::Whole,
     tactics: |_| plain("pointwise"),
     source: |_, _| Ok(Body::map(String::new())),
     launch: |_| Ok(vec![Launch::map(0, Vec::new())]),

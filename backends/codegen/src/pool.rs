@@ -15,9 +15,9 @@ use kiln_ops::util::strides;
 
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[
-    Kernel::of("pool", &["pool"], pool_source, pool_launch),
-    Kernel::of("max_pool_indices", &["max_pool_indices"], indices_source, indices_launch),
-    Kernel::alone("max_unpool", &["max_unpool"], unpool_source, unpool),
+    Kernel::of("pool", &["pool"], pool_source, pool_launch).framed(),
+    Kernel::of("max_pool_indices", &["max_pool_indices"], indices_source, indices_launch).framed(),
+    Kernel::alone("max_unpool", &["max_unpool"], unpool_source, unpool).framed(),
 ];
 
 crate::params! {

@@ -2,7 +2,7 @@
 
 use crate::scalar::float;
 use crate::site::{Cx, Site, op_error};
-use crate::{Body, Entry, Grid, Kernel, Launch, plain};
+use crate::{Body, Entry, Grid, Kernel, Launch, Views, plain};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::Op;
 use kiln_ops::recurrent::activations;
@@ -12,6 +12,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     name: "recurrent",
     ops: &["rnn", "gru", "lstm"],
     epilogue: false,
+    views: Views::Whole,
     tactics: |_| plain("recurrent"),
     source,
     launch,

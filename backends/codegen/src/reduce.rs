@@ -2,7 +2,7 @@
 
 use crate::scalar::{cast, float, int, register};
 use crate::site::{Cx, Site, op_error, unsupported};
-use crate::{Body, Entry, Grid, Kernel, Launch, plain, views::coalesce};
+use crate::{Body, Entry, Grid, Kernel, Launch, Views, plain, views::coalesce};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ops::reduce::{ReduceOp, mask};
@@ -51,6 +51,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "reduce.group",
         ops: &["reduce"],
         epilogue: true,
+        views: Views::Framed,
         tactics: group_tactics,
         source: |site, _| source(site, Entry::blocks("reduce_group", 256)),
         launch: |cx| launch(cx, true),
@@ -59,6 +60,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "reduce.serial",
         ops: &["reduce"],
         epilogue: true,
+        views: Views::Framed,
         tactics: |_| plain("reduce.serial"),
         source: |site, _| source(site, Entry::Element(0, "reduce")),
         launch: |cx| launch(cx, false),

@@ -3,11 +3,11 @@
 pub use crate::cx::Cx;
 use crate::reshapes::{is_on_host, is_view};
 use crate::views::chain;
-use crate::{Dialect, Kernel};
+use crate::{Dialect, Kernel, Views};
 use kiln_backend::{BackendError, Target};
 use kiln_ir::expr::{Builder, Expr};
 use kiln_ir::{DType, Graph, Node, Op, Source, ValueId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// A region, analysed.
 #[derive(Clone)]
@@ -21,8 +21,11 @@ pub struct Site<'a> {
     pub extras: Vec<ValueId>,
     /// For each of them, the value whose shape tells how its elements are read: itself, or a view of it.
     pub lies: Vec<ValueId>,
-    /// Moves in front of the anchor's inputs that its kernel sees through: for each input, positions among the nodes.
+    /// Moves in front of the anchor's inputs that its kernel reads through: for each input, positions among the nodes, the
+    /// first one first. Empty where there are none at all.
     pub moves: Vec<Vec<usize>>,
+    /// Whether the last dimension of every input lies contiguous in what is bound for it.
+    pub rows: bool,
     /// Types of all values.
     pub graph: &'a Graph,
     /// Who will run it.
@@ -44,36 +47,25 @@ impl<'a> Site<'a> {
         dialect: &'static Dialect,
     ) -> Result<Site<'a>, BackendError> {
         let all: Vec<&Node> = graph.nodes().map(|(_, n)| n).collect();
-        let reads = |n: &&Node| dialect.reads_through_movement && n.op.roles().reads_through_movement;
-        let last = all.last().filter(|n| all.len() > 1 && reads(n));
-        let silent = |n: &Node| dialect.reshapes && (is_view(graph, n) || is_on_host(graph, n));
-        let own = |n: &Node| n.op.is_pointwise() || silent(n);
-        let mut anchors =
-            all.iter().enumerate().filter(|(_, n)| if last.is_some() { reads(n) } else { !own(n) });
-        let anchor = anchors.next().map(|(k, n)| (k, *n));
-        if let Some((_, other)) = anchors.next() {
-            return unsupported(format!(
-                "two operators of one kernel that are not pointwise: {}",
-                other.op.name()
-            ));
-        }
         if all.iter().any(|n| !n.regions.is_empty()) {
             return unsupported("control flow inside a kernel");
         }
         let mut site = Site {
-            anchor,
+            anchor: None,
             fused: None,
             extras: Vec::new(),
             lies: Vec::new(),
             moves: Vec::new(),
+            rows: true,
             graph,
             target,
             dialect,
         };
-        match (last, anchor) {
-            (Some(last), _) => site.moves(&all, last)?,
-            (None, anchor) if all.len() > usize::from(anchor.is_some()) => site.fuse()?,
-            _ => {}
+        let anchor = site.find_anchor(&all)?;
+        site.anchor = anchor.map(|k| (k, all[k]));
+        let in_front = site.moves_in_front(&all)?;
+        if all.len() > in_front + usize::from(anchor.is_some()) {
+            site.fuse()?;
         }
         Ok(site)
     }
@@ -83,20 +75,55 @@ impl<'a> Site<'a> {
         Site { dialect, ..self.clone() }
     }
 
-    /// Finds the moves in front of the anchor, the only layer that is none.
-    fn moves(&mut self, all: &[&'a Node], anchor: &Node) -> Result<(), BackendError> {
+    /// Whether a node only tells how an operand of the expression is read, or is read by the host alone.
+    fn is_silent(&self, n: &Node) -> bool {
+        self.dialect.reshapes && (is_view(self.graph, n) || is_on_host(self.graph, n))
+    }
+
+    /// The position of the node that is neither pointwise nor a view of an operand of the expression; of several the only one
+    /// that does not move data, as the others may be moves in front of it.
+    fn find_anchor(&self, all: &[&Node]) -> Result<Option<usize>, BackendError> {
+        let found: Vec<usize> =
+            (0..all.len()).filter(|&k| !all[k].op.is_pointwise() && !self.is_silent(all[k])).collect();
+        let computes = |k: &&usize| !all[**k].op.movement().is_addressable();
+        let mut computing = found.iter().filter(computes);
+        match (&found[..], computing.next(), computing.next()) {
+            ([] | [_], ..) => Ok(found.first().copied()),
+            (_, Some(&anchor), None) => Ok(Some(anchor)),
+            (_, _, other) => {
+                let other = other.or(found.last()).map_or("", |&k| all[k].op.name());
+                unsupported(format!("two operators of one kernel that are not pointwise: {other}"))
+            }
+        }
+    }
+
+    /// Finds the moves in front of the anchor's inputs, and says how many there are.
+    fn moves_in_front(&mut self, all: &[&'a Node]) -> Result<usize, BackendError> {
+        let Some((at, anchor)) = self.anchor else { return Ok(0) };
+        let mut moves = Vec::with_capacity(anchor.inputs.len());
         for v in &anchor.inputs {
-            self.moves.push(match v {
-                Some(v) => chain(self.graph, all, *v)?.0,
-                None => Vec::new(),
-            });
+            let on_host = anchor.op.port(moves.len()).is_some_and(|p| p.host);
+            let Some(v) = v.filter(|_| !on_host) else {
+                moves.push(Vec::new());
+                continue;
+            };
+            let view = chain(self.graph, all, at, v)?;
+            self.rows &= view.rows;
+            moves.push(view.moves);
         }
-        let covered = |k: usize| k + 1 == all.len() || self.moves.iter().any(|m| m.contains(&k));
-        let own = |v: &ValueId| anchor.outputs.contains(v);
-        match (0..all.len()).all(covered) && self.graph.outputs.iter().all(own) {
-            true => Ok(()),
-            false => unsupported("a move that is read elsewhere"),
+        let covered: HashSet<usize> = moves.iter().flatten().copied().collect();
+        let own = |n: &Node| n.outputs.iter().any(|v| self.graph.outputs.contains(v));
+        for (k, n) in all.iter().enumerate() {
+            let stays =
+                k != at && n.op.movement().is_addressable() && !self.is_silent(n) && !covered.contains(&k);
+            if stays || covered.contains(&k) && own(n) {
+                return unsupported("a move that is read elsewhere");
+            }
         }
+        if !covered.is_empty() {
+            self.moves = moves;
+        }
+        Ok(covered.len())
     }
 
     /// Builds the expression.
@@ -195,6 +222,14 @@ impl<'a> Site<'a> {
         self.anchor?.1.inputs.get(i).copied().flatten()
     }
 
+    /// What is bound for an input of the anchor: the value that the moves in front of it begin with.
+    pub fn bound(&self, i: usize) -> Option<ValueId> {
+        match self.moves.get(i).and_then(|m| m.first()) {
+            None => self.input(i),
+            Some(&first) => self.graph.nodes().nth(first)?.1.inputs.first().copied().flatten(),
+        }
+    }
+
     /// A stored output: of the region if it is fused, of the anchor else.
     pub fn stored_value(&self, j: usize) -> Option<ValueId> {
         if self.fused.is_some() {
@@ -241,10 +276,23 @@ impl<'a> Site<'a> {
 
     /// The kernels that may run it.
     pub fn kernels(&self) -> impl Iterator<Item = &'static Kernel> + '_ {
-        self.dialect.kernels().filter(|k| match self.anchor {
+        let own = self.dialect.own.iter().flat_map(|f| f.iter());
+        let generic = self.dialect.generic.iter().flat_map(|f| f.iter());
+        // A backend's own kernel takes the place of the generic one of its name.
+        let shadowed = |k: &Kernel| self.dialect.own.iter().flat_map(|f| f.iter()).any(|o| o.name == k.name);
+        let all = own.map(|k| (k, false)).chain(generic.map(|k| (k, true)));
+        let fits = move |k: &Kernel| match self.anchor {
             None => k.ops.is_empty(),
-            Some((_, n)) => k.ops.contains(&n.op.name()) && (k.epilogue || self.fused.is_none()),
-        })
+            Some((_, n)) => {
+                let views = match k.views {
+                    Views::Whole => self.moves.is_empty(),
+                    Views::Rows => self.rows,
+                    Views::Strided | Views::Framed => true,
+                };
+                k.ops.contains(&n.op.name()) && (k.epilogue || self.fused.is_none()) && views
+            }
+        };
+        all.filter(move |(k, generic)| fits(k) && !(*generic && shadowed(k))).map(|(k, _)| k)
     }
 
     /// Are loops cut into spans?

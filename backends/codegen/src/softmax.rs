@@ -7,8 +7,8 @@ use kiln_backend::BackendError;
 
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[
-    Kernel::of("softmax", &["softmax"], |s, _| Ok(blocks(s, false)), along_axis),
-    Kernel::of("log_softmax", &["log_softmax"], |s, _| Ok(blocks(s, true)), along_axis),
+    Kernel::of("softmax", &["softmax"], |s, _| Ok(blocks(s, false)), along_axis).framed(),
+    Kernel::of("log_softmax", &["log_softmax"], |s, _| Ok(blocks(s, true)), along_axis).framed(),
     Kernel::of(
         "hardmax",
         &["hardmax"],
@@ -17,7 +17,8 @@ pub const KERNELS: &[Kernel] = &[
             let (params, count) = axis_lines(cx)?;
             Ok(vec![Launch::map(0, params.words()?).on(Grid::Threads(count as u64))])
         },
-    ),
+    )
+    .framed(),
     Kernel::of(
         "ragged_softmax",
         &["ragged_softmax"],
@@ -26,7 +27,8 @@ pub const KERNELS: &[Kernel] = &[
             let (params, rows) = ragged(cx)?;
             Ok(vec![Launch::map(0, params.words()?).on(Grid::Groups(rows as u64))])
         },
-    ),
+    )
+    .framed(),
 ];
 
 /// Threads of a block that has a row.

@@ -2,6 +2,7 @@
 
 use crate::site::{op_error, unsupported};
 use kiln_backend::BackendError;
+use kiln_backend::launch::words;
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::op::Movement;
 use kiln_ir::{Fact, Graph, Node, Op, ValueId};
@@ -109,58 +110,88 @@ fn split(shape: &[usize], by: &[usize], to: &[usize]) -> Result<Vec<usize>, Back
     Ok(out)
 }
 
-/// The moves in front of a value of a region, the first one first, and the value that they begin with; refused unless
-/// they give a view for all shapes, whose last dimension lies as it did.
-pub fn chain(g: &Graph, nodes: &[&Node], mut v: ValueId) -> Result<(Vec<usize>, ValueId), BackendError> {
-    let mut found = Vec::new();
-    while let Some(at) = nodes.iter().position(|n| n.outputs.contains(&v)) {
-        let node = nodes[at];
-        if !node.op.movement().is_addressable() {
-            return unsupported(format!("two operators of one kernel: {}", node.op.name()));
-        }
-        let Some(Some(from)) = node.inputs.first() else { return unsupported("a move of nothing") };
-        found.push(at);
-        v = *from;
-    }
-    found.reverse();
-    let mut contiguous = true;
-    for &at in &found {
-        check(g, nodes[at], &mut contiguous)?;
-    }
-    Ok((found, v))
+/// The moves in front of an operand of a region's anchor.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// Their positions among the nodes, the first one first.
+    pub moves: Vec<usize>,
+    /// Whether the last dimension of the operand lies contiguous in the value that they begin with.
+    pub rows: bool,
 }
 
-fn check(g: &Graph, node: &Node, contiguous: &mut bool) -> Result<(), BackendError> {
-    let rank = |v: Option<&ValueId>| v.map_or(0, |&v| g.ty(v).rank());
-    let (from, to) = (rank(node.inputs.first().and_then(Option::as_ref)), rank(node.outputs.first()));
-    let facts: Vec<Option<&Fact>> = node.inputs.iter().map(|v| v.map(|v| &g.value(v).fact)).collect();
-    match node.op.name() {
-        "transpose" => {
-            if order(&node.op, from)?.last() != from.checked_sub(1).as_ref() {
-                return unsupported("a view whose rows are not contiguous");
+/// The moves in front of the operand `v` of the node at position `anchor`. Refuses those that give no view for all shapes.
+pub fn chain(g: &Graph, nodes: &[&Node], anchor: usize, mut v: ValueId) -> Result<Chain, BackendError> {
+    let mut moves = Vec::new();
+    let moved = |v: ValueId| {
+        let found = |n: &&Node| n.outputs.contains(&v) && n.op.movement().is_addressable();
+        nodes[..anchor].iter().position(found)
+    };
+    while let Some(at) = moved(v) {
+        let Some(Some(from)) = nodes[at].inputs.first() else { return unsupported("a move of nothing") };
+        moves.push(at);
+        v = *from;
+    }
+    moves.reverse();
+    let mut lie = Lie { contiguous: true, rows: true };
+    for &at in &moves {
+        lie.after(g, nodes[at])?;
+    }
+    Ok(Chain { moves, rows: lie.rows })
+}
+
+/// How elements lie in the value that moves begin with, whatever the shapes.
+struct Lie {
+    /// One behind the other.
+    contiguous: bool,
+    /// One behind the other along the last dimension.
+    rows: bool,
+}
+
+impl Lie {
+    fn after(&mut self, g: &Graph, node: &Node) -> Result<(), BackendError> {
+        let rank = |v: Option<&ValueId>| v.map_or(0, |&v| g.ty(v).rank());
+        let (from, to) = (rank(node.inputs.first().and_then(Option::as_ref)), rank(node.outputs.first()));
+        let facts: Vec<Option<&Fact>> = node.inputs.iter().map(|v| v.map(|v| &g.value(v).fact)).collect();
+        match node.op.movement() {
+            Movement::Permutation => {
+                self.rows &= order(&node.op, from)?.last() == from.checked_sub(1).as_ref();
+                self.contiguous = false;
             }
-            *contiguous = false;
-        }
-        "slice" => {
-            if cuts(&facts, from)?.iter().any(|c| c.axis + 1 == from && c.step != 1) {
-                return unsupported("a view that leaves out elements of rows");
+            Movement::Slice => {
+                self.rows &= !cuts(&facts, from)?.iter().any(|c| c.axis + 1 == from && c.step != 1);
+                self.contiguous = false;
             }
-            *contiguous = false;
-        }
-        _ if *contiguous => {}
-        "squeeze" | "unsqueeze" => {
-            let all = from.max(to);
-            let axes = facts.get(1).copied().flatten().and_then(|f| f.as_const()).map(|t| t.to_i64());
-            let Some(axes) = axes else { return unsupported("a view by unknown axes") };
-            for a in axes {
-                if normalize_axis(a, all, "axes").map_err(op_error)? + 1 == all {
-                    return unsupported("a view whose rows are not contiguous");
+            _ if self.contiguous => {}
+            _ if node.op.name() != "reshape" => {
+                // Dimensions of size 1 come or go.
+                let all = from.max(to);
+                let axes = facts.get(1).copied().flatten().and_then(|f| f.as_const()).map(|t| t.to_i64());
+                let Some(axes) = axes else { return unsupported("a view by unknown axes") };
+                for a in axes {
+                    self.rows &= normalize_axis(a, all, "axes").map_err(op_error)? + 1 != all;
                 }
             }
+            _ => return unsupported("a reshape of what does not lie in order"),
         }
-        other => return unsupported(format!("{other} of what does not lie in order")),
+        Ok(())
     }
-    Ok(())
+}
+
+/// Argument words by which a frame reads an operand of this rank through moves.
+pub fn words_of_view(rank: usize) -> usize {
+    2 + 2 * rank
+}
+
+/// The words: how many dimensions are left when neighbours are joined, the elements before the first one, these dimensions,
+/// and their strides, each list as long as the operand has dimensions.
+pub fn view_words(view: &View) -> Result<Vec<u32>, BackendError> {
+    let strides: Vec<i64> = view.strides.iter().map(|&s| s as i64).collect();
+    let (mut dims, strides) = coalesce(&view.shape, &strides);
+    let mut strides: Vec<usize> = strides.into_iter().map(|s| s as usize).collect();
+    let rank = dims.len();
+    dims.resize(view.shape.len(), 1);
+    strides.resize(view.shape.len(), 0);
+    words([rank, view.offset].into_iter().chain(dims).chain(strides))
 }
 
 /// Joins neighbouring dimensions that are walked as one, and drops those of size 1.

@@ -27,7 +27,6 @@ pub static CUDA: Dialect = Dialect {
     own: crate::kernels::FAMILIES,
     generic: FAMILIES,
     spans: None,
-    reads_through_movement: true,
     reshapes: false,
     far: true,
 };

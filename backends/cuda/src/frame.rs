@@ -350,8 +350,27 @@ fn binding(site: &Site<'_>, body: &Body, slot: Slot, code: &mut String) -> Field
     let t = t.unwrap_or(DType::F32);
     let far = matches!(slot, Slot::Input(k) if body.far.contains(&k));
     let at = if far { "u64" } else { "u32" };
-    *code += &(CUDA.function)(&loader, &[("at", at)], register(t), &load(t, &name, "at"));
+    let place = match slot {
+        Slot::Input(k) => view(site, body, k, code),
+        _ => None,
+    };
+    let place = place.as_deref().unwrap_or("at");
+    *code += &(CUDA.function)(&loader, &[("at", at)], register(t), &load(t, &name, place));
     Field::new(&format!("{constant}{}*", cell(t)), &name)
+}
+
+/// The place of element `at` of an input that is read through moves; none of others. Its words lie in front of those of the
+/// expression.
+fn view(site: &Site<'_>, body: &Body, input: usize, code: &mut String) -> Option<String> {
+    let before = body.view_words(site, input)?;
+    let rank = site.rank(input).unwrap_or(0);
+    let _ = writeln!(
+        code,
+        "DEV u32 view{input}(u32 at) const {{\n    const u32 own = extras_at - {before}u;\n    const u32 rank = m(own);\n    \
+         return m(own + 1u) + strided(*this, List{{own + 2u, rank}}, List{{own + {}u, rank}}, at);\n}}",
+        2 + rank
+    );
+    Some(format!("view{input}(at)"))
 }
 
 /// The anchor's result as the fused expression takes it: rounded to its type where it matters.

@@ -84,6 +84,59 @@ fn tiled_kernels_do_not_spill() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
+/// Kernels that read inputs through a slice and a transpose in front of them.
+#[test]
+fn kernels_behind_moves_compile() {
+    if !nvrtc() {
+        return;
+    }
+    let target = target::known("h200").unwrap();
+    let layers = [
+        ("2,8,6", "input %w: T[6,5] input %b: T[5] %z = matmul(%x, %w) %y = add(%z, %b)"),
+        ("2,8,6", "weight %at: i64[1] = [1] %y = reduce(%x, %at) {op=\"sum\"}"),
+        ("2,8,6", "%y = softmax(%x) {axis=1}"),
+        ("2,8,6", "%y = lp_norm(%x)"),
+        ("2,8,6", "%y = argmax(%x) {axis=2}"),
+        ("2,4,8,6", "input %w: T[3,4,3,3] %y = conv(%x, %w)"),
+        ("2,4,8,6", "%y = pool(%x) {kernel=[2,2]}"),
+        ("2,4,8,6", "input %k: T[2,4,5,6] input %v: T[2,4,5,6] %y, %a, %b, %c = attention(%x, %k, %v)"),
+    ];
+    let mut sources = BTreeMap::new();
+    for dtype in ["f32", "f16", "i64"] {
+        for (dims, layer) in &layers {
+            // The last dimensions stay where they are only for the attention.
+            let mut perm: Vec<usize> = (0..dims.split(',').count()).collect();
+            if layer.contains("attention") {
+                perm.swap(1, 2)
+            } else {
+                perm.reverse()
+            }
+            let mut from: Vec<&str> = vec![""; perm.len()];
+            dims.split(',').zip(&perm).for_each(|(d, &p)| from[p] = d);
+            let (layer, from) = (layer.replace("T[", &format!("{dtype}[")), from.join(","));
+            let text = format!(
+                "graph \"g\" {{ input %given: {dtype}[{from}] weight %first: i64[1] = [0] weight %end: i64[1] = [100] \
+                 %part = slice(%given, %first, %end) %x = transpose(%part) {{perm={perm:?}}} {layer} output %y }}"
+            );
+            let Ok(g) = kiln_ir::Graph::from_text(&text) else { continue };
+            let program = Program::single_step(g, kiln_backend::Tactic::plain(""), Vec::new());
+            let region = program.region(&program.steps[0]).unwrap();
+            let tactics = match Cuda.tactics(&region, &target) {
+                Err(BackendError::Unsupported(_)) if dtype == "i64" => continue,
+                t => t.unwrap_or_else(|e| panic!("{text}: {e}")),
+            };
+            for t in tactics {
+                let (source, _) = written(&region, &t, &target).unwrap();
+                sources.insert(source, format!("{text} by {}", t.id()));
+            }
+        }
+    }
+    assert!(sources.len() > 15, "only {} sources", sources.len());
+    let sources: Vec<_> = sources.into_iter().collect();
+    let failed = report::compile(&sources, &target.arch, "views", |_| None);
+    assert!(failed.is_empty(), "{} fail:\n{}", failed.len(), failed.join("\n"));
+}
+
 /// Gathers and slices have texts for positions of 32 and of 64 bits.
 #[test]
 fn positions_of_both_widths_compile() {

@@ -110,7 +110,12 @@ impl<D: Launches> Planner<'_, D> {
             holds: &holds,
         };
         let layer = k.layer(&loaded.program, index);
-        check_sizes(&site.inputs(), &site.outputs(), site.tactic, layer)?;
+        let mut read = site.inputs();
+        for i in 0..k.inputs.len() {
+            let from = k.source(&loaded.program, i).flatten();
+            read.extend(from.map(|v| Some(self.shapes.fact(v))));
+        }
+        check_sizes(&read, &site.outputs(), site.tactic, layer)?;
         let mut launches = checks::launches(&site, k.maps.len(), &k.checks, layer)?;
         if !site.computes_nothing() {
             launches.extend(of_kernel(k, &site, layer)?);

@@ -36,7 +36,6 @@ const fn with_templates(text: fn(&str) -> &'static str) -> Dialect {
         own: OWN,
         generic: SHARED,
         spans: Some(state),
-        reads_through_movement: false,
         reshapes: true,
         far: false,
     }

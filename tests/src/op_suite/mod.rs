@@ -16,6 +16,7 @@ mod refusals;
 mod run;
 mod sizes;
 mod table;
+mod views;
 
 pub use indices::Indices;
 pub use matrix::matrix;
@@ -24,3 +25,4 @@ pub use refusals::{Refusal, listed};
 pub use run::{Mode, Subject};
 pub use sizes::{Sizes, device_sizes};
 pub use table::{Row, Table};
+pub use views::Views;

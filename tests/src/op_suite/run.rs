@@ -36,7 +36,7 @@ pub struct Subject {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) target: Target,
     pub(super) device: Option<Arc<dyn Device>>,
-    latitude: Latitude,
+    pub(super) latitude: Latitude,
 }
 
 /// Reason why a problem did not pass.

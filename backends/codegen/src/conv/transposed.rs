@@ -20,8 +20,10 @@ pub const KERNELS: &[Kernel] = &[
         &["conv_transpose"],
         |s, _| Ok(windowed(s, FILE, ("conv_transpose", "conv_transpose_sum"))),
         conv_transpose,
-    ),
-    Kernel::of("col2im", &["col2im"], |s, _| Ok(windowed(s, FILE, ("col2im", "col2im_sum"))), columns),
+    )
+    .framed(),
+    Kernel::of("col2im", &["col2im"], |s, _| Ok(windowed(s, FILE, ("col2im", "col2im_sum"))), columns)
+        .framed(),
 ];
 
 fn conv_transpose(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

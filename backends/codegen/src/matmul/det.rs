@@ -10,7 +10,8 @@ pub const KERNELS: &[Kernel] = &[Kernel::of(
     &["det"],
     |_, _| Ok(Body { scratch: true, ..Body::of("matmul/det", vec![Entry::threads("det")]) }),
     launch,
-)];
+)
+.framed()];
 
 crate::params! {
     /// Determinants.

@@ -8,7 +8,7 @@ use kiln_backend::{BackendError, Tactic};
 use kiln_ops::matmul::einsum::walk;
 
 /// The kernels.
-pub const KERNELS: &[Kernel] = &[Kernel::of("einsum", &["einsum"], source, launch)];
+pub const KERNELS: &[Kernel] = &[Kernel::of("einsum", &["einsum"], source, launch).framed()];
 
 crate::params! {
     /// Sums of products under labels.

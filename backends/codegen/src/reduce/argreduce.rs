@@ -9,7 +9,7 @@ use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 
 /// The kernels.
-pub const KERNELS: &[Kernel] = &[Kernel::of("argreduce", &["argmax", "argmin"], source, launch)];
+pub const KERNELS: &[Kernel] = &[Kernel::of("argreduce", &["argmax", "argmin"], source, launch).framed()];
 
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let op = site.op()?;

@@ -9,7 +9,7 @@ use kiln_backend::{BackendError, Tactic};
 use kiln_ir::infer::normalize_axis;
 
 /// The kernels.
-pub const KERNELS: &[Kernel] = &[Kernel::of("cumulative", &["cumulative"], source, launch)];
+pub const KERNELS: &[Kernel] = &[Kernel::of("cumulative", &["cumulative"], source, launch).framed()];
 
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let a = site.op()?.attrs();

@@ -47,21 +47,13 @@ pub fn cells(site: &Site<'_>, slots: &[Slot], tactic: &Tactic) -> u32 {
     let at = |all: &[ValueId], v: Option<ValueId>| all.iter().position(|x| Some(*x) == v);
     let taken = |v| at(inputs, v).is_some_and(|i| flow::takes_slice(tactic, i));
     let may = |slot: &Slot| match *slot {
-        Slot::Input(k) => taken(bound(site, k)),
+        Slot::Input(k) => taken(site.bound(k)),
         Slot::Extra(k) => taken(site.extras.get(k).copied()),
         Slot::Output(j) => at(outputs, site.stored_value(j)).is_some_and(|j| flow::gives_slice(tactic, j)),
         Slot::Scratch | Slot::Sizes | Slot::Faults => false,
     };
     let found = slots.iter().take(32).enumerate().filter(|(_, s)| may(s));
     found.fold(0, |bits, (s, _)| bits | 1 << s)
-}
-
-/// What is bound for an input of the anchor: what the moves in front of it begin with.
-fn bound(site: &Site<'_>, k: usize) -> Option<ValueId> {
-    match site.moves.get(k).and_then(|m| m.first()) {
-        None => site.input(k),
-        Some(&first) => site.graph.nodes().nth(first)?.1.inputs.first().copied().flatten(),
-    }
 }
 
 /// The text of a structure `Parameter`, and of the members of `K` that are made from it, cells looked up: once, in registers.

@@ -8,9 +8,9 @@ use self::flash::present;
 use self::tile::{Heads, MOST_KEYS, Tile, element_type, short, tile};
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
-use kiln_codegen::Kernel;
 use kiln_codegen::attention::{is_positioned, unmoved};
 use kiln_codegen::site::{Site, op_error, unsupported};
+use kiln_codegen::{Kernel, Views};
 use kiln_ir::DType;
 
 /// A table of tiles, `"tactic" tile;`, and a kernel for each.
@@ -25,6 +25,7 @@ macro_rules! flash_kernels {
                 name: $name,
                 ops: &["attention"],
                 epilogue: false,
+                views: Views::Rows,
                 tactics: |site| tactics(site, $name, TILE),
                 source: |site, _| flash::source(site, TILE),
                 launch: |cx| flash::launch(cx, TILE),

@@ -5,7 +5,7 @@ use crate::dialect::CUDA;
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::limits::{is_far, near_or_far};
 use kiln_codegen::site::{Cx, Site, op_error};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_ir::infer::normalize_axis;
 
 /// The kernels.
@@ -13,6 +13,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     name: "gather.vectors",
     ops: &["gather"],
     epilogue: true,
+    views: Views::Whole,
     tactics: |site| {
         let all = tactics(site, "gather.vectors")?;
         Ok(all.into_iter().map(|t| near_or_far(site, t)).collect())

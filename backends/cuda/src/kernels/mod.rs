@@ -16,6 +16,7 @@ macro_rules! tile_kernels {
                 name: NAME,
                 ops: &[stringify!($op)],
                 epilogue: true,
+                views: kiln_codegen::Views::Whole,
                 tactics: |site| $op::tactics(site, NAME, ROW),
                 source: |site, _| $op::source(site, ROW),
                 launch: |cx| $op::launch(cx, ROW),

@@ -5,7 +5,7 @@ use crate::frame::{cell, load};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::norm::affine;
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::{DType, Dim};
 
@@ -14,6 +14,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "layer_norm.rows",
         ops: &["layer_norm"],
         epilogue: true,
+        views: Views::Whole,
         tactics,
         source: |site, _| source(site, "layer_norm_rows"),
         launch,
@@ -22,6 +23,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "rms_norm.rows",
         ops: &["rms_norm"],
         epilogue: true,
+        views: Views::Whole,
         tactics,
         source: |site, _| source(site, "rms_norm_rows"),
         launch,

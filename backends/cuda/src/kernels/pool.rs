@@ -4,7 +4,7 @@ use super::shape::{from_end, input, moving, traffic};
 use crate::frame::element;
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_ops::conv::window::{dims, known};
 use kiln_ops::layout::Layout;
 use kiln_ops::pool::{PoolOp, geometry};
@@ -14,6 +14,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     name: "pool.channels",
     ops: &["pool"],
     epilogue: true,
+    views: Views::Whole,
     tactics,
     source: |site, _| source(site),
     launch,

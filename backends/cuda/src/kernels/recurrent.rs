@@ -13,8 +13,8 @@ use super::mma::Kind;
 use crate::target::capability;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic, Target};
-use kiln_codegen::Kernel;
 use kiln_codegen::site::{Site, unsupported};
+use kiln_codegen::{Kernel, Views};
 
 /// A table of plans, `"tactic" plan;`, and a kernel for each.
 macro_rules! recurrent_kernels {
@@ -28,6 +28,7 @@ macro_rules! recurrent_kernels {
                 name: $name,
                 ops: &["rnn", "gru", "lstm"],
                 epilogue: false,
+                views: Views::Whole,
                 tactics: |site| tactics(site, $name, PLAN),
                 source: |site, _| chip::source(site, PLAN),
                 launch: |cx| chip::launch(cx, PLAN),

@@ -6,7 +6,7 @@ use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::reduce::{Sum, hooks, reduce_op};
 use kiln_codegen::scalar::register;
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_ir::DType;
 use kiln_ops::reduce::{ReduceOp, mask};
 use std::ops::Range;
@@ -16,6 +16,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "reduce.rows",
         ops: &["reduce"],
         epilogue: true,
+        views: Views::Whole,
         tactics: |site| tactics(site, true),
         source: |site, _| {
             let entries = ["reduce_warps", "reduce_blocks"].map(|n| Entry::blocks(n, 256));
@@ -27,6 +28,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "reduce.columns",
         ops: &["reduce"],
         epilogue: true,
+        views: Views::Whole,
         tactics: |site| tactics(site, false),
         source: |site, _| {
             let [eights, ones] = ["columns_of_8", "columns_of_1"].map(|n| Entry::blocks(n, 256));

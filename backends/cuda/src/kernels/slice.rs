@@ -8,7 +8,7 @@ use super::transpose;
 use kiln_backend::BackendError;
 use kiln_codegen::shape::Walk;
 use kiln_codegen::site::{Cx, Site};
-use kiln_codegen::{Body, Entry, FAMILIES, Grid, Kernel, Launch};
+use kiln_codegen::{Body, Entry, FAMILIES, Grid, Kernel, Launch, Views};
 
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[Kernel {
@@ -25,6 +25,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
         "space_to_depth",
     ],
     epilogue: true,
+    views: Views::Whole,
     tactics: |site| tactics(site, "move.vectors"),
     source: |site, _| source(site),
     launch,

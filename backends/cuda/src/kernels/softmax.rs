@@ -1,8 +1,8 @@
 //! Softmax of rows along the last axes, whole rows in registers.
 
 use super::norm::{launch, row_body, tactics};
-use kiln_codegen::Kernel;
 use kiln_codegen::softmax::log;
+use kiln_codegen::{Kernel, Views};
 
 pub const KERNELS: &[Kernel] =
     &[kernel("softmax.rows", &["softmax"]), kernel("log_softmax.rows", &["log_softmax"])];
@@ -12,6 +12,7 @@ const fn kernel(name: &'static str, ops: &'static [&'static str]) -> Kernel {
         name,
         ops,
         epilogue: true,
+        views: Views::Whole,
         tactics,
         source: |site, _| {
             let of = site.op()?.is("log_softmax");

@@ -1,16 +1,20 @@
 //! Attention: scores, softmax and weighted sum, one pass each, with the weights in scratch memory.
 
 use kiln_backend::BackendError;
-use kiln_codegen::attention::{Problem, body};
+use kiln_codegen::attention::{Problem, body, unmoved};
 use kiln_codegen::long::repeated;
 use kiln_codegen::site::{Cx, unsupported};
-use kiln_codegen::{Grid, Kernel, Launch, plain};
+use kiln_codegen::{Grid, Kernel, Launch, Views, plain};
 
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "attention",
     ops: &["attention"],
     epilogue: false,
-    tactics: |_| plain("attention"),
+    views: Views::Framed,
+    tactics: |site| {
+        unmoved(site)?;
+        plain("attention")
+    },
     source: |site, _| body(site),
     launch,
 }];

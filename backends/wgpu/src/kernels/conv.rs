@@ -10,7 +10,7 @@ use kiln_codegen::long::continued;
 use kiln_codegen::scalar::register;
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
 use kiln_codegen::window::{conv_params, groups};
-use kiln_codegen::{Body, Grid, Kernel, Launch};
+use kiln_codegen::{Body, Grid, Kernel, Launch, Views};
 use kiln_ops::layout::Layout;
 
 pub const KERNELS: &[Kernel] = &[
@@ -18,6 +18,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "conv.tiled",
         ops: &["conv"],
         epilogue: true,
+        views: Views::Framed,
         tactics: |site| many(site).and_then(|()| tile_tactics(site, "conv.tiled")),
         source: tiled_source,
         launch: tiled_launch,
@@ -26,6 +27,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "conv.dot",
         ops: &["conv"],
         epilogue: true,
+        views: Views::Whole,
         tactics: |site| bytes(site).map(|_| block_tactics(site, "conv.dot", Work::of(site), DOT_SHARE)),
         source: dot_source,
         launch: dot_launch,
@@ -34,6 +36,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "conv.block",
         ops: &["conv"],
         epilogue: true,
+        views: Views::Framed,
         tactics: |site| Ok(block_tactics(site, "conv.block", Work::of(site), 1.0)),
         source: block_source,
         launch: block_launch,
@@ -42,6 +45,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "conv.direct",
         ops: &["conv"],
         epilogue: true,
+        views: Views::Framed,
         tactics: |site| direct_tactic(site, "conv.direct"),
         source: |site, _| Ok(direct(site)),
         launch: |cx| {

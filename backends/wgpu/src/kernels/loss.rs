@@ -4,12 +4,13 @@ use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::long::repeated;
 use kiln_codegen::loss::{each, given, params};
 use kiln_codegen::site::{Cx, Site};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, plain};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views, plain};
 
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "nll_loss",
     ops: &["nll_loss"],
     epilogue: true,
+    views: Views::Whole,
     tactics: |_| plain("nll_loss"),
     source,
     launch,

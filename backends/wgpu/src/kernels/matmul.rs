@@ -10,7 +10,7 @@ use kiln_codegen::long::continued;
 use kiln_codegen::matmul::{naive, product};
 use kiln_codegen::scalar::register;
 use kiln_codegen::site::{Cx, Site, unsupported};
-use kiln_codegen::{Body, Grid, Kernel, Launch};
+use kiln_codegen::{Body, Grid, Kernel, Launch, Views};
 use kiln_ir::DType;
 
 pub const KERNELS: &[Kernel] = &[
@@ -18,6 +18,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "matmul.tiled",
         ops: &["matmul"],
         epilogue: true,
+        views: Views::Framed,
         tactics: |site| tile_tactics(site, "matmul.tiled"),
         source: |site, t| Ok(tile_body(site, "matmul/tiled", "matmul_tiled", tile_of(t)?)),
         launch: tiled_launch,
@@ -26,6 +27,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "matmul.dot",
         ops: &["matmul"],
         epilogue: true,
+        views: Views::Whole,
         tactics: |site| bytes(site).map(|_| block_tactics(site, "matmul.dot", Work::of(site), DOT_SHARE)),
         source: dot_source,
         launch: |cx| block_launch(cx, 4, 6),
@@ -34,6 +36,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "matmul.block",
         ops: &["matmul"],
         epilogue: true,
+        views: Views::Framed,
         tactics: |site| Ok(block_tactics(site, "matmul.block", Work::of(site), 1.0)),
         source: |site, t| {
             Ok(block_body(site, "matmul/block", "matmul_block", block_of(t)?, register(site.out_dtype(0))))
@@ -44,6 +47,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "matmul.naive",
         ops: &["matmul"],
         epilogue: true,
+        views: Views::Framed,
         tactics: |site| direct_tactic(site, "matmul.naive"),
         source: |site, _| Ok(naive(site)),
         launch: |cx| {

@@ -6,34 +6,43 @@ use kiln_codegen::site::{Cx, unsupported};
 use kiln_codegen::softmax::axis_lines;
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
 
-pub const KERNELS: &[Kernel] = &[
-    Kernel::of(
-        "lp_norm",
-        &["lp_norm"],
-        |s, _| Ok(row_body(&["norm/lp_norm", "norm/lines", "norm/rows"]).with(square(s)?)),
-        along_axis,
-    ),
-    Kernel::of(
-        "layer_norm",
-        &["layer_norm"],
-        |s, _| {
-            Ok(row_body(&["norm/affine", "norm/contiguous", "norm/layer_norm", "norm/rows"]).with(affine(s)))
-        },
-        layer,
-    ),
-    Kernel::of(
-        "rms_norm",
-        &["rms_norm"],
-        |s, _| Ok(row_body(&["norm/affine", "norm/contiguous", "norm/rms_norm", "norm/rows"]).with(affine(s))),
-        layer,
-    ),
-    Kernel::of(
-        "group_norm",
-        &["group_norm"],
-        |s, _| Ok(row_body(&["norm/group_norm", "norm/rows"]).with(group_places(s)?)),
-        |cx| norm(cx, group_rows(cx)?, 0),
-    ),
-];
+pub const KERNELS: &[Kernel] =
+    &[
+        Kernel::of(
+            "lp_norm",
+            &["lp_norm"],
+            |s, _| Ok(row_body(&["norm/lp_norm", "norm/lines", "norm/rows"]).with(square(s)?)),
+            along_axis,
+        )
+        .framed(),
+        Kernel::of(
+            "layer_norm",
+            &["layer_norm"],
+            |s, _| {
+                Ok(row_body(&["norm/affine", "norm/contiguous", "norm/layer_norm", "norm/rows"])
+                    .with(affine(s)))
+            },
+            layer,
+        )
+        .framed(),
+        Kernel::of(
+            "rms_norm",
+            &["rms_norm"],
+            |s, _| {
+                Ok(row_body(&["norm/affine", "norm/contiguous", "norm/rms_norm", "norm/rows"])
+                    .with(affine(s)))
+            },
+            layer,
+        )
+        .framed(),
+        Kernel::of(
+            "group_norm",
+            &["group_norm"],
+            |s, _| Ok(row_body(&["norm/group_norm", "norm/rows"]).with(group_places(s)?)),
+            |cx| norm(cx, group_rows(cx)?, 0),
+        )
+        .framed(),
+    ];
 
 /// A body of `norm/rows`, which comes last of the files: what they define is taken instead of its stand-ins.
 pub fn row_body(files: &[&'static str]) -> Body {

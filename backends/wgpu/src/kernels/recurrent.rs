@@ -3,12 +3,13 @@
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::recurrent::{body, sizes};
 use kiln_codegen::site::{Cx, Site, unsupported};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, plain};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views, plain};
 
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "recurrent",
     ops: &["rnn", "gru", "lstm"],
     epilogue: false,
+    views: Views::Whole,
     tactics: |_| plain("recurrent"),
     source,
     launch,

@@ -4,7 +4,7 @@ use kiln_backend::BackendError;
 use kiln_codegen::long::{continued, long_sum, repeated, spans, state};
 use kiln_codegen::reduce::{Geometry, Sum, accumulator, by, geometry, group_tactics, hooks, reduce_op};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, plain};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views, plain};
 use kiln_ir::DType;
 use kiln_ops::reduce::ReduceOp;
 
@@ -13,6 +13,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "reduce.group",
         ops: &["reduce"],
         epilogue: true,
+        views: Views::Framed,
         tactics: group_tactics,
         source: |site, _| group_source(site),
         launch: grouped,
@@ -21,6 +22,7 @@ pub const KERNELS: &[Kernel] = &[
         name: "reduce.serial",
         ops: &["reduce"],
         epilogue: true,
+        views: Views::Framed,
         tactics: |_| plain("reduce.serial"),
         source: |site, _| serial_source(site),
         launch: serial,

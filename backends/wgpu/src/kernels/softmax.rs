@@ -9,18 +9,20 @@ use kiln_codegen::{Body, Grid, Kernel, Launch};
 use kiln_ir::DType;
 
 pub const KERNELS: &[Kernel] = &[
-    Kernel::of("softmax", &["softmax"], |s, _| Ok(softmax(s, false)), along_axis),
-    Kernel::of("log_softmax", &["log_softmax"], |s, _| Ok(softmax(s, true)), along_axis),
+    Kernel::of("softmax", &["softmax"], |s, _| Ok(softmax(s, false)), along_axis).framed(),
+    Kernel::of("log_softmax", &["log_softmax"], |s, _| Ok(softmax(s, true)), along_axis).framed(),
     Kernel::of("ragged_softmax", &["ragged_softmax"], ragged_source, |cx| {
         let (params, rows) = ragged(cx)?;
         row_launches(cx, params.words()?, rows, params.count, 0)
-    }),
+    })
+    .framed(),
     Kernel::of(
         "hardmax",
         &["hardmax"],
         |s, _| Ok(long_sum(s, "softmax/hardmax", ("hardmax", "hardmax_place"), DType::I32)),
         hardmax,
-    ),
+    )
+    .framed(),
 ];
 
 fn softmax(site: &Site<'_>, of: bool) -> Body {

@@ -84,7 +84,7 @@ pub fn slots(site: &Site<'_>, body: &Body) -> Vec<Slot> {
         out.extend((0..pieces(site, v)).map(slot));
     };
     for k in inputs.into_iter().filter(|_| site.anchor.is_some()) {
-        add(site.input(k), &|p| Slot::Input(k, p));
+        add(site.bound(k), &|p| Slot::Input(k, p));
     }
     for (k, &v) in site.extras.iter().enumerate() {
         add(Some(v), &|p| Slot::Extra(k, p));
@@ -151,7 +151,7 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
     let calls = |name: String| body.code.contains(&name) || files.iter().any(|f| f.contains(&name));
     let mut text = String::new();
     for (i, slot) in slots.iter().enumerate() {
-        text.push_str(&binding(site, i, *slot, free));
+        text.push_str(&binding(site, body, i, *slot, free));
         if let Slot::Input(k, 0) = *slot {
             if calls(format!("near{k}(")) {
                 let value = near(&format!("x{k}"), site.dtype(k));
@@ -159,7 +159,7 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
             }
             if calls(format!("w{k}(")) {
                 let t = site.dtype(k).unwrap_or(DType::F32);
-                let word = array(site, format!("bx{k}"), site.input(k), t, false).get("at");
+                let word = array(site, format!("bx{k}"), site.bound(k), t, false).get("at");
                 let _ = writeln!(text, "fn w{k}(at: u32) -> u32 {{ return bitcast<u32>({word}); }}");
             }
         }
@@ -207,7 +207,7 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
     Ok(head + &link::needed_by(&text, &body.files, &names)? + &text)
 }
 
-fn binding(site: &Site<'_>, i: usize, slot: Slot, free: bool) -> String {
+fn binding(site: &Site<'_>, body: &Body, i: usize, slot: Slot, free: bool) -> String {
     let var = |access: &str, name: &str, ty: &str| {
         format!("@group(0) @binding({i}) var<storage, {access}> {name}: array<{ty}>;\n")
     };
@@ -224,7 +224,13 @@ fn binding(site: &Site<'_>, i: usize, slot: Slot, free: bool) -> String {
         Slot::Faults => var(rw, "faults", "atomic<u32>") + FAULT,
         Slot::Input(k, p) => {
             let t = site.dtype(k).unwrap_or(DType::F32);
-            tensor(array(site, format!("bx{k}"), site.input(k), t, false), p, format!("x{k}"), t)
+            let from = array(site, format!("bx{k}"), site.bound(k), t, false);
+            match body.view_words(site, k).filter(|_| p + 1 == from.pieces) {
+                Some(before) => {
+                    tensor(from, p, format!("lying{k}"), t) + &view(k, site.rank(k).unwrap_or(0), before, t)
+                }
+                None => tensor(from, p, format!("x{k}"), t),
+            }
         }
         Slot::Extra(k, p) => {
             let v = site.extras.get(k).copied();
@@ -236,6 +242,18 @@ fn binding(site: &Site<'_>, i: usize, slot: Slot, free: bool) -> String {
             tensor(out_array(site, j, free), p, format!("ry{j}"), t)
         }
     }
+}
+
+/// Functions that read an input of this rank through moves: `lying<k>` reads the value that they begin with. The words of the
+/// view lie so many words in front of those of the expression.
+fn view(k: usize, rank: usize, before: u32, t: DType) -> String {
+    format!(
+        "fn x{k}(at: u32) -> {} {{\n    let own = args[1] - {}u;\n    let rank = word(own);\n    return lying{k}(word(own + 1u) + \
+         strided(List(own + 2u, rank), List(own + {}u, rank), at));\n}}\n",
+        register(t),
+        before + HEADER_WORDS as u32,
+        2 + rank
+    )
 }
 
 /// `fn finish(at: u32, a0: value) -> value`, or without `a0` if there is no anchor. The words from `args[1]` on are

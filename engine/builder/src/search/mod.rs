@@ -4,6 +4,7 @@
 //! median and of a launch. Regions that both have cost nothing to compare. Equal sites (the same layers with the same
 //! types) are decided together, once. Only stored samples count, so that a warm build decides as the cold one did.
 
+mod join;
 mod price;
 mod rewrite;
 mod split;
@@ -40,7 +41,7 @@ pub enum Verdict {
 /// A rewrite that was considered, and what became of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Considered {
-    /// Kind of rewrite: "channels-last", "split", the name of a pattern.
+    /// Kind of rewrite: "channels-last", "split", "join moves", the name of a pattern.
     pub rewrite: &'static str,
     /// The first layer of its first site.
     pub layer: String,
@@ -107,6 +108,7 @@ impl Search<'_, '_> {
         }
         if self.cx.config.fuse {
             self.split(&mut best)?;
+            self.join(&mut best)?;
         }
         Ok(best)
     }

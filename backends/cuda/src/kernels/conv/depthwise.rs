@@ -4,7 +4,7 @@ use crate::frame::element;
 use crate::kernels::shape::{from_end, input, moving, output, traffic};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_ir::DType;
 use kiln_ops::conv;
 use kiln_ops::conv::window::{dims, known};
@@ -15,6 +15,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     name: "conv.depthwise",
     ops: &["conv"],
     epilogue: true,
+    views: Views::Whole,
     tactics,
     source: |site, _| source(site),
     launch,

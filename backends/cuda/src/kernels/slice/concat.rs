@@ -5,7 +5,7 @@ use crate::kernels::divisor::{Divisors, WIDTH, copied, tactics};
 use crate::kernels::shape::input;
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_ir::infer::normalize_axis;
 use std::fmt::Write;
 
@@ -14,6 +14,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     name: "concat.vectors",
     ops: &["concat"],
     epilogue: true,
+    views: Views::Whole,
     tactics: concat_tactics,
     source: |site, _| source(site),
     launch,
