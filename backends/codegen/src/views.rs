@@ -182,8 +182,8 @@ pub fn words_of_view(rank: usize) -> usize {
     2 + 2 * rank
 }
 
-/// The words: how many dimensions are left when neighbours are joined, the elements before the first one, these dimensions,
-/// and their strides, each list as long as the operand has dimensions.
+/// The words of a view: number of dimensions after neighbours are joined, offset in elements, dimensions, strides. Both lists are
+/// padded to the rank of the operand.
 pub fn view_words(view: &View) -> Result<Vec<u32>, BackendError> {
     let strides: Vec<i64> = view.strides.iter().map(|&s| s as i64).collect();
     let (mut dims, strides) = coalesce(&view.shape, &strides);
