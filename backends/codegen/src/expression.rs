@@ -1,9 +1,9 @@
-//! What a kernel binds.
+//! Bindings of a kernel.
 
 use crate::Body;
 use crate::site::Site;
 
-/// What one binding of a kernel holds.
+/// Contents of one binding of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
     /// An input of the anchor, by position.

@@ -62,7 +62,7 @@ pub struct Kernel {
     pub ops: &'static [&'static str],
     /// May pointwise operators follow in the same kernel?
     pub epilogue: bool,
-    /// How it reads inputs that moves stand in front of.
+    /// Its way to read inputs that moves stand in front of.
     pub views: Views,
     /// The ways to run the region, or a refusal.
     pub tactics: fn(&Site<'_>) -> Result<Vec<Tactic>, BackendError>,
@@ -72,7 +72,7 @@ pub struct Kernel {
     pub launch: fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>,
 }
 
-/// How a kernel reads inputs of its anchor that moves (reshapes, transposes, slices) stand in front of.
+/// A way to read inputs of the anchor that moves (reshapes, transposes, slices) stand in front of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Views {
     /// Not at all: inputs have to lie as their shapes say.
@@ -262,7 +262,7 @@ impl Body {
         Body::of(file, vec![Entry::Element(0, element)])
     }
 
-    /// How many words in front of those of the expression the view of a framed input begins; `None` of other inputs.
+    /// Distance in words from the view of a framed input to the words of the expression behind it; `None` for other inputs.
     pub fn view_words(&self, site: &site::Site<'_>, input: usize) -> Option<u32> {
         let at = self.framed.iter().position(|&i| i == input)?;
         let words = |&i: &usize| views::words_of_view(site.rank(i).unwrap_or(0)) as u32;

@@ -57,7 +57,7 @@ crate::params! {
         inner: u32,
         /// How many channels.
         channels: u32,
-        /// What is added to the variance.
+        /// Added to the variance.
         epsilon: f32,
     }
 }
@@ -73,11 +73,11 @@ crate::params! {
         before: u32,
         /// Channels behind it.
         after: u32,
-        /// What the sum of squares is multiplied by.
+        /// Factor of the sum of squares.
         scale: f32,
         /// The power.
         beta: f32,
-        /// What is added to the scaled sum.
+        /// Added to the scaled sum.
         bias: f32,
     }
 }
@@ -87,7 +87,7 @@ crate::params! {
     struct NormParams {
         /// Elements of a row.
         count: u32,
-        /// What is added to the mean of squares.
+        /// Added to the mean of squares.
         epsilon: f32,
         /// The dimensions of the input.
         dims: [u32],
@@ -103,7 +103,7 @@ crate::params! {
     struct GroupNormParams {
         /// Elements of a group.
         count: u32,
-        /// What is added to the variance.
+        /// Added to the variance.
         epsilon: f32,
         /// Elements of a channel.
         inner: u32,

@@ -24,7 +24,7 @@ pub struct Site<'a> {
     /// Moves in front of the anchor's inputs that its kernel reads through: for each input, positions among the nodes, the
     /// first one first. Empty where there are none at all.
     pub moves: Vec<Vec<usize>>,
-    /// Whether the last dimension of every input lies contiguous in what is bound for it.
+    /// Whether the last dimension of every input is contiguous in the value that is bound for it.
     pub rows: bool,
     /// Types of all values.
     pub graph: &'a Graph,
@@ -75,7 +75,7 @@ impl<'a> Site<'a> {
         Site { dialect, ..self.clone() }
     }
 
-    /// Whether a node only tells how an operand of the expression is read, or is read by the host alone.
+    /// Whether a node needs no kernel: a view of an operand of the expression, or a number that the host alone reads.
     fn is_silent(&self, n: &Node) -> bool {
         self.dialect.reshapes && (is_view(self.graph, n) || is_on_host(self.graph, n))
     }
@@ -222,7 +222,7 @@ impl<'a> Site<'a> {
         self.anchor?.1.inputs.get(i).copied().flatten()
     }
 
-    /// What is bound for an input of the anchor: the value that the moves in front of it begin with.
+    /// The value that is bound for an input of the anchor: the first one of the moves in front of it.
     pub fn bound(&self, i: usize) -> Option<ValueId> {
         match self.moves.get(i).and_then(|m| m.first()) {
             None => self.input(i),
@@ -315,7 +315,7 @@ impl<'a> Site<'a> {
         (self.dialect.alias)(name, crate::scalar::register(of))
     }
 
-    /// A function that gives an expression.
+    /// A function that returns an expression.
     pub fn function(&self, name: &str, arguments: &[(&str, &str)], result: &str, value: &str) -> String {
         (self.dialect.function)(name, arguments, result, value)
     }

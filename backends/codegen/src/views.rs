@@ -1,4 +1,4 @@
-//! Moves in front of an anchor that need no kernel: the anchor reads what they move where it lies.
+//! Moves in front of an anchor that need no kernel: the anchor reads their source in place.
 
 use crate::site::{op_error, unsupported};
 use kiln_backend::BackendError;
@@ -21,7 +21,7 @@ pub struct View {
 }
 
 impl View {
-    /// A value as it lies.
+    /// The whole of a contiguous value.
     pub fn whole(shape: &[usize]) -> View {
         View { offset: 0, shape: shape.to_vec(), strides: strides(shape) }
     }
@@ -115,7 +115,7 @@ fn split(shape: &[usize], by: &[usize], to: &[usize]) -> Result<Vec<usize>, Back
 pub struct Chain {
     /// Their positions among the nodes, the first one first.
     pub moves: Vec<usize>,
-    /// Whether the last dimension of the operand lies contiguous in the value that they begin with.
+    /// Whether the last dimension of the operand is contiguous in the value that they begin with.
     pub rows: bool,
 }
 
@@ -139,7 +139,7 @@ pub fn chain(g: &Graph, nodes: &[&Node], anchor: usize, mut v: ValueId) -> Resul
     Ok(Chain { moves, rows: lie.rows })
 }
 
-/// How elements lie in the value that moves begin with, whatever the shapes.
+/// Order of elements in the value that moves begin with, whatever the shapes.
 struct Lie {
     /// One behind the other.
     contiguous: bool,

@@ -150,7 +150,7 @@ fn chain(
     found
 }
 
-/// Whether moves do more than give memory another shape.
+/// Whether any of these moves does more than change the shape.
 fn moves_data(g: &Graph, moves: &[NodeId]) -> bool {
     let movement = |n: &NodeId| g.get(*n).map(|n| n.op.movement());
     moves.iter().filter_map(movement).any(|m| m != Movement::Reshape)
