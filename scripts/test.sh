@@ -21,9 +21,9 @@ step cargo xtask header --check
 step cargo xtask proto --check
 step env PYTHONPATH=.cache/onnx python3 engine/onnx/src/schema/make.py --check engine/onnx/src/schema/schemas.txt
 step cargo clippy --workspace --all-targets --quiet -- -D warnings
-# The form of the CUDA backend that only runs plans: a build of the workspace has all features.
-step env -u CARGO_RESOLVER_FEATURE_UNIFICATION cargo clippy -p kiln-backend-cuda --no-default-features --features run \
-    --quiet -- -D warnings
+# The forms that only run plans: a build of the workspace has all features.
+step env -u CARGO_RESOLVER_FEATURE_UNIFICATION cargo check -p kiln-backend-cuda -p kiln --lib --test plans_only --no-default-features \
+    --features kiln-backend-cuda/run --quiet
 # With the libraries of backends and plug-ins, which tests load at run time.
 step cargo build --workspace --all-targets --quiet
 if command -v cargo-nextest >/dev/null; then

@@ -100,25 +100,36 @@ fn a_program_that_only_runs_engines_links_neither_importer_nor_builder() {
 /// The run-only form of the CUDA backend, as cargo resolves it for users who build it alone.
 #[test]
 fn a_cuda_backend_that_only_runs_plans_has_no_code_generation() {
-    let linked = |features: &[&str]| {
-        let tree = ["tree", "-p", "kiln-backend-cuda", "-e", "normal", "--prefix", "none", "--offline"];
-        let out = Command::new(env!("CARGO"))
-            .args(tree)
-            .args(features)
-            // All crates of the workspace with the features of all others are another program.
-            .env_remove("CARGO_RESOLVER_FEATURE_UNIFICATION")
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .output()
-            .expect("cargo tree runs");
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        let text = String::from_utf8_lossy(&out.stdout).into_owned();
-        text.lines().filter_map(|l| Some(l.split(' ').next()?.to_owned())).collect::<BTreeSet<_>>()
-    };
+    let linked = |features: &[&str]| linked("kiln-backend-cuda", features);
     let (full, run) = (linked(&[]), linked(&["--no-default-features", "--features", "run"]));
     assert!(full.contains("kiln-codegen") && run.contains("kiln-gpu"), "{full:?} {run:?}");
     for banned in ["kiln-codegen", "kiln-builder", "kiln-onnx", "kiln-network"] {
         assert!(!run.contains(banned), "the run-only form links {banned}");
     }
+}
+
+#[test]
+fn the_library_without_its_feature_build_links_neither_importer_nor_builder() {
+    let (full, run) = (linked("kiln", &[]), linked("kiln", &["--no-default-features"]));
+    assert!(run.contains("kiln-runtime"), "{run:?}");
+    for left_out in ["kiln-builder", "kiln-onnx", "kiln-network"] {
+        assert!(full.contains(left_out) && !run.contains(left_out), "{left_out}: {run:?}");
+    }
+}
+
+/// All crates that a crate links with these features.
+fn linked(package: &str, features: &[&str]) -> BTreeSet<String> {
+    let out = Command::new(env!("CARGO"))
+        .args(["tree", "-p", package, "-e", "normal", "--prefix", "none", "--offline"])
+        .args(features)
+        // All crates of the workspace with the features of all others are another program.
+        .env_remove("CARGO_RESOLVER_FEATURE_UNIFICATION")
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo tree runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    text.lines().filter_map(|l| Some(l.split(' ').next()?.to_owned())).collect()
 }
 
 /// Files and folders among those of operators that are not families: what families share.

@@ -1,15 +1,20 @@
 //! An engine, and how one is made.
 
-use crate::build::{BuildOptions, BuildReport, Built, build};
+#[cfg(feature = "build")]
+use crate::build::{BuildOptions as Options, BuildReport, Built};
 use crate::model::{Content, Model};
 use crate::{DiscoverOptions, Error, backends};
-use kiln_backend::Target;
-use kiln_builder::{BuildConfig, Progress};
 use kiln_ir::Tensor;
 use kiln_plan::{Plan, PlanHeader};
 use kiln_runtime::{Backends, Outputs};
 use std::ops::Deref;
-use std::path::PathBuf;
+
+/// Options of a program that builds nothing.
+#[cfg(not(feature = "build"))]
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    backend: Option<String>,
+}
 
 /// A network on a device, ready to run. Dereferences to [`kiln_runtime::Engine`], which makes contexts and describes inputs,
 /// outputs and layers. Cloning shares the weights.
@@ -27,6 +32,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug)]
 pub struct Engine {
     inner: kiln_runtime::Engine,
+    #[cfg(feature = "build")]
     report: Option<Box<BuildReport>>,
 }
 
@@ -71,6 +77,7 @@ impl Engine {
     }
 
     /// Report of the engine's build; `None` if it was loaded from a plan.
+    #[cfg(feature = "build")]
     pub fn report(&self) -> Option<&BuildReport> {
         self.report.as_deref()
     }
@@ -94,7 +101,7 @@ impl Engine {
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct EngineBuilder {
-    options: BuildOptions,
+    pub(crate) options: Options,
     plugins: DiscoverOptions,
     backends: Option<Backends>,
 }
@@ -103,54 +110,6 @@ impl EngineBuilder {
     /// Runs on this backend instead of the best one that has a device.
     pub fn backend(mut self, name: impl Into<String>) -> Self {
         self.options.backend = Some(name.into());
-        self
-    }
-
-    /// Runs the whole network on this backend if the first one refuses a layer. The report says if that happened.
-    pub fn fallback(mut self, name: impl Into<String>) -> Self {
-        self.options.fallback = Some(name.into());
-        self
-    }
-
-    /// Takes this device of the backend, counted from 0, best first.
-    pub fn device(mut self, ordinal: usize) -> Self {
-        self.options.device = ordinal;
-        self
-    }
-
-    /// Builds for this target, which need not be here if nothing is timed: of another plan's header, say.
-    pub fn target(mut self, target: Target) -> Self {
-        self.options.target = Some(target);
-        self
-    }
-
-    /// Sets the only shape of a dynamic input.
-    pub fn shape(mut self, input: &str, dims: &[i64]) -> Self {
-        self.options.shapes.fixed(input, dims);
-        self
-    }
-
-    /// Sets the least shape of a dynamic input, the one that kernels are chosen for, and its greatest one.
-    pub fn shapes(mut self, input: &str, min: &[i64], opt: &[i64], max: &[i64]) -> Self {
-        self.options.shapes.min(input, min).opt(input, opt).max(input, max);
-        self
-    }
-
-    /// Reads times of kernels from this file before the build, and adds those that are taken.
-    pub fn timing_cache(mut self, path: impl Into<PathBuf>) -> Self {
-        self.options.timing_cache = Some(path.into());
-        self
-    }
-
-    /// Sets precision, folding, fusion, search, strictness and limits.
-    pub fn config(mut self, config: BuildConfig) -> Self {
-        self.options.config = config;
-        self
-    }
-
-    /// Sets all options of the build at once.
-    pub fn options(mut self, options: BuildOptions) -> Self {
-        self.options = options;
         self
     }
 
@@ -169,7 +128,7 @@ impl EngineBuilder {
     /// Makes an engine: builds a network, or loads a plan on the backend that it names.
     ///
     /// # Errors
-    /// Errors of [`Model::open`] for a file; [`Error::Build`] and its kin if the network cannot be built; [`Error::Built`] if the
+    /// Errors of [`Model::open`] for a file; `Error::Build` and its kin if the network cannot be built; [`Error::Built`] if the
     /// model is a plan and an option says how to build; [`Error::Runtime`] if it does not load on a device here.
     pub fn build<M>(&self, model: M) -> Result<Engine, Error>
     where
@@ -182,76 +141,41 @@ impl EngineBuilder {
         }
         let backends = self.found();
         match model.content {
+            #[cfg(feature = "build")]
             Content::Graph(_) => {
                 let Built { plan, report } = self.build_network(model, &backends, &mut |_, _, _| true)?;
-                load(plan, &backends, Some(report))
+                Ok(Engine { report: Some(Box::new(report)), ..load(plan, &backends)? })
             }
-            Content::PlanFile(path, _) => load(Plan::open(&path)?, &backends, None),
-            Content::Plan(plan) => load(*plan, &backends, None),
+            Content::PlanFile(path, _) => load(Plan::open(&path)?, &backends),
+            Content::Plan(plan) => load(*plan, &backends),
         }
     }
 
-    /// Builds a plan, to be written to a file or loaded later. A plan that stores its network is built again.
-    ///
-    /// # Errors
-    /// Errors of [`Model::open`] for a file; [`Error::Build`] and its kin if the network cannot be built; [`Error::NotPortable`] if
-    /// the model is a plan without its network.
-    pub fn build_plan<M>(&self, model: M) -> Result<Built, Error>
-    where
-        M: TryInto<Model>,
-        Error: From<M::Error>,
-    {
-        self.build_plan_with_progress(model, &mut |_, _, _| true)
-    }
-
-    /// Builds a plan as [`build_plan`](EngineBuilder::build_plan) does. `progress` receives the phase, its steps that are
-    /// done and all its steps; it cancels the build by returning false.
-    ///
-    /// # Errors
-    /// As [`build_plan`](EngineBuilder::build_plan).
-    pub fn build_plan_with_progress<M>(&self, model: M, progress: Progress<'_>) -> Result<Built, Error>
-    where
-        M: TryInto<Model>,
-        Error: From<M::Error>,
-    {
-        self.build_network(model.try_into()?, &self.found(), progress)
-    }
-
-    fn build_network(
-        &self,
-        model: Model,
-        backends: &Backends,
-        progress: Progress<'_>,
-    ) -> Result<Built, Error> {
-        let (graph, notes) = model.into_network()?;
-        build(graph, notes, &self.options, backends, progress)
-    }
-
-    fn found(&self) -> Backends {
+    pub(crate) fn found(&self) -> Backends {
         self.backends.clone().unwrap_or_else(|| backends(&self.plugins).0)
     }
 
     /// Refuses options that a plan cannot follow, as it is built.
     fn check_built(&self, header: &PlanHeader) -> Result<(), Error> {
-        let o = &self.options;
-        let other_backend = o.backend.as_ref().is_some_and(|b| *b != header.target.backend);
-        let set = [
-            (other_backend, "backend"),
-            (o.fallback.is_some(), "fallback"),
-            (o.device != 0, "device"),
-            (o.target.is_some(), "target"),
-            (!o.shapes.is_empty(), "shapes"),
-            (o.timing_cache.is_some(), "timing_cache"),
-            (o.portable, "portable"),
-        ];
-        let Some((_, option)) = set.into_iter().find(|(set, _)| *set) else { return Ok(()) };
+        let other = self.options.backend.as_ref().is_some_and(|b| *b != header.target.backend);
+        let option = if other { Some("backend") } else { self.set_option() };
+        let Some(option) = option else { return Ok(()) };
         let (name, backend) = (header.name.clone(), header.target.backend.clone());
         Err(Error::Built { name, backend, option })
     }
+
+    #[cfg(not(feature = "build"))]
+    fn set_option(&self) -> Option<&'static str> {
+        None
+    }
 }
 
-fn load(plan: Plan, backends: &Backends, report: Option<BuildReport>) -> Result<Engine, Error> {
+fn load(plan: Plan, backends: &Backends) -> Result<Engine, Error> {
     let backend = backends.get(&plan.header.target.backend)?;
     let inner = kiln_runtime::Engine::from_plan(plan, backend)?;
-    Ok(Engine { inner, report: report.map(Box::new) })
+    Ok(Engine {
+        inner,
+        #[cfg(feature = "build")]
+        report: None,
+    })
 }

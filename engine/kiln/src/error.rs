@@ -1,9 +1,12 @@
 //! Errors of importing, building and loading.
 
 use kiln_backend::BackendError;
+#[cfg(feature = "build")]
 use kiln_builder::BuildError;
 use kiln_ir::{ElementError, IrError, OpError};
+#[cfg(feature = "build")]
 use kiln_network::NetworkError;
+#[cfg(feature = "build")]
 use kiln_onnx::OnnxError;
 use kiln_plan::{PlanError, ProfileError};
 use kiln_runtime::RuntimeError;
@@ -14,6 +17,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
+    #[cfg(feature = "build")]
     /// The model was refused.
     #[error("cannot import {}", path.display())]
     Import {
@@ -23,6 +27,7 @@ pub enum Error {
         #[source]
         source: Box<OnnxError>,
     },
+    #[cfg(feature = "build")]
     /// The network is wrong.
     #[error(transparent)]
     Network(#[from] NetworkError),
@@ -35,6 +40,7 @@ pub enum Error {
         #[source]
         source: IrError,
     },
+    #[cfg(feature = "build")]
     /// The build failed.
     #[error("cannot build \"{network}\" for {backend}")]
     Build {
@@ -125,6 +131,16 @@ pub enum Error {
     NotPortable {
         /// The network's name.
         name: String,
+    },
+    /// The file is not a plan, and the program has no builder.
+    #[cfg(not(feature = "build"))]
+    #[error(
+        "{} is not a plan, and this program was built without the feature \"build\" of kiln, so that it loads plans only: build a \
+         plan of it with `kiln build`, or build the program with the feature", path.display()
+    )]
+    NoPlan {
+        /// The file.
+        path: PathBuf,
     },
     /// A file cannot be read.
     #[error("cannot read {}", path.display())]

@@ -38,10 +38,10 @@
 //! # }
 //! ```
 //!
-//! A program that only runs plans links `kiln-runtime` and a backend alone.
-//!
 //! # Features
 //!
+//! * `build` (default): models, networks and the builder. Without it a program loads and runs plans, and links neither importer nor
+//!   builder: `kiln = { version = "0.1", default-features = false }`.
 //! * `half`: tensors from and to elements of `half::f16` and `half::bf16`.
 //! * `ndarray`: tensors from and to arrays of `ndarray`, by `TryFrom`.
 //!
@@ -60,22 +60,32 @@
 #![deny(missing_docs)]
 
 mod backends;
+#[cfg(feature = "build")]
 mod build;
+#[cfg(feature = "build")]
+mod building;
 mod engine;
 mod error;
+#[cfg(feature = "build")]
+mod import;
 mod model;
+#[cfg(feature = "build")]
 mod shapes;
 
 pub use backends::{DiscoverOptions, REFERENCE, backends, best};
+#[cfg(feature = "build")]
 pub use build::{BuildOptions, BuildReport, Built};
 pub use engine::{Engine, EngineBuilder};
 pub use error::Error;
 pub use model::Model;
+#[cfg(feature = "build")]
 pub use shapes::{ShapeRequest, Shaped};
 
 pub use kiln_backend::{Backend, BackendError, Target};
+#[cfg(feature = "build")]
 pub use kiln_builder::{BuildConfig, Constraints, Progress};
 pub use kiln_ir::{DType, Dim, Element, ElementError, Elems, OpError, Tensor, TensorType};
+#[cfg(feature = "build")]
 pub use kiln_network::Network;
 pub use kiln_plan::{
     HostLayer, IoMode, IoTensor, Plan, PlanError, PlanHeader, Profile, ProfileError, Range, Verbosity,
@@ -85,6 +95,7 @@ pub use kiln_runtime::{
     RunCounters, RuntimeError, verify_recipes,
 };
 
+#[cfg(feature = "build")]
 /// Layers of [`Network`]: what its methods take and return.
 pub mod network {
     pub use kiln_network::{
@@ -96,12 +107,14 @@ pub mod network {
     };
 }
 
+#[cfg(feature = "build")]
 /// Details of a build, as [`BuildReport`] holds them.
 pub mod report {
     pub use kiln_builder::passes::PassReport;
     pub use kiln_builder::{BuildError, Considered, Spent, StepReport};
 }
 
+#[cfg(feature = "build")]
 /// Measured times of kernels, which builds read and add to.
 pub mod cache {
     pub use kiln_builder::cache::{Candidate, Entry, TimingCache};

@@ -1,0 +1,109 @@
+//! Options and results of a build.
+
+use crate::build::{BuildOptions, Built, build};
+use crate::model::Model;
+use crate::{EngineBuilder, Error};
+use kiln_backend::Target;
+use kiln_builder::{BuildConfig, Progress};
+use kiln_runtime::Backends;
+use std::path::PathBuf;
+
+impl EngineBuilder {
+    /// Runs the whole network on this backend if the first one refuses a layer. The report says if that happened.
+    pub fn fallback(mut self, name: impl Into<String>) -> Self {
+        self.options.fallback = Some(name.into());
+        self
+    }
+
+    /// Takes this device of the backend, counted from 0, best first.
+    pub fn device(mut self, ordinal: usize) -> Self {
+        self.options.device = ordinal;
+        self
+    }
+
+    /// Builds for this target, which need not be here if nothing is timed: of another plan's header, say.
+    pub fn target(mut self, target: Target) -> Self {
+        self.options.target = Some(target);
+        self
+    }
+
+    /// Sets the only shape of a dynamic input.
+    pub fn shape(mut self, input: &str, dims: &[i64]) -> Self {
+        self.options.shapes.fixed(input, dims);
+        self
+    }
+
+    /// Sets the least shape of a dynamic input, the one that kernels are chosen for, and its greatest one.
+    pub fn shapes(mut self, input: &str, min: &[i64], opt: &[i64], max: &[i64]) -> Self {
+        self.options.shapes.min(input, min).opt(input, opt).max(input, max);
+        self
+    }
+
+    /// Reads times of kernels from this file before the build, and adds those that are taken.
+    pub fn timing_cache(mut self, path: impl Into<PathBuf>) -> Self {
+        self.options.timing_cache = Some(path.into());
+        self
+    }
+
+    /// Sets precision, folding, fusion, search, strictness and limits.
+    pub fn config(mut self, config: BuildConfig) -> Self {
+        self.options.config = config;
+        self
+    }
+
+    /// Sets all options of the build at once.
+    pub fn options(mut self, options: BuildOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Builds a plan, to be written to a file or loaded later. A plan that stores its network is built again.
+    ///
+    /// # Errors
+    /// Errors of [`Model::open`] for a file; [`Error::Build`] and its kin if the network cannot be built; [`Error::NotPortable`] if
+    /// the model is a plan without its network.
+    pub fn build_plan<M>(&self, model: M) -> Result<Built, Error>
+    where
+        M: TryInto<Model>,
+        Error: From<M::Error>,
+    {
+        self.build_plan_with_progress(model, &mut |_, _, _| true)
+    }
+
+    /// Builds a plan as [`build_plan`](EngineBuilder::build_plan) does. `progress` receives the phase, its steps that are
+    /// done and all its steps; it cancels the build by returning false.
+    ///
+    /// # Errors
+    /// As [`build_plan`](EngineBuilder::build_plan).
+    pub fn build_plan_with_progress<M>(&self, model: M, progress: Progress<'_>) -> Result<Built, Error>
+    where
+        M: TryInto<Model>,
+        Error: From<M::Error>,
+    {
+        self.build_network(model.try_into()?, &self.found(), progress)
+    }
+
+    pub(crate) fn build_network(
+        &self,
+        model: Model,
+        backends: &Backends,
+        progress: Progress<'_>,
+    ) -> Result<Built, Error> {
+        let (graph, notes) = model.into_network()?;
+        build(graph, notes, &self.options, backends, progress)
+    }
+
+    /// An option that is set and says how to build, the backend aside.
+    pub(crate) fn set_option(&self) -> Option<&'static str> {
+        let o = &self.options;
+        let set = [
+            (o.fallback.is_some(), "fallback"),
+            (o.device != 0, "device"),
+            (o.target.is_some(), "target"),
+            (!o.shapes.is_empty(), "shapes"),
+            (o.timing_cache.is_some(), "timing_cache"),
+            (o.portable, "portable"),
+        ];
+        set.into_iter().find(|(set, _)| *set).map(|(_, option)| option)
+    }
+}
