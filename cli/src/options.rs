@@ -168,6 +168,9 @@ pub struct TuneOptions {
     /// Libraries that kernels may come from beside the backend's own: cublaslt, cudnn. The engine then needs them, too
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub tactic_sources: Vec<String>,
+    /// Tactics that are not taken, by name ("matmul.tiled") or by its first part ("cublaslt")
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub exclude_tactics: Vec<String>,
     /// Do not compute constant layers at build time
     #[arg(long)]
     pub no_fold: bool,
@@ -217,6 +220,7 @@ impl ModelOptions {
             estimates: self.tune.no_timing,
             strict: self.backend.strict,
             tactic_sources: self.tune.tactic_sources.clone(),
+            excluded_tactics: self.tune.exclude_tactics.clone(),
             ..defaults
         };
         let mut options = BuildOptions::default();
@@ -247,6 +251,7 @@ impl ModelOptions {
             (t.timing_cache.is_some(), "--timing-cache"),
             (t.no_timing, "--no-timing"),
             (!t.tactic_sources.is_empty(), "--tactic-sources"),
+            (!t.exclude_tactics.is_empty(), "--exclude-tactics"),
             (t.no_fold, "--no-fold"),
             (t.fold_budget.is_some(), "--fold-budget"),
             (t.no_fuse, "--no-fuse"),

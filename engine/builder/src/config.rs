@@ -47,6 +47,9 @@ pub struct BuildConfig {
     pub locked: bool,
     /// Time nothing where the timing cache lacks an answer: take what the backend expects to be best. Needs no device.
     pub estimates: bool,
+    /// Tactics that are not taken, by name or by the part of it in front of a dot: to do without a kernel that is suspected. A layer
+    /// that has no other tactic fails the build.
+    pub excluded_tactics: Vec<String>,
     /// Candidates timed for a region at most.
     pub max_tactics: usize,
     /// A candidate whose estimate is this many times the best one is not timed.
@@ -77,6 +80,7 @@ impl Default for BuildConfig {
             search: true,
             locked: false,
             estimates: false,
+            excluded_tactics: Vec::new(),
             max_tactics: 6,
             estimate_limit: 8.0,
             samples: 5,

@@ -135,6 +135,27 @@ fn a_tactic_source_that_the_backend_lacks_is_an_error() {
 }
 
 #[test]
+fn excluded_tactics_are_not_taken() {
+    let mut n = Network::new("excluded");
+    let x = n.add_input("x", TensorType::new(DType::F32, [64])).unwrap();
+    let y = layer(&mut n, "relu", Attrs::new(), &[x]);
+    n.mark_output(y, "y").unwrap();
+    let excluding = |names: &[&str]| {
+        let backend: Arc<dyn Backend> = Arc::new(kiln_reference::Reference::new());
+        let target = backend.targets().unwrap().remove(0);
+        let mut b = Builder::new(backend, target);
+        b.config.estimates = true;
+        b.config.excluded_tactics = names.iter().map(|n| (*n).to_owned()).collect();
+        b.build(&n).map(|built| built.program.steps[0].tactic.name.clone())
+    };
+    assert_eq!(excluding(&["fast", "ora"]).unwrap(), "oracle");
+    assert_eq!(excluding(&["oracle"]).unwrap(), "fast");
+    let e = excluding(&["fast", "oracle"]).unwrap_err().to_string();
+    assert!(e.contains("\"y\"") || e.contains("relu"), "{e}");
+    assert!(e.contains("excluded by this build") && e.contains("fast") && e.contains("oracle"), "{e}");
+}
+
+#[test]
 fn dynamic_inputs_need_a_range() {
     let mut n = Network::new("dynamic");
     let x = n

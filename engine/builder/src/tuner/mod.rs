@@ -249,6 +249,19 @@ impl Tuner<'_> {
         if all.is_empty() {
             return Err(refused("it proposes no tactic and gives no reason".into()));
         }
+        let excluded = |t: &Tactic| {
+            let named =
+                |e: &String| t.name.strip_prefix(&**e).is_some_and(|r| r.is_empty() || r.starts_with('.'));
+            self.config.excluded_tactics.iter().any(named)
+        };
+        if all.iter().all(excluded) {
+            let names: Vec<&str> = all.iter().map(|t| &*t.name).collect();
+            return Err(refused(format!(
+                "all of its tactics are excluded by this build: {}",
+                names.join(", ")
+            )));
+        }
+        all.retain(|t| !excluded(t));
         // Of ways to run control flow, whose time lies in its bodies, the backend names the most promising first.
         if all.iter().all(|t| t.name == flow::INTERPRETED) {
             return Ok(all);
