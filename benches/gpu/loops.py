@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Data-dependent loops on one NVIDIA GPU: Kiln's on the device beside PyTorch's, which ask the device before each trip.
+"""Data-dependent loops on one NVIDIA GPU: Kiln's on the device beside PyTorch's, which ask the device before each iteration.
 
     loops.py --kiln target/release/deps/branches-…      (the test executable of backends/cuda/tests/branches.rs)
 
-A trip adds 1 to a number t and launches n - 1 small kernels over 1,024 elements; the loop goes on while t < 1000. Printed are
-microseconds a trip, for Kiln also what a trip takes beside its kernels, whose cost is that of a link of a long chain.
+An iteration adds 1 to a number t and launches n - 1 small kernels over 1,024 elements; the loop goes on while t < 1000. Printed are
+microseconds an iteration, for Kiln also the time of an iteration beside its kernels, whose cost is that of a link of a long chain.
 """
 import argparse
 import re
@@ -47,7 +47,7 @@ def inside(kernels, limit):
 
 
 def measured(run, t, x):
-    """Microseconds a trip: the median of five runs."""
+    """Microseconds an iteration: the median of five runs."""
     times = []
     for _ in range(7):
         torch.cuda.synchronize()
@@ -79,13 +79,13 @@ def main():
         [p.parse_args().kiln, "--ignored", "--nocapture", "speed"], capture_output=True, text=True, check=True
     )
     lines = [line for line in done.stdout.splitlines() if " us" in line]
-    own = {int(n): (trip, beside) for n, trip, beside in re.findall(
-        r"while, (\d+) kernels: ([\d.]+) us a trip, ([\d.-]+) us beside", done.stdout)}
+    own = {int(n): (iteration, beside) for n, iteration, beside in re.findall(
+        r"while, (\d+) kernels: ([\d.]+) us an iteration, ([\d.-]+) us beside", done.stdout)}
     print("kernels  Kiln  beside  " + "PyTorch")
     with torch.inference_mode():
-        for kernels, (trip, beside) in own.items():
+        for kernels, (iteration, beside) in own.items():
             words = ", ".join(f"{name} {us:.1f}" for name, us in peers(kernels).items())
-            print(f"{kernels:7}  {trip}  {beside}  {words}")
+            print(f"{kernels:7}  {iteration}  {beside}  {words}")
     print("\n".join(line for line in lines if not line.startswith("while")))
 
 

@@ -68,7 +68,7 @@ fn timed(cache: &TimingCache, ns: impl Fn(&Entry, &str) -> f64) -> TimingCache {
 
 /// Layouts of the convolutions, in execution order.
 fn layouts(p: &Program) -> Vec<String> {
-    let convs = p.graph.nodes().filter(|(_, n)| n.op.is("conv"));
+    let convs = p.graph.nodes().filter(|(_, n)| n.op.name() == "conv");
     convs.map(|(_, n)| n.op.attrs().str("layout").unwrap().to_owned()).collect()
 }
 
@@ -100,7 +100,7 @@ fn the_faster_format_is_taken_and_gives_the_same_results() {
         let (_, again) = build(&backend, TimingCache::from_text(&text).unwrap(), locked, &net);
         assert_eq!(again.timed, 0);
         assert_eq!(again.considered, built.considered);
-        let transposes = built.program.graph.nodes().filter(|(_, n)| n.op.is("transpose")).count();
+        let transposes = built.program.graph.nodes().filter(|(_, n)| n.op.name() == "transpose").count();
         assert_eq!(transposes, usize::from(faster), "one where x enters, none where 1×1 leaves");
         let (a, b) = (plan(built, &backend), plan(again, &backend));
         assert!(a.write().unwrap() == b.write().unwrap(), "the plans differ");
@@ -165,7 +165,7 @@ fn a_pattern_that_does_not_always_pay_is_taken_where_it_does() {
         let samples = |e: &Entry, _: &str| if e.region.contains("f32[16,48]") == faster { 1e3 } else { 1e6 };
         let samples = |e: &Entry, id: &str| if e.region.contains("matmul{") { samples(e, id) } else { 1e2 };
         let (_, built) = build(&backend, timed(&cold.cache, samples), BuildConfig::default(), &net);
-        let count = built.program.graph.nodes().filter(|(_, n)| n.op.is("matmul")).count();
+        let count = built.program.graph.nodes().filter(|(_, n)| n.op.name() == "matmul").count();
         assert_eq!(count, wanted, "{:?}", built.considered);
         assert!(built.considered.iter().any(|c| c.rewrite == "parallel-matmul" && c.taken == faster));
     }
@@ -185,8 +185,8 @@ fn turned(features: &[&str]) -> (bool, bool) {
     };
     let faster = |e: &Entry, _: &str| if e.region.contains("trans_b=true") { 1e3 } else { 1e6 };
     let (_, built) = run(timed(&run(TimingCache::new()).0.cache, faster));
-    let along = |n: &kiln_ir::Node| n.op.is("matmul") && n.op.attrs().bool("trans_b").unwrap();
-    let all = built.program.graph.nodes().filter(|(_, n)| n.op.is("matmul")).all(|(_, n)| along(n));
+    let along = |n: &kiln_ir::Node| n.op.name() == "matmul" && n.op.attrs().bool("trans_b").unwrap();
+    let all = built.program.graph.nodes().filter(|(_, n)| n.op.name() == "matmul").all(|(_, n)| along(n));
     (built.considered.iter().any(|c| c.rewrite == "weights-along"), all)
 }
 
@@ -236,7 +236,7 @@ impl Backend for Altered {
 
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
         let mut all = reference().tactics(region, target)?;
-        if region.graph.nodes().any(|(_, n)| n.op.is("conv")) {
+        if region.graph.nodes().any(|(_, n)| n.op.name() == "conv") {
             self.0(region, &mut all);
         }
         Ok(all)

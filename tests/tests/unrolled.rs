@@ -34,7 +34,7 @@ impl Backend for Several {
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
         let all = reference().tactics(region, target)?;
         let with = |most| Tactic::plain(flow::INTERPRETED).with(flow::UNROLLED, most);
-        Ok(flow::trips(region).map_or(all, |_| LIMITS.map(with).to_vec()))
+        Ok(flow::iterations(region).map_or(all, |_| LIMITS.map(with).to_vec()))
     }
 
     fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
@@ -120,10 +120,10 @@ fn looped(
 }
 
 /// A sum or product with a weight, so many times.
-fn net(trips: i64, op: &str) -> Network {
+fn net(iterations: i64, op: &str) -> Network {
     let mut net = Network::new("counted");
     let x = net.add_input("x", TensorType::new(DType::F32, [4, 4])).unwrap();
-    let n = net.add_weights(None, Tensor::i64(&[], &[trips]).unwrap()).unwrap();
+    let n = net.add_weights(None, Tensor::i64(&[], &[iterations]).unwrap()).unwrap();
     let w = net.add_weights(Some("w"), Tensor::f32(&[4, 4], &[0.25; 16]).unwrap()).unwrap();
     let last = looped(&mut net, "loop", n, x, |net, value| {
         net.add_layer("next", op, Attrs::new(), &[Some(value), Some(w)]).unwrap()[0]
@@ -138,10 +138,10 @@ fn nested(inner: Option<i64>) -> Network {
     let x = net.add_input("x", TensorType::new(DType::F32, [4, 4])).unwrap();
     let asked = net.add_input("n", TensorType::new(DType::I64, [0; 0])).unwrap();
     let number = |net: &mut Network, n| net.add_weights(None, Tensor::i64(&[], &[n]).unwrap()).unwrap();
-    let trips = inner.map_or(asked, |n| number(&mut net, n));
+    let iterations = inner.map_or(asked, |n| number(&mut net, n));
     let five = number(&mut net, 5);
     let last = looped(&mut net, "loop", five, x, |net, value| {
-        looped(net, "inner", trips, value, |net, value| {
+        looped(net, "inner", iterations, value, |net, value| {
             net.add_layer("next", "add", Attrs::new(), &[Some(value), Some(x)]).unwrap()[0]
         })
     });
@@ -283,16 +283,16 @@ fn loops_are_timed_on_cuda() {
     let Some(backend) = cuda().unwrap() else { return };
     let target = backend.targets().unwrap().remove(0);
     let x = Tensor::f32(&[4, 4], &[0.5; 16]).unwrap();
-    for trips in [8, 64, 300, 700] {
-        let net = net(trips, "add");
+    for iterations in [8, 64, 300, 700] {
+        let net = net(iterations, "add");
         let (cold, cache) = build(backend.clone(), TimingCache::new(), BuildConfig::default(), &net);
         let cold = cold.unwrap();
         let (taken, report) = of_loop(&cold);
         let entry = cache.get(&report.key.unwrap()).unwrap();
         let times: Vec<String> =
             entry.candidates.iter().map(|(id, c)| format!("{id}: {:.1} us", c.median() / 1e3)).collect();
-        eprintln!("{trips} iterations: {taken} of {}", times.join(", "));
-        assert_eq!(entry.candidates.len(), if trips <= 320 { 3 } else { 2 });
+        eprintln!("{iterations} iterations: {taken} of {}", times.join(", "));
+        assert_eq!(entry.candidates.len(), if iterations <= 320 { 3 } else { 2 });
         assert!(entry.candidates.values().all(|c| c.median() > 0.0 && c.median().is_finite()), "{entry:?}");
         let (warm, _) = build(backend.clone(), cache, locked(), &net);
         let warm = warm.unwrap();
@@ -301,7 +301,7 @@ fn loops_are_timed_on_cuda() {
         assert!(bytes(warm) == bytes(cold), "a warm build gives the same");
         let engine = Engine::on_target(program, Vec::new(), backend.as_ref(), target.clone()).unwrap();
         let y = engine.create_context().unwrap().run(&[("x", x.clone())]).unwrap().remove(0).1;
-        let wanted = 0.5 + 0.25 * trips as f64;
-        assert!(y.to_f64().iter().all(|y| (y - wanted).abs() < 1e-3), "{trips} iterations: {y:?}");
+        let wanted = 0.5 + 0.25 * iterations as f64;
+        assert!(y.to_f64().iter().all(|y| (y - wanted).abs() < 1e-3), "{iterations} iterations: {y:?}");
     }
 }

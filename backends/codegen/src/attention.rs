@@ -128,7 +128,7 @@ pub fn is_positioned(site: &Site<'_>) -> Result<bool, BackendError> {
     Ok(window("window_left")? || window("window_right")? || (causal && site.dtype(NONPAD).is_some()))
 }
 
-/// How far a query sees to one side, -1 without a bound.
+/// Distance that a query sees to one side, -1 without a bound.
 fn window(site: &Site<'_>, name: &str) -> Result<i64, BackendError> {
     let bound = site.op()?.attrs().int(name).map_err(op_error)?;
     Ok(if (0..WIDEST).contains(&bound) { bound } else { -1 })
@@ -196,11 +196,11 @@ pub struct Problem {
     pub v_size: usize,
     /// Keys of the past.
     pub past: usize,
-    /// Is the result [batch, queries, heads·size], with heads behind positions?
+    /// Whether the result is [batch, queries, heads·size], with heads after positions.
     pub flat: bool,
-    /// Keys that the mask speaks of; 0 without a mask.
+    /// Keys that the mask covers; 0 without a mask.
     pub mask_len: usize,
-    /// Where the mask begins.
+    /// Offset of the mask's first element.
     pub mask_offset: usize,
     /// Elements of the mask from one to the next: batch, head, query, key.
     pub mask: [usize; 4],
@@ -210,14 +210,14 @@ pub struct Problem {
     pub cap: f32,
     /// The score of keys that a bool mask hides.
     pub hidden: f32,
-    /// Does a query see only the keys up to its own position?
+    /// Whether a query sees only the keys up to its own position.
     pub causal: bool,
     /// Offset and strides of q, k, v, past keys and past values over batch, head and position; zeros for absent ones.
     pub inputs: [[usize; 4]; 5],
 }
 
 impl Problem {
-    /// Of a launch.
+    /// Reads the problem from a launch.
     pub fn of(cx: &Cx<'_>) -> Result<Problem, BackendError> {
         let attrs = cx.op()?.attrs();
         let (keys, values, qk) = (cx.out_shape(1)?, cx.out_shape(2)?, cx.out_shape(3)?);

@@ -9,6 +9,7 @@ use crate::site::{Cx, Site, unsupported};
 use crate::window::{channels_last, conv_params, groups};
 use crate::{Body, Entry, Grid, Kernel, Launch, Views, plain};
 use kiln_backend::{BackendError, Tactic};
+use kiln_ops::conv::col2im::COL2IM;
 use kiln_ops::layout::Layout;
 
 /// The kernels.
@@ -39,7 +40,7 @@ pub const WINDOWS: &str = "conv/windows";
 /// The hooks of every convolution: `LAST`, `bias(channel)`.
 pub fn hooks(site: &Site<'_>) -> String {
     let t = site.out_dtype(0);
-    let biased = site.dtype(2).is_some() && !site.op().is_ok_and(|op| op.is("col2im"));
+    let biased = site.dtype(2).is_some() && !site.op().is_ok_and(|op| op.is(COL2IM));
     let bias = if biased { "x2(channel)" } else { zero(t) };
     site.constant("LAST", "bool", channels_last(site))
         + &site.function("bias", &[("channel", "u32")], register(t), bias)

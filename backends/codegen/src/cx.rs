@@ -8,11 +8,11 @@ use kiln_ir::infer::normalize_axis;
 use kiln_ir::{Fact, Op};
 use std::cell::Cell;
 
-/// What a kernel knows when it is launched: the anchor with all shapes as numbers.
+/// Context of a kernel's launch: the anchor with all shapes as numbers.
 pub struct Cx<'a> {
     /// The anchor's operator; `None` in a region without one.
     pub op: Option<&'a Op>,
-    /// How it runs.
+    /// Tactic that runs it.
     pub tactic: &'a Tactic,
     /// Facts of the anchor's inputs.
     pub inputs: Vec<Option<&'a Fact>>,
@@ -24,7 +24,7 @@ pub struct Cx<'a> {
     pub holds: &'a dyn Fn(Condition) -> bool,
     /// Inputs that the kernel reads through moves, by position; empty where there are no moves.
     pub views: Vec<Option<View>>,
-    /// Is an output of the anchor read by anyone? By position.
+    /// Whether each output of the anchor has a reader, by position.
     pub wanted: Vec<bool>,
     /// Iterations that all loops of one thread may make in one launch; only [spans](Dialect::spans) end loops before.
     pub rounds: usize,
@@ -67,17 +67,17 @@ impl Cx<'_> {
         normalize_axis(self.op()?.attrs().int("axis").map_err(op_error)?, rank, "axis").map_err(op_error)
     }
 
-    /// Does the kernel count positions in its first input in 64 bits?
+    /// Whether the kernel counts positions in its first input in 64 bits.
     pub fn far(&self) -> bool {
         crate::limits::is_far(self.tactic)
     }
 
-    /// Are loops cut into spans?
+    /// Whether loops are cut into spans.
     pub fn cut(&self) -> bool {
         self.dialect.spans.is_some()
     }
 
-    /// Is the input there?
+    /// Whether the input is present.
     pub fn has(&self, i: usize) -> bool {
         self.inputs.get(i).is_some_and(Option::is_some)
     }
@@ -92,7 +92,7 @@ impl Cx<'_> {
         (self.holds)(Condition::Aliased(i as u32, j as u32))
     }
 
-    /// Where the elements of an input lie in what is bound for it.
+    /// Offsets and strides of an input's elements in the memory that is bound for it.
     pub fn view(&self, i: usize) -> Result<View, BackendError> {
         match self.views.get(i) {
             Some(Some(v)) => Ok(v.clone()),

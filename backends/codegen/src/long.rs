@@ -1,8 +1,9 @@
 //! Loops that are too long for one launch: several launches, each of which goes on where the one before it ended.
 //!
-//! A driver may end loops, without a word, after some number of iterations: llvmpipe does after 65,535 of all loops of
-//! one thread together, and counts for every loop one more than it has rounds. [`Cx::rounds`] bounds what a thread may do
-//! in one launch. Where a dialect has no [spans](crate::Dialect::spans), one launch does all.
+//! A driver may silently end loops after some number of iterations. llvmpipe does after 65,535 of all loops
+//! of one thread together, and counts for every loop one more than it has rounds. [`Cx::rounds`] bounds the
+//! rounds of a thread in one launch. Where a dialect has no [spans](crate::Dialect::spans), one launch does
+//! all.
 
 use crate::scalar::register;
 use crate::site::{Cx, Site, unsupported};
@@ -13,22 +14,22 @@ use kiln_ir::DType;
 /// The most launches of one loop.
 const MAX_LAUNCHES: usize = 1 << 16;
 
-/// Spans of `trips` rounds of `cost` iterations each; the last one ends at `trips`. There is always one.
-pub fn spans(cx: &Cx<'_>, trips: usize, cost: usize) -> Result<Vec<(u32, u32)>, BackendError> {
+/// Spans of `count` rounds of `cost` iterations each; the last one ends at `count`. There is always one.
+pub fn spans(cx: &Cx<'_>, count: usize, cost: usize) -> Result<Vec<(u32, u32)>, BackendError> {
     if !cx.cut() {
         return Ok(vec![(0, 0)]);
     }
     let each = cx.rounds / cost.max(1);
-    if each == 0 || trips.div_ceil(each) > MAX_LAUNCHES {
+    if each == 0 || count.div_ceil(each) > MAX_LAUNCHES {
         let op = cx.op.map_or("a region", |o| o.name());
         return unsupported(format!(
-            "{op}: a loop of {trips} rounds of {cost} iterations; one launch can do {} iterations, there can be \
+            "{op}: a loop of {count} rounds of {cost} iterations; one launch can do {} iterations, there can be \
              {MAX_LAUNCHES} launches",
             cx.rounds
         ));
     }
-    let starts = (0..trips.max(1)).step_by(each);
-    starts.map(|from| Ok((word(from)?, word((from + each).min(trips))?))).collect()
+    let starts = (0..count.max(1)).step_by(each);
+    starts.map(|from| Ok((word(from)?, word((from + each).min(count))?))).collect()
 }
 
 /// A map of output 0 by the function `element` of a kernel file that sums up in a long loop, keeping numbers of type `t`;
@@ -56,11 +57,11 @@ pub fn long_sum(
 pub fn continued(
     cx: &Cx<'_>,
     words: Vec<u32>,
-    trips: usize,
+    count: usize,
     cost: usize,
 ) -> Result<Vec<Launch>, BackendError> {
     let elements: usize = cx.out_shape(0)?.iter().product();
-    let mut spans = spans(cx, trips, cost.saturating_mul(cx.lanes))?;
+    let mut spans = spans(cx, count, cost.saturating_mul(cx.lanes))?;
     let last = spans.pop().unwrap_or_default();
     let bytes = if spans.is_empty() { 0 } else { elements as u64 * 8 };
     let launch = Launch::map(1, words.clone()).on(Grid::Threads(elements as u64)).scratch(bytes);
@@ -73,10 +74,10 @@ pub fn continued(
 pub fn repeated(
     cx: &Cx<'_>,
     launch: &Launch,
-    (trips, cost): (usize, usize),
+    (count, cost): (usize, usize),
     state: u64,
 ) -> Result<Vec<Launch>, BackendError> {
-    let spans = spans(cx, trips, cost)?;
+    let spans = spans(cx, count, cost)?;
     let bytes = if spans.len() > 1 { launch.scratch + state } else { launch.scratch };
     Ok(spans.into_iter().map(|span| Launch { span, scratch: bytes, ..launch.clone() }).collect())
 }

@@ -18,11 +18,11 @@ pub const KERNELS: &[Kernel] = &[Kernel::of(
 crate::params! {
     /// Negative log-likelihood losses.
     pub struct NllLossParams {
-        /// How many classes.
+        /// Number of classes.
         classes: u32,
         /// Elements from one class to the next.
         inner: u32,
-        /// How many targets.
+        /// Number of targets.
         targets: u32,
         /// 1 if a target is ignored.
         ignores: u32,
@@ -31,7 +31,7 @@ crate::params! {
     }
 }
 
-/// Are losses not summed up?
+/// Whether losses are stored one by one instead of summed.
 pub fn each(op: &kiln_ir::Op) -> Result<bool, BackendError> {
     Ok(op.attrs().str("reduction").map_err(op_error)? == "none")
 }

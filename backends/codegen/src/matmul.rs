@@ -101,7 +101,7 @@ pub struct Product {
     pub right: (usize, usize),
 }
 
-/// What a launch multiplies.
+/// Operands and sizes of a launch's product.
 pub fn product(cx: &Cx<'_>) -> Result<Product, BackendError> {
     let (a, b, out) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
     let attrs = cx.op()?.attrs();

@@ -55,7 +55,7 @@ crate::params! {
     struct BatchNormParams {
         /// Elements from one channel to the next.
         inner: u32,
-        /// How many channels.
+        /// Number of channels.
         channels: u32,
         /// Added to the variance.
         epsilon: f32,
@@ -67,7 +67,7 @@ crate::params! {
     struct LrnParams {
         /// Elements from one channel to the next.
         inner: u32,
-        /// How many channels.
+        /// Number of channels.
         channels: u32,
         /// Channels before an element's own that count.
         before: u32,
@@ -93,7 +93,7 @@ crate::params! {
         dims: [u32],
         /// Elements of the scale from one to the next of each dimension, 0 where it is spread.
         scale_strides: [u32],
-        /// The same of the bias.
+        /// Strides of the bias.
         bias_strides: [u32],
     }
 }
@@ -107,7 +107,7 @@ crate::params! {
         epsilon: f32,
         /// Elements of a channel.
         inner: u32,
-        /// How many channels.
+        /// Number of channels.
         channels: u32,
     }
 }
@@ -122,7 +122,7 @@ pub fn square(site: &Site<'_>) -> Result<String, BackendError> {
     Ok(site.constant("SQUARE", "bool", square))
 }
 
-/// What there is beside the norm, as constants of the kernel: scale, bias, results for each row.
+/// Constants of a norm's kernel: whether it has a scale, a bias, and results for each row.
 pub fn affine(site: &Site<'_>) -> String {
     site.constant("HAS_SCALE", "bool", site.dtype(1).is_some())
         + &site.constant("HAS_BIAS", "bool", site.dtype(2).is_some())
@@ -139,7 +139,7 @@ pub fn group_places(site: &Site<'_>) -> Result<String, BackendError> {
 pub struct Rows {
     /// The words of the parameters.
     pub words: Vec<u32>,
-    /// How many rows.
+    /// Number of rows.
     pub count: usize,
     /// Elements of each.
     pub n: usize,

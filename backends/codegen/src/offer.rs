@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 static TEXTS: AtomicUsize = AtomicUsize::new(0);
 
-/// How many kernels' texts this process has written.
+/// Number of kernel texts that this process has written.
 pub fn texts() -> usize {
     TEXTS.load(Relaxed)
 }

@@ -1,4 +1,5 @@
-//! Planning of launches by the families' code: in a build, to record them as data; before a run, where they are no data.
+//! Planning of launches by the families' code: in a build, to record them as data; before a run, where they
+//! are not recorded.
 
 use crate::site::{Cx, Site};
 use crate::views::{View, view_words};
@@ -125,7 +126,7 @@ pub fn operands(site: &Site<'_>, lanes: Vec<u32>) -> Result<KernelOperands, Back
     })
 }
 
-/// How a region's kernel is launched.
+/// Launches of a region's kernel.
 pub struct Planned {
     /// Its operands.
     pub operands: KernelOperands,

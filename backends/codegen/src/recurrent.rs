@@ -4,7 +4,8 @@ use crate::scalar::float;
 use crate::site::{Cx, Site, op_error};
 use crate::{Body, Entry, Grid, Kernel, Launch, Views, plain};
 use kiln_backend::{BackendError, Tactic};
-use kiln_ir::Op;
+use kiln_ops::recurrent::GRU;
+use kiln_ops::recurrent::LSTM;
 use kiln_ops::recurrent::activations;
 
 /// The kernels.
@@ -33,14 +34,6 @@ pub fn activation(name: &str, a: f64, b: f64) -> String {
         "scaledtanh" => format!("{a} * ktanh({b} * v)"),
         "hardsigmoid" => format!("select(clamp({a} * v + {b}, 0.0f, 1.0f), v, is_nan(v))"),
         _ => format!("select(v, {a} * kexpm1(v), v < 0.0f)"),
-    }
-}
-
-/// The forget gate of an `lstm`, given its sum; `i_gate` is the input gate.
-pub fn forget_gate(op: &Op, sum: &str) -> String {
-    match op.attrs().bool("input_forget") {
-        Ok(true) => "1.0f - i_gate".into(),
-        _ => format!("activate(d, 0u, {sum})"),
     }
 }
 
@@ -82,9 +75,9 @@ pub fn body(site: &Site<'_>, entries: Vec<Entry>) -> Result<Body, BackendError> 
     let op = site.op()?;
     let all = activations(op).map_err(op_error)?;
     let directions = if op.attrs().str("direction").map_err(op_error)? == "bidirectional" { 2 } else { 1 };
-    let gates = match op.name() {
-        "lstm" => 4,
-        "gru" => 3,
+    let gates = match op.id() {
+        LSTM => 4,
+        GRU => 3,
         _ => 1,
     };
     let flag = |name: &str, on: bool| site.constant(name, "bool", on);
@@ -126,7 +119,7 @@ pub struct Sizes {
     pub scratch: u64,
 }
 
-/// What a launch walks over.
+/// Sizes that a launch walks over.
 pub fn sizes(cx: &Cx<'_>) -> Result<Sizes, BackendError> {
     let a = cx.op()?.attrs();
     let (x, r) = (cx.shape(0)?, cx.shape(2)?);

@@ -34,7 +34,7 @@ crate::params! {
         kept_dims: [u32],
         /// Their strides.
         kept_strides: [u32],
-        /// Where scratch memory has the greatest element of each result, if it is kept there.
+        /// Offset in scratch memory of the greatest element of each result, if it is kept there.
         tops: u32,
     }
 }
@@ -67,7 +67,7 @@ pub const KERNELS: &[Kernel] = &[
     },
 ];
 
-/// What is computed along the axes.
+/// Operation along the axes.
 pub fn reduce_op(site: &Site<'_>) -> Result<ReduceOp, BackendError> {
     ReduceOp::of(site.op()?.attrs()).map_err(op_error)
 }
@@ -85,7 +85,8 @@ pub fn group_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     }
 }
 
-/// How a reduction is written: `acc` is the sum so far, `v` an element or another sum, `n` the number of elements.
+/// Expressions of a reduction: `acc` is the sum so far, `v` an element or another sum, `n` the number of
+/// elements.
 pub struct Sum {
     /// The type of sums.
     pub acc: DType,
@@ -206,7 +207,7 @@ pub struct Geometry {
     pub rank: usize,
 }
 
-/// What a launch reduces.
+/// Rows and lengths of a launch's reduction.
 pub fn geometry(cx: &Cx<'_>) -> Result<Geometry, BackendError> {
     let x = cx.shape(0)?;
     let mask = mask(cx.op()?.attrs(), cx.ints(1)?.as_deref(), x.len()).map_err(op_error)?;

@@ -1,22 +1,26 @@
 //! Layers of a region that compute nothing on the device: views of extras, and shapes that the host alone reads.
 
 use kiln_ir::{Graph, Node, ValueId};
+use kiln_ops::shape::RESHAPE;
+use kiln_ops::shape::squeeze::SQUEEZE;
+use kiln_ops::shape::squeeze::UNSQUEEZE;
+use kiln_ops::slice::SLICE;
 
-/// Does it only tell how its input's elements are read, by pointwise operators of the region alone? Those of a view lie
-/// as in its input, from the first one on.
+/// Whether it only changes the indices of its input's elements, and pointwise operators of the region alone
+/// read it. Elements of a view are stored as those of its input, from the first one on.
 pub fn is_view(graph: &Graph, n: &Node) -> bool {
     let &[y] = &n.outputs[..] else { return false };
     let mut readers = graph.nodes().filter(|(_, r)| r.inputs.contains(&Some(y))).peekable();
     let inner = !graph.outputs.contains(&y) && readers.peek().is_some();
-    let as_they_lie = match n.op.name() {
-        "reshape" | "squeeze" | "unsqueeze" => true,
-        "slice" => is_prefix(graph, n),
+    let as_they_lie = match n.op.id() {
+        RESHAPE | SQUEEZE | UNSQUEEZE => true,
+        SLICE => is_prefix(graph, n),
         _ => false,
     };
     inner && as_they_lie && readers.all(|(_, r)| r.op.is_pointwise())
 }
 
-/// Does a slice give the first elements of its input?
+/// Whether the result of a slice is the first elements of its input.
 fn is_prefix(graph: &Graph, n: &Node) -> bool {
     let ints = |i: usize| {
         let v = n.inputs.get(i).copied().flatten();
@@ -30,7 +34,7 @@ fn is_prefix(graph: &Graph, n: &Node) -> bool {
     all(&ints(1), 0) && all(&ints(4), 1) && ints(3).flatten().is_some_and(|axes| axes == [0])
 }
 
-/// Is it a result that the host knows and alone reads?
+/// Whether it is a result that the host knows and alone reads.
 pub fn is_on_host(graph: &Graph, n: &Node) -> bool {
     let &[y] = &n.outputs[..] else { return false };
     let reads = |r: &Node| {

@@ -1,5 +1,5 @@
-//! Which results of an expression of narrow floats need no rounding: those that only smooth functions read go on in f32, closer
-//! to the exact value than the type, and for free.
+//! Results in expressions of narrow floats that need no rounding. Those that only smooth functions read stay
+//! in f32, closer to the exact value than the type, and for free.
 
 use kiln_ir::DType;
 use kiln_ir::dtype::Kind;
@@ -30,7 +30,8 @@ pub fn kept_wide(e: &Expr) -> Vec<bool> {
     wide
 }
 
-/// The same where the result is rounded as it is stored: it need not be before, unless others read it, too.
+/// Results that need no rounding, if the expression's result is rounded as it is stored: it is rounded before
+/// only if others read it, too.
 pub fn stored_wide(e: &Expr) -> Vec<bool> {
     let mut wide = kept_wide(e);
     let result = usize::from(e.result);
@@ -41,7 +42,7 @@ pub fn stored_wide(e: &Expr) -> Vec<bool> {
     wide
 }
 
-/// Does an instruction read this one?
+/// Whether an instruction reads this one.
 fn read_again(e: &Expr, at: usize) -> bool {
     let is = |r: &Reg| usize::from(*r) == at;
     e.insts.iter().any(|i| match &i.op {
@@ -52,8 +53,9 @@ fn read_again(e: &Expr, at: usize) -> bool {
     })
 }
 
-/// For each instruction: is what it gives seen only after a rounding to 16 bits, so that a function may be off by some units of
-/// f32? So it is with narrow floats, and with those f32 that only lead to narrow ones by sums, products and the like.
+/// Whether each instruction's result is seen only after a rounding to 16 bits, so that a function may be off
+/// by some units of f32. That holds for narrow floats, and for f32 that only lead to narrow ones by sums,
+/// products and the like.
 pub fn seen_narrow(e: &Expr) -> Vec<bool> {
     let narrow = |t: DType| matches!(t, DType::F16 | DType::BF16);
     let mut seen: Vec<bool> =

@@ -49,7 +49,7 @@ crate::params! {
         strides: [u32],
         /// Taps of a place, for each dimension.
         taps: [u32],
-        /// Where the taps of each dimension start in the table.
+        /// Start of the taps of each dimension in the table.
         starts: [u32],
         /// For every place in turn its taps: element and weight.
         table: [u32],
@@ -99,7 +99,7 @@ crate::params! {
         columns: u32,
         /// Samples of a bin in one direction, 0 for as many as a bin has elements.
         samples: u32,
-        /// What coordinates are multiplied by.
+        /// Factor of coordinates.
         scale: f32,
     }
 }

@@ -51,9 +51,10 @@ pub fn near(load: &str, t: Option<DType>) -> String {
     }
 }
 
-/// Statements that define `r0`, `r1`, … from inputs `a0`, `a1`, …; the result is `r<expr.result>`. Those that are `wide`
-/// ([`kept_wide`], [`stored_wide`], or empty for none) are not rounded, the result by who stores it. Where values are seen after a
-/// rounding to 16 bits only, they may be what `near` gives for an instruction, a few units of f32 off.
+/// Statements that define `r0`, `r1`, … from inputs `a0`, `a1`, …; the result is `r<expr.result>`. Results
+/// that are `wide` ([`kept_wide`], [`stored_wide`], or empty for none) are not rounded; the store rounds the
+/// last one. Values that are only seen after a rounding to 16 bits may be those of `near`, a few units of f32
+/// off.
 pub fn print(
     e: &Expr,
     wide: &[bool],
@@ -92,7 +93,7 @@ pub fn int(x: i64, ty: DType) -> String {
     }
 }
 
-/// What an instruction gives, rounded to a type.
+/// Expression of an instruction, rounded to a type.
 fn value(e: &Expr, inst: &Inst, rounded: DType) -> Result<String, BackendError> {
     let ty = |r: Reg| e.insts.get(usize::from(r)).map_or(DType::F32, |i| i.ty);
     Ok(match inst.op {

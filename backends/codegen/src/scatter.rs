@@ -35,7 +35,7 @@ crate::params! {
 crate::params! {
     /// Updates of slices by tuples of indices.
     struct ScatterNdParams {
-        /// How many tuples.
+        /// Number of tuples.
         tuples: u32,
         /// Elements of a slice.
         slice: u32,
@@ -70,19 +70,19 @@ fn source(site: &Site<'_>, entry: &'static str) -> Result<Body, BackendError> {
     })
 }
 
-/// A copy, unless x and the result are one, then `trips` updates of each thread of `cost` iterations each.
+/// A copy, unless x and the result are one, then `count` updates of each thread of `cost` iterations each.
 fn with_copy(
     cx: &Cx<'_>,
     words: Vec<u32>,
     threads: usize,
-    (trips, cost): (usize, usize),
+    (count, cost): (usize, usize),
 ) -> Result<Vec<Launch>, BackendError> {
     let scatter = Launch::map(1, words).on(Grid::Threads(threads as u64));
     let mut out = Vec::new();
     if !cx.aliased(0, 0) {
         out.push(Launch::map(0, Vec::new()));
     }
-    out.extend(repeated(cx, &scatter, (trips, cost), 0)?);
+    out.extend(repeated(cx, &scatter, (count, cost), 0)?);
     Ok(out)
 }
 

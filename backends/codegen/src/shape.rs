@@ -6,6 +6,7 @@ use crate::site::{Cx, Site, op_error};
 use crate::views::coalesce;
 use crate::{Body, Kernel, Launch, Launcher};
 use kiln_backend::{BackendError, Tactic};
+use kiln_ops::generate::SIZE;
 use kiln_ops::util::{broadcast_strides, strides};
 
 /// The kernels.
@@ -45,7 +46,7 @@ pub(crate) const fn strided(name: &'static str, ops: &'static [&'static str], la
     Kernel::of(name, ops, source, launch)
 }
 
-/// The same with positions in the input of 64 bits where they need these.
+/// A kernel with positions in the input of 64 bits where it needs these, else of 32 bits.
 pub(crate) const fn strided_or_far(
     name: &'static str,
     ops: &'static [&'static str],
@@ -82,7 +83,7 @@ pub fn launch(
     Ok(vec![Launch::map(0, params.words()?)])
 }
 
-/// Where the elements of a launch by [`launch`] come from, positions of 32 bits.
+/// Positions in the input of the elements of a launch by [`launch`], in 32 bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walk {
     /// The position of the first element.
@@ -106,7 +107,7 @@ impl Walk {
     }
 }
 
-/// The same elements in the same order.
+/// Launches of a copy of all elements, in their order.
 fn copy(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     if cx.aliased(0, 0) && !cx.fused {
         return Ok(Vec::new());
@@ -143,8 +144,8 @@ fn dims_source(_: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
 
 fn dims(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (x, op) = (cx.shape(0)?, cx.op()?);
-    let dims = match op.name() {
-        "size" => vec![x.iter().product()],
+    let dims = match op.id() {
+        SIZE => vec![x.iter().product()],
         _ => {
             let (start, end) = kiln_ops::shape::window(op.attrs(), x.len()).map_err(op_error)?;
             x[start..end].to_vec()

@@ -6,6 +6,7 @@ use crate::site::{Cx, Site, op_error};
 use crate::{Body, Entry, Grid, Kernel, Launch};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::infer::normalize_axis;
+use kiln_ops::slice::pad::PAD;
 use kiln_ops::slice::window::window;
 use kiln_ops::util::strides;
 
@@ -62,7 +63,7 @@ fn slice(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     launch(cx, offset, &cx.out_shape(0)?, &by)
 }
 
-/// What stands outside of x; the numbers stand in the kernel's file as well.
+/// Elements outside of x; the numbers stand in the kernel's file as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// One value.
@@ -91,7 +92,7 @@ fn pad_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
 /// A map of x with more around it; the third input of a pad is the value that stands there.
 pub(crate) fn framed(site: &Site<'_>, mode: Mode) -> Body {
     let t = site.out_dtype(0);
-    let given = site.op().is_ok_and(|op| op.is("pad")) && site.dtype(2).is_some();
+    let given = site.op().is_ok_and(|op| op.is(PAD)) && site.dtype(2).is_some();
     let gap = if given { "x2(0u)" } else { zero(t) };
     let code = site.alias("Value", t)
         + &site.constant("MODE", "u32", format_args!("{}u", mode as u32))
@@ -122,7 +123,8 @@ fn pad(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     frame(cx, before)
 }
 
-/// Where x starts in the result, as a kernel can count: far outside it does not matter how far, or only up to whole periods.
+/// Position of x in the result, in the numbers of a kernel. Far outside, the distance does not matter, or
+/// only up to whole periods.
 fn position(mode: Mode, before: i64, n: i64, to: i64) -> Result<i64, BackendError> {
     const FAR: i64 = 1 << 30;
     if before.abs() <= FAR {

@@ -20,9 +20,9 @@ crate::params! {
         counts: u32,
         /// The most items between two of an n-gram.
         skips: u32,
-        /// How many n-grams.
+        /// Number of n-grams.
         gram_count: u32,
-        /// Of every n-gram its output, its length, and the halves of its items, the lower ones first.
+        /// Output and length of every n-gram, and the halves of its items, the lower ones first.
         grams: [u32],
         /// A weight for each output, if there are weights.
         weights: [f32],

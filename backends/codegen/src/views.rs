@@ -6,10 +6,12 @@ use kiln_backend::launch::words;
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::op::Movement;
 use kiln_ir::{Fact, Graph, Node, Op, ValueId};
+use kiln_ops::shape::RESHAPE;
 use kiln_ops::slice::window::window;
 use kiln_ops::util::strides;
 
-/// Where the elements of a value lie in the one that is bound for it. The last dimension is contiguous.
+/// Offsets and strides of a value's elements in the one that is bound for it. The last dimension is
+/// contiguous.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// Elements before the first one.
@@ -162,7 +164,7 @@ impl Lie {
                 self.contiguous = false;
             }
             _ if self.contiguous => {}
-            _ if node.op.name() != "reshape" => {
+            _ if !node.op.is(RESHAPE) => {
                 // Dimensions of size 1 come or go.
                 let all = from.max(to);
                 let axes = facts.get(1).copied().flatten().and_then(|f| f.as_const()).map(|t| t.to_i64());

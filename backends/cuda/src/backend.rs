@@ -147,7 +147,7 @@ fn none<T>(region: &Region, why: &Refusals) -> Result<T, BackendError> {
     }
 }
 
-/// How a region's kernel is launched: for tools and tests.
+/// Plans the launches of a region's kernel: for tools and tests.
 pub fn planned(region: &Region, tactic: &Tactic, target: &Target) -> Result<Planned, BackendError> {
     let site = Site::of(&region.graph, target, &CUDA)?;
     Planned::of(find(&tactic.name, &site)?, &site, tactic, all_lanes(&site), ROUNDS)

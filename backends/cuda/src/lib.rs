@@ -34,7 +34,7 @@ mod written;
 
 #[cfg(feature = "compile")]
 pub use backend::{Cuda, planned, written};
-pub use exec::copied_in_a_trip;
+pub use exec::copied_an_iteration;
 #[cfg(feature = "compile")]
 pub use kernels::tables::families;
 pub use run::RunOnly;

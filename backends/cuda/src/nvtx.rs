@@ -21,11 +21,11 @@ const CORE: c_int = 1;
 const RANGE_PUSH: usize = 9;
 const RANGE_POP: usize = 11;
 
-/// How many slots each module has: none, core, CUDA, OpenCL, CUDA runtime, core of domains, synchronization.
+/// Number of slots of each module: none, core, CUDA, OpenCL, CUDA runtime, core of domains, synchronization.
 const SIZES: [c_uint; 7] = [0, 16, 9, 15, 7, 16, 7];
 
 static CORE_SLOTS: [Slot; SLOTS] = [const { Slot::new(std::ptr::null_mut()) }; SLOTS];
-/// What is never called: profilers may fill it in all the same.
+/// Slots that are never called: profilers may fill them in all the same.
 static OTHER_SLOTS: [Slot; SLOTS] = [const { Slot::new(std::ptr::null_mut()) }; SLOTS];
 
 /// Addresses of slots, as profilers take them.

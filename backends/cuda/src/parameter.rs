@@ -6,8 +6,8 @@ pub const MAP_THREADS: u32 = 256;
 /// Argument words that travel in the parameter; further ones are in memory.
 pub const WORDS: usize = 48;
 
-/// Bytes of the head: blocks or threads, word of the extras, elements, which bindings are cells, the address of further words,
-/// that of a word that switches the kernel off.
+/// Bytes of the head: blocks or threads, word of the extras, elements, bindings that are cells, and two addresses: that of
+/// further words, and that of a word that switches the kernel off.
 pub const HEAD: usize = 32;
 /// Offset of the bits that say which bindings are addresses of cells that have the binding's address.
 pub const CELLS_AT: usize = 12;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const KNOWN: &str = include_str!("devices.toml");
 
-/// Alignment of tensors: what the driver gives, and enough for every vector load.
+/// Alignment of tensors: that of the driver's allocations, and enough for every vector load.
 const ALIGNMENT: u64 = 256;
 
 /// Libraries of the vendor that offer tactics. The names of their tactics begin with that of the library and a dot.
@@ -136,7 +136,8 @@ pub fn found() -> Result<Vec<(usize, Target)>, BackendError> {
     Ok(out)
 }
 
-/// Is this device the one that a target describes? The target may leave out features, which then go unused.
+/// Whether this device is the one that a target describes. The target may leave out features, which then go
+/// unused.
 pub fn permits(device: &Target, target: &Target) -> bool {
     let fewer = Target { features: target.features.clone(), ..device.clone() };
     let has = |f: &String| device.has(f) || LIBRARIES.iter().any(|n| *f == source_feature(n));

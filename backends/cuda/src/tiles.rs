@@ -1,6 +1,6 @@
 //! A tile as documentation, tools and tests see it, whatever its table. Tactics are made of the same rows.
 
-/// What the blocks of a tactic do.
+/// Work of a tactic's blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tile {
     /// The tactic's name.
@@ -25,7 +25,7 @@ pub struct Tile {
 /// Tiles of one kind.
 #[derive(Clone, Debug)]
 pub struct Family {
-    /// What they compute.
+    /// Operation that the tiles compute.
     pub name: &'static str,
     /// By which instructions, on which architectures, and how operands lie in shared memory.
     pub about: &'static str,

@@ -15,7 +15,7 @@ use branches::{
     straight, truth,
 };
 use kiln_backend::{Backend, Context, Program, Shapes, Tactic, Target, flow};
-use kiln_backend_cuda::{Cuda, copied_in_a_trip};
+use kiln_backend_cuda::{Cuda, copied_an_iteration};
 use kiln_ir::{DType, Graph, Tensor};
 use slices::{Inside, Over};
 use std::sync::Arc;
@@ -97,7 +97,7 @@ fn check_in((mut cx, _, shapes): Run, what: &str, runs: &[Vec<Tensor>], wanted: 
         }
     }
     let c = cx.counters();
-    // A loop without trips is one launch, and no graph.
+    // A loop without iterations is one launch, and no graph.
     assert!(c.host_syncs == 0 && c.pipelines <= 1, "{what}: {c:?}");
 }
 
@@ -109,7 +109,7 @@ fn trips_and_branches_are_decided_on_the_device() {
         (inputs[2], inputs[4]) = (scalar(limit), truth(c));
         inputs
     };
-    // Zero trips, one, many; both branches.
+    // Zero iterations, one, many; both branches.
     check("gated", &g, &[with(4.5, true), with(0.0, false), with(1.0, true), with(333.0, false)]);
 }
 
@@ -117,9 +117,9 @@ fn trips_and_branches_are_decided_on_the_device() {
 fn several_trips_at_a_time_end_where_they_should() {
     for kernels in [1, 3, 8, 30] {
         let (g, first) = endless(kernels, 0.0);
-        let runs = [0.0, 1.0, 2.0, 7.0, 8.0, 9.0, 100.0].map(|trips| {
+        let runs = [0.0, 1.0, 2.0, 7.0, 8.0, 9.0, 100.0].map(|iterations| {
             let mut inputs = first.clone();
-            inputs[2] = scalar(trips);
+            inputs[2] = scalar(iterations);
             inputs
         });
         check(&format!("{kernels} kernels"), &g, &runs);
@@ -142,39 +142,39 @@ fn conditions_of_all_types_are_asked() {
 fn counted_loops_stack_and_swap() {
     let short = [(0, None), (1, None), (3, Some(5)), (40, None), (39, Some(64)), (0, Some(2))];
     let long = [(301, None), (399, Some(500)), (400, None)];
-    for (trips, length) in short.into_iter().chain(long) {
-        let (g, inputs) = stacking(trips, length, false);
-        check(&format!("{trips} trips, length {length:?}"), &g, &[inputs]);
+    for (iterations, length) in short.into_iter().chain(long) {
+        let (g, inputs) = stacking(iterations, length, false);
+        check(&format!("{iterations} iterations, length {length:?}"), &g, &[inputs]);
     }
 }
 
 /// Written out and as a node: both are right, and the limit is obeyed. Prints microseconds of a run.
 #[test]
 fn counted_loops_run_written_out_and_as_nodes() {
-    for trips in [8, 64, 300, 2000] {
+    for iterations in [8, 64, 300, 2000] {
         for kernels in [1, 4, 8] {
-            let (g, inputs) = counted(trips, kernels);
+            let (g, inputs) = counted(iterations, kernels);
             let wanted = [g.eval(&inputs).unwrap()];
             let mut taken = Vec::new();
             for most in [0, 320, i64::MAX] {
                 let Some((mut cx, program, shapes)) = context_within(&g, &inputs, most) else { return };
                 taken.push(median(cx.as_mut(), &inputs, &shapes));
-                let what = format!("{trips} trips of {kernels}, up to {most}");
+                let what = format!("{iterations} iterations of {kernels}, up to {most}");
                 check_in((cx, program, shapes), &what, &[inputs.clone()], &wanted);
             }
             println!(
-                "{trips} trips of {kernels} kernels: {taken:.1?} us as a node, up to 320 commands, written out"
+                "{iterations} iterations of {kernels} kernels: {taken:.1?} us as a node, up to 320 commands, written out"
             );
         }
     }
 }
 
-/// What graphs of many commands cost the host: milliseconds of the first runs, and of one that is known.
+/// Times of graphs of many commands on the host: milliseconds of the first runs, and of one that is known.
 #[test]
 #[ignore = "a measurement"]
 fn costs() {
-    for trips in [40, 128, 510] {
-        let (g, inputs) = counted(trips, 8);
+    for iterations in [40, 128, 510] {
+        let (g, inputs) = counted(iterations, 8);
         for most in [0, i64::MAX] {
             let Some((mut cx, _, shapes)) = context_within(&g, &inputs, most) else { return };
             let mut runs = Vec::new();
@@ -185,24 +185,26 @@ fn costs() {
                 cx.outputs().unwrap();
                 runs.push((enqueued, start.elapsed().as_secs_f64() * 1e3));
             }
-            println!("{trips} trips of 8 kernels, up to {most}: {runs:.2?} ms until enqueued, until done");
+            println!(
+                "{iterations} iterations of 8 kernels, up to {most}: {runs:.2?} ms until enqueued, until done"
+            );
         }
     }
 }
 
-/// What is stacked and taken, and loops in loops, with other limits than the usual one.
+/// Stacked outputs, element inputs and nested loops, with other limits than the usual one.
 #[test]
 fn limits_of_other_loops_are_obeyed() {
-    for (trips, length, nested) in
+    for (iterations, length, nested) in
         [(40, Some(64), false), (399, Some(500), false), (9, None, true), (60, Some(61), true)]
     {
-        let (g, inputs) = stacking(trips, length, nested);
+        let (g, inputs) = stacking(iterations, length, nested);
         let wanted = [g.eval(&inputs).unwrap()];
         for most in [0, 50, 4096] {
             let Some(made) = context_within(&g, &inputs, most) else { return };
             check_in(
                 made,
-                &format!("{trips} trips, nested: {nested}, up to {most}"),
+                &format!("{iterations} iterations, nested: {nested}, up to {most}"),
                 &[inputs.clone()],
                 &wanted,
             );
@@ -210,17 +212,18 @@ fn limits_of_other_loops_are_obeyed() {
     }
 }
 
-/// The number of trips that the host is given bounds what is stacked; the device tells how many were made.
+/// The number of iterations that the host knows bounds stacked outputs; the device reports how many were
+/// made.
 #[test]
 fn conditions_end_what_is_stacked() {
     for most in [9, 0, 1, 40, 333] {
         let g = ending(most, 0.0).0;
         let runs = [5.0, 0.0, 40.0, 1.0, 500.0, 9.0].map(|limit| ending(most, limit).1);
-        check(&format!("{most} trips at most"), &g, &runs);
+        check(&format!("{most} iterations at most"), &g, &runs);
     }
 }
 
-/// The branch tells whether the trips do.
+/// The branch decides whether there are iterations.
 #[test]
 fn conditions_end_what_is_stacked_in_a_branch() {
     let runs = [(5.0, true), (5.0, false), (0.0, true), (20.0, true), (0.0, false), (3.0, true)];
@@ -228,7 +231,7 @@ fn conditions_end_what_is_stacked_in_a_branch() {
     check("a loop in a branch", &ending_or_not(9, 0.0, true).0, &runs);
 }
 
-/// So many trips that there is no memory for all: the host walks.
+/// The host walks loops of so many iterations that there is no memory for all.
 #[test]
 fn a_bound_that_is_too_large_is_not_allocated() {
     let (g, inputs) = ending(i64::MAX, 6.0);
@@ -247,30 +250,31 @@ fn recurrences_over_the_whole_device_run_in_bodies() {
     let Some(made) = context_by(&g, &first, "recurrent.grid128") else { return };
     let inside = made.1.steps.iter().flat_map(|s| &s.bodies).flat_map(|b| &b.steps);
     assert!(inside.clone().any(|s| s.tactic.name == "recurrent.grid128"));
-    let runs = [5.0, 0.0, 2.0].map(|trips| recurring(1024, trips).1);
+    let runs = [5.0, 0.0, 2.0].map(|iterations| recurring(1024, iterations).1);
     let wanted = runs.each_ref().map(|inputs| g.eval(inputs).unwrap());
     check_in(made, "recurring", &runs, &wanted);
 }
 
 #[test]
 fn loops_nest() {
-    for (trips, length) in [(2, None), (40, Some(41)), (333, Some(340))] {
-        let (g, inputs) = stacking(trips, length, true);
-        check(&format!("{trips} trips inside, length {length:?}"), &g, &[inputs]);
+    for (iterations, length) in [(2, None), (40, Some(41)), (333, Some(340))] {
+        let (g, inputs) = stacking(iterations, length, true);
+        check(&format!("{iterations} iterations inside, length {length:?}"), &g, &[inputs]);
     }
 }
 
-/// Runs a loop over slices, all of whose trips copy so many times the bytes of one of them, and so many further bytes.
+/// Runs a loop over slices, all of whose iterations copy so many times the bytes of one of them, and so many
+/// further bytes.
 fn copying(over: Over, times: u64, further: u64) {
     let (g, first) = over.graph();
     check(&format!("{over:?}"), &g, &[first, over.given(1), over.given(2)]);
     if device().is_none() {
         return;
     }
-    assert_eq!(copied_in_a_trip(), times * over.bytes() + further, "{over:?}");
+    assert_eq!(copied_an_iteration(), times * over.bytes() + further, "{over:?}");
 }
 
-/// Loops of more trips than are unrolled, and loops that a condition ends.
+/// Loops of more iterations than are unrolled, and loops that a condition ends.
 fn both_ways(inside: Inside, n: i64) -> [Over; 4] {
     let counted = Over::new(inside, 330, n);
     let ended = |limit| Over { limit: Some(limit), ..Over::new(inside, 21, n) };
@@ -283,17 +287,17 @@ fn slices_are_read_and_written_where_they_lie() {
         both_ways(inside, 32).into_iter().for_each(|over| copying(over, 0, 0));
     }
     copying(Over { length: Some(400), ..Over::new(Inside::Pointwise, 330, 32) }, 0, 0);
-    // Several rounds of several trips, and one trip.
+    // Several rounds of several iterations, and one iteration.
     for limit in [1, 8, 9] {
         copying(Over { limit: Some(limit), ..Over::new(Inside::Pointwise, 30, 256) }, 0, 0);
     }
 }
 
-/// What is handed on, goes to several places, or is used by control flow.
+/// Slices that are handed on, go to several places, or are used by control flow.
 #[test]
 fn slices_are_copied_where_they_must_be() {
     both_ways(Inside::HandedOn, 32).into_iter().for_each(|over| copying(over, 2, 0));
-    // There is one trip at a time, behind which a carried number is copied.
+    // There is one iteration at a time, behind which a carried number is copied.
     both_ways(Inside::Chosen, 32).into_iter().for_each(|over| copying(over, 2, 4));
     both_ways(Inside::Carried, 32).into_iter().for_each(|over| copying(over, 1, 0));
     // Rows that are no multiples of 16 bytes, and elements that lie in pieces.
@@ -317,7 +321,7 @@ fn time(g: &Graph, inputs: &[Tensor]) -> Option<f64> {
     Some(median(cx.as_mut(), inputs, &shapes))
 }
 
-/// A trip over slices of these sizes, read and written where they lie, and copied.
+/// Times of an iteration over slices of these sizes, read and written in place, and copied.
 #[test]
 #[ignore = "a measurement"]
 fn speed_of_slices() {
@@ -329,43 +333,43 @@ fn speed_of_slices() {
         .flat_map(|n| [Inside::Pointwise, Inside::Product].map(|inside| (inside, n)))
     {
         let of = |target: &Target| {
-            let trips = 64;
-            let over = |limit| Over { limit: Some(limit), ..Over::new(inside, trips, n) };
-            let (g, inputs) = over(trips).graph();
+            let iterations = 64;
+            let over = |limit| Over { limit: Some(limit), ..Over::new(inside, iterations, n) };
+            let (g, inputs) = over(iterations).graph();
             let (mut cx, _, shapes) = context_for(target.clone(), &g, &inputs, "");
             let full = median(cx.as_mut(), &inputs, &shapes);
             let none = median(cx.as_mut(), &over(0).given(0), &shapes);
-            ((full - none) / trips as f64, copied_in_a_trip())
+            ((full - none) / iterations as f64, copied_an_iteration())
         };
         let ((in_place, copied), (before, all)) = (of(&target), of(&without));
         println!(
-            "{inside:?}, slices of {} bytes: {in_place:.3} us a trip with {copied} bytes copied, {before:.3} with {all}",
+            "{inside:?}, slices of {} bytes: {in_place:.3} us an iteration with {copied} bytes copied, {before:.3} with {all}",
             4 * n * n
         );
     }
 }
 
-/// A trip of a loop, and what it takes beside the kernels that it has to launch anyway; lines that `benches/gpu/loops.py`
-/// reads.
+/// Times of an iteration of a loop beside the kernels that it has to launch anyway; lines that
+/// `benches/gpu/loops.py` reads.
 #[test]
 #[ignore = "a measurement"]
 fn speed() {
-    let (trips, links) = (1000, 400);
+    let (iterations, links) = (1000, 400);
     let (g, inputs) = chain(links);
     let Some(chained) = time(&g, &inputs) else { return };
     let (g, inputs) = chain(2);
     let kernel = (chained - time(&g, &inputs).unwrap()) / (links - 2) as f64;
     println!("kernel: {kernel:.3} us");
     for kernels in [1, 4, 8] {
-        let (g, mut inputs) = endless(kernels, trips as f32);
+        let (g, mut inputs) = endless(kernels, iterations as f32);
         let (mut cx, _, shapes) = context(&g, &inputs).unwrap();
         let full = median(cx.as_mut(), &inputs, &shapes);
         inputs[2] = scalar(0.0);
         let none = median(cx.as_mut(), &inputs, &shapes);
-        let trip = (full - none) / f64::from(trips);
-        let beside = trip - kernels as f64 * kernel;
+        let iteration = (full - none) / f64::from(iterations);
+        let beside = iteration - kernels as f64 * kernel;
         println!(
-            "while, {kernels} kernels: {trip:.3} us a trip, {beside:.3} us beside its kernels, {none:.2} us without trips"
+            "while, {kernels} kernels: {iteration:.3} us an iteration, {beside:.3} us beside its kernels, {none:.2} us without iterations"
         );
     }
     let (layers, n) = (10, 1 << 22);

@@ -31,7 +31,7 @@ fn products() -> Program {
     program
 }
 
-/// What the runs of one test need.
+/// Objects that the runs of one test need.
 struct Setup {
     gpu: Arc<Gpu>,
     stream: *mut c_void,

@@ -91,8 +91,8 @@ const TABLE: [usize; 2] = [140_000, 32_768];
 /// Rows that are written by one run.
 const PART: usize = 10_000;
 
-/// What row `r` of the table holds in column `c`: whole numbers below 2^11, which f16 has. 2^32 elements further down it is
-/// another number.
+/// Element of row `r` and column `c` of the table: whole numbers below 2^11, which f16 has. 2^32 elements
+/// further down it is another number.
 fn cell(r: usize, c: usize) -> f64 {
     (r % 1009 + c % 1013) as f64
 }

@@ -89,7 +89,7 @@ fn starting_a_run_does_not_wait_for_the_callers_stream() {
     does_not_wait(context);
 }
 
-/// Trips are counted, and branches taken, on the device.
+/// Iterations are counted, and branches taken, on the device.
 #[test]
 fn control_flow_does_not_wait_for_the_callers_stream() {
     does_not_wait(|| {

@@ -1,5 +1,5 @@
-//! How fast each tactic of products and convolutions is where engines run it: a chain of launches with weights of their own, as
-//! one graph. A measurement for `benches/gpu/family.py`, which gives the shapes and times the libraries.
+//! Times of each tactic of products and convolutions where engines run it: a chain of launches with weights
+//! of their own, as one graph. `benches/gpu/family.py` passes the shapes and times the libraries.
 //!
 //! `KILN_FAMILY=shapes.txt KILN_REQUIRE_CUDA=1 family --ignored --nocapture` prints a line of JSON for each tactic. A line of
 //! shapes is `matmul TYPE M N K nk|kn` or `conv TYPE BATCH SIDE CHANNELS OUTPUTS KERNEL STRIDE`, convolutions with bias and ReLU.

@@ -101,7 +101,7 @@ impl Case {
     }
 }
 
-/// Where weights can't stay on the chip, the one way that is left says so; where they can, nothing is said.
+/// The only tactic for weights that can't stay on the chip has a note; others have none.
 #[test]
 fn weights_that_do_not_stay_on_the_chip_are_noted() {
     let ways = |t, hidden, gpu| {
@@ -147,9 +147,9 @@ fn sources(target: &Target) -> report::Sources {
     report::written_for(target, all.map(|c| (c.label.clone(), c.region(), c.tactics(target))))
 }
 
-/// Bytes that a thread may keep outside of registers: some numbers that the products of a step do not use, of up to three pairs
-/// of a unit and a sequence with all that a step may have (288 bytes for 333 units and 64 sequences; 356 for an LSTM of 1,536 units
-/// in clusters of 8 blocks, which read weights again).
+/// Bytes that a thread may keep outside of registers: some numbers that the products of a step do not use.
+/// With up to three pairs of a unit and a sequence, 333 units and 64 sequences keep 288 bytes. An LSTM of
+/// 1,536 units in clusters of 8 blocks, which read weights again, keeps 356.
 const MAX_SPILL: u32 = 360;
 
 /// By default one of 23 sources; `KILN_KERNELS=all` takes all, another text those whose name has it.

@@ -1,5 +1,6 @@
-//! Kernels that look up where their inputs and outputs lie, which is elsewhere in every trip of a loop, compile by NVRTC, and
-//! keep what they find in registers. Needs no device; `KILN_KERNELS=all` takes all.
+//! Kernels that look up the addresses of their inputs and outputs, which change with each iteration of a
+//! loop. They compile by NVRTC and keep the addresses in registers. Needs no device; `KILN_KERNELS=all` takes
+//! all.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 

@@ -1,5 +1,5 @@
-//! Tactic sources: cuBLASLt and cuDNN agree with the oracle (needs a device and the libraries), and are missed with an error
-//! that says what to install (needs none of them).
+//! Tactic sources: cuBLASLt and cuDNN agree with the oracle (needs a device and the libraries). Missing
+//! libraries are an error that says what to install (needs none of them).
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
@@ -52,7 +52,7 @@ fn libraries_are_used_only_when_asked_for() {
     }
 }
 
-/// What goes wrong with a tactic, run twice; `None` if it is right.
+/// Fault of a tactic, run twice; `None` if it is right.
 fn wrong(case: &Case, t: &Tactic, target: &Target) -> Option<String> {
     let run = || -> Result<Option<String>, BackendError> {
         let blob = Cuda.compile(&case.region(), t, target)?;

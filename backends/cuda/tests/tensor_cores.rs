@@ -32,7 +32,7 @@ fn sources(target: &Target) -> report::Sources {
     report::written_for(target, all.map(|c| (c.label.clone(), c.region(), tactics(&c, target))))
 }
 
-/// Is this case by this tactic picked by `KILN_KERNELS`: "all", or a text that its name has?
+/// Whether `KILN_KERNELS` picks this case by this tactic: "all", or a text that its name has.
 fn picked(what: &str) -> bool {
     std::env::var("KILN_KERNELS").map_or(true, |p| p == "all" || what.contains(&p))
 }

@@ -126,7 +126,7 @@ impl<D: Device> Stack<D> {
             return Err(refused(OpError::Mismatch {
                 a: first.to_string(),
                 b: v.ty.to_string(),
-                wanted: "what is concatenated has the same type and shape in every trip".into(),
+                wanted: "what is concatenated has the same type and shape in every iteration".into(),
             }));
         }
         let bytes = v.bytes()?;
@@ -169,11 +169,11 @@ impl<D: Device> Stack<D> {
         length: Option<usize>,
         empty: &TensorType,
     ) -> Result<TensorType, BackendError> {
-        let trips = self.filled as usize;
-        let n = length.unwrap_or(trips);
-        if n < trips {
+        let iterations = self.filled as usize;
+        let n = length.unwrap_or(iterations);
+        if n < iterations {
             return Err(BackendError::InvalidArgument(format!(
-                "a loop output has length {n}, but there are {trips} iterations; make it longer"
+                "a loop output has length {n}, but there are {iterations} iterations; make it longer"
             )));
         }
         let mut ty = match &self.ty {

@@ -5,6 +5,7 @@ use kiln_backend::flow::{self, Decisions};
 use kiln_backend::launch::{KernelOperands, LaunchProgram, PlanLaunches, RegionValue};
 use kiln_backend::{BackendError, CompiledKernel, Program, Region, Step};
 use kiln_ir::{DType, NodeId, ValueId};
+use kiln_ops::generate::ASSERTION;
 
 /// A device that loads compiled kernels.
 pub trait Kernels: Device {
@@ -127,7 +128,7 @@ impl<C> StepKernel<C> {
             operands,
             random: node.is_some_and(|n| kiln_ops::generate::random::is_fresh(&n.op)),
             assertion: node
-                .filter(|n| n.op.is("assertion"))
+                .filter(|n| n.op.is(ASSERTION))
                 .map(|n| n.op.attrs().str("message").unwrap_or_default().to_owned()),
             data_dependent: node.is_some_and(|n| n.op.def().traits.data_dependent),
         })

@@ -112,7 +112,7 @@ pub fn text_of(blob: &[u8]) -> Result<String, BackendError> {
         .map_err(|_| BackendError::Incompatible("a blob without text; build the plan again".into()))
 }
 
-/// How a region's kernel is launched: for tools and tests.
+/// Plans the launches of a region's kernel: for tools and tests.
 pub fn planned(region: &Region, tactic: &Tactic, target: &Target) -> Result<Planned, BackendError> {
     let site = Site::of(&region.graph, target, &WGSL)?;
     Planned::of(find(&tactic.name, &site)?, &site, tactic, lanes(&site), rounds(target))

@@ -17,7 +17,7 @@ pub struct Gpu {
     pub timestamps: bool,
     /// Iterations that all loops of one thread may make in one launch.
     pub rounds: usize,
-    /// How long the host waits for the device before it gives it up.
+    /// Time that the host waits for the device before it takes it for lost.
     limit: Option<Duration>,
     errors: Arc<Errors>,
     modules: Recent<blake3::Hash, Module>,
@@ -31,7 +31,7 @@ pub struct Gpu {
 /// Bytes of kernel text whose pipelines are kept, those in use included.
 const KEPT_TEXT: u64 = 16 << 20;
 
-/// What went wrong since somebody asked.
+/// First error, and loss of the device, since the last check.
 #[derive(Default)]
 struct Errors {
     first: Mutex<Option<BackendError>>,
@@ -165,7 +165,7 @@ impl Gpu {
         Ok(module)
     }
 
-    /// How many pipelines were made so far.
+    /// Number of pipelines that were made so far.
     pub fn compilations(&self) -> u64 {
         self.compilations.load(Ordering::Relaxed)
     }
@@ -211,8 +211,9 @@ impl Gpu {
     }
 }
 
-/// llvmpipe ends loops, without a word, after 65,535 iterations of all loops of one thread; elsewhere one launch should
-/// not take so long that the driver takes the device away. `KILN_WGPU_ROUNDS` sets it, so that tests need no large tensors.
+/// llvmpipe silently ends loops after 65,535 iterations of all loops of one thread; elsewhere one launch
+/// should not take so long that the driver takes the device away. `KILN_WGPU_ROUNDS` sets it, so that tests
+/// need no large tensors.
 pub fn rounds(target: &Target) -> usize {
     let given = std::env::var("KILN_WGPU_ROUNDS").ok().and_then(|v| v.parse().ok());
     given.unwrap_or(if target.has("software") { 50_000 } else { 1 << 22 }).max(1)

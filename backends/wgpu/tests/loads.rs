@@ -46,7 +46,7 @@ fn inputs() -> [Tensor; 3] {
     ]
 }
 
-/// Whether a run gives the oracle's results.
+/// Whether a run has the oracle's results.
 fn is_right(program: Program, target: &Target) -> Result<bool, BackendError> {
     let program = Arc::new(program);
     let mut context = Wgpu.open(target)?.load(program.clone())?.context()?;

@@ -1,5 +1,5 @@
-//! Loops beyond 65,535 iterations of one thread, after which llvmpipe ends them without a word: every family, compared with
-//! the oracle. And tensors beyond what one binding spans.
+//! Loops beyond 65,535 iterations of one thread, after which llvmpipe silently ends them: every family,
+//! compared with the oracle. And tensors beyond the size of one binding.
 #![allow(
     clippy::print_stdout,
     clippy::panic,

@@ -1,5 +1,5 @@
-//! How long the tactics of products take on the first adapter, compilation and runs apart:
-//! `cargo nextest run -p kiln-backend-wgpu --test timing --run-ignored only --no-capture`.
+//! Times of the tactics of products on the first adapter, compilation and runs apart: `cargo nextest run -p
+//! kiln-backend-wgpu --test timing --run-ignored only --no-capture`.
 #![allow(clippy::print_stdout, reason = "it prints a table")]
 
 use kiln_backend::{Backend, Program, TimeRequest};

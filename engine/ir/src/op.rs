@@ -266,8 +266,8 @@ impl Op {
     }
 
     /// Whether it is this operator.
-    pub fn is(&self, name: impl Into<OpName>) -> bool {
-        self.def.name == name.into()
+    pub fn is(&self, name: OpName) -> bool {
+        self.def.name == name
     }
 
     /// Roles in the compiler.

@@ -43,12 +43,6 @@ impl AsRef<str> for OpName {
     }
 }
 
-impl From<&'static str> for OpName {
-    fn from(text: &'static str) -> OpName {
-        OpName(text)
-    }
-}
-
 impl fmt::Display for OpName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.0)

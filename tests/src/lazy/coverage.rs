@@ -49,7 +49,7 @@ fn visit(graph: &Graph, place: Option<Place>, found: &mut BTreeSet<Pair>) {
         let first = node.inputs.first().copied().flatten();
         if let (Some(place), Some(family), Some(v)) = (place, of_op(node.op.name()), first) {
             // What a selection is about is its second input.
-            let about = if node.op.is("select") { node.inputs.get(1).copied().flatten() } else { None };
+            let about = if node.op.name() == "select" { node.inputs.get(1).copied().flatten() } else { None };
             found.insert((family, place, graph.ty(about.unwrap_or(v)).dtype));
         }
         let flag = |name: &str| node.op.attrs().bool(name).unwrap_or(false);
@@ -60,7 +60,7 @@ fn visit(graph: &Graph, place: Option<Place>, found: &mut BTreeSet<Pair>) {
             _ => Place::Counted,
         };
         // The body of a loop, not its condition, which is small.
-        let bodies = if node.op.is("loop") { 1 } else { 2 };
+        let bodies = if node.op.name() == "loop" { 1 } else { 2 };
         node.regions.iter().take(bodies).for_each(|r| visit(r, Some(inner), found));
     }
 }

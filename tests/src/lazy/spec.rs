@@ -149,7 +149,7 @@ impl<'a> Spec<'a> {
     }
 
     /// The number of iterations.
-    fn trips(&mut self, of: LoopId, at: &Index) -> Result<i64, String> {
+    fn iterations(&mut self, of: LoopId, at: &Index) -> Result<i64, String> {
         let count = self.count(of, at)?;
         let Some(condition) = self.said.loops.get(&of).and_then(|l| l.condition) else {
             return count.ok_or_else(|| "a loop without an end".to_owned());
@@ -172,7 +172,7 @@ impl<'a> Spec<'a> {
         (value, length): (TensorId, Option<TensorId>),
         at: &Index,
     ) -> Result<Tensor, String> {
-        let (n, number) = (self.trips(of, at)?, self.numbers[&of]);
+        let (n, number) = (self.iterations(of, at)?, self.numbers[&of]);
         // Earlier elements first, so that long recurrences are not gone down at once.
         let upto = if kind == LoopOutputKind::LastValue { n + 1 } else { n };
         let mut all = Vec::new();
@@ -310,8 +310,8 @@ fn stacked(all: &[Tensor], axis: usize, length: usize, ty: &TensorType) -> Resul
         return Err("elements of a concatenation differ in shape".into());
     }
     let place = |o: usize| {
-        let (row, trip, rest) = (o / (inner * length), o / inner % length, o % inner);
-        (trip < all.len()).then(|| trip * one + row * inner + rest)
+        let (row, iteration, rest) = (o / (inner * length), o / inner % length, o % inner);
+        (iteration < all.len()).then(|| iteration * one + row * inner + rest)
     };
     let elems = picked(&joined, shape.iter().product(), place);
     Tensor::from_elems(dtype, &shape, &elems).ok_or_else(|| "no tensor".into())

@@ -203,23 +203,23 @@ fn flow(places: bool) -> Network {
     net
 }
 
-fn flow_run(context: &mut ExecutionContext, trips: i64) -> Result<Outputs, RuntimeError> {
+fn flow_run(context: &mut ExecutionContext, iterations: i64) -> Result<Outputs, RuntimeError> {
     let c = Tensor::from_bytes(DType::Bool, &[], vec![1]).unwrap();
-    context.run(&[("x", counted(&[4, 4])), ("n", Tensor::i64(&[], &[trips]).unwrap()), ("c", c)])
+    context.run(&[("x", counted(&[4, 4])), ("n", Tensor::i64(&[], &[iterations]).unwrap()), ("c", c)])
 }
 
-fn flow_session(case: &Case, cx: &Cx, faults: &mut Faults, trips: i64) -> Option<Vec<Outputs>> {
+fn flow_session(case: &Case, cx: &Cx, faults: &mut Faults, iterations: i64) -> Option<Vec<Outputs>> {
     let engine = faults.twice(|| case.load(cx))?;
     let mut context = faults.twice(|| engine.create_context())?;
     let mut all = Vec::new();
     for _ in 0..3 {
-        all.push(faults.twice(|| flow_run(&mut context, trips))?);
+        all.push(faults.twice(|| flow_run(&mut context, iterations))?);
     }
     let mut refitter = engine.refitter().unwrap();
     refitter.set("w", Tensor::f32(&[4, 4], &[0.25; 16]).unwrap()).unwrap();
     faults.twice(|| refitter.refit())?;
-    for trips in [trips, trips, 0] {
-        all.push(faults.twice(|| flow_run(&mut context, trips))?);
+    for iterations in [iterations, iterations, 0] {
+        all.push(faults.twice(|| flow_run(&mut context, iterations))?);
     }
     Some(all)
 }

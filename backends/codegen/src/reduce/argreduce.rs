@@ -7,6 +7,7 @@ use crate::site::{Cx, Site, op_error};
 use crate::{Body, Kernel, Launch};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
+use kiln_ops::reduce::argreduce::ARGMAX;
 
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[Kernel::of("argreduce", &["argmax", "argmin"], source, launch).framed()];
@@ -14,7 +15,7 @@ pub const KERNELS: &[Kernel] = &[Kernel::of("argreduce", &["argmax", "argmin"], 
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let op = site.op()?;
     let t = site.first_dtype();
-    let better = match (op.is("argmax"), t.is_float()) {
+    let better = match (op.is(ARGMAX), t.is_float()) {
         (true, true) => "(is_nan(a) && !is_nan(b)) || flt(b, a)",
         (false, true) => "(is_nan(a) && !is_nan(b)) || flt(a, b)",
         (true, false) => "a > b",

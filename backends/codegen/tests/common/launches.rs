@@ -7,15 +7,15 @@ use kiln_codegen::planner::Planned;
 use kiln_ir::problem::Rng;
 use kiln_ir::{Dim, Fact, Graph, NodeId, Tensor, ValueId};
 
-/// How a region's kernel is launched by a tactic.
+/// Plans the launches of a region's kernel by a tactic.
 pub type Plan = fn(&Region, &Tactic, &Target) -> Result<Planned, BackendError>;
 
-/// How many kernels were looked at, and of how many the launches are data.
+/// Number of kernels, and of those whose launches are data.
 #[derive(Default)]
 pub struct Counts {
     kernels: usize,
     data: usize,
-    /// The same with shapes that only a run knows.
+    /// Kernels with shapes that only a run knows.
     open_kernels: usize,
     open_data: usize,
 }

@@ -1,10 +1,10 @@
 //! Cubins by the hash of what they are made from.
 //!
-//! A file is named `<hash>.cubin` and holds the BLAKE3 hash of the cubin, then the cubin; what does not agree is made
-//! again. Cubins are code: files are read only if nobody but root and this user could have written them, from a folder that
-//! only this user can enter where the cache makes it. They are replaced as a whole, so that processes may share the folder, and
-//! the ones that were not used the longest are removed beyond [`FOLDER_LIMIT`]. A cache that can't be written or is not trusted
-//! is none: nothing depends on it.
+//! A file is named `<hash>.cubin` and holds the BLAKE3 hash of the cubin, then the cubin; a file that does
+//! not agree is made again. Cubins are code. Files are read only if nobody but root and this user could have written them. A folder that the cache
+//! makes is one that only this user can enter. They are replaced as a
+//! whole, so that processes may share the folder. Beyond [`FOLDER_LIMIT`] the least recently used ones are
+//! removed. A cache that can't be written or is not trusted is not used: nothing depends on it.
 
 use super::CompileError;
 use kiln_backend::Recent;
@@ -59,7 +59,7 @@ fn folder() -> Option<&'static Path> {
     found.as_deref()
 }
 
-/// The cubin of a key, if it lies on disk.
+/// The cubin of a key, if it is on disk.
 pub fn known(key: &str) -> Option<Arc<[u8]>> {
     read(&folder()?.join(format!("{key}.cubin"))).map(Into::into)
 }

@@ -9,8 +9,8 @@ pub use resources::{Resources, resources};
 
 use std::sync::Arc;
 
-/// What every kernel is compiled with. Products and sums are fused only where the source says so, so that every backend
-/// computes the same.
+/// Options of every compilation. Products and sums are fused only where the source says so, so that every
+/// backend computes the same.
 const OPTIONS: [&str; 2] = ["--std=c++20", "--fmad=false"];
 
 /// Options for an architecture ("sm_90a"), and those of KILN_NVRTC_OPTIONS: `-lineinfo` for profilers, `-DWATCHED` for racecheck.

@@ -1,6 +1,6 @@
-//! What a kernel takes, from the compiler's words.
+//! Resources of a kernel, from the compiler's log.
 
-/// What one entry point takes.
+/// Resources of one entry point.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
     /// The entry point.

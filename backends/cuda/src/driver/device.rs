@@ -199,7 +199,7 @@ impl Gpu {
         !self.pool.is_null()
     }
 
-    /// Gives memory that nothing uses back to the system.
+    /// Frees memory that nothing uses.
     pub fn trim(&self) -> Result<(), DriverError> {
         if !self.has_pool() {
             return Ok(());

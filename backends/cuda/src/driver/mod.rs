@@ -1,4 +1,4 @@
-//! The driver: devices, streams, events, memory, modules, graphs. All `unsafe` code of runs is in this module.
+//! The driver: devices, streams, events, memory, modules, graphs. All `unsafe` code of runs is here.
 
 mod branch;
 mod copy;

@@ -164,7 +164,7 @@ impl Batch {
         Ok(1)
     }
 
-    /// Gives its graph away.
+    /// Takes its graph out.
     pub fn take_graph(&mut self) -> Option<Graph> {
         self.graph.take()
     }

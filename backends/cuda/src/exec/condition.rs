@@ -2,6 +2,7 @@
 
 use super::memory::Range;
 use kiln_ir::{DType, Graph, ValueId};
+use kiln_ops::cast::IDENTITY;
 
 /// Elements and operations of one condition at most: as in `kernels/control/copies.cu`.
 const LEAVES: usize = 4;
@@ -16,7 +17,7 @@ pub struct DeviceCondition {
     steps: Vec<[u8; 3]>,
 }
 
-/// How the kernel numbers the types of elements.
+/// The kernel's numbers of element types.
 fn number(t: DType) -> Option<u32> {
     Some(match t {
         DType::Bool | DType::U8 => 0,
@@ -36,12 +37,13 @@ fn operation(op: &str) -> Option<u8> {
 }
 
 impl DeviceCondition {
-    /// A truth value that lies there.
+    /// Condition that is a truth value at an address.
     pub fn flag(at: u64) -> DeviceCondition {
         DeviceCondition { leaves: vec![(at, 0)], steps: Vec::new() }
     }
 
-    /// The first output of a graph, if it is made of such operations alone; `place` tells where values lie.
+    /// The first output of a graph, if it is made of such operations alone; `place` returns the addresses of
+    /// values.
     pub fn of<E>(
         graph: &Graph,
         mut place: impl FnMut(ValueId) -> Result<Range, E>,
@@ -70,7 +72,7 @@ impl DeviceCondition {
                 self.leaves.push((place(v)?.address, t));
                 self.leaves.len() - 1
             }
-            Some((_, node)) if node.op.is("identity") => {
+            Some((_, node)) if node.op.is(IDENTITY) => {
                 let Some(x) = node.inputs.first().copied().flatten() else { return Ok(None) };
                 return self.result(graph, x, known, place);
             }

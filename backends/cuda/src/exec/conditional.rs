@@ -1,5 +1,5 @@
-//! Conditionals on the device: a node of the graph whose bodies are the branches. Where these give results of different sizes, a
-//! result has room for either, and a word tells afterwards which branch was taken ([`Extent`]).
+//! Conditionals on the device: a node of the graph whose bodies are the branches. If results of the branches
+//! differ in size, a result has room for either. A word then records which branch was taken ([`Extent`]).
 
 use super::condition::DeviceCondition;
 use super::fallback::{Fallback, OnDevice, on_host};
@@ -18,7 +18,7 @@ use kiln_ir::{Tensor, TensorType, ValueId};
 /// A conditional, and the branches that may be taken.
 pub struct Choice {
     pub site: Site,
-    /// The values that it gives.
+    /// Outputs of the conditional.
     pub values: Vec<ValueId>,
     /// Number and inputs of each.
     branches: Vec<(usize, Vec<Input>)>,

@@ -3,6 +3,8 @@
 use crate::driver::{Event, Gpu, Stream};
 use kiln_backend::{BackendError, Place, Program};
 use kiln_ir::{Node, ValueId};
+use kiln_ops::generate::SIZE;
+use kiln_ops::shape::SHAPE;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -51,7 +53,7 @@ impl LastRead {
 
 /// Whether a node reads elements of one of these values.
 fn reads(node: &Node, there: &HashSet<ValueId>) -> bool {
-    let shape_only = node.op.is("shape") || node.op.is("size");
+    let shape_only = node.op.is(SHAPE) || node.op.is(SIZE);
     !shape_only && node.inputs.iter().flatten().any(|v| there.contains(v))
 }
 

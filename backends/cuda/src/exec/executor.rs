@@ -17,7 +17,8 @@ use kiln_backend::{BackendError, Program, Shapes, StepTime, stop};
 use kiln_gpu::{Executor, Loaded, PREPARED_BODIES, WORD};
 use std::sync::Arc;
 
-/// How many prepared runs of a context have a graph of their own; further ones take over another's. Those of bodies all have one.
+/// Number of prepared runs of a context that have a graph of their own; further ones take over another's.
+/// Those of bodies all have one.
 const GRAPHS: usize = 4;
 
 /// State of the device for a run.

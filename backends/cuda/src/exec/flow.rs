@@ -5,7 +5,7 @@ use super::condition::DeviceCondition;
 use super::fallback::{OnDevice, on_host};
 use super::launch::Planned;
 use super::memory::Range;
-use super::moves::{Decision, Move, Trips, clash, commands};
+use super::moves::{Decision, Factor, Move, clash, commands};
 use super::parts::{BodyPlan, Part};
 use super::planning::{CudaBodies, Input, Operand};
 use super::queue::CudaQueue;
@@ -47,8 +47,8 @@ impl Site {
             let width = u64::from(m.width);
             first.push(Move { to: at, to_step: 0, to_pitch: width, ..*m });
             // An address is computed once, and then copied.
-            let trips = if m.trips == Trips::Address { Trips::Next } else { m.trips };
-            second.push(Move { from: Some(at), from_step: 0, from_pitch: width, trips, ..*m });
+            let factor = if m.factor == Factor::Address { Factor::Next } else { m.factor };
+            second.push(Move { from: Some(at), from_step: 0, from_pitch: width, factor, ..*m });
             at += size(m);
         }
         let mut out = commands(&self.module, &first, &decision.without());

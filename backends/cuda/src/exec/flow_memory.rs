@@ -65,7 +65,7 @@ impl FlowMemory {
         Ok(self.state.as_ref().map_or(0, Buffer::address))
     }
 
-    /// Gives replaced buffers back.
+    /// Frees replaced buffers.
     pub fn settle(&mut self) {
         self.retired.clear();
     }

@@ -120,7 +120,7 @@ pub struct Code {
     pub cells: u32,
 }
 
-/// What the run-only form does not have, and what to do.
+/// Refusal of a feature that the run-only form lacks, with advice.
 fn run_only(lacks: &str, or: &str) -> BackendError {
     BackendError::Unsupported(format!(
         "{lacks}; this CUDA backend is run-only (built without the feature \"compile\" of kiln-backend-cuda): {or}, or load the \

@@ -1,5 +1,5 @@
-//! Loops of known sizes on the device: all trips one after the other where they are few, else the body of a node that goes
-//! on as long as it is told.
+//! Loops of known sizes on the device. Few iterations are unrolled; else the body is that of a node that
+//! repeats while a word says so.
 
 mod cells;
 mod iteration;
@@ -7,12 +7,12 @@ mod repeated;
 mod slices;
 mod unrolled;
 
-pub use self::cells::copied_in_a_trip;
+pub use self::cells::copied_an_iteration;
 pub use self::iteration::Loop;
 #[cfg(feature = "compile")]
 pub use self::unrolled::{MOST, USUAL};
 
-use self::iteration::trips;
+use self::iteration::iterations;
 use super::fallback::{OnDevice, on_host};
 use super::flow::{Flow, Site};
 use super::launch::Planned;
@@ -25,7 +25,7 @@ use kiln_ir::{Dim, LoopOutputKind, LoopShape, Node, TensorType, ValueId};
 impl Loop<'_> {
     /// Its commands.
     pub fn planned(&self, flow: &mut Flow<'_>) -> OnDevice<Vec<Planned>> {
-        if let Some(n) = self.trips.filter(|_| !self.shape.condition)
+        if let Some(n) = self.iterations.filter(|_| !self.shape.condition)
             && let Some(all) = self.unrolled(flow, n)?
         {
             return Ok(all);
@@ -34,7 +34,7 @@ impl Loop<'_> {
     }
 }
 
-/// Memory for the outputs of a loop: where a condition ends it, for as many trips as there may be.
+/// Memory for the outputs of a loop: where a condition ends it, for the greatest number of iterations.
 pub(super) fn outputs(
     run: &mut Planning<'_>,
     shapes: &Shapes,
@@ -46,10 +46,10 @@ pub(super) fn outputs(
     let mut all = Vec::with_capacity(node.outputs.len());
     for (&v, out) in node.outputs.iter().zip(&s.outs) {
         let stacks = out.kind == LoopOutputKind::Concatenate && s.condition && !out.length;
-        all.push(match (shapes.shape(v), trips(site, s)) {
+        all.push(match (shapes.shape(v), iterations(site, s)) {
             (None, Some(n)) if stacks => stacked(run, &shapes.fact(v).ty, v, (out.axis, n), bodies)?,
             (None, None) if out.kind != LoopOutputKind::LastValue && !out.length => {
-                return on_host(reasons::TRIPS);
+                return on_host(reasons::ITERATIONS);
             }
             _ => run.operand(shapes, v)?,
         });
@@ -57,17 +57,17 @@ pub(super) fn outputs(
     Ok(all)
 }
 
-/// Memory for values of so many trips at most, along an axis.
+/// Memory for values of so many iterations at most, along an axis.
 fn stacked(
     run: &mut Planning<'_>,
     ty: &TensorType,
     v: ValueId,
-    (axis, trips): (usize, i64),
+    (axis, iterations): (usize, i64),
     bodies: &mut CudaBodies,
 ) -> OnDevice<Operand> {
     let mut ty = ty.clone();
     if let Some(d) = ty.dims.get_mut(axis) {
-        *d = Dim::new(trips);
+        *d = Dim::new(iterations);
     }
     match (split(&ty, axis), bytes_of(&ty)) {
         // Only one row can be stored at the bound: several would have gaps between them.
@@ -81,5 +81,5 @@ fn stacked(
     }
 }
 
-/// Bytes that are allocated for trips which may not be made.
+/// Greatest size in bytes of memory for iterations that may not be made.
 const MOST_BOUND: u64 = 256 << 20;

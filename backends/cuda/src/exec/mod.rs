@@ -32,4 +32,4 @@ pub use device::CudaDevice;
 pub use host::{HostCode, Library, Places};
 #[cfg(feature = "compile")]
 pub use kernel::ROUNDS;
-pub use loops::copied_in_a_trip;
+pub use loops::copied_an_iteration;

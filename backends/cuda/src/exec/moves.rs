@@ -27,18 +27,18 @@ const FEW: u32 = 32;
 
 /// Factor of the steps of a move.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Trips {
-    /// The trips that the loop has made.
+pub enum Factor {
+    /// The iterations that the loop has made.
     Made = 0,
     /// One if their number is odd.
     Parity = 1,
     /// Iterations made when the next one begins; nothing is copied if the count allows none.
     Next = 2,
-    /// As [`Trips::Next`], but the address itself is written: the place of an operand of the next iteration.
+    /// As [`Factor::Next`], but the address itself is written: the place of an operand of the next iteration.
     Address = 6,
 }
 
-/// Rows of bytes to copy. For each trip that the loop has made steps are added to the addresses.
+/// Rows of bytes to copy. For each iteration that the loop has made, steps are added to the addresses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Move {
     /// `None` writes zeros.
@@ -50,25 +50,25 @@ pub struct Move {
     pub to_pitch: u64,
     pub rows: u32,
     pub width: u32,
-    pub trips: Trips,
+    pub factor: Factor,
 }
 
 /// A decision of a launch.
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
-    /// Trips made, blocks done, and a word that tells whether the loop goes on: 16 bytes.
+    /// Iterations made, blocks done, and a word that records whether the loop goes on: 16 bytes.
     pub state: Option<u64>,
     /// The loop starts.
     pub start: bool,
-    /// A trip has been made.
+    /// Whether an iteration has been made.
     pub next: bool,
     /// Whether the decision is about another iteration; else, where there is a condition, about a branch.
     pub of_loop: bool,
-    /// A trip follows in the same body: only an end is told.
+    /// Whether an iteration follows in the same body: only an end is written.
     pub inner: bool,
     /// Address of the number of iterations, and whether it has 32 bits.
     pub count: Option<(u64, bool)>,
-    /// The number of trips that the host knows.
+    /// The number of iterations that the host knows.
     pub most: Option<i64>,
     /// Address of a word that ends the loop if it is not zero.
     pub stop: Option<u64>,
@@ -79,7 +79,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Decides nothing, for the same trip.
+    /// Decides nothing, for the same iteration.
     pub fn without(&self) -> Decision {
         Decision {
             state: self.state,
@@ -96,7 +96,7 @@ impl Decision {
 }
 
 impl Move {
-    /// All bytes of a range; none where it is empty, or lies there already.
+    /// All bytes of a range; none where it is empty, or source and destination are one.
     pub fn whole(from: u64, to: Range) -> Option<Move> {
         let one = |rows: u32, width: u32| Move {
             from: Some(from),
@@ -107,7 +107,7 @@ impl Move {
             to_pitch: u64::from(width),
             rows,
             width,
-            trips: Trips::Made,
+            factor: Factor::Made,
         };
         if to.size == 0 || from == to.address {
             return None;
@@ -124,17 +124,17 @@ impl Move {
         }
     }
 
-    /// Tells in a cell where the trip that follows finds what lies so many bytes further in each.
+    /// Writes into a cell the address that the next iteration uses: so many bytes further in each.
     pub fn address(from: u64, from_step: i64, cell: u64) -> Move {
         let width = CELL_BYTES as u32;
         let (to_step, from_pitch, to_pitch) = (0, CELL_BYTES, CELL_BYTES);
-        let (from, trips) = (Some(from), Trips::Address);
-        Move { from, to: cell, from_step, to_step, from_pitch, to_pitch, rows: 1, width, trips }
+        let (from, factor) = (Some(from), Factor::Address);
+        Move { from, to: cell, from_step, to_step, from_pitch, to_pitch, rows: 1, width, factor }
     }
 
-    /// Bytes that it copies; none where it only tells an address.
+    /// Bytes that it copies; none where it only writes an address.
     pub fn copies(&self) -> u64 {
-        if self.trips == Trips::Address { 0 } else { self.bytes() }
+        if self.factor == Factor::Address { 0 } else { self.bytes() }
     }
 
     /// Whether it writes to an address.
@@ -154,18 +154,18 @@ impl Move {
         to.extend(self.to_pitch.to_le_bytes());
         to.extend(self.rows.to_le_bytes());
         to.extend(self.width.to_le_bytes());
-        to.extend((self.trips as u32).to_le_bytes());
+        to.extend((self.factor as u32).to_le_bytes());
         to.extend([0; 4]);
     }
 
-    /// The first byte and the end of what it writes (or reads), whatever the trip.
+    /// The first byte and the end of the bytes that it writes (or reads), over all iterations.
     fn span(&self, writes: bool) -> Option<(u64, u64)> {
         let (at, step, pitch) = match writes {
             true => (self.to, self.to_step, self.to_pitch),
-            false if self.trips == Trips::Address => return None,
+            false if self.factor == Factor::Address => return None,
             false => (self.from?, self.from_step, self.from_pitch),
         };
-        // Places that differ from trip to trip are those of stacked tensors, which nothing else shares.
+        // Places that differ from iteration to iteration are those of stacked tensors, which nothing else shares.
         let rows = u64::from(self.rows).saturating_sub(1);
         (step == 0).then(|| (at, at + rows * pitch + u64::from(self.width)))
     }
@@ -246,7 +246,7 @@ fn parameter(part: &[Move], d: &Decision, decides: bool) -> Vec<u8> {
     let words = [0, 0, d.state.unwrap_or(0), d.count.map_or(0, |c| c.0)];
     words.iter().for_each(|w| p.extend(w.to_le_bytes()));
     p.extend(d.most.unwrap_or(-1).to_le_bytes());
-    // Trips that another one follows in the same body leave it to the last of them: the word is far away.
+    // Factor that another one follows in the same body leave it to the last of them: the word is far away.
     p.extend(d.stop.filter(|_| decides && d.of_loop && !d.inner).unwrap_or(0).to_le_bytes());
     p.extend(mode.to_le_bytes());
     p.extend((part.len() as u32).to_le_bytes());

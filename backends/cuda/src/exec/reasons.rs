@@ -20,11 +20,11 @@ pub const SIZE_INSIDE: Reason = because(
     "let tensors inside keep their sizes: as large as they may become, with a count of what is filled",
 );
 pub const LAYER_INSIDE: Reason = kiln_backend::assisted::INSIDE;
-pub const TRIPS: Reason = because(
+pub const ITERATIONS: Reason = because(
     "the number of iterations, which bounds what is read or stacked, is known on the device only",
     "make the number of iterations a constant or an input of the network, a condition may end them before",
 );
-pub const MORE_TRIPS: Reason =
+pub const MORE_ITERATIONS: Reason =
     because("there are more iterations than elements", "make no more iterations than there are elements");
 pub const STACKED_LENGTH: Reason = because(
     "the length of what is stacked is known on the device only",

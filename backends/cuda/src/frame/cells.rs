@@ -1,5 +1,6 @@
-//! Bindings that lie elsewhere in every trip of a loop: the parameter may have the address of a cell, 8 bytes of memory that
-//! have the binding's address. Kernels without such bindings are written as if there were none.
+//! Bindings whose address changes with each iteration of a loop: the parameter may have the address of a
+//! cell, 8 bytes of memory that have the binding's address. Texts of kernels without such bindings do not
+//! mention cells.
 
 use kiln_backend::{Tactic, flow};
 use kiln_codegen::expression::Slot;

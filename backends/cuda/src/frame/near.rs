@@ -19,7 +19,8 @@ pub fn value(e: &Expr, at: usize) -> Option<String> {
     Some(format!("{function}(r{x})"))
 }
 
-/// What an instruction is the GELU of, as the operator of this name computes it: x/2 * (1 + erf(x * sqrt(1/2))).
+/// Operand of an instruction that is the GELU, as the operator of this name computes it: x/2 * (1 + erf(x *
+/// sqrt(1/2))).
 fn gelu(e: &Expr, at: usize) -> Option<Reg> {
     let (half, gate) = operands(inst(e, at)?, BinOp::Mul)?;
     let x = scaled(e, half, BinOp::Mul, 0.5)?;

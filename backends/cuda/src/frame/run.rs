@@ -27,7 +27,7 @@ pub fn emit(site: &Site<'_>, j: usize, t: DType) -> String {
     s
 }
 
-/// How types of 16 bits are converted by pairs.
+/// Conversion of pairs of a type of 16 bits.
 fn pair(t: DType) -> Option<&'static str> {
     match t {
         DType::F16 => Some("f16x2"),
@@ -86,9 +86,9 @@ pub fn value(site: &Site<'_>, anchored: &str) -> String {
     format!("apply({})", given.join(", "))
 }
 
-/// The structures of what is read, and the functions that read: `even<j>` tells whether vectors start at multiples of 16 bytes,
-/// `fetch<j>_run<true>` relies on it. What `fetch<j>_columns` reads is the same for all rows of the anchor's result,
-/// `fetch<j>_rest` reads the rest.
+/// The structures of operands, and the functions that read them. `even<j>` reports whether vectors start at
+/// multiples of 16 bytes; `fetch<j>_run<true>` relies on it. `fetch<j>_columns` reads operands that are the
+/// same for all rows of the anchor's result, `fetch<j>_rest` the rest.
 pub fn fetch(site: &Site<'_>, j: usize) -> String {
     let reaches: Vec<Reach> = reach::reaches(site).into_iter().map(Reach::of_eight).collect();
     let columns = site.anchor.and_then(|(_, node)| {

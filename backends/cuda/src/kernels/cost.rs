@@ -1,9 +1,11 @@
-//! How long products are expected to take, from the target's numbers: which candidates are worth timing. Kernels estimate
-//! their tiles themselves.
+//! Estimated times of products, from the target's numbers: they decide which candidates are worth timing.
+//! Kernels estimate their tiles themselves.
 
 use kiln_backend::Target;
 use kiln_codegen::site::Site;
 use kiln_ir::{Node, TensorType};
+use kiln_ops::conv::CONV;
+use kiln_ops::matmul::MATMUL;
 
 /// A matrix product, or a convolution as one.
 #[derive(Clone, Copy, Debug)]
@@ -12,7 +14,7 @@ pub struct Product {
     pub size: [f64; 4],
     /// Bytes of operands and result.
     pub bytes: f64,
-    /// Which operands' rows are known not to be whole vectors of 16 bytes.
+    /// Whether the rows of each operand are known not to be whole vectors of 16 bytes.
     pub uneven: [bool; 2],
 }
 
@@ -20,7 +22,7 @@ pub struct Product {
 pub const LAUNCH_NS: f64 = 2000.0;
 /// Nanoseconds of a block before its first and after its last product.
 pub const BLOCK_NS: f64 = 1500.0;
-/// The L2 gives so many times what memory gives.
+/// Bandwidth of the L2 as a multiple of the memory's.
 const L2_SPEED: f64 = 1.5;
 
 /// The numbers of a device that estimates take, each at least 1.
@@ -30,7 +32,7 @@ pub struct Device {
     pub sm_count: f64,
     /// Clocks in a nanosecond.
     pub ghz: f64,
-    /// Bytes that memory gives in a nanosecond.
+    /// Bandwidth of memory, in bytes a nanosecond.
     pub bandwidth: f64,
 }
 
@@ -53,7 +55,7 @@ fn volume(t: &TensorType) -> Option<f64> {
 
 /// The share of an image that windows read: strides may be larger than they are. Weights lie as [outputs, taps.., channels].
 fn read(node: &Node, weights: &TensorType) -> f64 {
-    if node.op.name() != "conv" {
+    if !node.op.is(CONV) {
         return 1.0;
     }
     let strides = node.op.attrs().ints("strides").unwrap_or_default();
@@ -68,13 +70,13 @@ impl Product {
         let ty = |i: usize| Some(site.graph.ty((*node.inputs.get(i)?)?));
         let (a, b, y) = (ty(0)?, ty(1)?, site.graph.ty(*node.outputs.first()?));
         let (outs, weights) = (volume(y)?, volume(b)?);
-        let (n, k, count) = match node.op.name() {
-            "conv" => {
+        let (n, k, count) = match node.op.id() {
+            CONV => {
                 let channels = b.dims.first()?.as_const()? as f64;
                 let groups = node.op.attrs().int("groups").ok()?.max(1) as f64;
                 (channels / groups, weights / channels.max(1.0), groups)
             }
-            "matmul" => {
+            MATMUL => {
                 let trans = node.op.attrs().bool("trans_b").ok()?;
                 let dim = |from_end: usize| b.dims.iter().rev().nth(from_end).and_then(|d| d.as_const());
                 let (k, n) = match (b.rank(), trans) {
@@ -93,10 +95,10 @@ impl Product {
             row.is_some_and(|n| n.unsigned_abs() * u64::from(t.dtype.bits()) % 128 != 0)
         });
         let bytes = bytes(a)? * read(node, b) + bytes(b)? + bytes(y)?;
-        Some(Product { size: [m, n, k, count], bytes, uneven: uneven.map(|u| u && node.op.is("matmul")) })
+        Some(Product { size: [m, n, k, count], bytes, uneven: uneven.map(|u| u && node.op.is(MATMUL)) })
     }
 
-    /// How many tiles of so many rows and columns it has.
+    /// Number of its tiles of so many rows and columns.
     pub fn tiles(&self, rows: usize, cols: usize) -> f64 {
         let [m, n, _, count] = self.size;
         (m / rows as f64).ceil() * (n / cols as f64).ceil() * count

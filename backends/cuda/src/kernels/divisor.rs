@@ -14,7 +14,7 @@ pub const WIDTH: usize = 8;
 pub struct Divisor {
     /// The number.
     pub size: usize,
-    /// What a dividend is multiplied by.
+    /// Factor of a dividend.
     pub factor: usize,
     /// Bits that the product is shifted by; 32 where dividends are too large for that.
     pub shift: usize,

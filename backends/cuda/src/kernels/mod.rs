@@ -66,7 +66,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     softmax::KERNELS,
 ];
 
-/// How much longer than their bytes generic kernels take, by name; others take as long as [`SLOW`] says.
+/// Factors of generic kernels' times over those of their bytes, by name; for others it is [`SLOW`].
 const SLOWNESS: &[(&str, f64)] =
     &[("pointwise", 1.3), ("shape", 1.0), ("range", 1.3), ("reduce.serial", 60.0)];
 const SLOW: f64 = 8.0;
@@ -86,7 +86,7 @@ const BY_ARITHMETIC: &[&str] = &[
     "topk",
 ];
 
-/// What a generic kernel is expected to take, in nanoseconds, where sizes are known.
+/// Estimated time of a generic kernel in nanoseconds, where sizes are known.
 pub fn generic_ns(site: &Site<'_>, name: &str, target: &Target) -> Option<f64> {
     let tiled = match name {
         "matmul.tiled" | "conv.tiled" => true,

@@ -8,6 +8,8 @@ use kiln_codegen::site::{Cx, Site, op_error, unsupported};
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_ir::infer::normalize_axis;
 use kiln_ir::{DType, Dim};
+use kiln_ops::norm::layer_norm::LAYER_NORM;
+use kiln_ops::norm::layer_norm::RMS_NORM;
 
 pub const KERNELS: &[Kernel] = &[
     Kernel {
@@ -35,9 +37,9 @@ kiln_codegen::params! {
     struct RowParams {
         /// Elements of a row.
         count: u32,
-        /// How many rows.
+        /// Number of rows.
         rows: u32,
-        /// What a norm adds to the mean of squares.
+        /// Summand of the mean of squares.
         epsilon: f32,
     }
 }
@@ -87,12 +89,12 @@ fn first_axis(dims: &[Dim], axis: i64, one: bool) -> Option<usize> {
 /// Elements of a row, and the last dimension.
 fn row(site: &Site<'_>) -> Option<(usize, usize)> {
     let (x, attrs) = (input(site, 0)?, site.op().ok()?.attrs());
-    let one = !matches!(site.op().ok()?.name(), "layer_norm" | "rms_norm");
+    let one = !matches!(site.op().ok()?.id(), LAYER_NORM | RMS_NORM);
     let axis = first_axis(&x.dims, attrs.int("axis").ok()?, one)?;
     Some((product(&x.dims[axis..])?, from_end(x, 0)?))
 }
 
-/// Does a scale or bias have an element for each of a row, in order?
+/// Whether a scale or bias has an element for each of a row, in order.
 fn along_row(site: &Site<'_>, i: usize) -> Option<bool> {
     let Some(own) = input(site, i) else { return Some(true) };
     let (x, attrs) = (input(site, 0)?, site.op().ok()?.attrs());

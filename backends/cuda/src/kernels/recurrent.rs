@@ -106,7 +106,8 @@ fn tactics(site: &Site<'_>, name: &str, plan: &Plan) -> Result<Vec<Tactic>, Back
     Ok(vec![Tactic { estimate_ns, ..Tactic::plain(name) }])
 }
 
-/// Are there enough multiprocessors for blocks that wait for each other, and is it worth it?
+/// Refuses grids for which there are too few multiprocessors for blocks that wait for each other, or that do
+/// not pay.
 fn fits_grid(site: &Site<'_>, units: usize) -> Result<(), BackendError> {
     let there = site.target.numbers.get("sm_count").copied().unwrap_or(0);
     if there < AT_ONCE as u64 {

@@ -44,7 +44,7 @@ kiln_codegen::params! {
     struct ReduceRowsParams {
         /// Elements of a row.
         count: u32,
-        /// How many rows.
+        /// Number of rows.
         rows: u32,
     }
 }
@@ -66,7 +66,7 @@ kiln_codegen::params! {
         part: u32,
         /// Blocks side by side.
         side: u32,
-        /// How many results.
+        /// Number of results.
         results: u32,
     }
 }

@@ -1,4 +1,4 @@
-//! What kernels ask of the shapes and the target of a site.
+//! Questions of kernels about the shapes and the target of a site.
 
 use kiln_backend::Target;
 use kiln_codegen::site::Site;

@@ -21,8 +21,8 @@ use kiln_ir::expr::{BinOp, Scalar, UnOp};
 /// Blocks that go on from tile to tile: as many as the largest device of sm_90a has multiprocessors.
 const BLOCKS: u64 = 132;
 
-/// What a block computes: warpgroups one below the other or in turns, parts of 64 rows of each, columns, buffers, and how many
-/// blocks share a multiprocessor.
+/// Work of a block: warpgroups one below the other or in turns, parts of 64 rows of each, columns, buffers,
+/// and the number of blocks that share a multiprocessor.
 #[derive(Debug)]
 pub struct Tile {
     pub groups: usize,
@@ -79,7 +79,8 @@ impl Tile {
         if self.in_turns { 128 } else { self.groups * 128 }
     }
 
-    /// Does a thread have so many sums that their epilogue wants registers of other warps? There must be room for these.
+    /// Whether a thread has so many sums that their epilogue wants registers of other warps. There must be
+    /// room for these.
     fn lent(&self) -> bool {
         self.parts * self.n == 256 && self.groups == 2 && self.resident == 1
     }
@@ -153,9 +154,9 @@ impl Tile {
         const SLOWER: f64 = 1.23;
         /// Bytes that a multiprocessor gets in a clock.
         const INTAKE: f64 = 59.0;
-        /// The share of its rate on paper that memory gives.
+        /// Reached part of the memory's nominal bandwidth.
         const MEMORY: f64 = 0.65;
-        /// The L2 gives so many times what memory gives on paper.
+        /// Bandwidth of the L2 as a multiple of the memory's nominal one.
         const L2: f64 = 2.0;
         let [m, n, k, count] = product.size;
         let Device { sm_count, ghz, bandwidth } = Device::of(target);

@@ -12,6 +12,7 @@ use cudarc::cudnn::sys::{
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Site, op_error, unsupported};
 use kiln_ir::DType;
+use kiln_ops::conv::CONV;
 use kiln_ops::conv::geometry;
 use kiln_ops::conv::window::{dims, known};
 use kiln_ops::layout::Layout;
@@ -75,7 +76,7 @@ fn of_channels(from: From, channels: i64, rank: usize) -> Image {
 
 fn problem(site: &Site<'_>) -> Result<Problem, BackendError> {
     let op = site.op()?;
-    if op.name() != "conv" {
+    if !op.is(CONV) {
         return unsupported("convolutions alone");
     }
     let dtype = match site.first_dtype() {

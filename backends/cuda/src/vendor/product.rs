@@ -8,6 +8,7 @@ use crate::driver::{Call, Gpu};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Site, op_error, unsupported};
 use kiln_ir::DType;
+use kiln_ops::matmul::MATMUL;
 use std::sync::Arc;
 
 const TACTIC: &str = "cublaslt.matmul";
@@ -42,7 +43,7 @@ fn types(site: &Site<'_>) -> Result<Types, BackendError> {
 
 /// A product, and which extra is its bias.
 fn problem(site: &Site<'_>) -> Result<(Product, Option<usize>), BackendError> {
-    if site.op()?.name() != "matmul" {
+    if !site.op()?.is(MATMUL) {
         return unsupported("products of matrices alone");
     }
     let t = types(site)?;

@@ -10,7 +10,7 @@ pub struct Case {
     pub label: String,
     pub graph: Graph,
     pub inputs: Vec<Tensor>,
-    /// What an element may differ by.
+    /// Greatest difference of an element.
     noise: f64,
 }
 
@@ -20,7 +20,7 @@ pub fn region(g: &Graph) -> Region {
 }
 
 impl Case {
-    /// Where results differ from those wanted, if they do. NaN is like NaN alone.
+    /// Text of the differences between results, if there are any. NaN equals NaN alone.
     pub fn differs(&self, found: &Tensor, wanted: &Tensor) -> Option<String> {
         if (found.dtype(), found.shape()) != (wanted.dtype(), wanted.shape()) {
             return Some(format!("{} {:?}", found.dtype(), found.shape()));
@@ -34,7 +34,7 @@ impl Case {
     }
 }
 
-/// How q, k and v lie.
+/// Layout of q, k and v.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Way {
     /// [batch, heads, length, size].
@@ -52,10 +52,10 @@ pub enum Mask {
     None,
     /// Random numbers.
     Added(&'static [usize]),
-    /// The same with every third row, and half of the numbers, minus infinity.
+    /// Numbers with every third row, and half of the others, minus infinity.
     Infinite(&'static [usize]),
     Bools(&'static [usize]),
-    /// Of random bools, the last so many queries and first so many keys.
+    /// The last so many queries and first so many keys of random bools.
     Cut(&'static [usize; 2], [usize; 2]),
     /// Bools that are false as [`Mask::Infinite`] hides, behind this number.
     Hidden(&'static [usize], f64),
@@ -75,9 +75,9 @@ pub struct Sizes {
     pub cap: f64,
     pub zero_nan: bool,
     pub nonpad: bool,
-    /// Are the cache's tensors outputs, too?
+    /// Whether the cache's tensors are outputs, too.
     pub present: bool,
-    /// Is a query not a number?
+    /// Whether a query is not a number.
     pub nan: bool,
 }
 
@@ -172,7 +172,7 @@ pub fn cases() -> Vec<Case> {
     CASES.iter().copied().chain(more(DType::BF16)).chain(more(DType::F32)).map(|s| s.case()).collect()
 }
 
-/// What models ask for, without the past of a cache as an output.
+/// Attentions of models, without the past of a cache as an output.
 pub const WORKLOADS: &[Sizes] = &[
     Sizes { way: Way::Slices, ..of("bert b1", [1, 12, 12, 128, 128, 0, 64, 64]) },
     Sizes {

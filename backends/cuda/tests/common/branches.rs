@@ -101,7 +101,7 @@ pub fn gated(condition: bool) -> (Graph, Vec<Tensor>) {
 }
 
 /// While t < limit with so many kernels in the body.
-pub fn endless(kernels: usize, trips: f32) -> (Graph, Vec<Tensor>) {
+pub fn endless(kernels: usize, iterations: f32) -> (Graph, Vec<Tensor>) {
     let n = 1024;
     let mut g = Graph::new("while");
     let [t, d, limit] = ["t", "d", "limit"].map(|name| g.add_input(name, real(&[])));
@@ -110,7 +110,7 @@ pub fn endless(kernels: usize, trips: f32) -> (Graph, Vec<Tensor>) {
     let regions = vec![body(n, kernels), below(n)];
     g.outputs = g.add_control("loop", op, &[t, x, d, limit], regions, &["z".into(), "u".into()]).unwrap();
     let x = Rng::new(3).tensor_in(DType::F32, &[n as usize], 0.1, 0.5, 1);
-    (g, vec![scalar(0.0), scalar(1.0), scalar(trips), x])
+    (g, vec![scalar(0.0), scalar(1.0), scalar(iterations), x])
 }
 
 /// While t < limit and t is not `stop`: t grows by one, in any type.
@@ -170,7 +170,8 @@ pub fn recurring(units: usize, limit: f32) -> (Graph, Vec<Tensor>) {
     (g, all)
 }
 
-/// At most so many trips while t < limit: t grows by d, x changes its sign; all x of trips, the one before each, and the last t.
+/// At most so many iterations while t < limit. Each adds d to t and changes the sign of x. Outputs: all x of
+/// iterations, the one before each, and the last t.
 pub fn ending(most: i64, limit: f32) -> (Graph, Vec<Tensor>) {
     let n = 48;
     let mut b = body(n, 2);
@@ -214,10 +215,10 @@ pub fn ending_or_not(most: i64, limit: f32, c: bool) -> (Graph, Vec<Tensor>) {
     (g, inputs)
 }
 
-/// A loop of a constant number of trips, with so many kernels in each.
-pub fn counted(trips: i64, kernels: usize) -> (Graph, Vec<Tensor>) {
+/// A loop of a constant number of iterations, with so many kernels in each.
+pub fn counted(iterations: i64, kernels: usize) -> (Graph, Vec<Tensor>) {
     let mut g = Graph::new("counted");
-    let count = g.add_constant("n", Tensor::i64(&[], &[trips]).unwrap());
+    let count = g.add_constant("n", Tensor::i64(&[], &[iterations]).unwrap());
     let (t, x) = (g.add_input("t", real(&[])), g.add_input("x", real(&[1024])));
     let d = g.add_input("d", real(&[]));
     let op = looped(true, false, 2, &[], 1, &[("last", 0, 0, false), ("last", 1, 0, false)]);
@@ -260,7 +261,7 @@ pub fn heavy(layers: usize, n: i64, condition: bool) -> (Graph, Vec<Tensor>) {
 const COLUMNS: i64 = 400;
 
 /// A counted loop that swaps two values, and stacks one of them and the elements of a matrix, forward and back.
-pub fn stacking(trips: i64, length: Option<i64>, nested: bool) -> (Graph, Vec<Tensor>) {
+pub fn stacking(iterations: i64, length: Option<i64>, nested: bool) -> (Graph, Vec<Tensor>) {
     let mut b = Graph::new("body");
     let [p, q, e] = ["p", "q", "e"].map(|name| b.add_input(name, real(&[3])));
     let s = b.add("s", op("add"), &[q, e]).unwrap();
@@ -288,7 +289,7 @@ pub fn stacking(trips: i64, length: Option<i64>, nested: bool) -> (Graph, Vec<Te
         let [p, q] = ["p", "q"].map(|name| outer.add_input(name, real(&[3])));
         let m = outer.add_input("m", real(&[3, COLUMNS]));
         let (count, length) =
-            (constant(&mut outer, "n", trips), length.map(|n| constant(&mut outer, "l", n)));
+            (constant(&mut outer, "n", iterations), length.map(|n| constant(&mut outer, "l", n)));
         outer.outputs = build(&mut outer, count, [p, q, m], length);
         let count = constant(&mut g, "n", 30);
         let op = looped(
@@ -302,7 +303,7 @@ pub fn stacking(trips: i64, length: Option<i64>, nested: bool) -> (Graph, Vec<Te
         let names: Vec<String> = (0..3).map(|i| format!("all{i}")).collect();
         g.outputs = g.add_control("outer", op, &[count, p, q, m], vec![outer], &names).unwrap();
     } else {
-        let (count, length) = (constant(&mut g, "n", trips), length.map(|n| constant(&mut g, "l", n)));
+        let (count, length) = (constant(&mut g, "n", iterations), length.map(|n| constant(&mut g, "l", n)));
         g.outputs = build(&mut g, count, [p, q, m], length);
     }
     let mut rng = Rng::new(4);

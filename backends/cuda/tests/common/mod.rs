@@ -17,7 +17,7 @@ pub struct Case {
     pub label: String,
     pub graph: Graph,
     pub inputs: Vec<Tensor>,
-    /// What an element may differ by, for sums of about this depth.
+    /// Greatest difference of an element, for sums of about this depth.
     noise: f64,
 }
 
@@ -26,7 +26,7 @@ impl Case {
         Region::extract(&self.graph, self.graph.order()).unwrap()
     }
 
-    /// Those of the backend's tactics that are `own`, of which there must be some.
+    /// Tactics of the backend that are `own`, of which there must be some.
     pub fn tactics(&self, target: &Target, own: impl Fn(&Tactic) -> bool) -> Vec<Tactic> {
         let all = Cuda.tactics(&self.region(), target).unwrap_or_else(|e| panic!("{}: {e}", self.label));
         let found: Vec<_> = all.into_iter().filter(own).collect();
@@ -34,7 +34,7 @@ impl Case {
         found
     }
 
-    /// Where results differ from those wanted, if they do.
+    /// Text of the differences between results, if there are any.
     pub fn differs(&self, found: &Tensor, wanted: &Tensor) -> Option<String> {
         if (found.dtype(), found.shape()) != (wanted.dtype(), wanted.shape()) {
             return Some(format!("{} {:?}", found.dtype(), found.shape()));
@@ -48,7 +48,7 @@ impl Case {
     }
 }
 
-/// What follows the product.
+/// Layers after the product.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Tail {
     Nothing,
@@ -319,7 +319,7 @@ pub fn cases() -> Vec<Case> {
     out
 }
 
-/// What `work` gives of any element, on all cores.
+/// Results of `work` on any elements, on all cores.
 pub fn parallel<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> Option<R> + Sync) -> Vec<R> {
     report::parallel(all, work).into_iter().flatten().collect()
 }

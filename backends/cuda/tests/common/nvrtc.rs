@@ -4,7 +4,7 @@ use kiln_backend_cuda::compile::Nvrtc;
 use std::path::Path;
 use std::sync::Once;
 
-/// Is NVRTC there? Looks into the folder of scripts/setup.sh, too.
+/// Whether NVRTC is there. Looks into the folder of scripts/setup.sh, too.
 pub fn nvrtc() -> bool {
     static SET: Once = Once::new();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache/nvrtc");

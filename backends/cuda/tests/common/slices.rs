@@ -5,7 +5,7 @@
 use super::branches::{looped, op, scalar};
 use kiln_ir::{Attrs, DType, Fact, Graph, Op, Tensor, TensorType};
 
-/// What becomes of the elements e of a tensor and f of the same in reverse order.
+/// Uses of the elements e of a tensor and f of the same in reverse order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Inside {
     /// e + f and -f.
@@ -16,9 +16,9 @@ pub enum Inside {
     Rows,
     /// e as it is, and -f.
     HandedOn,
-    /// What a conditional makes of e, and -f.
+    /// Result of a conditional on e, and -f.
     Chosen,
-    /// The same value as that of a carried one, and -f.
+    /// Value of a carried one, and -f.
     Carried,
 }
 
@@ -26,13 +26,13 @@ pub enum Inside {
 #[derive(Clone, Copy, Debug)]
 pub struct Over {
     pub inside: Inside,
-    /// How many there are; the loop goes through all, if no condition ends it.
-    pub trips: i64,
+    /// Number of elements; the loop goes through all, if no condition ends it.
+    pub iterations: i64,
     /// Rows, as many columns.
     pub n: i64,
-    /// The trips are along the last axis.
+    /// Whether the iterations are along the last axis.
     pub last: bool,
-    /// Trips after which a condition ends it.
+    /// Iterations after which a condition ends it.
     pub limit: Option<i64>,
     /// The length of what is stacked.
     pub length: Option<i64>,
@@ -50,8 +50,8 @@ fn numbers(dims: &[i64], by: usize) -> Tensor {
 }
 
 impl Over {
-    pub fn new(inside: Inside, trips: i64, n: i64) -> Over {
-        Over { inside, trips, n, last: false, limit: None, length: None }
+    pub fn new(inside: Inside, iterations: i64, n: i64) -> Over {
+        Over { inside, iterations, n, last: false, limit: None, length: None }
     }
 
     /// Bytes of an element.
@@ -60,8 +60,8 @@ impl Over {
     }
 
     fn shape(&self) -> [i64; 3] {
-        let Over { trips, n, .. } = *self;
-        if self.last { [n, n, trips] } else { [trips, n, n] }
+        let Over { iterations, n, .. } = *self;
+        if self.last { [n, n, iterations] } else { [iterations, n, n] }
     }
 
     /// Carried t and h, elements e and f; captures d and m.
@@ -125,7 +125,7 @@ impl Over {
         let h = g.add_input("h", real(&[n, n]));
         let m = g.add_input("m", real(&[n, n]));
         let x = g.add_input("x", real(&self.shape()));
-        let count = g.add_constant("count", Tensor::i64(&[], &[self.trips]).unwrap());
+        let count = g.add_constant("count", Tensor::i64(&[], &[self.iterations]).unwrap());
         let mut inputs = vec![count, t, h, x, x];
         if let Some(l) = self.length {
             inputs.push(g.add_constant("length", Tensor::i64(&[], &[l]).unwrap()));
@@ -149,7 +149,7 @@ impl Over {
         (g, self.given(0))
     }
 
-    /// What it is given in run number `run`.
+    /// Inputs of run number `run`.
     pub fn given(&self, run: usize) -> Vec<Tensor> {
         let n = self.n;
         let limit = scalar(self.limit.unwrap_or(0) as f32);

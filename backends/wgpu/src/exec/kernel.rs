@@ -29,7 +29,7 @@ impl Device for Gpu {
     }
 }
 
-/// How many bindings a module's text declares.
+/// Number of bindings that a module's text declares.
 fn bindings(text: &str) -> Option<usize> {
     Some(Head::parse(text)?.bindings as usize)
 }
@@ -41,7 +41,7 @@ pub struct Code {
 }
 
 impl Code {
-    /// How many pieces the tensor of a slot is bound in.
+    /// Number of pieces in which the tensor of a slot is bound.
     pub fn pieces(&self, slot: Slot) -> usize {
         let same = |s: &&Slot| match (slot, **s) {
             (Slot::Input(a, _), Slot::Input(b, _))

@@ -9,7 +9,8 @@ use kiln_ir::{DType, Elems, Graph, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Adds rows of a table to a vector, of which each trip gives a part; in the second form as long as a sum is small.
+/// Adds rows of a table to a vector, of which each iteration yields a part; in the second form as long as a
+/// sum is small.
 const COUNTED: &str = r#"graph "counted" {
   input %n: i64[]
   input %x: f32[5]
@@ -127,7 +128,7 @@ fn trips_of_a_counted_loop_move_nothing_between_host_and_device() {
         r.run(&inputs)
     };
     let (few, many) = (of(3), of(1000));
-    assert_eq!(few, many, "uploads, downloads and kernels of 3 trips and of 1,000");
+    assert_eq!(few, many, "uploads, downloads and kernels of 3 iterations and of 1,000");
     // The count of iterations is planned for.
     assert_eq!(many[1], 1, "the outputs are waited for");
     assert_eq!(many[2], 0, "kernels are made when the program is loaded");
@@ -148,7 +149,7 @@ fn trips_of_a_loop_with_a_condition_only_tell_the_host_to_go_on() {
     };
     let (few, many) = (of(3), of(100));
     assert_eq!(few[0], many[0], "uploads");
-    assert_eq!(many[1] - few[1], 97, "one answer a trip");
+    assert_eq!(many[1] - few[1], 97, "one answer an iteration");
     assert_eq!(many[2], 0);
 }
 

@@ -55,7 +55,8 @@ pub const KERNELS: &[Kernel] = &[
     },
 ];
 
-/// What a packed product of a convolution costs of one of a plain block: bytes of the image are gathered one by one.
+/// Cost of a packed product of a convolution, as a part of a plain block's: bytes of the image are gathered
+/// one by one.
 const DOT_SHARE: f64 = 0.8;
 
 /// Refuses groups of few output channels, which leave most of a tile empty.

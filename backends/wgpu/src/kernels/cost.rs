@@ -1,6 +1,7 @@
-//! What products of matrices are expected to take. Only for the order of tactics, and for not timing hopeless ones.
+//! Estimated times of products of matrices. Only for the order of tactics, and for not timing hopeless ones.
 
 use kiln_codegen::site::Site;
+use kiln_ops::conv::CONV;
 use kiln_ops::layout::Layout;
 
 /// A product of matrices, several at once.
@@ -18,8 +19,8 @@ pub struct Work {
 /// Nanoseconds before anything is computed.
 const START_NS: f64 = 1000.0;
 
-/// What a product and the load of an operand take of a whole device, in nanoseconds. llvmpipe runs threads as lanes of
-/// vectors, and loads them one by one.
+/// Times of a product and of an operand's load on a whole device, in nanoseconds. llvmpipe runs threads as
+/// lanes of vectors, and loads them one by one.
 fn rates(software: bool) -> (f64, f64) {
     if software { (0.15, 6.0) } else { (0.001, 0.004) }
 }
@@ -37,7 +38,7 @@ impl Work {
         let (a, b) = (dims(site.input(0)?)?, dims(site.input(1)?)?);
         let out = dims(*node.outputs.first()?)?;
         let attrs = node.op.attrs();
-        if node.op.is("conv") {
+        if node.op.is(CONV) {
             let groups = usize::try_from(attrs.int("groups").ok()?).ok()?.max(1);
             let cols = Layout::of(attrs).spatial(&out).iter().product();
             let rows = b.first()? / groups;
@@ -62,7 +63,7 @@ impl Work {
         whole(self.rows, m) * whole(self.cols, n) * self.batch as f64 * self.depth as f64
     }
 
-    /// How much longer it takes because few threads have work.
+    /// Factor of the time because few threads have work.
     fn idle(&self, software: bool, m: usize, n: usize) -> f64 {
         let threads = self.rows.div_ceil(m) * self.cols.div_ceil(n) * self.batch;
         (busy(software) as f64 / threads.max(1) as f64).clamp(1.0, if software { 2.0 } else { 1e3 })

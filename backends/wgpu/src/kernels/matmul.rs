@@ -57,7 +57,7 @@ pub const KERNELS: &[Kernel] = &[
     },
 ];
 
-/// What a packed product costs of one of a plain block.
+/// Cost of a packed product, as a part of a plain block's.
 const DOT_SHARE: f64 = 0.4;
 
 /// Types of two operands of bytes.
@@ -97,6 +97,6 @@ fn block_launch(cx: &Cx<'_>, step: usize, cost: usize) -> Result<Vec<Launch>, Ba
     let (p, (m, n)) = (product(cx)?, block_of(cx.tactic)?);
     let threads = p.m.div_ceil(m) as u64 * p.n.div_ceil(n) as u64 * p.batch as u64;
     // A run of products takes a round of the outer loop too; packing bytes, a loop for every row and column.
-    let trips = if step > 1 { (step, cost * (m + n) + 1) } else { (RUN, RUN * cost + 2) };
-    launches(cx, Launch::map(0, p.params.words()?).on(Grid::Threads(threads)), p.k, trips)
+    let rounds = if step > 1 { (step, cost * (m + n) + 1) } else { (RUN, RUN * cost + 2) };
+    launches(cx, Launch::map(0, p.params.words()?).on(Grid::Threads(threads)), p.k, rounds)
 }

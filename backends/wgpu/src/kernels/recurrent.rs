@@ -4,6 +4,7 @@ use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::recurrent::{body, sizes};
 use kiln_codegen::site::{Cx, Site, unsupported};
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views, plain};
+use kiln_ops::recurrent::GRU;
 
 pub const KERNELS: &[Kernel] = &[Kernel {
     name: "recurrent",
@@ -55,7 +56,7 @@ fn wide(
             cx.rounds
         ));
     }
-    let parts: &[usize] = if op.is("gru") { &[2, 3, 4] } else { &[3, 4] };
+    let parts: &[usize] = if op.is(GRU) { &[2, 3, 4] } else { &[3, 4] };
     let of_step = |k: usize| parts.iter().map(move |&entry| (entry, k));
     let all = std::iter::once((1, 0)).chain((0..steps).flat_map(of_step)).chain([(5, steps)]);
     let launch =

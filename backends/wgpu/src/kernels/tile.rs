@@ -13,7 +13,7 @@ pub struct Tile {
     /// Rows and columns of the tile.
     pub m: usize,
     pub n: usize,
-    /// How deep it is loaded at once.
+    /// Depth that is loaded at once.
     pub k: usize,
 }
 

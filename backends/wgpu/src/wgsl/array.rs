@@ -12,7 +12,7 @@ pub struct Array {
     pub pieces: usize,
     /// Cells of a piece, as a power of two.
     pub shift: u32,
-    /// Are cells written by atomics?
+    /// Whether cells are written by atomics.
     pub atomic: bool,
 }
 

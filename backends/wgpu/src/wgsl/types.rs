@@ -1,10 +1,10 @@
-//! How element types are stored in WGSL buffers, and what they are in registers.
+//! Storage of element types in WGSL buffers, and their types in registers.
 
 use super::array::Array;
 use kiln_codegen::scalar::register;
 use kiln_ir::DType;
 
-/// How many elements share a stored word; 1 for types with array elements of their own.
+/// Number of elements that share a stored word; 1 for types with array elements of their own.
 pub fn lanes(t: DType) -> u32 {
     if t.bits() < 32 { 32 / t.bits() } else { 1 }
 }

@@ -36,7 +36,7 @@ pub fn tactic(region: &Region) -> Option<Tactic> {
 }
 
 /// Number of iterations of a region that is one loop without a condition, if that is known when it is built.
-pub fn trips(region: &Region) -> Option<i64> {
+pub fn iterations(region: &Region) -> Option<i64> {
     let g = &region.graph;
     let (_, node) = g.nodes().next().filter(|_| tactic(region).is_some())?;
     node.op.is(LOOP).then_some(())?;

@@ -110,7 +110,7 @@ fn time(
 
 /// Whether all loops in a body make as many iterations whatever they are given.
 fn ends(body: &Program) -> bool {
-    let counted = |s: &Step| body.region(s).is_ok_and(|r| flow::trips(&r).is_some());
+    let counted = |s: &Step| body.region(s).is_ok_and(|r| flow::iterations(&r).is_some());
     body.steps.iter().all(|s| {
         let looped = flow::node(&body.graph, s).is_some_and(|n| n.op.is(LOOP));
         (!looped || counted(s)) && s.bodies.iter().all(ends)

@@ -13,7 +13,7 @@ struct Writing {
     /// Greatest number of iterations.
     most: i64,
     /// The count, where it is known which.
-    trips: Option<i64>,
+    iterations: Option<i64>,
     /// Length that iterated tensors must have; with a count, elements are counted from its end.
     extent: i64,
     counted: bool,
@@ -28,7 +28,7 @@ impl Program {
         let mut w = Writing {
             of,
             most,
-            trips: None,
+            iterations: None,
             extent: most,
             counted: place != Place::While,
             carried: Vec::new(),
@@ -83,7 +83,7 @@ impl Program {
         };
         self.g.mark_read(&limit);
         self.g.net.add_trip_limit(w.of, limit.id, TripLimitKind::Count)?;
-        w.trips = (known && place == Place::Counted).then_some(count);
+        w.iterations = (known && place == Place::Counted).then_some(count);
         // Elements are counted from the count, so that one that is not known must not be reversed.
         w.counted = known;
         w.extent = count;
@@ -197,8 +197,8 @@ impl Program {
         };
         let axis = self.g.rng.int(0, v.shape().len() as i64) as usize;
         let mut shape = v.shape().to_vec();
-        let exact = self.g.rng.int(0, 1) == 0 && (w.trips.is_some() || depth == 0);
-        if let (true, Some(n)) = (exact, w.trips) {
+        let exact = self.g.rng.int(0, 1) == 0 && (w.iterations.is_some() || depth == 0);
+        if let (true, Some(n)) = (exact, w.iterations) {
             let out = self.g.net.add_loop_output(w.of, v.id, kind, axis)?.set_exact_length()?;
             shape.insert(axis, n as usize);
             return Ok(Val::new(out.output(0)?, v.dtype(), &shape));

@@ -1,10 +1,10 @@
-//! Slices that the kernels of a node's body use where they lie: in every trip elsewhere, so that kernels find addresses in
-//! cells, which the kernel that decides about the trip fills.
+//! Slices that the kernels of a node's body use in place. Their addresses change with the iteration, so
+//! kernels read them from cells. The kernel that decides about the iteration writes these.
 
 use super::super::fallback::OnDevice;
 use super::super::flow::Flow;
 use super::super::memory::Range;
-use super::super::moves::{CELL_BYTES, Move, Trips};
+use super::super::moves::{CELL_BYTES, Factor, Move};
 use super::super::parts::Part;
 use super::iteration::Loop;
 use std::cell::Cell;
@@ -19,14 +19,15 @@ thread_local! {
     static COPIED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Bytes that the loop copies in a trip, beside what its body does, that was last planned in this thread as a node of a graph.
-pub fn copied_in_a_trip() -> u64 {
+/// Bytes that the loop copies in an iteration, beside the work of its body. The loop is the one that this
+/// thread last planned as a node of a graph.
+pub fn copied_an_iteration() -> u64 {
     COPIED.get()
 }
 
 /// Notes it.
 pub(super) fn note_copied(bytes: u64) {
-    tracing::debug!("a trip copies {bytes} bytes");
+    tracing::debug!("an iteration copies {bytes} bytes");
     COPIED.set(bytes);
 }
 
@@ -41,7 +42,7 @@ impl Places {
         Ok(Places { elements, stacks })
     }
 
-    /// Gives up these cells. Was one of them there?
+    /// Excludes these cells. Returns whether one of them was in use.
     pub fn give_up(&mut self, refused: &[u64]) -> bool {
         let mut found = false;
         for place in self.elements.iter_mut().chain(&mut self.stacks) {
@@ -54,8 +55,8 @@ impl Places {
 }
 
 impl Loop<'_> {
-    /// Cells that a planned trip does not use as such: what kernels were to put there lies elsewhere, or a result lies there that
-    /// was not to.
+    /// Cells that a planned iteration does not use as such: a kernel's result is stored elsewhere, or a
+    /// result is stored there that must not be.
     pub(super) fn astray(&self, part: &Part, slots: &[Option<Range>]) -> Vec<u64> {
         let mut all = Vec::new();
         let at = |i: usize| part.results.get(i).map(|g| g.at);
@@ -73,7 +74,7 @@ impl Loop<'_> {
     pub(super) fn brought(&self, elements: &[Range], slots: &[Option<Range>]) -> Vec<Move> {
         let of_element = self.elements.iter().zip(elements).map(|(e, to)| match to.in_cell() {
             Some(cell) => e.tell(cell),
-            None => e.load(to.address, Trips::Next),
+            None => e.load(to.address, Factor::Next),
         });
         let cells = self.stacks.iter().zip(slots);
         let of_stack = cells.filter_map(|(s, slot)| Some(s.1.tell(slot.as_ref()?.in_cell()?)));

@@ -14,12 +14,12 @@ use kiln_ir::{LoopOutputKind, LoopShape, Tensor};
 pub struct Loop<'a> {
     pub(super) site: &'a Site,
     pub(super) shape: &'a LoopShape,
-    /// The number of trips, or the most there may be, if the host knows it.
-    pub(super) trips: Option<i64>,
+    /// The number of iterations, or the greatest possible one, if the host knows it.
+    pub(super) iterations: Option<i64>,
     /// Elements that each iteration reads, and values that it adds to outputs, by their numbers.
     pub(super) elements: Vec<Slices>,
     pub(super) stacks: Vec<(usize, Slices)>,
-    /// Outputs that have parts which no trip writes.
+    /// Outputs that have parts which no iteration writes.
     pub(super) zeroed: Vec<Range>,
     /// Carried values that are outputs in the end.
     pub(super) lasts: Vec<(usize, Range)>,
@@ -35,16 +35,16 @@ pub struct Iteration {
 
 impl<'a> Loop<'a> {
     pub fn new(site: &'a Site, s: &'a LoopShape) -> OnDevice<Loop<'a>> {
-        let trips = trips(site, s);
-        if trips.is_none() && s.has_slices() {
-            return on_host(reasons::TRIPS);
+        let iterations = iterations(site, s);
+        if iterations.is_none() && s.has_slices() {
+            return on_host(reasons::ITERATIONS);
         }
-        let n = trips.unwrap_or(0);
+        let n = iterations.unwrap_or(0);
         let (elements, stacks, zeroed, lasts) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut l = Loop { site, shape: s, trips, elements, stacks, zeroed, lasts };
+        let mut l = Loop { site, shape: s, iterations, elements, stacks, zeroed, lasts };
         for (g, &(axis, reverse)) in site.operands(s.iterables()).iter().zip(&s.iterated) {
             if split(&g.ty, axis).is_some_and(|(_, length, _)| n > length as i64) {
-                return on_host(reasons::MORE_TRIPS);
+                return on_host(reasons::MORE_ITERATIONS);
             }
             l.elements.push(Slices::new(g, axis, reverse, n)?);
         }
@@ -134,9 +134,9 @@ impl<'a> Loop<'a> {
     }
 
     /// Address of stacked value `k` after the iteration.
-    pub(super) fn stacked(&self, trip: &Iteration, k: usize) -> Option<u64> {
+    pub(super) fn stacked(&self, iteration: &Iteration, k: usize) -> Option<u64> {
         let (index, _) = self.stacks.get(k)?;
-        trip.part.results.get(self.shape.carried + index).map(|g| g.at.address)
+        iteration.part.results.get(self.shape.carried + index).map(|g| g.at.address)
     }
 
     pub(super) fn zeros(&self) -> impl Iterator<Item = Move> + '_ {
@@ -173,8 +173,8 @@ impl<'a> Loop<'a> {
     }
 }
 
-/// The number of trips, or the most there may be, if the host knows it.
-pub(super) fn trips(site: &Site, s: &LoopShape) -> Option<i64> {
+/// The number of iterations, or the greatest possible one, if the host knows it.
+pub(super) fn iterations(site: &Site, s: &LoopShape) -> Option<i64> {
     let count = site.inputs.first().filter(|_| s.count)?;
     count.content.as_ref().and_then(Tensor::scalar_i64).map(|n| n.max(0))
 }

@@ -1,11 +1,11 @@
-//! Loops as nodes that go on as long as they are told, several trips at a time where these are short.
+//! Loops as nodes that repeat while a word says so, several iterations at a time where these are short.
 
 use super::super::condition::DeviceCondition;
 use super::super::fallback::OnDevice;
 use super::super::flow::Flow;
 use super::super::launch::Planned;
 use super::super::memory::Range;
-use super::super::moves::{Decision, Move, Trips};
+use super::super::moves::{Decision, Factor, Move};
 use super::super::planning::Operand;
 use super::cells::{Places, note_copied};
 use super::iteration::{Iteration, Loop};
@@ -15,12 +15,12 @@ use crate::driver::{Command, Kind};
 const SPARE: u64 = 16;
 /// Offset of the word that is not zero while the loop goes on.
 const ALIVE: u64 = 12;
-/// Commands of the body of a node, in which several trips may follow each other, and how many trips at most.
+/// Commands of the body of a node that holds several iterations, and the greatest number of these.
 const AT_ONCE: usize = 72;
-const MOST_TRIPS: usize = 8;
+const MOST_ITERATIONS: usize = 8;
 
 impl Loop<'_> {
-    /// A node that goes on as long as it is told, several trips at a time where they are short.
+    /// A node that repeats while a word says so, several iterations at a time where they are short.
     pub(super) fn repeated(&self, flow: &mut Flow<'_>) -> OnDevice<Vec<Planned>> {
         let homes = self.homes(flow)?;
         let mut places = Places::new(self, flow)?;
@@ -42,7 +42,7 @@ impl Loop<'_> {
         let mut kept = Vec::new();
         let even = self.iteration(flow, &homes[0], &room, &homes[1], slots)?;
         let first = self.round(flow, even, (&room, slots), &mut kept)?;
-        let (trips, rounds, last) = match first.trips_at_once() {
+        let (iterations, rounds, last) = match first.iterations_at_once() {
             1 => {
                 let own: Vec<Range> = homes[0].clone();
                 let one = self.in_place(flow, &own, &room, slots)?;
@@ -56,14 +56,14 @@ impl Loop<'_> {
         };
         note_copied(rounds.iter().map(Round::copies).max().unwrap_or(0));
         let mut body = Vec::new();
-        for k in 0..trips {
+        for k in 0..iterations {
             let Some(round) = rounds.get(k % 2).or(rounds.first()) else { break };
-            body.extend(self.commands(flow, round, state, (k, trips))?);
+            body.extend(self.commands(flow, round, state, (k, iterations))?);
         }
         self.around(flow, [&homes[0], &last], self.brought(&room, slots), body, kept)
     }
 
-    /// A trip whose results are copied to where its inputs lie.
+    /// An iteration whose results are copied to the places of its inputs.
     fn in_place(
         &self,
         flow: &mut Flow<'_>,
@@ -73,11 +73,11 @@ impl Loop<'_> {
     ) -> OnDevice<Iteration> {
         let nowhere = Range { address: 0, size: u64::MAX };
         let wanted = vec![nowhere; own.len()];
-        let mut trip = self.iteration(flow, own, room, &wanted, slots)?;
-        let results = trip.part.results.iter().zip(own);
-        trip.after = results.filter_map(|(g, to)| Move::whole(g.at.address, *to)).collect();
-        trip.next = own.to_vec();
-        Ok(trip)
+        let mut iteration = self.iteration(flow, own, room, &wanted, slots)?;
+        let results = iteration.part.results.iter().zip(own);
+        iteration.after = results.filter_map(|(g, to)| Move::whole(g.at.address, *to)).collect();
+        iteration.next = own.to_vec();
+        Ok(iteration)
     }
 
     /// The node between the launch that decides about the first iteration and the copies of results.
@@ -103,7 +103,7 @@ impl Loop<'_> {
         let end = |&(i, out): &(usize, Range)| {
             let (own, other) = (own.get(i)?.address, other.get(i)?.address);
             let from_step = other.wrapping_sub(own) as i64;
-            Some(Move { from_step, trips: Trips::Parity, ..Move::whole(own, out)? })
+            Some(Move { from_step, factor: Factor::Parity, ..Move::whole(own, out)? })
         };
         let ends: Vec<Move> = self.lasts.iter().filter_map(end).collect();
         let state = Decision { state: Some(flow.state()?), ..Decision::default() };
@@ -113,12 +113,12 @@ impl Loop<'_> {
 
     /// The loop's decision, its condition left out.
     fn decision(&self, flow: &mut Flow<'_>) -> OnDevice<Decision> {
-        let count = self.site.inputs.first().filter(|_| self.shape.count && self.trips.is_none());
+        let count = self.site.inputs.first().filter(|_| self.shape.count && self.iterations.is_none());
         Ok(Decision {
             state: Some(flow.state()?),
             of_loop: true,
             count: count.map(|g| (g.at.address, g.ty.dtype.bits() == 32)),
-            most: self.trips,
+            most: self.iterations,
             stop: flow.queue.word.as_ref().map(|w| w.address()),
             ..Decision::default()
         })
@@ -141,20 +141,21 @@ impl Loop<'_> {
         Ok((planned, Some(test)))
     }
 
-    /// A trip in the body of a node: its commands, those of the condition behind it, and what is copied.
+    /// An iteration in the body of a node: its commands, those of the condition after it, and its copies.
     fn round(
         &self,
         flow: &mut Flow<'_>,
-        trip: Iteration,
+        iteration: Iteration,
         (room, slots): (&[Range], &[Option<Range>]),
         kept: &mut Vec<Box<dyn std::any::Any + Send>>,
     ) -> OnDevice<Round> {
-        let mut moves = trip.after.clone();
+        let mut moves = iteration.after.clone();
         for (k, ((_, s), slot)) in self.stacks.iter().zip(slots).enumerate() {
-            moves.extend(self.stacked(&trip, k).filter(|_| slot.is_none()).map(|from| s.store(from)));
+            moves.extend(self.stacked(&iteration, k).filter(|_| slot.is_none()).map(|from| s.store(from)));
         }
         moves.extend(self.brought(room, slots));
-        let found: Vec<Range> = trip.part.results.iter().take(self.shape.carried).map(|g| g.at).collect();
+        let found: Vec<Range> =
+            iteration.part.results.iter().take(self.shape.carried).map(|g| g.at).collect();
         let (mut asked, mut test) = self.condition(flow, &found, true)?;
         // What is asked lies where the same launch copies something else.
         let over = |t: &DeviceCondition| t.reads().any(|at| moves.iter().any(|m| m.covers(at)));
@@ -169,28 +170,28 @@ impl Loop<'_> {
                 (test, late) = (Some(DeviceCondition::flag(spare)), true);
             }
         }
-        let mut commands = flow.commands(trip.part.planned, kept)?;
+        let mut commands = flow.commands(iteration.part.planned, kept)?;
         commands.extend(flow.commands(asked, kept)?);
-        Ok(Round { commands, moves, test, late, next: trip.next })
+        Ok(Round { commands, moves, test, late, next: iteration.next })
     }
 
-    /// The commands of the k-th of the trips of a body.
+    /// The commands of the k-th iteration of a body.
     fn commands(
         &self,
         flow: &mut Flow<'_>,
         round: &Round,
         state: u64,
-        (k, trips): (usize, usize),
+        (k, iterations): (usize, usize),
     ) -> OnDevice<Vec<Command>> {
         let Round { test, late, .. } = round;
         let own = self.decision(flow)?;
-        let inner = k + 1 < trips;
+        let inner = k + 1 < iterations;
         let decision = Decision { next: true, inner, test: test.clone(), late: *late, ..own };
         let mut all = round.commands.clone();
         let (first, last) = self.site.deciding(flow, &round.moves, &decision)?;
         all.extend(first);
         all.push(Command::Kernel(last));
-        // The first trip is made in any case. Only the first kernel of a trip may begin before what decides is done.
+        // The first iteration is made in any case. Only the first kernel of an iteration may begin before what decides is done.
         let guarded = |(i, c): (usize, Command)| match c {
             Command::Kernel(l) if k > 0 => Command::Kernel(l.only_if(state + ALIVE, i > 0)),
             c => c,
@@ -199,7 +200,7 @@ impl Loop<'_> {
     }
 }
 
-/// A trip in the body of a node.
+/// An iteration in the body of a node.
 struct Round {
     commands: Vec<Command>,
     moves: Vec<Move>,
@@ -210,17 +211,17 @@ struct Round {
 }
 
 impl Round {
-    /// Bytes that are copied behind the trip.
+    /// Bytes that are copied after the iteration.
     fn copies(&self) -> u64 {
         self.moves.iter().map(Move::copies).sum()
     }
 
-    /// How many trips may follow each other in one body, an even number or one: kernels of trips that are not made do
+    /// Number of iterations in one body, an even number or one. Kernels of iterations that are not made do
     /// nothing, but are launched.
-    fn trips_at_once(&self) -> usize {
+    fn iterations_at_once(&self) -> usize {
         let kernels = self.commands.iter().all(|c| matches!(c, Command::Kernel(_)));
         match AT_ONCE / (self.commands.len() + 1) {
-            n if n >= 2 && kernels => n.min(MOST_TRIPS) / 2 * 2,
+            n if n >= 2 && kernels => n.min(MOST_ITERATIONS) / 2 * 2,
             _ => 1,
         }
     }

@@ -1,28 +1,29 @@
-//! Loops of few trips: one after the other, without a node. How many commands that may come to is a parameter of the step.
+//! Unrolled loops of few iterations, without a node. The greatest number of their commands is a parameter of
+//! the step.
 
 use super::super::fallback::OnDevice;
 use super::super::flow::Flow;
 use super::super::launch::Planned;
 use super::super::memory::Range;
-use super::super::moves::{Decision, Move, Trips};
+use super::super::moves::{Decision, Factor, Move};
 use super::iteration::Loop;
-use super::slices::at_trip;
+use super::slices::at_iteration;
 use kiln_backend::{Tactic, flow};
 
-/// Commands that an unrolled loop may come to where nothing is timed: each saves the 2 to 3 µs of a trip, and takes its part of
-/// the time and memory of a graph.
+/// Commands of an unrolled loop at most, where nothing is timed. Each saves the 2 to 3 µs of an iteration,
+/// and takes its part of the time and memory of a graph.
 pub const USUAL: i64 = 320;
 /// Upper limit of that parameter, the commands in bodies of nodes included.
 pub const MOST: i64 = 4096;
 
-/// How many commands a loop may come to that is run by this tactic.
+/// Number of commands of a loop at most, by its tactic.
 fn limit(tactic: &Tactic) -> i64 {
     tactic.params.get(flow::UNROLLED).copied().unwrap_or(USUAL).clamp(0, MOST)
 }
 
 impl Loop<'_> {
-    /// All trips one after the other, each where its values lie; none where that comes to more commands
-    /// than the step may.
+    /// All iterations one after the other, each with the places of its values; none where that is more
+    /// commands than the step may have.
     pub(super) fn unrolled(&self, flow: &mut Flow<'_>, n: i64) -> OnDevice<Option<Vec<Planned>>> {
         let most = limit(&self.site.tactic);
         if n > most {
@@ -38,27 +39,28 @@ impl Loop<'_> {
             at.push(if copied { *own } else { g.at });
         }
         let (mut out, mut size) = (Vec::new(), 0i64);
-        for trip in 0..n {
+        for iteration in 0..n {
             let elements = self.elements.iter().zip(&room);
-            let elements: Vec<Range> = elements.map(|(e, room)| e.place(trip).unwrap_or(*room)).collect();
-            for (e, to) in self.elements.iter().zip(&elements).filter(|(e, _)| e.place(trip).is_none()) {
-                moves.push(at_trip(&e.load(to.address, Trips::Made), trip));
+            let elements: Vec<Range> =
+                elements.map(|(e, room)| e.place(iteration).unwrap_or(*room)).collect();
+            for (e, to) in self.elements.iter().zip(&elements).filter(|(e, _)| e.place(iteration).is_none()) {
+                moves.push(at_iteration(&e.load(to.address, Factor::Made), iteration));
             }
-            let last = trip + 1 == n;
-            let slots: Vec<_> = self.stacks.iter().map(|s| s.1.place(trip)).collect();
+            let last = iteration + 1 == n;
+            let slots: Vec<_> = self.stacks.iter().map(|s| s.1.place(iteration)).collect();
             let wanted = self.wanted(flow, &at, &homes, &slots, last)?;
             let made = self.iteration(flow, &at, &elements, &wanted, &slots)?;
             let mut made_of = self.site.planned(self.site.moves(flow, &moves, &Decision::default())?);
             moves = made.after.clone();
             for (k, (_, s)) in self.stacks.iter().enumerate() {
-                let from = self.stacked(&made, k).filter(|&from| from != s.address(trip));
-                moves.extend(from.map(|from| at_trip(&s.store(from), trip)));
+                let from = self.stacked(&made, k).filter(|&from| from != s.address(iteration));
+                moves.extend(from.map(|from| at_iteration(&s.store(from), iteration)));
             }
             let step = self.site.step;
             made_of.extend(made.part.planned.into_iter().map(|p| Planned { step, ..p }));
             size += made_of.iter().map(|p| p.launch.size()).sum::<usize>() as i64;
             out.extend(made_of);
-            if out.len() as i64 * n > (trip + 1) * most || size * n > (trip + 1) * MOST {
+            if out.len() as i64 * n > (iteration + 1) * most || size * n > (iteration + 1) * MOST {
                 return Ok(None);
             }
             at = made.next;

@@ -4,7 +4,8 @@ use super::tile::{Heads, MASK, Tile};
 use crate::target::capability;
 use kiln_codegen::site::Site;
 
-/// How much longer blocks take that wait for all their keys at once, where a mask is read, too: nothing else goes on meanwhile.
+/// Factor of the time of blocks that wait for all their keys at once and read a mask: nothing else goes on
+/// meanwhile.
 const MASKED_AT_ONCE: f64 = 1.3;
 /// Nanoseconds of a launch.
 const LAUNCH_NS: f64 = 2000.0;

@@ -11,7 +11,7 @@ use kiln_ir::DType;
 
 /// The input that is the past keys.
 const PAST: usize = 4;
-/// The input that is the number of keys that are no padding.
+/// The input that is the number of keys that are not padding.
 const NONPAD: usize = 6;
 
 kiln_codegen::params! {

@@ -8,7 +8,7 @@ use kiln_ir::{DType, Dim};
 /// The input that is the mask.
 pub const MASK: usize = 3;
 
-/// What a block computes.
+/// Part of the result that a block computes.
 pub struct Tile {
     /// Queries.
     pub rows: usize,
@@ -20,9 +20,10 @@ pub struct Tile {
     pub stages: usize,
     /// The largest heads, in bytes, for which sums stay in registers.
     pub most: usize,
-    /// How many blocks share the keys of a row at most.
+    /// Greatest number of blocks that share the keys of a row.
     pub split: usize,
-    /// Where all keys are in shared memory at once: how many blocks of a multiprocessor registers are to suffice for.
+    /// Number of blocks of a multiprocessor that registers are to suffice for, where all keys are in shared
+    /// memory at once.
     pub beside: Option<usize>,
 }
 

@@ -32,7 +32,7 @@ kiln_codegen::params! {
         rows: u32,
         /// Width of the result.
         columns: u32,
-        /// How many channels.
+        /// Number of channels.
         channels: u32,
         /// Padding above.
         before_down: i32,
@@ -58,7 +58,7 @@ const THREADS: u32 = 128;
 /// The most taps down or across.
 const MOST: usize = 11;
 
-/// What the text depends on.
+/// Numbers that the text depends on.
 struct Shape {
     kernel: [usize; 2],
     strides: [usize; 2],

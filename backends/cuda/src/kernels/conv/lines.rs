@@ -64,7 +64,7 @@ tile_kernels! { Row, "lines_":
     "4" [conv] Row { tall: 4 };
 }
 
-/// What the text is written for.
+/// Numbers that the text is written for.
 #[derive(Clone, Copy, Debug)]
 struct Form {
     /// Lines of a filter, and elements of one.

@@ -85,7 +85,8 @@ pub fn tactics(site: &Site<'_>, name: &str, Row { tile, split }: &Row) -> Result
     Ok(vec![Tactic { estimate_ns, ..Tactic::plain(name) }])
 }
 
-/// Entries of a table of all taps, in whole stages, if it is small and the taps lie in a plane not far from each other.
+/// Entries of a table of all taps, in whole stages. Only if the table is small and the taps are near each
+/// other in a plane.
 fn table(site: &Site<'_>, tile: &Tile, kind: Kind) -> Option<usize> {
     const MOST: i64 = 1024;
     let (_, n) = site.anchor?;

@@ -74,7 +74,7 @@ pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, 
     Ok(tile.tactic(site, name, kind))
 }
 
-/// How elements are taken, and the channels; refuses convolutions whose windows TMA cannot copy.
+/// Element kind and channels; refuses convolutions whose windows TMA cannot copy.
 pub fn windows(site: &Site<'_>) -> Result<(Kind, usize), BackendError> {
     has_wgmma(site.target)?;
     let attrs = site.op()?.attrs();
@@ -104,7 +104,7 @@ pub fn windows(site: &Site<'_>) -> Result<(Kind, usize), BackendError> {
     Ok((kind, channels as usize))
 }
 
-/// How the weights of a convolution lie in stages: lines of whole taps may be spread.
+/// Layout of a convolution's weights in stages: lines of whole taps may be spread.
 fn weights_lie(channels: usize, outputs: usize, size: usize) -> Lies {
     if (channels * size).is_multiple_of(STAGE_BYTES) { Lies::along(outputs) } else { Lies::Along }
 }

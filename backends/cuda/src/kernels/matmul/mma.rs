@@ -32,7 +32,7 @@ kiln_codegen::params! {
         batch: [u32],
         /// Elements from one to the next of each dimension of the batch in A.
         a_batch: [u32],
-        /// The same in B.
+        /// Elements from one to the next of each dimension of the batch in B.
         b_batch: [u32],
     }
 }

@@ -52,7 +52,7 @@ pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, 
     Ok(tile.tactic(site, name, kind))
 }
 
-/// How B lies in the stages of a product, if that is known: by the columns of one matrix along the depth.
+/// Layout of B in the stages of a product, if that is known: by the columns of one matrix along the depth.
 fn lies(site: &Site<'_>) -> Result<Lies, BackendError> {
     if across(site)?.1 {
         return Ok(Lies::Across);

@@ -8,7 +8,7 @@ use kiln_backend::{BackendError, Target};
 use kiln_codegen::site::{Site, unsupported};
 use kiln_ir::DType;
 
-/// What a block computes: rows, columns, bytes of K in a stage, how its warps share it, buffers.
+/// Work of a block: rows, columns, bytes of K in a stage, its division among warps, buffers.
 #[derive(Debug)]
 pub struct Tile {
     pub m: usize,
@@ -25,7 +25,7 @@ pub struct Row {
     pub split: usize,
 }
 
-/// How an instruction takes a pair of operands.
+/// Instruction form of a pair of operands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kind {
     /// Bytes of an element.

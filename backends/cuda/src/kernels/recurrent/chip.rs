@@ -9,6 +9,8 @@ use kiln_codegen::recurrent::activation;
 use kiln_codegen::site::{Cx, Site, op_error};
 use kiln_codegen::{Blocks, Body, Entry, Grid, Launch};
 use kiln_ir::DType;
+use kiln_ops::recurrent::GRU;
+use kiln_ops::recurrent::LSTM;
 use kiln_ops::recurrent::activations;
 use std::fmt::Write;
 
@@ -31,13 +33,13 @@ kiln_codegen::params! {
         batch_first: u32,
         /// 1 where the only direction is the reverse one.
         backward: u32,
-        /// What the sums of gates are clipped to; 0 where they are not.
+        /// Bound that the sums of gates are clipped to; 0 where they are not.
         clip: f32,
         /// Sequences of a cluster.
         sequences: u32,
-        /// Where counters of a grid begin in scratch memory, in words.
+        /// Offset of a grid's counters in scratch memory, in words.
         counters_at: u32,
-        /// How many counters there are; the states of a grid are behind them.
+        /// Number of counters; the states of a grid are behind them.
         counters: u32,
         /// The first cluster of the launch.
         first_cluster: u32,
@@ -87,14 +89,14 @@ pub fn source(site: &Site<'_>, plan: &Plan) -> Result<Body, BackendError> {
     let (op, narrow, reset_first) = (site.op()?, narrow(site)?, reset_first(site.op()?)?);
     let layout = Layout::of(site, plan)?;
     let has = |i: usize| site.dtype(i).is_some();
-    let input_forget = op.is("lstm") && op.attrs().bool("input_forget").map_err(op_error)?;
+    let input_forget = op.is(LSTM) && op.attrs().bool("input_forget").map_err(op_error)?;
     let mut code = chosen(site, narrow)? + &layout.constants(plan);
     for (name, yes) in [
         ("GRID", plan.grid),
         ("NARROW", narrow),
         ("BF16", site.dtype(0) == Some(DType::BF16)),
-        ("LSTM", op.is("lstm")),
-        ("GRU", op.is("gru")),
+        ("LSTM", op.is(LSTM)),
+        ("GRU", op.is(GRU)),
         ("RESET_FIRST", reset_first),
         ("INPUT_FORGET", input_forget),
         ("BIAS", has(3)),

@@ -12,7 +12,7 @@ const FIXED_SHARED: usize = 10 << 10;
 /// Shared memory of a block where the target does not tell: what sm_80 has.
 const LEAST_SHARED: u64 = 160 << 10;
 
-/// How the work of one block is laid out; the names are those of the kernel's constants.
+/// Division of a block's work; the names are those of the kernel's constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Layout {
     pub hidden: usize,
@@ -144,7 +144,7 @@ pub fn most_columns(units: usize, narrow: bool) -> usize {
 mod tests {
     use super::*;
 
-    /// What [`Layout`] leaves out or counts twice would be wrong sums.
+    /// Weights that [`Layout`] leaves out or counts twice would be wrong sums.
     #[test]
     fn layouts_cover_all_weights() {
         for narrow in [true, false] {

@@ -4,6 +4,7 @@ use crate::kernels::mma::Tile;
 use kiln_backend::BackendError;
 use kiln_codegen::site::{Site, op_error, unsupported};
 use kiln_ir::{Attrs, DType, Op};
+use kiln_ops::recurrent::GRU;
 
 /// A way to run a recurrence.
 #[derive(Debug)]
@@ -42,7 +43,7 @@ pub const RESIDENT: usize = 112;
 pub const AT_ONCE: usize = 128;
 /// The side of the tile of the input's product in f32.
 pub const SIDE: usize = 64;
-/// Which operands of the input's product are laid out across its depth: none.
+/// Whether operands of the input's product are laid out across its depth: neither is.
 pub const ALONG: (bool, bool) = (false, false);
 
 impl Plan {
@@ -58,7 +59,7 @@ impl Plan {
     }
 }
 
-/// How many directions there are.
+/// Number of directions.
 pub fn directions(a: &Attrs) -> usize {
     if a.str("direction") == Ok("bidirectional") { 2 } else { 1 }
 }
@@ -74,7 +75,7 @@ pub fn gates(op: &str) -> usize {
 
 /// Whether the reset gate of a GRU comes before the product with the state.
 pub fn reset_first(op: &Op) -> Result<bool, BackendError> {
-    Ok(op.is("gru") && !op.attrs().bool("linear_before_reset").map_err(op_error)?)
+    Ok(op.is(GRU) && !op.attrs().bool("linear_before_reset").map_err(op_error)?)
 }
 
 /// The number of hidden units, which the weights tell.

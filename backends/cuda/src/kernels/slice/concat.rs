@@ -29,7 +29,7 @@ kiln_codegen::params! {
         blocks: [u32],
         /// Threads of an input.
         threads: [u32],
-        /// Where an input starts in the result's slice.
+        /// Start of an input in the result's slice.
         starts: [u32],
         /// Threads of an input's slice.
         sizes: [u32],

@@ -26,14 +26,14 @@ const MAX_PARTS: usize = 512;
 /// Stages at most.
 const MAX_STAGES: usize = 24;
 
-/// What a block computes: rows, and how many blocks share the depth.
+/// Work of a block: rows, and the number of blocks that share the depth.
 #[derive(Debug)]
 pub struct Tile {
     pub rows: usize,
     pub split: usize,
 }
 
-/// How a block's share of the depth is cut.
+/// Division of a block's share of the depth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cut {
     /// Stages that are multiplied.
@@ -140,7 +140,7 @@ impl Tile {
         const AGAIN: f64 = 840.0;
         /// Bytes that a multiprocessor gets in a clock.
         const INTAKE: f64 = 96.0;
-        /// The L2 gives small boxes so many times what memory gives.
+        /// Bandwidth of the L2 for small boxes, as a multiple of the memory's.
         const L2: f64 = 1.15;
         let [m, n, ..] = product.size;
         let (rows, parts) = (self.rows as f64, (cut.steps * cut.chunk) as f64);

@@ -1,4 +1,4 @@
-//! How the second operand of a product lies in shared memory.
+//! Layout of a product's second operand in shared memory.
 
 use kiln_codegen::Map;
 use kiln_codegen::site::Cx;
@@ -6,7 +6,7 @@ use kiln_codegen::site::Cx;
 /// Bytes of K in a stage.
 pub const STAGE_BYTES: usize = 128;
 
-/// How B lies in a stage.
+/// Layout of B in a stage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lies {
     Along,
@@ -22,7 +22,8 @@ impl Lies {
     }
 }
 
-/// The map of `lines` along the depth in the order that gives each lane sums of eight neighbours; a box has `columns` of them.
+/// The map of `lines` along the depth, in the order in which each lane has sums of eight neighbours; a box
+/// has `columns` of them.
 pub fn spread_map(size: usize, depth: usize, lines: usize, columns: usize) -> Map {
     Map {
         input: 1,

@@ -32,7 +32,7 @@ impl Node {
             return self.regions[taken].eval(&ins[captures[taken].clone()]);
         }
         let shape = infer::check_loop(&self.op, &self.regions, &types).map_err(wrap)?;
-        Trips { node: self, shape, ins: &ins }.run()
+        Factor { node: self, shape, ins: &ins }.run()
     }
 }
 
@@ -42,13 +42,13 @@ fn truth(t: &Tensor) -> Result<i64, OpError> {
 }
 
 /// One run of a loop.
-struct Trips<'a> {
+struct Factor<'a> {
     node: &'a Node,
     shape: LoopShape,
     ins: &'a [Tensor],
 }
 
-impl Trips<'_> {
+impl Factor<'_> {
     fn run(&self) -> Result<Vec<Tensor>, IrError> {
         let wrap = |e| IrError::layer(&self.node.name, "loop", e);
         let s = &self.shape;
