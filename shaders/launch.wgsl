@@ -53,6 +53,11 @@ fn hi() -> u32 {
     return args[3];
 }
 
+// The number of the step in its program.
+fn step_number() -> u32 {
+    return args[4];
+}
+
 // The number of a block, of a dispatch that may be folded into rows.
 fn block_of(id: vec3<u32>, count: vec3<u32>) -> u32 {
     return id.y * count.x + id.x;

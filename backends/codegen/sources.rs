@@ -30,8 +30,7 @@ fn digest(variable: &str, roots: &[&str]) -> std::io::Result<()> {
         let text = std::fs::read_to_string(&file)?;
         let text = without_tests(&text);
         for line in text.map(str::trim).filter(|l| !l.is_empty()) {
-            // Headings of sections are comments, too, and matter.
-            if !line.starts_with("//") || line.starts_with("// ---- ") {
+            if !line.starts_with("//") {
                 put(line.as_bytes());
                 put(b"\n");
             }

@@ -1,4 +1,4 @@
-// A check of an element of an index input, given by the halves of its value: `fault` records it if it is out of range.
+// A check of an element of an index input, given by the halves of its value.
 #pragma once
 #include "../prelude/launch.cuh"
 
@@ -10,6 +10,18 @@ struct IndexCheckParams {
     u32 except_high;
 };
 
+// Records an element, unless the step has a record.
+template <class K> DEV void fault(const K& k, u32 input, u32 at, u32 low, u32 high, u32 least, u32 greatest) {
+    if (atomicExch(k.faults, 1u) == 0u) {
+        k.faults[1] = input;
+        k.faults[2] = at;
+        k.faults[3] = low;
+        k.faults[4] = high;
+        k.faults[5] = least;
+        k.faults[6] = greatest;
+    }
+}
+
 template <class K> DEV void check_index(const K& k, u32 input, u32 at, u32 low, u32 high) {
     const auto& p = params<IndexCheckParams>(k);
     const i32 v = i32(low);
@@ -18,6 +30,6 @@ template <class K> DEV void check_index(const K& k, u32 input, u32 at, u32 low, 
     const bool wide = high != (v < 0 ? 0xffffffffu : 0u);
     const bool excepted = p.excepted != 0u && low == p.except_low && high == p.except_high;
     if ((wide || v < least || v > greatest) && !excepted) {
-        k.fault(input, at, low, high, u32(least), u32(greatest));
+        fault(k, input, at, low, high, u32(least), u32(greatest));
     }
 }

@@ -19,11 +19,11 @@ struct Long {
 template <class P, class K> DEV const P& params(const K& k) { return *reinterpret_cast<const P*>(&k.words[0]); }
 
 // Number i of a list.
-template <class K> DEV u32 item(const K& k, List list, u32 i) { return k.m(list.first + i); }
+template <class K> DEV u32 item(const K& k, List list, u32 i) { return k.word(list.first + i); }
 template <class K> DEV i32 item_i32(const K& k, List list, u32 i) { return i32(item(k, list, i)); }
 template <class K> DEV f32 item_f32(const K& k, List list, u32 i) { return cf(item(k, list, i)); }
 template <class K> DEV i64 item_i64(const K& k, List list, u32 i) {
-    return ci64(k.m(list.first + i * 2u + 1u), k.m(list.first + i * 2u));
+    return ci64(k.word(list.first + i * 2u + 1u), k.word(list.first + i * 2u));
 }
 
 // Where element `at` of an array of sizes `dims`, the last one innermost, lies by these strides.

@@ -1,4 +1,4 @@
-// A check of an element of an index input, given by the halves of its value: `fault` records it if it is out of range.
+// A check of an element of an index input, given by the halves of its value.
 
 struct IndexCheckParams {
     least: List,
@@ -16,6 +16,19 @@ fn index_check_params() -> IndexCheckParams {
         word(5u),
         word(6u),
     );
+}
+
+// Records an element, unless the step has a record.
+fn fault(input: u32, at: u32, low: u32, high: u32, least: u32, greatest: u32) {
+    let to = step_number() * 8u;
+    if (atomicExchange(&faults[to], 1u) == 0u) {
+        atomicStore(&faults[to + 1u], input);
+        atomicStore(&faults[to + 2u], at);
+        atomicStore(&faults[to + 3u], low);
+        atomicStore(&faults[to + 4u], high);
+        atomicStore(&faults[to + 5u], least);
+        atomicStore(&faults[to + 6u], greatest);
+    }
 }
 
 fn check_index(input: u32, at: u32, low: u32, high: u32) {
@@ -45,5 +58,8 @@ fn item_i32(list: List, i: u32) -> i32 {
     return 0;
 }
 
-fn fault(input: u32, at: u32, low: u32, high: u32, least: u32, greatest: u32) {
+fn step_number() -> u32 {
+    return 0u;
 }
+
+@group(0) @binding(1) var<storage, read_write> faults: array<atomic<u32>>;

@@ -1,4 +1,4 @@
-// Sums of 4 x 4 products in registers. Written out: drivers keep arrays in memory that are indexed in loops.
+// Sums of 4 x 4 products in registers. Written out, as drivers may keep arrays that loops index in memory.
 
 struct Quad {
     a: vec4<Value>,

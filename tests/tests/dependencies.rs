@@ -191,6 +191,38 @@ fn structures_of_parameters_have_unique_names() {
     }
 }
 
+/// Whether a line has a heading of a section that would have to be cut out, or reads a parameter by its position.
+fn is_template(line: &str) -> bool {
+    let positional = line.match_indices('(').any(|(at, _)| {
+        let name = line[..at].rsplit(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("");
+        let digits = line[at + 1..].trim_start_matches(|c: char| c.is_ascii_digit());
+        ["m", "mi", "mf"].contains(&name) && digits.starts_with('u') && digits.len() < line.len() - at - 1
+    });
+    line.contains("// ---- ") || positional
+}
+
+/// Kernel files are read as they stand, by compilers as by people.
+#[test]
+fn kernel_files_are_not_templates() {
+    assert!(is_template("// ---- tiled") && is_template("let n = m(30u);") && is_template("x + mf(1u + k)"));
+    assert!(!is_template("let n = sum(30u) + self.m();") && !is_template("atom(3u)"));
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut open: Vec<_> = ["kernels", "shaders", "backends"].iter().map(|f| root.join(f)).collect();
+    let (mut seen, mut found) = (0, Vec::new());
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(std::fs::read_dir(&path).expect("a folder").flatten().map(|e| e.path()));
+        } else if path.extension().is_some_and(|e| e == "cuh" || e == "wgsl" || e == "rs") {
+            let text = std::fs::read_to_string(&path).expect("it is readable");
+            let lines = text.lines().filter(|l| is_template(l));
+            found.extend(lines.map(|l| format!("{}: {l}", path.display())));
+            seen += 1;
+        }
+    }
+    assert!(seen > 200, "only {seen} files");
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
 /// A name that is mistyped in a comparison is silently another operator; that of a constant does not compile.
 #[test]
 fn operators_are_compared_with_constants() {

@@ -13,8 +13,7 @@ use kiln_ir::Fact;
 const FILE: &str = "checks/index";
 
 impl Kernel {
-    /// The body as [`Kernel::body`] returns it, in the site's dialect. A dialect without templates gets the right entry points
-    /// and bindings, but no valid code.
+    /// The kernel's body, with the checks of its index inputs.
     pub fn outline(&self, site: &Site<'_>, tactic: &Tactic) -> Result<Body, BackendError> {
         let mut body = (self.source)(site, tactic)?;
         if self.views == crate::Views::Framed {

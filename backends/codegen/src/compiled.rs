@@ -19,11 +19,10 @@ pub fn compiled(
         threads,
         maps: e.mapped().map(|j| j as u32),
         cluster: match e {
-            Entry::Cluster(_, blocks) => *blocks,
             Entry::Blocks(b) => b.cluster,
             _ => 1,
         },
-        together: matches!(e, Entry::Together(_)) || matches!(e, Entry::Blocks(b) if b.together),
+        together: matches!(e, Entry::Blocks(b) if b.together),
     };
     CompiledKernel {
         entries: body.entries.iter().zip(entries).map(entry).collect(),

@@ -4,7 +4,7 @@ use crate::Kernel;
 use kiln_ir::DType;
 use std::fmt;
 
-/// A language for kernels, and the templates written in it.
+/// A language for kernels: how declarations are written, and which kernels it has.
 ///
 /// Expressions are written so that they mean the same in WGSL and in C++ under a small prelude: `select(no, yes, test)`,
 /// `bitcast<f32>(x)`, conversions `i32(x)`, constants `0.0f` and `i64(0)`, `let` for names. The prelude of each language
@@ -12,8 +12,6 @@ use std::fmt;
 pub struct Dialect {
     /// A digest of the code that plans launches, which backends take from their build scripts.
     pub launch_code: &'static str,
-    /// The templates of a family; empty if it has none.
-    pub text: fn(family: &str) -> &'static str,
     /// A function: name, arguments with their types (`"u32"`, `"[u32; 3]"`), type of the result, the expression that it returns.
     pub function: fn(&str, &[(&str, &str)], &str, &str) -> String,
     /// A constant: name, type, value.
@@ -24,7 +22,7 @@ pub struct Dialect {
     pub decode: fn(DType, &str, &str) -> String,
     /// Kernels that only this backend has; they are preferred.
     pub own: &'static [&'static [Kernel]],
-    /// Those of [`crate::FAMILIES`] that it has templates for.
+    /// Those of [`crate::FAMILIES`] that it has kernel files for.
     pub generic: &'static [&'static [Kernel]],
     /// Loops may be too long for one launch: functions `keep`, `kept` and `resume`, by which numbers of a type stay in
     /// scratch memory from launch to launch (see [`crate::long`]). `None` if launches take any time.

@@ -323,7 +323,6 @@ mod tests {
 
     static NONE: Dialect = Dialect {
         launch_code: "",
-        text: |_| "",
         constant: |_, _, _| String::new(),
         alias: |_, _| String::new(),
         function: |_, _, _, _| String::new(),

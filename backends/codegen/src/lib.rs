@@ -1,7 +1,7 @@
 //! Families of generic kernels: the half that runs on the host, shared by backends that print kernel text.
 //!
-//! One file a family of operators, each listing its [`Kernel`]s: what it can run, how its template is filled in, and what
-//! is launched for given shapes. The templates themselves are written once in every [`Dialect`]. A kernel's text depends
+//! One file a family of operators, each listing its [`Kernel`]s: what it can run, what the region adds to its
+//! kernel files, and what is launched for given shapes. The files are written once in every [`Dialect`]. A kernel's text depends
 //! on operators, element types and attributes but not on shapes: those travel as argument words, so that a new shape
 //! compiles nothing.
 
@@ -44,7 +44,6 @@ mod reshapes;
 pub mod rounding;
 pub mod scalar;
 pub mod site;
-pub mod template;
 
 pub use dialect::Dialect;
 pub use kiln_backend::launch::{Grid, Launch, Map, Windows, word, words};
@@ -119,7 +118,7 @@ impl Kernel {
 /// The part of a kernel's text that its family writes.
 ///
 /// The frame gives it for each bound input i: `x<i>(at) -> value`, and `near<i>(at) -> i32`, the nearest number of 32
-/// bits; for output j: `emit<j>(at, value)`, `ry<j>(at)`; arguments `m(k)`; `scratch` and `sizes` (arrays of u32) where
+/// bits; for output j: `emit<j>(at, value)`, `ry<j>(at)`; the words of the parameters; `scratch` and `sizes` (arrays of u32) where
 /// asked for; where the dialect has [spans](Dialect::spans) `lo()` and `hi()`, the span of the launch.
 #[derive(Default)]
 pub struct Body {
@@ -139,7 +138,7 @@ pub struct Body {
     pub sizes: bool,
     /// How many maps its launches have.
     pub maps: u32,
-    /// Bytes of memory that a workgroup of a [`Entry::Free`] entry shares, beside what the text declares itself.
+    /// Bytes of memory that a block shares, beside what the kernel files declare themselves.
     pub shared: u32,
     /// Outputs that are bound, but that it does not write, as nobody reads them.
     pub unwritten: Vec<usize>,
@@ -152,16 +151,8 @@ pub struct Body {
 
 /// One entry point.
 pub enum Entry {
-    /// One thread computes the elements of one word of output `j` by `fn compute<j>(at: u32) -> value`.
-    Map(usize),
-    /// A function of this name in the text.
-    Free(&'static str),
-    /// The same, writing no outputs.
-    Partial(&'static str),
-    /// The same, its workgroups in clusters of so many, which divides their number.
-    Cluster(&'static str, u32),
-    /// The same, but all of its workgroups run at once, or none: they may wait for each other.
-    Together(&'static str),
+    /// One thread computes the elements of one word of output 0 by the region's expression, which has no anchor.
+    Expression,
     /// One thread computes the elements of one word of output `j` by a function of a kernel file, `name(at) -> value`.
     Element(usize, &'static str),
     /// Threads that each run a function of a kernel file, given their number.
@@ -223,7 +214,6 @@ impl Entry {
     /// Does it write elements of outputs at places of its choice?
     pub fn writes(&self) -> bool {
         match self {
-            Entry::Free(_) => true,
             Entry::Threads(t) => t.writes,
             Entry::Blocks(b) => b.writes,
             _ => false,
@@ -233,7 +223,8 @@ impl Entry {
     /// The output that it maps.
     pub fn mapped(&self) -> Option<usize> {
         match *self {
-            Entry::Map(j) | Entry::Element(j, _) => Some(j),
+            Entry::Expression => Some(0),
+            Entry::Element(j, _) => Some(j),
             _ => None,
         }
     }
@@ -247,9 +238,9 @@ impl Blocks {
 }
 
 impl Body {
-    /// A body with one map over output 0.
-    pub fn map(code: String) -> Body {
-        Body { code, entries: vec![Entry::Map(0)], ..Body::default() }
+    /// A body of the region's expression alone.
+    pub fn expression() -> Body {
+        Body { entries: vec![Entry::Expression], ..Body::default() }
     }
 
     /// A body of one kernel file with these entry points.

@@ -20,14 +20,6 @@ pub fn near_or_far(site: &Site<'_>, tactic: Tactic) -> Tactic {
     }
 }
 
-/// The types of positions in a kernel's text: unsigned, signed.
-pub fn types(tactic: &Tactic) -> [(&'static str, &'static str); 2] {
-    match is_far(tactic) {
-        true => [("AT", "u64"), ("PLACE", "i64")],
-        false => [("AT", "u32"), ("PLACE", "i32")],
-    }
-}
-
 /// Keeps the tactics that can count the elements of all tensors of the region whose sizes are known.
 pub fn fitting(site: &Site<'_>, tactics: Vec<Tactic>) -> Result<Vec<Tactic>, BackendError> {
     let given = tactics.len();

@@ -9,6 +9,6 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     epilogue: true,
     views: Views::Whole,
     tactics: |_| plain("pointwise"),
-    source: |_, _| Ok(Body::map(String::new())),
+    source: |_, _| Ok(Body::expression()),
     launch: |_| Ok(vec![Launch::map(0, Vec::new())]),
 }];

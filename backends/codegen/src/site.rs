@@ -70,11 +70,6 @@ impl<'a> Site<'a> {
         Ok(site)
     }
 
-    /// Returns this region for another dialect.
-    pub fn in_dialect(&self, dialect: &'static Dialect) -> Site<'a> {
-        Site { dialect, ..self.clone() }
-    }
-
     /// Whether a node needs no kernel: a view of an operand of the expression, or a number that the host alone reads.
     fn is_silent(&self, n: &Node) -> bool {
         self.dialect.reshapes && (is_view(self.graph, n) || is_on_host(self.graph, n))
@@ -298,11 +293,6 @@ impl<'a> Site<'a> {
     /// Are loops cut into spans?
     pub fn cut(&self) -> bool {
         self.dialect.spans.is_some()
-    }
-
-    /// The templates of a family in the backend's language.
-    pub fn text(&self, family: &str) -> &'static str {
-        (self.dialect.text)(family)
     }
 
     /// A constant of a kernel.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cuda;
 
-/// Identifies the templates and the code that kernels' texts are written from; their times are those of these sources.
+/// Identifies the kernel files and the code that kernels' texts are written from; their times are those of these sources.
 const SOURCES: &str = env!("KILN_KERNEL_SOURCES");
 
 /// Names a known GPU to build for instead of those that are here.

@@ -1,25 +1,11 @@
-//! The generic kernels' templates in CUDA C++.
+//! CUDA C++ as a language for kernels.
 
 use kiln_codegen::{Dialect, FAMILIES};
 use kiln_ir::DType;
 
-macro_rules! generic {
-    ($($name:literal),*) => {
-        fn text(family: &str) -> &'static str {
-            match family {
-                $($name => include_str!(concat!("../../../kernels/generic/", $name, ".cuh")),)*
-                _ => "",
-            }
-        }
-    };
-}
-
-generic!();
-
 /// CUDA C++.
 pub static CUDA: Dialect = Dialect {
     launch_code: env!("KILN_LAUNCH_CODE"),
-    text,
     function,
     constant,
     alias,

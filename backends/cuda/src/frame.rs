@@ -1,7 +1,7 @@
 //! Writing a kernel's source: its parameter, loads and stores of every tensor, the fused expression, entry points.
 //!
-//! A module is one structure `K`, passed to every entry point by value: argument words, then the addresses of all
-//! bindings. All functions of the module are its members, so that they may stand in any order.
+//! A unit is one structure `K`, passed to every entry point by value: the words of its parameters, then the addresses of all
+//! bindings. What is generated are its members; kernel files are templates over it.
 
 mod cells;
 mod files;
@@ -96,19 +96,6 @@ fn store(t: DType, buffer: &str, at: &str, v: &str) -> String {
     }
 }
 
-/// Records an element of an index input, unless the step has a record.
-const FAULT: &str = "DEV void fault(u32 input, u32 at, u32 low, u32 high, u32 least, u32 greatest) const {
-    if (atomicExch(faults, 1u) == 0u) {
-        faults[1] = input;
-        faults[2] = at;
-        faults[3] = low;
-        faults[4] = high;
-        faults[5] = least;
-        faults[6] = greatest;
-    }
-}
-";
-
 /// The members of every kernel's parameter.
 fn head() -> Vec<Field> {
     let mut fields: Vec<Field> =
@@ -126,8 +113,7 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
     let calls = |name: String| body.code.contains(&name) || files.contains(&name);
     let mut fields = head();
     let mut code = format!(
-        "DEV u32 m(u32 k) const {{ return k < {WORDS}u ? words[k] : more_words[k - {WORDS}u]; }}\n\
-         DEV i32 mi(u32 k) const {{ return i32(m(k)); }}\nDEV f32 mf(u32 k) const {{ return cf(m(k)); }}\n"
+        "DEV u32 word(u32 k) const {{ return k < {WORDS}u ? words[k] : more_words[k - {WORDS}u]; }}\n"
     );
     for (s, slot) in slots.iter().enumerate() {
         let cell = Some(s).filter(|&s| may_be_cell(cells, s));
@@ -153,43 +139,27 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
         }
     }
     code += &body.code;
-    let mut names = Vec::new();
-    let mut templates = Vec::new();
+    let mut found = Vec::new();
     for (k, e) in body.entries.iter().enumerate() {
-        match e {
+        found.push(match e {
+            Entry::Expression => {
+                code += &map_entry(site, k, 0, "finish(at)")?;
+                Heading::of_map(k)
+            }
             Entry::Element(j, name) => {
-                names.push((format!("main{k}"), 1));
-                code += &map_entry(site, k, *j, &format!("kernels::{name}(*this, at)"))?;
+                let value = format!("kernels::{name}(*this, at)");
+                let value = if site.fused.is_some() { format!("finish(at, {value})") } else { value };
+                code += &map_entry(site, k, *j, &value)?;
+                Heading::of_map(k)
             }
-            Entry::Threads(e) => {
-                names.push((e.name.to_owned(), 1));
-                templates.push(Heading::of_threads(e));
-            }
-            Entry::Blocks(e) => {
-                names.push((e.name.to_owned(), e.cluster));
-                templates.push(Heading::of_blocks(e));
-            }
-            Entry::Free(name) | Entry::Partial(name) | Entry::Together(name) => {
-                names.push(((*name).to_owned(), 1))
-            }
-            Entry::Check(input) => {
-                let check = Heading::of_check(*input);
-                names.push((check.name.clone(), 1));
-                templates.push(check);
-            }
-            Entry::Cluster(name, blocks) => names.push(((*name).to_owned(), *blocks)),
-            Entry::Map(j) => {
-                names.push((format!("main{k}"), 1));
-                code += &map_entry(site, k, *j, &format!("compute{j}(at)"))?;
-            }
-        }
+            Entry::Threads(e) => Heading::of_threads(e),
+            Entry::Blocks(e) => Heading::of_blocks(e),
+            Entry::Check(input) => Heading::of_check(*input),
+        });
     }
-    let (shared, members, mut found) = headings(&code)?;
-    found.extend(templates);
     let mut text: String = PRELUDE.concat().replace("#pragma once\n", "");
     text = text.lines().filter(|l| !l.starts_with("#include ")).flat_map(|l| [l, "\n"]).collect();
     let _ = writeln!(text, "namespace kernels {{\n{files}}}");
-    text += &shared;
     let lanes = found.iter().find(|h| h.group).map_or(MAP_THREADS, |h| h.threads);
     let (parameter, fields) = match cells {
         0 => (String::new(), plain(&fields)),
@@ -197,15 +167,10 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
     };
     text += &parameter;
     let _ = writeln!(text, "struct K {{\n{fields}    static constexpr u32 LANES = {lanes}u;");
-    text += &members;
+    text += &code;
     text += "};\n";
-    let mut entries = Vec::new();
-    for (name, blocks) in names {
-        let h = found.iter().find(|h| h.name == name);
-        let h = h.ok_or_else(|| BackendError::Internal(format!("no entry point \"{name}\" in the text")))?;
-        text += &h.kernel(blocks, cells != 0);
-        entries.push((name, h.threads));
-    }
+    text.extend(found.iter().map(|h| h.kernel(cells != 0)));
+    let entries = found.into_iter().map(|h| (h.name, h.threads)).collect();
     Ok(Source { text, entries, slots })
 }
 
@@ -219,6 +184,8 @@ struct Heading {
     beside: Option<u32>,
     /// Does it call `depend` itself?
     early: bool,
+    /// Blocks of a cluster.
+    cluster: u32,
     /// What it calls: a member of `K`, or a template over it.
     call: String,
 }
@@ -229,7 +196,12 @@ impl Heading {
         let call = format!(
             "const u32 t = blockIdx.x * {MAP_THREADS}u + threadIdx.x; if (t < k.grid_n) {{ {statement} }}"
         );
-        Heading { name, group: false, threads: MAP_THREADS, beside: None, early: false, call }
+        Heading { name, group: false, threads: MAP_THREADS, beside: None, early: false, cluster: 1, call }
+    }
+
+    /// Threads that run the member `main<k>`.
+    fn of_map(k: usize) -> Heading {
+        Heading::of_each(format!("main{k}"), &format!("k.main{k}(t);"))
     }
 
     /// Threads that run a template.
@@ -247,27 +219,24 @@ impl Heading {
 
     /// Blocks that run a template.
     fn of_blocks(e: &Blocks) -> Heading {
-        let Blocks { name, threads, beside, early, .. } = *e;
+        let Blocks { name, threads, beside, early, cluster, .. } = *e;
         Heading {
             name: name.to_owned(),
             group: true,
             threads,
             beside,
             early,
+            cluster,
             call: format!("kernels::{name}(k);"),
         }
     }
 
-    /// One that runs a member of `K`.
-    fn of_member(name: &str, group: bool, threads: u32, beside: Option<u32>, early: bool) -> Heading {
-        Heading { name: name.to_owned(), group, threads, beside, early, call: format!("k.{name}();") }
-    }
-
-    /// The entry point, its blocks in clusters of so many. Cells are written by the kernel in front.
-    fn kernel(&self, blocks: u32, cells: bool) -> String {
-        let Heading { name, threads, .. } = self;
+    /// The text of the entry point. Cells are written by the kernel in front.
+    fn kernel(&self, cells: bool) -> String {
+        let Heading { name, threads, cluster, .. } = self;
         let beside = self.beside.map_or(String::new(), |n| format!(", {n}"));
-        let cluster = if blocks > 1 { format!(" __cluster_dims__({blocks}, 1, 1)") } else { String::new() };
+        let cluster =
+            if *cluster > 1 { format!(" __cluster_dims__({cluster}, 1, 1)") } else { String::new() };
         let (of, p, made) = if cells { ("Parameter", "p", "const K k(p); ") } else { ("K", "k", "") };
         let depend = match (self.early, cells) {
             (false, _) => "depend(); ",
@@ -283,54 +252,6 @@ impl Heading {
     }
 }
 
-/// What lines begin with that are more than members.
-const MARKS: [&str; 5] = ["THREADS ", "GROUPS ", "EARLY ", "__shared__ ", "extern __shared__ "];
-
-/// Replaces the headings of entry points, and moves shared memory out of the structure: `THREADS name {` gives `t`, the
-/// number of the thread, and ends those beyond the grid; `GROUPS name threads {` gives `group` and `l`, the thread in its
-/// group, where `threads,blocks` wants registers to suffice for so many groups of a multiprocessor; so does
-/// `EARLY name threads {`, whose text calls `depend` itself. Returns shared memory, members, and entry points.
-fn headings(code: &str) -> Result<(String, String, Vec<Heading>), BackendError> {
-    let (mut shared, mut members, mut found) = (String::new(), String::new(), Vec::new());
-    for line in code.lines() {
-        let marked = MARKS.iter().any(|m| line.starts_with(m));
-        let words: Vec<&str> = if marked { line.split(' ').collect() } else { Vec::new() };
-        match words[..] {
-            ["THREADS", name, "{"] => {
-                let _ = writeln!(
-                    members,
-                    "DEV void {name}() const {{\n    const u32 t = blockIdx.x * {MAP_THREADS}u + threadIdx.x;\n    \
-                     if (t >= grid_n) {{ return; }}"
-                );
-                found.push(Heading::of_member(name, false, MAP_THREADS, None, false));
-            }
-            ["GROUPS", name, threads, "{"] | ["EARLY", name, threads, "{"] => {
-                let number = |n: &str| {
-                    n.parse::<u32>()
-                        .map_err(|_| BackendError::Internal(format!("a group of {threads} threads")))
-                };
-                let (own, beside) = threads.split_once(',').map_or((threads, None), |(n, b)| (n, Some(b)));
-                let (threads, beside) = (number(own)?, beside.map(number).transpose()?);
-                let early = words.first() == Some(&"EARLY");
-                let _ = writeln!(
-                    members,
-                    "DEV void {name}() const {{\n    const u32 group = blockIdx.x;\n    const u32 l = threadIdx.x;"
-                );
-                found.push(Heading::of_member(name, true, threads, beside, early));
-            }
-            ["__shared__", ..] | ["extern", "__shared__", ..] => {
-                shared += line;
-                shared.push('\n');
-            }
-            _ => {
-                members += line;
-                members.push('\n');
-            }
-        }
-    }
-    Ok((shared, members, found))
-}
-
 /// A binding's member, and the function that loads its elements.
 fn binding(site: &Site<'_>, body: &Body, slot: Slot, code: &mut String) -> Field {
     let (name, loader, t, constant) = match slot {
@@ -342,10 +263,7 @@ fn binding(site: &Site<'_>, body: &Body, slot: Slot, code: &mut String) -> Field
         Slot::Output(j) => (format!("by{j}"), format!("ry{j}"), site.stored().get(j).copied(), ""),
         Slot::Scratch => return Field::new("u32*", "scratch"),
         Slot::Sizes => return Field::new("u32*", "sizes"),
-        Slot::Faults => {
-            *code += FAULT;
-            return Field::new("u32*", "faults");
-        }
+        Slot::Faults => return Field::new("u32*", "faults"),
     };
     let t = t.unwrap_or(DType::F32);
     let far = matches!(slot, Slot::Input(k) if body.far.contains(&k));
@@ -408,10 +326,10 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
 fn pack_entry(site: &Site<'_>, k: usize, t: DType) -> String {
     let whole = match strided(site) {
         false => "true",
-        true => "m(extras_at) == 0u || m(extras_at + m(extras_at)) % 8u == 0u",
+        true => "word(extras_at) == 0u || word(extras_at + word(extras_at)) % 8u == 0u",
     };
     format!(
-        "{}THREADS main{k} {{\n    const u32 at = t * {PACK}u;\n    if (({whole}) && at + {PACK}u <= extent) {{\n        const auto \
+        "{}DEV void main{k}(u32 t) const {{\n    const u32 at = t * {PACK}u;\n    if (({whole}) && at + {PACK}u <= extent) {{\n        const auto \
          f = even0() ? fetch0_run<true>(at) : fetch0_run<false>(at);\n        Run<{}> all;\n#pragma unroll\n        for (u32 i = 0u; i < {PACK}u; i++) {{\n            \
          {}\n        }}\n        all.put(by0 + at);\n        return;\n    }}\n    for (u32 i = at; i < at + {PACK}u && i < \
          extent; i++) {{\n        {}\n    }}\n}}\n",
@@ -422,27 +340,22 @@ fn pack_entry(site: &Site<'_>, k: usize, t: DType) -> String {
     )
 }
 
-/// One thread makes the elements that share a byte, each by the expression `element` of `at`.
-fn map_entry(site: &Site<'_>, k: usize, j: usize, element: &str) -> Result<String, BackendError> {
+/// One thread makes the elements that share a byte, each by the expression `value` of `at`.
+fn map_entry(site: &Site<'_>, k: usize, j: usize, value: &str) -> Result<String, BackendError> {
     let Some(&t) = site.stored().get(j) else { return unsupported("an output that is not stored") };
-    let value = match (&site.fused, site.anchor) {
-        (Some(_), None) => "finish(at)".to_owned(),
-        (Some(_), Some(_)) => format!("finish(at, {element})"),
-        _ => element.to_owned(),
-    };
     let n = lanes(t, site.anchor.is_some());
     if t.bits() >= 8 && site.anchor.is_none() {
         return Ok(pack_entry(site, k, t));
     }
     if n == 1 {
         return Ok(format!(
-            "THREADS main{k} {{\n    const u32 at = t;\n    {}\n}}\n",
-            store(t, &format!("by{j}"), "at", &value)
+            "DEV void main{k}(u32 t) const {{\n    const u32 at = t;\n    {}\n}}\n",
+            store(t, &format!("by{j}"), "at", value)
         ));
     }
     let bits = t.bits();
     Ok(format!(
-        "THREADS main{k} {{\n    u32 all = 0u;\n    for (u32 k = 0u; k < {n}u; k++) {{\n        const u32 at = t * {n}u + \
+        "DEV void main{k}(u32 t) const {{\n    u32 all = 0u;\n    for (u32 k = 0u; k < {n}u; k++) {{\n        const u32 at = t * {n}u + \
          k;\n        if (at < extent) {{\n            all |= (u32({value}) & {}u) << (k * {bits}u);\n        }}\n    }}\n    \
          by{j}[t] = u8(all);\n}}\n",
         (1u32 << bits) - 1

@@ -13,7 +13,7 @@ use kiln_codegen::site::{Site, unsupported};
 use kiln_ir::DType;
 use std::sync::Arc;
 
-/// Identifies the templates and the code that kernels' texts are written from; their times are those of these sources.
+/// Identifies the kernel files and the code that kernels' texts are written from; their times are those of these sources.
 const SOURCES: &str = env!("KILN_KERNEL_SOURCES");
 
 /// The WGSL backend.

@@ -1,4 +1,4 @@
-//! The generic kernels' templates in WGSL.
+//! WGSL as a language for kernels.
 
 use crate::kernels::{OWN, SHARED};
 use crate::wgsl::types::decode;
@@ -6,40 +6,19 @@ use kiln_codegen::Dialect;
 use kiln_codegen::scalar::register;
 use kiln_ir::DType;
 
-macro_rules! shared {
-    ($($name:literal),*) => {
-        fn text(family: &str) -> &'static str {
-            match family {
-                $($name => include_str!(concat!("../../../shaders/", $name, ".wgsl")),)*
-                _ => "",
-            }
-        }
-    };
-}
-
-shared!();
-
 /// WGSL.
-pub static WGSL: Dialect = with_templates(text);
-
-/// WGSL without templates: for the bindings and entry points of kernels whose text is not wanted.
-pub static OUTLINE: Dialect = with_templates(|_| "");
-
-const fn with_templates(text: fn(&str) -> &'static str) -> Dialect {
-    Dialect {
-        launch_code: env!("KILN_LAUNCH_CODE"),
-        text,
-        function,
-        constant,
-        alias,
-        decode,
-        own: OWN,
-        generic: SHARED,
-        spans: Some(state),
-        reshapes: true,
-        far: false,
-    }
-}
+pub static WGSL: Dialect = Dialect {
+    function,
+    constant,
+    alias,
+    decode,
+    own: OWN,
+    generic: SHARED,
+    launch_code: env!("KILN_LAUNCH_CODE"),
+    spans: Some(state),
+    reshapes: true,
+    far: false,
+};
 
 fn function(name: &str, arguments: &[(&str, &str)], result: &str, value: &str) -> String {
     let argument = |(n, t): &(&str, &str)| match t.strip_prefix('[').and_then(|t| t.split_once("; ")) {

@@ -97,17 +97,17 @@ pub fn offsets(extras: &[(usize, Reach)], steps: bool) -> String {
     if looked().next().is_none() {
         return s;
     }
-    s += "    const u32 base = extras_at;\n    const u32 rank = m(base);\n    u32 rest = at;\n";
+    s += "    const u32 base = extras_at;\n    const u32 rank = word(base);\n    u32 rest = at;\n";
     for k in looked() {
         let _ = writeln!(s, "    u32 o{k} = rank == 0u ? at : 0u;");
         if steps {
-            let _ = writeln!(s, "    const u32 s{k} = rank == 0u ? 1u : m(base + rank * {}u);", k + 2);
+            let _ = writeln!(s, "    const u32 s{k} = rank == 0u ? 1u : word(base + rank * {}u);", k + 2);
         }
     }
-    s += "    for (u32 d = rank; d > 0u; d--) {\n        const u32 n = m(base + d);\n";
+    s += "    for (u32 d = rank; d > 0u; d--) {\n        const u32 n = word(base + d);\n";
     s += "        const u32 c = d == 1u ? rest : rest % n;\n        rest = d == 1u ? 0u : rest / n;\n";
     for k in looked() {
-        let _ = writeln!(s, "        o{k} += c * m(base + rank * {}u + d);", k + 1);
+        let _ = writeln!(s, "        o{k} += c * word(base + rank * {}u + d);", k + 1);
     }
     s + "    }\n"
 }

@@ -1,5 +1,5 @@
 //! Kernels: one file a family of operators, each listing its kernels. Those that other backends run as they are come from
-//! `kiln-codegen`, whose templates [`crate::dialect`] has in WGSL.
+//! `kiln-codegen`.
 
 mod attention;
 mod block;

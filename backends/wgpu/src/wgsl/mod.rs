@@ -4,7 +4,6 @@ pub mod array;
 pub mod link;
 pub mod types;
 
-use crate::dialect::OUTLINE;
 use array::Array;
 use kiln_backend::{BackendError, Binding, Tactic};
 use kiln_codegen::scalar::{self, narrow, near, register};
@@ -136,7 +135,7 @@ pub fn check_bindings(kernel: &Kernel, site: &Site<'_>, tactic: &Tactic) -> Resu
     if slots(site, &most).len() as u64 <= limit {
         return Ok(());
     }
-    let count = slots(site, &kernel.outline(&site.in_dialect(&OUTLINE), tactic)?).len();
+    let count = slots(site, &kernel.outline(site, tactic)?).len();
     match count as u64 <= limit {
         true => Ok(()),
         false => unsupported(format!("{count} bindings of one kernel, the device has {limit}")),
@@ -164,7 +163,6 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
             }
         }
     }
-    text.push_str(HEADER);
     let result = if site.fused.is_some() { finish(site)? } else { String::new() };
     text.push_str(&result);
     if free {
@@ -176,18 +174,19 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
             }
         }
     }
-    text.push_str(&headings(&body.code));
+    text.push_str(&body.code);
     let mut names = Vec::new();
     for (k, e) in body.entries.iter().enumerate() {
         match e {
-            Entry::Free(name) | Entry::Partial(name) => names.push((*name).to_owned()),
-            Entry::Map(j) => {
+            Entry::Expression => {
                 names.push(format!("main{k}"));
-                text.push_str(&map_entry(site, k, *j, free, &format!("compute{j}"))?);
+                text.push_str(&map_entry(site, k, 0, free, "finish(at)")?);
             }
             Entry::Element(j, element) => {
                 names.push(format!("main{k}"));
-                text.push_str(&map_entry(site, k, *j, free, element)?);
+                let value = format!("{element}(at)");
+                let value = if site.fused.is_some() { format!("finish(at, {value})") } else { value };
+                text.push_str(&map_entry(site, k, *j, free, &value)?);
             }
             Entry::Threads(e) => names.push(e.name.to_owned()),
             Entry::Check(input) => {
@@ -197,9 +196,6 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
             Entry::Blocks(e) if e.cluster == 1 && !e.together => names.push(e.name.to_owned()),
             Entry::Blocks(e) => {
                 return unsupported(format!("\"{}\": workgroups that know each other", e.name));
-            }
-            Entry::Cluster(name, _) | Entry::Together(name) => {
-                return unsupported(format!("\"{name}\": workgroups that know each other"));
             }
         }
     }
@@ -221,7 +217,7 @@ fn binding(site: &Site<'_>, body: &Body, i: usize, slot: Slot, free: bool) -> St
         Slot::Args => var("read", "args", "u32"),
         Slot::Scratch => var(rw, "scratch", "u32"),
         Slot::Sizes => var(rw, "sizes", "u32"),
-        Slot::Faults => var(rw, "faults", "atomic<u32>") + FAULT,
+        Slot::Faults => var(rw, "faults", "atomic<u32>"),
         Slot::Input(k, p) => {
             let t = site.dtype(k).unwrap_or(DType::F32);
             let from = array(site, format!("bx{k}"), site.bound(k), t, false);
@@ -300,56 +296,12 @@ fn emit(site: &Site<'_>, j: usize, t: DType) -> String {
 /// launch, the number of the step.
 pub const HEADER_WORDS: usize = 5;
 
-/// Access to the argument words.
-const HEADER: &str = "fn m(k: u32) -> u32 { return args[k + 5u]; }
-fn mi(k: u32) -> i32 { return bitcast<i32>(args[k + 5u]); }
-fn mf(k: u32) -> f32 { return bitcast<f32>(args[k + 5u]); }
-";
-
-/// Records an element of an index input, unless the step has a record.
-const FAULT: &str = "fn fault(input: u32, at: u32, low: u32, high: u32, least: u32, greatest: u32) {
-    let to = args[4] * 8u;
-    if (atomicExchange(&faults[to], 1u) == 0u) {
-        atomicStore(&faults[to + 1u], input);
-        atomicStore(&faults[to + 2u], at);
-        atomicStore(&faults[to + 3u], low);
-        atomicStore(&faults[to + 4u], high);
-        atomicStore(&faults[to + 5u], least);
-        atomicStore(&faults[to + 6u], greatest);
-    }
-}
-";
-
 /// Threads of a map's workgroup.
 pub const MAP_THREADS: u64 = 64;
 
 /// Builtins of every entry point, and the number of this workgroup in a folded dispatch.
-pub const ENTRY_ARGS: &str = "@builtin(workgroup_id) w: vec3<u32>, @builtin(num_workgroups) g: vec3<u32>, \
+const ENTRY_ARGS: &str = "@builtin(workgroup_id) w: vec3<u32>, @builtin(num_workgroups) g: vec3<u32>, \
                               @builtin(local_invocation_index) l: u32";
-
-/// Replaces the headings of entry points: `THREADS name {` gives `t`, the number of the thread, and ends those beyond the
-/// grid; `GROUPS name threads {` gives `group` and `l`, the thread in its group.
-pub fn headings(code: &str) -> String {
-    let mut out = String::new();
-    for line in code.lines() {
-        let words: Vec<&str> = line.split(' ').collect();
-        match words[..] {
-            ["THREADS", name, "{"] => out.push_str(&format!(
-                "@compute @workgroup_size(64)\nfn {name}({ENTRY_ARGS}) {{\n    let t = (w.y * g.x + w.x) * 64u + l;\n    \
-                 if (t >= args[0]) {{ return; }}\n"
-            )),
-            ["GROUPS", name, threads, "{"] => out.push_str(&format!(
-                "@compute @workgroup_size({threads})\nfn {name}({ENTRY_ARGS}) {{\n    let group = w.y * g.x + w.x;\n    \
-                 if (group >= args[0]) {{ return; }}\n"
-            )),
-            _ => {
-                out.push_str(line);
-                out.push('\n');
-            }
-        }
-    }
-    out
-}
 
 /// One thread passes an element of an index input to `check_index`, as two halves.
 fn check_entry(site: &Site<'_>, input: usize) -> String {
@@ -363,20 +315,15 @@ fn check_entry(site: &Site<'_>, input: usize) -> String {
     )
 }
 
-/// One thread makes the elements that share a word, each by the function `element`.
-fn map_entry(site: &Site<'_>, k: usize, j: usize, free: bool, element: &str) -> Result<String, BackendError> {
+/// One thread makes the elements that share a word, each by the expression `value` of `at`.
+fn map_entry(site: &Site<'_>, k: usize, j: usize, free: bool, value: &str) -> Result<String, BackendError> {
     let stored = site.stored();
     let Some(&t) = stored.get(j) else { return unsupported("an output that is not stored") };
-    let value = match (&site.fused, site.anchor) {
-        (Some(_), None) => "finish(at)".to_owned(),
-        (Some(_), Some(_)) => format!("finish(at, {element}(at))"),
-        _ => format!("{element}(at)"),
-    };
     let mut s = format!("@compute @workgroup_size({MAP_THREADS})\nfn main{k}({ENTRY_ARGS}) {{\n");
     s.push_str("    let t = (w.y * g.x + w.x) * 64u + l;\n    let count = args[0];\n");
     let n = types::lanes(t);
     if n == 1 {
-        let store = out_array(site, j, free).set("at", &value);
+        let store = out_array(site, j, free).set("at", value);
         let _ = writeln!(s, "    let at = t;\n    if (at < count) {{ {store} }}\n}}");
         return Ok(s);
     }
