@@ -305,7 +305,7 @@ fn product_of_a_part() -> Network {
     net
 }
 
-/// A product reads a transposed slice where it lies, if that is faster, and gives what it gives otherwise.
+/// A product reads a transposed slice in place, if that is faster, with the same results.
 #[test]
 fn moves_join_the_region_that_reads_them_where_that_is_faster() {
     for backend in [wgpu().unwrap(), kiln_tests::backends::cuda().unwrap()].into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! What differs between the languages that kernels are written in.
+//! Differences between the languages of kernels.
 
 use crate::Kernel;
 use kiln_ir::DType;
@@ -6,9 +6,9 @@ use std::fmt;
 
 /// A language for kernels: how declarations are written, and which kernels it has.
 ///
-/// Expressions are written so that they mean the same in WGSL and in C++ under a small prelude: `select(no, yes, test)`,
-/// `bitcast<f32>(x)`, conversions `i32(x)`, constants `0.0f` and `i64(0)`, `let` for names. The prelude of each language
-/// gives the functions that [`crate::scalar`] calls.
+/// Expressions have one meaning in WGSL and in C++ under a small prelude: `select(no, yes, test)`,
+/// `bitcast<f32>(x)`, conversions `i32(x)`, constants `0.0f` and `i64(0)`, `let` for names. The prelude of
+/// each language defines the functions that [`crate::scalar`] calls.
 pub struct Dialect {
     /// A digest of the code that plans launches, which backends take from their build scripts.
     pub launch_code: &'static str,
@@ -22,7 +22,7 @@ pub struct Dialect {
     pub decode: fn(DType, &str, &str) -> String,
     /// Kernels that only this backend has; they are preferred.
     pub own: &'static [&'static [Kernel]],
-    /// Those of [`crate::FAMILIES`] that it has kernel files for.
+    /// Kernels of [`crate::FAMILIES`] that it has files for.
     pub generic: &'static [&'static [Kernel]],
     /// Loops may be too long for one launch: functions `keep`, `kept` and `resume`, by which numbers of a type stay in
     /// scratch memory from launch to launch (see [`crate::long`]). `None` if launches take any time.
@@ -30,7 +30,7 @@ pub struct Dialect {
     /// May an expression read extras through reshapes and prefixes of the region, and may the region have shapes that the
     /// host alone reads?
     pub reshapes: bool,
-    /// Can kernels count positions in an input in 64 bits? See [`crate::limits`].
+    /// Whether kernels can count positions in an input in 64 bits; see [`crate::limits`].
     pub far: bool,
 }
 

@@ -143,7 +143,7 @@ fn alone(file: &'static str, element: &'static str) -> Body {
     Body { inputs: Some(Vec::new()), ..Body::element(file, element) }
 }
 
-/// The same of floats, which become the type of the output.
+/// A map over output 0 whose floats become the type of the output.
 fn made(site: &Site<'_>, file: &'static str, element: &'static str) -> Result<Body, BackendError> {
     let t = site.out_dtype(0);
     let code = site.alias("Value", t)
@@ -305,7 +305,7 @@ mod tests {
     use crate::Dialect;
     use kiln_ir::{Attrs, Fact, Op, TensorType};
 
-    /// What `range_float` computes, here in f64 from its words.
+    /// Evaluates `range_float` in f64 from its words.
     #[test]
     fn words_of_ranges_hold_start_and_step_exactly() {
         for (start, step, n) in

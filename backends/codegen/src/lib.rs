@@ -67,7 +67,7 @@ pub struct Kernel {
     pub tactics: fn(&Site<'_>) -> Result<Vec<Tactic>, BackendError>,
     /// The text; depends on operators, attributes and element types only.
     pub source: fn(&Site<'_>, &Tactic) -> Result<Body, BackendError>,
-    /// What to launch for these shapes.
+    /// Launches for these shapes.
     pub launch: fn(&Cx<'_>) -> Result<Vec<Launch>, BackendError>,
 }
 
@@ -117,7 +117,7 @@ impl Kernel {
 
 /// The part of a kernel's text that its family writes.
 ///
-/// The frame gives it for each bound input i: `x<i>(at) -> value`, and `near<i>(at) -> i32`, the nearest number of 32
+/// The frame defines for each bound input i: `x<i>(at) -> value`, and `near<i>(at) -> i32`, the nearest number of 32
 /// bits; for output j: `emit<j>(at, value)`, `ry<j>(at)`; the words of the parameters; `scratch` and `sizes` (arrays of u32) where
 /// asked for; where the dialect has [spans](Dialect::spans) `lo()` and `hi()`, the span of the launch.
 #[derive(Default)]
@@ -132,11 +132,11 @@ pub struct Body {
     pub inputs: Option<Vec<usize>>,
     /// Inputs whose functions `x<i>(at)` take positions of 64 bits.
     pub far: Vec<usize>,
-    /// Does it use scratch memory?
+    /// Whether it uses scratch memory.
     pub scratch: bool,
-    /// Does it tell sizes to the host?
+    /// Whether it writes sizes for the host.
     pub sizes: bool,
-    /// How many maps its launches have.
+    /// Number of maps of its launches.
     pub maps: u32,
     /// Bytes of memory that a block shares, beside what the kernel files declare themselves.
     pub shared: u32,
@@ -168,7 +168,7 @@ pub enum Entry {
 pub struct Threads {
     /// The function.
     pub name: &'static str,
-    /// Does it write outputs?
+    /// Whether it writes outputs.
     pub writes: bool,
 }
 
@@ -177,13 +177,13 @@ pub struct Threads {
 pub struct Blocks {
     /// The function.
     pub name: &'static str,
-    /// Does it write outputs?
+    /// Whether it writes outputs.
     pub writes: bool,
     /// Threads of a block. WGSL says so in the file.
     pub threads: u32,
     /// Blocks that registers of a multiprocessor are to suffice for, if it matters.
     pub beside: Option<u32>,
-    /// Does it wait by itself for the kernel in front?
+    /// Whether it waits by itself for the kernel in front.
     pub early: bool,
     /// Blocks of a cluster, which divide the number of blocks; 1 where there are no clusters.
     pub cluster: u32,
@@ -211,7 +211,7 @@ impl Entry {
         }
     }
 
-    /// Does it write elements of outputs at places of its choice?
+    /// Whether it writes elements of outputs at places of its choice.
     pub fn writes(&self) -> bool {
         match self {
             Entry::Threads(t) => t.writes,

@@ -1,4 +1,5 @@
-//! How large tensors may be: kernels count elements in 32 bits, except for the input that gathers and slices read from.
+//! Limits of tensor sizes: kernels count elements in 32 bits, except for the input that gathers and slices
+//! read from.
 //!
 //! Sizes that are known when tactics are asked for are checked there, so that a build refuses them; the builder asks again
 //! with the largest shapes of a profile. Sizes without a bound are checked when launches are planned.

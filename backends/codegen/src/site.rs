@@ -12,14 +12,14 @@ use std::collections::{HashMap, HashSet};
 /// A region, analysed.
 #[derive(Clone)]
 pub struct Site<'a> {
-    /// The operator that is no pointwise one, with its position among the nodes.
+    /// The operator that is not pointwise, with its position among the nodes.
     pub anchor: Option<(usize, &'a Node)>,
     /// From the anchor's result (if there is one) and the extras to the region's output; `None` where the anchor
     /// stands alone.
     pub fused: Option<Expr>,
     /// Inputs of the region that the expression reads, after the anchor's result.
     pub extras: Vec<ValueId>,
-    /// For each of them, the value whose shape tells how its elements are read: itself, or a view of it.
+    /// Value for each extra whose shape decides how its elements are read: the extra itself, or a view of it.
     pub lies: Vec<ValueId>,
     /// Moves in front of the anchor's inputs that its kernel reads through: for each input, positions among the nodes, the
     /// first one first. Empty where there are none at all.
@@ -255,7 +255,7 @@ impl<'a> Site<'a> {
         present.map(|(i, _)| i).filter(|&i| !n.op.port(i).is_some_and(|p| p.host)).collect()
     }
 
-    /// Is an output of the anchor read by anyone?
+    /// Whether an output of the anchor has a reader.
     pub fn wanted(&self, j: usize) -> bool {
         self.anchor.and_then(|(_, n)| n.outputs.get(j)).is_some_and(|v| self.graph.outputs.contains(v))
     }
@@ -290,7 +290,7 @@ impl<'a> Site<'a> {
         all.filter(move |(k, generic)| fits(k) && !(*generic && shadowed(k))).map(|(k, _)| k)
     }
 
-    /// Are loops cut into spans?
+    /// Whether loops are cut into spans.
     pub fn cut(&self) -> bool {
         self.dialect.spans.is_some()
     }

@@ -43,7 +43,8 @@ pub struct Source {
 /// Elements of one thread where nothing but an expression is computed.
 const PACK: u32 = 8;
 
-/// How many elements one thread of a map makes: those that share a byte; several where there is no anchor.
+/// Number of elements that one thread of a map makes: those that share a byte; several where there is no
+/// anchor.
 pub fn lanes(t: DType, anchored: bool) -> u32 {
     match t.bits() {
         bits @ 1..8 => 8 / bits,
@@ -177,16 +178,16 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
 /// The heading of an entry point.
 struct Heading {
     name: String,
-    /// Are its threads those of a group?
+    /// Whether its threads are those of a group.
     group: bool,
     threads: u32,
     /// Blocks that registers of a multiprocessor are to suffice for, if it matters.
     beside: Option<u32>,
-    /// Does it call `depend` itself?
+    /// Whether it calls `depend` itself.
     early: bool,
     /// Blocks of a cluster.
     cluster: u32,
-    /// What it calls: a member of `K`, or a template over it.
+    /// Function that it calls: a member of `K`, or a template over it.
     call: String,
 }
 

@@ -11,14 +11,14 @@ use kiln_ir::{Attrs, Fact, Graph, IrError, Op, Tensor, ValueId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What came of a run of [`Subject::views`].
+/// Result of [`Subject::views`].
 #[derive(Debug, Default)]
 pub struct Views {
     /// Runs that agree with the oracle, by tactic.
     pub passed: BTreeMap<String, usize>,
     /// Operators whose region is refused.
     pub refused: BTreeMap<&'static str, usize>,
-    /// What went wrong.
+    /// Failures.
     pub failed: Vec<String>,
 }
 

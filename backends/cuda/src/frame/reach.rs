@@ -1,11 +1,11 @@
-//! How a fused expression finds its operands: most lie like the result or are one row of it, which is known when the source is
-//! written and takes no division to find.
+//! Reading of a fused expression's operands. Most are laid out like the result or are one row of it. That is
+//! known when the source is written, and takes no division.
 
 use kiln_codegen::site::Site;
 use kiln_ir::{DType, Dim};
 use std::fmt::Write;
 
-/// Where the operand's element for an element of the result lies.
+/// Place of the operand's element for an element of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// At the same place.
@@ -14,7 +14,7 @@ pub enum Reach {
     Tail(u64),
     /// There is one element.
     One,
-    /// By dimensions and strides that the host gives.
+    /// By dimensions and strides from the host.
     Strided,
 }
 
@@ -29,7 +29,7 @@ impl Reach {
         }
     }
 
-    /// Is it the same element for all rows of `columns`?
+    /// Whether it is the same element for all rows of `columns`.
     pub fn of_column(self, columns: Option<u64>) -> bool {
         match self {
             Reach::One => true,
@@ -38,7 +38,7 @@ impl Reach {
         }
     }
 
-    /// The same for eight neighbours in a row: a row of them must not end within.
+    /// Reach for eight neighbours in a row: a row of the operand must not end within.
     pub fn of_eight(self) -> Reach {
         match self {
             Reach::Tail(n) if n % 8 != 0 => Reach::Strided,
@@ -79,13 +79,13 @@ fn reach(own: &[Dim], out: &[Dim]) -> Reach {
     if own.len() <= out.len() { Reach::Same } else { Reach::Strided }
 }
 
-/// Are there operands whose elements beside eight neighbours take a loop to find?
+/// Whether there are operands whose elements beside eight neighbours take a loop to find.
 pub fn strided(site: &Site<'_>) -> bool {
     reaches(site).into_iter().any(|r| r.of_eight() == Reach::Strided)
 }
 
-/// Statements that define the offset `o<k>` of those extras, by position, for the result's element `at`, and with `steps` the
-/// step `s<k>` to the next one of those that are strided.
+/// Statements that define the offset `o<k>` of those extras, by position, for the result's element `at`. With
+/// `steps` they define the step `s<k>` to the next one of those that are strided.
 pub fn offsets(extras: &[(usize, Reach)], steps: bool) -> String {
     let mut s = String::new();
     for (k, r) in extras {
@@ -129,7 +129,7 @@ pub fn even(site: &Site<'_>, reaches: &[Reach]) -> String {
     }
 }
 
-/// Has an element of the type at least a byte?
+/// Whether an element of the type has at least a byte.
 pub fn whole_bytes(t: DType) -> bool {
     t.bits() >= 8
 }

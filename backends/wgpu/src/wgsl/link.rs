@@ -21,7 +21,7 @@ pub fn file(name: &str) -> Option<&'static str> {
 /// The line that precedes the stand-ins of a file begins with this.
 const STAND_INS: &str = "\n// Stand-ins for ";
 
-/// What a file defines, and its stand-ins.
+/// Definitions of a file, and its stand-ins.
 fn parts(text: &str) -> (&str, &str) {
     text.split_once(STAND_INS).unwrap_or((text, ""))
 }
@@ -41,7 +41,7 @@ fn libraries() -> &'static Items {
     })
 }
 
-/// What items begin with.
+/// Beginnings of items.
 const STARTS: [&str; 8] = ["fn ", "struct ", "const ", "alias ", "var ", "var<", "override ", "@"];
 
 /// Items start at the margin and end with a line that is `}` or, of one line, ends with `;`.

@@ -13,7 +13,7 @@ use kiln_ir::{DType, ValueId};
 use std::fmt::Write;
 use types::{encode, storer};
 
-/// What one binding of a kernel holds.
+/// Tensor or memory of one binding of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
     /// The argument words.
@@ -60,14 +60,14 @@ impl Slot {
     }
 }
 
-/// What the first line of a module tells: how many bindings it has, and its entry points.
+/// First line of a module: the number of its bindings, and its entry points.
 pub struct Head {
     pub bindings: u32,
     pub entries: Vec<String>,
 }
 
 impl Head {
-    /// Reads the first line; `None` if the text is no module of this backend.
+    /// Reads the first line; `None` if the text is not a module of this backend.
     pub fn parse(text: &str) -> Option<Head> {
         let mut words = text.lines().next()?.strip_prefix("// kiln ")?.split(' ');
         let bindings = words.next()?.parse().ok().filter(|n| *n <= 1024)?;
