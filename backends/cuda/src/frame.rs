@@ -285,8 +285,8 @@ fn view(site: &Site<'_>, body: &Body, input: usize, code: &mut String) -> Option
     let rank = site.rank(input).unwrap_or(0);
     let _ = writeln!(
         code,
-        "DEV u32 view{input}(u32 at) const {{\n    const u32 own = extras_at - {before}u;\n    const u32 rank = m(own);\n    \
-         return m(own + 1u) + strided(*this, List{{own + 2u, rank}}, List{{own + {}u, rank}}, at);\n}}",
+        "DEV u32 view{input}(u32 at) const {{\n    const u32 own = extras_at - {before}u;\n    const u32 rank = word(own);\n    \
+         return word(own + 1u) + strided(*this, List{{own + 2u, rank}}, List{{own + {}u, rank}}, at);\n}}",
         2 + rank
     );
     Some(format!("view{input}(at)"))
