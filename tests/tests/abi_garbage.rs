@@ -25,7 +25,7 @@ fn payloads_that_are_broken() {
         ("not_cbor", "{0xFF}", "payload of targets"),
         ("cut_cbor", "{0x82, 0x80}", "payload of targets"),
         ("trailing", "{0x80, 0x80}", "1 bytes follow its end"),
-        ("fieldless", "{0x81, 0xA0}", "field 0 (backend) of a target is missing"),
+        ("fieldless", "{0x81, 0xA0}", "missing value at index 0 (Target::backend)"),
         ("huge_claim", "{0x9B, 0x7F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}", "payload of targets"),
     ] {
         match backend(name, &[&format!("TARGETS={cbor}")]).targets() {
