@@ -149,8 +149,8 @@ fn sources(target: &Target) -> report::Sources {
 
 /// Bytes that a thread may keep outside of registers: some numbers that the products of a step do not use.
 /// With up to three pairs of a unit and a sequence, 333 units and 64 sequences keep 288 bytes. An LSTM of
-/// 1,536 units in clusters of 8 blocks, which read weights again, keeps 356.
-const MAX_SPILL: u32 = 360;
+/// 1,536 units in clusters of 8 blocks, which read weights again, keeps 356 (f16) and 368 (bf16).
+const MAX_SPILL: u32 = 368;
 
 /// By default one of 23 sources; `KILN_KERNELS=all` takes all, another text those whose name has it.
 #[test]
