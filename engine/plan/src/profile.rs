@@ -1,7 +1,6 @@
 //! Optimization profiles: the shapes that an engine is built for.
 
 use crate::error::ProfileError;
-use crate::header_wire::ranges;
 use crate::io::{IoMode, IoTensor};
 use kiln_ir::dim::{Atom, Origin};
 use kiln_ir::{Dim, Elems, Fact, Tensor, TensorType};
@@ -36,6 +35,48 @@ pub struct Profile {
     /// Elements of shape inputs, by input.
     #[cbor(n(1), with = "ranges", default)]
     pub values: BTreeMap<String, Range>,
+}
+
+/// Ranges by input, as a list of maps.
+mod ranges {
+    use super::Range;
+    use minicbor::decode::{Decoder, Error};
+    use minicbor::encode::{Encoder, Error as EncodeError, Write};
+    use minicbor::{Decode, Encode};
+    use std::collections::BTreeMap;
+
+    #[derive(Encode, Decode)]
+    #[cbor(map)]
+    struct StoredRange {
+        #[n(0)]
+        input: String,
+        #[n(1)]
+        min: Vec<i64>,
+        #[n(2)]
+        opt: Vec<i64>,
+        #[n(3)]
+        max: Vec<i64>,
+    }
+
+    pub fn encode<C, W: Write>(
+        ranges: &BTreeMap<String, Range>,
+        e: &mut Encoder<W>,
+        ctx: &mut C,
+    ) -> Result<(), EncodeError<W::Error>> {
+        let stored = ranges.iter().map(|(input, r)| {
+            let Range { min, opt, max } = r.clone();
+            StoredRange { input: input.clone(), min, opt, max }
+        });
+        stored.collect::<Vec<_>>().encode(e, ctx)
+    }
+
+    pub fn decode<C>(d: &mut Decoder<'_>, ctx: &mut C) -> Result<BTreeMap<String, Range>, Error> {
+        let stored: Vec<StoredRange> = Decode::decode(d, ctx)?;
+        Ok(stored
+            .into_iter()
+            .map(|StoredRange { input, min, opt, max }| (input, Range { min, opt, max }))
+            .collect())
+    }
 }
 
 fn bad(message: String) -> ProfileError {
