@@ -11,7 +11,7 @@ use kiln_backend::assisted::HOST_IS_DEVICE;
 use kiln_ir::graph::Uses;
 use kiln_ir::op::Movement;
 use kiln_ir::{DimKind, Graph, NodeId, ValueId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 /// A region that may take others in.
 struct Site {
@@ -31,22 +31,11 @@ impl Search<'_, '_> {
             return Ok(());
         }
         let uses = f.graph.uses();
-        let mut classes: BTreeMap<String, Vec<Site>> = BTreeMap::new();
-        let mut order = Vec::new();
         let alone = moves_alone(f);
-        for at in 0..f.regions.len() {
-            let Some(site) = self.site(f, &alone, &uses, at) else { continue };
-            let item = self.item(f, &site.nodes, &uses)?;
-            let text = self.tuner.text(&item.region, &item.facts)?;
-            let sites = classes.entry(text.clone()).or_default();
-            if sites.is_empty() {
-                order.push(text);
-            }
-            sites.push(site);
-        }
+        let sites: Vec<Site> =
+            (0..f.regions.len()).filter_map(|at| self.site(f, &alone, &uses, at)).collect();
         let mut gone = vec![false; f.regions.len()];
-        for class in order {
-            let Some(sites) = classes.remove(&class) else { continue };
+        for sites in self.classes(sites, |s| self.item(f, &s.nodes, &uses))? {
             let Some(first) = sites.first() else { continue };
             let verdict = self.joined(f, first, &uses)?;
             let layer = self.item(f, &f.regions[first.at], &uses)?.layer;

@@ -70,6 +70,25 @@ impl Search<'_, '_> {
         Ok(Item { layer: layer.join(" + "), region, facts })
     }
 
+    /// Groups sites whose items compute the same. Classes are in the order of their first sites.
+    pub(super) fn classes<T>(
+        &self,
+        sites: impl IntoIterator<Item = T>,
+        item: impl Fn(&T) -> Result<Item, BuildError>,
+    ) -> Result<Vec<Vec<T>>, BuildError> {
+        let mut known: BTreeMap<String, usize> = BTreeMap::new();
+        let mut classes: Vec<Vec<T>> = Vec::new();
+        for site in sites {
+            let item = item(&site)?;
+            let class = *known.entry(self.tuner.text(&item.region, &item.facts)?).or_insert(classes.len());
+            match classes.get_mut(class) {
+                Some(sites) => sites.push(site),
+                None => classes.push(vec![site]),
+            }
+        }
+        Ok(classes)
+    }
+
     fn items(&self, f: &Formed) -> Result<Items, BuildError> {
         let mut items = Items::new();
         let (constant, uses) = (fold_constants::constant_layers(&f.graph, &self.cx), f.graph.uses());

@@ -8,31 +8,21 @@ use super::{Formed, Search, Verdict};
 use crate::BuildError;
 use kiln_ir::NodeId;
 use kiln_ir::graph::Uses;
-use std::collections::BTreeMap;
 
 impl Search<'_, '_> {
     /// Splits the regions that are faster in two steps; equal ones are decided once.
     pub(super) fn split(&mut self, f: &mut Formed) -> Result<(), BuildError> {
-        let mut classes: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        let mut order = Vec::new();
         let uses = f.graph.uses();
-        for (i, nodes) in f.regions.iter().enumerate() {
-            let anchored = nodes.first().and_then(|&n| f.graph.get(n)).is_some_and(|n| !n.op.is_pointwise());
-            if nodes.len() < 2 || !anchored {
-                continue;
-            }
-            let item = self.item(f, nodes, &uses)?;
-            let sites = classes.entry(self.tuner.text(&item.region, &item.facts)?).or_default();
-            if sites.is_empty() {
-                order.push(i);
-            }
-            sites.push(i);
-        }
+        let anchored = |nodes: &[NodeId]| {
+            let first = nodes.first().and_then(|&n| f.graph.get(n));
+            nodes.len() > 1 && first.is_some_and(|n| !n.op.is_pointwise())
+        };
+        let sites = (0..f.regions.len()).filter(|&i| anchored(&f.regions[i]));
         let mut cut = vec![false; f.regions.len()];
-        for first in order {
-            let Some(sites) = classes.values().find(|s| s.first() == Some(&first)) else { continue };
-            let Some(verdict) = self.parts(f, &f.regions[first], &uses)? else { continue };
-            let layer = self.item(f, &f.regions[first], &uses)?.layer;
+        for sites in self.classes(sites, |&i| self.item(f, &f.regions[i], &uses))? {
+            let Some(nodes) = sites.first().map(|&i| &f.regions[i]) else { continue };
+            let Some(verdict) = self.parts(f, nodes, &uses)? else { continue };
+            let layer = self.item(f, nodes, &uses)?.layer;
             if self.note("split", layer, sites.len(), verdict) {
                 sites.iter().for_each(|&i| cut[i] = true);
             }
