@@ -82,7 +82,7 @@ template <class K> DEV f32 product(const K& k, const AttentionParams& p, u32 b, 
 // Keys of batch entry b that count, where lengths are given (`K::HAS_LENGTHS`).
 template <class K> DEV i32 length(const K& k, u32 b) { return max(k.near6(b), 0); }
 
-// What is added to a score; minus infinity where a key takes no part.
+// The bias that is added to a score; minus infinity for keys that take no part.
 template <class K> DEV f32 bias(const K& k, const AttentionParams& p, u32 b, u32 h, u32 i, u32 j) {
     const f32 out = cf(0xff800000u);
     // Position of the query among the keys.
@@ -197,7 +197,7 @@ template <class K> DEV void values(const K& k, u32 t) {
     k.emit2(t, value(k, p, t / p.v_size / p.keys / p.kv_heads, h, j, d));
 }
 
-// What the output of scores has, by `K::QK`.
+// Contents of the output of scores, chosen by `K::QK`.
 enum Qk : u32 { PRODUCT, CAPPED, SCORE, WEIGHT };
 
 template <class K> DEV void qk(const K& k, u32 t) {

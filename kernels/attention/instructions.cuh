@@ -16,7 +16,7 @@ DEV void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most N groups of copies are on their way.
 template <u32 N> DEV void arrived() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
-// What an instruction takes for four bytes of elements.
+// Converts four bytes of elements to an operand of an instruction.
 template <class K> DEV u32 operand(u32 x) {
     if constexpr (sizeof(typename K::Cell) == 4u) {
         asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(x) : "f"(__uint_as_float(x)));
@@ -111,7 +111,7 @@ DEV void load_lines(u8* tile, const typename K::Cell* any, u32 size, bool whole,
     }
 }
 
-// The same of lines `by` elements apart from `from` on, those from `lines` on zeros.
+// Loads lines that start at `from` and are `by` elements apart; lines from number `lines` on are zeros.
 template <class K, u32 LINES, u32 DEPTH>
 DEV void load_rows(u8* tile, const typename K::Cell* from, u32 by, u32 lines, u32 size, bool whole) {
     typedef Shape<K> T;

@@ -49,7 +49,7 @@ DEV void score(typename Shape<K>::Scores& s, const typename Shape<K>::Kept& kept
     }
 }
 
-// What an element of the mask makes of a score. Finite numbers stay finite in the units of powers of 2, so that rows of them alone
+// Applies an element of the mask to a score. Finite numbers stay finite in the units of powers of 2, so that rows of them alone
 // are means.
 template <class K> DEV void put_mask(const K& k, const FlashParams& p, f32& s, typename K::MaskCell x) {
     if constexpr (K::BOOL_MASK) {
@@ -109,7 +109,7 @@ DEV void add_mask(const K& k, const FlashParams& p, typename Shape<K>::Scores& s
     }
 }
 
-// What comes behind the products of scores: the cap, and a mask that comes LATE.
+// Finishes scores after their products: applies the cap, and the mask if it is LATE.
 template <class K>
 DEV void finish_scores(const K& k, const FlashParams& p, typename Shape<K>::Scores& s, const typename Shape<K>::Rows& mask_at, u32 j0, u32 last) {
     typedef Shape<K> T;

@@ -92,7 +92,7 @@ template <class K> struct Shape {
     // Whether a warp can put its results where its queries were.
     static constexpr bool OWN_ROWS = K::WARPS_K == 1u && !K::SPLIT && PITCH_V <= PITCH_K;
 
-    // Of a thread: scores, sums of weighted values, a number and a position for each row, and queries.
+    // Registers of a thread: scores, sums of weighted values, a number and a position for each row, and queries.
     typedef f32 Scores[MI][NJ][4];
     typedef f32 Sums[MI][K::DV / 8u][4];
     typedef f32 OfRows[MI][2];

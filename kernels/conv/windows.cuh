@@ -71,7 +71,7 @@ DEV i32 reaching(i32 p, i32 t, i32 stride, i32 dilation, i32 begin, i32 n) {
 
 DEV bool inside(i32 i, i32 n) { return i >= 0 && i < n; }
 
-// Where an element of an image lies, from its image, its channel and its place of `volume`; `K::LAST` where channels are last.
+// Position of an element, from its image, its channel and its place of `volume`; `K::LAST` means that channels are last.
 template <class K> DEV u32 lie(u32 image, u32 channel, u32 channels, u32 place, u32 volume) {
     return K::LAST ? (image * volume + place) * channels + channel : (image * channels + channel) * volume + place;
 }
@@ -85,7 +85,7 @@ template <class K> DEV vec3<u32> parts(u32 at, u32 channels, u32 volume) {
     }
 }
 
-// Where the weight of a channel under a tap lies among those of an output channel.
+// Position of the weight of a channel and a tap among the weights of an output channel.
 template <class K> DEV u32 weight_at(u32 channel, u32 channels, u32 tap, u32 taps) {
     return K::LAST ? tap * channels + channel : channel * taps + tap;
 }

@@ -122,7 +122,7 @@ fn length_of(b: u32) -> i32 {
     return max(near6(b), 0);
 }
 
-// What is added to a score; minus infinity where a key takes no part.
+// The bias that is added to a score; minus infinity for keys that take no part.
 fn bias(p: AttentionParams, b: u32, h: u32, i: u32, j: u32) -> f32 {
     let out = cf(0xff800000u);
     // Position of the query among the keys.
@@ -317,7 +317,7 @@ fn values(
     emit2(t, value(p, t / p.v_size / p.keys / p.kv_heads, h, j, d));
 }
 
-// What the output of scores has, by `QK`: products, capped ones, scores, weights.
+// Writes the output of scores, whose contents `QK` chooses: products, capped products, scores, or weights.
 @compute @workgroup_size(64)
 fn qk(
     @builtin(workgroup_id) id: vec3<u32>,

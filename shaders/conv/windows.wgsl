@@ -160,7 +160,7 @@ fn parts(at: u32, channels: u32, places: u32) -> vec3<u32> {
     return vec3<u32>(plane / channels, plane % channels, at % places);
 }
 
-// Where the weight of a channel under a tap lies among those of an output channel.
+// Position of the weight of a channel and a tap among the weights of an output channel.
 fn weight_at(channel: u32, channels: u32, tap: u32, taps: u32) -> u32 {
     if (LAST) {
         return tap * channels + channel;

@@ -1,6 +1,6 @@
 //! Type and shape inference, with the contents of small integer tensors followed symbolically.
 //!
-//! The same rules serve three times. When a network is written, dimensions are symbolic. Before enqueue,
+//! Shape rules of operators run at three times. When a network is written, dimensions are symbolic. Before enqueue,
 //! input shapes and shape inputs are known, so that every host-known dimension becomes a number. On the
 //! oracle, everything is known.
 

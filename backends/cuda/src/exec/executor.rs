@@ -18,7 +18,7 @@ use kiln_gpu::{Executor, Loaded, PREPARED_BODIES, WORD};
 use std::sync::Arc;
 
 /// Number of prepared runs of a context that have a graph of their own; further ones take over another's.
-/// Those of bodies all have one.
+/// Every prepared run of a body has a graph.
 const GRAPHS: usize = 4;
 
 /// State of the device for a run.

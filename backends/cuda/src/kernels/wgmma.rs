@@ -180,7 +180,7 @@ impl Tile {
             0.0
         };
         let (busy, traffic) = (clocks / ghz, tiles * steps * bytes / (bandwidth * L2));
-        // Of tiles that memory bounds, those that do less are faster.
+        // Memory bounds many tiles alike; the last terms prefer the tile with the least work and traffic.
         CHAINED_NS + busy.max(memory).max(traffic) + 0.1 * busy + 0.05 * traffic + sums
     }
 }
