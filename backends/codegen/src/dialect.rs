@@ -35,9 +35,17 @@ pub struct Dialect {
 }
 
 impl Dialect {
-    /// All kernels, the preferred ones of an operator first.
-    pub fn kernels(&self) -> impl Iterator<Item = &'static Kernel> + use<> {
-        self.own.iter().chain(self.generic).flat_map(|f| f.iter())
+    /// The kernels that fit, the preferred ones of an operator first. A backend's own kernel takes the place of the generic one of
+    /// its name.
+    pub fn kernels<'a>(
+        &'static self,
+        fits: impl Fn(&Kernel) -> bool + 'a,
+    ) -> impl Iterator<Item = &'static Kernel> + 'a {
+        let own = || self.own.iter().flat_map(|f| f.iter());
+        let generic = self.generic.iter().flat_map(|f| f.iter());
+        let all = own().map(|k| (k, false)).chain(generic.map(|k| (k, true)));
+        let replaced = move |k: &Kernel| own().any(|o| o.name == k.name);
+        all.filter(move |&(k, generic)| fits(k) && !(generic && replaced(k))).map(|(k, _)| k)
     }
 }
 

@@ -271,12 +271,7 @@ impl<'a> Site<'a> {
 
     /// The kernels that may run it.
     pub fn kernels(&self) -> impl Iterator<Item = &'static Kernel> + '_ {
-        let own = self.dialect.own.iter().flat_map(|f| f.iter());
-        let generic = self.dialect.generic.iter().flat_map(|f| f.iter());
-        // A backend's own kernel takes the place of the generic one of its name.
-        let shadowed = |k: &Kernel| self.dialect.own.iter().flat_map(|f| f.iter()).any(|o| o.name == k.name);
-        let all = own.map(|k| (k, false)).chain(generic.map(|k| (k, true)));
-        let fits = move |k: &Kernel| match self.anchor {
+        self.dialect.kernels(|k| match self.anchor {
             None => k.ops.is_empty(),
             Some((_, n)) => {
                 let views = match k.views {
@@ -286,8 +281,7 @@ impl<'a> Site<'a> {
                 };
                 k.ops.contains(&n.op.name()) && (k.epilogue || self.fused.is_none()) && views
             }
-        };
-        all.filter(move |(k, generic)| fits(k) && !(*generic && shadowed(k))).map(|(k, _)| k)
+        })
     }
 
     /// Whether loops are cut into spans.
