@@ -119,6 +119,26 @@ fn inputs_behind_moves() {
     }
 }
 
+/// Operators store their results as parts of larger tensors, where a backend has kernels that do. `KILN_PARTS_EVERY=1` takes every
+/// problem, `KILN_OPS` picks operators.
+#[test]
+fn results_as_parts() {
+    let every: usize = std::env::var("KILN_PARTS_EVERY").map_or(17, |n| n.parse().unwrap());
+    let pick = std::env::var("KILN_OPS").ok();
+    for backend in kiln_tests::backends::all().unwrap() {
+        let name = backend.name().to_owned();
+        let latitude = Latitude { flush: name == "wgpu" };
+        let found = Subject::new(backend, Mode::Test, latitude).unwrap().parts(pick.as_deref(), every);
+        println!("{name}: passed {:?}, refused {:?}", found.passed, found.refused);
+        assert!(found.failed.is_empty(), "{name}:\n{}", found.failed.join("\n"));
+        for op in ["matmul", "conv", "reduce", "pointwise"] {
+            let runs =
+                found.passed.keys().any(|t| pick.is_some() || name == "reference" || t.starts_with(op));
+            assert!(runs, "{name} stores no result of {op} as a part");
+        }
+    }
+}
+
 #[test]
 fn support_matrix() {
     let text = matrix(BACKENDS).unwrap();

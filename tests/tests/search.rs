@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use kiln_backend::{Backend, BackendError, Device, Program, Region, Tactic, Target};
+use kiln_backend::{Backend, BackendError, Device, Place, Program, Region, Tactic, Target};
 use kiln_builder::cache::{Entry, TimingCache};
 use kiln_builder::passes::patterns::PATTERNS;
 use kiln_builder::{BuildConfig, Builder, Built};
@@ -333,6 +333,104 @@ fn moves_join_the_region_that_reads_them_where_that_is_faster() {
         let reference = build(&reference(), TimingCache::new(), BuildConfig::default(), &net).1;
         let wanted = reference.program.graph.eval(&[x]).unwrap();
         outputs.iter().for_each(|y| assert!(difference(y, &wanted[0]) < 1e-4, "{}", backend.name()));
+    }
+}
+
+/// Three parts of a concatenation: a product with a ReLU, an input, and a sum of inputs.
+fn concatenation() -> Network {
+    let mut net = Network::new("concatenation");
+    let mut rng = Rng::new(8);
+    let typed = |dims: [i64; 3]| TensorType::new(DType::F32, dims);
+    let x = net.add_input("x", typed([2, 3, 7])).unwrap();
+    let other = net.add_input("other", typed([2, 2, 5])).unwrap();
+    let w = net.add_weights(Some("w"), rng.tensor(DType::F32, &[7, 5])).unwrap();
+    let mut layer = |name: &str, op: &str, attrs: Attrs, inputs: &[_]| {
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        net.add_layer(name, op, attrs, &inputs).unwrap()[0]
+    };
+    let product = layer("product", "matmul", Attrs::new(), &[x, w]);
+    let relu = layer("relu", "relu", Attrs::new(), &[product]);
+    let sum = layer("sum", "add", Attrs::new(), &[other, other]);
+    let all = layer("all", "concat", Attrs::new().with("axis", 1i64), &[sum, other, relu]);
+    // An output may be bound to memory of the user's, and is not written in parts.
+    let y = layer("y", "neg", Attrs::new(), &[all]);
+    net.mark_output(y, "y").unwrap();
+    net
+}
+
+/// The inputs of a concatenation are written in place, if that is faster, with the same results.
+#[test]
+fn concatenations_are_written_in_place_where_that_is_faster() {
+    for backend in [wgpu().unwrap(), kiln_tests::backends::cuda().unwrap()].into_iter().flatten() {
+        let net = concatenation();
+        let (cold, _) = build(&backend, TimingCache::new(), BuildConfig::default(), &net);
+        let x = Rng::new(4).tensor(DType::F32, &[2, 3, 7]);
+        let other = Rng::new(5).tensor(DType::F32, &[2, 2, 5]);
+        let mut outputs = Vec::new();
+        for parts in [true, false] {
+            let samples =
+                |e: &Entry, _: &str| if e.region.contains("insert_slice") == parts { 1e3 } else { 1e6 };
+            let (warm, built) = build(&backend, timed(&cold.cache, samples), BuildConfig::default(), &net);
+            let notes: Vec<_> = built.considered.iter().filter(|c| c.rewrite == "concat-in-place").collect();
+            assert!(matches!(notes[..], [n] if n.taken == parts && n.sites == 1), "{notes:?}");
+            let mut ops: Vec<&str> = built.steps.iter().map(|s| s.ops.as_str()).collect();
+            ops.sort_unstable();
+            let whole = ["add + insert_slice", "insert_slice", "matmul + relu + insert_slice", "neg"];
+            assert_eq!(ops == whole, parts, "{ops:?}");
+            let locked = BuildConfig { locked: true, ..BuildConfig::default() };
+            let (_, again) = build(&backend, warm.cache, locked, &net);
+            assert_eq!((again.timed, &again.considered), (0, &built.considered));
+            let target = backend.targets().unwrap().remove(0);
+            let engine = Engine::on_target(built.program, Vec::new(), backend.as_ref(), target).unwrap();
+            let mut cx = engine.create_context().unwrap();
+            outputs.push(cx.run(&[("x", x.clone()), ("other", other.clone())]).unwrap().remove(0).1);
+        }
+        let reference = build(&reference(), TimingCache::new(), BuildConfig::default(), &net).1;
+        let wanted = reference.program.graph.eval(&[x, other]).unwrap();
+        outputs.iter().for_each(|y| assert!(difference(y, &wanted[0]) < 1e-4, "{}", backend.name()));
+    }
+}
+
+/// Layers that write parts of one tensor in place run on every backend, each part by the layer that computes it.
+#[test]
+fn parts_are_written_into_one_tensor_on_every_backend() {
+    for backend in kiln_tests::backends::all().unwrap() {
+        let mut net = Network::new("parts");
+        let [a, b] = ["a", "b"].map(|n| net.add_input(n, TensorType::new(DType::F32, [3, 4])).unwrap());
+        let mut layer = |name: &str, op: &str, attrs: Attrs, inputs: &[Option<_>]| {
+            net.add_layer(name, op, attrs, inputs).unwrap()[0]
+        };
+        let at = |start: i64| Attrs::new().with("axis", 1i64).with("start", start);
+        let product = layer("product", "matmul", Attrs::new().with("trans_b", true), &[Some(a), Some(b)]);
+        let first = layer(
+            "first",
+            "insert_slice",
+            at(4).with("size", 7i64).with("unset", true),
+            &[None, Some(product)],
+        );
+        let relu = layer("relu", "relu", Attrs::new(), &[Some(b)]);
+        let both = layer("both", "insert_slice", at(0), &[Some(first), Some(relu)]);
+        let y = layer("y", "neg", Attrs::new(), &[Some(both)]);
+        net.mark_output(y, "y").unwrap();
+        let built = build(&backend, TimingCache::new(), BuildConfig::default(), &net).1;
+        let ops: Vec<&str> = built.steps.iter().map(|s| s.ops.as_str()).collect();
+        assert_eq!(ops, ["matmul + insert_slice", "relu + insert_slice", "neg"], "{}", backend.name());
+        let places = built.program.memory.places.clone();
+        let place = |name: &str| places[built.program.graph.find(name).unwrap().0 as usize];
+        assert_eq!(place("first"), place("both"), "{}", backend.name());
+        let rules = backend.targets().unwrap().remove(0).memory;
+        kiln_plan::verify(&built.program, &rules).unwrap();
+        let mut apart = built.program.clone();
+        apart.memory.places[apart.graph.find("first").unwrap().0 as usize] = Place::Dynamic;
+        let error = kiln_plan::verify(&apart, &rules).unwrap_err().to_string();
+        assert!(error.contains("whose other elements lie in other memory"), "{error}");
+        let inputs =
+            [("a", Rng::new(1)), ("b", Rng::new(2))].map(|(n, mut r)| (n, r.tensor(DType::F32, &[3, 4])));
+        let wanted = built.program.graph.eval(&inputs.clone().map(|(_, t)| t)).unwrap();
+        let target = backend.targets().unwrap().remove(0);
+        let engine = Engine::on_target(built.program, Vec::new(), backend.as_ref(), target).unwrap();
+        let found = engine.create_context().unwrap().run(&inputs).unwrap().remove(0).1;
+        assert!(difference(&found, &wanted[0]) < 1e-5, "{}", backend.name());
     }
 }
 

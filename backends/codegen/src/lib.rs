@@ -260,6 +260,13 @@ impl Body {
         Some(self.framed.get(at..)?.iter().map(words).sum())
     }
 
+    /// Distance in words from the place of an [inserted](site::Site::insert) result to the words of the expression.
+    pub fn place_words(&self, site: &site::Site<'_>) -> Option<u32> {
+        site.insert?;
+        let views = self.framed.first().map_or(Some(0), |&i| self.view_words(site, i));
+        Some(slice::insert::PLACE_WORDS + views?)
+    }
+
     /// The body with further functions that its file calls.
     pub fn with(self, code: String) -> Body {
         Body { code: self.code + &code, ..self }
@@ -299,6 +306,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     shape::KERNELS,
     signal::KERNELS,
     slice::KERNELS,
+    slice::insert::KERNELS,
     softmax::KERNELS,
     sort::KERNELS,
     text::KERNELS,

@@ -1,13 +1,15 @@
 //! Planning of launches by the families' code: in a build, to record them as data; before a run, where they
 //! are not recorded.
 
-use crate::site::{Cx, Site};
+use crate::site::{Cx, Site, op_error};
+use crate::slice::insert::place_words;
 use crate::views::{View, view_words};
 use crate::{Dialect, Kernel, Views};
 use kiln_backend::launch::{KernelOperands, Launch, LaunchProgram, LaunchSite, PlanLaunches, RegionValue};
 use kiln_backend::{BackendError, CompiledKernel, Tactic};
 use kiln_ir::{Fact, NodeId, ValueId};
 use kiln_ops::generate::random::is_fresh;
+use kiln_ops::slice::insert::Placed;
 use std::cell::Cell;
 
 /// The kernel of a tactic's name.
@@ -55,8 +57,10 @@ impl HostPlanner {
         let views: Vec<Option<View>> = views.collect::<Result<_, _>>()?;
         // A frame reads through the moves: the kernel sees inputs as their shapes say.
         let framed = self.kernel.views == Views::Framed;
-        let words: Vec<Vec<u32>> =
-            views.iter().flatten().filter(|_| framed).map(view_words).collect::<Result<_, _>>()?;
+        let mut words: Vec<Vec<u32>> = vec![place(site)?.map(place_words).transpose()?.unwrap_or_default()];
+        for view in views.iter().flatten().filter(|_| framed) {
+            words.push(view_words(view)?);
+        }
         let cx = Cx {
             op: site.op(),
             tactic: site.tactic,
@@ -102,6 +106,16 @@ fn view(site: &LaunchSite<'_>, i: usize, v: Option<ValueId>) -> Result<Option<Vi
     Ok(Some(view))
 }
 
+/// The place of the result in what it is inserted into.
+fn place(site: &LaunchSite<'_>) -> Result<Option<Placed>, BackendError> {
+    let Some(at) = site.operands.insert else { return Ok(None) };
+    let lost = || BackendError::Internal("a part whose place is not known".into());
+    let shape = |v: Option<ValueId>| v.and_then(|v| (site.fact)(v).ty.static_dims()).ok_or_else(lost);
+    let node = site.node(at).ok_or_else(lost)?;
+    let (part, whole) = (node.inputs.get(1).copied().flatten(), node.outputs.first().copied());
+    Placed::of(node.op.attrs(), &shape(part)?, &shape(whole)?).map(Some).map_err(op_error)
+}
+
 /// The operands of a region's kernel. `lanes` are the elements of each stored output that one thread of a map computes.
 pub fn operands(site: &Site<'_>, lanes: Vec<u32>) -> Result<KernelOperands, BackendError> {
     let lost = || BackendError::Internal("an operand is no value of the region".into());
@@ -123,6 +137,7 @@ pub fn operands(site: &Site<'_>, lanes: Vec<u32>) -> Result<KernelOperands, Back
         extras: extras.ok_or_else(lost)?,
         extra_shapes: extra_shapes.ok_or_else(lost)?,
         lanes,
+        insert: site.insert.map(|(k, _)| k as u32),
     })
 }
 

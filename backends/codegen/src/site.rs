@@ -7,6 +7,7 @@ use crate::{Dialect, Kernel, Views};
 use kiln_backend::{BackendError, Target};
 use kiln_ir::expr::{Builder, Expr};
 use kiln_ir::{DType, Graph, Node, Op, Source, ValueId};
+use kiln_ops::slice::insert::INSERT_SLICE;
 use std::collections::{HashMap, HashSet};
 
 /// A region, analysed.
@@ -26,6 +27,8 @@ pub struct Site<'a> {
     pub moves: Vec<Vec<usize>>,
     /// Whether the last dimension of every input is contiguous in the value that is bound for it.
     pub rows: bool,
+    /// The `insert_slice` behind everything else, with its position: the kernel stores its result as a part of that layer's.
+    pub insert: Option<(usize, &'a Node)>,
     /// Types of all values.
     pub graph: &'a Graph,
     /// Who will run it.
@@ -57,17 +60,40 @@ impl<'a> Site<'a> {
             lies: Vec::new(),
             moves: Vec::new(),
             rows: true,
+            insert: None,
             graph,
             target,
             dialect,
         };
-        let anchor = site.find_anchor(&all)?;
+        let all = site.take_insert(&all)?;
+        let anchor = site.find_anchor(all)?;
         site.anchor = anchor.map(|k| (k, all[k]));
-        let in_front = site.moves_in_front(&all)?;
-        if all.len() > in_front + usize::from(anchor.is_some()) {
+        let in_front = site.moves_in_front(all)?;
+        if site.insert.is_some() || all.len() > in_front + usize::from(anchor.is_some()) {
             site.fuse()?;
         }
         Ok(site)
+    }
+
+    /// Finds an `insert_slice` behind other nodes, and returns these.
+    fn take_insert<'n>(&mut self, all: &'n [&'a Node]) -> Result<&'n [&'a Node], BackendError> {
+        let Some((&last, before)) = all.split_last().filter(|(n, b)| n.op.is(INSERT_SLICE) && !b.is_empty())
+        else {
+            return Ok(all);
+        };
+        let inside = |v: Option<ValueId>| v.is_some_and(|v| before.iter().any(|n| n.outputs.contains(&v)));
+        let &[into, part] = &last.inputs[..] else { return unsupported("a part without a place") };
+        if self.graph.outputs != last.outputs || !inside(part) || inside(into) {
+            return unsupported("a part that is more than the last result");
+        }
+        if into.is_none() && !last.op.attrs().bool("unset").map_err(op_error)? {
+            return unsupported("zeros around a part");
+        }
+        if part.is_some_and(|v| self.graph.ty(v).dtype.bits() < 8) {
+            return unsupported("a part whose elements share bytes");
+        }
+        self.insert = Some((before.len(), last));
+        Ok(before)
     }
 
     /// Whether a node needs no kernel: a view of an operand of the expression, or a number that the host alone reads.
@@ -123,7 +149,7 @@ impl<'a> Site<'a> {
 
     /// Builds the expression.
     fn fuse(&mut self) -> Result<(), BackendError> {
-        let &[output] = &self.graph.outputs[..] else {
+        let Some(output) = self.result() else {
             return unsupported(format!(
                 "{} outputs of a fused region, 1 is possible",
                 self.graph.outputs.len()
@@ -222,6 +248,16 @@ impl<'a> Site<'a> {
         match self.moves.get(i).and_then(|m| m.first()) {
             None => self.input(i),
             Some(&first) => self.graph.nodes().nth(first)?.1.inputs.first().copied().flatten(),
+        }
+    }
+
+    /// The value that the expression computes, whose shape it has; stored as a part of the region's output if it is
+    /// [inserted](Site::insert). None of regions with several outputs.
+    pub fn result(&self) -> Option<ValueId> {
+        match (self.insert, &self.graph.outputs[..]) {
+            (Some((_, insert)), _) => insert.inputs.get(1).copied().flatten(),
+            (None, &[output]) => Some(output),
+            _ => None,
         }
     }
 

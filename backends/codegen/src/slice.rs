@@ -1,5 +1,7 @@
 //! Slices, concatenations and padding.
 
+pub mod insert;
+
 use crate::scalar::{register, zero};
 use crate::shape::{launch, signed, strided_or_far};
 use crate::site::{Cx, Site, op_error};

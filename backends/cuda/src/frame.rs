@@ -19,6 +19,7 @@ use kiln_codegen::expression::{Slot, slots};
 use kiln_codegen::rounding::stored_wide;
 use kiln_codegen::scalar::{self, register};
 use kiln_codegen::site::{Site, unsupported};
+use kiln_codegen::slice::insert::keeps_eights;
 use kiln_codegen::{Blocks, Body, Entry, Threads};
 use kiln_ir::DType;
 use std::fmt::Write;
@@ -130,10 +131,11 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
         fields.push(Field::array("TensorMap", "maps", body.maps as usize));
     }
     code += &finish(site)?;
+    code += &placed(site, body);
     for (j, t) in site.stored().into_iter().enumerate().filter(|_| site.anchor.is_some()) {
         let value = if site.fused.is_some() { "finish(at, v)" } else { "v" };
         let r = register(site.out_dtype(j));
-        let put = store(t, &format!("by{j}"), "at", value);
+        let put = store(t, &format!("by{j}"), place(site, j), value);
         let _ = writeln!(code, "DEV void emit{j}(u32 at, {r} v) const {{ {put} }}");
         if calls(format!("emit{j}_run(")) {
             code += &run::emit(site, j, t);
@@ -269,12 +271,13 @@ fn binding(site: &Site<'_>, body: &Body, slot: Slot, code: &mut String) -> Field
     let t = t.unwrap_or(DType::F32);
     let far = matches!(slot, Slot::Input(k) if body.far.contains(&k));
     let at = if far { "u64" } else { "u32" };
-    let place = match slot {
+    let at_place = match slot {
         Slot::Input(k) => view(site, body, k, code),
+        Slot::Output(j) => Some(place(site, j).to_owned()),
         _ => None,
     };
-    let place = place.as_deref().unwrap_or("at");
-    *code += &(CUDA.function)(&loader, &[("at", at)], register(t), &load(t, &name, place));
+    let at_place = at_place.as_deref().unwrap_or("at");
+    *code += &(CUDA.function)(&loader, &[("at", at)], register(t), &load(t, &name, at_place));
     Field::new(&format!("{constant}{}*", cell(t)), &name)
 }
 
@@ -290,6 +293,20 @@ fn view(site: &Site<'_>, body: &Body, input: usize, code: &mut String) -> Option
         2 + rank
     );
     Some(format!("view{input}(at)"))
+}
+
+/// The place of element `at` of a stored output.
+fn place(site: &Site<'_>, output: usize) -> &'static str {
+    if site.insert.is_some() && output == 0 { "placed(at)" } else { "at" }
+}
+
+/// The function `placed(at)`, by which a result is stored as a part of another tensor. Its words lie in front of those of views.
+fn placed(site: &Site<'_>, body: &Body) -> String {
+    let Some(before) = body.place_words(site) else { return String::new() };
+    format!(
+        "DEV u32 placed(u32 at) const {{\n    const u32 own = extras_at - {before}u;\n    const u32 run = word(own);\n    \
+         return at / run * word(own + 1u) + at % run + word(own + 2u);\n}}\n"
+    )
 }
 
 /// The anchor's result as the fused expression takes it: rounded to its type where it matters.
@@ -326,18 +343,20 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
 /// A map of an expression alone: eight elements at once where they lie in one row of the last dimension, else one at a time.
 fn pack_entry(site: &Site<'_>, k: usize, t: DType) -> String {
     let whole = match strided(site) {
+        _ if !keeps_eights(site) => "false",
         false => "true",
         true => "word(extras_at) == 0u || word(extras_at + word(extras_at)) % 8u == 0u",
     };
     format!(
         "{}DEV void main{k}(u32 t) const {{\n    const u32 at = t * {PACK}u;\n    if (({whole}) && at + {PACK}u <= extent) {{\n        const auto \
          f = even0() ? fetch0_run<true>(at) : fetch0_run<false>(at);\n        Run<{}> all;\n#pragma unroll\n        for (u32 i = 0u; i < {PACK}u; i++) {{\n            \
-         {}\n        }}\n        all.put(by0 + at);\n        return;\n    }}\n    for (u32 i = at; i < at + {PACK}u && i < \
+         {}\n        }}\n        all.put(by0 + {});\n        return;\n    }}\n    for (u32 i = at; i < at + {PACK}u && i < \
          extent; i++) {{\n        {}\n    }}\n}}\n",
         run::fetch(site, 0),
         cell(t),
         store(t, "all.v", "i", &run::value(site, "")),
-        store(t, "by0", "i", "finish(i)"),
+        place(site, 0),
+        store(t, "by0", &place(site, 0).replace("at", "i"), "finish(i)"),
     )
 }
 
@@ -351,7 +370,7 @@ fn map_entry(site: &Site<'_>, k: usize, j: usize, value: &str) -> Result<String,
     if n == 1 {
         return Ok(format!(
             "DEV void main{k}(u32 t) const {{\n    const u32 at = t;\n    {}\n}}\n",
-            store(t, &format!("by{j}"), "at", value)
+            store(t, &format!("by{j}"), place(site, j), value)
         ));
     }
     let bits = t.bits();

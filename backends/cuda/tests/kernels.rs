@@ -84,6 +84,56 @@ fn tiled_kernels_do_not_spill() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
+/// Kernels that store their results as parts of larger tensors, in runs of eight and others.
+#[test]
+fn kernels_that_store_parts_compile() {
+    if !nvrtc() {
+        return;
+    }
+    let target = target::known("h200").unwrap();
+    let layers = [
+        "input %a: T[2,16,32] input %b: T[32,24] input %c: T[24] %z = matmul(%a, %b) %y = add(%z, %c)",
+        "input %a: T[2,8,8,32] input %w: T[64,32] %z = matmul(%a, %w) {trans_b=true} %y = relu(%z)",
+        "input %a: T[2,16,8,32] input %w: T[16,32,3,3] %y = conv(%a, %w) {layout=\"channels_last\", pads=[1,1,1,1]}",
+        "input %a: T[2,16,24] %y = softmax(%a)",
+        "input %a: T[2,16,24] %y = transpose(%a) {perm=[0,2,1]}",
+        "input %a: T[2,16,24] input %b: T[24] %y = mul(%a, %b)",
+    ];
+    let mut sources = BTreeMap::new();
+    for (dtype, start) in [("f16", 8), ("f32", 3)] {
+        for layer in &layers {
+            let layer = layer.replace("T[", &format!("{dtype}["));
+            let text = format!(
+                "graph \"g\" {{ {layer} %out = insert_slice(_, %y) {{axis=1, start={start}, size=64, unset=true}} output %out }}"
+            );
+            add_sources(&text, &target, &mut sources);
+        }
+    }
+    compile_all(sources, &target, "parts");
+}
+
+/// The sources of a region, by all tactics; none of a graph that is none, or of integers that no kernel takes.
+fn add_sources(text: &str, target: &Target, sources: &mut BTreeMap<String, String>) {
+    let Ok(g) = kiln_ir::Graph::from_text(text) else { return };
+    let program = Program::single_step(g, kiln_backend::Tactic::plain(""), Vec::new());
+    let region = program.region(&program.steps[0]).unwrap();
+    let tactics = match Cuda.tactics(&region, target) {
+        Err(BackendError::Unsupported(_)) if text.contains("%given: i64") => return,
+        t => t.unwrap_or_else(|e| panic!("{text}: {e}")),
+    };
+    for t in tactics {
+        let (source, _) = written(&region, &t, target).unwrap();
+        sources.insert(source, format!("{text} by {}", t.id()));
+    }
+}
+
+fn compile_all(sources: BTreeMap<String, String>, target: &Target, name: &str) {
+    assert!(sources.len() > 15, "only {} sources", sources.len());
+    let sources: Vec<_> = sources.into_iter().collect();
+    let failed = report::compile(&sources, &target.arch, name, |_| None);
+    assert!(failed.is_empty(), "{} fail:\n{}", failed.len(), failed.join("\n"));
+}
+
 /// Kernels that read inputs through a slice and a transpose in front of them.
 #[test]
 fn kernels_behind_moves_compile() {
@@ -118,23 +168,10 @@ fn kernels_behind_moves_compile() {
                 "graph \"g\" {{ input %given: {dtype}[{from}] weight %first: i64[1] = [0] weight %end: i64[1] = [100] \
                  %part = slice(%given, %first, %end) %x = transpose(%part) {{perm={perm:?}}} {layer} output %y }}"
             );
-            let Ok(g) = kiln_ir::Graph::from_text(&text) else { continue };
-            let program = Program::single_step(g, kiln_backend::Tactic::plain(""), Vec::new());
-            let region = program.region(&program.steps[0]).unwrap();
-            let tactics = match Cuda.tactics(&region, &target) {
-                Err(BackendError::Unsupported(_)) if dtype == "i64" => continue,
-                t => t.unwrap_or_else(|e| panic!("{text}: {e}")),
-            };
-            for t in tactics {
-                let (source, _) = written(&region, &t, &target).unwrap();
-                sources.insert(source, format!("{text} by {}", t.id()));
-            }
+            add_sources(&text, &target, &mut sources);
         }
     }
-    assert!(sources.len() > 15, "only {} sources", sources.len());
-    let sources: Vec<_> = sources.into_iter().collect();
-    let failed = report::compile(&sources, &target.arch, "views", |_| None);
-    assert!(failed.is_empty(), "{} fail:\n{}", failed.len(), failed.join("\n"));
+    compile_all(sources, &target, "views");
 }
 
 /// Gathers and slices have texts for positions of 32 and of 64 bits.

@@ -115,7 +115,9 @@ impl<D: Launches> Planner<'_, D> {
             let from = k.source(&loaded.program, i).flatten();
             read.extend(from.map(|v| Some(self.shapes.fact(v))));
         }
-        check_sizes(&read, &site.outputs(), site.tactic, layer)?;
+        let mut written = site.outputs();
+        written.extend(k.stored.iter().filter(|_| k.part.is_some()).map(|(v, _)| self.shapes.fact(*v)));
+        check_sizes(&read, &written, site.tactic, layer)?;
         let mut launches = checks::launches(&site, k.maps.len(), &k.checks, layer)?;
         if !site.computes_nothing() {
             launches.extend(of_kernel(k, &site, layer)?);
@@ -160,7 +162,7 @@ impl<D: Launches> Planner<'_, D> {
             Grid::Groups(n) => Work { threads: n, elements: n, groups: n },
             Grid::Output => {
                 let output = k.maps.get(launch.entry).copied().flatten();
-                let stored = output.and_then(|j| Some((j, k.stored.get(j)?.0)));
+                let stored = output.and_then(|j| Some((j, k.computed(j)?)));
                 let (j, v) = stored.ok_or_else(|| lost(k))?;
                 let n = self.shapes.fact(v).ty.static_volume().ok_or_else(|| lost(k))? as u64;
                 let threads = n.div_ceil(k.lanes(j));
@@ -200,7 +202,7 @@ impl<D: Launches> Planner<'_, D> {
     /// The words by which a fused expression finds its operands.
     pub fn extra_words(&self, step: usize) -> Result<Vec<u32>, BackendError> {
         let k = &self.loaded.steps[step];
-        let Some(&(out, _)) = k.stored.first().filter(|_| !k.extras.is_empty()) else {
+        let Some(out) = k.computed(0).filter(|_| !k.extras.is_empty()) else {
             return Ok(Vec::new());
         };
         let shape = |v| {

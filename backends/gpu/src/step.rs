@@ -57,6 +57,8 @@ pub struct StepKernel<C> {
     pub extra_shapes: Vec<ValueId>,
     /// Values that are stored, with their types.
     pub stored: Vec<(ValueId, DType)>,
+    /// The part of stored output 0 that the kernel computes, if that is not all of it.
+    pub part: Option<ValueId>,
     /// Whether each result is read by anyone.
     pub wanted: Vec<bool>,
     /// Stored values that the kernel does not write, as nobody reads them.
@@ -108,6 +110,9 @@ impl<C> StepKernel<C> {
         };
         let extras: Option<Vec<ValueId>> = operands.extras.iter().map(|&at| input(at)).collect();
         let shapes: Option<Vec<ValueId>> = operands.extra_shapes.iter().map(value).collect();
+        let insert = operands.insert.map(id).transpose()?.and_then(|n| graph.get(n));
+        let part =
+            insert.map(|n| n.inputs.get(1).copied().flatten().ok_or_else(|| lost(step))).transpose()?;
         let written = if operands.fused { region.outputs.clone() } else { results.clone() };
         Ok(StepKernel {
             name: step.tactic.name.clone(),
@@ -122,6 +127,7 @@ impl<C> StepKernel<C> {
             unwritten: positions(&stored.unwritten),
             checks: positions(&stored.checks),
             stored: typed(written),
+            part,
             results,
             extras: extras.ok_or_else(|| lost(step))?,
             extra_shapes: shapes.ok_or_else(|| lost(step))?,
@@ -150,6 +156,7 @@ impl<C> StepKernel<C> {
             extras: Vec::new(),
             extra_shapes: Vec::new(),
             stored: Vec::new(),
+            part: None,
             wanted: Vec::new(),
             unwritten: Vec::new(),
             checks: Vec::new(),
@@ -157,6 +164,12 @@ impl<C> StepKernel<C> {
             assertion: None,
             data_dependent: false,
         }
+    }
+
+    /// The value whose elements the kernel computes for a stored output.
+    pub fn computed(&self, output: usize) -> Option<ValueId> {
+        let whole = self.stored.get(output).map(|(v, _)| *v);
+        self.part.filter(|_| output == 0).or(whole)
     }
 
     /// Elements of a stored output that one thread of a map computes.

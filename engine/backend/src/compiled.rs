@@ -7,8 +7,10 @@ use crate::launch::{KernelOperands, LaunchProgram};
 use minicbor::{Decode, Encode};
 
 /// The form of blobs: a backend refuses those of another one.
-const VERSION: u32 = 3;
-/// The form before, whose index checks read other argument words: kernels without checks are the same in both.
+const VERSION: u32 = 4;
+/// The form whose kernels store whole results only.
+const WITHOUT_PARTS: u32 = 3;
+/// The form before that, whose index checks read other argument words: kernels without checks are the same in both.
 const WITHOUT_CHECKS: u32 = 2;
 const MOST_ENTRIES: usize = 256;
 const MOST_BINDINGS: usize = 1024;
@@ -164,7 +166,11 @@ impl CompiledKernel {
             ))
         };
         let k: CompiledKernel = minicbor::decode(blob).map_err(|e| refused(e.to_string()))?;
-        if k.version != VERSION && !(k.version == WITHOUT_CHECKS && k.checks.is_empty()) {
+        let known = match k.version {
+            WITHOUT_CHECKS => k.checks.is_empty(),
+            version => [WITHOUT_PARTS, VERSION].contains(&version),
+        };
+        if !known {
             return Err(refused(format!("its form is {}, wanted {VERSION}", k.version)));
         }
         if k.entries.len() > MOST_ENTRIES || k.bindings.len() > MOST_BINDINGS {
@@ -277,8 +283,8 @@ mod tests {
             let e = CompiledKernel::from_blob(&k.to_blob().unwrap()).unwrap_err().to_string();
             assert!(e.contains(says), "{e}");
         };
-        refused(|k| k.version = 1, "its form is 1, wanted 3");
-        refused(|k| k.version = 2, "its form is 2, wanted 3");
+        refused(|k| k.version = 1, "its form is 1, wanted 4");
+        refused(|k| k.version = 2, "its form is 2, wanted 4");
         refused(|k| k.entries[0].threads = 4096, "blocks of 4096 threads");
         refused(|k| k.checks = vec![0; 3], "3 checks by 2 entry points");
         refused(|k| k.bindings = vec![Binding::Sizes; 1025], "1025 bindings");
@@ -286,7 +292,9 @@ mod tests {
     }
 
     #[test]
-    fn kernels_of_the_form_before_are_read_where_they_check_no_indices() {
+    fn kernels_of_forms_before_are_read() {
+        let old = CompiledKernel { version: WITHOUT_PARTS, ..kernel() };
+        assert_eq!(CompiledKernel::from_blob(&old.to_blob().unwrap()), Ok(old));
         let old = CompiledKernel { version: WITHOUT_CHECKS, checks: Vec::new(), ..kernel() };
         assert_eq!(CompiledKernel::from_blob(&old.to_blob().unwrap()), Ok(old));
     }

@@ -10,6 +10,7 @@ use kiln_backend::{Backend, Region, Target};
 use kiln_ir::graph::Uses;
 use kiln_ir::op::Movement;
 use kiln_ir::{DimKind, Graph, Node, NodeId, ValueId};
+use kiln_ops::slice::insert::INSERT_SLICE;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Nodes of one region grow no further than this.
@@ -41,6 +42,11 @@ pub fn form(g: &Graph, backend: &dyn Backend, target: &Target, fuse: bool) -> Ve
                 former.settle(vec![id]);
                 former.take_in(id);
             }
+        }
+    }
+    if fuse {
+        for id in g.nodes().filter(|(_, n)| n.op.is(INSERT_SLICE)).map(|(id, _)| id) {
+            former.store_in_place(id);
         }
     }
     for &id in g.order() {
@@ -157,6 +163,25 @@ impl<'a> Former<'a> {
             }
         }
         self.regions[r] = members;
+    }
+
+    /// Takes an `insert_slice` into the region of the layer that computes its part, if nobody else reads that, and the rest is written by
+    /// layers like it in memory that no user binds.
+    fn store_in_place(&mut self, id: NodeId) {
+        let Some([into, Some(part)]) = self.g.get(id).map(|n| &n.inputs[..]) else { return };
+        let by_insert = |v: ValueId| self.g.producer(v).is_some_and(|(_, n)| n.op.is(INSERT_SLICE));
+        let alone = |v: ValueId| !self.uses.is_output(v) && self.uses.of_value(v).len() == 1;
+        let bound = self.outputs(id).iter().any(|y| self.uses.is_output(*y));
+        if into.is_some_and(|v| bound || !by_insert(v) || !alone(v)) || !alone(*part) {
+            return;
+        }
+        let Some(&r) = self.g.producer(*part).and_then(|(p, _)| self.of.get(&p)) else { return };
+        let mut grown = self.regions[r].clone();
+        grown.push(id);
+        if self.accepted(&grown) {
+            self.of.insert(id, r);
+            self.regions[r] = grown;
+        }
     }
 
     /// A layer, behind the moves that work for it alone: all of them, or the slices that it reads, if the backend runs them

@@ -1,6 +1,7 @@
 //! `slice`: a box of a tensor, with steps.
 
 pub mod concat;
+pub mod insert;
 pub mod pad;
 
 pub mod window;

@@ -22,6 +22,7 @@ pub fn verify(program: &Program, rules: &MemoryRules) -> Result<(), PlanError> {
         return Ok(());
     }
     places_fit(program, rules)?;
+    parts_in_place(program)?;
     no_overlap(program, &step_of)
 }
 
@@ -61,6 +62,28 @@ fn bodies_fit(p: &Program, rules: &MemoryRules) -> Result<(), PlanError> {
             None => return Err(bad(format!("step \"{}\" has bodies, but is no control flow", step.name))),
         }
         step.bodies.iter().try_for_each(|body| verify(body, rules))?;
+    }
+    Ok(())
+}
+
+/// A step of several layers that writes a part of a tensor in place writes nothing else of it: the other elements have to be there.
+fn parts_in_place(p: &Program) -> Result<(), PlanError> {
+    let place = |v: ValueId| p.memory.places.get(v.0 as usize);
+    for step in p.steps.iter().filter(|s| s.nodes.len() > 1) {
+        for node in step.nodes.iter().filter_map(|&n| p.graph.get(n)) {
+            for &(i, o) in node.op.def().traits.must_alias {
+                let into = node.inputs.get(i).copied().flatten();
+                let (Some(into), Some(&out)) = (into, node.outputs.get(o)) else { continue };
+                let there = matches!(place(out), Some(Place::Arena { .. })) && place(out) == place(into);
+                if !there || p.graph.outputs.contains(&out) {
+                    return Err(bad(format!(
+                        "step \"{}\" writes a part of \"{}\", whose other elements lie in other memory",
+                        step.name,
+                        p.graph.value(out).name
+                    )));
+                }
+            }
+        }
     }
     Ok(())
 }

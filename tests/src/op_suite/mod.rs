@@ -10,6 +10,7 @@ mod indices;
 mod matrix;
 #[cfg(test)]
 mod mutations;
+mod parts;
 mod problems;
 mod random;
 mod refusals;

@@ -49,8 +49,8 @@ impl Reach {
 
 /// The reach of every extra of a region.
 pub fn reaches(site: &Site<'_>) -> Vec<Reach> {
-    let Some(&output) = site.graph.outputs.first() else { return vec![Reach::Strided; site.extras.len()] };
-    let out = &site.graph.ty(output).dims;
+    let Some(result) = site.result() else { return vec![Reach::Strided; site.extras.len()] };
+    let out = &site.graph.ty(result).dims;
     site.extras.iter().map(|&v| reach(&site.graph.ty(v).dims, out)).collect()
 }
 

@@ -1,9 +1,10 @@
 //! Stores of eight neighbouring results at once, with the fused expression's operands read as vectors.
 
 use super::reach::{self, Reach, whole_bytes};
-use super::{anchored, cell, load, store};
+use super::{anchored, cell, load, place, store};
 use kiln_codegen::scalar::register;
 use kiln_codegen::site::Site;
+use kiln_codegen::slice::insert::keeps_eights;
 use kiln_ir::DType;
 use std::fmt::Write;
 
@@ -14,7 +15,7 @@ pub fn emit(site: &Site<'_>, j: usize, t: DType) -> String {
     let of = register(site.out_dtype(j));
     let mut s = fetch(site, j);
     let _ = writeln!(s, "DEV void emit{j}_run(u32 at, const {of}* v, const Fetched{j}& f) const {{");
-    if t.bits() < 8 {
+    if t.bits() < 8 || j == 0 && !keeps_eights(site) {
         let _ = writeln!(s, "    for (u32 i = 0u; i < 8u; i++) {{ emit{j}(at + i, v[i]); }}\n}}");
     } else {
         s += &all_eight(site, j, t);
@@ -66,7 +67,7 @@ fn all_eight(site: &Site<'_>, j: usize, t: DType) -> String {
             );
         }
     }
-    s + &format!("    all.put(by{j} + at);\n}}\n")
+    s + &format!("    all.put(by{j} + {});\n}}\n", place(site, j))
 }
 
 /// The i-th of eight results, of the anchor's where there is one.

@@ -57,6 +57,7 @@ pub const SHARED: &[&[Kernel]] = &[
     shape::KERNELS,
     signal::KERNELS,
     slice::KERNELS,
+    slice::insert::KERNELS,
     text::KERNELS,
     transpose::KERNELS,
     kiln_codegen::conv::transposed::KERNELS,

@@ -145,7 +145,7 @@ pub fn check_bindings(kernel: &Kernel, site: &Site<'_>, tactic: &Tactic) -> Resu
 /// The whole text.
 pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
     let slots = slots(site, body);
-    let free = body.entries.iter().any(Entry::writes);
+    let free = body.entries.iter().any(Entry::writes) || site.insert.is_some();
     let files: Vec<&str> = body.files.iter().filter_map(|f| link::file(f)).collect();
     let calls = |name: String| body.code.contains(&name) || files.iter().any(|f| f.contains(&name));
     let mut text = String::new();
@@ -165,6 +165,7 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
     }
     let result = if site.fused.is_some() { finish(site)? } else { String::new() };
     text.push_str(&result);
+    text.push_str(&placed(site, body));
     if free {
         for (j, t) in site.stored().into_iter().enumerate() {
             text.push_str(&emit(site, j, t));
@@ -235,7 +236,10 @@ fn binding(site: &Site<'_>, body: &Body, i: usize, slot: Slot, free: bool) -> St
         }
         Slot::Output(j, p) => {
             let t = site.stored().get(j).copied().unwrap_or(DType::F32);
-            tensor(out_array(site, j, free), p, format!("ry{j}"), t)
+            match site.insert.filter(|_| j == 0) {
+                Some(_) => tensor(out_array(site, j, free), p, format!("part{j}"), t) + &read_placed(j, t),
+                None => tensor(out_array(site, j, free), p, format!("ry{j}"), t),
+            }
         }
     }
 }
@@ -285,11 +289,39 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     Ok(s)
 }
 
-/// `fn emit<j>(at: u32, v: value)`: finishes one element and stores it.
+/// `fn emit<j>(at: u32, v: value)`: finishes one element and stores it. Without an anchor only `put<j>`, which stores.
 fn emit(site: &Site<'_>, j: usize, t: DType) -> String {
     let store = storer(&format!("put{j}"), &out_array(site, j, true), t);
+    if site.anchor.is_none() {
+        return store;
+    }
     let value = if site.fused.is_some() { "finish(at, v)" } else { "v" };
-    store + &format!("fn emit{j}(at: u32, v: {}) {{ put{j}(at, {value}); }}\n", register(site.out_dtype(j)))
+    store
+        + &format!(
+            "fn emit{j}(at: u32, v: {}) {{ put{j}({}, {value}); }}\n",
+            register(site.out_dtype(j)),
+            place(site, j)
+        )
+}
+
+/// The place of element `at` of a stored output.
+fn place(site: &Site<'_>, output: usize) -> &'static str {
+    if site.insert.is_some() && output == 0 { "placed(at)" } else { "at" }
+}
+
+/// The function `placed(at)`, by which a result is stored as a part of another tensor. Its words lie in front of those of views.
+fn placed(site: &Site<'_>, body: &Body) -> String {
+    let Some(before) = body.place_words(site) else { return String::new() };
+    format!(
+        "fn placed(at: u32) -> u32 {{\n    let own = args[1] - {}u;\n    let run = word(own);\n    \
+         return at / run * word(own + 1u) + at % run + word(own + 2u);\n}}\n",
+        before + HEADER_WORDS as u32
+    )
+}
+
+/// The function that reads an element of a result which is a part.
+fn read_placed(j: usize, t: DType) -> String {
+    format!("fn ry{j}(at: u32) -> {} {{\n    return part{j}(placed(at));\n}}\n", register(t))
 }
 
 /// Words before those of a kernel: the size of the grid, where the words of the fused expression start, the span of this
@@ -322,6 +354,14 @@ fn map_entry(site: &Site<'_>, k: usize, j: usize, free: bool, value: &str) -> Re
     let mut s = format!("@compute @workgroup_size({MAP_THREADS})\nfn main{k}({ENTRY_ARGS}) {{\n");
     s.push_str("    let t = (w.y * g.x + w.x) * 64u + l;\n    let count = args[0];\n");
     let n = types::lanes(t);
+    if site.insert.is_some() && j == 0 {
+        let _ = writeln!(
+            s,
+            "    for (var k = 0u; k < {n}u; k++) {{\n        let at = t * {n}u + k;\n        if (at < count) {{ put{j}(placed(at), \
+             {value}); }}\n    }}\n}}"
+        );
+        return Ok(s);
+    }
     if n == 1 {
         let store = out_array(site, j, free).set("at", value);
         let _ = writeln!(s, "    let at = t;\n    if (at < count) {{ {store} }}\n}}");

@@ -28,6 +28,10 @@ pub struct KernelOperands {
     /// Elements of each stored output that one thread of an entry point which maps it computes.
     #[n(5)]
     pub lanes: Vec<u32>,
+    /// The `insert_slice` behind all other nodes: the kernel stores its result, the node's second input, as a part of the region's
+    /// output.
+    #[n(6)]
+    pub insert: Option<u32>,
 }
 
 /// A value of a region.

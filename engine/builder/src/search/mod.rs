@@ -14,7 +14,7 @@ use crate::points::{Points, Span};
 use crate::tuner::Tuner;
 use crate::{BuildConfig, BuildError, Progress, bodies, regions};
 use kiln_ir::{Fact, Graph, NodeId};
-use rewrite::{Rewrite, by_patterns, formats, next_class};
+use rewrite::{Rewrite, by_late_patterns, by_patterns, formats, next_class};
 use std::collections::BTreeSet;
 
 /// Constants of more bytes are not evaluated before a rewrite is taken.
@@ -96,7 +96,7 @@ impl Search<'_, '_> {
             return Ok(best);
         }
         let mut seen = BTreeSet::new();
-        for find in [by_patterns, formats] {
+        for find in [by_patterns, formats, by_late_patterns] {
             while let Some(class) = next_class(&best.graph, find(&best.graph, &self.cx), &mut seen)? {
                 if !progress("trying rewrites", seen.len() - 1, seen.len()) {
                     return Err(BuildError::Cancelled);

@@ -44,7 +44,17 @@ impl Rewrite {
 
 /// All places for rewrites by patterns.
 pub fn by_patterns(g: &Graph, cx: &PassCx<'_>) -> Vec<Rewrite> {
-    let wanted = |p: &&Pattern| !p.always && cx.config.fuse && (cx.config.fold || !p.weights);
+    sites_of(g, cx, false)
+}
+
+/// All places for rewrites by patterns that are tried when formats are decided.
+pub fn by_late_patterns(g: &Graph, cx: &PassCx<'_>) -> Vec<Rewrite> {
+    sites_of(g, cx, true)
+}
+
+fn sites_of(g: &Graph, cx: &PassCx<'_>, late: bool) -> Vec<Rewrite> {
+    let wanted =
+        |p: &&Pattern| !p.always && p.late == late && cx.config.fuse && (cx.config.fold || !p.weights);
     let sites = |p: &'static Pattern| {
         let wanted = (p.find)(g).into_iter().filter(move |s| (p.wanted)(cx.target, g, s.root));
         wanted.map(move |s| Rewrite::Pattern(p, s.root))

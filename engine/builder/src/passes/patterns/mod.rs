@@ -9,6 +9,7 @@ mod attention;
 mod attention_cache;
 mod attention_heads;
 mod attention_windows;
+mod concat_in_place;
 mod conv_transpose;
 mod einsum;
 mod fold_scale;
@@ -55,6 +56,8 @@ pub struct Pattern {
     pub weights: bool,
     /// Whether it is always worth it. Others are alternatives for the search.
     pub always: bool,
+    /// Whether the search tries it when formats are decided.
+    pub late: bool,
     /// Should the search look at a site for this target?
     pub wanted: fn(&Target, &Graph, NodeId) -> bool,
 }
@@ -67,6 +70,8 @@ trait Rule: Sized {
     const WEIGHTS: bool = false;
     /// See [`Pattern::always`].
     const ALWAYS: bool = true;
+    /// See [`Pattern::late`].
+    const LATE: bool = false;
 
     /// See [`Pattern::wanted`].
     fn wanted(_: &Target, _: &Graph, _: NodeId) -> bool {
@@ -92,6 +97,7 @@ const fn pattern<R: Rule>() -> Pattern {
         apply: apply::<R>,
         weights: R::WEIGHTS,
         always: R::ALWAYS,
+        late: R::LATE,
         wanted: R::wanted,
     }
 }
@@ -119,6 +125,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<conv_transpose::ConvTranspose>(),
     pattern::<patches::Patches>(),
     pattern::<weights_along::WeightsAlong>(),
+    pattern::<concat_in_place::ConcatInPlace>(),
 ];
 
 /// The pass that applies all patterns that are always worth it.
