@@ -165,8 +165,8 @@ impl<'a> Former<'a> {
         self.regions[r] = members;
     }
 
-    /// Takes an `insert_slice` into the region of the layer that computes its part, if nobody else reads that, and the rest is written by
-    /// layers like it in memory that no user binds.
+    /// Takes an `insert_slice` into the region of the layer that computes its part, if nobody else reads that. The other parts have to
+    /// come from layers like it, in memory that no user binds.
     fn store_in_place(&mut self, id: NodeId) {
         let Some([into, Some(part)]) = self.g.get(id).map(|n| &n.inputs[..]) else { return };
         let by_insert = |v: ValueId| self.g.producer(v).is_some_and(|(_, n)| n.op.is(INSERT_SLICE));

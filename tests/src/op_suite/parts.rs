@@ -29,8 +29,8 @@ struct Stored {
 }
 
 impl Subject {
-    /// Runs one of `every` problems of the operators that `pick` names (all where it is `None`) by every tactic, with its result in
-    /// the middle of a larger tensor.
+    /// Runs one of `every` problems of the operators that `pick` names (all where it is `None`) by every tactic. Results
+    /// lie in the middle of larger tensors.
     pub fn parts(&self, pick: Option<&str>, every: usize) -> Parts {
         let mut found = Parts::default();
         let picked = |name: &str| pick.is_none_or(|p| p.split(',').any(|o| o == name));

@@ -1,5 +1,5 @@
 //! Concatenations whose inputs are written in place: a chain of `insert_slice`, one for each input. Such a layer joins the region
-//! of the layer that computes its part, which then stores its result in the place where the concatenation has it.
+//! of the layer that computes its part. That one then stores its result where the concatenation has it.
 
 use super::view::View;
 use super::{Rule, Writer};
