@@ -110,8 +110,27 @@ fn topk_problems(rng: &mut Rng) -> Vec<Problem> {
             }
         }
     }
-    {
-        let op = kiln_ir::problem::op("topk", Attrs::new());
+    // Rows that one block holds, that several do, and that none does; many elements are equal.
+    let long: &[(&[usize], i64, i64, DType)] = &[
+        (&[3, 700], 1, 700, DType::F16),
+        (&[2, 2500], 1, 40, DType::F32),
+        (&[2, 2500], 1, 2500, DType::BF16),
+        (&[2, 2500, 2], 1, 9, DType::I64),
+        (&[4200, 2], 0, 30, DType::F32),
+        (&[1, 9001], 1, 17, DType::F16),
+        (&[9001], 0, 17, DType::I32),
+        (&[9001], 0, 9001, DType::I64),
+        (&[9001], 0, 600, DType::U8),
+        (&[20_001], 0, 3000, DType::F16),
+    ];
+    for &(shape, axis, k, t) in long {
+        let largest = k % 2 == 0;
+        let op = kiln_ir::problem::op("topk", Attrs::new().with("axis", axis).with("largest", largest));
+        let k = rng.i64s(&[1], &[k]);
+        out.push(Problem::new(&format!("long {shape:?} {t}"), op, [rng.tensor(t, shape), k]));
+    }
+    for largest in [true, false] {
+        let op = kiln_ir::problem::op("topk", Attrs::new().with("largest", largest));
         let k = rng.i64s(&[1], &[12]);
         out.push(Problem::new("special values", op, [rng.edge_floats(DType::F32, 19), k]));
     }

@@ -12,7 +12,9 @@ use kiln_ops::reduce::argreduce::ARGMAX;
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[Kernel::of("argreduce", &["argmax", "argmin"], source, launch).framed()];
 
-fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+/// The functions `better(a, b)`, whether one element beats another, and `replaces(best, x)`, whether a later one takes the place
+/// of the best one so far.
+pub fn order(site: &Site<'_>) -> Result<String, BackendError> {
     let op = site.op()?;
     let t = site.first_dtype();
     let better = match (op.is(ARGMAX), t.is_float()) {
@@ -24,9 +26,13 @@ fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let last = op.attrs().bool("select_last").map_err(op_error)?;
     let replaces = if last { "!better(best, x)" } else { "better(x, best)" };
     let r = register(t);
-    let code = site.function("better", &[("a", r), ("b", r)], "bool", better)
-        + &site.function("replaces", &[("best", r), ("x", r)], "bool", replaces);
-    Ok(long_sum(site, "reduce/argreduce", ("argreduce", "argreduce_part"), DType::I32).with(code))
+    Ok(site.function("better", &[("a", r), ("b", r)], "bool", better)
+        + &site.function("replaces", &[("best", r), ("x", r)], "bool", replaces))
+}
+
+fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    let body = long_sum(site, "reduce/argreduce", ("argreduce", "argreduce_part"), DType::I32);
+    Ok(body.with(order(site)?))
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

@@ -40,6 +40,7 @@ mod reduce;
 mod shape;
 mod slice;
 mod softmax;
+mod sort;
 pub mod tables;
 mod transpose;
 pub mod wgmma;
@@ -47,6 +48,7 @@ pub mod wgmma;
 use kiln_backend::Target;
 use kiln_codegen::Kernel;
 use kiln_codegen::site::Site;
+use kiln_ir::infer::normalize_axis;
 
 /// All of them, by family.
 pub const FAMILIES: &[&[Kernel]] = &[
@@ -63,7 +65,10 @@ pub const FAMILIES: &[&[Kernel]] = &[
     pool::KERNELS,
     recurrent::KERNELS,
     reduce::KERNELS,
+    reduce::argreduce::KERNELS,
     softmax::KERNELS,
+    sort::select::KERNELS,
+    sort::tiles::KERNELS,
 ];
 
 /// Factors of generic kernels' times over those of their bytes, by name; for others it is [`SLOW`].
@@ -83,8 +88,26 @@ const BY_ARITHMETIC: &[&str] = &[
     "nms",
     "rnn",
     "stft",
-    "topk",
 ];
+/// Nanoseconds that a thread takes to read the next element of a line.
+const STEP_NS: f64 = 150.0;
+
+/// Estimated time of generic kernels that have a thread for a line, or for each element of one.
+fn by_lines(site: &Site<'_>) -> Option<f64> {
+    let (x, y) = (shape::input(site, 0)?, shape::output(site, 0)?);
+    let all = x.static_volume()? as f64;
+    let attrs = site.op().ok()?.attrs();
+    let line = |axis: i64| {
+        let axis = normalize_axis(axis, x.rank(), "axis").ok()?;
+        Some(x.dims.get(axis)?.as_const()? as f64)
+    };
+    match site.op().ok()?.name() {
+        "argmax" | "argmin" => Some(all / (y.static_volume()? as f64).max(1.0) * STEP_NS),
+        "cumulative" => Some(line(*shape::ints(site, 1)?.first()?)? * STEP_NS),
+        "topk" => Some(all * line(attrs.int("axis").ok()?)? / 1000.0),
+        _ => None,
+    }
+}
 
 /// Estimated time of a generic kernel in nanoseconds, where sizes are known.
 pub fn generic_ns(site: &Site<'_>, name: &str, target: &Target) -> Option<f64> {
@@ -94,7 +117,8 @@ pub fn generic_ns(site: &Site<'_>, name: &str, target: &Target) -> Option<f64> {
         _ if site.op().is_ok_and(|op| BY_ARITHMETIC.contains(&op.name())) => return None,
         _ => {
             let slowness = SLOWNESS.iter().find(|(n, _)| *n == name).map_or(SLOW, |(_, s)| *s);
-            return Some(shape::moving(target, shape::traffic(site)?, slowness));
+            let bytes = shape::moving(target, shape::traffic(site)?, slowness);
+            return Some(by_lines(site).map_or(bytes, |lines| bytes.max(lines)));
         }
     };
     Some(cost::Product::of(site)?.by_generic(target, tiled))

@@ -11,6 +11,8 @@ use kiln_ir::DType;
 use kiln_ops::reduce::{ReduceOp, mask};
 use std::ops::Range;
 
+pub mod argreduce;
+
 pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: "reduce.rows",

@@ -94,6 +94,9 @@ fn problems(name: OpName, rng: &mut Rng) -> Vec<Problem> {
         ("last axis, last of equals", &[4, 33], -1, false, true),
         ("first axis", &[6, 3], 0, false, false),
         ("one long row", &[1, 2049], 1, true, true),
+        ("a row of several blocks", &[1, 20_003], 1, true, false),
+        ("columns of eights", &[3, 70, 40], 1, false, true),
+        ("columns of several blocks", &[5003, 8], 0, false, true),
         ("batch 0", &[0, 3], 1, true, false),
         ("vector", &[9], 0, false, false),
     ];

@@ -1,0 +1,5 @@
+//! The first elements of lines in an order: selected by digits, or sorted.
+
+mod keyed;
+pub mod select;
+pub mod tiles;
