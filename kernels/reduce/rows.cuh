@@ -1,69 +1,73 @@
-// Reductions of the last axes, read eight elements at a time. Hooks as in `reduce.cuh`.
+// Reductions of the last axes, read up to eight elements at a time: some lanes of a warp, a block, or several blocks have a row. RAW sums
+// go to scratch memory. Hooks as in `reduce.cuh`.
 #pragma once
-#include "../prelude/launch.cuh"
-#include "../prelude/math.cuh"
+#include "parts.cuh"
+#include "stretch.cuh"
 
 struct ReduceRowsParams {
     u32 count;
     u32 rows;
+    u32 elements;
+    u32 raw;
+    u32 lanes;
+    u32 lanes_log2;
+    u32 parts;
+    u32 part;
 };
 
-// What a thread finds in a row, the `first` of `step` threads.
-template <class K> DEV typename K::Sum row_part(const K& k, u32 row, u32 first, u32 step) {
-    typedef typename K::Sum Sum;
-    const u32 n = params<ReduceRowsParams>(k).count;
-    const u32 base = row * n;
-    Sum acc = k.empty();
-    u32 i = first * 8u;
-    for (; i + 8u <= n; i += step * 8u) {
-        const auto r = Run<typename K::Cell>::of(k.bx0 + base + i, 1u);
-#pragma unroll
-        for (u32 j = 0u; j < 8u; j++) {
-            acc = k.step(acc, Sum(k.decoded(r.v[j])), 0.0f);
-        }
-    }
-    for (; i < n; i++) {
-        acc = k.step(acc, Sum(k.x0(base + i)), 0.0f);
-    }
-    return acc;
-}
+// Adds elements to a sum.
+template <class K> struct RowSum {
+    const K& k;
+    Part<K> all;
+    template <class T, u32 N> DEV void operator()(const T (&v)[N]) { all = with_elements(k, all, v); }
+};
 
-template <class K> DEV typename K::Sum of_warp(const K& k, typename K::Sum acc) {
-#pragma unroll
-    for (u32 s = 16u; s > 0u; s /= 2u) {
-        acc = k.merge(acc, __shfl_xor_sync(0xffffffffu, acc, s));
-    }
-    return acc;
-}
-
-// Eight rows a block.
-template <class K> DEV void reduce_warps(const K& k) {
+template <class K> DEV void put_row(const K& k, u32 at, Part<K> all) {
     const auto& p = params<ReduceRowsParams>(k);
-    const u32 l = threadIdx.x;
-    const u32 row = blockIdx.x * 8u + l / 32u;
-    if (row >= p.rows) {
-        return;
-    }
-    const auto acc = of_warp(k, row_part(k, row, l % 32u, 32u));
-    if (l % 32u == 0u) {
-        k.emit0(row, k.last(acc, p.count, 0.0f));
+    if (p.raw != 0u) {
+        reinterpret_cast<Part<K>*>(k.scratch)[at] = all;
+    } else {
+        k.emit0(at, result_of(k, all, p.elements));
     }
 }
 
-// A row a block.
-template <class K> DEV void reduce_blocks(const K& k) {
-    typedef typename K::Sum Sum;
-    __shared__ Sum of_warps[8];
-    const u32 l = threadIdx.x;
-    Sum acc = of_warp(k, row_part(k, blockIdx.x, l, 256u));
-    if (l % 32u == 0u) {
-        of_warps[l / 32u] = acc;
+// Some lanes of a warp a row.
+template <u32 V, class K> DEV void rows_of_lanes(const K& k) {
+    const auto& p = params<ReduceRowsParams>(k);
+    const u32 row = blockIdx.x * (K::LANES >> p.lanes_log2) + (threadIdx.x >> p.lanes_log2);
+    const u32 l = threadIdx.x & (p.lanes - 1u);
+    RowSum<K> found = {k, empty_part(k)};
+    if (row < p.rows) {
+        stretch<V>(k, row * p.count, (row + 1u) * p.count, l, p.lanes, found);
+    }
+    const Part<K> all = of_lanes(k, found.all, p.lanes);
+    if (row < p.rows && l == 0u) {
+        put_row(k, row, all);
+    }
+}
+
+// A block a part of a row.
+template <u32 V, class K> DEV void rows_of_blocks(const K& k) {
+    __shared__ Part<K> of_each_warp[K::LANES / 32u];
+    const auto& p = params<ReduceRowsParams>(k);
+    const u32 row = blockIdx.x / p.parts;
+    const u32 first = (blockIdx.x - row * p.parts) * p.part;
+    const u32 base = row * p.count;
+    RowSum<K> found = {k, empty_part(k)};
+    stretch<V>(k, base + first, base + min(first + p.part, p.count), threadIdx.x, K::LANES, found);
+    Part<K> all = of_lanes(k, found.all, 32u);
+    if (threadIdx.x % 32u == 0u) {
+        of_each_warp[threadIdx.x / 32u] = all;
     }
     __syncthreads();
-    if (l == 0u) {
-        for (u32 w = 1u; w < 8u; w++) {
-            acc = k.merge(acc, of_warps[w]);
+    if (threadIdx.x == 0u) {
+        for (u32 w = 1u; w < K::LANES / 32u; w++) {
+            all = merged_parts(k, all, of_each_warp[w]);
         }
-        k.emit0(blockIdx.x, k.last(acc, params<ReduceRowsParams>(k).count, 0.0f));
+        put_row(k, blockIdx.x, all);
     }
 }
+
+template <class K> DEV void rows_of_lanes_8(const K& k) { rows_of_lanes<8u>(k); }
+template <class K> DEV void rows_of_lanes_1(const K& k) { rows_of_lanes<1u>(k); }
+template <class K> DEV void rows_of_blocks_8(const K& k) { rows_of_blocks<8u>(k); }

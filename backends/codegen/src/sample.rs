@@ -7,7 +7,7 @@ use crate::{Body, Kernel, Launch, word};
 use kiln_backend::{BackendError, Tactic};
 use kiln_ir::DType;
 use kiln_ops::sample::grid_sample::Sampler;
-use kiln_ops::sample::resize::coord::Filter;
+use kiln_ops::sample::resize::coord::{Filter, ResizeAxis};
 use kiln_ops::sample::resize::plan::{Given, axes};
 use kiln_ops::sample::{Interpolation, Padding};
 use kiln_ops::util::strides;
@@ -20,7 +20,8 @@ pub const KERNELS: &[Kernel] = &[
     Kernel::of("roi_align", &["roi_align"], roi_source, roi),
 ];
 
-fn resize_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+/// The type of results, and the function that makes one of a sum.
+pub fn resized_value(site: &Site<'_>) -> String {
     let t = site.out_dtype(0);
     // Integers round to even and saturate.
     let stored = |x: &str| match t.int_range() {
@@ -30,10 +31,12 @@ fn resize_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         }
         None => x.to_owned(),
     };
-    let r = register(t);
-    let code = site.alias("Value", t) + &site.function("stored", &[("x", "f32")], r, &stored("x"));
-    let body = long_sum(site, "sample/resize", ("resize", "resize_sum"), DType::F32).with(code);
-    Ok(Body { inputs: Some(vec![0]), ..body })
+    site.alias("Value", t) + &site.function("stored", &[("x", "f32")], register(t), &stored("x"))
+}
+
+fn resize_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    let body = long_sum(site, "sample/resize", ("resize", "resize_sum"), DType::F32);
+    Ok(Body { inputs: Some(vec![0]), ..body.with(resized_value(site)) })
 }
 
 crate::params! {
@@ -104,32 +107,53 @@ crate::params! {
     }
 }
 
-/// The tables of taps: what is not resized has one tap of weight 1.
-fn resize(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
-    let a = cx.op()?.attrs();
-    let filter = Filter::of(a).map_err(op_error)?;
-    let given = Given { roi: cx.floats(1)?, scales: cx.floats(2)?, sizes: cx.ints(3)? };
-    let axes = axes(a, &x, &y, &given).map_err(op_error)?;
-    let own = strides(&x);
-    let outside = a.float("extrapolation").map_err(op_error)? as f32;
-    let (mut taps, mut starts, mut table) = (Vec::new(), Vec::new(), Vec::new());
-    let mut combinations = 1_usize;
-    for axis in &axes {
-        let rows: Vec<_> = (0..axis.output).map(|o| filter.taps(axis, o)).collect();
-        let most = rows.iter().flatten().map(Vec::len).max().unwrap_or(1).max(1);
-        combinations = combinations.saturating_mul(most);
-        taps.push(most);
-        starts.push(table.len());
+/// The axes of a `resize` with the taps of each place, [`OUTSIDE`] where it is outside of x.
+pub struct Taps {
+    /// The axes.
+    pub axes: Vec<ResizeAxis>,
+    filter: Filter,
+}
+
+/// The element of a place that is outside of x.
+pub const OUTSIDE: usize = u32::MAX as usize;
+
+impl Taps {
+    /// Reads the axes of a launch.
+    pub fn of(cx: &Cx<'_>) -> Result<Taps, BackendError> {
+        let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
+        let a = cx.op()?.attrs();
+        let given = Given { roi: cx.floats(1)?, scales: cx.floats(2)?, sizes: cx.ints(3)? };
+        let axes = axes(a, &x, &y, &given).map_err(op_error)?;
+        Ok(Taps { axes, filter: Filter::of(a).map_err(op_error)? })
+    }
+
+    /// Adds the taps of an axis to a table, for every place as many: element and weight. Returns their number; at least `least`.
+    pub fn add(&self, axis: &ResizeAxis, least: usize, table: &mut Vec<usize>) -> usize {
+        let rows: Vec<_> = (0..axis.output).map(|o| self.filter.taps(axis, o)).collect();
+        let most = rows.iter().flatten().map(Vec::len).max().unwrap_or(1).max(least);
         for row in rows {
-            let row = row.unwrap_or_else(|| vec![(u32::MAX as usize, 0.0)]);
+            let row = row.unwrap_or_else(|| vec![(OUTSIDE, 0.0)]);
             for k in 0..most {
                 let (i, w) = row.get(k).copied().unwrap_or((0, 0.0));
                 table.extend([i, (w as f32).to_bits() as usize]);
             }
         }
+        most
     }
-    let params = ResizeParams { combinations, outside, dims: y, strides: own, taps, starts, table };
+}
+
+/// The tables of taps: what is not resized has one tap of weight 1.
+fn resize(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (x, dims) = (cx.shape(0)?, cx.out_shape(0)?);
+    let all = Taps::of(cx)?;
+    let outside = cx.op()?.attrs().float("extrapolation").map_err(op_error)? as f32;
+    let (mut taps, mut starts, mut table) = (Vec::new(), Vec::new(), Vec::new());
+    for axis in &all.axes {
+        starts.push(table.len());
+        taps.push(all.add(axis, 1, &mut table));
+    }
+    let combinations = taps.iter().fold(1_usize, |n, &t| n.saturating_mul(t));
+    let params = ResizeParams { combinations, outside, dims, strides: strides(&x), taps, starts, table };
     continued(cx, params.words()?, combinations, 2 + x.len())
 }
 

@@ -37,6 +37,7 @@ mod norm;
 mod pool;
 pub mod recurrent;
 mod reduce;
+mod sample;
 mod shape;
 mod slice;
 mod softmax;
@@ -62,10 +63,12 @@ pub const FAMILIES: &[&[Kernel]] = &[
     gather::KERNELS,
     slice::concat::KERNELS,
     norm::KERNELS,
+    norm::groups::KERNELS,
     pool::KERNELS,
     recurrent::KERNELS,
     reduce::KERNELS,
     reduce::argreduce::KERNELS,
+    sample::KERNELS,
     softmax::KERNELS,
     sort::select::KERNELS,
     sort::tiles::KERNELS,

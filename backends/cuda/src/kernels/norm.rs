@@ -1,5 +1,7 @@
 //! Norms of rows along the last axes, whole rows in registers.
 
+pub mod groups;
+
 use super::shape::{from_end, input, moving, product, traffic};
 use crate::frame::{cell, load};
 use kiln_backend::{BackendError, Tactic};

@@ -1,15 +1,14 @@
-//! Reductions of neighbouring axes, read eight elements at a time.
+//! Reductions of one or two runs of neighbouring axes, read eight elements at a time. Few long rows are divided among blocks, whose sums a
+//! second launch merges.
 
 use super::shape::{input, ints, moving, traffic};
-use crate::frame::{cell, load};
+use crate::frame::element;
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::reduce::{Sum, hooks, reduce_op};
-use kiln_codegen::scalar::register;
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_ir::DType;
-use kiln_ops::reduce::{ReduceOp, mask};
-use std::ops::Range;
+use kiln_ops::reduce::mask;
 
 pub mod argreduce;
 
@@ -21,8 +20,7 @@ pub const KERNELS: &[Kernel] = &[
         views: Views::Whole,
         tactics: |site| tactics(site, true),
         source: |site, _| {
-            let entries = ["reduce_warps", "reduce_blocks"].map(|n| Entry::blocks(n, 256));
-            source(site, "reduce/rows", entries.into())
+            source(site, "reduce/rows", &["rows_of_lanes_8", "rows_of_lanes_1", "rows_of_blocks_8"])
         },
         launch: rows,
     },
@@ -32,11 +30,7 @@ pub const KERNELS: &[Kernel] = &[
         epilogue: true,
         views: Views::Whole,
         tactics: |site| tactics(site, false),
-        source: |site, _| {
-            let [eights, ones] = ["columns_of_8", "columns_of_1"].map(|n| Entry::blocks(n, 256));
-            let entries = vec![eights, ones, Entry::threads("reduce_parts")];
-            Ok(Body { scratch: true, ..source(site, "reduce/columns", entries)? })
-        },
+        source: |site, _| source(site, "reduce/columns", &["columns_of_8", "columns_of_1"]),
         launch: columns,
     },
 ];
@@ -48,44 +42,107 @@ kiln_codegen::params! {
         count: u32,
         /// Number of rows.
         rows: u32,
+        /// Elements of a result.
+        elements: u32,
+        /// Whether sums go to scratch memory.
+        raw: u32,
+        /// Lanes of a row, a power of two.
+        lanes: u32,
+        /// The logarithm of that.
+        lanes_log2: u32,
+        /// Parts of a row.
+        parts: u32,
+        /// Elements of a part.
+        part: u32,
     }
 }
 
 kiln_codegen::params! {
     /// Reductions of axes before the last ones that are kept.
     struct ReduceColumnsParams {
-        /// Elements of a result.
+        /// Elements of a column.
         elements: u32,
-        /// Results side by side.
+        /// Columns side by side.
         columns: u32,
         /// Threads side by side, a power of two.
         wide: u32,
         /// The logarithm of that.
         wide_log2: u32,
-        /// Parts that a result is summed up in.
+        /// Parts that a column is summed up in.
         parts: u32,
         /// Elements of a part.
         part: u32,
         /// Blocks side by side.
         side: u32,
-        /// Number of results.
+        /// Number of columns.
         results: u32,
+        /// Whether sums go to scratch memory.
+        raw: u32,
     }
 }
 
-/// The reduced axes, if they are neighbours.
-fn span(mask: &[bool]) -> Option<Range<usize>> {
-    let first = mask.iter().position(|&m| m)?;
-    let end = mask.iter().rposition(|&m| m)? + 1;
-    mask[first..end].iter().all(|&m| m).then_some(first..end)
+kiln_codegen::params! {
+    /// Sums in scratch memory that are merged. Those of a result have two dimensions: heads, and the parts of each.
+    struct ReduceMergeParams {
+        /// Elements of a result.
+        elements: u32,
+        /// Number of results.
+        results: u32,
+        /// Heads of a result.
+        heads: u32,
+        /// Results between two heads.
+        tails: u32,
+        /// Parts of a head.
+        parts: u32,
+        /// Sums from one part to the next.
+        part_step: u32,
+        /// Sums from one result to the next.
+        tail_step: u32,
+    }
+}
+
+/// Axes of a reduction in the order of memory: kept, reduced (heads), kept, reduced, kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Runs {
+    outer: usize,
+    heads: usize,
+    tails: usize,
+    count: usize,
+    columns: usize,
+}
+
+impl Runs {
+    /// Sizes of the runs of reduced and kept axes; `None` if there are more.
+    fn of(x: &[usize], mask: &[bool]) -> Option<Runs> {
+        let mut runs = [1; 5];
+        let mut at = 0;
+        for (&n, &reduced) in x.iter().zip(mask) {
+            if reduced != (at % 2 == 1) {
+                at += 1;
+            }
+            *runs.get_mut(at)? *= n;
+        }
+        // A single run of reduced axes is the inner one.
+        let [outer, heads, tails, count, columns] = runs;
+        Some(match at < 3 {
+            true => Runs { outer, heads: 1, tails: 1, count: heads, columns: tails },
+            false => Runs { outer, heads, tails, count, columns },
+        })
+    }
+
+    fn elements(&self) -> usize {
+        self.heads * self.count
+    }
+}
+
+/// Number of runs of reduced axes.
+fn reduced_runs(mask: &[bool]) -> usize {
+    let starts = |i: usize| mask[i] && (i == 0 || !mask[i - 1]);
+    (0..mask.len()).filter(|&i| starts(i)).count()
 }
 
 fn tactics(site: &Site<'_>, rows: bool) -> Result<Vec<Tactic>, BackendError> {
-    let op = reduce_op(site)?;
     let t = site.first_dtype();
-    if op == ReduceOp::LogSumExp {
-        return unsupported("a shifted sum by vectors");
-    }
     if t.bits() < 8 || t == DType::Bool {
         return unsupported(format!("reductions of {t} by vectors"));
     }
@@ -98,10 +155,10 @@ fn tactics(site: &Site<'_>, rows: bool) -> Result<Vec<Tactic>, BackendError> {
         },
     };
     let mask = mask(site.op()?.attrs(), axes.as_deref(), x.rank()).map_err(op_error)?;
-    let Some(span) = span(&mask) else {
-        return unsupported("reductions by vectors of axes that are no neighbours");
-    };
-    if rows != (span.end == x.rank()) {
+    if !(1..=2).contains(&reduced_runs(&mask)) {
+        return unsupported("reductions by vectors of no axes, or of three that are no neighbours");
+    }
+    if rows != mask.last().is_some_and(|&last| last) {
         return unsupported(if rows {
             "rows along other than the last axes"
         } else {
@@ -114,57 +171,124 @@ fn tactics(site: &Site<'_>, rows: bool) -> Result<Vec<Tactic>, BackendError> {
     Ok(vec![Tactic { estimate_ns, ..Tactic::plain(name) }])
 }
 
-fn source(site: &Site<'_>, file: &'static str, entries: Vec<Entry>) -> Result<Body, BackendError> {
+/// Threads of a block.
+const THREADS: usize = 256;
+
+/// Entry points of a file, and those of merges behind them.
+fn source(site: &Site<'_>, file: &'static str, entries: &[&'static str]) -> Result<Body, BackendError> {
     let (t, from) = (site.out_dtype(0), site.first_dtype());
     let sum = Sum::of(reduce_op(site)?, t, site.target.has("i64"));
-    let decoded = site.function("decoded", &[("v", cell(from))], register(from), &load(from, "(&v)", "0"));
-    let code = hooks(site, &sum, t) + &format!("typedef {} Cell;\n", cell(from)) + &decoded;
-    Ok(Body { inputs: Some(vec![0]), ..Body::of(file, entries).with(code) })
+    let near = site.constant("NEAR", "bool", t.is_float() && t.bits() == 16);
+    let code = hooks(site, &sum, t) + &element("Cell", "wide", from) + &near;
+    let block = |name: &'static str| Entry::blocks(name, THREADS as u32);
+    let mut all: Vec<Entry> = entries.iter().map(|n| block(n)).collect();
+    all.extend([Entry::threads("merge_by_thread"), block("merge_by_warp")]);
+    Ok(Body { inputs: Some(vec![0]), scratch: true, ..Body::of(file, all).with(code) })
 }
 
-/// Results before the reduced axes, reduced elements of each, elements after them.
-fn sizes(cx: &Cx<'_>) -> Result<[usize; 3], BackendError> {
+fn runs(cx: &Cx<'_>) -> Result<Runs, BackendError> {
     let x = cx.shape(0)?;
     let mask = mask(cx.op()?.attrs(), cx.ints(1)?.as_deref(), x.len()).map_err(op_error)?;
     let lost = || BackendError::Internal("a reduction of other axes than it was built for".into());
-    let span = span(&mask).ok_or_else(lost)?;
-    let product = |r: &[usize]| r.iter().product();
-    Ok([product(&x[..span.start]), product(&x[span.clone()]), product(&x[span.end..])])
+    Runs::of(&x, &mask).ok_or_else(lost)
 }
 
-/// Fewer rows than these get a block each.
-const FEW: usize = 2048;
+/// Merges of sums in scratch memory, by the last two entry points of `entries`.
+fn merged(
+    r: &Runs,
+    entries: usize,
+    [parts, part_step, tail_step]: [usize; 3],
+) -> Result<Launch, BackendError> {
+    let tails = r.tails * r.columns;
+    let results = r.outer * tails;
+    let params = ReduceMergeParams {
+        elements: r.elements(),
+        results,
+        heads: r.heads,
+        tails,
+        parts,
+        part_step,
+        tail_step,
+    };
+    let by_thread = results >= MANY || r.heads * parts <= 16;
+    let (entry, grid) = match by_thread {
+        true => (entries, Grid::Threads(results as u64)),
+        false => (entries + 1, Grid::Groups(results.div_ceil(THREADS / 32) as u64)),
+    };
+    Ok(Launch::map(entry, params.words()?).on(grid))
+}
+
+/// Launches of sums, if there are any, and of their merges.
+fn both(sums: Launch, merges: Launch, count: usize, scratch: u64) -> Vec<Launch> {
+    let sums = (count > 0).then_some(sums);
+    sums.into_iter().chain([merges]).map(|l| l.scratch(scratch)).collect()
+}
+
+/// Results that keep a large device busy with a thread each.
+const MANY: usize = 8192;
+/// Rows that are left to a warp where there are so many.
+const ROWS: usize = 2048;
+/// Blocks that keep a large device busy.
+const BLOCKS: usize = 792;
+/// Elements of a vector.
+const WIDTH: usize = 8;
 
 fn rows(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let [count, n, _] = sizes(cx)?;
-    let w = ReduceRowsParams { count: n, rows: count }.words()?;
-    let blocks = n > 4096 || (n > 512 && count < FEW);
-    Ok(vec![match blocks {
-        true => Launch::map(1, w).on(Grid::Groups(count as u64)),
-        false => Launch::map(0, w).on(Grid::Groups(count.div_ceil(8) as u64)),
-    }])
+    let r = runs(cx)?;
+    let (rows, count) = (r.outer * r.heads * r.tails, r.count);
+    if r.outer * r.tails == 0 {
+        return Ok(Vec::new());
+    }
+    let mut p =
+        ReduceRowsParams { count, rows, elements: r.elements(), parts: 1, part: count, ..Default::default() };
+    let vectors = count.is_multiple_of(WIDTH) || count >= 64;
+    let few = count > 4096 || (count > 1024 && rows < ROWS);
+    if few {
+        p.parts = BLOCKS.div_ceil(rows.max(1)).min(count.div_ceil(THREADS * WIDTH * 2)).max(1);
+        p.part = count.div_ceil(p.parts).next_multiple_of(WIDTH);
+        p.parts = count.div_ceil(p.part);
+    }
+    let raw = r.heads != 1 || p.parts > 1;
+    p.raw = usize::from(raw);
+    let each = if vectors { count.div_ceil(2 * WIDTH) } else { count.div_ceil(4) };
+    p.lanes = each.max(1).next_power_of_two().min(32);
+    p.lanes_log2 = p.lanes.ilog2() as usize;
+    let (parts, lanes) = (p.parts, p.lanes);
+    let (entry, blocks) = match few {
+        true => (2, rows * parts),
+        false => (usize::from(!vectors), rows.div_ceil(THREADS / lanes)),
+    };
+    let first = Launch::map(entry, p.words()?).on(Grid::Groups(blocks as u64));
+    if !raw {
+        return Ok(vec![first]);
+    }
+    let scratch = (rows * parts * 8) as u64;
+    let second = merged(&r, 3, [parts, 1, parts])?;
+    Ok(both(first, second, rows, scratch))
 }
 
-/// As many blocks keep a large device busy.
-const BLOCKS: usize = 264;
 /// Elements that a thread of a part has at least.
 const LEAST: usize = 4;
 
 fn columns(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let [outer, n, columns] = sizes(cx)?;
-    let last = cx.out_shape(0)?.last().copied().unwrap_or(1);
-    let width = if last.is_multiple_of(8) { 8 } else { 1 };
-    let results = outer * columns;
-    if results == 0 {
+    let r = runs(cx)?;
+    let (outer, columns) = (r.outer * r.heads * r.tails, r.columns);
+    if r.outer * r.tails * r.columns == 0 {
         return Ok(Vec::new());
     }
+    let last = cx.out_shape(0)?.last().copied().unwrap_or(1);
+    let width =
+        if columns.is_multiple_of(WIDTH) && (!cx.fused || last.is_multiple_of(WIDTH)) { WIDTH } else { 1 };
+    let results = outer * columns;
     let wide = (columns / width).next_power_of_two().min(32);
     let side = (columns / width).div_ceil(wide);
-    let high = 256 / wide;
-    let parts = (BLOCKS / (outer * side)).clamp(1, (n / (high * LEAST)).max(1));
-    let each = n.div_ceil(parts);
+    let high = THREADS / wide;
+    let most = (r.count / (high * LEAST)).max(1);
+    let parts = (BLOCKS / (outer * side).max(1)).clamp(1, most);
+    let each = r.count.div_ceil(parts);
+    let raw = r.heads != 1 || parts > 1;
     let params = ReduceColumnsParams {
-        elements: n,
+        elements: r.count,
         columns,
         wide,
         wide_log2: wide.ilog2() as usize,
@@ -172,26 +296,35 @@ fn columns(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         part: each,
         side,
         results,
+        raw: usize::from(raw),
     };
-    let w = params.words()?;
     let entry = usize::from(width == 1);
-    let scratch = if parts > 1 { (parts * results * 8) as u64 } else { 0 };
-    let groups = (outer * side * parts) as u64;
-    let mut out = vec![Launch::map(entry, w.clone()).on(Grid::Groups(groups)).scratch(scratch)];
-    if parts > 1 {
-        out.push(Launch::map(2, w).on(Grid::Threads(results as u64)).scratch(scratch));
+    let first = Launch::map(entry, params.words()?).on(Grid::Groups((outer * side * parts) as u64));
+    if !raw {
+        return Ok(vec![first]);
     }
-    Ok(out)
+    let scratch = (parts * results * 8) as u64;
+    let second = merged(&r, 2, [parts, results, 1])?;
+    Ok(both(first, second, outer, scratch))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::span;
+    use super::*;
 
     #[test]
-    fn reduced_axes_are_neighbours() {
-        assert_eq!(span(&[false, true, true, false]), Some(1..3));
-        assert_eq!(span(&[true, false, true]), None);
-        assert_eq!(span(&[false, false]), None);
+    fn axes_are_runs() {
+        let of = |x: &[usize], mask: &[bool]| {
+            let r = Runs::of(x, mask)?;
+            Some([r.outer, r.heads, r.tails, r.count, r.columns])
+        };
+        assert_eq!(of(&[2, 3, 5, 7], &[false, true, true, false]), Some([2, 1, 1, 15, 7]));
+        assert_eq!(of(&[2, 3, 5], &[false, true, true]), Some([2, 1, 1, 15, 1]));
+        assert_eq!(of(&[2, 3], &[true, true]), Some([1, 1, 1, 6, 1]));
+        assert_eq!(of(&[2, 3, 5], &[true, false, true]), Some([1, 2, 3, 5, 1]));
+        assert_eq!(of(&[2, 3, 5, 7], &[true, false, true, false]), Some([1, 2, 3, 5, 7]));
+        assert_eq!(of(&[2, 3, 5, 7, 11], &[true, false, true, false, true]), None);
+        assert_eq!(reduced_runs(&[true, false, true, true]), 2);
+        assert_eq!(reduced_runs(&[false, false]), 0);
     }
 }

@@ -1,12 +1,25 @@
-//! Softmax of rows along the last axes, whole rows in registers.
+//! Softmax of rows along the last axes, whole rows in registers; of longer rows, divided among blocks; and along other axes, by
+//! neighbouring columns.
 
 use super::norm::{launch, row_body, tactics};
+use super::shape::{from_end, input, moving, product, traffic};
+use crate::frame::element;
+use kiln_backend::{BackendError, Tactic};
+use kiln_codegen::site::{Cx, Site, unsupported};
 use kiln_codegen::softmax::log;
-use kiln_codegen::{Kernel, Views};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
+use kiln_ir::DType;
+use kiln_ir::infer::normalize_axis;
 use kiln_ops::softmax::LOG_SOFTMAX;
 
-pub const KERNELS: &[Kernel] =
-    &[kernel("softmax.rows", &["softmax"]), kernel("log_softmax.rows", &["log_softmax"])];
+pub const KERNELS: &[Kernel] = &[
+    kernel("softmax.rows", &["softmax"]),
+    kernel("log_softmax.rows", &["log_softmax"]),
+    long("softmax.parts", &["softmax"]),
+    long("log_softmax.parts", &["log_softmax"]),
+    across("softmax.columns", &["softmax"]),
+    across("log_softmax.columns", &["log_softmax"]),
+];
 
 const fn kernel(name: &'static str, ops: &'static [&'static str]) -> Kernel {
     Kernel {
@@ -21,4 +34,177 @@ const fn kernel(name: &'static str, ops: &'static [&'static str]) -> Kernel {
         },
         launch,
     }
+}
+
+kiln_codegen::params! {
+    /// Rows along the last axes, divided into parts.
+    struct SoftmaxPartsParams {
+        /// Elements of a row.
+        count: u32,
+        /// Parts of a row whose sums a block finds.
+        parts: u32,
+        /// Elements of a part.
+        part: u32,
+        /// Parts of a row whose results a block stores.
+        chunks: u32,
+        /// Elements of these.
+        chunk: u32,
+    }
+}
+
+kiln_codegen::params! {
+    /// Lines along an axis in front of others.
+    struct SoftmaxColumnsParams {
+        /// Elements of a line.
+        count: u32,
+        /// Elements from one element of a line to the next.
+        inner: u32,
+        /// Vectors beside each other.
+        columns: u32,
+        /// Blocks beside each other.
+        side: u32,
+        /// Threads beside each other.
+        wide: u32,
+        /// Threads of a line.
+        high: u32,
+        /// Loads of registers that a line takes.
+        tiles: u32,
+    }
+}
+
+/// Threads of a block.
+const THREADS: usize = 512;
+/// Blocks that keep a large device busy.
+const BLOCKS: usize = 528;
+/// Rows that keep it busy with a block each.
+const MANY: usize = 100;
+/// Elements of a row that are worth several blocks.
+const LONG: usize = 24_576;
+/// Elements of a vector.
+const WIDTH: usize = 8;
+/// Rows that fit into registers of fewer threads are left to the kernels of rows.
+const LEAST: usize = 1024;
+
+const fn long(name: &'static str, ops: &'static [&'static str]) -> Kernel {
+    Kernel {
+        name,
+        ops,
+        epilogue: true,
+        views: Views::Whole,
+        tactics: |site| along(site, true),
+        source: |site, _| {
+            let silent = ["part_of_row_8", "part_of_row_1"];
+            let written = ["whole_row_8", "whole_row_1", "apply_to_row_8", "apply_to_row_1"];
+            Ok(Body { scratch: true, ..body(site, "softmax/parts", &written, &silent)? })
+        },
+        launch: parts,
+    }
+}
+
+const fn across(name: &'static str, ops: &'static [&'static str]) -> Kernel {
+    Kernel {
+        name,
+        ops,
+        epilogue: true,
+        views: Views::Whole,
+        tactics: |site| along(site, false),
+        source: |site, _| {
+            let code = site.constant("CHUNKS", "u32", format_args!("{}u", chunks(site.first_dtype())));
+            Ok(body(site, "softmax/columns", &["softmax_columns_8", "softmax_columns_1"], &[])?.with(code))
+        },
+        launch: columns,
+    }
+}
+
+/// One tactic, where the axis is the last (followed by dimensions of 1 alone), or where it is not.
+fn along(site: &Site<'_>, last: bool) -> Result<Vec<Tactic>, BackendError> {
+    let (t, op) = (site.first_dtype(), site.op()?);
+    if t.bits() < 8 || !t.is_float() {
+        return unsupported(format!("vectors of {t}"));
+    }
+    let Some(x) = input(site, 0) else { return unsupported("softmax of nothing") };
+    let axis = op.attrs().int("axis").ok().and_then(|a| normalize_axis(a, x.rank(), "axis").ok());
+    let Some(axis) = axis else { return unsupported("softmax along an axis that is not there") };
+    let ones = x.dims[axis + 1..].iter().all(|d| d.is(1));
+    if ones != last {
+        return unsupported("lines along another axis");
+    }
+    if last && product(&x.dims[axis..]).is_some_and(|n| n < LEAST) && from_end(x, 0).is_some() {
+        return unsupported("short rows divided into parts");
+    }
+    let name = format!("{}.{}", op.name(), if last { "parts" } else { "columns" });
+    let estimate_ns = traffic(site).map(|bytes| moving(site.target, bytes, 1.6) + 500.0);
+    Ok(vec![Tactic { estimate_ns, ..Tactic::plain(&name) }])
+}
+
+fn body(
+    site: &Site<'_>,
+    file: &'static str,
+    written: &[&'static str],
+    silent: &[&'static str],
+) -> Result<Body, BackendError> {
+    let block = |name: &&'static str| Entry::blocks(name, THREADS as u32);
+    let entries = written.iter().map(block).chain(silent.iter().map(|n| block(n).silent())).collect();
+    let code = element("Cell", "wide", site.first_dtype())
+        + &log(site, site.op()?.is(LOG_SOFTMAX))
+        + &site.constant("NEAR", "bool", site.out_dtype(0).bits() == 16);
+    Ok(Body::of(file, entries).with(code))
+}
+
+/// Vectors of a thread along a line, 32 registers.
+fn chunks(t: DType) -> usize {
+    if t.bits() > 16 { 4 } else { 8 }
+}
+
+/// Whether vectors of a result lie in one row of its last dimension, as operands behind the kernel want it.
+fn by_rows(cx: &Cx<'_>) -> Result<bool, BackendError> {
+    Ok(!cx.fused || cx.out_shape(0)?.last().is_some_and(|n| n.is_multiple_of(WIDTH)))
+}
+
+fn parts(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let x = cx.shape(0)?;
+    let axis = cx.axis(x.len())?;
+    let (rows, count): (usize, usize) = (x[..axis].iter().product(), x[axis..].iter().product());
+    if rows == 0 || count == 0 {
+        return Ok(Vec::new());
+    }
+    let least = THREADS * WIDTH;
+    let stretch = |blocks: usize| {
+        let parts = blocks.div_ceil(rows).min(count.div_ceil(least)).max(1);
+        let part = count.div_ceil(parts).next_multiple_of(WIDTH);
+        (count.div_ceil(part), part)
+    };
+    let ((parts, part), (chunks, chunk)) = (stretch(BLOCKS), stretch(2 * BLOCKS));
+    let w = SoftmaxPartsParams { count, parts, part, chunks, chunk }.words()?;
+    let odd = usize::from(!by_rows(cx)?);
+    if rows >= MANY || count <= LONG {
+        return Ok(vec![Launch::map(odd, w).on(Grid::Groups(rows as u64))]);
+    }
+    let scratch = (rows * parts * 8) as u64;
+    let first = Launch::map(4 + odd, w.clone()).on(Grid::Groups((rows * parts) as u64));
+    let second = Launch::map(2 + odd, w).on(Grid::Groups((rows * chunks) as u64));
+    Ok(vec![first.scratch(scratch), second.scratch(scratch)])
+}
+
+fn columns(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let x = cx.shape(0)?;
+    let axis = cx.axis(x.len())?;
+    let product = |d: &[usize]| d.iter().product::<usize>();
+    let (outer, count, inner) = (product(&x[..axis]), x[axis], product(&x[axis + 1..]));
+    if outer * count * inner == 0 {
+        return Ok(Vec::new());
+    }
+    let vectors = inner.is_multiple_of(WIDTH) && by_rows(cx)?;
+    let (width, least) = if vectors { (WIDTH, 8) } else { (1, 32) };
+    let Some(fact) = cx.inputs.first().copied().flatten() else { return Ok(Vec::new()) };
+    let chunks = chunks(fact.ty.dtype);
+    let columns = inner / width;
+    let need = count.div_ceil(chunks);
+    let wide = (THREADS / need.min(THREADS)).clamp(least, 32).min(columns);
+    let high = (THREADS / wide).min(need);
+    let side = columns.div_ceil(wide);
+    let tiles = count.div_ceil(chunks * high);
+    let params = SoftmaxColumnsParams { count, inner, columns, side, wide, high, tiles };
+    let entry = usize::from(!vectors);
+    Ok(vec![Launch::map(entry, params.words()?).on(Grid::Groups((outer * side) as u64))])
 }

@@ -2,14 +2,18 @@
 //!
 //! Casts go on the inputs and outputs of each layer that changes; neighbouring pairs cancel. Inputs and outputs of
 //! the network keep their types. Layers that are known to overflow or to lose too much ([`kiln_ir::op::Roles::keeps_f32`]) stay.
+//! They are narrowed where operands and readers are of the narrower type anyway.
 
 use super::canonicalize::{Moved, narrowed_back};
 use super::writer::cast;
 use super::{Pass, PassCx};
 use crate::{BuildConfig, BuildError, Constraints};
+use kiln_ir::graph::Uses;
 use kiln_ir::{DType, Graph, Node, NodeId, ValueId};
 use kiln_ops::cast::CAST;
+use kiln_ops::cast::bitcast::BITCAST;
 use kiln_ops::reduce::REDUCE;
+use kiln_ops::sample::resize::RESIZE;
 use std::collections::HashSet;
 
 /// The pass.
@@ -34,13 +38,14 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
     if asked.is_none() && config.reduced.is_empty() {
         return Ok(0);
     }
+    let uses = g.uses();
     let mut changes = 0;
     let mut moved = Moved::default();
     let mut order = Vec::with_capacity(g.order().len());
     for id in g.order().to_vec() {
         moved.rewire(g, id);
         let Some(node) = g.get(id) else { continue };
-        let new = match wanted(node, config).or_else(|| settled(g, node, config)) {
+        let new = match wanted(node, config).or_else(|| settled(g, node, config, &uses)) {
             Some(to) => narrow(g, id, to, config, &mut moved)?,
             None => None,
         };
@@ -64,16 +69,44 @@ fn wanted(node: &Node, config: &BuildConfig) -> Option<DType> {
     }
 }
 
-/// The narrower type of a mean or extremum of what is of that type anyway: it is as large as its elements, and sums are of f32.
-fn settled(g: &Graph, node: &Node, config: &BuildConfig) -> Option<DType> {
-    let bounded = matches!(node.op.attrs().str("op"), Ok("mean" | "max" | "min"));
-    let x = node.inputs.first().copied().flatten()?;
-    if !node.op.is(REDUCE) || !bounded || node.meta.precision.is_some() {
+/// The narrower type of a layer that stays in f32 otherwise, where that costs no accuracy. Its operands are widened from that type,
+/// and its sums are of f32 in both forms. Its result is as large as its elements, or all readers round it to that type.
+fn settled(g: &Graph, node: &Node, config: &BuildConfig, uses: &Uses) -> Option<DType> {
+    if node.meta.precision.is_some() || node.op.is_pointwise() || node.op.is(CAST) || node.op.is(BITCAST) {
         return None;
     }
-    let (_, cast) = g.producer(x).filter(|(_, n)| n.op.is(CAST))?;
-    let from = g.ty(cast.inputs.first().copied().flatten()?).dtype;
-    config.reduced.contains(&from).then_some(from)
+    let wide =
+        |(i, v): (usize, &Option<ValueId>)| v.filter(|&v| g.ty(v).dtype == DType::F32 && !host(node, i));
+    let mut sources = node.inputs.iter().enumerate().filter_map(wide).map(|v| {
+        let (_, cast) = g.producer(v).filter(|(_, n)| n.op.is(CAST))?;
+        Some(g.ty(cast.inputs.first().copied().flatten()?).dtype)
+    });
+    let from = sources.next()??;
+    let same = sources.all(|t| t == Some(from));
+    let fits = || bounded(node) || node.outputs.iter().all(|&y| rounded(g, y, from, config, uses));
+    (same && config.reduced.contains(&from) && fits()).then_some(from)
+}
+
+/// Whether no result is larger than the greatest element.
+fn bounded(node: &Node) -> bool {
+    let attr = |name| node.op.attrs().str(name);
+    match node.op.id() {
+        REDUCE => matches!(attr("op"), Ok("mean" | "max" | "min")),
+        RESIZE => matches!(attr("mode"), Ok("nearest" | "linear")),
+        _ => false,
+    }
+}
+
+/// Whether all who read a value of f32 take it as this type.
+fn rounded(g: &Graph, y: ValueId, to: DType, config: &BuildConfig, uses: &Uses) -> bool {
+    let takes = |&(id, i): &(NodeId, usize)| {
+        g.get(id).is_some_and(|n| match n.op.is(CAST) {
+            true => n.op.attrs().dtype("to").is_ok_and(|t| t == to),
+            false => !host(n, i) && wanted(n, config) == Some(to) && takes(g, n, to),
+        })
+    };
+    let readers = uses.of_value(y);
+    g.ty(y).dtype != DType::F32 || (!uses.is_output(y) && !readers.is_empty() && readers.iter().all(takes))
 }
 
 /// Writes one layer anew, to run in `to`, and the casts around it, at the end of the order; returns them as they are to run.

@@ -165,8 +165,26 @@ fn group_problems(rng: &mut Rng) -> Vec<Problem> {
             out.push(Problem::of(&format!("{label}, {groups} groups, {t}"), "group_norm", attrs, inputs));
         }
     }
+    for (shape, groups, t) in LARGE {
+        let attrs = Attrs::new().with("groups", *groups).with("epsilon", 1e-3);
+        let inputs = [rng.tensor(*t, shape), rng.tensor(*t, &shape[1..2]), rng.tensor(*t, &shape[1..2])];
+        let label = format!("{shape:?}, {groups} groups, {t}");
+        out.push(Problem::of(&label, "group_norm", attrs, inputs.map(Some)));
+    }
     out
 }
+
+/// Shapes, groups and types. There are long groups, many channels, and channels that are not whole vectors.
+const LARGE: &[(&[usize], i64, DType)] = &[
+    (&[1, 6, 73, 64], 1, DType::F16),
+    (&[2, 6, 4801], 1, DType::F32),
+    (&[1, 2, 26_001], 2, DType::BF16),
+    (&[2, 40, 9, 5], 4, DType::F16),
+    (&[1, 16, 24, 8], 8, DType::F32),
+    (&[3, 24, 8], 0, DType::F16),
+    (&[1, 4104, 3], 3, DType::F32),
+    (&[120, 8, 5], 2, DType::F16),
+];
 
 #[cfg(test)]
 mod tests {

@@ -77,6 +77,8 @@ const CASES: &[Case] = &[
     Case { label: "1-D", x: &[2, 4, 17], kernel: &[5], strides: &[2], pads: &[3, 1], ..BASE },
     Case { label: "3-D", x: &[1, 2, 4, 5, 6], kernel: &[2, 3, 3], strides: &[1, 2, 1], ..BASE },
     Case { label: "whole image", x: &[2, 3, 7, 9], kernel: &[7, 9], ..BASE },
+    Case { label: "rows of vectors", x: &[2, 3, 9, 16], kernel: &[3, 3], pads: &[1, 1, 1, 1], ..BASE },
+    Case { label: "halves of rows", x: &[1, 5, 12, 32], kernel: &[2, 2], strides: &[2, 2], ..BASE },
     Case { label: "batch 0", x: &[0, 3, 4, 4], kernel: &[2, 2], ..BASE },
     Case { label: "no channels", x: &[2, 0, 4, 4], kernel: &[2, 2], ..BASE },
 ];

@@ -37,6 +37,21 @@ const CASES: &[Case] = &[
     case("five dimensions", &[2, 3, 2, 3, 2], Some(&[1, -1]), false),
 ];
 
+/// Reductions of many elements, for operations whose results stay in range.
+const LARGE: &[Case] = &[
+    case("few long rows", &[3, 70_001], Some(&[-1]), false),
+    case("a long row of vectors", &[1, 65_536], Some(&[-1]), false),
+    case("many rows, odd", &[203, 196], Some(&[-1]), false),
+    case("short rows", &[1001, 9], Some(&[-1]), false),
+    case("long columns, odd", &[30_001, 3], Some(&[0]), false),
+    case("long columns of vectors", &[2100, 40], Some(&[0]), true),
+    case("middle axes of vectors", &[5, 50, 4, 16], Some(&[1, 2]), false),
+    case("axes apart", &[40, 6, 48], Some(&[0, 2]), true),
+    case("axes apart, no heads", &[0, 3, 5], Some(&[0, 2]), false),
+    case("axes apart, nothing reduced", &[4, 3, 0], Some(&[0, 2]), false),
+    case("axes apart, odd", &[30, 5, 7, 9], Some(&[0, 2]), false),
+];
+
 /// Values for which every reduction is well defined: near 1 for products, positive for logarithms.
 fn values(rng: &mut Rng, op: ReduceOp, dtype: DType, shape: &[usize]) -> Tensor {
     match op {
@@ -68,6 +83,14 @@ pub fn problems(rng: &mut Rng) -> Vec<Problem> {
         out.extend(CASES.iter().map(|c| make(rng, op, name, c, DType::F32)));
         for dtype in [DType::F16, DType::BF16, DType::I32, DType::I64, DType::I8, DType::U8] {
             out.extend(CASES[..3].iter().map(|c| make(rng, op, name, c, dtype)));
+        }
+    }
+    for name in ["sum", "mean", "max", "l2", "log_sum_exp"] {
+        let Some((_, op)) = ReduceOp::NAMES.iter().zip(ReduceOp::ALL).find(|(n, _)| **n == name) else {
+            continue;
+        };
+        for dtype in [DType::F32, DType::F16, DType::I32] {
+            out.extend(LARGE.iter().map(|c| make(rng, op, name, c, dtype)));
         }
     }
     for name in ["max", "min"] {

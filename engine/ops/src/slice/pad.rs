@@ -159,9 +159,13 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
     let mut out = Vec::new();
     for mode in ["constant", "edge", "reflect", "wrap"] {
         let op = kiln_ir::problem::op("pad", Attrs::new().with("mode", mode));
-        for (shape, pads) in
-            [(&[3, 5][..], &[1, 2, 0, 3][..]), (&[4, 2, 3], &[0, 1, -1, 2, 0, 1]), (&[6], &[-2, -3])]
-        {
+        for (shape, pads) in [
+            (&[3, 5][..], &[1, 2, 0, 3][..]),
+            (&[4, 2, 3], &[0, 1, -1, 2, 0, 1]),
+            (&[6], &[-2, -3]),
+            (&[2, 5, 16], &[0, 3, 3, 0, 3, 5]),
+            (&[3, 24], &[2, 8, 1, 40]),
+        ] {
             for t in [DType::F32, DType::F16, DType::I64, DType::U8, DType::Bool] {
                 let p = rng.i64s(&[pads.len()], pads);
                 out.push(Problem::new(

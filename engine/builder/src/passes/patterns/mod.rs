@@ -14,6 +14,7 @@ mod conv_transpose;
 mod einsum;
 mod fold_scale;
 mod gelu;
+mod group_norm;
 mod layer_norm;
 mod matmul_flags;
 mod moves;
@@ -111,6 +112,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<roll::Roll>(),
     pattern::<gelu::Gelu>(),
     pattern::<layer_norm::LayerNorm>(),
+    pattern::<group_norm::GroupNorm>(),
     pattern::<softmax::Softmax>(),
     pattern::<matmul_flags::MatmulFlags>(),
     pattern::<attention_windows::AttentionWindows>(),

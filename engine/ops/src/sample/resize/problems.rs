@@ -29,6 +29,9 @@ const CASES: &[Case] = &[
     Case { label: "all axes", x: &[1, 2, 4, 3], axes: &[], scales: &[1.0, 1.0, 1.5, 3.0], ..BASE },
     Case { label: "1-D", x: &[1, 3, 9], axes: &[2], scales: &[1.7], ..BASE },
     Case { label: "3-D", x: &[1, 2, 3, 4, 3], axes: &[2, 3, 4], sizes: &[5, 3, 4], ..BASE },
+    Case { label: "rows of vectors", x: &[3, 2, 5, 8], scales: &[2.0, 2.0], ..BASE },
+    Case { label: "channels last", x: &[2, 4, 3, 16], axes: &[1, 2], scales: &[2.0, 1.5], ..BASE },
+    Case { label: "axes apart", x: &[2, 4, 3, 5], axes: &[1, 3], sizes: &[6, 8], ..BASE },
     Case { label: "batch 0", x: &[0, 3, 4, 4], sizes: &[2, 7], ..BASE },
     Case { label: "to nothing", sizes: &[0, 7], ..BASE },
 ];

@@ -1,0 +1,182 @@
+//! Resizing with several results a thread, and taps that are read once for all of them.
+
+use super::divisor::{Divisor, Divisors};
+use super::shape::{moving, traffic};
+use crate::frame::element;
+use kiln_backend::{BackendError, Tactic};
+use kiln_codegen::sample::{Taps, resized_value};
+use kiln_codegen::site::{Cx, Site, op_error, unsupported};
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
+use kiln_ir::Attrs;
+use kiln_ops::util::strides;
+
+/// The kernels.
+pub const KERNELS: &[Kernel] = &[Kernel {
+    name: "resize.lines",
+    ops: &["resize"],
+    epilogue: true,
+    views: Views::Whole,
+    tactics,
+    source: |site, _| source(site),
+    launch,
+}];
+
+kiln_codegen::params! {
+    /// Resizing along lines, the innermost axis that is resized. All axes in front of it form rows; their lists begin with the
+    /// innermost one.
+    struct ResizeLinesParams {
+        /// The result where it is outside of x.
+        outside: f32,
+        /// Start of the taps of a line in the table.
+        places: u32,
+        /// Taps of a place of a line.
+        taps: u32,
+        /// Places of a line, or vectors of them where nothing is behind the line.
+        chunks: u32,
+        /// Factor of divisions by that.
+        chunks_factor: u32,
+        /// Shift of divisions by it.
+        chunks_shift: u32,
+        /// Vectors of elements behind a line's element.
+        inner: u32,
+        /// Factor of divisions by that.
+        inner_factor: u32,
+        /// Shift of divisions by it.
+        inner_shift: u32,
+        /// Elements of x from one element of a line to the next.
+        line: u32,
+        /// Elements of a row of the result.
+        result: u32,
+        /// Number of rows.
+        rows: u32,
+        /// Rows of a thread.
+        each: u32,
+        /// Combinations of taps of a row.
+        combinations: u32,
+        /// Dimensions of rows.
+        dims: [u32],
+        /// Factors of divisions by them.
+        factors: [u32],
+        /// Shifts of divisions by them.
+        shifts: [u32],
+        /// Strides of x along them.
+        strides: [u32],
+        /// Taps of a place, 0 where elements are those of x.
+        counts: [u32],
+        /// Start of the taps of each in the table.
+        starts: [u32],
+        /// For every place in turn its taps: element and weight.
+        table: [u32],
+    }
+}
+
+/// Taps of a place that stay in registers; `None` where shrinking takes any number.
+fn fixed(attrs: &Attrs) -> Result<Option<usize>, BackendError> {
+    let antialias = attrs.bool("antialias").map_err(op_error)?;
+    Ok(match attrs.str("mode").map_err(op_error)? {
+        "nearest" => Some(1),
+        _ if antialias => None,
+        "linear" => Some(2),
+        _ => Some(4),
+    })
+}
+
+fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
+    let t = site.first_dtype();
+    if t.bits() < 8 {
+        return unsupported(format!("lines of {t}, which shares bytes"));
+    }
+    let estimate_ns = traffic(site).map(|bytes| moving(site.target, bytes, 2.0));
+    Ok(vec![Tactic { estimate_ns, ..Tactic::plain("resize.lines") }])
+}
+
+fn source(site: &Site<'_>) -> Result<Body, BackendError> {
+    let taps = fixed(site.op()?.attrs())?.unwrap_or(1);
+    let code = element("Cell", "wide", site.first_dtype())
+        + &resized_value(site)
+        + &site.constant("TAPS", "u32", format_args!("{taps}u"));
+    let entries = ["resize_line_8", "resize_line_1", "resize_inner_8", "resize_inner_1"];
+    let body = Body::of("sample/resize_lines", entries.map(Entry::threads).into()).with(code);
+    Ok(Body { inputs: Some(vec![0]), ..body })
+}
+
+/// Elements of a vector.
+const WIDTH: usize = 8;
+/// Rows of a thread at most, as long as there are this many threads.
+const MOST_ROWS: usize = 8;
+const THREADS: usize = 1 << 18;
+
+fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
+    let total: usize = y.iter().product();
+    if total == 0 || x.is_empty() {
+        return Ok(match total {
+            0 => Vec::new(),
+            _ => vec![Launch::map(3, one().words()?).on(Grid::Threads(1))],
+        });
+    }
+    let (all, own) = (Taps::of(cx)?, strides(&x));
+    let line = all.axes.iter().rposition(|a| !a.is_identity()).unwrap_or(x.len() - 1);
+    let fixed = fixed(cx.op()?.attrs())?;
+    let mut p = ResizeLinesParams {
+        outside: cx.op()?.attrs().float("extrapolation").map_err(op_error)? as f32,
+        combinations: 1,
+        line: own[line],
+        rows: y[..line].iter().product(),
+        ..ResizeLinesParams::default()
+    };
+    p.taps = all.add(&all.axes[line], fixed.unwrap_or(1), &mut p.table);
+    let mut sizes: Vec<usize> = Vec::new();
+    for d in (0..line).rev() {
+        let axis = &all.axes[d];
+        match (axis.is_identity(), p.counts.last(), sizes.last_mut()) {
+            (true, ..) if axis.output == 1 => {}
+            (true, Some(0), Some(size)) => *size *= axis.output,
+            (identity, ..) => {
+                let start = p.table.len();
+                let taps = if identity { 0 } else { all.add(axis, 1, &mut p.table) };
+                p.combinations = p.combinations.saturating_mul(taps.max(1));
+                sizes.push(axis.output);
+                p.strides.push(own[d]);
+                p.counts.push(taps);
+                p.starts.push(start);
+            }
+        }
+    }
+    let lists = Divisors::new(sizes, total)?;
+    (p.dims, p.factors, p.shifts) = (lists.sizes, lists.factors, lists.shifts);
+    let behind: usize = y[line + 1..].iter().product();
+    let rows = !cx.fused || y.last().is_some_and(|n| n.is_multiple_of(WIDTH));
+    let (entry, threads) = if behind == 1 && fixed.is_some_and(|t| t == p.taps) {
+        let vectors = y[line].is_multiple_of(WIDTH) && rows;
+        let width = if vectors { WIDTH } else { 1 };
+        p.result = y[line];
+        p.chunks = y[line] / width;
+        p.each = (p.rows * p.chunks / THREADS).clamp(1, MOST_ROWS);
+        (usize::from(!vectors), p.rows.div_ceil(p.each) * p.chunks)
+    } else {
+        let vectors = behind.is_multiple_of(WIDTH) && rows;
+        let width = if vectors { WIDTH } else { 1 };
+        p.inner = behind / width;
+        p.chunks = y[line];
+        (2 + usize::from(!vectors), total / width)
+    };
+    let (chunks, inner) = (Divisor::new(p.chunks, total)?, Divisor::new(p.inner.max(1), total)?);
+    (p.chunks_factor, p.chunks_shift) = (chunks.factor, chunks.shift);
+    (p.inner_factor, p.inner_shift) = (inner.factor, inner.shift);
+    Ok(vec![Launch::map(entry, p.words()?).on(Grid::Threads(threads as u64))])
+}
+
+/// The parameters of a copy of one element.
+fn one() -> ResizeLinesParams {
+    ResizeLinesParams {
+        taps: 1,
+        chunks: 1,
+        inner: 1,
+        line: 1,
+        rows: 1,
+        combinations: 1,
+        table: vec![0, 1.0f32.to_bits() as usize],
+        ..ResizeLinesParams::default()
+    }
+}
