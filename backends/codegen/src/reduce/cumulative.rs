@@ -11,19 +11,23 @@ use kiln_ir::infer::normalize_axis;
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[Kernel::of("cumulative", &["cumulative"], source, launch).framed()];
 
-fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+/// The types, constants and the function `step(sum, x)` of a running sum or product.
+pub fn hooks(site: &Site<'_>) -> Result<String, BackendError> {
     let a = site.op()?.attrs();
     let prod = a.str("op").map_err(op_error)? == "prod";
     let reverse = a.bool("reverse").map_err(op_error)?;
     let exclusive = a.bool("exclusive").map_err(op_error)?;
     let t = site.out_dtype(0);
     let r = register(t);
-    let code = state(site, t)
-        + &site.alias("Value", t)
+    Ok(site.alias("Value", t)
         + &site.constant("START", r, format_args!("{r}({})", u8::from(prod)))
         + &site.constant("REVERSE", "bool", reverse)
         + &site.constant("EXCLUSIVE", "bool", exclusive)
-        + &site.function("step", &[("sum", r), ("x", r)], r, if prod { "sum * x" } else { "sum + x" });
+        + &site.function("step", &[("sum", r), ("x", r)], r, if prod { "sum * x" } else { "sum + x" }))
+}
+
+fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    let code = state(site, site.out_dtype(0)) + &hooks(site)?;
     let body = Body::of("reduce/cumulative", vec![Entry::threads("cumulative")]).with(code);
     Ok(Body { scratch: site.cut(), ..body })
 }

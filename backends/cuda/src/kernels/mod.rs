@@ -68,6 +68,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     recurrent::KERNELS,
     reduce::KERNELS,
     reduce::argreduce::KERNELS,
+    reduce::scan::KERNELS,
     sample::KERNELS,
     softmax::KERNELS,
     sort::select::KERNELS,

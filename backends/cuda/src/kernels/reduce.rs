@@ -11,6 +11,7 @@ use kiln_ir::DType;
 use kiln_ops::reduce::mask;
 
 pub mod argreduce;
+pub mod scan;
 
 pub const KERNELS: &[Kernel] = &[
     Kernel {

@@ -108,6 +108,26 @@ fn cumulative_problems(rng: &mut Rng) -> Vec<Problem> {
             }
         }
     }
+    // Rows of warps, blocks and several blocks; columns by ones and eights, and in parts.
+    let long: &[(&[usize], i64, DType, &str)] = &[
+        (&[3, 300], 1, DType::F16, "sum"),
+        (&[2, 2500], 1, DType::F32, "sum"),
+        (&[2, 4096], 1, DType::F16, "sum"),
+        (&[20_003], 0, DType::I64, "prod"),
+        (&[20_008], 0, DType::F32, "sum"),
+        (&[2, 70, 11], 1, DType::BF16, "sum"),
+        (&[140, 33, 8], 1, DType::F16, "sum"),
+        (&[900, 24], 0, DType::I32, "sum"),
+        (&[3, 2000], 1, DType::U8, "prod"),
+    ];
+    for &(shape, axis, t, op) in long {
+        for (exclusive, reverse) in [(false, false), (true, true), (false, true)] {
+            let attrs = Attrs::new().with("exclusive", exclusive).with("reverse", reverse).with("op", op);
+            let op = kiln_ir::problem::op("cumulative", attrs);
+            let a = rng.i64s(&[], &[axis]);
+            out.push(Problem::new(&format!("long {shape:?} {t}"), op, [rng.tensor(t, shape), a]));
+        }
+    }
     out
 }
 
