@@ -139,6 +139,26 @@ fn results_as_parts() {
     }
 }
 
+/// Regions whose rows are reduced to a second output, on random shapes. `KILN_SIDE_SEED` draws others, `KILN_SIDE_CASES` says how
+/// many.
+#[test]
+fn side_results() {
+    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |n| n.parse().unwrap());
+    let (seed, cases) = (number("KILN_SIDE_SEED", 11), number("KILN_SIDE_CASES", 60) as usize);
+    println!("KILN_SIDE_SEED={seed}");
+    for backend in kiln_tests::backends::all().unwrap() {
+        let name = backend.name().to_owned();
+        let latitude = Latitude { flush: name == "wgpu" };
+        let found = Subject::new(backend, Mode::Test, latitude).unwrap().side_results(seed, cases);
+        println!("{name}: passed {:?}, refused {:?}", found.passed, found.refused);
+        assert!(found.failed.is_empty(), "{name}:\n{}", found.failed.join("\n"));
+        for tactic in ["matmul.naive", "pointwise"] {
+            let runs = found.passed.get(tactic).copied().unwrap_or(0);
+            assert!(runs * 10 > cases || name == "reference", "{name}: {runs} runs of {tactic}");
+        }
+    }
+}
+
 #[test]
 fn support_matrix() {
     let text = matrix(BACKENDS).unwrap();

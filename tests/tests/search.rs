@@ -7,7 +7,7 @@ use kiln_builder::cache::{Entry, TimingCache};
 use kiln_builder::passes::patterns::PATTERNS;
 use kiln_builder::{BuildConfig, Builder, Built};
 use kiln_ir::problem::Rng;
-use kiln_ir::{Attrs, DType, Tensor, TensorType};
+use kiln_ir::{Attrs, DType, Dim, Tensor, TensorType};
 use kiln_network::{Network, TensorId};
 use kiln_onnx::{ImportOptions, parse_file};
 use kiln_plan::{Plan, Verbosity};
@@ -431,6 +431,70 @@ fn parts_are_written_into_one_tensor_on_every_backend() {
         let engine = Engine::on_target(built.program, Vec::new(), backend.as_ref(), target).unwrap();
         let found = engine.create_context().unwrap().run(&inputs).unwrap().remove(0).1;
         assert!(difference(&found, &wanted[0]) < 1e-5, "{}", backend.name());
+    }
+}
+
+/// A product with a bias, and the mean and the maximum of its rows; of as many rows as there are, or of ten.
+fn product_with_means(open: bool) -> (Network, BuildConfig) {
+    let mut net = Network::new("means");
+    let mut rng = Rng::new(8);
+    let rows = if open { Dim::host("rows") } else { Dim::from(10) };
+    let ty = TensorType { dtype: DType::F32, dims: vec![rows, Dim::from(6)] };
+    let x = net.add_input("x", ty).unwrap();
+    let w = net.add_weights(Some("w"), rng.tensor(DType::F32, &[6, 5])).unwrap();
+    let b = net.add_weights(Some("b"), rng.tensor(DType::F32, &[5])).unwrap();
+    let y = net.add_layer("product", "matmul", Attrs::new(), &[Some(x), Some(w)]).unwrap()[0];
+    let y = net.add_layer("bias", "add", Attrs::new(), &[Some(y), Some(b)]).unwrap()[0];
+    let axes = net.add_weights(None, Tensor::i64(&[1], &[-1]).unwrap()).unwrap();
+    let attrs = |op: &str| Attrs::new().with("op", op).with("keep_dims", false);
+    let mean = net.add_layer("mean", "reduce", attrs("mean"), &[Some(y), Some(axes)]).unwrap()[0];
+    let top = net.add_layer("top", "reduce", attrs("max"), &[Some(y), Some(axes)]).unwrap()[0];
+    for (v, name) in [(y, "y"), (mean, "m"), (top, "t")] {
+        net.mark_output(v, name).unwrap();
+    }
+    let mut profile = Profile::new();
+    profile.set_shape("x", &[1, 6], &[10, 6], &[40, 6]).unwrap();
+    let profiles = if open { vec![profile] } else { Vec::new() };
+    (net, BuildConfig { profiles, ..BuildConfig::default() })
+}
+
+/// A product stores a reduction of its rows too, if that is faster, with the same results: of several reductions, the first.
+#[test]
+fn reductions_join_the_product_that_they_read_where_that_is_faster() {
+    for backend in [wgpu().unwrap(), kiln_tests::backends::cuda().unwrap()].into_iter().flatten() {
+        for (open, joined) in [(false, true), (false, false), (true, true)] {
+            let (net, config) = product_with_means(open);
+            let (cold, _) = build(&backend, TimingCache::new(), config.clone(), &net);
+            let whole = |e: &Entry| e.region.contains("matmul") && e.region.contains("reduce");
+            let samples = |e: &Entry, _: &str| if whole(e) == joined { 1e3 } else { 1e6 };
+            let (warm, built) = build(&backend, timed(&cold.cache, samples), config.clone(), &net);
+            let notes: Vec<_> = built.considered.iter().filter(|c| c.rewrite == "join reductions").collect();
+            assert!(matches!(notes[..], [n] if n.taken == joined && n.sites == 1), "{notes:?}");
+            let ops: Vec<&str> = built.steps.iter().map(|s| s.ops.as_str()).collect();
+            let wanted: &[&str] = if joined {
+                &["matmul + add + reduce", "reduce"]
+            } else {
+                &["matmul + add", "reduce", "reduce"]
+            };
+            assert_eq!(ops, wanted);
+            let locked = BuildConfig { locked: true, ..config.clone() };
+            let (_, again) = build(&backend, warm.cache, locked, &net);
+            assert_eq!((again.timed, &again.considered), (0, &built.considered));
+            let graph = built.program.graph.clone();
+            let bytes = plan(built, &backend).write().unwrap();
+            let target = backend.targets().unwrap().remove(0);
+            let program = Plan::read(bytes).unwrap().program;
+            let engine = Engine::on_target(program, config.profiles, backend.as_ref(), target).unwrap();
+            let mut cx = engine.create_context().unwrap();
+            for rows in if open { vec![10, 1, 40, 7] } else { vec![10] } {
+                let x = Rng::new(4).tensor(DType::F32, &[rows, 6]);
+                let wanted = graph.eval(std::slice::from_ref(&x)).unwrap();
+                let found = cx.run(&[("x", x)]).unwrap();
+                for ((name, y), wanted) in found.iter().zip(&wanted) {
+                    assert!(difference(y, wanted) < 1e-4, "{} {name} of {rows} rows", backend.name());
+                }
+            }
+        }
     }
 }
 

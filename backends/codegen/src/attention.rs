@@ -19,6 +19,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     ops: &["attention"],
     epilogue: false,
     views: Views::Rows,
+    side_results: false,
     tactics: |site| {
         unmoved(site)?;
         Ok(vec![Tactic { leaves_unread: true, ..Tactic::plain("attention") }])

@@ -19,6 +19,7 @@ impl Kernel {
         if self.views == crate::Views::Framed {
             body.framed = (0..site.moves.len()).filter(|&i| !site.moves[i].is_empty()).collect();
         }
+        body = body.with_side_result(site)?;
         body.checks = checked(site)?;
         body.files.extend((!body.checks.is_empty()).then_some(FILE));
         body.entries.extend(body.checks.iter().map(|&input| Entry::Check(input)));

@@ -18,6 +18,8 @@ pub struct Dialect {
     pub constant: fn(&str, &str, &str) -> String,
     /// Another name of a type: name, type.
     pub alias: fn(&str, &str) -> String,
+    /// The position among the words of a launch, of the first one behind those of the kernel and its views.
+    pub tail: &'static str,
     /// The lane of a word as a value of this type: word, number of the lane.
     pub decode: fn(DType, &str, &str) -> String,
     /// Kernels that only this backend has; they are preferred.

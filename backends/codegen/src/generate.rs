@@ -325,6 +325,7 @@ mod tests {
         launch_code: "",
         constant: |_, _, _| String::new(),
         alias: |_, _| String::new(),
+        tail: "",
         function: |_, _, _, _| String::new(),
         decode: |_, _, _| String::new(),
         own: &[],

@@ -24,10 +24,12 @@ pub mod pointwise;
 pub mod pool;
 pub mod recurrent;
 pub mod reduce;
+pub mod rows;
 pub mod sample;
 pub mod scatter;
 pub mod select;
 pub mod shape;
+mod side;
 pub mod signal;
 pub mod slice;
 pub mod softmax;
@@ -63,6 +65,9 @@ pub struct Kernel {
     pub epilogue: bool,
     /// Its way to read inputs that moves stand in front of.
     pub views: Views,
+    /// Whether a reduction of the rows of its result may follow as a second output: see [`rows`]. Its last launch has to map
+    /// output 0 by entry 0, an [`Entry::Element`] or [`Entry::Expression`].
+    pub side_results: bool,
     /// The ways to run the region, or a refusal.
     pub tactics: fn(&Site<'_>) -> Result<Vec<Tactic>, BackendError>,
     /// The text; depends on operators, attributes and element types only.
@@ -96,7 +101,16 @@ impl Kernel {
         launch: Launcher,
     ) -> Kernel {
         let tactics: fn(&Site<'_>) -> _ = |site| plain(site.kernel_name());
-        Kernel { name, ops, epilogue: true, views: Views::Whole, tactics, source, launch }
+        Kernel {
+            name,
+            ops,
+            epilogue: true,
+            views: Views::Whole,
+            side_results: false,
+            tactics,
+            source,
+            launch,
+        }
     }
 
     /// The same, but nothing may follow.
@@ -159,6 +173,9 @@ pub enum Entry {
     Threads(Threads),
     /// Blocks of threads that each run a function of a kernel file.
     Blocks(Blocks),
+    /// Blocks of threads that compute rows of output 0 and the side result of each row; see [`rows`]. An element is computed by a
+    /// function as in [`Entry::Element`], or by the expression.
+    Rows(Option<&'static str>),
     /// One thread for each element of an index input, by position, which passes it to [`checks`]. The name is `check<i>`.
     Check(usize),
 }
@@ -216,7 +233,17 @@ impl Entry {
         match self {
             Entry::Threads(t) => t.writes,
             Entry::Blocks(b) => b.writes,
+            Entry::Rows(_) => true,
             _ => false,
+        }
+    }
+
+    /// The function that computes an element of the output that it maps, or whose rows it computes; none of an expression.
+    pub fn element(&self) -> Option<&'static str> {
+        match *self {
+            Entry::Element(_, name) => Some(name),
+            Entry::Rows(name) => name,
+            _ => None,
         }
     }
 

@@ -5,9 +5,9 @@
 
 use crate::checks::checked;
 use crate::limits::fitting;
-use crate::scalar;
 use crate::site::{Site, unsupported};
 use crate::{Body, Kernel};
+use crate::{rows, scalar};
 use kiln_backend::{BackendError, Tactic};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -25,6 +25,7 @@ impl Kernel {
         if let Some(e) = &site.fused {
             scalar::check(e)?;
         }
+        rows::check(site)?;
         if checked(site)?.iter().any(|&i| site.moves.get(i).is_some_and(|m| !m.is_empty())) {
             return unsupported("indices that are read through moves");
         }

@@ -1,6 +1,7 @@
 //! Planning of launches by the families' code: in a build, to record them as data; before a run, where they
 //! are not recorded.
 
+use crate::rows::SideParams;
 use crate::site::{Cx, Site, op_error};
 use crate::slice::insert::place_words;
 use crate::views::{View, view_words};
@@ -61,6 +62,8 @@ impl HostPlanner {
         for view in views.iter().flatten().filter(|_| framed) {
             words.push(view_words(view)?);
         }
+        let rows = SideParams::of(site, self.dialect.spans.is_some())?;
+        let lanes = site.operands.lanes.first().copied().unwrap_or(1) as usize;
         let cx = Cx {
             op: site.op(),
             tactic: site.tactic,
@@ -71,12 +74,15 @@ impl HostPlanner {
             views: if framed { Vec::new() } else { views },
             wanted: site.wanted.to_vec(),
             rounds: site.rounds,
-            lanes: site.operands.lanes.first().copied().unwrap_or(1) as usize,
+            lanes: rows.as_ref().map_or(lanes, SideParams::lanes),
             dialect: self.dialect,
             missed: Cell::new(false),
         };
         let mut launches = (self.kernel.launch)(&cx)?;
-        launches.iter_mut().for_each(|l| l.words.extend(words.iter().flatten()));
+        for launch in &mut launches {
+            rows.iter().try_for_each(|r| r.apply(launch))?;
+            launch.words.extend(words.iter().flatten());
+        }
         Ok((launches, !cx.missed.get()))
     }
 }
@@ -138,6 +144,7 @@ pub fn operands(site: &Site<'_>, lanes: Vec<u32>) -> Result<KernelOperands, Back
         extra_shapes: extra_shapes.ok_or_else(lost)?,
         lanes,
         insert: site.insert.map(|(k, _)| k as u32),
+        side: site.side.map(|(k, _)| k as u32),
     })
 }
 

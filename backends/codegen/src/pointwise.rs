@@ -8,6 +8,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     ops: &[],
     epilogue: true,
     views: Views::Whole,
+    side_results: true,
     tactics: |_| plain("pointwise"),
     source: |_, _| Ok(Body::expression()),
     launch: |_| Ok(vec![Launch::map(0, Vec::new())]),

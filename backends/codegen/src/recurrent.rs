@@ -14,6 +14,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     ops: &["rnn", "gru", "lstm"],
     epilogue: false,
     views: Views::Whole,
+    side_results: false,
     tactics: |_| plain("recurrent"),
     source,
     launch,

@@ -52,6 +52,7 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["reduce"],
         epilogue: true,
         views: Views::Framed,
+        side_results: false,
         tactics: group_tactics,
         source: |site, _| source(site, Entry::blocks("reduce_group", 256)),
         launch: |cx| launch(cx, true),
@@ -61,6 +62,7 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["reduce"],
         epilogue: true,
         views: Views::Framed,
+        side_results: false,
         tactics: |_| plain("reduce.serial"),
         source: |site, _| source(site, Entry::Element(0, "reduce")),
         launch: |cx| launch(cx, false),
@@ -175,17 +177,24 @@ fn widest(t: DType) -> DType {
 
 /// The types and functions of a kernel that reduces to elements of type `t`.
 pub fn hooks(site: &Site<'_>, sum: &Sum, t: DType) -> String {
-    let (r, acc) = (register(t), register(sum.acc));
     let shifted = reduce_op(site).is_ok_and(|op| op == ReduceOp::LogSumExp);
-    let infinite = result("top", DType::F32, t);
     site.alias("Value", t)
         + &site.alias("Sum", sum.acc)
         + &site.constant("SHIFTED", "bool", shifted)
-        + &site.function("empty", &[], acc, &sum.start)
-        + &site.function("step", &[("acc", acc), ("v", acc), ("top", "f32")], acc, &sum.step)
-        + &site.function("merge", &[("acc", acc), ("v", acc)], acc, &sum.merge)
-        + &site.function("last", &[("acc", acc), ("n", "u32"), ("top", "f32")], r, &sum.last)
-        + &site.function("infinite", &[("top", "f32")], r, &infinite)
+        + &functions(site, sum, t, "")
+}
+
+/// The functions of a reduction to elements of type `t`; their names begin with `prefix`.
+pub fn functions(site: &Site<'_>, sum: &Sum, t: DType, prefix: &str) -> String {
+    let (r, acc) = (register(t), register(sum.acc));
+    let function = |name: &str, arguments: &[(&str, &str)], result: &str, value: &str| {
+        site.function(&format!("{prefix}{name}"), arguments, result, value)
+    };
+    function("empty", &[], acc, &sum.start)
+        + &function("step", &[("acc", acc), ("v", acc), ("top", "f32")], acc, &sum.step)
+        + &function("merge", &[("acc", acc), ("v", acc)], acc, &sum.merge)
+        + &function("last", &[("acc", acc), ("n", "u32"), ("top", "f32")], r, &sum.last)
+        + &function("infinite", &[("top", "f32")], r, &result("top", DType::F32, t))
 }
 
 fn source(site: &Site<'_>, entry: Entry) -> Result<Body, BackendError> {

@@ -3,7 +3,7 @@
 pub use crate::cx::Cx;
 use crate::reshapes::{is_on_host, is_view};
 use crate::views::chain;
-use crate::{Dialect, Kernel, Views};
+use crate::{Dialect, Kernel, Views, side};
 use kiln_backend::{BackendError, Target};
 use kiln_ir::expr::{Builder, Expr};
 use kiln_ir::{DType, Graph, Node, Op, Source, ValueId};
@@ -18,6 +18,8 @@ pub struct Site<'a> {
     /// From the anchor's result (if there is one) and the extras to the region's output; `None` where the anchor
     /// stands alone.
     pub fused: Option<Expr>,
+    /// The reduction of the rows of the region's first output that is the second one, with its position among the nodes.
+    pub side: Option<(usize, &'a Node)>,
     /// Inputs of the region that the expression reads, after the anchor's result.
     pub extras: Vec<ValueId>,
     /// Value for each extra whose shape decides how its elements are read: the extra itself, or a view of it.
@@ -56,6 +58,7 @@ impl<'a> Site<'a> {
         let mut site = Site {
             anchor: None,
             fused: None,
+            side: side::find(graph, &all).map(|k| (k, all[k])),
             extras: Vec::new(),
             lies: Vec::new(),
             moves: Vec::new(),
@@ -69,8 +72,14 @@ impl<'a> Site<'a> {
         let anchor = site.find_anchor(all)?;
         site.anchor = anchor.map(|k| (k, all[k]));
         let in_front = site.moves_in_front(all)?;
-        if site.insert.is_some() || all.len() > in_front + usize::from(anchor.is_some()) {
+        let known = in_front + usize::from(anchor.is_some()) + usize::from(site.side.is_some());
+        if site.insert.is_some() || all.len() > known {
             site.fuse()?;
+        }
+        let first = graph.outputs.first().map(std::slice::from_ref);
+        let by_anchor = || site.anchor.is_some_and(|(_, n)| Some(&n.outputs[..]) == first);
+        if site.side.is_some() && site.fused.is_none() && !by_anchor() {
+            return unsupported("a reduction of a value that the kernel does not compute");
         }
         Ok(site)
     }
@@ -96,6 +105,11 @@ impl<'a> Site<'a> {
         Ok(before)
     }
 
+    /// Whether the node at a position is the reduction that is a side result.
+    fn is_side(&self, at: usize) -> bool {
+        self.side.is_some_and(|(k, _)| k == at)
+    }
+
     /// Whether a node needs no kernel: a view of an operand of the expression, or a number that the host alone reads.
     fn is_silent(&self, n: &Node) -> bool {
         self.dialect.reshapes && (is_view(self.graph, n) || is_on_host(self.graph, n))
@@ -104,8 +118,8 @@ impl<'a> Site<'a> {
     /// The position of the node that is neither pointwise nor a view of an operand of the expression; of several the only one
     /// that does not move data, as the others may be moves in front of it.
     fn find_anchor(&self, all: &[&Node]) -> Result<Option<usize>, BackendError> {
-        let found: Vec<usize> =
-            (0..all.len()).filter(|&k| !all[k].op.is_pointwise() && !self.is_silent(all[k])).collect();
+        let anchors = |&k: &usize| !all[k].op.is_pointwise() && !self.is_silent(all[k]) && !self.is_side(k);
+        let found: Vec<usize> = (0..all.len()).filter(anchors).collect();
         let computes = |k: &&usize| !all[**k].op.movement().is_addressable();
         let mut computing = found.iter().filter(computes);
         match (&found[..], computing.next(), computing.next()) {
@@ -252,18 +266,19 @@ impl<'a> Site<'a> {
     }
 
     /// The value that the expression computes, whose shape it has; stored as a part of the region's output if it is
-    /// [inserted](Site::insert). None of regions with several outputs.
+    /// [inserted](Site::insert). None of regions with several results.
     pub fn result(&self) -> Option<ValueId> {
         match (self.insert, &self.graph.outputs[..]) {
             (Some((_, insert)), _) => insert.inputs.get(1).copied().flatten(),
             (None, &[output]) => Some(output),
+            (None, &[output, _]) if self.side.is_some() => Some(output),
             _ => None,
         }
     }
 
-    /// A stored output: of the region if it is fused, of the anchor else.
+    /// A stored output: of the region if it is fused or has a side result, of the anchor else.
     pub fn stored_value(&self, j: usize) -> Option<ValueId> {
-        if self.fused.is_some() {
+        if self.fused.is_some() || self.side.is_some() {
             return self.graph.outputs.get(j).copied();
         }
         self.anchor?.1.outputs.get(j).copied()
@@ -279,9 +294,13 @@ impl<'a> Site<'a> {
         Some(self.graph.ty((*self.anchor?.1.inputs.get(i)?)?).rank())
     }
 
-    /// The element type of an output of the anchor.
+    /// The element type of an output of the anchor, or of the side result behind it.
     pub fn out_dtype(&self, j: usize) -> DType {
-        self.anchor.and_then(|(_, n)| n.outputs.get(j)).map_or(DType::F32, |&v| self.graph.ty(v).dtype)
+        let value = match self.side {
+            Some((_, n)) if j == 1 => n.outputs.first(),
+            _ => self.anchor.and_then(|(_, n)| n.outputs.get(j)),
+        };
+        value.map_or(DType::F32, |&v| self.graph.ty(v).dtype)
     }
 
     /// Inputs of the anchor that are present and lie on the device.
@@ -296,18 +315,22 @@ impl<'a> Site<'a> {
         self.anchor.and_then(|(_, n)| n.outputs.get(j)).is_some_and(|v| self.graph.outputs.contains(v))
     }
 
-    /// Types of the stored outputs: of the region if it is fused, of the anchor else.
+    /// Types of the stored outputs: of the region if it is fused, of the anchor else, and of the side result.
     pub fn stored(&self) -> Vec<DType> {
-        match (&self.fused, self.anchor) {
+        let types = |n: &Node| n.outputs.iter().map(|&v| self.graph.ty(v).dtype).collect();
+        let mut stored: Vec<DType> = match (&self.fused, self.anchor) {
             (Some(e), _) => vec![e.result_type()],
-            (None, Some((_, n))) => n.outputs.iter().map(|&v| self.graph.ty(v).dtype).collect(),
+            (None, Some((_, n))) => types(n),
             _ => Vec::new(),
-        }
+        };
+        stored.extend(self.side.map_or_else(Vec::new, |(_, n)| types(n)));
+        stored
     }
 
     /// The kernels that may run it.
     pub fn kernels(&self) -> impl Iterator<Item = &'static Kernel> + '_ {
         self.dialect.kernels(|k| match self.anchor {
+            _ if self.side.is_some() && !k.side_results => false,
             None => k.ops.is_empty(),
             Some((_, n)) => {
                 let views = match k.views {

@@ -9,6 +9,7 @@ pub static CUDA: Dialect = Dialect {
     function,
     constant,
     alias,
+    tail: "extras_at",
     decode,
     own: crate::kernels::FAMILIES,
     generic: FAMILIES,

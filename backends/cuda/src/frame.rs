@@ -20,7 +20,7 @@ use kiln_codegen::rounding::stored_wide;
 use kiln_codegen::scalar::{self, register};
 use kiln_codegen::site::{Site, unsupported};
 use kiln_codegen::slice::insert::keeps_eights;
-use kiln_codegen::{Blocks, Body, Entry, Threads};
+use kiln_codegen::{Blocks, Body, Entry, Threads, rows};
 use kiln_ir::DType;
 use std::fmt::Write;
 
@@ -132,8 +132,8 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
     }
     code += &finish(site)?;
     code += &placed(site, body);
-    for (j, t) in site.stored().into_iter().enumerate().filter(|_| site.anchor.is_some()) {
-        let value = if site.fused.is_some() { "finish(at, v)" } else { "v" };
+    for (j, t) in site.stored().into_iter().enumerate().filter(|(j, _)| site.anchor.is_some() || *j > 0) {
+        let value = if site.fused.is_some() && j == 0 { "finish(at, v)" } else { "v" };
         let r = register(site.out_dtype(j));
         let put = store(t, &format!("by{j}"), place(site, j), value);
         let _ = writeln!(code, "DEV void emit{j}(u32 at, {r} v) const {{ {put} }}");
@@ -145,15 +145,13 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
     let mut found = Vec::new();
     for (k, e) in body.entries.iter().enumerate() {
         found.push(match e {
-            Entry::Expression => {
-                code += &map_entry(site, k, 0, "finish(at)")?;
+            Entry::Expression | Entry::Element(..) => {
+                code += &map_entry(site, k, e.mapped().unwrap_or(0), &element_of(site, e))?;
                 Heading::of_map(k)
             }
-            Entry::Element(j, name) => {
-                let value = format!("kernels::{name}(*this, at)");
-                let value = if site.fused.is_some() { format!("finish(at, {value})") } else { value };
-                code += &map_entry(site, k, *j, &value)?;
-                Heading::of_map(k)
+            Entry::Rows(_) => {
+                code += &side_element(site, &element_of(site, e));
+                Heading::of_blocks(&rows::BLOCKS)
             }
             Entry::Threads(e) => Heading::of_threads(e),
             Entry::Blocks(e) => Heading::of_blocks(e),
@@ -338,6 +336,27 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     s += &scalar::print(e, &stored_wide(e), near::value)?;
     let _ = writeln!(s, "    return r{};\n}}", e.result);
     Ok(s)
+}
+
+/// The expression of element `at` of what an entry point maps, or whose rows it computes.
+fn element_of(site: &Site<'_>, entry: &Entry) -> String {
+    match entry.element().map(|name| format!("kernels::{name}(*this, at)")) {
+        None => "finish(at)".to_owned(),
+        Some(value) if site.fused.is_some() => format!("finish(at, {value})"),
+        Some(value) => value,
+    }
+}
+
+/// `side_element(at)` stores an element of output 0 and returns it as it is stored.
+fn side_element(site: &Site<'_>, value: &str) -> String {
+    let t = site.stored().first().copied().unwrap_or(DType::F32);
+    format!(
+        "DEV {0} side_element(u32 at) const {{\n    const {0} v = {value};\n    const {0} stored = {1};\n    {2}\n    \
+         return stored;\n}}\n",
+        register(t),
+        scalar::narrow(t, "v"),
+        store(t, "by0", "at", "stored")
+    )
 }
 
 /// A map of an expression alone: eight elements at once where they lie in one row of the last dimension, else one at a time.

@@ -174,6 +174,49 @@ fn kernels_behind_moves_compile() {
     compile_all(sources, &target, "views");
 }
 
+/// Kernels that reduce the rows of their result to a second output.
+#[test]
+fn kernels_with_side_results_compile() {
+    if !nvrtc() {
+        return;
+    }
+    let target = target::known("h200").unwrap();
+    let regions = [
+        ("", "matmul(%a, %b)"),
+        ("%z = matmul(%a, %b) %t = add(%z, %c)", "relu(%t)"),
+        ("%l = transpose(%a) {perm=[0,2,1]}", "matmul(%l, %b) {trans_a=true}"),
+        ("%z = matmul(%a, %b)", "cast(%z) {to=f16}"),
+        ("", "mul(%d, %c)"),
+    ];
+    let ops = ["sum", "mean", "max", "min", "l1", "l2", "prod", "sum_square", "log_sum", "log_sum_exp"];
+    let all = std::env::var_os("KILN_KERNELS").is_some_and(|v| v == "all");
+    let mut sources = BTreeMap::new();
+    for (i, dtype) in ["f32", "f16", "bf16", "i64", "i32", "i8"].into_iter().enumerate() {
+        let pairs = (0..ops.len()).flat_map(|j| (0..regions.len()).map(move |k| (j, k)));
+        for (j, k) in pairs.filter(|(j, k)| all || (i + j + k) % 4 == 0) {
+            let (op, (before, y)) = (ops[j], regions[k]);
+            // The type of the product, which the last region reads too.
+            let wide = if dtype == "i8" && k < 4 { "i32" } else { dtype };
+            let text = format!(
+                "graph \"g\" {{ input %a: {dtype}[2,8,6] input %b: {dtype}[6,5] input %c: {wide}[5] input %d: {wide}[2,8,5] \
+                 weight %at: i64[1] = [-1] {before} %y = {y} %s = reduce(%y, %at) {{op=\"{op}\"}} output %y output %s }}"
+            );
+            let g = kiln_ir::Graph::from_text(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
+            let program = Program::single_step(g, kiln_backend::Tactic::plain(""), Vec::new());
+            let region = program.region(&program.steps[0]).unwrap();
+            let tactics = Cuda.tactics(&region, &target).unwrap_or_else(|e| panic!("{text}: {e}"));
+            for t in tactics {
+                let (source, _) = written(&region, &t, &target).unwrap();
+                sources.insert(source, format!("{text} by {}", t.id()));
+            }
+        }
+    }
+    assert!(sources.len() > 50, "only {} sources", sources.len());
+    let sources: Vec<_> = sources.into_iter().collect();
+    let failed = report::compile(&sources, &target.arch, "side results", |_| None);
+    assert!(failed.is_empty(), "{} fail:\n{}", failed.len(), failed.join("\n"));
+}
+
 /// Gathers and slices have texts for positions of 32 and of 64 bits.
 #[test]
 fn positions_of_both_widths_compile() {

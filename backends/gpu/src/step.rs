@@ -113,7 +113,8 @@ impl<C> StepKernel<C> {
         let insert = operands.insert.map(id).transpose()?.and_then(|n| graph.get(n));
         let part =
             insert.map(|n| n.inputs.get(1).copied().flatten().ok_or_else(|| lost(step))).transpose()?;
-        let written = if operands.fused { region.outputs.clone() } else { results.clone() };
+        let written =
+            if operands.fused || operands.side.is_some() { region.outputs.clone() } else { results.clone() };
         Ok(StepKernel {
             name: step.tactic.name.clone(),
             code: Some(code),

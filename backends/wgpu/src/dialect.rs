@@ -11,6 +11,7 @@ pub static WGSL: Dialect = Dialect {
     function,
     constant,
     alias,
+    tail: "(args[1] - 5u)",
     decode,
     own: OWN,
     generic: SHARED,

@@ -26,6 +26,7 @@ macro_rules! flash_kernels {
                 ops: &["attention"],
                 epilogue: false,
                 views: Views::Rows,
+                side_results: false,
                 tactics: |site| tactics(site, $name, TILE),
                 source: |site, _| flash::source(site, TILE),
                 launch: |cx| flash::launch(cx, TILE),

@@ -14,6 +14,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     ops: &["gather"],
     epilogue: true,
     views: Views::Whole,
+    side_results: false,
     tactics: |site| {
         let all = tactics(site, "gather.vectors")?;
         Ok(all.into_iter().map(|t| near_or_far(site, t)).collect())

@@ -17,6 +17,7 @@ macro_rules! tile_kernels {
                 ops: &[stringify!($op)],
                 epilogue: true,
                 views: kiln_codegen::Views::Whole,
+                side_results: false,
                 tactics: |site| $op::tactics(site, NAME, ROW),
                 source: |site, _| $op::source(site, ROW),
                 launch: |cx| $op::launch(cx, ROW),

@@ -15,6 +15,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     ops: &["pool"],
     epilogue: true,
     views: Views::Whole,
+    side_results: false,
     tactics,
     source: |site, _| source(site),
     launch,

@@ -29,6 +29,7 @@ macro_rules! recurrent_kernels {
                 ops: &["rnn", "gru", "lstm"],
                 epilogue: false,
                 views: Views::Whole,
+                side_results: false,
                 tactics: |site| tactics(site, $name, PLAN),
                 source: |site, _| chip::source(site, PLAN),
                 launch: |cx| chip::launch(cx, PLAN),

@@ -19,6 +19,7 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["reduce"],
         epilogue: true,
         views: Views::Whole,
+        side_results: false,
         tactics: |site| tactics(site, true),
         source: |site, _| {
             source(site, "reduce/rows", &["rows_of_lanes_8", "rows_of_lanes_1", "rows_of_blocks_8"])
@@ -30,6 +31,7 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["reduce"],
         epilogue: true,
         views: Views::Whole,
+        side_results: false,
         tactics: |site| tactics(site, false),
         source: |site, _| source(site, "reduce/columns", &["columns_of_8", "columns_of_1"]),
         launch: columns,

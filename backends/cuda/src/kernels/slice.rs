@@ -26,6 +26,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     ],
     epilogue: true,
     views: Views::Whole,
+    side_results: false,
     tactics: |site| tactics(site, "move.vectors"),
     source: |site, _| source(site),
     launch,

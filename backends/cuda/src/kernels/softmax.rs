@@ -27,6 +27,7 @@ const fn kernel(name: &'static str, ops: &'static [&'static str]) -> Kernel {
         ops,
         epilogue: true,
         views: Views::Whole,
+        side_results: false,
         tactics,
         source: |site, _| {
             let of = site.op()?.is(LOG_SOFTMAX);
@@ -91,6 +92,7 @@ const fn long(name: &'static str, ops: &'static [&'static str]) -> Kernel {
         ops,
         epilogue: true,
         views: Views::Whole,
+        side_results: false,
         tactics: |site| along(site, true),
         source: |site, _| {
             let silent = ["part_of_row_8", "part_of_row_1"];
@@ -107,6 +109,7 @@ const fn across(name: &'static str, ops: &'static [&'static str]) -> Kernel {
         ops,
         epilogue: true,
         views: Views::Whole,
+        side_results: false,
         tactics: |site| along(site, false),
         source: |site, _| {
             let code = site.constant("CHUNKS", "u32", format_args!("{}u", chunks(site.first_dtype())));

@@ -47,6 +47,9 @@ const WORKSPACE: usize = 32 << 20;
 /// Tactics of the libraries that were asked for, and why others are not there. They are expected to take a little longer
 /// than the best of this backend's own: worth timing, never taken untimed, as a library may refuse what it is to compile.
 pub fn tactics(site: &Site<'_>, own: &[Tactic], why: &mut Refusals) -> Result<Vec<Tactic>, BackendError> {
+    if site.side.is_some() {
+        return Ok(Vec::new());
+    }
     let best = own.iter().filter_map(|t| t.estimate_ns).min_by(f64::total_cmp);
     let mut found = Vec::new();
     for s in SOURCES.iter().filter(|s| site.target.has(&source_feature(s.name))) {

@@ -11,6 +11,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     ops: &["attention"],
     epilogue: false,
     views: Views::Framed,
+    side_results: false,
     tactics: |site| {
         unmoved(site)?;
         plain("attention")

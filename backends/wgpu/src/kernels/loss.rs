@@ -11,6 +11,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     ops: &["nll_loss"],
     epilogue: true,
     views: Views::Whole,
+    side_results: false,
     tactics: |_| plain("nll_loss"),
     source,
     launch,

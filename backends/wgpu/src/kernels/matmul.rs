@@ -19,6 +19,7 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["matmul"],
         epilogue: true,
         views: Views::Framed,
+        side_results: false,
         tactics: |site| tile_tactics(site, "matmul.tiled"),
         source: |site, t| Ok(tile_body(site, "matmul/tiled", "matmul_tiled", tile_of(t)?)),
         launch: tiled_launch,
@@ -28,6 +29,7 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["matmul"],
         epilogue: true,
         views: Views::Whole,
+        side_results: false,
         tactics: |site| bytes(site).map(|_| block_tactics(site, "matmul.dot", Work::of(site), DOT_SHARE)),
         source: dot_source,
         launch: |cx| block_launch(cx, 4, 6),
@@ -37,6 +39,7 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["matmul"],
         epilogue: true,
         views: Views::Framed,
+        side_results: false,
         tactics: |site| Ok(block_tactics(site, "matmul.block", Work::of(site), 1.0)),
         source: |site, t| {
             Ok(block_body(site, "matmul/block", "matmul_block", block_of(t)?, register(site.out_dtype(0))))
@@ -48,6 +51,7 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["matmul"],
         epilogue: true,
         views: Views::Framed,
+        side_results: true,
         tactics: |site| direct_tactic(site, "matmul.naive"),
         source: |site, _| Ok(naive(site)),
         launch: |cx| {

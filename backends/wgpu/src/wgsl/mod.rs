@@ -8,7 +8,7 @@ use array::Array;
 use kiln_backend::{BackendError, Binding, Tactic};
 use kiln_codegen::scalar::{self, narrow, near, register};
 use kiln_codegen::site::{Site, unsupported};
-use kiln_codegen::{Body, Entry, Kernel};
+use kiln_codegen::{Body, Entry, Kernel, rows};
 use kiln_ir::{DType, ValueId};
 use std::fmt::Write;
 use types::{encode, storer};
@@ -179,15 +179,14 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
     let mut names = Vec::new();
     for (k, e) in body.entries.iter().enumerate() {
         match e {
-            Entry::Expression => {
+            Entry::Expression | Entry::Element(..) => {
                 names.push(format!("main{k}"));
-                text.push_str(&map_entry(site, k, 0, free, "finish(at)")?);
+                let mapped = e.mapped().unwrap_or(0);
+                text.push_str(&map_entry(site, k, mapped, free, &element_of(site, e))?);
             }
-            Entry::Element(j, element) => {
-                names.push(format!("main{k}"));
-                let value = format!("{element}(at)");
-                let value = if site.fused.is_some() { format!("finish(at, {value})") } else { value };
-                text.push_str(&map_entry(site, k, *j, free, &value)?);
+            Entry::Rows(_) => {
+                names.push(rows::BLOCKS.name.to_owned());
+                text.push_str(&side_element(site, &element_of(site, e)));
             }
             Entry::Threads(e) => names.push(e.name.to_owned()),
             Entry::Check(input) => {
@@ -289,13 +288,32 @@ fn finish(site: &Site<'_>) -> Result<String, BackendError> {
     Ok(s)
 }
 
-/// `fn emit<j>(at: u32, v: value)`: finishes one element and stores it. Without an anchor only `put<j>`, which stores.
+/// The expression of element `at` of what an entry point maps, or whose rows it computes.
+fn element_of(site: &Site<'_>, entry: &Entry) -> String {
+    match entry.element() {
+        None => "finish(at)".to_owned(),
+        Some(name) if site.fused.is_some() => format!("finish(at, {name}(at))"),
+        Some(name) => format!("{name}(at)"),
+    }
+}
+
+/// `fn side_element(at: u32) -> value`: stores an element of output 0 and returns it as it is stored.
+fn side_element(site: &Site<'_>, value: &str) -> String {
+    let t = site.stored().first().copied().unwrap_or(DType::F32);
+    format!(
+        "fn side_element(at: u32) -> {} {{\n    let v = {value};\n    let stored = {};\n    put0(at, stored);\n    return stored;\n}}\n",
+        register(t),
+        narrow(t, "v")
+    )
+}
+
+/// `fn emit<j>(at: u32, v: value)`: finishes one element and stores it. `put<j>` only stores it.
 fn emit(site: &Site<'_>, j: usize, t: DType) -> String {
     let store = storer(&format!("put{j}"), &out_array(site, j, true), t);
-    if site.anchor.is_none() {
+    if site.anchor.is_none() && j == 0 {
         return store;
     }
-    let value = if site.fused.is_some() { "finish(at, v)" } else { "v" };
+    let value = if site.fused.is_some() && j == 0 { "finish(at, v)" } else { "v" };
     store
         + &format!(
             "fn emit{j}(at: u32, v: {}) {{ put{j}({}, {value}); }}\n",

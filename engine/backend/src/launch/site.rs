@@ -32,6 +32,9 @@ pub struct KernelOperands {
     /// output.
     #[n(6)]
     pub insert: Option<u32>,
+    /// The reduction of the rows of the first output that is stored as the second one, among the nodes.
+    #[n(8)]
+    pub side: Option<u32>,
 }
 
 /// A value of a region.
@@ -83,6 +86,11 @@ impl<'a> LaunchSite<'a> {
         self.operands.anchor.and_then(|at| self.node(at))
     }
 
+    /// The reduction that is a side result.
+    pub fn side(&self) -> Option<&'a kiln_ir::Node> {
+        self.operands.side.and_then(|at| self.node(at))
+    }
+
     /// The anchor's operator.
     pub fn op(&self) -> Option<&'a Op> {
         self.anchor().map(|n| &n.op)
@@ -104,7 +112,8 @@ impl<'a> LaunchSite<'a> {
     pub fn computes_nothing(&self) -> bool {
         let empty = |f: &&Fact| f.ty.static_dims().is_some_and(|d| d.contains(&0));
         let pure = |op: &Op| !op.def().traits.side_effect && !op.def().traits.data_dependent;
-        let outputs = self.outputs();
+        let mut outputs = self.outputs();
+        outputs.extend(self.side().iter().flat_map(|n| &n.outputs).map(|&v| (self.fact)(v)));
         !outputs.is_empty() && outputs.iter().all(empty) && self.op().is_none_or(pure)
     }
 }

@@ -14,34 +14,47 @@ use kiln_ir::{DimKind, Graph, NodeId, ValueId};
 use std::collections::HashMap;
 
 /// A region that may take others in.
-struct Site {
+pub(super) struct Site {
     /// The region.
-    at: usize,
-    /// The regions that it takes in, a move each.
-    moves: Vec<usize>,
+    pub at: usize,
+    /// The regions that it takes in, a layer each.
+    pub others: Vec<usize>,
     /// Nodes of all, in execution order.
-    nodes: Vec<NodeId>,
+    pub nodes: Vec<NodeId>,
 }
 
 impl Search<'_, '_> {
-    /// Joins moves and the regions that read them, where that is faster; equal sites are decided once.
+    /// Joins moves and the regions that read them, where that is faster.
     pub(super) fn join(&mut self, f: &mut Formed) -> Result<(), BuildError> {
+        let uses = f.graph.uses();
+        let alone = moves_alone(f);
+        let sites = |s: &Self, f: &Formed| {
+            (0..f.regions.len()).filter_map(|at| s.site(f, &alone, &uses, at)).collect::<Vec<_>>()
+        };
+        self.join_sites(f, "join moves", &uses, sites)
+    }
+
+    /// Joins the regions of sites where that is faster; equal sites are decided once. No two sites have a region in common.
+    pub(super) fn join_sites(
+        &mut self,
+        f: &mut Formed,
+        name: &'static str,
+        uses: &Uses,
+        sites: impl Fn(&Self, &Formed) -> Vec<Site>,
+    ) -> Result<(), BuildError> {
         // There layers of a region run one by one.
         if self.cx.target.has(HOST_IS_DEVICE) {
             return Ok(());
         }
-        let uses = f.graph.uses();
-        let alone = moves_alone(f);
-        let sites: Vec<Site> =
-            (0..f.regions.len()).filter_map(|at| self.site(f, &alone, &uses, at)).collect();
+        let sites = sites(self, f);
         let mut gone = vec![false; f.regions.len()];
-        for sites in self.classes(sites, |s| self.item(f, &s.nodes, &uses))? {
+        for sites in self.classes(sites, |s| self.item(f, &s.nodes, uses))? {
             let Some(first) = sites.first() else { continue };
-            let verdict = self.joined(f, first, &uses)?;
-            let layer = self.item(f, &f.regions[first.at], &uses)?.layer;
-            if self.note("join moves", layer, sites.len(), verdict) {
+            let verdict = self.joined(f, first, uses)?;
+            let layer = self.item(f, &f.regions[first.at], uses)?.layer;
+            if self.note(name, layer, sites.len(), verdict) {
                 for site in sites {
-                    site.moves.iter().for_each(|&m| gone[m] = true);
+                    site.others.iter().for_each(|&m| gone[m] = true);
                     f.regions[site.at] = site.nodes;
                 }
             }
@@ -73,7 +86,7 @@ impl Search<'_, '_> {
             moves.extend(nodes);
             let region = Region::extract_with(&f.graph, &moves, uses).ok()?;
             let fits = !at_moves.is_empty() && self.cx.backend.supports(&region, self.cx.target).is_ok();
-            fits.then_some(Site { at, moves: at_moves, nodes: moves })
+            fits.then_some(Site { at, others: at_moves, nodes: moves })
         })
     }
 
@@ -81,7 +94,7 @@ impl Search<'_, '_> {
     fn joined(&mut self, f: &Formed, site: &Site, uses: &Uses) -> Result<Verdict, BuildError> {
         let item = |nodes: &[NodeId]| self.item(f, nodes, uses);
         let whole = item(&site.nodes)?;
-        let parts = site.moves.iter().chain([&site.at]).map(|&r| item(&f.regions[r]));
+        let parts = site.others.iter().chain([&site.at]).map(|&r| item(&f.regions[r]));
         let parts = parts.collect::<Result<Vec<Item>, _>>()?;
         let t = &mut *self.tuner;
         let mut expect = |i: &Item| t.estimate(&i.layer, &i.region, &i.facts).ok().flatten();

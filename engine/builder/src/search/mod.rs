@@ -7,6 +7,7 @@
 mod join;
 mod price;
 mod rewrite;
+mod side;
 mod split;
 
 use crate::passes::{self, PassCx};
@@ -41,7 +42,7 @@ pub enum Verdict {
 /// A rewrite that was considered, and what became of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Considered {
-    /// Kind of rewrite: "channels-last", "split", "join moves", the name of a pattern.
+    /// Kind of rewrite: "channels-last", "split", "join moves", "join reductions", the name of a pattern.
     pub rewrite: &'static str,
     /// The first layer of its first site.
     pub layer: String,
@@ -109,6 +110,7 @@ impl Search<'_, '_> {
         if self.cx.config.fuse {
             self.split(&mut best)?;
             self.join(&mut best)?;
+            self.join_reductions(&mut best)?;
         }
         Ok(best)
     }

@@ -16,6 +16,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     ops: &["conv"],
     epilogue: true,
     views: Views::Whole,
+    side_results: false,
     tactics,
     source: |site, _| source(site),
     launch,

@@ -16,6 +16,7 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["group_norm"],
         epilogue: true,
         views: Views::Whole,
+        side_results: false,
         tactics: |site| tactics(site, "group_norm.parts", Layout::Linear),
         source: |site, _| {
             let entries = ["whole_group_8", "whole_group_1", "apply_to_group_8", "apply_to_group_1"];
@@ -28,6 +29,7 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["group_norm"],
         epilogue: true,
         views: Views::Whole,
+        side_results: false,
         tactics: |site| tactics(site, "group_norm.columns", Layout::ChannelsLast),
         source: |site, _| {
             let silent = ["columns_of_image_8", "columns_of_image_1", "group_of_columns"];

@@ -14,6 +14,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     ops: &["argmax", "argmin"],
     epilogue: true,
     views: Views::Framed,
+    side_results: false,
     tactics,
     source: |site, _| source(site),
     launch,

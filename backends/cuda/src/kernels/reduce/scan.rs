@@ -15,6 +15,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     ops: &["cumulative"],
     epilogue: true,
     views: Views::Framed,
+    side_results: false,
     tactics,
     source: |site, _| source(site),
     launch,

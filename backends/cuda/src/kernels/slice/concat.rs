@@ -15,6 +15,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     ops: &["concat"],
     epilogue: true,
     views: Views::Whole,
+    side_results: false,
     tactics: concat_tactics,
     source: |site, _| source(site),
     launch,

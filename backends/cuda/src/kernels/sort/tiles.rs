@@ -13,6 +13,7 @@ pub const KERNELS: &[Kernel] = &[Kernel {
     ops: &["topk"],
     epilogue: false,
     views: Views::Whole,
+    side_results: false,
     tactics,
     source: |site, _| source(site),
     launch,
