@@ -54,27 +54,32 @@ template <u32 T, class K> DEV Best<K> row_best(const K& k, u32 base, u32 from, u
     return best;
 }
 
-template <class K> DEV Best<K> best_of_warp(const K& k, Best<K> best) {
+// The best one of N neighbouring lanes.
+template <u32 N = 32u, class K> DEV Best<K> best_of_warp(const K& k, Best<K> best) {
 #pragma unroll
-    for (u32 s = 16u; s > 0u; s /= 2u) {
+    for (u32 s = N / 2u; s > 0u; s /= 2u) {
         const Best<K> other{__shfl_xor_sync(0xffffffffu, best.value, s), __shfl_xor_sync(0xffffffffu, best.at, s)};
         best = better_of(k, best, other);
     }
     return best;
 }
 
-// A warp a row.
-template <class K> DEV void argreduce_warps(const K& k) {
+// N neighbouring lanes a row.
+template <u32 N, class K> DEV void argreduce_lanes(const K& k) {
     const auto& p = params<ArgRowsParams>(k);
-    const u32 row = blockIdx.x * 8u + threadIdx.x / 32u;
-    if (row >= p.rows) {
-        return;
-    }
-    const auto best = best_of_warp(k, row_best<32u>(k, row * p.count, 0u, p.count, threadIdx.x % 32u));
-    if (threadIdx.x % 32u == 0u) {
+    const u32 l = threadIdx.x % N;
+    const u32 row = blockIdx.x * (256u / N) + threadIdx.x / N;
+    // Lanes without a row help others to exchange what they found.
+    const u32 own = ::min(row, p.rows - 1u);
+    const auto best = best_of_warp<N>(k, row_best<N>(k, own * p.count, 0u, p.count, l));
+    if (l == 0u && row < p.rows) {
         k.emit0(row, i64(best.at));
     }
 }
+
+template <class K> DEV void argreduce_quads(const K& k) { argreduce_lanes<4u>(k); }
+
+template <class K> DEV void argreduce_warps(const K& k) { argreduce_lanes<32u>(k); }
 
 // A block a part of a row.
 template <class K> DEV void argreduce_blocks(const K& k) {
@@ -121,6 +126,24 @@ template <class K> DEV void argreduce_parts(const K& k) {
     }
 }
 
+// Compares V neighbouring elements in row r, from `at` on, with the best ones above.
+template <u32 V, class K> DEV void consider_columns(const K& k, u32 at, u32 r, Best<K> (&best)[V]) {
+    if constexpr (V == 8u && K::VECTORS) {
+        const auto run = Run<typename K::Cell>::of(k.bx0 + at, 1u);
+#pragma unroll
+        for (u32 j = 0u; j < V; j++) {
+            const auto v = k.decoded(run.v[j]);
+            best[j] = k.replaces(best[j].value, v) ? Best<K>{v, r} : best[j];
+        }
+    } else {
+#pragma unroll
+        for (u32 j = 0u; j < V; j++) {
+            const auto v = k.x0(at + j);
+            best[j] = k.replaces(best[j].value, v) ? Best<K>{v, r} : best[j];
+        }
+    }
+}
+
 // V neighbouring columns a thread, `wide` threads side by side, the others of a block below each other.
 template <u32 V, class K> DEV void arg_columns(const K& k) {
     __shared__ typename K::Given values[256u * V];
@@ -144,20 +167,7 @@ template <u32 V, class K> DEV void arg_columns(const K& k) {
         const u32 end = from + ::min(p.part, p.count - from);
 #pragma unroll 4
         for (u32 r = from + y; r < end; r += high) {
-            if constexpr (V == 8u && K::VECTORS) {
-                const auto run = Run<typename K::Cell>::of(k.bx0 + base + r * p.inner, 1u);
-#pragma unroll
-                for (u32 j = 0u; j < V; j++) {
-                    const auto v = k.decoded(run.v[j]);
-                    best[j] = k.replaces(best[j].value, v) ? Best<K>{v, r} : best[j];
-                }
-            } else {
-#pragma unroll
-                for (u32 j = 0u; j < V; j++) {
-                    const auto v = k.x0(base + r * p.inner + j);
-                    best[j] = k.replaces(best[j].value, v) ? Best<K>{v, r} : best[j];
-                }
-            }
+            consider_columns<V>(k, base + r * p.inner, r, best);
         }
     }
 #pragma unroll
@@ -196,6 +206,38 @@ template <u32 V, class K> DEV void arg_columns(const K& k) {
 template <class K> DEV void arg_columns_of_8(const K& k) { arg_columns<8u>(k); }
 
 template <class K> DEV void arg_columns_of_1(const K& k) { arg_columns<1u>(k); }
+
+// Whole columns, V neighbouring ones a thread.
+template <u32 V, class K> DEV void whole_columns(const K& k, u32 t) {
+    const auto& p = params<ArgColumnsParams>(k);
+    const u32 side = p.inner / V;
+    const u32 outer = t / side;
+    const u32 c = t % side * V;
+    const u32 base = outer * p.count * p.inner + c;
+    Best<K> best[V];
+#pragma unroll
+    for (u32 j = 0u; j < V; j++) {
+        best[j] = Best<K>{k.x0(base + j), 0u};
+    }
+#pragma unroll 4
+    for (u32 r = 1u; r < p.count; r++) {
+        consider_columns<V>(k, base + r * p.inner, r, best);
+    }
+    i64 places[V];
+#pragma unroll
+    for (u32 j = 0u; j < V; j++) {
+        places[j] = i64(best[j].at);
+    }
+    if constexpr (V == 8u) {
+        k.emit0_run(outer * p.inner + c, places);
+    } else {
+        k.emit0(outer * p.inner + c, places[0]);
+    }
+}
+
+template <class K> DEV void whole_columns_of_8(const K& k, u32 t) { whole_columns<8u>(k, t); }
+
+template <class K> DEV void whole_columns_of_1(const K& k, u32 t) { whole_columns<1u>(k, t); }
 
 // The best one of the parts of a column.
 template <class K> DEV void arg_column_parts(const K& k, u32 t) {

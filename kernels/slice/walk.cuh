@@ -16,8 +16,8 @@ template <u32 T, class Cell, class Visit> DEV void walk(const Cell* p, u32 count
     const u32 head = ::min(unaligned(p), count);
     const u32 vectors = (count - head) / 8u;
     const u32 tail = head + vectors * 8u;
-    if (t < head) {
-        visit(p[t], t);
+    for (u32 i = t; i < head; i += T) {
+        visit(p[i], i);
     }
     const auto* const runs = reinterpret_cast<const Run<Cell>*>(p + head);
     u32 v = t;
@@ -42,7 +42,7 @@ template <u32 T, class Cell, class Visit> DEV void walk(const Cell* p, u32 count
             visit(r.v[j], head + v * 8u + j);
         }
     }
-    if (t < count - tail) {
-        visit(p[tail + t], tail + t);
+    for (u32 i = t; i < count - tail; i += T) {
+        visit(p[tail + i], tail + i);
     }
 }

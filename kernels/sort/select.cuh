@@ -76,7 +76,9 @@ DEV u32 select_slots(const K&, const From& from, u32 kept, u32 place_bits, S* sl
     u32 below = 0u;
     u32 key_left = K::KEY_BITS;
     u32 place_left = place_bits;
-    for (bool all = from.count() <= ROOM; !all;) {
+    // More than these are not worth sorting.
+    const u32 enough = ::min(ROOM, ::max(2u * kept, 256u));
+    for (bool all = from.count() <= enough; !all;) {
         for (u32 i = threadIdx.x; i < BINS; i += T) {
             bins[i] = 0u;
         }
@@ -104,7 +106,7 @@ DEV u32 select_slots(const K&, const From& from, u32 kept, u32 place_bits, S* sl
         }
         below += bin.before;
         need -= bin.before;
-        all = below + bin.count <= ROOM || (key_left == 0u && place_left == 0u);
+        all = below + bin.count <= enough || (key_left == 0u && place_left == 0u);
         __syncthreads();
     }
     if (threadIdx.x == 0u) {

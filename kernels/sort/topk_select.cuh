@@ -47,9 +47,8 @@ template <class K> struct Survivors {
 };
 
 // The first `kept` slots of `from`, sorted: thread t has numbers t * E to t * E + E - 1.
-template <class K, class From, class S, u32 E>
+template <u32 T, class K, class From, class S, u32 E>
 DEV void first_slots(const K& k, const From& from, u32 kept, u32 place_bits, S (&v)[E]) {
-    constexpr u32 T = 1024u;
     __shared__ S slots[T * E];
     const u32 found = select_slots<T, T * E>(k, from, kept, place_bits, slots);
 #pragma unroll
@@ -64,16 +63,19 @@ DEV void first_slots(const K& k, const From& from, u32 kept, u32 place_bits, S (
     sort_block<T, E, E>(v, log2, slots);
 }
 
-// A block a part of a line.
-template <class K> DEV void select_parts(const K& k) {
-    constexpr u32 E = K::KEY_BITS > 32u ? 2u : 4u;
+// Slots of a thread.
+template <class K> DEV constexpr u32 own_slots() { return K::KEY_BITS > 32u ? 2u : 4u; }
+
+// A block of T threads a part of a line.
+template <u32 T, class K> DEV void select_part(const K& k) {
+    constexpr u32 E = own_slots<K>();
     const auto& p = params<TopkSelectParams>(k);
     const u32 row = blockIdx.x / p.parts;
     const u32 from = blockIdx.x % p.parts * p.part;
     const u32 size = ::min(p.part, p.count - from);
     const u32 kept = ::min(p.kept, size);
     typename K::Slot v[E];
-    first_slots(k, LinePart<K>{k, line_base(p.count, p.inner, row), p.inner, from, size}, kept, p.place_bits, v);
+    first_slots<T>(k, LinePart<K>{k, line_base(p.count, p.inner, row), p.inner, from, size}, kept, p.place_bits, v);
     if (p.parts == 1u) {
         put_line(k, p, row, threadIdx.x * E, v);
         return;
@@ -87,14 +89,18 @@ template <class K> DEV void select_parts(const K& k) {
     }
 }
 
+template <class K> DEV void select_parts(const K& k) { select_part<1024u>(k); }
+
+template <class K> DEV void select_short_parts(const K& k) { select_part<256u>(k); }
+
 // A block a line, whose parts have left `kept` slots each, the last one perhaps fewer.
 template <class K> DEV void select_survivors(const K& k) {
-    constexpr u32 E = K::KEY_BITS > 32u ? 2u : 4u;
+    constexpr u32 E = own_slots<K>();
     const auto& p = params<TopkSelectParams>(k);
     const u32 last = p.count - (p.parts - 1u) * p.part;
     const u32 size = (p.parts - 1u) * p.kept + ::min(p.kept, last);
     const auto* const slots = reinterpret_cast<const typename K::Slot*>(k.scratch) + u64(blockIdx.x) * p.parts * p.kept;
     typename K::Slot v[E];
-    first_slots(k, Survivors<K>{slots, size}, p.kept, p.place_bits, v);
+    first_slots<1024u>(k, Survivors<K>{slots, size}, p.kept, p.place_bits, v);
     put_line(k, p, blockIdx.x, threadIdx.x * E, v);
 }

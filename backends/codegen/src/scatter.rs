@@ -46,7 +46,8 @@ crate::params! {
     }
 }
 
-fn source(site: &Site<'_>, entry: &'static str) -> Result<Body, BackendError> {
+/// The function `combine(old, update)`.
+pub fn combine(site: &Site<'_>) -> Result<String, BackendError> {
     let t = site.out_dtype(0);
     let combined = match (site.op()?.attrs().str("reduction").map_err(op_error)?, t.is_float(), t) {
         ("add", _, _) => "old + update",
@@ -60,10 +61,14 @@ fn source(site: &Site<'_>, entry: &'static str) -> Result<Body, BackendError> {
         _ => "update",
     };
     let r = register(t);
+    Ok(site.function("combine", &[("old", r), ("update", r)], r, combined))
+}
+
+fn source(site: &Site<'_>, entry: &'static str) -> Result<Body, BackendError> {
     Ok(Body {
-        code: site.alias("Value", t)
+        code: site.alias("Value", site.out_dtype(0))
             + &site.alias("Index", site.dtype(1).unwrap_or(DType::I32))
-            + &site.function("combine", &[("old", r), ("update", r)], r, combined),
+            + &combine(site)?,
         files: vec!["gather/gather", "scatter/scatter"],
         entries: vec![Entry::Element(0, "scatter_copy"), Entry::threads(entry)],
         ..Body::default()

@@ -8,7 +8,7 @@ use kiln_ir::error::OpError;
 use kiln_ir::eval::EvalCx;
 use kiln_ir::infer::{Fact, InferCx, differ, normalize_axis};
 use kiln_ir::op::{AttrDef, OpDef, Port, Tolerance, attr, choice, input};
-use kiln_ir::problem::{Problem, Rng};
+use kiln_ir::problem::{Problem, Rng, made};
 use kiln_ir::range::{IndexRange, RangeCx};
 use kiln_ir::tensor::{Elems, Tensor};
 use kiln_ir::ty::dims_text;
@@ -199,6 +199,24 @@ fn element_problems(rng: &mut Rng) -> Vec<Problem> {
             }
         }
     }
+    // Many updates of few places, with special values. Sums and products of narrow floats may be rounded at each update.
+    for how in ["none", "add", "mul", "max", "min"] {
+        for t in [DType::F32, DType::BF16, DType::F16, DType::I32, DType::I64, DType::U8] {
+            if matches!(how, "add" | "mul") && matches!(t, DType::BF16 | DType::F16) {
+                continue;
+            }
+            let attrs = Attrs::new().with("axis", 1i64).with("reduction", how);
+            let op = kiln_ir::problem::op("scatter_elements", attrs);
+            let (shape, part) = ([2, 11, 4, 3], [2, 70, 4, 2]);
+            let v: Vec<i64> = (0..part.iter().product()).map(|_| rng.int(-11, 10)).collect();
+            let updates = match t {
+                DType::F32 | DType::BF16 => made(rng.edge_floats(t, v.len()).reshaped(&part)),
+                _ => rng.tensor(t, &part),
+            };
+            let ins = [rng.tensor(t, &shape), rng.i64s(&part, &v), updates];
+            out.push(Problem::new(&format!("{how} many {t}"), op, ins));
+        }
+    }
     out
 }
 
@@ -216,6 +234,14 @@ fn nd_problems(rng: &mut Rng) -> Vec<Problem> {
                 let ins = [rng.tensor(t, shape), rng.i64s(indices, values), rng.tensor(t, updates)];
                 out.push(Problem::new(&format!("{how} {shape:?} {t}"), op, ins));
             }
+        }
+    }
+    for how in ["none", "add", "mul", "max", "min"] {
+        for t in [DType::F32, DType::I32] {
+            let op = kiln_ir::problem::op("scatter_nd", Attrs::new().with("reduction", how));
+            let v: Vec<i64> = (0..3 * 40 * 2).map(|_| rng.int(-3, 2)).collect();
+            let ins = [rng.tensor(t, &[4, 3, 5]), rng.i64s(&[3, 40, 2], &v), rng.tensor(t, &[3, 40, 5])];
+            out.push(Problem::new(&format!("{how} many {t}"), op, ins));
         }
     }
     out

@@ -39,6 +39,7 @@ mod pool;
 pub mod recurrent;
 mod reduce;
 mod sample;
+mod scatter;
 mod shape;
 mod slice;
 mod softmax;
@@ -71,6 +72,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     reduce::argreduce::KERNELS,
     reduce::scan::KERNELS,
     sample::KERNELS,
+    scatter::KERNELS,
     softmax::KERNELS,
     sort::select::KERNELS,
     sort::tiles::KERNELS,
@@ -109,6 +111,14 @@ fn by_lines(site: &Site<'_>) -> Option<f64> {
     match site.op().ok()?.name() {
         "argmax" | "argmin" => Some(all / (y.static_volume()? as f64).max(1.0) * STEP_NS),
         "cumulative" => Some(line(*shape::ints(site, 1)?.first()?)? * STEP_NS),
+        "scatter_elements" => {
+            let axis = normalize_axis(attrs.int("axis").ok()?, x.rank(), "axis").ok()?;
+            Some(shape::input(site, 1)?.dims.get(axis)?.as_const()? as f64 * STEP_NS)
+        }
+        "scatter_nd" => {
+            let (_, tuples) = shape::input(site, 1)?.dims.split_last()?;
+            Some(shape::product(tuples)? as f64 * STEP_NS)
+        }
         "topk" => Some(all * line(attrs.int("axis").ok()?)? / 1000.0),
         _ => None,
     }

@@ -95,6 +95,7 @@ fn problems(name: OpName, rng: &mut Rng) -> Vec<Problem> {
         ("first axis", &[6, 3], 0, false, false),
         ("one long row", &[1, 2049], 1, true, true),
         ("a row of several blocks", &[1, 20_003], 1, true, false),
+        ("short columns of eights", &[3, 5, 16], 1, false, true),
         ("columns of eights", &[3, 70, 40], 1, false, true),
         ("columns of several blocks", &[5003, 8], 0, false, true),
         ("batch 0", &[0, 3], 1, true, false),

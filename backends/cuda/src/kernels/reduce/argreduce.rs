@@ -64,6 +64,14 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     Ok(vec![Tactic { estimate_ns, ..Tactic::plain("argreduce.lines") }])
 }
 
+const QUADS: usize = 0;
+const WARPS: usize = 1;
+const ROW_BLOCKS: usize = 2;
+const ROW_PARTS: usize = 3;
+const COLUMNS: [usize; 2] = [4, 5];
+const COLUMN_PARTS: usize = 6;
+const WHOLE: [usize; 2] = [7, 8];
+
 fn source(site: &Site<'_>) -> Result<Body, BackendError> {
     let t = site.first_dtype();
     let last = site.op()?.attrs().bool("select_last").map_err(op_error)?;
@@ -73,10 +81,18 @@ fn source(site: &Site<'_>) -> Result<Body, BackendError> {
         + &site.function("decoded", &[("v", cell(t))], register(t), &load(t, "(&v)", "0"))
         + &site.constant("LAST", "bool", last)
         + &site.constant("VECTORS", "bool", site.moves.is_empty());
-    let blocks =
-        ["argreduce_warps", "argreduce_blocks", "argreduce_parts", "arg_columns_of_8", "arg_columns_of_1"];
-    let mut entries: Vec<Entry> = blocks.map(|name| Entry::blocks(name, 256)).into();
-    entries.push(Entry::threads("arg_column_parts"));
+    let block = |name| Entry::blocks(name, 256);
+    let entries = vec![
+        block("argreduce_quads"),
+        block("argreduce_warps"),
+        block("argreduce_blocks"),
+        block("argreduce_parts"),
+        block("arg_columns_of_8"),
+        block("arg_columns_of_1"),
+        Entry::threads("arg_column_parts"),
+        Entry::threads("whole_columns_of_8"),
+        Entry::threads("whole_columns_of_1"),
+    ];
     Ok(Body { scratch: true, ..Body::of("reduce/argreduce_lines", entries).with(code) })
 }
 
@@ -84,10 +100,16 @@ fn source(site: &Site<'_>) -> Result<Body, BackendError> {
 const BLOCKS: usize = 264;
 /// Fewer rows than these get a block each.
 const FEW: usize = 8192;
+/// Elements of a row from which on it has a warp.
+const SHORT: usize = 256;
 /// Elements of a row from which on it has a block.
 const LONG: usize = 1024;
 /// Elements of a row's part at least.
 const PART: usize = 8192;
+/// Elements of a column that a thread has, however few columns there are.
+const FLAT: usize = 8;
+/// As many threads keep a large device busy.
+const THREADS: usize = 1 << 17;
 /// Elements of a column that a thread has at least.
 const LEAST: usize = 8;
 
@@ -95,10 +117,12 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let x = cx.shape(0)?;
     let axis = cx.axis(x.len())?;
     let (line, results) = lines(&x, axis);
+    // Eight results that are stored together share a row of the last dimension where an expression follows.
+    let even = !cx.fused || cx.out_shape(0)?.last().is_some_and(|n| n.is_multiple_of(8));
     match line.inner {
         _ if results == 0 => Ok(Vec::new()),
         1 => rows(line.count, results),
-        inner => columns(line.count, inner, results),
+        inner => columns(line.count, inner, results, even),
     }
 }
 
@@ -109,19 +133,23 @@ fn rows(count: usize, rows: usize) -> Result<Vec<Launch>, BackendError> {
     let parts = count.div_ceil(part);
     let w = ArgRowsParams { count, rows, parts, part }.words()?;
     let warps = Grid::Groups(rows.div_ceil(8) as u64);
+    if count < SHORT {
+        return Ok(vec![Launch::map(QUADS, w).on(Grid::Groups(rows.div_ceil(64) as u64))]);
+    }
     if count < LONG || (count < 4 * LONG && rows > FEW) {
-        return Ok(vec![Launch::map(0, w).on(warps)]);
+        return Ok(vec![Launch::map(WARPS, w).on(warps)]);
     }
     let scratch = if parts > 1 { (rows * parts * 16) as u64 } else { 0 };
-    let mut out = vec![Launch::map(1, w.clone()).on(Grid::Groups((rows * parts) as u64)).scratch(scratch)];
+    let mut out =
+        vec![Launch::map(ROW_BLOCKS, w.clone()).on(Grid::Groups((rows * parts) as u64)).scratch(scratch)];
     if parts > 1 {
-        out.push(Launch::map(2, w).on(warps).scratch(scratch));
+        out.push(Launch::map(ROW_PARTS, w).on(warps).scratch(scratch));
     }
     Ok(out)
 }
 
-fn columns(count: usize, inner: usize, results: usize) -> Result<Vec<Launch>, BackendError> {
-    let width = if inner.is_multiple_of(8) { 8 } else { 1 };
+fn columns(count: usize, inner: usize, results: usize, even: bool) -> Result<Vec<Launch>, BackendError> {
+    let width = if even && inner.is_multiple_of(8) { 8 } else { 1 };
     let outer = results / inner;
     let wide = (inner / width).next_power_of_two().min(32);
     let side = (inner / width).div_ceil(wide);
@@ -132,11 +160,14 @@ fn columns(count: usize, inner: usize, results: usize) -> Result<Vec<Launch>, Ba
     let wide_log2 = wide.ilog2() as usize;
     let w = ArgColumnsParams { count, inner, wide, wide_log2, parts, part, side, results }.words()?;
     let scratch = if parts > 1 { (parts * results * 16) as u64 } else { 0 };
-    let entry = if width == 8 { 3 } else { 4 };
+    let kind = usize::from(width == 1);
+    if count <= FLAT || results / width >= THREADS {
+        return Ok(vec![Launch::map(WHOLE[kind], w).on(Grid::Threads((results / width) as u64))]);
+    }
     let groups = Grid::Groups((outer * side * parts) as u64);
-    let mut out = vec![Launch::map(entry, w.clone()).on(groups).scratch(scratch)];
+    let mut out = vec![Launch::map(COLUMNS[kind], w.clone()).on(groups).scratch(scratch)];
     if parts > 1 {
-        out.push(Launch::map(5, w).on(Grid::Threads(results as u64)).scratch(scratch));
+        out.push(Launch::map(COLUMN_PARTS, w).on(Grid::Threads(results as u64)).scratch(scratch));
     }
     Ok(out)
 }
@@ -154,7 +185,7 @@ mod tests {
                 let (parts, part) = (w[2] as usize, w[3] as usize);
                 assert!(parts * part >= count && (parts - 1) * part < count, "{count} {results}");
                 for inner in [2, 8, 24, 100].into_iter().filter(|i| results % i == 0) {
-                    let w = columns(count, inner, results).unwrap()[0].words.clone();
+                    let w = columns(count, inner, results, true).unwrap()[0].words.clone();
                     let (parts, part) = (w[4] as usize, w[5] as usize);
                     assert!(parts * part >= count && (parts - 1) * part < count, "{count} {inner} {results}");
                 }

@@ -180,7 +180,7 @@ mod tests {
         for count in [1, 7, 1023, 1024, 8192, 8193, 100_003, 1 << 24] {
             for results in [1, 2, 60, 300, 5000] {
                 let w = rows(count, results).unwrap()[0].words.clone();
-                assert!(covers(count, w[2], w[3]) && w[3] % 8 == 0, "{count} {results}");
+                assert!(covers(count, w[2], w[3]) && w[3].is_multiple_of(8), "{count} {results}");
                 for inner in [2, 8, 24, 100].into_iter().filter(|i| results % i == 0) {
                     let w = columns(count, inner, results, true).unwrap()[0].words.clone();
                     assert!(covers(count, w[4], w[5]), "{count} {inner} {results}");

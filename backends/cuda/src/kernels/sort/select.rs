@@ -37,8 +37,9 @@ kiln_codegen::params! {
     }
 }
 
-/// Threads of a block.
+/// Threads of a block, and of one for short parts.
 const THREADS: u32 = 1024;
+const FEWER: u32 = 256;
 /// Bytes that a block has for slots.
 const ROOM: usize = 32 << 10;
 
@@ -68,19 +69,24 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
 }
 
 fn source(site: &Site<'_>) -> Result<Body, BackendError> {
-    let entries = ["select_parts", "select_survivors"].map(|name| Entry::blocks(name, THREADS)).into();
+    let entries = [("select_parts", THREADS), ("select_survivors", THREADS), ("select_short_parts", FEWER)];
+    let entries = entries.map(|(name, threads)| Entry::blocks(name, threads)).into();
     keyed(site, Body::of("sort/topk_select", entries))
 }
 
 /// As many blocks keep a large device busy.
 const BLOCKS: usize = 132;
+/// Elements of a part that fewer threads select from where there are many.
+const LONG: usize = 16 << 10;
 /// Elements of a part at least.
 const PART: usize = 4096;
 
 /// Parts of a line and elements of a part; each part but the last has `kept` elements.
 fn parts(count: usize, rows: usize, kept: usize) -> (usize, usize) {
     let least = PART.max(kept * 8);
-    let parts = (BLOCKS / rows.max(1)).clamp(1, (count / least).max(1));
+    // The last selection is among all that the parts have kept.
+    let most = (count / kept.max(1)).isqrt().min(count / least).max(1);
+    let parts = (BLOCKS / rows.max(1)).clamp(1, most);
     let part = count.div_ceil(parts).max(1);
     (count.div_ceil(part).max(1), part)
 }
@@ -102,7 +108,12 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         // The wider kind of slots.
         _ => (rows * parts * kept * 16) as u64,
     };
-    let mut all = vec![Launch::map(0, w.clone()).on(Grid::Groups((rows * parts) as u64)).scratch(bytes)];
+    let short = part <= LONG && rows * parts > BLOCKS && kept * 4 <= most(DType::I64);
+    let mut all = vec![
+        Launch::map(if short { 2 } else { 0 }, w.clone())
+            .on(Grid::Groups((rows * parts) as u64))
+            .scratch(bytes),
+    ];
     if parts > 1 {
         all.push(Launch::map(1, w).on(Grid::Groups(rows as u64)).scratch(bytes));
     }
