@@ -478,6 +478,29 @@ fn loops_that_grow_are_refused_at_the_memory_limit() {
     check_growing_loops(&reference(), LIMIT);
 }
 
+/// A scan over 2^40 slices without elements makes nothing, at once.
+#[test]
+fn loops_that_stack_nothing_end_at_once() {
+    let text = "graph \"g\" { weight %n: i64[] = [1099511627776] input %x: f32[1099511627776,0]
+        %y: f32[1099511627776,0] = loop(%n, %x)
+        {body_captures=0, carried=0, count=true, iter_axes=[0], iter_reverse=[0], out_axes=[0], out_index=[0],
+        out_kinds=s[\"concat\"], out_length=[0]} graph \"body\" { input %v: f32[0] %w = neg(%v) output %w } output %y }";
+    for backend in kiln_tests::backends::all().unwrap() {
+        let name = backend.name().to_owned();
+        let mut b = Builder::new(backend.clone(), backend.targets().unwrap().remove(0));
+        b.config = BuildConfig { estimates: true, ..BuildConfig::default() };
+        let start = Instant::now();
+        let program =
+            b.build_graph(kiln_ir::Graph::from_text(text).unwrap(), &mut |_, _, _| true).unwrap().program;
+        let target = backend.targets().unwrap().remove(0);
+        let engine = kiln_runtime::Engine::on_target(program, Vec::new(), backend.as_ref(), target).unwrap();
+        let x = Tensor::zeros(DType::F32, &[1 << 40, 0]).unwrap();
+        let y = engine.create_context().unwrap().run(&[("x", x)]).unwrap().remove(0).1;
+        assert_eq!(y.shape(), [1 << 40, 0], "{name}");
+        assert!(start.elapsed() < Duration::from_secs(10), "{name}: {:?}", start.elapsed());
+    }
+}
+
 /// The limit of plug-ins, which have a budget of their own; less than one binding spans.
 const PLUGIN_LIMIT: u64 = 48 << 20;
 

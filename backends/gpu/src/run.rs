@@ -273,6 +273,7 @@ impl<D: Executor> Run<D> {
             waiting.clear();
             for i in 0..loaded.program.steps.len() {
                 waiting.extend(match loaded.is_flow(i) {
+                    true if self.stacks_nothing(shapes, i) => Vec::new(),
                     true => D::control_flow(self, queue, shapes, i, false)?.unwrap_or_default(),
                     false => self.plan(queue, shapes, i, false)?,
                 });
@@ -306,6 +307,9 @@ impl<D: Executor> Run<D> {
         stop::check(&step.name)?;
         shapes.update(program, step)?;
         if loaded.is_flow(i) {
+            if self.stacks_nothing(shapes, i) {
+                return Ok(());
+            }
             if let Some(planned) = D::control_flow(self, queue, shapes, i, *stopped)? {
                 waiting.extend(planned);
                 return Ok(());
@@ -342,6 +346,13 @@ impl<D: Executor> Run<D> {
         *stopped |= kernel.random;
         waiting.extend(self.plan(queue, shapes, i, false)?);
         Ok(())
+    }
+
+    /// Whether a step is a loop of which only tensors without elements come.
+    fn stacks_nothing(&self, shapes: &Shapes, step: usize) -> bool {
+        let Ok((node, _)) = flow::walked(&self.loaded.program, step) else { return false };
+        let outputs: Vec<_> = node.outputs.iter().map(|&v| shapes.fact(v).clone()).collect();
+        flow::stacks_nothing(node, &outputs)
     }
 
     /// Launches what waits, for this run only.

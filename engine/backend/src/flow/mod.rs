@@ -15,7 +15,7 @@ pub use bodies::{Bodies, LoadedBodies};
 pub use deciding::{Decisions, deciding_inputs};
 pub use pace::Pace;
 pub use slices::{SLICES, gives_slice, sliced, slices, takes_slice};
-pub use walk::{Machine, walk};
+pub use walk::{Machine, stacks_nothing, walk};
 
 use crate::{BackendError, Program, Region, Step, Tactic};
 use kiln_ir::{Graph, Node, ValueId};

@@ -1,7 +1,8 @@
 //! The walk through a loop's iterations, or into a branch.
 
 use crate::{BackendError, stop};
-use kiln_ir::{Fact, LoopOut, LoopOutputKind, LoopShape, Node, TensorType, budget};
+use kiln_ir::op::LOOP;
+use kiln_ir::{Fact, Graph, LoopOut, LoopOutputKind, LoopShape, Node, TensorType, budget};
 
 /// Executor of bodies, which keeps values between them.
 pub trait Machine {
@@ -56,9 +57,10 @@ const LIST_ENTRY: u64 = 192;
 /// Refuses a loop whose stacked outputs and growing carried values take more bytes than the memory limit
 /// after so many iterations. So a loop that never ends does not take all memory. Empty values count, too. The
 /// limit holds for devices as well; initial values do not count.
-fn check_kept(node: &Node, iterations: i64, bytes: u64) -> Result<(), BackendError> {
+fn check_kept(node: &Node, iterations: i64, lists: usize, bytes: u64) -> Result<(), BackendError> {
     let limit = budget::limit();
-    let bytes = bytes.saturating_add((iterations as u64).saturating_mul(LIST_ENTRY));
+    let entries = (iterations as u64).saturating_mul(lists as u64);
+    let bytes = bytes.saturating_add(entries.saturating_mul(LIST_ENTRY));
     if bytes <= limit {
         return Ok(());
     }
@@ -91,6 +93,21 @@ fn lengths(
         }
     };
     shape.outs.iter().map(&mut of).collect()
+}
+
+/// Whether a loop stacks outputs without elements alone, by a body that nothing else comes of: its iterations need not run.
+/// `outputs` are facts of its outputs.
+pub fn stacks_nothing(node: &Node, outputs: &[Fact]) -> bool {
+    let stacks = |shape: LoopShape| shape.outs.iter().all(|o| o.kind != LoopOutputKind::LastValue);
+    let empty = |f: &Fact| f.ty.static_dims().is_some_and(|d| d.contains(&0));
+    let looping =
+        node.op.is(LOOP) && node.loop_shape(node.inputs.len()).is_ok_and(|s| !s.condition && stacks(s));
+    looping && !outputs.is_empty() && outputs.iter().all(empty) && node.regions.iter().all(is_pure)
+}
+
+fn is_pure(body: &Graph) -> bool {
+    let pure = |n: &Node| !n.op.def().traits.side_effect && n.regions.iter().all(is_pure);
+    body.nodes().all(|(_, n)| pure(n))
 }
 
 /// Runs a `loop` or an `if` on a machine. `outputs` are the facts of its outputs, for what is stacked without an iteration.
@@ -140,6 +157,14 @@ impl<M: Machine> Loop<'_, M> {
         };
         let (inputs, machine) = (self.inputs, &mut *self.machine);
         let lengths = lengths(self.node, &s, count, |i| machine.number(&inputs[i]))?;
+        if stacks_nothing(self.node, outputs) {
+            let stacked = s.outs.iter().zip(outputs).map(|(o, fact)| {
+                let length = fact.ty.static_dims().and_then(|d| d.get(o.axis).copied());
+                let none = machine.stack(count);
+                machine.stacked(&none, o.kind, o.axis, length, &fact.ty).map_err(|e| named(self.node, e))
+            });
+            return stacked.collect();
+        }
         let mut elements = Vec::with_capacity(s.iterated.len());
         for (v, &(axis, _)) in inputs[s.iterables()].iter().zip(&s.iterated) {
             elements.push(machine.elements(v, axis).map_err(|e| named(self.node, e))?);
@@ -165,7 +190,7 @@ impl<M: Machine> Loop<'_, M> {
             kept = values.iter().fold(kept, |n, v| n.saturating_add(self.machine.bytes(v)));
             let grown = self.size(&carried).saturating_sub(first);
             iteration += 1;
-            check_kept(self.node, iteration, kept.saturating_add(grown))?;
+            check_kept(self.node, iteration, s.scans(), kept.saturating_add(grown))?;
             for (all, v) in scans.iter_mut().zip(values) {
                 self.machine.push(all, v).map_err(|e| named(self.node, e))?;
             }
@@ -213,5 +238,19 @@ impl<M: Machine> Loop<'_, M> {
         ins.extend_from_slice(&self.inputs[self.shape.captures().end..]);
         let asked = self.machine.run(1, ins)?;
         Ok(self.machine.number(asked.first().ok_or_else(|| lost(self.node, "condition"))?)? != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn iterations_that_keep_nothing_take_no_memory() {
+        let g = Graph::from_text("graph \"g\" { input %x: f32[2] %y = neg(%x) output %y }").unwrap();
+        let (_, node) = g.nodes().next().unwrap();
+        assert!(check_kept(node, i64::MAX, 0, 0).is_ok());
+        assert!(check_kept(node, i64::MAX, 1, 0).is_err());
+        assert!(check_kept(node, 1, 1, u64::MAX).is_err());
     }
 }
