@@ -27,6 +27,7 @@ const fn kernel(
         ops,
         epilogue: false,
         views: Views::Whole,
+        side_results: false,
         tactics,
         source: |site, _| source(site),
         launch,
@@ -63,7 +64,7 @@ kiln_codegen::params! {
     }
 }
 
-/// What a word in scratch memory has.
+/// Contents of a word in scratch memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// The number of the last update.
