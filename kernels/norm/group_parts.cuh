@@ -9,8 +9,6 @@ struct GroupPartsParams {
     f32 epsilon;
     u32 parts;
     u32 part;
-    u32 chunks;
-    u32 chunk;
     u32 groups;
     u32 width;
     u32 inner;
@@ -60,7 +58,7 @@ template <u32 V, class K> DEV void store_group(const K& k, u32 group, u32 from, 
                 if constexpr (V == 1u) {
                     k.emit0(base + at, y[0]);
                 } else {
-                    k.emit0_run(base + at, y);
+                    k.emit0_any(base + at, y);
                 }
             }
         }
@@ -90,15 +88,15 @@ template <u32 V, class K> DEV void part_of_group(const K& k) {
 
 template <u32 V, class K> DEV void apply_to_group(const K& k) {
     const auto& p = params<GroupPartsParams>(k);
-    const u32 group = blockIdx.x / p.chunks;
+    const u32 group = blockIdx.x / p.parts;
     const f32* const found = reinterpret_cast<const f32*>(k.scratch) + group * p.parts * 2u;
     Moments m = no_moments();
     for (u32 i = threadIdx.x; i < p.parts; i += K::LANES) {
         m = merged(m, Moments{f32(min(p.part, p.count - i * p.part)), found[i * 2u], found[i * 2u + 1u]});
     }
     m = block_moments(k, m);
-    const u32 from = (blockIdx.x - group * p.chunks) * p.chunk;
-    store_group<V>(k, group, from, min(from + p.chunk, p.count), m);
+    const u32 from = (blockIdx.x - group * p.parts) * p.part;
+    store_group<V>(k, group, from, min(from + p.part, p.count), m);
 }
 
 template <class K> DEV void whole_group_8(const K& k) { whole_group<8u>(k); }

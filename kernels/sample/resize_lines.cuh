@@ -124,7 +124,7 @@ template <u32 V, class K> DEV void resize_line(const K& k, u32 t) {
         if constexpr (V == 1u) {
             k.emit0(to, y[0]);
         } else {
-            k.emit0_run(to, y);
+            k.emit0_any(to, y);
         }
     }
 }
@@ -174,7 +174,7 @@ template <u32 V, class K> DEV void resize_inner(const K& k, u32 t) {
     if constexpr (V == 1u) {
         k.emit0(t, y[0]);
     } else {
-        k.emit0_run(t * V, y);
+        k.emit0_any(t * V, y);
     }
 }
 

@@ -5,10 +5,13 @@
 
 struct StridedVectorsParams {
     u32 offset;
-    List sizes;
-    List factors;
-    List shifts;
-    List strides;
+    u32 rank;
+    u32 sizes[6];
+    u32 factors[6];
+    u32 shifts[6];
+    u32 strides[6];
+    List more_sizes;
+    List more_strides;
 };
 
 // The position of vector `t` of the result in x.
@@ -16,11 +19,19 @@ template <class K> DEV u32 walked(const K& k, u32 t) {
     const auto& p = params<StridedVectorsParams>(k);
     u32 at = p.offset;
     u32 rest = t;
-    for (u32 d = 0u; d < p.sizes.count; d++) {
-        const Divisor size{item(k, p.sizes, d), item(k, p.factors, d), item(k, p.shifts, d)};
-        const u32 q = divide(rest, size);
-        at += (rest - q * size.size) * item(k, p.strides, d);
-        rest = q;
+#pragma unroll
+    for (u32 d = 0u; d < 6u; d++) {
+        if (d < p.rank) {
+            const Divisor size{p.sizes[d], p.factors[d], p.shifts[d]};
+            const u32 q = divide(rest, size);
+            at += (rest - q * size.size) * p.strides[d];
+            rest = q;
+        }
+    }
+    for (u32 d = 0u; d < p.more_sizes.count; d++) {
+        const u32 n = item(k, p.more_sizes, d);
+        at += rest % n * item(k, p.more_strides, d);
+        rest = rest / n;
     }
     return at;
 }

@@ -111,7 +111,7 @@ template <u32 V, class K> DEV void softmax_columns(const K& k) {
                 if constexpr (V == 1u) {
                     k.emit0(base + r * p.inner, out[0]);
                 } else {
-                    k.emit0_run(base + r * p.inner, out);
+                    k.emit0_any(base + r * p.inner, out);
                 }
             }
         }

@@ -8,8 +8,6 @@ struct SoftmaxPartsParams {
     u32 count;
     u32 parts;
     u32 part;
-    u32 chunks;
-    u32 chunk;
 };
 
 // Adds numbers to a sum.
@@ -18,96 +16,76 @@ template <class K> struct Exponentials {
     template <u32 N> DEV void operator()(const f32 (&v)[N]) { all = with<K>(all, v); }
 };
 
-template <u32 V, class K> DEV ExpSum sum_of_stretch(const K& k, u32 from, u32 to) {
+template <class K> DEV ExpSum sum_of_stretch(const K& k, u32 from, u32 to) {
     Exponentials<K> found = {no_exp_sum()};
-    stretch<V>(k, from, to, threadIdx.x, K::LANES, found);
+    stretch<8u>(k, from, to, threadIdx.x, K::LANES, found);
     return block_exp_sum<K>(found.all);
 }
 
 // Stores the results of elements `from`..`to`.
-template <u32 V, class K> DEV void store_stretch(const K& k, u32 from, u32 to, ExpSum all) {
-    constexpr u32 U = V == 1u ? 4u : 2u;
-    constexpr u32 STEP = K::LANES * V;
+template <class K> DEV void store_stretch(const K& k, u32 from, u32 to, ExpSum all) {
+    constexpr u32 U = 2u;
+    constexpr u32 STEP = K::LANES * 8u;
     const f32 by = divisor_of<K>(all.sum);
     const u32 l = threadIdx.x;
-    const u32 head = V == 1u ? 0u : min((0u - from) % V, to - from);
-    const u32 body = (to - from - head) / V * V;
-    if (V > 1u) {
-        const u32 tail = from + head + body;
-        if (l < head) {
-            k.emit0(from + l, softmaxed<K>(k.x0(from + l), all.top, by));
-        }
-        if (l < to - tail) {
-            k.emit0(tail + l, softmaxed<K>(k.x0(tail + l), all.top, by));
-        }
+    const u32 head = min((0u - from) % 8u, to - from);
+    const u32 body = (to - from - head) / 8u * 8u;
+    // At most 7 elements in front of vectors, and as many behind them.
+    if (l < to - from - body) {
+        const u32 at = from + l + (l < head ? 0u : body);
+        k.emit0(at, softmaxed<K>(k.x0(at), all.top, by));
     }
-    u32 at = from + head + l * V;
-    u32 left = body > l * V ? body - l * V : 0u;
+    u32 at = from + head + l * 8u;
+    u32 left = body > l * 8u ? body - l * 8u : 0u;
     for (; left > 0u; left -= min(left, U * STEP), at += U * STEP) {
-        if constexpr (V == 1u) {
+        Run<typename K::Cell> r[U];
 #pragma unroll
-            for (u32 u = 0u; u < U; u++) {
-                if (left > u * STEP) {
-                    k.emit0(at + u * STEP, softmaxed<K>(k.x0(at + u * STEP), all.top, by));
-                }
+        for (u32 u = 0u; u < U; u++) {
+            if (left > u * STEP) {
+                r[u] = Run<typename K::Cell>::of(k.bx0 + at + u * STEP, 1u);
             }
-        } else {
-            Run<typename K::Cell> r[U];
+        }
 #pragma unroll
-            for (u32 u = 0u; u < U; u++) {
-                if (left > u * STEP) {
-                    r[u] = Run<typename K::Cell>::of(k.bx0 + at + u * STEP, 1u);
+        for (u32 u = 0u; u < U; u++) {
+            if (left > u * STEP) {
+                f32 y[8];
+#pragma unroll
+                for (u32 j = 0u; j < 8u; j++) {
+                    y[j] = softmaxed<K>(k.wide(r[u].v[j]), all.top, by);
                 }
-            }
-#pragma unroll
-            for (u32 u = 0u; u < U; u++) {
-                if (left > u * STEP) {
-                    f32 y[V];
-#pragma unroll
-                    for (u32 j = 0u; j < V; j++) {
-                        y[j] = softmaxed<K>(k.wide(r[u].v[j]), all.top, by);
-                    }
-                    k.emit0_run(at + u * STEP, y);
-                }
+                k.emit0_any(at + u * STEP, y);
             }
         }
     }
 }
 
-template <u32 V, class K> DEV void whole_row(const K& k) {
+template <class K> DEV void whole_row(const K& k) {
     const auto& p = params<SoftmaxPartsParams>(k);
     const u32 from = blockIdx.x * p.count;
-    store_stretch<V>(k, from, from + p.count, sum_of_stretch<V>(k, from, from + p.count));
+    store_stretch(k, from, from + p.count, sum_of_stretch(k, from, from + p.count));
 }
 
 // The sum of a part to scratch memory.
-template <u32 V, class K> DEV void part_of_row(const K& k) {
+template <class K> DEV void part_of_row(const K& k) {
     const auto& p = params<SoftmaxPartsParams>(k);
     const u32 row = blockIdx.x / p.parts;
     const u32 first = (blockIdx.x - row * p.parts) * p.part;
     const u32 base = row * p.count;
-    const ExpSum all = sum_of_stretch<V>(k, base + first, base + min(first + p.part, p.count));
+    const ExpSum all = sum_of_stretch(k, base + first, base + min(first + p.part, p.count));
     if (threadIdx.x == 0u) {
         reinterpret_cast<ExpSum*>(k.scratch)[blockIdx.x] = all;
     }
 }
 
-template <u32 V, class K> DEV void apply_to_row(const K& k) {
+template <class K> DEV void apply_to_row(const K& k) {
     const auto& p = params<SoftmaxPartsParams>(k);
-    const u32 row = blockIdx.x / p.chunks;
+    const u32 row = blockIdx.x / p.parts;
     ExpSum all = no_exp_sum();
     for (u32 i = threadIdx.x; i < p.parts; i += K::LANES) {
         all = merged<K>(all, reinterpret_cast<const ExpSum*>(k.scratch)[row * p.parts + i]);
     }
     all = block_exp_sum<K>(all);
-    const u32 first = (blockIdx.x - row * p.chunks) * p.chunk;
+    const u32 first = (blockIdx.x - row * p.parts) * p.part;
     const u32 base = row * p.count;
-    store_stretch<V>(k, base + first, base + min(first + p.chunk, p.count), all);
+    store_stretch(k, base + first, base + min(first + p.part, p.count), all);
 }
-
-template <class K> DEV void whole_row_8(const K& k) { whole_row<8u>(k); }
-template <class K> DEV void whole_row_1(const K& k) { whole_row<1u>(k); }
-template <class K> DEV void apply_to_row_8(const K& k) { apply_to_row<8u>(k); }
-template <class K> DEV void apply_to_row_1(const K& k) { apply_to_row<1u>(k); }
-template <class K> DEV void part_of_row_8(const K& k) { part_of_row<8u>(k); }
-template <class K> DEV void part_of_row_1(const K& k) { part_of_row<1u>(k); }

@@ -12,47 +12,215 @@ struct TransposeTilesParams {
     u32 own_stride_p;
     u32 tiles_p;
     u32 tiles_q;
-    List sizes;
-    List factors;
-    List shifts;
-    List strides;
-    List own_strides;
+    u32 even;
+    u32 rank;
+    u32 sizes[5];
+    u32 factors[5];
+    u32 shifts[5];
+    u32 strides[5];
+    u32 own_strides[5];
 };
+
+// Where a block's tile starts.
+struct Tile {
+    u32 p, q, source, result;
+};
+
+template <class K> DEV Tile tile_of_block(const K& k, u32 side_p, u32 side_q) {
+    const auto& p = params<TransposeTilesParams>(k);
+    const u32 rows = blockIdx.x / p.tiles_q;
+    u32 rest = rows / p.tiles_p;
+    Tile t = {(rows - rest * p.tiles_p) * side_p, (blockIdx.x - rows * p.tiles_q) * side_q, p.offset, 0u};
+#pragma unroll
+    for (u32 d = 0u; d < 5u; d++) {
+        if (d < p.rank) {
+            const Divisor size{p.sizes[d], p.factors[d], p.shifts[d]};
+            const u32 q = divide(rest, size);
+            const u32 c = rest - q * size.size;
+            t.source += c * p.strides[d];
+            t.result += c * p.own_strides[d];
+            rest = q;
+        }
+    }
+    return t;
+}
+
+// Elements of a row of a square tile, so that a column's are in different banks.
+template <class Cell> constexpr u32 PITCH = sizeof(Cell) == 1u ? 68u : sizeof(Cell) == 2u ? 66u : 65u;
 
 template <class K> DEV void tiles(const K& k) {
     typedef typename K::Cell Cell;
-    // Elements of a row of a tile, so that a column's are in different banks.
-    constexpr u32 PITCH = sizeof(Cell) == 1u ? 68u : sizeof(Cell) == 2u ? 66u : 65u;
-    __shared__ Cell tile[64u * PITCH];
+    __shared__ Cell tile[64u * PITCH<Cell>];
     const auto& p = params<TransposeTilesParams>(k);
-    const u32 q0 = blockIdx.x % p.tiles_q * 64u;
-    const u32 p0 = blockIdx.x / p.tiles_q % p.tiles_p * 64u;
-    u32 rest = blockIdx.x / p.tiles_q / p.tiles_p;
-    u32 source = p.offset;
-    u32 result = 0u;
-    for (u32 d = 0u; d < p.sizes.count; d++) {
-        const Divisor size{item(k, p.sizes, d), item(k, p.factors, d), item(k, p.shifts, d)};
-        const u32 q = divide(rest, size);
-        const u32 c = rest - q * size.size;
-        source += c * item(k, p.strides, d);
-        result += c * item(k, p.own_strides, d);
-        rest = q;
-    }
+    const Tile own = tile_of_block(k, 64u, 64u);
     const u32 x = threadIdx.x % 64u;
     const u32 y = threadIdx.x / 64u;
 #pragma unroll
     for (u32 i = 0u; i < 16u; i++) {
         const u32 q = y + i * 4u;
-        if (p0 + x < p.size_p && q0 + q < p.size_q) {
-            tile[q * PITCH + x] = k.bx0[source + (q0 + q) * p.stride_q + p0 + x];
+        if (own.p + x < p.size_p && own.q + q < p.size_q) {
+            tile[q * PITCH<Cell> + x] = k.bx0[own.source + (own.q + q) * p.stride_q + own.p + x];
         }
     }
     __syncthreads();
 #pragma unroll
     for (u32 i = 0u; i < 16u; i++) {
         const u32 down = y + i * 4u;
-        if (p0 + down < p.size_p && q0 + x < p.size_q) {
-            copy_1(k, tile + x * PITCH + down, result + (p0 + down) * p.own_stride_p + q0 + x);
+        if (own.p + down < p.size_p && own.q + x < p.size_q) {
+            copy_1(k, tile + x * PITCH<Cell> + down, own.result + (own.p + down) * p.own_stride_p + own.q + x);
         }
     }
 }
+
+// The same by vectors: both sizes, strides and the offset are multiples of 8.
+template <class K> DEV void tiles_of_8(const K& k) {
+    typedef typename K::Cell Cell;
+    __shared__ Cell tile[64u * PITCH<Cell>];
+    const auto& p = params<TransposeTilesParams>(k);
+    const Tile own = tile_of_block(k, 64u, 64u);
+    const u32 x = threadIdx.x % 8u * 8u;
+    const u32 y = threadIdx.x / 8u;
+    Run<Cell> r[2];
+#pragma unroll
+    for (u32 i = 0u; i < 2u; i++) {
+        const u32 q = y + i * 32u;
+        if (own.p + x < p.size_p && own.q + q < p.size_q) {
+            r[i] = Run<Cell>::of(k.bx0 + own.source + (own.q + q) * p.stride_q + own.p + x, 1u);
+        }
+    }
+#pragma unroll
+    for (u32 i = 0u; i < 2u; i++) {
+#pragma unroll
+        for (u32 j = 0u; j < 8u; j++) {
+            tile[(y + i * 32u) * PITCH<Cell> + x + j] = r[i].v[j];
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (u32 i = 0u; i < 2u; i++) {
+        const u32 down = y + i * 32u;
+        if (own.p + down < p.size_p && own.q + x < p.size_q) {
+            Run<Cell> out;
+#pragma unroll
+            for (u32 j = 0u; j < 8u; j++) {
+                out.v[j] = tile[(x + j) * PITCH<Cell> + down];
+            }
+            put_8(k, out, own.result + (own.p + down) * p.own_stride_p + own.q + x);
+        }
+    }
+}
+
+// A small dimension beside a large one: `few` elements of a place are neighbours in the result (with FEW_LAST) or in x. A block has 512
+// places (256 of elements of 8 bytes), and all dimensions between are gone.
+template <bool FEW_LAST, class K> DEV void few(const K& k) {
+    typedef typename K::Cell Cell;
+    constexpr u32 PLACES = sizeof(Cell) == 8u ? 256u : 512u;
+    __shared__ Cell tile[16u * (PLACES + 2u)];
+    const auto& p = params<TransposeTilesParams>(k);
+    const Tile own = tile_of_block(k, FEW_LAST ? PLACES : p.size_p, FEW_LAST ? p.size_q : PLACES);
+    const u32 count = FEW_LAST ? p.size_q : p.size_p;
+    const u32 first = FEW_LAST ? own.p : own.q;
+    const u32 places = min(PLACES, (FEW_LAST ? p.size_p : p.size_q) - first);
+    const u32 width = p.even != 0u ? 8u : 1u;
+    // Elements of a place lie together: at `flat`.
+    const u32 flat = (FEW_LAST ? own.result : own.source) + first * count;
+    const u32 apart = (FEW_LAST ? own.source : own.result) + first;
+    const u32 step = FEW_LAST ? p.stride_q : p.own_stride_p;
+    for (u32 t = threadIdx.x * width; t < places * count; t += K::LANES * width) {
+        const u32 row = t / places;
+        const u32 x = t - row * places;
+        const Cell* const from = k.bx0 + (FEW_LAST ? apart + row * step + x : flat + t);
+        u32 place = t / count;
+        u32 c = t - place * count;
+        if (width == 8u) {
+            const auto r = Run<Cell>::of(from, 1u);
+#pragma unroll
+            for (u32 j = 0u; j < 8u; j++) {
+                if constexpr (FEW_LAST) {
+                    tile[row * (PLACES + 2u) + x + j] = r.v[j];
+                } else {
+                    tile[c * (PLACES + 2u) + place] = r.v[j];
+                    c++;
+                    place += u32(c == count);
+                    c = c == count ? 0u : c;
+                }
+            }
+        } else if constexpr (FEW_LAST) {
+            tile[row * (PLACES + 2u) + x] = *from;
+        } else {
+            tile[c * (PLACES + 2u) + place] = *from;
+        }
+    }
+    __syncthreads();
+    for (u32 t = threadIdx.x * width; t < places * count; t += K::LANES * width) {
+        const u32 row = t / places;
+        const u32 x = t - row * places;
+        const u32 to = FEW_LAST ? flat + t : apart + row * step + x;
+        u32 place = t / count;
+        u32 c = t - place * count;
+        if (width == 8u) {
+            Run<Cell> out;
+#pragma unroll
+            for (u32 j = 0u; j < 8u; j++) {
+                if constexpr (FEW_LAST) {
+                    out.v[j] = tile[c * (PLACES + 2u) + place];
+                    c++;
+                    place += u32(c == count);
+                    c = c == count ? 0u : c;
+                } else {
+                    out.v[j] = tile[row * (PLACES + 2u) + x + j];
+                }
+            }
+            put_8(k, out, to);
+        } else {
+            copy_1(k, tile + (FEW_LAST ? c * (PLACES + 2u) + place : row * (PLACES + 2u) + x), to);
+        }
+    }
+}
+
+template <class K> DEV void few_last(const K& k) { few<true>(k); }
+template <class K> DEV void few_first(const K& k) { few<false>(k); }
+
+// N elements of a place that are neighbours in the result (LAST) or in x: a thread has 8 places in registers. The first dimension of the
+// arrays are vectors of places.
+template <u32 N, bool LAST, class K> DEV void weave(const K& k, u32 t) {
+    typedef typename K::Cell Cell;
+    const auto& p = params<TransposeTilesParams>(k);
+    u32 source = p.offset;
+    u32 result = 0u;
+#pragma unroll
+    for (u32 d = 0u; d < 5u; d++) {
+        if (d < p.rank) {
+            const Divisor size{p.sizes[d], p.factors[d], p.shifts[d]};
+            const u32 q = divide(t, size);
+            const u32 c = t - q * size.size;
+            source += c * p.strides[d];
+            result += c * p.own_strides[d];
+            t = q;
+        }
+    }
+    Run<Cell> in[N], out[N];
+#pragma unroll
+    for (u32 c = 0u; c < N; c++) {
+        in[c] = Run<Cell>::of(k.bx0 + source + c * (LAST ? p.stride_q : 8u), 1u);
+    }
+#pragma unroll
+    for (u32 i = 0u; i < 8u * N; i++) {
+        if constexpr (LAST) {
+            out[i / 8u].v[i % 8u] = in[i % N].v[i / N];
+        } else {
+            out[i % N].v[i / N] = in[i / 8u].v[i % 8u];
+        }
+    }
+#pragma unroll
+    for (u32 c = 0u; c < N; c++) {
+        put_8(k, out[c], result + c * (LAST ? 8u : p.own_stride_p));
+    }
+}
+
+template <class K> DEV void weave_2(const K& k, u32 t) { weave<2u, true>(k, t); }
+template <class K> DEV void weave_3(const K& k, u32 t) { weave<3u, true>(k, t); }
+template <class K> DEV void weave_4(const K& k, u32 t) { weave<4u, true>(k, t); }
+template <class K> DEV void part_2(const K& k, u32 t) { weave<2u, false>(k, t); }
+template <class K> DEV void part_3(const K& k, u32 t) { weave<3u, false>(k, t); }
+template <class K> DEV void part_4(const K& k, u32 t) { weave<4u, false>(k, t); }

@@ -10,15 +10,18 @@ use std::fmt::Write;
 /// A structure in CUDA C++.
 pub fn cuda(layout: &Layout) -> String {
     let mut s = format!("struct {} {{\n", layout.name);
+    let number = |n: &Number| match n {
+        Number::U32 => "u32",
+        Number::I32 => "i32",
+        Number::F32 => "f32",
+        Number::I64 => "Long",
+    };
     for Field { name, kind } in layout.fields {
-        let of = match kind {
-            Kind::One(Number::U32) => "u32",
-            Kind::One(Number::I32) => "i32",
-            Kind::One(Number::F32) => "f32",
-            Kind::One(Number::I64) => "Long",
-            Kind::List(_) => "List",
+        let _ = match kind {
+            Kind::One(n) => writeln!(s, "    {} {name};", number(n)),
+            Kind::Array(n, count) => writeln!(s, "    {} {name}[{count}];", number(n)),
+            Kind::List(_) => writeln!(s, "    List {name};"),
         };
-        let _ = writeln!(s, "    {of} {name};");
     }
     s + "};\n"
 }
@@ -28,14 +31,27 @@ pub fn wgsl(layout: &Layout) -> String {
     let (mut fields, mut values) = (String::new(), Vec::new());
     let mut at = 0;
     for Field { name, kind } in layout.fields {
-        let word = format!("word({at}u)");
-        let next = format!("word({}u)", at + 1);
+        let one = |n: &Number, at: u32| {
+            let word = format!("word({at}u)");
+            match n {
+                Number::U32 => ("u32", word),
+                Number::I32 => ("i32", format!("bitcast<i32>({word})")),
+                Number::F32 => ("f32", format!("bitcast<f32>({word})")),
+                Number::I64 => ("i64", format!("ci64(word({}u), {word})", at + 1)),
+            }
+        };
         let (of, value) = match kind {
-            Kind::One(Number::U32) => ("u32", word),
-            Kind::One(Number::I32) => ("i32", format!("bitcast<i32>({word})")),
-            Kind::One(Number::F32) => ("f32", format!("bitcast<f32>({word})")),
-            Kind::One(Number::I64) => ("i64", format!("ci64({next}, {word})")),
-            Kind::List(_) => ("List", format!("List({word}, {next})")),
+            Kind::One(n) => {
+                let (of, value) = one(n, at);
+                (of.to_owned(), value)
+            }
+            Kind::Array(n, count) => {
+                let of = format!("array<{}, {count}>", one(n, at).0);
+                let all: Vec<String> = (0..*count as u32).map(|i| one(n, at + i * n.words()).1).collect();
+                let value = format!("{of}({})", all.join(", "));
+                (of, value)
+            }
+            Kind::List(_) => ("List".to_owned(), format!("List(word({at}u), word({}u))", at + 1)),
         };
         let _ = writeln!(fields, "    {name}: {of},");
         values.push(format!("        {value},\n"));
@@ -119,6 +135,8 @@ mod tests {
             steps: [i64],
             /// A start.
             start: i64,
+            /// Two sizes.
+            sizes: [u32; 2],
         }
     }
 
@@ -131,7 +149,7 @@ mod tests {
             "{new}"
         );
         assert!(
-            new.ends_with("    Long start;\n};\n\nint x;\n") && renewed(&new, cuda).unwrap() == new,
+            new.ends_with("    u32 sizes[2];\n};\n\nint x;\n") && renewed(&new, cuda).unwrap() == new,
             "{new}"
         );
         let stale = "struct ExampleParams {\n}\n\nfn example_params() -> X {\n    y\n}\n\nfn z() {\n}\n";
@@ -142,7 +160,7 @@ mod tests {
 
     #[test]
     fn both_languages_get_the_same_fields() {
-        let wanted = "struct ExampleParams {\n    u32 count;\n    List dims;\n    f32 limit;\n    List steps;\n    Long start;\n};\n";
+        let wanted = "struct ExampleParams {\n    u32 count;\n    List dims;\n    f32 limit;\n    List steps;\n    Long start;\n    u32 sizes[2];\n};\n";
         assert_eq!(cuda(&ExampleParams::LAYOUT), wanted);
         let wgsl = wgsl(&ExampleParams::LAYOUT);
         assert!(wgsl.contains("fn example_params() -> ExampleParams {"), "{wgsl}");
@@ -151,6 +169,7 @@ mod tests {
             "{wgsl}"
         );
         assert!(wgsl.contains("        ci64(word(7u), word(6u)),\n"), "{wgsl}");
+        assert!(wgsl.contains("        array<u32, 2>(word(8u), word(9u)),\n"), "{wgsl}");
         assert!(LAYOUTS.iter().any(|l| l.name == "ExampleParams"));
     }
 }

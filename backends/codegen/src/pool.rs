@@ -61,6 +61,23 @@ fn windowed(
 }
 
 fn pool_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    let hooks = pool_hooks(site)?;
+    let body = windowed(site, "pool/pool", ("pool", "pool_sum"), site.out_dtype(0), &hooks.first);
+    Ok(body.with(hooks.code))
+}
+
+/// Functions and constants of a pooling.
+pub struct PoolHooks {
+    /// The value of a window without elements.
+    pub first: String,
+    /// `step(sum, v)` adds an element, `last(sum, count)` is the result; PADDED, whether padding counts.
+    pub code: String,
+    /// A sum with another, as an expression of `sum` and `v`.
+    pub merge: String,
+}
+
+/// The hooks of an anchor's pooling.
+pub fn pool_hooks(site: &Site<'_>) -> Result<PoolHooks, BackendError> {
     let t = site.out_dtype(0);
     let r = register(t);
     let a = site.op()?.attrs();
@@ -80,12 +97,12 @@ fn pool_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
         }
         PoolOp::Lp => ("0.0f".into(), format!("sum + kpow(abs(v), {p})"), format!("kpow(sum, 1.0f / {p})")),
     };
-    let body = windowed(site, "pool/pool", ("pool", "pool_sum"), t, &first);
+    let merge = if PoolOp::of(a) == PoolOp::Max { step.clone() } else { "sum + v".to_owned() };
     let padded = include && PoolOp::of(a) == PoolOp::Average;
     let code = site.constant("PADDED", "bool", padded)
         + &site.function("step", &[("sum", r), ("v", r)], r, &step)
         + &site.function("last", &[("sum", r), ("count", "i32")], r, &last);
-    Ok(body.with(code))
+    Ok(PoolHooks { first, code, merge })
 }
 
 fn pool_axes(cx: &Cx<'_>) -> Result<Vec<Axis<Dim>>, BackendError> {

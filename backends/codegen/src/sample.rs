@@ -158,14 +158,18 @@ fn resize(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
 }
 
 fn grid_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    Ok(Body::element("sample/grid_sample", "grid_sample").with(grid_constants(site)?))
+}
+
+/// The constants of a `grid_sample`.
+pub fn grid_constants(site: &Site<'_>) -> Result<String, BackendError> {
     let s = Sampler::of(site.op()?.attrs()).map_err(op_error)?;
     let is = |name, of: bool| site.constant(name, "bool", of);
-    let code = is("NEAREST", s.how == Interpolation::Nearest)
+    Ok(is("NEAREST", s.how == Interpolation::Nearest)
         + &is("CUBIC", s.how == Interpolation::Cubic)
         + &is("BORDER", s.padding == Padding::Border)
         + &is("REFLECTION", s.padding == Padding::Reflection)
-        + &is("ALIGN", s.align_corners);
-    Ok(Body::element("sample/grid_sample", "grid_sample").with(code))
+        + &is("ALIGN", s.align_corners))
 }
 
 fn grid(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {

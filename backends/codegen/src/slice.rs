@@ -88,6 +88,11 @@ fn mode(name: &str) -> Mode {
 }
 
 fn pad_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
+    pad_body(site)
+}
+
+/// The generic body of a pad.
+pub fn pad_body(site: &Site<'_>) -> Result<Body, BackendError> {
     Ok(framed(site, mode(site.op()?.attrs().str("mode").map_err(op_error)?)))
 }
 
@@ -102,6 +107,19 @@ pub(crate) fn framed(site: &Site<'_>, mode: Mode) -> Body {
     Body::element("slice/pad", "pad").with(code)
 }
 
+/// Dimensions of a pad, the innermost one last.
+#[derive(Clone, Debug, Default)]
+pub struct Frame {
+    /// Dimensions of the result.
+    pub dims: Vec<usize>,
+    /// Dimensions of x.
+    pub sizes: Vec<usize>,
+    /// Strides of x.
+    pub strides: Vec<usize>,
+    /// Position of x in the result.
+    pub before: Vec<i64>,
+}
+
 /// The launch of [`framed`]: where x starts in the result.
 pub(crate) fn frame(cx: &Cx<'_>, before: Vec<i64>) -> Result<Vec<Launch>, BackendError> {
     let (sizes, dims) = (cx.shape(0)?, cx.out_shape(0)?);
@@ -110,6 +128,11 @@ pub(crate) fn frame(cx: &Cx<'_>, before: Vec<i64>) -> Result<Vec<Launch>, Backen
 }
 
 fn pad(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    frame(cx, pad_frame(cx)?.before)
+}
+
+/// The dimensions of a pad's launch.
+pub fn pad_frame(cx: &Cx<'_>) -> Result<Frame, BackendError> {
     let rank = cx.shape(0)?.len();
     let pads = cx.ints(1)?.unwrap_or_default();
     let axes = cx.ints(3)?.unwrap_or_else(|| (0..rank as i64).collect());
@@ -122,7 +145,8 @@ fn pad(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     for ((b, &n), &to) in before.iter_mut().zip(&cx.shape(0)?).zip(&out) {
         *b = position(mode, *b, n as i64, to as i64)?;
     }
-    frame(cx, before)
+    let sizes = cx.shape(0)?;
+    Ok(Frame { dims: out, strides: strides(&sizes), sizes, before })
 }
 
 /// Position of x in the result, in the numbers of a kernel. Far outside, the distance does not matter, or

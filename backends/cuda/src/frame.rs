@@ -137,8 +137,12 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
         let r = register(site.out_dtype(j));
         let put = store(t, &format!("by{j}"), place(site, j), value);
         let _ = writeln!(code, "DEV void emit{j}(u32 at, {r} v) const {{ {put} }}");
-        if calls(format!("emit{j}_run(")) {
+        let any = calls(format!("emit{j}_any("));
+        if any || calls(format!("emit{j}_run(")) {
             code += &run::emit(site, j, t);
+        }
+        if any {
+            code += &run::emit_any(site, j);
         }
     }
     code += &body.code;

@@ -1,5 +1,7 @@
 //! Pooling of planes with channels last, eight channels a thread.
 
+pub mod planes;
+
 use super::shape::{from_end, input, moving, traffic};
 use crate::frame::element;
 use kiln_backend::{BackendError, Tactic};

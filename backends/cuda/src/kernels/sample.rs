@@ -1,26 +1,72 @@
-//! Resizing with several results a thread, and taps that are read once for all of them.
+//! Resizing and sampling with several results a thread, and taps that are found once for all of them.
 
 use super::divisor::{Divisor, Divisors};
 use super::shape::{moving, traffic};
 use crate::frame::element;
 use kiln_backend::{BackendError, Tactic};
-use kiln_codegen::sample::{Taps, resized_value};
+use kiln_codegen::sample::{Taps, grid_constants, resized_value};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
 use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_ir::Attrs;
 use kiln_ops::util::strides;
 
 /// The kernels.
-pub const KERNELS: &[Kernel] = &[Kernel {
-    name: "resize.lines",
-    ops: &["resize"],
-    epilogue: true,
-    views: Views::Whole,
-    side_results: false,
-    tactics,
-    source: |site, _| source(site),
-    launch,
-}];
+pub const KERNELS: &[Kernel] = &[
+    Kernel {
+        name: "resize.lines",
+        ops: &["resize"],
+        epilogue: true,
+        views: Views::Whole,
+        side_results: false,
+        tactics,
+        source: |site, _| source(site),
+        launch,
+    },
+    Kernel {
+        name: "grid_sample.channels",
+        ops: &["grid_sample"],
+        epilogue: true,
+        views: Views::Whole,
+        side_results: false,
+        tactics: |site| {
+            let estimate_ns = traffic(site).map(|bytes| moving(site.target, bytes, 3.0));
+            Ok(vec![Tactic { estimate_ns, ..Tactic::plain("grid_sample.channels") }])
+        },
+        source: |site, _| {
+            let body = Body::of("sample/grid_channels", vec![Entry::threads("grid_channels")]);
+            Ok(body.with(grid_constants(site)?))
+        },
+        launch: grid,
+    },
+];
+
+kiln_codegen::params! {
+    /// Samples at the places of a grid, of several channels a thread.
+    struct GridChannelsParams {
+        /// Dimensions of an image.
+        rank: u32,
+        /// Elements of the third dimension counted from the last, or 1.
+        depth: u32,
+        /// Elements of the second one, or 1.
+        height: u32,
+        /// Elements of the last one.
+        width: u32,
+        /// Places of a grid.
+        points: u32,
+        /// Factor of divisions by that.
+        points_factor: u32,
+        /// Shift of divisions by it.
+        points_shift: u32,
+        /// Channels of an image.
+        channels: u32,
+        /// Threads that have channels of a place.
+        chunks: u32,
+        /// Factor of divisions by that.
+        chunks_factor: u32,
+        /// Shift of divisions by it.
+        chunks_shift: u32,
+    }
+}
 
 kiln_codegen::params! {
     /// Resizing along lines, the innermost axis that is resized. All axes in front of it form rows; their lists begin with the
@@ -147,16 +193,15 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let lists = Divisors::new(sizes, total)?;
     (p.dims, p.factors, p.shifts) = (lists.sizes, lists.factors, lists.shifts);
     let behind: usize = y[line + 1..].iter().product();
-    let rows = !cx.fused || y.last().is_some_and(|n| n.is_multiple_of(WIDTH));
     let (entry, threads) = if behind == 1 && fixed.is_some_and(|t| t == p.taps) {
-        let vectors = y[line].is_multiple_of(WIDTH) && rows;
+        let vectors = y[line].is_multiple_of(WIDTH);
         let width = if vectors { WIDTH } else { 1 };
         p.result = y[line];
         p.chunks = y[line] / width;
         p.each = (p.rows * p.chunks / THREADS).clamp(1, MOST_ROWS);
         (usize::from(!vectors), p.rows.div_ceil(p.each) * p.chunks)
     } else {
-        let vectors = behind.is_multiple_of(WIDTH) && rows;
+        let vectors = behind.is_multiple_of(WIDTH);
         let width = if vectors { WIDTH } else { 1 };
         p.inner = behind / width;
         p.chunks = y[line];
@@ -166,6 +211,32 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     (p.chunks_factor, p.chunks_shift) = (chunks.factor, chunks.shift);
     (p.inner_factor, p.inner_shift) = (inner.factor, inner.shift);
     Ok(vec![Launch::map(entry, p.words()?).on(Grid::Threads(threads as u64))])
+}
+
+fn grid(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
+    let total: usize = y.iter().product();
+    if total == 0 {
+        return Ok(Vec::new());
+    }
+    let from_end = |i: usize| if i + 2 < x.len() { x[x.len() - 1 - i] } else { 1 };
+    let (points, chunks): (usize, usize) = (y[2..].iter().product(), x[1].div_ceil(WIDTH));
+    let [by_points, by_chunks] = [Divisor::new(points, total)?, Divisor::new(chunks, total)?];
+    let params = GridChannelsParams {
+        rank: x.len() - 2,
+        depth: from_end(2),
+        height: from_end(1),
+        width: from_end(0),
+        points,
+        points_factor: by_points.factor,
+        points_shift: by_points.shift,
+        channels: x[1],
+        chunks,
+        chunks_factor: by_chunks.factor,
+        chunks_shift: by_chunks.shift,
+    };
+    let threads = x[0] * chunks * points;
+    Ok(vec![Launch::map(0, params.words()?).on(Grid::Threads(threads as u64))])
 }
 
 /// The parameters of a copy of one element.

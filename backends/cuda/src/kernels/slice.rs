@@ -2,6 +2,7 @@
 //! innermost.
 
 pub mod concat;
+pub mod pad;
 
 use super::divisor::{Divisors, WIDTH, copied, tactics};
 use super::transpose;
@@ -33,24 +34,31 @@ pub const KERNELS: &[Kernel] = &[Kernel {
 }];
 
 kiln_codegen::params! {
-    /// Vectors of a result whose elements are found by strides; lists begin with the innermost dimension.
+    /// Vectors of a result whose elements are found by strides; arrays and lists begin with the innermost dimension.
     struct StridedVectorsParams {
         /// Position of the first element in x.
         offset: u32,
+        /// Number of dimensions in arrays.
+        rank: u32,
         /// Dimensions of the result, the innermost in vectors.
-        sizes: [u32],
+        sizes: [u32; 6],
         /// Factors of divisions by them.
-        factors: [u32],
+        factors: [u32; 6],
         /// Shifts of divisions by them.
-        shifts: [u32],
+        shifts: [u32; 6],
         /// Strides in x; negative ones are wrapped to 32 bits.
-        strides: [u32],
+        strides: [u32; 6],
+        /// Further dimensions.
+        more_sizes: [u32],
+        /// Their strides.
+        more_strides: [u32],
     }
 }
 
 fn source(site: &Site<'_>) -> Result<Body, BackendError> {
-    let entries =
-        vec![Entry::threads("walk_8"), Entry::threads("walk_1"), Entry::blocks("tiles", transpose::THREADS)];
+    let mut entries = vec![Entry::threads("walk_8"), Entry::threads("walk_1")];
+    entries.extend(transpose::ENTRIES.map(|name| Entry::blocks(name, transpose::THREADS)));
+    entries.extend(transpose::WEAVES.map(Entry::threads));
     let files = vec!["slice/vectors", "transpose/tiles"];
     Ok(Body { code: copied(site), files, entries, inputs: Some(vec![0]), ..Body::default() })
 }
@@ -70,12 +78,12 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     if total == 0 {
         return Ok(Vec::new());
     }
-    let rows = cx.out_shape(0)?.last().is_some_and(|n| n.is_multiple_of(WIDTH)) || !cx.fused;
-    if rows && by_eights(&walk) {
+    if by_eights(&walk) {
         return vectors(&walk, WIDTH);
     }
-    match transpose::sides(&walk) {
-        Some((p, q)) => transpose::launch(&walk, p, q),
+    let bytes = cx.outputs.first().map_or(4, |f| f.ty.dtype.bits() as usize / 8);
+    match transpose::launch(&walk, bytes)? {
+        Some(tiles) => Ok(vec![tiles]),
         None => vectors(&walk, 1),
     }
 }
@@ -90,6 +98,16 @@ fn by_eights(walk: &Walk) -> bool {
         && whole(&walk.offset)
 }
 
+/// Dimensions whose numbers have fixed places among the parameters.
+const MOST: usize = 6;
+
+/// Numbers at the start of an array of zeros.
+pub fn placed<const N: usize>(all: &[usize]) -> [usize; N] {
+    let mut out = [0; N];
+    out.iter_mut().zip(all).for_each(|(o, n)| *o = *n);
+    out
+}
+
 fn vectors(walk: &Walk, width: usize) -> Result<Vec<Launch>, BackendError> {
     let total = walk.dims.iter().product::<usize>() / width;
     let mut dims = walk.dims.clone();
@@ -98,13 +116,18 @@ fn vectors(walk: &Walk, width: usize) -> Result<Vec<Launch>, BackendError> {
         *n /= width;
         *stride *= width;
     }
-    let Divisors { sizes, factors, shifts } = Divisors::new(dims.into_iter().rev(), total)?;
+    let (dims, strides): (Vec<usize>, Vec<usize>) = dims.into_iter().zip(strides).rev().unzip();
+    let near = dims.len().min(MOST);
+    let lists = Divisors::new(dims[..near].iter().copied(), total)?;
     let params = StridedVectorsParams {
         offset: walk.offset as usize,
-        sizes,
-        factors,
-        shifts,
-        strides: strides.into_iter().rev().collect(),
+        rank: near,
+        sizes: placed(&lists.sizes),
+        factors: placed(&lists.factors),
+        shifts: placed(&lists.shifts),
+        strides: placed(&strides[..near]),
+        more_sizes: dims[near..].to_vec(),
+        more_strides: strides[near..].to_vec(),
     };
     Ok(vec![Launch::map(usize::from(width == 1), params.words()?).on(Grid::Threads(total as u64))])
 }

@@ -42,14 +42,10 @@ kiln_codegen::params! {
     struct SoftmaxPartsParams {
         /// Elements of a row.
         count: u32,
-        /// Parts of a row whose sums a block finds.
+        /// Parts of a row, a block each.
         parts: u32,
         /// Elements of a part.
         part: u32,
-        /// Parts of a row whose results a block stores.
-        chunks: u32,
-        /// Elements of these.
-        chunk: u32,
     }
 }
 
@@ -74,13 +70,13 @@ kiln_codegen::params! {
 }
 
 /// Threads of a block.
-const THREADS: usize = 512;
-/// Blocks that keep a large device busy.
+const THREADS: usize = 256;
+/// Blocks that a large device runs at once.
 const BLOCKS: usize = 528;
 /// Rows that keep it busy with a block each.
-const MANY: usize = 100;
+const MANY: usize = 256;
 /// Elements of a row that are worth several blocks.
-const LONG: usize = 24_576;
+const LONG: usize = 16_384;
 /// Elements of a vector.
 const WIDTH: usize = 8;
 /// Rows that fit into registers of fewer threads are left to the kernels of rows.
@@ -95,9 +91,8 @@ const fn long(name: &'static str, ops: &'static [&'static str]) -> Kernel {
         side_results: false,
         tactics: |site| along(site, true),
         source: |site, _| {
-            let silent = ["part_of_row_8", "part_of_row_1"];
-            let written = ["whole_row_8", "whole_row_1", "apply_to_row_8", "apply_to_row_1"];
-            Ok(Body { scratch: true, ..body(site, "softmax/parts", &written, &silent)? })
+            let written = ["whole_row", "apply_to_row"];
+            Ok(Body { scratch: true, ..body(site, "softmax/parts", &written, &["part_of_row"])? })
         },
         launch: parts,
     }
@@ -159,11 +154,6 @@ fn chunks(t: DType) -> usize {
     if t.bits() > 16 { 4 } else { 8 }
 }
 
-/// Whether vectors of a result lie in one row of its last dimension, as operands behind the kernel want it.
-fn by_rows(cx: &Cx<'_>) -> Result<bool, BackendError> {
-    Ok(!cx.fused || cx.out_shape(0)?.last().is_some_and(|n| n.is_multiple_of(WIDTH)))
-}
-
 fn parts(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let x = cx.shape(0)?;
     let axis = cx.axis(x.len())?;
@@ -172,20 +162,16 @@ fn parts(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         return Ok(Vec::new());
     }
     let least = THREADS * WIDTH;
-    let stretch = |blocks: usize| {
-        let parts = blocks.div_ceil(rows).min(count.div_ceil(least)).max(1);
-        let part = count.div_ceil(parts).next_multiple_of(WIDTH);
-        (count.div_ceil(part), part)
-    };
-    let ((parts, part), (chunks, chunk)) = (stretch(BLOCKS), stretch(2 * BLOCKS));
-    let w = SoftmaxPartsParams { count, parts, part, chunks, chunk }.words()?;
-    let odd = usize::from(!by_rows(cx)?);
+    let parts = (BLOCKS / rows).min(count.div_ceil(least)).max(1);
+    let part = count.div_ceil(parts).next_multiple_of(WIDTH);
+    let parts = count.div_ceil(part);
+    let w = SoftmaxPartsParams { count, parts, part }.words()?;
     if rows >= MANY || count <= LONG {
-        return Ok(vec![Launch::map(odd, w).on(Grid::Groups(rows as u64))]);
+        return Ok(vec![Launch::map(0, w).on(Grid::Groups(rows as u64))]);
     }
     let scratch = (rows * parts * 8) as u64;
-    let first = Launch::map(4 + odd, w.clone()).on(Grid::Groups((rows * parts) as u64));
-    let second = Launch::map(2 + odd, w).on(Grid::Groups((rows * chunks) as u64));
+    let first = Launch::map(2, w.clone()).on(Grid::Groups((rows * parts) as u64));
+    let second = Launch::map(1, w).on(Grid::Groups((rows * parts) as u64));
     Ok(vec![first.scratch(scratch), second.scratch(scratch)])
 }
 
@@ -197,13 +183,13 @@ fn columns(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     if outer * count * inner == 0 {
         return Ok(Vec::new());
     }
-    let vectors = inner.is_multiple_of(WIDTH) && by_rows(cx)?;
+    let vectors = inner.is_multiple_of(WIDTH);
     let (width, least) = if vectors { (WIDTH, 8) } else { (1, 32) };
     let Some(fact) = cx.inputs.first().copied().flatten() else { return Ok(Vec::new()) };
     let chunks = chunks(fact.ty.dtype);
     let columns = inner / width;
     let need = count.div_ceil(chunks);
-    let wide = (THREADS / need.min(THREADS)).clamp(least, 32).min(columns);
+    let wide = (THREADS / need.min(THREADS)).max(least).min(columns);
     let high = (THREADS / wide).min(need);
     let side = columns.div_ceil(wide);
     let tiles = count.div_ceil(chunks * high);

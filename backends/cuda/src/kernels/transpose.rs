@@ -1,21 +1,35 @@
-//! Results whose innermost dimension is not that of the input, by tiles of two dimensions.
+//! Results whose innermost dimension is not that of the input, by tiles of two dimensions: squares, or all of a small dimension beside
+//! a part of a large one.
 
 use super::divisor::Divisors;
+use super::slice::placed;
 use kiln_backend::BackendError;
 use kiln_codegen::shape::Walk;
 use kiln_codegen::{Grid, Launch};
 
 /// Threads of a block.
 pub const THREADS: u32 = 256;
-/// The entry point of tiles among those of a kernel.
-const ENTRY: usize = 2;
+/// The entry points of blocks, in order.
+pub const ENTRIES: [&str; 4] = ["tiles", "tiles_of_8", "few_last", "few_first"];
+/// The entry points of threads behind them, which have 2, 3 or 4 elements of a place.
+pub const WEAVES: [&str; 6] = ["weave_2", "weave_3", "weave_4", "part_2", "part_3", "part_4"];
+/// Position of the first of them among those of a kernel.
+const FIRST: usize = 2;
 /// Elements of a tile's side.
 const SIDE: usize = 64;
 /// Smaller dimensions are not worth a tile.
 const LEAST_SIDE: usize = 16;
+/// Bytes of a large dimension that a block has beside a small one.
+const FEW_BYTES: usize = 2048;
+/// Dimensions beside those of a tile at most.
+const MOST: usize = 5;
+/// Elements of a place that threads have in registers.
+const WOVEN: std::ops::RangeInclusive<usize> = 2..=4;
+/// Large dimensions that are worth blocks.
+const LEAST_LARGE: usize = 64;
 
 kiln_codegen::params! {
-    /// Tiles of two dimensions: p is dense in x, q in the result. Lists have the other dimensions, the innermost first.
+    /// Tiles of two dimensions: p is dense in x, q in the result. Arrays have the other dimensions, the innermost first.
     struct TransposeTilesParams {
         /// Position of the first element in x.
         offset: u32,
@@ -31,35 +45,94 @@ kiln_codegen::params! {
         tiles_p: u32,
         /// Tiles along q.
         tiles_q: u32,
+        /// Whether vectors lie at multiples of 8 elements.
+        even: u32,
+        /// Number of other dimensions.
+        rank: u32,
         /// Sizes of the other dimensions.
-        sizes: [u32],
+        sizes: [u32; 5],
         /// Factors of divisions by them.
-        factors: [u32],
+        factors: [u32; 5],
         /// Shifts of divisions by them.
-        shifts: [u32],
+        shifts: [u32; 5],
         /// Their strides in x.
-        strides: [u32],
+        strides: [u32; 5],
         /// Their strides in the result.
-        own_strides: [u32],
+        own_strides: [u32; 5],
     }
 }
 
-/// The dimension that is dense in x and the last one, if they differ and are large.
-pub fn sides(walk: &Walk) -> Option<(usize, usize)> {
-    let q = walk.dims.len().checked_sub(1)?;
-    let p = walk.strides.iter().position(|&s| s == 1)?;
-    let large = |d: usize| walk.dims.get(d).is_some_and(|&n| n >= LEAST_SIDE);
-    (p != q && large(p) && large(q)).then_some((p, q))
+/// A way to move elements by tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Squares,
+    /// The last dimension of the result is small, and the one that is dense in x is next to it.
+    FewLast,
+    /// The dimension that is dense in x is small, and the last one of the result is next to it in x.
+    FewFirst,
 }
 
-/// Launches blocks of the tiles of dimensions `p` and `q`.
-pub fn launch(walk: &Walk, p: usize, q: usize) -> Result<Vec<Launch>, BackendError> {
+/// The dimension that is dense in x and the last one, if they differ and are worth tiles.
+fn sides(walk: &Walk) -> Option<(usize, usize, Form)> {
+    let q = walk.dims.len().checked_sub(1)?;
+    let p = walk.strides.iter().position(|&s| s == 1).filter(|p| *p != q)?;
+    let (size_p, size_q) = (walk.dims[p], walk.dims[q]);
+    let large =
+        |few: usize, n: usize| few < LEAST_SIDE && (n >= LEAST_LARGE || (WOVEN.contains(&few) && n >= 8));
+    let form = if size_p.min(size_q) >= LEAST_SIDE {
+        Form::Squares
+    } else if large(size_q, size_p) && p + 1 == q {
+        Form::FewLast
+    } else if large(size_p, size_q) && walk.strides[q] as usize == size_p {
+        Form::FewFirst
+    } else {
+        return None;
+    };
+    Some((p, q, form))
+}
+
+/// Launches blocks of tiles of elements of `bytes` bytes; `None` where dimensions are too small for them.
+pub fn launch(walk: &Walk, bytes: usize) -> Result<Option<Launch>, BackendError> {
+    let Some((p, q, form)) = sides(walk) else { return Ok(None) };
     let Walk { offset, dims, strides } = walk;
+    if dims.len() > MOST + 1 {
+        return Ok(None);
+    }
     let own = kiln_ops::util::strides(dims);
-    let tiles = [p, q].map(|d| dims[d].div_ceil(SIDE));
+    let (few, large, few_strides) = match form {
+        Form::FewLast => (dims[q], p, [8, 8 * dims[q]]),
+        _ => (dims[p], q, [8 * dims[p], 8]),
+    };
+    let places = FEW_BYTES / bytes.max(4);
+    let side = match form {
+        Form::Squares => [SIDE, SIDE],
+        Form::FewLast => [places, dims[q]],
+        Form::FewFirst => [dims[p], places],
+    };
+    let tiles = [dims[p].div_ceil(side[0]), dims[q].div_ceil(side[1])];
     let rest: Vec<usize> = (0..dims.len()).rev().filter(|d| *d != p && *d != q).collect();
     let groups = tiles[0] * tiles[1] * rest.iter().map(|&d| dims[d]).product::<usize>();
-    let Divisors { sizes, factors, shifts } = Divisors::new(rest.iter().map(|&d| dims[d]), usize::MAX)?;
+    let mut rest_strides: Vec<usize> = rest.iter().map(|&d| strides[d] as usize).collect();
+    let mut own_strides: Vec<usize> = rest.iter().map(|&d| own[d]).collect();
+    let steps = match form {
+        Form::Squares => vec![dims[p], dims[q], strides[q] as usize, own[p]],
+        Form::FewLast => vec![dims[p], strides[q] as usize],
+        Form::FewFirst => vec![dims[q], own[p]],
+    };
+    let mut all = steps.iter().chain(&rest_strides).chain(&own_strides);
+    let even = *offset % 8 == 0 && all.all(|n| n % 8 == 0);
+    let woven = even && form != Form::Squares && WOVEN.contains(&few);
+    let mut rest_dims: Vec<usize> = rest.iter().map(|&d| dims[d]).collect();
+    if woven {
+        rest_dims.insert(0, dims[large] / 8);
+        rest_strides.insert(0, few_strides[0]);
+        own_strides.insert(0, few_strides[1]);
+    } else if form != Form::Squares && dims[large] < LEAST_LARGE {
+        return Ok(None);
+    }
+    let rank = rest_dims.len();
+    let threads = rest_dims.iter().product::<usize>();
+    let Divisors { sizes, factors, shifts } = Divisors::new(rest_dims, groups.max(threads))?;
     let params = TransposeTilesParams {
         offset: *offset as usize,
         size_p: dims[p],
@@ -68,13 +141,25 @@ pub fn launch(walk: &Walk, p: usize, q: usize) -> Result<Vec<Launch>, BackendErr
         own_stride_p: own[p],
         tiles_p: tiles[0],
         tiles_q: tiles[1],
-        sizes,
-        factors,
-        shifts,
-        strides: rest.iter().map(|&d| strides[d] as usize).collect(),
-        own_strides: rest.iter().map(|&d| own[d]).collect(),
+        even: usize::from(even),
+        rank,
+        sizes: placed(&sizes),
+        factors: placed(&factors),
+        shifts: placed(&shifts),
+        strides: placed(&rest_strides),
+        own_strides: placed(&own_strides),
     };
-    Ok(vec![Launch::map(ENTRY, params.words()?).on(Grid::Groups(groups as u64))])
+    if woven {
+        let entry = few - WOVEN.start() + if form == Form::FewLast { 0 } else { 3 };
+        let launch = Launch::map(FIRST + ENTRIES.len() + entry, params.words()?);
+        return Ok(Some(launch.on(Grid::Threads(threads as u64))));
+    }
+    let entry = match form {
+        Form::Squares => usize::from(even),
+        Form::FewLast => 2,
+        Form::FewFirst => 3,
+    };
+    Ok(Some(Launch::map(FIRST + entry, params.words()?).on(Grid::Groups(groups as u64))))
 }
 
 #[cfg(test)]
@@ -85,8 +170,11 @@ mod tests {
     fn tiles_are_of_large_dimensions() {
         let walk =
             |dims: &[usize], strides: &[u32]| Walk { offset: 0, dims: dims.into(), strides: strides.into() };
-        assert_eq!(sides(&walk(&[40, 30], &[1, 40])), Some((0, 1)));
-        assert_eq!(sides(&walk(&[40, 3], &[1, 40])), None);
+        assert_eq!(sides(&walk(&[40, 30], &[1, 40])), Some((0, 1, Form::Squares)));
+        assert_eq!(sides(&walk(&[40, 5], &[1, 40])), None);
+        assert_eq!(sides(&walk(&[2, 64, 3], &[192, 1, 64])), Some((1, 2, Form::FewLast)));
+        assert_eq!(sides(&walk(&[2, 3, 64], &[192, 1, 3])), Some((1, 2, Form::FewFirst)));
+        assert_eq!(sides(&walk(&[3, 2, 64], &[1, 192, 6])), None);
         assert_eq!(sides(&walk(&[40, 30], &[30, 1])), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Parameters of kernels: numbers and lists of numbers that travel with a launch, declared once as a Rust structure.
 //!
-//! [`params!`](crate::params!) declares a structure whose fields are numbers (`u32`, `i32`, `f32`, `i64`) or lists of them. A launch
+//! [`params!`](crate::params!) declares a structure whose fields are numbers (`u32`, `i32`, `f32`, `i64`), arrays (`[u32; 6]`) or lists of
+//! them. A launch
 //! carries the structure as words of 32 bits: the fields in order, where a list is its first word and its count, then the
 //! contents of the lists. Code generation prints the same structure for kernels from its [`Layout`].
 
@@ -38,6 +39,8 @@ pub enum Kind {
     One(Number),
     /// Any count of numbers, which kernels read by `item(list, i)`.
     List(Number),
+    /// As many numbers, at fixed places among the fields.
+    Array(Number, usize),
 }
 
 impl Kind {
@@ -46,6 +49,7 @@ impl Kind {
         match self {
             Kind::One(n) => n.words(),
             Kind::List(_) => 2,
+            Kind::Array(n, count) => n.words() * count as u32,
         }
     }
 }
@@ -86,7 +90,7 @@ impl Words {
         let refused =
             |why: String| BackendError::Unsupported(format!("\"{}\" of a launch: {why}", field.name));
         match field.kind {
-            Kind::One(n) => {
+            Kind::One(n) | Kind::Array(n, _) => {
                 let mut written = Vec::new();
                 value.write(n, &mut written).map_err(refused)?;
                 self.head.extend(written);
@@ -157,8 +161,14 @@ impl<T: Value> Value for Vec<T> {
     }
 }
 
-/// Declares a structure of parameters: its Rust form, where `u32` is set by a `usize`, `i32` and `i64` by an `i64`, a list by a
-/// vector, and its [`Layout`].
+impl<T: Value, const N: usize> Value for [T; N] {
+    fn write(&self, of: Number, to: &mut Vec<u32>) -> Result<(), String> {
+        self.iter().try_for_each(|v| v.write(of, to))
+    }
+}
+
+/// Declares a structure of parameters: its Rust form and its [`Layout`]. A `u32` is set by a `usize`, `i32` and `i64` by an `i64`, a
+/// list by a vector.
 #[macro_export]
 macro_rules! params {
     ($(#[$doc:meta])* $vis:vis struct $name:ident { $($(#[$of:meta])* $field:ident: $kind:tt,)* }) => {
@@ -198,7 +208,9 @@ macro_rules! params {
     (@type i32) => { i64 };
     (@type f32) => { f32 };
     (@type i64) => { i64 };
+    (@type [$of:tt; $n:tt]) => { [$crate::params!(@type $of); $n] };
     (@type [$of:tt]) => { Vec<$crate::params!(@type $of)> };
+    (@kind [$of:tt; $n:tt]) => { $crate::launch::params::Kind::Array($crate::params!(@number $of), $n) };
     (@kind [$of:tt]) => { $crate::launch::params::Kind::List($crate::params!(@number $of)) };
     (@kind $of:tt) => { $crate::launch::params::Kind::One($crate::params!(@number $of)) };
     (@number u32) => { $crate::launch::params::Number::U32 };
@@ -224,18 +236,27 @@ mod tests {
             steps: [i64],
             /// A start.
             start: i64,
+            /// Two sizes.
+            sizes: [u32; 2],
         }
     }
 
     fn example() -> ExampleParams {
-        ExampleParams { count: 7, dims: vec![2, 3], limit: 1.5, steps: vec![-1], start: 1 << 33 }
+        ExampleParams {
+            count: 7,
+            dims: vec![2, 3],
+            limit: 1.5,
+            steps: vec![-1],
+            start: 1 << 33,
+            sizes: [4, 5],
+        }
     }
 
     #[test]
     fn lists_stand_behind_the_fields_and_are_found_by_their_first_word() {
         let words = example().words().unwrap();
-        assert_eq!(words[..8], [7, 8, 2, 1.5f32.to_bits(), 10, 1, 0, 2]);
-        assert_eq!(words[8..], [2, 3, u32::MAX, u32::MAX]);
+        assert_eq!(words[..8], [7, 10, 2, 1.5f32.to_bits(), 12, 1, 0, 2]);
+        assert_eq!(words[8..], [4, 5, 2, 3, u32::MAX, u32::MAX]);
     }
 
     #[test]
@@ -246,6 +267,6 @@ mod tests {
 
     #[test]
     fn structures_of_the_program_are_listed() {
-        assert!(super::LAYOUTS.iter().any(|l| l.name == "ExampleParams" && l.fields.len() == 5));
+        assert!(super::LAYOUTS.iter().any(|l| l.name == "ExampleParams" && l.fields.len() == 6));
     }
 }

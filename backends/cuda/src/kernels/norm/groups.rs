@@ -46,14 +46,10 @@ kiln_codegen::params! {
         count: u32,
         /// Summand of the variance.
         epsilon: f32,
-        /// Parts of a group whose statistics a block finds.
+        /// Parts of a group, a block each.
         parts: u32,
         /// Elements of a part.
         part: u32,
-        /// Parts of a group that a block normalizes.
-        chunks: u32,
-        /// Elements of these.
-        chunk: u32,
         /// Groups of an image.
         groups: u32,
         /// Channels of a group.
@@ -98,13 +94,13 @@ kiln_codegen::params! {
 }
 
 /// Threads of a block.
-const THREADS: usize = 512;
-/// Blocks that keep a large device busy.
+const THREADS: usize = 256;
+/// Blocks that a large device runs at once.
 const BLOCKS: usize = 528;
 /// Groups that keep it busy with a block each.
-const MANY: usize = 100;
+const MANY: usize = 256;
 /// Elements of a group that are worth several blocks.
-const LONG: usize = 24_576;
+const LONG: usize = 16_384;
 /// Elements of a vector.
 const WIDTH: usize = 8;
 
@@ -164,30 +160,20 @@ impl Groups {
     }
 }
 
-/// Whether vectors of a result lie in one row of its last dimension, as operands behind the kernel want it.
-fn by_rows(cx: &Cx<'_>) -> Result<bool, BackendError> {
-    Ok(!cx.fused || cx.out_shape(0)?.last().is_some_and(|n| n.is_multiple_of(WIDTH)))
-}
-
 fn parts(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let Some(g) = Groups::of(cx)? else { return Ok(Vec::new()) };
     let (count, rows) = (g.width() * g.inner, g.images * g.groups);
-    let vectors = count.is_multiple_of(WIDTH) && by_rows(cx)?;
+    let vectors = count.is_multiple_of(WIDTH);
     let least = THREADS * WIDTH;
     let inner = Divisor::new(g.inner, count)?;
-    let stretch = |blocks: usize| {
-        let parts = blocks.div_ceil(rows).min(count.div_ceil(least)).max(1);
-        let part = count.div_ceil(parts).next_multiple_of(WIDTH);
-        (count.div_ceil(part), part)
-    };
-    let ((parts, part), (chunks, chunk)) = (stretch(BLOCKS), stretch(2 * BLOCKS));
+    let parts = (BLOCKS / rows).min(count.div_ceil(least)).max(1);
+    let part = count.div_ceil(parts).next_multiple_of(WIDTH);
+    let parts = count.div_ceil(part);
     let params = GroupPartsParams {
         count,
         epsilon: g.epsilon,
         parts,
         part,
-        chunks,
-        chunk,
         groups: g.groups,
         width: g.width(),
         inner: g.inner,
@@ -200,7 +186,7 @@ fn parts(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     }
     let scratch = (rows * parts * 8) as u64;
     let first = Launch::map(4 + odd, w.clone()).on(Grid::Groups((rows * parts) as u64));
-    let second = Launch::map(2 + odd, w).on(Grid::Groups((rows * chunks) as u64));
+    let second = Launch::map(2 + odd, w).on(Grid::Groups((rows * parts) as u64));
     Ok(vec![first.scratch(scratch), second.scratch(scratch)])
 }
 
@@ -211,37 +197,32 @@ fn columns(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let side = columns.div_ceil(THREADS);
     let wide = columns.div_ceil(side);
     let high = THREADS / wide;
-    let stretch = |blocks: usize| {
-        let parts = blocks.div_ceil(g.images * side).min(g.inner.div_ceil(high * 4)).max(1);
-        let part = g.inner.div_ceil(parts);
-        (g.inner.div_ceil(part), part)
-    };
-    let ((parts, part), (chunks, chunk)) = (stretch(BLOCKS), stretch(2 * BLOCKS));
+    let parts = (BLOCKS / (g.images * side)).min(g.inner.div_ceil(high * 4)).max(1);
+    let part = g.inner.div_ceil(parts);
+    let parts = g.inner.div_ceil(part);
     let places = g.images * parts * g.channels * 2;
-    let params = |parts: usize, part: usize| {
-        let params = GroupColumnsParams {
-            pixels: g.inner,
-            channels: g.channels,
-            epsilon: g.epsilon,
-            groups: g.groups,
-            width: g.width(),
-            columns,
-            side,
-            wide,
-            high,
-            parts,
-            part,
-            places,
-        };
-        params.words()
+    let params = GroupColumnsParams {
+        pixels: g.inner,
+        channels: g.channels,
+        epsilon: g.epsilon,
+        groups: g.groups,
+        width: g.width(),
+        columns,
+        side,
+        wide,
+        high,
+        parts,
+        part,
+        places,
     };
+    let w = params.words()?;
     let odd = usize::from(!vectors);
     let scratch = ((places + g.images * g.groups * 2) * 4) as u64;
-    let blocks = |n: usize| Grid::Groups((g.images * side * n) as u64);
+    let blocks = Grid::Groups((g.images * side * parts) as u64);
     let all = [
-        Launch::map(2 + odd, params(parts, part)?).on(blocks(parts)),
-        Launch::map(4, params(parts, part)?).on(Grid::Groups((g.images * g.groups) as u64)),
-        Launch::map(odd, params(chunks, chunk)?).on(blocks(chunks)),
+        Launch::map(2 + odd, w.clone()).on(blocks),
+        Launch::map(4, w.clone()).on(Grid::Groups((g.images * g.groups) as u64)),
+        Launch::map(odd, w).on(blocks),
     ];
     Ok(all.into_iter().map(|l| l.scratch(scratch)).collect())
 }

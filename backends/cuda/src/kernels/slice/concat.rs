@@ -79,8 +79,7 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let total: usize = out.iter().product();
     let shapes = (0..cx.inputs.len()).map(|i| cx.shape(i)).collect::<Result<Vec<_>, _>>()?;
     let slices: Vec<usize> = shapes.iter().map(|x| x[axis..].iter().product()).collect();
-    let rows = out.last().is_some_and(|n| n.is_multiple_of(WIDTH)) || !cx.fused;
-    let width = if rows && slices.iter().all(|n| n.is_multiple_of(WIDTH)) { WIDTH } else { 1 };
+    let width = if slices.iter().all(|n| n.is_multiple_of(WIDTH)) { WIDTH } else { 1 };
     let Divisors { sizes, factors, shifts } = Divisors::new(slices.iter().map(|n| n / width), total)?;
     let threads: Vec<usize> = shapes.iter().map(|x| x.iter().product::<usize>() / width).collect();
     let blocks = sums(threads.iter().map(|n| n.div_ceil(THREADS as usize)));
