@@ -69,7 +69,7 @@ impl Cx<'_> {
 
     /// Whether the kernel counts positions in its first input in 64 bits.
     pub fn far(&self) -> bool {
-        crate::limits::is_far(self.tactic)
+        kiln_backend::limits::is_far(self.tactic)
     }
 
     /// Whether loops are cut into spans.

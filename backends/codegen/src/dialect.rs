@@ -8,7 +8,7 @@ use std::fmt;
 ///
 /// Expressions have one meaning in WGSL and in C++ under a small prelude: `select(no, yes, test)`,
 /// `bitcast<f32>(x)`, conversions `i32(x)`, constants `0.0f` and `i64(0)`, `let` for names. The prelude of
-/// each language defines the functions that [`crate::scalar`] calls.
+/// each language defines the functions that `scalar.rs` calls.
 pub struct Dialect {
     /// A digest of the code that plans launches, which backends take from their build scripts.
     pub launch_code: &'static str,
@@ -27,12 +27,12 @@ pub struct Dialect {
     /// Kernels of [`crate::FAMILIES`] that it has files for.
     pub generic: &'static [&'static [Kernel]],
     /// Loops may be too long for one launch: functions `keep`, `kept` and `resume`, by which numbers of a type stay in
-    /// scratch memory from launch to launch (see [`crate::long`]). `None` if launches take any time.
+    /// scratch memory from launch to launch. `None` if launches take any time.
     pub spans: Option<fn(DType) -> String>,
     /// May an expression read extras through reshapes and prefixes of the region, and may the region have shapes that the
     /// host alone reads?
     pub reshapes: bool,
-    /// Whether kernels can count positions in an input in 64 bits; see [`crate::limits`].
+    /// Whether kernels can count positions in an input in 64 bits (`limits.rs`).
     pub far: bool,
 }
 

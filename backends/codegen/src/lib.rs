@@ -42,6 +42,7 @@ pub mod window;
 mod cx;
 mod dialect;
 pub mod expression;
+mod refusal;
 mod reshapes;
 pub mod rounding;
 pub mod scalar;

@@ -1,6 +1,7 @@
 //! A region as kernels see it: an anchor, and the pointwise expression around it.
 
 pub use crate::cx::Cx;
+pub use crate::refusal::{op_error, unsupported};
 use crate::reshapes::{is_on_host, is_view};
 use crate::views::chain;
 use crate::{Dialect, Kernel, Views, side};
@@ -37,11 +38,6 @@ pub struct Site<'a> {
     pub target: &'a Target,
     /// The language to write it in.
     pub dialect: &'static Dialect,
-}
-
-/// A refusal.
-pub fn unsupported<T>(why: impl Into<String>) -> Result<T, BackendError> {
-    Err(BackendError::Unsupported(why.into()))
 }
 
 impl<'a> Site<'a> {
@@ -362,9 +358,4 @@ impl<'a> Site<'a> {
     pub fn function(&self, name: &str, arguments: &[(&str, &str)], result: &str, value: &str) -> String {
         (self.dialect.function)(name, arguments, result, value)
     }
-}
-
-/// An operator's complaint as a backend's error.
-pub fn op_error(e: kiln_ir::OpError) -> BackendError {
-    BackendError::InvalidArgument(e.to_string())
 }

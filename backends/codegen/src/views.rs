@@ -1,6 +1,6 @@
 //! Moves in front of an anchor that need no kernel: the anchor reads their source in place.
 
-use crate::site::{op_error, unsupported};
+use crate::refusal::{op_error, unsupported};
 use kiln_backend::BackendError;
 use kiln_backend::launch::words;
 use kiln_ir::infer::normalize_axis;
