@@ -6,18 +6,14 @@
 use super::price::launch;
 use super::{Formed, Search, Verdict};
 use crate::BuildError;
-use kiln_ir::NodeId;
 use kiln_ir::graph::Uses;
+use kiln_ir::{Graph, NodeId};
 
 impl Search<'_, '_> {
     /// Splits the regions that are faster in two steps; equal ones are decided once.
     pub(super) fn split(&mut self, f: &mut Formed) -> Result<(), BuildError> {
         let uses = f.graph.uses();
-        let anchored = |nodes: &[NodeId]| {
-            let first = nodes.first().and_then(|&n| f.graph.get(n));
-            nodes.len() > 1 && first.is_some_and(|n| !n.op.is_pointwise())
-        };
-        let sites = (0..f.regions.len()).filter(|&i| anchored(&f.regions[i]));
+        let sites = (0..f.regions.len()).filter(|&i| halves(&f.graph, &f.regions[i]).is_some());
         let mut cut = vec![false; f.regions.len()];
         for sites in self.classes(sites, |&i| self.item(f, &f.regions[i], &uses))? {
             let Some(nodes) = sites.first().map(|&i| &f.regions[i]) else { continue };
@@ -27,11 +23,12 @@ impl Search<'_, '_> {
                 sites.iter().for_each(|&i| cut[i] = true);
             }
         }
+        let graph = &f.graph;
         f.regions = std::mem::take(&mut f.regions)
             .into_iter()
             .zip(cut)
-            .flat_map(|(nodes, cut)| match nodes.split_first() {
-                Some((&head, rest)) if cut => vec![vec![head], rest.to_vec()],
+            .flat_map(|(nodes, cut)| match halves(graph, &nodes) {
+                Some((head, rest)) if cut => vec![head, rest],
                 _ => vec![nodes],
             })
             .collect();
@@ -40,9 +37,9 @@ impl Search<'_, '_> {
 
     /// A region against its anchor and the rest; `None` where fusing can't lose.
     fn parts(&mut self, f: &Formed, nodes: &[NodeId], uses: &Uses) -> Result<Option<Verdict>, BuildError> {
-        let Some((&head, rest)) = nodes.split_first() else { return Ok(None) };
+        let Some((head, rest)) = halves(&f.graph, nodes) else { return Ok(None) };
         let item = |nodes: &[NodeId]| self.item(f, nodes, uses);
-        let (whole, head, rest) = (item(nodes)?, item(&[head])?, item(rest)?);
+        let (whole, head, rest) = (item(nodes)?, item(&head)?, item(&rest)?);
         let t = &mut *self.tuner;
         let fused = t.offered(&whole.layer, &whole.region, &whole.facts)?;
         let Ok(alone) = t.tactics(&head.layer, &head.region, &head.facts) else { return Ok(None) };
@@ -66,5 +63,47 @@ impl Search<'_, '_> {
             (Err(e), _) | (_, Err(e)) => return Err(e),
         };
         Ok(Some(verdict))
+    }
+}
+
+/// The anchor of a region with the moves in front of it, and the layers behind; `None` where one of them is missing. Numbers that the
+/// host computes are for the layers behind.
+fn halves(g: &Graph, nodes: &[NodeId]) -> Option<(Vec<NodeId>, Vec<NodeId>)> {
+    let known = |n: &NodeId| g.get(*n).is_some_and(|n| n.op.roles().host_known);
+    let moves = |n: &NodeId| g.get(*n).is_some_and(|n| n.op.movement().is_addressable());
+    let pointwise = |n: &NodeId| g.get(*n).is_some_and(|n| n.op.is_pointwise());
+    let computes = |n: &NodeId| !known(n) && !moves(n) && !pointwise(n);
+    let first = nodes.iter().position(|n| !known(n)).filter(|&at| !pointwise(&nodes[at]));
+    let anchor = nodes.iter().position(computes).or(first)?;
+    let (head, behind) = nodes.split_at(anchor + 1);
+    let (numbers, head): (Vec<NodeId>, Vec<NodeId>) = head.iter().copied().partition(known);
+    let rest = [&numbers[..], behind].concat();
+    (!behind.is_empty()).then_some((head, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Operators of both halves of a region of all nodes.
+    fn cut(text: &str) -> Option<(Vec<String>, Vec<String>)> {
+        let g = Graph::from_text(text).unwrap();
+        let names = |of: Vec<NodeId>| of.iter().map(|&n| g.get(n).unwrap().op.name().to_owned()).collect();
+        halves(&g, g.order()).map(|(head, rest)| (names(head), names(rest)))
+    }
+
+    #[test]
+    fn regions_are_cut_behind_their_anchor() {
+        let behind = "%p = matmul(%x, %w) %y = relu(%p)";
+        let product = |layers: &str| {
+            cut(&format!("graph \"g\" {{ input %x: f32[4,4] input %w: f32[4,4] {layers} output %y }}"))
+        };
+        let all = |names: &[&str]| names.iter().map(|n| n.to_string()).collect::<Vec<_>>();
+        assert_eq!(product(behind), Some((all(&["matmul"]), all(&["relu"]))));
+        let moved = "%t = transpose(%x) %p = matmul(%t, %w) %y = relu(%p)";
+        assert_eq!(product(moved), Some((all(&["transpose", "matmul"]), all(&["relu"]))));
+        assert_eq!(product("%t = transpose(%x) %y = matmul(%t, %w)"), None);
+        assert_eq!(product("%t = transpose(%x) %y = relu(%t)"), Some((all(&["transpose"]), all(&["relu"]))));
+        assert_eq!(product("%t = add(%x, %w) %y = relu(%t)"), None);
     }
 }
