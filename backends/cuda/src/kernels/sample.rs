@@ -6,7 +6,7 @@ use crate::frame::element;
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::sample::{Taps, grid_constants, resized_value};
 use kiln_codegen::site::{Cx, Site, op_error, unsupported};
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
+use kiln_codegen::{Blocks, Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_ir::Attrs;
 use kiln_ops::util::strides;
 
@@ -117,6 +117,48 @@ kiln_codegen::params! {
     }
 }
 
+kiln_codegen::params! {
+    /// Resizing of planes along their last axis, the line, and others in front of it, the rows.
+    struct ResizeRowsParams {
+        /// The result where it is outside of x.
+        outside: f32,
+        /// Start of the taps of a line in the table.
+        places: u32,
+        /// Combinations of taps of a row.
+        combinations: u32,
+        /// Elements of a line of x.
+        input: u32,
+        /// Elements of a line of the result.
+        output: u32,
+        /// Threads of a line.
+        chunks: u32,
+        /// Number of planes.
+        planes: u32,
+        /// Planes of a block at a time.
+        slots: u32,
+        /// Floats from one of these to the next.
+        pitch: u32,
+        /// Rows of a plane of the result.
+        rows: u32,
+        /// Elements of a plane of x.
+        plane_step: u32,
+        /// Elements of a plane of the result.
+        result_step: u32,
+        /// Planes of a block.
+        each: u32,
+        /// Dimensions of rows, the innermost first.
+        dims: [u32],
+        /// Strides of x along them.
+        strides: [u32],
+        /// Taps of a place of each.
+        counts: [u32],
+        /// Start of the taps of each in the table.
+        starts: [u32],
+        /// For every place in turn its taps: element and weight.
+        table: [u32],
+    }
+}
+
 /// Taps of a place that stay in registers; `None` where shrinking takes any number.
 fn fixed(attrs: &Attrs) -> Result<Option<usize>, BackendError> {
     let antialias = attrs.bool("antialias").map_err(op_error)?;
@@ -143,7 +185,12 @@ fn source(site: &Site<'_>) -> Result<Body, BackendError> {
         + &resized_value(site)
         + &site.constant("TAPS", "u32", format_args!("{taps}u"));
     let entries = ["resize_line_8", "resize_line_1", "resize_inner_8", "resize_inner_1"];
-    let body = Body::of("sample/resize_lines", entries.map(Entry::threads).into()).with(code);
+    let mut entries: Vec<Entry> = entries.map(Entry::threads).into();
+    // Taps are not to be spilled.
+    let beside = Some(if taps > 2 { 2 } else { 3 });
+    let rows = |name| Entry::Blocks(Blocks { beside, ..Blocks::of(name, BLOCK as u32) });
+    entries.extend(["resize_rows_8", "resize_rows_1"].map(rows));
+    let body = Body::of("sample/resize_rows", entries).with(code);
     Ok(Body { inputs: Some(vec![0]), ..body })
 }
 
@@ -152,6 +199,55 @@ const WIDTH: usize = 8;
 /// Rows of a thread at most, as long as there are this many threads.
 const MOST_ROWS: usize = 8;
 const THREADS: usize = 1 << 18;
+
+/// Threads of a block of rows.
+const BLOCK: usize = 256;
+/// Floats that it keeps, and combinations of taps of a row.
+const FLOATS: usize = 4096;
+const COMBINATIONS: usize = 64;
+/// Blocks that keep a large device busy.
+const BLOCKS: usize = 1056;
+
+/// Resizing by rows in shared memory, where what is not resized comes in front of all that is, and lines are not too long for a
+/// block.
+fn by_rows(p: &ResizeLinesParams, x: &[usize], output: usize) -> Result<Option<Launch>, BackendError> {
+    let resized = p.counts.iter().take_while(|&&taps| taps > 0).count();
+    let input = x.last().copied().unwrap_or(0);
+    let pitch = input + input / 32 + 1;
+    let vectors = output.is_multiple_of(WIDTH);
+    let chunks = if vectors { output / WIDTH } else { output };
+    if resized + 1 < p.counts.len() || chunks > BLOCK || pitch > FLOATS || p.combinations > COMBINATIONS {
+        return Ok(None);
+    }
+    let planes: usize = p.dims[resized..].iter().product();
+    let rows: usize = p.dims[..resized].iter().product();
+    let plane_step = p.strides.get(resized).copied().unwrap_or(0);
+    let slots = (BLOCK / chunks).min(FLOATS / pitch).min(planes);
+    let groups = (BLOCKS / rows).clamp(1, planes.div_ceil(slots));
+    let each = planes.div_ceil(groups).next_multiple_of(slots);
+    let params = ResizeRowsParams {
+        outside: p.outside,
+        places: p.places,
+        combinations: p.combinations,
+        input,
+        output,
+        chunks,
+        planes,
+        slots,
+        pitch,
+        rows,
+        plane_step,
+        result_step: rows * output,
+        each,
+        dims: p.dims[..resized].to_vec(),
+        strides: p.strides[..resized].to_vec(),
+        counts: p.counts[..resized].to_vec(),
+        starts: p.starts[..resized].to_vec(),
+        table: p.table.clone(),
+    };
+    let blocks = (rows * planes.div_ceil(each)) as u64;
+    Ok(Some(Launch::map(4 + usize::from(!vectors), params.words()?).on(Grid::Groups(blocks))))
+}
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
@@ -193,7 +289,11 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let lists = Divisors::new(sizes, total)?;
     (p.dims, p.factors, p.shifts) = (lists.sizes, lists.factors, lists.shifts);
     let behind: usize = y[line + 1..].iter().product();
-    let (entry, threads) = if behind == 1 && fixed.is_some_and(|t| t == p.taps) {
+    let innermost = behind == 1 && fixed.is_some_and(|t| t == p.taps);
+    if let Some(rows) = if innermost { by_rows(&p, &x[..=line], y[line])? } else { None } {
+        return Ok(vec![rows]);
+    }
+    let (entry, threads) = if innermost {
         let vectors = y[line].is_multiple_of(WIDTH);
         let width = if vectors { WIDTH } else { 1 };
         p.result = y[line];
