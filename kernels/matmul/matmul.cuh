@@ -1,6 +1,7 @@
 // Matrix products: one thread an element, or tiles of 64 x 64.
 #pragma once
 #include "../prelude/launch.cuh"
+#include "../reduce/side.cuh"
 
 struct MatmulParams {
     u32 m;
@@ -77,6 +78,19 @@ template <class K> DEV void matmul_tiled(const K& k) {
             }
         }
         __syncthreads();
+    }
+    if constexpr (K::SIDE) {
+        __shared__ typename K::SideSum found[SideTile<K>::SIZE];
+        for (u32 di = 0u; di < 4u; di++) {
+            const u32 i = i0 + ti * 4u + di;
+            const u32 j = j0 + tj * 4u;
+            if (i < p.m && j < p.n) {
+                const u32 at = (batch * p.m + i) * p.n + j;
+                side_put<K>(found, ti * 4u + di, tj * 4u, side_elements(k, at, sum[di], ::min(p.n - j, 4u)));
+            }
+        }
+        side_tile(k, found, batch * p.m + i0, ::min(p.m - i0, 64u), j0);
+        return;
     }
     for (u32 di = 0u; di < 4u; di++) {
         for (u32 dj = 0u; dj < 4u; dj++) {

@@ -3,6 +3,7 @@
 #pragma once
 #include "../prelude/launch.cuh"
 #include "../mma/tiles.cuh"
+#include "../reduce/side.cuh"
 
 struct MmaMatmulParams {
     u32 rows;
@@ -160,7 +161,10 @@ template <class K> DEV void gemm(const K& k) {
     multiply_tile<Tile, K::SPLIT, K::WHOLE>(m, k.bx0, k.bx1, pa, pb, place, [&](u32 row, u32 col, const Sum* v) {
         const u32 at = (place.batch * p.rows + row) * p.columns + col;
         const u32 left = p.columns - col;
-        if constexpr (K::SPLIT > 1u) {
+        if constexpr (K::SIDE) {
+            const auto part = runs ? side_run(k, at, v) : side_elements(k, at, v, ::min(left, 8u));
+            side_put<K>(side_memory<K>(block_memory), row - place.row, col - place.column, part);
+        } else if constexpr (K::SPLIT > 1u) {
             Sum* to = reinterpret_cast<Sum*>(k.scratch) + u64(place.part) * p.sums + at;
             for (u32 q = 0u; q < 8u && q < left; q++) {
                 to[q] = v[q];
@@ -175,6 +179,10 @@ template <class K> DEV void gemm(const K& k) {
             }
         }
     });
+    if constexpr (K::SIDE) {
+        const u32 inside = ::min(p.rows - place.row, Tile::ROWS);
+        side_tile(k, side_memory<K>(block_memory), place.batch * p.rows + place.row, inside, place.column);
+    }
 }
 
 // A result from the parts of its sum.

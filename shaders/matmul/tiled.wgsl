@@ -72,22 +72,8 @@ fn load_b(p: MatmulParams, base: u32, e: u32, k0: u32, j0: u32) {
     tile_b[e / TILE_N * TILE_STEP_B + c / 4u][c % 4u] = v;
 }
 
-@compute @workgroup_size(TILE_THREADS)
-fn matmul_tiled(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) blocks: vec3<u32>,
-    @builtin(local_invocation_index) lane: u32,
-) {
-    let block = block_of(id, blocks);
-    if (block >= grid()) {
-        return;
-    }
-    let p = matmul_params();
-    let across = (p.n + TILE_N - 1u) / TILE_N;
-    let down = (p.m + TILE_M - 1u) / TILE_M;
-    let j0 = block % across * TILE_N;
-    let i0 = block / across % down * TILE_M;
-    let batch = block / across / down;
+// The sums of 4 x 4 results of a thread, in the tile whose first row and column these are.
+fn tile_sums(p: MatmulParams, batch: u32, i0: u32, j0: u32, lane: u32) -> Quad {
     let base_a = strided(p.batch, p.a_batch, batch);
     let base_b = strided(p.batch, p.b_batch, batch);
     let ti = lane / (TILE_N / 4u);
@@ -110,7 +96,70 @@ fn matmul_tiled(
         sums = multiply_tiles(sums, ti, tj);
         workgroupBarrier();
     }
-    finish_sums(batch, i0 + ti * 4u, j0 + tj * 4u, sums);
+    return sums;
+}
+
+@compute @workgroup_size(TILE_THREADS)
+fn matmul_tiled(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) blocks: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let block = block_of(id, blocks);
+    if (block >= grid()) {
+        return;
+    }
+    let p = matmul_params();
+    let across = (p.n + TILE_N - 1u) / TILE_N;
+    let down = (p.m + TILE_M - 1u) / TILE_M;
+    let j0 = block % across * TILE_N;
+    let i0 = block / across % down * TILE_M;
+    let batch = block / across / down;
+    let sums = tile_sums(p, batch, i0, j0, lane);
+    finish_sums(batch, i0 + lane / (TILE_N / 4u) * 4u, j0 + lane % (TILE_N / 4u) * 4u, sums);
+}
+
+// Stores 4 x 4 results from row i and column j on, and what each row of them is reduced to.
+fn finish_rows(p: MatmulParams, batch: u32, i: u32, j: u32, s: Quad) {
+    var rows = array<vec4<f32>, 4>(s.a, s.b, s.c, s.d);
+    for (var r = 0u; r < 4u; r++) {
+        var acc = side_empty();
+        for (var c = 0u; c < 4u; c++) {
+            if (i + r < p.m && j + c < p.n) {
+                let stored = emitted0((batch * p.m + i + r) * p.n + j + c, rows[r][c]);
+                acc = side_step(acc, SideSum(stored), 0.0);
+            }
+        }
+        side_put((i + r) % TILE_M, j % TILE_N, acc);
+    }
+}
+
+// The same with a side result.
+@compute @workgroup_size(TILE_THREADS)
+fn matmul_tiled_rows(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) blocks: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let block = block_of(id, blocks);
+    if (block >= grid()) {
+        return;
+    }
+    let p = matmul_params();
+    let across = (p.n + TILE_N - 1u) / TILE_N;
+    let down = (p.m + TILE_M - 1u) / TILE_M;
+    let j0 = block % across * TILE_N;
+    let i0 = block / across % down * TILE_M;
+    let batch = block / across / down;
+    let sums = tile_sums(p, batch, i0, j0, lane);
+    let i = i0 + lane / (TILE_N / 4u) * 4u;
+    let j = j0 + lane % (TILE_N / 4u) * 4u;
+    if (hi() < p.k) {
+        finish_sums(batch, i, j, sums);
+        return;
+    }
+    finish_rows(p, batch, i, j, sums);
+    side_tile(lane, TILE_THREADS, batch * p.m + i0, min(p.m - i0, TILE_M), j0);
 }
 
 // Stand-ins for what a generated module or the file of tiles defines.
@@ -165,6 +214,26 @@ fn resume(at: u32, start: f32) -> f32 {
 }
 
 fn emit0(at: u32, v: f32) {
+}
+
+fn emitted0(at: u32, v: f32) -> f32 {
+    return v;
+}
+
+alias SideSum = f32;
+
+fn side_empty() -> SideSum {
+    return SideSum();
+}
+
+fn side_step(acc: SideSum, v: SideSum, top: f32) -> SideSum {
+    return acc + v;
+}
+
+fn side_put(row: u32, column: u32, part: SideSum) {
+}
+
+fn side_tile(lane: u32, threads: u32, first: u32, rows: u32, column: u32) {
 }
 
 struct List {

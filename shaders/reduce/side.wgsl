@@ -93,7 +93,73 @@ fn side_rows(
     }
 }
 
+// Tiles of SIDE_ROWS x SIDE_COLUMNS results: each thread reduces those that it stores, SIDE_CHUNK neighbours of a row, and passes
+// what it finds to `side_put`.
+
+const SIDE_STEP: u32 = SIDE_COLUMNS / SIDE_CHUNK + 1u;
+
+var<workgroup> side_found: array<SideSum, SIDE_ROWS * SIDE_STEP>;
+
+fn side_put(row: u32, column: u32, part: SideSum) {
+    side_found[row * SIDE_STEP + column / SIDE_CHUNK] = part;
+}
+
+// Where in scratch memory a tile keeps what it has found of a row. Sums of a product that takes several launches come first.
+fn side_place(part: u32, row: u32) -> u32 {
+    let rows = side_row_count();
+    return select(0u, side_count() * rows * 2u, lo() > 0u) + part * rows + row;
+}
+
+// Finishes the rows of a tile, so many from `first` on, or keeps what this tile has found of them.
+fn side_tile(lane: u32, threads: u32, first: u32, rows: u32, column: u32) {
+    workgroupBarrier();
+    let n = side_count();
+    let chunks = (min(n - column, SIDE_COLUMNS) + SIDE_CHUNK - 1u) / SIDE_CHUNK;
+    for (var r = lane; r < rows; r += threads) {
+        var acc = side_found[r * SIDE_STEP];
+        for (var c = 1u; c < chunks; c++) {
+            acc = side_merge(acc, side_found[r * SIDE_STEP + c]);
+        }
+        if (n <= SIDE_COLUMNS) {
+            emit1(first + r, side_last(acc, n, 0.0));
+        } else {
+            scratch[side_place(column / SIDE_COLUMNS, first + r)] = bitcast<u32>(acc);
+        }
+    }
+}
+
+// What all tiles have found of a row.
+@compute @workgroup_size(64)
+fn side_join(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) blocks: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+) {
+    let row = block_of(id, blocks) * 64u + lane;
+    if (row >= grid()) {
+        return;
+    }
+    let n = side_count();
+    var acc = side_empty();
+    for (var part = 0u; part * SIDE_COLUMNS < n; part++) {
+        acc = side_merge(acc, bitcast<SideSum>(scratch[side_place(part, row)]));
+    }
+    emit1(row, side_last(acc, n, 0.0));
+}
+
 // Stand-ins for what a generated module defines.
+
+const SIDE_ROWS: u32 = 64u;
+
+const SIDE_COLUMNS: u32 = 64u;
+
+const SIDE_CHUNK: u32 = 4u;
+
+@group(0) @binding(1) var<storage, read_write> scratch: array<u32>;
+
+fn lo() -> u32 {
+    return 0u;
+}
 
 alias SideSum = f32;
 

@@ -1,6 +1,7 @@
 //! A kernel's anchor at launch.
 
 use crate::Dialect;
+use crate::side::SideParams;
 use crate::views::View;
 use kiln_backend::launch::Condition;
 use kiln_backend::{BackendError, Tactic};
@@ -20,6 +21,8 @@ pub struct Cx<'a> {
     pub outputs: Vec<&'a Fact>,
     /// Do pointwise operators follow in the kernel?
     pub fused: bool,
+    /// The rows of the result, where they have a side result.
+    pub side: Option<SideParams>,
     /// Whether a condition of the run holds.
     pub holds: &'a dyn Fn(Condition) -> bool,
     /// Inputs that the kernel reads through moves, by position; empty where there are no moves.

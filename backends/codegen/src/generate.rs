@@ -346,6 +346,7 @@ mod tests {
             inputs: inputs.iter().map(Some).collect(),
             outputs: outputs.iter().collect(),
             fused: false,
+            side: None,
             holds: &|_| false,
             views: Vec::new(),
             wanted: Vec::new(),

@@ -66,8 +66,7 @@ pub struct Kernel {
     pub epilogue: bool,
     /// Its way to read inputs that moves stand in front of.
     pub views: Views,
-    /// Whether a reduction of the rows of its result may follow as a second output: see [`rows`]. Its last launch has to map
-    /// output 0 by entry 0, an [`Entry::Element`] or [`Entry::Expression`].
+    /// Whether a reduction of the rows of its result may follow as a second output: see [`rows`].
     pub side_results: bool,
     /// The ways to run the region, or a refusal.
     pub tactics: fn(&Site<'_>) -> Result<Vec<Tactic>, BackendError>,

@@ -4,6 +4,7 @@ pub mod det;
 pub mod einsum;
 
 use crate::long::long_sum;
+use crate::rows::RowTile;
 use crate::scalar::zero;
 use crate::site::{Cx, Site, op_error, unsupported};
 use crate::{Body, Entry, Grid, Kernel, Launch, Views, plain};
@@ -17,9 +18,12 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["matmul"],
         epilogue: true,
         views: Views::Framed,
-        side_results: false,
+        side_results: true,
         tactics: tiled_tactics,
-        source: |_, _| Ok(Body::of(FILE, vec![Entry::blocks("matmul_tiled", 256)])),
+        source: |site, _| {
+            let code = TILE.constants(site) + &site.constant("SIDE", "bool", site.side.is_some());
+            Ok(Body::of(FILE, vec![Entry::blocks("matmul_tiled", 256)]).with(code))
+        },
         launch: tiled_launch,
     },
     Kernel {
@@ -35,6 +39,8 @@ pub const KERNELS: &[Kernel] = &[
 ];
 
 const FILE: &str = "matmul/matmul";
+
+const TILE: RowTile = RowTile { rows: 64, columns: 64, chunk: 4 };
 
 crate::params! {
     /// A product of matrices [m, k] and [k, n].
@@ -76,13 +82,15 @@ fn tiled_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     if site.target.numbers.get("workgroup_threads").is_none_or(|&n| n < 256) {
         return unsupported("workgroups of fewer than 256 threads");
     }
+    RowTile::check(site)?;
     plain("matmul.tiled")
 }
 
 fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let p = product(cx)?;
     let tiles = p.m.div_ceil(64) * p.n.div_ceil(64) * p.batch;
-    Ok(vec![Launch::map(0, p.params.words()?).on(Grid::Groups(tiles as u64))])
+    let launch = Launch::map(0, p.params.words()?).on(Grid::Groups(tiles as u64));
+    Ok(TILE.launches(cx, 1, vec![launch]))
 }
 
 /// A product at launch.

@@ -1,7 +1,7 @@
 //! Planning of launches by the families' code: in a build, to record them as data; before a run, where they
 //! are not recorded.
 
-use crate::rows::SideParams;
+use crate::side::SideParams;
 use crate::site::{Cx, Site, op_error};
 use crate::slice::insert::place_words;
 use crate::views::{View, view_words};
@@ -70,6 +70,7 @@ impl HostPlanner {
             inputs: site.inputs(),
             outputs: site.outputs(),
             fused: site.operands.fused,
+            side: rows.clone(),
             holds: site.holds,
             views: if framed { Vec::new() } else { views },
             wanted: site.wanted.to_vec(),

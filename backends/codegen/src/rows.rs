@@ -2,11 +2,16 @@
 //! output.
 //!
 //! A kernel with [`side_results`](crate::Kernel::side_results) computes the same elements whether there is a
-//! [side result](Site::side) or not. What changes is its last launch: blocks of `reduce/side` in the place of a map of output 0.
-//! The threads of a row store its elements, and reduce them as they are stored, so that both outputs are those of two steps.
+//! [side result](Site::side) or not. Elements are reduced as they are stored, so that both outputs are those of two steps.
+//!
+//! * Where a launch maps output 0, blocks of `reduce/side` take its place: the threads of a row compute and store its elements,
+//!   and reduce them.
+//! * A kernel of tiles reduces the rows of a tile, by functions of the same file. Where a row has several tiles, one more
+//!   launch joins what they have found.
 
 use crate::reduce::{accumulator, by, functions};
-use crate::site::{Site, op_error, unsupported};
+use crate::side::SideParams;
+use crate::site::{Cx, Site, op_error, unsupported};
 use crate::{Blocks, Body, Entry, Grid, Launch};
 use kiln_backend::BackendError;
 use kiln_backend::launch::LaunchSite;
@@ -31,44 +36,42 @@ const AROUND: usize = 2;
 /// The functions by which kernel files read [`SideParams`], and other hooks, begin with this.
 const PREFIX: &str = "side_";
 
-crate::params! {
-    /// Rows of a result, in words behind those of the kernel.
-    pub struct SideParams {
-        /// Elements of a row.
-        count: u32,
-        /// Number of rows.
-        row_count: u32,
-        /// Threads of a row, a power of two.
-        width: u32,
-    }
-}
-
 impl Body {
     /// The body with a block for each row instead of a map of output 0, where there is a side result.
     pub(crate) fn with_side_result(mut self, site: &Site<'_>) -> Result<Body, BackendError> {
         if site.side.is_none() {
             return Ok(self);
         }
-        let lost = || BackendError::Internal("a side result of a kernel that does not map output 0".into());
-        let first = self.entries.first_mut().filter(|e| e.mapped() == Some(0)).ok_or_else(lost)?;
-        *first = Entry::Rows(first.element());
+        match self.entries.iter_mut().find(|e| e.mapped() == Some(0)) {
+            Some(map) => *map = Entry::Rows(map.element()),
+            None => {
+                self.entries.push(Entry::threads("side_join"));
+                self.scratch = true;
+            }
+        }
         self.files.push(FILE);
         self.code += &hooks(site, &self)?;
         Ok(self)
     }
 }
 
+/// The operation of a side result, and the type of sums.
+fn sums(site: &Site<'_>) -> Result<Option<(ReduceOp, DType)>, BackendError> {
+    let Some((_, node)) = site.side else { return Ok(None) };
+    let op = ReduceOp::of(node.op.attrs()).map_err(op_error)?;
+    // Compilers lose truth values that a loop carries as booleans.
+    Ok(Some(match accumulator(op, site.out_dtype(1), site.target.has("i64")) {
+        DType::Bool => (op, DType::I32),
+        acc => (op, acc),
+    }))
+}
+
 /// The types and functions that the kernel file calls.
 fn hooks(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
-    let Some((_, node)) = site.side else { return Ok(String::new()) };
-    let op = ReduceOp::of(node.op.attrs()).map_err(op_error)?;
+    let Some((op, acc)) = sums(site)? else { return Ok(String::new()) };
     let t = site.out_dtype(1);
-    // Compilers lose truth values that a loop carries as booleans.
-    let acc = match accumulator(op, t, site.target.has("i64")) {
-        DType::Bool => DType::I32,
-        acc => acc,
-    };
     let mut code = site.alias("SideSum", acc)
+        + &site.alias("SideValue", t)
         + &site.constant("SIDE_SHIFTED", "bool", op == ReduceOp::LogSumExp)
         + &functions(site, &by(op, t, acc), t, PREFIX);
     let fields = SideParams::LAYOUT.fields;
@@ -78,6 +81,57 @@ fn hooks(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
         code += &site.function(&format!("{PREFIX}{}", field.name), &[], "u32", &word);
     }
     Ok(code)
+}
+
+/// A tile of a kernel, and how it finds rows.
+#[derive(Clone, Copy, Debug)]
+pub struct RowTile {
+    /// Rows of the tile.
+    pub rows: usize,
+    /// Columns of the tile.
+    pub columns: usize,
+    /// Neighbouring columns that one thread stores.
+    pub chunk: usize,
+}
+
+impl RowTile {
+    /// Refuses side results that tiles of a matrix product can't find.
+    pub fn check(site: &Site<'_>) -> Result<(), BackendError> {
+        match sums(site)? {
+            None => Ok(()),
+            Some((ReduceOp::LogSumExp, _)) => unsupported("a shifted sum by tiles"),
+            Some((_, acc)) if site.cut() && acc.bits() > 32 => unsupported("sums of 64 bits by tiles"),
+            // The rows of the result are columns of the product.
+            Some(_) if site.rank(1) == Some(1) => unsupported("reductions of a column by tiles"),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// The constants that the kernel file takes where there is a side result.
+    pub fn constants(&self, site: &Site<'_>) -> String {
+        if site.side.is_none() {
+            return String::new();
+        }
+        let numbers = [("SIDE_ROWS", self.rows), ("SIDE_COLUMNS", self.columns), ("SIDE_CHUNK", self.chunk)];
+        numbers.map(|(name, n)| site.constant(name, "u32", format_args!("{n}u"))).concat()
+    }
+
+    /// Bytes of what the threads of a block find, if they are shared by the block.
+    pub fn shared(&self) -> usize {
+        self.rows * (self.columns / self.chunk + 1) * 8
+    }
+
+    /// The launches of a kernel's tiles, and the one of `entry` that joins what the tiles of a row have found.
+    pub fn launches(&self, cx: &Cx<'_>, entry: usize, mut tiles: Vec<Launch>) -> Vec<Launch> {
+        let Some(side) = &cx.side else { return tiles };
+        let parts = side.count.div_ceil(self.columns);
+        if let Some(last) = tiles.last().filter(|_| parts != 1).cloned() {
+            let join = Launch { entry, maps: Vec::new(), ..last.on(Grid::Threads(side.row_count as u64)) };
+            tiles.push(join);
+            tiles.iter_mut().for_each(|l| l.scratch += (parts * side.row_count * 8) as u64);
+        }
+        tiles
+    }
 }
 
 /// Refuses rows that are known to be too long.

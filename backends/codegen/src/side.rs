@@ -3,6 +3,18 @@
 use kiln_ir::{Graph, Node};
 use kiln_ops::reduce::{REDUCE, mask};
 
+crate::params! {
+    /// Rows of a result, in words behind those of the kernel.
+    pub struct SideParams {
+        /// Elements of a row.
+        count: u32,
+        /// Number of rows.
+        row_count: u32,
+        /// Threads of a row, a power of two.
+        width: u32,
+    }
+}
+
 /// The position of a reduction over the last axis of the region's first output whose result is the second one; `None` where the
 /// region has other outputs.
 pub fn find(g: &Graph, nodes: &[&Node]) -> Option<usize> {

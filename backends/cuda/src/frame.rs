@@ -137,6 +137,9 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
         let r = register(site.out_dtype(j));
         let put = store(t, &format!("by{j}"), place(site, j), value);
         let _ = writeln!(code, "DEV void emit{j}(u32 at, {r} v) const {{ {put} }}");
+        if site.side.is_some() && j == 0 {
+            code += &storing(site, &format!("emitted0(u32 at, {r} v)"), value);
+        }
         let any = calls(format!("emit{j}_any("));
         if any || calls(format!("emit{j}_run(")) {
             code += &run::emit(site, j, t);
@@ -154,7 +157,7 @@ pub fn source(site: &Site<'_>, body: &Body, cells: u32) -> Result<Source, Backen
                 Heading::of_map(k)
             }
             Entry::Rows(_) => {
-                code += &side_element(site, &element_of(site, e));
+                code += &storing(site, "side_element(u32 at)", &element_of(site, e));
                 Heading::of_blocks(&rows::BLOCKS)
             }
             Entry::Threads(e) => Heading::of_threads(e),
@@ -351,15 +354,15 @@ fn element_of(site: &Site<'_>, entry: &Entry) -> String {
     }
 }
 
-/// `side_element(at)` stores an element of output 0 and returns it as it is stored.
-fn side_element(site: &Site<'_>, value: &str) -> String {
+/// A function that stores an element of output 0 and returns it as it is stored.
+fn storing(site: &Site<'_>, function: &str, value: &str) -> String {
     let t = site.stored().first().copied().unwrap_or(DType::F32);
     format!(
-        "DEV {0} side_element(u32 at) const {{\n    const {0} v = {value};\n    const {0} stored = {1};\n    {2}\n    \
+        "DEV {0} {function} const {{\n    const {0} wide = {value};\n    const {0} stored = {1};\n    {2}\n    \
          return stored;\n}}\n",
         register(t),
-        scalar::narrow(t, "v"),
-        store(t, "by0", "at", "stored")
+        scalar::narrow(t, "wide"),
+        store(t, "by0", place(site, 0), "stored")
     )
 }
 

@@ -18,13 +18,16 @@ pub fn emit(site: &Site<'_>, j: usize, t: DType) -> String {
     if t.bits() < 8 || j == 0 && !keeps_eights(site) {
         let _ = writeln!(s, "    for (u32 i = 0u; i < 8u; i++) {{ emit{j}(at + i, v[i]); }}\n}}");
     } else {
-        s += &all_eight(site, j, t);
+        s += &(all_eight(site, j, t) + "}\n");
     }
     let _ = writeln!(
         s,
         "DEV void emit{j}_run(u32 at, const {of}* v) const {{\n    emit{j}_run(at, v, even{j}() ? fetch{j}_run<true>(at) : \
          fetch{j}_run<false>(at));\n}}"
     );
+    if site.side.is_some() && j == 0 {
+        s += &emitted(site, t);
+    }
     s
 }
 
@@ -41,6 +44,23 @@ pub fn emit_any(site: &Site<'_>, j: usize) -> String {
         ),
     };
     format!("DEV void emit{j}_any(u32 at, const {of}* v) const {{\n    {body}\n}}\n")
+}
+
+/// `emitted0_run(at, v, stored)` stores eight results, and returns them as they are stored.
+fn emitted(site: &Site<'_>, t: DType) -> String {
+    let stored = match pair(t) {
+        Some(p) => format!(
+            "    for (u32 i = 0u; i < 8u; i += 2u) {{ {p}_to_f32(all.v[i / 2u], stored[i], stored[i + 1u]); }}"
+        ),
+        None => format!("    for (u32 i = 0u; i < 8u; i++) {{ stored[i] = {}; }}", load(t, "all.v", "i")),
+    };
+    format!(
+        "DEV void emitted0_run(u32 at, const {}* v, {}* stored) const {{\n    const Fetched0 f = even0() ? \
+         fetch0_run<true>(at) : fetch0_run<false>(at);\n{}#pragma unroll\n{stored}\n}}\n",
+        register(site.out_dtype(0)),
+        register(t),
+        all_eight(site, 0, t)
+    )
 }
 
 /// Conversion of pairs of a type of 16 bits.
@@ -82,7 +102,7 @@ fn all_eight(site: &Site<'_>, j: usize, t: DType) -> String {
             );
         }
     }
-    s + &format!("    all.put(by{j} + {});\n}}\n", place(site, j))
+    s + &format!("    all.put(by{j} + {});\n", place(site, j))
 }
 
 /// The i-th of eight results, of the anchor's where there is one.

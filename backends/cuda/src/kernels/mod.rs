@@ -17,7 +17,7 @@ macro_rules! tile_kernels {
                 ops: &[stringify!($op)],
                 epilogue: true,
                 views: kiln_codegen::Views::Whole,
-                side_results: false,
+                side_results: $op::side_results(ROW),
                 tactics: |site| $op::tactics(site, NAME, ROW),
                 source: |site, _| $op::source(site, ROW),
                 launch: |cx| $op::launch(cx, ROW),

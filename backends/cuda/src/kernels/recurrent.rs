@@ -100,7 +100,7 @@ fn tactics(site: &Site<'_>, name: &str, plan: &Plan) -> Result<Vec<Tactic>, Back
         ));
     }
     if narrow {
-        plan.tile.check(site, Kind::of_types(site)?, ALONG)?;
+        plan.tile.check(site, Kind::of_types(site)?, ALONG, 0)?;
     }
     let exchanges = if reset_first { 2.0 } else { 1.0 };
     let estimate_ns = Some(estimate(site, plan, &layout, narrow, exchanges));

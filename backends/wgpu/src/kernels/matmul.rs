@@ -4,10 +4,11 @@ pub mod det;
 
 use super::block::{RUN, block_body, block_of, block_tactics};
 use super::cost::Work;
-use super::tile::{direct_tactic, launches, tile_body, tile_of, tile_tactics};
+use super::tile::{Tile, direct_tactic, launches, tile_body, tile_of, tile_tactics};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::long::continued;
 use kiln_codegen::matmul::{naive, product};
+use kiln_codegen::rows::RowTile;
 use kiln_codegen::scalar::register;
 use kiln_codegen::site::{Cx, Site, unsupported};
 use kiln_codegen::{Body, Grid, Kernel, Launch, Views};
@@ -19,9 +20,13 @@ pub const KERNELS: &[Kernel] = &[
         ops: &["matmul"],
         epilogue: true,
         views: Views::Framed,
-        side_results: false,
-        tactics: |site| tile_tactics(site, "matmul.tiled"),
-        source: |site, t| Ok(tile_body(site, "matmul/tiled", "matmul_tiled", tile_of(t)?)),
+        side_results: true,
+        tactics: |site| RowTile::check(site).and_then(|()| tile_tactics(site, "matmul.tiled")),
+        source: |site, t| {
+            let entry = if site.side.is_some() { "matmul_tiled_rows" } else { "matmul_tiled" };
+            let tile = tile_of(t)?;
+            Ok(tile_body(site, "matmul/tiled", entry, tile).with(row_tile(tile).constants(site)))
+        },
         launch: tiled_launch,
     },
     Kernel {
@@ -61,6 +66,11 @@ pub const KERNELS: &[Kernel] = &[
     },
 ];
 
+/// The rows that a tile finds.
+fn row_tile(t: Tile) -> RowTile {
+    RowTile { rows: t.m, columns: t.n, chunk: 4 }
+}
+
 /// Cost of a packed product, as a part of a plain block's.
 const DOT_SHARE: f64 = 0.4;
 
@@ -94,7 +104,8 @@ fn dot_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
 fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (p, t) = (product(cx)?, tile_of(cx.tactic)?);
     let groups = t.groups(p.m, p.n, p.batch);
-    launches(cx, Launch::map(0, p.params.words()?).on(Grid::Groups(groups)), p.k, (t.k, t.cost()))
+    let all = launches(cx, Launch::map(0, p.params.words()?).on(Grid::Groups(groups)), p.k, (t.k, t.cost()))?;
+    Ok(row_tile(t).launches(cx, 1, all))
 }
 
 fn block_launch(cx: &Cx<'_>, step: usize, cost: usize) -> Result<Vec<Launch>, BackendError> {

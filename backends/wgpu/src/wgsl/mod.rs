@@ -186,7 +186,7 @@ pub fn module(site: &Site<'_>, body: &Body) -> Result<String, BackendError> {
             }
             Entry::Rows(_) => {
                 names.push(rows::BLOCKS.name.to_owned());
-                text.push_str(&side_element(site, &element_of(site, e)));
+                text.push_str(&storing(site, "side_element(at: u32)", &element_of(site, e)));
             }
             Entry::Threads(e) => names.push(e.name.to_owned()),
             Entry::Check(input) => {
@@ -297,13 +297,14 @@ fn element_of(site: &Site<'_>, entry: &Entry) -> String {
     }
 }
 
-/// `fn side_element(at: u32) -> value`: stores an element of output 0 and returns it as it is stored.
-fn side_element(site: &Site<'_>, value: &str) -> String {
+/// A function that stores an element of output 0 and returns it as it is stored.
+fn storing(site: &Site<'_>, function: &str, value: &str) -> String {
     let t = site.stored().first().copied().unwrap_or(DType::F32);
     format!(
-        "fn side_element(at: u32) -> {} {{\n    let v = {value};\n    let stored = {};\n    put0(at, stored);\n    return stored;\n}}\n",
+        "fn {function} -> {} {{\n    let wide = {value};\n    let stored = {};\n    put0({}, stored);\n    return stored;\n}}\n",
         register(t),
-        narrow(t, "v")
+        narrow(t, "wide"),
+        place(site, 0)
     )
 }
 
@@ -314,12 +315,12 @@ fn emit(site: &Site<'_>, j: usize, t: DType) -> String {
         return store;
     }
     let value = if site.fused.is_some() && j == 0 { "finish(at, v)" } else { "v" };
-    store
-        + &format!(
-            "fn emit{j}(at: u32, v: {}) {{ put{j}({}, {value}); }}\n",
-            register(site.out_dtype(j)),
-            place(site, j)
-        )
+    let (place, of) = (place(site, j), register(site.out_dtype(j)));
+    let mut text = store + &format!("fn emit{j}(at: u32, v: {of}) {{ put{j}({place}, {value}); }}\n");
+    if site.side.is_some() && j == 0 {
+        text += &storing(site, &format!("emitted0(at: u32, v: {of})"), value);
+    }
+    text
 }
 
 /// The place of element `at` of a stored output.

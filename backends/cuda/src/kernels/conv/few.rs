@@ -8,6 +8,11 @@ use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, unsupported};
 use kiln_codegen::{Body, Launch};
 
+/// Whether a kernel of the table takes a side result.
+pub const fn side_results(_: &Tile) -> bool {
+    false
+}
+
 /// The tactic of a row of the table.
 pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
     let (kind, channels) = windows(site)?;

@@ -136,6 +136,11 @@ impl Form {
     }
 }
 
+/// Whether a kernel of the table takes a side result.
+pub const fn side_results(_: &Row) -> bool {
+    false
+}
+
 fn tactics(site: &Site<'_>, name: &str, row: &Row) -> Result<Vec<Tactic>, BackendError> {
     let form = Form::of(site)?;
     let kind = Kind::of(site)?;

@@ -66,13 +66,18 @@ const ALONG: (bool, bool) = (false, false);
 /// A group of fewer output channels leaves most of a tile empty.
 const LEAST_OUTPUTS: i64 = 8;
 
+/// Whether a kernel of the table takes a side result.
+pub const fn side_results(_: &Row) -> bool {
+    false
+}
+
 /// The tactic of a row of the table.
 pub fn tactics(site: &Site<'_>, name: &str, Row { tile, split }: &Row) -> Result<Vec<Tactic>, BackendError> {
     if Layout::of(site.op()?.attrs()) != Layout::ChannelsLast {
         return unsupported("convolutions on tensor cores of images without channels last");
     }
     let kind = Kind::of(site)?;
-    tile.check(site, kind, ALONG)?;
+    tile.check(site, kind, ALONG, 0)?;
     match of_group(site) {
         None => return unsupported("convolutions on tensor cores with weights of unknown shape"),
         Some((0, _)) => return unsupported("convolutions without channels"),

@@ -67,6 +67,11 @@ pub fn params(cx: &Cx<'_>, g: &Geometry, windows: usize) -> Result<WgmmaConvPara
     })
 }
 
+/// Whether a kernel of the table takes a side result.
+pub const fn side_results(_: &Tile) -> bool {
+    false
+}
+
 /// The tactic of a row of the table.
 pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
     let (kind, channels) = windows(site)?;

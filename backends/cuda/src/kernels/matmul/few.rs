@@ -21,6 +21,11 @@ kiln_codegen::params! {
     }
 }
 
+/// Whether a kernel of the table takes a side result.
+pub const fn side_results(_: &Tile) -> bool {
+    false
+}
+
 /// The tactic of a row of the table.
 pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
     has_wgmma(site.target)?;

@@ -6,6 +6,7 @@ use crate::kernels::cost;
 use crate::kernels::mma::{Kind, Row};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::matmul::product;
+use kiln_codegen::rows::RowTile;
 use kiln_codegen::site::{Cx, Site};
 use kiln_codegen::{Body, Entry, Grid, Launch};
 
@@ -47,10 +48,24 @@ fn whole(site: &Site<'_>) -> bool {
     one(0) == Some(true) && one(1) == Some(true)
 }
 
+/// Whether a kernel of the table takes a side result.
+pub const fn side_results(_: &Row) -> bool {
+    true
+}
+
+/// The rows that a block finds; none where blocks share the depth, and another launch sums up.
+fn row_tile(Row { tile, split }: &Row) -> Option<RowTile> {
+    (*split == 1).then_some(RowTile { rows: tile.m, columns: tile.n, chunk: 8 })
+}
+
 /// The tactic of a row of the table.
 pub fn tactics(site: &Site<'_>, name: &str, row: &Row) -> Result<Vec<Tactic>, BackendError> {
     let kind = Kind::of(site)?;
-    row.tile.check(site, kind, across(site)?)?;
+    let side = row_tile(row).filter(|_| site.side.is_some());
+    if side.is_some() {
+        RowTile::check(site)?;
+    }
+    row.tile.check(site, kind, across(site)?, side.map_or(0, |t| t.shared()))?;
     let estimate_ns = cost::Product::of(site).map(|p| row.tile.estimate(&p, site.target, kind, row.split));
     Ok(vec![Tactic { estimate_ns, ..Tactic::plain(name) }])
 }
@@ -58,16 +73,21 @@ pub fn tactics(site: &Site<'_>, name: &str, row: &Row) -> Result<Vec<Tactic>, Ba
 /// Returns the body: kernel files, constants and entry points.
 pub fn source(site: &Site<'_>, row: &Row) -> Result<Body, BackendError> {
     let (kind, across) = (Kind::of_types(site)?, across(site)?);
-    let code =
-        row.tile.constants(kind, across) + &constants(&[("SPLIT", row.split)], &[("WHOLE", whole(site))]);
+    let own = row.tile.shared(kind, across);
+    let side = row_tile(row).filter(|_| site.side.is_some());
+    let numbers = [("SPLIT", row.split), ("SIDE_AT", own)];
+    let code = row.tile.constants(kind, across)
+        + &constants(&numbers, &[("WHOLE", whole(site)), ("SIDE", side.is_some())])
+        + &side.map_or_else(String::new, |t| t.constants(site));
     let mut entries = vec![Entry::blocks("gemm", row.tile.threads() as u32)];
     entries.extend((row.split > 1).then_some(Entry::Element(0, "gemm_sum")));
-    let shared = row.tile.shared(kind, across) as u32;
+    let shared = (own + side.map_or(0, |t| t.shared())) as u32;
     Ok(Body { shared, scratch: row.split > 1, ..Body::of("matmul/mma", entries) }.with(code))
 }
 
 /// The product, then its sums where blocks share the depth.
-pub fn launch(cx: &Cx<'_>, Row { tile, split }: &Row) -> Result<Vec<Launch>, BackendError> {
+pub fn launch(cx: &Cx<'_>, row: &Row) -> Result<Vec<Launch>, BackendError> {
+    let Row { tile, split } = row;
     let p = product(cx)?;
     let sums: usize = cx.out_shape(0)?.iter().product();
     let params = MmaMatmulParams {
@@ -85,8 +105,8 @@ pub fn launch(cx: &Cx<'_>, Row { tile, split }: &Row) -> Result<Vec<Launch>, Bac
     };
     let blocks = p.m.div_ceil(tile.m) * p.n.div_ceil(tile.n) * p.batch * split;
     let gemm = Launch::map(0, params.words()?).on(Grid::Groups(blocks as u64));
-    if *split == 1 {
-        return Ok(vec![gemm]);
+    if let Some(rows) = row_tile(row) {
+        return Ok(rows.launches(cx, 1, vec![gemm]));
     }
     let bytes = (split * sums * 4) as u64;
     Ok(vec![gemm.scratch(bytes), Launch::map(1, params.words()?).scratch(bytes)])

@@ -28,6 +28,11 @@ kiln_codegen::params! {
     }
 }
 
+/// Whether a kernel of the table takes a side result.
+pub const fn side_results(tile: &Tile) -> bool {
+    tile.split > 1
+}
+
 /// The tactic of a row of the table.
 pub fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, BackendError> {
     has_wgmma(site.target)?;

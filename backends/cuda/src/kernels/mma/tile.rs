@@ -108,9 +108,16 @@ impl Tile {
         stages.max(sums)
     }
 
-    /// Refuses a target whose blocks have less shared memory.
-    pub fn check(&self, site: &Site<'_>, kind: Kind, across: (bool, bool)) -> Result<(), BackendError> {
-        let (needs, has) = (self.shared(kind, across) as u64, site.target.numbers.get("shared_memory"));
+    /// Refuses a target whose blocks have less shared memory than the tile's and so many bytes.
+    pub fn check(
+        &self,
+        site: &Site<'_>,
+        kind: Kind,
+        across: (bool, bool),
+        more: usize,
+    ) -> Result<(), BackendError> {
+        let needs = (self.shared(kind, across) + more) as u64;
+        let has = site.target.numbers.get("shared_memory");
         match has {
             Some(&has) if has < needs => {
                 unsupported(format!("{needs} bytes of shared memory, there are {has}"))
