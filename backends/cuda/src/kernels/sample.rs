@@ -208,8 +208,7 @@ const COMBINATIONS: usize = 64;
 /// Blocks that keep a large device busy.
 const BLOCKS: usize = 1056;
 
-/// Resizing by rows in shared memory, where what is not resized comes in front of all that is, and lines are not too long for a
-/// block.
+/// Resizes by rows in shared memory. All axes that are resized have to be behind the others, and a block has to hold a line.
 fn by_rows(p: &ResizeLinesParams, x: &[usize], output: usize) -> Result<Option<Launch>, BackendError> {
     let resized = p.counts.iter().take_while(|&&taps| taps > 0).count();
     let input = x.last().copied().unwrap_or(0);
