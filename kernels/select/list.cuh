@@ -1,42 +1,74 @@
-// A list in scratch memory of the numbers that a kernel keeps, in order, made by one block: thread l looks at the l-th part. Their
-// count is a size for the host.
+// A list in scratch memory of the numbers that a kernel keeps, in order: blocks count those of their runs, then write them after
+// those of the runs in front. Their count is a size for the host. The counts of the runs come after the list.
 #pragma once
-#include "../prelude/launch.cuh"
+#include "../sort/select.cuh"
 
-struct KeptParams {
+struct KeptRunsParams {
     u32 count;
+    u32 run;
+    u32 runs;
 };
 
-template <class K> DEV void list_kept(const K& k) {
-    const u32 n = params<KeptParams>(k).count;
-    const u32 l = threadIdx.x;
-    const u32 part = (n + K::LANES - 1u) / K::LANES;
-    const u32 first = min(l * part, n);
-    const u32 last = min(first + part, n);
-    __shared__ u32 starts[K::LANES];
-    u32 found = 0u;
-    for (u32 i = first; i < last; i++) {
-        if (k.is_kept(i)) {
-            found++;
+// Numbers of a thread at a time.
+constexpr u32 KEPT_EACH = 8u;
+
+// The numbers from `first` on, below `end`, that are kept: a bit each.
+template <class K> DEV u32 kept_bits(const K& k, u32 first, u32 end) {
+    u32 bits = 0u;
+#pragma unroll
+    for (u32 i = 0u; i < KEPT_EACH; i++) {
+        if (first < end && i < end - first && k.is_kept(first + i)) {
+            bits |= 1u << i;
         }
     }
-    starts[l] = found;
+    return bits;
+}
+
+template <class K> DEV void count_runs(const K& k) {
+    const auto& p = params<KeptRunsParams>(k);
+    const u32 start = blockIdx.x * p.run;
+    const u32 size = ::min(p.run, p.count - start);
+    u32 own = 0u;
+    for (u32 i = threadIdx.x * KEPT_EACH; i < size; i += 256u * KEPT_EACH) {
+        own += u32(__popc(kept_bits(k, start + i, start + size)));
+    }
+    const u32 front = sum_in_front<256u>(own);
+    if (threadIdx.x == 255u) {
+        k.scratch[p.count + blockIdx.x] = front + own;
+    }
+}
+
+template <class K> DEV void list_runs(const K& k) {
+    __shared__ u32 next;
+    const auto& p = params<KeptRunsParams>(k);
+    const u32 start = blockIdx.x * p.run;
+    const u32 size = ::min(p.run, p.count - start);
+    u32 own = 0u;
+    for (u32 r = threadIdx.x; r < blockIdx.x; r += 256u) {
+        own += k.scratch[p.count + r];
+    }
+    const u32 others = sum_in_front<256u>(own);
+    if (threadIdx.x == 255u) {
+        next = others + own;
+    }
     __syncthreads();
-    u32 at = 0u;
-    u32 total = 0u;
-    for (u32 j = 0u; j < K::LANES; j++) {
-        if (j == l) {
-            at = total;
+    u32 at = next;
+    for (u32 first = 0u; first < size; first += 256u * KEPT_EACH) {
+        const u32 from = start + first + threadIdx.x * KEPT_EACH;
+        const u32 bits = kept_bits(k, from, start + size);
+        const u32 mine = u32(__popc(bits));
+        u32 to = at + sum_in_front<256u>(mine);
+        if (threadIdx.x == 255u) {
+            next = to + mine;
         }
-        total += starts[j];
-    }
-    for (u32 i = first; i < last; i++) {
-        if (k.is_kept(i)) {
-            k.scratch[at] = i;
-            at++;
+        for (u32 left = bits; left != 0u; left &= left - 1u) {
+            k.scratch[to] = from + u32(__ffs(i32(left))) - 1u;
+            to++;
         }
+        __syncthreads();
+        at = next;
     }
-    if (l == 0u) {
-        k.sizes[0] = total;
+    if (blockIdx.x + 1u == p.runs && threadIdx.x == 0u) {
+        k.sizes[0] = at;
     }
 }

@@ -60,25 +60,31 @@ template <u32 T> DEV Bin find_bin(const u32* bins, u32 need) {
     return found;
 }
 
-// Puts the first `kept` slots of `from`, and some of those after them, into `slots` in no particular order: at most ROOM, which is at
-// least `kept`. Returns their number. Positions have `place_bits` bits.
-template <u32 T, u32 ROOM, class K, class From, class S>
-DEV u32 select_slots(const K&, const From& from, u32 kept, u32 place_bits, S* slots) {
-    typedef typename K::Key Key;
-    __shared__ u32 bins[BINS];
-    __shared__ u32 taken;
-    // Slots whose masked keys are equal to `key`, and masked positions to `place`, are those of the bin.
+// The first slots of many: those whose masked keys are less than `key`, and those of equal ones whose masked positions are `place`
+// at most.
+template <class Key> struct Cut {
     Key key = 0u;
     Key key_mask = 0u;
     u32 place = 0u;
     u32 place_mask = 0u;
+    DEV bool has(Key k, u32 at) const {
+        const Key masked = k & key_mask;
+        return masked < key || (masked == key && (at & place_mask) <= place);
+    }
+};
+
+// A cut that has the first `kept` slots of `from`, and `enough` at most, which are not less than `kept`. There are more. Positions
+// have `place_bits` bits.
+template <u32 T, class K, class From>
+DEV Cut<typename K::Key> find_cut(const K&, const From& from, u32 kept, u32 enough, u32 place_bits) {
+    typedef typename K::Key Key;
+    __shared__ u32 bins[BINS];
+    Cut<Key> cut;
     u32 need = kept;
     u32 below = 0u;
     u32 key_left = K::KEY_BITS;
     u32 place_left = place_bits;
-    // More than these are not worth sorting.
-    const u32 enough = ::min(ROOM, ::max(2u * kept, 256u));
-    for (bool all = from.count() <= enough; !all;) {
+    for (bool found = false; !found;) {
         for (u32 i = threadIdx.x; i < BINS; i += T) {
             bins[i] = 0u;
         }
@@ -88,7 +94,7 @@ DEV u32 select_slots(const K&, const From& from, u32 kept, u32 place_bits, S* sl
         const u32 width = ::min(left, DIGIT_BITS);
         const u32 shift = left - width;
         from.template each<T>([&](Key k, u32 at) {
-            if ((k & key_mask) == key && (at & place_mask) == place) {
+            if ((k & cut.key_mask) == cut.key && (at & cut.place_mask) == cut.place) {
                 const u32 digit = (of_key ? u32(k >> shift) : at >> shift) & ((1u << width) - 1u);
                 atomicAdd(&bins[digit], 1u);
             }
@@ -96,27 +102,41 @@ DEV u32 select_slots(const K&, const From& from, u32 kept, u32 place_bits, S* sl
         __syncthreads();
         const Bin bin = find_bin<T>(bins, need);
         if (of_key) {
-            key |= Key(bin.digit) << shift;
-            key_mask |= ((Key(1u) << width) - 1u) << shift;
+            cut.key |= Key(bin.digit) << shift;
+            cut.key_mask |= ((Key(1u) << width) - 1u) << shift;
             key_left = shift;
         } else {
-            place |= bin.digit << shift;
-            place_mask |= ((1u << width) - 1u) << shift;
+            cut.place |= bin.digit << shift;
+            cut.place_mask |= ((1u << width) - 1u) << shift;
             place_left = shift;
         }
         below += bin.before;
         need -= bin.before;
-        all = below + bin.count <= enough || (key_left == 0u && place_left == 0u);
+        found = below + bin.count <= enough || (key_left == 0u && place_left == 0u);
         __syncthreads();
+    }
+    return cut;
+}
+
+// Puts the first `kept` slots of `from`, and some of those after them, into `slots` in no particular order: at most ROOM, which is at
+// least `kept`. Returns their number.
+template <u32 T, u32 ROOM, class K, class From, class S>
+DEV u32 select_slots(const K& k, const From& from, u32 kept, u32 place_bits, S* slots) {
+    typedef typename K::Key Key;
+    __shared__ u32 taken;
+    // More than these are not worth sorting.
+    const u32 enough = ::min(ROOM, ::max(2u * kept, 256u));
+    Cut<Key> cut;
+    if (from.count() > enough) {
+        cut = find_cut<T>(k, from, kept, enough, place_bits);
     }
     if (threadIdx.x == 0u) {
         taken = 0u;
     }
     __syncthreads();
-    from.template each<T>([&](Key k, u32 at) {
-        const Key masked = k & key_mask;
-        if (masked < key || (masked == key && (at & place_mask) <= place)) {
-            slots[atomicAdd(&taken, 1u)] = slot<S>(k, at);
+    from.template each<T>([&](Key key, u32 at) {
+        if (cut.has(key, at)) {
+            slots[atomicAdd(&taken, 1u)] = slot<S>(key, at);
         }
     });
     __syncthreads();

@@ -18,10 +18,14 @@ pub const KERNELS: &[Kernel] = &[
 ];
 
 crate::params! {
-    /// A list of the numbers that are kept.
-    struct KeptParams {
+    /// A list of the numbers that are kept, made in runs.
+    struct KeptRunsParams {
         /// Numbers to choose from.
         count: u32,
+        /// Numbers of a run.
+        run: u32,
+        /// Runs, of which there is one at least.
+        runs: u32,
     }
 }
 
@@ -85,15 +89,24 @@ pub fn compress_test(site: &Site<'_>) -> String {
     site.function("is_kept", &[("i", "u32")], "bool", "x1(i)")
 }
 
-/// A list by one block, and a map of output 0 by `element`.
+/// A list by blocks that have a run each, and a map of output 0 by `element`.
 fn listed(file: &'static str, element: &'static str, test: String) -> Body {
-    let list = Entry::blocks("list_kept", 1024).silent();
-    counting(vec!["select/list", file], vec![list, Entry::Element(0, element)]).with(test)
+    let block = |name| Entry::blocks(name, 256).silent();
+    let entries = vec![block("count_runs"), block("list_runs"), Entry::Element(0, element)];
+    counting(vec!["select/list", file], entries).with(test)
 }
 
-/// The launch that lists numbers below `n`.
-fn list(n: usize) -> Result<Vec<Launch>, BackendError> {
-    Ok(vec![Launch::map(0, KeptParams { count: n }.words()?).on(Grid::Groups(1))])
+/// Numbers of a run at least, and runs at most: each run adds up the counts of all that are in front of it.
+const RUN: usize = 8192;
+const RUNS: usize = 2048;
+
+/// The launches that list numbers below `n`, and the bytes of their scratch memory.
+fn list(n: usize) -> Result<(Vec<Launch>, u64), BackendError> {
+    let run = RUN.max(n.div_ceil(RUNS));
+    let runs = n.div_ceil(run).max(1);
+    let w = KeptRunsParams { count: n, run, runs }.words()?;
+    let launch = |entry| Launch::map(entry, w.clone()).on(Grid::Groups(runs as u64));
+    Ok((vec![launch(0), launch(1)], (n + runs) as u64 * 4))
 }
 
 fn nonzero_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -115,8 +128,9 @@ pub fn nonzero_params(cx: &Cx<'_>, x: &[usize]) -> Result<NonzeroParams, Backend
 fn nonzero(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let x = nonzero_shape(cx)?;
     let n: usize = x.iter().product();
-    let maps = || Ok(vec![Launch::map(1, nonzero_params(cx, &x)?.words()?)]);
-    phases(cx, list(n)?, maps, n as u64 * 4)
+    let maps = || Ok(vec![Launch::map(2, nonzero_params(cx, &x)?.words()?)]);
+    let (first, scratch) = list(n)?;
+    phases(cx, first, maps, scratch)
 }
 
 fn compress_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -148,7 +162,7 @@ pub fn compress_params(cx: &Cx<'_>) -> Result<CompressParams, BackendError> {
 }
 
 fn compress(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let n = compress_count(cx)?;
-    let maps = || Ok(vec![Launch::map(1, compress_params(cx)?.words()?)]);
-    phases(cx, list(n)?, maps, n as u64 * 4)
+    let (first, scratch) = list(compress_count(cx)?)?;
+    let maps = || Ok(vec![Launch::map(2, compress_params(cx)?.words()?)]);
+    phases(cx, first, maps, scratch)
 }

@@ -243,6 +243,8 @@ fn nonzero_problems(rng: &mut Rng) -> Vec<Problem> {
             ));
         }
     }
+    let long = rng.tensor_in(DType::U8, &[21, 1001], 0.0, 2.0, 3);
+    out.push(Problem::new("several runs", op.clone(), [long]));
     out.push(Problem::new("special values", op, [rng.edge_floats(DType::F32, 19)]));
     out
 }
@@ -255,6 +257,7 @@ fn compress_problems(rng: &mut Rng) -> Vec<Problem> {
         (&[3, 4], 9, None),
         (&[4, 0], 4, Some(0)),
         (&[5], 0, Some(0)),
+        (&[9000, 3], 8999, Some(0)),
     ];
     for &(shape, n, axis) in cases {
         let attrs = Attrs::new().with("axis", axis.unwrap_or(0)).with("flatten", axis.is_none());

@@ -1,4 +1,4 @@
-//! Non-maximum suppression, a thread a class.
+//! Non-maximum suppression, a block a class.
 
 use super::{counting, phases};
 use crate::site::{Cx, Site, op_error};
@@ -8,9 +8,27 @@ use kiln_backend::{BackendError, Tactic};
 /// The kernels.
 pub const KERNELS: &[Kernel] = &[Kernel::alone("nms", &["nms"], source, launch)];
 
+/// Sizes and limits of a non-maximum suppression.
+pub struct NmsParams {
+    /// Batch entries.
+    pub batch: usize,
+    /// Classes of a batch entry.
+    pub classes: usize,
+    /// Boxes of a batch entry.
+    pub boxes: usize,
+    /// Picks of a class at most.
+    pub most: usize,
+    /// Candidates of a class at most.
+    pub limit: usize,
+    /// The greatest intersection over union of two picks.
+    pub overlap: f32,
+    /// The score that candidates exceed, if LEAST_SCORE.
+    pub score: f32,
+}
+
 crate::params! {
-    /// Non-maximum suppression.
-    pub struct NmsParams {
+    /// Non-maximum suppression by blocks.
+    struct PickParams {
         /// Batch entries.
         batch: u32,
         /// Classes of a batch entry.
@@ -21,6 +39,10 @@ crate::params! {
         most: u32,
         /// Candidates of a class at most.
         limit: u32,
+        /// Words of the bits of a class's candidates.
+        words: u32,
+        /// Bits of a candidate's number.
+        place_bits: u32,
         /// The greatest intersection over union of two picks.
         overlap: f32,
         /// The score that candidates exceed, if LEAST_SCORE.
@@ -37,10 +59,27 @@ pub fn constants(site: &Site<'_>) -> Result<String, BackendError> {
 }
 
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
-    let first = ["pick_boxes", "count_picks"].map(|name| Entry::threads(name).silent());
-    let entries = first.into_iter().chain([Entry::Element(0, "nms")]).collect();
-    Ok(counting(vec!["select/nms"], entries).with(constants(site)?))
+    let block = |name, threads| Entry::blocks(name, threads).silent();
+    let entries = vec![
+        block("pick_boxes", MANY as u32),
+        block("pick_few_boxes", FEW as u32),
+        block("count_picks", 256),
+        Entry::threads("order_picks").silent(),
+        Entry::Element(0, "nms"),
+    ];
+    let by_score = site.op()?.attrs().bool("by_score").map_err(op_error)?;
+    let code = constants(site)?
+        + "typedef u32 Key;\n"
+        + &site.constant("KEY_BITS", "u32", "32u")
+        + &site.constant("BY_SCORE", "bool", by_score);
+    Ok(counting(vec!["select/nms"], entries).with(code))
 }
+
+/// Threads of a block that picks among many boxes, or few.
+const MANY: usize = 1024;
+const FEW: usize = 256;
+/// The most that are few.
+const FEW_BOXES: usize = 2048;
 
 /// The parameters; `None` unless scores have three dimensions.
 pub fn params(cx: &Cx<'_>) -> Result<Option<NmsParams>, BackendError> {
@@ -56,10 +95,21 @@ pub fn params(cx: &Cx<'_>) -> Result<Option<NmsParams>, BackendError> {
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let Some(p) = params(cx)? else { return Ok(Vec::new()) };
-    let (w, all) = (p.words()?, (p.batch * p.classes) as u64);
-    let first = vec![
-        Launch::map(0, w.clone()).on(Grid::Threads(all)),
-        Launch::map(1, w.clone()).on(Grid::Threads(1)),
+    let (entry, threads) = if p.boxes > FEW_BOXES { (0, MANY) } else { (1, FEW) };
+    let words = p.boxes.div_ceil(32 * threads) * threads;
+    let place_bits = (usize::BITS - p.boxes.leading_zeros()) as usize;
+    let NmsParams { batch, classes, boxes, most, limit, overlap, score } = p;
+    let w = PickParams { batch, classes, boxes, most, limit, words, place_bits, overlap, score }.words()?;
+    let rows = (batch * classes) as u64;
+    let picks = rows * most as u64;
+    let by_score = cx.op()?.attrs().bool("by_score").map_err(op_error)?;
+    let mut first = vec![
+        Launch::map(entry, w.clone()).on(Grid::Groups(rows)),
+        Launch::map(2, w.clone()).on(Grid::Groups(1)),
     ];
-    phases(cx, first, || Ok(vec![Launch::map(2, w)]), all * (p.most as u64 + 2) * 4)
+    if by_score {
+        first.push(Launch::map(3, w.clone()).on(Grid::Threads(picks)));
+    }
+    let order = if by_score { picks } else { 0 };
+    phases(cx, first, || Ok(vec![Launch::map(4, w)]), (picks + rows * (2 + words as u64) + order) * 4)
 }

@@ -170,6 +170,9 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
         ("nothing wanted", [1, 1, 5], 0, None, false, false, 0),
         ("no boxes", [1, 2, 0], 3, None, false, false, 0),
         ("larger", [1, 2, 300], 50, Some(0.2), false, false, 0),
+        ("many boxes", [1, 1, 2500], 12, None, false, false, 0),
+        ("top 100 of many boxes", [2, 1, 2500], 40, Some(0.3), false, false, 100),
+        ("picks by score", [2, 3, 40], 6, Some(0.1), false, false, 0),
     ];
     let mut out = Vec::new();
     for &(label, [b, c, n], most, score, center, own, topk) in cases {
@@ -187,7 +190,9 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
                 Some(made(Tensor::f32(&[], &[0.3]))),
                 score.map(|s| made(Tensor::f32(&[1], &[s]))),
             ];
-            let attrs = Attrs::new().with("center_box", center).with("topk_limit", topk);
+            let by_score = label.ends_with("by score");
+            let attrs =
+                Attrs::new().with("center_box", center).with("topk_limit", topk).with("by_score", by_score);
             out.push(Problem::of(&format!("{label} {t}"), "nms", attrs, ins));
         }
     }
