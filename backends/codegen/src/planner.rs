@@ -62,6 +62,8 @@ impl HostPlanner {
         for view in views.iter().flatten().filter(|_| framed) {
             words.push(view_words(view)?);
         }
+        // Each read through a view is a loop over its dimensions, which the kernel does not count.
+        let looked: usize = views.iter().flatten().filter(|_| framed).map(|v| v.shape.len() + 1).sum();
         let rows = SideParams::of(site, self.dialect.spans.is_some())?;
         let lanes = site.operands.lanes.first().copied().unwrap_or(1) as usize;
         let cx = Cx {
@@ -74,7 +76,7 @@ impl HostPlanner {
             holds: site.holds,
             views: if framed { Vec::new() } else { views },
             wanted: site.wanted.to_vec(),
-            rounds: site.rounds,
+            rounds: site.rounds / (1 + looked),
             lanes: rows.as_ref().map_or(lanes, SideParams::lanes),
             dialect: self.dialect,
             missed: Cell::new(false),
