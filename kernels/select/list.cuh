@@ -1,5 +1,5 @@
 // A list in scratch memory of the numbers that a kernel keeps, in order: blocks count those of their runs, then write them after
-// those of the runs in front. Their count is a size for the host. The counts of the runs come after the list.
+// those of the runs in front. Their count is a size for the host. The counts of the runs are elsewhere there.
 #pragma once
 #include "../sort/select.cuh"
 
@@ -7,6 +7,7 @@ struct KeptRunsParams {
     u32 count;
     u32 run;
     u32 runs;
+    u32 counts;
 };
 
 // Numbers of a thread at a time.
@@ -34,7 +35,7 @@ template <class K> DEV void count_runs(const K& k) {
     }
     const u32 front = sum_in_front<256u>(own);
     if (threadIdx.x == 255u) {
-        k.scratch[p.count + blockIdx.x] = front + own;
+        k.scratch[p.counts + blockIdx.x] = front + own;
     }
 }
 
@@ -45,7 +46,7 @@ template <class K> DEV void list_runs(const K& k) {
     const u32 size = ::min(p.run, p.count - start);
     u32 own = 0u;
     for (u32 r = threadIdx.x; r < blockIdx.x; r += 256u) {
-        own += k.scratch[p.count + r];
+        own += k.scratch[p.counts + r];
     }
     const u32 others = sum_in_front<256u>(own);
     if (threadIdx.x == 255u) {

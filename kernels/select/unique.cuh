@@ -1,6 +1,7 @@
-// The different slices along an axis. One thread compares each slice with the different ones found before it. Scratch memory has
-// the first occurrence of each different slice, the number of each slice's, the order of the different ones, and the place of each
-// in that order; `count` words each.
+// The different slices along an axis. A thread a slice looks for the first one that equals it; those that equal none in front of them
+// are listed (list.cuh), and a thread for each of them finds its place. Scratch memory has the first occurrence of each different
+// slice, the number of each slice's (at first the slice that it equals), the order of the different ones, and the place of each in
+// that order; `count` words each.
 #pragma once
 #include "../prelude/launch.cuh"
 
@@ -39,36 +40,54 @@ template <class K> DEV bool slice_before(const K& k, const UniqueParams& p, u32 
     return false;
 }
 
-// Finds the different slices, and orders them if they are SORTED.
-template <class K> DEV void find_different(const K& k, u32) {
+// The first slice that equals slice t.
+template <class K> DEV void find_equals(const K& k, u32 t) {
+    const auto& p = params<UniqueParams>(k);
+    u32 j = 0u;
+    while (j < t && !equal_slices(k, p, j, t)) {
+        j++;
+    }
+    k.scratch[p.count + t] = j;
+}
+
+// The number of slice t's among the different ones, whose first occurrences are listed in order.
+template <class K> DEV void number_slices(const K& k, u32 t) {
+    const u32 n = params<UniqueParams>(k).count;
+    const u32 first = k.scratch[n + t];
+    u32 low = 0u;
+    u32 high = k.sizes[0];
+    while (high - low > 1u) {
+        const u32 middle = (low + high) / 2u;
+        if (k.scratch[middle] > first) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    k.scratch[n + t] = low;
+}
+
+// The place of different slice t: that of its first occurrence, or among the SORTED ones.
+template <class K> DEV void order_different(const K& k, u32 t) {
     const auto& p = params<UniqueParams>(k);
     const u32 n = p.count;
-    u32 found = 0u;
-    for (u32 i = 0u; i < n; i++) {
-        u32 j = 0u;
-        while (j < found && !equal_slices(k, p, k.scratch[j], i)) {
-            j++;
-        }
-        if (j == found) {
-            k.scratch[j] = i;
-            found++;
-        }
-        k.scratch[n + i] = j;
+    const u32 found = k.sizes[0];
+    if (t >= found) {
+        return;
     }
-    for (u32 i = 0u; i < found; i++) {
-        u32 j = i;
-        if constexpr (K::SORTED) {
-            while (j > 0u && slice_before(k, p, k.scratch[i], k.scratch[k.scratch[n * 2u + j - 1u]])) {
-                k.scratch[n * 2u + j] = k.scratch[n * 2u + j - 1u];
-                j--;
+    u32 place = t;
+    if constexpr (K::SORTED) {
+        const u32 own = k.scratch[t];
+        place = 0u;
+        for (u32 i = 0u; i < found; i++) {
+            const u32 other = k.scratch[i];
+            if (slice_before(k, p, other, own) || (i < t && !slice_before(k, p, own, other))) {
+                place++;
             }
         }
-        k.scratch[n * 2u + j] = i;
     }
-    for (u32 r = 0u; r < found; r++) {
-        k.scratch[n * 3u + k.scratch[n * 2u + r]] = r;
-    }
-    k.sizes[0] = found;
+    k.scratch[n * 2u + place] = t;
+    k.scratch[n * 3u + t] = place;
 }
 
 template <class K> DEV auto unique_value(const K& k, u32 at) {

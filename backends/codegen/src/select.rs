@@ -26,6 +26,8 @@ crate::params! {
         run: u32,
         /// Runs, of which there is one at least.
         runs: u32,
+        /// Word of scratch memory where their counts start.
+        counts: u32,
     }
 }
 
@@ -89,10 +91,13 @@ pub fn compress_test(site: &Site<'_>) -> String {
     site.function("is_kept", &[("i", "u32")], "bool", "x1(i)")
 }
 
-/// A list by blocks that have a run each, and a map of output 0 by `element`.
+/// The entries that list numbers, by blocks that have a run each.
+pub const LIST: [Entry; 2] =
+    [Entry::blocks("count_runs", 256).silent(), Entry::blocks("list_runs", 256).silent()];
+
+/// A list, and a map of output 0 by `element`.
 fn listed(file: &'static str, element: &'static str, test: String) -> Body {
-    let block = |name| Entry::blocks(name, 256).silent();
-    let entries = vec![block("count_runs"), block("list_runs"), Entry::Element(0, element)];
+    let entries = LIST.into_iter().chain([Entry::Element(0, element)]).collect();
     counting(vec!["select/list", file], entries).with(test)
 }
 
@@ -100,13 +105,14 @@ fn listed(file: &'static str, element: &'static str, test: String) -> Body {
 const RUN: usize = 8192;
 const RUNS: usize = 2048;
 
-/// The launches that list numbers below `n`, and the bytes of their scratch memory.
-fn list(n: usize) -> Result<(Vec<Launch>, u64), BackendError> {
+/// Launches of [`LIST`], which are entries `entry` and following, for numbers below `n`; the counts of runs start at a word of
+/// scratch memory. The bytes of the memory up to their end.
+pub fn list(n: usize, entry: usize, counts: usize) -> Result<([Launch; 2], u64), BackendError> {
     let run = RUN.max(n.div_ceil(RUNS));
     let runs = n.div_ceil(run).max(1);
-    let w = KeptRunsParams { count: n, run, runs }.words()?;
-    let launch = |entry| Launch::map(entry, w.clone()).on(Grid::Groups(runs as u64));
-    Ok((vec![launch(0), launch(1)], (n + runs) as u64 * 4))
+    let w = KeptRunsParams { count: n, run, runs, counts }.words()?;
+    let launch = |k| Launch::map(entry + k, w.clone()).on(Grid::Groups(runs as u64));
+    Ok(([launch(0), launch(1)], (counts + runs) as u64 * 4))
 }
 
 fn nonzero_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -129,8 +135,8 @@ fn nonzero(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let x = nonzero_shape(cx)?;
     let n: usize = x.iter().product();
     let maps = || Ok(vec![Launch::map(2, nonzero_params(cx, &x)?.words()?)]);
-    let (first, scratch) = list(n)?;
-    phases(cx, first, maps, scratch)
+    let (first, scratch) = list(n, 0, n)?;
+    phases(cx, first.into(), maps, scratch)
 }
 
 fn compress_source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
@@ -162,7 +168,8 @@ pub fn compress_params(cx: &Cx<'_>) -> Result<CompressParams, BackendError> {
 }
 
 fn compress(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let (first, scratch) = list(compress_count(cx)?)?;
+    let n = compress_count(cx)?;
+    let (first, scratch) = list(n, 0, n)?;
     let maps = || Ok(vec![Launch::map(2, compress_params(cx)?.words()?)]);
-    phases(cx, first, maps, scratch)
+    phases(cx, first.into(), maps, scratch)
 }

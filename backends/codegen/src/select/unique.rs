@@ -1,6 +1,6 @@
-//! The different slices along an axis, found by one thread.
+//! The different slices along an axis, found by a thread a slice.
 
-use super::{counting, phases, slices};
+use super::{LIST, counting, list, phases, slices};
 use crate::scalar::register;
 use crate::site::{Cx, Site, op_error};
 use crate::{Body, Entry, Grid, Kernel, Launch};
@@ -46,18 +46,24 @@ pub fn order(site: &Site<'_>, same: &str, before: &str) -> String {
 
 fn source(site: &Site<'_>, _: &Tactic) -> Result<Body, BackendError> {
     let sorted = site.op()?.attrs().bool("sorted").map_err(op_error)?;
-    let entries = [Entry::threads("find_different").silent()].into_iter().chain(MAPS).collect();
-    let hooks = order(site, "same", "before") + &site.constant("SORTED", "bool", sorted);
-    Ok(counting(vec!["select/unique"], entries).with(hooks))
+    let own = ["find_equals", "number_slices", "order_different"].map(|name| Entry::threads(name).silent());
+    let entries = own.into_iter().chain(LIST).chain(MAPS).collect();
+    // A slice that is the first of its kind equals itself; the first parameter is the number of slices.
+    let first = site.function("is_kept", &[("i", "u32")], "bool", "scratch[word(0u) + i] == i");
+    let hooks = order(site, "same", "before") + &site.constant("SORTED", "bool", sorted) + &first;
+    Ok(counting(vec!["select/list", "select/unique"], entries).with(hooks))
 }
 
 fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let [count, inner, outer] = slices(cx)?;
     let params = UniqueParams { count, inner, outer, different: 0 };
-    let find = Launch::map(0, params.words()?).on(Grid::Threads(1));
+    let w = params.words()?;
+    let threads = |entry| Launch::map(entry, w.clone()).on(Grid::Threads(count as u64));
+    let (lists, scratch) = list(count, 3, count * 4)?;
+    let first = [threads(0)].into_iter().chain(lists).chain([threads(1), threads(2)]).collect();
     let maps = || {
         let w = UniqueParams { different: cx.out_shape(1)?.iter().product(), ..params }.words()?;
-        Ok((1..5).map(|entry| Launch::map(entry, w.clone())).collect())
+        Ok((5..9).map(|entry| Launch::map(entry, w.clone())).collect())
     };
-    phases(cx, vec![find], maps, count as u64 * 16)
+    phases(cx, first, maps, scratch)
 }
