@@ -10,6 +10,7 @@
 
 struct ScatterPlacesParams {
     u32 results;
+    u32 updates;
     u32 slice;
     u32 slice_factor;
     u32 slice_shift;
@@ -79,17 +80,30 @@ template <class K> DEV void clear_places(const K& k, u32 t) {
 // The exponent of a finite float, at least that of subnormal ones.
 DEV u32 exponent_of(f32 v) { return ::max((__float_as_uint(v) >> 23) & 0xffu, 1u); }
 
+// Updates of a thread at most: t, t + all threads, ..; all are read before the first one is combined.
+constexpr u32 EACH = 4u;
+
 template <class K> DEV void raise_exponents(const K& k, u32 t) {
     const auto& p = params<ScatterPlacesParams>(k);
-    const f32 v = k.x2(t);
-    const u32 place = place_of(k, p, t);
-    if (place == NOWHERE || is_nan(v) || is_inf(v) || !fnonzero(v)) {
-        return;
+    u32 places[EACH];
+    f32 values[EACH];
+#pragma unroll
+    for (u32 j = 0u; j < EACH; j++) {
+        const u64 at = t + u64(j) * k.grid_n;
+        places[j] = at < p.updates ? place_of(k, p, u32(at)) : NOWHERE;
+        values[j] = k.x2(at < p.updates ? u32(at) : t);
     }
-    u32* const greatest = exponents_of(k, p) + place;
-    const u32 e = exponent_of(v);
-    if (*reinterpret_cast<volatile u32*>(greatest) < e) {
-        atomicMax(greatest, e);
+#pragma unroll
+    for (u32 j = 0u; j < EACH; j++) {
+        const f32 v = values[j];
+        if (places[j] == NOWHERE || is_nan(v) || is_inf(v) || !fnonzero(v)) {
+            continue;
+        }
+        u32* const greatest = exponents_of(k, p) + places[j];
+        const u32 e = exponent_of(v);
+        if (*reinterpret_cast<volatile u32*>(greatest) < e) {
+            atomicMax(greatest, e);
+        }
     }
 }
 
@@ -143,39 +157,55 @@ template <class K> DEV void from_rank(u32 rank, f32& v) {
 template <class K> DEV void from_rank(u32 rank, i32& v) { v = i32((K::LEAST ? ~rank : rank) ^ 0x80000000u); }
 template <class K> DEV void from_rank(u64 rank, i64& v) { v = i64((K::LEAST ? ~rank : rank) ^ (1ull << 63)); }
 
-// A thread an update, or a tuple where the last update of a slice is wanted.
-template <class K> DEV void put_updates(const K& k, u32 t) {
+// Combines update t, which is of a tuple where the last update of a whole slice is wanted, with the word of its place.
+template <class K> DEV void put_update(const K& k, const ScatterPlacesParams& p, u32 t, u32 place, typename K::Value v) {
     typedef typename K::Word Word;
-    const auto& p = params<ScatterPlacesParams>(k);
-    constexpr bool WHOLE = K::TUPLES && K::MODE == LAST;
-    const u32 place = place_of(k, p, WHOLE ? t * p.slice : t);
-    if (place == NOWHERE) {
-        return;
-    }
-    Word* const word = words_of(k) + (WHOLE ? divide(place, slice_of<K>(p)) : place);
+    Word* const word = words_of(k) + place;
     if constexpr (K::MODE == LAST) {
         atomicMax(word, t + 1u);
     } else if constexpr (K::MODE == SUM) {
-        atomicAdd(word, Word(k.x2(t)));
+        atomicAdd(word, Word(v));
     } else if constexpr (K::MODE == PRODUCT) {
-        multiply(word, Word(k.x2(t)));
+        multiply(word, Word(v));
     } else if constexpr (K::MODE == EXTREMUM) {
-        const Word rank = rank_of<K>(typename K::Number(k.x2(t)));
+        const Word rank = rank_of<K>(typename K::Number(v));
         if (*reinterpret_cast<volatile Word*>(word) < rank) {
             atomicMax(word, rank);
         }
-    } else {
-        const f32 v = k.x2(t);
-        if (is_nan(v)) {
-            atomicOr(word, POSITIVE | NEGATIVE);
-        } else if (is_inf(v)) {
-            atomicOr(word, v > 0.0f ? POSITIVE : NEGATIVE);
-        } else if (fnonzero(v)) {
-            u32 greatest = K::GREATEST;
-            if constexpr (K::SCALED) {
-                greatest = exponents_of(k, p)[place];
-            }
-            atomicAdd(word, in_units(v, greatest, p.spare));
+    } else if (is_nan(v)) {
+        atomicOr(word, POSITIVE | NEGATIVE);
+    } else if (is_inf(v)) {
+        atomicOr(word, v > 0.0f ? POSITIVE : NEGATIVE);
+    } else if (fnonzero(v)) {
+        u32 greatest = K::GREATEST;
+        if constexpr (K::SCALED) {
+            greatest = exponents_of(k, p)[place];
+        }
+        atomicAdd(word, in_units(v, greatest, p.spare));
+    }
+}
+
+template <class K> DEV void put_updates(const K& k, u32 t) {
+    const auto& p = params<ScatterPlacesParams>(k);
+    constexpr bool WHOLE = K::TUPLES && K::MODE == LAST;
+    u32 places[EACH];
+    typename K::Value values[EACH];
+#pragma unroll
+    for (u32 j = 0u; j < EACH; j++) {
+        const u64 at = t + u64(j) * k.grid_n;
+        const u32 update = u32(at);
+        places[j] = at < p.updates ? place_of(k, p, WHOLE ? update * p.slice : update) : NOWHERE;
+        if constexpr (K::MODE != LAST) {
+            values[j] = k.x2(at < p.updates ? update : t);
+        } else {
+            values[j] = typename K::Value(0);
+        }
+    }
+#pragma unroll
+    for (u32 j = 0u; j < EACH; j++) {
+        if (places[j] != NOWHERE) {
+            const u32 place = WHOLE ? divide(places[j], slice_of<K>(p)) : places[j];
+            put_update(k, p, t + j * k.grid_n, place, values[j]);
         }
     }
 }

@@ -39,6 +39,8 @@ kiln_codegen::params! {
     struct ScatterPlacesParams {
         /// Elements of the result.
         results: u32,
+        /// Updates, or tuples where the last update of a slice is wanted.
+        updates: u32,
         /// Elements of a tuple's slice.
         slice: u32,
         /// Factor of divisions by it.
@@ -151,6 +153,9 @@ fn tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
     Ok(vec![Tactic { estimate_ns, ..Tactic::plain(name) }])
 }
 
+/// Updates of a thread at most.
+const EACH: usize = 4;
+
 const CLEAR: usize = 0;
 const UPDATES: usize = 1;
 const FINISH: usize = 2;
@@ -213,6 +218,7 @@ fn elements(cx: &Cx<'_>) -> Result<Places, BackendError> {
     let divisors = Divisors::new(dims.into_iter().rev(), updates)?;
     let params = ScatterPlacesParams {
         results,
+        updates,
         slice: 1,
         slice_factor: 0,
         slice_shift: 0,
@@ -236,8 +242,14 @@ fn tuples(cx: &Cx<'_>) -> Result<Places, BackendError> {
     let results: usize = x.iter().product();
     let updates = tuples * slice;
     let divisor = Divisor::new(slice, updates.max(results))?;
+    // The last update of a slice is found for all of its elements together.
+    let (updates, words) = match mode(cx)?.0 {
+        Mode::Last => (tuples, results.checked_div(slice).unwrap_or(0)),
+        _ => (updates, results),
+    };
     let params = ScatterPlacesParams {
         results,
+        updates,
         slice,
         slice_factor: divisor.factor,
         slice_shift: divisor.shift,
@@ -250,11 +262,7 @@ fn tuples(cx: &Cx<'_>) -> Result<Places, BackendError> {
         shifts: Vec::new(),
         strides: strides(&x)[..depth].to_vec(),
     };
-    match mode(cx)?.0 {
-        // The last update of a slice is found for all of its elements together.
-        Mode::Last => Ok(Places { params, updates: tuples, words: results.checked_div(slice).unwrap_or(0) }),
-        _ => Ok(Places { params, updates, words: results }),
-    }
+    Ok(Places { params, updates, words })
 }
 
 fn launch(cx: &Cx<'_>, places: Places) -> Result<Vec<Launch>, BackendError> {
@@ -274,10 +282,10 @@ fn launch(cx: &Cx<'_>, places: Places) -> Result<Vec<Launch>, BackendError> {
     };
     let mut all = vec![step(CLEAR, words)];
     if updates > 0 && mode.scaled(t) {
-        all.push(step(EXPONENTS, updates));
+        all.push(step(EXPONENTS, updates.div_ceil(EACH)));
     }
     if updates > 0 {
-        all.push(step(UPDATES, updates));
+        all.push(step(UPDATES, updates.div_ceil(EACH)));
     }
     all.push(step(FINISH, results));
     Ok(all)
