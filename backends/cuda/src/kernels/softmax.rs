@@ -7,7 +7,7 @@ use crate::frame::element;
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::site::{Cx, Site, unsupported};
 use kiln_codegen::softmax::log;
-use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
+use kiln_codegen::{Blocks, Body, Entry, Grid, Kernel, Launch, Views};
 use kiln_ir::DType;
 use kiln_ir::infer::normalize_axis;
 use kiln_ops::softmax::LOG_SOFTMAX;
@@ -92,7 +92,8 @@ const fn long(name: &'static str, ops: &'static [&'static str]) -> Kernel {
         tactics: |site| along(site, true),
         source: |site, _| {
             let written = ["whole_row", "apply_to_row"];
-            Ok(Body { scratch: true, ..body(site, "softmax/parts", &written, &["part_of_row"])? })
+            let body = body(site, "softmax/parts", (&written, &["part_of_row"]), (THREADS, None))?;
+            Ok(Body { scratch: true, ..body })
         },
         launch: parts,
     }
@@ -106,15 +107,31 @@ const fn across(name: &'static str, ops: &'static [&'static str]) -> Kernel {
         views: Views::Whole,
         side_results: false,
         tactics: |site| along(site, false),
-        source: |site, _| {
+        source: |site, tactic| {
             let code = site.constant("CHUNKS", "u32", format_args!("{}u", chunks(site.first_dtype())));
-            Ok(body(site, "softmax/columns", &["softmax_columns_8", "softmax_columns_1"], &[])?.with(code))
+            let entries = ["softmax_columns_8", "softmax_columns_1"];
+            // Registers suffice for 512 threads of a multiprocessor.
+            let threads = column_threads(tactic);
+            let beside = (COLUMN_THREADS[0] / threads) as u32;
+            Ok(body(site, "softmax/columns", (&entries, &[]), (threads, Some(beside)))?.with(code))
         },
         launch: columns,
     }
 }
 
-/// One tactic, where the axis is the last (followed by dimensions of 1 alone), or where it is not.
+/// Threads of blocks of columns: many have more of a line at once, few leave room for other blocks beside them.
+const COLUMN_THREADS: [usize; 2] = [512, 256];
+/// Elements of lines that many threads are better at.
+const MANY_ELEMENTS: usize = 32;
+/// The parameter of a tactic of columns.
+const THREADS_PARAM: &str = "threads";
+
+fn column_threads(tactic: &Tactic) -> usize {
+    let asked = tactic.params.get(THREADS_PARAM).and_then(|&n| usize::try_from(n).ok());
+    asked.filter(|n| COLUMN_THREADS.contains(n)).unwrap_or(COLUMN_THREADS[0])
+}
+
+/// The tactics where the axis is the last (followed by dimensions of 1 alone), or where it is not.
 fn along(site: &Site<'_>, last: bool) -> Result<Vec<Tactic>, BackendError> {
     let (t, op) = (site.first_dtype(), site.op()?);
     if t.bits() < 8 || !t.is_float() {
@@ -131,17 +148,26 @@ fn along(site: &Site<'_>, last: bool) -> Result<Vec<Tactic>, BackendError> {
         return unsupported("short rows divided into parts");
     }
     let name = format!("{}.{}", op.name(), if last { "parts" } else { "columns" });
-    let estimate_ns = traffic(site).map(|bytes| moving(site.target, bytes, 1.6) + 500.0);
-    Ok(vec![Tactic { estimate_ns, ..Tactic::plain(&name) }])
+    let estimate = |more: f64| traffic(site).map(|bytes| moving(site.target, bytes, 1.6 + more) + 500.0);
+    if last {
+        return Ok(vec![Tactic { estimate_ns: estimate(0.0), ..Tactic::plain(&name) }]);
+    }
+    let long = product(&x.dims[axis..=axis]).is_none_or(|n| n >= MANY_ELEMENTS);
+    let tactic = |threads: usize| {
+        let more = if long == (threads == COLUMN_THREADS[0]) { 0.0 } else { 0.1 };
+        let plain = Tactic { estimate_ns: estimate(more), ..Tactic::plain(&name) };
+        plain.with(THREADS_PARAM, threads as i64)
+    };
+    Ok(COLUMN_THREADS.map(tactic).into())
 }
 
 fn body(
     site: &Site<'_>,
     file: &'static str,
-    written: &[&'static str],
-    silent: &[&'static str],
+    (written, silent): (&[&'static str], &[&'static str]),
+    (threads, beside): (usize, Option<u32>),
 ) -> Result<Body, BackendError> {
-    let block = |name: &&'static str| Entry::blocks(name, THREADS as u32);
+    let block = |name: &&'static str| Entry::Blocks(Blocks { beside, ..Blocks::of(name, threads as u32) });
     let entries = written.iter().map(block).chain(silent.iter().map(|n| block(n).silent())).collect();
     let code = element("Cell", "wide", site.first_dtype())
         + &log(site, site.op()?.is(LOG_SOFTMAX))
@@ -189,8 +215,9 @@ fn columns(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let chunks = chunks(fact.ty.dtype);
     let columns = inner / width;
     let need = count.div_ceil(chunks);
-    let wide = (THREADS / need.min(THREADS)).max(least).min(columns);
-    let high = (THREADS / wide).min(need);
+    let threads = column_threads(cx.tactic);
+    let wide = (threads / need.min(threads)).max(least).min(columns);
+    let high = (threads / wide).min(need);
     let side = columns.div_ceil(wide);
     let tiles = count.div_ceil(chunks * high);
     let params = SoftmaxColumnsParams { count, inner, columns, side, wide, high, tiles };
