@@ -199,22 +199,19 @@ template <u32 N, bool LAST, class K> DEV void weave(const K& k, u32 t) {
             t = q;
         }
     }
-    Run<Cell> in[N], out[N];
+    Run<Cell> in[N];
 #pragma unroll
     for (u32 c = 0u; c < N; c++) {
         in[c] = Run<Cell>::of(k.bx0 + source + c * (LAST ? p.stride_q : 8u), 1u);
     }
 #pragma unroll
-    for (u32 i = 0u; i < 8u * N; i++) {
-        if constexpr (LAST) {
-            out[i / 8u].v[i % 8u] = in[i % N].v[i / N];
-        } else {
-            out[i % N].v[i / N] = in[i / 8u].v[i % 8u];
-        }
-    }
-#pragma unroll
     for (u32 c = 0u; c < N; c++) {
-        put_8(k, out[c], result + c * (LAST ? 8u : p.own_stride_p));
+        Run<Cell> out;
+#pragma unroll
+        for (u32 j = 0u; j < 8u; j++) {
+            out.v[j] = LAST ? in[(8u * c + j) % N].v[(8u * c + j) / N] : in[(j * N + c) / 8u].v[(j * N + c) % 8u];
+        }
+        put_8(k, out, result + c * (LAST ? 8u : p.own_stride_p));
     }
 }
 

@@ -43,7 +43,7 @@ const LARGE: &[Case] = &[
     case("a long row of vectors", &[1, 65_536], Some(&[-1]), false),
     case("many rows, odd", &[203, 196], Some(&[-1]), false),
     case("short rows", &[1001, 9], Some(&[-1]), false),
-    case("long columns, odd", &[30_001, 3], Some(&[0]), false),
+    case("long columns, odd", &[15_001, 3], Some(&[0]), false),
     case("long columns of vectors", &[2100, 40], Some(&[0]), true),
     case("middle axes of vectors", &[5, 50, 4, 16], Some(&[1, 2]), false),
     case("axes apart", &[40, 6, 48], Some(&[0, 2]), true),
@@ -70,9 +70,23 @@ fn positive(t: &Tensor) -> Option<Tensor> {
 }
 
 fn make(rng: &mut Rng, op: ReduceOp, name: &str, c: &Case, dtype: DType) -> Problem {
+    let x = values(rng, op, dtype, c.shape);
+    problem(rng, name, c, x)
+}
+
+/// A case of many elements. Those of sums are positive: a sum that is small beside its numbers shows no wrong factor.
+fn make_large(rng: &mut Rng, op: ReduceOp, name: &str, c: &Case, dtype: DType) -> Problem {
+    let x = match op {
+        ReduceOp::Sum | ReduceOp::Mean if dtype.is_float() => rng.tensor_in(dtype, c.shape, 0.1, 0.5, 1),
+        _ => values(rng, op, dtype, c.shape),
+    };
+    problem(rng, name, c, x)
+}
+
+fn problem(rng: &mut Rng, name: &str, c: &Case, x: Tensor) -> Problem {
     let attrs = Attrs::new().with("op", name).with("keep_dims", c.keep).with("noop_with_empty_axes", c.noop);
     let axes = c.axes.map(|a| rng.i64s(&[a.len()], a));
-    let x = values(rng, op, dtype, c.shape);
+    let dtype = x.dtype();
     Problem::of(&format!("{name} {} {dtype}", c.label), "reduce", attrs, [Some(x), axes])
 }
 
@@ -90,7 +104,7 @@ pub fn problems(rng: &mut Rng) -> Vec<Problem> {
             continue;
         };
         for dtype in [DType::F32, DType::F16, DType::I32] {
-            out.extend(LARGE.iter().map(|c| make(rng, op, name, c, dtype)));
+            out.extend(LARGE.iter().map(|c| make_large(rng, op, name, c, dtype)));
         }
     }
     for name in ["max", "min"] {
