@@ -144,25 +144,34 @@ impl<'a> Former<'a> {
         }
     }
 
-    /// Takes layers into the region of a node that only work for it.
+    /// Takes layers into the region of a node that only work for it: all that there are, else one by one.
     fn take_in(&mut self, id: NodeId) {
         let Some(&r) = self.of.get(&id) else { return };
         let mut members = self.regions[r].clone();
         let mut refused = HashSet::new();
-        while members.len() < MAX_NODES
-            && let Some(p) = self.servant(&members, &refused)
-        {
-            let mut grown = members.clone();
-            grown.push(p);
-            grown.sort_by_key(|&n| (self.turn(n, id), self.rank.get(&n).copied()));
-            if self.accepted(&grown) {
-                self.of.insert(p, r);
-                members = grown;
-            } else {
-                refused.insert(p);
+        let mut all = members.clone();
+        while let Some(grown) = self.grown(&all, id, &refused) {
+            all = grown;
+        }
+        if all.len() > members.len() && self.accepted(&all) {
+            members = all;
+        }
+        while let Some(grown) = self.grown(&members, id, &refused) {
+            match self.accepted(&grown) {
+                true => members = grown,
+                false => refused.extend(grown.into_iter().filter(|n| !members.contains(n))),
             }
         }
+        self.of.extend(members.iter().map(|&n| (n, r)));
         self.regions[r] = members;
+    }
+
+    /// The members of the region of a node and one more layer that only works for them.
+    fn grown(&self, members: &[NodeId], id: NodeId, refused: &HashSet<NodeId>) -> Option<Vec<NodeId>> {
+        let p = self.servant(members, refused).filter(|_| members.len() < MAX_NODES)?;
+        let mut grown = [members, &[p]].concat();
+        grown.sort_by_key(|&n| (self.turn(n, id), self.rank.get(&n).copied()));
+        Some(grown)
     }
 
     /// Takes an `insert_slice` into the region of the layer that computes its part, if nobody else reads that. The other parts have to
