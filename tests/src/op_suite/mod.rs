@@ -14,6 +14,7 @@ mod parts;
 mod problems;
 mod random;
 mod refusals;
+mod region;
 mod run;
 mod side;
 mod sizes;

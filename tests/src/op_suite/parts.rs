@@ -3,12 +3,10 @@
 use super::problems;
 use super::run::Subject;
 use kiln_backend::compare::Expectation;
-use kiln_backend::{BackendError, Program, Tactic};
 use kiln_ir::problem::Problem;
 use kiln_ir::{Attrs, Fact, Graph, IrError, Op, Tensor};
 use kiln_ops::slice::insert::{INSERT_SLICE, Placed};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Result of [`Subject::parts`].
 #[derive(Debug, Default)]
@@ -53,36 +51,19 @@ impl Subject {
         };
         let expected = Expectation::new(&p.op, &p.inputs, self.latitude)?;
         let shape = p.op.eval(&p.inputs).map_err(|e| e.to_string())?[0].shape().to_vec();
-        let mut program = Program::single_step(graph, Tactic::plain(""), Vec::new());
-        let region = program.region(&program.steps[0]).map_err(|e| e.to_string())?;
-        let tactics = match self.backend.tactics(&region, &self.target) {
-            Err(BackendError::Unsupported(_)) => {
-                *found.refused.entry(p.op.name()).or_default() += 1;
-                return Ok(());
-            }
-            t => t.map_err(|e| e.to_string())?,
-        };
-        self.backend.supports(&region, &self.target).map_err(|e| format!("tactics, and yet: {e}"))?;
-        let Some(device) = &self.device else { return Ok(()) };
-        for tactic in tactics {
-            let name = tactic.id();
-            let text = |e: BackendError| format!("by {name}: {e}");
-            let blob = self.backend.compile(&region, &tactic, &self.target).map_err(text)?;
-            program.steps[0].blob = blob.into();
-            program.steps[0].tactic = tactic.clone();
-            let program = Arc::new(program.clone());
-            let shapes = Arc::new(program.shapes(&inputs).map_err(text)?);
-            let mut cx = device.load(program).and_then(|d| d.context()).map_err(text)?;
-            cx.enqueue(&inputs, &shapes).map_err(text)?;
-            let whole = cx.outputs().map_err(text)?.swap_remove(0);
+        let refused = self.by_every_tactic(graph, &inputs, &mut found.passed, |runs| {
+            let whole = runs.run()?.swap_remove(0);
             let (part, rest) = cut(&whole, &shape, placed).ok_or("a part that can't be cut out")?;
-            expected.check(&[part]).map_err(|e| format!("by {name}: {e}"))?;
+            expected.check(&[part])?;
             // What nobody wrote is all zeros or all ones, as poison is.
             let touched = rest.iter().any(|&b| b != 0 && b != 0xff);
             if touched && self.backend.name() != "reference" {
-                return Err(format!("by {name}: elements around the part were written"));
+                return Err("elements around the part were written".to_owned());
             }
-            *found.passed.entry(name).or_default() += 1;
+            Ok(())
+        })?;
+        if refused.is_some() {
+            *found.refused.entry(p.op.name()).or_default() += 1;
         }
         Ok(())
     }

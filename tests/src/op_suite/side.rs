@@ -5,11 +5,9 @@
 
 use super::run::Subject;
 use kiln_backend::compare::Expectation;
-use kiln_backend::{BackendError, Program, Tactic};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Dim, Elems, Fact, Graph, IrError, Op, Tensor, TensorType, ValueId};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Result of [`Subject::side_results`].
 #[derive(Debug, Default)]
@@ -51,32 +49,11 @@ impl Subject {
 
     fn side_result(&self, case: &Case, found: &mut Sides) -> Result<(), String> {
         let wanted = case.graph.eval(&case.inputs).map_err(|e| e.to_string())?;
-        let mut program = Program::single_step(case.graph.clone(), Tactic::plain(""), Vec::new());
-        let region = program.region(&program.steps[0]).map_err(|e| e.to_string())?;
-        let tactics = match self.backend.tactics(&region, &self.target) {
-            Err(BackendError::Unsupported(why)) => {
-                *found.refused.entry(why).or_default() += 1;
-                return Ok(());
-            }
-            t => t.map_err(|e| e.to_string())?,
-        };
-        self.backend.supports(&region, &self.target).map_err(|e| format!("tactics, and yet: {e}"))?;
-        let Some(device) = &self.device else { return Ok(()) };
-        for tactic in tactics {
-            let name = tactic.id();
-            let text = |e: BackendError| format!("by {name}: {e}");
-            let blob = self.backend.compile(&region, &tactic, &self.target).map_err(text)?;
-            program.steps[0].blob = blob.into();
-            program.steps[0].tactic = tactic.clone();
-            let program = Arc::new(program.clone());
-            let shapes = Arc::new(program.shapes(&case.inputs).map_err(text)?);
-            let mut cx = device.load(program).and_then(|d| d.context()).map_err(text)?;
-            for _ in 0..2 {
-                cx.enqueue(&case.inputs, &shapes).map_err(text)?;
-                let outputs = cx.outputs().map_err(text)?;
-                self.check_sides(case, &wanted, outputs).map_err(|e| format!("by {name}: {e}"))?;
-            }
-            *found.passed.entry(name).or_default() += 1;
+        let refused = self.by_every_tactic(case.graph.clone(), &case.inputs, &mut found.passed, |runs| {
+            (0..2).try_for_each(|_| self.check_sides(case, &wanted, runs.run()?))
+        })?;
+        if let Some(why) = refused {
+            *found.refused.entry(why).or_default() += 1;
         }
         Ok(())
     }

@@ -4,12 +4,10 @@
 use super::problems;
 use super::run::Subject;
 use kiln_backend::compare::Expectation;
-use kiln_backend::{BackendError, Program, Tactic};
 use kiln_ir::op::Movement;
 use kiln_ir::problem::{Problem, Rng};
 use kiln_ir::{Attrs, Fact, Graph, IrError, Op, Tensor, ValueId};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Result of [`Subject::views`].
 #[derive(Debug, Default)]
@@ -54,29 +52,11 @@ impl Subject {
                 return Ok(());
             }
             let (graph, inputs) = moved_network(p, &moved).map_err(|e| e.to_string())?;
-            let mut program = Program::single_step(graph, Tactic::plain(""), Vec::new());
-            let region = program.region(&program.steps[0]).map_err(|e| e.to_string())?;
-            let tactics = match self.backend.tactics(&region, &self.target) {
-                Err(BackendError::Unsupported(_)) => continue,
-                t => t.map_err(|e| e.to_string())?,
-            };
-            self.backend.supports(&region, &self.target).map_err(|e| format!("tactics, and yet: {e}"))?;
-            let Some(device) = &self.device else { return Ok(()) };
-            for tactic in tactics {
-                let name = tactic.id();
-                let text = |e: BackendError| format!("by {name}: {e}");
-                let blob = self.backend.compile(&region, &tactic, &self.target).map_err(text)?;
-                program.steps[0].blob = blob.into();
-                program.steps[0].tactic = tactic.clone();
-                let program = Arc::new(program.clone());
-                let shapes = Arc::new(program.shapes(&inputs).map_err(text)?);
-                let mut cx = device.load(program).and_then(|d| d.context()).map_err(text)?;
-                cx.enqueue(&inputs, &shapes).map_err(text)?;
-                let outputs = cx.outputs().map_err(text)?;
-                expected.check(&outputs).map_err(|e| format!("by {name}: {e}"))?;
-                *found.passed.entry(name).or_default() += 1;
+            let refused =
+                self.by_every_tactic(graph, &inputs, &mut found.passed, |runs| expected.check(&runs.run()?))?;
+            if refused.is_none() {
+                return Ok(());
             }
-            return Ok(());
         }
         *found.refused.entry(p.op.name()).or_default() += 1;
         Ok(())
