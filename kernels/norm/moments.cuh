@@ -54,7 +54,7 @@ template <u32 V, class K> DEV void load_vector(const K& k, u32 at, f32* v) {
     }
 }
 
-// What this thread of a block finds in elements `from`..`to`, a multiple of V.
+// Moments of the elements `from`..`to` that this thread of a block reads; both are multiples of V.
 template <u32 V, class K> DEV Moments thread_moments(const K& k, u32 from, u32 to) {
     constexpr u32 U = V == 1u ? 8u : 4u;
     constexpr u32 STEP = K::LANES * V;
@@ -78,7 +78,7 @@ template <u32 V, class K> DEV Moments thread_moments(const K& k, u32 from, u32 t
     return all;
 }
 
-// What all threads of a block have found, known to each.
+// Moments of all threads of a block together; each thread gets them.
 template <class K> DEV Moments block_moments(const K&, Moments m) {
     __shared__ Moments of_each_warp[K::LANES / 32u];
 #pragma unroll

@@ -36,7 +36,7 @@ template <class K> DEV Best<K> better_of(const K& k, Best<K> a, Best<K> b) {
     return first || (!second && before) ? a : b;
 }
 
-// What thread t of T finds in elements from..from + count of a row, none of which is in another part.
+// The best element that thread t of T finds in elements from..from + count of a row, none of which is in another part.
 template <u32 T, class K> DEV Best<K> row_best(const K& k, u32 base, u32 from, u32 count, u32 t) {
     Best<K> best{k.x0(base + from), from};
     const auto consider = [&](typename K::Given v, u32 at) {

@@ -81,7 +81,7 @@ template <class K, class V> DEV typename K::SideSum side_elements(const K& k, u3
     return acc;
 }
 
-// The same for eight that may be stored at once.
+// Stores eight neighbours, at once where possible, and returns the reduction of what is stored.
 template <class K, class V> DEV typename K::SideSum side_run(const K& k, u32 at, const V* v) {
     typename K::SideValue stored[8];
     k.emitted0_run(at, v, stored);
@@ -117,7 +117,7 @@ template <class K> DEV void side_tile(const K& k, const typename K::SideSum* fou
     }
 }
 
-// What all tiles have found of a row.
+// Joins what the tiles of a row reduced.
 template <class K> DEV void side_join(const K& k, u32 row) {
     typedef typename K::SideSum Sum;
     const Sum* from = reinterpret_cast<const Sum*>(k.scratch) + row;

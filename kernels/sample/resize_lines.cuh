@@ -28,7 +28,7 @@ struct ResizeLinesParams {
     List table;
 };
 
-// Where a place is outside of x.
+// Position that stands for a row outside of x.
 constexpr u32 RESIZE_OUTSIDE = 0xffffffffu;
 
 // The start of a combination's elements in x, and its weight; false if the row is outside of x.

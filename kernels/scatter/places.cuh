@@ -24,7 +24,7 @@ struct ScatterPlacesParams {
     List strides;
 };
 
-// What a word has, by `K::MODE`: the number of the last update, a sum or product of integers, a sum of floats, an extremum.
+// Contents of a place's word, by `K::MODE`: the number of the last update, a sum or product of integers, a sum of floats, an extremum.
 enum Words : u32 { LAST, SUM, PRODUCT, REAL, EXTREMUM };
 
 constexpr u32 NOWHERE = 0xffffffffu;

@@ -14,7 +14,7 @@ struct PadLinesParams {
     List before;
 };
 
-// Where a row of the result begins in x; it may be outside.
+// Position in x of the start of a row of the result; it may be outside.
 struct PadRow {
     u32 base;
     bool inside;

@@ -33,7 +33,7 @@ template <class S, class Key> DEV S slot(Key key, u32 at) {
     return s;
 }
 
-// What comes after all slots.
+// A slot that sorts behind all others.
 DEV void fill_last(u32& s) { s = 0xffffffffu; }
 DEV void fill_last(u64& s) { s = ~0ull; }
 DEV void fill_last(WideSlot& s) { fill(s, ~0ull, 0xffffffffu); }

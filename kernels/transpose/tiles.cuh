@@ -21,7 +21,7 @@ struct TransposeTilesParams {
     u32 own_strides[5];
 };
 
-// Where a block's tile starts.
+// Start of a block's tile.
 struct Tile {
     u32 p, q, source, result;
 };
@@ -72,7 +72,7 @@ template <class K> DEV void tiles(const K& k) {
     }
 }
 
-// The same by vectors: both sizes, strides and the offset are multiples of 8.
+// Transposes a tile by vectors: both sizes, strides and the offset are multiples of 8.
 template <class K> DEV void tiles_of_8(const K& k) {
     typedef typename K::Cell Cell;
     __shared__ Cell tile[64u * PITCH<Cell>];

@@ -134,7 +134,7 @@ fn finish_rows(p: MatmulParams, batch: u32, i: u32, j: u32, s: Quad) {
     }
 }
 
-// The same with a side result.
+// Stores a tile of the product and reduces its rows.
 @compute @workgroup_size(TILE_THREADS)
 fn matmul_tiled_rows(
     @builtin(workgroup_id) id: vec3<u32>,

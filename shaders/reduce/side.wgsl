@@ -128,7 +128,7 @@ fn side_tile(lane: u32, threads: u32, first: u32, rows: u32, column: u32) {
     }
 }
 
-// What all tiles have found of a row.
+// Joins what the tiles of a row reduced.
 @compute @workgroup_size(64)
 fn side_join(
     @builtin(workgroup_id) id: vec3<u32>,
