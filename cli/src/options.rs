@@ -2,8 +2,8 @@
 
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
-use kiln::Constraints;
-use kiln::{BuildConfig, BuildOptions, DType, PlanHeader, ShapeRequest, Verbosity};
+use kiln::{BuildConfig, BuildOptions, Constraints, DType, LayerTypes, Narrowing};
+use kiln::{PlanHeader, ShapeRequest, Verbosity};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -77,12 +77,24 @@ pub struct BackendOptions {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Types")]
 pub struct TypeOptions {
-    /// Layers of f32 may run in f16
+    /// Layers of f32 may run in f16, where that is faster
     #[arg(long, conflicts_with = "strongly_typed")]
     pub fp16: bool,
-    /// Layers of f32 may run in bf16
+    /// Layers of f32 may run in bf16, where that is faster
     #[arg(long, conflicts_with = "strongly_typed")]
     pub bf16: bool,
+    /// Choice of layers that run in the permitted types
+    #[arg(long, value_enum, default_value_t = NarrowingOption::Faster)]
+    pub narrowing: NarrowingOption,
+    /// The type that layers compute in: name:fp16,… `*` in a name stands for any characters
+    #[arg(long, value_name = "NAME:TYPE", value_delimiter = ',', value_parser = layer_precision)]
+    pub layer_precisions: Vec<LayerTypes>,
+    /// Types of layers' outputs: name:fp16,… or name:fp16+fp32,… for the first and the second output
+    #[arg(long, value_name = "NAME:TYPES", value_delimiter = ',', value_parser = layer_outputs)]
+    pub layer_output_types: Vec<LayerTypes>,
+    /// Strictness of the types that are asked of layers, by these options or in the network
+    #[arg(long, value_enum, default_value_t = ConstraintsOption::None)]
+    pub precision_constraints: ConstraintsOption,
     /// Let only casts and Q/DQ of the network change types
     #[arg(long)]
     pub strongly_typed: bool,
@@ -92,6 +104,77 @@ pub struct TypeOptions {
     /// Products of f32 in IEEE arithmetic: tensor cores must not round their operands to TF32
     #[arg(long)]
     pub no_tf32: bool,
+}
+
+/// Choice of layers that run in the permitted types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NarrowingOption {
+    /// Layers that are faster by the times taken, casts included
+    Faster,
+    /// All layers whose operator and backend permit it, for comparisons
+    Everywhere,
+}
+
+/// Strictness of the types that are asked of layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ConstraintsOption {
+    /// Taken if permitted and no other type is faster; a note says which are not
+    None,
+    /// Taken if permitted and there is a kernel; a note says which are not
+    Prefer,
+    /// Taken, or the build fails
+    Obey,
+}
+
+impl TypeOptions {
+    /// Puts the options into the settings of a build.
+    pub fn apply(&self, config: &mut BuildConfig) {
+        let reduced = [(self.fp16, DType::F16), (self.bf16, DType::BF16)];
+        config.reduced = reduced.into_iter().filter(|r| r.0).map(|r| r.1).collect();
+        config.narrowing = match self.narrowing {
+            NarrowingOption::Faster => Narrowing::Faster,
+            NarrowingOption::Everywhere => Narrowing::Everywhere,
+        };
+        config.constraints = match self.precision_constraints {
+            ConstraintsOption::None => Constraints::None,
+            ConstraintsOption::Prefer => Constraints::Prefer,
+            ConstraintsOption::Obey => Constraints::Obey,
+        };
+        config.layer_types = self.layer_precisions.iter().chain(&self.layer_output_types).cloned().collect();
+        config.tf32 = !self.no_tf32;
+        config.strong_types = self.strongly_typed;
+        config.io_type = self.io_type;
+    }
+}
+
+/// Reads `name:fp16`.
+fn layer_precision(text: &str) -> Result<LayerTypes, String> {
+    let (name, ty) = text.rsplit_once(':').ok_or("wanted NAME:TYPE")?;
+    Ok(LayerTypes { layers: name.to_owned(), precision: Some(element_type(ty)?), ..LayerTypes::default() })
+}
+
+/// Reads `name:fp16+fp32`.
+fn layer_outputs(text: &str) -> Result<LayerTypes, String> {
+    let (name, list) = text.rsplit_once(':').ok_or("wanted NAME:TYPE+TYPE")?;
+    let outputs = list.split('+').map(element_type).collect::<Result<_, _>>()?;
+    Ok(LayerTypes { layers: name.to_owned(), outputs, ..LayerTypes::default() })
+}
+
+/// An element type by Kiln's name, or by that of TensorRT's tools.
+fn element_type(text: &str) -> Result<DType, String> {
+    let name = match text {
+        "fp32" => "f32",
+        "fp16" => "f16",
+        "fp8" => "f8e4m3",
+        "int4" => "i4",
+        "int8" => "i8",
+        "uint8" => "u8",
+        "int32" => "i32",
+        "int64" => "i64",
+        own => own,
+    };
+    let all = || DType::ALL.map(DType::name).join(", ");
+    name.parse().map_err(|_| format!("\"{text}\" is no element type; wants one of {}", all()))
 }
 
 fn io_type(text: &str) -> Result<DType, String> {
@@ -204,14 +287,8 @@ impl ModelOptions {
     /// The façade's options.
     pub fn build(&self) -> Result<BuildOptions, Failure> {
         let target = self.backend.target.as_deref().map(PlanHeader::peek).transpose()?.map(|h| h.target);
-        let reduced = [(self.types.fp16, DType::F16), (self.types.bf16, DType::BF16)];
         let defaults = BuildConfig::default();
-        let config = BuildConfig {
-            reduced: reduced.into_iter().filter(|r| r.0).map(|r| r.1).collect(),
-            tf32: !self.types.no_tf32,
-            strong_types: self.types.strongly_typed,
-            io_type: self.types.io_type,
-            constraints: Constraints::None,
+        let mut config = BuildConfig {
             fold: !self.tune.no_fold,
             fold_budget: self.tune.fold_budget.unwrap_or(defaults.fold_budget),
             fuse: !self.tune.no_fuse,
@@ -223,6 +300,7 @@ impl ModelOptions {
             excluded_tactics: self.tune.exclude_tactics.clone(),
             ..defaults
         };
+        self.types.apply(&mut config);
         let mut options = BuildOptions::default();
         options.target = target;
         options.backend = self.backend.backend.clone();
@@ -247,6 +325,10 @@ impl ModelOptions {
             (self.types.bf16, "--bf16"),
             (self.types.strongly_typed, "--strongly-typed"),
             (self.types.io_type.is_some(), "--io-type"),
+            (self.types.narrowing != NarrowingOption::Faster, "--narrowing"),
+            (!self.types.layer_precisions.is_empty(), "--layer-precisions"),
+            (!self.types.layer_output_types.is_empty(), "--layer-output-types"),
+            (self.types.precision_constraints != ConstraintsOption::None, "--precision-constraints"),
             (self.types.no_tf32, "--no-tf32"),
             (t.timing_cache.is_some(), "--timing-cache"),
             (t.no_timing, "--no-timing"),

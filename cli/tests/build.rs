@@ -176,3 +176,30 @@ fn signals_end_folding() {
     assert!(start.elapsed() < std::time::Duration::from_secs(5));
     assert!(!f.path("e.kiln").exists());
 }
+
+#[test]
+fn types_are_asked_of_layers_by_name() {
+    let f = Folder::new();
+    let (model, engine) = (digits("lenet_a.onnx"), f.name("e.kiln"));
+    let build = |more: &[&str]| {
+        let args = ["build", &model, "-o", &engine, "--backend", "reference", "--no-search", "--no-timing"];
+        kiln(&[&args[..], more].concat())
+    };
+    let types = || ok(&["inspect", &engine, "--layers", "--json"]).stdout.to_lowercase();
+    assert!(build(&[]).code == 0 && !types().contains("f16"), "{}", types());
+    let done = build(&["--layer-precisions", "*:fp16", "--precision-constraints", "obey"]);
+    assert!(done.code == 0 && types().contains("f16"), "{}\n{}", done.stderr, types());
+    // A wish without permission is noted, by name.
+    let done = build(&["--layer-precisions", "*conv*:bf16", "--precision-constraints", "prefer"]);
+    assert!(done.code == 0 && !types().contains("bf16"), "{}", types());
+    assert!(done.stderr.contains("does not permit bf16"), "{}", done.stderr);
+    let done = build(&["--layer-output-types", "*conv*:bf16", "--bf16"]);
+    assert!(done.code == 0 && types().contains("bf16"), "{}\n{}", done.stderr, types());
+    for (given, wanted) in [("nowhere:fp16", "no layer of this name"), ("*:int8", "quantize")] {
+        let done = build(&["--layer-precisions", given, "--precision-constraints", "obey"]);
+        assert!(done.code == 1 && done.stderr.contains(wanted), "{given}: {}", done.stderr);
+    }
+    assert_eq!(build(&["--layer-precisions", "x:f17"]).code, 2);
+    let done = build(&["--fp16", "--narrowing", "everywhere"]);
+    assert!(done.code == 0 && types().contains("f16"), "{}", types());
+}

@@ -95,6 +95,26 @@ fn a_build_for_another_machine_needs_no_device() {
     assert!(told.contains("H200") && told.contains("sm_90"), "{told}");
 }
 
+/// The variable of NVIDIA's libraries that forbids TF32 does what the option does.
+#[test]
+fn tf32_is_forbidden_by_an_option_or_a_variable() {
+    let Some((nvrtc, library)) = parts() else { return };
+    let f = Folder::new();
+    let (model, engine) = (digits("lenet_a.onnx"), f.name("e.kiln"));
+    let library = library.to_string_lossy().into_owned();
+    let built = |more: &[&str], value: &str| {
+        let args = ["build", &model, "-o", &engine, "--plugin", &library, "--backend", "cuda", "--no-timing"];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+        command.args([&args[..], more].concat()).env("KILN_NVRTC", &nvrtc).env("KILN_CUDA_TARGET", "h200");
+        let done = command.env("NVIDIA_TF32_OVERRIDE", value).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        std::fs::read(&engine).unwrap()
+    };
+    let (with, without) = (built(&[], "1"), built(&["--no-tf32"], "1"));
+    assert!(with != without, "TF32 makes no difference");
+    assert!(built(&[], "0") == without, "the variable is not obeyed");
+}
+
 /// Notes on layers of a model of the test data, from a build without times for a GPU: as text, and in JSON.
 fn notes(model: &str, gpu: &str) -> Option<(String, Vec<String>)> {
     let (nvrtc, library) = parts()?;

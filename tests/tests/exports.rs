@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test that reports")]
 
 use kiln_backend::Backend;
-use kiln_builder::BuildConfig;
+use kiln_builder::{BuildConfig, Narrowing};
 use kiln_ir::DType;
 use kiln_tests::backends::{cuda, reference, wgpu};
 use kiln_tests::models::{archive, difference, engine};
@@ -85,7 +85,9 @@ fn attention_is_recognized_in_every_layer() {
 /// Queries, keys and values of a layer are read from one product, whose matrix of 32 x 96 is converted once.
 #[test]
 fn packed_projections_stay_one_product_in_f16() {
-    let config = BuildConfig { reduced: vec![DType::F16], search: false, ..BuildConfig::default() };
+    let narrowing = Narrowing::Everywhere;
+    let config =
+        BuildConfig { reduced: vec![DType::F16], narrowing, search: false, ..BuildConfig::default() };
     let e = engine("exports/vit.onnx", &reference(), &[], config).unwrap();
     let g = &e.program().graph;
     let matrices = g.value_ids().filter_map(|v| g.weight(v)).map(|w| (w.tensor.dtype(), w.tensor.shape()));

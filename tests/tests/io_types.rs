@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use kiln_backend::Backend;
-use kiln_builder::{BuildConfig, Builder, Built};
+use kiln_builder::{BuildConfig, Builder, Built, Narrowing};
 use kiln_ir::{Attrs, DType, Tensor, TensorType};
 use kiln_network::Network;
 use kiln_tests::backends::{reference, wgpu};
@@ -14,6 +14,7 @@ fn config(io: DType, reduced: &[DType]) -> BuildConfig {
     BuildConfig {
         io_type: Some(io),
         reduced: reduced.to_vec(),
+        narrowing: Narrowing::Everywhere,
         samples: 1,
         max_tactics: 1,
         ..BuildConfig::default()

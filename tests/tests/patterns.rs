@@ -356,7 +356,8 @@ fn check(mut m: Maker, y: ValueId) -> usize {
     }
     let (backend, config, target) = (Reference::new(), BuildConfig::default(), Reference::target());
     let folding = FoldWork::new(config.fold_budget);
-    let cx = PassCx { config: &config, backend: &backend, target: &target, folding: &folding };
+    let notes = passes::Notes::default();
+    let cx = PassCx { config: &config, backend: &backend, target: &target, folding: &folding, notes: &notes };
     let mut after = m.g.clone();
     let changes = passes::run_one("patterns", &mut after, &cx).unwrap().unwrap();
     after.verify().unwrap();

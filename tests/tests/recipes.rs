@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use kiln_builder::{BuildConfig, Builder};
+use kiln_builder::{BuildConfig, Builder, Narrowing};
 use kiln_ir::{Attrs, DType, Tensor, TensorType};
 use kiln_network::{Network, TensorId};
 use kiln_onnx::parse_file;
@@ -53,7 +53,13 @@ fn every_derived_weight_of_every_model_is_what_its_recipe_gives() {
         for reduced in [vec![], vec![DType::F16]] {
             let mut b = Builder::new(reference(), Reference::target());
             let profiles = vec![profile.clone()];
-            b.config = BuildConfig { profiles, reduced, max_tactics: 1, ..BuildConfig::default() };
+            b.config = BuildConfig {
+                profiles,
+                reduced,
+                narrowing: Narrowing::Everywhere,
+                max_tactics: 1,
+                ..BuildConfig::default()
+            };
             match b.build(&done.network) {
                 Ok(b) => {
                     let report = verify_recipes(&b.program).unwrap();

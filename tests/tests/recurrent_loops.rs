@@ -224,7 +224,8 @@ fn ways() -> Vec<Way> {
 fn rewritten(g: &Graph, rng: &mut Rng, what: &str) -> Graph {
     let (backend, config, target) = (Reference::new(), BuildConfig::default(), Reference::target());
     let folding = FoldWork::new(config.fold_budget);
-    let cx = PassCx { config: &config, backend: &backend, target: &target, folding: &folding };
+    let notes = passes::Notes::default();
+    let cx = PassCx { config: &config, backend: &backend, target: &target, folding: &folding, notes: &notes };
     let mut after = g.clone();
     passes::run_one("patterns", &mut after, &cx).unwrap().unwrap();
     after.verify().unwrap();

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 use kiln_backend::Backend;
-use kiln_builder::BuildConfig;
+use kiln_builder::{BuildConfig, Narrowing};
 use kiln_ir::{DType, Tensor};
 use kiln_tests::backends::{cuda_with_tf32, reference, wgpu};
 use kiln_tests::models::{Shapes, archive, argmax, engine, rows};
@@ -27,7 +27,9 @@ impl Kind {
             F16 => vec![DType::F16],
             BF16 => vec![DType::BF16],
         };
-        BuildConfig { reduced, tf32: self == Tf32, samples: 1, max_tactics: 1, ..BuildConfig::default() }
+        let narrowing = Narrowing::Everywhere;
+        let tf32 = self == Tf32;
+        BuildConfig { reduced, narrowing, tf32, samples: 1, max_tactics: 1, ..BuildConfig::default() }
     }
 }
 

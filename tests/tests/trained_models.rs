@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kiln_backend::Backend;
-use kiln_builder::BuildConfig;
+use kiln_builder::{BuildConfig, Narrowing};
 use kiln_ir::{DType, Tensor};
 use kiln_runtime::Engine;
 use kiln_tests::backends::{cuda, reference, wgpu};
@@ -59,7 +59,8 @@ fn digits(backend: &Arc<dyn Backend>) {
 
 fn digits_f16(backend: &Arc<dyn Backend>) {
     for (name, wanted) in [("lenet_a", 497i64), ("lenet_b", 490), ("lenet_a_bn", 499)] {
-        let config = BuildConfig { reduced: vec![DType::F16], ..BuildConfig::default() };
+        let narrowing = Narrowing::Everywhere;
+        let config = BuildConfig { reduced: vec![DType::F16], narrowing, ..BuildConfig::default() };
         let e = lenet(name, backend, config);
         let half = e.program().steps.iter().any(|s| s.name.contains("f16") || s.name.contains("conv"));
         assert!(half, "{name} runs in f32");

@@ -5,7 +5,7 @@
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use kiln_builder::passes::folding::FoldWork;
-use kiln_builder::passes::{PassCx, run_all};
+use kiln_builder::passes::{AFTER_TYPES, BEFORE_TYPES, Notes, PassCx, run_list};
 use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::{Attrs, DType, Graph, Tensor, TensorType};
 use kiln_network::Network;
@@ -52,9 +52,11 @@ fn build(c: &mut Criterion) {
     c.bench_function("passes", |b| {
         let run = |mut g: Graph| {
             let folding = FoldWork::new(config.fold_budget);
-            let cx =
-                PassCx { config: &config, backend: backend.as_ref(), target: &target, folding: &folding };
-            run_all(&mut g, &cx).unwrap();
+            let notes = Notes::default();
+            let (backend, target) = (backend.as_ref(), &target);
+            let cx = PassCx { config: &config, backend, target, folding: &folding, notes: &notes };
+            run_list(&mut g, &cx, BEFORE_TYPES).unwrap();
+            run_list(&mut g, &cx, AFTER_TYPES).unwrap();
             g
         };
         b.iter_batched(|| g.clone(), run, BatchSize::LargeInput);

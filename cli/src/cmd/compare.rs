@@ -7,7 +7,7 @@ use crate::options::{PluginOptions, ShapeOptions, ToleranceOptions, TypeOptions}
 use crate::print::Printer;
 use crate::session::Session;
 use crate::subject::{build, tell};
-use kiln::{BuildConfig, BuildOptions, DType, Engine, ExecutionContext, Model, Outputs, Tensor};
+use kiln::{BuildConfig, BuildOptions, Engine, ExecutionContext, Model, Narrowing, Outputs, Tensor};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -90,17 +90,18 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
 }
 
 fn options(args: &Args) -> BuildOptions {
-    let reduced = [(args.types.fp16, DType::F16), (args.types.bf16, DType::BF16)];
-    let config = BuildConfig {
-        reduced: reduced.into_iter().filter(|r| r.0).map(|r| r.1).collect(),
-        tf32: !args.types.no_tf32,
-        strong_types: args.types.strongly_typed,
+    let mut config = BuildConfig {
         fold: !args.no_fold,
         fuse: !(args.no_fuse || args.per_layer),
         // Layers compare only in one format.
         search: !args.per_layer,
         ..BuildConfig::default()
     };
+    args.types.apply(&mut config);
+    if args.per_layer {
+        // Layers are compared by name, which tells their types.
+        config.narrowing = Narrowing::Everywhere;
+    }
     let mut options = BuildOptions::default();
     options.config = config;
     options.shapes = args.shapes.request();

@@ -4,7 +4,7 @@ use crate::ahead::{Spent, compile_all};
 use crate::cache::{CacheStore, TimingCache};
 use crate::memory::{self, StepUse};
 use crate::passes::folding::FoldWork;
-use crate::passes::{self, PassCx, PassReport};
+use crate::passes::{self, Notes, PassCx, PassReport};
 use crate::points::{Points, Span, profile_ends};
 use crate::search::{Considered, Formed, Given, Search};
 use crate::tuner::{Choice, Tuner};
@@ -18,6 +18,9 @@ use kiln_plan::HostLayer;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
+
+/// The variable that forbids TF32 in builds where it is "0". Other values mean nothing.
+const TF32_OVERRIDE: &str = "NVIDIA_TF32_OVERRIDE";
 
 /// Builds programs for one target of one backend.
 pub struct Builder {
@@ -100,7 +103,8 @@ impl Builder {
             }
             target.features.push(source_feature(source));
         }
-        target.features.retain(|f| self.config.tf32 || f != "tf32");
+        let tf32 = self.config.tf32 && std::env::var_os(TF32_OVERRIDE).is_none_or(|v| v != "0");
+        target.features.retain(|f| tf32 || f != "tf32");
         target.features.sort_unstable();
         target.features.dedup();
         Ok(target)
@@ -119,12 +123,18 @@ impl Builder {
         let backend = self.backend.clone();
         let target = self.permitted()?;
         let folding = FoldWork::new(self.config.fold_budget);
-        let cx =
-            PassCx { config: &self.config, backend: backend.as_ref(), target: &target, folding: &folding };
+        let noted = Notes::default();
+        let cx = PassCx {
+            config: &self.config,
+            backend: backend.as_ref(),
+            target: &target,
+            folding: &folding,
+            notes: &noted,
+        };
+        crate::requests::apply(&mut g, &self.config)?;
         if let Some(t) = self.config.io_type {
             passes::io_types::apply(&mut g, t)?;
         }
-        let passes = passes::run_all(&mut g, &cx)?;
         let mut tuner = Tuner {
             backend: backend.as_ref(),
             target: &target,
@@ -138,9 +148,10 @@ impl Builder {
             notes: Vec::new(),
             spent: Spent::default(),
             folding: &folding,
+            noted: &noted,
         };
         let mut search = Search { tuner: &mut tuner, cx, given: Given::Profiles, considered: Vec::new() };
-        let formed = search.run(g, progress)?;
+        let (formed, passes) = search.build(g, progress)?;
         let mut considered = search.considered;
         let Formed { graph, points, regions } = formed;
         let Chosen { steps, mut reports, inside } =
@@ -148,6 +159,7 @@ impl Builder {
         considered.extend(inside);
         let (timed, spent, mut notes) = (tuner.timed, tuner.spent, std::mem::take(&mut tuner.notes));
         notes.extend(folding.notes());
+        notes.extend(noted.all());
         let program = planned(graph, steps, &points, &target);
         note_views(&program, &mut reports.iter_mut());
         let ends = profile_ends(&program.graph, &self.config)?;
@@ -330,14 +342,12 @@ fn build_bodies(
     for (i, region) in node.regions.iter().enumerate() {
         let mut body = region.clone();
         bodies::forget_weights(&mut body);
-        let (config, folding) = (tuner.config, tuner.folding);
-        let cx = PassCx { config, backend: tuner.backend, target: tuner.target, folding };
-        passes::run_all(&mut body, &cx)?;
-        bodies::hand_on(&mut body);
+        let (config, folding, notes) = (tuner.config, tuner.folding, tuner.noted);
+        let cx = PassCx { config, backend: tuner.backend, target: tuner.target, folding, notes };
         let spans = spans(i)?;
         let given = Given::Facts(&usual[i], &spans);
         let mut search = Search { tuner: &mut *tuner, cx, given, considered: Vec::new() };
-        let Formed { graph, points, regions } = search.run(body, progress)?;
+        let (Formed { graph, points, regions }, _) = search.build(body, progress)?;
         let considered = search.considered;
         let slices = flow::slices(node, i, &graph, tuner.target);
         let Chosen { steps, reports, inside } =

@@ -9,20 +9,48 @@ pub type Progress<'a> = &'a mut dyn FnMut(&str, usize, usize) -> bool;
 /// Strictness of the types that layers ask for (`set_precision`, `set_output_type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Constraints {
-    /// Preferences: used if [`BuildConfig::reduced`] has the type and the operator takes it.
+    /// Wishes: met if [`BuildConfig::reduced`] permits the type and no other type is faster. The build notes which are not.
     #[default]
     None,
-    /// Constraints: a type that cannot be had fails the build.
+    /// Preferences: met, faster or not, if the type is permitted and there is a kernel. The build notes which are not.
+    Prefer,
+    /// Constraints: a type that cannot be had fails the build. No permission is needed.
     Obey,
+}
+
+/// Choice of layers that run in the types of [`BuildConfig::reduced`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Narrowing {
+    /// Layers that are faster by the times taken, casts included.
+    #[default]
+    Faster,
+    /// All layers whose operator and backend permit it, without timing: for comparisons between backends.
+    Everywhere,
+}
+
+/// Types asked of layers by name, like `Layer::set_precision` and `Layer::set_output_type`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LayerTypes {
+    /// The name of a layer, or a pattern in which `*` stands for any characters. Of several that fit a layer, a name comes before
+    /// patterns and a longer pattern before shorter ones. Patterns leave layers without floats alone.
+    pub layers: String,
+    /// The type to compute in.
+    pub precision: Option<DType>,
+    /// Types of the outputs, by position; a single one counts for all outputs.
+    pub outputs: Vec<DType>,
 }
 
 /// Settings of a build.
 #[derive(Clone, Debug)]
 pub struct BuildConfig {
-    /// Float types that layers of f32 may run in instead, in the order of preference. Empty: only f32.
+    /// Float types that layers of f32 may run in instead; of equally fast ones the first. Empty: only f32.
     pub reduced: Vec<DType>,
+    /// Choice of layers that run in these types.
+    pub narrowing: Narrowing,
+    /// Types asked of layers by name; they replace those that the network set.
+    pub layer_types: Vec<LayerTypes>,
     /// Products and convolutions of f32 may round their operands to TF32 (10 bits of fraction) where the backend gains
-    /// by it. Off: IEEE f32.
+    /// by it. Off: IEEE f32. The variable `NVIDIA_TF32_OVERRIDE=0` turns it off, whatever stands here.
     pub tf32: bool,
     /// Libraries that tactics may come from beside the backend's own: "cublaslt", "cudnn". Engines then need them, too.
     pub tactic_sources: Vec<String>,
@@ -68,6 +96,8 @@ impl Default for BuildConfig {
     fn default() -> Self {
         BuildConfig {
             reduced: Vec::new(),
+            narrowing: Narrowing::Faster,
+            layer_types: Vec::new(),
             tf32: true,
             tactic_sources: Vec::new(),
             strong_types: false,

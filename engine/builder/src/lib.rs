@@ -13,12 +13,13 @@ mod memory;
 pub mod passes;
 mod points;
 pub mod regions;
+mod requests;
 mod search;
 mod tuner;
 
 pub use ahead::Spent;
 pub use build::{Builder, Built, StepReport};
-pub use config::{BuildConfig, Constraints, Progress};
+pub use config::{BuildConfig, Constraints, LayerTypes, Narrowing, Progress};
 pub use error::BuildError;
 pub use passes::PassCx;
 pub use search::Considered;

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 use kiln_backend::Backend;
-use kiln_builder::{BuildConfig, Builder, Built};
+use kiln_builder::{BuildConfig, Builder, Built, Narrowing};
 use kiln_ir::{Attrs, DType, Fact, Graph, Op, Tensor, TensorType};
 use kiln_reference::Reference;
 use std::sync::Arc;
@@ -28,7 +28,8 @@ fn built(what: &str, g: Graph, reduced: Vec<DType>) -> Built {
     let backend = Arc::new(Reference::new());
     let target = backend.targets().unwrap().remove(0);
     let mut builder = Builder::new(backend, target);
-    builder.config = BuildConfig { estimates: true, reduced, ..BuildConfig::default() };
+    builder.config =
+        BuildConfig { estimates: true, reduced, narrowing: Narrowing::Everywhere, ..BuildConfig::default() };
     let built = builder.build_graph(g, &mut |_, _, _| true).unwrap();
     println!("{what}: {:?}", start.elapsed());
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());

@@ -83,7 +83,7 @@ pub use shapes::{ShapeRequest, Shaped};
 
 pub use kiln_backend::{Backend, BackendError, Target};
 #[cfg(feature = "build")]
-pub use kiln_builder::{BuildConfig, Constraints, Progress};
+pub use kiln_builder::{BuildConfig, Constraints, LayerTypes, Narrowing, Progress};
 pub use kiln_ir::{DType, Dim, Element, ElementError, Elems, OpError, Tensor, TensorType};
 #[cfg(feature = "build")]
 pub use kiln_network::Network;

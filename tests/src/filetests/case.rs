@@ -23,7 +23,7 @@ pub struct Case {
 /// `#! set key=value …`.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `reduced=f16`, `strong_types=true`, `obey=true`, `fold=false`, `fuse=false`, `fold_limit=…`.
+    /// `reduced=f16`, `strong_types=true`, `obey=true`, `prefer=true`, `fold=false`, `fuse=false`, `fold_limit=…`.
     pub config: BuildConfig,
     /// `backend=wgpu`: who is asked what it can run; the reference backend if not given.
     pub backend: String,
@@ -55,6 +55,7 @@ impl Settings {
             "reduced" => self.config.reduced = vec![value.parse::<DType>().map_err(|_| wrong())?],
             "strong_types" => self.config.strong_types = flag()?,
             "obey" if flag()? => self.config.constraints = Constraints::Obey,
+            "prefer" if flag()? => self.config.constraints = Constraints::Prefer,
             "fold" => self.config.fold = flag()?,
             "fuse" => self.config.fuse = flag()?,
             "fold_limit" => self.config.fold_limit = value.parse().map_err(|_| wrong())?,

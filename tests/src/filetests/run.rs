@@ -13,11 +13,13 @@ use std::sync::Arc;
 pub fn run(case: &Case) -> Result<Option<String>, String> {
     let Some((backend, target)) = backend(&case.settings.backend)? else { return Ok(None) };
     let folding = FoldWork::new(case.settings.config.fold_budget);
+    let notes = passes::Notes::default();
     let cx = PassCx {
         config: &case.settings.config,
         backend: backend.as_ref(),
         target: &target,
         folding: &folding,
+        notes: &notes,
     };
     let mut g = Graph::from_text(&case.input).map_err(|e| e.to_string())?;
     g.verify().map_err(|e| format!("before: {e}"))?;

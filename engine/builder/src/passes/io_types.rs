@@ -19,7 +19,7 @@ pub fn apply(g: &mut Graph, to: DType) -> Result<(), IrError> {
 }
 
 /// An input of the type, which is widened for all who read it. As an output of the graph it stays itself.
-fn input(g: &mut Graph, x: ValueId, to: DType) -> Result<(), IrError> {
+pub fn input(g: &mut Graph, x: ValueId, to: DType) -> Result<(), IrError> {
     let outputs = g.outputs.clone();
     g.value_mut(x).fact.ty.dtype = to;
     let name = g.unique_name(&format!("{}.wide", g.value(x).name));
@@ -35,7 +35,7 @@ fn input(g: &mut Graph, x: ValueId, to: DType) -> Result<(), IrError> {
 }
 
 /// The value in the type, in all places where it is an output.
-fn output(g: &mut Graph, y: ValueId, to: DType) -> Result<(), IrError> {
+pub fn output(g: &mut Graph, y: ValueId, to: DType) -> Result<(), IrError> {
     let name = g.value(y).name.clone();
     let wide = g.unique_name(&format!("{name}.wide"));
     let end = g.order().len();

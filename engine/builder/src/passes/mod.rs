@@ -1,6 +1,6 @@
-//! Passes over the graph, one file each, in the order of [`PASSES`].
+//! Passes over the graph, one file each, in the order of [`BEFORE_TYPES`] and [`AFTER_TYPES`].
 
-mod canonicalize;
+pub(crate) mod canonicalize;
 mod converted;
 mod count_loops;
 mod fold_batch_norm;
@@ -9,14 +9,17 @@ pub mod fold_constants;
 pub mod folding;
 pub(crate) mod io_types;
 pub mod layout;
+mod notes;
 mod output_types;
 pub mod patterns;
 mod piecewise;
-mod precision;
+pub mod precision;
 mod simplify_shapes;
 mod transposed;
 mod transposes;
 mod writer;
+
+pub use notes::Notes;
 
 use crate::{BuildConfig, BuildError};
 use kiln_backend::{Backend, Target};
@@ -33,6 +36,8 @@ pub struct PassCx<'a> {
     pub target: &'a Target,
     /// The work that folding may do.
     pub folding: &'a folding::FoldWork,
+    /// Notes of passes for the user.
+    pub notes: &'a Notes,
 }
 
 /// A pass: its name, and what it does to a graph. Returns how many changes it made.
@@ -44,8 +49,8 @@ pub struct Pass {
     pub run: fn(&mut Graph, &PassCx<'_>) -> Result<usize, BuildError>,
 }
 
-/// All passes in order.
-pub const PASSES: &[Pass] = &[
+/// Passes in front of the choice of types, in order.
+pub const BEFORE_TYPES: &[Pass] = &[
     output_types::PASS,
     canonicalize::PASS,
     fold_constants::PASS,
@@ -56,15 +61,14 @@ pub const PASSES: &[Pass] = &[
     patterns::PASS,
     // Patterns make layers anew: equal ones are merged before each gets converted weights of its own.
     canonicalize::PASS,
-    precision::PASS,
-    fold_batch_norm::PASS,
-    fold_constants::PASS,
-    transposes::PASS,
-    canonicalize::PASS,
 ];
 
+/// Passes behind the choice of types, in order.
+pub const AFTER_TYPES: &[Pass] =
+    &[fold_batch_norm::PASS, fold_constants::PASS, transposes::PASS, canonicalize::PASS];
+
 /// Passes that no build runs everywhere: the search applies what they do site by site, where it pays.
-pub const SEARCHED: &[Pass] = &[layout::PASS];
+pub const SEARCHED: &[Pass] = &[layout::PASS, precision::PASS];
 
 /// Passes that clean up after a rewrite, in order.
 pub const CLEAN: &[Pass] = &[fold_constants::PASS, transposes::PASS, patterns::MOVES, canonicalize::PASS];
@@ -90,11 +94,6 @@ pub struct PassReport {
     pub changes: usize,
 }
 
-/// Runs all passes, the verifier after each in debug builds.
-pub fn run_all(g: &mut Graph, cx: &PassCx<'_>) -> Result<Vec<PassReport>, BuildError> {
-    run_list(g, cx, PASSES)
-}
-
 /// Runs these passes, the verifier after each in debug builds.
 pub fn run_list(g: &mut Graph, cx: &PassCx<'_>, passes: &[Pass]) -> Result<Vec<PassReport>, BuildError> {
     let mut reports = Vec::new();
@@ -111,7 +110,8 @@ pub fn run_list(g: &mut Graph, cx: &PassCx<'_>, passes: &[Pass]) -> Result<Vec<P
 
 /// Runs the pass, or applies the pattern, of this name; for tests of one. `None` if there is none.
 pub fn run_one(name: &str, g: &mut Graph, cx: &PassCx<'_>) -> Option<Result<usize, BuildError>> {
-    let pass = PASSES.iter().chain(SEARCHED).find(|p| p.name == name).map(|p| (p.run)(g, cx));
+    let mut passes = BEFORE_TYPES.iter().chain(AFTER_TYPES).chain(SEARCHED);
+    let pass = passes.find(|p| p.name == name).map(|p| (p.run)(g, cx));
     pass.or_else(|| {
         let pattern = patterns::PATTERNS.iter().find(|p| p.name == name)?;
         Some(patterns::apply_all(pattern, g, cx))

@@ -5,7 +5,7 @@
 
 use super::writer::cast;
 use super::{Pass, PassCx};
-use crate::{BuildConfig, BuildError, Constraints};
+use crate::{BuildError, Constraints};
 use kiln_ir::{DType, Graph, IrError, Node, NodeId, ValueId};
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
         inputs.into_iter().flatten().for_each(|v| *v = cast_of.get(v).copied().unwrap_or(*v));
         order.push(id);
         let Some(node) = g.get(id) else { continue };
-        for (y, to) in requests(g, node, cx.config)? {
+        for (y, to) in requests(g, node, cx)? {
             let first = g.order().len();
             let rounded = round_trip(g, y, to)?;
             order.extend_from_slice(&g.order()[first..]);
@@ -39,7 +39,8 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
 }
 
 /// The outputs of f32 that get another type.
-fn requests(g: &Graph, node: &Node, config: &BuildConfig) -> Result<Vec<(ValueId, DType)>, BuildError> {
+fn requests(g: &Graph, node: &Node, cx: &PassCx<'_>) -> Result<Vec<(ValueId, DType)>, BuildError> {
+    let config = cx.config;
     let obey = config.constraints == Constraints::Obey;
     let refused = |message| BuildError::Precision { layer: node.name.clone(), message };
     let mut all = Vec::new();
@@ -50,14 +51,20 @@ fn requests(g: &Graph, node: &Node, config: &BuildConfig) -> Result<Vec<(ValueId
             let message = "has an output type, but the network is strongly typed; insert a cast instead";
             return Err(refused(message.into()));
         }
-        if found == DType::F32 && to.is_float() && (obey || config.reduced.contains(&to)) {
-            all.push((y, to));
-        } else if obey {
-            return Err(refused(format!(
-                "output {k} must be {to}, but is {found}; only outputs of f32 can be narrowed, to a float type: add a cast \
-                 layer to the network"
-            )));
+        let why = match found == DType::F32 && to.is_float() {
+            true if obey || config.reduced.contains(&to) => {
+                all.push((y, to));
+                continue;
+            }
+            true => format!("the build does not permit {to} (BuildConfig::reduced)"),
+            false => {
+                "only outputs of f32 can be narrowed, to a float type: add a cast layer to the network".into()
+            }
+        };
+        if obey {
+            return Err(refused(format!("output {k} must be {to}, but is {found}; {why}")));
         }
+        cx.notes.add(format!("layer \"{}\": output {k} should be {to} and is {found}: {why}", node.name));
     }
     Ok(all)
 }

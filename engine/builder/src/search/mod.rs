@@ -9,6 +9,7 @@ mod price;
 mod rewrite;
 mod side;
 mod split;
+mod types;
 
 use crate::passes::{self, PassCx};
 use crate::points::{Points, Span};
@@ -19,7 +20,7 @@ use rewrite::{Rewrite, by_late_patterns, by_patterns, formats, next_class};
 use std::collections::BTreeSet;
 
 /// Constants of more bytes are not evaluated before a rewrite is taken.
-const TRIAL: u64 = 256 << 10;
+pub(crate) const TRIAL: u64 = 256 << 10;
 
 /// A rewrite must be faster by this part to be taken.
 pub(crate) const GAIN: f64 = 0.02;
@@ -42,7 +43,7 @@ pub enum Verdict {
 /// A rewrite that was considered, and what became of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Considered {
-    /// Kind of rewrite: "channels-last", "split", "join moves", "join reductions", the name of a pattern.
+    /// Kind of rewrite: "types", "channels-last", "split", "join moves", "join reductions", the name of a pattern.
     pub rewrite: &'static str,
     /// The first layer of its first site.
     pub layer: String,

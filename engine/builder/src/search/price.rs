@@ -62,6 +62,12 @@ impl Search<'_, '_> {
         Ok(Verdict::Timed { without: self.cost(&before)?, with: self.cost(&after)? })
     }
 
+    /// Nanoseconds of a network as it is formed.
+    pub(super) fn total(&mut self, f: &Formed) -> Result<f64, BuildError> {
+        let items = self.items(f)?;
+        self.cost(&items)
+    }
+
     /// Nodes as an item.
     pub(super) fn item(&self, f: &Formed, nodes: &[NodeId], uses: &Uses) -> Result<Item, BuildError> {
         let region = Region::extract_with(&f.graph, nodes, uses)?;

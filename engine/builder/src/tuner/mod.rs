@@ -5,6 +5,7 @@
 use crate::ahead::{Spent, compile_all};
 use crate::cache::{CacheStore, Candidate, TimingCache, describe, key};
 use crate::inputs::can_be_timed;
+use crate::passes::Notes;
 use crate::passes::folding::FoldWork;
 use crate::{BuildConfig, BuildError};
 use kiln_backend::{Backend, Device, Region, Tactic, Target, flow};
@@ -43,6 +44,8 @@ pub struct Tuner<'a> {
     pub spent: Spent,
     /// The work that folding may do.
     pub folding: &'a FoldWork,
+    /// Notes of passes.
+    pub noted: &'a Notes,
 }
 
 /// A region at the usual shapes, with the tactics that may be timed and the key of their times.

@@ -1,0 +1,126 @@
+//! The choice of layers that run in a narrower type than f32: those that are faster in it, casts included.
+//!
+//! The network is cut into units: regions as they are formed in f32, whose layers may have the same types. Each unit costs what its
+//! region takes in each type, each value between units of two types costs a cast. The labelling of least cost is taken
+//! (`labels.rs`). Where f32 throughout is close to it, both are searched to the end, formats and fusions included, and compared.
+
+mod labels;
+mod units;
+
+use super::{Considered, Formed, Given, Search};
+use crate::passes::folding::FoldWork;
+use crate::passes::precision::{self, Choice, Types};
+use crate::passes::{self, Notes, PassCx, PassReport};
+use crate::search::TRIAL;
+use crate::{BuildConfig, BuildError, Narrowing, Progress, bodies};
+use kiln_ir::{DType, Graph, NodeId};
+use labels::{energy, solve};
+use std::collections::BTreeMap;
+use units::Units;
+
+/// Part of the cost that f32 may take beyond the best labelling, and still be searched to the end.
+const CLOSE: f64 = 0.25;
+
+impl Search<'_, '_> {
+    /// Runs all passes on a graph, chooses types, and searches the rest.
+    pub fn build(
+        &mut self,
+        mut g: Graph,
+        progress: Progress<'_>,
+    ) -> Result<(Formed, Vec<PassReport>), BuildError> {
+        let mut reports = passes::run_list(&mut g, &self.cx, passes::BEFORE_TYPES)?;
+        let types = self.types(&g, progress)?;
+        reports.extend(self.with_types(&mut g, &types)?);
+        Ok((self.run(g, progress)?, reports))
+    }
+
+    /// Applies types to layers and runs the passes behind that.
+    fn with_types(&self, g: &mut Graph, types: &Types) -> Result<Vec<PassReport>, BuildError> {
+        let changes = precision::apply(g, &self.cx, types)?;
+        let mut reports = vec![PassReport { pass: precision::PASS.name, changes }];
+        reports.extend(passes::run_list(g, &self.cx, passes::AFTER_TYPES)?);
+        if let Given::Facts(..) = self.given {
+            bodies::hand_on(g);
+        }
+        Ok(reports)
+    }
+
+    /// The narrower types that layers get.
+    fn types(&mut self, g: &Graph, progress: Progress<'_>) -> Result<Types, BuildError> {
+        let choices = precision::choices(g, &self.cx)?;
+        let open = choices.values().any(|c| c.types.len() > 1);
+        if !open || self.cx.config.narrowing == Narrowing::Everywhere {
+            return Ok(precision::everywhere(&choices));
+        }
+        if !progress("choosing types", 0, 1) {
+            return Err(BuildError::Cancelled);
+        }
+        let units = Units::new(self, g, &choices)?;
+        let found = solve(&units.problem);
+        let wide = units.widest();
+        let (with, without) = (energy(&units.problem, &found), energy(&units.problem, &wide));
+        let mut types = units.types(&found);
+        let (mut times, pinned) = ((without, with), units.types(&wide));
+        let close = without <= with * (1.0 + CLOSE) || !with.is_finite();
+        if types != pinned && close && self.cx.config.search {
+            times = (self.time_with(g, &pinned, progress)?, self.time_with(g, &types, progress)?);
+            if times.1 >= times.0 {
+                types = pinned.clone();
+            }
+        }
+        self.report(g, &choices, &types, &pinned, times);
+        Ok(types)
+    }
+
+    /// The time of the network with these types, searched to the end. Large constants are not evaluated for it.
+    fn time_with(&mut self, g: &Graph, types: &Types, progress: Progress<'_>) -> Result<f64, BuildError> {
+        let config =
+            BuildConfig { fold_limit: TRIAL.min(self.cx.config.fold_limit), ..self.cx.config.clone() };
+        let (folding, notes): (FoldWork, Notes) = (self.cx.folding.clone(), self.cx.notes.clone());
+        let cx = PassCx { config: &config, folding: &folding, notes: &notes, ..self.cx };
+        let given = self.given;
+        let mut search = Search { tuner: &mut *self.tuner, cx, given, considered: Vec::new() };
+        let mut g = g.clone();
+        search.with_types(&mut g, types)?;
+        let formed = search.run(g, progress)?;
+        search.total(&formed)
+    }
+
+    /// Writes down what was chosen, and which wishes are not met.
+    fn report(
+        &mut self,
+        g: &Graph,
+        choices: &BTreeMap<NodeId, Choice>,
+        types: &Types,
+        pinned: &Types,
+        (without, with): (f64, f64),
+    ) {
+        let name = |id: &NodeId| g.get(*id).map_or(String::new(), |n| n.name.clone());
+        let changed: Vec<&NodeId> = types.keys().filter(|id| pinned.get(id) != types.get(id)).collect();
+        let first = changed.first().copied().or(choices.keys().next());
+        self.considered.push(Considered {
+            rewrite: "types",
+            layer: first.map(name).unwrap_or_default(),
+            sites: changed.len(),
+            without_ns: Some(without).filter(|t| t.is_finite()),
+            with_ns: Some(with).filter(|t| t.is_finite()),
+            taken: !changed.is_empty(),
+            why: match changed.is_empty() {
+                true => "f32 is faster everywhere".into(),
+                false => {
+                    format!("{} of {} layers are faster in a narrower type", changed.len(), choices.len())
+                }
+            },
+        });
+        for (id, choice) in choices {
+            let taken = types.get(id).copied().unwrap_or(DType::F32);
+            if let Some(to) = choice.wish.filter(|&t| t != taken) {
+                self.cx.notes.add(format!(
+                    "layer \"{}\" should run in {to} and runs in {taken}, which is faster; --precision-constraints prefer or obey \
+                     decides for {to}",
+                    name(id)
+                ));
+            }
+        }
+    }
+}

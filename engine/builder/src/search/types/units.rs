@@ -1,0 +1,295 @@
+//! Units of layers that have one type, and what they cost in each.
+
+use super::super::Search;
+use super::super::price::{Item, launch};
+use super::labels::Problem;
+use crate::passes::precision::{self, Choice, Types, bounded, host};
+use crate::passes::{self, PassCx, fold_constants, io_types};
+use crate::points::Points;
+use crate::search::{GAIN, Given};
+use crate::{BuildError, bodies, regions};
+use kiln_backend::Region;
+use kiln_ir::graph::Uses;
+use kiln_ir::{Attrs, DType, Fact, Graph, Node, NodeId, Op, TensorType, ValueId};
+use kiln_ops::cast::CAST;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// The border of a graph, whose values are of f32.
+const BORDER: usize = 0;
+
+/// Units of a graph with the problem of labelling them; the labels are types.
+pub struct Units {
+    /// Nodes of each unit; none of the border.
+    nodes: Vec<Vec<NodeId>>,
+    /// The types; f32 is the first.
+    labels: Vec<DType>,
+    /// Costs in nanoseconds.
+    pub problem: Problem,
+    /// Nodes that may have several types, or must have a narrower one.
+    chosen: BTreeSet<NodeId>,
+}
+
+/// Regions that one label needs; `None` where it cannot be had.
+type Form = Option<Vec<Item>>;
+
+impl Units {
+    /// Cuts a graph into units and takes their times.
+    pub fn new(
+        search: &mut Search<'_, '_>,
+        g: &Graph,
+        choices: &BTreeMap<NodeId, Choice>,
+    ) -> Result<Units, BuildError> {
+        let points = match search.given {
+            Given::Profiles => Points::of(g, search.cx.config)?,
+            Given::Facts(usual, spans) => bodies::points(g, usual, spans)?,
+        };
+        let cx = search.cx;
+        let uses = g.uses();
+        let mut labels = vec![DType::F32];
+        for t in cx.config.reduced.iter().chain(choices.values().flat_map(|c| &c.types)) {
+            if !labels.contains(t) {
+                labels.push(*t);
+            }
+        }
+        let nodes = cut(g, &cx, choices, &labels);
+        let mut forms: Vec<Vec<Form>> = Vec::new();
+        let mut class: BTreeMap<String, usize> = BTreeMap::new();
+        let mut of_unit = vec![None; nodes.len()];
+        for (u, members) in nodes.iter().enumerate() {
+            let Some(choice) = members.first().and_then(|n| choices.get(n)).filter(|c| c.types.len() > 1)
+            else {
+                continue;
+            };
+            let region = Region::extract_with(g, members, &uses)?;
+            let facts: Vec<Fact> = region.inputs.iter().map(|v| points.opt[v.0 as usize].clone()).collect();
+            let key = format!("{:?}\n{}", choice.types, search.tuner.text(&region, &facts)?);
+            of_unit[u] = Some(match class.get(&key) {
+                Some(&k) => k,
+                None => {
+                    let layer = members.first().and_then(|&n| g.get(n)).map_or("", |n| &n.name);
+                    let form = |t: &DType| match choice.types.contains(t) {
+                        true => form(&cx, layer, &region, &facts, *t),
+                        false => Ok(None),
+                    };
+                    forms.push(labels.iter().map(form).collect::<Result<_, _>>()?);
+                    class.insert(key, forms.len() - 1);
+                    forms.len() - 1
+                }
+            });
+        }
+        search.tuner.ahead(forms.iter().flatten().flatten().flatten().map(Item::parts));
+        let mut costs = Vec::with_capacity(forms.len());
+        for forms in &forms {
+            costs.push(forms.iter().map(|f| search.form_ns(f)).collect::<Result<Vec<f64>, _>>()?);
+        }
+        let mut problem = Problem::default();
+        for (members, class) in nodes.iter().zip(&of_unit) {
+            let choice = members.first().and_then(|n| choices.get(n));
+            let own = class.and_then(|k| costs.get(k)).map(|c| known(c));
+            let wish = choice.and_then(|c| c.wish).unwrap_or(DType::F32);
+            // Between equal times the wish decides, else f32.
+            let biased = |c: &Vec<f64>| {
+                let bias = |(i, &ns): (usize, &f64)| if labels[i] == wish { ns } else { ns * (1.0 + GAIN) };
+                c.iter().enumerate().map(bias).collect()
+            };
+            problem.units.push(match (own, choice) {
+                (Some(c), _) => biased(&c),
+                (None, Some(c)) => labels.iter().map(|t| fixed(c.types.contains(t))).collect(),
+                (None, None) => {
+                    let narrow =
+                        members.first().and_then(|&n| g.get(n)).and_then(|n| narrow_cast(g, n, &labels));
+                    labels.iter().map(|&t| fixed(t == DType::F32 || Some(t) == narrow)).collect()
+                }
+            });
+        }
+        let chosen = choices.keys().copied().collect();
+        let mut units = Units { nodes, labels, problem, chosen };
+        units.connect(search, g, &points, &uses)?;
+        Ok(units)
+    }
+
+    /// The labelling that keeps f32 wherever that may be.
+    pub fn widest(&self) -> Vec<usize> {
+        let first = |u: &Vec<f64>| u.iter().position(|c| c.is_finite()).unwrap_or(0);
+        self.problem.units.iter().map(first).collect()
+    }
+
+    /// The narrower types of layers by a labelling.
+    pub fn types(&self, found: &[usize]) -> Types {
+        let labelled = self.nodes.iter().zip(found).filter(|(_, l)| **l != 0);
+        let typed = labelled.flat_map(|(nodes, &l)| nodes.iter().map(move |&n| (n, self.labels[l])));
+        typed.filter(|(n, _)| self.chosen.contains(n)).collect()
+    }
+
+    /// Adds the costs of casts between units.
+    fn connect(
+        &mut self,
+        search: &mut Search<'_, '_>,
+        g: &Graph,
+        points: &Points,
+        uses: &Uses,
+    ) -> Result<(), BuildError> {
+        let unit: HashMap<NodeId, usize> =
+            self.nodes.iter().enumerate().flat_map(|(u, nodes)| nodes.iter().map(move |&n| (n, u))).collect();
+        let constant = fold_constants::constant_layers(g, &search.cx);
+        let free = |u: usize| {
+            let follows = |n: &NodeId| g.get(*n).is_some_and(|n| n.op.roles().keeps_f32 && bounded(n));
+            u != BORDER && self.nodes[u].iter().all(follows)
+        };
+        let to = self.labels.get(1).copied().unwrap_or(DType::F32);
+        let mut known: BTreeMap<String, f64> = BTreeMap::new();
+        for v in g.value_ids().filter(|&v| g.ty(v).dtype == DType::F32) {
+            let from = match g.producer(v) {
+                Some((id, _)) if constant.contains(&id) => continue,
+                Some((id, _)) => unit.get(&id).copied().unwrap_or(BORDER),
+                None if g.inputs.contains(&v) => BORDER,
+                None => continue,
+            };
+            let as_is = |(n, i): &&(NodeId, usize)| g.get(*n).is_some_and(|n| !host(n, *i));
+            let mut readers: BTreeSet<usize> =
+                uses.of_value(v).iter().filter(as_is).filter_map(|(n, _)| unit.get(n).copied()).collect();
+            if uses.is_output(v) {
+                readers.insert(BORDER);
+            }
+            let count = readers.len() as f64;
+            readers.remove(&from);
+            if readers.is_empty() || free(from) {
+                continue;
+            }
+            let ty = &points.opt[v.0 as usize].ty;
+            let cost = match known.get(&ty.to_string()) {
+                Some(&ns) => ns,
+                None => *known.entry(ty.to_string()).or_insert(search.cast_ns(ty, to)?),
+            };
+            let edges = readers.into_iter().filter(|&r| !free(r)).map(|r| (from, r, cost / count));
+            self.problem.edges.extend(edges);
+        }
+        Ok(())
+    }
+}
+
+/// Cost of a unit in a type that nothing is to be compared with.
+fn fixed(possible: bool) -> f64 {
+    if possible { 0.0 } else { f64::INFINITY }
+}
+
+/// Costs of which some are known. Where none is, all are equal.
+fn known(costs: &[f64]) -> Vec<f64> {
+    match costs.iter().all(|c| !c.is_finite()) {
+        true => vec![0.0; costs.len()],
+        false => costs.to_vec(),
+    }
+}
+
+/// The type that a cast widens to f32, or narrows from it, if that is a label: its readers or its source may then have that type
+/// without a cast.
+fn narrow_cast(g: &Graph, node: &Node, labels: &[DType]) -> Option<DType> {
+    let (x, y) = (node.inputs.first().copied().flatten()?, *node.outputs.first()?);
+    let ends = [g.ty(x).dtype, g.ty(y).dtype];
+    let other = match ends {
+        [t, DType::F32] | [DType::F32, t] => t,
+        _ => return None,
+    };
+    (node.op.is(CAST) && other != DType::F32 && labels.contains(&other)).then_some(other)
+}
+
+/// Regions whose layers have the same choice; the others are cut into single layers. The border comes first.
+fn cut(g: &Graph, cx: &PassCx<'_>, choices: &BTreeMap<NodeId, Choice>, labels: &[DType]) -> Vec<Vec<NodeId>> {
+    let mut units = vec![Vec::new()];
+    for nodes in regions::form(g, cx.backend, cx.target, cx.config.fuse) {
+        let first = nodes.first().and_then(|n| choices.get(n));
+        let cast = |n: &NodeId| g.get(*n).is_some_and(|n| narrow_cast(g, n, labels).is_some());
+        if first.is_some() && nodes.iter().all(|n| choices.get(n) == first && !cast(n)) {
+            units.push(nodes);
+        } else {
+            units.extend(nodes.into_iter().map(|n| vec![n]));
+        }
+    }
+    units
+}
+
+/// The regions that a unit becomes in a type; `None` where a cast is left inside of it.
+fn form(
+    cx: &PassCx<'_>,
+    layer: &str,
+    region: &Region,
+    facts: &[Fact],
+    to: DType,
+) -> Result<Form, BuildError> {
+    let layer = layer.to_owned();
+    if to == DType::F32 {
+        return Ok(Some(vec![Item { layer, region: region.clone(), facts: facts.to_vec() }]));
+    }
+    let mut g = region.graph.clone();
+    let types = g.nodes().map(|(id, _)| (id, to)).collect();
+    let by_host = |g: &Graph, v: ValueId| {
+        g.nodes().any(|(_, n)| (0..n.inputs.len()).any(|i| n.inputs[i] == Some(v) && host(n, i)))
+    };
+    let narrowed: Vec<bool> =
+        g.inputs.iter().map(|&v| g.ty(v).dtype == DType::F32 && !by_host(&g, v)).collect();
+    for (i, _) in narrowed.iter().enumerate().filter(|(_, n)| **n) {
+        let v = g.inputs[i];
+        io_types::input(&mut g, v, to)?;
+    }
+    for k in 0..g.outputs.len() {
+        let y = g.outputs[k];
+        if g.ty(y).dtype == DType::F32 {
+            io_types::output(&mut g, y, to)?;
+        }
+    }
+    precision::apply(&mut g, cx, &types)?;
+    let clean = [fold_constants::PASS, passes::canonicalize::PASS];
+    passes::run_list(&mut g, cx, &clean)?;
+    let facts = facts.iter().zip(&narrowed).map(|(f, narrow)| match narrow {
+        true => Fact::of(TensorType { dtype: to, ..f.ty.clone() }),
+        false => f.clone(),
+    });
+    let facts: Vec<Fact> = facts.collect();
+    let all = g.infer_from(&facts)?;
+    let uses = g.uses();
+    let item = |nodes: Vec<NodeId>| {
+        let region = Region::extract_with(&g, &nodes, &uses)?;
+        let facts = region.inputs.iter().map(|v| all[v.0 as usize].clone()).collect();
+        Ok(Item { layer: layer.clone(), region, facts })
+    };
+    let items = regions::form(&g, cx.backend, cx.target, cx.config.fuse).into_iter().map(item);
+    items.collect::<Result<Vec<Item>, BuildError>>().map(Some)
+}
+
+impl Search<'_, '_> {
+    /// The time of regions that one label needs; infinite where it cannot be had.
+    fn form_ns(&mut self, form: &Form) -> Result<f64, BuildError> {
+        let Some(items) = form else { return Ok(f64::INFINITY) };
+        let mut sum = 0.0;
+        for i in items {
+            sum += launch(self.cx.target) + self.known_ns(i)?;
+        }
+        Ok(sum)
+    }
+
+    /// The time of a region, else what the backend expects; infinite where it has no kernel or says nothing.
+    fn known_ns(&mut self, i: &Item) -> Result<f64, BuildError> {
+        match self.tuner.time(&i.layer, &i.region, &i.facts) {
+            Ok(ns) if ns.is_finite() => Ok(ns),
+            Ok(_) => Ok(self.tuner.estimate(&i.layer, &i.region, &i.facts)?.unwrap_or(f64::INFINITY)),
+            Err(BuildError::NoTactic { .. }) => Ok(f64::INFINITY),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The time of a cast of this type at the usual shapes; nothing where it cannot be known.
+    fn cast_ns(&mut self, ty: &TensorType, to: DType) -> Result<f64, BuildError> {
+        let mut g = Graph::new("");
+        let x = g.add_input("x", Fact::of(ty.clone()));
+        g.outputs = g.add_node("cast", Op::new(CAST, Attrs::new().with("to", to))?, &[Some(x)])?;
+        let region = Region::extract(&g, g.order())?;
+        let item = Item { layer: "cast".into(), region, facts: vec![Fact::of(ty.clone())] };
+        let expected = match self.tuner.estimate(&item.layer, &item.region, &item.facts) {
+            Ok(Some(ns)) => ns,
+            Ok(None) => self.known_ns(&item)?,
+            Err(BuildError::NoTactic { .. }) => return Ok(0.0),
+            Err(e) => return Err(e),
+        };
+        Ok(if expected.is_finite() { expected + launch(self.cx.target) } else { 0.0 })
+    }
+}
