@@ -1,7 +1,8 @@
 //! The backends that a command uses, looked for no earlier and no further than it needs them.
 
+use crate::failure::Failure;
 use crate::options::{PluginLevel, PluginOptions};
-use kiln::plugin::{Found, Level, Policy, Search};
+use kiln::plugin::{Found, Level, Origin, Policy, Search};
 use kiln::{Backends, DiscoverOptions, REFERENCE};
 
 /// Backends and where they came from.
@@ -13,18 +14,36 @@ pub struct Session {
     pub found: Vec<Found>,
 }
 
+/// The search and the policy that options ask for.
+pub fn discover(options: &PluginOptions) -> DiscoverOptions {
+    let level = match options.plugins {
+        PluginLevel::Off => Level::Off,
+        PluginLevel::Manifest => Level::Manifest,
+        PluginLevel::Any => Level::Any,
+    };
+    let mut discover = DiscoverOptions::default();
+    discover.search = Search::from_env().with(options.plugin.iter().cloned());
+    discover.policy = Policy { level, ..Policy::default() };
+    discover
+}
+
+/// Registers the layers of plug-ins, which models and plans may name: before either is opened. A library that the options
+/// name is an error if it is refused; others are passed over with a warning.
+pub fn load_layers(options: &PluginOptions) -> Result<(), Failure> {
+    for f in kiln::plugin::layers(&discover(options)) {
+        match f.outcome {
+            Ok(_) => {}
+            Err(e) if f.origin == Origin::Explicit => return Err(Failure::Input(e.chain())),
+            Err(e) => tracing::warn!("{}", e.chain()),
+        }
+    }
+    Ok(())
+}
+
 impl Session {
     /// All backends.
     pub fn all(options: &PluginOptions) -> Session {
-        let level = match options.plugins {
-            PluginLevel::Off => Level::Off,
-            PluginLevel::Manifest => Level::Manifest,
-            PluginLevel::Any => Level::Any,
-        };
-        let mut discover = DiscoverOptions::default();
-        discover.search = Search::from_env().with(options.plugin.iter().cloned());
-        discover.policy = Policy { level, ..Policy::default() };
-        let (backends, found) = kiln::backends(&discover);
+        let (backends, found) = kiln::backends(&discover(options));
         Session { backends, found }
     }
 

@@ -5,7 +5,7 @@ use crate::given::{InputOptions, ask_for_given, round_to_inputs};
 use crate::options::ModelOptions;
 use crate::print::{Printer, dims};
 use crate::progress::Bar;
-use crate::session::Session;
+use crate::session::{Session, load_layers};
 use crate::signals;
 use kiln::{BuildOptions, BuildReport, Built, Engine, Model, Tensor};
 use kiln_ir::stop::{self, Stop, StopFlag};
@@ -29,6 +29,7 @@ pub fn open(
     inputs: &InputOptions,
     out: &Printer,
 ) -> Result<Subject, Failure> {
+    load_layers(&model.plugins)?;
     let opened = Model::open(path)?;
     match opened.plan().map(|header| header.target.backend.clone()) {
         Some(backend) => open_plan(path, opened, &backend, model, inputs, out),

@@ -9,7 +9,7 @@
  *     };
  *
  * Payloads are CBOR; PAYLOADS.md of kiln-abi describes them field by field. A backend of name N is found as
- * libkiln_backend_N.so. Who creates an object destroys it. Views live for the call only, unless retained.
+ * libkiln_backend_N.so, layers as libkiln_layers_N.so (.kinds = KILN_KIND_LAYERS; they need no CBOR). Who creates an object destroys it. Views live for the call only, unless retained.
  * Threads: [any-thread] may be called from any thread, by several at once; [serial-per-object] from any thread, but never
  * by two at once for one object; [once] once in a process. */
 
@@ -28,9 +28,9 @@
  * Minor version of the ABI: 1.1 added `context_step_times` and `context_counters`, 1.2
  * `context_time_runs` and `context_set_stream`, 1.3 `context_bind`, 1.4
  * `context_set_consumed_event`, `context_wait` and `context_address`, 1.5 `context_host_steps`, 1.6
- * `context_stop`, 1.7 `backend_supports`.
+ * `context_stop`, 1.7 `backend_supports`. 1.8 added the interfaces "kiln.layer/1" and "kiln.host.layers/1".
  */
-#define KILN_ABI_MINOR 7
+#define KILN_ABI_MINOR 8
 
 /**
  * Nobody can stop the run.
@@ -73,7 +73,7 @@
 #define KILN_KIND_BACKEND 1
 
 /**
- * Bit of `kinds`: the library offers layers.
+ * Bit of `kinds`: the library offers layers, the interface "kiln.layer/1".
  */
 #define KILN_KIND_LAYERS 2
 
@@ -121,6 +121,46 @@
  * Level of a log message: everything.
  */
 #define KILN_LOG_TRACE 5
+
+/**
+ * Kind of a field: one `int64_t`.
+ */
+#define KILN_FIELD_INT 1
+
+/**
+ * Kind of a field: one `double`.
+ */
+#define KILN_FIELD_FLOAT 2
+
+/**
+ * Kind of a field: one `kiln_str`.
+ */
+#define KILN_FIELD_STRING 3
+
+/**
+ * Kind of a field: any number of `int64_t`.
+ */
+#define KILN_FIELD_INTS 4
+
+/**
+ * Kind of a field: any number of `double`.
+ */
+#define KILN_FIELD_FLOATS 5
+
+/**
+ * Kind of a field: any number of `kiln_str`.
+ */
+#define KILN_FIELD_STRINGS 6
+
+/**
+ * Language of a kernel: CUDA C++.
+ */
+#define KILN_LANGUAGE_CUDA 1
+
+/**
+ * Language of a kernel: WGSL.
+ */
+#define KILN_LANGUAGE_WGSL 2
 
 /**
  * Done.
@@ -206,6 +246,12 @@ typedef struct kiln_executable kiln_executable;
  * The state of the host, passed back to its functions.
  */
 typedef struct kiln_host_ctx kiln_host_ctx;
+
+/**
+ * State of a layer that its `create` made of fields. Never used by two calls at once: the host makes as many as it has
+ * runs in flight.
+ */
+typedef struct kiln_layer_instance kiln_layer_instance;
 
 /**
  * Shared owner that keeps the data of a tensor alive.
@@ -767,10 +813,353 @@ typedef struct kiln_backend_v1 {
                                 struct kiln_error *err);
 } kiln_backend_v1;
 
+/**
+ * Value of a field. This structure never changes.
+ */
+typedef struct kiln_field {
+    /**
+     * One of `KILN_FIELD_*`.
+     */
+    uint32_t kind;
+    /**
+     * Zero.
+     */
+    uint32_t reserved;
+    /**
+     * The values; may be null where `count` is 0.
+     */
+    const void *data;
+    /**
+     * Number of values: 1 unless the kind is a list.
+     */
+    uint64_t count;
+} kiln_field;
+
+/**
+ * Definition of a field. This structure never changes.
+ */
+typedef struct kiln_field_def {
+    /**
+     * Name: letters, digits and `_`, the first not a digit.
+     */
+    struct kiln_str name;
+    /**
+     * Meaning, range and unit, for users.
+     */
+    struct kiln_str doc;
+    /**
+     * 1: the user must give it, and `value` only sets its kind; 0: `value` is the default.
+     */
+    uint32_t required;
+    /**
+     * Zero.
+     */
+    uint32_t reserved;
+    /**
+     * Default.
+     */
+    struct kiln_field value;
+} kiln_field_def;
+
+/**
+ * A tensor in host memory, by strides. Elements have one, two, four or eight bytes. This structure never changes.
+ */
+typedef struct kiln_host_tensor {
+    /**
+     * Code of the element type, as in `kiln_tensor`; 0 for an input that is absent.
+     */
+    uint32_t dtype;
+    /**
+     * Number of dimensions.
+     */
+    uint32_t ndim;
+    /**
+     * The dimensions, outermost first. Of an output whose sizes the layer finds: the greatest sizes, to be replaced by those
+     * found. Others must stay.
+     */
+    int64_t *dims;
+    /**
+     * Distances between neighbours along each dimension, in elements.
+     */
+    const int64_t *strides;
+    /**
+     * The first element. Inputs are read-only.
+     */
+    void *data;
+    /**
+     * Bytes from the first element to the end of the last.
+     */
+    uint64_t bytes;
+} kiln_host_tensor;
+
+/**
+ * One run of the reference form.
+ */
+typedef struct kiln_layer_call {
+    /**
+     * Size of this structure as the host knows it, in bytes.
+     */
+    uint32_t struct_size;
+    /**
+     * Zero.
+     */
+    uint32_t reserved;
+    /**
+     * Fields in the order of their definitions, defaults filled in.
+     */
+    const struct kiln_field *fields;
+    /**
+     * Number of fields.
+     */
+    uint64_t field_count;
+    /**
+     * Inputs.
+     */
+    const struct kiln_host_tensor *inputs;
+    /**
+     * Number of inputs.
+     */
+    uint64_t input_count;
+    /**
+     * Outputs: memory to write. An output that is an alias has the memory and the contents of its input.
+     */
+    const struct kiln_host_tensor *outputs;
+    /**
+     * Number of outputs.
+     */
+    uint64_t output_count;
+    /**
+     * Memory of the size that the layer's `workspace` says, at a multiple of 16; its contents are undefined.
+     */
+    void *workspace;
+    /**
+     * Bytes of the workspace.
+     */
+    uint64_t workspace_bytes;
+} kiln_layer_call;
+
+/**
+ * A kernel in source form, which the host compiles when a network is built for a device. One launch runs the layer.
+ *
+ * A text in CUDA C++ defines `extern "C" __global__ void ENTRY(inputs…, outputs…, workspace, params)`: pointers to `const`
+ * elements, pointers to elements, a `void *` if the layer has a workspace, and a structure `Params` by value if there are
+ * parameters. A text in WGSL defines the function ENTRY with `@compute`; it reads arrays `i0`, `i1`, …, writes `o0`, `o1`, …
+ * and `workspace` (of `u32`), and reads parameters as `params.NAME`. The host declares these and, in both languages, the
+ * structure `Params`. Tensors are dense. An output that is an alias is bound to memory with the contents of its input.
+ */
+typedef struct kiln_layer_kernel {
+    /**
+     * Size of this structure as the library knows it, in bytes.
+     */
+    uint32_t struct_size;
+    /**
+     * One of `KILN_LANGUAGE_*`; others are ignored.
+     */
+    uint32_t language;
+    /**
+     * Name of the tactic, unique for its language and `types`.
+     */
+    struct kiln_str tactic;
+    /**
+     * The combinations of element types that it takes, as in `kiln_layer`; empty: all of the layer's.
+     */
+    struct kiln_str types;
+    /**
+     * Formula that is not 0 where the kernel can run; empty: always.
+     */
+    struct kiln_str condition;
+    /**
+     * The text.
+     */
+    struct kiln_str source;
+    /**
+     * Name of the entry point.
+     */
+    struct kiln_str entry;
+    /**
+     * Formulas of the number of blocks along x, y and z, separated by commas; the last ones may be left out.
+     */
+    struct kiln_str grid;
+    /**
+     * Formula of the number of threads of a block, of CUDA only.
+     */
+    struct kiln_str block;
+    /**
+     * Formula of the bytes of dynamic shared memory, of CUDA only; empty: none.
+     */
+    struct kiln_str shared;
+    /**
+     * Parameters in order, separated by semicolons: "u32 rows = i0.d0; f32 eps = eps". The types are u32, i32 and f32.
+     */
+    struct kiln_str params;
+} kiln_layer_kernel;
+
+/**
+ * A layer. All texts are constant and live as long as the library is mapped.
+ *
+ * Formulas have numbers, parentheses, comparisons and `+ - * / %`, where `/` of integers rounds down. The functions are
+ * `min(a, b)`, `max(a, b)`, `ceildiv(a, b)` and `select(c, a, b)`. These names have values:
+ *
+ * - `i0.d1`: size of dimension 1 of input 0,
+ * - `i0.rank`, `i0.size`: number of its dimensions, and of its elements,
+ * - `i0.v2`: element 2 of input 0, which must be known before a run,
+ * - a field that is one number.
+ */
+typedef struct kiln_layer {
+    /**
+     * Size of this structure as the library knows it, in bytes.
+     */
+    uint32_t struct_size;
+    /**
+     * Zero.
+     */
+    uint32_t flags;
+    /**
+     * Name: "Swish".
+     */
+    struct kiln_str name;
+    /**
+     * Namespace, by which two vendors' layers of one name differ; the domain of ONNX nodes. May be empty.
+     */
+    struct kiln_str space;
+    /**
+     * Version of the layer: a plan runs with the version that it was built with.
+     */
+    struct kiln_str version;
+    /**
+     * Description for users.
+     */
+    struct kiln_str doc;
+    /**
+     * Definitions of fields.
+     */
+    const struct kiln_field_def *fields;
+    /**
+     * Number of fields.
+     */
+    uint64_t field_count;
+    /**
+     * Combinations of element types, the preferred one first: inputs, a colon, outputs. "f32,i64:f32; f16,i64:f16". A last
+     * input `f32*` may be repeated, `f32?` may be absent.
+     */
+    struct kiln_str types;
+    /**
+     * Shapes of the outputs: "[i0.d*]; [n <= i0.d0, 4]". `i0.d*` stands for all dimensions of an input. `n <= formula` is a
+     * size that the layer finds, with its bound. Empty where `describe` writes them.
+     */
+    struct kiln_str outputs;
+    /**
+     * Pairs of an input and the output that is the same memory: "0:0". Empty: none.
+     */
+    struct kiln_str aliases;
+    /**
+     * Formula of the bytes of workspace; empty: none.
+     */
+    struct kiln_str workspace;
+    /**
+     * The expression form, of a pointwise layer with one output: "x0 / (1 + exp(-beta * x0))". Inputs are broadcast. Beside
+     * the operations of formulas there are the functions of scalar expressions; `/` of floats does not round. Empty: none.
+     */
+    struct kiln_str expression;
+    /**
+     * Difference that other forms may have from the reference: "exact", "elementwise", "sum" or "conditioned"; empty means
+     * "conditioned".
+     */
+    struct kiln_str tolerance;
+    /**
+     * Kernels in source form.
+     */
+    const struct kiln_layer_kernel *const *kernels;
+    /**
+     * Number of kernels.
+     */
+    uint64_t kernel_count;
+    /**
+     * Optional. Makes an instance, or refuses fields with `KILN_INVALID_ARGUMENT` and the reason. `[any-thread]`
+     */
+    int32_t (*create)(const struct kiln_field *fields,
+                      uint64_t field_count,
+                      struct kiln_layer_instance **out,
+                      struct kiln_error *err);
+    /**
+     * Required where there is `create`. `[any-thread]`
+     */
+    void (*destroy)(struct kiln_layer_instance *instance);
+    /**
+     * Optional. Writes the shapes of the outputs, in the form of `outputs`, for inputs of these types; a dimension that is not
+     * known is -1, and there are no elements. `instance` is null where there is no `create`. `[serial-per-object]`
+     */
+    int32_t (*describe)(struct kiln_layer_instance *instance,
+                        const struct kiln_layer_call *call,
+                        struct kiln_sink *out,
+                        struct kiln_error *err);
+    /**
+     * Required: the reference form. Computes the outputs; what other forms are compared with. A pure function of fields and
+     * inputs. `instance` is null where there is no `create`. `[serial-per-object]`
+     */
+    int32_t (*run)(struct kiln_layer_instance *instance,
+                   const struct kiln_layer_call *call,
+                   struct kiln_error *err);
+} kiln_layer;
+
+/**
+ * The layers of a library.
+ */
+typedef struct kiln_layers_v1 {
+    /**
+     * Size of this structure as the library knows it, in bytes.
+     */
+    uint32_t struct_size;
+    /**
+     * Zero.
+     */
+    uint32_t reserved;
+    /**
+     * The layers.
+     */
+    const struct kiln_layer *const *layers;
+    /**
+     * Number of layers.
+     */
+    uint64_t layer_count;
+} kiln_layers_v1;
+
+/**
+ * The interface "kiln.host.layers/1" of the host, since 1.8: backends run layers on the host by it.
+ */
+typedef struct kiln_host_layers_v1 {
+    /**
+     * Size of this structure as the host knows it, in bytes.
+     */
+    uint32_t struct_size;
+    /**
+     * Zero.
+     */
+    uint32_t reserved;
+    /**
+     * Runs the reference form of the layer that an Op names. Absent inputs have `ndim` 0 and `dtype` 0. Calls `output` with
+     * each output in order; its dimensions and elements live for that call. Passes the reason of a failure to `error`.
+     * Returns a status. `[any-thread]`
+     */
+    int32_t (*run)(struct kiln_host_ctx *ctx,
+                   struct kiln_bytes op,
+                   const struct kiln_tensor *inputs,
+                   uint64_t input_count,
+                   void *user,
+                   void (*output)(void *user, const struct kiln_tensor *tensor),
+                   void (*error)(void *user, int32_t code, struct kiln_str message));
+} kiln_host_layers_v1;
+
 #endif  /* KILN_PLUGIN_H */
 
 /** Name of the interface kiln_backend_v1. */
 #define KILN_BACKEND_V1 "kiln.backend/1"
+
+/** Name of the interface kiln_layers_v1. */
+#define KILN_LAYER_V1 "kiln.layer/1"
+
+/** Name of the interface kiln_host_layers_v1 of the host. */
+#define KILN_HOST_LAYERS_V1 "kiln.host.layers/1"
 
 /** Initializer of a kiln_str out of a string literal. */
 #define KILN_STR(literal) { (literal), sizeof(literal) - 1 }

@@ -42,7 +42,7 @@ fn statuses_and_their_messages() {
     assert_eq!(backend("oom", &["STATUS=KILN_OUT_OF_MEMORY"]).targets(), Err(oom));
     let positive = BackendError::Internal(format!("status 3, which is none: {replaced}"));
     assert_eq!(backend("positive", &["STATUS=3"]).targets(), Err(positive));
-    let silent = BackendError::DeviceLost("the backend gives no reason".into());
+    let silent = BackendError::DeviceLost("the library gives no reason".into());
     assert_eq!(backend("silent", &["SILENT=KILN_DEVICE_LOST"]).targets(), Err(silent));
     assert_eq!(backend("cancelled", &["SILENT=KILN_CANCELLED"]).targets(), Err(BackendError::cancelled()));
 }

@@ -55,10 +55,26 @@ fn layout() -> Layout {
             context_bind, context_set_consumed_event, context_wait, context_address, context_host_steps,
             context_stop, backend_supports,
         }
+        kiln_field { kind, reserved, data, count }
+        kiln_field_def { name, doc, required, reserved, value }
+        kiln_host_tensor { dtype, ndim, dims, strides, data, bytes }
+        kiln_layer_call {
+            struct_size, reserved, fields, field_count, inputs, input_count, outputs, output_count, workspace,
+            workspace_bytes,
+        }
+        kiln_layer_kernel {
+            struct_size, language, tactic, types, condition, source, entry, grid, block, shared, params,
+        }
+        kiln_layer {
+            struct_size, flags, name, space, version, doc, fields, field_count, types, outputs, aliases, workspace,
+            expression, tolerance, kernels, kernel_count, create, destroy, describe, run,
+        }
+        kiln_layers_v1 { struct_size, reserved, layers, layer_count }
+        kiln_host_layers_v1 { struct_size, reserved, run }
     }
 }
 
-/// Layout of version 1.7, for 64-bit targets. Lines may be added at the end of a structure that begins with
+/// Layout of version 1.8, for 64-bit targets. Lines may be added at the end of a structure that begins with
 /// `struct_size`; none may change.
 const GOLDEN: &str = include_str!("abi/layout.txt");
 

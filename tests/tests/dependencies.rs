@@ -14,7 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kiln-backend", &["kiln-abi", "kiln-ir", "kiln-ops"]),
     ("kiln-onnx", &["kiln-files", "kiln-ir", "kiln-network"]),
     ("kiln-plan", &["kiln-files", "kiln-ir", "kiln-backend"]),
-    ("kiln-runtime", &["kiln-abi", "kiln-files", "kiln-ir", "kiln-backend", "kiln-plan"]),
+    ("kiln-runtime", &["kiln-abi", "kiln-files", "kiln-ir", "kiln-ops", "kiln-backend", "kiln-plan"]),
     ("kiln-builder", &["kiln-files", "kiln-ir", "kiln-ops", "kiln-network", "kiln-backend", "kiln-plan"]),
     ("kiln-reference", &["kiln-abi", "kiln-ir", "kiln-ops", "kiln-backend"]),
     ("kiln-codegen", &["kiln-ir", "kiln-ops", "kiln-backend"]),

@@ -9,7 +9,7 @@ const HEADER: &str = "plugins/include/kiln_plugin.h";
 const SOURCES: &str = "engine/abi/src";
 
 /// The modules of `kiln-abi` in the order of the header.
-const MODULES: &[&str] = &["lib", "status", "view", "host", "descriptor", "backend"];
+const MODULES: &[&str] = &["lib", "status", "view", "host", "descriptor", "backend", "layer"];
 
 /// Structures that no function of the crate names, so that they have to be asked for.
 const TYPES: &[&str] = &[
@@ -23,6 +23,14 @@ const TYPES: &[&str] = &[
     "kiln_run",
     "kiln_counters",
     "kiln_backend_v1",
+    "kiln_field",
+    "kiln_field_def",
+    "kiln_host_tensor",
+    "kiln_layer_call",
+    "kiln_layer_kernel",
+    "kiln_layer",
+    "kiln_layers_v1",
+    "kiln_host_layers_v1",
 ];
 
 const TOP: &str = "\
@@ -37,13 +45,19 @@ const TOP: &str = "\
  *     };
  *
  * Payloads are CBOR; PAYLOADS.md of kiln-abi describes them field by field. A backend of name N is found as
- * libkiln_backend_N.so. Who creates an object destroys it. Views live for the call only, unless retained.
+ * libkiln_backend_N.so, layers as libkiln_layers_N.so (.kinds = KILN_KIND_LAYERS; they need no CBOR). Who creates an object destroys it. Views live for the call only, unless retained.
  * Threads: [any-thread] may be called from any thread, by several at once; [serial-per-object] from any thread, but never
  * by two at once for one object; [once] once in a process. */";
 
 /// Parts that cbindgen can't print: text constants, the target triple, the exported symbol.
 const BOTTOM: &str = r#"/** Name of the interface kiln_backend_v1. */
 #define KILN_BACKEND_V1 "kiln.backend/1"
+
+/** Name of the interface kiln_layers_v1. */
+#define KILN_LAYER_V1 "kiln.layer/1"
+
+/** Name of the interface kiln_host_layers_v1 of the host. */
+#define KILN_HOST_LAYERS_V1 "kiln.host.layers/1"
 
 /** Initializer of a kiln_str out of a string literal. */
 #define KILN_STR(literal) { (literal), sizeof(literal) - 1 }
@@ -131,7 +145,15 @@ fn config() -> Config {
     };
     config.export = ExportConfig {
         include: TYPES.iter().map(|s| (*s).to_owned()).collect(),
-        exclude: ["TARGET", "KILN_DESCRIPTOR_SYMBOL", "KILN_BACKEND_V1"].map(str::to_owned).to_vec(),
+        exclude: [
+            "TARGET",
+            "KILN_DESCRIPTOR_SYMBOL",
+            "KILN_BACKEND_V1",
+            "KILN_LAYER_V1",
+            "KILN_HOST_LAYERS_V1",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
         ..ExportConfig::default()
     };
     config

@@ -7,7 +7,7 @@ use crate::kernels::generic_ns;
 use crate::refusals::Refusals;
 use crate::written::{Families, all_lanes};
 use crate::{compile, target, vendor};
-use kiln_backend::{Backend, BackendError, CompiledKernel, Device, Region, Tactic, Target, flow};
+use kiln_backend::{Backend, BackendError, CompiledKernel, Device, Region, Tactic, Target, flow, host_layer};
 use kiln_codegen::compiled::{binding, compiled};
 use kiln_codegen::expression::slots;
 use kiln_codegen::limits::fitting;
@@ -59,7 +59,7 @@ impl Backend for Cuda {
     }
 
     fn supports(&self, region: &Region, target: &Target) -> Result<(), BackendError> {
-        if choices(region).is_some() {
+        if choices(region).is_some() || host_layer::tactic(region).is_some() {
             return Ok(());
         }
         let site = Site::of(&region.graph, target, &CUDA)?;
@@ -81,6 +81,9 @@ impl Backend for Cuda {
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
         if let Some(ways) = choices(region) {
             return Ok(ways);
+        }
+        if let Some(on_host) = host_layer::tactic(region) {
+            return Ok(vec![on_host]);
         }
         let site = Site::of(&region.graph, target, &CUDA)?;
         let mut found = Vec::new();
@@ -108,7 +111,7 @@ impl Backend for Cuda {
     }
 
     fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
-        if tactic.name == flow::INTERPRETED {
+        if [flow::INTERPRETED, host_layer::ON_HOST].contains(&&*tactic.name) {
             return Ok(Vec::new());
         }
         let site = Site::of(&region.graph, target, &CUDA)?;

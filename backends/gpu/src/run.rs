@@ -318,6 +318,11 @@ impl<D: Executor> Run<D> {
             *stopped = true;
             return self.walk_step(queue, shapes, i);
         }
+        if kernel.on_host.is_some() {
+            self.flush(queue, waiting)?;
+            *stopped = true;
+            return self.run_on_host(queue, shapes, i);
+        }
         let unknown = shapes.unknown_host_ports(program, step);
         if !unknown.is_empty() {
             self.note_host(i, assisted::CONTENTS);
@@ -345,6 +350,43 @@ impl<D: Executor> Run<D> {
         }
         *stopped |= kernel.random;
         waiting.extend(self.plan(queue, shapes, i, false)?);
+        Ok(())
+    }
+
+    /// Runs the plug-in layer of a step on the host: its inputs are read, its outputs are copied to their places.
+    fn run_on_host(
+        &mut self,
+        queue: &mut D::Queue,
+        shapes: &mut Shapes,
+        step: usize,
+    ) -> Result<(), BackendError> {
+        let loaded = self.loaded.clone();
+        let graph = &loaded.program.graph;
+        let node =
+            loaded.steps.get(step).and_then(|k| graph.get(k.on_host?)).ok_or_else(|| flow::lost(step))?;
+        self.note_host(step, assisted::PLUGIN);
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for v in &node.inputs {
+            let known = v.and_then(|v| shapes.content(graph, v));
+            inputs.push(match (v, known) {
+                (Some(_), Some(t)) => Some(t),
+                (Some(v), None) => {
+                    self.host_syncs += 1;
+                    Some(self.fetch(queue, shapes, *v)?)
+                }
+                (None, _) => None,
+            });
+        }
+        for (&v, out) in node.outputs.iter().zip(node.eval(&inputs)?) {
+            shapes.came_out(graph, v, out.shape())?;
+            let (to, n) = self.place(queue, shapes, v)?;
+            if n > 0 {
+                queue.store(&to, out.bytes())?;
+            }
+        }
+        if self.times.on {
+            self.times.walked.push(step);
+        }
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use crate::device::Device;
 use kiln_backend::flow::{self, Decisions};
+use kiln_backend::host_layer;
 use kiln_backend::launch::{KernelOperands, LaunchProgram, PlanLaunches, RegionValue};
 use kiln_backend::{BackendError, CompiledKernel, Program, Region, Step};
 use kiln_ir::{DType, NodeId, ValueId};
@@ -71,6 +72,8 @@ pub struct StepKernel<C> {
     pub assertion: Option<String>,
     /// Whether only the device knows the sizes of outputs.
     pub data_dependent: bool,
+    /// The plug-in layer that the host runs in the place of kernels.
+    pub on_host: Option<NodeId>,
 }
 
 impl<C> StepKernel<C> {
@@ -84,6 +87,17 @@ impl<C> StepKernel<C> {
         let typed = |all: Vec<ValueId>| all.into_iter().map(|v| (v, graph.ty(v).dtype)).collect();
         if let Some(node) = flow::node(graph, step) {
             return Ok(StepKernel {
+                inputs: node.inputs.clone(),
+                results: node.outputs.clone(),
+                stored: typed(node.outputs.clone()),
+                ..StepKernel::empty()
+            });
+        }
+        if let Some((id, node)) = host_layer::node(graph, step) {
+            return Ok(StepKernel {
+                name: host_layer::ON_HOST.to_owned(),
+                anchor: Some(id),
+                on_host: Some(id),
                 inputs: node.inputs.clone(),
                 results: node.outputs.clone(),
                 stored: typed(node.outputs.clone()),
@@ -138,6 +152,7 @@ impl<C> StepKernel<C> {
                 .filter(|n| n.op.is(ASSERTION))
                 .map(|n| n.op.attrs().str("message").unwrap_or_default().to_owned()),
             data_dependent: node.is_some_and(|n| n.op.def().traits.data_dependent),
+            on_host: None,
         })
     }
 
@@ -164,6 +179,7 @@ impl<C> StepKernel<C> {
             random: false,
             assertion: None,
             data_dependent: false,
+            on_host: None,
         }
     }
 

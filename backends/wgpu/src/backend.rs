@@ -5,7 +5,7 @@ use crate::dialect::WGSL;
 use crate::exec::WgpuDevice;
 use crate::gpu::{Gpu, rounds};
 use crate::wgsl::{Head, Slot, check_bindings, lanes, module, slots};
-use kiln_backend::{Backend, BackendError, CompiledKernel, Device, Region, Tactic, Target, flow};
+use kiln_backend::{Backend, BackendError, CompiledKernel, Device, Region, Tactic, Target, flow, host_layer};
 use kiln_codegen::Kernel;
 use kiln_codegen::compiled::compiled;
 use kiln_codegen::planner::{Planned, find};
@@ -37,7 +37,7 @@ impl Backend for Wgpu {
     }
 
     fn supports(&self, region: &Region, target: &Target) -> Result<(), BackendError> {
-        if flow::tactic(region).is_some() {
+        if flow::tactic(region).is_some() || host_layer::tactic(region).is_some() {
             return Ok(());
         }
         let site = Site::of(&region.graph, target, &WGSL)?;
@@ -55,8 +55,8 @@ impl Backend for Wgpu {
     }
 
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
-        if let Some(walked) = flow::tactic(region) {
-            return Ok(vec![walked]);
+        if let Some(one) = flow::tactic(region).or_else(|| host_layer::tactic(region)) {
+            return Ok(vec![one]);
         }
         let site = Site::of(&region.graph, target, &WGSL)?;
         check_types(&site)?;
@@ -79,7 +79,7 @@ impl Backend for Wgpu {
     }
 
     fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
-        if tactic.name == flow::INTERPRETED {
+        if [flow::INTERPRETED, host_layer::ON_HOST].contains(&&*tactic.name) {
             return Ok(Vec::new());
         }
         let site = Site::of(&region.graph, target, &WGSL)?;

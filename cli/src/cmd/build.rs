@@ -4,6 +4,7 @@ use crate::cmd::host::{host_json, print_host};
 use crate::failure::Failure;
 use crate::options::ModelOptions;
 use crate::print::{Printer, bytes, time};
+use crate::session::load_layers;
 use crate::subject::{self, session_for};
 use clap::ValueEnum;
 use kiln::{BuildReport, Built, Model, Plan, Verbosity};
@@ -47,6 +48,7 @@ enum Tells {
 /// Runs the command.
 pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let model = &args.model_options;
+    load_layers(&model.plugins)?;
     let session = session_for(model, [model.backend.backend.as_deref(), model.backend.fallback.as_deref()]);
     let mut options = model.build()?;
     options.portable = args.portable;

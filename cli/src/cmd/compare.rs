@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::given::{InputOptions, ask_for_given};
 use crate::options::{PluginOptions, ShapeOptions, ToleranceOptions, TypeOptions};
 use crate::print::Printer;
-use crate::session::Session;
+use crate::session::{Session, load_layers};
 use crate::subject::{build, tell};
 use kiln::{BuildConfig, BuildOptions, Engine, ExecutionContext, Model, Narrowing, Outputs, Tensor};
 use serde_json::json;
@@ -58,6 +58,7 @@ struct Side {
 
 /// Runs the command.
 pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
+    load_layers(&args.plugins)?;
     let model = Model::open(&args.model)?;
     let io = model.io_tensors().to_vec();
     let given = args.inputs.read(&io, out)?;

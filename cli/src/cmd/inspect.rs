@@ -4,7 +4,7 @@ use crate::cmd::backends::target_json;
 use crate::failure::Failure;
 use crate::options::PluginOptions;
 use crate::print::{Printer, bytes};
-use crate::session::Session;
+use crate::session::{Session, load_layers};
 use kiln::RecipeReport;
 use kiln::inspect::Layer;
 use kiln::{IoMode, IoTensor, Plan, PlanHeader, Profile, Verbosity, verify_recipes};
@@ -36,6 +36,7 @@ struct Verdict {
 
 /// Runs the command.
 pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
+    load_layers(&args.plugins)?;
     let plan = Plan::open(&args.engine)?;
     let h = &plan.header;
     let session = Session::with(&args.plugins, [h.target.backend.as_str()]);

@@ -11,7 +11,7 @@ pub const KILN_PREFIX_SIZE: u32 = 32;
 
 /// Bit of `kinds`: the library offers a backend, the interface "kiln.backend/1".
 pub const KILN_KIND_BACKEND: u32 = 1;
-/// Bit of `kinds`: the library offers layers.
+/// Bit of `kinds`: the library offers layers, the interface "kiln.layer/1".
 pub const KILN_KIND_LAYERS: u32 = 2;
 
 /// Bit of `flags`: written in Rust, panics unwind and are caught at every slot.

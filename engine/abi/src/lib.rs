@@ -3,7 +3,7 @@
 //! A plug-in is a shared library that exports one constant, [`kiln_descriptor`], under the name
 //! [`KILN_DESCRIPTOR_SYMBOL`]. The host checks it before any code of the plug-in runs. It then calls `init`
 //! with the table of host functions ([`kiln_host`]) and asks for interfaces by name. A backend answers
-//! [`KILN_BACKEND_V1`] with a [`kiln_backend_v1`].
+//! [`KILN_BACKEND_V1`] with a [`kiln_backend_v1`], a library of layers [`KILN_LAYER_V1`] with a [`kiln_layers_v1`].
 //!
 //! Names are the same in Rust and in C: `plugins/include/kiln_plugin.h` is generated from this crate by
 //! `cargo xtask header`. Payloads (targets, regions, tactics, programs) are CBOR; `PAYLOADS.md` beside this crate
@@ -25,12 +25,14 @@
 mod backend;
 mod descriptor;
 mod host;
+mod layer;
 mod status;
 mod view;
 
 pub use backend::*;
 pub use descriptor::*;
 pub use host::*;
+pub use layer::*;
 pub use status::*;
 pub use view::*;
 
@@ -40,8 +42,8 @@ pub const KILN_ABI_MAJOR: u32 = 1;
 /// Minor version of the ABI: 1.1 added `context_step_times` and `context_counters`, 1.2
 /// `context_time_runs` and `context_set_stream`, 1.3 `context_bind`, 1.4
 /// `context_set_consumed_event`, `context_wait` and `context_address`, 1.5 `context_host_steps`, 1.6
-/// `context_stop`, 1.7 `backend_supports`.
-pub const KILN_ABI_MINOR: u32 = 7;
+/// `context_stop`, 1.7 `backend_supports`. 1.8 added the interfaces "kiln.layer/1" and "kiln.host.layers/1".
+pub const KILN_ABI_MINOR: u32 = 8;
 
 /// The target triple that this crate was compiled for: a library of another one is refused.
 pub const TARGET: &str = env!("KILN_TARGET");
@@ -51,3 +53,9 @@ pub const KILN_DESCRIPTOR_SYMBOL: &str = "kiln_plugin_descriptor";
 
 /// Name of the interface [`kiln_backend_v1`].
 pub const KILN_BACKEND_V1: &str = "kiln.backend/1";
+
+/// Name of the interface [`kiln_layers_v1`].
+pub const KILN_LAYER_V1: &str = "kiln.layer/1";
+
+/// Name of the interface [`kiln_host_layers_v1`] of the host.
+pub const KILN_HOST_LAYERS_V1: &str = "kiln.host.layers/1";

@@ -35,6 +35,12 @@ pub const CONTENTS: Reason = Reason {
     advice: "compute them from shapes, or give them as inputs of the network",
 };
 
+/// A plug-in layer without a kernel for the device.
+pub const PLUGIN: Reason = Reason {
+    why: "the plug-in has no kernel of this layer for the device, so that the host runs its reference form",
+    advice: "ask the plug-in's author for an expression, or a kernel in the backend's language",
+};
+
 /// Control flow whose decisions the host reads, as no kernel starts another one.
 pub const DECISIONS: Reason = Reason {
     why: "the host reads numbers of iterations, conditions, or sizes that are computed inside",

@@ -11,6 +11,7 @@ mod contract;
 mod error;
 mod field;
 pub mod flow;
+pub mod host_layer;
 pub mod launch;
 pub mod limits;
 mod native;

@@ -2,7 +2,7 @@
 
 use crate::bodies;
 use kiln_backend::assisted::{self, HOST_IS_DEVICE, Reason};
-use kiln_backend::{HostStep, Program, Shapes, Step, Target, flow};
+use kiln_backend::{HostStep, Program, Shapes, Step, Target, flow, host_layer};
 use kiln_ir::{DType, Dim, Elems, Fact, Graph, Node, Tensor, ValueId};
 use kiln_ops::control::LOOP;
 use kiln_ops::generate::random::is_fresh;
@@ -92,6 +92,8 @@ fn at(program: &Program, facts: &[Fact], target: &Target) -> Vec<HostStep> {
             all.extend(why.map(|why| HostStep::new(i, why)));
             let bodies = inside.into_iter().enumerate();
             all.extend(bodies.flat_map(|(k, b)| b.steps.into_iter().map(move |s| s.within(i, k))));
+        } else if host_layer::node(&program.graph, step).is_some() {
+            all.push(HostStep::new(i, assisted::PLUGIN));
         } else {
             if !shapes.unknown_host_ports(program, step).is_empty() {
                 all.push(HostStep::new(i, assisted::CONTENTS));
@@ -113,7 +115,9 @@ fn nodes<'a>(program: &'a Program, step: &'a Step) -> impl Iterator<Item = &'a N
 
 /// Whether a step that is not control flow keeps a whole program from being one piece of work of the device.
 fn waits(program: &Program, step: &Step, shapes: &Shapes) -> bool {
-    shapes.counted(program, step).is_some() || nodes(program, step).any(|n| is_fresh(&n.op))
+    host_layer::node(&program.graph, step).is_some()
+        || shapes.counted(program, step).is_some()
+        || nodes(program, step).any(|n| is_fresh(&n.op))
 }
 
 /// The greatest that a dimension may become, if a number bounds it.

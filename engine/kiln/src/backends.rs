@@ -3,7 +3,10 @@
 use crate::Error;
 use kiln_reference::Reference;
 use kiln_runtime::Backends;
-use kiln_runtime::plugin::{Found, Level, PluginError, Policy, Search, discover, load};
+use kiln_runtime::plugin::{
+    Found, FoundLayers, LayerRecord, Level, PluginError, Policy, Search, discover, discover_layers, load,
+};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Name of the backend that is linked in.
@@ -53,6 +56,20 @@ pub fn backends(options: &DiscoverOptions) -> (Backends, Vec<Found>) {
         }
     }
     (all, found)
+}
+
+/// Registers the plug-in layers of every library of layers that is found, for networks, models and plans of this process; and
+/// returns what came of each library.
+pub fn layers(options: &DiscoverOptions) -> Vec<FoundLayers> {
+    if options.policy.level == Level::Off {
+        return Vec::new();
+    }
+    discover_layers(&options.search, &options.policy)
+}
+
+/// Registers the plug-in layers of one library, for networks, models and plans of this process, and returns their definitions.
+pub fn load_layers(path: impl AsRef<Path>, policy: &Policy) -> Result<Vec<Arc<LayerRecord>>, PluginError> {
+    load(path.as_ref(), policy)?.layers()
 }
 
 fn register(all: &mut Backends, found: &Found, policy: &Policy) -> Result<(), PluginError> {

@@ -80,6 +80,7 @@ impl EngineBuilder {
         M: TryInto<Model>,
         Error: From<M::Error>,
     {
+        self.load_layers();
         self.build_network(model.try_into()?, &self.found(), progress)
     }
 

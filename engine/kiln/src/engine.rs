@@ -1,5 +1,6 @@
 //! An engine, and how one is made.
 
+use crate::backends::layers;
 #[cfg(feature = "build")]
 use crate::build::{BuildOptions as Options, BuildReport, Built};
 use crate::model::{Content, Model};
@@ -135,6 +136,7 @@ impl EngineBuilder {
         M: TryInto<Model>,
         Error: From<M::Error>,
     {
+        self.load_layers();
         let model = model.try_into()?;
         if let Some(header) = model.plan() {
             self.check_built(header)?;
@@ -148,6 +150,15 @@ impl EngineBuilder {
             }
             Content::PlanFile(path, _) => load(Plan::open(&path)?, &backends),
             Content::Plan(plan) => load(*plan, &backends),
+        }
+    }
+
+    /// Registers plug-in layers, which a model may name.
+    pub(crate) fn load_layers(&self) {
+        for f in layers(&self.plugins) {
+            if let Err(e) = f.outcome {
+                tracing::warn!("{}", e.chain());
+            }
         }
     }
 

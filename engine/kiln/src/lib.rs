@@ -125,7 +125,25 @@ pub mod inspect {
     pub use kiln_plan::{Layer, LayerInfo, LayerTable, TensorInfo, WeightInfo};
 }
 
-/// Plug-ins: where they are looked for, and which are allowed.
+/// Plug-ins: where they are looked for, and which are allowed; layers that they define.
+///
+/// ```no_run
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use kiln::network::PluginSpec;
+/// use kiln::{DType, Network, TensorType};
+///
+/// kiln::plugin::load_layers("/opt/acme/libkiln_layers_acme.so", &kiln::plugin::Policy::default())?;
+/// let mut network = Network::new("net");
+/// let x = network.add_input("x", TensorType::new(DType::F32, [2, 8]))?;
+/// let y = network.add_plugin(&[x], PluginSpec::new("acme", "Swish").field("beta", 2.0))?.output(0)?;
+/// network.mark_output(y, "y")?;
+/// # Ok(())
+/// # }
+/// ```
 pub mod plugin {
-    pub use kiln_runtime::plugin::{Found, Level, Origin, PluginError, PluginInfo, Policy, Search};
+    pub use crate::backends::{layers, load_layers};
+    pub use kiln_runtime::plugin::{
+        FieldDef, Found, FoundLayers, LayerName, LayerRecord, Level, Library, Origin, PluginError,
+        PluginInfo, Policy, Search,
+    };
 }

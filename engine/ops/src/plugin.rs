@@ -1,55 +1,158 @@
-//! `plugin`: an opaque layer that a plug-in implements.
+//! Layers of plug-ins: `plugin`, and `plugin_pointwise` for those with an expression form.
 
+pub mod formula;
+pub mod kernel;
+pub mod record;
+pub mod registry;
+pub mod scalar;
+pub mod shapes;
+pub mod types;
+
+use crate::pointwise;
 use crate::util::PLAIN;
+use formula::{InputPart, input_part};
+use kernel::KernelForm;
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::dim::{Dim, Origin, Symbol};
+use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
+use kiln_ir::eval::EvalCx;
+use kiln_ir::expr::Expr;
 use kiln_ir::infer::{Fact, InferCx};
-use kiln_ir::op::{OpDef, Tolerance, Traits, attr, required, variadic};
+use kiln_ir::op::{Op, OpDef, Tolerance, attr, required, variadic};
+use kiln_ir::problem::{Problem, Rng, op};
+use kiln_ir::tensor::Tensor;
 use kiln_ir::ty::TensorType;
+use record::{LayerName, LayerRecord};
 
 kiln_ir::op_names! {
     PLUGIN = "plugin",
+    PLUGIN_POINTWISE = "plugin_pointwise",
 }
 
 /// The operators of this family.
 #[linkme::distributed_slice(kiln_ir::op::FAMILIES)]
-static OPS: &[OpDef] = &[OpDef {
-    name: PLUGIN,
-    doc: "What the plug-in `plugin` of this `namespace` and `version` does with its serialized `fields`. `outputs` is a \
-          CBOR array of tensor types; their dimensions are expressions over the dimensions of inputs, each a host symbol \
-          \"i<input>.d<axis>\", and over sizes that the plug-in computes, each a device symbol with an upper bound. \
-          `formats` lists the combinations that it takes, each the formats of inputs and outputs separated by commas \
-          (none: linear only). `aliases` holds pairs of an input and the output that is the same memory.",
-    inputs: &[variadic("inputs")],
-    outputs: &[],
-    attrs: &[
-        attr("namespace", || "".into()),
-        required("plugin", || "".into()),
-        attr("version", || "1".into()),
-        attr("fields", || Attr::Bytes(Vec::new())),
-        required("outputs", || Attr::Bytes(Vec::new())),
-        attr("formats", || Attr::Strs(Vec::new())),
-        attr("aliases", || Attr::Ints(Vec::new())),
-    ],
-    infer,
-    eval: |cx| Err(OpError::Unsupported(format!("{} has no reference implementation", title(cx.attrs())?))),
-    // Nobody knows what it does: it stays, and is never evaluated while building.
-    traits: Traits { side_effect: true, ..Traits::PURE },
-    tolerance: Tolerance::Conditioned,
-    ..PLAIN
-}];
+static OPS: &[OpDef] = &[
+    OpDef {
+        name: PLUGIN,
+        doc: "The layer `plugin` of this `namespace` and `version`, from the plug-in library `library` (name, version and \
+              hash), with its `fields`, a CBOR map of attributes. A pure function of fields and inputs. `outputs` is a CBOR \
+              array of tensor types. Their dimensions are expressions over dimensions \"i<input>.d<axis>\" and elements \
+              \"i<input>.v<number>\" of inputs, each a host symbol, and over sizes that the layer finds, each a device symbol \
+              with an upper bound. `kernels` is a CBOR array of kernels in source form. `workspace` is the formula of the \
+              bytes of memory beside inputs and outputs. `aliases` holds pairs of an input and the output that begins with \
+              its contents. `tolerance` names the difference allowed between forms.",
+        inputs: &[variadic("inputs")],
+        outputs: &[],
+        attrs: &[
+            attr("namespace", || "".into()),
+            required("plugin", || "".into()),
+            attr("version", || "1".into()),
+            attr("library", || "".into()),
+            attr("fields", || Attr::Bytes(Vec::new())),
+            required("outputs", || Attr::Bytes(Vec::new())),
+            attr("aliases", || Attr::Ints(Vec::new())),
+            attr("workspace", || "".into()),
+            attr("kernels", || Attr::Bytes(Vec::new())),
+            attr("tolerance", || "".into()),
+        ],
+        infer,
+        eval,
+        tolerance: Tolerance::ByAttrs(|a| match a.str("tolerance") {
+            Ok("exact") => Tolerance::Exact,
+            Ok("sum") => Tolerance::Sum,
+            _ => Tolerance::Conditioned,
+        }),
+        ..PLAIN
+    },
+    OpDef {
+        name: PLUGIN_POINTWISE,
+        doc: "The pointwise layer `plugin` of a plug-in library by its `expression`: a formula over the elements x0, x1, … of \
+              inputs, which are broadcast, and `fields` that are one number. The result has elements of type `dtype`.",
+        inputs: &[variadic("inputs")],
+        attrs: &[
+            attr("namespace", || "".into()),
+            required("plugin", || "".into()),
+            attr("version", || "1".into()),
+            attr("library", || "".into()),
+            attr("fields", || Attr::Bytes(Vec::new())),
+            required("expression", || "".into()),
+            attr("dtype", || DType::F32.into()),
+        ],
+        infer: pointwise::infer,
+        eval: pointwise::eval,
+        expr: Some(expr),
+        tolerance: Tolerance::Transcendental,
+        problems: |rng| pointwise_problems(rng),
+        ..PLAIN
+    },
+];
 
 /// The most outputs of one plug-in.
 const MAX_OUTPUTS: u64 = 1024;
 
-/// The dimension of an input in the expressions of `outputs`.
-pub fn input_dim(input: usize, axis: usize) -> Dim {
-    Dim::host(format!("i{input}.d{axis}"))
+/// The operator of a layer with these fields, for inputs of these types.
+pub fn layer_op(record: &LayerRecord, fields: &Attrs, inputs: &[TensorType]) -> Result<Op, OpError> {
+    let fields = record.complete(fields)?;
+    let dtypes: Vec<DType> = inputs.iter().map(|t| t.dtype).collect();
+    let outputs = record.outputs(&fields, inputs)?;
+    let library = &record.library;
+    let named = Attrs::new()
+        .with("namespace", record.name.space.as_str())
+        .with("plugin", record.name.name.as_str())
+        .with("version", record.name.version.as_str())
+        .with("library", [&*library.name, &*library.version, &*library.digest].join(" ").trim())
+        .with("fields", Attr::Bytes(minicbor::to_vec(&fields).unwrap_or_default()));
+    if let Some(text) = &record.expression {
+        let dtype = outputs.first().map_or(DType::F32, |t| t.dtype);
+        scalar::expression(text, &fields, &dtypes, dtype)?;
+        let attrs = named.with("expression", text.as_str()).with("dtype", dtype);
+        return Op::from_def(&OPS[1], attrs);
+    }
+    let pairs = record.aliases.iter().flat_map(|&(i, o)| [i as i64, o as i64]).collect::<Vec<_>>();
+    let attrs = named
+        .with("outputs", Attr::Bytes(encode_outputs(&outputs)))
+        .with("aliases", pairs)
+        .with("workspace", record.workspace.as_str())
+        .with("kernels", Attr::Bytes(kernel::encode(&record.kernels_for(&dtypes))))
+        .with("tolerance", record.tolerance.as_str());
+    Op::from_def(&OPS[0], attrs)
+}
+
+/// The layer that an operator of this family names.
+pub fn name(attrs: &Attrs) -> Result<LayerName, OpError> {
+    let text = |key: &str| attrs.str(key).map(str::to_owned);
+    Ok(LayerName { space: text("namespace")?, name: text("plugin")?, version: text("version")? })
+}
+
+/// Name and version of the library that an operator of this family comes from, and the hash of the file; may be empty.
+pub fn library(attrs: &Attrs) -> Result<[&str; 3], OpError> {
+    let mut parts = attrs.str("library")?.splitn(3, ' ');
+    Ok(std::array::from_fn(|_| parts.next().unwrap_or_default()))
+}
+
+/// The fields of an operator of this family.
+pub fn fields(attrs: &Attrs) -> Result<Attrs, OpError> {
+    match attrs.get("fields") {
+        Some(Attr::Bytes(b)) if !b.is_empty() => minicbor::decode(b).map_err(|e| OpError::Attr {
+            name: "fields".into(),
+            found: e.to_string(),
+            wanted: "a CBOR map of attributes".into(),
+        }),
+        _ => Ok(Attrs::new()),
+    }
+}
+
+/// The kernels in source form of an operator `plugin`.
+pub fn kernels(attrs: &Attrs) -> Result<Vec<KernelForm>, OpError> {
+    match attrs.get("kernels") {
+        Some(Attr::Bytes(b)) if !b.is_empty() => kernel::decode(b),
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// Types as the attribute `outputs` has them.
-pub fn encode_outputs(types: &[TensorType]) -> Vec<u8> {
+fn encode_outputs(types: &[TensorType]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut e = minicbor::Encoder::new(&mut bytes);
     let written = e.array(types.len() as u64).is_ok() && types.iter().all(|t| e.encode(t).is_ok());
@@ -83,10 +186,16 @@ pub fn aliases(attrs: &Attrs) -> Result<Vec<(usize, usize)>, OpError> {
     })
 }
 
-fn title(attrs: &Attrs) -> Result<String, OpError> {
-    let (space, name, version) = (attrs.str("namespace")?, attrs.str("plugin")?, attrs.str("version")?);
-    let space = if space.is_empty() { String::new() } else { format!("{space}::") };
-    Ok(format!("plug-in \"{space}{name}\", version {version}"))
+/// Bytes of workspace for inputs of which this is known.
+pub fn workspace(attrs: &Attrs, fields: &Attrs, inputs: Vec<&Fact>) -> Result<u64, OpError> {
+    let formula = attrs.str("workspace")?;
+    if formula.is_empty() {
+        return Ok(0);
+    }
+    let found = kernel::Site { inputs, fields }.number(formula)?;
+    found.int().and_then(|n| u64::try_from(n).ok()).ok_or_else(|| {
+        OpError::Value(format!("workspace \"{formula}\" is {}, wants a number of bytes", found.float()))
+    })
 }
 
 fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
@@ -118,6 +227,10 @@ fn resolve(cx: &InferCx<'_>, d: &Dim) -> Result<Dim, OpError> {
         }
     });
     if let Some(name) = unknown {
+        if let Some((input, InputPart::Element(_))) = input_part(&name).filter(|&(i, _)| cx.has(i)) {
+            let wanted = "known before the run, as an output's size is made of it; make it a constant".into();
+            return Err(OpError::NeedsValue { input, name: "inputs".into(), wanted });
+        }
         let wanted = "symbols i<input>.d<axis> of dimensions that exist".into();
         return Err(OpError::Attr {
             name: "outputs".into(),
@@ -135,57 +248,75 @@ fn resolve(cx: &InferCx<'_>, d: &Dim) -> Result<Dim, OpError> {
 }
 
 fn lookup(cx: &InferCx<'_>, name: &str) -> Option<Dim> {
-    let (input, axis) = name.strip_prefix('i')?.split_once(".d")?;
-    cx.dims(input.parse().ok()?).ok()?.get(axis.parse::<usize>().ok()?).cloned()
+    match input_part(name)? {
+        (input, InputPart::Size(axis)) => cx.dims(input).ok()?.get(axis).cloned(),
+        (input, InputPart::Element(n)) => cx.contents(input)?.get(n).cloned(),
+        _ => None,
+    }
+}
+
+/// Runs the reference form, here or by the host of this library.
+fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
+    let inputs: Vec<Tensor> = (0..cx.len()).map(|i| cx.input(i).cloned()).collect::<Result<_, _>>()?;
+    let layer = name(cx.attrs())?;
+    let record = registry::find(&layer.space, &layer.name, Some(&layer.version));
+    let found = match (record, registry::host()) {
+        (Some(r), _) => {
+            let fields = fields(cx.attrs())?;
+            let facts: Vec<Fact> = inputs.iter().cloned().map(Fact::constant).collect();
+            let workspace = workspace(cx.attrs(), &fields, facts.iter().collect())?;
+            r.functions.run(&fields, workspace, &aliases(cx.attrs())?, &inputs, cx.out_types())?
+        }
+        (None, Some(host)) => host(cx.op, &inputs)?,
+        (None, None) => {
+            let [name, version, _] = library(cx.attrs())?;
+            return Err(registry::missing(&layer, format!("{name} {version}").trim()));
+        }
+    };
+    check_results(&layer, &found, cx.out_types())?;
+    Ok(found)
+}
+
+/// Refuses results that are not of the types that inference found.
+fn check_results(layer: &LayerName, found: &[Tensor], wanted: &[TensorType]) -> Result<(), OpError> {
+    let fits = |t: &Tensor, ty: &TensorType| {
+        let within = |(&n, d): (&usize, &Dim)| match d.as_const() {
+            Some(size) => n as i64 == size,
+            None => d.upper_bound().and_then(|b| b.as_const()).is_none_or(|b| n as i64 <= b),
+        };
+        t.dtype() == ty.dtype && t.shape().len() == ty.rank() && t.shape().iter().zip(&ty.dims).all(within)
+    };
+    if found.len() == wanted.len() && found.iter().zip(wanted).all(|(t, ty)| fits(t, ty)) {
+        return Ok(());
+    }
+    let list = |all: Vec<String>| all.join(", ");
+    Err(OpError::Value(format!(
+        "plug-in layer {layer} made {}, wants {}",
+        list(found.iter().map(|t| t.ty().to_string()).collect()),
+        list(wanted.iter().map(TensorType::to_string).collect())
+    )))
+}
+
+fn expr(attrs: &Attrs, types: &[DType]) -> Result<Expr, OpError> {
+    scalar::expression(attrs.str("expression")?, &fields(attrs)?, types, attrs.dtype("dtype")?)
+}
+
+fn pointwise_problems(rng: &mut Rng) -> Vec<Problem> {
+    let beta = minicbor::to_vec(Attrs::new().with("beta", 1.5)).unwrap_or_default();
+    let of = |expression: &str, dtype: DType| {
+        let attrs =
+            Attrs::new().with("plugin", "problem").with("expression", expression).with("dtype", dtype);
+        op(PLUGIN_POINTWISE, attrs.with("fields", Attr::Bytes(beta.clone())))
+    };
+    let floats = [DType::F32, DType::F16];
+    let mut all = Vec::new();
+    for t in floats {
+        all.extend(pointwise::problems_of(&of("x0 / (1 + exp(-beta * x0))", t), 1, &[t], rng));
+        all.extend(pointwise::problems_of(&of("select(x0 < x1, beta * x0, max(x1, 0))", t), 2, &[t], rng));
+    }
+    all.extend(pointwise::problems_of(&of("x0 / 3 + abs(x0)", DType::I32), 1, &[DType::I32], rng));
+    all
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::{f32s, infer as facts, run_all};
-    use kiln_ir::{DType, Op};
-
-    fn attrs(types: &[TensorType]) -> Attrs {
-        let a = Attrs::new().with("plugin", "Crop").with("namespace", "acme").with("version", "2");
-        a.with("outputs", encode_outputs(types))
-    }
-
-    #[test]
-    fn shapes_follow_the_inputs() {
-        let half = input_dim(0, 1).floor_div(&2.into());
-        let count = Dim::device("count", Some(input_dim(0, 0)));
-        let types =
-            [TensorType::new(DType::F16, [input_dim(1, 0), half]), TensorType::new(DType::I32, [count])];
-        let ins = [(DType::F32, vec![Dim::host("n"), 7.into()]), (DType::F32, vec![5.into()])];
-        let out = facts("plugin", attrs(&types), &ins).unwrap();
-        assert_eq!(out[0].ty.to_string(), "f16[5,3]");
-        assert_eq!(out[1].ty.dims[0].upper_bound(), Some(Dim::host("n")));
-    }
-
-    #[test]
-    fn it_is_named_where_it_can_not_run() {
-        let e = run_all("plugin", attrs(&[]), &[Some(f32s(&[1], &[0.0]))]).unwrap_err();
-        assert_eq!(
-            e.to_string(),
-            "not supported: plug-in \"acme::Crop\", version 2 has no reference implementation"
-        );
-        let op = Op::new("plugin", attrs(&[])).unwrap();
-        let constant = Some(Fact::constant(f32s(&[1], &[0.0])));
-        assert!(op.infer(&[constant], "p").unwrap().is_empty());
-    }
-
-    #[test]
-    fn bad_descriptions_are_refused() {
-        let x = [(DType::F32, vec![2.into()])];
-        let types = [TensorType::new(DType::F32, [input_dim(0, 3)])];
-        let e = facts("plugin", attrs(&types), &x).unwrap_err().to_string();
-        assert!(e.contains("\"i0.d3\""), "{e}");
-        let types = [TensorType::new(DType::F16, [input_dim(0, 0)])];
-        let e = facts("plugin", attrs(&types).with("aliases", vec![0i64, 0]), &x).unwrap_err().to_string();
-        assert!(e.contains("of the same type"), "{e}");
-        let e = facts("plugin", attrs(&types).with("aliases", vec![0i64]), &x).unwrap_err().to_string();
-        assert!(e.contains("pairs"), "{e}");
-        let e = facts("plugin", attrs(&[]).with("outputs", vec![0x9bu8, 255]), &x).unwrap_err().to_string();
-        assert!(e.contains("outputs"), "{e}");
-    }
-}
+mod tests;

@@ -45,7 +45,7 @@ pub fn mutant(name: &str, wrongs: &[&str]) -> PathBuf {
     library(name, &[root().join("tests/tests/abi/mutant.c")], &macros)
 }
 
-fn run_compiler(compiler: &str, std: &str, sources: &[PathBuf], out: &Path, more: &[&str]) {
+pub fn run_compiler(compiler: &str, std: &str, sources: &[PathBuf], out: &Path, more: &[&str]) {
     let result = Command::new(compiler)
         .arg(format!("-std={std}"))
         .args(["-Wall", "-Wextra", "-pedantic", "-Werror", "-O1", "-g"])

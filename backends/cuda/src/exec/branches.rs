@@ -78,7 +78,10 @@ impl Planning<'_> {
                 all.extend(self.branches(shapes, i)?);
                 continue;
             }
-            let k = loaded.steps.get(i).filter(|k| !k.data_dependent && k.assertion.is_none() && !k.random);
+            let k = loaded
+                .steps
+                .get(i)
+                .filter(|k| !k.data_dependent && k.assertion.is_none() && !k.random && k.on_host.is_none());
             if k.is_none() || !shapes.ready(&loaded.program, step) {
                 return on_host(reasons::LAYER_INSIDE);
             }

@@ -134,5 +134,5 @@ impl Executor for CudaGpu {
 /// Whether there is a step at which a run of these shapes stops for the host, or whose launches differ from run to run.
 fn stops(loaded: &Loaded<CudaGpu>, shapes: &Shapes) -> bool {
     let mut steps = loaded.steps.iter().zip(&loaded.program.steps);
-    steps.any(|(k, s)| k.random || shapes.counted(&loaded.program, s).is_some())
+    steps.any(|(k, s)| k.random || k.on_host.is_some() || shapes.counted(&loaded.program, s).is_some())
 }

@@ -1,5 +1,6 @@
 //! The host that this library was initialized by.
 
+use super::layers;
 use crate::BackendError;
 use kiln_abi::*;
 use kiln_ir::Tensor;
@@ -31,7 +32,18 @@ pub(super) unsafe fn remember(table: *const kiln_host, name: &'static str) -> Re
         std::ptr::copy_nonoverlapping(table.cast::<u8>(), copy.as_mut_ptr().cast::<u8>(), len);
         copy.assume_init()
     };
-    HOST.set(Host { table, name }).map_err(|_| KILN_INVALID_ARGUMENT)
+    HOST.set(Host { table, name }).map_err(|_| KILN_INVALID_ARGUMENT)?;
+    kiln_ops::plugin::registry::ask(layers::run);
+    Ok(())
+}
+
+/// The table of an interface of the host; null where it has none.
+pub(super) fn interface(id: &str) -> (*mut kiln_host_ctx, *const std::ffi::c_void) {
+    match host().and_then(|h| Some((h.table.ctx, h.table.get_interface?))) {
+        // SAFETY: a host's `get_interface` takes a view for the call, from any thread.
+        Some((ctx, get)) => (ctx, unsafe { get(ctx, kiln_str::new(id)) }),
+        None => (std::ptr::null_mut(), std::ptr::null()),
+    }
 }
 
 pub(super) fn forget() {

@@ -10,6 +10,7 @@ mod export;
 mod handle;
 pub(crate) mod host;
 mod import;
+mod layers;
 mod panics;
 
 pub use constructor::{Constructor, create_with};

@@ -1,68 +1,104 @@
-//! Plug-in layers.
+//! Layers of plug-ins.
 
-use crate::NetworkError;
-use crate::body::bad;
-use crate::{Body, Layer, LayerDef, Network, TensorId};
+use crate::{Body, Layer, LayerDef, Network, NetworkError, TensorId};
 use kiln_ir::attr::{Attr, Attrs};
-use kiln_ir::error::OpError;
+use kiln_ir::error::{IrError, OpError};
 use kiln_ir::graph::ValueId;
-use kiln_ir::ty::TensorType;
-use kiln_ops::plugin::PLUGIN;
-use kiln_ops::plugin::encode_outputs;
+use kiln_ops::plugin::layer_op;
+use kiln_ops::plugin::record::{LayerName, LayerRecord};
+use kiln_ops::plugin::registry;
+use std::sync::Arc;
 
-/// Description of a plug-in layer; the plug-in itself is found by name when the network is built.
-#[derive(Clone, Debug, Default)]
+/// Name and fields of a plug-in layer. Its library must be loaded when the layer is added.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PluginSpec {
     /// Namespace of the name; may be empty.
     pub namespace: String,
-    /// The plug-in's name.
+    /// Name of the layer.
     pub name: String,
-    /// Version of the plug-in.
-    pub version: String,
-    /// Serialized fields, which only the plug-in reads.
-    pub fields: Vec<u8>,
-    /// Types of its outputs. Dimensions are expressions over those of the inputs, [`kiln_ops::plugin::input_dim`],
-    /// and over device symbols for sizes that it computes.
-    pub outputs: Vec<TensorType>,
-    /// The combinations of formats that it takes, each those of inputs and outputs separated by commas; at most 100.
-    pub formats: Vec<String>,
-    /// Pairs of an input and the output that is the same memory.
-    pub aliases: Vec<(usize, usize)>,
+    /// Version of the layer; `None`: the newest that is loaded.
+    pub version: Option<String>,
+    /// Fields that differ from their defaults.
+    pub fields: Attrs,
+}
+
+impl PluginSpec {
+    /// The newest version of a layer, with the defaults of its fields.
+    pub fn new(namespace: &str, name: &str) -> PluginSpec {
+        PluginSpec { namespace: namespace.into(), name: name.into(), ..PluginSpec::default() }
+    }
+
+    /// This version of it.
+    pub fn version(self, version: &str) -> PluginSpec {
+        PluginSpec { version: Some(version.into()), ..self }
+    }
+
+    /// With a field.
+    pub fn field(mut self, name: &str, value: impl Into<Attr>) -> PluginSpec {
+        self.fields.set(name, value);
+        self
+    }
+
+    /// The loaded layer of this name, or what to install.
+    pub fn find(&self) -> Result<Arc<LayerRecord>, OpError> {
+        registry::find(&self.namespace, &self.name, self.version.as_deref()).ok_or_else(|| {
+            let version = self.version.clone().unwrap_or_else(|| "any".into());
+            registry::missing(
+                &LayerName { space: self.namespace.clone(), name: self.name.clone(), version },
+                "",
+            )
+        })
+    }
 }
 
 /// See [`Network::add_plugin`].
 #[derive(Clone, Debug)]
 pub struct Plugin {
-    spec: PluginSpec,
+    record: Arc<LayerRecord>,
+    fields: Attrs,
 }
 
-/// Names of plug-ins, their namespaces and versions have at most this many bytes.
-const MAX_NAME: usize = 1023;
-/// Plug-ins take at most this many combinations of formats.
-const MAX_FORMATS: usize = 100;
-
 impl Network {
-    /// A layer that a plug-in implements.
+    /// A layer that a plug-in defines. Types and shapes of outputs follow from its definition.
     pub fn add_plugin(
         &mut self,
         inputs: &[TensorId],
         spec: PluginSpec,
     ) -> Result<Layer<'_, Plugin>, NetworkError> {
-        self.add_kind(Plugin { spec }, inputs)
+        self.add_named_plugin("", inputs, spec)
+    }
+
+    /// As [`Network::add_plugin`], with a name for the layer, which is made unique.
+    pub fn add_named_plugin(
+        &mut self,
+        name: &str,
+        inputs: &[TensorId],
+        spec: PluginSpec,
+    ) -> Result<Layer<'_, Plugin>, NetworkError> {
+        let label = if name.is_empty() { &spec.name } else { name };
+        let record = spec.find().map_err(|e| IrError::layer(label, "plugin", e))?;
+        let inputs: Vec<_> = inputs.iter().copied().map(Some).collect();
+        let id = self.add_def(name, Arc::new(Plugin { record, fields: spec.fields }), &inputs)?;
+        Ok(Layer::new(self, id))
     }
 }
 
 impl Layer<'_, Plugin> {
-    /// Replaces the serialized fields.
-    pub fn set_fields(self, fields: Vec<u8>) -> Result<Self, NetworkError> {
-        self.change(|p| p.spec.fields = fields)
+    /// Replaces the fields.
+    pub fn set_fields(self, fields: Attrs) -> Result<Self, NetworkError> {
+        self.change(|p| p.fields = fields)
     }
 }
 
 impl Plugin {
-    /// Description of the plug-in layer.
-    pub fn spec(&self) -> &PluginSpec {
-        &self.spec
+    /// Definition of the layer.
+    pub fn record(&self) -> &LayerRecord {
+        &self.record
+    }
+
+    /// Fields that differ from their defaults.
+    pub fn fields(&self) -> &Attrs {
+        &self.fields
     }
 }
 
@@ -70,35 +106,15 @@ impl LayerDef for Plugin {
     fn kind(&self) -> &'static str {
         "plugin"
     }
+
     fn max_inputs(&self) -> usize {
         usize::MAX
     }
-    fn side_effect(&self) -> bool {
-        !self.spec.aliases.is_empty()
-    }
+
     fn expand(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError> {
-        let s = &self.spec;
-        for (what, text) in [("namespace", &s.namespace), ("name", &s.name), ("version", &s.version)] {
-            if text.len() > MAX_NAME {
-                return Err(bad(what, format!("{} bytes long", text.len()), &format!("at most {MAX_NAME}")));
-            }
-        }
-        if s.name.is_empty() {
-            return Err(bad("name", "empty", "the name of a plug-in"));
-        }
-        if s.formats.len() > MAX_FORMATS {
-            return Err(bad("formats", s.formats.len(), &format!("at most {MAX_FORMATS} combinations")));
-        }
-        let pairs = s.aliases.iter().flat_map(|&(i, o)| [i as i64, o as i64]).collect::<Vec<_>>();
-        let attrs = Attrs::new()
-            .with("namespace", s.namespace.as_str())
-            .with("plugin", s.name.as_str())
-            .with("version", s.version.as_str())
-            .with("fields", Attr::Bytes(s.fields.clone()))
-            .with("outputs", Attr::Bytes(encode_outputs(&s.outputs)))
-            .with("formats", s.formats.clone())
-            .with("aliases", pairs);
-        let inputs: Vec<_> = b.all()?.into_iter().map(Some).collect();
-        b.ops(PLUGIN, attrs, &inputs)
+        let inputs = b.all()?;
+        let types: Vec<_> = inputs.iter().map(|&v| b.ty(v).clone()).collect();
+        let op = layer_op(&self.record, &self.fields, &types)?;
+        b.operator(op, &inputs.into_iter().map(Some).collect::<Vec<_>>())
     }
 }

@@ -6,6 +6,7 @@ mod index;
 mod matrix;
 mod mnist;
 mod moves;
+mod plugin;
 mod pointwise;
 mod quantized;
 mod reduced;

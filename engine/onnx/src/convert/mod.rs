@@ -16,6 +16,7 @@ mod importer;
 mod inputs;
 mod nodes;
 mod options;
+mod plugin;
 mod sequence;
 mod shapes;
 mod split;

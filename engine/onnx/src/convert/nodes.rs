@@ -7,6 +7,7 @@ use super::declared::Contradiction;
 use super::dtype::caution;
 use super::importer::{Importer, Listed};
 use super::options::Imported;
+use super::plugin;
 use crate::error::{OnnxError, Refusal, RefusedNodes, unsupported};
 use crate::model::{Graph, Node};
 use crate::ops;
@@ -20,7 +21,7 @@ impl Importer {
             let reads: Vec<_> = node.reads().map(|name| self.lookup(name)).collect();
             if reads.iter().any(|r| matches!(r, Some(None))) {
                 // Unknown because of a refusal that is on the list; an operator without handler is news still.
-                if ops::find(&node.domain, &node.op).is_none() {
+                if ops::find(&node.domain, &node.op).is_none() && plugin::layer(node).is_none() {
                     self.refused.push(node.refused(Refusal::UnknownOperator));
                 }
                 self.define_outputs(node, &[]);
@@ -47,8 +48,10 @@ impl Importer {
     }
 
     pub(super) fn node(&mut self, node: &Node) -> Outs {
-        let operator = ops::find(&node.domain, &node.op).ok_or(Refusal::UnknownOperator)?;
-        self.convert(node, operator)
+        match ops::find(&node.domain, &node.op).filter(|_| !plugin::is_named(node)) {
+            Some(operator) => self.convert(node, operator),
+            None => self.plugin(node),
+        }
     }
 
     /// Converts a node that its version allows. An attribute that the handler does not read is refused.

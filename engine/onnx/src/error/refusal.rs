@@ -10,8 +10,8 @@ use super::OnnxError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Operator that no handler knows.
-    #[error("no conversion is known for this operator")]
+    /// Operator that no handler knows, and no plug-in that is loaded.
+    #[error("no conversion is known for this operator; if a plug-in defines it, name its library (--plugin)")]
     UnknownOperator,
     /// A later operator set defines the operator first.
     #[error("the operator is defined from operator set {first} on")]

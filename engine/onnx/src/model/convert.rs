@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kiln_network::PluginSpec;
 use prost::Message;
 
 use super::functions::{self, Functions};
@@ -181,7 +182,9 @@ impl Converter<'_> {
         nodes: &mut Vec<Node>,
     ) -> Result<(), OnnxError> {
         let mut node = self.signature(proto, index, text)?;
-        if let Some(function) = self.functions.find(proto) {
+        // A plug-in's layer goes before a function of its name, which is what runs where the plug-in is missing.
+        let plugin = || PluginSpec::new(&node.domain, &node.op).find().is_ok();
+        if let Some(function) = self.functions.find(proto).filter(|_| !plugin()) {
             return self.call(node, proto, function, text, nodes);
         }
         node.opset = text.opsets.version(&node.domain).ok_or_else(|| {

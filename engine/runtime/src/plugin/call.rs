@@ -70,7 +70,7 @@ pub(super) fn status(f: impl FnOnce(*mut kiln_error) -> i32) -> Result<(), Backe
         code => {
             let ErrorSink { mut message, details } = sink;
             if message.is_empty() && code != KILN_CANCELLED {
-                message = "the backend gives no reason".into();
+                message = "the library gives no reason".into();
             }
             let detail = |key: &str| details.iter().find(|d| d.0 == key).map(|d| d.1.clone());
             Err(BackendError::from_parts(code, message, detail))

@@ -184,6 +184,26 @@ pub enum PluginError {
         /// The library that is used.
         by: PathBuf,
     },
+    /// A layer of the library is defined wrongly.
+    #[error("{}: layer {layer}: {found}; correct the library, or ask its author", path.display())]
+    Layer {
+        /// The library.
+        path: PathBuf,
+        /// Name of the layer, or its number.
+        layer: String,
+        /// Defect of the definition.
+        found: String,
+    },
+    /// Another library has defined a layer of this name and version.
+    #[error("{}: defines layer {layer}, which {} defines already; remove one of them, or give one another version", path.display(), by.display())]
+    LayerTaken {
+        /// The library.
+        path: PathBuf,
+        /// Name of the layer.
+        layer: String,
+        /// The library whose layer is used.
+        by: PathBuf,
+    },
     /// An entry of the search path is not absolute.
     #[error("{}: is in KILN_PLUGIN_PATH but not absolute; wanted an absolute path: the current directory is never searched", path.display())]
     Relative {
@@ -227,6 +247,8 @@ impl PluginError {
             | MissingSlot { path, .. }
             | Init { path, .. }
             | Shadowed { path, .. }
+            | Layer { path, .. }
+            | LayerTaken { path, .. }
             | Relative { path } => Some(path),
             NotFound { .. } => None,
         }

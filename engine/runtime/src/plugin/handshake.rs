@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use std::path::Path;
 
 /// Tables larger than this are refused; none is expected to grow so far.
-const MAX_TABLE: u32 = 4096;
+pub(super) const MAX_TABLE: u32 = 4096;
 /// Texts of a descriptor longer than this are refused.
 const MAX_TEXT: u64 = 256;
 
@@ -93,7 +93,12 @@ fn is_name(s: &str) -> bool {
     (1..=64).contains(&s.len()) && s.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
 }
 
-fn check_size(path: &Path, table: &'static str, found: u32, least: usize) -> Result<(), PluginError> {
+pub(super) fn check_size(
+    path: &Path,
+    table: &'static str,
+    found: u32,
+    least: usize,
+) -> Result<(), PluginError> {
     if (least..=MAX_TABLE as usize).contains(&(found as usize)) {
         return Ok(());
     }
@@ -191,6 +196,6 @@ pub(super) unsafe fn backend_table(
     }
 }
 
-fn missing(path: &Path, table: &'static str, wanted: &'static str, found: String) -> PluginError {
+pub(super) fn missing(path: &Path, table: &'static str, wanted: &'static str, found: String) -> PluginError {
     PluginError::MissingSlot { path: path.to_owned(), table, wanted, found }
 }

@@ -1,6 +1,7 @@
 //! The functions that the host offers to libraries. None lets a panic out.
 
 use super::call::{ByteSink, ErrorSink, TensorSink, lossy};
+use super::host_layers;
 use super::outgoing::Owner;
 use ::kiln_backend::{BackendError, stop, view};
 use kiln_abi::*;
@@ -146,7 +147,7 @@ unsafe extern "C" fn is_cancelled(_: *mut kiln_host_ctx) -> u32 {
     fence(0, || stop::asked().into())
 }
 
-/// Returns null: there are no further interfaces yet.
-unsafe extern "C" fn get_interface(_: *mut kiln_host_ctx, _: kiln_str) -> *const c_void {
-    std::ptr::null()
+unsafe extern "C" fn get_interface(_: *mut kiln_host_ctx, id: kiln_str) -> *const c_void {
+    // SAFETY: the library passes a view that is valid for the call.
+    fence(std::ptr::null(), || unsafe { host_layers::interface(id) })
 }

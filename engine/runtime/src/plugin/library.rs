@@ -121,15 +121,25 @@ impl Plugin {
 
     /// The functions of the backend that it offers, the required ones all there.
     pub(super) fn backend_table(&self) -> Result<kiln_backend_v1, PluginError> {
-        let get = self.descriptor.get_interface.filter(|_| self.info.kinds & KILN_KIND_BACKEND != 0);
-        let Some(get) = get else {
-            let (path, found) = (self.info.path.clone(), self.info.kinds);
-            return Err(PluginError::Kind { path, found, wanted: "backend" });
-        };
-        // SAFETY: the library is started; the view is constant.
-        let table = unsafe { get(kiln_str::new(KILN_BACKEND_V1)) };
+        let table = self.interface(KILN_KIND_BACKEND, "backend", KILN_BACKEND_V1)?;
         // SAFETY: the library is mapped for good and gave this as the interface.
         unsafe { handshake::backend_table(table.cast(), &self.info.path) }
+    }
+
+    /// The table of an interface, null for an unknown one. Refused unless the library offers this kind.
+    pub(super) fn interface(
+        &self,
+        kind: u32,
+        wanted: &'static str,
+        id: &str,
+    ) -> Result<*const std::ffi::c_void, PluginError> {
+        let get = self.descriptor.get_interface.filter(|_| self.info.kinds & kind != 0);
+        let Some(get) = get else {
+            let (path, found) = (self.info.path.clone(), self.info.kinds);
+            return Err(PluginError::Kind { path, found, wanted });
+        };
+        // SAFETY: the library is started; the view lives for the call.
+        Ok(unsafe { get(kiln_str::new(id)) })
     }
 
     /// Whether it may still be called.

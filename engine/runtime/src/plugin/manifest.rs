@@ -1,5 +1,6 @@
 //! The optional manifest beside a library: `<name>.kilnplugin.toml`.
 
+use super::search::Kind;
 use super::{Level, PluginError};
 use kiln_abi::{KILN_ABI_MAJOR, KILN_ABI_MINOR};
 use serde::Deserialize;
@@ -22,11 +23,11 @@ struct Manifest {
     blake3: Option<String>,
 }
 
-/// The manifest is named after the backend, or like a library that is not named as one.
+/// The manifest is named after the backend or the layers, or like a library that is not named as one.
 fn path_of(library: &Path) -> PathBuf {
     let file = library.file_name().unwrap_or_default().to_string_lossy();
     let stem = library.file_stem().unwrap_or_default().to_string_lossy();
-    let name = super::search::backend_name(&file).unwrap_or(&stem);
+    let name = super::search::named(&file).map_or(&*stem, |(_, name)| name);
     library.with_file_name(format!("{name}.kilnplugin.toml"))
 }
 
@@ -48,8 +49,13 @@ pub(super) fn check(library: &Path, level: Level) -> Result<(), PluginError> {
     if let Some(f) = m.file.filter(|f| *f != file) {
         return wrong("file", &f, format!("\"{file}\""));
     }
-    if let Some(kind) = m.kind.filter(|k| k != "backend") {
-        return wrong("kind", &kind, "\"backend\"".into());
+    // A library that is not named as one of a kind may be of any.
+    let kinds = match super::search::named(&file) {
+        Some((kind, _)) => vec![kind.name()],
+        None => vec![Kind::Backend.name(), Kind::Layers.name()],
+    };
+    if let Some(kind) = m.kind.filter(|k| !kinds.contains(&k.as_str())) {
+        return wrong("kind", &kind, format!("\"{}\"", kinds.join("\" or \"")));
     }
     if let Some(abi) = m.abi.filter(|a| a.split('.').next() != Some(&KILN_ABI_MAJOR.to_string())) {
         let wanted = format!("{KILN_ABI_MAJOR}.{KILN_ABI_MINOR}");
@@ -63,10 +69,7 @@ pub(super) fn check(library: &Path, level: Level) -> Result<(), PluginError> {
 }
 
 fn check_hash(library: &Path, hash: &str) -> Result<(), PluginError> {
-    let file = |source| PluginError::File { path: library.to_owned(), source };
-    let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(kiln_files::open_regular(library).map_err(file)?).map_err(file)?;
-    let wanted = hasher.finalize().to_hex();
+    let wanted = digest(library)?;
     if hash.eq_ignore_ascii_case(&wanted) {
         return Ok(());
     }
@@ -76,6 +79,14 @@ fn check_hash(library: &Path, hash: &str) -> Result<(), PluginError> {
         found: format!("\"{hash}\""),
         wanted: format!("\"{wanted}\", the hash of the file"),
     })
+}
+
+/// The BLAKE3 hash of a library, in hexadecimal.
+pub(super) fn digest(library: &Path) -> Result<String, PluginError> {
+    let file = |source| PluginError::File { path: library.to_owned(), source };
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(kiln_files::open_regular(library).map_err(file)?).map_err(file)?;
+    Ok(hasher.finalize().to_hex().to_string())
 }
 
 fn read(library: &Path, manifest: &Path) -> Result<Manifest, PluginError> {

@@ -1,15 +1,20 @@
 //! Plug-ins: shared libraries that speak the C ABI of `kiln-abi`.
 //!
 //! [`load`] opens one library and shakes hands with it; [`discover`] tries every library in the search path; [`find`]
-//! loads the first backend of a name. A loaded library stays mapped until the process ends, and its `deinit` runs then.
+//! loads the first backend of a name. [`discover_layers`] registers layers of libraries with the operator `plugin`. A loaded library stays mapped until the process ends, and its `deinit` runs then.
 
 mod call;
 mod discover;
 mod error;
 mod executable;
 mod exit;
+mod field_views;
 mod handshake;
 mod host;
+mod host_layers;
+mod host_tensor;
+mod layer;
+mod layers;
 mod library;
 mod loaded;
 mod manifest;
@@ -19,8 +24,11 @@ mod policy;
 mod search;
 mod trust;
 
-pub use discover::{Found, discover, find};
+pub use discover::{Found, FoundLayers, discover, discover_layers, find};
 pub use error::PluginError;
+pub use host_tensor::Arrangement;
+pub use kiln_ops::plugin::record::{FieldDef, LayerName, LayerRecord, Library};
+pub use layer::LoadedLayer;
 pub use library::{Plugin, PluginInfo, load};
 pub use loaded::LoadedBackend;
 pub use policy::{Level, Policy};

@@ -5,14 +5,36 @@ use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The file name of the library of a backend.
-pub(super) fn file_name(name: &str) -> String {
-    format!("{DLL_PREFIX}kiln_backend_{name}{DLL_SUFFIX}")
+/// Kind of a library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A backend.
+    Backend,
+    /// Layers.
+    Layers,
 }
 
-/// The name of the backend whose library would have this file name.
-pub(super) fn backend_name(file: &str) -> Option<&str> {
-    file.strip_prefix(DLL_PREFIX)?.strip_prefix("kiln_backend_")?.strip_suffix(DLL_SUFFIX)
+impl Kind {
+    /// The name in manifests.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Backend => "backend",
+            Kind::Layers => "layers",
+        }
+    }
+
+    /// The file name of a library of this kind and name.
+    pub(super) fn file_name(self, name: &str) -> String {
+        format!("{DLL_PREFIX}kiln_{}_{name}{DLL_SUFFIX}", self.name())
+    }
+}
+
+/// The kind and the name of a library with this file name, if it is named as one.
+pub(super) fn named(file: &str) -> Option<(Kind, &str)> {
+    let name = file.strip_prefix(DLL_PREFIX)?.strip_prefix("kiln_")?.strip_suffix(DLL_SUFFIX)?;
+    let (kind, name) = name.split_once('_')?;
+    let kind = [Kind::Backend, Kind::Layers].into_iter().find(|k| k.name() == kind)?;
+    Some((kind, name))
 }
 
 /// Source of a library's path, in the order of precedence.

@@ -1,10 +1,9 @@
-//! Quantize, dequantize, dynamic quantize, plug-ins.
+//! Quantize, dequantize, dynamic quantize.
 
 use crate::tests::{constant, f32s, input, ints, refused, run, through};
 use crate::*;
+use kiln_ir::DType;
 use kiln_ir::tensor::Tensor;
-use kiln_ir::{DType, TensorType};
-use kiln_ops::plugin::input_dim;
 
 fn quantize(x: Tensor, s: Tensor, to: DType, axis: Option<i64>) -> Result<Tensor, NetworkError> {
     through(&[x], |n, x| {
@@ -77,33 +76,4 @@ fn blocks_find_their_own_scales() {
         n.add_dynamic_quantize(x[0], 0, 2, DType::I8, DType::F32)?.output(0)
     });
     refused(first, "the last or the second last");
-}
-
-#[test]
-fn plug_ins_are_opaque() {
-    let mut net = Network::new("n");
-    let x = input(&mut net, "x", DType::F32, &[2, 6]);
-    let spec = PluginSpec {
-        namespace: "acme".into(),
-        name: "Halve".into(),
-        version: "1".into(),
-        fields: vec![1, 2, 3],
-        outputs: vec![TensorType::new(DType::F16, [input_dim(0, 0), input_dim(0, 1).floor_div(&2.into())])],
-        formats: vec!["linear,linear".into()],
-        aliases: Vec::new(),
-    };
-    let y = net.add_plugin(&[x], spec.clone()).unwrap().output(0).unwrap();
-    assert_eq!(net.ty(y).to_string(), "f16[2,3]");
-    net.mark_output(y, "y").unwrap();
-    let g = net.lower().unwrap();
-    refused(g.eval(&[f32s(&[2, 6], &[0.0; 12])]), "plug-in \"acme::Halve\", version 1");
-    let alias = PluginSpec { aliases: vec![(0, 0)], ..spec.clone() };
-    refused(net.add_plugin(&[x], alias), "of the same type");
-    refused(
-        net.add_plugin(&[x], PluginSpec { name: String::new(), ..spec.clone() }),
-        "the name of a plug-in",
-    );
-    refused(net.add_plugin(&[x], PluginSpec { version: "v".repeat(1024), ..spec.clone() }), "at most 1023");
-    let many = PluginSpec { formats: vec!["linear,linear".into(); 101], ..spec };
-    refused(net.add_plugin(&[x], many), "at most 100 combinations");
 }

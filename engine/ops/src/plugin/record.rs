@@ -1,0 +1,245 @@
+//! Definitions of plug-in layers.
+
+use super::formula::Formula;
+use super::kernel::{KernelForm, is_identifier};
+use super::shapes::Shape;
+use super::types::{self, Combination};
+use kiln_ir::attr::{Attr, Attrs};
+use kiln_ir::dtype::DType;
+use kiln_ir::error::OpError;
+use kiln_ir::tensor::Tensor;
+use kiln_ir::ty::TensorType;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Names, namespaces and versions have at most this many bytes.
+pub const MAX_NAME: usize = 1023;
+
+/// Name of a layer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LayerName {
+    /// Namespace; may be empty.
+    pub space: String,
+    /// Name.
+    pub name: String,
+    /// Version.
+    pub version: String,
+}
+
+impl fmt::Display for LayerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let colons = if self.space.is_empty() { "" } else { "::" };
+        write!(f, "\"{}{colons}{}\", version {}", self.space, self.name, self.version)
+    }
+}
+
+/// The library that defines a layer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Library {
+    /// Name in its descriptor.
+    pub name: String,
+    /// Version of the library.
+    pub version: String,
+    /// BLAKE3 hash of the file, in hexadecimal.
+    pub digest: String,
+    /// Path of the file.
+    pub path: PathBuf,
+}
+
+/// Definition of a field.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldDef {
+    /// Name.
+    pub name: String,
+    /// Meaning, for users.
+    pub doc: String,
+    /// Whether the user must give it.
+    pub required: bool,
+    /// Default, which also sets the kind.
+    pub default: Attr,
+}
+
+/// A kernel in source form, with the combinations of element types that it takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TypedKernel {
+    /// Combinations; none: all of the layer's.
+    pub types: Vec<Combination>,
+    /// The kernel.
+    pub form: KernelForm,
+}
+
+/// The functions of a layer. Callable from any thread.
+pub trait LayerFunctions: Send + Sync {
+    /// Checks fields, which are complete.
+    fn check(&self, fields: &Attrs) -> Result<(), OpError>;
+
+    /// The shapes of the outputs as text, of a layer without fixed ones.
+    fn describe(&self, fields: &Attrs, inputs: &[TensorType]) -> Result<String, OpError>;
+
+    /// Runs the reference form. Sizes of `outputs` that the layer finds are symbols with bounds.
+    fn run(
+        &self,
+        fields: &Attrs,
+        workspace: u64,
+        aliases: &[(usize, usize)],
+        inputs: &[Tensor],
+        outputs: &[TensorType],
+    ) -> Result<Vec<Tensor>, OpError>;
+}
+
+/// Definition of a layer.
+pub struct LayerRecord {
+    /// Name.
+    pub name: LayerName,
+    /// Description for users.
+    pub doc: String,
+    /// Fields.
+    pub fields: Vec<FieldDef>,
+    /// Combinations of element types.
+    pub types: Vec<Combination>,
+    /// Shapes of the outputs; `None` where a function describes them.
+    pub shapes: Option<Vec<Shape>>,
+    /// Pairs of an input and the output that is the same memory.
+    pub aliases: Vec<(usize, usize)>,
+    /// Formula of the bytes of workspace; empty: none.
+    pub workspace: String,
+    /// The expression form.
+    pub expression: Option<String>,
+    /// Name of the tolerance; empty: the usual one.
+    pub tolerance: String,
+    /// Kernels in source form.
+    pub kernels: Vec<TypedKernel>,
+    /// The library.
+    pub library: Library,
+    /// Functions.
+    pub functions: Arc<dyn LayerFunctions>,
+}
+
+impl fmt::Debug for LayerRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LayerRecord({})", self.name)
+    }
+}
+
+impl LayerRecord {
+    /// Checks what a library says of the layer.
+    pub fn check(&self) -> Result<(), OpError> {
+        let LayerName { space, name, version } = &self.name;
+        for (what, text, least) in [("name", name, 1), ("namespace", space, 0), ("version", version, 1)] {
+            if !(least..=MAX_NAME).contains(&text.len()) {
+                return Err(OpError::Value(format!(
+                    "its {what} has {} bytes, wants {least} to {MAX_NAME}",
+                    text.len()
+                )));
+            }
+        }
+        for (i, f) in self.fields.iter().enumerate() {
+            if !is_identifier(&f.name) || self.fields[..i].iter().any(|g| g.name == f.name) {
+                return Err(OpError::Value(format!(
+                    "field \"{}\", wants a name of its own of letters, digits and _",
+                    f.name
+                )));
+            }
+        }
+        let outputs = self.types.first().map_or(0, |t| t.outputs.len());
+        if let Some(t) = self.types.iter().find(|t| t.outputs.len() != outputs) {
+            return Err(OpError::Value(format!(
+                "types \"{t}\" have another number of outputs than {outputs}"
+            )));
+        }
+        if let Some(shapes) = self.shapes.as_ref().filter(|s| s.len() != outputs) {
+            return Err(OpError::Value(format!("{} shapes of {outputs} outputs", shapes.len())));
+        }
+        if let Some(&(i, o)) = self.aliases.iter().find(|a| a.1 >= outputs) {
+            return Err(OpError::Value(format!("alias {i}:{o} names output {o} of {outputs}")));
+        }
+        if self.expression.is_some() && outputs != 1 {
+            return Err(OpError::Value(format!(
+                "an expression of a layer with {outputs} outputs, wants one"
+            )));
+        }
+        for text in self.expression.iter().chain(Some(&self.workspace).filter(|w| !w.is_empty())) {
+            Formula::parse(text)?;
+        }
+        if !TOLERANCES.contains(&self.tolerance.as_str()) {
+            return Err(OpError::Value(format!(
+                "tolerance \"{}\", wants one of exact, sum, conditioned",
+                self.tolerance
+            )));
+        }
+        for k in &self.kernels {
+            k.form.check().map_err(|e| OpError::Value(format!("kernel \"{}\": {e}", k.form.tactic)))?;
+        }
+        Ok(())
+    }
+
+    /// Fields with defaults filled in. Unknown, missing and wrong ones are refused.
+    pub fn complete(&self, given: &Attrs) -> Result<Attrs, OpError> {
+        let wrong =
+            |name: &str, found: String, wanted: String| OpError::Attr { name: name.into(), found, wanted };
+        if let Some((name, _)) = given.iter().find(|(n, _)| self.fields.iter().all(|f| f.name != *n)) {
+            let names: Vec<&str> = self.fields.iter().map(|f| f.name.as_str()).collect();
+            let known =
+                if names.is_empty() { "no field".to_owned() } else { format!("one of {}", names.join(", ")) };
+            return Err(wrong(name, "given".into(), format!("{known}: there is no such field")));
+        }
+        let mut all = Attrs::new();
+        for f in &self.fields {
+            let value = match (given.get(&f.name), &f.default) {
+                (None, _) if f.required => {
+                    return Err(wrong(&f.name, "missing".into(), f.default.kind().into()));
+                }
+                (None, default) => default.clone(),
+                (Some(Attr::Int(n)), Attr::Float(_)) => Attr::Float(*n as f64),
+                (Some(Attr::Bool(b)), Attr::Int(_)) => Attr::Int(i64::from(*b)),
+                (Some(Attr::Ints(v)), Attr::Floats(_)) => Attr::Floats(v.iter().map(|n| *n as f64).collect()),
+                (Some(v), default) if v.same_kind(default) => v.clone(),
+                (Some(v), default) => return Err(wrong(&f.name, v.kind().into(), default.kind().into())),
+            };
+            all.set(&f.name, value);
+        }
+        self.functions.check(&all)?;
+        Ok(all)
+    }
+
+    /// The element types of the outputs for inputs of these types.
+    pub fn output_types(&self, inputs: &[DType]) -> Result<&[DType], OpError> {
+        types::outputs(&self.types, inputs)
+    }
+
+    /// The types of the outputs: sizes over the symbols of [`Shape::dims`].
+    pub fn outputs(&self, fields: &Attrs, inputs: &[TensorType]) -> Result<Vec<TensorType>, OpError> {
+        let dtypes = self.output_types(&inputs.iter().map(|t| t.dtype).collect::<Vec<_>>())?;
+        let ranks: Vec<usize> = inputs.iter().map(TensorType::rank).collect();
+        let found;
+        let shapes = match &self.shapes {
+            Some(shapes) => shapes,
+            None => {
+                found = Shape::list(&self.functions.describe(fields, inputs)?)?;
+                &found
+            }
+        };
+        if shapes.len() != dtypes.len() {
+            return Err(OpError::Value(format!(
+                "describes {} shapes of {} outputs",
+                shapes.len(),
+                dtypes.len()
+            )));
+        }
+        let all = shapes
+            .iter()
+            .zip(dtypes)
+            .map(|(s, &dtype)| Ok(TensorType { dtype, dims: s.dims(&ranks, fields)? }));
+        all.collect()
+    }
+
+    /// The kernels for inputs of these types.
+    pub fn kernels_for(&self, inputs: &[DType]) -> Vec<KernelForm> {
+        let fits = |k: &&TypedKernel| k.types.is_empty() || k.types.iter().any(|t| t.takes(inputs));
+        self.kernels.iter().filter(fits).map(|k| k.form.clone()).collect()
+    }
+}
+
+/// Names of tolerances.
+pub const TOLERANCES: [&str; 4] = ["", "exact", "sum", "conditioned"];
