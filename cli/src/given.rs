@@ -116,7 +116,7 @@ impl InputOptions {
 
 /// Refuses an array by its header, before its elements are inflated, if no run of the input can take it.
 fn fits(input: &IoTensor, dtype: NpyType, shape: &[u64]) -> Result<(), Failure> {
-    let held = arrays::held(dtype);
+    let held = kiln::arrays::held_as(dtype);
     let same = |(dim, found): (&Dim, &u64)| dim.as_const().is_none_or(|d| u64::try_from(d) == Ok(*found));
     let shape_fits = input.dims.len() == shape.len() && input.dims.iter().zip(shape).all(same);
     let type_fits = held == input.dtype || (held.is_float() && input.dtype.is_float());

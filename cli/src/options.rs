@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use kiln::{BuildConfig, BuildOptions, Constraints, DType, LayerTypes, Narrowing};
-use kiln::{PlanHeader, ShapeRequest, Verbosity};
+use kiln::{PlanHeader, Refit, ShapeRequest, Verbosity};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -268,6 +268,45 @@ pub struct TuneOptions {
     pub no_search: bool,
 }
 
+/// Options for weights that change after the build.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Weights")]
+pub struct RefitOptions {
+    /// Weights that `kiln refit` and programs may replace: all with names, or all by the same elements only [all if no value is
+    /// given]
+    #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
+    pub refit: Option<RefitChoice>,
+    /// Only the weights of these names may be replaced
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "refit")]
+    pub refit_weights: Vec<String>,
+    /// Leave weights out of the engine that a refit supplies before the first run
+    #[arg(long)]
+    pub strip_weights: bool,
+}
+
+/// Weights that a refit may replace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RefitChoice {
+    /// All named weights
+    All,
+    /// All named weights, by the elements of the build: as fast as without, and fills stripped engines
+    Identical,
+}
+
+impl RefitOptions {
+    /// The builder's setting.
+    pub fn choice(&self) -> Refit {
+        match self.refit {
+            _ if !self.refit_weights.is_empty() => {
+                Refit::Individual(self.refit_weights.iter().cloned().collect())
+            }
+            Some(RefitChoice::All) => Refit::All,
+            Some(RefitChoice::Identical) => Refit::Identical,
+            None => Refit::Off,
+        }
+    }
+}
+
 /// Options of how a model is built.
 #[derive(Clone, Debug, Args)]
 pub struct ModelOptions {
@@ -280,6 +319,8 @@ pub struct ModelOptions {
     #[command(flatten)]
     pub tune: TuneOptions,
     #[command(flatten)]
+    pub weights: RefitOptions,
+    #[command(flatten)]
     pub plugins: PluginOptions,
 }
 
@@ -289,6 +330,7 @@ impl ModelOptions {
         let target = self.backend.target.as_deref().map(PlanHeader::peek).transpose()?.map(|h| h.target);
         let defaults = BuildConfig::default();
         let mut config = BuildConfig {
+            refit: self.weights.choice(),
             fold: !self.tune.no_fold,
             fold_budget: self.tune.fold_budget.unwrap_or(defaults.fold_budget),
             fuse: !self.tune.no_fuse,
@@ -310,12 +352,13 @@ impl ModelOptions {
         options.shapes = self.shapes.request();
         options.timing_cache = self.tune.timing_cache.clone();
         options.verbosity = Verbosity::Detailed;
+        options.strip_weights = self.weights.strip_weights;
         Ok(options)
     }
 
     /// The first option given that says how to build, which an engine cannot obey.
     pub fn building(&self) -> Option<&'static str> {
-        let (b, t) = (&self.backend, &self.tune);
+        let (b, t, w) = (&self.backend, &self.tune, &self.weights);
         let set = [
             (b.device != 0, "--device"),
             (b.fallback.is_some(), "--fallback"),
@@ -338,6 +381,9 @@ impl ModelOptions {
             (t.fold_budget.is_some(), "--fold-budget"),
             (t.no_fuse, "--no-fuse"),
             (t.no_search, "--no-search"),
+            (w.refit.is_some(), "--refit"),
+            (!w.refit_weights.is_empty(), "--refit-weights"),
+            (w.strip_weights, "--strip-weights"),
         ];
         set.into_iter().find(|s| s.0).map(|s| s.1)
     }

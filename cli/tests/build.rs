@@ -39,7 +39,7 @@ fn the_report_says_which_kernel_runs_where() {
 #[test]
 fn inspect_tells_inputs_profiles_compatibility_and_layers() {
     let f = Folder::new();
-    let engine = lenet(&f, &[]);
+    let engine = lenet(&f, &["--refit"]);
     let j = ok(&["inspect", &engine, "--layers", "--verify-recipes", "--json"]).json();
     assert_eq!(j["io"][0]["dims"], serde_json::json!([-1, 1, 28, 28]));
     assert_eq!(j["io"][1]["name"], "logits");
@@ -60,6 +60,9 @@ fn recipes_of_folded_batch_norms_hold() {
     let f = Folder::new();
     let (model, engine) = (digits("lenet_a_bn.onnx"), f.name("bn.kiln"));
     ok(&["build", &model, "-o", &engine, "--backend", "reference"]);
+    let r = kiln(&["inspect", &engine, "--verify-recipes"]);
+    assert!(r.code == 1 && r.stderr.contains("build it with --refit"), "{}", r.stderr);
+    ok(&["build", &model, "-o", &engine, "--backend", "reference", "--refit"]);
     let j = ok(&["inspect", &engine, "--verify-recipes", "--json"]).json();
     // Weight and bias of two convolutions at the least.
     assert!(j["recipes"]["same"].as_u64().unwrap() >= 4, "{}", j["recipes"]);

@@ -31,6 +31,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "kiln-files",
             "kiln-ir",
             "kiln-network",
+            "kiln-npz",
             "kiln-backend",
             "kiln-plan",
             "kiln-runtime",

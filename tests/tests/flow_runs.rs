@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kiln_backend::Backend;
-use kiln_builder::{BuildConfig, Builder, Built};
+use kiln_builder::{BuildConfig, Builder, Built, Refit};
 use kiln_ir::{Attrs, DType, Elems, Tensor, TensorType};
 use kiln_network::{IfId, LoopId, LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_runtime::{Engine, LayerTime};
@@ -281,7 +281,7 @@ fn weights_that_a_body_reads_are_refitted() {
     });
     net.mark_output(y, "y").unwrap();
     for backend in all() {
-        let (_, engine) = built(&net, &backend, BuildConfig::default());
+        let (_, engine) = built(&net, &backend, BuildConfig { refit: Refit::All, ..BuildConfig::default() });
         let run = || {
             let mut context = engine.create_context().unwrap();
             let given = [("n", ints(&[], &[2])), ("c", truth(true)), ("x", floats(&[2], 1.0))];

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use kiln_builder::{BuildConfig, Builder, Narrowing};
+use kiln_builder::{BuildConfig, Builder, Narrowing, Refit};
 use kiln_ir::{Attrs, DType, Tensor, TensorType};
 use kiln_network::{Network, TensorId};
 use kiln_onnx::parse_file;
@@ -58,6 +58,7 @@ fn every_derived_weight_of_every_model_is_what_its_recipe_gives() {
                 reduced,
                 narrowing: Narrowing::Everywhere,
                 max_tactics: 1,
+                refit: Refit::All,
                 ..BuildConfig::default()
             };
             match b.build(&done.network) {
@@ -78,7 +79,7 @@ fn every_derived_weight_of_every_model_is_what_its_recipe_gives() {
 
 fn lenet() -> Engine {
     let shape: [&[i64]; 3] = [&[1, 1, 28, 28], &[1, 1, 28, 28], &[16, 1, 28, 28]];
-    let config = BuildConfig { samples: 1, ..BuildConfig::default() };
+    let config = BuildConfig { samples: 1, refit: Refit::All, ..BuildConfig::default() };
     engine("digits/lenet_a_bn.onnx", &reference(), &[("input", shape)], config).unwrap()
 }
 
@@ -210,7 +211,9 @@ fn weights_that_decide_on_shapes_are_no_sources() {
     let mask = layer(&mut n, "scatter_nd", Attrs::new(), &[mask, places, values]);
     let y = layer(&mut n, "add", Attrs::new(), &[x, mask]);
     n.mark_output(y, "y").unwrap();
-    let built = Builder::new(reference(), Reference::target()).build(&n).unwrap();
+    let mut builder = Builder::new(reference(), Reference::target());
+    builder.config.refit = Refit::All;
+    let built = builder.build(&n).unwrap();
     assert_eq!(verify_recipes(&built.program).unwrap().different, Vec::<String>::new());
     let e = Engine::from_program(built.program, vec![], reference()).unwrap();
     let run = || {

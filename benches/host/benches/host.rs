@@ -6,7 +6,7 @@
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use kiln_builder::passes::folding::FoldWork;
 use kiln_builder::passes::{AFTER_TYPES, BEFORE_TYPES, Notes, PassCx, run_list};
-use kiln_builder::{BuildConfig, Builder};
+use kiln_builder::{BuildConfig, Builder, Refit};
 use kiln_ir::{Attrs, DType, Graph, Tensor, TensorType};
 use kiln_network::Network;
 use kiln_onnx::{ImportOptions, parse_file};
@@ -98,7 +98,7 @@ fn small() -> Engine {
     let z = net.add_layer("z", "tanh", Attrs::new(), &[Some(y)]).unwrap()[0];
     net.mark_output(z, "z").unwrap();
     let mut builder = Builder::new(reference(), Reference::target());
-    builder.config = BuildConfig { estimates: true, ..BuildConfig::default() };
+    builder.config = BuildConfig { estimates: true, refit: Refit::All, ..BuildConfig::default() };
     Engine::from_program(builder.build(&net).unwrap().program, Vec::new(), reference()).unwrap()
 }
 

@@ -41,6 +41,19 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let h = &plan.header;
     let session = Session::with(&args.plugins, [h.target.backend.as_str()]);
     let verdicts = verdicts(h, &session);
+    if args.verify_recipes && !h.absent.is_empty() {
+        return Err(Failure::Input(format!(
+            "{} is stripped of {} weights, so that nothing can be computed of them: fill it with `kiln refit`",
+            args.engine.display(),
+            h.absent.len()
+        )));
+    }
+    if args.verify_recipes && !h.refittable {
+        return Err(Failure::Input(format!(
+            "{} keeps no recipes, as it was built without refit: build it with --refit",
+            args.engine.display()
+        )));
+    }
     let recipes = args.verify_recipes.then(|| verify_recipes(&plan.program)).transpose()?;
     let weights: u64 = plan.program.weights().map(|(_, t)| t.bytes().len() as u64).sum();
     out.value(&value(&plan, weights, &verdicts, recipes.as_ref(), args.layers));
@@ -69,6 +82,11 @@ fn header(h: &PlanHeader, weights: u64, plan: &Plan, out: &Printer) {
         Verbosity::Names => "names of layers",
         Verbosity::Detailed => "all of its layers",
     };
+    let refittable = match (h.refittable, h.identical) {
+        (false, _) => "no",
+        (true, false) => "yes",
+        (true, true) => "by identical weights",
+    };
     let rows = [
         ("network", h.name.clone()),
         ("backend", format!("{} {}", t.backend, t.version)),
@@ -77,7 +95,8 @@ fn header(h: &PlanHeader, weights: u64, plan: &Plan, out: &Printer) {
         ("layers", plan.program.steps.len().to_string()),
         ("weights", bytes(weights)),
         ("activations of a context", bytes(h.context_memory)),
-        ("refittable", if h.refittable { "yes" } else { "no" }.into()),
+        ("refittable", refittable.into()),
+        ("weights left out", h.absent.len().to_string()),
         ("portable", if plan.network.is_some() { "yes" } else { "no" }.into()),
         ("tells", told.into()),
     ];
@@ -166,6 +185,8 @@ fn value(
         "io": h.io.iter().map(io).collect::<Vec<_>>(),
         "profiles": h.profiles.iter().map(profile).collect::<Vec<_>>(),
         "refittable": h.refittable,
+        "refit_identical": h.identical,
+        "absent_weights": h.absent.iter().map(|a| &a.name).collect::<Vec<_>>(),
         "portable": plan.network.is_some(),
         "weights_bytes": weights,
         "context_memory": h.context_memory,

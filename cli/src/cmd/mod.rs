@@ -7,4 +7,5 @@ pub mod cache;
 pub mod compare;
 pub mod host;
 pub mod inspect;
+pub mod refit;
 pub mod run;

@@ -123,6 +123,8 @@ impl Builder {
         let backend = self.backend.clone();
         let target = self.permitted()?;
         let folding = FoldWork::new(self.config.fold_budget);
+        self.config.refit.prepare(&mut g)?;
+        let weight_uses = std::mem::take(&mut g.weight_uses);
         let noted = Notes::default();
         let cx = PassCx {
             config: &self.config,
@@ -153,7 +155,9 @@ impl Builder {
         let mut search = Search { tuner: &mut tuner, cx, given: Given::Profiles, considered: Vec::new() };
         let (formed, passes) = search.build(g, progress)?;
         let mut considered = search.considered;
-        let Formed { graph, points, regions } = formed;
+        let Formed { mut graph, points, regions } = formed;
+        self.config.refit.finish(&mut graph);
+        graph.weight_uses = weight_uses;
         let Chosen { steps, mut reports, inside } =
             choose_all(&mut tuner, &graph, regions, &points, &[], progress)?;
         considered.extend(inside);
@@ -347,8 +351,9 @@ fn build_bodies(
         let spans = spans(i)?;
         let given = Given::Facts(&usual[i], &spans);
         let mut search = Search { tuner: &mut *tuner, cx, given, considered: Vec::new() };
-        let (Formed { graph, points, regions }, _) = search.build(body, progress)?;
+        let (Formed { mut graph, points, regions }, _) = search.build(body, progress)?;
         let considered = search.considered;
+        tuner.config.refit.finish(&mut graph);
         let slices = flow::slices(node, i, &graph, tuner.target);
         let Chosen { steps, reports, inside } =
             choose_all(tuner, &graph, regions, &points, &slices, progress)?;

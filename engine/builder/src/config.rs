@@ -1,5 +1,6 @@
 //! Options of a build.
 
+use crate::Refit;
 use kiln_ir::DType;
 use kiln_plan::Profile;
 
@@ -60,6 +61,8 @@ pub struct BuildConfig {
     pub io_type: Option<DType>,
     /// Strictness of the types that layers ask for.
     pub constraints: Constraints,
+    /// Weights that a refit may replace.
+    pub refit: Refit,
     /// Fold constants.
     pub fold: bool,
     /// Constants larger than this, in bytes, are not made by folding.
@@ -103,6 +106,7 @@ impl Default for BuildConfig {
             strong_types: false,
             io_type: None,
             constraints: Constraints::None,
+            refit: Refit::Off,
             fold: true,
             fold_limit: 1 << 30,
             fold_budget: 1 << 34,

@@ -86,6 +86,14 @@ pub enum BuildError {
         /// Type that is wanted, and why it can't be.
         message: String,
     },
+    /// A weight that is to be refittable does not exist.
+    #[error("no weight is named \"{name}\", so that it cannot be refittable; there are {known}, …")]
+    UnknownWeights {
+        /// The name asked for.
+        name: String,
+        /// Some names of weights.
+        known: String,
+    },
     /// The progress callback asked to stop.
     #[error("cancelled")]
     Cancelled,

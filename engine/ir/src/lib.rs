@@ -37,7 +37,8 @@ pub use elements::{Element, ElementError};
 pub use error::{IrError, OpError};
 pub use fact::{Fact, Value};
 pub use graph::{
-    Graph, LoopOut, LoopOutputKind, LoopShape, Node, NodeId, Recipe, Source, ValueId, Weight, element, stack,
+    Graph, LoopOut, LoopOutputKind, LoopShape, Node, NodeId, Recipe, Source, ValueId, Weight, WeightUse,
+    WeightsRole, element, stack,
 };
 pub use op::{Op, OpDef, OpName};
 pub use range::IndexRange;

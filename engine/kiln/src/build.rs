@@ -4,7 +4,7 @@ use crate::{Error, ShapeRequest, best};
 use kiln_backend::{Backend, Target};
 use kiln_builder::cache::CacheStore;
 use kiln_builder::passes::PassReport;
-use kiln_builder::{BuildConfig, BuildError, Builder, Considered, Progress, Spent, StepReport};
+use kiln_builder::{BuildConfig, BuildError, Builder, Considered, Progress, Refit, Spent, StepReport};
 use kiln_ir::Graph;
 use kiln_plan::{Plan, Verbosity};
 use kiln_runtime::{Backends, HostLayer, graph_io};
@@ -40,6 +40,9 @@ pub struct BuildOptions {
     pub verbosity: Verbosity,
     /// Keep the network in the plan, so that it can be built again for another device.
     pub portable: bool,
+    /// Leave weights out of the plan that a refit can supply. Where the settings permit no refit, that is one by identical
+    /// weights.
+    pub strip_weights: bool,
 }
 
 /// A plan, and how it was built.
@@ -156,11 +159,18 @@ fn build_on(
             assumed = shaped.assumed;
         }
     }
-    let profiles = config.profiles.clone();
+    if options.strip_weights && config.refit == Refit::Off {
+        config.refit = Refit::Identical;
+    }
+    let (profiles, identical) = (config.profiles.clone(), config.refit == Refit::Identical);
     let built = run_builder(backend, &target, graph.clone(), config, options, progress)?;
     let mut plan = Plan::new(built.program, profiles, target.clone()).with_verbosity(options.verbosity);
     if options.portable {
         plan = plan.with_network(graph.clone());
+    }
+    plan.header.identical = identical;
+    if options.strip_weights {
+        plan = kiln_runtime::strip(plan)?;
     }
     let report = BuildReport {
         backend: name.to_owned(),

@@ -4,7 +4,7 @@ use crate::build::{BuildOptions, Built, build};
 use crate::model::Model;
 use crate::{EngineBuilder, Error};
 use kiln_backend::Target;
-use kiln_builder::{BuildConfig, Progress};
+use kiln_builder::{BuildConfig, Progress, Refit};
 use kiln_runtime::Backends;
 use std::path::PathBuf;
 
@@ -42,6 +42,18 @@ impl EngineBuilder {
     /// Reads times of kernels from this file before the build, and adds those that are taken.
     pub fn timing_cache(mut self, path: impl Into<PathBuf>) -> Self {
         self.options.timing_cache = Some(path.into());
+        self
+    }
+
+    /// Lets the plan's weights be replaced. Set after [`config`](EngineBuilder::config), which sets it, too.
+    pub fn refit(mut self, refit: Refit) -> Self {
+        self.options.config.refit = refit;
+        self
+    }
+
+    /// Leaves weights out of the plan that a refit can supply.
+    pub fn strip_weights(mut self, strip: bool) -> Self {
+        self.options.strip_weights = strip;
         self
     }
 
@@ -104,6 +116,8 @@ impl EngineBuilder {
             (!o.shapes.is_empty(), "shapes"),
             (o.timing_cache.is_some(), "timing_cache"),
             (o.portable, "portable"),
+            (o.strip_weights, "strip_weights"),
+            (o.config.refit != Refit::Off, "refit"),
         ];
         set.into_iter().find(|(set, _)| *set).map(|(_, option)| option)
     }

@@ -142,6 +142,22 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// An array of a file does not make a tensor.
+    #[error("array \"{name}\": {message}")]
+    Array {
+        /// Name of the array.
+        name: String,
+        /// Element or shape that does not fit.
+        message: String,
+    },
+    /// A file does not have weights for the plan.
+    #[error("{} has no weights for this plan: {message}", path.display())]
+    WeightsFile {
+        /// The file.
+        path: PathBuf,
+        /// Reason.
+        message: String,
+    },
     /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     File {

@@ -59,6 +59,7 @@
 
 #![deny(missing_docs)]
 
+pub mod arrays;
 mod backends;
 #[cfg(feature = "build")]
 mod build;
@@ -71,6 +72,7 @@ mod import;
 mod model;
 #[cfg(feature = "build")]
 mod shapes;
+pub mod weights;
 
 pub use backends::{DiscoverOptions, REFERENCE, backends, best};
 #[cfg(feature = "build")]
@@ -83,16 +85,17 @@ pub use shapes::{ShapeRequest, Shaped};
 
 pub use kiln_backend::{Backend, BackendError, Target};
 #[cfg(feature = "build")]
-pub use kiln_builder::{BuildConfig, Constraints, LayerTypes, Narrowing, Progress};
-pub use kiln_ir::{DType, Dim, Element, ElementError, Elems, OpError, Tensor, TensorType};
+pub use kiln_builder::{BuildConfig, Constraints, LayerTypes, Narrowing, Progress, Refit};
+pub use kiln_ir::{DType, Dim, Element, ElementError, Elems, OpError, Tensor, TensorType, WeightsRole};
 #[cfg(feature = "build")]
 pub use kiln_network::Network;
 pub use kiln_plan::{
-    HostLayer, IoMode, IoTensor, Plan, PlanError, PlanHeader, Profile, ProfileError, Range, Verbosity,
+    AbsentWeight, HostLayer, IoMode, IoTensor, Plan, PlanError, PlanHeader, Profile, ProfileError, Range,
+    Verbosity,
 };
 pub use kiln_runtime::{
-    Backends, Canceller, ExecutionContext, LayerTime, NamedWeight, Outputs, RecipeReport, Refitter,
-    RunCounters, RuntimeError, verify_recipes,
+    Backends, Canceller, ExecutionContext, LayerTime, NamedWeight, Outputs, RecipeReport, RefitReport,
+    Refitter, RunCounters, RuntimeError, strip, verify_recipes,
 };
 
 #[cfg(feature = "build")]

@@ -1,11 +1,10 @@
 //! Writing the operators of one layer.
 
-use super::ids::WeightsRole;
 use kiln_ir::attr::Attrs;
 use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;
 use kiln_ir::error::{IrError, OpError};
-use kiln_ir::graph::{Graph, Meta, ValueId, Weight};
+use kiln_ir::graph::{Graph, Meta, ValueId, Weight, WeightUse, WeightsRole};
 use kiln_ir::infer::Fact;
 use kiln_ir::op::Op;
 use kiln_ir::tensor::{Elems, Tensor};
@@ -156,11 +155,13 @@ impl<'a> Body<'a> {
         self.op(CAST, Attrs::new().with("to", to), &[v])
     }
 
-    /// Weights of the layer; they keep the name that the user gave them.
+    /// Weights of the layer. A refit knows them by the name that the user gave them, or as `layer/role`.
     pub fn weights(&mut self, role: WeightsRole, tensor: Tensor) -> ValueId {
-        let name = self.weight_names.iter().find(|(r, _)| *r == role).map(|(_, n)| n.clone());
         let label = format!("{}/{role}", self.layer);
-        self.graph.add_weight(&label, Weight { tensor, name, recipe: None })
+        let given = self.weight_names.iter().find(|(r, _)| *r == role).map(|(_, n)| n.clone());
+        let name = given.unwrap_or_else(|| Arc::from(label.as_str()));
+        self.graph.weight_uses.push(WeightUse { layer: self.layer.into(), role, weight: name.clone() });
+        self.graph.add_weight(&label, Weight { tensor, name: Some(name), recipe: None })
     }
 
     /// A constant.

@@ -2,13 +2,14 @@
 
 use super::body::Body;
 use super::error::NetworkError;
-use super::ids::{LayerId, TensorId, WeightsRole};
+use super::ids::{LayerId, TensorId};
 use super::layer::{LayerData, LayerDef};
 use super::tensors::{TensorSource, unique};
 use super::{Network, Typing, check_name};
 use kiln_ir::IrError;
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
+use kiln_ir::graph::WeightsRole;
 use kiln_ir::graph::{Graph, Meta};
 use kiln_ir::infer::Fact;
 use kiln_ir::ty::MAX_DIMS;
@@ -269,6 +270,13 @@ impl Network {
         let names = &mut self.layer_data_mut(layer).weight_names;
         names.retain(|(r, _)| *r != role);
         names.push((role, Arc::from(name)));
+        self.reexpand(layer)
+    }
+
+    /// Forgets a name that [`Network::set_weights_name`] gave: a refit knows the weights as `layer/role` again.
+    pub fn reset_weights_name(&mut self, layer: LayerId, role: WeightsRole) -> Result<(), NetworkError> {
+        self.try_layer(layer)?;
+        self.layer_data_mut(layer).weight_names.retain(|(r, _)| *r != role);
         self.reexpand(layer)
     }
 

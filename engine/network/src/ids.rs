@@ -1,7 +1,5 @@
-//! Handles of the parts of a network: layers, tensors, constructs of control flow, and weights inside of layers. They stay
-//! valid while the network changes.
-
-use std::fmt;
+//! Handles of the parts of a network: layers, tensors and constructs of control flow. They stay valid while the network
+//! changes.
 
 /// A layer of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,34 +19,3 @@ pub struct IfId(pub(crate) u32);
 
 /// A loop or a conditional, by its number in the network.
 pub(crate) type ConstructId = u32;
-
-/// Role of weights in the layer that holds them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum WeightsRole {
-    /// The kernel of a convolution or the matrix of a fully connected layer.
-    Kernel,
-    /// The bias.
-    Bias,
-    /// The shift of a scale layer.
-    Shift,
-    /// The scale of a scale layer.
-    Scale,
-    /// The power of a scale layer.
-    Power,
-    /// The elements of a constant layer.
-    Constant,
-}
-
-impl fmt::Display for WeightsRole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            WeightsRole::Kernel => "kernel",
-            WeightsRole::Bias => "bias",
-            WeightsRole::Shift => "shift",
-            WeightsRole::Scale => "scale",
-            WeightsRole::Power => "power",
-            WeightsRole::Constant => "constant",
-        })
-    }
-}

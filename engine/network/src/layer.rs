@@ -4,9 +4,10 @@ use super::Network;
 use super::body::Body;
 use super::error::NetworkError;
 use super::flow::Boundary;
-use super::ids::{LayerId, TensorId, WeightsRole};
+use super::ids::{LayerId, TensorId};
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
+use kiln_ir::graph::WeightsRole;
 use kiln_ir::graph::{Graph, Meta, ValueId};
 use std::any::Any;
 use std::fmt::Debug;
@@ -42,6 +43,10 @@ pub trait LayerDef: Any + Debug + Send + Sync {
     /// The weights that it holds.
     fn weights(&self) -> &'static [WeightsRole] {
         &[]
+    }
+    /// The role of weights that are given as an input instead of being held.
+    fn operand_role(&self, _input: usize) -> Option<WeightsRole> {
+        None
     }
     /// Whether the rank of its outputs is limited, as it is for all layers but operators of the graph.
     fn limits_rank(&self) -> bool {
@@ -185,6 +190,12 @@ impl<'n, P> Layer<'n, P> {
     /// Names weights that the layer holds, so that they can be refitted by that name.
     pub fn set_weights_name(self, role: WeightsRole, name: &str) -> Result<Self, NetworkError> {
         self.net.set_weights_name(self.id, role, name)?;
+        Ok(self)
+    }
+
+    /// Forgets the name set by [`Layer::set_weights_name`]: a refit knows the weights as `layer/role` again.
+    pub fn reset_weights_name(self, role: WeightsRole) -> Result<Self, NetworkError> {
+        self.net.reset_weights_name(self.id, role)?;
         Ok(self)
     }
 

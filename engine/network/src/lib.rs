@@ -34,7 +34,8 @@ pub use body::Body;
 pub use defs::*;
 pub use error::NetworkError;
 pub use flow::*;
-pub use ids::{IfId, LayerId, LoopId, TensorId, WeightsRole};
+pub use ids::{IfId, LayerId, LoopId, TensorId};
+pub use kiln_ir::WeightsRole;
 pub use kiln_ir::graph::LoopOutputKind;
 pub use layer::{AnyLayer, Layer, LayerDef};
 

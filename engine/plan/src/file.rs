@@ -45,6 +45,8 @@ impl Plan {
             plugins: Vec::new(),
             verbosity: Verbosity::default(),
             refittable: weight_is_named(&program.graph),
+            identical: false,
+            absent: Vec::new(),
             context_memory: program.memory.arena,
         };
         let layers = LayerTable::of(&program, header.verbosity);
@@ -110,7 +112,7 @@ impl Plan {
             Some(g) => Some(g.to_cbor(&mut weights).map_err(|e| payload(Kind::Network, e))?),
             None => None,
         };
-        let (table, data) = weights::write(&weights);
+        let (table, data, zeros) = weights::write(&weights);
         let mut sections = vec![
             (Kind::Header, one(self.header.to_cbor()?)),
             (Kind::Program, one(program)),
@@ -120,7 +122,7 @@ impl Plan {
         ];
         sections.extend(network.map(|n| (Kind::Network, one(n))));
         sections.push((Kind::Weights, data));
-        Ok((layout::assemble(sections), weights))
+        Ok((layout::assemble(sections, zeros), weights))
     }
 
     /// Reads a plan and verifies its program. Weights share the memory of `bytes`.

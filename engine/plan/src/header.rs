@@ -34,6 +34,18 @@ pub struct Requirement {
     pub version: String,
 }
 
+/// A weight that a stripped plan leaves out: a refit supplies it before the first run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[cbor(map)]
+pub struct AbsentWeight {
+    /// Name of the weight.
+    #[n(0)]
+    pub name: String,
+    /// BLAKE3 of the bytes that it had when the plan was built.
+    #[cbor(n(1), with = "minicbor::bytes")]
+    pub hash: [u8; 32],
+}
+
 /// Header of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanHeader {
@@ -51,6 +63,10 @@ pub struct PlanHeader {
     pub verbosity: Verbosity,
     /// Whether named weights may be replaced.
     pub refittable: bool,
+    /// Whether they may be replaced by the same elements only: contents may have decided the structure.
+    pub identical: bool,
+    /// Weights that the plan leaves out, by name; empty unless it is stripped.
+    pub absent: Vec<AbsentWeight>,
     /// Bytes of activations that one context wants.
     pub context_memory: u64,
 }

@@ -2,7 +2,8 @@
 //!
 //! | map     | fields |
 //! |---------|--------|
-//! | header  | 0 name: text · 1 target: bytes (its own map) · 2 tensors: bytes (a graph whose inputs they are) · 3 \[1 if output + 2 if shape input\] · 4 profiles: \[profile\] · 5 plug-ins: \[requirement\] · 6 verbosity: 0 none, 1 names, 2 detailed · 7 refittable: bool · 8 bytes of memory of a context |
+//! | header  | 0 name: text · 1 target: bytes (its own map) · 2 tensors: bytes (a graph whose inputs they are) · 3 \[1 if output + 2 if shape input\] · 4 profiles: \[profile\] · 5 plug-ins: \[requirement\] · 6 verbosity: 0 none, 1 names, 2 detailed · 7 refittable: bool · 8 bytes of memory of a context · 9? refittable by identical weights only: bool · 10? absent weights: \[absent\] |
+//! | absent  | 0 name: text · 1 BLAKE3 of its bytes: bytes |
 //! | profile | 0 shapes: \[range\] · 1 values: \[range\] |
 //! | range   | 0 input: text · 1 min · 2 opt · 3 max: \[integer\] |
 //! | requirement | 0 name: text · 1 version: text |
@@ -10,7 +11,7 @@
 //! In the graph of tensors their names have the prefix `i` or `o`, because an output may be called as an input is.
 
 use crate::PlanError;
-use crate::header::{PlanHeader, Requirement, Verbosity};
+use crate::header::{AbsentWeight, PlanHeader, Requirement, Verbosity};
 use crate::io::{IoMode, IoTensor};
 use crate::profile::Profile;
 use kiln_backend::Target;
@@ -41,6 +42,10 @@ struct StoredHeader {
     refittable: bool,
     #[n(8)]
     context_memory: u64,
+    #[n(9)]
+    identical: Option<bool>,
+    #[n(10)]
+    absent: Option<Vec<AbsentWeight>>,
 }
 
 fn payload(e: impl std::fmt::Display) -> PlanError {
@@ -50,7 +55,7 @@ fn payload(e: impl std::fmt::Display) -> PlanError {
 impl PlanHeader {
     /// The section's bytes.
     pub(crate) fn to_cbor(&self) -> Result<Vec<u8>, PlanError> {
-        let PlanHeader { name, target, io, profiles, plugins, verbosity, refittable, context_memory } = self;
+        let PlanHeader { name, target, io, profiles, plugins, verbosity, refittable, .. } = self;
         let mut tensors = Graph::new("");
         for t in io {
             tensors.add_input(&prefixed(t), Fact::of(t.ty()));
@@ -65,7 +70,9 @@ impl PlanHeader {
             plugins: plugins.clone(),
             verbosity: *verbosity,
             refittable: *refittable,
-            context_memory: *context_memory,
+            context_memory: self.context_memory,
+            identical: self.identical.then_some(true),
+            absent: Some(self.absent.clone()).filter(|a| !a.is_empty()),
         };
         minicbor::to_vec(stored).map_err(payload)
     }
@@ -88,6 +95,8 @@ impl PlanHeader {
             verbosity: stored.verbosity,
             refittable: stored.refittable,
             context_memory: stored.context_memory,
+            identical: stored.identical.unwrap_or_default(),
+            absent: stored.absent.unwrap_or_default(),
         })
     }
 }

@@ -69,7 +69,11 @@ impl Kind {
 
     /// The newest schema of the section's contents; a newer one is refused.
     fn schema(self) -> u32 {
-        1
+        match self {
+            // From 2 on, weights of zeros take no room.
+            Kind::WeightTable => 2,
+            _ => 1,
+        }
     }
 
     fn alignment(self) -> u64 {
@@ -94,7 +98,8 @@ pub(crate) struct Table {
 }
 
 /// The whole file from its sections, in this order.
-pub(crate) fn assemble(sections: Vec<(Kind, Parts)>) -> Parts {
+/// The weight table has its newest schema only where `zeros` says that weights of zeros are left out.
+pub(crate) fn assemble(sections: Vec<(Kind, Parts)>, zeros: bool) -> Parts {
     let mut at = (HEAD + ENTRY * sections.len()) as u64;
     let mut table = Vec::new();
     let mut body = Parts::default();
@@ -102,7 +107,8 @@ pub(crate) fn assemble(sections: Vec<(Kind, Parts)>) -> Parts {
     for (kind, data) in &sections {
         at = at.next_multiple_of(kind.alignment());
         table.extend((*kind as u32).to_le_bytes());
-        table.extend(kind.schema().to_le_bytes());
+        let schema = if *kind == Kind::WeightTable && !zeros { 1 } else { kind.schema() };
+        table.extend(schema.to_le_bytes());
         table.extend(at.to_le_bytes());
         table.extend(data.len().to_le_bytes());
         table.extend([0; 8]);

@@ -39,7 +39,7 @@ mod weights;
 pub use compat::Compatibility;
 pub use error::{PlanError, ProfileError};
 pub use file::Plan;
-pub use header::{PlanHeader, Requirement, Verbosity};
+pub use header::{AbsentWeight, PlanHeader, Requirement, Verbosity};
 pub use host::HostLayer;
 pub use inspect::{Layer, LayerInfo, LayerTable, TensorInfo, WeightInfo};
 pub use io::{IoMode, IoTensor, graph_io, io_tensors};

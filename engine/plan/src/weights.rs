@@ -4,27 +4,37 @@ use crate::PlanError;
 use crate::layout::{ALIGN, hash_at, u64_at};
 use crate::parts::Parts;
 use kiln_ir::wire::{WeightList, WeightSource};
-use kiln_ir::{Bytes, IrError};
+use kiln_ir::{Bytes, DType, IrError, Tensor};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Offset of weights of which all bytes are zero: they take no room in the file.
+const ZEROS: u64 = u64::MAX;
 
 /// Bytes hashed together.
 pub(crate) const CHUNK: usize = 1 << 20;
 
-/// The weight table and the weights of a list.
-pub(crate) fn write(list: &WeightList) -> (Parts, Parts) {
-    let mut table = Vec::new();
+/// The weight table and the weights of a list, and whether any are zeros, which are left out.
+pub(crate) fn write(list: &WeightList) -> (Parts, Parts, bool) {
+    let (mut table, mut zeros) = (Vec::new(), false);
     let mut data = Parts::default();
     table.extend((list.tensors().len() as u64).to_le_bytes());
     for t in list.tensors() {
-        data.align(ALIGN);
-        table.extend(data.len().to_le_bytes());
+        let zero = t.bytes().iter().all(|&b| b == 0);
+        zeros |= zero;
+        if !zero {
+            data.align(ALIGN);
+        }
+        table.extend(if zero { ZEROS } else { data.len() }.to_le_bytes());
         table.extend((t.bytes().len() as u64).to_le_bytes());
-        data.push(t.shared_bytes());
+        if !zero {
+            data.push(t.shared_bytes());
+        }
     }
     data.chunk_hashes(CHUNK).iter().for_each(|h| table.extend(h));
     let mut parts = Parts::default();
     parts.push(table);
-    (parts, data)
+    (parts, data, zeros)
 }
 
 /// The weight table of a file.
@@ -48,6 +58,9 @@ impl Table {
         let table = Table { bytes, count };
         for i in 0..count {
             let (start, len) = table.entry(i);
+            if start == ZEROS {
+                continue;
+            }
             if start % ALIGN != 0 || start.checked_add(len).is_none_or(|end| end > size as u64) {
                 return Err(bad(format!("weight {i} is {len} bytes at {start}, of {size}")));
             }
@@ -85,6 +98,7 @@ pub(crate) struct Store {
     table: Table,
     data: Bytes,
     checked: Vec<AtomicBool>,
+    zeros: Mutex<Bytes>,
 }
 
 impl Store {
@@ -92,7 +106,20 @@ impl Store {
     pub(crate) fn new(table: Bytes, data: Bytes) -> Result<Store, PlanError> {
         let size = data.as_slice().len();
         let checked = (0..size.div_ceil(CHUNK)).map(|_| AtomicBool::new(false)).collect();
-        Ok(Store { table: Table::new(table, size)?, data, checked })
+        let zeros = Mutex::new(Bytes::from(Vec::new()));
+        Ok(Store { table: Table::new(table, size)?, data, checked, zeros })
+    }
+
+    /// Zero bytes, which all weights of zeros share.
+    fn zeros(&self, len: u64) -> Result<Bytes, IrError> {
+        let mut shared = self.zeros.lock().unwrap_or_else(PoisonError::into_inner);
+        let len = usize::try_from(len).map_err(|_| IrError::Payload(format!("a weight of {len} bytes")))?;
+        if let Some(slice) = shared.slice(0, len) {
+            return Ok(slice);
+        }
+        let zeros = Tensor::zeros(DType::U8, &[len]).map_err(|e| IrError::Payload(e.to_string()))?;
+        *shared = zeros.shared_bytes();
+        Ok(shared.clone())
     }
 
     /// Checks the chunks that hold these bytes, each once.
@@ -119,6 +146,9 @@ impl WeightSource for Store {
             return Err(refuse(format!("weight {index} does not exist; the plan has {count}")));
         }
         let (start, len) = self.table.entry(index);
+        if start == ZEROS {
+            return self.zeros(len);
+        }
         let (start, len) = (start as usize, len as usize);
         self.check(start, len).map_err(|e| refuse(e.to_string()))?;
         self.data.slice(start, len).ok_or_else(|| refuse(format!("weight {index} lies outside the plan")))

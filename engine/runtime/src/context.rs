@@ -2,9 +2,11 @@
 
 mod gone;
 pub(crate) mod layers;
+mod native_settings;
 mod on_device;
 
 use self::gone::Gone;
+use self::native_settings::NativeSettings;
 use crate::cancel::Control;
 use crate::engine::{Engine, Loaded, Shared, unknown};
 use crate::selection::{RuntimeInput, check, select};
@@ -33,6 +35,7 @@ pub struct ExecutionContext {
     limit: Option<Duration>,
     /// Whether each input is in the caller's memory.
     bound: Vec<bool>,
+    native: NativeSettings,
 }
 
 /// Settings of one input.
@@ -73,6 +76,7 @@ impl ExecutionContext {
             limit: None,
             slots: vec![Slot::default(); engine.inputs],
             bound: vec![false; engine.inputs],
+            native: NativeSettings::default(),
             engine,
             loaded,
             context,
@@ -174,6 +178,10 @@ impl ExecutionContext {
     /// Starts a run with the inputs set. Everything about them is checked before anything runs.
     pub fn enqueue(&mut self) -> Result<(), RuntimeError> {
         check_process()?;
+        let absent = self.engine.absent();
+        if !absent.is_empty() {
+            return Err(RuntimeError::stripped(&absent));
+        }
         self.follow_refit()?;
         self.stand_in()?;
         let missing = |(t, s): (&IoTensor, &Slot)| {
@@ -258,7 +266,7 @@ impl ExecutionContext {
     /// The layers at the shapes set, in the detail that the plan stores.
     pub fn inspector(&mut self) -> Result<LayerTable, RuntimeError> {
         let shapes = self.shapes()?;
-        let verbosity = self.engine.told.verbosity;
+        let verbosity = self.engine.header.verbosity;
         Ok(LayerTable::with_shapes(&self.loaded.program, verbosity, Some(&shapes)))
     }
 
@@ -275,9 +283,10 @@ impl ExecutionContext {
         }
         let mut context = current.executable.context().map_err(|e| self.engine.backend_error(e))?;
         context.set_observable(self.observable);
-        self.bound.fill(false);
+        self.native.apply(&mut *context).map_err(|e| self.engine.backend_error(e))?;
         self.control.replace(context.stop_flag().unwrap_or_default());
-        self.context = context;
+        let old = std::mem::replace(&mut self.context, context);
+        self.native.retire(old);
         self.loaded = current;
         self.in_flight = false;
         self.counters.reloads += 1;

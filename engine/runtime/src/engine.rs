@@ -5,11 +5,12 @@ use crate::backends::Backends;
 use crate::shapes::ShapeCache;
 use kiln_backend::process::{check_process, is_forked};
 use kiln_backend::{Backend, BackendError, Device, Executable, Place, Program, Target};
+use kiln_ir::Graph;
 use kiln_plan::LayerTable;
 use kiln_plan::ProfileError;
 use kiln_plan::profile::Profile;
+use kiln_plan::{AbsentWeight, Plan, PlanHeader, Verbosity};
 use kiln_plan::{IoMode, IoTensor, io_tensors};
-use kiln_plan::{Plan, PlanHeader, Verbosity};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -29,18 +30,17 @@ pub(crate) struct Shared {
     /// Number of inputs, the first ones of `io`.
     pub(crate) inputs: usize,
     pub(crate) profiles: Vec<Profile>,
-    pub(crate) told: Told,
+    /// Header of the plan, with the weights that are absent as it was read.
+    pub(crate) header: PlanHeader,
+    pub(crate) layers: LayerTable,
+    /// Network of a portable plan, as it was read.
+    network: Option<Graph>,
+    /// Weights of a stripped plan that no refit has supplied yet.
+    absent: RwLock<Arc<[AbsentWeight]>>,
     /// Held while a refit makes new weights, so that two do not lose each other's.
     pub(crate) refitting: Mutex<()>,
     /// Loaded program of new runs; a refit replaces it.
     current: RwLock<Arc<Loaded>>,
-}
-
-/// Description of an engine for its users.
-pub(crate) struct Told {
-    pub(crate) layers: LayerTable,
-    pub(crate) verbosity: Verbosity,
-    pub(crate) refittable: bool,
 }
 
 /// One state of the weights on the device.
@@ -67,7 +67,7 @@ impl Engine {
     /// Loads a plan on the first of the backend's devices that it runs on. What differs from the device that it was
     /// built for is logged as warnings.
     pub fn from_plan(plan: Plan, backend: Arc<dyn Backend>) -> Result<Engine, RuntimeError> {
-        let Plan { header, program, layers, network: _ } = plan;
+        let header = &plan.header;
         let targets = backend.targets().map_err(|e| backend_error(backend.name(), e))?;
         let mut refusal = format!("the backend \"{}\" has no device", backend.name());
         for target in targets {
@@ -76,8 +76,7 @@ impl Engine {
                 Some(reason) => refusal = reason,
                 None => {
                     c.warnings.iter().for_each(|w| tracing::warn!("plan \"{}\": {w}", header.name));
-                    let told = Told { layers, verbosity: header.verbosity, refittable: header.refittable };
-                    return Engine::build(program, header.profiles, backend.as_ref(), target, told);
+                    return Engine::build(plan, backend.as_ref(), target);
                 }
             }
         }
@@ -109,19 +108,14 @@ impl Engine {
         backend: &dyn Backend,
         target: Target,
     ) -> Result<Engine, RuntimeError> {
-        let verbosity = Verbosity::Detailed;
-        let told = Told { layers: LayerTable::of(&program, verbosity), verbosity, refittable: true };
-        Engine::build(program, profiles, backend, target, told)
+        let plan = Plan::new(program, profiles, target.clone()).with_verbosity(Verbosity::Detailed);
+        Engine::build(plan, backend, target)
     }
 
-    fn build(
-        program: Program,
-        mut profiles: Vec<Profile>,
-        backend: &dyn Backend,
-        target: Target,
-        told: Told,
-    ) -> Result<Engine, RuntimeError> {
+    fn build(plan: Plan, backend: &dyn Backend, target: Target) -> Result<Engine, RuntimeError> {
         check_process()?;
+        let Plan { header, program, layers, network } = plan;
+        let mut profiles = header.profiles.clone();
         let io = io_tensors(&program);
         if profiles.is_empty() {
             profiles.extend(Profile::fixed(&io));
@@ -144,7 +138,10 @@ impl Engine {
             io,
             inputs,
             profiles,
-            told,
+            absent: RwLock::new(header.absent.as_slice().into()),
+            header,
+            layers,
+            network,
             refitting: Mutex::new(()),
             current,
         };
@@ -184,12 +181,24 @@ impl Engine {
 
     /// The engine's layers, in the detail that the plan stores.
     pub fn inspector(&self) -> &LayerTable {
-        &self.shared.told.layers
+        &self.shared.layers
     }
 
     /// The program with the weights in use now.
     pub fn program(&self) -> Arc<Program> {
         self.shared.current().program.clone()
+    }
+
+    /// The plan with the weights in use now, to be written to a file: after a refit it is that of the refitted engine.
+    pub fn plan(&self) -> Plan {
+        let shared = &self.shared;
+        let program = shared.current().program.clone();
+        let header = PlanHeader { absent: shared.absent().to_vec(), ..shared.header.clone() };
+        let mut network = shared.network.clone();
+        if let Some(network) = &mut network {
+            crate::refit::renew_network(network, &program);
+        }
+        Plan { header, program: (*program).clone(), layers: shared.layers.clone(), network }
     }
 
     /// Bytes of activations that one context wants, as planned.
@@ -225,6 +234,16 @@ impl Shared {
         let new = load(&self.backend, self.device.as_ref(), program)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
         Ok(())
+    }
+
+    /// Weights of a stripped plan that no refit has supplied yet.
+    pub(crate) fn absent(&self) -> Arc<[AbsentWeight]> {
+        self.absent.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes that a refit supplied all weights.
+    pub(crate) fn set_complete(&self) {
+        *self.absent.write().unwrap_or_else(PoisonError::into_inner) = [].into();
     }
 
     /// Inputs in order.

@@ -2,7 +2,7 @@
 
 use kiln_backend::BackendError;
 use kiln_ir::{DType, IrError};
-use kiln_plan::{PlanError, ProfileError};
+use kiln_plan::{AbsentWeight, PlanError, ProfileError};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -138,6 +138,17 @@ pub enum RuntimeError {
     /// A weight can't be set.
     #[error("refit: {0}")]
     Refit(String),
+    /// A run of an engine whose plan was stripped of weights.
+    #[error(
+        "the plan was stripped of {count} weights, and no refit has supplied them: refit the engine first, or write a filled \
+         one with `kiln refit`; missing are {names}"
+    )]
+    Stripped {
+        /// Number of weights that are missing.
+        count: usize,
+        /// Some of their names.
+        names: String,
+    },
     /// The plan file is broken.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -175,6 +186,24 @@ pub enum RuntimeError {
     #[error(transparent)]
     Ir(#[from] IrError),
 }
+
+impl RuntimeError {
+    pub(crate) fn stripped(absent: &[AbsentWeight]) -> RuntimeError {
+        let names: Vec<&str> = absent.iter().map(|a| a.name.as_str()).collect();
+        RuntimeError::Stripped { count: names.len(), names: listed(&names) }
+    }
+}
+
+/// Names in an error: some of them, and how many there are beyond these.
+pub(crate) fn listed(names: &[impl AsRef<str>]) -> String {
+    let shown: Vec<&str> = names.iter().map(AsRef::as_ref).take(LISTED).collect();
+    let more = names.len().saturating_sub(LISTED);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    shown.join(", ") + &rest
+}
+
+/// Names that an error lists.
+const LISTED: usize = 10;
 
 fn reached(layer: &str) -> String {
     if layer.is_empty() { String::new() } else { format!(" at layer \"{layer}\"") }

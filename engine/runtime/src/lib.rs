@@ -26,5 +26,5 @@ pub use kiln_plan::{
     Range, TensorInfo, WeightInfo, graph_io, io_tensors,
 };
 pub use outputs::Outputs;
-pub use refit::{NamedWeight, RecipeReport, Refitter, verify_recipes};
+pub use refit::{NamedWeight, RecipeReport, RefitReport, Refitter, strip, verify_recipes};
 pub use selection::{RuntimeInput, select};

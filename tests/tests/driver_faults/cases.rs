@@ -3,7 +3,7 @@
 use crate::fake::Fake;
 use crate::faults::{Faults, Outputs};
 use kiln_backend::{Backend, Program, Target, TimeRequest};
-use kiln_builder::{BuildConfig, Builder};
+use kiln_builder::{BuildConfig, Builder, Refit};
 use kiln_ir::{Attrs, DType, Tensor, TensorType};
 use kiln_network::{LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_onnx::{ImportOptions, parse_file};
@@ -72,8 +72,13 @@ fn built(
     session: fn(&Case, &Cx, &mut Faults) -> Option<Vec<Outputs>>,
 ) -> Made {
     let mut builder = Builder::new(cx.backend.clone(), cx.target.clone());
-    builder.config =
-        BuildConfig { estimates: true, search: false, profiles: profiles.clone(), ..BuildConfig::default() };
+    builder.config = BuildConfig {
+        estimates: true,
+        search: false,
+        refit: Refit::All,
+        profiles: profiles.clone(),
+        ..BuildConfig::default()
+    };
     let program = builder.build(net).map_err(|e| format!("{name}: {e}"))?.program;
     Ok(Case { name, program, profiles, session })
 }

@@ -89,6 +89,7 @@ impl PartialEq for Graph {
         }
         a.name == b.name
             && a.strong_types == b.strong_types
+            && a.weight_uses == b.weight_uses
             && a.values == b.values
             && a.nodes == b.nodes
             && a.inputs == b.inputs

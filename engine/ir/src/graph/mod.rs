@@ -7,6 +7,7 @@ mod edit;
 mod infer;
 mod inline;
 pub(crate) mod names;
+mod role;
 mod verify;
 
 pub(crate) use compact::Numbering;
@@ -14,6 +15,7 @@ pub use control::infer::{extent, join};
 pub use control::{LoopOut, LoopOutputKind, LoopShape, element, stack};
 pub use edit::Uses;
 pub use names::first_free;
+pub use role::{WeightUse, WeightsRole};
 
 use crate::error::IrError;
 use crate::infer::Fact;
@@ -40,6 +42,8 @@ pub struct Graph {
     pub name: String,
     /// Whether types are as written: only casts, quantize and dequantize layers of the graph change them.
     pub strong_types: bool,
+    /// Layers that the network's named weights belong to, by which a refit finds them. Passes do not read them.
+    pub weight_uses: Vec<WeightUse>,
     pub(crate) values: Vec<ValueDef>,
     names: names::Names,
     pub(crate) nodes: Vec<Option<Node>>,

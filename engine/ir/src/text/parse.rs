@@ -5,7 +5,7 @@ use super::lex::Token;
 use super::values::{Bounds, Contents};
 use crate::attr::Attrs;
 use crate::error::IrError;
-use crate::graph::{Graph, Meta, Node, NodeId, Recipe, Source, ValueId, Weight};
+use crate::graph::{Graph, Meta, Node, NodeId, Recipe, Source, ValueId, Weight, WeightUse, WeightsRole};
 use crate::infer::{Fact, Value};
 use crate::op::Op;
 use crate::ty::TensorType;
@@ -56,6 +56,8 @@ impl Parser<'_> {
             self.input(s)
         } else if self.accept_word("weight")? {
             self.weight(s, depth)
+        } else if self.accept_word("role")? {
+            self.role(s)
         } else if self.accept_word("output")? {
             self.outputs(s)
         } else if self.accept_word("do")? {
@@ -113,6 +115,18 @@ impl Parser<'_> {
         };
         let fact = Fact::constant(tensor.clone());
         self.define(s, &value, fact, Source::Weight(Weight { tensor, name, recipe })).map(drop)
+    }
+
+    fn role(&mut self, s: &mut Scope) -> Result<(), IrError> {
+        let layer = Arc::from(self.string("the layer's name in quotes")?);
+        let found = WeightsRole::ALL.into_iter().find_map(|role| match self.accept_word(role.name()) {
+            Ok(false) => None,
+            accepted => Some(accepted.map(|_| role)),
+        });
+        let role = found.ok_or_else(|| self.wanted("a role of weights, such as kernel"))??;
+        let weight = Arc::from(self.string("the weight's name in quotes")?);
+        s.g.weight_uses.push(WeightUse { layer, role, weight });
+        Ok(())
     }
 
     fn recipe(&mut self, depth: usize) -> Result<Recipe, IrError> {

@@ -38,6 +38,9 @@ pub(super) fn graph(out: &mut String, g: &Graph, depth: usize) {
             out.push('\n');
         }
     }
+    for u in &g.weight_uses {
+        put!(out, "{inner}role {:?} {} {:?}\n", u.layer, u.role, u.weight);
+    }
     for (_, n) in g.nodes() {
         out.push_str(&inner);
         node(out, g, n, depth + 1);

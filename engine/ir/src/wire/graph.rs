@@ -2,7 +2,9 @@
 
 use super::io::{fields, list, need, refuse};
 use super::{MAX_NESTING, WeightSink, WeightSource, op, tensor};
-use crate::graph::{Graph, Meta, Node, NodeId, Numbering, Recipe, Source, ValueDef, ValueId, Weight};
+use crate::graph::{
+    Graph, Meta, Node, NodeId, Numbering, Recipe, Source, ValueDef, ValueId, Weight, WeightUse,
+};
 use crate::infer::Fact;
 use crate::op::Op;
 use minicbor::decode::{Decoder, Error};
@@ -13,7 +15,8 @@ type Written<W> = Result<(), EncodeError<<W as Write>::Error>>;
 
 pub(super) fn encode<W: Write>(e: &mut Encoder<W>, g: &Graph, sink: &mut dyn WeightSink) -> Written<W> {
     let n = g.numbering().map_err(EncodeError::message)?;
-    e.map(5 + u64::from(g.strong_types))?.u8(0)?.str(&g.name)?.u8(1)?.array(g.inputs.len() as u64)?;
+    let optional = u64::from(g.strong_types) + u64::from(!g.weight_uses.is_empty());
+    e.map(5 + optional)?.u8(0)?.str(&g.name)?.u8(1)?.array(g.inputs.len() as u64)?;
     g.inputs.iter().try_for_each(|&v| write_value(e, g.value(v), sink))?;
     let weights: Vec<_> = n.old.iter().filter_map(|&v| Some((g.value(v), g.weight(v)?))).collect();
     e.u8(2)?.array(weights.len() as u64)?;
@@ -24,6 +27,9 @@ pub(super) fn encode<W: Write>(e: &mut Encoder<W>, g: &Graph, sink: &mut dyn Wei
     g.outputs.iter().try_for_each(|&v| write_number(e, &n, v))?;
     if g.strong_types {
         e.u8(5)?.bool(true)?;
+    }
+    if !g.weight_uses.is_empty() {
+        e.u8(6)?.encode(&g.weight_uses)?;
     }
     Ok(())
 }
@@ -106,6 +112,7 @@ struct RawGraph {
     nodes: Option<Vec<RawNode>>,
     outputs: Option<Vec<u32>>,
     strong_types: bool,
+    weight_uses: Vec<WeightUse>,
 }
 
 pub(super) fn decode(d: &mut Decoder<'_>, source: &dyn WeightSource, depth: usize) -> Result<Graph, Error> {
@@ -121,6 +128,7 @@ pub(super) fn decode(d: &mut Decoder<'_>, source: &dyn WeightSource, depth: usiz
             3 => raw.nodes = Some(list(d, |d| read_node(d, source, depth))?),
             4 => raw.outputs = Some(list(d, Decoder::u32)?),
             5 => raw.strong_types = d.bool()?,
+            6 => raw.weight_uses = list(d, |d| d.decode())?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -131,6 +139,7 @@ pub(super) fn decode(d: &mut Decoder<'_>, source: &dyn WeightSource, depth: usiz
 fn assemble(raw: RawGraph) -> Result<Graph, Error> {
     let mut g = Graph::new(&need(raw.name, "field 0 (name) of a graph")?);
     g.strong_types = raw.strong_types;
+    g.weight_uses = raw.weight_uses;
     for (name, fact) in need(raw.inputs, "field 1 (inputs) of a graph")? {
         g.add_input(&name, fact);
     }

@@ -8,7 +8,8 @@
 //!
 //! | map       | fields |
 //! |-----------|--------|
-//! | graph     | 0 name: text · 1 inputs: \[value\] · 2 weights: \[weight\] · 3 nodes: \[node\], in execution order · 4 outputs: \[number of a value\] |
+//! | graph     | 0 name: text · 1 inputs: \[value\] · 2 weights: \[weight\] · 3 nodes: \[node\], in execution order · 4 outputs: \[number of a value\] · 5? whether types are as written: bool · 6? uses of weights: \[use\] |
+//! | use       | 0 name of a layer: text · 1 role: 0 kernel, 1 bias, 2 shift, 3 scale, 4 constant, 6 power · 2 name of a weight: text |
 //! | value     | 0 name: text · 1 fact |
 //! | weight    | 0 name of the value: text · 1 tensor · 2? name to refit by: text · 3? recipe |
 //! | recipe    | 0 graph · 1 names of source weights, one per input: \[text\] |
@@ -96,6 +97,26 @@ impl WeightSource for WeightList {
         t.map(Tensor::shared_bytes).ok_or_else(|| {
             IrError::Payload(format!("weight {index} does not exist; the store has {}", self.tensors.len()))
         })
+    }
+}
+
+/// Shared text as a CBOR string.
+pub(crate) mod arc_str {
+    use super::{Decoder, EncodeError, Encoder, Write};
+    use std::sync::Arc;
+
+    /// Writes the text.
+    pub(crate) fn encode<C, W: Write>(
+        text: &Arc<str>,
+        e: &mut Encoder<W>,
+        _: &mut C,
+    ) -> Result<(), EncodeError<W::Error>> {
+        e.str(text)?.ok()
+    }
+
+    /// Reads the text.
+    pub(crate) fn decode<'b, C>(d: &mut Decoder<'b>, _: &mut C) -> Result<Arc<str>, minicbor::decode::Error> {
+        d.str().map(Arc::from)
     }
 }
 

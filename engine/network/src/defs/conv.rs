@@ -154,6 +154,9 @@ impl<const T: bool> LayerDef for Conv<T> {
     fn weights(&self) -> &'static [WeightsRole] {
         &[WeightsRole::Kernel, WeightsRole::Bias]
     }
+    fn operand_role(&self, input: usize) -> Option<WeightsRole> {
+        input.checked_sub(1).and_then(|i| self.weights().get(i)).copied()
+    }
     fn expand(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError> {
         self.write(b)
     }

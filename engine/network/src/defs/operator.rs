@@ -1,6 +1,6 @@
 //! A layer that is one operator of the graph.
 
-use crate::{Body, LayerDef};
+use crate::{Body, LayerDef, WeightsRole};
 use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
 use kiln_ir::op::{Arity, Op};
@@ -34,6 +34,15 @@ impl LayerDef for Operator {
 
     fn output_name(&self, index: usize) -> String {
         self.op.def().outputs.get(index).map_or_else(|| index.to_string(), |s| (*s).to_owned())
+    }
+
+    fn operand_role(&self, input: usize) -> Option<WeightsRole> {
+        match self.op.def().inputs.get(input)?.name {
+            "w" => Some(WeightsRole::Kernel),
+            "bias" => Some(WeightsRole::Bias),
+            "scale" => Some(WeightsRole::Scale),
+            _ => None,
+        }
     }
 
     fn limits_rank(&self) -> bool {

@@ -3,16 +3,18 @@
 
 mod control;
 mod plan;
+mod uses;
 
 use super::flow::Scopes;
 use super::tensors::{TensorSource, unique};
 use super::{LayerId, Network, NetworkError, TensorId, Typing};
 use kiln_ir::IrError;
 use kiln_ir::attr::Attrs;
-use kiln_ir::graph::{Graph, Meta, Node, Source, ValueDef, ValueId};
+use kiln_ir::graph::{Graph, Meta, Node, Source, ValueDef, ValueId, Weight};
 use kiln_ir::op::Op;
 use plan::{Plan, Scope, Unit};
 use std::collections::{HashMap, HashSet};
+use uses::WeightUses;
 
 impl Network {
     /// The structured graph that passes work on. Checks the rules of control flow; nesting follows from the
@@ -21,7 +23,8 @@ impl Network {
     pub fn lower(&self) -> Result<Graph, NetworkError> {
         let scopes = self.check_flow()?;
         let plan = Plan::of(self, &scopes)?;
-        let mut l = Lowering { net: self, scopes, plan, frames: vec![Frame::new(self, &self.name)] };
+        let frames = vec![Frame::new(self, &self.name)];
+        let mut l = Lowering { net: self, scopes, plan, frames, uses: WeightUses::of(self) };
         for t in (0..self.tensors.len() as u32).map(TensorId) {
             l.add_source(t)?;
         }
@@ -33,6 +36,7 @@ impl Network {
             let v = frame.output(self, t)?;
             frame.graph.outputs.push(v);
         }
+        frame.graph.weight_uses = l.uses.finish();
         frame.graph.verify()?;
         Ok(frame.graph)
     }
@@ -74,13 +78,23 @@ impl Frame {
     }
 
     /// Writes the operators of a layer; `inputs` are those present, in order.
-    fn splice(&mut self, net: &Network, l: LayerId, inputs: Vec<ValueId>) -> Result<(), NetworkError> {
+    fn splice(
+        &mut self,
+        net: &Network,
+        l: LayerId,
+        inputs: Vec<ValueId>,
+        uses: &WeightUses,
+    ) -> Result<(), NetworkError> {
         let d = net.layer_data(l);
         let mut map: HashMap<ValueId, ValueId> = d.body.inputs.iter().copied().zip(inputs).collect();
         let named: HashMap<ValueId, TensorId> =
             d.body.outputs.iter().copied().zip(d.outputs.iter().copied()).rev().collect();
         for v in d.body.value_ids().filter(|&v| d.body.weight(v).is_some()) {
-            let new = self.define(net, d.body.value(v), d.body.value(v).source.clone(), named.get(&v));
+            let mut source = d.body.value(v).source.clone();
+            if let Source::Weight(Weight { name: Some(name), .. }) = &mut source {
+                *name = uses.name(d, name);
+            }
+            let new = self.define(net, d.body.value(v), source, named.get(&v));
             map.insert(v, new);
         }
         for (_, node) in d.body.nodes() {
@@ -146,6 +160,7 @@ struct Lowering<'a> {
     plan: Plan,
     /// The graph of the network, then the regions that are being written.
     frames: Vec<Frame>,
+    uses: WeightUses,
 }
 
 impl Lowering<'_> {
@@ -190,7 +205,9 @@ impl Lowering<'_> {
         let net = self.net;
         let inputs = net.layer_data(l).inputs.iter().flatten();
         let inputs = inputs.map(|&t| self.value(t)).collect::<Result<Vec<_>, _>>()?;
-        self.frame()?.splice(net, l, inputs)
+        self.uses.add(net, l);
+        let frame = self.frames.last_mut().ok_or_else(lost)?;
+        frame.splice(net, l, inputs, &self.uses)
     }
 
     /// The value of a tensor in the innermost region, captured from around it if it is not defined inside.

@@ -9,7 +9,7 @@ use std::ffi::c_void;
 
 impl ExecutionContext {
     /// Puts the work of further runs into a stream of the caller's, behind what is in it; null: into the context's own
-    /// stream again. A refit goes back to the own one.
+    /// stream again. It stays set through a refit.
     ///
     /// # Safety
     /// The handle is a stream of the backend's kind (of CUDA a `CUstream` of the device's primary context), or null. It
@@ -17,10 +17,10 @@ impl ExecutionContext {
     pub unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), RuntimeError> {
         self.in_flight = false;
         // SAFETY: as the caller vouches.
-        self.context
-            .require_native()
-            .and_then(|native| unsafe { native.set_stream(stream) })
-            .map_err(|e| self.engine.backend_error(e))
+        let set = self.context.require_native().and_then(|native| unsafe { native.set_stream(stream) });
+        set.map_err(|e| self.engine.backend_error(e))?;
+        self.native.set_stream(stream);
+        Ok(())
     }
 
     /// Sets the memory of an input or an output for further runs: `bytes` bytes of the caller's on the
@@ -28,7 +28,7 @@ impl ExecutionContext {
     /// inputs need their elements, too. An output whose size the run computes needs room for that size.
     /// [`ExecutionContext::enqueue`] waits for the device unless the room is the most that
     /// [`ExecutionContext::infer_shapes`] reports. [`ExecutionContext::outputs`] still copies bound outputs
-    /// to the host; callers that read them on the device don't call it. A refit ends all of this.
+    /// to the host; callers that read them on the device don't call it. Bindings stay through a refit.
     ///
     /// # Safety
     /// The address is null or one of the backend's kind, on the engine's device, with as many bytes
@@ -44,6 +44,7 @@ impl ExecutionContext {
         let bound =
             self.context.require_native().and_then(|native| unsafe { native.bind(port, address, bytes) });
         bound.map_err(|e| self.engine.backend_error(e))?;
+        self.native.bind(port, address, bytes, false);
         if let Bound::Input(i) = port
             && let Some(b) = self.bound.get_mut(i)
         {
@@ -54,7 +55,7 @@ impl ExecutionContext {
 
     /// Lets further runs mark an event of the caller's as soon as inputs may be overwritten: behind the last kernel that reads
     /// memory bound to an input, not at the end of the run; before any kernel where no input is bound, as elements of the
-    /// host are kept or copied by [`ExecutionContext::enqueue`]. Null: none. A refit ends this.
+    /// host are kept or copied by [`ExecutionContext::enqueue`]. Null: none. It stays set through a refit.
     ///
     /// # Safety
     /// The handle is an event of the backend's kind (of CUDA a `CUevent` of the device's primary context), or null. It stays
@@ -63,7 +64,9 @@ impl ExecutionContext {
         // SAFETY: as the caller vouches.
         let set =
             self.context.require_native().and_then(|native| unsafe { native.set_consumed_event(event) });
-        set.map_err(|e| self.engine.backend_error(e))
+        set.map_err(|e| self.engine.backend_error(e))?;
+        self.native.set_event(event);
+        Ok(())
     }
 
     /// Waits until the inputs of the run in flight may be overwritten, on any backend; at once where they were copied. The
@@ -92,17 +95,19 @@ impl ExecutionContext {
     }
 
     /// Leaves transfers out of further runs: inputs keep on the device the elements of the last run, outputs stay there in
-    /// this context's memory, until [`ExecutionContext::outputs`] copies them. Shapes must stay as they are. A refit ends
-    /// this.
+    /// this context's memory, until [`ExecutionContext::outputs`] copies them. Shapes must stay as they are. This holds through
+    /// a refit.
     pub fn keep_on_device(&mut self) -> Result<(), RuntimeError> {
         let (inputs, outputs) = (self.engine.input_tensors().len(), self.engine.output_tensors().len());
         for port in (0..inputs).map(Bound::Input).chain((0..outputs).map(Bound::Output)) {
             let kept = self.context.require_native().and_then(|native| {
                 let (address, bytes) = native.address(port)?;
                 // SAFETY: the context's own memory, which it keeps as long as it is bound.
-                unsafe { native.bind(port, address, bytes) }
+                unsafe { native.bind(port, address, bytes) }?;
+                Ok((address, bytes))
             });
-            kept.map_err(|e| self.engine.backend_error(e))?;
+            let (address, bytes) = kept.map_err(|e| self.engine.backend_error(e))?;
+            self.native.bind(port, address, bytes, true);
             if let Bound::Input(i) = port {
                 self.bound[i] = true;
             }

@@ -1,77 +1,61 @@
-//! Refit: new weights for an engine, all or nothing, while its contexts run.
+//! Refit: new weights for an engine or a plan, all or nothing, while contexts run.
 
+mod known;
 mod recipes;
+mod strip;
 mod structure;
 
+pub use known::NamedWeight;
 pub use recipes::{RecipeReport, verify_recipes};
+pub use strip::strip;
 
 use crate::RuntimeError;
 use crate::engine::{Engine, Shared};
+use crate::error::listed;
 use kiln_backend::Program;
-use kiln_ir::{DType, Fact, Recipe, Source, Tensor, ValueId};
+use kiln_ir::{DType, Fact, Graph, Recipe, Source, Tensor, ValueId, WeightsRole};
+use kiln_plan::{AbsentWeight, Plan};
+use known::Known;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
-/// A weight that has a name.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NamedWeight {
-    /// The name.
-    pub name: String,
-    /// Element type.
-    pub dtype: DType,
-    /// Dimensions.
-    pub shape: Vec<usize>,
-    /// Reason why it can't be replaced; `None` if it can.
-    pub fixed: Option<String>,
+/// Collects new weights for an engine or a plan and puts them in.
+pub struct Refitter {
+    subject: Subject,
+    known: Known,
+    set: BTreeMap<Arc<str>, Tensor>,
+    /// Whether only the elements of the build may be set.
+    identical: bool,
+    validation: bool,
 }
 
-/// Collects new weights for an engine and puts them in.
-pub struct Refitter {
-    engine: Arc<Shared>,
-    weights: BTreeMap<Arc<str>, NamedWeight>,
-    set: BTreeMap<Arc<str>, Tensor>,
+/// The holder of the weights.
+enum Subject {
+    Engine(Arc<Shared>),
+    Plan(Box<Plan>),
+}
+
+/// Report of a refit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RefitReport {
+    /// Weights that were set and replaced.
+    pub replaced: usize,
+    /// Weights that were derived again from them.
+    pub derived: usize,
+    /// Defects of the new weights, such as elements that overflow the type of a derived weight.
+    pub warnings: Vec<String>,
 }
 
 impl Engine {
     /// A refitter; refused if the plan was built without refit.
     pub fn refitter(&self) -> Result<Refitter, RuntimeError> {
-        if !self.shared.told.refittable {
-            return Err(refused(
-                "the plan was built without refit; build it again with refit enabled".into(),
-            ));
-        }
-        let weights = named_weights(&self.program());
-        Ok(Refitter { engine: self.shared.clone(), weights, set: BTreeMap::new() })
+        let header = &self.shared.header;
+        Refitter::new(Subject::Engine(self.shared.clone()), header.refittable, header.identical)
     }
 }
 
 fn refused(message: String) -> RuntimeError {
     RuntimeError::Refit(message)
-}
-
-/// All named weights of a program and the sources of its recipes.
-fn named_weights(p: &Program) -> BTreeMap<Arc<str>, NamedWeight> {
-    let mut out = BTreeMap::new();
-    let fixed = structure::fixed(p);
-    let mut add = |name: &Arc<str>, dtype, shape: &[usize]| {
-        out.entry(name.clone()).or_insert_with(|| NamedWeight {
-            name: name.to_string(),
-            dtype,
-            shape: shape.to_vec(),
-            fixed: fixed.get(name).cloned(),
-        });
-    };
-    for (_, w) in weights(p) {
-        if let Some(name) = &w.name {
-            add(name, w.tensor.dtype(), w.tensor.shape());
-        }
-        let Some(recipe) = &w.recipe else { continue };
-        for (name, &v) in recipe.sources.iter().zip(&recipe.graph.inputs) {
-            let ty = recipe.graph.ty(v);
-            add(name, ty.dtype, &ty.static_dims().unwrap_or_default());
-        }
-    }
-    out
 }
 
 /// All constants of a program.
@@ -84,27 +68,112 @@ fn held(p: &Program) -> BTreeMap<Arc<str>, Tensor> {
     weights(p).filter_map(|(_, w)| Some((w.name.clone()?, w.tensor.clone()))).collect()
 }
 
+/// Puts the weights that a program holds in the place of those of the same name of its network.
+pub(crate) fn renew_network(network: &mut Graph, program: &Program) {
+    renew_named(network, &held(program));
+}
+
+fn renew_named(g: &mut Graph, held: &BTreeMap<Arc<str>, Tensor>) {
+    for v in g.value_ids() {
+        let name = g.weight(v).and_then(|w| w.name.clone());
+        let Some(tensor) = name.and_then(|n| held.get(&n)).filter(|t| t.ty() == *g.ty(v)) else { continue };
+        let def = g.value_mut(v);
+        def.fact = Fact::constant(tensor.clone());
+        if let Source::Weight(w) = &mut def.source {
+            w.tensor = tensor.clone();
+        }
+    }
+    for id in g.order().to_vec() {
+        if g.get(id).is_some_and(|n| !n.regions.is_empty())
+            && let Some(node) = g.get_mut(id)
+        {
+            node.regions.iter_mut().for_each(|r| renew_named(r, held));
+        }
+    }
+}
+
 impl Refitter {
-    /// All named weights, in the order of names.
-    pub fn weights(&self) -> impl Iterator<Item = &NamedWeight> {
-        self.weights.values()
+    /// A refitter of a plan, which needs no device; [`Refitter::into_plan`] returns the plan. Refused if the plan was built
+    /// without refit.
+    pub fn of_plan(plan: Plan) -> Result<Refitter, RuntimeError> {
+        let (refittable, identical) = (plan.header.refittable, plan.header.identical);
+        Refitter::new(Subject::Plan(Box::new(plan)), refittable, identical)
     }
 
-    /// Sets new elements of the type and shape of the old. Nothing changes before [`Refitter::refit`].
+    fn new(subject: Subject, refittable: bool, identical: bool) -> Result<Refitter, RuntimeError> {
+        if !refittable {
+            let why = "the plan was built without refit, or of a network without weights; build it again with refit enabled";
+            return Err(refused(why.into()));
+        }
+        let known = subject.with_program(Known::of);
+        Ok(Refitter { subject, known, set: BTreeMap::new(), identical, validation: true })
+    }
+
+    /// All named weights, in the order of names.
+    pub fn weights(&self) -> impl Iterator<Item = &NamedWeight> {
+        self.known.all.values()
+    }
+
+    /// Names of all weights that can be replaced.
+    pub fn get_all(&self) -> Vec<String> {
+        self.weights().filter(|w| w.fixed.is_none()).map(|w| w.name.clone()).collect()
+    }
+
+    /// Layers and roles of all weights that can be replaced. A weight that several layers share has one for each.
+    pub fn get_all_roles(&self) -> Vec<(String, WeightsRole)> {
+        self.known.roles()
+    }
+
+    /// Type and shape that a weight must have, its layers, and whether it can be replaced.
+    pub fn prototype(&self, name: &str) -> Result<&NamedWeight, RuntimeError> {
+        Ok(self.known.named(name)?.1)
+    }
+
+    /// Name, type and shape of the weights of a layer in a role. [`WeightsRole::Any`] stands for the only weights of a layer.
+    pub fn prototype_of(&self, layer: &str, role: WeightsRole) -> Result<&NamedWeight, RuntimeError> {
+        self.prototype(self.known.role(layer, role)?)
+    }
+
+    /// Sets new elements of the type and shape of the old. Dimensions of 1 may be left out, and all elements may be given in
+    /// one dimension. Nothing changes before [`Refitter::refit`].
+    ///
+    /// # Errors
+    /// [`RuntimeError::Refit`] if no weight has the name, it cannot be replaced, or type or shape differ. Where the plan takes
+    /// identical weights only, also if the elements differ from those of the build, unless validation is off.
     pub fn set(&mut self, name: &str, tensor: Tensor) -> Result<(), RuntimeError> {
-        let Some((key, w)) = self.weights.get_key_value(name) else {
-            let known: Vec<&str> = self.weights.keys().map(|n| n.as_ref()).take(10).collect();
-            return Err(refused(format!("there is no weight \"{name}\"; there are {}", known.join(", "))));
-        };
+        let (key, w) = self.known.named(name)?;
         if let Some(why) = &w.fixed {
             return Err(refused(format!("weight \"{name}\" can't be replaced: {why}")));
         }
-        if tensor.dtype() != w.dtype || tensor.shape() != w.shape {
+        let shaped = (tensor.dtype() == w.dtype).then(|| in_shape(&tensor, &w.shape)).flatten();
+        let Some(tensor) = shaped else {
             let (d, s) = (w.dtype, &w.shape);
             return Err(refused(format!("weight \"{name}\" is {d}{s:?}, was given {}", tensor.ty())));
+        };
+        if self.identical && self.validation && !self.is_original(name, &tensor) {
+            return Err(refused(format!(
+                "weight \"{name}\" has other elements than when the plan was built, and the plan takes identical weights only; \
+                 give those of the model that it was built of, or build it with refit of all weights"
+            )));
         }
         self.set.insert(key.clone(), tensor);
         Ok(())
+    }
+
+    /// Sets new elements of a layer's weights, as [`Refitter::set`] does.
+    pub fn set_weights(
+        &mut self,
+        layer: &str,
+        role: WeightsRole,
+        tensor: Tensor,
+    ) -> Result<(), RuntimeError> {
+        let name = self.known.role(layer, role)?.clone();
+        self.set(&name, tensor)
+    }
+
+    /// The elements that were set and are not yet put in.
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        self.set.get(name)
     }
 
     /// Takes back what was set.
@@ -112,44 +181,143 @@ impl Refitter {
         self.set.remove(name).is_some()
     }
 
+    /// Takes back what was set for a layer's weights.
+    pub fn unset_weights(&mut self, layer: &str, role: WeightsRole) -> Result<bool, RuntimeError> {
+        let name = self.known.role(layer, role)?.clone();
+        Ok(self.unset(&name))
+    }
+
+    /// Switches checks of elements on (the default) or off: whether they are those of the build where the plan wants that, and
+    /// whether they overflow the types of derived weights.
+    pub fn set_validation(&mut self, on: bool) {
+        self.validation = on;
+    }
+
+    /// Whether a weight holds these elements now. A weight of a stripped plan is compared by its hash.
+    pub fn is_current(&self, name: &str, tensor: &Tensor) -> bool {
+        self.is_original(name, tensor)
+    }
+
+    fn is_original(&self, name: &str, tensor: &Tensor) -> bool {
+        if let Some(a) = self.subject.absent().iter().find(|a| a.name == name) {
+            return *blake3::hash(tensor.bytes()).as_bytes() == a.hash;
+        }
+        let same = |p: &Program| {
+            let mut named = weights(p).filter(|(_, w)| w.name.as_deref() == Some(name));
+            named.next().is_some_and(|(_, w)| w.tensor == *tensor)
+        };
+        self.subject.with_program(same)
+    }
+
     /// Weights that must be set as well: sources of derived weights that are made of what was set, and that the engine
-    /// does not hold. Setting exactly these makes nothing else missing.
+    /// does not hold. Of a stripped plan all weights that it leaves out. Setting exactly these makes nothing else missing.
     pub fn get_missing(&self) -> Vec<String> {
-        let program = &self.engine.current().program;
-        let held = held(program);
-        let mut known: BTreeSet<Arc<str>> = self.set.keys().cloned().collect();
-        let mut missing = BTreeSet::new();
-        let recipes: Vec<&Arc<Recipe>> = weights(program).filter_map(|(_, w)| w.recipe.as_ref()).collect();
-        loop {
-            let touched = recipes.iter().filter(|r| r.sources.iter().any(|s| known.contains(s)));
-            let new: Vec<Arc<str>> = touched
-                .flat_map(|r| &r.sources)
-                .filter(|s| !known.contains(*s) && !held.contains_key(*s))
-                .cloned()
-                .collect();
-            if new.is_empty() {
-                return missing.into_iter().map(|s: Arc<str>| s.to_string()).collect();
+        let absent = self.subject.absent();
+        let left_out: BTreeSet<Arc<str>> = absent.iter().map(|a| Arc::from(a.name.as_str())).collect();
+        let mut missing: BTreeSet<Arc<str>> =
+            left_out.iter().filter(|n| !self.set.contains_key(*n)).cloned().collect();
+        let mut known: BTreeSet<Arc<str>> = self.set.keys().chain(&left_out).cloned().collect();
+        self.subject.with_program(|program| {
+            let held = held(program);
+            let recipes: Vec<&Arc<Recipe>> =
+                weights(program).filter_map(|(_, w)| w.recipe.as_ref()).collect();
+            loop {
+                let touched = recipes.iter().filter(|r| r.sources.iter().any(|s| known.contains(s)));
+                let new: Vec<Arc<str>> = touched
+                    .flat_map(|r| &r.sources)
+                    .filter(|s| !known.contains(*s) && !held.contains_key(*s))
+                    .cloned()
+                    .collect();
+                if new.is_empty() {
+                    break;
+                }
+                known.extend(new.iter().cloned());
+                missing.extend(new);
             }
-            known.extend(new.iter().cloned());
-            missing.extend(new);
+        });
+        missing.into_iter().map(|s| s.to_string()).collect()
+    }
+
+    /// The missing weights by layer and role.
+    pub fn get_missing_roles(&self) -> Vec<(String, WeightsRole)> {
+        self.known.roles_of(&self.get_missing())
+    }
+
+    /// Replaces the weights, with all weights that are computed from them. Of an engine it loads them beside the old ones and
+    /// lets the next runs use them. Runs that have begun finish with the old weights. After an error the
+    /// engine is unchanged and the weights that were set stay set.
+    pub fn refit(&mut self) -> Result<RefitReport, RuntimeError> {
+        let shared = match &self.subject {
+            Subject::Engine(shared) => Some(shared.clone()),
+            Subject::Plan(_) => None,
+        };
+        let lock = shared.as_ref().map(|s| s.refitting.lock().unwrap_or_else(PoisonError::into_inner));
+        let missing = self.get_missing();
+        if !missing.is_empty() {
+            return Err(refused(format!("also set {}", listed(&missing))));
+        }
+        let (program, report) = self.subject.with_program(|p| self.renewed(p))?;
+        match &mut self.subject {
+            Subject::Engine(shared) => {
+                shared.swap(program)?;
+                shared.set_complete();
+            }
+            Subject::Plan(plan) => {
+                if let Some(network) = &mut plan.network {
+                    renew_network(network, &program);
+                }
+                plan.program = program;
+                plan.header.absent.clear();
+            }
+        }
+        drop(lock);
+        self.set.clear();
+        report.warnings.iter().for_each(|w| tracing::warn!("refit: {w}"));
+        Ok(report)
+    }
+
+    /// The plan, refitted if [`Refitter::refit`] was called. Of an engine [`Engine::plan`].
+    pub fn into_plan(self) -> Plan {
+        match self.subject {
+            Subject::Plan(plan) => *plan,
+            Subject::Engine(shared) => Engine { shared }.plan(),
         }
     }
 
-    /// Replaces the weights, with all weights that are computed from them: loads them beside the old ones and
-    /// lets the next runs use them. Runs that have begun finish with the old weights. After an error the
-    /// engine is unchanged and the weights that were set stay set.
-    pub fn refit(&mut self) -> Result<(), RuntimeError> {
-        let lock = self.engine.refitting.lock().unwrap_or_else(PoisonError::into_inner);
-        let missing = self.get_missing();
-        if !missing.is_empty() {
-            return Err(refused(format!("also set {}", missing.join(", "))));
-        }
-        let old = self.engine.current().program.clone();
-        let mut program = (*old).clone();
-        let mut sources = held(&program);
+    /// The program with the new weights.
+    fn renewed(&self, old: &Program) -> Result<(Program, RefitReport), RuntimeError> {
+        let mut program = old.clone();
+        let mut sources = held(old);
         sources.extend(self.set.clone());
-        for v in program.graph.value_ids() {
-            let Some(tensor) = self.renewed(&old, v, &sources)? else { continue };
+        let mut report = RefitReport::default();
+        for (v, w) in weights(old) {
+            let label = &old.graph.value(v).name;
+            let changed = |name: &Arc<str>| self.set.contains_key(name);
+            let tensor = match (&w.name, &w.recipe) {
+                (Some(name), _) if changed(name) => {
+                    report.replaced += 1;
+                    self.set.get(name).cloned()
+                }
+                (_, Some(r)) if r.sources.iter().any(changed) => {
+                    report.derived += 1;
+                    Some(recipes::evaluate(r, &sources, label)?)
+                }
+                _ => None,
+            };
+            let Some(tensor) = tensor else { continue };
+            if tensor.ty() != w.tensor.ty() {
+                let was = w.tensor.ty();
+                return Err(refused(format!(
+                    "derived weight \"{label}\" would become {}, is {was}",
+                    tensor.ty()
+                )));
+            }
+            if self.validation && w.recipe.is_some() && overflows(&tensor) {
+                report.warnings.push(format!(
+                    "derived weight \"{label}\" has elements beyond the range of {}: they became infinite",
+                    tensor.dtype()
+                ));
+            }
             let def = program.graph.value_mut(v);
             def.fact = Fact::constant(tensor.clone());
             if let Source::Weight(w) = &mut def.source {
@@ -162,33 +330,35 @@ impl Refitter {
             let (is, was) = (program.graph.ty(v), old.graph.ty(v));
             return Err(refused(format!("\"{}\" would become {is}, is {was}", old.graph.value(v).name)));
         }
-        self.engine.swap(program)?;
-        drop(lock);
-        self.set.clear();
-        Ok(())
+        Ok((program, report))
+    }
+}
+
+/// Elements in the shape of a weight, if they have the same dimensions but for those of 1, or a single one.
+fn in_shape(t: &Tensor, shape: &[usize]) -> Option<Tensor> {
+    let longer = |s: &[usize]| -> Vec<usize> { s.iter().copied().filter(|&d| d != 1).collect() };
+    let fits = t.shape().len() == 1 || longer(t.shape()) == longer(shape);
+    fits.then(|| t.reshaped(shape)).flatten()
+}
+
+/// Whether a weight of a narrow float type has elements that are not finite.
+fn overflows(t: &Tensor) -> bool {
+    matches!(t.dtype(), DType::F16 | DType::BF16) && t.to_f64().iter().any(|x| x.is_infinite())
+}
+
+impl Subject {
+    fn with_program<T>(&self, f: impl FnOnce(&Program) -> T) -> T {
+        match self {
+            Subject::Engine(shared) => f(&shared.current().program),
+            Subject::Plan(plan) => f(&plan.program),
+        }
     }
 
-    /// The new elements of a constant; `None` if it stays.
-    fn renewed(
-        &self,
-        p: &Program,
-        v: ValueId,
-        sources: &BTreeMap<Arc<str>, Tensor>,
-    ) -> Result<Option<Tensor>, RuntimeError> {
-        let Some(w) = p.graph.weight(v) else { return Ok(None) };
-        let tensor = match (&w.name, &w.recipe) {
-            (Some(name), _) if self.set.contains_key(name) => self.set.get(name).cloned(),
-            (_, Some(r)) if r.sources.iter().any(|s| self.set.contains_key(s)) => {
-                Some(recipes::evaluate(r, sources, &p.graph.value(v).name)?)
-            }
-            _ => return Ok(None),
-        };
-        match tensor {
-            Some(t) if t.ty() != w.tensor.ty() => {
-                let (name, was) = (&p.graph.value(v).name, w.tensor.ty());
-                Err(refused(format!("derived weight \"{name}\" would become {}, is {was}", t.ty())))
-            }
-            t => Ok(t),
+    /// Weights that a stripped plan leaves out and nobody has supplied.
+    fn absent(&self) -> Arc<[AbsentWeight]> {
+        match self {
+            Subject::Engine(shared) => shared.absent(),
+            Subject::Plan(plan) => plan.header.absent.as_slice().into(),
         }
     }
 }

@@ -61,7 +61,10 @@ fn the_example_network_computes() {
 fn its_weights_and_layers_have_their_names() {
     let g = build().lower().unwrap();
     let named: Vec<_> = g.value_ids().filter_map(|v| g.weight(v)?.name.clone()).collect();
-    assert_eq!(named.iter().map(|n| &**n).collect::<Vec<_>>(), ["fc.weight"]);
+    assert_eq!(
+        named.iter().map(|n| &**n).collect::<Vec<_>>(),
+        ["conv1/kernel", "conv1/bias", "conv2/kernel", "fc.weight", "constant.2/constant"]
+    );
     let layers: Vec<_> = g.nodes().map(|(_, n)| n.name.as_str()).collect();
     assert!(layers.contains(&"conv1") && layers.contains(&"conv2"), "{layers:?}");
     assert!(g.find("conv1/kernel").is_some() && g.find("conv1/bias").is_some());

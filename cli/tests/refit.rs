@@ -1,0 +1,98 @@
+//! `kiln refit`: weights of an engine file.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use common::{Folder, digits, kiln, lenet, ok};
+
+/// Logits of an engine for the first test images.
+fn logits(f: &Folder, engine: &str) -> Vec<u8> {
+    let saved = f.name("out.npz");
+    ok(&["run", engine, "--random-inputs", "7", "--save-outputs", &saved]);
+    std::fs::read(saved).unwrap()
+}
+
+#[test]
+fn weights_come_from_archives_and_models_and_go_into_another_file() {
+    let f = Folder::new();
+    let build = |model: &str, name: &str| {
+        let (model, engine) = (digits(model), f.name(name));
+        ok(&["build", &model, "-o", &engine, "--backend", "reference", "--no-timing", "--refit"]);
+        engine
+    };
+    let (a, b) = (build("lenet_a.onnx", "a.kiln"), build("lenet_b.onnx", "b.kiln"));
+    let refitted = f.name("refitted.kiln");
+    for weights in ["lenet_b_weights.npz", "lenet_b.onnx"] {
+        let j = ok(&["refit", &a, "--weights", &digits(weights), "-o", &refitted, "--json"]).json();
+        assert_eq!((&j["replaced"], j["set"].as_array().unwrap().len()), (&8.into(), 8), "{weights}");
+        assert_eq!(logits(&f, &refitted), logits(&f, &b), "{weights}");
+    }
+    let back = f.name("back.kiln");
+    ok(&["refit", &refitted, "--weights", &digits("lenet_a_weights.npz"), "-o", &back]);
+    assert!(std::fs::read(&back).unwrap() == std::fs::read(&a).unwrap(), "A, B, A is another file");
+    // What has none of the names is refused, and writes nothing.
+    let nothing = f.name("nothing.kiln");
+    let r = kiln(&["refit", &a, "--weights", &digits("digits_test.npz"), "-o", &nothing]);
+    assert!(r.code == 1 && r.stderr.contains("none of its 3 tensors"), "{}", r.stderr);
+    assert!(!f.path("nothing.kiln").exists());
+    let r = kiln(&[
+        "refit",
+        &a,
+        "--weights",
+        &digits("lenet_b_weights.npz"),
+        "-o",
+        &digits("lenet_b_weights.npz"),
+    ]);
+    assert_eq!(r.code, 1, "{}", r.stderr);
+}
+
+#[test]
+fn lists_have_names_types_layers_and_roles() {
+    let f = Folder::new();
+    let engine = lenet(&f, &["--refit", "--no-timing"]);
+    let j = ok(&["refit", &engine, "--list", "--json"]).json();
+    let first = j.as_array().unwrap().iter().find(|w| w["name"] == "conv1.weight").unwrap();
+    assert_eq!(first["shape"], serde_json::json!([20, 1, 5, 5]));
+    assert_eq!(first["uses"], serde_json::json!([{"layer": "/conv1/Conv", "role": "kernel"}]));
+    assert!(first["fixed"].is_null() && first["missing"] == false);
+    let text = ok(&["refit", &engine, "--list"]).stdout;
+    assert!(text.contains("/conv2/Conv (bias)"), "{text}");
+}
+
+#[test]
+fn engines_without_refit_are_smaller_and_refused() {
+    let f = Folder::new();
+    let engine = lenet(&f, &["--no-timing"]);
+    assert_eq!(ok(&["inspect", &engine, "--json"]).json()["refittable"], false);
+    let r = kiln(&["refit", &engine, "--list"]);
+    assert!(r.code == 1 && r.stderr.contains("without refit"), "{}", r.stderr);
+    let only = lenet(&f, &["--no-timing", "--refit-weights", "conv1.weight,conv1.bias"]);
+    let j = ok(&["refit", &only, "--list", "--json"]).json();
+    let names: Vec<&str> = j.as_array().unwrap().iter().filter_map(|w| w["name"].as_str()).collect();
+    assert_eq!(names, ["conv1.bias", "conv1.weight"]);
+}
+
+#[test]
+fn stripped_engines_are_filled() {
+    let f = Folder::new();
+    let model = digits("lenet_a_bn.onnx");
+    let built = |name: &str, option: &str| {
+        let engine = f.name(name);
+        ok(&["build", &model, "-o", &engine, "--backend", "reference", "--no-timing", option]);
+        engine
+    };
+    let (whole, stripped) =
+        (built("whole.kiln", "--refit=identical"), built("stripped.kiln", "--strip-weights"));
+    let size = |p: &str| std::fs::metadata(p).unwrap().len();
+    assert!(size(&stripped) * 4 < size(&whole), "{} of {} bytes", size(&stripped), size(&whole));
+    let j = ok(&["inspect", &stripped, "--json"]).json();
+    assert!(j["refit_identical"] == true && j["absent_weights"].as_array().unwrap().len() >= 16);
+    let r = kiln(&["run", &stripped, "--random-inputs", "1"]);
+    assert!(r.code == 1 && r.stderr.contains("stripped"), "{}", r.stderr);
+    let filled = f.name("filled.kiln");
+    let r = kiln(&["refit", &stripped, "--weights", &digits("lenet_b_bn_weights.npz"), "-o", &filled]);
+    assert!(r.code == 1 && r.stderr.contains("identical weights only"), "{}", r.stderr);
+    ok(&["refit", &stripped, "--weights", &model, "-o", &filled]);
+    assert!(std::fs::read(&filled).unwrap() == std::fs::read(&whole).unwrap(), "filled is not whole");
+}
