@@ -7,7 +7,9 @@ use super::transposed::transposed;
 use super::{Pass, PassCx, bytes, pure};
 use crate::BuildError;
 use kiln_ir::stop::{self, Stop};
-use kiln_ir::{Graph, IrError, Node, NodeId, Recipe, Source, Tensor, TensorType, ValueId, Weight};
+use kiln_ir::{DType, Graph, IrError, Node, NodeId, Recipe, Source, Tensor, TensorType, ValueId, Weight};
+use kiln_ops::cast::CAST;
+use kiln_ops::quantize::DEQUANTIZE;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -18,7 +20,31 @@ pub const PASS: Pass = Pass { name: "fold-constants", run };
 /// computed faster than read.
 const GROWN: u64 = 1 << 20;
 
+/// The pass that leaves codes of weights as they are, which patterns look for; the other pass evaluates what they leave.
+pub const BUT_CODES: Pass = Pass { name: "fold-weights", run: run_but_codes };
+
 fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
+    fold_all(g, cx, |_, _| true)
+}
+
+fn run_but_codes(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
+    fold_all(g, cx, |g, node| !widens_codes(g, node))
+}
+
+/// Whether it widens a tensor of at most 8 bits: a dequantization, or a cast to i32.
+pub(super) fn widens_codes(g: &Graph, node: &Node) -> bool {
+    let narrow =
+        |t: &TensorType| t.rank() > 0 && !matches!(t.dtype, DType::I32 | DType::Bool) && t.dtype.bits() <= 8;
+    let codes = node.inputs.first().copied().flatten().map(|v| g.ty(v));
+    let widens = node.op.is(CAST) && node.op.attrs().dtype("to").is_ok_and(|t| t == DType::I32);
+    (node.op.is(DEQUANTIZE) || widens) && codes.is_some_and(narrow)
+}
+
+fn fold_all(
+    g: &mut Graph,
+    cx: &PassCx<'_>,
+    wanted: impl Fn(&Graph, &Node) -> bool,
+) -> Result<usize, BuildError> {
     if !cx.config.fold {
         return Ok(0);
     }
@@ -26,7 +52,7 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
     let mut readers: HashMap<ValueId, usize> = g.uses().read().map(|(v, u)| (v, u.len())).collect();
     for id in g.order().to_vec() {
         let Some(node) = g.get(id) else { continue };
-        if !foldable(g, node, cx.config.fold_limit) {
+        if !foldable(g, node, cx.config.fold_limit) || !wanted(g, node) {
             continue;
         }
         if !cx.folding.allows(g, node) {

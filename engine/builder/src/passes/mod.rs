@@ -53,10 +53,10 @@ pub struct Pass {
 pub const BEFORE_TYPES: &[Pass] = &[
     output_types::PASS,
     canonicalize::PASS,
-    fold_constants::PASS,
+    fold_constants::BUT_CODES,
     fold_branches::PASS,
     count_loops::PASS,
-    fold_constants::PASS,
+    fold_constants::BUT_CODES,
     simplify_shapes::PASS,
     patterns::PASS,
     // Patterns make layers anew: equal ones are merged before each gets converted weights of its own.

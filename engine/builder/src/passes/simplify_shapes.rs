@@ -1,5 +1,6 @@
 //! Puts constants in the place of values whose contents inference knows: shapes of static tensors, sizes, axes.
 
+use super::fold_constants::widens_codes;
 use super::{Pass, PassCx};
 use crate::BuildError;
 use kiln_ir::{Graph, Source, ValueId};
@@ -13,10 +14,15 @@ fn run(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
         return Ok(0);
     }
     g.refresh()?;
-    let mut gone = HashSet::new();
+    let (mut gone, mut codes) = (HashSet::new(), HashSet::new());
     for id in g.order().to_vec() {
         let Some(node) = g.get(id) else { continue };
         let known = |v: &ValueId| g.value(*v).fact.as_const().is_some();
+        // Patterns look for the codes of weights and the layers behind them.
+        if widens_codes(g, node) || node.inputs.iter().flatten().any(|v| codes.contains(v)) {
+            codes.extend(node.outputs.iter().copied());
+            continue;
+        }
         if node.op.def().traits.side_effect || !node.outputs.iter().all(known) {
             continue;
         }

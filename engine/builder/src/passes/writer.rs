@@ -33,6 +33,11 @@ impl Writer<'_> {
         Writer { g, at: position, stem, count: 0, meta, first }
     }
 
+    /// Leaves the precision of new nodes open from here on.
+    pub fn forget_precision(&mut self) {
+        self.meta.precision = None;
+    }
+
     fn name(&mut self, what: &str) -> String {
         self.count += 1;
         format!("{}.{what}{}", self.stem, self.count)
@@ -65,6 +70,20 @@ impl Writer<'_> {
         let name = self.name("constant");
         let name = self.g.unique_name(&name);
         Ok(self.g.add_constant(&name, t))
+    }
+
+    /// A constant.
+    pub fn constant(&mut self, t: Tensor) -> ValueId {
+        let name = self.name("constant");
+        let name = self.g.unique_name(&name);
+        self.g.add_constant(&name, t)
+    }
+
+    /// An integer constant of one element.
+    pub fn integer(&mut self, x: i64, dtype: DType) -> Result<ValueId, IrError> {
+        let t = Tensor::from_elems(dtype, &[], &kiln_ir::Elems::I(vec![x]));
+        let t = t.ok_or_else(|| IrError::Structure("a scalar could not be made".into()))?;
+        Ok(self.constant(t))
     }
 
     /// A constant list of integers: a shape, axes.

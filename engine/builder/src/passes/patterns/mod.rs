@@ -22,6 +22,7 @@ mod parallel_matmul;
 mod pat;
 mod patches;
 mod pick;
+mod quantized;
 mod recurrence;
 mod reshapes;
 mod roll;
@@ -107,6 +108,9 @@ const fn pattern<R: Rule>() -> Pattern {
 pub const PATTERNS: &[Pattern] = &[
     pattern::<recurrence::Recurrence>(),
     pattern::<einsum::Einsum>(),
+    pattern::<quantized::DequantizeLater>(),
+    pattern::<quantized::QuantizeEarlier>(),
+    pattern::<quantized::SameCodes>(),
     pattern::<transposes::Transposes>(),
     pattern::<reshapes::Reshapes>(),
     pattern::<roll::Roll>(),
@@ -120,6 +124,8 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<attention_heads::AttentionHeads>(),
     pattern::<pick::Pick>(),
     pattern::<attention_cache::AttentionCache>(),
+    pattern::<quantized::QuantizedProduct>(),
+    pattern::<quantized::QuantizedConv>(),
     pattern::<around::Around>(),
     pattern::<moves::Moves>(),
     pattern::<fold_scale::FoldScale>(),

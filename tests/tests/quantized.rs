@@ -1,0 +1,278 @@
+//! Networks with quantization and dequantization layers: their codes go through integer kernels, and mean what the layers say.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+
+use kiln_backend::Backend;
+use kiln_builder::{BuildConfig, Builder, Built};
+use kiln_ir::problem::Rng;
+use kiln_ir::{Attrs, DType, Elems, Fact, Graph, Op, Tensor, TensorType, ValueId};
+use kiln_plan::Profile;
+use kiln_runtime::Engine;
+use kiln_tests::backends::{cuda, reference, wgpu};
+use kiln_tests::models::engine;
+use std::sync::Arc;
+
+fn build(backend: &Arc<dyn Backend>, g: Graph) -> Result<Built, String> {
+    let target = backend.targets().unwrap().remove(0);
+    let mut builder = Builder::new(backend.clone(), target);
+    builder.config = BuildConfig { estimates: true, ..BuildConfig::default() };
+    builder.build_graph(g, &mut |_, _, _| true).map_err(|e| e.to_string())
+}
+
+/// A random network of quantized layers.
+struct Maker {
+    g: Graph,
+    rng: Rng,
+    /// Scales are powers of two, so that floats hold every sum exactly.
+    exact: bool,
+    count: usize,
+}
+
+impl Maker {
+    fn add(&mut self, op: &str, attrs: Attrs, inputs: &[ValueId]) -> ValueId {
+        self.count += 1;
+        let inputs: Vec<Option<ValueId>> = inputs.iter().copied().map(Some).collect();
+        let op = Op::new(op, attrs).unwrap();
+        self.g.add_node(&format!("n{}", self.count), op, &inputs).unwrap()[0]
+    }
+
+    fn constant(&mut self, t: Tensor) -> ValueId {
+        self.count += 1;
+        self.g.add_constant(&format!("c{}", self.count), t)
+    }
+
+    fn below(&mut self, n: i64) -> i64 {
+        self.rng.int(0, n - 1)
+    }
+
+    fn scales(&mut self, shape: &[usize]) -> ValueId {
+        let n = shape.iter().product();
+        let one = |m: &mut Maker| match m.exact {
+            true => 0.5f64.powi(m.below(3) as i32 + 3),
+            false => m.rng.float(0.01, 0.1),
+        };
+        let v = (0..n).map(|_| one(self)).collect();
+        let t = Tensor::from_elems(DType::F32, shape, &Elems::F(v)).unwrap();
+        self.constant(t)
+    }
+
+    fn codes(&mut self, dtype: DType, shape: &[usize], lo: i64, hi: i64) -> Tensor {
+        let v = (0..shape.iter().product()).map(|_| self.rng.int(lo, hi)).collect();
+        Tensor::from_elems(dtype, shape, &Elems::I(v)).unwrap()
+    }
+
+    /// Type and zero point of activations: signed or not, about 0 or not.
+    fn zero(&mut self) -> (DType, Option<ValueId>) {
+        let dtype = if self.below(2) == 0 { DType::I8 } else { DType::U8 };
+        let zero = (self.below(3) > 0).then(|| self.codes(dtype, &[], 0, 100));
+        (dtype, zero.map(|z| self.constant(z)))
+    }
+
+    /// Quantized and dequantized.
+    fn through(&mut self, x: ValueId) -> ValueId {
+        let (dtype, zero) = self.zero();
+        let scale = self.scales(&[]);
+        let by: Vec<ValueId> = [scale].into_iter().chain(zero).collect();
+        let all = |x| [x].into_iter().chain(by.iter().copied()).collect::<Vec<_>>();
+        let q = self.add("quantize", Attrs::new().with("to", dtype), &all(x));
+        self.add("dequantize", Attrs::new(), &all(q))
+    }
+
+    /// Dequantized weights, with a scale a channel (dimension `axis`) or one for all.
+    fn weights(&mut self, shape: &[usize], axis: usize) -> ValueId {
+        let dtype = if self.below(3) > 0 { DType::I8 } else { DType::U8 };
+        let (lo, hi) = if dtype == DType::I8 { (-128, 127) } else { (0, 255) };
+        let codes = self.codes(dtype, shape, lo, hi);
+        let codes = self.constant(codes);
+        let channel: Vec<usize> = (0..shape.len()).map(|i| if i == axis { shape[i] } else { 1 }).collect();
+        let scale = if self.below(2) == 0 { self.scales(&channel) } else { self.scales(&[]) };
+        let zero = match (dtype, self.below(3)) {
+            (DType::U8, 0) => Some(self.codes(dtype, &[], 1, 200)),
+            (DType::U8, _) => Some(self.codes(dtype, &[], 128, 128)),
+            _ => None,
+        };
+        let zero = zero.map(|z| self.constant(z));
+        let inputs: Vec<ValueId> = [codes, scale].into_iter().chain(zero).collect();
+        self.add("dequantize", Attrs::new(), &inputs)
+    }
+
+    fn dims(&self, v: ValueId) -> Vec<usize> {
+        self.g.ty(v).static_dims().unwrap()
+    }
+
+    fn bias(&mut self, n: usize) -> ValueId {
+        let v = (0..n).map(|_| self.rng.int(-64, 64) as f64 / 8.0).collect();
+        let t = Tensor::from_elems(DType::F32, &[n], &Elems::F(v)).unwrap();
+        self.constant(t)
+    }
+
+    fn conv(&mut self, x: ValueId) -> ValueId {
+        let dims = self.dims(x);
+        let rank = dims.len();
+        let grouped = dims[1].is_multiple_of(2) && self.below(4) == 0;
+        let groups = if grouped { [2, dims[1]][self.below(2) as usize] } else { 1 };
+        let m = groups * (1 + self.below(5) as usize);
+        let taps: Vec<usize> = (2..rank).map(|i| 1 + self.below(dims[i].min(3) as i64) as usize).collect();
+        let shape: Vec<usize> = [m, dims[1] / groups].into_iter().chain(taps).collect();
+        let w = self.weights(&shape, 0);
+        let pads: Vec<i64> = (0..2 * (rank - 2)).map(|_| self.below(2)).collect();
+        let strides: Vec<i64> = (2..rank).map(|_| 1 + self.below(2)).collect();
+        let attrs = Attrs::new().with("pads", pads).with("strides", strides).with("groups", groups as i64);
+        match self.below(2) {
+            0 => self.add("conv", attrs, &[x, w]),
+            _ => {
+                let b = self.bias(m);
+                self.add("conv", attrs, &[x, w, b])
+            }
+        }
+    }
+
+    fn product(&mut self, x: ValueId) -> ValueId {
+        let dims = self.dims(x);
+        let (k, n) = (dims[dims.len() - 1], 1 + self.below(9) as usize);
+        if self.below(3) == 0 {
+            let w = self.weights(&[n, k], 0);
+            let w = self.add("transpose", Attrs::new().with("perm", vec![1i64, 0]), &[w]);
+            return self.add("matmul", Attrs::new(), &[x, w]);
+        }
+        let w = self.weights(&[k, n], 1);
+        let y = self.add("matmul", Attrs::new(), &[x, w]);
+        let b = self.bias(n);
+        self.add("add", Attrs::new(), &[y, b])
+    }
+
+    fn layer(&mut self, x: ValueId) -> ValueId {
+        let dims = self.dims(x);
+        match self.below(8) {
+            0..=2 => self.conv(x),
+            3 => self.product(x),
+            4 => self.add("relu", Attrs::new(), &[x]),
+            5 => {
+                let kernel: Vec<i64> = dims[2..].iter().map(|&d| (d as i64).min(2)).collect();
+                self.add("pool", Attrs::new().with("kernel", kernel), &[x])
+            }
+            6 => {
+                let perm: Vec<i64> = (0..dims.len() as i64).rev().collect();
+                let t = self.add("transpose", Attrs::new().with("perm", perm.clone()), &[x]);
+                let t = self.through(t);
+                self.add("transpose", Attrs::new().with("perm", perm), &[t])
+            }
+            _ => {
+                let y = self.add("relu", Attrs::new(), &[x]);
+                let (a, b) = (self.through(x), self.through(y));
+                match self.below(2) {
+                    0 => self.add("add", Attrs::new(), &[a, b]),
+                    _ => self.add("concat", Attrs::new().with("axis", 1), &[a, b]),
+                }
+            }
+        }
+    }
+}
+
+/// A network of random quantized layers with its input.
+fn network(seed: u64, exact: bool) -> (Graph, Tensor) {
+    let mut m = Maker { g: Graph::new("quantized"), rng: Rng::new(seed), exact, count: 0 };
+    let spatial = 1 + m.below(3) as usize;
+    let mut dims = vec![1 + m.below(2) as usize, 1 + m.below(6) as usize];
+    dims.extend((0..spatial).map(|_| 3 + m.below(5) as usize));
+    let x = m.g.add_input("x", Fact::of(TensorType::new(DType::F32, dims.iter().map(|&d| d as i64))));
+    let mut y = m.through(x);
+    for _ in 0..2 + m.below(4) {
+        y = m.layer(y);
+        y = m.through(y);
+    }
+    m.g.outputs = vec![y];
+    let values = (0..dims.iter().product()).map(|_| m.rng.int(-400, 400) as f64 / 32.0).collect();
+    let given = Tensor::from_elems(DType::F32, &dims, &Elems::F(values)).unwrap();
+    (m.g, given)
+}
+
+/// Random networks against the oracle's evaluation of their layers, one by one. With scales that floats hold exactly the results are
+/// equal bit for bit. `KILN_QUANTIZED_CASES` and `KILN_QUANTIZED_SEED` draw more and others.
+fn random_networks(backend: &Arc<dyn Backend>, cases: u64) {
+    let number =
+        |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
+    let first = number("KILN_QUANTIZED_SEED", 1);
+    let cases = number("KILN_QUANTIZED_CASES", cases);
+    let (mut wrong, mut floats, mut products) = (Vec::new(), 0, 0);
+    for seed in first..first + cases {
+        let (g, x) = network(seed, true);
+        let wanted = g.eval(std::slice::from_ref(&x)).unwrap();
+        let heavy = |g: &Graph, float: bool| {
+            let counts = |t: DType| !float || t != DType::I32;
+            g.nodes()
+                .filter(|(_, n)| matches!(n.op.name(), "conv" | "matmul") && counts(g.ty(n.outputs[0]).dtype))
+                .count()
+        };
+        products += heavy(&g, false);
+        let found = build(backend, g).and_then(|b| {
+            floats += heavy(&b.program.graph, true);
+            let target = backend.targets().unwrap().remove(0);
+            let engine = Engine::on_target(b.program, vec![Profile::new()], backend.as_ref(), target);
+            let engine = engine.map_err(|e| e.to_string())?;
+            let mut context = engine.create_context().map_err(|e| e.to_string())?;
+            context.run(&[("x", x)]).map_err(|e| e.to_string())
+        });
+        match found {
+            Ok(found) if found[0].1 == wanted[0] => {}
+            Ok(found) => wrong.push(format!("seed {seed}: {:?}, wanted {:?}", found[0].1, wanted[0])),
+            Err(e) => wrong.push(format!("seed {seed}: {e}")),
+        }
+    }
+    println!("{}: {products} products, {floats} of floats, seeds {first}..{}", backend.name(), first + cases);
+    assert!(
+        wrong.is_empty(),
+        "{} of {cases} are wrong: {}",
+        wrong.len(),
+        wrong[..wrong.len().min(3)].join("\n")
+    );
+    assert!(products > 0 && floats == 0, "{floats} of {products} products are of floats");
+}
+
+#[test]
+fn random_networks_mean_what_their_layers_say_on_reference() {
+    random_networks(&reference(), 100);
+}
+
+#[test]
+fn random_networks_mean_what_their_layers_say_on_wgpu() {
+    wgpu().unwrap().iter().for_each(|b| random_networks(b, 20));
+}
+
+#[test]
+fn random_networks_mean_what_their_layers_say_on_cuda() {
+    cuda().unwrap().iter().for_each(|b| random_networks(b, 200));
+}
+
+/// The convolutions of a network that was quantized with Q/DQ layers run on integers.
+fn lenet_is_integer(backend: &Arc<dyn Backend>) {
+    for model in ["lenet_a_qdq", "lenet_a_qdq_ort"] {
+        let shapes: kiln_tests::models::Shapes<'_> =
+            &[("input", [&[1, 1, 28, 28], &[4, 1, 28, 28], &[4, 1, 28, 28]])];
+        let config = BuildConfig { estimates: true, ..BuildConfig::default() };
+        let e = engine(&format!("digits/{model}.onnx"), backend, shapes, config).unwrap();
+        let g = &e.program().graph;
+        let products = g.nodes().filter(|(_, n)| matches!(n.op.name(), "conv" | "matmul"));
+        let types: Vec<DType> = products.map(|(_, n)| g.ty(n.outputs[0]).dtype).collect();
+        assert!(
+            types.len() >= 4 && types.iter().all(|t| *t == DType::I32),
+            "{model}: {types:?}\n{}",
+            g.to_text()
+        );
+    }
+}
+
+#[test]
+fn convolutions_of_a_quantized_network_are_integer_on_reference() {
+    lenet_is_integer(&reference());
+}
+
+#[test]
+fn convolutions_of_a_quantized_network_are_integer_on_wgpu() {
+    wgpu().unwrap().iter().for_each(lenet_is_integer);
+}
+
+#[test]
+fn convolutions_of_a_quantized_network_are_integer_on_cuda() {
+    cuda().unwrap().iter().for_each(lenet_is_integer);
+}
