@@ -55,7 +55,7 @@ pub enum PluginLevel {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Backend")]
 pub struct BackendOptions {
-    /// The backend to build for; default: the best one with hardware here, else "reference"
+    /// The backend to build for; default: the best one with hardware here, else "cpu"
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
     /// Number of the backend's device, as in `kiln backends`

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::options::{PluginLevel, PluginOptions};
 use kiln::plugin::{Found, Level, Origin, Policy, Search};
-use kiln::{Backends, DiscoverOptions, REFERENCE};
+use kiln::{Backends, DiscoverOptions, is_linked};
 
 /// Backends and where they came from.
 #[derive(Debug)]
@@ -47,9 +47,9 @@ impl Session {
         Session { backends, found }
     }
 
-    /// The backends of these names, and perhaps others. No library is opened if only the linked one is asked for.
+    /// The backends of these names, and perhaps others. No library is opened if only linked ones are asked for.
     pub fn with<'a>(options: &PluginOptions, names: impl IntoIterator<Item = &'a str>) -> Session {
-        if names.into_iter().any(|n| n != REFERENCE) {
+        if names.into_iter().any(|n| !is_linked(n)) {
             return Session::all(options);
         }
         let (backends, found) = kiln::backends(&DiscoverOptions::linked());

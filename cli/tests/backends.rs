@@ -28,9 +28,9 @@ fn a_fallback_is_reported_with_its_reason() {
     let f = Folder::new();
     let (library, model, engine) = (toy(&f), digits("lenet_a.onnx"), f.name("e.kiln"));
     let args =
-        ["build", &model, "-o", &engine, "--plugin", &library, "--backend", "toy", "--fallback", "reference"];
+        ["build", &model, "-o", &engine, "--plugin", &library, "--backend", "toy", "--fallback", "cpu"];
     let j = ok(&[&args[..], &["--json"]].concat()).json();
-    assert_eq!((&j["backend"], &j["fell_back"]["from"]), (&"reference".into(), &"toy".into()));
+    assert_eq!((&j["backend"], &j["fell_back"]["from"]), (&"cpu".into(), &"toy".into()));
     assert!(j["fell_back"]["reason"].as_str().unwrap().contains("conv"), "{}", j["fell_back"]);
     let told = ok(&args);
     let told = told.stdout + &told.stderr;
@@ -48,7 +48,7 @@ fn without_a_fallback_a_refusal_is_an_error() {
         assert!(r.stderr.contains("conv") && r.stderr.contains("toy"), "{}", r.stderr);
         assert!(!Path::new(&engine).exists());
     }
-    let both = kiln(&[&args[..], &["--strict", "--fallback", "reference"]].concat());
+    let both = kiln(&[&args[..], &["--strict", "--fallback", "cpu"]].concat());
     assert_eq!(both.code, 2, "{}", both.stderr);
 }
 
@@ -97,7 +97,6 @@ fn strict_builds_refuse_what_waits_for_the_host_and_others_list_it() {
     let j = ok(&[&args[..], &["--json"]].concat()).json();
     let layers = j["host_layers"].as_array().unwrap();
     assert!(!layers.is_empty() && layers.iter().all(|l| l["why"] != "" && l["name"] != ""), "{j}");
-    let reference =
-        ["build", &model, "-o", &engine, "--backend", "reference", "--no-timing", "--strict", "--json"];
+    let reference = ["build", &model, "-o", &engine, "--backend", "cpu", "--no-timing", "--strict", "--json"];
     assert_eq!(ok(&reference).json()["host_layers"], serde_json::json!([]));
 }

@@ -22,17 +22,16 @@ fn equal_builds_have_equal_bytes_cold_warm_and_locked() {
 fn the_report_says_which_kernel_runs_where() {
     let f = Folder::new();
     let (model, engine) = (digits("lenet_a.onnx"), f.name("e.kiln"));
-    let r =
-        ok(&["build", &model, "-o", &engine, "--backend", "reference", "--no-fuse", "--no-search", "--json"]);
+    let r = ok(&["build", &model, "-o", &engine, "--backend", "cpu", "--no-fuse", "--no-search", "--json"]);
     assert_eq!(r.stderr.matches("taken as 1").count(), 1, "{}", r.stderr);
     assert!(r.stderr.contains("input:1x1x28x28"), "{}", r.stderr);
     let j = r.json();
     let layers = j["layers"].as_array().unwrap();
     // 2 convolutions, 3 ReLUs, 2 pools, 1 reshape, 2 products with a sum each.
     assert_eq!(layers.len(), 12);
-    assert!(layers.iter().all(|l| l["backend"] == "reference" && l["tactic"].is_string()));
+    assert!(layers.iter().all(|l| l["backend"] == "cpu" && l["tactic"].is_string()));
     assert_eq!(j["bytes"].as_u64().unwrap(), std::fs::metadata(&engine).unwrap().len());
-    let fused = ok(&["build", &model, "-o", &engine, "--backend", "reference", "--json"]).json();
+    let fused = ok(&["build", &model, "-o", &engine, "--backend", "cpu", "--json"]).json();
     assert!(fused["layers"].as_array().unwrap().len() < 12);
 }
 
@@ -46,7 +45,7 @@ fn inspect_tells_inputs_profiles_compatibility_and_layers() {
     assert_eq!(j["profiles"][0]["shapes"]["input"]["max"], serde_json::json!([16, 1, 28, 28]));
     assert_eq!(j["profiles"][0]["shapes"]["input"]["opt"], serde_json::json!([16, 1, 28, 28]));
     assert_eq!(j["compatibility"][0]["runs"], true);
-    assert_eq!(j["target"]["backend"], "reference");
+    assert_eq!(j["target"]["backend"], "cpu");
     assert!(j["layers"]["Layers"][0]["TacticName"].is_string());
     assert_eq!(j["recipes"]["different"], serde_json::json!([]));
     let text = ok(&["inspect", &engine]).stdout;
@@ -59,10 +58,10 @@ fn inspect_tells_inputs_profiles_compatibility_and_layers() {
 fn recipes_of_folded_batch_norms_hold() {
     let f = Folder::new();
     let (model, engine) = (digits("lenet_a_bn.onnx"), f.name("bn.kiln"));
-    ok(&["build", &model, "-o", &engine, "--backend", "reference"]);
+    ok(&["build", &model, "-o", &engine, "--backend", "cpu"]);
     let r = kiln(&["inspect", &engine, "--verify-recipes"]);
     assert!(r.code == 1 && r.stderr.contains("build it with --refit"), "{}", r.stderr);
-    ok(&["build", &model, "-o", &engine, "--backend", "reference", "--refit"]);
+    ok(&["build", &model, "-o", &engine, "--backend", "cpu", "--refit"]);
     let j = ok(&["inspect", &engine, "--verify-recipes", "--json"]).json();
     // Weight and bias of two convolutions at the least.
     assert!(j["recipes"]["same"].as_u64().unwrap() >= 4, "{}", j["recipes"]);
@@ -142,7 +141,7 @@ fn folding_spends_what_the_budget_allows() {
     let f = Folder::new();
     let (model, engine) = (folding("einsum.onnx"), f.name("e.kiln"));
     let build = |more: &[&str]| {
-        let args = ["build", &model, "-o", &engine, "--backend", "reference", "--json"];
+        let args = ["build", &model, "-o", &engine, "--backend", "cpu", "--json"];
         ok(&[&args[..], more].concat()).json()
     };
     for (more, stays) in
@@ -166,7 +165,7 @@ fn signals_end_folding() {
     let f = Folder::new();
     let (model, engine) = (folding("large.onnx"), f.name("e.kiln"));
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_kiln"))
-        .args(["build", &model, "-o", &engine, "--backend", "reference", "--fold-budget", "1000000000000000"])
+        .args(["build", &model, "-o", &engine, "--backend", "cpu", "--fold-budget", "1000000000000000"])
         .env_remove("KILN_PLUGIN_PATH")
         .spawn()
         .unwrap();
@@ -185,7 +184,7 @@ fn types_are_asked_of_layers_by_name() {
     let f = Folder::new();
     let (model, engine) = (digits("lenet_a.onnx"), f.name("e.kiln"));
     let build = |more: &[&str]| {
-        let args = ["build", &model, "-o", &engine, "--backend", "reference", "--no-search", "--no-timing"];
+        let args = ["build", &model, "-o", &engine, "--backend", "cpu", "--no-search", "--no-timing"];
         kiln(&[&args[..], more].concat())
     };
     let types = || ok(&["inspect", &engine, "--layers", "--json"]).stdout.to_lowercase();

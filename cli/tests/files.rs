@@ -14,9 +14,7 @@ use std::time::{Duration, Instant};
 /// The arguments of a timed build of LeNet.
 fn build(engine: &str, cache: &str) -> Vec<String> {
     let model = digits("lenet_a.onnx");
-    ["build", &model, "-o", engine, "--backend", "reference", "--timing-cache", cache]
-        .map(str::to_owned)
-        .into()
+    ["build", &model, "-o", engine, "--backend", "cpu", "--timing-cache", cache].map(str::to_owned).into()
 }
 
 fn run(args: &[String]) -> common::Ran {
@@ -58,23 +56,13 @@ fn outputs_never_replace_devices_or_what_is_read() {
         (&f.name("."), "a folder"),
     ] {
         // The weights are damaged: the build would fail, later and otherwise.
-        let r = kiln(&[
-            "build",
-            &model,
-            "-o",
-            output,
-            "--backend",
-            "reference",
-            "--locked",
-            "--timing-cache",
-            "x",
-        ]);
+        let r = kiln(&["build", &model, "-o", output, "--backend", "cpu", "--locked", "--timing-cache", "x"]);
         assert!(r.code == 1 && r.stderr.contains(why), "{output}: {}", r.stderr);
         assert!(!r.stderr.contains("locked"), "found before the build: {}", r.stderr);
     }
     assert_eq!(std::fs::read(&model).unwrap(), before);
     only(&f, &["m.onnx"]);
-    ok(&["build", &model, "-o", &f.name("e.kiln"), "--backend", "reference", "--no-timing"]);
+    ok(&["build", &model, "-o", &f.name("e.kiln"), "--backend", "cpu", "--no-timing"]);
     let r = kiln(&["run", &f.name("e.kiln"), "--random-inputs", "1", "--save-outputs", &model]);
     assert!(r.code == 1 && r.stderr.contains("not an archive"), "{}", r.stderr);
     assert_eq!(std::fs::read(&model).unwrap(), before);
@@ -206,11 +194,11 @@ fn saved(cache: &str) -> usize {
 fn pipes_do_not_block() {
     let f = Folder::new();
     let (engine, pipe) = (f.name("e.kiln"), f.name("pipe"));
-    ok(&["build", &digits("lenet_a.onnx"), "-o", &engine, "--backend", "reference", "--no-timing"]);
+    ok(&["build", &digits("lenet_a.onnx"), "-o", &engine, "--backend", "cpu", "--no-timing"]);
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for args in [
         &["run", &pipe, "--random-inputs", "1"][..],
-        &["build", &pipe, "-o", &f.name("n.kiln"), "--backend", "reference"],
+        &["build", &pipe, "-o", &f.name("n.kiln"), "--backend", "cpu"],
         &["inspect", &pipe],
         &["cache", "show", &pipe],
         &["run", &engine, "--inputs", &pipe],
@@ -227,7 +215,7 @@ fn pipes_do_not_block() {
 fn archives_inflate_only_what_fits() {
     let f = Folder::new();
     let (engine, inputs) = (f.name("e.kiln"), f.name("i.npz"));
-    ok(&["build", &digits("lenet_a.onnx"), "-o", &engine, "--backend", "reference", "--no-timing"]);
+    ok(&["build", &digits("lenet_a.onnx"), "-o", &engine, "--backend", "cpu", "--no-timing"]);
     let zeros = kiln_npz::Array::new(kiln_npz::NpyType::U8, vec![64 << 20], vec![0; 64 << 20]).unwrap();
     let image = kiln_npz::Array::from_f32(&[1, 1, 28, 28], &[0.5; 784]).unwrap();
     let write = |arrays: &[(&str, &kiln_npz::Array)]| {
@@ -247,7 +235,7 @@ fn archives_inflate_only_what_fits() {
 fn the_memory_limit_is_obeyed() {
     let f = Folder::new();
     let model = digits("lenet_a.onnx");
-    let mut args = vec!["run", &model, "--backend", "reference", "--no-timing", "--random-inputs", "1"];
+    let mut args = vec!["run", &model, "--backend", "cpu", "--no-timing", "--random-inputs", "1"];
     args.extend(["--shapes", "input:20000x1x28x28"]);
     for limit in ["8K", "64M", "400M"] {
         let r = kiln(&[&args[..], &["--memory-limit", limit]].concat());
@@ -263,7 +251,7 @@ fn the_memory_limit_is_obeyed() {
 fn no_threads_are_no_failure() {
     let f = Folder::new();
     let engine = f.name("e.kiln");
-    ok(&["build", &digits("lenet_a.onnx"), "-o", &engine, "--backend", "reference", "--no-timing"]);
+    ok(&["build", &digits("lenet_a.onnx"), "-o", &engine, "--backend", "cpu", "--no-timing"]);
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(f.path("."), open).unwrap();
     // Limits of processes hold for other users than root; only root can become one.
@@ -282,7 +270,7 @@ fn no_threads_are_no_failure() {
     let model = digits("lenet_a.onnx");
     for args in [
         &["run", &engine, "--random-inputs", "1"][..],
-        &["run", &model, "--backend", "reference", "--random-inputs", "1"],
+        &["run", &model, "--backend", "cpu", "--random-inputs", "1"],
     ] {
         let r = limited(args).unwrap();
         let text = String::from_utf8_lossy(&r.stderr);

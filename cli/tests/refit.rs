@@ -18,7 +18,7 @@ fn weights_come_from_archives_and_models_and_go_into_another_file() {
     let f = Folder::new();
     let build = |model: &str, name: &str| {
         let (model, engine) = (digits(model), f.name(name));
-        ok(&["build", &model, "-o", &engine, "--backend", "reference", "--no-timing", "--refit"]);
+        ok(&["build", &model, "-o", &engine, "--backend", "cpu", "--no-timing", "--refit"]);
         engine
     };
     let (a, b) = (build("lenet_a.onnx", "a.kiln"), build("lenet_b.onnx", "b.kiln"));
@@ -79,7 +79,7 @@ fn stripped_engines_are_filled() {
     let model = digits("lenet_a_bn.onnx");
     let built = |name: &str, option: &str| {
         let engine = f.name(name);
-        ok(&["build", &model, "-o", &engine, "--backend", "reference", "--no-timing", option]);
+        ok(&["build", &model, "-o", &engine, "--backend", "cpu", "--no-timing", option]);
         engine
     };
     let (whole, stripped) =

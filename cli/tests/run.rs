@@ -74,16 +74,7 @@ fn a_model_takes_its_shapes_from_the_inputs_and_selects_arrays() {
     let f = Folder::new();
     let (inputs, _, wanted) = first(&f, 2);
     let input = format!("input={inputs}:input");
-    let r = ok(&[
-        "run",
-        &digits("lenet_a.onnx"),
-        "--backend",
-        "reference",
-        "--input",
-        &input,
-        "--expect",
-        &wanted,
-    ]);
+    let r = ok(&["run", &digits("lenet_a.onnx"), "--backend", "cpu", "--input", &input, "--expect", &wanted]);
     assert!(r.stdout.contains("2x10") && r.stdout.contains("agrees"), "{}", r.stdout);
     assert!(!r.stderr.contains("taken as 1"), "{}", r.stderr);
 }
@@ -123,7 +114,7 @@ fn missing_and_wrong_inputs_are_explained() {
     fails(&["--random-inputs", "1", "--shapes", "input:17x1x28x28"], "outside profile 0");
     fails(&["--random-inputs", "1", "--shapes", "x:1"], "it has input");
     fails(&["--random-inputs", "1", "--fp16"], "--fp16 says how to build");
-    fails(&["--random-inputs", "1", "--backend", "wgpu"], "built for the backend \"reference\"");
+    fails(&["--random-inputs", "1", "--backend", "wgpu"], "built for the backend \"cpu\"");
     let double = f.name("f8.npz");
     let array = Array::new(NpyType::F64, vec![1], vec![0; 8]).unwrap();
     write_npz(&double, &BTreeMap::from([("input".to_owned(), array)]), Compression::Stored).unwrap();
@@ -149,10 +140,10 @@ fn usage_errors_exit_with_2_and_help_with_0() {
         &["build"][..],
         &["nothing"],
         &["run", &model, "--shapes", "input=1x2"],
-        &["build", &model, "-o", "x", "--strict", "--fallback", "reference"],
+        &["build", &model, "-o", "x", "--strict", "--fallback", "cpu"],
         &["build", &model, "-o", "x", "--locked"],
         &["build", &model, "-o", "x", "--fp16", "--strongly-typed"],
-        &["compare", &model, "--backends", "reference"],
+        &["compare", &model, "--backends", "cpu"],
         &["run", &model, "--input", "input=archive.npz"],
     ] {
         let r = kiln(args);
@@ -169,7 +160,7 @@ fn bad_models_and_backends_exit_with_1_and_name_the_cause() {
     let f = Folder::new();
     let text = f.name("model.onnx");
     std::fs::write(&text, "this is no model, only text that is long enough to be read as one").unwrap();
-    let r = kiln(&["build", &text, "-o", &f.name("x.kiln"), "--backend", "reference"]);
+    let r = kiln(&["build", &text, "-o", &f.name("x.kiln"), "--backend", "cpu"]);
     assert_eq!(r.code, 1);
     assert!(r.stderr.contains("cannot import") && r.stderr.contains("not an ONNX file"), "{}", r.stderr);
     let r = kiln(&[
@@ -183,7 +174,7 @@ fn bad_models_and_backends_exit_with_1_and_name_the_cause() {
         "off",
     ]);
     assert_eq!(r.code, 1);
-    assert!(r.stderr.contains("there is no backend \"tpu\" here, only reference"), "{}", r.stderr);
+    assert!(r.stderr.contains("there is no backend \"tpu\" here, only cpu, reference"), "{}", r.stderr);
     assert!(!f.path("x.kiln").exists());
 }
 
@@ -218,17 +209,9 @@ fn bench_counts_and_orders_its_percentiles() {
 #[test]
 fn the_reference_agrees_with_itself_layer_by_layer() {
     let model = digits("lenet_a.onnx");
-    let j = ok(&[
-        "compare",
-        &model,
-        "--backends",
-        "reference,reference",
-        "--per-layer",
-        "--random-inputs",
-        "1",
-        "--json",
-    ])
-    .json();
+    let j =
+        ok(&["compare", &model, "--backends", "cpu,cpu", "--per-layer", "--random-inputs", "1", "--json"])
+            .json();
     assert_eq!(j["agrees"], true);
     assert_eq!(j["layers"].as_array().unwrap().len(), 12);
     assert_eq!(j["not_observed"], serde_json::json!([]));
@@ -242,7 +225,7 @@ fn backends_lists_the_reference_and_refusals() {
     let j = ok(&["backends", "--plugin", &fake, "--json"]).json();
     let names: Vec<&str> =
         j["backends"].as_array().unwrap().iter().filter_map(|b| b["name"].as_str()).collect();
-    assert!(names.contains(&"reference"), "{names:?}");
+    assert!(names.contains(&"cpu"), "{names:?}");
     let plugins = j["plugins"].as_array().unwrap();
     let found =
         plugins.iter().find(|p| p["path"].as_str().unwrap().ends_with("libkiln_backend_fake.so")).unwrap();
@@ -265,7 +248,7 @@ fn endless(f: &Folder) -> Vec<String> {
     let path = f.name("endless.npz");
     write_npz(&path, &inputs, Compression::Stored).expect("a folder of the test");
     let model = model.display().to_string();
-    ["run", &model, "--backend", "reference", "--inputs", &path].map(str::to_owned).to_vec()
+    ["run", &model, "--backend", "cpu", "--inputs", &path].map(str::to_owned).to_vec()
 }
 
 #[test]

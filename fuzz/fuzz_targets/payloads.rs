@@ -19,7 +19,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         1 => {
             let blobs = BlobList::new(vec![Bytes::from(vec![1; 8])]);
             if let Ok(mut p) = Program::from_cbor(data, &Sized, &blobs) {
-                let rules = kiln_reference::Reference::target().memory;
+                let rules = kiln_backend_cpu::Cpu::target().memory;
                 let _ = kiln_plan::verify(&p, &rules);
                 let _ = p.compact();
             }

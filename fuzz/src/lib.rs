@@ -6,7 +6,7 @@ use kiln::{BuildConfig, Engine, IoMode, Plan, Tensor};
 use kiln_ir::problem::Rng;
 use kiln_ir::stop::{self, Stop, StopFlag};
 use kiln_ir::{Elems, Graph, budget};
-use kiln_reference::Reference;
+use kiln_backend_cpu::Cpu;
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub fn build_and_run(graph: Graph) {
     limit();
     let config = BuildConfig { estimates: true, ..BuildConfig::default() };
     let (backends, _) = kiln::backends(&kiln::DiscoverOptions::linked());
-    let builder = Engine::builder().backend("reference").config(config).backends(backends);
+    let builder = Engine::builder().backend("cpu").config(config).backends(backends);
     let start = Instant::now();
     let mut progress = |_: &str, _: usize, _: usize| start.elapsed() < TIME;
     let Ok(built) = builder.build_plan_with_progress(graph.clone(), &mut progress) else { return };
@@ -65,7 +65,7 @@ fn within(time: Duration, f: impl FnOnce()) {
 pub fn run(plan: Plan) -> Option<Ran> {
     limit();
     let profile = plan.header.profiles.first().cloned().unwrap_or_default();
-    let engine = kiln_runtime::Engine::from_plan(plan, Arc::new(Reference::new())).ok()?;
+    let engine = kiln_runtime::Engine::from_plan(plan, Arc::new(Cpu::new())).ok()?;
     let mut context = engine.create_context().ok()?;
     context.set_timeout(Some(TIME));
     let (mut names, mut inputs, mut rng) = (Vec::new(), Vec::new(), Rng::new(1));

@@ -5,13 +5,13 @@
 
 use kiln_backend::wire::BlobList;
 use kiln_backend::{Backend, Region};
+use kiln_backend_cpu::Cpu;
 use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::{Graph, TensorType};
 use kiln_network::Network;
 use kiln_onnx::proto::ModelProto;
 use kiln_onnx::{Model, ModelFile};
 use kiln_plan::Plan;
-use kiln_reference::Reference;
 use kiln_tests::mutants::{BySize, cuts};
 use prost::Message;
 use std::path::{Path, PathBuf};
@@ -77,14 +77,14 @@ fn model_seeds(name: &str, bytes: &[u8]) -> Outcome<Vec<(String, Vec<u8>)>> {
 
 /// The plan of a graph whose inputs have one size a dimension, if it is small.
 fn plan_seed(corpus: &Path, name: &str, graph: Graph) -> Outcome<()> {
-    let mut b = Builder::new(Arc::new(Reference::new()), Reference::target());
+    let mut b = Builder::new(Arc::new(Cpu::new()), Cpu::target());
     b.config = BuildConfig { estimates: true, max_tactics: 1, ..BuildConfig::default() };
     let Ok(built) = b.build_graph(graph.clone(), &mut |_, _, _| true) else { return Ok(()) };
     let program = built.program.to_cbor(&mut BySize, &mut BlobList::default())?;
     if program.len() <= LARGEST {
         write(corpus, "payloads", &format!("program-{name}"), &[&[1], &program[..]].concat())?;
     }
-    let bytes = Plan::new(built.program, Vec::new(), Reference::target()).with_network(graph).write()?;
+    let bytes = Plan::new(built.program, Vec::new(), Cpu::target()).with_network(graph).write()?;
     if bytes.len() <= LARGEST {
         write(corpus, "plan_file", name, &bytes)?;
     }
@@ -136,7 +136,7 @@ fn network_seeds(corpus: &Path) -> Outcome<()> {
     for (name, network) in [("chain", chain()?), ("cache", cache()?)] {
         plan_seed(corpus, name, network.lower()?)?;
     }
-    let targets = Reference::new().targets()?;
+    let targets = Cpu::new().targets()?;
     write(corpus, "payloads", "target", &[&[2], &targets[0].to_cbor()?[..]].concat())?;
     let tactics = kiln_backend::wire::tactics_to_cbor(&[kiln_backend::Tactic::plain("oracle")])?;
     write(corpus, "payloads", "tactics", &[&[3], &tactics[..]].concat())
@@ -152,7 +152,7 @@ fn file_seeds(corpus: &Path) -> Outcome<()> {
         let bytes = kiln_npz::write_npz_bytes(&arrays, compression)?;
         write(corpus, "npz", &format!("{compression:?}"), &bytes)?;
     }
-    let mut b = Builder::new(Arc::new(Reference::new()), Reference::target());
+    let mut b = Builder::new(Arc::new(Cpu::new()), Cpu::target());
     b.config.samples = 2;
     b.build(&chain()?)?;
     write(corpus, "timing_cache", "chain", b.cache.to_text().as_bytes())?;

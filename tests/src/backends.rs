@@ -1,13 +1,52 @@
 //! The backends that tests run on. Products of f32 are in IEEE arithmetic, unless a test asks for more.
 
-use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target};
+use kiln_backend::assisted::ORACLE;
+use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
 use kiln_runtime::plugin::{Policy, load};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The linked-in reference backend.
+/// The linked-in CPU backend.
+pub fn cpu() -> Arc<dyn Backend> {
+    Arc::new(kiln_backend_cpu::Cpu::new())
+}
+
+/// The oracle as a backend.
 pub fn reference() -> Arc<dyn Backend> {
     Arc::new(kiln_reference::Reference::new())
+}
+
+/// The CPU backend, with the oracle as a second tactic of every region without control flow.
+pub fn cpu_or_oracle() -> Arc<dyn Backend> {
+    Arc::new(OrOracle(kiln_backend_cpu::Cpu::new()))
+}
+
+struct OrOracle(kiln_backend_cpu::Cpu);
+
+impl Backend for OrOracle {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn targets(&self) -> Result<Vec<Target>, BackendError> {
+        self.0.targets()
+    }
+
+    fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
+        let mut all = self.0.tactics(region, target)?;
+        if flow::tactic(region).is_none() && all.iter().all(|t| t.name != ORACLE) {
+            all.push(Tactic { source_hash: all[0].source_hash.clone(), ..Tactic::plain(ORACLE) });
+        }
+        Ok(all)
+    }
+
+    fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
+        self.0.compile(region, tactic, target)
+    }
+
+    fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
+        self.0.open(target)
+    }
 }
 
 /// The wgpu backend, loaded as the shared library beside the test's executable, where there is an adapter.
@@ -70,9 +109,9 @@ fn optional(name: &str, required: &str) -> Result<Option<Arc<dyn Backend>>, Stri
     }
 }
 
-/// All backends that run on this machine, the reference backend first.
+/// All backends that run on this machine, the CPU backend first.
 pub fn all() -> Result<Vec<Arc<dyn Backend>>, String> {
-    Ok([Some(reference()), wgpu()?, cuda()?].into_iter().flatten().collect())
+    Ok([Some(cpu()), wgpu()?, cuda()?].into_iter().flatten().collect())
 }
 
 /// A backend's shared library, loaded; whether it finds a device is not asked.

@@ -162,8 +162,8 @@ fn programs(backend: &Arc<dyn Backend>, seeds: std::ops::Range<u64>) {
 }
 
 #[test]
-fn random_branches_on_reference() {
-    programs(&backends::reference(), 0..60);
+fn random_branches_on_cpu() {
+    programs(&backends::cpu(), 0..60);
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn watched(backend: &Arc<dyn Backend>) {
 
 #[test]
 fn values_are_observed_and_steps_timed() {
-    watched(&backends::reference());
+    watched(&backends::cpu());
 }
 
 #[test]

@@ -4,10 +4,10 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
+use kiln_backend_cpu::Cpu;
 use kiln_builder::BuildConfig;
 use kiln_plan::Plan;
-use kiln_reference::Reference;
-use kiln_tests::backends::reference;
+use kiln_tests::backends::cpu;
 use kiln_tests::topologies::Topology;
 use std::process::Command;
 
@@ -54,9 +54,7 @@ fn vgg19_which_has_a_weight_of_411_megabytes() {
 fn builds_in_a_child() {
     let topology = Topology::open(&std::env::var(NETWORK).unwrap()).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let (_, built) = topology.build(&reference(), BuildConfig::default()).unwrap();
-    Plan::new(built.program, Vec::new(), Reference::target())
-        .write_file(&folder.path().join("plan"))
-        .unwrap();
+    let (_, built) = topology.build(&cpu(), BuildConfig::default()).unwrap();
+    Plan::new(built.program, Vec::new(), Cpu::target()).write_file(&folder.path().join("plan")).unwrap();
     println!("\nweights:{}\npeak:{}", std::fs::metadata(&topology.path).unwrap().len(), peak());
 }

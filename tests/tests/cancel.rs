@@ -203,8 +203,8 @@ fn random_moments(backend: &Arc<dyn Backend>) {
 }
 
 #[test]
-fn the_reference_stops_at_random_moments() {
-    random_moments(&backends::reference());
+fn cpu_stops_at_random_moments() {
+    random_moments(&backends::cpu());
 }
 
 #[test]
@@ -246,8 +246,8 @@ fn limits_end_runs_that_never_end() {
 
 /// A product of integers on the oracle, and one of floats on the fast path: single steps that take seconds.
 #[test]
-fn the_reference_stops_inside_of_a_step() {
-    let backend = backends::reference();
+fn cpu_stops_inside_of_a_step() {
+    let backend = backends::cpu();
     for (dtype, [m, k, n]) in [(DType::I64, [600, 4000, 600]), (DType::F32, [4000, 4000, 4000])] {
         let mut net = Network::new("product");
         let a = net.add_input("a", TensorType::new(dtype, [m, k])).unwrap();

@@ -9,7 +9,7 @@ use kiln_ir::{Graph, Tensor};
 use kiln_onnx::{ImportOptions, parse_file};
 use kiln_plan::Plan;
 use kiln_runtime::{Engine, IoMode, Profile, graph_io};
-use kiln_tests::backends::{cuda, reference, wgpu};
+use kiln_tests::backends::{cpu, cuda, wgpu};
 use kiln_tests::models::{archive, argmax, data, difference, engine};
 use kiln_tests::suite::{Setting, run_graph};
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,9 +95,9 @@ fn check(names: &[String], found: &[Tensor], wanted: &BTreeMap<String, Tensor>) 
 }
 
 #[test]
-fn models_on_reference() {
-    run_all(reference(), true);
-    run_all(reference(), false);
+fn models_on_cpu() {
+    run_all(cpu(), true);
+    run_all(cpu(), false);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn one_engine(backend: &Arc<dyn Backend>) {
 
 #[test]
 fn one_engine_runs_all_lengths() {
-    one_engine(&reference());
+    one_engine(&cpu());
     wgpu().unwrap().iter().for_each(one_engine);
 }
 
@@ -194,8 +194,8 @@ fn all_build_timed(backend: &Arc<dyn Backend>) {
 }
 
 #[test]
-fn all_build_with_timing_on_reference() {
-    all_build_timed(&reference());
+fn all_build_with_timing_on_cpu() {
+    all_build_timed(&cpu());
 }
 
 #[test]
@@ -258,11 +258,11 @@ fn generates(backend: &Arc<dyn Backend>, name: &str, prompts: &[usize]) {
 }
 
 #[test]
-fn charrnn_on_reference() {
-    scans(&reference(), "h128", 1, 128);
-    scans(&reference(), "h96x2", 2, 96);
-    generates(&reference(), "h128", &[0, 1, 2, 3, 4]);
-    generates(&reference(), "h96x2", &[0, 2, 4]);
+fn charrnn_on_cpu() {
+    scans(&cpu(), "h128", 1, 128);
+    scans(&cpu(), "h96x2", 2, 96);
+    generates(&cpu(), "h128", &[0, 1, 2, 3, 4]);
+    generates(&cpu(), "h96x2", &[0, 2, 4]);
 }
 
 #[test]

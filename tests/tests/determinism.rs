@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+use kiln_backend_cpu::Cpu;
 use kiln_builder::cache::TimingCache;
 use kiln_builder::{BuildConfig, BuildError, Builder, Built};
 use kiln_network::Network;
 use kiln_onnx::{ImportOptions, parse_file};
 use kiln_plan::Plan;
-use kiln_reference::Reference;
 use kiln_runtime::Profile;
-use kiln_tests::backends::reference;
+use kiln_tests::backends::cpu;
 use kiln_tests::models::data;
 
 struct Case {
@@ -37,7 +37,7 @@ fn cases() -> Vec<Case> {
 
 /// A builder that starts from this cache.
 fn builder(case: &Case, cache: TimingCache, locked: bool) -> Builder {
-    let mut b = Builder::new(reference(), Reference::target());
+    let mut b = Builder::new(cpu(), Cpu::target());
     b.config = BuildConfig {
         profiles: vec![case.profile.clone()],
         samples: 2,
@@ -50,7 +50,7 @@ fn builder(case: &Case, cache: TimingCache, locked: bool) -> Builder {
 }
 
 fn file(case: &Case, built: Built) -> Vec<u8> {
-    Plan::new(built.program, vec![case.profile.clone()], Reference::target()).write().unwrap()
+    Plan::new(built.program, vec![case.profile.clone()], Cpu::target()).write().unwrap()
 }
 
 #[test]

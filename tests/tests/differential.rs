@@ -59,7 +59,7 @@ fn check(backend: Arc<dyn Backend>, seeds: std::ops::Range<u64>) {
 
 #[test]
 fn random_networks_agree_with_the_oracle() {
-    check(backends::reference(), 0..150);
+    check(backends::cpu(), 0..150);
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn weight(net: &mut Network, name: Option<&str>, t: Tensor) -> TensorId {
 }
 
 fn all() -> Vec<Arc<dyn Backend>> {
-    [Some(backends::reference()), backends::wgpu().unwrap()].into_iter().flatten().collect()
+    [Some(backends::cpu()), backends::wgpu().unwrap()].into_iter().flatten().collect()
 }
 
 /// Backends whose profiles are looked at.

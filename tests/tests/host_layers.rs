@@ -7,7 +7,7 @@ use kiln_builder::{BuildConfig, BuildError, Builder};
 use kiln_ir::{Attrs, DType, Tensor, TensorType};
 use kiln_network::{LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_runtime::{Engine, ExecutionContext, HostLayer};
-use kiln_tests::backends::{cuda, reference, wgpu};
+use kiln_tests::backends::{cpu, cuda, reference, wgpu};
 use kiln_tests::models::{archive, engine};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ fn names(layers: &[HostLayer]) -> Vec<&str> {
 }
 
 #[test]
-fn the_reference_waits_for_nobody() {
+fn the_oracle_waits_for_nobody() {
     assert!(run(&mut context(&reference(), &net(true, true, true))).is_empty());
 }
 
@@ -287,7 +287,7 @@ fn decided_by_inputs() -> Network {
 /// Inputs come from the host: what they decide is known before the run, and changes from run to run.
 #[test]
 fn what_inputs_decide_is_known_before_the_run() {
-    for backend in [Some(reference()), wgpu().unwrap(), cuda().unwrap()].into_iter().flatten() {
+    for backend in [Some(cpu()), wgpu().unwrap(), cuda().unwrap()].into_iter().flatten() {
         let net = decided_by_inputs();
         assert_eq!(refused(&backend, &[], &net), [], "{}", backend.name());
         assert_eq!(refused(&backend, &[assisted::DEVICE_FLOW], &net), [], "{}", backend.name());

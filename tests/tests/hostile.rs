@@ -3,14 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 use kiln_backend::Backend;
+use kiln_backend_cpu::Cpu;
 use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::{Attrs, DType, Dim, Tensor, TensorType};
 use kiln_network::{Network, TensorId};
 use kiln_onnx::proto::*;
 use kiln_onnx::{ImportOptions, Model, ModelFile};
-use kiln_reference::Reference;
 use kiln_runtime::{Engine, Profile};
-use kiln_tests::backends::reference;
+use kiln_tests::backends::cpu;
 use kiln_tests::suite::{Setting, run_graph};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 /// The memory limit of this process: all its tests have the same.
 const LIMIT: u64 = 256 << 20;
 
-/// Builds, loads and runs on the reference; the error as text.
+/// Builds, loads and runs on the CPU backend; the error as text.
 fn whole_chain(network: &Network, inputs: &[(&str, Tensor)]) -> Result<Vec<Tensor>, String> {
-    chain_on(&reference(), network, inputs)
+    chain_on(&cpu(), network, inputs)
 }
 
 /// Builds, loads and runs with inputs of ones; the error as text.
@@ -41,7 +41,7 @@ fn chain_on(
         Ok(outs.into_iter().map(|(_, t)| t).collect())
     });
     // Compilers of kernels take their time.
-    let most = if backend.name() == "reference" { 5 } else { 60 };
+    let most = if backend.name() == "cpu" { 5 } else { 60 };
     assert!(start.elapsed() < Duration::from_secs(most), "took {:?}", start.elapsed());
     bounded();
     outcome
@@ -121,13 +121,13 @@ fn huge_profiles_are_refused_or_built_without_their_memory() {
     for max in [[1i64 << 40, 1 << 40], [i64::MAX, i64::MAX]] {
         let mut p = Profile::new();
         p.set_shape("x", &[1, 1], &[2, 2], &max).unwrap();
-        let mut b = Builder::new(reference(), Reference::target());
+        let mut b = Builder::new(cpu(), Cpu::target());
         b.config = BuildConfig { profiles: vec![p], max_tactics: 1, ..BuildConfig::default() };
         let start = Instant::now();
         let outcome = b.build(&n);
         assert!(start.elapsed() < Duration::from_secs(5));
         if let Ok(built) = outcome {
-            kiln_plan::verify(&built.program, &Reference::target().memory).unwrap();
+            kiln_plan::verify(&built.program, &Cpu::target().memory).unwrap();
         }
     }
     bounded();
@@ -270,7 +270,7 @@ fn the_work_budget_is_the_callers() {
         let (all, _) = of_ones(einsum("a,b->"), &[n as i64], config);
         assert_eq!(all.program.graph.nodes().any(|(_, n)| n.op.name() == "einsum"), stays, "{budget}");
         assert_eq!(all.notes.is_empty(), !stays, "{:?}", all.notes);
-        let e = Engine::from_program(all.program, Vec::new(), reference()).unwrap();
+        let e = Engine::from_program(all.program, Vec::new(), cpu()).unwrap();
         let outs = e.create_context().unwrap().run(&[]).unwrap();
         assert_eq!(outs[0].1.to_f64(), [(n * n) as f64]);
     }
@@ -289,7 +289,7 @@ fn folding_is_interruptible() {
     let ones = |to: &str| NodeProto { attribute: vec![one()], ..node("ConstantOfShape", &["s"], &[to]) };
     let network =
         import(vec![ones("a"), ones("b"), einsum("a,b->")], vec![shape("s", &[1 << 18])], "y").unwrap();
-    let mut b = Builder::new(reference(), Reference::target());
+    let mut b = Builder::new(cpu(), Cpu::target());
     b.config = BuildConfig { fold_budget: u64::MAX, ..BuildConfig::default() };
     let outcome = scope(&flag, || b.build(&network));
     setter.join().unwrap();
@@ -475,7 +475,7 @@ fn check_growing_loops(on: &Arc<dyn Backend>, limit: u64) {
 
 #[test]
 fn loops_that_grow_are_refused_at_the_memory_limit() {
-    check_growing_loops(&reference(), LIMIT);
+    check_growing_loops(&cpu(), LIMIT);
 }
 
 /// A scan over 2^40 slices without elements makes nothing, at once.
@@ -536,10 +536,10 @@ fn a_tensor_beyond_the_limit_is_refused_with_its_layer() {
     assert!(e.contains("too wide") && e.contains("memory") && e.contains(&LIMIT.to_string()), "{e}");
 }
 
-/// A graph built without timing on the reference, and how long that took.
+/// A graph built without timing on the CPU backend, and how long that took.
 fn built(g: kiln_ir::Graph, config: BuildConfig) -> (kiln_builder::Built, Duration) {
     let start = Instant::now();
-    let mut b = Builder::new(reference(), Reference::target());
+    let mut b = Builder::new(cpu(), Cpu::target());
     b.config = BuildConfig { estimates: true, ..config };
     let built = b.build_graph(g, &mut |_, _, _| true).unwrap();
     (built, start.elapsed())

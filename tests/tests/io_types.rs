@@ -6,7 +6,7 @@ use kiln_backend::Backend;
 use kiln_builder::{BuildConfig, Builder, Built, Narrowing};
 use kiln_ir::{Attrs, DType, Tensor, TensorType};
 use kiln_network::Network;
-use kiln_tests::backends::{reference, wgpu};
+use kiln_tests::backends::{cpu, wgpu};
 use kiln_tests::models::{archive, difference, engine};
 use std::sync::Arc;
 
@@ -38,9 +38,9 @@ fn agrees(backend: &Arc<dyn Backend>, reduced: &[DType], most: f64) {
 }
 
 #[test]
-fn halves_go_in_and_out_on_reference() {
-    agrees(&reference(), &[], 2e-2);
-    agrees(&reference(), &[DType::F16], 2e-2);
+fn halves_go_in_and_out_on_cpu() {
+    agrees(&cpu(), &[], 2e-2);
+    agrees(&cpu(), &[DType::F16], 2e-2);
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn halves_go_in_and_out_on_wgpu() {
 }
 
 fn build(net: &Network, config: BuildConfig) -> Built {
-    let backend = reference();
+    let backend = cpu();
     let target = backend.targets().unwrap().remove(0);
     let mut builder = Builder::new(backend, target);
     builder.config = config;

@@ -4,7 +4,7 @@
 
 use kiln_backend::Backend;
 use kiln_builder::BuildConfig;
-use kiln_tests::backends::{reference, wgpu};
+use kiln_tests::backends::{cpu, wgpu};
 use kiln_tests::models::{Shapes, engine};
 use std::sync::Arc;
 
@@ -41,9 +41,9 @@ fn counts(backend: &Arc<dyn Backend>, search: bool) -> Result<String, String> {
 }
 
 #[test]
-fn on_reference() {
+fn on_cpu() {
     for search in [false, true] {
-        println!("{}", counts(&reference(), search).unwrap_or_else(|e| panic!("{e}")));
+        println!("{}", counts(&cpu(), search).unwrap_or_else(|e| panic!("{e}")));
     }
 }
 

@@ -73,7 +73,7 @@ fn diagram(which: char, fails: usize) -> Network {
 }
 
 fn settings() -> Vec<Setting> {
-    let all = [Some(backends::reference()), backends::wgpu().unwrap(), backends::cuda().unwrap()];
+    let all = [Some(backends::cpu()), backends::wgpu().unwrap(), backends::cuda().unwrap()];
     all.into_iter().flatten().map(|b| Setting::of(b, true).unwrap()).collect()
 }
 

@@ -4,17 +4,17 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kiln_backend::{Backend, MemoryRules, Place, Program};
+use kiln_backend_cpu::{Cpu, Options};
 use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::{Tensor, ValueId};
-use kiln_reference::{Options, Reference};
 use kiln_tests::random::{Sample, network};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 fn build(sample: &Sample, rules: MemoryRules, fuse: bool) -> Program {
-    let mut target = Reference::target();
+    let mut target = Cpu::target();
     target.memory = rules;
-    let mut b = Builder::new(Arc::new(Reference::new()), target);
+    let mut b = Builder::new(Arc::new(Cpu::new()), target);
     b.config = BuildConfig { fuse, samples: 1, max_tactics: 1, ..BuildConfig::default() };
     b.build(&sample.network).unwrap().program
 }
@@ -132,9 +132,9 @@ fn plans_of_random_networks_hold_when_executed_literally() {
 #[test]
 fn poison_changes_no_result() {
     let run = |poison: bool, sample: &Sample| {
-        let backend = Reference::with_options(Options { poison });
-        let device = backend.open(&Reference::target()).unwrap();
-        let p = Arc::new(build(sample, Reference::target().memory, true));
+        let backend = Cpu::with_options(Options { poison, ..Options::default() });
+        let device = backend.open(&Cpu::target()).unwrap();
+        let p = Arc::new(build(sample, Cpu::target().memory, true));
         let shapes = Arc::new(p.shapes(&sample.inputs).unwrap());
         let mut context = device.load(p).unwrap().context().unwrap();
         let mut last = Vec::new();

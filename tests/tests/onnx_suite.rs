@@ -9,7 +9,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 use kiln_backend::Backend;
-use kiln_tests::backends::{cuda, reference, wgpu};
+use kiln_tests::backends::{cpu, cuda, reference, wgpu};
 use kiln_tests::suite::{Setting, Suite, host_cases, host_cases_file, run_case};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -106,6 +106,16 @@ fn check(name: &str, backend: Arc<dyn Backend>, fold: bool) {
         std::fs::write(host_cases_file(name), head + &lines.collect::<String>()).unwrap();
     }
     assert!(wrong.is_empty(), "{} unexpected outcomes:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn cpu_with_folding() {
+    check("cpu", cpu(), true);
+}
+
+#[test]
+fn cpu_without_folding() {
+    check("cpu", cpu(), false);
 }
 
 #[test]

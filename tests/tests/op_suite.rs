@@ -8,20 +8,20 @@
 
 use kiln_backend::Backend;
 use kiln_backend::compare::Latitude;
+use kiln_backend_cpu::{Cpu, Options};
 use kiln_ir::DType;
-use kiln_reference::{Options, Reference};
 use kiln_tests::backends::{cuda, wgpu};
 use kiln_tests::op_suite::{Mode, Subject, device_sizes, listed, matrix};
 use kiln_tests::suite::Setting;
 use std::sync::Arc;
 
 /// The backends of the support matrix.
-const BACKENDS: &[&str] = &["reference", "wgpu", "cuda"];
+const BACKENDS: &[&str] = &["cpu", "wgpu", "cuda"];
 
 #[test]
-fn reference_backend() {
-    let backend = Arc::new(Reference::with_options(Options { poison: true }));
-    run("reference", backend, Latitude::default());
+fn cpu_backend() {
+    let backend = Arc::new(Cpu::with_options(Options { poison: true, ..Options::default() }));
+    run("cpu", backend, Latitude::default());
 }
 
 #[test]
@@ -112,8 +112,7 @@ fn inputs_behind_moves() {
         println!("{name}: passed {:?}, refused {:?}", found.passed, found.refused);
         assert!(found.failed.is_empty(), "{name}:\n{}", found.failed.join("\n"));
         for op in ["matmul", "reduce", "softmax"] {
-            let runs =
-                found.passed.keys().any(|t| pick.is_some() || name == "reference" || t.starts_with(op));
+            let runs = found.passed.keys().any(|t| pick.is_some() || name == "cpu" || t.starts_with(op));
             assert!(runs, "{name} runs no {op} behind moves");
         }
     }
@@ -132,8 +131,7 @@ fn results_as_parts() {
         println!("{name}: passed {:?}, refused {:?}", found.passed, found.refused);
         assert!(found.failed.is_empty(), "{name}:\n{}", found.failed.join("\n"));
         for op in ["matmul", "conv", "reduce", "pointwise"] {
-            let runs =
-                found.passed.keys().any(|t| pick.is_some() || name == "reference" || t.starts_with(op));
+            let runs = found.passed.keys().any(|t| pick.is_some() || name == "cpu" || t.starts_with(op));
             assert!(runs, "{name} stores no result of {op} as a part");
         }
     }
@@ -155,7 +153,7 @@ fn side_results() {
         for tactic in ["matmul.naive", "matmul.tiled", "pointwise"] {
             let all = found.passed.iter().filter(|(name, _)| name.starts_with(tactic));
             let runs = all.map(|(_, n)| n).sum::<usize>();
-            assert!(runs * 10 > cases || name == "reference", "{name}: {runs} runs of {tactic}");
+            assert!(runs * 10 > cases || name == "cpu", "{name}: {runs} runs of {tactic}");
         }
     }
 }

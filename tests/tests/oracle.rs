@@ -19,6 +19,11 @@ fn reference_agrees_with_onnx_runtime() {
 }
 
 #[test]
+fn cpu_agrees_with_onnx_runtime() {
+    run("cpu", Setting::of(backends::cpu(), true).unwrap(), 1);
+}
+
+#[test]
 fn wgpu_agrees_with_onnx_runtime() {
     let every = if std::env::var_os("KILN_ORACLE").is_some() { 1 } else { 4 };
     backends::wgpu().unwrap().into_iter().for_each(|b| run("wgpu", Setting::of(b, true).unwrap(), every));

@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+use kiln_backend_cpu::Cpu;
 use kiln_builder::passes::folding::FoldWork;
 use kiln_builder::{BuildConfig, PassCx, passes};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Elems, Fact, Graph, Op, Tensor, TensorType, ValueId};
-use kiln_reference::Reference;
 use kiln_tests::filetests::near;
 
 /// A graph in the making, with data for its inputs.
@@ -354,7 +354,7 @@ fn check(mut m: Maker, y: ValueId) -> usize {
     if !m.g.outputs.contains(&y) {
         m.g.outputs.push(y);
     }
-    let (backend, config, target) = (Reference::new(), BuildConfig::default(), Reference::target());
+    let (backend, config, target) = (Cpu::new(), BuildConfig::default(), Cpu::target());
     let folding = FoldWork::new(config.fold_budget);
     let notes = passes::Notes::default();
     let cx = PassCx { config: &config, backend: &backend, target: &target, folding: &folding, notes: &notes };

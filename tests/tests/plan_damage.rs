@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+use kiln_backend_cpu::Cpu;
 use kiln_builder::{BuildConfig, Builder};
 use kiln_onnx::parse_file;
 use kiln_plan::{Plan, PlanError};
-use kiln_reference::Reference;
 use kiln_runtime::Profile;
-use kiln_tests::backends::reference;
+use kiln_tests::backends::cpu;
 use kiln_tests::models::data;
 use kiln_tests::mutants::repair;
 
@@ -16,10 +16,10 @@ fn file() -> Vec<u8> {
     let network = parse_file(data("digits/lenet_a_bn.onnx"), &Default::default()).unwrap().network;
     let mut profile = Profile::new();
     profile.set_shape("input", &[1, 1, 28, 28], &[1, 1, 28, 28], &[2, 1, 28, 28]).unwrap();
-    let mut b = Builder::new(reference(), Reference::target());
+    let mut b = Builder::new(cpu(), Cpu::target());
     b.config = BuildConfig { profiles: vec![profile.clone()], max_tactics: 1, ..Default::default() };
     let program = b.build(&network).unwrap().program;
-    let plan = Plan::new(program, vec![profile], Reference::target());
+    let plan = Plan::new(program, vec![profile], Cpu::target());
     plan.with_network(network.lower().unwrap()).write().unwrap()
 }
 

@@ -8,7 +8,7 @@ use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Elems, Fact, Graph, Op, Tensor, TensorType, ValueId};
 use kiln_plan::Profile;
 use kiln_runtime::Engine;
-use kiln_tests::backends::{cuda, reference, wgpu};
+use kiln_tests::backends::{cpu, cuda, wgpu};
 use kiln_tests::models::engine;
 use std::sync::Arc;
 
@@ -230,8 +230,8 @@ fn random_networks(backend: &Arc<dyn Backend>, cases: u64) {
 }
 
 #[test]
-fn random_networks_mean_what_their_layers_say_on_reference() {
-    random_networks(&reference(), 100);
+fn random_networks_mean_what_their_layers_say_on_cpu() {
+    random_networks(&cpu(), 100);
 }
 
 #[test]
@@ -263,8 +263,8 @@ fn lenet_is_integer(backend: &Arc<dyn Backend>) {
 }
 
 #[test]
-fn convolutions_of_a_quantized_network_are_integer_on_reference() {
-    lenet_is_integer(&reference());
+fn convolutions_of_a_quantized_network_are_integer_on_cpu() {
+    lenet_is_integer(&cpu());
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+use kiln_backend_cpu::Cpu;
 use kiln_builder::{BuildConfig, Builder, Narrowing, Refit};
 use kiln_ir::{Attrs, DType, Tensor, TensorType};
 use kiln_network::{Network, TensorId};
 use kiln_onnx::parse_file;
-use kiln_reference::Reference;
 use kiln_runtime::{Engine, Profile, Range, RuntimeError, graph_io, verify_recipes};
-use kiln_tests::backends::reference;
+use kiln_tests::backends::cpu;
 use kiln_tests::models::{archive, data, difference, engine, rows};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ fn every_derived_weight_of_every_model_is_what_its_recipe_gives() {
         let Ok(done) = parse_file(path, &Default::default()) else { continue };
         let Some(profile) = profile(&done.network) else { continue };
         for reduced in [vec![], vec![DType::F16]] {
-            let mut b = Builder::new(reference(), Reference::target());
+            let mut b = Builder::new(cpu(), Cpu::target());
             let profiles = vec![profile.clone()];
             b.config = BuildConfig {
                 profiles,
@@ -80,7 +80,7 @@ fn every_derived_weight_of_every_model_is_what_its_recipe_gives() {
 fn lenet() -> Engine {
     let shape: [&[i64]; 3] = [&[1, 1, 28, 28], &[1, 1, 28, 28], &[16, 1, 28, 28]];
     let config = BuildConfig { samples: 1, refit: Refit::All, ..BuildConfig::default() };
-    engine("digits/lenet_a_bn.onnx", &reference(), &[("input", shape)], config).unwrap()
+    engine("digits/lenet_a_bn.onnx", &cpu(), &[("input", shape)], config).unwrap()
 }
 
 fn logits(context: &mut kiln_runtime::ExecutionContext) -> Tensor {
@@ -211,11 +211,11 @@ fn weights_that_decide_on_shapes_are_no_sources() {
     let mask = layer(&mut n, "scatter_nd", Attrs::new(), &[mask, places, values]);
     let y = layer(&mut n, "add", Attrs::new(), &[x, mask]);
     n.mark_output(y, "y").unwrap();
-    let mut builder = Builder::new(reference(), Reference::target());
+    let mut builder = Builder::new(cpu(), Cpu::target());
     builder.config.refit = Refit::All;
     let built = builder.build(&n).unwrap();
     assert_eq!(verify_recipes(&built.program).unwrap().different, Vec::<String>::new());
-    let e = Engine::from_program(built.program, vec![], reference()).unwrap();
+    let e = Engine::from_program(built.program, vec![], cpu()).unwrap();
     let run = || {
         let zeros = Tensor::f32(&[3, 4], &[0.0; 12]).unwrap();
         e.create_context().unwrap().run(&[("x", zeros)]).unwrap().remove(0).1.to_f64()

@@ -3,12 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+use kiln_backend_cpu::Cpu;
 use kiln_builder::passes::folding::FoldWork;
 use kiln_builder::{BuildConfig, PassCx, passes};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Graph, Tensor, TensorType};
 use kiln_network::{LoopOutputKind, Network, TensorId, TripLimitKind};
-use kiln_reference::Reference;
 use kiln_tests::filetests::near;
 
 const STEPS: usize = 4;
@@ -222,7 +222,7 @@ fn ways() -> Vec<Way> {
 
 /// Applies the patterns, and compares; the graph that they give.
 fn rewritten(g: &Graph, rng: &mut Rng, what: &str) -> Graph {
-    let (backend, config, target) = (Reference::new(), BuildConfig::default(), Reference::target());
+    let (backend, config, target) = (Cpu::new(), BuildConfig::default(), Cpu::target());
     let folding = FoldWork::new(config.fold_budget);
     let notes = passes::Notes::default();
     let cx = PassCx { config: &config, backend: &backend, target: &target, folding: &folding, notes: &notes };

@@ -5,7 +5,7 @@
 use kiln_backend::Backend;
 use kiln_builder::{BuildConfig, Narrowing};
 use kiln_ir::{DType, Tensor};
-use kiln_tests::backends::{cuda_with_tf32, reference, wgpu};
+use kiln_tests::backends::{cpu, cuda_with_tf32, wgpu};
 use kiln_tests::models::{Shapes, archive, argmax, engine, rows};
 use std::sync::Arc;
 
@@ -186,8 +186,8 @@ fn check(backend: &Arc<dyn Backend>, kinds: &[Kind], all: bool) {
 }
 
 #[test]
-fn on_reference() {
-    check(&reference(), &[F16, BF16], true);
+fn on_cpu() {
+    check(&cpu(), &[F16, BF16], true);
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn there_and_back(model: &str, backend: &Arc<dyn Backend>, reduced: Vec<DType>, 
 #[test]
 fn there_and_back_on_all_backends_in_all_types_while_threads_run() {
     for backend in all().unwrap() {
-        let halves = backend.name() == "reference" || backend.targets().unwrap()[0].has("f16");
+        let halves = backend.name() == "cpu" || backend.targets().unwrap()[0].has("f16");
         let b = archive("digits/lenet_b_weights.npz").unwrap();
         there_and_back("lenet_a", &backend, Vec::new(), &b);
         let b = archive("digits/lenet_b_bn_weights.npz").unwrap();

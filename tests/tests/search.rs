@@ -12,7 +12,7 @@ use kiln_network::{Network, TensorId};
 use kiln_onnx::{ImportOptions, parse_file};
 use kiln_plan::{Plan, Verbosity};
 use kiln_runtime::{Engine, Layer, LayerTable, Profile};
-use kiln_tests::backends::{reference, wgpu};
+use kiln_tests::backends::{cpu, cpu_or_oracle, wgpu};
 use kiln_tests::models::{data, difference};
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ fn plan(built: Built, backend: &Arc<dyn Backend>) -> Plan {
 
 #[test]
 fn the_faster_format_is_taken_and_gives_the_same_results() {
-    let backend = reference();
+    let backend = cpu();
     let net = block();
     let (cold, _) = build(&backend, TimingCache::new(), BuildConfig::default(), &net);
     let last = |e: &Entry| e.region.contains("channels_last");
@@ -116,14 +116,14 @@ fn the_faster_format_is_taken_and_gives_the_same_results() {
 #[test]
 fn a_build_without_search_leaves_formats_alone() {
     let config = BuildConfig { search: false, ..BuildConfig::default() };
-    let (_, built) = build(&reference(), TimingCache::new(), config, &block());
+    let (_, built) = build(&cpu(), TimingCache::new(), config, &block());
     assert!(built.considered.is_empty());
     assert_eq!(layouts(&built.program), ["linear"; 2]);
 }
 
 #[test]
 fn swapped_samples_swap_the_tactic_that_the_inspector_names() {
-    let backend = reference();
+    let backend = cpu();
     let net = block();
     let (cold, _) =
         build(&backend, TimingCache::new(), BuildConfig { search: false, ..Default::default() }, &net);
@@ -158,7 +158,7 @@ fn products() -> Network {
 
 #[test]
 fn a_pattern_that_does_not_always_pay_is_taken_where_it_does() {
-    let backend = reference();
+    let backend = cpu();
     let net = products();
     let (cold, _) = build(&backend, TimingCache::new(), BuildConfig::default(), &net);
     for (faster, wanted) in [(true, 1), (false, 3)] {
@@ -173,7 +173,7 @@ fn a_pattern_that_does_not_always_pay_is_taken_where_it_does() {
 
 /// Whether a target of these features gets weights that lie along the depth, if they are faster there.
 fn turned(features: &[&str]) -> (bool, bool) {
-    let backend = reference();
+    let backend = cpu();
     let mut target = backend.targets().unwrap().remove(0);
     target.features.extend(features.iter().map(|f| f.to_string()));
     let run = |cache: TimingCache| {
@@ -199,7 +199,7 @@ fn weights_are_turned_where_the_target_asks_and_it_pays() {
 
 /// Whether a target of these features wants weights of this type and these columns transposed.
 fn wants_turned(features: &[&str], dtype: DType, columns: usize) -> bool {
-    let mut target = reference().targets().unwrap().remove(0);
+    let mut target = cpu().targets().unwrap().remove(0);
     target.features.extend(features.iter().map(|f| f.to_string()));
     let mut net = Network::new("product");
     let x = net.add_input("x", TensorType::new(dtype, [2, 16])).unwrap();
@@ -221,7 +221,7 @@ fn weights_of_16_bits_are_turned_only_where_their_rows_are_odd() {
     }
 }
 
-/// The reference backend with other tactics for regions that have a convolution: what this makes of its own. Those whose names
+/// The CPU backend with other tactics for regions that have a convolution: what this makes of its own. Those whose names
 /// begin with "late" it refuses when it compiles them.
 struct Altered(fn(&Region, &mut Vec<Tactic>));
 
@@ -231,11 +231,11 @@ impl Backend for Altered {
     }
 
     fn targets(&self) -> Result<Vec<Target>, BackendError> {
-        reference().targets()
+        cpu().targets()
     }
 
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
-        let mut all = reference().tactics(region, target)?;
+        let mut all = cpu_or_oracle().tactics(region, target)?;
         if region.graph.nodes().any(|(_, n)| n.op.name() == "conv") {
             self.0(region, &mut all);
         }
@@ -245,12 +245,12 @@ impl Backend for Altered {
     fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
         match tactic.name.starts_with("late") {
             true => Err(BackendError::Unsupported("there is no plan".into())),
-            false => reference().compile(region, tactic, target),
+            false => cpu().compile(region, tactic, target),
         }
     }
 
     fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
-        reference().open(target)
+        cpu().open(target)
     }
 }
 
@@ -330,7 +330,7 @@ fn moves_join_the_region_that_reads_them_where_that_is_faster() {
             let mut cx = engine.create_context().unwrap();
             outputs.push(cx.run(&[("x", x.clone())]).unwrap().remove(0).1);
         }
-        let reference = build(&reference(), TimingCache::new(), BuildConfig::default(), &net).1;
+        let reference = build(&cpu(), TimingCache::new(), BuildConfig::default(), &net).1;
         let wanted = reference.program.graph.eval(&[x]).unwrap();
         outputs.iter().for_each(|y| assert!(difference(y, &wanted[0]) < 1e-4, "{}", backend.name()));
     }
@@ -385,7 +385,7 @@ fn concatenations_are_written_in_place_where_that_is_faster() {
             let mut cx = engine.create_context().unwrap();
             outputs.push(cx.run(&[("x", x.clone()), ("other", other.clone())]).unwrap().remove(0).1);
         }
-        let reference = build(&reference(), TimingCache::new(), BuildConfig::default(), &net).1;
+        let reference = build(&cpu(), TimingCache::new(), BuildConfig::default(), &net).1;
         let wanted = reference.program.graph.eval(&[x, other]).unwrap();
         outputs.iter().for_each(|y| assert!(difference(y, &wanted[0]) < 1e-4, "{}", backend.name()));
     }
@@ -553,7 +553,7 @@ fn products_and_convolutions_have_alternatives() {
         (import("digits/lenet_a.onnx"), profile(&[("input", &[1, 1, 28, 28])])),
         (import("nlp/bert_tiny.onnx"), profile(&[("input_ids", &[1, 8]), ("attention_mask", &[1, 8])])),
     ];
-    for backend in [Some(reference()), wgpu().unwrap()].into_iter().flatten() {
+    for backend in [Some(cpu_or_oracle()), wgpu().unwrap()].into_iter().flatten() {
         for (net, profiles) in &cases {
             let config = BuildConfig { profiles: profiles.clone(), ..BuildConfig::default() };
             let (builder, _) = build(&backend, TimingCache::new(), config, net);

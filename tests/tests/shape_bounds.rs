@@ -5,10 +5,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 use kiln_backend::{Backend, Place, Program};
+use kiln_backend_cpu::Cpu;
 use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Dim, Fact, Graph, Op, Tensor, TensorType, ValueId};
-use kiln_reference::Reference;
 use kiln_runtime::{Engine, Profile};
 use kiln_tests::backends;
 use std::sync::Arc;
@@ -184,7 +184,7 @@ fn overrun(p: &Program, inputs: &[Tensor]) -> Option<String> {
 
 #[test]
 fn planned_places_hold_every_shape_of_the_profile() {
-    let backend: Arc<dyn Backend> = Arc::new(Reference::new());
+    let backend: Arc<dyn Backend> = Arc::new(Cpu::new());
     let (first, programs) = (number("KILN_BOUNDS_SEED", 1), number("KILN_BOUNDS", 400));
     println!("seeds {first} to {}", first + programs - 1);
     let (mut runs, mut planned, mut dynamic) = (0, 0, 0);
@@ -244,7 +244,7 @@ fn runs_on(backend: &Arc<dyn Backend>, programs: u64) {
 fn valid_runs_inside_the_profile_never_fail() {
     for backend in backends::all().unwrap().iter() {
         let programs = number("KILN_BOUNDS", 400);
-        runs_on(backend, if backend.name() == "reference" { programs / 2 } else { programs / 20 });
+        runs_on(backend, if backend.name() == "cpu" { programs / 2 } else { programs / 20 });
     }
 }
 

@@ -6,7 +6,7 @@
 
 use kiln_backend::Backend;
 use kiln_builder::BuildConfig;
-use kiln_tests::backends::{reference, wgpu};
+use kiln_tests::backends::{cpu, wgpu};
 use kiln_tests::models::difference;
 use kiln_tests::topologies::{NAMES, Topology};
 use std::sync::Arc;
@@ -40,16 +40,16 @@ fn check(name: &str, backend: &Arc<dyn Backend>, config: BuildConfig) {
 }
 
 #[test]
-fn all_agree_on_reference() {
+fn all_agree_on_cpu() {
     for name in NAMES {
-        check(name, &reference(), BuildConfig::default());
+        check(name, &cpu(), BuildConfig::default());
     }
 }
 
 #[test]
-fn resnet50_has_few_kernels_on_reference() {
+fn resnet50_has_few_kernels_on_cpu() {
     let config = BuildConfig { search: false, ..BuildConfig::default() };
-    let (_, built) = Topology::open("resnet50").unwrap().build(&reference(), config).unwrap();
+    let (_, built) = Topology::open("resnet50").unwrap().build(&cpu(), config).unwrap();
     let steps = built.program.steps.len();
     assert!(steps <= 58, "ResNet-50 has {steps} steps");
 }

@@ -6,7 +6,7 @@ use kiln_backend::Backend;
 use kiln_builder::{BuildConfig, Narrowing};
 use kiln_ir::{DType, Tensor};
 use kiln_runtime::Engine;
-use kiln_tests::backends::{cuda, reference, wgpu};
+use kiln_tests::backends::{cpu, cuda, wgpu};
 use kiln_tests::models::{archive, argmax, difference, engine, rows};
 use std::sync::Arc;
 
@@ -114,25 +114,25 @@ fn charrnn(backend: &Arc<dyn Backend>, name: &str, layers: i64, hidden: i64) {
 }
 
 #[test]
-fn digits_on_reference() {
-    digits(&reference());
+fn digits_on_cpu() {
+    digits(&cpu());
 }
 
 #[test]
-fn digits_in_f16_on_reference() {
-    digits_f16(&reference());
+fn digits_in_f16_on_cpu() {
+    digits_f16(&cpu());
 }
 
 #[test]
-fn nlp_on_reference() {
-    nlp(&reference(), "bert_tiny", 1e-4);
-    nlp(&reference(), "bert_tiny_fp16", 2e-2);
+fn nlp_on_cpu() {
+    nlp(&cpu(), "bert_tiny", 1e-4);
+    nlp(&cpu(), "bert_tiny_fp16", 2e-2);
 }
 
 #[test]
-fn charrnn_on_reference() {
-    charrnn(&reference(), "h128", 1, 128);
-    charrnn(&reference(), "h96x2", 2, 96);
+fn charrnn_on_cpu() {
+    charrnn(&cpu(), "h128", 1, 128);
+    charrnn(&cpu(), "h96x2", 2, 96);
 }
 
 #[test]

@@ -6,10 +6,10 @@ use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target};
 use kiln_builder::cache::TimingCache;
 use kiln_builder::{BuildConfig, BuildError, Builder, Built, Constraints, LayerTypes, Narrowing};
 use kiln_ir::{DType, Graph};
-use kiln_tests::backends::{cuda, reference, wgpu};
+use kiln_tests::backends::{cpu, cuda, wgpu};
 use std::sync::Arc;
 
-/// The reference backend with estimates of its own, in microseconds; regions without one it refuses.
+/// The CPU backend with estimates of its own, in microseconds; regions without one it refuses.
 struct Priced(fn(&Region) -> Option<f64>);
 
 impl Backend for Priced {
@@ -18,22 +18,22 @@ impl Backend for Priced {
     }
 
     fn targets(&self) -> Result<Vec<Target>, BackendError> {
-        reference().targets()
+        cpu().targets()
     }
 
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
         let us = (self.0)(region).ok_or_else(|| BackendError::Unsupported("it is too hard".into()))?;
-        let mut all = reference().tactics(region, target)?;
+        let mut all = cpu().tactics(region, target)?;
         all.iter_mut().for_each(|t| t.estimate_ns = Some(us * 1e3));
         Ok(all)
     }
 
     fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
-        reference().compile(region, tactic, target)
+        cpu().compile(region, tactic, target)
     }
 
     fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
-        reference().open(target)
+        cpu().open(target)
     }
 }
 
@@ -266,8 +266,8 @@ fn warm_builds_choose_as_cold_ones(backend: &Arc<dyn Backend>) {
 }
 
 #[test]
-fn types_are_chosen_from_stored_times_on_reference() {
-    warm_builds_choose_as_cold_ones(&reference());
+fn types_are_chosen_from_stored_times_on_cpu() {
+    warm_builds_choose_as_cold_ones(&cpu());
 }
 
 #[test]

@@ -12,10 +12,10 @@ use kiln_ir::{Attrs, DType, Tensor, TensorType, ValueId};
 use kiln_network::{LoopOutputKind, Network, TensorId, TripLimitKind};
 use kiln_plan::Plan;
 use kiln_runtime::Engine;
-use kiln_tests::backends::{cuda, reference};
+use kiln_tests::backends::{cpu, cpu_or_oracle, cuda};
 use std::sync::Arc;
 
-/// The reference, which runs counted loops "written out" or not, as fast as it is told: nanoseconds of each limit in the order of
+/// The CPU backend, which runs counted loops "written out" or not, as fast as it is told: nanoseconds of each limit in the order of
 /// [`LIMITS`]; none cannot be timed.
 #[derive(Clone, Copy)]
 struct Several([Option<f64>; 3]);
@@ -24,25 +24,25 @@ const LIMITS: [i64; 3] = [64, 0, 512];
 
 impl Backend for Several {
     fn name(&self) -> &str {
-        "reference"
+        "cpu"
     }
 
     fn targets(&self) -> Result<Vec<Target>, BackendError> {
-        reference().targets()
+        cpu().targets()
     }
 
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
-        let all = reference().tactics(region, target)?;
+        let all = cpu_or_oracle().tactics(region, target)?;
         let with = |most| Tactic::plain(flow::INTERPRETED).with(flow::UNROLLED, most);
         Ok(flow::iterations(region).map_or(all, |_| LIMITS.map(with).to_vec()))
     }
 
     fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
-        reference().compile(region, tactic, target)
+        cpu().compile(region, tactic, target)
     }
 
     fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
-        Ok(Arc::new(Clocked(*self, reference().open(target)?)))
+        Ok(Arc::new(Clocked(*self, cpu().open(target)?)))
     }
 }
 
@@ -174,7 +174,7 @@ fn of_loop(b: &Built) -> (String, StepReport) {
 }
 
 fn bytes(b: Built) -> Vec<u8> {
-    Plan::new(b.program, Vec::new(), reference().targets().unwrap().remove(0)).write().unwrap().to_vec()
+    Plan::new(b.program, Vec::new(), cpu().targets().unwrap().remove(0)).write().unwrap().to_vec()
 }
 
 #[test]

@@ -1,33 +1,18 @@
-//! A run.
+//! A run: node by node, each by its operator's oracle.
 
-use crate::buffer::{Options, Pool};
-use crate::fast::RunCx;
-use crate::kernel::{Operation, Schedule};
-use crate::value::Val;
+use crate::device::Loaded;
 use kiln_backend::flow::{self, Bodies, LoadedBodies};
 use kiln_backend::{BackendError, Context, Counters, HostStep, Program, Shapes, Step, StepTime, stop};
 use kiln_ir::{Tensor, ValueId};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A program with its schedule and weights.
-pub(crate) struct Loaded {
-    pub(crate) program: Arc<Program>,
-    pub(crate) schedule: Schedule,
-    /// Bodies of each step that the host walks.
-    pub(crate) bodies: Vec<Option<LoadedBodies>>,
-    /// Weights by value id.
-    pub(crate) weights: Vec<Option<Val>>,
-    pub(crate) options: Options,
-}
-
-/// Runs on the calling thread; fast paths use the shared thread pool.
-pub(crate) struct CpuContext {
+/// Runs on the calling thread.
+pub(crate) struct OracleContext {
     loaded: Arc<Loaded>,
-    pool: Arc<Pool>,
-    /// Contexts of the bodies of each step that the host walks.
+    /// Contexts of the bodies of each step of control flow.
     bodies: Vec<Option<Bodies>>,
-    values: Vec<Option<Val>>,
+    values: Vec<Option<Tensor>>,
     outputs: Option<Vec<Tensor>>,
     observable: bool,
     times: Vec<StepTime>,
@@ -36,17 +21,14 @@ pub(crate) struct CpuContext {
     runs: u64,
 }
 
-impl CpuContext {
-    pub(crate) fn new(loaded: Arc<Loaded>) -> Result<CpuContext, BackendError> {
-        let pool = Pool::new(&loaded.options);
-        let values = vec![None; loaded.weights.len()];
+impl OracleContext {
+    pub(crate) fn new(loaded: Arc<Loaded>) -> Result<OracleContext, BackendError> {
         let bodies = loaded.bodies.iter().map(|b| b.as_ref().map(LoadedBodies::context).transpose());
         let bodies = bodies.collect::<Result<_, _>>()?;
-        Ok(CpuContext {
+        Ok(OracleContext {
             loaded,
-            pool,
             bodies,
-            values,
+            values: Vec::new(),
             outputs: None,
             observable: false,
             times: Vec::new(),
@@ -55,44 +37,15 @@ impl CpuContext {
         })
     }
 
-    /// Places inputs and weights.
-    fn place(&mut self, inputs: &[Tensor], shapes: &Shapes) -> Result<(), BackendError> {
-        let graph = &self.loaded.program.graph;
-        shapes.check_inputs(graph, inputs)?;
-        self.values.clone_from(&self.loaded.weights);
-        for (&v, t) in graph.inputs.iter().zip(inputs) {
-            self.values[v.0 as usize] = Some(Val::Shared(t.clone()));
-        }
-        Ok(())
-    }
-
-    fn step(&mut self, index: usize, shapes: &Shapes) -> Result<(), BackendError> {
-        let loaded = self.loaded.clone();
-        let graph = &loaded.program.graph;
-        if let Some(bodies) = self.bodies.get_mut(index).and_then(Option::as_mut) {
-            let name = &loaded.program.steps[index].name;
-            let walked = walk(&loaded.program, index, bodies, &mut self.values, shapes);
-            return walked.map_err(|e| e.inside(name));
-        }
-        let cx = RunCx { graph, shapes, pool: &self.pool };
-        for op in loaded.schedule.steps.get(index).into_iter().flatten() {
-            let args = fetch(&mut self.values, op, self.observable);
-            self.pool.begin(op.node.0);
-            let layer = graph.get(op.node).map_or("", |n| n.name.as_str());
-            let outs = stop::interruptible(layer, || op.run(&cx, args))?;
-            for ((&v, &unused), out) in op.outputs.iter().zip(&op.unused).zip(outs) {
-                shapes.check_shape(graph, v, out.shape())?;
-                if !unused || self.observable {
-                    self.values[v.0 as usize] = Some(out);
-                }
-            }
-        }
-        Ok(())
-    }
-
     fn run(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<Vec<Tensor>, BackendError> {
         let program = self.loaded.program.clone();
-        self.place(inputs, shapes)?;
+        let graph = &program.graph;
+        shapes.check_inputs(graph, inputs)?;
+        self.values = vec![None; graph.value_ids().count()];
+        let given = graph.inputs.iter().copied().zip(inputs);
+        for (v, t) in given.chain(program.weights()) {
+            self.values[v.0 as usize] = Some(t.clone());
+        }
         let mut shapes = shapes.clone();
         let mut sharpened = false;
         for (i, step) in program.steps.iter().enumerate() {
@@ -102,77 +55,82 @@ impl CpuContext {
                 sharpened = true;
                 self.sharpen(Arc::make_mut(&mut shapes), &program, step)?;
             }
-            self.step(i, &shapes)?;
+            match flow::node(graph, step) {
+                Some(_) => self.walk(&program, i, &shapes).map_err(|e| e.inside(&step.name))?,
+                None => self.step(&program, step, &shapes)?,
+            }
             if sharpened {
                 self.record_shapes(Arc::make_mut(&mut shapes), &program, step);
             }
             self.times.push(StepTime::new(i, start.elapsed().as_nanos() as f64));
         }
-        program.graph.outputs.iter().map(|&v| self.value(v)?.output()).collect()
+        graph.outputs.iter().map(|&v| self.value(v)).collect()
     }
 
-    /// Infers the step again from what earlier steps gave.
+    fn step(&mut self, program: &Program, step: &Step, shapes: &Shapes) -> Result<(), BackendError> {
+        for id in &step.nodes {
+            let Some(node) = program.graph.get(*id) else { continue };
+            let args: Vec<Option<Tensor>> =
+                node.inputs.iter().map(|v| v.map(|v| self.value(v)).transpose()).collect::<Result<_, _>>()?;
+            let outs = stop::interruptible(&node.name, || Ok(node.eval(&args)?))?;
+            for (&v, out) in node.outputs.iter().zip(outs) {
+                shapes.check_shape(&program.graph, v, out.shape())?;
+                self.values[v.0 as usize] = Some(out);
+            }
+            if !self.observable {
+                let dead = self.loaded.dead_after.get(id).into_iter().flatten();
+                dead.for_each(|v| self.values[v.0 as usize] = None);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a step of control flow: its bodies are programs of their own.
+    fn walk(&mut self, program: &Program, index: usize, shapes: &Shapes) -> Result<(), BackendError> {
+        let (node, inputs) = flow::walked(program, index)?;
+        let inputs = inputs.iter().map(|&v| self.value(v)).collect::<Result<Vec<_>, _>>()?;
+        let facts: Vec<_> = node.outputs.iter().map(|&v| shapes.fact(v).clone()).collect();
+        let bodies = self.bodies.get_mut(index).and_then(Option::as_mut).ok_or_else(|| flow::lost(index))?;
+        let outs = bodies.walk(node, &inputs, &facts)?;
+        for (&v, out) in node.outputs.iter().zip(outs) {
+            shapes.check_shape(&program.graph, v, out.shape())?;
+            self.values[v.0 as usize] = Some(out);
+        }
+        Ok(())
+    }
+
+    /// Infers the step again from the contents that earlier steps computed.
     fn sharpen(&self, shapes: &mut Shapes, program: &Program, step: &Step) -> Result<(), BackendError> {
         for v in shapes.unknown_host_ports(program, step) {
-            if let Some(x) = &self.values[v.0 as usize] {
-                shapes.set_content(v, x.tensor()?);
+            if let Some(t) = &self.values[v.0 as usize] {
+                shapes.set_content(v, t.clone());
             }
         }
         shapes.update(program, step)
     }
 
     fn record_shapes(&self, shapes: &mut Shapes, program: &Program, step: &Step) {
-        for v in step.nodes.iter().filter_map(|&n| program.graph.get(n)).flat_map(|n| &n.outputs) {
-            if let Some(x) = self.values[v.0 as usize].as_ref().filter(|_| shapes.shape(*v).is_none()) {
-                shapes.set_shape(*v, x.shape());
+        for &v in step.nodes.iter().filter_map(|&n| program.graph.get(n)).flat_map(|n| &n.outputs) {
+            if let Some(t) = self.values[v.0 as usize].as_ref().filter(|_| shapes.shape(v).is_none()) {
+                shapes.set_shape(v, t.shape());
             }
         }
     }
 
-    fn value(&self, v: ValueId) -> Result<&Val, BackendError> {
+    fn value(&self, v: ValueId) -> Result<Tensor, BackendError> {
         let missing = || BackendError::Internal(format!("value {v:?} was never computed"));
-        self.values.get(v.0 as usize).and_then(Option::as_ref).ok_or_else(missing)
+        self.values.get(v.0 as usize).and_then(Clone::clone).ok_or_else(missing)
     }
 }
 
-/// Runs a step of control flow: its bodies are programs of their own.
-fn walk(
-    program: &Program,
-    step: usize,
-    bodies: &mut Bodies,
-    values: &mut [Option<Val>],
-    shapes: &Shapes,
-) -> Result<(), BackendError> {
-    let (node, inputs) = flow::walked(program, step)?;
-    let input = |v: &ValueId| values[v.0 as usize].as_ref().ok_or_else(|| flow::lost(step))?.tensor();
-    let inputs = inputs.iter().map(input).collect::<Result<Vec<_>, _>>()?;
-    let facts: Vec<_> = node.outputs.iter().map(|&v| shapes.fact(v).clone()).collect();
-    let outs = bodies.walk(node, &inputs, &facts)?;
-    for (&v, out) in node.outputs.iter().zip(outs) {
-        let out = Val::Shared(out);
-        shapes.check_shape(&program.graph, v, out.shape())?;
-        values[v.0 as usize] = Some(out);
-    }
-    Ok(())
-}
-
-/// The operation's arguments; moved out of the table at their last use, so that their memory can be reused.
-fn fetch(values: &mut [Option<Val>], op: &Operation, keep: bool) -> Vec<Option<Val>> {
-    let mut get = |v: &Option<ValueId>, last: bool| {
-        let slot = &mut values[v.as_ref()?.0 as usize];
-        if last && !keep { slot.take() } else { slot.clone() }
-    };
-    op.inputs.iter().zip(&op.last).map(|(v, &last)| get(v, last)).collect()
-}
-
-impl Context for CpuContext {
+impl Context for OracleContext {
     fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
         self.outputs = None;
         self.times.clear();
         self.bodies.iter_mut().flatten().for_each(Bodies::forget_times);
         let result = self.run(inputs, shapes);
         if !self.observable || result.is_err() {
-            self.values.fill(None);
+            self.values.clear();
         }
         self.outputs = Some(result?);
         self.runs += 1;
@@ -186,22 +144,19 @@ impl Context for CpuContext {
 
     fn observe(&mut self, value: ValueId) -> Result<Tensor, BackendError> {
         let graph = &self.loaded.program.graph;
-        if value.0 as usize >= self.values.len() {
+        if value.0 as usize >= graph.value_ids().count() {
             return Err(BackendError::InvalidArgument(format!("{value:?} is no value of the program")));
         }
-        if !self.loaded.schedule.border.contains(&value) {
-            return Err(BackendError::Unsupported(format!(
-                "\"{}\" lies inside a kernel",
-                graph.value(value).name
-            )));
+        let name = &graph.value(value).name;
+        if !self.loaded.border.contains(&value) {
+            return Err(BackendError::Unsupported(format!("\"{name}\" is inside a step")));
         }
-        match &self.values[value.0 as usize] {
-            Some(v) => v.tensor(),
-            None => Err(BackendError::Unsupported(format!(
-                "\"{}\" was not kept; call set_observable(true) before the run",
-                graph.value(value).name
-            ))),
-        }
+        let kept = self.values.get(value.0 as usize).and_then(Clone::clone);
+        kept.ok_or_else(|| {
+            BackendError::Unsupported(format!(
+                "\"{name}\" was not kept; call set_observable(true) before the run"
+            ))
+        })
     }
 
     fn set_observable(&mut self, on: bool) {
@@ -226,7 +181,6 @@ impl Context for CpuContext {
     }
 
     fn counters(&self) -> Counters {
-        let inside = self.bodies.iter().flatten().map(|b| b.counters().allocations).sum::<u64>();
-        Counters { runs: self.runs, allocations: self.pool.allocations() + inside, ..Counters::default() }
+        Counters { runs: self.runs, ..Counters::default() }
     }
 }

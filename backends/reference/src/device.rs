@@ -1,30 +1,30 @@
 //! The device and what is loaded on it.
 
-use crate::buffer::{Options, afford};
-use crate::context::{CpuContext, Loaded};
-use crate::kernel::Schedule;
-use crate::tactics::check_tactic;
-use crate::value::Val;
+use crate::backend::check_tactic;
+use crate::context::OracleContext;
 use kiln_backend::flow::LoadedBodies;
 use kiln_backend::{BackendError, Context, Device, Executable, MemoryPlan, Program, Step, TimeRequest};
-use kiln_ir::{Bytes, Tensor};
+use kiln_ir::{Bytes, NodeId, ValueId};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The processor.
-pub(crate) struct Cpu {
-    options: Options,
+pub(crate) struct Processor;
+
+/// A program with what its contexts share.
+pub(crate) struct Loaded {
+    pub(crate) program: Arc<Program>,
+    /// Bodies of each step of control flow.
+    pub(crate) bodies: Vec<Option<LoadedBodies>>,
+    /// Values between steps, and outputs: what can be observed.
+    pub(crate) border: HashSet<ValueId>,
+    /// Values that nobody reads after a node.
+    pub(crate) dead_after: HashMap<NodeId, Vec<ValueId>>,
 }
 
-impl Cpu {
-    pub(crate) fn new(options: Options) -> Cpu {
-        Cpu { options }
-    }
-}
+struct OracleExecutable(Arc<Loaded>);
 
-/// Loaded program that contexts are made from.
-struct CpuExecutable(Arc<Loaded>);
-
-impl Device for Cpu {
+impl Device for Processor {
     fn time(&self, request: &TimeRequest<'_>) -> Result<Vec<f64>, BackendError> {
         let graph = request.graph.clone();
         let blob = Bytes::from(request.blob.to_vec());
@@ -33,14 +33,11 @@ impl Device for Cpu {
         let shapes = Arc::new(program.shapes(request.inputs)?);
         let mut context = self.load(program)?.context()?;
         let mut samples = Vec::new();
-        // The first run warms the caches and the buffer pool.
-        for i in 0..=request.samples {
+        for _ in 0..request.samples {
             context.enqueue(request.inputs, &shapes)?;
             context.outputs()?;
-            if i > 0 {
-                let times = context.step_times()?;
-                samples.push(times.iter().filter(|t| t.inside.is_empty()).map(|t| t.ns).sum());
-            }
+            let times = context.step_times()?;
+            samples.push(times.iter().filter(|t| t.inside.is_empty()).map(|t| t.ns).sum());
         }
         Ok(samples)
     }
@@ -50,30 +47,56 @@ impl Device for Cpu {
         for step in &program.steps {
             check_tactic(&step.tactic.name)?;
             bodies.push(LoadedBodies::of(&program, step, |body| self.load(body))?);
+            if let Some(id) = step.nodes.iter().find(|&&n| program.graph.get(n).is_none()) {
+                return Err(BackendError::InvalidArgument(format!("{id:?} is no node of the program")));
+            }
         }
-        let schedule = Schedule::new(&program)?;
-        let mut weights = vec![None; program.graph.value_ids().count()];
-        for (v, t) in program.weights() {
-            weights[v.0 as usize] = Some(Val::Shared(aligned(t)));
-        }
-        let options = self.options;
-        Ok(Arc::new(CpuExecutable(Arc::new(Loaded { program, schedule, bodies, weights, options }))))
+        let (border, dead_after) = (border(&program), dead_after(&program));
+        Ok(Arc::new(OracleExecutable(Arc::new(Loaded { program, bodies, border, dead_after }))))
     }
 }
 
-/// The tensor, or a copy where its elements are not aligned, as in a mapped model file: the fast paths would copy it in
-/// every run.
-fn aligned(t: &Tensor) -> Tensor {
-    let size = (t.dtype().bits() / 8).max(1) as usize;
-    match t.bytes().as_ptr() as usize % size {
-        0 => t.clone(),
-        _ => Tensor::from_bytes(t.dtype(), t.shape(), t.bytes().to_vec()).unwrap_or_else(|| t.clone()),
-    }
-}
-
-impl Executable for CpuExecutable {
+impl Executable for OracleExecutable {
     fn context(&self) -> Result<Box<dyn Context>, BackendError> {
-        afford(self.0.program.memory.arena, "the activations of a context")?;
-        Ok(Box::new(CpuContext::new(self.0.clone())?))
+        let bytes = self.0.program.memory.arena;
+        kiln_ir::budget::reserve(bytes).map_err(|e| {
+            let what = format!(
+                "the activations of a context (the limit is {} bytes, {} are in use; raise it with --memory-limit)",
+                e.limit, e.used
+            );
+            BackendError::OutOfMemory { what, bytes }
+        })?;
+        Ok(Box::new(OracleContext::new(self.0.clone())?))
     }
+}
+
+/// Values that another step or the caller reads.
+fn border(program: &Program) -> HashSet<ValueId> {
+    let mut step_of: HashMap<NodeId, usize> = HashMap::new();
+    for (i, step) in program.steps.iter().enumerate() {
+        step_of.extend(step.nodes.iter().map(|&n| (n, i)));
+    }
+    let mut border: HashSet<ValueId> = program.graph.outputs.iter().copied().collect();
+    for (id, node) in program.graph.nodes() {
+        for &v in node.inputs.iter().flatten() {
+            let from = program.graph.producer(v).map(|(p, _)| step_of.get(&p));
+            if from.is_none_or(|from| from != step_of.get(&id)) {
+                border.insert(v);
+            }
+        }
+    }
+    border
+}
+
+/// For each node the values that it reads or defines and that no later one reads.
+fn dead_after(program: &Program) -> HashMap<NodeId, Vec<ValueId>> {
+    let graph = &program.graph;
+    let mut later: HashSet<ValueId> = graph.outputs.iter().copied().collect();
+    let mut dead: HashMap<NodeId, Vec<ValueId>> = HashMap::new();
+    for id in program.steps.iter().flat_map(|s| &s.nodes).rev() {
+        let Some(node) = graph.get(*id) else { continue };
+        let touched = node.inputs.iter().flatten().chain(&node.outputs);
+        dead.insert(*id, touched.copied().filter(|v| later.insert(*v)).collect());
+    }
+    dead
 }

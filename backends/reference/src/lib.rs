@@ -1,16 +1,10 @@
-//! The CPU reference backend of Kiln: oracle and embedded default.
+//! The reference backend of Kiln: the oracle, slow and exact.
 //!
-//! Every region has the tactic "oracle", which evaluates node by node with the reference implementations of
-//! `kiln-ir`; where there is a blocked, threaded path it has the tactic "fast", too.
+//! Evaluates every layer by its operator's own definition, in f64 where it computes with floats, on one thread. Other backends are
+//! compared with it. Nothing is fused, chosen or timed here: for runs that are to be fast there is the backend `cpu`.
 
 mod backend;
-mod buffer;
 mod context;
 mod device;
-mod fast;
-mod kernel;
-mod tactics;
-mod value;
 
 pub use backend::Reference;
-pub use buffer::Options;

@@ -1,9 +1,10 @@
 //! Host code in front of and around kernels: import, passes, search, loading of plans, refit, and what a run costs beside its
-//! kernels. All on the reference backend, so that no device is needed.
+//! kernels. All on the CPU backend, so that no device is needed.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench")]
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use kiln_backend_cpu::Cpu;
 use kiln_builder::passes::folding::FoldWork;
 use kiln_builder::passes::{AFTER_TYPES, BEFORE_TYPES, Notes, PassCx, run_list};
 use kiln_builder::{BuildConfig, Builder, Refit};
@@ -11,9 +12,8 @@ use kiln_ir::{Attrs, DType, Graph, Tensor, TensorType};
 use kiln_network::Network;
 use kiln_onnx::{ImportOptions, parse_file};
 use kiln_plan::Plan;
-use kiln_reference::Reference;
 use kiln_runtime::{Engine, Profile, graph_io};
-use kiln_tests::backends::reference;
+use kiln_tests::backends::cpu;
 use kiln_tests::models::data;
 use std::hint::black_box;
 
@@ -47,7 +47,7 @@ fn import(c: &mut Criterion) {
 }
 
 fn build(c: &mut Criterion) {
-    let (g, backend, target) = (graph(), reference(), Reference::target());
+    let (g, backend, target) = (graph(), cpu(), Cpu::target());
     let config = config(&g);
     c.bench_function("passes", |b| {
         let run = |mut g: Graph| {
@@ -72,8 +72,8 @@ fn build(c: &mut Criterion) {
 }
 
 fn plan(c: &mut Criterion) {
-    let (g, target) = (graph(), Reference::target());
-    let mut builder = Builder::new(reference(), target.clone());
+    let (g, target) = (graph(), Cpu::target());
+    let mut builder = Builder::new(cpu(), target.clone());
     builder.config = config(&g);
     let profile = profile(&g);
     let program = builder.build_graph(g, &mut |_, _, _| true).unwrap().program;
@@ -85,7 +85,7 @@ fn plan(c: &mut Criterion) {
     });
     c.bench_function("load a plan", |b| {
         let read = || Plan::read(bytes.clone()).unwrap();
-        b.iter_batched(read, |p| Engine::from_plan(p, reference()).unwrap(), BatchSize::LargeInput);
+        b.iter_batched(read, |p| Engine::from_plan(p, cpu()).unwrap(), BatchSize::LargeInput);
     });
 }
 
@@ -97,9 +97,9 @@ fn small() -> Engine {
     let y = net.add_layer("y", "matmul", Attrs::new(), &[Some(x), Some(w)]).unwrap()[0];
     let z = net.add_layer("z", "tanh", Attrs::new(), &[Some(y)]).unwrap()[0];
     net.mark_output(z, "z").unwrap();
-    let mut builder = Builder::new(reference(), Reference::target());
+    let mut builder = Builder::new(cpu(), Cpu::target());
     builder.config = BuildConfig { estimates: true, refit: Refit::All, ..BuildConfig::default() };
-    Engine::from_program(builder.build(&net).unwrap().program, Vec::new(), reference()).unwrap()
+    Engine::from_program(builder.build(&net).unwrap().program, Vec::new(), cpu()).unwrap()
 }
 
 fn run(c: &mut Criterion) {

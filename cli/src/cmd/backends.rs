@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::options::PluginOptions;
 use crate::print::{Printer, bytes};
 use crate::session::Session;
-use kiln::REFERENCE;
+use kiln::is_linked;
 use kiln::plugin::Found;
 use kiln::{BackendError, Target};
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
 
 fn source(name: &str, found: &[Found]) -> String {
     let plugin = found.iter().find(|f| f.outcome.as_ref().is_ok_and(|i| i.name == name));
-    match plugin.filter(|_| name != REFERENCE) {
+    match plugin.filter(|_| !is_linked(name)) {
         Some(f) => f.path.display().to_string(),
         None => "linked in".into(),
     }

@@ -85,7 +85,7 @@ impl Folder {
 #[allow(dead_code, reason = "not every test file builds an engine")]
 pub fn lenet(folder: &Folder, more: &[&str]) -> String {
     let (model, engine) = (digits("lenet_a.onnx"), folder.name("lenet.kiln"));
-    let mut args = vec!["build", &model, "-o", &engine, "--backend", "reference"];
+    let mut args = vec!["build", &model, "-o", &engine, "--backend", "cpu"];
     args.extend(["--min-shapes", "input:1x1x28x28", "--max-shapes", "input:16x1x28x28"]);
     args.extend(more);
     ok(&args);

@@ -39,14 +39,14 @@ fn folders_that_cannot_be_written_keep_their_files() {
     std::fs::copy(command(), &copy).unwrap();
     let (model, engine, cache) = (closed.name("m.onnx"), closed.name("e.kiln"), closed.name("c"));
     std::fs::copy(digits("lenet_a.onnx"), &model).unwrap();
-    ok(&["build", &model, "-o", &engine, "--backend", "reference", "--timing-cache", &cache]);
+    ok(&["build", &model, "-o", &engine, "--backend", "cpu", "--timing-cache", &cache]);
     let before = [&engine, &cache].map(|p| std::fs::read(p).unwrap());
     let all = names(&closed);
     open_to_all(&closed, 0o755);
     open_to_all(&mine, 0o777);
     let new = mine.name("e.kiln");
     let build = |to: &str, more: &[&str]| {
-        let args = ["build", &model, "-o", to, "--backend", "reference", "--timing-cache", &cache];
+        let args = ["build", &model, "-o", to, "--backend", "cpu", "--timing-cache", &cache];
         as_user(&copy, &[&args, more].concat(), None)
     };
     let Some((code, text)) = build(&engine, &["--locked"]) else {

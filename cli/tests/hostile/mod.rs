@@ -95,7 +95,7 @@ fn damage(model: &[u8], rng: &mut Rng) -> Vec<u8> {
 /// Runs the command on a model; what went wrong beyond an error of its own.
 fn offence(path: &str) -> Option<String> {
     let mut child = Command::new(command())
-        .args(["run", path, "--backend", "reference", "--no-timing", "--random-inputs", "1"])
+        .args(["run", path, "--backend", "cpu", "--no-timing", "--random-inputs", "1"])
         .args(["--memory-limit", "1G", "--timeout", "2"])
         .env_remove("KILN_PLUGIN_PATH")
         .stdout(Stdio::null())

@@ -62,7 +62,7 @@ fn harmless(what: &[&str], r: &Ran) {
 fn names_neither_drive_nor_flood_the_terminal() {
     let f = Folder::new();
     std::fs::write(f.path("long.onnx"), model("Neg", &"long".repeat(LONG / 4))).unwrap();
-    let args = ["run", &f.name("long.onnx"), "--backend", "reference", "--random-inputs", "1"];
+    let args = ["run", &f.name("long.onnx"), "--backend", "cpu", "--random-inputs", "1"];
     let r = kiln(&args);
     harmless(&args, &r);
     assert!(r.code == 1 && r.stderr.contains("wants 1 to 4095"), "{}", r.stderr);
@@ -73,7 +73,7 @@ fn names_neither_drive_nor_flood_the_terminal() {
         std::fs::write(&cut, model("Gather", &end)).unwrap();
         let (engine, outputs) = (f.name("e.kiln"), f.name("o.npz"));
         let commands: &[(i32, &[&str])] = &[
-            (0, &["build", &good, "-o", &engine, "--backend", "reference", "--no-timing", "--layers"]),
+            (0, &["build", &good, "-o", &engine, "--backend", "cpu", "--no-timing", "--layers"]),
             (0, &["inspect", &engine, "--layers"]),
             (0, &["inspect", &engine, "--layers", "--json"]),
             (0, &["run", &engine, "--random-inputs", "1", "--save-outputs", &outputs]),
@@ -83,20 +83,9 @@ fn names_neither_drive_nor_flood_the_terminal() {
                 0,
                 &["bench", &engine, "--warm-up", "1", "--iterations", "2", "--duration", "0.01", "--profile"],
             ),
-            (1, &["run", &bad, "--backend", "reference", "--random-inputs", "1"]),
-            (1, &["build", &cut, "-o", &engine, "--backend", "reference", "--no-timing"]),
-            (
-                0,
-                &[
-                    "compare",
-                    &good,
-                    "--backends",
-                    "reference,reference",
-                    "--per-layer",
-                    "--random-inputs",
-                    "1",
-                ],
-            ),
+            (1, &["run", &bad, "--backend", "cpu", "--random-inputs", "1"]),
+            (1, &["build", &cut, "-o", &engine, "--backend", "cpu", "--no-timing"]),
+            (0, &["compare", &good, "--backends", "cpu,cpu", "--per-layer", "--random-inputs", "1"]),
         ];
         for (code, args) in commands {
             for more in [&[][..], &["-vv"]] {

@@ -65,6 +65,19 @@ pub const UNBOUNDED: Reason = Reason {
     advice: "bound the number of iterations by a constant or an input, and let carried tensors keep their sizes",
 };
 
+/// A layer that a backend of kernels has none for.
+pub const BY_ORACLE: Reason = Reason {
+    why: "it has no kernel here: its operator's reference implementation computes it, which is slow",
+    advice: "use another operator or element type, or another backend",
+};
+
+/// The tactic that computes layers by the reference implementations of their operators.
+pub const ORACLE: &str = "oracle";
+
+/// The feature of a target whose backend takes [`ORACLE`] for layers without a kernel only. Builds report such layers, and strict
+/// ones refuse them.
+pub const ORACLE_IS_FALLBACK: &str = "oracle_is_fallback";
+
 /// The feature of a target whose device is the host itself, so that nothing waits for it.
 pub const HOST_IS_DEVICE: &str = "host_is_device";
 

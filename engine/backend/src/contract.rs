@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// A backend: proposes tactics, compiles them, opens devices. Callable from any thread.
 pub trait Backend: Send + Sync {
-    /// Name of the backend: "reference", "wgpu", "cuda".
+    /// Name of the backend: "cpu", "wgpu", "cuda".
     fn name(&self) -> &str;
 
     /// The devices that it can open, best first. Empty with a reason where there is none.

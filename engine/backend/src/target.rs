@@ -10,7 +10,7 @@ use std::ops::Not;
 #[derive(Clone, Debug, PartialEq, Encode, Decode)]
 #[cbor(map)]
 pub struct Target {
-    /// Name of the backend: "reference", "wgpu", "cuda".
+    /// Name of the backend: "cpu", "wgpu", "cuda".
     #[n(0)]
     pub backend: String,
     /// Version of the backend; plans and cached timings of another one are not used.

@@ -1,7 +1,7 @@
 //! Steps at which runs of a program will need the host, as far as a build can tell.
 
 use crate::bodies;
-use kiln_backend::assisted::{self, HOST_IS_DEVICE, Reason};
+use kiln_backend::assisted::{self, HOST_IS_DEVICE, ORACLE_IS_FALLBACK, Reason};
 use kiln_backend::{HostStep, Program, Shapes, Step, Target, flow, host_layer};
 use kiln_ir::{DType, Dim, Elems, Fact, Graph, Node, Tensor, ValueId};
 use kiln_ops::control::LOOP;
@@ -9,9 +9,12 @@ use kiln_ops::generate::random::is_fresh;
 use std::collections::BTreeSet;
 
 /// The steps of a program, and of the bodies in it, at which runs at one of these points need the host; points are facts of
-/// all values. None where the host is the device. Contents of shape inputs are given to the host with each run.
+/// all values. Where the host is the device, those that only the oracle computes. Contents of shape inputs are given to the host with each run.
 pub(crate) fn expected(program: &Program, points: &[Vec<Fact>], target: &Target) -> Vec<HostStep> {
     let mut all: Vec<HostStep> = Vec::new();
+    if target.has(ORACLE_IS_FALLBACK) {
+        all.extend(by_oracle(program));
+    }
     if target.has(HOST_IS_DEVICE) {
         return all;
     }
@@ -24,6 +27,19 @@ pub(crate) fn expected(program: &Program, points: &[Vec<Fact>], target: &Target)
         }
     }
     all.sort_by(|a, b| (a.step, &a.inside).cmp(&(b.step, &b.inside)));
+    all
+}
+
+/// Steps of the tactic of the oracle, in bodies too.
+fn by_oracle(program: &Program) -> Vec<HostStep> {
+    let mut all = Vec::new();
+    for (i, step) in program.steps.iter().enumerate() {
+        if step.tactic.name == assisted::ORACLE {
+            all.push(HostStep::new(i, assisted::BY_ORACLE));
+        }
+        let bodies = step.bodies.iter().enumerate();
+        all.extend(bodies.flat_map(|(k, b)| by_oracle(b).into_iter().map(move |s| s.within(i, k))));
+    }
     all
 }
 

@@ -1,8 +1,8 @@
-//! Small networks through the builder and the reference backend, against the oracle on the unoptimized graph.
+//! Small networks through the builder and the CPU backend, against the oracle on the unoptimized graph.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use kiln_backend::{Backend, Tactic, flow};
+use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target, flow};
 use kiln_builder::{BuildConfig, Builder, Refit};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Graph, Tensor, TensorType};
@@ -11,7 +11,7 @@ use kiln_plan::Plan;
 use std::sync::Arc;
 
 fn build(network: &Network, config: BuildConfig) -> kiln_builder::Built {
-    let backend: Arc<dyn Backend> = Arc::new(kiln_reference::Reference::new());
+    let backend: Arc<dyn Backend> = Arc::new(kiln_backend_cpu::Cpu::new());
     let target = backend.targets().unwrap().remove(0);
     let mut b = Builder::new(backend, target);
     b.config = config;
@@ -20,7 +20,7 @@ fn build(network: &Network, config: BuildConfig) -> kiln_builder::Built {
 
 /// Runs what was built after an iteration through a plan file, whose reader verifies it.
 fn run(built: kiln_builder::Built, inputs: &[Tensor]) -> Vec<Tensor> {
-    let backend = kiln_reference::Reference::new();
+    let backend = kiln_backend_cpu::Cpu::new();
     let target = backend.targets().unwrap().remove(0);
     let device = backend.open(&target).unwrap();
     let plan = Plan::new(built.program, Vec::new(), target);
@@ -124,7 +124,7 @@ fn a_tactic_source_that_the_backend_lacks_is_an_error() {
     let x = n.add_input("x", TensorType::new(DType::F32, [2])).unwrap();
     let y = layer(&mut n, "relu", Attrs::new(), &[x]);
     n.mark_output(y, "y").unwrap();
-    let backend: Arc<dyn Backend> = Arc::new(kiln_reference::Reference::new());
+    let backend: Arc<dyn Backend> = Arc::new(kiln_backend_cpu::Cpu::new());
     let mut target = backend.targets().unwrap().remove(0);
     target.features.push(kiln_backend::offer_feature("faster"));
     let mut b = Builder::new(backend, target);
@@ -132,7 +132,34 @@ fn a_tactic_source_that_the_backend_lacks_is_an_error() {
     b.build(&n).unwrap();
     b.config.tactic_sources = vec!["cublaslt".into()];
     let e = b.build(&n).unwrap_err().to_string();
-    assert_eq!(e, "backend reference has no tactic source \"cublaslt\"; there are: faster");
+    assert_eq!(e, "backend cpu has no tactic source \"cublaslt\"; there are: faster");
+}
+
+/// The CPU backend with a second tactic for every region: the oracle.
+struct Two(kiln_backend_cpu::Cpu);
+
+impl Backend for Two {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn targets(&self) -> Result<Vec<Target>, BackendError> {
+        self.0.targets()
+    }
+
+    fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
+        let mut all = self.0.tactics(region, target)?;
+        all.push(Tactic::plain("oracle"));
+        Ok(all)
+    }
+
+    fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
+        self.0.compile(region, tactic, target)
+    }
+
+    fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
+        self.0.open(target)
+    }
 }
 
 #[test]
@@ -142,7 +169,7 @@ fn excluded_tactics_are_not_taken() {
     let y = layer(&mut n, "relu", Attrs::new(), &[x]);
     n.mark_output(y, "y").unwrap();
     let excluding = |names: &[&str]| {
-        let backend: Arc<dyn Backend> = Arc::new(kiln_reference::Reference::new());
+        let backend: Arc<dyn Backend> = Arc::new(Two(kiln_backend_cpu::Cpu::new()));
         let target = backend.targets().unwrap().remove(0);
         let mut b = Builder::new(backend, target);
         b.config.estimates = true;
@@ -164,7 +191,7 @@ fn dynamic_inputs_need_a_range() {
         .unwrap();
     let y = layer(&mut n, "exp", Attrs::new(), &[x]);
     n.mark_output(y, "y").unwrap();
-    let backend: Arc<dyn Backend> = Arc::new(kiln_reference::Reference::new());
+    let backend: Arc<dyn Backend> = Arc::new(kiln_backend_cpu::Cpu::new());
     let target = backend.targets().unwrap().remove(0);
     let e = Builder::new(backend, target).build(&n).unwrap_err();
     assert!(e.to_string().contains("\"x\""), "{e}");
@@ -191,7 +218,7 @@ const LOOP: &str = r#"graph "loop" {
 fn bodies_know_their_slices_where_the_target_has_kernels_for_them() {
     let mut told = Vec::new();
     for features in [&[][..], &[flow::SLICES]] {
-        let backend: Arc<dyn Backend> = Arc::new(kiln_reference::Reference::new());
+        let backend: Arc<dyn Backend> = Arc::new(kiln_backend_cpu::Cpu::new());
         let mut target = backend.targets().unwrap().remove(0);
         target.features.extend(features.iter().map(|&f| f.to_owned()));
         let mut b = Builder::new(backend, target);

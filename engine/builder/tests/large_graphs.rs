@@ -5,9 +5,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
 use kiln_backend::Backend;
+use kiln_backend_cpu::Cpu;
 use kiln_builder::{BuildConfig, Builder, Built, Narrowing};
 use kiln_ir::{Attrs, DType, Fact, Graph, Op, Tensor, TensorType};
-use kiln_reference::Reference;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ fn op(name: &str) -> Op {
 
 fn built(what: &str, g: Graph, reduced: Vec<DType>) -> Built {
     let start = Instant::now();
-    let backend = Arc::new(Reference::new());
+    let backend = Arc::new(Cpu::new());
     let target = backend.targets().unwrap().remove(0);
     let mut builder = Builder::new(backend, target);
     builder.config =

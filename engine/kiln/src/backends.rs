@@ -1,6 +1,8 @@
-//! The backends that are available: the linked reference, and plug-ins.
+//! The backends that are available: the linked ones, and plug-ins.
 
 use crate::Error;
+use kiln_backend::Backend;
+use kiln_backend_cpu::Cpu;
 use kiln_reference::Reference;
 use kiln_runtime::Backends;
 use kiln_runtime::plugin::{
@@ -9,10 +11,18 @@ use kiln_runtime::plugin::{
 use std::path::Path;
 use std::sync::Arc;
 
-/// Name of the backend that is linked in.
+/// Name of the linked backend that runs on the processor: the default where no other device is.
+pub const CPU: &str = "cpu";
+
+/// Name of the linked backend that is the oracle: slow and exact, to compare others with. Never a default.
 pub const REFERENCE: &str = "reference";
 
-/// Backends in the order of preference where none is asked for; others come after, the reference last.
+/// Whether a backend of this name is linked in, so that no library is opened for it.
+pub fn is_linked(name: &str) -> bool {
+    [CPU, REFERENCE].contains(&name)
+}
+
+/// Backends in the order of preference where none is asked for; others come after, the processor last.
 const PREFERRED: [&str; 2] = ["cuda", "wgpu"];
 
 /// Places that plug-ins are looked for in, and the policy that they must satisfy.
@@ -40,11 +50,14 @@ impl DiscoverOptions {
     }
 }
 
-/// The linked reference backend and every plug-in found, ready to use; and what came of each library.
+/// The linked backends and every plug-in found, ready to use; and what came of each library.
 pub fn backends(options: &DiscoverOptions) -> (Backends, Vec<Found>) {
     let mut all = Backends::new();
-    if let Err(e) = all.register(Arc::new(Reference::new())) {
-        tracing::error!("{e}");
+    let linked: [Arc<dyn Backend>; 2] = [Arc::new(Cpu::new()), Arc::new(Reference::new())];
+    for backend in linked {
+        if let Err(e) = all.register(backend) {
+            tracing::error!("{e}");
+        }
     }
     if options.policy.level == Level::Off {
         return (all, Vec::new());
@@ -82,13 +95,13 @@ fn register(all: &mut Backends, found: &Found, policy: &Policy) -> Result<(), Pl
     })
 }
 
-/// The name of the best backend that has a device: those with hardware come first, the reference before software
-/// drivers of graphics interfaces.
+/// The name of the best backend that has a device: those with hardware come first, the processor before software
+/// drivers of graphics interfaces. The oracle is not among them.
 pub fn best(backends: &Backends) -> Result<String, Error> {
-    let mut names: Vec<&str> = backends.names().collect();
+    let mut names: Vec<&str> = backends.names().filter(|n| *n != REFERENCE).collect();
     let rank = |n: &str| match PREFERRED.iter().position(|p| *p == n) {
         Some(i) => i,
-        None if n == REFERENCE => usize::MAX,
+        None if n == CPU => usize::MAX,
         None => PREFERRED.len(),
     };
     names.sort_by_key(|n| (rank(n), n.to_string()));

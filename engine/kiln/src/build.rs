@@ -15,7 +15,7 @@ use std::sync::Arc;
 ///
 /// ```
 /// let mut options = kiln::BuildOptions::default();
-/// options.backend = Some("reference".to_owned());
+/// options.backend = Some("cpu".to_owned());
 /// options.shapes.fixed("input", &[1, 1, 28, 28]);
 /// ```
 #[derive(Clone, Debug, Default)]

@@ -24,7 +24,7 @@ pub(crate) struct Options {
 /// # let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/digits/lenet_a.onnx");
 /// use kiln::{Engine, Tensor};
 ///
-/// let engine = Engine::builder().backend("reference").build(model)?;
+/// let engine = Engine::builder().backend("cpu").build(model)?;
 /// let image = Tensor::from_slice(&[1, 1, 28, 28], &[0.5f32; 784])?;
 /// let outputs = engine.run([("input", image)])?;
 /// assert_eq!(outputs.get("logits")?.shape(), [1, 10]);
@@ -92,10 +92,10 @@ impl Engine {
 /// # let file = folder.path().join("lenet.kiln");
 /// use kiln::Engine;
 ///
-/// let builder = Engine::builder().backend("reference").shapes("input", &[1, 1, 28, 28], &[4, 1, 28, 28], &[8, 1, 28, 28]);
+/// let builder = Engine::builder().backend("cpu").shapes("input", &[1, 1, 28, 28], &[4, 1, 28, 28], &[8, 1, 28, 28]);
 /// // A plan for a file, which another process loads.
 /// builder.build_plan(model)?.plan.write_file(&file)?;
-/// let engine = Engine::builder().backend("reference").build(&file)?;
+/// let engine = Engine::builder().backend("cpu").build(&file)?;
 /// assert_eq!(engine.profiles()[0].shapes["input"].max, [8, 1, 28, 28]);
 /// # Ok::<(), kiln::Error>(())
 /// ```

@@ -25,7 +25,7 @@
 //! # let file = folder.path().join("lenet.kiln");
 //! use kiln::{Engine, Tensor};
 //!
-//! let builder = Engine::builder().backend("reference").shapes("input", &[1, 1, 28, 28], &[4, 1, 28, 28], &[8, 1, 28, 28]);
+//! let builder = Engine::builder().backend("cpu").shapes("input", &[1, 1, 28, 28], &[4, 1, 28, 28], &[8, 1, 28, 28]);
 //! builder.build_plan(model)?.plan.write_file(&file)?;
 //!
 //! let engine = Engine::open(&file)?;
@@ -74,7 +74,7 @@ mod model;
 mod shapes;
 pub mod weights;
 
-pub use backends::{DiscoverOptions, REFERENCE, backends, best};
+pub use backends::{CPU, DiscoverOptions, REFERENCE, backends, best, is_linked};
 #[cfg(feature = "build")]
 pub use build::{BuildOptions, BuildReport, Built};
 pub use engine::{Engine, EngineBuilder};

@@ -21,10 +21,10 @@ use std::sync::Arc;
 #[test]
 fn an_onnx_model_is_built_and_run() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/digits/lenet_a.onnx");
-    let builder = Engine::builder().backend("reference");
+    let builder = Engine::builder().backend("cpu");
     let (engine, outputs) = from_onnx::run_on_zeros(&model, &builder).unwrap();
     assert_eq!((outputs.len(), outputs.get("logits").unwrap().shape()), (1, &[1, 10][..]));
-    assert_eq!((engine.backend(), engine.report().unwrap().backend.as_str()), ("reference", "reference"));
+    assert_eq!((engine.backend(), engine.report().unwrap().backend.as_str()), ("cpu", "cpu"));
     // The best backend is that with hardware, else the reference.
     let backends = all_backends();
     let best = kiln::best(&backends).unwrap();
@@ -84,7 +84,7 @@ fn text_is_written_by_loops_of_the_api_and_of_onnx() {
         let exported = charrnn::engine(exported.as_path(), &name, &backends).unwrap();
         let greedy = expected["h128"]["greedy"].as_array().unwrap();
         // The software driver of wgpu takes its time.
-        let prompts = if name == kiln::REFERENCE { greedy.len() } else { 3 };
+        let prompts = if name == kiln::CPU { greedy.len() } else { 3 };
         for g in &greedy[..prompts] {
             let (prompt, wanted) = (g["prompt"].as_str().unwrap(), g["generated"].as_str().unwrap());
             let max_new = g["max_new"].as_i64().unwrap();

@@ -77,10 +77,10 @@ fn options_of_the_build_are_refused_for_plans_not_ignored() {
         other => panic!("{other:?}"),
     };
     assert_eq!(refused(builder().backend("wgpu")), "backend");
-    assert_eq!(refused(builder().fallback("reference")), "fallback");
+    assert_eq!(refused(builder().fallback("cpu")), "fallback");
     assert_eq!(refused(builder().shape("input", &[2, 1, 28, 28])), "shapes");
     assert_eq!(refused(builder().timing_cache("times.jsonl")), "timing_cache");
-    assert!(builder().backend("reference").build(plan.clone()).is_ok());
+    assert!(builder().backend("cpu").build(plan.clone()).is_ok());
 }
 
 #[test]

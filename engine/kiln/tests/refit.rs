@@ -15,7 +15,7 @@ fn digits(name: &str) -> PathBuf {
 fn plan(model: &str, refit: Refit, strip: bool) -> Plan {
     // Without times all builds choose alike.
     let config = BuildConfig { estimates: true, refit, ..BuildConfig::default() };
-    let builder = Engine::builder().backend("reference").config(config).strip_weights(strip);
+    let builder = Engine::builder().backend("cpu").config(config).strip_weights(strip);
     builder.build_plan(digits(model)).expect("the model builds").plan
 }
 
@@ -177,7 +177,7 @@ fn single_weights_are_refittable_where_only_they_are_asked_for() {
     refitter.refit().expect("a refit");
     assert_eq!(logits(&engine), logits(&all));
     let none = Refit::Individual(["conv9.weight".to_owned()].into());
-    let e = Engine::builder().backend("reference").refit(none).build(digits("lenet_a.onnx")).map(drop);
+    let e = Engine::builder().backend("cpu").refit(none).build(digits("lenet_a.onnx")).map(drop);
     let Err(Error::Build { source, .. }) = e else { panic!("{e:?}") };
     assert!(
         source.to_string().contains("conv9.weight") && source.to_string().contains("conv1.bias"),
@@ -210,7 +210,7 @@ fn layers() -> Network {
 
 #[test]
 fn weights_that_nobody_named_are_known_by_layer_and_role() {
-    let builder = Engine::builder().backend("reference").refit(Refit::All);
+    let builder = Engine::builder().backend("cpu").refit(Refit::All);
     let engine = load(builder.build_plan(&layers()).expect("it builds").plan);
     let mut r = engine.refitter().expect("a refitter");
     assert_eq!(r.get_all(), ["conv/bias", "conv/kernel", "named", "scale/scale", "scale/shift"]);

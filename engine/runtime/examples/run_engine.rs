@@ -4,9 +4,9 @@
 //! `cargo run --release -p kiln-runtime --example run_engine -- ENGINE.kiln [INPUT=FILE]...`, each file holding the
 //! elements as they lie in memory. Inputs that are not given are zeros.
 
+use kiln_backend_cpu::Cpu;
 use kiln_ir::Tensor;
 use kiln_plan::PlanHeader;
-use kiln_reference::Reference;
 use kiln_runtime::plugin::{Policy, Search, find};
 use kiln_runtime::{Backends, Engine, IoMode, IoTensor};
 use std::error::Error;
@@ -17,7 +17,7 @@ use std::time::Instant;
 /// Loads an engine on the backend that it was built for.
 pub fn open(path: &Path) -> Result<Engine, Box<dyn Error>> {
     let mut backends = Backends::new();
-    backends.register(Arc::new(Reference::new()))?;
+    backends.register(Arc::new(Cpu::new()))?;
     let wanted = PlanHeader::peek(path)?.target.backend;
     if backends.get(&wanted).is_err() {
         let plugin = find(&wanted, &Search::from_env(), &Policy::default())?;

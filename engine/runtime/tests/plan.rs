@@ -5,9 +5,9 @@ mod common;
 
 use common::{backend, linear, program, rows, t};
 use kiln_backend::{Backend, MemoryPlan, Place};
+use kiln_backend_cpu::Cpu;
 use kiln_ir::{Bytes, Tensor};
 use kiln_plan::{Plan, PlanError, PlanHeader, Requirement, Verbosity, verify};
-use kiln_reference::Reference;
 use kiln_runtime::{Backends, Engine, RuntimeError};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn plan() -> Plan {
     let mut p = program(&linear());
     p.steps[0].blob = Bytes::from(b"kernel of both".to_vec());
     p.steps[1].blob = p.steps[0].blob.clone();
-    Plan::new(p, vec![rows(4)], Reference::target())
+    Plan::new(p, vec![rows(4)], Cpu::target())
         .with_plugins(vec![Requirement { name: "p".into(), version: "1.2".into() }])
         .with_verbosity(Verbosity::Detailed)
         .with_network(linear().lower().unwrap())
@@ -32,7 +32,7 @@ fn large() -> Plan {
         last = n.add_layer("", "add", kiln_ir::Attrs::new(), &[Some(last), Some(w)]).unwrap()[0];
     }
     n.mark_output(last, "y").unwrap();
-    Plan::new(program(&n), vec![], Reference::target())
+    Plan::new(program(&n), vec![], Cpu::target())
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn files_are_read_peeked_at_and_loaded_by_backend_name() {
     assert_eq!(PlanHeader::peek(&path).unwrap(), p.header);
     let mut backends = Backends::new();
     let e = Engine::load(&path, &backends).unwrap_err();
-    assert!(matches!(&e, RuntimeError::NoBackend { name, .. } if name == "reference"), "{e}");
+    assert!(matches!(&e, RuntimeError::NoBackend { name, .. } if name == "cpu"), "{e}");
     backends.register(backend()).unwrap();
     assert!(backends.register(backend()).is_err());
     let mut cx = Engine::load(&path, &backends).unwrap().create_context().unwrap();
@@ -142,7 +142,7 @@ fn absurd_tables_are_refused_before_anything_is_allocated() {
 #[test]
 fn compatibility_refuses_or_warns() {
     let header = plan().header;
-    let own = Reference::target();
+    let own = Cpu::target();
     assert_eq!(header.check_compatibility(&own), Default::default());
     let with = |f: &dyn Fn(&mut kiln_backend::Target)| {
         let mut t = own.clone();
@@ -234,7 +234,7 @@ fn the_inspector_tells_as_much_as_it_may() {
     assert!(names.contains("\"sum\"") && !names.contains("oracle"));
     let none = p.with_verbosity(Verbosity::None).layers.to_json();
     assert!(none.contains("\"0\"") && !none.contains("sum"));
-    let e = Engine::from_plan(plan(), Arc::new(Reference::new())).unwrap();
+    let e = Engine::from_plan(plan(), Arc::new(Cpu::new())).unwrap();
     let mut cx = e.create_context().unwrap();
     cx.set_input_shape("a", &[3, 2]).unwrap();
     cx.set_input_shape("b", &[3, 2]).unwrap();

@@ -5,9 +5,9 @@ mod common;
 
 use common::{backend, engine, linear, rows, t};
 use kiln_backend::{Program, Tactic};
+use kiln_backend_cpu::Cpu;
 use kiln_ir::{Attrs, DType, Dim, Fact, Graph, Op, Recipe, Tensor, TensorType, Weight};
 use kiln_plan::Plan;
-use kiln_reference::Reference;
 use kiln_runtime::{Engine, ExecutionContext, RuntimeError, verify_recipes};
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ fn what_does_not_fit_is_refused() {
     assert!(said(r.set("q", t(&[1], &[0.0]))).contains("f32[2]"));
     assert!(said(r.set("q", Tensor::i64(&[2], &[0, 0]).unwrap())).contains("was given i64[2]"));
     assert!(!r.unset("q"));
-    let mut plan = Plan::new(derived(true), vec![], Reference::target());
+    let mut plan = Plan::new(derived(true), vec![], Cpu::target());
     plan.header.refittable = false;
     assert!(Engine::from_plan(plan, backend()).unwrap().refitter().is_err());
 }

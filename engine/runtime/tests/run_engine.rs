@@ -7,10 +7,10 @@ mod common;
 mod run_engine;
 
 use common::{f32_ty, linear, program, rows, t};
+use kiln_backend_cpu::Cpu;
 use kiln_ir::Attrs;
 use kiln_network::Network;
 use kiln_plan::Plan;
-use kiln_reference::Reference;
 
 fn plan_file(
     folder: &tempfile::TempDir,
@@ -18,7 +18,7 @@ fn plan_file(
     profiles: Vec<kiln_runtime::Profile>,
 ) -> std::path::PathBuf {
     let path = folder.path().join("e.kiln");
-    Plan::new(program(n), profiles, Reference::target()).write_file(&path).unwrap();
+    Plan::new(program(n), profiles, Cpu::target()).write_file(&path).unwrap();
     path
 }
 

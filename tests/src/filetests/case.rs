@@ -25,7 +25,7 @@ pub struct Case {
 pub struct Settings {
     /// `reduced=f16`, `strong_types=true`, `obey=true`, `prefer=true`, `fold=false`, `fuse=false`, `fold_limit=…`.
     pub config: BuildConfig,
-    /// `backend=wgpu`: who is asked what it can run; the reference backend if not given.
+    /// `backend=wgpu`: who is asked what it can run; the CPU backend if not given.
     pub backend: String,
     /// `tolerance=1e-2`: the greatest difference of outputs, relative where they are greater than 1.
     pub tolerance: f64,
@@ -39,7 +39,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             config: BuildConfig::default(),
-            backend: "reference".into(),
+            backend: "cpu".into(),
             tolerance: 1e-5,
             sizes: vec![3, 4],
             positive: false,

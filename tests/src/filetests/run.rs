@@ -1,7 +1,7 @@
 //! Running one case.
 
 use super::{Case, same_results};
-use crate::backends::{reference, wgpu};
+use crate::backends::{cpu, wgpu};
 use kiln_backend::{Backend, Target};
 use kiln_builder::passes::folding::FoldWork;
 use kiln_builder::{PassCx, passes, regions};
@@ -58,7 +58,7 @@ type Asked = (Arc<dyn Backend>, Target);
 
 fn backend(name: &str) -> Result<Option<Asked>, String> {
     let found = match name {
-        "reference" => Some(reference()),
+        "cpu" => Some(cpu()),
         "wgpu" => wgpu()?,
         _ => return Err(format!("there is no backend `{name}`")),
     };

@@ -7,8 +7,8 @@ use kiln_backend::{
     Backend, BackendError, Context, Counters, Device, Executable, Program, Region, Shapes, StepTime, Tactic,
     Target, TimeRequest,
 };
+use kiln_backend_cpu::Cpu;
 use kiln_ir::{Tensor, ValueId};
-use kiln_reference::Reference;
 use std::sync::Arc;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -28,7 +28,7 @@ enum Fault {
 
 struct Faulty<T>(T, Fault);
 
-impl Backend for Faulty<Reference> {
+impl Backend for Faulty<Cpu> {
     fn name(&self) -> &str {
         "faulty"
     }
@@ -111,7 +111,7 @@ impl Context for Faulty<Box<dyn Context>> {
 }
 
 fn table(fault: Fault, op: &str) -> Table {
-    let backend = Arc::new(Faulty(Reference::default(), fault));
+    let backend = Arc::new(Faulty(Cpu::default(), fault));
     Subject::new(backend, Mode::Test, Latitude::default()).unwrap().run(Some(op), 1)
 }
 

@@ -3,14 +3,14 @@
 #![allow(dead_code, reason = "each test file uses some of them")]
 
 use kiln_backend::{Program, Tactic};
+use kiln_backend_cpu::{Cpu, Options};
 use kiln_ir::{Attrs, DType, Dim, Tensor, TensorType};
 use kiln_network::Network;
-use kiln_reference::{Options, Reference};
 use kiln_runtime::{Engine, Profile};
 use std::sync::Arc;
 
-pub fn backend() -> Arc<Reference> {
-    Arc::new(Reference::with_options(Options { poison: true }))
+pub fn backend() -> Arc<Cpu> {
+    Arc::new(Cpu::with_options(Options { poison: true, ..Options::default() }))
 }
 
 pub fn f32_ty(dims: &[Dim]) -> TensorType {

@@ -1,0 +1,81 @@
+//! The device and what is loaded on it.
+
+use crate::buffer::{Options, afford};
+use crate::context::{CpuContext, Loaded};
+use crate::kernel::Schedule;
+use crate::tactics::check_tactic;
+use crate::threads::Threads;
+use crate::value::Val;
+use kiln_backend::flow::LoadedBodies;
+use kiln_backend::{BackendError, Context, Device, Executable, MemoryPlan, Program, Step, TimeRequest};
+use kiln_ir::{Bytes, Tensor};
+use std::sync::Arc;
+
+/// The processor.
+pub(crate) struct Processor {
+    options: Options,
+    threads: Arc<Threads>,
+}
+
+impl Processor {
+    pub(crate) fn new(options: Options) -> Processor {
+        Processor { options, threads: Threads::new(options.thread_count()) }
+    }
+}
+
+/// Loaded program that contexts are made from.
+struct CpuExecutable(Arc<Loaded>);
+
+impl Device for Processor {
+    fn time(&self, request: &TimeRequest<'_>) -> Result<Vec<f64>, BackendError> {
+        let graph = request.graph.clone();
+        let blob = Bytes::from(request.blob.to_vec());
+        let step = Step::new(&graph.name, graph.order().to_vec(), request.tactic.clone(), blob);
+        let program = Arc::new(Program { graph, steps: vec![step], memory: MemoryPlan::default() });
+        let shapes = Arc::new(program.shapes(request.inputs)?);
+        let mut context = self.load(program)?.context()?;
+        let mut samples = Vec::new();
+        // The first run warms the caches and the buffer pool.
+        for i in 0..=request.samples {
+            context.enqueue(request.inputs, &shapes)?;
+            context.outputs()?;
+            if i > 0 {
+                let times = context.step_times()?;
+                samples.push(times.iter().filter(|t| t.inside.is_empty()).map(|t| t.ns).sum());
+            }
+        }
+        Ok(samples)
+    }
+
+    fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
+        let mut bodies = Vec::with_capacity(program.steps.len());
+        for step in &program.steps {
+            check_tactic(&step.tactic.name)?;
+            bodies.push(LoadedBodies::of(&program, step, |body| self.load(body))?);
+        }
+        let schedule = Schedule::new(&program)?;
+        let mut weights = vec![None; program.graph.value_ids().count()];
+        for (v, t) in program.weights() {
+            weights[v.0 as usize] = Some(Val::Shared(aligned(t)));
+        }
+        let (options, threads) = (self.options, self.threads.clone());
+        Ok(Arc::new(CpuExecutable(Arc::new(Loaded { program, schedule, bodies, weights, options, threads }))))
+    }
+}
+
+/// The tensor, or a copy where its elements are not aligned, as in a mapped model file: the fast paths would copy it in
+/// every run.
+fn aligned(t: &Tensor) -> Tensor {
+    let size = (t.dtype().bits() / 8).max(1) as usize;
+    match t.bytes().as_ptr() as usize % size {
+        0 => t.clone(),
+        _ => Tensor::from_bytes(t.dtype(), t.shape(), t.bytes().to_vec()).unwrap_or_else(|| t.clone()),
+    }
+}
+
+impl Executable for CpuExecutable {
+    fn context(&self) -> Result<Box<dyn Context>, BackendError> {
+        afford(self.0.program.memory.arena, "the activations of a context")?;
+        Ok(Box::new(CpuContext::new(self.0.clone())?))
+    }
+}

@@ -1,0 +1,53 @@
+//! `matmul`: of floats here, of integers in [`super::integer`].
+
+use super::gemm::{Bias, Size, Strided, gemm};
+use super::operand::operand;
+use super::{NodeCx, Types};
+use kiln_backend::BackendError;
+use kiln_ir::DType;
+use kiln_ops::util::broadcast_strides;
+
+/// Whether the kernel covers a node: floats, or integers of 8 or 32 bits.
+pub fn covers(t: &Types<'_>) -> bool {
+    let types = [0, 1].map(|i| t.input(i).map(|t| t.dtype));
+    let narrow = |d: Option<DType>| matches!(d, Some(DType::I8 | DType::U8));
+    t.all_real() || types.into_iter().all(narrow) || types == [Some(DType::I32); 2]
+}
+
+pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
+    let attrs = cx.node.op.attrs();
+    let (ta, tb) = (attrs.bool("trans_a").unwrap_or(false), attrs.bool("trans_b").unwrap_or(false));
+    let (Some(a), Some(b)) = (cx.floats(0), cx.floats(1)) else { return super::integer::run(cx) };
+    let (sa, sb) = (cx.shape(0).to_vec(), cx.shape(1).to_vec());
+    let (Some(l), Some(r)) = (operand(&sa, ta, true), operand(&sb, tb, false)) else { return Ok(false) };
+    let s = Size { m: l.rows, n: r.cols, k: l.cols };
+    let vectors = usize::from(sa.len() == 1) + usize::from(sb.len() == 1);
+    let Some(out) = cx.out_shape(0) else { return Ok(false) };
+    let batch = out[..(out.len() + vectors).saturating_sub(2).min(out.len())].to_vec();
+    let pool = cx.pool.clone();
+    let how = (cx.depth, &pool);
+    let single = r.batch.iter().product::<usize>() == 1 && !ta && sa.len() > 1;
+    let done = cx.write_floats(0, &out, |c| {
+        if single {
+            // One right matrix for all: the rows of the batch are rows of one product.
+            let s = Size { m: a.len().checked_div(s.k).unwrap_or(c.len() / s.n.max(1)), ..s };
+            let left = Strided { data: &a, row: l.row, col: l.col };
+            let right = Strided { data: &b, row: r.row, col: r.col };
+            return gemm(s, &left, &right, Bias::None, c, how);
+        }
+        let (ba, bb) = (broadcast_strides(&l.batch, &batch), broadcast_strides(&r.batch, &batch));
+        let mut matrices = c.chunks_exact_mut((s.m * s.n).max(1));
+        let mut result = Ok(());
+        kiln_ops::util::for_each_index(&batch, |at| {
+            let offset = |strides: &[usize]| kiln_ops::util::offset(at, strides);
+            let (oa, ob) = (offset(&ba) * s.m * s.k, offset(&bb) * s.k * s.n);
+            let left = Strided { data: &a[oa..], row: l.row, col: l.col };
+            let right = Strided { data: &b[ob..], row: r.row, col: r.col };
+            if let (Some(c), Ok(())) = (matrices.next(), &result) {
+                result = gemm(s, &left, &right, Bias::None, c, how);
+            }
+        });
+        result
+    })?;
+    Ok(done)
+}

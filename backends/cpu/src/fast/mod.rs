@@ -1,0 +1,289 @@
+//! Kernels by operator.
+//!
+//! A kernel answers false where it does not cover a case. The oracle then computes the layer, which is reported.
+
+mod attention;
+mod conv;
+mod conv_last;
+mod copy;
+pub(crate) mod gemm;
+mod integer;
+mod matmul;
+mod micro;
+mod moves;
+mod operand;
+pub(crate) mod pointwise;
+mod pool;
+mod rows;
+mod windows;
+
+use crate::buffer::Pool;
+use crate::value::{Out, Val};
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use kiln_backend::{BackendError, Shapes};
+use kiln_ir::{DType, Fact, Graph, Node, OpName, Tensor, TensorType};
+use kiln_ops::attention::ATTENTION;
+use kiln_ops::conv::CONV;
+use kiln_ops::gather::GATHER;
+use kiln_ops::gather::each::{GATHER_ELEMENTS, GATHER_ND};
+use kiln_ops::matmul::MATMUL;
+use kiln_ops::norm::batch_norm::BATCH_NORM;
+use kiln_ops::norm::layer_norm::{LAYER_NORM, RMS_NORM};
+use kiln_ops::pool::POOL;
+use kiln_ops::reduce::REDUCE;
+use kiln_ops::shape::RESHAPE;
+use kiln_ops::shape::expand::{EXPAND, TILE};
+use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
+use kiln_ops::slice::SLICE;
+use kiln_ops::slice::concat::CONCAT;
+use kiln_ops::slice::insert::INSERT_SLICE;
+use kiln_ops::slice::pad::PAD;
+use kiln_ops::softmax::{LOG_SOFTMAX, SOFTMAX};
+use kiln_ops::transpose::TRANSPOSE;
+use kiln_ops::transpose::rearrange::{
+    CENTER_CROP_PAD, DEPTH_TO_SPACE, REVERSE_SEQUENCE, SPACE_TO_DEPTH, TRILU,
+};
+use kiln_ops::util::is_real;
+use std::cell::Cell;
+use std::sync::Arc;
+
+pub(crate) type Path = fn(&mut NodeCx<'_>) -> Result<bool, BackendError>;
+
+/// The kernel of an operator, and whether it covers a node.
+pub(crate) struct Kernel {
+    op: OpName,
+    pub(crate) run: Path,
+    covers: fn(&Types<'_>) -> bool,
+}
+
+/// Types of a node's operands and results, which decide whether a kernel covers it.
+pub(crate) struct Types<'a> {
+    pub(crate) node: &'a Node,
+    graph: &'a Graph,
+}
+
+impl Types<'_> {
+    /// The type of an input; `None` where it is absent.
+    pub(crate) fn input(&self, i: usize) -> Option<&TensorType> {
+        self.node.inputs.get(i).copied().flatten().map(|v| self.graph.ty(v))
+    }
+
+    /// The constant integers of an input.
+    pub(crate) fn ints(&self, i: usize) -> Option<Vec<i64>> {
+        let v = self.node.inputs.get(i).copied().flatten()?;
+        Some(self.graph.value(v).fact.as_const()?.to_i64())
+    }
+
+    /// Whether all inputs but those of the host, and all results, are f32, f16 or bf16.
+    pub(crate) fn all_real(&self) -> bool {
+        let real = |t: &TensorType| is_real(t.dtype);
+        let given = (0..self.node.inputs.len()).filter_map(|i| Some((i, self.input(i)?)));
+        let port = |i: usize| self.node.op.port(i).is_some_and(|p| p.host);
+        given.filter(|(i, _)| !port(*i)).all(|(_, t)| real(t))
+            && self.node.outputs.iter().all(|&v| real(self.graph.ty(v)))
+    }
+
+    /// Whether elements of the first input are whole bytes.
+    pub(crate) fn whole_bytes(&self) -> bool {
+        self.input(0).is_some_and(|t| t.dtype.bits() >= 8)
+    }
+}
+
+const fn kernel(op: OpName, run: Path, covers: fn(&Types<'_>) -> bool) -> Kernel {
+    Kernel { op, run, covers }
+}
+
+/// The kernels by operator.
+const KERNELS: &[Kernel] = &[
+    kernel(ATTENTION, attention::run, attention::covers),
+    kernel(CONV, conv::run, |t| t.all_real()),
+    kernel(MATMUL, matmul::run, matmul::covers),
+    kernel(POOL, pool::run, pool::covers),
+    kernel(SOFTMAX, rows::softmax, rows::covers_softmax),
+    kernel(LOG_SOFTMAX, rows::softmax, rows::covers_softmax),
+    kernel(LAYER_NORM, rows::layer_norm, rows::covers_norm),
+    kernel(RMS_NORM, rows::layer_norm, rows::covers_norm),
+    kernel(BATCH_NORM, rows::batch_norm, |t| t.all_real()),
+    kernel(REDUCE, rows::reduce, rows::covers_reduce),
+    kernel(RESHAPE, moves::reshape, |_| true),
+    kernel(SQUEEZE, moves::reshape, |_| true),
+    kernel(UNSQUEEZE, moves::reshape, |_| true),
+    kernel(TRANSPOSE, moves::transpose, |t| t.whole_bytes()),
+    kernel(EXPAND, moves::expand, |t| t.whole_bytes()),
+    kernel(SLICE, moves::slice, |t| t.whole_bytes()),
+    kernel(CONCAT, moves::concat, |t| t.whole_bytes()),
+    kernel(INSERT_SLICE, moves::insert_slice, |t| t.input(1).is_some_and(|t| t.dtype.bits() >= 8)),
+    kernel(GATHER, moves::gather, |t| t.whole_bytes()),
+    kernel(GATHER_ELEMENTS, moves::gather_elements, |t| t.whole_bytes()),
+    kernel(GATHER_ND, moves::gather_nd, |t| t.whole_bytes()),
+    kernel(TILE, moves::tile, |t| t.whole_bytes()),
+    kernel(PAD, moves::pad, |t| t.whole_bytes()),
+    kernel(CENTER_CROP_PAD, moves::center_crop_pad, |t| t.whole_bytes()),
+    kernel(DEPTH_TO_SPACE, moves::depth_to_space, |t| t.whole_bytes()),
+    kernel(SPACE_TO_DEPTH, moves::space_to_depth, |t| t.whole_bytes()),
+    kernel(TRILU, moves::trilu, |t| t.whole_bytes()),
+    kernel(REVERSE_SEQUENCE, moves::reverse_sequence, |t| t.whole_bytes()),
+];
+
+/// The kernel that covers a node.
+pub(crate) fn of(graph: &Graph, node: &Node) -> Option<&'static Kernel> {
+    let kernel = KERNELS.iter().find(|k| node.op.is(k.op))?;
+    (kernel.covers)(&Types { node, graph }).then_some(kernel)
+}
+
+/// Runs a node by its path, products in blocks of this depth; `None` where the path does not cover the case.
+pub(crate) fn run(
+    path: Path,
+    node: &Node,
+    args: &mut Vec<Option<Val>>,
+    cx: &RunCx<'_>,
+    depth: usize,
+) -> Result<Option<Vec<Val>>, BackendError> {
+    let mut n = NodeCx { node, args, pool: cx.pool, depth, run: cx, outs: Vec::new() };
+    let done = path(&mut n)?;
+    Ok(done.then_some(n.outs))
+}
+
+/// Graph, shapes and memory that an operation runs with.
+pub(crate) struct RunCx<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) shapes: &'a Shapes,
+    pub(crate) pool: &'a Arc<Pool>,
+    /// Set once the oracle computes a layer that has a kernel.
+    pub(crate) fell_back: &'a Cell<bool>,
+}
+
+/// Node that a fast path computes, with its operands and results.
+pub(crate) struct NodeCx<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) args: &'a mut Vec<Option<Val>>,
+    pub(crate) pool: &'a Arc<Pool>,
+    /// Depth of the blocks of products.
+    pub(crate) depth: usize,
+    run: &'a RunCx<'a>,
+    outs: Vec<Val>,
+}
+
+impl<'a> NodeCx<'a> {
+    /// Whether the optional input is there.
+    pub(crate) fn has(&self, i: usize) -> bool {
+        self.args.get(i).is_some_and(Option::is_some)
+    }
+
+    /// The shape of an input; empty if it is absent.
+    pub(crate) fn shape(&self, i: usize) -> &[usize] {
+        self.args.get(i).and_then(Option::as_ref).map(Val::shape).unwrap_or_default()
+    }
+
+    /// The elements of an f32, f16 or bf16 input. The value is kept alive by the result, not by the arguments.
+    pub(crate) fn floats(&self, i: usize) -> Option<Floats> {
+        let v = self.args.get(i)?.as_ref()?;
+        matches!(v.dtype(), DType::F32 | DType::F16 | DType::BF16).then(|| Floats::of(v.clone()))
+    }
+
+    /// The integers of an input, as host ports hold them.
+    pub(crate) fn ints(&self, i: usize) -> Option<Vec<i64>> {
+        Some(self.args.get(i)?.as_ref()?.tensor().ok()?.to_i64())
+    }
+
+    /// The shape of an output.
+    pub(crate) fn out_shape(&self, i: usize) -> Option<Vec<usize>> {
+        let v = *self.node.outputs.get(i)?;
+        self.run.shapes.shape(v).or_else(|| self.infer(i))
+    }
+
+    /// The element type of an output.
+    pub(crate) fn out_dtype(&self, i: usize) -> Option<DType> {
+        Some(self.run.graph.ty(*self.node.outputs.get(i)?).dtype)
+    }
+
+    fn infer(&self, i: usize) -> Option<Vec<usize>> {
+        let fact = |t: Tensor| Fact::constant(t);
+        let facts: Option<Vec<_>> = self
+            .args
+            .iter()
+            .map(|v| v.as_ref().map(|v| v.tensor().ok().map(fact)).map_or(Some(None), |f| f.map(Some)))
+            .collect();
+        let outs = self.node.op.infer(&facts?, &self.node.name).ok()?;
+        outs.get(i)?.ty.static_dims()
+    }
+
+    /// Adds a finished output.
+    pub(crate) fn push(&mut self, v: Val) {
+        self.outs.push(v);
+    }
+
+    /// Makes the next output of floats: `f` writes f32, which are rounded to the output's type. Returns false
+    /// if its type is not a covered float type.
+    pub(crate) fn write_floats(
+        &mut self,
+        i: usize,
+        shape: &[usize],
+        f: impl FnOnce(&mut [f32]) -> Result<(), BackendError>,
+    ) -> Result<bool, BackendError> {
+        let Some(dtype) = self.out_dtype(i) else { return Ok(false) };
+        let name = &self.node.name;
+        match dtype {
+            DType::F32 => {
+                let mut out = Out::new(self.pool, dtype, shape, name)?;
+                f(out.elems_mut())?;
+                self.outs.push(out.done());
+            }
+            DType::F16 | DType::BF16 => {
+                let mut wide = Out::new(self.pool, DType::F32, shape, name)?;
+                f(wide.elems_mut())?;
+                let mut out = Out::new(self.pool, dtype, shape, name)?;
+                match dtype {
+                    DType::F16 => out.elems_mut::<f16>().convert_from_f32_slice(wide.elems_mut()),
+                    _ => out.elems_mut::<bf16>().convert_from_f32_slice(wide.elems_mut()),
+                }
+                self.outs.push(out.done());
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// The elements of a float tensor as f32.
+pub(crate) struct Floats {
+    /// Holds the memory where no conversion was needed.
+    val: Val,
+    wide: Option<Vec<f32>>,
+}
+
+impl Floats {
+    fn of(val: Val) -> Floats {
+        let wide = match val.dtype() {
+            DType::F32 if val.view::<f32>().is_some() => None,
+            _ => Some(widen(&val)),
+        };
+        Floats { val, wide }
+    }
+}
+
+impl std::ops::Deref for Floats {
+    type Target = [f32];
+    fn deref(&self) -> &[f32] {
+        match &self.wide {
+            Some(v) => v,
+            None => self.val.view().unwrap_or_default(),
+        }
+    }
+}
+
+/// A converted copy; also of f32 whose memory is not aligned.
+fn widen(v: &Val) -> Vec<f32> {
+    let b = v.bytes();
+    match v.dtype() {
+        DType::F16 => b.as_chunks().0.iter().map(|c| f16::from_le_bytes(*c).to_f32()).collect(),
+        DType::BF16 => b.as_chunks().0.iter().map(|c| bf16::from_le_bytes(*c).to_f32()).collect(),
+        _ => b.as_chunks().0.iter().map(|c| f32::from_le_bytes(*c)).collect(),
+    }
+}
+
+/// Whether there is a kernel for a node.
+pub(crate) fn covers(g: &Graph, node: &Node) -> bool {
+    of(g, node).is_some() || node.op.is_pointwise() && pointwise::covers(g, node)
+}

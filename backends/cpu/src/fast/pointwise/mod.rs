@@ -1,0 +1,130 @@
+//! Pointwise nodes, fused into one expression and evaluated over blocks of elements.
+
+mod lanes;
+pub(super) mod math;
+mod plan;
+mod walk;
+
+use crate::fast::RunCx;
+use crate::threads::{self, Parts};
+use crate::value::{Out, Val};
+use kiln_backend::BackendError;
+use kiln_backend::stop::Checkpoints;
+use kiln_ir::expr::Expr;
+use kiln_ir::infer::broadcast_all;
+use kiln_ir::{DType, Dim, Node};
+use lanes::{BLOCK, Lanes};
+use walk::Walk;
+
+pub(crate) use plan::{Fused, covers, plan};
+
+/// Blocks that one task computes at least.
+const TASK: usize = 16;
+
+/// Storage of an input's elements.
+enum Source<'a> {
+    /// Memory of the output, element by element.
+    Output,
+    /// Elsewhere.
+    Given(&'a Val, Walk),
+}
+
+/// Runs a fused group. `None` where a type has no lanes; the nodes then run one by one.
+pub(crate) fn run(
+    expr: &Expr,
+    node: &Node,
+    mut args: Vec<Option<Val>>,
+    cx: &RunCx<'_>,
+) -> Result<Val, BackendError> {
+    let shape = out_shape(node, &args, cx)?;
+    let dtype = expr.result_type();
+    let mut out = None;
+    let mut own = None;
+    for (i, slot) in args.iter_mut().enumerate() {
+        if out.is_none() && slot.as_ref().is_some_and(|v| v.shape() == shape) {
+            match slot.take().map(|v| Out::reuse(v, dtype, &shape)) {
+                Some(Ok(o)) => (out, own) = (Some(o), Some(i)),
+                Some(Err(v)) => *slot = Some(v),
+                None => {}
+            }
+        }
+    }
+    let mut out = match out {
+        Some(o) => o,
+        None => Out::new(cx.pool, dtype, &shape, &node.name)?,
+    };
+    let sources: Vec<Source<'_>> = args
+        .iter()
+        .enumerate()
+        .map(|(i, v)| match v {
+            Some(v) if own != Some(i) => Source::Given(v, Walk::new(v.shape(), &shape)),
+            _ => Source::Output,
+        })
+        .collect();
+    let size = dtype.bits() as usize / 8;
+    let simple = lanes::supported(expr);
+    let points = Checkpoints::here();
+    let bytes = out.bytes_mut();
+    let count = bytes.len() / size.max(1);
+    let parts = Parts::new(bytes);
+    threads::ranges(count.div_ceil(BLOCK), TASK, |blocks| {
+        let mut lanes = Lanes::new(expr);
+        for (i, b) in blocks.enumerate() {
+            if i % TASK == 0 {
+                points.pass();
+            }
+            let start = b * BLOCK;
+            // SAFETY: blocks of different numbers are disjoint, and each is of one range.
+            let chunk = unsafe { parts.part(start * size, (start + BLOCK) * size) };
+            block(expr, &sources, &mut lanes, start, chunk, simple);
+        }
+    });
+    Ok(out.done())
+}
+
+fn block(
+    expr: &Expr,
+    sources: &[Source<'_>],
+    lanes: &mut Lanes,
+    start: usize,
+    chunk: &mut [u8],
+    simple: bool,
+) {
+    let size = (expr.result_type().bits() as usize / 8).max(1);
+    let n = chunk.len() / size;
+    for (i, s) in sources.iter().enumerate() {
+        let ty = expr.inputs[i];
+        match s {
+            Source::Output => lanes.load(i, ty, chunk, 0, n),
+            Source::Given(v, walk) => {
+                walk.segments(start, n, |at, from, len, step| match step {
+                    0 => lanes.fill(i, ty, v.bytes(), at, from, len),
+                    _ => lanes.load_at(i, ty, v.bytes(), at, from, len),
+                });
+            }
+        }
+    }
+    if simple {
+        lanes.eval(expr, n);
+    } else {
+        lanes.eval_each(expr, n);
+    }
+    lanes.store(expr.result_type(), chunk);
+}
+
+fn out_shape(node: &Node, args: &[Option<Val>], cx: &RunCx<'_>) -> Result<Vec<usize>, BackendError> {
+    if let Some(s) = node.outputs.first().and_then(|&v| cx.shapes.shape(v)) {
+        return Ok(s);
+    }
+    let shapes: Vec<Vec<Dim>> =
+        args.iter().flatten().map(|v| v.shape().iter().map(|&d| Dim::new(d as i64)).collect()).collect();
+    let dims = broadcast_all(shapes.iter().map(Vec::as_slice));
+    let fail = |message: String| BackendError::Execution { layer: node.name.clone(), message };
+    let dims = dims.map_err(|e| fail(e.to_string()))?;
+    Ok(dims.iter().filter_map(Dim::as_const).map(|d| d as usize).collect())
+}
+
+/// Types whose elements are whole bytes and that lanes hold.
+pub(crate) fn holds(t: DType) -> bool {
+    t.bits() >= 8
+}
