@@ -2,9 +2,10 @@
 
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
+use kiln::selection::{TacticRecord, TacticRule};
 use kiln::{BuildConfig, BuildOptions, Constraints, DType, LayerTypes, Narrowing};
 use kiln::{PlanHeader, Refit, ShapeRequest, Verbosity};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A name with dimensions or values.
@@ -254,6 +255,24 @@ pub struct TuneOptions {
     /// Tactics that are not taken, by name ("matmul.tiled") or by its first part ("cublaslt")
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub exclude_tactics: Vec<String>,
+    /// Neither read nor write a timing cache, and time equal layers each on its own
+    #[arg(long, conflicts_with_all = ["timing_cache", "locked"])]
+    pub no_timing_cache: bool,
+    /// Refuse a timing cache that has times, but none of this device and these settings
+    #[arg(long, requires = "timing_cache")]
+    pub strict_timing_cache: bool,
+    /// Force tactics for layers, or forbid them: layer=tactic,layer=!tactic,…; "*" stands for all layers
+    #[arg(long, value_name = "LAYER=TACTIC", value_parser = tactic_rules)]
+    pub tactics: Option<TacticRules>,
+    /// Take only tactics that yield the same bits every time
+    #[arg(long)]
+    pub deterministic: bool,
+    /// Write the choices of the build, and the times that decided, to this file
+    #[arg(long, value_name = "FILE")]
+    pub record_tactics: Option<PathBuf>,
+    /// Choose as the build that wrote this file, without timing anything
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["timing_cache", "locked", "no_timing", "no_timing_cache"])]
+    pub replay_tactics: Option<PathBuf>,
     /// Do not compute constant layers at build time
     #[arg(long)]
     pub no_fold: bool,
@@ -266,6 +285,24 @@ pub struct TuneOptions {
     /// Do not try other formats and cuts of layers
     #[arg(long)]
     pub no_search: bool,
+}
+
+/// Rules for tactics, as one option has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TacticRules(pub Vec<TacticRule>);
+
+/// Reads rules that commas separate; commas between the parentheses of a tactic's parameters do not.
+fn tactic_rules(text: &str) -> Result<TacticRules, String> {
+    let mut depth = 0usize;
+    let parts = text.split(|c: char| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    });
+    parts.map(str::parse).collect::<Result<_, _>>().map(TacticRules)
 }
 
 /// Options for weights that change after the build.
@@ -340,6 +377,9 @@ impl ModelOptions {
             strict: self.backend.strict,
             tactic_sources: self.tune.tactic_sources.clone(),
             excluded_tactics: self.tune.exclude_tactics.clone(),
+            tactic_rules: self.tune.tactics.clone().unwrap_or_default().0,
+            deterministic: self.tune.deterministic,
+            share_times: !self.tune.no_timing_cache,
             ..defaults
         };
         self.types.apply(&mut config);
@@ -353,6 +393,8 @@ impl ModelOptions {
         options.timing_cache = self.tune.timing_cache.clone();
         options.verbosity = Verbosity::Detailed;
         options.strip_weights = self.weights.strip_weights;
+        options.strict_times = self.tune.strict_timing_cache;
+        options.replay = self.tune.replay_tactics.as_deref().map(read_record).transpose()?;
         Ok(options)
     }
 
@@ -377,6 +419,11 @@ impl ModelOptions {
             (t.no_timing, "--no-timing"),
             (!t.tactic_sources.is_empty(), "--tactic-sources"),
             (!t.exclude_tactics.is_empty(), "--exclude-tactics"),
+            (t.no_timing_cache, "--no-timing-cache"),
+            (t.tactics.is_some(), "--tactics"),
+            (t.deterministic, "--deterministic"),
+            (t.record_tactics.is_some(), "--record-tactics"),
+            (t.replay_tactics.is_some(), "--replay-tactics"),
             (t.no_fold, "--no-fold"),
             (t.fold_budget.is_some(), "--fold-budget"),
             (t.no_fuse, "--no-fuse"),
@@ -387,6 +434,16 @@ impl ModelOptions {
         ];
         set.into_iter().find(|s| s.0).map(|s| s.1)
     }
+}
+
+/// The largest file of recorded tactics that is read.
+const MAX_RECORD: u64 = 1 << 30;
+
+fn read_record(path: &Path) -> Result<TacticRecord, Failure> {
+    let bytes = kiln_files::read_regular(path, MAX_RECORD)
+        .map_err(|source| Failure::File { path: path.to_owned(), source })?;
+    TacticRecord::from_text(&String::from_utf8_lossy(&bytes))
+        .map_err(|message| Failure::Input(format!("{}: {message}", path.display())))
 }
 
 /// Limits of a run.
@@ -424,6 +481,14 @@ mod tests {
     fn limits_are_positive() {
         assert_eq!(positive("0.25"), Ok(Duration::from_millis(250)));
         assert!(["0", "-1", "inf", "nan", "x", "1e-30"].iter().all(|s| positive(s).is_err()));
+    }
+
+    #[test]
+    fn rules_are_cut_at_commas_outside_of_parameters() {
+        let rules = tactic_rules("a=conv.tiled(m=1,n=2),*=!cublaslt").unwrap().0;
+        let found: Vec<_> = rules.iter().map(|r| (&*r.layer, &*r.tactic, r.forbidden)).collect();
+        assert_eq!(found, [("a", "conv.tiled(m=1,n=2)", false), ("*", "cublaslt", true)]);
+        assert!(tactic_rules("a").is_err() && tactic_rules("a=b,").is_err());
     }
 
     #[test]

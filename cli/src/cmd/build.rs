@@ -7,7 +7,9 @@ use crate::print::{Printer, bytes, time};
 use crate::session::load_layers;
 use crate::subject::{self, session_for};
 use clap::ValueEnum;
+use kiln::selection::TensorFormat;
 use kiln::{BuildReport, Built, Model, Plan, Verbosity};
+use kiln_files::Content;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,6 +35,9 @@ pub struct Args {
     #[command(flatten)]
     model_options: ModelOptions,
 }
+
+/// First bytes of recorded tactics: other files are not replaced by them.
+const RECORD: Content = Content { name: "recorded tactics", magic: b"{\"kiln_tactics\":" };
 
 /// Detail in which an engine describes its layers.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -63,9 +68,14 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     place
         .refuse_inputs(read.into_iter().flatten().map(PathBuf::as_path))
         .map_err(|source| Failure::File { path: args.output.clone(), source })?;
-    let Built { plan, report, .. } = subject::build(Model::open(&args.model)?, &options, &session, out)?;
+    let Built { plan, report, record, .. } =
+        subject::build(Model::open(&args.model)?, &options, &session, out)?;
     subject::tell(&report, out);
     plan.write_into(place)?;
+    if let Some(path) = &model.tune.record_tactics {
+        let written = kiln_files::replace(path, Some(RECORD), record.to_text().as_bytes());
+        written.map_err(|source| Failure::File { path: path.clone(), source })?;
+    }
     let size = std::fs::metadata(&args.output)
         .map_err(|source| Failure::File { path: args.output.clone(), source })?
         .len();
@@ -125,10 +135,14 @@ pub fn print_kernels(report: &BuildReport, layers: bool, out: &Printer) {
 
 /// The report for programs.
 pub fn report_json(r: &BuildReport) -> Value {
+    let tensor = |t: &TensorFormat| json!({"type": t.dtype.name(), "dims": t.dims, "strides": t.strides});
     let step = |s: &kiln::report::StepReport| {
         json!({
             "name": s.name, "operators": s.ops, "backend": r.backend, "tactic": tactic(s), "view": s.view,
-            "ns": s.ns, "candidates": s.candidates, "cache_key": s.key, "note": s.note,
+            "ns": s.ns, "candidates": s.candidates, "cache_key": s.key, "note": s.note, "workspace": s.workspace,
+            "deterministic": s.deterministic,
+            "inputs": s.inputs.iter().map(tensor).collect::<Vec<_>>(),
+            "outputs": s.outputs.iter().map(tensor).collect::<Vec<_>>(),
         })
     };
     let considered = |c: &kiln::report::Considered| {

@@ -6,8 +6,11 @@ use crate::memory::{self, StepUse};
 use crate::passes::folding::FoldWork;
 use crate::passes::{self, Notes, PassCx, PassReport};
 use crate::points::{Points, Span, profile_ends};
+use crate::record::{Replay, TacticRecord};
+use crate::report::{StepReport, TensorFormat};
 use crate::search::{Considered, Formed, Given, Search};
-use crate::tuner::{Choice, Tuner};
+use crate::selection::Selector;
+use crate::tuner::{Choice, Tuner, concretize};
 use crate::{BuildConfig, BuildError, Progress, bodies, largest};
 use kiln_backend::{
     Backend, Device, HostStep, Program, Region, Step, Target, flow, offer_feature, source_feature,
@@ -15,8 +18,8 @@ use kiln_backend::{
 use kiln_ir::{Bytes, Fact, Graph, Node, NodeId, ValueId};
 use kiln_network::Network;
 use kiln_plan::HostLayer;
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// The variable that forbids TF32 in builds where it is "0". Other values mean nothing.
@@ -46,6 +49,8 @@ pub struct Built {
     pub considered: Vec<Considered>,
     /// The steps, with what was chosen and why.
     pub steps: Vec<StepReport>,
+    /// Entries of the timing cache that the build used.
+    pub times: TimingCache,
     /// Candidates that were timed; 0 for a warm build.
     pub timed: usize,
     /// Time of the build by kind of work.
@@ -54,27 +59,6 @@ pub struct Built {
     pub notes: Vec<String>,
     /// Layers at which runs are expected to need the host, and why.
     pub host_layers: Vec<HostLayer>,
-}
-
-/// One step of a program, for reports.
-#[derive(Clone, Debug)]
-pub struct StepReport {
-    /// Names of its layers.
-    pub name: String,
-    /// Operators of the region.
-    pub ops: String,
-    /// The chosen tactic with parameters.
-    pub tactic: String,
-    /// Median time when it was tuned, in nanoseconds.
-    pub ns: Option<f64>,
-    /// Number of candidates.
-    pub candidates: usize,
-    /// Key of the choice in the timing cache.
-    pub key: Option<String>,
-    /// Whether it only renames memory and launches nothing.
-    pub view: bool,
-    /// The backend's note on the tactic; may be empty.
-    pub note: String,
 }
 
 impl Builder {
@@ -108,6 +92,34 @@ impl Builder {
         target.features.sort_unstable();
         target.features.dedup();
         Ok(target)
+    }
+
+    /// Lets the next builds choose as a recorded one did, without timing anything.
+    ///
+    /// # Errors
+    /// [`BuildError::OtherRecord`] if another backend's build was recorded.
+    pub fn replay(&mut self, record: &TacticRecord) -> Result<(), BuildError> {
+        if record.backend != self.target.backend {
+            let (found, wanted) = (record.backend.clone(), self.target.backend.clone());
+            return Err(BuildError::OtherRecord { found, wanted });
+        }
+        self.cache = record.times.clone();
+        (self.config.locked, self.config.estimates) = (!record.estimates, record.estimates);
+        self.config.selector = Some(Selector::new(Arc::new(Mutex::new(Replay::of(record)))));
+        Ok(())
+    }
+
+    /// Refuses a timing cache that has entries, but none of the target of this build.
+    ///
+    /// # Errors
+    /// [`BuildError::OtherCache`].
+    pub fn check_cache(&self) -> Result<(), BuildError> {
+        let fingerprint = self.permitted()?.fingerprint();
+        let Some((_, first)) = self.cache.iter().next().filter(|_| !self.cache.is_of(&fingerprint)) else {
+            return Ok(());
+        };
+        let (found, wanted) = (first.device.clone(), self.target.device.clone());
+        Err(BuildError::OtherCache { found, wanted })
     }
 
     /// Builds a network.
@@ -145,6 +157,7 @@ impl Builder {
             store: self.store.as_mut(),
             device: &mut self.device,
             timed: 0,
+            used: BTreeSet::new(),
             sites: HashMap::new(),
             blobs: HashMap::new(),
             notes: Vec::new(),
@@ -162,10 +175,14 @@ impl Builder {
             choose_all(&mut tuner, &graph, regions, &points, &[], progress)?;
         considered.extend(inside);
         let (timed, spent, mut notes) = (tuner.timed, tuner.spent, std::mem::take(&mut tuner.notes));
+        let times = tuner.cache.part(&tuner.used);
         notes.extend(folding.notes());
         notes.extend(noted.all());
         let program = planned(graph, steps, &points, &target);
         note_views(&program, &mut reports.iter_mut());
+        if let Some(selector) = &self.config.selector {
+            selector.report(&reports);
+        }
         let ends = profile_ends(&program.graph, &self.config)?;
         let expected = crate::host::expected(&program, &ends, &target);
         let named = |steps: &[HostStep]| -> Vec<HostLayer> {
@@ -180,7 +197,7 @@ impl Builder {
             }
         }
         let spent = Spent { total: start.elapsed(), ..spent };
-        Ok(Built { program, passes, considered, steps: reports, timed, spent, notes, host_layers })
+        Ok(Built { program, passes, considered, steps: reports, times, timed, spent, notes, host_layers })
     }
 }
 
@@ -221,6 +238,8 @@ struct Picked {
     name: String,
     nodes: Vec<NodeId>,
     region: Region,
+    /// The region at the usual shapes.
+    concrete: Graph,
     choice: Choice,
     /// Text of everything that its blob depends on.
     key: String,
@@ -246,6 +265,10 @@ fn choose_all(
             ns: p.choice.ns,
             candidates: p.choice.candidates,
             key: p.choice.key,
+            inputs: TensorFormat::all(&p.concrete, &p.concrete.inputs),
+            outputs: TensorFormat::all(&p.concrete, &p.concrete.outputs),
+            workspace: p.choice.tactic.workspace,
+            deterministic: p.choice.tactic.deterministic,
             view: false,
             note: p.choice.tactic.note.clone(),
         });
@@ -299,7 +322,8 @@ fn pick_all(
         let mut choice = choice.map_err(|e| e.with_names(g, &region))?;
         choice.tactic = flow::sliced(choice.tactic, &region, slices);
         let key = format!("{}\n{}", choice.tactic.id(), blob_key(&region.graph));
-        picked.push(Picked { name, nodes, region, choice, key });
+        let concrete = concretize(&region.graph, &facts)?;
+        picked.push(Picked { name, nodes, region, concrete, choice, key });
     }
     Ok(picked)
 }

@@ -1,6 +1,6 @@
 //! Options of a build.
 
-use crate::Refit;
+use crate::{Refit, Selector, TacticRule};
 use kiln_ir::DType;
 use kiln_plan::Profile;
 
@@ -81,6 +81,16 @@ pub struct BuildConfig {
     /// Tactics that are not taken, by name or by the part of it in front of a dot: to do without a kernel that is suspected. A layer
     /// that has no other tactic fails the build.
     pub excluded_tactics: Vec<String>,
+    /// Tactics that are forced or forbidden for layers of given names.
+    pub tactic_rules: Vec<TacticRule>,
+    /// Take only tactics that yield the same bits every time.
+    pub deterministic: bool,
+    /// Asked for the algorithms that the build may take for each layer.
+    pub selector: Option<Selector>,
+    /// Fail where the selector chooses no algorithm, instead of taking any.
+    pub reject_empty: bool,
+    /// Let equal layers share times, and use those of the timing cache. Off: each layer is timed on its own.
+    pub share_times: bool,
     /// Candidates timed for a region at most.
     pub max_tactics: usize,
     /// A candidate whose estimate is this many times the best one is not timed.
@@ -115,6 +125,11 @@ impl Default for BuildConfig {
             locked: false,
             estimates: false,
             excluded_tactics: Vec::new(),
+            tactic_rules: Vec::new(),
+            deterministic: false,
+            selector: None,
+            reject_empty: false,
+            share_times: true,
             max_tactics: 6,
             estimate_limit: 8.0,
             samples: 5,

@@ -86,6 +86,33 @@ pub enum BuildError {
         /// Type that is wanted, and why it can't be.
         message: String,
     },
+    /// A timing cache of other devices, or of other settings.
+    #[error(
+        "the timing cache has no times of \"{wanted}\" with this backend's version and these settings; it has times of \"{found}\": \
+         give another one, or permit the mismatch"
+    )]
+    OtherCache {
+        /// Device of one of its entries.
+        found: String,
+        /// Device of the build.
+        wanted: String,
+    },
+    /// Recorded tactics of another backend.
+    #[error("the recorded tactics are of backend {found}, the build is for {wanted}: record them with it")]
+    OtherRecord {
+        /// The record's backend.
+        found: String,
+        /// Backend of the build.
+        wanted: String,
+    },
+    /// The selector of algorithms refused, or chose what is not there.
+    #[error("layer \"{layer}\": {message}")]
+    Selection {
+        /// The layer.
+        layer: String,
+        /// Reason.
+        message: String,
+    },
     /// A weight that is to be refittable does not exist.
     #[error("no weight is named \"{name}\", so that it cannot be refittable; there are {known}, …")]
     UnknownWeights {

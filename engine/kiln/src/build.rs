@@ -2,7 +2,8 @@
 
 use crate::{Error, ShapeRequest, best};
 use kiln_backend::{Backend, Target};
-use kiln_builder::cache::CacheStore;
+use kiln_builder::TacticRecord;
+use kiln_builder::cache::{CacheStore, TimingCache};
 use kiln_builder::passes::PassReport;
 use kiln_builder::{BuildConfig, BuildError, Builder, Considered, Progress, Refit, Spent, StepReport};
 use kiln_ir::Graph;
@@ -36,6 +37,12 @@ pub struct BuildOptions {
     /// A file of times: read before the build and added to as times are taken, unless the build is locked. A file that
     /// cannot be read or written is a warning.
     pub timing_cache: Option<PathBuf>,
+    /// Times that are known before the build, instead of those of a file. [`Built::times`] has these and new ones.
+    pub times: Option<TimingCache>,
+    /// Refuse times that are of other devices or settings alone, instead of timing anew.
+    pub strict_times: bool,
+    /// Choices of another build, which this one makes again without timing anything.
+    pub replay: Option<TacticRecord>,
     /// Amount of information on layers in the plan.
     pub verbosity: Verbosity,
     /// Keep the network in the plan, so that it can be built again for another device.
@@ -53,6 +60,10 @@ pub struct Built {
     pub plan: Plan,
     /// Report of the build.
     pub report: BuildReport,
+    /// All times that are known after the build.
+    pub times: TimingCache,
+    /// Choices of the build, to be made again by another one.
+    pub record: TacticRecord,
 }
 
 /// Report of how a plan was built.
@@ -163,7 +174,14 @@ fn build_on(
         config.refit = Refit::Identical;
     }
     let (profiles, identical) = (config.profiles.clone(), config.refit == Refit::Identical);
-    let built = run_builder(backend, &target, graph.clone(), config, options, progress)?;
+    let (built, times) = run_builder(backend, &target, graph.clone(), config, options, progress)?;
+    let estimates = options.config.estimates;
+    let record = TacticRecord::of(
+        &built.steps,
+        &built.times,
+        &target,
+        options.replay.as_ref().map_or(estimates, |r| r.estimates),
+    );
     let mut plan = Plan::new(built.program, profiles, target.clone()).with_verbosity(options.verbosity);
     if options.portable {
         plan = plan.with_network(graph.clone());
@@ -185,7 +203,7 @@ fn build_on(
         assumed,
         notes: built.notes,
     };
-    Ok(Built { plan, report })
+    Ok(Built { plan, report, times, record })
 }
 
 fn pick(backend: &dyn Backend, device: usize) -> Result<Target, Error> {
@@ -205,18 +223,31 @@ fn run_builder(
     config: BuildConfig,
     options: &BuildOptions,
     progress: Progress<'_>,
-) -> Result<kiln_builder::Built, Error> {
+) -> Result<(kiln_builder::Built, TimingCache), Error> {
     let (network, name, locked) = (graph.name.clone(), backend.name().to_owned(), config.locked);
     let mut builder = Builder::new(backend, target.clone());
     builder.config = config;
-    if let Some(path) = &options.timing_cache {
+    let sharing = builder.config.share_times;
+    if let Some(times) = options.times.as_ref().filter(|_| sharing) {
+        builder.cache = times.clone();
+    }
+    if let Some(path) = options.timing_cache.as_ref().filter(|_| sharing) {
         let (store, known) = CacheStore::open(path);
-        builder.cache = known;
+        builder.cache.merge(&known);
         builder.store = Some(store).filter(|_| !locked);
     }
-    let result = builder.build_graph(graph, progress);
+    let checked = if options.strict_times { builder.check_cache() } else { Ok(()) };
+    let replayed = checked.and_then(|()| match &options.replay {
+        Some(record) => {
+            builder.store = None;
+            builder.replay(record)
+        }
+        None => Ok(()),
+    });
+    let result = replayed.and_then(|()| builder.build_graph(graph, progress));
     if let Some(store) = builder.store.take() {
         store.finish(&builder.cache);
     }
-    result.map_err(|source| Error::Build { network, backend: name, source })
+    let built = result.map_err(|source| Error::Build { network, backend: name, source })?;
+    Ok((built, builder.cache))
 }

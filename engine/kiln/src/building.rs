@@ -4,9 +4,11 @@ use crate::build::{BuildOptions, Built, build};
 use crate::model::Model;
 use crate::{EngineBuilder, Error};
 use kiln_backend::Target;
-use kiln_builder::{BuildConfig, Progress, Refit};
+use kiln_builder::cache::TimingCache;
+use kiln_builder::{AlgorithmSelector, BuildConfig, Progress, Refit, Selector, TacticRecord};
 use kiln_runtime::Backends;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 impl EngineBuilder {
     /// Runs the whole network on this backend if the first one refuses a layer. The report says if that happened.
@@ -42,6 +44,30 @@ impl EngineBuilder {
     /// Reads times of kernels from this file before the build, and adds those that are taken.
     pub fn timing_cache(mut self, path: impl Into<PathBuf>) -> Self {
         self.options.timing_cache = Some(path.into());
+        self
+    }
+
+    /// Starts with these times. [`Built::times`] has them and those that the build takes.
+    pub fn times(mut self, times: TimingCache) -> Self {
+        self.options.times = Some(times);
+        self
+    }
+
+    /// Refuses known times that are of other devices or settings alone, instead of timing anew.
+    pub fn strict_times(mut self, strict: bool) -> Self {
+        self.options.strict_times = strict;
+        self
+    }
+
+    /// Asks this selector for the algorithms of each layer. Set after [`config`](EngineBuilder::config), which sets it, too.
+    pub fn selector<S: AlgorithmSelector + 'static>(mut self, selector: Arc<Mutex<S>>) -> Self {
+        self.options.config.selector = Some(Selector::new(selector));
+        self
+    }
+
+    /// Chooses as a recorded build did, without timing anything.
+    pub fn replay(mut self, record: TacticRecord) -> Self {
+        self.options.replay = Some(record);
         self
     }
 
@@ -117,6 +143,9 @@ impl EngineBuilder {
             (o.timing_cache.is_some(), "timing_cache"),
             (o.portable, "portable"),
             (o.strip_weights, "strip_weights"),
+            (o.times.is_some(), "times"),
+            (o.replay.is_some(), "replay"),
+            (o.config.selector.is_some(), "selector"),
             (o.config.refit != Refit::Off, "refit"),
         ];
         set.into_iter().find(|(set, _)| *set).map(|(_, option)| option)

@@ -145,7 +145,7 @@ impl EngineBuilder {
         match model.content {
             #[cfg(feature = "build")]
             Content::Graph(_) => {
-                let Built { plan, report } = self.build_network(model, &backends, &mut |_, _, _| true)?;
+                let Built { plan, report, .. } = self.build_network(model, &backends, &mut |_, _, _| true)?;
                 Ok(Engine { report: Some(Box::new(report)), ..load(plan, &backends)? })
             }
             Content::PlanFile(path, _) => load(Plan::open(&path)?, &backends),

@@ -118,6 +118,15 @@ pub mod report {
 }
 
 #[cfg(feature = "build")]
+/// Selection of algorithms: selectors, rules by name, recorded choices.
+pub mod selection {
+    pub use kiln_builder::{
+        Algorithm, AlgorithmSelector, LayerContext, Selector, StepReport, TacticChoice, TacticRecord,
+        TacticRule, TensorFormat,
+    };
+}
+
+#[cfg(feature = "build")]
 /// Measured times of kernels, which builds read and add to.
 pub mod cache {
     pub use kiln_builder::cache::{Candidate, Entry, TimingCache};

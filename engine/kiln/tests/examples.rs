@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "tests stop at the first surprise")]
 
 #[allow(dead_code, reason = "its main is what cargo runs")]
+#[path = "../examples/algorithm_selector.rs"]
+mod algorithm_selector;
+#[allow(dead_code, reason = "its main is what cargo runs")]
 #[path = "../examples/charrnn.rs"]
 mod charrnn;
 #[allow(dead_code, reason = "its main is what cargo runs")]
@@ -12,6 +15,9 @@ mod hello;
 #[allow(dead_code, reason = "its main is what cargo runs")]
 #[path = "../examples/network_api.rs"]
 mod network_api;
+#[allow(dead_code, reason = "its main is what cargo runs")]
+#[path = "../examples/refit.rs"]
+mod refit;
 
 use kiln::{Backends, DiscoverOptions, Engine};
 use kiln_runtime::plugin::{Policy, load};
@@ -49,6 +55,32 @@ fn hello_world_has_six_lines_and_runs() {
 fn a_network_written_with_the_api_answers() {
     let pairs = [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]];
     assert_eq!(network_api::answers(&pairs).unwrap(), [0.0, 1.0, 1.0, 0.0]);
+}
+
+fn digits(name: &str) -> String {
+    format!("{}/../../tests/data/digits/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn recorded_algorithms_are_chosen_again() {
+    let backends = all_backends();
+    for name in backends.names().collect::<Vec<_>>() {
+        let builder = Engine::builder().backends(backends.clone()).backend(name);
+        let [first, second] =
+            algorithm_selector::record_and_replay(&digits("lenet_a.onnx"), &builder).unwrap();
+        assert!(!first.is_empty() && first == second, "{name}: {first:?}, {second:?}");
+    }
+}
+
+#[test]
+fn an_engine_is_refitted_from_a_file_and_saved() {
+    let backends = all_backends();
+    for name in backends.names().collect::<Vec<_>>() {
+        let builder = Engine::builder().backends(backends.clone()).backend(name);
+        let (model, file) = (digits("lenet_a.onnx"), digits("lenet_b_weights.npz"));
+        let (changed, engine) = refit::refitted(&model, &file, &builder).unwrap();
+        assert!(changed && engine.plan().header.refittable, "{name}");
+    }
 }
 
 /// The reference, and the plug-ins beside the test that have a device; an error where one that must be there is not.

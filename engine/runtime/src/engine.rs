@@ -196,7 +196,7 @@ impl Engine {
         let header = PlanHeader { absent: shared.absent().to_vec(), ..shared.header.clone() };
         let mut network = shared.network.clone();
         if let Some(network) = &mut network {
-            crate::refit::renew_network(network, &program);
+            crate::weights::renew_network(network, &program);
         }
         Plan { header, program: (*program).clone(), layers: shared.layers.clone(), network }
     }

@@ -14,6 +14,7 @@ mod refit;
 mod selection;
 mod shapes;
 mod timer;
+mod weights;
 
 pub use backends::Backends;
 pub use cancel::Canceller;

@@ -4,6 +4,7 @@
 //! An entry holds the samples of all candidates, so that the winner can be explained. The driver is recorded beside
 //! and is not part of the key.
 
+mod edit;
 mod file;
 mod key;
 mod store;
@@ -53,6 +54,9 @@ pub struct Entry {
     pub driver: String,
     /// Candidates by tactic name with parameters.
     pub candidates: BTreeMap<String, Candidate>,
+    /// Candidate that builds take whatever the times are, by name with parameters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<String>,
 }
 
 /// Measured times by key.
@@ -95,6 +99,7 @@ impl TimingCache {
             }
             Some(old) => {
                 old.driver = entry.driver;
+                old.pinned = entry.pinned.or_else(|| old.pinned.take());
                 old.candidates.extend(entry.candidates);
             }
         }
@@ -106,7 +111,7 @@ impl TimingCache {
     }
 
     /// Takes in another cache. Commutative and associative: where both have a candidate, the one with more samples
-    /// stays, then the greater by source hash and by its samples.
+    /// stays, then the greater by source hash and by its samples. Of two pinned candidates the greater name stays.
     pub fn merge(&mut self, other: &TimingCache) {
         for (key, entry) in &other.entries {
             let Some(own) = self.entries.get_mut(key) else {
@@ -122,6 +127,7 @@ impl TimingCache {
                     }
                 }
             }
+            own.pinned = own.pinned.take().max(entry.pinned.clone());
             let pair = |e: &Entry| (e.driver.clone(), e.device.clone(), e.region.clone());
             if pair(own) < pair(entry) {
                 (own.driver, own.device, own.region) = pair(entry);
@@ -145,6 +151,7 @@ mod tests {
                 device: "d".into(),
                 driver: "v".into(),
                 candidates: BTreeMap::from([(id.to_owned(), candidate)]),
+                pinned: None,
             },
         );
         c

@@ -10,6 +10,7 @@ fn entry(id: &str, samples: &[f64]) -> Entry {
         device: "d".into(),
         driver: "v".into(),
         candidates: BTreeMap::from([(id.to_owned(), candidate)]),
+        pinned: None,
     }
 }
 

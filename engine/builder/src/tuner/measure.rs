@@ -139,6 +139,7 @@ impl Tuner<'_> {
             device: self.target.device.clone(),
             driver: self.target.driver.clone(),
             candidates: times.collect::<BTreeMap<_, _>>(),
+            pinned: None,
         };
         if let Some(store) = &mut self.store {
             store.add(key, entry.clone());

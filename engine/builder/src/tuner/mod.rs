@@ -7,10 +7,11 @@ use crate::cache::{CacheStore, Candidate, TimingCache, describe, key};
 use crate::inputs::can_be_timed;
 use crate::passes::Notes;
 use crate::passes::folding::FoldWork;
+use crate::selection::{self, Algorithm, LayerContext, TacticRule};
 use crate::{BuildConfig, BuildError};
 use kiln_backend::{Backend, Device, Region, Tactic, Target, flow};
 use kiln_ir::{Fact, Graph};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,6 +35,8 @@ pub struct Tuner<'a> {
     pub device: &'a mut Option<Arc<dyn Device>>,
     /// Candidates timed so far.
     pub timed: usize,
+    /// Keys of the timing cache that were looked up.
+    pub used: BTreeSet<String>,
     /// Regions asked about so far.
     pub sites: HashMap<String, Rc<Site>>,
     /// Blobs that were compiled ahead and not yet used, by the site's key and the tactic.
@@ -55,6 +58,10 @@ pub struct Site {
     /// Ids of all tactics, also of those that are not worth timing.
     offered: Vec<String>,
     key: String,
+    /// The backend's estimate for the most promising of all, in nanoseconds.
+    estimate_ns: Option<f64>,
+    /// Whether somebody chose the candidates: the user by a rule or a selector, or the timing cache by a pin.
+    chosen: bool,
 }
 
 impl Site {
@@ -125,7 +132,19 @@ impl Tuner<'_> {
             return Ok(0.0);
         }
         if let Some(expected) = self.expected(&site) {
-            return Ok(expected.estimate_ns.unwrap_or(f64::INFINITY));
+            let estimate = if site.chosen { site.estimate_ns } else { expected.estimate_ns };
+            return Ok(estimate.unwrap_or(f64::INFINITY));
+        }
+        // What somebody chose does not change how the network is cut: the fastest counts, where times are known.
+        if site.chosen {
+            if let Some(best) = self.best_known(&site.key) {
+                self.used.insert(site.key.clone());
+                return Ok(best);
+            }
+            // A locked build cannot time it: it counts as the backend expects it.
+            if self.config.locked {
+                return Ok(site.estimate_ns.unwrap_or(f64::INFINITY));
+            }
         }
         // In bodies of control flow there are sizes that only a run tells.
         if !can_be_timed(&site.concrete) {
@@ -172,7 +191,7 @@ impl Tuner<'_> {
         region: &Region,
         facts: &[Fact],
     ) -> Result<Option<f64>, BuildError> {
-        Ok(self.site(layer, region, facts)?.candidates.first().and_then(|t| t.estimate_ns))
+        Ok(self.site(layer, region, facts)?.estimate_ns)
     }
 
     /// The tactics that would be timed, with parameters.
@@ -203,21 +222,30 @@ impl Tuner<'_> {
     /// Facts of a region before it is timed; the backend is asked once.
     fn site(&mut self, layer: &str, region: &Region, facts: &[Fact]) -> Result<Rc<Site>, BuildError> {
         let concrete = concretize(&region.graph, facts)?;
-        let text = described(&region.graph, &concrete);
+        let mut text = described(&region.graph, &concrete);
+        if self.differs_by_layer() {
+            text = format!("{layer}\n{text}");
+        }
         if let Some(known) = self.sites.get(&text) {
             return Ok(known.clone());
         }
-        let mut candidates = self.by_promise(layer, region, &concrete)?;
-        let offered = candidates.iter().map(Tactic::id).collect();
-        self.keep_promising(&mut candidates);
-        let key = key(&describe(&concrete), self.target, &self.flags());
-        let site = Rc::new(Site { concrete, candidates, offered, key });
+        let all = self.by_promise(layer, region, &concrete)?;
+        let offered = all.iter().map(Tactic::id).collect();
+        let estimate_ns = all.first().and_then(|t| t.estimate_ns);
+        let mut flags = self.flags();
+        if !self.config.share_times {
+            flags = format!("{flags} layer={layer}");
+        }
+        let key = key(&describe(&concrete), self.target, &flags);
+        let (candidates, chosen) = self.chosen(layer, region, &concrete, &key, all)?;
+        let site = Rc::new(Site { concrete, candidates, offered, key, estimate_ns, chosen });
         self.sites.insert(text, site.clone());
         Ok(site)
     }
 
     /// Times the candidates of a site unless their times are known.
     fn ensure(&mut self, layer: &str, region: &Region, site: &Site) -> Result<(), BuildError> {
+        self.used.insert(site.key.clone());
         if self.known(&site.key, &site.candidates) {
             return Ok(());
         }
@@ -252,15 +280,17 @@ impl Tuner<'_> {
         if all.is_empty() {
             return Err(refused("it proposes no tactic and gives no reason".into()));
         }
+        let forbidden: Vec<&TacticRule> =
+            self.config.tactic_rules.iter().filter(|r| r.forbidden && r.is_for(layer)).collect();
         let excluded = |t: &Tactic| {
-            let named =
-                |e: &String| t.name.strip_prefix(&**e).is_some_and(|r| r.is_empty() || r.starts_with('.'));
-            self.config.excluded_tactics.iter().any(named)
+            self.config.excluded_tactics.iter().any(|e| selection::named(e, t))
+                || forbidden.iter().any(|r| r.names(t))
+                || (self.config.deterministic && !t.deterministic)
         };
         if all.iter().all(excluded) {
             let names: Vec<&str> = all.iter().map(|t| &*t.name).collect();
             return Err(refused(format!(
-                "all of its tactics are excluded by this build: {}",
+                "all of its tactics are excluded by this build, by name or as not deterministic: {}",
                 names.join(", ")
             )));
         }
@@ -281,6 +311,68 @@ impl Tuner<'_> {
         Ok(all)
     }
 
+    /// Whether layers that compute the same may be run differently.
+    fn differs_by_layer(&self) -> bool {
+        let c = self.config;
+        c.selector.is_some() || !c.tactic_rules.is_empty() || !c.share_times
+    }
+
+    /// The tactics to choose from, and whether somebody chose them: those that a rule forces, else those that the selector
+    /// returns, else the one that the timing cache pins, else the most promising.
+    fn chosen(
+        &self,
+        layer: &str,
+        region: &Region,
+        concrete: &Graph,
+        key: &str,
+        mut all: Vec<Tactic>,
+    ) -> Result<(Vec<Tactic>, bool), BuildError> {
+        if all.iter().all(|t| t.name == flow::INTERPRETED) {
+            return Ok((all, false));
+        }
+        let rules = &self.config.tactic_rules;
+        let forced: Vec<&TacticRule> = rules.iter().filter(|r| !r.forbidden && r.is_for(layer)).collect();
+        if !forced.is_empty() {
+            let kept: Vec<Tactic> =
+                all.iter().filter(|t| forced.iter().any(|r| r.names(t))).cloned().collect();
+            if kept.is_empty() {
+                let wanted: Vec<&str> = forced.iter().map(|r| r.tactic.as_str()).collect();
+                let offers: Vec<String> = all.iter().map(Tactic::id).collect();
+                return Err(self.refused(
+                    layer,
+                    region,
+                    format!(
+                        "this build forces {}, which is not offered; there are {}",
+                        wanted.join(", "),
+                        offers.join(", ")
+                    ),
+                ));
+            }
+            return Ok((kept, true));
+        }
+        if let Some(selector) = &self.config.selector {
+            let context = LayerContext::of(layer, region, concrete, key);
+            let median = |t: &Tactic| Some(self.median(key, t)).filter(|ns| ns.is_finite());
+            let choices: Vec<Algorithm> = all.iter().map(|t| Algorithm::of(t, region, median(t))).collect();
+            let selected = selector.select(&context, &choices)?;
+            if !selected.is_empty() {
+                let kept = selected.into_iter().filter_map(|i| all.get(i).cloned());
+                return Ok((kept.collect(), true));
+            }
+            if self.config.reject_empty {
+                let message =
+                    "the selector chose none of the algorithms, and the build wants one (reject_empty)";
+                return Err(BuildError::Selection { layer: layer.to_owned(), message: message.into() });
+            }
+        }
+        let pinned = self.cache.get(key).and_then(|e| e.pinned.as_ref());
+        if let Some(pinned) = pinned.and_then(|p| all.iter().find(|t| t.id() == *p)) {
+            return Ok((vec![pinned.clone()], true));
+        }
+        self.keep_promising(&mut all);
+        Ok((all, false))
+    }
+
     /// Drops what is not worth timing.
     fn keep_promising(&self, sorted: &mut Vec<Tactic>) {
         let hopeless = sorted.first().map_or(f64::INFINITY, |best| cost(best) * self.config.estimate_limit);
@@ -293,6 +385,12 @@ impl Tuner<'_> {
         candidates
             .iter()
             .all(|t| entry.candidates.get(&t.id()).is_some_and(|c| c.source_hash == t.source_hash))
+    }
+
+    /// The least median of an entry.
+    fn best_known(&self, key: &str) -> Option<f64> {
+        let medians = self.cache.get(key)?.candidates.values().map(Candidate::median);
+        Some(medians.fold(f64::INFINITY, f64::min)).filter(|ns| ns.is_finite())
     }
 
     /// The median of a tactic in nanoseconds; infinite where it was not timed.

@@ -37,6 +37,7 @@ impl Tuner<'_> {
         let graph = pinned(&site.concrete)?;
         let text = describe_whole(&graph, &step.bodies);
         let key = key(&text, self.target, &self.flags());
+        self.used.insert(key.clone());
         if !self.known(&key, &site.candidates) {
             if self.config.estimates {
                 return Ok(first);

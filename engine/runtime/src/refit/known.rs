@@ -1,8 +1,9 @@
 //! The named weights of a program, and the layers that they belong to.
 
-use super::{refused, structure, weights};
+use super::structure;
 use crate::RuntimeError;
 use crate::error::listed;
+use crate::weights::{refused, weights};
 use kiln_backend::Program;
 use kiln_ir::{DType, WeightUse, WeightsRole};
 use std::collections::BTreeMap;

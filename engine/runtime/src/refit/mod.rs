@@ -12,8 +12,9 @@ pub use strip::strip;
 use crate::RuntimeError;
 use crate::engine::{Engine, Shared};
 use crate::error::listed;
+use crate::weights::{held, refused, renew_network, replace, weights};
 use kiln_backend::Program;
-use kiln_ir::{DType, Fact, Graph, Recipe, Source, Tensor, ValueId, WeightsRole};
+use kiln_ir::{DType, Recipe, Tensor, WeightsRole};
 use kiln_plan::{AbsentWeight, Plan};
 use known::Known;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,44 +52,6 @@ impl Engine {
     pub fn refitter(&self) -> Result<Refitter, RuntimeError> {
         let header = &self.shared.header;
         Refitter::new(Subject::Engine(self.shared.clone()), header.refittable, header.identical)
-    }
-}
-
-fn refused(message: String) -> RuntimeError {
-    RuntimeError::Refit(message)
-}
-
-/// All constants of a program.
-fn weights(p: &Program) -> impl Iterator<Item = (ValueId, &kiln_ir::Weight)> {
-    p.graph.value_ids().filter_map(|v| Some((v, p.graph.weight(v)?)))
-}
-
-/// Elements of the named weights that the program holds.
-fn held(p: &Program) -> BTreeMap<Arc<str>, Tensor> {
-    weights(p).filter_map(|(_, w)| Some((w.name.clone()?, w.tensor.clone()))).collect()
-}
-
-/// Puts the weights that a program holds in the place of those of the same name of its network.
-pub(crate) fn renew_network(network: &mut Graph, program: &Program) {
-    renew_named(network, &held(program));
-}
-
-fn renew_named(g: &mut Graph, held: &BTreeMap<Arc<str>, Tensor>) {
-    for v in g.value_ids() {
-        let name = g.weight(v).and_then(|w| w.name.clone());
-        let Some(tensor) = name.and_then(|n| held.get(&n)).filter(|t| t.ty() == *g.ty(v)) else { continue };
-        let def = g.value_mut(v);
-        def.fact = Fact::constant(tensor.clone());
-        if let Source::Weight(w) = &mut def.source {
-            w.tensor = tensor.clone();
-        }
-    }
-    for id in g.order().to_vec() {
-        if g.get(id).is_some_and(|n| !n.regions.is_empty())
-            && let Some(node) = g.get_mut(id)
-        {
-            node.regions.iter_mut().for_each(|r| renew_named(r, held));
-        }
     }
 }
 
@@ -318,11 +281,7 @@ impl Refitter {
                     tensor.dtype()
                 ));
             }
-            let def = program.graph.value_mut(v);
-            def.fact = Fact::constant(tensor.clone());
-            if let Source::Weight(w) = &mut def.source {
-                w.tensor = tensor;
-            }
+            replace(&mut program.graph, v, &tensor);
         }
         program.graph.refresh()?;
         let changed = program.graph.value_ids().find(|&v| program.graph.ty(v) != old.graph.ty(v));

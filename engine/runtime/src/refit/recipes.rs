@@ -1,7 +1,7 @@
 //! Derived weights: made again from their sources, on the oracle.
 
-use super::{held, refused, weights};
 use crate::RuntimeError;
+use crate::weights::{held, refused, weights};
 use kiln_backend::Program;
 use kiln_ir::{Recipe, Tensor};
 use std::collections::BTreeMap;

@@ -1,8 +1,9 @@
 //! Plans without the weights that a refit supplies.
 
-use super::{Known, refused, weights};
+use super::known::Known;
 use crate::RuntimeError;
-use kiln_ir::{Bytes, DType, Fact, Graph, Source, Tensor, ValueId};
+use crate::weights::{refused, replace, weights};
+use kiln_ir::{Bytes, DType, Graph, Tensor, ValueId};
 use kiln_plan::{AbsentWeight, Plan};
 use std::collections::BTreeSet;
 
@@ -50,12 +51,8 @@ fn clear(g: &mut Graph, values: &[ValueId]) -> Result<(), RuntimeError> {
     let most = values.iter().map(size).max().unwrap_or_default();
     let zeros = Tensor::zeros(DType::U8, &[most]).map_err(|e| refused(e.to_string()))?.shared_bytes();
     for &v in values {
-        let def = g.value_mut(v);
-        if let Source::Weight(w) = &mut def.source
-            && let Some(tensor) = zeroed(&w.tensor, &zeros)
-        {
-            w.tensor = tensor.clone();
-            def.fact = Fact::constant(tensor);
+        if let Some(tensor) = g.weight(v).and_then(|w| zeroed(&w.tensor, &zeros)) {
+            replace(g, v, &tensor);
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Weights that decided the structure of the engine and can't be replaced.
 
-use super::weights;
+use crate::weights::weights;
 use kiln_backend::Program;
 use kiln_ir::{ValueId, Weight};
 use std::collections::{BTreeMap, HashSet};

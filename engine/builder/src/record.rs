@@ -1,0 +1,143 @@
+//! Choices of a build as text, by which another build makes the same without timing anything.
+
+use crate::cache::TimingCache;
+use crate::report::StepReport;
+use crate::selection::{Algorithm, AlgorithmSelector, LayerContext};
+use kiln_backend::Target;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// Version of the text.
+const FORMAT: u32 = 1;
+
+/// The choice for one layer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TacticChoice {
+    /// Names of its network layers, joined by " + ".
+    pub layer: String,
+    /// Their operators.
+    pub operators: String,
+    /// Key of the layer in the timing cache; empty where nothing was to be chosen.
+    pub key: String,
+    /// The tactic with its parameters.
+    pub tactic: String,
+}
+
+/// The choices of a build, with the times that decided its search.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TacticRecord {
+    /// Name of the backend.
+    pub backend: String,
+    /// Name of the device.
+    pub device: String,
+    /// Whether the build took what the backend expects to be best instead of timing.
+    pub estimates: bool,
+    /// Choices in execution order. Editing a tactic forces it.
+    pub layers: Vec<TacticChoice>,
+    /// Times that the build used.
+    pub times: TimingCache,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    kiln_tactics: u32,
+    backend: String,
+    device: String,
+    estimates: bool,
+    /// Number of lines of choices; the rest is a timing cache.
+    layers: usize,
+}
+
+impl TacticRecord {
+    /// The record of a build: its steps, and the times that it used.
+    pub fn of(steps: &[StepReport], times: &TimingCache, target: &Target, estimates: bool) -> TacticRecord {
+        let choice = |s: &StepReport| TacticChoice {
+            layer: s.name.clone(),
+            operators: s.ops.clone(),
+            key: s.key.clone().unwrap_or_default(),
+            tactic: s.tactic.clone(),
+        };
+        TacticRecord {
+            backend: target.backend.clone(),
+            device: target.device.clone(),
+            estimates,
+            layers: steps.iter().map(choice).collect(),
+            times: times.clone(),
+        }
+    }
+
+    /// The record as JSON lines: a header, a line for each layer, and a timing cache.
+    pub fn to_text(&self) -> String {
+        let header = Header {
+            kiln_tactics: FORMAT,
+            backend: self.backend.clone(),
+            device: self.device.clone(),
+            estimates: self.estimates,
+            layers: self.layers.len(),
+        };
+        // Text and numbers always have a JSON form.
+        let mut text = serde_json::to_string(&header).unwrap_or_default();
+        for choice in &self.layers {
+            text.push('\n');
+            text.push_str(&serde_json::to_string(choice).unwrap_or_default());
+        }
+        text + "\n" + &self.times.to_text()
+    }
+
+    /// Reads what [`TacticRecord::to_text`] wrote, or what a person made of it.
+    ///
+    /// # Errors
+    /// A text that names the line.
+    pub fn from_text(text: &str) -> Result<TacticRecord, String> {
+        let (first, mut rest) = text.split_once('\n').unwrap_or((text, ""));
+        let header: Header = serde_json::from_str(first)
+            .map_err(|e| format!("the first line is not the header of recorded tactics: {e}"))?;
+        if header.kiln_tactics != FORMAT {
+            let found = header.kiln_tactics;
+            return Err(format!(
+                "format {found} is not {FORMAT}, which this version reads: record the tactics again"
+            ));
+        }
+        let mut layers = Vec::new();
+        for i in 0..header.layers {
+            let (line, after) = rest.split_once('\n').ok_or_else(|| {
+                format!("it ends after {i} of {} layers: record the tactics again", header.layers)
+            })?;
+            layers.push(serde_json::from_str(line).map_err(|e| format!("line {}: {e}", i + 2))?);
+            rest = after;
+        }
+        let Header { backend, device, estimates, .. } = header;
+        let times = TimingCache::from_text(rest).map_err(|e| format!("times behind the layers: {e}"))?;
+        Ok(TacticRecord { backend, device, estimates, layers, times })
+    }
+}
+
+/// Selects what a record has.
+pub(crate) struct Replay {
+    /// Tactics by layer and key.
+    choices: HashMap<(String, String), String>,
+}
+
+impl Replay {
+    pub(crate) fn of(record: &TacticRecord) -> Replay {
+        let choice = |c: &TacticChoice| ((c.layer.clone(), c.key.clone()), c.tactic.clone());
+        Replay { choices: record.layers.iter().filter(|c| !c.key.is_empty()).map(choice).collect() }
+    }
+}
+
+impl AlgorithmSelector for Replay {
+    fn select(&mut self, layer: &LayerContext, choices: &[Algorithm]) -> Result<Vec<usize>, String> {
+        let Some(wanted) = self.choices.get(&(layer.layer.clone(), layer.key.clone())) else {
+            return Ok(Vec::new());
+        };
+        match choices.iter().position(|c| c.tactic == *wanted) {
+            Some(i) => Ok(vec![i]),
+            None => {
+                let offers: Vec<&str> = choices.iter().map(|c| c.tactic.as_str()).collect();
+                Err(format!("the recorded tactic {wanted} is not offered; there are {}", offers.join(", ")))
+            }
+        }
+    }
+
+    fn report(&mut self, _: &[StepReport]) {}
+}

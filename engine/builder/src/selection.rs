@@ -1,0 +1,179 @@
+//! Selection of algorithms by the user: a selector that is asked for each layer, and rules by name.
+
+use crate::BuildError;
+use crate::report::{StepReport, TensorFormat};
+use kiln_backend::{Region, Tactic, is_view_op};
+use kiln_ir::Graph;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A layer for which algorithms are selected: network layers that one kernel would run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerContext {
+    /// Names of its network layers, joined by " + ".
+    pub layer: String,
+    /// Their operators, joined by " + ".
+    pub operators: String,
+    /// Tensors that it reads.
+    pub inputs: Vec<TensorFormat>,
+    /// Tensors that it writes.
+    pub outputs: Vec<TensorFormat>,
+    /// Key of its times in the timing cache.
+    pub key: String,
+}
+
+impl LayerContext {
+    pub(crate) fn of(layer: &str, region: &Region, concrete: &Graph, key: &str) -> LayerContext {
+        LayerContext {
+            layer: layer.to_owned(),
+            operators: region.label(),
+            inputs: TensorFormat::all(concrete, &concrete.inputs),
+            outputs: TensorFormat::all(concrete, &concrete.outputs),
+            key: key.to_owned(),
+        }
+    }
+}
+
+/// One way to run a layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Algorithm {
+    /// The kernel: "matmul.tiled".
+    pub implementation: String,
+    /// The kernel with its parameters, which names the way among all of the layer.
+    pub tactic: String,
+    /// Scratch memory in bytes.
+    pub workspace: u64,
+    /// Whether it yields the same bits every time.
+    pub deterministic: bool,
+    /// Median time in nanoseconds if the timing cache has it; 0 for layers that may only rename memory.
+    pub time_ns: Option<f64>,
+    /// Time that the backend expects.
+    pub estimate_ns: Option<f64>,
+}
+
+impl Algorithm {
+    pub(crate) fn of(t: &Tactic, region: &Region, time_ns: Option<f64>) -> Algorithm {
+        let view = region.graph.nodes().all(|(_, n)| is_view_op(&n.op));
+        Algorithm {
+            implementation: t.name.clone(),
+            tactic: t.id(),
+            workspace: t.workspace,
+            deterministic: t.deterministic,
+            time_ns: if view { Some(0.0) } else { time_ns },
+            estimate_ns: t.estimate_ns,
+        }
+    }
+}
+
+/// Selects the algorithms that a build chooses from.
+///
+/// The search tries several cuts and formats of the network. A selector is asked for each layer that it prices, so also for
+/// such as the plan does not have in the end.
+pub trait AlgorithmSelector: Send {
+    /// Returns the positions among `choices` that the build may take. It takes the fastest of them; what is not needed for that is
+    /// not timed. None: any of them, or an error if [`crate::BuildConfig::reject_empty`] is set.
+    ///
+    /// # Errors
+    /// A text that ends the build.
+    fn select(&mut self, layer: &LayerContext, choices: &[Algorithm]) -> Result<Vec<usize>, String>;
+
+    /// Receives the final choice of each layer of the plan, once a build.
+    fn report(&mut self, layers: &[StepReport]);
+}
+
+/// A selector that builds share.
+#[derive(Clone)]
+pub struct Selector(Arc<Mutex<dyn AlgorithmSelector>>);
+
+impl Selector {
+    /// Shares a selector. The caller may keep a clone of the handle, to read what was reported.
+    pub fn new<S: AlgorithmSelector + 'static>(selector: Arc<Mutex<S>>) -> Selector {
+        Selector(selector)
+    }
+
+    pub(crate) fn select(
+        &self,
+        layer: &LayerContext,
+        choices: &[Algorithm],
+    ) -> Result<Vec<usize>, BuildError> {
+        let mut selector = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = |message: String| BuildError::Selection { layer: layer.layer.clone(), message };
+        let mut found = selector.select(layer, choices).map_err(refused)?;
+        found.sort_unstable();
+        found.dedup();
+        match found.iter().find(|&&i| i >= choices.len()) {
+            Some(i) => Err(refused(format!("the selector chose {i} of {} algorithms", choices.len()))),
+            None => Ok(found),
+        }
+    }
+
+    pub(crate) fn report(&self, layers: &[StepReport]) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).report(layers);
+    }
+}
+
+impl fmt::Debug for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Selector")
+    }
+}
+
+/// Forces or forbids a tactic for layers of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TacticRule {
+    /// Name of a network layer, or of the layers of a kernel joined by " + "; "*" stands for all.
+    pub layer: String,
+    /// The tactic with its parameters, its name, or the part of its name in front of a dot.
+    pub tactic: String,
+    /// Whether the tactic is forbidden instead of forced.
+    pub forbidden: bool,
+}
+
+impl TacticRule {
+    /// Whether the rule is for a layer of this name.
+    pub fn is_for(&self, layer: &str) -> bool {
+        self.layer == "*" || self.layer == layer || layer.split(" + ").any(|l| l == self.layer)
+    }
+
+    /// Whether a tactic is the one of the rule.
+    pub fn names(&self, tactic: &Tactic) -> bool {
+        named(&self.tactic, tactic)
+    }
+}
+
+/// Whether a text names a tactic: by its id, its name, or the part of the name in front of a dot.
+pub(crate) fn named(text: &str, tactic: &Tactic) -> bool {
+    let start = tactic.name.strip_prefix(text).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    start || tactic.id() == text
+}
+
+/// Rules as text: `layer=tactic` forces, `layer=!tactic` forbids.
+impl std::str::FromStr for TacticRule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<TacticRule, String> {
+        let split = text.split_once('=').filter(|(layer, tactic)| !layer.is_empty() && !tactic.is_empty());
+        let (layer, tactic) = split.ok_or("wanted LAYER=TACTIC, or LAYER=!TACTIC to forbid one")?;
+        let forbidden = tactic.strip_prefix('!');
+        let tactic = forbidden.unwrap_or(tactic).to_owned();
+        Ok(TacticRule { layer: layer.to_owned(), tactic, forbidden: forbidden.is_some() })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failed test panics")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_name_layers_and_tactics() {
+        let rule: TacticRule = "fc=matmul".parse().unwrap();
+        assert!(rule.is_for("fc") && rule.is_for("conv + fc") && !rule.is_for("fc2") && !rule.forbidden);
+        let tactic = Tactic::plain("matmul.tiled");
+        assert!(rule.names(&tactic));
+        assert!(!"fc=mat".parse::<TacticRule>().unwrap().names(&tactic));
+        let rule: TacticRule = "*=!matmul.tiled".parse().unwrap();
+        assert!(rule.is_for("anything") && rule.forbidden && rule.names(&tactic));
+        assert!("fc".parse::<TacticRule>().is_err() && "=x".parse::<TacticRule>().is_err());
+    }
+}
