@@ -131,3 +131,30 @@ fn there_and_back_on_all_backends_in_all_types_while_threads_run() {
         there_and_back("lenet_a_qdq", &backend, Vec::new(), &b);
     }
 }
+
+/// On backends that take memory of the caller's: bindings of a context outlive the context that a refit replaces.
+#[test]
+fn inputs_kept_on_the_device_stay_through_a_refit() {
+    let b = archive("digits/lenet_b_weights.npz").unwrap();
+    for backend in all().unwrap() {
+        let target = backend.targets().unwrap().remove(0);
+        let engine =
+            Engine::from_plan(plan("lenet_a", &backend, &target, Vec::new()), backend.clone()).unwrap();
+        let mut kept = engine.create_context().unwrap();
+        let of_a = logits(&mut kept);
+        if kept.keep_on_device().is_err() {
+            continue;
+        }
+        kept.enqueue().unwrap();
+        assert!(kept.outputs().unwrap().remove(0).1 == of_a, "{}: before the refit", backend.name());
+        refit(&engine, &b);
+        // The elements come from the device, where the first run left them.
+        kept.enqueue().unwrap();
+        let found = kept.outputs().unwrap().remove(0).1;
+        let of_b = logits(&mut engine.create_context().unwrap());
+        assert!(found == of_b && found != of_a, "{}: after the refit", backend.name());
+        refit(&engine, &weights_of("lenet_a"));
+        kept.enqueue().unwrap();
+        assert!(kept.outputs().unwrap().remove(0).1 == of_a, "{}: after the second refit", backend.name());
+    }
+}

@@ -20,6 +20,9 @@ pub struct Args {
     /// Show all layers with their tactics
     #[arg(long)]
     layers: bool,
+    /// Read the header alone, and exit with 1 if no device here runs the engine: fast, whatever the engine's size
+    #[arg(long, conflicts_with_all = ["layers", "verify_recipes"])]
+    check: bool,
     /// Recompute every derived weight from its recipe and compare all bytes; exit code 1 if one differs
     #[arg(long)]
     verify_recipes: bool,
@@ -37,6 +40,9 @@ struct Verdict {
 /// Runs the command.
 pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     load_layers(&args.plugins)?;
+    if args.check {
+        return check(args, out);
+    }
     let plan = Plan::open(&args.engine)?;
     let h = &plan.header;
     let session = Session::with(&args.plugins, [h.target.backend.as_str()]);
@@ -72,6 +78,23 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     match recipes {
         Some(report) => report_recipes(&report, out),
         None => Ok(()),
+    }
+}
+
+/// The header's part of the description, and whether a device here runs the engine.
+fn check(args: &Args, out: &Printer) -> Result<(), Failure> {
+    let h = PlanHeader::peek(&args.engine)?;
+    let session = Session::with(&args.plugins, [h.target.backend.as_str()]);
+    let verdicts = verdicts(&h, &session);
+    out.value(&header_value(&h, &verdicts));
+    out.table(&["", "name", "type", "dimensions", "shape input"], h.io.iter().map(io_row).collect());
+    let row = |v: &Verdict| {
+        vec![v.device.clone(), v.refusal.clone().unwrap_or_else(|| "runs here".into()), v.warnings.join("; ")]
+    };
+    out.table(&["device", "compatibility", "warnings"], verdicts.iter().map(row).collect());
+    match verdicts.iter().find_map(|v| v.refusal.clone()) {
+        Some(reason) if verdicts.iter().all(|v| v.refusal.is_some()) => Err(Failure::Mismatch(reason)),
+        _ => Ok(()),
     }
 }
 
@@ -157,14 +180,8 @@ fn report_recipes(r: &RecipeReport, out: &Printer) -> Result<(), Failure> {
     Ok(())
 }
 
-fn value(
-    plan: &Plan,
-    weights: u64,
-    verdicts: &[Verdict],
-    recipes: Option<&RecipeReport>,
-    layers: bool,
-) -> Value {
-    let h = &plan.header;
+/// The header for programs.
+fn header_value(h: &PlanHeader, verdicts: &[Verdict]) -> Value {
     let io = |t: &IoTensor| {
         json!({
             "name": t.name, "mode": if t.mode == IoMode::Input { "input" } else { "output" },
@@ -179,7 +196,7 @@ fn value(
         };
         json!({"shapes": map(&p.shapes), "values": map(&p.values)})
     };
-    let mut v = json!({
+    json!({
         "name": h.name,
         "target": target_json(&h.target),
         "io": h.io.iter().map(io).collect::<Vec<_>>(),
@@ -187,15 +204,25 @@ fn value(
         "refittable": h.refittable,
         "refit_identical": h.identical,
         "absent_weights": h.absent.iter().map(|a| &a.name).collect::<Vec<_>>(),
-        "portable": plan.network.is_some(),
-        "weights_bytes": weights,
         "context_memory": h.context_memory,
-        "layer_count": plan.program.steps.len(),
-        "layer_names": plan.layers.layers.iter().map(Layer::name).collect::<Vec<_>>(),
         "compatibility": verdicts.iter().map(|v| json!({
             "device": v.device, "runs": v.refusal.is_none(), "refusal": v.refusal, "warnings": v.warnings,
         })).collect::<Vec<_>>(),
-    });
+    })
+}
+
+fn value(
+    plan: &Plan,
+    weights: u64,
+    verdicts: &[Verdict],
+    recipes: Option<&RecipeReport>,
+    layers: bool,
+) -> Value {
+    let mut v = header_value(&plan.header, verdicts);
+    v["portable"] = json!(plan.network.is_some());
+    v["weights_bytes"] = json!(weights);
+    v["layer_count"] = json!(plan.program.steps.len());
+    v["layer_names"] = plan.layers.layers.iter().map(Layer::name).collect::<Vec<_>>().into();
     if layers {
         v["layers"] = serde_json::to_value(&plan.layers).unwrap_or(Value::Null);
     }

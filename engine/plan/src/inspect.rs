@@ -7,6 +7,7 @@ use kiln_ir::graph::Uses;
 use kiln_ir::ty::dims_text;
 use kiln_ir::{Attr, Node, NodeId, Source, TensorType, ValueId};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
 
 /// The layers of an engine, in the detail that its plan stores.
@@ -48,9 +49,9 @@ pub struct LayerInfo {
     /// Weights that it reads.
     #[serde(rename = "Weights")]
     pub weights: Vec<WeightInfo>,
-    /// Attributes by operator, as text.
+    /// Attributes by operator: numbers, lists of numbers, truth values and text.
     #[serde(rename = "Parameters")]
-    pub parameters: Vec<BTreeMap<String, String>>,
+    pub parameters: Vec<BTreeMap<String, Value>>,
     /// The tactic; "view" of a layer that launches no kernel and only renames memory.
     #[serde(rename = "TacticName")]
     pub tactic: String,
@@ -97,6 +98,9 @@ pub struct WeightInfo {
     /// Number of elements.
     #[serde(rename = "Count")]
     pub count: usize,
+    /// Names of the weights that it is derived of.
+    #[serde(rename = "Sources", default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<String>,
 }
 
 impl LayerTable {
@@ -244,7 +248,7 @@ impl Describe<'_> {
             inputs: inputs.into_iter().map(|v| self.tensor(v)).collect(),
             outputs: outputs.map(|v| self.tensor(v)).collect(),
             weights: weights.into_iter().filter_map(|v| self.weight(v)).collect(),
-            parameters: nodes.iter().map(|n| parameters(n)).collect(),
+            parameters: nodes.iter().map(|n| self.parameters(n, &nodes)).collect(),
             tactic: if self.program.is_view(step) { "view".into() } else { step.tactic.name.clone() },
             tactic_params: step.tactic.params.clone(),
             workspace: step.tactic.workspace,
@@ -272,22 +276,62 @@ impl Describe<'_> {
         }
     }
 
+    /// The operator's name as "ParameterType", and its attributes; of a convolution also what its weights and the layers
+    /// behind it in the kernel show.
+    fn parameters(&self, n: &Node, kernel: &[&Node]) -> BTreeMap<String, Value> {
+        let mut p: BTreeMap<String, Value> =
+            n.op.attrs().iter().map(|(k, a)| (trt_key(k), attr_value(a))).collect();
+        p.insert("ParameterType".into(), n.op.name().into());
+        if let Some(Attr::Ints(pads)) = n.op.attrs().get("pads") {
+            let (pre, post) = pads.split_at(pads.len() / 2);
+            p.remove("pads");
+            p.insert("PrePadding".into(), pre.to_vec().into());
+            p.insert("PostPadding".into(), post.to_vec().into());
+        }
+        if n.op.port(1).is_some_and(|p| p.name == "w") && n.op.attrs().get("dilations").is_some() {
+            self.convolution(n, kernel, &mut p);
+        }
+        p
+    }
+
+    fn convolution(&self, n: &Node, kernel: &[&Node], p: &mut BTreeMap<String, Value>) {
+        let g = &self.program.graph;
+        let operand = |i: usize| n.inputs.get(i).copied().flatten();
+        let dims = |v: ValueId| g.ty(v).dims.iter().map(|d| d.as_const().unwrap_or(-1)).collect::<Vec<i64>>();
+        if let Some(w) = operand(1).map(dims).filter(|d| d.len() > 2) {
+            let last = matches!(n.op.attrs().get("layout"), Some(Attr::Str(l)) if l == "channels_last");
+            let spatial = if last { &w[1..w.len() - 1] } else { &w[2..] };
+            p.insert("Kernel".into(), spatial.to_vec().into());
+        }
+        // Formats decide which axis of the result has the maps: the weights tell their number.
+        if let Some(bias) = operand(2).map(dims) {
+            p.insert("OutMaps".into(), bias.first().copied().unwrap_or(-1).into());
+        } else if let Some(w) = operand(1).map(dims).filter(|_| n.op.name() == "conv") {
+            p.insert("OutMaps".into(), w.first().copied().unwrap_or(-1).into());
+        }
+        for (key, i) in [("Weights", 1), ("Bias", 2)] {
+            if let Some(w) = operand(i).and_then(|v| self.weight(v)) {
+                p.insert(key.into(), serde_json::json!({"Type": w.dtype, "Count": w.count}));
+            }
+        }
+        let after = kernel.iter().skip_while(|k| !std::ptr::eq(**k, n)).skip(1);
+        let unary = |k: &&&Node| k.op.is_pointwise() && k.inputs.len() == 1;
+        let activation = after.filter(unary).map(|k| k.op.name()).next();
+        p.insert("HasBias".into(), operand(2).is_some().into());
+        p.insert("HasReLU".into(), (activation == Some("relu")).into());
+        p.insert("Activation".into(), activation.unwrap_or("none").into());
+        p.insert("AllowSparse".into(), false.into());
+    }
+
     fn weight(&self, v: ValueId) -> Option<WeightInfo> {
         let Source::Weight(w) = &self.program.graph.value(v).source else { return None };
         Some(WeightInfo {
             name: w.name.as_deref().unwrap_or_default().to_owned(),
             dtype: w.tensor.dtype().to_string(),
             count: w.tensor.len(),
+            sources: w.recipe.iter().flat_map(|r| &r.sources).map(|s| s.to_string()).collect(),
         })
     }
-}
-
-/// The operator's name as "ParameterType", and its attributes; of a convolution also those that its weight shows.
-fn parameters(n: &Node) -> BTreeMap<String, String> {
-    let mut p: BTreeMap<String, String> =
-        n.op.attrs().iter().map(|(k, a)| (trt_key(k), attr_text(a))).collect();
-    p.insert("ParameterType".into(), n.op.name().into());
-    p
 }
 
 /// TensorRT's key for an attribute that it has, else the attribute's name.
@@ -298,16 +342,21 @@ fn trt_key(name: &str) -> String {
         "groups" => "Groups",
         "kernel" => "Kernel",
         "pad_mode" => "PaddingMode",
-        "pads" => "Padding",
         other => other,
     }
     .to_owned()
 }
 
-fn attr_text(a: &Attr) -> String {
+fn attr_value(a: &Attr) -> Value {
     match a {
-        Attr::Str(s) => s.clone(),
-        Attr::Bytes(b) => format!("{} bytes", b.len()),
-        other => other.to_string(),
+        Attr::Int(n) => (*n).into(),
+        Attr::Float(x) => (*x).into(),
+        Attr::Bool(b) => (*b).into(),
+        Attr::Str(s) => s.as_str().into(),
+        Attr::Ints(v) => v.clone().into(),
+        Attr::Floats(v) => v.clone().into(),
+        Attr::Strs(v) => v.clone().into(),
+        Attr::Bytes(b) => format!("{} bytes", b.len()).into(),
+        other => other.to_string().into(),
     }
 }
