@@ -48,9 +48,15 @@ fn a_build_for_the_target_of_an_engine_takes_kernels_from_the_cache() {
         with(nvrtc, gpu, Some(&kernels), &[&args[..], more].concat())
     };
     let words = |o: &Output| String::from_utf8_lossy(&o.stderr).into_owned();
-    let done = build(&first, &["--backend", "cuda"], &nvrtc, Some("h200"));
+    let record = f.name("tactics.jsonl");
+    let done = build(&first, &["--backend", "cuda", "--record-tactics", &record], &nvrtc, Some("h200"));
     assert!(done.status.success(), "{}", words(&done));
     let nowhere = Path::new("/nonexistent");
+    let replay = ["build", &model, "-o", &again, "--plugin", &library, "--shapes", "input:1x1x28x28"];
+    let replay = [&replay[..], &["--target", &first, "--replay-tactics", &record]].concat();
+    let done = with(nowhere, None, Some(&kernels), &replay);
+    assert!(done.status.success(), "{}", words(&done));
+    assert!(std::fs::read(&first).unwrap() == std::fs::read(&again).unwrap(), "a replay differs");
     let done = build(&again, &["--target", &first], nowhere, None);
     assert!(done.status.success(), "{}", words(&done));
     assert_eq!(std::fs::read(&first).unwrap(), std::fs::read(&again).unwrap(), "builds differ");
