@@ -71,7 +71,7 @@ impl Algorithm {
 /// such as the plan does not have in the end.
 pub trait AlgorithmSelector: Send {
     /// Returns the positions among `choices` that the build may take. It takes the fastest of them; what is not needed for that is
-    /// not timed. None: any of them, or an error if [`crate::BuildConfig::reject_empty`] is set.
+    /// not timed. None: any of them, or an error if `BuildConfig::reject_empty` is set.
     ///
     /// # Errors
     /// A text that ends the build.
