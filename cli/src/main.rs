@@ -53,6 +53,7 @@ enum Command {
     Compare(cmd::compare::Args),
     Backends(cmd::backends::Args),
     Cache(cmd::cache::Args),
+    Plugin(cmd::plugin::Args),
 }
 
 fn main() -> ExitCode {
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => cmd::compare::run(args, &out),
         Command::Backends(args) => cmd::backends::run(args, &out),
         Command::Cache(args) => cmd::cache::run(args, &out),
+        Command::Plugin(args) => cmd::plugin::run(args, &out),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -866,7 +866,7 @@ typedef struct kiln_field_def {
  */
 typedef struct kiln_host_tensor {
     /**
-     * Code of the element type, as in `kiln_tensor`; 0 for an input that is absent.
+     * Code of the element type, as in `kiln_tensor`.
      */
     uint32_t dtype;
     /**
@@ -943,9 +943,15 @@ typedef struct kiln_layer_call {
  *
  * A text in CUDA C++ defines `extern "C" __global__ void ENTRY(inputs…, outputs…, workspace, params)`: pointers to `const`
  * elements, pointers to elements, a `void *` if the layer has a workspace, and a structure `Params` by value if there are
- * parameters. A text in WGSL defines the function ENTRY with `@compute`; it reads arrays `i0`, `i1`, …, writes `o0`, `o1`, …
- * and `workspace` (of `u32`), and reads parameters as `params.NAME`. The host declares these and, in both languages, the
- * structure `Params`. Tensors are dense. An output that is an alias is bound to memory with the contents of its input.
+ * parameters. Elements are `float`, `int`, `long long`, `signed char`, `unsigned char` (u8, bool, f8) and `unsigned short` (the bits
+ * of f16 and bf16).
+ *
+ * A text in WGSL defines the function ENTRY with `@compute`. It reads arrays `i0`, `i1`, …, writes `o0`, `o1`, … and
+ * `workspace` (of `u32`), and reads parameters as `params.NAME`. Elements are `f32`, `i32` and `i64`; smaller ones are packed into
+ * `u32`, the first in the lowest bits.
+ *
+ * The host declares arrays and the structure `Params`. Tensors are dense. A layer whose sizes are found by a run, or whose outputs
+ * are aliases, has no kernels.
  */
 typedef struct kiln_layer_kernel {
     /**
@@ -977,7 +983,7 @@ typedef struct kiln_layer_kernel {
      */
     struct kiln_str entry;
     /**
-     * Formulas of the number of blocks along x, y and z, separated by commas; the last ones may be left out.
+     * Formula of the number of blocks, which have one dimension: at most 65535 in WGSL.
      */
     struct kiln_str grid;
     /**
@@ -1062,8 +1068,8 @@ typedef struct kiln_layer {
      */
     struct kiln_str expression;
     /**
-     * Difference that other forms may have from the reference: "exact", "elementwise", "sum" or "conditioned"; empty means
-     * "conditioned".
+     * Difference that other forms may have from the reference: "exact", "sum" (a function linear in each input) or
+     * "conditioned" (a few roundings of each input); empty means "conditioned".
      */
     struct kiln_str tolerance;
     /**
@@ -1137,7 +1143,7 @@ typedef struct kiln_host_layers_v1 {
      */
     uint32_t reserved;
     /**
-     * Runs the reference form of the layer that an Op names. Absent inputs have `ndim` 0 and `dtype` 0. Calls `output` with
+     * Runs the reference form of the layer that an Op names. Calls `output` with
      * each output in order; its dimensions and elements live for that call. Passes the reason of a failure to `error`.
      * Returns a status. `[any-thread]`
      */

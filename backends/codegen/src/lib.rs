@@ -20,6 +20,7 @@ pub mod norm;
 pub mod offer;
 pub mod params;
 pub mod planner;
+pub mod plugin;
 pub mod pointwise;
 pub mod pool;
 pub mod recurrent;

@@ -6,7 +6,7 @@ use crate::frame::{Source, cells, source};
 use crate::kernels::generic_ns;
 use crate::refusals::Refusals;
 use crate::written::{Families, all_lanes};
-use crate::{compile, target, vendor};
+use crate::{compile, plugin, target, vendor};
 use kiln_backend::{Backend, BackendError, CompiledKernel, Device, Region, Tactic, Target, flow, host_layer};
 use kiln_codegen::compiled::{binding, compiled};
 use kiln_codegen::expression::slots;
@@ -59,7 +59,7 @@ impl Backend for Cuda {
     }
 
     fn supports(&self, region: &Region, target: &Target) -> Result<(), BackendError> {
-        if choices(region).is_some() || host_layer::tactic(region).is_some() {
+        if choices(region).is_some() || host_layer::layer(&region.graph).is_some() {
             return Ok(());
         }
         let site = Site::of(&region.graph, target, &CUDA)?;
@@ -82,8 +82,8 @@ impl Backend for Cuda {
         if let Some(ways) = choices(region) {
             return Ok(ways);
         }
-        if let Some(on_host) = host_layer::tactic(region) {
-            return Ok(vec![on_host]);
+        if let Some(found) = plugin::tactics(region)? {
+            return Ok(found);
         }
         let site = Site::of(&region.graph, target, &CUDA)?;
         let mut found = Vec::new();
@@ -113,6 +113,9 @@ impl Backend for Cuda {
     fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
         if [flow::INTERPRETED, host_layer::ON_HOST].contains(&&*tactic.name) {
             return Ok(Vec::new());
+        }
+        if let Some(blob) = plugin::compile(region, tactic, target)? {
+            return Ok(blob);
         }
         let site = Site::of(&region.graph, target, &CUDA)?;
         if let Some(blob) = vendor::compile(&site, tactic, target) {
@@ -162,6 +165,10 @@ pub fn written(
     tactic: &Tactic,
     target: &Target,
 ) -> Result<(String, Vec<(String, u32)>), BackendError> {
+    if let Some((text, kernel)) = plugin::text(region, tactic)? {
+        let (threads, _) = kernel.block(&region.graph)?;
+        return Ok((text, vec![(kiln_codegen::plugin::ENTRY.to_owned(), threads)]));
+    }
     let site = Site::of(&region.graph, target, &CUDA)?;
     let body = find(&tactic.name, &site)?.body(&site, tactic)?;
     let source = source(&site, &body, cells(&site, &slots(&site, &body), tactic))?;

@@ -98,6 +98,13 @@ fn store(t: DType, buffer: &str, at: &str, v: &str) -> String {
     }
 }
 
+/// Definitions that the entry point of a plug-in's kernel needs, and the members of every kernel's parameter.
+pub fn launch_prelude() -> (String, String) {
+    let text = [PRELUDE[0], PRELUDE[1]].concat();
+    let lines = text.lines().filter(|l| !l.starts_with("#include ") && !l.starts_with("#pragma once"));
+    (lines.flat_map(|l| [l, "\n"]).collect(), plain(&head()))
+}
+
 /// The members of every kernel's parameter.
 fn head() -> Vec<Field> {
     let mut fields: Vec<Field> =

@@ -22,6 +22,8 @@ mod library;
 pub mod nvtx;
 mod parameter;
 #[cfg(feature = "compile")]
+mod plugin;
+#[cfg(feature = "compile")]
 mod refusals;
 mod run;
 pub mod target;

@@ -4,6 +4,7 @@ use crate::adapter::probe;
 use crate::dialect::WGSL;
 use crate::exec::WgpuDevice;
 use crate::gpu::{Gpu, rounds};
+use crate::plugin;
 use crate::wgsl::{Head, Slot, check_bindings, lanes, module, slots};
 use kiln_backend::{Backend, BackendError, CompiledKernel, Device, Region, Tactic, Target, flow, host_layer};
 use kiln_codegen::Kernel;
@@ -37,7 +38,7 @@ impl Backend for Wgpu {
     }
 
     fn supports(&self, region: &Region, target: &Target) -> Result<(), BackendError> {
-        if flow::tactic(region).is_some() || host_layer::tactic(region).is_some() {
+        if flow::tactic(region).is_some() || host_layer::layer(&region.graph).is_some() {
             return Ok(());
         }
         let site = Site::of(&region.graph, target, &WGSL)?;
@@ -55,8 +56,11 @@ impl Backend for Wgpu {
     }
 
     fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
-        if let Some(one) = flow::tactic(region).or_else(|| host_layer::tactic(region)) {
-            return Ok(vec![one]);
+        if let Some(walked) = flow::tactic(region) {
+            return Ok(vec![walked]);
+        }
+        if let Some(found) = plugin::tactics(region, target)? {
+            return Ok(found);
         }
         let site = Site::of(&region.graph, target, &WGSL)?;
         check_types(&site)?;
@@ -81,6 +85,9 @@ impl Backend for Wgpu {
     fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
         if [flow::INTERPRETED, host_layer::ON_HOST].contains(&&*tactic.name) {
             return Ok(Vec::new());
+        }
+        if let Some(blob) = plugin::compile(region, tactic, target)? {
+            return Ok(blob);
         }
         let site = Site::of(&region.graph, target, &WGSL)?;
         let kernel = find(&tactic.name, &site)?;

@@ -10,6 +10,7 @@ mod dialect;
 mod exec;
 mod gpu;
 mod kernels;
+mod plugin;
 mod wgsl;
 
 pub use backend::{Wgpu, planned, text_of};

@@ -7,7 +7,7 @@ use crate::print::{Printer, bytes};
 use crate::session::{Session, load_layers};
 use kiln::RecipeReport;
 use kiln::inspect::Layer;
-use kiln::{IoMode, IoTensor, Plan, PlanHeader, Profile, Verbosity, verify_recipes};
+use kiln::{IoMode, IoTensor, Plan, PlanHeader, Profile, Requirement, Verbosity, verify_recipes};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -65,6 +65,8 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     out.value(&value(&plan, weights, &verdicts, recipes.as_ref(), args.layers));
     header(h, weights, &plan, out);
     out.table(&["", "name", "type", "dimensions", "shape input"], h.io.iter().map(io_row).collect());
+    let plugins = h.plugins.iter().map(plugin_row).collect();
+    out.table(&["plug-in", "version", "hash", "layers", "in runs"], plugins);
     let profiles = h.profiles.iter().enumerate().flat_map(|(i, p)| profile_rows(i, p)).collect();
     out.table(&["profile", "input", "of", "min", "opt", "max"], profiles);
     let row = |v: &Verdict| {
@@ -153,6 +155,12 @@ fn io_row(t: &IoTensor) -> Vec<String> {
     vec![mode.into(), t.name.clone(), t.dtype.to_string(), format!("[{}]", t.dims_text()), shape.into()]
 }
 
+fn plugin_row(r: &Requirement) -> Vec<String> {
+    let called = if r.called { "called" } else { "not needed" };
+    let hash = r.digest.get(..16).unwrap_or(&r.digest);
+    vec![r.name.clone(), r.version.clone(), hash.into(), r.layers.join("; "), called.into()]
+}
+
 fn profile_rows(i: usize, p: &Profile) -> Vec<Vec<String>> {
     let of = |what: &'static str| {
         move |(n, r): (&String, &kiln::Range)| {
@@ -201,6 +209,9 @@ fn header_value(h: &PlanHeader, verdicts: &[Verdict]) -> Value {
         "target": target_json(&h.target),
         "io": h.io.iter().map(io).collect::<Vec<_>>(),
         "profiles": h.profiles.iter().map(profile).collect::<Vec<_>>(),
+        "plugins": h.plugins.iter().map(|r| json!({
+            "name": r.name, "version": r.version, "hash": r.digest, "layers": r.layers, "called": r.called,
+        })).collect::<Vec<_>>(),
         "refittable": h.refittable,
         "refit_identical": h.identical,
         "absent_weights": h.absent.iter().map(|a| &a.name).collect::<Vec<_>>(),

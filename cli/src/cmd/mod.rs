@@ -7,5 +7,6 @@ pub mod cache;
 pub mod compare;
 pub mod host;
 pub mod inspect;
+pub mod plugin;
 pub mod refit;
 pub mod run;

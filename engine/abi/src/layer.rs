@@ -61,7 +61,7 @@ pub struct kiln_field_def {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kiln_host_tensor {
-    /// Code of the element type, as in `kiln_tensor`; 0 for an input that is absent.
+    /// Code of the element type, as in `kiln_tensor`.
     pub dtype: u32,
     /// Number of dimensions.
     pub ndim: u32,
@@ -106,9 +106,15 @@ pub struct kiln_layer_call {
 ///
 /// A text in CUDA C++ defines `extern "C" __global__ void ENTRY(inputs…, outputs…, workspace, params)`: pointers to `const`
 /// elements, pointers to elements, a `void *` if the layer has a workspace, and a structure `Params` by value if there are
-/// parameters. A text in WGSL defines the function ENTRY with `@compute`; it reads arrays `i0`, `i1`, …, writes `o0`, `o1`, …
-/// and `workspace` (of `u32`), and reads parameters as `params.NAME`. The host declares these and, in both languages, the
-/// structure `Params`. Tensors are dense. An output that is an alias is bound to memory with the contents of its input.
+/// parameters. Elements are `float`, `int`, `long long`, `signed char`, `unsigned char` (u8, bool, f8) and `unsigned short` (the bits
+/// of f16 and bf16).
+///
+/// A text in WGSL defines the function ENTRY with `@compute`. It reads arrays `i0`, `i1`, …, writes `o0`, `o1`, … and
+/// `workspace` (of `u32`), and reads parameters as `params.NAME`. Elements are `f32`, `i32` and `i64`; smaller ones are packed into
+/// `u32`, the first in the lowest bits.
+///
+/// The host declares arrays and the structure `Params`. Tensors are dense. A layer whose sizes are found by a run, or whose outputs
+/// are aliases, has no kernels.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kiln_layer_kernel {
@@ -126,7 +132,7 @@ pub struct kiln_layer_kernel {
     pub source: kiln_str,
     /// Name of the entry point.
     pub entry: kiln_str,
-    /// Formulas of the number of blocks along x, y and z, separated by commas; the last ones may be left out.
+    /// Formula of the number of blocks, which have one dimension: at most 65535 in WGSL.
     pub grid: kiln_str,
     /// Formula of the number of threads of a block, of CUDA only.
     pub block: kiln_str,
@@ -177,8 +183,8 @@ pub struct kiln_layer {
     /// The expression form, of a pointwise layer with one output: "x0 / (1 + exp(-beta * x0))". Inputs are broadcast. Beside
     /// the operations of formulas there are the functions of scalar expressions; `/` of floats does not round. Empty: none.
     pub expression: kiln_str,
-    /// Difference that other forms may have from the reference: "exact", "elementwise", "sum" or "conditioned"; empty means
-    /// "conditioned".
+    /// Difference that other forms may have from the reference: "exact", "sum" (a function linear in each input) or
+    /// "conditioned" (a few roundings of each input); empty means "conditioned".
     pub tolerance: kiln_str,
     /// Kernels in source form.
     pub kernels: *const *const kiln_layer_kernel,
@@ -238,7 +244,7 @@ pub struct kiln_host_layers_v1 {
     pub struct_size: u32,
     /// Zero.
     pub reserved: u32,
-    /// Runs the reference form of the layer that an Op names. Absent inputs have `ndim` 0 and `dtype` 0. Calls `output` with
+    /// Runs the reference form of the layer that an Op names. Calls `output` with
     /// each output in order; its dimensions and elements live for that call. Passes the reason of a failure to `error`.
     /// Returns a status. `[any-thread]`
     pub run: Option<

@@ -91,7 +91,7 @@ pub use kiln_ir::{DType, Dim, Element, ElementError, Elems, OpError, Tensor, Ten
 pub use kiln_network::Network;
 pub use kiln_plan::{
     AbsentWeight, HostLayer, IoMode, IoTensor, Plan, PlanError, PlanHeader, Profile, ProfileError, Range,
-    Verbosity,
+    Requirement, Verbosity,
 };
 pub use kiln_runtime::{
     Backends, Canceller, ExecutionContext, LayerTime, NamedWeight, Outputs, RecipeReport, RefitReport,
@@ -154,6 +154,7 @@ pub mod inspect {
 /// ```
 pub mod plugin {
     pub use crate::backends::{layers, load_layers};
+    pub use kiln_runtime::plugin::{Arrangement, LayerRun, aliases, layer_op, workspace};
     pub use kiln_runtime::plugin::{
         FieldDef, Found, FoundLayers, LayerName, LayerRecord, Level, Library, Origin, PluginError,
         PluginInfo, Policy, Search,

@@ -23,7 +23,7 @@ use kiln_ir::op::{Op, OpDef, Tolerance, attr, required, variadic};
 use kiln_ir::problem::{Problem, Rng, op};
 use kiln_ir::tensor::Tensor;
 use kiln_ir::ty::TensorType;
-use record::{LayerName, LayerRecord};
+use record::{Arrangement, LayerName, LayerRecord, LayerRun};
 
 kiln_ir::op_names! {
     PLUGIN = "plugin",
@@ -264,8 +264,14 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
         (Some(r), _) => {
             let fields = fields(cx.attrs())?;
             let facts: Vec<Fact> = inputs.iter().cloned().map(Fact::constant).collect();
-            let workspace = workspace(cx.attrs(), &fields, facts.iter().collect())?;
-            r.functions.run(&fields, workspace, &aliases(cx.attrs())?, &inputs, cx.out_types())?
+            r.functions.run(&LayerRun {
+                fields: &fields,
+                workspace: workspace(cx.attrs(), &fields, facts.iter().collect())?,
+                aliases: &aliases(cx.attrs())?,
+                inputs: &inputs,
+                outputs: cx.out_types(),
+                arrangement: Arrangement::Dense,
+            })?
         }
         (None, Some(host)) => host(cx.op, &inputs)?,
         (None, None) => {

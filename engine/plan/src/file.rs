@@ -5,6 +5,7 @@ use crate::inspect::LayerTable;
 use crate::io::io_tensors;
 use crate::layout::{self, ENTRY, Entry, HEAD, Head, Kind, Table};
 use crate::parts::Parts;
+use crate::plugins::requirements;
 use crate::profile::Profile;
 use crate::weights::{CHUNK, Store};
 use crate::{PlanError, blobs, verify, weights};
@@ -42,7 +43,7 @@ impl Plan {
             target,
             io: io_tensors(&program),
             profiles,
-            plugins: Vec::new(),
+            plugins: requirements(&program),
             verbosity: Verbosity::default(),
             refittable: weight_is_named(&program.graph),
             identical: false,

@@ -4,6 +4,7 @@ use crate::io::{IoMode, IoTensor};
 use crate::profile::Profile;
 use kiln_backend::Target;
 use minicbor::{Decode, Encode};
+use std::ops::Not;
 
 /// Detail in which a plan describes its layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
@@ -32,6 +33,15 @@ pub struct Requirement {
     /// The version that the plan was built with.
     #[n(1)]
     pub version: String,
+    /// BLAKE3 hash of the library, in hexadecimal; empty where it is not known.
+    #[cbor(n(2), skip_if = "String::is_empty")]
+    pub digest: String,
+    /// Layers of the plan that it defines.
+    #[cbor(n(3), skip_if = "Vec::is_empty")]
+    pub layers: Vec<String>,
+    /// Whether runs call it; else its layers are expressions and compiled kernels, which the plan holds.
+    #[cbor(n(4), skip_if = "Not::not")]
+    pub called: bool,
 }
 
 /// A weight that a stripped plan leaves out: a refit supplies it before the first run.

@@ -2,6 +2,7 @@
 
 use crate::RuntimeError;
 use crate::backends::Backends;
+use crate::plugin_check;
 use crate::shapes::ShapeCache;
 use kiln_backend::process::{check_process, is_forked};
 use kiln_backend::{Backend, BackendError, Device, Executable, Place, Program, Target};
@@ -116,6 +117,7 @@ impl Engine {
         check_process()?;
         let Plan { header, program, layers, network } = plan;
         let mut profiles = header.profiles.clone();
+        plugin_check::check(&program)?;
         let io = io_tensors(&program);
         if profiles.is_empty() {
             profiles.extend(Profile::fixed(&io));

@@ -135,6 +135,21 @@ pub enum RuntimeError {
     /// The plan does not run on this device.
     #[error("the plan does not run here: {0}")]
     Incompatible(String),
+    /// A layer of a plug-in whose library is not loaded, or is another one than the plan was built with.
+    #[error(
+        "layer \"{label}\" is plug-in layer {layer}, from the library {wanted}; {found}: install that library and name its path \
+         (--plugin, KILN_PLUGIN_PATH), or build the plan again"
+    )]
+    PluginLayer {
+        /// The layer of the plan.
+        label: String,
+        /// Name and version of the plug-in's layer.
+        layer: String,
+        /// Name, version and hash of the library.
+        wanted: String,
+        /// State of this process.
+        found: String,
+    },
     /// A weight can't be set.
     #[error("refit: {0}")]
     Refit(String),

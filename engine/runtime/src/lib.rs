@@ -10,6 +10,7 @@ mod engine;
 mod error;
 mod outputs;
 pub mod plugin;
+mod plugin_check;
 mod refit;
 mod selection;
 mod shapes;

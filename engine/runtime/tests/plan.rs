@@ -16,7 +16,13 @@ fn plan() -> Plan {
     p.steps[0].blob = Bytes::from(b"kernel of both".to_vec());
     p.steps[1].blob = p.steps[0].blob.clone();
     Plan::new(p, vec![rows(4)], Cpu::target())
-        .with_plugins(vec![Requirement { name: "p".into(), version: "1.2".into() }])
+        .with_plugins(vec![Requirement {
+            name: "p".into(),
+            version: "1.2".into(),
+            digest: "00ff".into(),
+            layers: vec!["l".into()],
+            called: true,
+        }])
         .with_verbosity(Verbosity::Detailed)
         .with_network(linear().lower().unwrap())
 }

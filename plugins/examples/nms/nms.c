@@ -65,10 +65,12 @@ static int32_t run(kiln_layer_instance *i, const kiln_layer_call *call, kiln_err
     const kiln_host_tensor *boxes = &call->inputs[0], *scores = &call->inputs[1];
     const kiln_host_tensor *kept = &call->outputs[0], *numbers = &call->outputs[1];
     const float overlap = (float)*(const double *)call->fields[0].data;
-    const int64_t n = boxes->dims[0], most = kept->dims[0];
+    const int64_t n = boxes->ndim > 0 ? boxes->dims[0] : 0, most = kept->dims[0];
     uint8_t *gone = call->workspace; /* One byte a box. */
     int64_t found = 0;
-    (void)i, (void)err;
+    (void)i;
+    if (boxes->ndim != 2 || boxes->dims[1] != 4) return refuse(err, "boxes want the shape [n, 4]");
+    if (scores->ndim != 1 || scores->dims[0] != n) return refuse(err, "scores want the shape [n], one for each box");
     for (int64_t b = 0; b < n; b++) gone[b] = 0;
     while (found < most) {
         int64_t best = -1;

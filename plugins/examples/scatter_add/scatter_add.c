@@ -10,6 +10,13 @@ static const kiln_host *host;
 static int32_t run(kiln_layer_instance *instance, const kiln_layer_call *call, kiln_error *err) {
     const kiln_host_tensor *rows = &call->inputs[1], *updates = &call->inputs[2], *table = &call->outputs[0];
     (void)instance;
+    if (table->ndim != 2 || rows->ndim != 1 || updates->ndim != 2 || updates->dims[0] != rows->dims[0] ||
+        updates->dims[1] != table->dims[1]) {
+        static const char why[] = "wants a table [n, d], rows [m] and updates [m, d]";
+        kiln_str text = {why, sizeof why - 1};
+        host->error_set(err, KILN_INVALID_ARGUMENT, text);
+        return KILN_INVALID_ARGUMENT;
+    }
     for (int64_t m = 0; m < rows->dims[0]; m++) {
         const int64_t row = ((const int64_t *)rows->data)[m * rows->strides[0]];
         if (row < 0 || row >= table->dims[0]) {

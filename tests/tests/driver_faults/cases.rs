@@ -5,7 +5,7 @@ use crate::faults::{Faults, Outputs};
 use kiln_backend::{Backend, Program, Target, TimeRequest};
 use kiln_builder::{BuildConfig, Builder, Refit};
 use kiln_ir::{Attrs, DType, Tensor, TensorType};
-use kiln_network::{LoopOutputKind, Network, TensorId, TripLimitKind};
+use kiln_network::{LoopOutputKind, Network, PluginSpec, TensorId, TripLimitKind};
 use kiln_onnx::{ImportOptions, parse_file};
 use kiln_runtime::{Engine, ExecutionContext, Profile, RuntimeError};
 use kiln_tests::models::data;
@@ -61,7 +61,7 @@ impl Case {
 
 /// All cases; the reason where kernels cannot be compiled.
 pub fn all(cx: &Cx) -> Result<Vec<Case>, String> {
-    Ok(vec![images(cx)?, products(cx)?, control(cx)?, walked(cx)?, on_device(cx)?, timed(cx)?])
+    Ok(vec![images(cx)?, products(cx)?, control(cx)?, walked(cx)?, on_device(cx)?, timed(cx)?, plugins(cx)?])
 }
 
 fn built(
@@ -124,6 +124,29 @@ fn images(cx: &Cx) -> Made {
         })?;
         drop((refitter, engine));
         drop(first);
+        Some(all)
+    })
+}
+
+/// A plug-in layer by its kernel, then one that the host runs, with kernels around them.
+fn plugins(cx: &Cx) -> Made {
+    crate::plugins::layers();
+    let mut net = Network::new("plugins");
+    let x = net.add_input("x", TensorType::new(DType::F32, [4, 100])).unwrap();
+    let a = plain(&mut net, "a", "exp", &[x]);
+    let b = net.add_plugin(&[a], PluginSpec::new("faults", "Kernel")).unwrap().output(0).unwrap();
+    let c = net.add_plugin(&[b], PluginSpec::new("faults", "Host")).unwrap().output(0).unwrap();
+    let y = plain(&mut net, "y", "neg", &[c]);
+    net.mark_output(y, "y").unwrap();
+    built(cx, "plugins", &net, Vec::new(), |case, cx, faults| {
+        let engine = faults.twice(|| case.load(cx))?;
+        let mut context = faults.twice(|| engine.create_context())?;
+        let mut all = Vec::new();
+        for _ in 0..3 {
+            all.push(faults.twice(|| context.run(&[("x", counted(&[4, 100]))]))?);
+        }
+        faults.twice(|| context.layer_times().map(drop))?;
+        all.push(faults.twice(|| context.run(&[("x", counted(&[4, 100]))]))?);
         Some(all)
     })
 }

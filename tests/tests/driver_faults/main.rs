@@ -10,6 +10,7 @@
 mod cases;
 mod fake;
 mod faults;
+mod plugins;
 mod run_only;
 
 use cases::{Case, Cx};

@@ -1,11 +1,10 @@
-//! Runs of the examples on the reference backend.
+//! Runs of the examples on the processor.
 
 use crate::example;
 use kiln_backend::Backend;
 use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::{DType, Tensor, TensorType};
 use kiln_network::{Network, PluginSpec};
-use kiln_reference::Reference;
 use std::sync::Arc;
 
 /// Builds a network for a backend and runs it once.
@@ -33,7 +32,7 @@ pub fn run_with(
 }
 
 pub fn reference() -> Arc<dyn Backend> {
-    Arc::new(Reference::new())
+    kiln_tests::backends::cpu()
 }
 
 pub fn f32s(shape: &[usize], v: &[f32]) -> Tensor {

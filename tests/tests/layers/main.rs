@@ -3,30 +3,53 @@
 
 #[path = "../abi/mod.rs"]
 mod abi;
+mod attacks;
 mod devices;
 mod examples;
+mod kernels;
 mod onnx;
+mod plans;
 
 use kiln_runtime::plugin::{LayerRecord, Plugin, Policy, load};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Compiles a C example.
 fn compiled(name: &str, more: &[&str]) -> PathBuf {
-    let source = abi::root().join(format!("plugins/examples/{name}/{name}.c"));
-    let out = abi::folder(&format!("layers-{name}")).join(format!("libkiln_layers_{name}.so"));
+    library(name, &abi::root().join(format!("plugins/examples/{name}/{name}.c")), more)
+}
+
+/// Compiles a library of layers. Tests in other processes may compile and load it at this time.
+fn library(name: &str, source: &Path, more: &[&str]) -> PathBuf {
+    let folder = abi::folder(&format!("layers-{name}"));
+    let own = folder.join(format!("{}.so", std::process::id()));
+    let out = folder.join(format!("libkiln_layers_{name}.so"));
     let more: Vec<&str> =
         ["-shared", "-fPIC", "-fvisibility=hidden", "-lm"].iter().chain(more).copied().collect();
-    abi::run_compiler("cc", "c11", &[source], &out, &more);
+    abi::run_compiler("cc", "c11", &[source.to_owned()], &own, &more);
+    std::fs::rename(own, &out).unwrap();
     out
 }
 
-fn loaded(path: &std::path::Path) -> Arc<Plugin> {
+fn loaded(path: &Path) -> Arc<Plugin> {
     load(path, &Policy::default()).unwrap_or_else(|e| panic!("{}", e.chain()))
+}
+
+fn layers_of(path: &Path) -> Vec<Arc<LayerRecord>> {
+    loaded(path).layers().unwrap_or_else(|e| panic!("{}", e.chain()))
 }
 
 /// Compiles and loads a C example and registers its layers.
 fn example(name: &str) -> Vec<Arc<LayerRecord>> {
-    let plugin = loaded(&compiled(name, &[]));
-    plugin.layers().unwrap_or_else(|e| panic!("{}", e.chain()))
+    layers_of(&compiled(name, &[]))
+}
+
+/// Loads the Rust example, which cargo builds beside the tests, and registers its layers.
+fn row_norm() -> Vec<Arc<LayerRecord>> {
+    let exe = std::env::current_exe().unwrap();
+    let file = format!("libkiln_layers_row_norm{}", std::env::consts::DLL_SUFFIX);
+    let found = exe.ancestors().skip(1).take(3).map(|d| d.join(&file)).find(|p| p.is_file());
+    layers_of(
+        &found.unwrap_or_else(|| panic!("{file} is not built: run cargo build -p kiln-example-row-norm")),
+    )
 }

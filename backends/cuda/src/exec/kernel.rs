@@ -7,9 +7,10 @@ use super::queue::CudaQueue;
 use crate::driver::{Buffer, Conditional, Gpu, Module, at_layer};
 use crate::target::library;
 use kiln_backend::flow::Decisions;
-use kiln_backend::launch::PlanLaunches;
+use kiln_backend::launch::{PlanLaunches, PluginKernel};
 use kiln_backend::{BackendError, Binding, CompiledKernel, Recent, Region, Step, Target};
 use kiln_gpu::{Compiled, Device, Kernels};
+use kiln_ops::plugin::kernel::Language;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Clusters from this size on have to be allowed: every device of sm_90 has those of 8 blocks.
@@ -176,6 +177,9 @@ impl CudaGpu {
     ) -> Result<Option<Box<dyn PlanLaunches>>, BackendError> {
         if stored.launches.as_ref().is_some_and(|p| p.fits(ROUNDS)) {
             return Ok(None);
+        }
+        if let Some(kernel) = PluginKernel::find(&region.graph, &step.tactic, Language::Cuda)? {
+            return Ok(Some(Box::new(kernel)));
         }
         let host = self.host.ok_or_else(|| {
             run_only(

@@ -7,11 +7,12 @@ use crate::dialect::WGSL;
 use crate::gpu::{Gpu, Module};
 use crate::wgsl::{Head, Slot};
 use kiln_backend::flow::Decisions;
-use kiln_backend::launch::PlanLaunches;
+use kiln_backend::launch::{PlanLaunches, PluginKernel};
 use kiln_backend::{BackendError, CompiledKernel, Region, Step, Target};
 use kiln_codegen::planner::HostPlanner;
 use kiln_codegen::site::Site;
 use kiln_gpu::{Compiled, Device, Kernels};
+use kiln_ops::plugin::kernel::Language;
 use std::sync::Arc;
 
 impl Device for Gpu {
@@ -85,6 +86,9 @@ fn planner(
 ) -> Result<Option<Box<dyn PlanLaunches>>, BackendError> {
     if stored.launches.as_ref().is_some_and(|p| p.fits(gpu.rounds)) {
         return Ok(None);
+    }
+    if let Some(kernel) = PluginKernel::find(&region.graph, &step.tactic, Language::Wgsl)? {
+        return Ok(Some(Box::new(kernel)));
     }
     let site = Site::of(&region.graph, &gpu.target, &WGSL)?;
     let planner = HostPlanner::stored(stored, &step.tactic.name, &site).map_err(|e| match e {

@@ -1,9 +1,11 @@
 //! Launches of a kernel: what the executor of a GPU backend is asked to run, as data that plans can hold.
 
 pub mod params;
+mod plugin;
 mod program;
 mod site;
 
+pub use plugin::{PLUGIN_TACTICS, PluginKernel};
 pub use program::{Condition, LaunchCase, LaunchProgram};
 pub use site::{KernelOperands, LaunchSite, PlanLaunches, RegionValue};
 

@@ -10,8 +10,10 @@ use minicbor::{Decode, Encode};
 /// More threads of a block, or bytes of shared memory, than any device has.
 const MOST_THREADS: i64 = 1024;
 const MOST_SHARED: i64 = 256 << 10;
+/// Blocks of one dimension that WGSL has everywhere.
+const MOST_GROUPS: i64 = 65535;
 /// More parameters are refused.
-const MOST_PARAMS: usize = 128;
+const MOST_PARAMS: usize = 48;
 
 /// Language of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -74,9 +76,9 @@ pub struct KernelForm {
     /// Name of the entry point.
     #[n(4)]
     pub entry: String,
-    /// Formulas of the number of blocks.
+    /// Formula of the number of blocks.
     #[n(5)]
-    pub grid: Vec<String>,
+    pub grid: String,
     /// Formula of the threads of a block.
     #[n(6)]
     pub block: String,
@@ -91,8 +93,8 @@ pub struct KernelForm {
 /// A launch of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelLaunch {
-    /// Number of blocks along x, y and z.
-    pub grid: [u64; 3],
+    /// Number of blocks.
+    pub grid: u64,
     /// Words of the parameters.
     pub words: Vec<u32>,
 }
@@ -200,10 +202,12 @@ impl KernelForm {
             let found = format!("tactic \"{}\" with a text of {} bytes", self.tactic, self.source.len());
             return Err(OpError::Value(format!("{found}, wants a name of 1 to 64 bytes and a text")));
         }
-        if !(1..=3).contains(&self.grid.len()) {
-            return Err(OpError::Value(format!("a grid of {} dimensions, wants 1 to 3", self.grid.len())));
+        if self.grid.is_empty() {
+            return Err(OpError::Value(
+                "a kernel without a number of blocks, wants a formula \"grid\"".into(),
+            ));
         }
-        let mut formulas: Vec<&String> = self.grid.iter().chain([&self.condition, &self.shared]).collect();
+        let mut formulas: Vec<&String> = [&self.grid, &self.condition, &self.shared].into();
         match self.language {
             Language::Cuda => formulas.push(&self.block),
             Language::Wgsl if self.block.is_empty() && self.shared.is_empty() => {}
@@ -221,7 +225,7 @@ impl KernelForm {
         formulas.into_iter().filter(|f| !f.is_empty()).try_for_each(|f| Formula::parse(f).map(drop))
     }
 
-    /// Whether the kernel takes inputs of these sizes; true where they are not known yet.
+    /// Whether the kernel takes inputs of these sizes; false where that depends on sizes that only a run knows.
     pub fn applies(&self, site: &Site<'_>) -> Result<bool, OpError> {
         match site.number(&self.condition) {
             _ if self.condition.is_empty() => Ok(true),
@@ -233,10 +237,8 @@ impl KernelForm {
 
     /// The launch for inputs whose sizes are known.
     pub fn launch(&self, site: &Site<'_>) -> Result<KernelLaunch, OpError> {
-        let mut grid = [1; 3];
-        for (n, formula) in grid.iter_mut().zip(&self.grid) {
-            *n = site.int(formula, "grid", 0..=i64::from(i32::MAX))? as u64;
-        }
+        let most = if self.language == Language::Wgsl { MOST_GROUPS } else { i64::from(i32::MAX) };
+        let grid = site.int(&self.grid, "grid", 0..=most)? as u64;
         let words = self.params.iter().map(|p| {
             let value = site.number(&p.formula)?;
             let word = match p.ty {
@@ -298,7 +300,7 @@ mod tests {
             condition: "i0.d1 % 4 == 0".into(),
             source: "x".into(),
             entry: "norm".into(),
-            grid: vec!["i0.d0".into(), "2".into()],
+            grid: "2 * i0.d0".into(),
             block: "min(i0.d1, 256)".into(),
             shared: "4 * i0.d1".into(),
             params: Param::list("u32 columns = i0.d1; f32 eps = eps; i32 n = -1").unwrap(),
@@ -314,7 +316,7 @@ mod tests {
         k.check().unwrap();
         assert_eq!(k.applies(&site), Ok(true));
         let words = vec![8, 0.5f32.to_bits(), u32::MAX];
-        assert_eq!(k.launch(&site), Ok(KernelLaunch { grid: [3, 2, 1], words }));
+        assert_eq!(k.launch(&site), Ok(KernelLaunch { grid: 6, words }));
         assert_eq!((k.threads(&site), k.shared(&site)), (Ok(8), Ok(32)));
         let open = Fact::of(TensorType::new(DType::F32, [Dim::host("n"), 8.into()]));
         let site = Site { inputs: vec![&open], fields: &fields };
@@ -332,8 +334,8 @@ mod tests {
             assert!(e.contains(says), "{e}");
         };
         refused(|k| k.entry = "a b".into(), "\"a b\"");
-        refused(|k| k.grid.clear(), "grid of 0");
-        refused(|k| k.grid[0] = "1 +".into(), "wants a number");
+        refused(|k| k.grid.clear(), "without a number of blocks");
+        refused(|k| k.grid = "1 +".into(), "wants a number");
         refused(|k| k.block.clear(), "without a number of threads");
         refused(|k| k.language = Language::Wgsl, "neither block nor shared");
         refused(|k| k.tactic.clear(), "1 to 64 bytes");
@@ -342,7 +344,7 @@ mod tests {
         }
         let x = Fact::of(TensorType::new(DType::F32, [3, 8]));
         let site = Site { inputs: vec![&x], fields: &Attrs::new().with("eps", 1.0) };
-        let k = KernelForm { grid: vec!["-1".into()], params: Vec::new(), ..form() };
+        let k = KernelForm { grid: "-1".into(), params: Vec::new(), ..form() };
         assert!(k.launch(&site).unwrap_err().to_string().contains("wants 0 to"));
         let k = KernelForm { block: "2000".into(), ..form() };
         assert!(k.threads(&site).unwrap_err().to_string().contains("wants 1 to 1024"));

@@ -77,15 +77,35 @@ pub trait LayerFunctions: Send + Sync {
     /// The shapes of the outputs as text, of a layer without fixed ones.
     fn describe(&self, fields: &Attrs, inputs: &[TensorType]) -> Result<String, OpError>;
 
-    /// Runs the reference form. Sizes of `outputs` that the layer finds are symbols with bounds.
-    fn run(
-        &self,
-        fields: &Attrs,
-        workspace: u64,
-        aliases: &[(usize, usize)],
-        inputs: &[Tensor],
-        outputs: &[TensorType],
-    ) -> Result<Vec<Tensor>, OpError>;
+    /// Runs the reference form.
+    fn run(&self, run: &LayerRun<'_>) -> Result<Vec<Tensor>, OpError>;
+}
+
+/// A run of the reference form of a layer.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerRun<'a> {
+    /// Fields, complete.
+    pub fields: &'a Attrs,
+    /// Bytes of workspace.
+    pub workspace: u64,
+    /// Pairs of an input and the output that begins with its contents.
+    pub aliases: &'a [(usize, usize)],
+    /// Inputs.
+    pub inputs: &'a [Tensor],
+    /// Types of the outputs; sizes that the layer finds are symbols with bounds.
+    pub outputs: &'a [TensorType],
+    /// Arrangement of elements in memory.
+    pub arrangement: Arrangement,
+}
+
+/// Arrangement of elements in the memory that a layer reads and writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arrangement {
+    /// Row-major without gaps.
+    #[default]
+    Dense,
+    /// Row-major with gaps behind each row.
+    Padded,
 }
 
 /// Definition of a layer.
@@ -168,6 +188,11 @@ impl LayerRecord {
                 self.tolerance
             )));
         }
+        if !self.kernels.is_empty() && !self.aliases.is_empty() {
+            return Err(OpError::Value(
+                "kernels of a layer with aliases, which runs by its reference form only".into(),
+            ));
+        }
         for k in &self.kernels {
             k.form.check().map_err(|e| OpError::Value(format!("kernel \"{}\": {e}", k.form.tactic)))?;
         }
@@ -232,6 +257,24 @@ impl LayerRecord {
             .zip(dtypes)
             .map(|(s, &dtype)| Ok(TensorType { dtype, dims: s.dims(&ranks, fields)? }));
         all.collect()
+    }
+
+    /// The layer by its reference form and kernels alone.
+    pub fn without_expression(&self) -> LayerRecord {
+        LayerRecord {
+            name: self.name.clone(),
+            doc: self.doc.clone(),
+            fields: self.fields.clone(),
+            types: self.types.clone(),
+            shapes: self.shapes.clone(),
+            aliases: self.aliases.clone(),
+            workspace: self.workspace.clone(),
+            expression: None,
+            tolerance: self.tolerance.clone(),
+            kernels: self.kernels.clone(),
+            library: self.library.clone(),
+            functions: self.functions.clone(),
+        }
     }
 
     /// The kernels for inputs of these types.

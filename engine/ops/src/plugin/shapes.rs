@@ -65,7 +65,7 @@ impl Shape {
 }
 
 /// Items between commas, those inside of parentheses left together.
-pub fn split(text: &str) -> Vec<&str> {
+fn split(text: &str) -> Vec<&str> {
     let (mut depth, mut start, mut items) = (0usize, 0, Vec::new());
     for (at, c) in text.char_indices() {
         match c {

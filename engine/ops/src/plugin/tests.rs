@@ -22,14 +22,8 @@ impl LayerFunctions for Positive {
         Ok(String::new())
     }
 
-    fn run(
-        &self,
-        fields: &Attrs,
-        workspace: u64,
-        _: &[(usize, usize)],
-        inputs: &[Tensor],
-        _: &[TensorType],
-    ) -> Result<Vec<Tensor>, OpError> {
+    fn run(&self, run: &LayerRun<'_>) -> Result<Vec<Tensor>, OpError> {
+        let LayerRun { fields, workspace, inputs, .. } = *run;
         assert_eq!(workspace, 4 * inputs[0].len() as u64);
         let mut v = inputs[0].to_f64();
         v.retain(|x| *x > 0.0);

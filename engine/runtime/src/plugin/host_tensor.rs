@@ -4,21 +4,13 @@ use kiln_abi::kiln_host_tensor;
 use kiln_ir::error::OpError;
 use kiln_ir::tensor::{Tensor, volume};
 use kiln_ir::{DType, budget};
+use kiln_ops::plugin::record::Arrangement;
 
 /// Bytes of a guard at each end.
 const GUARD: usize = 64;
 const GUARD_BYTE: u8 = 0xa5;
 /// Fill of memory that nobody has written: NaN of every float type, -1 of integers.
 const UNWRITTEN: u8 = 0xff;
-
-/// Arrangement of elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrangement {
-    /// Row-major without gaps.
-    Dense,
-    /// Row-major with gaps behind each row.
-    Padded,
-}
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]

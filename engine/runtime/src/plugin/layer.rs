@@ -2,7 +2,7 @@
 
 use super::call;
 use super::field_views::FieldViews;
-use super::host_tensor::{Arrangement, HostTensor};
+use super::host_tensor::HostTensor;
 use super::library::Plugin;
 use ::kiln_backend::{BackendError, stop};
 use kiln_abi::*;
@@ -12,7 +12,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::tensor::Tensor;
 use kiln_ir::ty::TensorType;
-use kiln_ops::plugin::record::{FieldDef, LayerFunctions, LayerName};
+use kiln_ops::plugin::record::{Arrangement, FieldDef, LayerFunctions, LayerName, LayerRun};
 use std::collections::HashMap;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -118,16 +118,8 @@ impl LoadedLayer {
         }
     }
 
-    /// Runs the reference form on tensors of this arrangement.
-    pub fn run_arranged(
-        &self,
-        fields: &Attrs,
-        workspace: u64,
-        aliases: &[(usize, usize)],
-        inputs: &[Tensor],
-        outputs: &[TensorType],
-        how: Arrangement,
-    ) -> Result<Vec<Tensor>, OpError> {
+    fn call(&self, r: &LayerRun<'_>) -> Result<Vec<Tensor>, OpError> {
+        let LayerRun { fields, workspace, aliases, inputs, outputs, arrangement: how } = *r;
         let run =
             self.table.run.ok_or_else(|| OpError::Unsupported("a layer without a reference form".into()))?;
         let mut ins = inputs.iter().map(|t| HostTensor::copy(t, how)).collect::<Result<Vec<_>, _>>()?;
@@ -271,14 +263,7 @@ impl LayerFunctions for LoadedLayer {
             .map_err(|e| wrong(format!("it described shapes by text that is not UTF-8: {e}")))
     }
 
-    fn run(
-        &self,
-        fields: &Attrs,
-        workspace: u64,
-        aliases: &[(usize, usize)],
-        inputs: &[Tensor],
-        outputs: &[TensorType],
-    ) -> Result<Vec<Tensor>, OpError> {
-        self.run_arranged(fields, workspace, aliases, inputs, outputs, Arrangement::Dense)
+    fn run(&self, run: &LayerRun<'_>) -> Result<Vec<Tensor>, OpError> {
+        self.call(run)
     }
 }

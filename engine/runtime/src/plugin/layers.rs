@@ -240,7 +240,6 @@ unsafe fn kernel(table: *const kiln_layer_kernel) -> Result<Option<TypedKernel>,
         };
         let types = text(k.types, "types of a kernel")?;
         let own = |s: kiln_str, what: &str| text(s, what).map(str::to_owned);
-        let grid = text(k.grid, "grid")?;
         Ok(Some(TypedKernel {
             types: if types.is_empty() { Vec::new() } else { Combination::list(types).map_err(invalid)? },
             form: KernelForm {
@@ -249,18 +248,13 @@ unsafe fn kernel(table: *const kiln_layer_kernel) -> Result<Option<TypedKernel>,
                 condition: own(k.condition, "condition")?,
                 source: own(k.source, "source")?,
                 entry: own(k.entry, "entry")?,
-                grid: parts(grid),
+                grid: own(k.grid, "grid")?,
                 block: own(k.block, "block")?,
                 shared: own(k.shared, "shared")?,
                 params: Param::list(text(k.params, "params")?).map_err(invalid)?,
             },
         }))
     }
-}
-
-/// Formulas between commas, those inside of parentheses left together.
-fn parts(text: &str) -> Vec<String> {
-    kiln_ops::plugin::shapes::split(text).into_iter().map(|s| s.trim().to_owned()).collect()
 }
 
 /// Pairs "0:0, 1:2".

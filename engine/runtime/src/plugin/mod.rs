@@ -26,8 +26,10 @@ mod trust;
 
 pub use discover::{Found, FoundLayers, discover, discover_layers, find};
 pub use error::PluginError;
-pub use host_tensor::Arrangement;
-pub use kiln_ops::plugin::record::{FieldDef, LayerName, LayerRecord, Library};
+pub use kiln_ops::plugin::record::{
+    Arrangement, FieldDef, LayerFunctions, LayerName, LayerRecord, LayerRun, Library,
+};
+pub use kiln_ops::plugin::{aliases, layer_op, workspace};
 pub use layer::LoadedLayer;
 pub use library::{Plugin, PluginInfo, load};
 pub use loaded::LoadedBackend;

@@ -7,7 +7,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::tensor::Tensor;
 use kiln_ir::ty::TensorType;
-use kiln_ops::plugin::record::{FieldDef, LayerFunctions, LayerName, LayerRecord, Library};
+use kiln_ops::plugin::record::{FieldDef, LayerFunctions, LayerName, LayerRecord, LayerRun, Library};
 use kiln_ops::plugin::registry::register;
 use kiln_ops::plugin::shapes::Shape;
 use kiln_ops::plugin::types::Combination;
@@ -26,14 +26,8 @@ impl LayerFunctions for Shift {
         Ok("[i0.d*]".into())
     }
 
-    fn run(
-        &self,
-        fields: &Attrs,
-        _: u64,
-        _: &[(usize, usize)],
-        inputs: &[Tensor],
-        _: &[TensorType],
-    ) -> Result<Vec<Tensor>, OpError> {
+    fn run(&self, run: &LayerRun<'_>) -> Result<Vec<Tensor>, OpError> {
+        let LayerRun { fields, inputs, .. } = *run;
         let by = fields.float("by")?;
         Ok(vec![f32s(inputs[0].shape(), &inputs[0].to_f64().iter().map(|x| x + by).collect::<Vec<_>>())])
     }

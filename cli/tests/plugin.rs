@@ -1,0 +1,171 @@
+//! `kiln plugin`: libraries of layers are started, checked and listed; models and plans use them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failed test panics")]
+
+mod common;
+
+use common::{Folder, kiln};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn compile(source: &Path, into: &Path, name: &str, more: &[&str]) -> PathBuf {
+    let library = into.join(format!("libkiln_layers_{name}.so"));
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/include");
+    let done = Command::new("cc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden", "-I"])
+        .arg(header)
+        .args(more)
+        .arg("-o")
+        .arg(&library)
+        .arg(source)
+        .arg("-lm")
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    library
+}
+
+fn example(name: &str, into: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../plugins/examples/{name}/{name}.c"));
+    compile(&source, into, name, &[])
+}
+
+#[test]
+fn a_new_library_passes_its_check() {
+    let dir = Folder::new();
+    let into = dir.path("soft_clip");
+    let made = kiln(&["plugin", "new", "soft_clip", "--into", &into.display().to_string()]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    assert!(made.stdout.contains("cc -std=c11 -shared"), "{}", made.stdout);
+    let library = compile(&into.join("soft_clip.c"), &into, "soft_clip", &[]);
+    let checked = kiln(&["plugin", "check", &library.display().to_string(), "--cases", "5"]);
+    assert_eq!(checked.code, 0, "{}{}", checked.stdout, checked.stderr);
+    for check in ["reference form", "strided views", "threads", "serialization", "expression"] {
+        assert!(checked.stdout.contains(check), "{check}: {}", checked.stdout);
+    }
+    let listed = kiln(&["--json", "plugin", "list", "--plugin", &library.display().to_string()]).json();
+    let layer = &listed["layers"][0];
+    assert_eq!((layer["namespace"].as_str(), layer["name"].as_str()), (Some("custom"), Some("SoftClip")));
+    assert_eq!(layer["fields"][0]["name"], "limit");
+    let again = kiln(&["plugin", "new", "soft_clip", "--into", &into.display().to_string()]);
+    assert!(again.code == 1 && again.stderr.contains("--into"), "{}", again.stderr);
+    let wrong = kiln(&["plugin", "new", "Soft-Clip"]);
+    assert!(wrong.code == 1 && wrong.stderr.contains("lower-case"), "{}", wrong.stderr);
+}
+
+#[test]
+fn a_new_library_in_rust_has_what_cargo_wants() {
+    let dir = Folder::new();
+    let into = dir.path("soft_clip");
+    let made = kiln(&["plugin", "new", "soft_clip", "--lang", "rust", "--into", &into.display().to_string()]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let manifest = std::fs::read_to_string(into.join("Cargo.toml")).unwrap();
+    assert!(
+        manifest.contains("name = \"kiln_layers_soft_clip\"") && manifest.contains("cdylib"),
+        "{manifest}"
+    );
+    let source = std::fs::read_to_string(into.join("src/lib.rs")).unwrap();
+    assert!(source.contains("pub struct SoftClip") && !source.contains('@'), "{source}");
+}
+
+#[test]
+fn examples_pass_their_checks() {
+    let dir = Folder::new();
+    for (name, shapes) in [("swish", None), ("nms", Some("6x4,6")), ("scatter_add", Some("5x3,4,4x3"))] {
+        let library = example(name, &dir.path("")).display().to_string();
+        let mut args = vec!["plugin", "check", &library, "--cases", "4"];
+        args.extend(shapes.iter().flat_map(|s| ["--shapes", s]));
+        let checked = kiln(&args);
+        assert_eq!(checked.code, 0, "{name}: {}{}", checked.stdout, checked.stderr);
+    }
+}
+
+/// The example with another factor in its expression than in its reference form, and one that writes beyond its output.
+#[test]
+fn a_wrong_kernel_fails_its_check() {
+    let dir = Folder::new();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/examples/swish/swish.c");
+    let text = std::fs::read_to_string(source).unwrap();
+    for (name, from, to, says) in [
+        ("factor", "exp(-beta * x0)", "exp(-1.01 * beta * x0)", "expression"),
+        ("beyond", "place(y, n)] =", "place(y, n) + 1] =", "wrote outside of the memory of output 0"),
+        ("dense", "t->strides[axis];", "1;", "strided views"),
+    ] {
+        let wrong = dir.path(&format!("{name}.c"));
+        let changed = text.replace(from, to);
+        assert_ne!(changed, text);
+        std::fs::write(&wrong, changed).unwrap();
+        let library = compile(&wrong, &dir.path(""), name, &[]);
+        let checked = kiln(&["--json", "plugin", "check", &library.display().to_string(), "--cases", "10"]);
+        assert_eq!(checked.code, 1, "{name}: {}", checked.stdout);
+        let failed: Vec<String> = checked.json()["checks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|c| !c["failure"].is_null())
+            .map(|c| format!("{} {}", c["check"], c["failure"]))
+            .collect();
+        assert!(failed.iter().any(|f| f.contains(says)), "{name}: {failed:?}");
+    }
+}
+
+/// A plan whose runs call a library says what to install where it is missing.
+#[test]
+fn a_plan_without_its_library_is_refused() {
+    let dir = Folder::new();
+    let library = example("nms", &dir.path("")).display().to_string();
+    let onnx = dir.path("boxes.onnx");
+    std::fs::write(&onnx, boxes()).unwrap();
+    let (onnx, plan) = (onnx.display().to_string(), dir.path("boxes.kiln").display().to_string());
+    let none = kiln(&["build", &onnx, "-o", &plan, "--backend", "cpu"]);
+    assert!(none.code == 1 && none.stderr.contains("--plugin"), "{}", none.stderr);
+    let built = kiln(&["build", &onnx, "-o", &plan, "--backend", "cpu", "--plugin", &library]);
+    assert_eq!(built.code, 0, "{}", built.stderr);
+    let told = kiln(&["--json", "inspect", &plan, "--plugin", &library]).json();
+    assert_eq!(
+        (told["plugins"][0]["name"].as_str(), told["plugins"][0]["called"].as_bool()),
+        (Some("nms"), Some(true))
+    );
+    let run = kiln(&["run", &plan, "--random-inputs", "1", "--plugin", &library]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let missing = kiln(&["run", &plan, "--random-inputs", "1"]);
+    assert_eq!(missing.code, 1);
+    let text = missing.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("example::BestBoxes") && text.contains("no library here has it"), "{text}");
+}
+
+/// A model with one node of the example's domain.
+fn boxes() -> Vec<u8> {
+    use kiln_onnx::proto::tensor_proto::DataType;
+    use kiln_onnx::proto::*;
+    let value = |name: &str, dims: &[i64]| {
+        use tensor_shape_proto::{Dimension, dimension::Value};
+        let dim = |d: &i64| Dimension { value: Some(Value::DimValue(*d)), ..Dimension::default() };
+        let shape = TensorShapeProto { dim: dims.iter().map(dim).collect() };
+        let tensor = type_proto::Tensor { elem_type: DataType::Float as i32, shape: Some(shape) };
+        let ty = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..TypeProto::default() };
+        ValueInfoProto { name: name.into(), r#type: Some(ty), ..ValueInfoProto::default() }
+    };
+    let node = NodeProto {
+        name: "best".into(),
+        domain: "example".into(),
+        op_type: "BestBoxes".into(),
+        input: vec!["b".into(), "s".into()],
+        output: vec!["kept".into(), "rows".into()],
+        ..NodeProto::default()
+    };
+    let graph = GraphProto {
+        name: "g".into(),
+        node: vec![node],
+        input: vec![value("b", &[4, 4]), value("s", &[4])],
+        output: vec![ValueInfoProto { name: "kept".into(), ..ValueInfoProto::default() }],
+        ..GraphProto::default()
+    };
+    let opset = |domain: &str, version| OperatorSetIdProto { domain: domain.into(), version };
+    let model = ModelProto {
+        ir_version: 8,
+        opset_import: vec![opset("", 18), opset("example", 1)],
+        graph: Some(graph),
+        ..ModelProto::default()
+    };
+    prost::Message::encode_to_vec(&model)
+}

@@ -1,0 +1,103 @@
+//! Layers, as their authors write them.
+
+use crate::call::Call;
+use crate::field::Fields;
+
+/// A custom layer: a structure of its fields with what it does. Formulas are described at `kiln_layer` of the C header.
+pub trait Layer: Fields + Send + 'static {
+    /// Name: "Swish".
+    const NAME: &'static str;
+    /// Namespace; the domain of ONNX nodes.
+    const SPACE: &'static str;
+    /// Version: a plan runs with the version that it was built with.
+    const VERSION: &'static str = "1";
+    /// Description for users.
+    const DOC: &'static str = "";
+    /// Combinations of element types: "f32,i64:f32; f16,i64:f16".
+    const TYPES: &'static str;
+    /// Shapes of outputs: "[i0.d*]; [n <= i0.d0, 4]". Empty: [`Layer::describe`] writes them.
+    const OUTPUTS: &'static str = "";
+    /// Pairs of an input and the output that is the same memory: "0:0".
+    const ALIASES: &'static str = "";
+    /// Formula of the bytes of workspace.
+    const WORKSPACE: &'static str = "";
+    /// Formula over elements, of a pointwise layer.
+    const EXPRESSION: &'static str = "";
+    /// Difference allowed between forms: "exact", "sum" or "conditioned".
+    const TOLERANCE: &'static str = "";
+    /// Kernels in source form.
+    const KERNELS: &'static [Kernel] = &[];
+
+    /// Refuses values of fields.
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The shapes of the outputs, where [`Layer::OUTPUTS`] does not give them.
+    fn describe(&self, _call: &Call<'_>) -> Result<String, Error> {
+        Err(Error::Unsupported(format!("{} has no shapes", Self::NAME)))
+    }
+
+    /// The reference form: computes the outputs. What other forms are compared with.
+    fn run(&mut self, call: &mut Call<'_>) -> Result<(), Error>;
+}
+
+/// A kernel in source form; members are those of `kiln_layer_kernel` of the C header.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernel {
+    /// Language of the text.
+    pub language: Language,
+    /// Name of the tactic.
+    pub tactic: &'static str,
+    /// Combinations of element types; empty: all of the layer's.
+    pub types: &'static str,
+    /// Formula that is not 0 where the kernel can run; empty: always.
+    pub condition: &'static str,
+    /// The text.
+    pub source: &'static str,
+    /// Name of the entry point.
+    pub entry: &'static str,
+    /// Formula of the number of blocks.
+    pub grid: &'static str,
+    /// Formula of the threads of a block, of CUDA only.
+    pub block: &'static str,
+    /// Formula of the bytes of dynamic shared memory, of CUDA only.
+    pub shared: &'static str,
+    /// Parameters: "u32 rows = i0.d0; f32 eps = eps".
+    pub params: &'static str,
+}
+
+/// Language of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    /// CUDA C++.
+    Cuda,
+    /// WGSL.
+    Wgsl,
+}
+
+/// Reason why a layer fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// A field or the contents of an input are illegal.
+    Invalid(String),
+    /// Legal, but not implemented.
+    Unsupported(String),
+}
+
+impl Error {
+    /// The text.
+    pub fn message(&self) -> &str {
+        match self {
+            Error::Invalid(m) | Error::Unsupported(m) => m,
+        }
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.message())
+    }
+}
+
+impl std::error::Error for Error {}
