@@ -5,6 +5,7 @@
 
 mod arrays;
 mod bench;
+mod calibrate;
 mod cmd;
 mod diff;
 mod failure;

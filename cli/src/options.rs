@@ -1,5 +1,6 @@
 //! Options that several commands share.
 
+use crate::calibrate::CalibrationOptions;
 use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use kiln::selection::{TacticRecord, TacticRule};
@@ -84,6 +85,9 @@ pub struct TypeOptions {
     /// Layers of f32 may run in bf16, where that is faster
     #[arg(long, conflicts_with = "strongly_typed")]
     pub bf16: bool,
+    /// Layers of f32 may run on codes of 8 bits, where ranges are known and that is faster
+    #[arg(long, conflicts_with = "strongly_typed")]
+    pub int8: bool,
     /// Choice of layers that run in the permitted types
     #[arg(long, value_enum, default_value_t = NarrowingOption::Faster)]
     pub narrowing: NarrowingOption,
@@ -130,7 +134,7 @@ pub enum ConstraintsOption {
 impl TypeOptions {
     /// Puts the options into the settings of a build.
     pub fn apply(&self, config: &mut BuildConfig) {
-        let reduced = [(self.fp16, DType::F16), (self.bf16, DType::BF16)];
+        let reduced = [(self.int8, DType::I8), (self.fp16, DType::F16), (self.bf16, DType::BF16)];
         config.reduced = reduced.into_iter().filter(|r| r.0).map(|r| r.1).collect();
         config.narrowing = match self.narrowing {
             NarrowingOption::Faster => Narrowing::Faster,
@@ -354,6 +358,8 @@ pub struct ModelOptions {
     #[command(flatten)]
     pub types: TypeOptions,
     #[command(flatten)]
+    pub calibration: CalibrationOptions,
+    #[command(flatten)]
     pub tune: TuneOptions,
     #[command(flatten)]
     pub weights: RefitOptions,
@@ -408,6 +414,7 @@ impl ModelOptions {
             (b.strict, "--strict"),
             (self.types.fp16, "--fp16"),
             (self.types.bf16, "--bf16"),
+            (self.types.int8, "--int8"),
             (self.types.strongly_typed, "--strongly-typed"),
             (self.types.io_type.is_some(), "--io-type"),
             (self.types.narrowing != NarrowingOption::Faster, "--narrowing"),

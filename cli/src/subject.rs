@@ -90,6 +90,7 @@ fn open_model(
     let profile = options.shapes.profile(&io, &|_, _| 1)?.profile;
     let inputs = inputs.complete(given, &io, &profile)?;
     let session = session_for(model, [asked.backend.as_deref(), asked.fallback.as_deref()]);
+    model.calibration.apply(&network, &mut options, &session.backends, out)?;
     let built = build(network, &options, &session, out)?;
     tell(&built.report, out);
     let engine = Engine::builder().backends(session.backends).build(built.plan)?;

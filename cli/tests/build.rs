@@ -197,11 +197,49 @@ fn types_are_asked_of_layers_by_name() {
     assert!(done.stderr.contains("does not permit bf16"), "{}", done.stderr);
     let done = build(&["--layer-output-types", "*conv*:bf16", "--bf16"]);
     assert!(done.code == 0 && types().contains("bf16"), "{}\n{}", done.stderr, types());
-    for (given, wanted) in [("nowhere:fp16", "no layer of this name"), ("*:int8", "quantize")] {
+    for (given, wanted) in [("nowhere:fp16", "no layer of this name"), ("*:int8", "range of tensor")] {
         let done = build(&["--layer-precisions", given, "--precision-constraints", "obey"]);
         assert!(done.code == 1 && done.stderr.contains(wanted), "{given}: {}", done.stderr);
     }
     assert_eq!(build(&["--layer-precisions", "x:f17"]).code, 2);
     let done = build(&["--fp16", "--narrowing", "everywhere"]);
     assert!(done.code == 0 && types().contains("f16"), "{}", types());
+}
+
+/// `--int8` takes ranges that are measured on arrays, or from a table in TensorRT's format.
+#[test]
+fn ranges_are_calibrated_or_read() {
+    let f = Folder::new();
+    let (model, engine, table) = (digits("lenet_a.onnx"), f.name("e.kiln"), f.name("table.txt"));
+    let data = f.name("data.npz");
+    let mut arrays = kiln_npz::read_npz(std::path::Path::new(&digits("digits_calib.npz"))).unwrap();
+    let images = [("input".to_owned(), arrays.remove("images").unwrap())];
+    kiln_npz::write_npz(&data, &images.into(), kiln_npz::Compression::Deflated).unwrap();
+    let build = |more: &[&str]| {
+        let args = ["build", &model, "-o", &engine, "--backend", "reference", "--no-timing", "--shapes"];
+        kiln(&[&args[..], &["input:20x1x28x28"], more].concat())
+    };
+    let integers = || ok(&["inspect", &engine, "--layers", "--json"]).stdout.contains("quantize");
+    let measure = ["--int8", "--narrowing", "everywhere", "--calibration-cache", &table];
+    let made = build(&[&measure[..], &["--calibrate", &data, "--calibrator", "minmax"]].concat());
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    assert!(made.stderr.contains("calibrated") && integers(), "{}", made.stderr);
+    let first = std::fs::read(&engine).unwrap();
+    let text = std::fs::read_to_string(&table).unwrap();
+    assert!(text.starts_with("TRT-") && text.contains("MinMaxCalibration\n") && text.contains("\ninput: "));
+    let read = build(&measure);
+    assert_eq!(read.code, 0, "{}", read.stderr);
+    assert!(std::fs::read(&engine).unwrap() == first, "the table gives another engine");
+    // Entropy is another rule, which cuts something off.
+    let other = build(&[&measure[..], &["--calibrate", &data]].concat());
+    assert_eq!(other.code, 0, "{}", other.stderr);
+    assert_ne!(std::fs::read_to_string(&table).unwrap(), text);
+    std::fs::write(&table, "TRT-1-X\ninput zz\n").unwrap();
+    let wrong = build(&measure);
+    assert!(wrong.code == 1 && wrong.stderr.contains("line 2"), "{}", wrong.stderr);
+    // Without ranges nothing is quantized, and a note says why.
+    let none = build(&["--int8", "--narrowing", "everywhere"]);
+    assert!(none.code == 0 && !integers(), "{}", none.stderr);
+    assert!(none.stderr.contains("nothing is known of the range"), "{}", none.stderr);
+    assert_eq!(build(&["--calibration-cache", &table]).code, 2);
 }

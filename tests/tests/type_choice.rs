@@ -218,7 +218,7 @@ fn constraints_that_cannot_be_met_fail_with_layer_type_and_reason() {
         assert!(built.notes.iter().any(|n| n.contains("\"soft\"")), "{:?}", built.notes);
     };
     fails(refusing, &asked("f16", ""), &["\"soft\"", "f16", "backend priced", "it is too hard"]);
-    fails(ordinary, &asked("i8", ""), &["\"soft\"", "i8", "quantize"]);
+    fails(ordinary, &asked("i8", ""), &["\"soft\"", "i8", "codes of 8 bits"]);
     fails(ordinary, &asked("f32", ", outputs=[i32]"), &["\"soft\"", "output 0", "i32", "add a cast layer"]);
 }
 

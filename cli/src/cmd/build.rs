@@ -68,8 +68,9 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     place
         .refuse_inputs(read.into_iter().flatten().map(PathBuf::as_path))
         .map_err(|source| Failure::File { path: args.output.clone(), source })?;
-    let Built { plan, report, record, .. } =
-        subject::build(Model::open(&args.model)?, &options, &session, out)?;
+    let network = Model::open(&args.model)?;
+    model.calibration.apply(&network, &mut options, &session.backends, out)?;
+    let Built { plan, report, record, .. } = subject::build(network, &options, &session, out)?;
     subject::tell(&report, out);
     plan.write_into(place)?;
     if let Some(path) = &model.tune.record_tactics {

@@ -137,9 +137,13 @@ impl Builder {
         let folding = FoldWork::new(self.config.fold_budget);
         self.config.refit.prepare(&mut g)?;
         let weight_uses = std::mem::take(&mut g.weight_uses);
+        let mut config = self.config.clone();
+        for (name, range) in std::mem::take(&mut g.ranges) {
+            config.ranges.entry(name).or_insert(range);
+        }
         let noted = Notes::default();
         let cx = PassCx {
-            config: &self.config,
+            config: &config,
             backend: backend.as_ref(),
             target: &target,
             folding: &folding,
@@ -152,7 +156,7 @@ impl Builder {
         let mut tuner = Tuner {
             backend: backend.as_ref(),
             target: &target,
-            config: &self.config,
+            config: &config,
             cache: &mut self.cache,
             store: self.store.as_mut(),
             device: &mut self.device,

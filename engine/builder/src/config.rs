@@ -3,6 +3,7 @@
 use crate::{Refit, Selector, TacticRule};
 use kiln_ir::DType;
 use kiln_plan::Profile;
+use std::collections::BTreeMap;
 
 /// Called as a build goes on: phase, steps done, steps in all. Returning false cancels the build.
 pub type Progress<'a> = &'a mut dyn FnMut(&str, usize, usize) -> bool;
@@ -44,8 +45,11 @@ pub struct LayerTypes {
 /// Settings of a build.
 #[derive(Clone, Debug)]
 pub struct BuildConfig {
-    /// Float types that layers of f32 may run in instead; of equally fast ones the first. Empty: only f32.
+    /// Types that layers of f32 may run in instead: f16, bf16, and i8 where ranges are known. Of equally fast ones the first is taken.
+    /// Empty: only f32.
     pub reduced: Vec<DType>,
+    /// Ranges of tensors of f32 by name, the least and the greatest value: codes of 8 bits stand for values in them.
+    pub ranges: BTreeMap<String, [f32; 2]>,
     /// Choice of layers that run in these types.
     pub narrowing: Narrowing,
     /// Types asked of layers by name; they replace those that the network set.
@@ -109,6 +113,7 @@ impl Default for BuildConfig {
     fn default() -> Self {
         BuildConfig {
             reduced: Vec::new(),
+            ranges: BTreeMap::new(),
             narrowing: Narrowing::Faster,
             layer_types: Vec::new(),
             tf32: true,

@@ -28,6 +28,10 @@ pub enum Error {
         source: Box<OnnxError>,
     },
     #[cfg(feature = "build")]
+    /// A calibration cannot be used.
+    #[error(transparent)]
+    Calibration(#[from] crate::calibration_table::CalibrationError),
+    #[cfg(feature = "build")]
     /// The network is wrong.
     #[error(transparent)]
     Network(#[from] NetworkError),

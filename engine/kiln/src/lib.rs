@@ -65,6 +65,10 @@ mod backends;
 mod build;
 #[cfg(feature = "build")]
 mod building;
+#[cfg(feature = "build")]
+pub mod calibration;
+#[cfg(feature = "build")]
+mod calibration_table;
 mod engine;
 mod error;
 #[cfg(feature = "build")]

@@ -104,6 +104,16 @@ pub enum NetworkError {
     /// Type preferences in a strongly typed network.
     #[error("\"{0}\" can't be given a type: the network is strongly typed; add a cast layer")]
     StronglyTyped(String),
+    /// A range whose ends are not finite or not in order.
+    #[error("tensor \"{tensor}\": the range [{min}, {max}] needs finite ends, the least one first")]
+    DynamicRange {
+        /// The tensor.
+        tensor: String,
+        /// Its first end.
+        min: f32,
+        /// Its second end.
+        max: f32,
+    },
     /// A type for a tensor that has another.
     #[error(
         "\"{tensor}\" is {found}, and only inputs and outputs can be given another type ({wanted}); add a cast"

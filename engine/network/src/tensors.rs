@@ -28,6 +28,8 @@ pub(super) struct TensorData {
     pub(super) source: TensorSource,
     /// The type that an output of the network must have, if it was set.
     pub(super) boundary_type: Option<DType>,
+    /// The least and the greatest value, if they were set.
+    pub(super) range: Option<[f32; 2]>,
     /// The layers that read it.
     pub(super) readers: BTreeSet<LayerId>,
 }
@@ -96,7 +98,15 @@ impl Network {
         self.by_name.insert(name.clone(), id);
         let shown = self.shown(&fact.ty);
         let readers = BTreeSet::new();
-        self.tensors.push(TensorData { name, fact, shown, source, boundary_type: None, readers });
+        self.tensors.push(TensorData {
+            name,
+            fact,
+            shown,
+            source,
+            boundary_type: None,
+            range: None,
+            readers,
+        });
         id
     }
 
@@ -383,6 +393,30 @@ impl Network {
         }
         let (tensor, found) = (data.name.clone(), data.fact.ty.dtype.to_string());
         Err(NetworkError::TensorType { tensor, found, wanted: dtype.to_string() })
+    }
+
+    /// Sets the least and the greatest value of a tensor. Builds that permit i8 quantize it by its greatest absolute value, and cut off
+    /// what is beyond. The ends are finite, the least one first.
+    pub fn set_dynamic_range(&mut self, tensor: TensorId, min: f32, max: f32) -> Result<(), NetworkError> {
+        self.known(tensor)?;
+        if !(min.is_finite() && max.is_finite() && min <= max) {
+            let tensor = self.tensor(tensor).name.clone();
+            return Err(NetworkError::DynamicRange { tensor, min, max });
+        }
+        self.tensors[tensor.0 as usize].range = Some([min, max]);
+        Ok(())
+    }
+
+    /// The range set by [`Network::set_dynamic_range`].
+    pub fn dynamic_range(&self, tensor: TensorId) -> Option<[f32; 2]> {
+        self.tensors.get(tensor.0 as usize)?.range
+    }
+
+    /// Forgets the range set by [`Network::set_dynamic_range`].
+    pub fn reset_dynamic_range(&mut self, tensor: TensorId) -> Result<(), NetworkError> {
+        self.known(tensor)?;
+        self.tensors[tensor.0 as usize].range = None;
+        Ok(())
     }
 
     /// Whether this is the name of an input, a constant, a layer or another tensor.

@@ -64,8 +64,14 @@ pub const BEFORE_TYPES: &[Pass] = &[
 ];
 
 /// Passes behind the choice of types, in order.
-pub const AFTER_TYPES: &[Pass] =
-    &[fold_batch_norm::PASS, fold_constants::PASS, transposes::PASS, canonicalize::PASS];
+pub const AFTER_TYPES: &[Pass] = &[
+    canonicalize::PASS,
+    patterns::QUANTIZED,
+    fold_batch_norm::PASS,
+    fold_constants::PASS,
+    transposes::PASS,
+    canonicalize::PASS,
+];
 
 /// Passes that no build runs everywhere: the search applies what they do site by site, where it pays.
 pub const SEARCHED: &[Pass] = &[layout::PASS, precision::PASS];

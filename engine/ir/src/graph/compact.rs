@@ -90,6 +90,7 @@ impl PartialEq for Graph {
         a.name == b.name
             && a.strong_types == b.strong_types
             && a.weight_uses == b.weight_uses
+            && a.ranges == b.ranges
             && a.values == b.values
             && a.nodes == b.nodes
             && a.inputs == b.inputs

@@ -23,6 +23,7 @@ use crate::op::Op;
 use crate::tensor::Tensor;
 use crate::ty::TensorType;
 use minicbor::{Decode, Encode};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A value of a graph.
@@ -44,6 +45,8 @@ pub struct Graph {
     pub strong_types: bool,
     /// Layers that the network's named weights belong to, by which a refit finds them. Passes do not read them.
     pub weight_uses: Vec<WeightUse>,
+    /// Ranges of tensors by name, the least and the greatest value: builds that permit i8 quantize by them.
+    pub ranges: BTreeMap<String, [f32; 2]>,
     pub(crate) values: Vec<ValueDef>,
     names: names::Names,
     pub(crate) nodes: Vec<Option<Node>>,

@@ -58,6 +58,8 @@ impl Parser<'_> {
             self.weight(s, depth)
         } else if self.accept_word("role")? {
             self.role(s)
+        } else if self.accept_word("range")? {
+            self.range(s)
         } else if self.accept_word("output")? {
             self.outputs(s)
         } else if self.accept_word("do")? {
@@ -126,6 +128,15 @@ impl Parser<'_> {
         let role = found.ok_or_else(|| self.wanted("a role of weights, such as kernel"))??;
         let weight = Arc::from(self.string("the weight's name in quotes")?);
         s.g.weight_uses.push(WeightUse { layer, role, weight });
+        Ok(())
+    }
+
+    fn range(&mut self, s: &mut Scope) -> Result<(), IrError> {
+        let name = self.string("the tensor's name in quotes")?;
+        self.expect('[')?;
+        let ends = self.items(']', Self::float)?;
+        let [lo, hi] = ends[..] else { return Err(self.error("a range has two ends".to_owned())) };
+        s.g.ranges.insert(name, [lo as f32, hi as f32]);
         Ok(())
     }
 

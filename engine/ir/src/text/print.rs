@@ -41,6 +41,9 @@ pub(super) fn graph(out: &mut String, g: &Graph, depth: usize) {
     for u in &g.weight_uses {
         put!(out, "{inner}role {:?} {} {:?}\n", u.layer, u.role, u.weight);
     }
+    for (name, [lo, hi]) in &g.ranges {
+        put!(out, "{inner}range {name:?} [{lo:?}, {hi:?}]\n");
+    }
     for (_, n) in g.nodes() {
         out.push_str(&inner);
         node(out, g, n, depth + 1);

@@ -203,7 +203,7 @@ impl Parser<'_> {
         Ok(n)
     }
 
-    fn float(&mut self) -> Result<f64, IrError> {
+    pub(super) fn float(&mut self) -> Result<f64, IrError> {
         let x = match &self.token {
             Token::Number(n) => n.parse().ok(),
             Token::Word(w) if w == "NaN" => Some(f64::NAN),

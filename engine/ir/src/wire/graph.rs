@@ -9,13 +9,15 @@ use crate::infer::Fact;
 use crate::op::Op;
 use minicbor::decode::{Decoder, Error};
 use minicbor::encode::{Encoder, Error as EncodeError, Write};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 type Written<W> = Result<(), EncodeError<<W as Write>::Error>>;
 
 pub(super) fn encode<W: Write>(e: &mut Encoder<W>, g: &Graph, sink: &mut dyn WeightSink) -> Written<W> {
     let n = g.numbering().map_err(EncodeError::message)?;
-    let optional = u64::from(g.strong_types) + u64::from(!g.weight_uses.is_empty());
+    let optional = [g.strong_types, !g.weight_uses.is_empty(), !g.ranges.is_empty()];
+    let optional = optional.map(u64::from).iter().sum::<u64>();
     e.map(5 + optional)?.u8(0)?.str(&g.name)?.u8(1)?.array(g.inputs.len() as u64)?;
     g.inputs.iter().try_for_each(|&v| write_value(e, g.value(v), sink))?;
     let weights: Vec<_> = n.old.iter().filter_map(|&v| Some((g.value(v), g.weight(v)?))).collect();
@@ -30,6 +32,9 @@ pub(super) fn encode<W: Write>(e: &mut Encoder<W>, g: &Graph, sink: &mut dyn Wei
     }
     if !g.weight_uses.is_empty() {
         e.u8(6)?.encode(&g.weight_uses)?;
+    }
+    if !g.ranges.is_empty() {
+        e.u8(7)?.encode(&g.ranges)?;
     }
     Ok(())
 }
@@ -113,6 +118,7 @@ struct RawGraph {
     outputs: Option<Vec<u32>>,
     strong_types: bool,
     weight_uses: Vec<WeightUse>,
+    ranges: BTreeMap<String, [f32; 2]>,
 }
 
 pub(super) fn decode(d: &mut Decoder<'_>, source: &dyn WeightSource, depth: usize) -> Result<Graph, Error> {
@@ -129,6 +135,7 @@ pub(super) fn decode(d: &mut Decoder<'_>, source: &dyn WeightSource, depth: usiz
             4 => raw.outputs = Some(list(d, Decoder::u32)?),
             5 => raw.strong_types = d.bool()?,
             6 => raw.weight_uses = list(d, |d| d.decode())?,
+            7 => raw.ranges = d.decode()?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -140,6 +147,7 @@ fn assemble(raw: RawGraph) -> Result<Graph, Error> {
     let mut g = Graph::new(&need(raw.name, "field 0 (name) of a graph")?);
     g.strong_types = raw.strong_types;
     g.weight_uses = raw.weight_uses;
+    g.ranges = raw.ranges;
     for (name, fact) in need(raw.inputs, "field 1 (inputs) of a graph")? {
         g.add_input(&name, fact);
     }

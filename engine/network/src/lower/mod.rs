@@ -6,7 +6,7 @@ mod plan;
 mod uses;
 
 use super::flow::Scopes;
-use super::tensors::{TensorSource, unique};
+use super::tensors::{TensorData, TensorSource, unique};
 use super::{LayerId, Network, NetworkError, TensorId, Typing};
 use kiln_ir::IrError;
 use kiln_ir::attr::Attrs;
@@ -37,6 +37,8 @@ impl Network {
             frame.graph.outputs.push(v);
         }
         frame.graph.weight_uses = l.uses.finish();
+        let ranged = |t: &TensorData| Some((t.name.clone(), t.range?));
+        frame.graph.ranges = self.tensors.iter().filter_map(ranged).collect();
         frame.graph.verify()?;
         Ok(frame.graph)
     }

@@ -37,6 +37,7 @@ use kiln_backend::{Region, Target};
 use kiln_ir::{Graph, IrError, NodeId, ValueId};
 use std::collections::HashSet;
 use view::View;
+pub(crate) use view::constant;
 
 /// Place where a pattern applies: the node whose result the rewrite replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +139,26 @@ pub const PATTERNS: &[Pattern] = &[
 
 /// The pass that applies all patterns that are always worth it.
 pub const PASS: Pass = Pass { name: "patterns", run };
+
+/// The pass that makes kernels on codes of quantization and dequantization.
+pub const QUANTIZED: Pass = Pass { name: "quantized", run: run_quantized };
+
+fn run_quantized(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
+    if !cx.config.fuse || !cx.config.fold {
+        return Ok(0);
+    }
+    let mut changes = 0;
+    for p in [
+        pattern::<quantized::DequantizeLater>(),
+        pattern::<quantized::QuantizeEarlier>(),
+        pattern::<quantized::SameCodes>(),
+        pattern::<quantized::QuantizedProduct>(),
+        pattern::<quantized::QuantizedConv>(),
+    ] {
+        changes += apply_all(&p, g, cx)?;
+    }
+    Ok(changes)
+}
 
 /// The pass that merges chains of moves, which formats leave around others.
 pub const MOVES: Pass = Pass { name: "merge-moves", run: merge_moves };

@@ -1,5 +1,6 @@
 //! Types that layers of f32 may run in.
 
+use super::ranges::{multiplies, on_codes};
 use super::{PassCx, host};
 use crate::passes::Notes;
 use crate::{BuildError, Constraints};
@@ -45,6 +46,9 @@ pub fn choices(g: &Graph, cx: &PassCx<'_>) -> Result<BTreeMap<NodeId, Choice>, B
             all.insert(id, choice);
         }
     }
+    if config.reduced.contains(&DType::I8) {
+        asker.note_without_codes(cx.notes);
+    }
     if asked.is_none() && all.is_empty() {
         asker.note_unused(cx.notes);
     }
@@ -63,7 +67,7 @@ impl Asker<'_> {
         let mut types = vec![DType::F32];
         if !node.op.roles().keeps_f32 {
             let permitted = self.cx.config.reduced.iter().copied();
-            let narrower: Vec<DType> = permitted.filter(|t| t.is_float() && *t != DType::F32).collect();
+            let narrower: Vec<DType> = permitted.filter(|t| *t != DType::F32).collect();
             types.extend(narrower.into_iter().filter(|&t| self.can(node, t).is_ok()));
         }
         let open = |types: Vec<DType>, wish| Some(Choice { types, wish }).filter(|c| c.types.len() > 1);
@@ -97,10 +101,8 @@ impl Asker<'_> {
         if to == DType::F32 || found.clone().any(|t| t == to) && !found.any(|t| t == DType::F32) {
             return Ok(());
         }
-        if !to.is_float() {
-            return Err(format!(
-                "only quantize and dequantize layers of the network make layers of {to}; put them around it"
-            ));
+        if !to.is_float() && to != DType::I8 {
+            return Err(format!("layers of f32 run in f16, bf16 or i8, not in {to}"));
         }
         if config.constraints != Constraints::Obey && !config.reduced.contains(&to) {
             return Err(format!("the build does not permit {to} (BuildConfig::reduced)"));
@@ -110,6 +112,12 @@ impl Asker<'_> {
 
     /// Whether a layer of f32 can run in a type: its operator takes it, and the backend has a kernel.
     fn can(&mut self, node: &Node, to: DType) -> Result<(), String> {
+        if to == DType::I8 {
+            on_codes(self.g, self.cx.config, node)?;
+            if !multiplies(node) {
+                return Ok(());
+            }
+        }
         let mut key = format!("{to} {:?}", node.op);
         for (i, v) in node.inputs.iter().enumerate() {
             let known = v.filter(|_| host(node, i)).map(|v| &self.g.value(v).fact.value);
@@ -137,6 +145,10 @@ impl Asker<'_> {
                 continue;
             };
             let mut fact = self.g.value(v).fact.clone();
+            // Sums of codes have no bias.
+            if to == DType::I8 && i > 1 {
+                continue;
+            }
             if !host(node, i) {
                 if fact.ty.dtype == DType::F32 {
                     (fact.ty.dtype, touched) = (to, true);
@@ -154,6 +166,17 @@ impl Asker<'_> {
         let region = Region::extract(&alone, &ids).map_err(|e| e.to_string())?;
         let refused = |e| format!("backend {} has no kernel for it: {e}", self.cx.backend.name());
         self.cx.backend.supports(&region, self.cx.target).map_err(refused)
+    }
+
+    /// Reports that products of f32 stay off codes of 8 bits, with the reason of the first.
+    fn note_without_codes(&self, notes: &Notes) {
+        let wide =
+            |n: &&Node| multiplies(n) && n.inputs.iter().flatten().all(|&v| self.g.ty(v).dtype == DType::F32);
+        let why = |n: &Node| Some((n.name.clone(), on_codes(self.g, self.cx.config, n).err()?));
+        let all: Vec<_> = self.g.nodes().map(|(_, n)| n).filter(wide).filter_map(why).collect();
+        if let [(layer, why), ..] = &all[..] {
+            notes.add(format!("{} layers cannot run in i8, \"{layer}\" for one: {why}", all.len()));
+        }
     }
 
     /// Reports that no layer can use the permitted types, if there are layers of f32 that would.

@@ -6,9 +6,12 @@
 //! neighbouring pairs cancel. Inputs and outputs of the network keep their types.
 
 mod choices;
+mod quantize;
+mod ranges;
 mod settled;
 
 pub use choices::{Choice, choices};
+pub use ranges::{multiplies, range_of};
 pub use settled::bounded;
 
 use super::canonicalize::{Moved, narrowed_back};
@@ -42,14 +45,14 @@ pub fn apply(g: &mut Graph, cx: &PassCx<'_>, types: &Types) -> Result<usize, Bui
     if types.is_empty() && permitted.is_empty() {
         return Ok(0);
     }
+    let mut changes = quantize::apply(g, cx, types)?;
     let uses = g.uses();
-    let mut changes = 0;
     let mut moved = Moved::default();
     let mut order = Vec::with_capacity(g.order().len());
     for id in g.order().to_vec() {
         moved.rewire(g, id);
         let Some(node) = g.get(id) else { continue };
-        let to = types.get(&id).copied();
+        let to = types.get(&id).copied().filter(|t| t.is_float());
         let new = match to.or_else(|| settled::settled(g, id, node, permitted, types, &uses)) {
             Some(to) => narrow(g, id, to, &mut moved)?,
             None => None,

@@ -3,15 +3,16 @@
 use super::super::Search;
 use super::super::price::{Item, launch};
 use super::labels::Problem;
-use crate::passes::precision::{self, Choice, Types, bounded, host};
-use crate::passes::{self, PassCx, fold_constants, io_types};
+use crate::passes::precision::{self, Choice, Types, bounded, host, multiplies, range_of};
+use crate::passes::{self, PassCx, fold_constants, io_types, patterns};
 use crate::points::Points;
 use crate::search::{GAIN, Given};
 use crate::{BuildError, bodies, regions};
 use kiln_backend::Region;
 use kiln_ir::graph::Uses;
-use kiln_ir::{Attrs, DType, Fact, Graph, Node, NodeId, Op, TensorType, ValueId};
+use kiln_ir::{Attrs, DType, Elems, Fact, Graph, Node, NodeId, Op, Tensor, TensorType, ValueId};
 use kiln_ops::cast::CAST;
+use kiln_ops::quantize::{DEQUANTIZE, QUANTIZE};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The border of a graph, whose values are of f32.
@@ -62,12 +63,14 @@ impl Units {
             };
             let region = Region::extract_with(g, members, &uses)?;
             let facts: Vec<Fact> = region.inputs.iter().map(|v| points.opt[v.0 as usize].clone()).collect();
-            let key = format!("{:?}\n{}", choice.types, search.tuner.text(&region, &facts)?);
+            let border = Border::of(g, &cx, &region);
+            let key = format!("{:?} {border:?}\n{}", choice.types, search.tuner.text(&region, &facts)?);
             of_unit[u] = Some(match class.get(&key) {
                 Some(&k) => k,
                 None => {
                     let layer = members.first().and_then(|&n| g.get(n)).map_or("", |n| &n.name);
                     let form = |t: &DType| match choice.types.contains(t) {
+                        true if *t == DType::I8 => on_codes(&cx, layer, &region, &facts, &border),
                         true => form(&cx, layer, &region, &facts, *t),
                         false => Ok(None),
                     };
@@ -240,7 +243,90 @@ fn form(
     precision::apply(&mut g, cx, &types)?;
     let clean = [fold_constants::PASS, passes::canonicalize::PASS];
     passes::run_list(&mut g, cx, &clean)?;
-    let facts = facts.iter().zip(&narrowed).map(|(f, narrow)| match narrow {
+    items(cx, &layer, &g, facts, &narrowed, to).map(Some)
+}
+
+/// Facts around a region: by input, then by output.
+#[derive(Debug)]
+struct Border {
+    constant: Vec<bool>,
+    /// Whether ranges are known.
+    inputs: Vec<bool>,
+    outputs: Vec<bool>,
+}
+
+impl Border {
+    fn of(g: &Graph, cx: &PassCx<'_>, region: &Region) -> Border {
+        let ranged = |&v: &ValueId| range_of(g, cx.config, v).is_some();
+        Border {
+            constant: region.inputs.iter().map(|&v| patterns::constant(g, v)).collect(),
+            inputs: region.inputs.iter().map(ranged).collect(),
+            outputs: region.outputs.iter().map(ranged).collect(),
+        }
+    }
+}
+
+/// A step between codes, for timing.
+const STEP: f64 = 0.05;
+
+/// The regions that a unit becomes on codes of 8 bits. `None` where a range is missing.
+fn on_codes(
+    cx: &PassCx<'_>,
+    layer: &str,
+    region: &Region,
+    facts: &[Fact],
+    border: &Border,
+) -> Result<Form, BuildError> {
+    let mut g = region.graph.clone();
+    let reads = |g: &Graph, v: ValueId, f: &dyn Fn(&Node, usize) -> bool| {
+        g.nodes().any(|(_, n)| (0..n.inputs.len()).any(|i| n.inputs[i] == Some(v) && f(n, i)))
+    };
+    let mut coded = vec![false; g.inputs.len()];
+    for (i, v) in g.inputs.clone().into_iter().enumerate() {
+        let factor = reads(&g, v, &|n, i| multiplies(n) && i < 2);
+        let float = g.ty(v).dtype == DType::F32 && !reads(&g, v, &host);
+        if !float || (border.constant[i] && !factor) {
+            continue;
+        }
+        if !border.constant[i] && !border.inputs[i] {
+            return Ok(None);
+        }
+        coded[i] = true;
+        let ones = vec![1; if border.constant[i] { g.ty(v).rank() } else { 0 }];
+        let step = Tensor::from_elems(DType::F32, &ones, &Elems::F(vec![STEP]));
+        let step = step.map(|t| g.add_constant(&format!("step{i}"), t));
+        g.value_mut(v).fact = Fact::of(TensorType { dtype: DType::I8, ..g.ty(v).clone() });
+        let op = Op::new(DEQUANTIZE, Attrs::new())?;
+        let wide = g.insert_node(0, &format!("wide{i}"), op, &[Some(v), step])?;
+        for &id in &g.order().to_vec()[1..] {
+            let inputs = g.get_mut(id).map(|n| n.inputs.iter_mut().flatten());
+            inputs.into_iter().flatten().filter(|x| **x == v).for_each(|x| *x = wide[0]);
+        }
+    }
+    for k in (0..g.outputs.len()).filter(|&k| border.outputs[k]) {
+        let y = g.outputs[k];
+        if g.ty(y).dtype == DType::F32 {
+            let step = Tensor::from_elems(DType::F32, &[], &Elems::F(vec![STEP]));
+            let step = step.map(|t| g.add_constant(&format!("by{k}"), t));
+            let op = Op::new(QUANTIZE, Attrs::new().with("to", DType::I8))?;
+            g.outputs[k] = g.add_node(&format!("codes{k}"), op, &[Some(y), step])?[0];
+        }
+    }
+    let passes = [patterns::QUANTIZED, fold_constants::PASS, passes::canonicalize::PASS];
+    passes::run_list(&mut g, cx, &passes)?;
+    items(cx, layer, &g, facts, &coded, DType::I8).map(Some)
+}
+
+/// The regions of a unit whose inputs have another type where it is narrowed.
+fn items(
+    cx: &PassCx<'_>,
+    layer: &str,
+    g: &Graph,
+    facts: &[Fact],
+    narrowed: &[bool],
+    to: DType,
+) -> Result<Vec<Item>, BuildError> {
+    let facts = facts.iter().zip(narrowed).map(|(f, narrow)| match narrow {
         true => Fact::of(TensorType { dtype: to, ..f.ty.clone() }),
         false => f.clone(),
     });
@@ -248,12 +334,11 @@ fn form(
     let all = g.infer_from(&facts)?;
     let uses = g.uses();
     let item = |nodes: Vec<NodeId>| {
-        let region = Region::extract_with(&g, &nodes, &uses)?;
+        let region = Region::extract_with(g, &nodes, &uses)?;
         let facts = region.inputs.iter().map(|v| all[v.0 as usize].clone()).collect();
-        Ok(Item { layer: layer.clone(), region, facts })
+        Ok(Item { layer: layer.to_owned(), region, facts })
     };
-    let items = regions::form(&g, cx.backend, cx.target, cx.config.fuse).into_iter().map(item);
-    items.collect::<Result<Vec<Item>, BuildError>>().map(Some)
+    regions::form(g, cx.backend, cx.target, cx.config.fuse).into_iter().map(item).collect()
 }
 
 impl Search<'_, '_> {

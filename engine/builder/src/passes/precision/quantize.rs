@@ -1,0 +1,107 @@
+//! Implicit quantization: layers that were chosen to run in i8 get quantization and dequantization around their operands.
+//!
+//! Codes are symmetric about 0, by the range of a tensor or by the greatest weight of a channel. Patterns make kernels on codes of it,
+//! as they do for networks that bring such layers.
+
+use super::super::patterns::constant;
+use super::super::writer::Writer;
+use super::ranges::{activations, multiplies, range_of};
+use super::{PassCx, Types};
+use crate::BuildError;
+use kiln_ir::{Attrs, DType, Graph, IrError, Node, NodeId, ValueId};
+use kiln_ops::conv::CONV;
+use kiln_ops::pointwise::binary::{DIV, MAX};
+use kiln_ops::pointwise::unary::ABS;
+use kiln_ops::quantize::{DEQUANTIZE, QUANTIZE};
+use kiln_ops::reduce::REDUCE;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The greatest code.
+const GREATEST: f64 = 127.0;
+
+/// Steps are at least this, so that weights of zeros have one.
+const LEAST_STEP: f64 = 1e-30;
+
+/// Puts codes in front of the layers that run in i8. Returns how many operands have them.
+pub fn apply(g: &mut Graph, cx: &PassCx<'_>, types: &Types) -> Result<usize, BuildError> {
+    let chosen = |id: &NodeId| types.get(id) == Some(&DType::I8);
+    let nodes: Vec<NodeId> = g.order().iter().copied().filter(chosen).collect();
+    let factor = |g: &Graph, v: ValueId| {
+        nodes.iter().filter_map(|&n| g.get(n)).any(|n| multiplies(n) && n.inputs.contains(&Some(v)))
+    };
+    let mut coded: BTreeMap<ValueId, BTreeSet<NodeId>> = BTreeMap::new();
+    for &id in &nodes {
+        let Some(node) = g.get(id) else { continue };
+        for v in activations(g, node) {
+            let inside = g.producer(v).is_some_and(|(p, _)| chosen(&p));
+            if multiplies(node) || !inside || factor(g, v) {
+                coded.entry(v).or_default().insert(id);
+            }
+        }
+    }
+    let mut count = 0;
+    for (v, readers) in coded {
+        let Some([lo, hi]) = range_of(g, cx.config, v) else { continue };
+        let first = g.order().iter().copied().find(|id| readers.contains(id));
+        let Some(first) = first else { continue };
+        let mut w = Writer::before(g, first);
+        w.forget_precision();
+        let step = w.scalar((f64::from(lo.abs().max(hi.abs())) / GREATEST).max(LEAST_STEP), DType::F32)?;
+        let y = rounded(&mut w, v, step)?;
+        for id in readers {
+            replace(g, id, v, y);
+            count += 1;
+        }
+    }
+    for &id in &nodes {
+        let Some(node) = g.get(id).filter(|n| multiplies(n)).cloned() else { continue };
+        for (i, &v) in node.inputs.iter().take(2).enumerate() {
+            let Some(v) = v.filter(|&v| constant(g, v) && g.ty(v).dtype == DType::F32) else { continue };
+            let axes = summed(g, &node, i, v);
+            let mut w = Writer::before(g, id);
+            w.forget_precision();
+            let step = step_of(&mut w, v, &axes)?;
+            let y = rounded(&mut w, v, step)?;
+            replace(g, id, v, y);
+            count += 1;
+        }
+        // Requests for the type are met.
+        if let Some(n) = g.get_mut(id) {
+            n.meta.precision = None;
+        }
+    }
+    Ok(count)
+}
+
+/// Dimensions of weights that belong to one channel of the result.
+fn summed(g: &Graph, node: &Node, i: usize, v: ValueId) -> Vec<i64> {
+    let rank = g.ty(v).rank() as i64;
+    if node.op.is(CONV) {
+        return (1..rank).collect();
+    }
+    let flag = if i == 0 { "trans_a" } else { "trans_b" };
+    let swapped = node.op.attrs().bool(flag).unwrap_or(false);
+    // Columns of the second matrix are channels, rows of the first.
+    vec![if (i == 1) != swapped { rank - 2 } else { rank - 1 }]
+}
+
+/// The step between codes of weights: one for each channel.
+fn step_of(w: &mut Writer<'_>, v: ValueId, axes: &[i64]) -> Result<ValueId, IrError> {
+    let size = w.op(ABS, Attrs::new(), &[v])?;
+    let axes = w.ints(axes)?;
+    let greatest = w.op(REDUCE, Attrs::new().with("op", "max").with("keep_dims", true), &[size, axes])?;
+    let (by, least) = (w.scalar(GREATEST, DType::F32)?, w.scalar(LEAST_STEP, DType::F32)?);
+    let step = w.op(DIV, Attrs::new(), &[greatest, by])?;
+    w.op(MAX, Attrs::new(), &[step, least])
+}
+
+/// The nearest value that a code stands for.
+fn rounded(w: &mut Writer<'_>, v: ValueId, step: ValueId) -> Result<ValueId, IrError> {
+    let codes = w.op(QUANTIZE, Attrs::new().with("to", DType::I8), &[v, step])?;
+    w.op(DEQUANTIZE, Attrs::new(), &[codes, step])
+}
+
+fn replace(g: &mut Graph, id: NodeId, from: ValueId, to: ValueId) {
+    let inputs = g.get_mut(id).map(|n| n.inputs.iter_mut().flatten());
+    inputs.into_iter().flatten().filter(|v| **v == from).for_each(|v| *v = to);
+}

@@ -1,0 +1,74 @@
+//! Dynamic ranges of values, and the layers that can run on codes of 8 bits by them.
+
+use super::super::patterns::constant;
+use super::host;
+use crate::BuildConfig;
+use kiln_ir::op::Movement;
+use kiln_ir::{DType, Graph, Node, ValueId};
+use kiln_ops::conv::CONV;
+use kiln_ops::matmul::MATMUL;
+use kiln_ops::pointwise::clip::RELU;
+use kiln_ops::pool::POOL;
+use kiln_ops::slice::concat::CONCAT;
+
+/// Values are followed through so many moves.
+const DEPTH: usize = 16;
+
+/// The range of a value of f32: its own by name, or that of the value whose elements a layer moves or picks.
+pub fn range_of(g: &Graph, config: &BuildConfig, v: ValueId) -> Option<[f32; 2]> {
+    let mut v = v;
+    for _ in 0..DEPTH {
+        if let Some(range) = config.ranges.get(&g.value(v).name) {
+            return Some(*range);
+        }
+        let (_, node) = g.producer(v)?;
+        v = node.inputs.first().copied().flatten().filter(|_| picks(node) && !node.op.is(CONCAT))?;
+        if let (true, Some([lo, hi])) = (node.op.is(RELU), config.ranges.get(&g.value(v).name)) {
+            return Some([lo.max(0.0), hi.max(0.0)]);
+        }
+    }
+    None
+}
+
+/// Whether a layer moves elements, picks the greatest, or cuts negative ones off.
+fn picks(node: &Node) -> bool {
+    let greatest = node.op.is(POOL) && node.op.attrs().str("op").is_ok_and(|op| op == "max");
+    node.op.movement() != Movement::None || greatest || node.op.is(CONCAT) || node.op.is(RELU)
+}
+
+/// Whether a layer multiplies two operands of f32.
+pub fn multiplies(node: &Node) -> bool {
+    node.op.is(CONV) || node.op.is(MATMUL)
+}
+
+/// Whether a layer of f32 can be part of a kernel on codes. The reason if not.
+pub fn on_codes(g: &Graph, config: &BuildConfig, node: &Node) -> Result<(), String> {
+    if !multiplies(node) {
+        let plain = node.op.is_pointwise() && !node.op.roles().keeps_f32;
+        let float = node.outputs.iter().all(|&y| g.ty(y).dtype == DType::F32);
+        return match float && (plain || picks(node)) {
+            true => Ok(()),
+            false => Err(format!("{} has no form on codes of 8 bits", node.op.name())),
+        };
+    }
+    let operands = node.inputs.iter().take(2).copied().collect::<Option<Vec<ValueId>>>();
+    let Some(operands) = operands else { return Err("it lacks an operand".into()) };
+    for &v in &operands {
+        if g.ty(v).dtype != DType::F32 || g.ty(v).rank() < 2 {
+            return Err("its operands are no matrices or images of f32".into());
+        }
+        if !constant(g, v) && range_of(g, config, v).is_none() {
+            return Err(format!("nothing is known of the range of tensor \"{}\"", g.value(v).name));
+        }
+    }
+    match operands.iter().all(|&v| constant(g, v)) || (node.op.is(CONV) && !constant(g, operands[1])) {
+        true => Err("its weights are no constants".into()),
+        false => Ok(()),
+    }
+}
+
+/// Inputs of a layer that are f32 and change from run to run.
+pub fn activations<'a>(g: &'a Graph, node: &'a Node) -> impl Iterator<Item = ValueId> + 'a {
+    let inputs = node.inputs.iter().enumerate().filter_map(|(i, v)| v.filter(|_| !host(node, i)));
+    inputs.filter(|&v| g.ty(v).dtype == DType::F32 && !constant(g, v))
+}
