@@ -1,7 +1,7 @@
 //! Runs of the reference form: inputs, outputs, workspace.
 
+use crate::error::Error;
 use crate::field::slice;
-use crate::layer::Error;
 use kiln_abi::{kiln_host_tensor, kiln_layer_call};
 use std::marker::PhantomData;
 
@@ -149,7 +149,7 @@ impl Input<'_> {
         self.0.tensor.dtype
     }
 
-    /// Dimensions, outermost first; -1 for one that is not known, as in [`Layer::describe`](crate::Layer::describe).
+    /// Dimensions, outermost first; -1 for one that is not known, as while shapes are described.
     pub fn dims(&self) -> &[i64] {
         self.0.dims()
     }

@@ -1,9 +1,10 @@
 //! The descriptor, and the table of layers behind it. No panic leaves a function of the table.
 
 use crate::call::Call;
+use crate::error::Error;
 use crate::field::{leaked, values};
 use crate::host;
-use crate::layer::{Error, Kernel, Language, Layer};
+use crate::layer::{Kernel, Language, Layer};
 use kiln_abi::*;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};

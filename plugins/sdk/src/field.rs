@@ -1,6 +1,6 @@
 //! Fields: their definitions and values.
 
-use crate::layer::Error;
+use crate::error::Error;
 use kiln_abi::*;
 use std::ffi::c_void;
 

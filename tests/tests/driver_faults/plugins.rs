@@ -39,7 +39,9 @@ pub fn layers() {
         shared: "512".into(),
         params: Param::list("u32 n = i0.size").unwrap(),
     };
-    for (name, kernels) in [("Host", Vec::new()), ("Kernel", vec![TypedKernel { types: Vec::new(), form: kernel }])] {
+    for (name, kernels) in
+        [("Host", Vec::new()), ("Kernel", vec![TypedKernel { types: Vec::new(), form: kernel }])]
+    {
         let record = LayerRecord {
             name: LayerName { space: "faults".into(), name: name.into(), version: "1".into() },
             doc: String::new(),
