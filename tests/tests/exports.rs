@@ -49,9 +49,7 @@ fn check(backend: &Arc<dyn Backend>, config: &BuildConfig) {
 
 /// Number of kernels of a network, and the difference of its outputs from PyTorch's.
 fn run(name: &str, backend: &Arc<dyn Backend>, config: &BuildConfig) -> Result<(usize, f64), String> {
-    // The CPU backend has no kernel for the transposed convolutions of unet.
-    let strict = backend.name() != "cpu" || name != "unet";
-    let config = BuildConfig { strict, ..config.clone() };
+    let config = BuildConfig { strict: true, ..config.clone() };
     let e = engine(&format!("exports/{name}.onnx"), backend, &[], config)?;
     let tensors = archive(&format!("exports/{name}.npz"))?;
     let inputs: Vec<_> = tensors.iter().filter(|(n, _)| n.starts_with("input")).collect();

@@ -69,7 +69,7 @@ impl CpuContext {
         shapes.check_inputs(graph, inputs)?;
         self.values.clone_from(&self.loaded.weights);
         for (&v, t) in graph.inputs.iter().zip(inputs) {
-            self.values[v.0 as usize] = Some(Val::Shared(t.clone()));
+            self.values[v.0 as usize] = Some(Val::shared(t.clone()));
         }
         Ok(())
     }
@@ -161,7 +161,7 @@ fn walk(
     let facts: Vec<_> = node.outputs.iter().map(|&v| shapes.fact(v).clone()).collect();
     let outs = bodies.walk(node, &inputs, &facts)?;
     for (&v, out) in node.outputs.iter().zip(outs) {
-        let out = Val::Shared(out);
+        let out = Val::shared(out);
         shapes.check_shape(&program.graph, v, out.shape())?;
         values[v.0 as usize] = Some(out);
     }

@@ -8,7 +8,7 @@ use crate::threads::Threads;
 use crate::value::Val;
 use kiln_backend::flow::LoadedBodies;
 use kiln_backend::{BackendError, Context, Device, Executable, MemoryPlan, Program, Step, TimeRequest};
-use kiln_ir::{Bytes, Tensor};
+use kiln_ir::Bytes;
 use std::sync::Arc;
 
 /// The processor.
@@ -56,20 +56,10 @@ impl Device for Processor {
         let schedule = Schedule::new(&program)?;
         let mut weights = vec![None; program.graph.value_ids().count()];
         for (v, t) in program.weights() {
-            weights[v.0 as usize] = Some(Val::Shared(aligned(t)));
+            weights[v.0 as usize] = Some(Val::shared(t.clone()));
         }
         let (options, threads) = (self.options, self.threads.clone());
         Ok(Arc::new(CpuExecutable(Arc::new(Loaded { program, schedule, bodies, weights, options, threads }))))
-    }
-}
-
-/// The tensor, or a copy where its elements are not aligned, as in a mapped model file: the fast paths would copy it in
-/// every run.
-fn aligned(t: &Tensor) -> Tensor {
-    let size = (t.dtype().bits() / 8).max(1) as usize;
-    match t.bytes().as_ptr() as usize % size {
-        0 => t.clone(),
-        _ => Tensor::from_bytes(t.dtype(), t.shape(), t.bytes().to_vec()).unwrap_or_else(|| t.clone()),
     }
 }
 

@@ -149,7 +149,7 @@ fn check_indices(node: &Node, args: &[Option<Val>]) -> Result<(), BackendError> 
 fn oracle(node: &Node, args: &[Option<Val>]) -> Result<Vec<Val>, BackendError> {
     let ins: Vec<Option<Tensor>> =
         args.iter().map(|v| v.as_ref().map(Val::tensor).transpose()).collect::<Result<_, _>>()?;
-    Ok(node.eval(&ins)?.into_iter().map(Val::Shared).collect())
+    Ok(node.eval(&ins)?.into_iter().map(Val::shared).collect())
 }
 
 /// Values of a step that another step or the caller reads.

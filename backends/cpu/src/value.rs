@@ -30,6 +30,16 @@ impl std::fmt::Debug for Pooled {
 }
 
 impl Val {
+    /// A tensor from outside, or a copy where its elements are not aligned, as in a mapped model file or an array of the caller's:
+    /// kernels read elements, not bytes.
+    pub fn shared(t: Tensor) -> Val {
+        let size = (t.dtype().bits() / 8).max(1) as usize;
+        Val::Shared(match (t.bytes().as_ptr() as usize).is_multiple_of(size) {
+            true => t,
+            false => Tensor::from_bytes(t.dtype(), t.shape(), t.bytes().to_vec()).unwrap_or(t),
+        })
+    }
+
     /// Element type.
     pub fn dtype(&self) -> DType {
         match self {

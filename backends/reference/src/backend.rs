@@ -1,13 +1,11 @@
 //! The backend object.
 
 use crate::device::Processor;
+use crate::tactic::check_tactic;
 use kiln_backend::assisted::{HOST_IS_DEVICE, ORACLE};
 use kiln_backend::{Backend, BackendError, Device, MemoryRules, Region, Tactic, Target, flow};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The tactic of earlier versions of this backend that ran layers by fast paths. Plans that name it run on the oracle.
-const FORMER: &str = "fast";
 
 /// The oracle as a backend.
 #[derive(Clone, Debug, Default)]
@@ -66,15 +64,5 @@ impl Backend for Reference {
             )));
         }
         Ok(Arc::new(Processor))
-    }
-}
-
-/// Refuses a tactic that this build does not have.
-pub(crate) fn check_tactic(name: &str) -> Result<(), BackendError> {
-    match name {
-        ORACLE | FORMER | flow::INTERPRETED => Ok(()),
-        other => Err(BackendError::Incompatible(format!(
-            "the reference backend has no tactic \"{other}\"; build the plan again"
-        ))),
     }
 }

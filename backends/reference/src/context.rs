@@ -1,11 +1,22 @@
 //! A run: node by node, each by its operator's oracle.
 
-use crate::device::Loaded;
 use kiln_backend::flow::{self, Bodies, LoadedBodies};
 use kiln_backend::{BackendError, Context, Counters, HostStep, Program, Shapes, Step, StepTime, stop};
-use kiln_ir::{Tensor, ValueId};
+use kiln_ir::{NodeId, Tensor, ValueId};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
+
+/// A program with what its contexts share.
+pub(crate) struct Loaded {
+    pub(crate) program: Arc<Program>,
+    /// Bodies of each step of control flow.
+    pub(crate) bodies: Vec<Option<LoadedBodies>>,
+    /// Values between steps, and outputs: what can be observed.
+    pub(crate) border: HashSet<ValueId>,
+    /// Values that nobody reads after a node.
+    pub(crate) dead_after: HashMap<NodeId, Vec<ValueId>>,
+}
 
 /// Runs on the calling thread.
 pub(crate) struct OracleContext {

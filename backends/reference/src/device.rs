@@ -1,7 +1,7 @@
 //! The device and what is loaded on it.
 
-use crate::backend::check_tactic;
-use crate::context::OracleContext;
+use crate::context::{Loaded, OracleContext};
+use crate::tactic::check_tactic;
 use kiln_backend::flow::LoadedBodies;
 use kiln_backend::{BackendError, Context, Device, Executable, MemoryPlan, Program, Step, TimeRequest};
 use kiln_ir::{Bytes, NodeId, ValueId};
@@ -10,17 +10,6 @@ use std::sync::Arc;
 
 /// The processor.
 pub(crate) struct Processor;
-
-/// A program with what its contexts share.
-pub(crate) struct Loaded {
-    pub(crate) program: Arc<Program>,
-    /// Bodies of each step of control flow.
-    pub(crate) bodies: Vec<Option<LoadedBodies>>,
-    /// Values between steps, and outputs: what can be observed.
-    pub(crate) border: HashSet<ValueId>,
-    /// Values that nobody reads after a node.
-    pub(crate) dead_after: HashMap<NodeId, Vec<ValueId>>,
-}
 
 struct OracleExecutable(Arc<Loaded>);
 

@@ -6,5 +6,6 @@
 mod backend;
 mod context;
 mod device;
+mod tactic;
 
 pub use backend::Reference;

@@ -1,6 +1,6 @@
-//! `attention` of floats without a past: scores, softmax and sums of values, row by row.
+//! `attention` of floats: blocks of queries times all keys, softmax by row, then times the values.
 
-use super::gemm::{floats, floats_mut, scratch};
+use super::gemm::{Size, Strided, alone, floats, floats_mut, scratch};
 use super::{Floats, NodeCx, Types, rows};
 use crate::threads::{self, Parts};
 use kiln_backend::BackendError;
@@ -9,12 +9,31 @@ use kiln_ir::DType;
 use kiln_ops::util::{broadcast_strides, is_real};
 
 const MASK: usize = 3;
-/// The cache and the lengths of unpadded keys, which this path does not cover.
-const OTHERS: std::ops::RangeInclusive<usize> = 4..=6;
+const PAST_KEY: usize = 4;
+const PAST_VALUE: usize = 5;
+const NONPAD: usize = 6;
+/// Queries of one head that are computed together.
+const QUERIES: usize = 128;
+
+/// Elements of an input, or of a cache and an input.
+enum Data {
+    Given(Floats),
+    Joined(Vec<f32>),
+}
+
+impl std::ops::Deref for Data {
+    type Target = [f32];
+    fn deref(&self) -> &[f32] {
+        match self {
+            Data::Given(x) => x,
+            Data::Joined(x) => x,
+        }
+    }
+}
 
 /// Rows of one input by batch, head and position, in either layout.
 struct Heads {
-    data: Floats,
+    data: Data,
     /// Batch, heads, length, size.
     shape: [usize; 4],
     /// Elements from batch to batch, head to head, position to position.
@@ -23,7 +42,7 @@ struct Heads {
 
 impl Heads {
     fn of(cx: &NodeCx<'_>, i: usize, heads: &str) -> Option<Heads> {
-        let data = cx.floats(i)?;
+        let data = Data::Given(cx.floats(i)?);
         match *cx.shape(i) {
             [b, h, s, d] => Some(Heads { data, shape: [b, h, s, d], strides: [h * s * d, s * d, d] }),
             [b, s, hidden] => {
@@ -33,6 +52,34 @@ impl Heads {
             }
             _ => None,
         }
+    }
+
+    /// The rows behind those of a cache, [batch, heads, length, size].
+    fn after(self, cx: &NodeCx<'_>, past: usize) -> Option<Heads> {
+        if !cx.has(past) {
+            return Some(self);
+        }
+        let (cache, [b, h, s, d]) = (cx.floats(past)?, self.shape);
+        let kept = *cx.shape(past).get(2)?;
+        let mut all = vec![0f32; b * h * (kept + s) * d];
+        threads::chunks(&mut all, ((kept + s) * d).max(1), 1, |i, to| {
+            let (old, new) = to.split_at_mut(kept * d);
+            old.copy_from_slice(&cache[i * kept * d..(i + 1) * kept * d]);
+            let rows = new.chunks_exact_mut(d.max(1)).enumerate();
+            rows.for_each(|(s, to)| to.copy_from_slice(self.row(i / h, i % h, s)));
+        });
+        let total = kept + s;
+        Some(Heads {
+            data: Data::Joined(all),
+            shape: [b, h, total, d],
+            strides: [h * total * d, total * d, d],
+        })
+    }
+
+    /// The matrix of one head, from its first row on.
+    fn head(&self, b: usize, h: usize, first: usize) -> &[f32] {
+        let at = b * self.strides[0] + h * self.strides[1] + first * self.strides[2];
+        self.data.get(at..).unwrap_or_default()
     }
 
     fn row(&self, b: usize, h: usize, s: usize) -> &[f32] {
@@ -66,6 +113,10 @@ struct Bias {
     window: [Option<usize>; 2],
     /// The score of a key that a bool mask hides.
     hidden: f32,
+    /// Position of the first query of each batch entry.
+    first: Vec<i64>,
+    /// Keys of each batch entry that are not padding.
+    lengths: Option<Vec<i64>>,
 }
 
 impl Bias {
@@ -75,8 +126,15 @@ impl Bias {
         let [left, right] = [attrs.int("window_left").ok()?, attrs.int("window_right").ok()?];
         let window = [left, right].map(|n| usize::try_from(n).ok());
         let hidden = attrs.float("hidden_score").ok()? as f32;
+        let lengths = if cx.has(NONPAD) { Some(cx.ints(NONPAD)?) } else { None };
+        let past = if cx.has(PAST_KEY) { *cx.shape(PAST_KEY).get(2)? as i64 } else { 0 };
+        let first = match &lengths {
+            Some(all) => all.iter().map(|n| n - q[2] as i64).collect(),
+            None => vec![past; q[0]],
+        };
         let Some(Some(v)) = cx.args.get(MASK) else {
-            return Some(Bias { mask: Mask::None, strides: Vec::new(), keys: 0, causal, window, hidden });
+            let strides = Vec::new();
+            return Some(Bias { mask: Mask::None, strides, keys: 0, causal, window, hidden, first, lengths });
         };
         let keys = *v.shape().last()?;
         let strides = broadcast_strides(v.shape(), &[q[0], q[1], q[2], keys]);
@@ -84,7 +142,7 @@ impl Bias {
             DType::Bool => Mask::Bools(v.bytes().to_vec()),
             _ => Mask::Floats(cx.floats(MASK)?),
         };
-        Some(Bias { mask, strides, keys, causal, window, hidden })
+        Some(Bias { mask, strides, keys, causal, window, hidden, first, lengths })
     }
 
     /// Adds to the scores of one query.
@@ -110,23 +168,18 @@ impl Bias {
         }
         let [left, right] = self.window;
         let right = if self.causal { Some(0) } else { right };
-        let first = left.map_or(0, |n| at[2].saturating_sub(n)).min(total);
+        let position = at[2] as i64 + self.first[at[0]];
+        let inside = |n: i64| n.clamp(0, total as i64) as usize;
+        let saturated = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        let first = left.map_or(0, |n| inside(position.saturating_sub(saturated(n))));
         scores[..first].fill(f32::NEG_INFINITY);
-        if let Some(end) = right.and_then(|n| at[2].checked_add(n)?.checked_add(1)) {
-            scores[end.min(total)..].fill(f32::NEG_INFINITY);
+        if let Some(n) = right {
+            scores[inside(position.saturating_add(saturated(n)).saturating_add(1))..].fill(f32::NEG_INFINITY);
+        }
+        if let Some(all) = &self.lengths {
+            scores[inside(all[at[0]])..].fill(f32::NEG_INFINITY);
         }
     }
-}
-
-/// Σ aᵢ·bᵢ in lanes.
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    const LANES: usize = 16;
-    let mut sums = [0f32; LANES];
-    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
-    for (a, b) in a.iter().zip(b) {
-        sums.iter_mut().zip(a.iter().zip(b)).for_each(|(s, (a, b))| *s += a * b);
-    }
-    sums.iter().sum::<f32>() + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f32>()
 }
 
 struct Job {
@@ -146,6 +199,7 @@ impl Job {
         let attrs = cx.node.op.attrs();
         let [q, k, v] =
             [Heads::of(cx, 0, "q_heads")?, Heads::of(cx, 1, "kv_heads")?, Heads::of(cx, 2, "kv_heads")?];
+        let (k, v) = (k.after(cx, PAST_KEY)?, v.after(cx, PAST_VALUE)?);
         let bias = Bias::of(cx, &q.shape)?;
         let scale = match attrs.float("scale").ok()? {
             0.0 => 1.0 / (q.shape[3] as f64).sqrt(),
@@ -156,64 +210,96 @@ impl Job {
         Some(Job { q, k, v, bias, scale: scale as f32, cap, mode, zero_nan, zero_empty })
     }
 
-    /// One query of one head: its scores as the operator returns them, and its result.
-    fn query(&self, [b, h, i]: [usize; 3], qk: &mut [f32], weights: &mut [f32], y: &mut [f32]) {
+    /// Some queries of one head, from `first` on: their scores as the operator returns them, and their results.
+    fn queries(&self, [b, h, first]: [usize; 3], qk: Option<&mut [f32]>, y: &mut [f32], room: &mut Room) {
         let kv = h * self.k.shape[1] / self.q.shape[1];
-        let q = self.q.row(b, h, i);
+        let (total, depth, size) = (self.k.shape[2], self.q.shape[3], self.v.shape[3]);
+        let rows = y.len() / size.max(1);
+        let weights = &mut room.weights;
+        weights.resize(rows * total, 0.0);
+        let q = Strided { data: self.q.head(b, h, first), row: self.q.strides[2], col: 1 };
+        let k = Strided { data: self.k.head(b, kv, 0), row: 1, col: self.k.strides[2] };
+        alone(Size { m: rows, n: total, k: depth }, &q, &k, weights, &mut room.packed);
+        let mut shown = qk;
+        for (i, row) in weights.chunks_exact_mut(total).enumerate() {
+            let shown = shown.as_mut().map(|all| &mut all[i * total..(i + 1) * total]);
+            self.weigh([b, h, first + i], row, shown);
+        }
+        let v = Strided { data: self.v.head(b, kv, 0), row: self.v.strides[2], col: 1 };
+        alone(
+            Size { m: rows, n: size, k: total },
+            &Strided { data: weights, row: total, col: 1 },
+            &v,
+            y,
+            &mut room.packed,
+        );
+    }
+
+    /// Turns the products of one query into weights.
+    fn weigh(&self, at: [usize; 3], weights: &mut [f32], mut shown: Option<&mut [f32]>) {
         let mut show = |stage: i64, values: &[f32]| {
-            if self.mode == stage {
+            if let Some(qk) = shown.as_mut().filter(|_| self.mode == stage) {
                 qk.copy_from_slice(values);
             }
         };
-        weights.iter_mut().enumerate().for_each(|(j, x)| *x = self.scale * dot(q, self.k.row(b, kv, j)));
+        weights.iter_mut().for_each(|x| *x *= self.scale);
         show(0, weights);
         if self.cap > 0.0 {
             weights.iter_mut().for_each(|x| *x = self.cap * (*x / self.cap).tanh());
         }
         show(1, weights);
-        self.bias.add([b, h, i], weights);
+        self.bias.add(at, weights);
         show(2, weights);
-        let scores = weights.to_vec();
-        rows::row(&scores, weights);
-        if self.zero_empty && scores.iter().all(|x| *x == f32::NEG_INFINITY) {
+        let empty = self.zero_empty && weights.iter().all(|x| *x == f32::NEG_INFINITY);
+        rows::row_in_place(weights);
+        if empty {
             weights.fill(0.0);
         }
         if self.zero_nan {
             weights.iter_mut().filter(|w| w.is_nan()).for_each(|w| *w = 0.0);
         }
         show(3, weights);
-        y.fill(0.0);
-        for (j, &w) in weights.iter().enumerate() {
-            y.iter_mut().zip(self.v.row(b, kv, j)).for_each(|(y, v)| *y += w * v);
-        }
     }
 }
 
-/// Whether the kernel covers a node: floats, without a cache.
+/// Memory of one task.
+#[derive(Default)]
+struct Room {
+    weights: Vec<f32>,
+    packed: Vec<f32>,
+}
+
+/// Whether the kernel covers a node: floats.
 pub fn covers(t: &Types<'_>) -> bool {
     let real = |i: usize| t.input(i).is_some_and(|t| is_real(t.dtype));
-    (0..3).all(real) && OTHERS.into_iter().all(|i| t.input(i).is_none())
+    (0..3).all(real)
 }
 
 pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
-    if OTHERS.into_iter().any(|i| cx.has(i)) {
-        return Ok(false);
-    }
     let Some(job) = Job::of(cx) else { return Ok(false) };
     let ([batch, heads, len, _], total, size) = (job.q.shape, job.k.shape[2], job.v.shape[3]);
     let Some(shape) = cx.out_shape(0).filter(|s| !s.contains(&0) && total > 0) else { return Ok(false) };
     let queries = batch * heads * len;
-    let mut qk = scratch(cx.pool, queries * total, "scores of attention")?;
-    let mut weights = scratch(cx.pool, queries * total, "weights of attention")?;
+    let wanted = cx.node.outputs.len() > 3;
+    let mut qk = scratch(cx.pool, if wanted { queries * total } else { 0 }, "scores of attention")?;
     let mut y = scratch(cx.pool, queries * size, "results of attention")?;
     let points = Checkpoints::here();
-    let (all_qk, all_weights) = (Parts::new(floats_mut(&mut qk)), Parts::new(floats_mut(&mut weights)));
-    threads::chunks(floats_mut(&mut y), size, 1, |r, y| {
-        points.pass();
-        let span = (r * total, (r + 1) * total);
-        // SAFETY: each row belongs to one query.
-        let (qk, w) = unsafe { (all_qk.part(span.0, span.1), all_weights.part(span.0, span.1)) };
-        job.query([r / (heads * len), r / len % heads, r % len], qk, w, y);
+    let all_qk = Parts::new(floats_mut(&mut qk));
+    let all_y = Parts::new(floats_mut(&mut y));
+    let blocks = len.div_ceil(QUERIES);
+    threads::ranges(batch * heads * blocks, 1, |range| {
+        let mut room = Room::default();
+        for task in range {
+            points.pass();
+            let (head, first) = (task / blocks, task % blocks * QUERIES);
+            let rows = head * len + first..head * len + len.min(first + QUERIES);
+            // SAFETY: each query belongs to one task.
+            let (qk, y) = unsafe {
+                let qk = wanted.then(|| all_qk.part(rows.start * total, rows.end * total));
+                (qk, all_y.part(rows.start * size, rows.end * size))
+            };
+            job.queries([head / heads, head % heads, first], qk, y, &mut room);
+        }
     });
     let outputs = cx.node.outputs.len();
     let flat = shape.len() == 3;

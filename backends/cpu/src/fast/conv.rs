@@ -1,13 +1,13 @@
 //! `conv` of floats: windows packed on the fly into a matrix product, or, where every channel is alone, tap by tap.
 
-use super::NodeCx;
-use super::conv_last;
 use super::gemm::{Bias, Right, Size, Strided, gemm};
 use super::windows::{Conv, Spatial, spatial, volume};
+use super::{NodeCx, Types, conv_integer, conv_last};
 use crate::buffer::Pool;
 use crate::threads;
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
+use kiln_ir::DType;
 use kiln_ops::conv::geometry;
 use kiln_ops::conv::window::{self, Axis};
 use kiln_ops::layout::Layout;
@@ -92,10 +92,16 @@ impl Right for Windows<'_> {
     }
 }
 
+/// Whether the kernel covers a node: floats, or integers of 8 bits.
+pub fn covers(t: &Types<'_>) -> bool {
+    let narrow = |i: usize| t.input(i).is_some_and(|t| matches!(t.dtype, DType::I8 | DType::U8));
+    t.all_real() || (narrow(0) && narrow(1))
+}
+
 pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let attrs = cx.node.op.attrs();
     let layout = Layout::of(attrs);
-    let (Some(x), Some(w)) = (cx.floats(0), cx.floats(1)) else { return Ok(false) };
+    let (Some(x), Some(w)) = (cx.floats(0), cx.floats(1)) else { return conv_integer::run(cx) };
     let bias = match cx.has(2) {
         true => match cx.floats(2) {
             Some(b) => Some(b),

@@ -77,16 +77,19 @@ pub fn run_as(
         return Ok(false);
     }
     let mut out = Out::new(cx.pool, x.dtype(), shape, &cx.node.name)?;
-    let (from, to) = (x.bytes(), out.bytes_mut());
+    bytes(size, x.bytes(), out.bytes_mut(), base, maps, fill);
+    cx.push(out.done());
+    Ok(true)
+}
+
+/// Copies elements of 1, 2, 4 or 8 bytes.
+pub fn bytes(size: usize, from: &[u8], to: &mut [u8], base: isize, maps: Vec<Map>, fill: &[u8]) {
     match size {
         1 => copy::<1>(from, to, base, maps, fill),
         2 => copy::<2>(from, to, base, maps, fill),
         4 => copy::<4>(from, to, base, maps, fill),
-        8 => copy::<8>(from, to, base, maps, fill),
-        _ => return Ok(false),
+        _ => copy::<8>(from, to, base, maps, fill),
     }
-    cx.push(out.done());
-    Ok(true)
 }
 
 /// Bytes of an element of an input, if elements are whole bytes.

@@ -128,6 +128,23 @@ pub fn gemm(
     Ok(())
 }
 
+/// c = a·b on this thread alone, inside of a task; `room` is memory that tasks keep.
+pub fn alone(s: Size, a: &dyn Left, b: &dyn Right, c: &mut [f32], room: &mut Vec<f32>) {
+    if s.m == 0 || s.n == 0 || s.k == 0 {
+        return c.fill(0.0);
+    }
+    let micro = Micro::best();
+    let depth = DEPTH.min(s.k);
+    let left = s.m.next_multiple_of(micro.mr) * s.k;
+    let panel = depth * NC.min(s.n.next_multiple_of(micro.nr));
+    room.resize(room.len().max(left + panel), 0.0);
+    let (packed, panel) = room.split_at_mut(left);
+    for (i, out) in packed.chunks_exact_mut(micro.mr * s.k).enumerate() {
+        a.pack(i * micro.mr..s.m.min((i + 1) * micro.mr), s.k, micro.mr, out);
+    }
+    Job { s, a: packed, b, bias: Bias::None, micro, depth }.rows(c, panel);
+}
+
 /// Division of a product of few rows among threads.
 struct Split {
     threads: usize,

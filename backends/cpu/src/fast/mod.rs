@@ -2,10 +2,14 @@
 //!
 //! A kernel answers false where it does not cover a case. The oracle then computes the layer, which is reported.
 
+mod argreduce;
 mod attention;
 mod conv;
+mod conv_integer;
 mod conv_last;
 mod copy;
+mod einsum;
+pub(crate) mod element;
 pub(crate) mod gemm;
 mod integer;
 mod matmul;
@@ -14,10 +18,19 @@ mod moves;
 mod operand;
 pub(crate) mod pointwise;
 mod pool;
+mod recurrent;
+mod reduce;
 mod rows;
+mod sample;
+mod scatter;
+mod signal;
+pub(crate) mod simd;
+mod sort;
+mod transposed;
 mod windows;
 
 use crate::buffer::Pool;
+use crate::threads;
 use crate::value::{Out, Val};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -25,21 +38,33 @@ use kiln_backend::{BackendError, Shapes};
 use kiln_ir::{DType, Fact, Graph, Node, OpName, Tensor, TensorType};
 use kiln_ops::attention::ATTENTION;
 use kiln_ops::conv::CONV;
+use kiln_ops::conv::transposed::CONV_TRANSPOSE;
 use kiln_ops::gather::GATHER;
 use kiln_ops::gather::each::{GATHER_ELEMENTS, GATHER_ND};
 use kiln_ops::matmul::MATMUL;
-use kiln_ops::norm::batch_norm::BATCH_NORM;
+use kiln_ops::matmul::einsum::EINSUM;
+use kiln_ops::norm::batch_norm::{BATCH_NORM, GROUP_NORM};
 use kiln_ops::norm::layer_norm::{LAYER_NORM, RMS_NORM};
 use kiln_ops::pool::POOL;
+use kiln_ops::recurrent::{GRU, LSTM, RNN};
 use kiln_ops::reduce::REDUCE;
+use kiln_ops::reduce::argreduce::{ARGMAX, ARGMIN};
+use kiln_ops::reduce::cumulative::CUMULATIVE;
+use kiln_ops::sample::grid_sample::GRID_SAMPLE;
+use kiln_ops::sample::resize::RESIZE;
+use kiln_ops::scatter::{SCATTER_ELEMENTS, SCATTER_ND};
+use kiln_ops::select::{COMPRESS, NONZERO};
 use kiln_ops::shape::RESHAPE;
 use kiln_ops::shape::expand::{EXPAND, TILE};
 use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
+use kiln_ops::signal::dft::DFT;
+use kiln_ops::signal::stft::STFT;
 use kiln_ops::slice::SLICE;
 use kiln_ops::slice::concat::CONCAT;
 use kiln_ops::slice::insert::INSERT_SLICE;
 use kiln_ops::slice::pad::PAD;
 use kiln_ops::softmax::{LOG_SOFTMAX, SOFTMAX};
+use kiln_ops::sort::TOPK;
 use kiln_ops::transpose::TRANSPOSE;
 use kiln_ops::transpose::rearrange::{
     CENTER_CROP_PAD, DEPTH_TO_SPACE, REVERSE_SEQUENCE, SPACE_TO_DEPTH, TRILU,
@@ -69,12 +94,6 @@ impl Types<'_> {
         self.node.inputs.get(i).copied().flatten().map(|v| self.graph.ty(v))
     }
 
-    /// The constant integers of an input.
-    pub(crate) fn ints(&self, i: usize) -> Option<Vec<i64>> {
-        let v = self.node.inputs.get(i).copied().flatten()?;
-        Some(self.graph.value(v).fact.as_const()?.to_i64())
-    }
-
     /// Whether all inputs but those of the host, and all results, are f32, f16 or bf16.
     pub(crate) fn all_real(&self) -> bool {
         let real = |t: &TensorType| is_real(t.dtype);
@@ -97,15 +116,33 @@ const fn kernel(op: OpName, run: Path, covers: fn(&Types<'_>) -> bool) -> Kernel
 /// The kernels by operator.
 const KERNELS: &[Kernel] = &[
     kernel(ATTENTION, attention::run, attention::covers),
-    kernel(CONV, conv::run, |t| t.all_real()),
+    kernel(CONV, conv::run, conv::covers),
     kernel(MATMUL, matmul::run, matmul::covers),
     kernel(POOL, pool::run, pool::covers),
-    kernel(SOFTMAX, rows::softmax, rows::covers_softmax),
-    kernel(LOG_SOFTMAX, rows::softmax, rows::covers_softmax),
+    kernel(SOFTMAX, rows::softmax, |t| t.all_real()),
+    kernel(LOG_SOFTMAX, rows::softmax, |t| t.all_real()),
     kernel(LAYER_NORM, rows::layer_norm, rows::covers_norm),
     kernel(RMS_NORM, rows::layer_norm, rows::covers_norm),
     kernel(BATCH_NORM, rows::batch_norm, |t| t.all_real()),
-    kernel(REDUCE, rows::reduce, rows::covers_reduce),
+    kernel(GROUP_NORM, rows::group_norm, |t| t.all_real()),
+    kernel(REDUCE, reduce::run, reduce::covers),
+    kernel(ARGMAX, argreduce::run, argreduce::covers),
+    kernel(ARGMIN, argreduce::run, argreduce::covers),
+    kernel(CUMULATIVE, argreduce::cumulative, argreduce::covers),
+    kernel(TOPK, sort::topk, sort::covers),
+    kernel(DFT, signal::dft, |t| t.all_real()),
+    kernel(STFT, signal::stft, |t| t.all_real()),
+    kernel(SCATTER_ELEMENTS, scatter::elements, scatter::covers),
+    kernel(SCATTER_ND, scatter::nd, scatter::covers),
+    kernel(NONZERO, scatter::nonzero, scatter::covers_nonzero),
+    kernel(COMPRESS, scatter::compress, |t| t.whole_bytes()),
+    kernel(CONV_TRANSPOSE, transposed::run, |t| t.all_real()),
+    kernel(EINSUM, einsum::run, einsum::covers),
+    kernel(RNN, recurrent::run, recurrent::covers),
+    kernel(GRU, recurrent::run, recurrent::covers),
+    kernel(LSTM, recurrent::run, recurrent::covers),
+    kernel(RESIZE, sample::resize, sample::covers_resize),
+    kernel(GRID_SAMPLE, sample::grid_sample, sample::covers_grid),
     kernel(RESHAPE, moves::reshape, |_| true),
     kernel(SQUEEZE, moves::reshape, |_| true),
     kernel(UNSQUEEZE, moves::reshape, |_| true),
@@ -234,9 +271,15 @@ impl<'a> NodeCx<'a> {
                 let mut wide = Out::new(self.pool, DType::F32, shape, name)?;
                 f(wide.elems_mut())?;
                 let mut out = Out::new(self.pool, dtype, shape, name)?;
+                let wide: &[f32] = wide.elems_mut();
+                let part = |i: usize, n: usize| &wide[i * CONVERTED..][..n];
                 match dtype {
-                    DType::F16 => out.elems_mut::<f16>().convert_from_f32_slice(wide.elems_mut()),
-                    _ => out.elems_mut::<bf16>().convert_from_f32_slice(wide.elems_mut()),
+                    DType::F16 => threads::chunks(out.elems_mut::<f16>(), CONVERTED, 1, |i, y| {
+                        y.convert_from_f32_slice(part(i, y.len()));
+                    }),
+                    _ => threads::chunks(out.elems_mut::<bf16>(), CONVERTED, 1, |i, y| {
+                        y.convert_from_f32_slice(part(i, y.len()));
+                    }),
                 }
                 self.outs.push(out.done());
             }
@@ -273,14 +316,25 @@ impl std::ops::Deref for Floats {
     }
 }
 
+/// Elements that one task converts at least.
+const CONVERTED: usize = 16 << 10;
+
 /// A converted copy; also of f32 whose memory is not aligned.
 fn widen(v: &Val) -> Vec<f32> {
     let b = v.bytes();
-    match v.dtype() {
-        DType::F16 => b.as_chunks().0.iter().map(|c| f16::from_le_bytes(*c).to_f32()).collect(),
-        DType::BF16 => b.as_chunks().0.iter().map(|c| bf16::from_le_bytes(*c).to_f32()).collect(),
+    match (v.dtype(), v.view::<f16>(), v.view::<bf16>()) {
+        (DType::F16, Some(x), _) => converted(x, |x, y| x.convert_to_f32_slice(y)),
+        (DType::BF16, _, Some(x)) => converted(x, |x, y| x.convert_to_f32_slice(y)),
+        (DType::F16, ..) => b.as_chunks().0.iter().map(|c| f16::from_le_bytes(*c).to_f32()).collect(),
+        (DType::BF16, ..) => b.as_chunks().0.iter().map(|c| bf16::from_le_bytes(*c).to_f32()).collect(),
         _ => b.as_chunks().0.iter().map(|c| f32::from_le_bytes(*c)).collect(),
     }
+}
+
+fn converted<T: Sync>(x: &[T], convert: fn(&[T], &mut [f32])) -> Vec<f32> {
+    let mut y = vec![0f32; x.len()];
+    threads::chunks(&mut y, CONVERTED, 1, |i, y| convert(&x[i * CONVERTED..][..y.len()], y));
+    y
 }
 
 /// Whether there is a kernel for a node.

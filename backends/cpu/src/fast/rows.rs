@@ -1,46 +1,24 @@
-//! Operators along one axis, or along the last ones: `softmax`, `log_softmax`, `layer_norm`, `rms_norm`, `batch_norm`,
-//! `reduce`.
+//! Operators along one axis, or along the last ones: `softmax`, `log_softmax`, and normalizations.
 
 use super::pointwise::math::exp;
+use super::reduce::{Lines, add, add_exps, extreme_rows, greatest, sum, sum_deviations, sum_exp};
+use super::simd::vectorized;
 use super::{NodeCx, Types};
-use crate::threads;
+use crate::threads::{self, Parts};
 use kiln_backend::BackendError;
 use kiln_ir::Dim;
 use kiln_ir::infer::normalize_axis;
 use kiln_ops::layout::Layout;
 use kiln_ops::norm::layer_norm::RMS_NORM;
-use kiln_ops::reduce::mask;
 use kiln_ops::softmax::LOG_SOFTMAX;
 
-/// Accumulators that are independent, so that sums run in vectors.
-const LANES: usize = 16;
-
-/// Σ f(x) in f64.
-fn sum(x: &[f32], f: impl Fn(f32) -> f64) -> f64 {
-    let mut acc = [0f64; LANES];
-    let (whole, rest) = x.as_chunks::<LANES>();
-    for c in whole {
-        acc.iter_mut().zip(c).for_each(|(a, &x)| *a += f(x));
-    }
-    acc.iter().sum::<f64>() + rest.iter().map(|&x| f(x)).sum::<f64>()
-}
-
-/// The greatest element; NaN if there is one.
-fn greatest(x: &[f32]) -> f32 {
-    x.iter().fold(f32::NEG_INFINITY, |m, &x| if x > m || x.is_nan() { x } else { m })
-}
+/// Neighbouring lines of a softmax that are computed together.
+const COLUMNS: usize = 256;
 
 /// Splits a shape at an axis: elements before, along and after it.
 fn split(shape: &[usize], from: usize, to: usize) -> (usize, usize, usize) {
     let n = |s: &[usize]| s.iter().product::<usize>();
     (n(&shape[..from]), n(&shape[from..to]), n(&shape[to..]))
-}
-
-/// Whether the kernel covers a softmax: floats along the last axis.
-pub fn covers_softmax(t: &Types<'_>) -> bool {
-    let Some(rank) = t.input(0).map(|t| t.dims.len()) else { return false };
-    let axis = t.node.op.attrs().int("axis").ok().and_then(|a| normalize_axis(a, rank, "axis").ok());
-    t.all_real() && axis.is_some_and(|a| a + 1 == rank)
 }
 
 /// Whether the kernel covers a normalization: floats, scale and bias with an element for each of a row.
@@ -55,29 +33,18 @@ pub fn covers_norm(t: &Types<'_>) -> bool {
     !row.iter().any(|d| d.is(0)) && (1..3).all(|i| t.input(i).is_none_or(|t| fits(&t.dims)))
 }
 
-/// Whether the kernel covers a reduction: sums, means and greatest of floats along neighbouring axes.
-pub fn covers_reduce(t: &Types<'_>) -> bool {
-    let Some(x) = t.input(0).filter(|_| t.all_real()) else { return false };
-    let attrs = t.node.op.attrs();
-    let axes = if t.input(1).is_some() { t.ints(1) } else { Some(Vec::new()) };
-    let mask = axes.and_then(|axes| mask(attrs, Some(&axes), x.dims.len()).ok());
-    let (Some(mask), Ok("sum" | "mean" | "max")) = (mask, attrs.str("op")) else { return false };
-    let (Some(first), Some(last)) = (mask.iter().position(|&m| m), mask.iter().rposition(|&m| m)) else {
-        return false;
-    };
-    mask[first..=last].iter().all(|&m| m) && !x.dims.iter().any(|d| d.is(0))
-}
-
 pub fn softmax(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let shape = cx.shape(0).to_vec();
     let axis = cx.node.op.attrs().int("axis").ok().and_then(|a| normalize_axis(a, shape.len(), "axis").ok());
     let (Some(x), Some(axis)) = (cx.floats(0), axis) else { return Ok(false) };
-    let (_, n, inner) = split(&shape, axis, axis + 1);
-    if inner != 1 {
-        return Ok(false);
-    }
+    let lines = Lines::of(&shape, axis, axis + 1);
+    let (n, inner) = (lines.n, lines.inner);
     let log = cx.node.op.is(LOG_SOFTMAX);
     cx.write_floats(0, &shape, |y| {
+        if inner != 1 {
+            columns(&x, lines, y, log);
+            return Ok(());
+        }
         threads::chunks(y, n, 1 + 4096 / n.max(1), |i, y| {
             let x = &x[i * n..(i + 1) * n];
             if log { log_row(x, y) } else { row(x, y) }
@@ -86,18 +53,67 @@ pub fn softmax(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     })
 }
 
-/// The softmax of one row.
-pub fn row(x: &[f32], y: &mut [f32]) {
-    let top = greatest(x);
-    y.iter_mut().zip(x).for_each(|(y, &x)| *y = exp(x - top));
-    let scale = (1.0 / sum(y, f64::from)) as f32;
-    y.iter_mut().for_each(|y| *y *= scale);
+vectorized! {
+    /// The softmax of one row.
+    pub fn row(x: &[f32], y: &mut [f32]) {
+        let top = greatest(x);
+        y.iter_mut().zip(x).for_each(|(y, &x)| *y = exp(x - top));
+        let scale = (1.0 / sum(y)) as f32;
+        y.iter_mut().for_each(|y| *y *= scale);
+    }
 }
 
-fn log_row(x: &[f32], y: &mut [f32]) {
-    let top = greatest(x);
-    let log = libm::log(sum(x, |x| exp(x - top).into()));
-    y.iter_mut().zip(x).for_each(|(y, &x)| *y = (f64::from(x - top) - log) as f32);
+vectorized! {
+    /// The softmax of one row, in its own memory.
+    pub fn row_in_place(x: &mut [f32]) {
+        let top = greatest(x);
+        x.iter_mut().for_each(|x| *x = exp(*x - top));
+        let scale = (1.0 / sum(x)) as f32;
+        x.iter_mut().for_each(|x| *x *= scale);
+    }
+}
+
+vectorized! {
+    fn log_row(x: &[f32], y: &mut [f32]) {
+        let top = greatest(x);
+        let log = libm::log(sum_exp(x, top));
+        y.iter_mut().zip(x).for_each(|(y, &x)| *y = (f64::from(x - top) - log) as f32);
+    }
+}
+
+/// Softmax of lines that are side by side.
+fn columns(x: &[f32], l: Lines, y: &mut [f32], log: bool) {
+    let blocks = l.inner.div_ceil(COLUMNS);
+    let parts = Parts::new(y);
+    threads::ranges(l.outer * blocks, 1 + 4096 / (l.n * COLUMNS.min(l.inner)).max(1), |range| {
+        let (mut top, mut sums) = ([0f32; COLUMNS], [0f64; COLUMNS]);
+        for task in range {
+            let (o, first) = (task / blocks, task % blocks * COLUMNS);
+            let width = l.inner.min(first + COLUMNS) - first;
+            let start = o * l.n * l.inner + first;
+            let (top, sums) = (&mut top[..width], &mut sums[..width]);
+            extreme_rows(&x[start..], l, top, true);
+            sums.fill(0.0);
+            add_exps(&x[start..], l, top, sums);
+            for r in 0..l.n {
+                let at = start + r * l.inner;
+                // SAFETY: each block of columns belongs to one task.
+                let y = unsafe { parts.part(at, at + width) };
+                normalized(&x[at..at + width], top, sums, log, y);
+            }
+        }
+    });
+}
+
+vectorized! {
+    /// A row of softmaxes, of columns whose greatest elements and sums are known.
+    fn normalized(x: &[f32], top: &[f32], sums: &[f64], log: bool, y: &mut [f32]) {
+        let columns = y.iter_mut().zip(x).zip(top.iter().zip(sums));
+        match log {
+            true => columns.for_each(|((y, &x), (&t, &s))| *y = (f64::from(x - t) - libm::log(s)) as f32),
+            false => columns.for_each(|((y, &x), (&t, &s))| *y = exp(x - t) * (1.0 / s) as f32),
+        }
+    }
 }
 
 /// Scale or bias of a normalization, if it has one element for each of a row, whatever dimensions of 1 come before;
@@ -128,21 +144,18 @@ pub fn layer_norm(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     if n == 0 {
         return Ok(false);
     }
-    let centre = |x: &[f32]| if rms { 0.0 } else { sum(x, f64::from) / n as f64 };
+    let centre = |x: &[f32]| if rms { 0.0 } else { sum(x) / n as f64 };
     let mut stats = vec![(0f64, 0f64); x.len() / n];
     threads::chunks(&mut stats, 1, 1 + 4096 / n, |i, s| {
         let x = &x[i * n..(i + 1) * n];
         let mean = centre(x);
-        let var = sum(x, |x| (f64::from(x) - mean) * (f64::from(x) - mean)) / n as f64;
+        let var = sum_deviations(x, mean) / n as f64;
         s[0] = (mean, 1.0 / (var + epsilon).sqrt());
     });
     let done = cx.write_floats(0, &shape, |y| {
         threads::chunks(y, n, 1 + 4096 / n, |i, y| {
             let (x, (mean, inv)) = (&x[i * n..(i + 1) * n], stats[i]);
-            let parts = x.iter().zip(scale.iter().zip(&bias));
-            y.iter_mut().zip(parts).for_each(|(y, (&x, (&s, &b)))| {
-                *y = ((f64::from(x) - mean) * inv * f64::from(s) + f64::from(b)) as f32
-            });
+            scaled(x, mean, inv, &scale, &bias, y);
         });
         Ok(())
     })?;
@@ -199,47 +212,84 @@ pub fn batch_norm(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     })
 }
 
-pub fn reduce(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
+vectorized! {
+    /// (x − mean)·inv·scale + bias, elements of scale and bias side by side.
+    fn scaled(x: &[f32], mean: f64, inv: f64, scale: &[f32], bias: &[f32], y: &mut [f32]) {
+        let parts = x.iter().zip(scale.iter().zip(bias));
+        y.iter_mut().zip(parts).for_each(|(y, (&x, (&s, &b)))| {
+            *y = ((f64::from(x) - mean) * inv * f64::from(s) + f64::from(b)) as f32
+        });
+    }
+}
+
+vectorized! {
+    /// (x − mean)·factor + bias of one channel.
+    fn shifted(x: &[f32], mean: f64, factor: f64, bias: f64, y: &mut [f32]) {
+        y.iter_mut().zip(x).for_each(|(y, &x)| *y = ((f64::from(x) - mean) * factor + bias) as f32);
+    }
+}
+
+pub fn group_norm(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let shape = cx.shape(0).to_vec();
     let attrs = cx.node.op.attrs();
-    let axes = if cx.has(1) { cx.ints(1) } else { None };
-    let Ok(mask) = mask(attrs, axes.as_deref(), shape.len()) else { return Ok(false) };
-    // One run of reduced axes; those of size one may belong to it or not.
-    let reduced = |i: &usize| mask[*i] && shape[*i] != 1;
-    let Some(first) = (0..shape.len()).find(reduced) else { return Ok(false) };
-    let last = (0..shape.len()).rev().find(reduced).unwrap_or(first);
-    if (first..=last).any(|i| !mask[i] && shape[i] != 1) {
-        return Ok(false);
-    }
-    let (_, n, inner) = split(&shape, first, last + 1);
-    let (Some(x), Some(out), Ok(op)) = (cx.floats(0), cx.out_shape(0), attrs.str("op")) else {
-        return Ok(false);
-    };
-    if n == 0 || inner == 0 || !matches!(op, "sum" | "mean" | "max") {
-        return Ok(false);
-    }
-    let op = op.to_owned();
-    cx.write_floats(0, &out, |y| {
-        let scale = if op == "mean" { 1.0 / n as f64 } else { 1.0 };
-        if inner == 1 {
-            threads::chunks(y, 1, 1 + 4096 / n, |i, y| {
-                let x = &x[i * n..(i + 1) * n];
-                y[0] = if op == "max" { greatest(x) } else { (sum(x, f64::from) * scale) as f32 };
-            });
+    let (Ok(epsilon), Ok(groups)) = (attrs.float("epsilon"), attrs.int("groups")) else { return Ok(false) };
+    let all: Option<Vec<_>> = (0..3).map(|i| cx.floats(i)).collect();
+    let Some(all) = all else { return Ok(false) };
+    let [x, scale, bias] = &all[..] else { return Ok(false) };
+    let layout = Layout::of(attrs);
+    let axis = layout.channel_axis(shape.len());
+    let channels = shape[axis];
+    let inner: usize = shape[1..].iter().product::<usize>().checked_div(channels).unwrap_or(0);
+    let groups = if groups == 0 { channels } else { groups as usize };
+    let Some(per) = channels.checked_div(groups).filter(|&n| n > 0 && inner > 0) else { return Ok(false) };
+    let n = (per * inner) as f64;
+    cx.write_floats(0, &shape, |y| {
+        if layout == Layout::ChannelsLast {
+            groups_last(x, y, [channels, inner, per], epsilon, scale, bias);
             return Ok(());
         }
-        threads::chunks(y, inner, 1, |i, y| {
-            let x = &x[i * n * inner..(i + 1) * n * inner];
-            let mut acc = vec![if op == "max" { f64::NEG_INFINITY } else { 0.0 }; inner];
-            for x in x.chunks_exact(inner) {
-                let pairs = acc.iter_mut().zip(x.iter().map(|&x| f64::from(x)));
-                match op.as_str() {
-                    "max" => pairs.for_each(|(a, x)| *a = if x > *a || x.is_nan() { x } else { *a }),
-                    _ => pairs.for_each(|(a, x)| *a += x),
-                }
+        threads::chunks(y, per * inner, 1 + 4096 / (per * inner), |i, y| {
+            let x = &x[i * per * inner..(i + 1) * per * inner];
+            let mean = sum(x) / n;
+            let inv = 1.0 / (sum_deviations(x, mean) / n + epsilon).sqrt();
+            for (k, (x, y)) in x.chunks_exact(inner).zip(y.chunks_exact_mut(inner)).enumerate() {
+                let c = i % groups * per + k;
+                shifted(x, mean, inv * f64::from(scale[c]), bias[c].into(), y);
             }
-            y.iter_mut().zip(acc).for_each(|(y, a)| *y = (a * scale) as f32);
         });
         Ok(())
     })
+}
+
+/// Group normalization of images whose channels are last: an image a task.
+fn groups_last(
+    x: &[f32],
+    y: &mut [f32],
+    [channels, inner, per]: [usize; 3],
+    epsilon: f64,
+    scale: &[f32],
+    bias: &[f32],
+) {
+    let n = (per * inner) as f64;
+    threads::chunks(y, channels * inner, 1, |i, y| {
+        let x = &x[i * channels * inner..(i + 1) * channels * inner];
+        let group_sums = |sums: &[f64]| -> Vec<f64> {
+            sums.chunks_exact(per).flat_map(|g| std::iter::repeat_n(g.iter().sum::<f64>() / n, per)).collect()
+        };
+        let mut sums = vec![0f64; channels];
+        add(x, Lines { outer: 1, n: inner, inner: channels }, &mut sums);
+        let means = group_sums(&sums);
+        sums.fill(0.0);
+        for row in x.chunks_exact(channels) {
+            let parts = row.iter().zip(&means);
+            sums.iter_mut().zip(parts).for_each(|(s, (&x, m))| *s += (f64::from(x) - m) * (f64::from(x) - m));
+        }
+        let factors: Vec<f64> =
+            group_sums(&sums).iter().zip(scale).map(|(v, &s)| f64::from(s) / (v + epsilon).sqrt()).collect();
+        for (x, y) in x.chunks_exact(channels).zip(y.chunks_exact_mut(channels)) {
+            for c in 0..channels {
+                y[c] = ((f64::from(x[c]) - means[c]) * factors[c] + f64::from(bias[c])) as f32;
+            }
+        }
+    });
 }

@@ -1,6 +1,8 @@
 //! Blocks of elements in registers: floats as f32, integers and truth values as i64.
 
 use super::math;
+use crate::fast::simd::vectorized;
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use kiln_ir::expr::{BinOp, CmpOp, Expr, Inst, Num, Scalar, UnOp};
 use kiln_ir::float::f8e4m3_to_f64;
@@ -83,7 +85,9 @@ fn unary(op: UnOp) -> Option<F1> {
     })
 }
 
+vectorized! {
 fn map_unary(op: UnOp, x: &[f32], y: &mut [f32]) {
+    #[inline(always)]
     fn map(x: &[f32], y: &mut [f32], f: impl Fn(f32) -> f32) {
         y.iter_mut().zip(x).for_each(|(y, &x)| *y = f(x));
     }
@@ -94,12 +98,18 @@ fn map_unary(op: UnOp, x: &[f32], y: &mut [f32]) {
         UnOp::Sqrt => map(x, y, f32::sqrt),
         UnOp::Exp => map(x, y, math::exp),
         UnOp::Tanh => map(x, y, math::tanh),
+        UnOp::Floor => map(x, y, f32::floor),
+        UnOp::Ceil => map(x, y, f32::ceil),
+        UnOp::Round => map(x, y, f32::round_ties_even),
+        UnOp::Trunc => map(x, y, f32::trunc),
+        UnOp::Sign => map(x, y, |x| if x == 0.0 || x.is_nan() { x } else { 1f32.copysign(x) }),
         op => {
             if let Some(f) = unary(op) {
                 map(x, y, f);
             }
         }
     }
+}
 }
 
 fn binary(op: BinOp) -> Option<F2> {
@@ -115,7 +125,9 @@ fn binary(op: BinOp) -> Option<F2> {
     })
 }
 
+vectorized! {
 fn map_binary(op: BinOp, a: &[f32], b: &[f32], y: &mut [f32]) {
+    #[inline(always)]
     fn map(a: &[f32], b: &[f32], y: &mut [f32], f: impl Fn(f32, f32) -> f32) {
         y.iter_mut().zip(a).zip(b).for_each(|((y, &a), &b)| *y = f(a, b));
     }
@@ -132,6 +144,7 @@ fn map_binary(op: BinOp, a: &[f32], b: &[f32], y: &mut [f32]) {
             }
         }
     }
+}
 }
 
 fn binary_i(op: BinOp) -> Option<I2> {
@@ -171,11 +184,22 @@ fn wrap(x: i64, ty: DType) -> i64 {
     }
 }
 
-fn round_f(x: f32, ty: DType) -> f32 {
+/// Rounds floats to those of a narrower type.
+fn round(x: &mut [f32], ty: DType) {
     match ty {
-        DType::F16 => f16::from_f32(x).to_f32(),
-        DType::BF16 => bf16::from_f32(x).to_f32(),
-        _ => x,
+        DType::F16 => {
+            let mut narrow = [f16::ZERO; BLOCK];
+            let narrow = &mut narrow[..x.len()];
+            narrow.convert_from_f32_slice(x);
+            narrow.convert_to_f32_slice(x);
+        }
+        DType::BF16 => {
+            let mut narrow = [bf16::ZERO; BLOCK];
+            let narrow = &mut narrow[..x.len()];
+            narrow.convert_from_f32_slice(x);
+            narrow.convert_to_f32_slice(x);
+        }
+        _ => {}
     }
 }
 
@@ -253,8 +277,14 @@ impl Lanes {
     pub fn store(&self, ty: DType, out: &mut [u8]) {
         match (&self.regs[self.result], ty) {
             (Lane::F(v), DType::F32) => put(out, v, f32::to_le_bytes),
-            (Lane::F(v), DType::F16) => put(out, v, |x| f16::from_f32(x).to_le_bytes()),
-            (Lane::F(v), DType::BF16) => put(out, v, |x| bf16::from_f32(x).to_le_bytes()),
+            (Lane::F(v), DType::F16) => match bytemuck::try_cast_slice_mut::<u8, f16>(out) {
+                Ok(out) => out.convert_from_f32_slice(&v[..out.len()]),
+                Err(_) => put(out, v, |x| f16::from_f32(x).to_le_bytes()),
+            },
+            (Lane::F(v), DType::BF16) => match bytemuck::try_cast_slice_mut::<u8, bf16>(out) {
+                Ok(out) => out.convert_from_f32_slice(&v[..out.len()]),
+                Err(_) => put(out, v, |x| bf16::from_f32(x).to_le_bytes()),
+            },
             (Lane::I(v), DType::I64) => put(out, v, i64::to_le_bytes),
             (Lane::I(v), DType::I32) => put(out, v, |x| (x as i32).to_le_bytes()),
             (Lane::I(v), DType::I8 | DType::U8) => put(out, v, |x| [x as u8]),
@@ -278,8 +308,14 @@ fn get<const N: usize, T>(bytes: &[u8], v: &mut [T], f: impl Fn([u8; N]) -> T) {
 fn load_f(ty: DType, b: &[u8], v: &mut [f32]) {
     match ty {
         DType::F32 => get(b, v, f32::from_le_bytes),
-        DType::F16 => get(b, v, |c| f16::from_le_bytes(c).to_f32()),
-        DType::BF16 => get(b, v, |c| bf16::from_le_bytes(c).to_f32()),
+        DType::F16 => match bytemuck::try_cast_slice::<u8, f16>(b) {
+            Ok(b) => b.convert_to_f32_slice(v),
+            Err(_) => get(b, v, |c| f16::from_le_bytes(c).to_f32()),
+        },
+        DType::BF16 => match bytemuck::try_cast_slice::<u8, bf16>(b) {
+            Ok(b) => b.convert_to_f32_slice(v),
+            Err(_) => get(b, v, |c| bf16::from_le_bytes(c).to_f32()),
+        },
         _ => get(b, v, |[c]: [u8; 1]| f8e4m3_to_f64(c) as f32),
     }
 }
@@ -359,9 +395,13 @@ fn copy(from: &Lane, to: &mut Lane, n: usize) {
 
 fn convert(from: &Lane, to: &mut Lane, ty: DType, n: usize) {
     match (from, to) {
-        (Lane::F(x), Lane::F(y)) => y[..n].iter_mut().zip(&x[..]).for_each(|(y, &x)| *y = round_f(x, ty)),
+        (Lane::F(x), Lane::F(y)) => {
+            y[..n].copy_from_slice(&x[..n]);
+            round(&mut y[..n], ty);
+        }
         (Lane::I(x), Lane::F(y)) => {
-            y[..n].iter_mut().zip(&x[..]).for_each(|(y, &x)| *y = round_f(x as f32, ty));
+            y[..n].iter_mut().zip(&x[..]).for_each(|(y, &x)| *y = x as f32);
+            round(&mut y[..n], ty);
         }
         (Lane::I(x), Lane::I(y)) => y[..n].iter_mut().zip(&x[..]).for_each(|(y, &x)| *y = wrap(x, ty)),
         (Lane::F(x), Lane::I(y)) => y[..n].iter_mut().zip(&x[..]).for_each(|(y, &x)| {

@@ -1,0 +1,142 @@
+//! Elements as they are stored, and their order.
+
+use half::{bf16, f16};
+use kiln_ir::DType;
+
+/// An element type that kernels are generic over.
+pub trait Element: bytemuck::Pod + Send + Sync {
+    /// A number whose order is that of the elements: equal for equal elements, and for all NaNs the greatest.
+    type Key: Copy + Ord + Send + Sync + Default;
+    /// The element's number.
+    fn key(self) -> Self::Key;
+    /// The number that reverses the order; NaNs stay the greatest where `nan_first`.
+    fn reversed(self, nan_first: bool) -> Self::Key;
+    /// The element as an integer; floats are cut off.
+    fn to_i64(self) -> i64;
+    /// The element of an integer, which wraps.
+    fn from_i64(x: i64) -> Self;
+}
+
+/// Orders the bits of floats other than NaN; both zeros are equal.
+#[inline(always)]
+fn ordered(bits: i32) -> i32 {
+    let magnitude = bits & 0x7fff_ffff;
+    if bits < 0 { -magnitude } else { magnitude }
+}
+
+macro_rules! integer {
+    ($($t:ty => $k:ty),*) => {$(
+        impl Element for $t {
+            type Key = $k;
+            #[inline(always)]
+            fn key(self) -> $k {
+                self.into()
+            }
+            #[inline(always)]
+            fn reversed(self, _: bool) -> $k {
+                !<$k>::from(self)
+            }
+            #[inline(always)]
+            fn to_i64(self) -> i64 {
+                self.into()
+            }
+            #[inline(always)]
+            fn from_i64(x: i64) -> $t {
+                x as $t
+            }
+        }
+    )*};
+}
+integer!(i8 => i32, u8 => i32, i32 => i32, i64 => i64);
+
+macro_rules! float {
+    ($($t:ty, $wide:expr, $narrow:expr);*) => {$(
+        impl Element for $t {
+            type Key = i32;
+            #[inline(always)]
+            fn key(self) -> i32 {
+                let x: f32 = $wide(self);
+                if x.is_nan() { i32::MAX } else { ordered(x.to_bits() as i32) }
+            }
+            #[inline(always)]
+            fn reversed(self, nan_first: bool) -> i32 {
+                let x: f32 = $wide(self);
+                match x.is_nan() {
+                    true if nan_first => i32::MAX,
+                    true => i32::MIN,
+                    false => -ordered(x.to_bits() as i32),
+                }
+            }
+            #[inline(always)]
+            fn to_i64(self) -> i64 {
+                $wide(self) as i64
+            }
+            #[inline(always)]
+            fn from_i64(x: i64) -> $t {
+                $narrow(x as f32)
+            }
+        }
+    )*};
+}
+float!(f32, f32::from, f32::from; f16, f16::to_f32, f16::from_f32; bf16, bf16::to_f32, bf16::from_f32);
+
+/// Calls a generic function with the type of the elements; the fallback for types that kernels do not hold.
+macro_rules! with_element {
+    ($dtype:expr, $t:ident => $call:expr, else $other:expr) => {
+        match $dtype {
+            kiln_ir::DType::F32 => {
+                type $t = f32;
+                $call
+            }
+            kiln_ir::DType::F16 => {
+                type $t = half::f16;
+                $call
+            }
+            kiln_ir::DType::BF16 => {
+                type $t = half::bf16;
+                $call
+            }
+            kiln_ir::DType::I8 => {
+                type $t = i8;
+                $call
+            }
+            kiln_ir::DType::U8 | kiln_ir::DType::Bool => {
+                type $t = u8;
+                $call
+            }
+            kiln_ir::DType::I32 => {
+                type $t = i32;
+                $call
+            }
+            kiln_ir::DType::I64 => {
+                type $t = i64;
+                $call
+            }
+            _ => $other,
+        }
+    };
+}
+pub(crate) use with_element;
+
+/// Whether [`with_element`] has the type.
+pub fn has(t: DType) -> bool {
+    with_element!(t, T => size_of::<T>() > 0, else false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_the_order_of_elements() {
+        let all = [f32::NEG_INFINITY, -3.5, -1e-40, 0.0, 1e-40, 2.0, f32::INFINITY, f32::NAN];
+        assert!(all.windows(2).all(|w| w[0].key() < w[1].key()));
+        assert_eq!((-0.0f32).key(), 0.0f32.key());
+        assert_eq!((-f32::NAN).key(), f32::NAN.key());
+        assert!(all[..7].windows(2).all(|w| w[0].reversed(true) > w[1].reversed(true)));
+        assert!(f32::NAN.reversed(true) > f32::NEG_INFINITY.reversed(true));
+        assert!(f32::NAN.reversed(false) < f32::INFINITY.reversed(false));
+        assert!(i64::MIN.reversed(true) > i64::MAX.reversed(true));
+        assert!(200u8.key() > 3u8.key() && (-5i8).key() < 3i8.key());
+    }
+}

@@ -1,0 +1,348 @@
+//! `rnn`, `gru` and `lstm`: one product for the inputs of all steps, then step by step all sequences together.
+
+use super::gemm::{Bias, Size, Strided, floats, floats_mut, gemm, scratch};
+use super::pointwise::math::{exp, tanh};
+use super::simd::vectorized;
+use super::{Floats, NodeCx, Types};
+use crate::threads::{self, Parts};
+use kiln_backend::BackendError;
+use kiln_backend::stop::Checkpoints;
+use kiln_ops::recurrent::{GRU, LSTM, activations};
+use kiln_ops::util::is_real;
+
+/// Products that one task makes at least.
+const TASK: usize = 32 << 10;
+/// Sequences that are multiplied with a row of weights at once.
+const TOGETHER: usize = 4;
+
+/// One of the three recurrences.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Rnn,
+    Gru,
+    Lstm,
+}
+
+/// An activation by its plain name, with alpha and beta.
+type Activation = (&'static str, f32, f32);
+
+/// Sizes, and positions of rows in the two layouts.
+struct Geometry {
+    steps: usize,
+    dirs: usize,
+    batch: usize,
+    batch_first: bool,
+}
+
+impl Geometry {
+    fn x(&self, t: usize, b: usize) -> usize {
+        if self.batch_first { b * self.steps + t } else { t * self.batch + b }
+    }
+
+    fn y(&self, t: usize, d: usize, b: usize) -> usize {
+        match self.batch_first {
+            true => (b * self.steps + t) * self.dirs + d,
+            false => (t * self.dirs + d) * self.batch + b,
+        }
+    }
+
+    fn state(&self, d: usize, b: usize) -> usize {
+        if self.batch_first { b * self.dirs + d } else { d * self.batch + b }
+    }
+}
+
+/// Weights and functions of one direction.
+struct Layer<'a> {
+    kind: Kind,
+    hidden: usize,
+    /// [gates·hidden, hidden].
+    r: &'a [f32],
+    /// Biases of r, [gates·hidden]; empty where there are none.
+    rb: &'a [f32],
+    /// Peepholes, [3·hidden]; empty where there are none.
+    p: &'a [f32],
+    activations: &'a [Activation],
+    clip: f32,
+    /// `linear_before_reset` of a gru, `input_forget` of an lstm.
+    flag: bool,
+}
+
+/// Part `d` of a tensor that is split by direction; empty if it is absent.
+fn part(v: &Option<Floats>, d: usize, dirs: usize) -> &[f32] {
+    let Some(v) = v else { return &[] };
+    let n = v.len() / dirs;
+    &v[d * n..(d + 1) * n]
+}
+
+/// Whether the kernel covers a node: floats, but for the lengths.
+pub fn covers(t: &Types<'_>) -> bool {
+    (0..t.node.inputs.len()).filter(|&i| i != 4).all(|i| t.input(i).is_none_or(|t| is_real(t.dtype)))
+}
+
+pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
+    let op = &cx.node.op;
+    let attrs = op.attrs();
+    let (kind, gates, per) = match op.id() {
+        LSTM => (Kind::Lstm, 4, 3),
+        GRU => (Kind::Gru, 3, 2),
+        _ => (Kind::Rnn, 1, 1),
+    };
+    let flag = match kind {
+        Kind::Rnn => Ok(false),
+        Kind::Gru => attrs.bool("linear_before_reset"),
+        Kind::Lstm => attrs.bool("input_forget"),
+    };
+    let given = (attrs.int("layout"), attrs.str("direction"), attrs.float("clip"), activations(op), flag);
+    let (Ok(layout), Ok(direction), Ok(clip), Ok(functions), Ok(flag)) = given else { return Ok(false) };
+    let (Some(x), Some(w), Some(r)) = (cx.floats(0), cx.floats(1), cx.floats(2)) else { return Ok(false) };
+    let [b, h0, c0, p] = [3, 5, 6, 7].map(|i| cx.floats(i));
+    let lens = if cx.has(4) { cx.ints(4) } else { None };
+    let functions: Vec<Activation> =
+        functions.into_iter().map(|(name, a, b)| (name, a as f32, b as f32)).collect();
+    let (xs, rs) = (cx.shape(0).to_vec(), cx.shape(2).to_vec());
+    let (steps, batch) = if layout == 1 { (xs[1], xs[0]) } else { (xs[0], xs[1]) };
+    let dirs = if direction == "bidirectional" { 2 } else { 1 };
+    let g = Geometry { steps, dirs, batch, batch_first: layout == 1 };
+    let (size, hidden) = (xs[2], rs[2]);
+    let reverse = direction == "reverse";
+    let wide = gates * hidden;
+    let mut y = vec![0f32; steps * dirs * batch * hidden];
+    let mut last_h = vec![0f32; dirs * batch * hidden];
+    let mut last_c = last_h.clone();
+    let mut inputs = scratch(cx.pool, steps * batch * wide, "gates of the inputs of a recurrence")?;
+    let points = Checkpoints::here();
+    for d in 0..dirs {
+        let bias = part(&b, d, dirs);
+        let (wb, rb) = bias.split_at(bias.len() / 2);
+        let s = Size { m: steps * batch, n: wide, k: size };
+        let left = Strided { data: &x, row: size, col: 1 };
+        let right = Strided { data: &w[d * wide * size..], row: 1, col: size };
+        let wb = if wb.is_empty() { Bias::None } else { Bias::Columns(wb) };
+        gemm(s, &left, &right, wb, floats_mut(&mut inputs), (cx.depth, cx.pool))?;
+        let inputs = floats(&inputs);
+        let layer = Layer {
+            kind,
+            hidden,
+            r: &r[d * wide * hidden..(d + 1) * wide * hidden],
+            rb,
+            p: part(&p, d, dirs),
+            activations: &functions[d * per..(d + 1) * per],
+            clip: clip as f32,
+            flag,
+        };
+        let initial = |v: &Option<Floats>| -> Vec<f32> {
+            let row = |b: usize| g.state(d, b) * hidden;
+            match v {
+                Some(v) => (0..batch).flat_map(|b| v[row(b)..row(b) + hidden].iter().copied()).collect(),
+                None => vec![0.0; batch * hidden],
+            }
+        };
+        let (mut h, mut c) = (initial(&h0), initial(&c0));
+        let mut state = vec![0f32; batch * wide];
+        // A new gate that is reset in front of its product needs the reset gate first.
+        let needed = if kind == Kind::Gru && !flag { 2 * hidden } else { wide };
+        let len = |b: usize| lens.as_ref().map_or(steps, |v| v[b].clamp(0, steps as i64) as usize);
+        let most = (0..batch).map(len).max().unwrap_or(0);
+        for k in 0..most {
+            points.pass();
+            layer.of_state(&h, &mut state, 0..needed);
+            for b in (0..batch).filter(|&b| k < len(b)) {
+                let t = if d == 1 || reverse { len(b) - 1 - k } else { k };
+                let from = &inputs[g.x(t, b) * wide..][..wide];
+                let own = b * hidden..(b + 1) * hidden;
+                layer.step(
+                    from,
+                    &mut state[b * wide..(b + 1) * wide],
+                    &mut h[own.clone()],
+                    &mut c[own.clone()],
+                );
+                let to = g.y(t, d, b) * hidden;
+                y[to..to + hidden].copy_from_slice(&h[own]);
+            }
+        }
+        for b in 0..batch {
+            let (to, own) = (g.state(d, b) * hidden, b * hidden..(b + 1) * hidden);
+            last_h[to..to + hidden].copy_from_slice(&h[own.clone()]);
+            last_c[to..to + hidden].copy_from_slice(&c[own]);
+        }
+    }
+    for (i, v) in [&y, &last_h, &last_c].into_iter().enumerate().take(cx.node.outputs.len()) {
+        let Some(shape) = cx.out_shape(i) else { return Ok(false) };
+        let written = cx.write_floats(i, &shape, |out| {
+            out.copy_from_slice(v);
+            Ok(())
+        })?;
+        if !written {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+impl Layer<'_> {
+    /// Gates from the states of all sequences, [batch, gates·hidden], for some rows of the weights.
+    fn of_state(&self, h: &[f32], out: &mut [f32], rows: std::ops::Range<usize>) {
+        let (n, wide) = (self.hidden, self.r.len() / self.hidden.max(1));
+        let batch = h.len() / n.max(1);
+        let parts = Parts::new(out);
+        threads::ranges(rows.len(), TASK.div_ceil((n * batch).max(1)), |range| {
+            for j in range.map(|j| rows.start + j) {
+                let bias = self.rb.get(j).copied().unwrap_or(0.0);
+                let row = &self.r[j * n..(j + 1) * n];
+                for first in (0..batch).step_by(TOGETHER) {
+                    let many = TOGETHER.min(batch - first);
+                    let sums = dots(row, &h[first * n..(first + many) * n]);
+                    for (b, sum) in sums.iter().enumerate().take(many) {
+                        let at = (first + b) * wide + j;
+                        // SAFETY: each row of weights belongs to one range.
+                        unsafe { parts.part(at, at + 1)[0] = sum + bias };
+                    }
+                }
+            }
+        });
+    }
+
+    /// Applies activation `i` to clipped values.
+    fn activate(&self, i: usize, x: &mut [f32]) {
+        if self.clip > 0.0 {
+            x.iter_mut().for_each(|x| *x = x.clamp(-self.clip, self.clip));
+        }
+        apply(self.activations[i], x);
+    }
+
+    /// One step of one sequence: gates of its input and of its state, then its states.
+    fn step(&self, from: &[f32], gates: &mut [f32], h: &mut [f32], c: &mut [f32]) {
+        let n = self.hidden;
+        match self.kind {
+            Kind::Rnn => {
+                add(gates, from);
+                self.activate(0, gates);
+                h.copy_from_slice(gates);
+            }
+            Kind::Gru => {
+                let (zr, new) = gates.split_at_mut(2 * n);
+                add(zr, &from[..2 * n]);
+                self.activate(0, zr);
+                let (z, r) = zr.split_at(n);
+                if self.flag {
+                    new.iter_mut().zip(r).for_each(|(x, r)| *x *= r);
+                } else {
+                    let reset: Vec<f32> = r.iter().zip(&*h).map(|(r, h)| r * h).collect();
+                    let rows = &self.r[2 * n * n..];
+                    for (j, x) in new.iter_mut().enumerate() {
+                        let bias = self.rb.get(2 * n + j).copied().unwrap_or(0.0);
+                        *x = dots(&rows[j * n..(j + 1) * n], &reset)[0] + bias;
+                    }
+                }
+                add(new, &from[2 * n..]);
+                self.activate(1, new);
+                let parts = z.iter().zip(&*new);
+                h.iter_mut().zip(parts).for_each(|(h, (z, n))| *h = (1.0 - z) * n + z * *h);
+            }
+            Kind::Lstm => {
+                add(gates, from);
+                let (i, rest) = gates.split_at_mut(n);
+                let (o, rest) = rest.split_at_mut(n);
+                let (f, cell) = rest.split_at_mut(n);
+                self.peep(0, i, c);
+                self.activate(0, i);
+                if self.flag {
+                    f.iter_mut().zip(&*i).for_each(|(f, i)| *f = 1.0 - i);
+                } else {
+                    self.peep(2, f, c);
+                    self.activate(0, f);
+                }
+                self.activate(1, cell);
+                let parts = f.iter().zip(i.iter().zip(&*cell));
+                c.iter_mut().zip(parts).for_each(|(c, (f, (i, g)))| *c = f * *c + i * g);
+                self.peep(1, o, c);
+                self.activate(0, o);
+                h.copy_from_slice(c);
+                apply_clipped(self.activations[2], self.clip, h);
+                h.iter_mut().zip(&*o).for_each(|(h, o)| *h *= o);
+            }
+        }
+    }
+
+    /// Adds what gate `i` sees of the cell; gates are in the order i o f.
+    fn peep(&self, i: usize, gate: &mut [f32], c: &[f32]) {
+        if let Some(p) = self.p.get(i * self.hidden..(i + 1) * self.hidden) {
+            gate.iter_mut().zip(p.iter().zip(c)).for_each(|(g, (p, c))| *g += p * c);
+        }
+    }
+}
+
+fn apply_clipped(f: Activation, clip: f32, x: &mut [f32]) {
+    if clip > 0.0 {
+        x.iter_mut().for_each(|x| *x = x.clamp(-clip, clip));
+    }
+    apply(f, x);
+}
+
+vectorized! {
+    fn add(a: &mut [f32], b: &[f32]) {
+        a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+    }
+}
+
+vectorized! {
+    /// Products of a row with up to [`TOGETHER`] vectors, one after the other.
+    fn dots(row: &[f32], vectors: &[f32]) -> [f32; TOGETHER] {
+        const LANES: usize = 16;
+        let n = row.len();
+        let mut out = [0f32; TOGETHER];
+        let (whole, rest) = row.as_chunks::<LANES>();
+        if vectors.len() == TOGETHER * n {
+            let v: [&[f32]; TOGETHER] = std::array::from_fn(|i| &vectors[i * n..(i + 1) * n]);
+            let chunks: [&[[f32; LANES]]; TOGETHER] = std::array::from_fn(|i| v[i].as_chunks::<LANES>().0);
+            let mut sums = [[0f32; LANES]; TOGETHER];
+            for (k, a) in whole.iter().enumerate() {
+                for i in 0..TOGETHER {
+                    for l in 0..LANES {
+                        sums[i][l] += a[l] * chunks[i][k][l];
+                    }
+                }
+            }
+            for i in 0..TOGETHER {
+                let tail: f32 = rest.iter().zip(&v[i][n - rest.len()..]).map(|(a, b)| a * b).sum();
+                out[i] = sums[i].iter().sum::<f32>() + tail;
+            }
+            return out;
+        }
+        for (out, v) in out.iter_mut().zip(vectors.chunks_exact(n.max(1))) {
+            let mut sums = [[0f32; LANES]; 2];
+            let v_whole = v.as_chunks::<LANES>().0;
+            for (k, (a, b)) in whole.iter().zip(v_whole).enumerate() {
+                for l in 0..LANES {
+                    sums[k % 2][l] += a[l] * b[l];
+                }
+            }
+            let tail: f32 = rest.iter().zip(&v[n - rest.len()..]).map(|(a, b)| a * b).sum();
+            *out = (0..LANES).map(|l| sums[0][l] + sums[1][l]).sum::<f32>() + tail;
+        }
+        out
+    }
+}
+
+vectorized! {
+    /// An activation of every element.
+    fn apply(f: Activation, x: &mut [f32]) {
+        let (name, a, b) = f;
+        match name {
+            "tanh" => x.iter_mut().for_each(|x| *x = tanh(*x)),
+            "sigmoid" => x.iter_mut().for_each(|x| *x = 1.0 / (1.0 + exp(-*x))),
+            "relu" => x.iter_mut().for_each(|x| *x = if *x < 0.0 { 0.0 } else { *x }),
+            "softsign" => x.iter_mut().for_each(|x| *x /= 1.0 + x.abs()),
+            "softplus" => x.iter_mut().for_each(|x| {
+                let positive = if *x < 0.0 { 0.0 } else { *x };
+                *x = positive + libm::log1pf(exp(-x.abs()));
+            }),
+            "affine" => x.iter_mut().for_each(|x| *x = a * *x + b),
+            "leakyrelu" => x.iter_mut().for_each(|x| *x = if *x < 0.0 { a * *x } else { *x }),
+            "thresholdedrelu" => x.iter_mut().for_each(|x| *x = if *x <= a { 0.0 } else { *x }),
+            "scaledtanh" => x.iter_mut().for_each(|x| *x = a * tanh(b * *x)),
+            "hardsigmoid" => x.iter_mut().for_each(|x| *x = (a * *x + b).clamp(0.0, 1.0)),
+            _ => x.iter_mut().for_each(|x| *x = if *x < 0.0 { a * libm::expm1f(*x) } else { *x }),
+        }
+    }
+}

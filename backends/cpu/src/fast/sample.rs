@@ -1,0 +1,225 @@
+//! `resize` and `grid_sample`: interpolation between elements.
+
+use super::copy::{self, Map};
+use super::element::with_element;
+use super::reduce::Lines;
+use super::simd::vectorized;
+use super::{NodeCx, Types};
+use crate::threads::{self, Parts};
+use kiln_backend::BackendError;
+use kiln_backend::stop::Checkpoints;
+use kiln_ops::sample::grid_sample::Sampler;
+use kiln_ops::sample::resize::coord::{Filter, Mode, ResizeAxis};
+use kiln_ops::sample::resize::plan::{Given, axes};
+use kiln_ops::sample::{self, Interpolation, Padding};
+use kiln_ops::util::strides;
+
+/// Elements that one task computes at least.
+const TASK: usize = 8 << 10;
+
+/// Whether the kernel covers a `resize`: nearest elements of any type, other interpolation of floats inside of the tensor.
+pub fn covers_resize(t: &Types<'_>) -> bool {
+    let Ok(filter) = Filter::of(t.node.op.attrs()) else { return false };
+    match filter.mode {
+        Mode::Nearest(_) => {
+            t.input(0).is_some_and(|x| with_element!(x.dtype, T => size_of::<T>() > 0, else false))
+        }
+        _ => t.all_real() && t.node.op.attrs().str("coord") != Ok("tf_crop_and_resize"),
+    }
+}
+
+pub fn resize(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
+    let attrs = cx.node.op.attrs();
+    let (dims, Some(shape), Ok(filter)) = (cx.shape(0).to_vec(), cx.out_shape(0), Filter::of(attrs)) else {
+        return Ok(false);
+    };
+    let numbers = |i: usize| Some(cx.args.get(i)?.as_ref()?.tensor().ok()?.to_f64());
+    let given =
+        Given { roi: numbers(1), scales: numbers(2), sizes: if cx.has(3) { cx.ints(3) } else { None } };
+    let Ok(axes) = axes(attrs, &dims, &shape, &given) else { return Ok(false) };
+    if matches!(filter.mode, Mode::Nearest(_)) {
+        let own = strides(&dims);
+        let place = |d: usize, o: usize| Some(filter.taps(&axes[d], o)?.first()?.0);
+        let map = |d: usize| Map::indices(own[d], (0..shape[d]).map(|o| place(d, o)));
+        let extrapolation = attrs.float("extrapolation").unwrap_or(0.0);
+        let Some(t) = cx.out_dtype(0) else { return Ok(false) };
+        let fill = kiln_ir::Tensor::from_elems(t, &[1], &kiln_ir::Elems::F(vec![extrapolation]));
+        let fill = fill.map(|t| t.bytes().to_vec()).unwrap_or_default();
+        return copy::run(cx, 0, 0, (0..dims.len()).map(map).collect(), &fill);
+    }
+    let Some(x) = cx.floats(0) else { return Ok(false) };
+    cx.write_floats(0, &shape, |y| {
+        let mut now = dims.clone();
+        // The dimension that shrinks most comes first.
+        let mut order: Vec<usize> = (0..dims.len()).filter(|&d| !axes[d].is_identity()).collect();
+        let ratio = |d: usize| shape[d] as f64 / dims[d].max(1) as f64;
+        order.sort_by(|&a, &b| ratio(a).total_cmp(&ratio(b)));
+        let Some((&last, others)) = order.split_last() else {
+            y.copy_from_slice(&x);
+            return Ok(());
+        };
+        let mut from: Option<Vec<f32>> = None;
+        for &d in others {
+            let lines = Lines::of(&now, d, d + 1);
+            now[d] = shape[d];
+            let mut to = vec![0f32; now.iter().product()];
+            along(from.as_deref().unwrap_or(&x), lines, &filter, &axes[d], &mut to);
+            from = Some(to);
+        }
+        along(from.as_deref().unwrap_or(&x), Lines::of(&now, last, last + 1), &filter, &axes[last], y);
+        Ok(())
+    })
+}
+
+/// Interpolates along one dimension.
+fn along(x: &[f32], l: Lines, filter: &Filter, axis: &ResizeAxis, y: &mut [f32]) {
+    let taps: Vec<Vec<(usize, f32)>> = (0..axis.output)
+        .map(|o| filter.taps(axis, o).unwrap_or_default().into_iter().map(|(i, w)| (i, w as f32)).collect())
+        .collect();
+    let points = Checkpoints::here();
+    if l.inner == 1 {
+        let two: Option<Vec<[(usize, f32); 2]>> = taps
+            .iter()
+            .map(|t| match t[..] {
+                [a, b] => Some([a, b]),
+                // An element whose neighbour has no weight counts half twice: exact, and without a branch.
+                [(i, w)] => Some([(i, w / 2.0); 2]),
+                _ => None,
+            })
+            .collect();
+        let m = axis.output;
+        threads::chunks(y, m, TASK.div_ceil(m.max(1)), |row, y| {
+            points.pass();
+            let x = &x[row * l.n..(row + 1) * l.n];
+            match &two {
+                Some(two) => y.iter_mut().zip(two).for_each(|(y, [a, b])| *y = x[a.0] * a.1 + x[b.0] * b.1),
+                None => y.iter_mut().zip(&taps).for_each(|(y, t)| {
+                    *y = t.iter().map(|&(i, w)| f64::from(x[i]) * f64::from(w)).sum::<f64>() as f32;
+                }),
+            }
+        });
+        return;
+    }
+    threads::chunks(y, l.inner, TASK.div_ceil(l.inner), |row, y| {
+        points.pass();
+        let (o, i) = (row / axis.output, row % axis.output);
+        let rows = taps[i].iter().map(|&(i, w)| (&x[(o * l.n + i) * l.inner..][..l.inner], w));
+        let rows: Vec<(&[f32], f32)> = rows.collect();
+        combined(&rows, y);
+    });
+}
+
+vectorized! {
+    /// Σ weight·row.
+    fn combined(rows: &[(&[f32], f32)], y: &mut [f32]) {
+        match rows {
+            [(a, v), (b, w)] => {
+                y.iter_mut().zip(a.iter().zip(*b)).for_each(|(y, (a, b))| *y = a * v + b * w);
+            }
+            _ => {
+                y.fill(0.0);
+                for (row, w) in rows {
+                    y.iter_mut().zip(*row).for_each(|(y, x)| *y += x * w);
+                }
+            }
+        }
+    }
+}
+
+/// Elements around one coordinate of one dimension, with weights.
+struct Taps {
+    at: [Option<usize>; 4],
+    weight: [f32; 4],
+    len: usize,
+}
+
+impl Taps {
+    /// As [`Sampler::taps`] says, without memory of its own.
+    fn of(s: Sampler, n: f32, size: i64) -> Taps {
+        let mut x = sample::unnormalize(n, size, s.align_corners);
+        if s.how == Interpolation::Nearest {
+            x = x.round_ties_even();
+        }
+        let x = match (s.how, s.padding) {
+            (Interpolation::Cubic, Padding::Border) => x.clamp(-2.0, size as f32 + 1.0),
+            _ => sample::bring_inside(x, size, s.padding, s.align_corners),
+        };
+        let floor = x.floor();
+        let (i, f) = (floor as i64, f64::from(x - floor));
+        let element = |i: i64| Some(sample::element(i, size, s.padding, s.align_corners)? as usize);
+        match s.how {
+            Interpolation::Nearest => {
+                let i = x.round_ties_even() as i64;
+                Taps { at: [element(i), None, None, None], weight: [1.0, 0.0, 0.0, 0.0], len: 1 }
+            }
+            Interpolation::Linear => Taps {
+                at: [element(i), element(i.saturating_add(1)), None, None],
+                weight: [(1.0 - f) as f32, f as f32, 0.0, 0.0],
+                len: 2,
+            },
+            Interpolation::Cubic => Taps {
+                at: std::array::from_fn(|k| element(i.saturating_add(k as i64 - 1))),
+                weight: sample::cubic(f, -0.75).map(|w| w as f32),
+                len: 4,
+            },
+        }
+    }
+}
+
+/// Whether the kernel covers a `grid_sample`: floats, images of two dimensions.
+pub fn covers_grid(t: &Types<'_>) -> bool {
+    t.all_real() && t.input(0).is_some_and(|x| x.dims.len() == 4)
+}
+
+pub fn grid_sample(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
+    let (Some(x), Some(grid), Some(shape)) = (cx.floats(0), cx.floats(1), cx.out_shape(0)) else {
+        return Ok(false);
+    };
+    let Ok(sampler) = Sampler::of(cx.node.op.attrs()) else { return Ok(false) };
+    let [_, channels, h, w] = *cx.shape(0) else { return Ok(false) };
+    let points_of_image: usize = shape[2..].iter().product();
+    cx.write_floats(0, &shape, |y| {
+        let blocks = points_of_image.div_ceil(BLOCK);
+        let stop = Checkpoints::here();
+        let count = y.len() / (channels * points_of_image).max(1) * blocks;
+        let parts = Parts::new(y);
+        threads::each(count, |task| {
+            stop.pass();
+            let (image, first) = (task / blocks, task % blocks * BLOCK);
+            let end = points_of_image.min(first + BLOCK);
+            let table: Vec<Vec<(usize, f32)>> = (first..end)
+                .map(|p| {
+                    let at = &grid[(image * points_of_image + p) * 2..][..2];
+                    around(Taps::of(sampler, at[1], h as i64), Taps::of(sampler, at[0], w as i64), w)
+                })
+                .collect();
+            for c in 0..channels {
+                let plane = image * channels + c;
+                let x = &x[plane * h * w..(plane + 1) * h * w];
+                let start = plane * points_of_image;
+                // SAFETY: each block of points of each plane belongs to one task.
+                let y = unsafe { parts.part(start + first, start + end) };
+                for (y, taps) in y.iter_mut().zip(&table) {
+                    *y = taps.iter().map(|&(i, w)| x[i] * w).sum();
+                }
+            }
+        });
+        Ok(())
+    })
+}
+
+/// Points whose elements are found together, for all channels.
+const BLOCK: usize = 512;
+
+/// The elements around a point of a plane of this width.
+fn around(rows: Taps, columns: Taps, width: usize) -> Vec<(usize, f32)> {
+    let mut all = Vec::with_capacity(rows.len * columns.len);
+    for (r, v) in rows.at.iter().zip(rows.weight).take(rows.len) {
+        for (c, w) in columns.at.iter().zip(columns.weight).take(columns.len) {
+            if let (Some(r), Some(c)) = (r, c) {
+                all.push((r * width + c, v * w));
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,98 @@
+//! `topk`: selection by numbers that hold order and position, so that no comparison looks at two places.
+
+use super::element::{Element, has, with_element};
+use super::{NodeCx, Types};
+use crate::threads::{self, Parts};
+use crate::value::{Out, Val};
+use kiln_backend::BackendError;
+use kiln_backend::stop::Checkpoints;
+use kiln_ir::DType;
+use kiln_ir::infer::normalize_axis;
+
+/// Whether the kernel covers a node.
+pub fn covers(t: &Types<'_>) -> bool {
+    t.input(0).is_some_and(|x| has(x.dtype))
+}
+
+pub fn topk(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
+    let (Some(x), Some(shape)) = (cx.args[0].clone(), cx.out_shape(0)) else { return Ok(false) };
+    let attrs = cx.node.op.attrs();
+    let axis = attrs.int("axis").ok().and_then(|a| normalize_axis(a, shape.len(), "axis").ok());
+    let (Some(axis), Ok(largest)) = (axis, attrs.bool("largest")) else { return Ok(false) };
+    let (n, k) = (x.shape()[axis], shape[axis]);
+    if u32::try_from(n).is_err() || shape.contains(&0) {
+        return Ok(false);
+    }
+    let inner = shape[axis + 1..].iter().product();
+    let job = Job { x: &x, n, k, inner, largest };
+    let mut values = Out::new(cx.pool, x.dtype(), &shape, &cx.node.name)?;
+    let mut indices = Out::new(cx.pool, DType::I64, &shape, &cx.node.name)?;
+    with_element!(x.dtype(), T => job.run::<T>(values.elems_mut(), indices.elems_mut()), else return Ok(false));
+    cx.push(values.done());
+    cx.push(indices.done());
+    Ok(true)
+}
+
+struct Job<'a> {
+    x: &'a Val,
+    /// Elements of a line, and how many of them are kept.
+    n: usize,
+    k: usize,
+    /// Elements from one of a line to the next.
+    inner: usize,
+    largest: bool,
+}
+
+impl Job<'_> {
+    fn run<T: Element>(&self, values: &mut [T], indices: &mut [i64]) {
+        let Some(x) = self.x.view::<T>() else { return };
+        let lines = values.len() / self.k;
+        let (values, indices) = (Parts::new(values), Parts::new(indices));
+        let points = Checkpoints::here();
+        threads::ranges(lines, 1 + 4096 / self.n, |range| {
+            let mut best: Vec<(T::Key, u32)> = Vec::new();
+            for line in range {
+                points.pass();
+                let (o, i) = (line / self.inner, line % self.inner);
+                let start = o * self.n * self.inner + i;
+                let line = x[start..].iter().step_by(self.inner).take(self.n);
+                match self.largest {
+                    true => self.select(line.map(|x| x.reversed(false)), &mut best),
+                    false => self.select(line.map(|x| x.key()), &mut best),
+                }
+                for (j, &(_, p)) in best.iter().enumerate() {
+                    let to = (o * self.k + j) * self.inner + i;
+                    // SAFETY: each line has elements of its own.
+                    unsafe {
+                        values.part(to, to + 1)[0] = x[start + p as usize * self.inner];
+                        indices.part(to, to + 1)[0] = p.into();
+                    }
+                }
+            }
+        });
+    }
+
+    /// The k least numbers of a line with their positions, in order.
+    fn select<K: Copy + Ord>(&self, line: impl Iterator<Item = K>, best: &mut Vec<(K, u32)>) {
+        best.clear();
+        let room = (2 * self.k).max(512);
+        let mut limit: Option<K> = None;
+        for (p, key) in line.enumerate() {
+            // A later element of an equal number never displaces one that is there.
+            if limit.is_some_and(|l| key >= l) {
+                continue;
+            }
+            best.push((key, p as u32));
+            if best.len() == room && room < self.n {
+                best.select_nth_unstable(self.k - 1);
+                best.truncate(self.k);
+                limit = best.last().map(|b| b.0);
+            }
+        }
+        if best.len() > self.k {
+            best.select_nth_unstable(self.k - 1);
+            best.truncate(self.k);
+        }
+        best.sort_unstable();
+    }
+}
