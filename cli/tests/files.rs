@@ -87,7 +87,7 @@ fn a_full_disk_leaves_the_old_files() {
     assert!(code == 1 && text.contains("too large"), "{text}");
     let after: Vec<Vec<u8>> = all.iter().map(|p| std::fs::read(p).unwrap()).collect();
     assert!(before == after, "an old file was lost");
-    only(&f, &["c", "c.lock", "e.kiln", "m", "o.npz"]);
+    only(&f, &["c", "c.lock", "e.kiln", "m", "m.lock", "o.npz"]);
 }
 
 #[test]

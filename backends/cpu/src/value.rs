@@ -101,6 +101,10 @@ impl Val {
     /// The elements, where type and alignment fit.
     pub fn view<T: Pod>(&self) -> Option<&[T]> {
         (size_of::<T>() as u32 * 8 == self.dtype().bits()).then_some(())?;
+        // Memory of no elements has no address that means anything.
+        if self.bytes().is_empty() {
+            return Some(&[]);
+        }
         bytemuck::try_cast_slice(self.bytes()).ok()
     }
 }

@@ -55,6 +55,19 @@ fn elements_need_no_alignment() {
     }
 }
 
+/// Results that come of no elements: the value of an empty sum, whatever the address of the empty memory.
+#[test]
+fn lines_of_no_elements_have_a_result() {
+    for (op, dtype) in [("sum", DType::I64), ("sum", DType::F32), ("max", DType::I32), ("prod", DType::I64)] {
+        let empty = kiln_ir::Tensor::from_bytes(dtype, &[3, 0], Vec::new()).unwrap();
+        let axes = Rng::new(1).i64s(&[1], &[1]);
+        let op = Op::new("reduce", Attrs::new().with("op", op)).unwrap();
+        let (g, inputs) = single(&op, &[Some(empty), Some(axes)]);
+        let (f, o) = (run(&g, "fast", &inputs, false).unwrap(), run(&g, "oracle", &inputs, false).unwrap());
+        assert_eq!(f, o, "{op:?} {dtype}");
+    }
+}
+
 /// Products of sizes around those of tiles and blocks.
 #[test]
 fn products_of_odd_sizes() {

@@ -6,6 +6,7 @@ use kiln_backend::{Place, Program, Shapes, Step};
 use kiln_ir::graph::Uses;
 use kiln_ir::ty::dims_text;
 use kiln_ir::{Attr, Node, NodeId, Source, TensorType, ValueId};
+use kiln_ops::conv::CONV;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
@@ -306,7 +307,7 @@ impl Describe<'_> {
         // Formats decide which axis of the result has the maps: the weights tell their number.
         if let Some(bias) = operand(2).map(dims) {
             p.insert("OutMaps".into(), bias.first().copied().unwrap_or(-1).into());
-        } else if let Some(w) = operand(1).map(dims).filter(|_| n.op.name() == "conv") {
+        } else if let Some(w) = operand(1).map(dims).filter(|_| n.op.is(CONV)) {
             p.insert("OutMaps".into(), w.first().copied().unwrap_or(-1).into());
         }
         for (key, i) in [("Weights", 1), ("Bias", 2)] {

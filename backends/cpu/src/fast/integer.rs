@@ -41,8 +41,8 @@ impl Word for i16 {
     fn tile(a: [&[i16]; TILE], b: [&[i16]; TILE]) -> [[i32; TILE]; TILE] {
         #[cfg(target_arch = "x86_64")]
         match level() {
-            // SAFETY: the processor has VNNI and AVX-512, as is asked here.
             Level::Avx512 if std::is_x86_feature_detected!("avx512vnni") => {
+                // SAFETY: the processor has VNNI and AVX-512, as was asked.
                 return unsafe { x86::vnni(a, b) };
             }
             // SAFETY: the processor has AVX2, which both levels contain.

@@ -69,8 +69,8 @@ pub fn dft(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
                 let (o, i) = (l / from.inner, l % from.inner);
                 line.fill(Number::default());
                 let most = if to_real { n / 2 + 1 } else { n };
-                for k in 0..from.n.min(most) {
-                    line[k] = number(&x, (o * from.n + k) * from.inner + i, parts);
+                for (k, place) in line.iter_mut().enumerate().take(from.n.min(most)) {
+                    *place = number(&x, (o * from.n + k) * from.inner + i, parts);
                 }
                 if to_real {
                     mirror(&mut line);
