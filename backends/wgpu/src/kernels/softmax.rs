@@ -16,13 +16,13 @@ pub const KERNELS: &[Kernel] = &[
         row_launches(cx, params.words()?, rows, params.count, 0)
     })
     .framed(),
+    // Moves in front of it run by themselves: through them, lines of many launches had another place.
     Kernel::of(
         "hardmax",
         &["hardmax"],
         |s, _| Ok(long_sum(s, "softmax/hardmax", ("hardmax", "hardmax_place"), DType::I32)),
         hardmax,
-    )
-    .framed(),
+    ),
 ];
 
 fn softmax(site: &Site<'_>, of: bool) -> Body {

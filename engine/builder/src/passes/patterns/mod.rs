@@ -33,6 +33,7 @@ mod weights_along;
 
 use super::{Pass, PassCx, bytes, writer::Writer};
 use crate::BuildError;
+use kiln_backend::assisted::{ORACLE, ORACLE_IS_FALLBACK};
 use kiln_backend::{Region, Target};
 use kiln_ir::{Graph, IrError, NodeId, ValueId};
 use std::collections::HashSet;
@@ -220,12 +221,18 @@ fn holds(g: &Graph, before: usize, cx: &PassCx<'_>) -> Result<bool, BuildError> 
             folded.extend(node.outputs.iter().copied());
         } else if !node.op.is_pointwise() {
             let region = Region::extract_with(g, &[id], uses.get_or_insert_with(|| g.uses()))?;
-            if cx.backend.supports(&region, cx.target).is_err() {
+            if cx.backend.supports(&region, cx.target).is_err() || by_oracle(&region, cx) {
                 return Ok(false);
             }
         }
     }
     Ok(true)
+}
+
+/// Whether the backend has no kernel for a layer and would leave it to the oracle.
+fn by_oracle(region: &Region, cx: &PassCx<'_>) -> bool {
+    cx.target.has(ORACLE_IS_FALLBACK)
+        && cx.backend.tactics(region, cx.target).is_ok_and(|all| all.iter().all(|t| t.name == ORACLE))
 }
 
 fn find_all<R: Rule>(g: &Graph) -> Vec<Site> {
