@@ -35,7 +35,7 @@ pub struct FileWeights {
 /// # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/digits");
 /// use kiln::{Engine, Refit, weights};
 ///
-/// let engine = Engine::builder().backend("cpu").refit(Refit::All).build(format!("{folder}/lenet_a.onnx"))?;
+/// let engine = Engine::builder().backend("cpu").refit(Refit::All).build(format!("{folder}/lenet_a.onnx").as_str())?;
 /// let mut refitter = engine.refitter()?;
 /// let found = weights::set_from_file(&mut refitter, format!("{folder}/lenet_b_weights.npz"))?;
 /// assert_eq!(found.set.len(), 8);
