@@ -38,6 +38,8 @@ class Peer:
                 model = model.to(memory_format=torch.channels_last)
                 args = [a.to(memory_format=torch.channels_last) if a.dim() == 4 else a for a in args]
             self.replay, found = compiled(model, args, mode) if not mode.startswith("eager") else graph(model, args)
+            # A graph reads the memory of weights and inputs, which must not be given to another tensor.
+            self.kept = model, args
             self.error = float(f"{peers.error(peers.first(found()), wanted):.3g}")
 
     def median_ms(self, seconds):
@@ -52,7 +54,7 @@ class Peer:
 
     def close(self):
         """Gives its memory back."""
-        self.replay = None
+        self.replay = self.kept = None
         torch._dynamo.reset()
         torch.cuda.empty_cache()
 

@@ -60,7 +60,7 @@ fn the_header_alone_says_whether_an_engine_runs_here() {
     let j = ok(&["inspect", &engine, "--check", "--json"]).json();
     assert_eq!((&j["compatibility"][0]["runs"], &j["io"][1]["name"]), (&json!(true), &json!("logits")));
     assert!(j["layer_names"].is_null() && j["weights_bytes"].is_null(), "more than the header was read");
-    // What is behind the header may be damaged: nobody looks at it.
+    // The check reads the header alone: the bytes behind it may be damaged.
     let mut bytes = std::fs::read(&engine).unwrap();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;

@@ -31,7 +31,7 @@ fn weights_come_from_archives_and_models_and_go_into_another_file() {
     let back = f.name("back.kiln");
     ok(&["refit", &refitted, "--weights", &digits("lenet_a_weights.npz"), "-o", &back]);
     assert!(std::fs::read(&back).unwrap() == std::fs::read(&a).unwrap(), "A, B, A is another file");
-    // What has none of the names is refused, and writes nothing.
+    // A file without any of the names is refused, and nothing is written.
     let nothing = f.name("nothing.kiln");
     let r = kiln(&["refit", &a, "--weights", &digits("digits_test.npz"), "-o", &nothing]);
     assert!(r.code == 1 && r.stderr.contains("none of its 3 tensors"), "{}", r.stderr);

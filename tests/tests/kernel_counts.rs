@@ -27,7 +27,7 @@ fn counts(backend: &Arc<dyn Backend>, search: bool) -> Result<String, String> {
         let config = BuildConfig { search, ..BuildConfig::default() };
         let program = engine(path, backend, shapes, config)?.program();
         let ops = |n| Some(program.graph.get(n)?.op.name());
-        // What follows from shapes alone is no kernel.
+        // Steps whose results follow from shapes alone launch no kernel.
         let known = |n| program.graph.get(n).is_some_and(|n: &Node| n.op.roles().host_known);
         let computes = |s: &&Step| !program.is_view(s) && !s.nodes.iter().all(|&n| known(n));
         let kernels: Vec<&Step> = program.steps.iter().filter(computes).collect();

@@ -213,7 +213,7 @@ fn constraints_that_cannot_be_met_fail_with_layer_type_and_reason() {
         let config = BuildConfig { constraints: Constraints::Obey, ..permitted(&[DType::F16]) };
         let e = build(price, config.clone(), text).unwrap_err().to_string();
         assert!(words.iter().all(|w| e.contains(w)), "{e}");
-        // The same is a note where it is no constraint, and the network is built.
+        // A preference that cannot be met is a note, and the network is built.
         let built = build(price, BuildConfig { constraints: Constraints::Prefer, ..config }, text).unwrap();
         assert!(built.notes.iter().any(|n| n.contains("\"soft\"")), "{:?}", built.notes);
     };

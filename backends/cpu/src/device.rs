@@ -7,8 +7,7 @@ use crate::tactics::check_tactic;
 use crate::threads::Threads;
 use crate::value::Val;
 use kiln_backend::flow::LoadedBodies;
-use kiln_backend::{BackendError, Context, Device, Executable, MemoryPlan, Program, Step, TimeRequest};
-use kiln_ir::Bytes;
+use kiln_backend::{BackendError, Context, Device, Executable, Program, TimeRequest};
 use std::sync::Arc;
 
 /// The processor.
@@ -28,10 +27,11 @@ struct CpuExecutable(Arc<Loaded>);
 
 impl Device for Processor {
     fn time(&self, request: &TimeRequest<'_>) -> Result<Vec<f64>, BackendError> {
-        let graph = request.graph.clone();
-        let blob = Bytes::from(request.blob.to_vec());
-        let step = Step::new(&graph.name, graph.order().to_vec(), request.tactic.clone(), blob);
-        let program = Arc::new(Program { graph, steps: vec![step], memory: MemoryPlan::default() });
+        let program = Arc::new(Program::single_step(
+            request.graph.clone(),
+            request.tactic.clone(),
+            request.blob.to_vec(),
+        ));
         let shapes = Arc::new(program.shapes(request.inputs)?);
         let mut context = self.load(program)?.context()?;
         let mut samples = Vec::new();

@@ -7,7 +7,7 @@ use kiln_backend::{BackendError, Program, Step, Tactic};
 use kiln_ir::expr::Expr;
 use kiln_ir::graph::Uses;
 use kiln_ir::{Graph, IrError, Node, NodeId, Tensor, TensorType, ValueId};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// Operations of all steps.
 pub(crate) struct Schedule {
@@ -52,7 +52,7 @@ impl Schedule {
             steps.push(operations(&program.graph, step, &uses)?);
         }
         mark_last_uses(&program.graph, &mut steps);
-        Ok(Schedule { border: border(program), steps })
+        Ok(Schedule { border: program.border(), steps })
     }
 }
 
@@ -150,24 +150,6 @@ fn oracle(node: &Node, args: &[Option<Val>]) -> Result<Vec<Val>, BackendError> {
     let ins: Vec<Option<Tensor>> =
         args.iter().map(|v| v.as_ref().map(Val::tensor).transpose()).collect::<Result<_, _>>()?;
     Ok(node.eval(&ins)?.into_iter().map(Val::shared).collect())
-}
-
-/// Values of a step that another step or the caller reads.
-fn border(program: &Program) -> HashSet<ValueId> {
-    let mut step_of: HashMap<NodeId, usize> = HashMap::new();
-    for (i, step) in program.steps.iter().enumerate() {
-        step_of.extend(step.nodes.iter().map(|&n| (n, i)));
-    }
-    let mut border: HashSet<ValueId> = program.graph.outputs.iter().copied().collect();
-    for (id, node) in program.graph.nodes() {
-        for &v in node.inputs.iter().flatten() {
-            let from = program.graph.producer(v).map(|(p, _)| step_of.get(&p));
-            if from.is_none_or(|from| from != step_of.get(&id)) {
-                border.insert(v);
-            }
-        }
-    }
-    border
 }
 
 fn mark_last_uses(graph: &Graph, steps: &mut [Vec<Operation>]) {

@@ -3,8 +3,8 @@
 use crate::context::{Loaded, OracleContext};
 use crate::tactic::check_tactic;
 use kiln_backend::flow::LoadedBodies;
-use kiln_backend::{BackendError, Context, Device, Executable, MemoryPlan, Program, Step, TimeRequest};
-use kiln_ir::{Bytes, NodeId, ValueId};
+use kiln_backend::{BackendError, Context, Device, Executable, Program, TimeRequest};
+use kiln_ir::{NodeId, ValueId};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -15,10 +15,11 @@ struct OracleExecutable(Arc<Loaded>);
 
 impl Device for Processor {
     fn time(&self, request: &TimeRequest<'_>) -> Result<Vec<f64>, BackendError> {
-        let graph = request.graph.clone();
-        let blob = Bytes::from(request.blob.to_vec());
-        let step = Step::new(&graph.name, graph.order().to_vec(), request.tactic.clone(), blob);
-        let program = Arc::new(Program { graph, steps: vec![step], memory: MemoryPlan::default() });
+        let program = Arc::new(Program::single_step(
+            request.graph.clone(),
+            request.tactic.clone(),
+            request.blob.to_vec(),
+        ));
         let shapes = Arc::new(program.shapes(request.inputs)?);
         let mut context = self.load(program)?.context()?;
         let mut samples = Vec::new();
@@ -40,7 +41,7 @@ impl Device for Processor {
                 return Err(BackendError::InvalidArgument(format!("{id:?} is no node of the program")));
             }
         }
-        let (border, dead_after) = (border(&program), dead_after(&program));
+        let (border, dead_after) = (program.border(), dead_after(&program));
         Ok(Arc::new(OracleExecutable(Arc::new(Loaded { program, bodies, border, dead_after }))))
     }
 }
@@ -57,24 +58,6 @@ impl Executable for OracleExecutable {
         })?;
         Ok(Box::new(OracleContext::new(self.0.clone())?))
     }
-}
-
-/// Values that another step or the caller reads.
-fn border(program: &Program) -> HashSet<ValueId> {
-    let mut step_of: HashMap<NodeId, usize> = HashMap::new();
-    for (i, step) in program.steps.iter().enumerate() {
-        step_of.extend(step.nodes.iter().map(|&n| (n, i)));
-    }
-    let mut border: HashSet<ValueId> = program.graph.outputs.iter().copied().collect();
-    for (id, node) in program.graph.nodes() {
-        for &v in node.inputs.iter().flatten() {
-            let from = program.graph.producer(v).map(|(p, _)| step_of.get(&p));
-            if from.is_none_or(|from| from != step_of.get(&id)) {
-                border.insert(v);
-            }
-        }
-    }
-    border
 }
 
 /// For each node the values that it reads or defines and that no later one reads.

@@ -7,7 +7,7 @@ use crate::stores::Stores;
 use crate::tactic::Tactic;
 use kiln_ir::{Bytes, DType, Graph, Node, NodeId, Op, Source, Tensor, ValueId};
 use minicbor::{Decode, Encode};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// The executable form of a network: its graph, cut into steps of one kernel each, and where its values lie.
 #[derive(Clone, Debug, Encode, Decode)]
@@ -118,6 +118,24 @@ impl Program {
             .map(|(id, n)| Step::new(&n.name, vec![id], tactic.clone(), Bytes::from(Vec::new())))
             .collect();
         Program { graph, steps, memory: MemoryPlan::default() }
+    }
+
+    /// Values that another step or the caller reads.
+    pub fn border(&self) -> HashSet<ValueId> {
+        let mut step_of: HashMap<NodeId, usize> = HashMap::new();
+        for (i, step) in self.steps.iter().enumerate() {
+            step_of.extend(step.nodes.iter().map(|&n| (n, i)));
+        }
+        let mut border: HashSet<ValueId> = self.graph.outputs.iter().copied().collect();
+        for (id, node) in self.graph.nodes() {
+            for &v in node.inputs.iter().flatten() {
+                let from = self.graph.producer(v).map(|(p, _)| step_of.get(&p));
+                if from.is_none_or(|from| from != step_of.get(&id)) {
+                    border.insert(v);
+                }
+            }
+        }
+        border
     }
 
     /// Whether a step only renames memory: the result of a reshape that is stored where its input is. It

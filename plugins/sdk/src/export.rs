@@ -151,7 +151,7 @@ fn kernel(k: &Kernel) -> kiln_layer_kernel {
 
 /// Runs the body of a function and returns its status; an error or a panic is recorded.
 fn guard(err: *mut kiln_error, f: impl FnOnce() -> Result<i32, Error>) -> i32 {
-    // What `f` leaves half done belongs to an instance that the host gives up.
+    // State that a panic leaves half changed belongs to an instance that the host gives up.
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(code)) => code,
         Ok(Err(Error::Invalid(m))) => host::report(err, KILN_INVALID_ARGUMENT, &m),

@@ -67,9 +67,7 @@ impl Writer<'_> {
     pub fn scalar(&mut self, x: f64, dtype: DType) -> Result<ValueId, IrError> {
         let t = Tensor::from_elems(dtype, &[], &kiln_ir::Elems::F(vec![x]));
         let t = t.ok_or_else(|| IrError::Structure("a scalar could not be made".into()))?;
-        let name = self.name("constant");
-        let name = self.g.unique_name(&name);
-        Ok(self.g.add_constant(&name, t))
+        Ok(self.constant(t))
     }
 
     /// A constant.

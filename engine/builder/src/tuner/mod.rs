@@ -135,7 +135,7 @@ impl Tuner<'_> {
             let estimate = if site.chosen { site.estimate_ns } else { expected.estimate_ns };
             return Ok(estimate.unwrap_or(f64::INFINITY));
         }
-        // What somebody chose does not change how the network is cut: the fastest counts, where times are known.
+        // Tactics that a user chose do not change the cut of the network: it follows the fastest tactic of known time.
         if site.chosen {
             if let Some(best) = self.best_known(&site.key) {
                 self.used.insert(site.key.clone());
