@@ -261,6 +261,8 @@ fn cpu_stops_inside_of_a_step() {
             let (ended, latency, _) = stopped(&mut context, &inputs, after);
             match ended {
                 Err(RuntimeError::Cancelled { layer }) => assert!(["product", ""].contains(&layer.as_str())),
+                // Many processors end the product before a later moment.
+                Ok(()) if !after.is_zero() && latency.is_zero() => continue,
                 other => panic!("{dtype}: {other:?}"),
             }
             assert!(latency < WORST, "{dtype}: {latency:?}");
