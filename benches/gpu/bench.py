@@ -64,7 +64,7 @@ class Results:
             with open(path, encoding="utf-8") as f:
                 for line in f:
                     row = json.loads(line)
-                    if row.get("kiln") in (binary, None):
+                    if binary is None or row.get("kiln") in (binary, None):
                         self.rows[row["workload"], row["type"], row["stage"]] = row
 
     def get(self, workload, kind, stage):

@@ -1,4 +1,5 @@
 """PyTorch as a peer: a workload made ready to be replayed on the GPU, in the ways that its users run it."""
+import copy
 import importlib.util
 import statistics
 
@@ -18,22 +19,28 @@ def precision(tf32):
 
 
 class Peer:
-    """One workload in one mode: eager (a CUDA graph of it), inductor or autotune (torch.compile), each followed by 16
-    (fp16) or 32 (fp32 with TF32 allowed)."""
+    """One workload in one mode: eager (a CUDA graph of it), inductor or autotune (torch.compile), each followed by 16 (fp16), bf16, or 32
+    (fp32 with TF32 allowed)."""
 
-    def __init__(self, path, workload, mode):
-        peers = load(path)
+    def __init__(self, peers, workload, mode, made=None):
+        """Takes the module of workloads or its path, and the workload if it is made already."""
+        peers = load(peers) if isinstance(peers, str) else peers
         self.mode = mode
-        model, args, conv = peers.workload(workload)
+        model, args, conv = made or peers.workload(workload)
+        half = torch.bfloat16 if mode.endswith("bf16") else torch.float16 if mode.endswith("16") else None
         torch.backends.cudnn.benchmark = True
-        model, args = model.cuda(), [a.cuda() for a in args]
+        # What is measured must not change the module of the caller.
+        model, args = copy.deepcopy(model).cuda(), [a.cuda() for a in args]
         with torch.inference_mode():
             precision(False)
-            wanted = peers.first(model(*args)).clone()
+            if half:
+                # Both sides are given rounded inputs; of selections no other reference would do.
+                args = [a.to(half).float() if a.is_floating_point() else a for a in args]
+            self.wanted = wanted = peers.first(model(*args)).clone()
             precision(True)
-            if mode.endswith("16"):
-                model = model.half()
-                args = [a.half() if a.is_floating_point() else a for a in args]
+            if half:
+                model = model.to(half)
+                args = [a.to(half) if a.is_floating_point() else a for a in args]
             if conv:
                 model = model.to(memory_format=torch.channels_last)
                 args = [a.to(memory_format=torch.channels_last) if a.dim() == 4 else a for a in args]
