@@ -172,7 +172,7 @@ def command_line(workloads, words):
     p.add_argument("--out", default="bench-work")
     p.add_argument("--names", action="store_true", help="print names alone")
     p.add_argument("--describe", action="store_true", help="print layers and least times, too")
-    o = p.parse_args()
+    o = p.parse_intermixed_args()
     if o.verb != "export":
         from cost import cost
 

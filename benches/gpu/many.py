@@ -47,8 +47,8 @@ class Engines:
     def time(self, path):
         """What `kiln bench` says of one engine."""
         if self.child is None or self.child.poll() is not None:
-            call = [self.o.kiln, "bench", "-", "--json", "--inputs", "{}.inputs.npz", "--save-outputs", "{}.outputs.npz", "--no-transfers",
-                    "--warm-up", "20", "--iterations", "20", "--duration", str(self.o.seconds)]
+            call = [self.o.kiln, "bench", "-", "--json", "--inputs", "{}.inputs.npz", "--save-outputs", "{}.outputs.npz",
+                    *([] if self.o.backend == "cpu" else ["--no-transfers"]), "--warm-up", "20", "--iterations", "20", "--duration", str(self.o.seconds)]
             self.child = subprocess.Popen(call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.child.stdin.write(path + "\n")
         self.child.stdin.flush()
@@ -299,7 +299,7 @@ def table(results, names, kind, words, worst):
             ratios.append(t["ratio"])
         ms, us = t.get("kiln_ms"), t.get("roofline_us")
         eager = next((v for k, v in t.get("peers_ms", {}).items() if k.startswith("eager")), None)
-        slow = ", ".join(f"{tactic or name} {x} us" for name, tactic, x in t.get("layers", [])[:2])
+        slow = ", ".join(f"{name[:40]} by {tactic} {x} us" for name, tactic, x in t.get("layers", [])[:2])
         error = t.get("error", rows["check"].get("error"))
         lines.append((t.get("ratio", -1.0 if remark else 1e9), [
             n, kind(n), number(eager and eager * 1e3, "{:.1f}"), number(t.get("peer_ms") and t["peer_ms"] * 1e3, "{:.1f}"),
@@ -342,7 +342,7 @@ def options():
     p.add_argument("--worst", type=int, default=1000, help="rows of the table")
     p.add_argument("--describe", action="store_true", help="the table says what a workload is")
     p.add_argument("--clean", action="store_true", help="remove a workload's folder when it is timed")
-    o = p.parse_args()
+    o = p.parse_intermixed_args()
     sys.path.insert(0, os.path.dirname(os.path.abspath(o.peers)))
     o.results = o.results or os.path.join(o.work, "results.jsonl")
     o.backend = o.backend or ("cpu" if o.verb == "check" else "cuda")

@@ -30,6 +30,13 @@ impl Printer {
         }
     }
 
+    /// One of several results for programs, in a line of its own.
+    pub fn row(&self, value: &Value) {
+        if self.json {
+            self.write(&terminal::json(&value.to_string()));
+        }
+    }
+
     /// A line for people.
     pub fn line(&self, text: impl AsRef<str>) {
         if !self.json {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kiln_backend::{Backend, Target};
-use kiln_builder::cache::TimingCache;
+use kiln_builder::cache::{CacheStore, TimingCache};
 use kiln_builder::{BuildConfig, BuildError, Builder, Built};
 use kiln_network::Network;
 use kiln_onnx::{ImportOptions, parse_file};
@@ -12,6 +12,7 @@ use kiln_runtime::Profile;
 use kiln_tests::backends::{all, cpu};
 use kiln_tests::models::data;
 use std::sync::Arc;
+use std::time::Duration;
 
 struct Case {
     network: Network,
@@ -118,4 +119,32 @@ fn caches_of_several_builds_merge_in_any_order() {
         let mut b = builder(case, TimingCache::from_text(&one).unwrap(), true);
         assert_eq!(b.build(&case.network).unwrap().timed, 0);
     }
+}
+
+#[test]
+fn builds_that_share_a_cache_take_turns() {
+    let folder = tempfile::tempdir().unwrap();
+    let case = &cases()[0];
+    let turn_of = |name: &str| {
+        let file = std::fs::File::create(folder.path().join(format!("{name}.device.lock"))).unwrap();
+        file.try_lock().unwrap();
+        file
+    };
+    let timed = |name: &str, patience: Duration| {
+        let mut b = builder(case, TimingCache::new(), false);
+        b.store = Some(CacheStore::open(&folder.path().join(name)).0.with_patience(patience));
+        b.build(&case.network).unwrap().timed
+    };
+    let held = turn_of("patient");
+    let path = folder.path().join("patient");
+    let early = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(4));
+        let known = std::fs::read_to_string(path).map_or(0, |text| text.lines().count());
+        drop(held);
+        known
+    });
+    assert!(timed("patient", Duration::from_secs(600)) > 0);
+    assert_eq!(early.join().unwrap(), 0, "times were taken while another build had the device");
+    let _held = turn_of("impatient");
+    assert!(timed("impatient", Duration::ZERO) > 0);
 }

@@ -98,8 +98,8 @@ pub use kiln_plan::{
     Requirement, Verbosity,
 };
 pub use kiln_runtime::{
-    Backends, Canceller, ExecutionContext, LayerTime, NamedWeight, Outputs, RecipeReport, RefitReport,
-    Refitter, RunCounters, RuntimeError, strip, verify_recipes,
+    Backends, Canceller, ExecutionContext, LayerCost, LayerTime, NamedWeight, Outputs, RecipeReport,
+    RefitReport, Refitter, RunCounters, RuntimeError, strip, verify_recipes,
 };
 
 #[cfg(feature = "build")]

@@ -1,5 +1,6 @@
 //! Execution contexts: one run at a time, inputs and outputs by name.
 
+pub(crate) mod cost;
 mod gone;
 pub(crate) mod layers;
 mod native_settings;

@@ -19,6 +19,7 @@ mod weights;
 
 pub use backends::Backends;
 pub use cancel::Canceller;
+pub use context::cost::LayerCost;
 pub use context::layers::LayerTime;
 pub use context::{ExecutionContext, RunCounters};
 pub use engine::Engine;

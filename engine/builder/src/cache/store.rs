@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// Time that the end of a build waits for another process that holds the file.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Name behind the cache's own of the file whose lock is the turn on the device.
+const TURN: &str = ".device";
 
 /// A timing cache in a file, shared with other processes by a lock.
 #[derive(Debug)]
@@ -49,6 +51,14 @@ impl CacheStore {
     pub fn with_patience(mut self, patience: Duration) -> CacheStore {
         self.patience = patience;
         self
+    }
+
+    /// The turn of this build on the device, until it is dropped: builds that share a cache do not time at once, which would
+    /// disturb both. `None` where another build keeps it for too long, or no lock can be made; times are then taken all the same.
+    pub fn turn(&self) -> Option<kiln_files::Lock> {
+        let mut name = self.path.as_os_str().to_owned();
+        name.push(TURN);
+        kiln_files::lock(Path::new(&name), self.patience, || ()).ok().flatten()
     }
 
     /// Adds times, now if the file is free, else with the next ones.

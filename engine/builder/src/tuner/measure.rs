@@ -63,6 +63,7 @@ impl Tuner<'_> {
                 return Ok(());
             }
         };
+        let _turn = self.store.as_ref().and_then(|store| store.turn());
         let start = Instant::now();
         let device = self.opened()?;
         let mut samples: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];

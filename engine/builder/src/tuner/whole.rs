@@ -66,6 +66,7 @@ impl Tuner<'_> {
     ) -> Result<(), BuildError> {
         let inputs = random_inputs(graph)?;
         let device = self.opened()?;
+        let _turn = self.store.as_ref().and_then(|store| store.turn());
         let start = Instant::now();
         let mut samples = Vec::with_capacity(site.candidates.len());
         for tactic in &site.candidates {

@@ -1,8 +1,10 @@
 //! Reports of a context on the layers that it ran.
 
 use super::ExecutionContext;
+use super::cost::LayerCost;
 use crate::RuntimeError;
-use kiln_backend::{Program, StepTime};
+use kiln_backend::{Program, Shapes, StepTime};
+use kiln_ir::graph::Uses;
 use kiln_plan::host::{HostLayer, step_at};
 
 /// Time of one step of the last run.
@@ -19,10 +21,12 @@ pub struct LayerTime {
     pub inside: bool,
     /// Nanoseconds on the device, of all runs.
     pub ns: f64,
+    /// Least work of one run, of layers outside of bodies whose shapes are known before it.
+    pub cost: Option<LayerCost>,
 }
 
 impl LayerTime {
-    fn of(program: &Program, t: &StepTime) -> Option<LayerTime> {
+    fn of(program: &Program, uses: &Uses, shapes: Option<&Shapes>, t: &StepTime) -> Option<LayerTime> {
         let (name, step) = step_at(program, t.step, &t.inside)?;
         Some(LayerTime {
             name,
@@ -30,6 +34,9 @@ impl LayerTime {
             runs: t.runs,
             inside: !t.inside.is_empty(),
             ns: t.ns,
+            cost: shapes
+                .filter(|_| t.inside.is_empty())
+                .and_then(|shapes| LayerCost::of(program, uses, shapes, step)),
         })
     }
 }
@@ -38,7 +45,10 @@ impl ExecutionContext {
     /// Times of the steps of the last run, those in bodies of control flow behind the step around them; asks the backend to take times from then on.
     pub fn layer_times(&mut self) -> Result<Vec<LayerTime>, RuntimeError> {
         let times = self.context.step_times().map_err(|e| self.engine.backend_error(e))?;
-        Ok(times.iter().filter_map(|t| LayerTime::of(&self.loaded.program, t)).collect())
+        let shapes = self.shapes().ok();
+        let program = &self.loaded.program;
+        let uses = program.graph.uses();
+        Ok(times.iter().filter_map(|t| LayerTime::of(program, &uses, shapes.as_deref(), t)).collect())
     }
 
     /// The layers at which the last run waited for the host, and why; none where it did not. While layers are

@@ -1,5 +1,10 @@
 //! `kiln bench`: latency percentiles, throughput, time by layer, and what happened after warm-up.
 
+mod layers;
+mod several;
+
+use self::layers::{Ceilings, ceilings, layer_json, print_layers, profile};
+use crate::arrays;
 use crate::bench::{Limits, Stats, Times, measure, together};
 use crate::cmd::build::report_json;
 use crate::cmd::host::{host_json, print_host};
@@ -9,23 +14,21 @@ use crate::options::{LimitOptions, ModelOptions};
 use crate::print::{Printer, dims, time};
 use crate::progress::Bar;
 use crate::subject::{self, Subject};
-use kiln::ExecutionContext;
-use kiln::{LayerTime, RunCounters};
+use kiln::RunCounters;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Runs in which layers are timed.
-const PROFILED: usize = 10;
 /// Latencies that vary more are worth a warning.
 const STEADY: f64 = 0.05;
 
 /// Measure latency and throughput
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// An engine that `kiln build` wrote, or an ONNX model
-    #[arg(value_name = "MODEL_OR_ENGINE")]
-    subject: PathBuf,
+    /// Engines that `kiln build` wrote, or ONNX models; - reads paths from standard input, one a line, as they come. With
+    /// several, --json prints a line for each, and one that fails does not end the others
+    #[arg(value_name = "MODEL_OR_ENGINE", required = true)]
+    subjects: Vec<PathBuf>,
     /// Milliseconds of runs before anything counts
     #[arg(long, value_name = "MS", default_value_t = 200)]
     warm_up: u64,
@@ -41,9 +44,17 @@ pub struct Args {
     /// Leave inputs and outputs on the device: time runs without transfers
     #[arg(long)]
     no_transfers: bool,
-    /// Show the time of each layer
+    /// Show the time of each layer, and the bytes and operations a second that it reaches
     #[arg(long)]
     profile: bool,
+    /// Limits of the device, as measured by a copy and by a large product: shows the share that each layer reaches of its
+    /// roofline, the greater of its bytes by the one and its operations by the other
+    #[arg(long, value_name = "TB/s,TFLOP/s", value_parser = ceilings)]
+    ceilings: Option<Ceilings>,
+    /// Store all outputs in an archive, by name; here and in --inputs {} stands for the path of the engine without its
+    /// extension
+    #[arg(long, value_name = "OUT.npz")]
+    save_outputs: Option<PathBuf>,
     #[command(flatten)]
     inputs: InputOptions,
     #[command(flatten)]
@@ -57,22 +68,34 @@ fn seconds(text: &str) -> Result<f64, String> {
     if (0.0..=1e6).contains(&s) { Ok(s) } else { Err("wanted 0 to 1000000 seconds".into()) }
 }
 
-/// Time of one layer over several runs.
-struct LayerStats {
-    name: String,
-    tactic: String,
-    /// Times that it ran in one run of the network, on average: in a loop once an iteration.
-    runs: f64,
-    /// Whether it is in a body of control flow, so that the time of another layer includes its own.
-    inside: bool,
-    stats: Stats,
-}
-
 /// Runs the command.
 pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
+    match args.subjects.as_slice() {
+        [one] if one.as_os_str() != "-" => {
+            let (value, _) = measured(args, one, out)?;
+            out.value(&value);
+            Ok(())
+        }
+        several => several::run(several, out, |path| measured(args, path, out)),
+    }
+}
+
+/// The path of a file of one engine: `{}` is the engine's path without its extension.
+fn beside(pattern: &Path, subject: &Path) -> PathBuf {
+    match pattern.to_str() {
+        Some(text) if text.contains("{}") => {
+            text.replace("{}", &subject.with_extension("").to_string_lossy()).into()
+        }
+        _ => pattern.to_owned(),
+    }
+}
+
+/// Measures one engine, prints it for people, and returns it for programs.
+fn measured(args: &Args, path: &Path, out: &Printer) -> Result<(Value, Subject), Failure> {
     let mut inputs = args.inputs.clone();
     inputs.random_inputs.get_or_insert(0);
-    let s = subject::open(&args.subject, &args.model, &inputs, out)?;
+    inputs.inputs = inputs.inputs.map(|pattern| beside(&pattern, path));
+    let s = subject::open(path, &args.model, &inputs, out)?;
     let mut context = s.engine.create_context()?;
     let limits = Limits {
         warm_up: Duration::from_millis(args.warm_up),
@@ -113,14 +136,13 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         "contexts": args.contexts,
         "throughput_of_contexts_per_s": together,
         "after_warm_up": grown_json(&warm, &after),
-        "layers": layers.iter().map(layer_json).collect::<Vec<_>>(),
+        "layers": layers.iter().map(|l| layer_json(l, args.ceilings.as_ref())).collect::<Vec<_>>(),
         "host_layers": host_json(host.as_deref()),
         "build": s.report.as_ref().map(report_json),
     });
     for (k, (_, stats)) in key.iter().zip(&rows) {
         value[*k] = stats.map_or(Value::Null, stats_json);
     }
-    out.value(&value);
     print(&s, &times, throughput, &rows, out);
     if let (Some(n), Some(all)) = (args.contexts, together) {
         out.line(format!(
@@ -132,9 +154,14 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     out.line(format!("after warm-up: {}", grown.join(", ")));
     print_host(&host.unwrap_or_default(), out);
     if args.profile {
-        print_layers(&layers, out);
+        print_layers(&layers, args.ceilings.as_ref(), out);
     }
-    Ok(())
+    if let Some(pattern) = &args.save_outputs {
+        context.enqueue()?;
+        arrays::write_archive(&beside(pattern, path), &context.outputs()?)?;
+    }
+    drop(context);
+    Ok((value, s))
 }
 
 fn print(s: &Subject, times: &Times, throughput: f64, rows: &[(&str, Option<Stats>)], out: &Printer) {
@@ -163,59 +190,6 @@ fn print(s: &Subject, times: &Times, throughput: f64, rows: &[(&str, Option<Stat
     }
 }
 
-fn print_layers(layers: &[LayerStats], out: &Printer) {
-    if layers.is_empty() {
-        return out.note("the backend cannot time layers on this device");
-    }
-    let total: f64 = layers.iter().filter(|l| !l.inside).map(|l| l.stats.mean).sum();
-    let row = |l: &LayerStats| {
-        let share = 100.0 * l.stats.mean / total.max(f64::MIN_POSITIVE);
-        let (mean, median) = (time(l.stats.mean), time(l.stats.p50));
-        vec![
-            l.name.clone(),
-            l.tactic.clone(),
-            format!("{:.0}", l.runs),
-            mean,
-            median,
-            format!("{share:.1} %"),
-        ]
-    };
-    out.table(&["layer", "tactic", "runs", "mean", "median", "share"], layers.iter().map(row).collect());
-}
-
-/// Times of the layers in a few further runs, and of all layers together in each. Empty where the device cannot tell.
-fn profile(context: &mut ExecutionContext) -> Result<(Vec<LayerStats>, Vec<f64>), Failure> {
-    let mut samples: Vec<(LayerTime, Vec<f64>)> = Vec::new();
-    let mut sums = Vec::new();
-    // The first run is not timed on every backend: asking for times turns them on.
-    for i in 0..=PROFILED {
-        context.enqueue()?;
-        context.outputs()?;
-        let Ok(times) = context.layer_times() else { return Ok((Vec::new(), Vec::new())) };
-        if i == 0 {
-            continue;
-        }
-        sums.push(times.iter().filter(|t| !t.inside).map(|t| t.ns).sum());
-        for t in times {
-            // Layers of a branch run in some runs only.
-            match samples.iter_mut().find(|(s, _)| s.name == t.name && s.tactic == t.tactic) {
-                Some((s, ns)) => {
-                    s.runs += t.runs;
-                    ns.push(t.ns);
-                }
-                None => samples.push((t.clone(), vec![t.ns])),
-            }
-        }
-    }
-    let layer = |(t, ns): (LayerTime, Vec<f64>)| {
-        let LayerTime { name, tactic, runs, inside, .. } = t;
-        Some(LayerStats { name, tactic, runs: runs as f64 / PROFILED as f64, inside, stats: Stats::of(&ns)? })
-    };
-    let layers: Vec<LayerStats> = samples.into_iter().filter_map(layer).collect();
-    let sums = if layers.is_empty() { Vec::new() } else { sums };
-    Ok((layers, sums))
-}
-
 /// Work of a context between two moments; all but runs should be 0 after warm-up.
 fn grown(before: &RunCounters, after: &RunCounters) -> [(&'static str, u64); 6] {
     let (a, b) = (&before.backend, &after.backend);
@@ -237,12 +211,5 @@ fn stats_json(s: Stats) -> Value {
     let Stats { min, mean, p50, p90, p95, p99, max, variation } = s;
     json!({
         "min": min, "mean": mean, "p50": p50, "p90": p90, "p95": p95, "p99": p99, "max": max, "variation": variation,
-    })
-}
-
-fn layer_json(l: &LayerStats) -> Value {
-    json!({
-        "name": l.name, "tactic": l.tactic, "runs": l.runs, "inside": l.inside, "mean_ns": l.stats.mean,
-        "median_ns": l.stats.p50,
     })
 }
