@@ -106,6 +106,13 @@ impl Writer<'_> {
         self.reshape(v, &shape)
     }
 
+    /// Puts a new value in the place of another, whose name it takes.
+    pub fn stand_in(&mut self, y: ValueId, new: ValueId) {
+        self.g.replace_uses(y, new);
+        let name = std::mem::take(&mut self.g.value_mut(y).name);
+        self.g.value_mut(new).name = name;
+    }
+
     /// Puts `new` in the place of the single output of node `old` and removes the node. A value that this writer made,
     /// or one in the place of an output of the graph, takes the name. What is not a layer's result, or an output itself,
     /// can't stand for an output: then nothing happens, and the answer is false.

@@ -18,6 +18,8 @@ mod group_norm;
 mod layer_norm;
 mod matmul_flags;
 mod moves;
+mod parallel_conv;
+mod parallel_gather;
 mod parallel_matmul;
 mod pat;
 mod patches;
@@ -131,7 +133,9 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<around::Around>(),
     pattern::<moves::Moves>(),
     pattern::<fold_scale::FoldScale>(),
+    pattern::<parallel_gather::ParallelGather>(),
     pattern::<parallel_matmul::ParallelMatmul>(),
+    pattern::<parallel_conv::ParallelConv>(),
     pattern::<conv_transpose::ConvTranspose>(),
     pattern::<patches::Patches>(),
     pattern::<weights_along::WeightsAlong>(),

@@ -88,11 +88,11 @@ impl Rule for ParallelMatmul {
         }
         let rest: Vec<(Part, ValueId)> = self.parts.iter().copied().zip(slices).collect();
         for (p, slice) in rest.iter().filter(|(p, _)| p.id != root) {
-            w.put(p, *slice);
+            put(&mut w, p, *slice);
         }
         match rest.first() {
             Some((p, slice)) if p.bias.is_some() => {
-                w.put(p, *slice);
+                put(&mut w, p, *slice);
                 Ok(true)
             }
             Some((_, slice)) => Ok(w.replace(root, *slice)),
@@ -101,25 +101,12 @@ impl Rule for ParallelMatmul {
     }
 }
 
-impl Writer<'_> {
-    /// Puts a slice in the place of a product, or of the sum that it is read by.
-    fn put(&mut self, p: &Part, slice: ValueId) {
-        match p.bias {
-            Some(b) => {
-                self.stand_in(b.id, b.y, slice);
-                self.g.remove_node(p.id);
-            }
-            None => self.stand_in(p.id, p.y, slice),
-        }
-    }
-
-    /// Puts a new value in the place of a node's only output.
-    fn stand_in(&mut self, node: NodeId, y: ValueId, new: ValueId) {
-        self.g.replace_uses(y, new);
-        self.g.remove_node(node);
-        let name = std::mem::take(&mut self.g.value_mut(y).name);
-        self.g.value_mut(new).name = name;
-    }
+/// Puts a slice in the place of a product, or of the sum that it is read by.
+fn put(w: &mut Writer<'_>, p: &Part, slice: ValueId) {
+    let (last, y) = p.bias.map_or((p.id, p.y), |b| (b.id, b.y));
+    w.stand_in(y, slice);
+    w.g.remove_node(last);
+    w.g.remove_node(p.id);
 }
 
 /// A product with a constant matrix on the right.
