@@ -332,14 +332,14 @@ class Graph(nn.Module):
         for own, other, norm in self.layers:
             y = other(x)
             if self.by == "edges":
-                y = torch.zeros_like(x).index_add(0, at[1], self.act(y[at[0]]))
+                y = torch.zeros_like(x).scatter_add(0, at[1][:, None].expand(-1, x.shape[1]), self.act(y[at[0]]))
             else:
                 y = at.to(x.dtype) @ y
             x = x + self.act(norm(own(x) + y))
         return self.out(x)
 
 
-@family(2)
+@family(2, 16)
 def graph(d, batch):
     m, n = Graph(d), d.pick("nodes", 200, 1000, 2700)
     at = ids(n, 2, n * d.choice((3, 8))) if m.by == "edges" else (torch.rand(n, n) < 0.01).float() * 0.2

@@ -150,6 +150,65 @@ impl Maker {
     }
 }
 
+impl Maker {
+    /// A product with a matrix of its own, perhaps a vector added, perhaps a pointwise layer behind.
+    fn product(&mut self, x: ValueId, width: usize, trans: bool, biased: bool, act: &str) -> ValueId {
+        let depth = self.g.ty(x).static_dims().unwrap().last().copied().unwrap();
+        let w = self.weight(&if trans { [width, depth] } else { [depth, width] });
+        let trans = trans != (width == depth && self.one_in(20));
+        let mut y = self.add("matmul", Attrs::new().with("trans_b", trans), &[x, w]);
+        if biased != self.one_in(15) {
+            let b = self.weight(&[width]);
+            y = self.add("add", Attrs::new(), &[y, b]);
+        }
+        let act = if self.one_in(15) { "abs" } else { act };
+        if act.is_empty() { y } else { self.add(act, Attrs::new(), &[y]) }
+    }
+
+    fn style(&mut self) -> (bool, bool, &'static str) {
+        (self.one_in(2), self.one_in(2), self.rng.pick(&["relu", "tanh", ""]).unwrap())
+    }
+
+    fn lead(&mut self) -> Vec<usize> {
+        (0..self.size(1, 3)).map(|_| self.size(1, 3)).collect()
+    }
+
+    /// Products of one input, and their sum along the last axis.
+    fn products(&mut self) -> ValueId {
+        let shape = [self.lead(), vec![self.size(1, 4)]].concat();
+        let x = self.rng.tensor_in(DType::F32, &shape, -1.0, 1.0, 0);
+        let x = self.input(x);
+        let (trans, biased, act) = self.style();
+        let widths: Vec<usize> = (0..self.size(2, 4)).map(|_| self.size(1, 4)).collect();
+        let parts: Vec<ValueId> = widths.iter().map(|&n| self.product(x, n, trans, biased, act)).collect();
+        self.add("concat", Attrs::new().with("axis", -1i64), &parts)
+    }
+
+    /// Products of parts of one tensor: mostly all of them, in any order, of equal lengths.
+    fn experts(&mut self) -> ValueId {
+        let (n, depth, width) = (self.size(2, 4), self.size(1, 4), self.size(1, 4));
+        let lead = self.lead();
+        let rest = usize::from(self.one_in(15));
+        let shape = [lead.clone(), vec![n * depth + rest]].concat();
+        let x = self.rng.tensor_in(DType::F32, &shape, -1.0, 1.0, 0);
+        let x = self.input(x);
+        let (trans, biased, act) = self.style();
+        let mut starts: Vec<usize> = (0..n).map(|i| i * depth).collect();
+        let turn = self.size(0, n as i64 - 1);
+        starts.rotate_left(turn);
+        let axis = if self.one_in(2) { -1 } else { lead.len() as i64 };
+        let axis = self.ints(&[axis]);
+        let mut parts = Vec::new();
+        for start in starts {
+            let start = if self.one_in(25) { 0 } else { start as i64 };
+            let (from, to) = (self.ints(&[start]), self.ints(&[start + depth as i64]));
+            let part = self.add("slice", Attrs::new(), &[x, from, to, axis]);
+            parts.push(self.product(part, width, trans, biased, act));
+        }
+        self.add("concat", Attrs::new().with("axis", 0i64), &parts)
+    }
+}
+
 /// Graphs of so many seeds, before and after a pattern; how many it changed.
 fn changed(pattern: &str, make: fn(&mut Maker) -> ValueId, seeds: u64) -> (usize, usize) {
     let (mut rewritten, mut refused) = (0, 0);
@@ -190,4 +249,16 @@ fn rows_of_several_tables() {
 fn convolutions_of_one_input() {
     let (rewritten, _) = changed("parallel-conv", Maker::branches, 600);
     assert!((300..590).contains(&rewritten), "{rewritten} rewritten");
+}
+
+#[test]
+fn products_of_one_input() {
+    let (rewritten, _) = changed("parallel-matmul", Maker::products, 600);
+    assert!((400..=600).contains(&rewritten), "{rewritten} rewritten");
+}
+
+#[test]
+fn products_of_parts_of_one_tensor() {
+    let (rewritten, _) = changed("batched-matmul", Maker::experts, 1000);
+    assert!((400..900).contains(&rewritten), "{rewritten} rewritten");
 }

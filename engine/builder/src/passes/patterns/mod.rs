@@ -9,6 +9,7 @@ mod attention;
 mod attention_cache;
 mod attention_heads;
 mod attention_windows;
+mod batched_matmul;
 mod concat_in_place;
 mod conv_transpose;
 mod einsum;
@@ -29,6 +30,7 @@ mod recurrence;
 mod reshapes;
 mod roll;
 mod softmax;
+mod tail;
 mod transposes;
 mod view;
 mod weights_along;
@@ -136,6 +138,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<parallel_gather::ParallelGather>(),
     pattern::<parallel_matmul::ParallelMatmul>(),
     pattern::<parallel_conv::ParallelConv>(),
+    pattern::<batched_matmul::BatchedMatmul>(),
     pattern::<conv_transpose::ConvTranspose>(),
     pattern::<patches::Patches>(),
     pattern::<weights_along::WeightsAlong>(),

@@ -1,6 +1,7 @@
 //! Convolutions of one input that differ in their weights alone (branches, heads of a detector): one convolution with all output
 //! channels, and a slice for each. Equal pointwise layers behind each of them become one, too.
 
+use super::tail::{self, Tail};
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::{Attrs, Graph, IrError, Node, NodeId, Op, ValueId};
@@ -9,25 +10,21 @@ use kiln_ops::layout::Layout;
 use kiln_ops::slice::SLICE;
 use kiln_ops::slice::concat::CONCAT;
 
-/// Pointwise layers that are looked for behind a convolution.
-const MOST_BEHIND: usize = 4;
-
 pub struct ParallelConv {
     x: ValueId,
     op: Op,
     /// The convolutions in the order of the graph.
     parts: Vec<Part>,
-    /// Pointwise layers behind each.
-    behind: Vec<Op>,
+    /// Equal layers behind all of them, and what the last ones return.
+    tail: Tail,
+    ends: Vec<ValueId>,
 }
 
 struct Part {
     weights: ValueId,
     bias: Option<ValueId>,
     channels: i64,
-    /// The convolution, and the layers behind it.
-    nodes: Vec<NodeId>,
-    /// Result of the last of them.
+    id: NodeId,
     y: ValueId,
 }
 
@@ -45,18 +42,19 @@ impl Rule for ParallelConv {
         let mut ids: Vec<NodeId> = view.readers(x).iter().filter(|(_, i)| *i == 0).map(|(n, _)| *n).collect();
         ids.sort_by_key(|id| view.g.order().iter().position(|n| n == id));
         ids.dedup();
-        let mut parts: Vec<Part> = ids
+        let parts: Vec<Part> = ids
             .iter()
             .filter_map(|&id| Some((id, view.g.get(id)?)))
             .filter(|(_, n)| n.op == first.op && n.meta.precision == first.meta.precision)
             .filter_map(|(id, n)| part(view.g, id, n))
             .filter(|p| alike(view.g, p, &own))
             .collect();
-        let fits = parts.len() > 1 && parts.first()?.nodes == [root];
+        let fits = parts.len() > 1 && parts.first()?.id == root;
         let op = first.op.clone();
         fits.then(|| {
-            let behind = behind(view, &mut parts);
-            ParallelConv { x, op, parts, behind }
+            let mut ends: Vec<ValueId> = parts.iter().map(|p| p.y).collect();
+            let tail = tail::behind(view, &mut ends);
+            ParallelConv { x, op, parts, tail, ends }
         })
     }
 
@@ -69,17 +67,17 @@ impl Rule for ParallelConv {
             inputs.push(w.op(CONCAT, along, &biases)?);
         }
         let mut y = w.op(self.op.id(), self.op.attrs().clone(), &inputs)?;
-        for op in &self.behind {
+        for op in &self.tail.ops {
             y = w.op(op.id(), op.attrs().clone(), &[y])?;
         }
         let mut at = 0;
-        for p in &self.parts {
+        for (p, &end) in self.parts.iter().zip(&self.ends) {
             let bounds = [w.ints(&[at])?, w.ints(&[at + p.channels])?, w.ints(&[1])?];
             let slice = w.op(SLICE, Attrs::new(), &[y, bounds[0], bounds[1], bounds[2]])?;
             at += p.channels;
-            w.stand_in(p.y, slice);
+            w.stand_in(end, slice);
         }
-        let old = self.parts.iter().flat_map(|p| p.nodes.iter().rev()).copied();
+        let old = self.tail.nodes.iter().copied().chain(self.parts.iter().map(|p| p.id));
         old.for_each(|id| w.g.remove_node(id));
         Ok(w.g.get(root).is_none())
     }
@@ -94,7 +92,7 @@ fn part(g: &Graph, id: NodeId, n: &Node) -> Option<Part> {
     let plain = n.meta.output_types.iter().all(Option::is_none) && Layout::of(attrs) == Layout::Linear;
     let fits = plain && channels > 0 && attrs.int(GROUPS.name).ok()? == 1;
     let constant = bias.is_none_or(|v| g.weight(v).is_some());
-    (fits && constant).then_some(Part { weights, bias, channels, nodes: vec![id], y: *n.outputs.first()? })
+    (fits && constant).then_some(Part { weights, bias, channels, id, y: *n.outputs.first()? })
 }
 
 /// Whether two differ in their output channels alone.
@@ -103,32 +101,4 @@ fn alike(g: &Graph, a: &Part, b: &Part) -> bool {
     a.bias.is_some() == b.bias.is_some()
         && one.dtype == other.dtype
         && one.dims.get(1..) == other.dims.get(1..)
-}
-
-/// Moves the ends of the parts behind pointwise layers of one input that are equal for all; those layers.
-fn behind(view: &View<'_>, parts: &mut [Part]) -> Vec<Op> {
-    let mut all = Vec::new();
-    while all.len() < MOST_BEHIND {
-        let next: Option<Vec<(NodeId, &Node)>> = parts.iter().map(|p| next(view, p)).collect();
-        let Some(next) = next else { break };
-        let Some(op) = next.first().map(|(_, n)| n.op.clone()) else { break };
-        if next.iter().any(|(_, n)| n.op != op) {
-            break;
-        }
-        for (p, (id, n)) in parts.iter_mut().zip(next) {
-            p.nodes.push(id);
-            p.y = n.outputs.first().copied().unwrap_or(p.y);
-        }
-        all.push(op);
-    }
-    all
-}
-
-/// The pointwise layer of one input that alone reads the end of a part.
-fn next<'g>(view: &View<'g>, p: &Part) -> Option<(NodeId, &'g Node)> {
-    let &[(id, 0)] = view.readers(p.y) else { return None };
-    let n = view.g.get(id).filter(|n| n.op.is_pointwise() && n.inputs.len() == 1 && n.outputs.len() == 1)?;
-    let precision = view.g.get(*p.nodes.first()?)?.meta.precision;
-    let plain = n.meta.precision == precision && n.meta.output_types.iter().all(Option::is_none);
-    (plain && view.read_once(p.y)).then_some((id, n))
 }

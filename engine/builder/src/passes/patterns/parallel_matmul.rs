@@ -1,6 +1,8 @@
 //! Products of one input with several constant matrices (queries, keys and values): one product with all of them, and
-//! a slice for each. Where a constant vector is added to each product, the vectors become one, too.
+//! a slice for each. Where a constant vector is added to each product, the vectors become one, too, and so do equal pointwise layers
+//! behind all of them.
 
+use super::tail::{self, Tail};
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::{Attr, Attrs, Graph, IrError, Node, NodeId, ValueId};
@@ -14,23 +16,40 @@ pub struct ParallelMatmul {
     trans: bool,
     /// The products in the order of the graph.
     parts: Vec<Part>,
+    /// Equal layers behind all of them, and what the last ones return.
+    tail: Tail,
+    ends: Vec<ValueId>,
 }
 
+/// A product with a constant matrix, and what is added to it.
 #[derive(Clone, Copy)]
-struct Part {
-    id: NodeId,
+pub struct Part {
+    pub id: NodeId,
     y: ValueId,
-    weights: ValueId,
-    width: i64,
-    bias: Option<Bias>,
+    pub weights: ValueId,
+    pub width: i64,
+    pub bias: Option<Bias>,
+}
+
+impl Part {
+    /// Result of the product, or of the sum that it is read by.
+    pub fn end(&self) -> ValueId {
+        self.bias.map_or(self.y, |b| b.y)
+    }
+
+    /// Removes the product and the sum.
+    pub fn remove(&self, w: &mut Writer<'_>) {
+        self.bias.iter().for_each(|b| w.g.remove_node(b.id));
+        w.g.remove_node(self.id);
+    }
 }
 
 /// A constant vector that is added to a product; nobody else reads the product.
 #[derive(Clone, Copy)]
-struct Bias {
+pub struct Bias {
     id: NodeId,
     y: ValueId,
-    vector: ValueId,
+    pub vector: ValueId,
 }
 
 impl Rule for ParallelMatmul {
@@ -48,21 +67,20 @@ impl Rule for ParallelMatmul {
         ids.sort_by_key(|id| view.g.order().iter().position(|n| n == id));
         let own = part(view.g, root, first)?;
         let precision = first.meta.precision;
-        let mut parts: Vec<Part> = ids
+        let parts: Vec<Part> = ids
             .iter()
             .filter_map(|&id| Some((id, view.g.get(id)?)))
             .filter(|(_, n)| n.op == first.op && n.meta.precision == precision)
             .filter_map(|(id, n)| part(view.g, id, n))
             .filter(|p| same_type(view.g, p.weights, own.weights))
             .collect();
-        for p in &mut parts {
-            p.bias = bias(view, p);
-        }
-        if parts.iter().any(|p| p.bias.is_none()) {
-            parts.iter_mut().for_each(|p| p.bias = None);
-        }
         let fits = parts.len() > 1 && parts.first().is_some_and(|p| p.id == root) && view.g.ty(x).rank() >= 2;
-        fits.then_some(ParallelMatmul { x, trans, parts })
+        fits.then(|| {
+            let parts = with_biases(view, parts);
+            let mut ends: Vec<ValueId> = parts.iter().map(Part::end).collect();
+            let tail = tail::behind(view, &mut ends);
+            ParallelMatmul { x, trans, parts, tail, ends }
+        })
     }
 
     fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
@@ -78,39 +96,35 @@ impl Rule for ParallelMatmul {
                 w.op(ADD, Attrs::new(), &[product, bias])?
             }
         };
-        let last = w.g.ty(sum).rank() as i64 - 1;
+        let mut y = sum;
+        for op in &self.tail.ops {
+            y = w.op(op.id(), op.attrs().clone(), &[y])?;
+        }
+        let last = w.g.ty(y).rank() as i64 - 1;
         let mut at = 0;
-        let mut slices = Vec::new();
-        for p in &self.parts {
+        for (p, &end) in self.parts.iter().zip(&self.ends) {
             let bounds = [w.ints(&[at])?, w.ints(&[at + p.width])?, w.ints(&[last])?];
-            slices.push(w.op(SLICE, Attrs::new(), &[sum, bounds[0], bounds[1], bounds[2]])?);
+            let slice = w.op(SLICE, Attrs::new(), &[y, bounds[0], bounds[1], bounds[2]])?;
             at += p.width;
+            w.stand_in(end, slice);
         }
-        let rest: Vec<(Part, ValueId)> = self.parts.iter().copied().zip(slices).collect();
-        for (p, slice) in rest.iter().filter(|(p, _)| p.id != root) {
-            put(&mut w, p, *slice);
-        }
-        match rest.first() {
-            Some((p, slice)) if p.bias.is_some() => {
-                put(&mut w, p, *slice);
-                Ok(true)
-            }
-            Some((_, slice)) => Ok(w.replace(root, *slice)),
-            None => Ok(false),
-        }
+        self.tail.nodes.iter().for_each(|&id| w.g.remove_node(id));
+        self.parts.iter().for_each(|p| p.remove(&mut w));
+        Ok(w.g.get(root).is_none())
     }
 }
 
-/// Puts a slice in the place of a product, or of the sum that it is read by.
-fn put(w: &mut Writer<'_>, p: &Part, slice: ValueId) {
-    let (last, y) = p.bias.map_or((p.id, p.y), |b| (b.id, b.y));
-    w.stand_in(y, slice);
-    w.g.remove_node(last);
-    w.g.remove_node(p.id);
+/// The products with the vectors that are added to them, if there is one for each.
+pub fn with_biases(view: &View<'_>, mut parts: Vec<Part>) -> Vec<Part> {
+    let biases: Vec<Option<Bias>> = parts.iter().map(|p| bias(view, p)).collect();
+    if biases.iter().all(Option::is_some) {
+        parts.iter_mut().zip(biases).for_each(|(p, b)| p.bias = b);
+    }
+    parts
 }
 
 /// A product with a constant matrix on the right.
-fn part(g: &Graph, id: NodeId, n: &Node) -> Option<Part> {
+pub fn part(g: &Graph, id: NodeId, n: &Node) -> Option<Part> {
     let attrs = n.op.attrs();
     let weights = input(n, 1).filter(|&v| g.weight(v).is_some())?;
     let dims = g.ty(weights).static_dims().filter(|d| d.len() == 2)?;
