@@ -6,6 +6,7 @@ use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target};
 use kiln_builder::cache::TimingCache;
 use kiln_builder::{BuildConfig, BuildError, Builder, Built, Constraints, LayerTypes, Narrowing};
 use kiln_ir::{DType, Graph};
+use kiln_ops::conv::CONV;
 use kiln_tests::backends::{cpu, cuda, wgpu};
 use std::sync::Arc;
 
@@ -86,6 +87,30 @@ fn layers_are_narrowed_where_that_is_faster_casts_included() {
     let wide = build(dear, permitted(&[DType::F16]), CHAIN).unwrap();
     assert_eq!(layers(&wide), ["matmul f32", "softmax f32", "matmul f32"]);
     assert!(wide.considered.iter().any(|c| c.rewrite == "types" && !c.taken), "{:?}", wide.considered);
+}
+
+#[test]
+fn casts_of_the_network_count_for_the_wide_type() {
+    // Narrow inputs and outputs: in f32 the softmax, which is no faster in f16, needs both casts.
+    let narrow = r#"graph "ends" { input %x: f16[64,64]
+        %a = cast(%x) {to=f32} %b = softmax(%a) {axis=-1} %c = cast(%b) {to=f16} output %c }"#;
+    let built = build(ordinary, permitted(&[DType::F16]), narrow).unwrap();
+    assert_eq!(layers(&built), ["softmax f16"]);
+}
+
+#[test]
+fn one_type_throughout_is_searched_to_the_end_where_it_is_close() {
+    // In the format of the network a convolution takes as long in both types; channels last it is faster in f16 alone.
+    let formats = |r: &Region| {
+        let conv = r.graph.nodes().find(|(_, n)| n.op.is(CONV)).map(|(_, n)| n.op.attrs().str("layout").ok());
+        Some(match (conv, of(r).1) {
+            (Some(Some("channels_last")), DType::F16) => 2.0,
+            (Some(_), _) => 10.0,
+            _ => 0.5,
+        })
+    };
+    let built = build(formats, permitted(&[DType::F16]), BLOCK).unwrap();
+    assert_eq!(layers(&built).iter().filter(|l| *l == "conv f16").count(), 2, "{:?}", layers(&built));
 }
 
 #[test]

@@ -99,9 +99,15 @@ impl Units {
                 (Some(c), _) => biased(&c),
                 (None, Some(c)) => labels.iter().map(|t| fixed(c.types.contains(t))).collect(),
                 (None, None) => {
-                    let narrow =
-                        members.first().and_then(|&n| g.get(n)).and_then(|n| narrow_cast(g, n, &labels));
-                    labels.iter().map(|&t| fixed(t == DType::F32 || Some(t) == narrow)).collect()
+                    let node = members.first().and_then(|&n| g.get(n));
+                    let narrow = node.and_then(|n| narrow_cast(g, n, &labels));
+                    // A cast of the network goes where both sides have the narrow type.
+                    let kept = match (node.and_then(|n| n.outputs.first()), narrow) {
+                        (Some(&y), Some(to)) => search.cast_ns(&points.opt[y.0 as usize].ty, to)?,
+                        _ => 0.0,
+                    };
+                    let cost = |&t: &DType| if t == DType::F32 { kept } else { fixed(Some(t) == narrow) };
+                    labels.iter().map(cost).collect()
                 }
             });
         }
@@ -113,8 +119,19 @@ impl Units {
 
     /// The labelling that keeps f32 wherever that may be.
     pub fn widest(&self) -> Vec<usize> {
+        self.uniform(0)
+    }
+
+    /// For each narrower type the labelling that takes it wherever that may be.
+    pub fn narrowest(&self) -> impl Iterator<Item = Vec<usize>> + '_ {
+        (1..self.labels.len()).map(|l| self.uniform(l))
+    }
+
+    /// A label wherever it is possible, else the first that is.
+    fn uniform(&self, label: usize) -> Vec<usize> {
         let first = |u: &Vec<f64>| u.iter().position(|c| c.is_finite()).unwrap_or(0);
-        self.problem.units.iter().map(first).collect()
+        let of = |u: &Vec<f64>| if u[label].is_finite() { label } else { first(u) };
+        self.problem.units.iter().map(of).collect()
     }
 
     /// The narrower types of layers by a labelling.
