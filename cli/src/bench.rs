@@ -15,6 +15,8 @@ pub struct Limits {
     pub duration: Duration,
     /// Leave inputs and outputs on the device?
     pub resident: bool,
+    /// The optimization profile that contexts run in; any, if there is none.
+    pub profile: Option<usize>,
 }
 
 /// Runs to warm up at least: the first allocates, the second makes what launches the run as one.
@@ -75,6 +77,7 @@ pub fn together(
     n: usize,
 ) -> Result<f64, RuntimeError> {
     let mut contexts = (0..n).map(|_| engine.create_context()).collect::<Result<Vec<_>, _>>()?;
+    contexts.iter_mut().try_for_each(|c| c.set_profile(limits.profile))?;
     std::thread::scope(|s| {
         let start = |context| s.spawn(move || measure(context, inputs, limits, |_| {}));
         let running: Vec<_> = contexts.iter_mut().map(start).collect();

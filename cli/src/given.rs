@@ -41,6 +41,10 @@ pub struct InputOptions {
     /// Random elements, the same for the same seed, for inputs that are not given: floats in [-1, 1), integers 0 or 1
     #[arg(long, value_name = "SEED")]
     pub random_inputs: Option<u64>,
+    /// Number of the engine's optimization profile to run in: shapes outside of it are refused, those that are not given are its
+    /// usual ones
+    #[arg(long, value_name = "N")]
+    pub use_profile: Option<usize>,
 }
 
 /// Inputs by name.

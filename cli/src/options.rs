@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use clap::{Args, ValueEnum};
 use kiln::selection::{TacticRecord, TacticRule};
 use kiln::{BuildConfig, BuildOptions, Constraints, DType, LayerTypes, Narrowing};
-use kiln::{PlanHeader, Refit, ShapeRequest, Verbosity};
+use kiln::{MemoryPool, PlanHeader, Refit, ShapeRequest, Verbosity};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,13 +21,17 @@ pub struct Named {
 /// Reads `name:1x3x224x224`; nothing after the colon, or `scalar`, is a scalar.
 pub fn named(text: &str) -> Result<Named, String> {
     let (name, list) = text.rsplit_once(':').ok_or("wanted NAME:1x3x224x224")?;
-    let numbers = match list {
+    Ok(Named { name: name.to_owned(), numbers: numbers(list)? })
+}
+
+/// Reads `1x3x224x224`; nothing, or `scalar`, is a scalar.
+fn numbers(list: &str) -> Result<Vec<i64>, String> {
+    match list {
         "" | "scalar" => Ok(Vec::new()),
         list => {
             list.split('x').map(|n| n.parse::<i64>().map_err(|_| format!("\"{n}\" is no integer"))).collect()
         }
-    };
-    Ok(Named { name: name.to_owned(), numbers: numbers? })
+    }
 }
 
 /// Options for the plug-ins to use.
@@ -206,6 +210,10 @@ pub struct ShapeOptions {
     /// Greatest shapes of inputs, which memory is planned for
     #[arg(long, value_name = "NAME:DIMS", value_delimiter = ',', value_parser = named)]
     pub max_shapes: Vec<Named>,
+    /// One more optimization profile: name:MIN..OPT..MAX,… as input:1x3..4x3..8x3; with two shapes the usual one is the greatest.
+    /// Elements of shape inputs stand behind @: sizes@2..4..8 [repeatable]
+    #[arg(long, value_name = "RANGES", value_parser = profile)]
+    pub opt_profile: Vec<ShapeRequest>,
     /// Least elements of shape inputs: name:1x2x3,…
     #[arg(long, value_name = "NAME:VALUES", value_delimiter = ',', value_parser = named, allow_hyphen_values = true)]
     pub min_values: Vec<Named>,
@@ -215,6 +223,27 @@ pub struct ShapeOptions {
     /// Greatest elements of shape inputs
     #[arg(long, value_name = "NAME:VALUES", value_delimiter = ',', value_parser = named, allow_hyphen_values = true)]
     pub max_values: Vec<Named>,
+}
+
+/// Reads `input:1x3..4x3..8x3,sizes@2..4..8`.
+fn profile(text: &str) -> Result<ShapeRequest, String> {
+    let mut request = ShapeRequest::default();
+    for part in text.split(',') {
+        let at = part.rfind([':', '@']).ok_or("wanted NAME:MIN..OPT..MAX, or NAME@… for elements")?;
+        let (name, values) = (&part[..at], part.as_bytes()[at] == b'@');
+        let ends = part[at + 1..].split("..").map(numbers).collect::<Result<Vec<_>, _>>()?;
+        let [min, opt, max] = match &ends[..] {
+            [all] => [all; 3],
+            [min, max] => [min, max, max],
+            [min, opt, max] => [min, opt, max],
+            _ => return Err(format!("\"{part}\" has {} ends, wanted MIN..OPT..MAX", ends.len())),
+        };
+        match values {
+            true => request.min_values(name, min).opt_values(name, opt).max_values(name, max),
+            false => request.min(name, min).opt(name, opt).max(name, max),
+        };
+    }
+    Ok(request)
 }
 
 /// A method of [`ShapeRequest`] that sets one thing of one input.
@@ -277,18 +306,60 @@ pub struct TuneOptions {
     /// Choose as the build that wrote this file, without timing anything
     #[arg(long, value_name = "FILE", conflicts_with_all = ["timing_cache", "locked", "no_timing", "no_timing_cache"])]
     pub replay_tactics: Option<PathBuf>,
+    /// Tensors between layers that runs can report: `kiln run --save-debug-tensors`
+    #[arg(long, value_name = "TENSORS", value_delimiter = ',')]
+    pub mark_debug: Vec<String>,
     /// Do not compute constant layers at build time
     #[arg(long)]
     pub no_fold: bool,
     /// Operations that the build may spend on computing constant layers; a layer may take a quarter [default: 2^34]
     #[arg(long, value_name = "N", conflicts_with = "no_fold")]
     pub fold_budget: Option<u64>,
+    /// Trouble that the build takes, from 0 (the fastest build) to 5 (the fastest engine) [default: 3]
+    #[arg(long, value_name = "N", alias = "builder-optimization-level")]
+    pub optimization_level: Option<usize>,
+    /// Limits of the memory that kernels may use: workspace:64,tactic-dram:1024M,tactic-shared-memory:64K; in MiB without a unit
+    #[arg(long, value_name = "POOL:SIZE,…", value_parser = pools)]
+    pub mem_pool_size: Option<Pools>,
     /// Do not fuse layers into larger kernels
     #[arg(long)]
     pub no_fuse: bool,
     /// Do not try other formats and cuts of layers
     #[arg(long)]
     pub no_search: bool,
+}
+
+/// Limits of pools of memory in bytes, as one option has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pools(pub Vec<(MemoryPool, u64)>);
+
+/// Reads `workspace:64,tactic-shared-memory:64K`.
+fn pools(text: &str) -> Result<Pools, String> {
+    let one = |part: &str| {
+        let (pool, size) = part.split_once(':').ok_or("wanted POOL:SIZE, as workspace:64")?;
+        Ok((pool.parse()?, bytes(size)?))
+    };
+    text.split(',').map(one).collect::<Result<_, String>>().map(Pools)
+}
+
+/// Reads a number of bytes: `64` MiB, or with the unit B, K, M or G.
+fn bytes(text: &str) -> Result<u64, String> {
+    let wanted =
+        || format!("\"{text}\" is no size; wanted a number of MiB, or one with the unit B, K, M or G");
+    let (number, unit) = match text.char_indices().next_back() {
+        Some((at, c)) if c.is_ascii_alphabetic() => (&text[..at], c.to_ascii_uppercase()),
+        _ => (text, 'M'),
+    };
+    let shift = match unit {
+        'B' => 0,
+        'K' => 10,
+        'M' => 20,
+        'G' => 30,
+        _ => return Err(wanted()),
+    };
+    let n: f64 = number.parse().map_err(|_| wanted())?;
+    let bytes = n * (1u64 << shift) as f64;
+    (bytes.fract() == 0.0 && (0.0..1e18).contains(&bytes)).then_some(bytes as u64).ok_or_else(wanted)
 }
 
 /// Rules for tactics, as one option has them.
@@ -371,21 +442,26 @@ impl ModelOptions {
     /// The façade's options.
     pub fn build(&self) -> Result<BuildOptions, Failure> {
         let target = self.backend.target.as_deref().map(PlanHeader::peek).transpose()?.map(|h| h.target);
-        let defaults = BuildConfig::default();
+        let mut defaults = BuildConfig::default();
+        if let Some(level) = self.tune.optimization_level {
+            defaults.set_optimization_level(level);
+        }
         let mut config = BuildConfig {
             refit: self.weights.choice(),
             fold: !self.tune.no_fold,
             fold_budget: self.tune.fold_budget.unwrap_or(defaults.fold_budget),
             fuse: !self.tune.no_fuse,
-            search: !self.tune.no_search,
+            search: defaults.search && !self.tune.no_search,
             locked: self.tune.locked,
-            estimates: self.tune.no_timing,
+            estimates: self.tune.no_timing || defaults.estimates && !self.tune.locked,
+            pools: self.tune.mem_pool_size.iter().flat_map(|p| p.0.iter().copied()).collect(),
             strict: self.backend.strict,
             tactic_sources: self.tune.tactic_sources.clone(),
             excluded_tactics: self.tune.exclude_tactics.clone(),
             tactic_rules: self.tune.tactics.clone().unwrap_or_default().0,
             deterministic: self.tune.deterministic,
-            share_times: !self.tune.no_timing_cache,
+            debug_tensors: self.tune.mark_debug.clone(),
+            share_times: defaults.share_times && !self.tune.no_timing_cache,
             ..defaults
         };
         self.types.apply(&mut config);
@@ -396,6 +472,7 @@ impl ModelOptions {
         options.device = self.backend.device;
         options.config = config;
         options.shapes = self.shapes.request();
+        options.profiles = self.shapes.opt_profile.clone();
         options.timing_cache = self.tune.timing_cache.clone();
         options.verbosity = Verbosity::Detailed;
         options.strip_weights = self.weights.strip_weights;
@@ -431,8 +508,12 @@ impl ModelOptions {
             (t.deterministic, "--deterministic"),
             (t.record_tactics.is_some(), "--record-tactics"),
             (t.replay_tactics.is_some(), "--replay-tactics"),
+            (!t.mark_debug.is_empty(), "--mark-debug"),
             (t.no_fold, "--no-fold"),
             (t.fold_budget.is_some(), "--fold-budget"),
+            (t.optimization_level.is_some(), "--optimization-level"),
+            (t.mem_pool_size.is_some(), "--mem-pool-size"),
+            (!self.shapes.opt_profile.is_empty(), "--opt-profile"),
             (t.no_fuse, "--no-fuse"),
             (t.no_search, "--no-search"),
             (w.refit.is_some(), "--refit"),
@@ -496,6 +577,28 @@ mod tests {
         let found: Vec<_> = rules.iter().map(|r| (&*r.layer, &*r.tactic, r.forbidden)).collect();
         assert_eq!(found, [("a", "conv.tiled(m=1,n=2)", false), ("*", "cublaslt", true)]);
         assert!(tactic_rules("a").is_err() && tactic_rules("a=b,").is_err());
+    }
+
+    #[test]
+    fn sizes_of_pools_are_read() {
+        let read = |text: &str| pools(text).map(|p| p.0);
+        let wanted = vec![(MemoryPool::Workspace, 64 << 20), (MemoryPool::TacticSharedMemory, 64 << 10)];
+        assert_eq!(read("workspace:64,tactic-shared-memory:64K"), Ok(wanted));
+        assert_eq!(read("tactic-dram:0.5G"), Ok(vec![(MemoryPool::TacticDram, 512 << 20)]));
+        assert_eq!(read("workspace:7B"), Ok(vec![(MemoryPool::Workspace, 7)]));
+        for wrong in ["workspace", "workspace:", "workspace:-1", "workspace:1T", "workspace:0.3B", "dla:1"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn profiles_are_read() {
+        let request = profile("a:0:1x3..4x3..8x3,s@2..8").unwrap();
+        let mut wanted = ShapeRequest::default();
+        wanted.min("a:0", &[1, 3]).opt("a:0", &[4, 3]).max("a:0", &[8, 3]);
+        wanted.min_values("s", &[2]).opt_values("s", &[8]).max_values("s", &[8]);
+        assert_eq!(request, wanted);
+        assert!(profile("a").is_err() && profile("a:1..2..3..4").is_err() && profile("a:x").is_err());
     }
 
     #[test]

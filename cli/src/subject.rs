@@ -63,7 +63,7 @@ fn open_plan(
     let given = inputs.read(engine.io_tensors(), out)?;
     let mut request = model.shapes.request();
     ask_for_given(&mut request, &given, engine.io_tensors());
-    let built = engine.profiles().first();
+    let built = engine.profiles().get(inputs.use_profile.unwrap_or(0));
     let usual = |name: &str, axis: usize| {
         built.and_then(|p| p.shapes.get(name)).and_then(|r| r.opt.get(axis)).copied().unwrap_or(1)
     };
@@ -86,8 +86,14 @@ fn open_model(
     let given = inputs.read(&io, out)?;
     let mut options = model.build()?;
     let asked = &model.backend;
-    ask_for_given(&mut options.shapes, &given, &io);
-    let profile = options.shapes.profile(&io, &|_, _| 1)?.profile;
+    let usual = match options.profiles.first().filter(|_| options.shapes.is_empty()) {
+        Some(first) => first.clone(),
+        None => {
+            ask_for_given(&mut options.shapes, &given, &io);
+            options.shapes.clone()
+        }
+    };
+    let profile = usual.profile(&io, &|_, _| 1)?.profile;
     let inputs = inputs.complete(given, &io, &profile)?;
     let session = session_for(model, [asked.backend.as_deref(), asked.fallback.as_deref()]);
     model.calibration.apply(&network, &mut options, &session.backends, out)?;

@@ -72,3 +72,26 @@ fn the_header_alone_says_whether_an_engine_runs_here() {
     let r = kiln(&["inspect", &stored, "--check", "--plugins", "off"]);
     assert!(r.code == 1 && r.stderr.contains("cuda"), "{}", r.stderr);
 }
+
+#[test]
+fn layers_are_shown_at_the_shapes_that_are_asked_for() {
+    let f = Folder::new();
+    let engine = lenet(&f, &[]);
+    let dims = |more: &[&str]| {
+        let j = ok(&[&["inspect", &engine, "--layers", "--json"], more].concat()).json();
+        let layers = j["layers"]["Layers"].as_array().unwrap().clone();
+        layers.last().unwrap()["Outputs"][0]["Dimensions"].clone()
+    };
+    assert_eq!(dims(&[]), serde_json::json!([-1, 10]));
+    assert_eq!(dims(&["--shapes", "input:3x1x28x28"]), serde_json::json!([3, 10]));
+    for (shapes, text) in [
+        ("input:999x1x28x28", "none of the 1 profiles"),
+        ("input:3x1x28", "the profile gives it 3 dimensions"),
+        ("nothing:3", "\"nothing\" is no input"),
+    ] {
+        let r = kiln(&["inspect", &engine, "--layers", "--shapes", shapes]);
+        assert!(r.code == 1 && r.stderr.contains(text), "{shapes}: {}", r.stderr);
+    }
+    // Without --layers there is nothing to show.
+    assert_eq!(kiln(&["inspect", &engine, "--shapes", "input:3x1x28x28"]).code, 2);
+}

@@ -280,3 +280,68 @@ fn signals_end_a_run() {
         assert_eq!(child.wait().unwrap().code(), Some(code));
     }
 }
+
+#[test]
+fn debug_tensors_are_stored_by_name() {
+    let f = Folder::new();
+    let model = digits("lenet_a.onnx");
+    let shape = ["--backend", "cpu", "--no-timing", "--shapes", "input:2x1x28x28"];
+    let engine = f.name("debug.kiln");
+    let layer = "/conv1/Conv";
+    ok(&[&["build", &model, "-o", &engine, "--mark-debug", layer], &shape[..]].concat());
+    let (marked, all) = (f.name("marked.npz"), f.name("all.npz"));
+    ok(&["run", &engine, "--random-inputs", "1", "--save-debug-tensors", &marked]);
+    let marked = read_npz(&marked).unwrap();
+    assert_eq!(marked.keys().collect::<Vec<_>>(), [layer]);
+    assert_eq!(marked[layer].shape[0], 2);
+    ok(&["run", &engine, "--random-inputs", "1", "--save-all-debug-tensors", &all]);
+    let all = read_npz(&all).unwrap();
+    assert!(all.len() > 2 && all[layer] == marked[layer], "{:?}", all.keys());
+    // Names that do not exist, engines without marks, builds that are over.
+    let wrong = kiln(&[&["build", &model, "-o", &engine, "--mark-debug", "nothing"], &shape[..]].concat());
+    assert!(wrong.code == 1 && wrong.stderr.contains("\"nothing\""), "{}", wrong.stderr);
+    let late = kiln(&["run", &engine, "--mark-debug", layer]);
+    assert!(late.code == 1 && late.stderr.contains("--mark-debug says how to build"), "{}", late.stderr);
+    let plain = lenet(&f, &[]);
+    let none = kiln(&["run", &plain, "--random-inputs", "1", "--save-debug-tensors", &f.name("none.npz")]);
+    assert!(none.code == 1 && none.stderr.contains("no tensor is marked"), "{}", none.stderr);
+}
+
+#[test]
+fn the_shipped_engine_is_compared_by_the_tensors_between_its_kernels() {
+    let f = Folder::new();
+    let model = digits("lenet_a.onnx");
+    let shape = ["--shapes", "input:2x1x28x28"];
+    let engine = f.name("shipped.kiln");
+    ok(&[&["build", &model, "-o", &engine, "--backend", "cpu", "--no-timing"], &shape[..]].concat());
+    let compare =
+        ["compare", &model, "--backends", "reference,cpu", "--per-layer", "--json", "--random-inputs", "1"];
+    for more in [&["--engine", &engine][..], &["--shipped"][..]] {
+        let j = ok(&[&compare[..], more, &shape[..]].concat()).json();
+        let layers = j["layers"].as_array().unwrap();
+        assert!(j["agrees"] == true && layers.len() >= 2, "{j}");
+        // Kernels of several layers: it is not the unfused build.
+        assert!(layers.iter().any(|l| l["layer"].as_str().unwrap().contains(" + ")), "{j}");
+    }
+    let other = kiln(&[
+        "compare",
+        &model,
+        "--backends",
+        "cpu,reference",
+        "--engine",
+        &engine,
+        "--random-inputs",
+        "1",
+    ]);
+    assert!(
+        other.code == 1 && other.stderr.contains("was built for the backend \"cpu\""),
+        "{}",
+        other.stderr
+    );
+    // An engine of other weights differs, at its first layer.
+    let changed = f.name("changed.kiln");
+    let b = digits("lenet_b.onnx");
+    ok(&[&["build", &b, "-o", &changed, "--backend", "cpu", "--no-timing"], &shape[..]].concat());
+    let r = kiln(&[&compare[..], &["--engine", &changed], &shape[..]].concat());
+    assert!(r.code == 1 && r.stderr.contains("the first layer that differs is \"/conv1"), "{}", r.stderr);
+}

@@ -7,9 +7,9 @@ use crate::options::{PluginOptions, ShapeOptions, ToleranceOptions, TypeOptions}
 use crate::print::Printer;
 use crate::session::{Session, load_layers};
 use crate::subject::{build, tell};
-use kiln::{BuildConfig, BuildOptions, Engine, ExecutionContext, Model, Narrowing, Outputs, Tensor};
+use kiln::{BuildConfig, BuildOptions, Engine, ExecutionContext, Model, Narrowing, Outputs, Plan, Tensor};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Compare a model on two backends; exit code 1 if results differ
 #[derive(Debug, clap::Args)]
@@ -23,6 +23,12 @@ pub struct Args {
     /// Compare every layer, built without fusion so that both have the same layers; the first that differs is named
     #[arg(long)]
     per_layer: bool,
+    /// With --per-layer: take the second side as it ships, with all optimizations, and compare the tensors between its kernels
+    #[arg(long, requires = "per_layer")]
+    shipped: bool,
+    /// The engine that is the second side, as it was built
+    #[arg(long, value_name = "E.kiln", conflicts_with_all = ["no_fold", "no_fuse"])]
+    engine: Option<PathBuf>,
     /// Do not compute constant layers at build time
     #[arg(long)]
     no_fold: bool,
@@ -59,23 +65,35 @@ struct Side {
 /// Runs the command.
 pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     load_layers(&args.plugins)?;
+    if args.inputs.use_profile.is_some() {
+        return Err(Failure::Input("--use-profile is for `kiln run` and `kiln bench`: give --shapes".into()));
+    }
     let model = Model::open(&args.model)?;
     let io = model.io_tensors().to_vec();
     let given = args.inputs.read(&io, out)?;
-    let mut options = options(args);
-    ask_for_given(&mut options.shapes, &given, &io);
-    let profile = options.shapes.profile(&io, &|_, _| 1)?.profile;
+    let plan = args.engine.as_deref().map(|path| plan(path, args)).transpose()?;
+    let mut first = options(args, args.per_layer);
+    ask_for_given(&mut first.shapes, &given, &io);
+    let profile = first.shapes.profile(&io, &|_, _| 1)?.profile;
     let inputs = args.inputs.complete(given, &io, &profile)?;
     let (a, b) = &args.backends;
     let session = Session::with(&args.plugins, [a.as_str(), b.as_str()]);
     let mut sides = Vec::new();
-    for backend in [a, b] {
+    let mut second = options(args, args.per_layer && !args.shipped);
+    second.shapes = first.shapes.clone();
+    for (backend, mut options) in [(a, first), (b, second)] {
         options.backend = Some(backend.clone());
-        let built = build(model.clone(), &options, &session, out)?;
-        if sides.is_empty() {
-            tell(&built.report, out);
-        }
-        let engine = Engine::builder().backends(session.backends.clone()).build(built.plan)?;
+        let plan = match plan.clone().filter(|_| !sides.is_empty()) {
+            Some(plan) => plan,
+            None => {
+                let built = build(model.clone(), &options, &session, out)?;
+                if sides.is_empty() {
+                    tell(&built.report, out);
+                }
+                built.plan
+            }
+        };
+        let engine = Engine::builder().backends(session.backends.clone()).build(plan)?;
         sides.push(execute(backend, engine, &inputs, args.per_layer)?);
     }
     let Some((mut found, mut wanted)) = sides.pop().zip(sides.pop()) else { return Ok(()) };
@@ -85,21 +103,38 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         .zip(&found.outputs)
         .map(|((name, w), (_, f))| Diff::of(name, f, w, &args.tolerance))
         .collect();
-    let layers =
-        if args.per_layer { layers(&mut wanted, &mut found, &args.tolerance)? } else { Layers::default() };
+    let layers = match (args.per_layer, args.shipped || args.engine.is_some()) {
+        (false, _) => Layers::default(),
+        (true, false) => layers(&mut wanted, &mut found, &args.tolerance),
+        (true, true) => shipped_layers(&mut wanted, &mut found, &args.tolerance),
+    };
     report(args, &diffs, &layers, out)
 }
 
-fn options(args: &Args) -> BuildOptions {
+/// The engine of the second side.
+fn plan(path: &Path, args: &Args) -> Result<Plan, Failure> {
+    let plan = Plan::open(path)?;
+    let (backend, asked) = (&plan.header.target.backend, &args.backends.1);
+    match backend == asked {
+        true => Ok(plan),
+        false => Err(Failure::Input(format!(
+            "{} was built for the backend \"{backend}\", and the second one of --backends is \"{asked}\"",
+            path.display()
+        ))),
+    }
+}
+
+/// Options of a build, with a kernel for each layer or as it ships.
+fn options(args: &Args, each_layer: bool) -> BuildOptions {
     let mut config = BuildConfig {
         fold: !args.no_fold,
-        fuse: !(args.no_fuse || args.per_layer),
+        fuse: !(args.no_fuse || each_layer),
         // Layers compare only in one format.
-        search: !args.per_layer,
+        search: !each_layer,
         ..BuildConfig::default()
     };
     args.types.apply(&mut config);
-    if args.per_layer {
+    if each_layer {
         // Layers are compared by name, which tells their types.
         config.narrowing = Narrowing::Everywhere;
     }
@@ -137,7 +172,29 @@ impl Layers {
     }
 }
 
-fn layers(wanted: &mut Side, found: &mut Side, tolerance: &ToleranceOptions) -> Result<Layers, Failure> {
+/// Compares the tensors between the kernels of the second side with those of the first that have their names.
+fn shipped_layers(wanted: &mut Side, found: &mut Side, tolerance: &ToleranceOptions) -> Layers {
+    let program = found.engine.program();
+    let (g, border) = (&program.graph, program.border());
+    let mut all = Layers::default();
+    for step in &program.steps {
+        let outputs = step.nodes.iter().filter_map(|&n| g.get(n)).flat_map(|n| &n.outputs);
+        for name in outputs.filter(|v| border.contains(v)).map(|&v| &g.value(v).name) {
+            let mut hide = |why: String| all.hidden.push((name.clone(), why));
+            match (wanted.context.observe(name), found.context.observe(name)) {
+                (Err(e), _) => hide(format!("{}: {e}", wanted.backend)),
+                (_, Err(e)) => hide(format!("{}: {e}", found.backend)),
+                (Ok(w), Ok(f)) if f.ty() != w.ty() => {
+                    hide(format!("it is {} in the engine, {} without optimizations", f.ty(), w.ty()))
+                }
+                (Ok(w), Ok(f)) => all.diffs.push((step.name.clone(), Diff::of(name, &f, &w, tolerance))),
+            }
+        }
+    }
+    all
+}
+
+fn layers(wanted: &mut Side, found: &mut Side, tolerance: &ToleranceOptions) -> Layers {
     let program = wanted.engine.program();
     let g = &program.graph;
     let mut all = Layers::default();
@@ -153,7 +210,7 @@ fn layers(wanted: &mut Side, found: &mut Side, tolerance: &ToleranceOptions) -> 
             }
         }
     }
-    Ok(all)
+    all
 }
 
 fn report(args: &Args, diffs: &[Diff], layers: &Layers, out: &Printer) -> Result<(), Failure> {

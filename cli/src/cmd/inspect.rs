@@ -2,11 +2,11 @@
 
 use crate::cmd::backends::target_json;
 use crate::failure::Failure;
-use crate::options::PluginOptions;
+use crate::options::{Named, PluginOptions, named};
 use crate::print::{Printer, bytes};
 use crate::session::{Session, load_layers};
 use kiln::RecipeReport;
-use kiln::inspect::Layer;
+use kiln::inspect::{Layer, LayerTable};
 use kiln::{IoMode, IoTensor, Plan, PlanHeader, Profile, Requirement, Verbosity, verify_recipes};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -20,6 +20,12 @@ pub struct Args {
     /// Show all layers with their tactics
     #[arg(long)]
     layers: bool,
+    /// Show the layers at these shapes of the inputs: name:1x3x224x224,…; those left out have their usual shapes
+    #[arg(long, value_name = "NAME:DIMS", value_delimiter = ',', value_parser = named, requires = "layers")]
+    shapes: Vec<Named>,
+    /// Show the layers with these elements of shape inputs: name:1x2x3,…
+    #[arg(long, value_name = "NAME:VALUES", value_delimiter = ',', value_parser = named, requires = "layers", allow_hyphen_values = true)]
+    values: Vec<Named>,
     /// Read the header alone, and exit with 1 if no device here runs the engine: fast, whatever the engine's size
     #[arg(long, conflicts_with_all = ["layers", "verify_recipes"])]
     check: bool,
@@ -43,7 +49,10 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     if args.check {
         return check(args, out);
     }
-    let plan = Plan::open(&args.engine)?;
+    let mut plan = Plan::open(&args.engine)?;
+    if !args.shapes.is_empty() || !args.values.is_empty() {
+        plan.layers = layers_at(args, &plan)?;
+    }
     let h = &plan.header;
     let session = Session::with(&args.plugins, [h.target.backend.as_str()]);
     let verdicts = verdicts(h, &session);
@@ -81,6 +90,23 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         Some(report) => report_recipes(&report, out),
         None => Ok(()),
     }
+}
+
+/// The layers at the shapes that the options give, completed by the usual ones of the first profile.
+fn layers_at(args: &Args, plan: &Plan) -> Result<LayerTable, Failure> {
+    let mut at = plan.header.profiles.first().cloned().unwrap_or_default();
+    for (given, shapes) in [(&args.shapes, true), (&args.values, false)] {
+        for Named { name, numbers } in given {
+            match shapes {
+                true => at.set_shape(name, numbers, numbers, numbers),
+                false => at.set_values(name, numbers, numbers, numbers),
+            }
+            .map_err(kiln::Error::from)?;
+        }
+    }
+    let usual = |r: &mut kiln::Range| (r.min, r.max) = (r.opt.clone(), r.opt.clone());
+    at.shapes.values_mut().chain(at.values.values_mut()).for_each(usual);
+    Ok(plan.layers_at(&at).map_err(kiln::Error::from)?)
 }
 
 /// The header's part of the description, and whether a device here runs the engine.

@@ -9,10 +9,10 @@ use crate::given::InputOptions;
 use crate::options::{LimitOptions, ModelOptions, ToleranceOptions};
 use crate::print::{Printer, dims, number};
 use crate::{signals, subject};
-use kiln::Elems;
-use kiln::Tensor;
+use kiln::{Elems, ExecutionContext, Tensor};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Number of elements of an output that are shown.
 const SHOWN: usize = 6;
@@ -26,6 +26,12 @@ pub struct Args {
     /// Store all outputs in an archive, by name
     #[arg(long, value_name = "OUT.npz")]
     save_outputs: Option<PathBuf>,
+    /// Store the tensors that the build marked with --mark-debug in an archive, by name
+    #[arg(long, value_name = "OUT.npz")]
+    save_debug_tensors: Option<PathBuf>,
+    /// Store all tensors between kernels in an archive, marked or not, by name
+    #[arg(long, value_name = "OUT.npz", conflicts_with = "save_debug_tensors")]
+    save_all_debug_tensors: Option<PathBuf>,
     /// Compare the outputs with those of an archive, by name; exit code 1 if they differ
     #[arg(long, value_name = "OUT.npz")]
     expect: Option<PathBuf>,
@@ -47,10 +53,17 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let s = subject::open(&args.subject, &args.model, &args.inputs, out)?;
     let inputs: Vec<(&str, Tensor)> = s.inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
     let mut context = s.engine.create_context()?;
+    context.set_profile(args.inputs.use_profile)?;
     context.set_timeout(args.limits.timeout);
+    let debugged = debug(args, &mut context)?;
     let stop = signals::CancelOnSignal::new(&context);
     let outputs = context.run(&inputs)?;
     drop(stop);
+    if let Some((path, tensors)) = debugged {
+        let tensors = std::mem::take(&mut *tensors.lock().unwrap_or_else(PoisonError::into_inner));
+        arrays::write_archive(path, &tensors)?;
+        out.line(format!("wrote {} tensors to {}", tensors.len(), path.display()));
+    }
     let host = context.host_layers().ok();
     if let Some(path) = &args.save_outputs {
         arrays::write_archive(path, &outputs)?;
@@ -83,6 +96,30 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         0 => Ok(()),
         n => Err(Failure::Mismatch(format!("{n} of {} outputs are not as expected", diffs.len()))),
     }
+}
+
+/// Tensors by name, as a listener finds them.
+type Found = Arc<Mutex<Vec<(String, Tensor)>>>;
+
+/// Listens to the debug tensors that the options ask for.
+fn debug<'a>(args: &'a Args, context: &mut ExecutionContext) -> Result<Option<(&'a Path, Found)>, Failure> {
+    let all = args.save_all_debug_tensors.as_deref();
+    let Some(path) = all.or(args.save_debug_tensors.as_deref()) else { return Ok(None) };
+    if all.is_none() && context.debug_tensors().is_empty() {
+        return Err(Failure::Input(
+            "no tensor is marked for debugging: build with --mark-debug, or give --save-all-debug-tensors"
+                .into(),
+        ));
+    }
+    let found = Found::default();
+    let to = found.clone();
+    context.set_debug_listener(Some(Box::new(move |name: &str, t: &Tensor| {
+        to.lock().unwrap_or_else(PoisonError::into_inner).push((name.to_owned(), t.clone()));
+        true
+    })));
+    context.set_all_debug_states(true);
+    context.set_unfused_debug_state(all.is_some());
+    Ok(Some((path, found)))
 }
 
 /// Least, greatest and mean of all elements that are numbers, and how many are not.

@@ -1,5 +1,6 @@
 //! Errors of a backend.
 
+use kiln_ir::ErrorCode;
 use thiserror::Error;
 
 /// An error of a backend. The codes are those of the C ABI.
@@ -60,6 +61,20 @@ fn wants(bytes: u64) -> String {
 }
 
 impl BackendError {
+    /// Class of the error.
+    pub fn class(&self) -> ErrorCode {
+        match self {
+            BackendError::Unsupported(_) | BackendError::Incompatible(_) => ErrorCode::UnsupportedState,
+            BackendError::InvalidArgument(_) => ErrorCode::InvalidArgument,
+            BackendError::OutOfMemory { .. } => ErrorCode::FailedAllocation,
+            BackendError::DeviceLost(_) => ErrorCode::FailedExecution,
+            BackendError::Io(_) => ErrorCode::FailedInitialization,
+            BackendError::Cancelled { .. } => ErrorCode::Unspecified,
+            BackendError::Execution { .. } => ErrorCode::FailedComputation,
+            BackendError::Panicked(_) | BackendError::Internal(_) => ErrorCode::Internal,
+        }
+    }
+
     /// A cancelled run, at a layer that is not known yet.
     pub fn cancelled() -> BackendError {
         BackendError::Cancelled { layer: String::new() }

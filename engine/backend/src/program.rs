@@ -120,13 +120,13 @@ impl Program {
         Program { graph, steps, memory: MemoryPlan::default() }
     }
 
-    /// Values that another step or the caller reads.
+    /// Values that another step or the caller reads, debug tensors included.
     pub fn border(&self) -> HashSet<ValueId> {
         let mut step_of: HashMap<NodeId, usize> = HashMap::new();
         for (i, step) in self.steps.iter().enumerate() {
             step_of.extend(step.nodes.iter().map(|&n| (n, i)));
         }
-        let mut border: HashSet<ValueId> = self.graph.outputs.iter().copied().collect();
+        let mut border: HashSet<ValueId> = self.graph.kept().collect();
         for (id, node) in self.graph.nodes() {
             for &v in node.inputs.iter().flatten() {
                 let from = self.graph.producer(v).map(|(p, _)| step_of.get(&p));

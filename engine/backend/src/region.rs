@@ -28,7 +28,7 @@ pub struct Region {
 
 impl Region {
     /// Cuts these nodes (in execution order) out of `g`. Outputs are the values that something outside reads,
-    /// and outputs of `g`. Looks at the whole graph: for many regions of one graph see
+    /// and outputs and debug tensors of `g`. Looks at the whole graph: for many regions of one graph see
     /// [`Region::extract_with`].
     pub fn extract(g: &Graph, nodes: &[NodeId]) -> Result<Region, kiln_ir::IrError> {
         let inside: HashSet<NodeId> = nodes.iter().copied().collect();
@@ -36,7 +36,8 @@ impl Region {
         let own: HashSet<ValueId> = own.collect();
         let others = g.nodes().filter(|(id, _)| !inside.contains(id));
         let inputs = others.flat_map(|(_, n)| n.inputs.iter().flatten());
-        let read: HashSet<ValueId> = inputs.chain(&g.outputs).copied().filter(|v| own.contains(v)).collect();
+        let read = inputs.copied().chain(g.kept());
+        let read: HashSet<ValueId> = read.filter(|v| own.contains(v)).collect();
         Region::cut(g, nodes, |v| read.contains(&v))
     }
 

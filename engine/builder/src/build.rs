@@ -6,12 +6,13 @@ use crate::memory::{self, StepUse};
 use crate::passes::folding::FoldWork;
 use crate::passes::{self, Notes, PassCx, PassReport};
 use crate::points::{Points, Span, profile_ends};
+use crate::progress::Phases;
 use crate::record::{Replay, TacticRecord};
 use crate::report::{StepReport, TensorFormat};
 use crate::search::{Considered, Formed, Given, Search};
 use crate::selection::Selector;
 use crate::tuner::{Choice, Tuner, concretize};
-use crate::{BuildConfig, BuildError, Progress, bodies, largest};
+use crate::{BuildConfig, BuildError, Progress, bodies, debug, largest, pools};
 use kiln_backend::{
     Backend, Device, HostStep, Program, Region, Step, Target, flow, offer_feature, source_feature,
 };
@@ -114,7 +115,8 @@ impl Builder {
     /// # Errors
     /// [`BuildError::OtherCache`].
     pub fn check_cache(&self) -> Result<(), BuildError> {
-        let fingerprint = self.permitted()?.fingerprint();
+        let target = pools::limited(self.permitted()?, &self.config, &mut |_| ())?;
+        let fingerprint = target.fingerprint();
         let Some((_, first)) = self.cache.iter().next().filter(|_| !self.cache.is_of(&fingerprint)) else {
             return Ok(());
         };
@@ -133,7 +135,9 @@ impl Builder {
         let start = Instant::now();
         kiln_backend::threads::prepare();
         let backend = self.backend.clone();
-        let target = self.permitted()?;
+        let mut limits = Vec::new();
+        let own_target = self.permitted()?;
+        let target = pools::limited(own_target.clone(), &self.config, &mut |note| limits.push(note))?;
         let folding = FoldWork::new(self.config.fold_budget);
         self.config.refit.prepare(&mut g)?;
         let weight_uses = std::mem::take(&mut g.weight_uses);
@@ -153,9 +157,11 @@ impl Builder {
         if let Some(t) = self.config.io_type {
             passes::io_types::apply(&mut g, t)?;
         }
+        let exposed = debug::expose(&mut g, &self.config)?;
         let mut tuner = Tuner {
             backend: backend.as_ref(),
             target: &target,
+            own_target: &own_target,
             config: &config,
             cache: &mut self.cache,
             store: self.store.as_mut(),
@@ -168,21 +174,29 @@ impl Builder {
             spent: Spent::default(),
             folding: &folding,
             noted: &noted,
+            progress: Phases::new(progress, self.config.monitor.clone()),
         };
+        let phase = tuner.progress.start(format!("building \"{}\"", g.name), 3)?;
         let mut search = Search { tuner: &mut tuner, cx, given: Given::Profiles, considered: Vec::new() };
-        let (formed, passes) = search.build(g, progress)?;
+        let (formed, passes) = search.build(g)?;
         let mut considered = search.considered;
         let Formed { mut graph, points, regions } = formed;
+        exposed.conceal(&mut graph)?;
+        tuner.progress.step()?;
         self.config.refit.finish(&mut graph);
         graph.weight_uses = weight_uses;
-        let Chosen { steps, mut reports, inside } =
-            choose_all(&mut tuner, &graph, regions, &points, &[], progress)?;
+        let Chosen { steps, mut reports, inside } = choose_all(&mut tuner, &graph, regions, &points, &[])?;
+        tuner.progress.step()?;
         considered.extend(inside);
         let (timed, spent, mut notes) = (tuner.timed, tuner.spent, std::mem::take(&mut tuner.notes));
         let times = tuner.cache.part(&tuner.used);
+        notes.extend(limits);
         notes.extend(folding.notes());
         notes.extend(noted.all());
         let program = planned(graph, steps, &points, &target);
+        tuner.progress.step()?;
+        tuner.progress.finish(phase);
+        drop(tuner);
         note_views(&program, &mut reports.iter_mut());
         if let Some(selector) = &self.config.selector {
             selector.report(&reports);
@@ -256,9 +270,8 @@ fn choose_all(
     regions: Vec<Vec<NodeId>>,
     points: &Points,
     slices: &[ValueId],
-    progress: Progress<'_>,
 ) -> Result<Chosen, BuildError> {
-    let picked = pick_all(tuner, g, regions, points, slices, progress)?;
+    let picked = pick_all(tuner, g, regions, points, slices)?;
     let blobs = compile_picked(tuner, &picked)?;
     let mut all = Chosen::default();
     for p in picked {
@@ -281,7 +294,7 @@ fn choose_all(
         let mut step = Step::new(p.name, p.nodes, p.choice.tactic, blob);
         if let Some(node) = flow::node(g, &step) {
             let own = all.reports.len() - 1;
-            step.bodies = build_bodies(tuner, g, node, points, progress, &mut all)?;
+            step.bodies = build_bodies(tuner, g, node, points, &mut all)?;
             let choice = tuner.choose_whole(&step, &p.region, &usual(&p.region, points))?;
             if let Some(r) = all.reports.get_mut(own) {
                 (r.tactic, r.ns, r.key) = (choice.tactic.id(), choice.ns, choice.key);
@@ -304,7 +317,6 @@ fn pick_all(
     regions: Vec<Vec<NodeId>>,
     points: &Points,
     slices: &[ValueId],
-    progress: Progress<'_>,
 ) -> Result<Vec<Picked>, BuildError> {
     let mut known = Vec::with_capacity(regions.len());
     let uses = g.uses();
@@ -314,13 +326,11 @@ fn pick_all(
         let facts = usual(&region, points);
         known.push((name.join(" + "), nodes, region, facts));
     }
-    tuner.ahead(known.iter().map(|(name, _, region, facts)| (name.as_str(), region, facts.as_slice())));
+    tuner.ahead(known.iter().map(|(name, _, region, facts)| (name.as_str(), region, facts.as_slice())))?;
     let total = known.len();
     let mut picked = Vec::with_capacity(total);
-    for (done, (name, nodes, region, facts)) in known.into_iter().enumerate() {
-        if !progress("choosing kernels", done, total) {
-            return Err(BuildError::Cancelled);
-        }
+    let phase = tuner.progress.start("choosing kernels", total)?;
+    for (name, nodes, region, facts) in known {
         let choice = tuner.choose(&name, &region, &facts);
         let choice = choice.and_then(|c| largest::checked(tuner, g, &name, &region, points, c));
         let mut choice = choice.map_err(|e| e.with_names(g, &region))?;
@@ -328,7 +338,9 @@ fn pick_all(
         let key = format!("{}\n{}", choice.tactic.id(), blob_key(&region.graph));
         let concrete = concretize(&region.graph, &facts)?;
         picked.push(Picked { name, nodes, region, concrete, choice, key });
+        tuner.progress.step()?;
     }
+    tuner.progress.finish(phase);
     Ok(picked)
 }
 
@@ -346,7 +358,7 @@ fn compile_picked(tuner: &mut Tuner<'_>, picked: &[Picked]) -> Result<HashMap<St
     let mut seen = HashSet::new();
     first.extend(picked.iter().filter(|p| seen.insert(&p.key)));
     let jobs: Vec<_> = first.iter().map(|p| (&p.region, &p.choice.tactic)).collect();
-    let blobs = compile_all(tuner.backend, tuner.target, &jobs);
+    let blobs = compile_all(tuner.backend, tuner.target, &jobs, &mut tuner.progress)?;
     tuner.spent.compiling += start.elapsed();
     let backend = || tuner.backend.name().to_owned();
     let named = first.iter().zip(blobs).map(|(p, blob)| {
@@ -362,7 +374,6 @@ fn build_bodies(
     g: &Graph,
     node: &Node,
     points: &Points,
-    progress: Progress<'_>,
     all: &mut Chosen,
 ) -> Result<Vec<Program>, BuildError> {
     let usual = bodies::region_facts(g, node, &points.sure)?;
@@ -371,6 +382,8 @@ fn build_bodies(
         points.spans.iter().map(inside).collect::<Result<Vec<Span>, BuildError>>()
     };
     let mut programs = Vec::with_capacity(node.regions.len());
+    let phase =
+        tuner.progress.start(format!("building the bodies of \"{}\"", node.name), node.regions.len())?;
     for (i, region) in node.regions.iter().enumerate() {
         let mut body = region.clone();
         bodies::forget_weights(&mut body);
@@ -379,17 +392,18 @@ fn build_bodies(
         let spans = spans(i)?;
         let given = Given::Facts(&usual[i], &spans);
         let mut search = Search { tuner: &mut *tuner, cx, given, considered: Vec::new() };
-        let (Formed { mut graph, points, regions }, _) = search.build(body, progress)?;
+        let (Formed { mut graph, points, regions }, _) = search.build(body)?;
         let considered = search.considered;
         tuner.config.refit.finish(&mut graph);
         let slices = flow::slices(node, i, &graph, tuner.target);
-        let Chosen { steps, reports, inside } =
-            choose_all(tuner, &graph, regions, &points, &slices, progress)?;
+        let Chosen { steps, reports, inside } = choose_all(tuner, &graph, regions, &points, &slices)?;
         let path = |name: String| format!("{} / {name}", region.name);
         all.reports.extend(reports.into_iter().map(|r| StepReport { name: path(r.name), ..r }));
         let considered = considered.into_iter().chain(inside);
         all.inside.extend(considered.map(|c| Considered { layer: path(c.layer), ..c }));
         programs.push(planned(graph, steps, &points, tuner.target));
+        tuner.progress.step()?;
     }
+    tuner.progress.finish(phase);
     Ok(programs)
 }

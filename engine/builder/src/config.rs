@@ -1,6 +1,6 @@
 //! Options of a build.
 
-use crate::{Refit, Selector, TacticRule};
+use crate::{MemoryPool, Monitor, Refit, Selector, TacticRule};
 use kiln_ir::DType;
 use kiln_plan::Profile;
 use std::collections::BTreeMap;
@@ -65,6 +65,8 @@ pub struct BuildConfig {
     pub io_type: Option<DType>,
     /// Strictness of the types that layers ask for.
     pub constraints: Constraints,
+    /// Tensors of the network by name that runs can report to a debug listener, beside those that the network marks.
+    pub debug_tensors: Vec<String>,
     /// Weights that a refit may replace.
     pub refit: Refit,
     /// Fold constants.
@@ -95,6 +97,8 @@ pub struct BuildConfig {
     pub reject_empty: bool,
     /// Let equal layers share times, and use those of the timing cache. Off: each layer is timed on its own.
     pub share_times: bool,
+    /// Limits in bytes of the memory that kernels may use. What is not named has the limit of the device.
+    pub pools: BTreeMap<MemoryPool, u64>,
     /// Candidates timed for a region at most.
     pub max_tactics: usize,
     /// A candidate whose estimate is this many times the best one is not timed.
@@ -103,6 +107,8 @@ pub struct BuildConfig {
     pub samples: u32,
     /// Ranges of input shapes. Empty: the network's own shapes, which must be static.
     pub profiles: Vec<Profile>,
+    /// Told of the phases of the build; may cancel it.
+    pub monitor: Option<Monitor>,
     /// Refuse networks whose runs would need the host in between: for contents that only the device knows, for checks, to
     /// decide control flow, or for sizes that nothing bounds. Errors name every layer with the reason. A layer whose results
     /// have a size within bounds is computed on the device, and only reported (`Built::host_layers`): the host reads the size.
@@ -121,6 +127,7 @@ impl Default for BuildConfig {
             strong_types: false,
             io_type: None,
             constraints: Constraints::None,
+            debug_tensors: Vec::new(),
             refit: Refit::Off,
             fold: true,
             fold_limit: 1 << 30,
@@ -135,10 +142,12 @@ impl Default for BuildConfig {
             selector: None,
             reject_empty: false,
             share_times: true,
+            pools: BTreeMap::new(),
             max_tactics: 6,
             estimate_limit: 8.0,
             samples: 5,
             profiles: Vec::new(),
+            monitor: None,
             strict: false,
         }
     }

@@ -1,7 +1,8 @@
 //! Errors of a build.
 
+use crate::MemoryPool;
 use kiln_backend::{BackendError, Region};
-use kiln_ir::{Graph, IrError};
+use kiln_ir::{ErrorCode, Graph, IrError};
 use kiln_plan::HostLayer;
 use thiserror::Error;
 
@@ -121,6 +122,28 @@ pub enum BuildError {
         /// Some names of weights.
         known: String,
     },
+    /// A limit of a pool of memory that is not allowed.
+    #[error("the pool \"{pool}\" cannot have {limit} bytes: {message}")]
+    Pool {
+        /// The pool.
+        pool: MemoryPool,
+        /// The limit that was asked for.
+        limit: u64,
+        /// Reason, and what is allowed.
+        message: String,
+        /// Class of the error: too small, or too large.
+        code: ErrorCode,
+    },
+    /// A tensor that is to be debugged does not exist.
+    #[error(
+        "no tensor outside of loops and conditionals is named \"{name}\", so that it cannot be debugged; there are {known}, …"
+    )]
+    UnknownTensor {
+        /// The name asked for.
+        name: String,
+        /// Some names of tensors.
+        known: String,
+    },
     /// The progress callback asked to stop.
     #[error("cancelled")]
     Cancelled,
@@ -130,6 +153,28 @@ pub enum BuildError {
 }
 
 impl BuildError {
+    /// Class of the error.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            BuildError::Network(e) => e.code(),
+            BuildError::Graph(e) => e.code(),
+            BuildError::Pass { .. } => ErrorCode::Internal,
+            BuildError::NoTactic { .. } | BuildError::NeedsHost { .. } => ErrorCode::UnsupportedState,
+            BuildError::TacticSource { .. }
+            | BuildError::Profile(_)
+            | BuildError::Precision { .. }
+            | BuildError::Selection { .. } => ErrorCode::InvalidConfig,
+            BuildError::Backend { source, .. } => source.class(),
+            BuildError::CacheMiss { .. } | BuildError::Process(_) => ErrorCode::InvalidState,
+            BuildError::OtherCache { .. }
+            | BuildError::OtherRecord { .. }
+            | BuildError::UnknownTensor { .. }
+            | BuildError::UnknownWeights { .. } => ErrorCode::InvalidArgument,
+            BuildError::Pool { code, .. } => *code,
+            BuildError::Cancelled => ErrorCode::Unspecified,
+        }
+    }
+
     /// The error with names of a region's inputs, which the backend does not see.
     pub(crate) fn with_names(mut self, g: &Graph, region: &Region) -> BuildError {
         if let BuildError::NoTactic { inputs, .. } = &mut self {

@@ -101,6 +101,11 @@ impl Borders {
                 }
             }
         }
+        // What debugging may ask for is written, and free behind its step.
+        for v in g.kept() {
+            let at = g.producer(v).and_then(|(n, _)| step_of.get(&n));
+            last.entry(v).or_insert(at.copied().unwrap_or(0));
+        }
         for v in &g.outputs {
             last.insert(*v, steps.len());
         }

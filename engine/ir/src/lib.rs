@@ -11,6 +11,7 @@ pub mod dim;
 pub mod dtype;
 mod elements;
 pub mod error;
+mod error_code;
 pub mod eval;
 pub mod expr;
 mod fact;
@@ -35,6 +36,7 @@ pub use dim::{Bindings, Dim, DimKind};
 pub use dtype::DType;
 pub use elements::{Element, ElementError};
 pub use error::{IrError, OpError};
+pub use error_code::{ErrorCode, ErrorLog, ErrorRecorder, describe};
 pub use fact::{Fact, Value};
 pub use graph::{
     Graph, LoopOut, LoopOutputKind, LoopShape, Node, NodeId, Recipe, Source, ValueId, Weight, WeightUse,

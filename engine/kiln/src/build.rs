@@ -34,6 +34,8 @@ pub struct BuildOptions {
     pub config: BuildConfig,
     /// Shapes of dynamic inputs; dimensions that are not set are 1.
     pub shapes: ShapeRequest,
+    /// Shapes of further optimization profiles, behind that of `shapes` (if any are set there).
+    pub profiles: Vec<ShapeRequest>,
     /// A file of times: read before the build and added to as times are taken, unless the build is locked. A file that
     /// cannot be read or written is a warning.
     pub timing_cache: Option<PathBuf>,
@@ -163,11 +165,13 @@ fn build_on(
     if config.profiles.is_empty() {
         let io = graph_io(graph);
         let varies = io.iter().any(|t| t.is_shape_input || t.ty().static_dims().is_none());
-        let shaped = options.shapes.profile(&io, &|_, _| 1)?;
-        if varies || !options.shapes.is_empty() {
+        let only = options.profiles.is_empty();
+        let first = std::iter::once(&options.shapes).filter(|s| !s.is_empty() || only && varies);
+        for request in first.chain(&options.profiles) {
+            let shaped = request.profile(&io, &|_, _| 1)?;
             shaped.profile.check(&io)?;
-            config.profiles = vec![shaped.profile];
-            assumed = shaped.assumed;
+            config.profiles.push(shaped.profile);
+            assumed.extend(shaped.assumed);
         }
     }
     if options.strip_weights && config.refit == Refit::Off {

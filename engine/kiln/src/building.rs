@@ -2,10 +2,12 @@
 
 use crate::build::{BuildOptions, Built, build};
 use crate::model::Model;
-use crate::{EngineBuilder, Error};
+use crate::{EngineBuilder, Error, ShapeRequest};
 use kiln_backend::Target;
 use kiln_builder::cache::TimingCache;
-use kiln_builder::{AlgorithmSelector, BuildConfig, Progress, Refit, Selector, TacticRecord};
+use kiln_builder::{
+    AlgorithmSelector, BuildConfig, Monitor, Progress, ProgressMonitor, Refit, Selector, TacticRecord,
+};
 use kiln_runtime::Backends;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -38,6 +40,25 @@ impl EngineBuilder {
     /// Sets the least shape of a dynamic input, the one that kernels are chosen for, and its greatest one.
     pub fn shapes(mut self, input: &str, min: &[i64], opt: &[i64], max: &[i64]) -> Self {
         self.options.shapes.min(input, min).opt(input, opt).max(input, max);
+        self
+    }
+
+    /// Adds an optimization profile: shapes of dynamic inputs, and values of shape inputs.
+    ///
+    /// ```
+    /// # let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/digits/lenet_a.onnx");
+    /// use kiln::{Engine, ShapeRequest};
+    ///
+    /// let mut one = ShapeRequest::default();
+    /// one.fixed("input", &[1, 1, 28, 28]);
+    /// let mut many = ShapeRequest::default();
+    /// many.min("input", &[2, 1, 28, 28]).opt("input", &[32, 1, 28, 28]).max("input", &[64, 1, 28, 28]);
+    /// let engine = Engine::builder().backend("cpu").profile(one).profile(many).build(model)?;
+    /// assert_eq!(engine.profiles().len(), 2);
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
+    pub fn profile(mut self, shapes: ShapeRequest) -> Self {
+        self.options.profiles.push(shapes);
         self
     }
 
@@ -83,6 +104,12 @@ impl EngineBuilder {
         self
     }
 
+    /// Reports the phases of the build to this monitor. Set after [`config`](EngineBuilder::config), which sets it, too.
+    pub fn monitor<M: ProgressMonitor + 'static>(mut self, monitor: Arc<Mutex<M>>) -> Self {
+        self.options.config.monitor = Some(Monitor::new(monitor));
+        self
+    }
+
     /// Sets precision, folding, fusion, search, strictness and limits.
     pub fn config(mut self, config: BuildConfig) -> Self {
         self.options.config = config;
@@ -118,8 +145,10 @@ impl EngineBuilder {
         M: TryInto<Model>,
         Error: From<M::Error>,
     {
-        self.load_layers();
-        self.build_network(model.try_into()?, &self.found(), progress)
+        self.recorded(|| {
+            self.load_layers();
+            self.build_network(model.try_into()?, &self.found(), progress)
+        })
     }
 
     pub(crate) fn build_network(
@@ -140,6 +169,7 @@ impl EngineBuilder {
             (o.device != 0, "device"),
             (o.target.is_some(), "target"),
             (!o.shapes.is_empty(), "shapes"),
+            (!o.profiles.is_empty(), "profile"),
             (o.timing_cache.is_some(), "timing_cache"),
             (o.portable, "portable"),
             (o.strip_weights, "strip_weights"),

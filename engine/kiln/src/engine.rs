@@ -5,10 +5,12 @@ use crate::backends::layers;
 use crate::build::{BuildOptions as Options, BuildReport, Built};
 use crate::model::{Content, Model};
 use crate::{DiscoverOptions, Error, backends};
-use kiln_ir::Tensor;
+use kiln_ir::{ErrorRecorder, Tensor, describe};
 use kiln_plan::{Plan, PlanHeader};
 use kiln_runtime::{Backends, Outputs};
+use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// Options of a program that builds nothing.
 #[cfg(not(feature = "build"))]
@@ -105,6 +107,17 @@ pub struct EngineBuilder {
     pub(crate) options: Options,
     plugins: DiscoverOptions,
     backends: Option<Backends>,
+    recorder: Option<Recorder>,
+}
+
+/// A recorder that builders share.
+#[derive(Clone)]
+struct Recorder(Arc<dyn ErrorRecorder>);
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ErrorRecorder")
+    }
 }
 
 impl EngineBuilder {
@@ -126,6 +139,31 @@ impl EngineBuilder {
         self
     }
 
+    /// Reports errors of the build, of the engine and of its contexts to a recorder, beside returning them.
+    ///
+    /// ```
+    /// use kiln::{Engine, ErrorCode, ErrorLog};
+    /// use std::sync::Arc;
+    ///
+    /// let log = Arc::new(ErrorLog::new(16));
+    /// let refused = Engine::builder().backend("none").error_recorder(log.clone()).build(kiln::Network::new("net"));
+    /// assert!(refused.is_err());
+    /// assert_eq!(log.get(0).map(|(code, _)| code), Some(ErrorCode::InvalidArgument));
+    /// ```
+    pub fn error_recorder(mut self, recorder: Arc<dyn ErrorRecorder>) -> Self {
+        self.recorder = Some(Recorder(recorder));
+        self
+    }
+
+    /// A result, reported if it is an error.
+    pub(crate) fn recorded<T>(&self, f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        f().inspect_err(|e| {
+            if let Some(Recorder(recorder)) = &self.recorder {
+                recorder.report(e.code(), &describe(e));
+            }
+        })
+    }
+
     /// Makes an engine: builds a network, or loads a plan on the backend that it names.
     ///
     /// # Errors
@@ -136,8 +174,13 @@ impl EngineBuilder {
         M: TryInto<Model>,
         Error: From<M::Error>,
     {
+        let engine = self.recorded(|| self.make(model.try_into()?))?;
+        engine.set_error_recorder(self.recorder.clone().map(|Recorder(r)| r));
+        Ok(engine)
+    }
+
+    fn make(&self, model: Model) -> Result<Engine, Error> {
         self.load_layers();
-        let model = model.try_into()?;
         if let Some(header) = model.plan() {
             self.check_built(header)?;
         }

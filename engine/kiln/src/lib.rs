@@ -69,6 +69,7 @@ mod building;
 pub mod calibration;
 #[cfg(feature = "build")]
 mod calibration_table;
+mod codes;
 mod engine;
 mod error;
 #[cfg(feature = "build")]
@@ -89,8 +90,13 @@ pub use shapes::{ShapeRequest, Shaped};
 
 pub use kiln_backend::{Backend, BackendError, Target};
 #[cfg(feature = "build")]
-pub use kiln_builder::{BuildConfig, Constraints, LayerTypes, Narrowing, Progress, Refit};
-pub use kiln_ir::{DType, Dim, Element, ElementError, Elems, OpError, Tensor, TensorType, WeightsRole};
+pub use kiln_builder::{
+    BuildConfig, Constraints, LayerTypes, MemoryPool, Monitor, Narrowing, Progress, ProgressMonitor, Refit,
+};
+pub use kiln_ir::{
+    DType, Dim, Element, ElementError, Elems, ErrorCode, ErrorLog, ErrorRecorder, OpError, Tensor,
+    TensorType, WeightsRole,
+};
 #[cfg(feature = "build")]
 pub use kiln_network::Network;
 pub use kiln_plan::{
@@ -98,8 +104,8 @@ pub use kiln_plan::{
     Requirement, Verbosity,
 };
 pub use kiln_runtime::{
-    Backends, Canceller, ExecutionContext, LayerCost, LayerTime, NamedWeight, Outputs, RecipeReport,
-    RefitReport, Refitter, RunCounters, RuntimeError, strip, verify_recipes,
+    Backends, Canceller, DebugListener, ExecutionContext, LayerCost, LayerTime, NamedWeight, Outputs,
+    RecipeReport, RefitReport, Refitter, RunCounters, RuntimeError, strip, verify_recipes,
 };
 
 #[cfg(feature = "build")]

@@ -1,6 +1,6 @@
 //! Errors of a network as a whole; errors of one layer's inputs are an [`OpError`](kiln_ir::OpError).
 
-use kiln_ir::IrError;
+use kiln_ir::{ErrorCode, IrError};
 use thiserror::Error;
 
 /// A rule of the network definition that is broken. Every variant names the layers or tensors that break it.
@@ -298,4 +298,23 @@ pub enum NetworkError {
         /// The conditional.
         construct: String,
     },
+}
+
+impl NetworkError {
+    /// Class of the error: networks that are not legal are [`ErrorCode::InvalidConfig`], those that ask for a layer or tensor that
+    /// is not there [`ErrorCode::InvalidArgument`].
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            NetworkError::Ir(e) => e.code(),
+            NetworkError::NoOutput { .. }
+            | NetworkError::NoInput { .. }
+            | NetworkError::Kind { .. }
+            | NetworkError::NoSuch(_)
+            | NetworkError::Name { .. }
+            | NetworkError::NotMarked(_)
+            | NetworkError::NoWeights { .. } => ErrorCode::InvalidArgument,
+            NetworkError::InUse { .. } => ErrorCode::InvalidState,
+            _ => ErrorCode::InvalidConfig,
+        }
+    }
 }

@@ -20,6 +20,7 @@
 
 mod body;
 mod change;
+mod debug;
 mod defs;
 mod error;
 mod flow;
@@ -75,6 +76,7 @@ pub struct Network {
     inputs: Vec<TensorId>,
     outputs: Vec<TensorId>,
     shape_outputs: Vec<TensorId>,
+    debug: Vec<TensorId>,
     constructs: Vec<Construct>,
 }
 
@@ -92,6 +94,7 @@ impl Network {
             inputs: Vec::new(),
             outputs: Vec::new(),
             shape_outputs: Vec::new(),
+            debug: Vec::new(),
             constructs: Vec::new(),
         }
     }

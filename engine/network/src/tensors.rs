@@ -42,10 +42,19 @@ pub(super) enum TensorSource {
     Removed,
 }
 
+/// Names dimensions of -1, each for itself.
+fn name_unknown(input: &str, dims: &mut [Dim]) {
+    for (axis, d) in dims.iter_mut().enumerate().filter(|(_, d)| d.as_const() == Some(-1)) {
+        *d = Dim::host(format!("{input}.{axis}"));
+    }
+}
+
 impl Network {
-    /// Adds an input. Unknown dimensions are [`kiln_ir::Dim::host`] symbols: equal names are equal at run time.
-    pub fn add_input(&mut self, name: &str, ty: TensorType) -> Result<TensorId, NetworkError> {
+    /// Adds an input. Unknown dimensions are [`kiln_ir::Dim::host`] symbols: equal names are equal at run time. A dimension of -1 is
+    /// unknown, too, and equal to no other; [`Network::set_dimension_name`] names it.
+    pub fn add_input(&mut self, name: &str, mut ty: TensorType) -> Result<TensorId, NetworkError> {
         check_name(name)?;
+        name_unknown(name, &mut ty.dims);
         if let Some((axis, n)) = ty.negative_dim() {
             let why = format!("input \"{name}\" is {ty}: size {n} of axis {axis}, wants 0 or more");
             return Err(IrError::Structure(why).into());
@@ -208,7 +217,7 @@ impl Network {
     }
 
     /// Replaces the dimensions of an input, the implicit batch left out; everything that depends on it is
-    /// inferred again.
+    /// inferred again. A dimension of -1 is unknown.
     pub fn set_dimensions(&mut self, input: TensorId, dims: impl Into<Vec<Dim>>) -> Result<(), NetworkError> {
         self.known(input)?;
         let data = self.tensor(input);
@@ -217,7 +226,9 @@ impl Network {
         }
         let (name, dtype) = (data.name.clone(), data.fact.ty.dtype);
         let lead = data.fact.ty.dims.first().cloned().filter(|_| self.implicit_batch);
-        let mut ty = self.with_batch(&name, TensorType { dtype, dims: dims.into() })?;
+        let mut dims = dims.into();
+        name_unknown(&name, &mut dims);
+        let mut ty = self.with_batch(&name, TensorType { dtype, dims })?;
         if let (Some(lead), Some(d)) = (lead, ty.dims.first_mut()) {
             *d = lead;
         }
@@ -351,6 +362,7 @@ impl Network {
             return Err(in_use(user));
         }
         self.inputs.retain(|&t| t != tensor);
+        self.debug.retain(|&t| t != tensor);
         let data = &mut self.tensors[tensor.0 as usize];
         data.source = TensorSource::Removed;
         self.by_name.remove(&data.name);

@@ -1,5 +1,6 @@
 //! Errors of a plan file.
 
+use kiln_ir::ErrorCode;
 use thiserror::Error;
 
 /// An error of reading or writing a plan file.
@@ -72,6 +73,24 @@ pub enum PlanError {
     /// The program breaks a rule.
     #[error("the plan's program is illegal: {0}")]
     Program(String),
+}
+
+impl PlanError {
+    /// Class of the error.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            PlanError::Io { .. }
+            | PlanError::Magic { .. }
+            | PlanError::Truncated { .. }
+            | PlanError::Hash { .. }
+            | PlanError::Layout(_)
+            | PlanError::MissingSection(_)
+            | PlanError::Payload { .. }
+            | PlanError::Program(_) => ErrorCode::InvalidArgument,
+            PlanError::Version { .. } => ErrorCode::UnsupportedState,
+            PlanError::Unloadable(_) => ErrorCode::Internal,
+        }
+    }
 }
 
 /// An optimization profile that is illegal, or does not fit the network.

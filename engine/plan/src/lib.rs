@@ -29,6 +29,7 @@ mod header;
 mod header_wire;
 pub mod host;
 mod inspect;
+mod inspect_at;
 mod io;
 mod layout;
 mod parts;

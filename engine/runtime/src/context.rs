@@ -1,22 +1,26 @@
 //! Execution contexts: one run at a time, inputs and outputs by name.
 
 pub(crate) mod cost;
+pub(crate) mod debug;
 mod gone;
 pub(crate) mod layers;
 mod native_settings;
 mod on_device;
+mod output_size;
 
+use self::debug::Debugging;
 use self::gone::Gone;
 use self::native_settings::NativeSettings;
 use crate::cancel::Control;
 use crate::engine::{Engine, Loaded, Shared, unknown};
+use crate::recording::Recorder;
 use crate::selection::{RuntimeInput, check, select};
 use crate::shapes::{check_shape, check_symbols};
 use crate::{Canceller, IoTensor, Outputs, RuntimeError};
 use kiln_backend::process::check_process;
 use kiln_backend::process::is_forked;
 use kiln_backend::{BackendError, Context, Counters, Shapes, stop};
-use kiln_ir::{Source, Tensor, TensorType};
+use kiln_ir::{Source, Tensor, TensorType, ValueId};
 use kiln_plan::{LayerTable, ProfileError};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -37,6 +41,8 @@ pub struct ExecutionContext {
     /// Whether each input is in the caller's memory.
     bound: Vec<bool>,
     native: NativeSettings,
+    debugging: Debugging,
+    pub(crate) recorder: Recorder,
 }
 
 /// Settings of one input.
@@ -62,7 +68,7 @@ pub struct RunCounters {
 impl Engine {
     /// A context with memory of its own. Contexts of one engine may run at the same time, each on one thread.
     pub fn create_context(&self) -> Result<ExecutionContext, RuntimeError> {
-        ExecutionContext::new(self.shared.clone())
+        self.shared.recorder.note(ExecutionContext::new(self.shared.clone()))
     }
 }
 
@@ -78,6 +84,8 @@ impl ExecutionContext {
             slots: vec![Slot::default(); engine.inputs],
             bound: vec![false; engine.inputs],
             native: NativeSettings::default(),
+            debugging: Debugging::default(),
+            recorder: Recorder::of(engine.recorder.get()),
             engine,
             loaded,
             context,
@@ -91,16 +99,21 @@ impl ExecutionContext {
     /// Runs once: all inputs by name in any order, outputs by name in the engine's order. Inputs set before are
     /// forgotten.
     pub fn run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Outputs, RuntimeError> {
+        let result = self.try_run(inputs);
+        self.recorder.note(result)
+    }
+
+    fn try_run(&mut self, inputs: &[(&str, Tensor)]) -> Result<Outputs, RuntimeError> {
         self.clear_inputs();
         let mut seen = HashSet::new();
         for (name, tensor) in inputs {
             if !seen.insert(*name) {
                 return Err(RuntimeError::DuplicateInput { name: (*name).to_owned() });
             }
-            self.set_input(name, tensor.clone())?;
+            self.try_set_input(name, tensor.clone())?;
         }
-        self.enqueue()?;
-        self.outputs()
+        self.try_enqueue()?;
+        self.try_outputs()
     }
 
     /// Forgets all inputs and shapes.
@@ -110,6 +123,11 @@ impl ExecutionContext {
 
     /// Sets an input; it stays set for the following runs.
     pub fn set_input(&mut self, name: &str, tensor: Tensor) -> Result<(), RuntimeError> {
+        let result = self.try_set_input(name, tensor);
+        self.recorder.note(result)
+    }
+
+    fn try_set_input(&mut self, name: &str, tensor: Tensor) -> Result<(), RuntimeError> {
         let i = self.engine.input(name)?;
         let io = &self.engine.io[i];
         if tensor.dtype() != io.dtype {
@@ -126,6 +144,11 @@ impl ExecutionContext {
 
     /// Sets the shape of an input, to ask for output shapes before there is data. Data of another shape is forgotten.
     pub fn set_input_shape(&mut self, name: &str, shape: &[usize]) -> Result<(), RuntimeError> {
+        let result = self.try_set_input_shape(name, shape);
+        self.recorder.note(result)
+    }
+
+    fn try_set_input_shape(&mut self, name: &str, shape: &[usize]) -> Result<(), RuntimeError> {
         let i = self.engine.input(name)?;
         check_shape(&self.engine.io[i], shape)?;
         let slot = &mut self.slots[i];
@@ -136,6 +159,11 @@ impl ExecutionContext {
 
     /// Runs only within this profile from now on; `None` (the default) takes whichever fits.
     pub fn set_profile(&mut self, profile: Option<usize>) -> Result<(), RuntimeError> {
+        let result = self.try_set_profile(profile);
+        self.recorder.note(result)
+    }
+
+    fn try_set_profile(&mut self, profile: Option<usize>) -> Result<(), RuntimeError> {
         let count = self.engine.profiles.len();
         if let Some(p) = profile.filter(|&p| p >= count) {
             return Err(RuntimeError::Profile(ProfileError(format!(
@@ -159,6 +187,11 @@ impl ExecutionContext {
     /// Types of the outputs for the shapes set so far. Dimensions that only the run determines are symbols; their
     /// [`kiln_ir::Dim::upper_bound`] is the most that they can be.
     pub fn infer_shapes(&mut self) -> Result<Vec<(String, TensorType)>, RuntimeError> {
+        let result = self.try_infer_shapes();
+        self.recorder.note(result)
+    }
+
+    fn try_infer_shapes(&mut self) -> Result<Vec<(String, TensorType)>, RuntimeError> {
         let shapes = self.shapes()?;
         let outs = &self.loaded.program.graph.outputs;
         let named = self.engine.output_tensors().iter().zip(outs);
@@ -178,6 +211,11 @@ impl ExecutionContext {
 
     /// Starts a run with the inputs set. Everything about them is checked before anything runs.
     pub fn enqueue(&mut self) -> Result<(), RuntimeError> {
+        let result = self.try_enqueue();
+        self.recorder.note(result)
+    }
+
+    fn try_enqueue(&mut self) -> Result<(), RuntimeError> {
         check_process()?;
         let absent = self.engine.absent();
         if !absent.is_empty() {
@@ -202,6 +240,7 @@ impl ExecutionContext {
         let started = self.under_flag(|context| context.enqueue(&inputs, &shapes));
         started.map_err(|e| self.ended(e))?;
         self.in_flight = true;
+        self.debugging.begin();
         Ok(())
     }
 
@@ -224,6 +263,11 @@ impl ExecutionContext {
 
     /// Waits for the run and returns its outputs, once.
     pub fn outputs(&mut self) -> Result<Outputs, RuntimeError> {
+        let result = self.try_outputs();
+        self.recorder.note(result)
+    }
+
+    fn try_outputs(&mut self) -> Result<Outputs, RuntimeError> {
         if !std::mem::take(&mut self.in_flight) {
             return Err(RuntimeError::State(
                 "there is no run whose outputs were not taken; call enqueue".into(),
@@ -235,19 +279,30 @@ impl ExecutionContext {
         if let Some(cause) = self.control.end() {
             return Err(cause.error(String::new()));
         }
+        self.report_debug()?;
         Ok(self.engine.output_tensors().iter().map(|t| t.name.clone()).zip(outs).collect())
     }
 
     /// Keeps values between layers so that [`ExecutionContext::observe`] can read them, from the next run on.
     pub fn set_observable(&mut self, on: bool) {
         self.observable = on;
-        self.context.set_observable(on);
+        self.keep_values();
     }
 
     /// A tensor of the last run by name: an input, weight, output or value between layers.
     pub fn observe(&mut self, name: &str) -> Result<Tensor, RuntimeError> {
+        let result = self.try_observe(name);
+        self.recorder.note(result)
+    }
+
+    fn try_observe(&mut self, name: &str) -> Result<Tensor, RuntimeError> {
+        let found = self.loaded.program.graph.find(name);
+        self.value(found.ok_or_else(|| unknown(&self.engine.io, "tensor", name))?)
+    }
+
+    /// A value of the last run.
+    fn value(&mut self, v: ValueId) -> Result<Tensor, RuntimeError> {
         let graph = &self.loaded.program.graph;
-        let v = graph.find(name).ok_or_else(|| unknown(&self.engine.io, "tensor", name))?;
         if let Source::Weight(w) = &graph.value(v).source {
             return Ok(w.tensor.clone());
         }
@@ -261,11 +316,21 @@ impl ExecutionContext {
     /// Runs the kernels of the last run again so many times, without transfers: the time of each run on the device in
     /// nanoseconds. Refused where a run needs the host in between, or the device can't tell.
     pub fn time_runs(&mut self, runs: u32) -> Result<Vec<f64>, RuntimeError> {
+        let result = self.try_time_runs(runs);
+        self.recorder.note(result)
+    }
+
+    fn try_time_runs(&mut self, runs: u32) -> Result<Vec<f64>, RuntimeError> {
         self.context.time_runs(runs).map_err(|e| self.engine.backend_error(e))
     }
 
     /// The layers at the shapes set, in the detail that the plan stores.
     pub fn inspector(&mut self) -> Result<LayerTable, RuntimeError> {
+        let result = self.try_inspector();
+        self.recorder.note(result)
+    }
+
+    fn try_inspector(&mut self) -> Result<LayerTable, RuntimeError> {
         let shapes = self.shapes()?;
         let verbosity = self.engine.header.verbosity;
         Ok(LayerTable::with_shapes(&self.loaded.program, verbosity, Some(&shapes)))
@@ -283,7 +348,7 @@ impl ExecutionContext {
             return Ok(());
         }
         let mut context = current.executable.context().map_err(|e| self.engine.backend_error(e))?;
-        context.set_observable(self.observable);
+        context.set_observable(self.observable || self.debugging.is_active());
         self.native.apply(&mut *context).map_err(|e| self.engine.backend_error(e))?;
         self.control.replace(context.stop_flag().unwrap_or_default());
         let old = std::mem::replace(&mut self.context, context);

@@ -3,6 +3,7 @@
 use crate::RuntimeError;
 use crate::backends::Backends;
 use crate::plugin_check;
+use crate::recording::Recorder;
 use crate::shapes::ShapeCache;
 use kiln_backend::process::{check_process, is_forked};
 use kiln_backend::{Backend, BackendError, Device, Executable, Place, Program, Target};
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     absent: RwLock<Arc<[AbsentWeight]>>,
     /// Held while a refit makes new weights, so that two do not lose each other's.
     pub(crate) refitting: Mutex<()>,
+    /// Told of errors.
+    pub(crate) recorder: Recorder,
     /// Loaded program of new runs; a refit replaces it.
     current: RwLock<Arc<Loaded>>,
 }
@@ -145,6 +148,7 @@ impl Engine {
             layers,
             network,
             refitting: Mutex::new(()),
+            recorder: Recorder::default(),
             current,
         };
         Ok(Engine { shared: Arc::new(shared) })
@@ -163,7 +167,7 @@ impl Engine {
     /// The input or output of this name (the input, if both have it).
     pub fn io_tensor(&self, name: &str) -> Result<&IoTensor, RuntimeError> {
         let found = self.shared.io.iter().find(|t| t.name == name);
-        found.ok_or_else(|| unknown(&self.shared.io, "tensor", name))
+        self.shared.recorder.note(found.ok_or_else(|| unknown(&self.shared.io, "tensor", name)))
     }
 
     /// Optimization profiles of the engine.
@@ -280,7 +284,16 @@ pub(crate) fn backend_error(backend: &str, source: BackendError) -> RuntimeError
 }
 
 pub(crate) fn unknown(io: &[IoTensor], mode: &'static str, name: &str) -> RuntimeError {
-    let names: Vec<&str> = io.iter().map(|t| t.name.as_str()).collect();
+    unlisted(io.iter().map(|t| t.name.as_str()), mode, name)
+}
+
+/// The error for a name that is not among these.
+pub(crate) fn unlisted<'a>(
+    names: impl Iterator<Item = &'a str>,
+    mode: &'static str,
+    name: &str,
+) -> RuntimeError {
+    let names: Vec<&str> = names.collect();
     let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     RuntimeError::UnknownTensor { name: name.to_owned(), mode, known }
 }

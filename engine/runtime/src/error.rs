@@ -1,7 +1,7 @@
 //! Errors of loading or running an engine.
 
 use kiln_backend::BackendError;
-use kiln_ir::{DType, IrError};
+use kiln_ir::{DType, ErrorCode, IrError};
 use kiln_plan::{AbsentWeight, PlanError, ProfileError};
 use std::time::Duration;
 use thiserror::Error;
@@ -185,6 +185,12 @@ pub enum RuntimeError {
         /// Layer, as in [`RuntimeError::Cancelled`].
         layer: String,
     },
+    /// The debug listener refused a tensor.
+    #[error("the debug listener refused tensor \"{tensor}\"; the run is done, and its outputs are dropped")]
+    DebugListener {
+        /// The tensor.
+        tensor: String,
+    },
     /// The process was forked after it had used Kiln.
     #[error(transparent)]
     Forked(#[from] kiln_backend::process::Forked),
@@ -203,6 +209,37 @@ pub enum RuntimeError {
 }
 
 impl RuntimeError {
+    /// Class of the error.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            RuntimeError::UnknownTensor { .. }
+            | RuntimeError::DuplicateInput { .. }
+            | RuntimeError::DType { .. }
+            | RuntimeError::Rank { .. }
+            | RuntimeError::Dim { .. }
+            | RuntimeError::Symbol { .. }
+            | RuntimeError::OutsideProfile { .. }
+            | RuntimeError::NoProfile { .. }
+            | RuntimeError::Profile(_)
+            | RuntimeError::DuplicateBackend(_)
+            | RuntimeError::Refit(_) => ErrorCode::InvalidArgument,
+            RuntimeError::MissingInput { .. }
+            | RuntimeError::State(_)
+            | RuntimeError::Stripped { .. }
+            | RuntimeError::Forked(_) => ErrorCode::InvalidState,
+            RuntimeError::NoBackend { .. } | RuntimeError::PluginLayer { .. } => {
+                ErrorCode::FailedInitialization
+            }
+            RuntimeError::Incompatible(_) => ErrorCode::UnsupportedState,
+            RuntimeError::Cancelled { .. }
+            | RuntimeError::TimedOut { .. }
+            | RuntimeError::DebugListener { .. } => ErrorCode::Unspecified,
+            RuntimeError::Plan(e) => e.code(),
+            RuntimeError::Backend { source, .. } => source.class(),
+            RuntimeError::Ir(e) => e.code(),
+        }
+    }
+
     pub(crate) fn stripped(absent: &[AbsentWeight]) -> RuntimeError {
         let names: Vec<&str> = absent.iter().map(|a| a.name.as_str()).collect();
         RuntimeError::Stripped { count: names.len(), names: listed(&names) }

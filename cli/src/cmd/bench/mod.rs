@@ -97,11 +97,13 @@ fn measured(args: &Args, path: &Path, out: &Printer) -> Result<(Value, Subject),
     inputs.inputs = inputs.inputs.map(|pattern| beside(&pattern, path));
     let s = subject::open(path, &args.model, &inputs, out)?;
     let mut context = s.engine.create_context()?;
+    context.set_profile(args.inputs.use_profile)?;
     let limits = Limits {
         warm_up: Duration::from_millis(args.warm_up),
         iterations: args.iterations,
         duration: Duration::from_secs_f64(args.duration),
         resident: args.no_transfers,
+        profile: args.inputs.use_profile,
     };
     context.set_timeout(args.limits.timeout);
     let mut bar = Bar::default();

@@ -105,7 +105,7 @@ impl Search<'_, '_> {
             return Ok(Verdict::Hopeless(whole / apart));
         }
         let launch = launch(self.cx.target);
-        self.tuner.ahead(parts.iter().chain([&whole]).map(Item::parts));
+        self.tuner.ahead(parts.iter().chain([&whole]).map(Item::parts))?;
         let mut without = 0.0;
         for part in &parts {
             without += self.tuner.time(&part.layer, &part.region, &part.facts)? + launch;

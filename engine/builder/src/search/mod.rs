@@ -11,10 +11,10 @@ mod side;
 mod split;
 mod types;
 
-use crate::passes::{self, PassCx};
+use crate::passes::{self, Pass, PassCx, PassReport};
 use crate::points::{Points, Span};
 use crate::tuner::Tuner;
-use crate::{BuildConfig, BuildError, Progress, bodies, regions};
+use crate::{BuildConfig, BuildError, bodies, regions};
 use kiln_ir::{Fact, Graph, NodeId};
 use rewrite::{Rewrite, by_late_patterns, by_patterns, formats, next_class};
 use std::collections::BTreeSet;
@@ -92,28 +92,47 @@ pub struct Search<'a, 'b> {
 
 impl Search<'_, '_> {
     /// Decides all alternatives of a graph.
-    pub fn run(&mut self, g: Graph, progress: Progress<'_>) -> Result<Formed, BuildError> {
+    pub fn run(&mut self, g: Graph) -> Result<Formed, BuildError> {
         let mut best = self.form(g)?;
         if !self.cx.config.search {
             return Ok(best);
         }
+        let rewrites: [fn(&Graph, &PassCx<'_>) -> Vec<Rewrite>; 3] = [by_patterns, formats, by_late_patterns];
+        let cuts: [fn(&mut Self, &mut Formed) -> Result<(), BuildError>; 3] =
+            [Self::split, Self::join, Self::join_reductions];
+        let cuts = if self.cx.config.fuse { &cuts[..] } else { &[] };
+        let phase = self.tuner.progress.start("searching", rewrites.len() + cuts.len())?;
         let mut seen = BTreeSet::new();
-        for find in [by_patterns, formats, by_late_patterns] {
+        for find in rewrites {
             while let Some(class) = next_class(&best.graph, find(&best.graph, &self.cx), &mut seen)? {
-                if !progress("trying rewrites", seen.len() - 1, seen.len()) {
-                    return Err(BuildError::Cancelled);
-                }
+                let name = class.first().map_or("none", |r| r.name());
+                let one = self.tuner.progress.start(format!("trying {name}"), 1)?;
                 if self.decide(&best, &class)? {
                     best = self.take(best, &class)?;
                 }
+                self.tuner.progress.step()?;
+                self.tuner.progress.finish(one);
             }
+            self.tuner.progress.step()?;
         }
-        if self.cx.config.fuse {
-            self.split(&mut best)?;
-            self.join(&mut best)?;
-            self.join_reductions(&mut best)?;
+        for cut in cuts {
+            cut(self, &mut best)?;
+            self.tuner.progress.step()?;
         }
+        self.tuner.progress.finish(phase);
         Ok(best)
+    }
+
+    /// Runs passes, a step each.
+    fn passes(&mut self, g: &mut Graph, list: &[Pass]) -> Result<Vec<PassReport>, BuildError> {
+        let phase = self.tuner.progress.start("running passes", list.len())?;
+        let mut reports = Vec::with_capacity(list.len());
+        for pass in list {
+            reports.extend(passes::run_list(g, &self.cx, std::slice::from_ref(pass))?);
+            self.tuner.progress.step()?;
+        }
+        self.tuner.progress.finish(phase);
+        Ok(reports)
     }
 
     fn form(&self, graph: Graph) -> Result<Formed, BuildError> {

@@ -58,7 +58,7 @@ impl Search<'_, '_> {
             return Ok(Verdict::Hopeless(b / a));
         }
         let items = before.values().chain(after.values()).filter(|(_, n)| *n > 0);
-        self.tuner.ahead(items.map(|(i, _)| i.parts()));
+        self.tuner.ahead(items.map(|(i, _)| i.parts()))?;
         Ok(Verdict::Timed { without: self.cost(&before)?, with: self.cost(&after)? })
     }
 

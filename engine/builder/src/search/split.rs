@@ -53,7 +53,7 @@ impl Search<'_, '_> {
         if !lost && !cheaper {
             return Ok(None);
         }
-        self.tuner.ahead([&whole, &head, &rest].map(super::price::Item::parts));
+        self.tuner.ahead([&whole, &head, &rest].map(super::price::Item::parts))?;
         let mut time = |i: &super::price::Item| self.tuner.time(&i.layer, &i.region, &i.facts);
         let without = time(&whole)? + launch;
         let verdict = match (time(&head), time(&rest)) {

@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Rounds in which candidates are timed.
+const ROUNDS: usize = 3;
+
 /// A candidate is out once its least time is this many times the best.
 const ELIMINATE: f64 = 1.5;
 
@@ -64,8 +67,9 @@ impl Tuner<'_> {
             }
         };
         let _turn = self.store.as_ref().and_then(|store| store.turn());
-        let start = Instant::now();
         let device = self.opened()?;
+        let phase = self.progress.start(format!("timing \"{layer}\""), ROUNDS * blobs.len())?;
+        let start = Instant::now();
         let mut samples: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         let mut alive: Vec<usize> = (0..candidates.len()).filter(|i| blobs.contains_key(i)).collect();
         let (mut out, mut short) = (Vec::new(), false);
@@ -93,6 +97,7 @@ impl Tuner<'_> {
                     }
                     Err(source) => return Err(wrap(source)),
                 }
+                self.progress.step()?;
             }
             alive.retain(|i| !out.contains(i));
             out.iter().for_each(|&i| samples[i].clear());
@@ -104,6 +109,7 @@ impl Tuner<'_> {
             }
         }
         self.spent.timing += start.elapsed();
+        self.progress.finish(phase);
         self.timed += candidates.len();
         if !(short && samples.iter().all(Vec::is_empty)) {
             self.remember(key, describe(concrete), candidates, samples);
@@ -117,7 +123,7 @@ impl Tuner<'_> {
             return Ok(d.clone());
         }
         let backend = || self.backend.name().to_owned();
-        let opened = self.backend.open(self.target);
+        let opened = self.backend.open(self.own_target);
         let opened = opened.map_err(|source| BuildError::Backend { backend: backend(), source })?;
         Ok(self.device.insert(opened).clone())
     }

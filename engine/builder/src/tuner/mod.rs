@@ -7,6 +7,8 @@ use crate::cache::{CacheStore, Candidate, TimingCache, describe, key};
 use crate::inputs::can_be_timed;
 use crate::passes::Notes;
 use crate::passes::folding::FoldWork;
+use crate::pools;
+use crate::progress::Phases;
 use crate::selection::{self, Algorithm, LayerContext, TacticRule};
 use crate::{BuildConfig, BuildError};
 use kiln_backend::{Backend, Device, Region, Tactic, Target, flow};
@@ -23,8 +25,10 @@ mod whole;
 pub struct Tuner<'a> {
     /// Proposes, compiles and times.
     pub backend: &'a dyn Backend,
-    /// Device that the plan is for.
+    /// Device that the plan is for, with what the settings permit.
     pub target: &'a Target,
+    /// The device as the backend knows it.
+    pub own_target: &'a Target,
     /// Settings.
     pub config: &'a BuildConfig,
     /// Known times; new ones are added.
@@ -49,6 +53,8 @@ pub struct Tuner<'a> {
     pub folding: &'a FoldWork,
     /// Notes of passes.
     pub noted: &'a Notes,
+    /// Told of what is done.
+    pub(crate) progress: Phases<'a>,
 }
 
 /// A region at the usual shapes, with the tactics that may be timed and the key of their times.
@@ -156,7 +162,10 @@ impl Tuner<'_> {
 
     /// Compiles what is to be timed of these regions (with their layers' names and facts), by all processors. What fails is
     /// tried again, and told, where it is timed.
-    pub fn ahead<'r>(&mut self, regions: impl IntoIterator<Item = (&'r str, &'r Region, &'r [Fact])>) {
+    pub fn ahead<'r>(
+        &mut self,
+        regions: impl IntoIterator<Item = (&'r str, &'r Region, &'r [Fact])>,
+    ) -> Result<(), BuildError> {
         let mut jobs: Vec<(&Region, Tactic, (String, String))> = Vec::new();
         for (layer, region, facts) in regions {
             let Ok(site) = self.site(layer, region, facts) else { continue };
@@ -170,10 +179,11 @@ impl Tuner<'_> {
         jobs.dedup_by(|a, b| a.2 == b.2);
         let start = Instant::now();
         let what: Vec<_> = jobs.iter().map(|(region, t, _)| (*region, t)).collect();
-        let blobs = compile_all(self.backend, self.target, &what);
+        let blobs = compile_all(self.backend, self.target, &what, &mut self.progress)?;
         self.spent.compiling += start.elapsed();
         let made = jobs.into_iter().zip(blobs).filter_map(|((_, _, name), blob)| Some((name, blob.ok()?)));
         self.blobs.extend(made);
+        Ok(())
     }
 
     /// Will candidates of a site be timed?
@@ -257,7 +267,8 @@ impl Tuner<'_> {
 
     /// Settings that change what may be chosen from.
     fn flags(&self) -> String {
-        format!("max_tactics={} estimate_limit={}", self.config.max_tactics, self.config.estimate_limit)
+        let c = self.config;
+        format!("max_tactics={} estimate_limit={}{}", c.max_tactics, c.estimate_limit, pools::flags(c))
     }
 
     /// The error for a region that the backend refuses.
@@ -295,6 +306,7 @@ impl Tuner<'_> {
             )));
         }
         all.retain(|t| !excluded(t));
+        pools::keep_fitting(&mut all, concrete, self.config).map_err(refused)?;
         // Of ways to run control flow, whose time lies in its bodies, the backend names the most promising first.
         if all.iter().all(|t| t.name == flow::INTERPRETED) {
             return Ok(all);

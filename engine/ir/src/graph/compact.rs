@@ -91,6 +91,7 @@ impl PartialEq for Graph {
             && a.strong_types == b.strong_types
             && a.weight_uses == b.weight_uses
             && a.ranges == b.ranges
+            && a.debug == b.debug
             && a.values == b.values
             && a.nodes == b.nodes
             && a.inputs == b.inputs

@@ -13,7 +13,7 @@ pub struct Uses {
     starts: Vec<u32>,
     /// `(node, input position)`, by value, in execution order.
     readers: Vec<(NodeId, usize)>,
-    /// Values that are outputs of the graph.
+    /// Values that are outputs of the graph, or for debugging.
     outputs: HashSet<ValueId>,
 }
 
@@ -36,7 +36,7 @@ impl Uses {
             readers[*at as usize] = reader;
             *at += 1;
         }
-        Uses { starts, readers, outputs: g.outputs.iter().copied().collect() }
+        Uses { starts, readers, outputs: g.kept().collect() }
     }
 
     /// Readers of a value: `(node, input position)`, in execution order.

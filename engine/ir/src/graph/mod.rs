@@ -23,7 +23,7 @@ use crate::op::Op;
 use crate::tensor::Tensor;
 use crate::ty::TensorType;
 use minicbor::{Decode, Encode};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A value of a graph.
@@ -47,6 +47,9 @@ pub struct Graph {
     pub weight_uses: Vec<WeightUse>,
     /// Ranges of tensors by name, the least and the greatest value: builds that permit i8 quantize by them.
     pub ranges: BTreeMap<String, [f32; 2]>,
+    /// Names of tensors for debugging: of a finished graph they are written to memory, so that a run can report them. Passes
+    /// do not read them.
+    pub debug: BTreeSet<String>,
     pub(crate) values: Vec<ValueDef>,
     names: names::Names,
     pub(crate) nodes: Vec<Option<Node>>,

@@ -77,6 +77,11 @@ impl Graph {
         self.names.find(&self.values, name)
     }
 
+    /// Values that are there after a run: outputs, and tensors for debugging.
+    pub fn kept(&self) -> impl Iterator<Item = ValueId> + '_ {
+        self.outputs.iter().copied().chain(self.debug.iter().filter_map(|name| self.find(name)))
+    }
+
     /// `name`, or `name.2`, `name.3`… if a value has it already.
     pub fn unique_name(&self, name: &str) -> String {
         if self.find(name).is_none() {

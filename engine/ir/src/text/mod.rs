@@ -9,6 +9,7 @@
 //!   weight %w: f32[3,64] = ref 0x9ae16a3b2f90404f name "fc.w"  # many: a hash; `name` as refit knows it
 //!   role "fc" kernel "fc.w"                                # the layer that the weight belongs to, for a refit
 //!   range "y" [-6.0, 6.0]                                  # least and greatest value of a tensor, to quantize by
+//!   debug "y"                                              # a tensor that runs can report
 //!   weight %v: f32[64] = 0x0000803f… recipe ["b"] graph "fold" { … }
 //!   %y: f32[n,64] = matmul(%x, %w) {trans_a=true}          # attributes that are not defaults
 //!   %a: f32[n,5], %b: i64[n,5] = topk(%y, %c) @"layer" meta {precision=f16, outputs=[f32, _], text="note"}

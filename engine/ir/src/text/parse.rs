@@ -60,6 +60,9 @@ impl Parser<'_> {
             self.role(s)
         } else if self.accept_word("range")? {
             self.range(s)
+        } else if self.accept_word("debug")? {
+            s.g.debug.insert(self.string("the tensor's name in quotes")?);
+            Ok(())
         } else if self.accept_word("output")? {
             self.outputs(s)
         } else if self.accept_word("do")? {

@@ -44,6 +44,9 @@ pub(super) fn graph(out: &mut String, g: &Graph, depth: usize) {
     for (name, [lo, hi]) in &g.ranges {
         put!(out, "{inner}range {name:?} [{lo:?}, {hi:?}]\n");
     }
+    for name in &g.debug {
+        put!(out, "{inner}debug {name:?}\n");
+    }
     for (_, n) in g.nodes() {
         out.push_str(&inner);
         node(out, g, n, depth + 1);

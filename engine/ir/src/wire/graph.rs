@@ -9,14 +9,14 @@ use crate::infer::Fact;
 use crate::op::Op;
 use minicbor::decode::{Decoder, Error};
 use minicbor::encode::{Encoder, Error as EncodeError, Write};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 type Written<W> = Result<(), EncodeError<<W as Write>::Error>>;
 
 pub(super) fn encode<W: Write>(e: &mut Encoder<W>, g: &Graph, sink: &mut dyn WeightSink) -> Written<W> {
     let n = g.numbering().map_err(EncodeError::message)?;
-    let optional = [g.strong_types, !g.weight_uses.is_empty(), !g.ranges.is_empty()];
+    let optional = [g.strong_types, !g.weight_uses.is_empty(), !g.ranges.is_empty(), !g.debug.is_empty()];
     let optional = optional.map(u64::from).iter().sum::<u64>();
     e.map(5 + optional)?.u8(0)?.str(&g.name)?.u8(1)?.array(g.inputs.len() as u64)?;
     g.inputs.iter().try_for_each(|&v| write_value(e, g.value(v), sink))?;
@@ -35,6 +35,9 @@ pub(super) fn encode<W: Write>(e: &mut Encoder<W>, g: &Graph, sink: &mut dyn Wei
     }
     if !g.ranges.is_empty() {
         e.u8(7)?.encode(&g.ranges)?;
+    }
+    if !g.debug.is_empty() {
+        e.u8(8)?.encode(&g.debug)?;
     }
     Ok(())
 }
@@ -119,6 +122,7 @@ struct RawGraph {
     strong_types: bool,
     weight_uses: Vec<WeightUse>,
     ranges: BTreeMap<String, [f32; 2]>,
+    debug: BTreeSet<String>,
 }
 
 pub(super) fn decode(d: &mut Decoder<'_>, source: &dyn WeightSource, depth: usize) -> Result<Graph, Error> {
@@ -136,6 +140,7 @@ pub(super) fn decode(d: &mut Decoder<'_>, source: &dyn WeightSource, depth: usiz
             5 => raw.strong_types = d.bool()?,
             6 => raw.weight_uses = list(d, |d| d.decode())?,
             7 => raw.ranges = d.decode()?,
+            8 => raw.debug = d.decode()?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -148,6 +153,7 @@ fn assemble(raw: RawGraph) -> Result<Graph, Error> {
     g.strong_types = raw.strong_types;
     g.weight_uses = raw.weight_uses;
     g.ranges = raw.ranges;
+    g.debug = raw.debug;
     for (name, fact) in need(raw.inputs, "field 1 (inputs) of a graph")? {
         g.add_input(&name, fact);
     }

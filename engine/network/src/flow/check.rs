@@ -19,7 +19,8 @@ impl Network {
                 Checker { net: self, scopes: &scopes, c }.check()?;
             }
         }
-        let inside = self.all_outputs().find(|&t| !scopes.tensor(t).is_empty());
+        let mut named = self.all_outputs().chain(self.debug.iter().copied());
+        let inside = named.find(|&t| !scopes.tensor(t).is_empty());
         inside.map_or(Ok(()), |t| self.check_exterior(t))?;
         Ok(scopes)
     }

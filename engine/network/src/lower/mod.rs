@@ -8,10 +8,10 @@ mod uses;
 use super::flow::Scopes;
 use super::tensors::{TensorData, TensorSource, unique};
 use super::{LayerId, Network, NetworkError, TensorId, Typing};
-use kiln_ir::IrError;
 use kiln_ir::attr::Attrs;
 use kiln_ir::graph::{Graph, Meta, Node, Source, ValueDef, ValueId, Weight};
 use kiln_ir::op::Op;
+use kiln_ir::{DType, IrError};
 use plan::{Plan, Scope, Unit};
 use std::collections::{HashMap, HashSet};
 use uses::WeightUses;
@@ -35,6 +35,9 @@ impl Network {
         for t in self.all_outputs() {
             let v = frame.output(self, t)?;
             frame.graph.outputs.push(v);
+        }
+        for &t in &self.debug {
+            frame.debug(self, t)?;
         }
         frame.graph.weight_uses = l.uses.finish();
         let ranged = |t: &TensorData| Some((t.name.clone(), t.range?));
@@ -139,19 +142,35 @@ impl Frame {
     /// The value of an output of the network: with its own name and the type at the boundary.
     fn output(&mut self, net: &Network, t: TensorId) -> Result<ValueId, NetworkError> {
         let d = net.tensor(t);
-        let mut v = self.values.get(&t).copied().ok_or_else(|| IrError::UnknownTensor(d.name.clone()))?;
+        let v = self.values.get(&t).copied().ok_or_else(|| IrError::UnknownTensor(d.name.clone()))?;
         let cast = d.boundary_type.filter(|&to| to != self.graph.ty(v).dtype);
-        let own = self.graph.value(v).name == d.name;
+        self.named(&d.name, v, cast)
+    }
+
+    /// Makes a tensor one for debugging, under its own name.
+    fn debug(&mut self, net: &Network, t: TensorId) -> Result<(), NetworkError> {
+        let name = &net.tensor(t).name;
+        if self.graph.outputs.iter().all(|&v| self.graph.value(v).name != *name) {
+            let v = self.values.get(&t).copied().ok_or_else(|| IrError::UnknownTensor(name.clone()))?;
+            self.named(name, v, None)?;
+        }
+        self.graph.debug.insert(name.clone());
+        Ok(())
+    }
+
+    /// A value with this name, of this type if one is given.
+    fn named(&mut self, name: &str, mut v: ValueId, cast: Option<DType>) -> Result<ValueId, NetworkError> {
+        let own = self.graph.value(v).name == name;
         let (op, attrs) = match cast {
             Some(to) => ("cast", Attrs::new().with("to", to)),
             None if own => return Ok(v),
             None => ("identity", Attrs::new()),
         };
-        if self.graph.value(v).name == d.name {
-            let inner = self.name(&format!("{}.inner", d.name));
+        if own {
+            let inner = self.name(&format!("{name}.inner"));
             self.graph.value_mut(v).name = inner;
         }
-        v = self.graph.add(&d.name, Op::new(op, attrs)?, &[v])?;
+        v = self.graph.add(name, Op::new(op, attrs)?, &[v])?;
         Ok(v)
     }
 }

@@ -44,6 +44,11 @@ impl LayerTime {
 impl ExecutionContext {
     /// Times of the steps of the last run, those in bodies of control flow behind the step around them; asks the backend to take times from then on.
     pub fn layer_times(&mut self) -> Result<Vec<LayerTime>, RuntimeError> {
+        let result = self.try_layer_times();
+        self.recorder.note(result)
+    }
+
+    fn try_layer_times(&mut self) -> Result<Vec<LayerTime>, RuntimeError> {
         let times = self.context.step_times().map_err(|e| self.engine.backend_error(e))?;
         let shapes = self.shapes().ok();
         let program = &self.loaded.program;
@@ -54,6 +59,11 @@ impl ExecutionContext {
     /// The layers at which the last run waited for the host, and why; none where it did not. While layers are
     /// timed, CUDA reports the last run before. Refused by backends that don't report it.
     pub fn host_layers(&mut self) -> Result<Vec<HostLayer>, RuntimeError> {
+        let result = self.try_host_layers();
+        self.recorder.note(result)
+    }
+
+    fn try_host_layers(&mut self) -> Result<Vec<HostLayer>, RuntimeError> {
         let steps = self.context.host_steps().map_err(|e| self.engine.backend_error(e))?;
         let program = &self.loaded.program;
         Ok(steps.into_iter().filter_map(|s| HostLayer::of(program, s)).collect())

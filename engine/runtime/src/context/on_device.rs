@@ -15,6 +15,12 @@ impl ExecutionContext {
     /// The handle is a stream of the backend's kind (of CUDA a `CUstream` of the device's primary context), or null. It
     /// stays until another one is set or this context is gone, and is not capturing while a run is started.
     pub unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), RuntimeError> {
+        // SAFETY: as the caller vouches.
+        let result = unsafe { self.try_set_stream(stream) };
+        self.recorder.note(result)
+    }
+
+    unsafe fn try_set_stream(&mut self, stream: *mut c_void) -> Result<(), RuntimeError> {
         self.in_flight = false;
         // SAFETY: as the caller vouches.
         let set = self.context.require_native().and_then(|native| unsafe { native.set_stream(stream) });
@@ -35,6 +41,12 @@ impl ExecutionContext {
     /// after it. On CUDA it is a device pointer, a multiple of 16. The memory stays while runs use it, and
     /// nothing else writes to it meanwhile.
     pub unsafe fn bind(&mut self, name: &str, address: *mut c_void, bytes: u64) -> Result<(), RuntimeError> {
+        // SAFETY: as the caller vouches.
+        let result = unsafe { self.try_bind(name, address, bytes) };
+        self.recorder.note(result)
+    }
+
+    unsafe fn try_bind(&mut self, name: &str, address: *mut c_void, bytes: u64) -> Result<(), RuntimeError> {
         let outputs = self.engine.output_tensors();
         let port = match outputs.iter().position(|t| t.name == name) {
             Some(i) => Bound::Output(i),
@@ -62,6 +74,12 @@ impl ExecutionContext {
     /// until another one is set or this context is gone.
     pub unsafe fn set_consumed_event(&mut self, event: *mut c_void) -> Result<(), RuntimeError> {
         // SAFETY: as the caller vouches.
+        let result = unsafe { self.try_set_consumed_event(event) };
+        self.recorder.note(result)
+    }
+
+    unsafe fn try_set_consumed_event(&mut self, event: *mut c_void) -> Result<(), RuntimeError> {
+        // SAFETY: as the caller vouches.
         let set =
             self.context.require_native().and_then(|native| unsafe { native.set_consumed_event(event) });
         set.map_err(|e| self.engine.backend_error(e))?;
@@ -72,6 +90,11 @@ impl ExecutionContext {
     /// Waits until the inputs of the run in flight may be overwritten, on any backend; at once where they were copied. The
     /// first call may wait for the whole run: later runs are marked where their inputs are free.
     pub fn wait_consumed(&mut self) -> Result<(), RuntimeError> {
+        let result = self.try_wait_consumed();
+        self.recorder.note(result)
+    }
+
+    fn try_wait_consumed(&mut self) -> Result<(), RuntimeError> {
         match self.in_flight {
             true => self.under_flag(|context| context.wait_consumed()).map_err(|e| self.ended(e)),
             false => Ok(()),
@@ -80,13 +103,18 @@ impl ExecutionContext {
 
     /// Waits until the run in flight is done, without taking its outputs.
     pub fn wait(&mut self) -> Result<(), RuntimeError> {
+        let result = self.try_wait();
+        self.recorder.note(result)
+    }
+
+    fn try_wait(&mut self) -> Result<(), RuntimeError> {
         if !self.in_flight {
             return Ok(());
         }
         check_process()?;
         self.under_flag(|context| context.wait()).map_err(|e| self.ended(e))?;
         if self.control.finish() {
-            return Ok(());
+            return self.report_debug();
         }
         // What was asked to stop may have ended early.
         self.in_flight = false;
@@ -98,6 +126,11 @@ impl ExecutionContext {
     /// this context's memory, until [`ExecutionContext::outputs`] copies them. Shapes must stay as they are. This holds through
     /// a refit.
     pub fn keep_on_device(&mut self) -> Result<(), RuntimeError> {
+        let result = self.try_keep_on_device();
+        self.recorder.note(result)
+    }
+
+    fn try_keep_on_device(&mut self) -> Result<(), RuntimeError> {
         let (inputs, outputs) = (self.engine.input_tensors().len(), self.engine.output_tensors().len());
         for port in (0..inputs).map(Bound::Input).chain((0..outputs).map(Bound::Output)) {
             let kept = self.context.require_native().and_then(|native| {

@@ -51,7 +51,8 @@ impl Engine {
     /// A refitter; refused if the plan was built without refit.
     pub fn refitter(&self) -> Result<Refitter, RuntimeError> {
         let header = &self.shared.header;
-        Refitter::new(Subject::Engine(self.shared.clone()), header.refittable, header.identical)
+        let made = Refitter::new(Subject::Engine(self.shared.clone()), header.refittable, header.identical);
+        self.shared.recorder.note(made)
     }
 }
 
@@ -104,6 +105,11 @@ impl Refitter {
     /// [`RuntimeError::Refit`] if no weight has the name, it cannot be replaced, or type or shape differ. Where the plan takes
     /// identical weights only, also if the elements differ from those of the build, unless validation is off.
     pub fn set(&mut self, name: &str, tensor: Tensor) -> Result<(), RuntimeError> {
+        let result = self.try_set(name, tensor);
+        self.noted(result)
+    }
+
+    fn try_set(&mut self, name: &str, tensor: Tensor) -> Result<(), RuntimeError> {
         let (key, w) = self.known.named(name)?;
         if let Some(why) = &w.fixed {
             return Err(refused(format!("weight \"{name}\" can't be replaced: {why}")));
@@ -210,6 +216,19 @@ impl Refitter {
     /// lets the next runs use them. Runs that have begun finish with the old weights. After an error the
     /// engine is unchanged and the weights that were set stay set.
     pub fn refit(&mut self) -> Result<RefitReport, RuntimeError> {
+        let result = self.try_refit();
+        self.noted(result)
+    }
+
+    /// A result, reported to the recorder of the engine if it is an error.
+    fn noted<T>(&self, result: Result<T, RuntimeError>) -> Result<T, RuntimeError> {
+        match &self.subject {
+            Subject::Engine(shared) => shared.recorder.note(result),
+            Subject::Plan(_) => result,
+        }
+    }
+
+    fn try_refit(&mut self) -> Result<RefitReport, RuntimeError> {
         let shared = match &self.subject {
             Subject::Engine(shared) => Some(shared.clone()),
             Subject::Plan(_) => None,

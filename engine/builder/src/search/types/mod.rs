@@ -12,7 +12,7 @@ use crate::passes::folding::FoldWork;
 use crate::passes::precision::{self, Choice, Types};
 use crate::passes::{self, Notes, PassCx, PassReport};
 use crate::search::TRIAL;
-use crate::{BuildConfig, BuildError, Narrowing, Progress, bodies};
+use crate::{BuildConfig, BuildError, Narrowing, bodies};
 use kiln_ir::{DType, Graph, NodeId};
 use labels::{energy, solve};
 use std::collections::BTreeMap;
@@ -26,19 +26,18 @@ impl Search<'_, '_> {
     pub fn build(
         &mut self,
         mut g: Graph,
-        progress: Progress<'_>,
     ) -> Result<(Formed, Vec<PassReport>), BuildError> {
-        let mut reports = passes::run_list(&mut g, &self.cx, passes::BEFORE_TYPES)?;
-        let types = self.types(&g, progress)?;
+        let mut reports = self.passes(&mut g, passes::BEFORE_TYPES)?;
+        let types = self.types(&g)?;
         reports.extend(self.with_types(&mut g, &types)?);
-        Ok((self.run(g, progress)?, reports))
+        Ok((self.run(g)?, reports))
     }
 
     /// Applies types to layers and runs the passes behind that.
-    fn with_types(&self, g: &mut Graph, types: &Types) -> Result<Vec<PassReport>, BuildError> {
+    fn with_types(&mut self, g: &mut Graph, types: &Types) -> Result<Vec<PassReport>, BuildError> {
         let changes = precision::apply(g, &self.cx, types)?;
         let mut reports = vec![PassReport { pass: precision::PASS.name, changes }];
-        reports.extend(passes::run_list(g, &self.cx, passes::AFTER_TYPES)?);
+        reports.extend(self.passes(g, passes::AFTER_TYPES)?);
         if let Given::Facts(..) = self.given {
             bodies::hand_on(g);
         }
@@ -46,15 +45,13 @@ impl Search<'_, '_> {
     }
 
     /// The narrower types that layers get.
-    fn types(&mut self, g: &Graph, progress: Progress<'_>) -> Result<Types, BuildError> {
+    fn types(&mut self, g: &Graph) -> Result<Types, BuildError> {
         let choices = precision::choices(g, &self.cx)?;
         let open = choices.values().any(|c| c.types.len() > 1);
         if !open || self.cx.config.narrowing == Narrowing::Everywhere {
             return Ok(precision::everywhere(&choices));
         }
-        if !progress("choosing types", 0, 1) {
-            return Err(BuildError::Cancelled);
-        }
+        let phase = self.tuner.progress.start("choosing types", 1)?;
         let units = Units::new(self, g, &choices)?;
         let (found, wide) = (solve(&units.problem), units.widest());
         let pinned = units.types(&wide);
@@ -64,7 +61,7 @@ impl Search<'_, '_> {
         if trials.len() > 1 && self.cx.config.search {
             let mut best: Option<(f64, Types)> = None;
             for types in trials {
-                let ns = self.time_with(g, &types, progress)?;
+                let ns = self.time_with(g, &types)?;
                 if types == pinned {
                     without = ns;
                 }
@@ -75,11 +72,13 @@ impl Search<'_, '_> {
             (with, types) = best.unwrap_or((with, types));
         }
         self.report(g, &choices, &types, &pinned, (without, with));
+        self.tuner.progress.step()?;
+        self.tuner.progress.finish(phase);
         Ok(types)
     }
 
     /// The time of the network with these types, searched to the end. Large constants are not evaluated for it.
-    fn time_with(&mut self, g: &Graph, types: &Types, progress: Progress<'_>) -> Result<f64, BuildError> {
+    fn time_with(&mut self, g: &Graph, types: &Types) -> Result<f64, BuildError> {
         let config =
             BuildConfig { fold_limit: TRIAL.min(self.cx.config.fold_limit), ..self.cx.config.clone() };
         let (folding, notes): (FoldWork, Notes) = (self.cx.folding.clone(), self.cx.notes.clone());
@@ -88,7 +87,7 @@ impl Search<'_, '_> {
         let mut search = Search { tuner: &mut *self.tuner, cx, given, considered: Vec::new() };
         let mut g = g.clone();
         search.with_types(&mut g, types)?;
-        let formed = search.run(g, progress)?;
+        let formed = search.run(g)?;
         search.total(&formed)
     }
 

@@ -80,7 +80,7 @@ impl Units {
                 }
             });
         }
-        search.tuner.ahead(forms.iter().flatten().flatten().flatten().map(Item::parts));
+        search.tuner.ahead(forms.iter().flatten().flatten().flatten().map(Item::parts))?;
         let mut costs = Vec::with_capacity(forms.len());
         for forms in &forms {
             costs.push(forms.iter().map(|f| search.form_ns(f)).collect::<Result<Vec<f64>, _>>()?);

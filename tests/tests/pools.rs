@@ -1,0 +1,169 @@
+//! Limits of memory pools: candidates that do not fit are left out, and pools that leave none are named.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use kiln_backend::{Backend, BackendError, Device, Region, Tactic, Target};
+use kiln_builder::{BuildConfig, BuildError, Builder, Built, MemoryPool};
+use kiln_ir::{ErrorCode, Graph};
+use kiln_tests::backends::{cpu, cuda, wgpu};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The CPU backend, whose tactics claim scratch memory, and whose devices claim memory that threads share.
+struct Claims(Arc<dyn Backend>, u64);
+
+impl Backend for Claims {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn targets(&self) -> Result<Vec<Target>, BackendError> {
+        let mut all = self.0.targets()?;
+        for t in &mut all {
+            t.numbers.insert("shared_memory".into(), 100 << 10);
+            t.memory.total = 1 << 30;
+        }
+        Ok(all)
+    }
+
+    /// A tactic more than the backend has, which wants scratch memory; the shared memory of the target is its parameter.
+    fn tactics(&self, region: &Region, target: &Target) -> Result<Vec<Tactic>, BackendError> {
+        let mut all = self.0.tactics(region, target)?;
+        let shared = target.numbers.get("shared_memory").copied().unwrap_or(0);
+        for t in &mut all {
+            t.workspace = self.1;
+            t.note = format!("shared {shared}");
+        }
+        Ok(all)
+    }
+
+    fn compile(&self, region: &Region, tactic: &Tactic, target: &Target) -> Result<Vec<u8>, BackendError> {
+        self.0.compile(region, tactic, target)
+    }
+
+    fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
+        assert_eq!(target.numbers["shared_memory"], 100 << 10, "devices are opened as they are");
+        let own = self.0.targets()?.into_iter().next();
+        self.0.open(&own.unwrap())
+    }
+}
+
+const NET: &str = "graph \"net\" { input %x: f32[4,8] input %w: f32[8,16] %y = matmul(%x, %w) %z = softmax(%y) {axis=1} output %z }";
+
+fn build(backend: Arc<dyn Backend>, pools: &[(MemoryPool, u64)]) -> Result<Built, BuildError> {
+    let target = backend.targets().unwrap().remove(0);
+    let mut b = Builder::new(backend, target);
+    b.config = BuildConfig { pools: pools.iter().copied().collect(), samples: 1, ..BuildConfig::default() };
+    b.build_graph(Graph::from_text(NET).unwrap(), &mut |_, _, _| true)
+}
+
+fn claims(bytes: u64) -> Arc<dyn Backend> {
+    Arc::new(Claims(cpu(), bytes))
+}
+
+/// The error names the pool, the layer and the bytes.
+fn exhausted(e: BuildError, pool: &str, layer: &str, limit: u64, least: u64) {
+    assert!(matches!(e, BuildError::NoTactic { .. }), "{e}");
+    assert_eq!(e.code(), ErrorCode::UnsupportedState);
+    let text = e.to_string();
+    for part in [
+        format!("the pool \"{pool}\" is exhausted: it has {limit} bytes"),
+        format!("wants {least}"),
+        format!("layer \"{layer}"),
+    ] {
+        assert!(text.contains(&part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn scratch_memory_is_limited() {
+    let fits = build(claims(4096), &[(MemoryPool::Workspace, 4096)]).unwrap();
+    assert!(fits.steps.iter().all(|s| s.workspace == 4096));
+    exhausted(
+        build(claims(4096), &[(MemoryPool::Workspace, 4095)]).unwrap_err(),
+        "workspace",
+        "y",
+        4095,
+        4096,
+    );
+}
+
+#[test]
+fn memory_that_a_kernel_touches_is_limited() {
+    // The product reads 4×8 and 8×16 elements and writes 4×16, beside 100 bytes of scratch.
+    let bytes = 4 * (32 + 128 + 64) + 100;
+    build(claims(100), &[(MemoryPool::TacticDram, bytes)]).unwrap();
+    let refused = build(claims(100), &[(MemoryPool::TacticDram, bytes - 1)]).unwrap_err();
+    exhausted(refused, "tactic-dram", "y", bytes - 1, bytes);
+}
+
+#[test]
+fn shared_memory_is_that_of_a_smaller_device() {
+    let shared = |pools: &[(MemoryPool, u64)]| build(claims(0), pools).unwrap().steps[0].note.clone();
+    assert_eq!(shared(&[]), format!("shared {}", 100 << 10));
+    assert_eq!(shared(&[(MemoryPool::TacticSharedMemory, 64 << 10)]), format!("shared {}", 64 << 10));
+    let none = build(cpu(), &[(MemoryPool::TacticSharedMemory, 64 << 10)]).unwrap();
+    assert!(
+        none.notes.iter().any(|n| n.contains("has no pool \"tactic-shared-memory\"")),
+        "{:?}",
+        none.notes
+    );
+}
+
+#[test]
+fn limits_beyond_what_is_there_are_refused() {
+    for (pool, limit, code) in [
+        (MemoryPool::TacticSharedMemory, (48 << 10) - 1, ErrorCode::InvalidArgument),
+        (MemoryPool::TacticSharedMemory, (100 << 10) + 1, ErrorCode::UnsupportedState),
+        (MemoryPool::Workspace, (1 << 30) + 1, ErrorCode::UnsupportedState),
+        (MemoryPool::TacticDram, u64::MAX, ErrorCode::UnsupportedState),
+    ] {
+        let e = build(claims(0), &[(pool, limit)]).unwrap_err();
+        assert!(matches!(&e, BuildError::Pool { pool: p, .. } if *p == pool), "{e}");
+        assert_eq!(e.code(), code, "{e}");
+        assert!(e.to_string().contains(&format!("\"{pool}\" cannot have {limit} bytes")), "{e}");
+    }
+}
+
+#[test]
+fn times_under_other_limits_are_other_times() {
+    let keys = |pools: &[(MemoryPool, u64)]| -> BTreeSet<String> {
+        build(claims(64), pools).unwrap().times.iter().map(|(k, _)| k.to_owned()).collect()
+    };
+    let (free, limited) = (keys(&[]), keys(&[(MemoryPool::Workspace, 1 << 20)]));
+    assert!(free.is_disjoint(&limited));
+}
+
+/// A convolution that is built with a limit takes a tactic within it.
+fn on_gpu(backend: Arc<dyn Backend>) {
+    let conv =
+        "graph \"c\" { input %x: f32[1,16,20,20] input %w: f32[24,16,3,3] %y = conv(%x, %w) output %y }";
+    let build = |limit: Option<u64>| {
+        let target = backend.targets().unwrap().remove(0);
+        let mut b = Builder::new(backend.clone(), target);
+        let pools = limit.map(|l| (MemoryPool::Workspace, l)).into_iter().collect();
+        b.config = BuildConfig { pools, estimates: true, ..BuildConfig::default() };
+        b.build_graph(Graph::from_text(conv).unwrap(), &mut |_, _, _| true)
+    };
+    let free = build(None).unwrap();
+    let most = free.steps.iter().map(|s| s.workspace).max().unwrap();
+    let limited = build(Some(most.saturating_sub(1)));
+    match limited {
+        Ok(b) => assert!(b.steps.iter().all(|s| s.workspace <= most.saturating_sub(1))),
+        Err(e) => assert!(most > 0 && e.to_string().contains("the pool \"workspace\" is exhausted"), "{e}"),
+    }
+}
+
+#[test]
+fn limits_hold_on_wgpu() {
+    if let Some(b) = wgpu().unwrap() {
+        on_gpu(b);
+    }
+}
+
+#[test]
+fn limits_hold_on_cuda() {
+    if let Some(b) = cuda().unwrap() {
+        on_gpu(b);
+    }
+}
