@@ -98,6 +98,17 @@ impl Maker {
             let table = self.weight(&[rows, width]);
             parts.push(self.add("gather", Attrs::new(), &[table, index]));
         }
+        let mut shape = shape;
+        if self.one_in(3) {
+            let axis = self.size(0, shape.len() as i64 - 1);
+            let axes = self.ints(&[axis as i64]);
+            let kind = self.rng.pick(&["sum", "mean", "max"]).unwrap();
+            for v in &mut parts {
+                let kind = if self.one_in(20) { "min" } else { kind };
+                *v = self.add("reduce", Attrs::new().with("op", kind).with("keep_dims", false), &[*v, axes]);
+            }
+            shape.remove(axis);
+        }
         let mut along = shape.len() as i64;
         let same = |m: &Maker, v: &ValueId| m.g.ty(*v).dims == m.g.ty(parts[0]).dims;
         if self.one_in(2) && parts.iter().all(|v| same(self, v)) {

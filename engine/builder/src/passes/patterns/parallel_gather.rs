@@ -1,13 +1,14 @@
 //! Rows of several constant tables side by side (embeddings of many features): one gather of all tables, one below the other. Their
-//! indices, side by side, are moved to where each table begins.
+//! indices, side by side, are moved to where each table begins. The rows may be reduced over axes of the indices (bags).
 
 use super::view::{View, input};
 use super::{Rule, Writer};
 use kiln_ir::infer::normalize_axis;
-use kiln_ir::{Attrs, Dim, Elems, Graph, IrError, Node, NodeId, Tensor, TensorType, ValueId};
+use kiln_ir::{Attrs, Dim, Elems, Graph, IrError, Node, NodeId, Op, Tensor, TensorType, ValueId};
 use kiln_ops::gather::GATHER;
 use kiln_ops::pointwise::binary::{ADD, LESS};
 use kiln_ops::pointwise::select::SELECT;
+use kiln_ops::reduce::REDUCE;
 use kiln_ops::shape::squeeze::UNSQUEEZE;
 use kiln_ops::slice::SLICE;
 use kiln_ops::slice::concat::CONCAT;
@@ -21,9 +22,17 @@ pub struct ParallelGather {
     /// Place of the first among the inputs of the concatenation.
     at: usize,
     tables: Vec<Table>,
-    /// Dimensions of the indices of each table.
+    /// Dimensions of what is concatenated, without that of the rows.
     dims: Vec<Dim>,
     width: i64,
+    form: Form,
+}
+
+/// Layers between the rows of a table and the concatenation.
+#[derive(Clone, PartialEq)]
+struct Form {
+    /// A reduction over these axes of the indices.
+    bag: Option<(Op, Vec<i64>)>,
     /// Whether the concatenation is along a new axis, and not along the rows.
     stacked: bool,
 }
@@ -53,7 +62,7 @@ impl Rule for ParallelGather {
     /// The root is the concatenation. The longest run counts.
     fn find(view: &View<'_>, root: NodeId) -> Option<ParallelGather> {
         let node = view.g.get(root).filter(|n| n.op.is(CONCAT))?;
-        let all: Vec<Option<(Table, bool)>> = node.inputs.iter().map(|v| rows_of(view, (*v)?)).collect();
+        let all: Vec<Option<(Table, Form)>> = node.inputs.iter().map(|v| rows_of(view, (*v)?)).collect();
         let mut best: Option<(usize, usize)> = None;
         let mut at = 0;
         for run in all.chunk_by(|a, b| alike(view.g, a.as_ref(), b.as_ref())) {
@@ -62,18 +71,20 @@ impl Rule for ParallelGather {
             at += run.len();
         }
         let (at, n) = best?;
-        let run: Vec<(Table, bool)> = all.get(at..at + n)?.iter().copied().collect::<Option<_>>()?;
-        let &(first, stacked) = run.first()?;
-        let dims = view.g.ty(first.indices).dims.clone();
-        let axis =
-            normalize_axis(node.op.attrs().int("axis").ok()?, dims.len() + 1 + usize::from(stacked), "axis");
+        let run: Vec<(Table, Form)> = all.get(at..at + n)?.iter().cloned().collect::<Option<_>>()?;
+        let (first, form) = run.first().cloned()?;
+        let reduced = |axis: usize| form.bag.as_ref().is_some_and(|(_, axes)| axes.contains(&(axis as i64)));
+        let indices = view.dims(first.indices).iter().enumerate();
+        let dims: Vec<Dim> = indices.filter(|(axis, _)| !reduced(*axis)).map(|(_, d)| d.clone()).collect();
+        let rank = dims.len() + 1 + usize::from(form.stacked);
+        let axis = normalize_axis(node.op.attrs().int("axis").ok()?, rank, "axis");
         let total: i64 = run.iter().map(|(t, _)| t.rows).sum();
         let unknown = dims.iter().filter(|d| d.as_const().is_none()).count();
         let empty = dims.iter().any(|d| d.as_const() == Some(0));
         let width = view.g.ty(first.table).static_dims()?.get(1).copied()? as i64;
         let fits = axis.ok()? == dims.len() && total <= MOST_ROWS && unknown <= 1 && !empty && width > 0;
         let tables = run.into_iter().map(|(t, _)| t).collect();
-        fits.then_some(ParallelGather { at, tables, dims, width, stacked })
+        fits.then_some(ParallelGather { at, tables, dims, width, form })
     }
 
     fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
@@ -83,7 +94,11 @@ impl Rule for ParallelGather {
         let side_by_side = self.indices(&mut w)?;
         let moved = self.moved(&mut w, side_by_side)?;
         let mut y = w.op(GATHER, Attrs::new().with("axis", 0i64), &[all, moved])?;
-        if !self.stacked {
+        if let Some((op, axes)) = &self.form.bag {
+            let axes = w.ints(axes)?;
+            y = w.op(op.id(), op.attrs().clone(), &[y, axes])?;
+        }
+        if !self.form.stacked {
             let known = |d: &Dim| d.as_const().unwrap_or(-1);
             let mut shape: Vec<i64> = self.dims.iter().map(known).collect();
             shape.push(self.tables.len() as i64 * self.width);
@@ -116,10 +131,11 @@ impl ParallelGather {
             let axes = (0..rank).filter(|&a| a != first.axis).chain([first.axis]).map(|a| a as i64);
             return w.op(TRANSPOSE, Attrs::new().with("perm", axes.collect::<Vec<_>>()), &[part]);
         }
-        let last = w.ints(&[self.dims.len() as i64])?;
+        let rank = self.tables.first().map_or(0, |t| w.g.ty(t.indices).rank()) as i64;
+        let last = w.ints(&[rank])?;
         let parts = self.tables.iter().map(|t| w.op(UNSQUEEZE, Attrs::new(), &[t.indices, last]));
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
-        w.op(CONCAT, Attrs::new().with("axis", self.dims.len() as i64), &parts)
+        w.op(CONCAT, Attrs::new().with("axis", rank), &parts)
     }
 
     /// Indices into all tables. Negative ones count from the end of their own table. One outside of it is moved outside of all, so
@@ -152,17 +168,32 @@ impl ParallelGather {
     }
 }
 
-/// The table that a value has rows of, and whether they have a new axis in front of the last one.
-fn rows_of(view: &View<'_>, v: ValueId) -> Option<(Table, bool)> {
-    let (id, node) = view.g.producer(v)?;
-    if node.op.is(UNSQUEEZE) && view.read_once(v) && plain(node) {
-        let x = input(node, 0)?;
-        let table = table(view, x)?;
+/// The table that a value has rows of, and the layers behind these.
+fn rows_of(view: &View<'_>, v: ValueId) -> Option<(Table, Form)> {
+    let lone = |v: ValueId, op| view.made_by(v, op).filter(|(_, n)| view.read_once(v) && plain(n));
+    let (mut x, mut form) = (v, Form { bag: None, stacked: false });
+    if let Some((_, node)) = lone(x, UNSQUEEZE) {
+        x = input(node, 0)?;
         let rank = view.g.ty(x).rank() as i64;
         let axes = view.ints(input(node, 1)?)?;
-        return (axes == [rank - 1] || axes == [-2]).then_some((table, true));
+        form.stacked = axes == [rank - 1] || axes == [-2];
+        if !form.stacked {
+            return None;
+        }
     }
-    view.g.get(id).and_then(|_| table(view, v)).map(|t| (t, false))
+    if let Some((_, node)) = lone(x, REDUCE) {
+        x = input(node, 0)?;
+        let rank = view.g.ty(x).rank();
+        let axes = view.ints(input(node, 1)?)?;
+        let mask = kiln_ops::reduce::mask(node.op.attrs(), Some(&axes), rank).ok()?;
+        let axes: Vec<i64> = (0..rank).filter(|&i| mask[i]).map(|i| i as i64).collect();
+        let rows = mask.last().copied()? || node.op.attrs().bool("keep_dims").ok()?;
+        if rows || axes.is_empty() {
+            return None;
+        }
+        form.bag = Some((node.op.clone(), axes));
+    }
+    Some((table(view, x)?, form))
 }
 
 fn table(view: &View<'_>, v: ValueId) -> Option<Table> {
@@ -181,11 +212,11 @@ fn plain(node: &Node) -> bool {
 }
 
 /// Whether two inputs of a concatenation can be rows of one table.
-fn alike(g: &Graph, a: Option<&(Table, bool)>, b: Option<&(Table, bool)>) -> bool {
-    let (Some((a, stacked)), Some((b, too))) = (a, b) else { return false };
+fn alike(g: &Graph, a: Option<&(Table, Form)>, b: Option<&(Table, Form)>) -> bool {
+    let (Some((a, form)), Some((b, other))) = (a, b) else { return false };
     let row = |t: &Table| (g.ty(t.table).dtype, g.ty(t.table).dims.get(1).cloned());
     let same = |a: &TensorType, b: &TensorType| a.dtype == b.dtype && a.dims == b.dims;
-    stacked == too && row(a) == row(b) && same(g.ty(a.indices), g.ty(b.indices))
+    form == other && row(a) == row(b) && same(g.ty(a.indices), g.ty(b.indices))
 }
 
 /// One index of an axis, if that is how a value was made.
