@@ -20,11 +20,12 @@ def first(y):
 
 
 def error(y, ref):
-    """||y - ref|| / ||ref - mean of ref||, in f64; of integers and of truth values the share that differs."""
+    """||y - ref|| / ||ref - mean of ref||, in f64, or / ||ref|| of one element; of integers and of truth values the share that differs."""
     if not (y.is_floating_point() and ref.is_floating_point()):
         return (y != ref).double().mean().item()
     y, ref = y.double().flatten(), ref.double().flatten()
-    return ((y - ref).norm() / (ref - ref.mean()).norm().clamp_min(1e-30)).item()
+    scale = (ref - ref.mean()).norm() if ref.numel() > 1 else ref.norm()
+    return ((y - ref).norm() / scale.clamp_min(1e-30)).item()
 
 
 def folder(out, name):
