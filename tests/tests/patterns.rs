@@ -349,8 +349,66 @@ impl Maker {
     }
 }
 
-/// Rewrites a graph; how many rewrites there were.
-fn check(mut m: Maker, y: ValueId) -> usize {
+impl Maker {
+    /// A transposed convolution of random geometry over constant weights.
+    fn transposed(&mut self) -> ValueId {
+        let rank = self.rng.int(1, 2) as usize;
+        let of = |m: &mut Maker, lo, hi| (0..rank).map(|_| m.rng.int(lo, hi)).collect::<Vec<i64>>();
+        let (sizes, strides) = (of(self, 1, 5), of(self, 1, 3));
+        let kernel: Vec<i64> = strides.iter().map(|&s| self.rng.int((s - 1).max(1), s * 3)).collect();
+        let pads: Vec<i64> = kernel.iter().chain(&kernel).map(|&k| self.rng.int(0, k / 2)).collect();
+        let more: Vec<i64> = strides.iter().map(|&s| self.rng.int(0, s - 1)).collect();
+        let (channels, made) = (self.rng.int(1, 3), self.rng.int(1, 3));
+        let groups = if self.rarely(8) { channels } else { 1 };
+        let shape = |first: [i64; 2], rest: &[i64]| -> Vec<usize> {
+            first.iter().chain(rest).map(|&n| n as usize).collect()
+        };
+        let x = self.input(&shape([2, channels], &sizes));
+        let w = self.random(&shape([channels, made], &kernel));
+        let mut inputs = vec![x, w];
+        if self.rarely(2) {
+            inputs.push(self.random(&[(made * groups) as usize]));
+        }
+        let attrs = Attrs::new().with("strides", strides).with("pads", pads).with("output_padding", more);
+        // Geometries without a result are not wanted.
+        let name = format!("t{}", self.g.order().len());
+        let op = Op::new("conv_transpose", attrs.with("groups", groups)).unwrap();
+        let y = self.g.add(&name, op, &inputs);
+        y.unwrap_or_else(|_| self.op("relu", &[x]))
+    }
+
+    /// A product of two operands with random labels: of both, of one, summed over or not.
+    fn einsum(&mut self) -> ValueId {
+        let (mut a, mut b, mut out) = (Vec::new(), Vec::new(), Vec::new());
+        for label in 0..self.rng.int(2, 6) as u8 {
+            let most = if self.rarely(12) { 5 } else { 3 };
+            let kind = self.rng.int(0, most);
+            let [in_a, in_b, in_out] = [
+                [true, true, true],
+                [true, false, true],
+                [false, true, true],
+                [true, true, false],
+                [true, false, false],
+                [false, true, false],
+            ][kind as usize];
+            for (list, is_in) in [(&mut a, in_a), (&mut b, in_b), (&mut out, in_out)] {
+                if is_in {
+                    let at = self.rng.int(0, list.len() as i64) as usize;
+                    list.insert(at, label);
+                }
+            }
+        }
+        let sizes: Vec<usize> = (0..6).map(|_| self.rng.int(1, 4) as usize).collect();
+        let shape = |labels: &[u8]| labels.iter().map(|&l| sizes[l as usize]).collect::<Vec<_>>();
+        let inputs = [self.input(&shape(&a)), self.input(&shape(&b))];
+        let text = |labels: &[u8]| labels.iter().map(|&l| char::from(b'a' + l)).collect::<String>();
+        let equation = format!("{},{}->{}", text(&a), text(&b), text(&out));
+        self.add("einsum", Attrs::new().with("equation", equation), &inputs)
+    }
+}
+
+/// Rewrites a graph by a pass; how many rewrites there were.
+fn check(pass: &str, mut m: Maker, y: ValueId) -> usize {
     if !m.g.outputs.contains(&y) {
         m.g.outputs.push(y);
     }
@@ -359,7 +417,7 @@ fn check(mut m: Maker, y: ValueId) -> usize {
     let notes = passes::Notes::default();
     let cx = PassCx { config: &config, backend: &backend, target: &target, folding: &folding, notes: &notes };
     let mut after = m.g.clone();
-    let changes = passes::run_one("patterns", &mut after, &cx).unwrap().unwrap();
+    let changes = passes::run_one(pass, &mut after, &cx).unwrap().unwrap();
     after.verify().unwrap();
     let (a, b) = (m.g.eval(&m.inputs).unwrap(), after.eval(&m.inputs).unwrap());
     for (a, b) in a.iter().zip(&b) {
@@ -369,11 +427,15 @@ fn check(mut m: Maker, y: ValueId) -> usize {
 }
 
 fn run(make: fn(&mut Maker) -> ValueId, seeds: u64) -> (usize, usize) {
+    run_by("patterns", make, seeds)
+}
+
+fn run_by(pass: &str, make: fn(&mut Maker) -> ValueId, seeds: u64) -> (usize, usize) {
     let (mut changed, mut kept) = (0, 0);
     for seed in 0..seeds {
         let mut m = Maker::new(seed);
         let y = make(&mut m);
-        if check(m, y) > 0 { changed += 1 } else { kept += 1 }
+        if check(pass, m, y) > 0 { changed += 1 } else { kept += 1 }
     }
     (changed, kept)
 }
@@ -394,4 +456,16 @@ fn groups() {
 fn attentions() {
     let (changed, kept) = run(Maker::attention, 1500);
     assert!(changed > 100 && kept > 50, "{changed} rewritten, {kept} kept");
+}
+
+#[test]
+fn transposed_convolutions() {
+    let (changed, kept) = run_by("phases-by-conv", Maker::transposed, 600);
+    assert!(changed > 200 && kept > 50, "{changed} rewritten, {kept} kept");
+}
+
+#[test]
+fn einsums() {
+    let (changed, kept) = run_by("einsum", Maker::einsum, 600);
+    assert!(changed > 200 && kept > 50, "{changed} rewritten, {kept} kept");
 }

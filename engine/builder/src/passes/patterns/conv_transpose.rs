@@ -81,7 +81,7 @@ impl Rule for ConvTranspose {
 }
 
 /// Whether every element of the result comes from one element of x, nothing cut off and nothing added.
-fn apart(node: &Node, kernel: &[i64]) -> Option<bool> {
+pub fn apart(node: &Node, kernel: &[i64]) -> Option<bool> {
     let list = |name: &str| node.op.attrs().ints(name).ok();
     Some(
         side_by_side(node, kernel)?

@@ -1,14 +1,17 @@
-//! An einsum that is one matrix product of a batch: transposes, where its operands need any, and `matmul`.
+//! An einsum that is one matrix product of a batch: `matmul`, with transposes where its operands need any, and reshapes where rows,
+//! columns or what is summed over are several labels or none.
 
 use super::matmul_flags::swaps_last;
 use super::view::{View, input};
 use super::{Rule, Writer};
-use kiln_ir::{Attrs, IrError, NodeId, ValueId};
+use kiln_ir::{Attrs, Dim, IrError, NodeId, ValueId};
 use kiln_ops::matmul::MATMUL;
 use kiln_ops::matmul::einsum::EINSUM;
 
 pub struct Einsum {
     operands: [Operand; 2],
+    /// The product's sizes before its axes are ordered, if they are others than those of its matrices.
+    split: Option<Vec<i64>>,
     /// The order of the product's axes in the result, if it is another.
     perm: Option<Vec<usize>>,
 }
@@ -17,28 +20,49 @@ pub struct Einsum {
 struct Operand {
     x: ValueId,
     perm: Option<Vec<usize>>,
+    /// Sizes after the transpose, where labels are joined or missing.
+    joined: Option<Vec<i64>>,
     flag: bool,
 }
 
 impl Operand {
-    /// Operand with labels `own` in the order `wanted`.
-    fn of(x: ValueId, own: &[u8], wanted: &[u8]) -> Option<Operand> {
-        let perm = order(own, wanted)?;
+    /// Operand with labels `own` in the order of batch, rows and columns.
+    fn of(x: ValueId, own: &[u8], [batch, rows, columns]: [&[u8]; 3], size: Size<'_>) -> Option<Operand> {
+        let perm = order(own, &[batch, rows, columns].concat())?;
+        if rows.len() != 1 || columns.len() != 1 {
+            let swapped = order(own, &[batch, columns, rows].concat())?;
+            let flag = !perm.is_sorted() && swapped.is_sorted();
+            let pair = if flag { [columns, rows] } else { [rows, columns] };
+            let mut joined: Vec<i64> = batch.iter().map(|&l| size(l)).collect();
+            joined.extend(pair.map(|group| volume(group, size)));
+            let one = joined.iter().filter(|&&n| n < 0).count() <= 1;
+            let perm = Some(perm).filter(|p| !flag && !p.is_sorted());
+            return one.then_some(Operand { x, perm, joined: Some(joined), flag });
+        }
+        let (joined, n) = (None, batch.len());
         if perm.is_sorted() {
-            return Some(Operand { x, perm: None, flag: false });
+            return Some(Operand { x, perm: None, joined, flag: false });
         }
         if swaps_last(&perm) {
-            return Some(Operand { x, perm: None, flag: true });
+            return Some(Operand { x, perm: None, joined, flag: true });
         }
         // The last axis stays where it is if that is possible: such transposes are cheaper.
-        let n = perm.len() - 2;
-        if perm[n] + 1 == perm.len() {
-            let mut perm = perm;
+        let mut perm = perm;
+        let flag = perm[n] + 1 == perm.len();
+        if flag {
             perm.swap(n, n + 1);
-            return Some(Operand { x, perm: Some(perm), flag: true });
         }
-        Some(Operand { x, perm: Some(perm), flag: false })
+        Some(Operand { x, perm: Some(perm), joined, flag })
     }
+}
+
+/// The size of a label; -1 if it is not a number.
+type Size<'a> = &'a dyn Fn(u8) -> i64;
+
+/// The elements of a group of labels; -1 if a size is not a number.
+fn volume(group: &[u8], size: Size<'_>) -> i64 {
+    let sizes = group.iter().map(|&l| Some(size(l)).filter(|&n| n >= 0));
+    sizes.fold(Some(1i64), |all, n| all?.checked_mul(n?)).unwrap_or(-1)
 }
 
 impl Rule for Einsum {
@@ -52,44 +76,62 @@ impl Rule for Einsum {
         let (a, b) = left.split_once(',')?;
         let [a, b, out] = [a, b, out].map(labels);
         let (a, b, out) = (a?, b?, out?);
-        let ranks = [(x, &a), (y, &b)].iter().all(|(v, l)| view.g.ty(*v).rank() == l.len());
-        let same = |l: u8| {
-            let at =
-                |v: ValueId, own: &[u8]| own.iter().position(|&o| o == l).and_then(|i| view.dims(v).get(i));
-            at(x, &a).is_none_or(|d| at(y, &b).is_none_or(|e| d == e))
+        let dim = |v: ValueId, own: &[u8], l: u8| -> Option<&Dim> {
+            own.iter().position(|&o| o == l).and_then(|i| view.dims(v).get(i))
         };
+        let ranks = [(x, &a), (y, &b)].iter().all(|(v, l)| view.g.ty(*v).rank() == l.len());
+        let same = |l: u8| dim(x, &a, l).is_none_or(|d| dim(y, &b, l).is_none_or(|e| d == e));
         if !ranks || !a.iter().all(|&l| same(l)) || !out.iter().all(|l| a.contains(l) || b.contains(l)) {
             return None;
         }
-        let batch: Vec<u8> = out.iter().copied().filter(|l| a.contains(l) && b.contains(l)).collect();
-        let only = |of: &[u8], other: &[u8], kept: bool| {
-            let mut all = of.iter().filter(|l| other.contains(l) != kept && out.contains(l) == kept);
-            all.next().copied().filter(|_| all.next().is_none())
-        };
-        // Rows, columns, and what is summed over: one label each.
-        let (m, n, k) = (only(&a, &b, true)?, only(&b, &a, true)?, only(&a, &b, false)?);
-        if [a.len(), b.len(), out.len()] != [batch.len() + 2; 3] {
+        let size = |l: u8| dim(x, &a, l).or(dim(y, &b, l)).and_then(Dim::as_const).unwrap_or(-1);
+        let of = |all: &[u8], f: &dyn Fn(&u8) -> bool| all.iter().copied().filter(f).collect::<Vec<u8>>();
+        let batch = of(&out, &|l| a.contains(l) && b.contains(l));
+        // Rows, columns, and what is summed over.
+        let (m, n) = (of(&out, &|l| !b.contains(l)), of(&out, &|l| !a.contains(l)));
+        let k = of(&a, &|l| b.contains(l) && !out.contains(l));
+        // Labels of one operand alone that the result lacks are sums before the product.
+        let summed = |own: &[u8]| own.iter().all(|l| batch.contains(l) || k.contains(l) || out.contains(l));
+        let volumes = [volume(&m, &size), volume(&n, &size), volume(&k, &size)];
+        if !summed(&a)
+            || !summed(&b)
+            || (m.is_empty() && n.is_empty())
+            || k.is_empty()
+            || volumes.contains(&0)
+        {
             return None;
         }
-        let with = |pair: [u8; 2]| [&batch[..], &pair].concat();
-        let operands = [Operand::of(x, &a, &with([m, k]))?, Operand::of(y, &b, &with([k, n]))?];
-        let perm = order(&with([m, n]), &out).filter(|p| !p.is_sorted());
-        Some(Einsum { operands, perm })
+        let operands =
+            [Operand::of(x, &a, [&batch, &m, &k], &size)?, Operand::of(y, &b, [&batch, &k, &n], &size)?];
+        let product = [&batch[..], &m, &n].concat();
+        let perm = order(&product, &out).filter(|p| !p.is_sorted());
+        let split =
+            (m.len() != 1 || n.len() != 1).then(|| product.iter().map(|&l| size(l)).collect::<Vec<i64>>());
+        let one = split.iter().flatten().filter(|&&n| n < 0).count() <= 1;
+        let batched = split.is_none() || batch.iter().all(|&l| size(l) != 0);
+        (one && batched).then_some(Einsum { operands, split, perm })
     }
 
     fn write(self, mut w: Writer<'_>, root: NodeId) -> Result<bool, IrError> {
         let mut inputs = Vec::new();
         let mut attrs = Attrs::new();
         for (o, name) in self.operands.iter().zip(["trans_a", "trans_b"]) {
-            inputs.push(match &o.perm {
+            let mut x = match &o.perm {
                 Some(perm) => w.transpose(o.x, perm)?,
                 None => o.x,
-            });
+            };
+            if let Some(joined) = &o.joined {
+                x = w.reshape(x, joined)?;
+            }
+            inputs.push(x);
             if o.flag {
                 attrs.set(name, true);
             }
         }
         let mut y = w.op(MATMUL, attrs, &inputs)?;
+        if let Some(split) = &self.split {
+            y = w.reshape(y, split)?;
+        }
         if let Some(perm) = &self.perm {
             y = w.transpose(y, perm)?;
         }

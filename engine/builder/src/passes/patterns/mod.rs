@@ -24,6 +24,7 @@ mod parallel_gather;
 mod parallel_matmul;
 mod pat;
 mod patches;
+mod phases;
 mod pick;
 mod quantized;
 mod recurrence;
@@ -140,6 +141,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<parallel_conv::ParallelConv>(),
     pattern::<batched_matmul::BatchedMatmul>(),
     pattern::<conv_transpose::ConvTranspose>(),
+    pattern::<phases::Phases>(),
     pattern::<patches::Patches>(),
     pattern::<weights_along::WeightsAlong>(),
     pattern::<concat_in_place::ConcatInPlace>(),

@@ -23,10 +23,7 @@ const CLOSE: f64 = 0.25;
 
 impl Search<'_, '_> {
     /// Runs all passes on a graph, chooses types, and searches the rest.
-    pub fn build(
-        &mut self,
-        mut g: Graph,
-    ) -> Result<(Formed, Vec<PassReport>), BuildError> {
+    pub fn build(&mut self, mut g: Graph) -> Result<(Formed, Vec<PassReport>), BuildError> {
         let mut reports = self.passes(&mut g, passes::BEFORE_TYPES)?;
         let types = self.types(&g)?;
         reports.extend(self.with_types(&mut g, &types)?);
