@@ -1,7 +1,9 @@
 //! Options that several commands share.
 
 use crate::calibrate::CalibrationOptions;
+use crate::element_type::element_type;
 use crate::failure::Failure;
+use crate::io_formats::IoOptions;
 use clap::{Args, ValueEnum};
 use kiln::selection::{TacticRecord, TacticRule};
 use kiln::{BuildConfig, BuildOptions, Constraints, DType, LayerTypes, Narrowing};
@@ -167,23 +169,6 @@ fn layer_outputs(text: &str) -> Result<LayerTypes, String> {
     let (name, list) = text.rsplit_once(':').ok_or("wanted NAME:TYPE+TYPE")?;
     let outputs = list.split('+').map(element_type).collect::<Result<_, _>>()?;
     Ok(LayerTypes { layers: name.to_owned(), outputs, ..LayerTypes::default() })
-}
-
-/// An element type by Kiln's name, or by that of TensorRT's tools.
-fn element_type(text: &str) -> Result<DType, String> {
-    let name = match text {
-        "fp32" => "f32",
-        "fp16" => "f16",
-        "fp8" => "f8e4m3",
-        "int4" => "i4",
-        "int8" => "i8",
-        "uint8" => "u8",
-        "int32" => "i32",
-        "int64" => "i64",
-        own => own,
-    };
-    let all = || DType::ALL.map(DType::name).join(", ");
-    name.parse().map_err(|_| format!("\"{text}\" is no element type; wants one of {}", all()))
 }
 
 fn io_type(text: &str) -> Result<DType, String> {
@@ -429,6 +414,8 @@ pub struct ModelOptions {
     #[command(flatten)]
     pub types: TypeOptions,
     #[command(flatten)]
+    pub io: IoOptions,
+    #[command(flatten)]
     pub calibration: CalibrationOptions,
     #[command(flatten)]
     pub tune: TuneOptions,
@@ -520,7 +507,7 @@ impl ModelOptions {
             (!w.refit_weights.is_empty(), "--refit-weights"),
             (w.strip_weights, "--strip-weights"),
         ];
-        set.into_iter().find(|s| s.0).map(|s| s.1)
+        set.into_iter().find(|s| s.0).map(|s| s.1).or_else(|| self.io.building())
     }
 }
 

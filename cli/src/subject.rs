@@ -94,12 +94,15 @@ fn open_model(
         }
     };
     let profile = usual.profile(&io, &|_, _| 1)?.profile;
-    let inputs = inputs.complete(given, &io, &profile)?;
+    inputs.complete(given.clone(), &io, &profile)?;
     let session = session_for(model, [asked.backend.as_deref(), asked.fallback.as_deref()]);
+    model.io.apply(&io, &mut options.config)?;
     model.calibration.apply(&network, &mut options, &session.backends, out)?;
     let built = build(network, &options, &session, out)?;
     tell(&built.report, out);
     let engine = Engine::builder().backends(session.backends).build(built.plan)?;
+    // Random inputs are drawn in the types that the engine takes.
+    let inputs = inputs.complete(given, engine.io_tensors(), &profile)?;
     let inputs = round_to_inputs(inputs, engine.io_tensors(), out);
     Ok(Subject { engine, report: Some(built.report), inputs })
 }

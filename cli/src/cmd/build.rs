@@ -7,7 +7,7 @@ use crate::print::{Printer, bytes, time};
 use crate::session::load_layers;
 use crate::subject::{self, session_for};
 use clap::ValueEnum;
-use kiln::selection::TensorFormat;
+use kiln::selection::TensorLayout;
 use kiln::{BuildReport, Built, Model, Plan, Verbosity};
 use kiln_files::Content;
 use serde_json::{Value, json};
@@ -69,6 +69,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         .refuse_inputs(read.into_iter().flatten().map(PathBuf::as_path))
         .map_err(|source| Failure::File { path: args.output.clone(), source })?;
     let network = Model::open(&args.model)?;
+    model.io.apply(network.io_tensors(), &mut options.config)?;
     model.calibration.apply(&network, &mut options, &session.backends, out)?;
     let Built { plan, report, record, .. } = subject::build(network, &options, &session, out)?;
     subject::tell(&report, out);
@@ -136,7 +137,7 @@ pub fn print_kernels(report: &BuildReport, layers: bool, out: &Printer) {
 
 /// The report for programs.
 pub fn report_json(r: &BuildReport) -> Value {
-    let tensor = |t: &TensorFormat| json!({"type": t.dtype.name(), "dims": t.dims, "strides": t.strides});
+    let tensor = |t: &TensorLayout| json!({"type": t.dtype.name(), "dims": t.dims, "strides": t.strides});
     let step = |s: &kiln::report::StepReport| {
         json!({
             "name": s.name, "operators": s.ops, "backend": r.backend, "tactic": tactic(s), "view": s.view,

@@ -73,7 +73,10 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let weights: u64 = plan.program.weights().map(|(_, t)| t.bytes().len() as u64).sum();
     out.value(&value(&plan, weights, &verdicts, recipes.as_ref(), args.layers));
     header(h, weights, &plan, out);
-    out.table(&["", "name", "type", "dimensions", "shape input"], h.io.iter().map(io_row).collect());
+    out.table(
+        &["", "name", "type", "format", "dimensions", "shape input"],
+        h.io.iter().map(io_row).collect(),
+    );
     let plugins = h.plugins.iter().map(plugin_row).collect();
     out.table(&["plug-in", "version", "hash", "layers", "in runs"], plugins);
     let profiles = h.profiles.iter().enumerate().flat_map(|(i, p)| profile_rows(i, p)).collect();
@@ -115,7 +118,10 @@ fn check(args: &Args, out: &Printer) -> Result<(), Failure> {
     let session = Session::with(&args.plugins, [h.target.backend.as_str()]);
     let verdicts = verdicts(&h, &session);
     out.value(&header_value(&h, &verdicts));
-    out.table(&["", "name", "type", "dimensions", "shape input"], h.io.iter().map(io_row).collect());
+    out.table(
+        &["", "name", "type", "format", "dimensions", "shape input"],
+        h.io.iter().map(io_row).collect(),
+    );
     let row = |v: &Verdict| {
         vec![v.device.clone(), v.refusal.clone().unwrap_or_else(|| "runs here".into()), v.warnings.join("; ")]
     };
@@ -178,7 +184,15 @@ fn verdicts(h: &PlanHeader, session: &Session) -> Vec<Verdict> {
 fn io_row(t: &IoTensor) -> Vec<String> {
     let mode = if t.mode == IoMode::Input { "input" } else { "output" };
     let shape = if t.is_shape_input { "yes" } else { "" };
-    vec![mode.into(), t.name.clone(), t.dtype.to_string(), format!("[{}]", t.dims_text()), shape.into()]
+    let format = t.format().to_string();
+    vec![
+        mode.into(),
+        t.name.clone(),
+        t.dtype.to_string(),
+        format,
+        format!("[{}]", t.dims_text()),
+        shape.into(),
+    ]
 }
 
 fn plugin_row(r: &Requirement) -> Vec<String> {
@@ -219,7 +233,7 @@ fn header_value(h: &PlanHeader, verdicts: &[Verdict]) -> Value {
     let io = |t: &IoTensor| {
         json!({
             "name": t.name, "mode": if t.mode == IoMode::Input { "input" } else { "output" },
-            "type": t.dtype.name(), "dims": t.dims_or_minus_one(), "shape": t.dims_text(),
+            "type": t.dtype.name(), "format": t.format().name(), "format_description": t.format_description(), "dims": t.dims_or_minus_one(), "shape": t.dims_text(),
             "shape_input": t.is_shape_input,
         })
     };

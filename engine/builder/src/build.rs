@@ -1,14 +1,15 @@
 //! The builder: one network into one program.
 
 use crate::ahead::{Spent, compile_all};
+use crate::borders::{self, Attempt, Candidates};
 use crate::cache::{CacheStore, TimingCache};
 use crate::memory::{self, StepUse};
 use crate::passes::folding::FoldWork;
-use crate::passes::{self, Notes, PassCx, PassReport};
+use crate::passes::{Notes, PassCx, PassReport};
 use crate::points::{Points, Span, profile_ends};
 use crate::progress::Phases;
 use crate::record::{Replay, TacticRecord};
-use crate::report::{StepReport, TensorFormat};
+use crate::report::{StepReport, TensorLayout};
 use crate::search::{Considered, Formed, Given, Search};
 use crate::selection::Selector;
 use crate::tuner::{Choice, Tuner, concretize};
@@ -145,6 +146,9 @@ impl Builder {
         for (name, range) in std::mem::take(&mut g.ranges) {
             config.ranges.entry(name).or_insert(range);
         }
+        crate::requests::apply(&mut g, &self.config)?;
+        borders::convert(&mut g, &mut config)?;
+        let candidates = Candidates::new(&g, &config)?;
         let noted = Notes::default();
         let cx = PassCx {
             config: &config,
@@ -153,10 +157,6 @@ impl Builder {
             folding: &folding,
             notes: &noted,
         };
-        crate::requests::apply(&mut g, &self.config)?;
-        if let Some(t) = self.config.io_type {
-            passes::io_types::apply(&mut g, t)?;
-        }
         let exposed = debug::expose(&mut g, &self.config)?;
         let mut tuner = Tuner {
             backend: backend.as_ref(),
@@ -177,9 +177,8 @@ impl Builder {
             progress: Phases::new(progress, self.config.monitor.clone()),
         };
         let phase = tuner.progress.start(format!("building \"{}\"", g.name), 3)?;
-        let mut search = Search { tuner: &mut tuner, cx, given: Given::Profiles, considered: Vec::new() };
-        let (formed, passes) = search.build(g)?;
-        let mut considered = search.considered;
+        let Attempt { formed, passes, mut considered, config: settings, packings } =
+            borders::search(&mut tuner, cx, g, &candidates)?;
         let Formed { mut graph, points, regions } = formed;
         exposed.conceal(&mut graph)?;
         tuner.progress.step()?;
@@ -193,7 +192,7 @@ impl Builder {
         notes.extend(limits);
         notes.extend(folding.notes());
         notes.extend(noted.all());
-        let program = planned(graph, steps, &points, &target);
+        let mut program = planned(graph, steps, &points, &target);
         tuner.progress.step()?;
         tuner.progress.finish(phase);
         drop(tuner);
@@ -201,7 +200,14 @@ impl Builder {
         if let Some(selector) = &self.config.selector {
             selector.report(&reports);
         }
-        let ends = profile_ends(&program.graph, &self.config)?;
+        let ends = profile_ends(&program.graph, &settings)?;
+        program.graph.packings = packings;
+        if self.config.direct_io {
+            let reformats = borders::left(&program);
+            if !reformats.is_empty() {
+                return Err(BuildError::DirectIo { backend: target.backend, reformats });
+            }
+        }
         let expected = crate::host::expected(&program, &ends, &target);
         let named = |steps: &[HostStep]| -> Vec<HostLayer> {
             steps.iter().cloned().filter_map(|s| HostLayer::of(&program, s)).collect()
@@ -282,8 +288,8 @@ fn choose_all(
             ns: p.choice.ns,
             candidates: p.choice.candidates,
             key: p.choice.key,
-            inputs: TensorFormat::all(&p.concrete, &p.concrete.inputs),
-            outputs: TensorFormat::all(&p.concrete, &p.concrete.outputs),
+            inputs: TensorLayout::all(&p.concrete, &p.concrete.inputs),
+            outputs: TensorLayout::all(&p.concrete, &p.concrete.outputs),
             workspace: p.choice.tactic.workspace,
             deterministic: p.choice.tactic.deterministic,
             view: false,

@@ -1,7 +1,7 @@
 //! Options of a build.
 
 use crate::{MemoryPool, Monitor, Refit, Selector, TacticRule};
-use kiln_ir::DType;
+use kiln_ir::{DType, Formats};
 use kiln_plan::Profile;
 use std::collections::BTreeMap;
 
@@ -42,6 +42,15 @@ pub struct LayerTypes {
     pub outputs: Vec<DType>,
 }
 
+/// Type and formats of one input or output, as the caller has it in memory. What is left out stays as the network has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IoSpec {
+    /// Element type: f32, f16 or bf16 for each other, i8 for them where a range is known, i32 or i64 for each other.
+    pub dtype: Option<DType>,
+    /// Allowed formats, of which the build takes the fastest; dimensions stay those of the linear format.
+    pub formats: Option<Formats>,
+}
+
 /// Settings of a build.
 #[derive(Clone, Debug)]
 pub struct BuildConfig {
@@ -63,6 +72,11 @@ pub struct BuildConfig {
     pub strong_types: bool,
     /// The type of the network's inputs and outputs of f32, if not that. Casts do it, in a strongly typed network, too.
     pub io_type: Option<DType>,
+    /// Types and formats of inputs and outputs by name; they go before `io_type` and what the network allows.
+    pub io: BTreeMap<String, IoSpec>,
+    /// Refuse networks with inputs or outputs that only a kernel of its own can bring into their type and format. Fewer
+    /// such kernels count more than time.
+    pub direct_io: bool,
     /// Strictness of the types that layers ask for.
     pub constraints: Constraints,
     /// Tensors of the network by name that runs can report to a debug listener, beside those that the network marks.
@@ -126,6 +140,8 @@ impl Default for BuildConfig {
             tactic_sources: Vec::new(),
             strong_types: false,
             io_type: None,
+            io: BTreeMap::new(),
+            direct_io: false,
             constraints: Constraints::None,
             debug_tensors: Vec::new(),
             refit: Refit::Off,

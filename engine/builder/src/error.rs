@@ -1,8 +1,8 @@
 //! Errors of a build.
 
-use crate::MemoryPool;
+use crate::{MemoryPool, Reformat};
 use kiln_backend::{BackendError, Region};
-use kiln_ir::{ErrorCode, Graph, IrError};
+use kiln_ir::{DType, ErrorCode, Graph, IrError};
 use kiln_plan::HostLayer;
 use thiserror::Error;
 
@@ -87,6 +87,49 @@ pub enum BuildError {
         /// Type that is wanted, and why it can't be.
         message: String,
     },
+    /// A setting for an input or output that the network does not have.
+    #[error("there is no input or output \"{name}\"; the inputs are {inputs}, the outputs {outputs}")]
+    UnknownIo {
+        /// The name.
+        name: String,
+        /// Names of the inputs.
+        inputs: String,
+        /// Names of the outputs.
+        outputs: String,
+    },
+    /// A type that an input or output cannot have at the border.
+    #[error("\"{tensor}\" is {found} in the network and cannot be {wanted} at its border: {why}")]
+    IoType {
+        /// The input or output.
+        tensor: String,
+        /// Type in the network.
+        found: DType,
+        /// Type that was asked for.
+        wanted: DType,
+        /// Reason, and what to do.
+        why: String,
+    },
+    /// Formats of which an input or output can have none.
+    #[error("\"{tensor}\" ({ty}) can have none of the formats allowed: {why}")]
+    Format {
+        /// The input or output.
+        tensor: String,
+        /// Its type and dimensions.
+        ty: String,
+        /// Reason for each format.
+        why: String,
+    },
+    /// Direct I/O of inputs or outputs that need a kernel of their own.
+    #[error(
+        "direct I/O on backend {backend}: {}; allow the type and format that the layer has, or build without direct I/O",
+        .reformats.iter().map(Reformat::to_string).collect::<Vec<_>>().join("; ")
+    )]
+    DirectIo {
+        /// The backend.
+        backend: String,
+        /// Inputs and outputs with the kernels that they need.
+        reformats: Vec<Reformat>,
+    },
     /// A timing cache of other devices, or of other settings.
     #[error(
         "the timing cache has no times of \"{wanted}\" with this backend's version and these settings; it has times of \"{found}\": \
@@ -159,7 +202,9 @@ impl BuildError {
             BuildError::Network(e) => e.code(),
             BuildError::Graph(e) => e.code(),
             BuildError::Pass { .. } => ErrorCode::Internal,
-            BuildError::NoTactic { .. } | BuildError::NeedsHost { .. } => ErrorCode::UnsupportedState,
+            BuildError::NoTactic { .. } | BuildError::NeedsHost { .. } | BuildError::DirectIo { .. } => {
+                ErrorCode::UnsupportedState
+            }
             BuildError::TacticSource { .. }
             | BuildError::Profile(_)
             | BuildError::Precision { .. }
@@ -169,6 +214,9 @@ impl BuildError {
             BuildError::OtherCache { .. }
             | BuildError::OtherRecord { .. }
             | BuildError::UnknownTensor { .. }
+            | BuildError::UnknownIo { .. }
+            | BuildError::IoType { .. }
+            | BuildError::Format { .. }
             | BuildError::UnknownWeights { .. } => ErrorCode::InvalidArgument,
             BuildError::Pool { code, .. } => *code,
             BuildError::Cancelled => ErrorCode::Unspecified,

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod bodies;
+mod borders;
 mod build;
 pub mod cache;
 mod config;
@@ -20,6 +21,7 @@ mod pools;
 mod progress;
 mod record;
 mod refit;
+mod reformat;
 pub mod regions;
 mod report;
 mod requests;
@@ -29,7 +31,7 @@ mod tuner;
 
 pub use ahead::Spent;
 pub use build::{Builder, Built};
-pub use config::{BuildConfig, Constraints, LayerTypes, Narrowing, Progress};
+pub use config::{BuildConfig, Constraints, IoSpec, LayerTypes, Narrowing, Progress};
 pub use error::BuildError;
 pub use memory_pool::MemoryPool;
 pub use monitor::{Monitor, ProgressMonitor};
@@ -37,6 +39,7 @@ pub use passes::PassCx;
 pub use pools::LEAST_SHARED;
 pub use record::{TacticChoice, TacticRecord};
 pub use refit::Refit;
-pub use report::{StepReport, TensorFormat};
+pub use reformat::Reformat;
+pub use report::{StepReport, TensorLayout};
 pub use search::Considered;
 pub use selection::{Algorithm, AlgorithmSelector, LayerContext, Selector, TacticRule};

@@ -4,7 +4,7 @@ use kiln_ir::{DType, Dim, Graph, TensorType, ValueId};
 
 /// A tensor that a layer reads or writes: dense, the last dimension fastest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorFormat {
+pub struct TensorLayout {
     /// Element type.
     pub dtype: DType,
     /// Dimensions at the usual shapes; -1 where a run determines them.
@@ -13,19 +13,19 @@ pub struct TensorFormat {
     pub strides: Vec<i64>,
 }
 
-impl TensorFormat {
-    fn of(ty: &TensorType) -> TensorFormat {
+impl TensorLayout {
+    fn of(ty: &TensorType) -> TensorLayout {
         let dims: Vec<i64> = ty.dims.iter().map(|d| Dim::as_const(d).unwrap_or(-1)).collect();
         let mut strides = vec![1; dims.len()];
         for i in (1..dims.len()).rev() {
             let known = dims[i] >= 0 && strides[i] >= 0;
             strides[i - 1] = if known { strides[i] * dims[i] } else { -1 };
         }
-        TensorFormat { dtype: ty.dtype, dims, strides }
+        TensorLayout { dtype: ty.dtype, dims, strides }
     }
 
-    pub(crate) fn all(g: &Graph, values: &[ValueId]) -> Vec<TensorFormat> {
-        values.iter().map(|&v| TensorFormat::of(g.ty(v))).collect()
+    pub(crate) fn all(g: &Graph, values: &[ValueId]) -> Vec<TensorLayout> {
+        values.iter().map(|&v| TensorLayout::of(g.ty(v))).collect()
     }
 }
 
@@ -45,9 +45,9 @@ pub struct StepReport {
     /// Key of the choice in the timing cache.
     pub key: Option<String>,
     /// Tensors that it reads, at the usual shapes.
-    pub inputs: Vec<TensorFormat>,
+    pub inputs: Vec<TensorLayout>,
     /// Tensors that it writes.
-    pub outputs: Vec<TensorFormat>,
+    pub outputs: Vec<TensorLayout>,
     /// Scratch memory in bytes.
     pub workspace: u64,
     /// Whether it yields the same bits every time.
@@ -64,9 +64,9 @@ mod tests {
 
     #[test]
     fn tensors_have_dense_strides() {
-        let f = TensorFormat::of(&TensorType::new(DType::F32, [2, 3, 4]));
+        let f = TensorLayout::of(&TensorType::new(DType::F32, [2, 3, 4]));
         assert_eq!((f.dims, f.strides), (vec![2, 3, 4], vec![12, 4, 1]));
-        let f = TensorFormat::of(&TensorType { dtype: DType::F16, dims: vec![Dim::new(2), Dim::host("n")] });
+        let f = TensorLayout::of(&TensorType { dtype: DType::F16, dims: vec![Dim::new(2), Dim::host("n")] });
         assert_eq!((f.dims, f.strides), (vec![2, -1], vec![-1, 1]));
     }
 }

@@ -1,7 +1,7 @@
 //! Selection of algorithms by the user: a selector that is asked for each layer, and rules by name.
 
 use crate::BuildError;
-use crate::report::{StepReport, TensorFormat};
+use crate::report::{StepReport, TensorLayout};
 use kiln_backend::{Region, Tactic, is_view_op};
 use kiln_ir::Graph;
 use std::fmt;
@@ -15,9 +15,9 @@ pub struct LayerContext {
     /// Their operators, joined by " + ".
     pub operators: String,
     /// Tensors that it reads.
-    pub inputs: Vec<TensorFormat>,
+    pub inputs: Vec<TensorLayout>,
     /// Tensors that it writes.
-    pub outputs: Vec<TensorFormat>,
+    pub outputs: Vec<TensorLayout>,
     /// Key of its times in the timing cache.
     pub key: String,
 }
@@ -27,8 +27,8 @@ impl LayerContext {
         LayerContext {
             layer: layer.to_owned(),
             operators: region.label(),
-            inputs: TensorFormat::all(concrete, &concrete.inputs),
-            outputs: TensorFormat::all(concrete, &concrete.outputs),
+            inputs: TensorLayout::all(concrete, &concrete.inputs),
+            outputs: TensorLayout::all(concrete, &concrete.outputs),
             key: key.to_owned(),
         }
     }

@@ -16,6 +16,7 @@ pub mod eval;
 pub mod expr;
 mod fact;
 pub mod float;
+pub mod format;
 pub mod graph;
 mod indices;
 pub mod infer;
@@ -38,6 +39,7 @@ pub use elements::{Element, ElementError};
 pub use error::{IrError, OpError};
 pub use error_code::{ErrorCode, ErrorLog, ErrorRecorder, describe};
 pub use fact::{Fact, Value};
+pub use format::{FormatError, Formats, Packing, TensorFormat};
 pub use graph::{
     Graph, LoopOut, LoopOutputKind, LoopShape, Node, NodeId, Recipe, Source, ValueId, Weight, WeightUse,
     WeightsRole, element, stack,

@@ -6,7 +6,7 @@ use crate::{EngineBuilder, Error, ShapeRequest};
 use kiln_backend::Target;
 use kiln_builder::cache::TimingCache;
 use kiln_builder::{
-    AlgorithmSelector, BuildConfig, Monitor, Progress, ProgressMonitor, Refit, Selector, TacticRecord,
+    AlgorithmSelector, BuildConfig, IoSpec, Monitor, Progress, ProgressMonitor, Refit, Selector, TacticRecord,
 };
 use kiln_runtime::Backends;
 use std::path::PathBuf;
@@ -116,6 +116,33 @@ impl EngineBuilder {
         self
     }
 
+    /// Sets type and formats of an input or output, as the caller has it in memory. Set after
+    /// [`config`](EngineBuilder::config), which sets them, too.
+    ///
+    /// ```
+    /// # let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/digits/lenet_a.onnx");
+    /// use kiln::{DType, Engine, IoSpec, TensorFormat};
+    ///
+    /// let halves = IoSpec { dtype: Some(DType::F16), formats: Some(TensorFormat::Hwc8.into()) };
+    /// let engine = Engine::builder().backend("cpu").io("input", halves).build(model)?;
+    /// let input = engine.io_tensor("input")?;
+    /// assert_eq!(input.format_description(), "Channel major FP16 format where channel % 8 == 0");
+    /// // One channel in vectors of eight halves.
+    /// assert_eq!(input.bytes(&[1, 1, 28, 28]), Some(28 * 28 * 8 * 2));
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
+    pub fn io(mut self, name: impl Into<String>, spec: IoSpec) -> Self {
+        self.options.config.io.insert(name.into(), spec);
+        self
+    }
+
+    /// Refuses inputs and outputs that need a kernel of their own for their type or format. Set after
+    /// [`config`](EngineBuilder::config), which sets it, too.
+    pub fn direct_io(mut self, direct: bool) -> Self {
+        self.options.config.direct_io = direct;
+        self
+    }
+
     /// Sets all options of the build at once.
     pub fn options(mut self, options: BuildOptions) -> Self {
         self.options = options;
@@ -177,6 +204,8 @@ impl EngineBuilder {
             (o.replay.is_some(), "replay"),
             (o.config.selector.is_some(), "selector"),
             (o.config.refit != Refit::Off, "refit"),
+            (!o.config.io.is_empty(), "io"),
+            (o.config.direct_io, "direct_io"),
         ];
         set.into_iter().find(|(set, _)| *set).map(|(_, option)| option)
     }

@@ -34,7 +34,8 @@ impl Error {
             | Error::WeightsFile { .. }
             | Error::File { .. }
             | Error::Elements(_)
-            | Error::Tensor(_) => ErrorCode::InvalidArgument,
+            | Error::Tensor(_)
+            | Error::Format(_) => ErrorCode::InvalidArgument,
             Error::Built { .. } | Error::NotPortable { .. } => ErrorCode::InvalidConfig,
             Error::Plan(e) => e.code(),
             Error::Runtime(e) => e.code(),

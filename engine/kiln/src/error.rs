@@ -3,7 +3,7 @@
 use kiln_backend::BackendError;
 #[cfg(feature = "build")]
 use kiln_builder::BuildError;
-use kiln_ir::{ElementError, IrError, OpError};
+use kiln_ir::{ElementError, FormatError, IrError, OpError};
 #[cfg(feature = "build")]
 use kiln_network::NetworkError;
 #[cfg(feature = "build")]
@@ -171,6 +171,9 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// A tensor cannot have a format, or is not in it.
+    #[error(transparent)]
+    Format(#[from] FormatError),
     /// Elements are not a tensor, or a tensor not such elements.
     #[error(transparent)]
     Elements(#[from] ElementError),

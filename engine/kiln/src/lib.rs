@@ -91,11 +91,13 @@ pub use shapes::{ShapeRequest, Shaped};
 pub use kiln_backend::{Backend, BackendError, Target};
 #[cfg(feature = "build")]
 pub use kiln_builder::{
-    BuildConfig, Constraints, LayerTypes, MemoryPool, Monitor, Narrowing, Progress, ProgressMonitor, Refit,
+    BuildConfig, Constraints, IoSpec, LayerTypes, MemoryPool, Monitor, Narrowing, Progress, ProgressMonitor,
+    Refit,
 };
+pub use kiln_ir::format::{pack, unpack};
 pub use kiln_ir::{
-    DType, Dim, Element, ElementError, Elems, ErrorCode, ErrorLog, ErrorRecorder, OpError, Tensor,
-    TensorType, WeightsRole,
+    DType, Dim, Element, ElementError, Elems, ErrorCode, ErrorLog, ErrorRecorder, FormatError, Formats,
+    OpError, Tensor, TensorFormat, TensorType, WeightsRole,
 };
 #[cfg(feature = "build")]
 pub use kiln_network::Network;
@@ -124,7 +126,7 @@ pub mod network {
 /// Details of a build, as [`BuildReport`] holds them.
 pub mod report {
     pub use kiln_builder::passes::PassReport;
-    pub use kiln_builder::{BuildError, Considered, Spent, StepReport};
+    pub use kiln_builder::{BuildError, Considered, Reformat, Spent, StepReport};
 }
 
 #[cfg(feature = "build")]
@@ -132,7 +134,7 @@ pub mod report {
 pub mod selection {
     pub use kiln_builder::{
         Algorithm, AlgorithmSelector, LayerContext, Selector, StepReport, TacticChoice, TacticRecord,
-        TacticRule, TensorFormat,
+        TacticRule, TensorLayout,
     };
 }
 

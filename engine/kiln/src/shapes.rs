@@ -158,7 +158,14 @@ mod tests {
     use kiln_ir::DType;
 
     fn input(name: &str, dims: Vec<Dim>) -> IoTensor {
-        IoTensor { name: name.into(), mode: IoMode::Input, dtype: DType::F32, dims, is_shape_input: false }
+        IoTensor {
+            name: name.into(),
+            mode: IoMode::Input,
+            dtype: DType::F32,
+            dims,
+            packing: Default::default(),
+            is_shape_input: false,
+        }
     }
 
     #[test]

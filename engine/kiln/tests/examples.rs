@@ -13,6 +13,9 @@ mod from_onnx;
 #[path = "../examples/hello.rs"]
 mod hello;
 #[allow(dead_code, reason = "its main is what cargo runs")]
+#[path = "../examples/io_formats.rs"]
+mod io_formats;
+#[allow(dead_code, reason = "its main is what cargo runs")]
 #[path = "../examples/network_api.rs"]
 mod network_api;
 #[allow(dead_code, reason = "its main is what cargo runs")]
@@ -69,6 +72,21 @@ fn recorded_algorithms_are_chosen_again() {
         let [first, second] =
             algorithm_selector::record_and_replay(&digits("lenet_a.onnx"), &builder).unwrap();
         assert!(!first.is_empty() && first == second, "{name}: {first:?}, {second:?}");
+    }
+}
+
+#[test]
+fn images_are_read_in_all_formats() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/digits");
+    let (images, labels) = io_formats::digits(&folder, 40).unwrap();
+    let backends = all_backends();
+    for name in backends.names().collect::<Vec<_>>() {
+        let builder = Engine::builder().backends(backends.clone()).backend(name);
+        for format in io_formats::FORMATS {
+            let found = io_formats::recognized(&folder.join("lenet_a.onnx"), &images, format, &builder);
+            // The network recognizes all of them in f32.
+            assert_eq!(found.unwrap(), labels, "{name}: {format:?}");
+        }
     }
 }
 

@@ -114,6 +114,14 @@ pub enum NetworkError {
         /// Its second end.
         max: f32,
     },
+    /// Formats that a tensor cannot have.
+    #[error("tensor \"{tensor}\": {why}")]
+    Formats {
+        /// The tensor.
+        tensor: String,
+        /// Reason, and what to do.
+        why: String,
+    },
     /// A type for a tensor that has another.
     #[error(
         "\"{tensor}\" is {found}, and only inputs and outputs can be given another type ({wanted}); add a cast"

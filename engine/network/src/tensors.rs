@@ -7,6 +7,7 @@ use kiln_ir::IrError;
 use kiln_ir::attr::Attrs;
 use kiln_ir::dim::{Dim, DimKind};
 use kiln_ir::dtype::DType;
+use kiln_ir::format::{Formats, TensorFormat};
 use kiln_ir::graph::Weight;
 use kiln_ir::graph::first_free;
 use kiln_ir::infer::Fact;
@@ -30,6 +31,8 @@ pub(super) struct TensorData {
     pub(super) boundary_type: Option<DType>,
     /// The least and the greatest value, if they were set.
     pub(super) range: Option<[f32; 2]>,
+    /// The formats that an input or output may have, if they were set.
+    pub(super) formats: Option<Formats>,
     /// The layers that read it.
     pub(super) readers: BTreeSet<LayerId>,
 }
@@ -114,6 +117,7 @@ impl Network {
             source,
             boundary_type: None,
             range: None,
+            formats: None,
             readers,
         });
         id
@@ -429,6 +433,33 @@ impl Network {
         self.known(tensor)?;
         self.tensors[tensor.0 as usize].range = None;
         Ok(())
+    }
+
+    /// Sets the formats that an input or an output of the network may have at the boundary; a build takes the fastest of those
+    /// that its type and dimensions permit. Dimensions stay those of the linear format. By default that one only.
+    pub fn set_allowed_formats(
+        &mut self,
+        tensor: TensorId,
+        formats: impl Into<Formats>,
+    ) -> Result<(), NetworkError> {
+        self.known(tensor)?;
+        let (formats, data) = (formats.into(), self.tensor(tensor));
+        let border = matches!(data.source, TensorSource::Input) || self.outputs.contains(&tensor);
+        let why = match (border, formats.is_empty()) {
+            (false, _) => "only inputs and outputs of the network have formats; mark it as an output first",
+            (true, true) => "no format is allowed; give one or more",
+            (true, false) => {
+                self.tensors[tensor.0 as usize].formats = Some(formats);
+                return Ok(());
+            }
+        };
+        Err(NetworkError::Formats { tensor: data.name.clone(), why: why.into() })
+    }
+
+    /// The formats that [`Network::set_allowed_formats`] set; the linear one by default.
+    pub fn allowed_formats(&self, tensor: TensorId) -> Formats {
+        let set = self.tensors.get(tensor.0 as usize).and_then(|d| d.formats);
+        set.unwrap_or(TensorFormat::Linear.into())
     }
 
     /// Whether this is the name of an input, a constant, a layer or another tensor.

@@ -2,7 +2,8 @@
 //!
 //! | map     | fields |
 //! |---------|--------|
-//! | header  | 0 name: text · 1 target: bytes (its own map) · 2 tensors: bytes (a graph whose inputs they are) · 3 \[1 if output + 2 if shape input\] · 4 profiles: \[profile\] · 5 plug-ins: \[requirement\] · 6 verbosity: 0 none, 1 names, 2 detailed · 7 refittable: bool · 8 bytes of memory of a context · 9? refittable by identical weights only: bool · 10? absent weights: \[absent\] |
+//! | header  | 0 name: text · 1 target: bytes (its own map) · 2 tensors: bytes (a graph whose inputs they are) · 3 \[1 if output + 2 if shape input\] · 4 profiles: \[profile\] · 5 plug-ins: \[requirement\] · 6 verbosity: 0 none, 1 names, 2 detailed · 7 refittable: bool · 8 bytes of memory of a context · 9? refittable by identical weights only: bool · 10? absent weights: \[absent\] · 11? formats: \[packing\] |
+//! | packing | 0 format: code · 1 channels, 0 of formats without vectors: unsigned |
 //! | absent  | 0 name: text · 1 BLAKE3 of its bytes: bytes |
 //! | profile | 0 shapes: \[range\] · 1 values: \[range\] |
 //! | range   | 0 input: text · 1 min · 2 opt · 3 max: \[integer\] |
@@ -16,7 +17,7 @@ use crate::io::{IoMode, IoTensor};
 use crate::profile::Profile;
 use kiln_backend::Target;
 use kiln_ir::wire::{WeightList, check_keys};
-use kiln_ir::{Fact, Graph};
+use kiln_ir::{Fact, Graph, Packing};
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Decoder, Encode};
 
@@ -46,6 +47,8 @@ struct StoredHeader {
     identical: Option<bool>,
     #[n(10)]
     absent: Option<Vec<AbsentWeight>>,
+    #[n(11)]
+    packings: Option<Vec<Packing>>,
 }
 
 fn payload(e: impl std::fmt::Display) -> PlanError {
@@ -73,6 +76,8 @@ impl PlanHeader {
             context_memory: self.context_memory,
             identical: self.identical.then_some(true),
             absent: Some(self.absent.clone()).filter(|a| !a.is_empty()),
+            packings: Some(io.iter().map(|t| t.packing).collect::<Vec<_>>())
+                .filter(|all| all.iter().any(|p| !p.is_linear())),
         };
         minicbor::to_vec(stored).map_err(payload)
     }
@@ -89,7 +94,7 @@ impl PlanHeader {
         Ok(PlanHeader {
             name: stored.name,
             target: Target::from_cbor(&stored.target).map_err(payload)?,
-            io: io(&tensors, &stored.flags).map_err(payload)?,
+            io: io(&tensors, &stored.flags, stored.packings.as_deref()).map_err(payload)?,
             profiles: stored.profiles,
             plugins: stored.plugins,
             verbosity: stored.verbosity,
@@ -106,7 +111,10 @@ fn prefixed(t: &IoTensor) -> String {
     format!("{prefix}{}", t.name)
 }
 
-fn io(tensors: &Graph, flags: &[u8]) -> Result<Vec<IoTensor>, String> {
+fn io(tensors: &Graph, flags: &[u8], packings: Option<&[Packing]>) -> Result<Vec<IoTensor>, String> {
+    if packings.is_some_and(|p| p.len() != tensors.inputs.len()) {
+        return Err(format!("formats of another number than {} tensors", tensors.inputs.len()));
+    }
     if flags.len() != tensors.inputs.len() {
         return Err(format!("{} flags for {} tensors", flags.len(), tensors.inputs.len()));
     }
@@ -114,7 +122,8 @@ fn io(tensors: &Graph, flags: &[u8]) -> Result<Vec<IoTensor>, String> {
         .inputs
         .iter()
         .zip(flags)
-        .map(|(&v, &flag)| {
+        .enumerate()
+        .map(|(i, (&v, &flag))| {
             let def = tensors.value(v);
             let mode = if flag & 1 == 0 { IoMode::Input } else { IoMode::Output };
             let prefix = if mode == IoMode::Input { 'i' } else { 'o' };
@@ -128,6 +137,7 @@ fn io(tensors: &Graph, flags: &[u8]) -> Result<Vec<IoTensor>, String> {
                 mode,
                 dtype: ty.dtype,
                 dims: ty.dims,
+                packing: packings.and_then(|p| p.get(i)).copied().unwrap_or_default(),
                 is_shape_input: flag & 2 != 0,
             })
         })

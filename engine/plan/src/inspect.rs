@@ -2,11 +2,13 @@
 
 use crate::Verbosity;
 use crate::io::io_tensors;
+use crate::layouts::channels_last;
 use kiln_backend::{Place, Program, Shapes, Step};
 use kiln_ir::graph::Uses;
 use kiln_ir::ty::dims_text;
-use kiln_ir::{Attr, Node, NodeId, Source, TensorType, ValueId};
+use kiln_ir::{Attr, Dim, Node, NodeId, Source, TensorFormat, TensorType, ValueId};
 use kiln_ops::conv::CONV;
+use kiln_ops::layout::to_first;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
@@ -79,9 +81,15 @@ pub struct TensorInfo {
     /// Dimensions as text, with the names of symbols.
     #[serde(rename = "Shape")]
     pub shape: String,
-    /// Element type and memory order.
+    /// Format and element type in words.
     #[serde(rename = "Format/Datatype")]
     pub format: String,
+    /// Element type.
+    #[serde(rename = "Datatype", default)]
+    pub dtype: String,
+    /// Name of the format.
+    #[serde(rename = "Format", default)]
+    pub layout: String,
     /// Place in memory: "input 0", "arena 4096 (512 bytes)", "dynamic".
     #[serde(rename = "Memory")]
     pub memory: String,
@@ -138,7 +146,7 @@ impl LayerTable {
             Layer::Name(name) => name.clone(),
             Layer::Detailed(l) => {
                 let outs: Vec<String> =
-                    l.outputs.iter().map(|t| format!("{} {}[{}]", t.name, t.format, t.shape)).collect();
+                    l.outputs.iter().map(|t| format!("{} {}[{}]", t.name, t.brief(), t.shape)).collect();
                 format!("{}: {} by {} → {}", l.name, l.ops, l.tactic, outs.join(", "))
             }
         })
@@ -163,6 +171,17 @@ impl LayerTable {
     }
 }
 
+impl TensorInfo {
+    /// Type and format in a few letters. Engines of earlier versions have the words only.
+    fn brief(&self) -> String {
+        match (self.dtype.as_str(), self.layout.as_str()) {
+            ("", _) => self.format.clone(),
+            (dtype, "linear") => dtype.to_owned(),
+            (dtype, layout) => format!("{dtype} {layout} "),
+        }
+    }
+}
+
 impl Layer {
     /// Name or number of the layer.
     pub fn name(&self) -> &str {
@@ -177,7 +196,7 @@ impl Layer {
             Layer::Name(n) => vec![i.to_string(), n.clone()],
             Layer::Detailed(l) => {
                 let outs: Vec<String> =
-                    l.outputs.iter().map(|t| format!("{}[{}]", t.format, t.shape)).collect();
+                    l.outputs.iter().map(|t| format!("{}[{}]", t.brief(), t.shape)).collect();
                 let memory: Vec<&str> = l.outputs.iter().map(|t| t.memory.as_str()).collect();
                 vec![
                     i.to_string(),
@@ -200,8 +219,10 @@ fn add_layers(
     shapes: Option<&Shapes>,
     path: &str,
 ) {
-    let uses = if verbosity == Verbosity::Detailed { program.graph.uses() } else { Uses::default() };
-    let describe = Describe { program, shapes, uses };
+    let detailed = verbosity == Verbosity::Detailed;
+    let uses = if detailed { program.graph.uses() } else { Uses::default() };
+    let last = if detailed { channels_last(&program.graph) } else { HashSet::new() };
+    let describe = Describe { program, shapes, uses, last };
     for step in &program.steps {
         let name = format!("{path}{}", step.name);
         layers.push(match verbosity {
@@ -221,6 +242,8 @@ struct Describe<'a> {
     program: &'a Program,
     shapes: Option<&'a Shapes>,
     uses: Uses,
+    /// Values with channels last.
+    last: HashSet<ValueId>,
 }
 
 impl Describe<'_> {
@@ -268,13 +291,33 @@ impl Describe<'_> {
             Place::Arena { offset, size } => format!("arena {offset} ({size} bytes)"),
             Place::Dynamic => "dynamic".into(),
         };
+        let (format, dims) = self.format(v, ty);
         TensorInfo {
             name: def.name.clone(),
-            dims: ty.dims.iter().map(|d| d.as_const().unwrap_or(-1)).collect(),
-            shape: dims_text(&ty.dims),
-            format: format!("row-major {}", ty.dtype),
+            dims: dims.iter().map(|d| d.as_const().unwrap_or(-1)).collect(),
+            shape: dims_text(&dims),
+            format: format.describe(ty.dtype),
+            dtype: ty.dtype.to_string(),
+            layout: format.to_string(),
             memory,
         }
+    }
+
+    /// Format of a value, and its dimensions in the order of the linear one.
+    fn format(&self, v: ValueId, ty: &TensorType) -> (TensorFormat, Vec<Dim>) {
+        let g = &self.program.graph;
+        let border = || g.inputs.contains(&v) || g.outputs.contains(&v);
+        if let Some(packing) = g.packings.get(&g.value(v).name).filter(|_| border()) {
+            let number = |n: u64| Dim::new(i64::try_from(n).unwrap_or(i64::MAX));
+            let dims = packing.logical(&ty.dims, number);
+            return (packing.format, dims.unwrap_or_else(|| ty.dims.clone()));
+        }
+        if !self.last.contains(&v) {
+            return (TensorFormat::Linear, ty.dims.clone());
+        }
+        let format = if ty.rank() == 5 { TensorFormat::Dhwc } else { TensorFormat::Hwc };
+        let dims = to_first(ty.rank()).into_iter().filter_map(|p| ty.dims.get(p).cloned());
+        (format, dims.collect())
     }
 
     /// The operator's name as "ParameterType", and its attributes; of a convolution also what its weights and the layers

@@ -32,6 +32,7 @@ mod inspect;
 mod inspect_at;
 mod io;
 mod layout;
+mod layouts;
 mod parts;
 mod plugins;
 pub mod profile;

@@ -16,6 +16,7 @@ fn bad(message: String) -> PlanError {
 /// likewise, and that they fit their regions.
 pub fn verify(program: &Program, rules: &MemoryRules) -> Result<(), PlanError> {
     program.graph.verify().map_err(|e| bad(e.to_string()))?;
+    formats_fit(program)?;
     let step_of = steps_cover(program)?;
     bodies_fit(program, rules)?;
     if program.memory.places.is_empty() {
@@ -24,6 +25,23 @@ pub fn verify(program: &Program, rules: &MemoryRules) -> Result<(), PlanError> {
     places_fit(program, rules)?;
     parts_in_place(program)?;
     no_overlap(program, &step_of)
+}
+
+/// Formats are those of inputs and outputs, which have shapes in memory that fit.
+fn formats_fit(p: &Program) -> Result<(), PlanError> {
+    let g = &p.graph;
+    for (name, packing) in &g.packings {
+        let border = || g.inputs.iter().chain(&g.outputs).copied();
+        let found = border().find(|&v| g.value(v).name == *name).map(|v| g.ty(v));
+        if !found.is_some_and(|ty| packing.fits(ty.dtype, &ty.dims)) {
+            let ty = found.map_or("no input or output".to_owned(), |ty| ty.to_string());
+            return Err(bad(format!(
+                "\"{name}\" is {ty}, which is no shape in memory of format {}",
+                packing.format
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The step of every node.

@@ -7,12 +7,14 @@ pub(crate) mod layers;
 mod native_settings;
 mod on_device;
 mod output_size;
+mod packed;
 
 use self::debug::Debugging;
 use self::gone::Gone;
 use self::native_settings::NativeSettings;
 use crate::cancel::Control;
 use crate::engine::{Engine, Loaded, Shared, unknown};
+use crate::formats::{format_error, logical_type, unpacked};
 use crate::recording::Recorder;
 use crate::selection::{RuntimeInput, check, select};
 use crate::shapes::{check_shape, check_symbols};
@@ -20,6 +22,7 @@ use crate::{Canceller, IoTensor, Outputs, RuntimeError};
 use kiln_backend::process::check_process;
 use kiln_backend::process::is_forked;
 use kiln_backend::{BackendError, Context, Counters, Shapes, stop};
+use kiln_ir::format::pack;
 use kiln_ir::{Source, Tensor, TensorType, ValueId};
 use kiln_plan::{LayerTable, ProfileError};
 use std::collections::HashSet;
@@ -48,7 +51,9 @@ pub struct ExecutionContext {
 /// Settings of one input.
 #[derive(Clone, Default)]
 struct Slot {
+    /// Dimensions.
     shape: Option<Vec<usize>>,
+    /// Elements in the order of memory.
     tensor: Option<Tensor>,
 }
 
@@ -121,7 +126,8 @@ impl ExecutionContext {
         self.slots.fill(Slot::default());
     }
 
-    /// Sets an input; it stays set for the following runs.
+    /// Sets an input; it stays set for the following runs. The tensor is linear: for an input of another format it is packed
+    /// here. [`ExecutionContext::set_packed_input`] takes elements in the input's format.
     pub fn set_input(&mut self, name: &str, tensor: Tensor) -> Result<(), RuntimeError> {
         let result = self.try_set_input(name, tensor);
         self.recorder.note(result)
@@ -138,7 +144,9 @@ impl ExecutionContext {
             });
         }
         check_shape(io, tensor.shape())?;
-        self.slots[i] = Slot { shape: Some(tensor.shape().to_vec()), tensor: Some(tensor) };
+        let shape = tensor.shape().to_vec();
+        let tensor = pack(&tensor, io.format()).map_err(|source| format_error(io, source))?;
+        self.slots[i] = Slot { shape: Some(shape), tensor: Some(tensor) };
         Ok(())
     }
 
@@ -151,8 +159,9 @@ impl ExecutionContext {
     fn try_set_input_shape(&mut self, name: &str, shape: &[usize]) -> Result<(), RuntimeError> {
         let i = self.engine.input(name)?;
         check_shape(&self.engine.io[i], shape)?;
+        let physical = self.engine.io[i].packing.physical_shape(shape);
         let slot = &mut self.slots[i];
-        slot.tensor.take_if(|t| t.shape() != shape);
+        slot.tensor.take_if(|t| t.shape() != physical);
         slot.shape = Some(shape.to_vec());
         Ok(())
     }
@@ -195,7 +204,7 @@ impl ExecutionContext {
         let shapes = self.shapes()?;
         let outs = &self.loaded.program.graph.outputs;
         let named = self.engine.output_tensors().iter().zip(outs);
-        Ok(named.map(|(t, &v)| (t.name.clone(), shapes.fact(v).ty.clone())).collect())
+        Ok(named.map(|(t, &v)| (t.name.clone(), logical_type(t, &shapes.fact(v).ty))).collect())
     }
 
     /// Handle that stops this context's runs from other threads.
@@ -261,8 +270,16 @@ impl ExecutionContext {
         }
     }
 
-    /// Waits for the run and returns its outputs, once.
+    /// Waits for the run and returns its outputs, once. Those of other formats than the linear one are unpacked here;
+    /// [`ExecutionContext::packed_outputs`] leaves them as they are.
     pub fn outputs(&mut self) -> Result<Outputs, RuntimeError> {
+        let outs = self.packed_outputs()?;
+        let linear = self.engine.output_tensors().iter().zip(outs.into_vec());
+        linear.map(|(t, (name, packed))| Ok((name, unpacked(t, packed)?))).collect()
+    }
+
+    /// Waits for the run and returns its outputs, once, as they are in memory: of the shapes that their formats have there.
+    pub fn packed_outputs(&mut self) -> Result<Outputs, RuntimeError> {
         let result = self.try_outputs();
         self.recorder.note(result)
     }
@@ -307,10 +324,15 @@ impl ExecutionContext {
             return Ok(w.tensor.clone());
         }
         let input = graph.inputs.iter().position(|&i| i == v).and_then(|i| self.slots.get(i));
-        if let Some(t) = input.and_then(|s| s.tensor.clone()) {
-            return Ok(t);
+        let found = match input.and_then(|s| s.tensor.clone()) {
+            Some(t) => t,
+            None => self.context.observe(v).map_err(|e| self.engine.backend_error(e))?,
+        };
+        let name = &self.loaded.program.graph.value(v).name;
+        match self.engine.io.iter().find(|t| t.name == *name) {
+            Some(t) => unpacked(t, found),
+            None => Ok(found),
         }
-        self.context.observe(v).map_err(|e| self.engine.backend_error(e))
     }
 
     /// Runs the kernels of the last run again so many times, without transfers: the time of each run on the device in

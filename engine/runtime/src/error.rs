@@ -1,7 +1,7 @@
 //! Errors of loading or running an engine.
 
 use kiln_backend::BackendError;
-use kiln_ir::{DType, ErrorCode, IrError};
+use kiln_ir::{DType, ErrorCode, FormatError, IrError};
 use kiln_plan::{AbsentWeight, PlanError, ProfileError};
 use std::time::Duration;
 use thiserror::Error;
@@ -57,6 +57,29 @@ pub enum RuntimeError {
         wanted_rank: usize,
         /// Dimensions of the input, as text.
         wanted: String,
+    },
+    /// Memory of an input has another size than its format wants.
+    #[error("input \"{name}\" of shape {shape:?} ({format}) has {found} bytes, wants {wanted}")]
+    Bytes {
+        /// The input.
+        name: String,
+        /// Type and format in words.
+        format: String,
+        /// Dimensions of the tensor.
+        shape: Vec<usize>,
+        /// Bytes that were given.
+        found: u64,
+        /// Bytes of the tensor in its format.
+        wanted: u64,
+    },
+    /// A tensor that cannot be brought into the format of an input or output, or out of it.
+    #[error("\"{name}\": {source}")]
+    Format {
+        /// The input or output.
+        name: String,
+        /// Reason.
+        #[source]
+        source: FormatError,
     },
     /// A fixed dimension differs.
     #[error("input \"{name}\" has shape {found:?}: dimension {axis} must be {wanted}")]
@@ -222,6 +245,8 @@ impl RuntimeError {
             | RuntimeError::NoProfile { .. }
             | RuntimeError::Profile(_)
             | RuntimeError::DuplicateBackend(_)
+            | RuntimeError::Bytes { .. }
+            | RuntimeError::Format { .. }
             | RuntimeError::Refit(_) => ErrorCode::InvalidArgument,
             RuntimeError::MissingInput { .. }
             | RuntimeError::State(_)

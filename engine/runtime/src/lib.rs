@@ -8,6 +8,7 @@ mod cancel;
 mod context;
 mod engine;
 mod error;
+mod formats;
 mod outputs;
 pub mod plugin;
 mod plugin_check;

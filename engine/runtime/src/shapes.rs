@@ -48,7 +48,10 @@ impl ShapeCache {
 fn fact(t: &IoTensor, g: &RuntimeInput) -> Fact {
     match &g.content {
         Some(content) => Fact::constant(content.clone()),
-        None => Fact::of(TensorType::new(t.dtype, g.shape.iter().map(|&d| Dim::new(d as i64)))),
+        None => {
+            let dims = t.packing.physical_shape(&g.shape);
+            Fact::of(TensorType::new(t.dtype, dims.into_iter().map(|d| Dim::new(d as i64))))
+        }
     }
 }
 

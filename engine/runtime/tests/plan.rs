@@ -232,7 +232,7 @@ fn the_inspector_tells_as_much_as_it_may() {
     assert_eq!(layer["Name"], "sum");
     assert_eq!(layer["LayerType"], "add");
     assert_eq!(layer["Inputs"][0]["Dimensions"], serde_json::json!([-1, 2]));
-    assert_eq!(layer["Outputs"][0]["Format/Datatype"], "row-major f32");
+    assert_eq!(layer["Outputs"][0]["Format/Datatype"], "Row major linear FP32 format");
     assert_eq!(json["Layers"][0]["Weights"][0]["Count"], 2);
     let text = p.layers.to_text();
     assert!(text.lines().count() == 3 && text.contains("f32[n,2]"), "{text}");

@@ -1,22 +1,7 @@
-//! Conversion of the network's inputs and outputs to another type: casts after inputs and in front of
-//! outputs, which cancel where the layers there run in the type as well.
+//! Conversion of a graph's inputs and outputs of f32 to another type: casts after inputs and in front of outputs.
 
 use super::writer::cast;
 use kiln_ir::{DType, Graph, IrError, ValueId};
-
-/// Sets the type of all inputs and outputs of f32; their names stay.
-pub fn apply(g: &mut Graph, to: DType) -> Result<(), IrError> {
-    for x in g.inputs.clone() {
-        if g.ty(x).dtype == DType::F32 {
-            input(g, x, to)?;
-        }
-    }
-    for k in 0..g.outputs.len() {
-        let Some(&y) = g.outputs.get(k).filter(|y| g.ty(**y).dtype == DType::F32) else { continue };
-        output(g, y, to)?;
-    }
-    Ok(())
-}
 
 /// An input of the type, which is widened for all who read it. As an output of the graph it stays itself.
 pub fn input(g: &mut Graph, x: ValueId, to: DType) -> Result<(), IrError> {

@@ -5,7 +5,7 @@
 
 use super::price::{Item, launch};
 use super::{Formed, Search, Verdict};
-use crate::BuildError;
+use crate::{BuildError, borders};
 use kiln_backend::Region;
 use kiln_backend::assisted::HOST_IS_DEVICE;
 use kiln_ir::graph::Uses;
@@ -50,7 +50,11 @@ impl Search<'_, '_> {
         let mut gone = vec![false; f.regions.len()];
         for sites in self.classes(sites, |s| self.item(f, &s.nodes, uses))? {
             let Some(first) = sites.first() else { continue };
-            let verdict = self.joined(f, first, uses)?;
+            let verdict = match self.joined(f, first, uses)? {
+                Verdict::Refused(why) => Verdict::Refused(why),
+                _ if self.ends_reformat(f, first) => Verdict::Direct,
+                timed => timed,
+            };
             let layer = self.item(f, &f.regions[first.at], uses)?.layer;
             if self.note(name, layer, sites.len(), verdict) {
                 for site in sites {
@@ -88,6 +92,14 @@ impl Search<'_, '_> {
             let fits = !at_moves.is_empty() && self.cx.backend.supports(&region, self.cx.target).is_ok();
             fits.then_some(Site { at, others: at_moves, nodes: moves })
         })
+    }
+
+    /// Whether kernels that only reformat inputs or outputs become part of another, which counts more than time.
+    fn ends_reformat(&self, f: &Formed, site: &Site) -> bool {
+        let reformats = |r: &usize| borders::is_reformat(&f.graph, &f.regions[*r]);
+        self.cx.config.direct_io
+            && site.others.iter().chain([&site.at]).any(reformats)
+            && !borders::is_reformat(&f.graph, &site.nodes)
     }
 
     /// Times of the joined region and of its parts.

@@ -14,9 +14,10 @@ mod types;
 use crate::passes::{self, Pass, PassCx, PassReport};
 use crate::points::{Points, Span};
 use crate::tuner::Tuner;
-use crate::{BuildConfig, BuildError, bodies, regions};
+use crate::{BuildConfig, BuildError, bodies, borders, regions};
 use kiln_ir::{Fact, Graph, NodeId};
 use rewrite::{Rewrite, by_late_patterns, by_patterns, formats, next_class};
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 /// Constants of more bytes are not evaluated before a rewrite is taken.
@@ -34,6 +35,8 @@ pub enum Verdict {
         /// Time of the regions after.
         with: f64,
     },
+    /// Fewer kernels only reformat inputs and outputs, which counts more than time.
+    Direct,
     /// The backend expects it to take so many times as long: not timed.
     Hopeless(f64),
     /// The backend lacks a kernel for it.
@@ -43,7 +46,7 @@ pub enum Verdict {
 /// A rewrite that was considered, and what became of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Considered {
-    /// Kind of rewrite: "types", "channels-last", "split", "join moves", "join reductions", the name of a pattern.
+    /// Kind of rewrite: "types", "formats", "channels-last", "split", "join moves", "join reductions", the name of a pattern.
     pub rewrite: &'static str,
     /// The first layer of its first site.
     pub layer: String,
@@ -150,10 +153,24 @@ impl Search<'_, '_> {
         let layer = first.nodes().first().and_then(|&n| now.graph.get(n));
         let layer = layer.map_or(String::new(), |n| n.name.clone());
         let verdict = match &self.trial(now, first)? {
-            Some(one) => self.compare(now, one)?,
+            Some(one) => match self.compare(now, one)? {
+                Verdict::Refused(why) => Verdict::Refused(why),
+                timed => self.directly(now, one).unwrap_or(timed),
+            },
             None => Verdict::Refused("the backend lacks a kernel for it".into()),
         };
         Ok(self.note(first.name(), layer, class.len(), verdict))
+    }
+
+    /// The verdict where kernels that only reformat count more than time.
+    fn directly(&self, now: &Formed, other: &Formed) -> Option<Verdict> {
+        let count = |f: &Formed| borders::count(&f.graph, &f.regions);
+        match count(other).cmp(&count(now)) {
+            _ if !self.cx.config.direct_io => None,
+            Ordering::Less => Some(Verdict::Direct),
+            Ordering::Equal => None,
+            Ordering::Greater => Some(Verdict::Refused("inputs or outputs would need more reformats".into())),
+        }
     }
 
     /// The graph with a rewrite at one site, to be looked at: large constants are not evaluated. `None` where the rewrite
@@ -191,6 +208,7 @@ impl Search<'_, '_> {
                 let why = if taken { "faster" } else { "not faster" };
                 (Some(without), Some(with), taken, why.to_owned())
             }
+            Verdict::Direct => (None, None, true, "inputs or outputs need fewer reformats".into()),
             Verdict::Hopeless(times) => {
                 (None, None, false, format!("expected to take {times:.1} times as long"))
             }

@@ -63,7 +63,7 @@ impl Search<'_, '_> {
     }
 
     /// Nanoseconds of a network as it is formed.
-    pub(super) fn total(&mut self, f: &Formed) -> Result<f64, BuildError> {
+    pub(crate) fn total(&mut self, f: &Formed) -> Result<f64, BuildError> {
         let items = self.items(f)?;
         self.cost(&items)
     }

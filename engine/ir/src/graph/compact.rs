@@ -92,6 +92,8 @@ impl PartialEq for Graph {
             && a.weight_uses == b.weight_uses
             && a.ranges == b.ranges
             && a.debug == b.debug
+            && a.allowed_formats == b.allowed_formats
+            && a.packings == b.packings
             && a.values == b.values
             && a.nodes == b.nodes
             && a.inputs == b.inputs

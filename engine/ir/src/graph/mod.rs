@@ -18,6 +18,7 @@ pub use names::first_free;
 pub use role::{WeightUse, WeightsRole};
 
 use crate::error::IrError;
+use crate::format::{Formats, Packing};
 use crate::infer::Fact;
 use crate::op::Op;
 use crate::tensor::Tensor;
@@ -50,6 +51,10 @@ pub struct Graph {
     /// Names of tensors for debugging: of a finished graph they are written to memory, so that a run can report them. Passes
     /// do not read them.
     pub debug: BTreeSet<String>,
+    /// Formats that a build may give to inputs and outputs, by name. Of others the linear one.
+    pub allowed_formats: BTreeMap<String, Formats>,
+    /// Formats that inputs and outputs of a program have, by name: their dimensions are those in memory. Of others the linear one.
+    pub packings: BTreeMap<String, Packing>,
     pub(crate) values: Vec<ValueDef>,
     names: names::Names,
     pub(crate) nodes: Vec<Option<Node>>,

@@ -5,6 +5,7 @@ use super::lex::Token;
 use super::values::{Bounds, Contents};
 use crate::attr::Attrs;
 use crate::error::IrError;
+use crate::format::{FormatError, Packing, TensorFormat};
 use crate::graph::{Graph, Meta, Node, NodeId, Recipe, Source, ValueId, Weight, WeightUse, WeightsRole};
 use crate::infer::{Fact, Value};
 use crate::op::Op;
@@ -63,6 +64,10 @@ impl Parser<'_> {
         } else if self.accept_word("debug")? {
             s.g.debug.insert(self.string("the tensor's name in quotes")?);
             Ok(())
+        } else if self.accept_word("formats")? {
+            self.formats(s)
+        } else if self.accept_word("packed")? {
+            self.packed(s)
         } else if self.accept_word("output")? {
             self.outputs(s)
         } else if self.accept_word("do")? {
@@ -141,6 +146,26 @@ impl Parser<'_> {
         let [lo, hi] = ends[..] else { return Err(self.error("a range has two ends".to_owned())) };
         s.g.ranges.insert(name, [lo as f32, hi as f32]);
         Ok(())
+    }
+
+    fn formats(&mut self, s: &mut Scope) -> Result<(), IrError> {
+        let name = self.string("the tensor's name in quotes")?;
+        self.expect('[')?;
+        let formats = self.items(']', Self::format)?;
+        s.g.allowed_formats.insert(name, formats.into_iter().collect());
+        Ok(())
+    }
+
+    fn packed(&mut self, s: &mut Scope) -> Result<(), IrError> {
+        let name = self.string("the tensor's name in quotes")?;
+        let format = self.format()?;
+        let channels = u64::try_from(self.int()?).map_err(|_| self.error("channels are 0 or more"))?;
+        s.g.packings.insert(name, Packing::from_parts(format, channels));
+        Ok(())
+    }
+
+    fn format(&mut self) -> Result<TensorFormat, IrError> {
+        self.word("the name of a format")?.parse().map_err(|e: FormatError| self.error(e.to_string()))
     }
 
     fn recipe(&mut self, depth: usize) -> Result<Recipe, IrError> {

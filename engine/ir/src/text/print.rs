@@ -47,6 +47,12 @@ pub(super) fn graph(out: &mut String, g: &Graph, depth: usize) {
     for name in &g.debug {
         put!(out, "{inner}debug {name:?}\n");
     }
+    for (name, formats) in &g.allowed_formats {
+        put!(out, "{inner}formats {name:?} [{formats}]\n");
+    }
+    for (name, packing) in &g.packings {
+        put!(out, "{inner}packed {name:?} {} {}\n", packing.format, packing.channels().unwrap_or(0));
+    }
     for (_, n) in g.nodes() {
         out.push_str(&inner);
         node(out, g, n, depth + 1);

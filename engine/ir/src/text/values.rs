@@ -193,7 +193,7 @@ impl Parser<'_> {
         Ok(Tensor::from_elems(ty.dtype, shape, &elems))
     }
 
-    fn int(&mut self) -> Result<i64, IrError> {
+    pub(super) fn int(&mut self) -> Result<i64, IrError> {
         let n = match &self.token {
             Token::Number(n) => n.parse().ok(),
             _ => None,

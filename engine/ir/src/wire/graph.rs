@@ -2,6 +2,7 @@
 
 use super::io::{fields, list, need, refuse};
 use super::{MAX_NESTING, WeightSink, WeightSource, op, tensor};
+use crate::format::{Formats, Packing};
 use crate::graph::{
     Graph, Meta, Node, NodeId, Numbering, Recipe, Source, ValueDef, ValueId, Weight, WeightUse,
 };
@@ -16,7 +17,14 @@ type Written<W> = Result<(), EncodeError<<W as Write>::Error>>;
 
 pub(super) fn encode<W: Write>(e: &mut Encoder<W>, g: &Graph, sink: &mut dyn WeightSink) -> Written<W> {
     let n = g.numbering().map_err(EncodeError::message)?;
-    let optional = [g.strong_types, !g.weight_uses.is_empty(), !g.ranges.is_empty(), !g.debug.is_empty()];
+    let optional = [
+        g.strong_types,
+        !g.weight_uses.is_empty(),
+        !g.ranges.is_empty(),
+        !g.debug.is_empty(),
+        !g.allowed_formats.is_empty(),
+        !g.packings.is_empty(),
+    ];
     let optional = optional.map(u64::from).iter().sum::<u64>();
     e.map(5 + optional)?.u8(0)?.str(&g.name)?.u8(1)?.array(g.inputs.len() as u64)?;
     g.inputs.iter().try_for_each(|&v| write_value(e, g.value(v), sink))?;
@@ -38,6 +46,12 @@ pub(super) fn encode<W: Write>(e: &mut Encoder<W>, g: &Graph, sink: &mut dyn Wei
     }
     if !g.debug.is_empty() {
         e.u8(8)?.encode(&g.debug)?;
+    }
+    if !g.allowed_formats.is_empty() {
+        e.u8(9)?.encode(&g.allowed_formats)?;
+    }
+    if !g.packings.is_empty() {
+        e.u8(10)?.encode(&g.packings)?;
     }
     Ok(())
 }
@@ -123,6 +137,8 @@ struct RawGraph {
     weight_uses: Vec<WeightUse>,
     ranges: BTreeMap<String, [f32; 2]>,
     debug: BTreeSet<String>,
+    allowed_formats: BTreeMap<String, Formats>,
+    packings: BTreeMap<String, Packing>,
 }
 
 pub(super) fn decode(d: &mut Decoder<'_>, source: &dyn WeightSource, depth: usize) -> Result<Graph, Error> {
@@ -141,6 +157,8 @@ pub(super) fn decode(d: &mut Decoder<'_>, source: &dyn WeightSource, depth: usiz
             6 => raw.weight_uses = list(d, |d| d.decode())?,
             7 => raw.ranges = d.decode()?,
             8 => raw.debug = d.decode()?,
+            9 => raw.allowed_formats = d.decode()?,
+            10 => raw.packings = d.decode()?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -154,6 +172,8 @@ fn assemble(raw: RawGraph) -> Result<Graph, Error> {
     g.weight_uses = raw.weight_uses;
     g.ranges = raw.ranges;
     g.debug = raw.debug;
+    g.allowed_formats = raw.allowed_formats;
+    g.packings = raw.packings;
     for (name, fact) in need(raw.inputs, "field 1 (inputs) of a graph")? {
         g.add_input(&name, fact);
     }

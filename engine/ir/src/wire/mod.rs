@@ -8,7 +8,8 @@
 //!
 //! | map       | fields |
 //! |-----------|--------|
-//! | graph     | 0 name: text · 1 inputs: \[value\] · 2 weights: \[weight\] · 3 nodes: \[node\], in execution order · 4 outputs: \[number of a value\] · 5? whether types are as written: bool · 6? uses of weights: \[use\] · 7? ranges by tensor: {text: \[float, float\]} · 8? tensors for debugging: \[text\] |
+//! | graph     | 0 name: text · 1 inputs: \[value\] · 2 weights: \[weight\] · 3 nodes: \[node\], in execution order · 4 outputs: \[number of a value\] · 5? whether types are as written: bool · 6? uses of weights: \[use\] · 7? ranges by tensor: {text: \[float, float\]} · 8? tensors for debugging: \[text\] · 9? formats that inputs and outputs may have: {text: bits by code} · 10? formats that they have: {text: packing} |
+//! | packing   | 0 format: code of [`crate::TensorFormat::code`] · 1 channels, 0 of formats without vectors |
 //! | use       | 0 name of a layer: text · 1 role: 0 kernel, 1 bias, 2 shift, 3 scale, 4 constant, 6 power · 2 name of a weight: text |
 //! | value     | 0 name: text · 1 fact |
 //! | weight    | 0 name of the value: text · 1 tensor · 2? name to refit by: text · 3? recipe |

@@ -47,6 +47,16 @@ fn with(line: &str) -> String {
 }
 
 #[test]
+fn formats_of_inputs_and_outputs_are_part_of_the_text() {
+    let text = with("formats \"x\" [linear, hwc8]\n  packed \"y\" chw32 35");
+    let g = Graph::from_text(&text).unwrap();
+    assert_eq!(g.allowed_formats["x"].iter().map(|f| f.name()).collect::<Vec<_>>(), ["linear", "hwc8"]);
+    assert_eq!((g.packings["y"].format.name(), g.packings["y"].channels()), ("chw32", Some(35)));
+    round_trip(&g);
+    refused(&with("formats \"x\" [hwc9]"), 3, "is not a format");
+}
+
+#[test]
 fn a_text_says_what_the_graph_is() {
     let g = Graph::from_text(SMALL).unwrap();
     assert_eq!(g.to_text(), SMALL);

@@ -2,7 +2,9 @@
 
 use kiln_ir::graph::{Meta, Recipe, Weight};
 use kiln_ir::wire::*;
-use kiln_ir::{Attr, Attrs, DType, Dim, Fact, Graph, IrError, Op, Tensor, TensorType, Value};
+use kiln_ir::{
+    Attr, Attrs, DType, Dim, Fact, Graph, IrError, Op, Packing, Tensor, TensorFormat, TensorType, Value,
+};
 use minicbor::Encoder;
 use std::sync::Arc;
 
@@ -58,6 +60,10 @@ fn rich() -> Graph {
     let y = g.add("y", op("neg"), &[w]).unwrap();
     let z = g.add("z", op("neg"), &[x]).unwrap();
     g.outputs = vec![z, y, z, s];
+    g.allowed_formats = [("x".to_owned(), TensorFormat::Hwc.into())].into();
+    let dims = [1, 3, 2, 2].map(Dim::new);
+    let packing = Packing::new(TensorFormat::Chw32, DType::F32, &dims).unwrap();
+    g.packings = [("z".to_owned(), packing)].into();
     let id = g.producer(y).unwrap().0;
     let node = g.get_mut(id).unwrap();
     node.regions = vec![neg(), neg()];

@@ -56,6 +56,9 @@ impl Calibrator {
         (config.fuse, config.search, config.estimates) = (false, false, true);
         config.reduced.clear();
         config.layer_types.clear();
+        // Ranges are of the network's own tensors, in linear memory.
+        (config.io_type, config.direct_io) = (None, false);
+        config.io.clear();
         let engine = builder.build(model)?;
         let mut context = engine.create_context()?;
         context.set_observable(true);

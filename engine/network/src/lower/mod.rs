@@ -9,6 +9,7 @@ use super::flow::Scopes;
 use super::tensors::{TensorData, TensorSource, unique};
 use super::{LayerId, Network, NetworkError, TensorId, Typing};
 use kiln_ir::attr::Attrs;
+use kiln_ir::format::REFORMAT;
 use kiln_ir::graph::{Graph, Meta, Node, Source, ValueDef, ValueId, Weight};
 use kiln_ir::op::Op;
 use kiln_ir::{DType, IrError};
@@ -42,6 +43,9 @@ impl Network {
         frame.graph.weight_uses = l.uses.finish();
         let ranged = |t: &TensorData| Some((t.name.clone(), t.range?));
         frame.graph.ranges = self.tensors.iter().filter_map(ranged).collect();
+        let border = self.inputs.iter().copied().chain(self.all_outputs());
+        let set = border.map(|t| self.tensor(t)).filter_map(|d| Some((d.name.clone(), d.formats?)));
+        frame.graph.allowed_formats = set.collect();
         frame.graph.verify()?;
         Ok(frame.graph)
     }
@@ -171,6 +175,11 @@ impl Frame {
             self.graph.value_mut(v).name = inner;
         }
         v = self.graph.add(name, Op::new(op, attrs)?, &[v])?;
+        // The layer works for the border alone.
+        let id = self.graph.producer(v).map(|(id, _)| id).filter(|_| cast.is_some());
+        if let Some(node) = id.and_then(|id| self.graph.get_mut(id)) {
+            node.name = format!("{REFORMAT}{name}");
+        }
         Ok(v)
     }
 }

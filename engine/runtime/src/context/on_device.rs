@@ -30,10 +30,10 @@ impl ExecutionContext {
     }
 
     /// Sets the memory of an input or an output for further runs: `bytes` bytes of the caller's on the
-    /// device, dense. Null restores this context's own memory. Such an input needs only its shape set; shape
+    /// device, in the tensor's format, dense. Null restores this context's own memory. Such an input needs only its shape set; shape
     /// inputs need their elements, too. An output whose size the run computes needs room for that size.
     /// [`ExecutionContext::enqueue`] waits for the device unless the room is the most that
-    /// [`ExecutionContext::infer_shapes`] reports. [`ExecutionContext::outputs`] still copies bound outputs
+    /// [`ExecutionContext::infer_shapes`] reports, in its format. [`ExecutionContext::outputs`] still copies bound outputs
     /// to the host; callers that read them on the device don't call it. Bindings stay through a refit.
     ///
     /// # Safety
@@ -154,7 +154,7 @@ impl ExecutionContext {
         for ((t, slot), _) in io.iter().zip(&mut self.slots).zip(&self.bound).filter(|(_, b)| **b) {
             let shape = slot.shape.clone().or_else(|| t.ty().static_dims());
             if let (Some(shape), None, false) = (shape, &slot.tensor, t.is_shape_input) {
-                let zeros = Tensor::zeros(t.dtype, &shape);
+                let zeros = Tensor::zeros(t.dtype, &t.packing.physical_shape(&shape));
                 slot.tensor = Some(zeros.map_err(|e| RuntimeError::State(e.to_string()))?);
             }
         }

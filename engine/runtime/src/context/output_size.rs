@@ -33,7 +33,9 @@ impl ExecutionContext {
             let ty = self.shapes()?.fact(v).ty.clone();
             return most(&ty, &Ranges::new()).ok_or_else(|| unbounded(&ty));
         }
-        let ty = outputs[at].ty();
+        let t = &outputs[at];
+        let number = |n: u64| Dim::new(i64::try_from(n).unwrap_or(i64::MAX));
+        let ty = TensorType { dtype: t.dtype, dims: t.packing.physical(&t.dims, number) };
         let chosen = self.profile.and_then(|p| self.engine.profiles.get(p));
         let profiles: Vec<&Profile> = match chosen {
             Some(one) => vec![one],
