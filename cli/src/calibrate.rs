@@ -1,4 +1,4 @@
-//! Ranges of tensors for a build with codes of 8 bits: measured on arrays, or from a calibration table.
+//! Ranges of tensors for a build with codes of 8 bits, integers or floats: measured on arrays, or from a calibration table.
 
 use crate::arrays;
 use crate::failure::Failure;
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 #[command(next_help_heading = "Quantization")]
 pub struct CalibrationOptions {
     /// Inputs to measure ranges on: an archive of arrays that hold batches one after the other
-    #[arg(long, value_name = "DATA.npz", requires = "int8")]
+    #[arg(long, value_name = "DATA.npz", requires = "codes")]
     pub calibrate: Option<PathBuf>,
     /// A calibration table, in TensorRT's format: written after --calibrate, else read
-    #[arg(long, value_name = "FILE", requires = "int8")]
+    #[arg(long, value_name = "FILE", requires = "codes")]
     pub calibration_cache: Option<PathBuf>,
     /// Rule for the greatest value of a tensor that codes stand for
     #[arg(long, value_enum, default_value_t = CalibratorOption::Entropy)]

@@ -4,9 +4,9 @@ use crate::calibrate::CalibrationOptions;
 use crate::element_type::element_type;
 use crate::failure::Failure;
 use crate::io_formats::IoOptions;
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use kiln::selection::{TacticRecord, TacticRule};
-use kiln::{BuildConfig, BuildOptions, Constraints, DType, LayerTypes, Narrowing};
+use kiln::{BuildConfig, BuildOptions, Constraints, DType, LayerTypes, Narrowing, Sparsity};
 use kiln::{MemoryPool, PlanHeader, Refit, ShapeRequest, Verbosity};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -83,7 +83,7 @@ pub struct BackendOptions {
 
 /// Element types that layers may run in.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Types")]
+#[command(next_help_heading = "Types", group = ArgGroup::new("codes").multiple(true))]
 pub struct TypeOptions {
     /// Layers of f32 may run in f16, where that is faster
     #[arg(long, conflicts_with = "strongly_typed")]
@@ -92,8 +92,11 @@ pub struct TypeOptions {
     #[arg(long, conflicts_with = "strongly_typed")]
     pub bf16: bool,
     /// Layers of f32 may run on codes of 8 bits, where ranges are known and that is faster
-    #[arg(long, conflicts_with = "strongly_typed")]
+    #[arg(long, conflicts_with = "strongly_typed", group = "codes")]
     pub int8: bool,
+    /// Layers of f32 may run on floats of 8 bits (e4m3), where ranges are known and that is faster
+    #[arg(long, conflicts_with = "strongly_typed", group = "codes")]
+    pub fp8: bool,
     /// Choice of layers that run in the permitted types
     #[arg(long, value_enum, default_value_t = NarrowingOption::Faster)]
     pub narrowing: NarrowingOption,
@@ -115,6 +118,20 @@ pub struct TypeOptions {
     /// Products of f32 in IEEE arithmetic: tensor cores must not round their operands to TF32
     #[arg(long)]
     pub no_tf32: bool,
+    /// Use of weights of which two of four neighbours at most are not 0
+    #[arg(long, value_enum, default_value_t = SparsityOption::Disable)]
+    pub sparsity: SparsityOption,
+}
+
+/// Use of 2:4 sparse weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SparsityOption {
+    /// They are multiplied as others are
+    Disable,
+    /// Kernels for such weights, where they are faster
+    Enable,
+    /// The same, after all weights are made so: the smaller two of four become 0
+    Force,
 }
 
 /// Choice of layers that run in the permitted types.
@@ -140,7 +157,12 @@ pub enum ConstraintsOption {
 impl TypeOptions {
     /// Puts the options into the settings of a build.
     pub fn apply(&self, config: &mut BuildConfig) {
-        let reduced = [(self.int8, DType::I8), (self.fp16, DType::F16), (self.bf16, DType::BF16)];
+        let reduced = [
+            (self.int8, DType::I8),
+            (self.fp8, DType::F8E4M3),
+            (self.fp16, DType::F16),
+            (self.bf16, DType::BF16),
+        ];
         config.reduced = reduced.into_iter().filter(|r| r.0).map(|r| r.1).collect();
         config.narrowing = match self.narrowing {
             NarrowingOption::Faster => Narrowing::Faster,
@@ -153,6 +175,11 @@ impl TypeOptions {
         };
         config.layer_types = self.layer_precisions.iter().chain(&self.layer_output_types).cloned().collect();
         config.tf32 = !self.no_tf32;
+        config.sparsity = match self.sparsity {
+            SparsityOption::Disable => Sparsity::Disable,
+            SparsityOption::Enable => Sparsity::Enable,
+            SparsityOption::Force => Sparsity::Force,
+        };
         config.strong_types = self.strongly_typed;
         config.io_type = self.io_type;
     }
@@ -479,9 +506,11 @@ impl ModelOptions {
             (self.types.fp16, "--fp16"),
             (self.types.bf16, "--bf16"),
             (self.types.int8, "--int8"),
+            (self.types.fp8, "--fp8"),
             (self.types.strongly_typed, "--strongly-typed"),
             (self.types.io_type.is_some(), "--io-type"),
             (self.types.narrowing != NarrowingOption::Faster, "--narrowing"),
+            (self.types.sparsity != SparsityOption::Disable, "--sparsity"),
             (!self.types.layer_precisions.is_empty(), "--layer-precisions"),
             (!self.types.layer_output_types.is_empty(), "--layer-output-types"),
             (self.types.precision_constraints != ConstraintsOption::None, "--precision-constraints"),

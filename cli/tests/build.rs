@@ -230,6 +230,12 @@ fn ranges_are_calibrated_or_read() {
     let read = build(&measure);
     assert_eq!(read.code, 0, "{}", read.stderr);
     assert!(std::fs::read(&engine).unwrap() == first, "the table gives another engine");
+    // The same ranges serve codes that are floats.
+    let floats = ["--fp8", "--narrowing", "everywhere", "--calibration-cache", &table];
+    let of_floats = build(&floats);
+    let layers = ok(&["inspect", &engine, "--layers", "--json"]).stdout;
+    assert!(of_floats.code == 0 && layers.contains("f8e4m3"), "{}", of_floats.stderr);
+    assert!(of_floats.stderr.contains("products of f8e4m3 are computed in f32"), "{}", of_floats.stderr);
     // Entropy is another rule, which cuts something off.
     let other = build(&[&measure[..], &["--calibrate", &data]].concat());
     assert_eq!(other.code, 0, "{}", other.stderr);
@@ -242,4 +248,30 @@ fn ranges_are_calibrated_or_read() {
     assert!(none.code == 0 && !integers(), "{}", none.stderr);
     assert!(none.stderr.contains("nothing is known of the range"), "{}", none.stderr);
     assert_eq!(build(&["--calibration-cache", &table]).code, 2);
+}
+
+/// `--sparsity` says what it prunes, and where the backend has no kernels for such weights.
+#[test]
+fn sparsity_is_reported() {
+    let f = Folder::new();
+    let (model, engine) = (digits("lenet_a.onnx"), f.name("e.kiln"));
+    let build = |more: &[&str]| {
+        let r = kiln(
+            &[&["build", &model, "-o", &engine, "--backend", "cpu", "--no-timing", "--json"], more].concat(),
+        );
+        assert_eq!(r.code, 0, "{}", r.stderr);
+        let notes: Vec<String> = serde_json::from_value(r.json()["notes"].clone()).unwrap();
+        let found: Vec<String> = notes.into_iter().filter(|n| n.contains("(Sparsity)")).collect();
+        (found.join("\n"), std::fs::read(&engine).unwrap())
+    };
+    let (silent, plain) = build(&[]);
+    assert_eq!(silent, "");
+    let (unused, same) = build(&["--sparsity", "enable"]);
+    assert!(unused.contains("not used") && same == plain, "{unused}");
+    let (forced, other) = build(&["--sparsity", "force"]);
+    assert!(forced.contains("pruned the weights of layer") && forced.contains("dense ones"), "{forced}");
+    assert!(other != plain);
+    // The first layer has one channel: nothing to prune along.
+    assert!(!forced.contains("conv1"), "{forced}");
+    assert_eq!(kiln(&["build", &model, "-o", &engine, "--sparsity", "always"]).code, 2);
 }

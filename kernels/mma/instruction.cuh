@@ -32,6 +32,7 @@ struct RoundedOperands {
 MMA_INSTRUCTION(f16, f16, 2u, "m16n8k16", f32, "f32", "+f", PlainOperands)
 MMA_INSTRUCTION(bf16, bf16, 2u, "m16n8k16", f32, "f32", "+f", PlainOperands)
 MMA_INSTRUCTION(tf32, tf32, 4u, "m16n8k8", f32, "f32", "+f", RoundedOperands)
+MMA_INSTRUCTION(e4m3, e4m3, 1u, "m16n8k32", f32, "f32", "+f", PlainOperands)
 MMA_INSTRUCTION(s8, s8, 1u, "m16n8k32", i32, "s32", "+r", PlainOperands)
 MMA_INSTRUCTION(s8, u8, 1u, "m16n8k32", i32, "s32", "+r", PlainOperands)
 MMA_INSTRUCTION(u8, s8, 1u, "m16n8k32", i32, "s32", "+r", PlainOperands)

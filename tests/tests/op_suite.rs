@@ -26,12 +26,12 @@ fn cpu_backend() {
 
 #[test]
 fn wgpu_backend() {
-    wgpu().unwrap().into_iter().for_each(|b| run("wgpu", b, Latitude { flush: true }));
+    wgpu().unwrap().into_iter().for_each(|b| run("wgpu", b, latitude("wgpu")));
 }
 
 #[test]
 fn cuda_backend() {
-    cuda().unwrap().into_iter().for_each(|b| run("cuda", b, Latitude::default()));
+    cuda().unwrap().into_iter().for_each(|b| run("cuda", b, latitude("cuda")));
 }
 
 /// Integers of 64 bits are refused where the device has none, never cut off.
@@ -46,6 +46,11 @@ fn wgpu_without_optional_features_refuses() {
         assert_eq!(row.passed, 0, "{op} {dtype}");
         assert!(row.refused.iter().all(|why| why.contains("64-bit")), "{op}: {:?}", row.refused);
     }
+}
+
+/// Freedom that a backend's devices have.
+fn latitude(name: &str) -> Latitude {
+    Latitude { flush: name == "wgpu", short_sums: name == "cuda" }
 }
 
 fn run(name: &str, backend: Arc<dyn Backend>, latitude: Latitude) {
@@ -107,7 +112,7 @@ fn inputs_behind_moves() {
     let pick = std::env::var("KILN_OPS").ok();
     for backend in kiln_tests::backends::all().unwrap() {
         let name = backend.name().to_owned();
-        let latitude = Latitude { flush: name == "wgpu" };
+        let latitude = latitude(&name);
         let found = Subject::new(backend, Mode::Test, latitude).unwrap().views(pick.as_deref(), every);
         println!("{name}: passed {:?}, refused {:?}", found.passed, found.refused);
         assert!(found.failed.is_empty(), "{name}:\n{}", found.failed.join("\n"));
@@ -126,7 +131,7 @@ fn results_as_parts() {
     let pick = std::env::var("KILN_OPS").ok();
     for backend in kiln_tests::backends::all().unwrap() {
         let name = backend.name().to_owned();
-        let latitude = Latitude { flush: name == "wgpu" };
+        let latitude = latitude(&name);
         let found = Subject::new(backend, Mode::Test, latitude).unwrap().parts(pick.as_deref(), every);
         println!("{name}: passed {:?}, refused {:?}", found.passed, found.refused);
         assert!(found.failed.is_empty(), "{name}:\n{}", found.failed.join("\n"));
@@ -146,7 +151,7 @@ fn side_results() {
     println!("KILN_SIDE_SEED={seed}");
     for backend in kiln_tests::backends::all().unwrap() {
         let name = backend.name().to_owned();
-        let latitude = Latitude { flush: name == "wgpu" };
+        let latitude = latitude(&name);
         let found = Subject::new(backend, Mode::Test, latitude).unwrap().side_results(seed, cases);
         println!("{name}: passed {:?}, refused {:?}", found.passed, found.refused);
         assert!(found.failed.is_empty(), "{name}:\n{}", found.failed.join("\n"));

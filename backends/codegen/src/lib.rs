@@ -320,6 +320,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     matmul::KERNELS,
     matmul::det::KERNELS,
     matmul::einsum::KERNELS,
+    matmul::sparse::KERNELS,
     norm::KERNELS,
     pool::KERNELS,
     recurrent::KERNELS,

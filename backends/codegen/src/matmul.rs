@@ -2,6 +2,7 @@
 
 pub mod det;
 pub mod einsum;
+pub mod sparse;
 
 use crate::long::long_sum;
 use crate::rows::RowTile;

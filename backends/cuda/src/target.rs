@@ -2,7 +2,9 @@
 
 use crate::driver::{Attribute, DriverError, Gpu, devices};
 use kiln_backend::assisted::DEVICE_FLOW;
-use kiln_backend::{BackendError, MemoryRules, Tactic, Target, flow::SLICES, offer_feature, source_feature};
+use kiln_backend::{
+    BackendError, MemoryRules, SPARSE_WEIGHTS, Tactic, Target, flow::SLICES, offer_feature, source_feature,
+};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,6 +52,7 @@ impl Numbers {
             "tf32",
             "weights_along_depth",
             "patches_as_rows",
+            SPARSE_WEIGHTS,
             SLICES,
             DEVICE_FLOW,
         ];

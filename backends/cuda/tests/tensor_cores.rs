@@ -14,6 +14,8 @@ use kiln_backend_cuda::compile::Resources;
 use kiln_backend_cuda::{Cuda, target};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Op, Tensor};
+use kiln_ops::matmul::sparse::pack::packed;
+use kiln_ops::matmul::sparse::random_sparse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -56,7 +58,7 @@ fn tiles_compile_and_do_not_spill() {
             let mut seen = BTreeSet::new();
             // "conv few channels f16 0 by conv.mma_64x64": once each tactic, and each type of each operator.
             let of = |what: &str| {
-                let t = what.split(' ').find(|w| ["f16", "bf16", "f32", "i8", "u8"].contains(w));
+                let t = what.split(' ').find(|w| ["f16", "bf16", "f32", "f8e4m3", "i8", "u8"].contains(w));
                 [what.rsplit(' ').next(), t, what.split(' ').next()]
                     .map(Option::unwrap_or_default)
                     .map(str::to_owned)
@@ -168,6 +170,16 @@ fn matmul_speed(device: &Arc<dyn Device>, target: &Target, t: DType, [m, n, k]: 
     speed_of(device, target, &label, &op, &inputs, 2.0 * (m * n * k) as f64);
 }
 
+/// A product by 2:4 sparse weights; operations are those of the dense product.
+fn sparse_speed(device: &Arc<dyn Device>, target: &Target, t: DType, [m, n, k]: [usize; 3]) {
+    let mut rng = Rng::new(1);
+    let (values, places) = packed(&random_sparse(&mut rng, t, n, k)).unwrap();
+    let op = Op::new("matmul_sparse", Attrs::new()).unwrap();
+    let inputs = [Some(rng.tensor(t, &[m, k])), Some(values), Some(places)];
+    let label = format!("matmul_sparse {t} {m}x{n}x{k}");
+    speed_of(device, target, &label, &op, &inputs, 2.0 * (m * n * k) as f64);
+}
+
 /// Batch, side, channels, output channels, kernel, stride.
 const CONVS: &[[usize; 6]] = &[
     [32, 56, 64, 64, 3, 1],
@@ -187,7 +199,7 @@ const CONVS: &[[usize; 6]] = &[
 #[ignore = "a measurement"]
 fn speed() {
     let Some((device, target)) = device() else { return };
-    use DType::{BF16, F16, F32, I8};
+    use DType::{BF16, F8E4M3, F16, F32, I8};
     for (t, size, trans_b) in [
         (F16, [8192, 8192, 8192], false),
         (F16, [4096, 4096, 4096], true),
@@ -198,8 +210,13 @@ fn speed() {
         (F32, [4096, 4096, 4096], false),
         (I8, [4096, 4096, 4096], true),
         (I8, [4096, 4096, 4096], false),
+        (F8E4M3, [4096, 4096, 4096], true),
+        (F8E4M3, [8192, 8192, 8192], true),
     ] {
         matmul_speed(&device, &target, t, size, trans_b);
+    }
+    for (t, size) in [(F16, [8192, 8192, 8192]), (F16, [197, 3072, 768]), (I8, [4096, 4096, 4096])] {
+        sparse_speed(&device, &target, t, size);
     }
     for &[batch, side, c, m, kernel, stride] in CONVS {
         let mut rng = Rng::new(1);

@@ -46,7 +46,7 @@ fn agree(name: &str, attrs: Attrs, inputs: &Inputs) {
         program.steps[0].tactic = tactic.clone();
         let found =
             run(device.as_ref(), program, &given).unwrap_or_else(|e| panic!("{name}, {}: {e}", tactic.id()));
-        let verdict = check(&op, inputs, &found, Latitude { flush: true });
+        let verdict = check(&op, inputs, &found, Latitude { flush: true, ..Latitude::default() });
         assert!(verdict.is_ok(), "{name}, {}: {}", tactic.id(), verdict.expect_err("it differs"));
     }
 }

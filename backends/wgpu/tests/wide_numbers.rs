@@ -72,7 +72,9 @@ fn numbers_beyond_32_bits() {
         let found = cx.enqueue(&given, &shapes).and_then(|()| cx.outputs());
         // What is out of range there is out of range here, whatever its low 32 bits say.
         let outcome = match (op.eval(&inputs), found) {
-            (Ok(_), Ok(found)) => check(&op, &inputs, &found, Latitude { flush: true }),
+            (Ok(_), Ok(found)) => {
+                check(&op, &inputs, &found, Latitude { flush: true, ..Latitude::default() })
+            }
             (Ok(_), Err(e)) => Err(e.to_string()),
             (Err(e), Ok(_)) => Err(format!("runs, but the oracle fails: {e}")),
             (Err(_), Err(_)) => Ok(()),

@@ -44,4 +44,4 @@ pub use region::{Region, is_shape_data};
 pub use resolve::Shapes;
 pub use stores::Stores;
 pub use tactic::Tactic;
-pub use target::{MemoryRules, Target, offer_feature, source_feature};
+pub use target::{MemoryRules, SPARSE_WEIGHTS, Target, offer_feature, source_feature};

@@ -36,6 +36,10 @@ pub struct Target {
     pub memory: MemoryRules,
 }
 
+/// The feature of a target whose backend multiplies by packed 2:4 sparse weights faster than by dense ones. Builds leave it out
+/// unless they are told to use such weights.
+pub const SPARSE_WEIGHTS: &str = "sparse_weights";
+
 /// The feature of a target whose backend can take tactics from a library, if asked: a "tactic source".
 pub fn offer_feature(source: &str) -> String {
     format!("offers.{source}")

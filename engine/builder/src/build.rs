@@ -13,9 +13,10 @@ use crate::report::{StepReport, TensorLayout};
 use crate::search::{Considered, Formed, Given, Search};
 use crate::selection::Selector;
 use crate::tuner::{Choice, Tuner, concretize};
-use crate::{BuildConfig, BuildError, Progress, bodies, debug, largest, pools};
+use crate::{BuildConfig, BuildError, Progress, Sparsity, bodies, debug, largest, pools};
 use kiln_backend::{
-    Backend, Device, HostStep, Program, Region, Step, Target, flow, offer_feature, source_feature,
+    Backend, Device, HostStep, Program, Region, SPARSE_WEIGHTS, Step, Target, flow, offer_feature,
+    source_feature,
 };
 use kiln_ir::{Bytes, Fact, Graph, Node, NodeId, ValueId};
 use kiln_network::Network;
@@ -91,6 +92,8 @@ impl Builder {
         }
         let tf32 = self.config.tf32 && std::env::var_os(TF32_OVERRIDE).is_none_or(|v| v != "0");
         target.features.retain(|f| tf32 || f != "tf32");
+        let sparse = self.config.sparsity != Sparsity::Disable;
+        target.features.retain(|f| sparse || f != SPARSE_WEIGHTS);
         target.features.sort_unstable();
         target.features.dedup();
         Ok(target)
@@ -182,6 +185,8 @@ impl Builder {
         let Formed { mut graph, points, regions } = formed;
         exposed.conceal(&mut graph)?;
         tuner.progress.step()?;
+        crate::passes::precision::note_emulated(&graph, &target, &noted);
+        crate::passes::sparsity::report(&graph, &considered, &config, &target, &noted);
         self.config.refit.finish(&mut graph);
         graph.weight_uses = weight_uses;
         let Chosen { steps, mut reports, inside } = choose_all(&mut tuner, &graph, regions, &points, &[])?;

@@ -30,6 +30,20 @@ pub enum Narrowing {
     Everywhere,
 }
 
+/// Use of weights of which two of four neighbours along the depth at most are not 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sparsity {
+    /// None: such weights are multiplied as others are.
+    #[default]
+    Disable,
+    /// Kernels on packed weights for layers whose weights are so, where they are faster. They skip the zeros, so that infinities and
+    /// NaN in the other operand are not seen there.
+    Enable,
+    /// The same, after the weights of all products and convolutions are made so: of four neighbours the two of greatest magnitude
+    /// stay. The build notes what that takes from each layer's weights.
+    Force,
+}
+
 /// Types asked of layers by name, like `Layer::set_precision` and `Layer::set_output_type`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LayerTypes {
@@ -54,7 +68,7 @@ pub struct IoSpec {
 /// Settings of a build.
 #[derive(Clone, Debug)]
 pub struct BuildConfig {
-    /// Types that layers of f32 may run in instead: f16, bf16, and i8 where ranges are known. Of equally fast ones the first is taken.
+    /// Types that layers of f32 may run in instead: f16, bf16, and i8 and f8e4m3 where ranges are known. Of equally fast ones the first is taken.
     /// Empty: only f32.
     pub reduced: Vec<DType>,
     /// Ranges of tensors of f32 by name, the least and the greatest value: codes of 8 bits stand for values in them.
@@ -68,6 +82,8 @@ pub struct BuildConfig {
     pub tf32: bool,
     /// Libraries that tactics may come from beside the backend's own: "cublaslt", "cudnn". Engines then need them, too.
     pub tactic_sources: Vec<String>,
+    /// Use of 2:4 sparse weights.
+    pub sparsity: Sparsity,
     /// Let only casts and Q/DQ of the network change types; `reduced` and per-layer types are refused.
     pub strong_types: bool,
     /// The type of the network's inputs and outputs of f32, if not that. Casts do it, in a strongly typed network, too.
@@ -138,6 +154,7 @@ impl Default for BuildConfig {
             layer_types: Vec::new(),
             tf32: true,
             tactic_sources: Vec::new(),
+            sparsity: Sparsity::Disable,
             strong_types: false,
             io_type: None,
             io: BTreeMap::new(),

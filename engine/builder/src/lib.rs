@@ -31,7 +31,7 @@ mod tuner;
 
 pub use ahead::Spent;
 pub use build::{Builder, Built};
-pub use config::{BuildConfig, Constraints, IoSpec, LayerTypes, Narrowing, Progress};
+pub use config::{BuildConfig, Constraints, IoSpec, LayerTypes, Narrowing, Progress, Sparsity};
 pub use error::BuildError;
 pub use memory_pool::MemoryPool;
 pub use monitor::{Monitor, ProgressMonitor};

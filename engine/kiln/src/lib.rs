@@ -92,7 +92,7 @@ pub use kiln_backend::{Backend, BackendError, Target};
 #[cfg(feature = "build")]
 pub use kiln_builder::{
     BuildConfig, Constraints, IoSpec, LayerTypes, MemoryPool, Monitor, Narrowing, Progress, ProgressMonitor,
-    Refit,
+    Refit, Sparsity,
 };
 pub use kiln_ir::format::{pack, unpack};
 pub use kiln_ir::{

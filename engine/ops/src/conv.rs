@@ -34,7 +34,7 @@ static OPS: &[OpDef] = &[OpDef {
     doc: "Convolution (correlation: the kernel is not flipped) of x [N, C, ..] with w [M, C/groups, kernel..] and bias \
           [M], giving [N, M, ..], for one to three spatial dimensions. Output channels of group g read the input \
           channels of group g. Floats accumulate in f32 at least and round once to the input type; i8 and u8 (mixed \
-          allowed) give i32; i32 and i64 wrap. The bias has the output's type. With channels last x and y \
+          allowed) give i32; f8e4m3 gives f32; i32 and i64 wrap. The bias has the output's type. With channels last x and y \
           are [N, .., C], w is [M, kernel.., C/groups].",
     inputs: &[input("x"), input("w"), optional("bias")],
     attrs: &[STRIDES, PADS, DILATIONS, GROUPS, PAD_MODE, LAYOUT],

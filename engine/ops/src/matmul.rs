@@ -2,6 +2,7 @@
 
 pub mod det;
 pub mod einsum;
+pub mod sparse;
 
 use crate::util::{broadcast_strides, for_each_index, offset, product_dtype};
 use kiln_ir::attr::{Attr, Attrs};
@@ -27,7 +28,7 @@ static OPS: &[OpDef] = &[OpDef {
     doc: "Batched matrix product of A [.., M, K] and B [.., K, N], giving [.., M, N]. With trans_a (trans_b) the last \
           two dimensions of A (B) are swapped. Batch dimensions broadcast; a 1-D input is a vector whose dimension is \
           then dropped. Floats accumulate in f32 at least and round once to the input type; i8 and u8 (mixed allowed) \
-          give i32; i32 and i64 wrap.",
+          give i32; f8e4m3 gives f32; i32 and i64 wrap.",
     inputs: &[input("a"), input("b")],
     outputs: &["y"],
     attrs: &[attr("trans_a", || Attr::Bool(false)), attr("trans_b", || Attr::Bool(false))],
@@ -139,7 +140,7 @@ fn problems(rng: &mut Rng) -> Vec<Problem> {
         ("larger", &[65, 130], &[130, 67], false, false),
     ];
     for &(label, a, b, ta, tb) in cases {
-        for t in [DType::F32, DType::F16, DType::BF16, DType::I8, DType::I32] {
+        for t in [DType::F32, DType::F16, DType::BF16, DType::F8E4M3, DType::I8, DType::I32] {
             let attrs = Attrs::new().with("trans_a", ta).with("trans_b", tb);
             let op = kiln_ir::problem::op("matmul", attrs);
             out.push(Problem::new(&format!("{label} {t}"), op, [rng.tensor(t, a), rng.tensor(t, b)]));

@@ -117,6 +117,7 @@ pub fn product_dtype(cx: &InferCx<'_>, i: usize, j: usize) -> Result<DType, OpEr
     let narrow = |d: DType| matches!(d, DType::I8 | DType::U8);
     match (cx.dtype(i)?, cx.dtype(j)?) {
         (x, y) if narrow(x) && narrow(y) => Ok(DType::I32),
+        (DType::F8E4M3, DType::F8E4M3) => Ok(DType::F32),
         (x, y) if x == y && x != DType::Bool => Ok(x),
         (x, found) => Err(OpError::DType { input: j, found, wanted: format!("what goes with {x}") }),
     }

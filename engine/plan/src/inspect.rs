@@ -9,6 +9,7 @@ use kiln_ir::ty::dims_text;
 use kiln_ir::{Attr, Dim, Node, NodeId, Source, TensorFormat, TensorType, ValueId};
 use kiln_ops::conv::CONV;
 use kiln_ops::layout::to_first;
+use kiln_ops::matmul::sparse::MATMUL_SPARSE;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
@@ -334,6 +335,9 @@ impl Describe<'_> {
         }
         if n.op.port(1).is_some_and(|p| p.name == "w") && n.op.attrs().get("dilations").is_some() {
             self.convolution(n, kernel, &mut p);
+        }
+        if n.op.is(MATMUL_SPARSE) {
+            p.insert("AllowSparse".into(), true.into());
         }
         p
     }

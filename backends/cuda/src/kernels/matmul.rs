@@ -2,6 +2,7 @@
 
 pub mod few;
 pub mod mma;
+pub mod sparse;
 pub mod wgmma;
 
 use kiln_backend::BackendError;

@@ -1,5 +1,6 @@
 //! Products of tiles by `mma.sync`, for every element type that it takes: matrix products and convolutions.
 
+pub mod sparse;
 pub mod table;
 mod tile;
 

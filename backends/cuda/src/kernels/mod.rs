@@ -59,6 +59,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     wgmma::few_table::KERNELS,
     wgmma::table::KERNELS,
     mma::table::KERNELS,
+    mma::sparse::KERNELS,
     conv::lines::KERNELS,
     conv::depthwise::KERNELS,
     slice::KERNELS,
@@ -130,7 +131,7 @@ fn by_lines(site: &Site<'_>) -> Option<f64> {
 pub fn generic_ns(site: &Site<'_>, name: &str, target: &Target) -> Option<f64> {
     let tiled = match name {
         "matmul.tiled" | "conv.tiled" => true,
-        "matmul.naive" | "conv.direct" | "conv_transpose" => false,
+        "matmul.naive" | "matmul_sparse.naive" | "conv.direct" | "conv_transpose" => false,
         _ if site.op().is_ok_and(|op| BY_ARITHMETIC.contains(&op.name())) => return None,
         _ => {
             let slowness = SLOWNESS.iter().find(|(n, _)| *n == name).map_or(SLOW, |(_, s)| *s);

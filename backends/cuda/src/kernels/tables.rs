@@ -46,6 +46,12 @@ pub fn families() -> Vec<Family> {
             of("conv", mma::table::ROWS, by_mma),
         ),
         family(
+            "Products by 2:4 sparse weights",
+            "`mma.sp` on weights that are packed at build: half of their elements, and the places of these. Weights are the \
+             instruction's first operand; from sm_80 on. *bytes* are those of a row before packing.",
+            of("matmul_sparse", mma::sparse::ROWS, |t: &mma::Tile, tactic| t.listed(tactic, 1)),
+        ),
+        family(
             "Attention",
             "`mma.sync` in one pass over the keys, with a running maximum and sum; from sm_80 on. Lines of heads are 16 bytes \
              longer than a head. *all*: up to 256 keys lie in shared memory from the beginning.",
@@ -72,6 +78,7 @@ mod tests {
         let tables = [
             attention::KERNELS,
             mma::table::KERNELS,
+            mma::sparse::KERNELS,
             recurrent::KERNELS,
             wgmma::few_table::KERNELS,
             wgmma::table::KERNELS,

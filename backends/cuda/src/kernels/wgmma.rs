@@ -200,10 +200,11 @@ fn has_functions(site: &Site<'_>) -> bool {
 pub fn multiply(n: usize, kind: Kind, types: (&str, &str), across: (bool, bool)) -> String {
     let sums: Vec<String> = (0..n / 2).map(|i| format!("%{i}")).collect();
     let places: Vec<String> = (0..n / 2).map(|i| format!("\"+{}\"(d[{i}])", kind.sums.2)).collect();
-    // Signs of the operands, and which lie across K: only 16-bit floats can.
+    // Signs of floats, and which operands lie across K: only 16-bit floats can.
     let more = match kind.size {
         2 => format!(", 1, 1, {}, {}", u32::from(across.0), u32::from(across.1)),
         4 => ", 1, 1".to_owned(),
+        _ if kind.sums.2 == "f" => ", 1, 1".to_owned(),
         _ => String::new(),
     };
     let (a, b, one, sum) = (n / 2, n / 2 + 1, n / 2 + 2, kind.sums.0);

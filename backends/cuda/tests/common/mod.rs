@@ -11,6 +11,8 @@ use kiln_backend::{Backend, Region, Tactic, Target};
 use kiln_backend_cuda::Cuda;
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Fact, Graph, Op, Tensor, ValueId};
+use kiln_ops::matmul::sparse::pack::packed;
+use kiln_ops::matmul::sparse::random_sparse;
 
 /// A region with inputs.
 pub struct Case {
@@ -28,6 +30,13 @@ impl Case {
 
     /// Tactics of the backend that are `own`, of which there must be some.
     pub fn tactics(&self, target: &Target, own: impl Fn(&Tactic) -> bool) -> Vec<Tactic> {
+        if self.inputs.first().is_some_and(|t| t.dtype() == DType::F8E4M3) {
+            // Chips have none of these instructions, or not the sparse one.
+            let sparse = self.label.starts_with("matmul_sparse") && target.arch != "sm_89";
+            if sparse || !target.has("f8") {
+                return Vec::new();
+            }
+        }
         let all = Cuda.tactics(&self.region(), target).unwrap_or_else(|e| panic!("{}: {e}", self.label));
         let found: Vec<_> = all.into_iter().filter(own).collect();
         assert!(!found.is_empty(), "{}: no tactic of its own", self.label);
@@ -63,6 +72,8 @@ pub enum Tail {
 /// Relative to the greatest number on the way: a place or two of the narrow types, which every step rounds to.
 fn noise(t: DType, depth: usize) -> f64 {
     let eps = match t {
+        // Every step of 32 products is added to a sum, of about the root of the depth, that keeps 13 bits of fraction.
+        DType::F8E4M3 => return (2 + depth / 32) as f64 * (2.0 + (depth as f64).sqrt()) / 8192.0,
         DType::F16 => 4e-3,
         DType::BF16 => 3e-2,
         DType::F32 => 1e-3,
@@ -149,7 +160,7 @@ const SIZES: &[[usize; 3]] =
     &[[200, 136, 264], [17, 9, 33], [130, 257, 70], [1, 64, 520], [64, 1, 8], [5, 8, 0]];
 
 fn products(out: &mut Vec<Case>) {
-    use DType::{BF16, F16, F32, I8, U8};
+    use DType::{BF16, F8E4M3, F16, F32, I8, U8};
     let mut rng = Rng::new(11);
     let ways = [(false, false), (false, true), (true, false), (true, true)];
     let mut one = |types: (DType, DType), ways: &[(bool, bool)], tail: Tail| {
@@ -167,6 +178,8 @@ fn products(out: &mut Vec<Case>) {
     one((F16, F16), &ways, Tail::Nothing);
     one((F32, F32), &ways, Tail::Nothing);
     one((I8, I8), &ways, Tail::Nothing);
+    one((F8E4M3, F8E4M3), &ways, Tail::Nothing);
+    one((F8E4M3, F8E4M3), &ways[1..2], Tail::Biased);
     one((BF16, BF16), &ways[..1], Tail::Nothing);
     one((U8, I8), &ways[..1], Tail::Nothing);
     one((F16, F16), &ways[..2], Tail::Residual);
@@ -192,7 +205,7 @@ const BY_WEIGHTS: &[[usize; 3]] = &[
 ];
 
 fn by_weights(out: &mut Vec<Case>) {
-    use DType::{BF16, F16, F32, I8, U8};
+    use DType::{BF16, F8E4M3, F16, F32, I8, U8};
     let mut rng = Rng::new(13);
     for (a, b, trans, tail) in [
         (F16, F16, true, Tail::Nothing),
@@ -201,11 +214,48 @@ fn by_weights(out: &mut Vec<Case>) {
         (F32, F32, true, Tail::Nothing),
         (I8, I8, true, Tail::Nothing),
         (U8, I8, true, Tail::Nothing),
+        (F8E4M3, F8E4M3, true, Tail::Nothing),
     ] {
         for &[m, n, k] in BY_WEIGHTS {
             let op = Op::new("matmul", Attrs::new().with("trans_b", trans)).unwrap();
             let given = [matrix(&mut rng, a, &[], m, k, false), matrix(&mut rng, b, &[], k, n, trans)];
             let label = format!("matmul {a} by weights {b} {m}x{n}x{k} {trans} {}", tail as u8);
+            out.push(build(label, op, &given, 1, tail, k));
+        }
+    }
+}
+
+/// Rows, columns, depth of products by 2:4 sparse weights.
+const BY_SPARSE: &[[usize; 3]] = &[
+    [200, 136, 264],
+    [130, 257, 140],
+    [17, 9, 36],
+    [1, 64, 520],
+    [300, 136, 512],
+    [64, 1, 8],
+    [0, 64, 128],
+    [5, 8, 0],
+    [19, 35, 3076],
+];
+
+fn by_sparse_weights(out: &mut Vec<Case>) {
+    use DType::{BF16, F8E4M3, F16, I8, U8};
+    let mut rng = Rng::new(14);
+    for (a, b, tail) in [
+        (F16, F16, Tail::Nothing),
+        (F16, F16, Tail::Residual),
+        (BF16, BF16, Tail::Scaled),
+        (I8, I8, Tail::Nothing),
+        (U8, I8, Tail::Nothing),
+        (I8, U8, Tail::Nothing),
+        (U8, U8, Tail::Nothing),
+        (F8E4M3, F8E4M3, Tail::Nothing),
+    ] {
+        for &[m, n, k] in BY_SPARSE {
+            let op = Op::new("matmul_sparse", Attrs::new()).unwrap();
+            let (values, places) = packed(&random_sparse(&mut rng, b, n, k)).unwrap();
+            let given = [Some(rng.tensor(a, &[m, k])), Some(values), Some(places)];
+            let label = format!("matmul_sparse {a} by {b} {m}x{n}x{k} {}", tail as u8);
             out.push(build(label, op, &given, 1, tail, k));
         }
     }
@@ -283,7 +333,7 @@ const WINDOWS: &[Window] = &[
 ];
 
 fn convolutions(out: &mut Vec<Case>) {
-    use DType::{BF16, F16, F32, I8};
+    use DType::{BF16, F8E4M3, F16, F32, I8};
     let mut rng = Rng::new(12);
     for (i, w) in WINDOWS.iter().enumerate() {
         for (t, sums, tail) in [
@@ -292,6 +342,7 @@ fn convolutions(out: &mut Vec<Case>) {
             (BF16, BF16, Tail::Scaled),
             (F32, F32, Tail::Biased),
             (I8, DType::I32, Tail::Nothing),
+            (F8E4M3, F32, Tail::Nothing),
         ] {
             let attrs = Attrs::new()
                 .with("layout", "channels_last")
@@ -315,6 +366,7 @@ pub fn cases() -> Vec<Case> {
     let mut out = Vec::new();
     products(&mut out);
     by_weights(&mut out);
+    by_sparse_weights(&mut out);
     convolutions(&mut out);
     out
 }

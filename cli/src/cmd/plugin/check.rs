@@ -172,7 +172,8 @@ fn check_layer(r: &LayerRecord, args: &Args, devices: &[Device], rows: &mut Vec<
         tally.put("threads", threads(&case, &outputs).map_err(of));
         tally.put("serialization", round_trip(&case.op).map_err(of));
         if let Some(e) = &case.expression {
-            let checked = check(e, &options(&case.inputs), &outputs, Latitude { flush: true });
+            let checked =
+                check(e, &options(&case.inputs), &outputs, Latitude { flush: true, ..Latitude::default() });
             tally.put("expression", checked.map_err(of));
         }
         for (backend, target) in devices {
@@ -274,7 +275,12 @@ fn kernels(case: &Case, backend: &Arc<dyn Backend>, target: &Target) -> Vec<(Str
             let mut context = device.load(program).and_then(|e| e.context()).map_err(text)?;
             context.enqueue(&inputs, &shapes).map_err(text)?;
             let found = context.outputs().map_err(text)?;
-            check(op, &options(&case.inputs), &found, Latitude { flush: backend.name() == "wgpu" })
+            check(
+                op,
+                &options(&case.inputs),
+                &found,
+                Latitude { flush: backend.name() == "wgpu", ..Latitude::default() },
+            )
         };
         all.push((tactic.id(), run()));
     }

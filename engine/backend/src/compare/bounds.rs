@@ -2,7 +2,7 @@
 
 use super::interval::Interval;
 use super::units::{eps, ulp};
-use super::{pointwise, values};
+use super::{Latitude, pointwise, values};
 use kiln_ir::expr::Num;
 use kiln_ir::op::Tolerance;
 use kiln_ir::problem::Rng;
@@ -16,6 +16,7 @@ pub fn intervals(
     op: &Op,
     inputs: &[Option<Tensor>],
     wanted: &[Tensor],
+    latitude: Latitude,
 ) -> Result<Vec<Vec<Interval>>, String> {
     let e32 = eps(DType::F32);
     let per_output = |error: &dyn Fn(usize, usize, f64) -> f64| {
@@ -32,7 +33,7 @@ pub fn intervals(
             per_output(&|i, _, x| 16.0 * ulp(x, DType::F32) + 8.0 * e32 * most[i])
         }
         Tolerance::Sum => {
-            let sums = Sums::new(op, inputs);
+            let sums = Sums::new(op, inputs, latitude);
             per_output(&|i, at, x| sums.error(i, at, x))
         }
         Tolerance::Sampled => {
@@ -117,16 +118,22 @@ fn floats(op: &Op, inputs: &[Option<Tensor>]) -> Vec<Vec<f64>> {
     op.eval(inputs).map(|all| all.iter().map(Tensor::to_f64).collect()).unwrap_or_default()
 }
 
+/// The last place of sums of [`Latitude::short_sums`], relative to the greatest term.
+const SHORT: f64 = 1.0 / 8192.0;
+
 /// Error bounds of sums: eps·(8 + √k)·Σ|aᵢbᵢ| for k terms.
 struct Sums {
+    eps: f64,
     magnitudes: Vec<Vec<f64>>,
     terms: Vec<Vec<f64>>,
     longest: usize,
 }
 
 impl Sums {
-    fn new(op: &Op, inputs: &[Option<Tensor>]) -> Sums {
+    fn new(op: &Op, inputs: &[Option<Tensor>], latitude: Latitude) -> Sums {
+        let short = inputs.iter().flatten().any(|t| t.dtype() == DType::F8E4M3) && latitude.short_sums;
         Sums {
+            eps: if short { SHORT } else { eps(DType::F32) },
             magnitudes: floats(op, &changed(op, inputs, f64::abs)),
             terms: floats(op, &changed(op, inputs, |_| 1.0)),
             longest: longest(inputs),
@@ -139,7 +146,7 @@ impl Sums {
         let magnitude = read(&self.magnitudes).unwrap_or(0.0).abs().max(wanted.abs());
         let outputs = self.magnitudes.get(output).map_or(1, Vec::len).max(1);
         let terms = read(&self.terms).unwrap_or(0.0).abs().max((self.longest / outputs) as f64);
-        eps(DType::F32) * (8.0 + terms.clamp(1.0, 65536.0).sqrt()) * magnitude
+        self.eps * (8.0 + terms.clamp(1.0, 65536.0).sqrt()) * magnitude
     }
 }
 

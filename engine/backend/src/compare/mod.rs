@@ -22,6 +22,8 @@ use kiln_ir::{DType, Elems, Op, Tensor};
 pub struct Latitude {
     /// Subnormal f32 values, read or written, may be taken as zero.
     pub flush: bool,
+    /// Sums of products of 8-bit floats may keep 13 bits of fraction, as those of tensor cores do.
+    pub short_sums: bool,
 }
 
 /// The oracle's results for an operator and its inputs, with an interval for each element.
@@ -38,7 +40,7 @@ impl Expectation {
     /// Runs the oracle and derives the intervals.
     pub fn new(op: &Op, inputs: &[Option<Tensor>], latitude: Latitude) -> Result<Expectation, String> {
         let wanted = op.eval(inputs).map_err(|e| format!("the oracle fails: {e}"))?;
-        let intervals = bounds::intervals(op, inputs, &wanted)?;
+        let intervals = bounds::intervals(op, inputs, &wanted, latitude)?;
         let flushed = match latitude.flush {
             true => {
                 let zeroed: Vec<_> = inputs.iter().map(|t| t.as_ref().map(flush)).collect();

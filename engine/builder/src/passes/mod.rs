@@ -15,6 +15,7 @@ pub mod patterns;
 mod piecewise;
 pub mod precision;
 mod simplify_shapes;
+pub(crate) mod sparsity;
 mod transposed;
 mod transposes;
 mod writer;
@@ -61,6 +62,8 @@ pub const BEFORE_TYPES: &[Pass] = &[
     patterns::PASS,
     // Patterns make layers anew: equal ones are merged before each gets converted weights of its own.
     canonicalize::PASS,
+    sparsity::PRUNE,
+    fold_constants::BUT_CODES,
 ];
 
 /// Passes behind the choice of types, in order.

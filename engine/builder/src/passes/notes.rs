@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-/// Notes for the user: requests that could not be met. One for a build, shared by all its passes.
+/// Notes for the user: requests that could not be met, and reports on what was asked for. One for a build, shared by all its passes.
 #[derive(Clone, Debug, Default)]
 pub struct Notes(RefCell<Vec<String>>);
 
@@ -12,6 +12,15 @@ impl Notes {
         let mut all = self.0.borrow_mut();
         if !all.contains(&text) {
             tracing::warn!("{text}");
+            all.push(text);
+        }
+    }
+
+    /// Adds a note that nothing is to be done about, once.
+    pub fn tell(&self, text: String) {
+        let mut all = self.0.borrow_mut();
+        if !all.contains(&text) {
+            tracing::info!("{text}");
             all.push(text);
         }
     }

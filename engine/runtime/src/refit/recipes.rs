@@ -52,7 +52,7 @@ pub(super) fn evaluate(
         }
         inputs.push(t.clone());
     }
-    let mut outs = recipe.graph.eval(&inputs)?;
+    let mut outs = recipe.graph.eval(&inputs).map_err(|e| fail(&e.to_string()))?;
     match outs.len() {
         1 => Ok(outs.swap_remove(0)),
         n => Err(fail(&format!("its recipe has {n} results, wants one"))),

@@ -45,6 +45,9 @@ impl Kind {
     pub fn of(site: &Site<'_>) -> Result<Kind, BackendError> {
         match site.dtype(0) {
             Some(DType::F32) if !site.target.has("tf32") => unsupported("tensor cores for f32 without TF32"),
+            Some(DType::F8E4M3) if !site.target.has("f8") => {
+                unsupported("tensor cores for f8e4m3 before sm_89: products are made in f32")
+            }
             _ => Kind::of_types(site),
         }
     }
@@ -65,7 +68,10 @@ impl Kind {
                 sums: ("i32", "s32", "r"),
                 speed: 2.0,
             }),
-            _ => unsupported("tensor cores for other operands than f16, bf16, f32 as TF32, i8 and u8"),
+            (Some(DType::F8E4M3), Some(DType::F8E4M3)) => Ok(floats(1, "m16n8k32", "e4m3", 2.0)),
+            _ => {
+                unsupported("tensor cores for other operands than f16, bf16, f32 as TF32, f8e4m3, i8 and u8")
+            }
         }
     }
 
@@ -88,6 +94,11 @@ impl Tile {
             split,
             beside: None,
         }
+    }
+
+    /// Sums of a warp.
+    fn of_warp(&self) -> usize {
+        (self.m / self.warps.0) * (self.n / self.warps.1)
     }
 
     /// Threads of a block.
@@ -116,6 +127,11 @@ impl Tile {
         across: (bool, bool),
         more: usize,
     ) -> Result<(), BackendError> {
+        if kind.types.0 == "e4m3" && capability(&site.target.arch) == 90 && self.of_warp() >= 64 * 64 {
+            return unsupported(
+                "large tiles of f8e4m3, which sm_90 multiplies as 16-bit floats in more registers",
+            );
+        }
         let needs = (self.shared(kind, across) + more) as u64;
         let has = site.target.numbers.get("shared_memory");
         match has {
@@ -128,6 +144,11 @@ impl Tile {
 
     /// The structure of constants that `mma/tiles.cuh` calls a tile.
     pub fn constants(&self, kind: Kind, across: (bool, bool)) -> String {
+        self.with_instruction(&kind.instruction(), across)
+    }
+
+    /// The structure of a tile with that of an instruction.
+    pub fn with_instruction(&self, instruction: &str, across: (bool, bool)) -> String {
         let numbers = [
             ("ROWS", self.m),
             ("COLUMNS", self.n),
@@ -137,14 +158,13 @@ impl Tile {
             ("STAGES", self.stages),
         ];
         let flags = [("ACROSS_A", across.0), ("ACROSS_B", across.1)];
-        structure("Tile", &numbers, &flags, &format!("    typedef {} Mma;\n", kind.instruction()))
+        structure("Tile", &numbers, &flags, &format!("    typedef {instruction} Mma;\n"))
     }
 
     /// The nanoseconds that a product is expected to take, `split` blocks sharing the depth of a tile.
     pub fn estimate(&self, product: &Product, target: &Target, kind: Kind, split: usize) -> f64 {
-        let warp = (self.m / self.warps.0) * (self.n / self.warps.1);
         // Larger tiles of a warp read shared memory less often.
-        let reuse = (warp as f64 / 4096.0).powf(0.3);
+        let reuse = (self.of_warp() as f64 / 4096.0).powf(0.3);
         let rate = per_clock(&target.arch) * kind.speed * reuse;
         // Longer stages wait less often for each other.
         let rate = rate * if self.bytes < 128 { 0.7 } else { 1.0 };

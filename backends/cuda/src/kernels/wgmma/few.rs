@@ -99,7 +99,7 @@ impl Tile {
         kind: Kind,
         depth: Option<usize>,
     ) -> Result<Vec<Tactic>, BackendError> {
-        if kind.size == 1 && self.rows > 32 && !self.rows.is_multiple_of(16) {
+        if kind.sums.2 == "r" && self.rows > 32 && !self.rows.is_multiple_of(16) {
             return unsupported("wgmma of bytes with so many columns");
         }
         let Some(cut) = self.cut_of(site, kind, depth) else {

@@ -31,6 +31,7 @@ mod recurrence;
 mod reshapes;
 mod roll;
 mod softmax;
+mod sparse;
 mod tail;
 mod transposes;
 mod view;
@@ -111,6 +112,9 @@ const fn pattern<R: Rule>() -> Pattern {
     }
 }
 
+/// The name of the rewrite of products by sparse weights.
+pub const SPARSE: &str = "sparse-weights";
+
 /// All patterns, in the order in which they are tried: moves first, as others look through fewer then.
 pub const PATTERNS: &[Pattern] = &[
     pattern::<recurrence::Recurrence>(),
@@ -144,6 +148,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<phases::Phases>(),
     pattern::<patches::Patches>(),
     pattern::<weights_along::WeightsAlong>(),
+    pattern::<sparse::Sparse>(),
     pattern::<concat_in_place::ConcatInPlace>(),
 ];
 

@@ -29,7 +29,7 @@ impl Rule for WeightsAlong {
         target.has(FEATURE)
             && match operand(0).map(|t| t.dtype) {
                 Some(DType::F32) => target.has("tf32"),
-                Some(DType::I8 | DType::U8) => true,
+                Some(DType::I8 | DType::U8 | DType::F8E4M3) => true,
                 Some(DType::F16 | DType::BF16) => columns.is_some_and(|n| n % 8 != 0),
                 _ => false,
             }

@@ -1,6 +1,6 @@
 //! Types that layers of f32 may run in.
 
-use super::ranges::{multiplies, on_codes};
+use super::ranges::{greatest_code, multiplies, on_codes};
 use super::{PassCx, host};
 use crate::passes::Notes;
 use crate::{BuildError, Constraints};
@@ -46,8 +46,8 @@ pub fn choices(g: &Graph, cx: &PassCx<'_>) -> Result<BTreeMap<NodeId, Choice>, B
             all.insert(id, choice);
         }
     }
-    if config.reduced.contains(&DType::I8) {
-        asker.note_without_codes(cx.notes);
+    if let Some(&to) = config.reduced.iter().find(|&&t| greatest_code(t).is_some()) {
+        asker.note_without_codes(to, cx.notes);
     }
     if asked.is_none() && all.is_empty() {
         asker.note_unused(cx.notes);
@@ -101,8 +101,8 @@ impl Asker<'_> {
         if to == DType::F32 || found.clone().any(|t| t == to) && !found.any(|t| t == DType::F32) {
             return Ok(());
         }
-        if !to.is_float() && to != DType::I8 {
-            return Err(format!("layers of f32 run in f16, bf16 or i8, not in {to}"));
+        if !to.is_float() && greatest_code(to).is_none() {
+            return Err(format!("layers of f32 run in f16, bf16, f8e4m3 or i8, not in {to}"));
         }
         if config.constraints != Constraints::Obey && !config.reduced.contains(&to) {
             return Err(format!("the build does not permit {to} (BuildConfig::reduced)"));
@@ -112,7 +112,7 @@ impl Asker<'_> {
 
     /// Whether a layer of f32 can run in a type: its operator takes it, and the backend has a kernel.
     fn can(&mut self, node: &Node, to: DType) -> Result<(), String> {
-        if to == DType::I8 {
+        if greatest_code(to).is_some() {
             on_codes(self.g, self.cx.config, node)?;
             if !multiplies(node) {
                 return Ok(());
@@ -146,7 +146,7 @@ impl Asker<'_> {
             };
             let mut fact = self.g.value(v).fact.clone();
             // Sums of codes have no bias.
-            if to == DType::I8 && i > 1 {
+            if greatest_code(to).is_some() && i > 1 {
                 continue;
             }
             if !host(node, i) {
@@ -169,13 +169,13 @@ impl Asker<'_> {
     }
 
     /// Reports that products of f32 stay off codes of 8 bits, with the reason of the first.
-    fn note_without_codes(&self, notes: &Notes) {
+    fn note_without_codes(&self, to: DType, notes: &Notes) {
         let wide =
             |n: &&Node| multiplies(n) && n.inputs.iter().flatten().all(|&v| self.g.ty(v).dtype == DType::F32);
         let why = |n: &Node| Some((n.name.clone(), on_codes(self.g, self.cx.config, n).err()?));
         let all: Vec<_> = self.g.nodes().map(|(_, n)| n).filter(wide).filter_map(why).collect();
         if let [(layer, why), ..] = &all[..] {
-            notes.add(format!("{} layers cannot run in i8, \"{layer}\" for one: {why}", all.len()));
+            notes.add(format!("{} layers cannot run in {to}, \"{layer}\" for one: {why}", all.len()));
         }
     }
 

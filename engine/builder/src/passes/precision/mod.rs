@@ -6,12 +6,14 @@
 //! neighbouring pairs cancel. Inputs and outputs of the network keep their types.
 
 mod choices;
+mod emulated;
 mod quantize;
 mod ranges;
 mod settled;
 
 pub use choices::{Choice, choices};
-pub use ranges::{multiplies, range_of};
+pub use emulated::note_emulated;
+pub use ranges::{greatest_code, multiplies, range_of};
 pub use settled::bounded;
 
 use super::canonicalize::{Moved, narrowed_back};
@@ -45,6 +47,7 @@ pub fn apply(g: &mut Graph, cx: &PassCx<'_>, types: &Types) -> Result<usize, Bui
     if types.is_empty() && permitted.is_empty() {
         return Ok(0);
     }
+    let permitted: Vec<DType> = permitted.iter().copied().filter(|&t| greatest_code(t).is_none()).collect();
     let mut changes = quantize::apply(g, cx, types)?;
     let uses = g.uses();
     let mut moved = Moved::default();
@@ -52,8 +55,8 @@ pub fn apply(g: &mut Graph, cx: &PassCx<'_>, types: &Types) -> Result<usize, Bui
     for id in g.order().to_vec() {
         moved.rewire(g, id);
         let Some(node) = g.get(id) else { continue };
-        let to = types.get(&id).copied().filter(|t| t.is_float());
-        let new = match to.or_else(|| settled::settled(g, id, node, permitted, types, &uses)) {
+        let to = types.get(&id).copied().filter(|&t| greatest_code(t).is_none());
+        let new = match to.or_else(|| settled::settled(g, id, node, &permitted, types, &uses)) {
             Some(to) => narrow(g, id, to, &mut moved)?,
             None => None,
         };

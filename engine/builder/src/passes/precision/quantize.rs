@@ -1,11 +1,11 @@
-//! Implicit quantization: layers that were chosen to run in i8 get quantization and dequantization around their operands.
+//! Implicit quantization: layers that were chosen to run in i8 or f8e4m3 get quantization and dequantization around their operands.
 //!
 //! Codes are symmetric about 0, by the range of a tensor or by the greatest weight of a channel. Patterns make kernels on codes of it,
 //! as they do for networks that bring such layers.
 
 use super::super::patterns::constant;
 use super::super::writer::Writer;
-use super::ranges::{activations, multiplies, range_of};
+use super::ranges::{activations, greatest_code, multiplies, range_of};
 use super::{PassCx, Types};
 use crate::BuildError;
 use kiln_ir::{Attrs, DType, Graph, IrError, Node, NodeId, ValueId};
@@ -16,15 +16,30 @@ use kiln_ops::quantize::{DEQUANTIZE, QUANTIZE};
 use kiln_ops::reduce::REDUCE;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The greatest code.
-const GREATEST: f64 = 127.0;
-
 /// Steps are at least this, so that weights of zeros have one.
 const LEAST_STEP: f64 = 1e-30;
 
-/// Puts codes in front of the layers that run in i8. Returns how many operands have them.
+/// Puts codes in front of the layers that run on them. Returns how many operands have them.
 pub fn apply(g: &mut Graph, cx: &PassCx<'_>, types: &Types) -> Result<usize, BuildError> {
-    let chosen = |id: &NodeId| types.get(id) == Some(&DType::I8);
+    let wanted: BTreeSet<DType> = types.values().copied().collect();
+    let mut count = 0;
+    for to in wanted {
+        if let Some(greatest) = greatest_code(to) {
+            count += apply_type(g, cx, types, Code { to, greatest })?;
+        }
+    }
+    Ok(count)
+}
+
+/// A type of codes, and the greatest.
+#[derive(Clone, Copy)]
+struct Code {
+    to: DType,
+    greatest: f64,
+}
+
+fn apply_type(g: &mut Graph, cx: &PassCx<'_>, types: &Types, code: Code) -> Result<usize, BuildError> {
+    let chosen = |id: &NodeId| types.get(id) == Some(&code.to);
     let nodes: Vec<NodeId> = g.order().iter().copied().filter(chosen).collect();
     let factor = |g: &Graph, v: ValueId| {
         nodes.iter().filter_map(|&n| g.get(n)).any(|n| multiplies(n) && n.inputs.contains(&Some(v)))
@@ -46,8 +61,9 @@ pub fn apply(g: &mut Graph, cx: &PassCx<'_>, types: &Types) -> Result<usize, Bui
         let Some(first) = first else { continue };
         let mut w = Writer::before(g, first);
         w.forget_precision();
-        let step = w.scalar((f64::from(lo.abs().max(hi.abs())) / GREATEST).max(LEAST_STEP), DType::F32)?;
-        let y = rounded(&mut w, v, step)?;
+        let step =
+            w.scalar((f64::from(lo.abs().max(hi.abs())) / code.greatest).max(LEAST_STEP), DType::F32)?;
+        let y = rounded(&mut w, v, step, code.to)?;
         for id in readers {
             replace(g, id, v, y);
             count += 1;
@@ -60,8 +76,8 @@ pub fn apply(g: &mut Graph, cx: &PassCx<'_>, types: &Types) -> Result<usize, Bui
             let axes = summed(g, &node, i, v);
             let mut w = Writer::before(g, id);
             w.forget_precision();
-            let step = step_of(&mut w, v, &axes)?;
-            let y = rounded(&mut w, v, step)?;
+            let step = step_of(&mut w, v, &axes, code.greatest)?;
+            let y = rounded(&mut w, v, step, code.to)?;
             replace(g, id, v, y);
             count += 1;
         }
@@ -86,18 +102,18 @@ fn summed(g: &Graph, node: &Node, i: usize, v: ValueId) -> Vec<i64> {
 }
 
 /// The step between codes of weights: one for each channel.
-fn step_of(w: &mut Writer<'_>, v: ValueId, axes: &[i64]) -> Result<ValueId, IrError> {
+fn step_of(w: &mut Writer<'_>, v: ValueId, axes: &[i64], greatest_code: f64) -> Result<ValueId, IrError> {
     let size = w.op(ABS, Attrs::new(), &[v])?;
     let axes = w.ints(axes)?;
     let greatest = w.op(REDUCE, Attrs::new().with("op", "max").with("keep_dims", true), &[size, axes])?;
-    let (by, least) = (w.scalar(GREATEST, DType::F32)?, w.scalar(LEAST_STEP, DType::F32)?);
+    let (by, least) = (w.scalar(greatest_code, DType::F32)?, w.scalar(LEAST_STEP, DType::F32)?);
     let step = w.op(DIV, Attrs::new(), &[greatest, by])?;
     w.op(MAX, Attrs::new(), &[step, least])
 }
 
 /// The nearest value that a code stands for.
-fn rounded(w: &mut Writer<'_>, v: ValueId, step: ValueId) -> Result<ValueId, IrError> {
-    let codes = w.op(QUANTIZE, Attrs::new().with("to", DType::I8), &[v, step])?;
+fn rounded(w: &mut Writer<'_>, v: ValueId, step: ValueId, to: DType) -> Result<ValueId, IrError> {
+    let codes = w.op(QUANTIZE, Attrs::new().with("to", to), &[v, step])?;
     w.op(DEQUANTIZE, Attrs::new(), &[codes, step])
 }
 

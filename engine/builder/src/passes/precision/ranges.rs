@@ -11,6 +11,15 @@ use kiln_ops::pointwise::clip::RELU;
 use kiln_ops::pool::POOL;
 use kiln_ops::slice::concat::CONCAT;
 
+/// The greatest code of a type that stands for values of f32 by ranges; `None` for types of other kinds.
+pub fn greatest_code(t: DType) -> Option<f64> {
+    match t {
+        DType::I8 => Some(127.0),
+        DType::F8E4M3 => Some(448.0),
+        _ => None,
+    }
+}
+
 /// Values are followed through so many moves.
 const DEPTH: usize = 16;
 

@@ -3,7 +3,7 @@
 use super::super::Search;
 use super::super::price::{Item, launch};
 use super::labels::Problem;
-use crate::passes::precision::{self, Choice, Types, bounded, host, multiplies, range_of};
+use crate::passes::precision::{self, Choice, Types, bounded, greatest_code, host, multiplies, range_of};
 use crate::passes::{self, PassCx, fold_constants, io_types, patterns};
 use crate::points::Points;
 use crate::search::{GAIN, Given};
@@ -70,7 +70,9 @@ impl Units {
                 None => {
                     let layer = members.first().and_then(|&n| g.get(n)).map_or("", |n| &n.name);
                     let form = |t: &DType| match choice.types.contains(t) {
-                        true if *t == DType::I8 => on_codes(&cx, layer, &region, &facts, &border),
+                        true if greatest_code(*t).is_some() => {
+                            on_codes(&cx, layer, &region, &facts, &border, *t)
+                        }
                         true => form(&cx, layer, &region, &facts, *t),
                         false => Ok(None),
                     };
@@ -293,6 +295,7 @@ fn on_codes(
     region: &Region,
     facts: &[Fact],
     border: &Border,
+    to: DType,
 ) -> Result<Form, BuildError> {
     let mut g = region.graph.clone();
     let reads = |g: &Graph, v: ValueId, f: &dyn Fn(&Node, usize) -> bool| {
@@ -312,7 +315,7 @@ fn on_codes(
         let ones = vec![1; if border.constant[i] { g.ty(v).rank() } else { 0 }];
         let step = Tensor::from_elems(DType::F32, &ones, &Elems::F(vec![STEP]));
         let step = step.map(|t| g.add_constant(&format!("step{i}"), t));
-        g.value_mut(v).fact = Fact::of(TensorType { dtype: DType::I8, ..g.ty(v).clone() });
+        g.value_mut(v).fact = Fact::of(TensorType { dtype: to, ..g.ty(v).clone() });
         let op = Op::new(DEQUANTIZE, Attrs::new())?;
         let wide = g.insert_node(0, &format!("wide{i}"), op, &[Some(v), step])?;
         for &id in &g.order().to_vec()[1..] {
@@ -325,13 +328,13 @@ fn on_codes(
         if g.ty(y).dtype == DType::F32 {
             let step = Tensor::from_elems(DType::F32, &[], &Elems::F(vec![STEP]));
             let step = step.map(|t| g.add_constant(&format!("by{k}"), t));
-            let op = Op::new(QUANTIZE, Attrs::new().with("to", DType::I8))?;
+            let op = Op::new(QUANTIZE, Attrs::new().with("to", to))?;
             g.outputs[k] = g.add_node(&format!("codes{k}"), op, &[Some(y), step])?[0];
         }
     }
     let passes = [patterns::QUANTIZED, fold_constants::PASS, passes::canonicalize::PASS];
     passes::run_list(&mut g, cx, &passes)?;
-    items(cx, layer, &g, facts, &coded, DType::I8).map(Some)
+    items(cx, layer, &g, facts, &coded, to).map(Some)
 }
 
 /// The regions of a unit whose inputs have another type where it is narrowed.

@@ -1,8 +1,8 @@
-//! Values as codes: small integers, less a zero point, times a scale.
+//! Values as codes: small integers, less a zero point, or floats of 8 bits, times a scale.
 
 use super::super::Writer;
 use super::super::view::{View, constant, input};
-use kiln_ir::{Attrs, DType, Graph, IrError, Node, ValueId};
+use kiln_ir::{Attrs, DType, Elems, Graph, IrError, Node, ValueId};
 use kiln_ops::cast::CAST;
 use kiln_ops::pointwise::binary::{ADD, MUL, SUB};
 use kiln_ops::quantize::DEQUANTIZE;
@@ -12,7 +12,7 @@ use kiln_ops::transpose::TRANSPOSE;
 /// A value as codes.
 #[derive(Clone, Copy, Debug)]
 pub struct Codes {
-    /// Integers of 4 or 8 bits.
+    /// Integers of 4 or 8 bits, or floats of 8 bits.
     pub codes: ValueId,
     /// The code of 0; absent where that is 0.
     pub zero: Option<ValueId>,
@@ -36,10 +36,18 @@ impl Codes {
         let narrow = match g.ty(found.codes).dtype {
             DType::I8 | DType::U8 => true,
             DType::I4 => constant(g, found.codes),
+            // Padding and sums know no other zero than that of the type.
+            DType::F8E4M3 => found.scale.is_some() && found.zero.is_none_or(|z| is_all(g, z, 0)),
             _ => false,
         };
         let zero = found.zero.filter(|&z| !is_all(g, z, 0));
         narrow.then_some(Codes { zero, ..found })
+    }
+
+    /// Whether two operands can be multiplied as codes: both integers or both floats, with scales or without.
+    pub fn go_with(&self, other: &Codes, g: &Graph) -> bool {
+        let float = |c: &Codes| g.ty(c.codes).dtype.is_float();
+        float(self) == float(other) && self.scale.is_some() == other.scale.is_some()
     }
 
     /// Whether scale and zero point are of one element.
@@ -70,9 +78,12 @@ pub fn one_element(g: &Graph, v: ValueId) -> bool {
     g.ty(v).dims.iter().all(|d| d.is(1))
 }
 
-/// Whether all elements of a constant of integers are this one; a constant that is not folded yet is looked into.
+/// Whether all elements of a constant are this number; a constant that is not folded yet is looked into.
 pub fn is_all(g: &Graph, v: ValueId, wanted: i64) -> bool {
-    let same = |t: &kiln_ir::Tensor| !t.dtype().is_float() && t.to_i64().iter().all(|&x| x == wanted);
+    let same = |t: &kiln_ir::Tensor| match t.elems() {
+        Elems::F(v) => v.iter().all(|&x| x == wanted as f64),
+        Elems::I(v) => v.iter().all(|&x| x == wanted),
+    };
     match g.producer(v) {
         Some((_, n)) if n.op.is(CAST) || n.op.movement().is_view() => {
             input(n, 0).is_some_and(|x| is_all(g, x, wanted))
@@ -126,7 +137,7 @@ fn step(w: &mut Writer<'_>, v: ValueId) -> Result<ValueId, IrError> {
 }
 
 /// Sums of products of codes, less what zero points add to them, as the values that they stand for: floats of a type where there are
-/// scales, else integers.
+/// scales, else integers. Sums of floats have no zero points.
 pub fn real(
     w: &mut Writer<'_>,
     sums: ValueId,
@@ -145,6 +156,10 @@ pub fn real(
         ([Some(a), Some(b)], _) => {
             let (a, b) = (step(w, a)?, step(w, b)?);
             let scale = w.op(MUL, Attrs::new(), &[a, b])?;
+            if w.g.ty(sums).dtype.is_float() {
+                let y = w.op(MUL, Attrs::new(), &[sums, scale])?;
+                return if to == DType::F32 { Ok(y) } else { w.op(CAST, Attrs::new().with("to", to), &[y]) };
+            }
             let inputs: Vec<Option<ValueId>> = [sums, scale].into_iter().chain(less).map(Some).collect();
             w.node(DEQUANTIZE, Attrs::new().with("to", to), &inputs)
         }

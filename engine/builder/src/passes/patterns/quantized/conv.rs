@@ -6,6 +6,7 @@
 use super::super::view::{View, constant, input};
 use super::super::{Rule, Writer};
 use super::codes::{Codes, centred, is_all, one_element, real, sum, wide};
+use crate::passes::precision::greatest_code;
 use kiln_ir::{Attrs, DType, Elems, IrError, NodeId, Tensor, ValueId};
 use kiln_ops::cast::CAST;
 use kiln_ops::conv::CONV;
@@ -33,13 +34,14 @@ impl Rule for QuantizedConv {
 
     fn find(view: &View<'_>, root: NodeId) -> Option<QuantizedConv> {
         let g = view.g;
-        let node =
-            g.get(root).filter(|n| n.op.is(CONV) && n.meta.precision.is_none_or(|t| t == DType::I8))?;
+        let node = g
+            .get(root)
+            .filter(|n| n.op.is(CONV) && n.meta.precision.is_none_or(|t| greatest_code(t).is_some()))?;
         let inputs = [input(node, 0)?, input(node, 1)?];
         let (x, weights) = (Codes::of(view, inputs[0])?, Codes::of(view, inputs[1])?);
         let attrs = node.op.attrs().clone();
         let bare = inputs == [x.codes, weights.codes];
-        let alike = x.scale.is_some() == weights.scale.is_some();
+        let alike = x.go_with(&weights, g);
         let spatial = g.ty(x.codes).rank().checked_sub(2)?;
         let mut pads = attrs.ints(PADS.name).ok()?.to_vec();
         pads.resize(2 * spatial, 0);

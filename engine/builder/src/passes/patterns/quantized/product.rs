@@ -5,6 +5,7 @@
 use super::super::view::{View, input};
 use super::super::{Rule, Writer};
 use super::codes::{Codes, centred, one_element, real, sum, swapped, wide};
+use crate::passes::precision::greatest_code;
 use kiln_ir::{Attrs, DType, Graph, IrError, NodeId, ValueId};
 use kiln_ops::matmul::MATMUL;
 use kiln_ops::pointwise::binary::MUL;
@@ -23,15 +24,16 @@ impl Rule for QuantizedProduct {
 
     fn find(view: &View<'_>, root: NodeId) -> Option<QuantizedProduct> {
         let g = view.g;
-        let node =
-            g.get(root).filter(|n| n.op.is(MATMUL) && n.meta.precision.is_none_or(|t| t == DType::I8))?;
+        let node = g
+            .get(root)
+            .filter(|n| n.op.is(MATMUL) && n.meta.precision.is_none_or(|t| greatest_code(t).is_some()))?;
         let inputs = [input(node, 0)?, input(node, 1)?];
         let operands = [Codes::of(view, inputs[0])?, Codes::of(view, inputs[1])?];
         let attrs = node.op.attrs().clone();
         let swap = [attrs.bool("trans_a").ok()?, attrs.bool("trans_b").ok()?];
         // Products of codes themselves are done.
         let bare = inputs.iter().zip(&operands).all(|(v, c)| *v == c.codes);
-        let alike = operands[0].scale.is_some() == operands[1].scale.is_some();
+        let alike = operands[0].go_with(&operands[1], g);
         let fits = |i: usize| {
             let c = operands[i];
             let rank = g.ty(c.codes).rank();
