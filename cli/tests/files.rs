@@ -87,7 +87,7 @@ fn a_full_disk_leaves_the_old_files() {
     assert!(code == 1 && text.contains("too large"), "{text}");
     let after: Vec<Vec<u8>> = all.iter().map(|p| std::fs::read(p).unwrap()).collect();
     assert!(before == after, "an old file was lost");
-    only(&f, &["c", "c.lock", "e.kiln", "m", "m.lock", "o.npz"]);
+    only(&f, &["c", "c.device.lock", "c.lock", "e.kiln", "m", "m.lock", "o.npz"]);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_lock_that_another_process_holds_is_waited_for_and_then_passed() {
         &run(&[build(&engine, &cache), vec!["--json".into()]].concat()).stdout,
     );
     assert_eq!(j.unwrap()["tactics_timed"], 0, "the times were not lost");
-    only(&f, &["c", "c.lock", "e.kiln"]);
+    only(&f, &["c", "c.device.lock", "c.lock", "e.kiln"]);
 }
 
 /// Times are saved as they are taken: what a killed build had timed, the next one does not time again. Every other signal
@@ -179,7 +179,7 @@ fn signals_lose_no_time_and_no_old_file() {
     println!("{moments} moments, {stopped} builds stopped");
     assert!(stopped > 0, "no signal came in time");
     assert_eq!(run(&build(&engine, &cache)).code, 0);
-    only(&f, &["c", "c.lock", "e.kiln"]);
+    only(&f, &["c", "c.device.lock", "c.lock", "e.kiln"]);
 }
 
 /// Number of regions that the command finds in a cache.

@@ -273,18 +273,23 @@ impl ExecutionContext {
     /// Waits for the run and returns its outputs, once. Those of other formats than the linear one are unpacked here;
     /// [`ExecutionContext::packed_outputs`] leaves them as they are.
     pub fn outputs(&mut self) -> Result<Outputs, RuntimeError> {
-        let outs = self.packed_outputs()?;
+        let result = self.try_outputs();
+        self.recorder.note(result)
+    }
+
+    fn try_outputs(&mut self) -> Result<Outputs, RuntimeError> {
+        let outs = self.try_packed_outputs()?;
         let linear = self.engine.output_tensors().iter().zip(outs.into_vec());
         linear.map(|(t, (name, packed))| Ok((name, unpacked(t, packed)?))).collect()
     }
 
     /// Waits for the run and returns its outputs, once, as they are in memory: of the shapes that their formats have there.
     pub fn packed_outputs(&mut self) -> Result<Outputs, RuntimeError> {
-        let result = self.try_outputs();
+        let result = self.try_packed_outputs();
         self.recorder.note(result)
     }
 
-    fn try_outputs(&mut self) -> Result<Outputs, RuntimeError> {
+    fn try_packed_outputs(&mut self) -> Result<Outputs, RuntimeError> {
         if !std::mem::take(&mut self.in_flight) {
             return Err(RuntimeError::State(
                 "there is no run whose outputs were not taken; call enqueue".into(),

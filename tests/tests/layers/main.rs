@@ -13,16 +13,18 @@ mod plans;
 use kiln_runtime::plugin::{LayerRecord, Plugin, Policy, load};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Compiles a C example.
 fn compiled(name: &str, more: &[&str]) -> PathBuf {
     library(name, &abi::root().join(format!("plugins/examples/{name}/{name}.c")), more)
 }
 
-/// Compiles a library of layers. Tests in other processes may compile and load it at this time.
+/// Compiles a library of layers. Other tests may compile and load it at this time.
 fn library(name: &str, source: &Path, more: &[&str]) -> PathBuf {
     let folder = abi::folder(&format!("layers-{name}"));
-    let own = folder.join(format!("{}.so", std::process::id()));
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let own = folder.join(format!("{}-{}.so", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
     let out = folder.join(format!("libkiln_layers_{name}.so"));
     let more: Vec<&str> =
         ["-shared", "-fPIC", "-fvisibility=hidden", "-lm"].iter().chain(more).copied().collect();

@@ -61,8 +61,8 @@ type Size<'a> = &'a dyn Fn(u8) -> i64;
 
 /// The elements of a group of labels; -1 if a size is not a number.
 fn volume(group: &[u8], size: Size<'_>) -> i64 {
-    let sizes = group.iter().map(|&l| Some(size(l)).filter(|&n| n >= 0));
-    sizes.fold(Some(1i64), |all, n| all?.checked_mul(n?)).unwrap_or(-1)
+    let mut sizes = group.iter().map(|&l| Some(size(l)).filter(|&n| n >= 0));
+    sizes.try_fold(1i64, |all, n| all.checked_mul(n?)).unwrap_or(-1)
 }
 
 impl Rule for Einsum {

@@ -69,7 +69,7 @@ impl Rule for Phases {
         let (x, weights, bias) = (input(node, 0)?, input(node, 1)?, input(node, 2));
         let w: Vec<i64> = view.dims(weights).iter().map(Dim::as_const).collect::<Option<_>>()?;
         let (&[_, channels], kernel) = w.split_at_checked(2)? else { return None };
-        let (&[ref batch, _], spatial) = view.dims(x).split_at_checked(2)? else { return None };
+        let ([batch, _], spatial) = view.dims(x).split_at_checked(2)? else { return None };
         let spatial: Vec<i64> = spatial.iter().map(Dim::as_const).collect::<Option<_>>()?;
         let (a, rank) = (node.op.attrs(), kernel.len());
         let list = |name: &str, usual: i64, count: usize| {
