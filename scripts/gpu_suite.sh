@@ -4,6 +4,8 @@
 #   stream, memory, large, shapes, threads, flow, cancel, models, exports, tiles, attention, sources, bare, onnx, ops,
 #   oracle (cases of ONNX Runtime), hostile (refusals and limits on the device), bounds (random shapes inside profiles),
 #   (bare: a program of the runtime alone runs a plan with nothing but the driver)
+#   types (8-bit integers and floats, calibration, choice of types, 2:4 sparsity), formats (of inputs and outputs),
+#   controls (refit, selection of tactics, determinism),
 #   waits (what enqueue waits for, inputs that are consumed), reduced (accuracy in TF32, FP16, BF16),
 #   sanitize (compute-sanitizer's memcheck and racecheck over a sample of every family of kernels, two minutes each at most;
 #   WATCH="tiles flow" picks families, TOOLS=memcheck a tool; some hosts do not let it use the device: it says so).
@@ -44,6 +46,9 @@ declare -A suites=(
     [waits]="waits"
     [cancel]="./cancel --nocapture --test-threads=1"
     [reduced]="./reduced_precision cuda --nocapture"
+    [types]="types"
+    [formats]="formats"
+    [controls]="controls"
     [sanitize]="sanitize"
 )
 
@@ -60,7 +65,7 @@ declare -A watched=(
     [flow]="./control_flow models_on_cuda"
 )
 picked=("$@")
-[ ${#picked[@]} -gt 0 ] || picked=(stream waits memory large shapes threads flow cancel models reduced exports tiles attention sources bare onnx ops oracle
+[ ${#picked[@]} -gt 0 ] || picked=(stream waits memory large shapes threads flow cancel models reduced types formats controls exports tiles attention sources bare onnx ops oracle
     hostile bounds sanitize)
 
 # Builds engines, then runs them where no CUDA library but the driver can be found, and lists what was loaded.
@@ -75,6 +80,19 @@ bare() {
 # What runs wait for, on this device.
 waits() {
     ./cuda_consumed --nocapture --test-threads=1 && ./enqueue_waits --nocapture && ./consumed --nocapture --test-threads=1
+}
+
+types() {
+    ./quantized cuda --nocapture && ./calibration cuda --nocapture && ./type_choice cuda --nocapture &&
+        ./sparsity cuda --nocapture && ./fp8 cuda --nocapture
+}
+
+formats() {
+    ./io_formats cuda --nocapture && ./direct_io cuda --nocapture
+}
+
+controls() {
+    ./refit --nocapture && ./selection --nocapture && ./determinism --nocapture
 }
 
 # Each tool over each family, two minutes each; a family that takes longer is cut off and named, and fails only by what was found.

@@ -1,6 +1,7 @@
 //! Products of tiles by `mma.sync`, for every element type that it takes: matrix products and convolutions.
 
 pub mod sparse;
+pub mod sparse_table;
 pub mod table;
 mod tile;
 

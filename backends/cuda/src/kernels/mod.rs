@@ -59,7 +59,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     wgmma::few_table::KERNELS,
     wgmma::table::KERNELS,
     mma::table::KERNELS,
-    mma::sparse::KERNELS,
+    mma::sparse_table::KERNELS,
     conv::lines::KERNELS,
     conv::depthwise::KERNELS,
     slice::KERNELS,

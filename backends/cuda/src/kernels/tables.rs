@@ -49,7 +49,7 @@ pub fn families() -> Vec<Family> {
             "Products by 2:4 sparse weights",
             "`mma.sp` on weights that are packed at build: half of their elements, and the places of these. Weights are the \
              instruction's first operand; from sm_80 on. *bytes* are those of a row before packing.",
-            of("matmul_sparse", mma::sparse::ROWS, |t: &mma::Tile, tactic| t.listed(tactic, 1)),
+            of("matmul_sparse", mma::sparse_table::ROWS, |t: &mma::Tile, tactic| t.listed(tactic, 1)),
         ),
         family(
             "Attention",
@@ -78,7 +78,7 @@ mod tests {
         let tables = [
             attention::KERNELS,
             mma::table::KERNELS,
-            mma::sparse::KERNELS,
+            mma::sparse_table::KERNELS,
             recurrent::KERNELS,
             wgmma::few_table::KERNELS,
             wgmma::table::KERNELS,

@@ -1,30 +1,17 @@
-//! Tiles of products by packed 2:4 sparse weights, by `mma.sp`.
+//! Products by packed 2:4 sparse weights, by `mma.sp`: what they take and need. The tiles are in `sparse_table.rs`.
 //!
 //! Weights are the instruction's first operand: its rows are columns of the result.
 
 use super::tile::{Kind, Tile};
 use crate::kernels::cost::Product;
-use crate::kernels::matmul::sparse as matmul_sparse;
 use crate::target::capability;
 use kiln_backend::{BackendError, Target};
-use kiln_codegen::Kernel;
 use kiln_codegen::site::{Site, unsupported};
 
 /// Bytes of the depth whose places lie together.
 pub const CHUNK_BYTES: usize = 128;
 /// Operations of `mma.sp` in the time of one of `mma.sync`, with what it reads more.
 const GAIN: f64 = 1.6;
-
-#[rustfmt::skip]
-tile_kernels! { Tile, "mma_":
-    "128x256" [matmul_sparse] Tile { m: 128, n: 256, bytes: 128, warps: (2, 4), stages: 3 };
-    "128x128" [matmul_sparse] Tile { m: 128, n: 128, bytes: 128, warps: (4, 2), stages: 3 };
-    "64x128" [matmul_sparse] Tile { m: 64, n: 128, bytes: 128, warps: (2, 2), stages: 4 };
-    "128x64" [matmul_sparse] Tile { m: 128, n: 64, bytes: 128, warps: (4, 1), stages: 4 };
-    "64x64" [matmul_sparse] Tile { m: 64, n: 64, bytes: 256, warps: (2, 2), stages: 3 };
-    "32x128" [matmul_sparse] Tile { m: 32, n: 128, bytes: 256, warps: (1, 4), stages: 3 };
-    "16x128" [matmul_sparse] Tile { m: 16, n: 128, bytes: 256, warps: (1, 4), stages: 4 };
-}
 
 /// The kind of a product of the first input by the packed weights behind it.
 pub fn kind(site: &Site<'_>) -> Result<Kind, BackendError> {
