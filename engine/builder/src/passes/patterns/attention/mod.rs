@@ -2,13 +2,14 @@
 //!
 //! Three parts are brought to a canonical form on their own: the *weights* between the softmax and the second product
 //! (`weights.rs`: casts, reshapes, guards of rows without keys), the *scores* between the first product and the softmax
-//! (`scores.rs`: factors, a cap, masks), and the *operands* (`operands.rs`: factors, casts, transposes and reshapes of q, k
+//! (`scores.rs`: factors, a cap, masks; `triangle.rs`: masks that are the flag `causal`), and the *operands* (`operands.rs`: factors, casts, transposes and reshapes of q, k
 //! and v; `groups.rs`: heads of keys that were repeated). What has no exact form as the operator stays unfused.
 
 mod groups;
 mod operands;
 pub mod parts;
 mod scores;
+mod triangle;
 mod weights;
 
 use super::view::View;
@@ -29,6 +30,8 @@ pub struct Attention {
     softmax_f32: bool,
     zero_nan: bool,
     zero_empty: bool,
+    /// Whether the flag of the operator stands for the mask.
+    causal: bool,
     heads: Heads,
     /// The shape of the result, if it is not the operator's.
     shape: Option<Vec<i64>>,
@@ -69,6 +72,7 @@ impl Rule for Attention {
             q,
             k,
             v,
+            causal: triangle::is_causal(view, &scores),
             scores,
             scale,
             zero_nan: weights.zero_nan,
@@ -91,9 +95,12 @@ impl Rule for Attention {
         let v = self.v.write(&mut w)?;
         let dtype = w.g.ty(q).dtype;
         let mut attrs = Attrs::new().with("scale", self.scale);
-        let hidden = self.scores.hidden();
+        let hidden = self.scores.hidden().filter(|_| !self.causal);
         let flat = self.heads.rank() == 3;
-        let mut mask = self.scores.mask(&mut w, dtype, &self.heads)?;
+        let mut mask = match self.causal {
+            true => None,
+            false => self.scores.mask(&mut w, dtype, &self.heads)?,
+        };
         // Three dimensions are [batch, length, heads·size]; a mask of three then belongs to the batch, not to heads.
         if let Some(m) = mask.filter(|&m| flat && w.g.ty(m).rank() == 3) {
             let axes = w.ints(&[1])?;
@@ -104,9 +111,12 @@ impl Rule for Attention {
                 attrs.set(name, x);
             }
         }
-        for (name, yes) in
-            [("softmax_f32", self.softmax_f32), ("zero_nan", self.zero_nan), ("zero_empty", self.zero_empty)]
-        {
+        for (name, yes) in [
+            ("causal", self.causal),
+            ("softmax_f32", self.softmax_f32),
+            ("zero_nan", self.zero_nan),
+            ("zero_empty", self.zero_empty),
+        ] {
             if yes {
                 attrs.set(name, true);
             }

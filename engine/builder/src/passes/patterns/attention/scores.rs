@@ -20,11 +20,11 @@ use kiln_ops::shape::expand::EXPAND;
 use kiln_ops::shape::squeeze::{SQUEEZE, UNSQUEEZE};
 
 /// A number at which a sum with a score is the number, in f64 as in f32.
-const HIDES: f64 = -1e30;
+pub const HIDES: f64 = -1e30;
 /// Layers between product and softmax, at most.
 const LONG: usize = 12;
 /// Elements of a constant that is looked through for one number, at most.
-const MOST: usize = 1 << 20;
+pub const MOST: usize = 1 << 20;
 
 /// Scores as attention computes them.
 pub struct Scores {
@@ -135,6 +135,15 @@ impl Scores {
             (Term::Add { .. }, _) => Some(Kind::Float),
             (Term::Hide { number: x, .. } | Term::Floor(x), _) => (*x <= HIDES).then_some(Kind::Float),
         })
+    }
+
+    /// The mask, if there is one alone: a summand, or a condition with the value for which scores stay and the number of the others.
+    pub fn only_mask(&self) -> Option<(ValueId, Option<(bool, f64)>)> {
+        match self.terms[..] {
+            [Term::Add { v, minus: false, .. }] => Some((v, None)),
+            [Term::Hide { cond, keep, number, .. }] => Some((cond, Some((keep, number)))),
+            _ => None,
+        }
     }
 
     /// The score of what the mask hides, if it is a number.
