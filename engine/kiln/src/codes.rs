@@ -7,7 +7,7 @@ impl Error {
     /// Class of the error, with the number that TensorRT has for it.
     ///
     /// ```
-    /// let error = kiln::Engine::builder().backend("none").build(kiln::Network::new("net")).expect_err("no such backend");
+    /// let error = kiln::Engine::builder().backend("none").build(&kiln::Network::new("net")).expect_err("no such backend");
     /// assert_eq!(error.code().number(), 3);
     /// ```
     pub fn code(&self) -> ErrorCode {

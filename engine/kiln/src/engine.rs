@@ -146,7 +146,7 @@ impl EngineBuilder {
     /// use std::sync::Arc;
     ///
     /// let log = Arc::new(ErrorLog::new(16));
-    /// let refused = Engine::builder().backend("none").error_recorder(log.clone()).build(kiln::Network::new("net"));
+    /// let refused = Engine::builder().backend("none").error_recorder(log.clone()).build(&kiln::Network::new("net"));
     /// assert!(refused.is_err());
     /// assert_eq!(log.get(0).map(|(code, _)| code), Some(ErrorCode::InvalidArgument));
     /// ```
