@@ -130,7 +130,7 @@ pub enum SparsityOption {
     Disable,
     /// Kernels for such weights, where they are faster
     Enable,
-    /// The same, after all weights are made so: the smaller two of four become 0
+    /// Sparse kernels where they are faster, after the smaller two of four weights become 0 everywhere
     Force,
 }
 

@@ -230,7 +230,7 @@ fn ranges_are_calibrated_or_read() {
     let read = build(&measure);
     assert_eq!(read.code, 0, "{}", read.stderr);
     assert!(std::fs::read(&engine).unwrap() == first, "the table gives another engine");
-    // The same ranges serve codes that are floats.
+    // The ranges of the table give steps of 8-bit floats as well.
     let floats = ["--fp8", "--narrowing", "everywhere", "--calibration-cache", &table];
     let of_floats = build(&floats);
     let layers = ok(&["inspect", &engine, "--layers", "--json"]).stdout;

@@ -39,7 +39,7 @@ fn sizes_are_bounded_by_profiles_and_shapes() {
     assert_eq!(sizes(&mut c), of(4), "in one profile");
     c.set_input_shape("x", &[3, 3]).unwrap();
     assert_eq!(sizes(&mut c), of(3), "at shapes that are set");
-    // What a run yields is within the bound.
+    // The size of the output of a run is within the bound.
     let x = Tensor::f32(&[3, 3], &[0.0, 1.0, 2.0, 0.0, 0.0, 3.0, 4.0, 0.0, 5.0]).unwrap();
     let out = c.run(&[("x", x)]).unwrap();
     assert_eq!(out.get("i").unwrap().shape(), [2, 5]);

@@ -140,7 +140,7 @@ fn taken_where_faster(case: &Case) {
                 (_, true) => 1e5,
                 _ => 1e3,
             };
-            // What one rewrite makes possible is timed by the next build.
+            // Regions that a rewrite makes possible are timed by the next build.
             let (more, _) = build(&backend, timed(&cold.cache, ns), false, &case.net);
             let (warm, built) = build(&backend, timed(&more.cache, ns), false, &case.net);
             let taken = built.considered.iter().any(|c| c.rewrite == case.pattern && c.taken);

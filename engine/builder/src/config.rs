@@ -39,8 +39,8 @@ pub enum Sparsity {
     /// Kernels on packed weights for layers whose weights are so, where they are faster. They skip the zeros, so that infinities and
     /// NaN in the other operand are not seen there.
     Enable,
-    /// The same, after the weights of all products and convolutions are made so: of four neighbours the two of greatest magnitude
-    /// stay. The build notes what that takes from each layer's weights.
+    /// Sparse kernels where they are faster, after all products and convolutions are pruned: of four neighbouring weights the two of
+    /// greatest magnitude stay. The build notes what that takes from each layer's weights.
     Force,
 }
 

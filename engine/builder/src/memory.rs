@@ -101,7 +101,7 @@ impl Borders {
                 }
             }
         }
-        // What debugging may ask for is written, and free behind its step.
+        // Debug tensors are written by their step, and their memory is free behind it.
         for v in g.kept() {
             let at = g.producer(v).and_then(|(n, _)| step_of.get(&n));
             last.entry(v).or_insert(at.copied().unwrap_or(0));

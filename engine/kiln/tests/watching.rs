@@ -101,7 +101,7 @@ fn cancelled_at_every_step(estimates: bool, stride: usize) {
         let alien = |f: &&std::path::PathBuf| !f.to_string_lossy().contains("times.jsonl");
         assert_eq!(files.iter().find(alien), None);
     }
-    // What was timed before is known; builds go on as if nothing had happened.
+    // The times taken before the cancelled builds are known, and a further build succeeds.
     let last = builder(estimates).timing_cache(&times).build_plan(MODEL).unwrap();
     assert!(Engine::builder().build(last.plan).is_ok());
 }

@@ -82,7 +82,7 @@ fn formatted(
 fn price(tuner: &mut Tuner<'_>, cx: PassCx<'_>, g: &Graph, chosen: &Packings) -> Result<Price, BuildError> {
     let (g, config, _) = formatted(g.clone(), cx.config, chosen)?;
     let config = BuildConfig { fold_limit: TRIAL.min(config.fold_limit), ..config };
-    // What a trial evaluates is not part of the build.
+    // Constants and notes of a trial are not kept for the build.
     let (folding, notes): (FoldWork, Notes) = (cx.folding.clone(), cx.notes.clone());
     let cx = PassCx { config: &config, folding: &folding, notes: &notes, ..cx };
     let mut search = Search { tuner, cx, given: Given::Profiles, considered: Vec::new() };

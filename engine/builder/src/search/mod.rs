@@ -182,7 +182,7 @@ impl Search<'_, '_> {
         }
         let small =
             BuildConfig { fold_limit: TRIAL.min(self.cx.config.fold_limit), ..self.cx.config.clone() };
-        // What a trial evaluates is not part of the build.
+        // Constants that a trial evaluates are not kept for the build.
         let folding = self.cx.folding.clone();
         passes::run_list(&mut g, &PassCx { config: &small, folding: &folding, ..self.cx }, passes::CLEAN)?;
         self.form(g).map(Some)

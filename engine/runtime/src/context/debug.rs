@@ -136,7 +136,7 @@ impl ExecutionContext {
             }
             let tensor = match self.value(v) {
                 Ok(tensor) => tensor,
-                // What is stored nowhere was not asked for by name.
+                // A value that is stored nowhere is passed over, unless the listener asked for it by name.
                 Err(RuntimeError::Backend { source: BackendError::Unsupported(_), .. }) if !marked => {
                     continue;
                 }

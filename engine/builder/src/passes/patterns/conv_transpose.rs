@@ -62,22 +62,28 @@ impl Rule for ConvTranspose {
             inputs.push(w.op(CONCAT, Attrs::new().with("axis", 0i64), &vec![bias; taps as usize])?);
         }
         let y = w.op(CONV, Attrs::new(), &inputs)?;
-        let split: Vec<i64> = [self.batch]
-            .into_iter()
-            .chain(self.kernel.clone())
-            .chain([self.channels])
-            .chain(self.spatial.clone())
-            .collect();
-        let y = w.reshape(y, &split)?;
-        let n = n as usize;
-        let pairs = (0..n).flat_map(|i| [2 + n + i, 1 + i]);
-        let perm: Vec<usize> = [0, 1 + n].into_iter().chain(pairs).collect();
-        let y = w.transpose(y, &perm)?;
-        let joined = self.spatial.iter().zip(&self.kernel).map(|(a, b)| a * b);
-        let shape: Vec<i64> = [self.batch, self.channels].into_iter().chain(joined).collect();
-        let y = w.reshape(y, &shape)?;
+        let y = interleaved(&mut w, y, [self.batch, self.channels], &self.spatial, &self.kernel)?;
         Ok(w.replace(root, y))
     }
+}
+
+/// Puts the elements of blocks side by side: [batch, block.. * channels, places..] becomes [batch, channels, place * block, ..].
+pub fn interleaved(
+    w: &mut Writer<'_>,
+    y: ValueId,
+    [batch, channels]: [i64; 2],
+    places: &[i64],
+    block: &[i64],
+) -> Result<ValueId, IrError> {
+    let n = block.len();
+    let split = [&[batch], block, &[channels], places].concat();
+    let y = w.reshape(y, &split)?;
+    let pairs = (0..n).flat_map(|i| [2 + n + i, 1 + i]);
+    let perm: Vec<usize> = [0, 1 + n].into_iter().chain(pairs).collect();
+    let y = w.transpose(y, &perm)?;
+    let joined = places.iter().zip(block).map(|(a, b)| a * b);
+    let shape: Vec<i64> = [batch, channels].into_iter().chain(joined).collect();
+    w.reshape(y, &shape)
 }
 
 /// Whether every element of the result comes from one element of x, nothing cut off and nothing added.

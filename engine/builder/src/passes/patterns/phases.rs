@@ -1,7 +1,7 @@
 //! Transposed convolutions whose windows overlap. The results at positions that are equal modulo the stride are a phase, and a phase is
 //! an ordinary convolution: of x, with every `stride`-th element of the kernel. A move puts the phases between each other.
 
-use super::conv_transpose::apart;
+use super::conv_transpose::{apart, interleaved};
 use super::view::{View, constant, input};
 use super::{Rule, Writer};
 use kiln_ir::{Attrs, Dim, IrError, NodeId, ValueId};
@@ -130,21 +130,12 @@ impl Rule for Phases {
                 w.op(CONCAT, Attrs::new().with("axis", 1i64), &parts)?
             }
         };
-        // [batch, phase.., M, q..] becomes [batch, M, q, phase, ..].
-        let strides = self.axes.iter().map(|a| a.stride);
-        let counts = self.axes.iter().map(|a| a.count);
-        let split: Vec<i64> =
-            [self.batch].into_iter().chain(strides).chain([self.channels]).chain(counts).collect();
-        let y = w.reshape(y, &split)?;
-        let perm: Vec<usize> =
-            [0, 1 + n].into_iter().chain((0..n).flat_map(|i| [2 + n + i, 1 + i])).collect();
-        let y = w.transpose(y, &perm)?;
-        let joined = self.axes.iter().map(|a| a.count * a.stride);
-        let joined: Vec<i64> = [self.batch, self.channels].into_iter().chain(joined).collect();
-        let mut y = w.reshape(y, &joined)?;
+        let (strides, counts): (Vec<i64>, Vec<i64>) = self.axes.iter().map(|a| (a.stride, a.count)).unzip();
+        let mut y = interleaved(&mut w, y, [self.batch, self.channels], &counts, &strides)?;
         let start = |a: &Axis| a.cut - a.first * a.stride;
-        let kept: Vec<usize> =
-            (0..n).filter(|&i| start(&self.axes[i]) > 0 || joined[2 + i] > self.axes[i].size).collect();
+        let kept: Vec<usize> = (0..n)
+            .filter(|&i| start(&self.axes[i]) > 0 || counts[i] * strides[i] > self.axes[i].size)
+            .collect();
         if !kept.is_empty() {
             let of = |f: &dyn Fn(usize) -> i64| kept.iter().map(|&i| f(i)).collect::<Vec<_>>();
             let starts = w.ints(&of(&|i| start(&self.axes[i])))?;

@@ -253,7 +253,7 @@ mod tests {
             for (tile, chunk, step, lane) in (0..2).flat_map(|t| {
                 (0..chunks).flat_map(move |c| (0..2).flat_map(move |s| (0..32).map(move |l| (t, c, s, l))))
             }) {
-                // Of elements of 2 bytes the selector, which is the step, says which lanes of four are read.
+                // For elements of 2 bytes the selector, which equals the step, picks the lanes of four that are read.
                 if size == 2 && lane % 4 / 2 != step {
                     continue;
                 }

@@ -17,11 +17,11 @@ const LONG: usize = 8;
 pub fn is_causal(view: &View<'_>, scores: &Scores) -> bool {
     let Some((v, choice)) = scores.only_mask() else { return false };
     let rows = |v: ValueId| view.dims(v).iter().rev().nth(1);
-    let fits = match choice {
-        None => added(view, v),
-        Some((keep, number)) => number <= HIDES && kept(view, v) == Some(keep),
-    };
-    fits && rows(v) == rows(scores.value)
+    rows(v) == rows(scores.value)
+        && match choice {
+            None => added(view, v),
+            Some((keep, number)) => number <= HIDES && kept(view, v) == Some(keep),
+        }
 }
 
 /// Whether a summand [.., S, T] is 0 up to the diagonal and hides what is behind it.
