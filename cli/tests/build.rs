@@ -275,3 +275,17 @@ fn sparsity_is_reported() {
     assert!(!forced.contains("conv1"), "{forced}");
     assert_eq!(kiln(&["build", &model, "-o", &engine, "--sparsity", "always"]).code, 2);
 }
+
+#[test]
+fn version_compatible_engines_say_so() {
+    let f = Folder::new();
+    let (model, engine) = (digits("lenet_a.onnx"), f.name("e.kiln"));
+    for (more, said) in [(&[][..], false), (&["--version-compatible"][..], true)] {
+        let args = ["build", &model, "-o", &engine, "--backend", "cpu", "--no-timing"];
+        ok(&[&args[..], more].concat());
+        let found = ok(&["inspect", &engine, "--json"]).json()["version_compatible"].clone();
+        assert_eq!(found, said, "{more:?}");
+    }
+    let text = ok(&["inspect", &engine]).stdout;
+    assert!(text.contains("version-compatible"), "{text}");
+}

@@ -48,6 +48,7 @@ mod reshapes;
 pub mod rounding;
 pub mod scalar;
 pub mod site;
+mod tabulate;
 
 pub use dialect::Dialect;
 pub use kiln_backend::launch::{Grid, Launch, Map, Windows, word, words};

@@ -4,11 +4,14 @@
 use crate::side::SideParams;
 use crate::site::{Cx, Site, op_error};
 use crate::slice::insert::place_words;
+use crate::tabulate::tabulated;
 use crate::views::{View, view_words};
 use crate::{Dialect, Kernel, Views};
-use kiln_backend::launch::{KernelOperands, Launch, LaunchProgram, LaunchSite, PlanLaunches, RegionValue};
-use kiln_backend::{BackendError, CompiledKernel, Tactic};
-use kiln_ir::{Fact, NodeId, ValueId};
+use kiln_backend::launch::{
+    Condition, KernelOperands, Launch, LaunchProgram, LaunchSite, PlanLaunches, RegionValue,
+};
+use kiln_backend::{BackendError, CompiledKernel, ShapeRange, Tactic};
+use kiln_ir::{Fact, Graph, NodeId, ValueId};
 use kiln_ops::generate::random::is_fresh;
 use kiln_ops::slice::insert::Placed;
 use std::cell::Cell;
@@ -164,16 +167,43 @@ pub struct Planned {
 impl Planned {
     /// Plans the launches of a region's kernel as far as they are known in a build. `lanes`: see [`operands`]; `rounds`: see
     /// [`Cx::rounds`].
+    ///
+    /// # Errors
+    /// Where the region has `ranges` of shapes, and the launches cannot be known at all of them.
     pub fn of(
         kernel: &'static Kernel,
         site: &Site<'_>,
         tactic: &Tactic,
         lanes: Vec<u32>,
         rounds: usize,
+        ranges: Option<&[ShapeRange]>,
     ) -> Result<Planned, BackendError> {
         let operands = operands(site, lanes)?;
         let planner = HostPlanner::new(kernel, site.dialect);
-        let launches = recorded(&planner, site, tactic, &operands, rounds);
+        let launches = match (site.anchor.is_some_and(|(_, n)| is_fresh(&n.op)), ranges) {
+            // Each run draws from a key of its own.
+            (true, None) => None,
+            (true, Some(_)) => {
+                let why = "each run draws from another key, which a plan cannot hold; set a seed";
+                return Err(BackendError::Unsupported(why.into()));
+            }
+            (false, _) => {
+                let results = site.anchor.map(|(_, n)| n.outputs.len()).unwrap_or(0);
+                let at = BuildSite {
+                    graph: site.graph,
+                    nodes: site.graph.nodes().map(|(id, _)| id).collect(),
+                    operands: &operands,
+                    tactic,
+                    wanted: (0..results).map(|j| site.wanted(j)).collect(),
+                    rounds,
+                    planner: &planner,
+                };
+                match (at.recorded(), ranges) {
+                    (None, Some(ranges)) => Some(tabulated(&at, ranges)?),
+                    (recorded, _) => recorded,
+                }
+            }
+        };
         Ok(Planned { operands, launches, planner })
     }
 
@@ -184,31 +214,39 @@ impl Planned {
     }
 }
 
-/// The launches of a region's kernel as data.
-fn recorded(
-    planner: &HostPlanner,
-    site: &Site<'_>,
-    tactic: &Tactic,
-    operands: &KernelOperands,
-    rounds: usize,
-) -> Option<LaunchProgram> {
-    // Each run draws from a key of its own.
-    if site.anchor.is_some_and(|(_, n)| is_fresh(&n.op)) {
-        return None;
+/// A region's kernel whose launches are planned in a build.
+pub(crate) struct BuildSite<'a> {
+    pub graph: &'a Graph,
+    pub nodes: Vec<NodeId>,
+    pub operands: &'a KernelOperands,
+    pub tactic: &'a Tactic,
+    pub wanted: Vec<bool>,
+    pub rounds: usize,
+    pub planner: &'a HostPlanner,
+}
+
+impl BuildSite<'_> {
+    /// The launches as data, where they depend on nothing but what the build knows of the region.
+    fn recorded(&self) -> Option<LaunchProgram> {
+        LaunchProgram::record(self.rounds, |holds| self.launches(&|v| &self.graph.value(v).fact, holds))
     }
-    let nodes: Vec<NodeId> = site.graph.nodes().map(|(id, _)| id).collect();
-    let results = site.anchor.map(|(_, n)| n.outputs.len()).unwrap_or(0);
-    let wanted: Vec<bool> = (0..results).map(|j| site.wanted(j)).collect();
-    LaunchProgram::record(rounds, |holds| {
-        let (graph, nodes, wanted) = (site.graph, &nodes[..], &wanted[..]);
-        let fact = |v: ValueId| &graph.value(v).fact;
-        let at = LaunchSite { graph, nodes, operands, tactic, fact: &fact, wanted, rounds, holds };
-        if at.computes_nothing() {
+
+    /// The launches where values have these facts.
+    pub fn launches<'b>(
+        &'b self,
+        fact: &'b dyn Fn(ValueId) -> &'b Fact,
+        holds: &'b dyn Fn(Condition) -> bool,
+    ) -> Result<Vec<Launch>, BackendError> {
+        let &BuildSite { graph, ref nodes, operands, tactic, ref wanted, rounds, planner } = self;
+        let site = LaunchSite { graph, nodes, operands, tactic, fact, wanted, rounds, holds };
+        if site.computes_nothing() {
             return Ok(Vec::new());
         }
-        match planner.plan(&at)? {
+        match planner.plan(&site)? {
             (launches, true) => Ok(launches),
-            _ => Err(BackendError::Internal("the launches depend on what only a run knows".into())),
+            _ => {
+                Err(BackendError::Unsupported("its launches depend on contents that only a run knows".into()))
+            }
         }
-    })
+    }
 }

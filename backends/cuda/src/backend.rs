@@ -131,7 +131,8 @@ impl Backend for Cuda {
             arch: target.arch.clone(),
             ..compiled(&body, entries, bindings, cells, cubin.to_vec())
         };
-        Planned::of(kernel, &site, tactic, all_lanes(&site), ROUNDS)?.store(compiled).to_blob()
+        let ranges = region.ranges.as_deref();
+        Planned::of(kernel, &site, tactic, all_lanes(&site), ROUNDS, ranges)?.store(compiled).to_blob()
     }
 
     fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
@@ -156,7 +157,7 @@ fn none<T>(region: &Region, why: &Refusals) -> Result<T, BackendError> {
 /// Plans the launches of a region's kernel: for tools and tests.
 pub fn planned(region: &Region, tactic: &Tactic, target: &Target) -> Result<Planned, BackendError> {
     let site = Site::of(&region.graph, target, &CUDA)?;
-    Planned::of(find(&tactic.name, &site)?, &site, tactic, all_lanes(&site), ROUNDS)
+    Planned::of(find(&tactic.name, &site)?, &site, tactic, all_lanes(&site), ROUNDS, region.ranges.as_deref())
 }
 
 /// The source of a region by a tactic, and its entry points with the threads of their blocks: for tools and tests.

@@ -255,19 +255,36 @@ fn agrees(built: &Fact, run: &Fact, contents: bool) -> bool {
 /// The launches of a kernel, checks of its index inputs left out: those that are stored with it, else those that the host's
 /// code plans.
 fn of_kernel<C>(k: &StepKernel<C>, site: &LaunchSite<'_>, layer: &str) -> Result<Vec<Launch>, BackendError> {
-    let stored = k.launches.as_ref().and_then(|p| p.evaluate(site.rounds, site.holds));
-    if stored.is_some() {
-        check_known(site, layer)?;
+    if let Some(stored) = &k.launches {
+        if stored.is_of_one_shape() && stored.fits(site.rounds) {
+            check_known(site, layer)?;
+        }
+        if let Some(launches) = stored.evaluate(site).map_err(|e| at_layer(e, layer))? {
+            // Launches of a table are read here for the first time.
+            return match launches.iter().all(|l| l.entry < k.maps.len()) {
+                true => Ok(launches),
+                false => Err(lost(k)),
+            };
+        }
     }
-    match (stored, &k.planner) {
-        (Some(launches), _) => Ok(launches.to_vec()),
-        (None, Some(planner)) => planner.launches(site),
-        (None, None) => Err(BackendError::Unsupported(format!(
+    match &k.planner {
+        Some(planner) => planner.launches(site),
+        None => Err(BackendError::Unsupported(format!(
             "layer \"{layer}\": the launches of its kernel (tactic \"{}\") depend on sizes that only a run knows, so that the plan \
-             does not hold them, and this backend is run-only; build the network with fixed shapes, or run the plan on the \
-             backend with code generation",
+             does not hold them, and this backend is run-only; build the plan version-compatible or with fixed shapes, or run it on \
+             the backend with code generation",
             k.name
         ))),
+    }
+}
+
+/// An error of a layer with its name.
+fn at_layer(e: BackendError, layer: &str) -> BackendError {
+    match e {
+        BackendError::InvalidArgument(why) => {
+            BackendError::InvalidArgument(format!("layer \"{layer}\": {why}"))
+        }
+        e => e,
     }
 }
 

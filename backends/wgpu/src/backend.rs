@@ -98,7 +98,8 @@ impl Backend for Wgpu {
         // A workgroup's threads are in the text.
         let entries = named.into_iter().map(|name| (name, 0)).collect();
         let compiled = compiled(&body, entries, bindings, 0, text.into_bytes());
-        Planned::of(kernel, &site, tactic, lanes(&site), rounds(target))?.store(compiled).to_blob()
+        let (lanes, ranges) = (lanes(&site), region.ranges.as_deref());
+        Planned::of(kernel, &site, tactic, lanes, rounds(target), ranges)?.store(compiled).to_blob()
     }
 
     fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
@@ -122,7 +123,8 @@ pub fn text_of(blob: &[u8]) -> Result<String, BackendError> {
 /// Plans the launches of a region's kernel: for tools and tests.
 pub fn planned(region: &Region, tactic: &Tactic, target: &Target) -> Result<Planned, BackendError> {
     let site = Site::of(&region.graph, target, &WGSL)?;
-    Planned::of(find(&tactic.name, &site)?, &site, tactic, lanes(&site), rounds(target))
+    let (kernel, ranges) = (find(&tactic.name, &site)?, region.ranges.as_deref());
+    Planned::of(kernel, &site, tactic, lanes(&site), rounds(target), ranges)
 }
 
 /// Every type that a kernel of it touches must be one that the device can hold.

@@ -29,6 +29,9 @@ pub struct Args {
     /// Keep the network in the engine, so that it can be built again for another device
     #[arg(long)]
     portable: bool,
+    /// Build an engine that other versions of the backend run, and backends without code generation
+    #[arg(long)]
+    version_compatible: bool,
     /// Print all layers with their kernels
     #[arg(long)]
     layers: bool,
@@ -57,6 +60,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let session = session_for(model, [model.backend.backend.as_deref(), model.backend.fallback.as_deref()]);
     let mut options = model.build()?;
     options.portable = args.portable;
+    options.config.version_compatible = args.version_compatible;
     options.verbosity = match args.verbosity {
         Tells::None => Verbosity::None,
         Tells::Names => Verbosity::Names,

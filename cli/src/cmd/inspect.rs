@@ -154,6 +154,7 @@ fn header(h: &PlanHeader, weights: u64, plan: &Plan, out: &Printer) {
         ("activations of a context", bytes(h.context_memory)),
         ("refittable", refittable.into()),
         ("weights left out", h.absent.len().to_string()),
+        ("version-compatible", if h.version_compatible { "yes" } else { "no" }.into()),
         ("portable", if plan.network.is_some() { "yes" } else { "no" }.into()),
         ("tells", told.into()),
     ];
@@ -254,6 +255,7 @@ fn header_value(h: &PlanHeader, verdicts: &[Verdict]) -> Value {
         })).collect::<Vec<_>>(),
         "refittable": h.refittable,
         "refit_identical": h.identical,
+        "version_compatible": h.version_compatible,
         "absent_weights": h.absent.iter().map(|a| &a.name).collect::<Vec<_>>(),
         "context_memory": h.context_memory,
         "compatibility": verdicts.iter().map(|v| json!({

@@ -148,7 +148,7 @@ impl CompiledKernel {
         Err(BackendError::Incompatible(format!(
             "the launches of its kernel depend on shapes or contents that only a run knows, so that code of the backend plans them, \
              and the plan was built with other code (digest {built}, this backend has {own}): build the plan again with this \
-             version, or with fixed shapes, whose launches are stored in the plan"
+             version, or version-compatible or with fixed shapes, so that the plan holds its launches"
         )))
     }
 
@@ -185,6 +185,9 @@ impl CompiledKernel {
         }
         if k.checks.len() > k.entries.len() {
             return Err(refused(format!("{} checks by {} entry points", k.checks.len(), k.entries.len())));
+        }
+        if k.launches.as_ref().is_some_and(|p| !p.is_whole()) {
+            return Err(refused("a table of its launches lacks rows or columns".into()));
         }
         let mut launches = k.launches.iter().flat_map(|p| &p.cases).flat_map(|c| &c.launches);
         if let Some(l) = launches.find(|l| l.entry >= k.entries.len()) {

@@ -40,7 +40,7 @@ pub use linkme;
 pub use native::{Bound, NativeContext};
 pub use program::{MemoryPlan, Place, Program, Step, is_view_op, shape_inputs};
 pub use recent::Recent;
-pub use region::{Region, is_shape_data};
+pub use region::{Region, ShapeRange, is_shape_data};
 pub use resolve::Shapes;
 pub use stores::Stores;
 pub use tactic::Tactic;

@@ -24,6 +24,22 @@ pub struct Region {
     /// Value outside of the region for each output of `graph`.
     #[n(2)]
     pub outputs: Vec<ValueId>,
+    /// The shapes at which the kernel runs, profile by profile, if the build asks for launches as data at all of them; else the
+    /// backend's code may plan launches before a run.
+    #[n(3)]
+    pub ranges: Option<Vec<ShapeRange>>,
+}
+
+/// The shapes of a region's inputs in one profile.
+#[derive(Clone, Debug, Encode, Decode)]
+#[cbor(map, context_bound = "Stores")]
+pub struct ShapeRange {
+    /// A graph of the inputs alone, in their order: dimensions, and contents that the host knows, as functions of symbols.
+    #[cbor(n(0), with = "field::graph")]
+    pub inputs: Graph,
+    /// The least and greatest value of each symbol, by name.
+    #[n(1)]
+    pub symbols: Vec<(String, i64, i64)>,
 }
 
 impl Region {
@@ -63,7 +79,7 @@ impl Region {
         }
         let Cut { mut graph, map, inputs, .. } = cut;
         graph.outputs = outputs.iter().filter_map(|v| map.get(v).copied()).collect();
-        Ok(Region { graph, inputs, outputs })
+        Ok(Region { graph, inputs, outputs, ranges: None })
     }
 
     /// The only operator of a region of one node.

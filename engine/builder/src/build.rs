@@ -15,8 +15,8 @@ use crate::selection::Selector;
 use crate::tuner::{Choice, Tuner, concretize};
 use crate::{BuildConfig, BuildError, Progress, Sparsity, bodies, debug, largest, pools};
 use kiln_backend::{
-    Backend, Device, HostStep, Program, Region, SPARSE_WEIGHTS, Step, Target, flow, offer_feature,
-    source_feature,
+    Backend, BackendError, Device, HostStep, Program, Region, SPARSE_WEIGHTS, Step, Target, flow,
+    offer_feature, source_feature,
 };
 use kiln_ir::{Bytes, Fact, Graph, Node, NodeId, ValueId};
 use kiln_network::Network;
@@ -80,6 +80,9 @@ impl Builder {
     fn permitted(&self) -> Result<Target, BuildError> {
         let mut target = self.target.clone();
         for source in &self.config.tactic_sources {
+            if self.config.version_compatible {
+                return Err(BuildError::VersionCompatibleLibrary { name: source.clone() });
+            }
             if !target.has(&offer_feature(source)) {
                 let offers = target.features.iter().filter_map(|f| f.strip_prefix(&offer_feature("")));
                 return Err(BuildError::TacticSource {
@@ -346,7 +349,9 @@ fn pick_all(
         let choice = choice.and_then(|c| largest::checked(tuner, g, &name, &region, points, c));
         let mut choice = choice.map_err(|e| e.with_names(g, &region))?;
         choice.tactic = flow::sliced(choice.tactic, &region, slices);
-        let key = format!("{}\n{}", choice.tactic.id(), blob_key(&region.graph));
+        let ranges = tuner.config.version_compatible.then(|| crate::ranges::of(g, &region, points));
+        let region = Region { ranges, ..region };
+        let key = format!("{}\n{}", choice.tactic.id(), blob_key(&region));
         let concrete = concretize(&region.graph, &facts)?;
         picked.push(Picked { name, nodes, region, concrete, choice, key });
         tuner.progress.step()?;
@@ -357,9 +362,13 @@ fn pick_all(
 
 /// Text that is equal for regions that share a blob: blobs hold launches, which follow from shapes, and from the contents that
 /// are known of inputs.
-fn blob_key(g: &Graph) -> String {
-    let known = g.inputs.iter().map(|&v| format!("{:?}\n", g.value(v).fact.value));
-    crate::cache::describe(g) + &known.collect::<String>()
+fn blob_key(region: &Region) -> String {
+    let inputs =
+        |g: &Graph| -> String { g.inputs.iter().map(|&v| format!("{:?}\n", g.value(v).fact)).collect() };
+    let g = &region.graph;
+    let known = g.inputs.iter().map(|&v| format!("{:?}\n", g.value(v).fact.value)).collect::<String>();
+    let ranges = region.ranges.iter().flatten().map(|r| format!("{}{:?}\n", inputs(&r.inputs), r.symbols));
+    crate::cache::describe(g) + &known + &ranges.collect::<String>()
 }
 
 /// The blobs of all that was picked, by what they depend on.
@@ -371,9 +380,14 @@ fn compile_picked(tuner: &mut Tuner<'_>, picked: &[Picked]) -> Result<HashMap<St
     let jobs: Vec<_> = first.iter().map(|p| (&p.region, &p.choice.tactic)).collect();
     let blobs = compile_all(tuner.backend, tuner.target, &jobs, &mut tuner.progress)?;
     tuner.spent.compiling += start.elapsed();
-    let backend = || tuner.backend.name().to_owned();
+    let refused = |p: &Picked, source: BackendError| match source {
+        BackendError::Unsupported(why) if tuner.config.version_compatible => {
+            BuildError::VersionCompatible { layer: p.name.clone(), tactic: p.choice.tactic.id(), why }
+        }
+        source => BuildError::Backend { backend: tuner.backend.name().to_owned(), source },
+    };
     let named = first.iter().zip(blobs).map(|(p, blob)| {
-        let blob = blob.map_err(|source| BuildError::Backend { backend: backend(), source })?;
+        let blob = blob.map_err(|e| refused(p, e))?;
         Ok((p.key.clone(), Bytes::from(blob)))
     });
     named.collect()

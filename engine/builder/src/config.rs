@@ -82,6 +82,10 @@ pub struct BuildConfig {
     pub tf32: bool,
     /// Libraries that tactics may come from beside the backend's own: "cublaslt", "cudnn". Engines then need them, too.
     pub tactic_sources: Vec<String>,
+    /// Build a plan that other versions of the backend run, and backends without code generation: it holds all launches of its
+    /// kernels, for every shape of the profiles. Refused by name are layers whose launches depend on more than shapes, and
+    /// `tactic_sources`.
+    pub version_compatible: bool,
     /// Use of 2:4 sparse weights.
     pub sparsity: Sparsity,
     /// Let only casts and Q/DQ of the network change types; `reduced` and per-layer types are refused.
@@ -154,6 +158,7 @@ impl Default for BuildConfig {
             layer_types: Vec::new(),
             tf32: true,
             tactic_sources: Vec::new(),
+            version_compatible: false,
             sparsity: Sparsity::Disable,
             strong_types: false,
             io_type: None,

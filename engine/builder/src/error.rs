@@ -49,6 +49,28 @@ pub enum BuildError {
         /// The names that it has.
         offers: String,
     },
+    /// A version-compatible build with tactics of a library, which another version may not have.
+    #[error(
+        "a version-compatible plan cannot take tactics of the library \"{name}\": build it without this tactic source, or not \
+         version-compatible"
+    )]
+    VersionCompatibleLibrary {
+        /// The tactic source.
+        name: String,
+    },
+    /// A layer whose launches a plan cannot hold.
+    #[error(
+        "layer \"{layer}\" (tactic \"{tactic}\") cannot be part of a version-compatible plan: {why}; change the layer or the \
+         profiles, or build the plan for this version of the backend only"
+    )]
+    VersionCompatible {
+        /// The layer.
+        layer: String,
+        /// The tactic.
+        tactic: String,
+        /// Reason of the backend.
+        why: String,
+    },
     /// A profile is missing or does not fit the network.
     #[error("{0}")]
     Profile(String),
@@ -202,10 +224,12 @@ impl BuildError {
             BuildError::Network(e) => e.code(),
             BuildError::Graph(e) => e.code(),
             BuildError::Pass { .. } => ErrorCode::Internal,
-            BuildError::NoTactic { .. } | BuildError::NeedsHost { .. } | BuildError::DirectIo { .. } => {
-                ErrorCode::UnsupportedState
-            }
+            BuildError::NoTactic { .. }
+            | BuildError::NeedsHost { .. }
+            | BuildError::VersionCompatible { .. }
+            | BuildError::DirectIo { .. } => ErrorCode::UnsupportedState,
             BuildError::TacticSource { .. }
+            | BuildError::VersionCompatibleLibrary { .. }
             | BuildError::Profile(_)
             | BuildError::Precision { .. }
             | BuildError::Selection { .. } => ErrorCode::InvalidConfig,

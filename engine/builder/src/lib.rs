@@ -19,6 +19,7 @@ pub mod passes;
 mod points;
 mod pools;
 mod progress;
+mod ranges;
 mod record;
 mod refit;
 mod reformat;

@@ -178,6 +178,7 @@ fn build_on(
         config.refit = Refit::Identical;
     }
     let (profiles, identical) = (config.profiles.clone(), config.refit == Refit::Identical);
+    let version_compatible = config.version_compatible;
     let (built, times) = run_builder(backend, &target, graph.clone(), config, options, progress)?;
     let estimates = options.config.estimates;
     let record = TacticRecord::of(
@@ -191,6 +192,7 @@ fn build_on(
         plan = plan.with_network(graph.clone());
     }
     plan.header.identical = identical;
+    plan.header.version_compatible = version_compatible;
     if options.strip_weights {
         plan = kiln_runtime::strip(plan)?;
     }

@@ -143,6 +143,13 @@ impl EngineBuilder {
         self
     }
 
+    /// Builds a plan that other versions of the backend run, and its run-only form. Set after
+    /// [`config`](EngineBuilder::config), which sets it, too.
+    pub fn version_compatible(mut self, compatible: bool) -> Self {
+        self.options.config.version_compatible = compatible;
+        self
+    }
+
     /// Sets all options of the build at once.
     pub fn options(mut self, options: BuildOptions) -> Self {
         self.options = options;
@@ -206,6 +213,7 @@ impl EngineBuilder {
             (o.config.refit != Refit::Off, "refit"),
             (!o.config.io.is_empty(), "io"),
             (o.config.direct_io, "direct_io"),
+            (o.config.version_compatible, "version_compatible"),
         ];
         set.into_iter().find(|(set, _)| *set).map(|(_, option)| option)
     }

@@ -29,19 +29,19 @@ impl Compatibility {
 
 impl PlanHeader {
     /// Compares the device that the plan was built for with another. Kernels are native code: another backend,
-    /// another version of it, another architecture, a missing feature and tighter memory rules refuse. Anything that
-    /// kernels were only chosen by warns.
+    /// another version of it (unless the plan is version-compatible), another architecture, a missing feature and tighter memory
+    /// rules refuse. Anything that kernels were only chosen by warns.
     pub fn check_compatibility(&self, device: &Target) -> Compatibility {
         // Without `..`: a new field must be decided on here.
         let Target { backend, version, arch, device: name, driver: _, features, numbers, memory } =
             &self.target;
         let mut c = Compatibility::default();
-        for (what, built, here) in [
-            ("the backend", backend, &device.backend),
-            ("the backend's version", version, &device.version),
-            ("the architecture", arch, &device.arch),
+        for (what, built, here, needed) in [
+            ("the backend", backend, &device.backend, true),
+            ("the backend's version", version, &device.version, !self.version_compatible),
+            ("the architecture", arch, &device.arch, true),
         ] {
-            if built != here {
+            if built != here && needed {
                 c.refuse(format!("{what} is \"{here}\", the plan was built for \"{built}\"; {REBUILD}"));
             }
         }

@@ -47,6 +47,7 @@ impl Plan {
             verbosity: Verbosity::default(),
             refittable: weight_is_named(&program.graph),
             identical: false,
+            version_compatible: false,
             absent: Vec::new(),
             context_memory: program.memory.arena,
         };

@@ -75,6 +75,8 @@ pub struct PlanHeader {
     pub refittable: bool,
     /// Whether they may be replaced by the same elements only: contents may have decided the structure.
     pub identical: bool,
+    /// Whether other versions of the backend run it: it holds all launches of its kernels.
+    pub version_compatible: bool,
     /// Weights that the plan leaves out, by name; empty unless it is stripped.
     pub absent: Vec<AbsentWeight>,
     /// Bytes of activations that one context wants.

@@ -2,7 +2,7 @@
 //!
 //! | map     | fields |
 //! |---------|--------|
-//! | header  | 0 name: text · 1 target: bytes (its own map) · 2 tensors: bytes (a graph whose inputs they are) · 3 \[1 if output + 2 if shape input\] · 4 profiles: \[profile\] · 5 plug-ins: \[requirement\] · 6 verbosity: 0 none, 1 names, 2 detailed · 7 refittable: bool · 8 bytes of memory of a context · 9? refittable by identical weights only: bool · 10? absent weights: \[absent\] · 11? formats: \[packing\] |
+//! | header  | 0 name: text · 1 target: bytes (its own map) · 2 tensors: bytes (a graph whose inputs they are) · 3 \[1 if output + 2 if shape input\] · 4 profiles: \[profile\] · 5 plug-ins: \[requirement\] · 6 verbosity: 0 none, 1 names, 2 detailed · 7 refittable: bool · 8 bytes of memory of a context · 9? refittable by identical weights only: bool · 10? absent weights: \[absent\] · 11? formats: \[packing\] · 12? version-compatible: bool |
 //! | packing | 0 format: code · 1 channels, 0 of formats without vectors: unsigned |
 //! | absent  | 0 name: text · 1 BLAKE3 of its bytes: bytes |
 //! | profile | 0 shapes: \[range\] · 1 values: \[range\] |
@@ -49,6 +49,8 @@ struct StoredHeader {
     absent: Option<Vec<AbsentWeight>>,
     #[n(11)]
     packings: Option<Vec<Packing>>,
+    #[n(12)]
+    version_compatible: Option<bool>,
 }
 
 fn payload(e: impl std::fmt::Display) -> PlanError {
@@ -78,6 +80,7 @@ impl PlanHeader {
             absent: Some(self.absent.clone()).filter(|a| !a.is_empty()),
             packings: Some(io.iter().map(|t| t.packing).collect::<Vec<_>>())
                 .filter(|all| all.iter().any(|p| !p.is_linear())),
+            version_compatible: self.version_compatible.then_some(true),
         };
         minicbor::to_vec(stored).map_err(payload)
     }
@@ -101,6 +104,7 @@ impl PlanHeader {
             refittable: stored.refittable,
             context_memory: stored.context_memory,
             identical: stored.identical.unwrap_or_default(),
+            version_compatible: stored.version_compatible.unwrap_or_default(),
             absent: stored.absent.unwrap_or_default(),
         })
     }

@@ -165,6 +165,16 @@ fn compatibility_refuses_or_warns() {
     ] {
         assert!(!c.ok(), "{c:?}");
     }
+    let version_compatible = PlanHeader { version_compatible: true, ..header.clone() };
+    for (change, runs) in [("backend", false), ("arch", false), ("version", true)] {
+        let mut t = own.clone();
+        match change {
+            "backend" => t.backend = "cuda".into(),
+            "arch" => t.arch = "sm_90".into(),
+            _ => t.version = "9".into(),
+        }
+        assert_eq!(version_compatible.check_compatibility(&t).ok(), runs, "{change}");
+    }
     let c = with(&|t| t.device = "other".into());
     assert!(c.ok() && c.warnings[0].contains("\"other\""));
     assert_eq!(with(&|t| t.driver = "570".into()), Default::default());

@@ -4,7 +4,7 @@ use crate::fake::Fake;
 use crate::faults::{Faults, Outputs};
 use kiln_backend::{Backend, Program, Target, TimeRequest};
 use kiln_builder::{BuildConfig, Builder, Refit};
-use kiln_ir::{Attrs, DType, Tensor, TensorType};
+use kiln_ir::{Attrs, DType, Dim, Tensor, TensorType};
 use kiln_network::{LoopOutputKind, Network, PluginSpec, TensorId, TripLimitKind};
 use kiln_onnx::{ImportOptions, parse_file};
 use kiln_runtime::{Engine, ExecutionContext, Profile, RuntimeError};
@@ -17,6 +17,8 @@ pub struct Cx {
     pub fake: Fake,
     pub backend: Arc<dyn Backend>,
     pub target: Target,
+    /// Whether plans are built for other versions of the backend, too.
+    pub version_compatible: bool,
 }
 
 /// An engine and what is done with it.
@@ -77,6 +79,7 @@ fn built(
         search: false,
         refit: Refit::All,
         profiles: profiles.clone(),
+        version_compatible: cx.version_compatible,
         ..BuildConfig::default()
     };
     let program = builder.build(net).map_err(|e| format!("{name}: {e}"))?.program;
@@ -86,6 +89,40 @@ fn built(
 fn counted(shape: &[usize]) -> Tensor {
     let n: usize = shape.iter().product();
     Tensor::f32(shape, &(0..n).map(|i| i as f32).collect::<Vec<_>>()).unwrap()
+}
+
+/// Cases whose plans hold launches for every shape, if they are built version-compatible.
+pub fn of_varying_shapes(cx: &Cx) -> Result<Vec<Case>, String> {
+    Ok(vec![images(cx)?, rows_of_any_number(cx)?])
+}
+
+/// Layers whose sizes vary by two symbols: views, products, reductions and softmax, at every shape.
+fn rows_of_any_number(cx: &Cx) -> Made {
+    let mut net = Network::new("attention");
+    let dims = [Dim::host("batch"), Dim::host("length"), Dim::new(32)];
+    let x = net.add_input("x", TensorType { dtype: DType::F16, dims: dims.to_vec() }).unwrap();
+    let w = net.add_weights(Some("w"), halves(&[32, 32])).unwrap();
+    let q = plain(&mut net, "q", "matmul", &[x, w]);
+    let perm = Attrs::new().with("perm", vec![0i64, 2, 1]);
+    let turned = net.add_layer("turned", "transpose", perm, &[Some(x)]).unwrap()[0];
+    let scores = plain(&mut net, "scores", "matmul", &[q, turned]);
+    let weights = plain(&mut net, "weights", "softmax", &[scores]);
+    let mixed = plain(&mut net, "mixed", "matmul", &[weights, x]);
+    let axes = net.add_constant(Tensor::i64(&[1], &[1]).unwrap()).unwrap().output(0).unwrap();
+    let sum = Attrs::new().with("op", "sum");
+    let y = net.add_layer("sum", "reduce", sum, &[Some(mixed), Some(axes)]).unwrap()[0];
+    net.mark_output(y, "y").unwrap();
+    let mut p = Profile::new();
+    p.set_shape("x", &[1, 1, 32], &[2, 128, 32], &[3, 300, 32]).unwrap();
+    built(cx, "attention", &net, vec![p], |case, cx, faults| {
+        let engine = faults.twice(|| case.load(cx))?;
+        let mut context = faults.twice(|| engine.create_context())?;
+        let mut all = Vec::new();
+        for (batch, length) in [(1, 1), (2, 128), (3, 300), (1, 77), (3, 129), (2, 256)] {
+            all.push(faults.twice(|| context.run(&[("x", halves(&[batch, length, 32]))]))?);
+        }
+        Some(all)
+    })
 }
 
 /// A convolutional network in two contexts and two profiles, of more batch sizes than have a graph of their own; refitted in

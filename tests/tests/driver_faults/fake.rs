@@ -4,12 +4,18 @@ use kiln_tests::suite::root;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// Names the library that the backend takes for the driver.
 pub const VARIABLE: &str = "KILN_CUDA_DRIVER";
 
-/// The library, built by the C compiler unless it was built from the same sources before.
+/// The library, built by the C compiler unless it was built from the same sources before. Tests of one process wait for each other.
 pub fn library() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(built).clone()
+}
+
+fn built() -> PathBuf {
     let from = root().join("tests/fake_driver");
     let mut sources: Vec<PathBuf> = std::fs::read_dir(&from).unwrap().map(|e| e.unwrap().path()).collect();
     sources.sort();

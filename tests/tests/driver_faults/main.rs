@@ -63,7 +63,7 @@ fn open() -> Option<Cx> {
     let backend = kiln_tests::backends::cuda().unwrap().unwrap();
     let target = backend.targets().unwrap().remove(0);
     assert_eq!(target.device, "Fake GPU");
-    Some(Cx { fake, backend, target })
+    Some(Cx { fake, backend, target, version_compatible: false })
 }
 
 /// All cases; none, with the reason, where NVRTC is missing, which compiles kernels.

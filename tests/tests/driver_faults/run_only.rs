@@ -1,7 +1,7 @@
 //! The run-only form of the CUDA backend: it runs the plans of the full one, as far as their launches are data.
 
 use super::{cases, loaded, open, with_driver};
-use crate::cases::Cx;
+use crate::cases::{Case, Cx, of_varying_shapes};
 use crate::fake::library;
 use crate::faults::Faults;
 use kiln_backend::launch::LaunchProgram;
@@ -36,7 +36,7 @@ fn plans() {
         match (case.name, refused) {
             // Of varying batch size, and a layer that gives as much as it finds.
             ("images", Some(why)) | ("walked", Some(why)) => {
-                let wanted = ["layer \"", "only a run knows", "feature \"compile\"", "fixed shapes"];
+                let wanted = ["layer \"", "only a run knows", "feature \"compile\"", "version-compatible"];
                 assert!(wanted.iter().all(|w| why.contains(w)), "{}: {why}", case.name);
             }
             ("products" | "control" | "on_device" | "timed" | "plugins", None) => {
@@ -49,6 +49,34 @@ fn plans() {
         assert_eq!((cx.fake.misuse(), cx.fake.alive()), (String::new(), String::new()), "{}", case.name);
     }
     assert!(cases.is_empty() || ran.len() == 5, "{ran:?}");
+}
+
+#[test]
+fn version_compatible_plans_of_varying_shapes_run_without_code_generation() {
+    with_driver("run_only::varying_shapes", &library(), &[]);
+}
+
+/// The run-only form launches what the full one launches, at every shape.
+#[test]
+#[ignore = "runs in a process of its own"]
+fn varying_shapes() {
+    let Some(full) = open().map(|cx| Cx { version_compatible: true, ..cx }) else { return };
+    let cases = match of_varying_shapes(&full) {
+        Ok(cases) => cases,
+        Err(e) => return assert!(std::env::var_os("KILN_REQUIRE_NVRTC").is_none(), "{e}"),
+    };
+    let launched = |cx: &Cx| -> Vec<_> {
+        let run = |case: &Case| {
+            cx.fake.start(-1, 0);
+            let outputs = case.session(cx, &mut Faults::default());
+            assert!(outputs.is_some(), "{}", case.name);
+            assert_eq!((cx.fake.misuse(), cx.fake.alive()), (String::new(), String::new()), "{}", case.name);
+            outputs
+        };
+        cases.iter().map(run).collect()
+    };
+    let expected = launched(&full);
+    assert_eq!(launched(&run_only(full)), expected);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! before a run, whatever a run adds to what the build knew.
 
 use kiln_backend::launch::{Condition, LaunchProgram, LaunchSite, PlanLaunches};
-use kiln_backend::{Backend, BackendError, Program, Region, Tactic, Target};
+use kiln_backend::{Backend, BackendError, Program, Region, ShapeRange, Tactic, Target};
 use kiln_codegen::planner::Planned;
 use kiln_ir::problem::Rng;
 use kiln_ir::{Dim, Fact, Graph, NodeId, Tensor, ValueId};
@@ -18,6 +18,9 @@ pub struct Counts {
     /// Kernels with shapes that only a run knows.
     open_kernels: usize,
     open_data: usize,
+    /// Kernels with ranges of shapes, and of those whose launches are data at all of them.
+    ranged_kernels: usize,
+    ranged_data: usize,
 }
 
 /// Checks the launches of all tactics that a backend offers for these targets.
@@ -34,13 +37,18 @@ pub fn check(backend: &dyn Backend, targets: &[Target], rounds: usize, plan: Pla
             }
         }
     }
-    let Counts { kernels, data, open_kernels, open_data } = counts;
+    let Counts { kernels, data, open_kernels, open_data, ranged_kernels, ranged_data } = counts;
     eprintln!("{data} of {kernels} kernels; of varying shape {open_data} of {open_kernels}");
+    eprintln!("of ranges of shapes {ranged_data} of {ranged_kernels}");
     assert!(
         kernels > 1000 && data * 100 >= kernels * 95,
         "{data} of {kernels} kernels have launches as data"
     );
     assert!(open_data > 50, "{open_data} of {open_kernels} kernels of varying shape have launches as data");
+    assert!(
+        ranged_kernels > 1000 && ranged_data * 100 >= ranged_kernels * 95,
+        "{ranged_data} of {ranged_kernels} kernels of ranges of shapes have launches as data"
+    );
 }
 
 /// Checks one region, with the shapes that it has, and with such as only a run knows.
@@ -68,10 +76,42 @@ fn of_region(
     for t in backend.tactics(&open, target).unwrap_or_default() {
         let planned = plan(&open, &t, target).unwrap_or_else(|e| panic!("{label} {}: {e}", t.id()));
         counts.open_kernels += 1;
+        let ranged =
+            plan(&Region { ranges: Some(vec![range(&open, region, given)]), ..open.clone() }, &t, target);
+        counts.ranged_kernels += 1;
+        match ranged.as_ref().map(|p| p.launches.as_ref()) {
+            Ok(Some(data)) => {
+                counts.ranged_data += 1;
+                runs.iter()
+                    .skip(1)
+                    .for_each(|facts| same(&planned, data, &open.graph, &t, facts, rounds, label));
+            }
+            Ok(None) => panic!("{label} {}: no launches, and no refusal", t.id()),
+            Err(BackendError::Unsupported(why)) => eprintln!("{label} {}: {why}", t.id()),
+            Err(e) => panic!("{label} {}: {e}", t.id()),
+        }
         let Some(data) = &planned.launches else { continue };
         counts.open_data += 1;
         runs.iter().for_each(|facts| same(&planned, data, &open.graph, &t, facts, rounds, label));
     }
+}
+
+/// The shapes of a region's inputs around those of a run, with the contents of the run.
+fn range(open: &Region, region: &Region, given: &[Tensor]) -> ShapeRange {
+    let (mut inputs, mut symbols) = (Graph::new(""), Vec::new());
+    for (i, &v) in open.graph.inputs.iter().enumerate() {
+        let small = given.get(i).filter(|t| t.len() <= 64).cloned();
+        let value = small.and_then(|t| Fact::constant(t).value);
+        let ty = open.graph.value(v).fact.ty.clone();
+        let shape = region.graph.ty(region.graph.inputs[i]).static_dims().unwrap_or_default();
+        for (dim, n) in ty.dims.iter().zip(shape) {
+            // Two sizes of each of the first dimensions: the others are one number.
+            let more = i64::from(symbols.len() < 6);
+            dim.visit(&mut |s| symbols.push((s.name.to_string(), n as i64, n as i64 + more)));
+        }
+        inputs.add_input(&format!("v{i}"), Fact { ty, value });
+    }
+    ShapeRange { inputs, symbols }
 }
 
 /// Facts of all values in runs: with shapes alone, and with contents that the host happens to know.
@@ -139,7 +179,7 @@ fn same(
         let wanted = planned.planner.launches(&site);
         let wanted =
             wanted.unwrap_or_else(|e| panic!("{label} {}: data where the host refuses: {e}", tactic.id()));
-        let found = data.evaluate(rounds, holds);
-        assert_eq!(found, Some(&wanted[..]), "{label} {} under {outcome}", tactic.id());
+        let found = data.evaluate(&site);
+        assert_eq!(found, Ok(Some(wanted)), "{label} {} under {outcome}", tactic.id());
     }
 }

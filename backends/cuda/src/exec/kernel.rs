@@ -185,7 +185,7 @@ impl CudaGpu {
             run_only(
                 "its launches depend on what only a run knows (sizes, contents, a fresh random key), so that the plan does not hold \
                  them",
-                "build the network with fixed shapes",
+                "build the plan version-compatible or with fixed shapes",
             )
         })?;
         host.planner(stored, region, step, &self.target).map(Some)

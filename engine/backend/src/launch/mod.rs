@@ -1,13 +1,18 @@
 //! Launches of a kernel: what the executor of a GPU backend is asked to run, as data that plans can hold.
 
+mod column;
+mod flat;
 pub mod params;
 mod plugin;
 mod program;
 mod site;
+mod table;
 
+pub use column::Column;
 pub use plugin::{PLUGIN_TACTICS, PluginKernel};
 pub use program::{Condition, LaunchCase, LaunchProgram};
 pub use site::{KernelOperands, LaunchSite, PlanLaunches, RegionValue};
+pub use table::{LaunchTable, LaunchTables, MOST_POINTS, Recorder, Variable};
 
 use crate::BackendError;
 use minicbor::{Decode, Encode};

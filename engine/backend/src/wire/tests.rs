@@ -1,8 +1,8 @@
 use super::*;
 use crate::assisted::{CHECKS, SIZES};
-use crate::{HostStep, MemoryPlan, MemoryRules, Place, Program, Region, Shapes, Step, StepTime};
+use crate::{HostStep, MemoryPlan, MemoryRules, Place, Program, Region, ShapeRange, Shapes, Step, StepTime};
 use kiln_ir::wire::WeightList;
-use kiln_ir::{Attrs, Bytes, DType, Fact, Graph, NodeId, Op, Tensor, TensorType, ValueId};
+use kiln_ir::{Attrs, Bytes, DType, Dim, Fact, Graph, NodeId, Op, Tensor, TensorType, ValueId};
 use std::collections::BTreeMap;
 
 fn target() -> Target {
@@ -223,6 +223,19 @@ fn regions_survive() {
     let back = Region::from_cbor(&r.to_cbor(&mut w).unwrap(), &w).unwrap();
     assert_eq!(back.graph, r.graph);
     assert_eq!((back.inputs, back.outputs), (vec![ValueId(1), ValueId(0)], vec![ValueId(4)]));
+    assert!(back.ranges.is_none());
+}
+
+#[test]
+fn ranges_of_regions_survive() {
+    let r = Region::extract(&program().graph, &[NodeId(1), NodeId(2)]).unwrap();
+    let mut inputs = Graph::new("");
+    inputs.add_input("v0", Fact::of(TensorType { dtype: DType::F32, dims: vec![Dim::host("n")] }));
+    let range = ShapeRange { inputs, symbols: vec![("n".into(), -1, 1 << 40)] };
+    let mut w = TensorViews::default();
+    let bytes = Region { ranges: Some(vec![range.clone(), range.clone()]), ..r }.to_cbor(&mut w).unwrap();
+    let back = Region::from_cbor(&bytes, &w).unwrap().ranges.unwrap();
+    assert!(back.len() == 2 && back.iter().all(|b| b.inputs == range.inputs && b.symbols == range.symbols));
 }
 
 #[test]
