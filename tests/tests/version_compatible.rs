@@ -8,26 +8,33 @@ use kiln_network::{Network, TensorId};
 use kiln_onnx::{ImportOptions, parse_file};
 use kiln_plan::Profile;
 use kiln_runtime::Engine;
-use kiln_tests::backends::wgpu;
+use kiln_tests::backends::{cuda, wgpu};
 use kiln_tests::models::data;
 use std::sync::Arc;
 
-fn target() -> Option<(Arc<dyn Backend>, Target)> {
-    let backend = wgpu().unwrap()?;
-    let found = backend.targets().unwrap().into_iter().next()?;
-    Some((backend, found))
+type Device = (Arc<dyn Backend>, Target);
+
+/// The devices whose kernels have launches.
+fn devices() -> Vec<Device> {
+    let backends = [wgpu().unwrap(), cuda().unwrap()].into_iter().flatten();
+    let device = |b: Arc<dyn Backend>| Some((b.clone(), b.targets().unwrap().into_iter().next()?));
+    backends.filter_map(device).collect()
 }
 
-fn build(net: &Network, profiles: &[Profile], compatible: bool) -> Option<Result<Program, BuildError>> {
-    let (backend, target) = target()?;
-    let mut builder = Builder::new(backend, target);
+fn build(
+    (backend, target): &Device,
+    net: &Network,
+    profiles: &[Profile],
+    compatible: bool,
+) -> Result<Program, BuildError> {
+    let mut builder = Builder::new(backend.clone(), target.clone());
     builder.config = BuildConfig {
         estimates: true,
         profiles: profiles.to_vec(),
         version_compatible: compatible,
         ..BuildConfig::default()
     };
-    Some(builder.build(net).map(|b| b.program))
+    builder.build(net).map(|b| b.program)
 }
 
 fn layer(net: &mut Network, name: &str, op: &str, attrs: Attrs, inputs: &[TensorId]) -> TensorId {
@@ -52,10 +59,9 @@ fn without_code(mut program: Program) -> Program {
 }
 
 /// Runs of a version-compatible plan give the bits of runs whose launches the host's code plans.
-fn agrees(net: &Network, profiles: &[Profile], input: &str, shapes: &[Vec<usize>]) {
-    let Some(planned) = build(net, profiles, false) else { return };
-    let (planned, stored) = (planned.unwrap(), build(net, profiles, true).unwrap().unwrap());
-    let (backend, target) = target().unwrap();
+fn agrees(device: &Device, net: &Network, profiles: &[Profile], input: &str, shapes: &[Vec<usize>]) {
+    let [planned, stored] = [false, true].map(|compatible| build(device, net, profiles, compatible).unwrap());
+    let (backend, target) = device;
     let load = |p: Program| Engine::on_target(p, profiles.to_vec(), backend.as_ref(), target.clone());
     let refused = load(without_code(planned.clone())).err().map(|e| e.to_string()).unwrap_or_default();
     assert!(
@@ -75,12 +81,16 @@ fn agrees(net: &Network, profiles: &[Profile], input: &str, shapes: &[Vec<usize>
 
 #[test]
 fn every_shape_of_the_profiles_runs_by_stored_launches() {
+    devices().iter().for_each(every_shape);
+}
+
+fn every_shape(device: &Device) {
     let net = parse_file(data("digits/lenet_a.onnx"), &ImportOptions::default()).unwrap().network;
     let profiles = [
         profile("input", &[1, 1, 28, 28], &[3, 1, 28, 28]),
         profile("input", &[9, 1, 28, 28], &[9, 1, 28, 28]),
     ];
-    agrees(&net, &profiles, "input", &[1, 2, 3, 9].map(|n| vec![n, 1, 28, 28]));
+    agrees(device, &net, &profiles, "input", &[1, 2, 3, 9].map(|n| vec![n, 1, 28, 28]));
 
     let mut net = Network::new("two symbols");
     let dims = vec![Dim::host("rows"), Dim::host("columns")];
@@ -94,23 +104,26 @@ fn every_shape_of_the_profiles_runs_by_stored_launches() {
     net.mark_output(soft, "soft").unwrap();
     let shapes: Vec<Vec<usize>> =
         [(1, 1), (33, 7), (40, 64), (17, 32), (40, 1)].map(|(a, b)| vec![a, b]).to_vec();
-    agrees(&net, &[profile("x", &[1, 1], &[40, 64])], "x", &shapes);
+    agrees(device, &net, &[profile("x", &[1, 1], &[40, 64])], "x", &shapes);
 }
 
 #[test]
 fn layers_that_a_plan_cannot_hold_are_refused_by_name() {
+    devices().iter().for_each(refused_by_name);
+}
+
+fn refused_by_name(device: &Device) {
     let mut net = Network::new("n");
     let x = net.add_input("x", TensorType::new(DType::F32, [4, 4])).unwrap();
     let soft = layer(&mut net, "soft", "softmax", Attrs::new(), &[x]);
     net.mark_output(soft, "y").unwrap();
-    let Some(found) = build(&net, &[], true) else { return };
-    found.unwrap();
+    build(device, &net, &[], true).unwrap();
     let shape = net.add_constant(Tensor::i64(&[2], &[4, 4]).unwrap()).unwrap().output(0).unwrap();
     let noise = layer(&mut net, "noise", "random", Attrs::new().with("dist", "uniform"), &[shape]);
     let noisy = layer(&mut net, "noisy", "add", Attrs::new(), &[noise, x]);
     net.mark_output(noisy, "z").unwrap();
-    build(&net, &[], false).unwrap().unwrap();
-    let Err(e) = build(&net, &[], true).unwrap() else { panic!("a random key is no part of a plan") };
+    build(device, &net, &[], false).unwrap();
+    let Err(e) = build(device, &net, &[], true) else { panic!("a random key is no part of a plan") };
     let BuildError::VersionCompatible { layer: named, why, .. } = &e else { panic!("{e}") };
     assert!(named.contains("noise") && why.contains("seed"), "{e}");
 
@@ -119,8 +132,7 @@ fn layers_that_a_plan_cannot_hold_are_refused_by_name() {
     let x = net.add_input("x", TensorType { dtype: DType::F32, dims }).unwrap();
     let soft = layer(&mut net, "soft", "softmax", Attrs::new(), &[x]);
     net.mark_output(soft, "y").unwrap();
-    let e =
-        build(&net, &[profile("x", &[1, 1, 1], &[200, 200, 200])], true).unwrap().unwrap_err().to_string();
+    let e = build(device, &net, &[profile("x", &[1, 1, 1], &[200, 200, 200])], true).unwrap_err().to_string();
     for part in ["\"soft\"", "a from 1 to 200", "narrower profiles"] {
         assert!(e.contains(part), "{part}: {e}");
     }
@@ -128,7 +140,7 @@ fn layers_that_a_plan_cannot_hold_are_refused_by_name() {
 
 #[test]
 fn tactics_of_libraries_are_refused() {
-    let Some((backend, mut target)) = target() else { return };
+    let Some((backend, mut target)) = devices().into_iter().next() else { return };
     target.features.push(offer_feature("cublaslt"));
     let mut net = Network::new("n");
     let x = net.add_input("x", TensorType::new(DType::F32, [4])).unwrap();

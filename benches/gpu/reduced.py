@@ -1,0 +1,201 @@
+#!/usr/bin/env python3
+"""Products and networks in reduced types on one NVIDIA GPU: Kiln beside cuBLASLt and cuSPARSELt as PyTorch calls them.
+
+    reduced.py products --kiln K --sizes 4096,8192       f16, 2:4 sparse f16, int8 and fp8 (e4m3) products of square matrices
+    reduced.py networks --kiln K --peers peers.py NAME.. f16, and with int8 or fp8 permitted as well, ranges calibrated on the inputs
+
+Times are medians of rounds that take turns; a network's error is that of its first output against f32, beside the share of rows with the
+same greatest element. Needs PyTorch and the package onnx. Lines of JSON go to standard output.
+"""
+import argparse
+import importlib
+import json
+import os
+import statistics
+import sys
+import time
+
+from bench import command
+from exported import arrays, export, first, names_of
+
+
+def product(n, kind):
+    """A network of one product by a constant matrix; the matrix of f16 ones is 2:4 sparse where that is wanted."""
+    import numpy as np
+    from onnx import TensorProto as T
+    from onnx import helper, numpy_helper
+
+    rng = np.random.default_rng(n)
+    tensor = lambda name, a: numpy_helper.from_array(a, name)
+    if kind == "int8":
+        w = rng.integers(-128, 128, (n, n), dtype=np.int8)
+        nodes, given = [helper.make_node("MatMulInteger", ["x", "w"], ["y"])], [tensor("w", w)]
+        types = T.INT8, T.INT32
+    elif kind == "fp8":
+        codes = rng.integers(0, 120, (n, n), dtype=np.uint8) | (rng.integers(0, 2, (n, n), dtype=np.uint8) << 7)
+        w = helper.make_tensor("w", T.FLOAT8E4M3FN, (n, n), codes.tobytes(), raw=True)
+        scale = tensor("scale", np.array(1 / 64, np.float16))
+        nodes = [helper.make_node("DequantizeLinear", [c, "scale"], [f"{c}_wide"]) for c in "xw"]
+        nodes.append(helper.make_node("MatMul", ["x_wide", "w_wide"], ["y"]))
+        given, types = [w, scale], (T.FLOAT8E4M3FN, T.FLOAT16)
+    else:
+        w = rng.standard_normal((n, n), dtype=np.float32)
+        if kind == "sparse":
+            groups = w.T.reshape(n, n // 4, 4)
+            kept = np.argsort(np.abs(groups), axis=2)[:, :, 2:]
+            mask = np.zeros_like(groups, bool)
+            np.put_along_axis(mask, kept, True, 2)
+            w = np.ascontiguousarray((groups * mask).reshape(n, n).T)
+        nodes, given = [helper.make_node("MatMul", ["x", "w"], ["y"])], [tensor("w", w.astype(np.float16))]
+        types = T.FLOAT16, T.FLOAT16
+    info = [helper.make_tensor_value_info(name, t, [n, n]) for name, t in zip("xy", types)]
+    graph = helper.make_graph(nodes, "product", info[:1], info[1:], given)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+
+
+def peer(n, kind):
+    """The same product as PyTorch calls it."""
+    import torch
+
+    half = lambda: torch.rand(n, n, device="cuda", dtype=torch.float16) * 2 - 1
+    if kind == "int8":
+        a, b = (torch.randint(-128, 128, (n, n), device="cuda", dtype=torch.int8) for _ in range(2))
+        return lambda: torch._int_mm(a, b.t())
+    if kind == "fp8":
+        a, b = (half().to(torch.float8_e4m3fn) for _ in range(2))
+        one = torch.ones((), device="cuda")
+        return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=False)
+    if kind == "sparse":
+        mask = torch.tensor([0, 0, 1, 1], device="cuda", dtype=torch.bool).tile(n, n // 4)
+        a, b = torch.sparse.to_sparse_semi_structured(half() * mask), half()
+        return lambda: torch.mm(a, b)
+    a, b = half(), half()
+    return lambda: torch.mm(a, b)
+
+
+def milliseconds(call, seconds=0.5):
+    """The median of as many seconds as Kiln's runs take: clocks fall under load."""
+    import torch
+
+    start = time.perf_counter()
+    for _ in range(20):
+        call()
+    torch.cuda.synchronize()
+    count = max(20, int(20 * seconds / (time.perf_counter() - start)))
+    marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
+    for begin, end in marks:
+        begin.record()
+        call()
+        end.record()
+    torch.cuda.synchronize()
+    return statistics.median(begin.elapsed_time(end) for begin, end in marks)
+
+
+def bench(o, engine, *more):
+    out, _ = command([o.kiln, "bench", engine, "--json", "--no-transfers", "--warm-up", "20", "--iterations", "20", "--duration", "0.5", *more], o.limit)
+    row = json.loads(out)
+    layers = sorted(row["layers"], key=lambda x: -x["mean_ns"])
+    tactics = [(x["tactic"][:60], round(x["mean_ns"] / 1e3, 1)) for x in layers[:4]]
+    return (row.get("run_ns") or row["device_ns"])["p50"] / 1e6, tactics
+
+
+def build(o, model, engine, *flags):
+    out, seconds = command([o.kiln, "build", model, "-o", engine, "--backend", o.backend, "--json", "--timing-cache",
+                            os.path.join(o.work, "times.cache"), *flags], o.limit)
+    return json.loads(out), round(seconds, 1)
+
+
+def products(o):
+    import onnx
+
+    flags = {"f16": ["--fp16"], "sparse": ["--fp16", "--sparsity", "enable"], "int8": [], "fp8": ["--fp16", "--fp8"]}
+    for n in (int(x) for x in o.sizes.split(",")):
+        engines = {}
+        for kind in o.kinds.split(","):
+            path = os.path.join(o.work, f"{kind}_{n}")
+            try:
+                onnx.save(product(n, kind), path + ".onnx")
+                _, seconds = build(o, path + ".onnx", path + ".kiln", *flags[kind])
+                engines[kind] = path + ".kiln", seconds
+            except Exception as e:  # pylint: disable=broad-except  (one type must not lose the others)
+                print(json.dumps({"product": n, "type": kind, "failed": str(e)[-400:]}), flush=True)
+        rounds = {kind: [] for kind in engines}
+        for _ in range(o.rounds):
+            for kind, (path, _) in engines.items():
+                theirs = None
+                try:
+                    theirs = milliseconds(peer(n, kind))
+                except Exception as e:  # pylint: disable=broad-except  (a library may lack a type)
+                    print(f"peer of {kind}: {str(e)[:300]}", file=sys.stderr)
+                rounds[kind].append((*bench(o, path), theirs))
+        for kind, all_rounds in rounds.items():
+            ours = statistics.median(r[0] for r in all_rounds)
+            theirs = [r[2] for r in all_rounds if r[2]]
+            theirs = statistics.median(theirs) if theirs else None
+            row = {"product": n, "type": kind, "kiln_ms": round(ours, 4), "tops": round(2 * n ** 3 / ours / 1e9, 1), "build_s": engines[kind][1]}
+            if theirs:
+                row.update(peer_ms=round(theirs, 4), peer_tops=round(2 * n ** 3 / theirs / 1e9, 1), ratio=round(theirs / ours, 3))
+            print(json.dumps({**row, "tactics": all_rounds[0][1]}), flush=True)
+
+
+def networks(o):
+    import numpy as np
+    import torch
+
+    peers = importlib.import_module(os.path.splitext(os.path.basename(o.peers))[0])
+    for name in o.names:
+        where = os.path.join(o.work, name.replace(":", "_"))
+        os.makedirs(where, exist_ok=True)
+        path = lambda f: os.path.join(where, f)
+        module, args, _ = peers.workload(name)
+        export(module, args, path("model.onnx"))
+        with torch.inference_mode():
+            wanted = first(module.cuda()(*(a.cuda() for a in args))).float().cpu()
+        module.cpu()
+        inputs, _ = names_of(args, ())
+        np.savez(path("inputs.npz"), **arrays(inputs, args))
+        kinds = {"f16": ["--fp16"]}
+        for kind in ("int8", "fp8"):
+            kinds[f"f16+{kind}"] = ["--fp16", f"--{kind}", "--calibrate", path("inputs.npz"), "--calibrator", o.calibrator]
+        engines = {}
+        for kind, flags in kinds.items():
+            engine = path(kind + ".kiln")
+            try:
+                report, seconds = build(o, path("model.onnx"), engine, *flags)
+                command([o.kiln, "run", engine, "--inputs", path("inputs.npz"), "--save-outputs", path("outputs.npz"), "--json"], o.limit)
+                found = torch.from_numpy(np.load(path("outputs.npz"))["output_0"]).float()
+                same = (found.flatten(1).argmax(1) == wanted.flatten(1).argmax(1)).float().mean().item()
+                engines[kind] = engine, {"build_s": seconds, "error": float(f"{peers.error(found, wanted):.3g}"), "same_top": round(same, 4)}
+            except Exception as e:  # pylint: disable=broad-except  (one type must not lose the others)
+                print(json.dumps({"network": name, "types": kind, "failed": str(e)[-500:]}), flush=True)
+        rounds = {kind: [] for kind in engines}
+        for _ in range(o.rounds):
+            for kind, (engine, _) in engines.items():
+                rounds[kind].append(bench(o, engine))
+        base = statistics.median(r[0] for r in rounds["f16"]) if "f16" in rounds else None
+        for kind, all_rounds in rounds.items():
+            ours = statistics.median(r[0] for r in all_rounds)
+            row = {"network": name, "types": kind, "kiln_ms": round(ours, 4), "f16_over_this": base and round(base / ours, 3)}
+            print(json.dumps({**row, **engines[kind][1], "slowest": all_rounds[0][1]}), flush=True)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("verb", choices=("products", "networks"))
+    p.add_argument("names", nargs="*", help="networks of the module")
+    p.add_argument("--kiln", required=True, help="the kiln command")
+    p.add_argument("--backend", default="cuda")
+    p.add_argument("--work", default="bench-work", help="folder for models and engines")
+    p.add_argument("--sizes", default="8192", help="rows of the square matrices")
+    p.add_argument("--kinds", default="f16,sparse,int8,fp8")
+    p.add_argument("--peers", help="the module of networks")
+    p.add_argument("--calibrator", default="entropy")
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--limit", type=float, default=300, help="seconds that one command may take")
+    o = p.parse_args()
+    os.makedirs(o.work, exist_ok=True)
+    products(o) if o.verb == "products" else networks(o)
+
+
+if __name__ == "__main__":
+    main()
