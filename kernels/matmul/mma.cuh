@@ -19,6 +19,9 @@ struct MmaMatmulParams {
     List b_batch;
 };
 
+// What is known of the lines of an operand: nothing, that they are whole vectors of 16 bytes, that they are not.
+enum KnownLines : u32 { ANY_LINES, WHOLE_LINES, UNEVEN_LINES };
+
 // Copies a tile of LINES lines by vectors, stage after stage: a thread keeps to its places. `step` elements lie from one line
 // to the next, or ACROSS from one k to the next.
 template <class Tile, u32 LINES, bool ACROSS, class Cell> struct LineCopies {
@@ -28,13 +31,22 @@ template <class Tile, u32 LINES, bool ACROSS, class Cell> struct LineCopies {
     static constexpr u32 WIDE = ACROSS ? LINES * T::SIZE + T::SKEW : T::PITCH;
     static constexpr u32 BELOW = T::THREADS / SIDE;
     static constexpr u32 COUNT = (ROWS + BELOW - 1u) / BELOW;
+    // Vectors of a part of a stage, where they are loaded by words.
+    static constexpr u32 MOST = (COUNT + T::PARTS - 1u) / T::PARTS;
+    static_assert(T::STAGES >= 3u, "words of a stage are stored during the stage behind it");
     const Cell* from;
-    u32 step, inside;
+    u32 step, inside, lines_left;
+    // Vectors on their way through registers: aligned words, and how many bytes of a vector are there.
+    u32 word[MOST][5];
+    u32 bytes[MOST];
+    u8* to;
 
     DEV void start(const Cell* base, u32 line0, u32 lines, u32 own_step, u32 k0) {
         const u32 row = threadIdx.x / SIDE;
         const u32 col = threadIdx.x % SIDE * T::PER_COPY;
         step = own_step;
+        lines_left = line0 < lines ? lines - line0 : 0u;
+        to = nullptr;
         from = base + (ACROSS ? (k0 + row) * step + line0 + col : (line0 + row) * step + k0 + col);
         inside = 0u;
 #pragma unroll
@@ -61,22 +73,105 @@ template <class Tile, u32 LINES, bool ACROSS, class Cell> struct LineCopies {
             from += ACROSS ? T::BK * step : T::BK;
         }
     }
-};
 
-// The same element by element, of lines that do not start at multiples of 16 bytes: the stage from element `k0` on.
-template <class Tile, u32 LINES, bool ACROSS, class Cell>
-DEV void load_elements(u8* tile, const Cell* from, u32 line0, u32 lines, u32 step, u32 k0, u32 depth) {
-    typedef MmaTiles<Tile> T;
-    constexpr u32 WIDE = ACROSS ? LINES * T::SIZE + T::SKEW : T::PITCH;
-    constexpr u32 SIDE = ACROSS ? LINES : T::BK;
-    for (u32 e = threadIdx.x; e < LINES * T::BK; e += T::THREADS) {
-        const u32 k = k0 + (ACROSS ? e / SIDE : e % SIDE);
-        const u32 line = line0 + (ACROSS ? e % SIDE : e / SIDE);
-        const bool inside = line < lines && k < depth;
-        const u32 at = ACROSS ? k * step + line : line * step + k;
-        reinterpret_cast<Cell*>(tile + e / SIDE * WIDE)[e % SIDE] = inside ? from[at] : Cell(0);
+    template <u32 KNOWN> DEV void load_any(u8* tile, u32 left, u32 part, bool whole) {
+        if constexpr (KNOWN == WHOLE_LINES) {
+            load(tile, left, part, T::PARTS);
+        } else if constexpr (KNOWN == UNEVEN_LINES) {
+            load_words(tile, left, part);
+        } else if (whole) {
+            load(tile, left, part, T::PARTS);
+        } else {
+            load_words(tile, left, part);
+        }
     }
-}
+
+    // The same for lines that start anywhere. A part is stored when the next one is asked for: its words arrive meanwhile, unless the
+    // sums of a warp leave no registers for them.
+    DEV void load_words(u8* tile, u32 left, u32 part) {
+        if constexpr (T::WM * T::WN >= 64u * 64u) {
+            to = tile;
+            copy_words(left, part);
+        } else {
+            if (to != nullptr) {
+                put(part == 0u ? T::PARTS - 1u : part - 1u);
+            }
+            to = tile;
+#pragma unroll
+            for (u32 q = first(part); q < first(part + 1u); q++) {
+                fetch(left, q, q - first(part));
+            }
+        }
+        advance(part);
+    }
+
+    // The whole stage at once.
+    DEV void load_words_now(u8* tile, u32 left) {
+        to = tile;
+#pragma unroll
+        for (u32 part = 0u; part < T::PARTS; part++) {
+            copy_words(left, part);
+            advance(part);
+        }
+    }
+
+    // The first vector of a thread in a part.
+    DEV static constexpr u32 first(u32 part) { return COUNT * part / T::PARTS; }
+
+    DEV void advance(u32 part) {
+        if (part + 1u == T::PARTS) {
+            from += ACROSS ? T::BK * step : T::BK;
+        }
+    }
+
+    DEV void copy_words(u32 left, u32 part) {
+#pragma unroll 1
+        for (u32 q = first(part); q < first(part + 1u); q++) {
+            fetch(left, q, 0u);
+            store(q, 0u);
+        }
+    }
+
+    // Stores the vectors of a part. `from` may be a stage further: that changes no low bits of addresses.
+    DEV void put(u32 part) {
+#pragma unroll
+        for (u32 q = first(part); q < first(part + 1u); q++) {
+            store(q, q - first(part));
+        }
+    }
+
+    // Reads the aligned words that hold the elements of vector q, none where no element is.
+    DEV void fetch(u32 left, u32 q, u32 i) {
+        const u32 down = threadIdx.x / SIDE + q * BELOW;
+        const u32 col = threadIdx.x % SIDE * T::PER_COPY;
+        const u32 end = ACROSS ? lines_left : left;
+        const bool there = (ROWS % BELOW == 0u || down < ROWS) && (ACROSS ? down < left : (inside >> q & 1u) != 0u);
+        const u64 at = reinterpret_cast<u64>(from + u64(q * BELOW) * step);
+        const u32* p = reinterpret_cast<const u32*>(at & ~u64(3));
+        bytes[i] = there && col < end ? ::min(end - col, T::PER_COPY) * T::SIZE : 0u;
+        const u32 count = bytes[i] != 0u ? bytes[i] + u32(at & 3u) : 0u;
+#pragma unroll
+        for (u32 w = 0u; w < 5u; w++) {
+            word[i][w] = w * 4u < count ? p[w] : 0u;
+        }
+    }
+
+    // Stores vector q, with zeros where no element is.
+    DEV void store(u32 q, u32 i) {
+        const u32 row = threadIdx.x / SIDE;
+        const u32 shift = u32(reinterpret_cast<u64>(from + u64(q * BELOW) * step) & 3u) * 8u;
+        u32 v[4];
+#pragma unroll
+        for (u32 w = 0u; w < 4u; w++) {
+            const u32 rest = bytes[i] > w * 4u ? bytes[i] - w * 4u : 0u;
+            const u32 mask = rest >= 4u ? 0xffffffffu : (1u << rest * 8u) - 1u;
+            v[w] = __funnelshift_r(word[i][w], word[i][w + 1u], shift) & mask;
+        }
+        if (ROWS % BELOW == 0u || row + q * BELOW < ROWS) {
+            *reinterpret_cast<uint4*>(to + (row + q * BELOW) * WIDE + threadIdx.x % SIDE * 16u) = make_uint4(v[0], v[1], v[2], v[3]);
+        }
+    }
+};
 
 // The sizes of a product of two matrices, and elements from one row and column of each to the next.
 struct Matrices {
@@ -96,10 +191,9 @@ template <class Tile> DEV TilePlace place_of(u32 block, u32 split, u32 rows, u32
     return TilePlace{block % split, block / split / across / down, i * Tile::ROWS, j * Tile::COLUMNS};
 }
 
-// Computes a tile, and passes eight neighbouring sums of it at a time to `put(row, column, sums)`. The matrices begin `pa` and
-// `pb` elements behind `a` and `b`. WHOLE, lines of both are known to be whole vectors of 16 bytes.
-template <class Tile, u32 SPLIT, bool WHOLE, class A, class B, class Put>
-DEV void multiply_tile(const Matrices& m, const A* a, const B* b, u32 pa, u32 pb, const TilePlace& place, Put put) {
+// Computes the sums of a tile. The matrices begin `pa` and `pb` elements behind `a` and `b`.
+template <class Tile, u32 SPLIT, u32 LINES_A, u32 LINES_B, class A, class B>
+DEV void multiply_tile(typename MmaTiles<Tile>::Sums& sum, const Matrices& m, const A* a, const B* b, u32 pa, u32 pb, const TilePlace& place) {
     typedef MmaTiles<Tile> T;
     constexpr u32 BM = T::BM;
     constexpr u32 BN = T::BN;
@@ -116,35 +210,10 @@ DEV void multiply_tile(const Matrices& m, const A* a, const B* b, u32 pa, u32 pb
     copies_a.start(a + pa, place.row, m.rows, step_a, first * BK);
     copies_b.start(b + pb, place.column, m.columns, step_b, first * BK);
     const u32 steps = ::min(share, all - first);
-    typename T::Sums sum = {};
     T::accumulate(sum, steps, [&](u32 stage, u32 step, u32 part) {
-        const u32 k0 = (first + step) * BK;
-        if constexpr (WHOLE) {
-            const u32 left = step < steps ? m.depth - k0 : 0u;
-            copies_a.load(T::stage_a(stage), left, part, T::PARTS);
-            copies_b.load(T::stage_b(stage), left, part, T::PARTS);
-            return;
-        }
-        if (part != 0u || step >= steps) {
-            return;
-        }
-        if (whole_a) {
-            copies_a.load(T::stage_a(stage), m.depth - k0, 0u, 1u);
-        } else {
-            load_elements<Tile, BM, Tile::ACROSS_A>(T::stage_a(stage), a + pa, place.row, m.rows, step_a, k0, m.depth);
-        }
-        if (whole_b) {
-            copies_b.load(T::stage_b(stage), m.depth - k0, 0u, 1u);
-        } else {
-            load_elements<Tile, BN, Tile::ACROSS_B>(T::stage_b(stage), b + pb, place.column, m.columns, step_b, k0, m.depth);
-        }
-    });
-    T::spread(sum, [&](u32 row, u32 col, const typename T::Sum* v) {
-        row += place.row;
-        col += place.column;
-        if (row < m.rows && col < m.columns) {
-            put(row, col, v);
-        }
+        const u32 left = step < steps ? m.depth - (first + step) * BK : 0u;
+        copies_a.template load_any<LINES_A>(T::stage_a(stage), left, part, whole_a);
+        copies_b.template load_any<LINES_B>(T::stage_b(stage), left, part, whole_b);
     });
 }
 
@@ -157,8 +226,33 @@ template <class K> DEV void gemm(const K& k) {
     const TilePlace place = place_of<Tile>(blockIdx.x, K::SPLIT, p.rows, p.columns);
     const u32 pa = strided(k, p.batch, p.a_batch, place.batch);
     const u32 pb = strided(k, p.batch, p.b_batch, place.batch);
+    typename MmaTiles<Tile>::Sums sum = {};
+    multiply_tile<Tile, K::SPLIT, K::LINES_A, K::LINES_B>(sum, m, k.bx0, k.bx1, pa, pb, place);
     const bool runs = p.columns % 8u == 0u;
-    multiply_tile<Tile, K::SPLIT, K::WHOLE>(m, k.bx0, k.bx1, pa, pb, place, [&](u32 row, u32 col, const Sum* v) {
+    if constexpr (!K::SIDE) {
+        if (!runs) {
+            MmaTiles<Tile>::spread_each(sum, [&](u32 row, u32 col, Sum v) {
+                row += place.row;
+                col += place.column;
+                if (row >= p.rows || col >= p.columns) {
+                    return;
+                }
+                const u32 at = (place.batch * p.rows + row) * p.columns + col;
+                if constexpr (K::SPLIT > 1u) {
+                    (reinterpret_cast<Sum*>(k.scratch) + u64(place.part) * p.sums)[at] = v;
+                } else {
+                    k.emit0(at, v);
+                }
+            });
+            return;
+        }
+    }
+    MmaTiles<Tile>::spread(sum, [&](u32 row, u32 col, const Sum* v) {
+        row += place.row;
+        col += place.column;
+        if (row >= p.rows || col >= p.columns) {
+            return;
+        }
         const u32 at = (place.batch * p.rows + row) * p.columns + col;
         const u32 left = p.columns - col;
         if constexpr (K::SIDE) {

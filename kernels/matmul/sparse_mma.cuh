@@ -31,7 +31,7 @@ template <class K> DEV void sparse_gemm(const K& k) {
         if constexpr (K::WHOLE) {
             x.load(T::stage_x(stage), p.depth - step * T::BK, 0u, 1u);
         } else {
-            load_elements<Tile, Tile::ROWS, false>(T::stage_x(stage), k.bx0, place.row, p.rows, p.depth, step * T::BK, p.depth);
+            x.load_words_now(T::stage_x(stage), p.depth - step * T::BK);
         }
         w.load(T::stage_w(stage), half - step * T::BK / 2u, 0u, 1u);
         T::load_places(stage, k.bx2, place.column, p.columns, step * T::CHUNKS, p.chunks);

@@ -61,6 +61,8 @@ template <class Tile> struct MmaTiles {
     static constexpr u32 BYTES_A = (Tile::ACROSS_A ? BK : BM) * PITCH_A;
     static constexpr u32 BYTES_B = (Tile::ACROSS_B ? BK : BN) * PITCH_B;
     static constexpr u32 THREADS = Tile::WARPS_M * WARPS_N * 32u;
+    // Sums from one row to the next, where they go through shared memory.
+    static constexpr u32 WIDE = WN + 4u;
 
     // The sums of a thread.
     typedef Sum Sums[WM / 16][WN / 8][4];
@@ -194,9 +196,8 @@ template <class Tile> struct MmaTiles {
         __syncthreads();
     }
 
-    // Passes eight neighbouring sums at a time to `put(row, column, sums)`, by way of shared memory.
-    template <class Put> DEV static void spread(const Sums& sum, Put put) {
-        constexpr u32 WIDE = WN + 4u;
+    // Brings the sums of a warp to shared memory, 16 rows at a time, and calls `rows(row, column, sums)` with the place of the first.
+    template <class Rows> DEV static void by_rows(const Sums& sum, Rows rows) {
         const u32 warp = threadIdx.x / 32u;
         const u32 lane = threadIdx.x % 32u;
         Sum* own = reinterpret_cast<Sum*>(block_memory) + warp * 16u * WIDE;
@@ -210,7 +211,15 @@ template <class Tile> struct MmaTiles {
                 }
             }
             __syncwarp();
-            for (u32 e = lane; e < 2u * WN; e += 32u) {
+            rows(warp / WARPS_N * WM + i * 16u, warp % WARPS_N * WN, own);
+            __syncwarp();
+        }
+    }
+
+    // Passes eight neighbouring sums at a time to `put(row, column, sums)`, by way of shared memory.
+    template <class Put> DEV static void spread(const Sums& sum, Put put) {
+        by_rows(sum, [&](u32 row0, u32 col0, const Sum* own) {
+            for (u32 e = threadIdx.x % 32u; e < 2u * WN; e += 32u) {
                 const u32 row = e / (WN / 8u);
                 const u32 col = e % (WN / 8u) * 8u;
                 Sum v[8];
@@ -218,9 +227,17 @@ template <class Tile> struct MmaTiles {
                 for (u32 q = 0u; q < 8u; q++) {
                     v[q] = own[row * WIDE + col + q];
                 }
-                put(warp / WARPS_N * WM + i * 16u + row, warp % WARPS_N * WN + col, v);
+                put(row0 + row, col0 + col, v);
             }
-            __syncwarp();
-        }
+        });
+    }
+
+    // Passes single sums to `put(row, column, sum)`: neighbouring threads have neighbouring columns.
+    template <class Put> DEV static void spread_each(const Sums& sum, Put put) {
+        by_rows(sum, [&](u32 row0, u32 col0, const Sum* own) {
+            for (u32 e = threadIdx.x % 32u; e < 16u * WN; e += 32u) {
+                put(row0 + e / WN, col0 + e % WN, own[e / WN * WIDE + e % WN]);
+            }
+        });
     }
 };

@@ -11,7 +11,14 @@ template <class K> DEV void inputs_mma(const K& k) {
     const Matrices m{p.rows, p.columns, p.depth, p.depth, 1u, 1u, p.depth};
     const TilePlace place = place_of<Tile>(blockIdx.x, 1u, p.rows, p.columns);
     const bool runs = p.columns % 8u == 0u;
-    multiply_tile<Tile, 1u, false>(m, k.bx0, k.bx1, 0u, 0u, place, [&](u32 row, u32 col, const f32* v) {
+    typename MmaTiles<Tile>::Sums sum = {};
+    multiply_tile<Tile, 1u, ANY_LINES, ANY_LINES>(sum, m, k.bx0, k.bx1, 0u, 0u, place);
+    MmaTiles<Tile>::spread(sum, [&](u32 row, u32 col, const f32* v) {
+        row += place.row;
+        col += place.column;
+        if (row >= p.rows || col >= p.columns) {
+            return;
+        }
         const u32 at = row * p.columns + col;
         f32* to = reinterpret_cast<f32*>(k.scratch) + at;
         if (at == 0u) {

@@ -38,14 +38,15 @@ kiln_codegen::params! {
     }
 }
 
-/// Whether lines of both operands are known to be whole vectors of 16 bytes.
-fn whole(site: &Site<'_>) -> bool {
-    let one = |i: usize| {
-        let ty = site.anchor.and_then(|(_, n)| Some(site.graph.ty((*n.inputs.get(i)?)?)))?;
+/// Numbers of what is known of an operand's lines in `matmul/mma.cuh`: nothing, that they are whole vectors of 16 bytes, that they
+/// are not.
+fn lines(site: &Site<'_>, input: usize) -> usize {
+    let whole = || {
+        let ty = site.anchor.and_then(|(_, n)| Some(site.graph.ty((*n.inputs.get(input)?)?)))?;
         let line = ty.dims.last().filter(|_| ty.rank() > 1)?.as_const()?;
         Some(line.checked_mul(i64::from(ty.dtype.bits()))? % 128 == 0)
     };
-    one(0) == Some(true) && one(1) == Some(true)
+    whole().map_or(0, |whole| if whole { 1 } else { 2 })
 }
 
 /// Whether a kernel of the table takes a side result.
@@ -75,9 +76,10 @@ pub fn source(site: &Site<'_>, row: &Row) -> Result<Body, BackendError> {
     let (kind, across) = (Kind::of_types(site)?, across(site)?);
     let own = row.tile.shared(kind, across);
     let side = row_tile(row).filter(|_| site.side.is_some());
-    let numbers = [("SPLIT", row.split), ("SIDE_AT", own)];
+    let (lines_a, lines_b) = (lines(site, 0), lines(site, 1));
+    let numbers = [("SPLIT", row.split), ("SIDE_AT", own), ("LINES_A", lines_a), ("LINES_B", lines_b)];
     let code = row.tile.constants(kind, across)
-        + &constants(&numbers, &[("WHOLE", whole(site)), ("SIDE", side.is_some())])
+        + &constants(&numbers, &[("SIDE", side.is_some())])
         + &side.map_or_else(String::new, |t| t.constants(site));
     let mut entries = vec![Entry::blocks("gemm", row.tile.threads() as u32)];
     entries.extend((row.split > 1).then_some(Entry::Element(0, "gemm_sum")));
