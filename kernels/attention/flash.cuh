@@ -2,38 +2,7 @@
 #pragma once
 #include "results.cuh"
 #include "scores.cuh"
-
-// Keys of a batch entry that take part.
-template <class K> DEV u32 bound(const K& k, const FlashParams& p, u32 b) {
-    u32 n = p.keys;
-    if constexpr (K::MASK) {
-        n = ::min(n, p.mask_length);
-    }
-    if constexpr (K::LENGTHS) {
-        n = ::min(n, u32(::max(k.near6(b), 0)));
-    }
-    return n;
-}
-
-// Keys, or values, from j0 on: those of the past, which are at `past`, and then others at `now`.
-template <class K, u32 DEPTH>
-DEV void load_keys(const FlashParams& p, u8* tile, const typename K::Cell* past, u32 past_by, const typename K::Cell* now, u32 by, u32 j0,
-                   u32 last, u32 size, bool whole) {
-    typedef typename K::Cell Cell;
-    constexpr u32 LINES = Shape<K>::LINES;
-    const u32 before = K::PAST ? p.past : 0u;
-    if (j0 >= before) {
-        load_rows<K, LINES, DEPTH>(tile, now + u64(j0 - before) * by, by, last - j0, size, whole);
-    } else if (j0 + LINES <= before) {
-        load_rows<K, LINES, DEPTH>(tile, past + u64(j0) * past_by, past_by, last - j0, size, whole);
-    } else {
-        load_lines<K, LINES, DEPTH>(tile, past, size, whole, [&](u32 line) -> const Cell* {
-            const u32 j = j0 + line;
-            const Cell* from = j < before ? past + u64(j) * past_by : now + u64(j - before) * by;
-            return j < last ? from : nullptr;
-        });
-    }
-}
+#include "work.cuh"
 
 // All keys from number AT on, which are in shared memory, for the rows of a warp from `line` on.
 template <u32 AT, class K>
@@ -62,60 +31,18 @@ DEV void attend(const K& k, const FlashParams& p, typename Shape<K>::Sums& o, ty
 
 template <class K> DEV void flash(const K& k) {
     typedef Shape<K> T;
-    typedef typename K::Cell Cell;
-    constexpr u32 BM = K::BM;
     constexpr u32 BN = K::BN;
     constexpr u32 STAGES = K::STAGES;
     constexpr u32 MI = T::MI;
     const auto& p = params<FlashParams>(k);
-    const u32 share = group_size<K>(p);
-    const u32 rows = share * p.queries;
-    const u32 tiles = ::max((rows + BM - 1u) / BM, 1u);
-    const u32 parts = p.parts;
-    const u32 tile = blockIdx.x % tiles;
-    const u32 part = blockIdx.x / tiles % parts;
-    const u32 kv = blockIdx.x / tiles / parts % p.kv_heads;
-    const u32 b = blockIdx.x / tiles / parts / p.kv_heads;
-    const u32 r0 = tile * BM;
-    const u32 valid = bound(k, p, b);
-    u32 last = valid;
-    if (K::CAUSAL) {
-        const u32 end = ::min(r0 + BM, rows) - 1u;
-        const u32 furthest = head_of<K>(p, end) == head_of<K>(p, r0) ? query_of<K>(p, end) : p.queries - 1u;
-        last = ::min(last, furthest + p.past + 1u);
-    }
-    if (K::PRESENT && tile == 0u) {
-        last = p.keys;
-    }
-    const u32 first = part * p.part_keys;
-    last = ::min(last, first + p.part_keys);
-    const u32 steps = last > first ? (last - first + BN - 1u) / BN : 0u;
-
-    const u32 whole = p.whole;
-    const Cell* q = k.bx0 + p.q_offset + u64(b) * p.q_batch;
-    if constexpr (K::GROUPED) {
-        load_lines<K, BM, K::DQ>(block_memory, k.bx0, p.size, (whole & WHOLE_Q) != 0u, [&](u32 line) -> const Cell* {
-            const u32 row = r0 + line;
-            const u32 head = kv * share + head_of<K>(p, row);
-            return row < rows ? q + u64(head) * p.q_head + u64(query_of<K>(p, row)) * p.q_step : nullptr;
-        });
-    } else {
-        const Cell* from = q + u64(kv) * p.q_head + u64(r0) * p.q_step;
-        load_rows<K, BM, K::DQ>(block_memory, rows > r0 ? from : k.bx0, p.q_step, rows - r0, p.size, (whole & WHOLE_Q) != 0u);
-    }
-    const Cell* keys_now = k.bx1 + p.k_offset + u64(b) * p.k_batch + u64(kv) * p.k_head;
-    const Cell* values_now = k.bx2 + p.v_offset + u64(b) * p.v_batch + u64(kv) * p.v_head;
-    const Cell* keys_past = nullptr;
-    const Cell* values_past = nullptr;
-    if constexpr (K::PAST) {
-        keys_past = k.bx4 + p.past_k_offset + u64(b) * p.past_k_batch + u64(kv) * p.past_k_head;
-        values_past = k.bx5 + p.past_v_offset + u64(b) * p.past_v_batch + u64(kv) * p.past_v_head;
-    }
+    const BlockWork<K> w(k, p);
+    const u32 r0 = w.r0, rows = w.rows, first = w.first, last = w.last, valid = w.valid, steps = w.steps, b = w.b, kv = w.kv;
+    w.load_queries(k, p, block_memory);
+    const BlockKeys<K> of_block(k, p, b, kv);
     auto load = [&](u32 stage, u32 step) {
         const u32 j0 = first + step * BN;
-        load_keys<K, K::DQ>(p, T::keys_of(stage), keys_past, p.past_k_step, keys_now, p.k_step, j0, last, p.size, (whole & WHOLE_K) != 0u);
-        load_keys<K, K::DV>(p, T::values_of(stage), values_past, p.past_v_step, values_now, p.v_step, j0, last, p.value_size,
-                            (whole & WHOLE_V) != 0u);
+        of_block.load(p, T::keys_of(stage), j0, last);
+        of_block.load_values(p, T::values_of(stage), j0, last);
     };
     if constexpr (K::ALL_KEYS > 0u) {
         load(0u, 0u);
@@ -128,26 +55,13 @@ template <class K> DEV void flash(const K& k) {
     }
 
     const u32 warp = threadIdx.x / 32u;
-    const u32 lane = threadIdx.x % 32u;
     const u32 line = warp / K::WARPS_K * MI * 16u;
     const u32 key = warp % K::WARPS_K * T::WK;
     const bool active = r0 + line < rows;
-    // Offsets into the mask, and the last key that a row sees.
-    typename T::Rows mask_at;
-    typename T::Rows sees;
-#pragma unroll
-    for (u32 i = 0u; i < MI; i++) {
-#pragma unroll
-        for (u32 h = 0u; h < 2u; h++) {
-            const u32 row = ::min(r0 + line + i * 16u + h * 8u + lane / 4u, rows - 1u);
-            const u32 head = kv * share + head_of<K>(p, row);
-            mask_at[i][h] = p.mask_offset + b * p.mask_batch + head * p.mask_head + query_of<K>(p, row) * p.mask_query;
-            sees[i][h] = query_of<K>(p, row) + p.past;
-        }
-    }
-    const u32 low = ::min(r0 + line, rows - 1u);
-    const u32 high = ::min(r0 + line + MI * 16u, rows) - 1u;
-    const u32 all_see = (head_of<K>(p, low) == head_of<K>(p, high) ? query_of<K>(p, low) : 0u) + p.past;
+    const WarpRows<K> of_rows(p, w, line);
+    const auto& mask_at = of_rows.mask_at;
+    const auto& sees = of_rows.sees;
+    const u32 all_see = of_rows.all_see;
 
     typename T::Sums o = {};
     typename T::OfRows top;
@@ -201,7 +115,7 @@ template <class K> DEV void flash(const K& k) {
             commit();
         }
         if constexpr (K::PRESENT) {
-            if (tile == 0u) {
+            if (w.tile == 0u) {
                 keep(k, p, T::keys_of(stage), T::values_of(stage), first + step * BN, last, b, kv);
             }
         }
@@ -238,6 +152,6 @@ template <class K> DEV void flash(const K& k) {
         }
     } else {
         __syncthreads();
-        gather_rows(k, p, o, top, sum, part, b, kv, r0);
+        gather_rows(k, p, o, top, sum, w.part, b, kv, r0);
     }
 }

@@ -92,14 +92,13 @@ template <class K, u32 LINES, u32 DEPTH, class Line>
 DEV void load_lines(u8* tile, const typename K::Cell* any, u32 size, bool whole, Line line) {
     typedef Shape<K> T;
     typedef typename K::Cell Cell;
-    constexpr u32 WIDE = DEPTH * T::SIZE + 16u;
     constexpr u32 COPIES = DEPTH / T::PER_COPY;
     if (whole) {
         for (u32 e = threadIdx.x; e < LINES * COPIES; e += T::THREADS) {
             const Cell* from = line(e / COPIES);
             const u32 d = e % COPIES * T::PER_COPY;
             const bool inside = from != nullptr && d < size;
-            copy16(tile + e / COPIES * WIDE + e % COPIES * 16u, inside ? from + d : any, inside);
+            copy16(tile + T::template place<LINES, DEPTH>(e / COPIES, e % COPIES), inside ? from + d : any, inside);
         }
         return;
     }
@@ -107,7 +106,8 @@ DEV void load_lines(u8* tile, const typename K::Cell* any, u32 size, bool whole,
         const Cell* from = line(e / DEPTH);
         const u32 d = e % DEPTH;
         const bool inside = from != nullptr && d < size;
-        reinterpret_cast<Cell*>(tile + e / DEPTH * WIDE)[d] = inside ? from[d] : Cell(0);
+        u8* const chunk = tile + T::template place<LINES, DEPTH>(e / DEPTH, d / T::PER_COPY);
+        reinterpret_cast<Cell*>(chunk)[d % T::PER_COPY] = inside ? from[d] : Cell(0);
     }
 }
 
@@ -118,20 +118,18 @@ DEV void load_rows(u8* tile, const typename K::Cell* from, u32 by, u32 lines, u3
     typedef typename K::Cell Cell;
     constexpr u32 COPIES = DEPTH / T::PER_COPY;
     if constexpr (T::THREADS % COPIES == 0u) {
-        constexpr u32 WIDE = DEPTH * T::SIZE + 16u;
         constexpr u32 BELOW = T::THREADS / COPIES;
         if (whole) {
             const u32 line = threadIdx.x / COPIES;
             const u32 d = threadIdx.x % COPIES * T::PER_COPY;
             const Cell* p = from + u64(line) * by + d;
             const u64 step = u64(BELOW) * by;
-            u8* to = tile + line * WIDE + d * T::SIZE;
             const bool all = lines >= LINES && size == DEPTH;
 #pragma unroll
             for (u32 k = 0u; k < (LINES + BELOW - 1u) / BELOW; k++) {
                 if (LINES % BELOW == 0u || line + k * BELOW < LINES) {
                     const bool inside = all || (line + k * BELOW < lines && d < size);
-                    copy16(to + k * BELOW * WIDE, inside ? p + k * step : from, inside);
+                    copy16(tile + T::template place<LINES, DEPTH>(line + k * BELOW, threadIdx.x % COPIES), inside ? p + k * step : from, inside);
                 }
             }
             return;

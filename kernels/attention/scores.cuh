@@ -4,7 +4,7 @@
 #include "instructions.cuh"
 
 // Whether the mask is applied to scores, instead of being what they begin with.
-template <class K> static constexpr bool LATE = K::HIDES || K::CAPPED;
+template <class K> static constexpr bool LATE = K::HIDES || K::CAPPED || K::SWIZZLED;
 
 // The queries of a warp from line `row` and component `at` on.
 template <class K> DEV void queries_at(typename Shape<K>::Queries& f, u32 row, u32 at) {
@@ -153,10 +153,11 @@ DEV void exclude(typename Shape<K>::Scores& s, const typename Shape<K>::Rows& se
     }
 }
 
-// Scores of KEYS keys to weights under a new maximum; what there is of sums and results is scaled down to it. Scores that may
-// be far from 0 are rounded as the maximum is, so that the weight of the greatest is 1.
+// Scores of KEYS keys to weights under a new maximum; what there is of sums and results is to be scaled by `less`. Scores that may be far
+// from 0 are rounded as the maximum is, so that the weight of the greatest is 1.
 template <class K, u32 KEYS>
-DEV void soften(typename Shape<K>::Scores& s, typename Shape<K>::Sums& o, typename Shape<K>::OfRows& top, typename Shape<K>::OfRows& sum, f32 c) {
+DEV void soften_scores(typename Shape<K>::Scores& s, typename Shape<K>::OfRows& less, typename Shape<K>::OfRows& top, typename Shape<K>::OfRows& sum,
+                       f32 c) {
     constexpr bool FAR = K::MASK_WIDE || K::HIDES;
 #pragma unroll
     for (u32 i = 0u; i < Shape<K>::MI; i++) {
@@ -171,7 +172,7 @@ DEV void soften(typename Shape<K>::Scores& s, typename Shape<K>::Sums& o, typena
             most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
             most = fmaxf(top[i][h], most * c);
             const f32 base = most == cf(MINUS_INFINITY) ? 0.0f : most;
-            const f32 less = power_of_two(top[i][h] - base);
+            less[i][h] = power_of_two(top[i][h] - base);
             top[i][h] = most;
             f32 all = 0.0f;
 #pragma unroll
@@ -182,14 +183,31 @@ DEV void soften(typename Shape<K>::Scores& s, typename Shape<K>::Sums& o, typena
                     all += s[i][j][r];
                 }
             }
-            sum[i][h] = __fmaf_rn(sum[i][h], less, all);
+            sum[i][h] = __fmaf_rn(sum[i][h], less[i][h], all);
+        }
+    }
+}
+
+// Scales results down to a new maximum.
+template <class K> DEV void scale_down(typename Shape<K>::Sums& o, const typename Shape<K>::OfRows& less) {
 #pragma unroll
-            for (u32 n = 0u; n < K::DV / 8; n++) {
-                o[i][n][2u * h] *= less;
-                o[i][n][2u * h + 1u] *= less;
+    for (u32 i = 0u; i < Shape<K>::MI; i++) {
+#pragma unroll
+        for (u32 n = 0u; n < K::DV / 8; n++) {
+#pragma unroll
+            for (u32 r = 0u; r < 4u; r++) {
+                o[i][n][r] *= less[i][r / 2u];
             }
         }
     }
+}
+
+// Scores to weights, and results scaled down to their maximum.
+template <class K, u32 KEYS>
+DEV void soften(typename Shape<K>::Scores& s, typename Shape<K>::Sums& o, typename Shape<K>::OfRows& top, typename Shape<K>::OfRows& sum, f32 c) {
+    typename Shape<K>::OfRows less;
+    soften_scores<K, KEYS>(s, less, top, sum, c);
+    scale_down<K>(o, less);
 }
 
 // o += weights x values, for KEYS keys of a warp, of which the first `live` count at an EDGE. Which key goes where in the depth of an

@@ -83,6 +83,16 @@ template <class K> struct Shape {
     // Bytes of a line of queries or keys, and of values.
     static constexpr u32 PITCH_K = K::DQ * SIZE + 16u;
     static constexpr u32 PITCH_V = K::DV * SIZE + 16u;
+    // Where chunk `chunk` of 16 bytes of a line lies among LINES lines of DEPTH elements. SWIZZLED, as wgmma reads them: boxes of 128
+    // bytes of all lines one after the other, the chunks of a line in the order of the line's number.
+    template <u32 LINES, u32 DEPTH> DEV static u32 place(u32 line, u32 chunk) {
+        if constexpr (K::SWIZZLED) {
+            return chunk / 8u * (LINES * 128u) + line * 128u + (chunk % 8u ^ line % 8u) * 16u;
+        } else {
+            return line * (DEPTH * SIZE + 16u) + chunk * 16u;
+        }
+    }
+
     // Queries stay in registers if they are few.
     static constexpr bool KEPT = MI * K::DQ * SIZE <= 256u;
     // Floats of a row of results in shared memory.

@@ -2,6 +2,7 @@
 // operands are. Operands have the swizzle of 128 bytes: eight rows of 128 bytes after each other.
 #pragma once
 #include "../prelude/launch.cuh"
+#include "operands.cuh"
 
 DEV u32 address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
 
@@ -48,12 +49,3 @@ DEV void under_tap(u32 to, const TensorMap* map, u32 barrier, u32 c, i32 x, i32 
                  "l"(map), "r"(barrier), "r"(c), "r"(x), "r"(y), "r"(image), "h"(u16(dx)), "h"(u16(dy))
                  : "memory");
 }
-
-// Operands in stages: 128-byte swizzle, 1024 bytes from 8 rows to the next; across K, boxes are 8192 bytes apart.
-DEV u64 descriptor(u32 at, u32 apart) {
-    return (u64(1) << 62) | (u64(64) << 32) | (u64(apart) << 16) | u64((at & 0x3ffffu) >> 4);
-}
-
-// Keeps a sum in its register while products that the compiler does not see are under way.
-DEV void settle(f32& sum) { asm volatile("" : "+f"(sum)::"memory"); }
-DEV void settle(i32& sum) { asm volatile("" : "+r"(sum)::"memory"); }

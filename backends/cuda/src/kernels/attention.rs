@@ -5,7 +5,8 @@ mod flash;
 mod tile;
 
 use self::flash::present;
-use self::tile::{Heads, MOST_KEYS, Tile, element_type, short, tile};
+use self::tile::{Heads, MOST_KEYS, Tile, element_type, short, tile, wide};
+use super::wgmma::has_wgmma;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::attention::{is_positioned, unmoved};
@@ -50,6 +51,12 @@ flash_kernels! {
     "attention.mma_64x64_split4" tile((64, 64), (4, 1), 2, 256, 4);
     "attention.mma_16x64_split8" tile((16, 64), (1, 4), 2, 512, 8);
     "attention.mma_16x128_split32" tile((16, 128), (1, 4), 2, 256, 32);
+    "attention.wgmma_128x128" wide((128, 128), 256, 1);
+    "attention.wgmma_128x96" wide((128, 96), 256, 1);
+    "attention.wgmma_128x64" wide((128, 64), 512, 1);
+    "attention.wgmma_64x128" wide((64, 128), 256, 1);
+    "attention.wgmma_64x64" wide((64, 64), 512, 1);
+    "attention.wgmma_128x64_split4" wide((128, 64), 256, 4);
     "attention.mma_128x64_all" short((128, 64), 8, 2);
     "attention.mma_64x64_all" short((64, 64), 4, 4);
 }
@@ -79,6 +86,12 @@ fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, Back
     let largest = heads.of_keys.max(heads.of_values) * heads.size;
     if largest > tile.most {
         return unsupported(format!("heads of {largest} bytes, {} are possible", tile.most));
+    }
+    if tile.groups {
+        has_wgmma(site.target)?;
+        if t == DType::F32 || present(site) {
+            return unsupported("wgmma for attention of f32, or with keys that are an output");
+        }
     }
     if tile.beside.is_some() && (present(site) || tile.all_keys(&heads).is_none()) {
         return unsupported(format!(

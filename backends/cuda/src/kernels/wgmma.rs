@@ -222,6 +222,50 @@ pub fn multiply(n: usize, kind: Kind, types: (&str, &str), across: (bool, bool))
     )
 }
 
+/// The functions of one instruction of 16-bit floats along the depth: `begin` sets 64 x `n` sums, `multiply` adds to them.
+pub fn begin_and_multiply(n: usize, kind: Kind, types: (&str, &str)) -> String {
+    let sums: Vec<String> = (0..n / 2).map(|i| format!("%{i}")).collect();
+    let function = |name: &str, place: &str, more: u32| {
+        let places: Vec<String> = (0..n / 2).map(|i| format!("\"{place}{}\"(d[{i}])", kind.sums.2)).collect();
+        format!(
+            "    DEV static void {name}({} (&d)[{}], u64 a, u64 b) {{\n    asm volatile(\"{{\\n.reg .pred p;\\nsetp.ne.u32 p, {more}, \
+             0;\\nwgmma.mma_async.sync.aligned.m64n{n}k16.{}.{}.{} {{{}}}, %{}, %{}, p, 1, 1, 0, 0;\\n}}\"\n        : {}\n        : \
+             \"l\"(a), \"l\"(b));\n}}\n",
+            kind.sums.0,
+            n / 2,
+            kind.sums.1,
+            types.0,
+            types.1,
+            sums.join(", "),
+            n / 2,
+            n / 2 + 1,
+            places.join(", "),
+        )
+    };
+    function("begin", "=", 0) + &function("multiply", "+", 1)
+}
+
+/// The function of one instruction whose first operand is in registers: 64 x `n` sums from 16 of the depth, on top of those that
+/// are there. The second operand lies across the depth.
+pub fn multiply_registers(n: usize, kind: Kind, types: (&str, &str)) -> String {
+    let sums: Vec<String> = (0..n / 2).map(|i| format!("%{i}")).collect();
+    let places: Vec<String> = (0..n / 2).map(|i| format!("\"+{}\"(d[{i}])", kind.sums.2)).collect();
+    let a: Vec<String> = (n / 2..n / 2 + 4).map(|i| format!("%{i}")).collect();
+    format!(
+        "    DEV static void multiply({} (&d)[{}], const u32 (&a)[4], u64 b) {{\n    asm volatile(\"{{\\n.reg .pred p;\\nsetp.eq.u32 p, 0, \
+         0;\\nwgmma.mma_async.sync.aligned.m64n{n}k16.{}.{}.{} {{{}}}, {{{}}}, %{}, p, 1, 1, 1;\\n}}\"\n        : {}\n        : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b));\n}}\n",
+        kind.sums.0,
+        n / 2,
+        kind.sums.1,
+        types.0,
+        types.1,
+        sums.join(", "),
+        a.join(", "),
+        n / 2 + 4,
+        places.join(", "),
+    )
+}
+
 /// Refuses targets without the instruction.
 pub fn has_wgmma(target: &Target) -> Result<(), BackendError> {
     if target.arch == "sm_90a" { Ok(()) } else { unsupported("wgmma on another target than sm_90a") }

@@ -36,8 +36,10 @@ pub fn estimate(site: &Site<'_>, tile: &Tile, heads: &Heads) -> Option<f64> {
     let strips = (rows.min(tile.rows).div_ceil(16) * (keys.min(tile.keys)).div_ceil(8)) as f64;
     let deep = tile.rows / tile.warps.0 / 16;
     let rate = if capability(&site.target.arch) == 80 { 1800.0 } else { 1450.0 };
+    // Warpgroups multiply faster, while others weigh.
+    let (rate, score_clocks) = if tile.groups { (3000.0, 0.6 * SCORE_CLOCKS) } else { (rate, SCORE_CLOCKS) };
     let product = 128.0 * width * heads.size as f64 / rate;
-    let work = strips * (product + SCORE_CLOCKS) * if deep > 1 { 0.8 } else { 1.0 };
+    let work = strips * (product + score_clocks) * if deep > 1 { 0.8 } else { 1.0 };
     let read = tile.keys as f64 * width * heads.size as f64 / L2_BYTES;
     let busy = each * (BLOCK_CLOCKS[1] + steps * work.max(read));
     // Of blocks one after the other: registers allow 512 threads, or fewer, by the sums that they keep.
@@ -45,7 +47,8 @@ pub fn estimate(site: &Site<'_>, tile: &Tile, heads: &Heads) -> Option<f64> {
     let threads = 65536.0 / (64.0 + kept * 1.2).min(255.0);
     let by_registers = tile.beside.map_or(threads / tile.threads() as f64, |n| n as f64);
     let fit = by_registers.min(number("shared_memory", 1e5) / tile.shared(heads) as f64);
-    let step = STEP_CLOCKS[0] + STEP_CLOCKS[1] * (tile.keys / tile.warps.1 * deep) as f64;
+    let of_keys = if tile.groups { STEP_CLOCKS[1] / 2.0 } else { STEP_CLOCKS[1] };
+    let step = STEP_CLOCKS[0] + of_keys * (tile.keys / tile.warps.1 * deep) as f64;
     let latent = (each / fit.floor().max(1.0)).ceil() * (BLOCK_CLOCKS[0] + steps * step);
     let clocks = busy.max(latent) + 0.3 * busy.min(latent);
     let waits = if tile.beside.is_some() && site.dtype(MASK).is_some() { MASKED_AT_ONCE } else { 1.0 };

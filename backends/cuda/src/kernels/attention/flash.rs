@@ -3,6 +3,9 @@
 use super::tile::{Heads, MASK, Tile, element_type};
 use crate::dialect::CUDA;
 use crate::frame::{cell, element};
+use crate::kernels::constants::structure;
+use crate::kernels::mma::Kind;
+use crate::kernels::wgmma::{begin_and_multiply, multiply_registers};
 use kiln_backend::BackendError;
 use kiln_codegen::attention::{Problem, hidden_score};
 use kiln_codegen::site::{Cx, Site, op_error};
@@ -155,15 +158,29 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
         ("HIDES", hidden_score(site)?.is_some()),
         ("ZERO_NAN", flag("zero_nan")?),
         ("ZERO_EMPTY", flag("zero_empty")?),
+        ("SWIZZLED", tile.groups),
     ] {
         code += &site.constant(name, "bool", yes);
     }
+    if tile.groups {
+        code += &steps(t, tile.keys, heads.of_values);
+    }
+    let (file, entry) =
+        if tile.groups { ("attention/wgmma", "flash_wgmma") } else { ("attention/flash", "flash") };
     let beside = tile.beside.map(|n| n as u32);
-    let mut entries = vec![Entry::Blocks(Blocks { beside, ..Blocks::of("flash", tile.threads() as u32) })];
+    let mut entries = vec![Entry::Blocks(Blocks { beside, ..Blocks::of(entry, tile.threads() as u32) })];
     entries.extend(split.then_some(Entry::Element(0, "merged")));
     let unwritten = (1..4).filter(|&j| j == 3 || !present(site)).collect();
     let shared = tile.shared(&heads) as u32;
-    Ok(Body { shared, scratch: split, unwritten, ..Body::of("attention/flash", entries).with(code) })
+    Ok(Body { shared, scratch: split, unwritten, ..Body::of(file, entries).with(code) })
+}
+
+/// The instructions of a warpgroup: 64 rows of scores of `keys` keys, and of `components` of weighted values.
+fn steps(t: DType, keys: usize, components: usize) -> String {
+    let kind = Kind::of_halves(t);
+    let types = (kind.types.0, kind.types.1);
+    structure("ScoreStep", &[], &[], &begin_and_multiply(keys, kind, types))
+        + &structure("ValueStep", &[], &[], &multiply_registers(components, kind, types))
 }
 
 /// The bits of `whole`.

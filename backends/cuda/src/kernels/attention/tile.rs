@@ -25,6 +25,8 @@ pub struct Tile {
     /// Number of blocks of a multiprocessor that registers are to suffice for, where all keys are in shared
     /// memory at once.
     pub beside: Option<usize>,
+    /// Whether warpgroups multiply, 64 queries each.
+    pub groups: bool,
 }
 
 /// A tile whose keys go through `stages` buffers.
@@ -35,12 +37,26 @@ pub const fn tile(
     most: usize,
     split: usize,
 ) -> Tile {
-    Tile { rows, keys, warps, stages, most, split, beside: None }
+    Tile { rows, keys, warps, stages, most, split, beside: None, groups: false }
 }
 
 /// A tile for so few keys that all are in shared memory, `keys` of them in registers at a time.
 pub const fn short((rows, keys): (usize, usize), warps: usize, beside: usize) -> Tile {
-    Tile { rows, keys, warps: (warps, 1), stages: 1, most: 128, split: 1, beside: Some(beside) }
+    Tile {
+        rows,
+        keys,
+        warps: (warps, 1),
+        stages: 1,
+        most: 128,
+        split: 1,
+        beside: Some(beside),
+        groups: false,
+    }
+}
+
+/// A tile whose queries warpgroups share, 64 each.
+pub const fn wide((rows, keys): (usize, usize), most: usize, split: usize) -> Tile {
+    Tile { rows, keys, warps: (rows / 16, 1), stages: 2, most, split, beside: None, groups: true }
 }
 
 /// Keys that may be in shared memory together.
@@ -108,8 +124,19 @@ impl Tile {
     /// Shared memory of a block in bytes.
     pub fn shared(&self, heads: &Heads) -> usize {
         let (k, v) = heads.pitches();
-        let lines = self.all_keys(heads).unwrap_or(self.stages * self.keys);
-        let stages = self.rows * k + lines * (k + v);
+        let stages = match self.groups {
+            true => {
+                let boxes = |components: usize| components.div_ceil(64) * 128;
+                let stage = self.keys * (boxes(heads.of_keys) + boxes(heads.of_values));
+                1024 + self.rows * boxes(heads.of_keys) + self.stages * stage
+            }
+            false => {
+                let lines = self.all_keys(heads).unwrap_or(self.stages * self.keys);
+                self.rows * k + lines * (k + v)
+            }
+        };
+        let own = self.rows * k.max(v);
+        let stages = stages.max(own);
         let sums = self.warps.1 * self.rows * (heads.of_values + 6) * 4;
         stages.max(sums)
     }

@@ -75,6 +75,12 @@ impl Kind {
         }
     }
 
+    /// The kind of f16 or bf16.
+    pub fn of_halves(t: DType) -> Kind {
+        let of = if t == DType::BF16 { "bf16" } else { "f16" };
+        Kind { size: 2, shape: "m16n8k16", types: (of, of), sums: ("f32", "f32", "f"), speed: 1.0 }
+    }
+
     /// The structure of the instruction in `mma/instruction.cuh`.
     pub fn instruction(&self) -> String {
         format!("kernels::mma_{}_{}", self.types.0, self.types.1)

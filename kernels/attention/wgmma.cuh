@@ -1,0 +1,184 @@
+// Attention in one pass over the keys by wgmma, for sm_90a and elements of 16 bits: every warpgroup has 64 rows. Queries, and the rings of
+// two stages of keys and of values, have the swizzle of 128 bytes. The next scores become weights while the last
+// weights are multiplied with their values.
+#pragma once
+#include "../wgmma/operands.cuh"
+#include "results.cuh"
+#include "scores.cuh"
+#include "work.cuh"
+
+template <class K> struct WgmmaShape {
+    typedef Shape<K> T;
+    static constexpr u32 STEPS_Q = (K::DQ + 15u) / 16u;
+    static constexpr u32 BYTES_Q = (K::DQ + 63u) / 64u * K::BM * 128u;
+    static constexpr u32 BYTES_K = (K::DQ + 63u) / 64u * K::BN * 128u;
+    static constexpr u32 BYTES_V = (K::DV + 63u) / 64u * K::BN * 128u;
+    // The sums of a thread as the instruction has them.
+    typedef f32 ScoreSums[K::BN / 2u];
+    typedef f32 ValueSums[K::DV / 2u];
+    typedef u32 Weights[K::BN / 16u][4];
+
+    DEV static u8* queries() { return block_memory + ((1024u - address(block_memory) % 1024u) % 1024u); }
+    DEV static u8* keys(u32 stage) { return queries() + BYTES_Q + stage * BYTES_K; }
+    DEV static u8* values(u32 stage) { return queries() + BYTES_Q + 2u * BYTES_K + stage * BYTES_V; }
+
+    template <u32 N> DEV static void settle_all(f32 (&sums)[N]) {
+#pragma unroll
+        for (u32 i = 0u; i < N; i++) {
+            settle(sums[i]);
+        }
+    }
+
+    DEV static void fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+    DEV static void end_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+    // Starts s = queries x keys for the rows of a warpgroup.
+    DEV static void start_scores(typename T::Scores& s, u32 group, u32 stage) {
+        const u32 q = address(queries()) + group * 8192u;
+        const u32 k = address(keys(stage));
+        ScoreSums& sums = reinterpret_cast<ScoreSums&>(s);
+        fence();
+#pragma unroll
+        for (u32 d = 0u; d < STEPS_Q; d++) {
+            const u64 a = descriptor(q + d / 4u * (K::BM * 128u) + d % 4u * 32u, 1u);
+            const u64 b = descriptor(k + d / 4u * (K::BN * 128u) + d % 4u * 32u, 1u);
+            if (d == 0u) {
+                K::ScoreStep::begin(sums, a, b);
+            } else {
+                K::ScoreStep::multiply(sums, a, b);
+            }
+        }
+        end_group();
+    }
+
+    // Starts o += weights x values.
+    DEV static void start_values(typename T::Sums& o, const Weights& weights, u32 stage) {
+        const u32 v = address(values(stage));
+        ValueSums& sums = reinterpret_cast<ValueSums&>(o);
+        settle_all(sums);
+        fence();
+#pragma unroll
+        for (u32 j = 0u; j < K::BN / 16u; j++) {
+            K::ValueStep::multiply(sums, weights[j], descriptor(v + j * 2048u, K::BN * 8u));
+        }
+        end_group();
+    }
+
+    // Waits for the scores, which were started before at most one other group.
+    template <u32 OTHERS> DEV static void finish_scores(typename T::Scores& s) {
+        asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(OTHERS) : "memory");
+        settle_all(reinterpret_cast<ScoreSums&>(s));
+    }
+
+    DEV static void finish_values(typename T::Sums& o) {
+        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        settle_all(reinterpret_cast<ValueSums&>(o));
+    }
+
+    // Weights as operands of 16 bits.
+    DEV static void pack(Weights& weights, const typename T::Scores& s) {
+#pragma unroll
+        for (u32 j = 0u; j < K::BN / 16u; j++) {
+#pragma unroll
+            for (u32 r = 0u; r < 4u; r++) {
+                const f32* at = s[0][2u * j + r / 2u] + r % 2u * 2u;
+                weights[j][r] = pair<K>(at[0], at[1]);
+            }
+        }
+    }
+};
+
+template <class K> DEV void flash_wgmma(const K& k) {
+    typedef Shape<K> T;
+    typedef WgmmaShape<K> W;
+    constexpr u32 BN = K::BN;
+    const auto& p = params<FlashParams>(k);
+    const BlockWork<K> w(k, p);
+    const BlockKeys<K> of_block(k, p, w.b, w.kv);
+    const u32 steps = w.steps;
+    const auto load_keys_of = [&](u32 step) {
+        if (step < steps) {
+            of_block.load(p, W::keys(step % 2u), w.first + step * BN, w.last);
+        }
+    };
+    const auto load_values_of = [&](u32 step) {
+        if (step < steps) {
+            of_block.load_values(p, W::values(step % 2u), w.first + step * BN, w.last);
+        }
+    };
+    // What threads copied is there, for the instructions that read it, and all are done with the stages that are filled next.
+    const auto arrive = [] {
+        asm volatile("fence.proxy.async;" ::: "memory");
+        __syncthreads();
+    };
+    w.load_queries(k, p, W::queries());
+    load_keys_of(0u);
+    commit();
+    load_keys_of(1u);
+    load_values_of(0u);
+    commit();
+
+    const u32 group = threadIdx.x / 128u;
+    const u32 line = threadIdx.x / 32u * 16u;
+    const WarpRows<K> of_rows(p, w, line);
+    // Steps whose keys at least one row of the warpgroup sees.
+    const u32 begin = w.r0 + group * 64u;
+    const u32 reach = begin >= w.rows ? 0u : K::CAUSAL ? ::min(w.last, w.seen(p, begin, begin + 64u)) : w.last;
+    const u32 own = reach > w.first ? (reach - w.first + BN - 1u) / BN : 0u;
+
+    typename T::Sums o = {};
+    typename T::OfRows top;
+    typename T::OfRows sum = {};
+    typename W::Weights weights;
+    top[0][0] = top[0][1] = cf(MINUS_INFINITY);
+    // Scores of a step to weights.
+    const auto weigh_scores = [&](typename T::Scores& s, typename T::OfRows& less, u32 step) {
+        const u32 j0 = w.first + step * BN;
+        finish_scores(k, p, s, of_rows.mask_at, j0, w.last);
+        if (j0 + BN > ::min(w.valid, w.last) || (K::CAUSAL && j0 + BN > of_rows.all_see + 1u)) {
+            exclude<K, BN>(s, of_rows.sees, j0, w.valid, w.last);
+        }
+        soften_scores<K, BN>(s, less, top, sum, p.power);
+    };
+    arrived<1u>();
+    arrive();
+    if (own > 0u) {
+        typename T::Scores s;
+        typename T::OfRows less;
+        W::start_scores(s, group, 0u);
+        W::template finish_scores<0u>(s);
+        weigh_scores(s, less, 0u);
+        W::pack(weights, s);
+    }
+    for (u32 step = 0u; step < steps; step++) {
+        arrived<0u>();
+        arrive();
+        load_keys_of(step + 2u);
+        load_values_of(step + 1u);
+        commit();
+        if (step + 1u < own) {
+            typename T::Scores s;
+            typename T::OfRows less;
+            W::start_scores(s, group, (step + 1u) % 2u);
+            W::start_values(o, weights, step % 2u);
+            W::template finish_scores<1u>(s);
+            weigh_scores(s, less, step + 1u);
+            W::finish_values(o);
+            scale_down<K>(o, less);
+            W::pack(weights, s);
+        } else if (step < own) {
+            W::start_values(o, weights, step % 2u);
+            W::finish_values(o);
+        }
+    }
+    release();
+    arrived<0u>();
+    __syncthreads();
+    if constexpr (T::OWN_ROWS) {
+        if (w.r0 + line < w.rows) {
+            own_rows(k, p, o, sum, line, w.b, w.kv, w.r0, w.rows - w.r0 - line);
+        }
+    } else {
+        gather_rows(k, p, o, top, sum, w.part, w.b, w.kv, w.r0);
+    }
+}
