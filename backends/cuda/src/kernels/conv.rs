@@ -1,7 +1,8 @@
-//! Convolutions on tensor cores, images with channels last.
+//! Convolutions: on tensor cores where channels are last and many, directly where groups have few.
 
 pub mod depthwise;
 pub mod few;
+pub mod grouped;
 pub mod lines;
 pub mod mma;
 pub mod wgmma;

@@ -62,6 +62,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     mma::sparse_table::KERNELS,
     conv::lines::KERNELS,
     conv::depthwise::KERNELS,
+    conv::grouped::KERNELS,
     slice::KERNELS,
     gather::KERNELS,
     slice::concat::KERNELS,

@@ -83,6 +83,101 @@ const CASES: &[Case] = &[
     Case { label: "kernel as large as the input", x: &[2, 3, 5, 5], w: &[4, 3, 5, 5], ..BASE },
     Case { label: "stride over the kernel", x: &[1, 2, 9, 9], w: &[3, 2, 1, 1], strides: &[3, 4], ..BASE },
     Case { label: "wide", x: &[1, 64, 14, 14], w: &[40, 64, 3, 3], pads: &[1, 1, 1, 1], ..BASE },
+    Case {
+        label: "groups of 4 channels",
+        x: &[2, 16, 9, 10],
+        w: &[16, 4, 3, 3],
+        groups: 4,
+        pads: &[1, 1, 1, 1],
+        ..BASE
+    },
+    Case {
+        label: "groups of 3 to 2 channels, dilated lines",
+        x: &[2, 12, 7, 24],
+        w: &[8, 3, 2, 4],
+        groups: 4,
+        pads: &[0, 2, 1, 5],
+        dilations: &[1, 3],
+        ..BASE
+    },
+    Case {
+        label: "groups of 16 channels",
+        x: &[1, 32, 8, 16],
+        w: &[32, 16, 3, 3],
+        groups: 2,
+        pads: &[1, 1, 1, 1],
+        ..BASE
+    },
+    Case {
+        label: "groups of 12 to 1 channels, strides",
+        x: &[1, 36, 9, 11],
+        w: &[3, 12, 3, 2],
+        groups: 3,
+        strides: &[2, 3],
+        ..BASE
+    },
+    Case {
+        label: "1-D depthwise, many taps",
+        x: &[2, 24, 83],
+        w: &[24, 1, 31],
+        groups: 24,
+        pads: &[15, 15],
+        ..BASE
+    },
+    Case {
+        label: "1-D depthwise, long lines",
+        x: &[1, 2, 3001],
+        w: &[4, 1, 9],
+        groups: 2,
+        strides: &[1],
+        dilations: &[5],
+        pads: &[40, 3],
+        ..BASE
+    },
+    Case {
+        label: "1-D groups, large stride",
+        x: &[2, 8, 200],
+        w: &[16, 2, 11],
+        groups: 4,
+        strides: &[5],
+        pads: &[4, 4],
+        ..BASE
+    },
+    Case {
+        label: "depthwise, dilated lines far apart",
+        x: &[1, 16, 40, 21],
+        w: &[16, 1, 3, 3],
+        groups: 16,
+        dilations: &[12, 6],
+        pads: &[12, 6, 12, 6],
+        ..BASE
+    },
+    Case {
+        label: "depthwise of small planes",
+        x: &[3, 40, 7, 7],
+        w: &[40, 1, 5, 5],
+        groups: 40,
+        pads: &[2, 2, 2, 2],
+        ..BASE
+    },
+    Case {
+        label: "3-D depthwise",
+        x: &[1, 8, 5, 6, 18],
+        w: &[8, 1, 3, 2, 3],
+        groups: 8,
+        strides: &[2, 1, 1],
+        dilations: &[1, 2, 1],
+        pads: &[1, 1, 1, 1, 1, 1],
+        ..BASE
+    },
+    Case {
+        label: "3 channels, large filter",
+        x: &[1, 3, 20, 19],
+        w: &[10, 3, 7, 7],
+        strides: &[2, 2],
+        pads: &[3, 3, 3, 3],
+        ..BASE
+    },
     Case { label: "batch 0", x: &[0, 3, 4, 4], w: &[2, 3, 3, 3], ..BASE },
     Case { label: "empty image", x: &[2, 3, 0, 4], w: &[2, 3, 1, 1], ..BASE },
     Case { label: "no input channels", x: &[1, 0, 4, 4], w: &[2, 0, 3, 3], ..BASE },
