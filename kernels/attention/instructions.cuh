@@ -94,7 +94,7 @@ DEV void load_lines(u8* tile, const typename K::Cell* any, u32 size, bool whole,
     typedef typename K::Cell Cell;
     constexpr u32 COPIES = DEPTH / T::PER_COPY;
     if (whole) {
-        for (u32 e = threadIdx.x; e < LINES * COPIES; e += T::THREADS) {
+        for (u32 e = T::copier(); e < LINES * COPIES; e += T::COPIERS) {
             const Cell* from = line(e / COPIES);
             const u32 d = e % COPIES * T::PER_COPY;
             const bool inside = from != nullptr && d < size;
@@ -102,7 +102,7 @@ DEV void load_lines(u8* tile, const typename K::Cell* any, u32 size, bool whole,
         }
         return;
     }
-    for (u32 e = threadIdx.x; e < LINES * DEPTH; e += T::THREADS) {
+    for (u32 e = T::copier(); e < LINES * DEPTH; e += T::COPIERS) {
         const Cell* from = line(e / DEPTH);
         const u32 d = e % DEPTH;
         const bool inside = from != nullptr && d < size;
@@ -117,11 +117,11 @@ DEV void load_rows(u8* tile, const typename K::Cell* from, u32 by, u32 lines, u3
     typedef Shape<K> T;
     typedef typename K::Cell Cell;
     constexpr u32 COPIES = DEPTH / T::PER_COPY;
-    if constexpr (T::THREADS % COPIES == 0u) {
-        constexpr u32 BELOW = T::THREADS / COPIES;
+    if constexpr (T::COPIERS % COPIES == 0u) {
+        constexpr u32 BELOW = T::COPIERS / COPIES;
         if (whole) {
-            const u32 line = threadIdx.x / COPIES;
-            const u32 d = threadIdx.x % COPIES * T::PER_COPY;
+            const u32 line = T::copier() / COPIES;
+            const u32 d = T::copier() % COPIES * T::PER_COPY;
             const Cell* p = from + u64(line) * by + d;
             const u64 step = u64(BELOW) * by;
             const bool all = lines >= LINES && size == DEPTH;
@@ -129,7 +129,7 @@ DEV void load_rows(u8* tile, const typename K::Cell* from, u32 by, u32 lines, u3
             for (u32 k = 0u; k < (LINES + BELOW - 1u) / BELOW; k++) {
                 if (LINES % BELOW == 0u || line + k * BELOW < LINES) {
                     const bool inside = all || (line + k * BELOW < lines && d < size);
-                    copy16(tile + T::template place<LINES, DEPTH>(line + k * BELOW, threadIdx.x % COPIES), inside ? p + k * step : from, inside);
+                    copy16(tile + T::template place<LINES, DEPTH>(line + k * BELOW, T::copier() % COPIES), inside ? p + k * step : from, inside);
                 }
             }
             return;

@@ -149,7 +149,7 @@ DEV void gather_rows(const K& k, const FlashParams& p, const typename Shape<K>::
             }
         }
     }
-    __syncthreads();
+    T::meet();
     for (u32 e = threadIdx.x; e < K::BM * (K::DV / 8u); e += T::THREADS) {
         const u32 line = e / (K::DV / 8u);
         const u32 col = e % (K::DV / 8u) * 8u;

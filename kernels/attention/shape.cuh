@@ -80,6 +80,19 @@ template <class K> struct Shape {
     static constexpr u32 WK = K::BN / K::WARPS_K;
     static constexpr u32 NJ = WK / 8u;
     static constexpr u32 THREADS = K::WARPS_M * K::WARPS_K * 32u;
+    // Threads that copy: those of a warpgroup of its own behind the others, or all.
+    static constexpr u32 COPIERS = K::SWIZZLED ? 128u : THREADS;
+    DEV static u32 copier() { return K::SWIZZLED ? threadIdx.x - THREADS : threadIdx.x; }
+
+    // Waits for all threads that compute.
+    DEV static void meet() {
+        if constexpr (K::SWIZZLED) {
+            asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
+        } else {
+            __syncthreads();
+        }
+    }
+
     // Bytes of a line of queries or keys, and of values.
     static constexpr u32 PITCH_K = K::DQ * SIZE + 16u;
     static constexpr u32 PITCH_V = K::DV * SIZE + 16u;

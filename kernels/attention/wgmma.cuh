@@ -1,7 +1,8 @@
-// Attention in one pass over the keys by wgmma, for sm_90a and elements of 16 bits: every warpgroup has 64 rows. Queries, and the rings of
-// two stages of keys and of values, have the swizzle of 128 bytes. The next scores become weights while the last
-// weights are multiplied with their values.
+// Attention in one pass over the keys by wgmma, for sm_90a and elements of 16 bits: every warpgroup has 64 rows, one more copies.
+// Queries, and the rings of two stages of keys and of values, have the swizzle of 128 bytes. The next scores are computed together with
+// the sums of the last weights and values.
 #pragma once
+#include "../wgmma/barriers.cuh"
 #include "../wgmma/operands.cuh"
 #include "results.cuh"
 #include "scores.cuh"
@@ -21,6 +22,34 @@ template <class K> struct WgmmaShape {
     DEV static u8* queries() { return block_memory + ((1024u - address(block_memory) % 1024u) % 1024u); }
     DEV static u8* keys(u32 stage) { return queries() + BYTES_Q + stage * BYTES_K; }
     DEV static u8* values(u32 stage) { return queries() + BYTES_Q + 2u * BYTES_K + stage * BYTES_V; }
+
+    // Barriers of the stage of a step: keys or values are there, or were read by all.
+    DEV static u32 barriers() { return address(values(2u)); }
+    DEV static u32 keys_full(u32 step) { return barriers() + step % 2u * 8u; }
+    DEV static u32 keys_empty(u32 step) { return barriers() + 16u + step % 2u * 8u; }
+    DEV static u32 values_full(u32 step) { return barriers() + 32u + step % 2u * 8u; }
+    DEV static u32 values_empty(u32 step) { return barriers() + 48u + step % 2u * 8u; }
+
+    DEV static void init_barriers() {
+        for (u32 i = 0u; i < 2u; i++) {
+            barrier_init(keys_full(i), T::COPIERS);
+            barrier_init(values_full(i), T::COPIERS);
+            barrier_init(keys_empty(i), T::THREADS / 32u);
+            barrier_init(values_empty(i), T::THREADS / 32u);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+
+    // Waits until the stage of a step is full; for its use before, that it is empty.
+    DEV static void wait_full(u32 barrier, u32 step) { barrier_wait(barrier, step / 2u % 2u); }
+    DEV static void wait_empty(u32 barrier, u32 step) { barrier_wait(barrier, step / 2u % 2u ^ 1u); }
+
+    // Tells that a warp has read a stage.
+    DEV static void read(u32 barrier) {
+        if (threadIdx.x % 32u == 0u) {
+            barrier_arrive(barrier);
+        }
+    }
 
     template <u32 N> DEV static void settle_all(f32 (&sums)[N]) {
 #pragma unroll
@@ -88,36 +117,66 @@ template <class K> struct WgmmaShape {
     }
 };
 
+// Copies queries, then keys and values in the order in which they are read. A stage is reported when the copies of the next one are
+// on their way.
+template <class K> DEV void copy_all(const K& k, const FlashParams& p, const BlockWork<K>& w) {
+    typedef WgmmaShape<K> W;
+    const BlockKeys<K> of_block(k, p, w.b, w.kv);
+    u32 unreported = 0u;
+    const auto report = [&](u32 barrier) {
+        commit();
+        if (unreported != 0u) {
+            arrived<1u>();
+            asm volatile("fence.proxy.async;" ::: "memory");
+            barrier_arrive(unreported);
+        }
+        unreported = barrier;
+    };
+    const auto copy_keys = [&](u32 step) {
+        if (step < w.steps) {
+            W::wait_empty(W::keys_empty(step), step);
+            of_block.load(p, W::keys(step % 2u), w.first + step * K::BN, w.last);
+            report(W::keys_full(step));
+        }
+    };
+    // Without keys there are results at once, where queries would be.
+    if (w.steps == 0u) {
+        return;
+    }
+    w.load_queries(k, p, W::queries());
+    copy_keys(0u);
+    for (u32 step = 0u; step < w.steps; step++) {
+        copy_keys(step + 1u);
+        W::wait_empty(W::values_empty(step), step);
+        of_block.load_values(p, W::values(step % 2u), w.first + step * K::BN, w.last);
+        report(W::values_full(step));
+    }
+    arrived<0u>();
+    asm volatile("fence.proxy.async;" ::: "memory");
+    barrier_arrive(unreported);
+}
+
 template <class K> DEV void flash_wgmma(const K& k) {
     typedef Shape<K> T;
     typedef WgmmaShape<K> W;
     constexpr u32 BN = K::BN;
     const auto& p = params<FlashParams>(k);
     const BlockWork<K> w(k, p);
-    const BlockKeys<K> of_block(k, p, w.b, w.kv);
     const u32 steps = w.steps;
-    const auto load_keys_of = [&](u32 step) {
-        if (step < steps) {
-            of_block.load(p, W::keys(step % 2u), w.first + step * BN, w.last);
+    if (threadIdx.x == 0u) {
+        W::init_barriers();
+    }
+    __syncthreads();
+    if (threadIdx.x >= T::THREADS) {
+        if constexpr (T::THREADS == 256u) {
+            asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
         }
-    };
-    const auto load_values_of = [&](u32 step) {
-        if (step < steps) {
-            of_block.load_values(p, W::values(step % 2u), w.first + step * BN, w.last);
-        }
-    };
-    // What threads copied is there, for the instructions that read it, and all are done with the stages that are filled next.
-    const auto arrive = [] {
-        asm volatile("fence.proxy.async;" ::: "memory");
-        __syncthreads();
-    };
-    w.load_queries(k, p, W::queries());
-    load_keys_of(0u);
-    commit();
-    load_keys_of(1u);
-    load_values_of(0u);
-    commit();
-
+        copy_all(k, p, w);
+        return;
+    }
+    if constexpr (T::THREADS == 256u) {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
+    }
     const u32 group = threadIdx.x / 128u;
     const u32 line = threadIdx.x / 32u * 16u;
     const WarpRows<K> of_rows(p, w, line);
@@ -140,8 +199,9 @@ template <class K> DEV void flash_wgmma(const K& k) {
         }
         soften_scores<K, BN>(s, less, top, sum, p.power);
     };
-    arrived<1u>();
-    arrive();
+    if (steps > 0u) {
+        W::wait_full(W::keys_full(0u), 0u);
+    }
     if (own > 0u) {
         typename T::Scores s;
         typename T::OfRows less;
@@ -150,30 +210,38 @@ template <class K> DEV void flash_wgmma(const K& k) {
         weigh_scores(s, less, 0u);
         W::pack(weights, s);
     }
+    W::read(W::keys_empty(0u));
     for (u32 step = 0u; step < steps; step++) {
-        arrived<0u>();
-        arrive();
-        load_keys_of(step + 2u);
-        load_values_of(step + 1u);
-        commit();
-        if (step + 1u < own) {
+        const u32 next = step + 1u;
+        if (next < steps) {
+            W::wait_full(W::keys_full(next), next);
+        }
+        if (next < own) {
             typename T::Scores s;
             typename T::OfRows less;
-            W::start_scores(s, group, (step + 1u) % 2u);
+            W::start_scores(s, group, next % 2u);
+            W::wait_full(W::values_full(step), step);
             W::start_values(o, weights, step % 2u);
             W::template finish_scores<1u>(s);
-            weigh_scores(s, less, step + 1u);
+            W::read(W::keys_empty(next));
+            // Stages are free again while weights are made, and other warpgroups multiply.
             W::finish_values(o);
+            W::read(W::values_empty(step));
+            weigh_scores(s, less, next);
             scale_down<K>(o, less);
             W::pack(weights, s);
-        } else if (step < own) {
-            W::start_values(o, weights, step % 2u);
-            W::finish_values(o);
+        } else {
+            W::wait_full(W::values_full(step), step);
+            if (step < own) {
+                W::start_values(o, weights, step % 2u);
+                W::finish_values(o);
+            }
+            W::read(W::keys_empty(next));
+            W::read(W::values_empty(step));
         }
     }
     release();
-    arrived<0u>();
-    __syncthreads();
+    T::meet();
     if constexpr (T::OWN_ROWS) {
         if (w.r0 + line < w.rows) {
             own_rows(k, p, o, sum, line, w.b, w.kv, w.r0, w.rows - w.r0 - line);

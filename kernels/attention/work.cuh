@@ -43,14 +43,19 @@ template <class K> struct BlockWork {
         share = group_size<K>(p);
         rows = share * p.queries;
         const u32 tiles = ::max((rows + BM - 1u) / BM, 1u);
-        tile = blockIdx.x % tiles;
-        // The rows that see the most keys take the longest: their blocks come first.
+        u32 rest;
         if constexpr (K::SWIZZLED && K::CAUSAL) {
-            tile = tiles - 1u - tile;
+            // The rows that see the most keys take the longest: their blocks come first.
+            const u32 others = p.parts * p.kv_heads * p.batch;
+            tile = tiles - 1u - blockIdx.x / others;
+            rest = blockIdx.x % others;
+        } else {
+            tile = blockIdx.x % tiles;
+            rest = blockIdx.x / tiles;
         }
-        part = blockIdx.x / tiles % p.parts;
-        kv = blockIdx.x / tiles / p.parts % p.kv_heads;
-        b = blockIdx.x / tiles / p.parts / p.kv_heads;
+        part = rest % p.parts;
+        kv = rest / p.parts % p.kv_heads;
+        b = rest / p.parts / p.kv_heads;
         r0 = tile * BM;
         valid = bound(k, p, b);
         last = K::CAUSAL ? ::min(valid, seen(p, r0, r0 + BM)) : valid;

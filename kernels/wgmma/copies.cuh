@@ -2,27 +2,13 @@
 // operands are. Operands have the swizzle of 128 bytes: eight rows of 128 bytes after each other.
 #pragma once
 #include "../prelude/launch.cuh"
+#include "barriers.cuh"
 #include "operands.cuh"
 
 DEV u32 address(const void* p) { return u32(__cvta_generic_to_shared(p)); }
 
-DEV void barrier_init(u32 at, u32 count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
-}
-
-DEV void barrier_arrive(u32 at) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
-}
-
 DEV void barrier_expect(u32 at, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
-}
-
-DEV void barrier_wait(u32 at, u32 parity) {
-    asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\n"
-                 "bra again;\nover:\n}" ::"r"(at),
-                 "r"(parity)
-                 : "memory");
 }
 
 // A box of a tensor of three dimensions.

@@ -5,7 +5,7 @@ mod flash;
 mod tile;
 
 use self::flash::present;
-use self::tile::{Heads, MOST_KEYS, Tile, element_type, short, tile, wide};
+use self::tile::{Heads, MASK, MOST_KEYS, Tile, element_type, short, tile, wide};
 use super::wgmma::has_wgmma;
 use crate::tiles;
 use kiln_backend::{BackendError, Tactic};
@@ -91,6 +91,9 @@ fn tactics(site: &Site<'_>, name: &str, tile: &Tile) -> Result<Vec<Tactic>, Back
         has_wgmma(site.target)?;
         if t == DType::F32 || present(site) {
             return unsupported("wgmma for attention of f32, or with keys that are an output");
+        }
+        if site.dtype(MASK).is_some() && tile.rows * tile.keys >= 128 * 128 {
+            return unsupported("a mask, for which the largest tile leaves no registers");
         }
     }
     if tile.beside.is_some() && (present(site) || tile.all_keys(&heads).is_none()) {

@@ -130,6 +130,9 @@ const CASES: &[Sizes] = &[
     Sizes { nan: true, ..of("not a number", [1, 2, 2, 40, 40, 0, 64, 64]) },
     Sizes { nan: true, zero_nan: true, ..of("not a number, 0", [1, 2, 2, 40, 40, 0, 64, 64]) },
     Sizes { causal: true, ..of("causal", [1, 2, 2, 300, 300, 0, 64, 64]) },
+    of("many stages", [1, 2, 2, 200, 700, 0, 128, 128]),
+    Sizes { causal: true, ..of("many stages, causal", [1, 4, 2, 333, 333, 0, 128, 96]) },
+    of("widest heads", [1, 1, 1, 130, 300, 0, 256, 256]),
     Sizes { causal: true, ..of("causal, more keys", [2, 2, 2, 20, 150, 0, 32, 32]) },
     Sizes { causal: true, ..of("causal, grouped", [1, 8, 2, 23, 23, 0, 64, 64]) },
     Sizes { cap: 1.5, causal: true, ..of("capped, causal", [1, 2, 2, 70, 90, 0, 32, 32]) },
@@ -168,7 +171,9 @@ pub fn hidden() -> Vec<Case> {
 
 /// All problems: those of f16, and some in the other types.
 pub fn cases() -> Vec<Case> {
-    let more = |t| CASES.iter().step_by(3).map(move |c| Sizes { t, ..*c });
+    // Heads of f32 of more than 512 bytes have no tile.
+    let fits = |t: DType, c: &Sizes| t != DType::F32 || c.sizes[6].max(c.sizes[7]) <= 128;
+    let more = |t| CASES.iter().step_by(3).filter(move |c| fits(t, c)).map(move |c| Sizes { t, ..*c });
     CASES.iter().copied().chain(more(DType::BF16)).chain(more(DType::F32)).map(|s| s.case()).collect()
 }
 
@@ -200,6 +205,7 @@ pub const WORKLOADS: &[Sizes] = &[
     Sizes { present: true, ..of("gpt2 b32, present", [32, 12, 12, 1, 1, 512, 64, 64]) },
     of("long", [2, 16, 16, 2048, 2048, 0, 64, 64]),
     of("long, 128", [2, 16, 16, 2048, 2048, 0, 128, 128]),
+    of("long, 256", [2, 8, 8, 1024, 1024, 0, 256, 256]),
     Sizes { causal: true, ..of("long, causal, 128", [2, 16, 16, 2048, 2048, 0, 128, 128]) },
 ];
 

@@ -167,7 +167,8 @@ pub fn source(site: &Site<'_>, tile: &Tile) -> Result<Body, BackendError> {
     }
     let (file, entry) =
         if tile.groups { ("attention/wgmma", "flash_wgmma") } else { ("attention/flash", "flash") };
-    let beside = tile.beside.map(|n| n as u32);
+    // The warpgroup that copies lends its registers, of which a block of 384 threads has all.
+    let beside = tile.beside.map(|n| n as u32).or((tile.threads() == 384).then_some(1));
     let mut entries = vec![Entry::Blocks(Blocks { beside, ..Blocks::of(entry, tile.threads() as u32) })];
     entries.extend(split.then_some(Entry::Element(0, "merged")));
     let unwritten = (1..4).filter(|&j| j == 3 || !present(site)).collect();

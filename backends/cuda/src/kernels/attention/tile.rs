@@ -116,9 +116,9 @@ impl Heads {
 }
 
 impl Tile {
-    /// Threads of a block.
+    /// Threads of a block: those that compute, and a warpgroup that copies for others.
     pub fn threads(&self) -> usize {
-        self.warps.0 * self.warps.1 * 32
+        self.warps.0 * self.warps.1 * 32 + if self.groups { 128 } else { 0 }
     }
 
     /// Shared memory of a block in bytes.
@@ -128,7 +128,8 @@ impl Tile {
             true => {
                 let boxes = |components: usize| components.div_ceil(64) * 128;
                 let stage = self.keys * (boxes(heads.of_keys) + boxes(heads.of_values));
-                1024 + self.rows * boxes(heads.of_keys) + self.stages * stage
+                // With what aligns the first box, and barriers.
+                1088 + self.rows * boxes(heads.of_keys) + self.stages * stage
             }
             false => {
                 let lines = self.all_keys(heads).unwrap_or(self.stages * self.keys);

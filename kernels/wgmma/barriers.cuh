@@ -1,0 +1,18 @@
+// Barriers in shared memory, by address.
+#pragma once
+#include "../prelude/types.cuh"
+
+DEV void barrier_init(u32 at, u32 count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+}
+
+DEV void barrier_arrive(u32 at) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
+
+DEV void barrier_wait(u32 at, u32 parity) {
+    asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@done bra over;\n"
+                 "bra again;\nover:\n}" ::"r"(at),
+                 "r"(parity)
+                 : "memory");
+}
