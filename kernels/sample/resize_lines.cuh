@@ -18,6 +18,7 @@ struct ResizeLinesParams {
     u32 result;
     u32 rows;
     u32 each;
+    u32 parts;
     u32 combinations;
     List dims;
     List factors;
@@ -178,7 +179,79 @@ template <u32 V, class K> DEV void resize_inner(const K& k, u32 t) {
     }
 }
 
+// Combinations of taps of a block's rows.
+constexpr u32 RESIZE_SOURCES = 64u;
+
+// The same by blocks, each of which finds the elements under some rows once and has a part of these rows.
+template <u32 V, class K> DEV void resize_pixels(const K& k) {
+    __shared__ u32 sources[RESIZE_SOURCES];
+    __shared__ f32 weights[RESIZE_SOURCES];
+    const auto& p = params<ResizeLinesParams>(k);
+    const Divisor inner{p.inner, p.inner_factor, p.inner_shift};
+    const Divisor chunks{p.chunks, p.chunks_factor, p.chunks_shift};
+    const u32 group = blockIdx.x / p.parts;
+    const u32 first = group * p.each;
+    const u32 rows = min(p.each, p.rows - first);
+    for (u32 i = threadIdx.x; i < rows * p.combinations; i += K::LANES) {
+        u32 source;
+        f32 weight;
+        const bool inside = row_of_taps(k, first + i / p.combinations, i % p.combinations, source, weight);
+        sources[i] = inside ? source : RESIZE_OUTSIDE;
+        weights[i] = weight;
+    }
+    __syncthreads();
+    const u32 total = rows * p.chunks * p.inner;
+    const u32 start = first * p.chunks * p.inner;
+    for (u32 t = (blockIdx.x - group * p.parts) * K::LANES + threadIdx.x; t < total; t += p.parts * K::LANES) {
+        const u32 pixel = divide(t, inner);
+        const u32 c = (t - pixel * p.inner) * V;
+        const u32 row = divide(pixel, chunks);
+        const u32 place = p.places + (pixel - row * p.chunks) * p.taps * 2u;
+        f32 sums[V];
+#pragma unroll
+        for (u32 j = 0u; j < V; j++) {
+            sums[j] = 0.0f;
+        }
+        bool inside = true;
+        for (u32 tap = 0u; tap < p.taps; tap++) {
+            const u32 i = item(k, p.table, place + tap * 2u);
+            const f32 by = item_f32(k, p.table, place + tap * 2u + 1u);
+            inside = inside && i != RESIZE_OUTSIDE;
+            const u32 behind = (i == RESIZE_OUTSIDE ? 0u : i) * p.line + c;
+            for (u32 w = 0u; w < p.combinations; w++) {
+                const u32 source = sources[row * p.combinations + w];
+                const f32 weight = weights[row * p.combinations + w] * by;
+                inside = inside && source != RESIZE_OUTSIDE;
+                if (inside && weight != 0.0f) {
+                    const u32 from = source + behind;
+                    if constexpr (V == 1u) {
+                        sums[0] = __fmaf_rn(weight, f32(k.x0(from)), sums[0]);
+                    } else {
+                        const auto r = Run<typename K::Cell>::of(k.bx0 + from, 1u);
+#pragma unroll
+                        for (u32 j = 0u; j < V; j++) {
+                            sums[j] = __fmaf_rn(weight, f32(k.wide(r.v[j])), sums[j]);
+                        }
+                    }
+                }
+            }
+        }
+        typename K::Value y[V];
+#pragma unroll
+        for (u32 j = 0u; j < V; j++) {
+            y[j] = k.stored(inside ? sums[j] : p.outside);
+        }
+        if constexpr (V == 1u) {
+            k.emit0(start + t, y[0]);
+        } else {
+            k.emit0_any((start + t) * V, y);
+        }
+    }
+}
+
 template <class K> DEV void resize_line_8(const K& k, u32 t) { resize_line<8u>(k, t); }
 template <class K> DEV void resize_line_1(const K& k, u32 t) { resize_line<1u>(k, t); }
 template <class K> DEV void resize_inner_8(const K& k, u32 t) { resize_inner<8u>(k, t); }
 template <class K> DEV void resize_inner_1(const K& k, u32 t) { resize_inner<1u>(k, t); }
+template <class K> DEV void resize_pixels_8(const K& k) { resize_pixels<8u>(k); }
+template <class K> DEV void resize_pixels_1(const K& k) { resize_pixels<1u>(k); }

@@ -1,5 +1,6 @@
 // Resizing of planes: a block has one row of the result in several planes at a time. It combines the rows of x that make it in shared
-// memory, eight elements a thread; then a thread makes V neighbours, whose taps along the row stay in registers.
+// memory, eight elements a thread. Then a thread makes eight results of each plane, whose taps along the row stay in registers: neighbours
+// with RUNS, else as far apart as there are threads of a row.
 #pragma once
 #include "resize_lines.cuh"
 
@@ -12,6 +13,7 @@ struct ResizeRowsParams {
     u32 chunks;
     u32 planes;
     u32 slots;
+    u32 held;
     u32 pitch;
     u32 rows;
     u32 plane_step;
@@ -57,9 +59,14 @@ template <class K> DEV void find_rows(const K& k, u32 row, u32* sources, f32* we
     }
 }
 
-template <u32 V, class K> DEV void resize_rows(const K& k) {
+// Place of word i of a part of the table: those of a thread's neighbours are in different banks.
+template <bool RUNS> DEV u32 resize_word(u32 i) { return RUNS ? i + i / 16u : i; }
+
+template <bool RUNS, class K> DEV void resize_rows(const K& k) {
     constexpr u32 TAPS = K::TAPS;
-    __shared__ f32 lines[RESIZE_FLOATS];
+    constexpr u32 V = 8u;
+    // Holds parts of the table first, then lines.
+    __shared__ f32 lines[RESIZE_FLOATS + RESIZE_FLOATS / 16u];
     __shared__ u32 sources[RESIZE_MOST];
     __shared__ f32 weights[RESIZE_MOST];
     __shared__ u32 inside;
@@ -72,28 +79,33 @@ template <u32 V, class K> DEV void resize_rows(const K& k) {
     __syncthreads();
     find_rows(k, row, sources, weights, &inside);
     const u32 slot = threadIdx.x / p.chunks;
-    const u32 first = (threadIdx.x - slot * p.chunks) * V;
+    const u32 first = (threadIdx.x - slot * p.chunks) * (RUNS ? V : 1u);
+    const u32 step = RUNS ? 1u : p.chunks;
     u32 at[TAPS * V];
     f32 by[TAPS * V];
     bool beyond[V];
+    u32* const part = reinterpret_cast<u32*>(lines);
 #pragma unroll
-    for (u32 j = 0u; j < V; j++) {
-        beyond[j] = false;
-#pragma unroll
-        for (u32 tap = 0u; tap < TAPS; tap++) {
-            const u32 place = p.places + ((first + j) * TAPS + tap) * 2u;
-            const u32 i = item(k, p.table, place);
-            beyond[j] = beyond[j] || i == RESIZE_OUTSIDE;
-            at[tap * V + j] = i == RESIZE_OUTSIDE ? 0u : resize_column(i);
-            by[tap * V + j] = item_f32(k, p.table, place + 1u);
+    for (u32 tap = 0u; tap < TAPS; tap++) {
+        for (u32 i = threadIdx.x; i < p.output * 2u; i += K::LANES) {
+            part[resize_word<RUNS>(i)] = item(k, p.table, p.places + (i / 2u * TAPS + tap) * 2u + i % 2u);
         }
+        __syncthreads();
+#pragma unroll
+        for (u32 j = 0u; j < V; j++) {
+            const u32 place = ::min(first + j * step, p.output - 1u) * 2u;
+            const u32 i = part[resize_word<RUNS>(place)];
+            beyond[j] = (tap > 0u && beyond[j]) || i == RESIZE_OUTSIDE;
+            at[tap * V + j] = i == RESIZE_OUTSIDE ? 0u : resize_column(i);
+            by[tap * V + j] = cf(part[resize_word<RUNS>(place + 1u)]);
+        }
+        __syncthreads();
     }
-    __syncthreads();
     const u32 units = (p.input + 7u) / 8u;
     const u32 end = min(p.planes, (group + 1u) * p.each);
-    for (u32 plane = group * p.each; plane < end; plane += p.slots) {
-        const u32 slots = min(p.slots, end - plane);
-        for (u32 t = threadIdx.x; t < slots * units && inside != 0u; t += K::LANES) {
+    for (u32 plane = group * p.each; plane < end; plane += p.held) {
+        const u32 held = min(p.held, end - plane);
+        for (u32 t = threadIdx.x; t < held * units && inside != 0u; t += K::LANES) {
             const u32 s = t / units;
             const u32 x = (t - s * units) * 8u;
             const u32 from = (plane + s) * p.plane_step + x;
@@ -127,8 +139,8 @@ template <u32 V, class K> DEV void resize_rows(const K& k) {
             }
         }
         __syncthreads();
-        if (slot < slots) {
-            const f32* const line = lines + slot * p.pitch;
+        for (u32 s = slot < p.slots ? slot : held; s < held; s += p.slots) {
+            const f32* const line = lines + s * p.pitch;
             typename K::Value y[V];
 #pragma unroll
             for (u32 j = 0u; j < V; j++) {
@@ -140,16 +152,21 @@ template <u32 V, class K> DEV void resize_rows(const K& k) {
                 }
                 y[j] = k.stored(inside != 0u && !beyond[j] ? sum : p.outside);
             }
-            const u32 to = (plane + slot) * p.result_step + row * p.output + first;
-            if constexpr (V == 1u) {
-                k.emit0(to, y[0]);
-            } else {
+            const u32 to = (plane + s) * p.result_step + row * p.output + first;
+            if constexpr (RUNS) {
                 k.emit0_any(to, y);
+            } else {
+#pragma unroll
+                for (u32 j = 0u; j < V; j++) {
+                    if (first + j * step < p.output) {
+                        k.emit0(to + j * step, y[j]);
+                    }
+                }
             }
         }
         __syncthreads();
     }
 }
 
-template <class K> DEV void resize_rows_8(const K& k) { resize_rows<8u>(k); }
-template <class K> DEV void resize_rows_1(const K& k) { resize_rows<1u>(k); }
+template <class K> DEV void resize_rows_8(const K& k) { resize_rows<true>(k); }
+template <class K> DEV void resize_rows_1(const K& k) { resize_rows<false>(k); }

@@ -98,6 +98,8 @@ kiln_codegen::params! {
         rows: u32,
         /// Rows of a thread.
         each: u32,
+        /// Blocks that have parts of the same rows.
+        parts: u32,
         /// Combinations of taps of a row.
         combinations: u32,
         /// Dimensions of rows.
@@ -134,8 +136,10 @@ kiln_codegen::params! {
         chunks: u32,
         /// Number of planes.
         planes: u32,
-        /// Planes of a block at a time.
+        /// Planes that threads make results of at a time.
         slots: u32,
+        /// Planes whose lines a block keeps at a time.
+        held: u32,
         /// Floats from one of these to the next.
         pitch: u32,
         /// Rows of a plane of the result.
@@ -190,6 +194,7 @@ fn source(site: &Site<'_>) -> Result<Body, BackendError> {
     let beside = Some(if taps > 2 { 2 } else { 3 });
     let rows = |name| Entry::Blocks(Blocks { beside, ..Blocks::of(name, BLOCK as u32) });
     entries.extend(["resize_rows_8", "resize_rows_1"].map(rows));
+    entries.extend(["resize_pixels_8", "resize_pixels_1"].map(|name| Entry::blocks(name, BLOCK as u32)));
     let body = Body::of("sample/resize_rows", entries).with(code);
     Ok(Body { inputs: Some(vec![0]), ..body })
 }
@@ -207,6 +212,8 @@ const FLOATS: usize = 4096;
 const COMBINATIONS: usize = 64;
 /// Blocks that keep a large device busy.
 const BLOCKS: usize = 1056;
+/// Vectors of a block behind lines.
+const VECTORS: usize = 1024;
 
 /// Resizes by rows in shared memory. All axes that are resized have to be behind the others, and a block has to hold a line.
 fn by_rows(p: &ResizeLinesParams, x: &[usize], output: usize) -> Result<Option<Launch>, BackendError> {
@@ -214,7 +221,7 @@ fn by_rows(p: &ResizeLinesParams, x: &[usize], output: usize) -> Result<Option<L
     let input = x.last().copied().unwrap_or(0);
     let pitch = input + input / 32 + 1;
     let vectors = output.is_multiple_of(WIDTH);
-    let chunks = if vectors { output / WIDTH } else { output };
+    let chunks = output.div_ceil(WIDTH);
     if resized + 1 < p.counts.len() || chunks > BLOCK || pitch > FLOATS || p.combinations > COMBINATIONS {
         return Ok(None);
     }
@@ -224,6 +231,7 @@ fn by_rows(p: &ResizeLinesParams, x: &[usize], output: usize) -> Result<Option<L
     let slots = (BLOCK / chunks).min(FLOATS / pitch).min(planes);
     let groups = (BLOCKS / rows).clamp(1, planes.div_ceil(slots));
     let each = planes.div_ceil(groups).next_multiple_of(slots);
+    let held = (FLOATS / pitch / slots * slots).min(each);
     let params = ResizeRowsParams {
         outside: p.outside,
         places: p.places,
@@ -233,6 +241,7 @@ fn by_rows(p: &ResizeLinesParams, x: &[usize], output: usize) -> Result<Option<L
         chunks,
         planes,
         slots,
+        held,
         pitch,
         rows,
         plane_step,
@@ -292,6 +301,7 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     if let Some(rows) = if innermost { by_rows(&p, &x[..=line], y[line])? } else { None } {
         return Ok(vec![rows]);
     }
+    let mut pixels = None;
     let (entry, threads) = if innermost {
         let vectors = y[line].is_multiple_of(WIDTH);
         let width = if vectors { WIDTH } else { 1 };
@@ -304,11 +314,21 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
         let width = if vectors { WIDTH } else { 1 };
         p.inner = behind / width;
         p.chunks = y[line];
+        if p.combinations <= COMBINATIONS {
+            // Rows of a block, and its parts: a thread has a few vectors.
+            let row = p.inner * p.chunks;
+            p.each = (VECTORS / row).clamp(1, COMBINATIONS / p.combinations).min(p.rows);
+            p.parts = (row * p.each).div_ceil(VECTORS);
+            pixels = Some((6 + usize::from(!vectors), p.rows.div_ceil(p.each) * p.parts));
+        }
         (2 + usize::from(!vectors), total / width)
     };
     let (chunks, inner) = (Divisor::new(p.chunks, total)?, Divisor::new(p.inner.max(1), total)?);
     (p.chunks_factor, p.chunks_shift) = (chunks.factor, chunks.shift);
     (p.inner_factor, p.inner_shift) = (inner.factor, inner.shift);
+    if let Some((entry, blocks)) = pixels {
+        return Ok(vec![Launch::map(entry, p.words()?).on(Grid::Groups(blocks as u64))]);
+    }
     Ok(vec![Launch::map(entry, p.words()?).on(Grid::Threads(threads as u64))])
 }
 

@@ -21,6 +21,15 @@ const CASES: &[Case] = &[
     Case { label: "twice as large", scales: &[2.0, 2.0], ..BASE },
     Case { label: "smaller by a fraction", scales: &[0.6, 0.7], ..BASE },
     Case { label: "larger and smaller", sizes: &[11, 4], ..BASE },
+    Case { label: "long lines of vectors", x: &[2, 9, 3, 40], sizes: &[5, 328], ..BASE },
+    Case { label: "long odd lines", x: &[2, 3, 3, 37], sizes: &[5, 301], ..BASE },
+    Case {
+        label: "few channels last, large factors",
+        x: &[2, 4, 5, 5],
+        axes: &[1, 2],
+        sizes: &[13, 41],
+        ..BASE
+    },
     Case { label: "to one element", sizes: &[1, 1], ..BASE },
     Case { label: "from one element", x: &[1, 2, 1, 1], sizes: &[3, 4], ..BASE },
     Case { label: "axes in reverse", axes: &[-1, 2], sizes: &[4, 9], ..BASE },
@@ -79,6 +88,8 @@ pub fn problems(rng: &mut Rng) -> Vec<Problem> {
                 out.push(make(rng, c, &label, attrs, DType::F32));
             }
         }
+    }
+    for c in &CASES[..6] {
         for t in [DType::F16, DType::BF16, DType::I8, DType::U8, DType::I32] {
             for mode in ["nearest", "linear", "cubic"] {
                 out.push(make(rng, c, mode, Attrs::new().with("mode", mode), t));
