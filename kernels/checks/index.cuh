@@ -25,8 +25,9 @@ template <class K> DEV void fault(const K& k, u32 input, u32 at, u32 low, u32 hi
 template <class K> DEV void check_index(const K& k, u32 input, u32 at, u32 low, u32 high) {
     const auto& p = params<IndexCheckParams>(k);
     const i32 v = i32(low);
-    const i32 least = item_i32(k, p.least, at % p.least.count);
-    const i32 greatest = item_i32(k, p.greatest, at % p.greatest.count);
+    // Mostly there is one range for all elements: no division.
+    const i32 least = item_i32(k, p.least, p.least.count == 1u ? 0u : at % p.least.count);
+    const i32 greatest = item_i32(k, p.greatest, p.greatest.count == 1u ? 0u : at % p.greatest.count);
     const bool wide = high != (v < 0 ? 0xffffffffu : 0u);
     const bool excepted = p.excepted != 0u && low == p.except_low && high == p.except_high;
     if ((wide || v < least || v > greatest) && !excepted) {

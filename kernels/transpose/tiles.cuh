@@ -75,18 +75,46 @@ template <class K> DEV void tiles(const K& k) {
 // Transposes a tile by vectors: both sizes, strides and the offset are multiples of 8.
 template <class K> DEV void tiles_of_8(const K& k) {
     typedef typename K::Cell Cell;
-    __shared__ Cell tile[64u * PITCH<Cell>];
+    __shared__ __align__(16) Cell tile[64u * PITCH<Cell>];
     const auto& p = params<TransposeTilesParams>(k);
     const Tile own = tile_of_block(k, 64u, 64u);
     const u32 x = threadIdx.x % 8u * 8u;
     const u32 y = threadIdx.x / 8u;
-    Run<Cell> r[2];
+    Run<Cell> r[2] = {};
 #pragma unroll
     for (u32 i = 0u; i < 2u; i++) {
         const u32 q = y + i * 32u;
         if (own.p + x < p.size_p && own.q + q < p.size_q) {
             r[i] = Run<Cell>::of(k.bx0 + own.source + (own.q + q) * p.stride_q + own.p + x, 1u);
         }
+    }
+    if constexpr (sizeof(Cell) == 2u) {
+        // Words hold two neighbours along p: a thread has two lines of the result.
+        constexpr u32 WORDS = PITCH<Cell> / 2u;
+        u32* const words = reinterpret_cast<u32*>(tile);
+#pragma unroll
+        for (u32 i = 0u; i < 2u; i++) {
+#pragma unroll
+            for (u32 j = 0u; j < 8u; j += 2u) {
+                words[(y + i * 32u) * WORDS + (x + j) / 2u] = u32(r[i].v[j]) | (u32(r[i].v[j + 1u]) << 16);
+            }
+        }
+        __syncthreads();
+        Run<Cell> out[2];
+#pragma unroll
+        for (u32 j = 0u; j < 8u; j++) {
+            const u32 both = words[(x + j) * WORDS + y];
+            out[0].v[j] = Cell(both);
+            out[1].v[j] = Cell(both >> 16);
+        }
+#pragma unroll
+        for (u32 i = 0u; i < 2u; i++) {
+            const u32 down = y * 2u + i;
+            if (own.p + down < p.size_p && own.q + x < p.size_q) {
+                put_8(k, out[i], own.result + (own.p + down) * p.own_stride_p + own.q + x);
+            }
+        }
+        return;
     }
 #pragma unroll
     for (u32 i = 0u; i < 2u; i++) {
@@ -110,71 +138,99 @@ template <class K> DEV void tiles_of_8(const K& k) {
     }
 }
 
+// Places of a block, and elements from one row of its tile to the next.
+template <class Cell> constexpr u32 PLACES = sizeof(Cell) == 8u ? 256u : 512u;
+template <class Cell> constexpr u32 FEW_PITCH = PLACES<Cell> + 2u;
+
+// Element by element, where vectors do not start at multiples of their size; rows take no division.
+template <bool FEW_LAST, class K>
+DEV void few_by_ones(const K& k, typename K::Cell* tile, u32 count, u32 factor, u32 places, u32 flat, u32 apart, u32 step) {
+    typedef typename K::Cell Cell;
+    if constexpr (FEW_LAST) {
+        for (u32 row = 0u; row < count; row++) {
+            for (u32 x = threadIdx.x; x < places; x += K::LANES) {
+                tile[row * FEW_PITCH<Cell> + x] = k.bx0[apart + row * step + x];
+            }
+        }
+    } else {
+        for (u32 t = threadIdx.x; t < places * count; t += K::LANES) {
+            const u32 place = (t * factor) >> 20;
+            tile[(t - place * count) * FEW_PITCH<Cell> + place] = k.bx0[flat + t];
+        }
+    }
+    __syncthreads();
+    if constexpr (FEW_LAST) {
+        for (u32 t = threadIdx.x; t < places * count; t += K::LANES) {
+            const u32 place = (t * factor) >> 20;
+            copy_1(k, tile + (t - place * count) * FEW_PITCH<Cell> + place, flat + t);
+        }
+    } else {
+        for (u32 row = 0u; row < count; row++) {
+            for (u32 x = threadIdx.x; x < places; x += K::LANES) {
+                copy_1(k, tile + row * FEW_PITCH<Cell> + x, apart + row * step + x);
+            }
+        }
+    }
+}
+
 // A small dimension beside a large one: `few` elements of a place are neighbours in the result (with FEW_LAST) or in x. A block has 512
 // places (256 of elements of 8 bytes), and all dimensions between are gone.
 template <bool FEW_LAST, class K> DEV void few(const K& k) {
     typedef typename K::Cell Cell;
-    constexpr u32 PLACES = sizeof(Cell) == 8u ? 256u : 512u;
-    __shared__ Cell tile[16u * (PLACES + 2u)];
+    __shared__ Cell tile[16u * FEW_PITCH<Cell>];
     const auto& p = params<TransposeTilesParams>(k);
-    const Tile own = tile_of_block(k, FEW_LAST ? PLACES : p.size_p, FEW_LAST ? p.size_q : PLACES);
+    const Tile own = tile_of_block(k, FEW_LAST ? PLACES<Cell> : p.size_p, FEW_LAST ? p.size_q : PLACES<Cell>);
     const u32 count = FEW_LAST ? p.size_q : p.size_p;
     const u32 first = FEW_LAST ? own.p : own.q;
-    const u32 places = min(PLACES, (FEW_LAST ? p.size_p : p.size_q) - first);
+    const u32 places = min(PLACES<Cell>, (FEW_LAST ? p.size_p : p.size_q) - first);
     const u32 width = p.even != 0u ? 8u : 1u;
     // Elements of a place lie together: at `flat`.
     const u32 flat = (FEW_LAST ? own.result : own.source) + first * count;
     const u32 apart = (FEW_LAST ? own.source : own.result) + first;
     const u32 step = FEW_LAST ? p.stride_q : p.own_stride_p;
-    for (u32 t = threadIdx.x * width; t < places * count; t += K::LANES * width) {
+    // Divisions by the number of elements of a place, exact for those of a block.
+    const u32 factor = (1u << 20) / count + 1u;
+    if (width == 1u) {
+        few_by_ones<FEW_LAST>(k, tile, count, factor, places, flat, apart, step);
+        return;
+    }
+    for (u32 t = threadIdx.x * 8u; t < places * count; t += K::LANES * 8u) {
         const u32 row = t / places;
         const u32 x = t - row * places;
-        const Cell* const from = k.bx0 + (FEW_LAST ? apart + row * step + x : flat + t);
-        u32 place = t / count;
+        const auto r = Run<Cell>::of(k.bx0 + (FEW_LAST ? apart + row * step + x : flat + t), 1u);
+        u32 place = (t * factor) >> 20;
         u32 c = t - place * count;
-        if (width == 8u) {
-            const auto r = Run<Cell>::of(from, 1u);
 #pragma unroll
-            for (u32 j = 0u; j < 8u; j++) {
-                if constexpr (FEW_LAST) {
-                    tile[row * (PLACES + 2u) + x + j] = r.v[j];
-                } else {
-                    tile[c * (PLACES + 2u) + place] = r.v[j];
-                    c++;
-                    place += u32(c == count);
-                    c = c == count ? 0u : c;
-                }
+        for (u32 j = 0u; j < 8u; j++) {
+            if constexpr (FEW_LAST) {
+                tile[row * FEW_PITCH<Cell> + x + j] = r.v[j];
+            } else {
+                tile[c * FEW_PITCH<Cell> + place] = r.v[j];
+                c++;
+                place += u32(c == count);
+                c = c == count ? 0u : c;
             }
-        } else if constexpr (FEW_LAST) {
-            tile[row * (PLACES + 2u) + x] = *from;
-        } else {
-            tile[c * (PLACES + 2u) + place] = *from;
         }
     }
     __syncthreads();
-    for (u32 t = threadIdx.x * width; t < places * count; t += K::LANES * width) {
+    for (u32 t = threadIdx.x * 8u; t < places * count; t += K::LANES * 8u) {
         const u32 row = t / places;
         const u32 x = t - row * places;
-        const u32 to = FEW_LAST ? flat + t : apart + row * step + x;
-        u32 place = t / count;
+        u32 place = (t * factor) >> 20;
         u32 c = t - place * count;
-        if (width == 8u) {
-            Run<Cell> out;
+        Run<Cell> out;
 #pragma unroll
-            for (u32 j = 0u; j < 8u; j++) {
-                if constexpr (FEW_LAST) {
-                    out.v[j] = tile[c * (PLACES + 2u) + place];
-                    c++;
-                    place += u32(c == count);
-                    c = c == count ? 0u : c;
-                } else {
-                    out.v[j] = tile[row * (PLACES + 2u) + x + j];
-                }
+        for (u32 j = 0u; j < 8u; j++) {
+            if constexpr (FEW_LAST) {
+                out.v[j] = tile[c * FEW_PITCH<Cell> + place];
+                c++;
+                place += u32(c == count);
+                c = c == count ? 0u : c;
+            } else {
+                out.v[j] = tile[row * FEW_PITCH<Cell> + x + j];
             }
-            put_8(k, out, to);
-        } else {
-            copy_1(k, tile + (FEW_LAST ? c * (PLACES + 2u) + place : row * (PLACES + 2u) + x), to);
         }
+        put_8(k, out, FEW_LAST ? flat + t : apart + row * step + x);
     }
 }
 
