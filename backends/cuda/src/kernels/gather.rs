@@ -1,5 +1,7 @@
 //! Slices picked by indices along an axis, eight neighbours at a time.
 
+pub mod elements;
+
 use super::divisor::{Divisor, WIDTH, copied, tactics};
 use crate::dialect::CUDA;
 use kiln_backend::{BackendError, Tactic};

@@ -65,6 +65,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     conv::grouped::KERNELS,
     slice::KERNELS,
     gather::KERNELS,
+    gather::elements::KERNELS,
     slice::concat::KERNELS,
     slice::pad::KERNELS,
     norm::KERNELS,

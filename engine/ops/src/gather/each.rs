@@ -164,6 +164,11 @@ fn element_problems(rng: &mut Rng) -> Vec<Problem> {
         (&[4, 6], &[4, 9], 1),
         (&[3, 2, 5], &[3, 2, 4], -1),
         (&[4, 6], &[4, 0], 1),
+        (&[9, 24], &[6, 24], 0),
+        (&[3, 5, 16], &[3, 5, 40], -1),
+        (&[2, 7, 8], &[2, 4, 8], 1),
+        (&[4, 6, 10], &[3, 9, 5], 1),
+        (&[2, 9, 6, 16], &[2, 5, 3, 8], 1),
     ] {
         let op = kiln_ir::problem::op("gather_elements", Attrs::new().with("axis", axis as i64));
         let n = x[if axis < 0 { x.len() - 1 } else { axis as usize }];

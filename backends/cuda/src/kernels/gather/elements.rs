@@ -1,0 +1,93 @@
+//! Elements picked by an index each along an axis, eight neighbours of the result at a time.
+
+use crate::dialect::CUDA;
+use crate::frame::cell;
+use crate::kernels::divisor::{Divisors, WIDTH, copied, tactics};
+use crate::kernels::shape::{moving, output};
+use kiln_backend::{BackendError, Tactic};
+use kiln_codegen::limits::{is_far, near_or_far};
+use kiln_codegen::site::{Cx, Site};
+use kiln_codegen::views::coalesce;
+use kiln_codegen::{Body, Entry, Grid, Kernel, Launch, Views};
+use kiln_ir::DType;
+use kiln_ops::util::strides;
+
+/// The kernels.
+pub const KERNELS: &[Kernel] = &[Kernel {
+    name: "gather_elements.runs",
+    ops: &["gather_elements"],
+    epilogue: true,
+    views: Views::Whole,
+    side_results: false,
+    tactics: |site| {
+        // A line of memory is read for each element, of which mostly little is used.
+        let volume = output(site, 0).and_then(|y| y.static_volume());
+        let estimate_ns = volume.map(|n| moving(site.target, n as f64 * (32.0 + 8.0 + 2.0), 1.3));
+        let all = tactics(site, "gather_elements.runs")?;
+        Ok(all.into_iter().map(|t| near_or_far(site, Tactic { estimate_ns, ..t })).collect())
+    },
+    source,
+    launch,
+}];
+
+kiln_codegen::params! {
+    /// Elements picked along an axis, by runs of the result; lists begin with its innermost dimension, in vectors.
+    struct GatherRunsParams {
+        /// Size of the axis in x.
+        axis: u32,
+        /// Elements of x from one to the next along the axis.
+        stride: u32,
+        /// Elements of x from one to the next of a run, beside those of its indices.
+        step: u32,
+        /// Dimensions of the result.
+        sizes: [u32],
+        /// Factors of divisions by them.
+        factors: [u32],
+        /// Shifts of divisions by them.
+        shifts: [u32],
+        /// Strides of x along them.
+        strides: [u32],
+    }
+}
+
+fn source(site: &Site<'_>, tactic: &Tactic) -> Result<Body, BackendError> {
+    let at = if is_far(tactic) { "u64" } else { "u32" };
+    let entries = ["gather_run_8", "gather_run_1"].map(Entry::threads).into();
+    let index = cell(site.dtype(1).unwrap_or(DType::I32));
+    let code = copied(site) + &(CUDA.alias)("At", at) + &(CUDA.alias)("IndexCell", index);
+    let far = if is_far(tactic) { vec![0] } else { Vec::new() };
+    Ok(Body { far, ..Body::of("gather/elements", entries) }.with(code))
+}
+
+fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
+    let (x, y) = (cx.shape(0)?, cx.out_shape(0)?);
+    let total: usize = y.iter().product();
+    if total == 0 {
+        return Ok(Vec::new());
+    }
+    let (axis, own) = (cx.axis(x.len())?, strides(&x));
+    let by: Vec<i64> = (0..y.len()).map(|d| if d == axis { 0 } else { own[d] as i64 }).collect();
+    let (mut dims, by) = coalesce(&y, &by);
+    let step = by.last().map_or(0, |&s| s as usize);
+    let rows = y.last().is_some_and(|n| n.is_multiple_of(WIDTH)) || !cx.fused;
+    let width = if rows && dims.last().is_some_and(|n| n.is_multiple_of(WIDTH)) { WIDTH } else { 1 };
+    if let Some(n) = dims.last_mut() {
+        *n /= width;
+    }
+    let lists = Divisors::new(dims.into_iter().rev(), total)?;
+    let mut strides: Vec<usize> = by.into_iter().rev().map(|s| s as usize).collect();
+    if let Some(s) = strides.first_mut() {
+        *s *= width;
+    }
+    let params = GatherRunsParams {
+        axis: x[axis],
+        stride: own[axis],
+        step,
+        sizes: lists.sizes,
+        factors: lists.factors,
+        shifts: lists.shifts,
+        strides,
+    };
+    let launch = Launch::map(usize::from(width == 1), params.words()?);
+    Ok(vec![launch.on(Grid::Threads((total / width) as u64))])
+}

@@ -1,0 +1,62 @@
+// Elements of x picked by an index each along an axis: eight neighbours of the result a thread, or one. All indices are read before the
+// first element. Lists begin with the innermost dimension, which is counted in vectors. `At` is the type of positions in x.
+#pragma once
+#include "../slice/copy.cuh"
+#include "../slice/divisor.cuh"
+
+struct GatherRunsParams {
+    u32 axis;
+    u32 stride;
+    u32 step;
+    List sizes;
+    List factors;
+    List shifts;
+    List strides;
+};
+
+template <u32 V, class K> DEV void gather_run(const K& k, u32 t) {
+    typedef typename K::At At;
+    typedef typename K::IndexCell Index;
+    typedef typename K::Cell Cell;
+    const auto& p = params<GatherRunsParams>(k);
+    Index index[V];
+    if constexpr (V == 8u) {
+        const auto r = Run<Index>::of(k.bx1 + t * 8u, 1u);
+#pragma unroll
+        for (u32 j = 0u; j < V; j++) {
+            index[j] = r.v[j];
+        }
+    } else {
+        index[0] = k.bx1[t];
+    }
+    At base = 0u;
+    u32 rest = t;
+    for (u32 d = 0u; d < p.sizes.count; d++) {
+        const u32 n = item(k, p.sizes, d);
+        const u32 q = divide(rest, Divisor{n, item(k, p.factors, d), item(k, p.shifts, d)});
+        base += At(rest - q * n) * item(k, p.strides, d);
+        rest = q;
+    }
+    bool inside[V];
+    Cell found[V];
+#pragma unroll
+    for (u32 j = 0u; j < V; j++) {
+        const Index i = index[j] < Index(0) ? Index(index[j] + Index(p.axis)) : index[j];
+        inside[j] = i >= Index(0) && i < Index(p.axis);
+        found[j] = k.bx0[inside[j] ? base + At(j * p.step) + At(u32(i)) * p.stride : At(0u)];
+    }
+    if constexpr (V == 8u) {
+        Run<Cell> out;
+#pragma unroll
+        for (u32 j = 0u; j < V; j++) {
+            out.v[j] = inside[j] ? found[j] : Cell(0);
+        }
+        put_8(k, out, t * 8u);
+    } else {
+        const Cell one = inside[0] ? found[0] : Cell(0);
+        copy_1(k, &one, t);
+    }
+}
+
+template <class K> DEV void gather_run_8(const K& k, u32 t) { gather_run<8u>(k, t); }
+template <class K> DEV void gather_run_1(const K& k, u32 t) { gather_run<1u>(k, t); }
