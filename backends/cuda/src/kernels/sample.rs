@@ -34,7 +34,8 @@ pub const KERNELS: &[Kernel] = &[
         },
         source: |site, _| {
             let body = Body::of("sample/grid_channels", vec![Entry::threads("grid_channels")]);
-            Ok(body.with(grid_constants(site)?))
+            let rank = site.rank(0).map_or(2, |r| r.clamp(3, 5) - 2);
+            Ok(body.with(grid_constants(site)? + &site.constant("RANK", "u32", format_args!("{rank}u"))))
         },
         launch: grid,
     },
@@ -43,8 +44,6 @@ pub const KERNELS: &[Kernel] = &[
 kiln_codegen::params! {
     /// Samples at the places of a grid, of several channels a thread.
     struct GridChannelsParams {
-        /// Dimensions of an image.
-        rank: u32,
         /// Elements of the third dimension counted from the last, or 1.
         depth: u32,
         /// Elements of the second one, or 1.
@@ -342,7 +341,6 @@ fn grid(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let (points, chunks): (usize, usize) = (y[2..].iter().product(), x[1].div_ceil(WIDTH));
     let [by_points, by_chunks] = [Divisor::new(points, total)?, Divisor::new(chunks, total)?];
     let params = GridChannelsParams {
-        rank: x.len() - 2,
         depth: from_end(2),
         height: from_end(1),
         width: from_end(0),
