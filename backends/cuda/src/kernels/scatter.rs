@@ -214,7 +214,11 @@ fn elements(cx: &Cx<'_>) -> Result<Places, BackendError> {
     let own = strides(&x);
     let (results, updates) = (x.iter().product(), i.iter().product());
     let by: Vec<i64> = (0..i.len()).map(|d| if d == axis { 0 } else { own[d] as i64 }).collect();
-    let (dims, by) = if updates == 0 { Default::default() } else { coalesce(&i, &by) };
+    let (mut dims, mut by) = if updates == 0 { Default::default() } else { coalesce(&i, &by) };
+    // Outermost dimensions that do not move a place, as the axis where it is the first one, take no division.
+    let still = by.iter().take_while(|s| **s == 0).count();
+    dims.drain(..still);
+    by.drain(..still);
     let divisors = Divisors::new(dims.into_iter().rev(), updates)?;
     let params = ScatterPlacesParams {
         results,

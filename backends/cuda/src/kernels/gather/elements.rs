@@ -74,8 +74,10 @@ fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     if let Some(n) = dims.last_mut() {
         *n /= width;
     }
-    let lists = Divisors::new(dims.into_iter().rev(), total)?;
-    let mut strides: Vec<usize> = by.into_iter().rev().map(|s| s as usize).collect();
+    // Outermost dimensions along which x does not move, as the axis where it is the first one, take no division.
+    let still = by.iter().take_while(|s| **s == 0).count();
+    let lists = Divisors::new(dims.into_iter().skip(still).rev(), total)?;
+    let mut strides: Vec<usize> = by.into_iter().skip(still).rev().map(|s| s as usize).collect();
     if let Some(s) = strides.first_mut() {
         *s *= width;
     }
