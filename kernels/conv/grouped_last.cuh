@@ -144,7 +144,8 @@ template <class K> struct GroupedLast {
             const u32 z = u32(i32(oz) * p.stride_z - p.pad_z + i32(kz) * p.dilation_z);
             for (u32 ky = 0u; ky < p.taps_y; ky++) {
                 const u32 y = u32(i32(oy) * p.stride_y - p.pad_y + i32(ky) * p.dilation_y);
-                if (z < p.depth && y < p.height) {
+                // Elements of lines are read where padding is, too, but for lines without any.
+                if (z < p.depth && y < p.height && p.width > 0u) {
                     line_of_taps(own + ((image * p.depth + z) * p.height + y) * p.width * p.channels, left, w, sums);
                 }
                 w += K::TAPS_X * K::GROUP_CHANNELS * PITCH;

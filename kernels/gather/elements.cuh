@@ -37,24 +37,24 @@ template <u32 V, class K> DEV void gather_run(const K& k, u32 t) {
         base += At(rest - q * n) * item(k, p.strides, d);
         rest = q;
     }
-    bool inside[V];
     Cell found[V];
 #pragma unroll
     for (u32 j = 0u; j < V; j++) {
         const Index i = index[j] < Index(0) ? Index(index[j] + Index(p.axis)) : index[j];
-        inside[j] = i >= Index(0) && i < Index(p.axis);
-        found[j] = k.bx0[inside[j] ? base + At(j * p.step) + At(u32(i)) * p.stride : At(0u)];
+        found[j] = Cell(0);
+        if (i >= Index(0) && i < Index(p.axis)) {
+            found[j] = k.bx0[base + At(j * p.step) + At(u32(i)) * p.stride];
+        }
     }
     if constexpr (V == 8u) {
         Run<Cell> out;
 #pragma unroll
         for (u32 j = 0u; j < V; j++) {
-            out.v[j] = inside[j] ? found[j] : Cell(0);
+            out.v[j] = found[j];
         }
         put_8(k, out, t * 8u);
     } else {
-        const Cell one = inside[0] ? found[0] : Cell(0);
-        copy_1(k, &one, t);
+        copy_1(k, found, t);
     }
 }
 

@@ -178,6 +178,14 @@ const CASES: &[Case] = &[
         pads: &[3, 3, 3, 3],
         ..BASE
     },
+    Case {
+        label: "groups of lines of padding",
+        x: &[1, 8, 3, 0],
+        w: &[8, 1, 1, 2],
+        groups: 8,
+        pads: &[0, 1, 0, 2],
+        ..BASE
+    },
     Case { label: "batch 0", x: &[0, 3, 4, 4], w: &[2, 3, 3, 3], ..BASE },
     Case { label: "empty image", x: &[2, 3, 0, 4], w: &[2, 3, 1, 1], ..BASE },
     Case { label: "no input channels", x: &[1, 0, 4, 4], w: &[2, 0, 3, 3], ..BASE },
