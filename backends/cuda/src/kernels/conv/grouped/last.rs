@@ -181,3 +181,47 @@ pub fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     };
     Ok(vec![Launch::map(0, params.words()?).on(Grid::Groups((along * blocks) as u64))])
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    fn split(groups: usize, channels: usize, group_outputs: usize, across: usize) -> Split {
+        let outputs = groups * group_outputs;
+        let taps = across * across;
+        Split::of(&Form { outputs, groups, channels, group_outputs, across, taps, stride: 1, dilation: 1 })
+            .unwrap()
+    }
+
+    #[test]
+    fn threads_have_whole_groups_or_parts_of_one() {
+        let four = Split { out: 8, groups: 2, piece: 8, pieces: 1, tile: 3, side: 8 };
+        assert_eq!(split(32, 4, 4, 3), four);
+        assert_eq!(split(96, 1, 1, 7), Split { out: 8, groups: 8, piece: 8, pieces: 1, tile: 4, side: 8 });
+        assert_eq!(split(7, 1, 1, 3), Split { out: 7, groups: 7, piece: 7, pieces: 1, tile: 3, side: 1 });
+        assert_eq!(split(32, 16, 16, 3), Split { out: 8, groups: 1, piece: 8, pieces: 2, tile: 3, side: 8 });
+        assert_eq!(split(3, 12, 1, 2), Split { out: 3, groups: 3, piece: 6, pieces: 6, tile: 2, side: 1 });
+        for (groups, channels, group_outputs) in [(12, 3, 2), (5, 7, 9), (8, 32, 1), (6, 10, 12)] {
+            let s = split(groups, channels, group_outputs, 3);
+            assert_eq!(s.piece * s.pieces, s.groups * channels);
+            assert!(s.piece % channels == 0 || channels % s.piece == 0);
+            assert_eq!(groups * group_outputs % s.out, 0);
+        }
+    }
+
+    #[test]
+    fn weights_that_do_not_fit_are_refused() {
+        let form = Form {
+            outputs: 64,
+            groups: 8,
+            channels: 32,
+            group_outputs: 8,
+            across: 11,
+            taps: 121,
+            stride: 1,
+            dilation: 1,
+        };
+        assert!(Split::of(&form).is_err());
+    }
+}

@@ -206,3 +206,41 @@ pub fn launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
     let blocks = planes.div_ceil(slots) * size(z.output) * below * beside;
     Ok(vec![Launch::map(0, params.words()?).on(Grid::Groups(blocks as u64))])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{MOST_REACH, MOST_STRIDE, MOST_TAPS};
+    use super::*;
+
+    /// Whatever is offered fits a block: a line of one thread, and the weights of a line of the kernel.
+    #[test]
+    fn lines_and_weights_fit_a_block() {
+        let mut longest = 0;
+        for stride in 1..=MOST_STRIDE {
+            for across in 1..=MOST_TAPS {
+                let most = MOST_REACH / (across - 1).max(1);
+                for dilation in (1..=most).filter(|d| *d < 20 || most - d < 20) {
+                    let (pitch, units) = line(1, stride, dilation, across);
+                    assert!(
+                        pitch <= SLAB,
+                        "stride {stride}, {across} taps, dilation {dilation}: {pitch} words"
+                    );
+                    // Vectors may start up to seven elements in front of the line.
+                    let reach = (RUN - 1) * stride + (across - 1) * dilation + 1;
+                    assert!(units * 8 >= reach + 7, "stride {stride}, {across} taps, dilation {dilation}");
+                    longest = longest.max(pitch);
+                }
+            }
+        }
+        assert!(longest > SLAB / 3 && MOST_TAPS * MOST_OUT <= WEIGHTS, "{longest}");
+    }
+
+    #[test]
+    fn parts_are_whole_segments() {
+        for (stride, dilation, taps) in [(1, 1, 8), (1, 8, 1), (1, 12, 2), (2, 1, 16), (3, 2, 12), (5, 7, 40)]
+        {
+            assert_eq!(part(stride, dilation), taps);
+            assert_eq!(taps * dilation % (RUN * stride), 0);
+        }
+    }
+}
