@@ -15,6 +15,7 @@ mod integer;
 mod matmul;
 mod micro;
 mod moves;
+mod narrow;
 mod operand;
 pub(crate) mod pointwise;
 mod pool;
@@ -32,7 +33,6 @@ mod windows;
 use crate::buffer::Pool;
 use crate::threads;
 use crate::value::{Out, Val};
-use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use kiln_backend::{BackendError, Shapes};
 use kiln_ir::{DType, Fact, Graph, Node, OpName, Tensor, TensorType};
@@ -275,10 +275,10 @@ impl<'a> NodeCx<'a> {
                 let part = |i: usize, n: usize| &wide[i * CONVERTED..][..n];
                 match dtype {
                     DType::F16 => threads::chunks(out.elems_mut::<f16>(), CONVERTED, 1, |i, y| {
-                        y.convert_from_f32_slice(part(i, y.len()));
+                        narrow::to_f16(part(i, y.len()), y);
                     }),
                     _ => threads::chunks(out.elems_mut::<bf16>(), CONVERTED, 1, |i, y| {
-                        y.convert_from_f32_slice(part(i, y.len()));
+                        narrow::to_bf16(part(i, y.len()), y);
                     }),
                 }
                 self.outs.push(out.done());
@@ -323,8 +323,8 @@ const CONVERTED: usize = 16 << 10;
 fn widen(v: &Val) -> Vec<f32> {
     let b = v.bytes();
     match (v.dtype(), v.view::<f16>(), v.view::<bf16>()) {
-        (DType::F16, Some(x), _) => converted(x, |x, y| x.convert_to_f32_slice(y)),
-        (DType::BF16, _, Some(x)) => converted(x, |x, y| x.convert_to_f32_slice(y)),
+        (DType::F16, Some(x), _) => converted(x, narrow::of_f16),
+        (DType::BF16, _, Some(x)) => converted(x, narrow::of_bf16),
         (DType::F16, ..) => b.as_chunks().0.iter().map(|c| f16::from_le_bytes(*c).to_f32()).collect(),
         (DType::BF16, ..) => b.as_chunks().0.iter().map(|c| bf16::from_le_bytes(*c).to_f32()).collect(),
         _ => b.as_chunks().0.iter().map(|c| f32::from_le_bytes(*c)).collect(),

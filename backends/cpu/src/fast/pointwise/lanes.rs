@@ -1,299 +1,338 @@
-//! Blocks of elements in registers: floats as f32, integers and truth values as i64.
+//! Evaluation of expressions over blocks of elements.
+//!
+//! Inputs that are stored as lanes hold them are read where they are, and the last step writes to the result's memory if it can.
 
-use super::math;
-use crate::fast::simd::vectorized;
-use half::slice::HalfFloatSliceExt;
+use super::code::{Code, From, Kind, Step};
+use super::loops;
+use crate::fast::narrow;
 use half::{bf16, f16};
-use kiln_ir::expr::{BinOp, CmpOp, Expr, Inst, Num, Scalar, UnOp};
-use kiln_ir::float::f8e4m3_to_f64;
-use kiln_ir::{DType, Elems, Tensor};
+use kiln_ir::DType;
+use kiln_ir::expr::{Expr, Inst, Num, Scalar, UnOp};
+use kiln_ir::float::{bf16_bits, f8e4m3_bits, f8e4m3_to_f64};
 
 /// Elements of a block.
-pub const BLOCK: usize = 512;
+pub const BLOCK: usize = 1024;
 
-/// A widened element.
-fn num(f: f64, i: i64, ty: DType) -> Num {
-    if ty.is_float() { Num::F(f) } else { Num::I(i) }
-}
-
-/// Stores one widened element of a type that the lanes do not convert themselves.
-fn encode(ty: DType, x: Num) -> Option<Tensor> {
-    let elems = match x {
-        Num::F(x) => Elems::F(vec![x]),
-        Num::I(x) => Elems::I(vec![x]),
-    };
-    Tensor::from_elems(ty, &[1], &elems)
-}
-
-/// The value of one instruction for a block.
+/// A block of numbers.
 enum Lane {
     F(Box<[f32]>),
-    I(Box<[i64]>),
+    I(Box<[i32]>),
+    L(Box<[i64]>),
 }
 
-/// Registers of one expression, and blocks of its inputs.
-pub struct Lanes {
+/// Numbers that are read.
+#[derive(Clone, Copy)]
+pub enum View<'a> {
+    F(&'a [f32]),
+    I(&'a [i32]),
+    L(&'a [i64]),
+}
+
+/// Numbers that are written.
+enum Target<'a> {
+    F(&'a mut [f32]),
+    I(&'a mut [i32]),
+    L(&'a mut [i64]),
+}
+
+/// Calls the same function of a lane's elements, whatever their type.
+macro_rules! each {
+    ($lane:expr, $kind:ident, $v:ident => $call:expr) => {
+        match $lane {
+            $kind::F($v) => $call,
+            $kind::I($v) => $call,
+            $kind::L($v) => $call,
+        }
+    };
+}
+
+impl Lane {
+    fn filled(kind: Kind, x: Num) -> Lane {
+        let (f, i) = match x {
+            Num::F(x) => (x as f32, 0),
+            Num::I(x) => (x as f32, x),
+        };
+        match kind {
+            Kind::F => Lane::F(vec![f; BLOCK].into()),
+            Kind::I => Lane::I(vec![i as i32; BLOCK].into()),
+            Kind::L => Lane::L(vec![i; BLOCK].into()),
+        }
+    }
+
+    fn view(&self, n: usize) -> View<'_> {
+        match self {
+            Lane::F(v) => View::F(&v[..n]),
+            Lane::I(v) => View::I(&v[..n]),
+            Lane::L(v) => View::L(&v[..n]),
+        }
+    }
+
+    fn target(&mut self, n: usize) -> Target<'_> {
+        match self {
+            Lane::F(v) => Target::F(&mut v[..n]),
+            Lane::I(v) => Target::I(&mut v[..n]),
+            Lane::L(v) => Target::L(&mut v[..n]),
+        }
+    }
+}
+
+/// Blocks of an expression's inputs, constants and values.
+pub struct Lanes<'a> {
+    code: Option<&'a Code>,
     inputs: Vec<Lane>,
-    regs: Vec<Lane>,
-    result: usize,
+    /// Memory of an input's block, read in place of its lane.
+    direct: Vec<Option<View<'a>>>,
+    /// The element that fills an input's whole lane.
+    filled: Vec<Option<usize>>,
+    constants: Vec<Lane>,
+    values: Vec<Lane>,
     scratch: Vec<Num>,
 }
 
-fn lane(ty: DType) -> Lane {
-    if ty.is_float() { Lane::F(vec![0.0; BLOCK].into()) } else { Lane::I(vec![0; BLOCK].into()) }
-}
-
-/// Whether [`Lanes::eval`] covers all its instructions. Else [`Lanes::eval_each`] does.
-pub fn supported(e: &Expr) -> bool {
-    e.insts.iter().all(|i| {
-        let float = |r: u16| e.insts[usize::from(r)].ty == DType::F32;
-        match i.op {
-            Scalar::Input(_) | Scalar::Select(..) => true,
-            Scalar::Float(_) => i.ty == DType::F32,
-            Scalar::Int(_) => !i.ty.is_float(),
-            Scalar::Un(UnOp::IsNan | UnOp::IsInf, a) => float(a),
-            Scalar::Un(UnOp::Not, _) => i.ty == DType::Bool,
-            Scalar::Un(op, a) => float(a) && unary(op).is_some(),
-            Scalar::Bin(op, a, _) if float(a) => binary(op).is_some(),
-            Scalar::Bin(BinOp::And | BinOp::Or | BinOp::Xor, ..) => i.ty == DType::Bool,
-            Scalar::Bin(op, ..) => matches!(i.ty, DType::I32 | DType::I64) && binary_i(op).is_some(),
-            Scalar::Cmp(_, a, _) => float(a) || !e.insts[usize::from(a)].ty.is_float(),
-            Scalar::Cast(_) => i.ty != DType::F8E4M3,
+impl<'a> Lanes<'a> {
+    /// Room for the inputs and values of an expression.
+    pub fn new(e: &Expr, code: Option<&'a Code>) -> Lanes<'a> {
+        let zeros = |kind: Kind| Lane::filled(kind, Num::I(0));
+        let result = || vec![zeros(Kind::of(e.result_type()))];
+        Lanes {
+            inputs: e.inputs.iter().map(|&t| zeros(Kind::of(t))).collect(),
+            direct: vec![None; e.inputs.len()],
+            filled: vec![None; e.inputs.len()],
+            constants: code
+                .into_iter()
+                .flat_map(|c| &c.constants)
+                .map(|&(k, x)| Lane::filled(k, x))
+                .collect(),
+            values: code.map_or_else(result, |c| c.lanes.iter().map(|&k| zeros(k)).collect()),
+            scratch: Vec::new(),
+            code,
         }
-    })
-}
-
-type F1 = fn(f32) -> f32;
-type F2 = fn(f32, f32) -> f32;
-type I2 = fn(i64, i64) -> i64;
-
-/// Functions for which a call per element is not a burden; the others are inlined in [`map_unary`].
-fn unary(op: UnOp) -> Option<F1> {
-    Some(match op {
-        UnOp::Neg | UnOp::Abs | UnOp::Recip | UnOp::Sqrt | UnOp::Exp | UnOp::Tanh => |x| x,
-        UnOp::Sign => |x| if x == 0.0 || x.is_nan() { x } else { x.signum() },
-        UnOp::Floor => f32::floor,
-        UnOp::Ceil => f32::ceil,
-        UnOp::Round => f32::round_ties_even,
-        UnOp::Trunc => f32::trunc,
-        UnOp::Log => libm::logf,
-        UnOp::Log1p => libm::log1pf,
-        UnOp::Erf => libm::erff,
-        UnOp::Sin => |x| libm::sin(x.into()) as f32,
-        UnOp::Cos => |x| libm::cos(x.into()) as f32,
-        _ => return None,
-    })
-}
-
-vectorized! {
-fn map_unary(op: UnOp, x: &[f32], y: &mut [f32]) {
-    #[inline(always)]
-    fn map(x: &[f32], y: &mut [f32], f: impl Fn(f32) -> f32) {
-        y.iter_mut().zip(x).for_each(|(y, &x)| *y = f(x));
     }
-    match op {
-        UnOp::Neg => map(x, y, |x| -x),
-        UnOp::Abs => map(x, y, f32::abs),
-        UnOp::Recip => map(x, y, |x| 1.0 / x),
-        UnOp::Sqrt => map(x, y, f32::sqrt),
-        UnOp::Exp => map(x, y, math::exp),
-        UnOp::Tanh => map(x, y, math::tanh),
-        UnOp::Floor => map(x, y, f32::floor),
-        UnOp::Ceil => map(x, y, f32::ceil),
-        UnOp::Round => map(x, y, f32::round_ties_even),
-        UnOp::Trunc => map(x, y, f32::trunc),
-        UnOp::Sign => map(x, y, |x| if x == 0.0 || x.is_nan() { x } else { 1f32.copysign(x) }),
-        op => {
-            if let Some(f) = unary(op) {
-                map(x, y, f);
+
+    /// Reads `n` elements of an input where they are, if they are stored as lanes hold them.
+    pub fn refer(&mut self, i: usize, ty: DType, bytes: &'a [u8], from: usize, n: usize) -> bool {
+        let size = ty.bits() as usize / 8;
+        let Some(bytes) = bytes.get(from * size..(from + n) * size) else { return false };
+        self.direct[i] = match ty {
+            _ if self.code.is_none() => None,
+            DType::F32 => bytemuck::try_cast_slice(bytes).ok().map(View::F),
+            DType::I32 => bytemuck::try_cast_slice(bytes).ok().map(View::I),
+            DType::I64 => bytemuck::try_cast_slice(bytes).ok().map(View::L),
+            _ => None,
+        };
+        self.direct[i].is_some()
+    }
+
+    /// Loads consecutive elements to a place in the block.
+    pub fn load(&mut self, i: usize, ty: DType, bytes: &[u8], at: usize, from: usize, n: usize) {
+        let size = ty.bits() as usize / 8;
+        let bytes = bytes.get(from * size..(from + n) * size).unwrap_or_default();
+        (self.direct[i], self.filled[i]) = (None, None);
+        match &mut self.inputs[i] {
+            Lane::F(v) => load_f(ty, bytes, &mut v[at..at + n]),
+            Lane::I(v) => load_i(ty, bytes, &mut v[at..at + n]),
+            Lane::L(v) => get(bytes, &mut v[at..at + n], i64::from_le_bytes),
+        }
+    }
+
+    /// Fills a part of the block with one element.
+    pub fn fill(&mut self, i: usize, ty: DType, bytes: &[u8], at: usize, from: usize, n: usize) {
+        if self.filled[i] == Some(from) {
+            self.direct[i] = None;
+            return;
+        }
+        self.load(i, ty, bytes, at, from, 1);
+        each!(&mut self.inputs[i], Lane, v => {
+            let x = v[at];
+            v[at..at + n].fill(x);
+        });
+        self.filled[i] = (n == BLOCK).then_some(from);
+    }
+
+    /// Computes a block and writes it to `out`, whose elements are of the result's type.
+    pub fn eval(&mut self, e: &Expr, n: usize, out: &mut [u8]) {
+        let Some(code) = self.code else {
+            self.eval_each(e, n);
+            return store(self.values[0].view(n), e.result_type(), out);
+        };
+        let result = e.result_type();
+        let (last, steps) = match code.steps.split_last() {
+            Some((last, steps)) if code.result == From::Lane(last.to) => (Some(last), steps),
+            _ => (None, &code.steps[..]),
+        };
+        steps.iter().for_each(|s| self.step(s, n, None));
+        if let Some(last) = last {
+            let direct = match result {
+                DType::F32 => bytemuck::try_cast_slice_mut(out).ok().map(Target::F),
+                DType::I32 => bytemuck::try_cast_slice_mut(out).ok().map(Target::I),
+                DType::I64 => bytemuck::try_cast_slice_mut(out).ok().map(Target::L),
+                _ => None,
+            };
+            let done = direct.is_some();
+            self.step(last, n, direct);
+            if done {
+                return;
+            }
+        }
+        store(self.view(code.result, n), result, out);
+    }
+
+    fn view(&self, from: From, n: usize) -> View<'_> {
+        match from {
+            From::Input(i) => self.direct[i].unwrap_or_else(|| self.inputs[i].view(n)),
+            From::Constant(i) => self.constants[i].view(n),
+            From::Lane(i) => self.values[i].view(n),
+        }
+    }
+
+    fn step(&mut self, s: &Step, n: usize, to: Option<Target<'_>>) {
+        // No operand is in the result's lane, which is out of its place meanwhile.
+        let mut own = std::mem::replace(&mut self.values[s.to], Lane::I(Box::default()));
+        let args = s.args.map(|a| self.view(a, n));
+        run(s.inst, args, to.unwrap_or_else(|| own.target(n)));
+        self.values[s.to] = own;
+    }
+
+    /// Evaluates lane by lane by the meaning of the expression.
+    fn eval_each(&mut self, e: &Expr, n: usize) {
+        let mut args = Vec::with_capacity(e.inputs.len());
+        for k in 0..n {
+            args.clear();
+            args.extend(self.inputs.iter().map(|l| match l {
+                Lane::F(v) => Num::F(v[k].into()),
+                Lane::I(v) => Num::I(v[k].into()),
+                Lane::L(v) => Num::I(v[k]),
+            }));
+            match (&mut self.values[0], e.eval(&args, &mut self.scratch)) {
+                (Lane::F(v), Num::F(x)) => v[k] = x as f32,
+                (Lane::I(v), Num::I(x)) => v[k] = x as i32,
+                (Lane::L(v), Num::I(x)) => v[k] = x,
+                (Lane::F(v), Num::I(x)) => v[k] = x as f32,
+                (Lane::I(v), Num::F(x)) => v[k] = x as i32,
+                (Lane::L(v), Num::F(x)) => v[k] = x as i64,
             }
         }
     }
 }
-}
 
-fn binary(op: BinOp) -> Option<F2> {
-    Some(match op {
-        BinOp::Add => |a, b| a + b,
-        BinOp::Sub => |a, b| a - b,
-        BinOp::Mul => |a, b| a * b,
-        BinOp::Div => |a, b| a / b,
-        BinOp::Min => |a, b| if a.is_nan() || b.is_nan() { f32::NAN } else { a.min(b) },
-        BinOp::Max => |a, b| if a.is_nan() || b.is_nan() { f32::NAN } else { a.max(b) },
-        BinOp::Pow => |a, b| libm::pow(a.into(), b.into()) as f32,
-        _ => return None,
-    })
-}
-
-vectorized! {
-fn map_binary(op: BinOp, a: &[f32], b: &[f32], y: &mut [f32]) {
-    #[inline(always)]
-    fn map(a: &[f32], b: &[f32], y: &mut [f32], f: impl Fn(f32, f32) -> f32) {
-        y.iter_mut().zip(a).zip(b).for_each(|((y, &a), &b)| *y = f(a, b));
-    }
-    match op {
-        BinOp::Add => map(a, b, y, |a, b| a + b),
-        BinOp::Sub => map(a, b, y, |a, b| a - b),
-        BinOp::Mul => map(a, b, y, |a, b| a * b),
-        BinOp::Div => map(a, b, y, |a, b| a / b),
-        BinOp::Min => map(a, b, y, |a, b| if a < b || a.is_nan() { a } else { b }),
-        BinOp::Max => map(a, b, y, |a, b| if a > b || a.is_nan() { a } else { b }),
-        op => {
-            if let Some(f) = binary(op) {
-                map(a, b, y, f);
+/// One instruction over views. The code has only instructions whose types are of these pairs.
+fn run(inst: Inst, [a, b, c]: [View<'_>; 3], y: Target<'_>) {
+    use View::{F, I, L};
+    match (inst.op, a, b, y) {
+        (Scalar::Un(op @ (UnOp::IsNan | UnOp::IsInf), _), F(x), _, Target::I(y)) => {
+            loops::test(op == UnOp::IsNan, x, y);
+        }
+        (Scalar::Un(op, _), F(x), _, Target::F(y)) => {
+            loops::unary(op, x, y);
+        }
+        (Scalar::Un(op, _), I(x), _, Target::I(y)) => loops::unary_int(op, x, y),
+        (Scalar::Un(op, _), L(x), _, Target::L(y)) => loops::unary_int(op, x, y),
+        (Scalar::Bin(op, ..), F(a), F(b), Target::F(y)) => {
+            loops::binary(op, a, b, y);
+        }
+        (Scalar::Bin(op, ..), I(a), I(b), Target::I(y)) => loops::binary_int(op, a, b, y),
+        (Scalar::Bin(op, ..), L(a), L(b), Target::L(y)) => loops::binary_int(op, a, b, y),
+        (Scalar::Cmp(op, ..), F(a), F(b), Target::I(y)) => loops::compare(op, a, b, y),
+        (Scalar::Cmp(op, ..), I(a), I(b), Target::I(y)) => loops::compare(op, a, b, y),
+        (Scalar::Cmp(op, ..), L(a), L(b), Target::I(y)) => loops::compare(op, a, b, y),
+        (Scalar::Select(..), I(s), F(a), Target::F(y)) => {
+            if let F(b) = c {
+                loops::select(s, a, b, y);
             }
         }
+        (Scalar::Select(..), I(s), I(a), Target::I(y)) => {
+            if let I(b) = c {
+                loops::select(s, a, b, y);
+            }
+        }
+        (Scalar::Select(..), I(s), L(a), Target::L(y)) => {
+            if let L(b) = c {
+                loops::select(s, a, b, y);
+            }
+        }
+        (Scalar::Cast(_), x, _, y) => cast(x, y, inst.ty),
+        _ => {}
     }
 }
-}
 
-fn binary_i(op: BinOp) -> Option<I2> {
-    Some(match op {
-        BinOp::Add => i64::wrapping_add,
-        BinOp::Sub => i64::wrapping_sub,
-        BinOp::Mul => i64::wrapping_mul,
-        BinOp::Min => i64::min,
-        BinOp::Max => i64::max,
-        BinOp::And | BinOp::BitAnd => |a, b| a & b,
-        BinOp::Or | BinOp::BitOr => |a, b| a | b,
-        BinOp::Xor | BinOp::BitXor => |a, b| a ^ b,
-        _ => return None,
-    })
-}
-
-fn compare<T: PartialOrd + Copy>(op: CmpOp, a: &[T], b: &[T], y: &mut [i64]) {
-    let f: fn(&T, &T) -> bool = match op {
-        CmpOp::Eq => |a, b| a == b,
-        CmpOp::Ne => |a, b| a != b,
-        CmpOp::Lt => |a, b| a < b,
-        CmpOp::Le => |a, b| a <= b,
-        CmpOp::Gt => |a, b| a > b,
-        CmpOp::Ge => |a, b| a >= b,
-    };
-    y.iter_mut().zip(a.iter().zip(b)).for_each(|(y, (a, b))| *y = f(a, b).into());
-}
-
-/// An integer as its type wraps it.
-fn wrap(x: i64, ty: DType) -> i64 {
-    match ty {
-        DType::I32 => (x as i32).into(),
-        DType::I8 => (x as i8).into(),
-        DType::U8 => (x as u8).into(),
-        DType::Bool => (x != 0).into(),
-        _ => x,
+fn cast(x: View<'_>, y: Target<'_>, ty: DType) {
+    use View::{F, I, L};
+    match (x, y) {
+        (I(x), Target::F(y)) if ty == DType::BF16 => each_bf16(x, y, f64::from),
+        (L(x), Target::F(y)) if ty == DType::BF16 => each_bf16(x, y, |x| x as f64),
+        (F(x), Target::F(y)) => {
+            y.copy_from_slice(x);
+            round(y, ty);
+        }
+        (I(x), Target::F(y)) => {
+            loops::convert(x, y);
+            round(y, ty);
+        }
+        (L(x), Target::F(y)) => {
+            loops::convert(x, y);
+            round(y, ty);
+        }
+        (x, Target::I(y)) if ty == DType::Bool => each!(x, View, x => loops::truths(x, y)),
+        (F(x), Target::I(y)) => {
+            loops::convert(x, y);
+            loops::wrap(ty, y);
+        }
+        (I(x), Target::I(y)) => {
+            y.copy_from_slice(x);
+            loops::wrap(ty, y);
+        }
+        (L(x), Target::I(y)) => {
+            loops::convert(x, y);
+            loops::wrap(ty, y);
+        }
+        (F(x), Target::L(y)) => loops::convert(x, y),
+        (I(x), Target::L(y)) => loops::convert(x, y),
+        (L(x), Target::L(y)) => y.copy_from_slice(x),
     }
+}
+
+/// Integers rounded once: through f32 they would be rounded twice.
+fn each_bf16<T: Copy>(x: &[T], y: &mut [f32], wide: impl Fn(T) -> f64) {
+    y.iter_mut().zip(x).for_each(|(y, &x)| *y = bf16::from_bits(bf16_bits(wide(x))).to_f32());
 }
 
 /// Rounds floats to those of a narrower type.
 fn round(x: &mut [f32], ty: DType) {
     match ty {
         DType::F16 => {
-            let mut narrow = [f16::ZERO; BLOCK];
-            let narrow = &mut narrow[..x.len()];
-            narrow.convert_from_f32_slice(x);
-            narrow.convert_to_f32_slice(x);
+            let mut short = [f16::ZERO; BLOCK];
+            let short = &mut short[..x.len()];
+            narrow::to_f16(x, short);
+            narrow::of_f16(short, x);
         }
         DType::BF16 => {
-            let mut narrow = [bf16::ZERO; BLOCK];
-            let narrow = &mut narrow[..x.len()];
-            narrow.convert_from_f32_slice(x);
-            narrow.convert_to_f32_slice(x);
+            let mut short = [bf16::ZERO; BLOCK];
+            let short = &mut short[..x.len()];
+            narrow::to_bf16(x, short);
+            narrow::of_bf16(short, x);
         }
+        DType::F8E4M3 => x.iter_mut().for_each(|x| *x = f8e4m3_to_f64(f8e4m3_bits((*x).into())) as f32),
         _ => {}
     }
 }
 
-impl Lanes {
-    /// Room for the registers of an expression.
-    pub fn new(e: &Expr) -> Lanes {
-        Lanes {
-            inputs: e.inputs.iter().map(|&t| lane(t)).collect(),
-            regs: e.insts.iter().map(|i| lane(i.ty)).collect(),
-            result: e.result.into(),
-            scratch: Vec::new(),
-        }
-    }
-
-    /// Loads `n` consecutive elements of an input to the start of its block.
-    pub fn load(&mut self, i: usize, ty: DType, bytes: &[u8], from: usize, n: usize) {
-        self.load_at(i, ty, bytes, 0, from, n);
-    }
-
-    /// Loads consecutive elements to a place in the block.
-    pub fn load_at(&mut self, i: usize, ty: DType, bytes: &[u8], at: usize, from: usize, n: usize) {
-        let size = ty.bits() as usize / 8;
-        let bytes = bytes.get(from * size..(from + n) * size).unwrap_or_default();
-        match &mut self.inputs[i] {
-            Lane::F(v) => load_f(ty, bytes, &mut v[at..at + n]),
-            Lane::I(v) => load_i(ty, bytes, &mut v[at..at + n]),
-        }
-    }
-
-    /// Fills a part of the block with one element.
-    pub fn fill(&mut self, i: usize, ty: DType, bytes: &[u8], at: usize, from: usize, n: usize) {
-        self.load_at(i, ty, bytes, at, from, 1);
-        match &mut self.inputs[i] {
-            Lane::F(v) => {
-                let x = v[at];
-                v[at..at + n].fill(x);
-            }
-            Lane::I(v) => {
-                let x = v[at];
-                v[at..at + n].fill(x);
-            }
-        }
-    }
-
-    /// Evaluates the first `n` lanes, instruction by instruction.
-    pub fn eval(&mut self, e: &Expr, n: usize) {
-        for (k, inst) in e.insts.iter().enumerate() {
-            let (before, now) = self.regs.split_at_mut(k);
-            if let Some(now) = now.first_mut() {
-                step(inst, &self.inputs, before, now, n);
-            }
-        }
-    }
-
-    /// Evaluates lane by lane by the meaning of the expression.
-    pub fn eval_each(&mut self, e: &Expr, n: usize) {
-        let mut args = Vec::with_capacity(e.inputs.len());
-        for k in 0..n {
-            args.clear();
-            args.extend(self.inputs.iter().map(|l| match l {
-                Lane::F(v) => Num::F(v[k].into()),
-                Lane::I(v) => Num::I(v[k]),
-            }));
-            let x = e.eval(&args, &mut self.scratch);
-            match (&mut self.regs[self.result], x) {
-                (Lane::F(v), Num::F(x)) => v[k] = x as f32,
-                (Lane::I(v), Num::I(x)) => v[k] = x,
-                (Lane::F(v), Num::I(x)) => v[k] = x as f32,
-                (Lane::I(v), Num::F(x)) => v[k] = x as i64,
-            }
-        }
-    }
-
-    /// Writes the result to as many elements as `out` holds.
-    pub fn store(&self, ty: DType, out: &mut [u8]) {
-        match (&self.regs[self.result], ty) {
-            (Lane::F(v), DType::F32) => put(out, v, f32::to_le_bytes),
-            (Lane::F(v), DType::F16) => match bytemuck::try_cast_slice_mut::<u8, f16>(out) {
-                Ok(out) => out.convert_from_f32_slice(&v[..out.len()]),
-                Err(_) => put(out, v, |x| f16::from_f32(x).to_le_bytes()),
-            },
-            (Lane::F(v), DType::BF16) => match bytemuck::try_cast_slice_mut::<u8, bf16>(out) {
-                Ok(out) => out.convert_from_f32_slice(&v[..out.len()]),
-                Err(_) => put(out, v, |x| bf16::from_f32(x).to_le_bytes()),
-            },
-            (Lane::I(v), DType::I64) => put(out, v, i64::to_le_bytes),
-            (Lane::I(v), DType::I32) => put(out, v, |x| (x as i32).to_le_bytes()),
-            (Lane::I(v), DType::I8 | DType::U8) => put(out, v, |x| [x as u8]),
-            (Lane::I(v), DType::Bool) => put(out, v, |x| [u8::from(x != 0)]),
-            (Lane::F(v), ty) => out.iter_mut().zip(v.iter()).for_each(|(o, &x)| {
-                *o = encode(ty, num(x.into(), 0, ty)).map_or(0, |t| t.bytes()[0]);
-            }),
-            (Lane::I(_), _) => {}
-        }
+/// Writes numbers as elements of a type.
+fn store(x: View<'_>, ty: DType, out: &mut [u8]) {
+    match (x, ty) {
+        (View::F(v), DType::F32) => put(out, v, f32::to_le_bytes),
+        (View::F(v), DType::F16) => match bytemuck::try_cast_slice_mut::<u8, f16>(out) {
+            Ok(out) => narrow::to_f16(v, out),
+            Err(_) => put(out, v, |x| f16::from_f32(x).to_le_bytes()),
+        },
+        (View::F(v), DType::BF16) => match bytemuck::try_cast_slice_mut::<u8, bf16>(out) {
+            Ok(out) => narrow::to_bf16(v, out),
+            Err(_) => put(out, v, |x| bf16::from_f32(x).to_le_bytes()),
+        },
+        (View::F(v), _) => put(out, v, |x| [f8e4m3_bits(x.into())]),
+        (View::L(v), _) => put(out, v, i64::to_le_bytes),
+        (View::I(v), DType::I32) => put(out, v, i32::to_le_bytes),
+        (View::I(v), DType::Bool) => loops::store_truths(v, out),
+        (View::I(v), _) => loops::convert(v, out),
     }
 }
 
@@ -309,107 +348,22 @@ fn load_f(ty: DType, b: &[u8], v: &mut [f32]) {
     match ty {
         DType::F32 => get(b, v, f32::from_le_bytes),
         DType::F16 => match bytemuck::try_cast_slice::<u8, f16>(b) {
-            Ok(b) => b.convert_to_f32_slice(v),
+            Ok(b) => narrow::of_f16(b, v),
             Err(_) => get(b, v, |c| f16::from_le_bytes(c).to_f32()),
         },
         DType::BF16 => match bytemuck::try_cast_slice::<u8, bf16>(b) {
-            Ok(b) => b.convert_to_f32_slice(v),
+            Ok(b) => narrow::of_bf16(b, v),
             Err(_) => get(b, v, |c| bf16::from_le_bytes(c).to_f32()),
         },
         _ => get(b, v, |[c]: [u8; 1]| f8e4m3_to_f64(c) as f32),
     }
 }
 
-fn load_i(ty: DType, b: &[u8], v: &mut [i64]) {
+fn load_i(ty: DType, b: &[u8], v: &mut [i32]) {
     match ty {
-        DType::I64 => get(b, v, i64::from_le_bytes),
-        DType::I32 => get(b, v, |c| i32::from_le_bytes(c).into()),
-        DType::I8 => get(b, v, |[c]: [u8; 1]| (c as i8).into()),
-        DType::Bool => get(b, v, |[c]: [u8; 1]| (c != 0).into()),
-        _ => get(b, v, |[c]: [u8; 1]| c.into()),
-    }
-}
-
-fn step(inst: &Inst, inputs: &[Lane], before: &[Lane], now: &mut Lane, n: usize) {
-    let at = |r: u16| &before[usize::from(r)];
-    match (inst.op, now) {
-        (Scalar::Input(i), now) => copy(&inputs[usize::from(i)], now, n),
-        (Scalar::Float(x), Lane::F(y)) => y[..n].fill(x as f32),
-        (Scalar::Int(x), Lane::I(y)) => y[..n].fill(wrap(x, inst.ty)),
-        (Scalar::Un(op, a), Lane::F(y)) => {
-            if let Lane::F(x) = at(a) {
-                map_unary(op, &x[..n], &mut y[..n]);
-            }
-        }
-        (Scalar::Un(op, a), Lane::I(y)) => match (op, at(a)) {
-            (UnOp::IsNan, Lane::F(x)) => test(&x[..n], y, f32::is_nan),
-            (UnOp::IsInf, Lane::F(x)) => test(&x[..n], y, f32::is_infinite),
-            (_, Lane::I(x)) => test(&x[..n], y, |x| x == 0),
-            _ => {}
-        },
-        (Scalar::Bin(op, a, b), Lane::F(y)) => {
-            if let (Lane::F(a), Lane::F(b)) = (at(a), at(b)) {
-                map_binary(op, &a[..n], &b[..n], &mut y[..n]);
-            }
-        }
-        (Scalar::Bin(op, a, b), Lane::I(y)) => {
-            if let (Lane::I(a), Lane::I(b), Some(f)) = (at(a), at(b), binary_i(op)) {
-                let pairs = y[..n].iter_mut().zip(a.iter().zip(b.iter()));
-                pairs.for_each(|(y, (&a, &b))| *y = wrap(f(a, b), inst.ty));
-            }
-        }
-        (Scalar::Cmp(op, a, b), Lane::I(y)) => match (at(a), at(b)) {
-            (Lane::F(a), Lane::F(b)) => compare(op, &a[..n], &b[..n], &mut y[..n]),
-            (Lane::I(a), Lane::I(b)) => compare(op, &a[..n], &b[..n], &mut y[..n]),
-            _ => {}
-        },
-        (Scalar::Select(c, a, b), now) => {
-            let Lane::I(c) = at(c) else { return };
-            match (at(a), at(b), now) {
-                (Lane::F(a), Lane::F(b), Lane::F(y)) => select(&c[..n], &a[..], &b[..], &mut y[..]),
-                (Lane::I(a), Lane::I(b), Lane::I(y)) => select(&c[..n], &a[..], &b[..], &mut y[..]),
-                _ => {}
-            }
-        }
-        (Scalar::Cast(a), now) => convert(at(a), now, inst.ty, n),
-        _ => {}
-    }
-}
-
-fn test<T: Copy>(x: &[T], y: &mut [i64], f: impl Fn(T) -> bool) {
-    y.iter_mut().zip(x).for_each(|(y, &x)| *y = f(x).into());
-}
-
-fn select<T: Copy>(c: &[i64], a: &[T], b: &[T], y: &mut [T]) {
-    let pairs = y.iter_mut().zip(c).zip(a.iter().zip(b));
-    pairs.for_each(|((y, &c), (&a, &b))| *y = if c != 0 { a } else { b });
-}
-
-fn copy(from: &Lane, to: &mut Lane, n: usize) {
-    match (from, to) {
-        (Lane::F(x), Lane::F(y)) => y[..n].copy_from_slice(&x[..n]),
-        (Lane::I(x), Lane::I(y)) => y[..n].copy_from_slice(&x[..n]),
-        _ => {}
-    }
-}
-
-fn convert(from: &Lane, to: &mut Lane, ty: DType, n: usize) {
-    match (from, to) {
-        (Lane::F(x), Lane::F(y)) => {
-            y[..n].copy_from_slice(&x[..n]);
-            round(&mut y[..n], ty);
-        }
-        (Lane::I(x), Lane::F(y)) => {
-            y[..n].iter_mut().zip(&x[..]).for_each(|(y, &x)| *y = x as f32);
-            round(&mut y[..n], ty);
-        }
-        (Lane::I(x), Lane::I(y)) => y[..n].iter_mut().zip(&x[..]).for_each(|(y, &x)| *y = wrap(x, ty)),
-        (Lane::F(x), Lane::I(y)) => y[..n].iter_mut().zip(&x[..]).for_each(|(y, &x)| {
-            *y = match ty {
-                DType::Bool => (x != 0.0).into(),
-                DType::I64 => x as i64,
-                ty => wrap((x as i32).into(), ty),
-            };
-        }),
+        DType::I32 => get(b, v, i32::from_le_bytes),
+        DType::I8 => loops::convert(bytemuck::cast_slice::<u8, i8>(b), v),
+        DType::Bool => loops::truths(b, v),
+        _ => loops::convert(b, v),
     }
 }

@@ -1,6 +1,8 @@
 //! Pointwise nodes, fused into one expression and evaluated over blocks of elements.
 
+mod code;
 mod lanes;
+mod loops;
 pub(super) mod math;
 mod plan;
 mod walk;
@@ -8,6 +10,7 @@ mod walk;
 use crate::fast::RunCx;
 use crate::threads::{self, Parts};
 use crate::value::{Out, Val};
+use code::Code;
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
 use kiln_ir::expr::Expr;
@@ -19,7 +22,7 @@ use walk::Walk;
 pub(crate) use plan::{Fused, covers, plan};
 
 /// Blocks that one task computes at least.
-const TASK: usize = 16;
+const TASK: usize = 8;
 
 /// Storage of an input's elements.
 enum Source<'a> {
@@ -62,13 +65,13 @@ pub(crate) fn run(
         })
         .collect();
     let size = dtype.bits() as usize / 8;
-    let simple = lanes::supported(expr);
+    let code = Code::of(expr);
     let points = Checkpoints::here();
     let bytes = out.bytes_mut();
     let count = bytes.len() / size.max(1);
     let parts = Parts::new(bytes);
     threads::ranges(count.div_ceil(BLOCK), TASK, |blocks| {
-        let mut lanes = Lanes::new(expr);
+        let mut lanes = Lanes::new(expr, code.as_ref());
         for (i, b) in blocks.enumerate() {
             if i % TASK == 0 {
                 points.pass();
@@ -76,40 +79,30 @@ pub(crate) fn run(
             let start = b * BLOCK;
             // SAFETY: blocks of different numbers are disjoint, and each is of one range.
             let chunk = unsafe { parts.part(start * size, (start + BLOCK) * size) };
-            block(expr, &sources, &mut lanes, start, chunk, simple);
+            block(expr, &sources, &mut lanes, start, chunk);
         }
     });
     Ok(out.done())
 }
 
-fn block(
-    expr: &Expr,
-    sources: &[Source<'_>],
-    lanes: &mut Lanes,
-    start: usize,
-    chunk: &mut [u8],
-    simple: bool,
-) {
+fn block<'a>(expr: &Expr, sources: &[Source<'a>], lanes: &mut Lanes<'a>, start: usize, chunk: &mut [u8]) {
     let size = (expr.result_type().bits() as usize / 8).max(1);
     let n = chunk.len() / size;
     for (i, s) in sources.iter().enumerate() {
         let ty = expr.inputs[i];
         match s {
-            Source::Output => lanes.load(i, ty, chunk, 0, n),
+            Source::Output => lanes.load(i, ty, chunk, 0, 0, n),
             Source::Given(v, walk) => {
+                let v: &'a Val = v;
                 walk.segments(start, n, |at, from, len, step| match step {
                     0 => lanes.fill(i, ty, v.bytes(), at, from, len),
-                    _ => lanes.load_at(i, ty, v.bytes(), at, from, len),
+                    _ if len == n && lanes.refer(i, ty, v.bytes(), from, n) => {}
+                    _ => lanes.load(i, ty, v.bytes(), at, from, len),
                 });
             }
         }
     }
-    if simple {
-        lanes.eval(expr, n);
-    } else {
-        lanes.eval_each(expr, n);
-    }
-    lanes.store(expr.result_type(), chunk);
+    lanes.eval(expr, n, chunk);
 }
 
 fn out_shape(node: &Node, args: &[Option<Val>], cx: &RunCx<'_>) -> Result<Vec<usize>, BackendError> {

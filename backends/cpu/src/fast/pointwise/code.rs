@@ -1,0 +1,165 @@
+//! An expression as steps over lanes: without casts that change nothing, with lanes that are used again.
+
+use kiln_ir::DType;
+use kiln_ir::expr::{BinOp, Expr, Inst, Num, Scalar, UnOp};
+
+/// Number types of lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Floats, as f32.
+    F,
+    /// Integers of at most 32 bits and truth values, as i32.
+    I,
+    /// Integers of 64 bits.
+    L,
+}
+
+impl Kind {
+    /// The lanes that hold elements of a type.
+    pub fn of(t: DType) -> Kind {
+        match t {
+            t if t.is_float() => Kind::F,
+            DType::I64 => Kind::L,
+            _ => Kind::I,
+        }
+    }
+}
+
+/// A source of an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    Input(usize),
+    Constant(usize),
+    Lane(usize),
+}
+
+/// An instruction with its operands and the lane of its result.
+#[derive(Debug)]
+pub struct Step {
+    pub inst: Inst,
+    pub args: [From; 3],
+    pub to: usize,
+}
+
+/// Steps of an expression.
+#[derive(Debug)]
+pub struct Code {
+    pub steps: Vec<Step>,
+    pub constants: Vec<(Kind, Num)>,
+    pub lanes: Vec<Kind>,
+    pub result: From,
+}
+
+/// Registers that an instruction reads; the first again where it reads fewer than three.
+fn operands(op: Scalar) -> Option<[u16; 3]> {
+    Some(match op {
+        Scalar::Input(_) | Scalar::Float(_) | Scalar::Int(_) => return None,
+        Scalar::Un(_, a) | Scalar::Cast(a) => [a, a, a],
+        Scalar::Bin(_, a, b) | Scalar::Cmp(_, a, b) => [a, b, a],
+        Scalar::Select(c, a, b) => [c, a, b],
+    })
+}
+
+/// Whether a cast leaves the numbers of lanes as they are.
+fn is_void(from: DType, to: DType) -> bool {
+    let (a, b) = (Kind::of(from), Kind::of(to));
+    from == to || a == b && (to == DType::F32 || to == DType::I32 || from == DType::Bool)
+}
+
+/// Whether loops have the instruction.
+fn covered(inst: Inst, args: [DType; 3]) -> bool {
+    let [a, b, c] = args.map(Kind::of);
+    let to = Kind::of(inst.ty);
+    match inst.op {
+        Scalar::Un(UnOp::IsNan | UnOp::IsInf, _) => a == Kind::F && inst.ty == DType::Bool,
+        Scalar::Un(UnOp::Not, _) => a == Kind::I && to == Kind::I,
+        Scalar::Un(UnOp::BitNot, _) => a == to && matches!(inst.ty, DType::I32 | DType::I64),
+        Scalar::Un(..) => a == to && matches!(inst.ty, DType::F32 | DType::I32 | DType::I64),
+        Scalar::Bin(BinOp::And | BinOp::Or | BinOp::Xor, ..) => [a, b, to] == [Kind::I; 3],
+        Scalar::Bin(BinOp::BitAnd | BinOp::BitOr | BinOp::BitXor | BinOp::Shl | BinOp::Shr, ..) => {
+            a == to && b == to && matches!(inst.ty, DType::I32 | DType::I64)
+        }
+        Scalar::Bin(..) => a == to && b == to && matches!(inst.ty, DType::F32 | DType::I32 | DType::I64),
+        Scalar::Cmp(..) => a == b && inst.ty == DType::Bool,
+        Scalar::Select(..) => a == Kind::I && b == to && c == to,
+        Scalar::Cast(_) | Scalar::Input(_) | Scalar::Float(_) | Scalar::Int(_) => true,
+    }
+}
+
+impl Code {
+    /// The steps; `None` where an instruction has no loop.
+    pub fn of(e: &Expr) -> Option<Code> {
+        let last = live(e);
+        let mut code =
+            Code { steps: Vec::new(), constants: Vec::new(), lanes: Vec::new(), result: From::Input(0) };
+        // Lanes with the number of values that still need them.
+        let mut needed: Vec<usize> = Vec::new();
+        let mut at: Vec<From> = Vec::with_capacity(e.insts.len());
+        for (k, inst) in e.insts.iter().enumerate() {
+            let ty = |r: u16| e.insts.get(usize::from(r)).map(|i| i.ty);
+            let from = match (inst.op, operands(inst.op)) {
+                // Nothing reads it.
+                _ if last[k] == 0 => From::Input(0),
+                (Scalar::Input(i), _) => From::Input(i.into()),
+                (_, None) => {
+                    code.constants.push((Kind::of(inst.ty), inst.value(&[], |_| Num::I(0))));
+                    From::Constant(code.constants.len() - 1)
+                }
+                (op, Some(regs)) => {
+                    let types = [ty(regs[0])?, ty(regs[1])?, ty(regs[2])?];
+                    let stored = k + 1 == e.insts.len() && Kind::of(types[0]) == Kind::of(inst.ty);
+                    let skipped = matches!(op, Scalar::Cast(_)) && (is_void(types[0], inst.ty) || stored);
+                    if !covered(*inst, types) {
+                        return None;
+                    }
+                    let args = regs.map(|r| at[usize::from(r)]);
+                    match skipped {
+                        true => args[0],
+                        false => {
+                            let to = code.lane(Kind::of(inst.ty), &mut needed, &args, last[k]);
+                            code.steps.push(Step { inst: *inst, args, to });
+                            From::Lane(to)
+                        }
+                    }
+                }
+            };
+            // A value under another name is needed as long as that is.
+            if let (From::Lane(lane), Scalar::Cast(_)) = (from, inst.op) {
+                needed[lane] = needed[lane].max(last[k]);
+            }
+            at.push(from);
+            needed.iter_mut().filter(|n| **n <= k).for_each(|n| *n = 0);
+        }
+        code.result = *at.get(usize::from(e.result))?;
+        Some(code)
+    }
+
+    /// A lane that no later step reads, nor this one.
+    fn lane(&mut self, kind: Kind, needed: &mut Vec<usize>, args: &[From; 3], until: usize) -> usize {
+        let free = |i: usize| needed[i] == 0 && self.lanes[i] == kind && !args.contains(&From::Lane(i));
+        let found = (0..needed.len()).find(|&i| free(i)).unwrap_or_else(|| {
+            needed.push(0);
+            self.lanes.push(kind);
+            needed.len() - 1
+        });
+        needed[found] = until;
+        found
+    }
+}
+
+/// The number of the last instruction that reads each one, its own at least; 0 of those that the result does not need.
+fn live(e: &Expr) -> Vec<usize> {
+    let mut last = vec![0; e.insts.len()];
+    if let Some(l) = last.get_mut(usize::from(e.result)) {
+        *l = e.insts.len();
+    }
+    for (k, inst) in e.insts.iter().enumerate().rev() {
+        let used = last[k] > 0;
+        for r in operands(inst.op).into_iter().flatten().filter(|_| used) {
+            if let Some(l) = last.get_mut(usize::from(r)) {
+                *l = (*l).max(k);
+            }
+        }
+    }
+    last
+}
