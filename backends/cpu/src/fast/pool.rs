@@ -1,17 +1,24 @@
-//! `pool` of floats: greatest and mean.
+//! `pool`: the rows of a window are combined side by side first, then the elements of the combined row that windows hold.
 
+use super::element::{has, with_element};
+use super::simd::vectorized;
 use super::windows::{Spatial, spatial};
 use super::{NodeCx, Types};
-use crate::threads;
+use crate::threads::{self, Parts};
+use crate::value::Out;
 use kiln_backend::BackendError;
 use kiln_backend::stop::Checkpoints;
-use kiln_ops::conv::window;
+use kiln_ops::conv::window::{self, Axis};
 use kiln_ops::layout::Layout;
 use kiln_ops::pool::{PoolOp, geometry};
+use kiln_ops::util::is_real;
 
-/// Whether the kernel covers a node: floats, and no p-norms.
+/// Taps that one task visits at least.
+const TASK: usize = 16 << 10;
+
+/// Whether the kernel covers a node: floats, or the greatest of integers.
 pub fn covers(t: &Types<'_>) -> bool {
-    t.all_real() && PoolOp::of(t.node.op.attrs()) != PoolOp::Lp
+    t.all_real() || PoolOp::of(t.node.op.attrs()) == PoolOp::Max && t.input(0).is_some_and(|x| has(x.dtype))
 }
 
 pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
@@ -20,126 +27,303 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let shape = cx.shape(0).to_vec();
     let axes = geometry(attrs, &window::dims(&shape)).ok();
     let axes = axes.and_then(|a| window::numbers(&a)).and_then(spatial);
-    let (Some(axes), Some(x), Some(out)) = (axes, cx.floats(0), cx.out_shape(0)) else { return Ok(false) };
-    if op == PoolOp::Lp || out.contains(&0) || shape.contains(&0) {
+    let (Some(axes), Some(out), Some(dtype)) = (axes, cx.out_shape(0), cx.out_dtype(0)) else {
+        return Ok(false);
+    };
+    let Ok(p) = attrs.int("p").map(|p| if op == PoolOp::Lp { p } else { 1 }) else { return Ok(false) };
+    if out.contains(&0) || shape.contains(&0) {
         return Ok(false);
     }
     let include_pad = attrs.bool("count_include_pad").unwrap_or(false);
-    if Layout::of(attrs) == Layout::ChannelsLast {
-        let channels = shape[shape.len() - 1];
-        return cx.write_floats(0, &out, |y| {
-            let last = Last { x: &x, axes: &axes, channels };
-            let row = axes[2].output as usize * channels;
-            let points = Checkpoints::here();
-            threads::chunks(y, row, 1, |i, y| {
-                points.pass();
-                match op {
-                    PoolOp::Max => last.max(i, y),
-                    _ => last.mean(i, y, include_pad),
-                }
-            });
-            Ok(())
-        });
+    let channels = match Layout::of(attrs) {
+        Layout::ChannelsLast => shape[shape.len() - 1],
+        _ => 1,
+    };
+    let job = Job { axes: &axes, channels, include_pad, p: i32::try_from(p).unwrap_or(i32::MAX) };
+    if !is_real(dtype) {
+        let Some(x) = cx.args[0].clone() else { return Ok(false) };
+        let mut y = Out::new(cx.pool, dtype, &out, &cx.node.name)?;
+        with_element!(dtype, T => job.greatest::<T>(x.view().unwrap_or_default(), y.elems_mut()), else return Ok(false));
+        cx.push(y.done());
+        return Ok(true);
     }
-    let inputs: usize = shape[2..].iter().product();
-    let windows: usize = out[2..].iter().product();
+    let Some(x) = cx.floats(0) else { return Ok(false) };
     cx.write_floats(0, &out, |y| {
-        let points = Checkpoints::here();
-        threads::chunks(y, windows, 1, |i, y| {
-            let x = &x[i * inputs..(i + 1) * inputs];
-            points.pass();
-            match op {
-                PoolOp::Max => plane(&axes, y, |d, h, w| max(&axes, x, d, h, w)),
-                _ => plane(&axes, y, |d, h, w| mean(&axes, x, d, h, w, include_pad)),
-            }
-        });
+        match op {
+            PoolOp::Max => job.greatest::<f32>(&x, y),
+            _ => job.sums(&x, y, op),
+        }
         Ok(())
     })
 }
 
-fn plane(axes: &Spatial, y: &mut [f32], f: impl Fn(i64, i64, i64) -> f32) {
-    let [_, h, w] = axes;
-    for (row, y) in y.chunks_exact_mut(w.output as usize).enumerate() {
-        let (od, oh) = (row as i64 / h.output, row as i64 % h.output);
-        y.iter_mut().enumerate().for_each(|(ow, y)| *y = f(od, oh, ow as i64));
-    }
+/// Element of which windows have a greatest one.
+trait Top: Copy + Send + Sync {
+    /// The result of a window without elements.
+    const LEAST: Self;
+    /// The greater, or a NaN.
+    fn top(self, x: Self) -> Self;
 }
 
-/// Calls `f` with every element under a window.
-fn under(axes: &Spatial, x: &[f32], at: [i64; 3], mut f: impl FnMut(f32)) {
-    let [d, h, w] = axes;
-    for (_, z) in d.taps(at[0]) {
-        for (_, y) in h.taps(at[1]) {
-            let row = &x[((z * h.input + y) * w.input) as usize..][..w.input as usize];
-            w.taps(at[2]).for_each(|(_, p)| f(row[p as usize]));
+macro_rules! top {
+    ($($t:ty: $least:expr, |$a:ident, $b:ident| $above:expr;)*) => {$(
+        impl Top for $t {
+            const LEAST: $t = $least;
+            #[inline(always)]
+            fn top(self, x: $t) -> $t {
+                let ($a, $b) = (self, x);
+                if $above { x } else { self }
+            }
+        }
+    )*};
+}
+top! {
+    f32: f32::NEG_INFINITY, |a, b| (b > a) | b.is_nan();
+    half::f16: half::f16::NEG_INFINITY, |a, b| b > a || b.is_nan();
+    half::bf16: half::bf16::NEG_INFINITY, |a, b| b > a || b.is_nan();
+    i8: i8::MIN, |a, b| b > a;
+    u8: u8::MIN, |a, b| b > a;
+    i32: i32::MIN, |a, b| b > a;
+    i64: i64::MIN, |a, b| b > a;
+}
+
+/// A pooling of images whose sizes are known.
+struct Job<'a> {
+    axes: &'a Spatial,
+    /// Elements side by side that are pooled alike: the channels where they are last, else 1.
+    channels: usize,
+    include_pad: bool,
+    /// Power of a norm.
+    p: i32,
+}
+
+impl Job<'_> {
+    /// Calls `line(image, [d, h], room, y)` for each row of the output; there is room for a row of x, and `more` elements.
+    fn rows<A: Copy + Default, T: Send>(
+        &self,
+        y: &mut [T],
+        more: usize,
+        line: impl Fn(usize, [i64; 2], &mut [A], &mut [T]) + Sync,
+    ) {
+        let [d, h, w] = self.axes;
+        let width = w.output as usize * self.channels;
+        let taps = (d.kernel * h.kernel + w.kernel) as usize * width;
+        let (rows, parts, points) = (y.len() / width, Parts::new(y), Checkpoints::here());
+        threads::ranges(rows, TASK.div_ceil(taps.max(1)), |range| {
+            let mut room = vec![A::default(); w.input as usize * self.channels + more];
+            for row in range {
+                points.pass();
+                let (image, at) = (row as i64 / (d.output * h.output), row as i64 % (d.output * h.output));
+                // SAFETY: each row belongs to one range.
+                let y = unsafe { parts.part(row * width, (row + 1) * width) };
+                line(image as usize, [at / h.output, at % h.output], &mut room, y);
+            }
+        });
+    }
+
+    /// Calls `f` with the rows of x under windows at rows `at` of the output.
+    fn under<T>(&self, x: &[T], image: usize, at: [i64; 2], mut f: impl FnMut(&[T])) {
+        let [d, h, w] = self.axes;
+        let width = w.input as usize * self.channels;
+        for (_, z) in d.taps(at[0]) {
+            for (_, y) in h.taps(at[1]) {
+                let row = (image as i64 * d.input + z) * h.input + y;
+                f(&x[row as usize * width..][..width]);
+            }
+        }
+    }
+
+    fn greatest<T: Top + Default>(&self, x: &[T], y: &mut [T]) {
+        self.rows(y, 0, |image, at, combined: &mut [T], y| {
+            combined.fill(T::LEAST);
+            self.under(x, image, at, |row| highest(row, 1, combined));
+            y.fill(T::LEAST);
+            self.along(|from, to, n, stride| {
+                self.apart(&combined[from..], stride, &mut y[to..to + n], highest)
+            });
+        });
+    }
+
+    fn sums(&self, x: &[f32], y: &mut [f32], op: PoolOp) {
+        let [d, h, w] = self.axes;
+        let count = |a: &Axis<i64>, o: i64| match self.include_pad {
+            true => a.padded_taps(o),
+            false => a.taps(o).count() as i64,
+        };
+        let counts: Vec<f64> = (0..w.output).map(|o| count(w, o) as f64).collect();
+        let width = w.output as usize * self.channels;
+        let power = if op == PoolOp::Lp { self.p } else { 0 };
+        self.rows(y, width, |image, at, combined: &mut [f64], y| {
+            combined.fill(0.0);
+            let (combined, all) = combined.split_at_mut(w.input as usize * self.channels);
+            self.under(x, image, at, |row| powers(row, power, combined));
+            self.along(|from, to, n, stride| {
+                self.apart(&combined[from..], stride, &mut all[to..to + n], add)
+            });
+            match op {
+                PoolOp::Lp => roots(all, self.p, y),
+                _ => {
+                    let rows = (count(d, at[0]) * count(h, at[1])) as f64;
+                    means(all, rows, &counts, self.channels, y);
+                }
+            }
+        });
+    }
+
+    /// Combines positions of y with those of x that are `stride` apart.
+    fn apart<T>(&self, x: &[T], stride: usize, y: &mut [T], f: fn(&[T], usize, &mut [T])) {
+        let c = self.channels;
+        match (stride, c) {
+            (1, _) | (_, 1) => f(x, stride, y),
+            _ => y.chunks_exact_mut(c).enumerate().for_each(|(i, y)| f(&x[i * stride * c..][..c], 1, y)),
+        }
+    }
+
+    /// Calls `f(from, to, n, stride)` for each tap along a row: elements `to..to + n` of the output have it `stride` positions
+    /// apart from element `from` of the row on.
+    fn along(&self, mut f: impl FnMut(usize, usize, usize, usize)) {
+        let w = &self.axes[2];
+        let round_up = |x: i64| (x + w.stride - 1).div_euclid(w.stride);
+        for k in 0..w.kernel {
+            let shift = k * w.dilation - w.begin;
+            let first = round_up(-shift).max(0);
+            let after = round_up(w.input - shift).min(w.output);
+            if first < after {
+                let [from, to, n] = [first * w.stride + shift, first, after - first];
+                f(
+                    from as usize * self.channels,
+                    to as usize * self.channels,
+                    n as usize * self.channels,
+                    w.stride as usize,
+                );
+            }
         }
     }
 }
 
-fn max(axes: &Spatial, x: &[f32], d: i64, h: i64, w: i64) -> f32 {
-    let mut top = f32::NEG_INFINITY;
-    under(axes, x, [d, h, w], |x| top = if x > top || x.is_nan() { x } else { top });
-    top
-}
-
-fn mean(axes: &Spatial, x: &[f32], d: i64, h: i64, w: i64, include_pad: bool) -> f32 {
-    let (mut sum, mut count) = (0f64, 0i64);
-    under(axes, x, [d, h, w], |x| {
-        sum += f64::from(x);
-        count += 1;
-    });
-    let padded = [d, h, w].iter().zip(axes).map(|(&o, a)| a.padded_taps(o)).product();
-    let divisor = if include_pad { padded } else { count };
-    if divisor == 0 { 0.0 } else { (sum / divisor as f64) as f32 }
-}
-
-/// Images with channels last: the channels of a window side by side.
-struct Last<'a> {
-    x: &'a [f32],
-    axes: &'a Spatial,
-    channels: usize,
-}
-
-impl Last<'_> {
-    /// Calls `f` with the channels of every element under window `w` of a row of the output.
-    fn under(&self, row: usize, w: usize, mut f: impl FnMut(&[f32])) -> [i64; 3] {
-        let [d, h, wide] = self.axes;
-        let row = row as i64;
-        let image = row / (d.output * h.output);
-        let at = [row / h.output % d.output, row % h.output, w as i64];
-        for (_, z) in d.taps(at[0]) {
-            for (_, y) in h.taps(at[1]) {
-                for (_, x) in wide.taps(at[2]) {
-                    let position = ((image * d.input + z) * h.input + y) * wide.input + x;
-                    f(&self.x[position as usize * self.channels..][..self.channels]);
+vectorized! {
+    /// The greater of each element and every `stride`-th one of x.
+    fn highest<T: Top>(x: &[T], stride: usize, y: &mut [T]) {
+        let n = y.len().min(x.len().div_ceil(stride));
+        let y = &mut y[..n];
+        match stride {
+            1 => {
+                let x = &x[..n];
+                for i in 0..n {
+                    y[i] = y[i].top(x[i]);
+                }
+            }
+            2 => {
+                for (y, x) in y.iter_mut().zip(x.as_chunks::<2>().0) {
+                    *y = y.top(x[0]);
+                }
+                odd_end(x, y, T::top);
+            }
+            _ => {
+                for i in 0..n {
+                    y[i] = y[i].top(x[i * stride]);
                 }
             }
         }
-        at
     }
+}
 
-    fn max(&self, row: usize, y: &mut [f32]) {
-        for (w, y) in y.chunks_exact_mut(self.channels).enumerate() {
-            y.fill(f32::NEG_INFINITY);
-            self.under(row, w, |x| {
-                y.iter_mut().zip(x).for_each(|(y, &x)| *y = if x > *y || x.is_nan() { x } else { *y });
-            });
+vectorized! {
+    /// Adds every `stride`-th element of x.
+    fn add(x: &[f64], stride: usize, y: &mut [f64]) {
+        let n = y.len().min(x.len().div_ceil(stride));
+        let y = &mut y[..n];
+        match stride {
+            1 => {
+                let x = &x[..n];
+                for i in 0..n {
+                    y[i] += x[i];
+                }
+            }
+            2 => {
+                for (y, x) in y.iter_mut().zip(x.as_chunks::<2>().0) {
+                    *y += x[0];
+                }
+                odd_end(x, y, |y, x| y + x);
+            }
+            _ => {
+                for i in 0..n {
+                    y[i] += x[i * stride];
+                }
+            }
         }
     }
+}
 
-    fn mean(&self, row: usize, y: &mut [f32], include_pad: bool) {
-        let mut sums = vec![0f64; self.channels];
-        for (w, y) in y.chunks_exact_mut(self.channels).enumerate() {
-            sums.fill(0.0);
-            let mut count = 0i64;
-            let at = self.under(row, w, |x| {
-                sums.iter_mut().zip(x).for_each(|(s, &x)| *s += f64::from(x));
-                count += 1;
-            });
-            let padded = at.iter().zip(self.axes).map(|(&o, a)| a.padded_taps(o)).product();
-            let divisor = if include_pad { padded } else { count };
-            let scale = |s: f64| if divisor == 0 { 0.0 } else { (s / divisor as f64) as f32 };
-            y.iter_mut().zip(&sums).for_each(|(y, &s)| *y = scale(s));
+/// The element of the last pair, where it has no second one.
+#[inline(always)]
+fn odd_end<T: Copy>(x: &[T], y: &mut [T], f: impl Fn(T, T) -> T) {
+    if y.len() * 2 > x.len()
+        && let (Some(y), Some(&x)) = (y.last_mut(), x.last())
+    {
+        *y = f(*y, x);
+    }
+}
+
+vectorized! {
+    /// Adds the elements themselves by power 0, or else powers of their magnitudes.
+    fn powers(x: &[f32], p: i32, y: &mut [f64]) {
+        let n = y.len().min(x.len());
+        let (x, y) = (&x[..n], &mut y[..n]);
+        match p {
+            0 => {
+                for i in 0..n {
+                    y[i] += f64::from(x[i]);
+                }
+            }
+            1 => {
+                for i in 0..n {
+                    y[i] += f64::from(x[i].abs());
+                }
+            }
+            2 => {
+                for i in 0..n {
+                    y[i] += f64::from(x[i]) * f64::from(x[i]);
+                }
+            }
+            p => {
+                for i in 0..n {
+                    y[i] += f64::from(x[i].abs()).powi(p);
+                }
+            }
         }
+    }
+}
+
+vectorized! {
+    /// Sums by the number of their elements: so many rows, and the columns of each window. Of none the mean is 0.
+    fn means(sums: &[f64], rows: f64, columns: &[f64], channels: usize, y: &mut [f32]) {
+        if channels == 1 {
+            let n = y.len().min(sums.len()).min(columns.len());
+            let (sums, columns, y) = (&sums[..n], &columns[..n], &mut y[..n]);
+            for i in 0..n {
+                let count = rows * columns[i];
+                let mean = (sums[i] / count) as f32;
+                y[i] = if count == 0.0 { 0.0 } else { mean };
+            }
+            return;
+        }
+        for ((y, sums), columns) in y.chunks_exact_mut(channels).zip(sums.chunks_exact(channels)).zip(columns) {
+            let count = rows * columns;
+            for (y, s) in y.iter_mut().zip(sums) {
+                *y = if count == 0.0 { 0.0 } else { (s / count) as f32 };
+            }
+        }
+    }
+}
+
+/// Norms of sums of powers.
+fn roots(sums: &[f64], p: i32, y: &mut [f32]) {
+    for (y, &s) in y.iter_mut().zip(sums) {
+        *y = match p {
+            1 => s,
+            2 => s.sqrt(),
+            p => libm::pow(s, 1.0 / f64::from(p)),
+        } as f32;
     }
 }
