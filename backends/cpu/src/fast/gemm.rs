@@ -73,6 +73,18 @@ impl Left for Strided<'_> {
 impl Right for Strided<'_> {
     fn pack(&self, k: Range<usize>, cols: Range<usize>, nr: usize, out: &mut [f32]) {
         let n = cols.len();
+        if self.row == 1 && self.col != 1 {
+            // Rows of the matrix's transpose are read in order.
+            out.fill(0.0);
+            for j in 0..n {
+                let start = (cols.start + j) * self.col;
+                let column = &self.data[start + k.start..start + k.end];
+                for (line, &x) in out.chunks_exact_mut(nr).zip(column) {
+                    line[j] = x;
+                }
+            }
+            return;
+        }
         for (p, line) in k.clone().zip(out.chunks_exact_mut(nr)) {
             let (now, rest) = line.split_at_mut(n);
             let start = p * self.row + cols.start * self.col;

@@ -81,17 +81,20 @@ mod x86 {
     use std::arch::x86_64::*;
 
     /// Products by VNNI: two products of words are added to a sum of 32 bits at once.
+    ///
+    /// Loops by index: closures would stay functions of their own where vectors are passed in memory.
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
     pub fn vnni(a: [&[i16]; TILE], b: [&[i16]; TILE]) -> [[i32; TILE]; TILE] {
         let mut sums = [[_mm512_setzero_si512(); TILE]; TILE];
-        let (a, b) = (a.map(|a| a.as_chunks::<STEP>().0), b.map(|b| b.as_chunks::<STEP>().0));
-        let steps = a.iter().chain(&b).map(|v| v.len()).min().unwrap_or(0);
-        for k in 0..steps {
-            // SAFETY: each chunk is as long as a register; loads need no alignment.
-            let (x, y) = unsafe {
-                let load = |c: &[i16; STEP]| _mm512_loadu_si512(c.as_ptr().cast());
-                (a.map(|a| load(&a[k])), b.map(|b| load(&b[k])))
-            };
+        for k in 0..steps(&a, &b, STEP) {
+            let (mut x, mut y) = ([_mm512_setzero_si512(); TILE], [_mm512_setzero_si512(); TILE]);
+            for i in 0..TILE {
+                // SAFETY: each vector has so many registers of words; loads need no alignment.
+                unsafe {
+                    x[i] = _mm512_loadu_si512(a[i].as_ptr().add(k * STEP).cast());
+                    y[i] = _mm512_loadu_si512(b[i].as_ptr().add(k * STEP).cast());
+                }
+            }
             for i in 0..TILE {
                 for j in 0..TILE {
                     sums[i][j] = _mm512_dpwssd_epi32(sums[i][j], x[i], y[j]);
@@ -107,30 +110,38 @@ mod x86 {
         out
     }
 
+    /// Registers of `step` words that all vectors have.
+    #[inline(always)]
+    fn steps(a: &[&[i16]; TILE], b: &[&[i16]; TILE], step: usize) -> usize {
+        let mut least = a[0].len();
+        for i in 0..TILE {
+            least = least.min(a[i].len()).min(b[i].len());
+        }
+        least / step
+    }
+
     /// Products by AVX2: pairs of products are added, then added to sums.
     #[target_feature(enable = "avx2")]
     pub fn avx2(a: [&[i16]; TILE], b: [&[i16]; TILE]) -> [[i32; TILE]; TILE] {
         const HALF: usize = STEP / 2;
         let mut out = [[0; TILE]; TILE];
-        let (a, b) = (a.map(|a| a.as_chunks::<HALF>().0), b.map(|b| b.as_chunks::<HALF>().0));
-        let steps = a.iter().chain(&b).map(|v| v.len()).min().unwrap_or(0);
-        for (a, out) in a.iter().zip(&mut out) {
+        let steps = steps(&a, &b, HALF);
+        for i in 0..TILE {
             let mut sums = [_mm256_setzero_si256(); TILE];
             for k in 0..steps {
-                // SAFETY: each chunk is as long as a register; loads need no alignment.
-                let (x, y) = unsafe {
-                    let load = |c: &[i16; HALF]| _mm256_loadu_si256(c.as_ptr().cast());
-                    (load(&a[k]), b.map(|b| load(&b[k])))
-                };
+                // SAFETY: each vector has so many registers of words; loads need no alignment.
+                let x = unsafe { _mm256_loadu_si256(a[i].as_ptr().add(k * HALF).cast()) };
                 for j in 0..TILE {
-                    sums[j] = _mm256_add_epi32(sums[j], _mm256_madd_epi16(x, y[j]));
+                    // SAFETY: as above.
+                    let y = unsafe { _mm256_loadu_si256(b[j].as_ptr().add(k * HALF).cast()) };
+                    sums[j] = _mm256_add_epi32(sums[j], _mm256_madd_epi16(x, y));
                 }
             }
             for j in 0..TILE {
                 let mut lanes = [0i32; 8];
                 // SAFETY: the array is as long as a register; stores need no alignment.
                 unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), sums[j]) };
-                out[j] = lanes.iter().fold(0i32, |s, &x| s.wrapping_add(x));
+                out[i][j] = lanes.iter().fold(0i32, |s, &x| s.wrapping_add(x));
             }
         }
         out

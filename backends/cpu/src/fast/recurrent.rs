@@ -1,7 +1,7 @@
 //! `rnn`, `gru` and `lstm`: one product for the inputs of all steps, then step by step all sequences together.
 
 use super::gemm::{Bias, Size, Strided, floats, floats_mut, gemm, scratch};
-use super::pointwise::math::{exp, tanh};
+use super::pointwise::math::{exp, log1p, tanh};
 use super::simd::vectorized;
 use super::{Floats, NodeCx, Types};
 use crate::threads::{self, Parts};
@@ -324,25 +324,35 @@ vectorized! {
     }
 }
 
+/// Replaces every element by an expression of it; a closure might stay a function of its own, which is not vectorized.
+macro_rules! set {
+    ($x:ident, |$e:ident| $body:expr) => {
+        for x in $x.iter_mut() {
+            let $e = *x;
+            *x = $body;
+        }
+    };
+}
+
 vectorized! {
     /// An activation of every element.
     fn apply(f: Activation, x: &mut [f32]) {
         let (name, a, b) = f;
         match name {
-            "tanh" => x.iter_mut().for_each(|x| *x = tanh(*x)),
-            "sigmoid" => x.iter_mut().for_each(|x| *x = 1.0 / (1.0 + exp(-*x))),
-            "relu" => x.iter_mut().for_each(|x| *x = if *x < 0.0 { 0.0 } else { *x }),
-            "softsign" => x.iter_mut().for_each(|x| *x /= 1.0 + x.abs()),
-            "softplus" => x.iter_mut().for_each(|x| {
-                let positive = if *x < 0.0 { 0.0 } else { *x };
-                *x = positive + libm::log1pf(exp(-x.abs()));
+            "tanh" => set!(x, |x| tanh(x)),
+            "sigmoid" => set!(x, |x| 1.0 / (1.0 + exp(-x))),
+            "relu" => set!(x, |x| if x < 0.0 { 0.0 } else { x }),
+            "softsign" => set!(x, |x| x / (1.0 + x.abs())),
+            "softplus" => set!(x, |x| {
+                let positive = if x < 0.0 { 0.0 } else { x };
+                positive + log1p(exp(-x.abs()))
             }),
-            "affine" => x.iter_mut().for_each(|x| *x = a * *x + b),
-            "leakyrelu" => x.iter_mut().for_each(|x| *x = if *x < 0.0 { a * *x } else { *x }),
-            "thresholdedrelu" => x.iter_mut().for_each(|x| *x = if *x <= a { 0.0 } else { *x }),
-            "scaledtanh" => x.iter_mut().for_each(|x| *x = a * tanh(b * *x)),
-            "hardsigmoid" => x.iter_mut().for_each(|x| *x = (a * *x + b).clamp(0.0, 1.0)),
-            _ => x.iter_mut().for_each(|x| *x = if *x < 0.0 { a * libm::expm1f(*x) } else { *x }),
+            "affine" => set!(x, |x| a * x + b),
+            "leakyrelu" => set!(x, |x| if x < 0.0 { a * x } else { x }),
+            "thresholdedrelu" => set!(x, |x| if x <= a { 0.0 } else { x }),
+            "scaledtanh" => set!(x, |x| a * tanh(b * x)),
+            "hardsigmoid" => set!(x, |x| (a * x + b).clamp(0.0, 1.0)),
+            _ => set!(x, |x| if x < 0.0 { a * libm::expm1f(x) } else { x }),
         }
     }
 }

@@ -149,7 +149,14 @@ fn fold(x: &[f32], start: f64, f: impl Fn(f64, f32) -> f64, join: impl Fn(f64, f
             acc[i] = f(acc[i], c[i]);
         }
     }
-    let all = acc.into_iter().fold(start, &join);
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            acc[i] = join(acc[i], acc[i + width]);
+        }
+        width /= 2;
+    }
+    let all = join(start, acc[0]);
     rest.iter().fold(all, |a, &x| join(a, f(start, x)))
 }
 
@@ -180,7 +187,15 @@ vectorized! {
 vectorized! {
     /// Σe^(x − top).
     pub fn sum_exp(x: &[f32], top: f32) -> f64 {
-        fold(x, 0.0, |a, x| a + f64::from(exp(x - top)), |a, b| a + b)
+        let mut acc = [0f64; LANES];
+        let (whole, rest) = x.as_chunks::<LANES>();
+        for c in whole {
+            for i in 0..LANES {
+                acc[i] += f64::from(exp(c[i] - top));
+            }
+        }
+        let rest: f64 = rest.iter().map(|&x| f64::from(exp(x - top))).sum();
+        acc.iter().sum::<f64>() + rest
     }
 }
 vectorized! {
@@ -211,7 +226,18 @@ vectorized! {
                 acc[i] = max(acc[i], c[i]);
             }
         }
-        acc.iter().chain(rest).fold(f32::NEG_INFINITY, |a, &b| max(a, b))
+        let mut width = 2 * LANES;
+        while width > 0 {
+            for i in 0..width {
+                acc[i] = max(acc[i], acc[i + width]);
+            }
+            width /= 2;
+        }
+        let mut all = acc[0];
+        for &x in rest {
+            all = max(all, x);
+        }
+        all
     }
 }
 vectorized! {
@@ -224,7 +250,18 @@ vectorized! {
                 acc[i] = min(acc[i], c[i]);
             }
         }
-        acc.iter().chain(rest).fold(f32::INFINITY, |a, &b| min(a, b))
+        let mut width = 2 * LANES;
+        while width > 0 {
+            for i in 0..width {
+                acc[i] = min(acc[i], acc[i + width]);
+            }
+            width /= 2;
+        }
+        let mut all = acc[0];
+        for &x in rest {
+            all = min(all, x);
+        }
+        all
     }
 }
 
@@ -273,28 +310,36 @@ vectorized! {
     /// Adds rows to sums of columns.
     pub fn add(x: &[f32], l: Lines, acc: &mut [f64]) {
         for row in rows(x, l, acc.len()) {
-            acc.iter_mut().zip(row).for_each(|(a, &x)| *a += f64::from(x));
+            for (a, &x) in acc.iter_mut().zip(row) {
+                *a += f64::from(x);
+            }
         }
     }
 }
 vectorized! {
     fn add_magnitudes(x: &[f32], l: Lines, acc: &mut [f64]) {
         for row in rows(x, l, acc.len()) {
-            acc.iter_mut().zip(row).for_each(|(a, &x)| *a += f64::from(x.abs()));
+            for (a, &x) in acc.iter_mut().zip(row) {
+                *a += f64::from(x.abs());
+            }
         }
     }
 }
 vectorized! {
     fn add_squares(x: &[f32], l: Lines, acc: &mut [f64]) {
         for row in rows(x, l, acc.len()) {
-            acc.iter_mut().zip(row).for_each(|(a, &x)| *a += f64::from(x) * f64::from(x));
+            for (a, &x) in acc.iter_mut().zip(row) {
+                *a += f64::from(x) * f64::from(x);
+            }
         }
     }
 }
 vectorized! {
     fn multiply_rows(x: &[f32], l: Lines, acc: &mut [f64]) {
         for row in rows(x, l, acc.len()) {
-            acc.iter_mut().zip(row).for_each(|(a, &x)| *a *= f64::from(x));
+            for (a, &x) in acc.iter_mut().zip(row) {
+                *a *= f64::from(x);
+            }
         }
     }
 }
@@ -302,7 +347,9 @@ vectorized! {
     /// Adds e^(x − top) of rows to sums of columns.
     pub fn add_exps(x: &[f32], l: Lines, top: &[f32], acc: &mut [f64]) {
         for row in rows(x, l, acc.len()) {
-            acc.iter_mut().zip(row.iter().zip(top)).for_each(|(a, (&x, &t))| *a += f64::from(exp(x - t)));
+            for (a, (&x, &t)) in acc.iter_mut().zip(row.iter().zip(top)) {
+                *a += f64::from(exp(x - t));
+            }
         }
     }
 }
@@ -311,9 +358,8 @@ vectorized! {
     pub fn extreme_rows(x: &[f32], l: Lines, y: &mut [f32], greatest: bool) {
         y.fill(if greatest { f32::NEG_INFINITY } else { f32::INFINITY });
         for row in rows(x, l, y.len()) {
-            match greatest {
-                true => y.iter_mut().zip(row).for_each(|(y, &x)| *y = max(*y, x)),
-                false => y.iter_mut().zip(row).for_each(|(y, &x)| *y = min(*y, x)),
+            for (y, &x) in y.iter_mut().zip(row) {
+                *y = if greatest { max(*y, x) } else { min(*y, x) };
             }
         }
     }

@@ -57,9 +57,13 @@ vectorized! {
     /// The softmax of one row.
     pub fn row(x: &[f32], y: &mut [f32]) {
         let top = greatest(x);
-        y.iter_mut().zip(x).for_each(|(y, &x)| *y = exp(x - top));
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = exp(x - top);
+        }
         let scale = (1.0 / sum(y)) as f32;
-        y.iter_mut().for_each(|y| *y *= scale);
+        for y in y {
+            *y *= scale;
+        }
     }
 }
 
@@ -67,9 +71,13 @@ vectorized! {
     /// The softmax of one row, in its own memory.
     pub fn row_in_place(x: &mut [f32]) {
         let top = greatest(x);
-        x.iter_mut().for_each(|x| *x = exp(*x - top));
+        for x in x.iter_mut() {
+            *x = exp(*x - top);
+        }
         let scale = (1.0 / sum(x)) as f32;
-        x.iter_mut().for_each(|x| *x *= scale);
+        for x in x {
+            *x *= scale;
+        }
     }
 }
 
@@ -77,7 +85,9 @@ vectorized! {
     fn log_row(x: &[f32], y: &mut [f32]) {
         let top = greatest(x);
         let log = libm::log(sum_exp(x, top));
-        y.iter_mut().zip(x).for_each(|(y, &x)| *y = (f64::from(x - top) - log) as f32);
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = (f64::from(x - top) - log) as f32;
+        }
     }
 }
 
@@ -111,7 +121,11 @@ vectorized! {
         let columns = y.iter_mut().zip(x).zip(top.iter().zip(sums));
         match log {
             true => columns.for_each(|((y, &x), (&t, &s))| *y = (f64::from(x - t) - libm::log(s)) as f32),
-            false => columns.for_each(|((y, &x), (&t, &s))| *y = exp(x - t) * (1.0 / s) as f32),
+            false => {
+                for ((y, &x), (&t, &s)) in columns {
+                    *y = exp(x - t) * (1.0 / s) as f32;
+                }
+            }
         }
     }
 }
@@ -190,14 +204,9 @@ pub fn batch_norm(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     if layout == Layout::ChannelsLast {
         let factor = |c: usize| (f64::from(scale[c]) / (f64::from(var[c]) + epsilon).sqrt()) as f32;
         let factors: Vec<f32> = (0..channels).map(factor).collect();
-        let columns = move |c: usize| (mean[c], factors[c], bias[c]);
         return cx.write_floats(0, &shape, |y| {
             threads::chunks(y, channels, 1 + 4096 / channels.max(1), |i, y| {
-                let x = &x[i * channels..(i + 1) * channels];
-                y.iter_mut().zip(x).enumerate().for_each(|(c, (y, &x))| {
-                    let (mean, factor, bias) = columns(c);
-                    *y = (x - mean) * factor + bias;
-                });
+                affine_columns(&x[i * channels..(i + 1) * channels], mean, &factors, bias, y);
             });
             Ok(())
         });
@@ -206,26 +215,49 @@ pub fn batch_norm(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         threads::chunks(y, inner, 1 + 4096 / inner.max(1), |i, y| {
             let (c, x) = (i % channels, &x[i * inner..(i + 1) * inner]);
             let factor = (f64::from(scale[c]) / (f64::from(var[c]) + epsilon).sqrt()) as f32;
-            y.iter_mut().zip(x).for_each(|(y, &x)| *y = (x - mean[c]) * factor + bias[c]);
+            affine(x, mean[c], factor, bias[c], y);
         });
         Ok(())
     })
 }
 
 vectorized! {
+    /// (x − mean)·factor + bias of one channel.
+    fn affine(x: &[f32], mean: f32, factor: f32, bias: f32, y: &mut [f32]) {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = (x - mean) * factor + bias;
+        }
+    }
+}
+
+vectorized! {
+    /// (x − mean)·factor + bias of channels side by side.
+    fn affine_columns(x: &[f32], mean: &[f32], factor: &[f32], bias: &[f32], y: &mut [f32]) {
+        let n = y.len();
+        let (x, mean, factor, bias) = (&x[..n], &mean[..n], &factor[..n], &bias[..n]);
+        for i in 0..n {
+            y[i] = (x[i] - mean[i]) * factor[i] + bias[i];
+        }
+    }
+}
+
+vectorized! {
     /// (x − mean)·inv·scale + bias, elements of scale and bias side by side.
     fn scaled(x: &[f32], mean: f64, inv: f64, scale: &[f32], bias: &[f32], y: &mut [f32]) {
-        let parts = x.iter().zip(scale.iter().zip(bias));
-        y.iter_mut().zip(parts).for_each(|(y, (&x, (&s, &b)))| {
-            *y = ((f64::from(x) - mean) * inv * f64::from(s) + f64::from(b)) as f32
-        });
+        let n = y.len();
+        let (x, scale, bias) = (&x[..n], &scale[..n], &bias[..n]);
+        for i in 0..n {
+            y[i] = ((f64::from(x[i]) - mean) * inv * f64::from(scale[i]) + f64::from(bias[i])) as f32;
+        }
     }
 }
 
 vectorized! {
     /// (x − mean)·factor + bias of one channel.
     fn shifted(x: &[f32], mean: f64, factor: f64, bias: f64, y: &mut [f32]) {
-        y.iter_mut().zip(x).for_each(|(y, &x)| *y = ((f64::from(x) - mean) * factor + bias) as f32);
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = ((f64::from(x) - mean) * factor + bias) as f32;
+        }
     }
 }
 
