@@ -332,15 +332,6 @@ enum Indices<'a> {
     Short(&'a [i32]),
 }
 
-impl Indices<'_> {
-    fn at(&self, i: usize) -> i64 {
-        match self {
-            Indices::Long(v) => v[i],
-            Indices::Short(v) => v[i].into(),
-        }
-    }
-}
-
 pub fn gather_elements(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let shape = cx.shape(0).to_vec();
     let axis = cx.node.op.attrs().int("axis").ok().and_then(|a| normalize_axis(a, shape.len(), "axis").ok());
@@ -381,18 +372,39 @@ impl Elements<'_> {
         let (from, to) = (from.as_chunks::<N>().0, to.as_chunks_mut::<N>().0);
         let last = self.to.len() - 1;
         let n = self.to[last];
-        let along = self.own[self.axis];
-        let step = if self.axis == last { 0 } else { self.own[last] };
         threads::chunks(to, n, TASK.div_ceil(8 * n.max(1)), |row, to| {
             let (mut base, mut rest) = (0, row);
             for d in (0..last).rev() {
                 base += if d == self.axis { 0 } else { rest % self.to[d] * self.own[d] };
                 rest /= self.to[d];
             }
-            for (i, y) in to.iter_mut().enumerate() {
-                let p = wrap_index(self.indices.at(row * n + i), self.d).map(|k| base + i * step + k * along);
-                *y = p.and_then(|p| from.get(p)).copied().unwrap_or([0; N]);
+            match &self.indices {
+                Indices::Long(v) => self.row(from, base, &v[row * n..(row + 1) * n], to),
+                Indices::Short(v) => self.row(from, base, &v[row * n..(row + 1) * n], to),
             }
         });
     }
+
+    /// A row of the result. Elements of indices out of range, which checks refuse before, are zero.
+    fn row<const N: usize, I: Copy + Into<i64>>(
+        &self,
+        from: &[[u8; N]],
+        base: usize,
+        v: &[I],
+        to: &mut [[u8; N]],
+    ) {
+        let (d, along) = (self.d, self.own[self.axis]);
+        let step = if self.axis + 1 == self.to.len() { 0 } else { self.own[self.to.len() - 1] };
+        for (i, (y, &k)) in to.iter_mut().zip(v).enumerate() {
+            let k = wrapped(k.into(), d);
+            let place = if k < d { base + i * step + k * along } else { usize::MAX };
+            *y = from.get(place).copied().unwrap_or([0; N]);
+        }
+    }
+}
+
+/// An index that may count from the end.
+#[inline(always)]
+fn wrapped(i: i64, d: usize) -> usize {
+    (if i < 0 { i.wrapping_add(d as i64) } else { i }) as usize
 }
