@@ -33,10 +33,21 @@ pub enum From {
     Lane(usize),
 }
 
-/// An instruction with its operands and the lane of its result.
+/// Instructions that one loop computes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Work {
+    /// An instruction.
+    One(Inst),
+    /// 1/(1 + e^−x).
+    Sigmoid,
+    /// The quotient of two floats, rounded, plus a third, cut to a range and converted to i32.
+    Quantize { low: f32, high: f32 },
+}
+
+/// Work with its operands and the lane of its result.
 #[derive(Debug)]
 pub struct Step {
-    pub inst: Inst,
+    pub work: Work,
     pub args: [From; 3],
     pub to: usize,
 }
@@ -58,6 +69,36 @@ fn operands(op: Scalar) -> Option<[u16; 3]> {
         Scalar::Bin(_, a, b) | Scalar::Cmp(_, a, b) => [a, b, a],
         Scalar::Select(c, a, b) => [c, a, b],
     })
+}
+
+/// The work of an instruction together with earlier ones, and what they read.
+fn fused(e: &Expr, inst: Inst) -> Option<(Work, [u16; 3])> {
+    let at = |r: u16| e.insts.get(usize::from(r)).copied();
+    let number = |r: u16| match at(r)?.op {
+        Scalar::Float(x) => Some(x as f32),
+        _ => None,
+    };
+    match inst.op {
+        Scalar::Un(UnOp::Recip, below) if inst.ty == DType::F32 => {
+            let Scalar::Bin(BinOp::Add, power, one) = at(below)?.op else { return None };
+            let Scalar::Un(UnOp::Exp, minus) = at(power)?.op else { return None };
+            let Scalar::Un(UnOp::Neg, x) = at(minus)?.op else { return None };
+            (number(one) == Some(1.0) && at(x)?.ty == DType::F32).then_some((Work::Sigmoid, [x; 3]))
+        }
+        Scalar::Cast(cut) if inst.ty == DType::I32 => {
+            let Scalar::Bin(BinOp::Min, above, high) = at(cut)?.op else { return None };
+            let Scalar::Bin(BinOp::Max, sum, low) = at(above)?.op else { return None };
+            let Scalar::Bin(BinOp::Add, rounded, zero) = at(sum)?.op else { return None };
+            let Scalar::Un(UnOp::Round, quotient) = at(rounded)?.op else { return None };
+            let Scalar::Bin(BinOp::Div, x, scale) = at(quotient)?.op else { return None };
+            let all_f32 = [x, scale, zero].iter().all(|&r| at(r).is_some_and(|i| i.ty == DType::F32));
+            let (low, high) = (number(low)?, number(high)?);
+            // Beyond 2²⁴ the bounds themselves would be rounded.
+            let small = low.abs() < 16_777_216.0 && high.abs() < 16_777_216.0;
+            (all_f32 && small).then_some((Work::Quantize { low, high }, [x, scale, zero]))
+        }
+        _ => None,
+    }
 }
 
 /// Whether a cast leaves the numbers of lanes as they are.
@@ -105,6 +146,13 @@ impl Code {
                     code.constants.push((Kind::of(inst.ty), inst.value(&[], |_| Num::I(0))));
                     From::Constant(code.constants.len() - 1)
                 }
+                _ if fused(e, *inst).is_some() => {
+                    let (work, regs) = fused(e, *inst)?;
+                    let args = regs.map(|r| at[usize::from(r)]);
+                    let to = code.lane(Kind::of(inst.ty), &mut needed, &args, last[k]);
+                    code.steps.push(Step { work, args, to });
+                    From::Lane(to)
+                }
                 (op, Some(regs)) => {
                     let types = [ty(regs[0])?, ty(regs[1])?, ty(regs[2])?];
                     let stored = k + 1 == e.insts.len() && Kind::of(types[0]) == Kind::of(inst.ty);
@@ -117,7 +165,7 @@ impl Code {
                         true => args[0],
                         false => {
                             let to = code.lane(Kind::of(inst.ty), &mut needed, &args, last[k]);
-                            code.steps.push(Step { inst: *inst, args, to });
+                            code.steps.push(Step { work: Work::One(*inst), args, to });
                             From::Lane(to)
                         }
                     }
@@ -155,7 +203,8 @@ fn live(e: &Expr) -> Vec<usize> {
     }
     for (k, inst) in e.insts.iter().enumerate().rev() {
         let used = last[k] > 0;
-        for r in operands(inst.op).into_iter().flatten().filter(|_| used) {
+        let read = fused(e, *inst).map(|(_, regs)| regs).or_else(|| operands(inst.op));
+        for r in read.into_iter().flatten().filter(|_| used) {
             if let Some(l) = last.get_mut(usize::from(r)) {
                 *l = (*l).max(k);
             }

@@ -2,7 +2,7 @@
 //!
 //! Inputs that are stored as lanes hold them are read where they are, and the last step writes to the result's memory if it can.
 
-use super::code::{Code, From, Kind, Step};
+use super::code::{Code, From, Kind, Step, Work};
 use super::loops;
 use crate::fast::narrow;
 use half::{bf16, f16};
@@ -189,7 +189,15 @@ impl<'a> Lanes<'a> {
         // No operand is in the result's lane, which is out of its place meanwhile.
         let mut own = std::mem::replace(&mut self.values[s.to], Lane::I(Box::default()));
         let args = s.args.map(|a| self.view(a, n));
-        run(s.inst, args, to.unwrap_or_else(|| own.target(n)));
+        let to = to.unwrap_or_else(|| own.target(n));
+        match (s.work, args, to) {
+            (Work::One(inst), args, to) => run(inst, args, to),
+            (Work::Sigmoid, [View::F(x), ..], Target::F(y)) => loops::sigmoid(x, y),
+            (Work::Quantize { low, high }, [View::F(x), View::F(scale), View::F(zero)], Target::I(y)) => {
+                loops::quantize(x, scale, zero, [low, high], y);
+            }
+            _ => {}
+        }
         self.values[s.to] = own;
     }
 

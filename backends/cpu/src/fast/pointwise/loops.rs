@@ -73,6 +73,29 @@ vectorized! {
     }
 }
 
+vectorized! {
+    /// 1/(1 + e^−x).
+    pub fn sigmoid(x: &[f32], y: &mut [f32]) {
+        map!(x, y, |x| 1.0 / (1.0 + math::exp(-x)));
+    }
+}
+
+vectorized! {
+    /// Rounded quotients plus zero points, cut to bounds below 2²⁴; 0 for NaN.
+    pub fn quantize(x: &[f32], scale: &[f32], zero: &[f32], bounds: [f32; 2], y: &mut [i32]) {
+        let n = y.len().min(x.len()).min(scale.len()).min(zero.len());
+        let (x, scale, zero, y) = (&x[..n], &scale[..n], &zero[..n], &mut y[..n]);
+        for i in 0..n {
+            let q = (x[i] / scale[i]).round_ties_even() + zero[i];
+            let q = if q < bounds[0] { bounds[0] } else { q };
+            let q = if q > bounds[1] { bounds[1] } else { q };
+            let q = if q.is_nan() { 0.0 } else { q };
+            // SAFETY: the number is between the bounds, or 0.
+            y[i] = unsafe { q.to_int_unchecked() };
+        }
+    }
+}
+
 /// A periodic function of numbers that are too far for the fast one.
 #[inline(always)]
 fn distant(x: &[f32], y: &mut [f32], f: fn(f64) -> f64) {
