@@ -87,6 +87,46 @@ top! {
     i64: i64::MIN, |a, b| b > a;
 }
 
+/// A number that elements of windows are added in.
+trait Sum: Copy + Default + Send + Sync {
+    /// An element.
+    fn of(x: f32) -> Self;
+    /// A sum.
+    fn plus(self, x: Self) -> Self;
+    /// A product.
+    fn times(self, x: Self) -> Self;
+    /// The quotient by a number of elements.
+    fn over(self, count: Self) -> f32;
+}
+
+macro_rules! sum {
+    ($($t:ty),*) => {$(
+        impl Sum for $t {
+            #[inline(always)]
+            fn of(x: f32) -> $t {
+                x.into()
+            }
+            #[inline(always)]
+            fn plus(self, x: $t) -> $t {
+                self + x
+            }
+            #[inline(always)]
+            fn times(self, x: $t) -> $t {
+                self * x
+            }
+            #[inline(always)]
+            fn over(self, count: $t) -> f32 {
+                let mean = (self / count) as f32;
+                if count == 0.0 { 0.0 } else { mean }
+            }
+        }
+    )*};
+}
+sum!(f32, f64);
+
+/// Sums of so many terms one after the other have errors of few units in the last place of f32.
+const SHORT: i64 = 16;
+
 /// A pooling of images whose sizes are known.
 struct Job<'a> {
     axes: &'a Spatial,
@@ -144,29 +184,49 @@ impl Job<'_> {
         });
     }
 
+    /// Sums and means of windows, or norms, whose sums are made in f64.
     fn sums(&self, x: &[f32], y: &mut [f32], op: PoolOp) {
+        let [d, h, w] = self.axes;
+        if op == PoolOp::Lp {
+            return self.added(x, y, self.p, |_, sums: &[f64], y| roots(sums, self.p, y));
+        }
+        match d.kernel * h.kernel + w.kernel <= SHORT {
+            true => self.means::<f32>(x, y),
+            false => self.means::<f64>(x, y),
+        }
+    }
+
+    fn means<T: Sum>(&self, x: &[f32], y: &mut [f32]) {
         let [d, h, w] = self.axes;
         let count = |a: &Axis<i64>, o: i64| match self.include_pad {
             true => a.padded_taps(o),
             false => a.taps(o).count() as i64,
         };
-        let counts: Vec<f64> = (0..w.output).map(|o| count(w, o) as f64).collect();
+        let counts: Vec<T> = (0..w.output).map(|o| T::of(count(w, o) as f32)).collect();
+        self.added(x, y, 0, |at, sums: &[T], y| {
+            let rows = T::of((count(d, at[0]) * count(h, at[1])) as f32);
+            means(sums, rows, &counts, self.channels, y);
+        });
+    }
+
+    /// Calls `done` with the sums of the windows of each row of the output.
+    fn added<T: Sum>(
+        &self,
+        x: &[f32],
+        y: &mut [f32],
+        power: i32,
+        done: impl Fn([i64; 2], &[T], &mut [f32]) + Sync,
+    ) {
+        let w = &self.axes[2];
         let width = w.output as usize * self.channels;
-        let power = if op == PoolOp::Lp { self.p } else { 0 };
-        self.rows(y, width, |image, at, combined: &mut [f64], y| {
-            combined.fill(0.0);
-            let (combined, all) = combined.split_at_mut(w.input as usize * self.channels);
+        self.rows(y, width, |image, at, room: &mut [T], y| {
+            room.fill(T::default());
+            let (combined, all) = room.split_at_mut(w.input as usize * self.channels);
             self.under(x, image, at, |row| powers(row, power, combined));
             self.along(|from, to, n, stride| {
                 self.apart(&combined[from..], stride, &mut all[to..to + n], add)
             });
-            match op {
-                PoolOp::Lp => roots(all, self.p, y),
-                _ => {
-                    let rows = (count(d, at[0]) * count(h, at[1])) as f64;
-                    means(all, rows, &counts, self.channels, y);
-                }
-            }
+            done(at, all, y);
         });
     }
 
@@ -230,25 +290,25 @@ vectorized! {
 
 vectorized! {
     /// Adds every `stride`-th element of x.
-    fn add(x: &[f64], stride: usize, y: &mut [f64]) {
+    fn add<T: Sum>(x: &[T], stride: usize, y: &mut [T]) {
         let n = y.len().min(x.len().div_ceil(stride));
         let y = &mut y[..n];
         match stride {
             1 => {
                 let x = &x[..n];
                 for i in 0..n {
-                    y[i] += x[i];
+                    y[i] = y[i].plus(x[i]);
                 }
             }
             2 => {
                 for (y, x) in y.iter_mut().zip(x.as_chunks::<2>().0) {
-                    *y += x[0];
+                    *y = y.plus(x[0]);
                 }
-                odd_end(x, y, |y, x| y + x);
+                odd_end(x, y, T::plus);
             }
             _ => {
                 for i in 0..n {
-                    y[i] += x[i * stride];
+                    y[i] = y[i].plus(x[i * stride]);
                 }
             }
         }
@@ -267,28 +327,36 @@ fn odd_end<T: Copy>(x: &[T], y: &mut [T], f: impl Fn(T, T) -> T) {
 
 vectorized! {
     /// Adds the elements themselves by power 0, or else powers of their magnitudes.
-    fn powers(x: &[f32], p: i32, y: &mut [f64]) {
+    fn powers<T: Sum>(x: &[f32], p: i32, y: &mut [T]) {
         let n = y.len().min(x.len());
         let (x, y) = (&x[..n], &mut y[..n]);
         match p {
             0 => {
                 for i in 0..n {
-                    y[i] += f64::from(x[i]);
+                    y[i] = y[i].plus(T::of(x[i]));
                 }
             }
             1 => {
                 for i in 0..n {
-                    y[i] += f64::from(x[i].abs());
+                    y[i] = y[i].plus(T::of(x[i].abs()));
                 }
             }
             2 => {
                 for i in 0..n {
-                    y[i] += f64::from(x[i]) * f64::from(x[i]);
+                    y[i] = y[i].plus(T::of(x[i]).times(T::of(x[i])));
                 }
             }
             p => {
                 for i in 0..n {
-                    y[i] += f64::from(x[i].abs()).powi(p);
+                    let (mut power, mut square, mut rest) = (T::of(1.0), T::of(x[i].abs()), p.max(0));
+                    while rest > 0 {
+                        if rest & 1 == 1 {
+                            power = power.times(square);
+                        }
+                        square = square.times(square);
+                        rest >>= 1;
+                    }
+                    y[i] = y[i].plus(power);
                 }
             }
         }
@@ -297,21 +365,19 @@ vectorized! {
 
 vectorized! {
     /// Sums by the number of their elements: so many rows, and the columns of each window. Of none the mean is 0.
-    fn means(sums: &[f64], rows: f64, columns: &[f64], channels: usize, y: &mut [f32]) {
+    fn means<T: Sum>(sums: &[T], rows: T, columns: &[T], channels: usize, y: &mut [f32]) {
         if channels == 1 {
             let n = y.len().min(sums.len()).min(columns.len());
             let (sums, columns, y) = (&sums[..n], &columns[..n], &mut y[..n]);
             for i in 0..n {
-                let count = rows * columns[i];
-                let mean = (sums[i] / count) as f32;
-                y[i] = if count == 0.0 { 0.0 } else { mean };
+                y[i] = sums[i].over(rows.times(columns[i]));
             }
             return;
         }
-        for ((y, sums), columns) in y.chunks_exact_mut(channels).zip(sums.chunks_exact(channels)).zip(columns) {
-            let count = rows * columns;
+        for ((y, sums), &columns) in y.chunks_exact_mut(channels).zip(sums.chunks_exact(channels)).zip(columns) {
+            let count = rows.times(columns);
             for (y, s) in y.iter_mut().zip(sums) {
-                *y = if count == 0.0 { 0.0 } else { (s / count) as f32 };
+                *y = s.over(count);
             }
         }
     }
