@@ -1,6 +1,7 @@
 //! Blocked, threaded matrix product in f32.
 
 use super::micro::{Micro, TILE};
+use super::vector;
 use crate::buffer::{Buf, Pool};
 use crate::threads::{self, Parts};
 use kiln_backend::BackendError;
@@ -18,6 +19,11 @@ pub trait Left: Sync {
     /// Fills `out[p·mr + r]` with element (rows.start + r, p) for all p below `k` and all of `rows` (at most
     /// `mr`). Missing rows are filled with zeros.
     fn pack(&self, rows: Range<usize>, k: usize, mr: usize, out: &mut [f32]);
+
+    /// The matrix, if it is stored by strides.
+    fn strided(&self) -> Option<&Strided<'_>> {
+        None
+    }
 }
 
 /// Summand of every element of a product.
@@ -32,7 +38,8 @@ pub enum Bias<'a> {
 }
 
 impl Bias<'_> {
-    fn add(&self, row: usize, col: usize, out: &mut [f32]) {
+    /// Adds the summands of elements of a row, from a column on.
+    pub fn add(&self, row: usize, col: usize, out: &mut [f32]) {
         match self {
             Bias::None => {}
             Bias::Rows(b) => out.iter_mut().for_each(|o| *o += b[row]),
@@ -57,9 +64,18 @@ pub trait Right: Sync {
     /// Fills `out[(p − k.start)·nr + (j − cols.start)]` with element (p, j) for all of `k` and `cols` (at most `nr`
     /// columns), and the columns that lack with zeros.
     fn pack(&self, k: Range<usize>, cols: Range<usize>, nr: usize, out: &mut [f32]);
+
+    /// The matrix, if it is stored by strides.
+    fn strided(&self) -> Option<&Strided<'_>> {
+        None
+    }
 }
 
 impl Left for Strided<'_> {
+    fn strided(&self) -> Option<&Strided<'_>> {
+        Some(self)
+    }
+
     fn pack(&self, rows: Range<usize>, k: usize, mr: usize, out: &mut [f32]) {
         for (p, line) in out.chunks_exact_mut(mr).enumerate().take(k) {
             let start = rows.start * self.row + p * self.col;
@@ -71,6 +87,10 @@ impl Left for Strided<'_> {
 }
 
 impl Right for Strided<'_> {
+    fn strided(&self) -> Option<&Strided<'_>> {
+        Some(self)
+    }
+
     fn pack(&self, k: Range<usize>, cols: Range<usize>, nr: usize, out: &mut [f32]) {
         let n = cols.len();
         if self.row == 1 && self.col != 1 {
@@ -124,6 +144,12 @@ pub fn gemm(
     if s.k == 0 {
         c.fill(0.0);
         c.chunks_exact_mut(s.n).enumerate().for_each(|(i, row)| bias.add(i, 0, row));
+        return Ok(());
+    }
+    if let (Some(a), Some(b)) = (a.strided(), b.strided())
+        && vector::fits(s, a, b)
+    {
+        vector::product(s, a, b, bias, c);
         return Ok(());
     }
     let micro = Micro::best();

@@ -28,6 +28,7 @@ mod signal;
 pub(crate) mod simd;
 mod sort;
 mod transposed;
+mod vector;
 mod windows;
 
 use crate::buffer::Pool;

@@ -3,6 +3,7 @@
 use super::gemm::{Bias, Size, Strided, floats, floats_mut, gemm, scratch};
 use super::pointwise::math::{exp, log1p, tanh};
 use super::simd::vectorized;
+use super::vector::rows_by_vector;
 use super::{Floats, NodeCx, Types};
 use crate::threads::{self, Parts};
 use kiln_backend::BackendError;
@@ -12,8 +13,8 @@ use kiln_ops::util::is_real;
 
 /// Products that one task makes at least.
 const TASK: usize = 32 << 10;
-/// Sequences that are multiplied with a row of weights at once.
-const TOGETHER: usize = 4;
+/// Rows of weights that stay together.
+const GROUP: usize = 16;
 
 /// One of the three recurrences.
 #[derive(Clone, Copy, PartialEq)]
@@ -145,7 +146,7 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         let most = (0..batch).map(len).max().unwrap_or(0);
         for k in 0..most {
             points.pass();
-            layer.of_state(&h, &mut state, 0..needed);
+            layer.of_state(&h, &mut state, 0..needed, 0);
             for b in (0..batch).filter(|&b| k < len(b)) {
                 let t = if d == 1 || reverse { len(b) - 1 - k } else { k };
                 let from = &inputs[g.x(t, b) * wide..][..wide];
@@ -180,23 +181,22 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
 }
 
 impl Layer<'_> {
-    /// Gates from the states of all sequences, [batch, gates·hidden], for some rows of the weights.
-    fn of_state(&self, h: &[f32], out: &mut [f32], rows: std::ops::Range<usize>) {
+    /// Gates from the states of all sequences, [batch, gates·hidden] without the first `skipped`, for some rows of the weights.
+    fn of_state(&self, h: &[f32], out: &mut [f32], rows: std::ops::Range<usize>, skipped: usize) {
         let (n, wide) = (self.hidden, self.r.len() / self.hidden.max(1));
         let batch = h.len() / n.max(1);
         let parts = Parts::new(out);
-        threads::ranges(rows.len(), TASK.div_ceil((n * batch).max(1)), |range| {
-            for j in range.map(|j| rows.start + j) {
-                let bias = self.rb.get(j).copied().unwrap_or(0.0);
-                let row = &self.r[j * n..(j + 1) * n];
-                for first in (0..batch).step_by(TOGETHER) {
-                    let many = TOGETHER.min(batch - first);
-                    let sums = dots(row, &h[first * n..(first + many) * n]);
-                    for (b, sum) in sums.iter().enumerate().take(many) {
-                        let at = (first + b) * wide + j;
-                        // SAFETY: each row of weights belongs to one range.
-                        unsafe { parts.part(at, at + 1)[0] = sum + bias };
-                    }
+        // Whole groups of rows are one task's, so that sums do not depend on the number of threads.
+        let groups = rows.len().div_ceil(GROUP);
+        threads::ranges(groups, TASK.div_ceil((GROUP * n * batch).max(1)), |range| {
+            let first = rows.start + range.start * GROUP;
+            let end = rows.end.min(rows.start + range.end * GROUP);
+            for (b, h) in h.chunks_exact(n.max(1)).enumerate() {
+                // SAFETY: each row of weights belongs to one range.
+                let out = unsafe { parts.part(b * wide + first - skipped, b * wide + end - skipped) };
+                rows_by_vector(&self.r[first * n..end * n], n, h, out);
+                if let Some(bias) = self.rb.get(first..end) {
+                    add(out, bias);
                 }
             }
         });
@@ -228,11 +228,7 @@ impl Layer<'_> {
                     new.iter_mut().zip(r).for_each(|(x, r)| *x *= r);
                 } else {
                     let reset: Vec<f32> = r.iter().zip(&*h).map(|(r, h)| r * h).collect();
-                    let rows = &self.r[2 * n * n..];
-                    for (j, x) in new.iter_mut().enumerate() {
-                        let bias = self.rb.get(2 * n + j).copied().unwrap_or(0.0);
-                        *x = dots(&rows[j * n..(j + 1) * n], &reset)[0] + bias;
-                    }
+                    self.of_state(&reset, new, 2 * n..3 * n, 2 * n);
                 }
                 add(new, &from[2 * n..]);
                 self.activate(1, new);
@@ -282,45 +278,6 @@ fn apply_clipped(f: Activation, clip: f32, x: &mut [f32]) {
 vectorized! {
     fn add(a: &mut [f32], b: &[f32]) {
         a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
-    }
-}
-
-vectorized! {
-    /// Products of a row with up to [`TOGETHER`] vectors, one after the other.
-    fn dots(row: &[f32], vectors: &[f32]) -> [f32; TOGETHER] {
-        const LANES: usize = 16;
-        let n = row.len();
-        let mut out = [0f32; TOGETHER];
-        let (whole, rest) = row.as_chunks::<LANES>();
-        if vectors.len() == TOGETHER * n {
-            let v: [&[f32]; TOGETHER] = std::array::from_fn(|i| &vectors[i * n..(i + 1) * n]);
-            let chunks: [&[[f32; LANES]]; TOGETHER] = std::array::from_fn(|i| v[i].as_chunks::<LANES>().0);
-            let mut sums = [[0f32; LANES]; TOGETHER];
-            for (k, a) in whole.iter().enumerate() {
-                for i in 0..TOGETHER {
-                    for l in 0..LANES {
-                        sums[i][l] += a[l] * chunks[i][k][l];
-                    }
-                }
-            }
-            for i in 0..TOGETHER {
-                let tail: f32 = rest.iter().zip(&v[i][n - rest.len()..]).map(|(a, b)| a * b).sum();
-                out[i] = sums[i].iter().sum::<f32>() + tail;
-            }
-            return out;
-        }
-        for (out, v) in out.iter_mut().zip(vectors.chunks_exact(n.max(1))) {
-            let mut sums = [[0f32; LANES]; 2];
-            let v_whole = v.as_chunks::<LANES>().0;
-            for (k, (a, b)) in whole.iter().zip(v_whole).enumerate() {
-                for l in 0..LANES {
-                    sums[k % 2][l] += a[l] * b[l];
-                }
-            }
-            let tail: f32 = rest.iter().zip(&v[n - rest.len()..]).map(|(a, b)| a * b).sum();
-            *out = (0..LANES).map(|l| sums[0][l] + sums[1][l]).sum::<f32>() + tail;
-        }
-        out
     }
 }
 

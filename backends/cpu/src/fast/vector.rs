@@ -1,0 +1,139 @@
+//! Products of a matrix by a few vectors, which read the matrix once, where it is stored.
+
+use super::gemm::{Bias, Size, Strided};
+use super::simd::vectorized;
+use crate::threads::{self, Parts};
+use kiln_backend::stop::Checkpoints;
+
+/// Products that one task makes at least.
+const TASK: usize = 32 << 10;
+/// Columns of a task that adds rows: their sums stay in the first-level cache.
+const COLUMNS: usize = 1024;
+/// Accumulators of a sum.
+const LANES: usize = 16;
+/// Rows of a matrix that are multiplied with a vector at once.
+const ROWS: usize = 4;
+/// Vectors that are multiplied one by one; more of them are packed.
+const FEW: usize = 4;
+
+/// Whether a product is of a few vectors with a matrix whose rows or columns are dense.
+pub fn fits(s: Size, a: &Strided<'_>, b: &Strided<'_>) -> bool {
+    s.m <= FEW && s.k > 1 && s.n > 1 && a.col == 1 && (b.col == 1 || b.row == 1)
+}
+
+/// c = a·b + bias, of sizes that [`fits`] accepts; sums depend on sizes alone.
+pub fn product(s: Size, a: &Strided<'_>, b: &Strided<'_>, bias: Bias<'_>, c: &mut [f32]) {
+    let points = Checkpoints::here();
+    let parts = Parts::new(c);
+    let width =
+        if b.col == 1 { COLUMNS.min(s.n.div_ceil(threads::count()).next_multiple_of(LANES)) } else { ROWS };
+    let least = TASK.div_ceil(width * s.k * s.m);
+    threads::ranges(s.n.div_ceil(width), least, |blocks| {
+        points.pass();
+        let cols = blocks.start * width..s.n.min(blocks.end * width);
+        for i in 0..s.m {
+            let row = &a.data[i * a.row..i * a.row + s.k];
+            // SAFETY: each column belongs to one range.
+            let c = unsafe { parts.part(i * s.n + cols.start, i * s.n + cols.end) };
+            if b.col == 1 {
+                for (block, c) in c.chunks_mut(width).enumerate() {
+                    let from = cols.start + block * width;
+                    c.fill(0.0);
+                    add_rows(row, &b.data[from..], b.row, c);
+                }
+            } else {
+                rows_by_vector(&b.data[cols.start * b.col..], b.col, row, c);
+            }
+            bias.add(i, cols.start, c);
+        }
+    });
+}
+
+vectorized! {
+    /// Adds rows of a matrix, `pitch` elements apart, times the numbers of a vector.
+    fn add_rows(v: &[f32], x: &[f32], pitch: usize, y: &mut [f32]) {
+        let n = y.len();
+        let (fours, rest) = v.as_chunks::<4>();
+        for (k, f) in fours.iter().enumerate() {
+            let at = 4 * k * pitch;
+            let (a, b) = (&x[at..at + n], &x[at + pitch..at + pitch + n]);
+            let (c, d) = (&x[at + 2 * pitch..at + 2 * pitch + n], &x[at + 3 * pitch..at + 3 * pitch + n]);
+            for i in 0..n {
+                y[i] += (f[0] * a[i] + f[1] * b[i]) + (f[2] * c[i] + f[3] * d[i]);
+            }
+        }
+        for (k, f) in rest.iter().enumerate() {
+            let at = (4 * fours.len() + k) * pitch;
+            let a = &x[at..at + n];
+            for i in 0..n {
+                y[i] += f * a[i];
+            }
+        }
+    }
+}
+
+vectorized! {
+    /// `y[j]` = the product of row j of a matrix, whose rows begin `pitch` elements apart, with a vector.
+    pub fn rows_by_vector(x: &[f32], pitch: usize, v: &[f32], y: &mut [f32]) {
+        let n = v.len();
+        let (whole, rest) = v.as_chunks::<LANES>();
+        let (fours, last) = y.as_chunks_mut::<ROWS>();
+        let done = fours.len() * ROWS;
+        for (j, out) in fours.iter_mut().enumerate() {
+            let at = j * ROWS * pitch;
+            let (a, b) = (x[at..at + n].as_chunks::<LANES>(), x[at + pitch..at + pitch + n].as_chunks::<LANES>());
+            let (c, d) = (
+                x[at + 2 * pitch..at + 2 * pitch + n].as_chunks::<LANES>(),
+                x[at + 3 * pitch..at + 3 * pitch + n].as_chunks::<LANES>(),
+            );
+            let mut sums = [[0f32; LANES]; ROWS];
+            for k in 0..whole.len() {
+                for l in 0..LANES {
+                    sums[0][l] += a.0[k][l] * whole[k][l];
+                }
+                for l in 0..LANES {
+                    sums[1][l] += b.0[k][l] * whole[k][l];
+                }
+                for l in 0..LANES {
+                    sums[2][l] += c.0[k][l] * whole[k][l];
+                }
+                for l in 0..LANES {
+                    sums[3][l] += d.0[k][l] * whole[k][l];
+                }
+            }
+            let tails = [a.1, b.1, c.1, d.1];
+            for r in 0..ROWS {
+                out[r] = joined(sums[r]);
+                for (a, b) in tails[r].iter().zip(rest) {
+                    out[r] += a * b;
+                }
+            }
+        }
+        for (j, out) in last.iter_mut().enumerate() {
+            let at = (done + j) * pitch;
+            let (a, tail) = x[at..at + n].as_chunks::<LANES>();
+            let mut sums = [0f32; LANES];
+            for k in 0..whole.len() {
+                for l in 0..LANES {
+                    sums[l] += a[k][l] * whole[k][l];
+                }
+            }
+            *out = joined(sums);
+            for (a, b) in tail.iter().zip(rest) {
+                *out += a * b;
+            }
+        }
+    }
+}
+
+/// The sum of accumulators, by halves.
+#[inline(always)]
+fn joined(mut sums: [f32; LANES]) -> f32 {
+    for l in 0..8 {
+        sums[l] += sums[l + 8];
+    }
+    for l in 0..4 {
+        sums[l] += sums[l + 4];
+    }
+    (sums[0] + sums[2]) + (sums[1] + sums[3])
+}
