@@ -11,6 +11,7 @@ mod copy;
 mod einsum;
 pub(crate) mod element;
 pub(crate) mod gemm;
+mod generate;
 mod integer;
 mod matmul;
 mod micro;
@@ -42,6 +43,7 @@ use kiln_ops::conv::CONV;
 use kiln_ops::conv::transposed::CONV_TRANSPOSE;
 use kiln_ops::gather::GATHER;
 use kiln_ops::gather::each::{GATHER_ELEMENTS, GATHER_ND};
+use kiln_ops::generate::ONE_HOT;
 use kiln_ops::matmul::MATMUL;
 use kiln_ops::matmul::einsum::EINSUM;
 use kiln_ops::norm::batch_norm::{BATCH_NORM, GROUP_NORM};
@@ -137,6 +139,7 @@ const KERNELS: &[Kernel] = &[
     kernel(SCATTER_ND, scatter::nd, scatter::covers),
     kernel(NONZERO, scatter::nonzero, scatter::covers_nonzero),
     kernel(COMPRESS, scatter::compress, |t| t.whole_bytes()),
+    kernel(ONE_HOT, generate::one_hot, generate::covers),
     kernel(CONV_TRANSPOSE, transposed::run, |t| t.all_real()),
     kernel(EINSUM, einsum::run, einsum::covers),
     kernel(RNN, recurrent::run, recurrent::covers),
