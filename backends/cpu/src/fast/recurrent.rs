@@ -296,18 +296,18 @@ vectorized! {
     fn apply(f: Activation, x: &mut [f32]) {
         let (name, a, b) = f;
         match name {
-            "tanh" => set!(x, |x| tanh(x)),
-            "sigmoid" => set!(x, |x| 1.0 / (1.0 + exp(-x))),
+            "tanh" => set!(x, |x| tanh::<FMA>(x)),
+            "sigmoid" => set!(x, |x| 1.0 / (1.0 + exp::<FMA>(-x))),
             "relu" => set!(x, |x| if x < 0.0 { 0.0 } else { x }),
             "softsign" => set!(x, |x| x / (1.0 + x.abs())),
             "softplus" => set!(x, |x| {
                 let positive = if x < 0.0 { 0.0 } else { x };
-                positive + log1p(exp(-x.abs()))
+                positive + log1p::<FMA>(exp::<FMA>(-x.abs()))
             }),
             "affine" => set!(x, |x| a * x + b),
             "leakyrelu" => set!(x, |x| if x < 0.0 { a * x } else { x }),
             "thresholdedrelu" => set!(x, |x| if x <= a { 0.0 } else { x }),
-            "scaledtanh" => set!(x, |x| a * tanh(b * x)),
+            "scaledtanh" => set!(x, |x| a * tanh::<FMA>(b * x)),
             "hardsigmoid" => set!(x, |x| (a * x + b).clamp(0.0, 1.0)),
             _ => set!(x, |x| if x < 0.0 { a * libm::expm1f(x) } else { x }),
         }

@@ -191,10 +191,10 @@ vectorized! {
         let (whole, rest) = x.as_chunks::<LANES>();
         for c in whole {
             for i in 0..LANES {
-                acc[i] += f64::from(exp(c[i] - top));
+                acc[i] += f64::from(exp::<FMA>(c[i] - top));
             }
         }
-        let rest: f64 = rest.iter().map(|&x| f64::from(exp(x - top))).sum();
+        let rest: f64 = rest.iter().map(|&x| f64::from(exp::<FMA>(x - top))).sum();
         acc.iter().sum::<f64>() + rest
     }
 }
@@ -348,7 +348,7 @@ vectorized! {
     pub fn add_exps(x: &[f32], l: Lines, top: &[f32], acc: &mut [f64]) {
         for row in rows(x, l, acc.len()) {
             for (a, (&x, &t)) in acc.iter_mut().zip(row.iter().zip(top)) {
-                *a += f64::from(exp(x - t));
+                *a += f64::from(exp::<FMA>(x - t));
             }
         }
     }

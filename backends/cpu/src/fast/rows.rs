@@ -58,7 +58,7 @@ vectorized! {
     pub fn row(x: &[f32], y: &mut [f32]) {
         let top = greatest(x);
         for (y, &x) in y.iter_mut().zip(x) {
-            *y = exp(x - top);
+            *y = exp::<FMA>(x - top);
         }
         let scale = (1.0 / sum(y)) as f32;
         for y in y {
@@ -72,7 +72,7 @@ vectorized! {
     pub fn row_in_place(x: &mut [f32]) {
         let top = greatest(x);
         for x in x.iter_mut() {
-            *x = exp(*x - top);
+            *x = exp::<FMA>(*x - top);
         }
         let scale = (1.0 / sum(x)) as f32;
         for x in x {
@@ -123,7 +123,7 @@ vectorized! {
             true => columns.for_each(|((y, &x), (&t, &s))| *y = (f64::from(x - t) - libm::log(s)) as f32),
             false => {
                 for ((y, &x), (&t, &s)) in columns {
-                    *y = exp(x - t) * (1.0 / s) as f32;
+                    *y = exp::<FMA>(x - t) * (1.0 / s) as f32;
                 }
             }
         }

@@ -25,6 +25,7 @@ pub fn level() -> Level {
 }
 
 /// Defines a function that is compiled for each [`Level`]. Its body is plain Rust whose loops the compiler turns into vectors.
+/// `FMA` in it says whether the level has fused multiply-add.
 macro_rules! vectorized {
     ($(#[$m:meta])* $vis:vis fn $name:ident $(<$($g:ident : $b:path),+>)? ($($a:ident : $t:ty),* $(,)?) $(-> $r:ty)? $body:block) => {
         $(#[$m])*
@@ -32,18 +33,18 @@ macro_rules! vectorized {
         $vis fn $name $(<$($g: $b),+>)? ($($a: $t),*) $(-> $r)? {
             #[allow(clippy::too_many_arguments, reason = "as above")]
             #[inline(always)]
-            fn body $(<$($g: $b),+>)? ($($a: $t),*) $(-> $r)? $body
+            fn body<const FMA: bool $($(, $g: $b)+)?> ($($a: $t),*) $(-> $r)? $body
             #[cfg(target_arch = "x86_64")]
             {
                 #[allow(clippy::too_many_arguments, reason = "as above")]
                 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
                 fn avx512 $(<$($g: $b),+>)? ($($a: $t),*) $(-> $r)? {
-                    body($($a),*)
+                    body::<true $($(, $g)+)?>($($a),*)
                 }
                 #[allow(clippy::too_many_arguments, reason = "as above")]
                 #[target_feature(enable = "avx2,fma,f16c")]
                 fn avx2 $(<$($g: $b),+>)? ($($a: $t),*) $(-> $r)? {
-                    body($($a),*)
+                    body::<true $($(, $g)+)?>($($a),*)
                 }
                 match $crate::fast::simd::level() {
                     // SAFETY: the processor has these features, as `level` says.
@@ -53,7 +54,7 @@ macro_rules! vectorized {
                     $crate::fast::simd::Level::Base => {}
                 }
             }
-            body($($a),*)
+            body::<false $($(, $g)+)?>($($a),*)
         }
     };
 }

@@ -37,11 +37,11 @@ vectorized! {
             UnOp::Abs => map!(x, y, |x| f32::abs(x)),
             UnOp::Recip => map!(x, y, |x| 1.0 / x),
             UnOp::Sqrt => map!(x, y, |x| f32::sqrt(x)),
-            UnOp::Exp => map!(x, y, |x| math::exp(x)),
-            UnOp::Tanh => map!(x, y, |x| math::tanh(x)),
-            UnOp::Erf => map!(x, y, |x| math::erf(x)),
-            UnOp::Log => map!(x, y, |x| math::log(x)),
-            UnOp::Log1p => map!(x, y, |x| math::log1p(x)),
+            UnOp::Exp => map!(x, y, |x| math::exp::<FMA>(x)),
+            UnOp::Tanh => map!(x, y, |x| math::tanh::<FMA>(x)),
+            UnOp::Erf => map!(x, y, |x| math::erf::<FMA>(x)),
+            UnOp::Log => map!(x, y, |x| math::log::<FMA>(x)),
+            UnOp::Log1p => map!(x, y, |x| math::log1p::<FMA>(x)),
             UnOp::Floor => map!(x, y, |x| f32::floor(x)),
             UnOp::Ceil => map!(x, y, |x| f32::ceil(x)),
             UnOp::Round => map!(x, y, |x| f32::round_ties_even(x)),
@@ -76,7 +76,7 @@ vectorized! {
 vectorized! {
     /// 1/(1 + e^−x).
     pub fn sigmoid(x: &[f32], y: &mut [f32]) {
-        map!(x, y, |x| 1.0 / (1.0 + math::exp(-x)));
+        map!(x, y, |x| 1.0 / (1.0 + math::exp::<FMA>(-x)));
     }
 }
 

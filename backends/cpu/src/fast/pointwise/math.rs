@@ -1,28 +1,34 @@
 //! Scalar functions of f32 that compile to vector code: no branches, no calls, no conversions that saturate.
 //!
-//! None uses fused multiply-add, so that every instruction set computes the same bits.
+//! Functions with a parameter `FMA` are rounded less where the processor has fused multiply-add.
 
 /// Adding and subtracting 1.5·2²³ rounds to the nearest integer, which the low bits of the sum then hold.
 const ROUNDER: f32 = 12_582_912.0;
 
+/// a·b + c, fused where the instruction set has that.
+#[inline(always)]
+fn muladd<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FMA { a.mul_add(b, c) } else { a * b + c }
+}
+
 /// eˣ within 2 units in the last place, by the Cephes polynomial: x = n·ln 2 + r, eˣ = 2ⁿ·eʳ.
 #[inline(always)]
-pub fn exp(x: f32) -> f32 {
+pub fn exp<const FMA: bool>(x: f32) -> f32 {
     const LN2_HI: f32 = 0.693_359_4;
     const LN2_LO: f32 = -2.121_944_4e-4;
     let low = if x < -104.0 { -104.0 } else { x };
     let clamped = if low > 89.0 { 89.0 } else { low };
-    let shifted = clamped * std::f32::consts::LOG2_E + ROUNDER;
+    let shifted = muladd::<FMA>(clamped, std::f32::consts::LOG2_E, ROUNDER);
     let n = shifted - ROUNDER;
     let i = (shifted.to_bits() as i32).wrapping_sub(ROUNDER.to_bits() as i32);
-    let r = clamped - n * LN2_HI - n * LN2_LO;
+    let r = muladd::<FMA>(n, -LN2_LO, muladd::<FMA>(n, -LN2_HI, clamped));
     let p = 1.987_569_1e-4f32;
-    let p = p * r + 1.398_2e-3;
-    let p = p * r + 8.333_452e-3;
-    let p = p * r + 4.166_579_6e-2;
-    let p = p * r + 1.666_666_5e-1;
-    let p = p * r + 0.5;
-    let y = p * r * r + r + 1.0;
+    let p = muladd::<FMA>(p, r, 1.398_2e-3);
+    let p = muladd::<FMA>(p, r, 8.333_452e-3);
+    let p = muladd::<FMA>(p, r, 4.166_579_6e-2);
+    let p = muladd::<FMA>(p, r, 1.666_666_5e-1);
+    let p = muladd::<FMA>(p, r, 0.5);
+    let y = muladd::<FMA>(p * r, r, r) + 1.0;
     // In two steps, so that neither factor overflows or underflows before the product does.
     let half = i >> 1;
     let pow2 = |e: i32| f32::from_bits((e.wrapping_add(127) as u32) << 23);
@@ -31,43 +37,43 @@ pub fn exp(x: f32) -> f32 {
 
 /// tanh within a few units in the last place.
 #[inline(always)]
-pub fn tanh(x: f32) -> f32 {
+pub fn tanh<const FMA: bool>(x: f32) -> f32 {
     let a = x.abs();
     let s = x * x;
     let p = -5.704_988_7e-3f32;
-    let p = p * s + 2.063_908_7e-2;
-    let p = p * s - 5.373_971_6e-2;
-    let p = p * s + 1.333_144_2e-1;
-    let p = p * s - 3.333_328_2e-1;
-    let small = p * s * x + x;
-    let large = 1.0 - 2.0 / (exp(2.0 * a) + 1.0);
+    let p = muladd::<FMA>(p, s, 2.063_908_7e-2);
+    let p = muladd::<FMA>(p, s, -5.373_971_6e-2);
+    let p = muladd::<FMA>(p, s, 1.333_144_2e-1);
+    let p = muladd::<FMA>(p, s, -3.333_328_2e-1);
+    let small = muladd::<FMA>(p * s, x, x);
+    let large = 1.0 - 2.0 / (exp::<FMA>(2.0 * a) + 1.0);
     if a < 0.625 { small } else { large.copysign(x) }
 }
 
 /// The error function within a few units in the last place; beyond 4 it is 1 in f32.
 #[inline(always)]
-pub fn erf(x: f32) -> f32 {
+pub fn erf<const FMA: bool>(x: f32) -> f32 {
     let a = x.abs();
     let t = if a > 4.0 { 4.0 } else { a };
     let s = t * t;
     let p = (-1.728_534_7e-5 * t + 3.831_972e-4) * s + (-3.883_964_4e-3 * t + 2.425_462_2e-2);
-    let p = p * t - 1.067_778_8e-1;
-    let p = p * t - 6.348_466_9e-1;
-    let p = p * t - 1.287_175_1e-1;
-    let large = 1.0 - exp(p * t - t);
-    let p = -5.967_617e-4 * s + 4.991_194e-3;
-    let p = p * s - 2.676_813_5e-2;
-    let p = p * s + 1.128_199_2e-1;
-    let p = p * s - 3.761_253_4e-1;
-    let p = p * s + 1.283_791_7e-1;
-    let small = p * x + x;
+    let p = muladd::<FMA>(p, t, -1.067_778_8e-1);
+    let p = muladd::<FMA>(p, t, -6.348_466_9e-1);
+    let p = muladd::<FMA>(p, t, -1.287_175_1e-1);
+    let large = 1.0 - exp::<FMA>(p * t - t);
+    let p = muladd::<FMA>(-5.967_617e-4, s, 4.991_194e-3);
+    let p = muladd::<FMA>(p, s, -2.676_813_5e-2);
+    let p = muladd::<FMA>(p, s, 1.128_199_2e-1);
+    let p = muladd::<FMA>(p, s, -3.761_253_4e-1);
+    let p = muladd::<FMA>(p, s, 1.283_791_7e-1);
+    let small = muladd::<FMA>(p, x, x);
     let y = if a > 0.927_734_4 { large.copysign(x) } else { small };
     if x.is_nan() { x } else { y }
 }
 
 /// The natural logarithm within 2 units in the last place, by the Cephes polynomial.
 #[inline(always)]
-pub fn log(x: f32) -> f32 {
+pub fn log<const FMA: bool>(x: f32) -> f32 {
     const HALF_ROOT: f32 = std::f32::consts::FRAC_1_SQRT_2;
     // Subnormal numbers are made normal first.
     let tiny = x < f32::MIN_POSITIVE;
@@ -80,14 +86,14 @@ pub fn log(x: f32) -> f32 {
     let r = if low { m + m - 1.0 } else { m - 1.0 };
     let z = r * r;
     let p = 7.037_683_6e-2f32;
-    let p = p * r - 1.151_461e-1;
-    let p = p * r + 1.167_699_9e-1;
-    let p = p * r - 1.242_014_1e-1;
-    let p = p * r + 1.424_932_3e-1;
-    let p = p * r - 1.666_805_8e-1;
-    let p = p * r + 2.000_071_5e-1;
-    let p = p * r - 2.499_999_4e-1;
-    let p = p * r + 3.333_333e-1;
+    let p = muladd::<FMA>(p, r, -1.151_461e-1);
+    let p = muladd::<FMA>(p, r, 1.167_699_9e-1);
+    let p = muladd::<FMA>(p, r, -1.242_014_1e-1);
+    let p = muladd::<FMA>(p, r, 1.424_932_3e-1);
+    let p = muladd::<FMA>(p, r, -1.666_805_8e-1);
+    let p = muladd::<FMA>(p, r, 2.000_071_5e-1);
+    let p = muladd::<FMA>(p, r, -2.499_999_4e-1);
+    let p = muladd::<FMA>(p, r, 3.333_333e-1);
     let y = p * r * z - 2.121_944_4e-4 * e - 0.5 * z;
     let y = r + y + 0.693_359_4 * e;
     let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
@@ -98,9 +104,9 @@ pub fn log(x: f32) -> f32 {
 
 /// ln(1 + x): the logarithm of the rounded sum, and what rounding took from it.
 #[inline(always)]
-pub fn log1p(x: f32) -> f32 {
+pub fn log1p<const FMA: bool>(x: f32) -> f32 {
     let u = 1.0 + x;
-    let y = log(u) + (x - (u - 1.0)) / u;
+    let y = log::<FMA>(u) + (x - (u - 1.0)) / u;
     let y = if u == 0.0 { f32::NEG_INFINITY } else { y };
     // Infinity, and numbers so small that they are their own results.
     if (u == f32::INFINITY) | (x.abs() < 1e-8) { x } else { y }
@@ -336,11 +342,16 @@ mod tests {
     #[test]
     fn functions_of_one_number_are_close_everywhere() {
         let all: &[Pair] = &[
-            ("exp", exp, libm::exp, 2.0),
-            ("tanh", tanh, libm::tanh, 4.0),
-            ("erf", erf, libm::erf, 4.0),
-            ("log", log, libm::log, 2.0),
-            ("log1p", log1p, libm::log1p, 4.0),
+            ("exp", exp::<false>, libm::exp, 2.0),
+            ("exp", exp::<true>, libm::exp, 2.0),
+            ("tanh", tanh::<false>, libm::tanh, 4.0),
+            ("tanh", tanh::<true>, libm::tanh, 4.0),
+            ("erf", erf::<false>, libm::erf, 4.0),
+            ("erf", erf::<true>, libm::erf, 4.0),
+            ("log", log::<false>, libm::log, 2.0),
+            ("log", log::<true>, libm::log, 2.0),
+            ("log1p", log1p::<false>, libm::log1p, 4.0),
+            ("log1p", log1p::<true>, libm::log1p, 4.0),
             ("atan", wide::atan, libm::atan, 1.0),
             ("asin", wide::asin, libm::asin, 1.0),
             ("acos", wide::acos, libm::acos, 1.0),
