@@ -15,6 +15,8 @@ pub const OUTSIDE: isize = isize::MIN;
 const TASK: usize = 16 << 10;
 /// Rows and columns of the blocks that a transpose copies.
 const BLOCK: usize = 16;
+/// Rows that one task transposes: the memory of each of their columns is read in one stretch.
+const BAND: usize = 128;
 
 /// The places along one dimension of the result, relative to the first.
 #[derive(Clone, Debug, PartialEq)]
@@ -289,6 +291,33 @@ impl<const N: usize> Copy<'_, N> {
         }
     }
 
+    /// A tile: element j of row i comes from `first + i + j·step`, or is filled in if that is outside.
+    fn tile<'t>(&self, first: isize, step: isize, rows: usize, row: impl Fn(usize) -> &'t mut [[u8; N]]) {
+        if first == OUTSIDE {
+            return (0..rows).for_each(|i| row(i).fill(self.fill));
+        }
+        let columns = row(0).len();
+        let mut tile = [[[0u8; N]; BLOCK]; BLOCK];
+        for (j, column) in tile.iter_mut().enumerate().take(columns) {
+            let from = (first + j as isize * step) as usize;
+            match self.from.get(from..from + BLOCK).filter(|_| rows == BLOCK) {
+                Some(whole) => column.copy_from_slice(whole),
+                None => column[..rows].copy_from_slice(&self.from[from..from + rows]),
+            }
+        }
+        for i in 0..rows {
+            let to = row(i);
+            match <&mut [[u8; N]; BLOCK]>::try_from(&mut *to) {
+                Ok(to) => {
+                    for j in 0..BLOCK {
+                        to[j] = tile[j][i];
+                    }
+                }
+                Err(_) => to.iter_mut().zip(&tile).for_each(|(y, column)| *y = column[i]),
+            }
+        }
+    }
+
     /// Blocks of the last dimension and of another one, whose neighbours are neighbours in memory.
     fn blocks(&self, other: usize, to: &mut [[u8; N]]) {
         let [.., Map::Step { len: columns, step }] = &self.maps[..] else { return };
@@ -304,35 +333,35 @@ impl<const N: usize> Copy<'_, N> {
         steps.pop();
         steps.remove(other);
         let lens: Vec<usize> = outer.iter().map(Map::len).collect();
-        let bands = rows.div_ceil(BLOCK);
+        let bands = rows.div_ceil(BAND);
         let count: usize = lens.iter().product::<usize>() * bands;
         let points = Checkpoints::here();
         let parts = Parts::new(to);
-        threads::ranges(count, TASK.div_ceil(BLOCK * columns), |range| {
+        threads::ranges(count, TASK.div_ceil(BAND * columns), |range| {
             points.pass();
             for task in range {
-                let (plane, band) = (task / bands, task % bands * BLOCK);
+                let (plane, band) = (task / bands, task % bands * BAND);
                 let (mut start, mut rest) = (0, plane);
                 for (n, s) in lens.iter().zip(&steps).rev() {
                     (start, rest) = (start + rest % n * s, rest / n);
                 }
                 self.each_row(&outer, plane..plane + 1, |_, place| {
-                    let band = band..rows.min(band + BLOCK);
+                    let band = band..rows.min(band + BAND);
                     for c in (0..columns).step_by(BLOCK) {
-                        let end = columns.min(c + BLOCK);
-                        for r in band.clone() {
-                            let first = start + r * row_step;
+                        let columns = c..columns.min(c + BLOCK);
+                        for r in band.clone().step_by(BLOCK) {
+                            let rows = r..band.end.min(r + BLOCK);
+                            let first = if place == OUTSIDE {
+                                OUTSIDE
+                            } else {
+                                place + (r as isize) + c as isize * step
+                            };
                             // SAFETY: each row of a plane belongs to one task.
-                            let now = unsafe { parts.part(first + c, first + end) };
-                            if place == OUTSIDE {
-                                now.fill(self.fill);
-                                continue;
-                            }
-                            let mut p = place + r as isize + c as isize * step;
-                            for y in now {
-                                *y = self.from[p as usize];
-                                p += step;
-                            }
+                            let row = |i: usize| unsafe {
+                                let at = start + (rows.start + i) * row_step;
+                                parts.part(at + columns.start, at + columns.end)
+                            };
+                            self.tile(first, step, rows.len(), row);
                         }
                     }
                 });

@@ -16,6 +16,9 @@ const TILE: usize = 4;
 /// Words of a vector register; lengths of vectors of 16 bits are multiples of it.
 pub const STEP: usize = 32;
 
+/// Vectors that are packed together where their words are side by side.
+const BESIDE: usize = 32;
+
 /// Integer type of a product's operands.
 pub trait Word: Copy + Default + Send + Sync {
     /// Multiple of words that vectors are filled up to with zeros.
@@ -167,6 +170,20 @@ impl<T: Word> Vectors<T> {
     fn packed(x: &[T], [count, next, len, step]: [usize; 4]) -> Vectors<T> {
         let mut v = Vectors::zeros(count, len);
         let pitch = v.pitch;
+        if next == 1 && step != 1 {
+            // Neighbours of several vectors are read together, in the order of memory.
+            threads::chunks(&mut v.words, pitch * BESIDE, 1, |block, to| {
+                let first = block * BESIDE;
+                let many = BESIDE.min(count - first);
+                for p in 0..len {
+                    let from = &x[p * step + first..p * step + first + many];
+                    for (to, &x) in to.chunks_exact_mut(pitch).zip(from) {
+                        to[p] = x;
+                    }
+                }
+            });
+            return v;
+        }
         threads::chunks(&mut v.words, pitch, 1 + 4096 / pitch.max(1), |i, to| match step {
             1 => to[..len].copy_from_slice(&x[i * next..i * next + len]),
             _ => to[..len].iter_mut().enumerate().for_each(|(p, to)| *to = x[i * next + p * step]),
