@@ -28,9 +28,10 @@
  * Minor version of the ABI: 1.1 added `context_step_times` and `context_counters`, 1.2
  * `context_time_runs` and `context_set_stream`, 1.3 `context_bind`, 1.4
  * `context_set_consumed_event`, `context_wait` and `context_address`, 1.5 `context_host_steps`, 1.6
- * `context_stop`, 1.7 `backend_supports`. 1.8 added the interfaces "kiln.layer/1" and "kiln.host.layers/1".
+ * `context_stop`, 1.7 `backend_supports`. 1.8 added the interfaces "kiln.layer/1" and "kiln.host.layers/1",
+ * 1.9 native forms of layers.
  */
-#define KILN_ABI_MINOR 8
+#define KILN_ABI_MINOR 9
 
 /**
  * Nobody can stop the run.
@@ -163,6 +164,29 @@
 #define KILN_LANGUAGE_WGSL 2
 
 /**
+ * Device of a native form: a GPU by the CUDA driver. Addresses are those of `CUdeviceptr`, the stream is a `CUstream` of the
+ * device's primary context, which is current during calls.
+ */
+#define KILN_DEVICE_CUDA 1
+
+/**
+ * Flag of a native form: `enqueue` may be called while its stream records a graph, and the recorded work may run any number of
+ * times. Without it the host splits its graphs, and calls `enqueue` in each run.
+ */
+#define KILN_NATIVE_CAPTURABLE 1
+
+/**
+ * Flag of a native form: one state serves all shapes and addresses of a context. Without it each state gets the shapes and
+ * addresses of its `attach` in every call, so that it may keep them.
+ */
+#define KILN_NATIVE_MOVABLE 2
+
+/**
+ * Flag of a call: the stream records a graph.
+ */
+#define KILN_NATIVE_RECORDING 1
+
+/**
  * Done.
  */
 #define KILN_OK 0
@@ -248,10 +272,20 @@ typedef struct kiln_executable kiln_executable;
 typedef struct kiln_host_ctx kiln_host_ctx;
 
 /**
+ * A native form of a layer that runs in a context, with its instance and state: an object of the host.
+ */
+typedef struct kiln_host_native kiln_host_native;
+
+/**
  * State of a layer that its `create` made of fields. Never used by two calls at once: the host makes as many as it has
  * runs in flight.
  */
 typedef struct kiln_layer_instance kiln_layer_instance;
+
+/**
+ * State of a native form, of one context of an engine. Never used by two calls at once.
+ */
+typedef struct kiln_native_state kiln_native_state;
 
 /**
  * Shared owner that keeps the data of a tensor alive.
@@ -1001,6 +1035,147 @@ typedef struct kiln_layer_kernel {
 } kiln_layer_kernel;
 
 /**
+ * A tensor in the memory of a device: row-major, without gaps. This structure never changes.
+ */
+typedef struct kiln_native_tensor {
+    /**
+     * Code of the element type, as in `kiln_tensor`.
+     */
+    uint32_t dtype;
+    /**
+     * Number of dimensions.
+     */
+    uint32_t ndim;
+    /**
+     * The dimensions, outermost first.
+     */
+    const int64_t *dims;
+    /**
+     * Address of the first element; 0 of a tensor without elements.
+     */
+    uint64_t address;
+    /**
+     * Number of bytes.
+     */
+    uint64_t bytes;
+} kiln_native_tensor;
+
+/**
+ * One call of a native form.
+ */
+typedef struct kiln_native_call {
+    /**
+     * Size of this structure as the host knows it, in bytes.
+     */
+    uint32_t struct_size;
+    /**
+     * `KILN_NATIVE_RECORDING`, or 0.
+     */
+    uint32_t flags;
+    /**
+     * Fields in the order of their definitions, defaults filled in.
+     */
+    const struct kiln_field *fields;
+    /**
+     * Number of fields.
+     */
+    uint64_t field_count;
+    /**
+     * Inputs, which are read-only.
+     */
+    const struct kiln_native_tensor *inputs;
+    /**
+     * Number of inputs.
+     */
+    uint64_t input_count;
+    /**
+     * Outputs.
+     */
+    const struct kiln_native_tensor *outputs;
+    /**
+     * Number of outputs.
+     */
+    uint64_t output_count;
+    /**
+     * Address of memory of the device, of the size that the layer's `workspace` says. Its contents are undefined, and other layers
+     * use it between calls.
+     */
+    uint64_t workspace;
+    /**
+     * Bytes of the workspace.
+     */
+    uint64_t workspace_bytes;
+    /**
+     * The stream; null in `attach`.
+     */
+    void *stream;
+    /**
+     * The device: a `CUdevice`.
+     */
+    int32_t device;
+    /**
+     * Zero.
+     */
+    uint32_t reserved;
+} kiln_native_call;
+
+/**
+ * A native form of a layer. Plans with it need the library in the version, and with the hash, that they were built with. A layer
+ * whose sizes are found by a run, or whose outputs are aliases, has none.
+ */
+typedef struct kiln_layer_native {
+    /**
+     * Size of this structure as the library knows it, in bytes.
+     */
+    uint32_t struct_size;
+    /**
+     * One of `KILN_DEVICE_*`; others are ignored.
+     */
+    uint32_t device;
+    /**
+     * Bits `KILN_NATIVE_*`; unknown ones are ignored.
+     */
+    uint32_t flags;
+    /**
+     * Zero.
+     */
+    uint32_t reserved;
+    /**
+     * Name of the tactic, unique among the layer's native forms.
+     */
+    struct kiln_str tactic;
+    /**
+     * The combinations of element types that it takes, as in `kiln_layer`; empty: all of the layer's.
+     */
+    struct kiln_str types;
+    /**
+     * Formula that is not 0 where it can run; empty: always.
+     */
+    struct kiln_str condition;
+    /**
+     * Optional. Makes the state of a context, before the first `enqueue` and again for other shapes or addresses unless the form is
+     * `KILN_NATIVE_MOVABLE`. May allocate, load code and wait for the device. `instance` is null where there is no `create`.
+     * `[serial-per-object]`
+     */
+    int32_t (*attach)(struct kiln_layer_instance *instance,
+                      const struct kiln_native_call *call,
+                      struct kiln_native_state **out,
+                      struct kiln_error *err);
+    /**
+     * Required where there is `attach`. The device has done the work of earlier calls, unless it failed. `[serial-per-object]`
+     */
+    void (*detach)(struct kiln_native_state *state);
+    /**
+     * Required. Puts the layer's work into the stream and returns: it neither waits for the device nor uses other streams, and
+     * reads nothing from the host later on. `state` is null where there is no `attach`. `[serial-per-object]`
+     */
+    int32_t (*enqueue)(struct kiln_layer_instance *instance,
+                       struct kiln_native_state *state,
+                       const struct kiln_native_call *call,
+                       struct kiln_error *err);
+} kiln_layer_native;
+
+/**
  * A layer. All texts are constant and live as long as the library is mapped.
  *
  * Formulas have numbers, parentheses, comparisons and `+ - * / %`, where `/` of integers rounds down. The functions are
@@ -1106,6 +1281,14 @@ typedef struct kiln_layer {
     int32_t (*run)(struct kiln_layer_instance *instance,
                    const struct kiln_layer_call *call,
                    struct kiln_error *err);
+    /**
+     * Native forms, since 1.9; may be null.
+     */
+    const struct kiln_layer_native *const *natives;
+    /**
+     * Number of native forms, since 1.9.
+     */
+    uint64_t native_count;
 } kiln_layer;
 
 /**
@@ -1154,6 +1337,30 @@ typedef struct kiln_host_layers_v1 {
                    void *user,
                    void (*output)(void *user, const struct kiln_tensor *tensor),
                    void (*error)(void *user, int32_t code, struct kiln_str message));
+    /**
+     * Makes the native form `tactic` of the layer that an Op names ready for a context, since 1.9. The host fills in the
+     * call's fields. `[any-thread]`
+     */
+    int32_t (*native_attach)(struct kiln_host_ctx *ctx,
+                             struct kiln_bytes op,
+                             uint32_t device,
+                             struct kiln_str tactic,
+                             const struct kiln_native_call *call,
+                             struct kiln_host_native **out,
+                             void *user,
+                             void (*error)(void *user, int32_t code, struct kiln_str message));
+    /**
+     * Lets it put its work into the call's stream, since 1.9. `[serial-per-object]`
+     */
+    int32_t (*native_enqueue)(struct kiln_host_ctx *ctx,
+                              struct kiln_host_native *native,
+                              const struct kiln_native_call *call,
+                              void *user,
+                              void (*error)(void *user, int32_t code, struct kiln_str message));
+    /**
+     * Ends it, since 1.9. `[serial-per-object]`
+     */
+    void (*native_detach)(struct kiln_host_ctx *ctx, struct kiln_host_native *native);
 } kiln_host_layers_v1;
 
 #endif  /* KILN_PLUGIN_H */

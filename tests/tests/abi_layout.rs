@@ -67,14 +67,22 @@ fn layout() -> Layout {
         }
         kiln_layer {
             struct_size, flags, name, space, version, doc, fields, field_count, types, outputs, aliases, workspace,
-            expression, tolerance, kernels, kernel_count, create, destroy, describe, run,
+            expression, tolerance, kernels, kernel_count, create, destroy, describe, run, natives, native_count,
+        }
+        kiln_native_tensor { dtype, ndim, dims, address, bytes }
+        kiln_native_call {
+            struct_size, flags, fields, field_count, inputs, input_count, outputs, output_count, workspace,
+            workspace_bytes, stream, device, reserved,
+        }
+        kiln_layer_native {
+            struct_size, device, flags, reserved, tactic, types, condition, attach, detach, enqueue,
         }
         kiln_layers_v1 { struct_size, reserved, layers, layer_count }
-        kiln_host_layers_v1 { struct_size, reserved, run }
+        kiln_host_layers_v1 { struct_size, reserved, run, native_attach, native_enqueue, native_detach }
     }
 }
 
-/// Layout of version 1.8, for 64-bit targets. Lines may be added at the end of a structure that begins with
+/// Layout of version 1.9, for 64-bit targets. Lines may be added at the end of a structure that begins with
 /// `struct_size`; none may change.
 const GOLDEN: &str = include_str!("abi/layout.txt");
 

@@ -9,7 +9,7 @@ const HEADER: &str = "plugins/include/kiln_plugin.h";
 const SOURCES: &str = "engine/abi/src";
 
 /// The modules of `kiln-abi` in the order of the header.
-const MODULES: &[&str] = &["lib", "status", "view", "host", "descriptor", "backend", "layer"];
+const MODULES: &[&str] = &["lib", "status", "view", "host", "descriptor", "backend", "native", "layer"];
 
 /// Structures that no function of the crate names, so that they have to be asked for.
 const TYPES: &[&str] = &[
@@ -28,6 +28,9 @@ const TYPES: &[&str] = &[
     "kiln_host_tensor",
     "kiln_layer_call",
     "kiln_layer_kernel",
+    "kiln_native_tensor",
+    "kiln_native_call",
+    "kiln_layer_native",
     "kiln_layer",
     "kiln_layers_v1",
     "kiln_host_layers_v1",

@@ -3,10 +3,11 @@
 use crate::compile;
 use crate::exec::ROUNDS;
 use crate::frame::launch_prelude;
-use kiln_backend::launch::PluginKernel;
+use kiln_backend::launch::{NativeKernel, PluginKernel};
 use kiln_backend::{BackendError, CompiledKernel, EntryPoint, Region, Tactic, Target, host_layer};
 use kiln_codegen::plugin;
 use kiln_ops::plugin::kernel::Language;
+use kiln_ops::plugin::native::NativeDevice;
 
 /// Bindings whose addresses find room in a parameter.
 const MOST_BINDINGS: usize = 256;
@@ -22,6 +23,9 @@ pub fn tactics(region: &Region) -> Result<Option<Vec<Tactic>>, BackendError> {
         many.or_else(|| k.block(g).err().map(|e| e.to_string()))
     };
     let (found, refused) = PluginKernel::tactics(region, Language::Cuda, refuses)?;
+    let (natives, more) = NativeKernel::tactics(region, NativeDevice::Cuda)?;
+    let found = [found, natives].concat();
+    let refused = [refused, more].concat();
     if !found.is_empty() {
         return Ok(Some(found));
     }
@@ -34,6 +38,9 @@ pub fn tactics(region: &Region) -> Result<Option<Vec<Tactic>>, BackendError> {
 /// The blob of a kernel of a plug-in layer; none of other tactics.
 pub fn compile(region: &Region, tactic: &Tactic, target: &Target) -> Result<Option<Vec<u8>>, BackendError> {
     let g = &region.graph;
+    if NativeKernel::find(g, tactic, NativeDevice::Cuda)?.is_some() {
+        return NativeKernel::store().to_blob().map(Some);
+    }
     let Some((text, kernel)) = text(region, tactic)? else { return Ok(None) };
     let (threads, shared) = kernel.block(g)?;
     let cubin = compile::cubin(&text, &target.arch)?;

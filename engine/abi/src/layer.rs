@@ -1,6 +1,9 @@
 //! The interface "kiln.layer/1": custom layers.
 
-use crate::{kiln_bytes, kiln_error, kiln_host_ctx, kiln_sink, kiln_str, kiln_tensor};
+use crate::{
+    kiln_bytes, kiln_error, kiln_host_ctx, kiln_layer_native, kiln_native_call, kiln_sink, kiln_str,
+    kiln_tensor,
+};
 use core::ffi::c_void;
 
 /// Kind of a field: one `int64_t`.
@@ -220,6 +223,10 @@ pub struct kiln_layer {
             err: *mut kiln_error,
         ) -> i32,
     >,
+    /// Native forms, since 1.9; may be null.
+    pub natives: *const *const kiln_layer_native,
+    /// Number of native forms, since 1.9.
+    pub native_count: u64,
 }
 
 /// The layers of a library.
@@ -234,6 +241,11 @@ pub struct kiln_layers_v1 {
     pub layers: *const *const kiln_layer,
     /// Number of layers.
     pub layer_count: u64,
+}
+
+/// A native form of a layer that runs in a context, with its instance and state: an object of the host.
+pub struct kiln_host_native {
+    _opaque: [u8; 0],
 }
 
 /// The interface "kiln.host.layers/1" of the host, since 1.8: backends run layers on the host by it.
@@ -258,6 +270,32 @@ pub struct kiln_host_layers_v1 {
             error: Option<unsafe extern "C" fn(user: *mut c_void, code: i32, message: kiln_str)>,
         ) -> i32,
     >,
+    /// Makes the native form `tactic` of the layer that an Op names ready for a context, since 1.9. The host fills in the
+    /// call's fields. `[any-thread]`
+    pub native_attach: Option<
+        unsafe extern "C" fn(
+            ctx: *mut kiln_host_ctx,
+            op: kiln_bytes,
+            device: u32,
+            tactic: kiln_str,
+            call: *const kiln_native_call,
+            out: *mut *mut kiln_host_native,
+            user: *mut c_void,
+            error: Option<unsafe extern "C" fn(user: *mut c_void, code: i32, message: kiln_str)>,
+        ) -> i32,
+    >,
+    /// Lets it put its work into the call's stream, since 1.9. `[serial-per-object]`
+    pub native_enqueue: Option<
+        unsafe extern "C" fn(
+            ctx: *mut kiln_host_ctx,
+            native: *mut kiln_host_native,
+            call: *const kiln_native_call,
+            user: *mut c_void,
+            error: Option<unsafe extern "C" fn(user: *mut c_void, code: i32, message: kiln_str)>,
+        ) -> i32,
+    >,
+    /// Ends it, since 1.9. `[serial-per-object]`
+    pub native_detach: Option<unsafe extern "C" fn(ctx: *mut kiln_host_ctx, native: *mut kiln_host_native)>,
 }
 
 // SAFETY: definitions are constant; their pointers lead to constants.

@@ -26,6 +26,7 @@ mod backend;
 mod descriptor;
 mod host;
 mod layer;
+mod native;
 mod status;
 mod view;
 
@@ -33,6 +34,7 @@ pub use backend::*;
 pub use descriptor::*;
 pub use host::*;
 pub use layer::*;
+pub use native::*;
 pub use status::*;
 pub use view::*;
 
@@ -42,8 +44,9 @@ pub const KILN_ABI_MAJOR: u32 = 1;
 /// Minor version of the ABI: 1.1 added `context_step_times` and `context_counters`, 1.2
 /// `context_time_runs` and `context_set_stream`, 1.3 `context_bind`, 1.4
 /// `context_set_consumed_event`, `context_wait` and `context_address`, 1.5 `context_host_steps`, 1.6
-/// `context_stop`, 1.7 `backend_supports`. 1.8 added the interfaces "kiln.layer/1" and "kiln.host.layers/1".
-pub const KILN_ABI_MINOR: u32 = 8;
+/// `context_stop`, 1.7 `backend_supports`. 1.8 added the interfaces "kiln.layer/1" and "kiln.host.layers/1",
+/// 1.9 native forms of layers.
+pub const KILN_ABI_MINOR: u32 = 9;
 
 /// The target triple that this crate was compiled for: a library of another one is refused.
 pub const TARGET: &str = env!("KILN_TARGET");

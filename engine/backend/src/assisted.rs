@@ -59,6 +59,12 @@ pub const INSIDE: Reason = Reason {
     advice: "move that layer out, give random numbers a seed, or compute sizes from shapes and inputs of the network",
 };
 
+/// Control flow whose body has a native form that graphs cannot record.
+pub const CALLED: Reason = Reason {
+    why: "a plug-in layer inside has a native form that no graph records, so that each run calls its library",
+    advice: "ask the plug-in's author for a form with KILN_NATIVE_CAPTURABLE, or move the layer out",
+};
+
 /// Control flow with sizes that nothing bounds.
 pub const UNBOUNDED: Reason = Reason {
     why: "a size of what it reads, carries or stacks is not known before the run, and nothing bounds it",

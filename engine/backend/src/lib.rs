@@ -15,6 +15,7 @@ pub mod host_layer;
 pub mod launch;
 pub mod limits;
 mod native;
+pub mod native_call;
 pub mod process;
 mod program;
 mod recent;

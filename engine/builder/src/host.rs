@@ -2,6 +2,7 @@
 
 use crate::bodies;
 use kiln_backend::assisted::{self, HOST_IS_DEVICE, ORACLE_IS_FALLBACK, Reason};
+use kiln_backend::launch::any_splits_graphs;
 use kiln_backend::{HostStep, Program, Shapes, Step, Target, flow, host_layer};
 use kiln_ir::{DType, Dim, Elems, Fact, Graph, Node, Tensor, ValueId};
 use kiln_ops::control::LOOP;
@@ -102,7 +103,8 @@ fn at(program: &Program, facts: &[Fact], target: &Target) -> Vec<HostStep> {
         if let Some(node) = flow::node(&program.graph, step) {
             let inside = inside(program, step, node, &shapes, target);
             let why = match target.has(assisted::DEVICE_FLOW) {
-                true => on_device(program, node, &shapes, stops, &inside),
+                true => on_device(program, node, &shapes, stops, &inside)
+                    .or_else(|| step.bodies.iter().any(any_splits_graphs).then_some(assisted::CALLED)),
                 false => on_host(program, node, &shapes, &inside),
             };
             all.extend(why.map(|why| HostStep::new(i, why)));

@@ -2,6 +2,7 @@
 
 pub mod formula;
 pub mod kernel;
+pub mod native;
 pub mod record;
 pub mod registry;
 pub mod scalar;
@@ -39,7 +40,7 @@ static OPS: &[OpDef] = &[
               hash), with its `fields`, a CBOR map of attributes. A pure function of fields and inputs. `outputs` is a CBOR \
               array of tensor types. Their dimensions are expressions over dimensions \"i<input>.d<axis>\" and elements \
               \"i<input>.v<number>\" of inputs, each a host symbol, and over sizes that the layer finds, each a device symbol \
-              with an upper bound. `kernels` is a CBOR array of kernels in source form. `workspace` is the formula of the \
+              with an upper bound. `kernels` is a CBOR array of kernels in source form, `natives` one of native forms. `workspace` is the formula of the \
               bytes of memory beside inputs and outputs. `aliases` holds pairs of an input and the output that begins with \
               its contents. `tolerance` names the difference allowed between forms.",
         inputs: &[variadic("inputs")],
@@ -55,6 +56,7 @@ static OPS: &[OpDef] = &[
             attr("workspace", || "".into()),
             attr("kernels", || Attr::Bytes(Vec::new())),
             attr("tolerance", || "".into()),
+            attr("natives", || Attr::Bytes(Vec::new())),
         ],
         infer,
         eval,
@@ -115,7 +117,8 @@ pub fn layer_op(record: &LayerRecord, fields: &Attrs, inputs: &[TensorType]) -> 
         .with("aliases", pairs)
         .with("workspace", record.workspace.as_str())
         .with("kernels", Attr::Bytes(kernel::encode(&record.kernels_for(&dtypes))))
-        .with("tolerance", record.tolerance.as_str());
+        .with("tolerance", record.tolerance.as_str())
+        .with("natives", Attr::Bytes(native::encode(&record.natives_for(&dtypes))));
     Op::from_def(&OPS[0], attrs)
 }
 
@@ -147,6 +150,14 @@ pub fn fields(attrs: &Attrs) -> Result<Attrs, OpError> {
 pub fn kernels(attrs: &Attrs) -> Result<Vec<KernelForm>, OpError> {
     match attrs.get("kernels") {
         Some(Attr::Bytes(b)) if !b.is_empty() => kernel::decode(b),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The native forms of an operator `plugin`.
+pub fn natives(attrs: &Attrs) -> Result<Vec<native::NativeForm>, OpError> {
+    match attrs.get("natives") {
+        Some(Attr::Bytes(b)) => native::decode(b),
         _ => Ok(Vec::new()),
     }
 }
@@ -273,7 +284,7 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
                 arrangement: Arrangement::Dense,
             })?
         }
-        (None, Some(host)) => host(cx.op, &inputs)?,
+        (None, Some(host)) => (host.run)(cx.op, &inputs)?,
         (None, None) => {
             let [name, version, _] = library(cx.attrs())?;
             return Err(registry::missing(&layer, format!("{name} {version}").trim()));
@@ -281,6 +292,28 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     };
     check_results(&layer, &found, cx.out_types())?;
     Ok(found)
+}
+
+/// Makes a native form of a layer ready for a context, here or by the host of this library.
+pub fn attach_native(
+    op: &Op,
+    device: native::NativeDevice,
+    tactic: &str,
+    call: &native::NativeCall,
+) -> Result<Box<dyn native::NativeRun>, OpError> {
+    if !op.is(PLUGIN) {
+        return Err(OpError::Value(format!("operator \"{}\", wants a plug-in layer", op.name())));
+    }
+    let layer = name(op.attrs())?;
+    let record = registry::find(&layer.space, &layer.name, Some(&layer.version));
+    match (record, registry::host()) {
+        (Some(r), _) => r.functions.attach(&fields(op.attrs())?, device, tactic, call),
+        (None, Some(host)) => (host.attach)(op, device, tactic, call),
+        (None, None) => {
+            let [name, version, _] = library(op.attrs())?;
+            Err(registry::missing(&layer, format!("{name} {version}").trim()))
+        }
+    }
 }
 
 /// Refuses results that are not of the types that inference found.

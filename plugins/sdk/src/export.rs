@@ -125,6 +125,8 @@ impl Table {
             destroy: Some(destroy::<L>),
             describe: Some(describe::<L>),
             run: Some(run::<L>),
+            natives: std::ptr::null(),
+            native_count: 0,
         };
         self.layers.push(Box::leak(Box::new(layer)));
     }

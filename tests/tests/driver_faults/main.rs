@@ -10,6 +10,7 @@
 mod cases;
 mod fake;
 mod faults;
+mod natives;
 mod plugins;
 mod run_only;
 

@@ -53,6 +53,7 @@ pub fn layers() {
             expression: None,
             tolerance: "exact".into(),
             kernels,
+            natives: Vec::new(),
             library: Library::default(),
             functions: Arc::new(Copy),
         };

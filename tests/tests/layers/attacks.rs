@@ -71,6 +71,15 @@ fn layers_with_missing_slots_and_broken_texts() {
         ("kernel_null", "KERNEL=NULL", "table of a kernel"),
         ("kernel_size", "KERNEL_SIZE=4", "table of a kernel"),
         ("kernel_grid", "GRID=KILN_STR(\"1 1\")", "kernel \"k\""),
+        ("native_null", "NATIVE=NULL", "table of a native form"),
+        ("native_size", "NATIVE_SIZE=4", "table of a native form"),
+        ("native_cut", "NATIVE_SIZE=offsetof(kiln_layer_native, enqueue)", "has no enqueue"),
+        ("native_enqueue", "ENQUEUE=NULL", "native form \"n\" has no enqueue"),
+        ("native_detach", "DETACH=NULL", "native form \"n\" has no detach"),
+        ("native_many", "NATIVE_COUNT=5000", "5000 native forms"),
+        ("native_twice", "NATIVE_COUNT=2", "native form \"n\": another one has this tactic"),
+        ("native_condition", "NATIVE_CONDITION=KILN_STR(\"1 +\")", "native form \"n\""),
+        ("native_types", "NATIVE_TYPES=KILN_STR(\"f99:f32\")", "\"f99\""),
         ("kernel_params", "PARAMS=KILN_STR(\"u99 n = 1\")", "u32, i32 or f32"),
     ] {
         let e = refused(name, &[wrong], &[says, "correct the library"]);
@@ -82,7 +91,11 @@ fn layers_with_missing_slots_and_broken_texts() {
 #[test]
 fn what_a_newer_version_adds_is_passed_over() {
     let layers = layers_of(&mutant("newer", &["MINOR=99", "LANGUAGE=99", "LAYER_SIZE=sizeof(larger)"]));
-    assert!(layers[0].kernels.is_empty());
+    assert!(layers[0].kernels.is_empty() && layers[0].natives.len() == 1);
+    assert!(layers_of(&mutant("other_device", &["NATIVE_DEVICE=99"]))[0].natives.is_empty());
+    // A library of version 1.8 has a shorter table.
+    let older = layers_of(&mutant("older", &["MINOR=8", "LAYER_SIZE=offsetof(kiln_layer, natives)"]));
+    assert!(older[0].natives.is_empty() && older[0].kernels.len() == 1);
     let x = f32s(&[2], &[1.0, 2.0]);
     let net = net_of(PluginSpec::new("mutant", "newer"), std::slice::from_ref(&x));
     assert_eq!(run_on(&reference(), &net, &[x]).unwrap(), [f32s(&[2], &[2.0, 4.0])]);

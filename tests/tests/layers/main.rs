@@ -7,6 +7,7 @@ mod attacks;
 mod devices;
 mod examples;
 mod kernels;
+mod natives;
 mod onnx;
 mod plans;
 

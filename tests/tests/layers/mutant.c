@@ -69,6 +69,33 @@
 #ifndef PARAMS
 #define PARAMS {NULL, 0}
 #endif
+#ifndef NATIVE
+#define NATIVE &native
+#endif
+#ifndef NATIVE_SIZE
+#define NATIVE_SIZE sizeof(kiln_layer_native)
+#endif
+#ifndef NATIVE_COUNT
+#define NATIVE_COUNT 1
+#endif
+#ifndef NATIVE_DEVICE
+#define NATIVE_DEVICE KILN_DEVICE_CUDA
+#endif
+#ifndef NATIVE_CONDITION
+#define NATIVE_CONDITION KILN_STR("0")
+#endif
+#ifndef NATIVE_TYPES
+#define NATIVE_TYPES {NULL, 0}
+#endif
+#ifndef ATTACH
+#define ATTACH attach
+#endif
+#ifndef DETACH
+#define DETACH detach
+#endif
+#ifndef ENQUEUE
+#define ENQUEUE enqueue
+#endif
 #ifndef CREATE
 #define CREATE create
 #endif
@@ -93,6 +120,18 @@ int32_t run(kiln_layer_instance *i, const kiln_layer_call *call, kiln_error *err
 int32_t describe(kiln_layer_instance *i, const kiln_layer_call *call, kiln_sink *out, kiln_error *err);
 const void *get_interface(kiln_str id);
 const void *no_table(kiln_str id);
+
+static int32_t attach(kiln_layer_instance *i, const kiln_native_call *c, kiln_native_state **out, kiln_error *err) {
+    (void)i, (void)c, (void)out, (void)err;
+    return KILN_OK;
+}
+
+static void detach(kiln_native_state *s) { (void)s; }
+
+static int32_t enqueue(kiln_layer_instance *i, kiln_native_state *s, const kiln_native_call *c, kiln_error *err) {
+    (void)i, (void)s, (void)c, (void)err;
+    return KILN_OK;
+}
 
 static kiln_str str(const char *s) {
     kiln_str view = {s, strlen(s)};
@@ -169,6 +208,18 @@ static const kiln_layer_kernel kernel = {
 };
 static const kiln_layer_kernel *const kernels[] = {KERNEL};
 
+static const kiln_layer_native native = {
+    .struct_size = NATIVE_SIZE,
+    .device = NATIVE_DEVICE,
+    .tactic = KILN_STR("n"),
+    .types = NATIVE_TYPES,
+    .condition = NATIVE_CONDITION,
+    .attach = ATTACH,
+    .detach = DETACH,
+    .enqueue = ENQUEUE,
+};
+static const kiln_layer_native *const natives[] = {NATIVE, &native};
+
 /* More than a layer of this version, so that a larger one may be claimed. */
 typedef struct larger {
     kiln_layer l;
@@ -196,6 +247,8 @@ static const larger layer = {
             .destroy = DESTROY,
             .describe = DESCRIBES,
             .run = RUN,
+            .natives = natives,
+            .native_count = NATIVE_COUNT,
         },
 };
 
@@ -203,7 +256,7 @@ static const kiln_layer *const layers[] = {ENTRY};
 static const kiln_layers_v1 table = {.struct_size = TABLE_SIZE, .layers = layers, .layer_count = COUNT};
 
 static int32_t init(const kiln_host *h, kiln_error *err) {
-    (void)err, (void)kernel, (void)layer;
+    (void)err, (void)kernel, (void)layer, (void)native, (void)attach, (void)detach, (void)enqueue;
     host = h;
     return KILN_OK;
 }

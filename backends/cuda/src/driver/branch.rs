@@ -6,6 +6,7 @@ use super::module::{Command, Launch, run_all};
 use super::stream::{Position, Stream, position};
 use cudarc::driver::sys;
 use std::any::Any;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 /// Kind of a conditional node.
@@ -62,6 +63,11 @@ impl Branch {
     /// Commands of all its bodies.
     pub fn size(&self) -> usize {
         self.bodies.iter().flatten().map(Command::size).sum()
+    }
+
+    /// Makes the commands of its bodies ready.
+    pub fn prepare(&self) -> Result<(), DriverError> {
+        self.bodies.iter().flatten().try_for_each(Command::prepare)
     }
 
     /// Adds it to the graph that the stream records; in a stream that records none it is a graph of its own.
@@ -145,7 +151,9 @@ impl Branch {
             cu!(api, in of, cuStreamBeginCaptureToGraph(stream.handle, graph, nodes, edges, 0, relaxed))
         }?;
         let told: Vec<Command> = body.iter().map(|c| c.with_handle(handle)).collect();
+        stream.recording.store(true, Ordering::Relaxed);
         let ran = run_all(&told, stream, true);
+        stream.recording.store(false, Ordering::Relaxed);
         let mut same = std::ptr::null_mut();
         // SAFETY: the capture was begun above; the graph stays the node's.
         let ended = unsafe { cu!(api, cuStreamEndCapture(stream.handle, &mut same)) };

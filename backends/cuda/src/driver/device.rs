@@ -125,6 +125,11 @@ impl Gpu {
         self.device == other.device
     }
 
+    /// The driver's number of the device.
+    pub fn number(&self) -> i32 {
+        self.device
+    }
+
     /// Makes the device that of the calling thread. Every entry from outside starts with it.
     pub fn bind(&self) -> Result<(), DriverError> {
         Api::check_process()?;

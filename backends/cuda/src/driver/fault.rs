@@ -75,6 +75,7 @@ impl From<DriverError> for BackendError {
             }
             DriverError::Hung { limit } => return watchdog::expired("the CUDA device", *limit),
             DriverError::Forked { .. } => return BackendError::DeviceLost(e.to_string()),
+            DriverError::Layer(e) => return e.clone(),
             DriverError::Library { .. } => return BackendError::Internal(e.to_string()),
             DriverError::Call { code, .. } => *code,
         };

@@ -7,6 +7,7 @@ use super::stream::Stream;
 use crate::foreign::call;
 use cudarc::driver::sys;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// An executable graph.
 pub struct Graph {
@@ -50,7 +51,9 @@ fn record<'a>(stream: &'a Stream, launches: &[Command]) -> Result<Recorded<'a>, 
     let api = stream.gpu.api;
     // SAFETY: the stream is alive and not yet capturing: contexts are used by one thread at a time.
     unsafe { cu!(api, cuStreamBeginCapture_v2(stream.handle, mode)) }?;
+    stream.recording.store(true, Ordering::Relaxed);
     let ran = run_all(launches, stream, true);
+    stream.recording.store(false, Ordering::Relaxed);
     let mut graph = std::ptr::null_mut();
     // SAFETY: the capture was begun above; it is ended whether the launches were taken or not.
     let ended = unsafe { cu!(api, cuStreamEndCapture(stream.handle, &mut graph)) };

@@ -2,7 +2,8 @@
 
 use crate::foreign::functions;
 use cudarc::driver::sys;
-use std::ffi::{c_char, c_int, c_void};
+use kiln_backend::BackendError;
+use std::ffi::{c_char, c_int};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -58,6 +59,9 @@ pub enum DriverError {
         /// The limit.
         limit: Duration,
     },
+    /// A plug-in layer failed.
+    #[error("{0}")]
+    Layer(BackendError),
     /// A call of a vendor's library failed.
     #[error("{call} of {library} failed with code {code}")]
     Library {
@@ -69,9 +73,6 @@ pub enum DriverError {
         code: c_int,
     },
 }
-
-/// A handle of the caller's: a stream or an event.
-pub type Handle = *mut c_void;
 
 #[cfg(windows)]
 const LIBRARY: &str = "nvcuda.dll";

@@ -3,7 +3,7 @@
 use super::branch::Branch;
 use super::device::Gpu;
 use super::graph::Failed;
-use super::library::{DriverError, Handle, cu};
+use super::library::{DriverError, cu};
 use super::stream::{Event, Stream};
 use crate::foreign::call;
 use cudarc::driver::sys::{
@@ -65,8 +65,18 @@ pub struct Launch {
 
 /// Work that a library puts into a stream.
 pub trait Call: Send + Sync {
-    /// Puts it into the stream with this handle, which may be recording a graph.
-    fn run(&self, stream: Handle) -> Result<(), DriverError>;
+    /// Makes it ready, before it is put into a stream for the first time.
+    fn prepare(&self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
+    /// Puts it into the stream, which may be recording a graph.
+    fn run(&self, stream: &Stream) -> Result<(), DriverError>;
+
+    /// Whether a graph may record it. Others run between graphs, each time anew.
+    fn is_capturable(&self) -> bool {
+        true
+    }
 }
 
 /// One piece of work of a stream.
@@ -85,7 +95,7 @@ impl Command {
     pub fn run(&self, stream: &Stream, overlap: bool) -> Result<(), DriverError> {
         match self {
             Command::Kernel(l) => l.run(stream, overlap),
-            Command::Library(c) => c.run(stream.handle.cast()),
+            Command::Library(c) => c.run(stream),
             Command::Branch(b) => b.run(stream),
             Command::Mark(e) => e.mark(stream),
         }
@@ -94,6 +104,23 @@ impl Command {
     /// Whether the command is control flow.
     pub fn is_branch(&self) -> bool {
         matches!(self, Command::Branch(_))
+    }
+
+    /// Makes it ready, before it is put into a stream for the first time.
+    pub fn prepare(&self) -> Result<(), DriverError> {
+        match self {
+            Command::Library(c) => c.prepare(),
+            Command::Branch(b) => b.prepare(),
+            Command::Kernel(_) | Command::Mark(_) => Ok(()),
+        }
+    }
+
+    /// Whether a graph may hold it.
+    pub fn is_capturable(&self) -> bool {
+        match self {
+            Command::Library(c) => c.is_capturable(),
+            _ => true,
+        }
     }
 
     /// Number of commands, those in its bodies included.

@@ -7,6 +7,7 @@ use cudarc::driver::sys;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A queue of work.
 pub struct Stream {
@@ -14,6 +15,8 @@ pub struct Stream {
     pub(super) handle: sys::CUstream,
     /// Whether it belongs to the caller, who destroys it.
     foreign: bool,
+    /// Whether its work is recorded in a graph.
+    pub(super) recording: AtomicBool,
 }
 
 // SAFETY: the driver's streams may be used from any thread.
@@ -29,7 +32,7 @@ impl Stream {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the place for the handle is valid and the context is current.
         unsafe { cu!(gpu.api, cuStreamCreate(&mut handle, NON_BLOCKING)) }?;
-        Ok(Arc::new(Stream { gpu: gpu.clone(), handle, foreign: false }))
+        Ok(Arc::new(Stream { gpu: gpu.clone(), handle, foreign: false, recording: AtomicBool::new(false) }))
     }
 
     /// A stream of the caller's.
@@ -37,7 +40,18 @@ impl Stream {
     /// # Safety
     /// The handle is a stream of this device's primary context that outlives the object.
     pub unsafe fn foreign(gpu: &Arc<Gpu>, handle: *mut c_void) -> Arc<Stream> {
-        Arc::new(Stream { gpu: gpu.clone(), handle: handle.cast(), foreign: true })
+        let (gpu, recording) = (gpu.clone(), AtomicBool::new(false));
+        Arc::new(Stream { gpu, handle: handle.cast(), foreign: true, recording })
+    }
+
+    /// The driver's handle.
+    pub fn handle(&self) -> *mut c_void {
+        self.handle.cast()
+    }
+
+    /// Whether its work is recorded in a graph.
+    pub fn is_recording(&self) -> bool {
+        self.recording.load(Ordering::Relaxed)
     }
 
     /// Waits until all work is done.

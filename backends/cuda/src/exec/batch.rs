@@ -15,12 +15,21 @@ pub struct Batch {
     launches: Vec<Command>,
     steps: Vec<usize>,
     further: Option<Further>,
-    graph: Option<Graph>,
+    /// The launches as graphs, and those between them that no graph records.
+    parts: Option<Vec<Part>>,
     /// A graph that may be updated to these launches.
     inherited: Option<Graph>,
     runs: u64,
     /// Whose steps they are, for errors.
     program: Option<Arc<Program>>,
+}
+
+/// A part of a batch, in order.
+enum Part {
+    /// A graph of launches.
+    Graph(Graph),
+    /// One launch.
+    Alone(usize),
 }
 
 /// Memory of argument words that found no room in the launches' parameters.
@@ -55,7 +64,7 @@ impl Batch {
         planned: Vec<Planned>,
         old: Option<Batch>,
     ) -> Result<Batch, BackendError> {
-        let (inherited, old) = old.map_or((None, None), |b| (b.graph, b.further));
+        let (inherited, old) = old.map_or((None, None), |mut b| (b.take_graph(), b.further));
         let bytes = planned.iter().map(|p| p.further.len()).sum::<usize>() * 4;
         let mut further = None;
         if bytes > 0 {
@@ -85,19 +94,30 @@ impl Batch {
             f.pinned.send(0, bytemuck::cast_slice(&words), to)?;
             f.sent.record(&queue.stream)?;
         }
-        Ok(Batch { launches, steps, further, graph: None, inherited, runs: 0, program: None })
+        Ok(Batch { launches, steps, further, parts: None, inherited, runs: 0, program: None })
     }
 
-    /// Returns the batch with a program, whose layers its errors name.
-    pub fn of(self, program: &Arc<Program>) -> Batch {
-        Batch { program: Some(program.clone()), ..self }
+    /// Returns the batch with a program, whose layers its errors name, and makes its commands ready.
+    pub fn of(self, program: &Arc<Program>) -> Result<Batch, BackendError> {
+        let batch = Batch { program: Some(program.clone()), ..self };
+        for (i, command) in batch.launches.iter().enumerate() {
+            let ready = command.prepare();
+            ready.map_err(|error| batch.failed(Failed { command: Some(i), error }))?;
+        }
+        Ok(batch)
     }
 
     fn failed(&self, f: Failed) -> BackendError {
         let step = f.command.and_then(|c| self.steps.get(c));
         let step = step.and_then(|&s| self.program.as_ref()?.steps.get(s));
         match step {
-            Some(s) => at_layer(f.error.into(), &s.name),
+            Some(s) => match at_layer(f.error.into(), &s.name) {
+                // The words of a plug-in, which do not name the layer of the network.
+                BackendError::InvalidArgument(why) => {
+                    BackendError::InvalidArgument(format!("layer \"{}\": {why}", s.name))
+                }
+                e => e,
+            },
             None => f.error.into(),
         }
     }
@@ -111,11 +131,13 @@ impl Batch {
     pub fn run(&mut self, stream: &Stream, stamps: Option<&mut Stamps>) -> Result<(), BackendError> {
         self.runs += 1;
         let Some(stamps) = stamps else {
-            match &self.graph {
-                Some(g) => g.run(stream)?,
-                None => (0..self.launches.len()).try_for_each(|i| self.launch(i, stream))?,
-            }
-            return Ok(());
+            let Some(parts) = &self.parts else {
+                return (0..self.launches.len()).try_for_each(|i| self.launch(i, stream));
+            };
+            return parts.iter().try_for_each(|p| match p {
+                Part::Graph(g) => g.run(stream).map_err(BackendError::from),
+                Part::Alone(i) => self.launch(*i, stream),
+            });
         };
         for (i, &step) in self.steps.iter().enumerate() {
             stamps.before(step, stream)?;
@@ -129,7 +151,7 @@ impl Batch {
     /// only.
     pub fn wants_graph(&self) -> bool {
         let branches = self.launches.iter().any(Command::is_branch);
-        self.graph.is_none() && (branches || self.launches.len() >= 2 && self.runs > 0)
+        self.parts.is_none() && (branches || self.launches.len() >= 2 && self.runs > 0)
     }
 
     /// Its commands, and the memory that they name.
@@ -144,7 +166,7 @@ impl Batch {
 
     /// Whether it has a graph.
     pub fn has_graph(&self) -> bool {
-        self.graph.is_some()
+        self.parts.is_some()
     }
 
     /// Makes a graph of the launches; updates an inherited one, or what `old` finds, where its kernels are the same. `recorder` is
@@ -154,18 +176,46 @@ impl Batch {
         recorder: &Arc<Stream>,
         old: impl FnOnce() -> Option<Graph>,
     ) -> Result<u64, BackendError> {
+        if !self.launches.iter().all(Command::is_capturable) {
+            return self.split(recorder);
+        }
         if let Some(mut g) = self.inherited.take().or_else(old)
             && g.update(recorder, &self.launches).map_err(|f| self.failed(f))?
         {
-            self.graph = Some(g);
+            self.parts = Some(vec![Part::Graph(g)]);
             return Ok(0);
         }
-        self.graph = Some(Graph::new(recorder, &self.launches).map_err(|f| self.failed(f))?);
+        let graph = Graph::new(recorder, &self.launches).map_err(|f| self.failed(f))?;
+        self.parts = Some(vec![Part::Graph(graph)]);
         Ok(1)
     }
 
-    /// Takes its graph out.
+    /// Makes graphs of the launches between those that no graph records.
+    fn split(&mut self, recorder: &Arc<Stream>) -> Result<u64, BackendError> {
+        self.inherited = None;
+        let (mut parts, mut made, mut from) = (Vec::new(), 0, 0);
+        for group in self.launches.chunk_by(|a, b| a.is_capturable() && b.is_capturable()) {
+            let worth = group.len() > 1 || group.iter().any(Command::is_branch);
+            if worth {
+                let graph = Graph::new(recorder, group).map_err(|f| {
+                    self.failed(Failed { command: f.command.map(|c| c + from), error: f.error })
+                })?;
+                parts.push(Part::Graph(graph));
+                made += 1;
+            } else {
+                parts.push(Part::Alone(from));
+            }
+            from += group.len();
+        }
+        self.parts = Some(parts);
+        Ok(made)
+    }
+
+    /// Takes its graph out, the first one of several.
     pub fn take_graph(&mut self) -> Option<Graph> {
-        self.graph.take()
+        self.parts.take()?.into_iter().find_map(|p| match p {
+            Part::Graph(g) => Some(g),
+            Part::Alone(_) => None,
+        })
     }
 }

@@ -8,6 +8,7 @@ use super::launch::Planned;
 use super::loops::{Loop, outputs};
 use super::planning::{CudaBodies, Planning};
 use super::reasons;
+use kiln_backend::launch::splits_graphs;
 use kiln_backend::{BackendError, Shapes, flow};
 use kiln_ir::Node;
 
@@ -84,6 +85,9 @@ impl Planning<'_> {
                 .filter(|k| !k.data_dependent && k.assertion.is_none() && !k.random && k.on_host.is_none());
             if k.is_none() || !shapes.ready(&loaded.program, step) {
                 return on_host(reasons::LAYER_INSIDE);
+            }
+            if splits_graphs(step) {
+                return on_host(reasons::CALLED_INSIDE);
             }
             all.extend(self.run.plan(self.queue, shapes, i, false)?);
         }

@@ -50,7 +50,7 @@ impl Executor for CudaGpu {
         launches: Vec<Planned>,
         old: Option<Batch>,
     ) -> Result<Batch, BackendError> {
-        Ok(Batch::new(queue, launches, old)?.of(&loaded.program))
+        Batch::new(queue, launches, old)?.of(&loaded.program)
     }
 
     fn has_run(batch: &mut Batch) {

@@ -151,6 +151,6 @@ impl Flow<'_> {
     /// Cells that planned launches of the first body cannot use.
     pub fn refused(&mut self) -> OnDevice<&mut Vec<u64>> {
         let lost = || BackendError::Internal("a loop without a body".into());
-        Ok(self.bodies.list.first_mut().map(|b| &mut b.run.memory.notes.0).ok_or_else(lost)?)
+        Ok(self.bodies.list.first_mut().map(|b| &mut b.run.memory.notes.refused).ok_or_else(lost)?)
     }
 }

@@ -1,16 +1,17 @@
 //! Loading the kernels of a program.
 
 use super::host::{HostCode, Library};
-use super::memory::{Range, RefusedCells};
+use super::memory::{PlanNotes, Range};
 use super::moves;
 use super::queue::CudaQueue;
 use crate::driver::{Buffer, Conditional, Gpu, Module, at_layer};
 use crate::target::library;
 use kiln_backend::flow::Decisions;
-use kiln_backend::launch::{PlanLaunches, PluginKernel};
+use kiln_backend::launch::{NativeKernel, PlanLaunches, PluginKernel};
 use kiln_backend::{BackendError, Binding, CompiledKernel, Recent, Region, Step, Target};
 use kiln_gpu::{Compiled, Device, Kernels};
 use kiln_ops::plugin::kernel::Language;
+use kiln_ops::plugin::native::NativeDevice;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Clusters from this size on have to be allowed: every device of sm_90 has those of 8 blocks.
@@ -93,7 +94,7 @@ pub struct CudaGpu {
 impl Device for CudaGpu {
     type Buffer = Buffer;
     type Range = Range;
-    type Notes = RefusedCells;
+    type Notes = PlanNotes;
     type Queue = CudaQueue;
 
     const KEEPS_REPLACED: bool = true;
@@ -106,11 +107,14 @@ impl Device for CudaGpu {
 }
 
 /// The code of a step.
+#[derive(Default)]
 pub struct Code {
     /// None of steps that a library runs.
     pub module: Option<Arc<Module>>,
     /// Runs the step in the place of kernels.
     pub library: Option<Arc<dyn Library>>,
+    /// Runs the step in the place of kernels, by a plug-in's library.
+    pub native: Option<Arc<NativeKernel>>,
     /// Bindings, in the order in which the parameter has their addresses.
     pub bindings: Vec<Binding>,
     /// Dynamic shared memory of entry points that map nothing, in bytes.
@@ -137,9 +141,12 @@ impl CudaGpu {
             let library = host.library(region, step, &self.target, &self.gpu)?;
             let operands = host.operands(region, &self.target)?;
             let stored = CompiledKernel { operands: Some(operands), ..CompiledKernel::of(Vec::new()) };
-            let (bindings, together) = (Vec::new(), Vec::new());
-            let code = Code { module: None, library: Some(library), bindings, shared: 0, together, cells: 0 };
+            let code = Code { library: Some(library), ..Code::default() };
             return Ok(Compiled { stored, code, planner: None });
+        }
+        if let Some(native) = NativeKernel::find(&region.graph, &step.tactic, NativeDevice::Cuda)? {
+            let code = Code { native: Some(Arc::new(native)), ..Code::default() };
+            return Ok(Compiled { stored: NativeKernel::store(), code, planner: None });
         }
         let (module, stored) = self.modules.get(&self.gpu, step.blob.as_slice())?;
         let planner = self.planner(region, step, &stored)?;
@@ -164,7 +171,8 @@ impl CudaGpu {
         }
         let together = stored.entries.iter().map(|e| e.together).collect();
         let (shared, cells) = (stored.shared, stored.parameter.cells);
-        let code = Code { module: Some(module), library: None, bindings, shared, together, cells };
+        let module = Some(module);
+        let code = Code { module, bindings, shared, together, cells, ..Code::default() };
         Ok(Compiled { stored, code, planner })
     }
 

@@ -2,6 +2,7 @@
 
 use super::host::Places;
 use super::kernel::{CudaGpu, ROUNDS};
+use super::native;
 use crate::driver::{Command, Launch, MAP_ALIGNMENT, at_layer, encode};
 use crate::parameter::{ALIVE_AT, CELLS_AT, HEAD, MAP_THREADS, WORDS, may_be_cell};
 use kiln_backend::BackendError;
@@ -31,7 +32,11 @@ impl Launches for CudaGpu {
         operands: &Operands<CudaGpu>,
     ) -> Result<Option<Vec<Planned>>, BackendError> {
         let code = plan.loaded.steps[step].code.as_ref();
-        let Some(library) = code.and_then(|c| c.library.as_ref()) else { return Ok(None) };
+        let native = code.and_then(|c| c.native.as_ref());
+        let library = code.and_then(|c| c.library.as_ref());
+        if native.is_none() && library.is_none() {
+            return Ok(None);
+        }
         let Operands { inputs, outputs, extras } = operands;
         let mut void = false;
         for r in inputs.iter().chain(outputs).flatten().chain(extras) {
@@ -40,6 +45,14 @@ impl Launches for CudaGpu {
         if void {
             return Ok(Some(Vec::new()));
         }
+        if let Some(native) = native {
+            let command = native::command(plan, step, native, operands);
+            let layer = plan.loaded.steps[step].layer(&plan.loaded.program, step);
+            let command = command.map_err(|e| at_layer(e, layer))?;
+            let planned = command.map(|launch| Planned { step, launch, further: Vec::new() });
+            return Ok(Some(planned.into_iter().collect()));
+        }
+        let Some(library) = library else { return Ok(None) };
         let places = Places {
             inputs: inputs.iter().map(|r| r.map(|r| r.address)).collect(),
             extras: extras.iter().map(|r| r.address).collect(),

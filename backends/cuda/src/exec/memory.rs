@@ -1,7 +1,9 @@
 //! Ranges of device memory.
 
+use super::native_state::SharedState;
 use crate::driver::{Buffer, DriverError};
 use kiln_backend::BackendError;
+use std::collections::HashMap;
 
 /// A range of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,14 +57,18 @@ impl kiln_gpu::Buffer for Buffer {
     }
 }
 
-/// Cells that kernels cannot read addresses from, as was found while launches were planned: these launches are void.
+/// Notes of planning. Launches whose kernels cannot read addresses from cells that are listed here are void.
 #[derive(Default)]
-pub struct RefusedCells(pub Vec<u64>);
+pub struct PlanNotes {
+    pub refused: Vec<u64>,
+    /// States of native forms that serve all shapes and addresses, by step.
+    pub states: HashMap<usize, SharedState>,
+}
 
-impl RefusedCells {
+impl PlanNotes {
     /// The range, which must be where it is said to be.
     pub fn fixed(&mut self, range: Range) -> Range {
-        self.0.extend(range.in_cell());
+        self.refused.extend(range.in_cell());
         range
     }
 }

@@ -19,6 +19,8 @@ mod launch;
 mod loops;
 mod memory;
 mod moves;
+mod native;
+mod native_state;
 mod parts;
 mod planning;
 mod queue;

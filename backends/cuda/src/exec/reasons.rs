@@ -20,6 +20,7 @@ pub const SIZE_INSIDE: Reason = because(
     "let tensors inside keep their sizes: as large as they may become, with a count of what is filled",
 );
 pub const LAYER_INSIDE: Reason = kiln_backend::assisted::INSIDE;
+pub const CALLED_INSIDE: Reason = kiln_backend::assisted::CALLED;
 pub const ITERATIONS: Reason = because(
     "the number of iterations, which bounds what is read or stacked, is known on the device only",
     "make the number of iterations a constant or an input of the network, a condition may end them before",

@@ -1,7 +1,7 @@
 //! cuBLASLt: matrix products.
 
 use super::library::Name;
-use crate::driver::{Call, DriverError, Gpu};
+use crate::driver::{Call, DriverError, Gpu, Stream};
 use crate::foreign::{call, functions};
 use cudarc::cublaslt::sys;
 use std::ffi::{c_int, c_void};
@@ -227,7 +227,8 @@ pub struct Multiply {
 }
 
 impl Call for Multiply {
-    fn run(&self, stream: *mut c_void) -> Result<(), DriverError> {
+    fn run(&self, stream: &Stream) -> Result<(), DriverError> {
+        let stream = stream.handle();
         let (d, [a, b, out, scratch]) = (&self.described, self.at);
         let (one, zero): ([u32; 1], [u32; 1]) =
             if d.scale == DataType::CUDA_R_32I { ([1], [0]) } else { ([1.0f32.to_bits()], [0]) };

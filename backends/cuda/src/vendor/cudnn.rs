@@ -1,10 +1,10 @@
 //! cuDNN's graph interface: descriptors, plans, runs.
 
 use super::library::Name;
-use crate::driver::{Call, DriverError, Gpu};
+use crate::driver::{Call, DriverError, Gpu, Stream};
 use crate::foreign::{call, functions};
 use cudarc::cudnn::sys::{self, cudnnBackendAttributeType_t as Type};
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 pub use sys::cudnnBackendAttributeName_t as Attribute;
@@ -201,7 +201,8 @@ pub struct Execute {
 }
 
 impl Call for Execute {
-    fn run(&self, stream: *mut c_void) -> Result<(), DriverError> {
+    fn run(&self, stream: &Stream) -> Result<(), DriverError> {
+        let stream = stream.handle();
         let api = self.state.api;
         let handle = self.state.handle();
         let h = *handle as sys::cudnnHandle_t;

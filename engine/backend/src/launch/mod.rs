@@ -2,6 +2,7 @@
 
 mod column;
 mod flat;
+mod native;
 pub mod params;
 mod plugin;
 mod program;
@@ -9,6 +10,7 @@ mod site;
 mod table;
 
 pub use column::Column;
+pub use native::{NATIVE_TACTICS, NativeKernel, any_splits_graphs, splits_graphs};
 pub use plugin::{PLUGIN_TACTICS, PluginKernel};
 pub use program::{Condition, LaunchCase, LaunchProgram};
 pub use site::{KernelOperands, LaunchSite, PlanLaunches, RegionValue};

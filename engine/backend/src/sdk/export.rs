@@ -1,9 +1,10 @@
 //! The descriptor and the functions that it names.
 
 use super::constructor::{self, Constructor};
-use super::{backend, context, host, panics};
+use super::{backend, context, host, layers, natives, panics};
 use crate::view;
 use kiln_abi::*;
+use kiln_ops::plugin::registry;
 use std::ffi::c_void;
 
 /// Flag for the behaviour of panics in this library.
@@ -82,6 +83,7 @@ pub unsafe fn init(
     if let Err(code) = unsafe { host::remember(host, name) } {
         return code;
     }
+    registry::ask(registry::Host { run: layers::run, attach: natives::attach });
     panics::guard(err, || {
         constructor::set(constructor)?;
         panics::install_hook();

@@ -1,6 +1,5 @@
 //! The host that this library was initialized by.
 
-use super::layers;
 use crate::BackendError;
 use kiln_abi::*;
 use kiln_ir::Tensor;
@@ -33,7 +32,6 @@ pub(super) unsafe fn remember(table: *const kiln_host, name: &'static str) -> Re
         copy.assume_init()
     };
     HOST.set(Host { table, name }).map_err(|_| KILN_INVALID_ARGUMENT)?;
-    kiln_ops::plugin::registry::ask(layers::run);
     Ok(())
 }
 

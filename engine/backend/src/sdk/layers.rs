@@ -16,10 +16,7 @@ struct Results {
 
 /// Runs the reference form of the layer that an operator names on the host.
 pub(super) fn run(op: &Op, inputs: &[Tensor]) -> Result<Vec<Tensor>, OpError> {
-    let (ctx, table) = host::interface(KILN_HOST_LAYERS_V1);
-    // SAFETY: the host's tables live until the library ends, and begin with their size.
-    let table = unsafe { view::sized(table.cast::<kiln_host_layers_v1>(), "the host's table of layers") };
-    let Some(run) = table.ok().and_then(|t| t.run) else {
+    let Some((ctx, run)) = table().and_then(|(ctx, t)| Some((ctx, t.run?))) else {
         return Err(OpError::Unsupported(
             "plug-in layers by this host, which is older than 1.8; upgrade Kiln".into(),
         ));
@@ -66,7 +63,24 @@ unsafe extern "C" fn error(user: *mut c_void, _: i32, message: kiln_str) {
     // SAFETY: as above.
     unsafe {
         let Some(results) = user.cast::<Results>().as_mut() else { return };
-        let text = view::bytes(message.ptr.cast(), message.len).unwrap_or_default();
-        results.message = String::from_utf8_lossy(text).into_owned();
+        results.message = lossy(message);
     }
+}
+
+/// Text of the host.
+///
+/// # Safety
+/// The view is valid for the call.
+pub(super) unsafe fn lossy(s: kiln_str) -> String {
+    // SAFETY: as this function's contract says.
+    let text = unsafe { view::bytes(s.ptr.cast(), s.len) }.unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}
+
+/// The host's table of layers; none of a host that is older than 1.8.
+pub(super) fn table() -> Option<(*mut kiln_host_ctx, kiln_host_layers_v1)> {
+    let (ctx, table) = host::interface(KILN_HOST_LAYERS_V1);
+    // SAFETY: the host's tables live until the library ends, and begin with their size.
+    let table = unsafe { view::sized(table.cast::<kiln_host_layers_v1>(), "the host's table of layers") };
+    table.ok().map(|t| (ctx, t))
 }

@@ -11,6 +11,7 @@ mod handle;
 pub(crate) mod host;
 mod import;
 mod layers;
+mod natives;
 mod panics;
 
 pub use constructor::{Constructor, create_with};

@@ -2,6 +2,7 @@
 
 use super::formula::Formula;
 use super::kernel::{KernelForm, is_identifier};
+use super::native::{NativeCall, NativeDevice, NativeForm, NativeRun};
 use super::shapes::Shape;
 use super::types::{self, Combination};
 use kiln_ir::attr::{Attr, Attrs};
@@ -69,6 +70,15 @@ pub struct TypedKernel {
     pub form: KernelForm,
 }
 
+/// A native form, with the combinations of element types that it takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TypedNative {
+    /// Combinations; none: all of the layer's.
+    pub types: Vec<Combination>,
+    /// The form.
+    pub form: NativeForm,
+}
+
 /// The functions of a layer. Callable from any thread.
 pub trait LayerFunctions: Send + Sync {
     /// Checks fields, which are complete.
@@ -79,6 +89,17 @@ pub trait LayerFunctions: Send + Sync {
 
     /// Runs the reference form.
     fn run(&self, run: &LayerRun<'_>) -> Result<Vec<Tensor>, OpError>;
+
+    /// Makes a native form ready for a context.
+    fn attach(
+        &self,
+        _fields: &Attrs,
+        _device: NativeDevice,
+        tactic: &str,
+        _call: &NativeCall,
+    ) -> Result<Box<dyn NativeRun>, OpError> {
+        Err(OpError::Unsupported(format!("the layer has no native form \"{tactic}\"")))
+    }
 }
 
 /// A run of the reference form of a layer.
@@ -130,6 +151,8 @@ pub struct LayerRecord {
     pub tolerance: String,
     /// Kernels in source form.
     pub kernels: Vec<TypedKernel>,
+    /// Native forms.
+    pub natives: Vec<TypedNative>,
     /// The library.
     pub library: Library,
     /// Functions.
@@ -195,6 +218,17 @@ impl LayerRecord {
         }
         for k in &self.kernels {
             k.form.check().map_err(|e| OpError::Value(format!("kernel \"{}\": {e}", k.form.tactic)))?;
+        }
+        for (i, n) in self.natives.iter().enumerate() {
+            let wrong =
+                |why: String| Err(OpError::Value(format!("native form \"{}\": {why}", n.form.tactic)));
+            if self.natives[..i]
+                .iter()
+                .any(|m| (m.form.device, &m.form.tactic) == (n.form.device, &n.form.tactic))
+            {
+                return wrong("another one has this tactic, wants names of their own".into());
+            }
+            n.form.check().or_else(|e| wrong(e.to_string()))?;
         }
         Ok(())
     }
@@ -272,6 +306,7 @@ impl LayerRecord {
             expression: None,
             tolerance: self.tolerance.clone(),
             kernels: self.kernels.clone(),
+            natives: self.natives.clone(),
             library: self.library.clone(),
             functions: self.functions.clone(),
         }
@@ -281,6 +316,12 @@ impl LayerRecord {
     pub fn kernels_for(&self, inputs: &[DType]) -> Vec<KernelForm> {
         let fits = |k: &&TypedKernel| k.types.is_empty() || k.types.iter().any(|t| t.takes(inputs));
         self.kernels.iter().filter(fits).map(|k| k.form.clone()).collect()
+    }
+
+    /// The native forms for inputs of these types.
+    pub fn natives_for(&self, inputs: &[DType]) -> Vec<NativeForm> {
+        let fits = |n: &&TypedNative| n.types.is_empty() || n.types.iter().any(|t| t.takes(inputs));
+        self.natives.iter().filter(fits).map(|n| n.form.clone()).collect()
     }
 }
 

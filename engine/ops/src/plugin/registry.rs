@@ -2,6 +2,7 @@
 //!
 //! The host registers layers of libraries. A backend that is a library itself asks its host instead: [`ask`].
 
+use super::native::{NativeCall, NativeDevice, NativeRun};
 use super::record::{LayerName, LayerRecord};
 use kiln_ir::error::OpError;
 use kiln_ir::op::Op;
@@ -11,10 +12,16 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 static LAYERS: RwLock<Vec<Arc<LayerRecord>>> = RwLock::new(Vec::new());
 
-/// Runs the reference form of the layer that an operator names.
-pub type Ask = fn(&Op, &[Tensor]) -> Result<Vec<Tensor>, OpError>;
+/// Functions of the host of this library.
+#[derive(Clone, Copy, Debug)]
+pub struct Host {
+    /// Runs the reference form of the layer that an operator names.
+    pub run: fn(&Op, &[Tensor]) -> Result<Vec<Tensor>, OpError>,
+    /// Makes a native form of it ready for a context.
+    pub attach: fn(&Op, NativeDevice, &str, &NativeCall) -> Result<Box<dyn NativeRun>, OpError>,
+}
 
-static HOST: OnceLock<Ask> = OnceLock::new();
+static HOST: OnceLock<Host> = OnceLock::new();
 
 /// Adds a layer. One of the same name and another library is an error, which returns the one that is there.
 pub fn register(record: LayerRecord) -> Result<Arc<LayerRecord>, Arc<LayerRecord>> {
@@ -68,13 +75,13 @@ pub fn missing(name: &LayerName, library: &str) -> OpError {
 }
 
 /// Lets layers that are not registered here be run by the host of this library.
-pub fn ask(host: Ask) {
+pub fn ask(host: Host) {
     // A library has one host: the first stays.
     let _ = HOST.set(host);
 }
 
 /// The host, if this is a library that has one.
-pub fn host() -> Option<Ask> {
+pub fn host() -> Option<Host> {
     HOST.get().copied()
 }
 

@@ -51,6 +51,7 @@ fn record(name: &str) -> LayerRecord {
         expression: None,
         tolerance: "exact".into(),
         kernels: Vec::new(),
+        natives: Vec::new(),
         library: Library {
             name: "lib".into(),
             version: "1.0".into(),

@@ -1,15 +1,23 @@
 //! The interface by which backends that are libraries run layers on this host.
 
 use super::call::lossy;
+use super::host_call::{Error, of_layer, op, refuse};
+use super::host_natives;
 use ::kiln_backend::{BackendError, view};
 use kiln_abi::*;
-use kiln_ir::{Bytes, Op, OpError, Tensor};
+use kiln_ir::{Bytes, Tensor};
 use kiln_ops::plugin::PLUGIN;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-static TABLE: kiln_host_layers_v1 =
-    kiln_host_layers_v1 { struct_size: size_of::<kiln_host_layers_v1>() as u32, reserved: 0, run: Some(run) };
+static TABLE: kiln_host_layers_v1 = kiln_host_layers_v1 {
+    struct_size: size_of::<kiln_host_layers_v1>() as u32,
+    reserved: 0,
+    run: Some(run),
+    native_attach: Some(host_natives::attach),
+    native_enqueue: Some(host_natives::enqueue),
+    native_detach: Some(host_natives::detach),
+};
 
 /// The table of an interface of the host.
 ///
@@ -24,7 +32,6 @@ pub(super) unsafe fn interface(id: kiln_str) -> *const c_void {
 }
 
 type Output = Option<unsafe extern "C" fn(*mut c_void, *const kiln_tensor)>;
-type Error = Option<unsafe extern "C" fn(*mut c_void, i32, kiln_str)>;
 
 unsafe extern "C" fn run(
     _: *mut kiln_host_ctx,
@@ -49,22 +56,20 @@ unsafe extern "C" fn run(
             }
             KILN_OK
         }
-        Err(e) => {
-            if let Some(error) = error {
-                // SAFETY: as above.
-                unsafe { error(user, e.code(), kiln_str::new(&e.parts().0)) }
-            }
-            e.code()
-        }
+        // SAFETY: `user` is what the library wants back.
+        Err(e) => unsafe { refuse(e, user, error) },
     }
 }
 
 /// # Safety
 /// The views are valid for the call.
-unsafe fn eval(op: kiln_bytes, inputs: *const kiln_tensor, count: u64) -> Result<Vec<Tensor>, BackendError> {
+unsafe fn eval(
+    payload: kiln_bytes,
+    inputs: *const kiln_tensor,
+    count: u64,
+) -> Result<Vec<Tensor>, BackendError> {
     // SAFETY: as this function's contract says.
-    let (op, inputs) = unsafe { (view::bytes(op.ptr, op.len)?, view::slice(inputs, count)?) };
-    let op: Op = minicbor::decode(op).map_err(|e| BackendError::Incompatible(e.to_string()))?;
+    let (op, inputs) = unsafe { (op(payload)?, view::slice(inputs, count)?) };
     if !op.is(PLUGIN) {
         return Err(BackendError::InvalidArgument(format!(
             "operator \"{}\", wants a plug-in layer",
@@ -74,8 +79,5 @@ unsafe fn eval(op: kiln_bytes, inputs: *const kiln_tensor, count: u64) -> Result
     // SAFETY: as this function's contract says.
     let tensor = |t: &kiln_tensor| unsafe { view::tensor(t, |data| Bytes::from(data.to_vec())) }.map(Some);
     let inputs = inputs.iter().map(tensor).collect::<Result<Vec<_>, _>>()?;
-    op.eval(&inputs).map_err(|e| match e {
-        OpError::Unsupported(why) => BackendError::Unsupported(why),
-        e => BackendError::InvalidArgument(e.to_string()),
-    })
+    op.eval(&inputs).map_err(of_layer)
 }

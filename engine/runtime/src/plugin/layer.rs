@@ -4,6 +4,7 @@ use super::call;
 use super::field_views::FieldViews;
 use super::host_tensor::HostTensor;
 use super::library::Plugin;
+use super::native_table::NativeTable;
 use ::kiln_backend::{BackendError, stop};
 use kiln_abi::*;
 use kiln_ir::attr::Attrs;
@@ -12,7 +13,7 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::tensor::Tensor;
 use kiln_ir::ty::TensorType;
-use kiln_ops::plugin::record::{Arrangement, FieldDef, LayerFunctions, LayerName, LayerRun};
+use kiln_ops::plugin::record::{Arrangement, FieldDef, LayerName, LayerRun};
 use std::collections::HashMap;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,12 +29,19 @@ pub struct LoadedLayer {
     table: kiln_layer,
     name: LayerName,
     fields: Vec<FieldDef>,
+    natives: Vec<NativeTable>,
     /// Instances that no call uses, by their fields.
     free: Mutex<HashMap<Vec<u8>, Vec<Instance>>>,
 }
 
 /// An instance, never used by two calls at once.
-struct Instance(NonNull<kiln_layer_instance>);
+pub(super) struct Instance(NonNull<kiln_layer_instance>);
+
+impl Instance {
+    pub(super) fn as_ptr(&self) -> *mut kiln_layer_instance {
+        self.0.as_ptr()
+    }
+}
 
 // SAFETY: the ABI lets instances be called from any thread, by one at a time.
 unsafe impl Send for Instance {}
@@ -44,12 +52,41 @@ impl LoadedLayer {
         table: kiln_layer,
         name: LayerName,
         fields: Vec<FieldDef>,
+        natives: Vec<NativeTable>,
     ) -> LoadedLayer {
-        LoadedLayer { plugin, table, name, fields, free: Mutex::default() }
+        LoadedLayer { plugin, table, name, fields, natives, free: Mutex::default() }
+    }
+
+    pub(super) fn name(&self) -> &LayerName {
+        &self.name
+    }
+
+    pub(super) fn natives(&self) -> &[NativeTable] {
+        &self.natives
+    }
+
+    pub(super) fn views(&self, fields: &Attrs) -> FieldViews {
+        FieldViews::new(&self.fields, fields)
+    }
+
+    /// Refuses calls while the process ends.
+    pub(super) fn check_alive(&self) -> Result<(), OpError> {
+        match self.plugin.is_alive() {
+            true => Ok(()),
+            false => Err(OpError::Unsupported("the process ends; plug-ins are no longer called".into())),
+        }
+    }
+
+    /// A new instance; none where the layer has no `create`.
+    pub(super) fn instance(&self, views: &FieldViews) -> Result<Option<Instance>, BackendError> {
+        let Some(create) = self.table.create else { return Ok(None) };
+        // SAFETY: fields, place and sink live for the call.
+        let made = call::object(|out, err| unsafe { create(views.as_ptr(), views.len(), out, err) })?;
+        Ok(Some(Instance(made)))
     }
 
     /// The error of a call, with the layer and its library.
-    fn error(&self, e: BackendError) -> OpError {
+    pub(super) fn error(&self, e: BackendError) -> OpError {
         let at = self.plugin.info().path.display();
         let name = &self.name;
         match e {
@@ -72,22 +109,19 @@ impl LoadedLayer {
         fields: &Attrs,
         f: impl FnOnce(*mut kiln_layer_instance, &FieldViews) -> Result<T, BackendError>,
     ) -> Result<T, OpError> {
-        if !self.plugin.is_alive() {
-            return Err(OpError::Unsupported("the process ends; plug-ins are no longer called".into()));
-        }
-        let views = FieldViews::new(&self.fields, fields);
-        let Some(create) = self.table.create else {
+        self.check_alive()?;
+        let views = self.views(fields);
+        if self.table.create.is_none() {
             return f(ptr::null_mut(), &views).map_err(|e| self.error(e));
-        };
+        }
         let key = minicbor::to_vec(fields).unwrap_or_default();
         let kept = self.lock().get_mut(&key).and_then(Vec::pop);
         let instance = match kept {
-            Some(instance) => instance,
-            // SAFETY: fields, place and sink live for the call.
-            None => call::object(|out, err| unsafe { create(views.as_ptr(), views.len(), out, err) })
-                .map(Instance)
-                .map_err(|e| self.error(e))?,
+            Some(instance) => Some(instance),
+            None => self.instance(&views).map_err(|e| self.error(e))?,
         };
+        let lost = || self.error(BackendError::Internal("it made no instance".into()));
+        let instance = instance.ok_or_else(lost)?;
         let result = f(instance.0.as_ptr(), &views);
         match &result {
             // Its state is unknown: it is neither used again nor destroyed.
@@ -111,14 +145,15 @@ impl LoadedLayer {
         }
     }
 
-    fn destroy(&self, instance: Instance) {
+    pub(super) fn destroy(&self, instance: Instance) {
         if let Some(destroy) = self.table.destroy.filter(|_| self.plugin.is_alive()) {
             // SAFETY: the library made the instance, nobody uses it, and the library has not ended.
             unsafe { destroy(instance.0.as_ptr()) }
         }
     }
 
-    fn call(&self, r: &LayerRun<'_>) -> Result<Vec<Tensor>, OpError> {
+    /// Runs the reference form.
+    pub(super) fn call(&self, r: &LayerRun<'_>) -> Result<Vec<Tensor>, OpError> {
         let LayerRun { fields, workspace, aliases, inputs, outputs, arrangement: how } = *r;
         let run =
             self.table.run.ok_or_else(|| OpError::Unsupported("a layer without a reference form".into()))?;
@@ -214,12 +249,14 @@ impl Drop for LoadedLayer {
     }
 }
 
-impl LayerFunctions for LoadedLayer {
-    fn check(&self, fields: &Attrs) -> Result<(), OpError> {
+impl LoadedLayer {
+    /// Checks fields.
+    pub(super) fn check(&self, fields: &Attrs) -> Result<(), OpError> {
         self.with(fields, |_, _| Ok(()))
     }
 
-    fn describe(&self, fields: &Attrs, inputs: &[TensorType]) -> Result<String, OpError> {
+    /// The shapes of the outputs as text.
+    pub(super) fn describe(&self, fields: &Attrs, inputs: &[TensorType]) -> Result<String, OpError> {
         let describe =
             self.table.describe.ok_or_else(|| OpError::Unsupported("a layer without shapes".into()))?;
         let mut dims: Vec<Vec<i64>> =
@@ -261,9 +298,5 @@ impl LayerFunctions for LoadedLayer {
         }
         String::from_utf8(bytes)
             .map_err(|e| wrong(format!("it described shapes by text that is not UTF-8: {e}")))
-    }
-
-    fn run(&self, run: &LayerRun<'_>) -> Result<Vec<Tensor>, OpError> {
-        self.call(run)
     }
 }

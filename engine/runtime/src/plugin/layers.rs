@@ -2,8 +2,9 @@
 
 use super::handshake::{self, MAX_TABLE};
 use super::layer::LoadedLayer;
+use super::layer_functions::Functions;
 use super::library::Plugin;
-use super::{PluginError, field_views};
+use super::{PluginError, field_views, native_table};
 use ::kiln_backend::{BackendError, view};
 use kiln_abi::*;
 use kiln_ops::plugin::kernel::{KernelForm, Language, Param};
@@ -147,7 +148,12 @@ impl Reader<'_> {
             let fields = fields.map(|f| field(f)).collect::<Result<Vec<_>, _>>()?;
             let kernels = list(t.kernels, t.kernel_count, "kernels")?.iter();
             let kernels = kernels.filter_map(|k| kernel(*k).transpose()).collect::<Result<Vec<_>, _>>()?;
-            let functions = LoadedLayer::new(self.plugin.clone(), *t, name.clone(), fields.clone());
+            let tables = list(t.natives, t.native_count, "native forms")?.iter();
+            let tables =
+                tables.filter_map(|n| native_table::read(*n).transpose()).collect::<Result<Vec<_>, _>>()?;
+            let natives = tables.iter().map(|n| n.typed.clone()).collect();
+            let (own, defs) = (name.clone(), fields.clone());
+            let functions = Functions(Arc::new(LoadedLayer::new(self.plugin.clone(), *t, own, defs, tables)));
             let (outputs, expression) = (text(t.outputs, "outputs")?, text(t.expression, "expression")?);
             let shapes = if outputs.is_empty() { None } else { Some(Shape::list(outputs).map_err(invalid)?) };
             Ok(LayerRecord {
@@ -161,6 +167,7 @@ impl Reader<'_> {
                 expression: Some(expression.to_owned()).filter(|e| !e.is_empty()),
                 tolerance: text(t.tolerance, "tolerance")?.to_owned(),
                 kernels,
+                natives,
                 library: library.clone(),
                 functions: Arc::new(functions),
             })

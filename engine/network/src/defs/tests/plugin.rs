@@ -50,6 +50,7 @@ fn shift(version: &str, expression: Option<&str>) {
         expression: expression.map(str::to_owned),
         tolerance: String::new(),
         kernels: Vec::new(),
+        natives: Vec::new(),
         library: Library::default(),
         functions: Arc::new(Shift),
     };
