@@ -46,6 +46,9 @@ pub struct PluginOptions {
     /// Plug-ins that may be loaded
     #[arg(long, value_enum, default_value_t = PluginLevel::Any)]
     pub plugins: PluginLevel,
+    /// Load the plug-in libraries that an engine holds: code of its author runs in this process
+    #[arg(long)]
+    pub embedded_plugins: bool,
 }
 
 /// Plug-ins that may be loaded.

@@ -23,6 +23,7 @@ pub fn discover(options: &PluginOptions) -> DiscoverOptions {
     };
     let mut discover = DiscoverOptions::default();
     discover.search = Search::from_env().with(options.plugin.iter().cloned());
+    discover.embedded = options.embedded_plugins;
     discover.policy = Policy { level, ..Policy::default() };
     discover
 }

@@ -5,7 +5,7 @@ use crate::given::{InputOptions, ask_for_given, round_to_inputs};
 use crate::options::ModelOptions;
 use crate::print::{Printer, dims};
 use crate::progress::Bar;
-use crate::session::{Session, load_layers};
+use crate::session::{Session, discover, load_layers};
 use crate::signals;
 use kiln::{BuildOptions, BuildReport, Built, Engine, Model, Tensor};
 use kiln_ir::stop::{self, Stop, StopFlag};
@@ -58,7 +58,7 @@ fn open_plan(
         )));
     }
     let session = Session::with(&model.plugins, [backend]);
-    let builder = Engine::builder().backends(session.backends.clone());
+    let builder = Engine::builder().backends(session.backends.clone()).plugins(discover(&model.plugins));
     let engine = builder.build(plan).inspect_err(|_| tell_refusals(&session, out))?;
     let given = inputs.read(engine.io_tensors(), out)?;
     let mut request = model.shapes.request();

@@ -52,6 +52,60 @@ fn a_new_library_passes_its_check() {
     assert!(wrong.code == 1 && wrong.stderr.contains("lower-case"), "{}", wrong.stderr);
 }
 
+/// An engine that holds a library runs in a process that has not loaded it, if that is permitted, and refuses another version.
+#[test]
+fn an_engine_holds_its_libraries() {
+    let dir = Folder::new();
+    let library = example("nms", &dir.path("")).display().to_string();
+    let source = dir.path("boxes.onnx");
+    std::fs::write(&source, boxes()).unwrap();
+    let (model, engine, plain) = (source.display().to_string(), dir.path("e.kiln"), dir.path("p.kiln"));
+    let (engine, plain) = (engine.display().to_string(), plain.display().to_string());
+    let built = |out: &str, more: &[&str]| {
+        let all = [&["build", &model, "-o", out, "--backend", "cpu", "--plugin", &library], more].concat();
+        let made = kiln(&all);
+        assert_eq!(made.code, 0, "{}", made.stderr);
+    };
+    built(&engine, &["--embed-plugins"]);
+    built(&plain, &[]);
+    let bytes = std::fs::metadata(&library).unwrap().len();
+    for (path, held) in [(&engine, bytes), (&plain, 0)] {
+        let told = kiln(&["--json", "inspect", path]).json();
+        let plugin = &told["plugins"][0];
+        assert_eq!((plugin["name"].as_str(), plugin["embedded"].as_u64()), (Some("nms"), Some(held)));
+    }
+    let shown = kiln(&["inspect", &engine]).stdout;
+    assert!(shown.contains("in the engine") && shown.contains("KiB"), "{shown}");
+    // Nothing of a plan is loaded that nobody has permitted.
+    let refused = |args: &[&str], says: &str| {
+        let refused = kiln(&[args, &["--random-inputs", "7"]].concat());
+        let text = refused.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(refused.code == 1 && text.contains(says), "{args:?}: {text}");
+    };
+    refused(&["run", &engine], "the plan holds it: permit it (--embedded-plugins)");
+    refused(&["run", &plain, "--embedded-plugins"], "no library here has it");
+    refused(&["run", &engine, "--embedded-plugins", "--plugins", "off"], "plug-ins are switched off");
+    refused(
+        &["run", &engine, "--embedded-plugins", "--plugins", "manifest"],
+        "wants a manifest beside each library",
+    );
+    let outputs = |args: &[&str]| {
+        let out = dir.path("out.npz");
+        let ran =
+            kiln(&[args, &["--random-inputs", "7", "--save-outputs", &out.display().to_string()]].concat());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        std::fs::read(out).unwrap()
+    };
+    let wanted = outputs(&["run", &plain, "--plugin", &library]);
+    assert_eq!(outputs(&["run", &engine, "--embedded-plugins"]), wanted);
+    // The library is here as well: it is loaded once.
+    assert_eq!(outputs(&["run", &engine, "--embedded-plugins", "--plugin", &library]), wanted);
+    let other = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/examples/nms/nms.c");
+    let other = compile(&other, &dir.path(""), "nms_other", &["-DOTHER", "-O2"]).display().to_string();
+    refused(&["run", &engine, "--plugin", &other], "loaded is \"nms\" 1.0.0");
+    refused(&["run", &engine, "--plugin", &other, "--embedded-plugins"], "defines already");
+}
+
 #[test]
 fn a_new_library_in_rust_has_what_cargo_wants() {
     let dir = Folder::new();

@@ -32,6 +32,9 @@ pub struct Args {
     /// Build an engine that other versions of the backend run, and backends without code generation
     #[arg(long)]
     version_compatible: bool,
+    /// Put the plug-in libraries into the engine that its runs call: `kiln run --embedded-plugins` loads them from there
+    #[arg(long)]
+    embed_plugins: bool,
     /// Print all layers with their kernels
     #[arg(long)]
     layers: bool,
@@ -60,6 +63,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let session = session_for(model, [model.backend.backend.as_deref(), model.backend.fallback.as_deref()]);
     let mut options = model.build()?;
     options.portable = args.portable;
+    options.embed_plugins = args.embed_plugins;
     options.config.version_compatible = args.version_compatible;
     options.verbosity = match args.verbosity {
         Tells::None => Verbosity::None,

@@ -78,7 +78,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         h.io.iter().map(io_row).collect(),
     );
     let plugins = h.plugins.iter().map(plugin_row).collect();
-    out.table(&["plug-in", "version", "hash", "layers", "in runs"], plugins);
+    out.table(&["plug-in", "version", "hash", "layers", "in runs", "in the engine"], plugins);
     let profiles = h.profiles.iter().enumerate().flat_map(|(i, p)| profile_rows(i, p)).collect();
     out.table(&["profile", "input", "of", "min", "opt", "max"], profiles);
     let row = |v: &Verdict| {
@@ -198,8 +198,9 @@ fn io_row(t: &IoTensor) -> Vec<String> {
 
 fn plugin_row(r: &Requirement) -> Vec<String> {
     let called = if r.called { "called" } else { "not needed" };
+    let held = if r.embedded > 0 { bytes(r.embedded) } else { String::new() };
     let hash = r.digest.get(..16).unwrap_or(&r.digest);
-    vec![r.name.clone(), r.version.clone(), hash.into(), r.layers.join("; "), called.into()]
+    vec![r.name.clone(), r.version.clone(), hash.into(), r.layers.join("; "), called.into(), held]
 }
 
 fn profile_rows(i: usize, p: &Profile) -> Vec<Vec<String>> {
@@ -252,6 +253,7 @@ fn header_value(h: &PlanHeader, verdicts: &[Verdict]) -> Value {
         "profiles": h.profiles.iter().map(profile).collect::<Vec<_>>(),
         "plugins": h.plugins.iter().map(|r| json!({
             "name": r.name, "version": r.version, "hash": r.digest, "layers": r.layers, "called": r.called,
+            "embedded": r.embedded,
         })).collect::<Vec<_>>(),
         "refittable": h.refittable,
         "refit_identical": h.identical,

@@ -33,12 +33,14 @@ pub struct DiscoverOptions {
     pub search: Search,
     /// Policy that a library must satisfy.
     pub policy: Policy,
+    /// Load the libraries that plans hold. They are code that runs in this process: for plans of trusted authors.
+    pub embedded: bool,
 }
 
 impl Default for DiscoverOptions {
     /// The search path of this process and the usual policy.
     fn default() -> Self {
-        DiscoverOptions { search: Search::from_env(), policy: Policy::default() }
+        DiscoverOptions { search: Search::from_env(), policy: Policy::default(), embedded: false }
     }
 }
 
@@ -46,7 +48,7 @@ impl DiscoverOptions {
     /// Looks for no plug-in at all.
     pub fn linked() -> DiscoverOptions {
         let policy = Policy { level: Level::Off, ..Policy::default() };
-        DiscoverOptions { search: Search::default(), policy }
+        DiscoverOptions { search: Search::default(), policy, embedded: false }
     }
 }
 

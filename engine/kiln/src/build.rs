@@ -49,6 +49,8 @@ pub struct BuildOptions {
     pub verbosity: Verbosity,
     /// Keep the network in the plan, so that it can be built again for another device.
     pub portable: bool,
+    /// Put the libraries of plug-in layers that runs call into the plan.
+    pub embed_plugins: bool,
     /// Leave weights out of the plan that a refit can supply. Where the settings permit no refit, that is one by identical
     /// weights.
     pub strip_weights: bool,
@@ -190,6 +192,9 @@ fn build_on(
     let mut plan = Plan::new(built.program, profiles, target.clone()).with_verbosity(options.verbosity);
     if options.portable {
         plan = plan.with_network(graph.clone());
+    }
+    if options.embed_plugins {
+        plan = kiln_runtime::plugin::embed(plan)?;
     }
     plan.header.identical = identical;
     plan.header.version_compatible = version_compatible;

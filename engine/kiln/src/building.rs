@@ -206,6 +206,7 @@ impl EngineBuilder {
             (!o.profiles.is_empty(), "profile"),
             (o.timing_cache.is_some(), "timing_cache"),
             (o.portable, "portable"),
+            (o.embed_plugins, "embed_plugins"),
             (o.strip_weights, "strip_weights"),
             (o.times.is_some(), "times"),
             (o.replay.is_some(), "replay"),

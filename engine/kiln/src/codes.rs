@@ -37,6 +37,7 @@ impl Error {
             | Error::Tensor(_)
             | Error::Format(_) => ErrorCode::InvalidArgument,
             Error::Built { .. } | Error::NotPortable { .. } => ErrorCode::InvalidConfig,
+            Error::Plugin(_) => ErrorCode::FailedInitialization,
             Error::Plan(e) => e.code(),
             Error::Runtime(e) => e.code(),
         }

@@ -191,9 +191,17 @@ impl EngineBuilder {
                 let Built { plan, report, .. } = self.build_network(model, &backends, &mut |_, _, _| true)?;
                 Ok(Engine { report: Some(Box::new(report)), ..load(plan, &backends)? })
             }
-            Content::PlanFile(path, _) => load(Plan::open(&path)?, &backends),
-            Content::Plan(plan) => load(*plan, &backends),
+            Content::PlanFile(path, _) => self.load(Plan::open(&path)?, &backends),
+            Content::Plan(plan) => self.load(*plan, &backends),
         }
+    }
+
+    /// Loads a plan, with the libraries that it holds where these are permitted.
+    fn load(&self, plan: Plan, backends: &Backends) -> Result<Engine, Error> {
+        if self.plugins.embedded {
+            kiln_runtime::plugin::load_embedded(&plan, &self.plugins.policy)?;
+        }
+        load(plan, backends)
     }
 
     /// Registers plug-in layers, which a model may name.

@@ -56,6 +56,9 @@ pub enum Error {
         #[source]
         source: BuildError,
     },
+    /// A plug-in library that a plan holds, or is to hold, is refused.
+    #[error(transparent)]
+    Plugin(#[from] kiln_runtime::plugin::PluginError),
     /// Shapes do not fit the network.
     #[error("input \"{name}\": {message}")]
     Shape {

@@ -169,6 +169,6 @@ pub mod plugin {
     pub use kiln_runtime::plugin::{Arrangement, LayerRun, aliases, layer_op, workspace};
     pub use kiln_runtime::plugin::{
         FieldDef, Found, FoundLayers, LayerName, LayerRecord, Level, Library, Origin, PluginError,
-        PluginInfo, Policy, Search,
+        PluginInfo, Policy, Search, embed, load_embedded,
     };
 }

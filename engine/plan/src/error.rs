@@ -62,6 +62,14 @@ pub enum PlanError {
     /// A section that must be there is not.
     #[error("the plan has no {0} section")]
     MissingSection(&'static str),
+    /// A plug-in library that no layer of the plan comes from, or that is missing.
+    #[error(
+        "the plan holds no layer of a plug-in library with the hash {digest}; give the file that its layers were built with"
+    )]
+    Library {
+        /// BLAKE3 hash of the library, in hexadecimal.
+        digest: String,
+    },
     /// A section does not decode.
     #[error("{section} section: {message}")]
     Payload {
@@ -84,6 +92,7 @@ impl PlanError {
             | PlanError::Truncated { .. }
             | PlanError::Hash { .. }
             | PlanError::Layout(_)
+            | PlanError::Library { .. }
             | PlanError::MissingSection(_)
             | PlanError::Payload { .. }
             | PlanError::Program(_) => ErrorCode::InvalidArgument,

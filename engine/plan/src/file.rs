@@ -8,12 +8,13 @@ use crate::parts::Parts;
 use crate::plugins::requirements;
 use crate::profile::Profile;
 use crate::weights::{CHUNK, Store};
-use crate::{PlanError, blobs, verify, weights};
+use crate::{PlanError, blobs, libraries, verify, weights};
 use kiln_backend::wire::BlobList;
 use kiln_backend::{Program, Target};
 use kiln_files::{Content, Replacement};
 use kiln_ir::wire::{WeightList, WeightSource};
 use kiln_ir::{Bytes, Graph};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -30,6 +31,8 @@ pub struct Plan {
     pub layers: LayerTable,
     /// The network before passes, so that the builder can build it again for another device.
     pub network: Option<Graph>,
+    /// Plug-in libraries that the plan holds, by their hash.
+    pub libraries: BTreeMap<String, Bytes>,
 }
 
 impl Plan {
@@ -52,7 +55,7 @@ impl Plan {
             context_memory: program.memory.arena,
         };
         let layers = LayerTable::of(&program, header.verbosity);
-        Plan { header, program, layers, network: None }
+        Plan { header, program, layers, network: None, libraries: BTreeMap::new() }
     }
 
     /// Sets how much the plan records of its layers.
@@ -66,6 +69,22 @@ impl Plan {
     pub fn with_network(mut self, network: Graph) -> Plan {
         self.network = Some(network);
         self
+    }
+
+    /// Puts a plug-in library into the plan: one of those that its layers come from.
+    ///
+    /// # Errors
+    /// [`PlanError::Library`] if the plan needs no library with the hash of these bytes.
+    pub fn with_library(mut self, library: impl Into<Bytes>) -> Result<Plan, PlanError> {
+        let bytes = library.into();
+        let digest = blake3::hash(bytes.as_slice()).to_hex().to_string();
+        let of = self.header.plugins.iter_mut().filter(|r| r.digest == digest);
+        let count = of.map(|r| r.embedded = bytes.as_slice().len() as u64).count();
+        if count == 0 || bytes.as_slice().is_empty() {
+            return Err(PlanError::Library { digest });
+        }
+        self.libraries.insert(digest, bytes);
+        Ok(self)
     }
 
     /// Records the plug-in libraries that the plan needs.
@@ -123,6 +142,7 @@ impl Plan {
             (Kind::Layers, one(self.layers.to_json().into_bytes())),
         ];
         sections.extend(network.map(|n| (Kind::Network, one(n))));
+        sections.extend(libraries::write(&self.header, &self.libraries)?.map(|l| (Kind::Plugins, l)));
         sections.push((Kind::Weights, data));
         Ok((layout::assemble(sections, zeros), weights))
     }
@@ -160,7 +180,10 @@ impl Plan {
             }
             false => None,
         };
-        Ok(Plan { header, program, layers, network })
+        let held = entries.iter().any(|e| e.kind == Kind::Plugins);
+        let held = held.then(|| section(Kind::Plugins)).transpose()?;
+        let libraries = libraries::read(&header, held.as_ref())?;
+        Ok(Plan { header, program, layers, network, libraries })
     }
 
     /// Reads a file into memory and verifies its program. What becomes of the file afterwards does not matter. Deploy

@@ -42,6 +42,13 @@ pub struct Requirement {
     /// Whether runs call it; else its layers are expressions and compiled kernels, which the plan holds.
     #[cbor(n(4), skip_if = "Not::not")]
     pub called: bool,
+    /// Bytes of the library, if the plan holds it; else 0.
+    #[cbor(n(5), skip_if = "is_zero")]
+    pub embedded: u64,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// A weight that a stripped plan leaves out: a refit supplies it before the first run.

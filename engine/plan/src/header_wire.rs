@@ -7,7 +7,7 @@
 //! | absent  | 0 name: text · 1 BLAKE3 of its bytes: bytes |
 //! | profile | 0 shapes: \[range\] · 1 values: \[range\] |
 //! | range   | 0 input: text · 1 min · 2 opt · 3 max: \[integer\] |
-//! | requirement | 0 name: text · 1 version: text · 2 hash: text · 3 layers: \[text\] · 4 called in runs: bool |
+//! | requirement | 0 name: text · 1 version: text · 2 hash: text · 3 layers: \[text\] · 4 called in runs: bool · 5? bytes of the library, if the plan holds it: unsigned |
 //!
 //! In the graph of tensors their names have the prefix `i` or `o`, because an output may be called as an input is.
 

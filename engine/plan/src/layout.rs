@@ -41,10 +41,12 @@ pub enum Kind {
     Layers = 6,
     /// The network before passes, for building again: CBOR.
     Network = 7,
+    /// Plug-in libraries in the order of the header's list: a count, offsets and lengths, bytes.
+    Plugins = 8,
 }
 
 impl Kind {
-    const ALL: [Kind; 7] = [
+    const ALL: [Kind; 8] = [
         Kind::Header,
         Kind::Program,
         Kind::Blobs,
@@ -52,6 +54,7 @@ impl Kind {
         Kind::Weights,
         Kind::Layers,
         Kind::Network,
+        Kind::Plugins,
     ];
 
     /// The name in messages.
@@ -64,6 +67,7 @@ impl Kind {
             Kind::Weights => "weights",
             Kind::Layers => "layers",
             Kind::Network => "network",
+            Kind::Plugins => "plug-ins",
         }
     }
 

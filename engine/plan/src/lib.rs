@@ -33,6 +33,7 @@ mod inspect_at;
 mod io;
 mod layout;
 mod layouts;
+mod libraries;
 mod parts;
 mod plugins;
 pub mod profile;

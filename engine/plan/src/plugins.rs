@@ -70,7 +70,7 @@ pub(crate) fn requirements(program: &Program) -> Vec<Requirement> {
         |((name, version, digest), (mut layers, called)): ((String, String, String), (Vec<String>, bool))| {
             layers.sort();
             layers.dedup();
-            Requirement { name, version, digest, layers, called }
+            Requirement { name, version, digest, layers, called, embedded: 0 }
         };
     all.into_iter().map(of).collect()
 }

@@ -7,12 +7,13 @@ use crate::recording::Recorder;
 use crate::shapes::ShapeCache;
 use kiln_backend::process::{check_process, is_forked};
 use kiln_backend::{Backend, BackendError, Device, Executable, Place, Program, Target};
-use kiln_ir::Graph;
+use kiln_ir::{Bytes, Graph};
 use kiln_plan::LayerTable;
 use kiln_plan::ProfileError;
 use kiln_plan::profile::Profile;
 use kiln_plan::{AbsentWeight, Plan, PlanHeader, Verbosity};
 use kiln_plan::{IoMode, IoTensor, io_tensors};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) layers: LayerTable,
     /// Network of a portable plan, as it was read.
     network: Option<Graph>,
+    /// Plug-in libraries that the plan holds.
+    libraries: BTreeMap<String, Bytes>,
     /// Weights of a stripped plan that no refit has supplied yet.
     absent: RwLock<Arc<[AbsentWeight]>>,
     /// Held while a refit makes new weights, so that two do not lose each other's.
@@ -118,9 +121,9 @@ impl Engine {
 
     fn build(plan: Plan, backend: &dyn Backend, target: Target) -> Result<Engine, RuntimeError> {
         check_process()?;
-        let Plan { header, program, layers, network } = plan;
+        let Plan { header, program, layers, network, libraries } = plan;
         let mut profiles = header.profiles.clone();
-        plugin_check::check(&program)?;
+        plugin_check::check(&program, &header)?;
         let io = io_tensors(&program);
         if profiles.is_empty() {
             profiles.extend(Profile::fixed(&io));
@@ -147,6 +150,7 @@ impl Engine {
             header,
             layers,
             network,
+            libraries,
             refitting: Mutex::new(()),
             recorder: Recorder::default(),
             current,
@@ -204,7 +208,8 @@ impl Engine {
         if let Some(network) = &mut network {
             crate::weights::renew_network(network, &program);
         }
-        Plan { header, program: (*program).clone(), layers: shared.layers.clone(), network }
+        let (layers, libraries) = (shared.layers.clone(), shared.libraries.clone());
+        Plan { header, program: (*program).clone(), layers, network, libraries }
     }
 
     /// Bytes of activations that one context wants, as planned.

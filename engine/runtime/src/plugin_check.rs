@@ -3,20 +3,25 @@
 use crate::RuntimeError;
 use kiln_backend::Program;
 use kiln_ops::plugin::registry;
-use kiln_plan::{PluginLayer, plugin_layers};
+use kiln_plan::{PlanHeader, PluginLayer, plugin_layers};
 
 /// Refuses a program with a layer whose library is not loaded, or is another one than the plan was built with.
-pub(crate) fn check(program: &Program) -> Result<(), RuntimeError> {
-    plugin_layers(program).iter().filter(|l| l.called).try_for_each(check_layer)
+pub(crate) fn check(program: &Program, header: &PlanHeader) -> Result<(), RuntimeError> {
+    let held = |l: &PluginLayer| header.plugins.iter().any(|r| r.embedded > 0 && r.digest == l.digest);
+    let mut called = plugin_layers(program).into_iter().filter(|l| l.called);
+    called.try_for_each(|l| check_layer(&l, held(&l)))
 }
 
-fn check_layer(l: &PluginLayer) -> Result<(), RuntimeError> {
+fn check_layer(l: &PluginLayer, held: bool) -> Result<(), RuntimeError> {
     let refuse = |found: String| {
         Err(RuntimeError::PluginLayer {
             label: l.label.clone(),
             layer: l.layer.to_string(),
             wanted: format!("\"{}\" {}{}", l.library, l.version, of_hash(&l.digest)),
-            found,
+            found: match held {
+                true => format!("{found}; the plan holds it: permit it (--embedded-plugins)"),
+                false => found,
+            },
         })
     };
     let name = &l.layer;

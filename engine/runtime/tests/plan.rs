@@ -22,6 +22,7 @@ fn plan() -> Plan {
             digest: "00ff".into(),
             layers: vec!["l".into()],
             called: true,
+            embedded: 0,
         }])
         .with_verbosity(Verbosity::Detailed)
         .with_network(linear().lower().unwrap())

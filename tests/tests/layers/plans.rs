@@ -6,7 +6,8 @@ use crate::{example, row_norm};
 use kiln_backend::Backend;
 use kiln_ir::{Attrs, Fact, Graph, Op, Tensor};
 use kiln_network::PluginSpec;
-use kiln_plan::{Plan, Profile};
+use kiln_plan::{Plan, PlanError, Profile};
+use kiln_runtime::plugin::{PluginError, Policy, embed, load_embedded};
 use kiln_runtime::{Engine, RuntimeError};
 use std::sync::Arc;
 
@@ -79,4 +80,34 @@ fn another_library_is_refused() {
         assert!(text.contains(says) && text.contains("install that library and name its path"), "{text}");
     }
     assert!(Engine::from_plan(elsewhere(&own, Clone::clone), reference()).is_ok());
+}
+
+/// A plan holds bytes of libraries that it needs only, and they are opened only if their hash is the header's.
+#[test]
+fn a_plan_holds_libraries_by_hash() {
+    let library = std::fs::read(&example("nms")[0].library.path).unwrap();
+    let own = || plan(&reference(), PluginSpec::new("example", "BestBoxes"), &boxes());
+    let e = own().with_library(b"another library".to_vec()).unwrap_err();
+    assert!(matches!(&e, PlanError::Library { .. }) && e.to_string().contains("no layer"), "{e}");
+    let held = embed(own()).unwrap();
+    let read = Plan::read(held.write().unwrap()).unwrap();
+    assert_eq!(read.header.plugins[0].embedded, library.len() as u64);
+    assert_eq!(read.libraries.values().map(|b| b.as_slice()).collect::<Vec<_>>(), [&library[..]]);
+    assert_eq!(Engine::from_plan(read, reference()).unwrap().plan().write(), held.write());
+    // The library is loaded already.
+    assert!(load_embedded(&held, &Policy::default()).unwrap().is_empty());
+    let change = |digest: &str, bytes: &[u8]| {
+        let mut other = held.clone();
+        other.header.plugins[0].digest = digest.to_owned();
+        other.libraries = [(digest.to_owned(), bytes.to_vec().into())].into();
+        load_embedded(&other, &Policy::default()).map(drop).unwrap_err()
+    };
+    let e = change("00", &library);
+    assert!(matches!(e, PluginError::Embedded { .. }) && e.to_string().contains("have the hash"), "{e}");
+    let garbage = b"no library at all";
+    let e = change(blake3::hash(garbage).to_hex().as_str(), garbage);
+    assert!(matches!(e, PluginError::Open { .. }) && e.to_string().contains("nms 1.0.0 in the plan"), "{e}");
+    let mut missing = held.clone();
+    missing.libraries.clear();
+    assert!(matches!(missing.write(), Err(PlanError::Library { .. })));
 }

@@ -51,6 +51,14 @@ pub enum PluginError {
         /// Value that the library needs.
         wanted: String,
     },
+    /// Library that a plan holds and that cannot be loaded from there.
+    #[error("{}: cannot be loaded from the plan: {why}; install the library and name its path", path.display())]
+    Embedded {
+        /// The library and its plan.
+        path: PathBuf,
+        /// Reason.
+        why: String,
+    },
     /// The system can't open it as a library.
     #[error("{}: is not a library that can be opened here; check its architecture and the libraries it needs (ldd)", path.display())]
     Open {
@@ -233,6 +241,7 @@ impl PluginError {
             | File { path, .. }
             | Untrusted { path, .. }
             | NoManifest { path, .. }
+            | Embedded { path, .. }
             | Manifest { path, .. }
             | Open { path, .. }
             | NoDescriptor { path, .. }

@@ -61,7 +61,7 @@ impl Plugin {
         Ok(Library {
             name: info.name.clone(),
             version: info.version.clone(),
-            digest: super::manifest::digest(&info.path)?,
+            digest: self.digest()?,
             path: info.path.clone(),
         })
     }

@@ -1,6 +1,7 @@
 //! One library: opened, checked, started, and kept.
 
 use super::handshake::{self, Checked};
+use super::memory_file::MemoryFile;
 use super::{Level, PluginError, Policy, call, exit, host, manifest, trust};
 use ::kiln_backend::BackendError;
 use kiln_abi::*;
@@ -13,6 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Plugin {
     info: PluginInfo,
     descriptor: kiln_descriptor,
+    /// BLAKE3 hash, where it was loaded from memory.
+    digest: Option<String>,
     alive: AtomicBool,
 }
 
@@ -53,18 +56,41 @@ pub fn load(path: &Path, policy: &Policy) -> Result<Arc<Plugin>, PluginError> {
     if let Some(outcome) = known.get(&path) {
         return outcome.clone().map_err(|source| PluginError::Init { path, source });
     }
-    let checked = open(&path, policy)?;
-    let outcome = start(&path, checked);
+    let checked = open(&path, &path, policy)?;
+    let outcome = start(&path, checked, None);
     known.insert(path.clone(), outcome.clone());
     outcome.map_err(|source| PluginError::Init { path, source })
 }
 
-/// Opens a library, for good, and checks its descriptor.
-fn open(path: &Path, policy: &Policy) -> Result<Checked, PluginError> {
+/// Loads a library from memory, once for each hash. `path` names it in messages.
+pub(super) fn load_bytes(
+    path: &Path,
+    digest: &str,
+    bytes: &[u8],
+    policy: &Policy,
+) -> Result<Arc<Plugin>, PluginError> {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = known.get_or_insert_default();
+    let key = PathBuf::from(format!("memory:{digest}"));
+    if let Some(outcome) = known.get(&key) {
+        return outcome.clone().map_err(|source| PluginError::Init { path: path.to_owned(), source });
+    }
+    let file = MemoryFile::new(bytes).map_err(|e| PluginError::Embedded {
+        path: path.to_owned(),
+        why: format!("the system makes no file in memory: {e}"),
+    })?;
+    let checked = open(&file.path(), path, policy)?;
+    let outcome = start(path, checked, Some(digest.to_owned()));
+    known.insert(key, outcome.clone());
+    outcome.map_err(|source| PluginError::Init { path: path.to_owned(), source })
+}
+
+/// Opens a library, for good, and checks its descriptor. `path` names it in messages.
+fn open(file: &Path, path: &Path, policy: &Policy) -> Result<Checked, PluginError> {
     // SAFETY: opening runs the library's constructors; the caller trusts the library, whose file and folder only its
     // owner may write.
     let library =
-        unsafe { open_now(path) }.map_err(|source| PluginError::Open { path: path.to_owned(), source })?;
+        unsafe { open_now(file) }.map_err(|source| PluginError::Open { path: path.to_owned(), source })?;
     // SAFETY: the symbol is a constant, whose address is what is asked for here.
     let symbol = unsafe { library.get::<*const kiln_descriptor>(KILN_DESCRIPTOR_SYMBOL) };
     let descriptor =
@@ -92,7 +118,7 @@ unsafe fn open_now(path: &Path) -> Result<libloading::Library, libloading::Error
     unsafe { Library::load_with_flags(path, flags) }.map(Into::into)
 }
 
-fn start(path: &Path, c: Checked) -> Result<Arc<Plugin>, BackendError> {
+fn start(path: &Path, c: Checked, digest: Option<String>) -> Result<Arc<Plugin>, BackendError> {
     let init = c.table.init.ok_or_else(|| BackendError::Internal("no init".into()))?;
     // SAFETY: the descriptor passed the checks; the host's table is constant.
     call::status(|err| unsafe { init(host::table(), err) })?;
@@ -107,7 +133,7 @@ fn start(path: &Path, c: Checked) -> Result<Arc<Plugin>, BackendError> {
         flags: c.table.flags,
     };
     tracing::debug!(path = %path.display(), name = info.name, version = info.version, "plug-in started");
-    let plugin = Arc::new(Plugin { info, descriptor: c.table, alive: AtomicBool::new(true) });
+    let plugin = Arc::new(Plugin { info, descriptor: c.table, digest, alive: AtomicBool::new(true) });
     let started = plugin.clone();
     exit::started(Box::new(move || started.end()));
     Ok(plugin)
@@ -117,6 +143,14 @@ impl Plugin {
     /// Description of the library from its descriptor.
     pub fn info(&self) -> &PluginInfo {
         &self.info
+    }
+
+    /// BLAKE3 hash of the library, in hexadecimal.
+    pub(super) fn digest(&self) -> Result<String, PluginError> {
+        match &self.digest {
+            Some(digest) => Ok(digest.clone()),
+            None => manifest::digest(&self.info.path),
+        }
     }
 
     /// The functions of the backend that it offers, the required ones all there.

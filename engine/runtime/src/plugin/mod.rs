@@ -5,6 +5,7 @@
 
 mod call;
 mod discover;
+mod embedded;
 mod error;
 mod executable;
 mod exit;
@@ -21,6 +22,7 @@ mod layers;
 mod library;
 mod loaded;
 mod manifest;
+mod memory_file;
 mod native;
 mod native_table;
 mod objects;
@@ -30,6 +32,7 @@ mod search;
 mod trust;
 
 pub use discover::{Found, FoundLayers, discover, discover_layers, find};
+pub use embedded::{embed, load_embedded};
 pub use error::PluginError;
 pub use kiln_ops::plugin::record::{
     Arrangement, FieldDef, LayerFunctions, LayerName, LayerRecord, LayerRun, Library,
