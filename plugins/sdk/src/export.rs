@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::field::{leaked, values};
 use crate::host;
 use crate::layer::{Kernel, Language, Layer};
+use crate::native;
 use kiln_abi::*;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -103,7 +104,9 @@ impl Table {
             .collect();
         let kernels: Vec<*const kiln_layer_kernel> =
             L::KERNELS.iter().map(|k| &raw const *Box::leak(Box::new(kernel(k)))).collect();
-        let (fields, kernels) = (fields.leak(), kernels.leak());
+        let natives: Vec<*const kiln_layer_native> =
+            native::tables::<L>().map(|n| &raw const *Box::leak(Box::new(n))).collect();
+        let (fields, kernels, natives) = (fields.leak(), kernels.leak(), natives.leak());
         let layer = kiln_layer {
             struct_size: size_of::<kiln_layer>() as u32,
             flags: 0,
@@ -125,8 +128,8 @@ impl Table {
             destroy: Some(destroy::<L>),
             describe: Some(describe::<L>),
             run: Some(run::<L>),
-            natives: std::ptr::null(),
-            native_count: 0,
+            natives: natives.as_ptr(),
+            native_count: natives.len() as u64,
         };
         self.layers.push(Box::leak(Box::new(layer)));
     }
@@ -152,7 +155,7 @@ fn kernel(k: &Kernel) -> kiln_layer_kernel {
 }
 
 /// Runs the body of a function and returns its status; an error or a panic is recorded.
-fn guard(err: *mut kiln_error, f: impl FnOnce() -> Result<i32, Error>) -> i32 {
+pub(crate) fn guard(err: *mut kiln_error, f: impl FnOnce() -> Result<i32, Error>) -> i32 {
     // State that a panic leaves half changed belongs to an instance that the host gives up.
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(code)) => code,
@@ -201,7 +204,7 @@ unsafe extern "C" fn destroy<L: Layer>(instance: *mut kiln_layer_instance) {
 
 /// # Safety
 /// The instance is one of `create` for this type, used by nobody else.
-unsafe fn layer<'a, L: Layer>(instance: *mut kiln_layer_instance) -> Result<&'a mut L, Error> {
+pub(crate) unsafe fn layer<'a, L: Layer>(instance: *mut kiln_layer_instance) -> Result<&'a mut L, Error> {
     // SAFETY: as this function's contract says.
     unsafe { instance.cast::<L>().as_mut() }.ok_or_else(|| Error::Invalid("there is no instance".into()))
 }

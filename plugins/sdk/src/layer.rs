@@ -3,6 +3,7 @@
 use crate::call::Call;
 use crate::error::Error;
 use crate::field::Fields;
+use crate::native::NativeCall;
 
 /// A custom layer: a structure of its fields with what it does. Formulas are described at `kiln_layer` of the C header.
 pub trait Layer: Fields + Send + 'static {
@@ -29,6 +30,9 @@ pub trait Layer: Fields + Send + 'static {
     /// Kernels in source form.
     const KERNELS: &'static [Kernel] = &[];
 
+    /// Native forms, at most [`MOST_NATIVES`].
+    const NATIVES: &'static [Native] = &[];
+
     /// Refuses values of fields.
     fn check(&self) -> Result<(), Error> {
         Ok(())
@@ -41,6 +45,35 @@ pub trait Layer: Fields + Send + 'static {
 
     /// The reference form: computes the outputs. What other forms are compared with.
     fn run(&mut self, call: &mut Call<'_>) -> Result<(), Error>;
+
+    /// The state of a native form in a context, before it works.
+    fn attach(&mut self, form: &Native, _call: &NativeCall<'_>) -> Result<Box<dyn NativeState>, Error> {
+        Err(Error::Unsupported(format!("{} has no native form \"{}\"", Self::NAME, form.tactic)))
+    }
+}
+
+/// The most native forms of a layer.
+pub const MOST_NATIVES: usize = 4;
+
+/// A native form; members are those of `kiln_layer_native` of the C header.
+#[derive(Clone, Copy, Debug)]
+pub struct Native {
+    /// Name of the tactic.
+    pub tactic: &'static str,
+    /// Combinations of element types; empty: all of the layer's.
+    pub types: &'static str,
+    /// Formula that is not 0 where the form can run; empty: always.
+    pub condition: &'static str,
+    /// Whether CUDA graphs may record its work (`KILN_NATIVE_CAPTURABLE`).
+    pub capturable: bool,
+    /// Whether one state serves all shapes and addresses of a context (`KILN_NATIVE_MOVABLE`).
+    pub movable: bool,
+}
+
+/// The state of a native form in a context. Dropped when the context ends.
+pub trait NativeState: Send {
+    /// Puts the layer's work into the stream of the call. Neither waits for the device nor uses other streams.
+    fn enqueue(&mut self, call: &NativeCall<'_>) -> Result<(), Error>;
 }
 
 /// A kernel in source form; members are those of `kiln_layer_kernel` of the C header.

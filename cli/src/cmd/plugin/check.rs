@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 /// Attempts to draw a case that a layer takes, for each case that is wanted.
 const ATTEMPTS: u32 = 200;
+/// Runs of one context on a device, whose results are equal where forms keep a state.
+const RUNS: usize = 3;
 /// Threads that run one case at a time.
 const THREADS: usize = 4;
 
@@ -273,14 +275,13 @@ fn kernels(case: &Case, backend: &Arc<dyn Backend>, target: &Target) -> Vec<(Str
             let shapes: Arc<Shapes> = Arc::new(program.shapes(&inputs).map_err(text)?);
             let device = backend.open(target).map_err(text)?;
             let mut context = device.load(program).and_then(|e| e.context()).map_err(text)?;
-            context.enqueue(&inputs, &shapes).map_err(text)?;
-            let found = context.outputs().map_err(text)?;
-            check(
-                op,
-                &options(&case.inputs),
-                &found,
-                Latitude { flush: backend.name() == "wgpu", ..Latitude::default() },
-            )
+            let latitude = Latitude { flush: backend.name() == "wgpu", ..Latitude::default() };
+            for _ in 0..RUNS {
+                context.enqueue(&inputs, &shapes).map_err(text)?;
+                let found = context.outputs().map_err(text)?;
+                check(op, &options(&case.inputs), &found, latitude)?;
+            }
+            Ok(())
         };
         all.push((tactic.id(), run()));
     }

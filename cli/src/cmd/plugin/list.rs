@@ -21,6 +21,7 @@ pub fn forms(r: &LayerRecord) -> String {
     for k in &r.kernels {
         all.push(format!("{:?} {}", k.form.language, k.form.tactic).to_lowercase());
     }
+    all.extend(r.natives.iter().map(|n| format!("native {}", n.form.tactic)));
     all.join(", ")
 }
 
