@@ -336,6 +336,9 @@ pub struct TuneOptions {
     /// Limits of the memory that kernels may use: workspace:64,tactic-dram:1024M,tactic-shared-memory:64K; in MiB without a unit
     #[arg(long, value_name = "POOL:SIZE,…", value_parser = pools)]
     pub mem_pool_size: Option<Pools>,
+    /// Replace what the patterns of this plug-in layer describe by it: NAME or NAMESPACE::NAME [repeatable]
+    #[arg(long, value_name = "LAYER")]
+    pub replace_by_plugin: Vec<String>,
     /// Do not fuse layers into larger kernels
     #[arg(long)]
     pub no_fuse: bool,
@@ -467,6 +470,7 @@ impl ModelOptions {
             refit: self.weights.choice(),
             fold: !self.tune.no_fold,
             fold_budget: self.tune.fold_budget.unwrap_or(defaults.fold_budget),
+            replace_by_plugins: self.tune.replace_by_plugin.clone(),
             fuse: !self.tune.no_fuse,
             search: defaults.search && !self.tune.no_search,
             locked: self.tune.locked,
@@ -533,6 +537,7 @@ impl ModelOptions {
             (t.optimization_level.is_some(), "--optimization-level"),
             (t.mem_pool_size.is_some(), "--mem-pool-size"),
             (!self.shapes.opt_profile.is_empty(), "--opt-profile"),
+            (!t.replace_by_plugin.is_empty(), "--replace-by-plugin"),
             (t.no_fuse, "--no-fuse"),
             (t.no_search, "--no-search"),
             (w.refit.is_some(), "--refit"),

@@ -1289,6 +1289,12 @@ typedef struct kiln_layer {
      * Number of native forms, since 1.9.
      */
     uint64_t native_count;
+    /**
+     * Operators that the layer may replace, since 1.9; patterns are separated by bars: "a = mul(i0, $beta); b = sigmoid(a);
+     * mul(i0, b)". An argument is an input, a result by its name, a number, or the field that a constant of one element becomes.
+     * Attributes follow in braces, "softmax(i0){axis=$axis}"; those that are not named have their defaults. Empty: none.
+     */
+    struct kiln_str patterns;
 } kiln_layer;
 
 /**

@@ -67,7 +67,7 @@ fn layout() -> Layout {
         }
         kiln_layer {
             struct_size, flags, name, space, version, doc, fields, field_count, types, outputs, aliases, workspace,
-            expression, tolerance, kernels, kernel_count, create, destroy, describe, run, natives, native_count,
+            expression, tolerance, kernels, kernel_count, create, destroy, describe, run, natives, native_count, patterns,
         }
         kiln_native_tensor { dtype, ndim, dims, address, bytes }
         kiln_native_call {

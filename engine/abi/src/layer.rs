@@ -227,6 +227,10 @@ pub struct kiln_layer {
     pub natives: *const *const kiln_layer_native,
     /// Number of native forms, since 1.9.
     pub native_count: u64,
+    /// Operators that the layer may replace, since 1.9; patterns are separated by bars: "a = mul(i0, $beta); b = sigmoid(a);
+    /// mul(i0, b)". An argument is an input, a result by its name, a number, or the field that a constant of one element becomes.
+    /// Attributes follow in braces, "softmax(i0){axis=$axis}"; those that are not named have their defaults. Empty: none.
+    pub patterns: kiln_str,
 }
 
 /// The layers of a library.

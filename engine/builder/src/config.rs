@@ -147,6 +147,9 @@ pub struct BuildConfig {
     /// decide control flow, or for sizes that nothing bounds. Errors name every layer with the reason. A layer whose results
     /// have a size within bounds is computed on the device, and only reported (`Built::host_layers`): the host reads the size.
     pub strict: bool,
+    /// Plug-in layers, by name or by namespace and name (`acme::Swish`), that replace what their patterns describe. An error where
+    /// no layer with a pattern has the name.
+    pub replace_by_plugins: Vec<String>,
 }
 
 impl Default for BuildConfig {
@@ -187,6 +190,7 @@ impl Default for BuildConfig {
             profiles: Vec::new(),
             monitor: None,
             strict: false,
+            replace_by_plugins: Vec::new(),
         }
     }
 }

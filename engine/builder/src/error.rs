@@ -25,6 +25,17 @@ pub enum BuildError {
         #[source]
         source: IrError,
     },
+    /// No plug-in layer with a pattern has a name.
+    #[error(
+        "replace_by_plugins names \"{name}\", and no plug-in layer with a pattern has this name; there are: {known}; load its \
+         library (--plugin, KILN_PLUGIN_PATH)"
+    )]
+    NoPattern {
+        /// The name.
+        name: String,
+        /// Names of layers with patterns.
+        known: String,
+    },
     /// Layer that no tactic of the backend runs.
     #[error("backend {backend} can't run layer \"{layer}\" ({op}) with inputs {inputs}: {reasons}")]
     NoTactic {
@@ -232,6 +243,7 @@ impl BuildError {
             | BuildError::VersionCompatibleLibrary { .. }
             | BuildError::Profile(_)
             | BuildError::Precision { .. }
+            | BuildError::NoPattern { .. }
             | BuildError::Selection { .. } => ErrorCode::InvalidConfig,
             BuildError::Backend { source, .. } => source.class(),
             BuildError::CacheMiss { .. } | BuildError::Process(_) => ErrorCode::InvalidState,

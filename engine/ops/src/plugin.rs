@@ -3,6 +3,7 @@
 pub mod formula;
 pub mod kernel;
 pub mod native;
+pub mod pattern;
 pub mod record;
 pub mod registry;
 pub mod scalar;

@@ -49,6 +49,7 @@ static const kiln_layer swish = {
     .field_count = 1,
     .types = KILN_STR("f32:f32"),
     .outputs = KILN_STR("[i0.d*]"),
+    .patterns = KILN_STR("a = mul(i0, $beta); b = sigmoid(a); mul(i0, b) | b = sigmoid(i0); mul(i0, b)"),
     .expression = KILN_STR("x0 / (1 + exp(-beta * x0))"),
     .run = run,
 };

@@ -130,6 +130,7 @@ impl Table {
             run: Some(run::<L>),
             natives: natives.as_ptr(),
             native_count: natives.len() as u64,
+            patterns: kiln_str::new(L::PATTERNS),
         };
         self.layers.push(Box::leak(Box::new(layer)));
     }

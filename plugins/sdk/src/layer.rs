@@ -30,6 +30,8 @@ pub trait Layer: Fields + Send + 'static {
     /// Kernels in source form.
     const KERNELS: &'static [Kernel] = &[];
 
+    /// Operators that the layer may replace: "a = mul(i0, $beta); b = sigmoid(a); mul(i0, b)".
+    const PATTERNS: &'static str = "";
     /// Native forms, at most [`MOST_NATIVES`].
     const NATIVES: &'static [Native] = &[];
 

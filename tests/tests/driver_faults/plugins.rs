@@ -54,6 +54,7 @@ pub fn layers() {
             tolerance: "exact".into(),
             kernels,
             natives: Vec::new(),
+            patterns: Vec::new(),
             library: Library::default(),
             functions: Arc::new(Copy),
         };

@@ -71,6 +71,8 @@ fn layers_with_missing_slots_and_broken_texts() {
         ("kernel_null", "KERNEL=NULL", "table of a kernel"),
         ("kernel_size", "KERNEL_SIZE=4", "table of a kernel"),
         ("kernel_grid", "GRID=KILN_STR(\"1 1\")", "kernel \"k\""),
+        ("pattern", "PATTERNS=KILN_STR(\"nothing(i0)\")", "no operator \"nothing\""),
+        ("pattern_field", "PATTERNS=KILN_STR(\"add(i0, $m)\")", "binds the field \"m\""),
         ("native_null", "NATIVE=NULL", "table of a native form"),
         ("native_size", "NATIVE_SIZE=4", "table of a native form"),
         ("native_cut", "NATIVE_SIZE=offsetof(kiln_layer_native, enqueue)", "has no enqueue"),

@@ -10,6 +10,7 @@ mod kernels;
 mod natives;
 mod onnx;
 mod plans;
+mod replaced;
 
 use kiln_runtime::plugin::{LayerRecord, Plugin, Policy, load};
 use std::path::{Path, PathBuf};

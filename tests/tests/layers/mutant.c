@@ -96,6 +96,9 @@
 #ifndef ENQUEUE
 #define ENQUEUE enqueue
 #endif
+#ifndef PATTERNS
+#define PATTERNS {NULL, 0}
+#endif
 #ifndef CREATE
 #define CREATE create
 #endif
@@ -249,6 +252,7 @@ static const larger layer = {
             .run = RUN,
             .natives = natives,
             .native_count = NATIVE_COUNT,
+            .patterns = PATTERNS,
         },
 };
 

@@ -13,6 +13,7 @@ mod notes;
 mod output_types;
 pub mod patterns;
 mod piecewise;
+mod plugin_layers;
 pub mod precision;
 mod simplify_shapes;
 pub(crate) mod sparsity;
@@ -59,6 +60,7 @@ pub const BEFORE_TYPES: &[Pass] = &[
     count_loops::PASS,
     fold_constants::BUT_CODES,
     simplify_shapes::PASS,
+    plugin_layers::PASS,
     patterns::PASS,
     // Patterns make layers anew: equal ones are merged before each gets converted weights of its own.
     canonicalize::PASS,

@@ -3,6 +3,7 @@
 use super::formula::Formula;
 use super::kernel::{KernelForm, is_identifier};
 use super::native::{NativeCall, NativeDevice, NativeForm, NativeRun};
+use super::pattern::Pattern;
 use super::shapes::Shape;
 use super::types::{self, Combination};
 use kiln_ir::attr::{Attr, Attrs};
@@ -153,6 +154,8 @@ pub struct LayerRecord {
     pub kernels: Vec<TypedKernel>,
     /// Native forms.
     pub natives: Vec<TypedNative>,
+    /// Operators that it may replace.
+    pub patterns: Vec<Pattern>,
     /// The library.
     pub library: Library,
     /// Functions.
@@ -218,6 +221,15 @@ impl LayerRecord {
         }
         for k in &self.kernels {
             k.form.check().map_err(|e| OpError::Value(format!("kernel \"{}\": {e}", k.form.tactic)))?;
+        }
+        if !self.patterns.is_empty() && outputs != 1 {
+            return Err(OpError::Value(format!("a pattern of a layer with {outputs} outputs, wants one")));
+        }
+        let mut bound = self.patterns.iter().flat_map(Pattern::fields);
+        if let Some(name) = bound.find(|n| self.fields.iter().all(|f| f.name != *n)) {
+            return Err(OpError::Value(format!(
+                "a pattern binds the field \"{name}\", which the layer does not have"
+            )));
         }
         for (i, n) in self.natives.iter().enumerate() {
             let wrong =
@@ -307,6 +319,7 @@ impl LayerRecord {
             tolerance: self.tolerance.clone(),
             kernels: self.kernels.clone(),
             natives: self.natives.clone(),
+            patterns: self.patterns.clone(),
             library: self.library.clone(),
             functions: self.functions.clone(),
         }

@@ -52,6 +52,7 @@ fn record(name: &str) -> LayerRecord {
         tolerance: "exact".into(),
         kernels: Vec::new(),
         natives: Vec::new(),
+        patterns: Vec::new(),
         library: Library {
             name: "lib".into(),
             version: "1.0".into(),

@@ -8,6 +8,7 @@ use super::{PluginError, field_views, native_table};
 use ::kiln_backend::{BackendError, view};
 use kiln_abi::*;
 use kiln_ops::plugin::kernel::{KernelForm, Language, Param};
+use kiln_ops::plugin::pattern::Pattern;
 use kiln_ops::plugin::record::{FieldDef, LayerName, LayerRecord, Library, TypedKernel};
 use kiln_ops::plugin::registry;
 use kiln_ops::plugin::shapes::Shape;
@@ -168,6 +169,7 @@ impl Reader<'_> {
                 tolerance: text(t.tolerance, "tolerance")?.to_owned(),
                 kernels,
                 natives,
+                patterns: Pattern::list(text(t.patterns, "patterns")?).map_err(invalid)?,
                 library: library.clone(),
                 functions: Arc::new(functions),
             })

@@ -43,7 +43,7 @@ use kiln_backend::assisted::{ORACLE, ORACLE_IS_FALLBACK};
 use kiln_backend::{Region, Target};
 use kiln_ir::{Graph, IrError, NodeId, ValueId};
 use std::collections::HashSet;
-use view::View;
+pub(crate) use view::View;
 pub(crate) use view::constant;
 
 /// Place where a pattern applies: the node whose result the rewrite replaces.

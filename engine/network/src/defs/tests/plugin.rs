@@ -51,6 +51,7 @@ fn shift(version: &str, expression: Option<&str>) {
         tolerance: String::new(),
         kernels: Vec::new(),
         natives: Vec::new(),
+        patterns: Vec::new(),
         library: Library::default(),
         functions: Arc::new(Shift),
     };
