@@ -87,18 +87,18 @@ vectorized! {
                 x[at + 3 * pitch..at + 3 * pitch + n].as_chunks::<LANES>(),
             );
             let mut sums = [[0f32; LANES]; ROWS];
-            for k in 0..whole.len() {
+            for (k, v) in whole.iter().enumerate() {
                 for l in 0..LANES {
-                    sums[0][l] += a.0[k][l] * whole[k][l];
+                    sums[0][l] += a.0[k][l] * v[l];
                 }
                 for l in 0..LANES {
-                    sums[1][l] += b.0[k][l] * whole[k][l];
+                    sums[1][l] += b.0[k][l] * v[l];
                 }
                 for l in 0..LANES {
-                    sums[2][l] += c.0[k][l] * whole[k][l];
+                    sums[2][l] += c.0[k][l] * v[l];
                 }
                 for l in 0..LANES {
-                    sums[3][l] += d.0[k][l] * whole[k][l];
+                    sums[3][l] += d.0[k][l] * v[l];
                 }
             }
             let tails = [a.1, b.1, c.1, d.1];
