@@ -53,7 +53,7 @@ pub fn families() -> Vec<Family> {
         ),
         family(
             "Attention",
-            "`mma.sync` in one pass over the keys, with a running maximum and sum; from sm_80 on. Lines of heads are 16 bytes \
+            "`mma.sync` in one pass over the keys, with a running maximum and sum; from sm_80 on. On sm_90a also `wgmma`: warpgroups of 64 rows, and one that copies. Lines of heads are 16 bytes \
              longer than a head. *all*: up to 256 keys lie in shared memory from the beginning.",
             attention::tiles(),
         ),

@@ -246,7 +246,7 @@ pub fn begin_and_multiply(n: usize, kind: Kind, types: (&str, &str)) -> String {
 }
 
 /// The function of one instruction whose first operand is in registers: 64 x `n` sums from 16 of the depth, on top of those that
-/// are there. The second operand lies across the depth.
+/// are there. The second operand is stored across the depth.
 pub fn multiply_registers(n: usize, kind: Kind, types: (&str, &str)) -> String {
     let sums: Vec<String> = (0..n / 2).map(|i| format!("%{i}")).collect();
     let places: Vec<String> = (0..n / 2).map(|i| format!("\"+{}\"(d[{i}])", kind.sums.2)).collect();
