@@ -19,6 +19,7 @@ pub mod matmul;
 pub mod norm;
 pub mod offer;
 pub mod params;
+pub mod planned;
 pub mod planner;
 pub mod plugin;
 pub mod pointwise;

@@ -4,15 +4,11 @@
 use crate::side::SideParams;
 use crate::site::{Cx, Site, op_error};
 use crate::slice::insert::place_words;
-use crate::tabulate::tabulated;
 use crate::views::{View, view_words};
 use crate::{Dialect, Kernel, Views};
-use kiln_backend::launch::{
-    Condition, KernelOperands, Launch, LaunchProgram, LaunchSite, PlanLaunches, RegionValue,
-};
-use kiln_backend::{BackendError, CompiledKernel, ShapeRange, Tactic};
-use kiln_ir::{Fact, Graph, NodeId, ValueId};
-use kiln_ops::generate::random::is_fresh;
+use kiln_backend::launch::{KernelOperands, Launch, LaunchSite, PlanLaunches, RegionValue};
+use kiln_backend::{BackendError, CompiledKernel};
+use kiln_ir::{Fact, ValueId};
 use kiln_ops::slice::insert::Placed;
 use std::cell::Cell;
 
@@ -35,7 +31,7 @@ fn named(
 /// Plans launches by the code of a kernel's family.
 pub struct HostPlanner {
     kernel: &'static Kernel,
-    dialect: &'static Dialect,
+    pub(crate) dialect: &'static Dialect,
 }
 
 impl HostPlanner {
@@ -55,7 +51,7 @@ impl HostPlanner {
     }
 
     /// The launches, and whether all that the kernel asked for was known.
-    fn plan(&self, site: &LaunchSite<'_>) -> Result<(Vec<Launch>, bool), BackendError> {
+    pub(crate) fn plan(&self, site: &LaunchSite<'_>) -> Result<(Vec<Launch>, bool), BackendError> {
         let inputs = site.anchor().map(|n| &n.inputs[..]).unwrap_or_default();
         let views = inputs.iter().enumerate().map(|(i, v)| view(site, i, *v));
         let views: Vec<Option<View>> = views.collect::<Result<_, _>>()?;
@@ -152,101 +148,4 @@ pub fn operands(site: &Site<'_>, lanes: Vec<u32>) -> Result<KernelOperands, Back
         insert: site.insert.map(|(k, _)| k as u32),
         side: site.side.map(|(k, _)| k as u32),
     })
-}
-
-/// Launches of a region's kernel.
-pub struct Planned {
-    /// Its operands.
-    pub operands: KernelOperands,
-    /// Its launches, where they depend on nothing that only a run knows.
-    pub launches: Option<LaunchProgram>,
-    /// The code that plans them.
-    pub planner: HostPlanner,
-}
-
-impl Planned {
-    /// Plans the launches of a region's kernel as far as they are known in a build. `lanes`: see [`operands`]; `rounds`: see
-    /// [`Cx::rounds`].
-    ///
-    /// # Errors
-    /// Where the region has `ranges` of shapes, and the launches cannot be known at all of them.
-    pub fn of(
-        kernel: &'static Kernel,
-        site: &Site<'_>,
-        tactic: &Tactic,
-        lanes: Vec<u32>,
-        rounds: usize,
-        ranges: Option<&[ShapeRange]>,
-    ) -> Result<Planned, BackendError> {
-        let operands = operands(site, lanes)?;
-        let planner = HostPlanner::new(kernel, site.dialect);
-        let launches = match (site.anchor.is_some_and(|(_, n)| is_fresh(&n.op)), ranges) {
-            // Each run draws from a key of its own.
-            (true, None) => None,
-            (true, Some(_)) => {
-                let why = "each run draws from another key, which a plan cannot hold; set a seed";
-                return Err(BackendError::Unsupported(why.into()));
-            }
-            (false, _) => {
-                let results = site.anchor.map(|(_, n)| n.outputs.len()).unwrap_or(0);
-                let at = BuildSite {
-                    graph: site.graph,
-                    nodes: site.graph.nodes().map(|(id, _)| id).collect(),
-                    operands: &operands,
-                    tactic,
-                    wanted: (0..results).map(|j| site.wanted(j)).collect(),
-                    rounds,
-                    planner: &planner,
-                };
-                match (at.recorded(), ranges) {
-                    (None, Some(ranges)) => Some(tabulated(&at, ranges)?),
-                    (recorded, _) => recorded,
-                }
-            }
-        };
-        Ok(Planned { operands, launches, planner })
-    }
-
-    /// The compiled kernel with these operands and launches.
-    pub fn store(self, compiled: CompiledKernel) -> CompiledKernel {
-        let launch_code = Some(self.planner.dialect.launch_code.to_owned());
-        CompiledKernel { operands: Some(self.operands), launches: self.launches, launch_code, ..compiled }
-    }
-}
-
-/// A region's kernel whose launches are planned in a build.
-pub(crate) struct BuildSite<'a> {
-    pub graph: &'a Graph,
-    pub nodes: Vec<NodeId>,
-    pub operands: &'a KernelOperands,
-    pub tactic: &'a Tactic,
-    pub wanted: Vec<bool>,
-    pub rounds: usize,
-    pub planner: &'a HostPlanner,
-}
-
-impl BuildSite<'_> {
-    /// The launches as data, where they depend on nothing but what the build knows of the region.
-    fn recorded(&self) -> Option<LaunchProgram> {
-        LaunchProgram::record(self.rounds, |holds| self.launches(&|v| &self.graph.value(v).fact, holds))
-    }
-
-    /// The launches where values have these facts.
-    pub fn launches<'b>(
-        &'b self,
-        fact: &'b dyn Fn(ValueId) -> &'b Fact,
-        holds: &'b dyn Fn(Condition) -> bool,
-    ) -> Result<Vec<Launch>, BackendError> {
-        let &BuildSite { graph, ref nodes, operands, tactic, ref wanted, rounds, planner } = self;
-        let site = LaunchSite { graph, nodes, operands, tactic, fact, wanted, rounds, holds };
-        if site.computes_nothing() {
-            return Ok(Vec::new());
-        }
-        match planner.plan(&site)? {
-            (launches, true) => Ok(launches),
-            _ => {
-                Err(BackendError::Unsupported("its launches depend on contents that only a run knows".into()))
-            }
-        }
-    }
 }

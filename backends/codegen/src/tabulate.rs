@@ -1,11 +1,50 @@
 //! Launches as data for shapes that vary: a table of those at every shape that the profiles of a plan allow.
 
-use crate::planner::BuildSite;
-use kiln_backend::launch::{LaunchProgram, MOST_POINTS, Variable};
-use kiln_backend::{BackendError, ShapeRange};
-use kiln_ir::{Bindings, Dim, Fact, Graph, Value, ValueId};
+use crate::planner::HostPlanner;
+use kiln_backend::launch::{
+    Condition, KernelOperands, Launch, LaunchProgram, LaunchSite, MOST_POINTS, Variable,
+};
+use kiln_backend::{BackendError, ShapeRange, Tactic};
+use kiln_ir::{Bindings, Dim, Fact, Graph, NodeId, Value, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// A region's kernel whose launches are planned in a build.
+pub(crate) struct BuildSite<'a> {
+    pub graph: &'a Graph,
+    pub nodes: Vec<NodeId>,
+    pub operands: &'a KernelOperands,
+    pub tactic: &'a Tactic,
+    pub wanted: Vec<bool>,
+    pub rounds: usize,
+    pub planner: &'a HostPlanner,
+}
+
+impl BuildSite<'_> {
+    /// The launches as data, where they depend on nothing but what the build knows of the region.
+    pub fn recorded(&self) -> Option<LaunchProgram> {
+        LaunchProgram::record(self.rounds, |holds| self.launches(&|v| &self.graph.value(v).fact, holds))
+    }
+
+    /// The launches where values have these facts.
+    pub fn launches<'b>(
+        &'b self,
+        fact: &'b dyn Fn(ValueId) -> &'b Fact,
+        holds: &'b dyn Fn(Condition) -> bool,
+    ) -> Result<Vec<Launch>, BackendError> {
+        let &BuildSite { graph, ref nodes, operands, tactic, ref wanted, rounds, planner } = self;
+        let site = LaunchSite { graph, nodes, operands, tactic, fact, wanted, rounds, holds };
+        if site.computes_nothing() {
+            return Ok(Vec::new());
+        }
+        match planner.plan(&site)? {
+            (launches, true) => Ok(launches),
+            _ => {
+                Err(BackendError::Unsupported("its launches depend on contents that only a run knows".into()))
+            }
+        }
+    }
+}
 
 /// The launches of a region's kernel at every shape of these ranges.
 ///

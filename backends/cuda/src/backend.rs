@@ -11,7 +11,8 @@ use kiln_backend::{Backend, BackendError, CompiledKernel, Device, Region, Tactic
 use kiln_codegen::compiled::{binding, compiled};
 use kiln_codegen::expression::slots;
 use kiln_codegen::limits::fitting;
-use kiln_codegen::planner::{Planned, find};
+use kiln_codegen::planned::Planned;
+use kiln_codegen::planner::find;
 use kiln_codegen::site::{Site, unsupported};
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 
 use kiln_backend::launch::{Condition, LaunchProgram, LaunchSite, PlanLaunches};
 use kiln_backend::{Backend, BackendError, Program, Region, ShapeRange, Tactic, Target};
-use kiln_codegen::planner::Planned;
+use kiln_codegen::planned::Planned;
 use kiln_ir::problem::Rng;
 use kiln_ir::{Dim, Fact, Graph, NodeId, Tensor, ValueId};
 

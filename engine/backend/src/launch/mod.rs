@@ -12,7 +12,7 @@ mod table;
 pub use column::Column;
 pub use native::{NATIVE_TACTICS, NativeKernel, any_splits_graphs, splits_graphs};
 pub use plugin::{PLUGIN_TACTICS, PluginKernel};
-pub use program::{Condition, LaunchCase, LaunchProgram};
+pub use program::{LaunchCase, LaunchProgram};
 pub use site::{KernelOperands, LaunchSite, PlanLaunches, RegionValue};
 pub use table::{LaunchTable, LaunchTables, MOST_POINTS, Recorder, Variable};
 
@@ -101,6 +101,17 @@ pub struct Windows {
     /// Distance from one window to the next.
     #[n(2)]
     pub steps: [u32; 2],
+}
+
+/// A fact of a run, beside shapes and contents, that launches may depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub enum Condition {
+    /// The anchor's input at this position is a weight, which no kernel writes.
+    #[n(0)]
+    Weight(#[n(0)] u32),
+    /// The memory of an input and an output of the anchor, by position, starts at the same byte.
+    #[n(1)]
+    Aliased(#[n(0)] u32, #[n(1)] u32),
 }
 
 impl Launch {

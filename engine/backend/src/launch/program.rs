@@ -1,7 +1,7 @@
 //! Launch programs: the launches of a step as a plan stores them.
 
 use super::table::{LaunchTables, Recorder, Variable};
-use super::{Launch, LaunchSite};
+use super::{Condition, Launch, LaunchSite};
 use crate::BackendError;
 use minicbor::{Decode, Encode};
 use std::cell::RefCell;
@@ -45,17 +45,6 @@ pub struct LaunchCase {
     /// The launches, in order.
     #[n(1)]
     pub launches: Vec<Launch>,
-}
-
-/// A fact of a run, beside shapes and contents, that launches may depend on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-pub enum Condition {
-    /// The anchor's input at this position is a weight, which no kernel writes.
-    #[n(0)]
-    Weight(#[n(0)] u32),
-    /// The memory of an input and an output of the anchor, by position, starts at the same byte.
-    #[n(1)]
-    Aliased(#[n(0)] u32, #[n(1)] u32),
 }
 
 impl LaunchProgram {
