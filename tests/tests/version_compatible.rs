@@ -1,5 +1,5 @@
 //! Version-compatible plans: launches of every shape are stored, and what a plan cannot hold is refused by name.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kiln_backend::{Backend, CompiledKernel, Program, Target, offer_feature};
 use kiln_builder::{BuildConfig, BuildError, Builder};

@@ -45,10 +45,10 @@ pub(super) fn attach(
     let mut made = std::ptr::null_mut();
     let stream = NativeStream { handle: std::ptr::null_mut(), recording: false };
     let (op, tactic) = (kiln_bytes::new(&cbor), kiln_str::new(tactic));
-    // SAFETY: views and places live for the call.
     told(|user| {
-        with_native_call(NONE, call, stream, |c| unsafe {
-            attach(ctx, op, device, tactic, c, &mut made, user, Some(error))
+        with_native_call(NONE, call, stream, |c| {
+            // SAFETY: views and places live for the call.
+            unsafe { attach(ctx, op, device, tactic, c, &mut made, user, Some(error)) }
         })
     })?;
     let none = || OpError::Value("the host reports success but made no native form".into());
@@ -58,10 +58,10 @@ pub(super) fn attach(
 impl NativeRun for Native {
     fn enqueue(&mut self, call: &NativeCall, stream: NativeStream) -> Result<(), OpError> {
         let enqueue = self.table.native_enqueue.ok_or_else(too_old)?;
-        // SAFETY: the object is alive and this thread's; views live for the call.
         told(|user| {
-            with_native_call(NONE, call, stream, |c| unsafe {
-                enqueue(self.ctx, self.at.as_ptr(), c, user, Some(error))
+            with_native_call(NONE, call, stream, |c| {
+                // SAFETY: the object is alive and this thread's; views live for the call.
+                unsafe { enqueue(self.ctx, self.at.as_ptr(), c, user, Some(error)) }
             })
         })
     }

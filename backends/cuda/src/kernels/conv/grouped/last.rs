@@ -205,7 +205,7 @@ mod tests {
         for (groups, channels, group_outputs) in [(12, 3, 2), (5, 7, 9), (8, 32, 1), (6, 10, 12)] {
             let s = split(groups, channels, group_outputs, 3);
             assert_eq!(s.piece * s.pieces, s.groups * channels);
-            assert!(s.piece % channels == 0 || channels % s.piece == 0);
+            assert!(s.piece.is_multiple_of(channels) || channels.is_multiple_of(s.piece));
             assert_eq!(groups * group_outputs % s.out, 0);
         }
     }
