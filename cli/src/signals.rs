@@ -4,7 +4,6 @@
 //! [`on_signal`] are called. The second one ends the process at once.
 
 use kiln::ExecutionContext;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -94,6 +93,6 @@ impl Drop for CancelOnSignal {
 }
 
 /// The exit code of a command that a signal ended.
-pub fn exit_code(signal: i32) -> ExitCode {
-    ExitCode::from(128 | (signal & 127) as u8)
+pub fn exit_code(signal: i32) -> u8 {
+    128 | (signal & 127) as u8
 }

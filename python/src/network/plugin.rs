@@ -1,0 +1,108 @@
+//! Layers that plug-ins define: their list, and their fields between Python and Kiln.
+
+use super::value::Value;
+use kiln::DType;
+use kiln::plugin::{LayerRecord, Policy};
+use kiln_ir::attr::{Attr, Attrs};
+use kiln_network::PluginSpec;
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What to use for a plug-in layer of a network.
+pub(super) fn spec(
+    namespace: &str,
+    name: &str,
+    version: Option<&str>,
+    fields: Option<&Bound<'_, PyDict>>,
+) -> PyResult<PluginSpec> {
+    let mut spec = PluginSpec::new(namespace, name);
+    spec.version = version.map(str::to_owned);
+    for (key, value) in fields.into_iter().flatten() {
+        spec.fields.set(&key.extract::<String>()?, read(&value)?);
+    }
+    Ok(spec)
+}
+
+fn read(v: &Bound<'_, PyAny>) -> PyResult<Attr> {
+    if v.is_instance_of::<PyBool>() {
+        return v.extract().map(Attr::Bool);
+    }
+    if v.is_instance_of::<PyInt>() {
+        return v.extract().map(Attr::Int);
+    }
+    if v.is_instance_of::<PyFloat>() {
+        return v.extract().map(Attr::Float);
+    }
+    if v.is_instance_of::<PyString>() {
+        return v.extract().map(Attr::Str);
+    }
+    if let Ok(bytes) = v.cast::<PyBytes>() {
+        return Ok(Attr::Bytes(bytes.as_bytes().to_vec()));
+    }
+    let ints = v.extract::<Vec<i64>>().map(Attr::Ints);
+    let lists = ints.or_else(|_| v.extract().map(Attr::Floats)).or_else(|_| v.extract().map(Attr::Strs));
+    lists.map_err(|_| {
+        let found = v.get_type().name().map_or_else(|_| "?".to_owned(), |n| n.to_string());
+        PyTypeError::new_err(format!(
+            "a field can't be a {found}; wants a number, text, bytes or a list of one kind"
+        ))
+    })
+}
+
+fn value(py: Python<'_>, v: &Attr) -> PyResult<Py<PyAny>> {
+    match v {
+        Attr::Int(v) => v.into_py_any(py),
+        Attr::Float(v) => v.into_py_any(py),
+        Attr::Bool(v) => v.into_py_any(py),
+        Attr::Str(v) => v.into_py_any(py),
+        Attr::Ints(v) => v.clone().into_py_any(py),
+        Attr::Floats(v) => v.clone().into_py_any(py),
+        Attr::Strs(v) => v.clone().into_py_any(py),
+        Attr::DType(v) => DType::show(v, py),
+        Attr::Bytes(v) => PyBytes::new(py, v).into_py_any(py),
+    }
+}
+
+/// Attributes by name.
+pub(super) fn show<'py>(py: Python<'py>, attrs: &Attrs) -> PyResult<Bound<'py, PyDict>> {
+    let all = PyDict::new(py);
+    for (name, v) in attrs.iter() {
+        all.set_item(name, value(py, v)?)?;
+    }
+    Ok(all)
+}
+
+fn describe<'py>(py: Python<'py>, record: &LayerRecord) -> PyResult<Bound<'py, PyDict>> {
+    let all = PyDict::new(py);
+    all.set_item("namespace", &record.name.space)?;
+    all.set_item("name", &record.name.name)?;
+    all.set_item("version", &record.name.version)?;
+    all.set_item("doc", &record.doc)?;
+    let fields = PyDict::new(py);
+    for f in &record.fields {
+        fields.set_item(&f.name, (f.required, value(py, &f.default)?))?;
+    }
+    all.set_item("fields", fields)?;
+    Ok(all)
+}
+
+fn list<'py>(py: Python<'py>, records: &[Arc<LayerRecord>]) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    records.iter().map(|r| describe(py, r)).collect()
+}
+
+/// The layers of all plug-ins that are loaded: namespace, name, version, doc, and fields with (required, default).
+#[pyfunction]
+pub(super) fn layer_plugins(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    list(py, &kiln_ops::plugin::registry::all())
+}
+
+/// Loads the layers of a library, and returns their descriptions.
+#[pyfunction]
+pub(super) fn load_layer_plugins(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let loaded = py.detach(|| kiln::plugin::load_layers(&path, &Policy::default()));
+    list(py, &loaded.map_err(|e| PyRuntimeError::new_err(e.chain()))?)
+}

@@ -1,0 +1,181 @@
+//! Values of layers' parameters in Python: numbers, lists, names of enumerations, element types, constants.
+
+use super::weights;
+use kiln::{DType, Tensor};
+use kiln_network::{
+    ActivationKind, AttentionNorm, BoundingBoxFormat, CausalMask, ElementwiseOp, FillOp, FillValue,
+    GatherMode, InterpolationMode, MatrixOp, PaddingMode, PoolingKind, ReduceOp, ResizeCoordinates,
+    ResizeRounding, ResizeSelector, ResizeTarget, SampleMode, ScaleMode, ScatterMode, TopKOp, UnaryOp,
+};
+use kiln_network::{LoopOutputKind, TripLimitKind};
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// A parameter that goes between Python and a layer.
+pub(super) trait Value: Sized {
+    /// Reads it from Python.
+    fn read(v: &Bound<'_, PyAny>) -> PyResult<Self>;
+    /// Shows it to Python.
+    fn show(&self, py: Python<'_>) -> PyResult<Py<PyAny>>;
+}
+
+/// Types that PyO3 converts both ways.
+macro_rules! plain {
+    ($($t:ty),*) => {$(
+        impl Value for $t {
+            fn read(v: &Bound<'_, PyAny>) -> PyResult<$t> {
+                v.extract()
+            }
+            fn show(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                self.clone().into_py_any(py)
+            }
+        }
+    )*};
+}
+plain!(i64, u32, usize, f64, bool, String, Vec<i64>, Vec<usize>, Vec<f32>);
+
+impl<T: Value> Value for Option<T> {
+    fn read(v: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if v.is_none() { Ok(None) } else { T::read(v).map(Some) }
+    }
+    fn show(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.as_ref().map_or_else(|| Ok(py.None()), |v| v.show(py))
+    }
+}
+
+impl Value for Tensor {
+    fn read(v: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+        weights::read(v)
+    }
+    fn show(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        weights::show(py, self)
+    }
+}
+
+impl Value for DType {
+    fn read(v: &Bound<'_, PyAny>) -> PyResult<DType> {
+        named(v, "an element type", &DType::ALL.map(|t| (t.name(), t)))
+    }
+    fn show(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.name().into_py_any(py)
+    }
+}
+
+impl Value for [MatrixOp; 2] {
+    fn read(v: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok([MatrixOp::read(&v.get_item(0)?)?, MatrixOp::read(&v.get_item(1)?)?])
+    }
+    fn show(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        (self[0].show(py)?, self[1].show(py)?).into_py_any(py)
+    }
+}
+
+impl Value for FillValue {
+    fn read(v: &Bound<'_, PyAny>) -> PyResult<Self> {
+        v.extract::<i64>().map(FillValue::Int).or_else(|_| v.extract().map(FillValue::Float))
+    }
+    fn show(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self {
+            FillValue::Int(v) => v.into_py_any(py),
+            FillValue::Float(v) => v.into_py_any(py),
+        }
+    }
+}
+
+/// `None`, `("dims", [...])` or `("scales", [...])`.
+impl Value for ResizeTarget {
+    fn read(v: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if v.is_none() {
+            return Ok(ResizeTarget::Same);
+        }
+        let (what, list): (String, Bound<'_, PyAny>) = v.extract()?;
+        match what.as_str() {
+            "dims" => Ok(ResizeTarget::Dims(list.extract()?)),
+            "scales" => Ok(ResizeTarget::Scales(list.extract()?)),
+            _ => Err(unknown("a size", &what, &["dims", "scales"])),
+        }
+    }
+    fn show(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self {
+            ResizeTarget::Same => Ok(py.None()),
+            ResizeTarget::Dims(v) => ("dims", v.clone()).into_py_any(py),
+            ResizeTarget::Scales(v) => ("scales", v.clone()).into_py_any(py),
+        }
+    }
+}
+
+/// The error for a name outside a closed list.
+pub(super) fn unknown(what: &str, found: &str, known: &[&str]) -> PyErr {
+    PyValueError::new_err(format!("\"{found}\" is not {what}; wants one of {}", known.join(", ")))
+}
+
+fn named<T: Copy>(v: &Bound<'_, PyAny>, what: &str, list: &[(&str, T)]) -> PyResult<T> {
+    let text: String = v.extract()?;
+    let found = list.iter().find(|(name, _)| *name == text).map(|&(_, value)| value);
+    found.ok_or_else(|| unknown(what, &text, &list.iter().map(|(name, _)| *name).collect::<Vec<_>>()))
+}
+
+/// Enumerations by the names of their members.
+macro_rules! names {
+    ($($t:ident, $what:literal: { $($name:literal $member:ident),* })*) => {$(
+        impl Value for $t {
+            fn read(v: &Bound<'_, PyAny>) -> PyResult<$t> {
+                named(v, $what, &[$(($name, $t::$member)),*])
+            }
+            fn show(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+                match self { $($t::$member => $name),* }.into_py_any(py)
+            }
+        }
+    )*};
+}
+
+names! {
+    ActivationKind, "a function": {
+        "relu" Relu, "sigmoid" Sigmoid, "tanh" Tanh, "leaky_relu" LeakyRelu, "elu" Elu, "selu" Selu,
+        "softsign" Softsign, "softplus" Softplus, "clip" Clip, "hard_sigmoid" HardSigmoid,
+        "scaled_tanh" ScaledTanh, "thresholded_relu" ThresholdedRelu, "gelu_erf" GeluErf, "gelu_tanh" GeluTanh
+    }
+    AttentionNorm, "a normalization": { "none" None, "softmax" Softmax }
+    CausalMask, "a causal mask": { "none" None, "upper_left" UpperLeft, "lower_right" LowerRight }
+    BoundingBoxFormat, "a format of boxes": { "corner_pairs" CornerPairs, "center_sizes" CenterSizes }
+    ElementwiseOp, "an operation": {
+        "sum" Sum, "prod" Prod, "max" Max, "min" Min, "sub" Sub, "div" Div, "pow" Pow, "floor_div" FloorDiv,
+        "and" And, "or" Or, "xor" Xor, "equal" Equal, "greater" Greater, "less" Less
+    }
+    UnaryOp, "an operation": {
+        "exp" Exp, "log" Log, "sqrt" Sqrt, "recip" Recip, "abs" Abs, "neg" Neg, "sin" Sin, "cos" Cos,
+        "tan" Tan, "sinh" Sinh, "cosh" Cosh, "asin" Asin, "acos" Acos, "atan" Atan, "asinh" Asinh,
+        "acosh" Acosh, "atanh" Atanh, "ceil" Ceil, "floor" Floor, "erf" Erf, "not" Not, "sign" Sign,
+        "round" Round, "isinf" IsInf, "isnan" IsNan
+    }
+    FillOp, "an operation": {
+        "linspace" Linspace, "random_uniform" RandomUniform, "random_normal" RandomNormal
+    }
+    GatherMode, "a mode": { "default" Default, "element" Element, "nd" Nd }
+    ScatterMode, "a mode": { "element" Element, "nd" Nd }
+    InterpolationMode, "an interpolation": { "nearest" Nearest, "linear" Linear, "cubic" Cubic }
+    MatrixOp, "an operation": { "none" None, "transpose" Transpose, "vector" Vector }
+    PaddingMode, "a padding mode": {
+        "explicit_round_down" ExplicitRoundDown, "explicit_round_up" ExplicitRoundUp,
+        "same_upper" SameUpper, "same_lower" SameLower
+    }
+    PoolingKind, "a kind of pooling": {
+        "max" Max, "average" Average, "max_average_blend" MaxAverageBlend
+    }
+    ReduceOp, "an operation": { "sum" Sum, "prod" Prod, "max" Max, "min" Min, "avg" Avg }
+    TopKOp, "an operation": { "max" Max, "min" Min }
+    ResizeCoordinates, "a rule for coordinates": {
+        "align_corners" AlignCorners, "asymmetric" Asymmetric, "half_pixel" HalfPixel
+    }
+    ResizeRounding, "a rounding": { "half_up" HalfUp, "half_down" HalfDown, "floor" Floor, "ceil" Ceil }
+    ResizeSelector, "a selector": { "formula" Formula, "upper" Upper }
+    SampleMode, "a mode": {
+        "strict_bounds" StrictBounds, "wrap" Wrap, "clamp" Clamp, "fill" Fill, "reflect" Reflect
+    }
+    ScaleMode, "a mode": { "uniform" Uniform, "channel" Channel, "elementwise" Elementwise }
+    LoopOutputKind, "a kind of output": {
+        "last_value" LastValue, "concatenate" Concatenate, "reverse" Reverse
+    }
+    TripLimitKind, "a kind of limit": { "count" Count, "while" While }
+}
