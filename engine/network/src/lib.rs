@@ -115,6 +115,11 @@ impl Network {
         &self.name
     }
 
+    /// Renames the network.
+    pub fn set_name(&mut self, name: &str) {
+        self.name = name.to_owned();
+    }
+
     /// Rule for the types of values.
     pub fn typing(&self) -> Typing {
         self.typing

@@ -146,8 +146,8 @@ impl Network {
         }
     }
 
-    /// The layer that makes a tensor.
-    pub(super) fn producer(&self, t: TensorId) -> Option<LayerId> {
+    /// The layer that makes a tensor; none for inputs and constants.
+    pub fn producer(&self, t: TensorId) -> Option<LayerId> {
         match self.tensor(t).source {
             TensorSource::Layer(l) => Some(l),
             _ => None,

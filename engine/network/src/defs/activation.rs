@@ -61,7 +61,8 @@ impl ActivationKind {
         }
     }
 
-    fn defaults(self) -> (f64, f64) {
+    /// The usual α and β.
+    pub fn defaults(self) -> (f64, f64) {
         let [alpha, beta] = self.spec().2;
         (alpha, beta)
     }
@@ -70,9 +71,9 @@ impl ActivationKind {
 /// See [`Network::add_activation`].
 #[derive(Clone, Debug)]
 pub struct Activation {
-    kind: ActivationKind,
-    alpha: f64,
-    beta: f64,
+    pub kind: ActivationKind,
+    pub alpha: f64,
+    pub beta: f64,
 }
 
 setters! { Activation {

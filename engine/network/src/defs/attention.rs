@@ -44,10 +44,10 @@ pub enum CausalMask {
 /// See [`Network::add_attention`].
 #[derive(Clone, Debug)]
 pub struct Attention {
-    norm: AttentionNorm,
-    causal: CausalMask,
-    scale: f64,
-    quantize: Option<DType>,
+    pub norm: AttentionNorm,
+    pub causal: CausalMask,
+    pub scale: f64,
+    pub quantize: Option<DType>,
 }
 
 impl Network {
@@ -220,8 +220,8 @@ fn heads_of(b: &mut Body<'_>, q: ValueId, v: ValueId) -> Result<ValueId, OpError
 /// See [`Network::add_rotary_embedding`].
 #[derive(Clone, Debug)]
 pub struct RotaryEmbedding {
-    interleaved: bool,
-    rotary_dim: i64,
+    pub interleaved: bool,
+    pub rotary_dim: i64,
 }
 
 setters! { RotaryEmbedding {

@@ -46,7 +46,7 @@ impl Network {
 /// See [`Network::add_constant`].
 #[derive(Clone, Debug)]
 pub struct Constant {
-    weights: Tensor,
+    pub weights: Tensor,
 }
 
 setters! { Constant {
@@ -104,7 +104,7 @@ impl LayerDef for Identity {
 /// See [`Network::add_cast`].
 #[derive(Clone, Debug)]
 pub struct Cast {
-    to: DType,
+    pub to: DType,
 }
 
 setters! { Cast {
@@ -142,7 +142,7 @@ impl LayerDef for Shape {
 /// See [`Network::add_assertion`].
 #[derive(Clone, Debug)]
 pub struct Assertion {
-    message: String,
+    pub message: String,
 }
 
 setters! { Assertion {

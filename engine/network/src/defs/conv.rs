@@ -52,14 +52,14 @@ impl Weights {
 /// A convolution, or its transpose.
 #[derive(Clone, Debug)]
 pub struct Conv<const TRANSPOSED: bool> {
-    maps: i64,
-    kernel: Vec<i64>,
-    weights: Option<Tensor>,
-    bias: Option<Tensor>,
-    window: Window,
-    dilation: Vec<i64>,
+    pub maps: i64,
+    pub kernel: Vec<i64>,
+    pub weights: Option<Tensor>,
+    pub bias: Option<Tensor>,
+    pub window: Window,
+    pub dilation: Vec<i64>,
     /// Number of groups; if it was not set, it follows from the number of weights.
-    groups: Option<i64>,
+    pub groups: Option<i64>,
 }
 
 /// See [`Network::add_convolution_nd`].

@@ -50,12 +50,12 @@ impl From<i64> for FillValue {
 /// See [`Network::add_fill`].
 #[derive(Clone, Debug)]
 pub struct Fill {
-    dims: Vec<i64>,
-    op: FillOp,
-    to: DType,
-    alpha: FillValue,
-    beta: FillValue,
-    seed: i64,
+    pub dims: Vec<i64>,
+    pub op: FillOp,
+    pub to: DType,
+    pub alpha: FillValue,
+    pub beta: FillValue,
+    pub seed: i64,
 }
 
 impl Network {

@@ -86,9 +86,9 @@ impl Network {
 /// See [`Network::add_gather_v2`].
 #[derive(Clone, Debug)]
 pub struct Gather {
-    mode: GatherMode,
-    axis: i64,
-    elementwise_dims: usize,
+    pub mode: GatherMode,
+    pub axis: i64,
+    pub elementwise_dims: usize,
 }
 
 setters! { Gather {
@@ -149,8 +149,8 @@ impl Gather {
 /// See [`Network::add_scatter`].
 #[derive(Clone, Debug)]
 pub struct Scatter {
-    mode: ScatterMode,
-    axis: i64,
+    pub mode: ScatterMode,
+    pub axis: i64,
 }
 
 setters! { Scatter {
@@ -180,7 +180,7 @@ impl Scatter {
 /// See [`Network::add_one_hot`].
 #[derive(Clone, Debug)]
 pub struct OneHot {
-    axis: i64,
+    pub axis: i64,
 }
 
 setters! { OneHot {
@@ -207,7 +207,7 @@ impl OneHot {
 /// See [`Network::add_non_zero`].
 #[derive(Clone, Debug)]
 pub struct NonZero {
-    indices: DType,
+    pub indices: DType,
 }
 
 setters! { NonZero {

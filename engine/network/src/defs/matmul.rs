@@ -66,7 +66,7 @@ impl Network {
 /// See [`Network::add_matrix_multiply`].
 #[derive(Clone, Debug)]
 pub struct MatrixMultiply {
-    ops: [MatrixOp; 2],
+    pub ops: [MatrixOp; 2],
 }
 
 setters! { MatrixMultiply {
@@ -124,9 +124,9 @@ fn matrix(b: &mut Body<'_>, v: ValueId, op: MatrixOp, i: usize) -> Result<ValueI
 /// See [`Network::add_fully_connected`].
 #[derive(Clone, Debug)]
 pub struct FullyConnected {
-    outputs: i64,
-    kernel: Tensor,
-    bias: Option<Tensor>,
+    pub outputs: i64,
+    pub kernel: Tensor,
+    pub bias: Option<Tensor>,
 }
 
 setters! { FullyConnected {
@@ -178,7 +178,7 @@ impl FullyConnected {
 /// See [`Network::add_einsum`].
 #[derive(Clone, Debug)]
 pub struct Einsum {
-    equation: String,
+    pub equation: String,
 }
 
 setters! { Einsum {

@@ -39,11 +39,13 @@ pub use pointwise::{Elementwise, ElementwiseOp, ParametricRelu, Select, Unary, U
 pub use pool::{Pooling, PoolingKind};
 pub use quantize::{Dequantize, DynamicQuantize, Quantize};
 pub use reduce::{Cumulative, MAX_TOPK, RaggedSoftmax, Reduce, ReduceOp, Softmax, TopK, TopKOp};
-pub use resize::{GridSample, InterpolationMode, Resize, ResizeCoordinates, ResizeRounding, ResizeSelector};
+pub use resize::{
+    GridSample, InterpolationMode, Resize, ResizeCoordinates, ResizeRounding, ResizeSelector, ResizeTarget,
+};
 pub use scale::{Lrn, Scale, ScaleMode};
 pub use shuffle::{Concatenation, Padding, ReverseSequence, Shuffle, Squeeze, Unsqueeze};
 pub use slice::{SampleMode, Slice};
-pub use window::PaddingMode;
+pub use window::{PaddingMode, Window};
 
 use super::{Layer, LayerDef, Network, TensorId};
 use crate::NetworkError;
@@ -60,8 +62,8 @@ impl Network {
         self.add_kind_opt(def, &inputs)
     }
 
-    /// Adds a layer of which some inputs may be absent; trailing ones are dropped.
-    pub(super) fn add_kind_opt<P: LayerDef>(
+    /// Adds a layer by its parameters. Some inputs may be absent; trailing ones are dropped.
+    pub fn add_kind_opt<P: LayerDef>(
         &mut self,
         def: P,
         inputs: &[Option<TensorId>],

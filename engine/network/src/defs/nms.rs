@@ -26,9 +26,9 @@ pub enum BoundingBoxFormat {
 /// See [`Network::add_nms`].
 #[derive(Clone, Debug)]
 pub struct Nms {
-    format: BoundingBoxFormat,
-    topk: i64,
-    indices: DType,
+    pub format: BoundingBoxFormat,
+    pub topk: i64,
+    pub indices: DType,
 }
 
 impl Network {

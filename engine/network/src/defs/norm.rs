@@ -19,11 +19,11 @@ use kiln_ops::shape::expand::EXPAND;
 /// See [`Network::add_normalization`].
 #[derive(Clone, Debug)]
 pub struct Normalization {
-    axes: u32,
-    epsilon: f64,
-    groups: i64,
+    pub axes: u32,
+    pub epsilon: f64,
+    pub groups: i64,
     /// One scale and bias a group, instead of one a channel.
-    by_group: bool,
+    pub by_group: bool,
 }
 
 impl Network {

@@ -54,8 +54,8 @@ impl PluginSpec {
 /// See [`Network::add_plugin`].
 #[derive(Clone, Debug)]
 pub struct Plugin {
-    record: Arc<LayerRecord>,
-    fields: Attrs,
+    pub record: Arc<LayerRecord>,
+    pub fields: Attrs,
 }
 
 impl Network {

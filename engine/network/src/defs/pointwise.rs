@@ -81,7 +81,7 @@ pub enum UnaryOp {
 /// See [`Network::add_unary`].
 #[derive(Clone, Debug)]
 pub struct Unary {
-    op: UnaryOp,
+    pub op: UnaryOp,
 }
 
 setters! { Unary {
@@ -161,7 +161,7 @@ impl ElementwiseOp {
 /// See [`Network::add_elementwise`].
 #[derive(Clone, Debug)]
 pub struct Elementwise {
-    op: ElementwiseOp,
+    pub op: ElementwiseOp,
 }
 
 setters! { Elementwise {

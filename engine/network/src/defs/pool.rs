@@ -24,11 +24,11 @@ pub enum PoolingKind {
 /// See [`Network::add_pooling_nd`].
 #[derive(Clone, Debug)]
 pub struct Pooling {
-    kind: PoolingKind,
-    size: Vec<i64>,
-    window: Window,
-    blend: f64,
-    excludes_padding: bool,
+    pub kind: PoolingKind,
+    pub size: Vec<i64>,
+    pub window: Window,
+    pub blend: f64,
+    pub excludes_padding: bool,
 }
 
 impl Network {

@@ -60,15 +60,15 @@ impl Network {
 /// See [`Network::add_quantize`].
 #[derive(Clone, Debug)]
 pub struct Quantize {
-    to: DType,
-    axis: Option<i64>,
+    pub to: DType,
+    pub axis: Option<i64>,
 }
 
 /// See [`Network::add_dequantize`].
 #[derive(Clone, Debug)]
 pub struct Dequantize {
-    to: DType,
-    axis: Option<i64>,
+    pub to: DType,
+    pub axis: Option<i64>,
 }
 
 macro_rules! scaled {
@@ -187,10 +187,10 @@ fn split(b: &mut Body<'_>, x: ValueId, axis: usize, block: i64) -> Result<ValueI
 /// See [`Network::add_dynamic_quantize`].
 #[derive(Clone, Debug)]
 pub struct DynamicQuantize {
-    axis: i64,
-    block: i64,
-    to: DType,
-    scale_type: DType,
+    pub axis: i64,
+    pub block: i64,
+    pub to: DType,
+    pub scale_type: DType,
 }
 
 setters! { DynamicQuantize {

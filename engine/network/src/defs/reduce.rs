@@ -107,9 +107,9 @@ impl Network {
 /// See [`Network::add_reduce`].
 #[derive(Clone, Debug)]
 pub struct Reduce {
-    op: ReduceOp,
-    axes: u32,
-    keep_dims: bool,
+    pub op: ReduceOp,
+    pub axes: u32,
+    pub keep_dims: bool,
 }
 
 setters! { Reduce {
@@ -136,7 +136,7 @@ impl Reduce {
 /// See [`Network::add_softmax`].
 #[derive(Clone, Debug)]
 pub struct Softmax {
-    axes: Option<u32>,
+    pub axes: Option<u32>,
 }
 
 setters! { Softmax {
@@ -190,10 +190,10 @@ impl RaggedSoftmax {
 /// See [`Network::add_topk`].
 #[derive(Clone, Debug)]
 pub struct TopK {
-    op: TopKOp,
-    k: i64,
-    axes: u32,
-    indices: DType,
+    pub op: TopKOp,
+    pub k: i64,
+    pub axes: u32,
+    pub indices: DType,
 }
 
 setters! { TopK {
@@ -259,8 +259,8 @@ pub(super) fn index_type(b: &mut Body<'_>, v: ValueId, to: DType) -> Result<Valu
 /// See [`Network::add_cumulative`].
 #[derive(Clone, Debug)]
 pub struct Cumulative {
-    exclusive: bool,
-    reverse: bool,
+    pub exclusive: bool,
+    pub reverse: bool,
 }
 
 setters! { Cumulative {

@@ -66,23 +66,27 @@ pub enum ResizeRounding {
     Ceil,
 }
 
+/// Size of a resized tensor.
 #[derive(Clone, Debug)]
-enum Target {
+pub enum ResizeTarget {
+    /// That of the input.
     Same,
+    /// These dimensions.
     Dims(Vec<i64>),
+    /// These factors of the input's, rounded down.
     Scales(Vec<f32>),
 }
 
 /// See [`Network::add_resize`].
 #[derive(Clone, Debug)]
 pub struct Resize {
-    to: Target,
-    mode: InterpolationMode,
-    coordinates: ResizeCoordinates,
-    selector: ResizeSelector,
-    rounding: ResizeRounding,
-    exclude_outside: bool,
-    cubic_coeff: f64,
+    pub to: ResizeTarget,
+    pub mode: InterpolationMode,
+    pub coordinates: ResizeCoordinates,
+    pub selector: ResizeSelector,
+    pub rounding: ResizeRounding,
+    pub exclude_outside: bool,
+    pub cubic_coeff: f64,
 }
 
 impl Network {
@@ -90,7 +94,7 @@ impl Network {
     /// first nearest, asymmetric, rounding down.
     pub fn add_resize(&mut self, input: TensorId) -> Result<Layer<'_, Resize>, NetworkError> {
         let def = Resize {
-            to: Target::Same,
+            to: ResizeTarget::Same,
             mode: InterpolationMode::Nearest,
             coordinates: ResizeCoordinates::Asymmetric,
             selector: ResizeSelector::Formula,
@@ -140,13 +144,13 @@ impl Layer<'_, Resize> {
     /// The dimensions of the output. Refused once they come from a tensor.
     pub fn set_output_dimensions(self, dims: &[i64]) -> Result<Self, NetworkError> {
         self.fixed()?;
-        self.change(|p| p.to = Target::Dims(dims.to_vec()))
+        self.change(|p| p.to = ResizeTarget::Dims(dims.to_vec()))
     }
 
     /// The scale of every dimension; a dimension d becomes ⌊d·scale⌋. Refused once dimensions come from a tensor.
     pub fn set_scales(self, scales: &[f32]) -> Result<Self, NetworkError> {
         self.fixed()?;
-        self.change(|p| p.to = Target::Scales(scales.to_vec()))
+        self.change(|p| p.to = ResizeTarget::Scales(scales.to_vec()))
     }
 }
 
@@ -167,12 +171,12 @@ impl Resize {
                 b.check_dtype(1, |d| matches!(d, DType::I32 | DType::I64), "i32 or i64")?;
                 sizes = Some(b.cast(v, DType::I64)?);
             }
-            (None, Target::Same) => return Ok(vec![b.plain(IDENTITY, &[x])?]),
-            (None, Target::Dims(d)) => {
+            (None, ResizeTarget::Same) => return Ok(vec![b.plain(IDENTITY, &[x])?]),
+            (None, ResizeTarget::Dims(d)) => {
                 counted(format!("{d:?}"), d.len())?;
                 sizes = Some(b.ints(d)?);
             }
-            (None, Target::Scales(s)) => {
+            (None, ResizeTarget::Scales(s)) => {
                 counted(format!("{s:?}"), s.len())?;
                 let t = Tensor::f32(&[s.len()], s).ok_or_else(|| OpError::TooLarge("scales".into()))?;
                 scales = Some(b.constant(t));
@@ -229,9 +233,9 @@ impl Resize {
 /// See [`Network::add_grid_sample`].
 #[derive(Clone, Debug)]
 pub struct GridSample {
-    mode: InterpolationMode,
-    align_corners: bool,
-    outside: SampleMode,
+    pub mode: InterpolationMode,
+    pub align_corners: bool,
+    pub outside: SampleMode,
 }
 
 setters! { GridSample {

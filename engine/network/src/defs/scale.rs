@@ -26,11 +26,11 @@ pub enum ScaleMode {
 /// See [`Network::add_scale_nd`].
 #[derive(Clone, Debug)]
 pub struct Scale {
-    mode: ScaleMode,
-    shift: Option<Tensor>,
-    scale: Option<Tensor>,
-    power: Option<Tensor>,
-    channel_axis: Option<usize>,
+    pub mode: ScaleMode,
+    pub shift: Option<Tensor>,
+    pub scale: Option<Tensor>,
+    pub power: Option<Tensor>,
+    pub channel_axis: Option<usize>,
 }
 
 impl Network {
@@ -140,10 +140,10 @@ impl Scale {
 /// See [`Network::add_lrn`].
 #[derive(Clone, Debug)]
 pub struct Lrn {
-    window: i64,
-    alpha: f64,
-    beta: f64,
-    k: f64,
+    pub window: i64,
+    pub alpha: f64,
+    pub beta: f64,
+    pub k: f64,
 }
 
 setters! { Lrn {

@@ -86,10 +86,10 @@ impl Network {
 /// See [`Network::add_shuffle`].
 #[derive(Clone, Debug)]
 pub struct Shuffle {
-    first: Option<Vec<usize>>,
-    reshape: Option<Vec<i64>>,
-    second: Option<Vec<usize>>,
-    zero_is_placeholder: bool,
+    pub first: Option<Vec<usize>>,
+    pub reshape: Option<Vec<i64>>,
+    pub second: Option<Vec<usize>>,
+    pub zero_is_placeholder: bool,
 }
 
 setters! { Shuffle {
@@ -172,7 +172,7 @@ fn transpose(b: &mut Body<'_>, v: ValueId, perm: &[usize]) -> Result<ValueId, Op
 /// See [`Network::add_concatenation`].
 #[derive(Clone, Debug)]
 pub struct Concatenation {
-    axis: Option<i64>,
+    pub axis: Option<i64>,
 }
 
 setters! { Concatenation {
@@ -255,8 +255,8 @@ impl Unsqueeze {
 /// See [`Network::add_padding_nd`].
 #[derive(Clone, Debug)]
 pub struct Padding {
-    pre: Vec<i64>,
-    post: Vec<i64>,
+    pub pre: Vec<i64>,
+    pub post: Vec<i64>,
 }
 
 setters! { Padding {
@@ -290,8 +290,8 @@ impl Padding {
 /// See [`Network::add_reverse_sequence`].
 #[derive(Clone, Debug)]
 pub struct ReverseSequence {
-    batch_axis: i64,
-    sequence_axis: i64,
+    pub batch_axis: i64,
+    pub sequence_axis: i64,
 }
 
 setters! { ReverseSequence {

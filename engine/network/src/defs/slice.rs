@@ -38,11 +38,11 @@ pub enum SampleMode {
 /// See [`Network::add_slice`].
 #[derive(Clone, Debug)]
 pub struct Slice {
-    start: Vec<i64>,
-    size: Vec<i64>,
-    stride: Vec<i64>,
-    axes: Option<Vec<i64>>,
-    mode: SampleMode,
+    pub start: Vec<i64>,
+    pub size: Vec<i64>,
+    pub stride: Vec<i64>,
+    pub axes: Option<Vec<i64>>,
+    pub mode: SampleMode,
 }
 
 impl Network {

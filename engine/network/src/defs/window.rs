@@ -36,11 +36,11 @@ impl PaddingMode {
 
 /// Strides and paddings; empty lists stand for 1 and 0 everywhere.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Window {
-    pub(super) stride: Vec<i64>,
-    pub(super) pre: Vec<i64>,
-    pub(super) post: Vec<i64>,
-    pub(super) mode: PaddingMode,
+pub struct Window {
+    pub stride: Vec<i64>,
+    pub pre: Vec<i64>,
+    pub post: Vec<i64>,
+    pub mode: PaddingMode,
 }
 
 /// Greatest stride, padding, window and dilation.

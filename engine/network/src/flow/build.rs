@@ -78,6 +78,11 @@ impl Network {
         Ok(&self.construct(id.0, false)?.name)
     }
 
+    /// A conditional's name.
+    pub fn conditional_name(&self, id: IfId) -> Result<&str, NetworkError> {
+        Ok(&self.construct(id.0, true)?.name)
+    }
+
     /// The boundary layers of a loop.
     pub fn loop_layers(&self, id: LoopId) -> Result<&[LayerId], NetworkError> {
         Ok(&self.construct(id.0, false)?.layers)

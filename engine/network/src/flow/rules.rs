@@ -22,8 +22,8 @@ pub struct TripLimit {
 #[derive(Clone, Debug)]
 pub struct LoopIterator {
     pub(crate) of: LoopId,
-    pub(crate) axis: usize,
-    pub(crate) reverse: bool,
+    pub axis: usize,
+    pub reverse: bool,
 }
 
 /// A value carried from iteration to iteration: input 0 before the first iteration, then what input 1 was in the iteration before.
@@ -38,7 +38,7 @@ pub struct Recurrence {
 pub struct LoopOutput {
     pub(crate) of: LoopId,
     pub(crate) kind: LoopOutputKind,
-    pub(crate) axis: usize,
+    pub axis: usize,
     pub(crate) exact: bool,
     /// The number of iterations that an exact length is, as far as it is known.
     pub(crate) iterations: Option<Dim>,
