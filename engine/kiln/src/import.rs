@@ -5,7 +5,7 @@ use crate::model::{Content, Model};
 use kiln_files::read_regular;
 use kiln_ir::Graph;
 use kiln_network::Network;
-use kiln_onnx::ImportOptions;
+use kiln_onnx::{ImportOptions, ModelFile};
 use kiln_plan::{Plan, graph_io};
 use std::path::Path;
 
@@ -25,6 +25,20 @@ pub(crate) fn import(path: &Path, start: &[u8]) -> Result<Model, Error> {
     }
     let fail = |e| Error::Import { path: path.to_owned(), source: Box::new(e) };
     let done = kiln_onnx::parse_file(path, &ImportOptions::default()).map_err(fail)?;
+    Ok(Model { notes: done.report.notes, ..done.network.lower()?.into() })
+}
+
+/// The network of these bytes; `name` stands for the file in errors.
+pub(crate) fn import_bytes(bytes: Vec<u8>, folder: Option<&Path>, name: &Path) -> Result<Model, Error> {
+    if bytes.starts_with(TEXT) {
+        let graph = Graph::from_text(&String::from_utf8_lossy(&bytes)).and_then(|g| g.verify().map(|()| g));
+        let fail = |source| Error::Text { path: name.to_owned(), source };
+        return Ok(graph.map_err(fail)?.into());
+    }
+    let fail = |e| Error::Import { path: name.to_owned(), source: Box::new(e) };
+    let file = ModelFile::from_bytes(bytes, folder).map_err(fail)?;
+    let checked = kiln_onnx::Model::check(&file).map_err(fail)?;
+    let done = kiln_onnx::import(&checked, &ImportOptions::default()).map_err(fail)?;
     Ok(Model { notes: done.report.notes, ..done.network.lower()?.into() })
 }
 

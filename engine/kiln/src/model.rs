@@ -2,7 +2,7 @@
 
 use crate::Error;
 #[cfg(feature = "build")]
-use crate::import::import;
+use crate::import::{import, import_bytes};
 use kiln_files::open_regular;
 use kiln_plan::{IoTensor, MAGIC, Plan, PlanHeader};
 use std::io::Read;
@@ -56,6 +56,27 @@ impl Model {
         import(path, &start)
     }
 
+    /// Reads an ONNX model, a plan, or a network as text from memory. External data of a model is looked for in `folder`; without
+    /// one such data is an error.
+    ///
+    /// ```
+    /// # let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/digits/lenet_a.onnx");
+    /// let bytes = std::fs::read(file).expect("a model");
+    /// let model = kiln::Model::from_bytes(bytes, None)?;
+    /// assert_eq!(model.io_tensors()[0].name, "input");
+    /// assert!(kiln::Model::from_bytes(vec![1, 2, 3], None).is_err());
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Model::open`]; the file is named "the model in memory".
+    pub fn from_bytes(bytes: Vec<u8>, folder: Option<&Path>) -> Result<Model, Error> {
+        if bytes.starts_with(MAGIC) {
+            return Ok(Plan::read(bytes)?.into());
+        }
+        import_bytes(bytes, folder, Path::new("the model in memory"))
+    }
+
     /// Inputs, then outputs.
     pub fn io_tensors(&self) -> &[IoTensor] {
         &self.io
@@ -80,6 +101,11 @@ impl Model {
 #[cfg(not(feature = "build"))]
 fn import(path: &Path, _: &[u8]) -> Result<Model, Error> {
     Err(Error::NoPlan { path: path.to_owned() })
+}
+
+#[cfg(not(feature = "build"))]
+fn import_bytes(_: Vec<u8>, _: Option<&Path>, name: &Path) -> Result<Model, Error> {
+    Err(Error::NoPlan { path: name.to_owned() })
 }
 
 impl From<Plan> for Model {
