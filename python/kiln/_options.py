@@ -1,0 +1,1 @@
+"""Options of builds, and what they are made of."""
