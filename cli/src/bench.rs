@@ -1,6 +1,6 @@
 //! Latencies of many runs.
 
-use crate::signals;
+use crate::query::{self, Moments};
 use kiln::{Engine, ExecutionContext, RuntimeError, Tensor};
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,8 @@ pub struct Times {
     pub latency: Vec<f64>,
     /// Time of the call of enqueue alone.
     pub enqueue: Vec<f64>,
+    /// Moments of all counted runs, since the first one began.
+    pub moments: Vec<Moments>,
     /// Time of all counted runs together.
     pub wall: f64,
 }
@@ -49,20 +51,22 @@ pub fn measure(
         context.set_input(name, tensor.clone())?;
     }
     let start = Instant::now();
-    let mut times = Times { first: once(context, false)?.1, warm_ups: 1, ..Times::default() };
+    let first = once(context, false, start)?;
+    let mut times = Times { first: latency(&first), warm_ups: 1, ..Times::default() };
     if limits.resident {
         context.keep_on_device()?;
     }
     while start.elapsed() < limits.warm_up || times.warm_ups < WARM_UPS {
-        once(context, limits.resident)?;
+        once(context, limits.resident, start)?;
         times.warm_ups += 1;
     }
     let warm = context.counters();
     let start = Instant::now();
     while times.latency.len() < limits.iterations.max(1) || start.elapsed() < limits.duration {
-        let (enqueue, latency) = once(context, limits.resident)?;
-        times.enqueue.push(enqueue);
-        times.latency.push(latency);
+        let moments = once(context, limits.resident, start)?;
+        times.enqueue.push(moments.enqueue_ns());
+        times.latency.push(latency(&moments));
+        times.moments.push(moments);
         tick(times.latency.len());
     }
     times.wall = start.elapsed().as_nanos() as f64;
@@ -91,18 +95,17 @@ pub fn together(
     })
 }
 
-fn once(context: &mut ExecutionContext, resident: bool) -> Result<(f64, f64), RuntimeError> {
-    if signals::received().is_some() {
-        return Err(RuntimeError::Cancelled { layer: String::new() });
-    }
-    let start = Instant::now();
-    context.enqueue()?;
-    let enqueue = start.elapsed().as_nanos() as f64;
-    match resident {
-        true => context.wait()?,
-        false => drop(context.outputs()?),
-    }
-    Ok((enqueue, start.elapsed().as_nanos() as f64))
+/// Time from the call of enqueue until the outputs are there.
+fn latency(m: &Moments) -> f64 {
+    m.output[1] - m.enqueue[0]
+}
+
+fn once(context: &mut ExecutionContext, resident: bool, since: Instant) -> Result<Moments, RuntimeError> {
+    let mut moments = Moments::default();
+    query::start(context, since, &mut moments)?;
+    moments.input = [moments.enqueue[0]; 2];
+    query::finish(context, since, !resident, &mut moments)?;
+    Ok(moments)
 }
 
 /// Least, mean, percentiles, greatest and variation of some samples.

@@ -17,10 +17,12 @@ mod io_formats;
 mod options;
 mod print;
 mod progress;
+mod query;
 mod session;
 mod signals;
 mod subject;
 mod terminal;
+mod trtexec;
 
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -59,12 +61,19 @@ enum Command {
     Backends(cmd::backends::Args),
     Cache(cmd::cache::Args),
     Plugin(cmd::plugin::Args),
+    /// Build and measure with the flags of TensorRT's tool: kiln trtexec --help
+    #[command(disable_help_flag = true)]
+    Trtexec(cmd::Words),
 }
 
 /// Runs the command with these arguments, of which the first is the program's name, and returns its exit code.
 ///
 /// The process belongs to the command: it handles signals and logging from here on, so that this is called once.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
+    let args: Vec<OsString> = args.into_iter().collect();
+    if let Some(words) = cmd::words_of("trtexec", &args) {
+        return trtexec::run(&words);
+    }
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {
@@ -89,6 +98,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Backends(args) => cmd::backends::run(args, &out),
         Command::Cache(args) => cmd::cache::run(args, &out),
         Command::Plugin(args) => cmd::plugin::run(args, &out),
+        Command::Trtexec(words) => return trtexec::run(&words.words),
     };
     match result {
         Ok(()) => 0,

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::io_formats::IoOptions;
 use clap::{ArgGroup, Args, ValueEnum};
 use kiln::selection::{TacticRecord, TacticRule};
-use kiln::{BuildConfig, BuildOptions, Constraints, DType, LayerTypes, Narrowing, Sparsity};
+use kiln::{BuildConfig, BuildOptions, Constraints, DType, DeviceChoice, LayerTypes, Narrowing, Sparsity};
 use kiln::{MemoryPool, PlanHeader, Refit, ShapeRequest, Verbosity};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -69,9 +69,9 @@ pub struct BackendOptions {
     /// The backend to build for; default: the best one with hardware here, else "cpu"
     #[arg(long, value_name = "NAME")]
     pub backend: Option<String>,
-    /// Number of the backend's device, as in `kiln backends`
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub device: usize,
+    /// Number of the backend's device, as in `kiln backends`, or (the first characters of) its UUID; default: the best one
+    #[arg(long, value_name = "N|UUID", value_parser = device)]
+    pub device: Option<DeviceChoice>,
     /// Build for the device that this engine was built for, which need not be here: with --locked, or --no-timing
     #[arg(long, value_name = "ENGINE", conflicts_with = "device")]
     pub target: Option<PathBuf>,
@@ -82,6 +82,14 @@ pub struct BackendOptions {
     /// sizes without a bound, checks, and control flow that the host walks
     #[arg(long, conflicts_with = "fallback")]
     pub strict: bool,
+}
+
+/// Reads the number or the UUID of a device.
+fn device(text: &str) -> Result<DeviceChoice, String> {
+    match text.trim() {
+        "" => Err("wants a number or a UUID, as `kiln backends` lists them".into()),
+        text => Ok(DeviceChoice::from(text)),
+    }
 }
 
 /// Element types that layers may run in.
@@ -490,7 +498,7 @@ impl ModelOptions {
         options.target = target;
         options.backend = self.backend.backend.clone();
         options.fallback = self.backend.fallback.clone();
-        options.device = self.backend.device;
+        options.device = self.backend.device.clone();
         options.config = config;
         options.shapes = self.shapes.request();
         options.profiles = self.shapes.opt_profile.clone();
@@ -506,7 +514,6 @@ impl ModelOptions {
     pub fn building(&self) -> Option<&'static str> {
         let (b, t, w) = (&self.backend, &self.tune, &self.weights);
         let set = [
-            (b.device != 0, "--device"),
             (b.fallback.is_some(), "--fallback"),
             (b.target.is_some(), "--target"),
             (b.strict, "--strict"),

@@ -7,7 +7,7 @@ use crate::print::{Printer, dims};
 use crate::progress::Bar;
 use crate::session::{Session, discover, load_layers};
 use crate::signals;
-use kiln::{BuildOptions, BuildReport, Built, Engine, Model, Tensor};
+use kiln::{BuildOptions, BuildReport, Built, Engine, Model, Profile, ShapeRequest, Tensor};
 use kiln_ir::stop::{self, Stop, StopFlag};
 use std::path::Path;
 
@@ -58,12 +58,27 @@ fn open_plan(
         )));
     }
     let session = Session::with(&model.plugins, [backend]);
-    let builder = Engine::builder().backends(session.backends.clone()).plugins(discover(&model.plugins));
+    let mut builder = Engine::builder().backends(session.backends.clone()).plugins(discover(&model.plugins));
+    if let Some(device) = &model.backend.device {
+        builder = builder.device(device.clone());
+    }
     let engine = builder.build(plan).inspect_err(|_| tell_refusals(&session, out))?;
     let given = inputs.read(engine.io_tensors(), out)?;
     let mut request = model.shapes.request();
     ask_for_given(&mut request, &given, engine.io_tensors());
-    let built = engine.profiles().get(inputs.use_profile.unwrap_or(0));
+    let profile = run_profile(&engine, &request, inputs.use_profile)?;
+    let inputs = inputs.complete(given, engine.io_tensors(), &profile)?;
+    let inputs = round_to_inputs(inputs, engine.io_tensors(), out);
+    Ok(Subject { engine, report: None, inputs })
+}
+
+/// Shapes to run an engine with: those that are asked for, else the usual ones of its profile.
+pub fn run_profile(
+    engine: &Engine,
+    request: &ShapeRequest,
+    profile: Option<usize>,
+) -> Result<Profile, Failure> {
+    let built = engine.profiles().get(profile.unwrap_or(0));
     let usual = |name: &str, axis: usize| {
         built.and_then(|p| p.shapes.get(name)).and_then(|r| r.opt.get(axis)).copied().unwrap_or(1)
     };
@@ -71,9 +86,7 @@ fn open_plan(
     for (name, values) in built.iter().flat_map(|p| &p.values) {
         profile.values.entry(name.clone()).or_insert_with(|| values.clone());
     }
-    let inputs = inputs.complete(given, engine.io_tensors(), &profile)?;
-    let inputs = round_to_inputs(inputs, engine.io_tensors(), out);
-    Ok(Subject { engine, report: None, inputs })
+    Ok(profile)
 }
 
 fn open_model(
@@ -100,7 +113,11 @@ fn open_model(
     model.calibration.apply(&network, &mut options, &session.backends, out)?;
     let built = build(network, &options, &session, out)?;
     tell(&built.report, out);
-    let engine = Engine::builder().backends(session.backends).build(built.plan)?;
+    let mut builder = Engine::builder().backends(session.backends);
+    if let (Some(device), None) = (&asked.device, &built.report.fell_back) {
+        builder = builder.device(device.clone());
+    }
+    let engine = builder.build(built.plan)?;
     // Random inputs are drawn in the types that the engine takes.
     let inputs = inputs.complete(given, engine.io_tensors(), &profile)?;
     let inputs = round_to_inputs(inputs, engine.io_tensors(), out);
@@ -140,20 +157,27 @@ pub fn build(
 
 /// Says once what was assumed or left to another backend.
 pub fn tell(report: &BuildReport, out: &Printer) {
+    remarks(report).iter().for_each(|r| out.note(r));
+}
+
+/// What was assumed or left to another backend, and notes of the build.
+pub fn remarks(report: &BuildReport) -> Vec<String> {
+    let mut all = Vec::new();
     if !report.assumed.is_empty() {
-        let all: Vec<String> = report.assumed.iter().map(|(n, s)| format!("{n}:{}", dims(s))).collect();
-        out.note(format!(
+        let assumed: Vec<String> = report.assumed.iter().map(|(n, s)| format!("{n}:{}", dims(s))).collect();
+        all.push(format!(
             "dynamic dimensions that were not given are taken as 1 ({}); give --shapes, or --min-shapes, --opt-shapes \
              and --max-shapes",
-            all.join(", ")
+            assumed.join(", ")
         ));
     }
-    report.notes.iter().for_each(|n| out.note(n));
+    all.extend(report.notes.iter().cloned());
     let said = report.steps.iter().filter(|s| !s.note.is_empty());
-    said.for_each(|s| out.note(format!("layer \"{}\": {}", s.name, s.note)));
+    all.extend(said.map(|s| format!("layer \"{}\": {}", s.name, s.note)));
     if let Some((backend, reason)) = &report.fell_back {
-        out.note(format!("{backend} REFUSED THE NETWORK, ALL OF IT RUNS ON {}: {reason}", report.backend));
+        all.push(format!("{backend} REFUSED THE NETWORK, ALL OF IT RUNS ON {}: {reason}", report.backend));
     }
+    all
 }
 
 fn tell_refusals(session: &Session, out: &Printer) {

@@ -30,7 +30,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         "plugins": session.found.iter().map(found_json).collect::<Vec<_>>(),
     }));
     let rows = all.iter().flat_map(|(n, s, t)| rows(n, s, t)).collect();
-    out.table(&["backend", "#", "device", "arch", "driver", "memory", "features", "from"], rows);
+    out.table(&["backend", "#", "device", "UUID", "arch", "driver", "memory", "features", "from"], rows);
     let refused = session.found.iter().filter_map(|f| Some(vec![f.path.display().to_string(), reason(f)?]));
     out.table(&["refused", "because"], refused.collect());
     if let Ok(best) = kiln::best(&session.backends) {
@@ -61,13 +61,20 @@ fn reason(f: &Found) -> Option<String> {
 fn rows(name: &str, from: &str, targets: &Result<Vec<Target>, BackendError>) -> Vec<Vec<String>> {
     let none = |why: String| {
         let mut row = vec![name.to_owned(), String::new(), why];
-        row.extend(std::iter::repeat_n(String::new(), 4));
+        row.extend(std::iter::repeat_n(String::new(), 5));
         row.push(from.to_owned());
         vec![row]
     };
     let row = |(i, t): (usize, &Target)| {
         let memory = if t.memory.total == 0 { String::new() } else { bytes(t.memory.total) };
-        let cells = [t.device.clone(), t.arch.clone(), t.driver.clone(), memory, t.features.join(" ")];
+        let cells = [
+            t.device.clone(),
+            t.uuid.clone(),
+            t.arch.clone(),
+            t.driver.clone(),
+            memory,
+            t.features.join(" "),
+        ];
         let mut row = vec![name.to_owned(), i.to_string()];
         row.extend(cells);
         row.push(from.to_owned());
@@ -84,7 +91,7 @@ fn rows(name: &str, from: &str, targets: &Result<Vec<Target>, BackendError>) -> 
 pub fn target_json(t: &Target) -> Value {
     json!({
         "backend": t.backend, "version": t.version, "arch": t.arch, "device": t.device, "driver": t.driver,
-        "features": t.features, "numbers": t.numbers, "fingerprint": t.fingerprint(),
+        "uuid": t.uuid, "traits": t.traits, "features": t.features, "numbers": t.numbers, "fingerprint": t.fingerprint(),
         "memory": {
             "alignment": t.memory.alignment, "max_binding": t.memory.max_binding,
             "in_place": t.memory.in_place, "total": t.memory.total,

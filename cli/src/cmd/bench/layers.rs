@@ -6,19 +6,21 @@ use crate::print::{Printer, time};
 use kiln::{ExecutionContext, LayerCost, LayerTime};
 use serde_json::{Value, json};
 
-/// Runs in which layers are timed.
-const PROFILED: usize = 10;
+/// Runs in which `kiln bench` times layers.
+pub const PROFILED: usize = 10;
 
 /// Time of one layer over several runs.
 pub struct LayerStats {
-    name: String,
-    tactic: String,
+    pub name: String,
+    pub tactic: String,
     /// Times that it ran in one run of the network, on average: in a loop once an iteration.
-    runs: f64,
+    pub runs: f64,
     /// Whether it is in a body of control flow, so that the time of another layer includes its own.
-    inside: bool,
+    pub inside: bool,
+    /// Runs of the network in which it ran.
+    pub samples: usize,
     pub stats: Stats,
-    cost: Option<LayerCost>,
+    pub cost: Option<LayerCost>,
 }
 
 /// Measured limits of a device, for the share of them that a layer reaches.
@@ -56,11 +58,11 @@ impl LayerStats {
 }
 
 /// Times of the layers in a few further runs, and of all layers together in each. Empty where the device cannot tell.
-pub fn profile(context: &mut ExecutionContext) -> Result<(Vec<LayerStats>, Vec<f64>), Failure> {
+pub fn profile(context: &mut ExecutionContext, timed: usize) -> Result<(Vec<LayerStats>, Vec<f64>), Failure> {
     let mut samples: Vec<(LayerTime, Vec<f64>)> = Vec::new();
     let mut sums = Vec::new();
     // The first run is not timed on every backend: asking for times turns them on.
-    for i in 0..=PROFILED {
+    for i in 0..=timed {
         context.enqueue()?;
         context.outputs()?;
         let Ok(times) = context.layer_times() else { return Ok((Vec::new(), Vec::new())) };
@@ -81,8 +83,8 @@ pub fn profile(context: &mut ExecutionContext) -> Result<(Vec<LayerStats>, Vec<f
     }
     let layer = |(t, ns): (LayerTime, Vec<f64>)| {
         let LayerTime { name, tactic, runs, inside, cost, .. } = t;
-        let runs = runs as f64 / PROFILED as f64;
-        Some(LayerStats { name, tactic, runs, inside, stats: Stats::of(&ns)?, cost })
+        let runs = runs as f64 / timed as f64;
+        Some(LayerStats { name, tactic, runs, inside, samples: ns.len(), stats: Stats::of(&ns)?, cost })
     };
     let layers: Vec<LayerStats> = samples.into_iter().filter_map(layer).collect();
     let sums = if layers.is_empty() { Vec::new() } else { sums };

@@ -1,9 +1,9 @@
 //! `kiln bench`: latency percentiles, throughput, time by layer, and what happened after warm-up.
 
-mod layers;
+pub mod layers;
 mod several;
 
-use self::layers::{Ceilings, ceilings, layer_json, print_layers, profile};
+use self::layers::{Ceilings, PROFILED, ceilings, layer_json, print_layers, profile};
 use crate::arrays;
 use crate::bench::{Limits, Stats, Times, measure, together};
 use crate::cmd::build::report_json;
@@ -113,7 +113,7 @@ fn measured(args: &Args, path: &Path, out: &Printer) -> Result<(Value, Subject),
     // Before layers are timed: then the host is between them in any case.
     let host = context.host_layers().ok();
     let alone = Stats::of(&context.time_runs(times.latency.len().clamp(20, 1000) as u32).unwrap_or_default());
-    let (layers, device) = profile(&mut context)?;
+    let (layers, device) = profile(&mut context, PROFILED)?;
     let runs = times.latency.len();
     let throughput = runs as f64 / (times.wall / 1e9);
     let together = args.contexts.map(|n| together(&s.engine, &s.inputs, &limits, n.into())).transpose()?;
