@@ -2,22 +2,25 @@
 
 use super::body::Body;
 use super::error::NetworkError;
+use super::flow::{Expanded, Sides, meet};
 use super::ids::{LayerId, TensorId};
 use super::layer::{LayerData, LayerDef};
-use super::tensors::{TensorSource, unique};
+use super::tensors::{BATCH, TensorSource, unique};
 use super::{Network, Typing, check_name};
 use kiln_ir::IrError;
+use kiln_ir::dim::Dim;
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::graph::WeightsRole;
-use kiln_ir::graph::{Graph, Meta};
+use kiln_ir::graph::{Graph, Meta, ValueId};
 use kiln_ir::infer::Fact;
-use kiln_ir::ty::MAX_DIMS;
+use kiln_ir::ty::{MAX_DIMS, TensorType};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// Parts that a change replaced, to restore them if something does not fit.
-type Undo = Vec<(LayerId, LayerData, Vec<Fact>)>;
+type Undo = Vec<Before>;
+type Before = (LayerId, LayerData, Vec<(Fact, Option<Sides>)>);
 
 impl Network {
     /// Adds a layer. `name` may be empty; it is made unique otherwise.
@@ -39,15 +42,17 @@ impl Network {
         let (meta, weight_names) = (Meta::default(), Vec::new());
         let mut data =
             LayerData { name, def, inputs, outputs: Vec::new(), body: Arc::default(), meta, weight_names };
-        data.body = Arc::new(self.expand(&data)?);
+        let Expanded { body, outputs } = self.expand(&data)?;
+        data.body = Arc::new(body);
         let id = LayerId(self.layers.len() as u32);
-        for (i, &v) in data.body.outputs.iter().enumerate() {
-            let one = data.body.outputs.len() == 1;
+        let one = outputs.len() == 1;
+        for (i, (fact, sides)) in outputs.into_iter().enumerate() {
             let name =
                 if one { data.name.clone() } else { format!("{}.{}", data.name, data.def.output_name(i)) };
-            let fact = data.body.value(v).fact.clone();
             let name = self.unique_tensor_name(&name);
-            data.outputs.push(self.push_tensor(name, fact, TensorSource::Layer(id)));
+            let t = self.push_tensor(name, fact, TensorSource::Layer(id));
+            self.set_sides(t, sides);
+            data.outputs.push(t);
         }
         self.layer_names.insert(data.name.clone(), id);
         let inputs = data.inputs.clone();
@@ -66,7 +71,37 @@ impl Network {
         }
     }
 
-    fn expand(&self, data: &LayerData) -> Result<Graph, NetworkError> {
+    /// The operators of a layer, and what is known of its outputs.
+    fn expand(&self, data: &LayerData) -> Result<Expanded, NetworkError> {
+        let wrap = |e: OpError| NetworkError::from(IrError::layer(&data.name, data.def.kind(), e));
+        let facts: Vec<_> = data.inputs.iter().map(|t| t.map(|t| self.fact(t).clone())).collect();
+        let Some(of) = self.split_by(data)? else {
+            if let Some(sides) = self.result_of_two_ranks(data) {
+                let outputs = vec![(sides.facts[0].clone(), Some(sides))];
+                return Ok(Expanded { body: Graph::new(&data.name), outputs });
+            }
+            return Ok(Expanded::plain(self.expand_with(data, &facts)?));
+        };
+        let [on_true, on_false] = self.facts_by_side(data, of)?;
+        let (body, other) = (self.expand_with(data, &on_true)?, self.expand_with(data, &on_false)?);
+        if body.outputs.len() != other.outputs.len() {
+            let found = (body.outputs.len(), other.outputs.len());
+            let text =
+                format!("it has {} outputs in the true branch and {} in the false one", found.0, found.1);
+            return Err(wrap(OpError::Unsupported(text)));
+        }
+        let pairs = body.outputs.iter().zip(&other.outputs);
+        let facts = pairs.map(|(&a, &b)| [body.value(a).fact.clone(), other.value(b).fact.clone()]);
+        let outputs = facts.map(|f| meet(&data.name, of, f)).collect::<Result<_, _>>().map_err(wrap)?;
+        Ok(Expanded { body, outputs })
+    }
+
+    /// The operators of a layer for inputs of which this is known.
+    pub(super) fn expand_with(
+        &self,
+        data: &LayerData,
+        facts: &[Option<Fact>],
+    ) -> Result<Graph, NetworkError> {
         let wrap = |e: OpError| NetworkError::from(IrError::layer(&data.name, data.def.kind(), e));
         if data.inputs.len() > data.def.max_inputs() {
             let wanted = format!("at most {}", data.def.max_inputs());
@@ -76,9 +111,16 @@ impl Network {
             let why = format!("{} may mix entries of the batch and is refused", data.def.kind());
             return Err(NetworkError::ImplicitBatch { what: data.name.clone(), why });
         }
-        let facts: Vec<_> = data.inputs.iter().map(|t| t.map(|t| self.fact(t).clone())).collect();
-        let mut b = Body::new(&data.name, &facts, &data.meta, &data.weight_names, self.implicit_batch);
+        let mut b = Body::new(&data.name, facts, &data.meta, &data.weight_names, self.implicit_batch);
         let outputs = data.def.expand(&mut b).map_err(wrap)?;
+        let lost = |v: &&ValueId| self.implicit_batch && !leads_with_batch(b.ty(**v));
+        if let Some(&v) = outputs.iter().find(lost) {
+            let why = format!(
+                "its result {} does not have the batch as its first dimension, which is refused",
+                b.ty(v)
+            );
+            return Err(NetworkError::ImplicitBatch { what: data.name.clone(), why });
+        }
         let limit = MAX_DIMS + b.lead();
         let deep = outputs.iter().find(|&&v| b.rank(v) > limit && data.def.limits_rank());
         if let Some(&v) = deep {
@@ -205,16 +247,24 @@ impl Network {
         done
     }
 
-    fn snapshot(&self, id: LayerId) -> (LayerId, LayerData, Vec<Fact>) {
+    fn snapshot(&self, id: LayerId) -> Before {
         let d = self.layer_data(id);
-        (id, d.clone(), d.outputs.iter().map(|&t| self.fact(t).clone()).collect())
+        let known = |&t: &TensorId| (self.fact(t).clone(), self.tensor(t).sides.as_deref().cloned());
+        (id, d.clone(), d.outputs.iter().map(known).collect())
+    }
+
+    fn set_sides(&mut self, t: TensorId, sides: Option<Sides>) {
+        self.tensors[t.0 as usize].sides = sides.map(Box::new);
     }
 
     fn propagate(&mut self, dirty: BTreeSet<LayerId>, mut undo: Undo) -> Result<(), NetworkError> {
         let done = self.infer_all(dirty, &mut undo);
         if done.is_err() {
             for (id, data, facts) in undo.into_iter().rev() {
-                data.outputs.iter().zip(facts).for_each(|(&t, f)| self.set_fact(t, f));
+                for (&t, (fact, sides)) in data.outputs.iter().zip(facts) {
+                    self.set_fact(t, fact);
+                    self.set_sides(t, sides);
+                }
                 *self.layer_data_mut(id) = data;
             }
         }
@@ -223,21 +273,21 @@ impl Network {
 
     fn infer_all(&mut self, mut dirty: BTreeSet<LayerId>, undo: &mut Undo) -> Result<(), NetworkError> {
         while let Some(id) = dirty.pop_first() {
-            let body = self.expand(self.layer_data(id))?;
+            let Expanded { body, outputs: found } = self.expand(self.layer_data(id))?;
             undo.push(self.snapshot(id));
             let outputs = self.layer_data(id).outputs.clone();
-            if body.outputs.len() != outputs.len() {
+            if found.len() != outputs.len() {
                 let name = &self.layer_data(id).name;
-                let found = (outputs.len(), body.outputs.len());
+                let found = (outputs.len(), found.len());
                 let text =
                     format!("layer \"{name}\" has {} outputs and can't change to {}", found.0, found.1);
                 return Err(IrError::Structure(text).into());
             }
             let mut changed = Vec::new();
-            for (&t, &v) in outputs.iter().zip(&body.outputs) {
-                let fact = &body.value(v).fact;
-                if fact != self.fact(t) {
-                    self.set_fact(t, fact.clone());
+            for (&t, (fact, sides)) in outputs.iter().zip(found) {
+                if fact != *self.fact(t) || sides.as_ref() != self.tensor(t).sides.as_deref() {
+                    self.set_fact(t, fact);
+                    self.set_sides(t, sides);
                     changed.push(t);
                 }
             }
@@ -329,4 +379,9 @@ impl Network {
             }
         })
     }
+}
+
+/// Whether the first dimension is the implicit batch, or 1 for all of its entries.
+fn leads_with_batch(ty: &TensorType) -> bool {
+    ty.dims.first().is_some_and(|d| d.is(1) || *d == Dim::host(BATCH))
 }

@@ -9,6 +9,7 @@ impl Network {
     pub fn mark_debug(&mut self, tensor: TensorId) -> Result<(), NetworkError> {
         self.known(tensor)?;
         self.check_exterior(tensor)?;
+        self.check_closed(tensor)?;
         if !self.debug.contains(&tensor) {
             self.debug.push(tensor);
         }

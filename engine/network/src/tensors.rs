@@ -1,6 +1,7 @@
 //! Tensors of a network: inputs, constants, outputs, their names and marks.
 
 use super::error::NetworkError;
+use super::flow::Sides;
 use super::ids::{LayerId, TensorId};
 use super::{Network, check_name};
 use kiln_ir::IrError;
@@ -33,6 +34,8 @@ pub(super) struct TensorData {
     pub(super) range: Option<[f32; 2]>,
     /// The formats that an input or output may have, if they were set.
     pub(super) formats: Option<Formats>,
+    /// Facts in each branch of a conditional, where layers that follow from its result are inferred for both.
+    pub(super) sides: Option<Box<Sides>>,
     /// The layers that read it.
     pub(super) readers: BTreeSet<LayerId>,
 }
@@ -118,6 +121,7 @@ impl Network {
             boundary_type: None,
             range: None,
             formats: None,
+            sides: None,
             readers,
         });
         id
@@ -272,6 +276,7 @@ impl Network {
     /// As [`Network::mark_output`], but an input may be an output too, as in ONNX.
     pub fn mark_any_output(&mut self, tensor: TensorId, name: &str) -> Result<(), NetworkError> {
         self.known(tensor)?;
+        self.check_closed(tensor)?;
         let name = if name.is_empty() { self.tensor(tensor).name.clone() } else { name.to_owned() };
         check_name(&name)?;
         if self.outputs.iter().any(|&t| self.tensor(t).name == name) {
@@ -323,6 +328,7 @@ impl Network {
             return Err(IrError::DuplicateName(data.name.clone()).into());
         }
         self.check_exterior(tensor)?;
+        self.check_closed(tensor)?;
         let fact = &data.fact;
         let on_host = |d: &Dim| d.kind() <= DimKind::Host;
         let small = data.shown.rank() <= 1 && fact.ty.dtype.is_int();

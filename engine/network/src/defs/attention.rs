@@ -100,7 +100,7 @@ setters! { Attention {
     /// Sets the factor of the scores, 1 at first (beyond TensorRT).
     set_scale(scale: f64) => scale = scale;
 }}
-layer_def!(Attention, "attention", 5, false);
+layer_def!(Attention, "attention", 5, true);
 
 impl Layer<'_, Attention> {
     /// Quantizes the weights to i8 or f8e4m3 by this scale, which becomes input 4.
@@ -120,7 +120,7 @@ impl Attention {
         b.check_dtype(0, |d| matches!(d, DType::F32 | DType::F16 | DType::BF16), "f32, f16 or bf16")?;
         for i in 0..3 {
             b.same_dtype(0, i)?;
-            b.check_rank(i, |r| r == 4, "[batch, heads, length, size]")?;
+            b.check_rank(i, |r| r + b.lead() == 4, "[batch, heads, length, size]")?;
         }
         if b.has(MASK) && self.causal != CausalMask::None {
             return Err(bad("causal", format!("{:?}", self.causal), "None, as there is a mask"));
@@ -230,11 +230,11 @@ setters! { RotaryEmbedding {
     /// Sets the number of components that are rotated.
     set_rotary_dim(dim: i64) => rotary_dim = dim;
 }}
-layer_def!(RotaryEmbedding, "rotary_embedding", 4, false);
+layer_def!(RotaryEmbedding, "rotary_embedding", 4, true);
 
 impl RotaryEmbedding {
     fn write(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError> {
-        b.check_rank(0, |r| r == 4, "[batch, heads, length, size]")?;
+        b.check_rank(0, |r| r + b.lead() == 4, "[batch, heads, length, size]")?;
         let attrs = Attrs::new().with("interleaved", self.interleaved).with("rotary_dim", self.rotary_dim);
         let inputs: Vec<_> = (0..b.len()).map(|i| b.opt(i)).collect();
         b.ops(ROTARY_EMBEDDING, attrs, &inputs)

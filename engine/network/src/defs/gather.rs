@@ -10,9 +10,14 @@ use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use kiln_ir::graph::ValueId;
 use kiln_ir::infer::differ;
+use kiln_ops::gather::GATHER;
+use kiln_ops::gather::each::{GATHER_ELEMENTS, GATHER_ND};
 use kiln_ops::generate::ONE_HOT;
 use kiln_ops::scatter::{SCATTER_ELEMENTS, SCATTER_ND};
 use kiln_ops::select::NONZERO;
+use kiln_ops::shape::expand::EXPAND;
+use kiln_ops::shape::squeeze::SQUEEZE;
+use kiln_ops::slice::concat::CONCAT;
 
 /// Meaning of indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,7 +104,7 @@ setters! { Gather {
     /// Sets the meaning of indices.
     set_mode(mode: GatherMode) => mode = mode;
 }}
-layer_def!(Gather, "gather", 2, false);
+layer_def!(Gather, "gather", 2, true);
 
 fn check_indices(b: &Body<'_>, i: usize) -> Result<(), OpError> {
     b.check_dtype(i, |d| matches!(d, DType::I32 | DType::I64), "i32 or i64").map(drop)
@@ -108,16 +113,19 @@ fn check_indices(b: &Body<'_>, i: usize) -> Result<(), OpError> {
 impl Gather {
     fn write(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError> {
         check_indices(b, 1)?;
-        let (data, indices) = (b.x(0)?, b.x(1)?);
+        let (data, indices, lead) = (b.x(0)?, b.x(1)?, b.lead());
         let rank = b.check_rank(0, |r| r > 0, "at least one dimension")?;
         let most = match self.mode {
             GatherMode::Default => 1,
             GatherMode::Element => 0,
-            GatherMode::Nd => rank.min(b.rank(indices)).saturating_sub(1),
+            GatherMode::Nd => rank.min(b.rank(indices) - lead).saturating_sub(1),
         };
         let dims = self.elementwise_dims;
         if dims > most {
             return Err(bad("nb_elementwise_dims", dims, &format!("at most {most} in this mode")));
+        }
+        if lead > 0 {
+            return self.by_entry(b, data, indices);
         }
         let (own, other) = (b.dims(data), b.dims(indices));
         if own.iter().zip(&other).take(dims).any(|(a, b)| differ(a, b)) || other.len() < dims {
@@ -144,6 +152,61 @@ impl Gather {
         };
         Ok(vec![b.op(op, attrs, &[data, indices])?])
     }
+}
+
+impl Gather {
+    /// Each entry of an implicit batch by itself. Data or indices may be the same for all of them.
+    fn by_entry(&self, b: &mut Body<'_>, data: ValueId, indices: ValueId) -> Result<Vec<ValueId>, OpError> {
+        let shared = [data, indices].map(|v| b.dims(v).first().is_some_and(|d| d.is(1)));
+        let (dims, rank) = (self.elementwise_dims as i64, b.rank(data));
+        let op = match self.mode {
+            GatherMode::Default => GATHER,
+            GatherMode::Element => GATHER_ELEMENTS,
+            GatherMode::Nd => GATHER_ND,
+        };
+        let axis = match self.mode {
+            GatherMode::Nd => None,
+            _ => Some(b.axis("axis", self.axis, rank)? as i64),
+        };
+        if axis.is_some_and(|a| a <= dims) {
+            return Err(bad("axis", self.axis, "behind the dimensions that are gone through together"));
+        }
+        // Nothing is repeated for indices into one table, and for the same indices into all entries.
+        if let (GatherMode::Default, 0, Some(axis)) = (self.mode, dims, axis) {
+            let first = b.ints(&[0])?;
+            match shared {
+                [true, false] if axis == 1 => {
+                    let table = b.plain(SQUEEZE, &[data, first])?;
+                    return Ok(vec![b.op(op, Attrs::new().with("axis", 0i64), &[table, indices])?]);
+                }
+                [_, true] => {
+                    let indices = b.plain(SQUEEZE, &[indices, first])?;
+                    return Ok(vec![b.op(op, Attrs::new().with("axis", axis), &[data, indices])?]);
+                }
+                _ => (),
+            }
+        }
+        let operands = match shared {
+            [true, false] => [repeated(b, data, indices)?, indices],
+            [false, true] => [data, repeated(b, indices, data)?],
+            _ => [data, indices],
+        };
+        let attrs = match (self.mode, axis) {
+            (GatherMode::Element, Some(axis)) => Attrs::new().with("axis", axis),
+            (_, Some(axis)) => Attrs::new().with("axis", axis).with("batch_dims", dims + 1),
+            (_, None) => Attrs::new().with("batch_dims", dims + 1),
+        };
+        Ok(vec![b.op(op, attrs, &operands)?])
+    }
+}
+
+/// A value with a first dimension of 1, as often as another one has entries.
+fn repeated(b: &mut Body<'_>, v: ValueId, like: ValueId) -> Result<ValueId, OpError> {
+    let rank = b.rank(v);
+    let entries = b.dim(like, 0)?;
+    let ones = b.ints(&vec![1; rank.saturating_sub(1)])?;
+    let shape = b.op(CONCAT, Attrs::new().with("axis", 0i64), &[entries, ones])?;
+    b.plain(EXPAND, &[v, shape])
 }
 
 /// See [`Network::add_scatter`].
@@ -187,7 +250,7 @@ setters! { OneHot {
     /// Sets the position of the new axis.
     set_axis(axis: i64) => axis = axis;
 }}
-layer_def!(OneHot, "one_hot", 3, false);
+layer_def!(OneHot, "one_hot", 3, true);
 
 impl OneHot {
     fn write(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError> {
@@ -199,8 +262,17 @@ impl OneHot {
             [n] if n > 0 => (),
             ref found => return Err(bad("depth", format!("{found:?}"), "greater than 0")),
         }
-        let (indices, values, depth) = (b.x(0)?, b.x(1)?, b.x(2)?);
-        Ok(vec![b.op(ONE_HOT, Attrs::new().with("axis", self.axis), &[indices, depth, values])?])
+        let (indices, mut values, mut depth) = (b.x(0)?, b.x(1)?, b.x(2)?);
+        let mut axis = self.axis;
+        if b.lead() > 0 {
+            if !b.dims(values).first().is_some_and(|d| d.is(1)) {
+                return Err(b.bad_shape(1, "values that are the same for the whole batch"));
+            }
+            axis = b.axis("axis", axis, b.rank(indices) + 1)? as i64;
+            values = b.reshape(values, &[2])?;
+            depth = b.reshape(depth, &[])?;
+        }
+        Ok(vec![b.op(ONE_HOT, Attrs::new().with("axis", axis), &[indices, depth, values])?])
     }
 }
 

@@ -185,7 +185,7 @@ setters! { Einsum {
     /// Replaces the equation.
     set_equation(equation: &str) => equation = equation.to_owned();
 }}
-layer_def!(Einsum, "einsum", usize::MAX, false);
+layer_def!(Einsum, "einsum", usize::MAX, true);
 
 impl Einsum {
     fn write(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError> {
@@ -198,6 +198,58 @@ impl Einsum {
         }
         (0..b.len()).try_for_each(|i| b.floats(i).map(drop))?;
         let all = b.all()?;
+        if b.lead() > 0 {
+            return self.by_entry(b, &all);
+        }
         Ok(vec![b.op(EINSUM, Attrs::new().with("equation", self.equation.clone()), &all)?])
     }
+}
+
+/// The label of an implicit batch; those of users are lower-case.
+const BATCH: char = 'B';
+
+impl Einsum {
+    /// The sum for each entry of an implicit batch. Inputs that are the same for all entries go without its label.
+    fn by_entry(&self, b: &mut Body<'_>, all: &[ValueId]) -> Result<Vec<ValueId>, OpError> {
+        let equation: String = self.equation.split_whitespace().collect();
+        let (left, right) = match equation.split_once("->") {
+            Some((left, right)) => (left, right.to_owned()),
+            None => (equation.as_str(), implied(&equation)),
+        };
+        let (mut terms, mut inputs, mut varies) = (Vec::new(), Vec::new(), false);
+        for (i, term) in left.split(',').enumerate() {
+            let Some(&v) = all.get(i) else {
+                return Err(bad(
+                    "equation",
+                    format!("\"{equation}\""),
+                    &format!("labels of {} inputs", all.len()),
+                ));
+            };
+            if b.dims(v).first().is_some_and(|d| d.is(1)) {
+                let first = b.ints(&[0])?;
+                inputs.push(b.plain(SQUEEZE, &[v, first])?);
+                terms.push(term.to_owned());
+            } else {
+                inputs.push(v);
+                terms.push(format!("{BATCH}{term}"));
+                varies = true;
+            }
+        }
+        let lead = if varies { BATCH.to_string() } else { String::new() };
+        let own = format!("{}->{lead}{right}", terms.join(","));
+        let y = b.op(EINSUM, Attrs::new().with("equation", own), &inputs)?;
+        if varies {
+            return Ok(vec![y]);
+        }
+        let first = b.ints(&[0])?;
+        Ok(vec![b.plain(UNSQUEEZE, &[y, first])?])
+    }
+}
+
+/// The output's labels where the equation has none: the ellipsis, then letters that occur once, sorted.
+fn implied(left: &str) -> String {
+    let letters = left.chars().filter(char::is_ascii_lowercase);
+    let once = letters.filter(|&c| left.matches(c).count() == 1).collect::<std::collections::BTreeSet<_>>();
+    let ellipsis = if left.contains("...") { "..." } else { "" };
+    ellipsis.chars().chain(once).collect()
 }

@@ -82,7 +82,7 @@ setters! { Normalization {
     /// Groups of channels that are normalized together.
     set_nb_groups(groups: i64) => groups = groups;
 }}
-layer_def!(Normalization, "normalization", 3, false);
+layer_def!(Normalization, "normalization", 3, true);
 
 impl Normalization {
     fn write(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError> {
@@ -93,6 +93,7 @@ impl Normalization {
             b.same_dtype(0, i)?;
             b.check_rank(i, |r| r == rank, "as many dimensions as input 0")?;
         }
+        let rank = rank + b.lead();
         let axes = b.mask("axes", self.axes, rank)?;
         if self.groups != 1 {
             return self.grouped(b, x, &axes);

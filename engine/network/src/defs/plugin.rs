@@ -111,6 +111,11 @@ impl LayerDef for Plugin {
         usize::MAX
     }
 
+    /// The library sees the batch as the first dimension; its results must lead with it, too.
+    fn implicit_batch(&self) -> bool {
+        true
+    }
+
     fn expand(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError> {
         let inputs = b.all()?;
         let types: Vec<_> = inputs.iter().map(|&v| b.ty(v).clone()).collect();

@@ -79,7 +79,7 @@ macro_rules! scaled {
             /// The type of the output.
             set_to_type(to: DType) => to = to;
         }}
-        layer_def!($t, $kind, 3, false);
+        layer_def!($t, $kind, 3, true);
     };
 }
 scaled!(Quantize, "quantize");
@@ -127,14 +127,17 @@ fn scaled(b: &mut Body<'_>, op: &str, to: DType, axis: Option<i64>) -> Result<Ve
         return Err(bad("scale", "not above 0", "positive numbers"));
     }
     let attrs = Attrs::new().with("to", to);
-    let (own, dims) = (b.dims(x), b.dims(scale));
+    let (own, dims, lead) = (b.dims(x), b.dims(scale), b.lead());
+    if dims.iter().take(lead).any(|d| !d.is(1)) {
+        return Err(b.bad_shape(1, "a scale that is the same for the whole batch"));
+    }
     if dims.iter().all(|d| d.is(1)) {
         let scale = b.reshape(scale, &[])?;
         return Ok(vec![b.op(op, attrs, &[x, scale])?]);
     }
-    if let (1, Some(axis)) = (dims.len(), axis) {
+    if let (Some([channels]), Some(axis)) = (dims.get(lead..), axis) {
         let axis = b.axis("axis", axis, own.len())?;
-        if differ(&dims[0], &own[axis]) {
+        if differ(channels, &own[axis]) {
             return Err(b.bad_shape(1, &format!("[{}], one number a channel", own[axis])));
         }
         let mut shape = vec![1; own.len()];
@@ -160,7 +163,8 @@ fn block(b: &Body<'_>, own: &[kiln_ir::Dim], scale: &[kiln_ir::Dim]) -> Result<(
         return Err(refuse());
     }
     let mut found = None;
-    for (i, (d, s)) in own.iter().zip(scale).enumerate().filter(|(_, (d, s))| d != s) {
+    let pairs = own.iter().zip(scale).enumerate().skip(b.lead());
+    for (i, (d, s)) in pairs.filter(|(_, (d, s))| d != s) {
         let sizes = d.as_const().zip(s.as_const()).filter(|&(d, s)| s > 0 && d % s == 0);
         let (d, s) = sizes.ok_or_else(refuse)?;
         if found.is_some() || i + 2 < own.len() {
@@ -203,7 +207,7 @@ setters! { DynamicQuantize {
     /// The type of the scales.
     set_scale_type(scale_type: DType) => scale_type = scale_type;
 }}
-layer_def!(DynamicQuantize, "dynamic_quantize", 2, false);
+layer_def!(DynamicQuantize, "dynamic_quantize", 2, true);
 
 impl DynamicQuantize {
     fn write(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError> {

@@ -170,13 +170,14 @@ impl Softmax {
 /// See [`Network::add_ragged_softmax`].
 #[derive(Clone, Debug)]
 pub struct RaggedSoftmax;
-layer_def!(RaggedSoftmax, "ragged_softmax", 2, false);
+layer_def!(RaggedSoftmax, "ragged_softmax", 2, true);
 
 impl RaggedSoftmax {
     fn write(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError> {
         b.floats(0)?;
+        let rank = 3 - b.lead();
         for i in 0..2 {
-            b.check_rank(i, |r| r == 3, "3 dimensions")?;
+            b.check_rank(i, |r| r == rank, &format!("{rank} dimensions"))?;
         }
         let known = b.dims(b.x(1)?).last().is_some_and(|d| d.is(1));
         if !known {
@@ -269,16 +270,20 @@ setters! { Cumulative {
     /// Sets whether elements are accumulated from the end.
     set_reverse(reverse: bool) => reverse = reverse;
 }}
-layer_def!(Cumulative, "cumulative", 2, false);
+layer_def!(Cumulative, "cumulative", 2, true);
 
 impl Cumulative {
     fn write(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError> {
         let wanted = "a float type, i32 or i64";
         b.check_dtype(0, |d| d.is_float() || matches!(d, DType::I32 | DType::I64), wanted)?;
         b.check_rank(1, |r| r == 0, "no dimensions (a scalar)")?;
-        b.need_ints(1, "axis")?;
+        let given = b.need_ints(1, "axis")?;
         let attrs = Attrs::new().with("exclusive", self.exclusive).with("reverse", self.reverse);
-        let all = b.all()?;
-        Ok(vec![b.op(CUMULATIVE, attrs, &all)?])
+        let (x, mut axis) = (b.x(0)?, b.x(1)?);
+        if let (1, Some(&own)) = (b.lead(), given.first()) {
+            let own = b.axis("axis", own, b.rank(x))?;
+            axis = b.int(own as i64)?;
+        }
+        Ok(vec![b.op(CUMULATIVE, attrs, &[x, axis])?])
     }
 }

@@ -246,13 +246,15 @@ setters! { GridSample {
     /// Sets the elements that are read outside: clamp, fill or reflect.
     set_sample_mode(outside: SampleMode) => outside = outside;
 }}
-layer_def!(GridSample, "grid_sample", 2, false);
+layer_def!(GridSample, "grid_sample", 2, true);
 
 impl GridSample {
     fn write(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError> {
         for i in 0..2 {
             b.floats(i)?;
-            b.check_rank(i, |r| r == 4 || r == 5, "4 or 5 dimensions")?;
+            let lead = b.lead();
+            let wanted = format!("{} or {} dimensions", 4 - lead, 5 - lead);
+            b.check_rank(i, |r| r + lead == 4 || r + lead == 5, &wanted)?;
         }
         let padding = match self.outside {
             SampleMode::Clamp => "border",

@@ -210,14 +210,14 @@ fn default_axis(b: &Body<'_>, all: &[ValueId], usual: usize) -> usize {
 /// See [`Network::add_squeeze`].
 #[derive(Clone, Debug)]
 pub struct Squeeze;
-layer_def!(Squeeze, "squeeze", 2, false);
+layer_def!(Squeeze, "squeeze", 2, true);
 
 /// Axes given as a constant, in range of `rank` and unique.
 fn axes(b: &Body<'_>, rank: usize) -> Result<Vec<i64>, OpError> {
     b.check_dtype(1, |d| matches!(d, DType::I32 | DType::I64), "i32 or i64")?;
     b.check_rank(1, |r| r == 1, "one dimension")?;
-    let v = kiln_ir::infer::normalize_axes(&b.need_ints(1, "axes")?, rank, "axes")?;
-    Ok(v.into_iter().map(|a| a as i64).collect())
+    let v = kiln_ir::infer::normalize_axes(&b.need_ints(1, "axes")?, rank - b.lead().min(rank), "axes")?;
+    Ok(v.into_iter().map(|a| (a + b.lead()) as i64).collect())
 }
 
 impl Squeeze {
@@ -236,14 +236,14 @@ impl Squeeze {
 /// See [`Network::add_unsqueeze`].
 #[derive(Clone, Debug)]
 pub struct Unsqueeze;
-layer_def!(Unsqueeze, "unsqueeze", 2, false);
+layer_def!(Unsqueeze, "unsqueeze", 2, true);
 
 impl Unsqueeze {
     fn write(&self, b: &mut Body<'_>) -> Result<Vec<ValueId>, OpError> {
         let x = b.x(0)?;
-        let more = b.dims(b.x(1)?).first().and_then(|d| d.as_const()).unwrap_or(0);
+        let more = b.dims(b.x(1)?).last().and_then(|d| d.as_const()).unwrap_or(0);
         let rank = b.rank(x) + usize::try_from(more).unwrap_or(0);
-        if rank > MAX_DIMS {
+        if rank > MAX_DIMS + b.lead() {
             return Err(b.bad_shape(0, &format!("at most {MAX_DIMS} dimensions with those added")));
         }
         let axes = axes(b, rank)?;

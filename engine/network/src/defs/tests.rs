@@ -1,5 +1,6 @@
 //! Results of the layers, as literals, and their refusals.
 
+mod experts;
 mod image;
 mod implicit;
 mod index;

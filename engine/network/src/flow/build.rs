@@ -209,8 +209,9 @@ impl Network {
     }
 
     /// A result of a conditional: what the true branch and what the false branch give. Both have the same element
-    /// type; their dimensions may differ, their ranks only if the condition is a constant
-    /// ([`kiln_ir::OpError::BranchRanks`] otherwise).
+    /// type; their dimensions may differ. If their ranks differ and the condition is not a constant, what reads the result is
+    /// inferred and computed in each branch until the ranks agree ([`Network::branch_types`]).
+    /// [`kiln_ir::OpError::BranchRanks`] if such a result is made an output of the network.
     pub fn add_if_output(
         &mut self,
         of: IfId,

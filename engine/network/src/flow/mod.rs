@@ -5,16 +5,21 @@ mod build;
 mod check;
 mod rules;
 mod scope;
+mod sides;
+mod split;
 #[cfg(test)]
 mod tests_effects;
 #[cfg(test)]
 mod tests_if;
 #[cfg(test)]
 mod tests_loop;
+#[cfg(test)]
+mod tests_ranks;
 
 pub use branch::{Condition, IfInput, IfOutput};
 pub use rules::{LoopIterator, LoopOutput, Recurrence, TripLimit};
 pub(super) use scope::Scopes;
+pub(super) use sides::{Expanded, Sides, meet};
 
 use super::ids::{ConstructId, LayerId};
 

@@ -17,12 +17,12 @@ fn inside(net: &mut Network, c: IfId, x: TensorId) -> TensorId {
     net.add_if_input(c, x).unwrap().output(0).unwrap()
 }
 
-fn truth(b: bool) -> Tensor {
+pub(super) fn truth(b: bool) -> Tensor {
     ints(DType::Bool, &[], &[i64::from(b)])
 }
 
 /// A network with a conditional on an input.
-fn on_input() -> (Network, IfId) {
+pub(super) fn on_input() -> (Network, IfId) {
     let mut net = Network::new("if");
     let c = net.add_if_conditional().unwrap();
     let cond = input(&mut net, "cond", DType::Bool, &[]);
@@ -131,7 +131,8 @@ fn c03_c12_shapes_may_differ_ranks_only_under_a_known_condition() {
     let out = run(&net, &[truth(false), f32s(&[2], &[0.0; 2]), f32s(&[3], &[1.0; 3])]);
     assert_eq!(out, [f32s(&[3], &[1.0; 3])]);
     let m = input(&mut net, "m", DType::F32, &[2, 2]);
-    refused(net.add_if_output(c, x, m), "the same rank");
+    let r = net.add_if_output(c, x, m).unwrap().output(0).unwrap();
+    refused(net.mark_output(r, "r"), "the same rank");
     let i = input(&mut net, "i", DType::I32, &[2]);
     refused(net.add_if_output(c, x, i), "the same element type");
 
@@ -151,7 +152,8 @@ fn branches_of_different_ranks_are_refused_with_what_to_do_and_that_works() {
     let (mut net, c) = on_input();
     let x = input(&mut net, "x", DType::F32, &[2]);
     let m = input(&mut net, "m", DType::F32, &[2, 2]);
-    let e = net.add_if_output(c, x, m).map(|_| ()).unwrap_err();
+    let r = net.add_if_output(c, x, m).unwrap().output(0).unwrap();
+    let e = net.mark_output(r, "r").unwrap_err();
     let NetworkError::Ir(IrError::Layer { source: OpError::BranchRanks { when_true, when_false }, .. }) = &e
     else {
         panic!("{e:?}")

@@ -22,6 +22,9 @@ impl Network {
     /// flow of data. Layers that only one branch of a conditional needs are placed in it; layers that nothing
     /// needs are left out.
     pub fn lower(&self) -> Result<Graph, NetworkError> {
+        if let Some(net) = self.without_two_ranks()? {
+            return net.lower();
+        }
         let scopes = self.check_flow()?;
         let plan = Plan::of(self, &scopes)?;
         let frames = vec![Frame::new(self, &self.name)];
