@@ -54,13 +54,13 @@ static OPS: &[OpDef] = &[OpDef {
     ..PLAIN
 }];
 
-/// Sums of terms that are linear in x, extrema, or functions of sums.
-/// Where reduced dimensions go, others move up: only kept ones stay where images have them.
+/// Reduced axes. Where reduced dimensions go, others move up: only kept ones stay where images have them.
 fn named_axes(attrs: &Attrs, inputs: &[Option<&Fact>], rank: usize) -> Option<NamedAxes> {
     let axes = listed_axes(inputs, 1, rank)?.filter(|axes| !axes.is_empty())?;
     attrs.bool("keep_dims").ok()?.then_some(NamedAxes { place: AxesPlace::Input(1), axes })
 }
 
+/// Tolerance of sums of terms that are linear in x, of extrema, or of functions of sums.
 fn tolerance(attrs: &Attrs) -> Tolerance {
     match ReduceOp::of(attrs) {
         Ok(ReduceOp::Max | ReduceOp::Min) => Tolerance::Exact,
