@@ -17,8 +17,12 @@ fn rows(text: &str) -> Vec<Vec<&str>> {
     lines.map(|l| l.trim_matches('|').split('|').map(str::trim).collect()).collect()
 }
 
-/// Whether a text has a function of this name that is a test.
-fn has_test(text: &str, name: &str) -> bool {
+/// Whether a file has a function of this name that is a test: in Rust by its attribute, in Python by its name.
+fn has_test(file: &str, text: &str, name: &str) -> bool {
+    if file.ends_with(".py") {
+        return name.starts_with("test_")
+            && text.lines().any(|l| l.trim_start().starts_with(&format!("def {name}(")));
+    }
     let declared = format!("fn {name}(");
     text.match_indices(&declared).any(|(at, _)| {
         let above = text[..at].trim_end_matches("pub ").lines().rev();
@@ -40,10 +44,12 @@ fn fault(row: &[&str]) -> Option<String> {
             let Some((file, names)) = group.split_once(": ") else {
                 return Some(format!("\"{feature}\": wants `file`: `test`, `test`; found {group}"));
             };
-            let Ok(text) = std::fs::read_to_string(root().join(file.trim_matches('`'))) else {
+            let file = file.trim_matches('`');
+            let Ok(text) = std::fs::read_to_string(root().join(file)) else {
                 return Some(format!("\"{feature}\": there is no file {file}"));
             };
-            let missing = names.split(", ").map(|n| n.trim_matches('`')).find(|n| !has_test(&text, n))?;
+            let missing =
+                names.split(", ").map(|n| n.trim_matches('`')).find(|n| !has_test(file, &text, n))?;
             Some(format!("\"{feature}\": {file} has no test {missing}; name the one that shows the feature"))
         }),
         other => Some(format!("\"{feature}\" is \"{other}\"; a feature is built or planned")),
@@ -73,6 +79,13 @@ fn wrong_rows_are_found() {
     assert!(wrong("built", "`tests/tests/status.rs`: `has_test`").contains("no test has_test"));
     assert!(wrong("built", "`tests/tests/gone.rs`: `gone`").contains("no file"));
     assert!(wrong("built", "`gone`").contains("wants `file`"));
+}
+
+#[test]
+fn tests_in_python_are_found_by_their_names() {
+    let text = "class TestRuns:\n    def test_runs(self):\n        pass\n\ndef helper():\n    pass\n";
+    assert!(has_test("a.py", text, "test_runs"));
+    assert!(!has_test("a.py", text, "helper") && !has_test("a.py", text, "test_run"));
 }
 
 #[test]
