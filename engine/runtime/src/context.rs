@@ -2,16 +2,21 @@
 
 pub(crate) mod cost;
 pub(crate) mod debug;
+mod delivery;
 mod gone;
+mod host_memory;
 pub(crate) mod layers;
 mod native_settings;
 mod on_device;
+pub(crate) mod output_allocator;
 mod output_size;
 mod packed;
 
 use self::debug::Debugging;
 use self::gone::Gone;
+use self::host_memory::HostMemory;
 use self::native_settings::NativeSettings;
+use self::output_allocator::OutputAllocators;
 use crate::cancel::Control;
 use crate::engine::{Engine, Loaded, Shared, unknown};
 use crate::formats::{format_error, logical_type, unpacked};
@@ -44,6 +49,12 @@ pub struct ExecutionContext {
     /// Whether each input is in the caller's memory.
     bound: Vec<bool>,
     native: NativeSettings,
+    host: HostMemory,
+    /// Whether the backend's addresses are those of a device, once that was asked.
+    device_memory: Option<bool>,
+    allocators: OutputAllocators,
+    /// Results of a run that `wait` found done, in the order of the outputs, until they are taken.
+    results: Option<Vec<Tensor>>,
     debugging: Debugging,
     pub(crate) recorder: Recorder,
 }
@@ -55,6 +66,8 @@ struct Slot {
     shape: Option<Vec<usize>>,
     /// Elements in the order of memory.
     tensor: Option<Tensor>,
+    /// Whether the tensor stands for memory that is bound to the input.
+    stands_in: bool,
 }
 
 /// Work that a context has done since it was made.
@@ -89,6 +102,10 @@ impl ExecutionContext {
             slots: vec![Slot::default(); engine.inputs],
             bound: vec![false; engine.inputs],
             native: NativeSettings::default(),
+            host: HostMemory::default(),
+            device_memory: None,
+            allocators: OutputAllocators::default(),
+            results: None,
             debugging: Debugging::default(),
             recorder: Recorder::of(engine.recorder.get()),
             engine,
@@ -146,7 +163,7 @@ impl ExecutionContext {
         check_shape(io, tensor.shape())?;
         let shape = tensor.shape().to_vec();
         let tensor = pack(&tensor, io.format()).map_err(|source| format_error(io, source))?;
-        self.slots[i] = Slot { shape: Some(shape), tensor: Some(tensor) };
+        self.slots[i] = Slot { shape: Some(shape), tensor: Some(tensor), stands_in: false };
         Ok(())
     }
 
@@ -185,12 +202,14 @@ impl ExecutionContext {
 
     /// Inputs of which the shape (or, of shape inputs, the elements) must still be set.
     pub fn underspecified(&self) -> Vec<&str> {
-        let open = |(t, s): &(&IoTensor, &Slot)| {
-            let fixed = t.ty().static_dims().is_some();
-            if t.is_shape_input { s.tensor.is_none() } else { s.shape.is_none() && !fixed }
+        let on_host = |i: usize| self.bound.get(i).is_some_and(|b| *b) && self.host.has_input(i);
+        let open = |(i, (t, s)): &(usize, (&IoTensor, &Slot))| {
+            let sized = s.shape.is_some() || t.ty().static_dims().is_some();
+            let known = s.tensor.is_some() || on_host(*i);
+            !sized || t.is_shape_input && !known
         };
-        let pairs = self.engine.input_tensors().iter().zip(&self.slots);
-        pairs.filter(open).map(|(t, _)| t.name.as_str()).collect()
+        let pairs = self.engine.input_tensors().iter().zip(&self.slots).enumerate();
+        pairs.filter(open).map(|(_, (t, _))| t.name.as_str()).collect()
     }
 
     /// Types of the outputs for the shapes set so far. Dimensions that only the run determines are symbols; their
@@ -201,6 +220,7 @@ impl ExecutionContext {
     }
 
     fn try_infer_shapes(&mut self) -> Result<Vec<(String, TensorType)>, RuntimeError> {
+        self.read_bound_inputs(true)?;
         let shapes = self.shapes()?;
         let outs = &self.loaded.program.graph.outputs;
         let named = self.engine.output_tensors().iter().zip(outs);
@@ -241,10 +261,13 @@ impl ExecutionContext {
         let inputs: Vec<Tensor> =
             self.engine.input_tensors().iter().zip(&self.slots).map(missing).collect::<Result<_, _>>()?;
         let shapes = self.shapes()?;
+        self.check_room(&shapes)?;
+        self.results = None;
         if std::mem::take(&mut self.in_flight) && self.control.is_stopped() {
             // What the last run left on the device ends before the next one may run.
             self.under_flag(|context| context.wait()).unwrap_or_default();
         }
+        self.allocate_outputs(&shapes)?;
         self.control.begin(self.limit)?;
         let started = self.under_flag(|context| context.enqueue(&inputs, &shapes));
         started.map_err(|e| self.ended(e))?;
@@ -296,10 +319,18 @@ impl ExecutionContext {
             ));
         }
         check_process()?;
-        let outs = self.under_flag(|context| context.outputs()).map_err(|e| self.ended(e))?;
+        let delivered = self.results.take();
+        let known = delivered.is_some();
+        let outs = match delivered {
+            Some(outs) => outs,
+            None => self.under_flag(|context| context.outputs()).map_err(|e| self.ended(e))?,
+        };
         // What was asked to stop may have ended early: its outputs count as incomplete.
         if let Some(cause) = self.control.end() {
             return Err(cause.error(String::new()));
+        }
+        if !known {
+            self.deliver(&outs)?;
         }
         self.report_debug()?;
         Ok(self.engine.output_tensors().iter().map(|t| t.name.clone()).zip(outs).collect())

@@ -6,7 +6,7 @@ use crate::plugin_check;
 use crate::recording::Recorder;
 use crate::shapes::ShapeCache;
 use kiln_backend::process::{check_process, is_forked};
-use kiln_backend::{Backend, BackendError, Device, Executable, Place, Program, Target};
+use kiln_backend::{Backend, BackendError, Device, DeviceChoice, Executable, Place, Program, Target};
 use kiln_ir::{Bytes, Graph};
 use kiln_plan::LayerTable;
 use kiln_plan::ProfileError;
@@ -74,8 +74,31 @@ impl Engine {
     /// Loads a plan on the first of the backend's devices that it runs on. What differs from the device that it was
     /// built for is logged as warnings.
     pub fn from_plan(plan: Plan, backend: Arc<dyn Backend>) -> Result<Engine, RuntimeError> {
-        let header = &plan.header;
         let targets = backend.targets().map_err(|e| backend_error(backend.name(), e))?;
+        Engine::on_first(plan, backend.as_ref(), targets)
+    }
+
+    /// Loads a plan on this device of the backend. Differences as of [`Engine::from_plan`] are logged.
+    ///
+    /// # Errors
+    /// [`RuntimeError::NoDevice`] with the devices that there are, and [`RuntimeError::Incompatible`] if the plan does not run on
+    /// the device.
+    pub fn from_plan_on(
+        plan: Plan,
+        backend: Arc<dyn Backend>,
+        device: &DeviceChoice,
+    ) -> Result<Engine, RuntimeError> {
+        let mut targets = backend.targets().map_err(|e| backend_error(backend.name(), e))?;
+        let at = device.find(&targets).ok_or_else(|| RuntimeError::NoDevice {
+            backend: backend.name().to_owned(),
+            wanted: device.clone(),
+            known: device_list(&targets),
+        })?;
+        Engine::on_first(plan, backend.as_ref(), vec![targets.swap_remove(at)])
+    }
+
+    fn on_first(plan: Plan, backend: &dyn Backend, targets: Vec<Target>) -> Result<Engine, RuntimeError> {
+        let header = &plan.header;
         let mut refusal = format!("the backend \"{}\" has no device", backend.name());
         for target in targets {
             let c = header.check_compatibility(&target);
@@ -83,7 +106,7 @@ impl Engine {
                 Some(reason) => refusal = reason,
                 None => {
                     c.warnings.iter().for_each(|w| tracing::warn!("plan \"{}\": {w}", header.name));
-                    return Engine::build(plan, backend.as_ref(), target);
+                    return Engine::build(plan, backend, target);
                 }
             }
         }
@@ -286,6 +309,16 @@ fn load(backend: &str, device: &dyn Device, program: Program) -> Result<Arc<Load
 
 pub(crate) fn backend_error(backend: &str, source: BackendError) -> RuntimeError {
     RuntimeError::Backend { backend: backend.to_owned(), source }
+}
+
+/// Devices for an error: number, name and identity of each.
+fn device_list(targets: &[Target]) -> String {
+    let one = |(i, t): (usize, &Target)| {
+        let uuid = if t.uuid.is_empty() { String::new() } else { format!(" ({})", t.uuid) };
+        format!("{i}: {}{uuid}", t.device)
+    };
+    let all: Vec<String> = targets.iter().enumerate().map(one).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
 }
 
 pub(crate) fn unknown(io: &[IoTensor], mode: &'static str, name: &str) -> RuntimeError {

@@ -1,6 +1,6 @@
 //! Errors of loading or running an engine.
 
-use kiln_backend::BackendError;
+use kiln_backend::{BackendError, DeviceChoice};
 use kiln_ir::{DType, ErrorCode, FormatError, IrError};
 use kiln_plan::{AbsentWeight, PlanError, ProfileError};
 use std::time::Duration;
@@ -158,6 +158,16 @@ pub enum RuntimeError {
     /// The plan does not run on this device.
     #[error("the plan does not run here: {0}")]
     Incompatible(String),
+    /// A backend has no device of this number or UUID, or several whose UUIDs begin so.
+    #[error("the backend \"{backend}\" has no single device \"{wanted}\"; there is {known}")]
+    NoDevice {
+        /// The backend.
+        backend: String,
+        /// Device that was asked for.
+        wanted: DeviceChoice,
+        /// Number, name and UUID of each device.
+        known: String,
+    },
     /// A layer of a plug-in whose library is not loaded, or is another one than the plan was built with.
     #[error(
         "layer \"{label}\" is plug-in layer {layer}, from the library {wanted}; {found}: install that library and name its path \
@@ -214,6 +224,14 @@ pub enum RuntimeError {
         /// The tensor.
         tensor: String,
     },
+    /// An output allocator returned no memory.
+    #[error("the allocator of output \"{output}\" supplied no memory for its {bytes} bytes")]
+    OutputAllocator {
+        /// The output.
+        output: String,
+        /// Bytes that it was asked for.
+        bytes: u64,
+    },
     /// The process was forked after it had used Kiln.
     #[error(transparent)]
     Forked(#[from] kiln_backend::process::Forked),
@@ -247,6 +265,7 @@ impl RuntimeError {
             | RuntimeError::DuplicateBackend(_)
             | RuntimeError::Bytes { .. }
             | RuntimeError::Format { .. }
+            | RuntimeError::NoDevice { .. }
             | RuntimeError::Refit(_) => ErrorCode::InvalidArgument,
             RuntimeError::MissingInput { .. }
             | RuntimeError::State(_)
@@ -259,6 +278,7 @@ impl RuntimeError {
             RuntimeError::Cancelled { .. }
             | RuntimeError::TimedOut { .. }
             | RuntimeError::DebugListener { .. } => ErrorCode::Unspecified,
+            RuntimeError::OutputAllocator { .. } => ErrorCode::FailedAllocation,
             RuntimeError::Plan(e) => e.code(),
             RuntimeError::Backend { source, .. } => source.class(),
             RuntimeError::Ir(e) => e.code(),

@@ -24,6 +24,7 @@ pub use cancel::Canceller;
 pub use context::cost::LayerCost;
 pub use context::debug::DebugListener;
 pub use context::layers::LayerTime;
+pub use context::output_allocator::OutputAllocator;
 pub use context::{ExecutionContext, RunCounters};
 pub use engine::Engine;
 pub use error::RuntimeError;

@@ -3,17 +3,17 @@
 use kiln_backend::{BackendError, Bound, Context};
 use std::ffi::c_void;
 
-/// A native handle or device address as a number, which may move between threads.
+/// A native handle or an address as a number, which may move between threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Handle(usize);
+pub(super) struct Handle(usize);
 
 impl Handle {
     /// The handle, unless it is null.
-    fn of(pointer: *mut c_void) -> Option<Handle> {
+    pub(super) fn of(pointer: *mut c_void) -> Option<Handle> {
         (!pointer.is_null()).then_some(Handle(pointer as usize))
     }
 
-    fn pointer(self) -> *mut c_void {
+    pub(super) fn pointer(self) -> *mut c_void {
         self.0 as *mut c_void
     }
 }

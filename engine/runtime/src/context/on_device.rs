@@ -2,8 +2,8 @@
 
 use super::ExecutionContext;
 use crate::RuntimeError;
-use kiln_backend::Bound;
 use kiln_backend::process::check_process;
+use kiln_backend::{BackendError, Bound};
 use kiln_ir::Tensor;
 use std::ffi::c_void;
 
@@ -22,6 +22,9 @@ impl ExecutionContext {
 
     unsafe fn try_set_stream(&mut self, stream: *mut c_void) -> Result<(), RuntimeError> {
         self.in_flight = false;
+        if stream.is_null() && !self.takes_device_memory() {
+            return Ok(());
+        }
         // SAFETY: as the caller vouches.
         let set = self.context.require_native().and_then(|native| unsafe { native.set_stream(stream) });
         set.map_err(|e| self.engine.backend_error(e))?;
@@ -36,10 +39,13 @@ impl ExecutionContext {
     /// [`ExecutionContext::infer_shapes`] reports, in its format. [`ExecutionContext::outputs`] still copies bound outputs
     /// to the host; callers that read them on the device don't call it. Bindings stay through a refit.
     ///
+    /// Backends that take no device memory (cpu, reference, wgpu) take host memory of any alignment. [`ExecutionContext::enqueue`]
+    /// copies inputs from there. [`ExecutionContext::wait`] and [`ExecutionContext::outputs`] copy outputs there.
+    ///
     /// # Safety
     /// The address is null or one of the backend's kind, on the engine's device, with as many bytes
-    /// after it. On CUDA it is a device pointer, a multiple of 16. The memory stays while runs use it, and
-    /// nothing else writes to it meanwhile.
+    /// after it. On CUDA it is a device pointer, a multiple of 16; on backends without device memory it is a host pointer. The memory
+    /// stays while runs use it, and nothing else writes to it meanwhile.
     pub unsafe fn bind(&mut self, name: &str, address: *mut c_void, bytes: u64) -> Result<(), RuntimeError> {
         // SAFETY: as the caller vouches.
         let result = unsafe { self.try_bind(name, address, bytes) };
@@ -53,14 +59,45 @@ impl ExecutionContext {
             None => Bound::Input(self.engine.input(name)?),
         };
         // SAFETY: as the caller vouches.
-        let bound =
-            self.context.require_native().and_then(|native| unsafe { native.bind(port, address, bytes) });
-        bound.map_err(|e| self.engine.backend_error(e))?;
-        self.native.bind(port, address, bytes, false);
+        unsafe { self.bind_port(port, address, bytes) }
+    }
+
+    /// Whether addresses are those of a device. Otherwise they are host addresses, as the backend has no native interface.
+    pub(super) fn takes_device_memory(&mut self) -> bool {
+        if let Some(known) = self.device_memory {
+            return known;
+        }
+        // The context of a loaded library always has the interface; its calls tell.
+        let asked = self.context.require_native().and_then(|native| native.address(Bound::Input(0)));
+        *self.device_memory.insert(!matches!(asked, Err(BackendError::Unsupported(_))))
+    }
+
+    /// Binds memory to an input or output by position.
+    ///
+    /// # Safety
+    /// As of [`ExecutionContext::bind`].
+    pub(super) unsafe fn bind_port(
+        &mut self,
+        port: Bound,
+        address: *mut c_void,
+        bytes: u64,
+    ) -> Result<(), RuntimeError> {
+        if self.takes_device_memory() {
+            // SAFETY: as the caller vouches.
+            let bound =
+                self.context.require_native().and_then(|native| unsafe { native.bind(port, address, bytes) });
+            bound.map_err(|e| self.engine.backend_error(e))?;
+            self.native.bind(port, address, bytes, false);
+        } else {
+            self.host.bind(port, address, bytes);
+        }
         if let Bound::Input(i) = port
-            && let Some(b) = self.bound.get_mut(i)
+            && let (Some(b), Some(slot)) = (self.bound.get_mut(i), self.slots.get_mut(i))
         {
             *b = !address.is_null();
+            if std::mem::take(&mut slot.stands_in) {
+                slot.tensor = None;
+            }
         }
         Ok(())
     }
@@ -114,6 +151,7 @@ impl ExecutionContext {
         check_process()?;
         self.under_flag(|context| context.wait()).map_err(|e| self.ended(e))?;
         if self.control.finish() {
+            self.deliver_early()?;
             return self.report_debug();
         }
         // What was asked to stop may have ended early.
@@ -148,14 +186,16 @@ impl ExecutionContext {
         Ok(())
     }
 
-    /// Sets elements for bound inputs of known shapes, which nobody reads.
+    /// Sets elements for bound inputs of known shapes: those in host memory, and zeros, which nobody reads, for those on a device.
     pub(super) fn stand_in(&mut self) -> Result<(), RuntimeError> {
+        self.read_bound_inputs(false)?;
         let io = self.engine.input_tensors();
         for ((t, slot), _) in io.iter().zip(&mut self.slots).zip(&self.bound).filter(|(_, b)| **b) {
             let shape = slot.shape.clone().or_else(|| t.ty().static_dims());
             if let (Some(shape), None, false) = (shape, &slot.tensor, t.is_shape_input) {
                 let zeros = Tensor::zeros(t.dtype, &t.packing.physical_shape(&shape));
                 slot.tensor = Some(zeros.map_err(|e| RuntimeError::State(e.to_string()))?);
+                slot.stands_in = true;
             }
         }
         Ok(())

@@ -48,7 +48,7 @@ impl ExecutionContext {
 }
 
 /// Least and greatest values of dimensions by name.
-type Ranges = HashMap<Arc<str>, (i64, i64)>;
+pub(super) type Ranges = HashMap<Arc<str>, (i64, i64)>;
 
 /// Ranges of the named dimensions of inputs in a profile.
 fn ranges(inputs: &[IoTensor], profile: &Profile) -> Ranges {
@@ -66,7 +66,7 @@ fn ranges(inputs: &[IoTensor], profile: &Profile) -> Ranges {
 }
 
 /// Bytes of a tensor at its largest.
-fn most(ty: &TensorType, ranges: &Ranges) -> Option<u64> {
+pub(super) fn most(ty: &TensorType, ranges: &Ranges) -> Option<u64> {
     let known = |s: &Symbol| ranges.get(&s.name).copied();
     let size = |d: &Dim| d.interval(&known).hi().map(|n| n.max(0).unsigned_abs());
     let count = ty.dims.iter().try_fold(1u64, |n, d| n.checked_mul(size(d)?))?;

@@ -28,7 +28,7 @@ impl ExecutionContext {
             found,
             wanted: io.bytes(shape).unwrap_or(u64::MAX),
         })?;
-        self.slots[i] = Slot { shape: Some(shape.to_vec()), tensor: Some(tensor) };
+        self.slots[i] = Slot { shape: Some(shape.to_vec()), tensor: Some(tensor), stands_in: false };
         Ok(())
     }
 }
