@@ -1,0 +1,150 @@
+//! Builds: models to plans.
+
+use crate::builder::{Wishes, kiln_builder_t};
+use crate::model::kiln_model_t;
+use crate::report::report;
+use kiln::report::BuildError;
+use kiln::{Built, Engine, Error};
+use kiln_c_core::bytes::kiln_bytes_t;
+use kiln_c_core::engine::kiln_engine_t;
+use kiln_c_core::error::{Fail, guard, kiln_error_t, quietly};
+use kiln_c_core::handle::{self, Out};
+use kiln_c_core::options::{self, kiln_options_t};
+use kiln_c_core::text;
+use std::ffi::c_char;
+
+/// The result of a build: a plan, and how it was built.
+pub struct kiln_build_t {
+    built: Built,
+}
+
+/// Builds a plan of a model with the options that a builder has at the start of the call. Any number of threads may build with
+/// one builder and one model.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kiln_builder_build(
+    builder: *const kiln_builder_t,
+    model: *const kiln_model_t,
+    build: *mut *mut kiln_build_t,
+) -> *mut kiln_error_t {
+    guard(|| {
+        // SAFETY: pointers as the header wants them.
+        let (out, wishes, model) = unsafe {
+            let out = Out::new(build, "build")?;
+            let b = handle::shared(builder, "builder")?;
+            let model = handle::shared(model, "model")?;
+            (out, b.cell.enter()?.clone(), model.model.clone())
+        };
+        let Wishes { options, choice, progress, recorder } = wishes;
+        let mut builder = Engine::builder().options(options).plugins(choice.plugins);
+        if let Some(device) = choice.device {
+            builder = builder.device(device);
+        }
+        if let Some(recorder) = recorder {
+            builder = builder.error_recorder(recorder);
+        }
+        let mut tell =
+            |phase: &str, done, steps| progress.as_ref().is_none_or(|p| p.tell(phase, done, steps));
+        let built = builder.build_plan_with_progress(model, &mut tell).map_err(fail)?;
+        out.put(kiln_build_t { built });
+        Ok(())
+    })
+}
+
+fn fail(error: Error) -> Fail {
+    let cancelled = matches!(error, Error::Build { source: BuildError::Cancelled, .. });
+    let fail = Fail::from(error);
+    if cancelled { fail.cancelled() } else { fail }
+}
+
+/// Frees the result of a build. NULL is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kiln_build_destroy(build: *mut kiln_build_t) {
+    // SAFETY: a result of this library that nobody else uses, or NULL.
+    quietly(|| unsafe { handle::free(build) });
+}
+
+/// Hands bytes that are made of a result to the caller.
+///
+/// # Safety
+/// Pointers are NULL, or of a result and of a place for a pointer.
+unsafe fn hand(
+    build: *const kiln_build_t,
+    to: *mut *mut kiln_bytes_t,
+    f: impl FnOnce(&Built) -> Result<kiln_bytes_t, Fail>,
+) -> Result<(), Fail> {
+    // SAFETY: as the caller vouches.
+    let (out, b) = unsafe { (Out::new(to, "bytes")?, handle::shared(build, "build")?) };
+    out.put(f(&b.built)?);
+    Ok(())
+}
+
+/// Returns the bytes of the plan, for a file or kiln_engine_from_bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kiln_build_plan(
+    build: *const kiln_build_t,
+    plan: *mut *mut kiln_bytes_t,
+) -> *mut kiln_error_t {
+    // SAFETY: pointers as the header wants them.
+    guard(|| unsafe { hand(build, plan, |b| Ok(b.plan.write()?.into())) })
+}
+
+/// Replaces a file by the plan, as a whole or not at all. A file that is there must be a plan.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kiln_build_write(
+    build: *const kiln_build_t,
+    path: *const c_char,
+    path_length: usize,
+) -> *mut kiln_error_t {
+    guard(|| {
+        // SAFETY: pointers as the header wants them.
+        let (b, path) = unsafe { (handle::shared(build, "build")?, text::path(path, path_length, "path")?) };
+        Ok(b.built.plan.write_file(&path)?)
+    })
+}
+
+/// Returns the report of the build as JSON, with the keys of `kiln build --json`: layers with their tactics, passes, times, notes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kiln_build_report(
+    build: *const kiln_build_t,
+    json: *mut *mut kiln_bytes_t,
+) -> *mut kiln_error_t {
+    // SAFETY: pointers as the header wants them.
+    guard(|| unsafe { hand(build, json, |b| Ok(report(&b.report).into())) })
+}
+
+/// Returns all times that are known after the build, for kiln_builder_set_timing_cache.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kiln_build_timing_cache(
+    build: *const kiln_build_t,
+    cache: *mut *mut kiln_bytes_t,
+) -> *mut kiln_error_t {
+    // SAFETY: pointers as the header wants them.
+    guard(|| unsafe { hand(build, cache, |b| Ok(b.times.to_bytes().into())) })
+}
+
+/// Returns the choices of the build as text, for the option "replay".
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kiln_build_record(
+    build: *const kiln_build_t,
+    record: *mut *mut kiln_bytes_t,
+) -> *mut kiln_error_t {
+    // SAFETY: pointers as the header wants them.
+    guard(|| unsafe { hand(build, record, |b| Ok(b.record.to_text().into())) })
+}
+
+/// Loads the plan as an engine, without a file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kiln_build_engine(
+    build: *const kiln_build_t,
+    options: *const kiln_options_t,
+    engine: *mut *mut kiln_engine_t,
+) -> *mut kiln_error_t {
+    guard(|| {
+        // SAFETY: pointers as the header wants them.
+        let (out, b, choice) = unsafe {
+            (Out::new(engine, "engine")?, handle::shared(build, "build")?, options::choice(options)?)
+        };
+        out.put(kiln_engine_t::load(b.built.plan.clone(), &choice)?);
+        Ok(())
+    })
+}

@@ -1,0 +1,19 @@
+//! The shared library `libkiln`: builds engines, and has all functions of `kiln-c-core`, which load and run them.
+
+#![allow(non_camel_case_types, reason = "types have the names that C programs see")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "the header states the rules for pointers and threads once, for all functions"
+)]
+#![deny(missing_docs)]
+
+pub mod build;
+pub mod builder;
+pub mod model;
+pub mod precision;
+pub mod progress;
+mod report;
+pub mod selector;
+pub mod settings;
+
+pub use kiln_c_core::*;
