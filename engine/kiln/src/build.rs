@@ -36,6 +36,9 @@ pub struct BuildOptions {
     pub shapes: ShapeRequest,
     /// Shapes of further optimization profiles, behind that of `shapes` (if any are set there).
     pub profiles: Vec<ShapeRequest>,
+    /// Greatest batch of a network with an implicit batch, 1 by default: its engine takes batches of 1 to this many entries. Refused for
+    /// other networks, and beside `shapes` and `profiles`.
+    pub max_batch: Option<i64>,
     /// A file of times: read before the build and added to as times are taken, unless the build is locked. A file that
     /// cannot be read or written is a warning.
     pub timing_cache: Option<PathBuf>,

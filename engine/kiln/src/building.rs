@@ -1,6 +1,7 @@
 //! Options and results of a build.
 
 use crate::build::{BuildOptions, Built, build};
+use crate::implicit::batch_shapes;
 use crate::model::Model;
 use crate::{EngineBuilder, Error, ShapeRequest};
 use kiln_backend::Target;
@@ -8,6 +9,7 @@ use kiln_builder::cache::TimingCache;
 use kiln_builder::{
     AlgorithmSelector, BuildConfig, IoSpec, Monitor, Progress, ProgressMonitor, Refit, Selector, TacticRecord,
 };
+use kiln_plan::Verbosity;
 use kiln_runtime::Backends;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -59,6 +61,33 @@ impl EngineBuilder {
     /// ```
     pub fn profile(mut self, shapes: ShapeRequest) -> Self {
         self.options.profiles.push(shapes);
+        self
+    }
+
+    /// Sets the greatest batch of a network with an implicit batch. Its engine takes batches of 1 to this many entries, and its
+    /// kernels are chosen for the greatest. Refused for networks with an explicit batch.
+    ///
+    /// ```
+    /// use kiln::network::ActivationKind;
+    /// use kiln::{DType, Engine, Network, Tensor, TensorType};
+    ///
+    /// let mut net = Network::with_implicit_batch("relu");
+    /// let x = net.add_input("x", TensorType::new(DType::F32, [3]))?;
+    /// let y = net.add_activation(x, ActivationKind::Relu)?.output(0)?;
+    /// net.mark_output(y, "y")?;
+    /// let engine = Engine::builder().backend("cpu").max_batch(8).build(&net)?;
+    /// let outputs = engine.run([("x", Tensor::zeros(DType::F32, &[5, 3])?)])?;
+    /// assert_eq!(outputs.get("y")?.shape(), [5, 3]);
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
+    pub fn max_batch(mut self, entries: i64) -> Self {
+        self.options.max_batch = Some(entries);
+        self
+    }
+
+    /// Sets the amount of information on layers in the plan: their names by default.
+    pub fn verbosity(mut self, verbosity: Verbosity) -> Self {
+        self.options.verbosity = verbosity;
         self
     }
 
@@ -191,8 +220,15 @@ impl EngineBuilder {
         backends: &Backends,
         progress: Progress<'_>,
     ) -> Result<Built, Error> {
+        let shapes = batch_shapes(&model, &self.options)?;
         let (graph, notes) = model.into_network()?;
-        build(graph, notes, &self.options, backends, progress)
+        match shapes {
+            None => build(graph, notes, &self.options, backends, progress),
+            Some(shapes) => {
+                let options = BuildOptions { shapes, ..self.options.clone() };
+                build(graph, notes, &options, backends, progress)
+            }
+        }
     }
 
     /// An option that is set and says how to build, the backend aside.
@@ -204,6 +240,8 @@ impl EngineBuilder {
             (o.target.is_some(), "target"),
             (!o.shapes.is_empty(), "shapes"),
             (!o.profiles.is_empty(), "profile"),
+            (o.max_batch.is_some(), "max_batch"),
+            (o.verbosity != Verbosity::default(), "verbosity"),
             (o.timing_cache.is_some(), "timing_cache"),
             (o.portable, "portable"),
             (o.embed_plugins, "embed_plugins"),

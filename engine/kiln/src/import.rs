@@ -65,7 +65,7 @@ impl Model {
 impl From<Graph> for Model {
     fn from(graph: Graph) -> Model {
         let io = graph_io(&graph);
-        Model { content: Content::Graph(Box::new(graph)), io, notes: Vec::new() }
+        Model { content: Content::Graph(Box::new(graph)), io, notes: Vec::new(), implicit_batch: false }
     }
 }
 
@@ -73,6 +73,6 @@ impl TryFrom<&Network> for Model {
     type Error = Error;
 
     fn try_from(network: &Network) -> Result<Model, Error> {
-        Ok(network.lower()?.into())
+        Ok(Model { implicit_batch: network.has_implicit_batch(), ..network.lower()?.into() })
     }
 }

@@ -73,10 +73,14 @@ mod codes;
 mod engine;
 mod error;
 #[cfg(feature = "build")]
+mod implicit;
+#[cfg(feature = "build")]
 mod import;
 mod model;
 #[cfg(feature = "build")]
 mod shapes;
+#[cfg(feature = "build")]
+mod support;
 pub mod weights;
 
 pub use backends::{CPU, DiscoverOptions, REFERENCE, backends, best, is_linked};
@@ -87,6 +91,8 @@ pub use error::Error;
 pub use model::Model;
 #[cfg(feature = "build")]
 pub use shapes::{ShapeRequest, Shaped};
+#[cfg(feature = "build")]
+pub use support::{LayerSupport, NetworkSupport};
 
 pub use kiln_backend::{Backend, BackendError, Target};
 #[cfg(feature = "build")]

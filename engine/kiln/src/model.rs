@@ -25,6 +25,8 @@ pub struct Model {
     pub(crate) content: Content,
     pub(crate) io: Vec<IoTensor>,
     pub(crate) notes: Vec<String>,
+    /// Whether the network leaves the batch out of its dimensions.
+    pub(crate) implicit_batch: bool,
 }
 
 /// Content of a model. A plan file is read when its engine is made.
@@ -51,7 +53,8 @@ impl Model {
         if start == MAGIC {
             let header = Box::new(PlanHeader::peek(path)?);
             let io = header.io.clone();
-            return Ok(Model { io, content: Content::PlanFile(path.to_owned(), header), notes: Vec::new() });
+            let content = Content::PlanFile(path.to_owned(), header);
+            return Ok(Model { io, content, notes: Vec::new(), implicit_batch: false });
         }
         import(path, &start)
     }
@@ -110,7 +113,8 @@ fn import_bytes(_: Vec<u8>, _: Option<&Path>, name: &Path) -> Result<Model, Erro
 
 impl From<Plan> for Model {
     fn from(plan: Plan) -> Model {
-        Model { io: plan.header.io.clone(), content: Content::Plan(Box::new(plan)), notes: Vec::new() }
+        let io = plan.header.io.clone();
+        Model { io, content: Content::Plan(Box::new(plan)), notes: Vec::new(), implicit_batch: false }
     }
 }
 
