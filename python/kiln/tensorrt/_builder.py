@@ -1,0 +1,206 @@
+"""The builder."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from kiln import _kiln
+from kiln._options import BuildOptions
+
+from ._calibration import calibrate
+from ._callbacks import IErrorRecorder, IProgressMonitor, IStreamWriter
+from ._config import IBuilderConfig, IOptimizationProfile, build_options
+from ._log import Scoped, Severity, call, check_logger, fail, log, no_effect
+from ._network import INetworkDefinition
+from ._plugins import IPluginRegistry, get_plugin_registry
+from ._strict import Strict
+from ._values import IHostMemory
+from .enums import BuilderFlag
+
+
+def backend() -> str | None:
+    """The backend that KILN_BACKEND names; None for the best one that has a device."""
+    return os.environ.get("KILN_BACKEND") or None
+
+
+class _Monitor:
+    """A progress monitor whose exceptions are printed and end the build."""
+
+    def __init__(self, monitor: IProgressMonitor) -> None:
+        self._monitor = monitor
+
+    def phase_start(self, phase: str, parent: str | None, steps: int) -> None:
+        call(self._monitor.phase_start, phase, parent, steps)
+
+    def step_complete(self, phase: str, step: int) -> bool:
+        return bool(call(self._monitor.step_complete, phase, step, default=False))
+
+    def phase_finish(self, phase: str) -> None:
+        call(self._monitor.phase_finish, phase)
+
+
+class Builder(Strict, Scoped):
+    """Builds plans of networks."""
+
+    def __init__(self, logger: Any) -> None:
+        self._logger = check_logger(logger, "Builder")
+        self._recorder: IErrorRecorder | None = None
+        self._threads = 1
+
+    @property
+    def logger(self) -> Any:
+        return self._logger
+
+    def create_network(self, flags: int = 0) -> INetworkDefinition:
+        return INetworkDefinition(self, flags)
+
+    def create_builder_config(self) -> IBuilderConfig:
+        return IBuilderConfig(self)
+
+    def create_optimization_profile(self) -> IOptimizationProfile:
+        return IOptimizationProfile()
+
+    @property
+    def platform_has_tf32(self) -> bool:
+        return (backend() or "") == "cuda" or any(b.name == "cuda" and b.targets for b in _kiln.backends())
+
+    @property
+    def platform_has_fast_fp16(self) -> bool:
+        """True on every device: the search takes the type only where it is faster."""
+        return True
+
+    @property
+    def platform_has_fast_int8(self) -> bool:
+        """True on every device: the search takes the type only where it is faster."""
+        return True
+
+    @property
+    def max_DLA_batch_size(self) -> int:
+        return 0
+
+    @property
+    def num_DLA_cores(self) -> int:
+        return 0
+
+    @property
+    def error_recorder(self) -> IErrorRecorder | None:
+        return self._recorder
+
+    @error_recorder.setter
+    def error_recorder(self, recorder: IErrorRecorder | None) -> None:
+        self._recorder = recorder
+
+    @property
+    def gpu_allocator(self) -> None:
+        raise AttributeError("gpu_allocator can only be set")
+
+    @gpu_allocator.setter
+    def gpu_allocator(self, allocator: Any) -> None:
+        no_effect(self, "Builder.gpu_allocator", "the backend allocates memory of the device")
+
+    @property
+    def max_threads(self) -> int:
+        return self._threads
+
+    @max_threads.setter
+    def max_threads(self, count: int) -> None:
+        no_effect(self, "Builder.max_threads", "the backend decides on its threads")
+        self._threads = int(count)
+
+    def reset(self) -> None:
+        return None
+
+    def get_plugin_registry(self) -> IPluginRegistry:
+        return get_plugin_registry()
+
+    def build_serialized_network(
+        self, network: INetworkDefinition, config: IBuilderConfig, kernel_text: Any = None
+    ) -> IHostMemory | None:
+        _check(network, config)
+        try:
+            return IHostMemory(self._build(network, config).plan)
+        except TypeError:
+            raise
+        except Exception as e:
+            return fail(self, e, None)
+
+    def build_engine_with_config(self, network: INetworkDefinition, config: IBuilderConfig) -> Any:
+        from ._runtime import Runtime
+
+        plan = self.build_serialized_network(network, config)
+        if plan is None:
+            return None
+        runtime = Runtime(self._logger)
+        runtime._recorder = self._recorder
+        return runtime.deserialize_cuda_engine(plan)
+
+    def build_serialized_network_to_stream(
+        self, network: INetworkDefinition, config: IBuilderConfig, writer: IStreamWriter
+    ) -> bool:
+        plan = self.build_serialized_network(network, config)
+        if plan is None:
+            return False
+        rest = memoryview(plan)
+        while len(rest):
+            written = call(writer.write, bytes(rest), default=0)
+            if not isinstance(written, int) or not 0 < written <= len(rest):
+                return fail(self, f"the stream writer took {written!r} of {len(rest)} bytes", False)
+            rest = rest[written:]
+        return True
+
+    def is_network_supported(self, network: INetworkDefinition, config: IBuilderConfig) -> bool:
+        _check(network, config)
+        try:
+            self._build(network, config, estimates=True)
+        except TypeError:
+            raise
+        except Exception as e:
+            return fail(self, e, False)
+        return True
+
+    def _build(self, network: INetworkDefinition, config: IBuilderConfig, **more: Any) -> Any:
+        model = _kiln.Model.of_network(network._native)
+        _check_profiles(model, config)
+        options = {"backend": backend(), **build_options(config, network), **more}
+        if config._monitor is not None:
+            options["monitor"] = _Monitor(config._monitor)
+        if config._calibrator is not None and config.get_flag(BuilderFlag.INT8):
+            table = calibrate(self, model, config, options)
+            if table is not None:
+                options["calibration"] = table
+        built = _kiln.build_native(model, BuildOptions(**options))
+        for note in built.report.notes:
+            log(self._logger, Severity.INFO, note)
+        for name, shape in built.report.assumed:
+            log(self._logger, Severity.WARNING, f"input {name!r} got the shape {tuple(shape)}")
+        if config._cache is not None and not config.get_flag(BuilderFlag.DISABLE_TIMING_CACHE):
+            config._cache._data = built.times
+        return built
+
+
+def _check(network: Any, config: Any) -> None:
+    if not isinstance(network, INetworkDefinition):
+        raise TypeError(f"network: wants an INetworkDefinition, found {type(network).__name__}")
+    if not isinstance(config, IBuilderConfig):
+        raise TypeError(f"config: wants an IBuilderConfig, found {type(config).__name__}")
+
+
+def _check_profiles(model: Any, config: IBuilderConfig) -> None:
+    """Dynamic inputs need a profile, as in the original."""
+    for t in model.io:
+        if not t.is_input or (-1 not in t.shape and not t.is_shape_input):
+            continue
+        if not config._profiles:
+            raise ValueError(
+                f"input {t.name!r} has the shape {t.shape}: network has dynamic or shape inputs, but no optimization "
+                "profile has been defined; call IBuilderConfig.add_optimization_profile"
+            )
+        for i, p in enumerate(config._profiles):
+            known = p._values if t.is_shape_input else p._shapes
+            if t.name not in known:
+                method = "set_shape_input" if t.is_shape_input else "set_shape"
+                raise ValueError(f"optimization profile {i} says nothing of input {t.name!r} {t.shape}; call {method}")
+
+
+__all__ = ["Builder", "backend"]

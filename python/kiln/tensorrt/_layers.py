@@ -1,0 +1,559 @@
+"""Layers of a network. The table `PROPERTIES` says which property is which parameter of Kiln's layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import enums
+from ._log import fail, no_effect
+from ._strict import Strict
+from ._tensor import ITensor, tensor
+from ._values import Dims, Permutation, Weights, dims, volume, weights
+from .enums import DataType, LayerType, from_kiln, native, to_kiln
+
+_TYPES = {
+    "convolution": "conv matmul_sparse",
+    "cast": "bitcast",
+    "activation": "relu sigmoid tanh leaky_relu elu selu softsign softplus clip hard_sigmoid scaled_tanh "
+    "thresholded_relu gelu celu hard_swish mish shrink swish",
+    "pooling": "pool max_pool_indices",
+    "lrn": "",
+    "scale": "batch_norm",
+    "softmax": "log_softmax hardmax",
+    "deconvolution": "conv_transpose",
+    "concatenation": "concat",
+    "elementwise": "add mul sub div pow floor_div mod rem max min and or xor equal greater less greater_equal "
+    "less_equal bit_and bit_or bit_xor shl shr",
+    "unary": "abs acos acosh asin asinh atan atanh ceil cos cosh erf exp floor isinf isnan log neg not recip round "
+    "sign sin sinh sqrt tan trunc bit_not",
+    "padding": "",
+    "shuffle": "reshape transpose depth_to_space space_to_depth",
+    "reduce": "lp_norm",
+    "topk": "argmax argmin",
+    "gather": "gather_elements gather_nd",
+    "matrix_multiply": "matmul fully_connected",
+    "ragged_softmax": "",
+    "constant": "eye_like none",
+    "identity": "",
+    "slice": "expand pad tile center_crop_pad trilu",
+    "shape": "size",
+    "parametric_relu": "prelu",
+    "resize": "cubic",
+    "trip_limit": "",
+    "recurrence": "",
+    "iterator": "",
+    "loop_output": "",
+    "select": "",
+    "fill": "range random",
+    "quantize": "",
+    "dequantize": "",
+    "condition": "",
+    "conditional_input": "if_input",
+    "conditional_output": "if_output",
+    "scatter": "scatter_elements scatter_nd insert_slice",
+    "einsum": "",
+    "assertion": "",
+    "one_hot": "",
+    "non_zero": "nonzero",
+    "grid_sample": "affine_grid",
+    "nms": "",
+    "reverse_sequence": "",
+    "normalization": "layer_norm group_norm rms_norm",
+    "squeeze": "",
+    "unsqueeze": "",
+    "cumulative": "",
+    "dynamic_quantize": "",
+    "attention_output": "attention linear_attention",
+    "rotary_embedding": "",
+    "kvcache_update": "kv_cache_update",
+    "moe": "",
+    "plugin_v3": "plugin",
+}
+LAYER_TYPES = {
+    kind: LayerType[name.upper()] for name, others in _TYPES.items() for kind in (name, *others.split())
+}
+"""The layer type of each kind of Kiln; other operators are plug-ins."""
+
+
+class ILayer(Strict):
+    """A layer of a network."""
+
+    def __init__(self, network: Any, native: Any) -> None:
+        self._network, self._native = network, native
+
+    @property
+    def _logger(self) -> Any:
+        return self._network._logger
+
+    def _try(self, action: Callable[[], Any], result: Any = None) -> Any:
+        try:
+            return action()
+        except TypeError:
+            raise
+        except Exception as e:
+            return fail(self._network, e, result)
+
+    def _set(self, **params: Any) -> None:
+        self._try(lambda: self._native.set(**params))
+
+    @property
+    def name(self) -> str:
+        return self._native.name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._try(lambda: setattr(self._native, "name", name))
+
+    @property
+    def metadata(self) -> str:
+        return self._native.metadata
+
+    @metadata.setter
+    def metadata(self, text: str) -> None:
+        self._native.metadata = text
+
+    @property
+    def type(self) -> Any:
+        return LAYER_TYPES.get(self._native.kind, LayerType.PLUGIN_V3)
+
+    @property
+    def num_inputs(self) -> int:
+        return len(self._native.inputs)
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self._native.outputs)
+
+    def get_input(self, index: int) -> ITensor | None:
+        inputs = self._native.inputs
+        found = inputs[index] if 0 <= index < len(inputs) else None
+        return None if found is None else ITensor(self._network, found)
+
+    def get_output(self, index: int) -> ITensor | None:
+        outputs = self._native.outputs
+        return ITensor(self._network, outputs[index]) if 0 <= index < len(outputs) else None
+
+    def set_input(self, index: int, tensor: ITensor) -> None:
+        value = _tensor(tensor)
+        self._try(lambda: self._native.set_inputs({index: value._native}))
+
+    @property
+    def precision(self) -> DataType:
+        asked = self._native.precision
+        if asked is not None:
+            return from_kiln(asked)
+        out = self.get_output(0)
+        return out.dtype if out is not None else DataType.FLOAT
+
+    @precision.setter
+    def precision(self, dtype: DataType) -> None:
+        value = to_kiln(dtype)
+        self._try(lambda: setattr(self._native, "precision", value))
+
+    @property
+    def precision_is_set(self) -> bool:
+        return self._native.precision is not None
+
+    def reset_precision(self) -> None:
+        self._native.precision = None
+
+    def set_output_type(self, index: int, dtype: DataType) -> None:
+        value = to_kiln(dtype)
+        self._try(lambda: self._native.set_output_type(index, value))
+
+    def get_output_type(self, index: int) -> DataType:
+        asked = self._native.output_type(index)
+        out = self.get_output(index)
+        return from_kiln(asked) if asked else out.dtype if out is not None else DataType.FLOAT
+
+    def output_type_is_set(self, index: int) -> bool:
+        return self._native.output_type(index) is not None
+
+    def reset_output_type(self, index: int) -> None:
+        self._try(lambda: self._native.set_output_type(index, None))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ILayer) and self._native == other._native
+
+    def __hash__(self) -> int:
+        return hash(self._native)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+
+_tensor = lambda value: tensor(value, "tensor")  # noqa: E731
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def _enum(name: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    kind = getattr(enums, name)
+
+    def read(value: Any) -> str:
+        if not isinstance(value, kind):
+            raise TypeError(f"wants a tensorrt.{name}, found {value!r}")
+        return native(value)
+
+    return read, lambda text: kind[text.upper()]
+
+
+CONVERT: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "int": (int, _identity),
+    "float": (float, _identity),
+    "bool": (bool, _identity),
+    "str": (str, _identity),
+    "dims": (dims, lambda v: Dims(v or ())),
+    "permutation": (lambda v: [int(x) for x in v], lambda v: Permutation(v or ())),
+    "dtype": (to_kiln, from_kiln),
+}
+
+
+def converters(kind: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """How a property's value goes to Kiln and comes back."""
+    return CONVERT[kind] if kind in CONVERT else _enum(kind)
+
+
+PROPERTIES: dict[str, dict[str, tuple[str, str]]] = {
+    "IActivationLayer": {
+        "type": ("type", "ActivationType"),
+        "alpha": ("alpha", "float"),
+        "beta": ("beta", "float"),
+    },
+    "IAssertionLayer": {"message": ("message", "str")},
+    "ICastLayer": {"to_type": ("to", "dtype")},
+    "IConcatenationLayer": {"axis": ("axis", "int")},
+    "IConvolutionLayer": {
+        "num_output_maps": ("maps", "int"),
+        "kernel_size_nd": ("kernel_size", "dims"),
+        "stride_nd": ("stride", "dims"),
+        "pre_padding": ("pre_padding", "dims"),
+        "post_padding": ("post_padding", "dims"),
+        "padding_mode": ("padding_mode", "PaddingMode"),
+        "dilation_nd": ("dilation", "dims"),
+        "num_groups": ("groups", "int"),
+    },
+    "ICumulativeLayer": {"exclusive": ("exclusive", "bool"), "reverse": ("reverse", "bool")},
+    "IQuantizeLayer": {"axis": ("axis", "int"), "to_type": ("to", "dtype")},
+    "IDequantizeLayer": {"axis": ("axis", "int"), "to_type": ("to", "dtype")},
+    "IDynamicQuantizeLayer": {
+        "axis": ("axis", "int"),
+        "block_size": ("block", "int"),
+        "to_type": ("to", "dtype"),
+        "scale_type": ("scale_type", "dtype"),
+    },
+    "IEinsumLayer": {"equation": ("equation", "str")},
+    "IElementWiseLayer": {"op": ("op", "ElementWiseOperation")},
+    "IFillLayer": {"shape": ("shape", "dims"), "operation": ("op", "FillOperation"), "to_type": ("to", "dtype")},
+    "IGatherLayer": {
+        "axis": ("axis", "int"),
+        "num_elementwise_dims": ("elementwise_dims", "int"),
+        "mode": ("mode", "GatherMode"),
+    },
+    "IGridSampleLayer": {
+        "interpolation_mode": ("mode", "InterpolationMode"),
+        "align_corners": ("align_corners", "bool"),
+        "sample_mode": ("outside", "SampleMode"),
+    },
+    "ILRNLayer": {
+        "window_size": ("window", "int"),
+        "alpha": ("alpha", "float"),
+        "beta": ("beta", "float"),
+        "k": ("k", "float"),
+    },
+    "INMSLayer": {
+        "bounding_box_format": ("format", "BoundingBoxFormat"),
+        "topk_box_limit": ("topk_box_limit", "int"),
+        "indices_type": ("indices_type", "dtype"),
+    },
+    "INonZeroLayer": {"indices_type": ("indices_type", "dtype")},
+    "INormalizationLayer": {
+        "epsilon": ("epsilon", "float"),
+        "axes": ("axes", "int"),
+        "num_groups": ("groups", "int"),
+    },
+    "IOneHotLayer": {"axis": ("axis", "int")},
+    "IPaddingLayer": {"pre_padding_nd": ("pre_padding", "dims"), "post_padding_nd": ("post_padding", "dims")},
+    "IPoolingLayer": {
+        "type": ("type", "PoolingType"),
+        "window_size_nd": ("window_size", "dims"),
+        "stride_nd": ("stride", "dims"),
+        "pre_padding": ("pre_padding", "dims"),
+        "post_padding": ("post_padding", "dims"),
+        "padding_mode": ("padding_mode", "PaddingMode"),
+        "blend_factor": ("blend", "float"),
+        "average_count_excludes_padding": ("excludes_padding", "bool"),
+    },
+    "IReduceLayer": {
+        "op": ("op", "ReduceOperation"),
+        "axes": ("axes", "int"),
+        "keep_dims": ("keep_dims", "bool"),
+    },
+    "IResizeLayer": {
+        "resize_mode": ("mode", "InterpolationMode"),
+        "coordinate_transformation": ("coordinates", "ResizeCoordinateTransformation"),
+        "selector_for_single_pixel": ("selector", "ResizeSelector"),
+        "nearest_rounding": ("rounding", "ResizeRoundMode"),
+        "exclude_outside": ("exclude_outside", "bool"),
+        "cubic_coeff": ("cubic_coeff", "float"),
+    },
+    "IReverseSequenceLayer": {"batch_axis": ("batch_axis", "int"), "sequence_axis": ("sequence_axis", "int")},
+    "IRotaryEmbeddingLayer": {
+        "interleaved": ("interleaved", "bool"),
+        "rotary_embedding_dim": ("rotary_dim", "int"),
+    },
+    "IScaleLayer": {"mode": ("mode", "ScaleMode"), "channel_axis": ("channel_axis", "int")},
+    "IScatterLayer": {"axis": ("axis", "int"), "mode": ("mode", "ScatterMode")},
+    "IShuffleLayer": {
+        "first_transpose": ("first_transpose", "permutation"),
+        "reshape_dims": ("reshape_dims", "dims"),
+        "second_transpose": ("second_transpose", "permutation"),
+        "zero_is_placeholder": ("zero_is_placeholder", "bool"),
+    },
+    "ISliceLayer": {
+        "start": ("start", "dims"),
+        "shape": ("size", "dims"),
+        "stride": ("stride", "dims"),
+        "axes": ("axes", "dims"),
+        "mode": ("mode", "SampleMode"),
+    },
+    "ISoftMaxLayer": {"axes": ("axes", "int")},
+    "ITopKLayer": {
+        "op": ("op", "TopKOperation"),
+        "k": ("k", "int"),
+        "axes": ("axes", "int"),
+        "indices_type": ("indices_type", "dtype"),
+    },
+    "IUnaryLayer": {"op": ("op", "UnaryOperation")},
+    "IIdentityLayer": {},
+    "IKVCacheUpdateLayer": {},
+    "IParametricReLULayer": {},
+    "IRaggedSoftMaxLayer": {},
+    "ISelectLayer": {},
+    "IShapeLayer": {},
+    "ISqueezeLayer": {},
+    "IUnsqueezeLayer": {},
+}
+PROPERTIES["IDeconvolutionLayer"] = PROPERTIES["IConvolutionLayer"]
+
+
+def _property(param: str, kind: str) -> property:
+    to, back = converters(kind)
+
+    def get(self: ILayer) -> Any:
+        value = self._native.params.get(param)
+        if value is None and kind not in ("dims", "permutation"):
+            return _default(self, param)
+        return back(value)
+
+    def set_(self: ILayer, value: Any) -> None:
+        self._set(**{param: to(value)})
+
+    return property(get, set_)
+
+
+def _default(layer: ILayer, param: str) -> Any:
+    """What the original returns for a parameter that was never set."""
+    rank = len(layer.get_input(0).shape) if layer.num_inputs else 0
+    if param == "groups":
+        return 1
+    if layer._native.kind == "softmax":
+        return 1 << max(rank - 3, 0)
+    if layer._native.kind == "scale":
+        return 1
+    return max(rank - 3, 0) if layer._native.kind == "concatenation" else -1
+
+
+def _weights(param: str) -> property:
+    def get(self: ILayer) -> Any:
+        value = self._native.params.get(param)
+        return (Weights._of(value) if value is not None else Weights()).numpy()
+
+    def set_(self: ILayer, value: Any) -> None:
+        given = weights(value)
+        self._set(**{param: given._value(self._weights_shape(param, given)) if given else None})
+        self._network._hold(self, param, value)
+
+    return property(get, set_)
+
+
+class _Windowed(ILayer):
+    """Layers with windows: a padding on both sides at once."""
+
+    @property
+    def padding_nd(self) -> Dims:
+        return Dims(self._native.params["pre_padding"])
+
+    @padding_nd.setter
+    def padding_nd(self, value: Any) -> None:
+        both = dims(value)
+        self._set(pre_padding=both, post_padding=both)
+
+
+class _Conv(_Windowed):
+    kernel, bias = _weights("kernel"), _weights("bias")
+
+    def _weights_shape(self, param: str, given: Weights) -> list[int]:
+        if param == "bias":
+            return [len(given)]
+        p = self._native.params
+        return conv_shape(self._native.kind, p["maps"], p["kernel_size"], p["groups"] or 1, self.get_input(0), given)
+
+
+def conv_shape(kind: str, maps: int, kernel: list[int], groups: int, x: Any, given: Weights) -> list[int]:
+    """The shape of a convolution's kernel, from the number of its elements where groups are not known yet."""
+    area = volume(kernel)
+    if kind == "deconvolution":
+        channels = x.shape[1]
+        return [channels, len(given) // max(channels * area, 1), *kernel]
+    return [maps, len(given) // max(maps * area, 1), *kernel]
+
+
+class _Scale(ILayer):
+    shift, scale, power = _weights("shift"), _weights("scale"), _weights("power")
+
+    def _weights_shape(self, param: str, given: Weights) -> list[int]:
+        return [len(given)]
+
+
+class IConstantLayer(ILayer):
+    """A constant."""
+
+    weights = _weights("weights")
+
+    def _weights_shape(self, param: str, given: Weights) -> list[int]:
+        return list(self.get_output(0).shape)
+
+    @property
+    def shape(self) -> Dims:
+        return self.get_output(0).shape
+
+    @shape.setter
+    def shape(self, value: Any) -> None:
+        dtype, _, data = self._native.params["weights"]
+        self._set(weights=(dtype, dims(value), data))
+
+
+
+def _matrix_op(index: int) -> property:
+    to, back = converters("MatrixOperation")
+
+    def get(self: ILayer) -> Any:
+        return back(self._native.params["ops"][index])
+
+    def set_(self: ILayer, value: Any) -> None:
+        ops = list(self._native.params["ops"])
+        ops[index] = to(value)
+        self._set(ops=tuple(ops))
+
+    return property(get, set_)
+
+
+class IMatrixMultiplyLayer(ILayer):
+    """A matrix product."""
+
+    op0, op1 = _matrix_op(0), _matrix_op(1)
+
+
+class _Resize(ILayer):
+    @property
+    def shape(self) -> Dims:
+        kind, value = self._native.params["size"] or ("", [])
+        return Dims(value if kind == "dims" else ())
+
+    @shape.setter
+    def shape(self, value: Any) -> None:
+        self._set(size=("dims", dims(value)))
+
+    @property
+    def scales(self) -> list[float]:
+        kind, value = self._native.params["size"] or ("", [])
+        return list(value) if kind == "scales" else []
+
+    @scales.setter
+    def scales(self, value: Any) -> None:
+        self._set(size=("scales", [float(v) for v in value]))
+
+
+class _Fill(ILayer):
+    def set_alpha_int64(self, alpha: int) -> None:
+        self._set(alpha=int(alpha))
+
+    def set_beta_int64(self, beta: int) -> None:
+        self._set(beta=int(beta))
+
+    def is_alpha_beta_int64(self) -> bool:
+        return isinstance(self._native.params["alpha"], int)
+
+    alpha = property(
+        lambda self: self._native.params["alpha"], lambda self, v: self._set(alpha=v if isinstance(v, int) else float(v))
+    )
+    beta = property(
+        lambda self: self._native.params["beta"], lambda self, v: self._set(beta=v if isinstance(v, int) else float(v))
+    )
+
+    def set_input(self, index: int, tensor: ITensor) -> None:
+        """Sets an input; those for alpha and beta go together, so the first of them waits for the second."""
+        value = _tensor(tensor)
+        waiting = self.__dict__.setdefault("_waiting", {})
+        if index in (1, 2) and len(self._native.inputs) < 3:
+            waiting[index] = value._native
+            if len(waiting) < 2:
+                return
+            both = dict(waiting)
+            waiting.clear()
+            self._try(lambda: self._native.set_inputs(both))
+            return
+        super().set_input(index, tensor)
+
+
+class _Cumulative(ILayer):
+    @property
+    def op(self) -> Any:
+        return enums.CumulativeOperation.SUM
+
+    @op.setter
+    def op(self, value: Any) -> None:
+        enums.CumulativeOperation(value)
+
+
+class _Normalization(ILayer):
+    @property
+    def compute_precision(self) -> DataType:
+        return DataType.FLOAT
+
+    @compute_precision.setter
+    def compute_precision(self, dtype: DataType) -> None:
+        if dtype != DataType.FLOAT:
+            no_effect(self, "INormalizationLayer.compute_precision", "sums are of float32 in any case")
+
+
+class _KVCache(ILayer):
+    @property
+    def cache_mode(self) -> Any:
+        return enums.KVCacheMode.LINEAR
+
+
+_BASES = {
+    "IConvolutionLayer": _Conv,
+    "IDeconvolutionLayer": _Conv,
+    "IPoolingLayer": _Windowed,
+    "IScaleLayer": _Scale,
+    "IResizeLayer": _Resize,
+    "IFillLayer": _Fill,
+    "ICumulativeLayer": _Cumulative,
+    "INormalizationLayer": _Normalization,
+    "IKVCacheUpdateLayer": _KVCache,
+}
+
+CLASSES: dict[str, type[ILayer]] = {
+    "IConstantLayer": IConstantLayer,
+    "IMatrixMultiplyLayer": IMatrixMultiplyLayer,
+}
+for _name, _table in PROPERTIES.items():
+    _members: dict[str, Any] = {prop: _property(*spec) for prop, spec in _table.items()}
+    _members["__module__"] = "kiln.tensorrt"
+    CLASSES[_name] = type(_name, (_BASES.get(_name, ILayer),), _members)

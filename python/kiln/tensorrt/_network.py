@@ -1,0 +1,212 @@
+"""Networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kiln._kiln import Network
+
+from ._adds import Adds
+from ._callbacks import IErrorRecorder
+from ._layers import ILayer
+from ._log import Scoped, fail, refuse
+from ._plugins import IPluginV2Layer, IPluginV3Layer, RegistryPlugin
+from ._strict import Strict
+from ._tensor import ITensor, tensor
+from .enums import NetworkDefinitionCreationFlag
+
+_ROLES = {"kernel": "kernel", "bias": "bias", "shift": "shift", "scale": "scale", "weights": "constant"}
+
+
+class INetworkDefinition(Strict, Adds, Scoped):
+    """A network that is written layer by layer, or that a parser writes."""
+
+    def __init__(self, builder: Any, flags: int = 0) -> None:
+        self._builder, self._flags = builder, int(flags)
+        self._native = Network("", strongly_typed=bool(self.get_flag(NetworkDefinitionCreationFlag.STRONGLY_TYPED)))
+        self._recorder: IErrorRecorder | None = None
+        self._weights: dict[int, tuple[Any, Any, str]] = {}
+        self._refittable: list[str] = []
+        self._unfused_debug = False
+
+    @property
+    def _logger(self) -> Any:
+        return self._builder._logger
+
+    @property
+    def name(self) -> str:
+        return self._native.name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._native.name = name
+
+    @property
+    def builder(self) -> Any:
+        return self._builder
+
+    @property
+    def flags(self) -> int:
+        return self._flags
+
+    def get_flag(self, flag: NetworkDefinitionCreationFlag) -> bool:
+        return bool(self._flags >> int(flag) & 1)
+
+    @property
+    def has_implicit_batch_dimension(self) -> bool:
+        return False
+
+    @property
+    def error_recorder(self) -> IErrorRecorder | None:
+        return self._recorder
+
+    @error_recorder.setter
+    def error_recorder(self, recorder: IErrorRecorder | None) -> None:
+        self._recorder = recorder
+
+    @property
+    def num_layers(self) -> int:
+        return len(self._native)
+
+    @property
+    def num_inputs(self) -> int:
+        return len(self._native.inputs)
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self._outputs())
+
+    def _outputs(self) -> list[Any]:
+        marked = self._native.outputs
+        return marked + [t for t in self._native.outputs_for_shapes if t not in marked]
+
+    def get_layer(self, index: int) -> ILayer | None:
+        return self[index] if 0 <= index < len(self) else None
+
+    def get_input(self, index: int) -> ITensor | None:
+        inputs = self._native.inputs
+        return ITensor(self, inputs[index]) if 0 <= index < len(inputs) else None
+
+    def get_output(self, index: int) -> ITensor | None:
+        outputs = self._outputs()
+        return ITensor(self, outputs[index]) if 0 <= index < len(outputs) else None
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __getitem__(self, index: int) -> ILayer:
+        count = len(self._native)
+        place = index + count if index < 0 else index
+        if not 0 <= place < count:
+            raise IndexError(f"there is no layer {index}; the network has {count}")
+        return ILayer(self, self._native[place])
+
+    def _do(self, result: Any, action: Any) -> Any:
+        try:
+            return action()
+        except TypeError:
+            raise
+        except Exception as e:
+            return fail(self, e, result)
+
+    def mark_output(self, tensor: ITensor) -> None:
+        value = _t(tensor)
+        self._do(None, lambda: self._native.mark_output(value._native))
+
+    def unmark_output(self, tensor: ITensor) -> None:
+        value = _t(tensor)
+        self._do(None, lambda: self._native.unmark_output(value._native))
+
+    def mark_output_for_shapes(self, tensor: ITensor) -> bool:
+        value = _t(tensor)
+        return self._do(False, lambda: self._native.mark_output_for_shapes(value._native) or True)
+
+    def unmark_output_for_shapes(self, tensor: ITensor) -> bool:
+        return self._native.unmark_output_for_shapes(_t(tensor)._native)
+
+    def mark_debug(self, tensor: ITensor) -> bool:
+        value = _t(tensor)
+        return self._do(False, lambda: self._native.mark_debug(value._native) or True)
+
+    def unmark_debug(self, tensor: ITensor) -> bool:
+        return self._native.unmark_debug(_t(tensor)._native)
+
+    def is_debug_tensor(self, tensor: ITensor) -> bool:
+        return _t(tensor)._native in self._native.debug_tensors
+
+    def mark_unfused_tensors_as_debug_tensors(self) -> bool:
+        self._unfused_debug = True
+        return True
+
+    def unmark_unfused_tensors_as_debug_tensors(self) -> bool:
+        self._unfused_debug = False
+        return True
+
+    def remove_tensor(self, tensor: ITensor) -> None:
+        value = _t(tensor)
+        self._do(None, lambda: self._native.remove_tensor(value._native))
+
+    def _hold(self, layer: ILayer, param: str, value: Any) -> None:
+        self._weights[_key(value)] = (value, layer, param)
+
+    def set_weights_name(self, weights: Any, name: str) -> bool:
+        found = self._weights.get(_key(weights))
+        if found is None or found[2] not in _ROLES:
+            return fail(self, f"set_weights_name({name!r}): no layer of this network holds these weights", False)
+        _, layer, param = found
+        return self._do(False, lambda: layer._native.set_weights_name(_ROLES[param], name) or True)
+
+    def mark_weights_refittable(self, name: str) -> bool:
+        if name not in self._refittable:
+            self._refittable.append(name)
+        return True
+
+    def unmark_weights_refittable(self, name: str) -> bool:
+        if name not in self._refittable:
+            return False
+        self._refittable.remove(name)
+        return True
+
+    def are_weights_marked_refittable(self, name: str) -> bool:
+        return name in self._refittable
+
+    def add_plugin_v2(self, inputs: Iterable[ITensor], plugin: Any) -> IPluginV2Layer | None:
+        return self._plugin(IPluginV2Layer, list(inputs), plugin)
+
+    def add_plugin_v3(self, inputs: Iterable[ITensor], shape_inputs: Iterable[ITensor], plugin: Any) -> Any:
+        return self._plugin(IPluginV3Layer, [*inputs, *shape_inputs], plugin)
+
+    def add_plugin(self, *args: Any, **kwargs: Any) -> Any:
+        raise refuse("INetworkDefinition.add_plugin", "write the layer as a Kiln plug-in and use add_plugin_v3")
+
+    def _plugin(self, cls: type, inputs: list[ITensor], plugin: Any) -> Any:
+        if not isinstance(plugin, RegistryPlugin):
+            raise refuse(
+                f"a plug-in of class {type(plugin).__name__}",
+                "plug-ins come from the plug-in registry; write the layer as a Kiln plug-in (kiln.load_plugin)",
+            )
+        natives = [tensor(t, "inputs")._native for t in inputs]
+
+        def add() -> Any:
+            native = self._native.add_plugin(
+                natives, plugin.plugin_type, namespace=plugin._space, version=plugin.plugin_version,
+                fields=plugin._fields,
+            )
+            return cls(self, native, plugin)
+
+        return self._do(None, add)
+
+
+def _t(value: Any) -> ITensor:
+    return tensor(value, "tensor")
+
+
+def _key(value: Any) -> int:
+    """Identity of weights: where their elements are."""
+    array = getattr(value, "_array", value)
+    interface = getattr(array, "__array_interface__", None)
+    return interface["data"][0] if interface is not None else id(value)
