@@ -12,6 +12,7 @@ NEWEST_SUITE=.cache/onnx-suite-1.23.2
 ONNX=.cache/onnx
 NVRTC=.cache/nvrtc
 PEER=.cache/peer
+PERFETTO=.cache/perfetto
 NETWORKS=.cache/topologies
 
 fail() { echo "setup: $*" >&2; exit 1; }
@@ -128,6 +129,17 @@ oracle() {
     echo "$made" >"$cases/made"
 }
 
+# Classes of Perfetto's messages, for tests of traces.
+perfetto() {
+    local from=tests/perfetto
+    cmp -s "$from/requirements.txt" "$PERFETTO/requirements.txt" && return 0
+    echo "setup: fetching $(grep '^perfetto==' "$from/requirements.txt")"
+    rm -rf "$PERFETTO"
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps \
+        --only-binary :all: --target "$PERFETTO" -r "$from/requirements.txt" || fail "pip could not install perfetto"
+    cp "$from/requirements.txt" "$PERFETTO/requirements.txt"
+}
+
 vulkan() {
     local summary
     summary=$(vulkaninfo --summary 2>/dev/null) || fail "vulkaninfo --summary fails; run it to see why"
@@ -140,6 +152,7 @@ onnx_suite
 newest_suite
 topologies
 oracle
+perfetto
 case $(uname -m) in
     x86_64 | aarch64) nvrtc ;;
     *) echo "setup: no NVRTC for $(uname -m); CUDA kernels are not compiled in tests" ;;

@@ -7,6 +7,8 @@ bash scripts/setup.sh
 
 # setup.sh made sure of a Vulkan driver: tests of the wgpu backend must run, not skip.
 export KILN_REQUIRE_WGPU=1
+# It installed what reads traces, too.
+export KILN_REQUIRE_PERFETTO=1
 # NVRTC, too: CUDA kernels must compile. Tests that run them skip where there is no device.
 case $(uname -m) in
     x86_64 | aarch64) export KILN_REQUIRE_NVRTC=1 KILN_NVRTC=$PWD/.cache/nvrtc ;;

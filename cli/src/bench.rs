@@ -36,6 +36,8 @@ pub struct Times {
     pub enqueue: Vec<f64>,
     /// Moments of all counted runs, since the first one began.
     pub moments: Vec<Moments>,
+    /// Moment at which the first counted run began.
+    pub began: Option<Instant>,
     /// Time of all counted runs together.
     pub wall: f64,
 }
@@ -62,6 +64,7 @@ pub fn measure(
     }
     let warm = context.counters();
     let start = Instant::now();
+    times.began = Some(start);
     while times.latency.len() < limits.iterations.max(1) || start.elapsed() < limits.duration {
         let moments = once(context, limits.resident, start)?;
         times.enqueue.push(moments.enqueue_ns());
@@ -73,26 +76,39 @@ pub fn measure(
     Ok((times, warm))
 }
 
-/// Runs a second for all of `n` contexts that run at once, each in a thread.
+/// Runs `n` contexts at once, each in a thread, and returns the times of each.
 pub fn together(
     engine: &Engine,
     inputs: &[(String, Tensor)],
     limits: &Limits,
     n: usize,
-) -> Result<f64, RuntimeError> {
+) -> Result<Vec<Times>, RuntimeError> {
     let mut contexts = (0..n).map(|_| engine.create_context()).collect::<Result<Vec<_>, _>>()?;
     contexts.iter_mut().try_for_each(|c| c.set_profile(limits.profile))?;
     std::thread::scope(|s| {
         let start = |context| s.spawn(move || measure(context, inputs, limits, |_| {}));
         let running: Vec<_> = contexts.iter_mut().map(start).collect();
-        let mut rate = 0.0;
-        for thread in running {
+        let done = running.into_iter().map(|thread| {
             let done = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            let (times, _) = done?;
-            rate += times.latency.len() as f64 / (times.wall / 1e9);
-        }
-        Ok(rate)
+            done.map(|(times, _)| times)
+        });
+        done.collect()
     })
+}
+
+/// Runs a second of contexts that ran at once.
+pub fn rate(all: &[Times]) -> f64 {
+    all.iter().map(|t| t.latency.len() as f64 / (t.wall / 1e9)).sum()
+}
+
+/// Moments of contexts that ran at once, since the first of their runs began.
+pub fn moments(all: &[Times]) -> Vec<Moments> {
+    let first = all.iter().filter_map(|t| t.began).min();
+    let of = |(stream, t): (usize, &Times)| {
+        let late = first.zip(t.began).map_or(0.0, |(first, own)| (own - first).as_nanos() as f64);
+        t.moments.iter().map(|m| m.later(stream, late)).collect::<Vec<_>>()
+    };
+    all.iter().enumerate().flat_map(of).collect()
 }
 
 /// Time from the call of enqueue until the outputs are there.

@@ -22,6 +22,7 @@ mod session;
 mod signals;
 mod subject;
 mod terminal;
+mod trace;
 mod trtexec;
 
 use clap::{Parser, Subcommand};

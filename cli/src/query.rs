@@ -40,6 +40,19 @@ impl Moments {
         self.output[1] - self.output[0]
     }
 
+    /// The moments of a context of this number that began so many nanoseconds later.
+    pub fn later(&self, stream: usize, ns: f64) -> Moments {
+        let later = |part: [f64; 2]| part.map(|t| t + ns);
+        let Moments { input, enqueue, compute, output, .. } = *self;
+        Moments {
+            stream,
+            input: later(input),
+            enqueue: later(enqueue),
+            compute: later(compute),
+            output: later(output),
+        }
+    }
+
     /// The sum of the parts one after the other.
     pub fn latency_ns(&self) -> f64 {
         self.input_ns() + self.compute_ns() + self.output_ns()

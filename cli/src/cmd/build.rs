@@ -6,9 +6,10 @@ use crate::options::ModelOptions;
 use crate::print::{Printer, bytes, time};
 use crate::session::load_layers;
 use crate::subject::{self, session_for};
+use crate::trace;
 use clap::ValueEnum;
 use kiln::selection::TensorLayout;
-use kiln::{BuildReport, Built, Model, Plan, Verbosity};
+use kiln::{BuildReport, Built, Model, Monitor, Plan, Verbosity};
 use kiln_files::Content;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -38,6 +39,9 @@ pub struct Args {
     /// Print all layers with their kernels
     #[arg(long)]
     layers: bool,
+    /// Store a trace of the build's phases, passes and timed kernels, for the viewer of Perfetto
+    #[arg(long, value_name = "OUT.pftrace", value_parser = trace::path)]
+    trace: Option<PathBuf>,
     #[command(flatten)]
     model_options: ModelOptions,
 }
@@ -79,7 +83,12 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let network = Model::open(&args.model)?;
     model.io.apply(network.io_tensors(), &mut options.config)?;
     model.calibration.apply(&network, &mut options, &session.backends, out)?;
-    let Built { plan, report, record, .. } = subject::build(network, &options, &session, out)?;
+    let recorder = args.trace.as_ref().map(|_| trace::builds::Recorder::new());
+    options.config.monitor = recorder.clone().map(Monitor::new);
+    let Built { plan, report, record, times, .. } = subject::build(network, &options, &session, out)?;
+    if let (Some(path), Some(recorder)) = (&args.trace, &recorder) {
+        trace::builds::write(recorder, &report, &times, path)?;
+    }
     subject::tell(&report, out);
     plan.write_into(place)?;
     if let Some(path) = &model.tune.record_tactics {

@@ -29,7 +29,7 @@ const USAGE: u8 = 2;
 
 /// Runs the command with these words behind its name, and returns its exit code.
 pub fn run(words: &[String]) -> u8 {
-    let parsed = parse::parse(words).and_then(|given| Ok((Settings::of(&given)?, given)));
+    let parsed = parse::parse(words).and_then(|given| Ok((parse::settings(&given)?, given)));
     let verbose = parsed.as_ref().is_ok_and(|(s, _)| s.verbose);
     if let Some(text) = parsed.as_ref().ok().and_then(|(s, _)| help::asked(s)) {
         crate::print::Printer::new(false).line(text);

@@ -40,6 +40,14 @@ pub fn parse(words: &[String]) -> Result<Vec<Given>, String> {
     Ok(all)
 }
 
+/// The settings that flags make, checked together.
+pub fn settings(given: &[Given]) -> Result<Settings, String> {
+    let mut s = Settings::default();
+    given.iter().try_for_each(|g| g.apply(&mut s))?;
+    s.check()?;
+    Ok(s)
+}
+
 /// The refusal of an unknown flag, with the one that is most like it.
 fn unknown(name: &str) -> String {
     let near = flags::all().map(|f| f.name).min_by_key(|n| distance(n, name));

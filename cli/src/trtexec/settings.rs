@@ -1,7 +1,6 @@
 //! Settings of a run of `kiln trtexec`, as its flags put them together.
 
 use super::accuracy::Tolerance;
-use super::parse::Given;
 use super::values::{self, DebugForm, Source};
 use crate::failure::Failure;
 use crate::options::{ModelOptions, Named};
@@ -166,15 +165,11 @@ struct Options {
 }
 
 impl Settings {
-    /// The settings that flags make, checked together.
-    pub fn of(given: &[Given]) -> Result<Settings, String> {
-        let mut s = Settings::default();
-        given.iter().try_for_each(|g| g.apply(&mut s))?;
-        s.check()?;
-        Ok(s)
-    }
-
-    fn check(&self) -> Result<(), String> {
+    /// Refuses flags that do not go together.
+    ///
+    /// # Errors
+    /// A sentence on them.
+    pub fn check(&self) -> Result<(), String> {
         if self.help || self.version {
             return Ok(());
         }

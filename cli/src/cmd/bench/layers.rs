@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::print::{Printer, time};
 use kiln::{ExecutionContext, LayerCost, LayerTime};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 
 /// Runs in which `kiln bench` times layers.
 pub const PROFILED: usize = 10;
@@ -59,7 +60,7 @@ impl LayerStats {
 
 /// Times of the layers in a few further runs, and of all layers together in each. Empty where the device cannot tell.
 pub fn profile(context: &mut ExecutionContext, timed: usize) -> Result<(Vec<LayerStats>, Vec<f64>), Failure> {
-    let mut samples: Vec<(LayerTime, Vec<f64>)> = Vec::new();
+    let mut samples: Vec<(LayerTime, usize, Vec<f64>)> = Vec::new();
     let mut sums = Vec::new();
     // The first run is not timed on every backend: asking for times turns them on.
     for i in 0..=timed {
@@ -70,18 +71,22 @@ pub fn profile(context: &mut ExecutionContext, timed: usize) -> Result<(Vec<Laye
             continue;
         }
         sums.push(times.iter().filter(|t| !t.inside).map(|t| t.ns).sum());
+        // Layers may share a name, such as a pool and the reformat behind it: the second of a run is another one.
+        let mut seen: HashMap<(String, String), usize> = HashMap::new();
         for t in times {
+            let nth = seen.entry((t.name.clone(), t.tactic.clone())).or_default();
+            *nth += 1;
             // Layers of a branch run in some runs only.
-            match samples.iter_mut().find(|(s, _)| s.name == t.name && s.tactic == t.tactic) {
-                Some((s, ns)) => {
+            match samples.iter_mut().find(|(s, n, _)| n == nth && s.name == t.name && s.tactic == t.tactic) {
+                Some((s, _, ns)) => {
                     s.runs += t.runs;
                     ns.push(t.ns);
                 }
-                None => samples.push((t.clone(), vec![t.ns])),
+                None => samples.push((t.clone(), *nth, vec![t.ns])),
             }
         }
     }
-    let layer = |(t, ns): (LayerTime, Vec<f64>)| {
+    let layer = |(t, _, ns): (LayerTime, usize, Vec<f64>)| {
         let LayerTime { name, tactic, runs, inside, cost, .. } = t;
         let runs = runs as f64 / timed as f64;
         Some(LayerStats { name, tactic, runs, inside, samples: ns.len(), stats: Stats::of(&ns)?, cost })

@@ -5,7 +5,7 @@ mod several;
 
 use self::layers::{Ceilings, PROFILED, ceilings, layer_json, print_layers, profile};
 use crate::arrays;
-use crate::bench::{Limits, Stats, Times, measure, together};
+use crate::bench::{Limits, Stats, Times, measure, moments, rate, together};
 use crate::cmd::build::report_json;
 use crate::cmd::host::{host_json, print_host};
 use crate::failure::Failure;
@@ -13,8 +13,10 @@ use crate::given::InputOptions;
 use crate::options::{LimitOptions, ModelOptions};
 use crate::print::{Printer, dims, time};
 use crate::progress::Bar;
+use crate::query::Moments;
 use crate::subject::{self, Subject};
-use kiln::RunCounters;
+use crate::trace;
+use kiln::{ExecutionContext, RunCounters};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -55,6 +57,9 @@ pub struct Args {
     /// extension
     #[arg(long, value_name = "OUT.npz")]
     save_outputs: Option<PathBuf>,
+    /// Store a trace of the runs, and of a few with each layer, for the viewer of Perfetto; {} as for --save-outputs
+    #[arg(long, value_name = "OUT.pftrace", value_parser = trace::path)]
+    trace: Option<PathBuf>,
     #[command(flatten)]
     inputs: InputOptions,
     #[command(flatten)]
@@ -116,7 +121,12 @@ fn measured(args: &Args, path: &Path, out: &Printer) -> Result<(Value, Subject),
     let (layers, device) = profile(&mut context, PROFILED)?;
     let runs = times.latency.len();
     let throughput = runs as f64 / (times.wall / 1e9);
-    let together = args.contexts.map(|n| together(&s.engine, &s.inputs, &limits, n.into())).transpose()?;
+    let all = args.contexts.map(|n| together(&s.engine, &s.inputs, &limits, n.into())).transpose()?;
+    let together = all.as_deref().map(rate);
+    if let Some(pattern) = &args.trace {
+        let plain = all.as_deref().map_or_else(|| times.moments.clone(), moments);
+        traced(&s, &mut context, &plain, &beside(pattern, path), out)?;
+    }
     let rows = [
         ("latency", Stats::of(&times.latency)),
         ("without transfers (device)", alone),
@@ -164,6 +174,30 @@ fn measured(args: &Args, path: &Path, out: &Printer) -> Result<(Value, Subject),
     }
     drop(context);
     Ok((value, s))
+}
+
+/// Stores a trace of these runs, and of a few more in which layers are timed.
+fn traced(
+    s: &Subject,
+    context: &mut ExecutionContext,
+    plain: &[Moments],
+    path: &Path,
+    out: &Printer,
+) -> Result<(), Failure> {
+    let after = plain.iter().map(|m| m.output[1]).fold(0.0, f64::max);
+    let timed = trace::runs::timed(context, after)?;
+    let table = context.inspector()?;
+    let runs = trace::runs::Runs {
+        engine: &s.engine.name(),
+        backend: s.engine.backend(),
+        plain,
+        timed: &timed,
+        layers: &table.layers,
+        memory: s.engine.context_memory(),
+    };
+    trace::runs::write(&runs, path)?.iter().for_each(|n| out.note(n));
+    out.line(format!("wrote {}", path.display()));
+    Ok(())
 }
 
 fn print(s: &Subject, times: &Times, throughput: f64, rows: &[(&str, Option<Stats>)], out: &Printer) {
