@@ -29,9 +29,9 @@
  * `context_time_runs` and `context_set_stream`, 1.3 `context_bind`, 1.4
  * `context_set_consumed_event`, `context_wait` and `context_address`, 1.5 `context_host_steps`, 1.6
  * `context_stop`, 1.7 `backend_supports`. 1.8 added the interfaces "kiln.layer/1" and "kiln.host.layers/1",
- * 1.9 native forms of layers.
+ * 1.9 native forms of layers, 1.10 `executable_context_without_memory` and `context_set_memory`.
  */
-#define KILN_ABI_MINOR 9
+#define KILN_ABI_MINOR 10
 
 /**
  * Nobody can stop the run.
@@ -845,6 +845,22 @@ typedef struct kiln_backend_v1 {
                                 const struct kiln_payload *region,
                                 struct kiln_bytes target,
                                 struct kiln_error *err);
+    /**
+     * Optional, since 1.10: absent means `KILN_UNSUPPORTED`. Makes a context without an arena: `context_set_memory` supplies one
+     * before its first run. `[any-thread]`
+     */
+    int32_t (*executable_context_without_memory)(struct kiln_executable *executable,
+                                                 struct kiln_context **out,
+                                                 struct kiln_error *err);
+    /**
+     * Optional, since 1.10: absent means `KILN_UNSUPPORTED`. Stores activations of further runs in `bytes` bytes of the caller's device
+     * memory, which stays valid until other memory is set. Null: the context cannot run until it has other memory. For contexts that
+     * were made without an arena. `[serial-per-object]`
+     */
+    int32_t (*context_set_memory)(struct kiln_context *context,
+                                  void *address,
+                                  uint64_t bytes,
+                                  struct kiln_error *err);
 } kiln_backend_v1;
 
 /**

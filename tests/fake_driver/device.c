@@ -27,28 +27,40 @@ int cuGetErrorString(int code, const char **out) {
     return OK;
 }
 
+static int known(int device) {
+    return device >= 0 && device < device_count ? OK : INVALID_DEVICE;
+}
+
 int cuDeviceGetCount(int *count) {
     QUERY
-    *count = 1;
+    *count = (int)device_count;
     return leave(OK);
 }
 
 int cuDeviceGet(int *device, int ordinal) {
     QUERY
     *device = ordinal;
-    return leave(ordinal == 0 ? OK : INVALID_DEVICE);
+    return leave(known(ordinal));
+}
+
+/* Equal devices that differ in the last byte. */
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device) {
+    QUERY
+    for (int i = 0; i < 16; i++) uuid[i] = (unsigned char)(0xa0 + i);
+    uuid[15] = (unsigned char)device;
+    return leave(known(device));
 }
 
 int cuDeviceGetName(char *to, int room, int device) {
     QUERY
     snprintf(to, (size_t)room, "Fake GPU");
-    return leave(device == 0 ? OK : INVALID_DEVICE);
+    return leave(known(device));
 }
 
 int cuDeviceTotalMem_v2(size_t *bytes, int device) {
     QUERY
     *bytes = (size_t)8 << 30;
-    return leave(device == 0 ? OK : INVALID_DEVICE);
+    return leave(known(device));
 }
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
@@ -67,12 +79,13 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
         case 115: *value = has_pools; break;
         default: *value = 0;
     }
-    return leave(device == 0 ? OK : INVALID_DEVICE);
+    return leave(known(device));
 }
 
 int cuDevicePrimaryCtxRetain(void **out, int device) {
     QUERY
-    if (device) return leave(INVALID_DEVICE);
+    if (known(device) != OK) return leave(INVALID_DEVICE);
+    last_retained = device;
     if (retained++ == 0) primary = add(PRIMARY);
     *out = primary;
     return leave(OK);

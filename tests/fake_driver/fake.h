@@ -78,7 +78,7 @@ extern object *all;
 extern object *primary;
 extern int retained, sticky, hang, paused;
 extern long delay, driver_version, memory_limit;
-extern int has_pools;
+extern int has_pools, device_count, last_retained;
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int enter(const char *call, int needs_context);
 int leave(int code);

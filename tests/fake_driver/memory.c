@@ -86,7 +86,7 @@ int cuMemFree_v2(uint64_t at) {
 int cuMemPoolCreate(void **out, const void *props) {
     CALL
     const int *p = props;
-    if (p[0] != 1 || p[1] != 0 || p[2] != 1 || p[3] != 0) complain("%s: other properties; ", __func__);
+    if (p[0] != 1 || p[1] != 0 || p[2] != 1 || p[3] != last_retained) complain("%s: other properties; ", __func__);
     *out = add(POOL);
     return leave(OK);
 }

@@ -11,7 +11,7 @@ static const char *const names[KINDS] = {"primary context", "stream",           
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 object *all, *primary;
-int retained, sticky, hang, paused, has_pools = 1;
+int retained, sticky, hang, paused, has_pools = 1, device_count = 1, last_retained = -1;
 long delay, driver_version = 12080, memory_limit = 8L << 30;
 static object *dead;
 static long calls, fail_at = -1, hang_at = -1;
@@ -109,10 +109,16 @@ void fake_start(long n, int code) {
     pthread_mutex_unlock(&lock);
 }
 
+/* The device whose primary context was retained last. */
+long fake_device(void) {
+    return last_retained;
+}
+
 void fake_set(const char *what, long to) {
     pthread_mutex_lock(&lock);
     if (!strcmp(what, "paused")) paused = (int)to;
     if (!strcmp(what, "pools")) has_pools = (int)to;
+    if (!strcmp(what, "devices")) device_count = (int)to;
     if (!strcmp(what, "hang_at")) hang_at = to;
     if (!strcmp(what, "delay")) delay = to;
     if (!strcmp(what, "version")) driver_version = to;

@@ -55,6 +55,8 @@ impl Cpu {
             features: vec![HOST_IS_DEVICE.into(), ORACLE_IS_FALLBACK.into()],
             numbers,
             memory: MemoryRules { alignment: 64, max_binding: u64::MAX, in_place: true, total: 0 },
+            uuid: String::new(),
+            traits: std::collections::BTreeMap::new(),
         }
     }
 }

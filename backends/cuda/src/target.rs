@@ -84,6 +84,8 @@ impl Numbers {
                 in_place: true,
                 total: self.memory << 20,
             },
+            uuid: String::new(),
+            traits: BTreeMap::new(),
         }
     }
 }
@@ -126,7 +128,16 @@ pub fn found() -> Result<Vec<(usize, Target)>, BackendError> {
                 shared: a(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? >> 10,
                 l2: a(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)? >> 10,
             };
-            Ok(numbers.target(format!("CUDA {}.{}", version / 1000, version % 1000 / 10)))
+            let traits = BTreeMap::from([
+                (
+                    "shared_memory_per_sm".to_owned(),
+                    a(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
+                ),
+                ("texture_alignment".to_owned(), a(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT)?),
+                ("integrated".to_owned(), a(CU_DEVICE_ATTRIBUTE_INTEGRATED)?),
+            ]);
+            let target = numbers.target(format!("CUDA {}.{}", version / 1000, version % 1000 / 10));
+            Ok(Target { uuid: d.uuid()?, traits, ..target })
         };
         let t = one()?;
         if capability(&t.arch) >= 80 {
@@ -144,7 +155,7 @@ pub fn found() -> Result<Vec<(usize, Target)>, BackendError> {
 pub fn permits(device: &Target, target: &Target) -> bool {
     let fewer = Target { features: target.features.clone(), ..device.clone() };
     let has = |f: &String| device.has(f) || LIBRARIES.iter().any(|n| *f == source_feature(n));
-    target.features.iter().all(has) && fewer.fingerprint() == target.fingerprint()
+    target.features.iter().all(has) && target.is_device(&fewer)
 }
 
 /// Opens the device here that a target describes, with its own target.
@@ -208,6 +219,11 @@ mod tests {
         assert!(permits(&device, &fewer) && permits(&device, &device));
         assert!(!permits(&fewer, &device));
         assert!(!permits(&known("h100").unwrap(), &fewer));
+        let (one, other) = (
+            || Target { uuid: "GPU-1".into(), ..device.clone() },
+            Target { uuid: "GPU-2".into(), ..device.clone() },
+        );
+        assert!(permits(&one(), &one()) && permits(&one(), &fewer) && !permits(&one(), &other));
     }
 
     #[test]

@@ -47,8 +47,17 @@ struct Copied<D: Executor> {
 
 impl<D: Executor> GpuContext<D> {
     /// A context that puts its work into this queue.
-    pub fn new(loaded: &Arc<Loaded<D>>, mut queue: D::Queue) -> Result<GpuContext<D>, BackendError> {
-        let run = Run::new(loaded, &mut queue, false)?;
+    pub fn new(loaded: &Arc<Loaded<D>>, queue: D::Queue) -> Result<GpuContext<D>, BackendError> {
+        GpuContext::with_arena(loaded, queue, true)
+    }
+
+    /// A context with an arena of its own, or one for which the caller sets memory.
+    pub fn with_arena(
+        loaded: &Arc<Loaded<D>>,
+        mut queue: D::Queue,
+        own: bool,
+    ) -> Result<GpuContext<D>, BackendError> {
+        let run = Run::new(loaded, &mut queue, false, own)?;
         Ok(GpuContext {
             queue,
             run,

@@ -74,9 +74,43 @@ fn holding<R: Range>(range: &R, what: impl FnOnce() -> String, bytes: u64) -> Re
     Ok(range.part(0, bytes))
 }
 
+/// Memory of the values that have a planned place.
+enum Arena<D: Device> {
+    /// A buffer of the run's own; none where no value has a planned place.
+    Own(Option<D::Buffer>),
+    /// Memory of the caller's, once it is set.
+    Outside(Option<D::Range>),
+}
+
+impl<D: Device> Arena<D> {
+    /// Its length, if there is any memory.
+    fn bytes(&self) -> Option<u64> {
+        match self {
+            Arena::Own(buffer) => buffer.as_ref().map(Buffer::bytes),
+            Arena::Outside(range) => range.as_ref().map(Range::bytes),
+        }
+    }
+
+    /// A part of it.
+    fn range(&self, offset: u64, bytes: u64) -> Option<D::Range> {
+        match self {
+            Arena::Own(buffer) => buffer.as_ref().map(|b| b.range(offset, bytes)),
+            Arena::Outside(range) => range.as_ref().map(|r| r.part(offset, bytes)),
+        }
+    }
+}
+
+/// The error of a run whose context was given no arena.
+fn no_memory(program: &Program) -> BackendError {
+    BackendError::InvalidArgument(format!(
+        "the context was created without memory and none is set; set {} bytes before it runs",
+        program.memory.arena
+    ))
+}
+
 /// The buffers of one run. All grow and never shrink.
 pub struct Memory<D: Device> {
-    arena: Option<D::Buffer>,
+    arena: Arena<D>,
     inputs: Vec<Option<D::Buffer>>,
     own: HashMap<ValueId, D::Buffer>,
     scratch: Option<D::Buffer>,
@@ -95,13 +129,19 @@ pub struct Memory<D: Device> {
 }
 
 impl<D: Device> Memory<D> {
-    /// The arena of a program, and records for its steps where kernels check indices.
-    pub fn new(queue: &mut D::Queue, program: &Program, records: bool) -> Result<Memory<D>, BackendError> {
+    /// The arena of a program unless it is the caller's, and records for its steps where kernels check indices.
+    pub fn new(
+        queue: &mut D::Queue,
+        program: &Program,
+        records: bool,
+        own_arena: bool,
+    ) -> Result<Memory<D>, BackendError> {
         let mut inputs = Vec::new();
         inputs.resize_with(program.graph.inputs.len(), || None);
         let arena = match program.memory.arena {
-            0 => None,
-            bytes => Some(queue.allocate("the arena", bytes.saturating_add(D::ARENA_TAIL))?),
+            _ if !own_arena => Arena::Outside(None),
+            0 => Arena::Own(None),
+            bytes => Arena::Own(Some(queue.allocate("the arena", bytes.saturating_add(D::ARENA_TAIL))?)),
         };
         let mut memory = Memory {
             arena,
@@ -220,15 +260,16 @@ impl<D: Device> Memory<D> {
         let planned = program.memory.places.get(v.0 as usize).filter(|_| !self.separate);
         match (planned, &self.arena) {
             (Some(&Place::Input(i)), _) => return self.input(queue, i as usize, bytes),
-            (Some(&Place::Arena { offset, size }), Some(arena)) => {
-                let end = offset.checked_add(size).filter(|end| *end <= arena.bytes());
+            (Some(&Place::Arena { offset, size }), arena @ (Arena::Own(Some(_)) | Arena::Outside(_))) => {
+                let room = arena.bytes().ok_or_else(|| no_memory(program))?;
+                let end = offset.checked_add(size).filter(|end| *end <= room);
                 if bytes > size || end.is_none() {
                     return Err(BackendError::InvalidArgument(format!(
                         "\"{}\" has {bytes} bytes, {size} were planned; the shapes are outside the profile",
                         name()
                     )));
                 }
-                return Ok(arena.range(offset, bytes));
+                return arena.range(offset, bytes).ok_or_else(|| no_memory(program));
             }
             _ => {}
         }
@@ -241,7 +282,43 @@ impl<D: Device> Memory<D> {
 
     /// The run's own buffers whose contents count only within a run.
     fn temporary(&self) -> impl Iterator<Item = &D::Buffer> {
-        self.arena.iter().chain(self.own.values()).chain(&self.scratch)
+        let arena = match &self.arena {
+            Arena::Own(buffer) => buffer.as_ref(),
+            Arena::Outside(_) => None,
+        };
+        arena.into_iter().chain(self.own.values()).chain(&self.scratch)
+    }
+
+    /// Whether the arena is the run's own.
+    pub fn owns_arena(&self) -> bool {
+        matches!(self.arena, Arena::Own(_))
+    }
+
+    /// Takes the arena of another run, if it is the caller's.
+    pub fn share_arena(&mut self, other: &Memory<D>) {
+        if let Arena::Outside(range) = &other.arena {
+            self.arena = Arena::Outside(range.clone());
+        }
+    }
+
+    /// Sets memory of the caller's as the arena; none takes it away.
+    pub fn set_arena(&mut self, program: &Program, range: Option<D::Range>) -> Result<(), BackendError> {
+        let wanted = program.memory.arena;
+        if let Some(r) = range.as_ref().filter(|r| r.bytes() < wanted) {
+            return Err(BackendError::InvalidArgument(format!(
+                "the memory of the context has {} bytes, the engine wants {wanted}; set more",
+                r.bytes()
+            )));
+        }
+        match &mut self.arena {
+            Arena::Own(_) => Err(BackendError::Unsupported(
+                "the context has memory of its own; create one without memory to set it".into(),
+            )),
+            Arena::Outside(memory) => {
+                *memory = range;
+                Ok(())
+            }
+        }
     }
 
     /// Forgets bound memory that is part of the run's own buffers: they go.

@@ -167,8 +167,13 @@ pub struct Body<D: Executor> {
 pub type Records<D> = Vec<(Arc<Loaded<D>>, (<D as Device>::Range, usize))>;
 
 impl<D: Executor> Run<D> {
-    /// A run of a program, and of the bodies in it.
-    pub fn new(loaded: &Arc<Loaded<D>>, queue: &mut D::Queue, nested: bool) -> Result<Run<D>, BackendError> {
+    /// A run of a program, and of the bodies in it. The arena of the program is the run's own, or the caller's.
+    pub fn new(
+        loaded: &Arc<Loaded<D>>,
+        queue: &mut D::Queue,
+        nested: bool,
+        own_arena: bool,
+    ) -> Result<Run<D>, BackendError> {
         let checks = loaded.steps.iter().any(|s| !s.checks.is_empty());
         let mut bodies = Vec::with_capacity(loaded.bodies.len());
         for b in &loaded.bodies {
@@ -176,7 +181,7 @@ impl<D: Executor> Run<D> {
         }
         Ok(Run {
             loaded: loaded.clone(),
-            memory: Memory::new(queue, &loaded.program, checks)?,
+            memory: Memory::new(queue, &loaded.program, checks, own_arena)?,
             bodies,
             launches: Kept::new(if nested { PREPARED_BODIES } else { D::PREPARED }),
             open: Open::default(),
@@ -597,7 +602,7 @@ impl<D: Executor> Bodies<D> {
     fn new(bodies: &[Arc<Loaded<D>>], queue: &mut D::Queue) -> Result<Bodies<D>, BackendError> {
         let mut list = Vec::with_capacity(bodies.len());
         for loaded in bodies {
-            list.push(Body { run: Run::new(loaded, queue, true)?, shapes: None, times: Vec::new() });
+            list.push(Body { run: Run::new(loaded, queue, true, true)?, shapes: None, times: Vec::new() });
         }
         Ok(Bodies { list, pool: Pool::default(), host_syncs: 0, state: D::FlowState::default() })
     }

@@ -28,6 +28,8 @@ impl Reference {
             features: vec![HOST_IS_DEVICE.into()],
             numbers: BTreeMap::new(),
             memory: MemoryRules { alignment: 64, max_binding: u64::MAX, in_place: true, total: 0 },
+            uuid: String::new(),
+            traits: BTreeMap::new(),
         }
     }
 }

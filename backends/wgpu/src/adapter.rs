@@ -136,5 +136,11 @@ fn target(a: &wgpu::Adapter) -> Target {
             in_place: true,
             total: 0,
         },
+        uuid: info.device_pci_bus_id,
+        traits: match info.device_type {
+            wgpu::DeviceType::DiscreteGpu => BTreeMap::from([("integrated".to_owned(), 0)]),
+            wgpu::DeviceType::IntegratedGpu => BTreeMap::from([("integrated".to_owned(), 1)]),
+            _ => BTreeMap::new(),
+        },
     }
 }

@@ -104,7 +104,7 @@ impl Backend for Wgpu {
     }
 
     fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
-        let found = probe()?.into_iter().find(|(_, t)| t.fingerprint() == target.fingerprint());
+        let found = probe()?.into_iter().find(|(_, t)| target.is_device(t));
         let (adapter, own) = found.ok_or_else(|| {
             BackendError::Incompatible(format!(
                 "no adapter here is the target {} ({})",

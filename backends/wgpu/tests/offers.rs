@@ -26,6 +26,8 @@ fn target(features: &[&str], buffers: u64) -> Target {
             ("storage_buffers".into(), buffers),
         ]),
         memory: MemoryRules { alignment: 256, max_binding: 128 << 20, in_place: true, total: 0 },
+        uuid: String::new(),
+        traits: std::collections::BTreeMap::new(),
     }
 }
 

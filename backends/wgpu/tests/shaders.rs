@@ -19,6 +19,8 @@ fn target(features: &[&str]) -> Target {
             ("storage_buffers".into(), 32),
         ]),
         memory: MemoryRules { alignment: 256, max_binding: 128 << 20, in_place: true, total: 0 },
+        uuid: String::new(),
+        traits: BTreeMap::new(),
     }
 }
 

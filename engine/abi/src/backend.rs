@@ -308,6 +308,27 @@ pub struct kiln_backend_v1 {
             err: *mut kiln_error,
         ) -> i32,
     >,
+
+    /// Optional, since 1.10: absent means `KILN_UNSUPPORTED`. Makes a context without an arena: `context_set_memory` supplies one
+    /// before its first run. `[any-thread]`
+    pub executable_context_without_memory: Option<
+        unsafe extern "C" fn(
+            executable: *mut kiln_executable,
+            out: *mut *mut kiln_context,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
+    /// Optional, since 1.10: absent means `KILN_UNSUPPORTED`. Stores activations of further runs in `bytes` bytes of the caller's device
+    /// memory, which stays valid until other memory is set. Null: the context cannot run until it has other memory. For contexts that
+    /// were made without an arena. `[serial-per-object]`
+    pub context_set_memory: Option<
+        unsafe extern "C" fn(
+            context: *mut kiln_context,
+            address: *mut core::ffi::c_void,
+            bytes: u64,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
 }
 
 /// Nobody can stop the run.

@@ -66,6 +66,14 @@ pub trait Device: Send + Sync {
 pub trait Executable: Send + Sync {
     /// A context with an arena of its own.
     fn context(&self) -> Result<Box<dyn Context>, BackendError>;
+
+    /// A context without an arena: [`NativeContext::set_memory`] supplies one before the first run. Arenas of bodies of control flow
+    /// are still the context's own. By default refused.
+    fn context_without_memory(&self) -> Result<Box<dyn Context>, BackendError> {
+        Err(BackendError::Unsupported(
+            "contexts of this backend have memory of their own; create one with memory".into(),
+        ))
+    }
 }
 
 /// One run in flight at a time.

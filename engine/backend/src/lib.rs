@@ -45,4 +45,4 @@ pub use region::{Region, ShapeRange, is_shape_data};
 pub use resolve::Shapes;
 pub use stores::Stores;
 pub use tactic::Tactic;
-pub use target::{MemoryRules, SPARSE_WEIGHTS, Target, offer_feature, source_feature};
+pub use target::{DeviceChoice, MemoryRules, SPARSE_WEIGHTS, Target, offer_feature, source_feature};

@@ -43,6 +43,15 @@ pub trait NativeContext {
     /// context is dropped.
     unsafe fn set_consumed_event(&mut self, event: *mut c_void) -> Result<(), BackendError>;
 
+    /// Stores activations of further runs in `bytes` bytes of the caller's device memory, in place of an arena of the context's own.
+    /// Null takes the memory away: the context cannot run until it has other memory. `Unsupported` for a context that was made with
+    /// an arena, and where there are no such contexts.
+    ///
+    /// # Safety
+    /// The address is a device address of the backend's kind with `bytes` bytes, or null. The memory stays valid until other memory is
+    /// set or the context is dropped, and nothing else uses it while a run is in flight.
+    unsafe fn set_memory(&mut self, address: *mut c_void, bytes: u64) -> Result<(), BackendError>;
+
     /// The device address of an input or output of the last run, and its size in bytes. The memory is the context's own unless
     /// the caller bound other memory; [`NativeContext::bind`] accepts both.
     fn address(&mut self, port: Bound) -> Result<(*mut c_void, u64), BackendError>;

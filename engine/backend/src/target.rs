@@ -3,6 +3,7 @@
 use crate::field;
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Not;
 
 /// A serializable description of one device and of the backend that drives it. Tactics and compilation need a target
@@ -34,6 +35,71 @@ pub struct Target {
     /// Rules of the memory planner.
     #[n(7)]
     pub memory: MemoryRules,
+    /// Identity of the device among equal ones: the UUID of CUDA, the PCI address of other GPUs; empty where there is none. Not part
+    /// of the fingerprint, and not stored in plans.
+    #[cbor(n(8), skip_if = "String::is_empty")]
+    pub uuid: String,
+    /// Numbers that choose no kernel: "shared_memory_per_sm", "texture_alignment", "integrated" (1 or 0). Not part of the
+    /// fingerprint; a difference from the device of the build is a warning.
+    #[cbor(n(9), skip_if = "BTreeMap::is_empty")]
+    pub traits: BTreeMap<String, u64>,
+}
+
+/// A device of a backend: by its position, best first, or by its UUID. Text is a UUID (or the first characters of one) unless it
+/// is a number.
+///
+/// ```
+/// use kiln_backend::DeviceChoice;
+/// assert_eq!(DeviceChoice::from("1"), DeviceChoice::from(1));
+/// assert_eq!(DeviceChoice::from("GPU-6f1b").to_string(), "GPU-6f1b");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// Position in the list of the backend's devices.
+    Ordinal(usize),
+    /// First characters of the UUID, enough to name one device.
+    Uuid(String),
+}
+
+impl Default for DeviceChoice {
+    fn default() -> DeviceChoice {
+        DeviceChoice::Ordinal(0)
+    }
+}
+
+impl From<usize> for DeviceChoice {
+    fn from(ordinal: usize) -> DeviceChoice {
+        DeviceChoice::Ordinal(ordinal)
+    }
+}
+
+impl From<&str> for DeviceChoice {
+    fn from(text: &str) -> DeviceChoice {
+        text.parse().map_or_else(|_| DeviceChoice::Uuid(text.to_owned()), DeviceChoice::Ordinal)
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceChoice::Ordinal(n) => write!(f, "{n}"),
+            DeviceChoice::Uuid(text) => f.write_str(text),
+        }
+    }
+}
+
+impl DeviceChoice {
+    /// The position of the device that it names among these; `None` if there is none, or a UUID names several.
+    pub fn find(&self, devices: &[Target]) -> Option<usize> {
+        match self {
+            DeviceChoice::Ordinal(n) => (*n < devices.len()).then_some(*n),
+            DeviceChoice::Uuid(text) => {
+                let named = |t: &Target| !text.is_empty() && t.uuid.starts_with(text.as_str());
+                let mut found = devices.iter().enumerate().filter(|(_, t)| named(t)).map(|(i, _)| i);
+                found.next().filter(|_| found.next().is_none())
+            }
+        }
+    }
 }
 
 /// The feature of a target whose backend multiplies by packed 2:4 sparse weights faster than by dense ones. Builds leave it out
@@ -91,8 +157,53 @@ impl Target {
         h.finalize().to_hex()[..32].to_owned()
     }
 
+    /// The target without the identity of one device, as plans store it.
+    pub fn of_any_device(self) -> Target {
+        Target { uuid: String::new(), ..self }
+    }
+
+    /// Whether a device is the one that this target describes: an equal one, or the very one if the target names it.
+    pub fn is_device(&self, device: &Target) -> bool {
+        self.fingerprint() == device.fingerprint() && (self.uuid.is_empty() || self.uuid == device.uuid)
+    }
+
     /// Whether the target has this feature.
     pub fn has(&self, feature: &str) -> bool {
         self.features.iter().any(|f| f == feature)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+    use super::*;
+
+    fn device(uuid: &str) -> Target {
+        Target {
+            backend: "test".into(),
+            version: "1".into(),
+            arch: "a".into(),
+            device: "d".into(),
+            driver: String::new(),
+            features: Vec::new(),
+            numbers: BTreeMap::new(),
+            memory: MemoryRules { alignment: 16, max_binding: 1 << 20, in_place: true, total: 0 },
+            uuid: uuid.into(),
+            traits: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn equal_devices_are_told_apart_by_their_uuid() {
+        let both = [device("GPU-aa11"), device("GPU-aa22")];
+        assert_eq!(both[0].fingerprint(), both[1].fingerprint());
+        let find = |text: &str| DeviceChoice::from(text).find(&both);
+        assert_eq!((find("1"), find("2"), find("GPU-aa2"), find("GPU-aa")), (Some(1), None, Some(1), None));
+        assert_eq!((find(""), find("GPU-b"), DeviceChoice::default().find(&both)), (None, None, Some(0)));
+        let any = both[0].clone().of_any_device();
+        assert!(any.is_device(&both[0]) && any.is_device(&both[1]));
+        assert!(both[1].is_device(&both[1]) && !both[1].is_device(&both[0]));
+        let bytes = minicbor::to_vec(&both[1]).unwrap();
+        assert_eq!(minicbor::decode::<Target>(&bytes).unwrap(), both[1]);
     }
 }

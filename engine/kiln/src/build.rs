@@ -1,7 +1,7 @@
 //! Builds of networks to plans.
 
 use crate::{Error, ShapeRequest, best};
-use kiln_backend::{Backend, Target};
+use kiln_backend::{Backend, DeviceChoice, Target};
 use kiln_builder::TacticRecord;
 use kiln_builder::cache::{CacheStore, TimingCache};
 use kiln_builder::passes::PassReport;
@@ -26,8 +26,8 @@ pub struct BuildOptions {
     pub backend: Option<String>,
     /// The backend that takes over the whole network if the first refuses a layer.
     pub fallback: Option<String>,
-    /// Number of the backend's device, best first.
-    pub device: usize,
+    /// The backend's device; `None` takes the best one.
+    pub device: Option<DeviceChoice>,
     /// Target to build for instead of a device of this machine, such as that of another plan. Timing needs the device here.
     pub target: Option<Target>,
     /// Settings of the builder. Its profiles, if there are any, go before `shapes`.
@@ -163,7 +163,7 @@ fn build_on(
         Some(t) => {
             return Err(Error::OtherTarget { backend: name.to_owned(), found: t.backend.clone() });
         }
-        None => pick(backend.as_ref(), options.device)?,
+        None => pick(backend.as_ref(), options.device.clone().unwrap_or_default())?,
     };
     let mut config = options.config.clone();
     let mut assumed = Vec::new();
@@ -220,12 +220,13 @@ fn build_on(
     Ok(Built { plan, report, times, record })
 }
 
-fn pick(backend: &dyn Backend, device: usize) -> Result<Target, Error> {
+fn pick(backend: &dyn Backend, device: DeviceChoice) -> Result<Target, Error> {
     let name = || backend.name().to_owned();
-    let targets = backend.targets().map_err(|source| Error::Devices { backend: name(), source })?;
-    let count = targets.len();
-    let found = targets.into_iter().nth(device);
-    found.ok_or_else(|| Error::NoDevice { backend: name(), wanted: device, count })
+    let mut targets = backend.targets().map_err(|source| Error::Devices { backend: name(), source })?;
+    match device.find(&targets) {
+        Some(at) => Ok(targets.swap_remove(at)),
+        None => Err(Error::NoDevice { backend: name(), wanted: device, count: targets.len() }),
+    }
 }
 
 /// Runs the builder with the timing cache of the options. Times are in the file as soon as they are taken, whatever

@@ -21,12 +21,6 @@ impl EngineBuilder {
         self
     }
 
-    /// Takes this device of the backend, counted from 0, best first.
-    pub fn device(mut self, ordinal: usize) -> Self {
-        self.options.device = ordinal;
-        self
-    }
-
     /// Builds for this target, which need not be here if nothing is timed: of another plan's header, say.
     pub fn target(mut self, target: Target) -> Self {
         self.options.target = Some(target);
@@ -236,7 +230,6 @@ impl EngineBuilder {
         let o = &self.options;
         let set = [
             (o.fallback.is_some(), "fallback"),
-            (o.device != 0, "device"),
             (o.target.is_some(), "target"),
             (!o.shapes.is_empty(), "shapes"),
             (!o.profiles.is_empty(), "profile"),

@@ -5,6 +5,7 @@ use crate::backends::layers;
 use crate::build::{BuildOptions as Options, BuildReport, Built};
 use crate::model::{Content, Model};
 use crate::{DiscoverOptions, Error, backends};
+use kiln_backend::DeviceChoice;
 use kiln_ir::{ErrorRecorder, Tensor, describe};
 use kiln_plan::{Plan, PlanHeader};
 use kiln_runtime::{Backends, Outputs};
@@ -17,6 +18,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     backend: Option<String>,
+    device: Option<DeviceChoice>,
 }
 
 /// A network on a device, ready to run. Dereferences to [`kiln_runtime::Engine`], which makes contexts and describes inputs,
@@ -127,6 +129,21 @@ impl EngineBuilder {
         self
     }
 
+    /// Builds for, and runs on, this device of the backend: its number, counted from 0, best first, or its UUID
+    /// ([`Target::uuid`](crate::Target::uuid)). By default a build takes the best device, and a plan the first one that it runs on.
+    ///
+    /// ```
+    /// # let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/digits/lenet_a.onnx");
+    /// use kiln::Engine;
+    ///
+    /// assert!(Engine::builder().backend("cpu").device(0).build(model).is_ok());
+    /// assert!(Engine::builder().backend("cpu").device("GPU-6f1b3c2a").build(model).is_err());
+    /// ```
+    pub fn device(mut self, device: impl Into<DeviceChoice>) -> Self {
+        self.options.device = Some(device.into());
+        self
+    }
+
     /// Looks for plug-ins there, by this policy.
     pub fn plugins(mut self, options: DiscoverOptions) -> Self {
         self.plugins = options;
@@ -189,7 +206,10 @@ impl EngineBuilder {
             #[cfg(feature = "build")]
             Content::Graph(_) => {
                 let Built { plan, report, .. } = self.build_network(model, &backends, &mut |_, _, _| true)?;
-                Ok(Engine { report: Some(Box::new(report)), ..load(plan, &backends)? })
+                Ok(Engine {
+                    report: Some(Box::new(report)),
+                    ..load(plan, &backends, self.options.device.as_ref())?
+                })
             }
             Content::PlanFile(path, _) => self.load(Plan::open(&path)?, &backends),
             Content::Plan(plan) => self.load(*plan, &backends),
@@ -201,7 +221,7 @@ impl EngineBuilder {
         if self.plugins.embedded {
             kiln_runtime::plugin::load_embedded(&plan, &self.plugins.policy)?;
         }
-        load(plan, backends)
+        load(plan, backends, self.options.device.as_ref())
     }
 
     /// Registers plug-in layers, which a model may name.
@@ -232,9 +252,12 @@ impl EngineBuilder {
     }
 }
 
-fn load(plan: Plan, backends: &Backends) -> Result<Engine, Error> {
+fn load(plan: Plan, backends: &Backends, device: Option<&DeviceChoice>) -> Result<Engine, Error> {
     let backend = backends.get(&plan.header.target.backend)?;
-    let inner = kiln_runtime::Engine::from_plan(plan, backend)?;
+    let inner = match device {
+        Some(device) => kiln_runtime::Engine::from_plan_on(plan, backend, device)?,
+        None => kiln_runtime::Engine::from_plan(plan, backend)?,
+    };
     Ok(Engine {
         inner,
         #[cfg(feature = "build")]

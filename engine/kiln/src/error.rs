@@ -92,15 +92,15 @@ pub enum Error {
         #[source]
         source: BackendError,
     },
-    /// A backend has no device of this number.
+    /// A backend has no device of this number or UUID.
     #[error(
-        "the backend \"{backend}\" has no device {wanted}; it has {count}, counted from 0: see `kiln backends`"
+        "the backend \"{backend}\" has no single device \"{wanted}\"; it has {count}, counted from 0: see `kiln backends`"
     )]
     NoDevice {
         /// The backend.
         backend: String,
-        /// The number asked for.
-        wanted: usize,
+        /// Device that was asked for.
+        wanted: kiln_backend::DeviceChoice,
         /// Number of devices of the backend.
         count: usize,
     },

@@ -94,7 +94,7 @@ pub use shapes::{ShapeRequest, Shaped};
 #[cfg(feature = "build")]
 pub use support::{LayerSupport, NetworkSupport};
 
-pub use kiln_backend::{Backend, BackendError, Target};
+pub use kiln_backend::{Backend, BackendError, DeviceChoice, Target};
 #[cfg(feature = "build")]
 pub use kiln_builder::{
     BuildConfig, Constraints, IoSpec, LayerTypes, MemoryPool, Monitor, Narrowing, Progress, ProgressMonitor,
@@ -112,8 +112,8 @@ pub use kiln_plan::{
     Requirement, Verbosity,
 };
 pub use kiln_runtime::{
-    Backends, Canceller, DebugListener, ExecutionContext, LayerCost, LayerTime, NamedWeight, Outputs,
-    RecipeReport, RefitReport, Refitter, RunCounters, RuntimeError, strip, verify_recipes,
+    Backends, Canceller, DebugListener, ExecutionContext, LayerCost, LayerTime, NamedWeight, OutputAllocator,
+    Outputs, RecipeReport, RefitReport, Refitter, RunCounters, RuntimeError, strip, verify_recipes,
 };
 
 #[cfg(feature = "build")]

@@ -33,8 +33,18 @@ impl PlanHeader {
     /// rules refuse. Anything that kernels were only chosen by warns.
     pub fn check_compatibility(&self, device: &Target) -> Compatibility {
         // Without `..`: a new field must be decided on here.
-        let Target { backend, version, arch, device: name, driver: _, features, numbers, memory } =
-            &self.target;
+        let Target {
+            backend,
+            version,
+            arch,
+            device: name,
+            driver: _,
+            features,
+            numbers,
+            memory,
+            uuid: _,
+            traits,
+        } = &self.target;
         let mut c = Compatibility::default();
         for (what, built, here, needed) in [
             ("the backend", backend, &device.backend, true),
@@ -59,6 +69,10 @@ impl PlanHeader {
             ));
         }
         numbers_differ(&mut c, numbers, &device.numbers);
+        // Traits that either side does not know say nothing.
+        let known =
+            |(name, value): (&String, &u64)| device.traits.contains_key(name).then(|| (name.clone(), *value));
+        numbers_differ(&mut c, &traits.iter().filter_map(known).collect(), &device.traits);
         c
     }
 }

@@ -43,7 +43,7 @@ impl Plan {
         };
         let header = PlanHeader {
             name: program.graph.name.clone(),
-            target,
+            target: target.of_any_device(),
             io: io_tensors(&program),
             profiles,
             plugins: requirements(&program),

@@ -52,6 +52,8 @@ pub struct ExecutionContext {
     host: HostMemory,
     /// Whether the backend's addresses are those of a device, once that was asked.
     device_memory: Option<bool>,
+    /// Whether activations are in memory of the context's own.
+    own_memory: bool,
     allocators: OutputAllocators,
     /// Results of a run that `wait` found done, in the order of the outputs, until they are taken.
     results: Option<Vec<Tensor>>,
@@ -86,15 +88,25 @@ pub struct RunCounters {
 impl Engine {
     /// A context with memory of its own. Contexts of one engine may run at the same time, each on one thread.
     pub fn create_context(&self) -> Result<ExecutionContext, RuntimeError> {
-        self.shared.recorder.note(ExecutionContext::new(self.shared.clone()))
+        self.shared.recorder.note(ExecutionContext::new(self.shared.clone(), true))
+    }
+
+    /// A context without memory for activations: [`ExecutionContext::set_memory`] supplies [`Engine::context_memory`] bytes of a
+    /// device before it runs. Several contexts may be given the same memory if they run one after another. Loops and conditionals
+    /// keep memory of their own.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Backend`] on backends whose contexts always have memory: all but CUDA.
+    pub fn create_context_without_memory(&self) -> Result<ExecutionContext, RuntimeError> {
+        self.shared.recorder.note(ExecutionContext::new(self.shared.clone(), false))
     }
 }
 
 impl ExecutionContext {
-    pub(crate) fn new(engine: Arc<Shared>) -> Result<ExecutionContext, RuntimeError> {
+    pub(crate) fn new(engine: Arc<Shared>, own_memory: bool) -> Result<ExecutionContext, RuntimeError> {
         check_process()?;
         let loaded = engine.current();
-        let context = loaded.executable.context().map_err(|e| engine.backend_error(e))?;
+        let context = loaded.context(own_memory).map_err(|e| engine.backend_error(e))?;
         let control = Control::new(context.stop_flag().unwrap_or_default());
         Ok(ExecutionContext {
             control,
@@ -104,6 +116,7 @@ impl ExecutionContext {
             native: NativeSettings::default(),
             host: HostMemory::default(),
             device_memory: None,
+            own_memory,
             allocators: OutputAllocators::default(),
             results: None,
             debugging: Debugging::default(),
@@ -405,7 +418,7 @@ impl ExecutionContext {
         if Arc::ptr_eq(&current, &self.loaded) {
             return Ok(());
         }
-        let mut context = current.executable.context().map_err(|e| self.engine.backend_error(e))?;
+        let mut context = current.context(self.own_memory).map_err(|e| self.engine.backend_error(e))?;
         context.set_observable(self.observable || self.debugging.is_active());
         self.native.apply(&mut *context).map_err(|e| self.engine.backend_error(e))?;
         self.control.replace(context.stop_flag().unwrap_or_default());

@@ -6,7 +6,9 @@ use crate::plugin_check;
 use crate::recording::Recorder;
 use crate::shapes::ShapeCache;
 use kiln_backend::process::{check_process, is_forked};
-use kiln_backend::{Backend, BackendError, Device, DeviceChoice, Executable, Place, Program, Target};
+use kiln_backend::{
+    Backend, BackendError, Context, Device, DeviceChoice, Executable, Place, Program, Target,
+};
 use kiln_ir::{Bytes, Graph};
 use kiln_plan::LayerTable;
 use kiln_plan::ProfileError;
@@ -55,6 +57,16 @@ pub(crate) struct Loaded {
     pub(crate) program: Arc<Program>,
     pub(crate) executable: Arc<dyn Executable>,
     pub(crate) shapes: ShapeCache,
+}
+
+impl Loaded {
+    /// A context with memory for activations of its own, or without.
+    pub(crate) fn context(&self, own_memory: bool) -> Result<Box<dyn Context>, BackendError> {
+        match own_memory {
+            true => self.executable.context(),
+            false => self.executable.context_without_memory(),
+        }
+    }
 }
 
 impl Engine {

@@ -20,6 +20,8 @@ pub fn target(device: &str) -> Target {
         features: vec![],
         numbers: BTreeMap::new(),
         memory: MemoryRules { alignment: 64, max_binding: 1 << 40, in_place: false, total: 0 },
+        uuid: String::new(),
+        traits: BTreeMap::new(),
     }
 }
 

@@ -63,7 +63,8 @@ impl Case {
 
 /// All cases; the reason where kernels cannot be compiled.
 pub fn all(cx: &Cx) -> Result<Vec<Case>, String> {
-    Ok(vec![images(cx)?, products(cx)?, control(cx)?, walked(cx)?, on_device(cx)?, timed(cx)?, plugins(cx)?])
+    let made = [images, products, control, walked, on_device, shared_memory, timed, plugins];
+    made.iter().map(|make| make(cx)).collect()
 }
 
 fn built(
@@ -358,6 +359,30 @@ fn on_device(cx: &Cx) -> Made {
                 context.enqueue()?;
                 context.outputs()
             })?);
+            Some(all)
+        })
+    })
+}
+
+/// Two contexts that run one after the other in the same memory of a user's.
+fn shared_memory(cx: &Cx) -> Made {
+    built(cx, "shared_memory", &rows(), Vec::new(), |case, cx, faults| {
+        cx.fake.with_native(1 << 12, |native| {
+            let memory = native.memory[0] as usize as *mut c_void;
+            let x = [("x", counted(&[8, 8]))];
+            let engine = faults.twice(|| case.load(cx))?;
+            let mut all = Vec::new();
+            let mut contexts = Vec::new();
+            for _ in 0..2 {
+                let mut context = faults.twice(|| engine.create_context_without_memory())?;
+                // SAFETY: the memory outlives the context, and runs are waited for.
+                faults.twice(|| unsafe { context.set_memory(memory, 1 << 12) })?;
+                all.push(faults.twice(|| context.run(&x))?);
+                contexts.push(context);
+            }
+            // SAFETY: as above; a stream of the user's makes the context's other memory anew, not this.
+            faults.twice(|| unsafe { contexts[0].set_stream(native.stream) })?;
+            all.push(faults.twice(|| contexts[0].run(&x))?);
             Some(all)
         })
     })

@@ -112,6 +112,11 @@ impl Fake {
         unsafe { self.get::<unsafe extern "C" fn() -> i64>(name)() }
     }
 
+    /// The device whose context was retained last.
+    pub fn device(&self) -> i64 {
+        self.number("fake_device")
+    }
+
     /// Number of calls.
     pub fn calls(&self) -> i64 {
         self.number("fake_calls")

@@ -17,8 +17,13 @@ mod run_only;
 use cases::{Case, Cx};
 use fake::{Fake, VARIABLE, library};
 use faults::Faults;
-use kiln_backend::{Backend, BackendError};
+use kiln_backend::{Backend, BackendError, DeviceChoice, Target};
+use kiln_builder::{BuildConfig, Builder};
 use kiln_ir::problem::Rng;
+use kiln_ir::{DType, Graph, Tensor};
+use kiln_plan::Plan;
+use kiln_runtime::{Engine, ExecutionContext, RuntimeError};
+use std::ffi::c_void;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -158,6 +163,102 @@ fn starting() {
     backend.targets().unwrap_err();
     assert_eq!(fake.failed(), "cuDeviceGetCount", "the driver is started once");
     assert_eq!(fake.alive(), "");
+}
+
+/// Equal devices: each is opened by its number and by its UUID, and a plan runs on the one that is asked for.
+#[test]
+fn equal_devices_are_told_apart() {
+    with_driver("two_devices", &library(), &[]);
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn two_devices() {
+    let Some(backend) = loaded() else { return };
+    let fake = Fake::open();
+    fake.start(-1, 0);
+    fake.set("devices", 2);
+    let found = backend.targets().unwrap();
+    assert_eq!(found.len(), 2);
+    assert_eq!(found[1].uuid, "GPU-a0a1a2a3-a4a5-a6a7-a8a9-aaabacadae01");
+    assert_eq!(found[0].fingerprint(), found[1].fingerprint());
+    assert_eq!(found[0].traits["shared_memory_per_sm"], 228 << 10);
+    for (i, target) in found.iter().enumerate() {
+        drop(backend.open(target).unwrap());
+        assert_eq!(fake.device(), i as i64);
+    }
+    let gone = Target { uuid: "GPU-0".into(), ..found[0].clone() };
+    assert!(matches!(backend.open(&gone), Err(BackendError::Incompatible(_))));
+    // A plan names no device: it runs on the first one, or on the one that is asked for.
+    let graph = "graph \"g\" { input %x: f32[4] %y = neg(%x) output %y }";
+    let mut builder = Builder::new(backend.clone(), found[1].clone());
+    builder.config = BuildConfig { estimates: true, ..BuildConfig::default() };
+    let built = builder.build_graph(Graph::from_text(graph).unwrap(), &mut |_, _, _| true).unwrap();
+    let plan = || Plan::new(built.program.clone(), Vec::new(), found[1].clone());
+    assert_eq!(plan().header.target.uuid, "");
+    let on = |choice: &str| Engine::from_plan_on(plan(), backend.clone(), &DeviceChoice::from(choice));
+    for (choice, device) in [("1", 1), ("0", 0), (&found[1].uuid, 1), (&found[0].uuid, 0)] {
+        let engine = on(choice).unwrap();
+        assert_eq!(
+            (engine.target().uuid == found[device].uuid, fake.device()),
+            (true, device as i64),
+            "{choice}"
+        );
+    }
+    drop(Engine::from_plan(plan(), backend.clone()).unwrap());
+    assert_eq!(fake.device(), 0);
+    for (choice, why) in [("2", "\"2\""), ("GPU-a0", "\"GPU-a0\"")] {
+        let e = on(choice).unwrap_err();
+        assert!(matches!(e, RuntimeError::NoDevice { .. }), "{e}");
+        assert!(e.to_string().contains(why) && e.to_string().contains("1: Fake GPU (GPU-a0a1"), "{e}");
+    }
+    assert_eq!((fake.misuse(), fake.alive()), (String::new(), String::new()));
+}
+
+/// Contexts without memory allocate no arena, and run in memory that is large enough and aligned.
+#[test]
+fn contexts_run_in_memory_of_the_caller() {
+    with_driver("borrowed_memory", &library(), &[]);
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn borrowed_memory() {
+    let Some(cx) = open() else { return };
+    let all = cases(&cx);
+    let case = all.iter().find(|c| c.name == "shared_memory").unwrap();
+    cx.fake.start(-1, 0);
+    cx.fake.with_native(1 << 12, |native| {
+        let engine = case.load(&cx).unwrap();
+        let wanted = engine.context_memory();
+        assert!(wanted > 0 && wanted < 1 << 12, "{wanted}");
+        let x = [("x", Tensor::zeros(DType::F32, &[8, 8]).unwrap())];
+        let mut context = engine.create_context_without_memory().unwrap();
+        let e = context.run(&x).unwrap_err().to_string();
+        assert!(e.contains("created without memory") && e.contains(&wanted.to_string()), "{e}");
+        let at = |offset: u64| (native.memory[0] + offset) as usize as *mut c_void;
+        let mut set = |offset, bytes| {
+            // SAFETY: the memory outlives the context.
+            unsafe { context.set_memory(at(offset), bytes) }.map_err(|e| e.to_string())
+        };
+        let few = set(0, wanted - 1).unwrap_err();
+        assert!(few.contains(&format!("the engine wants {wanted}")), "{few}");
+        let odd = set(16, wanted).unwrap_err();
+        assert!(odd.contains("not a multiple of 256"), "{odd}");
+        set(256, wanted).unwrap();
+        let runs = context.run(&x).unwrap();
+        let mut own = engine.create_context().unwrap();
+        assert_eq!(runs.len(), own.run(&x).unwrap().len());
+        let counted = |c: &ExecutionContext| c.counters().backend.allocations;
+        assert!(counted(&context) < counted(&own), "{} and {}", counted(&context), counted(&own));
+        // SAFETY: as above.
+        let e = unsafe { own.set_memory(at(0), wanted) }.unwrap_err().to_string();
+        assert!(e.contains("has memory of its own"), "{e}");
+        // SAFETY: null takes the memory away.
+        unsafe { context.set_memory(std::ptr::null_mut(), 0) }.unwrap();
+        assert!(context.run(&x).is_err());
+    });
+    assert_eq!(cx.fake.misuse(), "");
 }
 
 /// Drivers that lack a function are refused by its name; those without conditional nodes walk control flow on the host.

@@ -77,6 +77,16 @@ impl Found {
         Ok(String::from_utf8_lossy(&text[..end]).into_owned())
     }
 
+    /// Its UUID as NVIDIA's tools write it: "GPU-6f1b3c2a-…".
+    pub fn uuid(&self) -> Result<String, DriverError> {
+        let mut uuid = sys::CUuuid { bytes: [0; 16] };
+        // SAFETY: the place for the UUID is valid, the device is one of the driver's.
+        unsafe { cu!(self.api, cuDeviceGetUuid_v2(&mut uuid, self.device)) }?;
+        let hex: String = uuid.bytes.iter().map(|b| format!("{:02x}", b.cast_unsigned())).collect();
+        let groups: Vec<&str> = [0..8, 8..12, 12..16, 16..20, 20..32].map(|r| &hex[r]).into();
+        Ok(format!("GPU-{}", groups.join("-")))
+    }
+
     /// Bytes of its memory.
     pub fn memory(&self) -> Result<u64, DriverError> {
         let mut n = 0;

@@ -28,13 +28,14 @@ pub struct CudaContext {
 }
 
 impl CudaContext {
-    pub fn new(loaded: &Arc<Loaded<CudaGpu>>) -> Result<CudaContext, BackendError> {
+    /// A context with an arena of its own, or one for which the caller sets memory.
+    pub fn new(loaded: &Arc<Loaded<CudaGpu>>, own_arena: bool) -> Result<CudaContext, BackendError> {
         let gpu = &loaded.device.gpu;
         let loops = loaded.has_flow() && loaded.device.modules.loaded_moves().is_some();
         let word = loops.then(|| Word::new(gpu)).transpose()?;
         let queue = CudaQueue::new(&Stream::new(gpu)?, word.clone())?;
         let flag = word.map(|w| StopFlag::with_listener(move |s| w.set(u32::from(s == Stop::Now))));
-        Ok(CudaContext { inner: GpuContext::new(loaded, queue)?, flag, graphs_before: 0 })
+        Ok(CudaContext { inner: GpuContext::with_arena(loaded, queue, own_arena)?, flag, graphs_before: 0 })
     }
 
     fn run(&mut self) -> &mut CudaRun {
@@ -144,7 +145,8 @@ impl NativeContext for CudaContext {
         };
         // Memory is given back in the order of its stream: all of it is made anew.
         let queue = CudaQueue::new(&stream, self.inner.queue.word.clone())?;
-        let mut other = GpuContext::new(&loaded, queue)?;
+        let mut other = GpuContext::with_arena(&loaded, queue, self.inner.run.memory.owns_arena())?;
+        other.run.memory.share_arena(&self.inner.run.memory);
         other.continue_from(&self.inner);
         other.queue.allocations += self.inner.queue.allocations();
         other.run.memory.separate = self.inner.run.memory.separate;
@@ -179,6 +181,25 @@ impl NativeContext for CudaContext {
                 put(&mut bound.outputs, v, range);
             }
         }
+        Ok(())
+    }
+
+    unsafe fn set_memory(&mut self, address: *mut c_void, bytes: u64) -> Result<(), BackendError> {
+        let at = address as u64;
+        let loaded = self.inner.loaded();
+        let alignment = loaded.device.target.memory.alignment.max(1);
+        if !at.is_multiple_of(alignment) {
+            return Err(BackendError::InvalidArgument(format!(
+                "the address {at:#x} of the context's memory is not a multiple of {alignment} bytes"
+            )));
+        }
+        let range = (at != 0).then_some(Range { address: at, size: bytes });
+        // The run in flight uses the memory of before.
+        loaded.device.gpu.bind()?;
+        self.inner.queue.stream.synchronize()?;
+        let run = self.run();
+        run.memory.set_arena(&loaded.program, range)?;
+        run.launches.clear();
         Ok(())
     }
 

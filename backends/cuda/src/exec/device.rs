@@ -69,7 +69,11 @@ struct CudaExecutable(Arc<Loaded<CudaGpu>>);
 
 impl Executable for CudaExecutable {
     fn context(&self) -> Result<Box<dyn Context>, BackendError> {
-        Ok(Box::new(CudaContext::new(&self.0)?))
+        Ok(Box::new(CudaContext::new(&self.0, true)?))
+    }
+
+    fn context_without_memory(&self) -> Result<Box<dyn Context>, BackendError> {
+        Ok(Box::new(CudaContext::new(&self.0, false)?))
     }
 }
 

@@ -78,6 +78,8 @@ mod tests {
             features: features.iter().map(|&f| f.to_owned()).collect(),
             numbers: Default::default(),
             memory: MemoryRules { alignment: 256, max_binding: u64::MAX, in_place: true, total: 0 },
+            uuid: String::new(),
+            traits: std::collections::BTreeMap::new(),
         }
     }
 

@@ -91,10 +91,33 @@ pub(super) unsafe extern "C" fn create(
     out: *mut *mut kiln_context,
     err: *mut kiln_error,
 ) -> i32 {
-    // SAFETY: the host passes what `load` made and a place for a pointer.
+    // SAFETY: as this function's contract says.
+    unsafe { make(executable, out, err, |e| e.context()) }
+}
+
+pub(super) unsafe extern "C" fn create_without_memory(
+    executable: *mut kiln_executable,
+    out: *mut *mut kiln_context,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: as this function's contract says.
+    unsafe { make(executable, out, err, |e| e.context_without_memory()) }
+}
+
+/// Makes a context.
+///
+/// # Safety
+/// The host passes what `load` made and a place for a pointer.
+unsafe fn make(
+    executable: *mut kiln_executable,
+    out: *mut *mut kiln_context,
+    err: *mut kiln_error,
+    f: impl FnOnce(&dyn Executable) -> Result<Box<dyn Context>, BackendError>,
+) -> i32 {
+    // SAFETY: as this function's contract says.
     unsafe {
         ExecutableHandle::slot(executable, err, |e| {
-            let context = e.executable.context()?;
+            let context = f(&*e.executable)?;
             let stop = context.stop_flag().unwrap_or_default();
             give(out, || Handle::make(Running { context: Mutex::new(context), stop, run: e.run.clone() }))
         })
@@ -255,6 +278,16 @@ fn port(output: u32, index: u32) -> Bound {
         0 => Bound::Input(index as usize),
         _ => Bound::Output(index as usize),
     }
+}
+
+pub(super) unsafe extern "C" fn set_memory(
+    context: *mut kiln_context,
+    address: *mut std::ffi::c_void,
+    bytes: u64,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: the host passes what `create` made, and memory that stays as the slot's contract says.
+    unsafe { ContextHandle::slot(context, err, |c| c.lock()?.require_native()?.set_memory(address, bytes)) }
 }
 
 pub(super) unsafe extern "C" fn set_consumed_event(

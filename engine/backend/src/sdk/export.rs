@@ -40,6 +40,8 @@ static TABLE: kiln_backend_v1 = kiln_backend_v1 {
     context_host_steps: Some(context::host_steps),
     context_stop: Some(context::stop),
     backend_supports: Some(backend::supports),
+    executable_context_without_memory: Some(context::create_without_memory),
+    context_set_memory: Some(context::set_memory),
 };
 
 /// The constant that `export_backend!` exports.

@@ -15,6 +15,8 @@ fn target() -> Target {
         features: vec!["f16".into()],
         numbers: BTreeMap::from([("n".into(), 300)]),
         memory: MemoryRules { alignment: 64, max_binding: 256, in_place: true, total: 0 },
+        uuid: String::new(),
+        traits: BTreeMap::new(),
     }
 }
 

@@ -34,6 +34,7 @@ struct Binding {
 pub(super) struct NativeSettings {
     stream: Option<Handle>,
     event: Option<Handle>,
+    memory: Option<(Handle, u64)>,
     bindings: Vec<Binding>,
     /// The context of before a refit whose own memory is bound.
     owner: Option<Box<dyn Context>>,
@@ -48,6 +49,10 @@ impl NativeSettings {
         self.event = Handle::of(event);
     }
 
+    pub(super) fn set_memory(&mut self, address: *mut c_void, bytes: u64) {
+        self.memory = Handle::of(address).map(|a| (a, bytes));
+    }
+
     /// Notes a binding; null ends it. `own` says that the memory is the context's.
     pub(super) fn bind(&mut self, port: Bound, address: *mut c_void, bytes: u64, own: bool) {
         self.bindings.retain(|b| b.port != port);
@@ -59,8 +64,8 @@ impl NativeSettings {
 
     /// Sets everything on a new context.
     pub(super) fn apply(&self, context: &mut dyn Context) -> Result<(), BackendError> {
-        let NativeSettings { stream, event, bindings, owner: _ } = self;
-        if stream.is_none() && event.is_none() && bindings.is_empty() {
+        let NativeSettings { stream, event, memory, bindings, owner: _ } = self;
+        if stream.is_none() && event.is_none() && memory.is_none() && bindings.is_empty() {
             return Ok(());
         }
         let native = context.require_native()?;
@@ -71,6 +76,10 @@ impl NativeSettings {
         if let Some(event) = event {
             // SAFETY: as of the stream.
             unsafe { native.set_consumed_event(event.pointer()) }?;
+        }
+        if let Some((address, bytes)) = memory {
+            // SAFETY: as of the stream.
+            unsafe { native.set_memory(address.pointer(), *bytes) }?;
         }
         for b in bindings {
             // SAFETY: as of the stream; own memory lives as long as `owner`, or the context that is replaced.

@@ -62,6 +62,10 @@ impl NativeContext for Recorder {
         self.note(format!("event {}", event as usize));
         Ok(())
     }
+    unsafe fn set_memory(&mut self, address: *mut c_void, bytes: u64) -> Result<(), BackendError> {
+        self.note(format!("memory at {}, {bytes}", address as usize));
+        Ok(())
+    }
     fn address(&mut self, _: Bound) -> Result<(*mut c_void, u64), BackendError> {
         none()
     }
@@ -78,6 +82,7 @@ fn what_a_caller_set_is_set_on_the_context_of_a_refit() {
     s.apply(&mut Recorder(calls.clone())).unwrap();
     s.set_stream(at(1));
     s.set_event(at(2));
+    s.set_memory(at(512), 1024);
     s.bind(Bound::Input(0), at(64), 8, false);
     s.bind(Bound::Input(0), at(128), 8, false);
     s.bind(Bound::Output(1), at(192), 16, false);
@@ -85,7 +90,15 @@ fn what_a_caller_set_is_set_on_the_context_of_a_refit() {
     s.bind(Bound::Output(0), at(0), 0, false);
     s.apply(&mut Recorder(calls.clone())).unwrap();
     let found = calls.lock().unwrap().clone();
-    let wanted = ["dropped", "stream 1", "event 2", "Input(0) at 128, 8", "Output(1) at 192, 16", "dropped"];
+    let wanted = [
+        "dropped",
+        "stream 1",
+        "event 2",
+        "memory at 512, 1024",
+        "Input(0) at 128, 8",
+        "Output(1) at 192, 16",
+        "dropped",
+    ];
     assert_eq!(found, wanted);
 }
 

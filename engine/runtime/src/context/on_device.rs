@@ -62,8 +62,9 @@ impl ExecutionContext {
         unsafe { self.bind_port(port, address, bytes) }
     }
 
-    /// Whether addresses are those of a device. Otherwise they are host addresses, as the backend has no native interface.
-    pub(super) fn takes_device_memory(&mut self) -> bool {
+    /// Whether addresses of [`ExecutionContext::bind`] are those of a device. Otherwise they are host addresses, as the backend has no native
+    /// interface.
+    pub fn takes_device_memory(&mut self) -> bool {
         if let Some(known) = self.device_memory {
             return known;
         }
@@ -99,6 +100,33 @@ impl ExecutionContext {
                 slot.tensor = None;
             }
         }
+        Ok(())
+    }
+
+    /// Stores activations of further runs in `bytes` bytes of the caller's on the device, at least
+    /// [`Engine::context_memory`](crate::Engine::context_memory) of them. Null takes the memory away. It stays set through a refit. The
+    /// call waits for the run in flight.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Backend`] for a context that was not made by
+    /// [`Engine::create_context_without_memory`](crate::Engine::create_context_without_memory), for too little memory, and for an
+    /// address that is not aligned as the target's memory rules want.
+    ///
+    /// # Safety
+    /// The address is null or one of the backend's kind, on the engine's device, with as many bytes after it. The memory stays until
+    /// other memory is set or this context is gone. Nothing else uses it while a run of this context is in flight.
+    pub unsafe fn set_memory(&mut self, address: *mut c_void, bytes: u64) -> Result<(), RuntimeError> {
+        // SAFETY: as the caller vouches.
+        let result = unsafe { self.try_set_memory(address, bytes) };
+        self.recorder.note(result)
+    }
+
+    unsafe fn try_set_memory(&mut self, address: *mut c_void, bytes: u64) -> Result<(), RuntimeError> {
+        // SAFETY: as the caller vouches.
+        let set =
+            self.context.require_native().and_then(|native| unsafe { native.set_memory(address, bytes) });
+        set.map_err(|e| self.engine.backend_error(e))?;
+        self.native.set_memory(address, bytes);
         Ok(())
     }
 

@@ -55,17 +55,32 @@ impl LoadedExecutable {
     }
 }
 
+type ContextSlot = unsafe extern "C" fn(*mut kiln_executable, *mut *mut kiln_context, *mut kiln_error) -> i32;
+
 impl Executable for LoadedExecutable {
     fn context(&self) -> Result<Box<dyn Context>, BackendError> {
         let lib = self.inner.object.library();
-        let f = lib.slot(lib.table.executable_context, "executable_context")?;
+        self.inner.context(lib.slot(lib.table.executable_context, "executable_context")?)
+    }
+
+    fn context_without_memory(&self) -> Result<Box<dyn Context>, BackendError> {
+        let lib = self.inner.object.library();
+        let f = lib.table.executable_context_without_memory;
+        self.inner.context(lib.slot(f, "executable_context_without_memory")?)
+    }
+}
+
+impl Inner {
+    /// Makes a context by this slot.
+    fn context(self: &Arc<Inner>, f: ContextSlot) -> Result<Box<dyn Context>, BackendError> {
+        let lib = self.object.library();
         // SAFETY: the object is alive; place and sink live for the call.
-        let ptr = call::object(|out, err| unsafe { f(self.inner.object.ptr(), out, err) })?;
-        let object = Object::new(ptr, lib.table.context_destroy, lib.clone(), self.inner.clone());
+        let ptr = call::object(|out, err| unsafe { f(self.object.ptr(), out, err) })?;
+        let object = Object::new(ptr, lib.table.context_destroy, lib.clone(), self.clone());
         let target = Arc::new(StopTarget::new(&object));
         let to = target.clone();
         let flag = StopFlag::with_listener(move |s| to.pass(s));
-        Ok(Box::new(LoadedContext { target, flag, object, inner: self.inner.clone(), runs: 0, early: None }))
+        Ok(Box::new(LoadedContext { target, flag, object, inner: self.clone(), runs: 0, early: None }))
     }
 }
 
@@ -309,6 +324,13 @@ impl NativeContext for LoadedContext {
         let f = lib.slot(lib.table.context_set_consumed_event, "set_consumed_event")?;
         // SAFETY: the object is alive and used by this thread alone; the caller vouches for the event.
         call::status(|err| unsafe { f(self.object.ptr(), event, err) })
+    }
+
+    unsafe fn set_memory(&mut self, address: *mut c_void, bytes: u64) -> Result<(), BackendError> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.context_set_memory, "set_memory")?;
+        // SAFETY: the object is alive and used by this thread alone; the caller vouches for the memory.
+        call::status(|err| unsafe { f(self.object.ptr(), address, bytes, err) })
     }
 
     fn address(&mut self, port: Bound) -> Result<(*mut c_void, u64), BackendError> {
