@@ -1,5 +1,156 @@
-"""Kiln compiles neural networks into engines and runs them."""
+"""Kiln compiles neural networks into engines and runs them.
 
-from kiln._kiln import Network, __version__
+    import kiln
 
-__all__ = ["Network", "__version__"]
+    engine = kiln.Engine.open("model.onnx")
+    outputs = engine.run({"input": image})          # NumPy, PyTorch, anything with DLPack or a buffer
+    logits = outputs["logits"].numpy()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kiln import _kiln
+from kiln._kiln import (
+    BackendInfo,
+    BuildReport,
+    Built,
+    Cancelled,
+    ContextInUse,
+    Engine,
+    Error,
+    ExecutionContext,
+    FailedAllocation,
+    FailedComputation,
+    FailedExecution,
+    FailedInitialization,
+    InternalError,
+    InvalidArgument,
+    InvalidConfig,
+    InvalidState,
+    IoTensor,
+    Model,
+    NamedWeight,
+    Network,
+    PlanHeader,
+    PluginLayer,
+    RefitReport,
+    Refitter,
+    StepReport,
+    Target,
+    Tensor,
+    TimedOut,
+    UnsupportedState,
+    __version__,
+    backends,
+    load_plugin,
+    memory_limit,
+    plugin_layers,
+    read_calibration,
+    set_log,
+    strip_plan,
+)
+from kiln._libraries import backend_libraries
+from kiln._options import BuildOptions, IoSpec, LayerTypes, Monitor, Profile, Range, Selector, options_of
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from kiln._options import OptionNames
+
+_kiln.add_libraries(backend_libraries())
+
+
+def model(source: Any) -> Model:
+    """The model of a file, of the bytes of one, or of a network."""
+    if isinstance(source, Model):
+        return source
+    if isinstance(source, Network):
+        return Model.of_network(source)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return Model.from_bytes(source)
+    return Model.open(source)
+
+
+def build(source: Any, options: BuildOptions | None = None, **changes: Unpack[OptionNames]) -> Built:
+    """Builds a plan of a model, a network, a file or the bytes of one. Keywords change single options."""
+    return _kiln.build_native(model(source), options_of(options, changes))
+
+
+def calibrate(
+    source: Any,
+    batches: Iterable[Mapping[str, Any]],
+    algorithm: str = "entropy",
+    options: BuildOptions | None = None,
+    **changes: Unpack[OptionNames],
+) -> str:
+    """Runs batches of inputs and returns a calibration table, which `BuildOptions.calibration` takes.
+
+    `algorithm` is "entropy", "minmax", or "percentile" or "legacy", with a part of all elements behind a colon: "percentile:0.999".
+    """
+    return _kiln.calibrate_native(model(source), batches, algorithm, options_of(options, changes))
+
+
+def refit(engine: Engine, weights: Mapping[str, Any] | str) -> RefitReport:
+    """Replaces weights of an engine: by name, or those of a file (safetensors, NPZ, ONNX)."""
+    refitter = engine.refitter()
+    if isinstance(weights, Mapping):
+        for name, data in weights.items():
+            refitter.set(name, data)
+    else:
+        refitter.set_from_file(weights)
+    return refitter.refit()
+
+
+__all__ = [
+    "BackendInfo",
+    "BuildOptions",
+    "BuildReport",
+    "Built",
+    "Cancelled",
+    "ContextInUse",
+    "Engine",
+    "Error",
+    "ExecutionContext",
+    "FailedAllocation",
+    "FailedComputation",
+    "FailedExecution",
+    "FailedInitialization",
+    "InternalError",
+    "InvalidArgument",
+    "InvalidConfig",
+    "InvalidState",
+    "IoSpec",
+    "IoTensor",
+    "LayerTypes",
+    "Model",
+    "Monitor",
+    "NamedWeight",
+    "Network",
+    "PlanHeader",
+    "PluginLayer",
+    "Profile",
+    "Range",
+    "RefitReport",
+    "Refitter",
+    "Selector",
+    "StepReport",
+    "Target",
+    "Tensor",
+    "TimedOut",
+    "UnsupportedState",
+    "__version__",
+    "backends",
+    "build",
+    "calibrate",
+    "load_plugin",
+    "memory_limit",
+    "model",
+    "plugin_layers",
+    "read_calibration",
+    "refit",
+    "set_log",
+    "strip_plan",
+]

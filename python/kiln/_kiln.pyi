@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, SupportsIndex, TypeAlias, Unpack, final
+from typing import Any, Final, TypeAlias, Unpack, final
 
 from kiln._options import BuildOptions, OptionNames, Profile
 
@@ -73,6 +73,8 @@ class Tensor:
         """Elements of another type, rounded to nearest even."""
     def numpy(self) -> Any: ...
     def torch(self) -> Any: ...
+    def raw(self) -> Tensor:
+        """The bytes of the elements, which share the memory."""
     def tobytes(self) -> bytes: ...
     def tolist(self) -> Any: ...
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any: ...
@@ -486,6 +488,9 @@ class PluginLayer:
     def fields(self) -> list[dict[str, Any]]: ...
     @property
     def library(self) -> str: ...
+
+def add_libraries(paths: Sequence[Path]) -> None:
+    """Adds libraries that every search for backends and plug-ins looks at."""
 
 def backends(plugins: Sequence[Path] = ()) -> list[BackendInfo]: ...
 def load_plugin(path: Path, policy: str = "any") -> list[PluginLayer]:

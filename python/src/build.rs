@@ -1,0 +1,152 @@
+//! Builds of plans, and calibration.
+
+use crate::errors::{Raise, argument};
+use crate::header::PlanHeader;
+use crate::model::Model;
+use crate::options::{Prepared, calibration_algorithm, of_keywords, prepare};
+use crate::report::BuildReport;
+use crate::scope::{Raised, detached};
+use crate::{callbacks, engine::Engine};
+use kiln::calibration::{CalibrationTable, Calibrator};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+/// A plan, and how it was built.
+#[pyclass(frozen, module = "kiln")]
+pub struct Built(kiln::Built);
+
+#[pymethods]
+impl Built {
+    #[getter]
+    fn plan<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = py.detach(|| self.0.plan.write()).map_err(|e| e.raise(py))?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    #[getter]
+    fn header(&self) -> PlanHeader {
+        PlanHeader(self.0.plan.header.clone())
+    }
+
+    #[getter]
+    fn report(&self) -> BuildReport {
+        BuildReport(self.0.report.clone())
+    }
+
+    #[getter]
+    fn times<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.times.to_bytes())
+    }
+
+    #[getter]
+    fn record(&self) -> String {
+        self.0.record.to_text()
+    }
+
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        py.detach(|| self.0.plan.write_file(&path)).map_err(|e| e.raise(py))
+    }
+
+    #[pyo3(signature = (**options))]
+    fn load(&self, py: Python<'_>, options: Option<Bound<'_, PyDict>>) -> PyResult<Engine> {
+        let options = of_keywords(py, options.as_ref())?;
+        let engine = Engine::make(&options, self.0.plan.clone().into())?;
+        Ok(engine.with_report(self.0.report.clone()))
+    }
+
+    fn __repr__(&self) -> String {
+        let h = &self.0.plan.header;
+        format!("kiln.Built({:?} for {}, {} steps)", h.name, h.target.backend, self.0.report.steps.len())
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("kiln._html")?.call_method1("report", (slf.get().report(),))
+    }
+}
+
+/// The result of a build, or the exception of its callbacks.
+fn finished<T>(py: Python<'_>, raised: &Raised, result: PyResult<T>) -> PyResult<T> {
+    match (raised.take(), result) {
+        (Some(e), result) => {
+            if let Err(own) = result {
+                e.set_context(py, Some(own));
+            }
+            Err(e)
+        }
+        (None, result) => result,
+    }
+}
+
+/// Builds a plan with prepared options.
+pub fn build(py: Python<'_>, model: kiln::Model, mut prepared: Prepared<'_>) -> PyResult<kiln::Built> {
+    if let Some(batches) = prepared.batches.take() {
+        let table = calibrated(py, &model, &batches, &prepared)?;
+        prepared.set_ranges(&table);
+    }
+    let Prepared { builder, raised, progress, .. } = &prepared;
+    let mut follow = callbacks::progress(progress.clone(), raised.clone());
+    let result = detached(py, || builder.build_plan_with_progress(model, &mut follow));
+    if let Some(progress) = progress {
+        // A bar that is shown ends with the build, however that ended.
+        progress.call(|bar| match bar.getattr("close") {
+            Ok(close) => close.call0().map(drop),
+            Err(_) => Ok(()),
+        });
+    }
+    finished(py, raised, result)
+}
+
+/// Runs all batches, and returns the table.
+fn calibrated(
+    py: Python<'_>,
+    model: &kiln::Model,
+    batches: &Bound<'_, PyAny>,
+    prepared: &Prepared<'_>,
+) -> PyResult<CalibrationTable> {
+    let algorithm = calibration_algorithm(&prepared.algorithm)?;
+    let builder = &prepared.builder;
+    let made = detached(py, || Calibrator::new(model.clone(), builder, algorithm));
+    let mut calibrator = finished(py, &prepared.raised, made)?;
+    for batch in batches.try_iter()? {
+        let batch: HashMap<String, Bound<'_, PyAny>> = batch?
+            .extract()
+            .map_err(|_| argument("a batch of the calibration is not a dictionary of inputs by name"))?;
+        let mut inputs = Vec::new();
+        for (name, data) in &batch {
+            inputs.push((name.as_str(), crate::tensor::host_tensor(data)?));
+        }
+        detached(py, || calibrator.add(&inputs))?;
+        py.check_signals()?;
+    }
+    detached(py, move || calibrator.table())
+}
+
+/// Builds a plan.
+#[pyfunction]
+pub fn build_native(py: Python<'_>, model: &Bound<'_, Model>, options: &Bound<'_, PyAny>) -> PyResult<Built> {
+    let prepared = prepare(options, None)?;
+    build(py, model.get().0.clone(), prepared).map(Built)
+}
+
+/// Runs batches and returns a calibration table.
+#[pyfunction]
+pub fn calibrate_native(
+    py: Python<'_>,
+    model: &Bound<'_, Model>,
+    batches: &Bound<'_, PyAny>,
+    algorithm: &str,
+    options: &Bound<'_, PyAny>,
+) -> PyResult<String> {
+    let mut prepared = prepare(options, None)?;
+    prepared.algorithm = algorithm.to_owned();
+    Ok(calibrated(py, &model.get().0, batches, &prepared)?.to_text())
+}
+
+/// Ranges of the tensors of a calibration table.
+#[pyfunction]
+pub fn read_calibration(table: &str) -> PyResult<HashMap<String, (f32, f32)>> {
+    let table = CalibrationTable::parse(table).map_err(|e| argument(e.to_string()))?;
+    Ok(table.ranges().into_iter().map(|(name, [lo, hi])| (name, (lo, hi))).collect())
+}
