@@ -21,6 +21,10 @@ mod network_api;
 #[allow(dead_code, reason = "its main is what cargo runs")]
 #[path = "../examples/refit.rs"]
 mod refit;
+#[path = "examples/samples.rs"]
+mod samples;
+#[path = "examples/support.rs"]
+mod support;
 
 use kiln::{Backends, DiscoverOptions, Engine};
 use kiln_runtime::plugin::{Policy, load};
