@@ -53,6 +53,7 @@ from ._install import install
 from ._layers import CLASSES as _CLASSES
 from ._layers import ILayer
 from ._log import ILogger, Logger, TensorRTError, last_error
+from ._moe import IMoELayer
 from ._network import INetworkDefinition
 from ._onnx import OnnxParser, OnnxParserRefitter, ParserError, get_nv_onnx_parser_version
 from ._plugins import (
@@ -156,6 +157,7 @@ __all__ = sorted(
         "ILoop",
         "ILoopBoundaryLayer",
         "ILoopOutputLayer",
+        "IMoELayer",
         "INetworkDefinition",
         "IOptimizationProfile",
         "IOutputAllocator",

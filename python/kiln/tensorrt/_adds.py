@@ -10,6 +10,7 @@ from ._attention import IAttention
 from ._flow import IIfConditional, ILoop
 from ._layers import CLASSES, IConstantLayer, ILayer, conv_shape, converters
 from ._log import fail
+from ._moe import IMoELayer
 from ._tensor import ITensor, tensor
 from ._values import Weights, dims, weights
 from .enums import DataType, to_kiln
@@ -25,7 +26,7 @@ class Adds:
     _native: Any
 
     def _add(self, cls: str, kind: str, inputs: Iterable[Any], **params: Any) -> Any:
-        natives = [t if t is None else tensor(t, "input")._native for t in inputs]
+        natives = [tensor(t, "input")._native for t in inputs]
         try:
             return CLASSES[cls](self, self._native.add(kind, *natives, **params))
         except TypeError:
@@ -245,7 +246,8 @@ class Adds:
     def add_attention_v2(self, query: ITensor, key: ITensor, value: ITensor, norm_op: Any,
                          causal_kind: Any = None, io_form: Any = None) -> Any:
         if io_form not in (None, e.AttentionIOForm.PADDED_BHND):
-            return fail(self, f"add_attention_v2: {io_form} is not available; use PADDED_BHND", None)
+            text = f"add_attention_v2: {io_form} is not available; use PADDED_BHND, or add_packed_attention of kiln.Network"
+            return fail(self, text, None)
         return self._attention(query, key, value, norm_op, e.CausalMaskKind.NONE if causal_kind is None else causal_kind)
 
     def add_rotary_embedding(self, input: ITensor, cos_cache: ITensor, sin_cache: ITensor, interleaved: bool,
@@ -260,8 +262,10 @@ class Adds:
             e.KVCacheMode(cache_mode)
         return self._add("IKVCacheUpdateLayer", "kv_cache_update", [cache, update, write_indices])
 
-    def add_moe(self, *args: Any, **kwargs: Any) -> Any:
-        return fail(self, "add_moe is not available in Kiln; write experts with add_topk, add_gather and products", None)
+    def add_moe(self, hidden_states: ITensor, selected_experts_for_tokens: ITensor,
+                scores_for_selected_experts: ITensor) -> IMoELayer:
+        inputs = (hidden_states, selected_experts_for_tokens, scores_for_selected_experts)
+        return IMoELayer(self, [tensor(t, "input") for t in inputs])
 
     def add_dist_collective(self, *args: Any, **kwargs: Any) -> Any:
         return fail(self, "add_dist_collective is not available in Kiln: an engine runs on one device", None)

@@ -112,7 +112,8 @@ def text_of(error: BaseException) -> str:
     cause = error.__cause__
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))
-        parts.append(str(cause))
+        if str(cause) and str(cause) not in " ".join(parts):
+            parts.append(str(cause))
         cause = cause.__cause__
     return ": ".join(parts)
 

@@ -146,12 +146,16 @@ kinds! {
     "lrn" Lrn = Lrn { window: 1, alpha: 1e-4, beta: 0.75, k: 1.0 }
         => { "window" window, "alpha" alpha, "beta" beta, "k" k }
     "matrix_multiply" MatrixMultiply = MatrixMultiply { ops: [MatrixOp::None; 2] } => { "ops" ops }
+    "moe" Moe = Moe { limit: f64::INFINITY, alpha: 1.0, beta: 0.0 }
+        => { "limit" limit, "alpha" alpha, "beta" beta }
     "nms" Nms = Nms { format: BoundingBoxFormat::CornerPairs, topk: 0, indices: DType::I32 }
         => { "format" format, "topk_box_limit" topk, "indices_type" indices }
     "non_zero" NonZero = NonZero { indices: DType::I32 } => { "indices_type" indices }
     "normalization" Normalization = Normalization { axes: 0, epsilon: 1e-5, groups: 1, by_group: true }
         => { "axes" axes, "epsilon" epsilon, "groups" groups, "by_group" by_group }
     "one_hot" OneHot = OneHot { axis: -1 } => { "axis" axis }
+    "packed_attention" PackedAttention = PackedAttention { causal: CausalMask::None, scale: 1.0 }
+        => { "causal" causal, "scale" scale }
     "padding" Padding = Padding { pre: Vec::new(), post: Vec::new() }
         => { "pre_padding" pre, "post_padding" post }
     "parametric_relu" ParametricRelu = ParametricRelu => {}

@@ -13,6 +13,7 @@ pub use flow::{Conditional, Loop};
 pub use layer::Layer;
 pub use tensor::NetworkTensor;
 
+use crate::errors::Raise;
 use kiln_network::{Activation, LayerId, NetworkError, Operator, Plugin, TensorId, Typing};
 use pyo3::exceptions::{PyAttributeError, PyIndexError};
 use pyo3::prelude::*;
@@ -39,13 +40,13 @@ impl Network {
 
 /// The exception for an error of the network.
 fn fail(e: NetworkError) -> PyErr {
-    crate::error::raise(&kiln::Error::from(e))
+    Python::attach(|py| kiln::Error::from(e).raise(py))
 }
 
 /// Attributes of an operator, or fields of a plug-in layer; nothing for other kinds.
 fn shown<'py>(py: Python<'py>, net: &mut kiln::Network, id: LayerId) -> PyResult<Bound<'py, PyDict>> {
     if let Ok(layer) = net.layer_of::<Operator>(id) {
-        return plugin::show(py, &layer.params().map_err(fail)?.op().attrs);
+        return plugin::show(py, layer.params().map_err(fail)?.op().attrs());
     }
     match net.layer_of::<Plugin>(id) {
         Ok(layer) => plugin::show(py, layer.params().map_err(fail)?.fields()),
@@ -289,7 +290,5 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Loop>()?;
     m.add_class::<Conditional>()?;
     m.add("RefusedNodes", m.py().get_type::<model::RefusedNodes>())?;
-    m.add_function(wrap_pyfunction!(plugin::layer_plugins, m)?)?;
-    m.add_function(wrap_pyfunction!(plugin::load_layer_plugins, m)?)?;
     m.add_function(wrap_pyfunction!(model::onnx_operators, m)?)
 }

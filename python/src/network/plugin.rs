@@ -1,16 +1,13 @@
-//! Layers that plug-ins define: their list, and their fields between Python and Kiln.
+//! Layers that plug-ins define: their fields between Python and Kiln.
 
 use super::value::Value;
 use kiln::DType;
-use kiln::plugin::{LayerRecord, Policy};
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_network::PluginSpec;
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
-use std::path::PathBuf;
-use std::sync::Arc;
 
 /// What to use for a plug-in layer of a network.
 pub(super) fn spec(
@@ -64,6 +61,7 @@ fn value(py: Python<'_>, v: &Attr) -> PyResult<Py<PyAny>> {
         Attr::Strs(v) => v.clone().into_py_any(py),
         Attr::DType(v) => DType::show(v, py),
         Attr::Bytes(v) => PyBytes::new(py, v).into_py_any(py),
+        other => Err(PyTypeError::new_err(format!("{} has no form in Python", other.kind()))),
     }
 }
 
@@ -74,35 +72,4 @@ pub(super) fn show<'py>(py: Python<'py>, attrs: &Attrs) -> PyResult<Bound<'py, P
         all.set_item(name, value(py, v)?)?;
     }
     Ok(all)
-}
-
-fn describe<'py>(py: Python<'py>, record: &LayerRecord) -> PyResult<Bound<'py, PyDict>> {
-    let all = PyDict::new(py);
-    all.set_item("namespace", &record.name.space)?;
-    all.set_item("name", &record.name.name)?;
-    all.set_item("version", &record.name.version)?;
-    all.set_item("doc", &record.doc)?;
-    let fields = PyDict::new(py);
-    for f in &record.fields {
-        fields.set_item(&f.name, (f.required, value(py, &f.default)?))?;
-    }
-    all.set_item("fields", fields)?;
-    Ok(all)
-}
-
-fn list<'py>(py: Python<'py>, records: &[Arc<LayerRecord>]) -> PyResult<Vec<Bound<'py, PyDict>>> {
-    records.iter().map(|r| describe(py, r)).collect()
-}
-
-/// The layers of all plug-ins that are loaded: namespace, name, version, doc, and fields with (required, default).
-#[pyfunction]
-pub(super) fn layer_plugins(py: Python<'_>) -> PyResult<Vec<Bound<'_, PyDict>>> {
-    list(py, &kiln_ops::plugin::registry::all())
-}
-
-/// Loads the layers of a library, and returns their descriptions.
-#[pyfunction]
-pub(super) fn load_layer_plugins(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Bound<'_, PyDict>>> {
-    let loaded = py.detach(|| kiln::plugin::load_layers(&path, &Policy::default()));
-    list(py, &loaded.map_err(|e| PyRuntimeError::new_err(e.chain()))?)
 }

@@ -96,8 +96,7 @@ impl NetworkTensor {
                 "there is no dimension {index}; the tensor has {rank}"
             )));
         }
-        let names: Vec<Option<&str>> = (0..rank).map(|i| (i == index).then_some(name)).collect();
-        self.net.get().run(|n| n.set_dimension_name(self.id, &names))
+        self.net.get().run(|n| n.set_dimension_name(self.id, index, name))
     }
 
     /// The least and the greatest value, if they were set.

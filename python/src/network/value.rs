@@ -55,7 +55,7 @@ impl Value for Tensor {
 
 impl Value for DType {
     fn read(v: &Bound<'_, PyAny>) -> PyResult<DType> {
-        named(v, "an element type", &DType::ALL.map(|t| (t.name(), t)))
+        crate::dtype::of_object(v)
     }
     fn show(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.name().into_py_any(py)
