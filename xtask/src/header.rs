@@ -103,14 +103,19 @@ extern KILN_EXPORT const kiln_descriptor kiln_plugin_descriptor;
 /// Writes the header, or with `check` fails if it differs from the crate.
 pub fn run(root: &Path, check: bool) -> Result<()> {
     let fresh = generate(&root.join(SOURCES))?;
-    let path = root.join(HEADER);
+    write(root, HEADER, SOURCES, &fresh, check)
+}
+
+/// Writes a header that was made of these sources, or with `check` fails if the stored one differs.
+pub fn write(root: &Path, header: &str, sources: &str, fresh: &str, check: bool) -> Result<()> {
+    let path = root.join(header);
     if !check {
-        return std::fs::write(&path, fresh).with_context(|| format!("cannot write {HEADER}"));
+        return std::fs::write(&path, fresh).with_context(|| format!("cannot write {header}"));
     }
-    let stored = std::fs::read_to_string(&path).with_context(|| format!("cannot read {HEADER}"))?;
+    let stored = std::fs::read_to_string(&path).with_context(|| format!("cannot read {header}"))?;
     ensure!(
         stored == fresh,
-        "{HEADER} differs from what {SOURCES} gives; run `cargo xtask header` and commit it"
+        "{header} differs from what {sources} gives; run `cargo xtask header` and commit it"
     );
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+mod c_api;
 mod header;
 mod proto;
 
@@ -10,9 +11,19 @@ mod proto;
 type Task = fn(root: &Path, check: bool) -> anyhow::Result<()>;
 
 const TASKS: &[(&str, &str, Task)] = &[
-    ("header", "plugins/include/kiln_plugin.h from kiln-abi", header::run),
+    (
+        "header",
+        "plugins/include/kiln_plugin.h from kiln-abi, the headers of capi/include from the crates of the C API",
+        headers,
+    ),
     ("proto", "engine/onnx/src/generated.rs from onnx.proto3", proto::run),
 ];
+
+/// Writes both headers.
+fn headers(root: &Path, check: bool) -> anyhow::Result<()> {
+    header::run(root, check)?;
+    c_api::run(root, check)
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -63,7 +63,7 @@ pub unsafe extern "C" fn kiln_engine_open(
 /// Loads a plan from memory, which is copied.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kiln_engine_from_bytes(
-    data: *const u8,
+    data: *const c_void,
     size: usize,
     options: *const kiln_options_t,
     engine: *mut *mut kiln_engine_t,

@@ -8,7 +8,7 @@ use crate::options::{self, kiln_options_t};
 use crate::{json, text};
 use kiln::{Plan, PlanHeader};
 use serde_json::json as object;
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 
 /// The header of a plan.
 pub struct kiln_header_t {
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn kiln_header_open(
 /// Reads the header of a plan in memory; the whole plan is checked.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kiln_header_from_bytes(
-    data: *const u8,
+    data: *const c_void,
     size: usize,
     header: *mut *mut kiln_header_t,
 ) -> *mut kiln_error_t {

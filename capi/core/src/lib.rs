@@ -1,4 +1,4 @@
-//! The part of Kiln's C API that loads and runs engines. `capi/include/kiln.h` is generated from it and from `kiln-c`.
+//! The part of Kiln's C API that loads and runs engines. `capi/include/kiln_runtime.h` is generated from it.
 //!
 //! Two shared libraries export these functions: `libkiln_runtime` these alone, `libkiln` those that build as well.
 

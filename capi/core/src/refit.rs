@@ -9,7 +9,7 @@ use crate::tensor::Given;
 use crate::text;
 use kiln::{Plan, Refitter, WeightsRole};
 use serde_json::{Value, json as object};
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 
 /// The kernel of a convolution or the matrix of a fully connected layer.
 pub const KILN_ROLE_KERNEL: i32 = 0;
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn kiln_refitter_create(
 /// Makes a refitter of a plan in memory, which needs no device; kiln_refitter_plan returns the plan.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kiln_refitter_of_plan(
-    data: *const u8,
+    data: *const c_void,
     size: usize,
     refitter: *mut *mut kiln_refitter_t,
 ) -> *mut kiln_error_t {

@@ -63,7 +63,7 @@ pub unsafe extern "C" fn kiln_context_set_packed_input(
     name_length: usize,
     dims: *const i64,
     ndim: usize,
-    data: *const u8,
+    data: *const c_void,
     size: usize,
 ) -> *mut kiln_error_t {
     guard(|| {

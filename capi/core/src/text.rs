@@ -1,7 +1,7 @@
 //! Strings and memory of callers: a pointer and a length.
 
 use crate::error::Fail;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::path::{Path, PathBuf};
 
 /// Length of a string that ends with a NUL.
@@ -12,7 +12,7 @@ pub const KILN_CSTR: usize = usize::MAX;
 /// # Safety
 /// The pointer is NULL, or of so many bytes (of a string with a NUL if the length is [`KILN_CSTR`]) that live as long as the
 /// call.
-pub unsafe fn blob<'a>(data: *const u8, length: usize, what: &str) -> Result<&'a [u8], Fail> {
+pub unsafe fn blob<'a>(data: *const c_void, length: usize, what: &str) -> Result<&'a [u8], Fail> {
     if data.is_null() {
         return match length {
             0 => Ok(&[]),
@@ -23,7 +23,7 @@ pub unsafe fn blob<'a>(data: *const u8, length: usize, what: &str) -> Result<&'a
         return Err(Fail::argument(format!("{what} has a length of {length}, more than memory can hold")));
     }
     // SAFETY: not NULL, and of a size that memory can have; the caller vouches for the rest.
-    Ok(unsafe { std::slice::from_raw_parts(data, length) })
+    Ok(unsafe { std::slice::from_raw_parts(data.cast(), length) })
 }
 
 unsafe fn characters<'a>(data: *const c_char, length: usize, what: &str) -> Result<&'a [u8], Fail> {

@@ -258,7 +258,7 @@ pub unsafe extern "C" fn kiln_builder_set_optimization_level(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kiln_builder_set_timing_cache(
     builder: *mut kiln_builder_t,
-    data: *const u8,
+    data: *const c_void,
     size: usize,
 ) -> *mut kiln_error_t {
     guard(|| {

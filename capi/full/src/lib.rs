@@ -1,4 +1,5 @@
 //! The shared library `libkiln`: builds engines, and has all functions of `kiln-c-core`, which load and run them.
+//! `capi/include/kiln.h` is generated from it.
 
 #![allow(non_camel_case_types, reason = "types have the names that C programs see")]
 #![allow(

@@ -7,7 +7,7 @@ use kiln_c_core::handle::{self, Out};
 use kiln_c_core::io::{self, kiln_io_t};
 use kiln_c_core::text;
 use serde_json::json as object;
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 
 /// A network that is to be built. Any number of threads may build it.
 pub struct kiln_model_t {
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn kiln_model_open(
 /// Reads a model from memory, which is copied. External data is looked for in `folder`; NULL: such data is refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kiln_model_from_bytes(
-    data: *const u8,
+    data: *const c_void,
     size: usize,
     folder: *const c_char,
     folder_length: usize,
