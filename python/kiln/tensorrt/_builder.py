@@ -160,6 +160,8 @@ class Builder(Strict, Scoped):
         return True
 
     def _build(self, network: INetworkDefinition, config: IBuilderConfig, **more: Any) -> Any:
+        if not network.num_outputs:
+            raise ValueError("the network has no outputs; call INetworkDefinition.mark_output")
         model = _kiln.Model.of_network(network._native)
         _check_profiles(model, config)
         options = {"backend": backend(), **build_options(config, network), **more}

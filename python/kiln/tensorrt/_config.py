@@ -27,7 +27,6 @@ _NO_EFFECT_FLAGS = {
     "FP4": "there are no four-bit floats",
     "STRICT_NANS": "kernels keep NaN",
     "MONITOR_MEMORY": "the build report has the memory",
-    "EDITABLE_TIMING_CACHE": "entries of the timing cache can be listed, not edited",
     "DISTRIBUTIVE_INDEPENDENCE": "kernels are chosen by shape alone",
     "REQUIRE_USER_ALLOCATION": "contexts allocate their memory themselves",
 }

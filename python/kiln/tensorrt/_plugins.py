@@ -11,7 +11,7 @@ from ._callbacks import IVersionedInterface, _refused
 from ._layers import ILayer
 from ._log import fail, log, Severity
 from ._values import PluginField, PluginFieldCollection
-from .enums import PluginFieldType, TensorRTPhase
+from .enums import PluginFieldType
 
 _WRITE = "write the layer as a Kiln plug-in (docs/tensorrt.md) and load its library"
 
@@ -91,15 +91,16 @@ class IPluginRegistry:
     def __init__(self) -> None:
         self.error_recorder = None
         self.parent_search_enabled = True
-        self._own: list[Any] = []
+        self._loaded: list[Any] = []
         self._logger: Any = None
 
     def _records(self) -> list[Any]:
-        return list(_kiln.plugin_layers())
+        found = {(r.namespace, r.name, r.version): r for r in [*_kiln.plugin_layers(), *self._loaded]}
+        return list(found.values())
 
     @property
     def plugin_creator_list(self) -> list[Any]:
-        return [IPluginCreator(r) for r in self._records()] + self._own
+        return [IPluginCreator(r) for r in self._records()]
 
     @property
     def all_creators(self) -> list[Any]:
@@ -144,9 +145,11 @@ class IPluginRegistry:
 
     def load_library(self, plugin_path: str) -> Any:
         try:
-            return _kiln.load_plugin(os.fspath(plugin_path))
+            loaded = _kiln.load_plugin(os.fspath(plugin_path))
         except Exception as e:
             return fail(self, e, None)
+        self._loaded += loaded
+        return loaded
 
     def deregister_library(self, handle: Any) -> None:
         log(self._logger, Severity.WARNING, "layers of a library stay registered for the process")
@@ -206,4 +209,3 @@ REFUSED = {
         "SymIntExpr SymInt32 SymExprImpl"
     ).split()
 }
-PHASES = TensorRTPhase

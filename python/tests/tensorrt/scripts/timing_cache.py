@@ -56,6 +56,11 @@ for key in cache.queryKeys():
     text = str(key)
     assert trt.TimingCacheKey.parse(text) == key
     assert cache.query(key).timingMSec >= 0
+pinned = next((k for k in cache.queryKeys() if cache.query(k).tacticHash), None)
+if pinned is not None:
+    value = cache.query(pinned)
+    assert cache.update(pinned, value) and cache.query(pinned).tacticHash == value.tacticHash
+    assert not cache.update(pinned, trt.TimingCacheValue(12345, 0.5)) and "12345" in trt.last_error()
 assert cache.reset() and cache.serialize().nbytes == 0
 builder = trt.Builder(trt.Logger(trt.Logger.INTERNAL_ERROR))
 assert builder.create_builder_config().create_timing_cache(b"this is no cache") is None
