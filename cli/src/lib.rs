@@ -9,6 +9,7 @@ mod arrays;
 mod bench;
 mod calibrate;
 mod cmd;
+mod debug;
 mod diff;
 mod element_type;
 mod failure;
@@ -18,6 +19,7 @@ mod options;
 mod print;
 mod progress;
 mod query;
+mod report;
 mod session;
 mod signals;
 mod subject;
@@ -57,8 +59,11 @@ enum Command {
     Run(cmd::run::Args),
     Bench(cmd::bench::Args),
     Inspect(cmd::inspect::Args),
+    Report(Box<cmd::report::Args>),
     Refit(cmd::refit::Args),
     Compare(cmd::compare::Args),
+    Check(cmd::check::Args),
+    Debug(cmd::debug::Args),
     Backends(cmd::backends::Args),
     Cache(cmd::cache::Args),
     Plugin(cmd::plugin::Args),
@@ -94,8 +99,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Run(args) => cmd::run::run(args, &out),
         Command::Bench(args) => cmd::bench::run(args, &out),
         Command::Inspect(args) => cmd::inspect::run(args, &out),
+        Command::Report(args) => cmd::report::run(args, &out),
         Command::Refit(args) => cmd::refit::run(args, &out),
         Command::Compare(args) => cmd::compare::run(args, &out),
+        Command::Check(args) => cmd::check::run(args, &out),
+        Command::Debug(args) => cmd::debug::run(args, &out),
         Command::Backends(args) => cmd::backends::run(args, &out),
         Command::Cache(args) => cmd::cache::run(args, &out),
         Command::Plugin(args) => cmd::plugin::run(args, &out),

@@ -54,7 +54,10 @@ fn a_trace_of_runs_has_host_device_layers_counters_and_arrows() {
     let conv = layers.iter().find(|l| l["name"] == "/conv1/Conv + /Relu").unwrap();
     let notes = &conv["notes"];
     assert_eq!((notes["tactic"].is_string(), notes["operators"].as_str()), (true, Some("conv + relu")));
-    assert!(notes["inputs"].as_str().unwrap().contains("f32") && notes["bytes"].as_u64() > Some(0), "{notes}");
+    assert!(
+        notes["inputs"].as_str().unwrap().contains("f32") && notes["bytes"].as_u64() > Some(0),
+        "{notes}"
+    );
     let width = conv["end"].as_f64().unwrap() - conv["begin"].as_f64().unwrap();
     assert!(width > 0.0 && width <= notes["measured_ns"].as_f64().unwrap() + 1.0, "{conv}");
     let flying = trace["counters"]["runs in flight"].as_array().unwrap();
@@ -69,7 +72,8 @@ fn contexts_that_run_at_once_have_tracks_of_their_own() {
     ok(&[&["bench", engine.as_str(), "--trace", &path, "--contexts", "3"][..], &SHORT].concat());
     let Some(trace) = read(&path) else { return };
     for i in 0..3 {
-        let runs = slices(&trace, &format!("context {i}: host")).iter().filter(|s| s["name"] == "enqueue").count();
+        let runs =
+            slices(&trace, &format!("context {i}: host")).iter().filter(|s| s["name"] == "enqueue").count();
         assert_eq!(runs, if i == 0 { 17 } else { 7 }, "context {i}");
     }
 }
@@ -77,7 +81,8 @@ fn contexts_that_run_at_once_have_tracks_of_their_own() {
 #[test]
 fn bodies_of_control_flow_are_inside_of_their_step() {
     let f = Folder::new();
-    let (model, path) = (data("control_flow/nested_loops.onnx").display().to_string(), f.name("loop.pftrace"));
+    let (model, path) =
+        (data("control_flow/nested_loops.onnx").display().to_string(), f.name("loop.pftrace"));
     ok(&[&["bench", model.as_str(), "--backend", "cpu", "--trace", &path][..], &SHORT].concat());
     let Some(trace) = read(&path) else { return };
     let device = slices(&trace, "context 0: cpu");
@@ -93,7 +98,8 @@ fn a_trace_of_a_build_has_phases_passes_and_times_of_candidates() {
     ok(&["build", &model, "-o", &f.name("e.kiln"), "--backend", "cpu", "--trace", &path]);
     let Some(trace) = read(&path) else { return };
     let phases = slices(&trace, "phases");
-    let named = |start: &str| phases.iter().filter(|s| s["name"].as_str().unwrap().starts_with(start)).count();
+    let named =
+        |start: &str| phases.iter().filter(|s| s["name"].as_str().unwrap().starts_with(start)).count();
     assert_eq!(named("building \""), 1);
     assert!(named("running passes") > 0 && named("fold") > 0, "{phases:?}");
     let timed: Vec<&&Value> =
@@ -112,7 +118,8 @@ fn a_trace_of_a_build_has_phases_passes_and_times_of_candidates() {
 fn a_trace_that_cannot_be_written_is_an_error() {
     let f = Folder::new();
     let engine = lenet(&f, &[]);
-    let r = kiln(&[&["bench", engine.as_str(), "--trace", &f.name("no/such/x.pftrace")][..], &SHORT].concat());
+    let r =
+        kiln(&[&["bench", engine.as_str(), "--trace", &f.name("no/such/x.pftrace")][..], &SHORT].concat());
     assert_eq!(r.code, 1);
     assert!(r.stderr.contains("x.pftrace"), "{}", r.stderr);
     assert_eq!(kiln(&["bench", &engine, "--trace", ""]).code, 2);

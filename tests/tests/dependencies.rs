@@ -43,7 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "kiln-reference",
         ],
     ),
-    ("kiln-cli", &["kiln", "kiln-backend", "kiln-files", "kiln-ir", "kiln-npz"]),
+    ("kiln-cli", &["kiln", "kiln-backend", "kiln-files", "kiln-ir", "kiln-npz", "kiln-onnx"]),
 ];
 
 /// The dependencies of each crate within the workspace; those of its examples and tests too where `dev` says so.

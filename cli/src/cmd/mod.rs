@@ -4,11 +4,14 @@ pub mod backends;
 pub mod bench;
 pub mod build;
 pub mod cache;
+pub mod check;
 pub mod compare;
+pub mod debug;
 pub mod host;
 pub mod inspect;
 pub mod plugin;
 pub mod refit;
+pub mod report;
 pub mod run;
 
 use std::ffi::OsString;

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 pub const PROFILED: usize = 10;
 
 /// Time of one layer over several runs.
+#[derive(Debug)]
 pub struct LayerStats {
     pub name: String,
     pub tactic: String,
