@@ -9,7 +9,6 @@ from kiln import _kiln
 from kiln._options import BuildOptions
 
 from ._log import Severity, log
-from ._values import IHostMemory
 from .enums import CalibrationAlgoType
 
 _ALGORITHMS = {
@@ -62,7 +61,7 @@ def calibrate(builder: Any, model: Any, config: Any, options: dict[str, Any]) ->
     algorithm = _ALGORITHMS[CalibrationAlgoType(calibrator.get_algorithm())]
     own = {k: v for k, v in options.items() if k in ("backend", "profiles")}
     table = _kiln.calibrate_native(model, batches(), algorithm, BuildOptions(**own))
-    calibrator.write_calibration_cache(IHostMemory(table.encode("utf-8")))
+    calibrator.write_calibration_cache(memoryview(table.encode("utf-8")))
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from typing import Any
 
 from kiln._options import Profile, Range
@@ -177,7 +178,9 @@ class IBuilderConfig(Strict, Scoped):
         self._pools[pool] = operator.index(pool_size)
 
     def get_memory_pool_limit(self, pool: MemoryPoolType) -> int:
-        return self._pools.get(MemoryPoolType(pool), 0)
+        """The limit; where none is set, the memory of the machine."""
+        default = _memory() if pool in (MemoryPoolType.WORKSPACE, MemoryPoolType.TACTIC_DRAM) else 0
+        return self._pools.get(MemoryPoolType(pool), default)
 
     @property
     def builder_optimization_level(self) -> int:
@@ -380,6 +383,10 @@ class IBuilderConfig(Strict, Scoped):
 
     def can_run_on_DLA(self, layer: Any) -> bool:
         return False
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _no_dla(device: Any) -> None:

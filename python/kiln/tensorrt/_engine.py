@@ -345,8 +345,10 @@ class EngineInspector(Strict):
         self._recorder = recorder
 
     def _json(self) -> str:
-        source = self._engine if self._context is None else self._context
-        return source._native.layers_json()
+        """The layers at the shapes of the context, where these are set."""
+        context = self._context
+        known = context is not None and not context._native.underspecified()
+        return (context if known else self._engine)._native.layers_json()
 
     def get_layer_information(self, layer_index: int, format: Any) -> str | None:
         try:

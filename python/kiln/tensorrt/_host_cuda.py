@@ -1,4 +1,4 @@
-"""Stand-ins for `pycuda` and cuda-python over host memory, put in place on request only."""
+"""Stand-ins for `pycuda`, cuda-python and libcudart over host memory, put in place on request only."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ._host_cudart import install_library
 from ._host_memory import address_of, allocate, copy, fill, free
 
 _TOTAL = 1 << 34
@@ -312,6 +313,7 @@ def _cuda_python() -> None:
 
 
 def install_host() -> None:
-    """Puts the stand-ins in place of `pycuda` and `cuda`."""
+    """Puts the stand-ins in place of `pycuda`, `cuda` and libcudart."""
     _pycuda()
     _cuda_python()
+    install_library()

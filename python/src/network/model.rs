@@ -13,10 +13,17 @@ create_exception!(
     "Nodes of a model that can't be converted; `nodes` has (name, operator, domain, version, reason) of each."
 );
 
-/// The network of a model in memory, and the importer's notes.
+/// The network of a model in memory, its tensors named as the model's values, and the importer's notes.
 pub(super) fn import(data: &[u8], folder: Option<&Path>) -> Result<(kiln::Network, Vec<String>), OnnxError> {
     let file = ModelFile::from_bytes(data.to_vec(), folder)?;
-    let done = kiln_onnx::convert::import(&Model::check(&file)?, &ImportOptions::default())?;
+    let mut done = kiln_onnx::convert::import(&Model::check(&file)?, &ImportOptions::default())?;
+    for (name, id) in done.values {
+        let network = &mut done.network;
+        if network.producer(id).is_some() && !network.is_taken(&name) && !network.outputs().contains(&id) {
+            // A name that is not allowed leaves the tensor its own.
+            let _ = network.set_tensor_name(id, &name);
+        }
+    }
     Ok((done.network, done.report.notes))
 }
 

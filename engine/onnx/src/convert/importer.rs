@@ -1,6 +1,6 @@
 //! The state of an import: what names mean in the graph that is being converted and in those around it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use kiln_ir::Tensor;
 use kiln_network::{IfId, Network, TensorId};
@@ -63,6 +63,12 @@ impl Importer {
     /// The meaning of a name: `None` if it has none, `Some(None)` if its node was refused.
     pub(super) fn lookup(&self, name: &str) -> Option<Option<TensorId>> {
         self.scopes.iter().rev().find_map(|scope| scope.get(name)).copied()
+    }
+
+    /// Tensors of the graph being converted, by their names in the model.
+    pub(super) fn values(&self) -> BTreeMap<String, TensorId> {
+        let scope = self.scopes.last().into_iter().flatten();
+        scope.filter_map(|(name, value)| Some((name.clone(), (*value)?))).collect()
     }
 
     /// Adds the initializers of a graph. One that cannot be a weight is refused like a node.

@@ -133,7 +133,8 @@ impl Importer {
             }
             self.net.mark_any_output(value, &info.name).map_err(|e| bad(e.to_string()))?;
         }
-        Ok(Imported { network: self.net, report: self.report })
+        let values = self.values();
+        Ok(Imported { network: self.net, report: self.report, values })
     }
 }
 

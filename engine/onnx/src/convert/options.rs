@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use kiln_network::Network;
+use kiln_network::{Network, TensorId};
 
 /// Options of an import.
 #[derive(Debug, Clone, Default)]
@@ -18,6 +18,8 @@ pub struct Imported {
     pub network: Network,
     /// Report of the import.
     pub report: Report,
+    /// Tensors of the values of the main graph, by the names that they have in the model, in alphabetical order.
+    pub values: BTreeMap<String, TensorId>,
 }
 
 /// Report of an import.
