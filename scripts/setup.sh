@@ -14,6 +14,7 @@ NVRTC=.cache/nvrtc
 PEER=.cache/peer
 PERFETTO=.cache/perfetto
 NETWORKS=.cache/topologies
+POLYGRAPHY=.cache/polygraphy
 
 fail() { echo "setup: $*" >&2; exit 1; }
 
@@ -140,6 +141,17 @@ perfetto() {
     cp "$from/requirements.txt" "$PERFETTO/requirements.txt"
 }
 
+# Polygraphy, for tests of the interface of TensorRT.
+polygraphy() {
+    local from=python/tests/tensorrt
+    cmp -s "$from/requirements.txt" "$POLYGRAPHY/requirements.txt" && return 0
+    echo "setup: fetching $(grep '^polygraphy==' "$from/requirements.txt")"
+    rm -rf "$POLYGRAPHY"
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps \
+        --only-binary :all: --target "$POLYGRAPHY" -r "$from/requirements.txt" || fail "pip could not install Polygraphy"
+    cp "$from/requirements.txt" "$POLYGRAPHY/requirements.txt"
+}
+
 vulkan() {
     local summary
     summary=$(vulkaninfo --summary 2>/dev/null) || fail "vulkaninfo --summary fails; run it to see why"
@@ -153,6 +165,7 @@ newest_suite
 topologies
 oracle
 perfetto
+polygraphy
 case $(uname -m) in
     x86_64 | aarch64) nvrtc ;;
     *) echo "setup: no NVRTC for $(uname -m); CUDA kernels are not compiled in tests" ;;

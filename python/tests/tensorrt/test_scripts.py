@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import kiln
 import pytest
 
 HERE = Path(__file__).resolve().parent
@@ -37,15 +38,20 @@ def layers(tmp_path_factory: pytest.TempPathFactory) -> str:
     shutil.rmtree(own)
 
 
+def environment(**more: str) -> dict[str, str]:
+    """That of this process, in which `kiln` is found from any folder."""
+    path = [str(Path(kiln.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in path if p), **more}
+
+
 def options(script: Path) -> list[str]:
     first = script.read_text().splitlines()[0]
     return first.removeprefix("# options:").split() if first.startswith("# options:") else []
 
 
 def run(script: Path, work: Path, backend: str, **more: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "KILN_BACKEND": backend, **more}
     command = [sys.executable, "-m", "kiln.tensorrt", *options(script), str(script), str(DIGITS), str(work)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, env=environment(KILN_BACKEND=backend, **more), capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize(("backend", "script"), CASES, ids=[f"{s.stem}-{b}" for b, s in CASES])
@@ -62,25 +68,26 @@ def test_there_are_enough_scripts() -> None:
     assert len(SCRIPTS) >= 20
 
 
+def command_line(*args: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kiln.tensorrt", *map(str, args)]
+    return subprocess.run(command, env=environment(), cwd=cwd, capture_output=True, text=True)
+
+
 def test_the_command_line(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import sys, tensorrt\nprint(sys.argv[1:], __name__, tensorrt.__version__)\nsys.exit(3)\n")
-    base = [sys.executable, "-m", "kiln.tensorrt"]
-    done = subprocess.run([*base, program, "--v8", "x"], capture_output=True, text=True)
+    done = command_line(program, "--v8", "x")
     assert done.returncode == 3 and done.stdout.startswith("['--v8', 'x'] __main__ 10.16"), done
-    old = subprocess.run([*base, "--v8", program], capture_output=True, text=True)
-    assert old.stdout.startswith("[] __main__ 8."), old
-    module = subprocess.run([*base, "-m", "program"], capture_output=True, text=True, cwd=tmp_path)
+    assert command_line("--v8", program).stdout.startswith("[] __main__ 8.")
+    module = command_line("-m", "program", cwd=tmp_path)
     assert module.returncode == 3 and "__main__ 10.16" in module.stdout, module
-    assert subprocess.run([*base, tmp_path / "none.py"], capture_output=True).returncode == 2
-    assert subprocess.run(base, capture_output=True).returncode == 2
-    assert subprocess.run([*base, "--help"], capture_output=True).returncode == 0
+    assert command_line(tmp_path / "none.py").returncode == 2
+    assert command_line().returncode == 2
+    assert command_line("--help").returncode == 0
 
 
 def test_nothing_of_cuda_is_there_unless_asked_for(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import tensorrt\nimport pycuda.driver as d\nprint(d.mem_alloc(8).size)\n")
-    base = [sys.executable, "-m", "kiln.tensorrt"]
-    assert subprocess.run([*base, program], capture_output=True).returncode == 1
-    done = subprocess.run([*base, "--host-cuda", program], capture_output=True, text=True)
-    assert done.stdout == "8\n", done
+    assert command_line(program).returncode == 1
+    assert command_line("--host-cuda", program).stdout == "8\n"
