@@ -2,6 +2,7 @@
 
 use crate::arrays::{self, ArrayPath, array_path};
 use crate::failure::Failure;
+use crate::load::LoadOptions;
 use crate::print::Printer;
 use clap::Args;
 use kiln::{DType, IoMode, IoTensor, Profile, ShapeRequest, Tensor};
@@ -29,7 +30,7 @@ fn input_file(text: &str) -> Result<InputFile, String> {
 }
 
 /// Options for the source of inputs.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Inputs")]
 pub struct InputOptions {
     /// An archive with an array for each input, by the input's name
@@ -45,6 +46,8 @@ pub struct InputOptions {
     /// usual ones
     #[arg(long, value_name = "N")]
     pub use_profile: Option<usize>,
+    #[command(flatten)]
+    pub load: LoadOptions,
 }
 
 /// Inputs by name.

@@ -15,6 +15,7 @@ mod element_type;
 mod failure;
 mod given;
 mod io_formats;
+mod load;
 mod options;
 mod print;
 mod progress;

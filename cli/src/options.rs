@@ -369,7 +369,7 @@ fn pools(text: &str) -> Result<Pools, String> {
 }
 
 /// Reads a number of bytes: `64` MiB, or with the unit B, K, M or G.
-fn bytes(text: &str) -> Result<u64, String> {
+pub fn bytes(text: &str) -> Result<u64, String> {
     let wanted =
         || format!("\"{text}\" is no size; wanted a number of MiB, or one with the unit B, K, M or G");
     let (number, unit) = match text.char_indices().next_back() {

@@ -62,6 +62,7 @@ fn open_plan(
     if let Some(device) = &model.backend.device {
         builder = builder.device(device.clone());
     }
+    let builder = inputs.load.apply(builder);
     let engine = builder.build(plan).inspect_err(|_| tell_refusals(&session, out))?;
     let given = inputs.read(engine.io_tensors(), out)?;
     let mut request = model.shapes.request();
@@ -117,7 +118,7 @@ fn open_model(
     if let (Some(device), None) = (&asked.device, &built.report.fell_back) {
         builder = builder.device(device.clone());
     }
-    let engine = builder.build(built.plan)?;
+    let engine = inputs.load.apply(builder).build(built.plan)?;
     // Random inputs are drawn in the types that the engine takes.
     let inputs = inputs.complete(given, engine.io_tensors(), &profile)?;
     let inputs = round_to_inputs(inputs, engine.io_tensors(), out);

@@ -96,3 +96,27 @@ fn stripped_engines_are_filled() {
     ok(&["refit", &stripped, "--weights", &model, "-o", &filled]);
     assert!(std::fs::read(&filled).unwrap() == std::fs::read(&whole).unwrap(), "filled is not whole");
 }
+
+#[test]
+fn engines_run_with_external_weights_and_budgets() {
+    let f = Folder::new();
+    let model = digits("lenet_a_bn.onnx");
+    let stripped = f.name("stripped.kiln");
+    ok(&["build", &model, "-o", &stripped, "--backend", "cpu", "--no-timing", "--strip-weights"]);
+    let whole = f.name("whole.kiln");
+    ok(&["build", &model, "-o", &whole, "--backend", "cpu", "--no-timing", "--refit=identical"]);
+    let saved = f.name("out.npz");
+    let weights = ["--external-weights", &model];
+    let run = |engine: &str, more: &[&str]| {
+        kiln(&[&["run", engine, "--random-inputs", "7", "--save-outputs", &saved], more].concat())
+    };
+    let filled = run(&stripped, &weights);
+    assert_eq!(filled.code, 0, "{}", filled.stderr);
+    assert_eq!(std::fs::read(&saved).unwrap(), logits(&f, &whole));
+    let r = run(&stripped, &["--external-weights", &digits("lenet_b_bn_weights.npz")]);
+    assert!(r.code == 1 && r.stderr.contains("identical weights only"), "{}", r.stderr);
+    // Weights of this backend are in host memory: it refuses to stream them.
+    let r = run(&whole, &["--weight-budget", "64K"]);
+    assert!(r.code == 1 && r.stderr.contains("does not stream weights"), "{}", r.stderr);
+    assert_eq!(run(&whole, &["--weight-budget", "much"]).code, 2);
+}

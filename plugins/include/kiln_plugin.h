@@ -29,7 +29,8 @@
  * `context_time_runs` and `context_set_stream`, 1.3 `context_bind`, 1.4
  * `context_set_consumed_event`, `context_wait` and `context_address`, 1.5 `context_host_steps`, 1.6
  * `context_stop`, 1.7 `backend_supports`. 1.8 added the interfaces "kiln.layer/1" and "kiln.host.layers/1",
- * 1.9 native forms of layers, 1.10 `executable_context_without_memory` and `context_set_memory`.
+ * 1.9 native forms of layers, 1.10 `executable_context_without_memory`,
+ * `device_load_within` and `context_set_memory`.
  */
 #define KILN_ABI_MINOR 10
 
@@ -852,6 +853,16 @@ typedef struct kiln_backend_v1 {
     int32_t (*executable_context_without_memory)(struct kiln_executable *executable,
                                                  struct kiln_context **out,
                                                  struct kiln_error *err);
+    /**
+     * Optional, since 1.10: absent means `KILN_UNSUPPORTED`. As `device_load`, with at most `weight_budget` bytes of weights on the
+     * device at a time; a budget that is too small is refused with the least one. Weights that do not fit are copied before the steps
+     * that read them; results are the same bit for bit. `[any-thread]`
+     */
+    int32_t (*device_load_within)(struct kiln_device *device,
+                                  const struct kiln_payload *program,
+                                  uint64_t weight_budget,
+                                  struct kiln_executable **out,
+                                  struct kiln_error *err);
     /**
      * Optional, since 1.10: absent means `KILN_UNSUPPORTED`. Stores activations of further runs in `bytes` bytes of the caller's device
      * memory, which stays valid until other memory is set. Null: the context cannot run until it has other memory. For contexts that

@@ -53,7 +53,8 @@ fn layout() -> Layout {
             context_destroy, context_enqueue, context_outputs, context_observe, context_set_observable,
             context_step_times, context_counters, context_time_runs, context_set_stream,
             context_bind, context_set_consumed_event, context_wait, context_address, context_host_steps,
-            context_stop, backend_supports, executable_context_without_memory, context_set_memory,
+            context_stop, backend_supports, executable_context_without_memory, device_load_within,
+            context_set_memory,
         }
         kiln_field { kind, reserved, data, count }
         kiln_field_def { name, doc, required, reserved, value }

@@ -25,17 +25,18 @@ pub struct Loaded<D: Kernels> {
 }
 
 impl<D: Kernels> Loaded<D> {
-    /// Loads a program and the bodies in it.
+    /// Loads a program and the bodies in it; with a budget for the bytes of its own weights on the device, or without.
     pub fn new(
         device: &Arc<D>,
         queue: &mut D::Queue,
         program: Arc<Program>,
+        weight_budget: Option<u64>,
     ) -> Result<Loaded<D>, BackendError> {
         let steps = program.steps.iter().map(|s| StepKernel::load(&**device, &program, s));
         let steps = steps.collect::<Result<_, _>>()?;
         let bodies = program.steps.iter().map(|s| Loaded::bodies(device, queue, &program, s));
         let bodies = bodies.collect::<Result<_, _>>()?;
-        let weights = Weights::upload(&**device, queue, &program)?;
+        let weights = Weights::upload(&**device, queue, &program, weight_budget)?;
         let shape_inputs = program.shape_inputs();
         let deciding = flow::deciding_inputs(&program, D::DECISIONS);
         Ok(Loaded { device: device.clone(), program, steps, bodies, weights, shape_inputs, deciding })
@@ -49,7 +50,7 @@ impl<D: Kernels> Loaded<D> {
     ) -> Result<Option<Vec<Arc<Loaded<D>>>>, BackendError> {
         let Some(node) = flow::checked(&program.graph, step)? else { return Ok(None) };
         step.check_bodies(node)?;
-        let load = |p: &Program| Ok(Arc::new(Loaded::new(device, queue, Arc::new(p.clone()))?));
+        let load = |p: &Program| Ok(Arc::new(Loaded::new(device, queue, Arc::new(p.clone()), None)?));
         step.bodies.iter().map(load).collect::<Result<_, _>>().map(Some)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::checks::RECORD_WORDS;
 use crate::device::{Buffer, Device, Queue, Range};
-use kiln_backend::{BackendError, Place, Program};
+use kiln_backend::{BackendError, Place, Program, StreamPlan};
 use kiln_ir::ValueId;
 use std::collections::HashMap;
 
@@ -15,14 +15,26 @@ pub const SIZES_BYTES: usize = 64;
 pub struct Weights<D: Device> {
     ranges: HashMap<ValueId, D::Range>,
     _buffers: Vec<D::Buffer>,
+    /// Weights that are copied before the steps that read them, where not all may stay.
+    pub streamed: Option<StreamPlan>,
 }
 
 impl<D: Device> Weights<D> {
-    /// Uploads them, packed into chunks.
-    pub fn upload(device: &D, queue: &mut D::Queue, program: &Program) -> Result<Weights<D>, BackendError> {
+    /// Uploads those that stay on the device within a budget, packed into chunks.
+    pub fn upload(
+        device: &D,
+        queue: &mut D::Queue,
+        program: &Program,
+        budget: Option<u64>,
+    ) -> Result<Weights<D>, BackendError> {
         let alignment = device.target().memory.alignment.max(1);
+        let streamed = match budget {
+            Some(bytes) => StreamPlan::new(program, alignment, bytes)?,
+            None => None,
+        };
+        let stays = |v: &ValueId| streamed.as_ref().is_none_or(|plan| !plan.slots.contains_key(v));
         let mut chunks: Vec<(u64, Vec<(ValueId, u64, &[u8])>)> = Vec::new();
-        for (v, t) in program.weights() {
+        for (v, t) in program.weights().filter(|(v, _)| stays(v)) {
             let size = (t.bytes().len() as u64).max(16).next_multiple_of(alignment);
             match chunks.last_mut().filter(|c| c.0 + size <= D::WEIGHTS_CHUNK) {
                 Some(c) => {
@@ -43,7 +55,7 @@ impl<D: Device> Weights<D> {
             buffers.push(buffer);
         }
         queue.wait()?;
-        Ok(Weights { ranges, _buffers: buffers })
+        Ok(Weights { ranges, _buffers: buffers, streamed })
     }
 }
 
@@ -114,6 +126,8 @@ pub struct Memory<D: Device> {
     inputs: Vec<Option<D::Buffer>>,
     own: HashMap<ValueId, D::Buffer>,
     scratch: Option<D::Buffer>,
+    /// Slots of streamed weights.
+    streamed: Option<D::Buffer>,
     sizes: Option<D::Buffer>,
     records: Option<D::Buffer>,
     /// Replaced buffers that launches of the present run may still name.
@@ -148,6 +162,7 @@ impl<D: Device> Memory<D> {
             inputs,
             own: HashMap::new(),
             scratch: None,
+            streamed: None,
             sizes: None,
             records: None,
             retired: Vec::new(),
@@ -250,6 +265,11 @@ impl<D: Device> Memory<D> {
         if let Some(r) = weights.ranges.get(&v) {
             return Ok(r.clone());
         }
+        if let Some((plan, slot)) = weights.streamed.as_ref().and_then(|p| Some((p, p.slots.get(&v)?))) {
+            let what = || "streamed weights".to_owned();
+            let buffer = Self::grown(queue, &mut self.retired, self.streamed.take(), plan.bytes, what)?;
+            return Ok(self.streamed.insert(buffer).range(slot.offset, bytes));
+        }
         if let Some(i) = program.graph.inputs.iter().position(|&i| i == v) {
             return self.input(queue, i, bytes);
         }
@@ -346,6 +366,6 @@ impl<D: Device> Memory<D> {
         self.retired.clear();
         self.own.clear();
         self.inputs.fill_with(|| None);
-        (self.scratch, self.sizes) = (None, None);
+        (self.scratch, self.sizes, self.streamed) = (None, None, None);
     }
 }

@@ -310,6 +310,9 @@ impl<D: Executor> Run<D> {
         let program = &loaded.program;
         let (Some(step), Some(kernel)) = (program.steps.get(i), loaded.steps.get(i)) else { return Ok(()) };
         stop::check(&step.name)?;
+        if self.copy_weights(queue, i, waiting)? {
+            *stopped = true;
+        }
         shapes.update(program, step)?;
         if loaded.is_flow(i) {
             if self.stacks_nothing(shapes, i) {
@@ -356,6 +359,32 @@ impl<D: Executor> Run<D> {
         *stopped |= kernel.random;
         waiting.extend(self.plan(queue, shapes, i, false)?);
         Ok(())
+    }
+
+    /// Copies the streamed weights that a step is the first to read, behind the launches that wait; whether there are any.
+    fn copy_weights(
+        &mut self,
+        queue: &mut D::Queue,
+        step: usize,
+        waiting: &mut Vec<D::Launch>,
+    ) -> Result<bool, BackendError> {
+        let loaded = self.loaded.clone();
+        let plan = loaded.weights.streamed.as_ref();
+        let Some(weights) = plan.and_then(|p| p.before.get(step)).filter(|w| !w.is_empty()) else {
+            return Ok(false);
+        };
+        self.note_host(step, assisted::WEIGHTS);
+        self.flush(queue, waiting)?;
+        for &v in weights {
+            let Some(w) = loaded.program.graph.weight(v) else { continue };
+            let bytes = w.tensor.bytes();
+            if !bytes.is_empty() {
+                let to = self.room(queue, v, bytes.len() as u64)?;
+                queue.store(&to, bytes)?;
+            }
+        }
+        self.host_syncs += 1;
+        Ok(true)
     }
 
     /// Runs the plug-in layer of a step on the host: its inputs are read, its outputs are copied to their places.

@@ -222,7 +222,7 @@ fn facts(plan: &Plan) -> Vec<(String, String)> {
 fn measured(plan: &Plan, session: &Session, out: &Printer) -> Result<Measured, Failure> {
     let engine = Engine::builder().backends(session.backends.clone()).build(plan.clone())?;
     let at = run_profile(&engine, &kiln::ShapeRequest::default(), None)?;
-    let random = InputOptions { inputs: None, input: Vec::new(), random_inputs: Some(0), use_profile: None };
+    let random = InputOptions { random_inputs: Some(0), ..InputOptions::default() };
     let inputs = random.complete(Default::default(), engine.io_tensors(), &at)?;
     let mut context = engine.create_context()?;
     let limits = Limits {

@@ -118,7 +118,7 @@ pub fn read(
             None => log.info(format!("Using random values for input {}", t.name)),
         }
     }
-    let random = InputOptions { inputs: None, input: Vec::new(), random_inputs: Some(0), use_profile: None };
+    let random = InputOptions { random_inputs: Some(0), ..InputOptions::default() };
     let all = random.complete(given, io, &profile)?;
     let all = round_to_inputs(all, io, &Printer::new(false));
     for (name, t) in &all {

@@ -318,6 +318,18 @@ pub struct kiln_backend_v1 {
             err: *mut kiln_error,
         ) -> i32,
     >,
+    /// Optional, since 1.10: absent means `KILN_UNSUPPORTED`. As `device_load`, with at most `weight_budget` bytes of weights on the
+    /// device at a time; a budget that is too small is refused with the least one. Weights that do not fit are copied before the steps
+    /// that read them; results are the same bit for bit. `[any-thread]`
+    pub device_load_within: Option<
+        unsafe extern "C" fn(
+            device: *mut kiln_device,
+            program: *const kiln_payload,
+            weight_budget: u64,
+            out: *mut *mut kiln_executable,
+            err: *mut kiln_error,
+        ) -> i32,
+    >,
     /// Optional, since 1.10: absent means `KILN_UNSUPPORTED`. Stores activations of further runs in `bytes` bytes of the caller's device
     /// memory, which stays valid until other memory is set. Null: the context cannot run until it has other memory. For contexts that
     /// were made without an arena. `[serial-per-object]`

@@ -41,6 +41,12 @@ pub const PLUGIN: Reason = Reason {
     advice: "ask the plug-in's author for an expression, or a kernel in the backend's language",
 };
 
+/// Weights that are not on the device all the time.
+pub const WEIGHTS: Reason = Reason {
+    why: "the host copies weights that it reads, as the budget for weights on the device does not hold all of them",
+    advice: "raise the budget for weights",
+};
+
 /// Control flow whose decisions the host reads, as no kernel starts another one.
 pub const DECISIONS: Reason = Reason {
     why: "the host reads numbers of iterations, conditions, or sizes that are computed inside",

@@ -60,6 +60,17 @@ pub trait Device: Send + Sync {
 
     /// Uploads weights and makes the kernels ready.
     fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError>;
+
+    /// Makes the kernels ready with at most so many bytes of weights on the device at a time, by [`StreamPlan`](crate::StreamPlan): the
+    /// others are copied before the steps that read them. Results are the same bit for bit. Weights of bodies of control flow all stay
+    /// and do not count. By default refused.
+    fn load_within(
+        &self,
+        _program: Arc<Program>,
+        _weight_budget: u64,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
+        Err(BackendError::Unsupported("this backend does not stream weights; load without a budget".into()))
+    }
 }
 
 /// A loaded program: kernels and weights, immutable, shared by all contexts.

@@ -4,13 +4,15 @@ use crate::backends::layers;
 #[cfg(feature = "build")]
 use crate::build::{BuildOptions as Options, BuildReport, Built};
 use crate::model::{Content, Model};
+use crate::weights::set_from_file;
 use crate::{DiscoverOptions, Error, backends};
 use kiln_backend::DeviceChoice;
 use kiln_ir::{ErrorRecorder, Tensor, describe};
 use kiln_plan::{Plan, PlanHeader};
-use kiln_runtime::{Backends, Outputs};
+use kiln_runtime::{Backends, LoadOptions, Outputs, Refitter};
 use std::fmt;
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Options of a program that builds nothing.
@@ -18,7 +20,6 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     backend: Option<String>,
-    device: Option<DeviceChoice>,
 }
 
 /// A network on a device, ready to run. Dereferences to [`kiln_runtime::Engine`], which makes contexts and describes inputs,
@@ -110,6 +111,8 @@ pub struct EngineBuilder {
     plugins: DiscoverOptions,
     backends: Option<Backends>,
     recorder: Option<Recorder>,
+    load: LoadOptions,
+    external_weights: Vec<PathBuf>,
 }
 
 /// A recorder that builders share.
@@ -140,7 +143,36 @@ impl EngineBuilder {
     /// assert!(Engine::builder().backend("cpu").device("GPU-6f1b3c2a").build(model).is_err());
     /// ```
     pub fn device(mut self, device: impl Into<DeviceChoice>) -> Self {
-        self.options.device = Some(device.into());
+        self.load.device = Some(device.into());
+        #[cfg(feature = "build")]
+        self.options.device.clone_from(&self.load.device);
+        self
+    }
+
+    /// Loads the engine with at most so many bytes of weights on the device at a time
+    /// ([`set_weight_budget`](kiln_runtime::Engine::set_weight_budget)); by default all are there.
+    pub fn weight_budget(mut self, bytes: u64) -> Self {
+        self.load.weight_budget = Some(bytes);
+        self
+    }
+
+    /// Takes weights from a file before the engine is loaded: an archive of NumPy, safetensors, or an ONNX model of the same graph. A
+    /// stripped plan gets the weights that it leaves out, by name and hash; a refittable one those that the file has. Several files
+    /// may have a part each.
+    ///
+    /// ```
+    /// # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/digits");
+    /// use kiln::Engine;
+    ///
+    /// let model = format!("{folder}/lenet_a.onnx");
+    /// let plan = Engine::builder().backend("cpu").strip_weights(true).build_plan(model.as_str())?.plan;
+    /// assert!(!plan.header.absent.is_empty());
+    /// let engine = Engine::builder().external_weights(&model).build(plan)?;
+    /// assert!(engine.plan().header.absent.is_empty());
+    /// # Ok::<(), kiln::Error>(())
+    /// ```
+    pub fn external_weights(mut self, path: impl Into<PathBuf>) -> Self {
+        self.external_weights.push(path.into());
         self
     }
 
@@ -208,7 +240,7 @@ impl EngineBuilder {
                 let Built { plan, report, .. } = self.build_network(model, &backends, &mut |_, _, _| true)?;
                 Ok(Engine {
                     report: Some(Box::new(report)),
-                    ..load(plan, &backends, self.options.device.as_ref())?
+                    ..load(self.with_external_weights(plan)?, &backends, &self.load)?
                 })
             }
             Content::PlanFile(path, _) => self.load(Plan::open(&path)?, &backends),
@@ -221,7 +253,21 @@ impl EngineBuilder {
         if self.plugins.embedded {
             kiln_runtime::plugin::load_embedded(&plan, &self.plugins.policy)?;
         }
-        load(plan, backends, self.options.device.as_ref())
+        load(self.with_external_weights(plan)?, backends, &self.load)
+    }
+
+    /// The plan with the weights of the files that were named.
+    fn with_external_weights(&self, plan: Plan) -> Result<Plan, Error> {
+        if self.external_weights.is_empty() {
+            return Ok(plan);
+        }
+        let mut refitter = Refitter::of_plan(plan)?;
+        for path in &self.external_weights {
+            set_from_file(&mut refitter, path)?;
+        }
+        let report = refitter.refit()?;
+        report.warnings.iter().for_each(|w| tracing::warn!("{w}"));
+        Ok(refitter.into_plan())
     }
 
     /// Registers plug-in layers, which a model may name.
@@ -252,12 +298,9 @@ impl EngineBuilder {
     }
 }
 
-fn load(plan: Plan, backends: &Backends, device: Option<&DeviceChoice>) -> Result<Engine, Error> {
+fn load(plan: Plan, backends: &Backends, load: &LoadOptions) -> Result<Engine, Error> {
     let backend = backends.get(&plan.header.target.backend)?;
-    let inner = match device {
-        Some(device) => kiln_runtime::Engine::from_plan_on(plan, backend, device)?,
-        None => kiln_runtime::Engine::from_plan(plan, backend)?,
-    };
+    let inner = kiln_runtime::Engine::from_plan_with(plan, backend, load)?;
     Ok(Engine {
         inner,
         #[cfg(feature = "build")]

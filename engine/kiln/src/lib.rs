@@ -112,8 +112,9 @@ pub use kiln_plan::{
     Requirement, Verbosity,
 };
 pub use kiln_runtime::{
-    Backends, Canceller, DebugListener, ExecutionContext, LayerCost, LayerTime, NamedWeight, OutputAllocator,
-    Outputs, RecipeReport, RefitReport, Refitter, RunCounters, RuntimeError, strip, verify_recipes,
+    Backends, Canceller, DebugListener, ExecutionContext, LayerCost, LayerTime, LoadOptions, NamedWeight,
+    OutputAllocator, Outputs, RecipeReport, RefitReport, Refitter, RunCounters, RuntimeError, strip,
+    verify_recipes,
 };
 
 #[cfg(feature = "build")]

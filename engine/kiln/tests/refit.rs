@@ -161,6 +161,36 @@ fn stripped_plans_run_once_they_are_filled() {
 }
 
 #[test]
+fn stripped_plans_are_filled_as_they_are_loaded() {
+    let whole = logits(&load(plan("lenet_a.onnx", Refit::Identical, false)));
+    let stripped = || plan("lenet_a.onnx", Refit::Off, true);
+    // From the model, or from two files that have a part each.
+    let engine = Engine::builder().external_weights(digits("lenet_a.onnx")).build(stripped());
+    assert_eq!(logits(&engine.expect("an engine")), whole);
+    let folder = tempfile::tempdir().expect("a folder");
+    let all = archive("lenet_a_weights.npz");
+    let (first, second): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        all.into_iter().partition(|(n, _)| n.starts_with("conv"));
+    let (a, b) = (folder.path().join("a.safetensors"), folder.path().join("b.safetensors"));
+    std::fs::write(&a, safetensors(&first)).expect("written");
+    std::fs::write(&b, safetensors(&second)).expect("written");
+    let engine = Engine::builder().external_weights(&a).external_weights(&b).build(stripped());
+    assert_eq!(logits(&engine.expect("an engine")), whole);
+    // A part alone, other weights, and plans that take none are refused.
+    let refused = |file: PathBuf, plan: Plan| said(Engine::builder().external_weights(file).build(plan));
+    let e = refused(a, stripped());
+    assert!(e.contains("also set") && second.keys().any(|n| e.contains(n.as_str())), "{e}");
+    assert!(refused(digits("lenet_b_weights.npz"), stripped()).contains("identical weights only"));
+    let fixed = plan("lenet_a.onnx", Refit::Off, false);
+    assert!(refused(digits("lenet_a.onnx"), fixed).contains("without refit"));
+    // A refittable plan runs with the weights of the file.
+    let other = plan("lenet_a.onnx", Refit::All, false);
+    let engine =
+        Engine::builder().external_weights(digits("lenet_b_weights.npz")).build(other).expect("an engine");
+    assert_eq!(logits(&engine), logits(&load(plan("lenet_b.onnx", Refit::All, false))));
+}
+
+#[test]
 fn single_weights_are_refittable_where_only_they_are_asked_for() {
     let one = Refit::Individual(["conv1.weight".to_owned()].into());
     let engine = load(plan("lenet_a.onnx", one, false));

@@ -7,7 +7,7 @@ use crate::recording::Recorder;
 use crate::shapes::ShapeCache;
 use kiln_backend::process::{check_process, is_forked};
 use kiln_backend::{
-    Backend, BackendError, Context, Device, DeviceChoice, Executable, Place, Program, Target,
+    Backend, BackendError, Context, Device, DeviceChoice, Executable, Place, Program, StreamPlan, Target,
 };
 use kiln_ir::{Bytes, Graph};
 use kiln_plan::LayerTable;
@@ -23,6 +23,16 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
+}
+
+/// Options of loading a plan.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct LoadOptions {
+    /// The device; `None` takes the first that the plan runs on.
+    pub device: Option<DeviceChoice>,
+    /// Bytes of weights that may be on the device at a time ([`Engine::set_weight_budget`]); `None` keeps all of them there.
+    pub weight_budget: Option<u64>,
 }
 
 /// Parts of an engine that its contexts share.
@@ -48,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) refitting: Mutex<()>,
     /// Told of errors.
     pub(crate) recorder: Recorder,
+    /// Bytes of weights that may be on the device at a time; none where all are.
+    weight_budget: Mutex<Option<u64>>,
     /// Loaded program of new runs; a refit replaces it.
     current: RwLock<Arc<Loaded>>,
 }
@@ -87,29 +99,50 @@ impl Engine {
     /// built for is logged as warnings.
     pub fn from_plan(plan: Plan, backend: Arc<dyn Backend>) -> Result<Engine, RuntimeError> {
         let targets = backend.targets().map_err(|e| backend_error(backend.name(), e))?;
-        Engine::on_first(plan, backend.as_ref(), targets)
+        Engine::on_first(plan, backend.as_ref(), targets, None)
     }
 
     /// Loads a plan on this device of the backend. Differences as of [`Engine::from_plan`] are logged.
     ///
     /// # Errors
-    /// [`RuntimeError::NoDevice`] with the devices that there are, and [`RuntimeError::Incompatible`] if the plan does not run on
-    /// the device.
+    /// As of [`Engine::from_plan_with`].
     pub fn from_plan_on(
         plan: Plan,
         backend: Arc<dyn Backend>,
         device: &DeviceChoice,
     ) -> Result<Engine, RuntimeError> {
-        let mut targets = backend.targets().map_err(|e| backend_error(backend.name(), e))?;
-        let at = device.find(&targets).ok_or_else(|| RuntimeError::NoDevice {
-            backend: backend.name().to_owned(),
-            wanted: device.clone(),
-            known: device_list(&targets),
-        })?;
-        Engine::on_first(plan, backend.as_ref(), vec![targets.swap_remove(at)])
+        let options = LoadOptions { device: Some(device.clone()), ..LoadOptions::default() };
+        Engine::from_plan_with(plan, backend, &options)
     }
 
-    fn on_first(plan: Plan, backend: &dyn Backend, targets: Vec<Target>) -> Result<Engine, RuntimeError> {
+    /// Loads a plan as these options say. Differences as of [`Engine::from_plan`] are logged.
+    ///
+    /// # Errors
+    /// [`RuntimeError::NoDevice`] with the devices that there are, [`RuntimeError::Incompatible`] if the plan does not run on the
+    /// device, and [`RuntimeError::Backend`] for a budget as of [`Engine::set_weight_budget`].
+    pub fn from_plan_with(
+        plan: Plan,
+        backend: Arc<dyn Backend>,
+        options: &LoadOptions,
+    ) -> Result<Engine, RuntimeError> {
+        let mut targets = backend.targets().map_err(|e| backend_error(backend.name(), e))?;
+        if let Some(device) = &options.device {
+            let at = device.find(&targets).ok_or_else(|| RuntimeError::NoDevice {
+                backend: backend.name().to_owned(),
+                wanted: device.clone(),
+                known: device_list(&targets),
+            })?;
+            targets = vec![targets.swap_remove(at)];
+        }
+        Engine::on_first(plan, backend.as_ref(), targets, options.weight_budget)
+    }
+
+    fn on_first(
+        plan: Plan,
+        backend: &dyn Backend,
+        targets: Vec<Target>,
+        weight_budget: Option<u64>,
+    ) -> Result<Engine, RuntimeError> {
         let header = &plan.header;
         let mut refusal = format!("the backend \"{}\" has no device", backend.name());
         for target in targets {
@@ -118,7 +151,7 @@ impl Engine {
                 Some(reason) => refusal = reason,
                 None => {
                     c.warnings.iter().for_each(|w| tracing::warn!("plan \"{}\": {w}", header.name));
-                    return Engine::build(plan, backend, target);
+                    return Engine::build(plan, backend, target, weight_budget);
                 }
             }
         }
@@ -151,10 +184,15 @@ impl Engine {
         target: Target,
     ) -> Result<Engine, RuntimeError> {
         let plan = Plan::new(program, profiles, target.clone()).with_verbosity(Verbosity::Detailed);
-        Engine::build(plan, backend, target)
+        Engine::build(plan, backend, target, None)
     }
 
-    fn build(plan: Plan, backend: &dyn Backend, target: Target) -> Result<Engine, RuntimeError> {
+    fn build(
+        plan: Plan,
+        backend: &dyn Backend,
+        target: Target,
+        weight_budget: Option<u64>,
+    ) -> Result<Engine, RuntimeError> {
         check_process()?;
         let Plan { header, program, layers, network, libraries } = plan;
         let mut profiles = header.profiles.clone();
@@ -172,7 +210,7 @@ impl Engine {
         profiles.iter().try_for_each(|p| p.check(&io))?;
         let name = backend.name().to_owned();
         let device = backend.open(&target).map_err(|e| backend_error(&name, e))?;
-        let current = RwLock::new(load(&name, device.as_ref(), program)?);
+        let current = RwLock::new(load(&name, device.as_ref(), program, weight_budget)?);
         let inputs = io.iter().filter(|t| t.mode == IoMode::Input).count();
         let shared = Shared {
             backend: name,
@@ -188,6 +226,7 @@ impl Engine {
             libraries,
             refitting: Mutex::new(()),
             recorder: Recorder::default(),
+            weight_budget: Mutex::new(weight_budget),
             current,
         };
         Ok(Engine { shared: Arc::new(shared) })
@@ -247,6 +286,34 @@ impl Engine {
         Plan { header, program: (*program).clone(), layers, network, libraries }
     }
 
+    /// Bytes of weights that can be streamed: copied to the device before the layers that read them, instead of staying there.
+    pub fn streamable_weights(&self) -> u64 {
+        StreamPlan::streamable(&self.program(), self.shared.target.memory.alignment)
+    }
+
+    /// The least budget of [`Engine::set_weight_budget`], in bytes: weights that cannot be streamed, and memory for those that are.
+    pub fn least_weight_budget(&self) -> u64 {
+        StreamPlan::least(&self.program(), self.shared.target.memory.alignment)
+    }
+
+    /// Bytes of weights that may be on the device at a time; `None` where all of them stay there.
+    pub fn weight_budget(&self) -> Option<u64> {
+        *self.shared.weight_budget.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Loads the engine anew with at most so many bytes of weights on the device at a time, or with all of them (`None`, the default).
+    /// Weights beyond the budget are copied from the host in each run; results are the same bit for bit. Each context has memory of its
+    /// own for such weights. Contexts follow at their next run, and runs in flight finish as they began. Until the call returns both
+    /// states of the weights are on the device; where there is no room for that, load the plan with a budget.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Backend`] for a budget that is too small, with the least one, and where memory is short. Backends whose weights
+    /// are in host memory anyway (cpu, reference) refuse budgets. The engine is as before then.
+    pub fn set_weight_budget(&self, bytes: Option<u64>) -> Result<(), RuntimeError> {
+        let result = self.shared.stream_weights(bytes);
+        self.shared.recorder.note(result)
+    }
+
     /// Bytes of activations that one context wants, as planned.
     pub fn context_memory(&self) -> u64 {
         self.program().memory.arena
@@ -277,7 +344,20 @@ impl Shared {
     /// Loads another program of the same inputs and outputs and lets the next runs use it; running ones finish with
     /// the old. Nothing changes if loading fails.
     pub(crate) fn swap(&self, program: Program) -> Result<(), RuntimeError> {
-        let new = load(&self.backend, self.device.as_ref(), program)?;
+        let budget = *self.weight_budget.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = load(&self.backend, self.device.as_ref(), program, budget)?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(())
+    }
+
+    /// Loads the program in use with another budget for weights.
+    fn stream_weights(&self, bytes: Option<u64>) -> Result<(), RuntimeError> {
+        check_process()?;
+        // A refit that runs at the same time would load its weights under the old budget.
+        let _refit = self.refitting.lock().unwrap_or_else(PoisonError::into_inner);
+        let program = (*self.current().program).clone();
+        let new = load(&self.backend, self.device.as_ref(), program, bytes)?;
+        *self.weight_budget.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = new;
         Ok(())
     }
@@ -313,9 +393,18 @@ impl Shared {
     }
 }
 
-fn load(backend: &str, device: &dyn Device, program: Program) -> Result<Arc<Loaded>, RuntimeError> {
+fn load(
+    backend: &str,
+    device: &dyn Device,
+    program: Program,
+    weight_budget: Option<u64>,
+) -> Result<Arc<Loaded>, RuntimeError> {
     let program = Arc::new(program);
-    let executable = device.load(program.clone()).map_err(|e| backend_error(backend, e))?;
+    let loaded = match weight_budget {
+        Some(bytes) => device.load_within(program.clone(), bytes),
+        None => device.load(program.clone()),
+    };
+    let executable = loaded.map_err(|e| backend_error(backend, e))?;
     Ok(Arc::new(Loaded { program, executable, shapes: ShapeCache::default() }))
 }
 

@@ -26,7 +26,7 @@ pub use context::debug::DebugListener;
 pub use context::layers::LayerTime;
 pub use context::output_allocator::OutputAllocator;
 pub use context::{ExecutionContext, RunCounters};
-pub use engine::Engine;
+pub use engine::{Engine, LoadOptions};
 pub use error::RuntimeError;
 pub use kiln_plan::{
     HostLayer, IoMode, IoTensor, Layer, LayerInfo, LayerTable, MAX_SHAPE_VALUES, Profile, ProfileError,

@@ -41,10 +41,14 @@ impl CudaDevice {
         Ok(CudaDevice { device, stream, bench })
     }
 
-    fn load_program(&self, program: Arc<Program>) -> Result<Arc<Loaded<CudaGpu>>, BackendError> {
+    fn load_program(
+        &self,
+        program: Arc<Program>,
+        weight_budget: Option<u64>,
+    ) -> Result<Arc<Loaded<CudaGpu>>, BackendError> {
         self.device.gpu.bind()?;
         let mut queue = CudaQueue::new(&self.stream, None)?;
-        let loaded = Loaded::new(&self.device, &mut queue, program)?;
+        let loaded = Loaded::new(&self.device, &mut queue, program, weight_budget)?;
         if loaded.has_flow() {
             self.device.modules.moves(&self.device.gpu)?;
         }
@@ -82,7 +86,7 @@ impl Device for CudaDevice {
         let program =
             Program::single_step(request.graph.clone(), request.tactic.clone(), request.blob.to_vec());
         let shapes = Arc::new(program.shapes(request.inputs)?);
-        let loaded = self.load_program(Arc::new(program))?;
+        let loaded = self.load_program(Arc::new(program), None)?;
         let mut bench = self.bench.lock().unwrap_or_else(PoisonError::into_inner);
         let Bench { stream, queue, flush } = &mut *bench;
         let own = match queue.take() {
@@ -114,6 +118,10 @@ impl Device for CudaDevice {
     }
 
     fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
-        Ok(Arc::new(CudaExecutable(self.load_program(program)?)))
+        Ok(Arc::new(CudaExecutable(self.load_program(program, None)?)))
+    }
+
+    fn load_within(&self, program: Arc<Program>, budget: u64) -> Result<Arc<dyn Executable>, BackendError> {
+        Ok(Arc::new(CudaExecutable(self.load_program(program, Some(budget))?)))
     }
 }

@@ -18,8 +18,12 @@ impl WgpuDevice {
         WgpuDevice { gpu }
     }
 
-    fn load_program(&self, program: Arc<Program>) -> Result<Arc<Loaded<Gpu>>, BackendError> {
-        Ok(Arc::new(Loaded::new(&self.gpu, &mut WgpuQueue::new(&self.gpu), program)?))
+    fn load_program(
+        &self,
+        program: Arc<Program>,
+        weight_budget: Option<u64>,
+    ) -> Result<Arc<Loaded<Gpu>>, BackendError> {
+        Ok(Arc::new(Loaded::new(&self.gpu, &mut WgpuQueue::new(&self.gpu), program, weight_budget)?))
     }
 }
 
@@ -36,7 +40,7 @@ impl Device for WgpuDevice {
         let program =
             Program::single_step(request.graph.clone(), request.tactic.clone(), request.blob.to_vec());
         let shapes = Arc::new(program.shapes(request.inputs)?);
-        let mut cx = WgpuContext::new(&self.load_program(Arc::new(program))?)?.inner;
+        let mut cx = WgpuContext::new(&self.load_program(Arc::new(program), None)?)?.inner;
         // A software device's timestamps do not tell the time of one dispatch.
         let stamps = self.gpu.timestamps && !self.gpu.target.has("software");
         if stamps {
@@ -59,6 +63,10 @@ impl Device for WgpuDevice {
     }
 
     fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
-        Ok(Arc::new(WgpuExecutable(self.load_program(program)?)))
+        Ok(Arc::new(WgpuExecutable(self.load_program(program, None)?)))
+    }
+
+    fn load_within(&self, program: Arc<Program>, budget: u64) -> Result<Arc<dyn Executable>, BackendError> {
+        Ok(Arc::new(WgpuExecutable(self.load_program(program, Some(budget))?)))
     }
 }

@@ -6,7 +6,7 @@ use super::handle::{Handle, give};
 use super::{host, import, panics};
 use crate::view;
 use crate::wire::{samples_to_cbor, tactics_to_cbor, targets_to_cbor};
-use crate::{Backend, Device, Program, Region, Tactic, Target, TimeRequest};
+use crate::{Backend, BackendError, Device, Executable, Program, Region, Tactic, Target, TimeRequest};
 use kiln_abi::*;
 use kiln_ir::Graph;
 use std::sync::Arc;
@@ -143,12 +143,38 @@ pub(super) unsafe extern "C" fn load(
     out: *mut *mut kiln_executable,
     err: *mut kiln_error,
 ) -> i32 {
-    // SAFETY: the host passes what `open` made, a view of the present call and a place for a pointer.
+    // SAFETY: as this function's contract says.
+    unsafe { make(device, program, out, err, |d, program| d.load(program)) }
+}
+
+pub(super) unsafe extern "C" fn load_within(
+    device: *mut kiln_device,
+    program: *const kiln_payload,
+    weight_budget: u64,
+    out: *mut *mut kiln_executable,
+    err: *mut kiln_error,
+) -> i32 {
+    // SAFETY: as this function's contract says.
+    unsafe { make(device, program, out, err, |d, program| d.load_within(program, weight_budget)) }
+}
+
+/// Makes an executable.
+///
+/// # Safety
+/// The host passes what `open` made, a view of the present call and a place for a pointer.
+unsafe fn make(
+    device: *mut kiln_device,
+    program: *const kiln_payload,
+    out: *mut *mut kiln_executable,
+    err: *mut kiln_error,
+    load: impl FnOnce(&dyn Device, Arc<Program>) -> Result<Arc<dyn Executable>, BackendError>,
+) -> i32 {
+    // SAFETY: as this function's contract says.
     unsafe {
         DeviceHandle::slot(device, err, |d| {
             let p = import::payload(view::required(program, "the program")?)?;
             let program = Arc::new(Program::from_cbor(p.cbor, &p.tensors, &p.blobs)?);
-            let loaded = Loaded::new(d.load(program.clone())?, program);
+            let loaded = Loaded::new(load(&**d, program.clone())?, program);
             give(out, || Handle::make(loaded))
         })
     }

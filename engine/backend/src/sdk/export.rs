@@ -41,6 +41,7 @@ static TABLE: kiln_backend_v1 = kiln_backend_v1 {
     context_stop: Some(context::stop),
     backend_supports: Some(backend::supports),
     executable_context_without_memory: Some(context::create_without_memory),
+    device_load_within: Some(backend::load_within),
     context_set_memory: Some(context::set_memory),
 };
 

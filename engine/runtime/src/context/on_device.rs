@@ -108,9 +108,8 @@ impl ExecutionContext {
     /// call waits for the run in flight.
     ///
     /// # Errors
-    /// [`RuntimeError::Backend`] for a context that was not made by
-    /// [`Engine::create_context_without_memory`](crate::Engine::create_context_without_memory), for too little memory, and for an
-    /// address that is not aligned as the target's memory rules want.
+    /// [`RuntimeError::Backend`] for too little memory, and for an address that is not aligned as the target's memory rules want. So it
+    /// is for a context that has memory of its own.
     ///
     /// # Safety
     /// The address is null or one of the backend's kind, on the engine's device, with as many bytes after it. The memory stays until

@@ -151,6 +151,31 @@ impl Device for LoadedDevice {
     fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
         let lib = self.object.library();
         let f = lib.slot(lib.table.device_load, "device_load")?;
+        // SAFETY: as `make` calls it.
+        self.make(program, |device, view, out, err| unsafe { f(device, view, out, err) })
+    }
+
+    fn load_within(
+        &self,
+        program: Arc<Program>,
+        weight_budget: u64,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
+        let lib = self.object.library();
+        let f = lib.slot(lib.table.device_load_within, "device_load_within")?;
+        // SAFETY: as `make` calls it.
+        self.make(program, |device, view, out, err| unsafe { f(device, view, weight_budget, out, err) })
+    }
+}
+
+impl LoadedDevice {
+    /// Makes an executable by a slot: it is called with the device, which is alive, and with a view, a place and a sink that live for
+    /// the call.
+    fn make(
+        &self,
+        program: Arc<Program>,
+        load: impl FnOnce(*mut kiln_device, &kiln_payload, *mut *mut kiln_executable, *mut kiln_error) -> i32,
+    ) -> Result<Arc<dyn Executable>, BackendError> {
+        let lib = self.object.library();
         let mut canonical = (*program).clone();
         strip(&mut canonical);
         let numbers = canonical.compact()?;
@@ -158,8 +183,7 @@ impl Device for LoadedDevice {
         let cbor = canonical.to_cbor(&mut tensors, &mut blobs)?;
         let payload = Payload::new(cbor, &tensors, blobs);
         let view = payload.view();
-        // SAFETY: the object is alive; views, place and sink live for the call.
-        let ptr = call::object(|out, err| unsafe { f(self.object.ptr(), &view, out, err) })?;
+        let ptr = call::object(|out, err| load(self.object.ptr(), &view, out, err))?;
         let object = Object::new(ptr, lib.table.executable_destroy, lib.clone(), self.object.clone());
         Ok(Arc::new(LoadedExecutable::new(object, program, &numbers)))
     }
