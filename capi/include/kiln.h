@@ -129,7 +129,6 @@ extern "C" {
  * Opens an ONNX model, a plan that stores its network, or a network as text; the content decides which. External data of a model
  * is looked for in its folder.
  */
-KILN_API
 kiln_error_t *kiln_model_open(const char *path,
                               size_t path_length,
                               struct kiln_model_t **model);
@@ -137,7 +136,6 @@ kiln_error_t *kiln_model_open(const char *path,
 /**
  * Reads a model from memory, which is copied. External data is looked for in `folder`; NULL: such data is refused.
  */
-KILN_API
 kiln_error_t *kiln_model_from_bytes(const void *data,
                                     size_t size,
                                     const char *folder,
@@ -147,52 +145,46 @@ kiln_error_t *kiln_model_from_bytes(const void *data,
 /**
  * Frees a model. NULL is allowed.
  */
-KILN_API void kiln_model_destroy(struct kiln_model_t *model);
+void kiln_model_destroy(struct kiln_model_t *model);
 
 /**
  * Number of inputs and outputs; 0 for NULL.
  */
-KILN_API size_t kiln_model_io_count(const struct kiln_model_t *model);
+size_t kiln_model_io_count(const struct kiln_model_t *model);
 
 /**
  * Describes an input or output: inputs come first.
  */
-KILN_API kiln_error_t *kiln_model_io(const struct kiln_model_t *model, size_t index, kiln_io_t *io);
+kiln_error_t *kiln_model_io(const struct kiln_model_t *model, size_t index, kiln_io_t *io);
 
 /**
  * Lists as JSON what the importer changed and assumed.
  */
-KILN_API kiln_error_t *kiln_model_notes(const struct kiln_model_t *model, kiln_bytes_t **json);
+kiln_error_t *kiln_model_notes(const struct kiln_model_t *model, kiln_bytes_t **json);
 
 /**
  * Makes a builder with default options: the best backend that has a device, f32, optimization level 3.
  */
-KILN_API kiln_error_t *kiln_builder_create(struct kiln_builder_t **builder);
+kiln_error_t *kiln_builder_create(struct kiln_builder_t **builder);
 
 /**
  * Frees a builder. NULL is allowed.
  */
-KILN_API void kiln_builder_destroy(struct kiln_builder_t *builder);
+void kiln_builder_destroy(struct kiln_builder_t *builder);
 
 /**
  * Sets plug-ins that may be used, and the device to build for.
  */
-KILN_API
-kiln_error_t *kiln_builder_set_options(struct kiln_builder_t *builder,
-                                       const kiln_options_t *options);
+kiln_error_t *kiln_builder_set_options(struct kiln_builder_t *builder, const kiln_options_t *options);
 
 /**
  * Sets the backend to build for, such as "cpu", "wgpu" or "cuda".
  */
-KILN_API
-kiln_error_t *kiln_builder_set_backend(struct kiln_builder_t *builder,
-                                       const char *name,
-                                       size_t name_length);
+kiln_error_t *kiln_builder_set_backend(struct kiln_builder_t *builder, const char *name, size_t name_length);
 
 /**
  * Builds for the device of another plan instead of one that is here. Nothing is timed then: set "estimates" or "locked".
  */
-KILN_API
 kiln_error_t *kiln_builder_set_target(struct kiln_builder_t *builder,
                                       const kiln_header_t *of);
 
@@ -200,7 +192,6 @@ kiln_error_t *kiln_builder_set_target(struct kiln_builder_t *builder,
  * Sets the shapes of a dynamic input in an optimization profile: the least, the one that kernels are chosen for, and the greatest.
  * Each may be NULL, and is then taken from the others. Profiles are counted from 0; the next number makes a new one.
  */
-KILN_API
 kiln_error_t *kiln_builder_set_shape(struct kiln_builder_t *builder,
                                      size_t profile,
                                      const char *input,
@@ -213,7 +204,6 @@ kiln_error_t *kiln_builder_set_shape(struct kiln_builder_t *builder,
 /**
  * Sets the elements of a shape input in an optimization profile, as kiln_builder_set_shape does shapes.
  */
-KILN_API
 kiln_error_t *kiln_builder_set_values(struct kiln_builder_t *builder,
                                       size_t profile,
                                       const char *input,
@@ -226,7 +216,6 @@ kiln_error_t *kiln_builder_set_values(struct kiln_builder_t *builder,
 /**
  * Limits a pool of memory that kernels may use, in bytes.
  */
-KILN_API
 kiln_error_t *kiln_builder_set_memory_pool_limit(struct kiln_builder_t *builder,
                                                  int32_t pool,
                                                  uint64_t bytes);
@@ -234,12 +223,11 @@ kiln_error_t *kiln_builder_set_memory_pool_limit(struct kiln_builder_t *builder,
 /**
  * Sets how much the build tries, from 0 (the fastest build) to 5 (the fastest engine); 3 at first.
  */
-KILN_API kiln_error_t *kiln_builder_set_optimization_level(struct kiln_builder_t *builder, int32_t level);
+kiln_error_t *kiln_builder_set_optimization_level(struct kiln_builder_t *builder, int32_t level);
 
 /**
  * Sets the times of kernels that are known before a build, which kiln_build_timing_cache of another build returned. No bytes: none.
  */
-KILN_API
 kiln_error_t *kiln_builder_set_timing_cache(struct kiln_builder_t *builder,
                                             const void *data,
                                             size_t size);
@@ -247,12 +235,11 @@ kiln_error_t *kiln_builder_set_timing_cache(struct kiln_builder_t *builder,
 /**
  * Lets weights of the plan be replaced: KILN_REFIT_OFF, KILN_REFIT_ALL or KILN_REFIT_IDENTICAL.
  */
-KILN_API kiln_error_t *kiln_builder_set_refit(struct kiln_builder_t *builder, int32_t refit);
+kiln_error_t *kiln_builder_set_refit(struct kiln_builder_t *builder, int32_t refit);
 
 /**
  * Lets this weight of the plan be replaced, and others that were named so; all that were not are constants.
  */
-KILN_API
 kiln_error_t *kiln_builder_add_refit_weight(struct kiln_builder_t *builder,
                                             const char *weight,
                                             size_t weight_length);
@@ -260,17 +247,16 @@ kiln_error_t *kiln_builder_add_refit_weight(struct kiln_builder_t *builder,
 /**
  * Leaves weights out of the plan that a refit can supply (true).
  */
-KILN_API kiln_error_t *kiln_builder_set_strip_weights(struct kiln_builder_t *builder, bool strip);
+kiln_error_t *kiln_builder_set_strip_weights(struct kiln_builder_t *builder, bool strip);
 
 /**
  * Builds a plan that other versions of the backend run (true).
  */
-KILN_API kiln_error_t *kiln_builder_set_version_compatible(struct kiln_builder_t *builder, bool compatible);
+kiln_error_t *kiln_builder_set_version_compatible(struct kiln_builder_t *builder, bool compatible);
 
 /**
  * Sets an option by its name; kiln_builder_settings lists them. Options that are lists take one value more with each call.
  */
-KILN_API
 kiln_error_t *kiln_builder_set(struct kiln_builder_t *builder,
                                const char *name,
                                size_t name_length,
@@ -280,12 +266,11 @@ kiln_error_t *kiln_builder_set(struct kiln_builder_t *builder,
 /**
  * Lists as JSON the options that kiln_builder_set takes: name, whether it is a list, and what it does.
  */
-KILN_API kiln_error_t *kiln_builder_settings(kiln_bytes_t **json);
+kiln_error_t *kiln_builder_settings(kiln_bytes_t **json);
 
 /**
  * Reports errors of builds to a function, beside returning them. NULL ends it.
  */
-KILN_API
 kiln_error_t *kiln_builder_set_error_recorder(struct kiln_builder_t *builder,
                                               kiln_error_fn function,
                                               void *user,
@@ -294,14 +279,12 @@ kiln_error_t *kiln_builder_set_error_recorder(struct kiln_builder_t *builder,
 /**
  * Lets layers of f32 run in this type, too, where that is faster: f16, bf16, and i8 or e4m3 where ranges are known.
  */
-KILN_API
 kiln_error_t *kiln_builder_permit_type(struct kiln_builder_t *builder,
                                        DLDataType dtype);
 
 /**
  * Sets the range of a tensor of f32 by name: codes of 8 bits stand for values in it.
  */
-KILN_API
 kiln_error_t *kiln_builder_set_range(struct kiln_builder_t *builder,
                                      const char *tensor,
                                      size_t tensor_length,
@@ -311,7 +294,6 @@ kiln_error_t *kiln_builder_set_range(struct kiln_builder_t *builder,
 /**
  * Sets how strict types of layers are: KILN_CONSTRAINTS_NONE, KILN_CONSTRAINTS_PREFER or KILN_CONSTRAINTS_OBEY.
  */
-KILN_API
 kiln_error_t *kiln_builder_set_constraints(struct kiln_builder_t *builder,
                                            int32_t constraints);
 
@@ -319,7 +301,6 @@ kiln_error_t *kiln_builder_set_constraints(struct kiln_builder_t *builder,
  * Asks for types of layers by name, or by a pattern in which `*` stands for any characters. `precision`, the type to compute in,
  * may be NULL. `outputs` are types of the outputs by position; one counts for all, and NULL leaves them.
  */
-KILN_API
 kiln_error_t *kiln_builder_set_layer_types(struct kiln_builder_t *builder,
                                            const char *layers,
                                            size_t layers_length,
@@ -331,7 +312,6 @@ kiln_error_t *kiln_builder_set_layer_types(struct kiln_builder_t *builder,
  * Sets type and formats of an input or output, as the program has it in memory. `dtype` may be NULL. `formats` is a list of names
  * with commas, such as "linear,hwc8", of which the build takes the fastest; NULL leaves them.
  */
-KILN_API
 kiln_error_t *kiln_builder_set_io(struct kiln_builder_t *builder,
                                   const char *name,
                                   size_t name_length,
@@ -342,12 +322,11 @@ kiln_error_t *kiln_builder_set_io(struct kiln_builder_t *builder,
 /**
  * Sets the use of 2:4 sparse weights: KILN_SPARSITY_DISABLE, KILN_SPARSITY_ENABLE or KILN_SPARSITY_FORCE.
  */
-KILN_API kiln_error_t *kiln_builder_set_sparsity(struct kiln_builder_t *builder, int32_t sparsity);
+kiln_error_t *kiln_builder_set_sparsity(struct kiln_builder_t *builder, int32_t sparsity);
 
 /**
  * Tells a function of the progress of builds, which it can cancel; kiln_error_is_cancelled is true of the error then. NULL ends it.
  */
-KILN_API
 kiln_error_t *kiln_builder_set_progress(struct kiln_builder_t *builder,
                                         kiln_progress_fn function,
                                         void *user,
@@ -357,7 +336,6 @@ kiln_error_t *kiln_builder_set_progress(struct kiln_builder_t *builder,
  * Tells functions of the nested phases of builds. `start` and `finish` may be NULL; `step` of NULL ends it. Phases that are open
  * when a build fails are finished, too.
  */
-KILN_API
 kiln_error_t *kiln_builder_set_monitor(struct kiln_builder_t *builder,
                                        kiln_phase_start_fn start,
                                        kiln_step_fn step,
@@ -368,7 +346,6 @@ kiln_error_t *kiln_builder_set_monitor(struct kiln_builder_t *builder,
 /**
  * Asks a function for the algorithms of each layer of builds. NULL ends it. The report of a build has what was taken.
  */
-KILN_API
 kiln_error_t *kiln_builder_set_selector(struct kiln_builder_t *builder,
                                         kiln_select_fn function,
                                         void *user,
@@ -378,7 +355,6 @@ kiln_error_t *kiln_builder_set_selector(struct kiln_builder_t *builder,
  * Builds a plan of a model with the options that a builder has at the start of the call. Any number of threads may build with
  * one builder and one model.
  */
-KILN_API
 kiln_error_t *kiln_builder_build(const struct kiln_builder_t *builder,
                                  const struct kiln_model_t *model,
                                  struct kiln_build_t **build);
@@ -386,42 +362,37 @@ kiln_error_t *kiln_builder_build(const struct kiln_builder_t *builder,
 /**
  * Frees the result of a build. NULL is allowed.
  */
-KILN_API void kiln_build_destroy(struct kiln_build_t *build);
+void kiln_build_destroy(struct kiln_build_t *build);
 
 /**
  * Returns the bytes of the plan, for a file or kiln_engine_from_bytes.
  */
-KILN_API kiln_error_t *kiln_build_plan(const struct kiln_build_t *build, kiln_bytes_t **plan);
+kiln_error_t *kiln_build_plan(const struct kiln_build_t *build, kiln_bytes_t **plan);
 
 /**
  * Replaces a file by the plan, as a whole or not at all. A file that is there must be a plan.
  */
-KILN_API
-kiln_error_t *kiln_build_write(const struct kiln_build_t *build,
-                               const char *path,
-                               size_t path_length);
+kiln_error_t *kiln_build_write(const struct kiln_build_t *build, const char *path, size_t path_length);
 
 /**
  * Returns the report of the build as JSON, with the keys of `kiln build --json`: layers with their tactics, passes, times, notes.
  */
-KILN_API
 kiln_error_t *kiln_build_report(const struct kiln_build_t *build,
                                 kiln_bytes_t **json);
 
 /**
  * Returns all times that are known after the build, for kiln_builder_set_timing_cache.
  */
-KILN_API kiln_error_t *kiln_build_timing_cache(const struct kiln_build_t *build, kiln_bytes_t **cache);
+kiln_error_t *kiln_build_timing_cache(const struct kiln_build_t *build, kiln_bytes_t **cache);
 
 /**
  * Returns the choices of the build as text, for the option "replay".
  */
-KILN_API kiln_error_t *kiln_build_record(const struct kiln_build_t *build, kiln_bytes_t **record);
+kiln_error_t *kiln_build_record(const struct kiln_build_t *build, kiln_bytes_t **record);
 
 /**
  * Loads the plan as an engine, without a file.
  */
-KILN_API
 kiln_error_t *kiln_build_engine(const struct kiln_build_t *build,
                                 const kiln_options_t *options,
                                 kiln_engine_t **engine);

@@ -114,13 +114,4 @@ typedef struct DLManagedTensorVersioned {
 
 #endif
 
-/** Marks functions of the library. */
-#if defined(_WIN32)
-#define KILN_API __declspec(dllimport)
-#elif defined(__GNUC__)
-#define KILN_API __attribute__((visibility("default")))
-#else
-#define KILN_API
-#endif
-
 #endif

@@ -367,64 +367,62 @@ extern "C" {
  * The version of the interface that the library has: the major version in the upper 16 bits, the minor one in the lower 16.
  * A program compares it with KILN_API_MAJOR and KILN_API_MINOR, which it was compiled with.
  */
-KILN_API
 uint32_t kiln_api_version(void);
 
 /**
  * The version of Kiln, as text that lives as long as the program. `length` may be NULL.
  */
-KILN_API const char *kiln_version(size_t *length);
+const char *kiln_version(size_t *length);
 
 /**
  * Frees an error. NULL is allowed.
  */
-KILN_API void kiln_error_destroy(struct kiln_error_t *error);
+void kiln_error_destroy(struct kiln_error_t *error);
 
 /**
  * The code of an error: KILN_OK for NULL.
  */
-KILN_API int32_t kiln_error_code(const struct kiln_error_t *error);
+int32_t kiln_error_code(const struct kiln_error_t *error);
 
 /**
  * Whether the caller stopped what failed: a callback that returned false, or a canceller.
  */
-KILN_API bool kiln_error_is_cancelled(const struct kiln_error_t *error);
+bool kiln_error_is_cancelled(const struct kiln_error_t *error);
 
 /**
  * The message of an error, in UTF-8 with a NUL behind it, as long as the error lives. `length` may be NULL.
  */
-KILN_API const char *kiln_error_message(const struct kiln_error_t *error, size_t *length);
+const char *kiln_error_message(const struct kiln_error_t *error, size_t *length);
 
 /**
  * Number of causes behind the message.
  */
-KILN_API size_t kiln_error_cause_count(const struct kiln_error_t *error);
+size_t kiln_error_cause_count(const struct kiln_error_t *error);
 
 /**
  * A cause of an error, the nearest first; NULL if there are not so many.
  */
-KILN_API const char *kiln_error_cause(const struct kiln_error_t *error, size_t index, size_t *length);
+const char *kiln_error_cause(const struct kiln_error_t *error, size_t index, size_t *length);
 
 /**
  * Frees the bytes. NULL is allowed.
  */
-KILN_API void kiln_bytes_destroy(struct kiln_bytes_t *bytes);
+void kiln_bytes_destroy(struct kiln_bytes_t *bytes);
 
 /**
  * Number of bytes, without the NUL behind them; 0 for NULL.
  */
-KILN_API size_t kiln_bytes_size(const struct kiln_bytes_t *bytes);
+size_t kiln_bytes_size(const struct kiln_bytes_t *bytes);
 
 /**
  * The bytes, with a NUL behind them, as long as the object lives; NULL for NULL.
  */
-KILN_API const char *kiln_bytes_data(const struct kiln_bytes_t *bytes);
+const char *kiln_bytes_data(const struct kiln_bytes_t *bytes);
 
 /**
  * Sends the log of this library to a function: messages up to a level, KILN_LOG_ERROR to KILN_LOG_TRACE. NULL ends it, which is
  * the state at first. The function before is freed once no thread calls it.
  */
-KILN_API
 struct kiln_error_t *kiln_log_set(kiln_log_fn function,
                                   int32_t level,
                                   void *user,
@@ -433,14 +431,12 @@ struct kiln_error_t *kiln_log_set(kiln_log_fn function,
 /**
  * Lists the backends as JSON: `best`, `backends` with their devices, and `plugins` with the reasons why some were refused.
  */
-KILN_API
 struct kiln_error_t *kiln_backends(const struct kiln_options_t *options,
                                    struct kiln_bytes_t **json);
 
 /**
  * Registers the layers of a library, for models and plans of this process, and lists their names as JSON. `layers` may be NULL.
  */
-KILN_API
 struct kiln_error_t *kiln_load_layers(const char *path,
                                       size_t path_length,
                                       const struct kiln_options_t *options,
@@ -449,41 +445,31 @@ struct kiln_error_t *kiln_load_layers(const char *path,
 /**
  * Reads the header of a plan file and nothing else.
  */
-KILN_API
-struct kiln_error_t *kiln_header_open(const char *path,
-                                      size_t path_length,
-                                      struct kiln_header_t **header);
+struct kiln_error_t *kiln_header_open(const char *path, size_t path_length, struct kiln_header_t **header);
 
 /**
  * Reads the header of a plan in memory; the whole plan is checked.
  */
-KILN_API
-struct kiln_error_t *kiln_header_from_bytes(const void *data,
-                                            size_t size,
-                                            struct kiln_header_t **header);
+struct kiln_error_t *kiln_header_from_bytes(const void *data, size_t size, struct kiln_header_t **header);
 
 /**
  * Frees a header. NULL is allowed.
  */
-KILN_API void kiln_header_destroy(struct kiln_header_t *header);
+void kiln_header_destroy(struct kiln_header_t *header);
 
 /**
  * Number of inputs and outputs.
  */
-KILN_API size_t kiln_header_io_count(const struct kiln_header_t *header);
+size_t kiln_header_io_count(const struct kiln_header_t *header);
 
 /**
  * Describes an input or output: inputs come first.
  */
-KILN_API
-struct kiln_error_t *kiln_header_io(const struct kiln_header_t *header,
-                                    size_t index,
-                                    struct kiln_io_t *io);
+struct kiln_error_t *kiln_header_io(const struct kiln_header_t *header, size_t index, struct kiln_io_t *io);
 
 /**
  * Describes a plan as JSON: name, target, inputs and outputs, profiles, plug-ins, refit, absent weights, memory of a context.
  */
-KILN_API
 struct kiln_error_t *kiln_header_describe(const struct kiln_header_t *header,
                                           struct kiln_bytes_t **json);
 
@@ -491,7 +477,6 @@ struct kiln_error_t *kiln_header_describe(const struct kiln_header_t *header,
  * Sets `runs` to whether a device here runs the plan. `json`, which may be NULL, takes a list of devices, each with the reason
  * of a refusal, and warnings of what may be slower.
  */
-KILN_API
 struct kiln_error_t *kiln_header_check(const struct kiln_header_t *header,
                                        const struct kiln_options_t *options,
                                        bool *runs,
@@ -500,7 +485,6 @@ struct kiln_error_t *kiln_header_check(const struct kiln_header_t *header,
 /**
  * Loads a plan file. The file may change afterwards.
  */
-KILN_API
 struct kiln_error_t *kiln_engine_open(const char *path,
                                       size_t path_length,
                                       const struct kiln_options_t *options,
@@ -509,7 +493,6 @@ struct kiln_error_t *kiln_engine_open(const char *path,
 /**
  * Loads a plan from memory, which is copied.
  */
-KILN_API
 struct kiln_error_t *kiln_engine_from_bytes(const void *data,
                                             size_t size,
                                             const struct kiln_options_t *options,
@@ -518,41 +501,37 @@ struct kiln_error_t *kiln_engine_from_bytes(const void *data,
 /**
  * Frees an engine; contexts and refitters of it stay usable. NULL is allowed.
  */
-KILN_API void kiln_engine_destroy(struct kiln_engine_t *engine);
+void kiln_engine_destroy(struct kiln_engine_t *engine);
 
 /**
  * The network's name, without a NUL, as long as the engine lives.
  */
-KILN_API const char *kiln_engine_name(const struct kiln_engine_t *engine, size_t *length);
+const char *kiln_engine_name(const struct kiln_engine_t *engine, size_t *length);
 
 /**
  * The name of the backend that runs it, without a NUL, as long as the engine lives.
  */
-KILN_API const char *kiln_engine_backend(const struct kiln_engine_t *engine, size_t *length);
+const char *kiln_engine_backend(const struct kiln_engine_t *engine, size_t *length);
 
 /**
  * Number of inputs and outputs; 0 for NULL.
  */
-KILN_API size_t kiln_engine_io_count(const struct kiln_engine_t *engine);
+size_t kiln_engine_io_count(const struct kiln_engine_t *engine);
 
 /**
  * Describes an input or output: inputs come first.
  */
-KILN_API
-struct kiln_error_t *kiln_engine_io(const struct kiln_engine_t *engine,
-                                    size_t index,
-                                    struct kiln_io_t *io);
+struct kiln_error_t *kiln_engine_io(const struct kiln_engine_t *engine, size_t index, struct kiln_io_t *io);
 
 /**
  * Number of optimization profiles; 0 for NULL.
  */
-KILN_API size_t kiln_engine_profile_count(const struct kiln_engine_t *engine);
+size_t kiln_engine_profile_count(const struct kiln_engine_t *engine);
 
 /**
  * Writes the shape of an input in a profile: KILN_PROFILE_MIN, KILN_PROFILE_OPT or KILN_PROFILE_MAX. `ndim` holds the room of
  * `dims` before the call, and the number of dimensions after it.
  */
-KILN_API
 struct kiln_error_t *kiln_engine_profile_shape(const struct kiln_engine_t *engine,
                                                size_t profile,
                                                const char *input,
@@ -564,7 +543,6 @@ struct kiln_error_t *kiln_engine_profile_shape(const struct kiln_engine_t *engin
 /**
  * Writes the elements of a shape input in a profile, as kiln_engine_profile_shape does shapes.
  */
-KILN_API
 struct kiln_error_t *kiln_engine_profile_values(const struct kiln_engine_t *engine,
                                                 size_t profile,
                                                 const char *input,
@@ -576,28 +554,22 @@ struct kiln_error_t *kiln_engine_profile_values(const struct kiln_engine_t *engi
 /**
  * Describes the engine as JSON: name, target, inputs and outputs, profiles, debug tensors, weights that are absent, memory of a context.
  */
-KILN_API
 struct kiln_error_t *kiln_engine_describe(const struct kiln_engine_t *engine,
                                           struct kiln_bytes_t **json);
 
 /**
  * Describes the layers as JSON, with TensorRT's keys, in the detail that the plan stores.
  */
-KILN_API
-struct kiln_error_t *kiln_engine_inspect(const struct kiln_engine_t *engine,
-                                         struct kiln_bytes_t **json);
+struct kiln_error_t *kiln_engine_inspect(const struct kiln_engine_t *engine, struct kiln_bytes_t **json);
 
 /**
  * Writes the engine as a plan, with the weights in use now: after a refit it is that of the refitted engine.
  */
-KILN_API
-struct kiln_error_t *kiln_engine_plan(const struct kiln_engine_t *engine,
-                                      struct kiln_bytes_t **plan);
+struct kiln_error_t *kiln_engine_plan(const struct kiln_engine_t *engine, struct kiln_bytes_t **plan);
 
 /**
  * Reports errors of the engine, its refits and contexts made from now on to a function, beside returning them. NULL ends it.
  */
-KILN_API
 struct kiln_error_t *kiln_engine_set_error_recorder(struct kiln_engine_t *engine,
                                                     kiln_error_fn function,
                                                     void *user,
@@ -606,29 +578,26 @@ struct kiln_error_t *kiln_engine_set_error_recorder(struct kiln_engine_t *engine
 /**
  * Makes a context. It keeps what it needs of the engine.
  */
-KILN_API
-struct kiln_error_t *kiln_context_create(const struct kiln_engine_t *engine,
-                                         struct kiln_context_t **context);
+struct kiln_error_t *kiln_context_create(const struct kiln_engine_t *engine, struct kiln_context_t **context);
 
 /**
  * Frees a context; a run that is in flight is stopped. NULL is allowed.
  */
-KILN_API void kiln_context_destroy(struct kiln_context_t *context);
+void kiln_context_destroy(struct kiln_context_t *context);
 
 /**
  * Lets further runs use this profile only; -1: whichever fits, as at first.
  */
-KILN_API struct kiln_error_t *kiln_context_set_profile(struct kiln_context_t *context, int64_t profile);
+struct kiln_error_t *kiln_context_set_profile(struct kiln_context_t *context, int64_t profile);
 
 /**
  * Stops further runs that take longer, in nanoseconds; 0: no limit, as at first.
  */
-KILN_API struct kiln_error_t *kiln_context_set_timeout(struct kiln_context_t *context, uint64_t nanoseconds);
+struct kiln_error_t *kiln_context_set_timeout(struct kiln_context_t *context, uint64_t nanoseconds);
 
 /**
  * Reports errors of a context to a function, instead of that of its engine. NULL ends it.
  */
-KILN_API
 struct kiln_error_t *kiln_context_set_error_recorder(struct kiln_context_t *context,
                                                      kiln_error_fn function,
                                                      void *user,
@@ -637,7 +606,6 @@ struct kiln_error_t *kiln_context_set_error_recorder(struct kiln_context_t *cont
 /**
  * Makes a canceller of a context. It may live longer than the context.
  */
-KILN_API
 struct kiln_error_t *kiln_context_canceller(struct kiln_context_t *context,
                                             struct kiln_canceller_t **canceller);
 
@@ -645,24 +613,22 @@ struct kiln_error_t *kiln_context_canceller(struct kiln_context_t *context,
  * Asks the run in flight to stop: the call that started it, or that waits for it, fails, and kiln_error_is_cancelled is true of
  * its error. `stopped`, which may be NULL, becomes whether there is a run that ends so.
  */
-KILN_API
 struct kiln_error_t *kiln_canceller_cancel(const struct kiln_canceller_t *canceller,
                                            bool *stopped);
 
 /**
  * Frees a canceller. NULL is allowed.
  */
-KILN_API void kiln_canceller_destroy(struct kiln_canceller_t *canceller);
+void kiln_canceller_destroy(struct kiln_canceller_t *canceller);
 
 /**
  * Frees a tensor that the library returned, as its deleter does. NULL is allowed.
  */
-KILN_API void kiln_tensor_destroy(DLManagedTensorVersioned *tensor);
+void kiln_tensor_destroy(DLManagedTensorVersioned *tensor);
 
 /**
  * Sets an input, which is copied; it stays set for the following runs. The tensor is in host memory, with any strides.
  */
-KILN_API
 struct kiln_error_t *kiln_context_set_input(struct kiln_context_t *context,
                                             const char *name,
                                             size_t name_length,
@@ -672,7 +638,6 @@ struct kiln_error_t *kiln_context_set_input(struct kiln_context_t *context,
  * Sets an input, which the library takes over: its deleter is called when it is needed no longer, or at once if the call fails.
  * Memory that is dense and aligned to 16 bytes is used in place.
  */
-KILN_API
 struct kiln_error_t *kiln_context_give_input(struct kiln_context_t *context,
                                              const char *name,
                                              size_t name_length,
@@ -681,7 +646,6 @@ struct kiln_error_t *kiln_context_give_input(struct kiln_context_t *context,
 /**
  * Sets an input from its memory, in the format of the input: as many bytes as that has for these dimensions. They are copied.
  */
-KILN_API
 struct kiln_error_t *kiln_context_set_packed_input(struct kiln_context_t *context,
                                                    const char *name,
                                                    size_t name_length,
@@ -693,7 +657,6 @@ struct kiln_error_t *kiln_context_set_packed_input(struct kiln_context_t *contex
 /**
  * Sets the shape of an input, to ask for shapes of outputs before there are elements. Elements of another shape are forgotten.
  */
-KILN_API
 struct kiln_error_t *kiln_context_set_input_shape(struct kiln_context_t *context,
                                                   const char *name,
                                                   size_t name_length,
@@ -703,20 +666,17 @@ struct kiln_error_t *kiln_context_set_input_shape(struct kiln_context_t *context
 /**
  * Forgets all inputs and shapes; memory that is bound stays bound.
  */
-KILN_API struct kiln_error_t *kiln_context_clear_inputs(struct kiln_context_t *context);
+struct kiln_error_t *kiln_context_clear_inputs(struct kiln_context_t *context);
 
 /**
  * Lists as JSON the inputs whose shape, or of shape inputs whose elements, must still be set.
  */
-KILN_API
-struct kiln_error_t *kiln_context_missing_inputs(struct kiln_context_t *context,
-                                                 struct kiln_bytes_t **json);
+struct kiln_error_t *kiln_context_missing_inputs(struct kiln_context_t *context, struct kiln_bytes_t **json);
 
 /**
  * Writes the shape that an output will have with the shapes that are set; -1 where the run determines a dimension. `ndim` holds
  * the room of `dims` before the call, and the number of dimensions after it.
  */
-KILN_API
 struct kiln_error_t *kiln_context_infer_shape(struct kiln_context_t *context,
                                               const char *output,
                                               size_t output_length,
@@ -726,7 +686,6 @@ struct kiln_error_t *kiln_context_infer_shape(struct kiln_context_t *context,
 /**
  * Sets `bytes` to the most bytes that an output can have with the shapes that are set, or with any of the profile.
  */
-KILN_API
 struct kiln_error_t *kiln_context_max_output_size(struct kiln_context_t *context,
                                                   const char *output,
                                                   size_t output_length,
@@ -740,7 +699,6 @@ struct kiln_error_t *kiln_context_max_output_size(struct kiln_context_t *context
  * input is read when a run is started; its shape is the input's. An output is written when the run is waited for, or by the device
  * on CUDA; its shape only says how much room there is.
  */
-KILN_API
 struct kiln_error_t *kiln_context_bind(struct kiln_context_t *context,
                                        const char *name,
                                        size_t name_length,
@@ -750,7 +708,6 @@ struct kiln_error_t *kiln_context_bind(struct kiln_context_t *context,
  * Starts a run with the inputs set or bound; everything about them is checked before. `stream` is one of the caller's that the
  * run goes into, a CUstream with the backend cuda; NULL: the context's own. The outputs of the run before are forgotten.
  */
-KILN_API
 struct kiln_error_t *kiln_context_enqueue(struct kiln_context_t *context,
                                           void *stream);
 
@@ -758,41 +715,33 @@ struct kiln_error_t *kiln_context_enqueue(struct kiln_context_t *context,
  * Waits for the run that was started. Outputs are in memory that was bound, and kiln_context_output returns them. Without a run
  * it returns at once.
  */
-KILN_API
 struct kiln_error_t *kiln_context_wait(struct kiln_context_t *context);
 
 /**
  * Runs once: kiln_context_enqueue with the context's own stream, or the one that was set, and kiln_context_wait.
  */
-KILN_API
 struct kiln_error_t *kiln_context_run(struct kiln_context_t *context);
 
 /**
  * Lists as JSON the time of each layer in the last run, in nanoseconds; layers are timed from the first call on.
  */
-KILN_API
 struct kiln_error_t *kiln_context_layer_times(struct kiln_context_t *context,
                                               struct kiln_bytes_t **json);
 
 /**
  * Lists as JSON the layers at which the last run waited for the host, and why.
  */
-KILN_API
-struct kiln_error_t *kiln_context_host_layers(struct kiln_context_t *context,
-                                              struct kiln_bytes_t **json);
+struct kiln_error_t *kiln_context_host_layers(struct kiln_context_t *context, struct kiln_bytes_t **json);
 
 /**
  * Describes the layers at the shapes that are set, as kiln_engine_inspect does.
  */
-KILN_API
-struct kiln_error_t *kiln_context_inspect(struct kiln_context_t *context,
-                                          struct kiln_bytes_t **json);
+struct kiln_error_t *kiln_context_inspect(struct kiln_context_t *context, struct kiln_bytes_t **json);
 
 /**
  * Returns an output of the last run, in host memory. It may be used after the context is gone, is read-only, and is freed by its
  * deleter or kiln_tensor_destroy.
  */
-KILN_API
 struct kiln_error_t *kiln_context_output(struct kiln_context_t *context,
                                          const char *output,
                                          size_t output_length,
@@ -802,7 +751,6 @@ struct kiln_error_t *kiln_context_output(struct kiln_context_t *context,
  * Writes the shape of an output of the last run. `ndim` holds the room of `dims` before the call, and the number of dimensions
  * after it.
  */
-KILN_API
 struct kiln_error_t *kiln_context_output_shape(struct kiln_context_t *context,
                                                const char *output,
                                                size_t output_length,
@@ -812,7 +760,6 @@ struct kiln_error_t *kiln_context_output_shape(struct kiln_context_t *context,
 /**
  * Lets outputs of other formats than the linear one stay as they are in memory (true), or puts them in order (false, at first).
  */
-KILN_API
 struct kiln_error_t *kiln_context_set_packed_outputs(struct kiln_context_t *context,
                                                      bool packed);
 
@@ -820,7 +767,6 @@ struct kiln_error_t *kiln_context_set_packed_outputs(struct kiln_context_t *cont
  * Lets functions supply the memory of an output for further runs, instead of memory that is bound to it. `shape` may be NULL;
  * `allocate` of NULL ends it. The memory stays valid until the function is asked again, is replaced, or the context is gone.
  */
-KILN_API
 struct kiln_error_t *kiln_context_set_output_allocator(struct kiln_context_t *context,
                                                        const char *output,
                                                        size_t output_length,
@@ -832,7 +778,6 @@ struct kiln_error_t *kiln_context_set_output_allocator(struct kiln_context_t *co
 /**
  * Reports debug tensors of further runs to a function, when a run is waited for. All tensors are off at first. NULL ends it.
  */
-KILN_API
 struct kiln_error_t *kiln_context_set_debug_listener(struct kiln_context_t *context,
                                                      kiln_debug_fn function,
                                                      void *user,
@@ -841,7 +786,6 @@ struct kiln_error_t *kiln_context_set_debug_listener(struct kiln_context_t *cont
 /**
  * Turns the reports of a tensor on or off that was marked when the plan was built.
  */
-KILN_API
 struct kiln_error_t *kiln_context_debug_tensor(struct kiln_context_t *context,
                                                const char *name,
                                                size_t name_length,
@@ -850,37 +794,32 @@ struct kiln_error_t *kiln_context_debug_tensor(struct kiln_context_t *context,
 /**
  * Turns the reports of all marked tensors on or off.
  */
-KILN_API struct kiln_error_t *kiln_context_debug_all(struct kiln_context_t *context, bool on);
+struct kiln_error_t *kiln_context_debug_all(struct kiln_context_t *context, bool on);
 
 /**
  * Turns the reports of all values between kernels on or off, marked or not.
  */
-KILN_API struct kiln_error_t *kiln_context_debug_unfused(struct kiln_context_t *context, bool on);
+struct kiln_error_t *kiln_context_debug_unfused(struct kiln_context_t *context, bool on);
 
 /**
  * Makes a refitter of an engine, whose contexts use the new weights from their next run on. The plan must be built with refit.
  */
-KILN_API
 struct kiln_error_t *kiln_refitter_create(const struct kiln_engine_t *engine,
                                           struct kiln_refitter_t **refitter);
 
 /**
  * Makes a refitter of a plan in memory, which needs no device; kiln_refitter_plan returns the plan.
  */
-KILN_API
-struct kiln_error_t *kiln_refitter_of_plan(const void *data,
-                                           size_t size,
-                                           struct kiln_refitter_t **refitter);
+struct kiln_error_t *kiln_refitter_of_plan(const void *data, size_t size, struct kiln_refitter_t **refitter);
 
 /**
  * Frees a refitter. NULL is allowed.
  */
-KILN_API void kiln_refitter_destroy(struct kiln_refitter_t *refitter);
+void kiln_refitter_destroy(struct kiln_refitter_t *refitter);
 
 /**
  * Sets new elements of a weight, of its type and shape. Nothing changes before kiln_refitter_refit.
  */
-KILN_API
 struct kiln_error_t *kiln_refitter_set(struct kiln_refitter_t *refitter,
                                        const char *weight,
                                        size_t weight_length,
@@ -889,7 +828,6 @@ struct kiln_error_t *kiln_refitter_set(struct kiln_refitter_t *refitter,
 /**
  * Sets new elements of the weights that a layer has in a role: KILN_ROLE_KERNEL to KILN_ROLE_POWER.
  */
-KILN_API
 struct kiln_error_t *kiln_refitter_set_role(struct kiln_refitter_t *refitter,
                                             const char *layer,
                                             size_t layer_length,
@@ -900,7 +838,6 @@ struct kiln_error_t *kiln_refitter_set_role(struct kiln_refitter_t *refitter,
  * Sets the weights that a file has by name: an archive of NumPy (.npz), safetensors, or an ONNX model of the same graph. `json`, which
  * may be NULL, lists those that were set, that the plan lacks (`unused`), and that are as they are (`fixed`).
  */
-KILN_API
 struct kiln_error_t *kiln_refitter_set_file(struct kiln_refitter_t *refitter,
                                             const char *path,
                                             size_t path_length,
@@ -909,7 +846,6 @@ struct kiln_error_t *kiln_refitter_set_file(struct kiln_refitter_t *refitter,
 /**
  * Takes back what was set for a weight. `was_set`, which may be NULL, becomes whether anything was.
  */
-KILN_API
 struct kiln_error_t *kiln_refitter_unset(struct kiln_refitter_t *refitter,
                                          const char *weight,
                                          size_t weight_length,
@@ -919,38 +855,31 @@ struct kiln_error_t *kiln_refitter_unset(struct kiln_refitter_t *refitter,
  * Switches checks of elements on (at first) or off: whether they are those of the build where the plan wants that, and whether
  * they overflow the types of derived weights.
  */
-KILN_API
 struct kiln_error_t *kiln_refitter_set_validation(struct kiln_refitter_t *refitter,
                                                   bool on);
 
 /**
  * Lists all named weights as JSON: name, type, shape, why it cannot be replaced (`fixed`), and layers with their roles.
  */
-KILN_API
 struct kiln_error_t *kiln_refitter_weights(struct kiln_refitter_t *refitter,
                                            struct kiln_bytes_t **json);
 
 /**
  * Lists as JSON the weights that must be set as well, before kiln_refitter_refit.
  */
-KILN_API
-struct kiln_error_t *kiln_refitter_missing(struct kiln_refitter_t *refitter,
-                                           struct kiln_bytes_t **json);
+struct kiln_error_t *kiln_refitter_missing(struct kiln_refitter_t *refitter, struct kiln_bytes_t **json);
 
 /**
  * Replaces the weights, with all weights that are computed from them: all or nothing. `json`, which may be NULL, reports how many
  * were replaced and derived, and warnings.
  */
-KILN_API
 struct kiln_error_t *kiln_refitter_refit(struct kiln_refitter_t *refitter,
                                          struct kiln_bytes_t **json);
 
 /**
  * Returns the plan with the new weights. The refitter is used up and can only be freed.
  */
-KILN_API
-struct kiln_error_t *kiln_refitter_plan(struct kiln_refitter_t *refitter,
-                                        struct kiln_bytes_t **plan);
+struct kiln_error_t *kiln_refitter_plan(struct kiln_refitter_t *refitter, struct kiln_bytes_t **plan);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -2,9 +2,7 @@
 
 use crate::header::write;
 use anyhow::{Context, Result, ensure};
-use cbindgen::{
-    Builder, Config, DocumentationStyle, ExportConfig, FunctionConfig, Language, LineEndingStyle, Style,
-};
+use cbindgen::{Builder, Config, DocumentationStyle, ExportConfig, Language, LineEndingStyle, Style};
 use std::path::Path;
 
 /// One header: its file, the modules with what C programs see, in order, and its text around them.
@@ -124,7 +122,6 @@ fn config(header: &Header) -> Config {
         documentation_style: DocumentationStyle::Doxy,
         line_endings: LineEndingStyle::LF,
         usize_is_size_t: true,
-        function: FunctionConfig { prefix: Some("KILN_API".into()), ..FunctionConfig::default() },
         ..Config::default()
     };
     config.export =

@@ -2,10 +2,11 @@
 
 use crate::error::Fail;
 use crate::text;
-use kiln::plugin::{Level, Policy, Search};
+use kiln::plugin::{Level, Policy};
 use kiln::{DeviceChoice, DiscoverOptions};
 use std::ffi::c_char;
 use std::mem::{MaybeUninit, size_of};
+use std::path::PathBuf;
 
 /// The most bytes that a struct of options of a newer program may have.
 const LARGEST: usize = 4096;
@@ -108,12 +109,21 @@ pub struct kiln_options_t {
 unsafe impl Sized for kiln_options_t {}
 
 /// Plug-ins and device that a caller chose.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Choice {
     /// Plug-ins.
     pub plugins: DiscoverOptions,
     /// The device; `None`: the best one.
     pub device: Option<DeviceChoice>,
+}
+
+impl Default for Choice {
+    /// The usual places, and the folder `kiln` beside the library.
+    fn default() -> Choice {
+        let mut plugins = DiscoverOptions::default();
+        plugins.search.system.extend(beside_library());
+        Choice { plugins, device: None }
+    }
 }
 
 /// Plug-ins and device that options choose.
@@ -133,21 +143,42 @@ pub unsafe fn choice(options: *const kiln_options_t) -> Result<Choice, Fail> {
             return Err(Fail::argument(text.replace("{}", &other.to_string())));
         }
     };
-    let mut search = Search::from_env();
+    let mut found = Choice::default();
+    let plugins = &mut found.plugins;
     if !o.path.is_null() && o.path_length != 0 {
         // SAFETY: as the caller vouches.
         let path = unsafe { text::path(o.path, o.path_length, "options: path") }?;
-        search = search.with(std::env::split_paths(&path).filter(|p| !p.as_os_str().is_empty()));
+        plugins.search.explicit.extend(std::env::split_paths(&path).filter(|p| !p.as_os_str().is_empty()));
     }
-    let mut found = DiscoverOptions::default();
-    found.search = search;
-    found.policy = Policy { level, ..Policy::default() };
-    found.embedded = o.embedded != 0;
-    let device = if o.device.is_null() {
-        None
-    } else {
+    plugins.policy = Policy { level, ..Policy::default() };
+    plugins.embedded = o.embedded != 0;
+    if !o.device.is_null() {
         // SAFETY: as the caller vouches.
-        Some(DeviceChoice::from(unsafe { text::string(o.device, o.device_length, "options: device") }?))
-    };
-    Ok(Choice { plugins: found, device })
+        let device = unsafe { text::string(o.device, o.device_length, "options: device") }?;
+        found.device = Some(DeviceChoice::from(device));
+    }
+    Ok(found)
+}
+
+/// The folder `kiln` beside the library that holds this function: where installations have backends.
+fn beside_library() -> Option<PathBuf> {
+    #[cfg(unix)]
+    {
+        let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
+        let here = beside_library as fn() -> Option<PathBuf>;
+        // SAFETY: an address of this library, and a place for what is known of it.
+        let found = unsafe { libc::dladdr(here as *const libc::c_void, info.as_mut_ptr()) } != 0;
+        // SAFETY: zeros are a value of the struct, and the call only wrote to it.
+        let name = unsafe { info.assume_init() }.dli_fname;
+        if !found || name.is_null() {
+            return None;
+        }
+        // SAFETY: the name of a library that is loaded ends with a NUL.
+        let name = unsafe { std::ffi::CStr::from_ptr(name) }.to_bytes();
+        use std::os::unix::ffi::OsStrExt;
+        let file = PathBuf::from(std::ffi::OsStr::from_bytes(name)).canonicalize().ok()?;
+        Some(file.parent()?.join("kiln"))
+    }
+    #[cfg(not(unix))]
+    None
 }

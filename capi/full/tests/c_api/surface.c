@@ -1,4 +1,4 @@
-/* What attacks and examples leave out: headers, blobs, roles, options: surface MODEL.onnx BACKEND FOLDER */
+/* What attacks and examples leave out: headers, blobs, roles, options: surface MODEL.onnx BACKEND FOLDER LAYERS.so */
 #include "check.h"
 
 static float image[8 * 28 * 28];
@@ -228,18 +228,20 @@ static void weights(const char *path, const char *backend) {
     OK(kiln_build_plan(build, &plan));
     kiln_build_destroy(build);
     int64_t ten[1] = {10};
-    float bias[10] = {0, 0, 0, 1e6f};
-    DLTensor t = floats(bias, ten, 1);
+    float bias[10] = {0, 0, 0, 1e6f}, first[20] = {0};
+    int64_t twenty[1] = {20};
+    DLTensor t = floats(bias, ten, 1), of_conv = floats(first, twenty, 1);
     OK(kiln_refitter_of_plan(kiln_bytes_data(plan), kiln_bytes_size(plan), &refitter));
     kiln_bytes_destroy(plan);
     OK(kiln_refitter_weights(refitter, &json));
     has(json, "\"role\":\"bias\"");
-    OK(kiln_refitter_set_role(refitter, "fc2", KILN_CSTR, KILN_ROLE_BIAS, &t));
+    OK(kiln_refitter_set(refitter, "fc2.bias", KILN_CSTR, &t));
+    OK(kiln_refitter_set_role(refitter, "/conv1/Conv", KILN_CSTR, KILN_ROLE_BIAS, &of_conv));
     OK(kiln_refitter_missing(refitter, &json));
     has(json, "[]");
     OK(kiln_refitter_set_validation(refitter, false));
     OK(kiln_refitter_refit(refitter, &json));
-    has(json, "\"replaced\":1");
+    has(json, "\"replaced\":2");
     OK(kiln_refitter_plan(refitter, &plan));
     kiln_refitter_destroy(refitter);
     OK(kiln_engine_from_bytes(kiln_bytes_data(plan), kiln_bytes_size(plan), NULL, &engine));
@@ -307,8 +309,99 @@ static void formats(const char *path) {
     kiln_engine_destroy(engine);
 }
 
+static kiln_header_t *of_cpu;
+
+static void for_target(kiln_builder_t *builder) {
+    OK(kiln_builder_set_target(builder, of_cpu));
+}
+
+/* A plan for the device of another plan; the backend of the builder must be that of the device. */
+static void targets(const char *path) {
+    kiln_bytes_t *plan = NULL;
+    kiln_build_t *build = build_with(path, "cpu", two_profiles);
+    OK(kiln_build_plan(build, &plan));
+    kiln_build_destroy(build);
+    OK(kiln_header_from_bytes(kiln_bytes_data(plan), kiln_bytes_size(plan), &of_cpu));
+    kiln_bytes_destroy(plan);
+    build = build_with(path, "cpu", for_target);
+    kiln_build_destroy(build);
+    kiln_model_t *model = NULL;
+    kiln_builder_t *builder = NULL;
+    OK(kiln_model_open(path, KILN_CSTR, &model));
+    OK(kiln_builder_create(&builder));
+    OK(kiln_builder_set_backend(builder, "reference", KILN_CSTR));
+    OK(kiln_builder_set_target(builder, of_cpu));
+    REFUSED(kiln_builder_build(builder, model, &build), KILN_ERROR_INVALID_ARGUMENT, "of the backend \"cpu\"");
+    kiln_builder_destroy(builder);
+    kiln_model_destroy(model);
+    kiln_header_destroy(of_cpu);
+}
+
+/* A network as text, whose output has the shape that an input says. */
+static void shape_inputs(void) {
+    const char *network = "graph \"g\" {\n  input %x: f32[6]\n  input %s: i64[2]\n  %y = reshape(%x, %s)\n  output %y\n}\n";
+    const int64_t least[2] = {1, 1}, usual[2] = {2, 3}, most[2] = {6, 6};
+    int64_t dims[2], two[1] = {2}, six[1] = {6}, values[2] = {3, 2};
+    size_t count = 2;
+    kiln_model_t *model = NULL;
+    kiln_builder_t *builder = NULL;
+    kiln_build_t *build = NULL;
+    kiln_engine_t *engine = NULL;
+    kiln_context_t *context = NULL;
+    kiln_options_t options;
+    kiln_io_t io;
+    memset(&options, 0, sizeof options);
+    options.struct_size = sizeof options;
+    options.level = KILN_PLUGINS_OFF;
+    OK(kiln_model_from_bytes(network, strlen(network), NULL, 0, &model));
+    OK(kiln_builder_create(&builder));
+    OK(kiln_builder_set_options(builder, &options));
+    OK(kiln_builder_set_backend(builder, "wgpu", KILN_CSTR));
+    REFUSED(kiln_builder_build(builder, model, &build), KILN_ERROR_INVALID_ARGUMENT, "only cpu, reference");
+    OK(kiln_builder_set_backend(builder, "cpu", KILN_CSTR));
+    OK(kiln_builder_set(builder, "estimates", KILN_CSTR, "1", KILN_CSTR));
+    OK(kiln_builder_set_values(builder, 0, "s", 1, least, usual, most, 2));
+    OK(kiln_builder_build(builder, model, &build));
+    OK(kiln_build_engine(build, &options, &engine));
+    memset(&io, 0, sizeof io);
+    io.struct_size = sizeof io;
+    OK(kiln_engine_io(engine, 1, &io));
+    TRUE(io.is_shape_input == 1 && io.dtype.code == kDLInt && io.dtype.bits == 64);
+    OK(kiln_engine_profile_values(engine, 0, "s", 1, KILN_PROFILE_OPT, dims, &count));
+    TRUE(count == 2 && dims[0] == 2 && dims[1] == 3);
+    OK(kiln_context_create(engine, &context));
+    DLTensor x = floats(image, six, 1), s = tensor(values, kDLInt, 64, two, 1);
+    OK(kiln_context_set_input(context, "x", 1, &x));
+    OK(kiln_context_set_input(context, "s", 1, &s));
+    OK(kiln_context_run(context));
+    OK(kiln_context_output_shape(context, "y", 1, dims, &count));
+    TRUE(dims[0] == 3 && dims[1] == 2);
+    kiln_context_destroy(context);
+    kiln_engine_destroy(engine);
+    kiln_build_destroy(build);
+    kiln_builder_destroy(builder);
+    kiln_model_destroy(model);
+}
+
+/* Layers of a library. */
+static void layers(const char *library) {
+    kiln_bytes_t *json = NULL;
+    kiln_options_t options;
+    memset(&options, 0, sizeof options);
+    options.struct_size = sizeof options;
+    options.level = KILN_PLUGINS_OFF;
+    kiln_error_t *error = kiln_load_layers(library, KILN_CSTR, &options, &json);
+    TRUE(error != NULL && json == NULL);
+    kiln_error_destroy(error);
+    error = kiln_load_layers("/nothing/libkiln_layers_x.so", KILN_CSTR, NULL, NULL);
+    TRUE(error != NULL);
+    kiln_error_destroy(error);
+    OK(kiln_load_layers(library, KILN_CSTR, NULL, &json));
+    has(json, "\"version\":");
+}
+
 int main(int argc, char **argv) {
-    TRUE(argc == 4);
+    TRUE(argc == 5);
     kiln_bytes_t *json = NULL;
     for (int i = 0; i < 8 * 28 * 28; i++) {
         image[i] = (float)(i % 89) / 89.0f;
@@ -321,6 +414,9 @@ int main(int argc, char **argv) {
     strides(argv[1], argv[2]);
     weights(argv[1], argv[2]);
     formats(argv[1]);
+    targets(argv[1]);
+    shape_inputs();
+    layers(argv[4]);
     refused_by(argv[1], wrong_layer, "no such layer");
     refused_by(argv[1], tiny_pool, "tactic-dram");
     return 0;
