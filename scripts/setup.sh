@@ -38,6 +38,8 @@ system_packages() {
     have gcc && have cc || missing+=(gcc libc6-dev)
     have g++ || missing+=(g++)
     have unzip || missing+=(unzip)
+    have cmake || missing+=(cmake make)
+    have pkg-config || missing+=(pkgconf)
     have /usr/include/cbor.h || missing+=(libcbor-dev)
     have libvulkan.so.1 || missing+=(libvulkan1)
     have vulkaninfo || missing+=(vulkan-tools)
