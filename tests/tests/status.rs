@@ -33,6 +33,33 @@ fn has_test(file: &str, text: &str, name: &str) -> bool {
     })
 }
 
+/// The first of the tests of a row that does not exist.
+fn missing_test(feature: &str, tests: &str) -> Option<String> {
+    tests.split("; ").find_map(|group| {
+        let Some((file, names)) = group.split_once(": ") else {
+            return Some(format!("\"{feature}\": wants `file`: `test`, `test`; found {group}"));
+        };
+        let file = file.trim_matches('`');
+        let Ok(text) = std::fs::read_to_string(root().join(file)) else {
+            return Some(format!("\"{feature}\": there is no file {file}"));
+        };
+        let missing = names.split(", ").map(|n| n.trim_matches('`')).find(|n| !has_test(file, &text, n))?;
+        Some(format!("\"{feature}\": {file} has no test {missing}; name the one that shows the feature"))
+    })
+}
+
+/// Fault of a row of `docs/chapters`: rule, Kiln's name, backends, tests or "planned".
+fn chapter_fault(row: &[&str]) -> Option<String> {
+    let [rule, own, backends, tests] = row else { return Some(format!("{row:?}: wants four cells")) };
+    let known = |b: &str| ["all", "any", "cpu", "reference", "wgpu", "cuda"].contains(&b);
+    match *tests {
+        "planned" if own.is_empty() && backends.is_empty() => None,
+        "planned" => Some(format!("\"{rule}\" is planned and has a name or backends: is it built?")),
+        _ if !backends.split(", ").all(known) => Some(format!("\"{rule}\": no backends are \"{backends}\"")),
+        tests => missing_test(rule, tests),
+    }
+}
+
 /// Fault of a row of `status.md`: feature, status, tests.
 fn fault(row: &[&str]) -> Option<String> {
     let [feature, status, tests] = row else { return Some(format!("{row:?}: wants three cells")) };
@@ -40,18 +67,7 @@ fn fault(row: &[&str]) -> Option<String> {
         "planned" if tests.is_empty() => None,
         "planned" => Some(format!("\"{feature}\" is planned and names tests: is it built?")),
         "built" if tests.is_empty() => Some(format!("\"{feature}\" is built and names no test")),
-        "built" => tests.split("; ").find_map(|group| {
-            let Some((file, names)) = group.split_once(": ") else {
-                return Some(format!("\"{feature}\": wants `file`: `test`, `test`; found {group}"));
-            };
-            let file = file.trim_matches('`');
-            let Ok(text) = std::fs::read_to_string(root().join(file)) else {
-                return Some(format!("\"{feature}\": there is no file {file}"));
-            };
-            let missing =
-                names.split(", ").map(|n| n.trim_matches('`')).find(|n| !has_test(file, &text, n))?;
-            Some(format!("\"{feature}\": {file} has no test {missing}; name the one that shows the feature"))
-        }),
+        "built" => missing_test(feature, tests),
         other => Some(format!("\"{feature}\" is \"{other}\"; a feature is built or planned")),
     }
 }
@@ -63,6 +79,33 @@ fn features_are_built_with_tests_that_exist_or_planned() {
     assert!(rows.len() > 30, "{} rows", rows.len());
     let faults: Vec<String> = rows.iter().filter_map(|r| fault(r)).collect();
     assert!(faults.is_empty(), "docs/status.md:\n{}", faults.join("\n"));
+}
+
+#[test]
+fn chapters_name_tests_that_exist() {
+    let mut count = 0;
+    for page in std::fs::read_dir(root().join("docs/chapters")).unwrap().map(|f| f.unwrap().path()) {
+        let text = std::fs::read_to_string(&page).unwrap();
+        let rows: Vec<_> = rows(&text).into_iter().filter(|r| r.len() > 3 && r[3] != "tests").collect();
+        let faults: Vec<String> = rows.iter().filter_map(|r| chapter_fault(r)).collect();
+        assert!(faults.is_empty(), "{}:\n{}", page.display(), faults.join("\n"));
+        count += rows.len();
+    }
+    assert!(count > 200, "{count} rows");
+}
+
+#[test]
+fn wrong_rows_of_chapters_are_found() {
+    let this = "`tests/tests/status.rs`: `wrong_rows_of_chapters_are_found`";
+    assert_eq!(chapter_fault(&["x", "y", "cpu, wgpu", this]), None);
+    assert_eq!(chapter_fault(&["x", "", "", "planned"]), None);
+    let wrong = |own, backends, tests| chapter_fault(&["x", own, backends, tests]).unwrap();
+    assert!(wrong("y", "", "planned").contains("is it built"));
+    assert!(wrong("y", "gpu", this).contains("no backends"));
+    assert!(wrong("y", "", this).contains("no backends"));
+    assert!(wrong("y", "all", "`tests/tests/status.rs`: `gone`").contains("no test gone"));
+    assert!(wrong("y", "all", "").contains("wants `file`"));
+    assert!(chapter_fault(&["x"]).unwrap().contains("four cells"));
 }
 
 #[test]

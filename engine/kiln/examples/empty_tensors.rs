@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// Shape and elements by the name of an output.
 pub type Results = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// Joins a [x, y, z] and b [x, y, w] along the last axis, adds rows [1, y] to columns [x, 1], and reduces a over its last axis.
+/// Joins a [x, y, z] and b [x, y, w]. Adds rows [1, y, z] to columns [x, 1, z]. Reduces a over its last axis.
 pub fn network() -> Result<Network, Error> {
     let mut net = Network::new("empty");
     let of = |dims: [Dim; 3]| TensorType::new(DType::F32, dims);

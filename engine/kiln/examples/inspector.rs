@@ -15,7 +15,7 @@ pub fn dimensions(json: &serde_json::Value, tensor: &str) -> Option<Vec<i64>> {
     found["Dimensions"].as_array()?.iter().map(serde_json::Value::as_i64).collect()
 }
 
-/// What an inspector says of an engine.
+/// An engine as its inspector describes it.
 pub struct Inspected {
     /// A line for each layer.
     pub lines: Vec<String>,

@@ -19,10 +19,11 @@ use kiln_ops::shape::RESHAPE;
 use kiln_ops::shape::squeeze::UNSQUEEZE;
 
 impl Network {
-    /// A mixture of experts: each token x of `hidden` [.., H] becomes the sum of the results of the experts that `experts` [.., K]
-    /// (i32 or i64) selects for it, times `scores` [.., K]. An expert yields (silu(x·gate)·(x·up))·down, by its part of the
-    /// weights `[gate, up, down]`: [E, H, I], [E, H, I] and [E, I, H]. Biases `[gate, up, down]`, [E, I], [E, I] and [E, H], are
-    /// inputs 6 to 8. A number that is no expert's selects nothing. Every expert computes every token.
+    /// A mixture of experts. `experts` [.., K] (i32 or i64) selects experts for each token of `hidden` [.., H]; the results are summed,
+    /// times `scores` [.., K]. Other numbers than those of experts select nothing.
+    ///
+    /// An expert makes (silu(x·gate)·(x·up))·down of a token x. The weights are `[gate, up, down]`: [E, H, I], [E, H, I] and
+    /// [E, I, H]. Biases [E, I], [E, I] and [E, H] are inputs 6 to 8. Every expert computes every token.
     pub fn add_moe(
         &mut self,
         hidden: TensorId,

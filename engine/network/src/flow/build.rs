@@ -209,9 +209,9 @@ impl Network {
     }
 
     /// A result of a conditional: what the true branch and what the false branch give. Both have the same element
-    /// type; their dimensions may differ. If their ranks differ and the condition is not a constant, what reads the result is
-    /// inferred and computed in each branch until the ranks agree ([`Network::branch_types`]).
-    /// [`kiln_ir::OpError::BranchRanks`] if such a result is made an output of the network.
+    /// type; their dimensions may differ. Their ranks may differ, too ([`Network::branch_types`]): layers that read the result are
+    /// computed in each branch until the ranks agree. Such a result is not an output of the network
+    /// ([`kiln_ir::OpError::BranchRanks`]).
     pub fn add_if_output(
         &mut self,
         of: IfId,

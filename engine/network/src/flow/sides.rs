@@ -141,7 +141,7 @@ impl Network {
         layers.iter().copied().filter(result).collect()
     }
 
-    /// What a tensor is in one branch.
+    /// Facts of a tensor in one branch.
     fn side_fact(
         &self,
         wanted: TensorId,
@@ -178,7 +178,7 @@ impl Network {
         Ok(known.remove(&wanted).unwrap_or_else(|| self.fact(wanted).clone()))
     }
 
-    /// What a tensor is in one branch, if that needs no inference.
+    /// Facts of a tensor in one branch, if that needs no inference.
     fn fact_at_once(&self, t: TensorId, of: IfId, side: usize, follows: &HashSet<LayerId>) -> Option<Fact> {
         if let Some(s) = self.tensor(t).sides.as_ref().filter(|s| s.of == of) {
             return Some(s.facts[side].clone());
