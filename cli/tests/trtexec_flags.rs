@@ -62,7 +62,7 @@ fn refusals_say_why_and_what_to_do() {
         ("safe", "", "no safety runtime"),
         ("leanDLLPath", "x.so", "one runtime"),
         ("useRuntime", "lean", "full is taken"),
-        ("weightStreamingBudget", "1G", "stay on the device"),
+        ("weightStreamingBudget", "200%", "0% to 100%"),
         ("hardwareCompatibilityLevel", "ampere+", "none is taken"),
         ("runtimePlatform", "windowsAMD64", "sameAsBuild is taken"),
         ("tuneBuildRoutes", "-a=[on|off]", "--builderOptimizationLevel=5"),

@@ -3,13 +3,13 @@
 use super::lifetimes::{self, Lifetime};
 use crate::bench::Stats;
 use crate::cmd::bench::layers::LayerStats;
-use kiln::inspect::{Layer, LayerInfo, TensorInfo};
+use kiln::inspect::{Layer, LayerInfo, LayerTable, TensorInfo};
 use kiln::{HostLayer, Plan, Profile};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
 /// Words between the names of layers that one kernel runs.
-const JOINT: &str = " + ";
+pub const JOINT: &str = " + ";
 
 /// Words between the name of a step of control flow and of a layer in its body.
 pub const BODY: &str = " / ";
@@ -147,7 +147,8 @@ pub struct Report {
 impl Report {
     /// Data of a plan, at the usual shapes of its first profile.
     pub fn of(plan: &Plan, facts: Vec<(String, String)>, build: Build, m: Option<Measured>) -> Report {
-        let mut rows: Vec<Row> = plan.layers.layers.iter().enumerate().map(|(i, l)| row(i, l)).collect();
+        let table = usual(plan).unwrap_or_else(|| plan.layers.clone());
+        let mut rows: Vec<Row> = table.layers.iter().enumerate().map(|(i, l)| row(i, l)).collect();
         for r in &mut rows {
             if let Some((ns, note, alternatives)) = build.layers.get(&r.name) {
                 (r.ns, r.note, r.alternatives) = (*ns, note.clone(), alternatives.clone());
@@ -231,6 +232,14 @@ impl Report {
         };
         json!({"engine": self.name, "measured": self.measured, "layers": self.rows.iter().map(row).collect::<Vec<_>>()})
     }
+}
+
+/// The layers at the usual shapes; `None` of plans without profiles, and where shapes depend on more.
+fn usual(plan: &Plan) -> Option<LayerTable> {
+    let mut at = plan.header.profiles.first()?.clone();
+    let usual = |r: &mut kiln::Range| (r.min, r.max) = (r.opt.clone(), r.opt.clone());
+    at.shapes.values_mut().chain(at.values.values_mut()).for_each(usual);
+    plan.layers_at(&at).ok()
 }
 
 fn row(index: usize, layer: &Layer) -> Row {

@@ -130,7 +130,10 @@ fn profiles(r: &Report) -> String {
             }));
         }
     }
-    table("profiles", &["profile", "input", "of", "min", "opt", "max"], rows)
+    match rows.is_empty() {
+        true => "<p class=\"quiet\">Shapes of inputs are fixed.</p>".into(),
+        false => table("profiles", &["profile", "input", "of", "min", "opt", "max"], rows),
+    }
 }
 
 fn tensors(all: &[Tensor]) -> String {

@@ -58,7 +58,7 @@ pub fn report(a: &Report, b: &Report) -> String {
         let of = |side: usize| g.layers[side].iter().filter_map(move |&i| sides[side].rows.get(i));
         let names = |side: usize| {
             let one = |r: &Row| format!("{} ({}) by {}", r.name, r.ops, r.tactic);
-            Cell::Text(of(side).map(one).collect::<Vec<_>>().join("\n"))
+            Cell::Text(of(side).map(one).collect::<Vec<_>>().join("; "))
         };
         let ns = |side: usize| {
             let known: Vec<f64> = of(side).filter_map(|r| r.ns).collect();

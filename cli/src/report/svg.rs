@@ -1,6 +1,6 @@
 //! Pictures of a report: the graph of its layers, and its memory over time.
 
-use super::data::{BODY, Report, Row};
+use super::data::{BODY, JOINT, Report, Row};
 use super::escape::escape;
 use super::layout::{Layout, layout};
 use crate::print::{bytes, time};
@@ -69,7 +69,7 @@ fn picture(scope: &str, rows: Vec<&Row>, total: f64) -> Picture {
 /// A box for each layer, or for neighbours in execution order that share the beginning of their names.
 fn nodes(rows: Vec<&Row>) -> Vec<Node<'_>> {
     if rows.len() <= MAX_BOXES {
-        return rows.into_iter().map(|r| Node { title: short(r), rows: vec![r] }).collect();
+        return rows.into_iter().map(|r| Node { title: tail(&short(r)), rows: vec![r] }).collect();
     }
     let by = |depth: usize| {
         let mut all: Vec<Node<'_>> = Vec::new();
@@ -89,6 +89,17 @@ fn nodes(rows: Vec<&Row>) -> Vec<Node<'_>> {
         let node = |c: &[&'_ Row]| c.first().map(|r| short(r)).unwrap_or_default();
         rows.chunks(size).map(|c| Node { title: format!("{} …", node(c)), rows: c.to_vec() }).collect()
     })
+}
+
+/// The end of a long name, with the first of several layers: scopes at the beginning are what names share.
+fn tail(name: &str) -> String {
+    let (first, more) = name.split_once(JOINT).map_or((name, ""), |(first, _)| (first, JOINT.trim_end()));
+    let (count, room) = (first.chars().count(), LETTERS - 1 - more.len());
+    if count <= room {
+        return clip(name);
+    }
+    let kept: String = first.chars().skip(count - room).collect();
+    format!("…{kept}{more}")
 }
 
 /// The name without the scope.

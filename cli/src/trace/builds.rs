@@ -4,6 +4,7 @@ use super::writer::{Note, Slice, Trace, Track};
 use crate::failure::Failure;
 use kiln::cache::TimingCache;
 use kiln::{BuildReport, ProgressMonitor};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -80,7 +81,8 @@ pub fn write(
     let mut trace = Trace::new(&format!("kiln build for {}", report.backend));
     let phases = trace.track("phases");
     let kernels = trace.counter("kernels timed", false);
-    nested(&mut trace, phases, &recorder.phases, report, times);
+    let listed = listed(&recorder.phases, report.passes.len());
+    nested(&mut trace, phases, &recorder.phases, &Names { report, times, listed });
     let mut timed = 0;
     trace.count(kernels, 0.0, 0);
     for p in recorder.phases.iter().filter(|p| p.name.starts_with(TIMING)) {
@@ -93,31 +95,55 @@ pub fn write(
     Ok(())
 }
 
+/// Depth of phases whose passes the report of the build lists, one list behind the other.
+const REPORTED: usize = 1;
+
+/// Position of each phase's first pass in the report of the build, of phases that it lists.
+fn listed(phases: &[Phase], passes: usize) -> HashMap<u64, usize> {
+    let mut next = 0;
+    let mut all = HashMap::new();
+    for p in phases.iter().filter(|p| p.name == PASSES && p.depth == REPORTED && p.done.len() == p.steps) {
+        if next + p.steps <= passes {
+            all.insert(p.begin.to_bits(), next);
+            next += p.steps;
+        }
+    }
+    all
+}
+
+/// What names the parts of a build.
+struct Names<'a> {
+    report: &'a BuildReport,
+    times: &'a TimingCache,
+    /// Positions of passes by the beginning of their phase.
+    listed: HashMap<u64, usize>,
+}
+
 /// Phases of one depth, with those inside of them.
-fn nested(trace: &mut Trace, track: Track, phases: &[Phase], report: &BuildReport, times: &TimingCache) {
+fn nested(trace: &mut Trace, track: Track, phases: &[Phase], names: &Names<'_>) {
     let mut rest = phases;
     while let Some((first, behind)) = rest.split_first() {
         let inside = behind.iter().take_while(|p| p.depth > first.depth).count();
         let (inside, next) = behind.split_at(inside);
         let mut slice = Slice::new(track, [first.begin, first.end], first.name.clone());
         slice.notes.push(Note::Count("steps", first.steps as u64));
-        slice.notes.extend(measured(&first.name, report, times));
+        slice.notes.extend(measured(&first.name, names));
         trace.slice(slice, |trace| {
             if inside.is_empty() {
-                steps(trace, track, first, report);
+                steps(trace, track, first, names);
             }
-            nested(trace, track, inside, report, times);
+            nested(trace, track, inside, names);
         });
         rest = next;
     }
 }
 
 /// Steps of a phase without phases inside: passes by their name, others by their number.
-fn steps(trace: &mut Trace, track: Track, phase: &Phase, report: &BuildReport) {
-    let passes = phase.name == PASSES;
+fn steps(trace: &mut Trace, track: Track, phase: &Phase, names: &Names<'_>) {
+    let first = names.listed.get(&phase.begin.to_bits());
     let mut begin = phase.begin;
     for (i, &end) in phase.done.iter().enumerate() {
-        let pass = report.passes.get(i).filter(|_| passes && report.passes.len() == phase.steps);
+        let pass = first.and_then(|f| names.report.passes.get(f + i));
         let name = pass.map_or_else(|| format!("step {}", i + 1), |p| p.pass.to_owned());
         trace.slice(Slice::new(track, [begin, end], name), |_| {});
         begin = end;
@@ -125,12 +151,14 @@ fn steps(trace: &mut Trace, track: Track, phase: &Phase, report: &BuildReport) {
 }
 
 /// Times of all candidates of the layer that a phase timed, and the choice.
-fn measured(phase: &str, report: &BuildReport, times: &TimingCache) -> Vec<Note> {
+fn measured(phase: &str, names: &Names<'_>) -> Vec<Note> {
     let layer = phase.strip_prefix(TIMING).and_then(|p| p.strip_suffix('"'));
-    let Some(step) = layer.and_then(|l| report.steps.iter().find(|s| s.name == l)) else { return Vec::new() };
+    let Some(step) = layer.and_then(|l| names.report.steps.iter().find(|s| s.name == l)) else {
+        return Vec::new();
+    };
     let mut notes = vec![Note::Text("chosen", step.tactic.clone())];
     notes.extend(step.ns.map(|ns| Note::Number("chosen_ns", ns)));
-    if let Some(entry) = step.key.as_deref().and_then(|k| times.get(k)) {
+    if let Some(entry) = step.key.as_deref().and_then(|k| names.times.get(k)) {
         let one = |(name, c): (&String, &kiln::cache::Candidate)| format!("{name}: {:.0} ns", c.median());
         notes.push(Note::Text("candidates", entry.candidates.iter().map(one).collect::<Vec<_>>().join("; ")));
     }

@@ -4,13 +4,14 @@ use super::inputs::{fixed, request};
 use super::log::Log;
 use super::settings::Settings;
 use super::stats::decimal;
+use super::values::Budget;
 use crate::failure::Failure;
 use crate::options::ModelOptions;
 use crate::print::{Printer, bytes as size};
 use crate::session::{Session, discover, load_layers};
 use crate::subject::{self, remarks, session_for};
 use kiln::weights::set_from_file;
-use kiln::{Backends, BuildOptions, Built, Engine, Model, Plan, Refitter};
+use kiln::{Backends, BuildOptions, Built, Engine, EngineBuilder, Model, Plan, Refitter};
 use kiln_backend::offer_feature;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -61,8 +62,22 @@ fn build(path: &Path, s: &Settings, model: &ModelOptions, log: &Log) -> Result<O
     if let Some(place) = place {
         plan.write_into(place)?;
     }
-    let engine = Engine::builder().backends(session.backends.clone()).build(plan.clone())?;
+    let engine = builder(s, model, &plan, &session.backends).build(plan.clone())?;
     Ok(Opened { engine, plan, backends: session.backends })
+}
+
+/// The builder of an engine of a plan, on the device and with the memory for weights that are asked for.
+fn builder(s: &Settings, model: &ModelOptions, plan: &Plan, backends: &Backends) -> EngineBuilder {
+    let mut builder = Engine::builder().backends(backends.clone()).plugins(discover(&model.plugins));
+    if let Some(device) = &model.backend.device {
+        builder = builder.device(device.clone());
+    }
+    let weights = || plan.program.weights().map(|(_, t)| t.bytes().len() as u64).sum::<u64>();
+    match s.weight_budget {
+        Some(Budget::Bytes(n)) => builder.weight_budget(n),
+        Some(Budget::Percent(p)) => builder.weight_budget((weights() as f64 * p / 100.0) as u64),
+        None => builder,
+    }
 }
 
 /// Place for an engine that replaces none of the files that are read.
@@ -139,8 +154,7 @@ fn load(path: &Path, s: &Settings, model: &ModelOptions, log: &Log) -> Result<Op
         }
     }
     let begin = Instant::now();
-    let builder = Engine::builder().backends(session.backends.clone()).plugins(discover(&model.plugins));
-    let engine = builder.build(plan.clone())?;
+    let engine = builder(s, model, &plan, &session.backends).build(plan.clone())?;
     log.info(format!("Engine deserialized in {} sec.", decimal(begin.elapsed().as_secs_f64())));
     Ok(Opened { engine, plan, backends: session.backends })
 }
@@ -207,4 +221,66 @@ pub fn time_refit(opened: &Opened, s: &Settings, log: &Log) -> Result<(), Failur
 /// The memory of a context, for people.
 pub fn memory(engine: &Engine) -> String {
     size(engine.context_memory())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trtexec::parse::{parse, settings};
+
+    /// The build's options of a command line, as text.
+    fn of(words: &[&str]) -> String {
+        let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+        let s = settings(&parse(&words).unwrap()).unwrap();
+        let text = format!("{:?}", options(&s, &s.model_options().unwrap()).unwrap());
+        format!("{text} {:?}", s.weight_budget)
+    }
+
+    #[test]
+    fn each_flag_of_the_build_is_in_its_options() {
+        let none = of(&["--onnx=m"]);
+        for (flags, wanted) in [
+            ("--fp16", "reduced: [F16]"),
+            ("--bf16", "reduced: [BF16]"),
+            ("--int8", "reduced: [I8]"),
+            ("--fp8", "reduced: [F8E4M3]"),
+            ("--best", "reduced: [I8, F8E4M3, F16, BF16]"),
+            ("--noTF32", "tf32: false"),
+            ("--stronglyTyped", "strong_types: true"),
+            ("--precisionConstraints=obey", "constraints: Obey"),
+            ("--precisionConstraints=prefer", "constraints: Prefer"),
+            ("--layerPrecisions='a':fp16", "layers: \"a\", precision: Some(F16)"),
+            ("--layerOutputTypes=a:fp16+fp32", "outputs: [F16, F32]"),
+            ("--sparsity=enable", "sparsity: Enable"),
+            ("--sparsity=force", "sparsity: Force"),
+            (
+                "--memPoolSize=workspace:64,tacticDRAM:1G",
+                "pools: {Workspace: 67108864, TacticDram: 1073741824}",
+            ),
+            ("--workspace=16", "pools: {Workspace: 16777216}"),
+            ("--timingCacheFile=c", "timing_cache: Some(\"c\")"),
+            ("--timingCacheFile=c --errorOnTimingCacheMiss", "locked: true"),
+            ("--noBuilderCache", "share_times: false"),
+            ("--avgTiming=3", "samples: 3"),
+            ("--maxTactics=2", "max_tactics: 2"),
+            ("--builderOptimizationLevel=0", "search: false"),
+            ("--refit", "refit: All"),
+            ("--stripWeights", "strip_weights: true"),
+            ("--weightless", "strip_weights: true"),
+            ("--stripAllWeights", "refit: All"),
+            ("--versionCompatible", "version_compatible: true"),
+            ("--vc", "version_compatible: true"),
+            ("--setPluginsToSerialize=x.so", "embed_plugins: true"),
+            ("--markDebug=a,b", "debug_tensors: [\"a\", \"b\"]"),
+            ("--cpuOnly", "estimates: true"),
+            ("--profilingVerbosity=none", "verbosity: None"),
+            ("--profilingVerbosity=detailed", "verbosity: Detailed"),
+            ("--backend=cpu", "backend: Some(\"cpu\")"),
+            ("--weightStreamingBudget=1K", "Some(Bytes(1024))"),
+        ] {
+            let words: Vec<&str> = std::iter::once("--onnx=m").chain(flags.split(' ')).collect();
+            let found = of(&words);
+            assert!(!none.contains(wanted) && found.contains(wanted), "{flags}: no {wanted} in {found}");
+        }
+    }
 }

@@ -121,6 +121,55 @@ mod tests {
         assert_eq!(given(&["--saveAllDebugTensors"]).unwrap()[0].1, "summary");
     }
 
+    /// Values of flags that not every text is one for.
+    const SAMPLES: [(&str, &str); 20] = [
+        ("minShapes", "x:1"),
+        ("optShapes", "x:1"),
+        ("maxShapes", "x:1"),
+        ("shapes", "x:1"),
+        ("profile", "1"),
+        ("loadInputs", "x:f"),
+        ("loadRefOutputs", "x:f"),
+        ("accuracyAlgorithm", "cos"),
+        ("memPoolSize", "workspace:1"),
+        ("tacticSources", "-CUDNN"),
+        ("percentile", "50"),
+        ("profilingVerbosity", "none"),
+        ("saveDebugTensors", "x:f"),
+        ("saveAllDebugTensors", "raw"),
+        ("infStreams", "2"),
+        ("weightStreamingBudget", "5%"),
+        ("includeDataTransfers", ""),
+        ("hardwareCompatibilityLevel", "none"),
+        ("runtimePlatform", "sameAsBuild"),
+        ("useRuntime", "full"),
+    ];
+
+    #[test]
+    fn each_flag_that_is_taken_changes_the_settings() {
+        // Flags that only a further value of their own would change.
+        const SAME: [&str; 4] =
+            ["hardwareCompatibilityLevel", "runtimePlatform", "useRuntime", "noDataTransfers"];
+        for flag in flags::all() {
+            let sample = SAMPLES.iter().find(|s| s.0 == flag.name).map(|s| s.1);
+            let value = match flag.value {
+                Value::None => "",
+                Value::Required(_) | Value::Optional(_) => sample.unwrap_or("7"),
+            };
+            let mut s = Settings::default();
+            let before = format!("{s:?}");
+            let done = Given { flag, value: value.to_owned() }.apply(&mut s);
+            let changed = format!("{s:?}") != before;
+            match flag.class {
+                Class::Refused(_) => assert!(done.is_err(), "--{}", flag.name),
+                _ => {
+                    assert!(done.is_ok(), "--{}: {done:?}", flag.name);
+                    assert_eq!(changed, !SAME.contains(&flag.name), "--{}", flag.name);
+                }
+            }
+        }
+    }
+
     #[test]
     fn wrong_words_are_named() {
         let of = |words: &[&str]| given(words).unwrap_err();

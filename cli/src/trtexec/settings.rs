@@ -1,7 +1,7 @@
 //! Settings of a run of `kiln trtexec`, as its flags put them together.
 
 use super::accuracy::Tolerance;
-use super::values::{self, DebugForm, Source};
+use super::values::{self, Budget, DebugForm, Source};
 use crate::failure::Failure;
 use crate::options::{ModelOptions, Named};
 use clap::Parser;
@@ -57,6 +57,7 @@ pub struct Settings {
     pub samples: Option<u32>,
     pub max_tactics: Option<usize>,
     pub error_on_cache_miss: bool,
+    pub weight_budget: Option<Budget>,
     pub version_compatible: bool,
     pub embed_plugins: bool,
     /// The model to refit from; an empty path is the model of `--onnx`.
@@ -116,6 +117,7 @@ impl Default for Settings {
             samples: None,
             max_tactics: None,
             error_on_cache_miss: false,
+            weight_budget: None,
             version_compatible: false,
             embed_plugins: false,
             refit_from: None,

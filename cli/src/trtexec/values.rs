@@ -1,6 +1,6 @@
 //! Values of flags: shapes, sizes, times, lists.
 
-use crate::options::{Named, named};
+use crate::options::{Named, bytes, named};
 use kiln::Verbosity;
 use std::time::Duration;
 
@@ -117,6 +117,26 @@ pub fn debug_forms(text: &str) -> Result<Vec<DebugForm>, String> {
     text.split(',').map(one).collect()
 }
 
+/// Memory of the device for weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Budget {
+    Bytes(u64),
+    /// Percent of all weights.
+    Percent(f64),
+}
+
+/// Reads `512M`, `50%`, or -1 and -2, which are no limit.
+pub fn budget(text: &str) -> Result<Option<Budget>, String> {
+    match text.strip_suffix('%') {
+        _ if text == "-1" || text == "-2" => Ok(None),
+        Some(part) => {
+            let part = decimal(part).ok().filter(|p| *p <= 100.0);
+            part.map(|p| Some(Budget::Percent(p))).ok_or_else(|| "wanted 0% to 100%".to_owned())
+        }
+        None => Ok(Some(Budget::Bytes(bytes(text)?))),
+    }
+}
+
 /// A library of kernels, and whether kernels may come from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
@@ -202,6 +222,14 @@ mod tests {
         assert_eq!(of("workspace:7B").as_deref(), Ok("workspace:7B"));
         assert!(of("disk:1").is_err() && of("workspace").is_err());
         assert_eq!(pools("dlaSRAM:1").unwrap().1.len(), 1);
+    }
+
+    #[test]
+    fn budgets_are_sizes_or_parts() {
+        assert_eq!(budget("512K"), Ok(Some(Budget::Bytes(512 << 10))));
+        assert_eq!(budget("25%"), Ok(Some(Budget::Percent(25.0))));
+        assert_eq!((budget("-1"), budget("-2")), (Ok(None), Ok(None)));
+        assert!(budget("101%").is_err() && budget("-3").is_err());
     }
 
     #[test]

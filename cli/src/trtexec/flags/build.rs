@@ -208,7 +208,13 @@ pub const FLAGS: &[Flag] = &[
         Required("SPEC"),
         "Builds make no temporary files but beside the file they write.",
     ),
-    noted("allowWeightStreaming", None, "All weights stay on the device."),
+    noted("allowWeightStreaming", None, "Every engine can stream its weights, as far as its backend does."),
+    flag(
+        "weightStreamingBudget",
+        Required("SIZE|PERCENT"),
+        Own(|s, v| values::budget(v).map(|b| s.weight_budget = b)),
+        "Memory of the device for weights: MiB without a unit, or a part such as 50%",
+    ),
     noted("allowGPUFallback", None, "There is no DLA that layers could fall back from."),
     noted("threshold", Required("X"), "It belongs to parsers of formats other than ONNX."),
 ];

@@ -8,7 +8,6 @@ const DLA: &str =
 const SAFE: &str = "Kiln has no safety runtime: leave the flag out to build a standard engine.";
 const LEAN: &str = "Kiln has one runtime, which no library file replaces: leave the flag out.";
 const TUNER: &str = "Kiln's build searches by itself: --builderOptimizationLevel=5 with --timingCacheFile takes most trouble.";
-const STREAMING: &str = "All weights stay on the device: take a smaller type, such as --fp16.";
 const IMPLICIT: &str = "Models have their batch dimension: give it with --shapes or --optShapes.";
 const FORMAT: &str = "Kiln imports ONNX: convert the model, and give it with --onnx.";
 
@@ -24,7 +23,6 @@ pub const FLAGS: &[Flag] = &[
     refused("restricted", None, SAFE),
     refused("safetyPlugins", Required("FILE"), SAFE),
     refused("leanDLLPath", Required("FILE"), LEAN),
-    refused("weightStreamingBudget", Required("SIZE"), STREAMING),
     refused(
         "remoteAutoTuningConfig",
         Required("SPEC"),
