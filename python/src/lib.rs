@@ -17,6 +17,7 @@ mod plugins;
 mod refit;
 mod report;
 mod scope;
+mod streaming;
 mod tensor;
 mod times;
 
@@ -54,6 +55,7 @@ fn _kiln(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(command::run_command, m)?)?;
     m.add_function(wrap_pyfunction!(command::memory_limit, m)?)?;
     m.add_function(wrap_pyfunction!(command::strip_plan, m)?)?;
+    streaming::register(m)?;
     times::register(m)?;
     network::register(m)
 }

@@ -23,7 +23,7 @@ _NO_EFFECT_FLAGS = {
     "REJECT_EMPTY_ALGORITHMS": "there is no algorithm selector",
     "EXCLUDE_LEAN_RUNTIME": "plans hold no runtime",
     "DISABLE_COMPILATION_CACHE": "compiled kernels are part of the plan",
-    "WEIGHT_STREAMING": "weights stay on the device",
+    "WEIGHT_STREAMING": "every engine of a GPU can stream its weights",
     "INT4": "four-bit weights come from quantize layers",
     "FP4": "there are no four-bit floats",
     "STRICT_NANS": "kernels keep NaN",

@@ -32,8 +32,8 @@ class _Allocator:
 class IExecutionContext(Strict, Scoped):
     """Memory of one run at a time."""
 
-    def __init__(self, engine: Any, native: Any, config: Any) -> None:
-        self._engine, self._native, self._config = engine, native, config
+    def __init__(self, engine: Any, native: Any, config: Any, own_memory: bool = True) -> None:
+        self._engine, self._native, self._config, self._own = engine, native, config, own_memory
         self._recorder = engine._recorder
         self._name = ""
         self._addresses: dict[str, int] = {}
@@ -358,7 +358,7 @@ class IExecutionContext(Strict, Scoped):
     def get_runtime_config(self) -> Any:
         return self._config
 
-    # What is accepted without effect.
+    # Memory of the run, and what is accepted without effect.
 
     def _keep(self, name: str, value: Any, why: str) -> None:
         no_effect(self, f"IExecutionContext.{name}", why)
@@ -370,10 +370,16 @@ class IExecutionContext(Strict, Scoped):
 
     @device_memory.setter
     def device_memory(self, memory: int) -> None:
-        self._keep("device_memory", memory, "contexts have memory of their own")
+        self.set_device_memory(memory, self._engine._native.context_memory)
 
     def set_device_memory(self, memory: int, size: int) -> None:
-        self._keep("device_memory", memory, "contexts have memory of their own")
+        if self._own:
+            self._keep("device_memory", memory, "this context has memory of its own")
+            return
+        try:
+            self._native.set_memory(int(memory), int(size))
+        except Exception as e:
+            fail(self, e, None)
 
     def update_device_memory_size_for_shapes(self) -> int:
         return self._engine._native.context_memory

@@ -14,8 +14,6 @@ from ._strict import Strict
 from ._values import Dims, IHostMemory, volume
 from .enums import DataType, SerializationFlag, TensorFormat, TensorIOMode, TensorLocation, from_kiln
 
-_NO_STREAMING = "weights stay on the device; there is no weight streaming"
-
 
 class IRuntimeConfig(Strict):
     """Settings of contexts."""
@@ -232,33 +230,39 @@ class ICudaEngine(Strict, Scoped):
     def is_debug_tensor(self, name: str) -> bool:
         return name in self._native.debug_tensors
 
-    # Weight streaming: there is none, and the numbers say so.
+    # Weight streaming.
 
     @property
     def streamable_weights_size(self) -> int:
-        return 0
+        return _kiln.weight_streaming_sizes(self._native)[0]
+
+    @property
+    def minimum_weight_streaming_budget(self) -> int:
+        return _kiln.weight_streaming_sizes(self._native)[1]
 
     @property
     def weight_streaming_budget_v2(self) -> int:
-        return 0
+        """Bytes of weights on the device; all of them where no budget is set."""
+        budget = _kiln.weight_budget(self._native)
+        return self.streamable_weights_size if budget is None else budget
 
     @weight_streaming_budget_v2.setter
     def weight_streaming_budget_v2(self, budget: int) -> None:
-        if int(budget):
-            fail(self, f"weight_streaming_budget_v2 = {budget}: {_NO_STREAMING}", None)
+        size, least = _kiln.weight_streaming_sizes(self._native)
+        try:
+            _kiln.set_weight_budget(self._native, None if int(budget) >= size else max(int(budget), least))
+        except Exception as error:
+            fail(self, error, None)
 
     weight_streaming_budget = weight_streaming_budget_v2
 
     @property
-    def minimum_weight_streaming_budget(self) -> int:
-        return 0
-
-    @property
     def weight_streaming_scratch_memory_size(self) -> int:
+        """The least budget has the memory for weights on their way."""
         return 0
 
     def get_weight_streaming_automatic_budget(self) -> int:
-        return 0
+        return self.streamable_weights_size
 
     # What an engine makes.
 
@@ -285,8 +289,10 @@ class ICudaEngine(Strict, Scoped):
         if config is None:
             config = IRuntimeConfig()
             config.set_execution_context_allocation_strategy(strategy)
+        managed = config._strategy == e.ExecutionContextAllocationStrategy.USER_MANAGED
+        own = not (managed and self._native.takes_device_addresses)
         try:
-            return IExecutionContext(self, self._native.create_context(), config)
+            return IExecutionContext(self, self._native.create_context(memory=own), config, own)
         except Exception as error:
             return fail(self, error, None)
 

@@ -54,8 +54,9 @@ warns(lambda: setattr(runtime, "tempfile_control_flags", 1), "tempfile_control_f
 warns(lambda: setattr(runtime, "temporary_directory", "/tmp"), "temporary_directory")
 assert runtime.engine_host_code_allowed and runtime.temporary_directory == "/tmp"
 engine = runtime.deserialize_cuda_engine(builder.build_serialized_network(network, config))
-assert engine.streamable_weights_size == 0 and engine.weight_streaming_budget_v2 == 0
-assert engine.get_weight_streaming_automatic_budget() == 0 and engine.weight_streaming_scratch_memory_size == 0
+assert engine.streamable_weights_size == 0 and engine.weight_streaming_budget_v2 == 0, "a network without weights"
+engine.weight_streaming_budget_v2 = engine.get_weight_streaming_automatic_budget()
+assert engine.weight_streaming_scratch_memory_size == 0 and engine.minimum_weight_streaming_budget >= 0
 context = engine.create_execution_context_without_device_memory()
 warns(lambda: setattr(context, "device_memory", 4096), "device_memory")
 warns(lambda: context.set_aux_streams([1, 2]), "aux_streams")
