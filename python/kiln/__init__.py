@@ -31,9 +31,11 @@ from kiln._kiln import (
     InvalidConfig,
     InvalidState,
     IoTensor,
+    Layer,
     Model,
     NamedWeight,
     Network,
+    NetworkTensor,
     PlanHeader,
     PluginLayer,
     RefitReport,
@@ -54,6 +56,7 @@ from kiln._kiln import (
 )
 from kiln._libraries import backend_libraries
 from kiln._options import BuildOptions, IoSpec, LayerTypes, Monitor, Profile, Range, Selector, options_of
+from kiln._types import ModelLike, OutputAllocator
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -63,7 +66,7 @@ if TYPE_CHECKING:
 _kiln.add_libraries(backend_libraries())
 
 
-def model(source: Any) -> Model:
+def model(source: ModelLike) -> Model:
     """The model of a file, of the bytes of one, or of a network."""
     if isinstance(source, Model):
         return source
@@ -74,13 +77,13 @@ def model(source: Any) -> Model:
     return Model.open(source)
 
 
-def build(source: Any, options: BuildOptions | None = None, **changes: Unpack[OptionNames]) -> Built:
+def build(source: ModelLike, options: BuildOptions | None = None, **changes: Unpack[OptionNames]) -> Built:
     """Builds a plan of a model, a network, a file or the bytes of one. Keywords change single options."""
     return _kiln.build_native(model(source), options_of(options, changes))
 
 
 def calibrate(
-    source: Any,
+    source: ModelLike,
     batches: Iterable[Mapping[str, Any]],
     algorithm: str = "entropy",
     options: BuildOptions | None = None,
@@ -124,11 +127,14 @@ __all__ = [
     "InvalidState",
     "IoSpec",
     "IoTensor",
+    "Layer",
     "LayerTypes",
     "Model",
     "Monitor",
     "NamedWeight",
     "Network",
+    "NetworkTensor",
+    "OutputAllocator",
     "PlanHeader",
     "PluginLayer",
     "Profile",

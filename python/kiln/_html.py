@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kiln._kiln import BuildReport, Engine
+    from kiln._kiln import BuildReport, Engine, Network
 
 # Rows of a table at most; the rest is counted.
 _ROWS = 200
@@ -40,3 +40,14 @@ def report(r: BuildReport) -> str:
     )
     title = f"{len(r.steps)} steps for {r.backend}: {r.target.device}, built in {r.spent['total']:.2f} s"
     return table(title, ("layer", "operators", "tactic", "µs", "candidates"), rows)
+
+
+def network(n: Network) -> str:
+    """Layers of a network."""
+
+    def tensors(all_of: Iterable[Any]) -> str:
+        shown = (f"{t.name} {t.dtype}[{','.join(t.dims)}]" if t is not None else "-" for t in all_of)
+        return ", ".join(shown)
+
+    rows = ((layer.name, layer.kind, tensors(layer.inputs), tensors(layer.outputs)) for layer in n.layers)
+    return table(f"{n.name}: {len(n)} layers", ("layer", "kind", "inputs", "outputs"), rows)

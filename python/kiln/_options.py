@@ -97,6 +97,7 @@ class OptionNames(TypedDict, total=False):
     shapes: Mapping[str, ShapeRange]
     values: Mapping[str, ShapeRange]
     profiles: Sequence[Profile]
+    max_batch: int | None
     optimization_level: int | None
     search: bool | None
     estimates: bool | None
@@ -179,6 +180,8 @@ class BuildOptions:
     values: Mapping[str, ShapeRange] = field(default_factory=dict)
     # Further optimization profiles, behind that of `shapes` and `values`.
     profiles: Sequence[Profile] = ()
+    # Greatest batch of a network with an implicit batch; kernels are chosen for it.
+    max_batch: int | None = None
 
     # Effort of the search, 0 to 5; the usual is 3. The six options behind it change single settings of the level.
     optimization_level: int | None = None
@@ -240,6 +243,21 @@ def options_of(options: BuildOptions | None, changes: Mapping[str, Any]) -> Buil
             raise TypeError(f"there is no option {name!r}; there are {', '.join(names)}")
     given = {} if options is None else {name: getattr(options, name) for name in names}
     return BuildOptions(**{**given, **changes})
+
+
+# Options that count when a plan is loaded; all others say how it is built.
+_OF_LOADS = frozenset(
+    ("backend", "device", "plugins", "plugin_policy", "load_embedded", "progress", "monitor", "error_recorder")
+)
+
+
+def build_option(options: BuildOptions) -> str | None:
+    """An option that is set and says how to build, so that a plan cannot follow it."""
+    usual = BuildOptions()
+    for f in fields(BuildOptions):
+        if f.name not in _OF_LOADS and getattr(options, f.name) != getattr(usual, f.name):
+            return f.name
+    return None
 
 
 def _three(name: str, given: ShapeRange) -> tuple[list[int] | None, list[int] | None, list[int] | None]:

@@ -6,7 +6,7 @@ use crate::errors::Raise;
 use crate::header::PlanHeader;
 use crate::io::{IoTensor, Target, io_tensors, profiles};
 use crate::model::model_of;
-use crate::options::{of_keywords, prepare};
+use crate::options::{check_load, of_keywords, prepare};
 use crate::refit::Refitter;
 use crate::report::BuildReport;
 use crate::scope::{Callback, detached, lock, try_lock};
@@ -34,13 +34,19 @@ impl Engine {
     /// Makes an engine of a model or a plan.
     pub fn make(options: &Bound<'_, PyAny>, model: kiln::Model) -> PyResult<Engine> {
         let py = options.py();
+        if let Some(plan) = model.plan() {
+            check_load(options, plan)?;
+        }
         let prepared = prepare(options, model.plan())?;
         let recorder = prepared.recorder.clone();
         let (inner, report) = match model.plan() {
             Some(_) => {
-                // Options that say how to build are refused here.
-                let builder = prepared.builder;
-                (detached(py, || builder.build(model))?, None)
+                // A builder with options of builds refuses plans of another backend.
+                let mut loader = prepared.loader;
+                if let Some(backend) = prepared.backend {
+                    loader = loader.backend(backend);
+                }
+                (detached(py, || loader.build(model))?, None)
             }
             None => {
                 let loader = prepared.loader.clone();
@@ -183,9 +189,13 @@ impl Engine {
         py.detach(|| self.inner.plan().write_file(&path)).map_err(|e| e.raise(py))
     }
 
-    fn create_context(slf: &Bound<'_, Self>) -> PyResult<ExecutionContext> {
+    #[pyo3(signature = (*, memory = true))]
+    fn create_context(slf: &Bound<'_, Self>, memory: bool) -> PyResult<ExecutionContext> {
         let engine = &slf.get().inner;
-        let context = detached(slf.py(), || engine.create_context())?;
+        let context = detached(slf.py(), || match memory {
+            true => engine.create_context(),
+            false => engine.create_context_without_memory(),
+        })?;
         let core = Core::new(engine.clone(), context);
         Ok(ExecutionContext::new(slf.clone().unbind(), core))
     }

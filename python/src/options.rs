@@ -47,6 +47,7 @@ struct Given<'py> {
     io: HashMap<String, GivenIo<'py>>,
     io_type: Option<Bound<'py, PyAny>>,
     direct_io: bool,
+    max_batch: Option<i64>,
     optimization_level: Option<usize>,
     search: Option<bool>,
     estimates: Option<bool>,
@@ -104,6 +105,8 @@ pub struct Prepared<'py> {
     pub builder: EngineBuilder,
     /// A builder of the same backends and plug-ins, which loads plans.
     pub loader: EngineBuilder,
+    /// Backend asked for.
+    pub backend: Option<String>,
     /// Function that follows the build.
     pub progress: Option<Arc<Callback>>,
     /// Recorder of errors, of the engine, too.
@@ -178,6 +181,7 @@ pub fn prepare<'py>(object: &Bound<'py, PyAny>, plan: Option<&kiln::PlanHeader>)
         &given.verbosity,
         &[("none", Verbosity::None), ("names", Verbosity::Names), ("detailed", Verbosity::Detailed)],
     )?;
+    options.max_batch = given.max_batch;
     options.portable = given.portable;
     options.embed_plugins = given.embed_plugins;
     options.strip_weights = given.strip_weights;
@@ -203,8 +207,20 @@ pub fn prepare<'py>(object: &Bound<'py, PyAny>, plan: Option<&kiln::PlanHeader>)
         }
     }
     let builder = loader.clone().options(options.clone());
-    let algorithm = given.calibration_algorithm;
-    Ok(Prepared { builder, loader, progress, recorder, raised, batches, algorithm, options })
+    let (algorithm, backend) = (given.calibration_algorithm, given.backend);
+    Ok(Prepared { builder, loader, backend, progress, recorder, raised, batches, algorithm, options })
+}
+
+/// Refuses options that say how to build, where a plan is loaded.
+pub fn check_load(options: &Bound<'_, PyAny>, plan: &kiln::PlanHeader) -> PyResult<()> {
+    let py = options.py();
+    let found = py.import("kiln._options")?.call_method1("build_option", (options,))?;
+    let Some(option) = found.extract::<Option<String>>()? else { return Ok(()) };
+    Err(crate::errors::InvalidConfig::new_err(format!(
+        "\"{}\" is a plan for the backend \"{}\": the option {option} says how to build and does not apply; leave it out, or pass it \
+         when the plan is built",
+        plan.name, plan.target.backend
+    )))
 }
 
 /// A device by number or UUID.
@@ -240,6 +256,14 @@ fn types(given: &[Bound<'_, PyAny>]) -> PyResult<Vec<DType>> {
 }
 
 fn config(given: &Given<'_>) -> PyResult<BuildConfig> {
+    let least = [
+        ("max_tactics", given.max_tactics.map(|n| n as f64)),
+        ("samples", given.samples.map(f64::from)),
+        ("estimate_limit", given.estimate_limit),
+    ];
+    if let Some((option, Some(n))) = least.into_iter().find(|(_, n)| n.is_some_and(|n| !(n >= 1.0))) {
+        return Err(argument(format!("the option {option} is {n}; it is 1 or more")));
+    }
     let mut config = BuildConfig::default();
     if let Some(level) = given.optimization_level {
         config.set_optimization_level(level);

@@ -152,6 +152,11 @@ impl ExecutionContext {
         self.with(py, |c| unsafe { c.bind(name, address as *mut c_void, nbytes) })
     }
 
+    fn set_memory(&self, py: Python<'_>, address: usize, nbytes: u64) -> PyResult<()> {
+        // SAFETY: the caller vouches for the memory.
+        self.with(py, |c| unsafe { c.set_memory(address as *mut c_void, nbytes) })
+    }
+
     fn set_stream(&self, py: Python<'_>, stream: usize) -> PyResult<()> {
         // SAFETY: the caller vouches for the handle.
         self.with(py, |c| unsafe { c.set_stream(stream as *mut c_void) })

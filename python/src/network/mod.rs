@@ -168,6 +168,14 @@ impl Network {
         ids.into_iter().map(|id| Layer { net: slf.clone_ref(py), id }).collect()
     }
 
+    fn __repr__(&self) -> String {
+        self.with(|n| format!("kiln.Network({:?}, {} layers)", n.name(), n.layer_ids().count()))
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("kiln._html")?.call_method1("network", (slf,))
+    }
+
     /// Number of layers.
     fn __len__(&self) -> usize {
         self.with(|n| n.layer_ids().count())

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""Time that Python adds to a run: LeNet on the CPU, one digit, from Python and from Rust (`kiln bench`, same plan, same threads).
+
+Usage: overhead.py [KILN-PROGRAM] [--json]
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import kiln
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = ROOT / "tests" / "data" / "digits" / "lenet_a.onnx"
+ROUNDS, RUNS = 5, 2000
+
+
+def median_of(run) -> float:
+    """Microseconds of a call, the least median of several rounds."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        times = []
+        for _ in range(RUNS):
+            start = time.perf_counter_ns()
+            run()
+            times.append(time.perf_counter_ns() - start)
+        best = min(best, statistics.median(times) / 1000)
+    return best
+
+
+def native(program: str, plan: Path) -> float:
+    """Microseconds of a run by the command line, inputs and outputs included."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        done = subprocess.run(
+            [program, "bench", plan, "--iterations", str(RUNS), "--json"], capture_output=True, text=True, check=True
+        )
+        best = min(best, latency(json.loads(done.stdout)))
+    return best
+
+
+def latency(report) -> float:
+    """The median latency of a report, in microseconds."""
+    for key in ("latency", "host", "total"):
+        if isinstance(report.get(key), dict):
+            report = report[key]
+    for key, scale in (("median_us", 1.0), ("p50_us", 1.0), ("median_ns", 1e-3), ("p50_ns", 1e-3), ("median_ms", 1e3)):
+        if key in report:
+            return report[key] * scale
+    raise SystemExit(f"the report has no median: {sorted(report)}")
+
+
+def main() -> None:
+    arguments = [a for a in sys.argv[1:] if a != "--json"]
+    program = arguments[0] if arguments else "kiln"
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Path(folder) / "lenet.kiln"
+        kiln.build(MODEL, backend="cpu", samples=3).save(plan)
+        rust = native(program, plan)
+        engine = kiln.Engine.open(plan)
+        context = engine.create_context()
+        x, out = np.zeros((1, 1, 28, 28), np.float32), np.zeros((1, 10), np.float32)
+        found = {
+            "rust": rust,
+            "context.run": median_of(lambda: context.run({"input": x})),
+            "context.run with out": median_of(lambda: context.run({"input": x}, out={"logits": out})),
+            "engine.run": median_of(lambda: engine.run({"input": x})),
+        }
+    if "--json" in sys.argv:
+        print(json.dumps(found))
+        return
+    for name, us in found.items():
+        print(f"{name:24} {us:9.1f} us {us - rust:+8.1f} us")
+
+
+if __name__ == "__main__":
+    main()

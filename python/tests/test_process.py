@@ -1,0 +1,148 @@
+"""The process around the package: memory, the end of the interpreter, the command line, messages."""
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kiln
+from conftest import DIGITS
+
+RUNS = int(os.environ.get("KILN_PYTHON_RUNS", "10000"))
+
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+def test_memory_stays_flat(images):
+    """10,000 runs, or KILN_PYTHON_RUNS, in all ways of passing tensors."""
+    n = kiln.Engine.open(DIGITS / "lenet_a.onnx", backend="cpu", estimates=True)
+    x, out = np.array(images[:1]), np.zeros((1, 10), np.float32)
+    wide = np.zeros((1, 1, 28, 56), np.float32)[..., ::2]
+    context = n.create_context()
+
+    def runs(count):
+        for i in range(count):
+            match i % 4:
+                case 0:
+                    context.run({"input": x})
+                case 1:
+                    context.run({"input": wide}, out={"logits": out})
+                case 2:
+                    np.from_dlpack(n.run({"input": x})["logits"])
+                case 3:
+                    n.run({"input": kiln.Tensor(x)})["logits"].numpy()
+
+    runs(RUNS // 10)
+    gc.collect()
+    before = resident()
+    runs(RUNS)
+    gc.collect()
+    grown = resident() - before
+    assert grown < (4 << 20), f"{grown} bytes more after {RUNS} runs"
+
+
+EXIT = """
+import sys, threading
+import numpy as np
+import kiln
+
+engine = kiln.Engine.open(sys.argv[1], backend=sys.argv[2], estimates=True)
+context = engine.create_context()
+x = np.zeros((1, 1, 28, 28), np.float32)
+context.set_debug_listener(lambda *_: None)
+context.set_error_recorder(print)
+context.set_input("input", x)
+context.enqueue()
+output = engine.run({"input": x})["logits"]
+tensor = kiln.Tensor(x)
+capsules = [tensor.__dlpack__(), output.__dlpack__(max_version=(1, 0))]
+views = [memoryview(output), np.from_dlpack(output), tensor.numpy(), output.raw()]
+refitter = kiln.Engine.open(sys.argv[1], backend="cpu", estimates=True, refit="all").refitter()
+sys.kept = [engine, context, output, tensor, capsules, views, refitter]
+kiln.set_log(print)
+cycle = [context]
+cycle.append(cycle)
+
+class AtExit:
+    def __del__(self):
+        self.logits = engine.run({"input": x})
+
+last = AtExit()
+threading.Thread(target=lambda: [engine.run({"input": x}) for _ in range(50)], daemon=sys.argv[3] == "daemon").start()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference", "wgpu"])
+@pytest.mark.parametrize("thread", ["daemon", "waited"])
+def test_the_interpreter_ends_with_everything_alive(backend, thread):
+    arguments = [sys.executable, "-c", EXIT, str(DIGITS / "lenet_a.onnx"), backend, thread]
+    for _ in range(2):
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[0] == "done" and "Traceback" not in done.stderr, done.stderr
+
+
+def command(*arguments):
+    script = Path(sysconfig.get_path("scripts")) / "kiln"
+    head = [str(script)] if script.exists() else [sys.executable, "-m", "kiln"]
+    return subprocess.run([*head, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+def test_the_command_line_is_kilns(tmp_path):
+    plan = tmp_path / "lenet.kiln"
+    built = command("build", DIGITS / "lenet_a.onnx", "-o", plan, "--backend", "cpu")
+    assert built.returncode == 0, built.stderr
+    assert kiln.PlanHeader.peek(plan).target.backend == "cpu"
+    listed = command("backends", "--json")
+    assert listed.returncode == 0 and "wgpu" in json.dumps(json.loads(listed.stdout))
+    assert command("--version").stdout.split() == ["kiln", kiln.__version__]
+    assert command("build", "--nonsense").returncode == 2
+    assert command("run", tmp_path / "none.kiln").returncode == 1
+
+
+def test_messages_are_passed_on():
+    heard = []
+    kiln.set_log(lambda level, text: heard.append((level, text)))
+    try:
+        kiln.Engine.open(DIGITS / "lenet_a.onnx", backend="cpu", timing_cache="/nonexistent/times", samples=1)
+    finally:
+        kiln.set_log(None)
+    assert any(level == 2 and text for level, text in heard), heard
+    count = len(heard)
+    kiln.Engine.open(DIGITS / "lenet_a.onnx", backend="cpu", timing_cache="/nonexistent/times", samples=1)
+    assert len(heard) == count
+
+
+def test_the_limit_of_memory_is_set():
+    before = kiln.memory_limit()
+    assert kiln.memory_limit(before) == before > 0
+    code = "import kiln; kiln.memory_limit(1 << 20); kiln.Tensor.zeros('f32', (1 << 22,))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode != 0 and "kiln." in done.stderr, done.stderr
+
+
+def test_plugin_layers_are_registered(tmp_path):
+    from kiln import _libraries
+
+    target = _libraries.Path(__file__).resolve().parents[2] / "target" / "debug" / "libkiln_layers_row_norm.so"
+    if not target.exists():
+        pytest.skip("the example of a plug-in is not built")
+    layers = kiln.load_plugin(target)
+    assert layers and layers[0].name and layers[0].library.endswith(".so") and isinstance(layers[0].fields, list)
+    assert {(p.namespace, p.name, p.version) for p in layers} <= {
+        (p.namespace, p.name, p.version) for p in kiln.plugin_layers([target])
+    }
+    with pytest.raises(kiln.FailedInitialization):
+        kiln.load_plugin(tmp_path / "none.so")
+    with pytest.raises(kiln.InvalidArgument, match="policy"):
+        kiln.load_plugin(target, policy="none")

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Makes the Python wheel, into .cache/wheels (or the folder of the variable WHEELS): of a release build with maturin, which fits other
+# machines, too; with --dev of what the workspace has built last, for tests on this machine.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+WHEELS=${WHEELS:-$PWD/.cache/wheels}
+MATURIN=.cache/maturin
+
+if [ "${1:-}" = --dev ]; then
+    cargo build --workspace --lib --quiet
+    python3 python/pack.py target/debug "$WHEELS"
+    exit
+fi
+[ $# = 0 ] || { echo "usage: scripts/wheel.sh [--dev]" >&2; exit 2; }
+
+if [ ! -x "$MATURIN/bin/maturin" ]; then
+    python3 -m venv "$MATURIN"
+    "$MATURIN/bin/pip" install --quiet --disable-pip-version-check 'maturin>=1.16,<2'
+fi
+cargo build --workspace --lib --release --quiet
+# Libraries of backends are opened by path, so that nothing is to be repaired in them.
+trap 'rm -rf python/kiln/lib' EXIT
+mkdir -p python/kiln/lib
+for backend in cuda wgpu; do
+    cp "target/release/libkiln_backend_$backend.so" python/kiln/lib/
+done
+"$MATURIN/bin/maturin" build --release --manifest-path python/Cargo.toml --auditwheel skip --out "$WHEELS"
