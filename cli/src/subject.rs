@@ -161,7 +161,7 @@ pub fn tell(report: &BuildReport, out: &Printer) {
     remarks(report).iter().for_each(|r| out.note(r));
 }
 
-/// What was assumed or left to another backend, and notes of the build.
+/// Assumptions of a build, its notes, and whether another backend took over.
 pub fn remarks(report: &BuildReport) -> Vec<String> {
     let mut all = Vec::new();
     if !report.assumed.is_empty() {

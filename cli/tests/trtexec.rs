@@ -187,6 +187,8 @@ fn an_engine_is_saved_loaded_and_reported_in_files_of_their_schema() {
     // Names alone are the default.
     passes(&f, &[&onnx(), "--skipInference", "--exportLayerInfo=names.json"]);
     assert!(json(&f, "names.json")["Layers"].as_array().unwrap().iter().all(Value::is_string));
+    passes(&f, &["--loadEngine=e.plan", "--saveEngine=copy.plan", "--skipInference"]);
+    assert!(std::fs::read(f.path("copy.plan")).unwrap() == std::fs::read(f.path("e.plan")).unwrap());
     let r = passes(&f, &["--loadEngine=e.plan", "--getPlanVersionOnly"]);
     assert!(
         r.stdout.contains("with backend \"cpu\" version ") && !r.stdout.contains("Throughput"),

@@ -90,6 +90,7 @@ fn wrong_lines_are_refused_before_anything_runs() {
         (vec![model.as_str(), "--loadEngine=x"], "give one of the two"),
         (vec![model.as_str(), "--errorOnTimingCacheMiss"], "--timingCacheFile"),
         (vec![model.as_str(), "--loadRefOutputs=logits:x"], "--accuracyThreshold"),
+        (vec![model.as_str(), "--accuracyThreshold=1"], "--loadRefOutputs"),
         (vec![model.as_str(), "--refPair=0", "--loadInputs=input:x"], "at least two pairs"),
         (vec![model.as_str(), "--profile=1", "--optShapes=input:1x1x28x28"], "not all profiles below"),
         (vec![model.as_str(), "--percentile=101"], "0 to 100"),
@@ -121,9 +122,10 @@ fn flags_without_effect_are_named_with_the_reason() {
         "--useCudaGraph",
         "--maxAuxStreams=2",
         "--memPoolSize=dlaSRAM:1",
+        "--exportTimes=t.json",
     ]);
     assert_eq!(r.code, 0, "{}", r.stderr);
-    for flag in ["--useCudaGraph", "--maxAuxStreams", "--memPoolSize=dlaSRAM:1"] {
+    for flag in ["--useCudaGraph", "--maxAuxStreams", "--memPoolSize=dlaSRAM:1", "--exportTimes"] {
         assert!(r.stderr.contains(&format!("[W] {flag} has no effect: ")), "{flag}: {}", r.stderr);
     }
 }

@@ -3,6 +3,9 @@
 use kiln_onnx::proto::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+/// Place of a tensor's elements that are in a file beside the model.
+const EXTERNAL: i32 = 1;
+
 /// Depth of bodies that is looked into.
 const DEPTH: usize = 64;
 
@@ -61,6 +64,11 @@ impl Parts {
             false => n.name.clone(),
         };
         self.graph().map(|g| g.node.iter().map(label).collect()).unwrap_or_default()
+    }
+
+    /// Whether weights are in files beside the model.
+    pub fn has_external_data(&self) -> bool {
+        self.graph().is_some_and(|g| g.initializer.iter().any(|t| t.data_location == EXTERNAL))
     }
 
     /// Names of the tensors that a node makes.

@@ -98,7 +98,7 @@ pub struct Considered {
     pub with_ns: Option<f64>,
 }
 
-/// What the build of the engine reported, as far as it is known.
+/// Report of the engine's build, as far as it is known.
 #[derive(Clone, Debug, Default)]
 pub struct Build {
     /// By name of the layer: time, note, timed tactics.
@@ -108,7 +108,7 @@ pub struct Build {
     pub host: Option<Vec<HostLayer>>,
 }
 
-/// What runs of the engine showed.
+/// Results of runs of the engine.
 #[derive(Debug)]
 pub struct Measured {
     pub latency: Option<Stats>,

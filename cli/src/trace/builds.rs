@@ -111,7 +111,7 @@ fn listed(phases: &[Phase], passes: usize) -> HashMap<u64, usize> {
     all
 }
 
-/// What names the parts of a build.
+/// Sources of names for the parts of a build.
 struct Names<'a> {
     report: &'a BuildReport,
     times: &'a TimingCache,

@@ -149,9 +149,9 @@ fn load(path: &Path, s: &Settings, model: &ModelOptions, log: &Log) -> Result<Op
         let begin = Instant::now();
         plan = refitted(plan, &weights, log)?;
         log.info(format!("Engine refitted in {} sec.", decimal(begin.elapsed().as_secs_f64())));
-        if let Some(path) = &s.save_engine {
-            plan.write_into(replacement(path, &weights, model)?)?;
-        }
+    }
+    if let Some(to) = &s.save_engine {
+        plan.write_into(replacement(to, path, model)?)?;
     }
     let begin = Instant::now();
     let engine = builder(s, model, &plan, &session.backends).build(plan.clone())?;

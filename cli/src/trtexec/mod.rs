@@ -107,8 +107,22 @@ fn measure(s: &Settings, given: &[Given], log: &Log) -> Result<(), Failure> {
     infer(&opened, s, log)
 }
 
-/// Layers are described without a run, too.
+/// Layers are described without a run, too; flags that need one are named.
 fn skipped(opened: &Opened, s: &Settings, log: &Log) -> Result<(), Failure> {
+    let idle = [
+        (s.export_times.is_some(), "--exportTimes"),
+        (s.export_profile.is_some() || s.dump_profile, "--dumpProfile or --exportProfile"),
+        (s.export_output.is_some() || s.dump_output, "--dumpOutput or --exportOutput"),
+        (s.dump_bindings, "--dumpRawBindingsToFile"),
+        (
+            !s.debug_files.is_empty() || !s.debug_forms.is_empty(),
+            "--saveDebugTensors or --saveAllDebugTensors",
+        ),
+        (s.accuracy.threshold.is_some(), "--loadRefOutputs"),
+    ];
+    for (_, flags) in idle.iter().filter(|i| i.0) {
+        log.warn(format!("{flags} has no effect: --skipInference leaves runs out."));
+    }
     if !s.dump_layers && s.export_layers.is_none() {
         return Ok(());
     }

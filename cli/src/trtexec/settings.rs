@@ -212,6 +212,9 @@ impl Settings {
                 "--loadRefOutputs needs --accuracyThreshold, the greatest difference that passes".into()
             );
         }
+        if !wants && self.accuracy.threshold.is_some() {
+            return Err("--accuracyThreshold needs wanted outputs: give --loadRefOutputs=NAME:FILE".into());
+        }
         if self.pair.is_some() && self.pairs.len() < 2 {
             return Err("--refPair groups at least two pairs: leave it out for one".into());
         }

@@ -125,7 +125,7 @@ pub enum Budget {
     Percent(f64),
 }
 
-/// Reads `512M`, `50%`, or -1 and -2, which are no limit.
+/// Reads `512M` or `50%`; -1 and -2 set no limit.
 pub fn budget(text: &str) -> Result<Option<Budget>, String> {
     match text.strip_suffix('%') {
         _ if text == "-1" || text == "-2" => Ok(None),

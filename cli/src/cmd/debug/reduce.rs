@@ -73,6 +73,16 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let parts = Parts::of(model);
     let folder =
         args.model.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
+    let places = [Some(&args.artifact), Some(&args.output), args.min_good.as_ref()];
+    if let Some(place) =
+        places.into_iter().flatten().find(|p| parts.has_external_data() && !beside(p, &folder))
+    {
+        return Err(Failure::Input(format!(
+            "{} has weights in other files of its folder: give --artifact, --output and --min-good there, not {}",
+            args.model.display(),
+            place.display()
+        )));
+    }
     let mut search = Search { args, parts: &parts, folder, checks: 0, bad: None, good: None };
     let outputs = parts.outputs();
     if search.is_good(parts.between(&[], &outputs))? {
@@ -104,6 +114,12 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     ));
     out.line(format!("wrote {}", args.output.display()));
     Ok(())
+}
+
+/// Whether a file is in this folder.
+fn beside(path: &Path, folder: &Path) -> bool {
+    let of = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    matches!((of.canonicalize(), folder.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
 
 fn write(path: &Path, model: &ModelProto) -> Result<(), Failure> {

@@ -25,7 +25,7 @@ pub type Setter = fn(&mut Settings, &str) -> Result<(), String>;
 /// Makes a value of Kiln's option of the flag's value.
 pub type Translate = fn(&str) -> Result<String, String>;
 
-/// What becomes of a flag.
+/// Treatment of a flag.
 #[derive(Clone, Copy)]
 pub enum Class {
     /// It is an option of `kiln build`; without a value where the translation is empty.
@@ -49,7 +49,7 @@ pub struct Flag {
     pub aliases: &'static [&'static str],
     /// Value.
     pub value: Value,
-    /// What becomes of it.
+    /// Treatment.
     pub class: Class,
     /// Line of the help.
     pub help: &'static str,
