@@ -128,8 +128,10 @@ fn scaled(b: &mut Body<'_>, op: &str, to: DType, axis: Option<i64>) -> Result<Ve
     }
     let attrs = Attrs::new().with("to", to);
     let (own, dims, lead) = (b.dims(x), b.dims(scale), b.lead());
-    if dims.iter().take(lead).any(|d| !d.is(1)) {
-        return Err(b.bad_shape(1, "a scale that is the same for the whole batch"));
+    // Blocks of each entry of an implicit batch may have scales of their own.
+    let varies = dims.iter().take(lead).any(|d| !d.is(1));
+    if varies && (axis.is_some() || dims.len() != own.len()) {
+        return Err(b.bad_shape(1, "a scale that is the same for the whole batch, or scales of blocks"));
     }
     if dims.iter().all(|d| d.is(1)) {
         let scale = b.reshape(scale, &[])?;

@@ -3,6 +3,7 @@
 mod experts;
 mod image;
 mod implicit;
+mod implicit_entries;
 mod index;
 mod matrix;
 mod mnist;

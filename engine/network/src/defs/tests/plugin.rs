@@ -95,3 +95,56 @@ fn wrong_plug_in_layers_are_refused() {
     refused(net.add_plugin(&[x, x], spec.clone().field("by", 1.0)), "found f32,f32");
     refused(net.add_plugin(&[x], spec.field("by", "1")), "is a string, wants a float");
 }
+
+/// A layer whose result has a shape of its own.
+struct Fixed;
+
+impl LayerFunctions for Fixed {
+    fn check(&self, _: &Attrs) -> Result<(), OpError> {
+        Ok(())
+    }
+
+    fn describe(&self, _: &Attrs, _: &[TensorType]) -> Result<String, OpError> {
+        Ok("[2]".into())
+    }
+
+    fn run(&self, _: &LayerRun<'_>) -> Result<Vec<Tensor>, OpError> {
+        Ok(vec![f32s(&[2], &[0.0; 2])])
+    }
+}
+
+#[test]
+fn plug_in_layers_see_an_implicit_batch_as_their_first_dimension() {
+    let record = |name: &str, functions: Arc<dyn LayerFunctions>| LayerRecord {
+        name: LayerName { space: "batch".into(), name: name.into(), version: "1".into() },
+        doc: String::new(),
+        fields: vec![FieldDef {
+            name: "by".into(),
+            doc: String::new(),
+            required: false,
+            default: Attr::Float(1.0),
+        }],
+        types: Combination::list("f32:f32").unwrap(),
+        shapes: None,
+        aliases: Vec::new(),
+        workspace: String::new(),
+        expression: None,
+        tolerance: String::new(),
+        kernels: Vec::new(),
+        natives: Vec::new(),
+        patterns: Vec::new(),
+        library: Library::default(),
+        functions,
+    };
+    register(record("Shift", Arc::new(Shift))).unwrap();
+    register(record("Fixed", Arc::new(Fixed))).unwrap();
+    let mut net = Network::with_implicit_batch("old");
+    let x = input(&mut net, "x", DType::F32, &[2]);
+    let y = net.add_plugin(&[x], PluginSpec::new("batch", "Shift")).unwrap().output(0).unwrap();
+    assert_eq!((net.ty(y).to_string(), net.fact(y).ty.to_string()), ("f32[2]".into(), "f32[batch,2]".into()));
+    net.mark_output(y, "y").unwrap();
+    let out = crate::tests::run(&net, &[f32s(&[3, 2], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0])]);
+    assert_eq!(out, [f32s(&[3, 2], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])]);
+    let lost = net.add_plugin(&[x], PluginSpec::new("batch", "Fixed"));
+    refused(lost, "\"plugin.2\": its result f32[2] does not have the batch as its first dimension");
+}
