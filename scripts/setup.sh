@@ -45,6 +45,7 @@ system_packages() {
     have vulkaninfo || missing+=(vulkan-tools)
     have '/usr/share/vulkan/icd.d/lvp_icd*.json' || missing+=(mesa-vulkan-drivers)
     python3 -m pip --version >/dev/null 2>&1 || missing+=(python3 python3-pip)
+    python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
     [ ${#missing[@]} = 0 ] && return 0
     command -v apt-get >/dev/null || fail "no apt-get: install by hand: ${missing[*]}"
     echo "setup: installing ${missing[*]}"
@@ -154,6 +155,18 @@ polygraphy() {
     cp "$from/requirements.txt" "$POLYGRAPHY/requirements.txt"
 }
 
+# python_tests: an environment for the Python package and what its tests import.
+python_tests() {
+    local from=python/requirements.txt environment=.cache/python
+    cmp -s "$from" "$environment/requirements.txt" && return 0
+    echo "setup: fetching packages for the tests of the Python package"
+    rm -rf "$environment"
+    python3 -m venv "$environment" || fail "python3 -m venv fails: install python3-venv"
+    "$environment/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: -r "$from" ||
+        fail "pip could not install $from"
+    cp "$from" "$environment/requirements.txt"
+}
+
 vulkan() {
     local summary
     summary=$(vulkaninfo --summary 2>/dev/null) || fail "vulkaninfo --summary fails; run it to see why"
@@ -172,5 +185,6 @@ case $(uname -m) in
     x86_64 | aarch64) nvrtc ;;
     *) echo "setup: no NVRTC for $(uname -m); CUDA kernels are not compiled in tests" ;;
 esac
+python_tests
 vulkan
 echo "setup: ready"

@@ -34,5 +34,7 @@ if command -v cargo-nextest >/dev/null; then
 else
     step cargo test --workspace --quiet
 fi
+# The Python package: its wheel in an environment of its own.
+step bash scripts/python.sh
 # Benches of host code, each once.
 step cargo test -p kiln-benches --benches --quiet
