@@ -7,7 +7,8 @@ use kiln::network::{
     ReduceOp, ScaleMode, TensorId, UnaryOp, Weights,
 };
 use kiln::{
-    Backends, BuildConfig, DType, Engine, EngineBuilder, Network, Refit, Refitter, Tensor, TensorType,
+    Backends, BuildConfig, DType, Engine, EngineBuilder, Network, Refit, Refitter, ShapeRequest, Tensor,
+    TensorType,
 };
 use kiln_backend::Backend;
 use kiln_tests::backends::{all, cpu, cpu_or_oracle, reference};
@@ -69,6 +70,30 @@ fn missing_weights_are_told_by_name_and_by_role() {
         assert_eq!(by_role(&stripped), roles.intersection(&left).cloned().collect());
     }
     stripped.refit().unwrap();
+}
+
+#[test]
+fn engines_of_several_profiles_are_refitted() {
+    let requests = [1, 4].map(|n| {
+        let mut r = ShapeRequest::default();
+        r.fixed("input", &[n, 1, 28, 28]);
+        r
+    });
+    let [one, four] = requests;
+    let of = |weights: &str| {
+        let builder = builder(&cpu()).config(estimates()).refit(Refit::All);
+        builder.profile(one.clone()).profile(four.clone()).build(digits(weights).as_str()).unwrap()
+    };
+    let (engine, wanted) = (of("lenet_a.onnx"), of("lenet_b.onnx"));
+    assert_eq!(engine.profiles().len(), 2);
+    let mut refitter = engine.refitter().unwrap();
+    kiln::weights::set_from_file(&mut refitter, digits("lenet_b_weights.npz")).unwrap();
+    refitter.refit().unwrap();
+    for n in [1, 4] {
+        let logits =
+            |e: &Engine| e.run([("input", f32s(&[n, 1, 28, 28]))]).unwrap().get("logits").unwrap().clone();
+        assert_eq!(logits(&engine), logits(&wanted), "a batch of {n}");
+    }
 }
 
 #[test]
