@@ -1,0 +1,227 @@
+//! The provider of a session: what it claims, and how it compiles that.
+
+use crate::abi::{ComputeInfo, Ep, FusionOptions, SupportInfo, VERSION};
+use crate::claim::{claims, model_of};
+use crate::compiled::{Part, State, check_backend};
+use crate::context_node;
+use crate::error::{Fail, guard};
+use crate::factory::NAME;
+use crate::model::Reader;
+use crate::options::Options;
+use crate::ort::{Ort, text};
+use crate::run::Node;
+use kiln::Model;
+use ort_sys::{OrtGraph, OrtLogger, OrtLoggingLevel, OrtNode, OrtStatusPtr};
+use prost::Message;
+use std::ffi::c_char;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// A provider. ONNX Runtime sees its first field.
+#[repr(C)]
+pub struct Provider {
+    ep: Ep,
+    ort: Ort,
+    logger: *const OrtLogger,
+    options: Options,
+}
+
+impl Provider {
+    pub fn new(ort: Ort, logger: *const OrtLogger, options: Options) -> Provider {
+        let ep = Ep {
+            version: VERSION,
+            name,
+            capability,
+            compile,
+            release_compute_infos,
+            preferred_layout: None,
+            convert_layout: None,
+            dynamic_options: None,
+            run_start: None,
+            run_end: None,
+            create_allocator: None,
+            create_stream: None,
+            compatibility: None,
+        };
+        Provider { ep, ort, logger, options }
+    }
+
+    /// Hands it to ONNX Runtime.
+    pub fn into_raw(self) -> *mut Ep {
+        Box::into_raw(Box::new(self)).cast()
+    }
+
+    fn info(&self, line: &str) {
+        self.ort.log(self.logger, OrtLoggingLevel::ORT_LOGGING_LEVEL_INFO, line);
+    }
+}
+
+unsafe extern "C" fn name(_: *const Ep) -> *const c_char {
+    NAME.as_ptr()
+}
+
+unsafe extern "C" fn capability(ep: *mut Ep, graph: *const OrtGraph, info: *mut SupportInfo) -> OrtStatusPtr {
+    // SAFETY: the provider that `into_raw` handed over.
+    let provider = unsafe { &*ep.cast::<Provider>() };
+    guard(&provider.ort, || claim(provider, graph, info))
+}
+
+fn claim(provider: &Provider, graph: *const OrtGraph, info: *mut SupportInfo) -> Result<(), Fail> {
+    let reader = Reader(&provider.ort);
+    let graph = reader.graph(graph)?;
+    // Bodies come first; they are claimed with the node that they belong to, or not at all.
+    if graph.is_body {
+        return Ok(());
+    }
+    let fuse = |nodes: &[*const OrtNode], drop_constants: bool| {
+        let options = FusionOptions { version: VERSION, drop_constant_initializers: drop_constants };
+        // SAFETY: the table's function, and nodes of the graph.
+        let status = unsafe {
+            (provider.ort.ep.add_nodes_to_fuse)(info, nodes.as_ptr(), nodes.len(), &raw const options)
+        };
+        provider.ort.check(status)
+    };
+    let mut graph = graph;
+    for node in &mut graph.nodes {
+        if !node.taken && context_node::is_ours(&node.proto) {
+            node.taken = true;
+            fuse(&[node.pointer], true)?;
+        }
+    }
+    let check =
+        |model: &kiln_onnx::proto::ModelProto| check_backend(&provider.options, &model.encode_to_vec());
+    let found = claims(&reader, &graph, provider.options.min_subgraph, &check)?;
+    for (node, why) in &found.refused {
+        provider.info(&format!("Kiln leaves node {node} to others: {why}"));
+    }
+    for part in &found.parts {
+        let nodes: Vec<*const OrtNode> = part.iter().map(|&i| graph.nodes[i].pointer).collect();
+        fuse(&nodes, true)?;
+    }
+    let count: usize = found.parts.iter().map(Vec::len).sum();
+    provider.info(&format!(
+        "Kiln runs {count} of {} nodes in {} parts",
+        graph.nodes.len(),
+        found.parts.len()
+    ));
+    Ok(())
+}
+
+unsafe extern "C" fn compile(
+    ep: *mut Ep,
+    graphs: *mut *const OrtGraph,
+    fused: *mut *const OrtNode,
+    count: usize,
+    infos: *mut *mut ComputeInfo,
+    contexts: *mut *mut OrtNode,
+) -> OrtStatusPtr {
+    // SAFETY: the provider that `into_raw` handed over.
+    let provider = unsafe { &*ep.cast::<Provider>() };
+    guard(&provider.ort, || {
+        for i in 0..count {
+            // SAFETY: arrays of so many entries.
+            unsafe {
+                let (node, context) = compile_one(provider, *graphs.add(i), *fused.add(i))?;
+                infos.add(i).write(node.into_raw());
+                if !context.is_null() {
+                    contexts.add(i).write(context);
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+fn compile_one(
+    provider: &Provider,
+    graph: *const OrtGraph,
+    fused: *const OrtNode,
+) -> Result<(Node, *mut OrtNode), Fail> {
+    let reader = Reader(&provider.ort);
+    let (inputs, outputs) = reader.ports(fused)?;
+    let read = reader.graph(graph)?;
+    let mut part = Part {
+        model: None,
+        options: provider.options.clone(),
+        inputs,
+        outputs,
+        shape_inputs: Vec::new(),
+        state: Mutex::default(),
+    };
+    let stored = read.nodes.iter().find(|n| context_node::is_ours(&n.proto));
+    if let Some(node) = stored {
+        let built = part.load(context_node::plan(&node.proto, &folder(&provider.ort, graph)?)?)?;
+        // The node has names of its own; the plan has them in the same order.
+        let io = built.engine.io_tensors();
+        let named = |mode| io.iter().filter(move |t| t.mode == mode).map(|t| t.name.clone());
+        let order: Vec<String> = named(kiln::IoMode::Input).collect();
+        if order.iter().any(|n| !part.inputs.contains(n)) {
+            return Err(Fail::new(
+                "the plan in the model has other inputs than its node: compile the model again",
+            ));
+        }
+        part.state = Mutex::new(State::of(built));
+        return Ok((Node::new(provider.ort, part), std::ptr::null_mut()));
+    }
+    let all: Vec<usize> = (0..read.nodes.len()).collect();
+    let proto = model_of(&reader, &read, &all).map_err(|r| Fail::new(r.why()))?;
+    let bytes = proto.encode_to_vec();
+    let model = Model::from_bytes(bytes.clone(), None)?;
+    part.shape_inputs =
+        model.io_tensors().iter().filter(|t| t.is_shape_input).map(|t| t.name.clone()).collect();
+    part.model = Some(bytes);
+    let request = provider.options.shapes(&part.inputs);
+    let mut context = std::ptr::null_mut();
+    if Part::is_static(&model) || !request.is_empty() || provider.options.context_enable {
+        let built = part.build(&request)?;
+        if provider.options.detailed_log {
+            provider.info(&built.engine.inspector().to_text());
+        }
+        if provider.options.context_enable {
+            let plan = built.engine.plan().write()?;
+            let name =
+                read.nodes.first().map_or_else(|| "kiln".to_owned(), |n| format!("kiln_{}", n.proto.name));
+            context = context_node::make(
+                &provider.ort,
+                &provider.options,
+                &name,
+                (&part.inputs, &part.outputs),
+                &plan,
+            )?;
+        }
+        if Part::is_static(&model) {
+            part.model = None;
+        }
+        part.state = Mutex::new(State::of(built));
+    }
+    Ok((Node::new(provider.ort, part), context))
+}
+
+/// The folder of the model's file.
+fn folder(ort: &Ort, graph: *const OrtGraph) -> Result<PathBuf, Fail> {
+    let mut path = std::ptr::null();
+    // SAFETY: the table's function for a graph that lives during the call.
+    let path = unsafe {
+        ort.check((ort.api.Graph_GetModelPath)(graph, &raw mut path))?;
+        text(path)
+    };
+    Ok(Path::new(&path).parent().map_or_else(PathBuf::new, Path::to_owned))
+}
+
+unsafe extern "C" fn release_compute_infos(_: *mut Ep, infos: *mut *mut ComputeInfo, count: usize) {
+    for i in 0..count {
+        // SAFETY: nodes that `compile` made, which nobody uses any more.
+        unsafe { Node::free(*infos.add(i)) };
+    }
+}
+
+/// Frees what `into_raw` made.
+///
+/// # Safety
+/// NULL, or such a pointer that nobody uses any more.
+pub unsafe fn release(ep: *mut Ep) {
+    if !ep.is_null() {
+        // SAFETY: as the caller vouches.
+        crate::error::quietly(|| drop(unsafe { Box::from_raw(ep.cast::<Provider>()) }));
+    }
+}

@@ -1,0 +1,19 @@
+//! Kiln as a plug-in execution provider of ONNX Runtime (`docs/onnxruntime.md`).
+//!
+//! ONNX Runtime loads the library, which exports two functions, and calls what they return. Nothing is linked: all calls go through
+//! tables of functions that it hands over.
+
+mod abi;
+mod claim;
+mod compiled;
+mod context_node;
+mod ep;
+mod error;
+mod factory;
+mod model;
+mod options;
+mod ort;
+mod run;
+mod values;
+
+pub use factory::{CreateEpFactories, ReleaseEpFactory};

@@ -1,0 +1,123 @@
+//! Runs of fused nodes.
+
+use crate::abi::{ComputeInfo, VERSION};
+use crate::compiled::{Built, Given, Part};
+use crate::error::{Fail, guard, quietly};
+use crate::ort::Ort;
+use crate::values::{View, deliver};
+use kiln::{IoMode, Tensor};
+use ort_sys::{OrtKernelContext, OrtStatusPtr};
+use std::ffi::c_void;
+use std::sync::Arc;
+
+/// A fused node. ONNX Runtime sees its first field.
+#[repr(C)]
+pub struct Node {
+    info: ComputeInfo,
+    ort: Ort,
+    pub part: Part,
+}
+
+impl Node {
+    /// A node for a part.
+    pub fn new(ort: Ort, part: Part) -> Node {
+        let info = ComputeInfo { version: VERSION, create_state, compute, release_state };
+        Node { info, ort, part }
+    }
+
+    /// Hands it to ONNX Runtime.
+    pub fn into_raw(self) -> *mut ComputeInfo {
+        Box::into_raw(Box::new(self)).cast()
+    }
+
+    /// Frees what `into_raw` made.
+    ///
+    /// # Safety
+    /// NULL, or such a pointer that nobody uses any more.
+    pub unsafe fn free(info: *mut ComputeInfo) {
+        if !info.is_null() {
+            // SAFETY: as the caller vouches.
+            quietly(|| drop(unsafe { Box::from_raw(info.cast::<Node>()) }));
+        }
+    }
+}
+
+unsafe extern "C" fn create_state(
+    info: *mut ComputeInfo,
+    _: *mut c_void,
+    state: *mut *mut c_void,
+) -> OrtStatusPtr {
+    // SAFETY: a place for a pointer. The node itself is all that a run needs.
+    unsafe { state.write(info.cast()) };
+    OrtStatusPtr::default()
+}
+
+unsafe extern "C" fn release_state(_: *mut ComputeInfo, _: *mut c_void) {}
+
+unsafe extern "C" fn compute(
+    info: *mut ComputeInfo,
+    _: *mut c_void,
+    context: *mut OrtKernelContext,
+) -> OrtStatusPtr {
+    // SAFETY: the node that `into_raw` handed over; any number of threads may run it.
+    let node = unsafe { &*info.cast::<Node>() };
+    // SAFETY: the run's context.
+    guard(&node.ort, || unsafe { run(node, context) })
+}
+
+unsafe fn run(node: &Node, context: *mut OrtKernelContext) -> Result<(), Fail> {
+    let (ort, part) = (&node.ort, &node.part);
+    let mut views = Vec::with_capacity(part.inputs.len());
+    for i in 0..part.inputs.len() {
+        let mut value = std::ptr::null();
+        // SAFETY: the run's context, and values that live as long as the run.
+        unsafe {
+            ort.check((ort.api.KernelContext_GetInput)(context, i, &raw mut value))?;
+            views.push(if value.is_null() { None } else { Some(View::of(ort, value)?) });
+        }
+    }
+    let built = engine(part, &views)?;
+    let wanted: Vec<_> =
+        built.engine.io_tensors().iter().filter(|t| t.mode == IoMode::Input).cloned().collect();
+    let mut inputs: Vec<(&str, Tensor)> = Vec::with_capacity(wanted.len());
+    for t in &wanted {
+        let view = part.inputs.iter().position(|n| *n == t.name).and_then(|i| views[i].as_ref());
+        let view = view.ok_or_else(|| Fail::new(format!("input \"{}\" is missing", t.name)))?;
+        // SAFETY: values live as long as the run, and the context forgets them behind it.
+        inputs.push((t.name.as_str(), unsafe { view.tensor(&t.name, t.dtype) }?));
+    }
+    let mut run = built.take()?;
+    let outputs = run.run(&inputs);
+    run.clear_inputs();
+    let outputs = outputs?;
+    built.put(run);
+    for (i, name) in part.outputs.iter().enumerate() {
+        // SAFETY: the run's context.
+        unsafe { deliver(ort, context, i, name, outputs.get(name)?) }?;
+    }
+    Ok(())
+}
+
+/// The engine for these inputs.
+fn engine(part: &Part, views: &[Option<View>]) -> Result<Arc<Built>, Fail> {
+    let state = part.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let shape_inputs: Vec<String> = match &state.built {
+        Some(built) if part.is_fixed(built) => return Ok(built.clone()),
+        Some(built) => {
+            built.engine.io_tensors().iter().filter(|t| t.is_shape_input).map(|t| t.name.clone()).collect()
+        }
+        None => part.shape_inputs.clone(),
+    };
+    drop(state);
+    let mut given = Vec::with_capacity(views.len());
+    for (name, view) in part.inputs.iter().zip(views) {
+        let Some(view) = view else { continue };
+        let values = match shape_inputs.contains(name) {
+            // SAFETY: the value lives as long as the run.
+            true => unsafe { view.integers() },
+            false => None,
+        };
+        given.push(Given { name: name.clone(), shape: view.shape.clone(), values });
+    }
+    part.engine(&given)
+}
