@@ -782,8 +782,9 @@ typedef struct kiln_backend_v1 {
                                  struct kiln_error *err);
     /**
      * Optional, since 1.2: absent means `KILN_UNSUPPORTED`. Puts the work of further runs into a stream of the caller's,
-     * behind what is in it: of CUDA a `CUstream`, of the device's primary context, that is not capturing and stays until
-     * another one is set or the context is destroyed. Null: into the context's own stream again. `[serial-per-object]`
+     * behind what is in it: of CUDA a `CUstream`, of the device's primary context, that stays until another one is set or the context is
+     * destroyed. Null: into the context's own stream again. Since 1.10 the stream may be capturing: runs of shapes that were run before,
+     * with all inputs and outputs bound, are recorded. `[serial-per-object]`
      */
     int32_t (*context_set_stream)(struct kiln_context *context, void *stream, struct kiln_error *err);
     /**

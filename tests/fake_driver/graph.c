@@ -56,6 +56,12 @@ int cuStreamEndCapture(void *handle, void **out) {
     return leave(code);
 }
 
+int cuStreamIsCapturing(void *handle, int *status) {
+    STREAM_CALL(handle)
+    *status = stream->graph != NULL;
+    return leave(OK);
+}
+
 int cuStreamGetCaptureInfo_v3(void *handle, int *status, uint64_t *id, void **graph, void *const **nodes, const uint64_t **edges,
                               size_t *count) {
     STREAM_CALL(handle)

@@ -110,6 +110,45 @@ impl<D: Executor> GpuContext<D> {
         Ok(())
     }
 
+    /// Hands the launches of a run to `record`, for a graph of the caller's. All inputs and outputs are in bound memory. Outputs of such
+    /// runs, and faults that their kernels record, cannot be asked for.
+    pub fn record(
+        &mut self,
+        inputs: &[Tensor],
+        shapes: &Arc<Shapes>,
+        record: impl FnOnce(&mut D::Batch) -> Result<(), BackendError>,
+    ) -> Result<(), BackendError> {
+        let loaded = self.loaded();
+        let graph = &loaded.program.graph;
+        shapes.check_inputs(graph, inputs)?;
+        let bound = &self.run.memory.bound;
+        let unbound = |v: &ValueId| {
+            BackendError::InvalidArgument(format!(
+                "the stream records a graph, and \"{}\" is not in memory that is bound to it: bind all inputs and outputs",
+                graph.value(*v).name
+            ))
+        };
+        let mut all = graph.inputs.iter().enumerate();
+        if let Some((_, v)) = all.find(|(i, _)| !bound.inputs.contains_key(i)) {
+            return Err(unbound(v));
+        }
+        if let Some(v) = graph.outputs.iter().find(|v| !bound.outputs.contains_key(v)) {
+            return Err(unbound(v));
+        }
+        let copied = |v: &&ValueId| graph.inputs.contains(v) || graph.weight(**v).is_some();
+        if let Some(v) = graph.outputs.iter().find(copied) {
+            return Err(BackendError::Unsupported(format!(
+                "the stream records a graph, and output \"{}\" is an input or a weight, which runs copy behind their kernels: leave it \
+                 out of the network's outputs",
+                graph.value(*v).name
+            )));
+        }
+        let key = self.key(inputs);
+        (self.outputs, self.records_set) = (None, true);
+        self.shapes = Some(self.run.record(&mut self.queue, key, record)?);
+        Ok(())
+    }
+
     /// After a failure: what was planned may name memory that went.
     fn forget(&mut self, why: &BackendError) {
         self.run.forget(why);

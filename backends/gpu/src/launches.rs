@@ -88,9 +88,15 @@ impl<R: PartialEq, B> Launches<R, B> {
 
     /// Whether a run of equal shapes is prepared, maybe in other memory.
     pub fn has_like(&self, key: &[Key<R>]) -> bool {
-        let like =
-            |p: &Prepared<R, B>| p.key.len() == key.len() && p.key.iter().zip(key).all(|(a, b)| a.is_like(b));
-        self.prepared.iter().any(like)
+        self.shapes_like(key).is_some()
+    }
+
+    /// The shapes of a prepared run of equal input shapes, maybe in other memory.
+    pub fn shapes_like(&self, key: &[Key<R>]) -> Option<Arc<Shapes>> {
+        let like = |p: &&Prepared<R, B>| {
+            p.key.len() == key.len() && p.key.iter().zip(key).all(|(a, b)| a.is_like(b))
+        };
+        self.prepared.iter().find(like).map(|p| p.shapes.clone())
     }
 
     /// Keeps the last run.

@@ -132,6 +132,8 @@ pub struct Memory<D: Device> {
     records: Option<D::Buffer>,
     /// Replaced buffers that launches of the present run may still name.
     retired: Vec<D::Buffer>,
+    /// Whether a graph of the caller's may name buffers: replaced ones stay as long as the run.
+    pub recorded: bool,
     /// Number of buffers of inputs that were made.
     pub input_buffers: u64,
     /// Whether every value that a node computes has a buffer of its own.
@@ -166,6 +168,7 @@ impl<D: Device> Memory<D> {
             sizes: None,
             records: None,
             retired: Vec::new(),
+            recorded: false,
             input_buffers: 0,
             separate: false,
             bound: Bound::default(),
@@ -357,11 +360,16 @@ impl<D: Device> Memory<D> {
 
     /// Frees replaced buffers: the run that could name them is done.
     pub fn settle(&mut self) {
-        self.retired.clear();
+        if !self.recorded {
+            self.retired.clear();
+        }
     }
 
     /// Frees everything but the arena and the records.
     pub fn release(&mut self) {
+        if self.recorded {
+            return;
+        }
         self.unbind_own();
         self.retired.clear();
         self.own.clear();

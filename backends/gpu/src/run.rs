@@ -297,6 +297,55 @@ impl<D: Executor> Run<D> {
         Ok(())
     }
 
+    /// Hands the launches of a run to `record`, for a graph of the caller's: those that were prepared for these inputs and this memory, or
+    /// new ones after a run of equal shapes. Nothing is put into the queue. Replaced buffers stay from now on. Returns the shapes.
+    pub fn record(
+        &mut self,
+        queue: &mut D::Queue,
+        key: Vec<Key<D::Range>>,
+        record: impl FnOnce(&mut D::Batch) -> Result<(), BackendError>,
+    ) -> Result<Arc<Shapes>, BackendError> {
+        self.memory.recorded = true;
+        let mut prepared = match self.launches.take(&key) {
+            Some(p) => p,
+            None => self.prepare(queue, key)?,
+        };
+        let (recorded, shapes) = (record(&mut prepared.batch), prepared.shapes.clone());
+        self.launches.keep(prepared);
+        recorded.map(|()| shapes)
+    }
+
+    /// Prepares a run in memory that no run was prepared for, after one of equal shapes, without any new memory.
+    fn prepare(
+        &mut self,
+        queue: &mut D::Queue,
+        key: Vec<Key<D::Range>>,
+    ) -> Result<Prepared<D::Range, D::Batch>, BackendError> {
+        let Some(shapes) = self.launches.shapes_like(&key).filter(|_| !self.loaded.has_flow()) else {
+            return Err(BackendError::InvalidArgument(
+                "the stream records a graph, and this context has not run with these shapes, or needs the host in its runs: run it \
+                 once with the same shapes and bound memory before the capture"
+                    .into(),
+            ));
+        };
+        let allocations = queue.allocations();
+        let mut launches = Vec::new();
+        for i in 0..self.loaded.program.steps.len() {
+            launches.extend(self.plan(queue, &shapes, i, false)?);
+            launches.extend(D::after_step(self, i));
+        }
+        let old = self.launches.give_up().map(|p| p.batch);
+        let batch = D::batch(&self.loaded.clone(), queue, launches, old)?;
+        if queue.allocations() != allocations {
+            return Err(BackendError::InvalidArgument(
+                "the stream records a graph, and the run needs more memory for its arguments: run it once with the same bound memory \
+                 before the capture"
+                    .into(),
+            ));
+        }
+        Ok(Prepared { key, batch, shapes, open: Open::default() })
+    }
+
     /// Plans one step; where the host has to know something first, launches what waits and finds it out.
     fn run_step(
         &mut self,

@@ -17,11 +17,12 @@ pub enum Bound {
 
 /// Native handles of a context. The kind of a handle is the backend's; CUDA takes `CUstream`, device pointers and `CUevent`.
 pub trait NativeContext {
-    /// Runs the work of further runs in a stream of the caller's, in its order. Null returns to the context's own stream.
+    /// Runs the work of further runs in a stream of the caller's, in its order. Null returns to the context's own stream. While the
+    /// stream captures a graph, runs are recorded in it: of shapes that the context has run before, with all inputs and outputs bound.
     ///
     /// # Safety
     /// The handle is a stream of the backend's kind on this device, or null. It stays valid until another one is set or the
-    /// context is dropped, and is not capturing while a run is started.
+    /// context is dropped. The context outlives graphs that record its runs, and does not run while one of these is running.
     unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), BackendError>;
 
     /// Lets further runs read an input from, or write an output to, `bytes` bytes of the caller's device memory. Null returns to

@@ -155,6 +155,46 @@ impl Fake {
         self.text("fake_seen").split_whitespace().map(str::to_owned).collect()
     }
 
+    /// Runs `f` while a stream records a graph of the user's, and returns the functions that it called. The graph is destroyed.
+    pub fn captured(&self, stream: *mut c_void, f: impl FnOnce()) -> Vec<String> {
+        let begin: unsafe extern "C" fn(*mut c_void, c_int) -> c_int = self.get("cuStreamBeginCapture_v2");
+        let end: unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> c_int =
+            self.get("cuStreamEndCapture");
+        self.set("paused", 1);
+        // SAFETY: the stream is alive; 1 is a capture of this thread.
+        assert_eq!(unsafe { begin(stream, 1) }, 0);
+        self.set("paused", 0);
+        let before = self.trace().len();
+        f();
+        let called = self.trace().split_off(before);
+        self.set("paused", 1);
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the stream is capturing, the place is valid; the graph is destroyed once.
+        unsafe {
+            end(stream, &mut graph);
+            if !graph.is_null() {
+                self.get::<Destroy>("cuGraphDestroy")(graph);
+            }
+        }
+        self.set("paused", 0);
+        called
+    }
+
+    /// A stream of the user's, destroyed after `f`.
+    pub fn with_stream<T>(&self, f: impl FnOnce(*mut c_void) -> T) -> T {
+        let mut stream = std::ptr::null_mut();
+        self.set("paused", 1);
+        // SAFETY: the place is valid.
+        unsafe { self.get::<Create>("cuStreamCreate")(&mut stream, 1) };
+        self.set("paused", 0);
+        let out = f(stream);
+        self.set("paused", 1);
+        // SAFETY: destroyed once.
+        unsafe { self.get::<Destroy>("cuStreamDestroy_v2")(stream) };
+        self.set("paused", 0);
+        out
+    }
+
     /// Runs `f` with a stream, an event and two ranges of `bytes` bytes of a user's. The calls that make and
     /// free them are not counted.
     pub fn with_native<T>(&self, bytes: usize, f: impl FnOnce(Native) -> T) -> T {

@@ -261,6 +261,88 @@ fn borrowed_memory() {
     assert_eq!(cx.fake.misuse(), "");
 }
 
+/// Runs in a stream that captures a graph of the caller's are launches in it, and nothing else that a capture forbids.
+#[test]
+fn runs_are_recorded_in_graphs_of_the_caller() {
+    with_driver("captured_runs", &library(), &[]);
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn captured_runs() {
+    let Some(cx) = open() else { return };
+    let all = cases(&cx);
+    let case = all.iter().find(|c| c.name == "on_device").unwrap();
+    cx.fake.start(-1, 0);
+    cx.fake.with_native(8 * 8 * 4, |native| {
+        let engine = case.load(&cx).unwrap();
+        let mut context = engine.create_context().unwrap();
+        let at = |i: usize| native.memory[i] as usize as *mut c_void;
+        context.set_input_shape("x", &[8, 8]).unwrap();
+        // SAFETY: stream and memory outlive the context.
+        unsafe {
+            context.set_stream(native.stream).unwrap();
+            context.bind("x", at(0), 256).unwrap();
+        }
+        let launched = |calls: &[String]| calls.iter().filter(|c| *c == "cuLaunchKernelEx").count();
+        // Not before the context has run, and not with an output in memory of its own.
+        let mut refused = String::new();
+        cx.fake.captured(native.stream, || refused = context.enqueue().unwrap_err().to_string());
+        assert!(refused.contains("\"z\" is not in memory that is bound to it"), "{refused}");
+        // SAFETY: as above.
+        unsafe { context.bind("z", at(1), 256) }.unwrap();
+        cx.fake.captured(native.stream, || refused = context.enqueue().unwrap_err().to_string());
+        assert!(refused.contains("run it once with the same shapes"), "{refused}");
+        let before = cx.fake.trace().len();
+        context.enqueue().unwrap();
+        context.wait().unwrap();
+        let wanted = launched(&cx.fake.trace()[before..]);
+        assert!(wanted > 0);
+        for _ in 0..3 {
+            let calls = cx.fake.captured(native.stream, || context.enqueue().unwrap());
+            assert_eq!(launched(&calls), wanted, "{calls:?}");
+            let taken = context.outputs().unwrap_err().to_string();
+            assert!(taken.contains("no run to take outputs of"), "{taken}");
+        }
+        // Other memory of the same shapes, which the context has not run with.
+        // SAFETY: as above; the ranges are swapped.
+        unsafe {
+            context.bind("x", at(1), 256).unwrap();
+            context.bind("z", at(0), 256).unwrap();
+        }
+        let calls = cx.fake.captured(native.stream, || context.enqueue().unwrap());
+        assert_eq!(launched(&calls), wanted, "{calls:?}");
+        // A stream that is set while it captures, as frameworks do; afterwards it is a stream as any other.
+        cx.fake.with_stream(|other| {
+            let calls = cx.fake.captured(other, || {
+                // SAFETY: the stream outlives its use: the context gets another one below.
+                unsafe { context.set_stream(other) }.unwrap();
+                context.enqueue().unwrap();
+            });
+            assert_eq!(launched(&calls), wanted, "{calls:?}");
+            context.enqueue().unwrap();
+            assert_eq!(context.outputs().unwrap().len(), 1);
+            // SAFETY: null is the context's own stream.
+            unsafe { context.set_stream(std::ptr::null_mut()) }.unwrap();
+        });
+        context.enqueue().unwrap();
+        context.wait().unwrap();
+        assert_eq!(cx.fake.misuse(), "");
+    });
+    // Loops are graphs of their own.
+    let flow = all.iter().find(|c| c.name == "control").unwrap();
+    cx.fake.with_native(1 << 12, |native| {
+        let engine = flow.load(&cx).unwrap();
+        let mut context = engine.create_context().unwrap();
+        // SAFETY: the stream outlives the context.
+        unsafe { context.set_stream(native.stream) }.unwrap();
+        let mut refused = String::new();
+        cx.fake.captured(native.stream, || refused = context.enqueue().unwrap_err().to_string());
+        assert!(!refused.is_empty());
+    });
+    assert_eq!((cx.fake.misuse(), cx.fake.alive()), (String::new(), String::new()));
+}
+
 /// Drivers that lack a function are refused by its name; those without conditional nodes walk control flow on the host.
 #[test]
 fn old_drivers_are_refused() {

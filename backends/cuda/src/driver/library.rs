@@ -96,6 +96,7 @@ functions! {
         cuDeviceGetCount cuDeviceGet cuDeviceGetName cuDeviceGetUuid_v2 cuDeviceGetAttribute cuDeviceTotalMem_v2
         cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2 cuCtxSetCurrent
         cuStreamCreate cuStreamDestroy_v2 cuStreamSynchronize cuStreamQuery cuStreamBeginCapture_v2 cuStreamEndCapture
+        cuStreamIsCapturing
         cuEventCreate cuEventDestroy_v2 cuEventRecord cuEventRecordWithFlags cuEventQuery cuEventSynchronize
         cuEventElapsedTime
         cuModuleLoadData cuModuleUnload cuModuleGetFunction cuFuncGetAttribute cuFuncSetAttribute cuLaunchKernelEx

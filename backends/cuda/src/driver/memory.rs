@@ -75,6 +75,8 @@ pub struct Pinned {
 
 // SAFETY: plain memory with one owner.
 unsafe impl Send for Pinned {}
+// SAFETY: shared references only read; what writes takes the object mutably.
+unsafe impl Sync for Pinned {}
 
 impl Pinned {
     /// At least `size` bytes.

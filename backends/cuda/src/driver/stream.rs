@@ -54,6 +54,27 @@ impl Stream {
         self.recording.load(Ordering::Relaxed)
     }
 
+    /// Whether it is a stream of the caller's that records a graph of the caller's now.
+    pub fn is_captured(&self) -> Result<bool, DriverError> {
+        if !self.foreign {
+            return Ok(false);
+        }
+        // Not read as an enumeration: a driver's status may be newer than cudarc's. 0 is none.
+        let mut status = MaybeUninit::<sys::CUstreamCaptureStatus>::zeroed();
+        // SAFETY: the place for the status is valid, the handle is alive.
+        unsafe { cu!(self.gpu.api, cuStreamIsCapturing(self.handle, status.as_mut_ptr())) }?;
+        // SAFETY: the enumeration is as large as an `int`, and all bytes are set.
+        Ok(unsafe { status.as_ptr().cast::<i32>().read() } != 0)
+    }
+
+    /// Runs `f` with the stream marked as one whose work is recorded in a graph.
+    pub fn while_recording<T>(&self, f: impl FnOnce() -> T) -> T {
+        self.recording.store(true, Ordering::Relaxed);
+        let out = f();
+        self.recording.store(false, Ordering::Relaxed);
+        out
+    }
+
     /// Waits until all work is done.
     pub fn synchronize(&self) -> Result<(), DriverError> {
         let (api, stream) = (self.gpu.api, self.handle);

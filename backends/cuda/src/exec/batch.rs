@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub struct Batch {
     launches: Vec<Command>,
     steps: Vec<usize>,
-    further: Option<Further>,
+    further: Option<Arc<Further>>,
     /// The launches as graphs, and those between them that no graph records.
     parts: Option<Vec<Part>>,
     /// A graph that may be updated to these launches.
@@ -65,6 +65,8 @@ impl Batch {
         old: Option<Batch>,
     ) -> Result<Batch, BackendError> {
         let (inherited, old) = old.map_or((None, None), |mut b| (b.take_graph(), b.further));
+        // Memory that a graph of the caller's names is not written again.
+        let old = old.and_then(Arc::into_inner);
         let bytes = planned.iter().map(|p| p.further.len()).sum::<usize>() * 4;
         let mut further = None;
         if bytes > 0 {
@@ -94,6 +96,7 @@ impl Batch {
             f.pinned.send(0, bytemuck::cast_slice(&words), to)?;
             f.sent.record(&queue.stream)?;
         }
+        let further = further.map(Arc::new);
         Ok(Batch { launches, steps, further, parts: None, inherited, runs: 0, program: None })
     }
 
@@ -147,6 +150,22 @@ impl Batch {
         stamps.close(stream)
     }
 
+    /// Puts the launches one by one into a stream that records a graph of the caller's. Returns the memory that they name, which stays as
+    /// long as the graph.
+    pub fn record(&self, stream: &Stream) -> Result<Option<Arc<Further>>, BackendError> {
+        let apart = |c: &Command| c.is_branch() || !c.is_capturable();
+        if let Some(i) = self.launches.iter().position(apart) {
+            let step = self.steps.get(i).and_then(|&s| self.program.as_ref()?.steps.get(s));
+            return Err(BackendError::Unsupported(format!(
+                "the stream records a graph, and layer \"{}\" (control flow, or a native form without capture) cannot be part of it: run \
+                 it outside of the capture",
+                step.map_or("", |s| s.name.as_str())
+            )));
+        }
+        stream.while_recording(|| (0..self.launches.len()).try_for_each(|i| self.launch(i, stream)))?;
+        Ok(self.further.clone())
+    }
+
     /// Whether it should become a graph: once it has run without one, so that all kernels are loaded. Control flow runs as a graph
     /// only.
     pub fn wants_graph(&self) -> bool {
@@ -155,7 +174,7 @@ impl Batch {
     }
 
     /// Its commands, and the memory that they name.
-    pub fn into_parts(self) -> (Vec<Command>, Option<Further>) {
+    pub fn into_parts(self) -> (Vec<Command>, Option<Arc<Further>>) {
         (self.launches, self.further)
     }
 

@@ -1,5 +1,6 @@
 //! Contexts of the device, and what the host asks of them alone.
 
+use super::batch::Further;
 use super::kernel::CudaGpu;
 use super::memory::Range;
 use super::planning::CudaRun;
@@ -25,6 +26,12 @@ pub struct CudaContext {
     flag: Option<Arc<StopFlag>>,
     /// Graphs that were instantiated before the stream was changed.
     graphs_before: u64,
+    /// A stream of the caller's that recorded a graph when it was set.
+    captured: Option<Arc<Stream>>,
+    /// Memory that launches in graphs of the caller's name.
+    recorded: Vec<Arc<Further>>,
+    /// Contexts of before a change of the stream whose memory graphs of the caller's name.
+    replaced: Vec<GpuContext<CudaGpu>>,
 }
 
 impl CudaContext {
@@ -35,11 +42,59 @@ impl CudaContext {
         let word = loops.then(|| Word::new(gpu)).transpose()?;
         let queue = CudaQueue::new(&Stream::new(gpu)?, word.clone())?;
         let flag = word.map(|w| StopFlag::with_listener(move |s| w.set(u32::from(s == Stop::Now))));
-        Ok(CudaContext { inner: GpuContext::with_arena(loaded, queue, own_arena)?, flag, graphs_before: 0 })
+        Ok(CudaContext {
+            inner: GpuContext::with_arena(loaded, queue, own_arena)?,
+            flag,
+            graphs_before: 0,
+            captured: None,
+            recorded: Vec::new(),
+            replaced: Vec::new(),
+        })
     }
 
     fn run(&mut self) -> &mut CudaRun {
         &mut self.inner.run
+    }
+
+    /// The stream that records a graph of the caller's now, if the next run goes into one.
+    fn recording(&mut self) -> Result<Option<Arc<Stream>>, BackendError> {
+        if let Some(stream) = self.captured.clone() {
+            if stream.is_captured()? {
+                return Ok(Some(stream));
+            }
+            // The graph is recorded: further runs are in the same stream.
+            self.captured = None;
+            self.change_stream(stream)?;
+        }
+        let own = &self.inner.queue.stream;
+        Ok(own.is_captured()?.then(|| own.clone()))
+    }
+
+    /// Puts further work into another stream.
+    fn change_stream(&mut self, stream: Arc<Stream>) -> Result<(), BackendError> {
+        let loaded = self.inner.loaded();
+        self.inner.queue.stream.synchronize()?;
+        // Memory is given back in the order of its stream: all of it is made anew.
+        let queue = CudaQueue::new(&stream, self.inner.queue.word.clone())?;
+        let mut other = GpuContext::with_arena(&loaded, queue, self.inner.run.memory.owns_arena())?;
+        other.run.memory.share_arena(&self.inner.run.memory);
+        other.continue_from(&self.inner);
+        other.queue.allocations += self.inner.queue.allocations();
+        other.run.memory.separate = self.inner.run.memory.separate;
+        if self.inner.run.times.on {
+            other.run.set_timing()?;
+        }
+        self.graphs_before += graphs_made(&self.inner.run);
+        if !self.inner.run.memory.recorded {
+            self.inner.run.memory.unbind_own();
+        }
+        other.run.memory.bound = std::mem::take(&mut self.inner.run.memory.bound);
+        other.run.state.consumed = std::mem::take(&mut self.inner.run.state.consumed);
+        let before = std::mem::replace(&mut self.inner, other);
+        if before.run.memory.recorded {
+            self.replaced.push(before);
+        }
+        Ok(())
     }
 
     /// Runs the launches of the last run so often, steps not timed: an event in front of each run and one behind it.
@@ -71,6 +126,13 @@ fn graphs_made(run: &CudaRun) -> u64 {
 impl Context for CudaContext {
     fn enqueue(&mut self, inputs: &[Tensor], shapes: &Arc<Shapes>) -> Result<(), BackendError> {
         let _run = nvtx::Range::of(&self.inner.run.loaded.program.graph.name);
+        if let Some(stream) = self.recording()? {
+            let recorded = &mut self.recorded;
+            return self.inner.record(inputs, shapes, |batch| {
+                recorded.extend(batch.record(&stream)?);
+                Ok(())
+            });
+        }
         self.inner.enqueue(inputs, shapes)
     }
 
@@ -137,28 +199,18 @@ impl NativeContext for CudaContext {
         let loaded = self.inner.loaded();
         let gpu = &loaded.device.gpu;
         gpu.bind()?;
-        self.inner.queue.stream.synchronize()?;
+        self.captured = None;
         let stream = match stream.is_null() {
             true => Stream::new(gpu)?,
             // SAFETY: the caller vouches for the handle.
             false => unsafe { Stream::foreign(gpu, stream) },
         };
-        // Memory is given back in the order of its stream: all of it is made anew.
-        let queue = CudaQueue::new(&stream, self.inner.queue.word.clone())?;
-        let mut other = GpuContext::with_arena(&loaded, queue, self.inner.run.memory.owns_arena())?;
-        other.run.memory.share_arena(&self.inner.run.memory);
-        other.continue_from(&self.inner);
-        other.queue.allocations += self.inner.queue.allocations();
-        other.run.memory.separate = self.inner.run.memory.separate;
-        if self.inner.run.times.on {
-            other.run.set_timing()?;
+        if stream.is_captured()? {
+            // Its graph takes launches in the memory of the stream of before.
+            self.captured = Some(stream);
+            return Ok(());
         }
-        self.graphs_before += graphs_made(&self.inner.run);
-        self.inner.run.memory.unbind_own();
-        other.run.memory.bound = std::mem::take(&mut self.inner.run.memory.bound);
-        other.run.state.consumed = std::mem::take(&mut self.inner.run.state.consumed);
-        self.inner = other;
-        Ok(())
+        self.change_stream(stream)
     }
 
     unsafe fn bind(&mut self, port: Bound, address: *mut c_void, bytes: u64) -> Result<(), BackendError> {

@@ -11,9 +11,15 @@ impl ExecutionContext {
     /// Puts the work of further runs into a stream of the caller's, behind what is in it; null: into the context's own
     /// stream again. It stays set through a refit.
     ///
+    /// The stream may capture a graph, when it is set or later: runs are recorded then, for as many launches of the graph as the caller
+    /// likes. The context has run with the same shapes before, and all inputs and outputs are bound. Control flow, and outputs that are
+    /// inputs or weights, are refused. Such runs have no outputs to take and report no indices out of range. Weights of a later refit do
+    /// not reach the graph.
+    ///
     /// # Safety
     /// The handle is a stream of the backend's kind (of CUDA a `CUstream` of the device's primary context), or null. It
-    /// stays until another one is set or this context is gone, and is not capturing while a run is started.
+    /// stays until another one is set or this context is gone. The context stays as long as graphs that record its runs, and is not
+    /// refitted while they run. Neither it nor another of these graphs runs while one of them does.
     pub unsafe fn set_stream(&mut self, stream: *mut c_void) -> Result<(), RuntimeError> {
         // SAFETY: as the caller vouches.
         let result = unsafe { self.try_set_stream(stream) };
