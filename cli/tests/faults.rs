@@ -112,13 +112,16 @@ fn a_model_is_reduced_to_the_node_that_fails() {
         "-c",
         "! grep -qa /conv2/Conv_output_0 kiln_debug.onnx || ! grep -qa MaxPool kiln_debug.onnx",
     ];
+    let mut checks = Vec::new();
     for mode in ["bisect", "linear"] {
         let v = reduce(&f, &lenet, &[&["--mode", mode][..], &["--min-good", "good.onnx"], &check].concat());
         // A part that has both: the second convolution with the pool in front of it, or the one behind it.
         let nodes = list(&v["nodes"]);
         assert!(nodes.len() <= 3 && nodes.contains(&"/conv2/Conv".to_owned()), "{mode}: {nodes:?}");
         assert!(f.path("good.onnx").exists() && v["checks"].as_u64() > Some(1), "{v}");
+        checks.push(v["checks"].as_u64());
     }
+    assert_ne!(checks[0], checks[1], "both modes ask alike");
     // The part is a model of its own, with inputs of the right types and the weights that it needs.
     let part = ModelProto::decode(&*std::fs::read(f.path("out.onnx")).unwrap()).unwrap().graph.unwrap();
     assert!(part.input.iter().all(|i| i.r#type.is_some()) && part.initializer.len() <= 2, "{:?}", part.input);
@@ -146,7 +149,11 @@ fn a_model_is_reduced_to_the_node_that_fails() {
         "true",
     ]);
     assert_eq!(r.code, 1);
-    assert!(r.stderr.contains("nothing to reduce"), "{}", r.stderr);
+    assert!(r.stderr.contains("nothing to reduce") && !r.stderr.contains("said"), "{}", r.stderr);
+    let artifact = f.name("a.onnx");
+    let shown =
+        ["debug", "reduce", &lenet, "-o", &f.name("x.onnx"), "--artifact", &artifact, "--show-output"];
+    assert!(kiln(&[&shown[..], &["--check", "echo said"]].concat()).stderr.contains("said"));
 }
 
 #[test]
@@ -233,6 +240,26 @@ fn the_layers_that_need_to_be_wide_are_found() {
         ok(&["debug", "precision", &digits("lenet_a.onnx"), "--rtol", "0.1", "--atol", "0.1", "--json"])
             .json();
     assert_eq!(easy["keep"], serde_json::json!([]));
+    let first = |narrow: &str| {
+        let args = [
+            "debug",
+            "precision",
+            &digits("lenet_a.onnx"),
+            "--narrow",
+            narrow,
+            "--rtol",
+            "1",
+            "--atol",
+            "1",
+            "--json",
+        ];
+        let v = ok(&args).json();
+        let conv = v["layers"].as_array().unwrap().iter().find(|l| l["layer"] == "/conv1/Conv").unwrap();
+        conv["error"].as_f64().unwrap()
+    };
+    let (half, brain) = (first("fp16"), first("bf16"));
+    assert!(half > 0.0 && brain > 3.0 * half, "{half} {brain}");
+    assert_eq!(run(&["--backend", "none"]).code, 1);
     let checked = run(&["--artifact", &f.name("a.kiln"), "--check", "true"]);
     assert_eq!(serde_json::from_str::<Value>(&checked.stdout).unwrap()["keep"], serde_json::json!([]));
     let never = run(&["--artifact", &f.name("a.kiln"), "--check", "false"]);

@@ -123,8 +123,8 @@ impl Parts {
         graph.input.retain(|v| wanted(&v.name) && !cut.contains(&v.name));
         graph.input.extend(inputs.iter().filter(|v| wanted(&v.name)).cloned());
         let known = |name: &String| {
-            let declared = self.graph().into_iter().flat_map(|g| g.output.iter().chain(&g.value_info));
-            let found = declared.filter(|v| v.name == *name).cloned().next();
+            let mut declared = self.graph().into_iter().flat_map(|g| g.output.iter().chain(&g.value_info));
+            let found = declared.find(|v| v.name == *name).cloned();
             found.unwrap_or_else(|| ValueInfoProto { name: name.clone(), ..Default::default() })
         };
         graph.output = outputs.iter().map(known).collect();
@@ -133,8 +133,9 @@ impl Parts {
 
     /// The declared type of a tensor.
     pub fn declared(&self, name: &str) -> Option<ValueInfoProto> {
-        let all = self.graph().into_iter().flat_map(|g| g.value_info.iter().chain(&g.output).chain(&g.input));
-        all.filter(|v| v.name == name && v.r#type.is_some()).cloned().next()
+        let mut all =
+            self.graph().into_iter().flat_map(|g| g.value_info.iter().chain(&g.output).chain(&g.input));
+        all.find(|v| v.name == name && v.r#type.is_some()).cloned()
     }
 }
 

@@ -18,7 +18,7 @@ pub fn error(found: &[f64], wanted: &[f64]) -> f64 {
         both.map(|(f, w)| if f == w || (f.is_nan() && w.is_nan()) { 0.0 } else { square(f - w) }).sum();
     let size: f64 = wanted.iter().filter(|w| w.is_finite()).map(|w| square(*w)).sum();
     match off {
-        o if o == 0.0 => 0.0,
+        0.0 => 0.0,
         o if o.is_finite() && size > 0.0 => (o / size).sqrt(),
         _ => f64::INFINITY,
     }

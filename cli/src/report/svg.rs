@@ -59,7 +59,7 @@ fn picture(scope: &str, rows: Vec<&Row>, total: f64) -> Picture {
     let layers = rows.len();
     let nodes = nodes(rows);
     let edges = edges(&nodes);
-    let width = |n: &Node<'_>| n.title.chars().count().min(LETTERS).max(8) as f64 * LETTER + 16.0;
+    let width = |n: &Node<'_>| n.title.chars().count().clamp(8, LETTERS) as f64 * LETTER + 16.0;
     let widths: Vec<f64> = nodes.iter().map(width).collect();
     let place = layout(&widths, &edges);
     let grouped = nodes.iter().any(|n| n.rows.len() > 1);
@@ -238,7 +238,9 @@ pub fn memory(report: &Report) -> Option<String> {
         );
         if x1 - x0 > 60.0 && y1 - y0 > 11.0 {
             let room = ((x1 - x0) / LETTER) as usize;
-            let text: String = l.name.chars().take(room.saturating_sub(1)).collect();
+            let (count, room) = (l.name.chars().count(), room.saturating_sub(2));
+            let kept: String = l.name.chars().skip(count.saturating_sub(room)).collect();
+            let text = if count > room { format!("…{kept}") } else { kept };
             let _ = write!(
                 svg,
                 "<text class=\"small\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",

@@ -89,7 +89,7 @@ fn cosine_gap(f: &[f64], w: &[f64]) -> f64 {
     let norm = (dot(f, f) * dot(w, w)).sqrt();
     match norm {
         n if n > 0.0 && n.is_finite() => (1.0 - dot(f, w) / n).max(0.0),
-        n if n == 0.0 => f64::from(f.iter().chain(w).any(|x| *x != 0.0)),
+        0.0 => f64::from(f.iter().chain(w).any(|x| *x != 0.0)),
         _ => f64::INFINITY,
     }
 }
