@@ -220,7 +220,10 @@ class IExecutionContext(Strict, Scoped):
             else:
                 shapes = self._native.infer_shapes() if shapes is None else shapes
                 shape = shapes[t.name][1]
-            wanted = (address, int(t.nbytes(list(shape))))
+            size = None if -1 in shape else t.nbytes(list(shape))
+            if size is None:
+                raise ValueError(f"nothing bounds the size of {t.name!r} {tuple(shape)}; call set_output_allocator")
+            wanted = (address, int(size))
             if self._bound.get(t.name) != wanted:
                 self._native.bind(t.name, *wanted)
                 self._bound[t.name] = wanted

@@ -371,7 +371,9 @@ class EngineInspector(Strict):
         except Exception as error:
             return fail(self, error, None)
         if e.LayerInformationFormat(format) == e.LayerInformationFormat.JSON:
-            return text
+            described = json.loads(text)
+            described.setdefault("Bindings", list(self._engine._names))
+            return json.dumps(described, indent=2)
         return "Layers:\n" + "".join(_show(layer, format) for layer in layers(text))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 import sys
 from types import ModuleType
 from typing import Any
@@ -272,8 +273,8 @@ def _cuda_python() -> None:
         "cudaMemcpyAsync": _memcpy,
         "cudaMemset": _memset,
         "cudaMemsetAsync": _memset,
-        "cudaStreamCreate": _value(0),
-        "cudaStreamCreateWithFlags": _value(0),
+        "cudaStreamCreate": _value(1),
+        "cudaStreamCreateWithFlags": _value(1),
         "cudaStreamDestroy": _done,
         "cudaStreamSynchronize": _done,
         "cudaDeviceSynchronize": _done,
@@ -314,6 +315,8 @@ def _cuda_python() -> None:
 
 def install_host() -> None:
     """Puts the stand-ins in place of `pycuda`, `cuda` and libcudart."""
+    # Memory of the host is of no use to a GPU.
+    os.environ.setdefault("KILN_BACKEND", "cpu")
     _pycuda()
     _cuda_python()
     install_library()

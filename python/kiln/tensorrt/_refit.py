@@ -19,7 +19,11 @@ class Refitter(Strict, Scoped):
     def __init__(self, engine: Any, logger: Any) -> None:
         self._logger = check_logger(logger, "Refitter")
         self._engine, self._recorder, self._validation, self._threads = engine, None, True, 1
-        self._native = engine._native.refitter()
+        try:
+            self._native = engine._native.refitter()
+        except Exception as e:
+            fail(self, e, None)
+            raise TypeError(f"Refitter: {e}") from e
 
     @property
     def logger(self) -> Any:

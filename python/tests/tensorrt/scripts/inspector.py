@@ -28,6 +28,7 @@ assert engine.profiling_verbosity == trt.ProfilingVerbosity.DETAILED
 inspector = engine.create_engine_inspector()
 information = json.loads(inspector.get_engine_information(trt.LayerInformationFormat.JSON))
 layers = information["Layers"]
+assert information["Bindings"] == ["input", "logits"]
 assert len(layers) == engine.num_layers and all(isinstance(layer, dict) for layer in layers)
 assert any("conv1" in layer["Name"] for layer in layers), layers[0]
 first = json.loads(inspector.get_layer_information(0, trt.LayerInformationFormat.JSON))

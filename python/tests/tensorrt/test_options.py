@@ -1,0 +1,146 @@
+"""Settings of a configuration become options of Kiln's build; those of contexts reach the runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kiln.tensorrt as trt
+from kiln.tensorrt._config import build_options
+
+QUIET = trt.Logger(trt.Logger.INTERNAL_ERROR)
+
+
+def config_and_network() -> tuple[Any, Any, Any]:
+    builder = trt.Builder(QUIET)
+    return builder, builder.create_builder_config(), builder.create_network(0)
+
+
+FLAGS = {
+    "FP16": {"types": ["f16"]},
+    "BF16": {"types": ["bf16"]},
+    "INT8": {"types": ["i8"]},
+    "FP8": {"types": ["f8e4m3"]},
+    "OBEY_PRECISION_CONSTRAINTS": {"constraints": "obey"},
+    "PREFER_PRECISION_CONSTRAINTS": {"constraints": "prefer"},
+    "SPARSE_WEIGHTS": {"sparsity": "enable"},
+    "REFIT": {"refit": "all"},
+    "REFIT_IDENTICAL": {"refit": "identical"},
+    "REFIT_INDIVIDUAL": {"refit": ["w"]},
+    "STRIP_PLAN": {"strip_weights": True},
+    "VERSION_COMPATIBLE": {"version_compatible": True},
+    "ERROR_ON_TIMING_CACHE_MISS": {"locked": True},
+    "DISABLE_TIMING_CACHE": {"share_times": False},
+}
+
+
+@pytest.mark.parametrize("flag", sorted(FLAGS))
+def test_a_flag_becomes_an_option(flag: str) -> None:
+    _, config, network = config_and_network()
+    network.mark_weights_refittable("w")
+    before = build_options(config, network)
+    config.set_flag(trt.BuilderFlag[flag])
+    after = build_options(config, network)
+    assert {k: v for k, v in after.items() if before.get(k) != v} == FLAGS[flag]
+    config.clear_flag(trt.BuilderFlag[flag])
+    assert build_options(config, network) == before
+
+
+def test_settings_become_options() -> None:
+    builder, config, network = config_and_network()
+    assert build_options(config, network)["tf32"] is True
+    config.clear_flag(trt.BuilderFlag.TF32)
+    config.builder_optimization_level = 5
+    config.avg_timing_iterations = 7
+    config.max_num_tactics = 9
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    config.plugins_to_serialize = ["/opt/acme.so"]
+    config.set_memory_pool_limit(trt.MemoryPoolType.TACTIC_SHARED_MEMORY, 1 << 14)
+    config.set_memory_pool_limit(trt.MemoryPoolType.TACTIC_DRAM, 1 << 20)
+    profile = builder.create_optimization_profile()
+    profile.set_shape("x", (1,), (2,), (3,))
+    config.add_optimization_profile(profile)
+    options = build_options(config, network)
+    wanted = {
+        "tf32": False,
+        "optimization_level": 5,
+        "samples": 7,
+        "max_tactics": 9,
+        "verbosity": "detailed",
+        "embed_plugins": True,
+        "pools": {"tactic-shared-memory": 1 << 14, "tactic-dram": 1 << 20},
+    }
+    assert wanted.items() <= options.items()
+    assert options["profiles"][0].shapes["x"].max == (3,)
+    config.builder_optimization_level = 6
+    assert config.builder_optimization_level == 5 and "0 to 5" in trt.last_error()
+    strong = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    assert build_options(config, strong)["strong_types"] is True
+
+
+def test_weights_are_taken_at_once_and_by_address() -> None:
+    _, _, network = config_and_network()
+    x = network.add_input("x", trt.float32, (1, 2))
+    values = np.array([[3.0, 4.0]], np.float32)
+    by_address = trt.Weights(trt.float32, values.ctypes.data, 2)
+    assert by_address.size == 2 and by_address.nbytes == 8 and by_address.numpy().tolist() == [3, 4]
+    layer = network.add_constant((1, 2), by_address)
+    assert layer.weights.tolist() == [3, 4]
+    layer.weights = np.array([[5.0, 6.0]], np.float32)
+    assert layer.weights.tolist() == [5, 6]
+    conv = network.add_convolution_nd(
+        network.add_input("c", trt.float32, (1, 4, 3, 3)), 4, (1, 1), np.ones((4, 2, 1, 1), np.float32), trt.Weights()
+    )
+    assert conv.num_groups == 1 or conv.num_groups == 2
+    conv.num_groups = 2
+    assert conv.num_groups == 2 and conv.bias.size == 0 and conv.kernel.size == 8
+    assert x.name == "x"
+
+
+def test_a_moe_and_other_additions(tmp_path: Path) -> None:
+    builder, config, network = config_and_network()
+
+    def const(a: np.ndarray) -> Any:
+        return network.add_constant(a.shape, np.ascontiguousarray(a)).get_output(0)
+
+    rng = np.random.default_rng(1)
+    gate, up = (rng.standard_normal((2, 4, 3)).astype(np.float32) for _ in range(2))
+    down = rng.standard_normal((2, 3, 4)).astype(np.float32)
+    x = network.add_input("x", trt.float32, (5, 4))
+    chosen = np.array([[0], [1], [1], [0], [1]], np.int32)
+    layer = network.add_moe(x, const(chosen), const(np.ones((5, 1), np.float32)))
+    assert layer.get_output(0) is None and "set_gated_weights" in trt.last_error()
+    layer.set_gated_weights(const(gate), const(up), const(down), trt.MoEActType.SILU)
+    y = layer.get_output(0)
+    y.name = "y"
+    network.mark_output(y)
+    engine = builder.build_engine_with_config(network, config)
+    a = rng.standard_normal((5, 4)).astype(np.float32)
+    found = np.empty((5, 4), np.float32)
+    assert engine.create_execution_context().execute_v2([a.ctypes.data, found.ctypes.data])
+    for row, expert in enumerate(chosen[:, 0]):
+        g = a[row] @ gate[expert]
+        wanted = (g / (1 + np.exp(-g)) * (a[row] @ up[expert])) @ down[expert]
+        assert np.allclose(found[row], wanted, atol=1e-4)
+
+
+def test_strict_mode_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KILN_TENSORRT_STRICT", "1")
+    with pytest.raises(trt.TensorRTError, match="KILNPLAN"):
+        trt.Runtime(QUIET).deserialize_cuda_engine(b"no plan")
+    monkeypatch.setenv("KILN_TENSORRT_STRICT", "0")
+    assert trt.Runtime(QUIET).deserialize_cuda_engine(b"no plan") is None
+
+
+def test_plug_ins_in_python_are_named_and_refused() -> None:
+    import kiln.tensorrt.plugin as trtp
+
+    with pytest.raises(NotImplementedError, match="register"):
+        trtp.register("space::name")
+    with pytest.raises(NotImplementedError, match="op.space"):
+        trtp.op.space  # noqa: B018
+    with pytest.raises(NotImplementedError, match="TensorDesc"):
+        trtp.TensorDesc()
