@@ -63,6 +63,8 @@ REPLACED: dict[str, dict[str, str]] = {
         "UffParser": "OnnxParser, with the model converted to ONNX",
         "CaffeParser": "OnnxParser, with the model converted to ONNX",
         "DebugLogger": "Logger(Logger.VERBOSE)",
+        "ResizeMode": "InterpolationMode",
+        "SliceMode": "SampleMode",
         "DimsCHW": "Dims3",
         "DimsNCHW": "Dims4",
         "IFullyConnectedLayer": "add_matrix_multiply",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import importlib.util
+import pathlib
 import sys
 from types import ModuleType
 from typing import Any
@@ -30,8 +32,25 @@ class _Alias(importlib.abc.Loader):
         return None
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds parts of `tensorrt`; without it they would be loaded twice, from the same files."""
+class _Distribution(importlib.metadata.Distribution):
+    """What `importlib.metadata` says of `tensorrt`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def read_text(self, filename: str) -> str | None:
+        version = sys.modules[self._name].__version__
+        return f"Metadata-Version: 2.1\nName: {self._name}\nVersion: {version}\n" if filename == "METADATA" else None
+
+    def locate_file(self, path: Any) -> Any:
+        return pathlib.Path(__file__).parent / path
+
+
+class _Finder(importlib.metadata.DistributionFinder):
+    """Finds parts of `tensorrt`, which would be loaded twice otherwise, and its version."""
+
+    def find_distributions(self, context: Any = importlib.metadata.DistributionFinder.Context()) -> Any:
+        return [_Distribution(context.name)] if context.name in ALIASES else []
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         for prefix in _PREFIXES:

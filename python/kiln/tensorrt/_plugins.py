@@ -9,7 +9,7 @@ from kiln import _kiln
 
 from ._callbacks import IVersionedInterface, _refused
 from ._layers import ILayer
-from ._log import fail, log, Severity
+from ._log import Severity, fail, log, refuse
 from ._values import PluginField, PluginFieldCollection
 from .enums import PluginFieldType
 
@@ -50,9 +50,10 @@ class IPluginCreatorInterface(IVersionedInterface):
 class _Creator(IPluginCreatorInterface):
     """Creator of one layer of a Kiln plug-in."""
 
-    def __init__(self, record: Any) -> None:
+    def __init__(self, record: Any = None) -> None:
         self._record = record
-        self.name, self.plugin_version, self.plugin_namespace = record.name, record.version, record.namespace
+        if record is not None:
+            self.name, self.plugin_version, self.plugin_namespace = record.name, record.version, record.namespace
         self.error_recorder = None
 
     @property
@@ -136,7 +137,7 @@ class IPluginRegistry:
 
     def _register(self, creator: Any) -> bool:
         name = getattr(creator, "name", type(creator).__name__)
-        return fail(self, f"creator {name!r}: plug-ins in Python are not available in Kiln; {_WRITE}", False)
+        raise refuse(f"plug-in creator {name!r}", f"it is written in Python; {_WRITE}")
 
     def deregister_creator(self, creator: Any) -> bool:
         return False

@@ -362,6 +362,8 @@ for _cls, _names in _OLD_NAMES.items():
     for _name in _names:
         _old(_cls, _name, f"{_name}_nd")
 DimsCHW = _new.Dims3
+ResizeMode = _enums.InterpolationMode
+SliceMode = _enums.SampleMode
 DimsNCHW = _new.Dims4
 
 

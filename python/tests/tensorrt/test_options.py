@@ -127,6 +127,31 @@ def test_a_moe_and_other_additions(tmp_path: Path) -> None:
         assert np.allclose(found[row], wanted, atol=1e-4)
 
 
+def test_settings_of_the_legacy_builder() -> None:
+    import kiln.tensorrt.v8 as old
+
+    builder = old.Builder(QUIET)
+    builder.fp16_mode = True
+    builder.max_workspace_size = 1 << 20
+    network = builder.create_network(1)
+    x = network.add_input("x", trt.float32, (1, 2, 1, 2))
+    fc = network.add_fully_connected(x, 3, np.ones((3, 4), np.float32), np.arange(3, dtype=np.float32))
+    fc.get_output(0).name = "y"
+    network.mark_output(fc.get_output(0))
+    options = build_options(builder._own, network)
+    assert options["types"] == ["f16"] and options["pools"]["workspace"] == 1 << 20
+    builder.fp16_mode = False
+    engine = builder.build_cuda_engine(network)
+    assert len(engine) == 2 and engine[0] == "x" and engine["y"] == 1 and engine.binding_is_input(0)
+    context = engine.create_execution_context()
+    a, b = np.ones((1, 2, 1, 2), np.float32), np.empty((1, 3, 1, 1), np.float32)
+    assert context.execute(batch_size=1, bindings=[a.ctypes.data, b.ctypes.data])
+    assert b.ravel().tolist() == [4, 5, 6]
+    assert context.execute_async(bindings=[a.ctypes.data, b.ctypes.data], stream_handle=0)
+    with pytest.raises(IndexError):
+        engine.get_binding_shape(5)
+
+
 def test_strict_mode_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KILN_TENSORRT_STRICT", "1")
     with pytest.raises(trt.TensorRTError, match="KILNPLAN"):

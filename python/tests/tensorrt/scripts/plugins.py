@@ -52,6 +52,17 @@ assert registry.get_plugin_creator("NoSuch", "1", "") is None
 assert registry.load_library("/no/such/library.so") is None and trt.last_error()
 
 
+class Creator(trt.IPluginCreatorV3One):
+    def __init__(self):
+        trt.IPluginCreatorV3One.__init__(self)
+        self.name, self.plugin_namespace, self.plugin_version = "Own", "", "1"
+
+
+try:
+    registry.register_creator(Creator(), "")
+    raise SystemExit("a creator in Python was taken")
+except NotImplementedError as e:
+    assert "Own" in str(e), e
 try:
     class Own(trt.IPluginV2DynamicExt):
         def __init__(self):

@@ -1,5 +1,6 @@
 """The ways in which programs read the version and probe for names."""
 
+import importlib.metadata
 import importlib.util
 import re
 import sys
@@ -47,5 +48,6 @@ assert parts.DataType is trt.DataType, "parts are not loaded twice"
 assert trt.nptype(trt.float16).__name__ == "float16" and trt.nptype(trt.bool).__name__ == "bool"
 assert trt.volume(()) == 1 and trt.volume((2, 3)) == 6
 assert trt.float32 is trt.DataType.FLOAT and trt.DataType.HALF.itemsize == 2 and trt.int4.itemsize == 0.5
+assert importlib.metadata.version("tensorrt") == v
 assert trt.get_nv_onnx_parser_version() == 101600
 print("OK")
