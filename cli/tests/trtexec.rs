@@ -184,6 +184,11 @@ fn an_engine_is_saved_loaded_and_reported_in_files_of_their_schema() {
     let first = f32::from_le_bytes(raw[..4].try_into().unwrap());
     assert_eq!((raw.len(), f64::from(first)), (40, o[0]["values"][0].as_f64().unwrap()));
     assert_eq!(std::fs::read(f.path("input.input.1.1.28.28.f32.raw")).unwrap().len(), 4 * 784);
+    // A network of constants launches nothing: its profile has no layers, and that is said.
+    let constant = format!("--onnx={}", data("folding/einsum.onnx").display());
+    let r = passes(&f, &[&constant, "--exportProfile=none.json"]);
+    assert_eq!(json(&f, "none.json"), serde_json::json!([{"count": 12}]));
+    assert!(r.stderr.contains("No layer was timed"), "{}", r.stderr);
     // Names alone are the default.
     passes(&f, &[&onnx(), "--skipInference", "--exportLayerInfo=names.json"]);
     assert!(json(&f, "names.json")["Layers"].as_array().unwrap().iter().all(Value::is_string));
