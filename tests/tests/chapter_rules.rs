@@ -174,19 +174,20 @@ fn layers_on(images: i64, rows: i64) -> Network {
     let x = net.add_input("x", TensorType::new(DType::F32, [images, 4, rows, 6])).unwrap();
     let ids = net.add_input("ids", TensorType::new(DType::I32, [0])).unwrap();
     let none = net.add_input("none", TensorType::new(DType::F32, [images, 4, rows, 0])).unwrap();
-    let mut all: Vec<(&str, TensorId)> = Vec::new();
-    all.push(("activation", first(net.add_activation(x, ActivationKind::Sigmoid))));
-    all.push(("unary", first(net.add_unary(x, UnaryOp::Abs))));
-    all.push(("sum", first(net.add_elementwise(x, x, ElementwiseOp::Sum))));
-    all.push(("joined", first(net.add_concatenation(&[x, none]).unwrap().set_axis(3))));
-    all.push(("softmax", first(net.add_softmax(x).unwrap().set_axes(0b1000))));
-    all.push(("scale", first(net.add_scale(x, ScaleMode::Uniform, None, Some(f32s(&[1])), None))));
-    all.push(("slice", first(net.add_slice(x, &[0, 1, 0, 2], &[images, 2, rows, 3], &[1, 1, 1, 1]))));
-    all.push(("shuffle", first(net.add_shuffle(x).unwrap().set_first_transpose(&[0, 2, 3, 1]))));
-    all.push(("picked", first(net.add_gather(x, ids, 1))));
-    all.push(("elements", first(net.add_gather_v2(x, ids, GatherMode::Default))));
-    all.push(("cast", first(net.add_cast(x, DType::I32))));
-    all.push(("identity", first(net.add_identity(x))));
+    let mut all: Vec<(&str, TensorId)> = vec![
+        ("activation", first(net.add_activation(x, ActivationKind::Sigmoid))),
+        ("unary", first(net.add_unary(x, UnaryOp::Abs))),
+        ("sum", first(net.add_elementwise(x, x, ElementwiseOp::Sum))),
+        ("joined", first(net.add_concatenation(&[x, none]).unwrap().set_axis(3))),
+        ("softmax", first(net.add_softmax(x).unwrap().set_axes(0b1000))),
+        ("scale", first(net.add_scale(x, ScaleMode::Uniform, None, Some(f32s(&[1])), None))),
+        ("slice", first(net.add_slice(x, &[0, 1, 0, 2], &[images, 2, rows, 3], &[1, 1, 1, 1]))),
+        ("shuffle", first(net.add_shuffle(x).unwrap().set_first_transpose(&[0, 2, 3, 1]))),
+        ("picked", first(net.add_gather(x, ids, 1))),
+        ("elements", first(net.add_gather_v2(x, ids, GatherMode::Default))),
+        ("cast", first(net.add_cast(x, DType::I32))),
+        ("identity", first(net.add_identity(x))),
+    ];
     for (name, op) in [("max", ReduceOp::Max), ("min", ReduceOp::Min), ("sums", ReduceOp::Sum)] {
         all.push((name, first(net.add_reduce(x, op, 0b0100, true))));
     }

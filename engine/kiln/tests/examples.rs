@@ -1,5 +1,6 @@
 //! The examples do what they say.
-#![allow(clippy::unwrap_used, reason = "tests stop at the first surprise")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests stop at the first surprise")]
+#![allow(clippy::duplicate_mod, reason = "each example reads its data by the same file")]
 
 #[allow(dead_code, reason = "its main is what cargo runs")]
 #[path = "../examples/algorithm_selector.rs"]

@@ -119,3 +119,74 @@ fn weights_of_layers_serve_both_branches() {
     let uses = net.lower().unwrap().weight_uses;
     assert!(uses.iter().all(|u| &*u.weight == "w") && uses.len() == 2, "{uses:?}");
 }
+
+#[test]
+fn results_of_two_ranks_are_read_inside_of_loops_and_branches() {
+    // For each item: the sum of x if it is positive, else that of m, times the item.
+    let mut net = Network::new("loop");
+    let items = input(&mut net, "items", DType::F32, &[3]);
+    let x = input(&mut net, "x", DType::F32, &[2]);
+    let m = input(&mut net, "m", DType::F32, &[2, 2]);
+    let l = net.add_loop().unwrap();
+    let count = net.add_weights(None, ints(DType::I64, &[], &[3])).unwrap();
+    net.add_trip_limit(l, count, TripLimitKind::Count).unwrap();
+    let item = net.add_iterator(l, items, 0, false).unwrap().output(0).unwrap();
+    let zero = net.add_weights(None, f32s(&[], &[0.0])).unwrap();
+    let total = net.add_recurrence(l, zero).unwrap();
+    let (total, now) = (total.id(), total.output(0).unwrap());
+    let positive = net.add_elementwise(item, zero, ElementwiseOp::Greater).unwrap().output(0).unwrap();
+    let c = net.add_if_conditional().unwrap();
+    net.set_condition(c, positive).unwrap();
+    let r = net.add_if_output(c, x, m).unwrap().output(0).unwrap();
+    let twice = net.add_elementwise(r, r, ElementwiseOp::Sum).unwrap().output(0).unwrap();
+    let flat = net.add_shuffle(twice).unwrap().set_reshape_dimensions(&[-1]).unwrap().output(0).unwrap();
+    let sum = net.add_reduce(flat, ReduceOp::Sum, 1, false).unwrap().output(0).unwrap();
+    let part = net.add_elementwise(sum, item, ElementwiseOp::Prod).unwrap().output(0).unwrap();
+    let next = net.add_elementwise(now, part, ElementwiseOp::Sum).unwrap().output(0).unwrap();
+    net.set_input(total, 1, next).unwrap();
+    let y = net.add_loop_output(l, now, kiln_ir::graph::LoopOutputKind::LastValue, 0).unwrap();
+    let y = y.output(0).unwrap();
+    net.mark_output(y, "y").unwrap();
+    let given =
+        [f32s(&[3], &[1.0, -2.0, 3.0]), f32s(&[2], &[1.0, 2.0]), f32s(&[2, 2], &[1.0, 1.0, 1.0, 2.0])];
+    // 2·(1·3 − 2·5 + 3·3)
+    assert_eq!(run(&net, &given), [f32s(&[], &[4.0])]);
+
+    // In a branch of another conditional.
+    let (mut net, outer) = on_input();
+    let c2 = input(&mut net, "c2", DType::Bool, &[]);
+    let x = input(&mut net, "x", DType::F32, &[2]);
+    let m = input(&mut net, "m", DType::F32, &[2, 2]);
+    let [c2, x, m] = [c2, x, m].map(|t| net.add_if_input(outer, t).unwrap().output(0).unwrap());
+    let inner = net.add_if_conditional().unwrap();
+    net.set_condition(inner, c2).unwrap();
+    let r = net.add_if_output(inner, x, m).unwrap().output(0).unwrap();
+    let flat = net.add_shuffle(r).unwrap().set_reshape_dimensions(&[-1]).unwrap().output(0).unwrap();
+    let sum = net.add_reduce(flat, ReduceOp::Sum, 1, true).unwrap().output(0).unwrap();
+    let minus = net.add_weights(None, f32s(&[1], &[-1.0])).unwrap();
+    let y = net.add_if_output(outer, sum, minus).unwrap().output(0).unwrap();
+    net.mark_output(y, "y").unwrap();
+    let go = |a, b| {
+        let (x, m) = (f32s(&[2], &[1.0, 2.0]), f32s(&[2, 2], &[3.0, 4.0, 5.0, 6.0]));
+        run(&net, &[truth(a), truth(b), x, m]).remove(0)
+    };
+    assert_eq!(go(true, true), f32s(&[1], &[3.0]));
+    assert_eq!(go(true, false), f32s(&[1], &[18.0]));
+    assert_eq!(go(false, false), f32s(&[1], &[-1.0]));
+}
+
+#[test]
+fn long_chains_behind_two_ranks_take_time_in_proportion() {
+    let (mut net, c) = on_input();
+    let [_, _, mut r] = either(&mut net, c);
+    for _ in 0..3000 {
+        r = net.add_unary(r, UnaryOp::Neg).unwrap().output(0).unwrap();
+    }
+    let flat = net.add_shuffle(r).unwrap().set_reshape_dimensions(&[-1]).unwrap().output(0).unwrap();
+    net.mark_output(flat, "flat").unwrap();
+    let start = std::time::Instant::now();
+    let g = net.lower().unwrap();
+    // Each layer is in both branches, the shuffle too.
+    assert_eq!(g.nodes().count(), 1 + 2 * 3001);
+    assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
+}
