@@ -3,7 +3,7 @@
 use super::data::{Report, Row};
 use super::html::{Cell, facts, page, time_cell};
 use crate::print::time;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Layers of both engines that run the same layers of the network, whatever each of them fuses.
 #[derive(Debug, Default)]
@@ -17,12 +17,16 @@ pub fn groups(sides: [&[Row]; 2]) -> Vec<Group> {
     let counts = sides.map(<[Row]>::len);
     let mut parent: Vec<usize> = (0..counts[0] + counts[1]).collect();
     let mut first: HashMap<(&str, &str), usize> = HashMap::new();
+    let known = sides.map(|rows| rows.iter().flat_map(|r| r.origins.iter().map(String::as_str)).collect());
+    let [of_first, of_second]: [HashSet<&str>; 2] = known;
+    let others = [&of_second, &of_first];
     for (side, rows) in sides.iter().enumerate() {
         for (i, r) in rows.iter().enumerate() {
             let own = i + side * counts[0];
             let scope = r.name.rsplit_once(super::data::BODY).map_or("", |(s, _)| s);
             for origin in &r.origins {
-                let other = *first.entry((scope, origin.as_str())).or_insert(own);
+                let origin = shared(origin, others[side]);
+                let other = *first.entry((scope, origin)).or_insert(own);
                 let (a, b) = (root(&mut parent, other), root(&mut parent, own));
                 parent[a.max(b)] = a.min(b);
             }
@@ -40,6 +44,23 @@ pub fn groups(sides: [&[Row]; 2]) -> Vec<Group> {
         all[at].layers[side].push(i - side * counts[0]);
     }
     all
+}
+
+/// The name under which the other engine has a layer. A pattern names its layers by the one that it replaces, with endings
+/// such as `.matmul2`: they are left out where the other engine has the layer itself.
+fn shared<'a>(origin: &'a str, other: &HashSet<&str>) -> &'a str {
+    let mut name = origin;
+    while !other.contains(name) {
+        let ending = |end: &str| {
+            let letters = end.trim_end_matches(|c: char| c.is_ascii_digit());
+            !letters.is_empty() && letters.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+        };
+        match name.rsplit_once('.') {
+            Some((front, end)) if ending(end) => name = front,
+            _ => return origin,
+        }
+    }
+    name
 }
 
 fn root(parent: &mut [usize], mut i: usize) -> usize {
@@ -110,6 +131,14 @@ mod tests {
             origins: origins.iter().map(|o| (*o).to_owned()).collect(),
             ..Row::default()
         };
+        // A pattern's layers stand for the one they replace, if the other engine has it.
+        let fused = [row(&["a.transpose5.matmul1"]), row(&["z.add2"])];
+        let all = groups([&fused, &[row(&["a"]), row(&["z.mul"])]]);
+        assert_eq!(all.len(), 3);
+        assert_eq!(
+            (all[0].layers[0].as_slice(), all[0].layers[1].as_slice()),
+            ([0].as_slice(), [0].as_slice())
+        );
         let a = [row(&["a", "b"]), row(&["c"]), row(&["d"]), row(&["x"])];
         let b = [row(&["a"]), row(&["b", "c"]), row(&["d"]), row(&["y"])];
         let all = groups([&a, &b]);
