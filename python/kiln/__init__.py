@@ -96,6 +96,13 @@ def calibrate(
     return _kiln.calibrate_native(model(source), batches, algorithm, options_of(options, changes))
 
 
+def refused_layers(
+    source: ModelLike, options: BuildOptions | None = None, **changes: Unpack[OptionNames]
+) -> list[tuple[str, str]]:
+    """The layers that the backend refuses, with the reasons; none where it runs the whole network. Nothing is built."""
+    return _kiln.refused_layers_native(model(source), options_of(options, changes))
+
+
 def refit(engine: Engine, weights: Mapping[str, Any] | str) -> RefitReport:
     """Replaces weights of an engine: by name, or those of a file (safetensors, NPZ, ONNX)."""
     refitter = engine.refitter()
@@ -157,6 +164,7 @@ __all__ = [
     "plugin_layers",
     "read_calibration",
     "refit",
+    "refused_layers",
     "set_log",
     "strip_plan",
 ]

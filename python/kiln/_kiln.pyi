@@ -101,7 +101,14 @@ class Target:
     @property
     def features(self) -> list[str]: ...
     @property
-    def numbers(self) -> dict[str, int]: ...
+    def uuid(self) -> str:
+        """Identity of the device; empty where it has none."""
+    @property
+    def traits(self) -> dict[str, int]:
+        """Numbers that choose no kernel."""
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Numbers that kernels are chosen by."""
 
 @final
 class BackendInfo:
@@ -427,6 +434,9 @@ def calibrate_native(
     model: Model, batches: Iterable[Mapping[str, TensorLike]], algorithm: str, options: BuildOptions
 ) -> str:
     """Runs batches and returns a calibration table. `algorithm`: "entropy", "minmax", "percentile" …"""
+
+def refused_layers_native(model: Model, options: BuildOptions) -> list[tuple[str, str]]:
+    """Layers that the backend refuses, with reasons."""
 
 def read_calibration(table: str) -> dict[str, tuple[float, float]]:
     """Ranges of the tensors of a calibration table."""

@@ -81,6 +81,8 @@ class OptionNames(TypedDict, total=False):
     plugins: Sequence[Path]
     plugin_policy: str
     load_embedded: bool
+    weight_budget: int | None
+    external_weights: Sequence[Path]
     types: Sequence[Any]
     narrowing: str
     ranges: Mapping[str, tuple[float, float]]
@@ -152,6 +154,10 @@ class BuildOptions:
     plugin_policy: str = "any"
     # Load the libraries that a plan holds: code of its author runs in this process.
     load_embedded: bool = False
+    # Bytes of weights that may be on the device at a time; others are copied to it in each run.
+    weight_budget: int | None = None
+    # Files with weights (safetensors, NPZ, ONNX) that fill a stripped plan as it is loaded.
+    external_weights: Sequence[Path] = ()
 
     # Types that layers of f32 may run in: "f16", "bf16", "i8", "f8e4m3".
     types: Sequence[Any] = ()
@@ -247,7 +253,18 @@ def options_of(options: BuildOptions | None, changes: Mapping[str, Any]) -> Buil
 
 # Options that count when a plan is loaded; all others say how it is built.
 _OF_LOADS = frozenset(
-    ("backend", "device", "plugins", "plugin_policy", "load_embedded", "progress", "monitor", "error_recorder")
+    (
+        "backend",
+        "device",
+        "plugins",
+        "plugin_policy",
+        "load_embedded",
+        "weight_budget",
+        "external_weights",
+        "progress",
+        "monitor",
+        "error_recorder",
+    )
 )
 
 

@@ -150,3 +150,16 @@ pub fn read_calibration(table: &str) -> PyResult<HashMap<String, (f32, f32)>> {
     let table = CalibrationTable::parse(table).map_err(|e| argument(e.to_string()))?;
     Ok(table.ranges().into_iter().map(|(name, [lo, hi])| (name, (lo, hi))).collect())
 }
+
+/// The layers of a network that a backend refuses, with the reasons; none where it runs all of them. Nothing is built.
+#[pyfunction]
+pub fn refused_layers_native(
+    py: Python<'_>,
+    model: &Bound<'_, Model>,
+    options: &Bound<'_, PyAny>,
+) -> PyResult<Vec<(String, String)>> {
+    let prepared = prepare(options, None)?;
+    let (builder, model) = (&prepared.builder, model.get().0.clone());
+    let support = detached(py, || builder.network_support(model))?;
+    Ok(support.refused().map(|l| (l.layer.clone(), l.refused.clone().unwrap_or_default())).collect())
+}

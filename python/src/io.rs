@@ -134,6 +134,16 @@ impl Target {
     }
 
     #[getter]
+    fn uuid(&self) -> &str {
+        &self.0.uuid
+    }
+
+    #[getter]
+    fn traits(&self) -> BTreeMap<String, u64> {
+        self.0.traits.clone()
+    }
+
+    #[getter]
     fn numbers(&self) -> BTreeMap<String, u64> {
         self.0.numbers.clone()
     }

@@ -34,6 +34,8 @@ struct Given<'py> {
     plugins: Vec<PathBuf>,
     plugin_policy: String,
     load_embedded: bool,
+    weight_budget: Option<u64>,
+    external_weights: Vec<PathBuf>,
     types: Vec<Bound<'py, PyAny>>,
     narrowing: String,
     ranges: HashMap<String, (f32, f32)>,
@@ -154,6 +156,12 @@ pub fn prepare<'py>(object: &Bound<'py, PyAny>, plan: Option<&kiln::PlanHeader>)
     let mut loader = Engine::builder().plugins(search);
     if only(&given, plan).is_some() {
         loader = loader.backends(kiln::backends(&kiln::DiscoverOptions::linked()).0);
+    }
+    if let Some(bytes) = given.weight_budget {
+        loader = loader.weight_budget(bytes);
+    }
+    for path in &given.external_weights {
+        loader = loader.external_weights(path);
     }
     let recorder = given.error_recorder.as_ref().map(|r| Callback::new(r.clone()));
     if let Some(recorder) = &recorder {

@@ -208,6 +208,21 @@ def test_kinds_of_plans(images):
         kiln.Engine.open(build().plan, backend="reference")
 
 
+def test_weights_come_with_the_load(images):
+    stripped = build(strip_weights=True).plan
+    filled = kiln.Engine.open(stripped, external_weights=[MODEL])
+    expected = build().load().run({"input": images[:1]})["logits"].numpy()
+    np.testing.assert_array_equal(filled.run({"input": images[:1]})["logits"].numpy(), expected)
+    with pytest.raises(kiln.Error, match="budget"):
+        kiln.Engine.open(build().plan, weight_budget=1 << 20)
+
+
+def test_support_is_asked_without_a_build():
+    assert kiln.refused_layers(MODEL, backend="cpu") == []
+    with pytest.raises(kiln.InvalidArgument, match="no backend"):
+        kiln.refused_layers(MODEL, backend="none")
+
+
 def test_plugins_are_searched_by_policy():
     for policy in ("off", "manifest"):
         with pytest.raises(kiln.InvalidArgument, match='no backend "wgpu"'):

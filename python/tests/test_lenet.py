@@ -151,4 +151,4 @@ def test_backends_are_found_with_the_package():
     assert names["cpu"].path is None and names["wgpu"].path.endswith("libkiln_backend_wgpu.so")
     target = names["cpu"].targets[0]
     assert target.arch and target.version and isinstance(target.numbers, dict) and isinstance(target.features, list)
-    assert names["cpu"].error is None
+    assert names["cpu"].error is None and isinstance(target.uuid, str) and isinstance(target.traits, dict)

@@ -1,0 +1,108 @@
+"""Modules as engines."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import kiln
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from kiln._options import OptionNames
+
+
+class Exported:
+    """A module as an engine: called with tensors in the order of the module's arguments."""
+
+    def __init__(self, engine: kiln.Engine, single: bool) -> None:
+        self.engine = engine
+        self._context = engine.create_context()
+        self._inputs = [t.name for t in engine.inputs]
+        self._outputs = [t.name for t in engine.outputs]
+        self._single = single
+
+    def __call__(self, *args: torch.Tensor) -> Any:
+        if len(args) != len(self._inputs):
+            raise TypeError(f"the module takes {len(self._inputs)} tensors ({', '.join(self._inputs)}), not {len(args)}")
+        given = {name: as_input(tensor) for name, tensor in zip(self._inputs, args, strict=True)}
+        stream = None
+        if any(t.is_cuda for t in given.values()):
+            # The default stream of PyTorch has the handle 0, which CUDA calls 1.
+            stream = torch.cuda.current_stream().cuda_stream or 1
+        results = self._context.run(given, stream=stream)
+        outputs = tuple(results[name].torch() for name in self._outputs)
+        device = next((t.device for t in given.values() if t.is_cuda), None)
+        if device is not None:
+            outputs = tuple(t.to(device) for t in outputs)
+        return outputs[0] if self._single else outputs
+
+    def __repr__(self) -> str:
+        return f"kiln.torch.Exported({self.engine!r})"
+
+
+def as_input(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor without history, dense, at an address that devices take."""
+    tensor = tensor.detach()
+    if not tensor.is_contiguous():
+        return tensor.contiguous()
+    return tensor.clone() if tensor.is_cuda and tensor.data_ptr() % 16 else tensor
+
+
+def onnx_bytes(
+    module: torch.nn.Module, args: Sequence[Any], dynamic_shapes: Any = None, names: Sequence[str] | None = None
+) -> bytes:
+    """The module as an ONNX model, with its weights under the names of the state dictionary."""
+    program = torch.onnx.export(
+        module, tuple(args), dynamo=True, dynamic_shapes=dynamic_shapes, input_names=names, verbose=False
+    )
+    buffer = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "module.onnx"
+        program.save(str(path), external_data=False)
+        buffer.write(path.read_bytes())
+    return buffer.getvalue()
+
+
+def export(
+    module: torch.nn.Module,
+    args: Sequence[Any],
+    *,
+    dynamic_shapes: Any = None,
+    **options: Unpack[OptionNames],
+) -> Exported:
+    """Builds an engine of a module that is called with `args`. `dynamic_shapes` is as of `torch.onnx.export`; `options` are those of
+    `kiln.BuildOptions`. With `refit="all"` the engine takes other weights later: `kiln.torch.refit`."""
+    was_training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            model = onnx_bytes(module, args, dynamic_shapes)
+            single = isinstance(module(*args), torch.Tensor)
+    finally:
+        module.train(was_training)
+    return Exported(kiln.Engine.open(model, **options), single)
+
+
+def refit(exported: Exported, weights: Mapping[str, torch.Tensor] | str | Path) -> kiln.RefitReport:
+    """Replaces weights by those of a state dictionary, or of a file (safetensors, NPZ)."""
+    refitter = exported.engine.refitter()
+    if not isinstance(weights, Mapping):
+        refitter.set_from_file(weights)
+        return refitter.refit()
+    known = set(refitter.get_all())
+    found = {name: tensor for name, tensor in weights.items() if name in known}
+    if not found:
+        raise kiln.InvalidArgument(
+            f"none of the weights has a name of the engine's: it has {', '.join(sorted(known)[:10])}, "
+            f"the dictionary {', '.join(sorted(weights)[:10])}"
+        )
+    for name, tensor in found.items():
+        refitter.set(name, tensor.detach().cpu().contiguous())
+    return refitter.refit()
