@@ -137,7 +137,7 @@ fn refused_by_importer(proto: &ModelProto, part: &[usize], nodes: &[Node]) -> Ve
     let all = |why: String| part.iter().map(|&node| Refused { node, why: why.clone() }).collect();
     match done {
         Ok(imported) => match imported.network.lower() {
-            Ok(_) => Vec::new(),
+            Ok(graph) => unprofiled(&kiln::Model::from(graph), part, nodes),
             Err(e) => all(described(&e)),
         },
         Err(OnnxError::Refused(list)) => {
@@ -151,6 +151,15 @@ fn refused_by_importer(proto: &ModelProto, part: &[usize], nodes: &[Node]) -> Ve
         }
         Err(e) => all(described(&e)),
     }
+}
+
+/// Nodes that take shapes from floats at the border: profiles have integers alone.
+fn unprofiled(model: &kiln::Model, part: &[usize], nodes: &[Node]) -> Vec<Refused> {
+    let floats = model.io_tensors().iter().filter(|t| t.is_shape_input && t.dtype.is_float());
+    let names: Vec<&String> = floats.map(|t| &t.name).collect();
+    let readers = part.iter().copied().filter(|&i| nodes[i].reads().any(|r| names.contains(&r)));
+    let why = "it computes shapes of floats that only a run knows".to_owned();
+    readers.map(|node| Refused { node, why: why.clone() }).collect()
 }
 
 /// Whether a refusal names this node, or one in its bodies.

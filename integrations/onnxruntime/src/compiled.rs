@@ -98,10 +98,7 @@ fn fits(profile: &Profile, given: &[Given]) -> bool {
 
 impl Part {
     fn builder(&self) -> kiln::EngineBuilder {
-        let mut plugins = DiscoverOptions::default();
-        plugins.search.explicit.extend(self.options.plugins.clone());
-        plugins.search.system.extend(beside_library());
-        Engine::builder().plugins(plugins)
+        Engine::builder().plugins(discover(&self.options))
     }
 
     fn on_device(&self, builder: kiln::EngineBuilder) -> kiln::EngineBuilder {
@@ -252,6 +249,29 @@ impl Part {
         }
         request
     }
+}
+
+/// An error if the backend is not here.
+pub fn check_exists(options: &Options) -> Result<(), Fail> {
+    let Some(name) = &options.backend else { return Ok(()) };
+    let all = kiln::backends(&discover(options)).0;
+    match all.get(name) {
+        Ok(_) => Ok(()),
+        Err(_) => {
+            let known = all.names().collect::<Vec<_>>().join(", ");
+            Err(Fail::argument(format!(
+                "Kiln has no backend \"{name}\" here, only {known}; option kiln_plugin_path names places"
+            )))
+        }
+    }
+}
+
+/// Places of plug-ins.
+fn discover(options: &Options) -> DiscoverOptions {
+    let mut plugins = DiscoverOptions::default();
+    plugins.search.explicit.extend(options.plugins.clone());
+    plugins.search.system.extend(beside_library());
+    plugins
 }
 
 /// Refuses what the backend has no kernel for, with the name of the layer if one is at fault. Backends that are linked in run all.

@@ -2,7 +2,7 @@
 
 use crate::abi::{ComputeInfo, Ep, FusionOptions, SupportInfo, VERSION};
 use crate::claim::{claims, model_of};
-use crate::compiled::{Part, State, check_backend};
+use crate::compiled::{Part, State, check_backend, check_exists};
 use crate::context_node;
 use crate::error::{Fail, guard};
 use crate::factory::NAME;
@@ -16,6 +16,7 @@ use prost::Message;
 use std::ffi::c_char;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A provider. ONNX Runtime sees its first field.
 #[repr(C)]
@@ -24,6 +25,9 @@ pub struct Provider {
     ort: Ort,
     logger: *const OrtLogger,
     options: Options,
+    /// Whether parts were compiled. ONNX Runtime 1.23 counts the names of fused nodes anew with each question, so that only the
+    /// answers of one can be used.
+    compiled: AtomicBool,
 }
 
 impl Provider {
@@ -43,7 +47,7 @@ impl Provider {
             create_stream: None,
             compatibility: None,
         };
-        Provider { ep, ort, logger, options }
+        Provider { ep, ort, logger, options, compiled: AtomicBool::new(false) }
     }
 
     /// Hands it to ONNX Runtime.
@@ -70,7 +74,7 @@ fn claim(provider: &Provider, graph: *const OrtGraph, info: *mut SupportInfo) ->
     let reader = Reader(&provider.ort);
     let graph = reader.graph(graph)?;
     // Bodies come first; they are claimed with the node that they belong to, or not at all.
-    if graph.is_body {
+    if graph.is_body || provider.compiled.load(Ordering::Acquire) {
         return Ok(());
     }
     let fuse = |nodes: &[*const OrtNode], drop_constants: bool| {
@@ -118,6 +122,7 @@ unsafe extern "C" fn compile(
     // SAFETY: the provider that `into_raw` handed over.
     let provider = unsafe { &*ep.cast::<Provider>() };
     guard(&provider.ort, || {
+        provider.compiled.store(true, Ordering::Release);
         for i in 0..count {
             // SAFETY: arrays of so many entries.
             unsafe {
@@ -179,8 +184,8 @@ fn compile_one(
         }
         if provider.options.context_enable {
             let plan = built.engine.plan().write()?;
-            let name =
-                read.nodes.first().map_or_else(|| "kiln".to_owned(), |n| format!("kiln_{}", n.proto.name));
+            // The stored node is found by the name of the fused one.
+            let name = reader.name(fused)?;
             context = context_node::make(
                 &provider.ort,
                 &provider.options,

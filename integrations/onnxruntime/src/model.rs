@@ -15,6 +15,10 @@ use ort_sys::{
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_char;
 
+/// Numbers of element types.
+const INT64: i32 = 7;
+const BOOL: i32 = 9;
+
 /// Depth of nested bodies at most.
 const DEEPEST: usize = 32;
 
@@ -106,6 +110,7 @@ impl Reader<'_> {
     pub fn graph(&self, graph: *const OrtGraph) -> Result<Graph, Fail> {
         let api = self.0.api;
         let (mut ir_version, mut count, mut parent) = (0, 0, std::ptr::null());
+        let inputs = self.list(graph, api.Graph_GetNumInputs, api.Graph_GetInputs)?;
         // SAFETY: the table's functions for a graph that lives during the call.
         let (domains, versions) = unsafe {
             self.0.check((api.Graph_GetOnnxIRVersion)(graph, &raw mut ir_version))?;
@@ -127,14 +132,45 @@ impl Reader<'_> {
         let pointers = self.list(graph, api.Graph_GetNumNodes, api.Graph_GetNodes)?;
         let nodes: Result<Vec<Node>, Fail> =
             pointers.into_iter().map(|n| self.node(n, &mut values, 0)).collect();
+        let is_body = !parent.is_null() || self.looks_like_body(&inputs, &outputs, &values)?;
         Ok(Graph {
             ir_version,
             opsets: domains.into_iter().zip(versions).map(opset).collect(),
             nodes: nodes?,
             values,
             outputs,
-            is_body: !parent.is_null(),
+            is_body,
         })
+    }
+
+    /// Whether a graph is the body of a node. ONNX Runtime 1.23 does not say so of graphs that it asks about: a body reads values
+    /// from around it, or has no inputs, or has those of a loop (count, condition) and its first output (condition).
+    fn looks_like_body(
+        &self,
+        inputs: &[*const OrtValueInfo],
+        outputs: &[String],
+        values: &HashMap<String, *const OrtValueInfo>,
+    ) -> Result<bool, Fail> {
+        let mut outer = inputs.is_empty();
+        for &info in values.values() {
+            let mut from_outside = false;
+            // SAFETY: the table's function for a description that lives during the call.
+            unsafe { self.0.check((self.0.api.ValueInfo_IsFromOuterScope)(info, &raw mut from_outside)) }?;
+            outer |= from_outside;
+        }
+        let elem = |info: Option<*const OrtValueInfo>| -> Result<Option<i32>, Fail> {
+            let Some(info) = info else { return Ok(None) };
+            Ok(element_type(&self.described("", info)?))
+        };
+        let first = outputs.first().and_then(|n| values.get(n).copied());
+        let (count, condition) = (elem(inputs.first().copied())?, elem(inputs.get(1).copied())?);
+        let is_loop = (count, condition, elem(first)?) == (Some(INT64), Some(BOOL), Some(BOOL));
+        Ok(outer || is_loop)
+    }
+
+    /// The name of a node.
+    pub fn name(&self, node: *const OrtNode) -> Result<String, Fail> {
+        self.string(node, self.0.api.Node_GetName)
     }
 
     /// Names of the inputs and outputs of a node, in order.
@@ -210,7 +246,6 @@ impl Reader<'_> {
         // SAFETY: the table's function for an attribute that lives during the call.
         unsafe { self.0.check((self.0.api.OpAttr_GetType)(attribute, &raw mut kind)) }?;
         let mut a = AttributeProto { name, ..AttributeProto::default() };
-        let words = |bytes: &[u8], width: usize| bytes.len() / width;
         match kind {
             OrtOpAttrType::ORT_OP_ATTR_INT | OrtOpAttrType::ORT_OP_ATTR_INTS => {
                 let bytes = self.bytes(attribute, kind)?;
@@ -243,7 +278,6 @@ impl Reader<'_> {
             }
             OrtOpAttrType::ORT_OP_ATTR_STRINGS => {
                 let bytes = self.bytes(attribute, kind)?;
-                debug_assert!(words(&bytes, 1) == bytes.len());
                 let texts = bytes.split(|b| *b == 0).filter(|t| !t.is_empty());
                 a.strings = texts.map(|t| t.to_vec().into()).collect();
                 a.r#type = AttributeType::Strings as i32;

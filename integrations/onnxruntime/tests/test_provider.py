@@ -88,7 +88,7 @@ def test_conditionals_and_loops_run_whole():
 def test_shapes_by_inputs():
     """An input that says a shape works for several shapes."""
     nodes = [helper.make_node("Reshape", ["x", "s"], ["r"]), helper.make_node("Neg", ["r"], ["y"])]
-    made = session(model(nodes, [value("x", ["n"]), value("s", [2], TensorProto.INT64)], [value("y", None)]))
+    made = session(model(nodes, [value("x", ["n"]), value("s", [2], TensorProto.INT64)], [value("y", ["a", "b"])]))
     x = numpy.arange(12, dtype=numpy.float32)
     for shape in [[3, 4], [4, 3], [2, 6]]:
         assert (made.run(None, {"x": x, "s": numpy.array(shape)})[0] == -x.reshape(shape)).all()
