@@ -1,0 +1,147 @@
+"""PyTorch: tensors in and out, exported modules, torch.compile, streams of a GPU."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import kiln
+from conftest import DIGITS
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float8_e4m3fn", "int8", "uint8", "int32", "int64", "bool"])
+def test_tensors_of_every_type_come_back(name):
+    dtype = getattr(torch, name)
+    x = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]).to(dtype)
+    for given in (x, x.t(), x[:, ::2], x[:0]):
+        t = kiln.Tensor(given)
+        back = t.torch()
+        assert back.dtype == dtype and back.shape == given.shape
+        assert torch.equal(back.to(torch.float32), given.to(torch.float32))
+        assert torch.equal(torch.from_dlpack(t).to(torch.float32), given.to(torch.float32))
+    assert kiln.Tensor.zeros(dtype, (2,)).torch().dtype == dtype
+    readonly = np.ones(16, np.float32)
+    readonly.flags.writeable = False
+    kiln.Tensor(readonly).torch()[0] = 5
+    assert readonly[0] == 1
+
+
+def test_tensors_are_inputs_and_outputs(lenet, images):
+    expected = lenet.run({"input": images[:3]})["logits"].torch()
+    x, out = torch.from_numpy(images[:3].copy()), torch.zeros(3, 10)
+    result = lenet.run({"input": x}, out={"logits": out})
+    assert result["logits"] is out and torch.equal(out, expected)
+    with pytest.raises(BufferError):
+        lenet.run({"input": x.requires_grad_()})
+
+
+def module():
+    class Small(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(8, 16), torch.nn.Linear(16, 4)
+
+        def forward(self, x):
+            return self.second(torch.relu(self.first(x)))
+
+    torch.manual_seed(1)
+    return Small().eval()
+
+
+def test_modules_are_exported_and_refitted(tmp_path):
+    import kiln.torch as kt
+
+    m, x = module(), torch.randn(3, 8)
+    exported = kt.export(m, (x,), backend="cpu", refit="all", estimates=True)
+    with torch.no_grad():
+        torch.testing.assert_close(exported(x), m(x), rtol=1e-4, atol=1e-5)
+    with pytest.raises(TypeError, match="1 tensors"):
+        exported(x, x)
+    other = module()
+    with torch.no_grad():
+        for p in other.parameters():
+            p.mul_(0.5)
+    assert kt.refit(exported, other.state_dict()).replaced == 4
+    with torch.no_grad():
+        torch.testing.assert_close(exported(x), other(x), rtol=1e-4, atol=1e-5)
+    from safetensors.torch import save_file
+
+    save_file(m.state_dict(), tmp_path / "weights.safetensors")
+    kt.refit(exported, tmp_path / "weights.safetensors")
+    with torch.no_grad():
+        torch.testing.assert_close(exported(x), m(x), rtol=1e-4, atol=1e-5)
+    with pytest.raises(kiln.InvalidArgument, match="none of the weights"):
+        kt.refit(exported, {"none": torch.zeros(1)})
+
+
+def test_compile_runs_whole_graphs_and_names_what_it_does_not():
+    import kiln.torch as kt
+
+    m, x = module(), torch.randn(3, 8)
+    options = {"backend": "cpu", "estimates": True, "strict_graph": True}
+    fast = torch.compile(m, backend="kiln", dynamic=False, options=options)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), m(x), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(fast(x + 1), m(x + 1), rtol=1e-4, atol=1e-5)
+    torch._dynamo.reset()
+    refused = torch.compile(m, backend="kiln", dynamic=False, options={"backend": "none"})
+    with torch.no_grad(), pytest.warns(kt.FellBack, match="no backend"):
+        torch.testing.assert_close(refused(x), m(x))
+    torch._dynamo.reset()
+
+
+@pytest.fixture(scope="module")
+def on_gpu():
+    return kiln.Engine.open(DIGITS / "lenet_a.onnx", backend="cuda", shapes={"input": (4, 1, 28, 28)})
+
+
+@pytest.mark.gpu
+def test_gpu_tensors_are_used_where_they_are(on_gpu, images, tmp_path):
+    x, out = torch.from_numpy(images[:4].copy()).cuda(), torch.zeros(4, 10, device="cuda")
+    context = on_gpu.create_context()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        doubled = x * 2 / 2
+        result = context.run({"input": doubled}, out={"logits": out}, stream=stream.cuda_stream)
+    assert result["logits"] is out
+    on_gpu.save(tmp_path / "a.kiln")
+    np.savez(tmp_path / "in.npz", input=images[:4])
+    program = [sys.executable, "-m", "kiln", "run", tmp_path / "a.kiln", "--inputs", tmp_path / "in.npz"]
+    subprocess.run([*program, "--save-outputs", tmp_path / "out.npz"], check=True)
+    np.testing.assert_array_equal(out.cpu().numpy(), np.load(tmp_path / "out.npz")["logits"])
+    t = kiln.Tensor(out)
+    assert t.device.startswith("cuda") and t.__cuda_array_interface__["data"][0] == out.data_ptr()
+    assert torch.equal(torch.from_dlpack(t), out) and torch.equal(torch.as_tensor(t, device="cuda"), out)
+    with pytest.raises(kiln.InvalidArgument, match="contiguous"):
+        context.run({"input": x.permute(0, 1, 3, 2)}, out={"logits": out})
+    with pytest.raises(kiln.InvalidArgument, match="cuda"):
+        kiln.Engine.open(DIGITS / "lenet_a.onnx", backend="cpu").run({"input": x[:1]})
+
+
+@pytest.mark.gpu
+def test_gpu_graphs_capture_runs(on_gpu, images):
+    x, out = torch.from_numpy(images[:4].copy()).cuda(), torch.zeros(4, 10, device="cuda")
+    context = on_gpu.create_context()
+    context.set_input_shape("input", tuple(x.shape))
+    context.bind("input", x.data_ptr(), x.nbytes)
+    context.bind("logits", out.data_ptr(), out.nbytes)
+    stream = torch.cuda.Stream()
+    context.set_stream(stream.cuda_stream)
+    with torch.cuda.stream(stream):
+        context.enqueue()
+    stream.synchronize()
+    expected, graph = out.clone(), torch.cuda.CUDAGraph()
+    out.zero_()
+    with torch.cuda.graph(graph, stream=stream):
+        context.enqueue()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, expected)
