@@ -6,7 +6,10 @@ use crate::failure::Failure;
 use crate::io_formats::IoOptions;
 use clap::{ArgGroup, Args, ValueEnum};
 use kiln::selection::{TacticRecord, TacticRule};
-use kiln::{BuildConfig, BuildOptions, Constraints, DType, DeviceChoice, LayerTypes, Narrowing, Sparsity};
+use kiln::{
+    BuildConfig, BuildOptions, Constraints, DType, DeviceChoice, HardwareCompatibility, LayerTypes,
+    Narrowing, Sparsity,
+};
 use kiln::{MemoryPool, PlanHeader, Refit, ShapeRequest, Verbosity};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -75,6 +78,9 @@ pub struct BackendOptions {
     /// Build for the device that this engine was built for, which need not be here: with --locked, or --no-timing
     #[arg(long, value_name = "ENGINE", conflicts_with = "device")]
     pub target: Option<PathBuf>,
+    /// Devices beside that of the build that are to run the engine
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = CompatibilityOption::None)]
+    pub hardware_compatibility: CompatibilityOption,
     /// The backend that takes over the whole network if the first refuses a layer; reported loudly
     #[arg(long, value_name = "NAME")]
     pub fallback: Option<String>,
@@ -82,6 +88,24 @@ pub struct BackendOptions {
     /// sizes without a bound, checks, and control flow that the host walks
     #[arg(long, conflicts_with = "fallback")]
     pub strict: bool,
+}
+
+/// Devices that run an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompatibilityOption {
+    /// Those of the same architecture
+    None,
+    /// NVIDIA GPUs of sm_80 and later: the driver translates the kernels when the engine is loaded
+    AmperePlus,
+}
+
+impl From<CompatibilityOption> for HardwareCompatibility {
+    fn from(option: CompatibilityOption) -> HardwareCompatibility {
+        match option {
+            CompatibilityOption::None => HardwareCompatibility::None,
+            CompatibilityOption::AmperePlus => HardwareCompatibility::AmperePlus,
+        }
+    }
 }
 
 /// Reads the number or the UUID of a device.
@@ -499,6 +523,7 @@ impl ModelOptions {
         options.backend = self.backend.backend.clone();
         options.fallback = self.backend.fallback.clone();
         options.device = self.backend.device.clone();
+        options.hardware_compatibility = self.backend.hardware_compatibility.into();
         options.config = config;
         options.shapes = self.shapes.request();
         options.profiles = self.shapes.opt_profile.clone();
@@ -514,6 +539,7 @@ impl ModelOptions {
     pub fn building(&self) -> Option<&'static str> {
         let (b, t, w) = (&self.backend, &self.tune, &self.weights);
         let set = [
+            (b.hardware_compatibility != CompatibilityOption::None, "--hardware-compatibility"),
             (b.fallback.is_some(), "--fallback"),
             (b.target.is_some(), "--target"),
             (b.strict, "--strict"),

@@ -101,6 +101,43 @@ fn a_build_for_another_machine_needs_no_device() {
     assert!(told.contains("H200") && told.contains("sm_90"), "{told}");
 }
 
+/// Engines for Ampere and later hold PTX of what all of them have, on whatever device they are built.
+#[test]
+fn engines_for_many_architectures_hold_code_for_the_least_of_them() {
+    let Some((nvrtc, library)) = parts() else { return };
+    let f = Folder::new();
+    let library = library.to_string_lossy().into_owned();
+    let build = |model: &str, to: &str, more: &[&str]| {
+        let args = ["build", model, "-o", to, "--plugin", &library, "--no-timing"];
+        kiln(&nvrtc, &[&args[..], more].concat())
+    };
+    let wide = ["--backend", "cuda", "--fp16", "--hardware-compatibility", "ampere-plus"];
+    let has = |bytes: &[u8], text: &[u8]| bytes.windows(text.len()).any(|w| w == text);
+    for model in ["lenet_a.onnx", "lenet_a_qdq.onnx"] {
+        let model = digits(model);
+        let (own, engine, again) = (f.name("own.kiln"), f.name("e.kiln"), f.name("again.kiln"));
+        for (to, options) in [(&own, &wide[..3]), (&engine, &wide[..]), (&again, &wide[..])] {
+            let done = build(&model, to, options);
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        }
+        let bytes = std::fs::read(&engine).unwrap();
+        assert!(bytes == std::fs::read(&again).unwrap(), "builds differ");
+        assert!(has(&bytes, b".target sm_80") && !has(&bytes, b"\x7fELF"));
+        assert!(
+            has(&std::fs::read(&own).unwrap(), b"\x7fELF"),
+            "without the option code is the device's own"
+        );
+        let told = kiln(&nvrtc, &["inspect", &engine]);
+        assert!(String::from_utf8_lossy(&told.stdout).contains("sm_80+"));
+    }
+    let refused = build(&digits("lenet_a.onnx"), &f.name("no.kiln"), &["--backend", "cpu", wide[3], wide[4]]);
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        refused.status.code() == Some(1) && told.contains("makes code for") && told.contains("cuda"),
+        "{told}"
+    );
+}
+
 /// The variable of NVIDIA's libraries that forbids TF32 does what the option does.
 #[test]
 fn tf32_is_forbidden_by_an_option_or_a_variable() {

@@ -187,6 +187,33 @@ fn a_plan_without_its_library_is_refused() {
     assert!(text.contains("example::BestBoxes") && text.contains("no library here has it"), "{text}");
 }
 
+/// The flags of TensorRT's tool load libraries and put them into engines.
+#[test]
+fn trtexec_loads_and_embeds_libraries() {
+    let dir = Folder::new();
+    let library = example("nms", &dir.path("")).display().to_string();
+    std::fs::write(dir.path("boxes.onnx"), boxes()).unwrap();
+    let (engine, plain) = (dir.name("e.plan"), dir.name("p.plan"));
+    let trtexec = |args: &[&str]| {
+        kiln(&[&["trtexec", "--warmUp=0", "--duration=0", "--iterations=1", "--backend=cpu"], args].concat())
+    };
+    let model = format!("--onnx={}", dir.name("boxes.onnx"));
+    assert!(trtexec(&[&model]).stderr.contains("example"));
+    for flag in ["staticPlugins", "plugins", "dynamicPlugins"] {
+        let r = trtexec(&[&model, &format!("--{flag}={library}"), &format!("--saveEngine={plain}")]);
+        assert_eq!(r.code, 0, "--{flag}: {}", r.stderr);
+    }
+    let r =
+        trtexec(&[&model, &format!("--setPluginsToSerialize={library}"), &format!("--saveEngine={engine}")]);
+    assert_eq!(r.code, 0, "{}", r.stderr);
+    let run =
+        |path: &str, more: &[&str]| trtexec(&[&[format!("--loadEngine={path}").as_str()], more].concat());
+    assert_eq!(run(&plain, &["--embeddedPlugins"]).code, 1);
+    assert_eq!(run(&engine, &[]).code, 1);
+    let r = run(&engine, &["--embeddedPlugins"]);
+    assert_eq!(r.code, 0, "{}", r.stderr);
+}
+
 /// A model with one node of the example's domain.
 fn boxes() -> Vec<u8> {
     use kiln_onnx::proto::tensor_proto::DataType;

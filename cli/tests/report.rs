@@ -94,6 +94,14 @@ fn a_page_of_an_engine_says_what_it_does_not_know_until_it_is_given() {
     let r = kiln(&["report", &engine, "-o", &f.name("x.html"), "--build-report", &digits("expected.json")]);
     assert_eq!((r.code, f.path("x.html").exists()), (1, false));
     assert!(r.stderr.contains("kiln build --json"), "{}", r.stderr);
+    let r = kiln(&["report", &engine, "-o", &f.name("x.html"), "--fp16"]);
+    assert!(r.code == 1 && r.stderr.contains("--fp16 says how to build"), "{}", r.stderr);
+    let r = kiln(&["report", &engine, "-o", &f.name("x.html"), "--timing-cache", &cache]);
+    assert!(r.code == 1 && r.stderr.contains("--timing-cache says how to build"), "{}", r.stderr);
+    let wide = page(&f, &[&engine, "--measure", "--shapes", "input:9x1x28x28"]);
+    assert!(wide.contains("GB/s"));
+    let r = kiln(&["report", &engine, "-o", &f.name("x.html"), "--measure", "--shapes", "input:17x1x28x28"]);
+    assert_eq!(r.code, 1, "{}", r.stderr);
     let same = kiln(&["report", &engine, "-o", &engine]);
     assert_eq!(same.code, 1, "{}", same.stderr);
 }

@@ -116,6 +116,39 @@ fn the_summary_is_text_that_scripts_parse() {
     assert!((mean / latency[2] - 1.0).abs() < 1e-3);
 }
 
+/// Expressions of public scripts that read the output, with the number of groups that are numbers.
+const EXPRESSIONS: [&str; 12] = [
+    r"GPU Compute Time: min = ([\d.]+) ms, max = ([\d.]+) ms, mean = ([\d.]+) ms, median = ([\d.]+) ms",
+    r"median = ([\d.]+) ms, percentile\(90%\) = ([\d.]+) ms, percentile\(95%\) = ([\d.]+) ms, percentile\(99%\) = ([\d.]+) ms",
+    r"\[I\] Latency: min = ([\d.]+) ms.*mean = ([0-9]*\.?[0-9]+) ms",
+    r"H2D Latency: min = (\d+\.?\d*) ms",
+    r"D2H Latency: min = (\d+\.?\d*) ms",
+    r"Enqueue Time: .*mean = ([\d.]+) ms",
+    r"Throughput: ([\d.]+) qps",
+    r"GPU latency:\s*([0-9.]+)\s*ms - Host latency:\s*([0-9.]+)\s*ms",
+    r"Engine built in ([\d.]+) sec",
+    r"Total Host Walltime: ([\d.]+) s",
+    r"Total GPU Compute Time: ([\d.]+) s",
+    r"Timing trace has ([0-9]+) queries over ([0-9.]+) s",
+];
+
+#[test]
+fn expressions_of_scripts_find_their_numbers() {
+    let f = Folder::new();
+    let r = passes(&f, &[&onnx(), "--includeDataTransfers"]);
+    for text in EXPRESSIONS {
+        let found = regex::Regex::new(text)
+            .unwrap()
+            .captures(&r.stdout)
+            .unwrap_or_else(|| panic!("no {text}: {}", r.stdout));
+        for number in found.iter().skip(1).flatten() {
+            assert!(number.as_str().parse::<f64>().is_ok(), "{text} finds {}", number.as_str());
+        }
+    }
+    let stamp = regex::Regex::new(r"(?m)^\[\d{2}/\d{2}/\d{4}-\d{2}:\d{2}:\d{2}\] \[I\] ").unwrap();
+    assert!(r.stdout.lines().filter(|l| !l.starts_with("&&&&")).all(|l| stamp.is_match(l)), "{}", r.stdout);
+}
+
 #[test]
 fn without_transfers_nothing_is_copied_and_that_is_said() {
     let f = Folder::new();

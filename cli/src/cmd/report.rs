@@ -56,6 +56,9 @@ fn roofline(text: &str) -> Result<Roofline, String> {
 /// Runs the command.
 pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     load_layers(&args.model.plugins)?;
+    if args.build_report.len() > args.subjects.len() {
+        return Err(Failure::Input("--build-report is given more often than there are engines".into()));
+    }
     let place = kiln_files::Replacement::create(&args.output, None);
     let fail = |source| Failure::File { path: args.output.clone(), source };
     let mut place = place.map_err(fail)?;
@@ -80,6 +83,7 @@ fn report(args: &Args, i: usize, path: &Path, out: &Printer) -> Result<Report, F
     let opened = Model::open(path)?;
     let (plan, mut build, session) = match opened.plan() {
         Some(header) => {
+            refuse_building(args, path)?;
             let session = Session::with(&args.model.plugins, [header.target.backend.as_str()]);
             (Plan::open(path)?, Build::default(), session)
         }
@@ -90,7 +94,7 @@ fn report(args: &Args, i: usize, path: &Path, out: &Printer) -> Result<Report, F
     }
     let mut facts = facts(&plan);
     let measured = match args.measure {
-        true => Some(measured(&plan, &session, out)?),
+        true => Some(measured(args, &plan, &session, out)?),
         false => None,
     };
     if let Some(m) = &measured {
@@ -100,6 +104,21 @@ fn report(args: &Args, i: usize, path: &Path, out: &Printer) -> Result<Report, F
     let mut report = Report::of(&plan, facts, build, measured);
     report.roofline = args.ceilings.or(report.roofline);
     Ok(report)
+}
+
+/// Refuses options that say how to build an engine that is built. A timing cache is read beside the report of its build.
+fn refuse_building(args: &Args, path: &Path) -> Result<(), Failure> {
+    let mut asked = args.model.clone();
+    if !args.build_report.is_empty() {
+        asked.tune.timing_cache = None;
+    }
+    match asked.building() {
+        Some(option) => Err(Failure::Input(format!(
+            "{option} says how to build, and {} is built: give the model instead",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Builds a model, with all that its build reports.
@@ -219,9 +238,13 @@ fn facts(plan: &Plan) -> Vec<(String, String)> {
 }
 
 /// Runs an engine with random inputs.
-fn measured(plan: &Plan, session: &Session, out: &Printer) -> Result<Measured, Failure> {
-    let engine = Engine::builder().backends(session.backends.clone()).build(plan.clone())?;
-    let at = run_profile(&engine, &kiln::ShapeRequest::default(), None)?;
+fn measured(args: &Args, plan: &Plan, session: &Session, out: &Printer) -> Result<Measured, Failure> {
+    let mut builder = Engine::builder().backends(session.backends.clone());
+    if let Some(device) = &args.model.backend.device {
+        builder = builder.device(device.clone());
+    }
+    let engine = builder.build(plan.clone())?;
+    let at = run_profile(&engine, &args.model.shapes.request(), None)?;
     let random = InputOptions { random_inputs: Some(0), ..InputOptions::default() };
     let inputs = random.complete(Default::default(), engine.io_tensors(), &at)?;
     let mut context = engine.create_context()?;

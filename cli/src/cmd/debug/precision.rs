@@ -151,18 +151,21 @@ impl Search<'_> {
         };
         options.backend = Some(self.args.backend.clone());
         options.shapes = self.shapes.clone();
+        options.profiles = self.args.shapes.opt_profile.clone();
         options
     }
 
     fn engine(&mut self, options: &BuildOptions) -> Result<(Engine, kiln::Plan), Failure> {
         self.builds += 1;
         let built = build(self.model.clone(), options, &self.session, self.out)?;
-        let engine = Engine::builder().backends(self.session.backends.clone()).build(built.plan.clone())?;
+        let builder = Engine::builder().backends(self.session.backends.clone());
+        let engine = self.args.inputs.load.apply(builder).build(built.plan.clone())?;
         Ok((engine, built.plan))
     }
 
     fn run(&self, context: &mut ExecutionContext) -> Result<Outputs, Failure> {
         let inputs: Vec<(&str, Tensor)> = self.inputs.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+        context.set_profile(self.args.inputs.use_profile)?;
         Ok(context.run(&inputs)?)
     }
 

@@ -133,6 +133,12 @@ pub const FLAGS: &[Flag] = &[
         }),
         "Plug-in libraries to put into the engine, as far as its runs call them",
     ),
+    flag(
+        "embeddedPlugins",
+        None,
+        Build("--embedded-plugins", nothing),
+        "Load the plug-in libraries that an engine holds: code of its author runs (not a flag of trtexec)",
+    ),
     noted("ignoreParsedPluginLibs", None, "Kiln loads no library that a model names."),
     noted("enablePluginOverride", None, "A plug-in layer never replaces a layer of Kiln's own."),
     noted("pluginInstanceNorm", None, "Instance normalization has kernels of Kiln's own."),
