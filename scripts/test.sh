@@ -26,6 +26,7 @@ step cargo clippy --workspace --all-targets --quiet -- -D warnings
 # The forms that only run plans: a build of the workspace has all features.
 step env -u CARGO_RESOLVER_FEATURE_UNIFICATION cargo check -p kiln-backend-cuda -p kiln --lib --test plans_only --no-default-features \
     --features kiln-backend-cuda/run --quiet
+step env -u CARGO_RESOLVER_FEATURE_UNIFICATION cargo check -p kiln-c-runtime --lib --quiet
 # With the libraries of backends and plug-ins, which tests load at run time.
 step cargo build --workspace --all-targets --quiet
 if command -v cargo-nextest >/dev/null; then
@@ -36,5 +37,6 @@ else
 fi
 # The Python package: its wheel in an environment of its own.
 step bash scripts/python.sh
+step bash scripts/onnxruntime.sh
 # Benches of host code, each once.
 step cargo test -p kiln-benches --benches --quiet

@@ -82,6 +82,7 @@ impl<T> Out<T> {
     }
 
     /// Hands the pointer of an object to the caller.
+    #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "the pointer is stored, and not followed")]
     pub fn put_pointer(self, object: *mut T) {
         // SAFETY: as `new` checked.
         unsafe { self.0.write(object) };

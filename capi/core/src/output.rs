@@ -54,7 +54,7 @@ pub unsafe extern "C" fn kiln_context_output(
             let out = Out::new(tensor, "tensor")?;
             let name = text::string(output, output_length, "output")?;
             let found = with(context, |run| find(run, name).cloned())?;
-            out.put_pointer(Exported::new(found));
+            out.put_pointer(Exported::export(found));
         }
         Ok(())
     })

@@ -254,7 +254,7 @@ pub struct Exported {
 
 impl Exported {
     /// A tensor that shares the memory of this one, to be freed by its deleter.
-    pub fn new(tensor: Tensor) -> *mut DLManagedTensorVersioned {
+    pub fn export(tensor: Tensor) -> *mut DLManagedTensorVersioned {
         let (device, dtype, shape) =
             (DLDevice { device_type: CPU, device_id: 0 }, tensor.dtype(), tensor.shape());
         let ndim = shape.len();
@@ -294,7 +294,7 @@ impl Exported {
 }
 
 unsafe extern "C" fn free(managed: *mut DLManagedTensorVersioned) {
-    // SAFETY: the owner calls it once, with the tensor that `Exported::new` made.
+    // SAFETY: the owner calls it once, with the tensor that `Exported::export` made.
     crate::error::quietly(|| unsafe { handle::free((*managed).manager_ctx.cast::<Exported>()) });
 }
 

@@ -94,6 +94,7 @@ fn claim(provider: &Provider, graph: *const OrtGraph, info: *mut SupportInfo) ->
     }
     let check =
         |model: &kiln_onnx::proto::ModelProto| check_backend(&provider.options, &model.encode_to_vec());
+    check_exists(&provider.options)?;
     let found = claims(&reader, &graph, provider.options.min_subgraph, &check)?;
     for (node, why) in &found.refused {
         provider.info(&format!("Kiln leaves node {node} to others: {why}"));
