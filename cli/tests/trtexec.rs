@@ -330,6 +330,10 @@ fn the_measurement_obeys_its_limits() {
     let none = ["--warmUp=0", "--duration=0"];
     assert_eq!(queries(&run(&[&none[..], &["--iterations=7"]].concat())), 7.0);
     assert_eq!(queries(&run(&[&none[..], &["--iterations=7", "--infStreams=3"]].concat())), 21.0);
+    let several = run_in(&f, &[&[load.as_str()][..], &none, &["--iterations=1", "--infStreams=2"]].concat());
+    assert!(several.stderr.contains("read the throughput"), "{}", several.stderr);
+    let one = run_in(&f, &[&[load.as_str()][..], &none, &["--iterations=1"]].concat());
+    assert!(!one.stderr.contains("read the throughput"), "{}", one.stderr);
     let threads =
         run(&[&none[..], &["--iterations=7", "--streams=2", "--threads", "--exportTimes=s.json"]].concat());
     assert_eq!((queries(&threads), json(&f, "s.json").as_array().unwrap().len()), (14.0, 14));

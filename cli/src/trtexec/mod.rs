@@ -183,6 +183,9 @@ fn report(m: &Measured, backend: &str, s: &Settings, log: &Log) {
     let copies = if copied { ", whose copies of inputs are part of it" } else { "" };
     log.info(format!("GPU Compute Time is that of backend \"{backend}\" on {place}{copies}"));
     text.warnings.iter().for_each(|w| log.warn(w));
+    if s.streams > 1 {
+        log.warn("* Contexts that run at once wait for each other: read the throughput, not the latencies.");
+    }
     log.info("Explanations of the performance metrics are printed in the verbose logs.");
     summary::definitions(backend, s.transfers, copied).iter().for_each(|l| log.explain(l));
 }
