@@ -217,6 +217,18 @@ impl<P: LayerDef + Clone> Layer<'_, P> {
         self.net.redefine(self.id, Arc::new(params))?;
         Ok(self)
     }
+
+    /// Changes its parameters and inputs at once, where one alone would not fit; on an error nothing has changed.
+    pub fn change_with(
+        self,
+        inputs: &[(usize, TensorId)],
+        f: impl FnOnce(&mut P),
+    ) -> Result<Self, NetworkError> {
+        let mut params = self.params()?.clone();
+        f(&mut params);
+        self.net.redefine_with(self.id, Arc::new(params), inputs)?;
+        Ok(self)
+    }
 }
 
 /// Setters of parameters, one a line: `name(argument: Type) => field = value;`.

@@ -8,7 +8,7 @@ from typing import Any
 from . import enums as e
 from ._attention import IAttention
 from ._flow import IIfConditional, ILoop
-from ._layers import CLASSES, IConstantLayer, ILayer, conv_shape, converters
+from ._layers import CLASSES, IConstantLayer, ILayer, conv_shape, converters, zeros
 from ._log import fail
 from ._moe import IMoELayer
 from ._tensor import ITensor, tensor
@@ -24,6 +24,7 @@ class Adds:
     """The methods that add layers. What does not fit is logged and returns None."""
 
     _native: Any
+    _kernels: dict[int, ILayer]
 
     def _add(self, cls: str, kind: str, inputs: Iterable[Any], **params: Any) -> Any:
         natives = [tensor(t, "input")._native for t in inputs]
@@ -46,13 +47,16 @@ class Adds:
     def _conv(self, cls: str, kind: str, input: Any, maps: int, shape: Any, kernel: Any, bias: Any) -> Any:
         x, extents, w, b = tensor(input, "input"), dims(shape, "kernel_shape"), weights(kernel), weights(bias)
         try:
-            layer_kernel = w._value(conv_shape(kind, maps, extents, 1, x, w)) if w else None
+            shape_of = conv_shape(kind, maps, extents, 1, x, w) if w else None
+            layer_kernel = w._value(shape_of) if w else zeros(kind, maps, extents, 1, x)
         except Exception as error:
             return fail(self, error, None)
         layer = self._add(
             cls, kind, [x], maps=int(maps), kernel_size=extents, kernel=layer_kernel,
             bias=b._value() if b else None,
         )
+        if layer is not None and not w:
+            self._kernels[layer._native.index] = layer
         return self._held(layer, kernel=kernel, bias=bias)
 
     def add_convolution_nd(self, input: ITensor, num_output_maps: int, kernel_shape: Any, kernel: Any = None,

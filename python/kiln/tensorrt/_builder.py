@@ -162,6 +162,8 @@ class Builder(Strict, Scoped):
     def _build(self, network: INetworkDefinition, config: IBuilderConfig, **more: Any) -> Any:
         if not network.num_outputs:
             raise ValueError("the network has no outputs; call INetworkDefinition.mark_output")
+        for layer in network._kernels.values():
+            raise ValueError(f"layer {layer.name!r} has no kernel: give it weights, or a tensor by set_input(1, tensor)")
         model = _kiln.Model.of_network(network._native)
         _check_profiles(model, config)
         options = {"backend": backend(), **build_options(config, network), **more}

@@ -234,7 +234,6 @@ PROPERTIES: dict[str, dict[str, tuple[str, str]]] = {
         "post_padding": ("post_padding", "dims"),
         "padding_mode": ("padding_mode", "PaddingMode"),
         "dilation_nd": ("dilation", "dims"),
-        "num_groups": ("groups", "int"),
     },
     "ICumulativeLayer": {"exclusive": ("exclusive", "bool"), "reverse": ("reverse", "bool")},
     "IQuantizeLayer": {"axis": ("axis", "int"), "to_type": ("to", "dtype")},
@@ -399,8 +398,41 @@ class _Conv(_Windowed):
     def _weights_shape(self, param: str, given: Weights) -> list[int]:
         if param == "bias":
             return [len(given)]
+        self._network._kernels.pop(self._native.index, None)
         p = self._native.params
         return conv_shape(self._native.kind, p["maps"], p["kernel_size"], p["groups"] or 1, self.get_input(0), given)
+
+    @property
+    def num_groups(self) -> int:
+        return self._native.params["groups"] or 1
+
+    @num_groups.setter
+    def num_groups(self, groups: int) -> None:
+        if self._native.index in self._network._kernels:
+            # No kernel is there yet: the one that holds its place has to fit.
+            p, x = self._native.params, self.get_input(0)
+            self._set(groups=int(groups), kernel=zeros(self._native.kind, p["maps"], p["kernel_size"], int(groups), x))
+        else:
+            self._set(groups=int(groups))
+
+    def set_input(self, index: int, tensor: ITensor) -> None:
+        """Sets an input; kernel and bias that come from tensors replace those that the layer holds."""
+        value = _tensor(tensor)
+        if index not in (1, 2):
+            super().set_input(index, tensor)
+            return
+        held = {1: "kernel", 2: "bias"}[index]
+        self._try(lambda: self._native.set_inputs({index: value._native}, **{held: None}))
+        if index == 1:
+            self._network._kernels.pop(self._native.index, None)
+
+
+def zeros(kind: str, maps: int, kernel: list[int], groups: int, x: Any) -> tuple[str, list[int], bytes]:
+    """A kernel that holds the place of one that an input brings."""
+    channels = x.shape[1]
+    shape = [channels, maps // groups] if kind == "deconvolution" else [maps, channels // groups]
+    shape += kernel
+    return x._native.dtype, shape, bytes(volume(shape) * int(x.dtype.itemsize))
 
 
 def conv_shape(kind: str, maps: int, kernel: list[int], groups: int, x: Any, given: Weights) -> list[int]:

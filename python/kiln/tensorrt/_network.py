@@ -28,6 +28,8 @@ class INetworkDefinition(Strict, Adds, Scoped):
         self._recorder: IErrorRecorder | None = None
         self._weights: dict[int, tuple[Any, Any, str]] = {}
         self._refittable: list[str] = []
+        # Convolutions whose kernel an input has to bring yet, by the position of the layer.
+        self._kernels: dict[int, ILayer] = {}
         self._unfused_debug = False
 
     @property

@@ -76,14 +76,19 @@ macro_rules! kinds {
             }
         }
 
-        /// Changes parameters of a layer, all at once; on an error nothing has changed.
-        pub(super) fn set(net: &mut Network, id: LayerId, given: &Bound<'_, PyDict>) -> PyResult<()> {
+        /// Changes parameters and inputs of a layer, all at once; on an error nothing has changed.
+        pub(super) fn set(
+            net: &mut Network,
+            id: LayerId,
+            given: &Bound<'_, PyDict>,
+            inputs: &[(usize, TensorId)],
+        ) -> PyResult<()> {
             match net.layer(id).map_err(fail)?.kind() {
                 $($name => {
                     let layer = net.layer_of::<$t>(id).map_err(fail)?;
                     let mut p = layer.params().map_err(fail)?.clone();
                     apply(&mut p, $name, given)?;
-                    layer.change(|old| *old = p).map_err(fail)?;
+                    layer.change_with(inputs, |old| *old = p).map_err(fail)?;
                     Ok(())
                 })*
                 kind => Err(unknown("a kind of layer with parameters that can be changed", kind, NAMES)),

@@ -98,15 +98,24 @@ impl Layer {
         Ok(output(&self.net, py, id))
     }
 
-    /// Replaces inputs, all at once: `{index: tensor}`.
-    fn set_inputs(&self, py: Python<'_>, inputs: &Bound<'_, PyDict>) -> PyResult<()> {
+    /// Replaces inputs, all at once and with parameters where some are given: `{index: tensor}`.
+    #[pyo3(signature = (inputs, **params))]
+    fn set_inputs(
+        &self,
+        py: Python<'_>,
+        inputs: &Bound<'_, PyDict>,
+        params: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
         let net = self.net.bind(py);
         let mut new = Vec::new();
         for (index, tensor) in inputs {
             let tensor = tensor.cast::<NetworkTensor>()?;
             new.push((index.extract::<usize>()?, net.get().own(net, tensor.get())?));
         }
-        self.run(|n| n.layer(self.id)?.set_inputs(&new).map(drop))
+        match params {
+            Some(given) => net.get().with(|n| kinds::set(n, self.id, given, &new)),
+            None => self.run(|n| n.layer(self.id)?.set_inputs(&new).map(drop)),
+        }
     }
 
     /// The parameters by name.
@@ -123,7 +132,7 @@ impl Layer {
         self.fixed(given)?;
         self.net
             .get()
-            .with(|n| if flow::set(n, self.id, given)? { Ok(()) } else { kinds::set(n, self.id, given) })
+            .with(|n| if flow::set(n, self.id, given)? { Ok(()) } else { kinds::set(n, self.id, given, &[]) })
     }
 
     /// Makes the new dimension of a loop's output as long as there are iterations.

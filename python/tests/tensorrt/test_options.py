@@ -100,6 +100,30 @@ def test_weights_are_taken_at_once_and_by_address() -> None:
     assert x.name == "x"
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_kernel_may_come_from_quantized_weights(groups: int) -> None:
+    builder, config, network = config_and_network()
+    x = network.add_input("x", trt.float32, (1, 4, 3, 3))
+    conv = network.add_convolution_nd(x, 4, (1, 1), trt.Weights())
+    conv.num_groups = groups
+    conv.get_output(0).name = "y"
+    network.mark_output(conv.get_output(0))
+    assert builder.build_serialized_network(network, config) is None and "kernel" in trt.last_error()
+    kernel = np.arange(4 * 4 // groups, dtype=np.float32).reshape(4, 4 // groups, 1, 1)
+    weights = network.add_constant(kernel.shape, kernel).get_output(0)
+    scale = network.add_constant((), np.array(1, np.float32)).get_output(0)
+    codes = network.add_quantize(weights, scale, trt.int8).get_output(0)
+    conv.set_input(1, network.add_dequantize(codes, scale, trt.float32).get_output(0))
+    engine = builder.build_engine_with_config(network, config)
+    assert engine is not None, trt.last_error()
+    a = np.random.default_rng(0).random((1, 4, 3, 3)).astype(np.float32)
+    y = np.empty((1, 4, 3, 3), np.float32)
+    assert engine.create_execution_context().execute_v2([a.ctypes.data, y.ctypes.data])
+    parts = np.split(a[0].reshape(4, 9), groups)
+    wanted = [k @ part for k, part in zip(np.split(kernel.reshape(4, -1), groups), parts)]
+    assert np.allclose(y.reshape(4, 9), np.concatenate(wanted), atol=1e-4)
+
+
 def test_a_moe_and_other_additions(tmp_path: Path) -> None:
     builder, config, network = config_and_network()
 
