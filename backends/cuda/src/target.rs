@@ -150,9 +150,11 @@ pub fn found() -> Result<Vec<(usize, Target)>, BackendError> {
     Ok(out)
 }
 
-/// Whether this device is the one that a target describes. The target may leave out features, which then go
-/// unused.
+/// Whether this device is the one that a target describes, or describes for later architectures as well. The target may leave out
+/// features, which then go unused.
 pub fn permits(device: &Target, target: &Target) -> bool {
+    let later = device.ampere_plus().filter(|later| later.arch == target.arch);
+    let device = later.as_ref().unwrap_or(device);
     let fewer = Target { features: target.features.clone(), ..device.clone() };
     let has = |f: &String| device.has(f) || LIBRARIES.iter().any(|n| *f == source_feature(n));
     target.features.iter().all(has) && target.is_device(&fewer)
@@ -222,6 +224,11 @@ mod tests {
         let (one, other) = (
             || Target { uuid: "GPU-1".into(), ..device.clone() },
             Target { uuid: "GPU-2".into(), ..device.clone() },
+        );
+        let later = device.ampere_plus().unwrap();
+        assert!(
+            permits(&device, &later) && !permits(&known("a100").unwrap(), &later),
+            "another device by name"
         );
         assert!(permits(&one(), &one()) && permits(&one(), &fewer) && !permits(&one(), &other));
     }

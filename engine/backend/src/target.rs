@@ -135,6 +135,18 @@ pub struct MemoryRules {
     pub total: u64,
 }
 
+/// The compute capability from which on code is made for all later devices.
+const AMPERE: u32 = 80;
+/// Shared memory of a block on the devices of sm_86, sm_89 and sm_120, in bytes: the least from sm_80 on.
+const AMPERE_SHARED_MEMORY: u64 = 99 << 10;
+
+/// The compute capability of an NVIDIA architecture: 90 of "sm_90a".
+fn sm_number(arch: &str) -> Option<u32> {
+    let digits = arch.strip_prefix("sm_")?;
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().ok()
+}
+
 impl Target {
     /// Name of the target in timing-cache keys and plans: backend, version, architecture, device, features
     /// and memory rules, but not the driver.
@@ -155,6 +167,24 @@ impl Target {
         let MemoryRules { alignment, max_binding, in_place, total: _ } = self.memory;
         put(&format!("{alignment} {max_binding} {in_place}"));
         h.finalize().to_hex()[..32].to_owned()
+    }
+
+    /// The target of code for every NVIDIA GPU from Ampere (sm_80) on, as far as this one goes; `None` for other devices. Its
+    /// architecture is "sm_80+", it has no features that later architectures added, and the least shared memory of all of them.
+    pub fn ampere_plus(&self) -> Option<Target> {
+        sm_number(&self.arch).filter(|n| *n >= AMPERE)?;
+        let mut target = Target { arch: format!("sm_{AMPERE}+"), ..self.clone() };
+        target.features.retain(|f| f != "f8");
+        if let Some(bytes) = target.numbers.get_mut("shared_memory") {
+            *bytes = (*bytes).min(AMPERE_SHARED_MEMORY);
+        }
+        Some(target)
+    }
+
+    /// Whether this device runs code of an architecture: its own, or "sm_80+" of it and later ones.
+    pub fn runs_code_for(&self, arch: &str) -> bool {
+        let least = arch.strip_suffix('+').and_then(sm_number);
+        self.arch == arch || least.is_some_and(|least| sm_number(&self.arch).is_some_and(|own| own >= least))
     }
 
     /// The target without the identity of one device, as plans store it.
@@ -191,6 +221,24 @@ mod tests {
             uuid: uuid.into(),
             traits: BTreeMap::new(),
         }
+    }
+
+    #[test]
+    fn code_for_ampere_and_later_runs_on_later_devices() {
+        let gpu = |arch: &str, shared: u64| Target {
+            arch: arch.into(),
+            features: vec!["bf16".into(), "f8".into()],
+            numbers: BTreeMap::from([("shared_memory".into(), shared)]),
+            ..device("")
+        };
+        let made = gpu("sm_90a", 227 << 10).ampere_plus().unwrap();
+        assert_eq!((made.arch.as_str(), made.numbers["shared_memory"]), ("sm_80+", 99 << 10));
+        assert_eq!(made.features, ["bf16"]);
+        for (arch, runs) in [("sm_80", true), ("sm_120", true), ("sm_75", false), ("x86_64", false)] {
+            assert_eq!(gpu(arch, 0).runs_code_for(&made.arch), runs, "{arch}");
+            assert_eq!(gpu(arch, 0).ampere_plus().is_some(), runs, "{arch}");
+        }
+        assert!(gpu("sm_90a", 0).runs_code_for("sm_90a") && !gpu("sm_90a", 0).runs_code_for("sm_90"));
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct BuildOptions {
     pub fallback: Option<String>,
     /// The backend's device; `None` takes the best one.
     pub device: Option<DeviceChoice>,
+    /// Devices beside that of the build that are to run the plan.
+    pub hardware_compatibility: HardwareCompatibility,
     /// Target to build for instead of a device of this machine, such as that of another plan. Timing needs the device here.
     pub target: Option<Target>,
     /// Settings of the builder. Its profiles, if there are any, go before `shapes`.
@@ -57,6 +59,18 @@ pub struct BuildOptions {
     /// Leave weights out of the plan that a refit can supply. Where the settings permit no refit, that is one by identical
     /// weights.
     pub strip_weights: bool,
+}
+
+/// Devices that run a plan, beside that of its build and others of the same architecture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HardwareCompatibility {
+    /// No others: kernels may use all that the architecture has.
+    #[default]
+    None,
+    /// Every NVIDIA GPU from Ampere (sm_80) on: kernels use what all of them have, and the driver translates them when the plan is
+    /// loaded. Such plans are slower on later architectures, and have no FP8.
+    AmperePlus,
 }
 
 /// A plan, and how it was built.
@@ -164,6 +178,13 @@ fn build_on(
             return Err(Error::OtherTarget { backend: name.to_owned(), found: t.backend.clone() });
         }
         None => pick(backend.as_ref(), options.device.clone().unwrap_or_default())?,
+    };
+    let target = match options.hardware_compatibility {
+        HardwareCompatibility::None => target,
+        HardwareCompatibility::AmperePlus => {
+            let (backend, arch) = (name.to_owned(), target.arch.clone());
+            target.ampere_plus().ok_or(Error::HardwareCompatibility { backend, arch })?
+        }
     };
     let mut config = options.config.clone();
     let mut assumed = Vec::new();

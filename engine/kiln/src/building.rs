@@ -1,6 +1,6 @@
 //! Options and results of a build.
 
-use crate::build::{BuildOptions, Built, build};
+use crate::build::{BuildOptions, Built, HardwareCompatibility, build};
 use crate::implicit::batch_shapes;
 use crate::model::Model;
 use crate::{EngineBuilder, Error, ShapeRequest};
@@ -18,6 +18,12 @@ impl EngineBuilder {
     /// Runs the whole network on this backend if the first one refuses a layer. The report says if that happened.
     pub fn fallback(mut self, name: impl Into<String>) -> Self {
         self.options.fallback = Some(name.into());
+        self
+    }
+
+    /// Makes kernels that other devices run as well.
+    pub fn hardware_compatibility(mut self, level: HardwareCompatibility) -> Self {
+        self.options.hardware_compatibility = level;
         self
     }
 
@@ -231,6 +237,7 @@ impl EngineBuilder {
         let set = [
             (o.fallback.is_some(), "fallback"),
             (o.target.is_some(), "target"),
+            (o.hardware_compatibility != HardwareCompatibility::None, "hardware_compatibility"),
             (!o.shapes.is_empty(), "shapes"),
             (!o.profiles.is_empty(), "profile"),
             (o.max_batch.is_some(), "max_batch"),

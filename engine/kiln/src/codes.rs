@@ -29,6 +29,7 @@ impl Error {
             Error::Shape { .. }
             | Error::UnknownBackend { .. }
             | Error::NoDevice { .. }
+            | Error::HardwareCompatibility { .. }
             | Error::OtherTarget { .. }
             | Error::Array { .. }
             | Error::WeightsFile { .. }

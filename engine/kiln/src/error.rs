@@ -104,6 +104,17 @@ pub enum Error {
         /// Number of devices of the backend.
         count: usize,
     },
+    /// A backend cannot make code for many architectures.
+    #[error(
+        "the backend \"{backend}\" makes code for {arch} alone: plans for Ampere and later are built by the backend \"cuda\" for a \
+         device of sm_80 or later"
+    )]
+    HardwareCompatibility {
+        /// The backend.
+        backend: String,
+        /// Architecture of its device.
+        arch: String,
+    },
     /// The target that was given is another backend's.
     #[error(
         "the target given is of the backend \"{found}\", the build is for \"{backend}\": leave one of them out"

@@ -85,7 +85,7 @@ pub mod weights;
 
 pub use backends::{CPU, DiscoverOptions, REFERENCE, backends, best, is_linked};
 #[cfg(feature = "build")]
-pub use build::{BuildOptions, BuildReport, Built};
+pub use build::{BuildOptions, BuildReport, Built, HardwareCompatibility};
 pub use engine::{Engine, EngineBuilder};
 pub use error::Error;
 pub use model::Model;

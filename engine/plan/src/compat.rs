@@ -49,7 +49,7 @@ impl PlanHeader {
         for (what, built, here, needed) in [
             ("the backend", backend, &device.backend, true),
             ("the backend's version", version, &device.version, !self.version_compatible),
-            ("the architecture", arch, &device.arch, true),
+            ("the architecture", arch, &device.arch, !device.runs_code_for(arch)),
         ] {
             if built != here && needed {
                 c.refuse(format!("{what} is \"{here}\", the plan was built for \"{built}\"; {REBUILD}"));
@@ -68,7 +68,21 @@ impl PlanHeader {
                 device.device
             ));
         }
-        numbers_differ(&mut c, numbers, &device.numbers);
+        let shared = |numbers: &BTreeMap<String, u64>| numbers.get("shared_memory").copied();
+        if let (true, Some(built), Some(here)) =
+            (arch.ends_with('+'), shared(numbers), shared(&device.numbers))
+        {
+            // Code for many architectures is bound to the least of their shared memory, not to that of the build's device.
+            if here < built {
+                c.refuse(format!(
+                    "a block has {here} bytes of shared memory, kernels may want {built}; {REBUILD}"
+                ));
+            }
+            let others = numbers.iter().filter(|(name, _)| *name != "shared_memory");
+            numbers_differ(&mut c, &others.map(|(n, v)| (n.clone(), *v)).collect(), &device.numbers);
+        } else {
+            numbers_differ(&mut c, numbers, &device.numbers);
+        }
         // Traits that either side does not know say nothing.
         let known =
             |(name, value): (&String, &u64)| device.traits.contains_key(name).then(|| (name.clone(), *value));

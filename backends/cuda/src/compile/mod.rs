@@ -1,4 +1,4 @@
-//! From CUDA C++ to cubins: NVRTC, behind a cache in memory and on disk.
+//! From CUDA C++ to cubins, or to PTX for all later architectures: NVRTC, behind a cache in memory and on disk.
 
 mod cache;
 mod nvrtc;
@@ -13,9 +13,13 @@ use std::sync::Arc;
 /// backend computes the same.
 const OPTIONS: [&str; 2] = ["--std=c++20", "--fmad=false"];
 
-/// Options for an architecture ("sm_90a"), and those of KILN_NVRTC_OPTIONS: `-lineinfo` for profilers, `-DWATCHED` for racecheck.
+/// Options for an architecture ("sm_90a", "sm_80+"), and those of KILN_NVRTC_OPTIONS: `-lineinfo` for profilers, `-DWATCHED` for racecheck.
 fn options(arch: &str) -> Vec<String> {
-    let mut all = vec![format!("--gpu-architecture={arch}")];
+    let architecture = match arch.strip_prefix("sm_").and_then(|a| a.strip_suffix('+')) {
+        Some(least) => format!("compute_{least}"),
+        None => arch.to_owned(),
+    };
+    let mut all = vec![format!("--gpu-architecture={architecture}")];
     all.extend(OPTIONS.map(str::to_owned));
     all.extend(
         std::env::var("KILN_NVRTC_OPTIONS").iter().flat_map(|v| v.split_whitespace()).map(str::to_owned),
@@ -23,12 +27,12 @@ fn options(arch: &str) -> Vec<String> {
     all
 }
 
-/// The cubin of a source for an architecture. Equal arguments give equal bytes.
+/// The cubin of a source for an architecture, or its PTX if later architectures run it, too. Equal arguments give equal bytes.
 pub fn cubin(source: &str, arch: &str) -> Result<Arc<[u8]>, CompileError> {
     let options = options(arch);
     let key = |version| cache::key(version, &options, source);
     match Nvrtc::get() {
-        Ok(nvrtc) => cache::get(&key(nvrtc.version()), || Ok(nvrtc.compile(source, &options)?.cubin)),
+        Ok(nvrtc) => cache::get(&key(nvrtc.version()), || Ok(nvrtc.compile(source, &options)?.code)),
         // Where there is no compiler, what another machine compiled is as good.
         Err(missing) => VERSIONS.into_iter().find_map(|v| cache::known(&key(v))).ok_or(missing),
     }

@@ -53,7 +53,7 @@ functions! {
     /// The compiler's functions.
     Api {
         nvrtcVersion nvrtcCreateProgram nvrtcDestroyProgram nvrtcCompileProgram nvrtcGetProgramLogSize nvrtcGetProgramLog
-        nvrtcGetCUBINSize nvrtcGetCUBIN nvrtcGetErrorString
+        nvrtcGetCUBINSize nvrtcGetCUBIN nvrtcGetPTXSize nvrtcGetPTX nvrtcGetErrorString
     }
 }
 
@@ -69,7 +69,8 @@ pub struct Nvrtc {
 
 /// Result of a compilation.
 pub struct Compiled {
-    pub cubin: Vec<u8>,
+    /// A cubin, or the text of PTX with a zero behind it.
+    pub code: Vec<u8>,
     pub log: String,
 }
 
@@ -129,6 +130,7 @@ impl Nvrtc {
 
     /// Compiles a source.
     pub fn compile(&self, source: &str, options: &[String]) -> Result<Compiled, CompileError> {
+        let virtual_architecture = options.iter().any(|o| o.starts_with("--gpu-architecture=compute_"));
         let text = CString::new(source).map_err(|_| CompileError::ZeroByte)?;
         let options: Vec<CString> = options.iter().filter_map(|o| CString::new(o.as_str()).ok()).collect();
         let pointers: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
@@ -146,7 +148,9 @@ impl Nvrtc {
             call!(self.api, sys::nvrtcCompileProgram(program.program, count, pointers.as_ptr()))
         };
         self.check(code, || program.log())?;
-        Ok(Compiled { cubin: program.cubin()?, log: program.log() })
+        // Code of a virtual architecture is PTX.
+        let code = if virtual_architecture { program.ptx()? } else { program.cubin()? };
+        Ok(Compiled { code, log: program.log() })
     }
 
     fn check(&self, code: c_int, log: impl FnOnce() -> String) -> Result<(), CompileError> {
@@ -175,6 +179,18 @@ impl Owned<'_> {
         let mut out = vec![0u8; size];
         // SAFETY: the buffer has the size that NVRTC returned.
         let code = unsafe { call!(api, sys::nvrtcGetCUBIN(self.program, out.as_mut_ptr().cast())) };
+        self.nvrtc.check(code, String::new)?;
+        Ok(out)
+    }
+
+    fn ptx(&self) -> Result<Vec<u8>, CompileError> {
+        let (api, mut size) = (&self.nvrtc.api, 0);
+        // SAFETY: the program is alive, the place for the number valid.
+        let code = unsafe { call!(api, sys::nvrtcGetPTXSize(self.program, &mut size)) };
+        self.nvrtc.check(code, String::new)?;
+        let mut out = vec![0u8; size];
+        // SAFETY: the buffer has the size that NVRTC returned, with the zero at the end.
+        let code = unsafe { call!(api, sys::nvrtcGetPTX(self.program, out.as_mut_ptr().cast())) };
         self.nvrtc.check(code, String::new)?;
         Ok(out)
     }

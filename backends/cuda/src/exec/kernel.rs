@@ -5,7 +5,7 @@ use super::memory::{PlanNotes, Range};
 use super::moves;
 use super::queue::CudaQueue;
 use crate::driver::{Buffer, Conditional, Gpu, Module, at_layer};
-use crate::target::library;
+use crate::target::{capability, library};
 use kiln_backend::flow::Decisions;
 use kiln_backend::launch::{NativeKernel, PlanLaunches, PluginKernel};
 use kiln_backend::{BackendError, Binding, CompiledKernel, Recent, Region, Step, Target};
@@ -64,7 +64,9 @@ impl Modules {
 
     fn get(&self, gpu: &Arc<Gpu>, blob: &[u8]) -> Result<(Arc<Module>, CompiledKernel), BackendError> {
         let kernel = CompiledKernel::from_blob(blob)?;
-        if !kernel.code.starts_with(b"\x7fELF") {
+        // A cubin, or PTX, which is text that ends with a zero.
+        let ptx = kernel.arch.ends_with('+') && kernel.code.last() == Some(&0);
+        if !(ptx || kernel.code.starts_with(b"\x7fELF")) {
             return Err(BackendError::Incompatible(
                 "the blob is no kernel of the cuda backend; build the plan again".into(),
             ));
@@ -123,6 +125,8 @@ pub struct Code {
     pub together: Vec<bool>,
     /// Bindings, by bits, that may be cells.
     pub cells: u32,
+    /// Whether kernels wait for those in front of them before they touch what these write: code for sm_90 and later.
+    pub waits: bool,
 }
 
 /// Refusal of a feature that the run-only form lacks, with advice.
@@ -172,7 +176,8 @@ impl CudaGpu {
         let together = stored.entries.iter().map(|e| e.together).collect();
         let (shared, cells) = (stored.shared, stored.parameter.cells);
         let module = Some(module);
-        let code = Code { module, bindings, shared, together, cells, ..Code::default() };
+        let waits = capability(&stored.arch) >= 90;
+        let code = Code { module, bindings, shared, together, cells, waits, ..Code::default() };
         Ok(Compiled { stored, code, planner })
     }
 
@@ -196,7 +201,9 @@ impl CudaGpu {
                 "build the plan version-compatible or with fixed shapes",
             )
         })?;
-        host.planner(stored, region, step, &self.target).map(Some)
+        // The kernel was made for the target of many architectures, by whose numbers its launches are planned.
+        let later = self.target.ampere_plus().filter(|t| t.arch == stored.arch);
+        host.planner(stored, region, step, later.as_ref().unwrap_or(&self.target)).map(Some)
     }
 }
 

@@ -125,7 +125,7 @@ impl Launches for CudaGpu {
             blocks,
             shared,
             parameter,
-            waits: true,
+            waits: code.waits,
             together,
             decides: false,
             alive_at: ALIVE_AT,
