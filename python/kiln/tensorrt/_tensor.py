@@ -124,8 +124,8 @@ class ITensor(Strict):
 
     def get_dimension_name(self, index: int) -> str | None:
         text = self._native.dims[index]
-        known = self._native.shape[index] != -1 or text.startswith(f"{self.name}.d")
-        return None if known else text
+        own = (f"{self.name}.{index}", f"{self.name}.d{index}")
+        return None if self._native.shape[index] != -1 or text in own else text
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ITensor) and self._native == other._native

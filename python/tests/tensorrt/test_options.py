@@ -151,6 +151,15 @@ def test_a_moe_and_other_additions(tmp_path: Path) -> None:
         assert np.allclose(found[row], wanted, atol=1e-4)
 
 
+def test_dimensions_have_names_where_they_were_given() -> None:
+    _, _, network = config_and_network()
+    x = network.add_input("x", trt.float32, (-1, 3, -1))
+    assert [x.get_dimension_name(i) for i in range(3)] == [None, None, None]
+    x.set_dimension_name(0, "batch")
+    assert x.get_dimension_name(0) == "batch" and x.get_dimension_name(2) is None
+    assert x.shape == (-1, 3, -1)
+
+
 def test_settings_of_the_legacy_builder() -> None:
     import kiln.tensorrt.v8 as old
 
