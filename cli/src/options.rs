@@ -93,7 +93,7 @@ pub struct BackendOptions {
 /// Devices that run an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CompatibilityOption {
-    /// Those of the same architecture
+    /// Devices of the same architecture
     None,
     /// NVIDIA GPUs of sm_80 and later: the driver translates the kernels when the engine is loaded
     AmperePlus,

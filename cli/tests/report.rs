@@ -94,6 +94,20 @@ fn a_page_of_an_engine_says_what_it_does_not_know_until_it_is_given() {
     let r = kiln(&["report", &engine, "-o", &f.name("x.html"), "--build-report", &digits("expected.json")]);
     assert_eq!((r.code, f.path("x.html").exists()), (1, false));
     assert!(r.stderr.contains("kiln build --json"), "{}", r.stderr);
+    let terse = f.name("terse.kiln");
+    ok(&[
+        "build",
+        &digits("lenet_a.onnx"),
+        "-o",
+        &terse,
+        "--backend",
+        "cpu",
+        "--no-timing",
+        "--verbosity",
+        "none",
+    ]);
+    let text = page(&f, &[&terse]);
+    assert!(text.contains("--verbosity detailed") && !text.contains("<svg class=\"graph\""), "{text}");
     let r = kiln(&["report", &engine, "-o", &f.name("x.html"), "--fp16"]);
     assert!(r.code == 1 && r.stderr.contains("--fp16 says how to build"), "{}", r.stderr);
     let r = kiln(&["report", &engine, "-o", &f.name("x.html"), "--timing-cache", &cache]);

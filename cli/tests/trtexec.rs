@@ -210,6 +210,7 @@ fn an_engine_is_saved_loaded_and_reported_in_files_of_their_schema() {
     assert_eq!(layers.len(), p.len() - 1);
     assert!(layers.iter().all(|l| l["Name"].is_string() && l["TacticName"].is_string()), "{l}");
     assert_eq!(l["I/O Tensors"], serde_json::json!(["input", "logits"]));
+    assert_eq!(l["Bindings"], l["I/O Tensors"]);
     let o = json(&f, "o.json");
     assert_eq!((o[0]["name"].as_str(), o[0]["dimensions"].as_str()), (Some("logits"), Some("1x10")));
     assert_eq!(o[0]["values"].as_array().unwrap().len(), 10);

@@ -225,6 +225,10 @@ fn layers(r: &Report) -> String {
 }
 
 fn graphs(r: &Report) -> String {
+    if r.rows.iter().all(|l| l.ops.is_empty()) {
+        return "<p class=\"quiet\">Not known: engines that are built with --verbosity detailed hold it.</p>"
+            .into();
+    }
     let mut out = String::new();
     for p in svg::graphs(r) {
         let grouped = if p.grouped {

@@ -60,7 +60,7 @@ pub fn layers(engine: &Engine, inputs: &[(String, Tensor)], s: &Settings, log: &
         log.info(format!("Bindings: {}", table.io.join(", ")));
     }
     match &s.export_layers {
-        Some(path) => export::write(path, table.to_json().as_bytes()),
+        Some(path) => export::write_json(path, &export::layers(&table)),
         None => Ok(()),
     }
 }

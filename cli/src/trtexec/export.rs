@@ -4,6 +4,7 @@ use super::stats::Summary;
 use crate::cmd::bench::layers::LayerStats;
 use crate::failure::Failure;
 use crate::query::Moments;
+use kiln::inspect::LayerTable;
 use kiln::{Elems, Tensor};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -33,6 +34,14 @@ pub fn times(runs: &[Moments]) -> Value {
         })
     };
     runs.iter().map(one).collect()
+}
+
+/// The layers as the inspector has them. Names of inputs and outputs have the key of version 11, and that of earlier ones.
+pub fn layers(table: &LayerTable) -> Value {
+    // A table with text keys always has a JSON form.
+    let mut value = serde_json::to_value(table).unwrap_or_default();
+    value["Bindings"] = json!(table.io);
+    value
 }
 
 /// Name, time of all runs, mean, median and percentage of layers.
