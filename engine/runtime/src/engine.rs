@@ -301,10 +301,10 @@ impl Engine {
         *self.shared.weight_budget.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Loads the engine anew with at most so many bytes of weights on the device at a time, or with all of them (`None`, the default).
-    /// Weights beyond the budget are copied from the host in each run; results are the same bit for bit. Each context has memory of its
-    /// own for such weights. Contexts follow at their next run, and runs in flight finish as they began. Until the call returns both
-    /// states of the weights are on the device; where there is no room for that, load the plan with a budget.
+    /// Loads the engine anew with at most so many bytes of weights on the device at a time. `None`, the default, keeps all of them there.
+    /// Weights beyond the budget are copied from the host in each run. Results are the same bit for bit. Each context has memory of its
+    /// own for such weights. Contexts follow at their next run, and runs in flight finish as they began. Both states of the weights are
+    /// on the device until the call returns. Where there is no room for that, load the plan with a budget.
     ///
     /// # Errors
     /// [`RuntimeError::Backend`] for a budget that is too small, with the least one, and where memory is short. Backends whose weights
