@@ -422,7 +422,7 @@ def build_options(config: IBuilderConfig, network: Any) -> dict[str, Any]:
         "profiles": [p._native() for p in config._profiles],
         "verbosity": _VERBOSITY[config._verbosity.name],
         "embed_plugins": bool(config._plugins),
-        "strong_types": network._native.strongly_typed,
+        "strong_types": network.get_flag(e.NetworkDefinitionCreationFlag.STRONGLY_TYPED),
     }
     if on("DISABLE_TIMING_CACHE"):
         options["share_times"] = False

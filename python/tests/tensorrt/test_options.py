@@ -11,6 +11,7 @@ import pytest
 import kiln.tensorrt as trt
 from kiln.tensorrt._config import build_options
 
+DIGITS = Path(__file__).resolve().parents[3] / "tests" / "data" / "digits"
 QUIET = trt.Logger(trt.Logger.INTERNAL_ERROR)
 
 
@@ -79,6 +80,8 @@ def test_settings_become_options() -> None:
     assert config.builder_optimization_level == 5 and "0 to 5" in trt.last_error()
     strong = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     assert build_options(config, strong)["strong_types"] is True
+    assert trt.OnnxParser(strong, QUIET).parse_from_file(DIGITS / "lenet_a.onnx")
+    assert build_options(config, strong)["strong_types"] is True, "a parser keeps the rule for types"
 
 
 def test_weights_are_taken_at_once_and_by_address() -> None:
