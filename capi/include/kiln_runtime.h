@@ -112,12 +112,12 @@
 #define KILN_LOG_ERROR 1
 
 /**
- * What may be wrong, or slower than it could be.
+ * Facts that may be wrong, or slower than they could be.
  */
 #define KILN_LOG_WARN 2
 
 /**
- * What goes on.
+ * Steps of builds and runs.
  */
 #define KILN_LOG_INFO 3
 
@@ -152,7 +152,7 @@
 #define KILN_PROFILE_MIN 0
 
 /**
- * What kernels of a profile are chosen for.
+ * The usual one of a profile, which kernels are chosen for.
  */
 #define KILN_PROFILE_OPT 1
 

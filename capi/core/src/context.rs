@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Runs an engine, one run at a time. It may move between threads; two calls at once are refused.
 pub struct kiln_context_t {
-    /// What calls use one at a time.
+    /// The parts that one call at a time uses.
     pub cell: Exclusive<Run>,
 }
 

@@ -137,7 +137,7 @@ pub unsafe extern "C" fn kiln_engine_profile_count(engine: *const kiln_engine_t)
 
 /// The least of a profile.
 pub const KILN_PROFILE_MIN: i32 = 0;
-/// What kernels of a profile are chosen for.
+/// The usual one of a profile, which kernels are chosen for.
 pub const KILN_PROFILE_OPT: i32 = 1;
 /// The greatest of a profile.
 pub const KILN_PROFILE_MAX: i32 = 2;

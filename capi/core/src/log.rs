@@ -13,9 +13,9 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Errors that nobody is returned.
 pub const KILN_LOG_ERROR: i32 = 1;
-/// What may be wrong, or slower than it could be.
+/// Facts that may be wrong, or slower than they could be.
 pub const KILN_LOG_WARN: i32 = 2;
-/// What goes on.
+/// Steps of builds and runs.
 pub const KILN_LOG_INFO: i32 = 3;
 /// Details for whoever looks for a defect.
 pub const KILN_LOG_DEBUG: i32 = 4;

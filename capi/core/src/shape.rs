@@ -6,7 +6,7 @@ use crate::handle;
 /// The most dimensions that are read.
 const MOST_DIMS: usize = 64;
 
-/// Numbers that a caller gives.
+/// Numbers of the caller.
 ///
 /// # Safety
 /// The pointer is NULL, or of so many numbers.

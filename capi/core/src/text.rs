@@ -10,8 +10,7 @@ pub const KILN_CSTR: usize = usize::MAX;
 /// The bytes of a string, or of memory. NULL is allowed for none.
 ///
 /// # Safety
-/// The pointer is NULL, or of so many bytes (of a string with a NUL if the length is [`KILN_CSTR`]) that live as long as the
-/// call.
+/// The pointer is NULL, or of so many bytes that live as long as the call. With the length [`KILN_CSTR`] they end with a NUL.
 pub unsafe fn blob<'a>(data: *const c_void, length: usize, what: &str) -> Result<&'a [u8], Fail> {
     if data.is_null() {
         return match length {

@@ -53,7 +53,7 @@ fn a_run_by_c_gives_what_rust_gives_and_takes_little_more() {
         assert!(kiln_engine_from_bytes(plan.as_ptr().cast(), plan.len(), null(), &raw mut of_c).is_null());
         assert!(kiln_context_create(of_c, &raw mut made).is_null());
     }
-    let mut by_c = |check: bool| {
+    let by_c = |check: bool| {
         let mut out = null_mut();
         // SAFETY: objects that were made, names with their lengths, a tensor that describes the image.
         unsafe {

@@ -21,7 +21,7 @@ pub struct kiln_builder_t {
     pub(crate) cell: Exclusive<Wishes>,
 }
 
-/// What a builder was told.
+/// Settings of a builder.
 #[derive(Clone, Default)]
 pub struct Wishes {
     pub(crate) options: BuildOptions,

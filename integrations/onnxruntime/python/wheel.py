@@ -1,7 +1,7 @@
 """Builds the wheel `onnxruntime-ep-kiln`: wheel.py LIBRARIES TARGET
 
 LIBRARIES is a folder with libkiln_ort.so and the libraries of backends, such as target/release. The wheel is data alone: it has the
-library, backends beside it, and a module that gives the path. Equal files make equal wheels.
+library, backends beside it, and a module that returns the path. Equal files make equal wheels.
 """
 
 import base64

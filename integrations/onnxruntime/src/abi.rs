@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_void};
 /// The version that this is written for.
 pub const VERSION: u32 = 23;
 
-/// What an execution provider says of a graph.
+/// Answer of an execution provider on a graph.
 #[repr(C)]
 pub struct SupportInfo {
     _unused: [u8; 0],
@@ -133,7 +133,7 @@ pub struct Factory {
     ) -> OrtStatusPtr,
 }
 
-/// What the library is handed first.
+/// The first table, through which others are found.
 pub type ApiBase = OrtApiBase;
 
 #[cfg(test)]

@@ -45,8 +45,8 @@ fn ordered(nodes: &[Node]) -> (Vec<usize>, Vec<Vec<usize>>) {
     (order, before)
 }
 
-/// Parts of the nodes that are allowed. Nodes of one part have as many changes between allowed and other nodes in front of them, so
-/// that no path between two of them leaves the part.
+/// Parts of the nodes that are allowed, by levels. The level of a node counts changes between allowed and other nodes in front of it.
+/// No path between two nodes of one level leaves it.
 fn parts(order: &[usize], before: &[Vec<usize>], allowed: &[bool]) -> Vec<Vec<usize>> {
     let mut level = vec![0usize; before.len()];
     let mut by_level: Vec<Vec<usize>> = Vec::new();

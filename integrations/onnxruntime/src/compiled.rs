@@ -3,6 +3,8 @@
 use crate::error::{Fail, described};
 use crate::options::Options;
 use kiln::{DiscoverOptions, Engine, ExecutionContext, Model, Plan, Profile, ShapeRequest};
+use kiln_onnx::proto::{ModelProto, tensor_shape_proto::Dimension, type_proto};
+use prost::Message;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -49,7 +51,7 @@ pub struct Part {
     pub state: Mutex<State>,
 }
 
-/// What has been built, and the shapes that it is for.
+/// The engine of a part, and the shapes that it has seen.
 #[derive(Default)]
 pub struct State {
     pub built: Option<Arc<Built>>,
@@ -125,16 +127,24 @@ impl Part {
             .all(|t| !t.is_shape_input && (t.mode != kiln::IoMode::Input || t.ty().static_dims().is_some()))
     }
 
+    /// Whether the inputs of a run have the ranks of the engine's.
+    pub fn has_ranks(built: &Built, given: &[(&str, usize)]) -> bool {
+        let rank =
+            |name: &str| built.engine.io_tensors().iter().find(|t| t.name == name).map(|t| t.dims.len());
+        given.iter().all(|(name, found)| rank(name).is_none_or(|r| r == *found))
+    }
+
     /// Loads a plan.
     pub fn load(&self, plan: Vec<u8>) -> Result<Arc<Built>, Fail> {
         Ok(Arc::new(Built::new(self.on_device(self.builder()).build(Plan::read(plan)?)?)))
     }
 
     /// Builds an engine for these shapes, or takes one that is there: of this process, or a stored one.
-    pub fn build(&self, request: &ShapeRequest) -> Result<Arc<Built>, Fail> {
+    pub fn build(&self, request: &ShapeRequest, given: &[Given]) -> Result<Arc<Built>, Fail> {
         let bytes = self.model.as_ref().ok_or_else(|| {
             Fail::new("the model holds a plan, which does not run these shapes: compile it again with shapes that include them")
         })?;
+        let bytes = &with_ranks(bytes, given);
         let key = self.key(bytes, request);
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let known = shared.get_or_insert_default();
@@ -210,11 +220,11 @@ impl Part {
             }
         }
         let seen = seen.clone();
-        let wide = self.build(&self.request(&seen, given, true));
+        let wide = self.build(&self.request(&seen, given, true), given);
         let built = match wide {
             Ok(built) => built,
             // Ranges of independent inputs may not go together; these very shapes do.
-            Err(_) => self.build(&self.request(&seen, given, false))?,
+            Err(_) => self.build(&self.request(&seen, given, false), given)?,
         };
         state.built = Some(built.clone());
         Ok(built)
@@ -249,6 +259,35 @@ impl Part {
         }
         request
     }
+}
+
+/// A model whose inputs have as many dimensions as those of a run. ONNX Runtime 1.23 describes values of unknown rank as scalars.
+fn with_ranks(model: &[u8], given: &[Given]) -> Vec<u8> {
+    let Ok(mut proto) = ModelProto::decode(model) else { return model.to_vec() };
+    let Some(graph) = &mut proto.graph else { return model.to_vec() };
+    let mut changed = false;
+    for input in &mut graph.input {
+        let rank = given.iter().find(|g| g.name == input.name).map(|g| g.shape.len());
+        let ty = input.r#type.as_mut().and_then(|t| t.value.as_mut());
+        if let (Some(rank), Some(type_proto::Value::TensorType(t))) = (rank, ty) {
+            let shape = t.shape.get_or_insert_default();
+            if shape.dim.len() != rank {
+                shape.dim = vec![Dimension::default(); rank];
+                changed = true;
+            }
+        }
+    }
+    if !changed {
+        return model.to_vec();
+    }
+    // Shapes of outputs come from those of inputs, and may be as unknown.
+    for output in &mut graph.output {
+        if let Some(type_proto::Value::TensorType(t)) = output.r#type.as_mut().and_then(|t| t.value.as_mut())
+        {
+            t.shape = None;
+        }
+    }
+    proto.encode_to_vec()
 }
 
 /// An error if the backend is not here.

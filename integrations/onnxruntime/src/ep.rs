@@ -2,7 +2,7 @@
 
 use crate::abi::{ComputeInfo, Ep, FusionOptions, SupportInfo, VERSION};
 use crate::claim::{claims, model_of};
-use crate::compiled::{Part, State, check_backend, check_exists};
+use crate::compiled::{Part, State, check_backend};
 use crate::context_node;
 use crate::error::{Fail, guard};
 use crate::factory::NAME;
@@ -94,7 +94,6 @@ fn claim(provider: &Provider, graph: *const OrtGraph, info: *mut SupportInfo) ->
     }
     let check =
         |model: &kiln_onnx::proto::ModelProto| check_backend(&provider.options, &model.encode_to_vec());
-    check_exists(&provider.options)?;
     let found = claims(&reader, &graph, provider.options.min_subgraph, &check)?;
     for (node, why) in &found.refused {
         provider.info(&format!("Kiln leaves node {node} to others: {why}"));
@@ -179,7 +178,15 @@ fn compile_one(
     let request = provider.options.shapes(&part.inputs);
     let mut context = std::ptr::null_mut();
     if Part::is_static(&model) || !request.is_empty() || provider.options.context_enable {
-        let built = part.build(&request)?;
+        // An input without dimensions may have some in runs: see `with_ranks`.
+        let ranks_known =
+            model.io_tensors().iter().all(|t| t.mode != kiln::IoMode::Input || !t.dims.is_empty());
+        let built = match part.build(&request, &[]) {
+            Err(_) if !ranks_known && !provider.options.context_enable => {
+                return Ok((Node::new(provider.ort, part), context));
+            }
+            built => built?,
+        };
         if provider.options.detailed_log {
             provider.info(&built.engine.inspector().to_text());
         }
@@ -195,7 +202,7 @@ fn compile_one(
                 &plan,
             )?;
         }
-        if Part::is_static(&model) {
+        if Part::is_static(&model) && ranks_known {
             part.model = None;
         }
         part.state = Mutex::new(State::of(built));

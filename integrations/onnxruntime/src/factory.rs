@@ -1,6 +1,7 @@
-//! What the library exports: the factory of providers.
+//! The exported functions, and the factory of providers.
 
 use crate::abi::{ApiBase, COMPATIBILITY_UNKNOWN, Ep, Factory, VERSION};
+use crate::compiled::check_exists;
 use crate::ep::{self, Provider};
 use crate::error::{Fail, guard, quietly};
 use crate::options::Options;
@@ -14,7 +15,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 /// Name of the provider.
 pub const NAME: &CStr = c"KilnExecutionProvider";
 
-/// What options of sessions begin with.
+/// Start of the names of options in sessions.
 const PREFIX: &str = "ep.kilnexecutionprovider.";
 
 /// Vendor of NVIDIA's devices.
@@ -173,6 +174,8 @@ unsafe extern "C" fn create_ep(
         // SAFETY: the session's options, and a place for a pointer.
         unsafe {
             let options = options(&ort, session)?;
+            // Here, as errors of later questions are only logged.
+            check_exists(&options)?;
             ep.write(Provider::new(ort, logger, options).into_raw());
         }
         Ok(())

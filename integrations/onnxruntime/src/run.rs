@@ -100,9 +100,12 @@ unsafe fn run(node: &Node, context: *mut OrtKernelContext) -> Result<(), Fail> {
 
 /// The engine for these inputs.
 fn engine(part: &Part, views: &[Option<View>]) -> Result<Arc<Built>, Fail> {
+    let ranks =
+        part.inputs.iter().zip(views).filter_map(|(n, v)| Some((n.as_str(), v.as_ref()?.shape.len())));
+    let ranks: Vec<(&str, usize)> = ranks.collect();
     let state = part.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let shape_inputs: Vec<String> = match &state.built {
-        Some(built) if part.is_fixed(built) => return Ok(built.clone()),
+        Some(built) if part.is_fixed(built) && Part::has_ranks(built, &ranks) => return Ok(built.clone()),
         Some(built) => {
             built.engine.io_tensors().iter().filter(|t| t.is_shape_input).map(|t| t.name.clone()).collect()
         }

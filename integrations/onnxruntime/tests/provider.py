@@ -33,7 +33,7 @@ def session(model, backend="cpu", whole=False, config=None, **options):
         chosen.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     for key, value in (config or {}).items():
         chosen.add_session_config_entry(key, str(value))
-    # With fallback, what fails is tried again by the CPU provider, without a word.
+    # With fallback, what fails is tried again by the CPU provider, silently.
     return onnxruntime.InferenceSession(model if isinstance(model, bytes) else str(model), chosen, enable_fallback=0)
 
 

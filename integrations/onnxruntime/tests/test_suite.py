@@ -1,4 +1,4 @@
-"""Node cases of the ONNX suite through the provider: each runs, in whole or in part, and gives the suite's results.
+"""Node cases of the ONNX suite through the provider: each runs, in whole or in part, and yields the suite's results.
 
 A sample by seed; KILN_ORT_CASES=all runs all of them. Other seeds: KILN_ORT_SEED. Backends: KILN_ORT_BACKENDS=cpu,wgpu.
 """
@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 from provider import ROOT, SUITE, close, session, tensors
 
-BACKENDS = os.environ.get("KILN_ORT_BACKENDS", "cpu").split(",")
-SAMPLE = 150
+BACKENDS = os.environ.get("KILN_ORT_BACKENDS", "cpu,reference,wgpu").split(",")
+SAMPLE = 120
 
 
 def cases():
@@ -55,6 +55,10 @@ def outcome(name, backend):
         if expected is None and "Kiln" not in text and "kiln" not in text:
             return "other"
         return f"{name}: {text[:300]}"
+    if name.startswith("test_bernoulli"):
+        # Random numbers, of which the suite leaves the values open.
+        same = all(f.shape == w.shape and f.dtype == w.dtype for f, w in zip(found, outputs))
+        return "ok" if same else f"{name}: other types or shapes"
     wrong = [o.name for o, f, w in zip(model.graph.output, found, outputs) if not close(f, w)]
     if wrong and expected is not None and all(close(f, e) for f, e in zip(found, expected)):
         return "ok"

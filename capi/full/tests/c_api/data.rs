@@ -14,7 +14,7 @@ pub fn digits(name: &str) -> PathBuf {
 }
 
 fn array(file: &str, name: &str) -> Array {
-    let all = read_npz(&digits(file)).unwrap();
+    let all = read_npz(digits(file)).unwrap();
     all.into_iter().find(|(n, _)| n == name).unwrap().1
 }
 
