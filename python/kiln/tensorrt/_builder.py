@@ -114,9 +114,7 @@ class Builder(Strict, Scoped):
     def get_plugin_registry(self) -> IPluginRegistry:
         return get_plugin_registry()
 
-    def build_serialized_network(
-        self, network: INetworkDefinition, config: IBuilderConfig, kernel_text: Any = None
-    ) -> IHostMemory | None:
+    def build_serialized_network(self, network: INetworkDefinition, config: IBuilderConfig) -> IHostMemory | None:
         _check(network, config)
         try:
             return IHostMemory(self._build(network, config).plan)

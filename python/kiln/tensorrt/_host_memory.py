@@ -1,4 +1,4 @@
-"""Memory of the host in place of a device's: allocations by address, copies, counts of what is live."""
+"""Memory of the host in place of a device's: allocations by address, copies."""
 
 from __future__ import annotations
 
@@ -29,11 +29,6 @@ def free(address: int) -> bool:
     """Ends an allocation; False if there is none at this address."""
     with _lock:
         return _live.pop(int(address), None) is not None
-
-
-def live() -> int:
-    """Number of allocations that were not freed."""
-    return len(_live)
 
 
 def address_of(value: Any) -> int:

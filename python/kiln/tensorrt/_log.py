@@ -140,25 +140,6 @@ def _code(error: Any) -> ErrorCodeTRT:
         return ErrorCodeTRT.UNSPECIFIED_ERROR
 
 
-def guarded(result: T) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Turns exceptions of Kiln in a method into a result; TypeError stays, as in the original."""
-
-    def wrap(method: Callable[..., T]) -> Callable[..., T]:
-        def call_it(self: Any, *args: Any, **kwargs: Any) -> T:
-            try:
-                return method(self, *args, **kwargs)
-            except (TypeError, TensorRTError, NotImplementedError):
-                raise
-            except Exception as e:
-                return fail(self, e, result)
-
-        call_it.__name__, call_it.__doc__ = method.__name__, method.__doc__
-        call_it.__wrapped__ = method  # type: ignore[attr-defined]
-        return call_it
-
-    return wrap
-
-
 def call(function: Callable[..., Any], *args: Any, default: Any = None) -> Any:
     """Calls a callback; what it raises is printed, as in the original."""
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from ._log import fail, no_effect, refuse
@@ -142,8 +141,3 @@ def tensor(value: Any, what: str) -> ITensor:
     if not isinstance(value, ITensor):
         raise TypeError(f"{what}: wants a tensorrt.ITensor, found {type(value).__name__}")
     return value
-
-
-def deprecated(what: str) -> None:
-    """The warning that the original has for old parts."""
-    warnings.warn(what, DeprecationWarning, stacklevel=3)
