@@ -1,13 +1,14 @@
-//! Builds of plans, and calibration.
+//! Plans that were built, and the functions of the module that build.
 
+use crate::building::{build, calibrated};
+use crate::engine::Engine;
 use crate::errors::{Raise, argument};
 use crate::header::PlanHeader;
 use crate::model::Model;
-use crate::options::{Prepared, calibration_algorithm, of_keywords, prepare};
+use crate::options::{of_keywords, prepare};
 use crate::report::BuildReport;
-use crate::scope::{Raised, detached};
-use crate::{callbacks, engine::Engine};
-use kiln::calibration::{CalibrationTable, Calibrator};
+use crate::scope::detached;
+use kiln::calibration::CalibrationTable;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::collections::HashMap;
@@ -64,63 +65,6 @@ impl Built {
     fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("kiln._html")?.call_method1("report", (slf.get().report(),))
     }
-}
-
-/// The result of a build, or the exception of its callbacks.
-fn finished<T>(py: Python<'_>, raised: &Raised, result: PyResult<T>) -> PyResult<T> {
-    match (raised.take(), result) {
-        (Some(e), result) => {
-            if let Err(own) = result {
-                e.set_context(py, Some(own));
-            }
-            Err(e)
-        }
-        (None, result) => result,
-    }
-}
-
-/// Builds a plan with prepared options.
-pub fn build(py: Python<'_>, model: kiln::Model, mut prepared: Prepared<'_>) -> PyResult<kiln::Built> {
-    if let Some(batches) = prepared.batches.take() {
-        let table = calibrated(py, &model, &batches, &prepared)?;
-        prepared.set_ranges(&table);
-    }
-    let Prepared { builder, raised, progress, .. } = &prepared;
-    let mut follow = callbacks::progress(progress.clone(), raised.clone());
-    let result = detached(py, || builder.build_plan_with_progress(model, &mut follow));
-    if let Some(progress) = progress {
-        // A bar that is shown ends with the build, however that ended.
-        progress.call(|bar| match bar.getattr("close") {
-            Ok(close) => close.call0().map(drop),
-            Err(_) => Ok(()),
-        });
-    }
-    finished(py, raised, result)
-}
-
-/// Runs all batches, and returns the table.
-fn calibrated(
-    py: Python<'_>,
-    model: &kiln::Model,
-    batches: &Bound<'_, PyAny>,
-    prepared: &Prepared<'_>,
-) -> PyResult<CalibrationTable> {
-    let algorithm = calibration_algorithm(&prepared.algorithm)?;
-    let builder = &prepared.builder;
-    let made = detached(py, || Calibrator::new(model.clone(), builder, algorithm));
-    let mut calibrator = finished(py, &prepared.raised, made)?;
-    for batch in batches.try_iter()? {
-        let batch: HashMap<String, Bound<'_, PyAny>> = batch?
-            .extract()
-            .map_err(|_| argument("a batch of the calibration is not a dictionary of inputs by name"))?;
-        let mut inputs = Vec::new();
-        for (name, data) in &batch {
-            inputs.push((name.as_str(), crate::tensor::host_tensor(data)?));
-        }
-        detached(py, || calibrator.add(&inputs))?;
-        py.check_signals()?;
-    }
-    detached(py, move || calibrator.table())
 }
 
 /// Builds a plan.

@@ -1,6 +1,6 @@
 //! Engines.
 
-use crate::build::build;
+use crate::building::build;
 use crate::context::{Core, ExecutionContext, run};
 use crate::errors::Raise;
 use crate::header::PlanHeader;
@@ -197,7 +197,7 @@ impl Engine {
             false => engine.create_context_without_memory(),
         })?;
         let core = Core::new(engine.clone(), context);
-        Ok(ExecutionContext::new(slf.clone().unbind(), core))
+        Ok(ExecutionContext::new(slf.clone().into_any().unbind(), core))
     }
 
     fn refitter(slf: &Bound<'_, Self>) -> PyResult<Refitter> {

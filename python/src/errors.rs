@@ -176,7 +176,7 @@ impl From<PyErr> for Failed {
     }
 }
 
-/// What becomes an exception.
+/// Errors that become exceptions.
 pub trait IntoException {
     /// The exception.
     fn into_exception(self, py: Python<'_>) -> PyErr;

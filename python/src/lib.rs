@@ -1,6 +1,7 @@
 //! The module `kiln._kiln`: the native half of Kiln's Python package, over the façade `kiln`.
 
 mod build;
+mod building;
 mod callbacks;
 mod command;
 mod context;

@@ -269,7 +269,8 @@ fn config(given: &Given<'_>) -> PyResult<BuildConfig> {
         ("samples", given.samples.map(f64::from)),
         ("estimate_limit", given.estimate_limit),
     ];
-    if let Some((option, Some(n))) = least.into_iter().find(|(_, n)| n.is_some_and(|n| !(n >= 1.0))) {
+    if let Some((option, Some(n))) = least.into_iter().find(|(_, n)| n.is_some_and(|n| n.is_nan() || n < 1.0))
+    {
         return Err(argument(format!("the option {option} is {n}; it is 1 or more")));
     }
     let mut config = BuildConfig::default();

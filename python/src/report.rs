@@ -65,7 +65,7 @@ impl StepReport {
     }
 }
 
-/// How a plan was built.
+/// Report of how a plan was built.
 #[pyclass(frozen, module = "kiln")]
 #[derive(Clone)]
 pub struct BuildReport(pub kiln::BuildReport);

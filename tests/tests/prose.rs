@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 const NO_PROSE: &[&str] = &["docs/support.md", "docs/tiles.md", "docs/prose.md", "CHANGELOG.md"];
 
 /// Folders with sources and pages.
-const FOLDERS: &[&str] = &["docs", "engine", "backends", "cli", "plugins", "tests", "xtask", "benches"];
+const FOLDERS: &[&str] =
+    &["docs", "engine", "backends", "cli", "plugins", "python", "tests", "xtask", "benches"];
 
 /// Words of a sentence at most.
 const LONGEST: usize = 25;

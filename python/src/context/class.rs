@@ -2,7 +2,6 @@
 
 use super::callbacks::{Allocator, Listener};
 use super::core::Core;
-use crate::engine::Engine;
 use crate::errors::argument;
 use crate::scope::{Callback, lock, try_lock};
 use crate::tensor::{Tensor, bytes, host_tensor};
@@ -18,7 +17,8 @@ use std::time::Duration;
 /// Memory of one run at a time. Used by two threads at once it raises `ContextInUse`.
 #[pyclass(frozen, module = "kiln")]
 pub struct ExecutionContext {
-    engine: Py<Engine>,
+    /// The engine's object.
+    engine: Py<PyAny>,
     core: Arc<Core>,
     canceller: kiln::Canceller,
 }
@@ -28,7 +28,7 @@ type Shapes<'py> = Bound<'py, PyDict>;
 
 impl ExecutionContext {
     /// Takes a context of an engine.
-    pub fn new(engine: Py<Engine>, core: Core) -> ExecutionContext {
+    pub fn new(engine: Py<PyAny>, core: Core) -> ExecutionContext {
         let canceller = lock(&core.context).canceller();
         ExecutionContext { engine, core: Arc::new(core), canceller }
     }
@@ -59,7 +59,7 @@ fn tensors<'py>(py: Python<'py>, outputs: kiln::Outputs) -> PyResult<Bound<'py, 
 #[pymethods]
 impl ExecutionContext {
     #[getter]
-    fn engine(&self, py: Python<'_>) -> Py<Engine> {
+    fn engine(&self, py: Python<'_>) -> Py<PyAny> {
         self.engine.clone_ref(py)
     }
 
@@ -107,8 +107,7 @@ impl ExecutionContext {
     }
 
     fn input_shape<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let engine = &self.engine.get();
-        let io = engine.inner().io_tensors();
+        let io = self.core.engine.io_tensors();
         let found = io.iter().find(|t| t.name == name && t.mode == kiln::IoMode::Input);
         let io = found.ok_or_else(|| argument(format!("the engine has no input \"{name}\"")))?;
         let known = lock(&self.core.shapes).get(name).cloned().or_else(|| io.ty().static_dims());

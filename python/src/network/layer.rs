@@ -165,7 +165,9 @@ impl Layer {
         let dtype = dtype.map(Value::read).transpose()?;
         self.run(|n| match dtype {
             Some(dtype) => n.layer(self.id)?.set_precision(dtype).map(drop),
-            None => n.layer(self.id).map(|l| drop(l.reset_precision())),
+            None => n.layer(self.id).map(|l| {
+                l.reset_precision();
+            }),
         })
     }
 
@@ -191,7 +193,10 @@ impl Layer {
 
     #[setter]
     fn set_metadata(&self, text: &str) -> PyResult<()> {
-        self.run(|n| n.layer(self.id).map(|l| drop(l.set_metadata(text))))
+        self.run(|n| {
+            n.layer(self.id)?.set_metadata(text);
+            Ok(())
+        })
     }
 
     /// Names weights that the layer holds, for refits; None takes that back.

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
 
-/// What to use for a plug-in layer of a network.
+/// Name, version and fields of a plug-in layer of a network.
 pub(super) fn spec(
     namespace: &str,
     name: &str,

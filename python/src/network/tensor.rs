@@ -34,7 +34,7 @@ impl Network {
         if v.is_none() {
             return Ok(None);
         }
-        self.own(slf, &*v.cast::<NetworkTensor>()?.borrow()).map(Some)
+        self.own(slf, &v.cast::<NetworkTensor>()?.borrow()).map(Some)
     }
 }
 

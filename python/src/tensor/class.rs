@@ -3,7 +3,7 @@
 use super::aligned::Aligned;
 use super::dlpack::Device;
 use super::export;
-use super::import::{Stream, view};
+use super::import::{Stream, foreign};
 use super::lent::Owner;
 use super::view::View;
 use crate::dtype;
@@ -67,7 +67,7 @@ impl Tensor {
                 readonly: *readonly,
                 owner: Owner::Kiln(elements.clone()),
             }),
-            Place::Device { object, .. } => view(object.bind(py), stream),
+            Place::Device { object, .. } => foreign(object.bind(py), stream),
         }
     }
 
@@ -76,6 +76,14 @@ impl Tensor {
             Place::Host { .. } => Device::CPU,
             Place::Device { device, .. } => *device,
         }
+    }
+}
+
+/// The elements of any object that has some.
+pub fn view(object: &Bound<'_, PyAny>, stream: Stream) -> PyResult<View> {
+    match object.cast::<Tensor>() {
+        Ok(tensor) => tensor.get().view(object.py(), stream),
+        Err(_) => foreign(object, stream),
     }
 }
 
@@ -205,15 +213,15 @@ impl Tensor {
     }
 
     fn numpy<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        export::by_helper(slf, "numpy")
+        export::by_helper(slf.as_any(), "numpy")
     }
 
     fn torch<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        export::by_helper(slf, "torch")
+        export::by_helper(slf.as_any(), "torch")
     }
 
     fn tolist<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        export::by_helper(slf, "tolist")
+        export::by_helper(slf.as_any(), "tolist")
     }
 
     fn tobytes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
@@ -226,7 +234,7 @@ impl Tensor {
         dtype: Option<Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        export::array(slf, dtype, copy)
+        export::array(slf.as_any(), dtype, copy)
     }
 
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]

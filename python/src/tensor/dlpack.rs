@@ -99,7 +99,7 @@ pub const USED_VERSIONED: &CStr = c"used_dltensor_versioned";
 /// Versions that are read and written.
 pub const VERSION: (u32, u32) = (1, 1);
 
-/// What a capsule of Kiln's owns. It holds no object of Python, so that it is freed on any thread at any time.
+/// Content of a capsule of Kiln's. It holds no object of Python, so that it is freed on any thread at any time.
 struct Held<M> {
     managed: M,
     shape: Vec<i64>,

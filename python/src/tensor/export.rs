@@ -1,7 +1,6 @@
 //! Tensors of Kiln for other libraries.
 
 use super::aligned::Aligned;
-use super::class::Tensor;
 use super::dlpack::{self, Device};
 use crate::dtype;
 use pyo3::exceptions::PyBufferError;
@@ -15,13 +14,13 @@ pub fn no_buffer(text: &str) -> PyErr {
 }
 
 /// Calls the function of the package that knows other libraries.
-pub fn by_helper<'py>(slf: &Bound<'py, Tensor>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+pub fn by_helper<'py>(slf: &Bound<'py, PyAny>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     slf.py().import("kiln._arrays")?.call_method1(name, (slf,))
 }
 
 /// A NumPy array of the elements.
 pub fn array<'py>(
-    slf: &Bound<'py, Tensor>,
+    slf: &Bound<'py, PyAny>,
     dtype: Option<Bound<'py, PyAny>>,
     copy: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {

@@ -1,6 +1,5 @@
-//! Views of whatever has elements in memory: tensors of Kiln, the buffer protocol, DLPack, the array interfaces.
+//! Views of elements of other libraries: the buffer protocol, DLPack, the array interfaces.
 
-use super::class::Tensor;
 use super::dlpack::{self, Device, DlTensor, Managed, Versioned};
 use super::lent::Owner;
 use super::view::View;
@@ -16,11 +15,8 @@ use std::ffi::CStr;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stream(pub Option<u64>);
 
-/// The elements of an object.
-pub fn view(object: &Bound<'_, PyAny>, stream: Stream) -> PyResult<View> {
-    if let Ok(tensor) = object.cast::<Tensor>() {
-        return tensor.get().view(object.py(), stream);
-    }
+/// The elements of an object of another library.
+pub fn foreign(object: &Bound<'_, PyAny>, stream: Stream) -> PyResult<View> {
     // SAFETY: the object is alive.
     if unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) } != 0
         && let Some(view) = buffer(object)?

@@ -4,7 +4,7 @@ use super::dlpack::{Managed, Versioned};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-/// What keeps memory alive.
+/// Keeper of memory.
 pub enum Owner {
     /// An object of the buffer protocol that was asked for its memory.
     Buffer(Box<ffi::Py_buffer>),

@@ -8,8 +8,8 @@ mod import;
 mod lent;
 mod view;
 
-pub use class::Tensor;
-pub use import::{Stream, view};
+pub use class::{Tensor, view};
+pub use import::Stream;
 pub use view::View;
 
 use crate::errors::argument;
