@@ -8,7 +8,7 @@ from typing import Any
 from kiln import _kiln
 from kiln._options import BuildOptions
 
-from ._calibration import calibrate
+from ._calibration import calibrate, takes_device_addresses
 from ._callbacks import IErrorRecorder, IProgressMonitor, IStreamWriter
 from ._config import IBuilderConfig, IOptimizationProfile, build_options
 from ._log import Scoped, Severity, call, check_logger, fail, log, no_effect
@@ -63,7 +63,7 @@ class Builder(Strict, Scoped):
 
     @property
     def platform_has_tf32(self) -> bool:
-        return (backend() or "") == "cuda" or any(b.name == "cuda" and b.targets for b in _kiln.backends())
+        return takes_device_addresses(backend())
 
     @property
     def platform_has_fast_fp16(self) -> bool:

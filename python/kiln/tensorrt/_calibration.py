@@ -33,6 +33,13 @@ class _OnDevice:
         }
 
 
+def takes_device_addresses(backend: str | None) -> bool:
+    """Whether addresses of a program are those of a GPU: on CUDA, which is the best backend where it has a device."""
+    if backend is not None:
+        return backend == "cuda"
+    return any(b.name == "cuda" and b.targets for b in _kiln.backends())
+
+
 def calibrate(builder: Any, model: Any, config: Any, options: dict[str, Any]) -> str | None:
     """The calibration table of the calibrator's cache, or of its batches, which the calibrator may then keep."""
     calibrator = config._calibrator
@@ -44,7 +51,7 @@ def calibrate(builder: Any, model: Any, config: Any, options: dict[str, Any]) ->
     inputs = [t for t in model.io if t.is_input]
     shapes = {t.name: _shape(t, config, int(calibrator.get_batch_size())) for t in inputs}
     names = [t.name for t in inputs]
-    device = options["backend"] == "cuda"
+    device = takes_device_addresses(options["backend"])
 
     def batches() -> Iterator[dict[str, Any]]:
         count = 0

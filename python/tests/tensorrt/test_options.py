@@ -188,6 +188,21 @@ def test_settings_of_the_legacy_builder() -> None:
         engine.get_binding_shape(5)
 
 
+def test_batches_are_read_where_the_backend_has_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kiln.tensorrt import _calibration
+
+    class Found:
+        name, targets = "cuda", ["a device"]
+
+    assert _calibration.takes_device_addresses("cuda") and not _calibration.takes_device_addresses("cpu")
+    monkeypatch.setattr(_calibration._kiln, "backends", lambda: [Found])
+    assert _calibration.takes_device_addresses(None)
+    monkeypatch.setattr(Found, "targets", [])
+    assert not _calibration.takes_device_addresses(None)
+    batch = _calibration._OnDevice(4096, "f32", [2, 3]).__cuda_array_interface__
+    assert batch["data"][0] == 4096 and batch["shape"] == (2, 3) and batch["typestr"] == "<f4"
+
+
 def test_strict_mode_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KILN_TENSORRT_STRICT", "1")
     with pytest.raises(trt.TensorRTError, match="KILNPLAN"):
