@@ -151,6 +151,24 @@ fn ranges_of_a_network_decide_which_layers_run_on_codes() {
 }
 
 #[test]
+fn ranges_of_tensors_that_are_not_there_are_noted() {
+    let named = |names: &[&str]| {
+        let ranges = names.iter().map(|n| ((*n).to_owned(), [-1.0, 1.0])).collect();
+        let config = BuildConfig { ranges, ..BuildConfig::default() };
+        build(&network(&[]), config)
+            .unwrap()
+            .notes
+            .into_iter()
+            .filter(|n| n.contains("ranges"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(named(&["x", "a"]), Vec::<String>::new());
+    let notes = named(&["x", "other", "Other2"]);
+    let wanted = ["2 of 3", "\"Other2\", \"other\"", "are not used"];
+    assert!(notes.len() == 1 && wanted.iter().all(|w| notes[0].contains(w)), "{notes:?}");
+}
+
+#[test]
 fn a_layer_that_must_run_on_codes_needs_ranges() {
     let config = BuildConfig { constraints: Constraints::Obey, ..BuildConfig::default() };
     let asked = |ranged: &[&str]| {

@@ -153,9 +153,10 @@ impl Builder {
             config.ranges.entry(name).or_insert(range);
         }
         crate::requests::apply(&mut g, &self.config)?;
+        let noted = Notes::default();
+        crate::passes::precision::note_unknown_ranges(&g, &config, &noted);
         borders::convert(&mut g, &mut config)?;
         let candidates = Candidates::new(&g, &config)?;
-        let noted = Notes::default();
         let cx = PassCx {
             config: &config,
             backend: backend.as_ref(),

@@ -13,7 +13,7 @@ mod settled;
 
 pub use choices::{Choice, choices};
 pub use emulated::note_emulated;
-pub use ranges::{greatest_code, multiplies, range_of};
+pub use ranges::{greatest_code, multiplies, note_unknown as note_unknown_ranges, range_of};
 pub use settled::bounded;
 
 use super::canonicalize::{Moved, narrowed_back};

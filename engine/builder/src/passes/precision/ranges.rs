@@ -3,6 +3,7 @@
 use super::super::patterns::constant;
 use super::host;
 use crate::BuildConfig;
+use crate::passes::Notes;
 use kiln_ir::op::Movement;
 use kiln_ir::{DType, Graph, Node, ValueId};
 use kiln_ops::conv::CONV;
@@ -10,6 +11,7 @@ use kiln_ops::matmul::MATMUL;
 use kiln_ops::pointwise::clip::RELU;
 use kiln_ops::pool::POOL;
 use kiln_ops::slice::concat::CONCAT;
+use std::collections::HashSet;
 
 /// The greatest code of a type that stands for values of f32 by ranges; `None` for types of other kinds.
 pub fn greatest_code(t: DType) -> Option<f64> {
@@ -38,6 +40,32 @@ pub fn range_of(g: &Graph, config: &BuildConfig, v: ValueId) -> Option<[f32; 2]>
     }
     None
 }
+
+/// Notes ranges whose tensors the network does not have.
+pub fn note_unknown(g: &Graph, config: &BuildConfig, notes: &Notes) {
+    fn collect<'g>(g: &'g Graph, names: &mut HashSet<&'g str>) {
+        names.extend(g.value_ids().map(|v| g.value(v).name.as_str()));
+        g.nodes().flat_map(|(_, n)| &n.regions).for_each(|r| collect(r, names));
+    }
+    if config.ranges.is_empty() {
+        return;
+    }
+    let mut names = HashSet::new();
+    collect(g, &mut names);
+    let unknown: Vec<&str> =
+        config.ranges.keys().map(String::as_str).filter(|name| !names.contains(name)).collect();
+    if !unknown.is_empty() {
+        let (count, all) = (unknown.len(), config.ranges.len());
+        let some = unknown.iter().take(UNKNOWN_SHOWN).copied().collect::<Vec<_>>().join("\", \"");
+        notes.add(format!(
+            "{count} of {all} dynamic ranges are of tensors that the network does not have and are not used: \"{some}\"{}",
+            if count > UNKNOWN_SHOWN { " and others" } else { "" }
+        ));
+    }
+}
+
+/// Names of unknown tensors that a note lists.
+const UNKNOWN_SHOWN: usize = 5;
 
 /// Whether a layer moves elements, picks the greatest, or cuts negative ones off.
 fn picks(node: &Node) -> bool {
