@@ -72,6 +72,7 @@ fn names_neither_drive_nor_flood_the_terminal() {
         std::fs::write(&bad, model(&format!("No{end}"), &end)).unwrap();
         std::fs::write(&cut, model("Gather", &end)).unwrap();
         let (engine, outputs) = (f.name("e.kiln"), f.name("o.npz"));
+        let (page, part, artifact) = (f.name("p.html"), f.name("part.onnx"), f.name("a.onnx"));
         let commands: &[(i32, &[&str])] = &[
             (0, &["build", &good, "-o", &engine, "--backend", "cpu", "--no-timing", "--layers"]),
             (0, &["inspect", &engine, "--layers"]),
@@ -86,6 +87,12 @@ fn names_neither_drive_nor_flood_the_terminal() {
             (1, &["run", &bad, "--backend", "cpu", "--random-inputs", "1"]),
             (1, &["build", &cut, "-o", &engine, "--backend", "cpu", "--no-timing"]),
             (0, &["compare", &good, "--backends", "cpu,cpu", "--per-layer", "--random-inputs", "1"]),
+            (0, &["check", &good, "--backends", "cpu", "--layers"]),
+            (0, &["check", &good, "--backends", "cpu", "--json"]),
+            (1, &["check", &bad, "--backends", "cpu"]),
+            (0, &["report", &engine, "-o", &page]),
+            (0, &["debug", "precision", &good, "--rtol", "1", "--atol", "1"]),
+            (0, &["debug", "reduce", &good, "-o", &part, "--artifact", &artifact, "--check", "false"]),
         ];
         for (code, args) in commands {
             for more in [&[][..], &["-vv"]] {
@@ -93,6 +100,16 @@ fn names_neither_drive_nor_flood_the_terminal() {
                 harmless(args, &r);
                 assert_eq!(r.code, *code, "{args:?}: {}", r.stderr.chars().take(2000).collect::<String>());
             }
+        }
+        for (code, model) in [(0, &good), (1, &bad)] {
+            let model = format!("--onnx={model}");
+            let limits =
+                ["--warmUp=0", "--duration=0", "--iterations=1", "--backend=cpu", "--cpuOnly", "--verbose"];
+            let dumps = ["--dumpProfile", "--dumpLayerInfo", "--dumpOutput", "--profilingVerbosity=detailed"];
+            let args = [&["trtexec", &model][..], &limits, &dumps].concat();
+            let r = kiln(&args);
+            harmless(&args, &r);
+            assert_eq!(r.code, code, "{}", r.stderr);
         }
     }
 }
