@@ -8,8 +8,10 @@ from typing import Any
 from kiln import _kiln
 from kiln._options import BuildOptions
 
+from ._cuda_driver import driver
 from ._log import Severity, log
-from .enums import CalibrationAlgoType
+from ._values import volume
+from .enums import CalibrationAlgoType, from_kiln
 
 _ALGORITHMS = {
     CalibrationAlgoType.LEGACY_CALIBRATION: "percentile",
@@ -17,20 +19,6 @@ _ALGORITHMS = {
     CalibrationAlgoType.ENTROPY_CALIBRATION_2: "entropy",
     CalibrationAlgoType.MINMAX_CALIBRATION: "minmax",
 }
-
-
-class _OnDevice:
-    """Memory of a device at an address."""
-
-    def __init__(self, address: int, dtype: str, shape: list[int]) -> None:
-        kinds = {"f32": "<f4", "f16": "<f2", "i8": "|i1", "u8": "|u1", "i32": "<i4", "i64": "<i8", "bool": "|b1"}
-        self.__cuda_array_interface__ = {
-            "shape": tuple(shape),
-            "typestr": kinds[dtype],
-            "data": (address, True),
-            "version": 3,
-            "stream": None,
-        }
 
 
 def takes_device_addresses(backend: str | None) -> bool:
@@ -74,7 +62,8 @@ def calibrate(builder: Any, model: Any, config: Any, options: dict[str, Any]) ->
 
 def _tensor(address: int, dtype: str, shape: list[int], device: bool) -> Any:
     if device:
-        return _kiln.Tensor(_OnDevice(address, dtype, shape))
+        size = int(volume(shape) * from_kiln(dtype).itemsize)
+        return _kiln.Tensor.from_bytes(driver().to_host(address, size), dtype, shape)
     return _kiln.Tensor.from_address(address, dtype, shape)
 
 

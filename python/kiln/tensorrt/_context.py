@@ -7,6 +7,7 @@ from typing import Any
 from kiln import _kiln
 
 from ._callbacks import IDebugListener, IOutputAllocator, IProfiler
+from ._cuda_driver import ALIGNMENT, Stand, driver
 from ._log import Scoped, call, fail, no_effect, refuse
 from ._strict import Strict
 from ._values import Dims, dims
@@ -38,6 +39,9 @@ class IExecutionContext(Strict, Scoped):
         self._name = ""
         self._addresses: dict[str, int] = {}
         self._bound: dict[str, tuple[int, int]] = {}
+        # On CUDA: aligned buffers by tensor, and those of this run with the addresses that they stand for.
+        self._stands: dict[str, Stand] = {}
+        self._odd: list[tuple[int, int, int, bool]] = []
         self._allocators: dict[str, IOutputAllocator] = {}
         self._profile = 0
         self._stream = 0
@@ -206,7 +210,8 @@ class IExecutionContext(Strict, Scoped):
         missing = self._native.underspecified()
         if missing:
             raise ValueError(f"the shape of input {', '.join(missing)} is not set; call set_input_shape")
-        shapes = None
+        shapes, device = None, self._engine._native.takes_device_addresses
+        self._odd.clear()
         for t in self._engine._native.io:
             if t.is_input and t.is_shape_input:
                 continue
@@ -223,10 +228,26 @@ class IExecutionContext(Strict, Scoped):
             size = None if -1 in shape else t.nbytes(list(shape))
             if size is None:
                 raise ValueError(f"nothing bounds the size of {t.name!r} {tuple(shape)}; call set_output_allocator")
+            if device and address % ALIGNMENT:
+                address = self._stand(t.name, address, int(size), t.is_input)
             wanted = (address, int(size))
             if self._bound.get(t.name) != wanted:
                 self._native.bind(t.name, *wanted)
                 self._bound[t.name] = wanted
+
+    def _stand(self, name: str, address: int, size: int, is_input: bool) -> int:
+        """The address of an aligned buffer in place of one that is not; what is in it is copied around the run."""
+        stand = self._stands.get(name)
+        if stand is None or stand.size < size:
+            self._stands[name] = stand = Stand(size)
+        self._odd.append((address, stand.address, size, is_input))
+        return stand.address
+
+    def _copy_odd(self, stream: int, inputs: bool) -> None:
+        for address, stand, size, is_input in self._odd:
+            if is_input == inputs:
+                target, source = (stand, address) if is_input else (address, stand)
+                driver().copy(target, source, size, stream)
 
     # Runs.
 
@@ -243,14 +264,23 @@ class IExecutionContext(Strict, Scoped):
         return self._run(int(stream_handle), not self._engine._native.takes_device_addresses)
 
     def _run(self, stream: int, wait: bool) -> bool:
+        device = self._engine._native.takes_device_addresses
+        # The default stream of CUDA is no stream of a context: its work ends before the run, and the run before more of it.
+        ordered = device and stream == 0
         try:
             self._bind()
-            if self._engine._native.takes_device_addresses and stream != self._stream:
+            if device and stream != self._stream:
                 self._native.set_stream(stream)
             self._stream = stream
+            self._copy_odd(stream, True)
+            if ordered:
+                driver().synchronize()
             self._native.enqueue()
-            if wait or (self._profiler is not None and self._emits):
+            if wait or ordered or (self._profiler is not None and self._emits):
                 self._native.wait()
+            self._copy_odd(stream, False)
+            if ordered and self._odd:
+                driver().synchronize()
             if self._profiler is not None and self._emits:
                 self._report()
         except TypeError:
@@ -270,6 +300,8 @@ class IExecutionContext(Strict, Scoped):
         if profiler is not None and not isinstance(profiler, IProfiler):
             raise TypeError(f"profiler: wants an IProfiler, found {type(profiler).__name__}")
         self._profiler = profiler
+        if profiler is not None:
+            self._take_times()
 
     @property
     def enqueue_emits_profile(self) -> bool:
@@ -288,6 +320,14 @@ class IExecutionContext(Strict, Scoped):
         except Exception as e:
             return fail(self, e, False)
         return True
+
+    def _take_times(self) -> list[dict[str, Any]]:
+        """Times of the last run; they are taken from the first question on."""
+        try:
+            return list(self._native.layer_times())
+        except Exception:
+            # There was no run yet.
+            return []
 
     def _report(self) -> None:
         for layer in self._native.layer_times():

@@ -199,8 +199,16 @@ def test_batches_are_read_where_the_backend_has_its_addresses(monkeypatch: pytes
     assert _calibration.takes_device_addresses(None)
     monkeypatch.setattr(Found, "targets", [])
     assert not _calibration.takes_device_addresses(None)
-    batch = _calibration._OnDevice(4096, "f32", [2, 3]).__cuda_array_interface__
-    assert batch["data"][0] == 4096 and batch["shape"] == (2, 3) and batch["typestr"] == "<f4"
+    read = {}
+
+    class Driver:
+        def to_host(self, address: int, size: int) -> bytes:
+            read[address] = size
+            return bytes(size)
+
+    monkeypatch.setattr(_calibration, "driver", Driver)
+    batch = _calibration._tensor(4096, "f16", [2, 3], True)
+    assert read == {4096: 12} and (batch.dtype, tuple(batch.shape)) == ("f16", (2, 3))
 
 
 def test_strict_mode_raises(monkeypatch: pytest.MonkeyPatch) -> None:
