@@ -281,6 +281,10 @@ typedef struct kiln_options_t {
      * Bytes of the device's name, or KILN_CSTR.
      */
     size_t device_length;
+    /**
+     * Bytes of an engine's weights that may be on the device at a time; 0: all of them. Others are copied there in each run.
+     */
+    uint64_t weight_budget;
 } kiln_options_t;
 
 /**
@@ -574,6 +578,13 @@ struct kiln_error_t *kiln_engine_set_error_recorder(struct kiln_engine_t *engine
                                                     kiln_error_fn function,
                                                     void *user,
                                                     kiln_destroy_fn destroy);
+
+/**
+ * Keeps at most so many bytes of weights on the device at a time; 0: all of them, as at first. Others are copied there in each run.
+ * kiln_engine_describe has the least budget. Backends whose weights are in host memory refuse budgets.
+ */
+struct kiln_error_t *kiln_engine_set_weight_budget(struct kiln_engine_t *engine,
+                                                   uint64_t bytes);
 
 /**
  * Makes a context. It keeps what it needs of the engine.

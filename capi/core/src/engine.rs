@@ -9,7 +9,7 @@ use crate::options::{self, Choice, kiln_options_t};
 use crate::recorder::{kiln_error_fn, recorder};
 use crate::{json, shape, text};
 use kiln::{Plan, Profile};
-use kiln_runtime::Engine;
+use kiln_runtime::{Engine, LoadOptions};
 use serde_json::json as object;
 use std::ffi::{c_char, c_void};
 
@@ -34,10 +34,10 @@ impl kiln_engine_t {
             kiln::plugin::load_embedded(&plan, &plugins.policy)?;
         }
         let backend = kiln::backends(plugins).0.get(&plan.header.target.backend)?;
-        let engine = match &choice.device {
-            Some(device) => Engine::from_plan_on(plan, backend, device),
-            None => Engine::from_plan(plan, backend),
-        }?;
+        let mut options = LoadOptions::default();
+        options.device.clone_from(&choice.device);
+        options.weight_budget = choice.weight_budget;
+        let engine = Engine::from_plan_with(plan, backend, &options)?;
         Ok(kiln_engine_t { name: engine.name(), engine })
     }
 }
@@ -224,6 +224,9 @@ pub unsafe extern "C" fn kiln_engine_describe(
         let (out, e) = unsafe { (Out::new(json, "json")?, handle::shared(engine, "engine")?) };
         let mut value = json::header(&e.engine.plan().header);
         value["target"] = json::target(e.engine.target());
+        value["streamable_weights"] = object!(e.engine.streamable_weights());
+        value["least_weight_budget"] = object!(e.engine.least_weight_budget());
+        value["weight_budget"] = object!(e.engine.weight_budget());
         value["debug_tensors"] = object!(e.engine.debug_tensors());
         out.put(value.into());
         Ok(())
@@ -271,5 +274,19 @@ pub unsafe extern "C" fn kiln_engine_set_error_recorder(
         // SAFETY: pointers as the header wants them.
         unsafe { handle::shared(engine, "engine") }?.engine.set_error_recorder(recorder);
         Ok(())
+    })
+}
+
+/// Keeps at most so many bytes of weights on the device at a time; 0: all of them, as at first. Others are copied there in each run.
+/// kiln_engine_describe has the least budget. Backends whose weights are in host memory refuse budgets.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kiln_engine_set_weight_budget(
+    engine: *mut kiln_engine_t,
+    bytes: u64,
+) -> *mut kiln_error_t {
+    guard(|| {
+        // SAFETY: pointers as the header wants them.
+        let e = unsafe { handle::shared(engine, "engine") }?;
+        Ok(e.engine.set_weight_budget((bytes != 0).then_some(bytes))?)
     })
 }

@@ -103,6 +103,8 @@ pub struct kiln_options_t {
     pub device: *const c_char,
     /// Bytes of the device's name, or KILN_CSTR.
     pub device_length: usize,
+    /// Bytes of an engine's weights that may be on the device at a time; 0: all of them. Others are copied there in each run.
+    pub weight_budget: u64,
 }
 
 // SAFETY: numbers and a pointer behind the size.
@@ -115,6 +117,8 @@ pub struct Choice {
     pub plugins: DiscoverOptions,
     /// The device; `None`: the best one.
     pub device: Option<DeviceChoice>,
+    /// Bytes of weights on the device; `None`: all.
+    pub weight_budget: Option<u64>,
 }
 
 impl Default for Choice {
@@ -122,7 +126,7 @@ impl Default for Choice {
     fn default() -> Choice {
         let mut plugins = DiscoverOptions::default();
         plugins.search.system.extend(beside_library());
-        Choice { plugins, device: None }
+        Choice { plugins, device: None, weight_budget: None }
     }
 }
 
@@ -152,6 +156,7 @@ pub unsafe fn choice(options: *const kiln_options_t) -> Result<Choice, Fail> {
     }
     plugins.policy = Policy { level, ..Policy::default() };
     plugins.embedded = o.embedded != 0;
+    found.weight_budget = (o.weight_budget != 0).then_some(o.weight_budget);
     if !o.device.is_null() {
         // SAFETY: as the caller vouches.
         let device = unsafe { text::string(o.device, o.device_length, "options: device") }?;

@@ -3,7 +3,7 @@
 use kiln::cache::TimingCache;
 use kiln::calibration::CalibrationTable;
 use kiln::selection::TacticRecord;
-use kiln::{BuildOptions, Narrowing, Verbosity};
+use kiln::{BuildOptions, HardwareCompatibility, Narrowing, Verbosity};
 use std::str::FromStr;
 
 /// An option: its name, and how a text sets it.
@@ -115,6 +115,18 @@ settings! {
             "detailed" => Verbosity::Detailed,
             other => return Err(format!("\"{other}\", wanted none, names or detailed")),
         };
+        Ok(())
+    };
+    "hardware_compatibility", false, "ampere_plus", "devices that run the plan: \"none\" others, or \"ampere_plus\"", |o, t| {
+        o.hardware_compatibility = match t {
+            "none" => HardwareCompatibility::None,
+            "ampere_plus" => HardwareCompatibility::AmperePlus,
+            other => return Err(format!("\"{other}\", wanted none or ampere_plus")),
+        };
+        Ok(())
+    };
+    "max_batch", false, "4", "greatest batch of a network with an implicit batch", |o, t| {
+        o.max_batch = Some(t.parse().map_err(|e| format!("\"{t}\": {e}"))?);
         Ok(())
     };
     "portable", false, "1", "keep the network in the plan", |o, t| switch(&mut o.portable, t);

@@ -24,7 +24,7 @@ macro_rules! layout {
 #[test]
 fn structs_are_laid_out_alike_in_c_cpp_and_rust() {
     let (rust, c) = layout! {
-        kiln_options_t { struct_size, path, path_length, level, embedded, device, device_length }
+        kiln_options_t { struct_size, path, path_length, level, embedded, device, device_length, weight_budget }
         kiln_io_t { struct_size, name, name_length, mode, ndim, dims, dtype, is_shape_input, format, format_length }
         DLPackVersion { major, minor }
         DLDevice { device_type, device_id }

@@ -144,7 +144,13 @@ static void headers(const char *path, const char *backend, const char *folder) {
     TRUE(strncmp(kiln_engine_backend(engine, &length), backend, strlen(backend)) == 0 && length == strlen(backend));
     TRUE(kiln_engine_name(engine, &length) != NULL && kiln_engine_profile_count(engine) == 2);
     OK(kiln_engine_describe(engine, &json));
+    TRUE(strstr(kiln_bytes_data(json), "\"least_weight_budget\":") != NULL);
     has(json, "\"debug_tensors\":[]");
+    /* Weights of the processor are in host memory anyway. */
+    kiln_error_t *refusal = kiln_engine_set_weight_budget(engine, 1000);
+    TRUE(refusal != NULL);
+    kiln_error_destroy(refusal);
+    OK(kiln_engine_set_weight_budget(engine, 0));
     OK(kiln_engine_inspect(engine, &json));
     has(json, "TacticName");
     OK(kiln_context_create(engine, &context));
@@ -185,6 +191,11 @@ static void headers(const char *path, const char *backend, const char *folder) {
     TRUE(error != NULL && engine == NULL);
     kiln_error_destroy(error);
     options.device = "0";
+    options.weight_budget = 1000;
+    error = kiln_engine_open(file, KILN_CSTR, &options, &engine);
+    TRUE(error != NULL && engine == NULL);
+    kiln_error_destroy(error);
+    options.weight_budget = 0;
     OK(kiln_engine_open(file, KILN_CSTR, &options, &engine));
     kiln_engine_destroy(engine);
 }
