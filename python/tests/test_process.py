@@ -146,3 +146,39 @@ def test_plugin_layers_are_registered(tmp_path):
         kiln.load_plugin(tmp_path / "none.so")
     with pytest.raises(kiln.InvalidArgument, match="policy"):
         kiln.load_plugin(target, policy="none")
+
+
+EMBEDDED = """
+import sys
+import numpy as np
+import kiln
+
+library, folder, step = sys.argv[1], sys.argv[2], sys.argv[3]
+if step == "build":
+    network = kiln.Network("net")
+    kiln.load_plugin(library)
+    x, scale = network.add_input("x", "f32", [2, 4]), network.add_weights(np.ones(4, np.float32), "scale")
+    layer = network.add_plugin([x, scale], "RowNorm", namespace="example")
+    network.mark_output(layer.output(0), "y")
+    for name, embed in (("with", True), ("without", False)):
+        built = kiln.build(network, backend="cpu", estimates=True, embed_plugins=embed)
+        assert (built.header.plugins[0]["embedded"] > 0) == embed and built.header.plugins[0]["called"]
+        built.save(f"{folder}/{name}.kiln")
+else:
+    options = {"embedded": {"load_embedded": True}, "named": {"plugins": [library]}, "neither": {}}[step]
+    engine = kiln.Engine.open(f"{folder}/{'with' if step == 'embedded' else 'without'}.kiln", **options)
+    assert abs(engine.run({"x": np.ones((2, 4), np.float32)})["y"].numpy() - 1).max() < 1e-3
+"""
+
+
+def test_plans_hold_libraries_and_load_them_by_permission(tmp_path):
+    library = Path(__file__).resolve().parents[2] / "target" / "debug" / "libkiln_layers_row_norm.so"
+    if not library.exists():
+        pytest.skip("the example of a plug-in is not built")
+    outcomes = {}
+    for step in ("build", "embedded", "named", "neither"):
+        arguments = [sys.executable, "-c", EMBEDDED, str(library), str(tmp_path), step]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+        outcomes[step] = done.returncode == 0 or done.stderr
+    assert [outcomes[s] for s in ("build", "embedded", "named")] == [True, True, True], outcomes
+    assert "plug-in layer" in outcomes["neither"]
