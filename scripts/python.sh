@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests the Python package: makes the wheel of what the workspace has built, installs it into .cache/python beside the packages of
-# the tests, checks the stubs and runs python/tests. Arguments go to pytest.
+# the tests, checks types and stubs, and runs python/tests. Arguments go to pytest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ENVIRONMENT=$PWD/.cache/python
@@ -10,5 +10,6 @@ export WHEELS=$PWD/.cache/wheels
 bash scripts/wheel.sh --dev
 "$ENVIRONMENT/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall "$WHEELS"/kiln_engine-*.whl
 cd python
+"$ENVIRONMENT/bin/mypy" --no-error-summary kiln/*.py kiln/torch/*.py
 "$ENVIRONMENT/bin/stubtest" kiln._kiln --mypy-config-file pyproject.toml --allowlist stubtest.txt --ignore-unused-allowlist
 "$ENVIRONMENT/bin/pytest" -q -p no:cacheprovider "$@"

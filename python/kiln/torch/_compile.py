@@ -56,4 +56,5 @@ def backend(
         if strict:
             raise
         warnings.warn(f"PyTorch runs a graph of {len(graph.graph.nodes)} nodes, which Kiln does not: {e}", FellBack, 2)
-        return graph.forward
+        forward: Callable[..., Any] = graph.forward
+        return forward
