@@ -345,3 +345,15 @@ fn the_shipped_engine_is_compared_by_the_tensors_between_its_kernels() {
     let r = kiln(&[&compare[..], &["--engine", &changed], &shape[..]].concat());
     assert!(r.code == 1 && r.stderr.contains("the first layer that differs is \"/conv1"), "{}", r.stderr);
 }
+
+#[test]
+fn sums_of_one_operand_alone_want_no_memory_for_all_products() {
+    // 2^36 products of two vectors of 2^18 ones, none of which is stored.
+    let f = Folder::new();
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/folding/large.onnx");
+    let saved = f.name("out.npz");
+    ok(&["run", model, "--backend", "cpu", "--save-outputs", &saved]);
+    let arrays = read_npz(&saved).expect("outputs");
+    let sum = kiln::arrays::tensor("y", arrays.into_values().next().expect("an output")).expect("a tensor");
+    assert_eq!(sum.to_f64(), [(1u64 << 36) as f64]);
+}

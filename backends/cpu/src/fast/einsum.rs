@@ -4,10 +4,12 @@ use super::copy::{self, Map};
 use super::gemm::{Bias, Size, Strided, floats, floats_mut, gemm, scratch};
 use super::reduce;
 use super::{NodeCx, Types};
+use crate::buffer::{Buf, Pool};
 use crate::threads;
 use kiln_backend::BackendError;
 use kiln_ops::matmul::einsum::walk;
 use kiln_ops::util::strides;
+use std::sync::Arc;
 
 /// Whether the kernel covers a node: one or two operands of floats.
 pub fn covers(t: &Types<'_>) -> bool {
@@ -40,13 +42,41 @@ impl Group {
     }
 }
 
-/// Copies an operand so that the dimensions of these groups follow each other.
-fn ordered(x: &[f32], operand: usize, groups: [&Group; 3]) -> Vec<f32> {
-    let n = groups.iter().map(|g| g.volume()).product();
-    let mut y = vec![0f32; n];
-    let maps = groups.iter().flat_map(|g| g.maps(operand)).collect();
-    copy::bytes(4, bytemuck::cast_slice(x), bytemuck::cast_slice_mut(&mut y), 0, maps, &[]);
-    y
+/// Copies an operand so that the dimensions of these groups follow each other, and sums the dimensions that it alone has.
+fn ordered(
+    x: &[f32],
+    operand: usize,
+    groups: [&Group; 3],
+    alone: &Group,
+    pool: &Arc<Pool>,
+) -> Result<Buf, BackendError> {
+    const WHAT: &str = "an operand of an einsum";
+    let n = volume(groups.iter().map(|g| g.volume()))?;
+    let terms = alone.volume();
+    let maps = |more: Option<&Group>| -> Vec<Map> {
+        groups.into_iter().chain(more).flat_map(|g| g.maps(operand)).collect()
+    };
+    let mut y = scratch(pool, n, WHAT)?;
+    let place = |to: &mut [f32], maps| {
+        copy::bytes(4, bytemuck::cast_slice(x), bytemuck::cast_slice_mut(to), 0, maps, &[]);
+    };
+    if alone.sizes.is_empty() {
+        place(floats_mut(&mut y), maps(None));
+        return Ok(y);
+    }
+    let mut all = scratch(pool, volume([n, terms])?, WHAT)?;
+    place(floats_mut(&mut all), maps(Some(alone)));
+    let all = floats(&all);
+    threads::chunks(floats_mut(&mut y), 1, 1 + 8192 / terms.max(1), |i, y| {
+        y[0] = reduce::sum(&all[i * terms..(i + 1) * terms]) as f32;
+    });
+    Ok(y)
+}
+
+/// Product of sizes.
+fn volume(sizes: impl IntoIterator<Item = usize>) -> Result<usize, BackendError> {
+    let product = sizes.into_iter().try_fold(1usize, usize::checked_mul);
+    product.ok_or_else(|| BackendError::InvalidArgument("an einsum of more elements than memory has".into()))
 }
 
 pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
@@ -56,7 +86,8 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let shapes: Vec<&[usize]> = (0..cx.args.len()).map(|i| cx.shape(i)).collect();
     let Ok(walk) = walk(equation, &shapes) else { return Ok(false) };
     let step = |steps: &[Vec<usize>], i: usize, d: usize| steps.get(i).map_or(0, |s| s[d]);
-    let [mut batch, mut rows, mut columns, mut sums] = [(); 4].map(|()| Group::default());
+    let [mut batch, mut rows, mut columns, mut sums, mut first, mut second] =
+        [(); 6].map(|()| Group::default());
     for (d, &n) in shape.iter().enumerate() {
         let steps = [step(&walk.outer, 0, d), step(&walk.outer, 1, d)];
         match steps {
@@ -67,7 +98,14 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         }
     }
     for (d, &n) in walk.inner.iter().enumerate() {
-        sums.push(n, [step(&walk.within, 0, d), step(&walk.within, 1, d)], d);
+        // What one operand alone has is summed in it, before the product.
+        let steps = [step(&walk.within, 0, d), step(&walk.within, 1, d)];
+        match steps {
+            _ if operands.len() == 1 => first.push(n, steps, d),
+            [a, 0] if a > 0 => first.push(n, steps, d),
+            [0, b] if b > 0 => second.push(n, steps, d),
+            _ => sums.push(n, steps, d),
+        }
     }
     let (pool, depth) = (cx.pool.clone(), cx.depth);
     let s = Size { m: rows.volume(), n: columns.volume(), k: sums.volume() };
@@ -76,14 +114,13 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
         let c_all = floats_mut(&mut c);
         match &operands[..] {
             [x] => {
-                let x = ordered(x, 0, [&batch, &rows, &sums]);
-                threads::chunks(c_all, 1, 1 + 8192 / s.k.max(1), |i, c| {
-                    c[0] = reduce::sum(&x[i * s.k..(i + 1) * s.k]) as f32;
-                });
+                let x = ordered(x, 0, [&batch, &rows, &sums], &first, &pool)?;
+                c_all.copy_from_slice(floats(&x));
             }
             [a, b] => {
-                let a = ordered(a, 0, [&batch, &rows, &sums]);
-                let b = ordered(b, 1, [&batch, &sums, &columns]);
+                let a = ordered(a, 0, [&batch, &rows, &sums], &first, &pool)?;
+                let b = ordered(b, 1, [&batch, &sums, &columns], &second, &pool)?;
+                let (a, b) = (floats(&a), floats(&b));
                 for (i, c) in c_all.chunks_exact_mut((s.m * s.n).max(1)).enumerate() {
                     let left = Strided { data: &a[i * s.m * s.k..], row: s.k, col: 1 };
                     let right = Strided { data: &b[i * s.k * s.n..], row: s.n, col: 1 };
