@@ -62,11 +62,14 @@ impl Installed {
     /// Runs a program with arguments and returns its standard output.
     pub fn run(&self, program: &Path, arguments: &[&str]) -> String {
         let quoted: Vec<String> = arguments.iter().map(|a| format!("'{a}'")).collect();
+        let suppressions = root().join("capi/full/tests/c_api/valgrind.supp");
         let valgrind = match std::env::var_os("KILN_VALGRIND") {
-            Some(_) => {
-                "valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite "
-            }
-            None => "",
+            Some(_) => format!(
+                "valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite \
+                 --errors-for-leak-kinds=definite --suppressions='{}' ",
+                suppressions.display()
+            ),
+            None => String::new(),
         };
         let script = format!("{valgrind}'{}' {}", program.display(), quoted.join(" "));
         succeeded(self.shell(&script), &script)
