@@ -573,3 +573,20 @@ fn products_and_convolutions_have_alternatives() {
         }
     }
 }
+
+#[test]
+fn limits_of_estimates_below_one_keep_the_best_candidate() {
+    let graph = "graph \"g\" { input %x: f32[4,8] input %w: f32[8,4] %y = matmul(%x, %w) output %y }";
+    let build = |estimate_limit: f64| {
+        let backend = cpu();
+        let target = backend.targets().unwrap().remove(0);
+        let mut builder = Builder::new(backend, target);
+        builder.config.estimate_limit = estimate_limit;
+        builder.config.samples = 1;
+        let graph = kiln_ir::Graph::from_text(graph).unwrap();
+        builder.build_graph(graph, &mut |_, _, _| true).unwrap().program.steps[0].tactic.name.clone()
+    };
+    for limit in [1.0, 0.5, 0.0, -3.0, f64::NAN] {
+        assert_ne!(build(limit), "none", "{limit}");
+    }
+}

@@ -149,6 +149,7 @@ impl Builder {
         self.config.refit.prepare(&mut g)?;
         let weight_uses = std::mem::take(&mut g.weight_uses);
         let mut config = self.config.clone();
+        config.estimate_limit = config.estimate_limit.max(1.0);
         for (name, range) in std::mem::take(&mut g.ranges) {
             config.ranges.entry(name).or_insert(range);
         }

@@ -135,7 +135,7 @@ pub struct BuildConfig {
     pub pools: BTreeMap<MemoryPool, u64>,
     /// Candidates timed for a region at most.
     pub max_tactics: usize,
-    /// A candidate whose estimate is this many times the best one is not timed.
+    /// A candidate whose estimate is more than this many times the best one is not timed. Values below 1 count as 1.
     pub estimate_limit: f64,
     /// Samples taken of each candidate.
     pub samples: u32,

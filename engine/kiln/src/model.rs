@@ -26,6 +26,7 @@ pub struct Model {
     pub(crate) io: Vec<IoTensor>,
     pub(crate) notes: Vec<String>,
     /// Whether the network leaves the batch out of its dimensions.
+    #[cfg(feature = "build")]
     pub(crate) implicit_batch: bool,
 }
 
@@ -39,6 +40,16 @@ pub(crate) enum Content {
 }
 
 impl Model {
+    fn of_plan(io: Vec<IoTensor>, content: Content) -> Model {
+        Model {
+            io,
+            content,
+            notes: Vec::new(),
+            #[cfg(feature = "build")]
+            implicit_batch: false,
+        }
+    }
+
     /// Opens an ONNX model, a plan, or a network as text. The content of the file decides which. Without the feature `build` only
     /// plans are opened.
     ///
@@ -54,7 +65,7 @@ impl Model {
             let header = Box::new(PlanHeader::peek(path)?);
             let io = header.io.clone();
             let content = Content::PlanFile(path.to_owned(), header);
-            return Ok(Model { io, content, notes: Vec::new(), implicit_batch: false });
+            return Ok(Model::of_plan(io, content));
         }
         import(path, &start)
     }
@@ -114,7 +125,7 @@ fn import_bytes(_: Vec<u8>, _: Option<&Path>, name: &Path) -> Result<Model, Erro
 impl From<Plan> for Model {
     fn from(plan: Plan) -> Model {
         let io = plan.header.io.clone();
-        Model { io, content: Content::Plan(Box::new(plan)), notes: Vec::new(), implicit_batch: false }
+        Model::of_plan(io, Content::Plan(Box::new(plan)))
     }
 }
 
