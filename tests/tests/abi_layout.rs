@@ -83,7 +83,7 @@ fn layout() -> Layout {
     }
 }
 
-/// Layout of version 1.9, for 64-bit targets. Lines may be added at the end of a structure that begins with
+/// Layout of version 1.10, for 64-bit targets. Lines may be added at the end of a structure that begins with
 /// `struct_size`; none may change.
 const GOLDEN: &str = include_str!("abi/layout.txt");
 
