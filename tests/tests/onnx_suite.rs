@@ -4,7 +4,8 @@
 //! A failure that is not listed in `tests/onnx/expected-failures/` fails the test, and so does a listed case that
 //! passes. Builds are strict, so that no case passes by what the host computes or decides during a run; those that need the host
 //! are listed in `tests/onnx/host/`, and must be refused by a strict build. `KILN_CASE=text` runs only the cases whose name
-//! contains the text, and prints what they say.
+//! contains the text, and prints what they say. `KILN_ONNX_PART=3` runs one of three cases without folding on the slow backends, drawn
+//! by `KILN_ONNX_SEED` (1).
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test")]
 
@@ -52,9 +53,23 @@ fn host_reason(error: &str) -> Option<String> {
     Some(why.split(" (").next().unwrap_or(why).to_owned())
 }
 
+/// Whether a case is in the part that is run, one of so many.
+fn is_drawn(case: &str, parts: u64, seed: u64) -> bool {
+    let hash = blake3::hash(format!("{seed} {case}").as_bytes());
+    let number = hash.as_bytes().first_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+    number.is_multiple_of(parts.max(1))
+}
+
+fn number(variable: &str) -> u64 {
+    std::env::var(variable).ok().and_then(|v| v.parse().ok()).unwrap_or(1)
+}
+
 fn check(name: &str, backend: Arc<dyn Backend>, fold: bool) {
     let setting = Setting::of(backend, fold).unwrap();
     let only = std::env::var("KILN_CASE").ok();
+    let slow = ["reference", "wgpu"].contains(&name) && !fold && only.is_none();
+    let (parts, seed) = (if slow { number("KILN_ONNX_PART") } else { 1 }, number("KILN_ONNX_SEED"));
+    let drawn = |case: &str| parts <= 1 || is_drawn(case, parts, seed);
     let listed = host_cases(name);
     let (mut wrong, mut host) = (Vec::new(), BTreeMap::new());
     for suite in [Suite::NEWEST, Suite::OLDER] {
@@ -66,7 +81,8 @@ fn check(name: &str, backend: Arc<dyn Backend>, fold: bool) {
         let unknown: Vec<_> = expected.keys().filter(|c| !cases.contains(c)).collect();
         assert!(unknown.is_empty(), "listed as failures, but no cases of {}: {unknown:?}", suite.version);
         let (mut strictly, mut by_host) = (0, 0);
-        for case in cases.iter().filter(|c| only.as_ref().is_none_or(|o| c.contains(o.as_str()))) {
+        let asked = |c: &&String| only.as_ref().is_none_or(|o| c.contains(o.as_str())) && drawn(c);
+        for case in cases.iter().filter(asked) {
             let outcome = outcome(&setting, &folder.join(case));
             let text = match (&outcome, expected.get(case), listed.get(case)) {
                 (Outcome::Fails(e), None, _) => Some(format!("fails: {e}")),
@@ -93,12 +109,12 @@ fn check(name: &str, backend: Arc<dyn Backend>, fold: bool) {
             "{name}, suite {}, folding {}: {strictly} of {} pass without the host, {by_host} with it, {} expected failures{}",
             suite.version,
             if fold { "on" } else { "off" },
-            cases.len(),
+            cases.iter().filter(asked).count(),
             expected.len(),
             if cases.len() < suite.in_scope { " (cases unlike the newest suite's)" } else { "" }
         );
     }
-    if std::env::var_os("KILN_BLESS").is_some() && !fold && only.is_none() {
+    if std::env::var_os("KILN_BLESS").is_some() && !fold && only.is_none() && parts <= 1 {
         let head = format!(
             "# Cases in which {name} needs the host during a run, and what for. `KILN_BLESS=1` writes this file.\n"
         );
@@ -106,6 +122,17 @@ fn check(name: &str, backend: Arc<dyn Backend>, fold: bool) {
         std::fs::write(host_cases_file(name), head + &lines.collect::<String>()).unwrap();
     }
     assert!(wrong.is_empty(), "{} unexpected outcomes:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn parts_are_drawn_by_the_seed() {
+    let cases = Suite::NEWEST.cases();
+    let drawn = |parts, seed| cases.iter().filter(|c| is_drawn(c, parts, seed)).collect::<Vec<_>>();
+    assert_eq!(drawn(1, 1).len(), cases.len());
+    let (one, other) = (drawn(3, 1), drawn(3, 2));
+    assert_ne!(one, other);
+    let share = 3 * one.len();
+    assert!(share > cases.len() * 3 / 4 && share < cases.len() * 5 / 4, "{} of {}", one.len(), cases.len());
 }
 
 #[test]
