@@ -3,7 +3,8 @@
 use crate::driver::{Attribute, DriverError, Gpu, devices};
 use kiln_backend::assisted::DEVICE_FLOW;
 use kiln_backend::{
-    BackendError, MemoryRules, SPARSE_WEIGHTS, Tactic, Target, flow::SLICES, offer_feature, source_feature,
+    BackendError, MemoryRules, SPARSE_WEIGHTS, Tactic, Target, flow::SLICES, offer_feature, sm_number,
+    source_feature,
 };
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -92,9 +93,7 @@ impl Numbers {
 
 /// The compute capability of an architecture: 90 of "sm_90a"; 0 if it is none.
 pub fn capability(arch: &str) -> u32 {
-    let digits: String =
-        arch.strip_prefix("sm_").unwrap_or("").chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().unwrap_or(0)
+    sm_number(arch).unwrap_or(0)
 }
 
 /// The architecture that kernels are compiled for: Hopper's with its own instructions.

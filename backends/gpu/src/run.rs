@@ -275,15 +275,7 @@ impl<D: Executor> Run<D> {
         }
         // Launches that were planned before a buffer grew name the old one: plan once more.
         if queue.allocations() != allocations {
-            waiting.clear();
-            for i in 0..loaded.program.steps.len() {
-                waiting.extend(match loaded.is_flow(i) {
-                    true if self.stacks_nothing(shapes, i) => Vec::new(),
-                    true => D::control_flow(self, queue, shapes, i, false)?.unwrap_or_default(),
-                    false => self.plan(queue, shapes, i, false)?,
-                });
-                waiting.extend(D::after_step(self, i));
-            }
+            waiting = self.plan_all(queue, shapes)?;
             self.launches.clear();
         }
         let old = self.launches.give_up().map(|p| p.batch);
@@ -295,6 +287,21 @@ impl<D: Executor> Run<D> {
         let (shapes, open) = (Arc::new(shapes.clone()), self.open.clone());
         self.launches.keep(Prepared { key, batch, shapes, open });
         Ok(())
+    }
+
+    /// The launches of all steps of a run that needs no host, at shapes that are all known.
+    fn plan_all(&mut self, queue: &mut D::Queue, shapes: &Shapes) -> Result<Vec<D::Launch>, BackendError> {
+        let loaded = self.loaded.clone();
+        let mut launches = Vec::new();
+        for i in 0..loaded.program.steps.len() {
+            launches.extend(match loaded.is_flow(i) {
+                true if self.stacks_nothing(shapes, i) => Vec::new(),
+                true => D::control_flow(self, queue, shapes, i, false)?.unwrap_or_default(),
+                false => self.plan(queue, shapes, i, false)?,
+            });
+            launches.extend(D::after_step(self, i));
+        }
+        Ok(launches)
     }
 
     /// Hands the launches of a run to `record`, for a graph of the caller's: those that were prepared for these inputs and this memory, or
@@ -329,11 +336,7 @@ impl<D: Executor> Run<D> {
             ));
         };
         let allocations = queue.allocations();
-        let mut launches = Vec::new();
-        for i in 0..self.loaded.program.steps.len() {
-            launches.extend(self.plan(queue, &shapes, i, false)?);
-            launches.extend(D::after_step(self, i));
-        }
+        let launches = self.plan_all(queue, &shapes)?;
         let old = self.launches.give_up().map(|p| p.batch);
         let batch = D::batch(&self.loaded.clone(), queue, launches, old)?;
         if queue.allocations() != allocations {

@@ -47,4 +47,6 @@ pub use resolve::Shapes;
 pub use stores::Stores;
 pub use stream::{Slot, StreamPlan};
 pub use tactic::Tactic;
-pub use target::{DeviceChoice, MemoryRules, SPARSE_WEIGHTS, Target, offer_feature, source_feature};
+pub use target::{
+    DeviceChoice, MemoryRules, SPARSE_WEIGHTS, Target, offer_feature, sm_number, source_feature,
+};

@@ -140,8 +140,8 @@ const AMPERE: u32 = 80;
 /// Shared memory of a block on the devices of sm_86, sm_89 and sm_120, in bytes: the least from sm_80 on.
 const AMPERE_SHARED_MEMORY: u64 = 99 << 10;
 
-/// The compute capability of an NVIDIA architecture: 90 of "sm_90a".
-fn sm_number(arch: &str) -> Option<u32> {
+/// The compute capability of an NVIDIA architecture: 90 of "sm_90a"; `None` of others.
+pub fn sm_number(arch: &str) -> Option<u32> {
     let digits = arch.strip_prefix("sm_")?;
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
     digits[..end].parse().ok()

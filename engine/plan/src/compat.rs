@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 /// The advice of every refusal.
 const REBUILD: &str = "build the plan again for it";
 
+/// The number of a target that says how much memory the threads of a block share.
+const SHARED: &str = "shared_memory";
+
 /// The answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compatibility {
@@ -68,25 +71,23 @@ impl PlanHeader {
                 device.device
             ));
         }
-        let shared = |numbers: &BTreeMap<String, u64>| numbers.get("shared_memory").copied();
-        if let (true, Some(built), Some(here)) =
-            (arch.ends_with('+'), shared(numbers), shared(&device.numbers))
+        // Code for many architectures is bound to the least of their shared memory, not to that of the build's device.
+        let both = || Some((numbers.get(SHARED)?, device.numbers.get(SHARED)?));
+        let least = if arch.ends_with('+') { both() } else { None };
+        if let Some((built, here)) = least
+            && here < built
         {
-            // Code for many architectures is bound to the least of their shared memory, not to that of the build's device.
-            if here < built {
-                c.refuse(format!(
-                    "a block has {here} bytes of shared memory, kernels may want {built}; {REBUILD}"
-                ));
-            }
-            let others = numbers.iter().filter(|(name, _)| *name != "shared_memory");
-            numbers_differ(&mut c, &others.map(|(n, v)| (n.clone(), *v)).collect(), &device.numbers);
-        } else {
-            numbers_differ(&mut c, numbers, &device.numbers);
+            c.refuse(format!(
+                "a block has {here} bytes of shared memory, kernels may want {built}; {REBUILD}"
+            ));
         }
+        numbers_differ(
+            &mut c,
+            numbers.iter().filter(|(n, _)| least.is_none() || *n != SHARED),
+            &device.numbers,
+        );
         // Traits that either side does not know say nothing.
-        let known =
-            |(name, value): (&String, &u64)| device.traits.contains_key(name).then(|| (name.clone(), *value));
-        numbers_differ(&mut c, &traits.iter().filter_map(known).collect(), &device.traits);
+        numbers_differ(&mut c, traits.iter().filter(|(n, _)| device.traits.contains_key(*n)), &device.traits);
         c
     }
 }
@@ -110,7 +111,11 @@ fn memory_rules(c: &mut Compatibility, built: &MemoryRules, here: &MemoryRules) 
     }
 }
 
-fn numbers_differ(c: &mut Compatibility, built: &BTreeMap<String, u64>, here: &BTreeMap<String, u64>) {
+fn numbers_differ<'a>(
+    c: &mut Compatibility,
+    built: impl Iterator<Item = (&'a String, &'a u64)>,
+    here: &BTreeMap<String, u64>,
+) {
     for (name, value) in built {
         let now = here.get(name);
         if now != Some(value) {

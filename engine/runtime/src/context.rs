@@ -215,10 +215,9 @@ impl ExecutionContext {
 
     /// Inputs of which the shape (or, of shape inputs, the elements) must still be set.
     pub fn underspecified(&self) -> Vec<&str> {
-        let on_host = |i: usize| self.bound.get(i).is_some_and(|b| *b) && self.host.has_input(i);
         let open = |(i, (t, s)): &(usize, (&IoTensor, &Slot))| {
             let sized = s.shape.is_some() || t.ty().static_dims().is_some();
-            let known = s.tensor.is_some() || on_host(*i);
+            let known = s.tensor.is_some() || self.host.has_input(*i);
             !sized || t.is_shape_input && !known
         };
         let pairs = self.engine.input_tensors().iter().zip(&self.slots).enumerate();

@@ -96,6 +96,9 @@ impl ExecutionContext {
     /// Reads inputs that are bound to host memory and whose shapes are known; all of them, or only those whose elements decide
     /// shapes.
     pub(super) fn read_bound_inputs(&mut self, shape_inputs_only: bool) -> Result<(), RuntimeError> {
+        if !self.host.has_inputs() {
+            return Ok(());
+        }
         for (i, (t, slot)) in self.engine.input_tensors().iter().zip(&mut self.slots).enumerate() {
             if shape_inputs_only && !t.is_shape_input {
                 continue;

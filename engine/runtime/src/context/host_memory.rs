@@ -34,6 +34,11 @@ impl HostMemory {
         };
     }
 
+    /// Whether any input is bound.
+    pub(super) fn has_inputs(&self) -> bool {
+        !self.inputs.is_empty()
+    }
+
     /// Whether an input is bound.
     pub(super) fn has_input(&self, i: usize) -> bool {
         self.inputs.contains_key(&i)
