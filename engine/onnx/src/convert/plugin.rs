@@ -10,6 +10,7 @@ use super::cx::Outs;
 use super::importer::Importer;
 use crate::error::{Refusal, unsupported};
 use crate::model::{Attribute, Node};
+use crate::ops;
 
 const NAMESPACE: &str = "plugin_namespace";
 const VERSION: &str = "plugin_version";
@@ -25,8 +26,8 @@ pub(super) fn layer(node: &Node) -> Option<PluginSpec> {
         Some(Attribute::String(s)) => std::str::from_utf8(s).ok(),
         _ => None,
     };
-    // The operators of the standard domain are those of ONNX, unless the node says that it is a plug-in's.
-    if node.domain.is_empty() && !is_named(node) {
+    // An operator of the standard domain is that of ONNX, unless the node says that it is a plug-in's.
+    if node.domain.is_empty() && !is_named(node) && ops::find("", &node.op).is_some() {
         return None;
     }
     let spaces = [text(NAMESPACE).unwrap_or(&node.domain), &node.domain, ""];

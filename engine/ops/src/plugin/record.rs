@@ -85,6 +85,17 @@ pub trait LayerFunctions: Send + Sync {
     /// Checks fields, which are complete.
     fn check(&self, fields: &Attrs) -> Result<(), OpError>;
 
+    /// Completes fields, of a layer without a list of types.
+    fn complete(&self, given: &Attrs) -> Result<Attrs, OpError> {
+        self.check(given)?;
+        Ok(given.clone())
+    }
+
+    /// The element types of the outputs, of a layer without a list of types.
+    fn output_types(&self, _fields: &Attrs, _inputs: &[TensorType]) -> Result<Vec<DType>, OpError> {
+        Err(OpError::Unsupported("a layer without element types".into()))
+    }
+
     /// The shapes of the outputs as text, of a layer without fixed ones.
     fn describe(&self, fields: &Attrs, inputs: &[TensorType]) -> Result<String, OpError>;
 
@@ -138,7 +149,7 @@ pub struct LayerRecord {
     pub doc: String,
     /// Fields.
     pub fields: Vec<FieldDef>,
-    /// Combinations of element types.
+    /// Combinations of element types; none where functions decide on fields and types.
     pub types: Vec<Combination>,
     /// Shapes of the outputs; `None` where a function describes them.
     pub shapes: Option<Vec<Shape>>,
@@ -247,6 +258,9 @@ impl LayerRecord {
 
     /// Fields with defaults filled in. Unknown, missing and wrong ones are refused.
     pub fn complete(&self, given: &Attrs) -> Result<Attrs, OpError> {
+        if self.types.is_empty() {
+            return self.functions.complete(given);
+        }
         let wrong =
             |name: &str, found: String, wanted: String| OpError::Attr { name: name.into(), found, wanted };
         if let Some((name, _)) = given.iter().find(|(n, _)| self.fields.iter().all(|f| f.name != *n)) {
@@ -281,7 +295,10 @@ impl LayerRecord {
 
     /// The types of the outputs: sizes over the symbols of [`Shape::dims`].
     pub fn outputs(&self, fields: &Attrs, inputs: &[TensorType]) -> Result<Vec<TensorType>, OpError> {
-        let dtypes = self.output_types(&inputs.iter().map(|t| t.dtype).collect::<Vec<_>>())?;
+        let dtypes = match self.types.is_empty() {
+            true => self.functions.output_types(fields, inputs)?,
+            false => self.output_types(&inputs.iter().map(|t| t.dtype).collect::<Vec<_>>())?.to_vec(),
+        };
         let ranks: Vec<usize> = inputs.iter().map(TensorType::rank).collect();
         let found;
         let shapes = match &self.shapes {
@@ -301,7 +318,7 @@ impl LayerRecord {
         let all = shapes
             .iter()
             .zip(dtypes)
-            .map(|(s, &dtype)| Ok(TensorType { dtype, dims: s.dims(&ranks, fields)? }));
+            .map(|(s, dtype)| Ok(TensorType { dtype, dims: s.dims(&ranks, fields)? }));
         all.collect()
     }
 

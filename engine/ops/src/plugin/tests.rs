@@ -111,6 +111,51 @@ fn a_second_library_with_the_same_layer_is_refused() {
     assert_eq!(there.library.path.to_str(), Some("/lib"));
 }
 
+/// Takes any field and any type: as many outputs as `outputs` says, all of the first input's type.
+struct Open;
+
+impl LayerFunctions for Open {
+    fn check(&self, fields: &Attrs) -> Result<(), OpError> {
+        fields.int("outputs").map(drop)
+    }
+
+    fn output_types(&self, fields: &Attrs, inputs: &[TensorType]) -> Result<Vec<DType>, OpError> {
+        Ok(vec![inputs[0].dtype; fields.int("outputs")? as usize])
+    }
+
+    fn describe(&self, fields: &Attrs, _: &[TensorType]) -> Result<String, OpError> {
+        Ok(vec!["[i0.d*]"; fields.int("outputs")? as usize].join("; "))
+    }
+
+    fn run(&self, run: &LayerRun<'_>) -> Result<Vec<Tensor>, OpError> {
+        Ok(vec![run.inputs[0].clone(); run.outputs.len()])
+    }
+}
+
+#[test]
+fn functions_decide_where_no_types_are_listed() {
+    let r = LayerRecord {
+        types: Vec::new(),
+        fields: Vec::new(),
+        shapes: None,
+        workspace: String::new(),
+        functions: Arc::new(Open),
+        ..record("Open")
+    };
+    r.check().unwrap();
+    let r = registry::register(r).unwrap();
+    for (dtype, outputs) in [(DType::F16, 1), (DType::I32, 2)] {
+        let fields = Attrs::new().with("outputs", outputs).with("other", "x");
+        let op = layer_op(&r, &fields, &[TensorType::new(dtype, [2, 3])]).unwrap();
+        assert_eq!(super::fields(op.attrs()).unwrap(), fields);
+        let input = [(dtype, vec![Dim::from(2), Dim::from(3)])];
+        let found = facts("plugin", op.attrs().clone(), &input).unwrap();
+        assert_eq!(found.len(), outputs as usize);
+        assert!(found.iter().all(|f| f.ty == TensorType::new(dtype, [2, 3])));
+    }
+    assert!(layer_op(&r, &Attrs::new(), &[TensorType::new(DType::F32, [1])]).is_err());
+}
+
 #[test]
 fn wrong_records_are_refused() {
     let refused = |change: fn(&mut LayerRecord), says: &str| {
