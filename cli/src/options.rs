@@ -10,7 +10,7 @@ use kiln::{
     BuildConfig, BuildOptions, Constraints, DType, DeviceChoice, HardwareCompatibility, LayerTypes,
     Narrowing, Sparsity,
 };
-use kiln::{MemoryPool, PlanHeader, Refit, ShapeRequest, Verbosity};
+use kiln::{DeviceLimit, MemoryPool, PlanHeader, Refit, ShapeRequest, Verbosity};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -365,9 +365,17 @@ pub struct TuneOptions {
     /// Trouble that the build takes, from 0 (the fastest build) to 5 (the fastest engine) [default: 3]
     #[arg(long, value_name = "N", alias = "builder-optimization-level")]
     pub optimization_level: Option<usize>,
+    /// Shapes of each profile that kernels are chosen for: the usual ones; with 3 the least and the greatest, too; with 5 or 9 also some
+    /// between them
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub shape_buckets: usize,
     /// Limits of the memory that kernels may use: workspace:64,tactic-dram:1024M,tactic-shared-memory:64K; in MiB without a unit
     #[arg(long, value_name = "POOL:SIZE,…", value_parser = pools)]
     pub mem_pool_size: Option<Pools>,
+    /// Build for a part of the device: sms=16,memory=4G. Multiprocessors, and bytes (or with the unit K, M or G) of weights and the
+    /// activations of a context. Under a limit of multiprocessors nothing is timed
+    #[arg(long, value_name = "sms=N,memory=BYTES", value_parser = limit)]
+    pub limit: Option<DeviceLimit>,
     /// Replace what the patterns of this plug-in layer describe by it: NAME or NAMESPACE::NAME [repeatable]
     #[arg(long, value_name = "LAYER")]
     pub replace_by_plugin: Vec<String>,
@@ -390,6 +398,26 @@ fn pools(text: &str) -> Result<Pools, String> {
         Ok((pool.parse()?, bytes(size)?))
     };
     text.split(',').map(one).collect::<Result<_, String>>().map(Pools)
+}
+
+/// Reads `sms=16,memory=4G`.
+fn limit(text: &str) -> Result<DeviceLimit, String> {
+    let mut limit = DeviceLimit::default();
+    for part in text.split(',') {
+        let (name, number) = part.split_once('=').ok_or("wanted sms=N, memory=BYTES or both")?;
+        let (at, n) = match name {
+            "sms" => (&mut limit.sms, number.parse().map_err(|_| format!("\"{number}\" is no number"))?),
+            "memory" if number.bytes().all(|b| b.is_ascii_digit()) => {
+                (&mut limit.memory, bytes(&format!("{number}B"))?)
+            }
+            "memory" => (&mut limit.memory, bytes(number)?),
+            other => return Err(format!("\"{other}\" has no limit; there are sms and memory")),
+        };
+        if at.replace(n).is_some() {
+            return Err(format!("{name} is given twice"));
+        }
+    }
+    Ok(limit)
 }
 
 /// Reads a number of bytes: `64` MiB, or with the unit B, K, M or G.
@@ -514,6 +542,8 @@ impl ModelOptions {
             tactic_rules: self.tune.tactics.clone().unwrap_or_default().0,
             deterministic: self.tune.deterministic,
             debug_tensors: self.tune.mark_debug.clone(),
+            shape_buckets: self.tune.shape_buckets,
+            limit: self.tune.limit.unwrap_or_default(),
             share_times: defaults.share_times && !self.tune.no_timing_cache,
             ..defaults
         };
@@ -557,6 +587,8 @@ impl ModelOptions {
             (self.types.no_tf32, "--no-tf32"),
             (t.timing_cache.is_some(), "--timing-cache"),
             (t.no_timing, "--no-timing"),
+            (t.shape_buckets != 1, "--shape-buckets"),
+            (t.limit.is_some(), "--limit"),
             (!t.tactic_sources.is_empty(), "--tactic-sources"),
             (!t.exclude_tactics.is_empty(), "--exclude-tactics"),
             (t.no_timing_cache, "--no-timing-cache"),

@@ -15,6 +15,9 @@ const KNOWN: &str = include_str!("devices.toml");
 /// Alignment of tensors: that of the driver's allocations, and enough for every vector load.
 const ALIGNMENT: u64 = 256;
 
+/// The number that says how many multiprocessors there are.
+const SM_COUNT: &str = "sm_count";
+
 /// Libraries of the vendor that offer tactics. The names of their tactics begin with that of the library and a dot.
 pub const LIBRARIES: [&str; 2] = ["cublaslt", "cudnn"];
 
@@ -68,7 +71,7 @@ impl Numbers {
             ("clock_mhz".to_owned(), self.clock),
             ("l2_bytes".to_owned(), self.l2 << 10),
             ("shared_memory".to_owned(), self.shared << 10),
-            ("sm_count".to_owned(), self.sm_count),
+            (SM_COUNT.to_owned(), self.sm_count),
             ("workgroup_threads".to_owned(), 1024),
         ]);
         Target {
@@ -150,11 +153,14 @@ pub fn found() -> Result<Vec<(usize, Target)>, BackendError> {
 }
 
 /// Whether this device is the one that a target describes, or describes for later architectures as well. The target may leave out
-/// features, which then go unused.
+/// features and multiprocessors, which then go unused.
 pub fn permits(device: &Target, target: &Target) -> bool {
     let later = device.ampere_plus().filter(|later| later.arch == target.arch);
     let device = later.as_ref().unwrap_or(device);
-    let fewer = Target { features: target.features.clone(), ..device.clone() };
+    let mut fewer = Target { features: target.features.clone(), ..device.clone() };
+    if let (Some(part), Some(all)) = (target.numbers.get(SM_COUNT), fewer.numbers.get_mut(SM_COUNT)) {
+        *all = (*all).min(*part);
+    }
     let has = |f: &String| device.has(f) || LIBRARIES.iter().any(|n| *f == source_feature(n));
     target.features.iter().all(has) && target.is_device(&fewer)
 }
@@ -172,6 +178,11 @@ pub fn opened(target: &Target) -> Result<(Arc<Gpu>, Target), BackendError> {
             target.device, target.arch
         ))
     })?;
+    let mut own = own;
+    // A target with fewer multiprocessors is a part of the device.
+    if let (Some(part), Some(all)) = (target.numbers.get(SM_COUNT), own.numbers.get_mut(SM_COUNT)) {
+        *all = (*all).min(*part);
+    }
     Ok((device.open()?, own))
 }
 

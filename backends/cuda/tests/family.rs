@@ -147,7 +147,7 @@ impl Chain {
             Step::new(format!("y{i}"), n.clone(), tactic.clone(), blob.clone())
         };
         let steps = self.nodes.iter().enumerate().map(step).collect();
-        let program = Arc::new(Program { graph: self.graph.clone(), steps, memory: Default::default() });
+        let program = Arc::new(Program::new(self.graph.clone(), steps, Default::default()));
         let mut cx = device.load(program.clone()).unwrap().context().unwrap();
         let shapes = Arc::new(program.shapes(&self.inputs).unwrap());
         cx.enqueue(&self.inputs, &shapes).unwrap();

@@ -98,7 +98,7 @@ impl<D: Executor> GpuContext<D> {
         self.run.forget_host_steps();
         D::begin(&mut self.run, &mut self.queue)?;
         self.run.may_leave_open = true;
-        let (key, shapes) = (self.key(inputs), self.with_decisions(inputs, shapes));
+        let (key, shapes) = (self.key(inputs, shapes), self.with_decisions(inputs, shapes));
         let known = self.run.launch(&mut self.queue, key, &shapes)?;
         self.shapes = Some(known.clone());
         if !self.timed_only {
@@ -143,7 +143,7 @@ impl<D: Executor> GpuContext<D> {
                 graph.value(*v).name
             )));
         }
-        let key = self.key(inputs);
+        let key = self.key(inputs, shapes);
         (self.outputs, self.records_set) = (None, true);
         self.shapes = Some(self.run.record(&mut self.queue, key, record)?);
         Ok(())
@@ -171,7 +171,7 @@ impl<D: Executor> GpuContext<D> {
         self.queue.upload(&parts)
     }
 
-    fn key(&self, inputs: &[Tensor]) -> Vec<Key<D::Range>> {
+    fn key(&self, inputs: &[Tensor], shapes: &Shapes) -> Vec<Key<D::Range>> {
         let loaded = &self.run.loaded;
         let read = |i: usize| loaded.shape_inputs.contains(&i) || self.decides(i);
         let bound = &self.run.memory.bound;
@@ -181,7 +181,8 @@ impl<D: Executor> GpuContext<D> {
             .map(|(i, t)| Key(t.shape().to_vec(), read(i).then(|| t.clone()), bound.inputs.get(&i).cloned()));
         let outputs = &loaded.program.graph.outputs;
         let of_outputs = outputs.iter().map(|v| Key(Vec::new(), None, bound.outputs.get(v).cloned()));
-        of_inputs.chain(of_outputs).collect()
+        let cases = (!loaded.program.cases.is_empty()).then(|| Key(vec![shapes.case() as usize], None, None));
+        of_inputs.chain(of_outputs).chain(cases).collect()
     }
 
     /// Whether the host plans by the elements of this input, and it is not a shape input. False where it is

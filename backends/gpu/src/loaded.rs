@@ -4,6 +4,7 @@ use crate::checks::recorded;
 use crate::memory::{RECORD_BYTES, Weights};
 use crate::step::{Kernels, StepKernel};
 use kiln_backend::{BackendError, Program, Step, flow};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A loaded program: code and weights, shared by all contexts.
@@ -12,8 +13,10 @@ pub struct Loaded<D: Kernels> {
     pub device: Arc<D>,
     /// The program.
     pub program: Arc<Program>,
-    /// The code of each step.
+    /// The code of each step, and behind them that of their alternatives.
     pub steps: Vec<StepKernel<D::Code>>,
+    /// Positions in `steps` of alternatives, by step and case of the program.
+    alternatives: HashMap<(usize, u32), usize>,
     /// The bodies of each step of control flow; none of other steps.
     pub bodies: Vec<Option<Vec<Arc<Loaded<D>>>>>,
     /// The weights.
@@ -33,13 +36,29 @@ impl<D: Kernels> Loaded<D> {
         weight_budget: Option<u64>,
     ) -> Result<Loaded<D>, BackendError> {
         let steps = program.steps.iter().map(|s| StepKernel::load(&**device, &program, s));
-        let steps = steps.collect::<Result<_, _>>()?;
+        let mut steps = steps.collect::<Result<Vec<_>, _>>()?;
+        let mut alternatives = HashMap::new();
+        for (i, step) in program.steps.iter().enumerate() {
+            for a in &step.alternatives {
+                alternatives.extend(a.cases.iter().map(|&case| ((i, case), steps.len())));
+                steps.push(StepKernel::load(&**device, &program, &step.by(a))?);
+            }
+        }
         let bodies = program.steps.iter().map(|s| Loaded::bodies(device, queue, &program, s));
         let bodies = bodies.collect::<Result<_, _>>()?;
         let weights = Weights::upload(&**device, queue, &program, weight_budget)?;
         let shape_inputs = program.shape_inputs();
         let deciding = flow::deciding_inputs(&program, D::DECISIONS);
-        Ok(Loaded { device: device.clone(), program, steps, bodies, weights, shape_inputs, deciding })
+        Ok(Loaded {
+            device: device.clone(),
+            program,
+            steps,
+            alternatives,
+            bodies,
+            weights,
+            shape_inputs,
+            deciding,
+        })
     }
 
     fn bodies(
@@ -52,6 +71,11 @@ impl<D: Kernels> Loaded<D> {
         step.check_bodies(node)?;
         let load = |p: &Program| Ok(Arc::new(Loaded::new(device, queue, Arc::new(p.clone()), None)?));
         step.bodies.iter().map(load).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// The position in `steps` of the kernel that a step runs by in a case of the program.
+    pub fn kernel(&self, step: usize, case: u32) -> usize {
+        self.alternatives.get(&(step, case)).copied().unwrap_or(step)
     }
 
     /// Whether launches may depend on the elements of this input.
@@ -71,7 +95,7 @@ impl<D: Kernels> Loaded<D> {
 
     /// Bytes of the records of its steps.
     pub fn record_bytes(&self) -> usize {
-        self.steps.len() * RECORD_BYTES
+        self.program.steps.len() * RECORD_BYTES
     }
 
     /// The error of the first step that recorded an index out of range.

@@ -74,7 +74,12 @@ pub struct Planner<'a, D: Launches> {
     pub shapes: &'a Shapes,
 }
 
-impl<D: Launches> Planner<'_, D> {
+impl<'a, D: Launches> Planner<'a, D> {
+    /// The kernel of a step at the shapes of the run.
+    pub fn kernel(&self, step: usize) -> &'a StepKernel<D::Code> {
+        &self.loaded.steps[self.loaded.kernel(step, self.shapes.case())]
+    }
+
     /// The memory of a value.
     pub fn place(&mut self, v: ValueId) -> Result<D::Range, BackendError> {
         let bytes = self.shapes.bytes(&self.loaded.program, v)?;
@@ -84,9 +89,8 @@ impl<D: Launches> Planner<'_, D> {
     /// The launches of a step; `counts` picks those before or after sizes are read.
     pub fn step(&mut self, index: usize, counts: bool) -> Result<Vec<D::Launch>, BackendError> {
         let loaded = self.loaded;
-        let (Some(k), Some(step)) = (loaded.steps.get(index), loaded.program.steps.get(index)) else {
-            return Ok(Vec::new());
-        };
+        let Some(step) = loaded.program.steps.get(index) else { return Ok(Vec::new()) };
+        let k = self.kernel(index);
         let operands = self.operands(k, counts)?;
         if let Some(launches) = D::library(self, index, &operands)? {
             return Ok(if counts { Vec::new() } else { launches });
@@ -103,7 +107,7 @@ impl<D: Launches> Planner<'_, D> {
             graph,
             nodes: &step.nodes,
             operands: &k.operands,
-            tactic: &step.tactic,
+            tactic: step.tactic_in(self.shapes.case()),
             fact: &|v| self.shapes.fact(v),
             wanted: &k.wanted,
             rounds: loaded.device.rounds(),
@@ -179,7 +183,8 @@ impl<D: Launches> Planner<'_, D> {
         launch: &Launch,
         operands: &Operands<D>,
     ) -> Result<D::Range, BackendError> {
-        let lost = || lost(&self.loaded.steps[step]);
+        let k = self.kernel(step);
+        let lost = || lost(k);
         match binding {
             Binding::Input(i, _) => {
                 let i = i as usize;
@@ -201,7 +206,7 @@ impl<D: Launches> Planner<'_, D> {
 
     /// The words by which a fused expression finds its operands.
     pub fn extra_words(&self, step: usize) -> Result<Vec<u32>, BackendError> {
-        let k = &self.loaded.steps[step];
+        let k = self.kernel(step);
         let Some(out) = k.computed(0).filter(|_| !k.extras.is_empty()) else {
             return Ok(Vec::new());
         };

@@ -360,7 +360,8 @@ impl<D: Executor> Run<D> {
     ) -> Result<(), BackendError> {
         let loaded = self.loaded.clone();
         let program = &loaded.program;
-        let (Some(step), Some(kernel)) = (program.steps.get(i), loaded.steps.get(i)) else { return Ok(()) };
+        let kernel = loaded.steps.get(loaded.kernel(i, shapes.case()));
+        let (Some(step), Some(kernel)) = (program.steps.get(i), kernel) else { return Ok(()) };
         stop::check(&step.name)?;
         if self.copy_weights(queue, i, waiting)? {
             *stopped = true;

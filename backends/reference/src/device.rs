@@ -35,7 +35,7 @@ impl Device for Processor {
     fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
         let mut bodies = Vec::with_capacity(program.steps.len());
         for step in &program.steps {
-            check_tactic(&step.tactic.name)?;
+            step.tactics().try_for_each(|t| check_tactic(&t.name))?;
             bodies.push(LoadedBodies::of(&program, step, |body| self.load(body))?);
             if let Some(id) = step.nodes.iter().find(|&&n| program.graph.get(n).is_none()) {
                 return Err(BackendError::InvalidArgument(format!("{id:?} is no node of the program")));

@@ -2,7 +2,6 @@
 
 use crate::builder::{Wishes, kiln_builder_t};
 use crate::model::kiln_model_t;
-use crate::report::report;
 use kiln::report::BuildError;
 use kiln::{Built, Engine, Error};
 use kiln_c_core::bytes::kiln_bytes_t;
@@ -109,7 +108,7 @@ pub unsafe extern "C" fn kiln_build_report(
     json: *mut *mut kiln_bytes_t,
 ) -> *mut kiln_error_t {
     // SAFETY: pointers as the header wants them.
-    guard(|| unsafe { hand(build, json, |b| Ok(report(&b.report).into())) })
+    guard(|| unsafe { hand(build, json, |b| Ok(b.report.to_json().into())) })
 }
 
 /// Returns all times that are known after the build, for kiln_builder_set_timing_cache.

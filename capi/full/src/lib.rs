@@ -13,7 +13,6 @@ pub mod builder;
 pub mod model;
 pub mod precision;
 pub mod progress;
-mod report;
 pub mod selector;
 pub mod settings;
 

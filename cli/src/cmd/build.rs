@@ -1,6 +1,6 @@
 //! `kiln build`: a model into an engine file.
 
-use crate::cmd::host::{host_json, print_host};
+use crate::cmd::host::print_host;
 use crate::failure::Failure;
 use crate::options::ModelOptions;
 use crate::print::{Printer, bytes, time};
@@ -8,10 +8,9 @@ use crate::session::load_layers;
 use crate::subject::{self, session_for};
 use crate::trace;
 use clap::ValueEnum;
-use kiln::selection::TensorLayout;
 use kiln::{BuildReport, Built, Model, Monitor, Plan, Verbosity};
 use kiln_files::Content;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -98,7 +97,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     let size = std::fs::metadata(&args.output)
         .map_err(|source| Failure::File { path: args.output.clone(), source })?
         .len();
-    let mut value = report_json(&report);
+    let mut value = report.to_json();
     value["engine"] = json!(args.output.display().to_string());
     value["bytes"] = json!(size);
     value["context_memory"] = json!(plan.header.context_memory);
@@ -109,7 +108,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
         report.backend,
         report.target.device,
         time(report.spent.total.as_nanos() as f64),
-        kernels(&report),
+        report.kernels(),
         report.timed,
         time(report.spent.timing.as_nanos() as f64),
         bytes(plan.header.context_memory),
@@ -118,11 +117,6 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
     print_kernels(&report, args.layers, out);
     print_host(&report.host_layers, out);
     Ok(())
-}
-
-/// Number of kernels that a run launches: views launch none.
-fn kernels(report: &BuildReport) -> usize {
-    report.steps.iter().filter(|s| !s.view).count()
 }
 
 fn tactic(s: &kiln::report::StepReport) -> &str {
@@ -144,48 +138,28 @@ pub fn print_kernels(report: &BuildReport, layers: bool, out: &Printer) {
                 s.candidates.to_string(),
             ]
         };
-        return out.table(&head, report.steps.iter().enumerate().map(row).collect());
+        let by_shape = |s: &kiln::report::StepReport| {
+            let row = |a: &kiln::report::AlternativeReport| {
+                let (ns, shapes) = (a.ns.map_or_else(String::new, time), a.shapes.join(", "));
+                let (backend, tactic) = (report.backend.clone(), a.tactic.clone());
+                vec![
+                    String::new(),
+                    s.name.clone(),
+                    format!("at {shapes}"),
+                    backend,
+                    tactic,
+                    ns,
+                    String::new(),
+                ]
+            };
+            s.alternatives.iter().map(row).collect::<Vec<_>>()
+        };
+        let all = report.steps.iter().enumerate();
+        let rows = all.flat_map(|(i, s)| std::iter::once(row((i, s))).chain(by_shape(s)));
+        return out.table(&head, rows.collect());
     }
     let mut count: BTreeMap<&str, usize> = BTreeMap::new();
     report.steps.iter().for_each(|s| *count.entry(tactic(s)).or_default() += 1);
     let row = |(tactic, n): (&str, usize)| vec![report.backend.clone(), tactic.to_owned(), n.to_string()];
     out.table(&["runs on", "tactic", "layers"], count.into_iter().map(row).collect());
-}
-
-/// The report for programs.
-pub fn report_json(r: &BuildReport) -> Value {
-    let tensor = |t: &TensorLayout| json!({"type": t.dtype.name(), "dims": t.dims, "strides": t.strides});
-    let step = |s: &kiln::report::StepReport| {
-        json!({
-            "name": s.name, "operators": s.ops, "backend": r.backend, "tactic": tactic(s), "view": s.view,
-            "ns": s.ns, "candidates": s.candidates, "cache_key": s.key, "note": s.note, "workspace": s.workspace,
-            "deterministic": s.deterministic,
-            "inputs": s.inputs.iter().map(tensor).collect::<Vec<_>>(),
-            "outputs": s.outputs.iter().map(tensor).collect::<Vec<_>>(),
-        })
-    };
-    let considered = |c: &kiln::report::Considered| {
-        json!({
-            "rewrite": c.rewrite, "layer": c.layer, "sites": c.sites, "taken": c.taken, "why": c.why,
-            "without_ns": c.without_ns, "with_ns": c.with_ns,
-        })
-    };
-    json!({
-        "backend": r.backend,
-        "device": r.target.device,
-        "arch": r.target.arch,
-        "fell_back": r.fell_back.as_ref().map(|(b, why)| json!({"from": b, "reason": why})),
-        "kernels": kernels(r),
-        "layers": r.steps.iter().map(step).collect::<Vec<_>>(),
-        "passes": r.passes.iter().map(|p| json!({"pass": p.pass, "changes": p.changes})).collect::<Vec<_>>(),
-        "considered": r.considered.iter().map(considered).collect::<Vec<_>>(),
-        "tactics_timed": r.timed,
-        "seconds": {
-            "total": r.spent.total.as_secs_f64(), "compiling": r.spent.compiling.as_secs_f64(),
-            "timing": r.spent.timing.as_secs_f64(),
-        },
-        "assumed_shapes": r.assumed.iter().map(|(n, s)| json!({"input": n, "shape": s})).collect::<Vec<_>>(),
-        "host_layers": host_json(Some(&r.host_layers)),
-        "notes": r.notes,
-    })
 }

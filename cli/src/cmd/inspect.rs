@@ -155,6 +155,7 @@ fn header(h: &PlanHeader, weights: u64, plan: &Plan, out: &Printer) {
         ("refittable", refittable.into()),
         ("weights left out", h.absent.len().to_string()),
         ("version-compatible", if h.version_compatible { "yes" } else { "no" }.into()),
+        ("limits", if h.limit.is_none() { "none".into() } else { h.limit.to_string() }),
         ("portable", if plan.network.is_some() { "yes" } else { "no" }.into()),
         ("tells", told.into()),
     ];
@@ -258,6 +259,7 @@ fn header_value(h: &PlanHeader, verdicts: &[Verdict]) -> Value {
         "refittable": h.refittable,
         "refit_identical": h.identical,
         "version_compatible": h.version_compatible,
+        "limit": {"sms": h.limit.sms, "memory": h.limit.memory},
         "absent_weights": h.absent.iter().map(|a| &a.name).collect::<Vec<_>>(),
         "context_memory": h.context_memory,
         "compatibility": verdicts.iter().map(|v| json!({

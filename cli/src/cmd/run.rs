@@ -1,7 +1,6 @@
 //! `kiln run`: one run, its outputs shown, stored or checked.
 
 use crate::arrays::{self, ArrayPath, array_path};
-use crate::cmd::build::report_json;
 use crate::cmd::host::{host_json, print_host};
 use crate::diff::Diff;
 use crate::failure::Failure;
@@ -82,7 +81,7 @@ pub fn run(args: &Args, out: &Printer) -> Result<(), Failure> {
             "correct": correct, "of": of, "accuracy": correct as f64 / of.max(1) as f64,
         })),
         "host_layers": host_json(host.as_deref()),
-        "build": s.report.as_ref().map(report_json),
+        "build": s.report.as_ref().map(kiln::BuildReport::to_json),
     }));
     out.line(format!("{} on {} ({})", s.engine.name(), s.engine.backend(), s.engine.target().device));
     let head = ["output", "type", "shape", "min", "max", "mean", "elements"];

@@ -4,10 +4,13 @@
 //! are; shared libraries export the same through the C ABI of `kiln-abi`.
 
 pub mod assisted;
+mod by_case;
+mod cases;
 mod codes;
 pub mod compare;
 mod compiled;
 mod contract;
+mod dynamic_range;
 mod error;
 mod field;
 pub mod flow;
@@ -34,8 +37,10 @@ pub mod watchdog;
 pub mod wire;
 
 pub use assisted::HostStep;
+pub use cases::{Alternative, Case};
 pub use compiled::{Binding, CompiledKernel, EntryPoint, Parameter};
 pub use contract::{Backend, Context, Counters, Device, Executable, StepTime, TimeRequest};
+pub use dynamic_range::{range_name, ranged_tensor};
 pub use error::BackendError;
 #[doc(hidden)]
 pub use linkme;

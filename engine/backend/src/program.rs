@@ -1,6 +1,7 @@
 //! Programs: what a plan runs.
 
 use crate::BackendError;
+use crate::cases::{Alternative, Case};
 use crate::field;
 use crate::region::Region;
 use crate::stores::Stores;
@@ -22,6 +23,10 @@ pub struct Program {
     /// Places of values, planned for the largest shapes of each profile.
     #[n(2)]
     pub memory: MemoryPlan,
+    /// Cases of runs for which steps may have kernels of their own. Those of a profile stand by their sizes. Empty: all runs
+    /// are alike.
+    #[cbor(n(3), skip_if = "Vec::is_empty")]
+    pub cases: Vec<Case>,
 }
 
 /// One kernel of a program.
@@ -34,7 +39,7 @@ pub struct Step {
     /// Nodes of the step, in execution order.
     #[n(1)]
     pub nodes: Vec<NodeId>,
-    /// The chosen tactic.
+    /// The chosen tactic, of all cases without an alternative.
     #[n(2)]
     pub tactic: Tactic,
     /// Compiled form of the step. Steps of equal regions share it.
@@ -44,12 +49,15 @@ pub struct Step {
     /// region's. Empty for all other steps.
     #[cbor(n(4), with = "field::bodies", has_nil)]
     pub bodies: Vec<Program>,
+    /// Kernels for some cases of the program, in the place of the step's own.
+    #[cbor(n(5), skip_if = "Vec::is_empty")]
+    pub alternatives: Vec<Alternative>,
 }
 
 impl Step {
     /// A step without bodies.
     pub fn new(name: impl Into<String>, nodes: Vec<NodeId>, tactic: Tactic, blob: Bytes) -> Step {
-        Step { name: name.into(), nodes, tactic, blob, bodies: Vec::new() }
+        Step { name: name.into(), nodes, tactic, blob, bodies: Vec::new(), alternatives: Vec::new() }
     }
 
     /// Refuses bodies that do not fit the regions of the node that the step runs: as many, with the same inputs and
@@ -110,6 +118,11 @@ pub enum Place {
 }
 
 impl Program {
+    /// A program of a single case.
+    pub fn new(graph: Graph, steps: Vec<Step>, memory: MemoryPlan) -> Program {
+        Program { graph, steps, memory, cases: Vec::new() }
+    }
+
     /// A program of one step for each node, all of this tactic and without blobs or a memory plan: for backends that
     /// need neither, and for tests.
     pub fn step_per_node(graph: Graph, tactic: &Tactic) -> Program {
@@ -117,7 +130,7 @@ impl Program {
             .nodes()
             .map(|(id, n)| Step::new(&n.name, vec![id], tactic.clone(), Bytes::from(Vec::new())))
             .collect();
-        Program { graph, steps, memory: MemoryPlan::default() }
+        Program::new(graph, steps, MemoryPlan::default())
     }
 
     /// Values that another step or the caller reads, debug tensors included.

@@ -11,6 +11,7 @@ use kiln_ops::generate::ASSERTION;
 pub struct Shapes {
     facts: Vec<Fact>,
     changed: Vec<bool>,
+    case: u32,
 }
 
 impl Program {
@@ -30,7 +31,17 @@ impl Shapes {
     /// Facts by [`ValueId`].
     pub fn new(facts: Vec<Fact>) -> Shapes {
         let changed = vec![false; facts.len()];
-        Shapes { facts, changed }
+        Shapes { facts, changed, case: 0 }
+    }
+
+    /// The shapes for a case of the program: a position in [`Program::cases`].
+    pub fn in_case(self, case: u32) -> Shapes {
+        Shapes { case, ..self }
+    }
+
+    /// The case of the program.
+    pub fn case(&self) -> u32 {
+        self.case
     }
 
     /// Facts of a value at this point of the run.

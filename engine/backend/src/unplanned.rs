@@ -13,7 +13,7 @@ impl Program {
         let nodes = graph.order().to_vec();
         let name = graph.nodes().map(|(_, n)| n.name.as_str()).collect::<Vec<_>>().join(" + ");
         let memory = spread(&graph);
-        Program { graph, steps: vec![Step::new(name, nodes, tactic, Bytes::from(blob))], memory }
+        Program::new(graph, vec![Step::new(name, nodes, tactic, Bytes::from(blob))], memory)
     }
 
     /// A program of one operator, with the tensors to run it with: contents of host ports are constants of the

@@ -3,20 +3,21 @@
 use crate::ahead::{Spent, compile_all};
 use crate::borders::{self, Attempt, Candidates};
 use crate::cache::{CacheStore, TimingCache};
+use crate::cases::CasePoint;
 use crate::memory::{self, StepUse};
 use crate::passes::folding::FoldWork;
 use crate::passes::{Notes, PassCx, PassReport};
 use crate::points::{Points, Span, profile_ends};
 use crate::progress::Phases;
 use crate::record::{Replay, TacticRecord};
-use crate::report::{StepReport, TensorLayout};
+use crate::report::{AlternativeReport, StepReport, TensorLayout};
 use crate::search::{Considered, Formed, Given, Search};
 use crate::selection::Selector;
 use crate::tuner::{Choice, Tuner, concretize};
-use crate::{BuildConfig, BuildError, Progress, Sparsity, bodies, debug, largest, pools};
+use crate::{BuildConfig, BuildError, Progress, Sparsity, bodies, cases, debug, largest, limit, pools};
 use kiln_backend::{
-    Backend, BackendError, Device, HostStep, Program, Region, SPARSE_WEIGHTS, Step, Target, flow,
-    offer_feature, source_feature,
+    Alternative, Backend, BackendError, Device, HostStep, Program, Region, SPARSE_WEIGHTS, Step, Tactic,
+    Target, flow, offer_feature, source_feature,
 };
 use kiln_ir::{Bytes, Fact, Graph, Node, NodeId, ValueId};
 use kiln_network::Network;
@@ -27,6 +28,9 @@ use std::time::Instant;
 
 /// The variable that forbids TF32 in builds where it is "0". Other values mean nothing.
 const TF32_OVERRIDE: &str = "NVIDIA_TF32_OVERRIDE";
+
+/// Layers with several kernels that the note of a build names.
+const NAMED: usize = 8;
 
 /// Builds programs for one target of one backend.
 pub struct Builder {
@@ -122,7 +126,9 @@ impl Builder {
     /// # Errors
     /// [`BuildError::OtherCache`].
     pub fn check_cache(&self) -> Result<(), BuildError> {
-        let target = pools::limited(self.permitted()?, &self.config, &mut |_| ())?;
+        let mut target = self.permitted()?;
+        self.config.limit.apply(&mut target);
+        let target = pools::limited(target, &self.config, &mut |_| ())?;
         let fingerprint = target.fingerprint();
         let Some((_, first)) = self.cache.iter().next().filter(|_| !self.cache.is_of(&fingerprint)) else {
             return Ok(());
@@ -144,16 +150,19 @@ impl Builder {
         let backend = self.backend.clone();
         let mut limits = Vec::new();
         let own_target = self.permitted()?;
-        let target = pools::limited(own_target.clone(), &self.config, &mut |note| limits.push(note))?;
+        let mut config = self.config.clone();
+        let mut part = own_target.clone();
+        limit::apply(&mut part, &mut config, &mut |note| limits.push(note))?;
+        let target = pools::limited(part, &config, &mut |note| limits.push(note))?;
         let folding = FoldWork::new(self.config.fold_budget);
         self.config.refit.prepare(&mut g)?;
         let weight_uses = std::mem::take(&mut g.weight_uses);
-        let mut config = self.config.clone();
         config.estimate_limit = config.estimate_limit.max(1.0);
         for (name, range) in std::mem::take(&mut g.ranges) {
             config.ranges.entry(name).or_insert(range);
         }
         crate::requests::apply(&mut g, &self.config)?;
+        let sizes = cases::sizes(&g, &self.config)?;
         let noted = Notes::default();
         crate::passes::precision::note_unknown_ranges(&g, &config, &noted);
         borders::convert(&mut g, &mut config)?;
@@ -194,7 +203,9 @@ impl Builder {
         crate::passes::sparsity::report(&graph, &considered, &config, &target, &noted);
         self.config.refit.finish(&mut graph);
         graph.weight_uses = weight_uses;
-        let Chosen { steps, mut reports, inside } = choose_all(&mut tuner, &graph, regions, &points, &[])?;
+        let cases = cases::of(&graph, &settings, &sizes)?;
+        let at = Shaped { points: &points, cases: &cases };
+        let Chosen { steps, mut reports, inside } = choose_all(&mut tuner, &graph, regions, at, &[])?;
         tuner.progress.step()?;
         considered.extend(inside);
         let (timed, spent, mut notes) = (tuner.timed, tuner.spent, std::mem::take(&mut tuner.notes));
@@ -202,10 +213,16 @@ impl Builder {
         notes.extend(limits);
         notes.extend(folding.notes());
         notes.extend(noted.all());
+        let varies = steps.iter().any(|s| !s.alternatives.is_empty());
         let mut program = planned(graph, steps, &points, &target);
+        if varies {
+            program.cases = cases.iter().map(|c| c.case).collect();
+            notes.push(varying(&program));
+        }
         tuner.progress.step()?;
         tuner.progress.finish(phase);
         drop(tuner);
+        limit::check_memory(&program, &self.config)?;
         note_views(&program, &mut reports.iter_mut());
         if let Some(selector) = &self.config.selector {
             selector.report(&reports);
@@ -239,12 +256,35 @@ impl Builder {
 fn planned(graph: Graph, steps: Vec<Step>, points: &Points, target: &Target) -> Program {
     let step = |s: &Step| StepUse {
         nodes: s.nodes.clone(),
-        workspace: s.tactic.workspace,
-        leaves_unread: s.tactic.leaves_unread,
+        workspace: s.workspace(),
+        leaves_unread: s.tactics().all(|t| t.leaves_unread),
     };
     let uses: Vec<StepUse> = steps.iter().map(step).collect();
     let memory = memory::plan(&graph, &uses, &points.sizes(&graph), &target.memory);
-    Program { graph, steps, memory }
+    Program::new(graph, steps, memory)
+}
+
+/// The note on steps that have several kernels.
+fn varying(program: &Program) -> String {
+    let several: Vec<&Step> = program.steps.iter().filter(|s| !s.alternatives.is_empty()).collect();
+    let one = |s: &Step| {
+        let kernel = |(t, shapes): (&Tactic, Vec<String>)| format!("{} by {}", shapes.join(", "), t.id());
+        let kernels: Vec<String> =
+            program.cases_of(s).into_iter().filter(|(_, shapes)| !shapes.is_empty()).map(kernel).collect();
+        format!("\"{}\" at {}", s.name, kernels.join(", at "))
+    };
+    let named: Vec<String> = several.iter().take(NAMED).map(|s| one(s)).collect();
+    let more = if several.len() > NAMED { "; the inspector shows all" } else { "" };
+    format!("{} layers have kernels by shape: {}{more}", several.len(), named.join("; "))
+}
+
+/// Shapes that kernels are chosen for.
+#[derive(Clone, Copy)]
+struct Shaped<'a> {
+    /// The usual ones, and bounds.
+    points: &'a Points,
+    /// The cases of the program; none in bodies of control flow.
+    cases: &'a [CasePoint],
 }
 
 /// Writes down which steps launch nothing; reports come in the order of the steps, those of bodies behind theirs.
@@ -277,6 +317,17 @@ struct Picked {
     choice: Choice,
     /// Text of everything that its blob depends on.
     key: String,
+    /// Choices for some cases.
+    others: Vec<Other>,
+}
+
+/// The choice for some cases of the program.
+struct Other {
+    choice: Choice,
+    /// Text of everything that its blob depends on.
+    key: String,
+    cases: Vec<u32>,
+    report: AlternativeReport,
 }
 
 /// Chooses and compiles a tactic for each region. `slices` are values that lie elsewhere in every iteration of a loop.
@@ -284,10 +335,11 @@ fn choose_all(
     tuner: &mut Tuner<'_>,
     g: &Graph,
     regions: Vec<Vec<NodeId>>,
-    points: &Points,
+    at: Shaped<'_>,
     slices: &[ValueId],
 ) -> Result<Chosen, BuildError> {
-    let picked = pick_all(tuner, g, regions, points, slices)?;
+    let points = at.points;
+    let picked = pick_all(tuner, g, regions, at, slices)?;
     let blobs = compile_picked(tuner, &picked)?;
     let mut all = Chosen::default();
     for p in picked {
@@ -304,10 +356,15 @@ fn choose_all(
             deterministic: p.choice.tactic.deterministic,
             view: false,
             note: p.choice.tactic.note.clone(),
+            alternatives: p.others.iter().map(|o| o.report.clone()).collect(),
         });
         // Every key was compiled.
-        let blob = blobs.get(&p.key).cloned().unwrap_or_else(|| Bytes::from(Vec::new()));
-        let mut step = Step::new(p.name, p.nodes, p.choice.tactic, blob);
+        let blob = |key: &str| blobs.get(key).cloned().unwrap_or_else(|| Bytes::from(Vec::new()));
+        let mut step = Step::new(p.name, p.nodes, p.choice.tactic, blob(&p.key));
+        let others = p.others.into_iter();
+        step.alternatives = others
+            .map(|o| Alternative { blob: blob(&o.key), tactic: o.choice.tactic, cases: o.cases })
+            .collect();
         if let Some(node) = flow::node(g, &step) {
             let own = all.reports.len() - 1;
             step.bodies = build_bodies(tuner, g, node, points, &mut all)?;
@@ -324,16 +381,68 @@ fn choose_all(
 
 /// Facts of a region's inputs at the usual shapes.
 fn usual(region: &Region, points: &Points) -> Vec<Fact> {
-    region.inputs.iter().map(|v| points.opt[v.0 as usize].clone()).collect()
+    inputs_of(region, &points.opt)
+}
+
+/// Facts of a region's inputs, of those of all values.
+fn inputs_of(region: &Region, facts: &[Fact]) -> Vec<Fact> {
+    region.inputs.iter().map(|v| facts[v.0 as usize].clone()).collect()
+}
+
+/// The choices of a region for cases in which another tactic is faster than its own. `region` has the shapes at which stored launches run.
+fn pick_others(
+    tuner: &mut Tuner<'_>,
+    g: &Graph,
+    name: &str,
+    region: &Region,
+    at: Shaped<'_>,
+    own: &Tactic,
+) -> Result<Vec<Other>, BuildError> {
+    let mut others: Vec<Other> = Vec::new();
+    // What has fixed shapes is the same in all cases, and control flow has kernels of its own inside.
+    let fixed = region.graph.value_ids().all(|v| region.graph.ty(v).static_dims().is_some());
+    if fixed || own.name == flow::INTERPRETED {
+        return Ok(others);
+    }
+    for (i, CasePoint { case, facts }) in at.cases.iter().enumerate() {
+        let found = tuner.choose_at(name, region, &inputs_of(region, facts), own)?;
+        let Some((choice, own_ns)) = found else { continue };
+        let (ns, key) = (choice.ns, choice.key.clone());
+        let choice = largest::checked(tuner, g, name, region, at.points, choice)?;
+        let tactic = choice.tactic.id();
+        if tactic == own.id() {
+            continue;
+        }
+        let known = others.iter().position(|o| o.report.tactic == tactic);
+        let at = known.unwrap_or_else(|| {
+            let report = AlternativeReport {
+                shapes: Vec::new(),
+                tactic: tactic.clone(),
+                ns,
+                own_ns,
+                keys: Vec::new(),
+            };
+            let key = format!("{tactic}\n{}", blob_key(region));
+            others.push(Other { choice, key, cases: Vec::new(), report });
+            others.len() - 1
+        });
+        if let Some(o) = others.get_mut(at) {
+            o.cases.push(i as u32);
+            o.report.shapes.push(case.describe());
+            o.report.keys.extend(key);
+        }
+    }
+    Ok(others)
 }
 
 fn pick_all(
     tuner: &mut Tuner<'_>,
     g: &Graph,
     regions: Vec<Vec<NodeId>>,
-    points: &Points,
+    at: Shaped<'_>,
     slices: &[ValueId],
 ) -> Result<Vec<Picked>, BuildError> {
+    let points = at.points;
     let mut known = Vec::with_capacity(regions.len());
     let uses = g.uses();
     for nodes in regions {
@@ -343,6 +452,12 @@ fn pick_all(
         known.push((name.join(" + "), nodes, region, facts));
     }
     tuner.ahead(known.iter().map(|(name, _, region, facts)| (name.as_str(), region, facts.as_slice())))?;
+    for case in at.cases {
+        let there: Vec<Vec<Fact>> =
+            known.iter().map(|(_, _, region, _)| inputs_of(region, &case.facts)).collect();
+        let all = known.iter().zip(&there);
+        tuner.ahead(all.map(|((name, _, region, _), facts)| (name.as_str(), region, facts.as_slice())))?;
+    }
     let total = known.len();
     let mut picked = Vec::with_capacity(total);
     let phase = tuner.progress.start("choosing kernels", total)?;
@@ -354,8 +469,10 @@ fn pick_all(
         let ranges = tuner.config.version_compatible.then(|| crate::ranges::of(g, &region, points));
         let region = Region { ranges, ..region };
         let key = format!("{}\n{}", choice.tactic.id(), blob_key(&region));
+        let others = pick_others(tuner, g, &name, &region, at, &choice.tactic);
+        let others = others.map_err(|e| e.with_names(g, &region))?;
         let concrete = concretize(&region.graph, &facts)?;
-        picked.push(Picked { name, nodes, region, concrete, choice, key });
+        picked.push(Picked { name, nodes, region, concrete, choice, key, others });
         tuner.progress.step()?;
     }
     tuner.progress.finish(phase);
@@ -376,21 +493,24 @@ fn blob_key(region: &Region) -> String {
 /// The blobs of all that was picked, by what they depend on.
 fn compile_picked(tuner: &mut Tuner<'_>, picked: &[Picked]) -> Result<HashMap<String, Bytes>, BuildError> {
     let start = Instant::now();
-    let mut first: Vec<&Picked> = Vec::new();
     let mut seen = HashSet::new();
-    first.extend(picked.iter().filter(|p| seen.insert(&p.key)));
-    let jobs: Vec<_> = first.iter().map(|p| (&p.region, &p.choice.tactic)).collect();
+    let all = picked.iter().flat_map(|p| {
+        let others = p.others.iter().map(move |o| (p, &o.key, &o.choice.tactic));
+        std::iter::once((p, &p.key, &p.choice.tactic)).chain(others)
+    });
+    let first: Vec<_> = all.filter(|(_, key, _)| seen.insert(*key)).collect();
+    let jobs: Vec<_> = first.iter().map(|(p, _, tactic)| (&p.region, *tactic)).collect();
     let blobs = compile_all(tuner.backend, tuner.target, &jobs, &mut tuner.progress)?;
     tuner.spent.compiling += start.elapsed();
-    let refused = |p: &Picked, source: BackendError| match source {
+    let refused = |p: &Picked, tactic: &Tactic, source: BackendError| match source {
         BackendError::Unsupported(why) if tuner.config.version_compatible => {
-            BuildError::VersionCompatible { layer: p.name.clone(), tactic: p.choice.tactic.id(), why }
+            BuildError::VersionCompatible { layer: p.name.clone(), tactic: tactic.id(), why }
         }
         source => BuildError::Backend { backend: tuner.backend.name().to_owned(), source },
     };
-    let named = first.iter().zip(blobs).map(|(p, blob)| {
-        let blob = blob.map_err(|e| refused(p, e))?;
-        Ok((p.key.clone(), Bytes::from(blob)))
+    let named = first.iter().zip(blobs).map(|((p, key, tactic), blob)| {
+        let blob = blob.map_err(|e| refused(p, tactic, e))?;
+        Ok(((*key).clone(), Bytes::from(blob)))
     });
     named.collect()
 }
@@ -423,7 +543,8 @@ fn build_bodies(
         let considered = search.considered;
         tuner.config.refit.finish(&mut graph);
         let slices = flow::slices(node, i, &graph, tuner.target);
-        let Chosen { steps, reports, inside } = choose_all(tuner, &graph, regions, &points, &slices)?;
+        let at = Shaped { points: &points, cases: &[] };
+        let Chosen { steps, reports, inside } = choose_all(tuner, &graph, regions, at, &slices)?;
         let path = |name: String| format!("{} / {name}", region.name);
         all.reports.extend(reports.into_iter().map(|r| StepReport { name: path(r.name), ..r }));
         let considered = considered.into_iter().chain(inside);

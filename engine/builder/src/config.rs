@@ -2,7 +2,7 @@
 
 use crate::{MemoryPool, Monitor, Refit, Selector, TacticRule};
 use kiln_ir::{DType, Formats};
-use kiln_plan::Profile;
+use kiln_plan::{DeviceLimit, Profile};
 use std::collections::BTreeMap;
 
 /// Called as a build goes on: phase, steps done, steps in all. Returning false cancels the build.
@@ -133,12 +133,17 @@ pub struct BuildConfig {
     pub share_times: bool,
     /// Limits in bytes of the memory that kernels may use. What is not named has the limit of the device.
     pub pools: BTreeMap<MemoryPool, u64>,
+    /// The part of the device that the plan is for. Under a limit of multiprocessors nothing is timed.
+    pub limit: DeviceLimit,
     /// Candidates timed for a region at most.
     pub max_tactics: usize,
     /// A candidate whose estimate is more than this many times the best one is not timed. Values below 1 count as 1.
     pub estimate_limit: f64,
     /// Samples taken of each candidate.
     pub samples: u32,
+    /// Shapes of each profile that kernels are chosen for: 1, the usual ones; 3, also the least and the greatest; or 5 or 9, also shapes
+    /// between these ([`BUCKETS`](crate::BUCKETS)). A run takes the kernels of the shapes that are nearest by the elements of all inputs.
+    pub shape_buckets: usize,
     /// Ranges of input shapes. Empty: the network's own shapes, which must be static.
     pub profiles: Vec<Profile>,
     /// Told of the phases of the build; may cancel it.
@@ -184,9 +189,11 @@ impl Default for BuildConfig {
             reject_empty: false,
             share_times: true,
             pools: BTreeMap::new(),
+            limit: DeviceLimit::default(),
             max_tactics: 6,
             estimate_limit: 8.0,
             samples: 5,
+            shape_buckets: 1,
             profiles: Vec::new(),
             monitor: None,
             strict: false,

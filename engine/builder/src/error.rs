@@ -210,6 +210,18 @@ pub enum BuildError {
         /// Class of the error: too small, or too large.
         code: ErrorCode,
     },
+    /// A limit of the device that is not allowed, or that the plan does not fit in.
+    #[error("the limit {what}={limit} cannot be kept: {message}")]
+    Limit {
+        /// The limit: "sms", or "memory" in bytes.
+        what: &'static str,
+        /// The number that was asked for.
+        limit: u64,
+        /// Reason, and what is possible.
+        message: String,
+        /// Class of the error.
+        code: ErrorCode,
+    },
     /// A tensor that is to be debugged does not exist.
     #[error(
         "no tensor outside of loops and conditionals is named \"{name}\", so that it cannot be debugged; there are {known}, …"
@@ -254,7 +266,7 @@ impl BuildError {
             | BuildError::IoType { .. }
             | BuildError::Format { .. }
             | BuildError::UnknownWeights { .. } => ErrorCode::InvalidArgument,
-            BuildError::Pool { code, .. } => *code,
+            BuildError::Pool { code, .. } | BuildError::Limit { code, .. } => *code,
             BuildError::Cancelled => ErrorCode::Unspecified,
         }
     }

@@ -51,17 +51,24 @@ struct Header {
 impl TacticRecord {
     /// The record of a build: its steps, and the times that it used.
     pub fn of(steps: &[StepReport], times: &TimingCache, target: &Target, estimates: bool) -> TacticRecord {
-        let choice = |s: &StepReport| TacticChoice {
+        let choice = |s: &StepReport, key: Option<&String>, tactic: &str| TacticChoice {
             layer: s.name.clone(),
             operators: s.ops.clone(),
-            key: s.key.clone().unwrap_or_default(),
-            tactic: s.tactic.clone(),
+            key: key.cloned().unwrap_or_default(),
+            tactic: tactic.to_owned(),
+        };
+        let choices = |s: &StepReport| {
+            let mut all = vec![choice(s, s.key.as_ref(), &s.tactic)];
+            for a in &s.alternatives {
+                all.extend(a.keys.iter().map(|key| choice(s, Some(key), &a.tactic)));
+            }
+            all
         };
         TacticRecord {
             backend: target.backend.clone(),
             device: target.device.clone(),
             estimates,
-            layers: steps.iter().map(choice).collect(),
+            layers: steps.iter().flat_map(choices).collect(),
             times: times.clone(),
         }
     }

@@ -56,6 +56,23 @@ pub struct StepReport {
     pub view: bool,
     /// The backend's note on the tactic; may be empty.
     pub note: String,
+    /// Kernels for other shapes than the usual ones of the first profile.
+    pub alternatives: Vec<AlternativeReport>,
+}
+
+/// The kernel of a step for some shapes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AlternativeReport {
+    /// Profiles and sizes of inputs at which it runs, in words.
+    pub shapes: Vec<String>,
+    /// The tactic with parameters.
+    pub tactic: String,
+    /// Median time at the first of these shapes, in nanoseconds, if it was timed.
+    pub ns: Option<f64>,
+    /// Median time of the step's own tactic there.
+    pub own_ns: Option<f64>,
+    /// Keys of the choices in the timing cache.
+    pub keys: Vec<String>,
 }
 
 #[cfg(test)]

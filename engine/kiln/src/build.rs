@@ -204,7 +204,7 @@ fn build_on(
         config.refit = Refit::Identical;
     }
     let (profiles, identical) = (config.profiles.clone(), config.refit == Refit::Identical);
-    let version_compatible = config.version_compatible;
+    let (version_compatible, limit) = (config.version_compatible, config.limit);
     let (built, times) = run_builder(backend, &target, graph.clone(), config, options, progress)?;
     let estimates = options.config.estimates;
     let record = TacticRecord::of(
@@ -213,7 +213,9 @@ fn build_on(
         &target,
         options.replay.as_ref().map_or(estimates, |r| r.estimates),
     );
-    let mut plan = Plan::new(built.program, profiles, target.clone()).with_verbosity(options.verbosity);
+    let mut part = target.clone();
+    limit.apply(&mut part);
+    let mut plan = Plan::new(built.program, profiles, part).with_verbosity(options.verbosity);
     if options.portable {
         plan = plan.with_network(graph.clone());
     }
@@ -222,6 +224,7 @@ fn build_on(
     }
     plan.header.identical = identical;
     plan.header.version_compatible = version_compatible;
+    plan.header.limit = limit;
     if options.strip_weights {
         plan = kiln_runtime::strip(plan)?;
     }

@@ -3,6 +3,7 @@
 use crate::build::{BuildOptions, Built, HardwareCompatibility, build};
 use crate::implicit::batch_shapes;
 use crate::model::Model;
+use crate::plan_options::set_option;
 use crate::{EngineBuilder, Error, ShapeRequest};
 use kiln_backend::Target;
 use kiln_builder::cache::TimingCache;
@@ -233,27 +234,6 @@ impl EngineBuilder {
 
     /// An option that is set and says how to build, the backend aside.
     pub(crate) fn set_option(&self) -> Option<&'static str> {
-        let o = &self.options;
-        let set = [
-            (o.fallback.is_some(), "fallback"),
-            (o.target.is_some(), "target"),
-            (o.hardware_compatibility != HardwareCompatibility::None, "hardware_compatibility"),
-            (!o.shapes.is_empty(), "shapes"),
-            (!o.profiles.is_empty(), "profile"),
-            (o.max_batch.is_some(), "max_batch"),
-            (o.verbosity != Verbosity::default(), "verbosity"),
-            (o.timing_cache.is_some(), "timing_cache"),
-            (o.portable, "portable"),
-            (o.embed_plugins, "embed_plugins"),
-            (o.strip_weights, "strip_weights"),
-            (o.times.is_some(), "times"),
-            (o.replay.is_some(), "replay"),
-            (o.config.selector.is_some(), "selector"),
-            (o.config.refit != Refit::Off, "refit"),
-            (!o.config.io.is_empty(), "io"),
-            (o.config.direct_io, "direct_io"),
-            (o.config.version_compatible, "version_compatible"),
-        ];
-        set.into_iter().find(|(set, _)| *set).map(|(_, option)| option)
+        set_option(&self.options)
     }
 }

@@ -78,6 +78,10 @@ mod implicit;
 mod import;
 mod model;
 #[cfg(feature = "build")]
+mod plan_options;
+#[cfg(feature = "build")]
+mod report_json;
+#[cfg(feature = "build")]
 mod shapes;
 #[cfg(feature = "build")]
 mod support;
@@ -108,8 +112,8 @@ pub use kiln_ir::{
 #[cfg(feature = "build")]
 pub use kiln_network::Network;
 pub use kiln_plan::{
-    AbsentWeight, HostLayer, IoMode, IoTensor, Plan, PlanError, PlanHeader, Profile, ProfileError, Range,
-    Requirement, Verbosity,
+    AbsentWeight, DeviceLimit, HostLayer, IoMode, IoTensor, Plan, PlanError, PlanHeader, Profile,
+    ProfileError, Range, Requirement, Verbosity,
 };
 pub use kiln_runtime::{
     Backends, Canceller, DebugListener, ExecutionContext, LayerCost, LayerTime, LoadOptions, NamedWeight,
@@ -133,7 +137,7 @@ pub mod network {
 /// Details of a build, as [`BuildReport`] holds them.
 pub mod report {
     pub use kiln_builder::passes::PassReport;
-    pub use kiln_builder::{BuildError, Considered, Reformat, Spent, StepReport};
+    pub use kiln_builder::{AlternativeReport, BuildError, Considered, Reformat, Spent, StepReport};
 }
 
 #[cfg(feature = "build")]
@@ -153,7 +157,7 @@ pub mod cache {
 
 /// Layers of a plan or an engine, as its inspector describes them.
 pub mod inspect {
-    pub use kiln_plan::{Layer, LayerInfo, LayerTable, TensorInfo, WeightInfo};
+    pub use kiln_plan::{KernelInfo, Layer, LayerInfo, LayerTable, TensorInfo, WeightInfo};
 }
 
 /// Plug-ins: where they are looked for, and which are allowed; layers that they define.

@@ -1,6 +1,7 @@
 //! Whether a plan runs on a device.
 
 use crate::PlanHeader;
+use crate::limit::SM_COUNT;
 use kiln_backend::{MemoryRules, Target};
 use std::collections::BTreeMap;
 
@@ -81,11 +82,12 @@ impl PlanHeader {
                 "a block has {here} bytes of shared memory, kernels may want {built}; {REBUILD}"
             ));
         }
-        numbers_differ(
-            &mut c,
-            numbers.iter().filter(|(n, _)| least.is_none() || *n != SHARED),
-            &device.numbers,
-        );
+        // A plan for a part of a device runs on all that have as much.
+        let part = |n: &str, built: u64| {
+            n == SM_COUNT && self.limit.sms.is_some() && device.numbers.get(n) >= Some(&built)
+        };
+        let compared = |(n, built): &(&String, &u64)| (least.is_none() || *n != SHARED) && !part(n, **built);
+        numbers_differ(&mut c, numbers.iter().filter(compared), &device.numbers);
         // Traits that either side does not know say nothing.
         numbers_differ(&mut c, traits.iter().filter(|(n, _)| device.traits.contains_key(*n)), &device.traits);
         c

@@ -4,6 +4,7 @@ use crate::header::{PlanHeader, Requirement, Verbosity};
 use crate::inspect::LayerTable;
 use crate::io::io_tensors;
 use crate::layout::{self, ENTRY, Entry, HEAD, Head, Kind, Table};
+use crate::limit::DeviceLimit;
 use crate::parts::Parts;
 use crate::plugins::requirements;
 use crate::profile::Profile;
@@ -52,6 +53,7 @@ impl Plan {
             identical: false,
             version_compatible: false,
             absent: Vec::new(),
+            limit: DeviceLimit::default(),
             context_memory: program.memory.arena,
         };
         let layers = LayerTable::of(&program, header.verbosity);

@@ -1,6 +1,7 @@
 //! Header of a plan, readable without loading it.
 
 use crate::io::{IoMode, IoTensor};
+use crate::limit::DeviceLimit;
 use crate::profile::Profile;
 use kiln_backend::Target;
 use minicbor::{Decode, Encode};
@@ -86,6 +87,8 @@ pub struct PlanHeader {
     pub version_compatible: bool,
     /// Weights that the plan leaves out, by name; empty unless it is stripped.
     pub absent: Vec<AbsentWeight>,
+    /// The part of the device that it was built for.
+    pub limit: DeviceLimit,
     /// Bytes of activations that one context wants.
     pub context_memory: u64,
 }

@@ -2,7 +2,7 @@
 //!
 //! | map     | fields |
 //! |---------|--------|
-//! | header  | 0 name: text · 1 target: bytes (its own map) · 2 tensors: bytes (a graph whose inputs they are) · 3 \[1 if output + 2 if shape input\] · 4 profiles: \[profile\] · 5 plug-ins: \[requirement\] · 6 verbosity: 0 none, 1 names, 2 detailed · 7 refittable: bool · 8 bytes of memory of a context · 9? refittable by identical weights only: bool · 10? absent weights: \[absent\] · 11? formats: \[packing\] · 12? version-compatible: bool |
+//! | header  | 0 name: text · 1 target: bytes (its own map) · 2 tensors: bytes (a graph whose inputs they are) · 3 \[1 if output + 2 if shape input\] · 4 profiles: \[profile\] · 5 plug-ins: \[requirement\] · 6 verbosity: 0 none, 1 names, 2 detailed · 7 refittable: bool · 8 bytes of memory of a context · 9? refittable by identical weights only: bool · 10? absent weights: \[absent\] · 11? formats: \[packing\] · 12? version-compatible: bool · 13? limit: 0? multiprocessors · 1? bytes of memory |
 //! | packing | 0 format: code · 1 channels, 0 of formats without vectors: unsigned |
 //! | absent  | 0 name: text · 1 BLAKE3 of its bytes: bytes |
 //! | profile | 0 shapes: \[range\] · 1 values: \[range\] |
@@ -14,6 +14,7 @@
 use crate::PlanError;
 use crate::header::{AbsentWeight, PlanHeader, Requirement, Verbosity};
 use crate::io::{IoMode, IoTensor};
+use crate::limit::DeviceLimit;
 use crate::profile::Profile;
 use kiln_backend::Target;
 use kiln_ir::wire::{WeightList, check_keys};
@@ -51,6 +52,8 @@ struct StoredHeader {
     packings: Option<Vec<Packing>>,
     #[n(12)]
     version_compatible: Option<bool>,
+    #[n(13)]
+    limit: Option<DeviceLimit>,
 }
 
 fn payload(e: impl std::fmt::Display) -> PlanError {
@@ -81,6 +84,7 @@ impl PlanHeader {
             packings: Some(io.iter().map(|t| t.packing).collect::<Vec<_>>())
                 .filter(|all| all.iter().any(|p| !p.is_linear())),
             version_compatible: self.version_compatible.then_some(true),
+            limit: Some(self.limit).filter(|l| !l.is_none()),
         };
         minicbor::to_vec(stored).map_err(payload)
     }
@@ -106,6 +110,7 @@ impl PlanHeader {
             identical: stored.identical.unwrap_or_default(),
             version_compatible: stored.version_compatible.unwrap_or_default(),
             absent: stored.absent.unwrap_or_default(),
+            limit: stored.limit.unwrap_or_default(),
         })
     }
 }

@@ -3,7 +3,7 @@
 use crate::Verbosity;
 use crate::io::io_tensors;
 use crate::layouts::channels_last;
-use kiln_backend::{Place, Program, Shapes, Step};
+use kiln_backend::{Place, Program, Shapes, Step, Tactic};
 use kiln_ir::graph::Uses;
 use kiln_ir::ty::dims_text;
 use kiln_ir::{Attr, Dim, Node, NodeId, Source, TensorFormat, TensorType, ValueId};
@@ -68,6 +68,26 @@ pub struct LayerInfo {
     /// Note of the network's author.
     #[serde(rename = "Metadata")]
     pub metadata: String,
+    /// Kernels of a layer that has several, by the shapes at which they run. Without shapes of a run, `tactic` is the first.
+    #[serde(rename = "TacticsByShape", default, skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<KernelInfo>,
+}
+
+/// One of several kernels of a layer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KernelInfo {
+    /// Profiles and sizes of inputs at which it runs, in words.
+    #[serde(rename = "Shapes")]
+    pub shapes: Vec<String>,
+    /// The tactic.
+    #[serde(rename = "TacticName")]
+    pub tactic: String,
+    /// Parameters of the tactic.
+    #[serde(rename = "TacticValue")]
+    pub tactic_params: BTreeMap<String, i64>,
+    /// Scratch memory in bytes.
+    #[serde(rename = "Workspace")]
+    pub workspace: u64,
 }
 
 /// A tensor at the border of a layer.
@@ -113,6 +133,13 @@ pub struct WeightInfo {
     pub sources: Vec<String>,
 }
 
+impl KernelInfo {
+    fn of((tactic, shapes): (&Tactic, Vec<String>)) -> KernelInfo {
+        let (name, tactic_params, workspace) = (tactic.name.clone(), tactic.params.clone(), tactic.workspace);
+        KernelInfo { shapes, tactic: name, tactic_params, workspace }
+    }
+}
+
 impl LayerTable {
     /// The layers of a program.
     pub fn of(program: &Program, verbosity: Verbosity) -> LayerTable {
@@ -148,7 +175,7 @@ impl LayerTable {
             Layer::Detailed(l) => {
                 let outs: Vec<String> =
                     l.outputs.iter().map(|t| format!("{} {}[{}]", t.name, t.brief(), t.shape)).collect();
-                format!("{}: {} by {} → {}", l.name, l.ops, l.tactic, outs.join(", "))
+                format!("{}: {} by {} → {}", l.name, l.ops, l.tactics(), outs.join(", "))
             }
         })
     }
@@ -169,6 +196,17 @@ impl LayerTable {
             out.push('\n');
         }
         out
+    }
+}
+
+impl LayerInfo {
+    /// The tactic, and those for other shapes.
+    fn tactics(&self) -> String {
+        let other = |k: &KernelInfo| format!("{} at {}", k.tactic, k.shapes.join(", "));
+        match self.kernels.is_empty() {
+            true => self.tactic.clone(),
+            false => self.kernels.iter().map(other).collect::<Vec<_>>().join("; "),
+        }
     }
 }
 
@@ -203,7 +241,7 @@ impl Layer {
                     i.to_string(),
                     l.name.clone(),
                     l.ops.clone(),
-                    l.tactic.clone(),
+                    l.tactics(),
                     outs.join(", "),
                     memory.join(", "),
                 ]
@@ -267,6 +305,7 @@ impl Describe<'_> {
         let outputs = nodes.iter().flat_map(|n| n.outputs.iter().copied()).filter(|v| !inside(v));
         let notes: Vec<&str> =
             nodes.iter().map(|n| n.meta.metadata.as_str()).filter(|m| !m.is_empty()).collect();
+        let tactic = step.tactic_in(self.shapes.map_or(u32::MAX, Shapes::case));
         LayerInfo {
             name: step.name.clone(),
             ops: nodes.iter().map(|n| n.op.name()).collect::<Vec<_>>().join(" + "),
@@ -274,10 +313,11 @@ impl Describe<'_> {
             outputs: outputs.map(|v| self.tensor(v)).collect(),
             weights: weights.into_iter().filter_map(|v| self.weight(v)).collect(),
             parameters: nodes.iter().map(|n| self.parameters(n, &nodes)).collect(),
-            tactic: if self.program.is_view(step) { "view".into() } else { step.tactic.name.clone() },
-            tactic_params: step.tactic.params.clone(),
-            workspace: step.tactic.workspace,
+            tactic: if self.program.is_view(step) { "view".into() } else { tactic.name.clone() },
+            tactic_params: tactic.params.clone(),
+            workspace: tactic.workspace,
             metadata: notes.join("; "),
+            kernels: self.program.cases_of(step).into_iter().map(KernelInfo::of).collect(),
         }
     }
 

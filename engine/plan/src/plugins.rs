@@ -36,7 +36,7 @@ pub fn plugin_layers(program: &Program) -> Vec<PluginLayer> {
 
 fn of_step(graph: &Graph, step: &Step, all: &mut Vec<PluginLayer>) {
     // Tactics of compiled kernels have names of their own.
-    let compiled = step.tactic.name.starts_with(kiln_backend::launch::PLUGIN_TACTICS);
+    let compiled = step.tactics().all(|t| t.name.starts_with(kiln_backend::launch::PLUGIN_TACTICS));
     for node in step.nodes.iter().filter_map(|&n| graph.get(n)) {
         let reference = node.op.is(PLUGIN);
         if !reference && !node.op.is(PLUGIN_POINTWISE) {

@@ -245,6 +245,11 @@ impl Profile {
     }
 }
 
+/// Elements of inputs of these dimensions together, by which runs of a profile are told apart.
+pub fn elements(inputs: impl Iterator<Item = impl Iterator<Item = u64>>) -> u64 {
+    inputs.map(|dims| dims.fold(1, u64::saturating_mul)).fold(0, u64::saturating_add)
+}
+
 /// Inputs, without outputs.
 pub fn inputs(io: &[IoTensor]) -> impl Iterator<Item = &IoTensor> {
     io.iter().filter(|t| t.mode == IoMode::Input)

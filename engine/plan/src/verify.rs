@@ -112,7 +112,7 @@ fn places_fit(p: &Program, rules: &MemoryRules) -> Result<(), PlanError> {
     if m.places.len() != values {
         return Err(bad(format!("{} places for {values} values", m.places.len())));
     }
-    let workspace = p.steps.iter().map(|s| s.tactic.workspace).max().unwrap_or(0);
+    let workspace = p.steps.iter().map(Step::workspace).max().unwrap_or(0);
     if m.scratch.checked_add(workspace).is_none_or(|end| end > m.arena) {
         return Err(bad(format!("{workspace} bytes of scratch at {} in an arena of {}", m.scratch, m.arena)));
     }

@@ -29,7 +29,7 @@ use kiln_backend::process::is_forked;
 use kiln_backend::{BackendError, Context, Counters, Shapes, stop};
 use kiln_ir::format::pack;
 use kiln_ir::{Source, Tensor, TensorType, ValueId};
-use kiln_plan::{LayerTable, ProfileError};
+use kiln_plan::{LayerTable, ProfileError, elements};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -435,12 +435,15 @@ impl ExecutionContext {
         let given: Vec<RuntimeInput> =
             io.iter().zip(&self.slots).map(|(t, s)| given(t, s)).collect::<Result<_, _>>()?;
         check_symbols(io, &given)?;
-        match self.profile {
-            Some(p) => self.engine.profiles.get(p).map_or(Ok(()), |x| check(x, p, io, &given))?,
-            None if self.engine.profiles.is_empty() => {}
-            None => select(&self.engine.profiles, io, &given).map(drop)?,
-        }
-        let (shapes, inferred) = self.loaded.shapes.get(&self.loaded.program, io, &given)?;
+        let profile = match self.profile {
+            Some(p) => self.engine.profiles.get(p).map_or(Ok(p), |x| check(x, p, io, &given).map(|()| p))?,
+            None if self.engine.profiles.is_empty() => 0,
+            None => select(&self.engine.profiles, io, &given)?,
+        };
+        let program = &self.loaded.program;
+        let case =
+            program.case_of(profile, elements(given.iter().map(|g| g.shape.iter().map(|&d| d as u64))));
+        let (shapes, inferred) = self.loaded.shapes.get(program, io, &given, case)?;
         let count =
             if inferred { &mut self.counters.shape_inferences } else { &mut self.counters.shape_hits };
         *count += 1;

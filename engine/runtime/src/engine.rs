@@ -209,7 +209,10 @@ impl Engine {
         }
         profiles.iter().try_for_each(|p| p.check(&io))?;
         let name = backend.name().to_owned();
-        let device = backend.open(&target).map_err(|e| backend_error(&name, e))?;
+        // Launches that code of the backend plans keep to the part of the device that the plan is for.
+        let mut part = target.clone();
+        header.limit.apply(&mut part);
+        let device = backend.open(&part).map_err(|e| backend_error(&name, e))?;
         let current = RwLock::new(load(&name, device.as_ref(), program, weight_budget)?);
         let inputs = io.iter().filter(|t| t.mode == IoMode::Input).count();
         let shared = Shared {

@@ -12,36 +12,40 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Number of combinations of input shapes that are remembered.
 const CAPACITY: usize = 32;
 
+/// Inputs and case of runs, and their shapes.
+type Known = (Vec<RuntimeInput>, u32, Arc<Shapes>);
+
 /// Inferred shapes by what they were inferred from, the last used first.
 #[derive(Default)]
 pub(crate) struct ShapeCache {
-    known: Mutex<Vec<(Vec<RuntimeInput>, Arc<Shapes>)>>,
+    known: Mutex<Vec<Known>>,
 }
 
 impl ShapeCache {
-    /// The shapes for these inputs, and whether they had to be inferred.
+    /// The shapes for these inputs in a case of the program, and whether they had to be inferred.
     pub(crate) fn get(
         &self,
         program: &Program,
         io: &[IoTensor],
         given: &[RuntimeInput],
+        case: u32,
     ) -> Result<(Arc<Shapes>, bool), RuntimeError> {
-        if let Some(found) = self.find(given) {
+        if let Some(found) = self.find(given, case) {
             return Ok((found, false));
         }
         let facts: Vec<Fact> = io.iter().zip(given).map(|(t, g)| fact(t, g)).collect();
-        let shapes = Arc::new(Shapes::new(program.graph.infer_from(&facts)?));
+        let shapes = Arc::new(Shapes::new(program.graph.infer_from(&facts)?).in_case(case));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.truncate(CAPACITY - 1);
-        known.insert(0, (given.to_vec(), shapes.clone()));
+        known.insert(0, (given.to_vec(), case, shapes.clone()));
         Ok((shapes, true))
     }
 
-    fn find(&self, given: &[RuntimeInput]) -> Option<Arc<Shapes>> {
+    fn find(&self, given: &[RuntimeInput], case: u32) -> Option<Arc<Shapes>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = known.iter().position(|(k, _)| k == given)?;
+        let at = known.iter().position(|(k, c, _)| k == given && *c == case)?;
         known[..=at].rotate_right(1);
-        known.first().map(|(_, s)| s.clone())
+        known.first().map(|(_, _, s)| s.clone())
     }
 }
 

@@ -50,7 +50,7 @@ impl Guarded {
         let step = |name: &str, node| Step::new(name, vec![node], Tactic::plain(""), Bytes::from(Vec::new()));
         let steps = vec![step("guard", guard_node), step(p.op.name(), op_node)];
         let memory = MemoryPlan { places, arena: size, scratch: size };
-        Ok(Guarded { program: Program { graph, steps, memory }, inputs, outputs: outputs.len(), own })
+        Ok(Guarded { program: Program::new(graph, steps, memory), inputs, outputs: outputs.len(), own })
     }
 
     /// The operator's results out of the program's outputs; the error says what was written that must not be.

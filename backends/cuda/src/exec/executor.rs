@@ -133,6 +133,7 @@ impl Executor for CudaGpu {
 
 /// Whether there is a step at which a run of these shapes stops for the host, or whose launches differ from run to run.
 fn stops(loaded: &Loaded<CudaGpu>, shapes: &Shapes) -> bool {
-    let mut steps = loaded.steps.iter().zip(&loaded.program.steps);
+    let kernel = |i: usize| loaded.steps.get(loaded.kernel(i, shapes.case()));
+    let mut steps = loaded.program.steps.iter().enumerate().filter_map(|(i, s)| Some((kernel(i)?, s)));
     steps.any(|(k, s)| k.random || k.on_host.is_some() || shapes.counted(&loaded.program, s).is_some())
 }

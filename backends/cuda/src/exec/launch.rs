@@ -31,7 +31,7 @@ impl Launches for CudaGpu {
         step: usize,
         operands: &Operands<CudaGpu>,
     ) -> Result<Option<Vec<Planned>>, BackendError> {
-        let code = plan.loaded.steps[step].code.as_ref();
+        let code = plan.kernel(step).code.as_ref();
         let native = code.and_then(|c| c.native.as_ref());
         let library = code.and_then(|c| c.library.as_ref());
         if native.is_none() && library.is_none() {
@@ -47,7 +47,7 @@ impl Launches for CudaGpu {
         }
         if let Some(native) = native {
             let command = native::command(plan, step, native, operands);
-            let layer = plan.loaded.steps[step].layer(&plan.loaded.program, step);
+            let layer = plan.kernel(step).layer(&plan.loaded.program, step);
             let command = command.map_err(|e| at_layer(e, layer))?;
             let planned = command.map(|launch| Planned { step, launch, further: Vec::new() });
             return Ok(Some(planned.into_iter().collect()));
@@ -71,7 +71,7 @@ impl Launches for CudaGpu {
         work: Work,
     ) -> Result<Option<Planned>, BackendError> {
         let loaded = plan.loaded;
-        let k = &loaded.steps[step];
+        let k = plan.kernel(step);
         let code = k.code.as_ref().ok_or_else(|| lost(k))?;
         let Work { threads: count, elements: extent, groups: blocks } = work;
         let blocks = u32::try_from(blocks).ok().filter(|b| *b <= i32::MAX as u32);

@@ -73,7 +73,7 @@ pub fn command(
     kernel: &Arc<NativeKernel>,
     operands: &Operands<CudaGpu>,
 ) -> Result<Option<Command>, BackendError> {
-    let k = &plan.loaded.steps[step];
+    let k = plan.kernel(step);
     let facts: Vec<Fact> = k.inputs.iter().flatten().map(|&v| plan.shapes.fact(v).clone()).collect();
     let lost = || kiln_gpu::lost(k);
     let mut inputs = Vec::with_capacity(facts.len());

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bind groups by step and number of the dispatch, with the ranges that they bind.
+/// Bind groups by kernel and number of the dispatch, with the ranges that they bind.
 type BindGroups = HashMap<(usize, usize), (Vec<Range>, wgpu::BindGroup)>;
 
 /// Dispatches with their arguments and bind groups.
@@ -57,14 +57,14 @@ impl Batch {
         for (d, (offset, size)) in dispatches.iter().zip(spans) {
             let mut ranges = vec![args.range(offset, size)];
             ranges.extend(d.ranges.iter().cloned());
-            let known = cache.get(&(d.step, d.number)).filter(|(k, _)| *k == ranges);
+            let known = cache.get(&(d.kernel, d.number)).filter(|(k, _)| *k == ranges);
             groups.push(match known {
                 Some((_, group)) => group.clone(),
                 None => {
-                    let step = &loaded.steps[d.step];
+                    let step = &loaded.steps[d.kernel];
                     let code = step.code.as_ref().ok_or_else(|| lost(step))?;
                     let group = bind_group(&queue.gpu, &code.module.layout, ranges.iter())?;
-                    cache.insert((d.step, d.number), (ranges, group.clone()));
+                    cache.insert((d.kernel, d.number), (ranges, group.clone()));
                     group
                 }
             });
@@ -92,7 +92,7 @@ impl Batch {
             let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
             let mut pass = queue.encoder().begin_compute_pass(&descriptor);
             for (d, group) in run {
-                let code = loaded.steps[d.step].code.as_ref();
+                let code = loaded.steps[d.kernel].code.as_ref();
                 if let Some(p) = code.and_then(|c| c.module.pipelines.get(d.entry)) {
                     pass.set_pipeline(p);
                     pass.set_bind_group(0, *group, &[]);

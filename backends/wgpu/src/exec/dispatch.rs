@@ -14,6 +14,8 @@ use kiln_gpu::{Launches, Operands, Planner, Work, lost};
 #[derive(Clone)]
 pub struct Dispatch {
     pub step: usize,
+    /// Position of its kernel in the loaded program.
+    pub kernel: usize,
     /// Number among the dispatches of its step, for the cache of bind groups.
     pub number: usize,
     pub entry: usize,
@@ -41,7 +43,8 @@ impl Launches for Gpu {
         work: Work,
     ) -> Result<Option<Dispatch>, BackendError> {
         let loaded = plan.loaded;
-        let k = &loaded.steps[step];
+        let kernel = loaded.kernel(step, plan.shapes.case());
+        let k = plan.kernel(step);
         let code = k.code.as_ref().ok_or_else(|| lost(k))?;
         let extra = word(HEADER_WORDS + launch.words.len())?;
         let mut args = vec![word(work.elements as usize)?, extra, launch.span.0, launch.span.1, word(step)?];
@@ -68,7 +71,8 @@ impl Launches for Gpu {
                 r.size
             )));
         }
-        Ok(Some(Dispatch { step, number, entry: launch.entry, groups: fold(work.groups)?, args, ranges }))
+        let (entry, groups) = (launch.entry, fold(work.groups)?);
+        Ok(Some(Dispatch { step, kernel, number, entry, groups, args, ranges }))
     }
 }
 

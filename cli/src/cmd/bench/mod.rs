@@ -6,7 +6,6 @@ mod several;
 use self::layers::{Ceilings, PROFILED, ceilings, layer_json, print_layers, profile};
 use crate::arrays;
 use crate::bench::{Limits, Stats, Times, measure, moments, rate, together};
-use crate::cmd::build::report_json;
 use crate::cmd::host::{host_json, print_host};
 use crate::failure::Failure;
 use crate::given::InputOptions;
@@ -150,7 +149,7 @@ fn measured(args: &Args, path: &Path, out: &Printer) -> Result<(Value, Subject),
         "after_warm_up": grown_json(&warm, &after),
         "layers": layers.iter().map(|l| layer_json(l, args.ceilings.as_ref())).collect::<Vec<_>>(),
         "host_layers": host_json(host.as_deref()),
-        "build": s.report.as_ref().map(report_json),
+        "build": s.report.as_ref().map(kiln::BuildReport::to_json),
     });
     for (k, (_, stats)) in key.iter().zip(&rows) {
         value[*k] = stats.map_or(Value::Null, stats_json);

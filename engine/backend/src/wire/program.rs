@@ -1,6 +1,7 @@
 //! Programs, and places of values.
 
 use super::{BlobList, Reading, Writing, decode, encode};
+use crate::by_case::check_cases;
 use crate::{BackendError, Place, Program};
 use kiln_ir::wire::{WeightSink, WeightSource, refuse};
 use kiln_ir::{NodeId, ValueId};
@@ -85,6 +86,7 @@ fn check(p: &Program) -> Result<(), Error> {
         step.check_bodies(node).map_err(refuse)?;
         step.bodies.iter().try_for_each(check)?;
     }
+    check_cases(p).map_err(refuse)?;
     let inputs = p.graph.inputs.len();
     match p.memory.places.iter().find(|x| matches!(x, Place::Input(i) if *i as usize >= inputs)) {
         Some(x) => Err(refuse(format!("a value lies at {x:?}, of {inputs} inputs"))),

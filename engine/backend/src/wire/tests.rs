@@ -1,6 +1,9 @@
 use super::*;
 use crate::assisted::{CHECKS, SIZES};
-use crate::{HostStep, MemoryPlan, MemoryRules, Place, Program, Region, ShapeRange, Shapes, Step, StepTime};
+use crate::{
+    Alternative, Case, HostStep, MemoryPlan, MemoryRules, Place, Program, Region, ShapeRange, Shapes, Step,
+    StepTime,
+};
 use kiln_ir::wire::WeightList;
 use kiln_ir::{Attrs, Bytes, DType, Dim, Fact, Graph, NodeId, Op, Tensor, TensorType, ValueId};
 use std::collections::BTreeMap;
@@ -131,15 +134,12 @@ fn program() -> Program {
         Step::new(format!("s{node}"), vec![NodeId(node)], tactic(), Bytes::from(blob.to_vec()))
     };
     let arena = Place::Arena { offset: 1 << 40, size: 128 };
-    Program {
-        graph: g,
-        steps: vec![step(1, b"blob"), step(2, b"")],
-        memory: MemoryPlan {
-            places: vec![Place::Weight, Place::Input(0), Place::None, arena, Place::Dynamic],
-            arena: 4096,
-            scratch: 256,
-        },
-    }
+    let memory = MemoryPlan {
+        places: vec![Place::Weight, Place::Input(0), Place::None, arena, Place::Dynamic],
+        arena: 4096,
+        scratch: 256,
+    };
+    Program::new(g, vec![step(1, b"blob"), step(2, b"")], memory)
 }
 
 /// c ? −x : x, the branches programs of their own.
@@ -254,6 +254,26 @@ fn shapes_survive_without_weights() {
         assert_eq!(back.fact(ValueId(new as u32)), shapes.fact(old), "{old:?}");
     }
     assert!(reason(Shapes::from_cbor(&shapes.to_cbor(&p, &order[..3]).unwrap(), &q)).contains("3 values"));
+    let bytes = shapes.in_case(7).to_cbor(&p, &order).unwrap();
+    assert_eq!((back.case(), Shapes::from_cbor(&bytes, &q).unwrap().case()), (0, 7));
+}
+
+#[test]
+fn kernels_for_cases_survive() {
+    let mut p = program();
+    p.cases = vec![Case { profile: 0, elements: Some(9) }, Case { profile: 1, elements: None }];
+    let other = Alternative { tactic: tactic(), blob: Bytes::from(b"other".to_vec()), cases: vec![1] };
+    p.steps[0].alternatives = vec![other];
+    let (mut w, mut b) = (WeightList::default(), BlobList::default());
+    let bytes = p.to_cbor(&mut w, &mut b).unwrap();
+    let back = Program::from_cbor(&bytes, &w, &b).unwrap();
+    assert_eq!(back.cases, p.cases);
+    let read = back.steps[0].alternative(1).unwrap();
+    assert_eq!((&read.tactic, read.blob.as_slice()), (&tactic(), &b"other"[..]));
+    assert!(back.steps[0].alternative(0).is_none() && back.steps[1].alternatives.is_empty());
+    p.cases.pop();
+    let bytes = p.to_cbor(&mut w, &mut b).unwrap();
+    assert!(reason(Program::from_cbor(&bytes, &w, &b)).contains("for case 1 of 1"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use kiln_ir::OpName;
 use kiln_ir::graph::Meta;
-use kiln_ir::{Attr, Attrs, DType, Dim, Graph, IrError, NodeId, Op, Tensor, ValueId};
+use kiln_ir::{Attr, Attrs, DType, Dim, Graph, IrError, NodeId, Op, Source, Tensor, ValueId};
 use kiln_ops::cast::CAST;
 use kiln_ops::shape::RESHAPE;
 
@@ -75,6 +75,15 @@ impl Writer<'_> {
         let name = self.name("constant");
         let name = self.g.unique_name(&name);
         self.g.add_constant(&name, t)
+    }
+
+    /// A weight of this name, which a refit may replace.
+    pub fn weight(&mut self, name: &str, tensor: Tensor) -> ValueId {
+        let v = self.constant(tensor);
+        if let Source::Weight(w) = &mut self.g.value_mut(v).source {
+            w.name = Some(name.into());
+        }
+        v
     }
 
     /// An integer constant of one element.

@@ -18,6 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+mod cases;
 mod measure;
 mod whole;
 

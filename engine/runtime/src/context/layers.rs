@@ -28,9 +28,10 @@ pub struct LayerTime {
 impl LayerTime {
     fn of(program: &Program, uses: &Uses, shapes: Option<&Shapes>, t: &StepTime) -> Option<LayerTime> {
         let (name, step) = step_at(program, t.step, &t.inside)?;
+        let case = shapes.filter(|_| t.inside.is_empty()).map_or(0, Shapes::case);
         Some(LayerTime {
             name,
-            tactic: step.tactic.id(),
+            tactic: step.tactic_in(case).id(),
             runs: t.runs,
             inside: !t.inside.is_empty(),
             ns: t.ns,

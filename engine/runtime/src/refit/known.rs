@@ -4,7 +4,7 @@ use super::structure;
 use crate::RuntimeError;
 use crate::error::listed;
 use crate::weights::{refused, weights};
-use kiln_backend::Program;
+use kiln_backend::{Program, ranged_tensor};
 use kiln_ir::{DType, WeightUse, WeightsRole};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct NamedWeight {
     pub uses: Vec<(String, WeightsRole)>,
 }
 
-/// Named weights of a program, and sources of its recipes.
+/// Named weights of a program, and sources of its recipes. Dynamic ranges have functions of their own.
 pub(super) struct Known {
     pub(super) all: BTreeMap<Arc<str>, NamedWeight>,
     uses: Vec<WeightUse>,
@@ -35,6 +35,9 @@ impl Known {
         let mut all = BTreeMap::new();
         let fixed = structure::fixed(p);
         let mut add = |name: &Arc<str>, dtype, shape: &[usize]| {
+            if ranged_tensor(name).is_some() {
+                return;
+            }
             all.entry(name.clone()).or_insert_with(|| NamedWeight {
                 name: name.to_string(),
                 dtype,

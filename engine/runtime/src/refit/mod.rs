@@ -1,6 +1,7 @@
 //! Refit: new weights for an engine or a plan, all or nothing, while contexts run.
 
 mod known;
+mod ranges;
 mod recipes;
 mod strip;
 mod structure;

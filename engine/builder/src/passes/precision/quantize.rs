@@ -5,10 +5,11 @@
 
 use super::super::patterns::constant;
 use super::super::writer::Writer;
-use super::ranges::{activations, greatest_code, multiplies, range_of};
+use super::ranges::{TensorRange, activations, greatest_code, multiplies, range_of};
 use super::{PassCx, Types};
-use crate::BuildError;
-use kiln_ir::{Attrs, DType, Graph, IrError, Node, NodeId, ValueId};
+use crate::{BuildError, Refit};
+use kiln_backend::range_name;
+use kiln_ir::{Attrs, DType, Graph, IrError, Node, NodeId, Tensor, ValueId};
 use kiln_ops::conv::CONV;
 use kiln_ops::pointwise::binary::{DIV, MAX};
 use kiln_ops::pointwise::unary::ABS;
@@ -56,13 +57,18 @@ fn apply_type(g: &mut Graph, cx: &PassCx<'_>, types: &Types, code: Code) -> Resu
     }
     let mut count = 0;
     for (v, readers) in coded {
-        let Some([lo, hi]) = range_of(g, cx.config, v) else { continue };
+        let Some(TensorRange { tensor, ends, positive }) = range_of(g, cx.config, v) else { continue };
+        let tensor = tensor.to_owned();
         let first = g.order().iter().copied().find(|id| readers.contains(id));
         let Some(first) = first else { continue };
         let mut w = Writer::before(g, first);
         w.forget_precision();
-        let step =
-            w.scalar((f64::from(lo.abs().max(hi.abs())) / code.greatest).max(LEAST_STEP), DType::F32)?;
+        let step = if cx.config.refit == Refit::All {
+            refittable_step(&mut w, &tensor, ends, positive, code)?
+        } else {
+            let [lo, hi] = ends.map(|x| if positive { x.max(0.0) } else { x.abs() });
+            w.scalar((f64::from(lo.max(hi)) / code.greatest).max(LEAST_STEP), DType::F32)?
+        };
         let y = rounded(&mut w, v, step, code.to)?;
         for id in readers {
             replace(g, id, v, y);
@@ -89,6 +95,39 @@ fn apply_type(g: &mut Graph, cx: &PassCx<'_>, types: &Types, code: Code) -> Resu
     Ok(count)
 }
 
+/// The step between codes by the range of a tensor, made of a weight that a refit replaces.
+fn refittable_step(
+    w: &mut Writer<'_>,
+    tensor: &str,
+    ends: [f32; 2],
+    positive: bool,
+    code: Code,
+) -> Result<ValueId, BuildError> {
+    let range = range_weight(w, tensor, ends)?;
+    let size = if positive {
+        let zero = w.scalar(0.0, DType::F32)?;
+        w.op(MAX, Attrs::new(), &[range, zero])?
+    } else {
+        w.op(ABS, Attrs::new(), &[range])?
+    };
+    let axes = w.ints(&[0])?;
+    let keep = Attrs::new().with("op", "max").with("keep_dims", false);
+    let greatest = w.op(REDUCE, keep, &[size, axes])?;
+    Ok(step_above_zero(w, greatest, code.greatest)?)
+}
+
+/// The weight that holds the least and the greatest value of a tensor.
+fn range_weight(w: &mut Writer<'_>, tensor: &str, ends: [f32; 2]) -> Result<ValueId, BuildError> {
+    let name = range_name(tensor);
+    let named = |v: &ValueId| w.g.weight(*v).is_some_and(|w| w.name.as_deref() == Some(&*name));
+    if let Some(known) = w.g.value_ids().find(named) {
+        return Ok(known);
+    }
+    let elements = Tensor::f32(&[2], &ends);
+    let elements = elements.ok_or_else(|| IrError::Structure("a range could not be made".into()))?;
+    Ok(w.weight(&name, elements))
+}
+
 /// Dimensions of weights that belong to one channel of the result.
 fn summed(g: &Graph, node: &Node, i: usize, v: ValueId) -> Vec<i64> {
     let rank = g.ty(v).rank() as i64;
@@ -106,6 +145,11 @@ fn step_of(w: &mut Writer<'_>, v: ValueId, axes: &[i64], greatest_code: f64) -> 
     let size = w.op(ABS, Attrs::new(), &[v])?;
     let axes = w.ints(axes)?;
     let greatest = w.op(REDUCE, Attrs::new().with("op", "max").with("keep_dims", true), &[size, axes])?;
+    step_above_zero(w, greatest, greatest_code)
+}
+
+/// The step between codes of which the greatest stands for a value.
+fn step_above_zero(w: &mut Writer<'_>, greatest: ValueId, greatest_code: f64) -> Result<ValueId, IrError> {
     let (by, least) = (w.scalar(greatest_code, DType::F32)?, w.scalar(LEAST_STEP, DType::F32)?);
     let step = w.op(DIV, Attrs::new(), &[greatest, by])?;
     w.op(MAX, Attrs::new(), &[step, least])

@@ -25,17 +25,29 @@ pub fn greatest_code(t: DType) -> Option<f64> {
 /// Values are followed through so many moves.
 const DEPTH: usize = 16;
 
+/// The range of a tensor, and whether negative values are cut off behind it.
+pub struct TensorRange<'a> {
+    /// The tensor.
+    pub tensor: &'a str,
+    /// The least and the greatest value.
+    pub ends: [f32; 2],
+    /// Whether negative values are cut off.
+    pub positive: bool,
+}
+
 /// The range of a value of f32: its own by name, or that of the value whose elements a layer moves or picks.
-pub fn range_of(g: &Graph, config: &BuildConfig, v: ValueId) -> Option<[f32; 2]> {
+pub fn range_of<'g>(g: &'g Graph, config: &BuildConfig, v: ValueId) -> Option<TensorRange<'g>> {
     let mut v = v;
     for _ in 0..DEPTH {
-        if let Some(range) = config.ranges.get(&g.value(v).name) {
-            return Some(*range);
+        let name = &g.value(v).name;
+        if let Some(&ends) = config.ranges.get(name) {
+            return Some(TensorRange { tensor: name, ends, positive: false });
         }
         let (_, node) = g.producer(v)?;
         v = node.inputs.first().copied().flatten().filter(|_| picks(node) && !node.op.is(CONCAT))?;
-        if let (true, Some([lo, hi])) = (node.op.is(RELU), config.ranges.get(&g.value(v).name)) {
-            return Some([lo.max(0.0), hi.max(0.0)]);
+        let name = &g.value(v).name;
+        if let (true, Some(&ends)) = (node.op.is(RELU), config.ranges.get(name)) {
+            return Some(TensorRange { tensor: name, ends, positive: true });
         }
     }
     None
