@@ -63,7 +63,7 @@ fn refusals_say_why_and_what_to_do() {
         ("leanDLLPath", "x.so", "one runtime"),
         ("useRuntime", "lean", "full is taken"),
         ("weightStreamingBudget", "200%", "0% to 100%"),
-        ("hardwareCompatibilityLevel", "ampere+", "none is taken"),
+        ("hardwareCompatibilityLevel", "turing+", "wanted none, ampere+"),
         ("runtimePlatform", "windowsAMD64", "sameAsBuild is taken"),
         ("tuneBuildRoutes", "-a=[on|off]", "--builderOptimizationLevel=5"),
         ("batch", "8", "--optShapes"),

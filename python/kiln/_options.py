@@ -125,6 +125,9 @@ class OptionNames(TypedDict, total=False):
     refit: str | Iterable[str]
     strip_weights: bool
     version_compatible: bool
+    hardware_compatibility: str
+    shape_buckets: int
+    limit: Mapping[str, int]
     portable: bool
     embed_plugins: bool
     verbosity: str
@@ -223,6 +226,12 @@ class BuildOptions:
     refit: str | Iterable[str] = "off"
     strip_weights: bool = False
     version_compatible: bool = False
+    # Other devices that run the plan: "none", or "ampere_plus" for every NVIDIA GPU from sm_80 on.
+    hardware_compatibility: str = "none"
+    # Shapes of each profile that kernels are chosen for: 1, 3, 5 or 9.
+    shape_buckets: int = 1
+    # The part of the device that the plan is for: "sms", and "memory" in bytes.
+    limit: Mapping[str, int] = field(default_factory=dict)
     # Keep the network in the plan, so that it can be built for another device.
     portable: bool = False
     embed_plugins: bool = False

@@ -10,8 +10,9 @@ use kiln::cache::TimingCache;
 use kiln::calibration::CalibrationTable;
 use kiln::selection::{TacticRecord, TacticRule};
 use kiln::{
-    BuildConfig, BuildOptions, Constraints, DType, DeviceChoice, Engine, EngineBuilder, Formats, IoSpec,
-    LayerTypes, MemoryPool, Narrowing, Refit, ShapeRequest, Sparsity, TensorFormat, Verbosity,
+    BuildConfig, BuildOptions, Constraints, DType, DeviceChoice, DeviceLimit, Engine, EngineBuilder, Formats,
+    HardwareCompatibility, IoSpec, LayerTypes, MemoryPool, Narrowing, Refit, ShapeRequest, Sparsity,
+    TensorFormat, Verbosity,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -75,6 +76,9 @@ struct Given<'py> {
     refit: Bound<'py, PyAny>,
     strip_weights: bool,
     version_compatible: bool,
+    hardware_compatibility: String,
+    shape_buckets: usize,
+    limit: HashMap<String, u64>,
     portable: bool,
     embed_plugins: bool,
     verbosity: String,
@@ -190,6 +194,11 @@ pub fn prepare<'py>(object: &Bound<'py, PyAny>, plan: Option<&kiln::PlanHeader>)
         &[("none", Verbosity::None), ("names", Verbosity::Names), ("detailed", Verbosity::Detailed)],
     )?;
     options.max_batch = given.max_batch;
+    options.hardware_compatibility = choice(
+        "hardware_compatibility",
+        &given.hardware_compatibility,
+        &[("none", HardwareCompatibility::None), ("ampere_plus", HardwareCompatibility::AmperePlus)],
+    )?;
     options.portable = given.portable;
     options.embed_plugins = given.embed_plugins;
     options.strip_weights = given.strip_weights;
@@ -217,6 +226,22 @@ pub fn prepare<'py>(object: &Bound<'py, PyAny>, plan: Option<&kiln::PlanHeader>)
     let builder = loader.clone().options(options.clone());
     let (algorithm, backend) = (given.calibration_algorithm, given.backend);
     Ok(Prepared { builder, loader, backend, progress, recorder, raised, batches, algorithm, options })
+}
+
+/// A limit of the device.
+#[derive(Clone, Copy)]
+enum Limited {
+    Sms,
+    Memory,
+}
+
+impl Limited {
+    fn of(self, limit: &mut DeviceLimit) -> &mut Option<u64> {
+        match self {
+            Limited::Sms => &mut limit.sms,
+            Limited::Memory => &mut limit.memory,
+        }
+    }
 }
 
 /// Refuses options that say how to build, where a plan is loaded.
@@ -329,6 +354,11 @@ fn config(given: &Given<'_>) -> PyResult<BuildConfig> {
     config.reject_empty = given.reject_empty;
     config.locked = given.locked;
     config.version_compatible = given.version_compatible;
+    config.shape_buckets = given.shape_buckets;
+    for (name, &n) in &given.limit {
+        let limit = &mut config.limit;
+        *choice("limit", name, &[("sms", Limited::Sms), ("memory", Limited::Memory)])?.of(limit) = Some(n);
+    }
     config.debug_tensors = given.debug_tensors.clone();
     config.strict = given.strict;
     config.replace_by_plugins = given.replace_by_plugins.clone();

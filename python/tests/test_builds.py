@@ -182,6 +182,13 @@ def test_kinds_of_plans(images):
     assert only.get_all() == ["fc1.weight"]
     assert build(strip_weights=True).header.absent
     assert build(version_compatible=True).header.version_compatible
+    with pytest.raises(kiln.Error, match="sm_80"):
+        build(hardware_compatibility="ampere_plus")
+    with pytest.raises(kiln.Error, match="memory=1000"):
+        build(limit={"memory": 1000})
+    assert any("no multiprocessors" in note for note in build(limit={"sms": 4}).report.notes)
+    with pytest.raises(kiln.Error, match=r"\[1, 3, 5, 9\]"):
+        build(shape_buckets=2)
     assert build(verbosity="none").header.verbosity == "none"
     portable = build(portable=True).plan
     assert kiln.build(portable, backend="reference", estimates=True).report.backend == "reference"

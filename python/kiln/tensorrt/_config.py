@@ -38,6 +38,8 @@ _POOLS = {
     MemoryPoolType.TACTIC_DRAM: "tactic-dram",
     MemoryPoolType.TACTIC_SHARED_MEMORY: "tactic-shared-memory",
 }
+# Plans run on all devices of their architecture anyway.
+_COMPATIBILITY = {"NONE": "none", "SAME_COMPUTE_CAPABILITY": "none", "AMPERE_PLUS": "ampere_plus"}
 _VERBOSITY = {"LAYER_NAMES_ONLY": "names", "NONE": "none", "DETAILED": "detailed"}
 
 
@@ -131,6 +133,7 @@ class IBuilderConfig(Strict, Scoped):
         self._sources: int = (1 << 5) - 1
         self._preview: set[Any] = set()
         self._quantization = 0
+        self._compatibility = e.HardwareCompatibilityLevel.NONE
         self._plugins: list[str] = []
         for key in [k for k in self.__dict__ if k.startswith("_ignored_")]:
             del self.__dict__[key]
@@ -311,9 +314,14 @@ class IBuilderConfig(Strict, Scoped):
     def get_quantization_flag(self, flag: Any) -> bool:
         return bool(self.quantization_flags >> int(flag) & 1)
 
-    hardware_compatibility_level = _ignored(
-        "hardware_compatibility_level", e.HardwareCompatibilityLevel.NONE, "plans are for the device's kind; use portable plans"
-    )
+    @property
+    def hardware_compatibility_level(self) -> Any:
+        return self._compatibility
+
+    @hardware_compatibility_level.setter
+    def hardware_compatibility_level(self, level: Any) -> None:
+        self._compatibility = e.HardwareCompatibilityLevel(level)
+
     runtime_platform = _ignored(
         "runtime_platform", e.RuntimePlatform.SAME_AS_BUILD, "plans do not depend on the operating system"
     )
@@ -417,6 +425,7 @@ def build_options(config: IBuilderConfig, network: Any) -> dict[str, Any]:
         "refit": refit,
         "strip_weights": on("STRIP_PLAN"),
         "version_compatible": on("VERSION_COMPATIBLE"),
+        "hardware_compatibility": _COMPATIBILITY[config._compatibility.name],
         "locked": on("ERROR_ON_TIMING_CACHE_MISS"),
         "pools": {_POOLS[pool]: size for pool, size in config._pools.items() if pool in _POOLS},
         "profiles": [p._native() for p in config._profiles],

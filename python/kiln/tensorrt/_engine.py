@@ -211,7 +211,8 @@ class ICudaEngine(Strict, Scoped):
 
     @property
     def hardware_compatibility_level(self) -> Any:
-        return e.HardwareCompatibilityLevel.NONE
+        later = self._native.header.target.arch.endswith("+")
+        return e.HardwareCompatibilityLevel["AMPERE_PLUS" if later else "NONE"]
 
     @property
     def num_aux_streams(self) -> int:

@@ -57,6 +57,7 @@ def test_settings_become_options() -> None:
     config.builder_optimization_level = 5
     config.avg_timing_iterations = 7
     config.max_num_tactics = 9
+    config.hardware_compatibility_level = trt.HardwareCompatibilityLevel.AMPERE_PLUS
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     config.plugins_to_serialize = ["/opt/acme.so"]
     config.set_memory_pool_limit(trt.MemoryPoolType.TACTIC_SHARED_MEMORY, 1 << 14)
@@ -70,6 +71,7 @@ def test_settings_become_options() -> None:
         "optimization_level": 5,
         "samples": 7,
         "max_tactics": 9,
+        "hardware_compatibility": "ampere_plus",
         "verbosity": "detailed",
         "embed_plugins": True,
         "pools": {"tactic-shared-memory": 1 << 14, "tactic-dram": 1 << 20},

@@ -147,15 +147,14 @@ pub const FLAGS: &[Flag] = &[
     .or(&["vc"]),
     flag(
         "hardwareCompatibilityLevel",
-        Required("none"),
-        Own(|_, v| {
-            values::only(
-                v,
-                "none",
-                "Kiln builds for one architecture: build for each, or use `kiln build --portable`",
-            )
+        Required("none|ampere+|sameComputeCapability"),
+        Build("--hardware-compatibility", |v| match v {
+            // Engines run on all devices of their architecture anyway.
+            "none" | "sameComputeCapability" => Ok("none".into()),
+            "ampere+" => Ok("ampere-plus".into()),
+            _ => Err("wanted none, ampere+ or sameComputeCapability".into()),
         }),
-        "Only none: engines are for one architecture",
+        "Devices beside that of the build that are to run the engine",
     ),
     flag(
         "runtimePlatform",

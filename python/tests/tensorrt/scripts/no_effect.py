@@ -34,8 +34,6 @@ def warns(action, word):
 for flag in ("DIRECT_IO", "DEBUG", "GPU_FALLBACK", "WEIGHT_STREAMING", "STRICT_NANS", "EXCLUDE_LEAN_RUNTIME"):
     warns(lambda: config.set_flag(trt.BuilderFlag[flag]), flag)
     assert config.get_flag(trt.BuilderFlag[flag])
-warns(lambda: setattr(config, "hardware_compatibility_level", trt.HardwareCompatibilityLevel.AMPERE_PLUS), "hardware")
-assert config.hardware_compatibility_level == trt.HardwareCompatibilityLevel.AMPERE_PLUS
 warns(lambda: setattr(config, "runtime_platform", trt.RuntimePlatform.WINDOWS_AMD64), "runtime_platform")
 warns(lambda: setattr(config, "max_aux_streams", 2), "max_aux_streams")
 warns(lambda: setattr(config, "tiling_optimization_level", trt.TilingOptimizationLevel.FAST), "tiling")
