@@ -37,6 +37,10 @@ if command -v cargo-nextest >/dev/null; then
 else
     step cargo test --workspace --quiet
 fi
+# CUDA kernels, in an emulator.
+case $(uname -m) in
+    x86_64 | aarch64) step bash scripts/emulate.sh ;;
+esac
 # The Python package: its wheel in an environment of its own.
 step bash scripts/python.sh
 step bash scripts/onnxruntime.sh

@@ -113,6 +113,11 @@ int cuModuleLoadData(void **out, const void *image) {
     if (!image) return leave(INVALID_VALUE);
     object *module = add(MODULE);
     module->image = image;
+    module->emulated = emulator_module(image);
+    if (emulates() && !module->emulated) {
+        take_out(module);
+        return leave(NO_BINARY);
+    }
     *out = module;
     return leave(OK);
 }
@@ -125,7 +130,11 @@ int cuModuleUnload(void *handle) {
         if (o->kind == FUNCTION && o->module == module) take_out(o);
         o = next;
     }
-    if (module) take_out(module);
+    if (module) {
+        emulator_forget(module->emulated);
+        module->emulated = NULL;
+        take_out(module);
+    }
     LEAVE_WITH(module);
 }
 

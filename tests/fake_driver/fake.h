@@ -1,13 +1,14 @@
 /* A CUDA driver without a device, for tests. It hands out handles and addresses of its own, checks what comes back, and
- * fails the call that it is told to fail. Kernels compute nothing; copies and fills are executed when the host waits for
- * their stream, so that results that nobody has waited for are wrong. `tests/tests/driver_faults` builds and controls it.
+ * fails the call that it is told to fail. Kernels compute nothing unless there is an emulator; kernels, copies and fills are
+ * executed when the host waits for their stream, so that results that nobody has waited for are wrong. `tests/tests/driver_faults` builds and controls it.
  *
  * objects.c   what is handed out, and the controls
  * device.c    devices, the primary context, modules
  * stream.c    streams, events, the queue of a stream
  * graph.c     captures, graphs, conditional nodes
  * memory.c    memory of the device and page-locked memory of the host, copies
- * launch.c    launches: the addresses in the parameter must be those of live memory */
+ * launch.c    launches: the addresses in the parameter must be those of live memory
+ * kernels.c   runs kernels by the library that KILN_EMULATOR names, where it names one */
 #ifndef FAKE_H
 #define FAKE_H
 #include <stddef.h>
@@ -19,6 +20,7 @@ enum {
     OUT_OF_MEMORY = 2,
     INVALID_DEVICE = 101,
     INVALID_CONTEXT = 201,
+    NO_BINARY = 209,
     INVALID_HANDLE = 400,
     NOT_READY = 600,
     LAUNCH_TIMEOUT = 702,
@@ -26,6 +28,9 @@ enum {
     CAPTURE_INVALIDATED = 901,
     UPDATE_FAILURE = 910
 };
+
+/* Kinds of conditional nodes. */
+enum { IF, WHILE };
 
 enum kind { PRIMARY, STREAM, EVENT, MODULE, FUNCTION, GRAPH, EXEC, POOL, DEVICE_MEMORY, HOST_MEMORY, KINDS };
 
@@ -56,10 +61,13 @@ typedef struct object {
     size_t parameter;
     unsigned shared;
     const void *image;
+    /* Modules: what the emulator made of the image. Graphs: the kind of a conditional node, 0 if, 1 while. */
+    void *emulated;
+    int condition;
 } object;
 
 /* Work of a stream or graph. */
-enum work { COPY, FILL, KERNEL, MARK, FREE, RUN };
+enum work { COPY, FILL, KERNEL, MARK, FREE, RUN, CONDITION };
 struct op {
     enum work work;
     op *next;
@@ -67,10 +75,14 @@ struct op {
     size_t width, height, to_pitch, from_pitch;
     int byte;
     object *object; /* the function, event or memory */
-    /* Kernels: addresses of memory in the parameter. Runs of graphs: the graph's work. */
+    /* Kernels: addresses of memory in the parameter, and what an emulator needs. Runs of graphs: the graph's work. Conditions: the
+     * work of both bodies. */
     uint64_t *addresses;
     size_t count;
-    op *inside;
+    op *inside, *otherwise;
+    unsigned grid, block, shared;
+    int together;
+    void *parameter;
 };
 
 /* objects.c */
@@ -125,4 +137,17 @@ void reset_memory(void);
 
 /* launch.c */
 size_t parameter_size(const void *image, const char *name);
+/* The PTX of a module; none of machine code. The compiler of tests puts the mark of machine code in front of PTX. */
+const char *text_of(const void *image);
+
+/* graph.c: the values of conditional nodes */
+int *condition_value(uint64_t handle);
+/* What they are at the start of a graph. */
+void assign_conditions(const op *list);
+
+/* kernels.c */
+int emulates(void);
+void *emulator_module(const void *image);
+void emulator_forget(void *module);
+int run_kernel(const op *kernel);
 #endif

@@ -3,6 +3,26 @@
 
 enum { THREAD_LOCAL = 1, RELAXED = 2, CONDITIONAL = 13 };
 
+/* Values of conditional nodes by their handles, and what they are at the start of a graph. */
+static const uint64_t FIRST_HANDLE = 7;
+static int values[1 << 16], firsts[1 << 16];
+static char assigned[1 << 16];
+static size_t conditions;
+
+int *condition_value(uint64_t handle) {
+    uint64_t k = handle - FIRST_HANDLE;
+    return handle >= FIRST_HANDLE && k < sizeof values / sizeof *values ? &values[k] : NULL;
+}
+
+void assign_conditions(const op *list) {
+    for (; list; list = list->next) {
+        if (list->work == CONDITION && condition_value(list->to) && assigned[list->to - FIRST_HANDLE])
+            values[list->to - FIRST_HANDLE] = firsts[list->to - FIRST_HANDLE];
+        assign_conditions(list->inside);
+        assign_conditions(list->otherwise);
+    }
+}
+
 static int begin(object *stream, object *graph, int mode) {
     if (stream->graph) {
         complain("a stream is to record two graphs; ");
@@ -82,9 +102,12 @@ int cuStreamUpdateCaptureDependencies_v2(void *handle, void **nodes, const void 
 
 int cuGraphConditionalHandleCreate(uint64_t *out, void *graph, void *context, unsigned first, unsigned flags) {
     CALL
-    (void)first, (void)flags;
     if (!find(GRAPH, graph, __func__) || !find(PRIMARY, context, __func__)) return leave(INVALID_HANDLE);
-    *out = 7;
+    if (conditions == sizeof values / sizeof *values) conditions = 0;
+    assigned[conditions] = flags & 1;
+    firsts[conditions] = (int)first;
+    values[conditions] = (int)first;
+    *out = FIRST_HANDLE + conditions++;
     return leave(OK);
 }
 
@@ -102,7 +125,7 @@ int cuGraphAddNode_v2(void **out, void *into, const void *nodes, const void *edg
     CALL
     (void)nodes, (void)edges, (void)count;
     object *graph = find(GRAPH, into, __func__);
-    if (!graph || p->node != CONDITIONAL || p->handle != 7 || p->size < 1 || p->size > 2) {
+    if (!graph || p->node != CONDITIONAL || !condition_value(p->handle) || p->size < 1 || p->size > 2) {
         complain("%s: a node that is no conditional one; ", __func__);
         return leave(INVALID_VALUE);
     }
@@ -115,6 +138,11 @@ int cuGraphAddNode_v2(void **out, void *into, const void *nodes, const void *edg
         node->bodies[k]->owned = 1;
     }
     p->bodies = node->bodies;
+    op *work = op_new(CONDITION);
+    work->object = node;
+    work->to = p->handle;
+    work->byte = p->kind;
+    append(graph, work);
     *out = node;
     return leave(OK);
 }
@@ -131,13 +159,20 @@ int cuGraphAddEventRecordNode(void **out, void *into, void *const *nodes, size_t
     return leave(OK);
 }
 
-/* All work of a graph, that of bodies behind its own. */
+/* A copy of a graph's work with that of its bodies. */
+static op *collected(const object *graph) {
+    op *all = op_clone(graph->first);
+    for (op *o = all; o; o = o->next) {
+        if (o->work != CONDITION) continue;
+        o->inside = o->object->bodies[0] ? collected(o->object->bodies[0]) : NULL;
+        o->otherwise = o->object->bodies[1] ? collected(o->object->bodies[1]) : NULL;
+    }
+    return all;
+}
+
 static void collect(object *to, const object *graph) {
-    op *own = op_clone(graph->first);
+    op *own = collected(graph);
     if (own) append(to, own);
-    for (int k = 0; k < 2; k++)
-        if (graph->bodies[k]) collect(to, graph->bodies[k]);
-    for (const object *node = graph->inner; node; node = node->next_inner) collect(to, node);
 }
 
 int cuGraphInstantiateWithFlags(void **out, void *handle, uint64_t flags) {

@@ -35,8 +35,15 @@ static size_t of_text(const char *text, const char *name) {
     return at ? strtoul(at + strlen(wanted), NULL, 10) : 0;
 }
 
+const char *text_of(const void *image) {
+    const char *bytes = image;
+    if (memcmp(bytes, ELFMAG, SELFMAG)) return bytes;
+    return bytes[EI_CLASS] == ELFCLASS64 ? NULL : bytes + SELFMAG;
+}
+
 size_t parameter_size(const void *image, const char *name) {
-    return memcmp(image, ELFMAG, SELFMAG) ? of_text(image, name) : of_cubin(image, name);
+    const char *text = text_of(image);
+    return text ? of_text(text, name) : of_cubin(image, name);
 }
 
 typedef struct {
@@ -64,6 +71,10 @@ int cuLaunchKernelEx(const launch_config *c, void *handle, void **parameters, vo
     }
     op *kernel = op_new(KERNEL);
     kernel->object = function;
+    kernel->grid = c->grid[0], kernel->block = c->block[0], kernel->shared = c->shared;
+    kernel->together = c->count == 1 && c->attributes->id == COOPERATIVE;
+    kernel->parameter = malloc(function->parameter + 1);
+    memcpy(kernel->parameter, parameters[0], function->parameter);
     kernel->addresses = calloc(function->parameter / 8 + 1, sizeof(uint64_t));
     for (size_t at = 0; at + 8 <= function->parameter; at += 8) {
         uint64_t word;
@@ -77,26 +88,59 @@ int cuLaunchKernelEx(const launch_config *c, void *handle, void **parameters, vo
     return leave(OK);
 }
 
-/* A map stores its address, so that launches show it. */
-static int encoded(void *out, void *at) {
-    memset(out, 0, 128);
-    memcpy(out, &at, sizeof at);
+/* A map starts with its address, so that launches show it. What describes the tensor is behind it, from byte 16 on: one byte each for
+ * the size of an element and the rank, then sizes, strides, box and steps, and for windows corners, channels and pixels. */
+typedef struct {
+    uint64_t at, spare;
+    uint8_t size, rank, pad[6];
+    uint32_t dims[5], strides[8];
+    uint16_t box[5];
+    uint8_t steps[5], pad2;
+    int16_t lower[2], upper[2];
+    uint16_t channels, pixels;
+} map;
+
+enum { UINT8, UINT16, SWIZZLE_128B = 3 };
+
+static map encoded(int type, unsigned rank, void *at, const uint64_t *dims, const uint64_t *strides, const uint32_t *steps) {
+    map m = {.at = (uint64_t)(uintptr_t)at, .rank = (uint8_t)rank, .size = type == UINT8 ? 1 : type == UINT16 ? 2 : 4};
+    for (unsigned d = 0; d < rank; d++) {
+        m.dims[d] = (uint32_t)dims[d];
+        m.steps[d] = (uint8_t)steps[d];
+        if (d + 1 < rank) memcpy(&m.strides[2 * d], &strides[d], sizeof strides[d]);
+    }
     if (!memory_at((uint64_t)(uintptr_t)at, 1)) complain("a tensor map of %p, which is no live memory; ", at);
-    return OK;
+    return m;
+}
+
+static int checked(unsigned rank, int interleave, int swizzle) {
+    if (rank >= 1 && rank <= 5 && interleave == 0 && swizzle == SWIZZLE_128B) return OK;
+    complain("a tensor map of %u dimensions with interleave %d and swizzle %d; ", rank, interleave, swizzle);
+    return INVALID_VALUE;
 }
 
 int cuTensorMapEncodeTiled(void *out, int type, unsigned rank, void *at, const uint64_t *dims, const uint64_t *strides,
-                           const uint32_t *box, const uint32_t *steps, int a, int b, int c, int d) {
+                           const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int c, int d) {
     CALL
-    (void)type, (void)rank, (void)dims, (void)strides, (void)box, (void)steps, (void)a, (void)b, (void)c, (void)d;
-    return leave(encoded(out, at));
+    (void)c, (void)d;
+    if (checked(rank, interleave, swizzle) != OK) return leave(INVALID_VALUE);
+    map m = encoded(type, rank, at, dims, strides, steps);
+    for (unsigned k = 0; k < rank; k++) m.box[k] = (uint16_t)box[k];
+    memset(out, 0, 128);
+    memcpy(out, &m, sizeof m);
+    return leave(OK);
 }
 
 int cuTensorMapEncodeIm2col(void *out, int type, unsigned rank, void *at, const uint64_t *dims, const uint64_t *strides,
                             const int *lower, const int *upper, unsigned channels, unsigned pixels, const uint32_t *steps,
-                            int a, int b, int c, int d) {
+                            int interleave, int swizzle, int c, int d) {
     CALL
-    (void)type, (void)rank, (void)dims, (void)strides, (void)lower, (void)upper, (void)channels, (void)pixels;
-    (void)steps, (void)a, (void)b, (void)c, (void)d;
-    return leave(encoded(out, at));
+    (void)c, (void)d;
+    if (checked(rank, interleave, swizzle) != OK) return leave(INVALID_VALUE);
+    map m = encoded(type, rank, at, dims, strides, steps);
+    for (unsigned k = 0; k < 2 && k + 2 < rank; k++) m.lower[k] = (int16_t)lower[k], m.upper[k] = (int16_t)upper[k];
+    m.channels = (uint16_t)channels, m.pixels = (uint16_t)pixels;
+    memset(out, 0, 128);
+    memcpy(out, &m, sizeof m);
+    return leave(OK);
 }

@@ -28,7 +28,8 @@ static object *range(enum kind kind, uint64_t at, size_t n, const char *call) {
     return NULL;
 }
 
-/* Fresh memory holds the number 1 again and again: sizes and conditions that kernels would write. */
+/* Fresh memory holds the number 1 again and again: sizes and conditions that kernels would write. Where kernels run it holds no
+ * numbers. */
 static object *allocate(enum kind kind, size_t n) {
     size_t whole = (n + GRAIN - 1) / GRAIN * GRAIN;
     size_t wanted = kind == DEVICE_MEMORY ? in_use + whole : whole;
@@ -47,7 +48,7 @@ static object *allocate(enum kind kind, size_t n) {
     used += whole + GRAIN;
     if (kind == DEVICE_MEMORY) in_use += whole;
     uint64_t *words = (uint64_t *)(uintptr_t)o->address;
-    for (size_t k = 0; k < whole / sizeof *words; k++) words[k] = 1;
+    for (size_t k = 0; k < whole / sizeof *words; k++) words[k] = emulates() ? ~(uint64_t)0 : 1;
     return o;
 }
 

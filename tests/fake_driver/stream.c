@@ -24,7 +24,9 @@ void op_free(op *list) {
     while (list) {
         op *next = list->next;
         op_free(list->inside);
+        op_free(list->otherwise);
         free(list->addresses);
+        free(list->parameter);
         free(list);
         list = next;
     }
@@ -37,6 +39,11 @@ op *op_clone(const op *list) {
         *o = *list;
         o->next = NULL;
         o->inside = op_clone(list->inside);
+        o->otherwise = op_clone(list->otherwise);
+        if (o->parameter) {
+            o->parameter = malloc(list->object->parameter + 1);
+            memcpy(o->parameter, list->parameter, list->object->parameter);
+        }
         if (o->addresses) {
             o->addresses = malloc(o->count * sizeof *o->addresses + 1);
             memcpy(o->addresses, list->addresses, o->count * sizeof *o->addresses);
@@ -57,6 +64,7 @@ void append(object *holder, op *work) {
 static void marked(object *stream, const op *list) {
     for (; list; list = list->next) {
         marked(stream, list->inside);
+        marked(stream, list->otherwise);
         if (list->work == MARK) list->object->reached = 0, list->object->stream = stream;
     }
 }
@@ -89,13 +97,30 @@ void execute(op *list) {
                 else complain("an event is to be marked that was destroyed; ");
                 break;
             case FREE: take_out(list->object); break;
-            case RUN: execute(list->inside); break;
+            case RUN:
+                assign_conditions(list->inside);
+                execute(list->inside);
+                break;
+            case CONDITION: {
+                const int *value = condition_value(list->to);
+                /* Without an emulator nobody decides: both bodies are executed, once. */
+                if (!emulates()) {
+                    execute(list->inside);
+                    execute(list->otherwise);
+                } else if (list->byte == WHILE) {
+                    while (value && *value && !sticky) execute(list->inside);
+                } else {
+                    execute(value && *value ? list->inside : list->otherwise);
+                }
+                break;
+            }
             case KERNEL:
                 if (!is_live(list->object)) complain("kernel %s runs after its module was unloaded; ", list->object->name);
                 for (size_t k = 0; k < list->count; k++)
                     if (!memory_at(list->addresses[k], 1))
                         complain("kernel %s runs with %#llx, which is no live memory; ", list->object->name,
                                  (unsigned long long)list->addresses[k]);
+                if (emulates() && is_live(list->object) && run_kernel(list) != OK) sticky = 700;
         }
     }
 }
