@@ -30,9 +30,10 @@
  * `context_set_consumed_event`, `context_wait` and `context_address`, 1.5 `context_host_steps`, 1.6
  * `context_stop`, 1.7 `backend_supports`. 1.8 added the interfaces "kiln.layer/1" and "kiln.host.layers/1",
  * 1.9 native forms of layers, 1.10 `executable_context_without_memory`,
- * `device_load_within` and `context_set_memory`.
+ * `device_load_within` and `context_set_memory`, 1.11 formats of layers, native forms on wgpu, and source and native
+ * forms that find sizes.
  */
-#define KILN_ABI_MINOR 10
+#define KILN_ABI_MINOR 11
 
 /**
  * Nobody can stop the run.
@@ -171,6 +172,12 @@
 #define KILN_DEVICE_CUDA 1
 
 /**
+ * Device of a native form: one of wgpu, since 1.11. Addresses are names of memory: a number of bytes may be added to one within its
+ * tensor. The stream is a `kiln_wgpu_stream`, whose functions put work behind the work that is there.
+ */
+#define KILN_DEVICE_WGPU 2
+
+/**
  * Flag of a native form: `enqueue` may be called while its stream records a graph, and the recorded work may run any number of
  * times. Without it the host splits its graphs, and calls `enqueue` in each run.
  */
@@ -183,9 +190,21 @@
 #define KILN_NATIVE_MOVABLE 2
 
 /**
+ * Flag of a native form: it finds the sizes of a layer whose sizes a run finds, since 1.11. Each run calls `enqueue` twice: with
+ * `KILN_NATIVE_COUNTING`, and then for outputs of these sizes.
+ */
+#define KILN_NATIVE_COUNTS 4
+
+/**
  * Flag of a call: the stream records a graph.
  */
 #define KILN_NATIVE_RECORDING 1
+
+/**
+ * Flag of a call, since 1.11: only `sizes` is written. Dimensions of outputs are bounds, and their addresses 0. The workspace keeps
+ * its contents until the call that follows.
+ */
+#define KILN_NATIVE_COUNTING 2
 
 /**
  * Done.
@@ -1012,8 +1031,14 @@ typedef struct kiln_layer_call {
  * `workspace` (of `u32`), and reads parameters as `params.NAME`. Elements are `f32`, `i32` and `i64`; smaller ones are packed into
  * `u32`, the first in the lowest bits.
  *
- * The host declares arrays and the structure `Params`. Tensors are dense. A layer whose sizes are found by a run, or whose outputs
- * are aliases, has no kernels.
+ * The host declares arrays and the structure `Params`. Tensors are dense, in the formats of `types`. An output that is an alias
+ * begins with the contents of its input, since 1.11: in CUDA C++ both pointers are equal, and in WGSL the input has no array.
+ *
+ * A layer whose sizes are found by a run has kernels of two launches, since 1.11: `count_entry` finds the sizes, then ENTRY writes
+ * outputs of these sizes. The workspace keeps its contents in between. The first one writes one `unsigned int` for each size, in the
+ * order of the sizes' first appearance in the shapes of the outputs: in CUDA C++ by a pointer in the place of the pointers to outputs,
+ * in WGSL into the array `sizes` of `u32`. It writes no outputs. Formulas of ENTRY may name the sizes as the shapes do. A parameter
+ * whose formula names them is 0 in the first launch.
  */
 typedef struct kiln_layer_kernel {
     /**
@@ -1060,7 +1085,45 @@ typedef struct kiln_layer_kernel {
      * Parameters in order, separated by semicolons: "u32 rows = i0.d0; f32 eps = eps". The types are u32, i32 and f32.
      */
     struct kiln_str params;
+    /**
+     * Name of the entry point that finds sizes, since 1.11; empty where the layer finds none.
+     */
+    struct kiln_str count_entry;
+    /**
+     * Formula of the number of its blocks, since 1.11.
+     */
+    struct kiln_str count_grid;
+    /**
+     * Formula of the number of threads of its blocks, of CUDA only, since 1.11.
+     */
+    struct kiln_str count_block;
 } kiln_layer_kernel;
+
+/**
+ * One dispatch of a kernel in WGSL, since 1.11.
+ */
+typedef struct kiln_wgpu_dispatch {
+    uint32_t struct_size;
+    uint32_t groups[3];
+    struct kiln_str source;
+    struct kiln_str entry;
+    const uint32_t *words;
+    uint64_t word_count;
+    const uint64_t *memory;
+    uint64_t memory_count;
+} kiln_wgpu_dispatch;
+
+/**
+ * The stream of a call on wgpu, since 1.11.
+ */
+typedef struct kiln_wgpu_stream {
+    uint32_t struct_size;
+    uint32_t reserved;
+    void *ctx;
+    int32_t (*dispatch)(void *ctx, const struct kiln_wgpu_dispatch *dispatch);
+    int32_t (*copy)(void *ctx, uint64_t to, uint64_t from, uint64_t bytes);
+    int32_t (*clear)(void *ctx, uint64_t to, uint64_t bytes);
+} kiln_wgpu_stream;
 
 /**
  * A tensor in the memory of a device: row-major, without gaps. This structure never changes.
@@ -1138,18 +1201,34 @@ typedef struct kiln_native_call {
      */
     void *stream;
     /**
-     * The device: a `CUdevice`.
+     * The device: a `CUdevice`; 0 on wgpu.
      */
     int32_t device;
     /**
      * Zero.
      */
     uint32_t reserved;
+    /**
+     * Address of words of 32 bits for the sizes that the layer finds, in the order of their first appearance in the shapes of the
+     * outputs; 0 of calls that find none. Since 1.11.
+     */
+    uint64_t sizes;
+    /**
+     * Formats of the inputs, codes of which 0 is the linear one; null if all are linear. A tensor in another format has the
+     * dimensions of the linear one, and memory in the order of the format. Since 1.11.
+     */
+    const uint32_t *input_formats;
+    /**
+     * Formats of the outputs, likewise. Channels that fill up a vector are written as zeros. Since 1.11.
+     */
+    const uint32_t *output_formats;
 } kiln_native_call;
 
 /**
- * A native form of a layer. Plans with it need the library in the version, and with the hash, that they were built with. A layer
- * whose sizes are found by a run, or whose outputs are aliases, has none.
+ * A native form of a layer. Plans with it need the library in the version, and with the hash, that they were built with.
+ *
+ * An output that is an alias begins with the contents of its input. On CUDA both have one address; on wgpu the input's address is
+ * that of the output.
  */
 typedef struct kiln_layer_native {
     /**
@@ -1182,7 +1261,8 @@ typedef struct kiln_layer_native {
     struct kiln_str condition;
     /**
      * Optional. Makes the state of a context, before the first `enqueue` and again for other shapes or addresses unless the form is
-     * `KILN_NATIVE_MOVABLE`. May allocate, load code and wait for the device. `instance` is null where there is no `create`.
+     * `KILN_NATIVE_MOVABLE`. May allocate, load code and wait for the device; on wgpu it has no stream and makes state of the host
+     * only. `instance` is null where there is no `create`.
      * `[serial-per-object]`
      */
     int32_t (*attach)(struct kiln_layer_instance *instance,
@@ -1249,7 +1329,12 @@ typedef struct kiln_layer {
     uint64_t field_count;
     /**
      * Combinations of element types, the preferred one first: inputs, a colon, outputs. "f32,i64:f32; f16,i64:f16". A last
-     * input `f32*` may be repeated, `f32?` may be absent.
+     * input `f32*` may be repeated, `f32?` may be absent; `:f32` has no inputs.
+     *
+     * A type may name the format of the tensor in memory, since 1.11: "f16@hwc8:f16@hwc8; f16:f16". The host brings tensors into it
+     * and back. A combination is passed over for tensors that cannot have its formats, of too few dimensions or with a number of
+     * channels that only a run knows. Formulas name sizes of the linear format. Vectors are filled up with zeros, on both sides.
+     * Source and native forms work in the format; `run` has the tensors in the linear one.
      */
     struct kiln_str types;
     /**

@@ -64,7 +64,8 @@ fn layout() -> Layout {
             workspace_bytes,
         }
         kiln_layer_kernel {
-            struct_size, language, tactic, types, condition, source, entry, grid, block, shared, params,
+            struct_size, language, tactic, types, condition, source, entry, grid, block, shared, params, count_entry,
+            count_grid, count_block,
         }
         kiln_layer {
             struct_size, flags, name, space, version, doc, fields, field_count, types, outputs, aliases, workspace,
@@ -73,8 +74,10 @@ fn layout() -> Layout {
         kiln_native_tensor { dtype, ndim, dims, address, bytes }
         kiln_native_call {
             struct_size, flags, fields, field_count, inputs, input_count, outputs, output_count, workspace,
-            workspace_bytes, stream, device, reserved,
+            workspace_bytes, stream, device, reserved, sizes, input_formats, output_formats,
         }
+        kiln_wgpu_dispatch { struct_size, groups, source, entry, words, word_count, memory, memory_count }
+        kiln_wgpu_stream { struct_size, reserved, ctx, dispatch, copy, clear }
         kiln_layer_native {
             struct_size, device, flags, reserved, tactic, types, condition, attach, detach, enqueue,
         }
@@ -83,7 +86,7 @@ fn layout() -> Layout {
     }
 }
 
-/// Layout of version 1.10, for 64-bit targets. Lines may be added at the end of a structure that begins with
+/// Layout of version 1.11, for 64-bit targets. Lines may be added at the end of a structure that begins with
 /// `struct_size`; none may change.
 const GOLDEN: &str = include_str!("abi/layout.txt");
 

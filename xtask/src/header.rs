@@ -30,6 +30,8 @@ const TYPES: &[&str] = &[
     "kiln_layer_kernel",
     "kiln_native_tensor",
     "kiln_native_call",
+    "kiln_wgpu_dispatch",
+    "kiln_wgpu_stream",
     "kiln_layer_native",
     "kiln_layer",
     "kiln_layers_v1",
@@ -48,7 +50,8 @@ const TOP: &str = "\
  *     };
  *
  * Payloads are CBOR; PAYLOADS.md of kiln-abi describes them field by field. A backend of name N is found as
- * libkiln_backend_N.so, layers as libkiln_layers_N.so (.kinds = KILN_KIND_LAYERS; they need no CBOR). Who creates an object destroys it. Views live for the call only, unless retained.
+ * libkiln_backend_N.so, layers as libkiln_layers_N.so (.kinds = KILN_KIND_LAYERS; they need no CBOR). Who creates an object
+ * destroys it. Views live for the call only, unless retained.
  * Threads: [any-thread] may be called from any thread, by several at once; [serial-per-object] from any thread, but never
  * by two at once for one object; [once] once in a process. */";
 

@@ -168,8 +168,8 @@ pub fn written(
     target: &Target,
 ) -> Result<(String, Vec<(String, u32)>), BackendError> {
     if let Some((text, kernel)) = plugin::text(region, tactic)? {
-        let (threads, _) = kernel.block(&region.graph)?;
-        return Ok((text, vec![(kiln_codegen::plugin::ENTRY.to_owned(), threads)]));
+        let entries = kiln_codegen::plugin::cuda_entries(&kernel, &kernel.block(&region.graph)?);
+        return Ok((text, entries.into_iter().map(|e| (e.name, e.threads)).collect()));
     }
     let site = Site::of(&region.graph, target, &CUDA)?;
     let body = find(&tactic.name, &site)?.body(&site, tactic)?;

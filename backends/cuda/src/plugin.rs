@@ -4,7 +4,7 @@ use crate::compile;
 use crate::exec::ROUNDS;
 use crate::frame::launch_prelude;
 use kiln_backend::launch::{NativeKernel, PluginKernel};
-use kiln_backend::{BackendError, CompiledKernel, EntryPoint, Region, Tactic, Target, host_layer};
+use kiln_backend::{BackendError, CompiledKernel, Region, Tactic, Target, host_layer};
 use kiln_codegen::plugin;
 use kiln_ops::plugin::kernel::Language;
 use kiln_ops::plugin::native::NativeDevice;
@@ -42,19 +42,18 @@ pub fn compile(region: &Region, tactic: &Tactic, target: &Target) -> Result<Opti
         return NativeKernel::store().to_blob().map(Some);
     }
     let Some((text, kernel)) = text(region, tactic)? else { return Ok(None) };
-    let (threads, shared) = kernel.block(g)?;
+    let block = kernel.block(g)?;
     let cubin = compile::cubin(&text, &target.arch)?;
-    let name = plugin::ENTRY.to_owned();
-    let entry = EntryPoint { name, threads, maps: None, cluster: 1, together: false };
-    let stored = kernel.store(g, tactic, ROUNDS, entry, plugin::bindings(g, &kernel), cubin.to_vec());
-    CompiledKernel { arch: target.arch.clone(), shared, ..stored }.to_blob().map(Some)
+    let entries = plugin::cuda_entries(&kernel, &block);
+    let stored = kernel.store(g, tactic, ROUNDS, entries, plugin::bindings(g, &kernel), cubin.to_vec());
+    CompiledKernel { arch: target.arch.clone(), shared: block.shared, ..stored }.to_blob().map(Some)
 }
 
 /// The text of a kernel of a plug-in layer; none of other tactics.
 pub fn text(region: &Region, tactic: &Tactic) -> Result<Option<(String, PluginKernel)>, BackendError> {
     let g = &region.graph;
     let Some(kernel) = PluginKernel::find(g, tactic, Language::Cuda)? else { return Ok(None) };
-    let (threads, _) = kernel.block(g)?;
+    let block = kernel.block(g)?;
     let (prelude, head) = launch_prelude();
-    Ok(Some((plugin::cuda(g, &kernel, threads, &prelude, &head), kernel)))
+    Ok(Some((plugin::cuda(g, &kernel, &block, &prelude, &head), kernel)))
 }

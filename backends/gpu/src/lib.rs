@@ -13,6 +13,7 @@ mod extras;
 mod launches;
 mod loaded;
 mod memory;
+pub mod native;
 mod plan;
 mod run;
 mod slots;

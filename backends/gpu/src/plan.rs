@@ -22,11 +22,12 @@ pub trait Launches: Kernels {
     /// Iterations that all loops of one thread may make in one launch.
     fn rounds(&self) -> usize;
 
-    /// The launches of a step that is not a kernel; none of a kernel.
+    /// The launches of a step that is not a kernel; none of a kernel. `counts` picks those before or after sizes are read.
     fn library(
         _plan: &mut Planner<'_, Self>,
         _step: usize,
         _operands: &Operands<Self>,
+        _counts: bool,
     ) -> Result<Option<Vec<Self::Launch>>, BackendError> {
         Ok(None)
     }
@@ -92,8 +93,8 @@ impl<'a, D: Launches> Planner<'a, D> {
         let Some(step) = loaded.program.steps.get(index) else { return Ok(Vec::new()) };
         let k = self.kernel(index);
         let operands = self.operands(k, counts)?;
-        if let Some(launches) = D::library(self, index, &operands)? {
-            return Ok(if counts { Vec::new() } else { launches });
+        if let Some(launches) = D::library(self, index, &operands, counts)? {
+            return Ok(launches);
         }
         let graph = &loaded.program.graph;
         let holds = |c: Condition| match c {

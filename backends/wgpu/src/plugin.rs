@@ -2,11 +2,12 @@
 
 use crate::gpu::rounds;
 use crate::wgsl::HEADER_WORDS;
-use kiln_backend::launch::PluginKernel;
-use kiln_backend::{BackendError, Binding, EntryPoint, Region, Tactic, Target, host_layer};
+use kiln_backend::launch::{NativeKernel, PluginKernel};
+use kiln_backend::{BackendError, Binding, Region, Tactic, Target, host_layer};
 use kiln_codegen::plugin;
 use kiln_ir::DType;
 use kiln_ops::plugin::kernel::Language;
+use kiln_ops::plugin::native::NativeDevice;
 
 /// Names of the words in front of a kernel's parameters.
 const HEAD: [&str; HEADER_WORDS] = ["kiln_count", "kiln_extra", "kiln_first", "kiln_end", "kiln_step"];
@@ -16,6 +17,8 @@ pub fn tactics(region: &Region, target: &Target) -> Result<Option<Vec<Tactic>>, 
     let Some(mut on_host) = host_layer::tactic(region) else { return Ok(None) };
     let refuses = |k: &PluginKernel| refusal(region, k, target);
     let (found, refused) = PluginKernel::tactics(region, Language::Wgsl, refuses)?;
+    let (natives, more) = NativeKernel::tactics(region, NativeDevice::Wgpu)?;
+    let (found, refused) = ([found, natives].concat(), [refused, more].concat());
     if !found.is_empty() {
         return Ok(Some(found));
     }
@@ -53,23 +56,26 @@ fn refusal(region: &Region, kernel: &PluginKernel, target: &Target) -> Option<St
 /// The blob of a kernel of a plug-in layer; none of other tactics.
 pub fn compile(region: &Region, tactic: &Tactic, target: &Target) -> Result<Option<Vec<u8>>, BackendError> {
     let g = &region.graph;
+    if NativeKernel::find(g, tactic, NativeDevice::Wgpu)?.is_some() {
+        return NativeKernel::store().to_blob().map(Some);
+    }
     let Some(kernel) = PluginKernel::find(g, tactic, Language::Wgsl)? else { return Ok(None) };
     let mut bindings = vec![Binding::Arguments];
     bindings.extend(plugin::bindings(g, &kernel));
-    let entry = &kernel.form().entry;
+    let entries = plugin::wgsl_entries(&kernel);
+    let names: Vec<&str> = entries.iter().map(|e| e.name.as_str()).collect();
     let text = plugin::wgsl(g, &kernel, &HEAD)?;
-    check(&text, entry).map_err(|why| {
+    check(&text, &names).map_err(|why| {
         BackendError::InvalidArgument(format!("kernel \"{}\" of the plug-in is no WGSL: {why}", tactic.name))
     })?;
-    let text = format!("// kiln {} {entry}\n{text}", bindings.len());
-    let entry = EntryPoint { name: entry.clone(), threads: 0, maps: None, cluster: 1, together: false };
-    kernel.store(g, tactic, rounds(target), entry, bindings, text.into_bytes()).to_blob().map(Some)
+    let text = format!("// kiln {} {}\n{text}", bindings.len(), names.join(" "));
+    kernel.store(g, tactic, rounds(target), entries, bindings, text.into_bytes()).to_blob().map(Some)
 }
 
-/// Checks a module and that it has the entry point.
-fn check(text: &str, entry: &str) -> Result<(), String> {
+/// Checks a module and that it has the entry points.
+fn check(text: &str, entries: &[&str]) -> Result<(), String> {
     let module = naga::front::wgsl::parse_str(text).map_err(|e| e.emit_to_string(text))?;
-    if module.entry_points.iter().all(|e| e.name != entry) {
+    if let Some(entry) = entries.iter().find(|e| module.entry_points.iter().all(|m| m.name != **e)) {
         return Err(format!("it has no function \"{entry}\" with @compute"));
     }
     let (flags, all) = (naga::valid::ValidationFlags::all(), naga::valid::Capabilities::all());

@@ -116,8 +116,14 @@ pub struct kiln_layer_call {
 /// `workspace` (of `u32`), and reads parameters as `params.NAME`. Elements are `f32`, `i32` and `i64`; smaller ones are packed into
 /// `u32`, the first in the lowest bits.
 ///
-/// The host declares arrays and the structure `Params`. Tensors are dense. A layer whose sizes are found by a run, or whose outputs
-/// are aliases, has no kernels.
+/// The host declares arrays and the structure `Params`. Tensors are dense, in the formats of `types`. An output that is an alias
+/// begins with the contents of its input, since 1.11: in CUDA C++ both pointers are equal, and in WGSL the input has no array.
+///
+/// A layer whose sizes are found by a run has kernels of two launches, since 1.11: `count_entry` finds the sizes, then ENTRY writes
+/// outputs of these sizes. The workspace keeps its contents in between. The first one writes one `unsigned int` for each size, in the
+/// order of the sizes' first appearance in the shapes of the outputs: in CUDA C++ by a pointer in the place of the pointers to outputs,
+/// in WGSL into the array `sizes` of `u32`. It writes no outputs. Formulas of ENTRY may name the sizes as the shapes do. A parameter
+/// whose formula names them is 0 in the first launch.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kiln_layer_kernel {
@@ -143,6 +149,12 @@ pub struct kiln_layer_kernel {
     pub shared: kiln_str,
     /// Parameters in order, separated by semicolons: "u32 rows = i0.d0; f32 eps = eps". The types are u32, i32 and f32.
     pub params: kiln_str,
+    /// Name of the entry point that finds sizes, since 1.11; empty where the layer finds none.
+    pub count_entry: kiln_str,
+    /// Formula of the number of its blocks, since 1.11.
+    pub count_grid: kiln_str,
+    /// Formula of the number of threads of its blocks, of CUDA only, since 1.11.
+    pub count_block: kiln_str,
 }
 
 /// A layer. All texts are constant and live as long as the library is mapped.
@@ -174,7 +186,12 @@ pub struct kiln_layer {
     /// Number of fields.
     pub field_count: u64,
     /// Combinations of element types, the preferred one first: inputs, a colon, outputs. "f32,i64:f32; f16,i64:f16". A last
-    /// input `f32*` may be repeated, `f32?` may be absent.
+    /// input `f32*` may be repeated, `f32?` may be absent; `:f32` has no inputs.
+    ///
+    /// A type may name the format of the tensor in memory, since 1.11: "f16@hwc8:f16@hwc8; f16:f16". The host brings tensors into it
+    /// and back. A combination is passed over for tensors that cannot have its formats, of too few dimensions or with a number of
+    /// channels that only a run knows. Formulas name sizes of the linear format. Vectors are filled up with zeros, on both sides.
+    /// Source and native forms work in the format; `run` has the tensors in the linear one.
     pub types: kiln_str,
     /// Shapes of the outputs: "[i0.d*]; [n <= i0.d0, 4]". `i0.d*` stands for all dimensions of an input. `n <= formula` is a
     /// size that the layer finds, with its bound. Empty where `describe` writes them.

@@ -6,6 +6,9 @@ use core::ffi::c_void;
 /// Device of a native form: a GPU by the CUDA driver. Addresses are those of `CUdeviceptr`, the stream is a `CUstream` of the
 /// device's primary context, which is current during calls.
 pub const KILN_DEVICE_CUDA: u32 = 1;
+/// Device of a native form: one of wgpu, since 1.11. Addresses are names of memory: a number of bytes may be added to one within its
+/// tensor. The stream is a `kiln_wgpu_stream`, whose functions put work behind the work that is there.
+pub const KILN_DEVICE_WGPU: u32 = 2;
 
 /// Flag of a native form: `enqueue` may be called while its stream records a graph, and the recorded work may run any number of
 /// times. Without it the host splits its graphs, and calls `enqueue` in each run.
@@ -13,13 +16,63 @@ pub const KILN_NATIVE_CAPTURABLE: u32 = 1;
 /// Flag of a native form: one state serves all shapes and addresses of a context. Without it each state gets the shapes and
 /// addresses of its `attach` in every call, so that it may keep them.
 pub const KILN_NATIVE_MOVABLE: u32 = 2;
+/// Flag of a native form: it finds the sizes of a layer whose sizes a run finds, since 1.11. Each run calls `enqueue` twice: with
+/// `KILN_NATIVE_COUNTING`, and then for outputs of these sizes.
+pub const KILN_NATIVE_COUNTS: u32 = 4;
 
 /// Flag of a call: the stream records a graph.
 pub const KILN_NATIVE_RECORDING: u32 = 1;
+/// Flag of a call, since 1.11: only `sizes` is written. Dimensions of outputs are bounds, and their addresses 0. The workspace keeps
+/// its contents until the call that follows.
+pub const KILN_NATIVE_COUNTING: u32 = 2;
 
 /// State of a native form, of one context of an engine. Never used by two calls at once.
 pub struct kiln_native_state {
     _opaque: [u8; 0],
+}
+
+/// One dispatch of a kernel in WGSL, since 1.11.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kiln_wgpu_dispatch {
+    /// Size of this structure as the library knows it, in bytes.
+    pub struct_size: u32,
+    /// Number of workgroups along each dimension, 1 to 65535; the dispatch does nothing if one is 0.
+    pub groups: [u32; 3],
+    /// The whole text of a module. Pipelines are made once for each text. Its group 0 has arguments at binding 0, as
+    /// `var<storage, read>`, and memory at bindings 1, 2, …, as `var<storage, read_write>`.
+    pub source: kiln_str,
+    /// Name of the entry point.
+    pub entry: kiln_str,
+    /// Words of the arguments; at least one is bound.
+    pub words: *const u32,
+    /// Number of words.
+    pub word_count: u64,
+    /// Addresses of memory to bind, each at a multiple of 256 bytes from the beginning of its tensor. Each is bound up to the end
+    /// of the tensor, in whole units of 16 bytes.
+    pub memory: *const u64,
+    /// Number of addresses.
+    pub memory_count: u64,
+}
+
+/// The stream of a call on wgpu, since 1.11. It is valid for the call. Functions return a status. The host remembers why it refused
+/// a call of one, and fails the run with that reason.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kiln_wgpu_stream {
+    /// Size of this structure as the host knows it, in bytes.
+    pub struct_size: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// What every function is given.
+    pub ctx: *mut c_void,
+    /// Puts a dispatch behind the work that is there. `[serial-per-object]`
+    pub dispatch: Option<unsafe extern "C" fn(ctx: *mut c_void, dispatch: *const kiln_wgpu_dispatch) -> i32>,
+    /// Puts a copy of bytes between tensors behind it: places and number are multiples of 4, and the number is rounded up to one.
+    /// The memory may be of one tensor, if it does not overlap. `[serial-per-object]`
+    pub copy: Option<unsafe extern "C" fn(ctx: *mut c_void, to: u64, from: u64, bytes: u64) -> i32>,
+    /// Puts zeros into memory, as `copy` puts bytes. `[serial-per-object]`
+    pub clear: Option<unsafe extern "C" fn(ctx: *mut c_void, to: u64, bytes: u64) -> i32>,
 }
 
 /// A tensor in the memory of a device: row-major, without gaps. This structure never changes.
@@ -65,14 +118,24 @@ pub struct kiln_native_call {
     pub workspace_bytes: u64,
     /// The stream; null in `attach`.
     pub stream: *mut c_void,
-    /// The device: a `CUdevice`.
+    /// The device: a `CUdevice`; 0 on wgpu.
     pub device: i32,
     /// Zero.
     pub reserved: u32,
+    /// Address of words of 32 bits for the sizes that the layer finds, in the order of their first appearance in the shapes of the
+    /// outputs; 0 of calls that find none. Since 1.11.
+    pub sizes: u64,
+    /// Formats of the inputs, codes of which 0 is the linear one; null if all are linear. A tensor in another format has the
+    /// dimensions of the linear one, and memory in the order of the format. Since 1.11.
+    pub input_formats: *const u32,
+    /// Formats of the outputs, likewise. Channels that fill up a vector are written as zeros. Since 1.11.
+    pub output_formats: *const u32,
 }
 
-/// A native form of a layer. Plans with it need the library in the version, and with the hash, that they were built with. A layer
-/// whose sizes are found by a run, or whose outputs are aliases, has none.
+/// A native form of a layer. Plans with it need the library in the version, and with the hash, that they were built with.
+///
+/// An output that is an alias begins with the contents of its input. On CUDA both have one address; on wgpu the input's address is
+/// that of the output.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kiln_layer_native {
@@ -91,7 +154,8 @@ pub struct kiln_layer_native {
     /// Formula that is not 0 where it can run; empty: always.
     pub condition: kiln_str,
     /// Optional. Makes the state of a context, before the first `enqueue` and again for other shapes or addresses unless the form is
-    /// `KILN_NATIVE_MOVABLE`. May allocate, load code and wait for the device. `instance` is null where there is no `create`.
+    /// `KILN_NATIVE_MOVABLE`. May allocate, load code and wait for the device; on wgpu it has no stream and makes state of the host
+    /// only. `instance` is null where there is no `create`.
     /// `[serial-per-object]`
     pub attach: Option<
         unsafe extern "C" fn(

@@ -5,6 +5,7 @@ use crate::assisted::{self, Reason};
 use crate::program::{Program, Step};
 use kiln_ir::{Dim, Fact, Graph, Node, Tensor, ValueId};
 use kiln_ops::generate::ASSERTION;
+use kiln_ops::plugin::PLUGIN;
 
 /// Facts of all values of a program for one run.
 #[derive(Clone, Debug)]
@@ -147,7 +148,10 @@ impl Shapes {
     /// that the host knows.
     pub fn counted(&self, program: &Program, step: &Step) -> Option<Reason> {
         let has = |p: fn(&Node) -> bool| step.nodes.iter().filter_map(|&n| program.graph.get(n)).any(p);
-        if has(|n| n.op.def().traits.data_dependent) {
+        let finds = |n: &Node| n.op.is(PLUGIN) && n.outputs.iter().any(|&v| self.shape(v).is_none());
+        if has(|n| n.op.def().traits.data_dependent)
+            || step.nodes.iter().filter_map(|&n| program.graph.get(n)).any(finds)
+        {
             return Some(assisted::SIZES);
         }
         let asks = has(|n| n.op.is(ASSERTION)) && self.asserted(program, step).is_none();
@@ -204,6 +208,13 @@ impl Shapes {
                     (_, Some((_, n))) => *n,
                     _ => {
                         let n = sizes.next().ok_or_else(|| BackendError::Internal("too few sizes".into()))?;
+                        if let Some(most) =
+                            d.upper_bound().and_then(|b| b.as_const()).filter(|&b| n as i64 > b)
+                        {
+                            return Err(BackendError::InvalidArgument(format!(
+                                "a kernel found the size {n}, and the layer says at most {most}; report it to the kernel's author"
+                            )));
+                        }
                         known.push((d, n));
                         n
                     }

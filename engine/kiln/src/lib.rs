@@ -177,7 +177,7 @@ pub mod inspect {
 /// ```
 pub mod plugin {
     pub use crate::backends::{layers, load_layers};
-    pub use kiln_runtime::plugin::{Arrangement, LayerRun, aliases, layer_op, workspace};
+    pub use kiln_runtime::plugin::{Arrangement, LayerRun, Packings, aliases, layer_op, workspace};
     pub use kiln_runtime::plugin::{
         FieldDef, Found, FoundLayers, LayerName, LayerRecord, Level, Library, Origin, PluginError,
         PluginInfo, Policy, Search, embed, load_embedded,

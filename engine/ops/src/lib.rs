@@ -23,6 +23,7 @@ pub mod pool;
 pub mod quantize;
 pub mod recurrent;
 pub mod reduce;
+pub mod reformat;
 pub mod sample;
 pub mod scatter;
 pub mod select;

@@ -3,6 +3,7 @@
 pub mod formula;
 pub mod kernel;
 pub mod native;
+pub mod packings;
 pub mod pattern;
 pub mod record;
 pub mod registry;
@@ -25,6 +26,7 @@ use kiln_ir::op::{Op, OpDef, Tolerance, attr, required, variadic};
 use kiln_ir::problem::{Problem, Rng, op};
 use kiln_ir::tensor::Tensor;
 use kiln_ir::ty::TensorType;
+use packings::Packings;
 use record::{Arrangement, LayerName, LayerRecord, LayerRun};
 
 kiln_ir::op_names! {
@@ -43,7 +45,8 @@ static OPS: &[OpDef] = &[
               \"i<input>.v<number>\" of inputs, each a host symbol, and over sizes that the layer finds, each a device symbol \
               with an upper bound. `kernels` is a CBOR array of kernels in source form, `natives` one of native forms. `workspace` is the formula of the \
               bytes of memory beside inputs and outputs. `aliases` holds pairs of an input and the output that begins with \
-              its contents. `tolerance` names the difference allowed between forms.",
+              its contents. `tolerance` names the difference allowed between forms. `packings` is a CBOR map of formats: inputs and results \
+              have their shapes in memory, and all dimensions that attributes name are those of the linear format.",
         inputs: &[variadic("inputs")],
         outputs: &[],
         attrs: &[
@@ -58,6 +61,7 @@ static OPS: &[OpDef] = &[
             attr("kernels", || Attr::Bytes(Vec::new())),
             attr("tolerance", || "".into()),
             attr("natives", || Attr::Bytes(Vec::new())),
+            attr("packings", || Attr::Bytes(Vec::new())),
         ],
         infer,
         eval,
@@ -94,7 +98,7 @@ static OPS: &[OpDef] = &[
 /// The most outputs of one plug-in.
 const MAX_OUTPUTS: u64 = 1024;
 
-/// The operator of a layer with these fields, for inputs of these types.
+/// The operator of a layer with these fields, for inputs of these types. It takes and gives tensors in its [`Packings`].
 pub fn layer_op(record: &LayerRecord, fields: &Attrs, inputs: &[TensorType]) -> Result<Op, OpError> {
     let fields = record.complete(fields)?;
     let dtypes: Vec<DType> = inputs.iter().map(|t| t.dtype).collect();
@@ -112,14 +116,30 @@ pub fn layer_op(record: &LayerRecord, fields: &Attrs, inputs: &[TensorType]) -> 
         let attrs = named.with("expression", text.as_str()).with("dtype", dtype);
         return Op::from_def(&OPS[1], attrs);
     }
+    let packings = match record.types.is_empty() {
+        true => Packings::default(),
+        false => Packings::choose(record, inputs, &outputs)?.1,
+    };
+    let forms = |types: &[types::Combination]| match record.types.is_empty() {
+        true => true,
+        false => Packings::choose(record, inputs, &outputs)
+            .is_ok_and(|(c, _)| types.is_empty() || types.iter().any(|t| t.takes_as(&dtypes, c))),
+    };
+    let kernels: Vec<KernelForm> =
+        record.kernels.iter().filter(|k| forms(&k.types)).map(|k| k.form.clone()).collect();
+    let natives: Vec<native::NativeForm> =
+        record.natives.iter().filter(|n| forms(&n.types)).map(|n| n.form.clone()).collect();
     let pairs = record.aliases.iter().flat_map(|&(i, o)| [i as i64, o as i64]).collect::<Vec<_>>();
-    let attrs = named
+    let mut attrs = named
         .with("outputs", Attr::Bytes(encode_outputs(&outputs)))
         .with("aliases", pairs)
         .with("workspace", record.workspace.as_str())
-        .with("kernels", Attr::Bytes(kernel::encode(&record.kernels_for(&dtypes))))
+        .with("kernels", Attr::Bytes(kernel::encode(&kernels)))
         .with("tolerance", record.tolerance.as_str())
-        .with("natives", Attr::Bytes(native::encode(&record.natives_for(&dtypes))));
+        .with("natives", Attr::Bytes(native::encode(&natives)));
+    if let Some(formats) = packings.to_attr() {
+        attrs.set("packings", formats);
+    }
     Op::from_def(&OPS[0], attrs)
 }
 
@@ -204,20 +224,24 @@ pub fn workspace(attrs: &Attrs, fields: &Attrs, inputs: Vec<&Fact>) -> Result<u6
     if formula.is_empty() {
         return Ok(0);
     }
-    let found = kernel::Site { inputs, fields }.number(formula)?;
+    let packings = Packings::of_attrs(attrs)?;
+    let found = kernel::Site { packings: &packings, ..kernel::Site::new(inputs, fields) }.number(formula)?;
     found.int().and_then(|n| u64::try_from(n).ok()).ok_or_else(|| {
         OpError::Value(format!("workspace \"{formula}\" is {}, wants a number of bytes", found.float()))
     })
 }
 
 fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
-    let types = decode_outputs(match cx.attrs.get("outputs") {
-        Some(Attr::Bytes(b)) => b,
-        _ => &[],
-    })?;
+    let types = described(cx.attrs)?;
+    let packings = Packings::of_attrs(cx.attrs)?;
     let mut facts = Vec::with_capacity(types.len());
-    for t in types {
-        let dims = t.dims.iter().map(|d| resolve(cx, d)).collect::<Result<_, _>>()?;
+    for (j, t) in types.into_iter().enumerate() {
+        let dims = t.dims.iter().map(|d| resolve(cx, &packings, d)).collect::<Result<_, _>>()?;
+        let ty = TensorType { dtype: t.dtype, dims };
+        let dims = match packings.output(j) {
+            p if p.is_linear() => ty.dims,
+            p => Packings::physical(p, &ty)?,
+        };
         facts.push(Fact::of(TensorType { dtype: t.dtype, dims }));
     }
     for (i, o) in aliases(cx.attrs)? {
@@ -231,10 +255,10 @@ fn infer(cx: &mut InferCx<'_>) -> Result<Vec<Fact>, OpError> {
 }
 
 /// A dimension of an output in terms of what the inputs' dimensions are.
-fn resolve(cx: &InferCx<'_>, d: &Dim) -> Result<Dim, OpError> {
+fn resolve(cx: &InferCx<'_>, packings: &Packings, d: &Dim) -> Result<Dim, OpError> {
     let mut unknown = None;
     d.visit(&mut |s: &Symbol| {
-        if matches!(s.origin, Origin::Host(_) | Origin::Content) && lookup(cx, &s.name).is_none() {
+        if matches!(s.origin, Origin::Host(_) | Origin::Content) && lookup(cx, packings, &s.name).is_none() {
             unknown = Some(s.name.to_string());
         }
     });
@@ -252,16 +276,18 @@ fn resolve(cx: &InferCx<'_>, d: &Dim) -> Result<Dim, OpError> {
     }
     Ok(d.substitute(&|s: &Symbol| match &s.origin {
         Origin::Device(bound) => {
-            let bound = bound.as_deref().map(|b| b.substitute(&|s: &Symbol| lookup(cx, &s.name)));
+            let bound = bound.as_deref().map(|b| b.substitute(&|s: &Symbol| lookup(cx, packings, &s.name)));
             Some(cx.fresh_device(&s.name, bound))
         }
-        _ => lookup(cx, &s.name),
+        _ => lookup(cx, packings, &s.name),
     }))
 }
 
-fn lookup(cx: &InferCx<'_>, name: &str) -> Option<Dim> {
+fn lookup(cx: &InferCx<'_>, packings: &Packings, name: &str) -> Option<Dim> {
     match input_part(name)? {
-        (input, InputPart::Size(axis)) => cx.dims(input).ok()?.get(axis).cloned(),
+        (input, InputPart::Size(axis)) => {
+            Packings::dims(packings.input(input), cx.dims(input).ok()?).ok()?.get(axis).cloned()
+        }
         (input, InputPart::Element(n)) => cx.contents(input)?.get(n).cloned(),
         _ => None,
     }
@@ -274,16 +300,19 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     let record = registry::find(&layer.space, &layer.name, Some(&layer.version));
     let found = match (record, registry::host()) {
         (Some(r), _) => {
+            let packings = Packings::of_attrs(cx.attrs())?;
             let fields = fields(cx.attrs())?;
             let facts: Vec<Fact> = inputs.iter().cloned().map(Fact::constant).collect();
-            r.functions.run(&LayerRun {
+            let outputs = packings.linear_types(cx.out_types())?;
+            let made = r.functions.run(&LayerRun {
                 fields: &fields,
                 workspace: workspace(cx.attrs(), &fields, facts.iter().collect())?,
                 aliases: &aliases(cx.attrs())?,
-                inputs: &inputs,
-                outputs: cx.out_types(),
+                inputs: &packings.unpack(&inputs)?,
+                outputs: &outputs,
                 arrangement: Arrangement::Dense,
-            })?
+            })?;
+            packings.pack_outputs(&made)?
         }
         (None, Some(host)) => (host.run)(cx.op, &inputs)?,
         (None, None) => {
@@ -293,6 +322,45 @@ fn eval(cx: &EvalCx<'_>) -> Result<Vec<Tensor>, OpError> {
     };
     check_results(&layer, &found, cx.out_types())?;
     Ok(found)
+}
+
+/// The names of the sizes that an operator `plugin` finds, in the order of their first appearance in the types of its results.
+pub fn found_sizes(attrs: &Attrs) -> Result<Vec<String>, OpError> {
+    let mut names: Vec<String> = Vec::new();
+    for d in described(attrs)?.iter().flat_map(|t| &t.dims) {
+        d.visit(&mut |s: &Symbol| {
+            if matches!(s.origin, Origin::Device(_)) && names.iter().all(|n| *n != *s.name) {
+                names.push(s.name.to_string());
+            }
+        });
+    }
+    Ok(names)
+}
+
+/// The sizes that a run found, by their names: those in which the types of an operator's results are numbers in the run.
+pub fn sizes_of_run(attrs: &Attrs, run: &[&Fact]) -> Result<Vec<(String, i64)>, OpError> {
+    let packings = Packings::of_attrs(attrs)?;
+    let mut found: Vec<(String, i64)> = Vec::new();
+    for (j, (t, fact)) in described(attrs)?.iter().zip(run).enumerate() {
+        let dims = Packings::dims(packings.output(j), &fact.ty.dims)?;
+        for (d, n) in t.dims.iter().zip(&dims) {
+            let Some(n) = n.as_const() else { continue };
+            d.visit(&mut |s: &Symbol| {
+                if matches!(s.origin, Origin::Device(_)) && found.iter().all(|f| *f.0 != *s.name) {
+                    found.push((s.name.to_string(), n));
+                }
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// The types of results as the layer describes them.
+fn described(attrs: &Attrs) -> Result<Vec<TensorType>, OpError> {
+    decode_outputs(match attrs.get("outputs") {
+        Some(Attr::Bytes(b)) => b,
+        _ => &[],
+    })
 }
 
 /// Makes a native form of a layer ready for a context, here or by the host of this library.

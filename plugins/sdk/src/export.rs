@@ -152,6 +152,9 @@ fn kernel(k: &Kernel) -> kiln_layer_kernel {
         block: kiln_str::new(k.block),
         shared: kiln_str::new(k.shared),
         params: kiln_str::new(k.params),
+        count_entry: kiln_str::new(k.count.map_or("", |c| c.entry)),
+        count_grid: kiln_str::new(k.count.map_or("", |c| c.grid)),
+        count_block: kiln_str::new(k.count.map_or("", |c| c.block)),
     }
 }
 

@@ -55,7 +55,7 @@ pub trait Layer: Fields + Send + 'static {
 }
 
 /// The most native forms of a layer.
-pub const MOST_NATIVES: usize = 4;
+pub const MOST_NATIVES: usize = 8;
 
 /// A native form; members are those of `kiln_layer_native` of the C header.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +70,34 @@ pub struct Native {
     pub capturable: bool,
     /// Whether one state serves all shapes and addresses of a context (`KILN_NATIVE_MOVABLE`).
     pub movable: bool,
+    /// Whether it finds sizes (`KILN_NATIVE_COUNTS`).
+    pub counts: bool,
+    /// The device that it works on.
+    pub device: Device,
+}
+
+impl Native {
+    /// A form for this device with no flags, for `..Native::new(Device::Wgpu)`.
+    pub const fn new(device: Device) -> Native {
+        Native {
+            tactic: "",
+            types: "",
+            condition: "",
+            capturable: false,
+            movable: false,
+            counts: false,
+            device,
+        }
+    }
+}
+
+/// Device of a native form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// A GPU by the CUDA driver.
+    Cuda,
+    /// A device of wgpu: [`NativeCall::wgpu`] is its stream.
+    Wgpu,
 }
 
 /// The state of a native form in a context. Dropped when the context ends.
@@ -101,6 +129,38 @@ pub struct Kernel {
     pub shared: &'static str,
     /// Parameters: "u32 rows = i0.d0; f32 eps = eps".
     pub params: &'static str,
+    /// The launch in front that finds sizes, of a layer whose sizes a run finds.
+    pub count: Option<Count>,
+}
+
+impl Kernel {
+    /// A kernel of this language without a text: what most kernels leave empty, for `..Kernel::new(Language::Wgsl)`.
+    pub const fn new(language: Language) -> Kernel {
+        Kernel {
+            language,
+            tactic: "",
+            types: "",
+            condition: "",
+            source: "",
+            entry: "",
+            grid: "",
+            block: "",
+            shared: "",
+            params: "",
+            count: None,
+        }
+    }
+}
+
+/// The launch that finds sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Count {
+    /// Name of its entry point.
+    pub entry: &'static str,
+    /// Formula of the number of its blocks.
+    pub grid: &'static str,
+    /// Formula of the threads of a block, of CUDA only.
+    pub block: &'static str,
 }
 
 /// Language of a kernel.

@@ -38,6 +38,7 @@ mod field;
 mod host;
 mod layer;
 mod native;
+mod wgpu;
 
 pub use call::{Call, Element, Input, Output};
 pub use error::Error;
@@ -45,8 +46,9 @@ pub use export::{Table, descriptor, init, table};
 pub use field::{Field, FieldValue, Fields, Value};
 /// The C ABI that the exported symbols speak.
 pub use kiln_abi as abi;
-pub use layer::{Kernel, Language, Layer, MOST_NATIVES, Native, NativeState};
+pub use layer::{Count, Device, Kernel, Language, Layer, MOST_NATIVES, Native, NativeState};
 pub use native::{NativeCall, NativeTensor};
+pub use wgpu::{Dispatch, Wgpu};
 
 /// Defines the structure of a layer's fields. A field is `name: type = default`, or `name: type` where the user must give it;
 /// the types are `i64`, `f64`, `String` and vectors of them. Doc comments describe fields to users.

@@ -3,7 +3,8 @@
 use crate::error::Error;
 use crate::export::{guard, layer};
 use crate::field::slice;
-use crate::layer::{Layer, NativeState};
+use crate::layer::{Device, Layer, NativeState};
+use crate::wgpu::Wgpu;
 use kiln_abi::*;
 use std::ffi::c_void;
 
@@ -49,7 +50,7 @@ impl<'a> NativeCall<'a> {
         (self.0.workspace, self.0.workspace_bytes)
     }
 
-    /// The stream, a `CUstream`; null while a state is made.
+    /// The stream, a `CUstream` of forms for CUDA; null while a state is made.
     pub fn stream(&self) -> *mut c_void {
         self.0.stream
     }
@@ -57,6 +58,38 @@ impl<'a> NativeCall<'a> {
     /// The device, a `CUdevice`.
     pub fn device(&self) -> i32 {
         self.0.device
+    }
+
+    /// The stream of a form for wgpu; none in `attach`.
+    pub fn wgpu(&self) -> Result<Wgpu<'a>, Error> {
+        // SAFETY: the host passes such a stream to forms for wgpu, and it is valid for the call.
+        unsafe { Wgpu::new(self.0.stream) }
+    }
+
+    /// Whether only sizes are wanted: outputs have no addresses.
+    pub fn is_counting(&self) -> bool {
+        self.0.flags & KILN_NATIVE_COUNTING != 0
+    }
+
+    /// Address of the words for sizes; 0 of calls that find none.
+    pub fn sizes(&self) -> u64 {
+        self.0.sizes
+    }
+
+    fn format(at: *const u32, count: u64, index: usize) -> u32 {
+        // SAFETY: the host passes null, or one code for each tensor.
+        let all: &[u32] = if at.is_null() { &[] } else { unsafe { slice(at, count) } };
+        all.get(index).copied().unwrap_or(0)
+    }
+
+    /// Code of the format of an input; 0 is the linear one.
+    pub fn input_format(&self, index: usize) -> u32 {
+        NativeCall::format(self.0.input_formats, self.0.input_count, index)
+    }
+
+    /// Code of the format of an output.
+    pub fn output_format(&self, index: usize) -> u32 {
+        NativeCall::format(self.0.output_formats, self.0.output_count, index)
     }
 
     /// Whether the stream records a graph.
@@ -70,12 +103,25 @@ type State = Box<dyn NativeState>;
 
 /// The tables of a layer's native forms. Each has functions of its own, as the host does not say which form it calls.
 pub(crate) fn tables<L: Layer>() -> impl Iterator<Item = kiln_layer_native> {
-    let attaches = [attach::<L, 0>, attach::<L, 1>, attach::<L, 2>, attach::<L, 3>];
+    let attaches = [
+        attach::<L, 0>,
+        attach::<L, 1>,
+        attach::<L, 2>,
+        attach::<L, 3>,
+        attach::<L, 4>,
+        attach::<L, 5>,
+        attach::<L, 6>,
+        attach::<L, 7>,
+    ];
     L::NATIVES.iter().zip(attaches).map(|(n, attach)| kiln_layer_native {
         struct_size: size_of::<kiln_layer_native>() as u32,
-        device: KILN_DEVICE_CUDA,
+        device: match n.device {
+            Device::Cuda => KILN_DEVICE_CUDA,
+            Device::Wgpu => KILN_DEVICE_WGPU,
+        },
         flags: if n.capturable { KILN_NATIVE_CAPTURABLE } else { 0 }
-            | if n.movable { KILN_NATIVE_MOVABLE } else { 0 },
+            | if n.movable { KILN_NATIVE_MOVABLE } else { 0 }
+            | if n.counts { KILN_NATIVE_COUNTS } else { 0 },
         reserved: 0,
         tactic: kiln_str::new(n.tactic),
         types: kiln_str::new(n.types),
@@ -153,6 +199,8 @@ mod tests {
             if call.is_recording() {
                 panic!("no graph");
             }
+            assert_eq!((call.input_format(0), call.output_format(0), call.output_format(1)), (0, 2, 0));
+            assert_eq!((call.is_counting(), call.sizes()), (false, 512));
             let all = [x.address, y.address, call.workspace().1, call.stream() as u64, call.device() as u64];
             SEEN.store(all.iter().sum::<u64>() + self.0 as u64 + x.dims.len() as u64, Ordering::Relaxed);
             call.output(1).map(drop)
@@ -164,8 +212,8 @@ mod tests {
         const SPACE: &'static str = "test";
         const TYPES: &'static str = "f32:f32";
         const NATIVES: &'static [Native] = &[
-            Native { tactic: "a", types: "", condition: "", capturable: true, movable: false },
-            Native { tactic: "b", types: "", condition: "1", capturable: false, movable: true },
+            Native { tactic: "a", capturable: true, ..Native::new(Device::Cuda) },
+            Native { tactic: "b", condition: "1", movable: true, counts: true, ..Native::new(Device::Wgpu) },
         ];
 
         fn run(&mut self, _: &mut Call<'_>) -> Result<(), Error> {
@@ -184,7 +232,8 @@ mod tests {
     fn calls_reach_the_form_that_they_are_for() {
         let all: Vec<_> = tables::<Noting>().collect();
         let flags: Vec<u32> = all.iter().map(|n| n.flags).collect();
-        assert_eq!(flags, [KILN_NATIVE_CAPTURABLE, KILN_NATIVE_MOVABLE]);
+        assert_eq!(flags, [KILN_NATIVE_CAPTURABLE, KILN_NATIVE_MOVABLE | KILN_NATIVE_COUNTS]);
+        assert_eq!([all[0].device, all[1].device], [KILN_DEVICE_CUDA, KILN_DEVICE_WGPU]);
         let mut layer = Noting { by: 3 };
         let instance = (&raw mut layer).cast::<kiln_layer_instance>();
         let dims = [4i64, 5];
@@ -205,6 +254,9 @@ mod tests {
             stream: 16 as *mut c_void,
             device: 1,
             reserved: 0,
+            sizes: 512,
+            input_formats: std::ptr::null(),
+            output_formats: [2].as_ptr(),
         };
         let (mut state, err) = (std::ptr::null_mut(), std::ptr::null_mut());
         let slots = |i: usize| (all[i].attach.unwrap(), all[i].enqueue.unwrap(), all[i].detach.unwrap());

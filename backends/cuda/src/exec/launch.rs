@@ -30,6 +30,7 @@ impl Launches for CudaGpu {
         plan: &mut Planner<'_, CudaGpu>,
         step: usize,
         operands: &Operands<CudaGpu>,
+        counts: bool,
     ) -> Result<Option<Vec<Planned>>, BackendError> {
         let code = plan.kernel(step).code.as_ref();
         let native = code.and_then(|c| c.native.as_ref());
@@ -46,13 +47,13 @@ impl Launches for CudaGpu {
             return Ok(Some(Vec::new()));
         }
         if let Some(native) = native {
-            let command = native::command(plan, step, native, operands);
+            let command = native::command(plan, step, native, operands, counts);
             let layer = plan.kernel(step).layer(&plan.loaded.program, step);
             let command = command.map_err(|e| at_layer(e, layer))?;
             let planned = command.map(|launch| Planned { step, launch, further: Vec::new() });
             return Ok(Some(planned.into_iter().collect()));
         }
-        let Some(library) = library else { return Ok(None) };
+        let Some(library) = library.filter(|_| !counts) else { return Ok(Some(Vec::new())) };
         let places = Places {
             inputs: inputs.iter().map(|r| r.map(|r| r.address)).collect(),
             extras: extras.iter().map(|r| r.address).collect(),

@@ -1,8 +1,8 @@
 //! Ranges of device memory.
 
-use super::native_state::SharedState;
 use crate::driver::{Buffer, DriverError};
 use kiln_backend::BackendError;
+use kiln_gpu::native::SharedState;
 use std::collections::HashMap;
 
 /// A range of device memory.

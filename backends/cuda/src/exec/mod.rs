@@ -20,7 +20,6 @@ mod loops;
 mod memory;
 mod moves;
 mod native;
-mod native_state;
 mod parts;
 mod planning;
 mod queue;

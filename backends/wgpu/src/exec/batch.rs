@@ -21,7 +21,8 @@ type BindGroups = HashMap<(usize, usize), (Vec<Range>, wgpu::BindGroup)>;
 /// Dispatches with their arguments and bind groups.
 pub struct Batch {
     dispatches: Vec<Dispatch>,
-    groups: Vec<wgpu::BindGroup>,
+    /// None of calls of plug-ins' libraries.
+    groups: Vec<Option<wgpu::BindGroup>>,
     args: Buffer,
     cache: BindGroups,
     pieces: Pieces,
@@ -55,19 +56,24 @@ impl Batch {
         write(&queue.gpu, &args.buffer, 0, bytemuck::cast_slice(&words))?;
         let mut groups = Vec::with_capacity(dispatches.len());
         for (d, (offset, size)) in dispatches.iter().zip(spans) {
+            if d.native.is_some() {
+                groups.push(None);
+                continue;
+            }
             let mut ranges = vec![args.range(offset, size)];
             ranges.extend(d.ranges.iter().cloned());
             let known = cache.get(&(d.kernel, d.number)).filter(|(k, _)| *k == ranges);
-            groups.push(match known {
+            groups.push(Some(match known {
                 Some((_, group)) => group.clone(),
                 None => {
                     let step = &loaded.steps[d.kernel];
                     let code = step.code.as_ref().ok_or_else(|| lost(step))?;
-                    let group = bind_group(&queue.gpu, &code.module.layout, ranges.iter())?;
+                    let module = code.module.as_ref().ok_or_else(|| lost(step))?;
+                    let group = bind_group(&queue.gpu, &module.layout, ranges.iter())?;
                     cache.insert((d.kernel, d.number), (ranges, group.clone()));
                     group
                 }
-            });
+            }));
         }
         Ok(Batch { dispatches, groups, args, cache, pieces: Pieces::default() })
     }
@@ -79,27 +85,39 @@ impl Batch {
         queue: &mut WgpuQueue,
         part: std::ops::Range<usize>,
         stamps: Option<&mut Stamps>,
-    ) {
+    ) -> Result<(), BackendError> {
         let pairs: Vec<_> = self.dispatches[part.clone()].iter().zip(&self.groups[part]).collect();
         queue.dispatches += pairs.len();
         let stamps = stamps.filter(|_| !pairs.is_empty()).map(|s| {
             s.set = true;
             &*s
         });
-        let same_pass = |a: &(&Dispatch, _), b: &(&Dispatch, _)| stamps.is_none() || a.0.step == b.0.step;
+        let same_pass = |a: &(&Dispatch, _), b: &(&Dispatch, _)| {
+            let native = a.0.native.is_some() || b.0.native.is_some();
+            !native && (stamps.is_none() || a.0.step == b.0.step)
+        };
         for run in pairs.chunk_by(same_pass) {
+            if let [(d, _)] = run
+                && let Some(native) = &d.native
+            {
+                let layer = || loaded.steps[d.kernel].layer(&loaded.program, d.step);
+                native.record(queue, stamps.map(|s| s.of(d.step as u32))).map_err(|e| e.inside(layer()))?;
+                continue;
+            }
             let timestamp_writes = stamps.map(|s| s.of(run[0].0.step as u32));
             let descriptor = wgpu::ComputePassDescriptor { label: None, timestamp_writes };
             let mut pass = queue.encoder().begin_compute_pass(&descriptor);
             for (d, group) in run {
-                let code = loaded.steps[d.kernel].code.as_ref();
-                if let Some(p) = code.and_then(|c| c.module.pipelines.get(d.entry)) {
+                let module = loaded.steps[d.kernel].code.as_ref().and_then(|c| c.module.as_ref());
+                let pipeline = module.and_then(|m| m.pipelines.get(d.entry));
+                if let Some((p, group)) = pipeline.zip(group.as_ref()) {
                     pass.set_pipeline(p);
-                    pass.set_bind_group(0, *group, &[]);
+                    pass.set_bind_group(0, group, &[]);
                     pass.dispatch_workgroups(d.groups.0, d.groups.1, 1);
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -144,7 +162,7 @@ impl Executor for Gpu {
                 break;
             }
             queue.submit()?;
-            batch.record(loaded, queue, from..end, None);
+            batch.record(loaded, queue, from..end, None)?;
             let start = Instant::now();
             queue.submit()?;
             let layer = || batch.dispatches.get(end - 1).map_or("", step);
@@ -153,7 +171,7 @@ impl Executor for Gpu {
             from = end;
         }
         let stamps = run.times.stamps.as_mut().filter(|_| run.times.on);
-        batch.record(loaded, queue, from..count, stamps);
+        batch.record(loaded, queue, from..count, stamps)?;
         if kept || run.nested { Ok(()) } else { queue.submit() }
     }
 

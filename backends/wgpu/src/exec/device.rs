@@ -3,6 +3,7 @@
 use super::context::WgpuContext;
 use super::queue::WgpuQueue;
 use crate::gpu::Gpu;
+use kiln_backend::launch::NATIVE_TACTICS;
 use kiln_backend::{BackendError, Context, Device, Executable, Program, TimeRequest};
 use kiln_gpu::{Loaded, Queue as _};
 use std::sync::Arc;
@@ -41,8 +42,9 @@ impl Device for WgpuDevice {
             Program::single_step(request.graph.clone(), request.tactic.clone(), request.blob.to_vec());
         let shapes = Arc::new(program.shapes(request.inputs)?);
         let mut cx = WgpuContext::new(&self.load_program(Arc::new(program), None)?)?.inner;
-        // A software device's timestamps do not tell the time of one dispatch.
-        let stamps = self.gpu.timestamps && !self.gpu.target.has("software");
+        // A software device's timestamps do not tell the time of one dispatch, and a plug-in's library may put no dispatch into a step.
+        let native = request.tactic.name.starts_with(NATIVE_TACTICS);
+        let stamps = self.gpu.timestamps && !self.gpu.target.has("software") && !native;
         if stamps {
             cx.run.set_timing()?;
         }

@@ -3,12 +3,14 @@
 use super::commands::fold;
 use super::kernel::Code;
 use super::memory::Range;
+use super::native::{self, NativeWork};
 use crate::gpu::Gpu;
 use crate::wgsl::array::piece_bytes;
 use crate::wgsl::{self, HEADER_WORDS, MAP_THREADS};
 use kiln_backend::BackendError;
 use kiln_backend::launch::{Launch, word};
 use kiln_gpu::{Launches, Operands, Planner, Work, lost};
+use std::sync::Arc;
 
 /// One dispatch with all that it needs.
 #[derive(Clone)]
@@ -24,6 +26,8 @@ pub struct Dispatch {
     pub args: Vec<u32>,
     /// Bindings in order, the arguments left out.
     pub ranges: Vec<Range>,
+    /// The call of a plug-in's library in the place of a dispatch.
+    pub native: Option<Arc<NativeWork>>,
 }
 
 impl Launches for Gpu {
@@ -33,6 +37,31 @@ impl Launches for Gpu {
 
     fn rounds(&self) -> usize {
         self.rounds
+    }
+
+    fn library(
+        plan: &mut Planner<'_, Gpu>,
+        step: usize,
+        operands: &Operands<Gpu>,
+        counts: bool,
+    ) -> Result<Option<Vec<Dispatch>>, BackendError> {
+        let kernel = plan.loaded.kernel(step, plan.shapes.case());
+        let Some(native) = plan.kernel(step).code.as_ref().and_then(|c| c.native.as_ref()) else {
+            return Ok(None);
+        };
+        let layer = plan.kernel(step).layer(&plan.loaded.program, step);
+        let work = native::work(plan, step, native, operands, counts).map_err(|e| e.inside(layer))?;
+        let dispatch = work.map(|work| Dispatch {
+            step,
+            kernel,
+            number: 0,
+            entry: 0,
+            groups: (0, 0),
+            args: Vec::new(),
+            ranges: Vec::new(),
+            native: Some(Arc::new(work)),
+        });
+        Ok(Some(dispatch.into_iter().collect()))
     }
 
     fn launch(
@@ -72,7 +101,7 @@ impl Launches for Gpu {
             )));
         }
         let (entry, groups) = (launch.entry, fold(work.groups)?);
-        Ok(Some(Dispatch { step, kernel, number, entry, groups, args, ranges }))
+        Ok(Some(Dispatch { step, kernel, number, entry, groups, args, ranges, native: None }))
     }
 }
 

@@ -7,18 +7,21 @@ use crate::dialect::WGSL;
 use crate::gpu::{Gpu, Module};
 use crate::wgsl::{Head, Slot};
 use kiln_backend::flow::Decisions;
-use kiln_backend::launch::{PlanLaunches, PluginKernel};
+use kiln_backend::launch::{NativeKernel, PlanLaunches, PluginKernel};
 use kiln_backend::{BackendError, CompiledKernel, Region, Step, Target};
 use kiln_codegen::planner::HostPlanner;
 use kiln_codegen::site::Site;
+use kiln_gpu::native::SharedState;
 use kiln_gpu::{Compiled, Device, Kernels};
 use kiln_ops::plugin::kernel::Language;
+use kiln_ops::plugin::native::NativeDevice;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 impl Device for Gpu {
     type Buffer = Buffer;
     type Range = Range;
-    type Notes = ();
+    type Notes = HashMap<usize, SharedState>;
     type Queue = WgpuQueue;
 
     const KEEPS_REPLACED: bool = false;
@@ -37,8 +40,11 @@ fn bindings(text: &str) -> Option<usize> {
 
 /// The pipelines of a step and their bindings.
 pub struct Code {
-    pub module: Arc<Module>,
+    /// None of a step that a plug-in's library runs.
+    pub module: Option<Arc<Module>>,
     pub slots: Vec<Slot>,
+    /// Runs the step in the place of kernels.
+    pub native: Option<Arc<NativeKernel>>,
 }
 
 impl Code {
@@ -60,6 +66,10 @@ impl Kernels for Gpu {
     const DECISIONS: Decisions = Decisions::All;
 
     fn load(&self, region: &Region, step: &Step) -> Result<Compiled<Code>, BackendError> {
+        if let Some(native) = NativeKernel::find(&region.graph, &step.tactic, NativeDevice::Wgpu)? {
+            let code = Code { module: None, slots: Vec::new(), native: Some(Arc::new(native)) };
+            return Ok(Compiled { stored: NativeKernel::store(), code, planner: None });
+        }
         let stored = CompiledKernel::from_blob(step.blob.as_slice())?;
         let text = std::str::from_utf8(&stored.code).map_err(|_| {
             BackendError::Incompatible(format!("step \"{}\": the blob has no text", step.name))
@@ -73,7 +83,7 @@ impl Kernels for Gpu {
             )));
         }
         let planner = planner(self, region, step, &stored)?;
-        Ok(Compiled { stored, code: Code { module, slots }, planner })
+        Ok(Compiled { stored, code: Code { module: Some(module), slots, native: None }, planner })
     }
 }
 

@@ -7,6 +7,8 @@ mod device;
 mod dispatch;
 mod kernel;
 mod memory;
+mod native;
+mod native_stream;
 mod pieces;
 mod queue;
 mod rearrange;

@@ -6,12 +6,12 @@ use crate::failure::Failure;
 use crate::options::{PluginLevel, PluginOptions};
 use crate::print::Printer;
 use crate::session::Session;
-use kiln::plugin::{Arrangement, LayerRecord, LayerRun, Policy, aliases, load_layers, workspace};
+use kiln::plugin::{Arrangement, LayerRecord, LayerRun, Packings, Policy, aliases, load_layers, workspace};
 use kiln::{Backend, Target};
 use kiln_backend::compare::{Latitude, check};
 use kiln_backend::{Program, Shapes, host_layer};
 use kiln_ir::problem::Rng;
-use kiln_ir::{Bytes, Fact, Op, Tensor, TensorType};
+use kiln_ir::{Bytes, Fact, Op, Tensor};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -226,17 +226,19 @@ fn padded(r: &LayerRecord, case: &Case, wanted: &[Tensor]) -> Result<(), String>
     let text = |e: kiln::OpError| e.to_string();
     let facts: Vec<Fact> = case.inputs.iter().cloned().map(Fact::constant).collect();
     let given: Vec<Option<Fact>> = facts.iter().cloned().map(Some).collect();
-    let outputs: Vec<TensorType> =
-        case.op.infer(&given, "check").map_err(text)?.into_iter().map(|f| f.ty).collect();
+    let packings = Packings::of_attrs(case.op.attrs()).map_err(text)?;
+    let made = case.op.infer(&given, "check").map_err(text)?.into_iter().map(|f| f.ty).collect::<Vec<_>>();
+    let outputs = packings.linear_types(&made).map_err(text)?;
     let run = LayerRun {
         fields: &case.fields,
         workspace: workspace(case.op.attrs(), &case.fields, facts.iter().collect()).map_err(text)?,
         aliases: &aliases(case.op.attrs()).map_err(text)?,
-        inputs: &case.inputs,
+        inputs: &case.linear,
         outputs: &outputs,
         arrangement: Arrangement::Padded,
     };
-    same(&r.functions.run(&run).map_err(text)?, wanted)
+    let found = r.functions.run(&run).map_err(text)?;
+    same(&packings.pack_outputs(&found).map_err(text)?, wanted)
 }
 
 fn threads(case: &Case, wanted: &[Tensor]) -> Result<(), String> {

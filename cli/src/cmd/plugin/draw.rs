@@ -1,6 +1,6 @@
 //! Random inputs and fields of a layer.
 
-use kiln::plugin::{LayerRecord, layer_op};
+use kiln::plugin::{LayerRecord, Packings, layer_op};
 use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::problem::Rng;
 use kiln_ir::{Elems, Op, Tensor};
@@ -13,7 +13,9 @@ pub struct Case {
     pub expression: Option<Op>,
     /// Fields, complete.
     pub fields: Attrs,
-    /// Inputs.
+    /// Inputs, in the linear format.
+    pub linear: Vec<Tensor>,
+    /// Inputs of the operator, in the formats of the layer.
     pub inputs: Vec<Tensor>,
 }
 
@@ -54,7 +56,9 @@ pub fn draw(r: &LayerRecord, rng: &mut Rng, shapes: &[Vec<usize>], sizes: &[i64]
             (layer_op(&plain, &fields, &types).map_err(|e| e.to_string())?, Some(made))
         }
     };
-    Ok(Case { op, expression, fields: complete, inputs })
+    let packings = Packings::of_attrs(op.attrs()).map_err(|e| e.to_string())?;
+    let packed = packings.pack(&inputs).map_err(|e| e.to_string())?;
+    Ok(Case { op, expression, fields: complete, linear: inputs, inputs: packed })
 }
 
 /// Fields: mostly defaults, the others drawn around them.

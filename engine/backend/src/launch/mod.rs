@@ -11,7 +11,7 @@ mod table;
 
 pub use column::Column;
 pub use native::{NATIVE_TACTICS, NativeKernel, any_splits_graphs, splits_graphs};
-pub use plugin::{PLUGIN_TACTICS, PluginKernel};
+pub use plugin::{Block, COPY_THREADS, PLUGIN_TACTICS, PluginKernel};
 pub use program::{LaunchCase, LaunchProgram};
 pub use site::{KernelOperands, LaunchSite, PlanLaunches, RegionValue};
 pub use table::{LaunchTable, LaunchTables, MOST_POINTS, Recorder, Variable};

@@ -7,6 +7,7 @@ use kiln_ir::dim::DimKind;
 use kiln_ir::{Fact, Graph, Node, Op, OpError};
 use kiln_ops::plugin::kernel::Site;
 use kiln_ops::plugin::native::{NativeCall, NativeDevice, NativeForm, NativeRun};
+use kiln_ops::plugin::packings::Packings;
 use kiln_ops::plugin::{self, PLUGIN};
 
 /// First part of the names of tactics; the second is the plug-in's.
@@ -46,11 +47,14 @@ impl NativeKernel {
     /// Why the form does not run a layer.
     fn refusal(&self, g: &Graph, node: &Node, facts: &[&Fact]) -> Result<Option<String>, BackendError> {
         let found = |v: &kiln_ir::ValueId| g.ty(*v).dims.iter().any(|d| d.kind() == DimKind::Device);
-        if node.outputs.iter().any(found) {
-            return Ok(Some("sizes of its results are found by a run".into()));
+        if node.outputs.iter().any(found) && !self.form.counts {
+            return Ok(Some(
+                "sizes of its results are found by a run, and it does not count (KILN_NATIVE_COUNTS)".into(),
+            ));
         }
         let condition = &self.form.condition;
-        match self.form.applies(&Site { inputs: facts.to_vec(), fields: &self.fields }) {
+        let packings = self.packings()?;
+        match self.form.applies(&Site { packings: &packings, ..Site::new(facts.to_vec(), &self.fields) }) {
             Ok(true) => Ok(None),
             Ok(false) => Ok(Some(format!("its condition \"{condition}\" does not hold"))),
             Err(e) => Ok(Some(e.to_string())),
@@ -101,6 +105,11 @@ impl NativeKernel {
     /// Pairs of an input and the output that begins with its contents.
     pub fn aliases(&self) -> Result<Vec<(usize, usize)>, BackendError> {
         plugin::aliases(self.op.attrs()).map_err(NativeKernel::error)
+    }
+
+    /// Formats of inputs and outputs.
+    pub fn packings(&self) -> Result<Packings, BackendError> {
+        Packings::of_attrs(self.op.attrs()).map_err(NativeKernel::error)
     }
 
     /// The form in which plans store it: operands and no code.

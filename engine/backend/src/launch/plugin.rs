@@ -1,12 +1,13 @@
 //! Kernels of plug-in layers in source form: their tactics, and launches by formulas that the operator holds. Running them needs
 //! neither the plug-in's library nor code generation.
 
-use super::{Grid, KernelOperands, Launch, LaunchProgram, LaunchSite, PlanLaunches};
+use super::{Condition, Grid, KernelOperands, Launch, LaunchProgram, LaunchSite, PlanLaunches};
 use crate::{BackendError, Binding, CompiledKernel, EntryPoint, Region, Tactic, host_layer};
 use kiln_ir::attr::Attrs;
 use kiln_ir::dim::DimKind;
 use kiln_ir::{Fact, Graph, Node, OpError, ValueId};
-use kiln_ops::plugin::kernel::{KernelForm, Language, Site};
+use kiln_ops::plugin::kernel::{KernelForm, KernelLaunch, Language, Site};
+use kiln_ops::plugin::packings::Packings;
 use kiln_ops::plugin::{self, PLUGIN};
 
 /// First part of the names of tactics; the second is the plug-in's.
@@ -17,6 +18,11 @@ pub struct PluginKernel {
     form: KernelForm,
     fields: Attrs,
     attrs: Attrs,
+    packings: Packings,
+    /// Names of the sizes that the layer finds.
+    open: Vec<String>,
+    /// Pairs of an input and the output that begins with its contents.
+    aliases: Vec<(usize, usize)>,
 }
 
 impl PluginKernel {
@@ -30,17 +36,17 @@ impl PluginKernel {
         let (mut found, mut refused) = (Vec::new(), Vec::new());
         let g = &region.graph;
         let Some(node) = host_layer::layer(g) else { return Ok((found, refused)) };
-        let open = |v: &ValueId| g.ty(*v).dims.iter().any(|d| d.kind() == DimKind::Device);
+        let found_by_run = |v: &ValueId| g.ty(*v).dims.iter().any(|d| d.kind() == DimKind::Device);
         for form in forms(node, language)? {
             let name = form.tactic.clone();
             let source = format!("{form:?}");
             let kernel = PluginKernel::of(node, form)?;
             let facts = node.inputs.iter().map(|v| v.map(|v| &g.value(v).fact));
-            let site = kernel.site(facts);
+            let site = kernel.site(facts, &[]);
             let why = match kernel.form.applies(&site) {
-                _ if node.outputs.iter().any(open) => {
-                    Some("sizes of its results are found by a run".to_owned())
-                }
+                _ if node.outputs.iter().any(found_by_run) && kernel.form.count.is_none() => Some(
+                    "sizes of its results are found by a run, and it has no entry that finds them".to_owned(),
+                ),
                 Ok(true) => refuses(&kernel),
                 Ok(false) => Some(format!("its condition \"{}\" does not hold", kernel.form.condition)),
                 Err(e) => Some(e.to_string()),
@@ -76,7 +82,14 @@ impl PluginKernel {
 
     fn of(node: &Node, form: KernelForm) -> Result<PluginKernel, BackendError> {
         let attrs = node.op.attrs().clone();
-        Ok(PluginKernel { form, fields: plugin::fields(&attrs).map_err(wrong)?, attrs })
+        Ok(PluginKernel {
+            form,
+            fields: plugin::fields(&attrs).map_err(wrong)?,
+            packings: Packings::of_attrs(&attrs).map_err(wrong)?,
+            open: plugin::found_sizes(&attrs).map_err(wrong)?,
+            aliases: plugin::aliases(&attrs).map_err(wrong)?,
+            attrs,
+        })
     }
 
     /// The kernel as the plug-in defines it.
@@ -89,52 +102,123 @@ impl PluginKernel {
         self.attrs.str("workspace").is_ok_and(|w| !w.is_empty())
     }
 
-    fn site<'a>(&'a self, facts: impl Iterator<Item = Option<&'a Fact>>) -> Site<'a> {
-        Site { inputs: facts.flatten().collect(), fields: &self.fields }
+    /// Whether a launch in front of the others finds sizes.
+    pub fn counts(&self) -> bool {
+        self.form.count.is_some() && !self.open.is_empty()
+    }
+
+    /// Pairs of an input and the output that begins with its contents.
+    pub fn aliases(&self) -> &[(usize, usize)] {
+        &self.aliases
+    }
+
+    fn site<'a>(
+        &'a self,
+        facts: impl Iterator<Item = Option<&'a Fact>>,
+        found: &'a [(String, i64)],
+    ) -> Site<'a> {
+        let (packings, open) = (&self.packings, &self.open[..]);
+        Site { packings, open, found, ..Site::new(facts.flatten().collect(), &self.fields) }
     }
 
     /// Threads of a block and bytes of shared memory, for a graph of the layer alone.
-    pub fn block(&self, graph: &Graph) -> Result<(u32, u32), BackendError> {
+    pub fn block(&self, graph: &Graph) -> Result<Block, BackendError> {
         let node = host_layer::layer(graph);
         let facts = node.iter().flat_map(|n| &n.inputs).map(|v| v.map(|v| &graph.value(v).fact));
-        let site = self.site(facts);
-        Ok((self.form.threads(&site).map_err(wrong)?, self.form.shared(&site).map_err(wrong)?))
+        let site = self.site(facts, &[]);
+        Ok(Block {
+            threads: self.form.threads(&site).map_err(wrong)?,
+            counting: if self.counts() { self.form.count_threads(&site).map_err(wrong)? } else { None },
+            shared: self.form.shared(&site).map_err(wrong)?,
+        })
     }
 
-    /// The compiled kernel, with its launches where they are known.
+    /// The compiled kernel, with its launches where they are known. `entries` are those of [`PluginKernel::launches`]: the
+    /// kernel's own, the one that finds sizes, and one for each alias, which copies words.
     pub fn store(
         &self,
         graph: &Graph,
         tactic: &Tactic,
         rounds: usize,
-        entry: EntryPoint,
+        entries: Vec<EntryPoint>,
         bindings: Vec<Binding>,
         code: Vec<u8>,
     ) -> CompiledKernel {
         let operands = KernelOperands { anchor: Some(0), ..KernelOperands::default() };
         let nodes: Vec<_> = graph.nodes().map(|(id, _)| id).collect();
-        let launches = LaunchProgram::record(rounds, |holds| {
+        let constant = |holds: &dyn Fn(Condition) -> bool| {
             let (graph, nodes, operands, wanted) = (graph, &nodes[..], &operands, &[][..]);
             let fact = |v: ValueId| &graph.value(v).fact;
             let site = LaunchSite { graph, nodes, operands, tactic, fact: &fact, wanted, rounds, holds };
             if site.computes_nothing() { Ok(Vec::new()) } else { self.launches(&site) }
-        });
-        CompiledKernel {
-            entries: vec![entry],
-            bindings,
-            operands: Some(operands),
-            launches,
-            ..CompiledKernel::of(code)
-        }
+        };
+        // The second launch is known when the first one has run.
+        let launches = if self.counts() { None } else { LaunchProgram::record(rounds, constant) };
+        CompiledKernel { entries, bindings, operands: Some(operands), launches, ..CompiledKernel::of(code) }
+    }
+}
+
+/// Sizes of the blocks of a kernel in CUDA C++.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Threads.
+    pub threads: u32,
+    /// Threads of the entry that finds sizes.
+    pub counting: Option<u32>,
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+}
+
+/// Threads of a block of the entry points that copy, and words that each copies.
+pub const COPY_THREADS: u32 = 256;
+const COPY_WORDS: u64 = 16;
+/// Blocks of one dimension that every device has.
+const MOST_BLOCKS: u64 = 65535;
+
+impl PluginKernel {
+    /// The launch that copies the contents of an input to the beginning of an output.
+    fn copy(&self, entry: usize, words: &[u32], output: &Fact) -> Result<Launch, BackendError> {
+        let bytes = output.ty.static_volume().and_then(|n| output.ty.dtype.bytes_for(n as u64));
+        let count = bytes.map(|n| n.div_ceil(4)).ok_or_else(|| {
+            BackendError::Unsupported("a size of an alias is known during a run only".into())
+        })?;
+        let blocks = count.div_ceil(u64::from(COPY_THREADS) * COPY_WORDS).min(MOST_BLOCKS);
+        let last = u32::try_from(count).map_err(|_| {
+            BackendError::Unsupported(format!("an alias of {count} words, at most 2^32 are copied"))
+        })?;
+        let words = words.iter().copied().chain([last]).collect::<Vec<_>>();
+        Ok(Launch::map(entry, words).on(Grid::Groups(blocks)))
     }
 }
 
 impl PlanLaunches for PluginKernel {
     fn launches(&self, site: &LaunchSite<'_>) -> Result<Vec<Launch>, BackendError> {
-        let site = self.site(site.inputs().into_iter());
-        let launch = self.form.launch(&site).map_err(wrong)?;
-        let scratch = plugin::workspace(&self.attrs, &self.fields, site.inputs).map_err(wrong)?;
-        Ok(vec![Launch::map(0, launch.words).on(Grid::Groups(launch.grid)).scratch(scratch)])
+        let outputs = site.outputs();
+        let found = plugin::sizes_of_run(&self.attrs, &outputs).map_err(wrong)?;
+        let of_run = self.site(site.inputs().into_iter(), &found);
+        let scratch = plugin::workspace(&self.attrs, &self.fields, of_run.inputs.clone()).map_err(wrong)?;
+        let on = |entry: usize, mut l: KernelLaunch| {
+            // The number of words that a copy has.
+            l.words.extend((!self.aliases.is_empty()).then_some(0));
+            Launch::map(entry, l.words).on(Grid::Groups(l.grid)).scratch(scratch)
+        };
+        let mut all = Vec::new();
+        if self.counts() {
+            let first = self.form.count_launch(&of_run).map_err(wrong)?;
+            all.extend(first.map(|l| Launch { counts: true, ..on(1, l) }));
+            if found.len() < self.open.len() {
+                return Ok(all);
+            }
+        }
+        let main = self.form.launch(&of_run).map_err(wrong)?;
+        let first = 1 + usize::from(self.counts());
+        for (k, &(_, j)) in self.aliases.iter().enumerate() {
+            let output =
+                outputs.get(j).ok_or_else(|| BackendError::Internal("an alias of no output".into()))?;
+            all.push(self.copy(first + k, &main.words, output)?);
+        }
+        all.push(on(0, main));
+        Ok(all)
     }
 }
 

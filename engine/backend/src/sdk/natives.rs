@@ -41,6 +41,7 @@ pub(super) fn attach(
     let cbor = minicbor::to_vec(op).map_err(|e| OpError::Value(e.to_string()))?;
     let device = match device {
         NativeDevice::Cuda => KILN_DEVICE_CUDA,
+        NativeDevice::Wgpu => KILN_DEVICE_WGPU,
     };
     let mut made = std::ptr::null_mut();
     let stream = NativeStream { handle: std::ptr::null_mut(), recording: false };

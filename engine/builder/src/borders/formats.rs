@@ -3,6 +3,7 @@
 use super::{Layers, Packings, enter, leave, share_range};
 use crate::{BuildConfig, BuildError};
 use kiln_ir::{Dim, Fact, Formats, Graph, IrError, Packing, TensorFormat, TensorType, ValueId};
+use kiln_ops::reformat;
 use kiln_plan::graph_io;
 use std::collections::BTreeMap;
 
@@ -82,42 +83,6 @@ pub fn apply(g: &mut Graph, config: &mut BuildConfig, chosen: &Packings) -> Resu
     Ok(set)
 }
 
-/// Places of the dimensions of a tensor.
-struct Axes {
-    /// Dimensions in front of the channels.
-    lead: usize,
-    /// Dimensions behind the channels.
-    spatial: usize,
-}
-
-impl Axes {
-    fn of(packing: Packing, rank: usize) -> Axes {
-        let spatial = packing.format.min_rank().saturating_sub(1);
-        Axes { lead: rank.saturating_sub(spatial + 1), spatial }
-    }
-
-    /// From dimensions with the channels last to those with the channels first.
-    fn to_first(&self) -> Vec<usize> {
-        let Axes { lead, spatial } = *self;
-        (0..lead).chain([lead + spatial]).chain(lead..lead + spatial).collect()
-    }
-
-    fn to_last(&self) -> Vec<usize> {
-        let Axes { lead, spatial } = *self;
-        (0..lead).chain(lead + 1..=lead + spatial).chain([lead]).collect()
-    }
-}
-
-/// Dimensions as the shape of a reshape that leaves the leading ones where they are; `None` if more than one that moves is not
-/// a number, or one is 0.
-fn moved_shape(lead: usize, between: &[u64], spatial: &[Dim]) -> Option<Vec<i64>> {
-    let mut shape = vec![0; lead];
-    shape.extend(between.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)));
-    let sizes: Vec<i64> = spatial.iter().map(|d| d.as_const().unwrap_or(-1)).collect();
-    shape.extend(&sizes);
-    (!sizes.contains(&0) && sizes.iter().filter(|&&n| n < 0).count() <= 1).then_some(shape)
-}
-
 /// Makes the input physical, with layers behind it that return the tensor.
 fn input(g: &mut Graph, config: &mut BuildConfig, x: ValueId, p: Packing) -> Result<(), IrError> {
     let ty = g.ty(x).clone();
@@ -125,36 +90,7 @@ fn input(g: &mut Graph, config: &mut BuildConfig, x: ValueId, p: Packing) -> Res
     let number = |n: u64| Dim::new(i64::try_from(n).unwrap_or(i64::MAX));
     let physical = TensorType { dtype: ty.dtype, dims: p.physical(&ty.dims, number) };
     g.value_mut(x).fact = Fact::of(physical);
-    let axes = Axes::of(p, ty.rank());
-    let (lead, spatial, width) = (axes.lead, axes.spatial, p.format.width() as u64);
-    let channels = p.channels().filter(|_| p.has_padding());
-    let mut l = Layers::new(g, 0, &name);
-    let blocked = p.format.is_vectorized() && !p.format.is_channels_last();
-    let joined = moved_shape(lead, &[p.padded()], &ty.dims[lead + 1..]).filter(|_| p.blocks() > 1);
-    let mut v = x;
-    match joined.filter(|_| blocked) {
-        Some(shape) => {
-            let behind = lead + 1 + spatial;
-            v = l.transpose(v, (0..=lead).chain([behind]).chain(lead + 1..behind).collect())?;
-            v = l.reshape(v, &shape)?;
-            if let Some(count) = channels {
-                v = l.cut(v, lead, count)?;
-            }
-        }
-        None => {
-            if blocked {
-                let (first, last) = (lead, lead + 1 + spatial);
-                v = l.transpose(v, (0..lead).chain(first + 1..last).chain([first, last]).collect())?;
-                let kept = std::iter::repeat_n(0, lead + spatial);
-                let padded = i64::try_from(p.blocks() * width).unwrap_or(i64::MAX);
-                v = l.reshape(v, &kept.chain([padded]).collect::<Vec<_>>())?;
-            }
-            if let Some(count) = channels {
-                v = l.cut(v, lead + spatial, count)?;
-            }
-            v = l.transpose(v, axes.to_first())?;
-        }
-    }
+    let v = Layers::new(g, 0, &name).moves(x, reformat::unpack(p, &ty.dims))?;
     g.value_mut(v).fact = Fact::of(ty);
     enter(g, x, v, outputs);
     share_range(config, &name, &g.value(v).name);
@@ -165,40 +101,8 @@ fn input(g: &mut Graph, config: &mut BuildConfig, x: ValueId, p: Packing) -> Res
 fn output(g: &mut Graph, config: &mut BuildConfig, y: ValueId, p: Packing) -> Result<(), IrError> {
     let ty = g.ty(y).clone();
     let name = g.value(y).name.clone();
-    let axes = Axes::of(p, ty.rank());
-    let (lead, spatial, width) = (axes.lead, axes.spatial, p.format.width() as u64);
-    let more = p.channels().map(|c| p.padded() - c).filter(|&n| n > 0);
     let end = g.order().len();
-    let mut l = Layers::new(g, end, &name);
-    let blocked = p.format.is_vectorized() && !p.format.is_channels_last();
-    let split = moved_shape(lead, &[p.blocks(), width], &ty.dims[lead + 1..]).filter(|_| p.blocks() > 1);
-    let mut v = y;
-    match split.filter(|_| blocked) {
-        Some(shape) => {
-            if let Some(more) = more {
-                v = l.pad(v, lead, more)?;
-            }
-            v = l.reshape(v, &shape)?;
-            let behind = lead + 2 + spatial;
-            v = l.transpose(v, (0..=lead).chain(lead + 2..behind).chain([lead + 1]).collect())?;
-        }
-        None => {
-            v = l.transpose(v, axes.to_last())?;
-            if let Some(more) = more {
-                v = l.pad(v, lead + spatial, more)?;
-            }
-            if blocked {
-                let kept = std::iter::repeat_n(0, lead + spatial);
-                let split = [p.blocks(), width].map(|n| i64::try_from(n).unwrap_or(i64::MAX));
-                v = l.reshape(v, &kept.chain(split).collect::<Vec<_>>())?;
-                let blocks = lead + spatial;
-                v = l.transpose(
-                    v,
-                    (0..lead).chain([blocks]).chain(lead..blocks).chain([blocks + 1]).collect(),
-                )?;
-            }
-        }
-    }
+    let v = Layers::new(g, end, &name).moves(y, reformat::pack(p, &ty.dims))?;
     leave(g, y, v);
     share_range(config, &name, &g.value(y).name);
     Ok(())

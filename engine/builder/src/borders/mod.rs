@@ -15,11 +15,8 @@ pub use types::convert;
 
 use crate::BuildConfig;
 use kiln_ir::format::REFORMAT;
-use kiln_ir::{Attr, Attrs, Graph, IrError, Op, OpName, Packing, Tensor, ValueId};
-use kiln_ops::shape::RESHAPE;
-use kiln_ops::slice::SLICE;
-use kiln_ops::slice::pad::PAD;
-use kiln_ops::transpose::TRANSPOSE;
+use kiln_ir::{Attrs, Graph, IrError, Op, OpName, Packing, Tensor, ValueId};
+use kiln_ops::reformat::Move;
 use kiln_plan::Range;
 use std::collections::BTreeMap;
 
@@ -58,35 +55,17 @@ impl Layers<'_> {
         Ok(Some(self.g.add_constant(&name, t)))
     }
 
-    fn ints(&mut self, v: &[i64]) -> Result<Option<ValueId>, IrError> {
-        self.constant(Tensor::i64(&[v.len()], v))
-    }
-
-    fn transpose(&mut self, x: ValueId, perm: Vec<usize>) -> Result<ValueId, IrError> {
-        let perm: Vec<i64> = perm.into_iter().map(|p| p as i64).collect();
-        self.add(TRANSPOSE, Attrs::new().with("perm", perm), &[Some(x)])
-    }
-
-    /// Reshapes; 0 keeps the dimension at this place, −1 is what remains.
-    fn reshape(&mut self, x: ValueId, shape: &[i64]) -> Result<ValueId, IrError> {
-        let shape = self.ints(shape)?;
-        self.add(RESHAPE, Attrs::new().with("allow_zero", Attr::Bool(false)), &[Some(x), shape])
-    }
-
-    /// The first elements of an axis.
-    fn cut(&mut self, x: ValueId, axis: usize, count: u64) -> Result<ValueId, IrError> {
-        let one = |n: u64| [i64::try_from(n).unwrap_or(i64::MAX)];
-        let (from, to, axis) = (self.ints(&[0])?, self.ints(&one(count))?, self.ints(&one(axis as u64))?);
-        self.add(SLICE, Attrs::new(), &[Some(x), from, to, axis])
-    }
-
-    /// Zeros behind the elements of an axis.
-    fn pad(&mut self, x: ValueId, axis: usize, more: u64) -> Result<ValueId, IrError> {
-        let rank = self.g.ty(x).rank();
-        let mut pads = vec![0; 2 * rank];
-        pads[rank + axis] = i64::try_from(more).unwrap_or(i64::MAX);
-        let pads = self.ints(&pads)?;
-        self.add(PAD, Attrs::new(), &[Some(x), pads])
+    /// A tensor behind these layers.
+    fn moves(&mut self, mut x: ValueId, way: Vec<Move>) -> Result<ValueId, IrError> {
+        for step in way {
+            let (op, more) = step.operator().map_err(|e| IrError::layer(&self.stem, "reformat", e))?;
+            let mut inputs = vec![Some(x)];
+            for t in more {
+                inputs.push(self.constant(Some(t))?);
+            }
+            x = self.add(op.id(), op.attrs().clone(), &inputs)?;
+        }
+        Ok(x)
     }
 }
 

@@ -4,11 +4,13 @@ use super::patterns::View;
 use super::writer::Writer;
 use super::{Pass, PassCx};
 use crate::{BuildError, Refit};
-use kiln_ir::{Attr, Attrs, Graph, NodeId, TensorType, ValueId};
+use kiln_ir::{Attr, Attrs, Graph, IrError, NodeId, OpError, TensorType, ValueId};
+use kiln_ops::plugin::packings::Packings;
 use kiln_ops::plugin::pattern::{Arg, Pattern, PatternNode};
 use kiln_ops::plugin::record::LayerRecord;
 use kiln_ops::plugin::{self, registry};
 use kiln_ops::pointwise::binary::{ADD, MAX, MIN, MUL};
+use kiln_ops::reformat::{self, Move};
 
 /// The pass.
 pub const PASS: Pass = Pass { name: "plugin-layers", run };
@@ -162,10 +164,28 @@ fn replace(
     let Ok(op) = plugin::layer_op(record, &f.fields, &types) else { return Ok(false) };
     let Some(old) = g.get(root).and_then(|n| n.outputs.first().copied()) else { return Ok(false) };
     let wanted = g.ty(old).clone();
-    let optional: Vec<Option<ValueId>> = inputs.into_iter().map(Some).collect();
+    let wrong = |e: OpError| BuildError::Graph(IrError::layer(&record.name.name, "plugin", e));
+    let packings = Packings::of_attrs(op.attrs()).map_err(wrong)?;
     let mut w = Writer::before(g, root);
-    let new = w.node(op.id(), op.attrs().clone(), &optional)?;
+    let mut packed = Vec::with_capacity(inputs.len());
+    for (i, (v, ty)) in inputs.into_iter().zip(&types).enumerate() {
+        packed.push(Some(moved(&mut w, v, reformat::pack(packings.input(i), &ty.dims))?));
+    }
+    let new = w.node(op.id(), op.attrs().clone(), &packed)?;
+    let dims = Packings::dims(packings.output(0), &w.g.ty(new).dims.clone()).map_err(wrong)?;
+    let new = moved(&mut w, new, reformat::unpack(packings.output(0), &dims))?;
     let replaced = *w.g.ty(new) == wanted && w.replace(root, new);
     g.remove_dead();
     Ok(replaced)
+}
+
+/// A value behind these layers.
+fn moved(w: &mut Writer<'_>, mut v: ValueId, way: Vec<Move>) -> Result<ValueId, BuildError> {
+    for step in way {
+        let (op, more) = step.operator().map_err(|e| IrError::layer("reformat", "plugin", e))?;
+        let mut inputs = vec![Some(v)];
+        inputs.extend(more.into_iter().map(|t| Some(w.constant(t))));
+        v = w.node(op.id(), op.attrs().clone(), &inputs)?;
+    }
+    Ok(v)
 }

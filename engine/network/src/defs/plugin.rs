@@ -5,8 +5,10 @@ use kiln_ir::attr::{Attr, Attrs};
 use kiln_ir::error::{IrError, OpError};
 use kiln_ir::graph::ValueId;
 use kiln_ops::plugin::layer_op;
+use kiln_ops::plugin::packings::Packings;
 use kiln_ops::plugin::record::{LayerName, LayerRecord};
 use kiln_ops::plugin::registry;
+use kiln_ops::reformat::{self, Move};
 use std::sync::Arc;
 
 /// Name and fields of a plug-in layer. Its library must be loaded when the layer is added.
@@ -120,6 +122,29 @@ impl LayerDef for Plugin {
         let inputs = b.all()?;
         let types: Vec<_> = inputs.iter().map(|&v| b.ty(v).clone()).collect();
         let op = layer_op(&self.record, &self.fields, &types)?;
-        b.operator(op, &inputs.into_iter().map(Some).collect::<Vec<_>>())
+        let packings = Packings::of_attrs(op.attrs())?;
+        let mut packed = Vec::with_capacity(inputs.len());
+        for (i, (v, ty)) in inputs.into_iter().zip(&types).enumerate() {
+            packed.push(Some(moved(b, v, reformat::pack(packings.input(i), &ty.dims))?));
+        }
+        let made = b.operator(op, &packed)?;
+        let outputs = made.into_iter().enumerate().map(|(j, v)| {
+            let p = packings.output(j);
+            let dims = Packings::dims(p, &b.dims(v))?;
+            moved(b, v, reformat::unpack(p, &dims))
+        });
+        outputs.collect()
     }
+}
+
+/// A value behind these layers.
+fn moved(b: &mut Body<'_>, mut v: ValueId, way: Vec<Move>) -> Result<ValueId, OpError> {
+    for step in way {
+        let (op, more) = step.operator()?;
+        let more = more.into_iter().map(|t| Some(b.constant(t)));
+        let inputs: Vec<_> = std::iter::once(Some(v)).chain(more).collect();
+        let made = b.operator(op, &inputs)?;
+        v = made.first().copied().ok_or_else(|| OpError::Value("a move without a result".into()))?;
+    }
+    Ok(v)
 }

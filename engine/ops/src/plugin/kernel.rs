@@ -1,6 +1,7 @@
 //! The source form of plug-in layers: kernel texts with launches by formulas.
 
 use super::formula::{Formula, InputPart, Number, Numbers, input_part, unknown};
+use super::packings::Packings;
 use super::shapes::number;
 use kiln_ir::attr::Attrs;
 use kiln_ir::error::OpError;
@@ -13,7 +14,7 @@ const MOST_SHARED: i64 = 256 << 10;
 /// Blocks of one dimension that WGSL has everywhere.
 const MOST_GROUPS: i64 = 65535;
 /// More parameters are refused.
-const MOST_PARAMS: usize = 48;
+const MOST_PARAMS: usize = 47;
 
 /// Language of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -88,6 +89,24 @@ pub struct KernelForm {
     /// Parameters in order.
     #[n(8)]
     pub params: Vec<Param>,
+    /// The launch in front that finds sizes, of a layer whose sizes a run finds.
+    #[n(9)]
+    pub count: Option<CountForm>,
+}
+
+/// A launch that finds sizes.
+#[derive(Clone, Debug, PartialEq, Encode, Decode)]
+#[cbor(map)]
+pub struct CountForm {
+    /// Name of the entry point.
+    #[n(0)]
+    pub entry: String,
+    /// Formula of the number of blocks.
+    #[n(1)]
+    pub grid: String,
+    /// Formula of the threads of a block.
+    #[n(2)]
+    pub block: String,
 }
 
 /// A launch of a kernel.
@@ -134,6 +153,13 @@ impl Param {
     }
 }
 
+/// Whether a formula names one of these sizes.
+fn names(formula: &str, sizes: &[String]) -> bool {
+    formula
+        .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '.'))
+        .any(|w| sizes.iter().any(|s| s == w))
+}
+
 /// Whether a text is an identifier of both languages.
 pub fn is_identifier(s: &str) -> bool {
     s.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -146,9 +172,23 @@ pub struct Site<'a> {
     pub inputs: Vec<&'a Fact>,
     /// Fields.
     pub fields: &'a Attrs,
+    /// Formats of the inputs.
+    pub packings: &'a Packings,
+    /// Names of sizes that the layer finds.
+    pub open: &'a [String],
+    /// Sizes that it has found.
+    pub found: &'a [(String, i64)],
 }
 
-impl Site<'_> {
+/// All tensors linear.
+static LINEAR: Packings = Packings { inputs: Vec::new(), outputs: Vec::new() };
+
+impl<'a> Site<'a> {
+    /// Linear inputs of a layer that finds no sizes.
+    pub fn new(inputs: Vec<&'a Fact>, fields: &'a Attrs) -> Site<'a> {
+        Site { inputs, fields, packings: &LINEAR, open: &[], found: &[] }
+    }
+
     /// The value of a formula; an error where it names sizes that are not known yet.
     pub fn number(&self, formula: &str) -> Result<Number, OpError> {
         Formula::parse(formula)?.value(&mut Numbers(&|name| self.name(name)))
@@ -168,7 +208,16 @@ impl Site<'_> {
 
     fn name(&self, name: &str) -> Result<Number, OpError> {
         let Some((i, part)) = input_part(name) else {
-            let wanted = "a part of an input (i0.d1) or a field that is one number";
+            if let Some((_, n)) = self.found.iter().find(|f| f.0 == name) {
+                return Ok(Number::Int(*n));
+            }
+            if self.open.iter().any(|n| n == name) {
+                return Err(OpError::Unsupported(format!(
+                    "the size \"{name}\" is found by the layer itself"
+                )));
+            }
+            let wanted =
+                "a part of an input (i0.d1), a field that is one number, or a size that the layer finds";
             return number(self.fields, name).ok_or_else(|| unknown(name, wanted));
         };
         let fact = self
@@ -176,13 +225,14 @@ impl Site<'_> {
             .get(i)
             .ok_or_else(|| unknown(name, &format!("one of {} inputs", self.inputs.len())))?;
         let open = || OpError::Unsupported(format!("\"{name}\" of a kernel is known during a run only"));
+        let dims = Packings::dims(self.packings.input(i), &fact.ty.dims)?;
         let found = match part {
-            InputPart::Rank => Some(fact.ty.rank() as i64),
-            InputPart::Size(axis) => match fact.ty.dims.get(axis) {
+            InputPart::Rank => Some(dims.len() as i64),
+            InputPart::Size(axis) => match dims.get(axis) {
                 Some(d) => d.as_const(),
-                None => return Err(unknown(name, &format!("one of {} dimensions", fact.ty.rank()))),
+                None => return Err(unknown(name, &format!("one of {} dimensions", dims.len()))),
             },
-            InputPart::Volume => fact.ty.static_volume().and_then(|n| i64::try_from(n).ok()),
+            InputPart::Volume => dims.iter().try_fold(1i64, |n, d| n.checked_mul(d.as_const()?)),
             InputPart::Element(k) => fact.as_dims().and_then(|v| v.get(k)?.as_const()),
         };
         found.map(Number::Int).ok_or_else(open)
@@ -222,7 +272,39 @@ impl KernelForm {
                 "a CUDA kernel without a number of threads, wants a formula \"block\"".into(),
             ));
         }
+        if let Some(c) = &self.count {
+            if !is_identifier(&c.entry) || c.entry == self.entry {
+                let found = &c.entry;
+                return Err(OpError::Value(format!(
+                    "entry point \"{found}\" that finds sizes, wants the name of another function than \"{}\"",
+                    self.entry
+                )));
+            }
+            if c.grid.is_empty() || c.block.is_empty() != (self.language == Language::Wgsl) {
+                let why = "a launch that finds sizes wants a formula of its blocks, and in CUDA C++ one of its threads";
+                return Err(OpError::Value(why.into()));
+            }
+            formulas.extend([&c.grid, &c.block]);
+        }
         formulas.into_iter().filter(|f| !f.is_empty()).try_for_each(|f| Formula::parse(f).map(drop))
+    }
+
+    /// The launch that finds sizes; none of a layer that finds none.
+    pub fn count_launch(&self, site: &Site<'_>) -> Result<Option<KernelLaunch>, OpError> {
+        let Some(c) = &self.count else { return Ok(None) };
+        let words = self.params.iter().map(|p| match self.word(p, site) {
+            // It names a size that this launch finds.
+            Err(OpError::Unsupported(_)) if names(&p.formula, site.open) => Ok(0),
+            word => word,
+        });
+        let words = words.collect::<Result<_, _>>()?;
+        Ok(Some(KernelLaunch { grid: self.blocks(&c.grid, site)?, words }))
+    }
+
+    /// Threads of a block of the launch that finds sizes.
+    pub fn count_threads(&self, site: &Site<'_>) -> Result<Option<u32>, OpError> {
+        let threads = |c: &CountForm| Ok(site.int(&c.block, "block", 1..=MOST_THREADS)? as u32);
+        self.count.as_ref().map(threads).transpose()
     }
 
     /// Whether the kernel takes inputs of these sizes; false where that depends on sizes that only a run knows.
@@ -237,25 +319,30 @@ impl KernelForm {
 
     /// The launch for inputs whose sizes are known.
     pub fn launch(&self, site: &Site<'_>) -> Result<KernelLaunch, OpError> {
+        let words = self.params.iter().map(|p| self.word(p, site));
+        Ok(KernelLaunch { grid: self.blocks(&self.grid, site)?, words: words.collect::<Result<_, _>>()? })
+    }
+
+    fn blocks(&self, grid: &str, site: &Site<'_>) -> Result<u64, OpError> {
         let most = if self.language == Language::Wgsl { MOST_GROUPS } else { i64::from(i32::MAX) };
-        let grid = site.int(&self.grid, "grid", 0..=most)? as u64;
-        let words = self.params.iter().map(|p| {
-            let value = site.number(&p.formula)?;
-            let word = match p.ty {
-                ParamType::F32 => Some((value.float() as f32).to_bits()),
-                ParamType::U32 => value.int().and_then(|n| u32::try_from(n).ok()),
-                ParamType::I32 => value.int().and_then(|n| i32::try_from(n).ok()).map(|n| n as u32),
-            };
-            word.ok_or_else(|| {
-                OpError::Value(format!(
-                    "parameter \"{}\" is {}, beyond its type {:?}",
-                    p.name,
-                    value.float(),
-                    p.ty
-                ))
-            })
-        });
-        Ok(KernelLaunch { grid, words: words.collect::<Result<_, _>>()? })
+        Ok(site.int(grid, "grid", 0..=most)? as u64)
+    }
+
+    fn word(&self, p: &Param, site: &Site<'_>) -> Result<u32, OpError> {
+        let value = site.number(&p.formula)?;
+        let word = match p.ty {
+            ParamType::F32 => Some((value.float() as f32).to_bits()),
+            ParamType::U32 => value.int().and_then(|n| u32::try_from(n).ok()),
+            ParamType::I32 => value.int().and_then(|n| i32::try_from(n).ok()).map(|n| n as u32),
+        };
+        word.ok_or_else(|| {
+            OpError::Value(format!(
+                "parameter \"{}\" is {}, beyond its type {:?}",
+                p.name,
+                value.float(),
+                p.ty
+            ))
+        })
     }
 
     /// Threads of a block; they do not depend on sizes that only a run knows.
@@ -304,14 +391,46 @@ mod tests {
             block: "min(i0.d1, 256)".into(),
             shared: "4 * i0.d1".into(),
             params: Param::list("u32 columns = i0.d1; f32 eps = eps; i32 n = -1").unwrap(),
+            count: None,
         }
+    }
+
+    #[test]
+    fn sizes_that_a_launch_finds() {
+        let fields = Attrs::new().with("eps", 0.5);
+        let x = Fact::of(TensorType::new(DType::F32, [3, 8]));
+        let count = CountForm { entry: "count".into(), grid: "i0.d0".into(), block: "64".into() };
+        let params = Param::list("u32 rows = i0.d0; u32 kept = min(n, 5)").unwrap();
+        let k = KernelForm { count: Some(count), grid: "n".into(), params, ..form() };
+        k.check().unwrap();
+        let open = ["n".to_owned()];
+        let site = Site { open: &open, ..Site::new(vec![&x], &fields) };
+        assert_eq!(k.count_launch(&site), Ok(Some(KernelLaunch { grid: 3, words: vec![3, 0] })));
+        assert_eq!(k.count_threads(&site), Ok(Some(64)));
+        assert!(matches!(k.launch(&site), Err(OpError::Unsupported(_))));
+        let found = [("n".to_owned(), 7)];
+        let site = Site { open: &open, found: &found, ..Site::new(vec![&x], &fields) };
+        assert_eq!(k.launch(&site), Ok(KernelLaunch { grid: 7, words: vec![3, 5] }));
+        assert_eq!(decode(&encode(&[k.clone()])), Ok(vec![k.clone()]));
+        let wrong = |count: CountForm| {
+            KernelForm { count: Some(count), ..k.clone() }.check().unwrap_err().to_string()
+        };
+        let of = |entry: &str, grid: &str, block: &str| CountForm {
+            entry: entry.into(),
+            grid: grid.into(),
+            block: block.into(),
+        };
+        assert!(wrong(of("norm", "1", "1")).contains("another function than \"norm\""));
+        assert!(wrong(of("count", "", "1")).contains("a formula of its blocks"));
+        assert!(wrong(of("count", "1", "")).contains("one of its threads"));
+        assert!(wrong(of("count", "1 +", "1")).contains("wants a number"));
     }
 
     #[test]
     fn launches_follow_sizes_and_fields() {
         let fields = Attrs::new().with("eps", 0.5);
         let known = Fact::of(TensorType::new(DType::F32, [3, 8]));
-        let site = Site { inputs: vec![&known], fields: &fields };
+        let site = Site::new(vec![&known], &fields);
         let k = form();
         k.check().unwrap();
         assert_eq!(k.applies(&site), Ok(true));
@@ -319,7 +438,7 @@ mod tests {
         assert_eq!(k.launch(&site), Ok(KernelLaunch { grid: 6, words }));
         assert_eq!((k.threads(&site), k.shared(&site)), (Ok(8), Ok(32)));
         let open = Fact::of(TensorType::new(DType::F32, [Dim::host("n"), 8.into()]));
-        let site = Site { inputs: vec![&open], fields: &fields };
+        let site = Site::new(vec![&open], &fields);
         assert!(matches!(k.launch(&site), Err(OpError::Unsupported(_))));
         assert_eq!((k.applies(&site), k.threads(&site)), (Ok(true), Ok(8)));
         assert_eq!(decode(&encode(&[k.clone()])), Ok(vec![k]));
@@ -343,7 +462,8 @@ mod tests {
             assert!(Param::list(text).unwrap_err().to_string().contains("wants a type"), "{text}");
         }
         let x = Fact::of(TensorType::new(DType::F32, [3, 8]));
-        let site = Site { inputs: vec![&x], fields: &Attrs::new().with("eps", 1.0) };
+        let fields = Attrs::new().with("eps", 1.0);
+        let site = Site::new(vec![&x], &fields);
         let k = KernelForm { grid: "-1".into(), params: Vec::new(), ..form() };
         assert!(k.launch(&site).unwrap_err().to_string().contains("wants 0 to"));
         let k = KernelForm { block: "2000".into(), ..form() };

@@ -2,6 +2,7 @@
 
 use super::formula::Formula;
 use super::kernel::Site;
+use super::packings::Packings;
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
 use minicbor::{Decode, Encode};
@@ -18,6 +19,9 @@ pub enum NativeDevice {
     /// A GPU by the CUDA driver.
     #[n(1)]
     Cuda,
+    /// A device of wgpu.
+    #[n(2)]
+    Wgpu,
 }
 
 /// A native form, as the operator holds it.
@@ -39,14 +43,17 @@ pub struct NativeForm {
     /// Whether one state serves all shapes and addresses of a context.
     #[cbor(n(4), skip_if = "Not::not")]
     pub movable: bool,
+    /// Whether it finds sizes.
+    #[cbor(n(5), skip_if = "Not::not")]
+    pub counts: bool,
 }
 
-/// A tensor in the memory of a device: row-major, without gaps.
+/// A tensor in the memory of a device, without gaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NativeTensor {
     /// Element type.
     pub dtype: DType,
-    /// Dimensions.
+    /// Dimensions, of the linear format.
     pub dims: Vec<i64>,
     /// Address of the first element; 0 of a tensor without elements.
     pub address: u64,
@@ -67,6 +74,12 @@ pub struct NativeCall {
     pub workspace_bytes: u64,
     /// The device, by the number of its driver.
     pub device: i32,
+    /// Address of the words for sizes that the layer finds; 0 where it finds none.
+    pub sizes: u64,
+    /// Whether only these are wanted.
+    pub counting: bool,
+    /// Formats.
+    pub packings: Packings,
 }
 
 /// Stream of a call.
@@ -140,12 +153,22 @@ mod tests {
             condition: "i0.d0 > 2".into(),
             capturable: true,
             movable: false,
+            counts: false,
         }
     }
 
     #[test]
     fn forms_are_read_back_and_conditions_decide() {
-        let all = [form(), NativeForm { capturable: false, movable: true, ..form() }];
+        let all = [
+            form(),
+            NativeForm {
+                device: NativeDevice::Wgpu,
+                capturable: false,
+                movable: true,
+                counts: true,
+                ..form()
+            },
+        ];
         assert_eq!(decode(&encode(&all)), Ok(all.to_vec()));
         assert_eq!((encode(&[]), decode(&[])), (Vec::new(), Ok(Vec::new())));
         let many = vec![form(); MOST + 1];
@@ -153,7 +176,7 @@ mod tests {
         let fields = Attrs::new();
         for (n, takes) in [(3, true), (2, false)] {
             let x = Fact::of(TensorType::new(DType::F32, [n]));
-            assert_eq!(form().applies(&Site { inputs: vec![&x], fields: &fields }), Ok(takes));
+            assert_eq!(form().applies(&Site::new(vec![&x], &fields)), Ok(takes));
         }
     }
 

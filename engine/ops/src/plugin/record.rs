@@ -225,10 +225,8 @@ impl LayerRecord {
                 self.tolerance
             )));
         }
-        if !self.kernels.is_empty() && !self.aliases.is_empty() {
-            return Err(OpError::Value(
-                "kernels of a layer with aliases, which runs by its reference form only".into(),
-            ));
+        if let Some(t) = self.types.iter().find(|t| self.expression.is_some() && !t.is_linear()) {
+            return Err(OpError::Value(format!("types \"{t}\" of an expression, which has no formats")));
         }
         for k in &self.kernels {
             k.form.check().map_err(|e| OpError::Value(format!("kernel \"{}\": {e}", k.form.tactic)))?;
@@ -340,18 +338,6 @@ impl LayerRecord {
             library: self.library.clone(),
             functions: self.functions.clone(),
         }
-    }
-
-    /// The kernels for inputs of these types.
-    pub fn kernels_for(&self, inputs: &[DType]) -> Vec<KernelForm> {
-        let fits = |k: &&TypedKernel| k.types.is_empty() || k.types.iter().any(|t| t.takes(inputs));
-        self.kernels.iter().filter(fits).map(|k| k.form.clone()).collect()
-    }
-
-    /// The native forms for inputs of these types.
-    pub fn natives_for(&self, inputs: &[DType]) -> Vec<NativeForm> {
-        let fits = |n: &&TypedNative| n.types.is_empty() || n.types.iter().any(|t| t.takes(inputs));
-        self.natives.iter().filter(fits).map(|n| n.form.clone()).collect()
     }
 }
 

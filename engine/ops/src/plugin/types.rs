@@ -1,7 +1,8 @@
-//! Combinations of element types that a plug-in layer takes: "f32,i64:f32; f16,i64:f16".
+//! Combinations of element types and formats that a plug-in layer takes: "f32,i64:f32; f16@hwc8:f16@hwc8".
 
 use kiln_ir::dtype::DType;
 use kiln_ir::error::OpError;
+use kiln_ir::format::TensorFormat;
 
 /// More combinations are refused.
 const MOST: usize = 100;
@@ -15,6 +16,14 @@ pub struct Combination {
     last: Last,
     /// Types of the outputs.
     pub outputs: Vec<DType>,
+    formats: Formats,
+}
+
+/// Formats of inputs and outputs.
+#[derive(Clone, Debug, PartialEq)]
+struct Formats {
+    inputs: Vec<TensorFormat>,
+    outputs: Vec<TensorFormat>,
 }
 
 /// Rule for the last input.
@@ -60,10 +69,13 @@ impl Combination {
             }
             _ => Last::Once,
         };
-        let types = |words: &[String]| {
-            words.iter().map(|w| dtype(w).ok_or_else(|| wrong(&format!("\"{w}\"")))).collect::<Result<_, _>>()
+        let typed = |words: &[String]| {
+            words.iter().map(|w| typed(w).map_err(|why| wrong(&why))).collect::<Result<Vec<_>, _>>()
         };
-        Ok(Combination { inputs: types(&inputs)?, last, outputs: types(&outputs)? })
+        let (inputs, outputs): (Vec<_>, Vec<_>) = (typed(&inputs)?, typed(&outputs)?);
+        let ((inputs, of_inputs), (outputs, of_outputs)) =
+            (inputs.into_iter().unzip(), outputs.into_iter().unzip());
+        Ok(Combination { inputs, last, outputs, formats: Formats { inputs: of_inputs, outputs: of_outputs } })
     }
 
     /// Whether inputs of these types are taken.
@@ -78,6 +90,32 @@ impl Combination {
         count && inputs.iter().zip(wanted).all(|(found, wanted)| found == wanted)
     }
 
+    /// The format of an input; the last one's where it is repeated.
+    pub fn input_format(&self, i: usize) -> TensorFormat {
+        let all = &self.formats.inputs;
+        all.get(i).or(all.last()).copied().unwrap_or_default()
+    }
+
+    /// The format of an output.
+    pub fn output_format(&self, j: usize) -> TensorFormat {
+        self.formats.outputs.get(j).copied().unwrap_or_default()
+    }
+
+    /// Whether all tensors are linear.
+    pub fn is_linear(&self) -> bool {
+        let Formats { inputs, outputs } = &self.formats;
+        inputs.iter().chain(outputs).all(|f| *f == TensorFormat::Linear)
+    }
+
+    /// Whether inputs of these types are taken, and tensors have the formats of another combination.
+    pub fn takes_as(&self, inputs: &[DType], of: &Combination) -> bool {
+        let same =
+            |n: usize, f: fn(&Combination, usize) -> TensorFormat| (0..n).all(|i| f(self, i) == f(of, i));
+        self.takes(inputs)
+            && same(inputs.len(), Combination::input_format)
+            && same(self.outputs.len().max(of.outputs.len()), Combination::output_format)
+    }
+
     /// Types of as many inputs as the combination takes at least, or of so many where the last one may be repeated.
     pub fn example(&self, repeated: usize) -> Vec<DType> {
         let more = if self.last == Last::Repeated { repeated.saturating_sub(1) } else { 0 };
@@ -86,27 +124,52 @@ impl Combination {
     }
 }
 
-/// Element types that plug-ins take: whole bytes.
-fn dtype(name: &str) -> Option<DType> {
-    DType::ALL.into_iter().find(|t| t.name() == name && t.bits() >= 8)
+/// An element type of whole bytes, with a format: "f16@hwc8".
+fn typed(word: &str) -> Result<(DType, TensorFormat), String> {
+    let (name, format) = word.split_once('@').unwrap_or((word, TensorFormat::Linear.name()));
+    let dtype = DType::ALL.into_iter().find(|t| t.name() == name.trim() && t.bits() >= 8);
+    let dtype = dtype.ok_or_else(|| format!("\"{word}\""))?;
+    let format: TensorFormat = format.trim().parse().map_err(|e| format!("\"{word}\": {e}"))?;
+    match format.allows(dtype) {
+        true => Ok((dtype, format)),
+        false => {
+            let wanted: Vec<&str> = format.types().iter().map(|t| t.name()).collect();
+            Err(format!("\"{word}\": {format} is a format of {}", wanted.join(", ")))
+        }
+    }
 }
 
 impl std::fmt::Display for Combination {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let join = |all: &[DType]| all.iter().map(|t| t.name()).collect::<Vec<_>>().join(",");
+        let join = |all: &[DType], format: &dyn Fn(usize) -> TensorFormat| {
+            let word = |(i, t): (usize, &DType)| match format(i) {
+                TensorFormat::Linear => t.name().to_owned(),
+                other => format!("{}@{other}", t.name()),
+            };
+            all.iter().enumerate().map(word).collect::<Vec<_>>().join(",")
+        };
         let last = match self.last {
             Last::Once => "",
             Last::Optional => "?",
             Last::Repeated => "*",
         };
-        write!(f, "{}{last}:{}", join(&self.inputs), join(&self.outputs))
+        let (inputs, outputs) = (|i| self.input_format(i), |j| self.output_format(j));
+        write!(f, "{}{last}:{}", join(&self.inputs, &inputs), join(&self.outputs, &outputs))
     }
 }
 
 /// The outputs of the first combination that takes inputs of these types.
 pub fn outputs<'a>(all: &'a [Combination], inputs: &[DType]) -> Result<&'a [DType], OpError> {
-    let found = all.iter().find(|c| c.takes(inputs));
-    found.map(|c| &*c.outputs).ok_or_else(|| {
+    first(all, inputs, |_| true).map(|c| &*c.outputs)
+}
+
+/// The first combination that takes inputs of these types, and that another condition holds for.
+pub fn first<'a>(
+    all: &'a [Combination],
+    inputs: &[DType],
+    fits: impl Fn(&Combination) -> bool,
+) -> Result<&'a Combination, OpError> {
+    all.iter().find(|c| c.takes(inputs) && fits(c)).ok_or_else(|| {
         let names: Vec<&str> = inputs.iter().map(|t| t.name()).collect();
         let wanted: Vec<String> = all.iter().map(Combination::to_string).collect();
         OpError::Value(format!(
@@ -145,6 +208,13 @@ mod tests {
         assert_eq!(repeated.example(3), [I64, F32, F32, F32]);
         assert_eq!(repeated.to_string(), "i64,f32*:f32");
         assert!(one(":f32").takes(&[]));
+        let formats = one("f16@hwc8,f16*:f16@chw4");
+        assert_eq!(formats.to_string(), "f16@hwc8,f16*:f16@chw4");
+        assert_eq!(formats.input_format(0).name(), "hwc8");
+        assert!(!formats.is_linear() && repeated.is_linear());
+        assert!(
+            formats.takes_as(&[F16, F16], &formats) && !formats.takes_as(&[F16, F16], &one("f16,f16*:f16"))
+        );
     }
 
     #[test]
@@ -155,6 +225,8 @@ mod tests {
             ("f32,f99:f32", "\"f99\""),
             ("i4:i4", "\"i4\""),
             ("f32*,f32:f32", "\"f32*\""),
+            ("f32@nchw:f32", "\"f32@nchw\""),
+            ("i64@hwc8:i64", "a format of f16, bf16"),
         ] {
             let e = Combination::list(text).unwrap_err().to_string();
             assert!(e.contains(says), "{text}: {e}");

@@ -4,9 +4,10 @@ use super::call::lossy;
 use super::host_call::{Error, of_layer, op, refuse};
 use ::kiln_backend::{BackendError, view};
 use kiln_abi::*;
-use kiln_ir::DType;
+use kiln_ir::{DType, Dim, Packing, TensorFormat};
 use kiln_ops::plugin::attach_native;
-use kiln_ops::plugin::native::{NativeCall, NativeDevice, NativeRun, NativeStream, NativeTensor};
+use kiln_ops::plugin::native::{NativeCall, NativeRun, NativeStream, NativeTensor};
+use kiln_ops::plugin::packings::Packings;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -37,12 +38,11 @@ pub(super) unsafe extern "C" fn attach(
     error: Error,
 ) -> i32 {
     let body = || {
-        if device != KILN_DEVICE_CUDA {
-            return Err(BackendError::Unsupported(format!("device {device} of native forms")));
-        }
+        let unknown = || BackendError::Unsupported(format!("device {device} of native forms"));
+        let device = super::native_table::device(device).ok_or_else(unknown)?;
         // SAFETY: the library passes views that are valid for the call.
         let (op, tactic, (call, _)) = unsafe { (op(payload)?, lossy(tactic), read(call)?) };
-        let run = attach_native(&op, NativeDevice::Cuda, &tactic, &call).map_err(of_layer)?;
+        let run = attach_native(&op, device, &tactic, &call).map_err(of_layer)?;
         let native = Box::into_raw(Box::new(Native(run)));
         // SAFETY: the library passes a place for the object.
         unsafe { out.write(native.cast()) };
@@ -93,9 +93,41 @@ unsafe fn read(call: *const kiln_native_call) -> Result<(NativeCall, NativeStrea
             workspace: c.workspace,
             workspace_bytes: c.workspace_bytes,
             device: c.device,
+            sizes: c.sizes,
+            counting: c.flags & KILN_NATIVE_COUNTING != 0,
+            packings: Packings {
+                inputs: packings(c.inputs, c.input_formats, c.input_count)?,
+                outputs: packings(c.outputs, c.output_formats, c.output_count)?,
+            },
         };
         Ok((call, NativeStream { handle: c.stream, recording: c.flags & KILN_NATIVE_RECORDING != 0 }))
     }
+}
+
+/// The formats of tensors; none where all are linear.
+///
+/// # Safety
+/// Tensors and formats are valid for the call.
+unsafe fn packings(
+    tensors: *const kiln_native_tensor,
+    formats: *const u32,
+    count: u64,
+) -> Result<Vec<Packing>, BackendError> {
+    if formats.is_null() {
+        return Ok(Vec::new());
+    }
+    // SAFETY: as this function's contract says.
+    let (tensors, codes) = unsafe { (view::slice(tensors, count)?, view::slice(formats, count)?) };
+    let one = |(t, code): (&kiln_native_tensor, &u32)| {
+        let unknown = || BackendError::Incompatible(format!("format {code} is not known here"));
+        let format =
+            TensorFormat::ALL.into_iter().find(|f| u32::from(f.code()) == *code).ok_or_else(unknown)?;
+        // SAFETY: as this function's contract says.
+        let t = unsafe { tensor(t) }?;
+        let dims: Vec<Dim> = t.dims.iter().map(|&d| Dim::new(d)).collect();
+        Packing::new(format, t.dtype, &dims).map_err(|e| BackendError::InvalidArgument(e.to_string()))
+    };
+    tensors.iter().zip(codes).map(one).collect()
 }
 
 /// # Safety

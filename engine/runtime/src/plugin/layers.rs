@@ -7,7 +7,7 @@ use super::library::Plugin;
 use super::{PluginError, field_views, native_table};
 use ::kiln_backend::{BackendError, view};
 use kiln_abi::*;
-use kiln_ops::plugin::kernel::{KernelForm, Language, Param};
+use kiln_ops::plugin::kernel::{CountForm, KernelForm, Language, Param};
 use kiln_ops::plugin::pattern::Pattern;
 use kiln_ops::plugin::record::{FieldDef, LayerName, LayerRecord, Library, TypedKernel};
 use kiln_ops::plugin::registry;
@@ -249,6 +249,11 @@ unsafe fn kernel(table: *const kiln_layer_kernel) -> Result<Option<TypedKernel>,
         };
         let types = text(k.types, "types of a kernel")?;
         let own = |s: kiln_str, what: &str| text(s, what).map(str::to_owned);
+        let count = CountForm {
+            entry: own(k.count_entry, "entry that finds sizes")?,
+            grid: own(k.count_grid, "grid of the entry that finds sizes")?,
+            block: own(k.count_block, "block of the entry that finds sizes")?,
+        };
         Ok(Some(TypedKernel {
             types: if types.is_empty() { Vec::new() } else { Combination::list(types).map_err(invalid)? },
             form: KernelForm {
@@ -261,6 +266,7 @@ unsafe fn kernel(table: *const kiln_layer_kernel) -> Result<Option<TypedKernel>,
                 block: own(k.block, "block")?,
                 shared: own(k.shared, "shared")?,
                 params: Param::list(text(k.params, "params")?).map_err(invalid)?,
+                count: Some(count).filter(|c| !c.entry.is_empty()),
             },
         }))
     }

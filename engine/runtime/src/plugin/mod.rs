@@ -34,6 +34,7 @@ mod trust;
 pub use discover::{Found, FoundLayers, discover, discover_layers, find};
 pub use embedded::{embed, load_embedded};
 pub use error::PluginError;
+pub use kiln_ops::plugin::packings::Packings;
 pub use kiln_ops::plugin::record::{
     Arrangement, FieldDef, LayerFunctions, LayerName, LayerRecord, LayerRun, Library,
 };

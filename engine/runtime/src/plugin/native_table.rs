@@ -17,6 +17,15 @@ pub(super) struct NativeTable {
     pub(super) table: kiln_layer_native,
 }
 
+/// The device of a code; `None` of one that is not known here.
+pub(super) fn device(code: u32) -> Option<NativeDevice> {
+    match code {
+        KILN_DEVICE_CUDA => Some(NativeDevice::Cuda),
+        KILN_DEVICE_WGPU => Some(NativeDevice::Wgpu),
+        _ => None,
+    }
+}
+
 /// The native form of a table; `None` of a device that is not known here.
 ///
 /// # Safety
@@ -33,9 +42,7 @@ pub(super) unsafe fn read(table: *const kiln_layer_native) -> Result<Option<Nati
     }
     // SAFETY: as above.
     let table = unsafe { view::sized(table, "the table of a native form") }?;
-    if table.device != KILN_DEVICE_CUDA {
-        return Ok(None);
-    }
+    let Some(device) = device(table.device) else { return Ok(None) };
     // SAFETY: texts of a library are constant.
     let text = |s: kiln_str, what: &str| unsafe { view::text(s, what, MAX_TEXT) };
     let tactic = text(table.tactic, "tactic")?;
@@ -54,11 +61,12 @@ pub(super) unsafe fn read(table: *const kiln_layer_native) -> Result<Option<Nati
             types => Combination::list(types).map_err(|e| invalid(e.to_string()))?,
         },
         form: NativeForm {
-            device: NativeDevice::Cuda,
+            device,
             tactic: tactic.to_owned(),
             condition: text(table.condition, "condition of a native form")?.to_owned(),
             capturable: table.flags & KILN_NATIVE_CAPTURABLE != 0,
             movable: table.flags & KILN_NATIVE_MOVABLE != 0,
+            counts: table.flags & KILN_NATIVE_COUNTS != 0,
         },
     };
     Ok(Some(NativeTable { typed, table }))

@@ -37,6 +37,7 @@ const fn kernel(
         block,
         shared: "",
         params: PARAMS,
+        count: None,
     }
 }
 
