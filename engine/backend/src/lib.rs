@@ -5,6 +5,7 @@
 
 pub mod assisted;
 mod by_case;
+mod capability;
 mod cases;
 mod codes;
 pub mod compare;
@@ -37,6 +38,7 @@ pub mod watchdog;
 pub mod wire;
 
 pub use assisted::HostStep;
+pub use capability::{Capability, capabilities, capability};
 pub use cases::{Alternative, Case};
 pub use compiled::{Binding, CompiledKernel, EntryPoint, Parameter};
 pub use contract::{Backend, Context, Counters, Device, Executable, StepTime, TimeRequest};
