@@ -25,7 +25,7 @@ template <class K> DEV typename K::Value matmul_naive(const K& k, u32 at) {
     u32 pb = strided(k, p.batch, p.b_batch, batch) + j * p.b_column;
     typename K::Value sum = K::ZERO;
     for (u32 t = 0u; t < p.k; t++) {
-        mac(sum, k.x0(pa), k.x1(pb));
+        mac(sum, k.x0(pa), k.factor(pb));
         pa += p.a_column;
         pb += p.b_row;
     }
@@ -63,7 +63,7 @@ template <class K> DEV void matmul_tiled(const K& k) {
             const u32 jb = j0 + e % 64u;
             f32 vb = 0.0f;
             if (kb < p.k && jb < p.n) {
-                vb = k.x1(pb + kb * p.b_row + jb * p.b_column);
+                vb = k.factor(pb + kb * p.b_row + jb * p.b_column);
             }
             tile_b[(e / 64u) * 68u + e % 64u] = vb;
         }

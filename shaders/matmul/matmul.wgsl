@@ -37,7 +37,7 @@ fn matmul_sum(at: u32) -> Value {
     var pb = strided(p.batch, p.b_batch, batch) + j * p.b_column + lo() * p.b_row;
     var sum = resume(at, ZERO);
     for (var k = lo(); k < hi(); k++) {
-        sum += x0(pa) * x1(pb);
+        sum += x0(pa) * factor(pb);
         pa += p.a_column;
         pb += p.b_row;
     }
@@ -58,7 +58,7 @@ fn x0(at: u32) -> Value {
     return ZERO;
 }
 
-fn x1(at: u32) -> Value {
+fn factor(at: u32) -> Value {
     return ZERO;
 }
 

@@ -67,7 +67,7 @@ fn load_b(p: MatmulParams, base: u32, e: u32, k0: u32, j0: u32) {
     let c = e % TILE_N;
     var v = 0.0;
     if (k < p.k && j0 + c < p.n) {
-        v = x1(base + k * p.b_row + (j0 + c) * p.b_column);
+        v = factor(base + k * p.b_row + (j0 + c) * p.b_column);
     }
     tile_b[e / TILE_N * TILE_STEP_B + c / 4u][c % 4u] = v;
 }
@@ -202,7 +202,7 @@ fn x0(at: u32) -> f32 {
     return 0.0;
 }
 
-fn x1(at: u32) -> f32 {
+fn factor(at: u32) -> f32 {
     return 0.0;
 }
 

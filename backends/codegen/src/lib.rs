@@ -320,6 +320,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
     generate::assertion::KERNELS,
     loss::KERNELS,
     matmul::KERNELS,
+    matmul::codes::KERNELS,
     matmul::det::KERNELS,
     matmul::einsum::KERNELS,
     matmul::sparse::KERNELS,

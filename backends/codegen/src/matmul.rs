@@ -1,5 +1,6 @@
 //! Matrix products: a naive kernel for every type, a tiled one for floats.
 
+pub mod codes;
 pub mod det;
 pub mod einsum;
 pub mod sparse;
@@ -10,6 +11,7 @@ use crate::scalar::zero;
 use crate::site::{Cx, Site, op_error, unsupported};
 use crate::{Body, Entry, Grid, Kernel, Launch, Views, plain};
 use kiln_backend::{BackendError, Tactic};
+use kiln_ops::matmul::codes::MATMUL_CODES;
 use kiln_ops::util::broadcast_strides;
 
 /// The kernels.
@@ -22,7 +24,8 @@ pub const KERNELS: &[Kernel] = &[
         side_results: true,
         tactics: tiled_tactics,
         source: |site, _| {
-            let code = TILE.constants(site) + &site.constant("SIDE", "bool", site.side.is_some());
+            let side = site.constant("SIDE", "bool", site.side.is_some());
+            let code = TILE.constants(site) + &side + &codes::factor(site)?;
             Ok(Body::of(FILE, vec![Entry::blocks("matmul_tiled", 256)]).with(code))
         },
         launch: tiled_launch,
@@ -34,7 +37,7 @@ pub const KERNELS: &[Kernel] = &[
         views: Views::Framed,
         side_results: true,
         tactics: |_| plain("matmul.naive"),
-        source: |site, _| Ok(naive(site)),
+        source: |site, _| naive(site),
         launch: |cx| Ok(vec![Launch::map(0, product(cx)?.params.words()?)]),
     },
 ];
@@ -70,10 +73,10 @@ crate::params! {
 }
 
 /// A product, one thread an element.
-pub fn naive(site: &Site<'_>) -> Body {
+pub fn naive(site: &Site<'_>) -> Result<Body, BackendError> {
     let t = site.out_dtype(0);
-    let code = site.alias("Value", t) + &site.constant("ZERO", "Value", zero(t));
-    long_sum(site, FILE, ("matmul_naive", "matmul_sum"), t).with(code)
+    let code = site.alias("Value", t) + &site.constant("ZERO", "Value", zero(t)) + &codes::factor(site)?;
+    Ok(long_sum(site, FILE, ("matmul_naive", "matmul_sum"), t).with(code))
 }
 
 fn tiled_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
@@ -88,7 +91,11 @@ fn tiled_tactics(site: &Site<'_>) -> Result<Vec<Tactic>, BackendError> {
 }
 
 fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let p = product(cx)?;
+    tiles(cx, product(cx)?)
+}
+
+/// Launches of the tiles of a product.
+fn tiles(cx: &Cx<'_>, p: Product) -> Result<Vec<Launch>, BackendError> {
     let tiles = p.m.div_ceil(64) * p.n.div_ceil(64) * p.batch;
     let launch = Launch::map(0, p.params.words()?).on(Grid::Groups(tiles as u64));
     Ok(TILE.launches(cx, 1, vec![launch]))
@@ -115,10 +122,13 @@ pub struct Product {
 /// Operands and sizes of a launch's product.
 pub fn product(cx: &Cx<'_>) -> Result<Product, BackendError> {
     let (a, b, out) = (cx.shape(0)?, cx.shape(1)?, cx.out_shape(0)?);
-    let attrs = cx.op()?.attrs();
-    let trans = |name| attrs.bool(name).map_err(op_error);
-    let (ra, ca, ba) = matrix(&a, trans("trans_a")?, true);
-    let (rb, cb, bb) = matrix(&b, trans("trans_b")?, false);
+    let op = cx.op()?;
+    let trans = |name| op.attrs().bool(name).map_err(op_error);
+    // Rows of codes are outputs.
+    let [turn_a, turn_b] =
+        if op.is(MATMUL_CODES) { [false, true] } else { [trans("trans_a")?, trans("trans_b")?] };
+    let (ra, ca, ba) = matrix(&a, turn_a, true);
+    let (rb, cb, bb) = matrix(&b, turn_b, false);
     let (m, k, n) = (ra.0, ca.0, cb.0);
     let own = usize::from(a.len() > 1) + usize::from(b.len() > 1);
     let batch = &out[..out.len().saturating_sub(own)];

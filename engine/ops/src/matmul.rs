@@ -1,5 +1,6 @@
 //! Matrix multiplication.
 
+pub mod codes;
 pub mod det;
 pub mod einsum;
 pub mod sparse;

@@ -6,6 +6,7 @@ use kiln_codegen::site::Site;
 use kiln_ir::{Node, TensorType};
 use kiln_ops::conv::CONV;
 use kiln_ops::matmul::MATMUL;
+use kiln_ops::matmul::codes::MATMUL_CODES;
 use kiln_ops::matmul::sparse::MATMUL_SPARSE;
 
 /// A matrix product, or a convolution as one.
@@ -87,6 +88,7 @@ impl Product {
                 };
                 (n as f64, k as f64, (weights / (n as f64 * k as f64).max(1.0)).max(1.0))
             }
+            MATMUL_CODES => (b.dims.first()?.as_const()? as f64, b.dims.last()?.as_const()? as f64, 1.0),
             MATMUL_SPARSE => {
                 let columns = b.dims.first()?.as_const()? as f64;
                 (columns, a.dims.last()?.as_const()? as f64, 1.0)

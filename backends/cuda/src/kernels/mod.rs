@@ -85,7 +85,7 @@ pub const FAMILIES: &[&[Kernel]] = &[
 
 /// Factors of generic kernels' times over those of their bytes, by name; for others it is [`SLOW`].
 const SLOWNESS: &[(&str, f64)] =
-    &[("pointwise", 1.3), ("shape", 1.0), ("range", 1.3), ("reduce.serial", 60.0)];
+    &[("pointwise", 1.3), ("shape", 1.0), ("matmul_codes.few", 2.0), ("range", 1.3), ("reduce.serial", 60.0)];
 const SLOW: f64 = 8.0;
 /// Operators whose time is not that of their bytes.
 const BY_ARITHMETIC: &[&str] = &[
@@ -132,8 +132,10 @@ fn by_lines(site: &Site<'_>) -> Option<f64> {
 /// Estimated time of a generic kernel in nanoseconds, where sizes are known.
 pub fn generic_ns(site: &Site<'_>, name: &str, target: &Target) -> Option<f64> {
     let tiled = match name {
-        "matmul.tiled" | "conv.tiled" => true,
-        "matmul.naive" | "matmul_sparse.naive" | "conv.direct" | "conv_transpose" => false,
+        "matmul.tiled" | "matmul_codes.tiled" | "conv.tiled" => true,
+        "matmul.naive" | "matmul_codes.naive" | "matmul_sparse.naive" | "conv.direct" | "conv_transpose" => {
+            false
+        }
         _ if site.op().is_ok_and(|op| BY_ARITHMETIC.contains(&op.name())) => return None,
         _ => {
             let slowness = SLOWNESS.iter().find(|(n, _)| *n == name).map_or(SLOW, |(_, s)| *s);

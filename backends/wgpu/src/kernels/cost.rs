@@ -3,6 +3,7 @@
 use kiln_codegen::site::Site;
 use kiln_ops::conv::CONV;
 use kiln_ops::layout::Layout;
+use kiln_ops::matmul::codes::MATMUL_CODES;
 
 /// A product of matrices, several at once.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,11 @@ impl Work {
             let rows = b.first()? / groups;
             let depth = b.iter().skip(1).product();
             return Some(Work { rows, cols, batch: out.first()? * groups, depth });
+        }
+        if node.op.is(MATMUL_CODES) {
+            let [cols, depth] = b[..] else { return None };
+            let rows = a.split_last()?.1.iter().product();
+            return Some(Work { rows, cols, batch: 1, depth });
         }
         let transposed = a.len() > 1 && attrs.bool("trans_a").ok()?;
         let depth = *a.iter().rev().nth(usize::from(transposed))?;

@@ -1,5 +1,6 @@
 //! Matrix products: tiles of workgroup memory, blocks of registers, packed products of bytes, and one thread an element.
 
+pub mod codes;
 pub mod det;
 
 use super::block::{RUN, block_body, block_of, block_tactics};
@@ -7,7 +8,8 @@ use super::cost::Work;
 use super::tile::{Tile, direct_tactic, launches, tile_body, tile_of, tile_tactics};
 use kiln_backend::{BackendError, Tactic};
 use kiln_codegen::long::continued;
-use kiln_codegen::matmul::{naive, product};
+use kiln_codegen::matmul::codes::factor;
+use kiln_codegen::matmul::{Product, naive, product};
 use kiln_codegen::rows::RowTile;
 use kiln_codegen::scalar::register;
 use kiln_codegen::site::{Cx, Site, unsupported};
@@ -25,7 +27,8 @@ pub const KERNELS: &[Kernel] = &[
         source: |site, t| {
             let entry = if site.side.is_some() { "matmul_tiled_rows" } else { "matmul_tiled" };
             let tile = tile_of(t)?;
-            Ok(tile_body(site, "matmul/tiled", entry, tile).with(row_tile(tile).constants(site)))
+            Ok(tile_body(site, "matmul/tiled", entry, tile)
+                .with(row_tile(tile).constants(site) + &factor(site)?))
         },
         launch: tiled_launch,
     },
@@ -58,7 +61,7 @@ pub const KERNELS: &[Kernel] = &[
         views: Views::Framed,
         side_results: true,
         tactics: |site| direct_tactic(site, "matmul.naive"),
-        source: |site, _| Ok(naive(site)),
+        source: |site, _| naive(site),
         launch: |cx| {
             let p = product(cx)?;
             continued(cx, p.params.words()?, p.k, 1)
@@ -102,7 +105,12 @@ fn dot_source(site: &Site<'_>, t: &Tactic) -> Result<Body, BackendError> {
 }
 
 fn tiled_launch(cx: &Cx<'_>) -> Result<Vec<Launch>, BackendError> {
-    let (p, t) = (product(cx)?, tile_of(cx.tactic)?);
+    tile_launches(cx, &product(cx)?)
+}
+
+/// Launches of a product's tiles.
+fn tile_launches(cx: &Cx<'_>, p: &Product) -> Result<Vec<Launch>, BackendError> {
+    let t = tile_of(cx.tactic)?;
     let groups = t.groups(p.m, p.n, p.batch);
     let all = launches(cx, Launch::map(0, p.params.words()?).on(Grid::Groups(groups)), p.k, (t.k, t.cost()))?;
     Ok(row_tile(t).launches(cx, 1, all))

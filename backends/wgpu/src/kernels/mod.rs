@@ -26,6 +26,7 @@ pub const OWN: &[&[Kernel]] = &[
     generate::KERNELS,
     loss::KERNELS,
     matmul::KERNELS,
+    matmul::codes::KERNELS,
     matmul::det::KERNELS,
     norm::KERNELS,
     recurrent::KERNELS,
