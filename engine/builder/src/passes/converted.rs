@@ -1,4 +1,5 @@
-//! Casts of constants from f32 to narrower floats, by all processors: large weights get no second form in f64 on the way.
+//! Casts of constants from f32 to narrower floats, by all processors, and of bytes to halves of bytes: large weights get no second
+//! form in 64 bits on the way.
 
 use kiln_ir::{DType, Node, Tensor, float};
 use kiln_ops::cast::CAST;
@@ -7,9 +8,13 @@ use rayon::prelude::*;
 /// Elements that are worth a thread.
 const SHARE: usize = 1 << 18;
 
-/// Result of a `cast` of a constant from f32 to f16 or bf16, bit by bit as the oracle; `None` for other
-/// layers.
+/// Result of a `cast` of a constant from f32 to f16 or bf16, or from bytes to i4, bit by bit as the oracle; `None` for other layers.
 pub fn converted(node: &Node, x: &Tensor) -> Option<Tensor> {
+    if node.op.is(CAST) && node.op.attrs().dtype("to") == Ok(DType::I4) {
+        let bytes = matches!(x.dtype(), DType::U8 | DType::I8).then(|| x.bytes())?;
+        let pairs = bytes.chunks(2).map(|p| p[0] & 15 | p.get(1).map_or(0, |high| high << 4));
+        return Tensor::from_bytes(DType::I4, x.shape(), pairs.collect::<Vec<u8>>());
+    }
     let to = node.op.attrs().dtype("to").ok().filter(|_| node.op.is(CAST) && x.dtype() == DType::F32)?;
     let bits: fn(f64) -> u16 = match to {
         DType::F16 => float::f16_bits,
@@ -42,6 +47,15 @@ mod tests {
         let found = g.nodes().next().and_then(|(_, n)| converted(n, x));
         let mut wanted = g.eval(std::slice::from_ref(x)).unwrap_or_else(|e| panic!("{e}"));
         (found, wanted.remove(0))
+    }
+
+    #[test]
+    fn bytes_are_cut_as_the_oracle_cuts_them() {
+        for (t, n) in [(DType::U8, 7), (DType::I8, 8), (DType::U8, 0)] {
+            let x = Rng::new(3).tensor_in(t, &[n], 0.0, 0.0, 100);
+            let (found, wanted) = cast(&x, DType::I4);
+            assert_eq!(found.as_ref(), Some(&wanted), "{t}");
+        }
     }
 
     #[test]

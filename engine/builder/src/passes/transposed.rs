@@ -1,11 +1,18 @@
 //! Transposes of constants byte by byte: large weights get no second form in f64 on the way.
 
 use super::transposes::order;
-use kiln_ir::{Node, Tensor};
+use kiln_ir::{DType, Node, Tensor};
 use kiln_ops::transpose::TRANSPOSE;
 
-/// Result of a `transpose` of a constant; `None` for other layers, and for elements that share bytes.
+/// Result of a `transpose` of a constant; `None` for other layers.
 pub fn transposed(node: &Node, x: &Tensor) -> Option<Tensor> {
+    if x.dtype() == DType::I4 && node.op.is(TRANSPOSE) {
+        // Elements that share bytes get one each on the way.
+        let each = x.bytes().iter().flat_map(|b| [b & 15, b >> 4]).take(x.len());
+        let turned = transposed(node, &Tensor::from_bytes(DType::U8, x.shape(), each.collect::<Vec<u8>>())?)?;
+        let pairs = turned.bytes().chunks(2).map(|p| p[0] | p.get(1).map_or(0, |high| high << 4));
+        return Tensor::from_bytes(DType::I4, turned.shape(), pairs.collect::<Vec<u8>>());
+    }
     let width = usize::try_from(x.dtype().bits()).ok().filter(|b| b % 8 == 0)? / 8;
     let perm = order(node.op.attrs(), x.shape().len()).filter(|_| node.op.is(TRANSPOSE))?;
     let mut stride = width;
@@ -38,12 +45,12 @@ pub fn transposed(node: &Node, x: &Tensor) -> Option<Tensor> {
 mod tests {
     use super::*;
     use kiln_ir::problem::Rng;
-    use kiln_ir::{Attrs, DType, Fact, Graph, Op};
+    use kiln_ir::{Attrs, Fact, Graph, Op};
 
     #[test]
     fn it_gives_what_the_oracle_gives() {
         let mut rng = Rng::new(7);
-        for t in [DType::F32, DType::F16, DType::I8, DType::I64] {
+        for t in [DType::F32, DType::F16, DType::I8, DType::I64, DType::I4] {
             for (shape, perm) in [
                 (&[2, 3, 5, 7][..], &[0i64, 2, 3, 1][..]),
                 (&[3, 4], &[]),

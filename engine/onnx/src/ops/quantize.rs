@@ -1,11 +1,12 @@
 //! Quantization and its inverse, per tensor, per axis and in blocks.
 
-use kiln_ir::{Attrs, DType};
+use kiln_ir::{Attrs, DType, Elems};
 use kiln_network::TensorId;
 
 use crate::convert::{Cx, Outs, Refusal, named_type, range, unsupported};
 use crate::ops::Operator;
 use crate::ops::reduce::over;
+use crate::tensor::DataType;
 
 /// The operators of this family.
 #[linkme::distributed_slice(crate::ops::ONNX_FAMILIES)]
@@ -132,11 +133,27 @@ fn to_range(
 
 /// The type is the attribute's, else that of the scale.
 fn dequantize(cx: &mut Cx<'_>) -> Outs {
-    let Scaled { x, scale, zero, whole: shape } = scaled(cx)?;
+    let Scaled { mut x, scale, mut zero, whole: shape } = scaled(cx)?;
+    let weights = cx.input(0)?;
+    if cx.held_type(0) == Some(DataType::Uint4) && cx.value(weights).is_some() {
+        // Codes of weights stay packed: as i4, less 8, from which a zero point is as far as before.
+        let given = match zero {
+            Some(zero) => zero,
+            None => cx.elems(DType::U8, &[], Elems::I(vec![0]))?,
+        };
+        (x, zero) = (signed(cx, x)?, Some(signed(cx, given)?));
+    }
     let given = if cx.int("output_dtype", 0)? == 0 { None } else { cx.dtype_attr("output_dtype")? };
     let to = given.unwrap_or(cx.dtype(scale));
     let y = cx.layer("dequantize", Attrs::new().with("to", to), &[Some(x), Some(scale), zero])?;
     whole(cx, y, shape)
+}
+
+/// Codes of 0 to 15 as i4, less 8. Greater ones, which a refit could bring, become 15.
+fn signed(cx: &mut Cx<'_>, codes: TensorId) -> Result<TensorId, Refusal> {
+    let codes = cx.bin_num("min", codes, 15.0)?;
+    let less = cx.bin_num("sub", codes, 8.0)?;
+    cx.cast(less, DType::I4)
 }
 
 fn dynamic_quantize(cx: &mut Cx<'_>) -> Outs {

@@ -137,6 +137,7 @@ pub const PATTERNS: &[Pattern] = &[
     pattern::<attention_cache::AttentionCache>(),
     pattern::<quantized::QuantizedProduct>(),
     pattern::<quantized::QuantizedConv>(),
+    pattern::<quantized::WeightCodes>(),
     pattern::<around::Around>(),
     pattern::<moves::Moves>(),
     pattern::<fold_scale::FoldScale>(),
@@ -169,6 +170,7 @@ fn run_quantized(g: &mut Graph, cx: &PassCx<'_>) -> Result<usize, BuildError> {
         pattern::<quantized::SameCodes>(),
         pattern::<quantized::QuantizedProduct>(),
         pattern::<quantized::QuantizedConv>(),
+        pattern::<quantized::WeightCodes>(),
     ] {
         changes += apply_all(&p, g, cx)?;
     }

@@ -42,8 +42,9 @@ impl Packed {
         Ok(Self { rows, depth, block, blocks: (depth + block - 1) / block, bits })
     }
 
-    /// Codes of a constant whose rows are bytes with the first code in the lowest bits; `each` codes a row are kept.
-    fn codes(&self, cx: &Cx<'_>, input: usize, rows: i64, each: i64) -> Result<Vec<i64>, Refusal> {
+    /// Codes of a constant whose rows are bytes with the first code in the lowest bits, as bytes [rows, each]. They are taken apart by
+    /// layers over the model's weight, which a refit may replace.
+    fn codes(&self, cx: &mut Cx<'_>, input: usize, rows: i64, each: i64) -> Result<TensorId, Refusal> {
         let packed = cx.input(input)?;
         let Some(bytes) = cx.value(packed) else {
             return unsupported(format!("input {input} that is not constant"));
@@ -53,35 +54,42 @@ impl Packed {
         }
         let per_byte = i64::from(8 / self.bits);
         let row_bytes = (each + per_byte - 1) / per_byte;
-        let found = bytes.bytes();
-        if rows.checked_mul(row_bytes) != i64::try_from(found.len()).ok() {
+        if rows.checked_mul(row_bytes) != i64::try_from(bytes.len()).ok() {
             return unsupported(format!(
                 "input {input} of shape {:?}: wanted {rows} rows of {row_bytes} bytes",
                 bytes.shape()
             ));
         }
-        let code = |byte: u8, i: i64| i64::from(byte) >> (i * i64::from(self.bits)) & ((1 << self.bits) - 1);
-        let row = |row: &[u8]| {
-            let all = row.iter().flat_map(|&byte| (0..per_byte).map(move |i| code(byte, i)));
-            all.take(each as usize).collect::<Vec<_>>()
-        };
-        Ok(found.chunks(row_bytes.max(1) as usize).flat_map(row).collect())
+        let mut parts = Vec::new();
+        for i in 0..per_byte {
+            let above = cx.bin_num("div", packed, f64::from(1 << (i * i64::from(self.bits))))?;
+            let part = if self.bits == 8 {
+                above
+            } else {
+                cx.bin_num("bit_and", above, f64::from((1 << self.bits) - 1))?
+            };
+            parts.push(cx.reshape(part, &[rows, row_bytes, 1])?);
+        }
+        let apart = if let [whole] = parts[..] { whole } else { cx.concat(&parts, 2)? };
+        let apart = cx.reshape(apart, &[rows, row_bytes * per_byte])?;
+        let codes = if each == row_bytes * per_byte { apart } else { cx.slice(apart, 1, 0, each)? };
+        self.stored(cx, codes)
     }
 
-    /// A constant of codes. Codes of 4 bits are stored as i4, less 8; a zero point is moved alike.
-    fn constant(&self, cx: &mut Cx<'_>, codes: Vec<i64>, shape: &[i64]) -> Result<TensorId, Refusal> {
-        let shape: Vec<usize> = shape.iter().map(|d| *d as usize).collect();
-        match self.bits {
-            4 => cx.elems(DType::I4, &shape, Elems::I(codes.into_iter().map(|c| c - 8).collect())),
-            _ => cx.elems(DType::U8, &shape, Elems::I(codes)),
+    /// Bytes as they are stored: codes of 4 bits as i4, less 8; a zero point is moved alike.
+    fn stored(&self, cx: &mut Cx<'_>, codes: TensorId) -> Result<TensorId, Refusal> {
+        if self.bits != 4 {
+            return Ok(codes);
         }
+        let less = cx.bin_num("sub", codes, 8.0)?;
+        cx.cast(less, DType::I4)
     }
 
     /// The weights as reals of a type, [N, K].
     fn weights(&self, cx: &mut Cx<'_>, to: DType) -> Result<TensorId, Refusal> {
         let shape = [self.rows, self.blocks, self.block];
         let codes = self.codes(cx, 1, self.rows * self.blocks, self.block)?;
-        let codes = self.constant(cx, codes, &shape)?;
+        let codes = cx.reshape(codes, &shape)?;
         let scale = cx.input(2)?;
         let scale = cx.reshape(scale, &[self.rows, self.blocks, 1])?;
         let floats = cx.opt(3).filter(|zero| cx.dtype(*zero).is_float());
@@ -101,10 +109,11 @@ impl Packed {
     fn zero(&self, cx: &mut Cx<'_>) -> Result<TensorId, Refusal> {
         let shape = [self.rows, self.blocks, 1];
         if cx.opt(3).is_none() {
-            return self.constant(cx, vec![1 << (self.bits - 1)], &[]);
+            let middle = cx.elems(DType::U8, &[], Elems::I(vec![1 << (self.bits - 1)]))?;
+            return self.stored(cx, middle);
         }
         let codes = self.codes(cx, 3, self.rows, self.blocks)?;
-        self.constant(cx, codes, &shape)
+        cx.reshape(codes, &shape)
     }
 
     /// (codes − zero)·scale with zero points that are not codes.
