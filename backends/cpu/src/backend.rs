@@ -24,7 +24,7 @@ pub struct Cpu {
 
 impl Cpu {
     /// The backend with the options of the environment: `KILN_THREADS=2` says how many threads a device has, `KILN_POISON=1` poisons
-    /// reused memory.
+    /// reused memory. `KILN_CPU_LEVEL=avx2` limits the instruction sets of the whole process.
     pub fn new() -> Cpu {
         let poison = std::env::var_os("KILN_POISON").is_some_and(|v| v == "1");
         let threads = std::env::var("KILN_THREADS").ok().and_then(|v| v.parse().ok()).unwrap_or(0);
@@ -67,6 +67,7 @@ impl Backend for Cpu {
     }
 
     fn targets(&self) -> Result<Vec<Target>, BackendError> {
+        fast::simd::asked()?;
         Ok(vec![self.own_target()])
     }
 
@@ -104,6 +105,7 @@ impl Backend for Cpu {
     }
 
     fn open(&self, target: &Target) -> Result<Arc<dyn Device>, BackendError> {
+        fast::simd::asked()?;
         let own = self.own_target();
         if target.backend != own.backend || target.arch != own.arch {
             return Err(BackendError::Incompatible(format!(

@@ -82,9 +82,10 @@ impl CpuContext {
             let walked = walk(&loaded.program, index, bodies, &mut self.values, shapes);
             return walked.map_err(|e| e.inside(name));
         }
-        let fell_back = Cell::new(loaded.program.steps[index].tactic.name == assisted::ORACLE);
+        let fell_back =
+            Cell::new(loaded.program.steps[index].tactic_in(shapes.case()).name == assisted::ORACLE);
         let cx = RunCx { graph, shapes, pool: &self.pool, fell_back: &fell_back };
-        for op in loaded.schedule.steps.get(index).into_iter().flatten() {
+        for op in loaded.schedule.step(index, shapes.case()) {
             let args = fetch(&mut self.values, op, self.observable);
             self.pool.begin(op.node.0);
             let layer = graph.get(op.node).map_or("", |n| n.name.as_str());

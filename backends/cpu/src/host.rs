@@ -1,5 +1,6 @@
 //! The processor that this runs on: its name, its vectors and its caches.
 
+use crate::fast::simd::level;
 use std::collections::BTreeMap;
 
 /// Sizes of caches as Linux reports them, by the name of the number.
@@ -16,7 +17,7 @@ pub(crate) fn name() -> String {
 
 /// Numbers that kernels are chosen by: bits of the widest vectors, and sizes of caches where the system reports them.
 pub(crate) fn numbers() -> BTreeMap<String, u64> {
-    let mut numbers = BTreeMap::from([("vector_bits".to_owned(), vector_bits())]);
+    let mut numbers = BTreeMap::from([("vector_bits".to_owned(), level().bits())]);
     for (name, file) in CACHES {
         let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/{file}"));
         if let Some(bytes) = text.ok().and_then(|t| size(t.trim())) {
@@ -33,20 +34,6 @@ fn size(text: &str) -> Option<u64> {
         None => text.strip_suffix('M').map_or((text, 1), |digits| (digits, 1 << 20)),
     };
     digits.parse::<u64>().ok()?.checked_mul(unit)
-}
-
-/// Bits of the vectors that the kernels here use: which of them run depends on the processor's features.
-fn vector_bits() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if std::is_x86_feature_detected!("avx512f") {
-            return 512;
-        }
-        if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
-            return 256;
-        }
-    }
-    128
 }
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
 //! Schedule of a program's steps: operations in order, with the last use of every value.
 
+use crate::fast::kept::Kept;
 use crate::fast::{self, RunCx};
 use crate::tactics::FAST;
 use crate::value::Val;
 use kiln_backend::{BackendError, Program, Step, Tactic};
 use kiln_ir::expr::Expr;
 use kiln_ir::graph::Uses;
-use kiln_ir::{Graph, IrError, Node, NodeId, Tensor, TensorType, ValueId};
+use kiln_ir::{Graph, IrError, Node, NodeId, Source, Tensor, TensorType, ValueId};
 use std::collections::HashSet;
 
 /// Operations of all steps.
 pub(crate) struct Schedule {
-    /// Operations of each step of the program.
-    pub(crate) steps: Vec<Vec<Operation>>,
+    /// Operations of each step, by case of the program.
+    cases: Vec<Vec<Vec<Operation>>>,
     /// Values that lie between steps and can be observed.
     pub(crate) border: HashSet<ValueId>,
 }
@@ -38,27 +39,42 @@ enum Work {
     /// The reference implementation.
     Oracle,
     /// A fast path, where it covers the case.
-    Path(fast::Path, usize),
+    Path(fast::Path, usize, Option<Kept>),
     /// Part of a group of pointwise nodes.
     Fused(Box<Expr>),
 }
 
 impl Schedule {
-    /// Takes a program apart; an error where its steps name nodes that do not exist.
-    pub(crate) fn new(program: &Program) -> Result<Schedule, BackendError> {
-        let mut steps = Vec::with_capacity(program.steps.len());
+    /// Takes a program apart; an error where its steps name nodes that do not exist. `fixed` says that inputs are the same in every run.
+    pub(crate) fn new(program: &Program, fixed: bool) -> Result<Schedule, BackendError> {
         let uses = program.graph.uses();
-        for step in &program.steps {
-            steps.push(operations(&program.graph, step, &uses)?);
+        let varies = program.steps.iter().any(|s| !s.alternatives.is_empty());
+        let mut cases = Vec::new();
+        for case in 0..if varies { program.cases.len() as u32 } else { 1 } {
+            let steps = program.steps.iter().map(|s| operations(&program.graph, s, (case, fixed), &uses));
+            let mut steps = steps.collect::<Result<Vec<_>, _>>()?;
+            mark_last_uses(&program.graph, &mut steps);
+            cases.push(steps);
         }
-        mark_last_uses(&program.graph, &mut steps);
-        Ok(Schedule { border: program.border(), steps })
+        Ok(Schedule { border: program.border(), cases })
+    }
+
+    /// Operations of a step in a case.
+    pub(crate) fn step(&self, index: usize, case: u32) -> &[Operation] {
+        let steps = self.cases.get(case as usize).or(self.cases.first());
+        steps.and_then(|s| s.get(index)).map_or(&[], Vec::as_slice)
     }
 }
 
-fn operations(graph: &Graph, step: &Step, uses: &Uses) -> Result<Vec<Operation>, BackendError> {
-    let fast = step.tactic.name == FAST;
-    let depth = fast.then(|| depth(&step.tactic));
+fn operations(
+    graph: &Graph,
+    step: &Step,
+    (case, fixed): (u32, bool),
+    uses: &Uses,
+) -> Result<Vec<Operation>, BackendError> {
+    let tactic = step.tactic_in(case);
+    let fast = tactic.name == FAST;
+    let depth = fast.then(|| depth(tactic));
     let (mut groups, inside) =
         if fast { fast::pointwise::plan(graph, &step.nodes, uses) } else { Default::default() };
     let mut operations = Vec::with_capacity(step.nodes.len());
@@ -66,7 +82,7 @@ fn operations(graph: &Graph, step: &Step, uses: &Uses) -> Result<Vec<Operation>,
         let node = node(graph, id)?;
         operations.push(match groups.remove(&id) {
             Some(f) => Operation::fused(f, node),
-            None => Operation::single(id, graph, node, depth),
+            None => Operation::single(id, graph, node, (depth, fixed)),
         });
     }
     Ok(operations)
@@ -83,11 +99,17 @@ pub(crate) fn node(graph: &Graph, id: NodeId) -> Result<&Node, BackendError> {
 
 impl Operation {
     /// Operation of one node: a path with blocks of this depth, or the oracle.
-    fn single(id: NodeId, graph: &Graph, node: &Node, depth: Option<usize>) -> Operation {
+    fn single(id: NodeId, graph: &Graph, node: &Node, (depth, fixed): (Option<usize>, bool)) -> Operation {
         let path = fast::of(graph, node).map(|k| k.run).zip(depth);
+        let weight = |v: ValueId| match graph.value(v).source {
+            Source::Weight(_) => true,
+            Source::Input => fixed,
+            _ => false,
+        };
+        let kept = node.inputs.get(1).copied().flatten().is_some_and(weight).then(Kept::default);
         Operation {
             node: id,
-            work: path.map_or(Work::Oracle, |(path, depth)| Work::Path(path, depth)),
+            work: path.map_or(Work::Oracle, |(path, depth)| Work::Path(path, depth, kept)),
             inputs: node.inputs.clone(),
             last: vec![false; node.inputs.len()],
             outputs: node.outputs.clone(),
@@ -111,12 +133,12 @@ impl Operation {
         let node = node(cx.graph, self.node)?;
         match &self.work {
             Work::Fused(expr) => return Ok(vec![fast::pointwise::run(expr, node, args, cx)?]),
-            Work::Path(path, depth) => {
+            Work::Path(path, depth, kept) => {
                 check_indices(node, &args)?;
                 if let Some(empty) = node.op.empty_results(&cx.types(node)) {
                     return Ok(empty.into_iter().map(Val::Shared).collect());
                 }
-                if let Some(outs) = fast::run(*path, node, &mut args, cx, *depth)? {
+                if let Some(outs) = fast::run(*path, node, &mut args, cx, (*depth, kept.as_ref()))? {
                     return Ok(outs);
                 }
                 cx.fell_back.set(true);

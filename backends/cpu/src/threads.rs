@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Time that a worker looks for the next loop before it sleeps: steps of a network follow each other within it.
-const SPIN: Duration = Duration::from_micros(30);
+const SPIN: Duration = Duration::from_micros(100);
 
 /// Workers that wait for loops.
 pub(crate) struct Threads {

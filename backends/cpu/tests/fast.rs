@@ -3,8 +3,10 @@
 
 mod common;
 
-use common::{assert_close, run, single};
+use common::{assert_close, run, single, weighed};
+use kiln_backend::Backend;
 use kiln_backend::compare::{Expectation, Latitude};
+use kiln_backend_cpu::Cpu;
 use kiln_ir::problem::Rng;
 use kiln_ir::{Attrs, DType, Op};
 use kiln_ops::layout::Layout;
@@ -13,11 +15,12 @@ use kiln_ops::layout::Layout;
 #[test]
 fn all_problems_agree_with_the_oracle() {
     let mut wrong = Vec::new();
+    let every: usize = std::env::var("KILN_SAMPLE").map_or(1, |n| n.parse().unwrap());
     for def in kiln_ops::all() {
         if def.traits.random {
             continue;
         }
-        for p in (def.problems)(&mut Rng::new(11)) {
+        for p in (def.problems)(&mut Rng::new(11)).into_iter().step_by(every) {
             let what = format!("{} ({})", def.name, p.label);
             let (g, inputs) = single(&p.op, &p.inputs);
             let wanted = run(&g, "oracle", &inputs, false).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -155,5 +158,84 @@ fn chains_of_pointwise_layers() {
     let wanted = run(&g, "oracle", &inputs, false).unwrap();
     for whole in [true, false] {
         assert_close("chain", &run(&g, "fast", &inputs, whole).unwrap(), &wanted, 2e-6);
+    }
+}
+
+/// Products by weights, whose panels are packed once and kept from run to run.
+#[test]
+fn products_by_weights() {
+    let mut rng = Rng::new(21);
+    let conv = |layout: Layout, groups: i64| {
+        let attrs = Attrs::new().with("layout", layout.name()).with("groups", groups);
+        Op::new("conv", attrs.with("pads", vec![1i64, 0, 1, 2])).unwrap()
+    };
+    let product = |tb: bool| Op::new("matmul", Attrs::new().with("trans_b", tb)).unwrap();
+    let mut cases = Vec::new();
+    for (a, b) in [(DType::F32, DType::F32), (DType::F16, DType::F16), (DType::U8, DType::I8)] {
+        for m in [1usize, 5, 37] {
+            cases.push((product(false), a, vec![m, 300], b, vec![300, 50]));
+            cases.push((product(true), a, vec![2, m, 19], b, vec![33, 19]));
+        }
+        for layout in [Layout::Linear, Layout::ChannelsLast] {
+            for groups in [1usize, 3] {
+                let (x, w) = ([2, 12, 9, 7], [18, 12 / groups, 3, 3]);
+                cases.push((
+                    conv(layout, groups as i64),
+                    a,
+                    layout.from_linear(&x),
+                    b,
+                    layout.from_linear(&w),
+                ));
+            }
+        }
+    }
+    for (op, a, x, b, w) in cases {
+        let (g, inputs) = weighed(&op, rng.tensor(a, &x), rng.tensor(b, &w));
+        let (f, o) = (run(&g, "fast", &inputs, false).unwrap(), run(&g, "oracle", &inputs, false).unwrap());
+        let tolerance = if a == DType::F16 { 2e-3 } else { 1e-6 };
+        assert_close(&format!("{op:?} {a} {x:?} by {b} {w:?}"), &f, &o, tolerance);
+    }
+}
+
+/// The level is one for all of a process: other ones are tried in processes of their own.
+#[test]
+fn lower_levels_agree_with_the_oracle() {
+    let own = Cpu::target().numbers["vector_bits"];
+    let child = |level: &str, tests: &[&str]| {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.arg("--exact").args(tests).env("KILN_CPU_LEVEL", level).env("KILN_SAMPLE", "4");
+        let out = command.output().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success(), "{level}: {text}");
+        assert!(text.contains(&format!("{} passed", tests.len())), "{level}: {text}");
+    };
+    let all = [
+        "all_problems_agree_with_the_oracle",
+        "products_by_weights",
+        "products_of_odd_sizes",
+        "random_convolutions",
+        THE_LEVEL,
+    ];
+    for (name, bits) in LEVELS {
+        if bits < own {
+            child(name, &all);
+        }
+    }
+    child("sse9", &[THE_LEVEL]);
+}
+
+const LEVELS: [(&str, u64); 2] = [("base", 128), ("avx2", 256)];
+const THE_LEVEL: &str = "the_level_is_that_of_the_environment";
+
+/// Passes in any process; [`lower_levels_agree_with_the_oracle`] starts it with levels.
+#[test]
+fn the_level_is_that_of_the_environment() {
+    let Ok(asked) = std::env::var("KILN_CPU_LEVEL") else { return };
+    match LEVELS.iter().find(|(name, _)| *name == asked) {
+        Some((_, bits)) => assert_eq!(Cpu::target().numbers["vector_bits"], *bits),
+        None => {
+            let refused = Cpu::new().targets().unwrap_err().to_string();
+            assert!(refused.contains(&asked) && refused.contains("avx2"), "{refused}");
+        }
     }
 }

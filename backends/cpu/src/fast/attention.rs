@@ -1,6 +1,7 @@
 //! `attention` of floats: blocks of queries times all keys, softmax by row, then times the values.
 
-use super::gemm::{Size, Strided, alone, floats, floats_mut, scratch};
+use super::gemm::{Size, Strided, Target, alone, floats, floats_mut, scratch};
+use super::simd::vectorized;
 use super::{Floats, NodeCx, Types, rows};
 use crate::threads::{self, Parts};
 use kiln_backend::BackendError;
@@ -161,6 +162,7 @@ impl Bias {
                 let out = seen.iter_mut().enumerate().filter(|(j, _)| m[from + j * step] == 0);
                 out.for_each(|(_, x)| *x = self.hidden);
             }
+            Mask::Floats(m) if step == 1 => add_mask(&m[from..from + seen.len()], seen),
             Mask::Floats(m) => seen.iter_mut().enumerate().for_each(|(j, x)| match m[from + j * step] {
                 f32::NEG_INFINITY => *x = f32::NEG_INFINITY,
                 bias => *x += bias,
@@ -178,6 +180,23 @@ impl Bias {
         }
         if let Some(all) = &self.lengths {
             scores[inside(all[at[0]])..].fill(f32::NEG_INFINITY);
+        }
+    }
+}
+
+vectorized! {
+    fn scale(x: &mut [f32], by: f32) {
+        for x in x {
+            *x *= by;
+        }
+    }
+}
+
+vectorized! {
+    /// Adds a mask; -∞ hides even what is not a number.
+    fn add_mask(mask: &[f32], scores: &mut [f32]) {
+        for (x, &bias) in scores.iter_mut().zip(mask) {
+            *x = if bias == f32::NEG_INFINITY { bias } else { *x + bias };
         }
     }
 }
@@ -211,28 +230,43 @@ impl Job {
     }
 
     /// Some queries of one head, from `first` on: their scores as the operator returns them, and their results.
-    fn queries(&self, [b, h, first]: [usize; 3], qk: Option<&mut [f32]>, y: &mut [f32], room: &mut Room) {
+    ///
+    /// # Safety
+    /// Nobody else has the rows of y now.
+    unsafe fn queries(
+        &self,
+        [b, h, first]: [usize; 3],
+        rows: usize,
+        qk: Option<&mut [f32]>,
+        y: Target<'_>,
+        room: &mut Room,
+    ) {
         let kv = h * self.k.shape[1] / self.q.shape[1];
         let (total, depth, size) = (self.k.shape[2], self.q.shape[3], self.v.shape[3]);
-        let rows = y.len() / size.max(1);
         let weights = &mut room.weights;
         weights.resize(rows * total, 0.0);
         let q = Strided { data: self.q.head(b, h, first), row: self.q.strides[2], col: 1 };
         let k = Strided { data: self.k.head(b, kv, 0), row: 1, col: self.k.strides[2] };
-        alone(Size { m: rows, n: total, k: depth }, &q, &k, weights, &mut room.packed);
+        let parts = Parts::new(weights);
+        // SAFETY: the weights are this task's.
+        unsafe {
+            alone(
+                Size { m: rows, n: total, k: depth },
+                &q,
+                &k,
+                Target::new(&parts, total, 0),
+                &mut room.packed,
+            )
+        };
         let mut shown = qk;
         for (i, row) in weights.chunks_exact_mut(total).enumerate() {
             let shown = shown.as_mut().map(|all| &mut all[i * total..(i + 1) * total]);
             self.weigh([b, h, first + i], row, shown);
         }
         let v = Strided { data: self.v.head(b, kv, 0), row: self.v.strides[2], col: 1 };
-        alone(
-            Size { m: rows, n: size, k: total },
-            &Strided { data: weights, row: total, col: 1 },
-            &v,
-            y,
-            &mut room.packed,
-        );
+        let w = Strided { data: weights, row: total, col: 1 };
+        // SAFETY: as the contract says.
+        unsafe { alone(Size { m: rows, n: size, k: total }, &w, &v, y, &mut room.packed) };
     }
 
     /// Turns the products of one query into weights.
@@ -242,7 +276,7 @@ impl Job {
                 qk.copy_from_slice(values);
             }
         };
-        weights.iter_mut().for_each(|x| *x *= self.scale);
+        scale(weights, self.scale);
         show(0, weights);
         if self.cap > 0.0 {
             weights.iter_mut().for_each(|x| *x = self.cap * (*x / self.cap).tanh());
@@ -278,39 +312,41 @@ pub fn covers(t: &Types<'_>) -> bool {
 pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let Some(job) = Job::of(cx) else { return Ok(false) };
     let ([batch, heads, len, _], total, size) = (job.q.shape, job.k.shape[2], job.v.shape[3]);
-    let Some(shape) = cx.out_shape(0).filter(|s| !s.contains(&0) && total > 0) else { return Ok(false) };
+    let Some(shape) = cx.out_shape(0) else { return Ok(false) };
     let queries = batch * heads * len;
     let wanted = cx.node.outputs.len() > 3;
     let mut qk = scratch(cx.pool, if wanted { queries * total } else { 0 }, "scores of attention")?;
-    let mut y = scratch(cx.pool, queries * size, "results of attention")?;
     let points = Checkpoints::here();
-    let all_qk = Parts::new(floats_mut(&mut qk));
-    let all_y = Parts::new(floats_mut(&mut y));
     let blocks = len.div_ceil(QUERIES);
-    threads::ranges(batch * heads * blocks, 1, |range| {
-        let mut room = Room::default();
-        for task in range {
-            points.pass();
-            let (head, first) = (task / blocks, task % blocks * QUERIES);
-            let rows = head * len + first..head * len + len.min(first + QUERIES);
-            // SAFETY: each query belongs to one task.
-            let (qk, y) = unsafe {
-                let qk = wanted.then(|| all_qk.part(rows.start * total, rows.end * total));
-                (qk, all_y.part(rows.start * size, rows.end * size))
-            };
-            job.queries([head / heads, head % heads, first], qk, y, &mut room);
-        }
-    });
-    let outputs = cx.node.outputs.len();
     let flat = shape.len() == 3;
     let mut done = cx.write_floats(0, &shape, |out| {
-        for (r, row) in floats(&y).chunks_exact(size).enumerate() {
-            let (b, h, i) = (r / (heads * len), r / len % heads, r % len);
-            let to = if flat { (b * len + i) * heads + h } else { r };
-            out[to * size..(to + 1) * size].copy_from_slice(row);
+        if total == 0 {
+            // Every sum is empty.
+            out.fill(0.0);
+            return Ok(());
         }
+        let (all_qk, all_y) = (Parts::new(floats_mut(&mut qk)), Parts::new(out));
+        threads::ranges(batch * heads * blocks, 1, |range| {
+            let mut room = Room::default();
+            for task in range {
+                points.pass();
+                let (head, first) = (task / blocks, task % blocks * QUERIES);
+                let rows = head * len + first..head * len + len.min(first + QUERIES);
+                let (b, h) = (head / heads, head % heads);
+                let y = match flat {
+                    true => Target::new(&all_y, heads * size, ((b * len + first) * heads + h) * size),
+                    false => Target::new(&all_y, size, rows.start * size),
+                };
+                // SAFETY: each query of each head belongs to one task.
+                unsafe {
+                    let qk = wanted.then(|| all_qk.part(rows.start * total, rows.end * total));
+                    job.queries([b, h, first], rows.len(), qk, y, &mut room);
+                }
+            }
+        });
         Ok(())
     })?;
+    let outputs = cx.node.outputs.len();
     for i in 1..outputs {
         let Some(shape) = cx.out_shape(i) else { return Ok(false) };
         done &= cx.write_floats(i, &shape, |out| {

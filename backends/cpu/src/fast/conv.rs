@@ -1,12 +1,11 @@
 //! `conv` of floats: windows packed on the fly into a matrix product, or, where every channel is alone, tap by tap.
 
-use super::gemm::{Bias, Right, Size, Strided, gemm};
+use super::gemm::{Bias, How, Right, Size, Strided, floats, floats_mut, gemm, scratch};
 use super::windows::{Conv, Spatial, spatial, volume};
-use super::{NodeCx, Types, conv_integer, conv_last};
+use super::{NodeCx, Types, conv_integer, conv_last, depthwise};
 use crate::buffer::Pool;
 use crate::threads;
 use kiln_backend::BackendError;
-use kiln_backend::stop::Checkpoints;
 use kiln_ir::DType;
 use kiln_ops::conv::geometry;
 use kiln_ops::conv::window::{self, Axis};
@@ -14,80 +13,90 @@ use kiln_ops::layout::Layout;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The windows of some channels of one image as a matrix: a row for each channel and tap, a column for each window.
+/// The windows of some channels of one image as a matrix: a row for each channel and tap, a column for each window. The image has its
+/// padding around it.
 struct Windows<'a> {
     x: &'a [f32],
     axes: &'a Spatial,
+    /// Place of each channel and tap, from the first element of a window on.
+    taps: &'a [usize],
 }
 
-/// Consecutive windows in one row of the output.
-struct Segment {
-    d: i64,
-    h: i64,
-    w: i64,
-    len: usize,
+/// Length of an axis with the padding that windows reach, and no more.
+fn padded(a: &Axis<i64>) -> usize {
+    ((a.output - 1) * a.stride + (a.kernel - 1) * a.dilation + 1) as usize
 }
 
-impl Windows<'_> {
-    fn segments(&self, cols: Range<usize>) -> Vec<Segment> {
-        let [_, h, w] = self.axes;
-        let (oh, ow) = (h.output as usize, w.output as usize);
-        let mut out = Vec::new();
-        let mut at = cols.start;
-        while at < cols.end {
-            let (row, x) = (at / ow, at % ow);
-            let len = (ow - x).min(cols.end - at);
-            out.push(Segment { d: (row / oh) as i64, h: (row % oh) as i64, w: x as i64, len });
-            at += len;
-        }
-        out
-    }
-
-    /// The elements under one tap of the windows of a segment.
-    fn segment(&self, s: &Segment, channel: usize, tap: [i64; 3], out: &mut [f32]) {
-        let at = |axis: usize, o: i64| {
-            let a = &self.axes[axis];
-            let p = o * a.stride + tap[axis] * a.dilation - a.begin;
-            (0..a.input).contains(&p).then_some(p as usize)
-        };
-        let [d, h, w] = self.axes;
-        let (Some(z), Some(y)) = (at(0, s.d), at(1, s.h)) else { return out.fill(0.0) };
-        let row = ((channel * d.input as usize + z) * h.input as usize + y) * w.input as usize;
-        let row = &self.x[row..row + w.input as usize];
-        let first = s.w * w.stride + tap[2] * w.dilation - w.begin;
-        if w.stride == 1 {
-            let lead = (-first).clamp(0, s.len as i64) as usize;
-            let end = (w.input - first).clamp(lead as i64, s.len as i64) as usize;
-            out[..lead].fill(0.0);
-            out[end..].fill(0.0);
-            if lead < end {
-                let from = (first + lead as i64) as usize;
-                out[lead..end].copy_from_slice(&row[from..from + end - lead]);
-            }
-            return;
-        }
-        for (j, o) in out.iter_mut().enumerate() {
-            let p = first + j as i64 * w.stride;
-            *o = if (0..w.input).contains(&p) { row[p as usize] } else { 0.0 };
+/// Places of the taps of `depth` channels in images with padding.
+fn places(axes: &Spatial, depth: usize) -> Vec<usize> {
+    let [d, h, w] = axes;
+    let [pd, ph, pw] = axes.each_ref().map(padded);
+    let mut all = Vec::with_capacity(depth * volume(axes, |a| a.kernel));
+    for channel in 0..depth {
+        for (z, y) in (0..d.kernel * d.dilation).step_by(d.dilation as usize).flat_map(|z| {
+            (0..h.kernel * h.dilation).step_by(h.dilation as usize).map(move |y| (z as usize, y as usize))
+        }) {
+            let row = ((channel * pd + z) * ph + y) * pw;
+            all.extend((0..w.kernel as usize).map(|k| row + k * w.dilation as usize));
         }
     }
+    all
 }
+
+/// Copies channels into images with padding.
+fn pad(axes: &Spatial, x: &[f32], to: &mut [f32]) {
+    let [d, h, w] = axes;
+    let [pd, ph, pw] = axes.each_ref().map(padded);
+    let inside = |a: &Axis<i64>, i: usize| {
+        let p = i as i64 - a.begin;
+        (0..a.input).contains(&p).then_some(p)
+    };
+    let lead = w.begin.clamp(0, pw as i64) as usize;
+    let skipped = (-w.begin).max(0).min(w.input);
+    let len = (w.input - skipped).clamp(0, (pw - lead) as i64) as usize;
+    threads::chunks(to, pw, COPIED.div_ceil(pw), |row, to| {
+        let (channel, z, y) = (row / (pd * ph), row / ph % pd, row % ph);
+        let (Some(z), Some(y)) = (inside(d, z), inside(h, y)) else { return to.fill(0.0) };
+        let from = ((channel as i64 * d.input + z) * h.input + y) * w.input + skipped;
+        to[..lead].fill(0.0);
+        to[lead..lead + len].copy_from_slice(&x[from as usize..][..len]);
+        to[lead + len..].fill(0.0);
+    });
+}
+
+/// Elements that a task copies at least.
+const COPIED: usize = 16 << 10;
 
 impl Right for Windows<'_> {
     fn pack(&self, k: Range<usize>, cols: Range<usize>, nr: usize, out: &mut [f32]) {
-        let kernel = [0, 1, 2].map(|i| self.axes[i].kernel as usize);
-        let segments = self.segments(cols.clone());
-        for (p, line) in k.zip(out.chunks_exact_mut(nr)) {
-            let (rest, kw) = (p / kernel[2], p % kernel[2]);
-            let (rest, kh) = (rest / kernel[1], rest % kernel[1]);
-            let (channel, kd) = (rest / kernel[0], rest % kernel[0]);
-            let tap = [kd as i64, kh as i64, kw as i64];
-            let mut at = 0;
-            for s in &segments {
-                self.segment(s, channel, tap, &mut line[at..at + s.len]);
-                at += s.len;
+        let [d, h, w] = self.axes;
+        let [_, ph, pw] = self.axes.each_ref().map(padded);
+        let (oh, ow, step) = (h.output as usize, w.output as usize, w.stride as usize);
+        let mut at = cols.start;
+        while at < cols.end {
+            // Windows of one row of the output, which are `step` elements apart.
+            let (row, x) = (at / ow, at % ow);
+            let len = (ow - x).min(cols.end - at);
+            let line = row / oh * d.stride as usize * ph + row % oh * h.stride as usize;
+            let from = &self.x[line * pw + x * step..];
+            let first = at - cols.start;
+            let lines = out.chunks_exact_mut(nr).zip(&self.taps[k.clone()]);
+            match (step, len == 16) {
+                (1, true) => {
+                    lines.for_each(|(to, &tap)| to[first..first + 16].copy_from_slice(&from[tap..tap + 16]))
+                }
+                (1, false) => lines.for_each(|(to, &tap)| {
+                    to[first..first + len].iter_mut().zip(&from[tap..tap + len]).for_each(|(to, x)| *to = *x);
+                }),
+                _ => lines.for_each(|(to, &tap)| {
+                    let from = from[tap..].iter().step_by(step);
+                    to[first..first + len].iter_mut().zip(from).for_each(|(to, x)| *to = *x);
+                }),
             }
-            line[at..].fill(0.0);
+            at += len;
+        }
+        if cols.len() < nr {
+            out.chunks_exact_mut(nr).for_each(|to| to[cols.len()..].fill(0.0));
         }
     }
 }
@@ -114,7 +123,7 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let Some(axes) = axes.and_then(|a| window::numbers(&a)).and_then(spatial) else { return Ok(false) };
     let (Some(out), Ok(groups)) = (cx.out_shape(0), attrs.int("groups")) else { return Ok(false) };
     let pool = cx.pool.clone();
-    let how = (cx.depth, &pool);
+    let how = How { pool: &pool, ..cx.how(0) };
     if out.contains(&0) {
         return cx.write_floats(0, &out, |_| Ok(()));
     }
@@ -131,7 +140,7 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
             });
             Ok(())
         }
-        Layout::Linear => linear(&conv, y, how),
+        Layout::Linear => linear(&conv, y, (how.depth, &pool)),
     })
 }
 
@@ -141,17 +150,14 @@ fn linear(c: &Conv<'_>, y: &mut [f32], how: (usize, &Arc<Pool>)) -> Result<(), B
     let taps = volume(axes, |a| a.kernel);
     let s = Size { m: m / (*groups).max(1), n: windows, k: depth * taps };
     if *depth == 1 && *groups > 1 {
-        let points = Checkpoints::here();
-        threads::chunks(y, windows, 1, |i, y| {
-            points.pass();
-            let (image, o) = (i / m, i % m);
-            let start = (image * channels + o / s.m) * inputs;
-            y.fill(c.bias.map_or(0.0, |b| b[o]));
-            plane(axes, &x[start..start + inputs], &w[o * taps..(o + 1) * taps], y);
-        });
+        depthwise::planes(c, y);
         return Ok(());
     }
     let pointwise = taps == 1 && axes.iter().all(|a| a.stride == 1 && a.begin == 0 && a.end == 0);
+    let whole = axes.iter().all(|a| a.begin == 0 && padded(a) == a.input as usize);
+    let room = axes.iter().map(padded).fold(*depth, usize::saturating_mul);
+    let mut room = scratch(how.1, if pointwise || whole { 0 } else { room }, "an image with its padding")?;
+    let places = if pointwise { Vec::new() } else { places(axes, *depth) };
     for (i, y) in y.chunks_exact_mut(s.m * windows).enumerate() {
         let (image, g) = (i / groups, i % groups);
         let start = (image * channels + g * depth) * inputs;
@@ -160,41 +166,14 @@ fn linear(c: &Conv<'_>, y: &mut [f32], how: (usize, &Arc<Pool>)) -> Result<(), B
         let bias = c.bias.map_or(Bias::None, |b| Bias::Rows(&b[g * s.m..(g + 1) * s.m]));
         match pointwise {
             true => gemm(s, &left, &Strided { data: x, row: inputs, col: 1 }, bias, y, how)?,
-            false => gemm(s, &left, &Windows { x, axes }, bias, y, how)?,
-        }
-    }
-    Ok(())
-}
-
-/// Adds the correlation of one plane with one kernel.
-fn plane(axes: &Spatial, x: &[f32], w: &[f32], y: &mut [f32]) {
-    let [d, h, wd] = axes;
-    let (iw, ow) = (wd.input as usize, wd.output as usize);
-    for (row, y) in y.chunks_exact_mut(ow).enumerate() {
-        let (od, oh) = (row as i64 / h.output, row as i64 % h.output);
-        for (kd, z) in d.taps(od) {
-            for (kh, yy) in h.taps(oh) {
-                let x = &x[(z * h.input + yy) as usize * iw..][..iw];
-                let w = &w[((kd * h.kernel + kh) * wd.kernel) as usize..][..wd.kernel as usize];
-                w.iter().enumerate().for_each(|(kw, &w)| line(wd, kw as i64, w, x, y));
+            false => {
+                if !whole {
+                    pad(axes, x, floats_mut(&mut room));
+                }
+                let x = if whole { x } else { floats(&room) };
+                gemm(s, &left, &Windows { x, axes, taps: &places }, bias, y, how)?
             }
         }
     }
-}
-
-/// Adds one tap's products to a row of the output.
-fn line(a: &Axis<i64>, tap: i64, w: f32, x: &[f32], y: &mut [f32]) {
-    let first = tap * a.dilation - a.begin;
-    // Windows whose tap lies on elements: 0 ≤ first + o·stride < input.
-    let from = if first < 0 { (-first + a.stride - 1) / a.stride } else { 0 };
-    let to = if a.input > first { (a.input - first + a.stride - 1) / a.stride } else { 0 };
-    let (from, to) = (from.min(a.output) as usize, to.clamp(0, a.output) as usize);
-    if from >= to {
-        return;
-    }
-    let start = (first + from as i64 * a.stride) as usize;
-    match a.stride {
-        1 => y[from..to].iter_mut().zip(&x[start..]).for_each(|(y, x)| *y += w * x),
-        s => y[from..to].iter_mut().zip(x[start..].iter().step_by(s as usize)).for_each(|(y, x)| *y += w * x),
-    }
+    Ok(())
 }

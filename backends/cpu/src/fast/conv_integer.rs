@@ -1,39 +1,60 @@
-//! `conv` of integers of 8 bits: windows as vectors of words, multiplied with those of the weights.
+//! `conv` of integers of 8 bits: windows are rows of words, multiplied with those of the weights.
 
 use super::NodeCx;
-use super::integer::{Vectors, Word, multiply};
+use super::copy::{self, Map};
 use super::windows::{Spatial, spatial, volume};
-use crate::threads::{self, Parts};
+use super::words::{self, Columns, Narrow, Rows, Size, Target};
 use crate::value::Out;
 use kiln_backend::BackendError;
-use kiln_backend::stop::Checkpoints;
 use kiln_ir::DType;
 use kiln_ops::conv::geometry;
 use kiln_ops::conv::window::{self, Axis};
 use kiln_ops::layout::Layout;
+use kiln_ops::util::strides;
 
-/// Windows that one task takes.
-const BLOCK: usize = 64;
-
-/// A convolution of one group after the other.
-struct Job<'a> {
-    x: &'a [i16],
-    /// Weights by group.
-    w: Vec<Vectors<i16>>,
-    bias: Option<&'a [i32]>,
-    axes: Spatial,
-    layout: Layout,
+/// The windows of one group of channels as rows: words of one tap after the other, the channels of each side by side.
+struct Windows<'a> {
+    /// Channels last.
+    x: Narrow<'a>,
+    axes: &'a Spatial,
     channels: usize,
-    /// Channels of x and of the result in a group.
+    /// First channel of the group, and their number.
+    first: usize,
     depth: usize,
-    per_group: usize,
+}
+
+/// The weights of one group as columns, in the order of the rows of [`Windows`].
+struct Weights<'a> {
+    w: Narrow<'a>,
+    layout: Layout,
+    depth: usize,
+    taps: usize,
+}
+
+impl Columns for Weights<'_> {
+    fn at(&self, k: usize, j: usize) -> i16 {
+        let at = match self.layout {
+            Layout::ChannelsLast => k,
+            Layout::Linear => k % self.depth * self.taps + k / self.depth,
+        };
+        self.w.at(j * self.depth * self.taps + at)
+    }
+}
+
+/// The bytes of a tensor with channels last.
+fn channels_last(x: &[u8], shape: &[usize]) -> Vec<u8> {
+    let own = strides(shape);
+    let order = [0].into_iter().chain(2..shape.len()).chain([1]);
+    let mut y = vec![0u8; x.len()];
+    copy::bytes(1, x, &mut y, 0, order.map(|d| Map::all(shape[d], own[d])).collect(), &[]);
+    y
 }
 
 pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let attrs = cx.node.op.attrs();
     let layout = Layout::of(attrs);
     let (Some(vx), Some(vw)) = (cx.args[0].clone(), cx.args[1].clone()) else { return Ok(false) };
-    let (Some(x), Some(w)) = (<i16 as Word>::read(&vx), <i16 as Word>::read(&vw)) else { return Ok(false) };
+    let Some(w) = Narrow::of(vw.dtype(), vw.bytes()) else { return Ok(false) };
     let vb = cx.args.get(2).cloned().flatten();
     let bias = match &vb {
         Some(v) => match v.view::<i32>().filter(|_| v.dtype() == DType::I32) {
@@ -46,25 +67,29 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let axes = geometry(attrs, &window::dims(sx), &window::dims(sw)).ok();
     let Some(axes) = axes.and_then(|a| window::numbers(&a)).and_then(spatial) else { return Ok(false) };
     let (Some(shape), Ok(groups)) = (cx.out_shape(0), attrs.int("groups")) else { return Ok(false) };
-    if cx.out_dtype(0) != Some(DType::I32) || shape.contains(&0) {
+    let depth = sw[layout.channel_axis(sw.len())];
+    if cx.out_dtype(0) != Some(DType::I32) || shape.contains(&0) || depth == 0 {
         return Ok(false);
     }
-    let groups = groups as usize;
-    let per_group = sw[0] / groups.max(1);
-    let terms = w.len() / sw[0].max(1);
-    let mut weights = Vec::with_capacity(groups);
-    for g in 0..groups {
-        let mut all = Vectors::zeros(per_group, terms);
-        for m in 0..per_group {
-            all.vector_mut(m)[..terms].copy_from_slice(&w[(g * per_group + m) * terms..][..terms]);
-        }
-        weights.push(all);
-    }
-    let depth = sw[layout.channel_axis(sw.len())];
+    let (groups, outputs) = (groups as usize, sw[0]);
+    let n = outputs / groups.max(1);
     let channels = sx[layout.channel_axis(sx.len())];
-    let job = Job { x: &x, w: weights, bias, axes, layout, channels, depth, per_group };
+    let moved = (layout == Layout::Linear).then(|| channels_last(vx.bytes(), sx));
+    let Some(x) = Narrow::of(vx.dtype(), moved.as_deref().unwrap_or(vx.bytes())) else { return Ok(false) };
+    let (windows, taps) = (volume(&axes, |a| a.output), volume(&axes, |a| a.kernel));
+    let s = Size { m: sx[0] * windows, n, k: depth * taps };
     let mut out = Out::new(cx.pool, DType::I32, &shape, &cx.node.name)?;
-    job.run(sx[0], out.elems_mut());
+    let y = out.elems_mut::<i32>();
+    for g in 0..groups {
+        let weights = Weights { w: w.from(g * n * s.k), layout, depth, taps };
+        let panels = words::panels(s, &weights, cx.kept.map(|k| (k, g)))?;
+        let rows = Windows { x, axes: &axes, channels, first: g * depth, depth };
+        let target = match layout {
+            Layout::ChannelsLast => Target::of(y, g * n, 1, [usize::MAX, outputs, 0]),
+            Layout::Linear => Target::of(y, g * n * windows, windows, [windows, 1, outputs * windows]),
+        };
+        words::product(s, &rows, &panels, bias.map(|b| &b[g * n..(g + 1) * n]), &target);
+    }
     cx.push(out.done());
     Ok(true)
 }
@@ -75,62 +100,31 @@ fn place(a: &Axis<i64>, o: usize, tap: usize) -> Option<usize> {
     (0..a.input).contains(&p).then_some(p as usize)
 }
 
-impl Job<'_> {
-    fn run(&self, images: usize, y: &mut [i32]) {
-        let windows = volume(&self.axes, |a| a.output);
-        let terms = self.depth * volume(&self.axes, |a| a.kernel);
-        let groups = self.w.len();
-        let outputs = groups * self.per_group;
-        let blocks = windows.div_ceil(BLOCK);
-        let points = Checkpoints::here();
-        let parts = Parts::new(y);
-        threads::each(images * groups * blocks, |task| {
-            points.pass();
-            let (image, rest) = (task / (groups * blocks), task % (groups * blocks));
-            let (g, first) = (rest / blocks, rest % blocks * BLOCK);
-            let end = windows.min(first + BLOCK);
-            let mut under = Vectors::zeros(end - first, terms);
-            (first..end).for_each(|p| self.gather(image, g, p, under.vector_mut(p - first)));
-            multiply(&self.w[g], &under, |m, p, sum| {
-                let m = g * self.per_group + m;
-                let at = match self.layout {
-                    Layout::ChannelsLast => (image * windows + first + p) * outputs + m,
-                    Layout::Linear => (image * outputs + m) * windows + first + p,
-                };
-                // SAFETY: each window of each group belongs to one task.
-                unsafe { parts.part(at, at + 1)[0] = sum.wrapping_add(self.bias.map_or(0, |b| b[m])) };
-            });
-        });
-    }
-
-    /// The elements under one window, in the order of the weights; padding stays zero.
-    fn gather(&self, image: usize, g: usize, window: usize, to: &mut [i16]) {
-        let [d, h, w] = &self.axes;
-        let (oh, ow) = (h.output as usize, w.output as usize);
-        let at = [window / (oh * ow), window / ow % oh, window % ow];
+impl Rows for Windows<'_> {
+    fn fill(&self, row: usize, to: &mut [i16]) {
+        let [d, h, w] = self.axes;
+        let [od, oh, ow] = self.axes.each_ref().map(|a| a.output as usize);
+        let at = [row / (oh * ow) % od, row / ow % oh, row % ow];
         let [kd, kh, kw] = self.axes.each_ref().map(|a| a.kernel as usize);
-        let (inputs, depth) = (volume(&self.axes, |a| a.input), self.depth);
-        for z in 0..kd {
-            let Some(pz) = place(d, at[0], z) else { continue };
-            for y in 0..kh {
-                let Some(py) = place(h, at[1], y) else { continue };
-                for x in 0..kw {
-                    let Some(px) = place(w, at[2], x) else { continue };
-                    let tap = (z * kh + y) * kw + x;
-                    let position = (pz * h.input as usize + py) * w.input as usize + px;
-                    match self.layout {
-                        Layout::ChannelsLast => {
-                            let from = (image * inputs + position) * self.channels + g * depth;
-                            to[tap * depth..(tap + 1) * depth].copy_from_slice(&self.x[from..from + depth]);
-                        }
-                        Layout::Linear => {
-                            let taps = kd * kh * kw;
-                            let from = (image * self.channels + g * depth) * inputs + position;
-                            for c in 0..depth {
-                                to[c * taps + tap] = self.x[from + c * inputs];
-                            }
-                        }
-                    }
+        let image = row / (od * oh * ow) * d.input as usize;
+        let line = kw * self.depth;
+        let whole = self.depth == self.channels && w.dilation == 1;
+        let start = at[2] as i64 * w.stride - w.begin;
+        let whole = whole && start >= 0 && start + w.kernel <= w.input;
+        for (i, to) in to.chunks_exact_mut(line).enumerate().take(kd * kh) {
+            let (Some(z), Some(y)) = (place(d, at[0], i / kh), place(h, at[1], i % kh)) else {
+                to.fill(0);
+                continue;
+            };
+            let row = ((image + z) * h.input as usize + y) * w.input as usize;
+            if whole {
+                self.x.widen((row + start as usize) * self.channels, to);
+                continue;
+            }
+            for (k, to) in to.chunks_exact_mut(self.depth).enumerate() {
+                match place(w, at[2], k) {
+                    Some(x) => self.x.widen((row + x) * self.channels + self.first, to),
+                    None => to.fill(0),
                 }
             }
         }

@@ -1,67 +1,35 @@
 //! `conv` of floats with channels last: all windows of the batch are the rows of a product with the weights.
 
-use super::gemm::{Bias, Left, Right, Size, floats_mut, gemm, scratch};
+use super::depthwise;
+use super::gemm::{Bias, How, Left, Size, Strided, gemm_into, slices};
+use super::micro::MAX_ROWS;
 use super::windows::{Conv, Spatial, volume};
-use crate::buffer::Pool;
-use crate::threads;
 use kiln_backend::BackendError;
-use kiln_backend::stop::Checkpoints;
 use kiln_ops::conv::window::Axis;
 use std::ops::Range;
-use std::sync::Arc;
 
-/// Elements of the left matrix that are packed at once.
-const PACKED: usize = 1 << 19;
-/// Rows of a part of the product at least, so that the weights are not packed for too few.
-const LEAST_ROWS: usize = 384;
-/// Rows of a strip of the left matrix at most.
-const MAX_MR: usize = 16;
-
-/// Writes y, which has all elements: [N, windows.., M]. `how` is the depth of a block, and where memory comes from.
-pub fn run(c: &Conv<'_>, y: &mut [f32], how: (usize, &Arc<Pool>)) -> Result<(), BackendError> {
+/// Writes y, which has all elements: [N, windows.., M].
+pub fn run(c: &Conv<'_>, y: &mut [f32], how: How<'_>) -> Result<(), BackendError> {
     if c.depth == 1 && c.groups > 1 && c.m == c.channels {
-        depthwise(c, y);
+        depthwise::last(c, y);
         return Ok(());
     }
-    let per_group = c.m / c.groups.max(1);
-    let rows = y.len() / c.m;
+    let n = c.m / c.groups.max(1);
+    // Windows of one element, one for each: rows of x are those of the product.
+    let single = c.axes.iter().all(|a| (a.kernel, a.stride, a.begin) == (1, 1, 0) && a.input == a.output);
     let k = c.depth * volume(&c.axes, |a| a.kernel);
-    let step = (PACKED / k.max(1)).max(LEAST_ROWS);
+    let s = Size { m: y.len() / c.m, n, k };
     for g in 0..c.groups {
         let windows = Windows::new(c, g * c.depth);
-        let right = Weights { w: &c.w[g * per_group * k..], k };
-        let bias = c.bias.map_or(Bias::None, |b| Bias::Columns(&b[g * per_group..(g + 1) * per_group]));
-        for first in (0..rows).step_by(step) {
-            let s = Size { m: step.min(rows - first), n: per_group, k };
-            let left = From { windows: &windows, first };
-            if c.groups == 1 {
-                gemm(s, &left, &right, bias, &mut y[first * c.m..][..s.m * s.n], how)?;
-                continue;
-            }
-            let mut part = scratch(how.1, s.m * s.n, "a group of a convolution")?;
-            let part = floats_mut(&mut part);
-            gemm(s, &left, &right, bias, part, how)?;
-            let all = y[first * c.m..].chunks_exact_mut(c.m);
-            all.zip(part.chunks_exact(s.n)).for_each(|(y, p)| y[g * s.n..][..s.n].copy_from_slice(p));
-        }
+        let elements = Strided { data: c.x.get(g * c.depth..).unwrap_or_default(), row: c.channels, col: 1 };
+        let left: &dyn Left = if single { &elements } else { &windows };
+        // A row for each output channel.
+        let right = Strided { data: &c.w[g * n * k..], row: 1, col: k };
+        let bias = c.bias.map_or(Bias::None, |b| Bias::Columns(&b[g * n..(g + 1) * n]));
+        let how = How { kept: how.kept.map(|(kept, _)| (kept, g)), ..how };
+        gemm_into(s, (left, &right, bias), y, (c.m, g * n), how)?;
     }
     Ok(())
-}
-
-/// The weights of a group as a matrix: a row for each tap and channel, a column for each output channel.
-struct Weights<'a> {
-    w: &'a [f32],
-    k: usize,
-}
-
-impl Right for Weights<'_> {
-    fn pack(&self, k: Range<usize>, cols: Range<usize>, nr: usize, out: &mut [f32]) {
-        for (p, line) in k.zip(out.chunks_exact_mut(nr)) {
-            let (now, rest) = line.split_at_mut(cols.len());
-            now.iter_mut().zip(cols.clone()).for_each(|(x, j)| *x = self.w[j * self.k + p]);
-            rest.fill(0.0);
-        }
-    }
 }
 
 /// The elements under windows as a matrix: a row for each window, a column for each tap and channel.
@@ -85,32 +53,43 @@ impl<'a> Windows<'a> {
         Windows { x: c.x, axes: &c.axes, channels: c.channels, depth: c.depth, first, run, zeros }
     }
 
-    /// The elements of channel `first` on at a position of an image.
-    fn at(&self, image: usize, [z, y, x]: [usize; 3]) -> &'a [f32] {
+    /// The row of x under a run of taps of a window, and the position in it where the run begins, which may be outside; `None` if
+    /// the whole row is padding.
+    fn under(&self, window: &At, run: usize) -> Option<(&'a [f32], i64)> {
         let [d, h, w] = self.axes;
-        let position = ((image * d.input as usize + z) * h.input as usize + y) * w.input as usize + x;
-        &self.x[position * self.channels + self.first..]
+        let per_row = w.kernel as usize / self.run;
+        let (rest, kw) = (run / per_row, run % per_row * self.run);
+        let (kd, kh) = (rest / h.kernel as usize, rest % h.kernel as usize);
+        let (z, y) = (place(d, window.at[0], kd)?, place(h, window.at[1], kh)?);
+        let row = ((window.image * d.input as usize + z) * h.input as usize + y) * w.input as usize;
+        let start = window.at[2] * w.stride + kw as i64 * w.dilation - w.begin;
+        Some((&self.x[row * self.channels..(row + w.input as usize) * self.channels], start))
     }
 
-    /// Elements under a run of taps of one window; in `room` where a part is padding.
-    fn under<'r>(&'r self, window: &At, [kd, kh, kw]: [usize; 3], room: &'r mut [f32]) -> &'r [f32] {
-        let [d, h, w] = self.axes;
-        let (Some(z), Some(y)) = (place(d, window.at[0], kd), place(h, window.at[1], kh)) else {
-            return &self.zeros;
-        };
-        let start = window.at[2] * w.stride + kw as i64 * w.dilation - w.begin;
-        let (from, to) = (start.clamp(0, w.input), (start + self.run as i64).clamp(0, w.input));
-        if from >= to {
-            return &self.zeros;
+    /// A part of the elements under a run of taps where they lie; `None` if some are padding, but not all.
+    fn whole(&self, window: &At, run: usize, part: &Range<usize>) -> Option<&[f32]> {
+        let Some((row, start)) = self.under(window, run) else { return Some(&self.zeros[part.clone()]) };
+        let width = self.axes[2].input;
+        if start + self.run as i64 <= 0 || start >= width {
+            return Some(&self.zeros[part.clone()]);
         }
-        let now = self.at(window.image, [z, y, from as usize]);
-        if (to - from) as usize == self.run {
-            return &now[..room.len()];
+        let inside = start >= 0 && start + self.run as i64 <= width;
+        inside.then(|| &row[start as usize * self.channels + self.first..][part.clone()])
+    }
+
+    /// Copies a part of the elements under a run of taps; padding is zero.
+    fn copy(&self, window: &At, run: usize, part: Range<usize>, to: &mut [f32]) {
+        let Some((row, start)) = self.under(window, run) else { return to.fill(0.0) };
+        let (width, depth) = (self.axes[2].input, self.depth as i64);
+        let inside = |p: i64| ((p - start) * depth).clamp(part.start as i64, part.end as i64) as usize;
+        let (from, end) = (inside(0), inside(width));
+        to[..from - part.start].fill(0.0);
+        to[end.max(from) - part.start..].fill(0.0);
+        if from < end {
+            // Runs of several taps have all channels, and so no gaps.
+            let at = start * self.channels as i64 + (self.first + from) as i64;
+            to[from - part.start..end - part.start].copy_from_slice(&row[at as usize..][..end - from]);
         }
-        let (lead, len) = ((from - start) as usize * self.depth, (to - from) as usize * self.depth);
-        room.fill(0.0);
-        room[lead..lead + len].copy_from_slice(&now[..len]);
-        room
     }
 }
 
@@ -121,7 +100,7 @@ fn place(a: &Axis<i64>, o: i64, tap: usize) -> Option<usize> {
 }
 
 /// A window: its image and coordinates.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct At {
     image: usize,
     at: [i64; 3],
@@ -133,80 +112,60 @@ impl At {
         let at = [row / (w * h) % d, row / w % h, row % w].map(|o| o as i64);
         At { image: row / (w * h * d), at }
     }
-}
 
-/// The windows from one on.
-struct From<'a> {
-    windows: &'a Windows<'a>,
-    first: usize,
-}
-
-impl Left for From<'_> {
-    fn pack(&self, rows: Range<usize>, _: usize, mr: usize, out: &mut [f32]) {
-        let all = self.windows;
-        let mut at = [At::default(); MAX_MR];
-        rows.clone().zip(&mut at).for_each(|(r, at)| *at = At::of(all.axes, self.first + r));
-        let len = all.run * all.depth;
-        let mut room = vec![0f32; mr * len];
-        let kernel = all.axes.each_ref().map(|a| a.kernel as usize);
-        let per_row = kernel[2] / all.run;
-        for (i, out) in out.chunks_exact_mut(mr * len).enumerate() {
-            let tap = [i / per_row / kernel[1], i / per_row % kernel[1], i % per_row * all.run];
-            let mut sources = [&all.zeros[..]; MAX_MR];
-            let windows = at.iter().zip(room.chunks_exact_mut(len)).take(rows.len());
-            sources.iter_mut().zip(windows).for_each(|(s, (at, room))| *s = all.under(at, tap, room));
-            match mr {
-                12 => interleave::<12>(&sources, out),
-                6 => interleave::<6>(&sources, out),
-                4 => interleave::<4>(&sources, out),
-                _ => out.chunks_exact_mut(mr).enumerate().for_each(|(p, line)| {
-                    line.iter_mut().zip(&sources).for_each(|(x, s)| *x = s[p]);
-                }),
+    /// The next window.
+    fn next(mut self, axes: &Spatial) -> At {
+        for (at, a) in self.at.iter_mut().zip(axes).rev() {
+            *at += 1;
+            if *at < a.output {
+                return self;
             }
+            *at = 0;
         }
+        self.image += 1;
+        self
     }
 }
 
-/// Element by element, one of each source.
-fn interleave<const MR: usize>(sources: &[&[f32]; MAX_MR], out: &mut [f32]) {
-    let lines = out.as_chunks_mut::<MR>().0;
-    let n = lines.len();
-    let sources: [&[f32]; MR] = std::array::from_fn(|r| &sources[r][..n]);
-    for (p, line) in lines.iter_mut().enumerate() {
-        for r in 0..MR {
-            line[r] = sources[r][p];
+impl Left for Windows<'_> {
+    fn rows<'r>(
+        &'r self,
+        rows: Range<usize>,
+        depth: Range<usize>,
+        room: &'r mut [f32],
+    ) -> [&'r [f32]; MAX_ROWS] {
+        let len = self.run * self.depth;
+        let (count, first) = (rows.len(), depth.start / len);
+        let mut at = [At::of(self.axes, rows.start); MAX_ROWS];
+        for i in 1..count {
+            at[i] = at[i - 1].next(self.axes);
         }
-    }
-}
-
-/// Every channel by itself: the channels of a window side by side.
-fn depthwise(c: &Conv<'_>, y: &mut [f32]) {
-    let taps = volume(&c.axes, |a| a.kernel);
-    let mut weights = vec![0f32; taps * c.m];
-    // One channel a group: each output channel has its taps side by side.
-    for (o, w) in c.w.chunks_exact(taps).enumerate() {
-        w.iter().enumerate().for_each(|(tap, &w)| weights[tap * c.m + o] = w);
-    }
-    let windows = Windows::new(c, 0);
-    let [d, h, w] = &c.axes;
-    let wide = w.output as usize;
-    let points = Checkpoints::here();
-    threads::chunks(y, wide * c.m, 1, |row, y| {
-        points.pass();
-        for (i, y) in y.chunks_exact_mut(c.m).enumerate() {
-            let At { image, at } = At::of(&c.axes, row * wide + i);
-            match c.bias {
-                Some(b) => y.copy_from_slice(b),
-                None => y.fill(0.0),
+        if depth.end <= (first + 1) * len {
+            let part = depth.start - first * len..depth.end - first * len;
+            let mut all = [&[][..]; MAX_ROWS];
+            let (mut rest, size) = (room, part.len());
+            for (to, at) in all.iter_mut().zip(&at).take(count) {
+                *to = match self.whole(at, first, &part) {
+                    Some(there) => there,
+                    None => {
+                        let (now, later) = rest.split_at_mut(size);
+                        rest = later;
+                        self.copy(at, first, part.clone(), now);
+                        now
+                    }
+                };
             }
-            for ((kd, z), (kh, yy)) in d.taps(at[0]).flat_map(|z| h.taps(at[1]).map(move |y| (z, y))) {
-                for (kw, xx) in w.taps(at[2]) {
-                    let x = windows.at(image, [z as usize, yy as usize, xx as usize]);
-                    let tap = ((kd * h.kernel + kh) * w.kernel + kw) as usize;
-                    let w = &weights[tap * c.m..(tap + 1) * c.m];
-                    y.iter_mut().zip(x.iter().zip(w)).for_each(|(y, (x, w))| *y += x * w);
-                }
+            return all;
+        }
+        for (at, to) in at.iter().zip(room.chunks_exact_mut(depth.len())).take(count) {
+            let mut to = to;
+            for run in first..depth.end.div_ceil(len) {
+                let part = depth.start.max(run * len) - run * len..depth.end.min((run + 1) * len) - run * len;
+                let (now, later) = to.split_at_mut(part.len());
+                to = later;
+                self.copy(at, run, part, now);
             }
         }
-    });
+        slices(room, depth.len(), count)
+    }
 }

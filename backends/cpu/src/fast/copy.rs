@@ -185,6 +185,31 @@ fn runs(map: &Map) -> Option<Vec<Run>> {
     (all.len() * 6 <= t.len() || all.len() < 4).then_some(all)
 }
 
+/// How often a table takes each of neighbouring places before the next one; `None` where it does not.
+fn repeats(map: &Map) -> Option<usize> {
+    let Map::Table(t) = map else { return None };
+    let first = *t.first().filter(|&&p| p != OUTSIDE)?;
+    let many = t.iter().position(|&p| p != first)?;
+    let fits = |(i, &p): (usize, &isize)| p == first + (i / many) as isize;
+    (many > 1 && t.len().is_multiple_of(many) && t.iter().enumerate().all(fits)).then_some(many)
+}
+
+/// Writes each element so many times.
+fn repeat<const N: usize>(from: &[[u8; N]], many: usize, to: &mut [[u8; N]]) {
+    match many {
+        2 => to.as_chunks_mut::<2>().0.iter_mut().zip(from).for_each(|(to, x)| *to = [*x; 2]),
+        4 => to.as_chunks_mut::<4>().0.iter_mut().zip(from).for_each(|(to, x)| *to = [*x; 4]),
+        _ => to.chunks_exact_mut(many).zip(from).for_each(|(to, x)| to.fill(*x)),
+    }
+}
+
+/// What the rows of a copy have in common.
+struct Row<'a> {
+    map: &'a Map,
+    runs: Option<Vec<Run>>,
+    repeats: Option<usize>,
+}
+
 struct Copy<'a, const N: usize> {
     from: &'a [[u8; N]],
     base: isize,
@@ -237,7 +262,7 @@ impl<const N: usize> Copy<'_, N> {
     fn rows(&self, to: &mut [[u8; N]]) {
         let Some((last, outer)) = self.maps.split_last() else { return };
         let n = last.len();
-        let runs = runs(last);
+        let line = Row { map: last, runs: runs(last), repeats: repeats(last) };
         let points = Checkpoints::here();
         let count = to.len() / n;
         let parts = Parts::new(to);
@@ -252,19 +277,22 @@ impl<const N: usize> Copy<'_, N> {
                         // SAFETY: as above.
                         now.copy_from_slice(unsafe { parts.part(other * n, (other + 1) * n) });
                     }
-                    _ => self.row(last, runs.as_deref(), place, now),
+                    _ => self.row(&line, place, now),
                 }
                 before = Some((row, place));
             });
         });
     }
 
-    fn row(&self, map: &Map, runs: Option<&[Run]>, place: isize, to: &mut [[u8; N]]) {
+    fn row(&self, row: &Row<'_>, place: isize, to: &mut [[u8; N]]) {
         if place == OUTSIDE {
             return to.fill(self.fill);
         }
-        let Some(runs) = runs else {
-            let Map::Table(t) = map else { return };
+        if let (Some(many), Map::Table(t)) = (row.repeats, row.map) {
+            return repeat(&self.from[(place + t[0]) as usize..], many, to);
+        }
+        let Some(runs) = &row.runs else {
+            let Map::Table(t) = row.map else { return };
             for (y, &p) in to.iter_mut().zip(t) {
                 *y = if p == OUTSIDE { self.fill } else { self.from[(place + p) as usize] };
             }
@@ -411,6 +439,10 @@ mod tests {
         check(60, 59, &[step(12, -5), step(5, -1)]);
         check(60, 0, &[table(&[OUTSIDE, 0, 20, OUTSIDE]), step(4, 0), table(&[1, OUTSIDE, 3, 3, 3, 4])]);
         check(60, 0, &[table(&[0, 0, 5, 5, 10]), table(&[0, 0, 1, 1, 2, 2, 3, 3, 4, 4])]);
+        check(60, 3, &[step(4, 10), table(&[2, 2, 2, 3, 3, 3, 4, 4, 4])]);
+        check(60, 0, &[step(4, 10), table(&[0, 0, 0, 0, 1, 1, 1, 1])]);
+        check(60, 0, &[step(4, 10), table(&[5, 5, 6, 6, 7])]);
+        check(60, 0, &[step(4, 10), table(&[5, 5, 6, 7])]);
         check(60, 2, &[table(&[OUTSIDE; 3]), step(4, 1)]);
         check(60, 2, &[step(0, 1), step(4, 1)]);
         check(60, 7, &[]);

@@ -1,6 +1,11 @@
 //! Blocked, threaded matrix product in f32.
+//!
+//! Rows of the left matrix are read where they lie; the right one is packed into panels, which are kept where it is a weight. Tasks
+//! take blocks of rows and columns for all of the depth, and each element is the same sum however the product is divided.
 
-use super::micro::{Micro, TILE};
+use super::kept::Kept;
+use super::micro::{MAX_ROWS, Micro, TILE};
+pub use super::sides::{Bias, Left, Right, Size, Strided, Target, slices};
 use super::vector;
 use crate::buffer::{Buf, Pool};
 use crate::threads::{self, Parts};
@@ -11,122 +16,19 @@ use std::sync::Arc;
 
 /// The usual depth of a block: sums of so many products are made in registers, blocks are added one after the other.
 pub const DEPTH: usize = 256;
-/// Columns of a block, whose panel stays in the second-level cache.
-const NC: usize = 512;
+/// Elements of the part of the panels that a task keeps in the second-level cache.
+const BLOCK: usize = 64 << 10;
+/// Elements of panels that are packed at once where they are not kept.
+const PACKED: usize = 512 << 10;
+/// Products that a task makes at least.
+const TASK: usize = 64 << 10;
 
-/// The left matrix, m × k, given by strips of rows.
-pub trait Left: Sync {
-    /// Fills `out[p·mr + r]` with element (rows.start + r, p) for all p below `k` and all of `rows` (at most
-    /// `mr`). Missing rows are filled with zeros.
-    fn pack(&self, rows: Range<usize>, k: usize, mr: usize, out: &mut [f32]);
-
-    /// The matrix, if it is stored by strides.
-    fn strided(&self) -> Option<&Strided<'_>> {
-        None
-    }
-}
-
-/// Summand of every element of a product.
+/// Depth of the blocks, memory, and panels that are kept, with the number of the product among those of the operation.
 #[derive(Clone, Copy)]
-pub enum Bias<'a> {
-    /// No summand.
-    None,
-    /// One number a row.
-    Rows(&'a [f32]),
-    /// One number a column.
-    Columns(&'a [f32]),
-}
-
-impl Bias<'_> {
-    /// Adds the summands of elements of a row, from a column on.
-    pub fn add(&self, row: usize, col: usize, out: &mut [f32]) {
-        match self {
-            Bias::None => {}
-            Bias::Rows(b) => out.iter_mut().for_each(|o| *o += b[row]),
-            Bias::Columns(b) => out.iter_mut().zip(&b[col..]).for_each(|(o, b)| *o += b),
-        }
-    }
-}
-
-/// A matrix by strides.
-#[derive(Clone, Copy)]
-pub struct Strided<'a> {
-    /// The elements.
-    pub data: &'a [f32],
-    /// Elements from row to row.
-    pub row: usize,
-    /// Elements from column to column.
-    pub col: usize,
-}
-
-/// The right matrix, k × n, given by panels.
-pub trait Right: Sync {
-    /// Fills `out[(p − k.start)·nr + (j − cols.start)]` with element (p, j) for all of `k` and `cols` (at most `nr`
-    /// columns), and the columns that lack with zeros.
-    fn pack(&self, k: Range<usize>, cols: Range<usize>, nr: usize, out: &mut [f32]);
-
-    /// The matrix, if it is stored by strides.
-    fn strided(&self) -> Option<&Strided<'_>> {
-        None
-    }
-}
-
-impl Left for Strided<'_> {
-    fn strided(&self) -> Option<&Strided<'_>> {
-        Some(self)
-    }
-
-    fn pack(&self, rows: Range<usize>, k: usize, mr: usize, out: &mut [f32]) {
-        for (p, line) in out.chunks_exact_mut(mr).enumerate().take(k) {
-            let start = rows.start * self.row + p * self.col;
-            let (now, rest) = line.split_at_mut(rows.len());
-            now.iter_mut().enumerate().for_each(|(r, x)| *x = self.data[start + r * self.row]);
-            rest.fill(0.0);
-        }
-    }
-}
-
-impl Right for Strided<'_> {
-    fn strided(&self) -> Option<&Strided<'_>> {
-        Some(self)
-    }
-
-    fn pack(&self, k: Range<usize>, cols: Range<usize>, nr: usize, out: &mut [f32]) {
-        let n = cols.len();
-        if self.row == 1 && self.col != 1 {
-            // Rows of the matrix's transpose are read in order.
-            out.fill(0.0);
-            for j in 0..n {
-                let start = (cols.start + j) * self.col;
-                let column = &self.data[start + k.start..start + k.end];
-                for (line, &x) in out.chunks_exact_mut(nr).zip(column) {
-                    line[j] = x;
-                }
-            }
-            return;
-        }
-        for (p, line) in k.clone().zip(out.chunks_exact_mut(nr)) {
-            let (now, rest) = line.split_at_mut(n);
-            let start = p * self.row + cols.start * self.col;
-            if self.col == 1 {
-                now.copy_from_slice(&self.data[start..start + n]);
-            } else {
-                now.iter_mut().enumerate().for_each(|(j, x)| *x = self.data[start + j * self.col]);
-            }
-            rest.fill(0.0);
-        }
-    }
-}
-
-/// Sizes of a product.
-#[derive(Clone, Copy)]
-pub struct Size {
-    /// Rows.
-    pub m: usize,
-    /// Columns.
-    pub n: usize,
-    /// Products in a sum.
-    pub k: usize,
+pub struct How<'a> {
+    pub depth: usize,
+    pub pool: &'a Arc<Pool>,
+    pub kept: Option<(&'a Kept, usize)>,
 }
 
 /// c = a·b + bias; c is m × n, row-major and dense. `depth` is that of a block.
@@ -138,204 +40,172 @@ pub fn gemm(
     c: &mut [f32],
     (depth, pool): (usize, &Arc<Pool>),
 ) -> Result<(), BackendError> {
+    gemm_into(s, (a, b, bias), c, (s.n, 0), How { depth, pool, kept: None })
+}
+
+/// Writes a·b + bias into rows of c that begin `stride` elements apart, the first at `first`.
+pub fn gemm_into(
+    s: Size,
+    (a, b, bias): (&dyn Left, &dyn Right, Bias<'_>),
+    c: &mut [f32],
+    (stride, first): (usize, usize),
+    how: How<'_>,
+) -> Result<(), BackendError> {
     if s.m == 0 || s.n == 0 {
         return Ok(());
     }
     if s.k == 0 {
-        c.fill(0.0);
-        c.chunks_exact_mut(s.n).enumerate().for_each(|(i, row)| bias.add(i, 0, row));
+        for (i, row) in c.chunks_mut(stride).enumerate().take(s.m) {
+            row[first..first + s.n].fill(0.0);
+            bias.add(i, 0, &mut row[first..first + s.n]);
+        }
         return Ok(());
     }
     if let (Some(a), Some(b)) = (a.strided(), b.strided())
+        && stride == s.n
         && vector::fits(s, a, b)
     {
         vector::product(s, a, b, bias, c);
         return Ok(());
     }
     let micro = Micro::best();
-    let packed = pack_left(s, a, micro.mr, pool)?;
-    let depth = depth.clamp(1, s.k);
-    let job = Job { s, a: floats(&packed), b, bias, micro, depth };
-    let split = Split::of(s, micro, depth, threads::count());
-    let mut memory = scratch(pool, split.floats(), "scratch of a product")?;
-    if s.m.div_ceil(micro.mr) >= split.threads || s.n < 2 * micro.nr {
-        job.rows(c, floats_mut(&mut memory));
-    } else {
-        job.columns(c, &split, floats_mut(&mut memory));
+    let parts = Parts::new(c);
+    let job =
+        Job { s, a, bias, micro, depth: how.depth.clamp(1, s.k), c: Target::new(&parts, stride, first) };
+    if let Some((kept, i)) = how.kept {
+        let len = s.n.next_multiple_of(micro.nr) * s.k;
+        let panels = Kept::of(Some((kept, i)), len, |to| pack(s, 0, b, micro.nr, to))?;
+        job.run(0..s.n, panels.data());
+        return Ok(());
+    }
+    let at_once = (PACKED / s.k / micro.nr).max(threads::count()) * micro.nr;
+    let wide = at_once.min(s.n.next_multiple_of(micro.nr));
+    let mut memory = scratch(how.pool, wide * s.k, "packed columns of a product")?;
+    for j in (0..s.n).step_by(wide) {
+        let cols = j..s.n.min(j + wide);
+        let panels = &mut floats_mut(&mut memory)[..cols.len().next_multiple_of(micro.nr) * s.k];
+        pack(s, j, b, micro.nr, panels);
+        job.run(cols, panels);
     }
     Ok(())
 }
 
+/// Packs panels of all rows, from column `first` on, as many as there is room for.
+fn pack(s: Size, first: usize, b: &dyn Right, nr: usize, out: &mut [f32]) {
+    threads::chunks(out, nr * s.k, TASK / 8 / (nr * s.k), |i, out| {
+        let j = first + i * nr;
+        b.pack(0..s.k, j..s.n.min(j + nr), nr, out);
+    });
+}
+
 /// c = a·b on this thread alone, inside of a task; `room` is memory that tasks keep.
-pub fn alone(s: Size, a: &dyn Left, b: &dyn Right, c: &mut [f32], room: &mut Vec<f32>) {
-    if s.m == 0 || s.n == 0 || s.k == 0 {
-        return c.fill(0.0);
+///
+/// # Safety
+/// Nobody else has the rows of c now.
+pub unsafe fn alone(s: Size, a: &Strided<'_>, b: &Strided<'_>, c: Target<'_>, room: &mut Vec<f32>) {
+    // SAFETY: as the contract says; rows of c are disjoint.
+    let row = |r: usize| unsafe { c.row(r, 0..s.n) };
+    if s.k == 0 {
+        return (0..s.m).for_each(|r| row(r).fill(0.0));
+    }
+    if vector::fits(s, a, b) {
+        return (0..s.m).for_each(|r| {
+            let a = Strided { data: &a.data[r * a.row..], ..*a };
+            vector::product(Size { m: 1, ..s }, &a, b, Bias::None, row(r));
+        });
     }
     let micro = Micro::best();
-    let depth = DEPTH.min(s.k);
-    let left = s.m.next_multiple_of(micro.mr) * s.k;
-    let panel = depth * NC.min(s.n.next_multiple_of(micro.nr));
-    room.resize(room.len().max(left + panel), 0.0);
-    let (packed, panel) = room.split_at_mut(left);
-    for (i, out) in packed.chunks_exact_mut(micro.mr * s.k).enumerate() {
-        a.pack(i * micro.mr..s.m.min((i + 1) * micro.mr), s.k, micro.mr, out);
+    let len = s.n.next_multiple_of(micro.nr) * s.k;
+    room.resize(room.len().max(len), 0.0);
+    let panels = &mut room[..len];
+    for (i, out) in panels.chunks_exact_mut(micro.nr * s.k).enumerate() {
+        b.pack(0..s.k, i * micro.nr..s.n.min((i + 1) * micro.nr), micro.nr, out);
     }
-    Job { s, a: packed, b, bias: Bias::None, micro, depth }.rows(c, panel);
-}
-
-/// Division of a product of few rows among threads.
-struct Split {
-    threads: usize,
-    /// Columns of a part.
-    width: usize,
-    /// Columns of all parts.
-    columns: usize,
-    /// Rows of a panel.
-    depth: usize,
-    /// Rows of a part of c at most: with more the rows are divided.
-    rows: usize,
-    /// Elements of the panel that all threads share where the rows are divided.
-    shared: usize,
-}
-
-impl Split {
-    fn of(s: Size, micro: Micro, depth: usize, threads: usize) -> Split {
-        let width = s.n.div_ceil(4 * threads).next_multiple_of(micro.nr).min(NC);
-        Split {
-            threads,
-            width,
-            columns: s.n.next_multiple_of(width),
-            depth,
-            rows: threads * micro.mr,
-            shared: depth * NC.min(s.n.next_multiple_of(micro.nr)),
-        }
-    }
-
-    /// The scratch memory wanted, the same for any number of rows, so that another one never wants more: a panel for
-    /// each thread and a copy of c, or the shared panel. Where the rows are divided, c is not smaller than the copy.
-    fn floats(&self) -> usize {
-        (self.rows * self.columns + self.threads * self.width * self.depth).max(self.shared)
-    }
+    let job = Job { s, a, bias: Bias::None, micro, depth: DEPTH.min(s.k), c };
+    let strips = s.m.div_ceil(micro.strip(s.m));
+    job.block(0..strips, &(0..s.n), panels, &Checkpoints::here());
 }
 
 struct Job<'a> {
     s: Size,
-    /// Packed in strips of `mr` rows.
-    a: &'a [f32],
-    b: &'a dyn Right,
+    a: &'a dyn Left,
     bias: Bias<'a>,
     micro: Micro,
     /// Depth of a block.
     depth: usize,
+    c: Target<'a>,
 }
 
 impl Job<'_> {
-    /// Threads share each panel of b and divide the rows among them.
-    fn rows(&self, c: &mut [f32], memory: &mut [f32]) {
-        let Micro { mr, nr, .. } = self.micro;
-        let Size { n, k, .. } = self.s;
+    /// Computes columns whose panels are given; threads divide rows and columns.
+    fn run(&self, cols: Range<usize>, panels: &[f32]) {
+        let Micro { nr, .. } = self.micro;
+        let Size { m, k, .. } = self.s;
         let points = Checkpoints::here();
-        for j0 in (0..n).step_by(NC) {
-            let cols = j0..n.min(j0 + NC);
-            for p0 in (0..k).step_by(self.depth) {
-                let depth = p0..k.min(p0 + self.depth);
-                let strips = &mut memory[..depth.len() * nr * cols.len().div_ceil(nr)];
-                threads::chunks(strips, depth.len() * nr, 1, |s, out| self.pack(&depth, &cols, s, out));
-                let panel = &*memory;
-                threads::chunks(c, mr * n, 1, |i, c| {
-                    points.pass();
-                    self.strip(i, c, (n, cols.start), &depth, &cols, panel);
-                });
+        let strips = m.div_ceil(self.micro.strip(m));
+        let wanted = (4 * threads::count()).min((m * cols.len() * k).div_ceil(TASK));
+        // Columns of a task: their panels stay in the cache from strip to strip.
+        let mut width = (BLOCK / self.depth).next_multiple_of(nr).min(cols.len().next_multiple_of(nr));
+        let mut bands = wanted.div_ceil(cols.len().div_ceil(width)).clamp(1, strips);
+        if bands * cols.len().div_ceil(width) < wanted {
+            width = cols.len().div_ceil(wanted.div_ceil(bands)).next_multiple_of(nr).min(width);
+        }
+        let high = strips.div_ceil(bands);
+        bands = strips.div_ceil(high);
+        let blocks = cols.len().div_ceil(width);
+        threads::each(bands * blocks, |task| {
+            // Neighbouring tasks have the same columns.
+            let (block, band) = (task / bands, task % bands);
+            let at = block * width;
+            let now = cols.start + at..cols.end.min(cols.start + at + width);
+            self.block(band * high..strips.min((band + 1) * high), &now, &panels[at * k..], &points);
+        });
+    }
+
+    /// Some strips by some columns.
+    fn block(&self, strips: Range<usize>, cols: &Range<usize>, panels: &[f32], points: &Checkpoints) {
+        let Size { m, k, .. } = self.s;
+        let high = self.micro.strip(m);
+        let mut room = vec![0f32; high * self.depth];
+        for p0 in (0..k).step_by(self.depth) {
+            let depth = p0..k.min(p0 + self.depth);
+            for i in strips.clone() {
+                points.pass();
+                let rows = i * high..m.min((i + 1) * high);
+                let a = self.a.rows(rows.clone(), depth.clone(), &mut room);
+                self.strip(&rows, &a, &depth, cols, panels);
             }
         }
     }
 
-    /// Computes few rows: threads divide the columns among them, into parts that are copied together in the
-    /// end.
-    fn columns(&self, c: &mut [f32], split: &Split, memory: &mut [f32]) {
-        let Size { m, n, .. } = self.s;
-        let (copies, panels) = memory.split_at_mut(m * split.columns);
-        let cols = |part: usize| part * split.width..n.min((part + 1) * split.width);
-        let (count, size) = (copies.len().div_ceil(m * split.width), m * split.width);
-        let parts = Parts::new(copies);
-        let points = Checkpoints::here();
-        threads::chunks(
-            &mut panels[..split.threads * split.width * split.depth],
-            split.width * split.depth,
-            1,
-            |hand, panel| {
-                for part in (hand..count).step_by(split.threads) {
-                    // SAFETY: each part is one hand's, and each hand's panel is chunk of one index.
-                    let out = unsafe { parts.part(part * size, (part + 1) * size) };
-                    self.part(&cols(part), out, panel, &points);
-                }
-            },
-        );
-        for (part, out) in copies.chunks(m * split.width).enumerate() {
-            let cols = cols(part);
-            let rows = out.chunks_exact(cols.len());
-            c.chunks_exact_mut(n).zip(rows).for_each(|(c, row)| c[cols.clone()].copy_from_slice(row));
-        }
-    }
-
-    /// All rows of some columns.
-    fn part(&self, cols: &Range<usize>, out: &mut [f32], panel: &mut [f32], points: &Checkpoints) {
-        let Micro { mr, nr, .. } = self.micro;
-        let Size { m, k, .. } = self.s;
-        for p0 in (0..k).step_by(self.depth) {
-            points.pass();
-            let depth = p0..k.min(p0 + self.depth);
-            let strips = panel.chunks_mut(depth.len() * nr).take(cols.len().div_ceil(nr));
-            strips.enumerate().for_each(|(s, out)| self.pack(&depth, cols, s, out));
-            let c = out[..m * cols.len()].chunks_mut(mr * cols.len()).enumerate();
-            c.for_each(|(i, c)| self.strip(i, c, (cols.len(), 0), &depth, cols, panel));
-        }
-    }
-
-    fn pack(&self, depth: &Range<usize>, cols: &Range<usize>, strip: usize, out: &mut [f32]) {
-        let nr = self.micro.nr;
-        let j = cols.start + strip * nr;
-        self.b.pack(depth.clone(), j..cols.end.min(j + nr), nr, out);
-    }
-
-    /// Rows of strip `i` by the panel of columns `cols`, which begin at column `at` of `c`, whose rows have `stride`.
+    /// A strip of rows by the panels of some columns, added to what earlier blocks of the depth came to.
     fn strip(
         &self,
-        i: usize,
-        c: &mut [f32],
-        (stride, at): (usize, usize),
+        rows: &Range<usize>,
+        a: &[&[f32]; MAX_ROWS],
         depth: &Range<usize>,
         cols: &Range<usize>,
-        panel: &[f32],
+        panels: &[f32],
     ) {
-        let Micro { mr, nr, .. } = self.micro;
-        let width = cols.len();
-        let a = &self.a[(i * self.s.k + depth.start) * mr..(i * self.s.k + depth.end) * mr];
+        let (nr, k) = (self.micro.nr, self.s.k);
         let mut tile = [0f32; TILE];
-        for (s, b) in panel.chunks_exact(depth.len() * nr).take(width.div_ceil(nr)).enumerate() {
-            self.micro.run(a, b, &mut tile);
-            let now = nr.min(width - s * nr);
-            for (r, row) in c.chunks_mut(stride).enumerate() {
-                let out = &mut row[at + s * nr..at + s * nr + now];
-                let tile = &tile[r * nr..r * nr + now];
+        for (s, j) in cols.clone().step_by(nr).enumerate() {
+            let b = &panels[(s * k + depth.start) * nr..(s * k + depth.end) * nr];
+            self.micro.run(rows.len(), a, b, &mut tile);
+            let now = j..cols.end.min(j + nr);
+            for (r, tile) in rows.clone().zip(tile.chunks_exact(nr)) {
+                // SAFETY: each block of rows and columns belongs to one task.
+                let out = unsafe { self.c.row(r, now.clone()) };
+                let tile = &tile[..out.len()];
                 if depth.start == 0 {
                     out.copy_from_slice(tile);
-                    self.bias.add(i * mr + r, cols.start + s * nr, out);
+                    self.bias.add(r, j, out);
                 } else {
                     out.iter_mut().zip(tile).for_each(|(o, t)| *o += t);
                 }
             }
         }
     }
-}
-
-/// Strips of `mr` rows, column by column; the last strip is filled up with zeros.
-fn pack_left(s: Size, a: &dyn Left, mr: usize, pool: &Arc<Pool>) -> Result<Buf, BackendError> {
-    let mut packed = scratch(pool, s.m.next_multiple_of(mr) * s.k, "packed rows of a product")?;
-    threads::chunks(floats_mut(&mut packed), mr * s.k, 1, |i, out| {
-        a.pack(i * mr..s.m.min((i + 1) * mr), s.k, mr, out);
-    });
-    Ok(packed)
 }
 
 /// Memory for `n` floats of unspecified contents.

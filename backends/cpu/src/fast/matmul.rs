@@ -1,6 +1,6 @@
 //! `matmul`: of floats here, of integers in [`super::integer`].
 
-use super::gemm::{Bias, Size, Strided, gemm};
+use super::gemm::{Bias, How, Size, Strided, gemm_into};
 use super::operand::operand;
 use super::{NodeCx, Types};
 use kiln_backend::BackendError;
@@ -25,7 +25,8 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
     let Some(out) = cx.out_shape(0) else { return Ok(false) };
     let batch = out[..(out.len() + vectors).saturating_sub(2).min(out.len())].to_vec();
     let pool = cx.pool.clone();
-    let how = (cx.depth, &pool);
+    let kept = cx.how(0);
+    let how = How { depth: cx.depth, pool: &pool, kept: None };
     let single = r.batch.iter().product::<usize>() == 1 && !ta && sa.len() > 1;
     let done = cx.write_floats(0, &out, |c| {
         if single {
@@ -33,7 +34,7 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
             let s = Size { m: a.len().checked_div(s.k).unwrap_or(c.len() / s.n.max(1)), ..s };
             let left = Strided { data: &a, row: l.row, col: l.col };
             let right = Strided { data: &b, row: r.row, col: r.col };
-            return gemm(s, &left, &right, Bias::None, c, how);
+            return gemm_into(s, (&left, &right, Bias::None), c, (s.n, 0), kept);
         }
         let (ba, bb) = (broadcast_strides(&l.batch, &batch), broadcast_strides(&r.batch, &batch));
         let mut matrices = c.chunks_exact_mut((s.m * s.n).max(1));
@@ -44,7 +45,7 @@ pub fn run(cx: &mut NodeCx<'_>) -> Result<bool, BackendError> {
             let left = Strided { data: &a[oa..], row: l.row, col: l.col };
             let right = Strided { data: &b[ob..], row: r.row, col: r.col };
             if let (Some(c), Ok(())) = (matrices.next(), &result) {
-                result = gemm(s, &left, &right, Bias::None, c, how);
+                result = gemm_into(s, (&left, &right, Bias::None), c, (s.n, 0), how);
             }
         });
         result

@@ -1,46 +1,73 @@
-//! The innermost loop of matrix products, for the widest vectors that the processor has.
+//! The innermost loop of matrix products, for the widest vectors of the level.
 
-/// A kernel that multiplies packed panels of `mr` rows and `nr` columns.
+use super::simd::{Level, level};
+
+/// Rows of a tile of any kernel at most.
+pub const MAX_ROWS: usize = 12;
+/// Room for a tile of any kernel.
+pub const TILE: usize = MAX_ROWS * 32;
+
+/// Multiplies rows, as many as the kernel is for, with a panel: `out[i·nr + j] = Σₖ rows[i][k] · b[k·nr + j]`, k in order.
+type Run = fn(&[&[f32]; MAX_ROWS], &[f32], &mut [f32]);
+
+/// Kernels that multiply rows of the left matrix, which lie as they are, with packed panels of `nr` columns.
 #[derive(Clone, Copy)]
 pub struct Micro {
-    /// Rows of a tile.
+    /// Rows of a tile at most.
     pub mr: usize,
     /// Columns of a tile.
     pub nr: usize,
-    run: fn(&[f32], &[f32], &mut [f32]),
+    /// Kernels by number of rows, from one on.
+    run: &'static [Run],
 }
 
-/// Room for a tile of any kernel.
-pub const TILE: usize = 12 * 32;
-
 impl Micro {
-    /// The best kernel of this processor.
+    /// The kernels of the level.
     pub fn best() -> Micro {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if std::is_x86_feature_detected!("avx512f") {
-                return Micro { mr: 12, nr: 32, run: x86::avx512 };
-            }
-            if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
-                return Micro { mr: 6, nr: 16, run: x86::avx2 };
-            }
-        }
-        Micro { mr: 4, nr: 8, run: tile::<4, 8, false> }
+        Micro::of(level())
     }
 
-    /// `out[i·nr + j] = Σₖ a[k·mr + i] · b[k·nr + j]`, k in order.
-    pub fn run(&self, a: &[f32], b: &[f32], out: &mut [f32]) {
-        (self.run)(a, b, out);
+    fn of(level: Level) -> Micro {
+        match level {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => Micro { mr: 12, nr: 32, run: &x86::AVX512 },
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => Micro { mr: 6, nr: 16, run: &x86::AVX2 },
+            _ => Micro { mr: 4, nr: 8, run: &BASE },
+        }
     }
+
+    /// The products of the first `count` rows with a panel; `count` is at least 1 and at most `mr`.
+    pub fn run(&self, count: usize, rows: &[&[f32]; MAX_ROWS], b: &[f32], out: &mut [f32]) {
+        (self.run[count - 1])(rows, b, out);
+    }
+
+    /// Rows of the strips that `m` rows are divided into: all strips have about the same.
+    pub fn strip(&self, m: usize) -> usize {
+        m.div_ceil(m.div_ceil(self.mr).max(1)).max(1)
+    }
+}
+
+const BASE: [Run; 4] = [base::<1>, base::<2>, base::<3>, base::<4>];
+
+fn base<const MR: usize>(rows: &[&[f32]; MAX_ROWS], b: &[f32], out: &mut [f32]) {
+    tile::<MR, 8, false>(rows, b, out);
 }
 
 #[inline(always)]
-fn tile<const MR: usize, const NR: usize, const FMA: bool>(a: &[f32], b: &[f32], out: &mut [f32]) {
+fn tile<const MR: usize, const NR: usize, const FMA: bool>(
+    rows: &[&[f32]; MAX_ROWS],
+    b: &[f32],
+    out: &mut [f32],
+) {
+    let b = b.as_chunks::<NR>().0;
+    let rows: [&[f32]; MR] = std::array::from_fn(|i| &rows[i][..b.len()]);
     let mut c = [[0f32; NR]; MR];
-    for (x, y) in a.as_chunks::<MR>().0.iter().zip(b.as_chunks::<NR>().0) {
+    for (k, y) in b.iter().enumerate() {
         for i in 0..MR {
+            let x = rows[i][k];
             for j in 0..NR {
-                c[i][j] = if FMA { x[i].mul_add(y[j], c[i][j]) } else { x[i] * y[j] + c[i][j] };
+                c[i][j] = if FMA { x.mul_add(y[j], c[i][j]) } else { x * y[j] + c[i][j] };
             }
         }
     }
@@ -51,23 +78,65 @@ fn tile<const MR: usize, const NR: usize, const FMA: bool>(a: &[f32], b: &[f32],
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::tile;
+    use super::{MAX_ROWS, Run, tile};
 
-    pub fn avx512(a: &[f32], b: &[f32], out: &mut [f32]) {
+    pub const AVX512: [Run; 12] = [
+        avx512::<1>,
+        avx512::<2>,
+        avx512::<3>,
+        avx512::<4>,
+        avx512::<5>,
+        avx512::<6>,
+        avx512::<7>,
+        avx512::<8>,
+        avx512::<9>,
+        avx512::<10>,
+        avx512::<11>,
+        avx512::<12>,
+    ];
+    pub const AVX2: [Run; 6] = [avx2::<1>, avx2::<2>, avx2::<3>, avx2::<4>, avx2::<5>, avx2::<6>];
+
+    fn avx512<const MR: usize>(rows: &[&[f32]; MAX_ROWS], b: &[f32], out: &mut [f32]) {
         #[target_feature(enable = "avx512f,avx2,fma")]
-        fn run(a: &[f32], b: &[f32], out: &mut [f32]) {
-            tile::<12, 32, true>(a, b, out);
+        fn run<const MR: usize>(rows: &[&[f32]; MAX_ROWS], b: &[f32], out: &mut [f32]) {
+            tile::<MR, 32, true>(rows, b, out);
         }
-        // SAFETY: this kernel is chosen only where the processor has AVX-512 (which contains AVX2 and FMA).
-        unsafe { run(a, b, out) }
+        // SAFETY: these kernels are chosen only at a level with AVX-512, which contains AVX2 and FMA.
+        unsafe { run::<MR>(rows, b, out) }
     }
 
-    pub fn avx2(a: &[f32], b: &[f32], out: &mut [f32]) {
+    fn avx2<const MR: usize>(rows: &[&[f32]; MAX_ROWS], b: &[f32], out: &mut [f32]) {
         #[target_feature(enable = "avx2,fma")]
-        fn run(a: &[f32], b: &[f32], out: &mut [f32]) {
-            tile::<6, 16, true>(a, b, out);
+        fn run<const MR: usize>(rows: &[&[f32]; MAX_ROWS], b: &[f32], out: &mut [f32]) {
+            tile::<MR, 16, true>(rows, b, out);
         }
-        // SAFETY: this kernel is chosen only where the processor has AVX2 and FMA.
-        unsafe { run(a, b, out) }
+        // SAFETY: these kernels are chosen only at a level with AVX2 and FMA.
+        unsafe { run::<MR>(rows, b, out) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_of_any_height_are_products_at_every_level() {
+        for level in Level::all() {
+            let micro = Micro::of(level);
+            let k = 37;
+            let a: Vec<f32> = (0..micro.mr * k).map(|i| (i % 11) as f32 - 5.0).collect();
+            let b: Vec<f32> = (0..micro.nr * k).map(|i| (i % 7) as f32 - 3.0).collect();
+            for count in 1..=micro.mr {
+                let mut rows = [&[][..]; MAX_ROWS];
+                (0..count).for_each(|i| rows[i] = &a[i * k..(i + 1) * k]);
+                let mut out = [0f32; TILE];
+                micro.run(count, &rows, &b, &mut out);
+                for (i, j) in (0..count).flat_map(|i| (0..micro.nr).map(move |j| (i, j))) {
+                    let wanted: f32 = (0..k).map(|p| a[i * k + p] * b[p * micro.nr + j]).sum();
+                    assert_eq!(out[i * micro.nr + j], wanted, "{level:?}, row {i} of {count}, column {j}");
+                }
+            }
+        }
+        assert_eq!([1, 4, 6, 7, 8, 49].map(|m| Micro::of(Level::Base).strip(m)), [1, 4, 3, 4, 4, 4]);
     }
 }

@@ -8,13 +8,16 @@ mod conv;
 mod conv_integer;
 mod conv_last;
 mod copy;
+mod depthwise;
 mod einsum;
 pub(crate) mod element;
 pub(crate) mod gemm;
 mod generate;
 mod integer;
+pub(crate) mod kept;
 mod matmul;
 mod micro;
+mod micro_integer;
 mod moves;
 mod narrow;
 mod operand;
@@ -25,17 +28,21 @@ mod reduce;
 mod rows;
 mod sample;
 mod scatter;
+mod sides;
 mod signal;
 pub(crate) mod simd;
 mod sort;
 mod transposed;
 mod vector;
 mod windows;
+mod words;
 
 use crate::buffer::Pool;
 use crate::threads;
 use crate::value::{Out, Val};
+use gemm::How;
 use half::{bf16, f16};
+use kept::Kept;
 use kiln_backend::{BackendError, Shapes};
 use kiln_ir::{DType, Fact, Graph, Node, OpName, Tensor, TensorType};
 use kiln_ops::attention::ATTENTION;
@@ -179,9 +186,9 @@ pub(crate) fn run(
     node: &Node,
     args: &mut Vec<Option<Val>>,
     cx: &RunCx<'_>,
-    depth: usize,
+    (depth, kept): (usize, Option<&Kept>),
 ) -> Result<Option<Vec<Val>>, BackendError> {
-    let mut n = NodeCx { node, args, pool: cx.pool, depth, run: cx, outs: Vec::new() };
+    let mut n = NodeCx { node, args, pool: cx.pool, depth, kept, run: cx, outs: Vec::new() };
     let done = path(&mut n)?;
     Ok(done.then_some(n.outs))
 }
@@ -202,11 +209,18 @@ pub(crate) struct NodeCx<'a> {
     pub(crate) pool: &'a Arc<Pool>,
     /// Depth of the blocks of products.
     pub(crate) depth: usize,
+    /// Panels of the second input, where that is a weight.
+    pub(crate) kept: Option<&'a Kept>,
     run: &'a RunCx<'a>,
     outs: Vec<Val>,
 }
 
 impl<'a> NodeCx<'a> {
+    /// Memory, depth and panels of the operation's `i`-th product.
+    pub(crate) fn how(&self, i: usize) -> How<'a> {
+        How { depth: self.depth, pool: self.pool, kept: self.kept.map(|k| (k, i)) }
+    }
+
     /// Whether the optional input is there.
     pub(crate) fn has(&self, i: usize) -> bool {
         self.args.get(i).is_some_and(Option::is_some)

@@ -1,5 +1,11 @@
 //! Functions that are compiled for several instruction sets, of which the processor's best runs.
 
+use kiln_backend::BackendError;
+use std::sync::OnceLock;
+
+/// Variable of the environment that limits the level: "base", "avx2" or "avx512".
+const LIMIT: &str = "KILN_CPU_LEVEL";
+
 /// Instruction sets that functions are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -11,17 +17,55 @@ pub enum Level {
     Avx512,
 }
 
-/// The greatest level that this processor has.
-pub fn level() -> Level {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::is_x86_feature_detected as has;
-        if has!("avx2") && has!("fma") && has!("f16c") {
-            let wide = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
-            return if wide { Level::Avx512 } else { Level::Avx2 };
+/// The levels with their names.
+const NAMES: [(&str, Level); 3] = [("base", Level::Base), ("avx2", Level::Avx2), ("avx512", Level::Avx512)];
+
+impl Level {
+    /// The levels that this processor has, from the lowest on.
+    #[cfg(test)]
+    pub fn all() -> impl Iterator<Item = Level> {
+        NAMES.into_iter().map(|(_, l)| l).filter(|&l| l <= Level::of_processor())
+    }
+
+    /// Bits of the vectors.
+    pub fn bits(self) -> u64 {
+        128 << self as u64
+    }
+
+    fn of_processor() -> Level {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::is_x86_feature_detected as has;
+            if has!("avx2") && has!("fma") && has!("f16c") {
+                let wide = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
+                return if wide { Level::Avx512 } else { Level::Avx2 };
+            }
+        }
+        Level::Base
+    }
+
+    /// The greatest level that this processor has, and that the text allows, if there is one; an error for a text that names none.
+    fn limited(text: Option<&str>) -> Result<Level, BackendError> {
+        let own = Level::of_processor();
+        let Some(text) = text else { return Ok(own) };
+        match NAMES.iter().find(|(name, _)| *name == text) {
+            Some((_, limit)) => Ok(own.min(*limit)),
+            None => Err(BackendError::InvalidArgument(format!(
+                "{LIMIT} is {text:?}; it limits the instruction sets of the cpu backend to \"base\", \"avx2\" or \"avx512\""
+            ))),
         }
     }
-    Level::Base
+}
+
+/// The level that the environment asks for, at most the processor's.
+pub fn asked() -> Result<Level, BackendError> {
+    Level::limited(std::env::var_os(LIMIT).map(|v| v.to_string_lossy().into_owned()).as_deref())
+}
+
+/// The level that functions run at, found once. Devices are not opened where the environment's text is wrong.
+pub fn level() -> Level {
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    *LEVEL.get_or_init(|| asked().unwrap_or_else(|_| Level::of_processor()))
 }
 
 /// Defines a function that is compiled for each [`Level`]. Its body is plain Rust whose loops the compiler turns into vectors.
@@ -59,3 +103,20 @@ macro_rules! vectorized {
     };
 }
 pub(crate) use vectorized;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_limited_by_name() {
+        let own = Level::of_processor();
+        assert_eq!(Level::limited(None).unwrap(), own);
+        assert_eq!(Level::limited(Some("base")).unwrap(), Level::Base);
+        assert_eq!(Level::limited(Some("avx2")).unwrap(), own.min(Level::Avx2));
+        assert_eq!(Level::limited(Some("avx512")).unwrap(), own);
+        let wrong = Level::limited(Some("sse9")).unwrap_err().to_string();
+        assert!(wrong.contains("sse9") && wrong.contains("\"base\""), "{wrong}");
+        assert_eq!([Level::Base, Level::Avx2, Level::Avx512].map(Level::bits), [128, 256, 512]);
+    }
+}

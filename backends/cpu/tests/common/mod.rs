@@ -27,6 +27,15 @@ pub fn single(op: &Op, inputs: &[Option<Tensor>]) -> (Graph, Vec<Tensor>) {
     (g, given)
 }
 
+/// A graph of one node whose second operand is a weight, and its inputs.
+pub fn weighed(op: &Op, x: Tensor, w: Tensor) -> (Graph, Vec<Tensor>) {
+    let mut g = Graph::new("weighed");
+    let a = g.add_input("x", Fact::of(x.ty()));
+    let b = g.add_constant("w", w);
+    g.outputs = g.add_node("node", op.clone(), &[Some(a), Some(b)]).unwrap();
+    (g, vec![x])
+}
+
 /// Runs a graph as one step (or a step for each node) by a tactic, twice, memory poisoned.
 pub fn run(g: &Graph, tactic: &str, inputs: &[Tensor], whole: bool) -> Result<Vec<Tensor>, BackendError> {
     let tactic = Tactic::plain(tactic);

@@ -1,0 +1,251 @@
+//! Convolutions of floats whose channels are all alone, with channels last or second: sums of several windows are kept in registers
+//! over all taps.
+
+use super::simd::vectorized;
+use super::windows::{Conv, volume};
+use crate::threads;
+use kiln_backend::stop::Checkpoints;
+use kiln_ops::conv::window::Axis;
+
+/// Channels, or windows of a row, whose sums are made at once.
+const LANES: usize = 16;
+/// Windows side by side that share loads of weights.
+const BESIDE: usize = 4;
+/// Products that a task makes at least.
+const TASK: usize = 16 << 10;
+
+/// Channels last: [N, windows.., M], with as many channels as x has.
+pub fn last(c: &Conv<'_>, y: &mut [f32]) {
+    let taps = volume(&c.axes, |a| a.kernel);
+    let mut weights = vec![0f32; taps * c.m];
+    // One channel a group: each output channel has its taps side by side.
+    for (tap, to) in weights.chunks_exact_mut(c.m).enumerate() {
+        to.iter_mut().zip(c.w[tap..].iter().step_by(taps)).for_each(|(to, &w)| *to = w);
+    }
+    let [d, h, w] = &c.axes;
+    let points = Checkpoints::here();
+    let (width, high) = (w.input as usize * c.m, (d.output * h.output) as usize);
+    let size = w.output as usize * c.m;
+    threads::chunks(y, size, TASK.div_ceil(size * taps), |row, y| {
+        points.pass();
+        let (image, at) = ((row / high) as i64, (row % high) as i64);
+        let mut under = Vec::with_capacity((d.kernel * h.kernel) as usize);
+        for (kd, z) in d.taps(at / h.output) {
+            for (kh, line) in h.taps(at % h.output) {
+                let from = ((image * d.input + z) * h.input + line) as usize * width;
+                let tap = ((kd * h.kernel + kh) * w.kernel) as usize * c.m;
+                under.push((&c.x[from..from + width], &weights[tap..tap + w.kernel as usize * c.m]));
+            }
+        }
+        row_last(&under, w, c.bias, c.m, y);
+    });
+}
+
+/// Windows all of whose taps along an axis are elements: from the first one to the one behind the last.
+fn interior(a: &Axis<i64>) -> (usize, usize) {
+    let reach = (a.kernel - 1) * a.dilation - a.begin;
+    let first = ((a.begin + a.stride - 1).div_euclid(a.stride)).clamp(0, a.output);
+    let end = match a.input - reach {
+        left if left > 0 => ((left + a.stride - 1) / a.stride).clamp(first, a.output),
+        _ => first,
+    };
+    (first as usize, end as usize)
+}
+
+vectorized! {
+    /// A row of the output with channels last, from rows of x and their weights.
+    fn row_last(under: &[(&[f32], &[f32])], w: &Axis<i64>, bias: Option<&[f32]>, m: usize, y: &mut [f32]) {
+        let mut c = 0;
+        while m - c >= LANES {
+            columns::<LANES, FMA>(under, w, bias, (m, c), y);
+            c += LANES;
+        }
+        while m - c >= 4 {
+            columns::<4, FMA>(under, w, bias, (m, c), y);
+            c += 4;
+        }
+        while c < m {
+            columns::<1, FMA>(under, w, bias, (m, c), y);
+            c += 1;
+        }
+    }
+}
+
+/// Some channels of a row.
+#[inline(always)]
+fn columns<const L: usize, const FMA: bool>(
+    under: &[(&[f32], &[f32])],
+    w: &Axis<i64>,
+    bias: Option<&[f32]>,
+    (m, c): (usize, usize),
+    y: &mut [f32],
+) {
+    let mut initial = [0f32; L];
+    if let Some(b) = bias {
+        initial.copy_from_slice(&b[c..c + L]);
+    }
+    let (first, end) = interior(w);
+    let mut o = 0;
+    let all = w.output as usize;
+    while o < all {
+        if o >= first && o + BESIDE <= end {
+            windows::<BESIDE, L, FMA>(under, w, (0, w.kernel as usize), &initial, (m, c, o), y);
+            o += BESIDE;
+            continue;
+        }
+        // Taps of this window that are elements; none is between others that are not.
+        let start = o as i64 * w.stride - w.begin;
+        let from = if start < 0 { (-start + w.dilation - 1) / w.dilation } else { 0 };
+        let to = if start < w.input { (w.input - start + w.dilation - 1) / w.dilation } else { 0 };
+        let (from, to) = (from.min(w.kernel), to.min(w.kernel));
+        windows::<1, L, FMA>(under, w, (from as usize, to.max(from) as usize), &initial, (m, c, o), y);
+        o += 1;
+    }
+}
+
+/// Windows side by side whose taps `from..to` are elements.
+#[inline(always)]
+fn windows<const P: usize, const L: usize, const FMA: bool>(
+    under: &[(&[f32], &[f32])],
+    w: &Axis<i64>,
+    (from, to): (usize, usize),
+    initial: &[f32; L],
+    (m, c, o): (usize, usize, usize),
+    y: &mut [f32],
+) {
+    let mut sums = [*initial; P];
+    let (stride, step) = (w.stride as usize * m, w.dilation as usize * m);
+    let start = (o as i64 * w.stride + from as i64 * w.dilation - w.begin) as usize * m + c;
+    for &(x, weights) in under {
+        for k in 0..to - from {
+            let at = start + k * step;
+            let weight = weights[(from + k) * m + c..].first_chunk::<L>().unwrap_or(&[0.0; L]);
+            let x: [&[f32; L]; P] =
+                std::array::from_fn(|p| x[at + p * stride..].first_chunk().unwrap_or(&[0.0; L]));
+            for p in 0..P {
+                for l in 0..L {
+                    sums[p][l] = if FMA {
+                        x[p][l].mul_add(weight[l], sums[p][l])
+                    } else {
+                        x[p][l] * weight[l] + sums[p][l]
+                    };
+                }
+            }
+        }
+    }
+    for (p, sums) in sums.iter().enumerate() {
+        y[(o + p) * m + c..(o + p) * m + c + L].copy_from_slice(sums);
+    }
+}
+
+/// Channels second: one plane after the other, with as many planes of the output for each one of x.
+pub fn planes(c: &Conv<'_>, y: &mut [f32]) {
+    let (inputs, windows) = (volume(&c.axes, |a| a.input), volume(&c.axes, |a| a.output));
+    let taps = volume(&c.axes, |a| a.kernel);
+    let per_channel = c.m / c.channels.max(1);
+    let points = Checkpoints::here();
+    let [d, h, w] = &c.axes;
+    let wide = w.input as usize;
+    threads::chunks(y, windows, TASK.div_ceil(windows * taps), |i, y| {
+        points.pass();
+        let (image, o) = (i / c.m, i % c.m);
+        let start = (image * c.channels + o / per_channel) * inputs;
+        let (x, weights) = (&c.x[start..start + inputs], &c.w[o * taps..(o + 1) * taps]);
+        let initial = c.bias.map_or(0.0, |b| b[o]);
+        let mut under = Vec::with_capacity((d.kernel * h.kernel) as usize);
+        for (row, y) in y.chunks_exact_mut(w.output as usize).enumerate() {
+            let at = row as i64;
+            under.clear();
+            for (kd, z) in d.taps(at / h.output) {
+                for (kh, line) in h.taps(at % h.output) {
+                    let from = (z * h.input + line) as usize * wide;
+                    let tap = ((kd * h.kernel + kh) * w.kernel) as usize;
+                    under.push((&x[from..from + wide], &weights[tap..tap + w.kernel as usize]));
+                }
+            }
+            row_plane(&under, w, initial, y);
+        }
+    });
+}
+
+vectorized! {
+    /// A row of the output of one plane, from rows of x and their weights.
+    fn row_plane(under: &[(&[f32], &[f32])], w: &Axis<i64>, initial: f32, y: &mut [f32]) {
+        let (first, end) = interior(w);
+        let mut o = 0;
+        while o < y.len() {
+            if o >= first && o + 2 * LANES <= end && w.stride == 1 {
+                lanes::<{ 2 * LANES }, 1, FMA>(under, w, initial, o, y);
+                o += 2 * LANES;
+            } else if o >= first && o + 8 <= end && w.stride == 1 {
+                lanes::<8, 1, FMA>(under, w, initial, o, y);
+                o += 8;
+            } else if o >= first && o + 8 < end && w.stride == 2 {
+                lanes::<8, 2, FMA>(under, w, initial, o, y);
+                o += 8;
+            } else {
+                let mut sum = initial;
+                for &(x, weights) in under {
+                    for (k, f) in weights.iter().enumerate() {
+                        let at = o as i64 * w.stride + k as i64 * w.dilation - w.begin;
+                        if let Some(x) = usize::try_from(at).ok().and_then(|at| x.get(at)) {
+                            sum = if FMA { x.mul_add(*f, sum) } else { x * f + sum };
+                        }
+                    }
+                }
+                y[o] = sum;
+                o += 1;
+            }
+        }
+    }
+}
+
+/// Neighbouring windows of a row all of whose taps are elements.
+#[inline(always)]
+fn lanes<const L: usize, const STRIDE: usize, const FMA: bool>(
+    under: &[(&[f32], &[f32])],
+    w: &Axis<i64>,
+    initial: f32,
+    o: usize,
+    y: &mut [f32],
+) {
+    let mut sums = [initial; L];
+    let start = (o as i64 * w.stride - w.begin) as usize;
+    for &(x, weights) in under {
+        for (k, f) in weights.iter().enumerate() {
+            let at = start + k * w.dilation as usize;
+            let x = &x[at..at + (L - 1) * STRIDE + 1];
+            for l in 0..L {
+                let x = x[l * STRIDE];
+                sums[l] = if FMA { x.mul_add(*f, sums[l]) } else { x * f + sums[l] };
+            }
+        }
+    }
+    y[o..o + L].copy_from_slice(&sums);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_inside_have_all_taps() {
+        for (input, kernel, stride, dilation, begin, end) in [
+            (9, 3, 1, 1, 1, 1),
+            (9, 3, 2, 1, 1, 1),
+            (7, 5, 3, 2, 4, 4),
+            (2, 5, 1, 1, 4, 4),
+            (5, 1, 1, 1, 0, 0),
+            (4, 3, 1, 1, 5, 6),
+        ] {
+            let output = (input + begin + end - (kernel - 1) * dilation - 1) / stride + 1;
+            let a = Axis { input, output, kernel, stride, dilation, begin, end };
+            let whole =
+                |o: i64| (0..kernel).all(|k| (0..input).contains(&(o * stride + k * dilation - begin)));
+            let (first, after) = interior(&a);
+            for o in 0..output {
+                assert_eq!((first..after).contains(&(o as usize)), whole(o), "{o} of {a:?}");
+            }
+        }
+    }
+}

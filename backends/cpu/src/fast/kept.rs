@@ -1,0 +1,76 @@
+//! Panels of right matrices that are weights: packed in the first run and kept for all later ones, of all contexts.
+
+use crate::buffer::afford;
+use bytemuck::Pod;
+use kiln_backend::BackendError;
+use kiln_ir::budget::Reservation;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Packed panels of one matrix: elements of four bytes.
+pub struct Panels {
+    data: Vec<u32>,
+    _held: Reservation,
+}
+
+impl Panels {
+    /// The elements.
+    pub fn data<T: Pod>(&self) -> &[T] {
+        bytemuck::try_cast_slice(&self.data).unwrap_or_default()
+    }
+}
+
+/// The panels of an operation's weights, by number of the product.
+#[derive(Default)]
+pub struct Kept(Mutex<Vec<Option<Arc<Panels>>>>);
+
+impl Kept {
+    /// Panels of `len` elements of four bytes: those of the `i`-th product of an operation where they are kept and packed already, or
+    /// new ones.
+    pub fn of<T: Pod>(
+        kept: Option<(&Kept, usize)>,
+        len: usize,
+        pack: impl FnOnce(&mut [T]),
+    ) -> Result<Arc<Panels>, BackendError> {
+        if let Some(found) = kept.and_then(|(kept, i)| kept.get(i)) {
+            return Ok(found);
+        }
+        let held = afford((len as u64).saturating_mul(4), "packed columns of a product")?;
+        let mut data = vec![0u32; len];
+        pack(bytemuck::try_cast_slice_mut(&mut data).unwrap_or_default());
+        let made = Arc::new(Panels { data, _held: held });
+        // Contexts that run for the first time at once may all pack; the last one's panels are kept.
+        if let Some((kept, i)) = kept {
+            let mut all = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if all.len() <= i {
+                all.resize(i + 1, None);
+            }
+            all[i] = Some(made.clone());
+        }
+        Ok(made)
+    }
+
+    fn get(&self, i: usize) -> Option<Arc<Panels>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(i).cloned().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panels_are_packed_once_for_each_product() {
+        let kept = Kept::default();
+        let make = |i: usize, x: f32| {
+            let all = Kept::of(Some((&kept, i)), 3, |to: &mut [f32]| to.fill(x)).unwrap();
+            all.data::<f32>().to_vec()
+        };
+        assert_eq!(
+            [make(1, 2.0), make(1, 3.0), make(0, 4.0), make(1, 5.0)].map(|v| v[0]),
+            [2.0, 2.0, 4.0, 2.0]
+        );
+        let alone = Kept::of(None, 2, |to: &mut [[i16; 2]]| to.fill([7, -1])).unwrap();
+        assert_eq!(alone.data::<[i16; 2]>(), [[7, -1]; 2]);
+        assert!(Kept::of(None, usize::MAX, |_: &mut [f32]| {}).is_err());
+    }
+}
